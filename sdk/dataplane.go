@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdk
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"time"
+)
+
+// A Dataplane makes a node's kernel, or a process on it, serve Services. The
+// package comment has the contract, line by line. Calls never overlap, except
+// that Inspect and Report may run beside another call; each honours its context
+// within a second, and leaves no child process behind.
+type Dataplane interface {
+	// Configure begins a session. It only reads the node: can it run this
+	// dataplane, and what of it? The Description returned is the one given to
+	// Serve, narrowed to what works here. The next Update is a Full. Being
+	// called again, also with the same Setup, is harmless to what is served.
+	//
+	// It returns a *Refusal when the node or the options make serving impossible.
+	Configure(context.Context, Setup) (Description, error)
+
+	// Sync makes the kernel serve the state that the update leads to. A nil
+	// error is the acknowledgement of all but the Services in Result.Failed.
+	// After an error nothing is taken for granted: the next update leads from
+	// the last acknowledged revision. ErrResync asks for a Full.
+	Sync(context.Context, Update) (Result, error)
+
+	// SetRole changes the part this dataplane plays, from any role to any.
+	SetRole(context.Context, Role) error
+
+	// Cleanup removes every trace of this dataplane from the node, and names
+	// what goes, in words an operator knows. It works without Configure, in a
+	// process that has never served, and never touches what is not its own.
+	Cleanup(context.Context, Leftovers) ([]string, error)
+}
+
+// A Setup begins a session.
+type Setup struct {
+	// Options are the plugin's own options from the host's file, as JSON with
+	// the case kept. They satisfy Description.Options.
+	Options []byte
+
+	// StateDir is a directory of the plugin's own that outlives the process but
+	// not a reboot.
+	StateDir string
+
+	Sysctls Sysctls
+
+	// Log is where to say what happens. It never blocks and never fails, with or
+	// without a host.
+	Log *slog.Logger
+}
+
+// Sysctls says who sets the kernel's parameters. The zero value is WriteSysctls.
+type Sysctls uint8
+
+// The answers.
+const (
+	WriteSysctls  Sysctls = iota // the dataplane does, and keeps the old value to give back
+	ExpectSysctls                // someone else has; the dataplane checks them, and refuses by name
+)
+
+// A Description is what a dataplane is, known without touching the node.
+type Description struct {
+	Name     string    // as in the binary's name: [a-z0-9-]+
+	Version  string    // the plugin's own
+	Features []Feature // what it serves beyond a ClusterIP over TCP
+	Limits   []Limit   // what it does otherwise than the contract says
+	Options  []byte    // JSON schema of Setup.Options; nil: it has none
+}
+
+// A Feature is a part of the vocabulary that a dataplane may lack. A Service
+// that needs one it does not claim is kept from it, and the host says so:
+// half-understood, it would send packets where they do not belong.
+type Feature string
+
+// The features, as Description.Features names them.
+const (
+	FeatureIPv4         Feature = "ipv4"
+	FeatureIPv6         Feature = "ipv6"
+	FeatureUDP          Feature = "udp"
+	FeatureSCTP         Feature = "sctp"
+	FeatureNodePort     Feature = "node-port"     // frontends with an unspecified address
+	FeatureLocalPolicy  Feature = "local-policy"  // Policy Local
+	FeatureSourceRanges Feature = "source-ranges" // Frontend.Sources
+	FeatureAffinity     Feature = "affinity"      // Service.Affinity
+)
+
+// Features are all that this version of the vocabulary knows.
+var Features = []Feature{
+	FeatureIPv4, FeatureIPv6, FeatureUDP, FeatureSCTP,
+	FeatureNodePort, FeatureLocalPolicy, FeatureSourceRanges, FeatureAffinity,
+}
+
+// Needs are the features without which s would not be served as it is meant.
+func (s Service) Needs() []Feature {
+	var needs []Feature
+	add := func(f Feature, needed bool) {
+		if needed {
+			needs = append(needs, f)
+		}
+	}
+	add(FeatureIPv4, s.Name.Family == IPv4)
+	add(FeatureIPv6, s.Name.Family == IPv6)
+	add(FeatureUDP, s.Name.Protocol == UDP)
+	add(FeatureSCTP, s.Name.Protocol == SCTP)
+	var nodePort, sources bool
+	for _, f := range s.Frontends {
+		nodePort = nodePort || f.Addr.Addr().IsUnspecified()
+		sources = sources || len(f.Sources) > 0
+	}
+	add(FeatureNodePort, nodePort)
+	add(FeatureLocalPolicy, s.Uses(Local))
+	add(FeatureSourceRanges, sources)
+	add(FeatureAffinity, s.Affinity > 0)
+	return needs
+}
+
+// A Limit is a way in which a dataplane knowingly differs from the contract. The
+// list is closed, and each has an expected result of its own in the conformance
+// suite, so that it is a difference and not an excuse.
+type Limit string
+
+// The limits, as Description.Limits names them.
+const (
+	// What should be dropped is refused: the caller is told at once. (A process
+	// without root cannot keep the kernel from answering a connection.)
+	LimitNoDrop Limit = "no-drop"
+
+	// An endpoint sees an address of the node, never the caller's.
+	LimitNoClientAddress Limit = "no-client-address"
+
+	// A client sticks to an endpoint on each frontend separately.
+	LimitAffinityPerFrontend Limit = "affinity-per-frontend"
+
+	// Only frontends whose address the node already has are served, because
+	// nothing redirects packets; the others are in Result.Failed.
+	LimitOwnAddressesOnly Limit = "own-addresses-only"
+
+	// Nothing stays in the kernel: when the process ends, so does the serving.
+	LimitDiesWithProcess Limit = "dies-with-process"
+)
+
+// Limits are all that this version of the contract knows.
+var Limits = []Limit{
+	LimitNoDrop, LimitNoClientAddress, LimitAffinityPerFrontend, LimitOwnAddressesOnly, LimitDiesWithProcess,
+}
+
+// A Result is what a Sync came to.
+type Result struct {
+	// Failed are the Services of this update that are not served as it says.
+	// Each keeps what served it before; the host reports it and offers it again.
+	Failed []Failure
+
+	// Steps are what was planned and not done, one a line, because another
+	// process holds the writer's lock (contract line 8). Empty otherwise.
+	Steps []string
+}
+
+// A Failure is one Service that could not be served, and why. A *Refusal in Err
+// means that trying again will not help.
+type Failure struct {
+	Name Name
+	Err  error
+}
+
+// A Role is the part that a dataplane plays on the node; contract line 7 says
+// what each means. The zero value is none.
+type Role uint8
+
+// The roles.
+const (
+	Standby  Role = iota + 1 // programmed, and catches no packet
+	Active                   // serves
+	Draining                 // catches nothing new, keeps what is established
+	Yielded                  // lets go of the writer's lock, leaves the kernel as it is
+)
+
+var roles = []string{Standby: "standby", Active: "active", Draining: "draining", Yielded: "yielded"}
+
+func (r Role) String() string { return word(roles, uint8(r), "role") }
+
+// Known reports whether r is a role that this version knows.
+func (r Role) Known() bool { return known(roles, uint8(r)) }
+
+// Leftovers say what Cleanup is to remove.
+type Leftovers struct {
+	KubeProxy bool // also what kube-proxy left in the mode this dataplane replaces
+	DryRun    bool // only name it
+}
+
+// An Inspector can say what it serves now, read from the kernel and not from its
+// memory. It calls the function once for each frontend, in any order, and stops
+// with the first error that the function returns.
+type Inspector interface {
+	Inspect(context.Context, func(Served) error) error
+}
+
+// A Served is one frontend as the kernel serves it. Endpoints are those that a
+// caller who counts for the frontend's policy can be sent to, in order; empty
+// means that callers are turned away.
+type Served struct {
+	Name      Name
+	Frontend  Frontend
+	Endpoints []netip.AddrPort
+}
+
+// A Reporter can say how it is doing. Report is called each second, beside other
+// calls, and must return at once.
+type Reporter interface {
+	Report() Report
+}
+
+// A Report is how a dataplane is doing.
+type Report struct {
+	Progress uint64   // grows while a call gets on; a call whose Progress stands still may hang
+	Waiting  string   // what the present call waits for, such as another tool's lock; empty: nothing
+	Flows    int      // while Draining: established connections left
+	Repaired uint64   // how often someone else's change was undone (contract line 12)
+	Samples  []Sample // metrics, published by the host on its one scrape port
+}
+
+// A Sample is one value of a metric.
+type Sample struct {
+	Name   string
+	Labels map[string]string
+	Value  float64
+}
+
+// A Sticky dataplane can hand client affinity to its successor, so that a change
+// of mode does not send clients elsewhere.
+type Sticky interface {
+	Stuck(context.Context, func(Stick) error) error // tells what is remembered
+	Seed(context.Context, []Stick) error            // remembers it
+}
+
+// A Stick is one client of one Service that keeps its endpoint.
+type Stick struct {
+	Name     Name
+	Client   netip.Addr
+	Endpoint netip.AddrPort
+	Left     time.Duration // until it may go elsewhere
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdk
+
+import "fmt"
+
+// A State is everything a dataplane is to serve, put together from Updates. The
+// zero State is the one before a session's first Update. Its fields are there to
+// be read; only Apply and Confirm change them. A State is not safe for
+// concurrent use.
+//
+// A dataplane that wants to do work in proportion to a change calls, in Sync:
+//
+//	changes, err := d.state.Apply(update)
+//	if err != nil {
+//		return sdk.Result{}, err // ErrResync: the host sends a Full
+//	}
+//	… make the kernel follow changes …
+//	d.state.Confirm()
+//
+// When the middle part errs it returns without Confirm, and the next Apply
+// reports again whatever the kernel may not have followed.
+type State struct {
+	Node     Node
+	Services map[Name]Service
+
+	// Kept are the names that are set aside: their Service may be missing above
+	// (a new process never learned it), yet what the kernel serves stays.
+	Kept map[Name]bool
+
+	begun     bool             // a Full has been confirmed
+	revision  uint64           // the last one confirmed
+	applied   uint64           // the last one applied
+	unsettled map[Name]Service // the values as last confirmed, of what was applied since; a zero Service: absent
+	full      bool             // a Full was applied since
+	node      bool             // a Node was applied since
+}
+
+// Changes are what one Update, and those before it that were not confirmed,
+// change in a State.
+type Changes struct {
+	Full     bool     // everything is to be checked against what is there, not only Services below
+	Node     bool     // State.Node is another
+	Services []Change // one for each Service that is another, in no order
+}
+
+// A Change is one Service before and after. Before is the value last confirmed,
+// nil when there was none; After is nil when the Service is gone.
+type Change struct {
+	Name          Name
+	Before, After *Service
+}
+
+// Revision is the revision last confirmed: what the next Update must lead from.
+func (s *State) Revision() uint64 { return s.revision }
+
+// Apply takes u in and says what is changed by it. It returns ErrResync, and
+// changes nothing, when u does not lead from the revision last confirmed.
+func (s *State) Apply(u Update) (Changes, error) {
+	if !u.Full && (!s.begun || u.From != s.revision) {
+		return Changes{}, fmt.Errorf("update leads from revision %d, the state is at %d: %w", u.From, s.revision, ErrResync)
+	}
+	retry := len(s.unsettled) > 0
+	s.begin()
+	if u.Full {
+		s.full = true
+		s.dropAllBut(u)
+	}
+	if u.Node != nil {
+		s.node = s.node || u.Full || !s.Node.Equal(*u.Node)
+		s.Node = *u.Node
+	}
+	for _, name := range u.Delete {
+		s.put(name, nil)
+	}
+	for i := range u.Set {
+		s.put(u.Set[i].Name, &u.Set[i])
+	}
+	for _, name := range u.Keep {
+		s.Kept[name] = true
+	}
+	s.applied = u.To
+	return s.changes(retry), nil
+}
+
+// Confirm says that the kernel follows everything applied so far. The next
+// Update leads from here.
+func (s *State) Confirm() {
+	s.begun = s.begun || s.full
+	s.revision = s.applied
+	clear(s.unsettled)
+	s.full, s.node = false, false
+}
+
+func (s *State) begin() {
+	if s.Services == nil {
+		s.Services = make(map[Name]Service)
+		s.Kept = make(map[Name]bool)
+		s.unsettled = make(map[Name]Service)
+	}
+}
+
+// dropAllBut deletes what a Full does not name. What it keeps stays as it is.
+func (s *State) dropAllBut(u Update) {
+	named := make(map[Name]bool, len(u.Set)+len(u.Keep))
+	for i := range u.Set {
+		named[u.Set[i].Name] = true
+	}
+	for _, name := range u.Keep {
+		named[name] = true
+	}
+	for name := range s.Services {
+		if !named[name] {
+			s.put(name, nil)
+		}
+	}
+	clear(s.Kept)
+}
+
+// put sets one Service, or deletes it, and remembers the value last confirmed.
+func (s *State) put(name Name, svc *Service) {
+	if _, ok := s.unsettled[name]; !ok {
+		s.unsettled[name] = s.Services[name]
+	}
+	delete(s.Kept, name)
+	if svc == nil {
+		delete(s.Services, name)
+		return
+	}
+	s.Services[name] = *svc
+}
+
+// changes lists what was applied and not confirmed. The first time, what came
+// back to its old value is left out; after a failure nobody knows how far the
+// kernel followed, so it is told too.
+func (s *State) changes(retry bool) Changes {
+	c := Changes{Full: s.full, Node: s.node}
+	for name, before := range s.unsettled {
+		change := Change{Name: name}
+		if before.Name == name {
+			change.Before = &before
+		}
+		if after, ok := s.Services[name]; ok {
+			change.After = &after
+		}
+		if retry || !change.same() {
+			c.Services = append(c.Services, change)
+		}
+	}
+	return c
+}
+
+func (c Change) same() bool {
+	if c.Before == nil || c.After == nil {
+		return c.Before == c.After
+	}
+	return c.Before.Equal(*c.After)
+}
