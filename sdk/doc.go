@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/*
+Package sdk is the vocabulary that Pointsman and its dataplanes share, and the
+contract between them. It imports only the standard library, so whoever writes a
+dataplane brings nothing else in.
+
+# Why there is a contract
+
+A service proxy has two halves that fail in different ways. One half talks to the
+Kubernetes API and decides which endpoints this node may use; it needs
+credentials and a good memory. The other writes rules into a kernel; it needs
+NET_ADMIN and must never surprise anyone. Pointsman runs them as two processes.
+The first is the host. The second is a dataplane, behind the four methods of
+[Dataplane]:
+
+	            Configure, Sync, SetRole, Cleanup
+	  host  ───────────────────────────────────────▶  dataplane  ──▶  kernel
+	            ◀── acknowledgement, Failed ───
+
+Everything Kubernetes-ish stays on the left: types of Service, traffic policies,
+topology hints, readiness, termination. What crosses is a list of frontends and
+lists of endpoints, ready to use.
+
+# The vocabulary
+
+A [Service] is one port of one Kubernetes Service in one IP family. It has
+frontends, the addresses that callers send to, and two lists of endpoints, for
+the two policies a frontend can have. [Service.Route] says what becomes of one
+caller's packet; a dataplane does the same in its own way. A [Node] holds what
+must be known of the node, an [Update] brings changes of both, and a [State] puts
+updates together.
+
+# The shortest dataplane
+
+[Whole] makes a Dataplane of one function:
+
+	func main() {
+		wire.Serve(description, sdk.Whole(description, func(ctx context.Context, s sdk.State) error {
+			for name, svc := range s.Services {
+				fmt.Println(name, svc.Frontends, svc.Cluster)
+			}
+			return nil
+		}))
+	}
+
+One that works in proportion to each change keeps a State of its own and calls
+[State.Apply] and [State.Confirm] in Sync.
+
+# The contract
+
+Each line is checked by package sdktest, which every dataplane passes, save for
+the [Limit] values that it declares; each of those has an expected result of its
+own.
+
+0. Session. A session begins with Configure, by every new host and every new
+process; the same Setup twice is harmless. Its first Update is Full, and anything
+else gets [ErrResync]. Revisions mean nothing across sessions. Serve refuses the
+calls of an older session: that is the fence against a host that was thought dead.
+
+1. Verdict, in this order. A source that is not allowed is dropped, also a pod or
+the node itself. If Cluster is empty the caller is rejected. If this caller's list
+is empty the packet is dropped.
+
+2. Whose list, whose address. A ClusterIP uses its policy's list, and is
+masqueraded if MasqueradeAll, or if local pods are known and the caller is none.
+The other kinds under the Cluster policy use Cluster and are always masqueraded.
+Under the Local policy a local pod gets Cluster, not masqueraded; the node gets
+Cluster, masqueraded; anyone else gets Local with the source kept. An endpoint
+that calls itself is masqueraded.
+
+3. Idempotent. A Full removes whatever of ours it does not name or keep. A gap is
+answered with ErrResync. After any other error nothing is taken for granted: the
+next update starts at the last acknowledged revision. A Full cut off before its
+last chunk changed nothing.
+
+4. One bad Service never blocks the others. [Result].Failed names it and why, and
+it keeps what served it before. The host reports it and offers it again until it
+goes in. A [*Refusal] means that this node cannot, and trying again will not help.
+
+5. Cost follows the change. An update of k Services costs O(k and their
+endpoints): no listing of the kernel and no rendering of everything in steady
+state. Excepted are the dump of UDP flows after a UDP change, an update that
+carries Node, and what legacy iptables itself costs in the kernel.
+
+6. Fail-static. Nothing is flushed at start, exit, disconnect or crash. A
+restarted dataplane adopts what it finds and rewrites only what differs. Only
+Cleanup removes, only what is ours; foreign objects stay byte for byte.
+
+7. Roles, from any to any. [Standby] is programmed and catches no packet. [Active]
+serves. [Draining] catches nothing new, keeps what is established, and still takes
+updates but only removes endpoints that are gone. [Yielded] lets go of the
+writer's lock, leaves the kernel as it is, and finishes only what lives in its
+process. At start the role is what the kernel shows; a dataplane that keeps
+nothing in the kernel starts in Standby. Two dataplanes may be Active for a
+moment: the one made Active last goes first.
+
+8. One writer for each mode and network namespace, by a file lock that every tool
+the dataplane runs inherits. A second instance without the lock only plans
+([Result].Steps) and writes once the first has yielded.
+
+9. UDP. Only the Active dataplane forgets flows, and only those whose original
+destination is a frontend of a Service with a serving address (Cluster, Local or
+Serving) and whose reply comes from none of them. No other flow is touched.
+
+10. A frontend has one owner: per family one address, port and protocol belongs to
+one Service. The host decides, and when the owner lets go the next one is Set in
+the same Update. Order inside an Update means nothing: a frontend that changes
+Name is switched, never removed after it was added.
+
+11. Calls never overlap, though Inspect and Report may run beside one; Serve sees
+to it. The context is honoured within a second and child processes are killed and
+reaped. What does not return is hung, and is killed; waiting for another tool's
+lock is a reported state ([Report].Waiting), not a hang.
+
+12. Drift. A flush or deletion by someone else of a chain, set, address or all
+virtual servers is noticed within 5 s and repaired; anything subtler by a slow,
+spread-out audit.
+
+13. Evolution. An enum value that a dataplane does not know puts that Service in
+Failed, never the update. A field whose absence would change where a packet goes
+has a [Feature] name, and the host keeps such a Service from a dataplane that does
+not claim it. Dataplane gains no method within a major version.
+*/
+package sdk
