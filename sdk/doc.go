@@ -14,9 +14,9 @@ NET_ADMIN and must never surprise anyone. Pointsman runs them as two processes.
 The first is the host. The second is a dataplane, behind the four methods of
 [Dataplane]:
 
-	            Configure, Sync, SetRole, Cleanup
-	  host  ───────────────────────────────────────▶  dataplane  ──▶  kernel
-	            ◀── acknowledgement, Failed ───
+	          Configure, Sync, SetRole, Cleanup
+	host  ───────────────────────────────────────▶  dataplane  ──▶  kernel
+	          ◀── acknowledgement, Failed ───
 
 Everything Kubernetes-ish stays on the left: types of Service, traffic policies,
 topology hints, readiness, termination. What crosses is a list of frontends and

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Every target does all the set-up it needs. `make help` lists them.
+
+GO      ?= go
+PLUGINS := $(notdir $(wildcard plugins/*/pointsman-dataplane-*))
+# Packages whose kernel tests need root: they run as root, one package at a time,
+# because each makes network namespaces of its own.
+KERNEL  := $(shell grep -rlE '^func TestKernel' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u)
+
+.DEFAULT_GOAL := help
+.PHONY: help build test test-kernel test-ipvs e2e bench soak demo proto verify
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build pointsman and every plugin into bin/
+	@mkdir -p bin
+	$(GO) build -trimpath -o bin/pointsman ./host/pointsman
+	@for p in $(PLUGINS); do echo "$(GO) build -trimpath -o bin/$$p ./plugins/$${p#pointsman-dataplane-}/$$p"; \
+		$(GO) build -trimpath -o bin/$$p ./plugins/$${p#pointsman-dataplane-}/$$p || exit 1; done
+
+test: ## run every test that needs neither root nor a cluster
+	$(GO) test ./...
+
+test-kernel: ## run the tests that write to a real kernel, in namespaces of their own (root)
+	@if [ "$$(id -u)" != 0 ]; then echo "make test-kernel needs root: it makes network namespaces; try: sudo make test-kernel"; exit 1; fi
+	@if [ -z "$(KERNEL)" ]; then echo "test-kernel: no dataplane writes to the kernel yet; nothing to run"; \
+	else $(GO) test -p 1 -count=1 -run '^TestKernel' $(KERNEL); fi
+
+test-ipvs: ## run the ipvs tests under a kernel that has IPVS
+	@echo "test-ipvs: the ipvs dataplane is not in this version; nothing to run"
+
+e2e: ## run the whole system against a real API server
+	@echo "e2e: a real API server is not in this version; 'make test' runs the whole system from files"
+
+bench: ## measure what docs/performance.md states, as ratios in one run
+	$(GO) test -run '^$$' -bench . -benchmem ./sdk/... ./host/... ./plugins/...
+
+soak: ## run faults and swaps for hours
+	@echo "soak: the live swap is not in this version; nothing to run"
+
+demo: build ## show it at work on this machine, in under a minute, without root
+	bin/pointsman demo
+
+proto: ## generate the wire's Go code again (needs protoc)
+	sdk/wire/generate.sh
+
+verify: ## check format, vet, other systems' builds, and that nothing generated is stale
+	@unformatted="$$(gofmt -l .)"; if [ -n "$$unformatted" ]; then echo "gofmt these: $$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	GOOS=darwin $(GO) build ./...
+	GOOS=windows $(GO) build ./...
+	$(GO) mod verify
+	$(GO) mod tidy -diff

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package test holds what is true of the whole system: which room may import
+// which, and what the host and its plugins do together.
+package test
+
+import (
+	"encoding/json"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/pointsman/pointsman/"
+
+// A wall says what one room (a folder and those below it, unless a longer path
+// has a wall of its own) may import besides the standard library, and why.
+type wall struct {
+	room string
+	may  []string // our own packages by folder ("sdk/..." with those below); others by import path prefix
+	why  string
+}
+
+var walls = []wall{
+	{"sdk", nil, "who writes a dataplane imports it, and must bring nothing else in"},
+	{"sdk/wire", []string{"sdk", "sdk/wire/...", "github.com/hashicorp/go-plugin", "github.com/hashicorp/go-hclog", "google.golang.org/grpc", "google.golang.org/protobuf", "golang.org/x/sys"},
+		"the only room that knows how plugins are talked to"},
+	{"sdk/sdktest", []string{"sdk", "sdk/wire", "sdk/sdktest/...", "golang.org/x/tools/txtar", "golang.org/x/sys", "github.com/vishvananda/netns", "github.com/vishvananda/netlink"},
+		"third parties hold their dataplanes to it"},
+	{"sdk/conntrack", []string{"sdk", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "for any dataplane, also a third party's"},
+	{"sdk/ledger", []string{"sdk", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "for any dataplane, also a third party's"},
+
+	{"host/config", []string{"sdk", "github.com/spf13/viper", "github.com/spf13/pflag", "go.yaml.in/yaml/v3", "k8s.io/kube-proxy/config", "k8s.io/api", "k8s.io/apimachinery"},
+		"the one file a user writes; nothing else reads files of settings"},
+	{"host/watch", []string{"host/track", "k8s.io/client-go", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/utils", "go.yaml.in/yaml/v3", "sigs.k8s.io/yaml"},
+		"where Services come from; it only tells the tracker"},
+	{"host/reach", []string{"sdk", "k8s.io/api", "k8s.io/apimachinery"}, "pure: which endpoints this node may use"},
+	{"host/track", []string{"sdk", "host/reach", "k8s.io/api", "k8s.io/apimachinery"}, "pure: what each dataplane has not yet confirmed"},
+	{"host/pace", []string{"k8s.io/utils/clock"}, "when to run, whatever it is that runs"},
+	{"host/feed", []string{"sdk", "host/track", "host/pace", "k8s.io/utils/clock"}, "the loop of one dataplane; it knows neither where Services come from nor where they go"},
+	{"host/supervise", []string{"sdk", "sdk/wire", "golang.org/x/sys"}, "a plugin's process, whatever it serves"},
+	{"host/health", []string{"sdk", "host/track", "github.com/prometheus/client_golang", "github.com/prometheus/client_model", "k8s.io/utils/clock"}, "answers probes and scrapes; decides nothing"},
+	{"host/report", []string{"sdk"}, "one call for each thing that happened"},
+	{"host/admin", nil, "the verbs' way in; its JSON is a promise, so its types are its own"},
+	{"host/demo", nil, "drives the real binaries as a user would, never in process"},
+	{"host/pointsman", []string{"host/...", "sdk", "sdk/...", "github.com/hashicorp/go-hclog", "github.com/spf13/cobra", "github.com/spf13/pflag", "go.yaml.in/yaml/v3", "k8s.io/client-go", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/utils/clock"},
+		"constructs, connects, waits"},
+
+	{"plugins", []string{"sdk", "sdk/...", "golang.org/x/sys", "github.com/vishvananda/netlink", "github.com/vishvananda/netns"},
+		"a dataplane never sees Kubernetes, the host, or another dataplane"},
+	{"plugins/internal", []string{"sdk", "sdk/...", "plugins/internal/...", "github.com/coreos/go-iptables", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"},
+		"what dataplanes share"},
+	{"plugins/iptables", []string{"sdk", "sdk/...", "plugins/internal/...", "plugins/iptables", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "a dataplane never sees Kubernetes, the host, or another dataplane"},
+	{"plugins/ipvs", []string{"sdk", "sdk/...", "plugins/internal/...", "plugins/ipvs", "github.com/moby/ipvs", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "a dataplane never sees Kubernetes, the host, or another dataplane"},
+	{"plugins/userspace", []string{"sdk", "sdk/...", "plugins/internal/...", "plugins/userspace", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "a dataplane never sees Kubernetes, the host, or another dataplane"},
+}
+
+// TestWalls holds every package's own imports against the walls. Tests may
+// import more than the package they test: they are not linked into anything.
+func TestWalls(t *testing.T) {
+	for _, pkg := range packages(t) {
+		room := strings.TrimPrefix(pkg.ImportPath, module)
+		if room == "test" || strings.HasPrefix(room, "test/") {
+			continue
+		}
+		w, ok := wallOf(room)
+		if !ok {
+			t.Errorf("%s stands in no room: add it to the walls, with a reason", room)
+			continue
+		}
+		for _, imported := range pkg.Imports {
+			if !standard(imported) && !w.allows(imported) {
+				t.Errorf("%s imports %s, which the wall around %s forbids: %s", room, imported, w.room, w.why)
+			}
+		}
+	}
+}
+
+// TestKeptInOneRoom says the wall that matters most the
+// other way round: a package is looked for wherever it might hide.
+func TestKeptInOneRoom(t *testing.T) {
+	only := map[string][]string{
+		"google.golang.org/grpc":         {"sdk/wire"},
+		"github.com/hashicorp/go-plugin": {"sdk/wire"},
+		"k8s.io/client-go":               {"host/watch", "host/pointsman"},
+		"github.com/spf13/viper":         {"host/config"},
+	}
+	for _, pkg := range packages(t) {
+		room := strings.TrimPrefix(pkg.ImportPath, module)
+		for _, imported := range pkg.Imports {
+			for what, rooms := range only {
+				inside := slices.ContainsFunc(rooms, func(r string) bool { return within(room, r) })
+				if within(imported, what) && !inside {
+					t.Errorf("%s imports %s, which belongs to %s alone", room, imported, strings.Join(rooms, ", "))
+				}
+			}
+		}
+	}
+}
+
+// wallOf is the wall with the longest path around room.
+func wallOf(room string) (wall, bool) {
+	var best wall
+	for _, w := range walls {
+		if within(room, w.room) && len(w.room) > len(best.room) {
+			best = w
+		}
+	}
+	return best, best.room != ""
+}
+
+func (w wall) allows(imported string) bool {
+	return slices.ContainsFunc(w.may, func(may string) bool {
+		if below, ok := strings.CutSuffix(may, "/..."); ok {
+			return within(imported, module+below)
+		}
+		if strings.Contains(strings.SplitN(may, "/", 2)[0], ".") {
+			return within(imported, may)
+		}
+		return imported == module+may
+	})
+}
+
+func within(p, root string) bool { return p == root || strings.HasPrefix(p, root+"/") }
+
+func standard(p string) bool { return !strings.Contains(strings.SplitN(p, "/", 2)[0], ".") }
+
+type goPackage struct {
+	ImportPath string
+	Imports    []string
+}
+
+// packages lists the module's packages as the go command sees them here.
+func packages(t *testing.T) []goPackage {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", module+"...")
+	out, err := list.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []goPackage
+	for dec := json.NewDecoder(strings.NewReader(string(out))); dec.More(); {
+		var pkg goPackage
+		if err := dec.Decode(&pkg); err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		all = append(all, pkg)
+	}
+	if len(all) < 2 {
+		t.Fatalf("go list names %d packages; run this from %s", len(all), path.Dir(module))
+	}
+	return all
+}
