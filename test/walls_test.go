@@ -32,6 +32,8 @@ var walls = []wall{
 	{"sdk/conntrack", []string{"sdk", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "for any dataplane, also a third party's"},
 	{"sdk/ledger", []string{"sdk", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "for any dataplane, also a third party's"},
 
+	{"sdk/examples", []string{"sdk", "sdk/wire"}, "what an author begins from"},
+
 	{"host/config", []string{"sdk", "github.com/spf13/viper", "github.com/spf13/pflag", "go.yaml.in/yaml/v3", "k8s.io/kube-proxy/config", "k8s.io/api", "k8s.io/apimachinery"},
 		"the one file a user writes; nothing else reads files of settings"},
 	{"host/watch", []string{"host/track", "k8s.io/client-go", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/utils", "go.yaml.in/yaml/v3", "sigs.k8s.io/yaml"},

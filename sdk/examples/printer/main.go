@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Pointsman-dataplane-printer writes down what the node should serve. It is the
+// smallest plugin there is, to begin one's own from.
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+var description = sdk.Description{
+	Name:     "printer",
+	Version:  "0.1.0",
+	Features: sdk.Features, // what it does not serve, it does not serve equally
+}
+
+func main() {
+	wire.Serve(description, sdk.Whole(description, print))
+}
+
+// print gets all that is wanted, after each change.
+func print(_ context.Context, state sdk.State) error {
+	fmt.Printf("%d Services\n", len(state.Services))
+	for name, svc := range state.Services {
+		fmt.Println(name, svc.Frontends, "->", svc.Cluster)
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// pages are the texts a user reads.
+func pages(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	for _, pattern := range []string{"../README.md", "../docs/*.md", "../plugins/*/README.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, found...)
+	}
+	if len(all) < 4 {
+		t.Fatalf("found only %q", all)
+	}
+	return all
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestLinks follows every link from a page to a file of the project.
+func TestLinks(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	for _, page := range pages(t) {
+		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), m[1])); err != nil {
+				t.Errorf("%s links to %s, which is not there", page, m[1])
+			}
+		}
+	}
+}
+
+// TestShownExample holds the plugin shown in the author's guide against the one
+// that is built.
+func TestShownExample(t *testing.T) {
+	code := strings.TrimPrefix(read(t, "../sdk/examples/printer/main.go"), "// SPDX-License-Identifier: Apache-2.0\n\n")
+	if !strings.Contains(read(t, "../docs/writing-a-plugin.md"), "```go\n"+code+"```\n") {
+		t.Error("docs/writing-a-plugin.md does not show sdk/examples/printer/main.go as it is")
+	}
+}
+
+// TestTargets holds the make targets that pages name against the Makefile.
+func TestTargets(t *testing.T) {
+	makefile := read(t, "../Makefile")
+	named := regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z0-9-]*)")
+	for _, page := range pages(t) {
+		for _, m := range named.FindAllStringSubmatch(read(t, page), -1) {
+			if !strings.Contains(makefile, "\n"+m[1]+": ") {
+				t.Errorf("%s names make %s, which the Makefile does not have", page, m[1])
+			}
+		}
+	}
+}
