@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"encoding/json"
+	"net/netip"
+	"time"
+)
+
+// The (apiVersion, kind) that this version reads.
+const (
+	APIVersion = "pointsman.dev/v1alpha1"
+	Kind       = "HostConfig"
+)
+
+// A Host is the settings of one host, from the one file a user writes. What each
+// field means and when to touch it stands in defaults.yaml, which is also where
+// the defaults come from. A field is named in errors, environment variables and
+// `config show` by its yaml names: linux.conntrack.min.
+type Host struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string `yaml:"kind"`
+
+	Mode   string `yaml:"mode"`
+	Source Source `yaml:"source"`
+
+	ClientConnection ClientConnection `yaml:"clientConnection"`
+	HostnameOverride string           `yaml:"hostnameOverride"`
+	BindAddress      string           `yaml:"bindAddress"`
+
+	SyncPeriod       time.Duration `yaml:"syncPeriod"`
+	MinSyncPeriod    time.Duration `yaml:"minSyncPeriod"`
+	ConfigSyncPeriod time.Duration `yaml:"configSyncPeriod"`
+
+	DetectLocalMode   string      `yaml:"detectLocalMode"`
+	DetectLocal       DetectLocal `yaml:"detectLocal"`
+	NodePortAddresses []string    `yaml:"nodePortAddresses"` // see NodePorts
+	ExternalIPs       ExternalIPs `yaml:"externalIPs"`
+
+	HealthzBindAddress  string `yaml:"healthzBindAddress"` // empty: no such server
+	MetricsBindAddress  string `yaml:"metricsBindAddress"` // empty: no such server
+	BindAddressHardFail bool   `yaml:"bindAddressHardFail"`
+	EnableProfiling     bool   `yaml:"enableProfiling"`
+	AdminSocket         string `yaml:"adminSocket"`
+	StateDir            string `yaml:"stateDir"`
+	OOMScoreAdj         int    `yaml:"oomScoreAdj"`
+
+	Linux   Linux   `yaml:"linux"`
+	Logging Logging `yaml:"logging"`
+
+	PluginDirs []string          `yaml:"pluginDirs"`
+	Swap       Swap              `yaml:"swap"`
+	Plugins    map[string]Plugin `yaml:"plugins"`
+
+	from provenance
+}
+
+// A Source is where Services come from; exactly one field is set.
+type Source struct {
+	Kubernetes *Kubernetes `yaml:"kubernetes"`
+	Files      *Files      `yaml:"files"`
+}
+
+// Kubernetes is a cluster's API server.
+type Kubernetes struct {
+	Kubeconfig string `yaml:"kubeconfig"` // empty: the pod's own service account
+}
+
+// Files are manifests on this machine.
+type Files struct {
+	Path string `yaml:"path"` // a file, or a folder of them
+}
+
+// ClientConnection bounds the requests to the API server.
+type ClientConnection struct {
+	QPS   float64 `yaml:"qps"`
+	Burst int     `yaml:"burst"`
+}
+
+// DetectLocal says who is a pod of this node; which field counts is
+// DetectLocalMode's choice.
+type DetectLocal struct {
+	ClusterCIDRs        []netip.Prefix `yaml:"clusterCIDRs"` // at most one for each family
+	BridgeInterface     string         `yaml:"bridgeInterface"`
+	InterfaceNamePrefix string         `yaml:"interfaceNamePrefix"`
+}
+
+// The values of DetectLocalMode.
+const (
+	DetectClusterCIDR         = "ClusterCIDR"
+	DetectNodeCIDR            = "NodeCIDR"
+	DetectBridgeInterface     = "BridgeInterface"
+	DetectInterfaceNamePrefix = "InterfaceNamePrefix"
+)
+
+// ExternalIPs says which externalIPs of Services are served.
+type ExternalIPs struct {
+	Allow []netip.Prefix `yaml:"allow"`
+}
+
+// Linux is what only a Linux node has.
+type Linux struct {
+	MasqueradeAll bool      `yaml:"masqueradeAll"`
+	MasqueradeBit int       `yaml:"masqueradeBit"`
+	Conntrack     Conntrack `yaml:"conntrack"`
+}
+
+// Conntrack is the kernel's connection tracking. A zero leaves the kernel's own
+// value.
+type Conntrack struct {
+	MaxPerCore            int           `yaml:"maxPerCore"`
+	Min                   int           `yaml:"min"`
+	TCPEstablishedTimeout time.Duration `yaml:"tcpEstablishedTimeout"`
+	TCPCloseWaitTimeout   time.Duration `yaml:"tcpCloseWaitTimeout"`
+	TCPBeLiberal          bool          `yaml:"tcpBeLiberal"`
+	UDPTimeout            time.Duration `yaml:"udpTimeout"`
+	UDPStreamTimeout      time.Duration `yaml:"udpStreamTimeout"`
+}
+
+// Logging is the host's own log.
+type Logging struct {
+	Level  string `yaml:"level"`  // trace, debug, info, warn, error
+	Format string `yaml:"format"` // text, json
+}
+
+// Swap is how a mode is left for another.
+type Swap struct {
+	DrainTimeout time.Duration `yaml:"drainTimeout"`
+	OnFailure    string        `yaml:"onFailure"`
+}
+
+// A Plugin is what the host must know of one dataplane.
+type Plugin struct {
+	Path    string          `yaml:"path"`    // the binary; empty: found in PluginDirs
+	SHA256  string          `yaml:"sha256"`  // what the binary must be; empty: not checked
+	Address string          `yaml:"address"` // unix:///… of one that runs already: attach, do not launch
+	Options json.RawMessage `yaml:"options"` // the plugin's own, as JSON with the case kept; nil: none
+}
+
+// NodePorts says which of the node's addresses take node ports: the ranges that
+// NodePortAddresses lists, or, when primary, the node's addresses as its Node
+// object has them. Neither: every address.
+func (h *Host) NodePorts() (ranges []netip.Prefix, primary bool) {
+	for _, text := range h.NodePortAddresses {
+		if text == primaryAddresses {
+			return nil, true
+		}
+		if p, err := netip.ParsePrefix(text); err == nil {
+			ranges = append(ranges, p.Masked())
+		}
+	}
+	return ranges, false
+}
+
+// primaryAddresses is the word in NodePortAddresses for the node's own addresses.
+const primaryAddresses = "primary"
