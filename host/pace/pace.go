@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/*
+Package pace runs a function as often as needed and no oftener.
+
+	Kick   ──┐
+	error  ──┼─▶ when? ──▶ wait ──▶ run ──┐
+	time   ──┘     ▲                      │
+	               └──────────────────────┘
+
+Deployments change hundreds of endpoints in a second, and each run costs. So a
+kick after a quiet time runs at once, and from then on a minimum gap lies between
+the end of a run and the start of the next; however many kicks fall in between,
+they are one run. A run that fails is tried again without being asked. There are no
+bursts, and never two runs at a time.
+*/
+package pace
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Gaps are the times between the end of one run and the start of the next.
+type Gaps struct {
+	Min   time.Duration // at least this, whatever asks for the run
+	Retry time.Duration // after a failed run, this; zero: Min
+	Max   time.Duration // at most this, also when nothing asks; zero: for ever
+}
+
+// Check says what is wrong with g, if anything.
+func (g Gaps) Check() error {
+	switch {
+	case g.Min < 0 || g.Retry < 0 || g.Max < 0:
+		return fmt.Errorf("pace: a gap is negative: min %s, retry %s, max %s", g.Min, g.Retry, g.Max)
+	case g.Max > 0 && g.Max < g.Min:
+		return fmt.Errorf("pace: the longest gap, %s, is shorter than the shortest, %s", g.Max, g.Min)
+	}
+	return nil
+}
+
+// A Runner runs one function. Kick and SetGaps may be called from anywhere, at
+// any time; what was asked for before Run is not lost.
+type Runner struct {
+	clock clock.Clock
+	run   func(context.Context) error
+	kick  chan struct{} // holds one: a run is asked for
+	wake  chan struct{} // holds one: the gaps changed
+
+	mu   sync.Mutex // guards gaps
+	gaps Gaps
+}
+
+// New returns a Runner of fn. The clock is clock.RealClock{} outside tests.
+func New(c clock.Clock, gaps Gaps, fn func(context.Context) error) (*Runner, error) {
+	if err := gaps.Check(); err != nil {
+		return nil, err
+	}
+	return &Runner{
+		clock: c,
+		run:   fn,
+		kick:  make(chan struct{}, 1),
+		wake:  make(chan struct{}, 1),
+		gaps:  gaps,
+	}, nil
+}
+
+// Kick asks for a run. Many kicks before the next run are one; a kick during a
+// run asks for another after it.
+func (r *Runner) Kick() { post(r.kick) }
+
+// SetGaps changes the gaps, also of the wait that is going on.
+func (r *Runner) SetGaps(gaps Gaps) error {
+	if err := gaps.Check(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.gaps = gaps
+	r.mu.Unlock()
+	post(r.wake)
+	return nil
+}
+
+// Run runs the function whenever it is due, until ctx ends. The function's
+// context is ctx.
+func (r *Runner) Run(ctx context.Context) {
+	s := state{end: r.clock.Now()}
+	for ctx.Err() == nil {
+		r.mu.Lock()
+		gaps := r.gaps
+		r.mu.Unlock()
+		start, due := s.next(gaps)
+		if due && !start.After(r.clock.Now()) {
+			take(r.kick) // what was asked up to here, this run answers
+			s = state{ran: true, failed: r.run(ctx) != nil, end: r.clock.Now()}
+			continue
+		}
+		r.wait(ctx, &s, start, due)
+	}
+}
+
+// wait returns at start if there is one, and sooner when something happens.
+func (r *Runner) wait(ctx context.Context, s *state, start time.Time, due bool) {
+	var alarm <-chan time.Time
+	if due {
+		timer := r.clock.NewTimer(start.Sub(r.clock.Now()))
+		defer timer.Stop()
+		alarm = timer.C()
+	}
+	select {
+	case <-r.kick:
+		s.kicked = true
+	case <-r.wake:
+	case <-alarm:
+	case <-ctx.Done():
+	}
+}
+
+func post(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func take(c chan struct{}) {
+	select {
+	case <-c:
+	default:
+	}
+}
