@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/*
+Package feed is the loop that keeps one dataplane told:
+
+	cursor.Changed ─▶ pace ─▶ Next ─▶ Sync ─▶ Ack ─▶ (wait)
+	                   ▲       ▲        │
+	                   │       └────────┤ ErrResync: from nothing, at once
+	                   └────────────────┘ another error: later, and everything
+	                                      unconfirmed again
+
+The cursor remembers what the dataplane has not confirmed, the dataplane does
+what it is told; the loop only carries. So nothing is forgotten by it: an update
+whose answer never came is told again by the cursor, as things stand then.
+
+A feed lasts as long as one session with one plugin process. When the process is
+gone so is the feed, and the next process gets a new one.
+*/
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/pointsman/pointsman/host/pace"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// ErrGone is what Run returns when the dataplane's process is gone.
+var ErrGone = errors.New("the dataplane is gone")
+
+// A Cursor hands out what one dataplane has not confirmed. *track.Cursor is one.
+type Cursor interface {
+	Next() (u sdk.Update, ok bool) // not ok: nothing to tell
+	Ack(revision uint64, failed []sdk.Failure)
+	Retry()  // offer what failed again
+	Resync() // the next update is a Full
+	Changed() <-chan struct{}
+}
+
+// A Syncer is the part of a Dataplane that a feed needs.
+type Syncer interface {
+	Sync(context.Context, sdk.Update) (sdk.Result, error)
+}
+
+// Settings are how a feed goes about it.
+type Settings struct {
+	MinGap   time.Duration   // between two updates
+	Retry    time.Duration   // how soon after an error; doubled with each in a row, up to Period
+	Period   time.Duration   // how often Services that failed are offered again
+	Deadline time.Duration   // of one Sync; zero: none
+	Gone     <-chan struct{} // closed when the dataplane's process is gone; nil: it never is
+	Hooks    Hooks
+}
+
+// Hooks are called from the loop, which waits for them. A nil one is not called.
+type Hooks struct {
+	Acked  func(Acked)
+	Failed func(error) // a Sync failed, and is tried again
+}
+
+// An Acked is one update that the dataplane confirmed, all but Result.Failed.
+type Acked struct {
+	Update sdk.Update
+	Result sdk.Result
+	Took   time.Duration
+}
+
+// A Feed carries updates from one cursor to one dataplane.
+type Feed struct {
+	cursor    Cursor
+	dataplane Syncer
+	clock     clock.Clock
+	gone      <-chan struct{}
+	deadline  time.Duration
+	hooks     Hooks
+	runner    *pace.Runner
+
+	turn  chan struct{} // holds one while the loop tells the dataplane, or someone holds the feed
+	acked uint64        // for who has the turn
+	owed  owed          // for who has the turn
+
+	mu      sync.Mutex // guards periods
+	periods periods
+}
+
+// New returns a feed that begins with Run. The clock is clock.RealClock{}
+// outside tests.
+func New(c clock.Clock, cursor Cursor, dataplane Syncer, s Settings) (*Feed, error) {
+	f := &Feed{
+		cursor: cursor, dataplane: dataplane, clock: c,
+		gone: s.Gone, deadline: s.Deadline, hooks: s.Hooks,
+		turn:    make(chan struct{}, 1),
+		periods: periods{min: s.MinGap, retry: s.Retry, period: s.Period},
+	}
+	runner, err := pace.New(c, f.periods.gaps(f.owed), f.step)
+	if err != nil {
+		return nil, fmt.Errorf("feed: %w", err)
+	}
+	f.runner = runner
+	return f, nil
+}
+
+// Run begins a session: it tells the dataplane everything, and from then on what
+// changes. It ends with ctx, or with ErrGone.
+func (f *Feed) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() { // ends with ctx; Run waits for it
+		defer close(ended)
+		f.runner.Run(ctx)
+	}()
+	defer func() { cancel(); <-ended }()
+
+	f.cursor.Resync()
+	f.runner.Kick()
+	for {
+		select {
+		case <-f.cursor.Changed():
+			f.runner.Kick()
+		case <-f.gone:
+			return ErrGone
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// SetPeriods changes MinGap and Period, at once.
+func (f *Feed) SetPeriods(minGap, period time.Duration) error {
+	f.mu.Lock()
+	changed := f.periods
+	changed.min, changed.period = minGap, period
+	f.mu.Unlock()
+	if err := changed.gaps(owed{}).Check(); err != nil {
+		return fmt.Errorf("feed: %w", err)
+	}
+	f.mu.Lock()
+	f.periods = changed
+	f.mu.Unlock()
+	f.runner.Kick() // the step sets the gaps
+	return nil
+}
+
+// Hold waits for the update under way and lets no other go until Release. It
+// returns the revision that the dataplane has confirmed.
+func (f *Feed) Hold(ctx context.Context) (revision uint64, err error) {
+	select {
+	case f.turn <- struct{}{}:
+		return f.acked, nil
+	case <-ctx.Done():
+		return 0, fmt.Errorf("hold the feed: %w", ctx.Err())
+	}
+}
+
+// Release lets a held feed go on.
+func (f *Feed) Release() { <-f.turn }
