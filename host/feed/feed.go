@@ -134,15 +134,13 @@ func (f *Feed) Run(ctx context.Context) error {
 // SetPeriods changes MinGap and Period, at once.
 func (f *Feed) SetPeriods(minGap, period time.Duration) error {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	changed := f.periods
 	changed.min, changed.period = minGap, period
-	f.mu.Unlock()
 	if err := changed.gaps(owed{}).Check(); err != nil {
 		return fmt.Errorf("feed: %w", err)
 	}
-	f.mu.Lock()
 	f.periods = changed
-	f.mu.Unlock()
 	f.runner.Kick() // the step sets the gaps
 	return nil
 }
