@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package conntrack forgets UDP flows that lead nowhere, for any dataplane.
+//
+// A UDP client keeps sending from one port, and the kernel keeps sending each of
+// those datagrams where it sent the first, for as long as they come. When that
+// endpoint is gone, or when there was none at the first datagram, the flow never
+// finds the right one by itself. TCP needs none of this: its clients notice.
+//
+// Only the Active dataplane does this, and only for flows that the contract names
+// (line 9 in package sdk): the original destination is a frontend of a UDP Service
+// that somebody serves, and the reply comes from nobody who does.
+package conntrack
+
+import (
+	"net/netip"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A Flow is what must be known of one UDP flow to judge it.
+type Flow struct {
+	To    netip.AddrPort // where its datagrams were sent
+	Reply netip.Addr     // whose replies the kernel expects: the endpoint, after translation
+}
+
+// Served knows which UDP frontends are served, and by whom. The zero value knows
+// none, and so finds no flow stale.
+type Served struct {
+	byAddr map[netip.AddrPort]addrs // frontends with an address of their own
+	byPort map[uint16]addrs         // frontends on every address that takes node ports
+	local  func(netip.Addr) bool
+}
+
+type addrs map[netip.Addr]bool
+
+// Serving gathers what services say. It looks at those that are UDP, of family,
+// and served by at least one address. takesNodePorts reports whether an address
+// is one of this node's that take node ports now.
+func Serving(family sdk.Family, services []sdk.Service, takesNodePorts func(netip.Addr) bool) Served {
+	s := Served{byAddr: make(map[netip.AddrPort]addrs), byPort: make(map[uint16]addrs), local: takesNodePorts}
+	for _, svc := range services {
+		if svc.Name.Protocol != sdk.UDP || svc.Name.Family != family {
+			continue
+		}
+		by := servers(svc)
+		if len(by) == 0 {
+			continue
+		}
+		for _, f := range svc.Frontends {
+			if f.Addr.Addr().IsUnspecified() {
+				s.byPort[f.Addr.Port()] = by
+			} else {
+				s.byAddr[f.Addr] = by
+			}
+		}
+	}
+	return s
+}
+
+// Empty reports whether no flow can be stale, so that none need be listed.
+func (s Served) Empty() bool { return len(s.byAddr) == 0 && len(s.byPort) == 0 }
+
+// Stale reports whether f is to be forgotten.
+func (s Served) Stale(f Flow) bool {
+	by, ok := s.byAddr[f.To]
+	if !ok {
+		by, ok = s.byPort[f.To.Port()]
+		ok = ok && s.local(f.To.Addr())
+	}
+	return ok && !by[f.Reply]
+}
+
+// servers are the addresses that serve svc, whatever policy, topology or
+// readiness say of them.
+func servers(svc sdk.Service) addrs {
+	by := make(addrs, len(svc.Cluster)+len(svc.Serving))
+	for _, ep := range svc.Reachable() {
+		by[ep.Addr.Addr()] = true
+	}
+	for _, addr := range svc.Serving {
+		by[addr] = true
+	}
+	return by
+}

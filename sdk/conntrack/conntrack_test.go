@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conntrack
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+var (
+	addr     = netip.MustParseAddr
+	addrPort = netip.MustParseAddrPort
+)
+
+func udp(name string, frontend string, cluster ...string) sdk.Service {
+	svc := sdk.Service{Name: sdk.Name{Namespace: "ns", Service: name, Protocol: sdk.UDP, Family: sdk.IPv4}}
+	svc.Frontends = []sdk.Frontend{{Kind: sdk.ClusterIP, Addr: addrPort(frontend), Policy: sdk.Cluster}}
+	for _, ep := range cluster {
+		svc.Cluster = append(svc.Cluster, sdk.Endpoint{Addr: addrPort(ep)})
+	}
+	return svc
+}
+
+func TestStale(t *testing.T) {
+	local := udp("local", "10.0.0.2:53")
+	local.Local = []sdk.Endpoint{{Addr: addrPort("10.1.0.2:53")}}
+	terminating := udp("terminating", "10.0.0.3:53")
+	terminating.Serving = []netip.Addr{addr("10.1.0.3")}
+	port := udp("port", "0.0.0.0:30053", "10.1.0.4:53")
+	port.Frontends[0].Kind = sdk.NodePort
+	tcp := udp("tcp", "10.0.0.5:53", "10.1.0.5:53")
+	tcp.Name.Protocol = sdk.TCP
+	services := []sdk.Service{udp("dns", "10.0.0.1:53", "10.1.0.1:53"), udp("idle", "10.0.0.6:53"), local, terminating, port, tcp}
+	served := Serving(sdk.IPv4, services, func(a netip.Addr) bool { return a == addr("192.0.2.10") })
+
+	for _, c := range []struct {
+		why   string
+		to    string
+		reply string
+		stale bool
+	}{
+		{"its endpoint serves", "10.0.0.1:53", "10.1.0.1", false},
+		{"its endpoint is gone", "10.0.0.1:53", "10.1.0.9", true},
+		{"it began when nobody served, and was never translated", "10.0.0.1:53", "10.0.0.1", true},
+		{"another port of the address is not ours", "10.0.0.1:54", "10.1.0.9", false},
+		{"an endpoint of the Local policy serves", "10.0.0.2:53", "10.1.0.2", false},
+		{"a terminating endpoint still serves", "10.0.0.3:53", "10.1.0.3", false},
+		{"nobody serves, so there is nowhere better", "10.0.0.6:53", "10.1.0.9", false},
+		{"a node port by its endpoint", "192.0.2.10:30053", "10.1.0.4", false},
+		{"a node port by a gone endpoint", "192.0.2.10:30053", "10.1.0.9", true},
+		{"the port of a node port on another machine", "198.51.100.1:30053", "198.51.100.1", false},
+		{"a TCP Service says nothing of UDP", "10.0.0.5:53", "10.1.0.9", false},
+		{"no address of ours", "198.51.100.1:53", "198.51.100.1", false},
+	} {
+		if got := served.Stale(Flow{To: addrPort(c.to), Reply: addr(c.reply)}); got != c.stale {
+			t.Errorf("%s: %s by %s is stale: %t, want %t", c.why, c.to, c.reply, got, c.stale)
+		}
+	}
+	if (Served{}).Stale(Flow{To: addrPort("10.0.0.1:53")}) {
+		t.Error("who knows no Service finds a flow stale")
+	}
+	if !Serving(sdk.IPv6, services, nil).Empty() {
+		t.Error("IPv4 Services are served in IPv6")
+	}
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conntrack
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// TestKernelForget makes three flows in a namespace of its own: one led to an
+// endpoint that is gone, one to an endpoint that serves, one to no Service.
+func TestKernelForget(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it makes a network namespace")
+	}
+	ownNamespace(t)
+	run(t, "ip", "link", "set", "lo", "up")
+	for _, a := range []string{"10.0.0.1", "10.0.0.2", "10.1.0.1", "10.1.0.9", "198.51.100.1"} {
+		run(t, "ip", "address", "add", a+"/32", "dev", "lo")
+	}
+	run(t, "iptables", "-t", "nat", "-A", "OUTPUT", "-p", "udp", "-d", "10.0.0.1", "-j", "DNAT", "--to-destination", "10.1.0.9:53")
+	run(t, "iptables", "-t", "nat", "-A", "OUTPUT", "-p", "udp", "-d", "10.0.0.2", "-j", "DNAT", "--to-destination", "10.1.0.1:53")
+	for _, to := range []string{"10.0.0.1:53", "10.0.0.2:53", "198.51.100.1:53"} {
+		send(t, to)
+	}
+
+	served := Serving(sdk.IPv4, []sdk.Service{udp("gone", "10.0.0.1:53", "10.1.0.1:53"), udp("serves", "10.0.0.2:53", "10.1.0.1:53")}, nil)
+	n, err := Forget(sdk.IPv4, served)
+	if err != nil || n != 1 {
+		t.Fatalf("forgot %d flows, error %v; want the one whose endpoint is gone", n, err)
+	}
+	left := map[string]bool{}
+	flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range flows {
+		left[f.Forward.DstIP.String()] = true
+	}
+	if left["10.0.0.1"] || !left["10.0.0.2"] || !left["198.51.100.1"] {
+		t.Errorf("flows left lead to %v; want 10.0.0.2 and 198.51.100.1", left)
+	}
+}
+
+// ownNamespace moves the test's thread into a new network namespace until it ends.
+func ownNamespace(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread()
+	before, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := netns.Set(before); err != nil {
+			t.Fatal(err) // the thread stays locked, and ends with the test
+		}
+		_ = mine.Close()
+		_ = before.Close()
+		runtime.UnlockOSThread()
+	})
+}
+
+func run(t *testing.T, command ...string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+		t.Fatalf("%q: %v\n%s", command, err, out)
+	}
+}
+
+func send(t *testing.T, to string) {
+	t.Helper()
+	conn, err := net.Dial("udp4", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package conntrack
+
+import (
+	"errors"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Forget does nothing here: only Linux tracks connections this way.
+func Forget(family sdk.Family, s Served) (int, error) {
+	if s.Empty() {
+		return 0, nil
+	}
+	return 0, errors.ErrUnsupported
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Dir is where dataplanes on a node keep their ledger: a directory that outlives
+// their processes but not a reboot, as the values do.
+const Dir = "/run/pointsman/ledger"
+
+// A Ledger is the book of one network namespace. Processes share it through its
+// file; within a process its methods are safe for concurrent use.
+type Ledger struct {
+	dir       string
+	namespace string
+}
+
+// Open is the ledger, in dir, of the network namespace that the calling thread is
+// in. It makes dir if it must.
+func Open(dir string) (*Ledger, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open ledger: %w", err)
+	}
+	namespace, err := namespace()
+	if err != nil {
+		return nil, fmt.Errorf("open ledger: which network namespace is this: %w", err)
+	}
+	return &Ledger{dir: dir, namespace: namespace}, nil
+}
+
+// A page is what the file holds: each setting that somebody holds, by its path.
+type page map[string]*entry
+
+type entry struct {
+	Before  string            `json:"before"`  // its value before any of us
+	Ours    string            `json:"ours"`    // what one of us wrote last
+	Holders map[string]string `json:"holders"` // who wants which value
+}
+
+// Take sets the kernel parameter at path (such as
+// /proc/sys/net/ipv4/conf/all/route_localnet) to value for holder, and notes what
+// it was. Taking what one holds already is harmless. A parameter that has the
+// value is noted too, but not written.
+func (l *Ledger) Take(holder, path, value string) error {
+	return l.edit(func(p page) error {
+		current, err := get(path)
+		if err != nil {
+			return fmt.Errorf("take %s: %w", path, err)
+		}
+		e := p[path]
+		if e == nil {
+			e = &entry{Before: current, Holders: make(map[string]string)}
+			p[path] = e
+		}
+		e.Ours = value
+		e.Holders[holder] = value
+		if current == value {
+			return nil
+		}
+		if err := l.write(p); err != nil {
+			return err
+		}
+		return put(path, value)
+	})
+}
+
+// Release ends all that holder holds. What nobody else holds gets back the value
+// it had before, unless somebody changed it since; the names of what was given
+// back are returned. What another dataplane still holds gets the value which that
+// one wants.
+func (l *Ledger) Release(holder string) ([]string, error) {
+	var given []string
+	err := l.edit(func(p page) error {
+		var errs []error
+		for _, path := range slices.Sorted(maps.Keys(p)) {
+			back, err := p[path].release(holder, path)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			if back {
+				given = append(given, fmt.Sprintf("%s back to %s", path, p[path].Before))
+			}
+			if len(p[path].Holders) == 0 {
+				delete(p, path)
+			}
+		}
+		return errors.Join(errs...)
+	})
+	return given, err
+}
+
+// Held lists what holder holds, as Release would name it; nothing is changed.
+func (l *Ledger) Held(holder string) ([]string, error) {
+	var held []string
+	err := l.edit(func(p page) error {
+		for _, path := range slices.Sorted(maps.Keys(p)) {
+			e := p[path]
+			if _, ok := e.Holders[holder]; ok && len(e.Holders) == 1 && e.Ours != e.Before {
+				held = append(held, fmt.Sprintf("%s back to %s", path, e.Before))
+			}
+		}
+		return nil
+	})
+	return held, err
+}
+
+// release takes holder off e, and reports whether the value from before was
+// written back.
+func (e *entry) release(holder, path string) (bool, error) {
+	if _, ok := e.Holders[holder]; !ok {
+		return false, nil
+	}
+	current, err := get(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		delete(e.Holders, holder) // its module is gone, and the value with it
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("give back %s: %w", path, err)
+	}
+	next := e.Before
+	for _, other := range slices.Sorted(maps.Keys(e.Holders)) {
+		if other != holder {
+			next = e.Holders[other]
+		}
+	}
+	if current == e.Ours && current != next {
+		if err := put(path, next); err != nil {
+			return false, fmt.Errorf("give back %s: %w", path, err)
+		}
+	}
+	delete(e.Holders, holder)
+	back := len(e.Holders) == 0 && current == e.Ours && current != next
+	if current == e.Ours {
+		e.Ours = next
+	}
+	return back, nil
+}
+
+// edit reads the page under its lock, lets change work on it, and writes what it
+// left, also after an error: it says truthfully how far it came.
+func (l *Ledger) edit(change func(page) error) error {
+	lock, err := lockFile(l.file(".lock"))
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	p, err := l.read()
+	if err != nil {
+		return err
+	}
+	err = change(p)
+	return errors.Join(err, l.write(p))
+}
+
+func (l *Ledger) read() (page, error) {
+	p := make(page)
+	data, err := os.ReadFile(l.file(".json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read ledger: %w", err)
+	}
+	if err := json.Unmarshal(data, &p); err != nil {
+		return nil, fmt.Errorf("read ledger %s: %w; remove the file if the values it notes no longer matter", l.file(".json"), err)
+	}
+	return p, nil
+}
+
+// write replaces the file as a whole, and is done when it is on disk. An empty
+// page leaves no file.
+func (l *Ledger) write(p page) error {
+	name := l.file(".json")
+	if len(p) == 0 {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("write ledger: %w", err)
+		}
+		return nil
+	}
+	data, err := json.MarshalIndent(p, "", "\t")
+	if err != nil {
+		return fmt.Errorf("write ledger: %w", err)
+	}
+	if err := replace(name, append(data, '\n')); err != nil {
+		return fmt.Errorf("write ledger: %w", err)
+	}
+	return nil
+}
+
+func (l *Ledger) file(suffix string) string { return filepath.Join(l.dir, l.namespace+suffix) }
+
+func replace(name string, data []byte) error {
+	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name)
+}
+
+// get is a parameter's value; several fields are one space apart, however the
+// kernel prints them.
+func get(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	return strings.Join(strings.Fields(string(data)), " "), nil
+}
+
+func put(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// node is a ledger and a file that stands for a kernel parameter.
+type node struct {
+	*testing.T
+	dir, path string
+}
+
+func newNode(t *testing.T, value string) node {
+	t.Helper()
+	n := node{t, t.TempDir(), filepath.Join(t.TempDir(), "route_localnet")}
+	n.set(value)
+	return n
+}
+
+// open opens the ledger anew, as another process would.
+func (n node) open() *Ledger {
+	n.Helper()
+	l, err := Open(filepath.Join(n.dir, "ledger"))
+	if err != nil {
+		n.Fatal(err)
+	}
+	return l
+}
+
+func (n node) set(value string) {
+	n.Helper()
+	if err := os.WriteFile(n.path, []byte(value+"\n"), 0o600); err != nil {
+		n.Fatal(err)
+	}
+}
+
+func (n node) want(value string) {
+	n.Helper()
+	if got, err := get(n.path); err != nil || got != value {
+		n.Fatalf("the parameter is %q, error %v; want %q", got, err, value)
+	}
+}
+
+func (n node) take(holder, value string) {
+	n.Helper()
+	if err := n.open().Take(holder, n.path, value); err != nil {
+		n.Fatal(err)
+	}
+}
+
+func (n node) release(holder string, given int) {
+	n.Helper()
+	got, err := n.open().Release(holder)
+	if err != nil || len(got) != given {
+		n.Fatalf("release %s gave back %q, error %v; want %d", holder, got, err, given)
+	}
+}
+
+func (n node) wantEmpty() {
+	n.Helper()
+	if left, _ := filepath.Glob(filepath.Join(n.dir, "ledger", "*.json")); len(left) > 0 {
+		n.Fatalf("the ledger is not empty: %q", left)
+	}
+}
+
+func TestTheLastOneOutGivesBack(t *testing.T) {
+	n := newNode(t, "0")
+	n.take("iptables", "1")
+	n.take("iptables", "1")
+	n.take("ipvs", "1")
+	n.want("1")
+	n.release("iptables", 0)
+	n.want("1")
+	n.release("ipvs", 1)
+	n.want("0")
+	n.wantEmpty()
+	n.release("ipvs", 0)
+}
+
+func TestWhatSomebodyElseChangedStays(t *testing.T) {
+	n := newNode(t, "0")
+	n.take("iptables", "1")
+	n.set("2")
+	n.release("iptables", 0)
+	n.want("2")
+	n.wantEmpty()
+}
+
+func TestTheOtherHoldersWishComesBack(t *testing.T) {
+	n := newNode(t, "60")
+	n.take("iptables", "100")
+	n.take("ipvs", "200")
+	n.want("200")
+	n.release("ipvs", 0)
+	n.want("100")
+	n.release("iptables", 1)
+	n.want("60")
+}
+
+func TestWhatWasRightAlreadyIsNotWritten(t *testing.T) {
+	n := newNode(t, "1")
+	if err := os.Chmod(n.path, 0o400); err != nil {
+		t.Fatal(err)
+	}
+	n.take("iptables", "1")
+	n.release("iptables", 0)
+	n.want("1")
+	n.wantEmpty()
+}
+
+func TestHeldNamesWhatReleaseWouldGiveBack(t *testing.T) {
+	n := newNode(t, "0")
+	n.take("iptables", "1")
+	held, err := n.open().Held("iptables")
+	if err != nil || len(held) != 1 || !strings.HasSuffix(held[0], "back to 0") {
+		t.Fatalf("held %q, error %v", held, err)
+	}
+	n.want("1")
+}
+
+func TestAParameterThatIsGone(t *testing.T) {
+	n := newNode(t, "0")
+	n.take("ipvs", "1")
+	if err := os.Remove(n.path); err != nil {
+		t.Fatal(err)
+	}
+	n.release("ipvs", 0)
+	n.wantEmpty()
+	if err := n.open().Take("ipvs", n.path, "1"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("taking what is not there: %v", err)
+	}
+	n.wantEmpty()
+}
+
+func TestADamagedLedgerSaysSo(t *testing.T) {
+	n := newNode(t, "0")
+	n.take("iptables", "1")
+	if err := os.WriteFile(n.open().file(".json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.open().Take("ipvs", n.path, "2"); err == nil || !strings.Contains(err.Error(), "read ledger") {
+		t.Errorf("error %v does not say that the ledger cannot be read", err)
+	}
+	n.want("1")
+}
+
+func TestOneWriter(t *testing.T) {
+	n := newNode(t, "0")
+	first, err := n.open().TryLock("iptables")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.open().TryLock("iptables"); !errors.Is(err, ErrLocked) {
+		t.Fatalf("a second writer: %v", err)
+	}
+	other, err := n.open().TryLock("ipvs")
+	if err != nil {
+		t.Fatalf("another mode is locked out: %v", err)
+	}
+	defer other.Unlock()
+	if err := first.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	second, err := n.open().TryLock("iptables")
+	if err != nil {
+		t.Fatalf("after the first yielded: %v", err)
+	}
+	defer second.Unlock()
+}
+
+// A tool that a writer started keeps the successor out until it is done.
+func TestAToolKeepsTheLock(t *testing.T) {
+	n := newNode(t, "0")
+	lock, err := n.open().TryLock("iptables")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tool := exec.CommandContext(t.Context(), "cat")
+	tool.ExtraFiles = []*os.File{lock.File()}
+	input, err := tool.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tool.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := n.open().Lock(short, "iptables"); !errors.Is(err, ErrLocked) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("while the tool runs: %v", err)
+	}
+	if err := errors.Join(input.Close(), tool.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	long, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	next, err := n.open().Lock(long, "iptables")
+	if err != nil {
+		t.Fatalf("after the tool is done: %v", err)
+	}
+	_ = next.Unlock()
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Lock is the right to write for one mode in one network namespace. It ends
+// with Unlock, or when the last process that holds File is gone.
+type Lock struct{ file *os.File }
+
+// ErrLocked says that another process has the right to write; the error that
+// wraps it names the process.
+var ErrLocked = errors.New("another process is the writer")
+
+// TryLock takes the right to write for mode, or returns an error that wraps
+// ErrLocked.
+func (l *Ledger) TryLock(mode string) (*Lock, error) {
+	f, err := os.OpenFile(l.file("-"+mode+".lock"), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", mode, err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		defer f.Close()
+		return nil, fmt.Errorf("lock %s, held by pid %s: %w", mode, holderOf(f), ErrLocked)
+	}
+	if err != nil {
+		defer f.Close()
+		return nil, fmt.Errorf("lock %s: %w", mode, err)
+	}
+	if err := note(f); err != nil {
+		defer f.Close()
+		return nil, fmt.Errorf("lock %s: %w", mode, err)
+	}
+	return &Lock{f}, nil
+}
+
+// Lock waits for the right to write for mode, until ctx ends.
+func (l *Ledger) Lock(ctx context.Context, mode string) (*Lock, error) {
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		lock, err := l.TryLock(mode)
+		if !errors.Is(err, ErrLocked) {
+			return lock, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(err, ctx.Err())
+		case <-poll.C:
+		}
+	}
+}
+
+// File is what to hand to a tool (as one of exec.Cmd's ExtraFiles), so that the
+// lock lasts until the tool is done, whatever becomes of this process.
+func (k *Lock) File() *os.File { return k.file }
+
+// Unlock gives the right up, once the tools that File was handed to are done.
+func (k *Lock) Unlock() error { return k.file.Close() }
+
+// note writes who holds the lock into its file, for others to name.
+func note(f *os.File) error {
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return err
+}
+
+func holderOf(f *os.File) string {
+	b := make([]byte, 16)
+	n, _ := f.ReadAt(b, 0)
+	if pid := strings.TrimSpace(string(b[:n])); pid != "" {
+		return pid
+	}
+	return "unknown"
+}
+
+// lockFile waits for the lock of a ledger's page. It is held for as long as a
+// few files take to be written, by code that never waits for anything else.
+func lockFile(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock ledger: %w", err)
+	}
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Now().After(deadline) {
+			_ = f.Close()
+			return nil, fmt.Errorf("lock ledger %s: %w", name, err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// namespace names the calling thread's network namespace. The kernel never gives
+// the same cookie twice until it boots again; a kernel before 5.14 has only the
+// inode, which a later namespace may get.
+func namespace() (string, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		defer unix.Close(fd)
+		if cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE); err == nil {
+			return "net-" + strconv.FormatUint(cookie, 10), nil
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
+		return "", err
+	}
+	return "net-inode-" + strconv.FormatUint(st.Ino, 10), nil
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package ledger
+
+import (
+	"context"
+	"errors"
+	"os"
+)
+
+// A Lock is the right to write for one mode in one network namespace.
+type Lock struct{}
+
+// ErrLocked says that another process has the right to write.
+var ErrLocked = errors.New("another process is the writer")
+
+// TryLock is not to be had here: only Linux has network namespaces.
+func (l *Ledger) TryLock(string) (*Lock, error) { return nil, errors.ErrUnsupported }
+
+// Lock is not to be had here: only Linux has network namespaces.
+func (l *Ledger) Lock(context.Context, string) (*Lock, error) { return nil, errors.ErrUnsupported }
+
+// File is nil here.
+func (k *Lock) File() *os.File { return nil }
+
+// Unlock does nothing here.
+func (k *Lock) Unlock() error { return nil }
+
+func lockFile(string) (*os.File, error) { return nil, errors.ErrUnsupported }
+
+func namespace() (string, error) { return "", errors.ErrUnsupported }
