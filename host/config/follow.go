@@ -3,10 +3,7 @@
 package config
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"reflect"
 	"sync"
 	"time"
 
@@ -23,8 +20,8 @@ type Follower struct {
 
 	mu     sync.Mutex // guards what follows
 	host   *Host      // in force
-	seen   []byte     // the content at the last look
-	failed string     // what was wrong at the last look, with reading or content
+	seen   string     // what the last look found: a hash or an error
+	judged string     // what was last acted upon
 	status Status
 }
 
@@ -39,17 +36,19 @@ type Change struct {
 // A Status says how a host stands to its file.
 type Status struct {
 	Path       string
-	Hash       string    // of the content in force
-	Loaded     time.Time // when that was read
-	Stale      string    // why the file as it is now is not in force; empty: it is
+	Hash       string    // of the content that was last taken in
+	Loaded     time.Time // when that was
+	Stale      string    // why the file as it is now was not taken in; empty: it was
 	StaleSince time.Time
 	Pending    []string // fields that need a restart to be as the file says
 }
 
-// Follow begins at h, as Load returned it with the same flags. now is the clock.
+// Follow begins at h, as Load returned it with the same flags. now is the clock,
+// such as time.Now.
 func Follow(h *Host, flags *pflag.FlagSet, now func() time.Time) *Follower {
 	return &Follower{
-		path: h.Path(), flags: flags, now: now, host: h,
+		path: h.Path(), flags: flags, now: now,
+		host: h, seen: h.Hash(), judged: h.Hash(),
 		status: Status{Path: h.Path(), Hash: h.Hash(), Loaded: now()},
 	}
 }
@@ -85,19 +84,49 @@ func (f *Follower) Status() Status {
 	return f.status
 }
 
-// Look reads the file once and says whether that came to something. New content
-// counts from the second look that finds it, because the first may have met an
-// editor in the middle of writing; so does a file that cannot be used.
-func (f *Follower) Look() (Change, bool) {
+// Look reads the file once and says whether that came to something. What it finds
+// counts when a second look finds the same, because the first may have met an
+// editor in the middle of writing.
+func (f *Follower) Look() (c Change, ok bool) {
 	if f.path == "" {
 		return Change{}, false
 	}
 	data, err := readFile(f.path)
+	found := hashOf(data)
+	if err != nil {
+		found = err.Error()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	settled := err == nil && f.failed == "" && bytes.Equal(data, f.seen)
-	_ = settled
-	_ = errors.Is
-	_ = reflect.DeepEqual
-	return Change{}, false
+	settled := found == f.seen
+	f.seen = found
+	if !settled || found == f.judged {
+		return Change{}, false
+	}
+	f.judged = found
+	if err != nil {
+		return f.refuse(err), true
+	}
+	return f.take(data), true
+}
+
+// take brings the file's content into force, or what of it can be.
+func (f *Follower) take(data []byte) Change {
+	wanted, err := load(f.path, data, f.flags)
+	if err != nil {
+		return f.refuse(err)
+	}
+	host, applied, pending := adopt(f.host, wanted)
+	f.host = host
+	f.status = Status{Path: f.path, Hash: host.Hash(), Loaded: f.now(), Pending: pending}
+	return Change{Host: host, Applied: applied, Pending: pending}
+}
+
+// refuse leaves everything as it is, and says why.
+func (f *Follower) refuse(err error) Change {
+	if f.status.Stale == "" {
+		f.status.StaleSince = f.now()
+	}
+	f.status.Stale = err.Error()
+	return Change{Host: f.host, Pending: f.status.Pending, Err: err}
 }

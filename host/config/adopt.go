@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+)
+
+// live are the fields that a running host can change.
+func live() []string {
+	return []string{"logging.level", "syncPeriod", "minSyncPeriod", "nodePortAddresses"}
+}
+
+// Live reports whether a running host can change the field at path.
+func Live(path string) bool { return slices.Contains(live(), path) }
+
+// adopt is what becomes of running when its file says wanted: the host with the
+// live fields of wanted, which of them are other than before, and which fields
+// are other in wanted but must wait for a restart.
+func adopt(running, wanted *Host) (h *Host, applied, pending []string) {
+	next := *running
+	next.from = wanted.from
+	next.from.origins = maps.Clone(wanted.from.origins)
+	from := byPath(wanted)
+	for path, to := range byPath(&next) {
+		if Live(path) {
+			to.Set(from[path])
+		} else {
+			next.from.origins[path] = running.Origin(path)
+		}
+	}
+	for _, path := range differences(running, wanted) {
+		if Live(path) {
+			applied = append(applied, path)
+		} else {
+			pending = append(pending, path)
+		}
+	}
+	return &next, applied, pending
+}
+
+// differences are the fields that are not the same in a and b, in the order of
+// fields, those that only one of them has at the end.
+func differences(a, b *Host) []string {
+	before, after := make(map[string]any), make(map[string]any)
+	var paths []string
+	for _, h := range []struct {
+		host   *Host
+		values map[string]any
+	}{{a, before}, {b, after}} {
+		for _, s := range h.host.Settings() {
+			h.values[s.Field] = s.Value
+			if !slices.Contains(paths, s.Field) {
+				paths = append(paths, s.Field)
+			}
+		}
+	}
+	return slices.DeleteFunc(paths, func(path string) bool { return reflect.DeepEqual(before[path], after[path]) })
+}
+
+func byPath(h *Host) map[string]reflect.Value {
+	all := make(map[string]reflect.Value)
+	for _, f := range fields(h) {
+		all[f.path] = f.value
+	}
+	return all
+}

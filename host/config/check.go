@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A checker collects what is wrong with values that are each of the right type.
+type checker struct {
+	h        *Host
+	problems Problems
+}
+
+// check finds all that is wrong with h, at once.
+func check(h *Host) Problems {
+	c := &checker{h: h}
+	c.serving()
+	c.periods()
+	c.addresses()
+	c.detectLocal()
+	c.servers()
+	c.places()
+	c.linux()
+	c.choices()
+	c.plugins()
+	return c.problems
+}
+
+func (c *checker) bad(field, why, try string) {
+	c.problems = append(c.problems, Problem{Where: c.h.Origin(field), Field: field, Why: why, Try: try})
+}
+
+func (c *checker) want(ok bool, field, why, try string) {
+	if !ok {
+		c.bad(field, why, try)
+	}
+}
+
+var nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
+
+func (c *checker) serving() {
+	h := c.h
+	c.want(isName(h.Mode), "mode", fmt.Sprintf("%q is no dataplane's name: want lower-case letters, digits and -", h.Mode), "pointsman plugin list names those that are there")
+	if h.Source.Files != nil {
+		c.want(h.Source.Files.Path != "", "source.files.path", "is missing", "name a manifest file, or a folder of them")
+	}
+	c.want(h.ClientConnection.QPS > 0, "clientConnection.qps", fmt.Sprintf("want more than 0, not %g", h.ClientConnection.QPS), "")
+	c.want(h.ClientConnection.Burst > 0, "clientConnection.burst", fmt.Sprintf("want more than 0, not %d", h.ClientConnection.Burst), "")
+	c.want(h.HostnameOverride == "" || nodeName.MatchString(h.HostnameOverride), "hostnameOverride",
+		fmt.Sprintf("%q is no node's name: want lower-case letters, digits, - and .", h.HostnameOverride), "kubectl get nodes lists them")
+}
+
+func (c *checker) periods() {
+	h := c.h
+	c.want(h.SyncPeriod > 0, "syncPeriod", fmt.Sprintf("want more than 0s, not %s", brief(h.SyncPeriod)), "")
+	c.want(h.ConfigSyncPeriod > 0, "configSyncPeriod", fmt.Sprintf("want more than 0s, not %s", brief(h.ConfigSyncPeriod)), "")
+	c.notNegative("minSyncPeriod", h.MinSyncPeriod)
+	c.want(h.SyncPeriod <= 0 || h.MinSyncPeriod <= h.SyncPeriod, "minSyncPeriod",
+		fmt.Sprintf("is %s, more than syncPeriod, which is %s", brief(h.MinSyncPeriod), brief(h.SyncPeriod)), "")
+}
+
+func (c *checker) addresses() {
+	h := c.h
+	if h.BindAddress != "" {
+		_, err := netip.ParseAddr(h.BindAddress)
+		c.want(err == nil, "bindAddress", fmt.Sprintf("want an IP address, not %q", h.BindAddress), "")
+	}
+	for _, text := range h.NodePortAddresses {
+		if text == primaryAddresses {
+			c.want(len(h.NodePortAddresses) == 1, "nodePortAddresses", "primary stands alone", "keep it or the ranges")
+			continue
+		}
+		_, err := parsePrefix(text)
+		c.want(err == nil, "nodePortAddresses", fmt.Sprintf("want ranges such as 10.0.0.0/8, or primary, not %q", text), "")
+	}
+}
+
+// detectLocal checks that the mode has what it needs, and that nothing is given
+// that would silently not count.
+func (c *checker) detectLocal() {
+	h, d := c.h, c.h.DetectLocal
+	modes := []string{DetectClusterCIDR, DetectNodeCIDR, DetectBridgeInterface, DetectInterfaceNamePrefix}
+	if !slices.Contains(modes, h.DetectLocalMode) {
+		c.oneOf("detectLocalMode", h.DetectLocalMode, modes...)
+		return
+	}
+	given := []struct {
+		mode, field string
+		set, needed bool
+	}{
+		{DetectClusterCIDR, "detectLocal.clusterCIDRs", len(d.ClusterCIDRs) > 0, false},
+		{DetectBridgeInterface, "detectLocal.bridgeInterface", d.BridgeInterface != "", true},
+		{DetectInterfaceNamePrefix, "detectLocal.interfaceNamePrefix", d.InterfaceNamePrefix != "", true},
+	}
+	for _, g := range given {
+		c.want(!g.set || g.mode == h.DetectLocalMode, g.field, "does not count with detectLocalMode "+h.DetectLocalMode, "remove it, or set detectLocalMode: "+g.mode)
+		c.want(g.set || !g.needed || g.mode != h.DetectLocalMode, g.field, "is missing, and detectLocalMode "+g.mode+" goes by it", "")
+	}
+	c.interfaceName("detectLocal.bridgeInterface", d.BridgeInterface)
+	c.interfaceName("detectLocal.interfaceNamePrefix", d.InterfaceNamePrefix)
+	c.want(onePerFamily(d.ClusterCIDRs), "detectLocal.clusterCIDRs", "has two ranges of one IP family", "keep one of each")
+}
+
+// interfaceName wants what the kernel takes as a device's name.
+func (c *checker) interfaceName(field, name string) {
+	ok := len(name) <= 15 && !strings.ContainsAny(name, "/: \t\n") && name != "." && name != ".."
+	c.want(ok, field, fmt.Sprintf("%q is no interface's name: want up to 15 characters without / : or space", name), "")
+}
+
+func onePerFamily(ranges []netip.Prefix) bool {
+	seen := make(map[bool]bool)
+	for _, p := range ranges {
+		if seen[p.Addr().Is4()] {
+			return false
+		}
+		seen[p.Addr().Is4()] = true
+	}
+	return true
+}
+
+func (c *checker) servers() {
+	h := c.h
+	c.hostPort("healthzBindAddress", h.HealthzBindAddress)
+	c.hostPort("metricsBindAddress", h.MetricsBindAddress)
+	c.want(h.HealthzBindAddress == "" || h.HealthzBindAddress != h.MetricsBindAddress, "metricsBindAddress", "is the same as healthzBindAddress", "take another port")
+}
+
+func (c *checker) hostPort(field, text string) {
+	if text == "" {
+		return
+	}
+	addr, err := netip.ParseAddrPort(text)
+	c.want(err == nil && addr.Port() > 0, field, fmt.Sprintf("want an IP address and a port, such as 127.0.0.1:10249, or [::1]:10249, not %q", text), "")
+}
+
+// maxSocket is how long the path of a unix socket can be.
+const maxSocket = 107
+
+func (c *checker) places() {
+	h := c.h
+	c.want(h.AdminSocket != "", "adminSocket", "is missing", "")
+	c.want(len(h.AdminSocket) <= maxSocket, "adminSocket", fmt.Sprintf("is %d bytes long, and the kernel takes %d", len(h.AdminSocket), maxSocket), "use a shorter path")
+	c.want(h.StateDir != "", "stateDir", "is missing", "")
+	c.want(!slices.Contains(h.PluginDirs, ""), "pluginDirs", "names an empty path", "")
+	c.want(h.OOMScoreAdj >= -1000 && h.OOMScoreAdj <= 1000, "oomScoreAdj", fmt.Sprintf("want -1000 to 1000, not %d", h.OOMScoreAdj), "")
+}
+
+func (c *checker) linux() {
+	l, ct := c.h.Linux, c.h.Linux.Conntrack
+	c.want(l.MasqueradeBit >= 0 && l.MasqueradeBit <= 31, "linux.masqueradeBit", fmt.Sprintf("want 0 to 31, not %d", l.MasqueradeBit), "")
+	c.want(ct.MaxPerCore >= 0, "linux.conntrack.maxPerCore", fmt.Sprintf("want 0 or more, not %d", ct.MaxPerCore), "")
+	c.want(ct.Min >= 0, "linux.conntrack.min", fmt.Sprintf("want 0 or more, not %d", ct.Min), "")
+	c.timeout("linux.conntrack.tcpEstablishedTimeout", ct.TCPEstablishedTimeout)
+	c.timeout("linux.conntrack.tcpCloseWaitTimeout", ct.TCPCloseWaitTimeout)
+	c.timeout("linux.conntrack.udpTimeout", ct.UDPTimeout)
+	c.timeout("linux.conntrack.udpStreamTimeout", ct.UDPStreamTimeout)
+}
+
+// timeout wants what the kernel can be told: whole seconds in 31 bits.
+func (c *checker) timeout(field string, d time.Duration) {
+	c.notNegative(field, d)
+	c.want(d%time.Second == 0 && d/time.Second <= math.MaxInt32, field, fmt.Sprintf("want whole seconds, not %s", brief(d)), "")
+}
+
+func (c *checker) notNegative(field string, d time.Duration) {
+	c.want(d >= 0, field, fmt.Sprintf("want 0s or more, not %s", brief(d)), "")
+}
+
+func (c *checker) choices() {
+	h := c.h
+	c.oneOf("logging.level", h.Logging.Level, "trace", "debug", "info", "warn", "error")
+	c.oneOf("logging.format", h.Logging.Format, "text", "json")
+	c.oneOf("swap.onFailure", h.Swap.OnFailure, "rollback", "stay")
+	c.notNegative("swap.drainTimeout", h.Swap.DrainTimeout)
+}
+
+func (c *checker) oneOf(field, value string, choices ...string) {
+	if slices.Contains(choices, value) {
+		return
+	}
+	try := ""
+	if meant := suggest(value, choices); meant != "" {
+		try = "did you mean " + meant + "?"
+	}
+	c.bad(field, fmt.Sprintf("want one of %s, not %q", strings.Join(choices, ", "), value), try)
+}
+
+var sha256Syntax = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+func (c *checker) plugins() {
+	for _, name := range pluginNames(c.h) {
+		p, field := c.h.Plugins[name], "plugins."+name
+		c.want(p.SHA256 == "" || sha256Syntax.MatchString(p.SHA256), field+".sha256", "want 64 lower-case hexadecimal digits", "sha256sum prints them")
+		if p.Address == "" {
+			continue
+		}
+		c.want(strings.HasPrefix(p.Address, "unix:///"), field+".address", fmt.Sprintf("want a socket such as unix:///run/acme.sock, not %q", p.Address), "")
+		c.want(p.Path == "" && p.SHA256 == "", field+".address", "says that the plugin runs already, while path or sha256 say what to start", "keep one of the two")
+	}
+}

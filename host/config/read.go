@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A reader goes through one file beside the definition of Host, and notes what
+// is given, where, and everything that should not be there.
+type reader struct {
+	layer    Layer
+	file     string
+	given    map[string]*yaml.Node      // values by path
+	options  map[string]json.RawMessage // by the plugin's path
+	plugins  []string                   // named in the file
+	origins  map[string]Origin          // of values and of what holds them
+	problems Problems
+}
+
+// read goes through the content of file.
+func read(layer Layer, file string, data []byte) *reader {
+	r := &reader{
+		layer: layer, file: file,
+		given:   make(map[string]*yaml.Node),
+		options: make(map[string]json.RawMessage),
+		origins: make(map[string]Origin),
+	}
+	if root := r.document(data); root != nil && r.ours(root) {
+		r.structure(root, "", reflect.TypeFor[Host]())
+	}
+	return r
+}
+
+func (r *reader) bad(n *yaml.Node, path, why, try string) {
+	r.problems = append(r.problems, Problem{Where: r.at(n), Field: path, Why: why, Try: try})
+}
+
+func (r *reader) at(n *yaml.Node) Origin { return Origin{Layer: r.layer, Name: r.file, Line: n.Line} }
+
+// document is the one mapping that the file must hold.
+func (r *reader) document(data []byte) *yaml.Node {
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, second yaml.Node
+	err := dec.Decode(&doc)
+	switch {
+	case errors.Is(err, io.EOF), err == nil && (len(doc.Content) == 0 || isNull(doc.Content[0])):
+		r.bad(&yaml.Node{}, "", "is empty", "pointsman config defaults prints a file to begin with")
+		return nil
+	case err != nil:
+		r.syntax(err)
+		return nil
+	case doc.Content[0].Kind != yaml.MappingNode:
+		r.bad(doc.Content[0], "", "want fields and their values, not "+describe(doc.Content[0]), "pointsman config defaults prints a file to begin with")
+		return nil
+	}
+	if err := dec.Decode(&second); err == nil {
+		r.bad(&second, "", "a second document begins here", "keep one")
+	} else if !errors.Is(err, io.EOF) {
+		r.syntax(err)
+	}
+	return doc.Content[0]
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
+
+// syntax notes what the YAML parser says, with its line where a line belongs.
+func (r *reader) syntax(err error) {
+	text := err.Error()
+	n := &yaml.Node{}
+	if m := yamlLine.FindStringSubmatch(text); m != nil {
+		n.Line, _ = strconv.Atoi(m[1])
+		text = text[len(m[0]):]
+	}
+	r.bad(n, "", "is no YAML: "+strings.TrimPrefix(text, "yaml: "), "")
+}
+
+// ours reports whether the file is of the one kind that this version reads.
+func (r *reader) ours(root *yaml.Node) bool {
+	version, kind := child(root, "apiVersion"), child(root, "kind")
+	switch {
+	case version == nil || kind == nil:
+		r.bad(root, "", "does not say what it is", fmt.Sprintf("begin it with the lines apiVersion: %s and kind: %s", APIVersion, Kind))
+	case version.Value == APIVersion && kind.Value == Kind:
+		return true
+	case kind.Value == "KubeProxyConfiguration":
+		r.bad(kind, "kind", "kube-proxy's own configuration is not read by this version", "write a HostConfig with "+equivalent(root))
+	case kind.Value != Kind:
+		r.bad(kind, "kind", fmt.Sprintf("%q is unknown", kind.Value), "write kind: "+Kind)
+	default:
+		r.bad(version, "apiVersion", fmt.Sprintf("%q is unknown to this version", version.Value), "write apiVersion: "+APIVersion)
+	}
+	return false
+}
+
+// structure goes through a mapping whose fields are those of the struct t.
+func (r *reader) structure(n *yaml.Node, path string, t reflect.Type) {
+	known := names(t)
+	r.pairs(n, path, func(key, value *yaml.Node) {
+		ft, ok := known[key.Value]
+		if !ok {
+			r.unknown(key, path, known)
+			return
+		}
+		r.value(value, join(path, key.Value), ft)
+	})
+}
+
+// pairs calls each for every pair of a mapping, and notes keys given twice.
+func (r *reader) pairs(n *yaml.Node, path string, each func(key, value *yaml.Node)) {
+	r.origins[path] = r.at(n)
+	first := make(map[string]int)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if key.Kind != yaml.ScalarNode || value.Kind == yaml.AliasNode || key.Tag == "!!merge" {
+			r.bad(key, join(path, key.Value), "anchors, aliases and merges are not read here", "write the value out")
+			continue
+		}
+		if line, twice := first[key.Value]; twice {
+			r.bad(key, join(path, key.Value), fmt.Sprintf("given twice, first in line %d", line), "keep one")
+			continue
+		}
+		first[key.Value] = key.Line
+		each(key, value)
+	}
+}
+
+// value takes one field in, by what it is to hold.
+func (r *reader) value(n *yaml.Node, path string, t reflect.Type) {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	r.origins[path] = r.at(n)
+	switch {
+	case t == reflect.TypeFor[json.RawMessage]():
+		r.takeOptions(n, path)
+	case t.Kind() != reflect.Struct && t.Kind() != reflect.Map:
+		r.given[path] = n
+	case isNull(n): // "linux:" with everything below commented out
+	case n.Kind != yaml.MappingNode:
+		r.bad(n, path, "want fields and their values, not "+describe(n), "")
+	case t.Kind() == reflect.Struct:
+		r.structure(n, path, t)
+	default:
+		r.pairs(n, path, func(key, value *yaml.Node) { r.plugin(key, value, join(path, key.Value)) })
+	}
+}
+
+// plugin takes in the section of one plugin, whose key is its name.
+func (r *reader) plugin(key, value *yaml.Node, path string) {
+	if !isName(key.Value) {
+		r.bad(key, path, "is no plugin's name: want lower-case letters, digits and -", "")
+		return
+	}
+	r.plugins = append(r.plugins, key.Value)
+	r.value(value, path, reflect.TypeFor[Plugin]())
+}
+
+// unknown notes a field that nobody knows, and looks for the one that was meant:
+// here first, then by the same name elsewhere.
+func (r *reader) unknown(key *yaml.Node, path string, known map[string]reflect.Type) {
+	here := make([]string, 0, len(known))
+	for name := range known {
+		here = append(here, name)
+	}
+	why, try := "unknown field", ""
+	if meant := suggest(key.Value, here); strings.EqualFold(meant, key.Value) {
+		why, try = "unknown field: case matters", "write "+meant
+	} else if elsewhere := whereIs(key.Value); elsewhere != "" {
+		try = "that is " + elsewhere
+	} else if meant != "" {
+		try = "did you mean " + meant + "?"
+	}
+	r.bad(key, join(path, key.Value), why, try)
+}
+
+// whereIs finds the one field of this name, wherever it stands; empty: none or several.
+func whereIs(name string) string {
+	var found []string
+	for _, f := range fields(withSources()) {
+		if leafName(f.path) == name {
+			found = append(found, f.path)
+		}
+	}
+	if len(found) != 1 {
+		return ""
+	}
+	return found[0]
+}
+
+// child is the value of a key in a mapping; nil: there is none.
+func child(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+var nameSyntax = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// isName reports whether name can be a plugin's.
+func isName(name string) bool { return nameSyntax.MatchString(name) }
+
+// equivalent says in a HostConfig's words what a KubeProxyConfiguration's most
+// used fields say, for whoever writes the one from the other.
+func equivalent(root *yaml.Node) string {
+	lines := []string{"apiVersion: " + APIVersion, "kind: " + Kind}
+	add := func(format, key string) {
+		if n := child(root, key); n != nil && n.Kind == yaml.ScalarNode && n.Value != "" && !isNull(n) {
+			lines = append(lines, fmt.Sprintf(format, n.Value))
+		}
+	}
+	add("mode: %s", "mode")
+	add("detectLocal: {clusterCIDRs: [%s]}", "clusterCIDR")
+	add("hostnameOverride: %s", "hostnameOverride")
+	return "`" + strings.Join(slices.Compact(lines), "`, `") + "`"
+}

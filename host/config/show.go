@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A Setting is one field in force, and where its value came from.
+type Setting struct {
+	Field  string
+	Value  any // string, bool, int, float64, []string, or json.RawMessage
+	Origin Origin
+}
+
+// Settings lists every field that is in force, in the order of defaults.yaml.
+func (h *Host) Settings() []Setting {
+	var all []Setting
+	for _, f := range fields(h) {
+		if v, ok := plainValue(f.value); ok {
+			all = append(all, Setting{f.path, v, h.Origin(f.path)})
+		}
+	}
+	return all
+}
+
+// plainValue is a value as a file would have it; not ok: it was not given.
+func plainValue(v reflect.Value) (plain any, ok bool) {
+	switch v := v.Interface().(type) {
+	case time.Duration:
+		return brief(v), true
+	case []netip.Prefix:
+		texts := make([]string, len(v))
+		for i, p := range v {
+			texts[i] = p.String()
+		}
+		return texts, true
+	case []string:
+		return append([]string{}, v...), true
+	case json.RawMessage:
+		return v, v != nil
+	default:
+		return v, true
+	}
+}
+
+// YAML is the settings in force as a file that would bring them about; with
+// origins, each line says where its value came from.
+func (h *Host) YAML(origins bool) ([]byte, error) {
+	var out bytes.Buffer
+	enc := yaml.NewEncoder(&out)
+	enc.SetIndent(2)
+	if err := enc.Encode(h.tree(origins)); err != nil {
+		return nil, fmt.Errorf("show config: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// JSON is the same as YAML. With origins it is a list of fields instead, because
+// JSON has no comments.
+func (h *Host) JSON(origins bool) ([]byte, error) {
+	if origins {
+		return h.originsJSON()
+	}
+	var tree any
+	if err := h.tree(false).Decode(&tree); err != nil {
+		return nil, fmt.Errorf("show config: %w", err)
+	}
+	return json.MarshalIndent(tree, "", "  ")
+}
+
+func (h *Host) originsJSON() ([]byte, error) {
+	type row struct {
+		Field  string `json:"field"`
+		Value  any    `json:"value"`
+		Origin string `json:"origin"`
+	}
+	doc := struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+		Settings   []row  `json:"settings"`
+	}{APIVersion: APIVersion, Kind: "HostConfigOrigins"}
+	for _, s := range h.Settings() {
+		doc.Settings = append(doc.Settings, row{s.Field, s.Value, s.Origin.String()})
+	}
+	return json.MarshalIndent(doc, "", "  ")
+}
+
+// tree is the settings as YAML, in the order of fields.
+func (h *Host) tree(origins bool) *yaml.Node {
+	root := &yaml.Node{Kind: yaml.MappingNode}
+	for _, s := range h.Settings() {
+		n := nodeOf(s.Value)
+		if origins {
+			n.LineComment = s.Origin.String()
+		}
+		plant(root, strings.Split(s.Field, "."), n)
+	}
+	if child(root, "plugins") == nil {
+		plant(root, []string{"plugins"}, &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle})
+	}
+	return root
+}
+
+// plant puts n at a path below root.
+func plant(root *yaml.Node, path []string, n *yaml.Node) {
+	for _, name := range path[:len(path)-1] {
+		next := child(root, name)
+		if next == nil {
+			next = &yaml.Node{Kind: yaml.MappingNode}
+			root.Content = append(root.Content, nodeOf(name), next)
+		}
+		root = next
+	}
+	root.Content = append(root.Content, nodeOf(path[len(path)-1]), n)
+}
+
+func nodeOf(value any) *yaml.Node {
+	n := &yaml.Node{}
+	if raw, ok := value.(json.RawMessage); ok {
+		var doc yaml.Node
+		if yaml.Unmarshal(raw, &doc) == nil && len(doc.Content) == 1 { // JSON is YAML
+			return doc.Content[0]
+		}
+		value = string(raw)
+	}
+	if err := n.Encode(value); err != nil {
+		n.SetString(fmt.Sprint(value))
+	}
+	if n.Kind == yaml.SequenceNode {
+		n.Style = yaml.FlowStyle
+	}
+	return n
+}
+
+// brief is a duration without the zeros that Go appends: 24h, not 24h0m0s.
+func brief(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
