@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A Service is what matters of a Kubernetes Service.
+type Service struct {
+	Created     int64        // seconds; the older of two Services goes first
+	ClusterIPs  []netip.Addr // at most one in each family
+	ExternalIPs []netip.Addr
+	VIPs        []netip.Addr   // of load balancers that are short-circuited on the node
+	Sources     []netip.Prefix // who may use the VIPs, both families
+	Unreadable  bool           // a source range could not be read: the VIPs are for nobody
+	Internal    sdk.Policy     // of the ClusterIP
+	External    sdk.Policy     // of all else
+	Affinity    time.Duration
+	HealthPort  uint16
+	Ports       []Port
+	Problems    []Problem
+}
+
+// A Port is one port of a Service.
+type Port struct {
+	Name     string
+	Protocol sdk.Protocol
+	Number   uint16
+	NodePort uint16 // zero: none
+}
+
+const (
+	serviceProxyName = "service.kubernetes.io/service-proxy-name" // another proxy's
+	defaultAffinity  = time.Duration(corev1.DefaultClientIPServiceAffinitySeconds) * time.Second
+)
+
+// Ours reports whether an object with these labels is for this proxy at all.
+func Ours(m metav1.Object) bool {
+	labels := m.GetLabels()
+	_, foreign := labels[serviceProxyName]
+	_, headless := labels[corev1.IsHeadlessService]
+	return !foreign && !headless
+}
+
+// Proxied reports whether svc is one that a service proxy serves: it is ours and
+// has an address of its own.
+func Proxied(svc *corev1.Service) bool {
+	return Ours(svc) && svc.Spec.Type != corev1.ServiceTypeExternalName &&
+		svc.Spec.ClusterIP != "" && svc.Spec.ClusterIP != corev1.ClusterIPNone
+}
+
+// Read reads what matters of svc into s, whose slices are used again.
+func (s *Service) Read(svc *corev1.Service) {
+	*s = Service{
+		ClusterIPs: s.ClusterIPs[:0], ExternalIPs: s.ExternalIPs[:0], VIPs: s.VIPs[:0],
+		Sources: s.Sources[:0], Ports: s.Ports[:0],
+		Internal: sdk.Cluster, External: sdk.Cluster,
+	}
+	if !svc.CreationTimestamp.IsZero() {
+		s.Created = svc.CreationTimestamp.Unix()
+	}
+	s.readPolicies(svc)
+	s.readAddresses(svc)
+	for _, text := range svc.Spec.LoadBalancerSourceRanges {
+		s.readSource(text)
+	}
+	for i := range svc.Spec.Ports {
+		s.readPort(&svc.Spec.Ports[i])
+	}
+}
+
+func (s *Service) readPolicies(svc *corev1.Service) {
+	spec := &svc.Spec
+	if spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal {
+		s.Internal = sdk.Local
+	}
+	if spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+		s.External = sdk.Local
+	}
+	if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		s.Affinity = affinity(spec.SessionAffinityConfig)
+	}
+	if spec.Type == corev1.ServiceTypeLoadBalancer && s.External == sdk.Local {
+		s.HealthPort = port(spec.HealthCheckNodePort)
+	}
+}
+
+func affinity(c *corev1.SessionAffinityConfig) time.Duration {
+	if c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil || *c.ClientIP.TimeoutSeconds <= 0 {
+		return defaultAffinity
+	}
+	return time.Duration(*c.ClientIP.TimeoutSeconds) * time.Second
+}
+
+func (s *Service) readAddresses(svc *corev1.Service) {
+	if len(svc.Spec.ClusterIPs) == 0 {
+		s.ClusterIPs = s.readAddress(s.ClusterIPs, "cluster IP", svc.Spec.ClusterIP)
+	}
+	for _, text := range svc.Spec.ClusterIPs {
+		s.ClusterIPs = s.readAddress(s.ClusterIPs, "cluster IP", text)
+	}
+	for _, text := range svc.Spec.ExternalIPs {
+		s.ExternalIPs = s.readAddress(s.ExternalIPs, "external IP", text)
+	}
+	for i := range svc.Status.LoadBalancer.Ingress {
+		in := &svc.Status.LoadBalancer.Ingress[i]
+		if in.IP == "" || in.IPMode != nil && *in.IPMode != corev1.LoadBalancerIPModeVIP {
+			continue // only a name, or the balancer wants to see the traffic itself
+		}
+		s.VIPs = s.readAddress(s.VIPs, "load balancer IP", in.IP)
+	}
+}
+
+func (s *Service) readAddress(to []netip.Addr, what, text string) []netip.Addr {
+	addr, ok := parseAddr(text)
+	if !ok {
+		s.problem(InvalidAddress, "%s %q is no IP address; it is not served", what, text)
+		return to
+	}
+	return append(to, addr)
+}
+
+func (s *Service) readSource(text string) {
+	p, ok := parsePrefix(text)
+	if !ok {
+		s.Unreadable = true
+		s.problem(InvalidAddress, "source range %q is no CIDR; the load balancer IPs are not served until it is mended", text)
+		return
+	}
+	s.Sources = append(s.Sources, p)
+}
+
+func (s *Service) readPort(p *corev1.ServicePort) {
+	protocol, ok := protocolOf(p.Protocol)
+	if !ok {
+		s.problem(UnknownValue, "port %q has unknown protocol %q; it is not served", p.Name, p.Protocol)
+		return
+	}
+	number := port(p.Port)
+	if number == 0 {
+		s.problem(InvalidPort, "port %q has number %d; it is not served", p.Name, p.Port)
+		return
+	}
+	s.Ports = append(s.Ports, Port{Name: p.Name, Protocol: protocol, Number: number, NodePort: port(p.NodePort)})
+}
+
+func (s *Service) problem(reason, format string, args ...any) {
+	s.Problems = append(s.Problems, Problem{reason, fmt.Sprintf(format, args...)})
+}
+
+// Equal reports whether s and t are served alike.
+func (s *Service) Equal(t *Service) bool {
+	return s.Created == t.Created &&
+		s.Unreadable == t.Unreadable &&
+		s.Internal == t.Internal &&
+		s.External == t.External &&
+		s.Affinity == t.Affinity &&
+		s.HealthPort == t.HealthPort &&
+		slices.Equal(s.ClusterIPs, t.ClusterIPs) &&
+		slices.Equal(s.ExternalIPs, t.ExternalIPs) &&
+		slices.Equal(s.VIPs, t.VIPs) &&
+		slices.Equal(s.Sources, t.Sources) &&
+		slices.Equal(s.Ports, t.Ports) &&
+		slices.Equal(s.Problems, t.Problems)
+}
+
+// Clone is a copy of s that no later Read changes.
+func (s *Service) Clone() *Service {
+	c := *s
+	c.ClusterIPs = slices.Clone(s.ClusterIPs)
+	c.ExternalIPs = slices.Clone(s.ExternalIPs)
+	c.VIPs = slices.Clone(s.VIPs)
+	c.Sources = slices.Clone(s.Sources)
+	c.Ports = slices.Clone(s.Ports)
+	return &c
+}
+
+func protocolOf(p corev1.Protocol) (sdk.Protocol, bool) {
+	switch p {
+	case corev1.ProtocolTCP, "":
+		return sdk.TCP, true
+	case corev1.ProtocolUDP:
+		return sdk.UDP, true
+	case corev1.ProtocolSCTP:
+		return sdk.SCTP, true
+	}
+	return 0, false
+}
+
+// port is n as a port number, zero when it is none.
+func port(n int32) uint16 {
+	if n < 0 || n > 65535 {
+		return 0
+	}
+	return uint16(n)
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"unique"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A Slice is what matters of an EndpointSlice: every endpoint has every port.
+type Slice struct {
+	Family    sdk.Family // zero: not of addresses we route to
+	Ports     []SlicePort
+	Endpoints []Endpoint
+	Problems  []Problem
+}
+
+// A SlicePort is one port that all endpoints of a slice have.
+type SlicePort struct {
+	Name     string
+	Protocol sdk.Protocol
+	Number   uint16
+}
+
+// An Endpoint is one address of a slice.
+type Endpoint struct {
+	Addr  netip.Addr
+	Place unique.Handle[Place] // few places, many endpoints
+	State State
+}
+
+// A Place is where an endpoint is, and whom it is hinted for. Hints are names
+// joined by commas, which no name holds.
+type Place struct {
+	Node      string // empty: not given
+	NodeHints string
+	ZoneHints string
+}
+
+// State is what an endpoint's conditions say.
+type State uint8
+
+// The conditions.
+const (
+	Ready State = 1 << iota
+	Serving
+	Terminating
+)
+
+// Read reads what matters of slice into s, whose slices are used again.
+func (s *Slice) Read(slice *discoveryv1.EndpointSlice, loopback bool) {
+	*s = Slice{Ports: s.Ports[:0], Endpoints: s.Endpoints[:0]}
+	switch slice.AddressType {
+	case discoveryv1.AddressTypeIPv4:
+		s.Family = sdk.IPv4
+	case discoveryv1.AddressTypeIPv6:
+		s.Family = sdk.IPv6
+	default:
+		s.problem(UnknownValue, "address type %q is not served, only IPv4 and IPv6 are", slice.AddressType)
+		return
+	}
+	for i := range slice.Ports {
+		s.readPort(&slice.Ports[i])
+	}
+	var refused refusals
+	for i := range slice.Endpoints {
+		s.readEndpoint(&slice.Endpoints[i], loopback, &refused)
+	}
+	s.Problems = append(s.Problems, refused.problems()...)
+}
+
+func (s *Slice) readPort(p *discoveryv1.EndpointPort) {
+	sp := SlicePort{Protocol: sdk.TCP}
+	if p.Name != nil {
+		sp.Name = *p.Name
+	}
+	if p.Protocol != nil {
+		protocol, ok := protocolOf(*p.Protocol)
+		if !ok {
+			s.problem(UnknownValue, "port %q has unknown protocol %q; it is not used", sp.Name, *p.Protocol)
+			return
+		}
+		sp.Protocol = protocol
+	}
+	if p.Port != nil {
+		sp.Number = port(*p.Port)
+	}
+	if sp.Number == 0 {
+		s.problem(InvalidPort, "port %q has no number; it is not used", sp.Name)
+		return
+	}
+	s.Ports = append(s.Ports, sp)
+}
+
+// readEndpoint reads an endpoint's first address: the API says of the others
+// only that they are the same endpoint's.
+func (s *Slice) readEndpoint(ep *discoveryv1.Endpoint, loopback bool, refused *refusals) {
+	if len(ep.Addresses) == 0 {
+		return
+	}
+	text := ep.Addresses[0]
+	addr, ok := parseAddr(text)
+	if !ok {
+		refused.add(InvalidAddress, "is no IP address", text)
+		return
+	}
+	if why := unusable(addr, loopback); why != "" {
+		refused.add(InvalidAddress, why, text)
+		return
+	}
+	if sdk.FamilyOf(addr) != s.Family {
+		refused.add(IncorrectIPVersion, "is of the other IP family", text)
+		return
+	}
+	s.Endpoints = append(s.Endpoints, Endpoint{Addr: addr, Place: placeOf(ep), State: stateOf(&ep.Conditions)})
+}
+
+func placeOf(ep *discoveryv1.Endpoint) unique.Handle[Place] {
+	var p Place
+	if ep.NodeName != nil {
+		p.Node = *ep.NodeName
+	}
+	if ep.Hints != nil {
+		p.NodeHints = join(ep.Hints.ForNodes, func(n discoveryv1.ForNode) string { return n.Name })
+		p.ZoneHints = join(ep.Hints.ForZones, func(z discoveryv1.ForZone) string { return z.Name })
+	}
+	return unique.Make(p)
+}
+
+// join makes one string of names; of one name, by far the usual case, without
+// allocating.
+func join[T any](list []T, name func(T) string) string {
+	if len(list) == 1 {
+		return name(list[0])
+	}
+	names := make([]string, 0, len(list))
+	for _, item := range list {
+		names = append(names, name(item))
+	}
+	return strings.Join(names, ",")
+}
+
+// stateOf fills in what is not said: ready, serving, not terminating.
+func stateOf(c *discoveryv1.EndpointConditions) State {
+	var s State
+	if c.Ready == nil || *c.Ready {
+		s |= Ready
+	}
+	if c.Serving == nil || *c.Serving {
+		s |= Serving
+	}
+	if c.Terminating != nil && *c.Terminating {
+		s |= Terminating
+	}
+	return s
+}
+
+func (s *Slice) problem(reason, format string, args ...any) {
+	s.Problems = append(s.Problems, Problem{reason, fmt.Sprintf(format, args...)})
+}
+
+// Equal reports whether s and t are served alike.
+func (s *Slice) Equal(t *Slice) bool {
+	return s.Family == t.Family &&
+		slices.Equal(s.Ports, t.Ports) &&
+		slices.Equal(s.Endpoints, t.Endpoints) &&
+		slices.Equal(s.Problems, t.Problems)
+}
+
+// Clone is a copy of s that no later Read changes.
+func (s *Slice) Clone() Slice {
+	c := *s
+	c.Ports = slices.Clone(s.Ports)
+	c.Endpoints = slices.Clone(s.Endpoints)
+	return c
+}
+
+// refusals are folded by cause, so that a slice of a thousand bad endpoints
+// makes one line.
+type refusals []refusal
+
+type refusal struct {
+	reason, why, first string
+	count              int
+}
+
+func (r *refusals) add(reason, why, addr string) {
+	for i := range *r {
+		if (*r)[i].why == why {
+			(*r)[i].count++
+			return
+		}
+	}
+	*r = append(*r, refusal{reason, why, addr, 1})
+}
+
+func (r refusals) problems() []Problem {
+	var all []Problem
+	for _, f := range r {
+		message := fmt.Sprintf("endpoint %s %s; it is not used", f.first, f.why)
+		if f.count > 1 {
+			message += fmt.Sprintf(", nor are %d more like it", f.count-1)
+		}
+		all = append(all, Problem{f.reason, message})
+	}
+	return all
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import (
+	"slices"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A Cursor is what one dataplane has confirmed, and what it is owed. One caller
+// at a time goes Next, Sync, Ack; the other methods may be called beside it.
+type Cursor struct {
+	t        *Tracker // its mutex guards what follows
+	name     string   // the dataplane's, for notices
+	features map[sdk.Feature]bool
+	ready    chan struct{} // holds one token while there may be something to tell
+	closed   bool
+
+	acked, sent uint64 // revisions
+	open        bool   // sent may still be acknowledged
+	full        bool   // the next update is a Full
+	fullSent    bool   // the one in flight is
+
+	told     map[sdk.Name]*sdk.Service // as last confirmed
+	owed     map[sdk.Name]struct{}     // changed since they were told
+	flight   map[sdk.Name]told         // handed out, or offered again; not confirmed
+	failed   map[sdk.Name]failure      // the dataplane could not serve them
+	kept     map[sdk.Name]bool         // set aside
+	withheld map[sdk.Name][]sdk.Feature
+
+	node, nodeSent *sdk.Node // as last confirmed; as handed out, nil: not in flight
+
+	triggers, triggersSent []time.Time
+}
+
+// told is a value that was handed out in an update; a nil value is a Delete.
+type told struct {
+	rev   uint64 // zero: in none yet, it is to be offered again
+	value *sdk.Service
+}
+
+// failure is what a dataplane could not serve.
+type failure struct {
+	err   error
+	value *sdk.Service
+}
+
+// Cursor begins to follow what is to be served for a dataplane that describes
+// itself as d. Its first update is a Full. Services that need a feature which d
+// does not claim are kept from it.
+func (t *Tracker) Cursor(d sdk.Description) *Cursor {
+	t.mu.Lock()
+	defer t.unlock()
+	c := &Cursor{
+		t:        t,
+		name:     d.Name,
+		features: make(map[sdk.Feature]bool),
+		ready:    make(chan struct{}, 1),
+		full:     true,
+		told:     make(map[sdk.Name]*sdk.Service),
+		owed:     make(map[sdk.Name]struct{}),
+		flight:   make(map[sdk.Name]told),
+		failed:   make(map[sdk.Name]failure),
+		kept:     make(map[sdk.Name]bool),
+		withheld: make(map[sdk.Name][]sdk.Feature),
+	}
+	for _, f := range d.Features {
+		c.features[f] = true
+	}
+	t.cursors = append(t.cursors, c)
+	for name := range t.values {
+		c.judge(name)
+	}
+	c.signal()
+	return c
+}
+
+// Close ends the cursor: the tracker forgets it.
+func (c *Cursor) Close() {
+	c.t.mu.Lock()
+	defer c.t.unlock()
+	c.closed = true
+	c.t.cursors = slices.DeleteFunc(c.t.cursors, func(o *Cursor) bool { return o == c })
+}
+
+// Changed holds a token when there may be something to tell. Many changes are one
+// token.
+func (c *Cursor) Changed() <-chan struct{} { return c.ready }
+
+func (c *Cursor) signal() {
+	select {
+	case c.ready <- struct{}{}:
+	default:
+	}
+}
+
+// Resync makes the next update a Full: a session begins, or the dataplane missed
+// something.
+func (c *Cursor) Resync() {
+	c.t.mu.Lock()
+	defer c.t.unlock()
+	c.full, c.open = true, false
+	c.signal()
+}
+
+// Retry offers again what the dataplane failed to serve, other than what it
+// refused.
+func (c *Cursor) Retry() {
+	c.t.mu.Lock()
+	defer c.t.unlock()
+	for name, f := range c.failed {
+		if _, flying := c.flight[name]; !flying && !refused(f.err) {
+			c.flight[name] = told{}
+			c.signal()
+		}
+	}
+}
+
+// Keep sets these names aside, and no others: their Services are left as they are
+// served now, whatever happens to them, also by a Full. Those that were aside
+// before and are no longer are told as they are now.
+func (c *Cursor) Keep(names ...sdk.Name) {
+	c.t.mu.Lock()
+	defer c.t.unlock()
+	before := c.kept
+	c.kept = make(map[sdk.Name]bool, len(names))
+	for _, name := range names {
+		c.kept[name] = true
+		delete(c.told, name)
+		delete(c.owed, name)
+		delete(c.flight, name)
+		delete(c.failed, name)
+	}
+	for name := range before {
+		if !c.kept[name] {
+			c.flight[name] = told{} // nobody knows what is served
+			c.signal()
+		}
+	}
+}
+
+// changed notes that another value than before is to be served under name.
+func (c *Cursor) changed(name sdk.Name) {
+	c.judge(name)
+	if c.kept[name] {
+		return
+	}
+	now := c.now(name)
+	_, flying := c.flight[name]
+	f, failed := c.failed[name]
+	switch {
+	case flying:
+		c.owed[name] = struct{}{} // judged again when the flight has landed
+	case failed && !same(now, f.value):
+		c.flight[name] = told{}
+	case failed:
+		return // the very value that failed: in its own time
+	case same(now, c.told[name]):
+		delete(c.owed, name)
+		return
+	default:
+		c.owed[name] = struct{}{}
+	}
+	c.signal()
+}
+
+// now is what this dataplane is to serve under name.
+func (c *Cursor) now(name sdk.Name) *sdk.Service {
+	if len(c.withheld) > 0 && c.withheld[name] != nil {
+		return nil
+	}
+	return c.t.values[name]
+}
+
+// Next is the update that leads from what the dataplane confirmed to what is to
+// be served now. It is false when there is nothing to tell.
+func (c *Cursor) Next() (sdk.Update, bool) {
+	c.t.mu.Lock()
+	defer c.t.unlock()
+	if !c.t.synced || c.closed {
+		return sdk.Update{}, false
+	}
+	if c.full {
+		return c.everything(), true
+	}
+	return c.difference()
+}
+
+// everything is a Full.
+func (c *Cursor) everything() sdk.Update {
+	u := sdk.Update{To: c.sent + 1, Full: true, Set: make([]sdk.Service, 0, len(c.t.values))}
+	clear(c.owed)
+	clear(c.flight)
+	for name, value := range c.t.values {
+		if c.withheld[name] == nil && !c.kept[name] {
+			u.Set = append(u.Set, *value)
+			c.flight[name] = told{u.To, value}
+		}
+	}
+	c.handOut(&u, c.t.node)
+	return u
+}
+
+// difference is what changed, and what is not known to have arrived.
+func (c *Cursor) difference() (sdk.Update, bool) {
+	u := sdk.Update{From: c.acked, To: c.sent + 1}
+	for name := range c.owed {
+		if _, flying := c.flight[name]; !flying {
+			c.flight[name] = told{}
+		}
+	}
+	clear(c.owed)
+	for name := range c.flight {
+		value := c.now(name)
+		c.flight[name] = told{u.To, value}
+		if value == nil {
+			u.Delete = append(u.Delete, name)
+		} else {
+			u.Set = append(u.Set, *value)
+		}
+	}
+	var node *sdk.Node
+	if c.nodeSent != nil || c.node == nil || !c.node.Equal(*c.t.node) {
+		node = c.t.node
+	}
+	if len(c.flight) == 0 && node == nil {
+		c.triggers = nil // what they announced came to nothing
+		return sdk.Update{}, false
+	}
+	c.handOut(&u, node)
+	return u, true
+}
+
+// handOut completes u, and remembers that it is out. The order in u means
+// nothing, and is fixed so that it reads well.
+func (c *Cursor) handOut(u *sdk.Update, node *sdk.Node) {
+	for name := range c.kept {
+		u.Keep = append(u.Keep, name)
+	}
+	slices.SortFunc(u.Set, func(a, b sdk.Service) int { return a.Name.Compare(b.Name) })
+	slices.SortFunc(u.Delete, sdk.Name.Compare)
+	slices.SortFunc(u.Keep, sdk.Name.Compare)
+	u.Node, c.nodeSent = node, node
+	c.sent, c.open, c.fullSent = u.To, true, u.Full
+	c.triggersSent = append(c.triggersSent, c.triggers...)
+	c.triggers = nil
+}

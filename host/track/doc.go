@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/*
+Package track knows what should be served on this node, and what each dataplane
+has not yet confirmed of it.
+
+	SetService ┐                                   ┌─▶ Cursor of one dataplane
+	SetSlice   ┼─▶ records ─reach─▶ values by Name ┤     Next ─▶ Update
+	SetNode    ┘            own                    └─▶   Ack  ◀─ confirmed, failed
+
+An object becomes a record that holds what matters of it. A record that is equal
+to the one before ends the matter at once: nothing is allocated and no cursor
+hears of it. Otherwise the one Service it belongs to is decided anew, the values
+that differ are put in place, and each cursor notes their names. So the cost
+follows the change, whatever the size of the cluster.
+
+# What a cursor promises
+
+A cursor keeps, for each name, the value that its dataplane last confirmed. What
+Next hands out stays in flight until Ack. A name in flight that is not confirmed
+is told again, as things are then, even if its value is back at what was once
+confirmed: nobody knows how far the dataplane got. A name that is not in flight
+and equal to what was confirmed is not told at all. Many changes before one Next
+are one change; last state wins, and memory is bounded by what exists.
+*/
+package track

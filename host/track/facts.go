@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pointsman/pointsman/host/reach"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Facts are what the operator says of this node. What Kubernetes says of it comes
+// with SetNode.
+type Facts struct {
+	NodeName  string       // as endpoints name it: trimmed, in lower case
+	NodeAddrs []netip.Addr // given by hand; they replace those of the Node object
+
+	NodePorts        []netip.Prefix // see sdk.Node
+	PrimaryNodePorts bool           // also the first address of each family
+
+	Pods         sdk.Pods
+	PodsFromNode bool // the Node object's podCIDRs instead
+
+	MasqueradeAll bool
+	MasqueradeBit uint8
+	ServiceCIDRs  []netip.Prefix
+	Conntrack     sdk.ConntrackLimits
+
+	ExternalIPs   []netip.Prefix // see reach.Here
+	AllowLoopback bool           // see reach.Here; only for a source that speaks for one machine
+
+	Since time.Time // trigger times before it are not ours to measure
+}
+
+// A nodeRecord is what matters of the Node object.
+type nodeRecord struct {
+	zone  string
+	addrs []netip.Addr
+	pods  []netip.Prefix
+}
+
+func readNode(n *corev1.Node) nodeRecord {
+	r := nodeRecord{zone: n.Labels[corev1.LabelTopologyZone]}
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+		for _, a := range n.Status.Addresses {
+			addr, err := netip.ParseAddr(a.Address)
+			if a.Type == kind && err == nil && !slices.Contains(r.addrs, addr) {
+				r.addrs = append(r.addrs, addr)
+			}
+		}
+	}
+	cidrs := n.Spec.PodCIDRs
+	if len(cidrs) == 0 && n.Spec.PodCIDR != "" {
+		cidrs = []string{n.Spec.PodCIDR}
+	}
+	for _, text := range cidrs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			r.pods = append(r.pods, p.Masked())
+		}
+	}
+	return r
+}
+
+// node is what a dataplane must know.
+func (f Facts) node(r nodeRecord) sdk.Node {
+	n := sdk.Node{
+		Name:          f.NodeName,
+		Addrs:         r.addrs,
+		NodePorts:     f.NodePorts,
+		Pods:          f.Pods,
+		MasqueradeAll: f.MasqueradeAll,
+		MasqueradeBit: f.MasqueradeBit,
+		ServiceCIDRs:  f.ServiceCIDRs,
+		Conntrack:     f.Conntrack,
+	}
+	if len(f.NodeAddrs) > 0 {
+		n.Addrs = f.NodeAddrs
+	}
+	if f.PodsFromNode {
+		n.Pods = sdk.Pods{CIDRs: r.pods}
+	}
+	if f.PrimaryNodePorts {
+		n.NodePorts = slices.Concat(f.NodePorts, primary(n.Addrs))
+	}
+	return n
+}
+
+// primary is the first address of each family, as a range of one.
+func primary(addrs []netip.Addr) []netip.Prefix {
+	var first []netip.Prefix
+	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		i := slices.IndexFunc(addrs, func(a netip.Addr) bool { return sdk.FamilyOf(a) == family })
+		if i >= 0 {
+			first = append(first, netip.PrefixFrom(addrs[i], addrs[i].BitLen()))
+		}
+	}
+	return first
+}
+
+// here is what decisions about endpoints and frontends hang on.
+func (f Facts) here(r nodeRecord, n sdk.Node) reach.Here {
+	return reach.Here{
+		Node:        f.NodeName,
+		Zone:        r.zone,
+		Addrs:       n.Addrs,
+		ExternalIPs: f.ExternalIPs,
+		Reserved:    slices.Concat(n.Pods.CIDRs, f.ServiceCIDRs),
+		Loopback:    f.AllowLoopback,
+	}
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import (
+	"slices"
+
+	"github.com/pointsman/pointsman/host/reach"
+)
+
+// A Notice is one thing that the operator should know.
+type Notice struct {
+	Warning bool
+	Reason  string // one word, such as FrontendTaken
+	Object  string // "namespace/name", or a dataplane's name
+	Message string
+}
+
+// The reasons of the tracker's own notices; package reach has more.
+const (
+	FrontendTaken   = "FrontendTaken"   // another Service owns that address and port
+	SliceNotJoined  = "SliceNotJoined"  // no label says which Service a slice belongs to
+	ServiceFailed   = "ServiceFailed"   // a dataplane could not serve it, and will be asked again
+	ServiceRefused  = "ServiceRefused"  // a dataplane cannot serve it
+	ServiceServed   = "ServiceServed"   // one that failed before is served
+	ServiceWithheld = "ServiceWithheld" // a dataplane lacks a feature it needs
+)
+
+// unlock lets go of the mutex, and then says what there is to say: whoever is
+// told may call back.
+func (t *Tracker) unlock() {
+	notices := t.notices
+	t.notices = nil
+	t.mu.Unlock()
+	if t.report == nil {
+		return
+	}
+	for _, n := range notices {
+		t.report(n)
+	}
+}
+
+func (t *Tracker) warn(reason, object, message string) {
+	t.notices = append(t.notices, Notice{Warning: true, Reason: reason, Object: object, Message: message})
+}
+
+// warnNew reports the problems that were not there before.
+func (t *Tracker) warnNew(object string, before, after []reach.Problem) {
+	for _, p := range after {
+		if !slices.Contains(before, p) {
+			t.warn(p.Reason, object, p.Message)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/pointsman/pointsman/host/reach"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// owners decides which Service an address belongs to, because a packet can go to
+// one only. Whoever asks for it stands in a queue, and the first is the owner.
+type owners map[claim][]holder
+
+// A claim is what one Service can hold at a time: an address, port and protocol.
+type claim struct {
+	addr     netip.AddrPort
+	protocol sdk.Protocol
+}
+
+// String reads as in a scenario: "172.30.0.41:80/tcp".
+func (c claim) String() string {
+	if !c.addr.Addr().IsValid() {
+		return fmt.Sprintf("health check node port %d", c.addr.Port())
+	}
+	return fmt.Sprintf("%s/%s", c.addr, c.protocol)
+}
+
+// healthPort is the claim of a healthCheckNodePort, which has no address.
+func healthPort(number uint16) claim {
+	return claim{addr: netip.AddrPortFrom(netip.Addr{}, number), protocol: sdk.TCP}
+}
+
+// A holder is who asks: a Service, by one of its ports, as one kind of frontend.
+// That of a health port has neither port nor kind.
+type holder struct {
+	svc  *service
+	port int
+	kind sdk.Kind
+}
+
+// precedence of kinds: what the cluster gave goes before what a user asked for.
+var precedence = [...]int{sdk.ClusterIP: 1, sdk.LoadBalancer: 2, sdk.ExternalIP: 3, sdk.NodePort: 4}
+
+// compare is the order of a queue: by kind, then the older Service, then by name.
+func (h holder) compare(g holder) int {
+	return cmp.Or(
+		cmp.Compare(precedence[h.kind], precedence[g.kind]),
+		cmp.Compare(h.svc.spec.Created, g.svc.spec.Created),
+		cmp.Compare(h.svc.key.Namespace, g.svc.key.Namespace),
+		cmp.Compare(h.svc.key.Name, g.svc.key.Name),
+		cmp.Compare(h.port, g.port),
+	)
+}
+
+// claim puts svc into the queues of all it asks for, and returns who else stands
+// in them.
+func (o owners) claim(svc *service) (touched []*service) {
+	for i, p := range svc.ports {
+		for _, f := range p.Frontends {
+			touched = append(touched, o.enqueue(claim{f.Addr, p.Port.Protocol}, holder{svc, i, f.Kind})...)
+		}
+	}
+	if len(svc.ports) > 0 && svc.spec.HealthPort != 0 {
+		touched = append(touched, o.enqueue(healthPort(svc.spec.HealthPort), holder{svc: svc})...)
+	}
+	return touched
+}
+
+func (o owners) enqueue(c claim, h holder) (others []*service) {
+	queue := o[c]
+	others = services(queue)
+	i, _ := slices.BinarySearchFunc(queue, h, holder.compare)
+	o[c] = slices.Insert(queue, i, h)
+	h.svc.held = append(h.svc.held, c)
+	return others
+}
+
+// release takes svc out of every queue, and returns who stays in them.
+func (o owners) release(svc *service) (touched []*service) {
+	for _, c := range svc.held {
+		queue := slices.DeleteFunc(o[c], func(h holder) bool { return h.svc == svc })
+		if len(queue) == 0 {
+			delete(o, c)
+			continue
+		}
+		o[c] = queue
+		touched = append(touched, services(queue)...)
+	}
+	svc.held = svc.held[:0]
+	return touched
+}
+
+func services(queue []holder) []*service {
+	var list []*service
+	for _, h := range queue {
+		list = append(list, h.svc)
+	}
+	return list
+}
+
+// owns reports whether port i of svc is the owner of f.
+func (o owners) owns(svc *service, i int, f sdk.Frontend) bool {
+	first := o[claim{f.Addr, svc.ports[i].Port.Protocol}][0]
+	return first.svc == svc && first.port == i
+}
+
+// owned are the frontends of port i that belong to it.
+func (o owners) owned(svc *service, i int) []sdk.Frontend {
+	var list []sdk.Frontend
+	for _, f := range svc.ports[i].Frontends {
+		if o.owns(svc, i, f) {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// lost says of the frontends of port i that are another's, whose they are.
+func (o owners) lost(svc *service, i int) []reach.Problem {
+	var problems []reach.Problem
+	for _, f := range svc.ports[i].Frontends {
+		if !o.owns(svc, i, f) {
+			problems = append(problems, o.taken(f.String(), claim{f.Addr, svc.ports[i].Port.Protocol}))
+		}
+	}
+	return problems
+}
+
+// healthPort is svc's healthCheckNodePort if it owns it, or zero.
+func (o owners) healthPort(svc *service) uint16 {
+	number := svc.spec.HealthPort
+	if number == 0 || o[healthPort(number)][0].svc != svc {
+		return 0
+	}
+	return number
+}
+
+func (o owners) lostHealthPort(svc *service) (reach.Problem, bool) {
+	if len(svc.ports) == 0 || svc.spec.HealthPort == 0 || o.healthPort(svc) != 0 {
+		return reach.Problem{}, false
+	}
+	c := healthPort(svc.spec.HealthPort)
+	return o.taken(c.String(), c), true
+}
+
+func (o owners) taken(what string, c claim) reach.Problem {
+	return reach.Problem{
+		Reason:  FrontendTaken,
+		Message: fmt.Sprintf("%s belongs to Service %s; it is not served for this one", what, o[c][0].svc.key),
+	}
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import (
+	"slices"
+
+	"github.com/pointsman/pointsman/host/reach"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A service is a Kubernetes Service as tracked, with the slices that name it.
+type service struct {
+	key    Key
+	spec   *reach.Service // nil: not heard of, or none of ours
+	slices []*slice       // in order of name
+	ports  []port         // what spec comes to here
+	held   []claim        // what it asks for, whether it owns that or not
+
+	problems []reach.Problem // with its spec
+	taken    []reach.Problem // with what others own
+	ready    int             // addresses on this node that are ready
+}
+
+// A port is one port of a Service in one family: what a dataplane calls a Service.
+type port struct {
+	reach.PortFrontends
+	name  sdk.Name
+	owned []sdk.Frontend // of Frontends, those that belong to it
+
+	ready, total int // endpoints, on any node
+}
+
+// renew decides svc's frontends anew, and settles svc and whoever won or lost an
+// address by that.
+func (t *Tracker) renew(svc *service) {
+	before := svc.ports
+	touched := t.owners.release(svc)
+	t.enter(svc)
+	touched = append(touched, t.owners.claim(svc)...)
+	for _, p := range before {
+		if !slices.ContainsFunc(svc.ports, func(q port) bool { return q.name == p.name }) {
+			t.put(p.name, nil)
+		}
+	}
+	t.fit(svc)
+	for _, other := range distinct(touched, svc) {
+		t.fit(other)
+	}
+}
+
+// enter makes the ports of svc from its spec.
+func (t *Tracker) enter(svc *service) {
+	svc.ports = nil
+	var problems []reach.Problem
+	if svc.spec != nil {
+		var all []reach.PortFrontends
+		all, problems = reach.Frontends(svc.spec, t.here)
+		for _, pf := range all {
+			svc.ports = append(svc.ports, port{PortFrontends: pf, name: svc.name(pf)})
+		}
+	}
+	t.warnNew(svc.key.String(), svc.problems, problems)
+	svc.problems = problems
+}
+
+func (s *service) name(pf reach.PortFrontends) sdk.Name {
+	return sdk.Name{
+		Namespace: s.key.Namespace,
+		Service:   s.key.Name,
+		Port:      pf.Port.Name,
+		Protocol:  pf.Port.Protocol,
+		Family:    pf.Family,
+	}
+}
+
+// fit gives svc the frontends that it owns, says which it does not, and settles
+// it.
+func (t *Tracker) fit(svc *service) {
+	var taken []reach.Problem
+	for i := range svc.ports {
+		p := &svc.ports[i]
+		p.owned = p.Frontends
+		lost := t.owners.lost(svc, i)
+		if len(lost) == 0 {
+			continue
+		}
+		taken = append(taken, lost...)
+		p.owned = t.owners.owned(svc, i)
+	}
+	if p, lost := t.owners.lostHealthPort(svc); lost {
+		taken = append(taken, p)
+	}
+	t.warnNew(svc.key.String(), svc.taken, taken)
+	svc.taken = taken
+	t.settle(svc, 0)
+}
+
+// distinct lists each of all once, without me.
+func distinct(all []*service, me *service) []*service {
+	var list []*service
+	for _, svc := range all {
+		if svc != me && !slices.Contains(list, svc) {
+			list = append(list, svc)
+		}
+	}
+	return list
+}
+
+// settle puts in place what svc comes to in one family, zero standing for all. It
+// reports whether any value changed.
+func (t *Tracker) settle(svc *service, family sdk.Family) bool {
+	records := svc.records()
+	svc.ready = reach.LocalReady(records, t.here)
+	changed := false
+	for i := range svc.ports {
+		p := &svc.ports[i]
+		if p.Family == family || family != sdk.IPv4 && family != sdk.IPv6 {
+			changed = t.put(p.name, t.value(svc, p, records)) || changed
+		}
+	}
+	return changed
+}
+
+func (s *service) records() []*reach.Slice {
+	records := make([]*reach.Slice, len(s.slices))
+	for i, sl := range s.slices {
+		records[i] = &sl.record
+	}
+	return records
+}
+
+// value is what p comes to. A port that owns no frontend is not served.
+func (t *Tracker) value(svc *service, p *port, records []*reach.Slice) *sdk.Service {
+	lists := reach.Choose(records, p.Port, p.Family, t.here)
+	p.ready, p.total = lists.Ready, lists.Total
+	if len(p.owned) == 0 {
+		return nil
+	}
+	return &sdk.Service{
+		Name:       p.name,
+		Frontends:  p.owned,
+		Cluster:    lists.Cluster,
+		Local:      lists.Local,
+		Serving:    lists.Serving,
+		Affinity:   svc.spec.Affinity,
+		HealthPort: t.owners.healthPort(svc),
+	}
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A CursorStatus is how far a dataplane has followed.
+type CursorStatus struct {
+	Sent, Acked uint64 // revisions
+	Pending     int    // names that are owed or in flight
+	Failed      []sdk.Failure
+	Withheld    []Withheld
+	Kept        []sdk.Name
+}
+
+// A Withheld Service is kept from a dataplane that lacks features it needs.
+type Withheld struct {
+	Name  sdk.Name
+	Lacks []sdk.Feature
+}
+
+// Status is how far the dataplane has followed.
+func (c *Cursor) Status() CursorStatus {
+	c.t.mu.Lock()
+	defer c.t.unlock()
+	s := CursorStatus{Sent: c.sent, Acked: c.acked, Pending: len(c.flight)}
+	for name := range c.owed {
+		if _, flying := c.flight[name]; !flying {
+			s.Pending++
+		}
+	}
+	for name, f := range c.failed {
+		s.Failed = append(s.Failed, sdk.Failure{Name: name, Err: f.err})
+	}
+	for name, lacks := range c.withheld {
+		s.Withheld = append(s.Withheld, Withheld{name, lacks})
+	}
+	for name := range c.kept {
+		s.Kept = append(s.Kept, name)
+	}
+	slices.SortFunc(s.Failed, func(a, b sdk.Failure) int { return a.Name.Compare(b.Name) })
+	slices.SortFunc(s.Withheld, func(a, b Withheld) int { return a.Name.Compare(b.Name) })
+	slices.SortFunc(s.Kept, sdk.Name.Compare)
+	return s
+}
+
+// Counts are how much is tracked.
+type Counts struct {
+	Services  int // Kubernetes Services that are served
+	Names     int // ports of them, in each family
+	Slices    int
+	Endpoints int // in all slices
+}
+
+// Counts are how much is tracked.
+func (t *Tracker) Counts() Counts {
+	t.mu.Lock()
+	defer t.unlock()
+	c := Counts{Names: len(t.values), Slices: len(t.slices)}
+	for _, svc := range t.services {
+		if len(svc.ports) > 0 {
+			c.Services++
+		}
+	}
+	for _, s := range t.slices {
+		c.Endpoints += len(s.record.Endpoints)
+	}
+	return c
+}
+
+// A ServiceStatus is one Kubernetes Service as it is to be served here.
+type ServiceStatus struct {
+	Key
+	Ports      []PortStatus
+	HealthPort uint16   // its healthCheckNodePort; zero: none, or another's
+	LocalReady int      // addresses on this node that are ready: what HealthPort answers
+	Problems   []string // what is not served as asked for, and why
+}
+
+// A PortStatus is one port of a Service in one family.
+type PortStatus struct {
+	Service sdk.Service // as handed out; without frontends it is not served
+	Ready   int         // endpoints that are ready, on any node
+	Total   int         // endpoints
+}
+
+// Services are all that are known, in order of name.
+func (t *Tracker) Services() []ServiceStatus {
+	t.mu.Lock()
+	defer t.unlock()
+	list := make([]ServiceStatus, 0, len(t.services))
+	for _, svc := range t.services {
+		if svc.spec != nil {
+			list = append(list, t.status(svc))
+		}
+	}
+	slices.SortFunc(list, func(a, b ServiceStatus) int {
+		return strings.Compare(a.Key.String(), b.Key.String())
+	})
+	return list
+}
+
+// Service is one of Services.
+func (t *Tracker) Service(key Key) (ServiceStatus, bool) {
+	t.mu.Lock()
+	defer t.unlock()
+	svc := t.services[key]
+	if svc == nil || svc.spec == nil {
+		return ServiceStatus{}, false
+	}
+	return t.status(svc), true
+}
+
+func (t *Tracker) status(svc *service) ServiceStatus {
+	s := ServiceStatus{Key: svc.key, LocalReady: svc.ready}
+	if len(svc.ports) > 0 {
+		s.HealthPort = t.owners.healthPort(svc)
+	}
+	for _, p := range svc.ports {
+		ps := PortStatus{Service: sdk.Service{Name: p.name}, Ready: p.ready, Total: p.total}
+		if value := t.values[p.name]; value != nil {
+			ps.Service = *value
+		}
+		s.Ports = append(s.Ports, ps)
+	}
+	for _, p := range slices.Concat(svc.problems, svc.taken) {
+		s.Problems = append(s.Problems, p.Message)
+	}
+	for _, sl := range svc.slices {
+		for _, p := range sl.record.Problems {
+			s.Problems = append(s.Problems, "EndpointSlice "+sl.name+": "+p.Message)
+		}
+	}
+	return s
+}
+
+// Node is what is known of this node.
+func (t *Tracker) Node() sdk.Node {
+	t.mu.Lock()
+	defer t.unlock()
+	return *t.node
+}

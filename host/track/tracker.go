@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/pointsman/pointsman/host/reach"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A Tracker is what should be served on this node. It is safe for concurrent use.
+type Tracker struct {
+	report func(Notice) // called with the mutex free
+
+	// mu guards everything below, and the insides of every cursor.
+	mu       sync.Mutex
+	facts    Facts
+	seen     nodeRecord // the Node object
+	node     *sdk.Node  // replaced, never written to
+	here     reach.Here
+	synced   bool
+	services map[Key]*service
+	slices   map[Key]*slice
+	values   map[sdk.Name]*sdk.Service // what to serve; values are replaced, never written to
+	owners   owners
+	cursors  []*Cursor
+	notices  []Notice // to be reported as soon as mu is free
+
+	// What the next object is read into: equal to what we have, it is forgotten
+	// and cost nothing.
+	nextService reach.Service
+	nextSlice   reach.Slice
+}
+
+// A Key names a Kubernetes object of a known kind.
+type Key struct{ Namespace, Name string }
+
+func (k Key) String() string { return k.Namespace + "/" + k.Name }
+
+// A slice is an EndpointSlice as tracked.
+type slice struct {
+	name    string
+	service *service // nil: it does not say whose it is
+	record  reach.Slice
+}
+
+// New is a tracker of nothing yet. What there is to say goes to report, which may
+// be nil, and may call the tracker.
+func New(report func(Notice)) *Tracker {
+	return &Tracker{
+		report:   report,
+		node:     &sdk.Node{},
+		services: make(map[Key]*service),
+		slices:   make(map[Key]*slice),
+		values:   make(map[sdk.Name]*sdk.Service),
+		owners:   make(owners),
+	}
+}
+
+// Configure sets what the operator says of this node. It may be called again when
+// that changes.
+func (t *Tracker) Configure(f Facts) {
+	t.mu.Lock()
+	defer t.unlock()
+	if f.NodeName != t.facts.NodeName {
+		t.seen = nodeRecord{} // another node's
+	}
+	t.facts = f
+	t.renode()
+}
+
+// Synced says that everything there was at the start has been told. Until then
+// cursors have nothing to hand out, lest a dataplane take the missing for gone.
+func (t *Tracker) Synced() {
+	t.mu.Lock()
+	defer t.unlock()
+	t.synced = true
+	for _, c := range t.cursors {
+		c.signal()
+	}
+}
+
+// SetNode tells of a Node object; any but this node's is ignored.
+func (t *Tracker) SetNode(n *corev1.Node) {
+	t.mu.Lock()
+	defer t.unlock()
+	if n.Name == t.facts.NodeName {
+		t.seen = readNode(n)
+		t.renode()
+	}
+}
+
+// DeleteNode tells that a Node object is gone. What it last said stays in force:
+// the machine is still there.
+func (t *Tracker) DeleteNode(name string) {
+	t.mu.Lock()
+	defer t.unlock()
+	if name == t.facts.NodeName {
+		t.warn("NodeDeleted", name, "this node's Node object is gone; its last addresses and labels stay in force")
+	}
+}
+
+// renode follows a change of what is known of this node. Only a change that
+// decisions hang on makes every Service be decided anew.
+func (t *Tracker) renode() {
+	if n := t.facts.node(t.seen); !n.Equal(*t.node) {
+		t.node = &n
+		for _, c := range t.cursors {
+			c.signal()
+		}
+	}
+	here := t.facts.here(t.seen, *t.node)
+	if here.Equal(t.here) {
+		return
+	}
+	t.here = here
+	for _, svc := range t.services {
+		t.renew(svc)
+	}
+}
+
+// SetService tells of a Service that is new, or may have changed.
+func (t *Tracker) SetService(obj *corev1.Service) {
+	t.mu.Lock()
+	defer t.unlock()
+	key := Key{obj.Namespace, obj.Name}
+	if !reach.Proxied(obj) {
+		t.dropService(key)
+		return
+	}
+	t.nextService.Read(obj)
+	svc := t.services[key]
+	if svc != nil && svc.spec != nil && svc.spec.Equal(&t.nextService) {
+		return
+	}
+	svc = t.serviceOf(key)
+	svc.spec = t.nextService.Clone()
+	t.renew(svc)
+}
+
+// DeleteService tells that a Service is gone.
+func (t *Tracker) DeleteService(namespace, name string) {
+	t.mu.Lock()
+	defer t.unlock()
+	t.dropService(Key{namespace, name})
+}
+
+func (t *Tracker) dropService(key Key) {
+	svc := t.services[key]
+	if svc == nil || svc.spec == nil {
+		return
+	}
+	svc.spec = nil
+	t.renew(svc)
+	t.forget(svc)
+}
+
+// SetSlice tells of an EndpointSlice that is new, or may have changed. It may come
+// before its Service, and move from one to another.
+func (t *Tracker) SetSlice(obj *discoveryv1.EndpointSlice) {
+	t.mu.Lock()
+	defer t.unlock()
+	key := Key{obj.Namespace, obj.Name}
+	if !reach.Ours(obj) {
+		t.dropSlice(key)
+		return
+	}
+	owner := ownerOf(obj)
+	t.nextSlice.Read(obj, t.facts.AllowLoopback)
+	s := t.slices[key]
+	if s != nil && s.owner() == owner && s.record.Equal(&t.nextSlice) {
+		return
+	}
+	if s != nil && s.owner() != owner {
+		t.dropSlice(key)
+		s = nil
+	}
+	if s == nil {
+		s = t.joinSlice(key, owner)
+	}
+	before := s.record
+	s.record = t.nextSlice.Clone()
+	t.warnNew("EndpointSlice "+key.String(), before.Problems, s.record.Problems)
+	if s.service != nil && t.settle(s.service, before.Family|s.record.Family) {
+		t.triggered(obj)
+	}
+}
+
+// ownerOf is the key of the Service that a slice says it belongs to; the zero Key
+// when it does not say.
+func ownerOf(obj *discoveryv1.EndpointSlice) Key {
+	if name := obj.Labels[discoveryv1.LabelServiceName]; name != "" {
+		return Key{obj.Namespace, name}
+	}
+	return Key{}
+}
+
+// owner is the key of the Service that s was joined with.
+func (s *slice) owner() Key {
+	if s.service == nil {
+		return Key{}
+	}
+	return s.service.key
+}
+
+// joinSlice makes a slice and joins it with those of its Service, in order of
+// name: the order decides between duplicates.
+func (t *Tracker) joinSlice(key, owner Key) *slice {
+	s := &slice{name: key.Name}
+	t.slices[key] = s
+	if owner == (Key{}) {
+		t.warn(SliceNotJoined, "EndpointSlice "+key.String(), "label "+discoveryv1.LabelServiceName+" is missing, so it belongs to no Service; its endpoints are not used")
+		return s
+	}
+	s.service = t.serviceOf(owner)
+	i, _ := slices.BinarySearchFunc(s.service.slices, s.name, func(o *slice, name string) int { return strings.Compare(o.name, name) })
+	s.service.slices = slices.Insert(s.service.slices, i, s)
+	return s
+}
+
+// DeleteSlice tells that an EndpointSlice is gone.
+func (t *Tracker) DeleteSlice(namespace, name string) {
+	t.mu.Lock()
+	defer t.unlock()
+	t.dropSlice(Key{namespace, name})
+}
+
+func (t *Tracker) dropSlice(key Key) {
+	s := t.slices[key]
+	if s == nil {
+		return
+	}
+	delete(t.slices, key)
+	if svc := s.service; svc != nil {
+		svc.slices = slices.DeleteFunc(svc.slices, func(o *slice) bool { return o == s })
+		t.settle(svc, s.record.Family)
+		t.forget(svc)
+	}
+}
+
+// serviceOf is the Service of that key, made if nothing named it before.
+func (t *Tracker) serviceOf(key Key) *service {
+	svc := t.services[key]
+	if svc == nil {
+		svc = &service{key: key}
+		t.services[key] = svc
+	}
+	return svc
+}
+
+// forget lets go of a Service that nothing names any more.
+func (t *Tracker) forget(svc *service) {
+	if svc.spec == nil && len(svc.slices) == 0 {
+		delete(t.services, svc.key)
+	}
+}
+
+// put makes value what is to be served under name, nil: nothing. It reports
+// whether that is a change.
+func (t *Tracker) put(name sdk.Name, value *sdk.Service) bool {
+	old := t.values[name]
+	if same(old, value) {
+		return false
+	}
+	if value == nil {
+		delete(t.values, name)
+	} else {
+		t.values[name] = value
+	}
+	for _, c := range t.cursors {
+		c.changed(name)
+	}
+	return true
+}
+
+// same reports whether two values are equal, nil being none.
+func same(a, b *sdk.Service) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a == b || a.Equal(*b)
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// maxTriggers bounds what is remembered for measuring while a dataplane is away.
+const maxTriggers = 1 << 12
+
+// triggered remembers when the change that obj brought was made, so that the time
+// until it is served can be measured.
+func (t *Tracker) triggered(obj *discoveryv1.EndpointSlice) {
+	at, err := time.Parse(time.RFC3339Nano, obj.Annotations[corev1.EndpointsLastChangeTriggerTime])
+	if err != nil || at.Before(t.facts.Since) {
+		return
+	}
+	for _, c := range t.cursors {
+		if len(c.triggers) < maxTriggers {
+			c.triggers = append(c.triggers, at)
+		}
+	}
+}
