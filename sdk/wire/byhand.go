@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// The exits of a plugin that is run by hand.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 64
+)
+
+// byHand does what the arguments say, and returns the exit.
+func byHand(d sdk.Description, dp sdk.Dataplane, args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	h := hand{description: d, dataplane: dp, stdout: stdout, stderr: stderr}
+	err := h.do(ctx, args)
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &usage):
+		fmt.Fprintln(stderr, usage)
+		return exitUsage
+	}
+	fmt.Fprintf(stderr, "%s: %v\n", h.binary(), err)
+	return exitFailed
+}
+
+// A usageError is a wrong word on the command line.
+type usageError string
+
+func (e usageError) Error() string { return string(e) }
+
+// A hand is a plugin run by hand.
+type hand struct {
+	description    sdk.Description
+	dataplane      sdk.Dataplane
+	stdout, stderr io.Writer
+}
+
+func (h hand) binary() string { return "pointsman-dataplane-" + h.description.Name }
+
+func (h hand) do(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return usageError(h.nothing())
+	}
+	verb, rest := args[0], args[1:]
+	if address, ok := strings.CutPrefix(verb, "--listen="); ok {
+		verb, rest = "--listen", append([]string{address}, rest...)
+	}
+	switch verb {
+	case "--help", "-h", "help":
+		fmt.Fprint(h.stdout, h.help())
+		return nil
+	case "--version", "version":
+		fmt.Fprintf(h.stdout, "%s %s (wire major %d)\n", h.binary(), h.description.Version, Major)
+		return nil
+	case "describe":
+		return h.describe(rest)
+	case "check":
+		return h.check(ctx, rest)
+	case "cleanup":
+		return h.cleanup(ctx, rest)
+	case "--listen":
+		return h.listen(rest)
+	}
+	return usageError(fmt.Sprintf("%s: no such verb %q; try: %s --help", h.binary(), verb, h.binary()))
+}
+
+func (h hand) nothing() string {
+	return fmt.Sprintf(`%[1]s is a dataplane of Pointsman: a host starts it and tells it what to serve.
+Put it where the host looks for plugins (pluginDirs in its config) and choose it with "mode: %[2]s",
+or see what it can do by hand: %[1]s --help`, h.binary(), h.description.Name)
+}
+
+func (h hand) help() string {
+	return fmt.Sprintf(`%[1]s is a dataplane of Pointsman. A host starts it; by hand it does this:
+
+  %[1]s --version      its version, and that of the wire it speaks
+  %[1]s describe       what it serves, its limits and options (-o json for programs)
+  %[1]s check          whether this node can run it; changes nothing (--options JSON)
+  %[1]s cleanup        removes every trace of it from this node
+      --dry-run        only names what would go
+      --kube-proxy     also what kube-proxy left in the mode it replaces
+  %[1]s --listen unix:///run/pointsman/%[2]s/plugin.sock
+                       serves hosts that attach there, instead of one that starts it
+
+It exits 0 when all went well, 1 when not, 64 on a wrong word.
+`, h.binary(), h.description.Name)
+}
+
+// flags reads the verb's own flags, and no other word.
+func (h hand) flags(verb string, args []string, define func(*flag.FlagSet)) error {
+	set := flag.NewFlagSet(verb, flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	define(set)
+	err := set.Parse(args)
+	if err == nil && set.NArg() > 0 {
+		err = fmt.Errorf("unexpected %q", set.Arg(0))
+	}
+	if err != nil {
+		return usageError(fmt.Sprintf("%s %s: %v; try: %s --help", h.binary(), verb, err, h.binary()))
+	}
+	return nil
+}
+
+func (h hand) describe(args []string) error {
+	var output string
+	if err := h.flags("describe", args, func(f *flag.FlagSet) { f.StringVar(&output, "o", "text", "text or json") }); err != nil {
+		return err
+	}
+	switch output {
+	case "text":
+		h.print(h.description)
+		return nil
+	case "json":
+		return h.printJSON(h.description)
+	}
+	return usageError(fmt.Sprintf("%s describe: -o %q is neither text nor json", h.binary(), output))
+}
+
+func (h hand) print(d sdk.Description) {
+	fmt.Fprintf(h.stdout, "name:     %s\nversion:  %s\nserves:   %s\nlimits:   %s\n",
+		d.Name, d.Version, words(d.Features, "a ClusterIP over TCP only"), words(d.Limits, "none"))
+	if len(d.Options) == 0 {
+		fmt.Fprintln(h.stdout, "options:  none")
+		return
+	}
+	fmt.Fprintf(h.stdout, "options:  %s\n", d.Options)
+}
+
+func words[S ~string](list []S, none string) string {
+	if len(list) == 0 {
+		return none
+	}
+	var b strings.Builder
+	for i, s := range list {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(string(s))
+	}
+	return b.String()
+}
+
+// A described is a Description as programs read it.
+type described struct {
+	Name     string          `json:"name"`
+	Version  string          `json:"version"`
+	Major    uint32          `json:"major"`
+	Features []sdk.Feature   `json:"features"`
+	Limits   []sdk.Limit     `json:"limits"`
+	Options  json.RawMessage `json:"options,omitempty"`
+}
+
+func (h hand) printJSON(d sdk.Description) error {
+	out := json.NewEncoder(h.stdout)
+	out.SetIndent("", "  ")
+	return out.Encode(described{d.Name, d.Version, Major, d.Features, d.Limits, json.RawMessage(d.Options)})
+}
+
+// check is Configure, which only reads the node.
+func (h hand) check(ctx context.Context, args []string) error {
+	var options string
+	if err := h.flags("check", args, func(f *flag.FlagSet) { f.StringVar(&options, "options", "{}", "JSON") }); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "pointsman-check")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	ctx, cancel := context.WithTimeout(ctx, configureTimeout)
+	defer cancel()
+	d, err := h.dataplane.Configure(ctx, sdk.Setup{
+		Options:  []byte(options),
+		StateDir: dir,
+		Log:      slog.New(slog.NewTextHandler(h.stderr, nil)),
+	})
+	if err != nil {
+		return fmt.Errorf("this node cannot run it: %w", err)
+	}
+	fmt.Fprintf(h.stdout, "this node can run %s %s\n", d.Name, d.Version)
+	for _, missing := range narrowed(h.description, d) {
+		fmt.Fprintln(h.stdout, "  but here", missing)
+	}
+	return nil
+}
+
+// narrowed says what of a dataplane does not work on this node.
+func narrowed(all, here sdk.Description) []string {
+	var lines []string
+	has := make(map[string]bool)
+	for _, f := range here.Features {
+		has["feature "+string(f)] = true
+	}
+	for _, l := range all.Limits {
+		has["limit "+string(l)] = true
+	}
+	for _, f := range all.Features {
+		if !has["feature "+string(f)] {
+			lines = append(lines, "it does not serve "+string(f))
+		}
+	}
+	for _, l := range here.Limits {
+		if !has["limit "+string(l)] {
+			lines = append(lines, "it has the limit "+string(l))
+		}
+	}
+	return lines
+}
+
+func (h hand) cleanup(ctx context.Context, args []string) error {
+	var l sdk.Leftovers
+	err := h.flags("cleanup", args, func(f *flag.FlagSet) {
+		f.BoolVar(&l.KubeProxy, "kube-proxy", false, "")
+		f.BoolVar(&l.DryRun, "dry-run", false, "")
+	})
+	if err != nil {
+		return err
+	}
+	removed, err := h.dataplane.Cleanup(ctx, l)
+	verb := "removed"
+	if l.DryRun {
+		verb = "would remove"
+	}
+	for _, what := range removed {
+		fmt.Fprintf(h.stdout, "%s %s\n", verb, what)
+	}
+	if err == nil && len(removed) == 0 {
+		fmt.Fprintln(h.stdout, "nothing to remove")
+	}
+	return err
+}
+
+func (h hand) listen(args []string) error {
+	if len(args) != 1 {
+		return usageError(fmt.Sprintf("%s --listen: want one address, such as unix:///run/pointsman/%s/plugin.sock", h.binary(), h.description.Name))
+	}
+	if _, err := socketPath(args[0]); err != nil {
+		return usageError(fmt.Sprintf("%s --listen: %v", h.binary(), err))
+	}
+	return listenAndServe(newServer(h.description, h.dataplane), args[0], h.stderr)
+}

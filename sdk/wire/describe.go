@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
+)
+
+func encodeDescription(d sdk.Description) *pb.Description {
+	out := &pb.Description{Name: text(d.Name), Version: text(d.Version), Options: d.Options}
+	for _, f := range d.Features {
+		out.Features = append(out.Features, text(string(f)))
+	}
+	for _, l := range d.Limits {
+		out.Limits = append(out.Limits, text(string(l)))
+	}
+	return out
+}
+
+func decodeDescription(d *pb.Description) sdk.Description {
+	out := sdk.Description{Name: d.GetName(), Version: d.GetVersion(), Options: d.GetOptions()}
+	for _, f := range d.GetFeatures() {
+		out.Features = append(out.Features, sdk.Feature(f))
+	}
+	for _, l := range d.GetLimits() {
+		out.Limits = append(out.Limits, sdk.Limit(l))
+	}
+	return out
+}
+
+// encodeSysctls moves by one, because the zero of the vocabulary is a meaning and
+// the zero of the wire is none.
+func encodeSysctls(s sdk.Sysctls) pb.Sysctls { return pb.Sysctls(s) + 1 }
+
+func decodeSysctls(s pb.Sysctls) (sdk.Sysctls, error) {
+	switch s {
+	case pb.Sysctls_SYSCTLS_WRITE:
+		return sdk.WriteSysctls, nil
+	case pb.Sysctls_SYSCTLS_EXPECT:
+		return sdk.ExpectSysctls, nil
+	}
+	return 0, &sdk.Refusal{
+		Field: "sysctls",
+		Why:   fmt.Sprintf("the host asks for %s, which this plugin does not know", s),
+		Try:   "a newer version of the plugin",
+	}
+}
+
+func encodeServed(s sdk.Served) (*pb.Served, error) {
+	frontend, err := encodeFrontend(s.Frontend)
+	if err != nil {
+		return nil, err
+	}
+	endpoints := make([]sdk.Endpoint, len(s.Endpoints))
+	for i, addr := range s.Endpoints {
+		endpoints[i].Addr = addr
+	}
+	packed, err := packEndpoints(endpoints)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.Served{Name: encodeName(s.Name), Frontend: frontend, Endpoints: packed}, checkName(s.Name)
+}
+
+func decodeServed(s *pb.Served) (sdk.Served, error) {
+	frontend, err := decodeFrontend(s.GetFrontend())
+	if err != nil {
+		return sdk.Served{}, err
+	}
+	endpoints, err := unpackEndpoints(s.GetEndpoints())
+	if err != nil {
+		return sdk.Served{}, err
+	}
+	out := sdk.Served{Name: decodeName(s.GetName()), Frontend: frontend}
+	for _, ep := range endpoints {
+		out.Endpoints = append(out.Endpoints, ep.Addr)
+	}
+	return out, nil
+}
+
+func encodeStick(s sdk.Stick) (*pb.Stick, error) {
+	client, err := encodeAddr(s.Client)
+	if err != nil {
+		return nil, err
+	}
+	endpoint, err := encodeAddr(s.Endpoint.Addr())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.Stick{
+		Name:         encodeName(s.Name),
+		Client:       client,
+		Endpoint:     endpoint,
+		EndpointPort: uint32(s.Endpoint.Port()),
+		LeftNanos:    int64(s.Left),
+	}, checkName(s.Name)
+}
+
+func decodeStick(s *pb.Stick) (sdk.Stick, error) {
+	client, err := decodeAddr(s.GetClient())
+	if err != nil {
+		return sdk.Stick{}, err
+	}
+	endpoint, err := decodeAddr(s.GetEndpoint())
+	if err != nil {
+		return sdk.Stick{}, err
+	}
+	p, err := port(s.GetEndpointPort())
+	if err != nil {
+		return sdk.Stick{}, err
+	}
+	return sdk.Stick{
+		Name:     decodeName(s.GetName()),
+		Client:   client,
+		Endpoint: netip.AddrPortFrom(endpoint, p),
+		Left:     time.Duration(s.GetLeftNanos()),
+	}, nil
+}

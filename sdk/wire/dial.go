@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
+)
+
+const (
+	// maxReceive is the most a host takes in one message. go-plugin's own client
+	// would take 2 GiB, and a bad plugin could end the host.
+	maxReceive = 4 << 20
+
+	// window is how much of a stream may be on its way unread.
+	window = 1 << 20
+
+	helloTimeout = 2 * time.Second
+)
+
+// dial opens a connection to the plugin behind h. pid is who must be at the other
+// end; zero: whoever is trusted.
+func dial(h Handle, pid int) (*grpc.ClientConn, error) {
+	creds := insecure.NewCredentials()
+	if h.Cert != nil {
+		config, err := hostTLS(h.Cert, h.Key, h.Peer)
+		if err != nil {
+			return nil, err
+		}
+		creds = credentials.NewTLS(config)
+	}
+	return connect(creds, func(ctx context.Context, _ string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, h.Network, h.Address)
+		if err != nil || h.Network != "unix" {
+			return conn, err
+		}
+		if err := trusted(conn, pid); err != nil {
+			conn.Close()
+			return nil, err
+		}
+		return conn, nil
+	})
+}
+
+func connect(creds credentials.TransportCredentials, dialer func(context.Context, string) (net.Conn, error)) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///plugin",
+		grpc.WithTransportCredentials(creds),
+		grpc.WithContextDialer(dialer),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second, PermitWithoutStream: true}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: helloTimeout,
+		}),
+		grpc.WithInitialWindowSize(window),
+		grpc.WithInitialConnWindowSize(2*window),
+		grpc.WithIdleTimeout(0), // a plugin counts a connection as a host
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableRetry(),
+		grpc.WithNoProxy(),
+	)
+}
+
+// serverOptions are the plugin's half of the same.
+func serverOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
+		grpc.MaxRecvMsgSize(maxReceive),
+		grpc.InitialWindowSize(window),
+		grpc.InitialConnWindowSize(2 * window),
+	}
+}
+
+// greet asks who is at the other end, and checks that it is who it should be.
+func greet(ctx context.Context, conn *grpc.ClientConn, nonce string) (Hello, error) {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	reply, err := pb.NewHelloClient(conn).Hello(ctx, &pb.HelloRequest{Majors: majors()})
+	if err != nil {
+		return Hello{}, fmt.Errorf("ask the plugin who it is: %w", decodeStatus(err))
+	}
+	hello := decodeHello(reply)
+	if nonce != "" && hello.Nonce != nonce {
+		return hello, fmt.Errorf("%s answers, which is not the process that was left here", hello)
+	}
+	return hello, hello.fits()
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/*
+Package wire carries the vocabulary of package sdk between a host and a dataplane
+in another process. Both ends speak [sdk.Dataplane]; what lies between is here and
+nowhere else, so no other package knows gRPC or go-plugin.
+
+	host process                                   plugin process
+	                 Launch: exec, handshake
+	feed ─▶ Remote ══════════════════════════════▶ Serve ─▶ sdk.Dataplane ─▶ kernel
+	          │      gRPC, unix socket, mutual TLS   │
+	          │      Attach: the same, by Handle     ├─ one call at a time
+	          │                                      ├─ the session's fence
+	          ◀── Vitals, Logs ───────────────────── └─ the log ring
+
+A plugin's main is one call:
+
+	func main() { wire.Serve(description, dataplane) }
+
+The host's end is a [Remote]: [Launch] makes one by starting a binary, [Attach] by
+what a former host wrote down ([Handle]) or by the address of a plugin that
+someone else runs with --listen. [Local] joins the two ends in one process, for
+tests.
+
+# What each end may rely on
+
+Every call of a Remote returns by its deadline, whatever the plugin does: stopped,
+hung, dead, or talking rubbish. It has one even if its context has none.
+
+A plugin never blocks and never dies because its host did, or because nobody
+reads what it prints. Whatever it prints goes to a ring in its memory, which the
+host reads as a stream.
+
+One host at a time: each Configure begins a session, and calls of an older one
+get [ErrFenced], also those that are running.
+
+# Who may connect
+
+A launched plugin and its host know each other by certificates made for this one
+launch; the socket's directory is open to its owner only; and the host checks by
+the kernel's word that the process behind the socket is the one it started. A
+plugin that listens for itself has no certificates: there both ends check that the
+other runs as the same user, or as root.
+*/
+package wire

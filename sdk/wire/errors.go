@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/pointsman/pointsman/sdk"
+	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
+)
+
+// ErrFenced is what a call of an older session gets: another host has configured
+// the plugin since. Whoever gets it must leave the plugin alone.
+var ErrFenced = errors.New("fenced: another session has begun")
+
+// ErrUnsupported is what Inspect, Stuck and Seed return where the dataplane is no
+// sdk.Inspector or no sdk.Sticky.
+var ErrUnsupported = errors.New("not supported by this dataplane")
+
+// maxMessage bounds the text of an error that travels in a header, where a long
+// one would cost the whole answer.
+const maxMessage = 4 << 10
+
+// remoteError is an error that came over the wire: the text it had there, and
+// what it stands for here.
+type remoteError struct {
+	message string
+	is      error // a sentinel, a *sdk.Refusal, or nil
+}
+
+func (e *remoteError) Error() string { return e.message }
+func (e *remoteError) Unwrap() error { return e.is }
+
+// encodeProblem turns an error into what survives the wire.
+func encodeProblem(err error) *pb.Problem {
+	p := &pb.Problem{Kind: pb.Problem_KIND_UNSPECIFIED, Message: text(err.Error())}
+	var refusal *sdk.Refusal
+	switch {
+	case errors.As(err, &refusal):
+		p.Kind = pb.Problem_KIND_REFUSAL
+		p.Refusal = &pb.Refusal{Field: text(refusal.Field), Why: text(refusal.Why), Try: text(refusal.Try)}
+	case errors.Is(err, sdk.ErrResync):
+		p.Kind = pb.Problem_KIND_RESYNC
+	case errors.Is(err, ErrFenced):
+		p.Kind = pb.Problem_KIND_FENCED
+	case errors.Is(err, ErrUnsupported):
+		p.Kind = pb.Problem_KIND_UNSUPPORTED
+	}
+	return p
+}
+
+func decodeProblem(p *pb.Problem) error {
+	switch p.GetKind() {
+	case pb.Problem_KIND_REFUSAL:
+		r := p.GetRefusal()
+		refusal := &sdk.Refusal{Field: r.GetField(), Why: r.GetWhy(), Try: r.GetTry()}
+		if refusal.Error() == p.GetMessage() {
+			return refusal
+		}
+		return &remoteError{p.GetMessage(), refusal}
+	case pb.Problem_KIND_RESYNC:
+		return &remoteError{p.GetMessage(), sdk.ErrResync}
+	case pb.Problem_KIND_FENCED:
+		return &remoteError{p.GetMessage(), ErrFenced}
+	case pb.Problem_KIND_UNSUPPORTED:
+		return &remoteError{p.GetMessage(), ErrUnsupported}
+	}
+	return &remoteError{message: p.GetMessage()}
+}
+
+// encodeStatus is how a call's error leaves the plugin: a status whose detail is
+// a Problem.
+func encodeStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	code := codes.Unknown
+	switch {
+	case errors.Is(err, ErrFenced):
+		code = codes.Aborted
+	case errors.Is(err, context.DeadlineExceeded):
+		code = codes.DeadlineExceeded
+	case errors.Is(err, context.Canceled):
+		code = codes.Canceled
+	}
+	problem := encodeProblem(err)
+	st, detailErr := status.New(code, problem.Message).WithDetails(problem)
+	if detailErr != nil {
+		return status.Error(code, problem.Message)
+	}
+	return st.Err()
+}
+
+// decodeStatus is how it arrives. An error that has no Problem is the transport's
+// own, and keeps its words.
+func decodeStatus(err error) error {
+	st, ok := status.FromError(err)
+	if !ok {
+		return err
+	}
+	for _, detail := range st.Details() {
+		if p, ok := detail.(*pb.Problem); ok && st.Code() != codes.DeadlineExceeded && st.Code() != codes.Canceled {
+			return decodeProblem(p)
+		}
+	}
+	switch st.Code() {
+	case codes.DeadlineExceeded:
+		return &remoteError{st.Message(), context.DeadlineExceeded}
+	case codes.Canceled:
+		return &remoteError{st.Message(), context.Canceled}
+	}
+	return fmt.Errorf("%s: %s", strings.ToLower(st.Code().String()), st.Message())
+}
+
+// text makes s fit to travel: valid UTF-8, because protobuf loses a whole message
+// over one bad byte, and of bounded length.
+func text(s string) string {
+	if len(s) > maxMessage {
+		s = s[:maxMessage] + "…"
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}

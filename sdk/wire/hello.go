@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
+)
+
+// Major is the version of the wire that this sdk speaks: pointsman.dataplane.v1.
+// A change that an older end would misunderstand makes a new one; everything else
+// is a new field.
+const Major uint32 = 1
+
+// majors are those that a host of this version speaks: the newest, and the one
+// before it once there is one.
+func majors() []uint32 { return []uint32{Major} }
+
+// oldest names the first version of the sdk, and of the host, that speaks a major.
+func oldest(major uint32) string {
+	if major == 1 {
+		return "0.1.0"
+	}
+	return fmt.Sprintf("%d.0.0", major)
+}
+
+// Hello is who is at the other end. It is the first thing asked on a connection.
+type Hello struct {
+	Name    string    // the dataplane's, as in the binary's name
+	Version string    // the plugin's own
+	Majors  []uint32  // that it speaks
+	Nonce   string    // drawn at its start: tells this process from any other
+	Started time.Time // when it began to serve
+	PID     int       // as it sees itself
+	Needs   string    // for a host that speaks none of its majors: what would fit
+}
+
+func (h Hello) String() string { return fmt.Sprintf("%s %s (pid %d)", h.Name, h.Version, h.PID) }
+
+// newHello is what this process says of itself.
+func newHello(name, version string) Hello {
+	nonce := make([]byte, 16)
+	rand.Read(nonce) // never fails: crypto/rand
+	return Hello{
+		Name:    name,
+		Version: version,
+		Majors:  []uint32{Major},
+		Nonce:   hex.EncodeToString(nonce),
+		Started: time.Now(),
+		PID:     os.Getpid(),
+		Needs:   needs(Major),
+	}
+}
+
+func needs(major uint32) string {
+	return fmt.Sprintf("it speaks major %d of the wire, which needs pointsman %s or later", major, oldest(major))
+}
+
+func encodeHello(h Hello) *pb.HelloReply {
+	return &pb.HelloReply{
+		Name:            text(h.Name),
+		Version:         text(h.Version),
+		Majors:          h.Majors,
+		Nonce:           h.Nonce,
+		StartedUnixNano: h.Started.UnixNano(),
+		Pid:             int64(h.PID),
+		Needs:           h.Needs,
+	}
+}
+
+func decodeHello(h *pb.HelloReply) Hello {
+	return Hello{
+		Name:    h.GetName(),
+		Version: h.GetVersion(),
+		Majors:  h.GetMajors(),
+		Nonce:   h.GetNonce(),
+		Started: time.Unix(0, h.GetStartedUnixNano()),
+		PID:     int(h.GetPid()),
+		Needs:   h.GetNeeds(),
+	}
+}
+
+// fits checks that the two ends have a major in common, and else says what would.
+func (h Hello) fits() error {
+	for _, major := range h.Majors {
+		if slices.Contains(majors(), major) {
+			return nil
+		}
+	}
+	return skew(fmt.Sprintf("plugin %s %s", h.Name, h.Version), h.Majors, h.Needs)
+}
+
+// skew is the sentence for two ends that have no major in common.
+func skew(plugin string, theirs []uint32, needs string) error {
+	ours := majors()
+	s := fmt.Sprintf("%s speaks major %s of the wire, this host speaks %s: ", plugin, list(theirs), list(ours))
+	if len(theirs) > 0 && slices.Max(theirs) < slices.Min(ours) {
+		s += fmt.Sprintf("use a plugin built with sdk %s or later", oldest(slices.Min(ours)))
+	} else {
+		s += fmt.Sprintf("use a plugin built with an sdk of major %d (the oldest that fits is %s)", slices.Max(ours), oldest(slices.Min(ours)))
+		if len(theirs) > 0 {
+			s += fmt.Sprintf(", or pointsman %s or later as the host", oldest(slices.Min(theirs)))
+		}
+	}
+	if needs != "" {
+		s += "; the plugin says: " + text(needs)
+	}
+	return fmt.Errorf("%s", s)
+}
+
+func list(majors []uint32) string {
+	if len(majors) == 0 {
+		return "none"
+	}
+	words := make([]string, len(majors))
+	for i, m := range majors {
+		words[i] = fmt.Sprint(m)
+	}
+	return strings.Join(words, " and ")
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"log/slog"
+	"os"
+	"time"
+)
+
+// An output leads what a plugin prints into its log ring. Without it, a line on
+// stderr would kill the plugin once its host is gone, and 64 KiB of fmt.Println
+// would block it for good while no host reads: go-plugin's pipes have no other
+// reader.
+type output struct {
+	ring           *ring
+	stdout, stderr *os.File // as the process began
+}
+
+func newOutput(r *ring) *output { return &output{ring: r, stdout: os.Stdout, stderr: os.Stderr} }
+
+// capture takes stdout and stderr over. It runs once, after go-plugin has swapped
+// them for its own pipes.
+func (o *output) capture() {
+	theirs := []*os.File{os.Stdout, os.Stderr}
+	stdout, err := o.lead("stdout", slog.LevelInfo)
+	if err != nil {
+		o.say(err)
+		return
+	}
+	stderr, err := o.lead("stderr", slog.LevelWarn)
+	if err != nil {
+		o.say(err)
+		return
+	}
+	os.Stdout, os.Stderr = stdout, stderr
+	if err := redirect(stdout, stderr); err != nil {
+		o.say(err)
+	}
+	for _, f := range theirs {
+		if f != o.stdout && f != o.stderr {
+			f.Close() // whoever already waits for room in it goes on
+		}
+	}
+}
+
+// lead makes a pipe that ends in the ring, drained as long as the process lives.
+func (o *output) lead(stream string, level slog.Level) (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	attrs := []slog.Attr{slog.String("stream", stream)}
+	go eachLine(r, func(line string) {
+		o.ring.add(LogLine{Time: time.Now(), Level: level, Message: line, Attrs: attrs})
+	})
+	return w, nil
+}
+
+func (o *output) say(err error) {
+	o.ring.add(LogLine{Time: time.Now(), Level: slog.LevelError, Message: "what this plugin prints is not in its log", Attrs: []slog.Attr{slog.String("err", err.Error())}})
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/stats"
+)
+
+// A presence knows whether a host is connected, and calls gone when none has
+// been for too long.
+type presence struct {
+	patience time.Duration // zero: endless
+	gone     func()
+
+	mu    sync.Mutex // guards what is below
+	hosts int
+	timer *time.Timer // runs while there is no host
+}
+
+// newPresence begins without a host: one that dies between the launch and its
+// first call never connects.
+func newPresence(patience time.Duration, gone func()) *presence {
+	p := &presence{patience: patience, gone: gone}
+	p.wait()
+	return p
+}
+
+func (p *presence) came() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hosts++
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+}
+
+func (p *presence) left() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hosts--; p.hosts == 0 {
+		p.wait()
+	}
+}
+
+// wait begins to wait for a host. The lock is held.
+func (p *presence) wait() {
+	if p.patience > 0 {
+		p.timer = time.AfterFunc(p.patience, p.expire)
+	}
+}
+
+func (p *presence) expire() {
+	p.mu.Lock()
+	alone := p.hosts == 0
+	p.mu.Unlock()
+	if alone {
+		p.gone()
+	}
+}
+
+// connections is how gRPC tells of connections. The first one also means that
+// go-plugin has done all it does with stdout and stderr.
+type connections struct {
+	first    func()
+	once     sync.Once
+	presence *presence
+}
+
+func (c *connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	c.once.Do(c.first)
+	return ctx
+}
+
+func (c *connections) HandleConn(_ context.Context, s stats.ConnStats) {
+	switch s.(type) {
+	case *stats.ConnBegin:
+		c.presence.came()
+	case *stats.ConnEnd:
+		c.presence.left()
+	}
+}
+
+func (c *connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (c *connections) HandleRPC(context.Context, stats.RPCStats)                       {}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
+)
+
+// The log ring's bounds. A host that reads along loses nothing; one that was away
+// finds this much.
+const (
+	ringLines = 4096
+	ringBytes = 1 << 20
+	ringBatch = 64 // lines taken at once
+)
+
+// A LogLine is one line of a plugin's log: from Setup.Log, or printed to stdout
+// or stderr, which an attribute "stream" tells.
+type LogLine struct {
+	Time    time.Time
+	Level   slog.Level
+	Message string
+	Attrs   []slog.Attr // values are strings
+	Dropped uint64      // lines lost just before this one, because nobody read them in time
+}
+
+// size is about what the line costs in memory.
+func (l LogLine) size() int {
+	n := len(l.Message) + 64
+	for _, a := range l.Attrs {
+		n += len(a.Key) + len(a.Value.String()) + 32
+	}
+	return n
+}
+
+// A ring keeps the latest log lines. Writing never waits for a reader.
+type ring struct {
+	mu      sync.Mutex // guards what is below
+	lines   []LogLine  // line n is at n modulo the length
+	limit   int        // of bytes
+	bytes   int
+	first   uint64        // the oldest line kept
+	end     uint64        // the next line to come
+	read    uint64        // the next line that no reader has seen
+	dropped uint64        // lines that no reader has seen and none will
+	more    chan struct{} // closed when a line comes
+}
+
+func newRing(lines, bytes int) *ring {
+	return &ring{lines: make([]LogLine, lines), limit: bytes, more: make(chan struct{})}
+}
+
+func (r *ring) add(line LogLine) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	size := line.size()
+	for r.first < r.end && (r.end-r.first == uint64(len(r.lines)) || r.bytes+size > r.limit) {
+		r.drop()
+	}
+	r.lines[r.end%uint64(len(r.lines))] = line
+	r.bytes += size
+	r.end++
+	close(r.more)
+	r.more = make(chan struct{})
+}
+
+// drop forgets the oldest line. The lock is held.
+func (r *ring) drop() {
+	slot := &r.lines[r.first%uint64(len(r.lines))]
+	r.bytes -= slot.size()
+	*slot = LogLine{}
+	if r.first >= r.read {
+		r.dropped++
+	}
+	r.first++
+}
+
+// lost is how many lines were dropped before anyone read them.
+func (r *ring) lost() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dropped
+}
+
+// reader reads from the oldest line on.
+func (r *ring) reader() *ringReader { return &ringReader{ring: r} }
+
+// A ringReader is one reader's place in a ring.
+type ringReader struct {
+	ring *ring
+	at   uint64
+	old  bool // it has read before, so a gap is a loss
+}
+
+// next returns at most limit lines, and where there are none a channel that is
+// closed when one comes.
+func (rd *ringReader) next(limit int) ([]LogLine, <-chan struct{}) {
+	r := rd.ring
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var missed uint64
+	if rd.at < r.first {
+		missed, rd.at = r.first-rd.at, r.first
+	}
+	if !rd.old {
+		missed, rd.old = r.dropped, true
+	}
+	n := min(uint64(limit), r.end-rd.at)
+	lines := make([]LogLine, 0, n)
+	for range n {
+		lines = append(lines, r.lines[rd.at%uint64(len(r.lines))])
+		rd.at++
+	}
+	if n > 0 {
+		lines[0].Dropped = missed
+	}
+	r.read = max(r.read, rd.at)
+	return lines, r.more
+}
+
+func encodeLine(l LogLine) *pb.LogLine {
+	out := &pb.LogLine{
+		UnixNano: l.Time.UnixNano(),
+		Level:    int32(l.Level),
+		Message:  text(l.Message),
+		Dropped:  l.Dropped,
+	}
+	for _, a := range l.Attrs {
+		out.Attrs = append(out.Attrs, &pb.LogAttr{Key: text(a.Key), Value: text(a.Value.String())})
+	}
+	return out
+}
+
+func decodeLine(l *pb.LogLine) LogLine {
+	out := LogLine{
+		Time:    time.Unix(0, l.GetUnixNano()),
+		Level:   slog.Level(l.GetLevel()),
+		Message: l.GetMessage(),
+		Dropped: l.GetDropped(),
+	}
+	for _, a := range l.GetAttrs() {
+		out.Attrs = append(out.Attrs, slog.String(a.GetKey(), a.GetValue()))
+	}
+	return out
+}
+
+// String is the line as people read it.
+func (l LogLine) String() string {
+	var b strings.Builder
+	b.WriteString(l.Time.Format(time.RFC3339) + " " + l.Level.String() + " " + l.Message)
+	for _, a := range l.Attrs {
+		b.WriteString(" " + a.Key + "=" + quoted(a.Value.String()))
+	}
+	if l.Dropped > 0 {
+		fmt.Fprintf(&b, " (%d lines before were lost)", l.Dropped)
+	}
+	return b.String()
+}
+
+func quoted(s string) string {
+	if s == "" || strings.ContainsAny(s, " \t\n\"=") {
+		return strconv.Quote(s)
+	}
+	return s
+}

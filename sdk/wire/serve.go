@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// hostless is how long a plugin stays when no host is connected. What it keeps in
+// the kernel stays longer. One whose serving ends with its process stays for good.
+const hostless = 10 * time.Minute
+
+// Serve is a plugin's main. Launched by a host, it serves dp until the host or a
+// SIGTERM ends it, and returns. Run by hand, it does what its arguments say
+// (--help tells), and exits.
+//
+// Calls of dp never overlap, but for Inspect, Stuck and Report. From the first
+// connection on, stdout and stderr lead to the log that the host reads.
+func Serve(d sdk.Description, dp sdk.Dataplane) {
+	if os.Getenv(cookieKey) != cookieValue {
+		os.Exit(byHand(d, dp, os.Args[1:], os.Stdout, os.Stderr))
+	}
+	if !serveLaunched(newServer(d, dp)) {
+		os.Exit(1) // go-plugin has said why, on stderr
+	}
+}
+
+// serveLaunched serves the host that launched this process, and reports whether
+// it came so far.
+func serveLaunched(s *server) bool {
+	warnOfSkew()
+	defer onSignals(s)()
+	out := newOutput(s.ring)
+	here := newPresence(patience(s.description), s.end)
+	var began bool
+	plugin.Serve(&plugin.ServeConfig{
+		HandshakeConfig:  handshakeConfig(),
+		VersionedPlugins: plugins(s),
+		Logger:           hclog.New(&hclog.LoggerOptions{Output: os.Stderr, Level: hclog.Error}),
+		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
+			began = true
+			opts = append(opts, serverOptions()...)
+			opts = append(opts, grpc.StatsHandler(&connections{first: out.capture, presence: here}))
+			g := grpc.NewServer(opts...)
+			go s.stopWhenEnded(g)
+			return g
+		},
+	})
+	return began
+}
+
+// stopWhenEnded ends g once the server is to end: gently, and if that takes
+// longer than a moment, not.
+func (s *server) stopWhenEnded(g *grpc.Server) {
+	<-s.closing
+	timer := time.AfterFunc(300*time.Millisecond, g.Stop)
+	defer timer.Stop()
+	g.GracefulStop()
+}
+
+// onSignals makes SIGTERM an orderly end, and SIGPIPE nothing: a host that is
+// gone must not take the plugin along at its next line of output. They are
+// caught rather than ignored, because children would inherit that.
+func onSignals(s *server) (stop func()) {
+	pipe := make(chan os.Signal, 1) // never read
+	signal.Notify(pipe, syscall.SIGPIPE)
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	go func() { // ends with the server
+		select {
+		case <-term:
+			s.settle(settleTime)
+			s.end()
+		case <-s.closing:
+		}
+	}()
+	return func() {
+		signal.Stop(term)
+		signal.Stop(pipe)
+		s.end()
+	}
+}
+
+// patience is how long to do without a host; zero: for good.
+func patience(d sdk.Description) time.Duration {
+	if slices.Contains(d.Limits, sdk.LimitDiesWithProcess) {
+		return 0
+	}
+	return hostless
+}
+
+// warnOfSkew tells a host that speaks none of our majors what would fit. It goes
+// to stderr, before the handshake that the host will refuse.
+func warnOfSkew() {
+	versions := os.Getenv("PLUGIN_PROTOCOL_VERSIONS")
+	for _, v := range strings.Split(versions, ",") {
+		if n, err := strconv.ParseUint(v, 10, 32); err == nil && slices.Contains(majors(), uint32(n)) {
+			return
+		}
+	}
+	fmt.Fprintf(os.Stderr, "this plugin does not fit a host that speaks major %s: %s\n", versions, needs(Major))
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pointsman/pointsman/sdk"
+	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
+)
+
+// chunkSize bounds a message. gRPC takes 4 MiB at most, and ten thousand Services
+// do not fit into that.
+const chunkSize = 1 << 20
+
+// itemOverhead is more than what a repeated field adds to an item's own size.
+const itemOverhead = 8
+
+// sendUpdate sends u in chunks, the last one marked. What cannot be put on the
+// wire is set aside as the plugin's end does it: named in the failures, and kept
+// as it is served.
+func sendUpdate(session string, u sdk.Update, send func(*pb.UpdateChunk) error) ([]sdk.Failure, error) {
+	node, err := encodeNode(u.Node)
+	if err != nil {
+		return nil, err
+	}
+	head := &pb.UpdateHead{Session: session, From: u.From, To: u.To, Full: u.Full, Node: node}
+	c := &chunker{send: send, chunk: &pb.UpdateChunk{Head: head}, size: proto.Size(head) + itemOverhead}
+	failed, err := c.set(u.Set)
+	if err != nil {
+		return nil, err
+	}
+	keep := u.Keep
+	for _, f := range failed {
+		keep = append(keep[:len(keep):len(keep)], f.Name)
+	}
+	if err := c.names(u.Delete, func(n *pb.Name) { c.chunk.Delete = append(c.chunk.Delete, n) }); err != nil {
+		return nil, err
+	}
+	if err := c.names(keep, func(n *pb.Name) { c.chunk.Keep = append(c.chunk.Keep, n) }); err != nil {
+		return nil, err
+	}
+	c.chunk.Last = true
+	return failed, send(c.chunk)
+}
+
+// A chunker fills one chunk after the other.
+type chunker struct {
+	send  func(*pb.UpdateChunk) error
+	chunk *pb.UpdateChunk
+	size  int
+}
+
+func (c *chunker) set(services []sdk.Service) ([]sdk.Failure, error) {
+	var failed []sdk.Failure
+	for i := range services {
+		svc, err := encodeService(&services[i])
+		if err == nil && proto.Size(svc) > chunkSize/2 {
+			err = fmt.Errorf("it takes %d bytes, and %d is the most", proto.Size(svc), chunkSize/2)
+		}
+		if err != nil {
+			failed = append(failed, unsendable(services[i].Name, err))
+			continue
+		}
+		if err := c.room(proto.Size(svc)); err != nil {
+			return nil, err
+		}
+		c.chunk.Set = append(c.chunk.Set, svc)
+	}
+	return failed, nil
+}
+
+// names adds those that can travel. One that cannot was never sent, so the other
+// end has nothing to delete or to keep.
+func (c *chunker) names(names []sdk.Name, add func(*pb.Name)) error {
+	for _, name := range names {
+		if checkName(name) != nil {
+			continue
+		}
+		n := encodeName(name)
+		if err := c.room(proto.Size(n)); err != nil {
+			return err
+		}
+		add(n)
+	}
+	return nil
+}
+
+// room makes room for an item, in a new chunk if need be.
+func (c *chunker) room(size int) error {
+	size += itemOverhead
+	if c.size+size <= chunkSize {
+		c.size += size
+		return nil
+	}
+	full := c.chunk
+	c.chunk, c.size = &pb.UpdateChunk{}, size
+	return c.send(full)
+}
+
+func unsendable(name sdk.Name, err error) sdk.Failure {
+	return sdk.Failure{Name: name, Err: &sdk.Refusal{Why: "cannot be sent to a plugin: " + err.Error()}}
+}
+
+// An incoming update is put together from its chunks.
+type incoming struct {
+	session string
+	update  sdk.Update
+	failed  []sdk.Failure // set aside: what this version does not understand
+	headed  bool
+}
+
+// add takes one chunk in, and reports whether it was the last.
+func (in *incoming) add(c *pb.UpdateChunk) (bool, error) {
+	if in.headed == (c.Head != nil) {
+		return false, errors.New("update: its head is not in its first chunk alone")
+	}
+	if c.Head != nil {
+		if err := in.head(c.Head); err != nil {
+			return false, err
+		}
+	}
+	for _, s := range c.Set {
+		in.set(s)
+	}
+	for _, n := range c.Delete {
+		in.update.Delete = append(in.update.Delete, decodeName(n))
+	}
+	for _, n := range c.Keep {
+		in.update.Keep = append(in.update.Keep, decodeName(n))
+	}
+	return c.Last, nil
+}
+
+func (in *incoming) head(h *pb.UpdateHead) error {
+	node, err := decodeNode(h.Node)
+	if err != nil {
+		return fmt.Errorf("update: %w", err)
+	}
+	in.headed = true
+	in.session = h.Session
+	in.update = sdk.Update{From: h.From, To: h.To, Full: h.Full, Node: node}
+	return nil
+}
+
+// set takes a Service in, or sets it aside: one that is not understood keeps what
+// served it before, and never blocks the others (contract lines 4 and 13).
+func (in *incoming) set(s *pb.Service) {
+	svc, err := decodeService(s)
+	if err == nil {
+		err = svc.Check()
+	}
+	if err == nil {
+		in.update.Set = append(in.update.Set, svc)
+		return
+	}
+	in.update.Keep = append(in.update.Keep, svc.Name)
+	in.failed = append(in.failed, sdk.Failure{Name: svc.Name, Err: &sdk.Refusal{
+		Why: "this plugin does not understand the Service: " + err.Error(),
+		Try: "a version of the plugin that is as new as the host",
+	}})
+}
+
+// sendResult sends r in as many messages as it takes, the last one marked.
+func sendResult(r sdk.Result, send func(*pb.ResultChunk) error) error {
+	failures := batch[*pb.Failure]{send: func(f []*pb.Failure) error { return send(&pb.ResultChunk{Failed: f}) }}
+	for _, f := range r.Failed {
+		failure := &pb.Failure{Name: encodeName(f.Name), Problem: encodeProblem(f.Err)}
+		if err := failures.add(failure, proto.Size(failure)); err != nil {
+			return err
+		}
+	}
+	steps := batch[string]{send: func(s []string) error { return send(&pb.ResultChunk{Steps: s}) }}
+	for _, s := range r.Steps {
+		if err := steps.add(text(s), len(s)); err != nil {
+			return err
+		}
+	}
+	return send(&pb.ResultChunk{Failed: failures.items, Steps: steps.items, Last: true})
+}
+
+func addResult(r *sdk.Result, c *pb.ResultChunk) {
+	for _, f := range c.Failed {
+		r.Failed = append(r.Failed, sdk.Failure{Name: decodeName(f.GetName()), Err: decodeProblem(f.GetProblem())})
+	}
+	r.Steps = append(r.Steps, c.Steps...)
+}
+
+// A batch gathers items and sends them before they grow beyond half a chunk.
+type batch[T any] struct {
+	send  func([]T) error
+	items []T
+	size  int
+}
+
+func (b *batch[T]) add(item T, size int) error {
+	if b.size += size + itemOverhead; b.size > chunkSize/2 && len(b.items) > 0 {
+		if err := b.flush(); err != nil {
+			return err
+		}
+		b.size = size + itemOverhead
+	}
+	b.items = append(b.items, item)
+	return nil
+}
+
+// flush sends what is gathered, if anything.
+func (b *batch[T]) flush() error {
+	if len(b.items) == 0 {
+		return nil
+	}
+	items := b.items
+	b.items, b.size = nil, 0
+	return b.send(items)
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
+)
+
+// Vitals are how a plugin is doing: the dataplane's own Report, and what Serve
+// knows of it.
+type Vitals struct {
+	sdk.Report
+
+	Revision uint64        // the last one acknowledged in this session
+	Role     sdk.Role      // the last one set in this process; zero: none was
+	Call     string        // the call it is in, such as "Sync"; empty: none
+	CallFor  time.Duration // how long it has been in it
+
+	// Overdue is how long the call has run on after its context ended. It has a
+	// second to notice (contract line 11); one that takes longer is hung.
+	Overdue time.Duration
+
+	Memory     uint64 // bytes resident
+	LogDropped uint64 // log lines that nobody read in time
+}
+
+func encodeVitals(v Vitals) *pb.ReportReply {
+	out := &pb.ReportReply{
+		Progress:     v.Progress,
+		Waiting:      text(v.Waiting),
+		Flows:        int64(v.Flows),
+		Repaired:     v.Repaired,
+		Revision:     v.Revision,
+		Role:         pb.Role(v.Role),
+		Call:         v.Call,
+		CallNanos:    int64(v.CallFor),
+		OverdueNanos: int64(v.Overdue),
+		Memory:       v.Memory,
+		LogDropped:   v.LogDropped,
+	}
+	for _, s := range v.Samples {
+		sample := &pb.Sample{Name: text(s.Name), Value: s.Value}
+		for k, v := range s.Labels {
+			if sample.Labels == nil {
+				sample.Labels = make(map[string]string, len(s.Labels))
+			}
+			sample.Labels[text(k)] = text(v)
+		}
+		out.Samples = append(out.Samples, sample)
+	}
+	return out
+}
+
+func decodeVitals(r *pb.ReportReply) Vitals {
+	v := Vitals{
+		Report: sdk.Report{
+			Progress: r.GetProgress(),
+			Waiting:  r.GetWaiting(),
+			Flows:    int(r.GetFlows()),
+			Repaired: r.GetRepaired(),
+		},
+		Revision:   r.GetRevision(),
+		Role:       sdk.Role(enum(int32(r.GetRole()))),
+		Call:       r.GetCall(),
+		CallFor:    time.Duration(r.GetCallNanos()),
+		Overdue:    time.Duration(r.GetOverdueNanos()),
+		Memory:     r.GetMemory(),
+		LogDropped: r.GetLogDropped(),
+	}
+	for _, s := range r.GetSamples() {
+		v.Samples = append(v.Samples, sdk.Sample{Name: s.GetName(), Labels: s.GetLabels(), Value: s.GetValue()})
+	}
+	return v
+}
