@@ -37,7 +37,7 @@ var ErrGone = errors.New("the dataplane is gone")
 // A Cursor hands out what one dataplane has not confirmed. *track.Cursor is one.
 type Cursor interface {
 	Next() (u sdk.Update, ok bool) // not ok: nothing to tell
-	Ack(revision uint64, failed []sdk.Failure)
+	Ack(revision uint64, failed []sdk.Failure) (triggers []time.Time)
 	Retry()  // offer what failed again
 	Resync() // the next update is a Full
 	Changed() <-chan struct{}
@@ -69,6 +69,10 @@ type Acked struct {
 	Update sdk.Update
 	Result sdk.Result
 	Took   time.Duration
+
+	// Triggers are when the changes that are now served were made, as far as
+	// their makers said.
+	Triggers []time.Time
 }
 
 // A Feed carries updates from one cursor to one dataplane.

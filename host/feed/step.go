@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/pointsman/pointsman/host/pace"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -29,11 +30,14 @@ func (f *Feed) step(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	f.owed.count(err)
+	idle := errors.Is(err, pace.ErrIdle)
+	if !idle {
+		f.owed.count(err)
+	}
 	if err := f.runner.SetGaps(periods.gaps(f.owed)); err != nil {
 		return err
 	}
-	if err != nil && f.hooks.Failed != nil {
+	if err != nil && !idle && f.hooks.Failed != nil {
 		f.hooks.Failed(err)
 	}
 	return err
@@ -44,7 +48,7 @@ func (f *Feed) step(ctx context.Context) error {
 func (f *Feed) tell(ctx context.Context) error {
 	u, ok := f.cursor.Next()
 	if !ok {
-		return nil
+		return pace.ErrIdle
 	}
 	err := f.sync(ctx, u)
 	if !errors.Is(err, sdk.ErrResync) {
@@ -69,11 +73,12 @@ func (f *Feed) sync(ctx context.Context, u sdk.Update) error {
 	if err != nil {
 		return fmt.Errorf("sync revision %d (%d set, %d deleted): %w", u.To, len(u.Set), len(u.Delete), err)
 	}
-	f.cursor.Ack(u.To, result.Failed)
+	took := f.clock.Since(start)
+	triggers := f.cursor.Ack(u.To, result.Failed)
 	f.acked = u.To
 	f.owed.failed(result.Failed, f.clock.Now())
 	if f.hooks.Acked != nil {
-		f.hooks.Acked(Acked{Update: u, Result: result, Took: f.clock.Since(start)})
+		f.hooks.Acked(Acked{Update: u, Result: result, Took: took, Triggers: triggers})
 	}
 	return nil
 }

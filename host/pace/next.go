@@ -2,23 +2,35 @@
 
 package pace
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // A state is all that decides when the next run starts.
 type state struct {
 	kicked bool      // someone asked for it
-	ran    bool      // there was a run before
-	failed bool      // and it failed
-	end    time.Time // when it ended; before the first run, when Run began
+	failed bool      // the last one did
+	end    time.Time // when the last one ended; before the first, when Run began
+	worked time.Time // when the last one that had something to do ended; zero: none did
+}
+
+// after is the state after a run that ended now, in err.
+func (s state) after(err error, now time.Time) state {
+	if errors.Is(err, ErrIdle) {
+		return state{end: now, worked: s.worked}
+	}
+	return state{failed: err != nil, end: now, worked: now}
 }
 
 // next says when the next run starts; not due means not until something happens.
 func (s state) next(g Gaps) (start time.Time, due bool) {
 	gap, due := s.gap(g)
-	if s.ran {
-		gap = max(gap, g.Min)
+	start = s.end.Add(gap)
+	if soonest := s.worked.Add(g.Min); !s.worked.IsZero() && start.Before(soonest) {
+		start = soonest
 	}
-	return s.end.Add(gap), due
+	return start, due
 }
 
 // gap is the shortest of the gaps after which there is a reason to run.

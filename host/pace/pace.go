@@ -18,12 +18,17 @@ package pace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
 )
+
+// ErrIdle is what the function returns when it turned out that there was nothing
+// to do. Such a run is no failure, and what comes next need not keep its distance.
+var ErrIdle = errors.New("there was nothing to do")
 
 // Gaps are the times between the end of one run and the start of the next.
 type Gaps struct {
@@ -96,7 +101,7 @@ func (r *Runner) Run(ctx context.Context) {
 		start, due := s.next(gaps)
 		if due && !start.After(r.clock.Now()) {
 			take(r.kick) // what was asked up to here, this run answers
-			s = state{ran: true, failed: r.run(ctx) != nil, end: r.clock.Now()}
+			s = s.after(r.run(ctx), r.clock.Now())
 			continue
 		}
 		r.wait(ctx, &s, start, due)
