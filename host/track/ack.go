@@ -6,21 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 )
 
 // Ack confirms the update that led to rev, save for the Services in failed: they
 // stay owed, and are offered again when they change, or after Retry unless they
-// were refused. It returns when the changes that are now served were made, as
-// far as their makers said. An Ack of any update but the last one handed out, or
-// of one from before a Resync, is ignored.
-func (c *Cursor) Ack(rev uint64, failed []sdk.Failure) []time.Time {
+// were refused. An Ack of any update but the last one handed out, or of one from
+// before a Resync, is ignored.
+func (c *Cursor) Ack(rev uint64, failed []sdk.Failure) {
 	c.t.mu.Lock()
 	defer c.t.unlock()
 	if !c.open || rev != c.sent {
-		return nil
+		return
 	}
 	c.acked, c.open = rev, false
 	if c.nodeSent != nil {
@@ -31,16 +29,14 @@ func (c *Cursor) Ack(rev uint64, failed []sdk.Failure) []time.Time {
 		clear(c.told)
 		c.dropFailed()
 	}
-	landed := c.land(rev, failed)
-	for _, name := range landed {
+	for _, name := range c.land(rev, failed) {
 		if _, owed := c.owed[name]; owed {
 			delete(c.owed, name)
 			c.changed(name)
 		}
 	}
-	triggers := c.triggersSent
+	c.served = remember(c.served, c.triggersSent...)
 	c.triggersSent = nil
-	return triggers
 }
 
 // land takes what the update of that revision told out of flight: it is

@@ -32,7 +32,7 @@ type Cursor struct {
 
 	node, nodeSent *sdk.Node // as last confirmed; as handed out, nil: not in flight
 
-	triggers, triggersSent []time.Time
+	triggers, triggersSent, served []time.Time // when changes were made: owed, in flight, confirmed
 }
 
 // told is a value that was handed out in an update; a nil value is a Delete.
@@ -244,6 +244,6 @@ func (c *Cursor) handOut(u *sdk.Update, node *sdk.Node) {
 	slices.SortFunc(u.Keep, sdk.Name.Compare)
 	u.Node, c.nodeSent = node, node
 	c.sent, c.open, c.fullSent = u.To, true, u.Full
-	c.triggersSent = append(c.triggersSent, c.triggers...)
+	c.triggersSent = remember(c.triggersSent, c.triggers...)
 	c.triggers = nil
 }
