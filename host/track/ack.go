@@ -6,19 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 )
 
 // Ack confirms the update that led to rev, save for the Services in failed: they
 // stay owed, and are offered again when they change, or after Retry unless they
-// were refused. An Ack of any update but the last one handed out, or of one from
-// before a Resync, is ignored.
-func (c *Cursor) Ack(rev uint64, failed []sdk.Failure) {
+// were refused. It returns when the changes that are now served were made, as
+// far as their makers said. An Ack of any update but the last one handed out, or
+// of one from before a Resync, is ignored.
+func (c *Cursor) Ack(rev uint64, failed []sdk.Failure) []time.Time {
 	c.t.mu.Lock()
 	defer c.t.unlock()
 	if !c.open || rev != c.sent {
-		return
+		return nil
 	}
 	c.acked, c.open = rev, false
 	if c.nodeSent != nil {
@@ -35,8 +37,9 @@ func (c *Cursor) Ack(rev uint64, failed []sdk.Failure) {
 			c.changed(name)
 		}
 	}
-	c.served = remember(c.served, c.triggersSent...)
+	triggers := c.triggersSent
 	c.triggersSent = nil
+	return triggers
 }
 
 // land takes what the update of that revision told out of flight: it is

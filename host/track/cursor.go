@@ -32,7 +32,7 @@ type Cursor struct {
 
 	node, nodeSent *sdk.Node // as last confirmed; as handed out, nil: not in flight
 
-	triggers, triggersSent, served []time.Time // when changes were made: owed, in flight, confirmed
+	triggers, triggersSent []time.Time // when changes were made: owed, in flight
 }
 
 // told is a value that was handed out in an update; a nil value is a Delete.

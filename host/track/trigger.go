@@ -28,13 +28,3 @@ func (t *Tracker) triggered(obj *discoveryv1.EndpointSlice) {
 func remember(to []time.Time, more ...time.Time) []time.Time {
 	return append(to, more[:min(len(more), maxTriggers-len(to))]...)
 }
-
-// Triggers takes the times at which changes were made that the dataplane has
-// confirmed since the last call, as far as their makers said.
-func (c *Cursor) Triggers() []time.Time {
-	c.t.mu.Lock()
-	defer c.t.unlock()
-	served := c.served
-	c.served = nil
-	return served
-}
