@@ -16,7 +16,7 @@ import "fmt"
 //		return sdk.Result{}, err // ErrResync: the host sends a Full
 //	}
 //	… make the kernel follow changes …
-//	d.state.Confirm()
+//	d.state.Confirm(failed...)
 //
 // When the middle part errs it returns without Confirm, and the next Apply
 // reports again whatever the kernel may not have followed.
@@ -32,6 +32,7 @@ type State struct {
 	revision  uint64           // the last one confirmed
 	applied   uint64           // the last one applied
 	unsettled map[Name]Service // the values as last confirmed, of what was applied since; a zero Service: absent
+	failed    map[Name]Service // the values that serve, of what failed; a zero Service: none
 	full      bool             // a Full was applied since
 	node      bool             // a Node was applied since
 }
@@ -83,11 +84,21 @@ func (s *State) Apply(u Update) (Changes, error) {
 	return s.changes(retry), nil
 }
 
-// Confirm says that the kernel follows everything applied so far. The next
-// Update leads from here.
-func (s *State) Confirm() {
+// Confirm says that the kernel follows everything applied so far, but for what
+// failed: that is served as before, and Apply tells it again once an update names
+// it again. The next Update leads from here.
+func (s *State) Confirm(failed ...Failure) {
 	s.begun = s.begun || s.full
 	s.revision = s.applied
+	for _, f := range failed {
+		if before, ok := s.unsettled[f.Name]; ok {
+			s.failed[f.Name] = before
+			delete(s.unsettled, f.Name)
+		}
+	}
+	for name := range s.unsettled {
+		delete(s.failed, name)
+	}
 	clear(s.unsettled)
 	s.full, s.node = false, false
 }
@@ -97,6 +108,7 @@ func (s *State) begin() {
 		s.Services = make(map[Name]Service)
 		s.Kept = make(map[Name]bool)
 		s.unsettled = make(map[Name]Service)
+		s.failed = make(map[Name]Service)
 	}
 }
 
@@ -109,9 +121,11 @@ func (s *State) dropAllBut(u Update) {
 	for _, name := range u.Keep {
 		named[name] = true
 	}
-	for name := range s.Services {
-		if !named[name] {
-			s.put(name, nil)
+	for _, have := range []map[Name]Service{s.Services, s.failed} {
+		for name := range have {
+			if !named[name] {
+				s.put(name, nil)
+			}
 		}
 	}
 	clear(s.Kept)
@@ -120,7 +134,7 @@ func (s *State) dropAllBut(u Update) {
 // put sets one Service, or deletes it, and remembers the value last confirmed.
 func (s *State) put(name Name, svc *Service) {
 	if _, ok := s.unsettled[name]; !ok {
-		s.unsettled[name] = s.Services[name]
+		s.unsettled[name] = s.confirmed(name)
 	}
 	delete(s.Kept, name)
 	if svc == nil {
@@ -128,6 +142,14 @@ func (s *State) put(name Name, svc *Service) {
 		return
 	}
 	s.Services[name] = *svc
+}
+
+// confirmed is the value that the kernel follows; a zero Service: none.
+func (s *State) confirmed(name Name) Service {
+	if before, ok := s.failed[name]; ok {
+		return before
+	}
+	return s.Services[name]
 }
 
 // changes lists what was applied and not confirmed. The first time, what came

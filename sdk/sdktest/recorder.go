@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A Recorder is a Dataplane in memory: it keeps the contract, serves no packet,
+// and can say of any packet where it would go. It is the fake that all tests
+// use. The zero value is ready, and a Recorder is safe for concurrent use.
+type Recorder struct {
+	// Describe is what Configure returns; the zero value stands for everything.
+	Describe sdk.Description
+
+	// Fail, when set, is asked about each Service of an update; an error keeps
+	// what served it before and goes to Result.Failed. A test's hook.
+	Fail func(sdk.Service) error
+
+	// Stall, when set, is called by Sync before it does anything. A test's hook
+	// to be slow, or to fail as a whole.
+	Stall func(context.Context, sdk.Update) error
+
+	mu      sync.Mutex // guards all below
+	setups  []sdk.Setup
+	updates []sdk.Update
+	state   sdk.State
+	served  map[sdk.Name]sdk.Service // outlives a session, as a kernel would
+	node    sdk.Node
+	role    sdk.Role
+	session bool
+	steps   uint64
+	sticks  map[stickKey]sdk.Stick
+}
+
+type stickKey struct {
+	name   sdk.Name
+	client netip.Addr
+}
+
+// Configure begins a session.
+func (r *Recorder) Configure(_ context.Context, setup sdk.Setup) (sdk.Description, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.setups = append(r.setups, setup)
+	r.state = sdk.State{}
+	r.session = true
+	if r.role == 0 {
+		r.role = sdk.Standby
+	}
+	return r.description(), nil
+}
+
+func (r *Recorder) description() sdk.Description {
+	d := r.Describe
+	if d.Name == "" {
+		d.Name, d.Version = "recorder", "1"
+	}
+	if d.Features == nil {
+		d.Features = sdk.Features
+	}
+	if d.Limits == nil {
+		d.Limits = []sdk.Limit{sdk.LimitDiesWithProcess}
+	}
+	return d
+}
+
+// Sync serves the state that the update leads to.
+func (r *Recorder) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+	if r.Stall != nil {
+		if err := r.Stall(ctx, u); err != nil {
+			return sdk.Result{}, err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return sdk.Result{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.session {
+		return sdk.Result{}, fmt.Errorf("sync before Configure: %w", sdk.ErrResync)
+	}
+	changes, err := r.state.Apply(u)
+	if err != nil {
+		return sdk.Result{}, err
+	}
+	r.updates = append(r.updates, u)
+	r.steps++
+	if r.role == sdk.Yielded {
+		r.state.Confirm()
+		return sdk.Result{Steps: plan(changes)}, nil
+	}
+	r.node = r.state.Node
+	result := r.serve(changes)
+	r.state.Confirm(result.Failed...)
+	return result, nil
+}
+
+// serve makes served follow the state, and names what it could not.
+func (r *Recorder) serve(changes sdk.Changes) sdk.Result {
+	if r.served == nil {
+		r.served = make(map[sdk.Name]sdk.Service)
+	}
+	var result sdk.Result
+	if changes.Full {
+		for name := range r.served {
+			if _, wanted := r.state.Services[name]; !wanted && !r.state.Kept[name] {
+				delete(r.served, name)
+			}
+		}
+	}
+	for _, c := range changes.Services {
+		switch {
+		case r.state.Kept[c.Name]:
+		case c.After == nil:
+			delete(r.served, c.Name)
+		default:
+			if err := r.sound(*c.After); err != nil {
+				result.Failed = append(result.Failed, sdk.Failure{Name: c.Name, Err: err})
+				continue
+			}
+			r.served[c.Name] = *c.After
+		}
+	}
+	slices.SortFunc(result.Failed, func(a, b sdk.Failure) int { return a.Name.Compare(b.Name) })
+	return result
+}
+
+func (r *Recorder) sound(s sdk.Service) error {
+	if err := s.Check(); err != nil {
+		return &sdk.Refusal{Field: "service", Why: err.Error()}
+	}
+	if r.Fail != nil {
+		return r.Fail(s)
+	}
+	return nil
+}
+
+// plan is what would be done to follow changes, a step a line.
+func plan(changes sdk.Changes) []string {
+	var steps []string
+	for _, c := range changes.Services {
+		verb := "set"
+		if c.After == nil {
+			verb = "delete"
+		}
+		steps = append(steps, verb+" "+c.Name.String())
+	}
+	slices.Sort(steps)
+	return steps
+}
+
+// SetRole changes the role. What a Yielded recorder did not write, it writes when
+// it is called back.
+func (r *Recorder) SetRole(_ context.Context, role sdk.Role) error {
+	if !role.Known() {
+		return &sdk.Refusal{Field: "role", Why: "unknown role " + role.String()}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	back := r.role == sdk.Yielded && role != sdk.Yielded
+	r.role = role
+	if back {
+		r.catchUp()
+	}
+	return nil
+}
+
+// catchUp serves the whole state.
+func (r *Recorder) catchUp() {
+	all := sdk.Changes{Full: true}
+	for name, s := range r.state.Services {
+		all.Services = append(all.Services, sdk.Change{Name: name, After: &s})
+	}
+	r.node = r.state.Node
+	r.serve(all)
+}
+
+// Cleanup forgets everything.
+func (r *Recorder) Cleanup(_ context.Context, l sdk.Leftovers) ([]string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names := make([]string, 0, len(r.served))
+	for name := range r.served {
+		names = append(names, "service "+name.String())
+	}
+	slices.Sort(names)
+	if !l.DryRun {
+		r.served, r.sticks = nil, nil
+		r.state, r.session = sdk.State{}, false
+	}
+	return names, nil
+}
+
+// Inspect tells what is served now.
+func (r *Recorder) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
+	for _, s := range r.Services() {
+		for _, f := range s.Frontends {
+			served := sdk.Served{Name: s.Name, Frontend: f}
+			for _, ep := range s.Endpoints(f.Policy) {
+				served.Endpoints = append(served.Endpoints, ep.Addr)
+			}
+			if err := errors.Join(ctx.Err(), tell(served)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Report says how far it is.
+func (r *Recorder) Report() sdk.Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return sdk.Report{
+		Progress: r.steps,
+		Samples:  []sdk.Sample{{Name: "recorder_services", Value: float64(len(r.served))}},
+	}
+}
+
+// Stuck tells what was seeded.
+func (r *Recorder) Stuck(ctx context.Context, tell func(sdk.Stick) error) error {
+	r.mu.Lock()
+	sticks := slices.Collect(maps.Values(r.sticks))
+	r.mu.Unlock()
+	for _, s := range sticks {
+		if err := errors.Join(ctx.Err(), tell(s)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Seed remembers clients' endpoints.
+func (r *Recorder) Seed(_ context.Context, sticks []sdk.Stick) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sticks == nil {
+		r.sticks = make(map[stickKey]sdk.Stick)
+	}
+	for _, s := range sticks {
+		r.sticks[stickKey{s.Name, s.Client}] = s
+	}
+	return nil
+}
+
+// Services are what is served now, sorted by name.
+func (r *Recorder) Services() []sdk.Service {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.SortedFunc(maps.Values(r.served), func(a, b sdk.Service) int { return a.Name.Compare(b.Name) })
+}
+
+// Where says what would become of a packet now. Only an Active recorder catches
+// any.
+func (r *Recorder) Where(from sdk.Caller, to netip.AddrPort, protocol sdk.Protocol) Outcome {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.role != sdk.Active {
+		return Outcome{Unserved: true}
+	}
+	return Where(maps.Values(r.served), r.node, from, to, protocol)
+}
+
+// Updates are those that were taken, oldest first.
+func (r *Recorder) Updates() []sdk.Update {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.updates)
+}
+
+// Setups are the sessions that were begun, oldest first.
+func (r *Recorder) Setups() []sdk.Setup {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.setups)
+}
+
+// Role is the present role; zero before Configure.
+func (r *Recorder) Role() sdk.Role {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.role
+}
