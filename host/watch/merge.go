@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// merged is what the tracker has been told, and what is in doubt.
+type merged struct {
+	told    map[ID]sum
+	missed  map[ID]bool   // told, and not seen by the last look
+	clashes map[ID]clash  // said
+	orphans map[ID]string // slices whose Service no file defines: said
+}
+
+// A clash is an object that two files define.
+type clash struct{ winner, loser string }
+
+func newMerged() merged {
+	return merged{told: make(map[ID]sum), missed: make(map[ID]bool), clashes: make(map[ID]clash), orphans: make(map[ID]string)}
+}
+
+// doubtful reports whether another look may have to take something away, though
+// no file changed.
+func (m *merged) doubtful() bool { return len(m.missed) > 0 }
+
+// merge tells the tracker the difference between what it was told and what the
+// files say. Of two files that define an object the first by name wins.
+func (f *FileSource) merge(names []string) {
+	wanted := make(map[ID]*Object)
+	owner := make(map[ID]string)
+	clashes := make(map[ID]clash)
+	for _, name := range names {
+		objects := f.files[name].objects
+		for i := range objects {
+			o := &objects[i]
+			if wanted[o.ID] != nil {
+				clashes[o.ID] = clash{owner[o.ID], name}
+				continue
+			}
+			wanted[o.ID], owner[o.ID] = o, name
+		}
+	}
+	f.sayClashes(clashes)
+	f.sayOrphans(wanted)
+	f.tell(wanted, owner)
+	f.takeAway(wanted)
+	for _, file := range f.files {
+		for i := range file.objects {
+			file.objects[i].value = nil
+		}
+	}
+}
+
+// tell tells what is new or another.
+func (f *FileSource) tell(wanted map[ID]*Object, owner map[ID]string) {
+	var news []*Object
+	for id, o := range wanted {
+		switch {
+		case f.told[id] == o.sum:
+		case o.value == nil: // it was another file's to say until now
+			f.reread(owner[id])
+		default:
+			news = append(news, o)
+			f.told[id] = o.sum
+		}
+	}
+	slices.SortFunc(news, func(a, b *Object) int { return cmp.Compare(a.ID.Kind.order(), b.ID.Kind.order()) })
+	for _, o := range news {
+		o.Tell(f.tracker)
+	}
+}
+
+// reread makes the next look read a file from its beginning.
+func (f *FileSource) reread(name string) {
+	file := f.files[name]
+	file.info, file.hash, file.parts = nil, sum{}, nil
+	f.files[name] = file
+}
+
+// takeAway takes back what two looks in a row have missed.
+func (f *FileSource) takeAway(wanted map[ID]*Object) {
+	for id := range f.told {
+		switch {
+		case wanted[id] != nil:
+			delete(f.missed, id)
+		case f.missed[id]:
+			delete(f.missed, id)
+			delete(f.told, id)
+			id.forget(f.tracker)
+		default:
+			f.missed[id] = true
+		}
+	}
+}
+
+func (f *FileSource) sayClashes(now map[ID]clash) {
+	for id, c := range now {
+		if f.clashes[id] != c {
+			f.warn(DefinedTwice, id.String(), fmt.Sprintf("%s and %s both define it; the first is used", c.winner, c.loser))
+		}
+	}
+	f.clashes = now
+}
+
+// sayOrphans says which slices name a Service that no file defines: here nobody
+// else will, so the label is wrong.
+func (f *FileSource) sayOrphans(wanted map[ID]*Object) {
+	now := make(map[ID]string)
+	for id, o := range wanted {
+		if id.Kind != EndpointSlice || o.Service == "" || wanted[ID{Service, id.Namespace, o.Service}] != nil {
+			continue
+		}
+		now[id] = o.Service
+		if f.orphans[id] != o.Service {
+			f.warn(ManifestInvalid, id.String(), fmt.Sprintf("label kubernetes.io/service-name says %s/%s, and no file defines that Service", id.Namespace, o.Service))
+		}
+	}
+	f.orphans = now
+}

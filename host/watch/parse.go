@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// A Manifest is what one file says.
+type Manifest struct {
+	Objects []Object
+	Faults  []Fault
+}
+
+// A Fault is what is wrong in a file, and where.
+type Fault struct {
+	File    string
+	Line    int
+	Message string
+	Note    bool // nothing is wrong; it is only said
+}
+
+func (f Fault) Error() string { return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Message) }
+
+// Parse reads a manifest: YAML or JSON, several documents, lists. One bad object
+// does not hide the others; a document that is no YAML ends only itself.
+func Parse(file string, data []byte) Manifest {
+	m, _ := parse(file, data, nil)
+	return m
+}
+
+// parse is Parse with a memory: documents that were there before are not read
+// again, and their objects have no value.
+func parse(file string, data []byte, before map[sum]Manifest) (Manifest, map[sum]Manifest) {
+	var m Manifest
+	now := make(map[sum]Manifest)
+	for _, doc := range documents(data) {
+		key := sum(sha256.Sum256(doc.text))
+		part, ok := before[key]
+		if !ok {
+			part = readDocument(doc.text, key)
+		}
+		if len(part.Objects)+len(part.Faults) > 0 {
+			now[key] = part.told()
+		}
+		m.add(part, file, doc.line)
+	}
+	return m.distinct(file), now
+}
+
+// told is m without the values.
+func (m Manifest) told() Manifest {
+	m.Objects = slices.Clone(m.Objects)
+	for i := range m.Objects {
+		m.Objects[i].value = nil
+	}
+	return m
+}
+
+// add appends part, whose lines count from line on.
+func (m *Manifest) add(part Manifest, file string, line int) {
+	for _, o := range part.Objects {
+		o.Line += line
+		m.Objects = append(m.Objects, o)
+	}
+	for _, f := range part.Faults {
+		f.File = file
+		f.Line += line
+		m.Faults = append(m.Faults, f)
+	}
+}
+
+// distinct drops the second of two objects of one name.
+func (m Manifest) distinct(file string) Manifest {
+	first := make(map[ID]int, len(m.Objects))
+	m.Objects = slices.DeleteFunc(m.Objects, func(o Object) bool {
+		line, twice := first[o.ID]
+		if twice {
+			m.Faults = append(m.Faults, Fault{File: file, Line: o.Line, Message: fmt.Sprintf("%s is defined on line %d already; this one is not used", o.ID, line)})
+			return true
+		}
+		first[o.ID] = o.Line
+		return false
+	})
+	slices.SortStableFunc(m.Faults, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
+	return m
+}
+
+// A document is a part of a file; its first line has line before it.
+type document struct {
+	line int
+	text []byte
+}
+
+// documents cuts data before each line that begins a document.
+func documents(data []byte) []document {
+	var docs []document
+	start, startLine, line := 0, 0, 0
+	for at := 0; at < len(data); line++ {
+		end := len(data)
+		if i := bytes.IndexByte(data[at:], '\n'); i >= 0 {
+			end = at + i + 1
+		}
+		if at > start && separator(data[at:end]) {
+			docs = append(docs, document{startLine, data[start:at]})
+			start, startLine = at, line
+		}
+		at = end
+	}
+	return append(docs, document{startLine, data[start:]})
+}
+
+func separator(line []byte) bool {
+	return bytes.HasPrefix(line, []byte("---")) && (len(line) == 3 || strings.ContainsRune(" \t\r\n", rune(line[3])))
+}
+
+// A reader reads the objects of one document. Its lines count from zero.
+type reader struct {
+	Manifest
+	key sum
+}
+
+func readDocument(text []byte, key sum) Manifest {
+	r := &reader{key: key}
+	var doc yaml.Node
+	switch err := yaml.NewDecoder(bytes.NewReader(text)).Decode(&doc); {
+	case errors.Is(err, io.EOF):
+	case err != nil:
+		r.syntax(err)
+	case len(doc.Content) > 0:
+		r.read(doc.Content[0], "", "")
+	}
+	return r.Manifest
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+// syntax takes the line out of yaml's own message.
+func (r *reader) syntax(err error) {
+	line := 1
+	if found := yamlLine.FindStringSubmatch(err.Error()); found != nil && found[1] != "" {
+		line, _ = strconv.Atoi(found[1])
+	}
+	r.fault(line, "this is no YAML: %s", yamlLine.ReplaceAllString(err.Error(), ""))
+}
+
+func (r *reader) fault(line int, format string, args ...any) {
+	r.Faults = append(r.Faults, Fault{Line: line, Message: fmt.Sprintf(format, args...)})
+}
+
+// read reads one object, or those in a list. A list says for its items what they
+// need not say themselves.
+func (r *reader) read(n *yaml.Node, apiVersion, kind string) {
+	if n.Tag == "!!null" {
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		r.fault(n.Line, "here should be an object with apiVersion and kind")
+		return
+	}
+	apiVersion = cmp.Or(text(n, "apiVersion"), apiVersion)
+	kind = cmp.Or(text(n, "kind"), kind)
+	if item, ok := strings.CutSuffix(kind, "List"); ok {
+		r.readItems(n, apiVersion, item)
+		return
+	}
+	var value runtime.Object
+	switch apiVersion + " " + kind {
+	case "v1 Service":
+		value = &corev1.Service{}
+	case "discovery.k8s.io/v1 EndpointSlice":
+		value = &discoveryv1.EndpointSlice{}
+	case "v1 Node":
+		value = &corev1.Node{}
+	default:
+		r.foreign(n.Line, apiVersion, kind)
+		return
+	}
+	r.readObject(n, Kind(kind), value)
+}
+
+func (r *reader) readItems(n *yaml.Node, apiVersion, kind string) {
+	if kind == "" {
+		apiVersion = "" // kind List holds any
+	}
+	items := child(n, "items")
+	if items == nil || items.Kind != yaml.SequenceNode {
+		r.fault(n.Line, "a list needs items")
+		return
+	}
+	for _, item := range items.Content {
+		r.read(follow(item), apiVersion, kind)
+	}
+}
+
+// foreign is an object that is not ours. Those that a folder of manifests often
+// has beside ours are only noted.
+func (r *reader) foreign(line int, apiVersion, kind string) {
+	switch {
+	case kind == "" || apiVersion == "":
+		r.fault(line, "apiVersion or kind is missing")
+	case kind == string(Service) || kind == string(Node):
+		r.fault(line, "%s of %s is not known; write apiVersion: v1", kind, apiVersion)
+	case kind == string(EndpointSlice):
+		r.fault(line, "%s of %s is not known; write apiVersion: discovery.k8s.io/v1", kind, apiVersion)
+	case kind == "Endpoints":
+		r.fault(line, "Endpoints are not read; write an EndpointSlice")
+	default:
+		r.Faults = append(r.Faults, Fault{Line: line, Message: fmt.Sprintf("%s is passed over; only Service, EndpointSlice and Node are read", kind), Note: true})
+	}
+}
+
+func (r *reader) readObject(n *yaml.Node, kind Kind, value runtime.Object) {
+	before := len(r.Faults)
+	if !r.decode(n, value) {
+		return
+	}
+	meta := value.(metav1.Object)
+	switch v := value.(type) {
+	case *corev1.Service:
+		defaultService(v)
+		checkService(r.at(n), v)
+	case *discoveryv1.EndpointSlice:
+		defaultSlice(v)
+		checkSlice(r.at(n), v)
+	case *corev1.Node:
+		v.Namespace = ""
+		checkNode(r.at(n), v)
+	}
+	if len(r.Faults) > before {
+		return
+	}
+	r.Objects = append(r.Objects, Object{
+		ID:      ID{kind, meta.GetNamespace(), meta.GetName()},
+		Line:    n.Line,
+		Service: meta.GetLabels()[discoveryv1.LabelServiceName],
+		value:   value,
+		sum:     r.sum(len(r.Objects)),
+	})
+}
+
+// sum is that of the document's object number i.
+func (r *reader) sum(i int) sum {
+	return sha256.Sum256(binary.BigEndian.AppendUint64(r.key[:], uint64(i)))
+}
