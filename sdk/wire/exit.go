@@ -18,17 +18,20 @@ type Exit struct {
 
 // String is a sentence without its subject: "exited with code 2: panic: …".
 func (e Exit) String() string {
-	s := "ended, nobody knows how: it was not a child of this process"
+	if reason := e.reason(); reason != "" {
+		return e.how() + ": " + reason
+	}
+	return e.how()
+}
+
+func (e Exit) how() string {
 	switch {
 	case e.Signal != 0:
-		s = fmt.Sprintf("was ended by signal %d (%s)", int(e.Signal), e.Signal)
+		return fmt.Sprintf("was ended by signal %d (%s)", int(e.Signal), e.Signal)
 	case e.Code >= 0:
-		s = fmt.Sprintf("exited with code %d", e.Code)
+		return fmt.Sprintf("exited with code %d", e.Code)
 	}
-	if reason := e.reason(); reason != "" {
-		s += ": " + reason
-	}
-	return s
+	return "ended, nobody knows how: it was not a child of this process"
 }
 
 // reason is the line most likely to say why: a panic's first, or else the last.

@@ -192,7 +192,7 @@ func (c Command) cause(ctx context.Context, err error, child *child, late bool) 
 	case child.silent() && late:
 		return child.explain(fmt.Errorf("no handshake within %s: does it call wire.Serve?", c.timeout()))
 	case child.silent():
-		return child.explain(fmt.Errorf("it %s before the handshake; does it call wire.Serve?", child.exit))
+		return child.explain(fmt.Errorf("it %s before the handshake; does it call wire.Serve?", child.exit.how()))
 	}
 	answer, ok := parseHandshake(child.line)
 	switch {

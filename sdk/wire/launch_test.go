@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// soon is a deadline for what takes milliseconds on a good day.
+func soon(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// eventually waits until a condition holds, and says what it waited for if not.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("still waiting for: %s", what)
+		}
+	}
+}
+
+// launched is a plugin that plays a part, and is stopped after the test.
+func launched(t testing.TB, name string) *Remote {
+	t.Helper()
+	r, err := Launch(soon(t), part(name, t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Stop(context.Background()) })
+	return r
+}
+
+// configured is r in a new session, under these orders.
+func configured(t testing.TB, r *Remote, o order) *Remote {
+	t.Helper()
+	if _, err := r.Configure(soon(t), sdk.Setup{Options: o.options()}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func full(to uint64, set ...sdk.Service) sdk.Update {
+	return sdk.Update{To: to, Full: true, Set: set}
+}
+
+func TestLaunchAndStop(t *testing.T) {
+	dir := t.TempDir()
+	r, err := Launch(soon(t), part("serve", dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := r.Hello(); h.Name != "subject" || h.Version != "0.0.1" || h.PID != r.Handle().PID || h.Nonce == "" {
+		t.Errorf("hello is %+v", h)
+	}
+	d, err := r.Configure(soon(t), sdk.Setup{})
+	if err != nil || len(d.Features) != 1 {
+		t.Errorf("Configure: %v, %v; want the narrowed description", d, err)
+	}
+	if _, err := r.Sync(soon(t), full(3)); err != nil {
+		t.Error(err)
+	}
+	if err := r.SetRole(soon(t), sdk.Active); err != nil {
+		t.Error(err)
+	}
+	v, err := r.Vitals(soon(t))
+	if err != nil || v.Revision != 3 || v.Role != sdk.Active || v.Progress != 7 || v.Waiting != "the lock" || v.Memory == 0 || v.Samples[0].Labels["a"] != "b" {
+		t.Errorf("vitals are %+v, %v", v, err)
+	}
+	if err := r.Stop(soon(t)); err != nil {
+		t.Error(err)
+	}
+	if e := r.Exit(); e.Code != 0 || e.Signal != 0 {
+		t.Errorf("it %s; want an orderly end", e)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
+		t.Errorf("%s were left behind", left)
+	}
+	if err := r.Stop(soon(t)); err != nil {
+		t.Errorf("a second Stop: %v", err)
+	}
+}
+
+// Each way for a launch to fail is told by its true cause, and leaves no process.
+func TestLaunchFails(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	cert, _, err := newKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(cert)
+	foreign := "POINTSMAN_TEST_CERT=" + base64.RawStdEncoding.EncodeToString(block.Bytes)
+	impatient := part("no-handshake", dir)
+	impatient.Timeout = 300 * time.Millisecond
+	deep := part("serve", filepath.Join(dir, strings.Repeat("deep", 30)))
+	tests := []struct {
+		name    string
+		command Command
+		want    []string
+	}{
+		{"missing", Command{Path: dir + "/nothing"}, []string{"no such file", "install the plugin"}},
+		{"a directory", Command{Path: dir}, []string{"it is a directory"}},
+		{"not executable", Command{Path: write("plain", "x", 0o644)}, []string{"not executable", "chmod +x"}},
+		{"no program", Command{Path: write("text", "x", 0o755)}, []string{"not a program for this machine", "no ELF binary"}},
+		{"another architecture", Command{Path: write("other", foreignELF, 0o755)}, []string{"built for s390"}},
+		{"no interpreter", Command{Path: write("script", "#!/no/such/shell\n", 0o755)}, []string{"interpreter"}},
+		{"not a plugin", Command{Path: "/bin/true"}, []string{"exited with code 0 before the handshake", "wire.Serve"}},
+		{"exits", part("exits", dir), []string{"exited with code 3 before the handshake", "/dev/points"}},
+		{"panics", part("panics", dir), []string{"exited with code 2", "panic: the points are frozen"}},
+		{"no handshake", impatient, []string{"no handshake within 300ms", "thinking"}},
+		{"rubbish on stdout", part("rubbish-stdout", dir), []string{`printed "starting up…" to stdout`, "only print to stderr"}},
+		{"a long line on stdout", part("long-stdout", dir), []string{`printed "xxx`, "to stdout before the handshake"}},
+		{"another major", part("major-2", dir), []string{"speaks major 2 of the wire, this host speaks 1", "pointsman 2.0.0 or later", "oldest that fits is 0.1.0"}},
+		{"a certificate that is none", part("junk-cert", dir), []string{"certificate that is none"}},
+		{"no certificate", part("no-cert", dir), []string{"without a certificate"}},
+		{"somebody's certificate", part("foreign-cert", dir, foreign), []string{"ask the plugin who it is", "/nowhere/at/all"}},
+		{"too deep a directory", deep, []string{"use a shorter one"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if runtime.GOOS != "linux" && test.command.Path != os.Args[0] {
+				t.Skip("needs linux: the kernel's words for it differ elsewhere")
+			}
+			r, err := Launch(soon(t), test.command)
+			if err == nil {
+				r.Stop(soon(t))
+				t.Fatal("it came up")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("the error lacks %q:\n%s", want, err)
+				}
+			}
+			if len(err.Error()) > 10<<10 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
+			}
+		})
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "plugin-dir*")); len(left) > 0 {
+		t.Errorf("%s were left behind", left)
+	}
+}
+
+// foreignELF is the head of a program for a big machine.
+const foreignELF = "\x7fELF\x02\x02\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00" +
+	"\x00\x02\x00\x16\x00\x00\x00\x01" + // an executable, for EM_S390
+	"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00" +
+	"\x00\x00\x00\x00\x00\x40\x00\x38\x00\x00\x00\x40\x00\x00\x00\x00"
+
+func TestLaunchEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	_, err := Launch(ctx, part("no-handshake", t.TempDir()))
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v; want that the deadline passed", err)
+	}
+}
+
+// Nothing of the host's environment reaches a plugin unless it is on the list.
+func TestLaunchKeepsItsEnvironment(t *testing.T) {
+	t.Setenv("KUBECONFIG", "/secret")
+	t.Setenv("TZ", "UTC")
+	cmd := Command{Path: "/bin/true", Env: []string{"MINE=1"}}.command(nil)
+	env := strings.Join(cmd.Env, "\n")
+	if strings.Contains(env, "KUBECONFIG") || !strings.Contains(env, "TZ=UTC") || !strings.Contains(env, "MINE=1") {
+		t.Errorf("the environment is\n%s", env)
+	}
+}
+
+// Many launches leave no goroutine, no file descriptor and no zombie behind.
+func TestLaunchLeaksNothing(t *testing.T) {
+	cycle := func() {
+		r, err := Launch(soon(t), part("serve", t.TempDir()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		configured(t, r, order{})
+		if err := r.Stop(soon(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cycle()
+	before := descriptors(t)
+	ignore := goleak.IgnoreCurrent()
+	for range 20 {
+		cycle()
+	}
+	if err := goleak.Find(ignore); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "as few file descriptors as before", func() bool { return descriptors(t) <= before })
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("needs /proc: ", err)
+	}
+	return len(open)
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// partEnv makes this test binary play another part than running tests: it is the
+// plugins, and the hosts, that the tests start.
+const partEnv = "POINTSMAN_TEST_PART"
+
+func TestMain(m *testing.M) {
+	if part, ok := os.LookupEnv(partEnv); ok {
+		parts[part]()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+var parts = map[string]func(){
+	"serve":          func() { Serve(subjectDescription(), &subject{}) },
+	"relay":          func() { Serve(relayDescription(), &subject{}) },
+	"host":           playHost,
+	"rubbish-stdout": func() { fmt.Println("starting up…"); Serve(subjectDescription(), &subject{}) },
+	"long-stdout":    func() { fmt.Println(strings.Repeat("x", 100<<10)); Serve(subjectDescription(), &subject{}) },
+	"rubbish-stderr": func() { printRubbish(); Serve(subjectDescription(), &subject{}) },
+	"no-handshake":   func() { fmt.Fprintln(os.Stderr, "thinking"); time.Sleep(time.Minute) },
+	"exits":          func() { fmt.Fprintln(os.Stderr, "no such thing as /dev/points"); os.Exit(3) },
+	"panics":         func() { panic("the points are frozen") },
+	"major-2":        playMajor2,
+	"junk-cert":      func() { playHandshake(strings.Repeat("A", 60)) },
+	"no-cert":        func() { playHandshake("") },
+	"foreign-cert":   func() { playHandshake(os.Getenv("POINTSMAN_TEST_CERT")) },
+}
+
+func printRubbish() {
+	fmt.Fprintln(os.Stderr, `{"@message":5}`)
+	fmt.Fprintln(os.Stderr, `{"@level":{},"@timestamp":[1]}`)
+	fmt.Fprintln(os.Stderr, strings.Repeat("y", 100<<10))
+	os.Stderr.Write([]byte{0xff, 0xfe, 0, 1, 2, '\n'})
+}
+
+// playMajor2 is a plugin of the next major.
+func playMajor2() {
+	plugin.Serve(&plugin.ServeConfig{
+		HandshakeConfig:  handshakeConfig(),
+		VersionedPlugins: map[int]plugin.PluginSet{2: {"dataplane": registration{server: newServer(subjectDescription(), &subject{})}}},
+		GRPCServer:       func(o []grpc.ServerOption) *grpc.Server { return grpc.NewServer(o...) },
+	})
+}
+
+// playHandshake answers like a plugin, by hand, and does no more.
+func playHandshake(cert string) {
+	fmt.Printf("1|1|unix|/nowhere/at/all|grpc|%s\n", cert)
+	time.Sleep(time.Minute)
+}
+
+// playHost launches a plugin, says how to reach it, and waits to be killed.
+func playHost() {
+	ctx := context.Background()
+	os.Unsetenv(partEnv)
+	r, err := Launch(ctx, part("serve", os.Getenv("POINTSMAN_TEST_DIR")))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := r.Configure(ctx, sdk.Setup{}); err != nil {
+		log.Fatal(err)
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(r.Handle()); err != nil {
+		log.Fatal(err)
+	}
+	select {}
+}
+
+// part is the command that starts this binary in another part.
+func part(name, socketDir string, env ...string) Command {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err) // a test binary knows its path
+	}
+	return Command{Path: self, Env: append(env, partEnv+"="+name), SocketDir: socketDir}
+}
+
+func subjectDescription() sdk.Description {
+	return sdk.Description{Name: "subject", Version: "0.0.1", Features: sdk.Features, Options: []byte(`{"type":"object"}`)}
+}
+
+func relayDescription() sdk.Description {
+	d := subjectDescription()
+	d.Limits = []sdk.Limit{sdk.LimitDiesWithProcess}
+	return d
+}
+
+// A subject is a dataplane that does what its options say.
+type subject struct {
+	setup sdk.Setup
+	order order
+
+	mu      sync.Mutex // guards what is below
+	updates []sdk.Update
+	sticks  []sdk.Stick
+}
+
+// An order is the options of a subject.
+type order struct {
+	Hang   bool   // Sync never returns
+	Wait   bool   // Sync returns when its context ends
+	Panic  string // Sync panics
+	Print  int    // bytes for Sync to print with fmt.Println
+	Log    int    // lines for Sync to log
+	Raw    bool   // Sync prints rubbish to the stderr that package log has kept
+	Refuse bool   // Configure refuses
+	Resync bool   // Sync answers ErrResync
+	Steps  int    // lines in Result.Steps
+	Stdout string // Configure prints it
+}
+
+func (o order) options() []byte {
+	out, err := json.Marshal(o)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return out
+}
+
+func (s *subject) Configure(_ context.Context, setup sdk.Setup) (sdk.Description, error) {
+	s.setup, s.order = setup, order{}
+	if len(setup.Options) > 0 {
+		if err := json.Unmarshal(setup.Options, &s.order); err != nil {
+			return sdk.Description{}, err
+		}
+	}
+	if s.order.Refuse {
+		return sdk.Description{}, &sdk.Refusal{Field: "options.refuse", Why: "it was asked for", Try: "asking for less"}
+	}
+	if s.order.Stdout != "" {
+		fmt.Println(s.order.Stdout)
+	}
+	d := subjectDescription()
+	d.Features = d.Features[:1]
+	return d, nil
+}
+
+func (s *subject) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+	switch {
+	case s.order.Hang:
+		select {}
+	case s.order.Wait:
+		<-ctx.Done()
+		return sdk.Result{}, ctx.Err()
+	case s.order.Panic != "":
+		panic(s.order.Panic)
+	case s.order.Resync:
+		return sdk.Result{}, fmt.Errorf("lost my place: %w", sdk.ErrResync)
+	}
+	for printed := 0; printed < s.order.Print; printed += 64 {
+		fmt.Println(strings.Repeat("p", 63))
+	}
+	for i := range s.order.Log {
+		s.setup.Log.Info("a line", "n", i)
+	}
+	if s.order.Raw {
+		log.Print(`{"@message":5}`)
+		syscall.Write(2, []byte("\xff\xfe rubbish\n"))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.updates = append(s.updates, u)
+	result := sdk.Result{}
+	for i := range s.order.Steps {
+		result.Steps = append(result.Steps, fmt.Sprintf("step %d %s", i, strings.Repeat("s", 100)))
+	}
+	for _, svc := range u.Set {
+		if svc.Hints["fail"] != "" {
+			result.Failed = append(result.Failed, sdk.Failure{Name: svc.Name, Err: errors.New(svc.Hints["fail"])})
+		}
+	}
+	return result, nil
+}
+
+func (s *subject) SetRole(context.Context, sdk.Role) error { return nil }
+
+func (s *subject) Cleanup(_ context.Context, l sdk.Leftovers) ([]string, error) {
+	if l.KubeProxy {
+		return []string{"chain A", "chain KUBE"}, nil
+	}
+	return []string{"chain A"}, nil
+}
+
+func (s *subject) Report() sdk.Report {
+	return sdk.Report{Progress: 7, Waiting: "the lock", Samples: []sdk.Sample{{Name: "m", Labels: map[string]string{"a": "b"}, Value: 1.5}}}
+}
