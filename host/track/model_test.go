@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A model is a small cluster that changes at random, and two dataplanes that
+// follow it while acknowledgements are lost, calls fail half-way, processes die
+// and Services are refused. However it went: once things calm down, each
+// dataplane serves exactly what a tracker would say that had been told nothing
+// but the end.
+type model struct {
+	t        *testing.T
+	rand     *rand.Rand
+	tracker  *Tracker
+	services map[string]*corev1.Service
+	slices   map[string]*discoveryv1.EndpointSlice
+	zone     string
+	planes   []*plane
+}
+
+func TestWhateverHappensEveryDataplaneGetsThere(t *testing.T) {
+	for seed := range uint64(400) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			m := newModel(t, seed)
+			for range 120 {
+				m.step()
+			}
+			m.calm()
+		})
+	}
+}
+
+func newModel(t *testing.T, seed uint64) *model {
+	tracker, _ := newTracker()
+	m := &model{
+		t: t, rand: rand.New(rand.NewPCG(seed, 0)), tracker: tracker,
+		services: make(map[string]*corev1.Service),
+		slices:   make(map[string]*discoveryv1.EndpointSlice),
+	}
+	for range 2 {
+		m.planes = append(m.planes, &plane{rand: m.rand, cursor: tracker.Cursor(everything), served: make(map[sdk.Name]sdk.Service)})
+	}
+	return m
+}
+
+func (m *model) pick(words ...string) string { return words[m.rand.IntN(len(words))] }
+
+func (m *model) step() {
+	switch m.rand.IntN(12) {
+	case 0, 1:
+		m.setService()
+	case 2:
+		name := m.pick("a", "b", "c", "d")
+		delete(m.services, name)
+		m.tracker.DeleteService("ns1", name)
+	case 3, 4:
+		m.setSlice()
+	case 5:
+		name := m.pick("s1", "s2", "s3", "s4", "s5")
+		delete(m.slices, name)
+		m.tracker.DeleteSlice("ns1", name)
+	case 6:
+		m.zone = m.pick("z1", "z2")
+		m.tracker.SetNode(newNode("n1", m.zone))
+	case 7:
+		p := m.planes[m.rand.IntN(len(m.planes))]
+		p.cursor.Keep(sdk.Name{Namespace: "ns1", Service: m.pick("a", "b"), Port: "http", Protocol: sdk.TCP, Family: sdk.IPv4})
+	case 8:
+		m.planes[m.rand.IntN(len(m.planes))].cursor.Keep()
+	default:
+		m.planes[m.rand.IntN(len(m.planes))].follow()
+	}
+}
+
+// setService makes Services that often want the same addresses.
+func (m *model) setService() {
+	name := m.pick("a", "b", "c", "d")
+	svc := newService(name, m.pick("172.30.0.1", "172.30.0.2", "172.30.0.3"),
+		created(int64(m.rand.IntN(3))),
+		externalIPs(m.pick("203.0.113.1", "203.0.113.2", "172.30.0.1")),
+		balancer(m.pick("203.0.113.1", "203.0.113.3")),
+		nodePort(int32(30000+m.rand.IntN(3))),
+	)
+	if m.rand.IntN(3) == 0 {
+		healthCheck(int32(31000 + m.rand.IntN(2)))(svc)
+	}
+	m.services[name] = svc
+	m.tracker.SetService(svc)
+}
+
+func (m *model) setSlice() {
+	name := m.pick("s1", "s2", "s3", "s4", "s5")
+	var endpoints []string
+	for range m.rand.IntN(4) {
+		endpoints = append(endpoints, fmt.Sprintf("10.180.%d.%d %s %s", m.rand.IntN(2), m.rand.IntN(4), m.pick("n1", "n2"), m.pick("", "", "unready", "leaving")))
+	}
+	slice := newSlice(name, m.pick("a", "b", "c", "d", ""), endpoints...)
+	if m.rand.IntN(2) == 0 {
+		for i := range slice.Endpoints {
+			slice.Endpoints[i].Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: m.pick("z1", "z2")}}}
+		}
+	}
+	m.slices[name] = slice
+	m.tracker.SetSlice(slice)
+}
+
+// calm lets both dataplanes follow without faults, and compares.
+func (m *model) calm() {
+	truth, _ := newTracker()
+	if m.zone != "" {
+		truth.SetNode(newNode("n1", m.zone))
+	}
+	for _, svc := range m.services {
+		truth.SetService(svc)
+	}
+	for _, slice := range m.slices {
+		truth.SetSlice(slice)
+	}
+	full, _ := truth.Cursor(everything).Next()
+	for i, p := range m.planes {
+		p.settle(m.t)
+		p.compare(m.t, fmt.Sprintf("dataplane %d", i), full)
+	}
+}
+
+// A plane is a dataplane that is not quite reliable.
+type plane struct {
+	rand     *rand.Rand
+	cursor   *Cursor
+	served   map[sdk.Name]sdk.Service
+	revision uint64
+	begun    bool
+}
+
+var errBroken = errors.New("broken")
+
+// follow takes one update, with whatever may go wrong.
+func (p *plane) follow() {
+	u, ok := p.cursor.Next()
+	if !ok {
+		return
+	}
+	if !u.Full && (!p.begun || u.From != p.revision) {
+		p.cursor.Resync()
+		return
+	}
+	switch p.rand.IntN(8) {
+	case 0: // the call fails half-way, and nobody knows how far it got
+		p.apply(u, func() bool { return p.rand.IntN(2) == 0 }, true)
+	case 1: // all is done, and the answer is lost
+		p.apply(u, never, false)
+	case 2: // the process dies, and its successor remembers nothing of the session
+		p.begun = false
+		p.cursor.Resync()
+	case 3: // some are not served
+		failed := p.apply(u, func() bool { return p.rand.IntN(2) == 0 }, false)
+		p.cursor.Ack(u.To, failed)
+		if p.rand.IntN(2) == 0 {
+			p.cursor.Retry()
+		}
+	default:
+		p.cursor.Ack(u.To, p.apply(u, never, false))
+	}
+}
+
+func never() bool { return false }
+
+// apply serves what u says, save for what fails. If the call as a whole breaks
+// its revision is not taken.
+func (p *plane) apply(u sdk.Update, fails func() bool, breaks bool) (failed []sdk.Failure) {
+	stays := make(map[sdk.Name]bool)
+	for _, name := range u.Keep {
+		stays[name] = true
+	}
+	for _, s := range u.Set {
+		stays[s.Name] = true
+		if fails() {
+			failed = append(failed, sdk.Failure{Name: s.Name, Err: p.why()})
+			continue
+		}
+		p.served[s.Name] = s
+	}
+	for name := range p.served {
+		if u.Full && !stays[name] {
+			delete(p.served, name)
+		}
+	}
+	for _, name := range u.Delete {
+		if fails() {
+			failed = append(failed, sdk.Failure{Name: name, Err: p.why()})
+			continue
+		}
+		delete(p.served, name)
+	}
+	if !breaks {
+		p.revision, p.begun = u.To, p.begun || u.Full
+	}
+	return failed
+}
+
+func (p *plane) why() error {
+	if p.rand.IntN(2) == 0 {
+		return &sdk.Refusal{Why: "not here"}
+	}
+	return errBroken
+}
+
+// settle follows until there is nothing more to follow. What was refused is not
+// offered again by itself, so a new session ends the story.
+func (p *plane) settle(t *testing.T) {
+	p.cursor.Keep()
+	if p.rand.IntN(2) == 0 || len(p.cursor.Status().Failed) > 0 {
+		p.cursor.Resync()
+	}
+	for range 10 {
+		u, ok := p.cursor.Next()
+		if !ok {
+			return
+		}
+		if !u.Full && u.From != p.revision {
+			p.cursor.Resync()
+			continue
+		}
+		p.cursor.Ack(u.To, p.apply(u, never, false))
+	}
+	t.Fatal("there is always more to tell")
+}
+
+func (p *plane) compare(t *testing.T, who string, full sdk.Update) {
+	t.Helper()
+	for _, s := range full.Set {
+		if got, ok := p.served[s.Name]; !ok || !got.Equal(s) {
+			t.Errorf("%s serves\n%+v\nwant\n%+v", who, got, s)
+		}
+	}
+	if len(p.served) != len(full.Set) {
+		t.Errorf("%s serves %d, want %d", who, len(p.served), len(full.Set))
+	}
+	if s := p.cursor.Status(); s.Pending != 0 || len(s.Failed) != 0 {
+		t.Errorf("%s: at the end the cursor says %+v", who, s)
+	}
+}
