@@ -43,6 +43,15 @@ func (c *checker) want(ok bool, field, why, try string) {
 	}
 }
 
+// given is the one of two fields that someone set, where the default is not to
+// blame.
+func (c *checker) given(field, other string) string {
+	if c.h.Origin(field).Layer == Default {
+		return other
+	}
+	return field
+}
+
 var nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
 
 func (c *checker) serving() {
@@ -62,8 +71,9 @@ func (c *checker) periods() {
 	c.want(h.SyncPeriod > 0, "syncPeriod", fmt.Sprintf("want more than 0s, not %s", brief(h.SyncPeriod)), "")
 	c.want(h.ConfigSyncPeriod > 0, "configSyncPeriod", fmt.Sprintf("want more than 0s, not %s", brief(h.ConfigSyncPeriod)), "")
 	c.notNegative("minSyncPeriod", h.MinSyncPeriod)
-	c.want(h.SyncPeriod <= 0 || h.MinSyncPeriod <= h.SyncPeriod, "minSyncPeriod",
-		fmt.Sprintf("is %s, more than syncPeriod, which is %s", brief(h.MinSyncPeriod), brief(h.SyncPeriod)), "")
+	if h.SyncPeriod > 0 && h.MinSyncPeriod > h.SyncPeriod {
+		c.bad(c.given("minSyncPeriod", "syncPeriod"), fmt.Sprintf("minSyncPeriod is %s, more than syncPeriod, which is %s", brief(h.MinSyncPeriod), brief(h.SyncPeriod)), "")
+	}
 }
 
 func (c *checker) addresses() {
@@ -101,7 +111,7 @@ func (c *checker) detectLocal() {
 	}
 	for _, g := range given {
 		c.want(!g.set || g.mode == h.DetectLocalMode, g.field, "does not count with detectLocalMode "+h.DetectLocalMode, "remove it, or set detectLocalMode: "+g.mode)
-		c.want(g.set || !g.needed || g.mode != h.DetectLocalMode, g.field, "is missing, and detectLocalMode "+g.mode+" goes by it", "")
+		c.want(g.set || !g.needed || g.mode != h.DetectLocalMode, "detectLocalMode", g.mode+" goes by "+g.field+", which is missing", "")
 	}
 	c.interfaceName("detectLocal.bridgeInterface", d.BridgeInterface)
 	c.interfaceName("detectLocal.interfaceNamePrefix", d.InterfaceNamePrefix)
@@ -129,7 +139,8 @@ func (c *checker) servers() {
 	h := c.h
 	c.hostPort("healthzBindAddress", h.HealthzBindAddress)
 	c.hostPort("metricsBindAddress", h.MetricsBindAddress)
-	c.want(h.HealthzBindAddress == "" || h.HealthzBindAddress != h.MetricsBindAddress, "metricsBindAddress", "is the same as healthzBindAddress", "take another port")
+	c.want(h.HealthzBindAddress == "" || h.HealthzBindAddress != h.MetricsBindAddress, c.given("metricsBindAddress", "healthzBindAddress"),
+		"healthzBindAddress and metricsBindAddress are the same", "take another port")
 }
 
 func (c *checker) hostPort(field, text string) {

@@ -60,7 +60,7 @@ func merge(layers []*reader, flags *pflag.FlagSet) (*Host, Problems) {
 func bind(v *viper.Viper, all []field, layers []*reader, flags *pflag.FlagSet) {
 	for _, r := range layers {
 		for path, node := range r.given {
-			value := &written{node, r.at(node)}
+			value := &written{node, r.origins[path]}
 			if r.layer == Default {
 				v.SetDefault(key(path), value)
 				continue

@@ -35,7 +35,6 @@ func (r *reader) takeOptions(n *yaml.Node, path string) {
 
 // plain is the value of n in maps, slices and scalars that JSON knows.
 func (r *reader) plain(n *yaml.Node, path string) any {
-	r.origins[path] = r.at(n)
 	switch n.Kind {
 	case yaml.MappingNode:
 		m := make(map[string]any)

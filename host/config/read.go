@@ -38,6 +38,7 @@ func read(layer Layer, file string, data []byte) *reader {
 		origins: make(map[string]Origin),
 	}
 	if root := r.document(data); root != nil && r.ours(root) {
+		r.origins[""] = r.at(root)
 		r.structure(root, "", reflect.TypeFor[Host]())
 	}
 	return r
@@ -75,6 +76,10 @@ func (r *reader) document(data []byte) *yaml.Node {
 
 var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
 
+// countedFromZero are the complaints for which the YAML parser gives one line
+// less than it means.
+var countedFromZero = regexp.MustCompile(`^did not find expected (node content|key|'-' indicator|',' or |<)`)
+
 // syntax notes what the YAML parser says, with its line where a line belongs.
 func (r *reader) syntax(err error) {
 	text := err.Error()
@@ -82,6 +87,9 @@ func (r *reader) syntax(err error) {
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
 		n.Line, _ = strconv.Atoi(m[1])
 		text = text[len(m[0]):]
+		if countedFromZero.MatchString(text) {
+			n.Line++
+		}
 	}
 	r.bad(n, "", "is no YAML: "+strings.TrimPrefix(text, "yaml: "), "")
 }
@@ -119,7 +127,6 @@ func (r *reader) structure(n *yaml.Node, path string, t reflect.Type) {
 
 // pairs calls each for every pair of a mapping, and notes keys given twice.
 func (r *reader) pairs(n *yaml.Node, path string, each func(key, value *yaml.Node)) {
-	r.origins[path] = r.at(n)
 	first := make(map[string]int)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
@@ -132,6 +139,7 @@ func (r *reader) pairs(n *yaml.Node, path string, each func(key, value *yaml.Nod
 			continue
 		}
 		first[key.Value] = key.Line
+		r.origins[join(path, key.Value)] = r.at(key)
 		each(key, value)
 	}
 }
@@ -141,7 +149,6 @@ func (r *reader) value(n *yaml.Node, path string, t reflect.Type) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	r.origins[path] = r.at(n)
 	switch {
 	case t == reflect.TypeFor[json.RawMessage]():
 		r.takeOptions(n, path)

@@ -25,7 +25,8 @@ type Setting struct {
 func (h *Host) Settings() []Setting {
 	var all []Setting
 	for _, f := range fields(h) {
-		if v, ok := plainValue(f.value); ok {
+		v, ok := plainValue(f.value)
+		if unsaid := v == "" && strings.HasPrefix(f.path, "plugins."); ok && !unsaid {
 			all = append(all, Setting{f.path, v, h.Origin(f.path)})
 		}
 	}
@@ -126,16 +127,14 @@ func plant(root *yaml.Node, path []string, n *yaml.Node) {
 func nodeOf(value any) *yaml.Node {
 	n := &yaml.Node{}
 	if raw, ok := value.(json.RawMessage); ok {
-		var doc yaml.Node
-		if yaml.Unmarshal(raw, &doc) == nil && len(doc.Content) == 1 { // JSON is YAML
-			return doc.Content[0]
+		if err := yaml.Unmarshal(raw, &value); err != nil { // JSON is YAML
+			value = string(raw)
 		}
-		value = string(raw)
 	}
 	if err := n.Encode(value); err != nil {
 		n.SetString(fmt.Sprint(value))
 	}
-	if n.Kind == yaml.SequenceNode {
+	if n.Kind != yaml.ScalarNode {
 		n.Style = yaml.FlowStyle
 	}
 	return n

@@ -21,6 +21,9 @@ func setNode(dst reflect.Value, n *yaml.Node) error {
 		return setScalarNode(dst, n)
 	}
 	if n.Kind != yaml.SequenceNode {
+		if n.Kind == yaml.ScalarNode && !isNull(n) {
+			return fmt.Errorf("want a list, [%s], not %s", n.Value, describe(n))
+		}
 		return wrong("a list, such as [a, b]", n)
 	}
 	list := reflect.MakeSlice(dst.Type(), len(n.Content), len(n.Content))

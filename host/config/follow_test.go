@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A follow is a host that runs on a file which a test does things to.
+type follow struct {
+	t    *testing.T
+	path string
+	*Follower
+	at time.Time
+}
+
+func newFollow(t *testing.T, path string) *follow {
+	f := &follow{t: t, path: path, at: time.Unix(0, 0)}
+	f.Follower = Follow(mustLoad(t, path, nil), nil, func() time.Time { return f.at })
+	return f
+}
+
+func (f *follow) write(text string) {
+	f.t.Helper()
+	if err := os.WriteFile(f.path, []byte(text), 0o644); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// says is what comes of looking until nothing more does, in words.
+func (f *follow) says() string {
+	f.t.Helper()
+	var all []string
+	for range 4 {
+		f.at = f.at.Add(time.Second)
+		c, ok := f.Look()
+		if !ok {
+			continue
+		}
+		if c.Err != nil {
+			all = append(all, "refused: "+strings.ReplaceAll(c.Err.Error(), filepath.Dir(f.path)+string(filepath.Separator), ""))
+			continue
+		}
+		all = append(all, fmt.Sprintf("applied %v pending %v", c.Applied, c.Pending))
+	}
+	return strings.Join(all, "; ")
+}
+
+func (f *follow) want(said string, period time.Duration, stale bool) {
+	f.t.Helper()
+	if got := f.says(); got != said {
+		f.t.Errorf("looking came to %q, want %q", got, said)
+	}
+	if got := f.Host().SyncPeriod; got != period {
+		f.t.Errorf("syncPeriod is %s, want %s", got, period)
+	}
+	if got := f.Status(); (got.Stale != "") != stale {
+		f.t.Errorf("stale: %q", got.Stale)
+	}
+}
+
+func TestFollow(t *testing.T) {
+	good := head + "syncPeriod: 10s\n"
+	better := head + "syncPeriod: 20s\n"
+	for _, tc := range []struct {
+		name string
+		play func(f *follow)
+	}{
+		{"nothing happens", func(f *follow) {
+			f.want("", 10*time.Second, false)
+		}},
+		{"a field that is live", func(f *follow) {
+			f.write(better)
+			f.want("applied [syncPeriod] pending []", 20*time.Second, false)
+			f.want("", 20*time.Second, false)
+		}},
+		{"a comment changes nothing", func(f *follow) {
+			f.write(good + "# a remark\n")
+			f.want("applied [] pending []", 10*time.Second, false)
+		}},
+		{"fields that need a restart wait for it", func(f *follow) {
+			f.write(better + "mode: ipvs\nplugins: {ipvs: {options: {scheduler: lc}}}\nlogging: {level: debug, format: json}\n")
+			f.want("applied [syncPeriod logging.level] pending [mode logging.format plugins.ipvs.options]", 20*time.Second, false)
+			if h := f.Host(); h.Mode != "iptables" || h.Logging.Format != "text" || h.Logging.Level != "debug" || len(h.Plugins) != 0 {
+				f.t.Errorf("in force is %s", mustYAML(f.t, h))
+			}
+			if got := f.Host().Origin("mode"); got.Layer != Default {
+				f.t.Errorf("mode is from %s", got)
+			}
+			if got := fmt.Sprint(f.Status().Pending); got != "[mode logging.format plugins.ipvs.options]" {
+				f.t.Errorf("status has pending %s", got)
+			}
+			f.write(better)
+			f.want("applied [logging.level] pending []", 20*time.Second, false)
+		}},
+		{"a wrong file, then the same one again, then a good one", func(f *follow) {
+			f.write(head + "syncPeriode: 20s\n")
+			f.want(`refused: host.yaml:3: syncPeriode: unknown field; did you mean syncPeriod?`, 10*time.Second, true)
+			f.want("", 10*time.Second, true)
+			if since := f.Status().StaleSince; since != time.Unix(2, 0) {
+				f.t.Errorf("stale since %s", since)
+			}
+			f.write(better)
+			f.want("applied [syncPeriod] pending []", 20*time.Second, false)
+		}},
+		{"a file cut to nothing is not a file of defaults", func(f *follow) {
+			if err := os.Truncate(f.path, 0); err != nil {
+				f.t.Fatal(err)
+			}
+			f.want("refused: host.yaml: is empty; pointsman config defaults prints a file to begin with", 10*time.Second, true)
+		}},
+		{"gone, and back as it was", func(f *follow) {
+			f.remove()
+			f.want("refused: read config: stat host.yaml: no such file or directory", 10*time.Second, true)
+			f.write(good)
+			f.want("applied [] pending []", 10*time.Second, false)
+		}},
+		{"gone, and back as another", func(f *follow) {
+			f.remove()
+			f.want("refused: read config: stat host.yaml: no such file or directory", 10*time.Second, true)
+			f.write(better)
+			f.want("applied [syncPeriod] pending []", 20*time.Second, false)
+		}},
+		{"a folder in its place", func(f *follow) {
+			f.remove()
+			if err := os.Mkdir(f.path, 0o755); err != nil {
+				f.t.Fatal(err)
+			}
+			f.want("refused: read config: host.yaml is no file but a folder", 10*time.Second, true)
+		}},
+		{"an editor in the middle of writing is waited for", func(f *follow) {
+			f.write(better[:len(better)-4]) // syncPeriod: 20 → and nothing after it
+			if c, ok := f.Look(); ok {
+				f.t.Errorf("half a file came to %+v", c)
+			}
+			f.write(better)
+			f.want("applied [syncPeriod] pending []", 20*time.Second, false)
+		}},
+		{"replaced by renaming another over it", func(f *follow) {
+			other := f.path + ".new"
+			if err := os.WriteFile(other, []byte(better), 0o644); err != nil {
+				f.t.Fatal(err)
+			}
+			if err := os.Rename(other, f.path); err != nil {
+				f.t.Fatal(err)
+			}
+			f.want("applied [syncPeriod] pending []", 20*time.Second, false)
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "host.yaml")
+			if err := os.WriteFile(path, []byte(good), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			tc.play(newFollow(t, path))
+		})
+	}
+}
+
+func (f *follow) remove() {
+	f.t.Helper()
+	if err := os.Remove(f.path); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// A kubelet replaces a ConfigMap by pointing a symlink at another folder; for a
+// moment it may point nowhere.
+func TestFollowConfigMap(t *testing.T) {
+	dir := t.TempDir()
+	version := func(name, body string) {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name, "host.yaml"), []byte(head+body), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := func(to, name string) {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Skipf("needs symlinks: %v", err)
+		}
+	}
+	point := func(to string) {
+		link(to, "..tmp")
+		if err := os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	version("..v1", "syncPeriod: 10s\n")
+	version("..v2", "syncPeriod: 20s\n")
+	link("..v1", "..data")
+	link("..data/host.yaml", "host.yaml")
+	f := newFollow(t, filepath.Join(dir, "host.yaml"))
+	point("..v2")
+	f.want("applied [syncPeriod] pending []", 20*time.Second, false)
+	point("..nowhere")
+	f.want("refused: read config: stat host.yaml: no such file or directory", 20*time.Second, true)
+	point("..v1")
+	f.want("applied [syncPeriod] pending []", 10*time.Second, false)
+}
+
+func TestFollowUnreadable(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("needs not to be root: root may read every file")
+	}
+	f := newFollow(t, write(t, "syncPeriod: 10s\n"))
+	if err := os.Chmod(f.path, 0); err != nil {
+		t.Fatal(err)
+	}
+	f.want("refused: read config: open host.yaml: permission denied", 10*time.Second, true)
+	if err := os.Chmod(f.path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f.want("applied [] pending []", 10*time.Second, false)
+}
+
+// Run tells of what it finds, and ends with its context.
+func TestRun(t *testing.T) {
+	f := newFollow(t, write(t, "syncPeriod: 10s\n"))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	f.write(head + "syncPeriod: 20s\n")
+	f.Run(ctx, time.Millisecond, func(c Change) {
+		if c.Host.SyncPeriod == 20*time.Second {
+			cancel()
+		}
+	})
+	if ctx.Err() != context.Canceled {
+		t.Error("the change was not found")
+	}
+}
+
+// What came by flag stays, whatever the file says later.
+func TestFollowKeepsFlags(t *testing.T) {
+	flags := flagSet(t, "--log-level=trace")
+	path := write(t, "logging: {level: info}\n")
+	f := Follow(mustLoad(t, path, flags), flags, time.Now)
+	if err := os.WriteFile(path, []byte(head+"logging: {level: error}\nsyncPeriod: 20s\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f.Look()
+	if c, ok := f.Look(); !ok || fmt.Sprint(c.Applied) != "[syncPeriod]" || c.Host.Logging.Level != "trace" {
+		t.Errorf("came to %v, %v", c.Applied, ok)
+	}
+}
+
+// A host without a file has none to follow.
+func TestFollowNothing(t *testing.T) {
+	if c, ok := Follow(mustLoad(t, "", nil), nil, time.Now).Look(); ok {
+		t.Errorf("came to %+v", c)
+	}
+}
