@@ -79,7 +79,7 @@ func playHost() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := r.Configure(ctx, sdk.Setup{}); err != nil {
+	if _, err := r.Configure(ctx, sdk.Setup{Options: order{Chatter: 4 << 20}.options()}); err != nil {
 		log.Fatal(err)
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(r.Handle()); err != nil {
@@ -119,16 +119,16 @@ type subject struct {
 
 // An order is the options of a subject.
 type order struct {
-	Hang   bool   // Sync never returns
-	Wait   bool   // Sync returns when its context ends
-	Panic  string // Sync panics
-	Print  int    // bytes for Sync to print with fmt.Println
-	Log    int    // lines for Sync to log
-	Raw    bool   // Sync prints rubbish to the stderr that package log has kept
-	Refuse bool   // Configure refuses
-	Resync bool   // Sync answers ErrResync
-	Steps  int    // lines in Result.Steps
-	Stdout string // Configure prints it
+	Hang    bool   // Sync never returns
+	Wait    bool   // Sync returns when its context ends
+	Panic   string // Sync panics
+	Print   int    // bytes for Sync to print with fmt.Println
+	Log     int    // lines for Sync to log
+	Raw     bool   // Sync prints rubbish to the stderr that package log has kept
+	Refuse  bool   // Configure refuses
+	Resync  bool   // Sync answers ErrResync
+	Steps   int    // lines in Result.Steps
+	Chatter int    // bytes to print after Configure, in the background
 }
 
 func (o order) options() []byte {
@@ -149,12 +149,24 @@ func (s *subject) Configure(_ context.Context, setup sdk.Setup) (sdk.Description
 	if s.order.Refuse {
 		return sdk.Description{}, &sdk.Refusal{Field: "options.refuse", Why: "it was asked for", Try: "asking for less"}
 	}
-	if s.order.Stdout != "" {
-		fmt.Println(s.order.Stdout)
+	if s.order.Chatter > 0 {
+		go chatter(s.order.Chatter, setup)
 	}
 	d := subjectDescription()
 	d.Features = d.Features[:1]
 	return d, nil
+}
+
+// chatter prints in each way that a plugin can, slowly enough to outlive its host.
+func chatter(bytes int, setup sdk.Setup) {
+	for printed := 0; printed < bytes; printed += 4 << 10 {
+		fmt.Println(strings.Repeat("o", 1<<10))
+		fmt.Fprintln(os.Stderr, strings.Repeat("e", 1<<10))
+		log.Print(strings.Repeat("l", 1<<10))
+		setup.Log.Info(strings.Repeat("s", 1<<10))
+		time.Sleep(time.Millisecond)
+	}
+	setup.Log.Info("all is said")
 }
 
 func (s *subject) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// hostKilled starts a host that launches a plugin, kills it with SIGKILL while
+// the plugin prints, and returns how to reach the plugin.
+func hostKilled(t *testing.T) Handle {
+	t.Helper()
+	c := part("host", "", "POINTSMAN_TEST_DIR="+t.TempDir())
+	host := exec.Command(c.Path)
+	host.Env = append(os.Environ(), c.Env...)
+	host.Stderr = os.Stderr
+	stdout, err := host.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := host.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var h Handle
+	decodeErr := json.NewDecoder(stdout).Decode(&h)
+	host.Process.Kill()
+	host.Wait()
+	if decodeErr != nil {
+		t.Fatal(decodeErr)
+	}
+	t.Cleanup(func() { syscall.Kill(h.PID, syscall.SIGKILL) })
+	return h
+}
+
+// A plugin whose host was killed lives, prints on, and takes the next host.
+func TestAKilledHostLeavesItsPlugin(t *testing.T) {
+	h := hostKilled(t)
+	r, err := Attach(soon(t), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := read(t, r)
+	eventually(t, "the last it has to say", func() bool { return contains(lines(), "all is said") })
+	configured(t, r, order{})
+	if _, err := r.Sync(soon(t), full(1)); err != nil {
+		t.Error(err)
+	}
+	if err := r.Stop(soon(t)); err != nil {
+		t.Error(err)
+	}
+	if _, err := StartTime(h.PID); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("process %d after Stop: %v; want that it is done", h.PID, err)
+	}
+	if _, err := os.Stat(h.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s after Stop: %v; want that it is gone", h.Dir, err)
+	}
+	if _, err := Attach(soon(t), h); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("Attach after Stop: %v; want that the process is done", err)
+	}
+}
+
+// The death of a process that is no child is seen too.
+func TestAttachSeesTheEnd(t *testing.T) {
+	r, err := Attach(soon(t), hostKilled(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	syscall.Kill(r.Handle().PID, syscall.SIGKILL)
+	<-r.Exited()
+	if e := r.Exit(); e.Code != -1 || !strings.Contains(e.String(), "nobody knows how") {
+		t.Errorf("it %s", e)
+	}
+	if err := r.Stop(soon(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAttachTrustsNobodyElse(t *testing.T) {
+	r := configured(t, launched(t, "serve"), order{})
+	other := launched(t, "serve")
+	cert, key, err := newKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name   string
+		change func(*Handle)
+		want   string
+	}{
+		{"another process", func(h *Handle) { h.Start++ }, "is another one now"},
+		{"another nonce", func(h *Handle) { h.Nonce = "x" }, "not the process that was left here"},
+		{"another key", func(h *Handle) { h.Cert, h.Key = cert, key }, "ask the plugin who it is"},
+		{"another certificate", func(h *Handle) { h.Peer = other.Handle().Peer }, "ask the plugin who it is"},
+		{"another socket", func(h *Handle) { h.Address = other.Handle().Address }, "the socket belongs to process"},
+		{"no key", func(h *Handle) { h.Cert, h.Key = nil, nil }, "ask the plugin who it is"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			h := r.Handle()
+			test.change(&h)
+			a, err := Attach(soon(t), h)
+			if err == nil {
+				a.Close()
+				t.Fatal("it attached")
+			}
+			if !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v; want %q in it", err, test.want)
+			}
+		})
+	}
+	if _, err := r.Vitals(soon(t)); err != nil {
+		t.Errorf("the plugin after all that: %v", err)
+	}
+}
+
+// A host that comes back to life after another has taken over is fenced off.
+func TestTheSecondHostFencesTheFirst(t *testing.T) {
+	first := configured(t, launched(t, "serve"), order{Wait: true})
+	running := make(chan error, 1)
+	go func() {
+		_, err := first.Sync(soon(t), full(1))
+		running <- err
+	}()
+	eventually(t, "Sync to run", func() bool {
+		v, err := first.Vitals(soon(t))
+		return err == nil && v.Call == "Sync"
+	})
+	second, err := Attach(soon(t), first.Handle())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	configured(t, second, order{})
+	if err := <-running; !errors.Is(err, ErrFenced) {
+		t.Errorf("the running Sync: %v; want ErrFenced", err)
+	}
+	if _, err := first.Sync(soon(t), full(2)); !errors.Is(err, ErrFenced) {
+		t.Errorf("Sync: %v; want ErrFenced", err)
+	}
+	if err := first.SetRole(soon(t), sdk.Active); !errors.Is(err, ErrFenced) {
+		t.Errorf("SetRole: %v; want ErrFenced", err)
+	}
+	if _, err := first.Cleanup(soon(t), sdk.Leftovers{}); !errors.Is(err, ErrFenced) {
+		t.Errorf("Cleanup: %v; want ErrFenced", err)
+	}
+	if err := first.Stop(soon(t)); !errors.Is(err, ErrFenced) {
+		t.Errorf("Stop: %v; want ErrFenced", err)
+	}
+	if _, err := second.Sync(soon(t), sdk.Update{To: 5, From: 1}); !errors.Is(err, sdk.ErrResync) {
+		t.Errorf("the second host's first update: %v; want ErrResync", err)
+	}
+	if _, err := second.Sync(soon(t), full(1)); err != nil {
+		t.Errorf("the second host's Full: %v", err)
+	}
+	if err := second.Stop(soon(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// listening starts a plugin by hand, with --listen.
+func listening(t *testing.T, address string) *exec.Cmd {
+	t.Helper()
+	c := part("serve", "")
+	cmd := exec.Command(c.Path, "--listen", address)
+	cmd.Env = append(os.Environ(), c.Env...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	path := strings.TrimPrefix(address, "unix://")
+	eventually(t, "the socket", func() bool { _, err := os.Stat(path); return err == nil })
+	return cmd
+}
+
+func TestAttachToAListener(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "own")
+	address := "unix://" + filepath.Join(dir, "plugin.sock")
+	cmd := listening(t, address)
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory: %v, %v; want it private", info.Mode(), err)
+	}
+	h, err := At(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Attach(soon(t), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	configured(t, r, order{})
+	if _, err := r.Sync(soon(t), full(1)); err != nil {
+		t.Error(err)
+	}
+	if h := r.Handle(); h.PID != cmd.Process.Pid || h.Nonce == "" || h.Start == 0 {
+		t.Errorf("the handle is %+v; want it filled in", h)
+	}
+	go cmd.Wait()
+	if err := r.Stop(soon(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// Where the process cannot be seen, its end is that of the connection.
+func TestAttachByConnectionAlone(t *testing.T) {
+	address := "unix://" + filepath.Join(t.TempDir(), "own", "plugin.sock")
+	cmd := listening(t, address)
+	h, err := At(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := attachConn(soon(t), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd.Process.Kill()
+	select {
+	case <-r.Exited():
+	case <-soon(t).Done():
+		t.Fatal("the end was not seen")
+	}
+	if _, err := r.Vitals(soon(t)); err == nil || !strings.Contains(err.Error(), "connection to it was lost") {
+		t.Errorf("Vitals: %v; want that the connection was lost", err)
+	}
+}
+
+func TestListenRefuses(t *testing.T) {
+	open := t.TempDir()
+	if err := os.Chmod(open, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	own := filepath.Join(t.TempDir(), "own")
+	first, err := listen("unix://" + own + "/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	if err := os.WriteFile(own+"/file", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct{ address, want string }{
+		{"unix://" + open + "/s", "open to others"},
+		{"unix://" + own + "/s", "listens on"},
+		{"unix://" + own + "/file", "is no socket"},
+		{"tcp://1.2.3.4", "want unix:///absolute/path"},
+		{"unix://relative", "want unix:///absolute/path"},
+		{"unix:///" + strings.Repeat("x", 200), "a socket's may have 107"},
+	}
+	for _, test := range tests {
+		if l, err := listen(test.address); err == nil {
+			l.Close()
+			t.Errorf("listen on %s went well", test.address)
+		} else if !strings.Contains(err.Error(), test.want) {
+			t.Errorf("listen on %s: %v; want %q in it", test.address, err, test.want)
+		}
+	}
+}
+
+func TestListenReplacesADeadSocket(t *testing.T) {
+	address := "unix://" + filepath.Join(t.TempDir(), "own", "s")
+	cmd := listening(t, address)
+	cmd.Process.Kill()
+	cmd.Wait()
+	l, err := listen(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+}
+
+func TestHandleHidesItsKey(t *testing.T) {
+	h := Handle{Network: "unix", Address: "/s", PID: 4, Key: []byte("secret")}
+	if s := h.String(); s != "unix:///s (pid 4)" {
+		t.Errorf("got %s", s)
+	}
+	var back Handle
+	out, err := json.Marshal(h)
+	if err == nil {
+		err = json.Unmarshal(out, &back)
+	}
+	if err != nil || string(back.Key) != "secret" {
+		t.Errorf("%s, %v; want the key kept in JSON", out, err)
+	}
+}
+
+func TestCloseLeavesThePlugin(t *testing.T) {
+	r := launched(t, "serve")
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Attach(context.Background(), r.Handle())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Stop(soon(t)); err != nil {
+		t.Error(err)
+	}
+}
