@@ -44,7 +44,7 @@ func withoutLeadingZeros(s string) string {
 	return strings.Join(octets, ".")
 }
 
-// unusable says why nothing may be served at addr or sent there; empty: it may.
+// unusable says why nothing may be served at addr; empty: it may.
 func unusable(addr netip.Addr, loopback bool) string {
 	switch {
 	case addr.Zone() != "":
@@ -55,12 +55,19 @@ func unusable(addr netip.Addr, loopback bool) string {
 		return "is unspecified"
 	case addr.IsMulticast():
 		return "is multicast"
-	case addr.IsLinkLocalUnicast():
-		return "is link-local"
 	case addr.IsLoopback() && !loopback:
 		return "is loopback"
 	}
 	return ""
+}
+
+// unfit says why nothing may be sent to addr, nor a Service take it from outside:
+// each machine has a link of its own.
+func unfit(addr netip.Addr, loopback bool) string {
+	if addr.IsLinkLocalUnicast() {
+		return "is link-local"
+	}
+	return unusable(addr, loopback)
 }
 
 func within(addr netip.Addr, ranges []netip.Prefix) bool {

@@ -18,13 +18,12 @@ type PortFrontends struct {
 }
 
 // Frontends are the ways in to s on this node, and what of s is no way in though
-// it was asked for. A Service lives in the families in which it has a ClusterIP.
+// it was asked for. A Service lives in the families in which it has a cluster IP.
 func Frontends(s *Service, here Here) ([]PortFrontends, []Problem) {
 	var all []PortFrontends
-	problems := slices.Clone(s.Problems)
+	j := judge{here: here, problems: slices.Clone(s.Problems)}
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		w, found := ways(s, family, here)
-		problems = append(problems, found...)
+		w := j.ways(s, family)
 		if !w.clusterIP.IsValid() {
 			continue
 		}
@@ -32,72 +31,79 @@ func Frontends(s *Service, here Here) ([]PortFrontends, []Problem) {
 			all = append(all, PortFrontends{p, family, w.frontends(s, p)})
 		}
 	}
-	return all, problems
+	return all, j.problems
 }
 
-// The ways into a Service in one family are the same for all its ports.
-type way struct {
+// ways are the addresses of a Service in one family. All its ports have them.
+type ways struct {
 	clusterIP   netip.Addr
 	externalIPs []netip.Addr
-	vips        []netip.Addr
-	sources     [][]netip.Prefix // for each VIP
+	vips        []vip
 }
 
-func ways(s *Service, family sdk.Family, here Here) (way, []Problem) {
-	var w way
-	var problems []Problem
-	refuse := func(reason, what string, addr netip.Addr, why string) {
-		problems = append(problems, Problem{reason, fmt.Sprintf("%s %s %s; it is not served", what, addr, why)})
+// A vip is a load balancer's address, and who may use it.
+type vip struct {
+	addr    netip.Addr
+	sources []netip.Prefix
+}
+
+// A judge says which addresses are served, and remembers why others are not.
+type judge struct {
+	here     Here
+	problems []Problem
+}
+
+// accept reports whether there is no reason, why, against addr.
+func (j *judge) accept(reason, what string, addr netip.Addr, why string) bool {
+	if why != "" {
+		j.problems = append(j.problems, Problem{reason, fmt.Sprintf("%s %s %s; it is not served", what, addr, why)})
 	}
-	for _, addr := range s.ClusterIPs {
-		if familyOf(addr) != family || w.clusterIP.IsValid() {
-			continue
-		}
-		if why := unusable(addr, here.Loopback); why != "" {
-			refuse(InvalidAddress, "cluster IP", addr, why)
-			continue
-		}
-		w.clusterIP = addr
+	return why == ""
+}
+
+func (j *judge) ways(s *Service, family sdk.Family) ways {
+	w := ways{clusterIP: j.clusterIP(s, family)}
+	outside := ""
+	if !w.clusterIP.IsValid() {
+		outside = fmt.Sprintf("is %s, and the Service has no cluster IP in that family", family)
 	}
-	outside := fmt.Sprintf("is %s, and the Service has no cluster IP in that family", family)
-	for _, addr := range s.ExternalIPs {
-		if familyOf(addr) != family {
-			continue
-		}
-		if !w.clusterIP.IsValid() {
-			refuse(IncorrectIPVersion, "external IP", addr, outside)
-		} else if why := here.refusesExternal(addr); why != "" {
-			refuse(ExternalIPRefused, "external IP", addr, why)
-		} else {
+	for _, addr := range of(s.ExternalIPs, family) {
+		if j.accept(IncorrectIPVersion, "external IP", addr, outside) &&
+			j.accept(ExternalIPRefused, "external IP", addr, j.here.refusesExternal(addr)) {
 			w.externalIPs = append(w.externalIPs, addr)
 		}
 	}
-	for _, addr := range s.VIPs {
-		if familyOf(addr) != family {
-			continue
-		}
-		if !w.clusterIP.IsValid() {
-			refuse(IncorrectIPVersion, "load balancer IP", addr, outside)
-		} else if why := unusable(addr, here.Loopback); why != "" {
-			refuse(InvalidAddress, "load balancer IP", addr, why)
-		} else if !s.Unreadable {
-			w.vips = append(w.vips, addr)
-			w.sources = append(w.sources, here.sources(s.Sources, addr))
+	for _, addr := range of(s.VIPs, family) {
+		if j.accept(IncorrectIPVersion, "load balancer IP", addr, outside) &&
+			j.accept(InvalidAddress, "load balancer IP", addr, unusable(addr, j.here.Loopback)) &&
+			!s.Unreadable {
+			w.vips = append(w.vips, vip{addr, j.here.sources(s.Sources, addr)})
 		}
 	}
-	return w, problems
+	return w
 }
 
-// familyOf counts an IPv4 address written as IPv6 with IPv6, where it is refused.
-func familyOf(addr netip.Addr) sdk.Family { return sdk.FamilyOf(addr) }
+func (j *judge) clusterIP(s *Service, family sdk.Family) netip.Addr {
+	for _, addr := range of(s.ClusterIPs, family) {
+		if j.accept(InvalidAddress, "cluster IP", addr, unusable(addr, j.here.Loopback)) {
+			return addr
+		}
+	}
+	return netip.Addr{}
+}
+
+// of are the addresses of one family.
+func of(addrs []netip.Addr, family sdk.Family) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return sdk.FamilyOf(a) != family })
+}
 
 // refusesExternal says why a Service may not take addr as an external IP: it
 // would catch what this node, or the cluster, sends there (CVE-2020-8554).
 func (h Here) refusesExternal(addr netip.Addr) string {
-	if why := unusable(addr, h.Loopback); why != "" {
-		return why
-	}
+	why := unfit(addr, h.Loopback)
 	switch {
+	case why != "":
+		return why
 	case len(h.ExternalIPs) > 0 && !within(addr, h.ExternalIPs):
 		return "is in none of the ranges that externalIPs.allow names"
 	case len(h.ExternalIPs) > 0:
@@ -128,7 +134,7 @@ func (h Here) sources(ranges []netip.Prefix, vip netip.Addr) []netip.Prefix {
 
 // frontends of port p. Where one address is named twice the kind that says more
 // about it wins: the load balancer's with its ranges before the external IP.
-func (w way) frontends(s *Service, p Port) []sdk.Frontend {
+func (w ways) frontends(s *Service, p Port) []sdk.Frontend {
 	list := make([]sdk.Frontend, 0, 1+len(w.vips)+len(w.externalIPs)+1)
 	add := func(kind sdk.Kind, addr netip.Addr, number uint16, policy sdk.Policy, sources []netip.Prefix) {
 		at := netip.AddrPortFrom(addr, number)
@@ -138,8 +144,8 @@ func (w way) frontends(s *Service, p Port) []sdk.Frontend {
 		list = append(list, sdk.Frontend{Kind: kind, Addr: at, Policy: policy, Sources: sources})
 	}
 	add(sdk.ClusterIP, w.clusterIP, p.Number, s.Internal, nil)
-	for i, vip := range w.vips {
-		add(sdk.LoadBalancer, vip, p.Number, s.External, w.sources[i])
+	for _, v := range w.vips {
+		add(sdk.LoadBalancer, v.addr, p.Number, s.External, v.sources)
 	}
 	for _, addr := range w.externalIPs {
 		add(sdk.ExternalIP, addr, p.Number, s.External, nil)

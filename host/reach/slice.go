@@ -111,7 +111,7 @@ func (s *Slice) readEndpoint(ep *discoveryv1.Endpoint, loopback bool, refused *r
 		refused.add(InvalidAddress, "is no IP address", text)
 		return
 	}
-	if why := unusable(addr, loopback); why != "" {
+	if why := unfit(addr, loopback); why != "" {
 		refused.add(InvalidAddress, why, text)
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,7 +50,7 @@ func newModel(t *testing.T, seed uint64) *model {
 		slices:   make(map[string]*discoveryv1.EndpointSlice),
 	}
 	for range 2 {
-		m.planes = append(m.planes, &plane{rand: m.rand, cursor: tracker.Cursor(everything), served: make(map[sdk.Name]sdk.Service)})
+		m.planes = append(m.planes, &plane{rand: m.rand, meanwhile: m.change, cursor: tracker.Cursor(everything), served: make(map[sdk.Name]sdk.Service)})
 	}
 	return m
 }
@@ -57,7 +58,16 @@ func newModel(t *testing.T, seed uint64) *model {
 func (m *model) pick(words ...string) string { return words[m.rand.IntN(len(words))] }
 
 func (m *model) step() {
-	switch m.rand.IntN(12) {
+	if m.rand.IntN(2) == 0 {
+		m.change()
+		return
+	}
+	m.planes[m.rand.IntN(len(m.planes))].follow()
+}
+
+// change changes the cluster, or what is set aside.
+func (m *model) change() {
+	switch m.rand.IntN(10) {
 	case 0, 1:
 		m.setService()
 	case 2:
@@ -76,10 +86,8 @@ func (m *model) step() {
 	case 7:
 		p := m.planes[m.rand.IntN(len(m.planes))]
 		p.cursor.Keep(sdk.Name{Namespace: "ns1", Service: m.pick("a", "b"), Port: "http", Protocol: sdk.TCP, Family: sdk.IPv4})
-	case 8:
-		m.planes[m.rand.IntN(len(m.planes))].cursor.Keep()
 	default:
-		m.planes[m.rand.IntN(len(m.planes))].follow()
+		m.planes[m.rand.IntN(len(m.planes))].cursor.Keep()
 	}
 }
 
@@ -136,11 +144,12 @@ func (m *model) calm() {
 
 // A plane is a dataplane that is not quite reliable.
 type plane struct {
-	rand     *rand.Rand
-	cursor   *Cursor
-	served   map[sdk.Name]sdk.Service
-	revision uint64
-	begun    bool
+	rand      *rand.Rand
+	meanwhile func() // what happens while an update is under way
+	cursor    *Cursor
+	served    map[sdk.Name]sdk.Service
+	revision  uint64
+	begun     bool
 }
 
 var errBroken = errors.New("broken")
@@ -155,7 +164,10 @@ func (p *plane) follow() {
 		p.cursor.Resync()
 		return
 	}
-	switch p.rand.IntN(8) {
+	if p.rand.IntN(2) == 0 {
+		p.meanwhile()
+	}
+	switch p.rand.IntN(10) {
 	case 0: // the call fails half-way, and nobody knows how far it got
 		p.apply(u, func() bool { return p.rand.IntN(2) == 0 }, true)
 	case 1: // all is done, and the answer is lost
@@ -210,7 +222,7 @@ func (p *plane) apply(u sdk.Update, fails func() bool, breaks bool) (failed []sd
 }
 
 func (p *plane) why() error {
-	if p.rand.IntN(2) == 0 {
+	if p.rand.IntN(20) == 0 {
 		return &sdk.Refusal{Why: "not here"}
 	}
 	return errBroken
@@ -220,7 +232,8 @@ func (p *plane) why() error {
 // offered again by itself, so a new session ends the story.
 func (p *plane) settle(t *testing.T) {
 	p.cursor.Keep()
-	if p.rand.IntN(2) == 0 || len(p.cursor.Status().Failed) > 0 {
+	p.cursor.Retry()
+	if slices.ContainsFunc(p.cursor.Status().Failed, func(f sdk.Failure) bool { return refused(f.Err) }) {
 		p.cursor.Resync()
 	}
 	for range 10 {

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// TestScenarios holds the host to what every dataplane is held to: from the
+// Kubernetes objects of a scenario it derives exactly the scenario's Services and
+// node.
+func TestScenarios(t *testing.T) {
+	for _, s := range sdktest.Scenarios() {
+		t.Run(s.Name, func(t *testing.T) {
+			if s.Manifests == nil {
+				t.Skip("the scenario has no manifests")
+			}
+			tracker := track.New(nil)
+			tracker.Configure(facts(s.Node))
+			for _, o := range parseAll(t, s.Name+".yaml", s.Manifests) {
+				o.Tell(tracker)
+			}
+			tracker.Synced()
+			u, _ := tracker.Cursor(sdk.Description{Name: "all", Features: sdk.Features}).Next()
+			if got, want := describe(u.Set), describe(s.Services); got != want {
+				t.Errorf("%s\ncomes to\n%s\nwant\n%s", s.Manifests, got, want)
+			}
+			if !u.Node.Equal(s.Node) {
+				t.Errorf("the node is\n%+v\nwant\n%+v", *u.Node, s.Node)
+			}
+		})
+	}
+}
+
+func parseAll(t *testing.T, name string, data []byte) []Object {
+	t.Helper()
+	m := Parse(name, data)
+	for _, f := range m.Faults {
+		t.Error(f)
+	}
+	return m.Objects
+}
+
+// facts are what an operator would have said to get this node.
+func facts(n sdk.Node) track.Facts {
+	return track.Facts{
+		NodeName: n.Name, NodeAddrs: n.Addrs, NodePorts: n.NodePorts, Pods: n.Pods,
+		MasqueradeAll: n.MasqueradeAll, MasqueradeBit: n.MasqueradeBit,
+		ServiceCIDRs: n.ServiceCIDRs, Conntrack: n.Conntrack,
+	}
+}
+
+func describe(services []sdk.Service) string {
+	var b strings.Builder
+	for _, s := range slices.SortedFunc(slices.Values(services), func(a, b sdk.Service) int { return a.Name.Compare(b.Name) }) {
+		fmt.Fprintf(&b, "%s\n", s.Name)
+		for _, f := range s.Frontends {
+			fmt.Fprintf(&b, "  %s\n", f)
+		}
+		fmt.Fprintf(&b, "  cluster %v\n  local %v\n  serving %v\n  affinity %s health %d hints %v\n", s.Cluster, s.Local, s.Serving, s.Affinity, s.HealthPort, s.Hints)
+	}
+	return b.String()
+}
