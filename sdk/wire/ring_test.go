@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestRingCountsWhatNobodyRead(t *testing.T) {
+	r := newRing(4, 1<<20)
+	reader := r.reader()
+	put := func(from, to int) {
+		for i := from; i < to; i++ {
+			r.add(LogLine{Message: fmt.Sprint(i)})
+		}
+	}
+	got := func(limit int) string {
+		lines, _ := reader.next(limit)
+		var b strings.Builder
+		for _, l := range lines {
+			fmt.Fprintf(&b, "%s/%d ", l.Message, l.Dropped)
+		}
+		return strings.TrimSpace(b.String())
+	}
+	put(0, 2)
+	if s := got(9); s != "0/0 1/0" {
+		t.Errorf("at first: %s", s)
+	}
+	put(2, 9)
+	if s := got(2); s != "5/3 6/0" {
+		t.Errorf("after a burst: %s", s)
+	}
+	if s := got(9); s != "7/0 8/0" {
+		t.Errorf("the rest: %s", s)
+	}
+	if r.lost() != 3 {
+		t.Errorf("%d lost; want 3", r.lost())
+	}
+	reader = r.reader()
+	if s := got(1); s != "5/3" {
+		t.Errorf("a second reader: %s", s)
+	}
+}
+
+func TestRingIsBoundedInBytes(t *testing.T) {
+	r := newRing(1000, 10_000)
+	for range 500 {
+		r.add(LogLine{Message: strings.Repeat("x", 900)})
+	}
+	if r.bytes > 10_000 || r.end-r.first < 5 {
+		t.Errorf("%d lines of %d bytes are kept", r.end-r.first, r.bytes)
+	}
+}
+
+func TestRingWakesItsReader(t *testing.T) {
+	r := newRing(4, 1<<20)
+	_, more := r.reader().next(1)
+	r.add(LogLine{})
+	select {
+	case <-more:
+	default:
+		t.Error("the reader was not woken")
+	}
+}
+
+func TestTheLogKeepsWhatItIsGiven(t *testing.T) {
+	r := newRing(9, 1<<20)
+	log := slog.New(newRingHandler(r, slog.LevelInfo))
+	log.Debug("too fine")
+	log.With("a", 1).WithGroup("g").With("b", 2).Warn("restored", "took", time.Second, slog.Group("h", "c", 3), slog.Any("e", fmt.Errorf("x y")))
+	lines, _ := r.reader().next(9)
+	if len(lines) != 1 {
+		t.Fatalf("%d lines", len(lines))
+	}
+	line := decodeLine(encodeLine(lines[0]))
+	if _, text, _ := strings.Cut(line.String(), " "); text != `WARN restored a=1 g.b=2 g.took=1s g.h.c=3 g.e="x y"` {
+		t.Errorf("got %s", text)
+	}
+}
+
+func TestEachLine(t *testing.T) {
+	tests := []struct {
+		name, in string
+		want     []string
+	}{
+		{"nothing", "", nil},
+		{"lines", "a\nb\n", []string{"a", "b"}},
+		{"no end", "a\nb", []string{"a", "b"}},
+		{"empty ones", "\n\na\n", []string{"", "", "a"}},
+		{"carriage returns", "a\r\nb\r\n", []string{"a", "b"}},
+		{"a long one", strings.Repeat("x", maxLine+100) + "\nb\n", []string{strings.Repeat("x", maxLine) + "… (100 bytes more)", "b"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var got []string
+			eachLine(strings.NewReader(test.in), func(l string) { got = append(got, l) })
+			if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", test.want) {
+				t.Errorf("got %.200q", got)
+			}
+		})
+	}
+}
+
+func TestTailKeepsAPanicsHead(t *testing.T) {
+	tail := &tail{}
+	for i := range 50 {
+		tail.add(fmt.Sprint("line ", i))
+	}
+	if got := tail.text(); len(got) != tailLines || got[0] != "line 30" {
+		t.Errorf("the tail is %q", got)
+	}
+	tail.add("panic: oh")
+	for i := range 50 {
+		tail.add(fmt.Sprint("frame ", i))
+	}
+	if got := tail.text(); len(got) != tailLines || got[0] != "panic: oh" || got[1] != "frame 0" {
+		t.Errorf("the tail is %q", got)
+	}
+}
+
+func TestPresence(t *testing.T) {
+	gone := make(chan struct{}, 9)
+	p := newPresence(20*time.Millisecond, func() { gone <- struct{}{} })
+	p.came()
+	p.came()
+	p.left()
+	select {
+	case <-gone:
+		t.Fatal("gone while a host is connected")
+	case <-time.After(100 * time.Millisecond):
+	}
+	p.left()
+	select {
+	case <-gone:
+	case <-time.After(20 * time.Second):
+		t.Fatal("still there without a host")
+	}
+}
+
+// A kernel-mode plugin goes after a while without a host, a relay never.
+func TestPatience(t *testing.T) {
+	if got := patience(subjectDescription()); got != 10*time.Minute {
+		t.Errorf("a dataplane in the kernel waits %s", got)
+	}
+	if got := patience(relayDescription()); got != 0 {
+		t.Errorf("a relay waits %s; want for good", got)
+	}
+	newPresence(0, func() { t.Error("gone") }).left()
+}

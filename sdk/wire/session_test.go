@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
+)
+
+// local is a subject behind the wire in this process.
+func local(t testing.TB, dp sdk.Dataplane) *Remote {
+	t.Helper()
+	r, err := Local(soon(t), subjectDescription(), dp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func TestSessionsFirstUpdateIsFull(t *testing.T) {
+	s := &subject{}
+	r := configured(t, local(t, s), order{})
+	steps := []struct {
+		update sdk.Update
+		want   error
+	}{
+		{sdk.Update{From: 0, To: 1}, sdk.ErrResync},
+		{sdk.Update{To: 4, Full: true}, nil},
+		{sdk.Update{From: 4, To: 5}, nil},
+		{sdk.Update{From: 4, To: 6}, sdk.ErrResync},
+		{sdk.Update{From: 5, To: 6}, nil},
+		{sdk.Update{To: 2, Full: true}, nil},
+		{sdk.Update{From: 6, To: 7}, sdk.ErrResync},
+	}
+	for _, step := range steps {
+		if _, err := r.Sync(soon(t), step.update); !errors.Is(err, step.want) {
+			t.Errorf("%+v: %v; want %v", step.update, err, step.want)
+		}
+	}
+	configured(t, r, order{})
+	if _, err := r.Sync(soon(t), sdk.Update{From: 2, To: 3}); !errors.Is(err, sdk.ErrResync) {
+		t.Errorf("in a new session: %v; want ErrResync", err)
+	}
+	if len(s.updates) != 4 {
+		t.Errorf("the dataplane saw %d updates; want the 4 that led on", len(s.updates))
+	}
+}
+
+func TestCallsNeedASession(t *testing.T) {
+	r := local(t, &subject{})
+	if _, err := r.Sync(soon(t), full(1)); err == nil || !strings.Contains(err.Error(), "Configure comes first") {
+		t.Errorf("Sync: %v", err)
+	}
+	removed, err := r.Cleanup(soon(t), sdk.Leftovers{KubeProxy: true})
+	if err != nil || len(removed) != 2 {
+		t.Errorf("Cleanup, which needs none: %v, %v", removed, err)
+	}
+	if _, err := r.Configure(soon(t), sdk.Setup{Options: order{Refuse: true}.options()}); err == nil {
+		t.Error("Configure went well")
+	}
+	if _, err := r.Sync(soon(t), full(1)); err == nil || !strings.Contains(err.Error(), "Configure failed") {
+		t.Errorf("Sync after a failed Configure: %v", err)
+	}
+}
+
+func TestErrorsSurvive(t *testing.T) {
+	r := local(t, &subject{})
+	_, err := r.Configure(soon(t), sdk.Setup{Options: order{Refuse: true}.options()})
+	var refusal *sdk.Refusal
+	want := sdk.Refusal{Field: "options.refuse", Why: "it was asked for", Try: "asking for less"}
+	if !errors.As(err, &refusal) || *refusal != want || err.Error() != want.Error() {
+		t.Errorf("Configure: %v; want %v", err, &want)
+	}
+	configured(t, r, order{Resync: true})
+	if _, err := r.Sync(soon(t), full(1)); !errors.Is(err, sdk.ErrResync) || !strings.HasPrefix(err.Error(), "lost my place") {
+		t.Errorf("Sync: %v; want ErrResync in its own words", err)
+	}
+	if err := r.Inspect(soon(t), nil); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("Inspect: %v; want ErrUnsupported", err)
+	}
+	if err := r.Stuck(soon(t), nil); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("Stuck: %v; want ErrUnsupported", err)
+	}
+	if err := r.Seed(soon(t), nil); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("Seed: %v; want ErrUnsupported", err)
+	}
+}
+
+// What a Result says arrives, however much it is.
+func TestResultsSurvive(t *testing.T) {
+	r := configured(t, local(t, &subject{}), order{Steps: 60000})
+	u := bulk(10000, 1)
+	for i := range u.Set {
+		u.Set[i].Hints = map[string]string{"fail": fmt.Sprintf("no room for %d\xff", i)}
+	}
+	u.Set[7].Hints = map[string]string{"fail": "because"}
+	result, err := r.Sync(soon(t), u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(result.Steps) != 60000 || !strings.HasPrefix(result.Steps[59999], "step 59999 ") {
+		t.Errorf("%d steps came", len(result.Steps))
+	}
+	// A hint that is not UTF-8 cannot be sent at all: that is 9,999 of them.
+	why := map[sdk.Name]error{}
+	for _, f := range result.Failed {
+		why[f.Name] = f.Err
+	}
+	if len(why) != 10000 || why[u.Set[7].Name].Error() != "because" || !strings.Contains(why[u.Set[8].Name].Error(), "cannot be sent") {
+		t.Errorf("%d Services failed, such as %v", len(why), result.Failed[:2])
+	}
+}
+
+// A Service that the plugin does not understand is set aside, and the others go in.
+func TestUnknownValuesAreSetAside(t *testing.T) {
+	good := bulkService(0, 2)
+	bad := []sdk.Service{bulkService(1, 2), bulkService(2, 2), bulkService(3, 2), bulkService(4, 2)}
+	bad[0].Name.Protocol = 77
+	bad[1].Frontends[0].Kind = 9
+	bad[2].Frontends[0].Policy = 250
+	bad[3].Cluster[0].Addr = netip.AddrPortFrom(bad[3].Cluster[0].Addr.Addr(), 0)
+	s := &subject{}
+	r := configured(t, local(t, s), order{})
+	result, err := r.Sync(soon(t), full(1, append(bad, good)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(result.Failed) != len(bad) {
+		t.Errorf("failed: %v; want the %d bad ones", result.Failed, len(bad))
+	}
+	got := s.updates[0]
+	if len(got.Set) != 1 || !got.Set[0].Equal(good) || len(got.Keep) != len(bad) {
+		t.Errorf("the dataplane was given %+v; want the good one, and the bad ones kept", got)
+	}
+	for i, f := range result.Failed {
+		var refusal *sdk.Refusal
+		if f.Name != bad[i].Name || got.Keep[i] != bad[i].Name || !errors.As(f.Err, &refusal) {
+			t.Errorf("%s failed with %v, kept as %s", f.Name, f.Err, got.Keep[i])
+		}
+	}
+}
+
+// What cannot be put on the wire is set aside by the sender.
+func TestUnsendableIsSetAside(t *testing.T) {
+	bad := []sdk.Service{bulkService(1, 2), bulkService(2, 2), bulkService(3, 200_000)}
+	bad[0].Cluster[1].Addr = netip.MustParseAddrPort("[fe80::1%eth0]:80")
+	bad[1].Frontends[0].Addr = netip.AddrPort{}
+	s := &subject{}
+	r := configured(t, local(t, s), order{})
+	result, err := r.Sync(soon(t), full(1, append(bad, bulkService(0, 2))...))
+	if err != nil || len(result.Failed) != 3 {
+		t.Fatalf("got %v, %v; want the three bad ones", result.Failed, err)
+	}
+	if got := s.updates[0]; len(got.Set) != 1 || len(got.Keep) != 3 {
+		t.Errorf("the dataplane was given %d and %d to keep; want 1 and 3", len(got.Set), len(got.Keep))
+	}
+}
+
+// Ten thousand Services with ten endpoints each arrive as they were sent, in
+// messages of at most 1 MiB.
+func TestABigUpdateArrives(t *testing.T) {
+	u := bulk(10000, 10)
+	u.Node = &sdk.Node{Name: "n1", MasqueradeBit: 14}
+	u.Delete = []sdk.Name{bulkService(20000, 1).Name}
+	u.Keep = []sdk.Name{bulkService(20001, 1).Name}
+	s := &subject{}
+	r := configured(t, local(t, s), order{})
+	if _, err := r.Sync(soon(t), u); err != nil {
+		t.Fatal(err)
+	}
+	got := s.updates[0]
+	if len(got.Set) != len(u.Set) || got.Delete[0] != u.Delete[0] || got.Keep[0] != u.Keep[0] || !got.Node.Equal(*u.Node) {
+		t.Fatalf("%d Services came", len(got.Set))
+	}
+	for i := range got.Set {
+		if !got.Set[i].Equal(u.Set[i]) {
+			t.Fatalf("sent\n%+v, got\n%+v", u.Set[i], got.Set[i])
+		}
+	}
+	total, chunks := 0, 0
+	for _, c := range chunksOf(t, u) {
+		if c > chunkSize {
+			t.Errorf("a chunk of %d bytes", c)
+		}
+		total, chunks = total+c, chunks+1
+	}
+	if perEndpoint := float64(total) / 100_000; perEndpoint > 16 || chunks < 2 {
+		t.Errorf("%d chunks, %.1f bytes per endpoint; want at most 16", chunks, perEndpoint)
+	}
+}
+
+// An update that ends before its last chunk changes nothing.
+func TestACutOffUpdateChangesNothing(t *testing.T) {
+	s := &subject{}
+	r := configured(t, local(t, s), order{})
+	stream, err := r.client.Sync(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&pb.UpdateChunk{Head: &pb.UpdateHead{Session: r.sessionID(), Full: true, To: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	stream.CloseSend()
+	if _, err := stream.Recv(); err == nil || !strings.Contains(err.Error(), "cut off") {
+		t.Errorf("got %v; want that it was cut off", err)
+	}
+	if len(s.updates) != 0 {
+		t.Error("the dataplane was called")
+	}
+}
+
+// Calls never overlap, and one that runs is seen while it does.
+func TestCallsWaitForEachOther(t *testing.T) {
+	s := &subject{}
+	r := configured(t, local(t, s), order{Wait: true})
+	ctx, cancel := context.WithCancel(soon(t))
+	syncing := make(chan error, 1)
+	go func() {
+		_, err := r.Sync(ctx, full(1))
+		syncing <- err
+	}()
+	eventually(t, "Sync to run", func() bool {
+		v, err := r.Vitals(soon(t))
+		return err == nil && v.Call == "Sync" && v.CallFor > 0
+	})
+	role := make(chan error, 1)
+	go func() { role <- r.SetRole(soon(t), sdk.Draining) }()
+	select {
+	case err := <-role:
+		t.Fatalf("SetRole came back during Sync: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	cancel()
+	if err := <-syncing; !errors.Is(err, context.Canceled) {
+		t.Errorf("Sync: %v; want that it was cancelled", err)
+	}
+	if err := <-role; err != nil {
+		t.Errorf("SetRole after Sync: %v", err)
+	}
+	if v, err := r.Vitals(soon(t)); err != nil || v.Call != "" || v.Role != sdk.Draining || v.Revision != 0 {
+		t.Errorf("vitals are %+v, %v", v, err)
+	}
+}
+
+// A sticky and inspectable subject.
+type gifted struct {
+	subject
+	seeded []sdk.Stick
+}
+
+func (g *gifted) Inspect(_ context.Context, f func(sdk.Served) error) error {
+	for i := range 20000 {
+		svc := bulkService(i, 2)
+		served := sdk.Served{Name: svc.Name, Frontend: svc.Frontends[0], Endpoints: []netip.AddrPort{svc.Cluster[0].Addr, svc.Cluster[1].Addr}}
+		if i == 5 {
+			served.Endpoints = nil
+		}
+		if err := f(served); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *gifted) Stuck(_ context.Context, f func(sdk.Stick) error) error {
+	for _, s := range g.seeded {
+		if err := f(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *gifted) Seed(_ context.Context, sticks []sdk.Stick) error {
+	g.seeded = sticks
+	return nil
+}
+
+func TestInspect(t *testing.T) {
+	r := local(t, &gifted{})
+	n := 0
+	err := r.Inspect(soon(t), func(s sdk.Served) error {
+		want := bulkService(n, 2)
+		if s.Name != want.Name || !s.Frontend.Equal(want.Frontends[0]) {
+			t.Fatalf("served %d is %+v", n, s)
+		}
+		if n == 5 && s.Endpoints != nil || n != 5 && s.Endpoints[1] != want.Cluster[1].Addr {
+			t.Fatalf("served %d has %v", n, s.Endpoints)
+		}
+		n++
+		return nil
+	})
+	if err != nil || n != 20000 {
+		t.Errorf("%d came, %v", n, err)
+	}
+	enough := errors.New("enough")
+	if err := r.Inspect(soon(t), func(sdk.Served) error { return enough }); err != enough {
+		t.Errorf("got %v; want the function's own error", err)
+	}
+}
+
+func TestSticksGoAroundTheWorld(t *testing.T) {
+	r := configured(t, local(t, &gifted{}), order{})
+	var sticks []sdk.Stick
+	for i := range 30000 {
+		svc := bulkService(i, 1)
+		sticks = append(sticks, sdk.Stick{Name: svc.Name, Client: svc.Cluster[0].Addr.Addr(), Endpoint: svc.Cluster[0].Addr, Left: time.Duration(i) * time.Second})
+	}
+	if err := r.Seed(soon(t), sticks); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	err := r.Stuck(soon(t), func(s sdk.Stick) error {
+		if s != sticks[n] {
+			t.Fatalf("stick %d is %+v; want %+v", n, s, sticks[n])
+		}
+		n++
+		return nil
+	})
+	if err != nil || n != len(sticks) {
+		t.Errorf("%d came back, %v", n, err)
+	}
+}
