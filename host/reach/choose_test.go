@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+var here = Here{Node: "n1", Zone: "z1"}
+
+// endpoint reads "ADDRESS [NODE] [unready|leaving|gone] [zone=Z,Z] [node=N]".
+// What is not said is not said to the decider either.
+func endpoint(text string) discoveryv1.Endpoint {
+	words := strings.Fields(text)
+	ep := discoveryv1.Endpoint{Addresses: words[:1]}
+	for _, w := range words[1:] {
+		key, value, hint := strings.Cut(w, "=")
+		switch {
+		case hint && ep.Hints == nil:
+			ep.Hints = &discoveryv1.EndpointHints{}
+			fallthrough
+		case hint:
+			for _, name := range strings.Split(value, ",") {
+				if key == "zone" {
+					ep.Hints.ForZones = append(ep.Hints.ForZones, discoveryv1.ForZone{Name: name})
+				} else {
+					ep.Hints.ForNodes = append(ep.Hints.ForNodes, discoveryv1.ForNode{Name: name})
+				}
+			}
+		case w == "unready":
+			ep.Conditions = discoveryv1.EndpointConditions{Ready: new(false)}
+		case w == "leaving": // still serves
+			ep.Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}
+		case w == "gone": // serves no more
+			ep.Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false), Terminating: new(true)}
+		case w == "published": // leaving, of a Service that publishes whoever is not ready
+			ep.Conditions = discoveryv1.EndpointConditions{Ready: new(true), Serving: new(false), Terminating: new(true)}
+		default:
+			ep.NodeName = &w
+		}
+	}
+	return ep
+}
+
+func slice(port string, number int32, endpoints ...string) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &port, Port: &number}},
+	}
+	for _, text := range endpoints {
+		s.Endpoints = append(s.Endpoints, endpoint(text))
+	}
+	return s
+}
+
+func read(objects ...*discoveryv1.EndpointSlice) []*Slice {
+	var records []*Slice
+	for _, o := range objects {
+		s := &Slice{}
+		s.Read(o, false)
+		records = append(records, s)
+	}
+	return records
+}
+
+// addrs are a list's addresses without the usual port, with "?" behind those that
+// may be on this node.
+func addrs(list []sdk.Endpoint) string {
+	var words []string
+	for _, ep := range list {
+		word := strings.TrimSuffix(ep.Addr.String(), ":8080")
+		if ep.OnNode {
+			word += "?"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
+}
+
+func TestChoose(t *testing.T) {
+	tests := []struct {
+		name           string
+		endpoints      []string
+		cluster, local string
+	}{
+		{"nobody", nil, "", ""},
+		{"what is not said of a condition is the good case (A7)",
+			[]string{"10.0.0.1 n1", "10.0.0.2 n2"}, "10.0.0.1? 10.0.0.2", "10.0.0.1?"},
+		{"who is not ready is not used, and nobody else is a refusal (A18)",
+			[]string{"10.0.0.1 n1 unready"}, "", ""},
+		{"an endpoint that gives no node may be here, but is not local (A6, A22)",
+			[]string{"10.0.0.1"}, "10.0.0.1?", ""},
+		{"who leaves is not used while another is ready (A8)",
+			[]string{"10.0.0.1 n1 leaving", "10.0.0.2 n2"}, "10.0.0.2", "10.0.0.1?"},
+		{"who leaves is used when nobody is ready (A8)",
+			[]string{"10.0.0.1 n1 leaving", "10.0.0.2 n2 leaving", "10.0.0.3 n2 gone"}, "10.0.0.1? 10.0.0.2", "10.0.0.1?"},
+		{"who leaves a Service that publishes everybody stays ready (A7)",
+			[]string{"10.0.0.1 n1 published"}, "10.0.0.1?", "10.0.0.1?"},
+		{"a local one that leaves gives way to a local one that is ready (A8)",
+			[]string{"10.0.0.1 n1 leaving", "10.0.0.2 n1"}, "10.0.0.2?", "10.0.0.2?"},
+
+		{"zone hints choose our zone, and the Local list ignores them (A9)",
+			[]string{"10.0.0.1 n1 zone=z2", "10.0.0.2 n2 zone=z1", "10.0.0.3 n3 zone=z2,z1"}, "10.0.0.2 10.0.0.3", "10.0.0.1?"},
+		{"one missing hint switches hints off (A9)",
+			[]string{"10.0.0.1 n1 zone=z2", "10.0.0.2 n2 zone=z1", "10.0.0.3 n3"}, "10.0.0.1? 10.0.0.2 10.0.0.3", "10.0.0.1?"},
+		{"a missing hint of one that is not ready does not (A9)",
+			[]string{"10.0.0.1 n1 zone=z2", "10.0.0.2 n2 zone=z1", "10.0.0.3 n3 unready"}, "10.0.0.2", "10.0.0.1?"},
+		{"nobody hinted for our zone: all (A9)",
+			[]string{"10.0.0.1 n1 zone=z2", "10.0.0.2 n2 zone=z3"}, "10.0.0.1? 10.0.0.2", "10.0.0.1?"},
+		{"node hints go before zone hints (A9)",
+			[]string{"10.0.0.1 n1 zone=z1 node=n1", "10.0.0.2 n2 zone=z1 node=n2"}, "10.0.0.1?", "10.0.0.1?"},
+		{"node hints that never name us leave it to zone hints (A9)",
+			[]string{"10.0.0.1 n1 zone=z2 node=n3", "10.0.0.2 n2 zone=z1 node=n2"}, "10.0.0.2", "10.0.0.1?"},
+		{"a zone whose name begins like ours is not ours (A9)",
+			[]string{"10.0.0.1 n2 zone=z10", "10.0.0.2 n2 zone=z1"}, "10.0.0.2", ""},
+		{"hints do not bind when nobody is ready (A8)",
+			[]string{"10.0.0.1 n2 leaving zone=z1", "10.0.0.2 n2 leaving zone=z2"}, "10.0.0.1 10.0.0.2", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			records := read(slice("http", 8080, tt.endpoints...))
+			port := Port{Name: "http", Protocol: sdk.TCP}
+			l := Choose(records, port, sdk.IPv4, here)
+			if got := addrs(l.Cluster); got != tt.cluster {
+				t.Errorf("cluster: %q, want %q", got, tt.cluster)
+			}
+			if got := addrs(l.Local); got != tt.local {
+				t.Errorf("local: %q, want %q", got, tt.local)
+			}
+			if l.Serving != nil {
+				t.Errorf("serving is for UDP, not %v", l.Serving)
+			}
+			if l6 := Choose(records, port, sdk.IPv6, here); l6.Total != 0 {
+				t.Errorf("IPv6 has %d endpoints of an IPv4 slice", l6.Total)
+			}
+		})
+	}
+}
+
+func TestHintsNeedAZone(t *testing.T) {
+	records := read(slice("http", 8080, "10.0.0.1 n2 zone=z1", "10.0.0.2 n2 zone=z2"))
+	l := Choose(records, Port{Name: "http", Protocol: sdk.TCP}, sdk.IPv4, Here{Node: "n1"})
+	if got := addrs(l.Cluster); got != "10.0.0.1 10.0.0.2" {
+		t.Errorf("on a node without a zone: %s", got)
+	}
+}
+
+func TestNodelessHostHasNoLocalEndpoints(t *testing.T) {
+	l := Choose(read(slice("http", 8080, "10.0.0.1")), Port{Name: "http", Protocol: sdk.TCP}, sdk.IPv4, Here{})
+	if len(l.Local) != 0 || LocalReady(read(slice("http", 8080, "10.0.0.1")), Here{}) != 0 {
+		t.Errorf("an endpoint without a node is local to a host without a name: %v", l.Local)
+	}
+}
+
+// All slices of a Service are joined, each with its own port number, and only
+// the entries of that port's name and protocol count (A3, A6).
+func TestChooseJoinsSlices(t *testing.T) {
+	udp := slice("http", 9090, "10.0.0.9")
+	udp.Ports[0].Protocol = new(corev1.ProtocolUDP)
+	records := read(
+		slice("http", 8080, "10.0.0.1"),
+		slice("http", 8081, "10.0.0.1", "10.0.0.2"),
+		slice("https", 8443, "10.0.0.1"),
+		udp,
+	)
+	l := Choose(records, Port{Name: "http", Protocol: sdk.TCP}, sdk.IPv4, here)
+	if got := addrs(l.Cluster); got != "10.0.0.1? 10.0.0.1:8081? 10.0.0.2:8081?" {
+		t.Errorf("joined: %s", got)
+	}
+}
+
+func TestDuplicates(t *testing.T) {
+	tests := []struct {
+		name        string
+		one, other  string
+		want, local string
+	}{
+		{"the local one is preferred (A6)", "10.0.0.1 n2", "10.0.0.1 n1", "10.0.0.1?", "10.0.0.1?"},
+		{"of two elsewhere the ready one is", "10.0.0.1 n2 unready", "10.0.0.1 n2", "10.0.0.1", ""},
+		{"the local one even when it is not ready", "10.0.0.1 n2", "10.0.0.1 n1 unready", "", ""},
+	}
+	for _, tt := range tests {
+		for _, order := range [][]string{{tt.one, tt.other}, {tt.other, tt.one}} {
+			records := read(slice("http", 8080, order[0]), slice("http", 8080, order[1]))
+			l := Choose(records, Port{Name: "http", Protocol: sdk.TCP}, sdk.IPv4, here)
+			if addrs(l.Cluster) != tt.want || addrs(l.Local) != tt.local || l.Total != 1 {
+				t.Errorf("%s: %v comes to cluster %q local %q", tt.name, order, addrs(l.Cluster), addrs(l.Local))
+			}
+		}
+	}
+}
+
+// Serving are the addresses whose UDP flows are not forgotten though nothing new
+// goes there: whatever policy, topology and readiness say (contract line 9).
+func TestServing(t *testing.T) {
+	udp := slice("dns", 8080,
+		"10.0.0.1 n1 zone=z2", // another zone's, but in the Local list
+		"10.0.0.2 n2 zone=z1",
+		"10.0.0.3 n2 zone=z2", // another zone's
+		"10.0.0.4 n2 leaving zone=z1",
+		"10.0.0.5 n2 gone zone=z1",
+	)
+	udp.Ports[0].Protocol = new(corev1.ProtocolUDP)
+	unready := endpoint("10.0.0.6 n2 zone=z1")
+	unready.Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true)}
+	udp.Endpoints = append(udp.Endpoints, unready)
+	l := Choose(read(udp), Port{Name: "dns", Protocol: sdk.UDP}, sdk.IPv4, here)
+	if got := fmt.Sprint(l.Serving); got != "[10.0.0.3 10.0.0.4 10.0.0.6]" {
+		t.Errorf("serving %s beside cluster %v and local %v", got, l.Cluster, l.Local)
+	}
+}
+
+func TestLocalReadyCountsAddressesOnce(t *testing.T) {
+	records := read(
+		slice("http", 8080, "10.0.0.1 n1", "10.0.0.2 n1 leaving", "10.0.0.3 n2", "10.0.0.4"),
+		slice("https", 8443, "10.0.0.1 n1", "10.0.0.5 n1 published"),
+	)
+	if n := LocalReady(records, here); n != 2 {
+		t.Errorf("%d ready here, want 10.0.0.1 and 10.0.0.5", n)
+	}
+}
+
+func TestSlicesThatAreRefused(t *testing.T) {
+	number, zero := int32(80), int32(0)
+	tests := []struct {
+		name  string
+		slice discoveryv1.EndpointSlice
+		want  string
+	}{
+		{"names instead of addresses", discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeFQDN}, `address type "FQDN" is not served`},
+		{"port 0", discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &zero}}}, "has no number"},
+		{"no port", discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{}}}, "has no number"},
+		{"a protocol from later", discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &number, Protocol: new(corev1.Protocol("QUIC"))}}}, `unknown protocol "QUIC"`},
+		{"loopback (CVE-2021-25737)", *slice("http", 80, "127.0.0.1", "127.0.0.2"), "endpoint 127.0.0.1 is loopback; it is not used, nor are 1 more"},
+		{"link-local (CVE-2021-25737)", *slice("http", 80, "169.254.169.254"), "is link-local"},
+		{"multicast", *slice("http", 80, "224.0.0.1"), "is multicast"},
+		{"unspecified", *slice("http", 80, "0.0.0.0"), "is unspecified"},
+		{"of the other family", *slice("http", 80, "fd00::1"), "is of the other IP family"},
+		{"IPv4 in IPv6", *slice("http", 80, "::ffff:127.0.0.1"), "written as IPv6"},
+		{"with a zone", *slice("http", 80, "fd00::1%eth0"), "has a zone"},
+		{"no address", *slice("http", 80, "localhost"), "is no IP address"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			records := read(&tt.slice)
+			if len(records[0].Problems) != 1 || !strings.Contains(records[0].Problems[0].Message, tt.want) {
+				t.Errorf("problems %q, want one with %q", records[0].Problems, tt.want)
+			}
+			if len(records[0].Endpoints) > 0 {
+				t.Errorf("%v is used", records[0].Endpoints)
+			}
+		})
+	}
+}
+
+// Only a source that speaks for one machine may name that machine's loopback, and
+// nothing else that is refused.
+func TestLoopbackWhereAllowed(t *testing.T) {
+	var s Slice
+	s.Read(slice("http", 80, "127.0.0.1", "169.254.169.254"), true)
+	if len(s.Endpoints) != 1 || s.Endpoints[0].Addr != netip.MustParseAddr("127.0.0.1") {
+		t.Errorf("endpoints %v", s.Endpoints)
+	}
+}
+
+// Old objects write octets with leading zeros, and the API reads them as decimal.
+func TestLeadingZeros(t *testing.T) {
+	records := read(slice("http", 80, "010.000.0.08"))
+	if len(records[0].Endpoints) != 1 || records[0].Endpoints[0].Addr != netip.MustParseAddr("10.0.0.8") {
+		t.Errorf("endpoints %v", records[0].Endpoints)
+	}
+}
+
+// Only the first address of an endpoint is used (A6).
+func TestFirstAddressOnly(t *testing.T) {
+	o := slice("http", 80, "10.0.0.1")
+	o.Endpoints[0].Addresses = []string{"10.0.0.1", "10.0.0.2"}
+	o.Endpoints = append(o.Endpoints, discoveryv1.Endpoint{})
+	if s := read(o)[0]; len(s.Endpoints) != 1 {
+		t.Errorf("endpoints %v", s.Endpoints)
+	}
+}
+
+// However the slices lie, ten thousand endpoints come out in canonical order.
+func TestChooseIsCanonical(t *testing.T) {
+	var objects []*discoveryv1.EndpointSlice
+	for i := range 100 {
+		var endpoints []string
+		for j := range 100 {
+			n := (i*100 + j) * 7919 % 10000
+			endpoints = append(endpoints, fmt.Sprintf("10.1.%d.%d n%d", n/100, n%100, n%3))
+		}
+		objects = append(objects, slice("http", 8080, endpoints...))
+	}
+	l := Choose(read(objects...), Port{Name: "http", Protocol: sdk.TCP}, sdk.IPv4, here)
+	s := sdk.Service{Cluster: slices.Clone(l.Cluster), Local: slices.Clone(l.Local)}
+	s.Normalize()
+	if len(l.Cluster) != 10000 || !slices.Equal(s.Cluster, l.Cluster) || !slices.Equal(s.Local, l.Local) {
+		t.Errorf("%d endpoints, in an order of their own", len(l.Cluster))
+	}
+}

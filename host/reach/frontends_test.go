@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func service(spec corev1.ServiceSpec, ingress ...corev1.LoadBalancerIngress) *corev1.Service {
+	if spec.Ports == nil {
+		spec.Ports = []corev1.ServicePort{{Name: "http", Port: 80}}
+	}
+	if spec.ClusterIP == "" {
+		spec.ClusterIP = "172.30.0.1"
+	}
+	svc := &corev1.Service{Spec: spec}
+	svc.Status.LoadBalancer.Ingress = ingress
+	return svc
+}
+
+func TestFrontends(t *testing.T) {
+	local := corev1.ServiceInternalTrafficPolicyLocal
+	etpLocal := corev1.ServiceExternalTrafficPolicyLocal
+	proxy, vip := corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP
+	tests := []struct {
+		name     string
+		svc      *corev1.Service
+		want     string // a line for each port and family
+		problems string
+	}{
+		{"a cluster IP alone (A1)", service(corev1.ServiceSpec{}), "http/tcp4: cluster-ip 172.30.0.1:80", ""},
+		{"both families (A5)", service(corev1.ServiceSpec{ClusterIP: "172.30.0.1", ClusterIPs: []string{"172.30.0.1", "fd00::1"}}),
+			"http/tcp4: cluster-ip 172.30.0.1:80\nhttp/tcp6: cluster-ip [fd00::1]:80", ""},
+		{"every protocol of one port number (A4)", service(corev1.ServiceSpec{Ports: []corev1.ServicePort{
+			{Name: "t", Port: 53, Protocol: corev1.ProtocolTCP}, {Name: "u", Port: 53, Protocol: corev1.ProtocolUDP}, {Name: "s", Port: 53, Protocol: corev1.ProtocolSCTP}}}),
+			"t/tcp4: cluster-ip 172.30.0.1:53\nu/udp4: cluster-ip 172.30.0.1:53\ns/sctp4: cluster-ip 172.30.0.1:53", ""},
+		{"a protocol from later", service(corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "q", Port: 53, Protocol: "QUIC"}}}), "", `port "q" has unknown protocol "QUIC"; it is not served`},
+		{"each policy for its own (A10, A11)", service(corev1.ServiceSpec{InternalTrafficPolicy: &local, Ports: []corev1.ServicePort{{Name: "http", Port: 80, NodePort: 30080}}}),
+			"http/tcp4: cluster-ip 172.30.0.1:80 local, node-port *:30080", ""},
+		{"everything, external Local (A11)", service(corev1.ServiceSpec{
+			Type: corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: etpLocal, ExternalIPs: []string{"203.0.113.9"},
+			Ports: []corev1.ServicePort{{Name: "http", Port: 80, NodePort: 30080}}}, corev1.LoadBalancerIngress{IP: "203.0.113.1", IPMode: &vip}),
+			"http/tcp4: cluster-ip 172.30.0.1:80, node-port *:30080 local, external-ip 203.0.113.9:80 local, load-balancer 203.0.113.1:80 local", ""},
+		{"a balancer without node ports still has its address (A1)", service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}, corev1.LoadBalancerIngress{IP: "203.0.113.1"}),
+			"http/tcp4: cluster-ip 172.30.0.1:80, load-balancer 203.0.113.1:80", ""},
+		{"a balancer that wants to see the traffic, and one with a name only (A14)",
+			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}, corev1.LoadBalancerIngress{IP: "203.0.113.1", IPMode: &proxy}, corev1.LoadBalancerIngress{Hostname: "lb.example"}),
+			"http/tcp4: cluster-ip 172.30.0.1:80", ""},
+		{"source ranges are the balancer's alone, each family its own (A13)",
+			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "172.30.0.1", ClusterIPs: []string{"172.30.0.1", "fd00::1"},
+				LoadBalancerSourceRanges: []string{" 198.18.0.7/15", "2001:db8:1::/48"}, Ports: []corev1.ServicePort{{Name: "http", Port: 80, NodePort: 30080}}},
+				corev1.LoadBalancerIngress{IP: "203.0.113.1"}, corev1.LoadBalancerIngress{IP: "2001:db8::1"}),
+			"http/tcp4: cluster-ip 172.30.0.1:80, node-port *:30080, load-balancer 203.0.113.1:80 from 198.18.0.0/15\n" +
+				"http/tcp6: cluster-ip [fd00::1]:80, node-port *:30080, load-balancer [2001:db8::1]:80 from 2001:db8:1::/48", ""},
+		{"a range that holds the node lets the balancer's own address in (A13)",
+			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerSourceRanges: []string{"192.0.2.0/24"}}, corev1.LoadBalancerIngress{IP: "203.0.113.1"}),
+			"http/tcp4: cluster-ip 172.30.0.1:80, load-balancer 203.0.113.1:80 from 192.0.2.0/24 203.0.113.1/32", ""},
+		{"a range that cannot be read lets nobody in, rather than everybody",
+			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerSourceRanges: []string{"10.0.0.0/8", "everyone"}}, corev1.LoadBalancerIngress{IP: "203.0.113.1"}),
+			"http/tcp4: cluster-ip 172.30.0.1:80", `source range "everyone" is no CIDR; the load balancer IPs are not served until it is mended`},
+		{"addresses of a family it has no cluster IP in (A5)",
+			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalIPs: []string{"2001:db8::9"}}, corev1.LoadBalancerIngress{IP: "2001:db8::1"}),
+			"http/tcp4: cluster-ip 172.30.0.1:80",
+			"external IP 2001:db8::9 is ipv6, and the Service has no cluster IP in that family; it is not served\n" +
+				"load balancer IP 2001:db8::1 is ipv6, and the Service has no cluster IP in that family; it is not served"},
+		{"an address that is both is the balancer's, with its ranges",
+			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalIPs: []string{"203.0.113.1"}, LoadBalancerSourceRanges: []string{"10.0.0.0/8"}}, corev1.LoadBalancerIngress{IP: "203.0.113.1"}),
+			"http/tcp4: cluster-ip 172.30.0.1:80, load-balancer 203.0.113.1:80 from 10.0.0.0/8", ""},
+		{"external IPs that would catch what others send (A15)",
+			service(corev1.ServiceSpec{ExternalIPs: []string{"192.0.2.10", "10.180.3.4", "172.30.0.9", "127.0.0.1", "169.254.169.254", "0.0.0.0", "here"}}),
+			"http/tcp4: cluster-ip 172.30.0.1:80",
+			`external IP "here" is no IP address; it is not served
+external IP 192.0.2.10 is this node's own; name it in externalIPs.allow to permit it; it is not served
+external IP 10.180.3.4 is in a range of pods or cluster IPs; it is not served
+external IP 172.30.0.9 is in a range of pods or cluster IPs; it is not served
+external IP 127.0.0.1 is loopback; it is not served
+external IP 169.254.169.254 is link-local; it is not served
+external IP 0.0.0.0 is unspecified; it is not served`},
+	}
+	node := Here{Node: "n1", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.10")},
+		Reserved: []netip.Prefix{netip.MustParsePrefix("10.180.0.0/16"), netip.MustParsePrefix("172.30.0.0/16")}}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var s Service
+			s.Read(tt.svc)
+			all, problems := Frontends(&s, node)
+			if got := frontendText(all); got != tt.want {
+				t.Errorf("frontends\n%s\nwant\n%s", got, tt.want)
+			}
+			if got := problemText(problems); got != tt.problems {
+				t.Errorf("problems\n%s\nwant\n%s", got, tt.problems)
+			}
+		})
+	}
+}
+
+func frontendText(all []PortFrontends) string {
+	var lines []string
+	for _, pf := range all {
+		var words []string
+		for _, f := range pf.Frontends {
+			words = append(words, f.String())
+		}
+		lines = append(lines, fmt.Sprintf("%s/%s%s: %s", pf.Port.Name, pf.Port.Protocol, strings.TrimPrefix(pf.Family.String(), "ipv"), strings.Join(words, ", ")))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func problemText(problems []Problem) string {
+	var lines []string
+	for _, p := range problems {
+		lines = append(lines, p.Message)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// An operator who says which external IPs are allowed means exactly those (A15).
+func TestExternalIPsAllowed(t *testing.T) {
+	h := Here{
+		Addrs:       []netip.Addr{netip.MustParseAddr("192.0.2.10")},
+		ExternalIPs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("127.0.0.0/8")},
+	}
+	for addr, allowed := range map[string]bool{"192.0.2.10": true, "192.0.2.99": true, "203.0.113.1": false, "127.0.0.1": false} {
+		if why := h.refusesExternal(netip.MustParseAddr(addr)); (why == "") != allowed {
+			t.Errorf("%s: %q", addr, why)
+		}
+	}
+}
+
+func TestProxied(t *testing.T) {
+	label := func(key string) *corev1.Service {
+		svc := service(corev1.ServiceSpec{})
+		svc.Labels = map[string]string{key: ""}
+		return svc
+	}
+	tests := []struct {
+		name string
+		svc  *corev1.Service
+		want bool
+	}{
+		{"an ordinary one", service(corev1.ServiceSpec{}), true},
+		{"ExternalName (A1)", service(corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}), false},
+		{"headless (A1)", service(corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone}), false},
+		{"without an address yet (A1)", &corev1.Service{}, false},
+		{"another proxy's (A2)", label("service.kubernetes.io/service-proxy-name"), false},
+		{"labelled headless (A2)", label("service.kubernetes.io/headless"), false},
+	}
+	for _, tt := range tests {
+		if got := Proxied(tt.svc); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+}
+
+func TestAffinity(t *testing.T) {
+	tests := []struct {
+		spec corev1.ServiceSpec
+		want time.Duration
+	}{
+		{corev1.ServiceSpec{}, 0},
+		{corev1.ServiceSpec{SessionAffinity: corev1.ServiceAffinityNone}, 0},
+		{corev1.ServiceSpec{SessionAffinity: corev1.ServiceAffinityClientIP}, 3 * time.Hour},
+		{corev1.ServiceSpec{SessionAffinity: corev1.ServiceAffinityClientIP, SessionAffinityConfig: &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(7))}}}, 7 * time.Second},
+	}
+	for _, tt := range tests {
+		var s Service
+		s.Read(service(tt.spec))
+		if s.Affinity != tt.want {
+			t.Errorf("%+v: affinity %s, want %s", tt.spec, s.Affinity, tt.want)
+		}
+	}
+}
+
+// Only a balancer under the Local policy is asked for its health (A24).
+func TestHealthPort(t *testing.T) {
+	lb := corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, HealthCheckNodePort: 31000}
+	cluster, port := lb, lb
+	cluster.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
+	port.Type = corev1.ServiceTypeNodePort
+	for want, specs := range map[uint16][]corev1.ServiceSpec{31000: {lb}, 0: {cluster, port}} {
+		for _, spec := range specs {
+			var s Service
+			if s.Read(service(spec)); s.HealthPort != want {
+				t.Errorf("%+v: health port %d, want %d", spec, s.HealthPort, want)
+			}
+		}
+	}
+}
+
+// A record that is read into again must not change what was cloned from it, and
+// reading the same object twice must cost nothing.
+func TestReadAgain(t *testing.T) {
+	svc := service(corev1.ServiceSpec{ExternalIPs: []string{"203.0.113.9"}, LoadBalancerSourceRanges: []string{"10.0.0.0/8"}}, corev1.LoadBalancerIngress{IP: "203.0.113.1"})
+	svc.CreationTimestamp = metav1.Unix(7, 0)
+	var s Service
+	s.Read(svc)
+	first := s.Clone()
+	s.Read(service(corev1.ServiceSpec{ClusterIP: "172.30.0.2", ExternalIPs: []string{"203.0.113.8"}}))
+	if first.Equal(&s) {
+		t.Fatal("the clone changed with its original")
+	}
+	s.Read(svc)
+	if !first.Equal(&s) {
+		t.Errorf("read again: %+v, want %+v", s, first)
+	}
+	if n := testing.AllocsPerRun(100, func() { s.Read(svc) }); n != 0 {
+		t.Errorf("reading a Service again allocates %v times", n)
+	}
+	o := slice("http", 80, "10.0.0.1 n1 zone=z1", "10.0.0.2 n2 zone=z2")
+	var r Slice
+	r.Read(o, false)
+	if n := testing.AllocsPerRun(100, func() { r.Read(o, false) }); n != 0 {
+		t.Errorf("reading a slice again allocates %v times", n)
+	}
+}
