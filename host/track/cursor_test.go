@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+var web = sdk.Name{Namespace: "ns1", Service: "web", Port: "http", Protocol: sdk.TCP, Family: sdk.IPv4}
+
+// A tracker with one Service of two endpoints, and a cursor that has been told.
+func followed(t *testing.T) (*Tracker, *Cursor, *[]Notice) {
+	t.Helper()
+	tracker, notices := newTracker()
+	tracker.SetService(newService("web", "172.30.0.1"))
+	tracker.SetSlice(newSlice("web-1", "web", "10.180.0.1 n1", "10.180.1.1 n2"))
+	c := tracker.Cursor(everything)
+	want(t, "the first update", toldBy(c), `
+		full
+		set ns1/web:http/tcp4 [cluster-ip 172.30.0.1:80] = [10.180.0.1:8080 here 10.180.1.1:8080]`)
+	want(t, "then", toldBy(c), "nothing")
+	return tracker, c, notices
+}
+
+const (
+	setBoth  = "set ns1/web:http/tcp4 [cluster-ip 172.30.0.1:80] = [10.180.0.1:8080 here 10.180.1.1:8080]"
+	setFirst = "set ns1/web:http/tcp4 [cluster-ip 172.30.0.1:80] = [10.180.0.1:8080 here]"
+	setNone  = "set ns1/web:http/tcp4 [cluster-ip 172.30.0.1:80] = []"
+)
+
+func oneEndpoint(t *Tracker) { t.SetSlice(newSlice("web-1", "web", "10.180.0.1 n1")) }
+func bothEndpoints(t *Tracker) {
+	t.SetSlice(newSlice("web-1", "web", "10.180.0.1 n1", "10.180.1.1 n2"))
+}
+
+func TestNothingBeforeSynced(t *testing.T) {
+	tracker := New(nil)
+	c := tracker.Cursor(everything)
+	tracker.SetService(newService("web", "172.30.0.1"))
+	want(t, "before the caches are full", toldBy(c), "nothing")
+	<-c.Changed()
+	tracker.Synced()
+	<-c.Changed()
+	want(t, "after", toldBy(c), "full\n"+setNone)
+}
+
+// Many changes before one Next are one change, and none if all is as it was.
+func TestLastStateWins(t *testing.T) {
+	tracker, c, _ := followed(t)
+	oneEndpoint(tracker)
+	tracker.SetSlice(newSlice("web-1", "web"))
+	oneEndpoint(tracker)
+	want(t, "three changes", toldBy(c), setFirst)
+	bothEndpoints(tracker)
+	oneEndpoint(tracker)
+	want(t, "there and back", toldBy(c), "nothing")
+	if s := c.Status(); s.Pending != 0 {
+		t.Errorf("pending %d", s.Pending)
+	}
+}
+
+// What was handed out and not confirmed is told again as it is now, even if it is
+// back at what was confirmed before: nobody knows how far the dataplane got.
+func TestUnconfirmedIsToldAgain(t *testing.T) {
+	tracker, c, _ := followed(t)
+	oneEndpoint(tracker)
+	lost, _ := c.Next()
+	want(t, "lost", text(lost), setFirst)
+	bothEndpoints(tracker)
+	again, _ := c.Next()
+	want(t, "told again, as it is now", text(again), setBoth)
+	if again.From != lost.From || again.To <= lost.To {
+		t.Errorf("the second update leads from %d to %d, the lost one from %d to %d", again.From, again.To, lost.From, lost.To)
+	}
+	c.Ack(lost.To, nil) // comes late, and is of no use
+	want(t, "and still", toldBy(c), setBoth)
+	want(t, "then", toldBy(c), "nothing")
+}
+
+func TestUnconfirmedAndGone(t *testing.T) {
+	tracker, c, _ := followed(t)
+	tracker.SetService(newService("api", "172.30.0.2"))
+	c.Next() // lost
+	tracker.DeleteService("ns1", "api")
+	want(t, "a Service that the dataplane may have", toldBy(c), "delete ns1/api:http/tcp4")
+	tracker.SetService(newService("api", "172.30.0.2"))
+	tracker.DeleteService("ns1", "api")
+	want(t, "one it cannot have", toldBy(c), "nothing")
+}
+
+// A change that comes while an update is under way is not lost with its ack.
+func TestChangedWhileUnderWay(t *testing.T) {
+	tracker, c, _ := followed(t)
+	oneEndpoint(tracker)
+	u, _ := c.Next()
+	bothEndpoints(tracker)
+	c.Ack(u.To, nil)
+	want(t, "after the ack", toldBy(c), setBoth)
+
+	oneEndpoint(tracker)
+	u, _ = c.Next()
+	bothEndpoints(tracker)
+	oneEndpoint(tracker)
+	c.Ack(u.To, nil)
+	want(t, "back at what was under way", toldBy(c), "nothing")
+}
+
+func TestResync(t *testing.T) {
+	tracker, c, _ := followed(t)
+	oneEndpoint(tracker)
+	u, _ := c.Next()
+	c.Resync()
+	c.Ack(u.To, nil) // of the session before
+	want(t, "a new session", toldBy(c), "full\n"+setFirst)
+
+	c.Resync()
+	full, _ := c.Next()
+	if full.From != 0 || !full.Full || full.Node == nil {
+		t.Errorf("a Full leads from %d, with node %v", full.From, full.Node)
+	}
+	want(t, "a Full that is not confirmed", toldBy(c), "full\n"+setFirst)
+}
+
+// What a Full did not name is gone, and is told when it comes back the same.
+func TestFullForgets(t *testing.T) {
+	tracker, c, _ := followed(t)
+	tracker.DeleteService("ns1", "web")
+	c.Resync()
+	want(t, "a Full without it", toldBy(c), "full")
+	tracker.SetService(newService("web", "172.30.0.1"))
+	want(t, "back as it was", toldBy(c), setBoth)
+}
+
+// A Service that failed is offered again with Retry, or when it changes; one that
+// was refused only when it changes.
+func TestFailedStaysOwed(t *testing.T) {
+	tracker, c, notices := followed(t)
+	fails := func(err error) {
+		u, ok := c.Next()
+		if !ok {
+			t.Fatal("nothing to fail")
+		}
+		c.Ack(u.To, []sdk.Failure{{Name: web, Err: err}})
+	}
+	oneEndpoint(tracker)
+	fails(errors.New("no memory"))
+	want(t, "by itself", toldBy(c), "nothing")
+	c.Retry()
+	fails(errors.New("no memory"))
+	c.Retry()
+	fails(&sdk.Refusal{Why: "no such module"})
+	c.Retry()
+	want(t, "a refused one with Retry", toldBy(c), "nothing")
+	if s := c.Status(); len(s.Failed) != 1 || s.Failed[0].Name != web || s.Pending != 0 {
+		t.Errorf("status %+v", s)
+	}
+	bothEndpoints(tracker)
+	want(t, "a refused one that changed", toldBy(c), setBoth)
+
+	got := reasons(*notices)
+	if want := []string{"ServiceFailed ns1/web:http/tcp4", "ServiceRefused ns1/web:http/tcp4", "ServiceServed ns1/web:http/tcp4"}; !slices.Equal(got, want) {
+		t.Errorf("reported %q, want %q", got, want)
+	}
+}
+
+func TestFailedAndThenAsBefore(t *testing.T) {
+	tracker, c, _ := followed(t)
+	oneEndpoint(tracker)
+	u, _ := c.Next()
+	c.Ack(u.To, []sdk.Failure{{Name: web, Err: errors.New("no memory")}})
+	bothEndpoints(tracker)
+	want(t, "back at what was confirmed before it failed", toldBy(c), setBoth)
+}
+
+func TestFailedAndThenGone(t *testing.T) {
+	tracker, c, _ := followed(t)
+	oneEndpoint(tracker)
+	u, _ := c.Next()
+	c.Ack(u.To, []sdk.Failure{{Name: web, Err: errors.New("no memory")}})
+	tracker.DeleteService("ns1", "web")
+	u, _ = c.Next()
+	want(t, "gone", text(u), "delete ns1/web:http/tcp4")
+	c.Ack(u.To, []sdk.Failure{{Name: web, Err: errors.New("no memory")}})
+	c.Retry()
+	want(t, "a Delete that failed", toldBy(c), "delete ns1/web:http/tcp4")
+}
+
+// What is set aside is left alone, whatever happens to it.
+func TestKeep(t *testing.T) {
+	tracker, c, _ := followed(t)
+	c.Keep(web)
+	oneEndpoint(tracker)
+	want(t, "kept", toldBy(c), "nothing")
+	c.Resync()
+	want(t, "kept by a Full", toldBy(c), "full\nkeep ns1/web:http/tcp4")
+	tracker.DeleteService("ns1", "web")
+	want(t, "kept though it is gone", toldBy(c), "nothing")
+	c.Keep()
+	want(t, "no longer kept", toldBy(c), "delete ns1/web:http/tcp4")
+}
+
+func TestWithheld(t *testing.T) {
+	tracker, notices := newTracker()
+	d := sdk.Description{Name: "simple", Features: []sdk.Feature{sdk.FeatureIPv4}}
+	simple, all := tracker.Cursor(d), tracker.Cursor(everything)
+	tracker.SetService(newService("web", "172.30.0.1"))
+	want(t, "a simple dataplane", toldBy(simple), "full\n"+setNone)
+	toldBy(all)
+
+	sticky := func(svc *corev1.Service) { svc.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }
+	tracker.SetService(newService("web", "172.30.0.1", sticky))
+	want(t, "one that would only half understand it", toldBy(simple), "delete ns1/web:http/tcp4")
+	want(t, "one that understands it", toldBy(all), setNone)
+	if s := simple.Status(); len(s.Withheld) != 1 || fmt.Sprint(s.Withheld[0].Lacks) != "[affinity]" {
+		t.Errorf("withheld %+v", s.Withheld)
+	}
+	bothEndpoints(tracker)
+	want(t, "still withheld", toldBy(simple), "nothing")
+	if got := reasons(*notices); !slices.Equal(got, []string{"ServiceWithheld ns1/web:http/tcp4"}) {
+		t.Errorf("reported %q, want it once", got)
+	}
+	tracker.SetService(newService("web", "172.30.0.1"))
+	want(t, "simple again", toldBy(simple), setBoth)
+
+	late := tracker.Cursor(sdk.Description{Name: "late"})
+	want(t, "a cursor made later judges what is there", toldBy(late), "full")
+}
+
+// A swap feeds two dataplanes, each at its own pace.
+func TestTwoCursors(t *testing.T) {
+	tracker, a, _ := followed(t)
+	b := tracker.Cursor(everything)
+	oneEndpoint(tracker)
+	want(t, "a", toldBy(a), setFirst)
+	want(t, "b", toldBy(b), "full\n"+setFirst)
+	bothEndpoints(tracker)
+	a.Next() // lost
+	want(t, "b again", toldBy(b), setBoth)
+	oneEndpoint(tracker)
+	want(t, "a again", toldBy(a), setFirst)
+	b.Close()
+	bothEndpoints(tracker)
+	want(t, "a closed cursor", toldBy(b), "nothing")
+	want(t, "the other", toldBy(a), setBoth)
+}
+
+func TestNodeIsAnUpdate(t *testing.T) {
+	tracker, c, _ := followed(t)
+	tracker.SetNode(newNode("n2", "z1"))
+	want(t, "another node", toldBy(c), "nothing")
+	tracker.Configure(Facts{NodeName: "n1", PodsFromNode: true, PrimaryNodePorts: true})
+	n := newNode("n1", "", "192.0.2.10", "192.0.2.11", "2001:db8::10")
+	n.Spec.PodCIDRs = []string{"10.180.0.0/24"}
+	tracker.SetNode(n)
+	u, ok := c.Next() // lost
+	if !ok || len(u.Set) != 0 || fmt.Sprint(u.Node.Addrs, u.Node.NodePorts, u.Node.Pods.CIDRs) != "[192.0.2.10 192.0.2.11 2001:db8::10] [192.0.2.10/32 2001:db8::10/128] [10.180.0.0/24]" {
+		t.Fatalf("update %v, node %+v", ok, u.Node)
+	}
+	if u, ok = c.Next(); !ok || u.Node == nil {
+		t.Fatal("a node that was not confirmed is not told again")
+	}
+	c.Ack(u.To, nil)
+	tracker.SetNode(n)
+	want(t, "the same node", toldBy(c), "nothing")
+	tracker.DeleteNode("n1")
+	want(t, "its object gone", toldBy(c), "nothing")
+}
+
+// Our zone's label decides about hints, so its change is a change of endpoints.
+func TestZoneChange(t *testing.T) {
+	tracker, c, _ := followed(t)
+	slice := newSlice("web-1", "web", "10.180.0.1 n1", "10.180.1.1 n2")
+	slice.Endpoints[0].Hints, slice.Endpoints[1].Hints = forZone("z1"), forZone("z2")
+	tracker.SetSlice(slice)
+	want(t, "without a zone", toldBy(c), "nothing")
+	tracker.SetNode(newNode("n1", "z1"))
+	want(t, "in zone z1", toldBy(c), setFirst)
+}
+
+// Trigger times are collected until what they announced is confirmed.
+func TestTriggerTimes(t *testing.T) {
+	tracker, c, _ := followed(t)
+	tracker.Configure(Facts{NodeName: "n1", Since: at("2026-01-01T00:00:00Z")})
+	toldBy(c)
+	change := func(when string, endpoints ...string) {
+		s := newSlice("web-1", "web", endpoints...)
+		s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: when}
+		tracker.SetSlice(s)
+	}
+	change("2026-01-01T00:00:01Z", "10.180.0.1 n1")
+	change("2026-01-01T00:00:02Z", "10.180.0.2 n1")
+	change("2026-01-01T00:00:02Z", "10.180.0.2 n1") // nothing of ours
+	change("2025-12-31T23:59:59Z", "10.180.0.3 n1") // before our time
+	c.Next()                                        // lost
+	change("2026-01-01T00:00:03Z", "10.180.0.4 n1")
+	u, _ := c.Next()
+	change("2026-01-01T00:00:04Z", "10.180.0.5 n1")
+	if got := c.Ack(u.To, nil); len(got) != 3 || !got[0].Equal(at("2026-01-01T00:00:01Z")) || !got[2].Equal(at("2026-01-01T00:00:03Z")) {
+		t.Errorf("triggers %v", got)
+	}
+	u, _ = c.Next()
+	if got := c.Ack(u.To, nil); len(got) != 1 {
+		t.Errorf("triggers %v", got)
+	}
+}
+
+// Ten thousand changes in a second leave what ten leave.
+func TestManyChangesTakeNoRoom(t *testing.T) {
+	tracker, c, _ := followed(t)
+	for i := range 10_000 {
+		name := fmt.Sprintf("s%d", i)
+		tracker.SetService(newService(name, "172.30.0.9"))
+		tracker.SetSlice(newSlice(name, "web", fmt.Sprintf("10.181.%d.%d n2", i/256, i%256)))
+		tracker.DeleteSlice("ns1", name)
+		tracker.DeleteService("ns1", name)
+	}
+	if n := len(c.owed) + len(c.flight) + len(tracker.services) + len(tracker.slices) + len(tracker.owners); n > 5 {
+		t.Errorf("%d things are remembered of ten thousand that are gone", n)
+	}
+	if len(c.triggers) > maxTriggers {
+		t.Errorf("%d triggers", len(c.triggers))
+	}
+	want(t, "and the dataplane hears", toldBy(c), "nothing")
+}

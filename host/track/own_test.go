@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Of two Services that ask for one address and port, one owns it (contract line
+// 10), whichever came first to our ears.
+func TestOwner(t *testing.T) {
+	udp := func(svc *corev1.Service) { svc.Spec.Ports[0].Protocol = corev1.ProtocolUDP }
+	tests := []struct {
+		name          string
+		winner, loser *corev1.Service
+		contested     string // empty: none
+	}{
+		{"cluster IP before external IP", newService("b", "172.30.0.2", created(9)), newService("a", "172.30.0.1", created(1), externalIPs("172.30.0.2")), "external-ip 172.30.0.2:80"},
+		{"cluster IP before load balancer", newService("b", "172.30.0.2", created(9)), newService("a", "172.30.0.1", created(1), balancer("172.30.0.2")), "load-balancer 172.30.0.2:80"},
+		{"load balancer before external IP", newService("b", "172.30.0.2", created(9), balancer("203.0.113.1")), newService("a", "172.30.0.1", created(1), externalIPs("203.0.113.1")), "external-ip 203.0.113.1:80"},
+		{"then the older", newService("b", "172.30.0.2", created(1), externalIPs("203.0.113.1")), newService("a", "172.30.0.1", created(2), externalIPs("203.0.113.1")), "external-ip 203.0.113.1:80"},
+		{"then by name", newService("a", "172.30.0.2", externalIPs("203.0.113.1")), newService("b", "172.30.0.1", externalIPs("203.0.113.1")), "external-ip 203.0.113.1:80"},
+		{"node ports too", newService("a", "172.30.0.2", nodePort(30080)), newService("b", "172.30.0.1", nodePort(30080)), "node-port *:30080"},
+		{"health ports too", newService("a", "172.30.0.2", healthCheck(31000)), newService("b", "172.30.0.1", healthCheck(31000)), "health check node port 31000"},
+		{"cluster IPs too", newService("a", "172.30.0.1"), newService("b", "172.30.0.1"), "cluster-ip 172.30.0.1:80"},
+		{"another protocol is another frontend", newService("a", "172.30.0.1"), newService("b", "172.30.0.1", udp), ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, order := range [][]*corev1.Service{{tt.winner, tt.loser}, {tt.loser, tt.winner}} {
+				tracker, notices := newTracker()
+				for _, svc := range order {
+					tracker.SetService(svc)
+				}
+				checkOwner(t, tracker, tt.winner.Name, tt.loser.Name, tt.contested)
+				if tt.contested != "" && !slices.Contains(reasons(*notices), "FrontendTaken ns1/"+tt.loser.Name) {
+					t.Errorf("the loser is not told: %+v", *notices)
+				}
+
+				tracker.DeleteService("ns1", tt.winner.Name)
+				if s, _ := tracker.Service(Key{"ns1", tt.loser.Name}); len(s.Problems) != 0 {
+					t.Errorf("when the owner has let go: %q", s.Problems)
+				}
+			}
+		})
+	}
+}
+
+func checkOwner(t *testing.T, tracker *Tracker, winner, loser, contested string) {
+	t.Helper()
+	w, _ := tracker.Service(Key{"ns1", winner})
+	l, _ := tracker.Service(Key{"ns1", loser})
+	if len(w.Problems) != 0 {
+		t.Errorf("the winner has problems: %q", w.Problems)
+	}
+	got := strings.Join(l.Problems, "\n")
+	if contested == "" && got != "" || contested != "" && got != contested+" belongs to Service ns1/"+winner+"; it is not served for this one" {
+		t.Errorf("the loser's problems: %q, want %q", got, contested)
+	}
+}
+
+// When the owner lets go, the next in line is set in the same update.
+func TestNextOwnerInTheSameUpdate(t *testing.T) {
+	tracker, notices := newTracker()
+	c := tracker.Cursor(everything)
+	tracker.SetService(newService("a", "172.30.0.1", created(1), externalIPs("203.0.113.1")))
+	tracker.SetService(newService("b", "172.30.0.2", created(2), externalIPs("203.0.113.1")))
+	tracker.SetService(newService("c", "172.30.0.3", created(3), externalIPs("203.0.113.1")))
+	want(t, "the oldest has it", toldBy(c), `
+		full
+		set ns1/a:http/tcp4 [cluster-ip 172.30.0.1:80 external-ip 203.0.113.1:80] = []
+		set ns1/b:http/tcp4 [cluster-ip 172.30.0.2:80] = []
+		set ns1/c:http/tcp4 [cluster-ip 172.30.0.3:80] = []`)
+	tracker.SetService(newService("a", "172.30.0.1", created(1)))
+	want(t, "it lets go", toldBy(c), `
+		set ns1/a:http/tcp4 [cluster-ip 172.30.0.1:80] = []
+		set ns1/b:http/tcp4 [cluster-ip 172.30.0.2:80 external-ip 203.0.113.1:80] = []`)
+	tracker.SetService(newService("d", "203.0.113.1", created(9)))
+	want(t, "a cluster IP takes it", toldBy(c), `
+		set ns1/b:http/tcp4 [cluster-ip 172.30.0.2:80] = []
+		set ns1/d:http/tcp4 [cluster-ip 203.0.113.1:80] = []`)
+	tracker.DeleteService("ns1", "d")
+	want(t, "and is gone", toldBy(c), `
+		set ns1/b:http/tcp4 [cluster-ip 172.30.0.2:80 external-ip 203.0.113.1:80] = []
+		delete ns1/d:http/tcp4`)
+	for _, n := range *notices {
+		if n.Reason != FrontendTaken {
+			t.Errorf("unexpected notice %+v", n)
+		}
+	}
+}
+
+// A Service of which nothing is left is not served, and comes back by itself.
+func TestLoserOfEverything(t *testing.T) {
+	tracker, _ := newTracker()
+	c := tracker.Cursor(everything)
+	tracker.SetService(newService("a", "172.30.0.1"))
+	tracker.SetService(newService("b", "172.30.0.1"))
+	want(t, "one of two", toldBy(c), "full\nset ns1/a:http/tcp4 [cluster-ip 172.30.0.1:80] = []")
+	tracker.DeleteService("ns1", "a")
+	want(t, "the other", toldBy(c), `
+		set ns1/b:http/tcp4 [cluster-ip 172.30.0.1:80] = []
+		delete ns1/a:http/tcp4`)
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func forZone(name string) *discoveryv1.EndpointHints {
+	return &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: name}}}
+}
+
+func TestSliceBeforeItsService(t *testing.T) {
+	tracker, _ := newTracker()
+	c := tracker.Cursor(everything)
+	bothEndpoints(tracker)
+	want(t, "a slice alone", toldBy(c), "full")
+	tracker.SetService(newService("web", "172.30.0.1"))
+	want(t, "its Service", toldBy(c), setBoth)
+}
+
+func TestSliceMovesBetweenServices(t *testing.T) {
+	tracker, c, _ := followed(t)
+	tracker.SetService(newService("api", "172.30.0.2"))
+	toldBy(c)
+	tracker.SetSlice(newSlice("web-1", "api", "10.180.0.1 n1"))
+	want(t, "in one update", toldBy(c), `
+		set ns1/api:http/tcp4 [cluster-ip 172.30.0.2:80] = [10.180.0.1:8080 here]
+		set ns1/web:http/tcp4 [cluster-ip 172.30.0.1:80] = []`)
+	tracker.DeleteSlice("ns1", "web-1")
+	want(t, "gone", toldBy(c), "set ns1/api:http/tcp4 [cluster-ip 172.30.0.2:80] = []")
+}
+
+func TestSliceLosesItsLabel(t *testing.T) {
+	tracker, c, notices := followed(t)
+	s := newSlice("web-1", "web", "10.180.0.1 n1")
+	s.Labels = nil
+	tracker.SetSlice(s)
+	tracker.SetSlice(s)
+	want(t, "without its endpoints", toldBy(c), setNone)
+	if got := reasons(*notices); !slices.Equal(got, []string{"SliceNotJoined EndpointSlice ns1/web-1"}) {
+		t.Errorf("reported %q, want it once", got)
+	}
+	bothEndpoints(tracker)
+	want(t, "labelled again", toldBy(c), setBoth)
+}
+
+func TestServiceBecomesAnothersAndBack(t *testing.T) {
+	tracker, c, _ := followed(t)
+	svc := newService("web", "172.30.0.1")
+	svc.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "other"}
+	tracker.SetService(svc)
+	want(t, "another proxy's", toldBy(c), "delete ns1/web:http/tcp4")
+	tracker.SetService(newService("web", "172.30.0.1"))
+	want(t, "ours again, with the endpoints it had", toldBy(c), setBoth)
+	s := newSlice("web-1", "web", "10.180.0.1 n1")
+	s.Labels[corev1.IsHeadlessService] = ""
+	tracker.SetSlice(s)
+	want(t, "a slice that is no longer for us", toldBy(c), setNone)
+}
+
+func TestRenameIsOneUpdate(t *testing.T) {
+	tracker, c, _ := followed(t)
+	tracker.SetService(newService("web", "172.30.0.1", func(svc *corev1.Service) { svc.Spec.Ports[0].Name = "www" }))
+	want(t, "a port renamed (Q4)", toldBy(c), `
+		set ns1/web:www/tcp4 [cluster-ip 172.30.0.1:80] = []
+		delete ns1/web:http/tcp4`)
+}
+
+// What a change of one Service costs nobody else pays: no cursor hears of them.
+func TestOneChangeTouchesOneService(t *testing.T) {
+	tracker, _ := newTracker()
+	fill(tracker, 100)
+	c := tracker.Cursor(everything)
+	toldBy(c)
+	before := make(map[string]any)
+	for name, value := range tracker.values {
+		before[name.String()] = value
+	}
+	tracker.SetSlice(newSlice("s7-1", "s7", "10.180.9.9 n2"))
+	for name, value := range tracker.values {
+		if before[name.String()] != value && name.Service != "s7" {
+			t.Errorf("%s was made anew", name)
+		}
+	}
+	if got := toldBy(c); strings.Count(got, "\n") != 0 {
+		t.Errorf("told\n%s", got)
+	}
+}
+
+// fill makes n Services of ten endpoints each.
+func fill(tracker *Tracker, n int) {
+	for i := range n {
+		name := fmt.Sprintf("s%d", i)
+		tracker.SetService(newService(name, fmt.Sprintf("172.30.%d.%d", i/250, 1+i%250), created(int64(i))))
+		var endpoints []string
+		for j := range 10 {
+			endpoints = append(endpoints, fmt.Sprintf("10.%d.%d.%d n%d", 180+j, i/250, 1+i%250, j))
+		}
+		tracker.SetSlice(newSlice(name+"-1", name, endpoints...))
+	}
+}
+
+// An event that changes nothing we serve allocates nothing, and nobody hears of
+// it.
+func TestNoChangeCostsNothing(t *testing.T) {
+	tracker, c, _ := followed(t)
+	tracker.SetNode(newNode("n1", "z1"))
+	toldBy(c)
+	svc := newService("web", "172.30.0.1")
+	slice := newSlice("web-1", "web", "10.180.0.1 n1", "10.180.1.1 n2")
+	for _, o := range []metav1.Object{svc, slice} {
+		o.SetResourceVersion("4711")
+		o.SetAnnotations(map[string]string{corev1.EndpointsLastChangeTriggerTime: "2026-01-01T00:00:00Z"})
+		o.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "kubectl"}})
+	}
+	slice.Endpoints[0].TargetRef = &corev1.ObjectReference{Name: "web-0"}
+	slice.Endpoints[0].Conditions.Ready = new(true)
+	svc.Spec.Selector = map[string]string{"app": "web"}
+	for what, event := range map[string]func(){
+		"Service":       func() { tracker.SetService(svc) },
+		"EndpointSlice": func() { tracker.SetSlice(slice) },
+		"another node":  func() { tracker.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}) },
+		"no Service":    func() { tracker.DeleteService("ns1", "none") },
+		"no slice":      func() { tracker.DeleteSlice("ns1", "none") },
+	} {
+		if n := testing.AllocsPerRun(100, event); n != 0 {
+			t.Errorf("%s: an event that changes nothing allocates %v times", what, n)
+		}
+	}
+	want(t, "and the dataplane hears", toldBy(c), "nothing")
+}
+
+func TestNoticesMayCallBack(t *testing.T) {
+	var tracker *Tracker
+	seen := 0
+	tracker = New(func(Notice) { seen += tracker.Counts().Slices })
+	tracker.SetSlice(newSlice("web-1", "", "10.180.0.1"))
+	if seen != 1 {
+		t.Errorf("the notice saw %d slices", seen)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	tracker, notices := newTracker()
+	tracker.SetService(newService("web", "172.30.0.1", healthCheck(31000), balancer("203.0.113.1"), nodePort(30080)))
+	tracker.SetSlice(newSlice("web-1", "web", "10.180.0.1 n1", "10.180.0.2 n1 unready", "10.180.1.1 n2", "127.0.0.1 n1"))
+	tracker.SetService(newService("none", "None"))
+	s, ok := tracker.Service(Key{"ns1", "web"})
+	if !ok || s.LocalReady != 1 || s.HealthPort != 31000 || len(s.Ports) != 1 || s.Ports[0].Ready != 2 || s.Ports[0].Total != 3 || len(s.Ports[0].Service.Frontends) != 3 {
+		t.Errorf("status %+v", s)
+	}
+	if len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "127.0.0.1 is loopback") || len(*notices) != 1 {
+		t.Errorf("problems %q, notices %+v", s.Problems, *notices)
+	}
+	if all := tracker.Services(); len(all) != 1 {
+		t.Errorf("%d Services are served", len(all))
+	}
+	if c := tracker.Counts(); c != (Counts{Services: 1, Names: 1, Slices: 1, Endpoints: 3}) {
+		t.Errorf("counts %+v", c)
+	}
+}
