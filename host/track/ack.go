@@ -50,11 +50,13 @@ func (c *Cursor) land(rev uint64, failed []sdk.Failure) []sdk.Name {
 		why[f.Name] = f.Err
 	}
 	var landed []sdk.Name
-	for name, t := range c.flight {
+	flight := c.flight
+	c.flight = make(map[sdk.Name]told) // small again: to walk a map costs its largest size
+	for name, t := range flight {
 		if t.rev != rev {
+			c.flight[name] = t
 			continue
 		}
-		delete(c.flight, name)
 		landed = append(landed, name)
 		if err, ok := why[name]; ok {
 			c.fail(name, t.value, err)

@@ -191,7 +191,7 @@ func (c *Cursor) Next() (sdk.Update, bool) {
 // everything is a Full.
 func (c *Cursor) everything() sdk.Update {
 	u := sdk.Update{To: c.sent + 1, Full: true, Set: make([]sdk.Service, 0, len(c.t.values))}
-	clear(c.owed)
+	c.owed = make(map[sdk.Name]struct{})
 	clear(c.flight)
 	for name, value := range c.t.values {
 		if c.withheld[name] == nil && !c.kept[name] {
@@ -211,7 +211,7 @@ func (c *Cursor) difference() (sdk.Update, bool) {
 			c.flight[name] = told{}
 		}
 	}
-	clear(c.owed)
+	c.owed = make(map[sdk.Name]struct{})
 	for name := range c.flight {
 		value := c.now(name)
 		c.flight[name] = told{u.To, value}
