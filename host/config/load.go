@@ -41,7 +41,10 @@ func load(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
 	if path != "" {
 		h.from.hash = hashOf(data)
 	}
-	h.from.warnings = strangers(h)
+	for _, r := range layers {
+		h.from.warnings = append(h.from.warnings, r.warnings...)
+	}
+	h.from.warnings = append(h.from.warnings, strangers(h)...)
 	problems = append(problems, settle(h)...)
 	if !broken(layers) { // what is not read at all needs no second complaint
 		problems = append(problems, check(h)...)

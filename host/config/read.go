@@ -10,7 +10,6 @@ import (
 	"io"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -27,6 +26,7 @@ type reader struct {
 	plugins  []string                   // named in the file
 	origins  map[string]Origin          // of values and of what holds them
 	problems Problems
+	warnings Problems // of what is read, and does not count
 }
 
 // read goes through the content of file.
@@ -37,7 +37,11 @@ func read(layer Layer, file string, data []byte) *reader {
 		options: make(map[string]json.RawMessage),
 		origins: make(map[string]Origin),
 	}
-	if root := r.document(data); root != nil && r.ours(root) {
+	root := r.document(data)
+	if root != nil && isKubeProxy(root) {
+		root = r.fromKubeProxy(root)
+	}
+	if root != nil && r.ours(root) {
 		r.origins[""] = r.at(root)
 		r.structure(root, "", reflect.TypeFor[Host]())
 	}
@@ -102,8 +106,6 @@ func (r *reader) ours(root *yaml.Node) bool {
 		r.bad(root, "", "does not say what it is", fmt.Sprintf("begin it with the lines apiVersion: %s and kind: %s", APIVersion, Kind))
 	case version.Value == APIVersion && kind.Value == Kind:
 		return true
-	case kind.Value == "KubeProxyConfiguration":
-		r.bad(kind, "kind", "kube-proxy's own configuration is not read by this version", "write a HostConfig with "+equivalent(root))
 	case kind.Value != Kind:
 		r.bad(kind, "kind", fmt.Sprintf("%q is unknown", kind.Value), "write kind: "+Kind)
 	default:
@@ -222,18 +224,3 @@ var nameSyntax = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // isName reports whether name can be a plugin's.
 func isName(name string) bool { return nameSyntax.MatchString(name) }
-
-// equivalent says in a HostConfig's words what a KubeProxyConfiguration's most
-// used fields say, for whoever writes the one from the other.
-func equivalent(root *yaml.Node) string {
-	lines := []string{"apiVersion: " + APIVersion, "kind: " + Kind}
-	add := func(format, key string) {
-		if n := child(root, key); n != nil && n.Kind == yaml.ScalarNode && n.Value != "" && !isNull(n) {
-			lines = append(lines, fmt.Sprintf(format, n.Value))
-		}
-	}
-	add("mode: %s", "mode")
-	add("detectLocal: {clusterCIDRs: [%s]}", "clusterCIDR")
-	add("hostnameOverride: %s", "hostnameOverride")
-	return "`" + strings.Join(slices.Compact(lines), "`, `") + "`"
-}

@@ -116,12 +116,19 @@ func plant(root *yaml.Node, path []string, n *yaml.Node) {
 	for _, name := range path[:len(path)-1] {
 		next := child(root, name)
 		if next == nil {
-			next = &yaml.Node{Kind: yaml.MappingNode}
-			root.Content = append(root.Content, nodeOf(name), next)
+			next = &yaml.Node{Kind: yaml.MappingNode, Line: n.Line}
+			root.Content = append(root.Content, keyOf(name, n), next)
 		}
 		root = next
 	}
-	root.Content = append(root.Content, nodeOf(path[len(path)-1]), n)
+	root.Content = append(root.Content, keyOf(path[len(path)-1], n), n)
+}
+
+// keyOf is the key of n, in the line of n.
+func keyOf(name string, n *yaml.Node) *yaml.Node {
+	key := nodeOf(name)
+	key.Line = n.Line
+	return key
 }
 
 func nodeOf(value any) *yaml.Node {

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// kube-proxy's own kind of file. A node that changes over to Pointsman can begin
+// with the one it has.
+const (
+	kubeProxyVersion = "kubeproxy.config.k8s.io/v1alpha1"
+	kubeProxyKind    = "KubeProxyConfiguration"
+)
+
+func isKubeProxy(root *yaml.Node) bool {
+	version, kind := child(root, "apiVersion"), child(root, "kind")
+	return version != nil && kind != nil && kind.Value == kubeProxyKind && version.Value == kubeProxyVersion
+}
+
+// fromKubeProxy says what root, a KubeProxyConfiguration, says in a HostConfig's
+// words. Every value keeps its line. Like kube-proxy it takes an empty value for
+// none, and what has no counterpart here is warned of.
+func (r *reader) fromKubeProxy(root *yaml.Node) *yaml.Node {
+	host := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: root.Line, Column: root.Column}
+	plant(host, []string{"apiVersion"}, textAt(APIVersion, child(root, "apiVersion")))
+	plant(host, []string{"kind"}, textAt(Kind, child(root, "kind")))
+	moves := kubeProxyMoves(valueOr(root, "mode", "iptables"), valueOr(root, "detectLocalMode", DetectClusterCIDR))
+	r.eachLeaf(root, "", func(path string, n *yaml.Node) {
+		to, known := moves[path]
+		switch {
+		case path == "apiVersion" || path == "kind" || isNull(n) || isUnset(path, n):
+		case !known:
+			r.warnings = append(r.warnings, Problem{Where: r.at(n), Field: path, Why: "has no counterpart here, and does not count"})
+		case to != "":
+			plant(host, strings.Split(to, "."), translated(path, n))
+		}
+	})
+	return host
+}
+
+// eachLeaf visits everything below n that has a value.
+func (r *reader) eachLeaf(n *yaml.Node, path string, visit func(path string, n *yaml.Node)) {
+	r.pairs(n, path, func(key, value *yaml.Node) {
+		below := join(path, key.Value)
+		if value.Kind == yaml.MappingNode {
+			r.eachLeaf(value, below, visit)
+			return
+		}
+		visit(below, value)
+	})
+}
+
+// valueOr is the text of a field of root, or what kube-proxy takes instead.
+func valueOr(root *yaml.Node, name, otherwise string) string {
+	if n := child(root, name); n != nil && n.Value != "" && !isNull(n) {
+		return n.Value
+	}
+	return otherwise
+}
+
+// kubeProxyMoves says where each of kube-proxy's fields stands here; empty: it is
+// known, and there is nothing to do for it. The section of a mode counts in that
+// mode, but for masquerading, which ipvs takes from iptables'; of the ways to tell
+// pods from others only the chosen one counts.
+func kubeProxyMoves(mode, detect string) map[string]string {
+	moves := map[string]string{
+		"clientConnection.kubeconfig":         "source.kubernetes.kubeconfig",
+		"clientConnection.acceptContentTypes": "",
+		"clientConnection.contentType":        "",
+		"clusterCIDR":                         only(detect == DetectClusterCIDR, "detectLocal.clusterCIDRs"),
+		"detectLocal.bridgeInterface":         only(detect == DetectBridgeInterface, "detectLocal.bridgeInterface"),
+		"detectLocal.interfaceNamePrefix":     only(detect == DetectInterfaceNamePrefix, "detectLocal.interfaceNamePrefix"),
+		"udpIdleTimeout":                      "plugins.userspace.options.udpIdleTimeout",
+		"iptables.localhostNodePorts":         "plugins.iptables.options.localhostNodePorts",
+		"logging.format":                      "logging.format",
+		"logging.flushFrequency":              "",
+	}
+	for _, same := range []string{
+		"mode", "clientConnection.qps", "clientConnection.burst", "hostnameOverride", "bindAddress",
+		"healthzBindAddress", "metricsBindAddress", "bindAddressHardFail", "enableProfiling",
+		"detectLocalMode", "nodePortAddresses", "oomScoreAdj", "configSyncPeriod",
+	} {
+		moves[same] = same
+	}
+	for _, name := range []string{"maxPerCore", "min", "tcpEstablishedTimeout", "tcpCloseWaitTimeout", "tcpBeLiberal", "udpTimeout", "udpStreamTimeout"} {
+		moves["conntrack."+name] = "linux.conntrack." + name
+	}
+	for _, name := range []string{"scheduler", "strictARP", "excludeCIDRs", "tcpTimeout", "tcpFinTimeout", "udpTimeout"} {
+		moves["ipvs."+name] = "plugins.ipvs.options." + name
+	}
+	masquerade := mode
+	if mode == "ipvs" {
+		masquerade = "iptables"
+	}
+	for _, section := range []string{"iptables", "ipvs", "nftables"} {
+		moves[section+".syncPeriod"] = only(section == mode, "syncPeriod")
+		moves[section+".minSyncPeriod"] = only(section == mode, "minSyncPeriod")
+		moves[section+".masqueradeAll"] = only(section == masquerade, "linux.masqueradeAll")
+		moves[section+".masqueradeBit"] = only(section == masquerade, "linux.masqueradeBit")
+	}
+	return moves
+}
+
+func only(counts bool, path string) string {
+	if counts {
+		return path
+	}
+	return ""
+}
+
+// isUnset reports whether kube-proxy takes n for "the default". Where a zero means
+// something to it, the field is a pointer and the default is null.
+func isUnset(path string, n *yaml.Node) bool {
+	pointer := strings.HasPrefix(path, "conntrack.") || path == "oomScoreAdj" || strings.HasSuffix(path, ".masqueradeBit") || path == "iptables.localhostNodePorts"
+	if n.Kind == yaml.SequenceNode {
+		return len(n.Content) == 0
+	}
+	addr, err := netip.ParseAddr(n.Value)
+	anyAddress := path == "bindAddress" && err == nil && addr.IsUnspecified() // no address of its own
+	return anyAddress || !pointer && slices.Contains([]string{"", "0", "0s", "false"}, n.Value)
+}
+
+// translated is the value n of a field in our notation.
+func translated(path string, n *yaml.Node) *yaml.Node {
+	switch path {
+	case "clusterCIDR":
+		list := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: n.Line}
+		for _, cidr := range strings.Split(n.Value, ",") {
+			list.Content = append(list.Content, textAt(strings.TrimSpace(cidr), n))
+		}
+		return list
+	case "hostnameOverride":
+		return textAt(strings.ToLower(strings.TrimSpace(n.Value)), n)
+	case "healthzBindAddress":
+		return withPort(n, 10256)
+	case "metricsBindAddress":
+		return withPort(n, 10249)
+	}
+	return n
+}
+
+// withPort adds the port where kube-proxy would.
+func withPort(n *yaml.Node, port uint16) *yaml.Node {
+	if addr, err := netip.ParseAddr(n.Value); err == nil {
+		return textAt(netip.AddrPortFrom(addr, port).String(), n)
+	}
+	return n
+}
+
+// textAt is a text in the line of n.
+func textAt(text string, n *yaml.Node) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text, Line: n.Line}
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
+)
+
+// TestKubeProxy loads kube-proxy's own files and compares what is in force that is
+// no default, and every warning, with the text beside it.
+func TestKubeProxy(t *testing.T) {
+	files, err := filepath.Glob("testdata/kubeproxy/*.yaml")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("found %q: %v", files, err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			h := mustLoad(t, filepath.ToSlash(file), nil)
+			var lines []string
+			for _, line := range strings.Split(string(mustYAML(t, h)), "\n") {
+				if strings.Contains(line, " # ") && !strings.HasSuffix(line, "# default") {
+					lines = append(lines, line)
+				}
+			}
+			lines = append(lines, "")
+			for _, w := range h.Warnings() {
+				lines = append(lines, w.String())
+			}
+			text := strings.ReplaceAll(strings.Join(lines, "\n")+"\n", "testdata/kubeproxy/", "")
+			golden(t, strings.TrimSuffix(file, ".yaml")+".txt", text)
+		})
+	}
+}
+
+// TestKubeProxyFields goes through kube-proxy's own definition: each field has a
+// place here, or is one of those that are known to have none.
+func TestKubeProxyFields(t *testing.T) {
+	without := []string{
+		"featureGates", "winkernel", "windowsRunAsService", "portRange", "showHiddenMetricsForVersion",
+		"logging.verbosity", "logging.vmodule", "logging.options",
+	}
+	moves := kubeProxyMoves("iptables", DetectClusterCIDR)
+	var visit func(path string, t reflect.Type)
+	visit = func(path string, typ reflect.Type) {
+		if _, ok := moves[path]; ok || slices.Contains(without, path) {
+			return
+		}
+		if typ.Kind() != reflect.Struct || typ == reflect.TypeFor[metav1.Duration]() {
+			t.Errorf("kube-proxy's %s has no place here", path)
+			return
+		}
+		for _, f := range reflect.VisibleFields(typ) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if len(f.Index) == 1 && name != "" && name != "apiVersion" && name != "kind" {
+				visit(join(path, name), f.Type)
+			}
+		}
+	}
+	visit("", reflect.TypeFor[kubeproxy.KubeProxyConfiguration]())
+
+	places := make(map[string]bool)
+	for _, f := range fields(withSources("iptables", "ipvs", "userspace")) {
+		places[f.path] = true
+	}
+	for from, to := range moves {
+		if plugin, _, ok := strings.Cut(to, ".options."); to != "" && !places[to] && !(ok && places[plugin+".options"]) {
+			t.Errorf("%s goes to %s, which is no field", from, to)
+		}
+	}
+}
