@@ -77,6 +77,7 @@ func serverOptions() []grpc.ServerOption {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		grpc.MaxRecvMsgSize(maxReceive),
+		grpc.NumStreamWorkers(4), // reuse stacks: a host makes the same few calls again and again
 		grpc.InitialWindowSize(window),
 		grpc.InitialConnWindowSize(2 * window),
 	}
