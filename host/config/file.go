@@ -49,7 +49,11 @@ func kindOf(mode os.FileMode) string {
 	return "device"
 }
 
+// hashOf tells one content from another; empty: there was no file.
 func hashOf(data []byte) string {
+	if data == nil {
+		return ""
+	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:6])
 }

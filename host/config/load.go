@@ -36,15 +36,13 @@ func load(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
 	if path != "" {
 		layers = append(layers, read(File, path, data))
 	}
-	h, problems := merge(layers, flags)
-	h.from.path = path
-	if path != "" {
-		h.from.hash = hashOf(data)
-	}
+	var problems, warnings Problems
 	for _, r := range layers {
-		h.from.warnings = append(h.from.warnings, r.warnings...)
+		problems = append(problems, r.problems...)
+		warnings = append(warnings, r.warnings...)
 	}
-	h.from.warnings = append(h.from.warnings, strangers(h)...)
+	h, unreadable := merge(layers, flags)
+	problems = append(problems, unreadable...)
 	problems = append(problems, settle(h)...)
 	if !broken(layers) { // what is not read at all needs no second complaint
 		problems = append(problems, check(h)...)
@@ -52,6 +50,8 @@ func load(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
 	if len(problems) > 0 {
 		return nil, inOrder(problems)
 	}
+	h.from.path, h.from.hash = path, hashOf(data)
+	h.from.warnings = append(warnings, strangers(h)...)
 	return h, nil
 }
 

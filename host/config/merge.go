@@ -3,6 +3,7 @@
 package config
 
 import (
+	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -27,33 +28,34 @@ type written struct {
 // environment, then file, then default. Values go in as they were read and come
 // out the same, so that an error can still say where they stand.
 func merge(layers []*reader, flags *pflag.FlagSet) (*Host, Problems) {
+	h := withSources(pluginsIn(layers)...)
+	h.from.origins = make(map[string]Origin)
+	for _, r := range layers {
+		maps.Copy(h.from.origins, r.origins)
+	}
 	v := viper.NewWithOptions(viper.KeyDelimiter(delimiter))
 	v.AllowEmptyEnv(true) // set to nothing is set
-	var plugins []string
+	all := fields(h)
+	bind(v, all, layers, flags)
 	var problems Problems
-	origins := make(map[string]Origin)
-	for _, r := range layers {
-		plugins = append(plugins, r.plugins...)
-		problems = append(problems, r.problems...)
-		for path, o := range r.origins {
-			origins[path] = o
-		}
-	}
-	h := withSources(plugins...)
-	h.from.origins = origins
-	bind(v, fields(h), layers, flags)
-	for _, f := range fields(h) {
+	for _, f := range all {
 		problems = append(problems, set(h, f, v.Get(key(f.path)), flags)...)
 	}
 	for _, r := range layers {
-		for path, options := range r.options {
-			name := strings.TrimSuffix(strings.TrimPrefix(path, "plugins."), ".options")
+		for name, options := range r.options { // past viper, which would change their case
 			plugin := h.Plugins[name]
 			plugin.Options = options
 			h.Plugins[name] = plugin
 		}
 	}
 	return h, problems
+}
+
+func pluginsIn(layers []*reader) (names []string) {
+	for _, r := range layers {
+		names = append(names, r.plugins...)
+	}
+	return names
 }
 
 // bind tells v of every field in every layer.

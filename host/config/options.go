@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -30,7 +31,8 @@ func (r *reader) takeOptions(n *yaml.Node, path string) {
 		r.bad(n, path, err.Error(), "")
 		return
 	}
-	r.options[path] = data
+	name := strings.Split(path, ".")[1] // plugins.NAME.options, and a NAME has no dot
+	r.options[name] = data
 }
 
 // plain is the value of n in maps, slices and scalars that JSON knows.

@@ -22,7 +22,7 @@ type reader struct {
 	layer    Layer
 	file     string
 	given    map[string]*yaml.Node      // values by path
-	options  map[string]json.RawMessage // by the plugin's path
+	options  map[string]json.RawMessage // by the plugin's name
 	plugins  []string                   // named in the file
 	origins  map[string]Origin          // of values and of what holds them
 	problems Problems

@@ -67,8 +67,8 @@ func (h *Host) settlePath(field string, p *string) {
 	if *p == "" || path.IsAbs(*p) || filepath.IsAbs(*p) {
 		return
 	}
-	if h.Origin(field).Layer == File {
-		*p = filepath.Join(filepath.Dir(h.from.path), *p)
+	if o := h.Origin(field); o.Layer == File {
+		*p = filepath.Join(filepath.Dir(o.Name), *p)
 	}
 	if abs, err := filepath.Abs(*p); err == nil {
 		*p = abs
