@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Oldest is the oldest version of iptables that is enough.
+const Oldest = "1.8.0"
+
+// Open is the tool of family for backend. It only asks the program for its
+// version. A program that is missing or too old is a *sdk.Refusal.
+func Open(ctx context.Context, family sdk.Family, backend Backend) (Tool, error) {
+	var refusal error
+	for _, prefix := range []string{program(family) + "-" + string(backend), program(family)} {
+		t := Tool{Family: family, Prefix: prefix}
+		stdout, _, err := t.run(ctx, prefix, nil, "--version")
+		if ctx.Err() != nil {
+			return Tool{}, ctx.Err()
+		}
+		if err != nil {
+			continue
+		}
+		t.Version, t.Backend = version(string(stdout))
+		switch {
+		case older(t.Version, Oldest):
+			refusal = &sdk.Refusal{Field: "options.backend", Why: fmt.Sprintf("%s is version %s, and %s or later is needed", prefix, t.Version, Oldest), Try: "install a newer iptables"}
+		case t.Backend == backend:
+			return t, nil
+		}
+	}
+	if refusal != nil {
+		return Tool{}, refusal
+	}
+	return Tool{}, &sdk.Refusal{Field: "options.backend", Why: fmt.Sprintf("there is no %s-%s in PATH", program(family), backend), Try: "install iptables " + Oldest + " or later"}
+}
+
+// program is the name that the family's programs begin with.
+func program(f sdk.Family) string {
+	if f == sdk.IPv6 {
+		return "ip6tables"
+	}
+	return "iptables"
+}
+
+var versions = regexp.MustCompile(`v(\d+\.\d+(?:\.\d+)?)(?: \((\w+)\))?`)
+
+// version reads "iptables v1.8.9 (nf_tables)". Before 1.8 there was one backend,
+// and no word for it.
+func version(line string) (string, Backend) {
+	m := versions.FindStringSubmatch(line)
+	switch {
+	case m == nil:
+		return "0", ""
+	case m[2] == "nf_tables":
+		return m[1], NFT
+	}
+	return m[1], Legacy
+}
+
+func older(a, b string) bool {
+	as, bs := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range bs {
+		x, y := 0, 0
+		if i < len(as) {
+			x, _ = strconv.Atoi(as[i])
+		}
+		y, _ = strconv.Atoi(bs[i])
+		if x != y {
+			return x < y
+		}
+	}
+	return false
+}
+
+// Use is what a node's tables show of the two backends.
+type Use struct {
+	Rules map[Backend]int // how many rules each has
+	Kube  map[Backend]int // how many of those lead to or stand in chains that begin with KUBE-
+}
+
+// Mixed reports whether Kubernetes' rules stand in both.
+func (u Use) Mixed() bool { return u.Kube[NFT] > 0 && u.Kube[Legacy] > 0 }
+
+// Choose is the backend that the node uses already: the one where Kubernetes'
+// rules are, else the one with more rules, else nft.
+func (u Use) Choose() Backend {
+	switch {
+	case u.Kube[Legacy] != u.Kube[NFT]:
+		return most(u.Kube)
+	case u.Rules[Legacy] != u.Rules[NFT]:
+		return most(u.Rules)
+	}
+	return NFT
+}
+
+func most(n map[Backend]int) Backend {
+	if n[Legacy] > n[NFT] {
+		return Legacy
+	}
+	return NFT
+}
+
+// Look counts the rules in each backend. It asks legacy only about tables that
+// exist: asking it for others would make them.
+func Look(ctx context.Context, family sdk.Family) (Use, error) {
+	u := Use{Rules: make(map[Backend]int), Kube: make(map[Backend]int)}
+	if t, err := Open(ctx, family, Legacy); err == nil {
+		if err := u.count(ctx, t, legacyTables(family)); err != nil {
+			return u, err
+		}
+	}
+	if t, err := Open(ctx, family, NFT); err == nil {
+		if err := u.count(ctx, t, []string{"filter", "nat", "mangle"}); err != nil {
+			return u, err
+		}
+	}
+	return u, ctx.Err()
+}
+
+func (u Use) count(ctx context.Context, t Tool, names []string) error {
+	for _, name := range names {
+		tables, err := t.Save(ctx, name)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			continue // this kernel lacks the backend
+		}
+		for id, rules := range tables {
+			u.Rules[t.Backend] += len(rules)
+			if strings.HasPrefix(id.Chain, "KUBE-") {
+				u.Kube[t.Backend] += 1 + len(rules)
+			}
+		}
+	}
+	return nil
+}
+
+// legacyTables are the tables that legacy iptables has in this network namespace.
+func legacyTables(family sdk.Family) []string {
+	path := "/proc/thread-self/net/ip_tables_names"
+	if family == sdk.IPv6 {
+		path = "/proc/thread-self/net/ip6_tables_names"
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil // the module is not loaded: there are none
+	}
+	return strings.Fields(string(data))
+}
+
+// InUse reports whether backend may have rules of family in this network
+// namespace. Legacy's tables are made by asking for them, so this asks nobody.
+func InUse(family sdk.Family, backend Backend) bool {
+	return backend == NFT || len(legacyTables(family)) > 0
+}

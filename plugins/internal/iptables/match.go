@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A test is one condition of a rule.
+type test func(*walk) bool
+
+// An action is what a rule does: one of the verbs, with what it needs.
+type action struct {
+	verb string // a target of the kernel's own, "jump", "goto", or "" for nothing
+	to   string // the chain, or where DNAT sends
+	bits [2]uint32
+}
+
+// A clause is a rule that has been understood.
+type clause struct {
+	tests []test
+	do    action
+}
+
+// A parser reads a rule's words from left to right. What it does not know is an
+// error: a tracer that guesses proves nothing.
+type parser struct {
+	words  []string
+	not    bool
+	recent recent
+	clause
+}
+
+func parse(r Rule) (clause, error) {
+	words, err := r.Fields()
+	if err != nil {
+		return clause{}, err
+	}
+	p := parser{words: words}
+	for len(p.words) > 0 {
+		if err := p.option(p.next()); err != nil {
+			return clause{}, fmt.Errorf("rule %q: %w", string(r), err)
+		}
+	}
+	if p.recent.name != "" {
+		p.tests = append(p.tests, p.recent.test)
+	}
+	return p.clause, nil
+}
+
+func (p *parser) next() string {
+	if len(p.words) == 0 {
+		return ""
+	}
+	w := p.words[0]
+	p.words = p.words[1:]
+	return w
+}
+
+// when adds a test, turned round if "!" stood before it.
+func (p *parser) when(t test) error {
+	if p.not {
+		p.not = false
+		inner := t
+		t = func(w *walk) bool { return !inner(w) }
+	}
+	p.tests = append(p.tests, t)
+	return nil
+}
+
+func (p *parser) option(name string) error {
+	switch name {
+	case "!":
+		p.not = true
+		return nil
+	case "-s", "-d":
+		return p.address(name)
+	case "-i", "-o":
+		return p.device(name)
+	case "-p":
+		proto := p.next()
+		return p.when(func(w *walk) bool { return w.packet.Protocol == proto })
+	case "-m":
+		return known("match", p.next(), "comment", "conntrack", "mark", "addrtype", "statistic", "recent", "tcp", "udp", "sctp")
+	case "--comment":
+		p.next()
+		return nil
+	case "--dport", "--sport":
+		return p.port(name)
+	case "--ctstate":
+		states := strings.Split(p.next(), ",")
+		return p.when(func(w *walk) bool {
+			return slices.ContainsFunc(w.states(), func(s string) bool { return slices.Contains(states, s) })
+		})
+	case "--mark":
+		bits, err := masked(p.next())
+		return either(err, p.when(func(w *walk) bool { return w.mark&bits[1] == bits[0] }))
+	case "--src-type", "--dst-type":
+		return p.addressType(name)
+	case "--mode":
+		return known("mode", p.next(), "random")
+	case "--probability":
+		share, err := strconv.ParseFloat(p.next(), 64)
+		return either(err, p.when(func(w *walk) bool { return w.random(share) }))
+	case "-j", "-g":
+		return p.target(name)
+	}
+	return p.recently(name)
+}
+
+func (p *parser) address(name string) error {
+	prefix, err := netip.ParsePrefix(p.next())
+	return either(err, p.when(func(w *walk) bool {
+		if name == "-s" {
+			return prefix.Contains(w.packet.From.Addr())
+		}
+		return prefix.Contains(w.to.Addr())
+	}))
+}
+
+func (p *parser) device(name string) error {
+	device := p.next()
+	prefix, some := strings.CutSuffix(device, "+")
+	return p.when(func(w *walk) bool {
+		have := w.packet.In
+		if name == "-o" {
+			have = "" // the tracer has no routes
+		}
+		return have == device || some && strings.HasPrefix(have, prefix)
+	})
+}
+
+func (p *parser) port(name string) error {
+	low, high, isRange := strings.Cut(p.next(), ":")
+	if !isRange {
+		high = low
+	}
+	from, err := strconv.ParseUint(low, 10, 16)
+	to, err2 := strconv.ParseUint(high, 10, 16)
+	return either(either(err, err2), p.when(func(w *walk) bool {
+		port := uint64(w.to.Port())
+		if name == "--sport" {
+			port = uint64(w.packet.From.Port())
+		}
+		return from <= port && port <= to
+	}))
+}
+
+func (p *parser) addressType(name string) error {
+	if err := known("address type", p.next(), "LOCAL"); err != nil {
+		return err
+	}
+	return p.when(func(w *walk) bool {
+		if name == "--src-type" {
+			return w.packet.Local(w.packet.From.Addr())
+		}
+		return w.packet.Local(w.to.Addr())
+	})
+}
+
+// A recent is the match of that name: whether a list has the sender, or that it
+// shall have it from now on.
+type recent struct {
+	name string
+	set  bool
+}
+
+func (p *parser) recently(name string) error {
+	switch name {
+	case "--rcheck", "--reap", "--rsource":
+	case "--set":
+		p.recent.set = true
+	case "--seconds", "--mask":
+		p.next()
+	case "--name":
+		p.recent.name = p.next()
+	default:
+		return fmt.Errorf("the tracer does not know %q", name)
+	}
+	return nil
+}
+
+func (r recent) test(w *walk) bool {
+	if r.set {
+		w.path.Remembered = append(w.path.Remembered, r.name)
+		return true
+	}
+	return w.packet.Seen[r.name]
+}
+
+func (p *parser) target(how string) error {
+	name := p.next()
+	p.do = action{verb: name}
+	switch name {
+	case "ACCEPT", "DROP", "RETURN":
+	case "REJECT":
+		p.skip("--reject-with")
+	case "MASQUERADE":
+		if len(p.words) > 0 && p.words[0] == "--random-fully" {
+			p.next()
+		}
+	case "DNAT":
+		if p.next() != "--to-destination" {
+			return fmt.Errorf("the tracer knows DNAT only with --to-destination")
+		}
+		p.do.to = p.next()
+		_, err := netip.ParseAddrPort(p.do.to)
+		return err
+	case "MARK":
+		if p.next() != "--set-xmark" {
+			return fmt.Errorf("the tracer knows MARK only with --set-xmark")
+		}
+		bits, err := masked(p.next())
+		p.do.bits = bits
+		return err
+	default:
+		p.do = action{verb: map[string]string{"-j": "jump", "-g": "goto"}[how], to: name}
+	}
+	return nil
+}
+
+// skip passes over an option that does not matter here, and its value.
+func (p *parser) skip(name string) {
+	if len(p.words) > 1 && p.words[0] == name {
+		p.words = p.words[2:]
+	}
+}
+
+// masked reads "0x4000/0x4000".
+func masked(s string) (bits [2]uint32, err error) {
+	value, mask, ok := strings.Cut(s, "/")
+	if !ok {
+		mask = "0xffffffff"
+	}
+	v, err := strconv.ParseUint(value, 0, 32)
+	m, err2 := strconv.ParseUint(mask, 0, 32)
+	return [2]uint32{uint32(v), uint32(m)}, either(err, err2)
+}
+
+func known(what, name string, names ...string) error {
+	if !slices.Contains(names, name) {
+		return fmt.Errorf("the tracer does not know the %s %q", what, name)
+	}
+	return nil
+}
+
+func either(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// A Rule is one rule without its chain, as iptables-save prints it:
+// "-d 10.0.0.1/32 -p tcp -m tcp --dport 80 -j DROP".
+type Rule string
+
+// Text is a word that comes from outside. In a rule it is quoted where it must
+// be, and never more than one word.
+type Text string
+
+// Words makes a Rule of its words: strings as they stand, which are for text
+// written in the program; an address as the prefix of its whole length; a Text
+// quoted; prefixes, addresses with ports, and numbers as they print.
+func Words(words ...any) Rule {
+	texts := make([]string, 0, len(words))
+	for _, w := range words {
+		if s := word(w); s != "" {
+			texts = append(texts, s)
+		}
+	}
+	return Rule(strings.Join(texts, " "))
+}
+
+func word(w any) string {
+	switch w := w.(type) {
+	case string:
+		return w
+	case Rule:
+		return string(w)
+	case Text:
+		return quote(string(w))
+	case netip.Addr:
+		return netip.PrefixFrom(w, w.BitLen()).String()
+	case netip.Prefix:
+		return w.Masked().String()
+	}
+	return fmt.Sprint(w)
+}
+
+// longest is what the comment match holds in every version, in bytes.
+const longest = 200
+
+// quote writes s as iptables-save would: bare when it is plain, else in double
+// quotes. What cannot be in a line of a script becomes a question mark, and what
+// is too long for a comment is cut.
+func quote(s string) string {
+	s = strings.Map(printable, s)
+	if len(s) > longest {
+		s = strings.ToValidUTF8(s[:longest], "")
+	}
+	if s != "" && strings.Trim(s, plain) == "" {
+		return s
+	}
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, c := range []byte(s) {
+		if c == '"' || c == '\\' || c == '\'' {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(c)
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+const plain = "_-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+func printable(r rune) rune {
+	if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
+		return '?'
+	}
+	return r
+}
+
+// Fields takes a rule apart into its words, quotes and escapes resolved.
+func (r Rule) Fields() ([]string, error) {
+	var fields []string
+	var b strings.Builder
+	open, started := false, false
+	for i := 0; i < len(r); i++ {
+		switch c := r[i]; {
+		case c == '\\' && open && i+1 < len(r):
+			i++
+			b.WriteByte(r[i])
+		case c == '"':
+			open, started = !open, true
+		case c == ' ' && !open:
+			if started {
+				fields = append(fields, b.String())
+			}
+			b.Reset()
+			started = false
+		default:
+			b.WriteByte(c)
+			started = true
+		}
+	}
+	if open {
+		return nil, fmt.Errorf("rule %q: a quote is not closed", string(r))
+	}
+	if started {
+		fields = append(fields, b.String())
+	}
+	return fields, nil
+}
+
+// Target is the chain or the action that the rule goes to: what follows -j or -g.
+// It is empty when the rule only counts.
+func (r Rule) Target() string {
+	fields, err := r.Fields()
+	if err != nil {
+		return ""
+	}
+	for i, f := range fields[:max(len(fields)-1, 0)] {
+		if f == "-j" || f == "-g" {
+			return fields[i+1]
+		}
+	}
+	return ""
+}
+
+// Comment is the text of the rule's comment, or empty.
+func (r Rule) Comment() string {
+	if !strings.Contains(string(r), "--comment ") {
+		return ""
+	}
+	fields, err := r.Fields()
+	if err != nil {
+		return ""
+	}
+	for i, f := range fields[:max(len(fields)-1, 0)] {
+		if f == "--comment" {
+			return fields[i+1]
+		}
+	}
+	return ""
+}
+
+// Interface is the word for the interface called name, or for all whose names
+// begin with it when it ends in "+".
+func Interface(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"'\`, r) }) {
+		return quote(name)
+	}
+	return name
+}
+
+// Probability is the word for one chance in n, as the kernel keeps it: a fraction
+// of 2^31.
+func Probability(n int) string { return Share(1, n) }
+
+// Share is the word for the chance of part in whole.
+func Share(part, whole int) string {
+	const one = 1 << 31
+	kept := (int64(one)*int64(part)*2 + int64(whole)) / (2 * int64(whole)) // rounded to nearest
+	return strconv.FormatFloat(float64(kept)/one, 'f', 11, 64)
+}

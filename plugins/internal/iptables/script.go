@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"sort"
+	"strings"
+)
+
+// A Script is the input of iptables-restore: one or more blocks, each a table's
+// changes that take effect together. It carries its first error and reports it
+// when it is run, so that whoever writes one need not look between the lines.
+type Script struct {
+	text  bytes.Buffer
+	lines int
+	table string
+	marks []mark
+	err   error
+}
+
+// A mark says that the lines from line on are about a chain.
+type mark struct {
+	line int
+	id   ID
+}
+
+var chainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_./:-]{0,27}$`)
+
+// Empty reports whether the script changes nothing.
+func (s *Script) Empty() bool { return s.lines == 0 }
+
+// String is what iptables-restore is handed.
+func (s *Script) String() string { return s.text.String() }
+
+// Len is the script's size in bytes.
+func (s *Script) Len() int { return s.text.Len() }
+
+// Begin opens a block for table.
+func (s *Script) Begin(table string) {
+	s.table = table
+	s.put(ID{table, ""}, "*"+table)
+}
+
+// Commit closes the block: what it says takes effect.
+func (s *Script) Commit() { s.put(ID{s.table, ""}, "COMMIT") }
+
+// Chain makes chain, or empties it if it is there, and gives it rules.
+func (s *Script) Chain(chain string, rules []Rule) {
+	s.Declare(chain)
+	s.Append(chain, rules)
+}
+
+// Declare makes chain, or empties it if it is there.
+func (s *Script) Declare(chain string) { s.put(ID{s.table, chain}, ":"+chain+" - [0:0]") }
+
+// Append adds rules at the end of chain.
+func (s *Script) Append(chain string, rules []Rule) {
+	for _, r := range rules {
+		s.rule("-A", chain, r)
+	}
+}
+
+// Insert puts rule at the beginning of chain.
+func (s *Script) Insert(chain string, rule Rule) { s.rule("-I", chain, rule) }
+
+// Delete takes rule, which must be there, out of chain.
+func (s *Script) Delete(chain string, rule Rule) { s.rule("-D", chain, rule) }
+
+// Remove removes chain, to which nothing may lead any more.
+func (s *Script) Remove(chain string) { s.put(ID{s.table, chain}, "-X "+chain) }
+
+func (s *Script) rule(verb, chain string, r Rule) {
+	line := verb + " " + chain
+	if r != "" {
+		line += " " + string(r)
+	}
+	s.put(ID{s.table, chain}, line)
+}
+
+func (s *Script) put(id ID, line string) {
+	if id.Chain != "" && !chainName.MatchString(id.Chain) {
+		s.fail(fmt.Errorf("%q is no name for a chain", id.Chain))
+	}
+	if strings.ContainsAny(line, "\n\r\x00") {
+		s.fail(fmt.Errorf("chain %s: rule %q does not fit a line", id, line))
+		return
+	}
+	s.lines++
+	s.text.WriteString(line)
+	s.text.WriteByte('\n')
+	if n := len(s.marks); n == 0 || s.marks[n-1].id != id {
+		s.marks = append(s.marks, mark{s.lines, id})
+	}
+}
+
+func (s *Script) fail(err error) { s.err = errors.Join(s.err, err) }
+
+// At says what line, counted from 1, is about. The chain is empty when the line
+// opens or closes a block.
+func (s *Script) At(line int) (ID, string) {
+	if line < 1 || line > s.lines {
+		return ID{}, ""
+	}
+	i := sort.Search(len(s.marks), func(i int) bool { return s.marks[i].line > line })
+	lines := strings.SplitN(s.text.String(), "\n", line+1)
+	return s.marks[i-1].id, lines[line-1]
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A Backend is which of the kernel's two rule machines the tools write to. Rules
+// of one are not seen in the other, so a node should use one only.
+type Backend string
+
+// The backends, by the names that distributions give the tools.
+const (
+	NFT    Backend = "nft"
+	Legacy Backend = "legacy"
+)
+
+// A Tool is the iptables programs of one IP family and one backend.
+type Tool struct {
+	Family  sdk.Family
+	Backend Backend
+	Version string // as "1.8.9"
+
+	// Prefix is what the programs' names begin with: "iptables-nft", and from it
+	// "iptables-nft-save". It may hold a path.
+	Prefix string
+
+	// Hold, if not nil, is handed to every program that writes: a lock that then
+	// lasts until the program is done.
+	Hold *os.File
+
+	// Waiting, if not nil, is told when a program begins to wait for another
+	// one's lock, and with an empty text when it is done.
+	Waiting func(string)
+}
+
+// A LineError is one line of a Script that iptables-restore did not take. Nothing
+// of its block took effect; blocks before it did.
+type LineError struct {
+	Chain ID     // the chain that the line is about; no name when it opens or closes a block
+	Line  string // as it was handed over
+	Why   string // what the program said
+}
+
+func (e *LineError) Error() string {
+	return fmt.Sprintf("iptables-restore refused %q in table %s: %s", e.Line, e.Chain.Table, e.Why)
+}
+
+// Restore hands s to the kernel, block by block, waiting for other programs'
+// locks as long as ctx allows. When the program names a line, the error is a
+// *LineError.
+func (t Tool) Restore(ctx context.Context, s *Script) error {
+	return t.restore(ctx, s, "--noflush", "-w")
+}
+
+// Test reports what Restore would, and changes nothing.
+func (t Tool) Test(ctx context.Context, s *Script) error {
+	return t.restore(ctx, s, "--noflush", "-w", "--test")
+}
+
+func (t Tool) restore(ctx context.Context, s *Script, args ...string) error {
+	if s.err != nil {
+		return s.err
+	}
+	if s.Empty() {
+		return nil
+	}
+	_, stderr, err := t.run(ctx, t.program("restore"), bytes.NewReader(s.text.Bytes()), args...)
+	if err == nil {
+		return nil
+	}
+	var exit interface{ ExitCode() int }
+	if line := failingLine(stderr); line > 0 && errors.As(err, &exit) {
+		id, text := s.At(line)
+		return &LineError{Chain: id, Line: text, Why: firstLine(stderr)}
+	}
+	return fmt.Errorf("%s: %w", t.program("restore"), said(err, stderr))
+}
+
+// Save reads the tables that are named, whole.
+func (t Tool) Save(ctx context.Context, tables ...string) (Tables, error) {
+	all := make(Tables)
+	for _, table := range tables {
+		stdout, stderr, err := t.run(ctx, t.program("save"), nil, "-t", table)
+		if err != nil {
+			return nil, fmt.Errorf("%s -t %s: %w", t.program("save"), table, said(err, stderr))
+		}
+		read, err := Read(bytes.NewReader(stdout))
+		if err != nil {
+			return nil, err
+		}
+		for id, rules := range read {
+			all[id] = rules
+		}
+	}
+	return all, nil
+}
+
+// List reads the rules of one chain. A chain that is not there has none, and ok
+// is false.
+func (t Tool) List(ctx context.Context, id ID) (rules []Rule, ok bool, err error) {
+	stdout, stderr, err := t.run(ctx, t.Prefix, nil, "-w", "-t", id.Table, "-S", id.Chain)
+	if err != nil {
+		if gone := strings.Contains(stderr, "No chain/target/match") || strings.Contains(stderr, "does not exist") || strings.Contains(stderr, "incompatible"); gone {
+			return nil, false, nil
+		}
+		return nil, false, fmt.Errorf("%s -t %s -S %s: %w", t.Prefix, id.Table, id.Chain, said(err, stderr))
+	}
+	for line := range strings.Lines(string(stdout)) {
+		if rest, isRule := strings.CutPrefix(strings.TrimSpace(line), "-A "+id.Chain+" "); isRule {
+			rules = append(rules, Rule(rest))
+		}
+	}
+	return rules, true, nil
+}
+
+func (t Tool) program(verb string) string { return t.Prefix + "-" + verb }
+
+// failingLine is the number of the line that the program complains about, 0 when
+// it names none. The programs word it in three ways: "line 7: RULE_APPEND
+// failed", "line 7 failed" and "Error occurred at line: 7".
+func failingLine(stderr string) int {
+	m := namedLine.FindStringSubmatch(stderr)
+	if m == nil {
+		return 0
+	}
+	n, err := strconv.Atoi(m[1])
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+var namedLine = regexp.MustCompile(`\bline:? (\d+)\b`)
+
+func firstLine(s string) string {
+	for line := range strings.Lines(s) {
+		if line = strings.TrimSpace(line); line != "" && !strings.Contains(line, "xtables lock") {
+			return line
+		}
+	}
+	return "no reason given"
+}
+
+func said(err error, stderr string) error {
+	if stderr = strings.TrimSpace(stderr); stderr == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, firstLine(stderr))
+}

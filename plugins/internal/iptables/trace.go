@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// A Tracer walks packets through tables as the kernel would walk the first packet
+// of a new connection: through nat and filter at the hooks on its way. It fails
+// loudly on a rule that it does not understand.
+type Tracer struct {
+	tables  Tables
+	clauses map[Rule]clause
+}
+
+// NewTracer traces through t, which must not change meanwhile.
+func NewTracer(t Tables) *Tracer { return &Tracer{tables: t, clauses: make(map[Rule]clause)} }
+
+// Trace follows p on every way that it can go.
+func (t *Tracer) Trace(p Packet) ([]Path, error) {
+	var paths []Path
+	var choices []bool
+	for {
+		w := &walk{tracer: t, packet: p, to: p.To, path: Path{Chance: 1}, choices: choices}
+		if err := w.run(); err != nil {
+			return nil, fmt.Errorf("trace %s: %w", p, err)
+		}
+		if w.path.Chance > 0 {
+			paths = append(paths, w.path)
+		}
+		choices = w.choices
+		for len(choices) > 0 && !choices[len(choices)-1] {
+			choices = choices[:len(choices)-1]
+		}
+		if len(choices) == 0 {
+			return paths, nil
+		}
+		choices[len(choices)-1] = false // and now the other way
+	}
+}
+
+// A walk is one packet on one way. Random matches are answered from choices: true
+// first, and false when the tracer comes back.
+type walk struct {
+	tracer *Tracer
+	packet Packet
+	to     netip.AddrPort
+	mark   uint32
+	hook   string
+	table  string
+	path   Path
+
+	choices []bool
+	asked   int
+}
+
+// run takes the packet from its first hook to its last. What is sent to the node
+// itself ends in INPUT, all else is forwarded; what the node sent leaves by
+// OUTPUT, and comes back by INPUT if it is for itself.
+func (w *walk) run() error {
+	hooks := [][2]string{{"nat", "PREROUTING"}}
+	if w.packet.In == "" {
+		hooks = [][2]string{{"nat", "OUTPUT"}, {"filter", "OUTPUT"}}
+	}
+	for _, h := range hooks {
+		if err := w.enter(h[0], h[1]); err != nil || w.path.Verdict != Accept {
+			return err
+		}
+	}
+	local := w.packet.Local(w.to.Addr())
+	switch {
+	case local && w.packet.In != "":
+		hooks = [][2]string{{"filter", "INPUT"}}
+	case local:
+		hooks = [][2]string{{"nat", "POSTROUTING"}, {"filter", "INPUT"}}
+	case w.packet.In != "":
+		hooks = [][2]string{{"filter", "FORWARD"}, {"nat", "POSTROUTING"}}
+	default:
+		hooks = [][2]string{{"nat", "POSTROUTING"}}
+	}
+	for _, h := range hooks {
+		if err := w.enter(h[0], h[1]); err != nil || w.path.Verdict != Accept {
+			return err
+		}
+	}
+	return nil
+}
+
+// enter walks one table at one hook. What no rule decides is accepted.
+func (w *walk) enter(table, hook string) error {
+	w.table, w.hook = table, hook
+	w.path.Verdict, w.path.To = Accept, w.to
+	_, err := w.chain(hook, 0)
+	w.path.To = w.to
+	return err
+}
+
+// deepest is how far chains may lead into one another; nft allows no more.
+const deepest = 16
+
+// chain walks one chain and reports whether the packet's fate in this table is
+// decided.
+func (w *walk) chain(name string, depth int) (decided bool, err error) {
+	if depth >= deepest {
+		return false, fmt.Errorf("chain %s: more than %d chains deep, which nft does not take", name, deepest)
+	}
+	rules, ok := w.tracer.tables[ID{w.table, name}]
+	if !ok && depth > 0 {
+		return false, fmt.Errorf("there is no chain %s in table %s", name, w.table)
+	}
+	for _, r := range rules {
+		c, err := w.tracer.clause(r)
+		if err != nil {
+			return false, err
+		}
+		matched := w.matches(c)
+		w.path.Steps = append(w.path.Steps, Step{w.hook, w.table, name, r, matched})
+		if !matched {
+			continue
+		}
+		switch c.do.verb {
+		case "RETURN":
+			return false, nil
+		case "goto":
+			return w.chain(c.do.to, depth+1)
+		case "jump":
+			if decided, err := w.chain(c.do.to, depth+1); decided || err != nil {
+				return decided, err
+			}
+		default:
+			if w.act(c.do) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+func (t *Tracer) clause(r Rule) (clause, error) {
+	if c, ok := t.clauses[r]; ok {
+		return c, nil
+	}
+	c, err := parse(r)
+	if err == nil {
+		t.clauses[r] = c
+	}
+	return c, err
+}
+
+func (w *walk) matches(c clause) bool {
+	for _, t := range c.tests {
+		if !t(w) {
+			return false
+		}
+	}
+	return true
+}
+
+// act does what a rule says and reports whether that decides.
+func (w *walk) act(a action) bool {
+	switch a.verb {
+	case "DROP":
+		w.path.Verdict = Drop
+	case "REJECT":
+		w.path.Verdict = Reject
+	case "MASQUERADE":
+		w.path.Masquerade = true
+	case "DNAT":
+		w.to, _ = netip.ParseAddrPort(a.to) // parse checked it
+		w.path.Translated = true
+	case "MARK":
+		w.mark = w.mark&^a.bits[1] ^ a.bits[0]
+		return false
+	case "":
+		return false
+	}
+	return true
+}
+
+// states are what the conntrack match calls a first packet.
+func (w *walk) states() []string {
+	if w.path.Translated {
+		return []string{"NEW", "DNAT"}
+	}
+	return []string{"NEW"}
+}
+
+// random answers a match that is true with chance share.
+func (w *walk) random(share float64) bool {
+	if w.asked == len(w.choices) {
+		w.choices = append(w.choices, true)
+	}
+	yes := w.choices[w.asked]
+	w.asked++
+	if yes {
+		w.path.Chance *= share
+	} else {
+		w.path.Chance *= 1 - share
+	}
+	return yes
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// ourChains are the names that are ours, or kube-proxy's, whose place we take. A
+// name that merely begins alike (KUBE-ROUTER-X) is neither. KUBE-FIREWALL and
+// KUBE-MARK-DROP are not here: the kubelet shares them.
+var (
+	ourChains = []string{services, nodePorts, turnedAway, denied, forward, guard, postrouting, markMasq, markOthers, canary}
+	ourStems  = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-", "KUBE-XLB-", "KUBE-VIP-", "KUBE-NP-", "KUBE-HC-"}
+)
+
+// canary is the chain by which kube-proxy notices that somebody flushed its rules.
+const canary = "KUBE-PROXY-CANARY"
+
+func isOurs(chain string) bool {
+	return slices.Contains(ourChains, chain) || slices.ContainsFunc(ourStems, func(stem string) bool { return strings.HasPrefix(chain, stem) })
+}
+
+// adopt takes what the kernel has for what we did: from now on only what differs
+// is written. It reports the role that the kernel shows.
+func (b *book) adopt(t iptables.Tables) sdk.Role {
+	clear(b.have)
+	clear(b.jumps)
+	for id, rules := range t {
+		if isOurs(id.Chain) {
+			b.have[id] = joined(rules)
+			b.touched[id] = true
+			continue
+		}
+		for _, r := range rules {
+			if isOurs(r.Target()) {
+				b.jumps[jump{id, r}] = true
+			}
+		}
+	}
+	for id := range b.should {
+		b.touched[id] = true
+	}
+	return b.shown()
+}
+
+// shown is the role that jumps to our chains mean.
+func (b *book) shown() sdk.Role {
+	role := sdk.Standby
+	for j := range b.jumps {
+		switch {
+		case j.at.Table == "nat" && j.rule.Target() == services:
+			return sdk.Active
+		case j.rule.Target() == forward:
+			role = sdk.Draining
+		}
+	}
+	return role
+}
+
+// keep finds, in what was adopted, the piece of a Service that is set aside and
+// that this process has never been told: the entries that lead to its chains or
+// speak of it, and all chains behind them.
+func (b *book) keep(name sdk.Name) piece {
+	var p piece
+	for i, t := range b.trees {
+		for id, text := range b.have {
+			if id.Table != t.root.Table || id != t.root && !strings.HasPrefix(id.Chain, t.stem) {
+				continue
+			}
+			for _, r := range lines(text) {
+				if e, ok := t.read(r, name); ok {
+					e.tree = branch(i)
+					p.entries = append(p.entries, e)
+				}
+			}
+		}
+	}
+	for i := range p.entries {
+		b.keepBehind(&p, iptables.ID{Table: b.trees[p.entries[i].tree].root.Table, Chain: p.entries[i].rule.Target()})
+	}
+	return p
+}
+
+// keepBehind adds the chain id to p, and the chains that it leads to.
+func (b *book) keepBehind(p *piece, id iptables.ID) {
+	text, ok := b.have[id]
+	if !ok || slices.Contains(ourChains, id.Chain) || slices.ContainsFunc(p.chains, func(c chain) bool { return c.id == id }) {
+		return
+	}
+	p.chains = append(p.chains, chain{id: id, rules: lines(text)})
+	for _, r := range lines(text) {
+		b.keepBehind(p, iptables.ID{Table: id.Table, Chain: r.Target()})
+	}
+}

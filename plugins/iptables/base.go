@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A ground is what there is with no Service at all, in one family.
+type ground struct {
+	family    sdk.Family
+	node      sdk.Node
+	localhost bool // node ports answer on 127.0.0.1 too
+	liberal   bool // the kernel takes packets outside the TCP window for valid
+}
+
+// A jump is one rule in a chain that is not ours.
+type jump struct {
+	at   iptables.ID
+	rule iptables.Rule
+}
+
+// chains are the fixed ones. What the trees hang in has only its head or tail here.
+func (g ground) chains() []chain {
+	fixed := []chain{
+		{id: nat(markMasq), rules: []iptables.Rule{mark(g.node)}},
+		{id: nat(markOthers), rules: g.others()},
+		{id: nat(postrouting), rules: []iptables.Rule{
+			iptables.Words("-m mark ! --mark", bit(g.node), "-j RETURN"),
+			iptables.Words("-j MARK --set-xmark", fmt.Sprintf("%#x/0x0", uint32(1)<<(g.node.MasqueradeBit&31))), // once is enough
+			iptables.Words("-m comment --comment", iptables.Text("kubernetes service traffic requiring SNAT"), "-j MASQUERADE --random-fully"),
+		}},
+		{id: filter(denied), rules: []iptables.Rule{"-j DROP"}},
+		{id: filter(forward), rules: g.forward()},
+	}
+	if g.localhost {
+		fixed = append(fixed, chain{id: filter(guard), rules: []iptables.Rule{
+			`! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP`}})
+	}
+	return fixed
+}
+
+// others masquerades callers of a ClusterIP that are no pods of the cluster, as far
+// as that can be told.
+func (g ground) others() []iptables.Rule {
+	pods := fromPods(g.node.Pods, g.family)
+	switch {
+	case g.node.MasqueradeAll:
+		return []iptables.Rule{"-j " + markMasq}
+	case len(pods) == 0:
+		return nil
+	}
+	var rules []iptables.Rule
+	for _, p := range pods {
+		rules = append(rules, iptables.Words(p, "-j RETURN"))
+	}
+	return append(rules, "-j "+markMasq)
+}
+
+// forward lets on their way what a FORWARD policy of DROP would stop. A packet
+// that conntrack cannot place would have its answer reset, so it goes first.
+func (g ground) forward() []iptables.Rule {
+	rules := []iptables.Rule{
+		iptables.Words(`-m comment --comment "kubernetes forwarding rules" -m mark --mark`, bit(g.node), "-j ACCEPT"),
+		`-m comment --comment "kubernetes forwarding conntrack rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT`,
+	}
+	if g.liberal {
+		return rules
+	}
+	return append([]iptables.Rule{"-m conntrack --ctstate INVALID -j DROP"}, rules...)
+}
+
+// toNode are the rules, at the end of a way in, that lead packets for the node's
+// own addresses to chain, if the address takes node ports. The kernel knows its
+// addresses better than we do, so a change of them needs no change here.
+func (g ground) toNode(chain string) []iptables.Rule {
+	var rules []iptables.Rule
+	loopback := netip.MustParsePrefix("127.0.0.0/8")
+	if g.family == sdk.IPv6 {
+		loopback = netip.MustParsePrefix("::1/128")
+	}
+	for _, p := range g.node.NodePorts {
+		if sdk.FamilyOf(p.Addr()) != g.family {
+			continue
+		}
+		if len(rules) == 0 && !g.localhost {
+			rules = append(rules, iptables.Words("-d", loopback, "-j RETURN"))
+		}
+		rules = append(rules, iptables.Words(within(p), "-m addrtype --dst-type LOCAL -j", chain))
+	}
+	return rules
+}
+
+// within is the words for packets that are sent into p.
+func within(p netip.Prefix) iptables.Rule {
+	if p.Bits() == 0 {
+		return ""
+	}
+	return iptables.Words("-d", p)
+}
+
+// jumps lead packets into our chains. Without them we catch nothing.
+func (g ground) jumps(role sdk.Role) []jump {
+	onItsWay := jump{filter("FORWARD"), `-m comment --comment "kubernetes forwarding rules" -j ` + forward}
+	switch role {
+	case sdk.Active:
+	case sdk.Draining:
+		return g.guarded([]jump{onItsWay})
+	default:
+		return nil
+	}
+	return g.guarded([]jump{ // each is put at the top, so the last of a chain goes first
+		{filter("INPUT"), newFlows},
+		{filter("INPUT"), `-m comment --comment "kubernetes health check service ports" -j ` + nodePorts},
+		{filter("FORWARD"), newFlows},
+		onItsWay,
+		{filter("OUTPUT"), newFlows},
+		{nat("PREROUTING"), `-m comment --comment "kubernetes service portals" -j ` + services},
+		{nat("OUTPUT"), `-m comment --comment "kubernetes service portals" -j ` + services},
+		{nat("POSTROUTING"), `-m comment --comment "kubernetes postrouting rules" -j ` + postrouting},
+	})
+}
+
+// guarded adds the way to the guard, which stays for as long as the kernel may
+// route 127.0.0.0/8.
+func (g ground) guarded(jumps []jump) []jump {
+	if g.localhost {
+		jumps = append(jumps, jump{filter("INPUT"), "-j " + guard}, jump{filter("OUTPUT"), "-j " + guard})
+	}
+	return jumps
+}
+
+const newFlows = `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j ` + services
+
+// mark marks a packet for masquerading.
+func mark(n sdk.Node) iptables.Rule { return iptables.Words("-j MARK --set-xmark", bit(n)) }
+
+// bit is the mark, as value and mask.
+func bit(n sdk.Node) string {
+	b := uint32(1) << (n.MasqueradeBit & 31)
+	return fmt.Sprintf("%#x/%#x", b, b)
+}
+
+// comment puts text on a rule, where iptables-save would print it.
+func comment(r iptables.Rule, text string) iptables.Rule {
+	before, after := r, iptables.Rule("")
+	for _, option := range []string{"-m ", "-j "} {
+		if i := strings.Index(" "+string(r), " "+option); i >= 0 && i < len(before) {
+			before, after = r[:i], r[i:]
+		}
+	}
+	return iptables.Words(strings.TrimSpace(string(before)), "-m comment --comment", iptables.Text(text), after)
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"strings"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A branch says which tree an entry hangs in.
+type branch uint8
+
+const (
+	servedAddrs   branch = iota // nat: Services by their own addresses
+	servedPorts                 // nat: node ports
+	unservedAddrs               // filter: the same two, of what is turned away
+	unservedPorts
+	healthPorts // filter: health-check ports, which a strict INPUT must let in
+	branches
+)
+
+// servedTree is where f is caught when somebody may answer.
+func servedTree(f sdk.Frontend) branch {
+	if f.Addr.Addr().IsUnspecified() {
+		return servedPorts
+	}
+	return servedAddrs
+}
+
+// unservedTree is where f is caught when nobody may.
+func unservedTree(f sdk.Frontend) branch { return servedTree(f) + unservedAddrs }
+
+// A book is what the tables of one family should say, and what they do say as far
+// as we know. Only what was touched since the two were last the same is compared.
+type book struct {
+	ground ground
+	trees  [branches]*tree
+	pieces map[sdk.Name]piece
+	health map[uint16]int // how many Services name the port
+
+	should  map[iptables.ID]page
+	touched map[iptables.ID]bool
+
+	have  map[iptables.ID]string // the rules of each chain of ours, as text
+	jumps map[jump]bool          // the rules in chains that are not ours, and are there
+}
+
+// A page is what one chain should say, and for which Service it does.
+type page struct {
+	name  sdk.Name // none for what serves all
+	level int      // as of chain
+	text  string   // the rules, a line each
+}
+
+func newBook(family sdk.Family) *book {
+	n := addrDigits(family)
+	return &book{
+		ground: ground{family: family},
+		trees: [branches]*tree{
+			servedAddrs:   newTree(nat(services), "KUBE-VIP-", n),
+			servedPorts:   newTree(nat(nodePorts), "KUBE-NP-", 0),
+			unservedAddrs: newTree(filter(services), "KUBE-VIP-", n),
+			unservedPorts: newTree(filter(turnedAway), "KUBE-NP-", 0),
+			healthPorts:   newTree(filter(nodePorts), "KUBE-HC-", 0),
+		},
+		pieces:  make(map[sdk.Name]piece),
+		health:  make(map[uint16]int),
+		should:  make(map[iptables.ID]page),
+		touched: make(map[iptables.ID]bool),
+		have:    make(map[iptables.ID]string),
+		jumps:   make(map[jump]bool),
+	}
+}
+
+// setGround writes the fixed chains, and reports whether Services must be rendered
+// again.
+func (b *book) setGround(g ground) {
+	if b.ground.localhost && !g.localhost {
+		b.erase(filter(guard))
+	}
+	b.ground = g
+	for _, c := range g.chains() {
+		b.write(sdk.Name{}, c)
+	}
+	for _, t := range b.trees {
+		t.touch(t.top)
+	}
+	b.leaf()
+}
+
+// put enters the pieces of Services, all at once: the new chains and entries first,
+// then what is no longer needed is taken out. It returns what the filter chains
+// should say between the two, so that who goes from one to the other is never
+// without an answer.
+func (b *book) put(pieces map[sdk.Name]piece) (between map[iptables.ID]string) {
+	for name, p := range pieces {
+		b.grow(name, p)
+	}
+	b.leaf()
+	between = make(map[iptables.ID]string)
+	for id := range b.touched {
+		if page, ok := b.should[id]; ok && id.Table == "filter" {
+			between[id] = page.text
+		}
+	}
+	for name, p := range pieces {
+		b.prune(name, b.pieces[name], p)
+	}
+	b.leaf()
+	for name, p := range pieces {
+		b.pieces[name] = p
+		if p.empty() {
+			delete(b.pieces, name)
+		}
+	}
+	return between
+}
+
+func (p piece) empty() bool { return len(p.chains) == 0 && len(p.entries) == 0 && p.health == 0 }
+
+// grow adds what p has.
+func (b *book) grow(name sdk.Name, p piece) {
+	for _, c := range p.chains {
+		b.write(name, c)
+	}
+	b.hang(p)
+	if p.health != 0 {
+		b.health[p.health]++
+		b.trees[healthPorts].put(healthEntry(p.health))
+	}
+}
+
+func (b *book) hang(p piece) {
+	for _, e := range p.entries {
+		b.trees[e.tree].put(e)
+	}
+}
+
+// prune takes out what old had and p has not.
+func (b *book) prune(name sdk.Name, old, p piece) {
+	keep := make(map[iptables.ID]bool, len(p.chains))
+	for _, c := range p.chains {
+		keep[c.id] = true
+	}
+	for _, c := range old.chains {
+		if !keep[c.id] && b.should[c.id].name == name {
+			b.erase(c.id)
+		}
+	}
+	caught := make(map[place]bool, len(p.entries))
+	for _, e := range p.entries {
+		caught[place{e.tree, e.key}] = true
+	}
+	for _, e := range old.entries {
+		if !caught[place{e.tree, e.key}] {
+			b.trees[e.tree].drop(e)
+		}
+	}
+	if old.health != 0 {
+		if b.health[old.health]--; b.health[old.health] == 0 {
+			delete(b.health, old.health)
+			b.trees[healthPorts].drop(healthEntry(old.health))
+		}
+	}
+}
+
+// A place is where an entry hangs.
+type place struct {
+	tree branch
+	key  key
+}
+
+// healthEntry lets in who asks on port how many endpoints this node has.
+func healthEntry(port uint16) entry {
+	return entry{tree: healthPorts, key: key{protocol: sdk.TCP, port: port}, rule: "-j ACCEPT"}
+}
+
+// leaf writes the chains of the trees that were touched.
+func (b *book) leaf() {
+	for i, t := range b.trees {
+		for id, w := range t.touched {
+			if w == nil {
+				b.erase(id)
+				continue
+			}
+			rules := t.rules(w)
+			if w.level == 0 {
+				rules = b.rooted(branch(i), rules)
+			}
+			b.write(sdk.Name{}, chain{id, rules, w.level})
+		}
+		clear(t.touched)
+	}
+}
+
+// rooted is the chain that a tree hangs in, with what stands before and after it.
+func (b *book) rooted(which branch, rules []iptables.Rule) []iptables.Rule {
+	switch which {
+	case servedAddrs:
+		return append(rules, b.ground.toNode(nodePorts)...)
+	case unservedAddrs:
+		rules = append(rules, b.ground.toNode(turnedAway)...)
+		return append([]iptables.Rule{"-m conntrack --ctstate DNAT -j RETURN"}, rules...) // nat has found someone
+	}
+	return rules
+}
+
+func (b *book) write(name sdk.Name, c chain) {
+	p := page{name, c.level, joined(c.rules)}
+	if old, ok := b.should[c.id]; ok && old == p {
+		return
+	}
+	b.should[c.id] = p
+	b.touched[c.id] = true
+}
+
+func (b *book) erase(id iptables.ID) {
+	if _, ok := b.should[id]; ok {
+		delete(b.should, id)
+		b.touched[id] = true
+	}
+}
+
+// joined is rules as one text; lines is the way back.
+func joined(rules []iptables.Rule) string {
+	var s strings.Builder
+	for _, r := range rules {
+		s.WriteString(string(r) + "\n")
+	}
+	return s.String()
+}
+
+func lines(text string) []iptables.Rule {
+	var rules []iptables.Rule
+	for line := range strings.Lines(text) {
+		rules = append(rules, iptables.Rule(strings.TrimSuffix(line, "\n")))
+	}
+	return rules
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// Cleanup takes out every jump to a chain of ours, then the chains, in both
+// families and both backends, and gives the kernel's parameters back. The names
+// are kube-proxy's too, so its rules go with them; what only kube-proxy made goes
+// when asked for.
+func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
+	var gone []string
+	var errs []error
+	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		for _, tool := range tools(ctx, family) {
+			found, err := sweep(ctx, tool, l)
+			gone = append(gone, found...)
+			errs = append(errs, err)
+		}
+	}
+	given, err := p.giveBack(l)
+	gone = append(gone, given...)
+	if !l.DryRun {
+		for _, s := range p.sides {
+			s.known = false
+		}
+		p.role = 0
+	}
+	return gone, errors.Join(append(errs, err)...)
+}
+
+func (p *plugin) giveBack(l sdk.Leftovers) ([]string, error) {
+	book, err := ledger.Open(p.dir)
+	if err != nil {
+		return nil, err
+	}
+	if l.DryRun {
+		return book.Held(mode)
+	}
+	return book.Release(mode)
+}
+
+// tools are the programs of each backend in which family has rules.
+func tools(ctx context.Context, family sdk.Family) []iptables.Tool {
+	var all []iptables.Tool
+	for _, backend := range []iptables.Backend{iptables.NFT, iptables.Legacy} {
+		if !iptables.InUse(family, backend) {
+			continue
+		}
+		if t, err := iptables.Open(ctx, family, backend); err == nil {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// sweep removes, or only names, what is ours in one family and backend.
+func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, error) {
+	tables := []string{"filter", "nat"}
+	if l.KubeProxy {
+		tables = append(tables, "mangle") // it has a canary there
+	}
+	var gone []string
+	script := new(iptables.Script)
+	for _, table := range tables {
+		found, err := tool.Save(ctx, table)
+		if err != nil {
+			return nil, err
+		}
+		b := leftovers(table, found, l.KubeProxy)
+		if b.empty() {
+			continue
+		}
+		b.write(script)
+		for _, step := range (plan{b}).steps() {
+			gone = append(gone, fmt.Sprintf("%s: %s", tool.Prefix, step))
+		}
+	}
+	if l.DryRun {
+		return gone, nil
+	}
+	return gone, tool.Restore(ctx, script)
+}
+
+// leftovers is the block that removes what is ours from one table.
+func leftovers(table string, found iptables.Tables, kubeProxy bool) block {
+	b := block{table: table}
+	mine := func(chain string) bool { return isOurs(chain) && (chain != canary || kubeProxy) }
+	for _, id := range slices.SortedFunc(maps.Keys(found), compareIDs) {
+		if mine(id.Chain) {
+			b.remove = append(b.remove, id)
+			continue
+		}
+		for _, r := range found[id] {
+			if mine(r.Target()) {
+				b.delete = append(b.delete, jump{id, r})
+			}
+		}
+	}
+	if kubeProxy {
+		b.shared(found)
+	}
+	return b
+}
+
+// shared adds what kube-proxy and the kubelet both make: the guard of 127.0.0.0/8
+// in KUBE-FIREWALL, and then the chain, if nothing else stands in it; and
+// KUBE-MARK-DROP, if nothing leads to it. A kubelet that wants them makes them
+// again within a minute.
+func (b *block) shared(found iptables.Tables) {
+	firewall := filter("KUBE-FIREWALL")
+	if rules, ok := found[firewall]; ok && b.table == "filter" && !slices.ContainsFunc(rules, notGuard) {
+		b.lead(found, firewall)
+	}
+	if markDrop := nat("KUBE-MARK-DROP"); b.table == "nat" {
+		if _, ok := found[markDrop]; ok && !leadsTo(found, markDrop.Chain) {
+			b.remove = append(b.remove, markDrop)
+		}
+	}
+}
+
+// lead removes chain id with every rule that leads to it.
+func (b *block) lead(found iptables.Tables, id iptables.ID) {
+	b.remove = append(b.remove, id)
+	for _, at := range slices.SortedFunc(maps.Keys(found), compareIDs) {
+		for _, r := range found[at] {
+			if r.Target() == id.Chain && !isOurs(at.Chain) {
+				b.delete = append(b.delete, jump{at, r})
+			}
+		}
+	}
+}
+
+func notGuard(r iptables.Rule) bool {
+	return !strings.Contains(string(r), "block incoming localnet connections")
+}
+
+func leadsTo(found iptables.Tables, chain string) bool {
+	for id, rules := range found {
+		if !isOurs(id.Chain) && slices.ContainsFunc(rules, func(r iptables.Rule) bool { return r.Target() == chain }) {
+			return true
+		}
+	}
+	return false
+}

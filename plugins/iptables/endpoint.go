@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"math"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// widest is how many endpoints one chain chooses among. A longer list is divided
+// into parts first, so that no packet is held against all of it.
+const widest = 16
+
+// spread chooses one of endpoints: the one that the caller had before if the
+// Service is sticky, else each with the same chance.
+func (r *render) spread(svc sdk.Service, chain string, endpoints []sdk.Endpoint, first []iptables.Rule) {
+	rules := append(first, sticky(svc, endpoints)...)
+	if len(endpoints) <= widest {
+		rules = append(rules, r.choose(svc, endpoints)...)
+		r.chain(nat(chain), named(svc, rules)...)
+		return
+	}
+	parts := divide(endpoints)
+	left := len(endpoints)
+	for i, part := range parts {
+		name := partChain(chain, i)
+		r.chain(nat(name), r.choose(svc, part)...)
+		rules = append(rules, iptables.Words(oneIn(len(part), left), "-j", name))
+		left -= len(part)
+	}
+	r.chain(nat(chain), named(svc, rules)...)
+}
+
+// named notes the Service's name on the first rule of its chain, for who reads
+// the tables.
+func named(svc sdk.Service, rules []iptables.Rule) []iptables.Rule {
+	if len(rules) > 0 {
+		rules[0] = comment(rules[0], portName(svc.Name))
+	}
+	return rules
+}
+
+// divide cuts a long list into parts of nearly the same length: as many as each
+// is long, so that the way to an endpoint is shortest.
+func divide(endpoints []sdk.Endpoint) [][]sdk.Endpoint {
+	n := int(math.Ceil(math.Sqrt(float64(len(endpoints)))))
+	parts := make([][]sdk.Endpoint, 0, n)
+	for i := range n {
+		from, to := i*len(endpoints)/n, (i+1)*len(endpoints)/n
+		parts = append(parts, endpoints[from:to])
+	}
+	return parts
+}
+
+// sticky sends back a caller to the endpoint that remembers it.
+func sticky(svc sdk.Service, endpoints []sdk.Endpoint) []iptables.Rule {
+	if svc.Affinity == 0 {
+		return nil
+	}
+	seconds := max(1, int(svc.Affinity/time.Second))
+	var rules []iptables.Rule
+	for _, ep := range endpoints {
+		sep := endpointChain(svc.Name, ep.Addr)
+		rules = append(rules, iptables.Words("-m recent --rcheck --seconds", seconds, "--reap", list(svc, sep), "-j", sep))
+	}
+	return rules
+}
+
+// choose takes each endpoint with the same chance: the first in one of n cases,
+// the second in one of the n-1 that are left, the last always.
+func (r *render) choose(svc sdk.Service, endpoints []sdk.Endpoint) []iptables.Rule {
+	var rules []iptables.Rule
+	for i, ep := range endpoints {
+		chance := oneIn(1, len(endpoints)-i)
+		if r.own[ep.Addr] {
+			rules = append(rules, iptables.Words(chance, "-j", endpointChain(svc.Name, ep.Addr)))
+			continue
+		}
+		rules = append(rules, iptables.Words(proto(svc), chance, "-j DNAT --to-destination", ep.Addr))
+	}
+	return rules
+}
+
+// oneIn is the words that take part cases of whole, and none when that is all.
+func oneIn(part, whole int) string {
+	if part == whole {
+		return ""
+	}
+	return "-m statistic --mode random --probability " + iptables.Share(part, whole)
+}
+
+// endpoint is the chain of an endpoint that needs more than a DNAT: it may call
+// itself, or it remembers who called.
+func (r *render) endpoint(svc sdk.Service, ep sdk.Endpoint) {
+	id := nat(endpointChain(svc.Name, ep.Addr))
+	r.own[ep.Addr] = true
+	var rules []iptables.Rule
+	if ep.OnNode { // it calls itself: the answer must come back this way
+		rules = append(rules, iptables.Words("-s", ep.Addr.Addr(), mark(r.node)))
+	}
+	var remember iptables.Rule
+	if svc.Affinity > 0 {
+		remember = iptables.Words("-m recent --set", list(svc, id.Chain))
+	}
+	rules = append(rules, iptables.Words(proto(svc), remember, "-j DNAT --to-destination", ep.Addr))
+	r.chain(id, rules...)
+}
+
+// list is the words for the kernel's list of who called an endpoint.
+func list(svc sdk.Service, name string) iptables.Rule {
+	mask := "255.255.255.255"
+	if svc.Name.Family == sdk.IPv6 {
+		mask = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
+	}
+	return iptables.Words("--name", name, "--mask", mask, "--rsource")
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// frontend catches the packets sent to f. In nat it sends on those that somebody
+// may answer. In filter it turns away what nat did not send on: REJECT where
+// nobody serves at all, DROP where nobody near does or the source is not allowed.
+func (r *render) frontend(svc sdk.Service, f sdk.Frontend) {
+	if answered(svc, f) {
+		r.catch(svc, f, servedTree(f), "-j", r.entrance(svc, f))
+	}
+	switch {
+	case len(f.Sources) > 0 && len(svc.Cluster) == 0:
+		r.denySources(svc, f)
+	case len(f.Sources) > 0:
+		r.catch(svc, f, unservedTree(f), why(svc, "has source ranges"), "-j", denied)
+	case len(svc.Cluster) == 0:
+		r.catch(svc, f, unservedTree(f), why(svc, "has no endpoints"), reject(svc))
+	case len(svc.Endpoints(f.Policy)) == 0:
+		r.catch(svc, f, unservedTree(f), why(svc, "has no local endpoints"), "-j DROP")
+	}
+}
+
+// reject answers at once that nobody is there.
+func reject(svc sdk.Service) string {
+	if svc.Name.Family == sdk.IPv6 {
+		return "-j REJECT --reject-with icmp6-port-unreachable"
+	}
+	return "-j REJECT --reject-with icmp-port-unreachable"
+}
+
+// answered reports whether any caller of f is sent on.
+func answered(svc sdk.Service, f sdk.Frontend) bool {
+	if f.External() {
+		return len(svc.Cluster) > 0 // pods and the node use all endpoints, whatever the policy
+	}
+	return len(svc.Cluster) > 0 && len(svc.Endpoints(f.Policy)) > 0
+}
+
+// catch adds an entry for f to a tree.
+func (r *render) catch(svc sdk.Service, f sdk.Frontend, tree branch, words ...any) {
+	k := key{addr: f.Addr.Addr(), protocol: svc.Name.Protocol, port: f.Addr.Port()}
+	r.entries = append(r.entries, entry{tree: tree, key: k, rule: iptables.Words(words...), name: svc.Name})
+}
+
+// why names the Service in a rule that turns callers away: it is where an operator
+// looks.
+func why(svc sdk.Service, what string) iptables.Rule {
+	return iptables.Words("-m comment --comment", iptables.Text(portName(svc.Name)+" "+what))
+}
+
+// entrance is the chain that the callers of f go to first.
+func (r *render) entrance(svc sdk.Service, f sdk.Frontend) string {
+	if len(f.Sources) == 0 {
+		return target(svc, f)
+	}
+	id := nat(sourcesChain(svc, f))
+	var rules []iptables.Rule
+	for _, source := range f.Sources {
+		rules = append(rules, iptables.Words(from(source), "-j", target(svc, f)))
+	}
+	r.chain(id, rules...)
+	return id.Chain
+}
+
+// denySources turns away the callers of an f that nobody serves: who might have
+// called is told so, and who might not hears nothing.
+func (r *render) denySources(svc sdk.Service, f sdk.Frontend) {
+	id := filter(sourcesChain(svc, f))
+	var rules []iptables.Rule
+	for _, source := range f.Sources {
+		rules = append(rules, iptables.Words(from(source), reject(svc)))
+	}
+	r.chain(id, append(rules, iptables.Words("-j", denied))...)
+	r.catch(svc, f, unservedTree(f), "-j", id.Chain)
+}
+
+// target is the chain for callers of f who are allowed.
+func target(svc sdk.Service, f sdk.Frontend) string {
+	switch {
+	case f.External():
+		return entryChain(svc, f.Policy)
+	case f.Policy == sdk.Local:
+		return localChain(svc.Name)
+	}
+	return clusterChain(svc.Name)
+}

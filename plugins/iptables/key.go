@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"strconv"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A key is what packets of one frontend are known by: where they are sent. The
+// trees see it as a row of digits of two bits: those of the address, if the tree
+// knows addresses, then one for the protocol, then those of the port.
+type key struct {
+	addr     netip.Addr
+	protocol sdk.Protocol
+	port     uint16
+}
+
+func (k key) compare(l key) int {
+	return cmp.Or(k.addr.Compare(l.addr), cmp.Compare(k.protocol, l.protocol), cmp.Compare(k.port, l.port))
+}
+
+// addrDigits is how many digits the addresses of family have.
+func addrDigits(f sdk.Family) int {
+	if f == sdk.IPv6 {
+		return 64
+	}
+	return 16
+}
+
+const portDigits = 8
+
+// digit is the i-th digit of k, whose address has n of them.
+func (k key) digit(i, n int) byte {
+	switch {
+	case i < n:
+		b := k.addr.AsSlice()[i/4]
+		return b >> (6 - 2*(i%4)) & 3
+	case i == n:
+		return byte(k.protocol-1) & 3
+	}
+	return byte(k.port>>(14-2*(i-n-1))) & 3
+}
+
+// A prefix is the first digits of a key: those that a whole branch of a tree has
+// in common.
+type prefix struct {
+	key    key
+	digits int // how many count
+	addr   int // how many of all digits are the address's
+}
+
+// words are the conditions of rules that lead to what has prefix p.
+func (p prefix) words() iptables.Rule {
+	var words []any
+	if n := min(p.digits, p.addr); n > 0 {
+		words = append(words, "-d", netip.PrefixFrom(p.key.addr, 2*n))
+	}
+	if p.digits > p.addr {
+		words = append(words, "-p "+p.key.protocol.String())
+	}
+	if p.digits > p.addr+1 {
+		words = append(words, "-m "+p.key.protocol.String(), "--dport", p.ports())
+	}
+	return iptables.Words(words...)
+}
+
+// ports is the range of ports that have the prefix.
+func (p prefix) ports() string {
+	free := 2 * (portDigits - (p.digits - p.addr - 1))
+	low := p.key.port >> free << free
+	if free == 0 {
+		return strconv.Itoa(int(low))
+	}
+	return fmt.Sprintf("%d:%d", low, int(low)+1<<free-1)
+}
+
+// String is short enough for a chain's name, and says as much as there is room
+// for: "10.96.64.0/18", "tcp-30080-30095".
+func (p prefix) String() string {
+	switch {
+	case p.addr > 0 && p.digits <= p.addr && p.key.addr.Is4():
+		return netip.PrefixFrom(p.key.addr, 2*p.digits).Masked().String()
+	case p.addr == 0 && p.digits == 1:
+		return p.key.protocol.String()
+	case p.addr == 0 && p.digits > 1:
+		free := 2 * (portDigits - (p.digits - 1))
+		low := int(p.key.port >> free << free)
+		return fmt.Sprintf("%s-%d-%d", p.key.protocol, low, low+1<<free-1)
+	}
+	return hash(fmt.Sprintf("%s %d", p.words(), p.digits))
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"net/netip"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A piece is what one Service needs in the tables: chains of its own, and entries
+// that lead there from the trees.
+type piece struct {
+	chains  []chain
+	entries []entry
+	health  uint16
+}
+
+// A chain is one chain with its rules.
+type chain struct {
+	id    iptables.ID
+	rules []iptables.Rule
+	level int // how far below its root it hangs, if in a tree
+}
+
+// An entry catches the packets to one address in one of the trees.
+type entry struct {
+	tree branch
+	key  key
+	rule iptables.Rule // what to do with them: "-j KUBE-SVC-…"
+	name sdk.Name      // whose it is
+}
+
+// A render puts the piece of one Service together, on a node of this kind.
+type render struct {
+	node sdk.Node
+	own  map[netip.AddrPort]bool // endpoints with a chain of their own
+	piece
+}
+
+// want is what svc needs on node. It is pure: the same Service on the same node
+// always needs the same.
+func want(svc sdk.Service, node sdk.Node) piece {
+	r := render{node: node, own: make(map[netip.AddrPort]bool), piece: piece{health: svc.HealthPort}}
+	r.service(svc)
+	return r.piece
+}
+
+func (r *render) service(svc sdk.Service) {
+	for _, f := range svc.Frontends {
+		r.frontend(svc, f)
+	}
+	if len(svc.Cluster) == 0 {
+		return // nobody serves it, and every frontend says so
+	}
+	for _, policy := range externalPolicies(svc) {
+		r.external(svc, policy)
+	}
+	reached := reached(svc)
+	for _, ep := range reached.Reachable() {
+		if ep.OnNode || svc.Affinity > 0 {
+			r.endpoint(svc, ep)
+		}
+	}
+	if len(reached.Cluster) > 0 {
+		r.spread(svc, clusterChain(svc.Name), svc.Cluster, r.masquerade(svc, sdk.Cluster))
+	}
+	if len(reached.Local) > 0 {
+		r.spread(svc, localChain(svc.Name), svc.Local, r.masquerade(svc, sdk.Local))
+	}
+}
+
+// reached is svc with only those lists that some caller is sent to. Under the
+// Local policy of an external frontend, pods and the node use all endpoints.
+func reached(svc sdk.Service) sdk.Service {
+	if !svc.Uses(sdk.Local) {
+		svc.Local = nil
+	}
+	if !svc.Uses(sdk.Cluster) && len(externalPolicies(svc)) == 0 {
+		svc.Cluster = nil
+	}
+	return svc
+}
+
+// chain adds a chain.
+func (r *render) chain(id iptables.ID, rules ...iptables.Rule) {
+	r.chains = append(r.chains, chain{id: id, rules: rules})
+}
+
+// proto is the words that say which protocol is meant.
+func proto(svc sdk.Service) string { return "-p " + svc.Name.Protocol.String() }
