@@ -25,7 +25,11 @@ func Attach(ctx context.Context, h Handle) (*Remote, error) {
 
 func attach(ctx context.Context, h Handle) (*Remote, error) {
 	if h.PID == 0 {
-		h.PID = listener(ctx, h)
+		pid, err := listener(ctx, h)
+		if err != nil {
+			return nil, err
+		}
+		h.PID = pid
 	}
 	if h.PID == 0 {
 		return attachConn(ctx, h)
@@ -43,18 +47,22 @@ func attach(ctx context.Context, h Handle) (*Remote, error) {
 	return remote, nil
 }
 
-// listener is the process behind a socket, if the kernel has a name for it here.
-func listener(ctx context.Context, h Handle) int {
+// listener is the process behind a socket, which must be this user's or root's.
+// Zero: the kernel has no name for it here.
+func listener(ctx context.Context, h Handle) (int, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, h.Network, h.Address)
 	if err != nil {
-		return 0
+		return 0, err
 	}
 	defer conn.Close()
-	p, err := peerOf(conn)
-	if err != nil {
-		return 0
+	if h.Network != "unix" {
+		return 0, nil
 	}
-	return p.pid
+	if err := trusted(conn, 0); err != nil {
+		return 0, err
+	}
+	p, err := peerOf(conn)
+	return p.pid, err
 }
 
 // attachConn attaches to a process that cannot be seen from here, as in another

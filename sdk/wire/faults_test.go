@@ -102,6 +102,14 @@ func TestAPanicIsTold(t *testing.T) {
 	}
 }
 
+func TestAFatalLogIsTold(t *testing.T) {
+	r := configured(t, launched(t, "serve"), order{Fatal: "no way on"})
+	_, err := r.Sync(soon(t), full(1))
+	if err == nil || !strings.Contains(err.Error(), "exited with code 1: ") || !strings.HasSuffix(err.Error(), "no way on") {
+		t.Errorf("Sync: %v; want the last line of its log", err)
+	}
+}
+
 func TestStoppedInSync(t *testing.T) {
 	r := configured(t, launched(t, "serve"), order{Wait: true})
 	go r.Sync(soon(t), full(1))

@@ -18,16 +18,16 @@ import (
 
 // A Command says how to start a plugin's process.
 type Command struct {
-	Path string   // the binary
+	Path string   // the binary; never looked for in PATH
 	Args []string // after the name; go-plugin needs none
 	Env  []string // beyond what every plugin gets: PATH, HOME, TMPDIR, LANG, TZ and Go's own
 
-	// SocketDir is where a directory for the socket is made. Empty: the system's
-	// for temporary files.
+	// SocketDir is where a directory for the socket is made. It is made too if it
+	// is missing. Empty: the system's for temporary files.
 	SocketDir string
 
-	// StateDir is the plugin's own directory, and its working directory. Empty:
-	// the root.
+	// StateDir is the plugin's own directory, and its working directory. It is made
+	// if it is missing. Empty: the root.
 	StateDir string
 
 	// OOMScoreAdj is what the kernel goes by when memory runs out. Nil: as the
@@ -51,12 +51,8 @@ func Launch(ctx context.Context, c Command) (*Remote, error) {
 }
 
 func launch(ctx context.Context, c Command) (*Remote, error) {
-	if err := runnable(c.Path); err != nil {
+	if err := c.prepare(); err != nil {
 		return nil, err
-	}
-	if n := len(c.socketDir()) + socketName; n > maxSocketPath {
-		return nil, fmt.Errorf("socket directory %s: a path in it would have %d bytes, and a socket's may have %d; use a shorter one",
-			c.socketDir(), n, maxSocketPath)
 	}
 	cert, key, err := newKeys()
 	if err != nil {
@@ -83,6 +79,29 @@ func launch(ctx context.Context, c Command) (*Remote, error) {
 		}
 	}
 	return remote, nil
+}
+
+// prepare checks what can be checked before there is a process, so that what goes
+// wrong is told by its own name.
+func (c *Command) prepare() error {
+	path, err := filepath.Abs(c.Path) // the plugin has another working directory
+	if err != nil {
+		return err
+	}
+	c.Path = path
+	if err := runnable(path); err != nil {
+		return err
+	}
+	if n := len(c.socketDir()) + socketName; n > maxSocketPath {
+		return fmt.Errorf("socket directory %s: a path in it would have %d bytes, and a socket's may have %d; use a shorter one",
+			c.socketDir(), n, maxSocketPath)
+	}
+	for _, dir := range []string{c.socketDir(), c.stateDir()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // start lets go-plugin do the handshake, and fills in where the plugin listens.
@@ -124,10 +143,7 @@ func (h *Handle) start(ctx context.Context, c Command, child *child) error {
 // command is the process to be, without what go-plugin adds to its environment.
 func (c Command) command(cert []byte) *exec.Cmd {
 	cmd := exec.Command(c.Path, c.Args...)
-	cmd.Dir = c.StateDir
-	if cmd.Dir == "" {
-		cmd.Dir = string(filepath.Separator)
-	}
+	cmd.Dir = c.stateDir()
 	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG", "TZ", "GOTRACEBACK", "GODEBUG", "GOMEMLIMIT", "GOMAXPROCS", "GOGC", "GOCOVERDIR", "SystemRoot"} {
 		if value, ok := os.LookupEnv(name); ok {
 			cmd.Env = append(cmd.Env, name+"="+value)
@@ -151,6 +167,13 @@ func (c Command) socketDir() string {
 		return c.SocketDir
 	}
 	return os.TempDir()
+}
+
+func (c Command) stateDir() string {
+	if c.StateDir != "" {
+		return c.StateDir
+	}
+	return string(filepath.Separator)
 }
 
 // socketName is the length of what go-plugin appends to the socket directory:

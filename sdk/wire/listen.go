@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -22,7 +23,7 @@ func listenAndServe(s *server, address string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer onSignals(s)()
+	defer onSignals(s, os.Interrupt, syscall.SIGTERM)()
 	go s.printLog(w)
 	g := grpc.NewServer(serverOptions()...)
 	s.register(g)
@@ -100,7 +101,7 @@ func (g *guarded) Accept() (net.Conn, error) {
 
 // printLog writes the log to w until the server ends. Only it waits for w.
 func (s *server) printLog(w io.Writer) {
-	reader := s.ring.reader()
+	reader := s.ring.reader(0)
 	for {
 		lines, more := reader.next(ringBatch)
 		for _, l := range lines {

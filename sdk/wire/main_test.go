@@ -122,6 +122,7 @@ type order struct {
 	Hang    bool   // Sync never returns
 	Wait    bool   // Sync returns when its context ends
 	Panic   string // Sync panics
+	Fatal   string // Sync calls log.Fatal
 	Print   int    // bytes for Sync to print with fmt.Println
 	Log     int    // lines for Sync to log
 	Raw     bool   // Sync prints rubbish to the stderr that package log has kept
@@ -178,6 +179,8 @@ func (s *subject) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		return sdk.Result{}, ctx.Err()
 	case s.order.Panic != "":
 		panic(s.order.Panic)
+	case s.order.Fatal != "":
+		log.Fatal(s.order.Fatal)
 	case s.order.Resync:
 		return sdk.Result{}, fmt.Errorf("lost my place: %w", sdk.ErrResync)
 	}

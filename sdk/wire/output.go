@@ -3,6 +3,8 @@
 package wire
 
 import (
+	"io"
+	"log"
 	"log/slog"
 	"os"
 	"time"
@@ -34,8 +36,12 @@ func (o *output) capture() {
 		return
 	}
 	os.Stdout, os.Stderr = stdout, stderr
-	if err := redirect(stdout, stderr); err != nil {
+	last, err := redirect(stdout, stderr)
+	if err != nil {
 		o.say(err)
+	}
+	if last != nil && log.Writer() == o.stderr {
+		log.SetOutput(io.MultiWriter(stderr, last)) // log.Fatal leaves the pipe's reader no time
 	}
 	for _, f := range theirs {
 		if f != o.stdout && f != o.stderr {

@@ -12,20 +12,22 @@ import (
 )
 
 // redirect puts the two pipes in the place of file descriptors 1 and 2, for those
-// who keep an older os.Stderr (package log does) or write past Go. What the
-// runtime says when the process crashes still goes to the old stderr, where the
-// host reads it: the pipe's reader would die with the process.
-func redirect(stdout, stderr *os.File) error {
-	old, err := unix.FcntlInt(2, unix.F_DUPFD_CLOEXEC, 3)
+// who keep an older os.Stderr or write past Go. What the runtime says when the
+// process crashes still goes to the old stderr, where the host reads it: the
+// pipe's reader would die with the process. The old stderr is returned; a write to
+// it fails rather than wait.
+func redirect(stdout, stderr *os.File) (last *os.File, err error) {
+	fd, err := unix.FcntlInt(2, unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
-		return fmt.Errorf("keep stderr for a crash: %w", err)
+		return nil, fmt.Errorf("keep stderr for a crash: %w", err)
 	}
-	crash := os.NewFile(uintptr(old), "stderr")
-	defer crash.Close() // SetCrashOutput keeps a copy
-	if err := debug.SetCrashOutput(crash, debug.CrashOptions{}); err != nil {
-		return fmt.Errorf("keep stderr for a crash: %w", err)
-	}
-	return errors.Join(replace(1, stdout), replace(2, stderr))
+	last = os.NewFile(uintptr(fd), "stderr")
+	return last, errors.Join(
+		debug.SetCrashOutput(last, debug.CrashOptions{}),
+		unix.SetNonblock(fd, true), // after NewFile, which would wait for what does not block
+		replace(1, stdout),
+		replace(2, stderr),
+	)
 }
 
 // replace makes fd another name of f, which stays as it is: without blocking.

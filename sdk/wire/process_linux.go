@@ -143,17 +143,17 @@ func peerOf(conn net.Conn) (peer, error) {
 	return peer{pid: int(cred.Pid), uid: cred.Uid}, nil
 }
 
-// trusted reports whether the other end may be spoken to: it runs as we do, or as
-// root. Where the kernel cannot say, the directory's mode has to do.
+// trusted reports why the other end may not be spoken to, if so. With a pid it
+// must be that process; without one, a process of this user or of root.
 func trusted(conn net.Conn, pid int) error {
 	p, err := peerOf(conn)
 	switch {
 	case err != nil:
 		return err
-	case p.uid != 0 && p.uid != uint32(os.Geteuid()):
-		return fmt.Errorf("the other end runs as user %d: only user %d or root may", p.uid, os.Geteuid())
 	case pid != 0 && p.pid != pid:
 		return fmt.Errorf("the socket belongs to process %d, not to %d", p.pid, pid)
+	case pid == 0 && p.uid != 0 && p.uid != uint32(os.Geteuid()):
+		return fmt.Errorf("the other end runs as user %d: only user %d or root may", p.uid, os.Geteuid())
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -267,23 +268,35 @@ func sendSticks(session string, sticks []sdk.Stick, send func(*pb.SeedChunk) err
 }
 
 // Logs calls f for each line of the plugin's log, from the oldest that it still
-// has, until ctx ends or the plugin does. Then it returns nil.
+// has, until ctx ends or the plugin does. Then it returns nil. It reads on where it
+// was when a connection breaks.
 func (r *Remote) Logs(ctx context.Context, f func(LogLine)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := r.client.Logs(ctx, &pb.LogsRequest{})
-	if err == nil {
-		err = receiveAll(stream, func(reply *pb.LogsReply) error {
-			for _, l := range reply.GetLines() {
-				f(decodeLine(l))
-			}
+	var last uint64
+	for {
+		err := r.readLogs(ctx, last, func(l LogLine) { f(l); last = l.number })
+		if ctx.Err() != nil || err == nil || r.process.wait(ctx, exitNotice) {
 			return nil
-		})
+		}
+		if status.Code(err) != codes.Unavailable || r.conn.GetState() == connectivity.Shutdown {
+			return r.told("Logs", err)
+		}
+		r.process.wait(ctx, time.Second) // before it is tried again
 	}
-	if ctx.Err() != nil || err == nil || r.process.wait(ctx, exitNotice) {
+}
+
+func (r *Remote) readLogs(ctx context.Context, after uint64, f func(LogLine)) error {
+	stream, err := r.client.Logs(ctx, &pb.LogsRequest{After: after})
+	if err != nil {
+		return err
+	}
+	return receiveAll(stream, func(reply *pb.LogsReply) error {
+		for _, l := range reply.GetLines() {
+			f(decodeLine(l))
+		}
 		return nil
-	}
-	return r.told("Logs", err)
+	})
 }
 
 // Close lets go of the plugin and leaves it running. A child is still reaped when

@@ -29,6 +29,8 @@ type LogLine struct {
 	Message string
 	Attrs   []slog.Attr // values are strings
 	Dropped uint64      // lines lost just before this one, because nobody read them in time
+
+	number uint64 // counted from 1
 }
 
 // size is about what the line costs in memory.
@@ -64,6 +66,7 @@ func (r *ring) add(line LogLine) {
 	for r.first < r.end && (r.end-r.first == uint64(len(r.lines)) || r.bytes+size > r.limit) {
 		r.drop()
 	}
+	line.number = r.end + 1
 	r.lines[r.end%uint64(len(r.lines))] = line
 	r.bytes += size
 	r.end++
@@ -89,8 +92,10 @@ func (r *ring) lost() uint64 {
 	return r.dropped
 }
 
-// reader reads from the oldest line on.
-func (r *ring) reader() *ringReader { return &ringReader{ring: r} }
+// reader reads on after the line with that number; zero: from the oldest.
+func (r *ring) reader(after uint64) *ringReader {
+	return &ringReader{ring: r, at: after, old: after > 0}
+}
 
 // A ringReader is one reader's place in a ring.
 type ringReader struct {
@@ -112,6 +117,7 @@ func (rd *ringReader) next(limit int) ([]LogLine, <-chan struct{}) {
 	if !rd.old {
 		missed, rd.old = r.dropped, true
 	}
+	rd.at = min(rd.at, r.end)
 	n := min(uint64(limit), r.end-rd.at)
 	lines := make([]LogLine, 0, n)
 	for range n {
@@ -131,6 +137,7 @@ func encodeLine(l LogLine) *pb.LogLine {
 		Level:    int32(l.Level),
 		Message:  text(l.Message),
 		Dropped:  l.Dropped,
+		Number:   l.number,
 	}
 	for _, a := range l.Attrs {
 		out.Attrs = append(out.Attrs, &pb.LogAttr{Key: text(a.Key), Value: text(a.Value.String())})
@@ -144,6 +151,7 @@ func decodeLine(l *pb.LogLine) LogLine {
 		Level:   slog.Level(l.GetLevel()),
 		Message: l.GetMessage(),
 		Dropped: l.GetDropped(),
+		number:  l.GetNumber(),
 	}
 	for _, a := range l.GetAttrs() {
 		out.Attrs = append(out.Attrs, slog.String(a.GetKey(), a.GetValue()))

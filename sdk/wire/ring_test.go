@@ -12,7 +12,7 @@ import (
 
 func TestRingCountsWhatNobodyRead(t *testing.T) {
 	r := newRing(4, 1<<20)
-	reader := r.reader()
+	reader := r.reader(0)
 	put := func(from, to int) {
 		for i := from; i < to; i++ {
 			r.add(LogLine{Message: fmt.Sprint(i)})
@@ -40,7 +40,7 @@ func TestRingCountsWhatNobodyRead(t *testing.T) {
 	if r.lost() != 3 {
 		t.Errorf("%d lost; want 3", r.lost())
 	}
-	reader = r.reader()
+	reader = r.reader(0)
 	if s := got(1); s != "5/3" {
 		t.Errorf("a second reader: %s", s)
 	}
@@ -58,7 +58,7 @@ func TestRingIsBoundedInBytes(t *testing.T) {
 
 func TestRingWakesItsReader(t *testing.T) {
 	r := newRing(4, 1<<20)
-	_, more := r.reader().next(1)
+	_, more := r.reader(0).next(1)
 	r.add(LogLine{})
 	select {
 	case <-more:
@@ -72,7 +72,7 @@ func TestTheLogKeepsWhatItIsGiven(t *testing.T) {
 	log := slog.New(newRingHandler(r, slog.LevelInfo))
 	log.Debug("too fine")
 	log.With("a", 1).WithGroup("g").With("b", 2).Warn("restored", "took", time.Second, slog.Group("h", "c", 3), slog.Any("e", fmt.Errorf("x y")))
-	lines, _ := r.reader().next(9)
+	lines, _ := r.reader(0).next(9)
 	if len(lines) != 1 {
 		t.Fatalf("%d lines", len(lines))
 	}

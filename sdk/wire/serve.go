@@ -42,7 +42,7 @@ func Serve(d sdk.Description, dp sdk.Dataplane) {
 // it came so far.
 func serveLaunched(s *server) bool {
 	warnOfSkew()
-	defer onSignals(s)()
+	defer onSignals(s, syscall.SIGTERM)()
 	out := newOutput(s.ring)
 	here := newPresence(patience(s.description), s.end)
 	var began bool
@@ -71,14 +71,14 @@ func (s *server) stopWhenEnded(g *grpc.Server) {
 	g.GracefulStop()
 }
 
-// onSignals makes SIGTERM an orderly end, and SIGPIPE nothing: a host that is
+// onSignals makes the ending ones an orderly end, and SIGPIPE nothing: a host that is
 // gone must not take the plugin along at its next line of output. They are
 // caught rather than ignored, because children would inherit that.
-func onSignals(s *server) (stop func()) {
+func onSignals(s *server, ending ...os.Signal) (stop func()) {
 	pipe := make(chan os.Signal, 1) // never read
 	signal.Notify(pipe, syscall.SIGPIPE)
 	term := make(chan os.Signal, 1)
-	signal.Notify(term, syscall.SIGTERM)
+	signal.Notify(term, ending...)
 	go func() { // ends with the server
 		select {
 		case <-term:

@@ -291,8 +291,8 @@ func receiveSticks(stream grpc.ClientStreamingServer[pb.SeedChunk, pb.SeedReply]
 	}
 }
 
-func (s *server) Logs(_ *pb.LogsRequest, stream grpc.ServerStreamingServer[pb.LogsReply]) error {
-	reader := s.ring.reader()
+func (s *server) Logs(r *pb.LogsRequest, stream grpc.ServerStreamingServer[pb.LogsReply]) error {
+	reader := s.ring.reader(r.After)
 	b := batch[*pb.LogLine]{send: func(lines []*pb.LogLine) error { return stream.Send(&pb.LogsReply{Lines: lines}) }}
 	for {
 		lines, more := reader.next(ringBatch)

@@ -2412,6 +2412,7 @@ func (*SeedReply) Descriptor() ([]byte, []int) {
 
 type LogsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	After         uint64                 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"` // the number of the last line that was read; zero: from the oldest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2444,6 +2445,13 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
 	return file_dataplane_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *LogsRequest) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
 }
 
 type LogsReply struct {
@@ -2497,6 +2505,7 @@ type LogLine struct {
 	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	Attrs         []*LogAttr             `protobuf:"bytes,4,rep,name=attrs,proto3" json:"attrs,omitempty"`
 	Dropped       uint64                 `protobuf:"varint,5,opt,name=dropped,proto3" json:"dropped,omitempty"` // lines lost just before this one
+	Number        uint64                 `protobuf:"varint,6,opt,name=number,proto3" json:"number,omitempty"`   // lines are numbered from 1
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2562,6 +2571,13 @@ func (x *LogLine) GetAttrs() []*LogAttr {
 func (x *LogLine) GetDropped() uint64 {
 	if x != nil {
 		return x.Dropped
+	}
+	return 0
+}
+
+func (x *LogLine) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
 	}
 	return 0
 }
@@ -2862,16 +2878,18 @@ const file_dataplane_proto_rawDesc = "" +
 	"\asession\x18\x01 \x01(\tR\asession\x125\n" +
 	"\x06sticks\x18\x02 \x03(\v2\x1d.pointsman.dataplane.v1.StickR\x06sticks\x12\x12\n" +
 	"\x04last\x18\x03 \x01(\bR\x04last\"\v\n" +
-	"\tSeedReply\"\r\n" +
-	"\vLogsRequest\"B\n" +
+	"\tSeedReply\"#\n" +
+	"\vLogsRequest\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\x04R\x05after\"B\n" +
 	"\tLogsReply\x125\n" +
-	"\x05lines\x18\x01 \x03(\v2\x1f.pointsman.dataplane.v1.LogLineR\x05lines\"\xa7\x01\n" +
+	"\x05lines\x18\x01 \x03(\v2\x1f.pointsman.dataplane.v1.LogLineR\x05lines\"\xbf\x01\n" +
 	"\aLogLine\x12\x1b\n" +
 	"\tunix_nano\x18\x01 \x01(\x03R\bunixNano\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\x05R\x05level\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x125\n" +
 	"\x05attrs\x18\x04 \x03(\v2\x1f.pointsman.dataplane.v1.LogAttrR\x05attrs\x12\x18\n" +
-	"\adropped\x18\x05 \x01(\x04R\adropped\"1\n" +
+	"\adropped\x18\x05 \x01(\x04R\adropped\x12\x16\n" +
+	"\x06number\x18\x06 \x01(\x04R\x06number\"1\n" +
 	"\aLogAttr\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"+\n" +

@@ -65,7 +65,7 @@ type DataplaneClient interface {
 	// Client affinity handed to a successor. UNSUPPORTED where it cannot.
 	Stuck(ctx context.Context, in *StuckRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StuckReply], error)
 	Seed(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[SeedChunk, SeedReply], error)
-	// The plugin's log, from the oldest line it still has, until the caller ends it.
+	// The plugin's log, until the caller ends it.
 	Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogsReply], error)
 	// Ends the process. What is in the kernel stays.
 	Shutdown(ctx context.Context, in *ShutdownRequest, opts ...grpc.CallOption) (*ShutdownReply, error)
@@ -246,7 +246,7 @@ type DataplaneServer interface {
 	// Client affinity handed to a successor. UNSUPPORTED where it cannot.
 	Stuck(*StuckRequest, grpc.ServerStreamingServer[StuckReply]) error
 	Seed(grpc.ClientStreamingServer[SeedChunk, SeedReply]) error
-	// The plugin's log, from the oldest line it still has, until the caller ends it.
+	// The plugin's log, until the caller ends it.
 	Logs(*LogsRequest, grpc.ServerStreamingServer[LogsReply]) error
 	// Ends the process. What is in the kernel stays.
 	Shutdown(context.Context, *ShutdownRequest) (*ShutdownReply, error)
