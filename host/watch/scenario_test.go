@@ -3,9 +3,6 @@
 package watch
 
 import (
-	"fmt"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/pointsman/pointsman/host/track"
@@ -39,15 +36,6 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-func parseAll(t *testing.T, name string, data []byte) []Object {
-	t.Helper()
-	m := Parse(name, data)
-	for _, f := range m.Faults {
-		t.Error(f)
-	}
-	return m.Objects
-}
-
 // facts are what an operator would have said to get this node.
 func facts(n sdk.Node) track.Facts {
 	return track.Facts{
@@ -55,16 +43,4 @@ func facts(n sdk.Node) track.Facts {
 		MasqueradeAll: n.MasqueradeAll, MasqueradeBit: n.MasqueradeBit,
 		ServiceCIDRs: n.ServiceCIDRs, Conntrack: n.Conntrack,
 	}
-}
-
-func describe(services []sdk.Service) string {
-	var b strings.Builder
-	for _, s := range slices.SortedFunc(slices.Values(services), func(a, b sdk.Service) int { return a.Name.Compare(b.Name) }) {
-		fmt.Fprintf(&b, "%s\n", s.Name)
-		for _, f := range s.Frontends {
-			fmt.Fprintf(&b, "  %s\n", f)
-		}
-		fmt.Fprintf(&b, "  cluster %v\n  local %v\n  serving %v\n  affinity %s health %d hints %v\n", s.Cluster, s.Local, s.Serving, s.Affinity, s.HealthPort, s.Hints)
-	}
-	return b.String()
 }

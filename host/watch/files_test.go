@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A desk is a folder of manifests, and who watches it.
+type desk struct {
+	t       *testing.T
+	dir     string
+	source  *FileSource
+	tracker *track.Tracker
+	notices []string
+}
+
+func newDesk(t *testing.T) *desk {
+	d := &desk{t: t, dir: t.TempDir(), tracker: track.New(nil)}
+	d.source = Files(d.dir, d.tracker, FileSettings{Report: func(n track.Notice) { d.notices = append(d.notices, n.Reason+": "+n.Message) }})
+	return d
+}
+
+// write writes a file as an editor does that writes in place.
+func (d *desk) write(name, text string) {
+	d.t.Helper()
+	if err := os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// replace writes a file as an editor does that writes aside and renames.
+func (d *desk) replace(name, text string) {
+	d.t.Helper()
+	d.write(name+".tmp", text)
+	if err := os.Rename(filepath.Join(d.dir, name+".tmp"), filepath.Join(d.dir, name)); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *desk) remove(name string) {
+	d.t.Helper()
+	if err := os.Remove(filepath.Join(d.dir, name)); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// sees checks what the tracker serves after one more look: "service=endpoints"
+// for each.
+func (d *desk) sees(when string, want ...string) {
+	d.t.Helper()
+	d.source.Look()
+	var got []string
+	for _, s := range d.tracker.Services() {
+		var eps []string
+		for _, ep := range s.Ports[0].Service.Cluster {
+			eps = append(eps, ep.Addr.Addr().String())
+		}
+		got = append(got, s.Name+"="+strings.Join(eps, ","))
+	}
+	if !slices.Equal(got, want) {
+		d.t.Errorf("%s: %q, want %q", when, got, want)
+	}
+}
+
+// hears checks what was reported since the last time.
+func (d *desk) hears(want ...string) {
+	d.t.Helper()
+	if len(d.notices) != len(want) {
+		d.t.Errorf("reported %q, want %q", d.notices, want)
+	}
+	for i := range min(len(want), len(d.notices)) {
+		if !strings.Contains(d.notices[i], want[i]) {
+			d.t.Errorf("reported %q, want %q", d.notices[i], want[i])
+		}
+	}
+	d.notices = nil
+}
+
+func serviceText(name, clusterIP string) string {
+	return strings.NewReplacer("web", name, "172.30.0.1", clusterIP).Replace(webService)
+}
+
+func sliceText(service string, addrs ...string) string {
+	text := strings.ReplaceAll(webSlice, "web", service)
+	text = text[:strings.Index(text, "endpoints:")] + "endpoints:\n"
+	for _, a := range addrs {
+		text += "- addresses: [" + a + "]\n"
+	}
+	return text
+}
+
+func TestFollowEdits(t *testing.T) {
+	d := newDesk(t)
+	d.write("web.yaml", serviceText("web", "172.30.0.1")+"---\n"+sliceText("web", "10.0.0.1", "10.0.0.2"))
+	d.write("readme.txt", "not a manifest")
+	d.write(".hidden.yaml", "nor: this")
+	d.sees("at first", "web=10.0.0.1,10.0.0.2")
+	d.sees("again", "web=10.0.0.1,10.0.0.2")
+
+	d.write("web.yaml", serviceText("web", "172.30.0.1")+"---\n"+sliceText("web", "10.0.0.1"))
+	d.sees("an edit in place counts at once", "web=10.0.0.1")
+	d.replace("web.yaml", serviceText("web", "172.30.0.1")+"---\n"+sliceText("web", "10.0.0.3"))
+	d.sees("so does a rename", "web=10.0.0.3")
+	d.write("api.yml", serviceText("api", "172.30.0.2"))
+	d.sees("and a new file", "api=", "web=10.0.0.3")
+	d.write("db.json", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"db"},"spec":{"clusterIP":"172.30.0.3","ports":[{"port":5432}]}}`)
+	d.sees("and one of JSON", "db=", "api=", "web=10.0.0.3") // default/db comes before ns1/api
+	d.hears()
+}
+
+// What is missing goes when a second look misses it too.
+func TestSecondLook(t *testing.T) {
+	d := newDesk(t)
+	both := serviceText("web", "172.30.0.1") + "---\n" + serviceText("api", "172.30.0.2")
+	d.write("all.yaml", both)
+	d.sees("at first", "api=", "web=")
+
+	d.write("all.yaml", "")
+	d.sees("empty: an editor may be about to write", "api=", "web=")
+	d.write("all.yaml", both)
+	d.sees("written", "api=", "web=")
+
+	d.remove("all.yaml")
+	d.sees("deleted", "api=", "web=")
+	d.write("all.yaml", both)
+	d.sees("and restored", "api=", "web=")
+
+	d.write("all.yaml", serviceText("web", "172.30.0.1"))
+	d.sees("half of it", "api=", "web=")
+	d.sees("and still half", "web=")
+
+	d.write("all.yaml", "")
+	d.sees("empty", "web=")
+	d.sees("and still")
+
+	d.write("all.yaml", both)
+	d.sees("all back, the same as before", "api=", "web=")
+	d.remove("all.yaml")
+	d.sees("gone", "api=", "web=")
+	d.sees("and still gone")
+	d.hears()
+}
+
+// A ConfigMap in a volume is a folder of links into a hidden folder, which is
+// swapped by renaming a link.
+func TestConfigMapSwap(t *testing.T) {
+	d := newDesk(t)
+	link := func(old, name string) {
+		if err := os.Symlink(old, filepath.Join(d.dir, name)); err != nil {
+			t.Skipf("needs symbolic links: %v", err)
+		}
+	}
+	fill := func(version, text string) {
+		if err := os.Mkdir(filepath.Join(d.dir, version), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		d.write(filepath.Join(version, "web.yaml"), text)
+	}
+	fill("..1", serviceText("web", "172.30.0.1")+"---\n"+sliceText("web", "10.0.0.1"))
+	link("..1", "..data")
+	link(filepath.Join("..data", "web.yaml"), "web.yaml")
+	d.sees("at first", "web=10.0.0.1")
+	fill("..2", serviceText("web", "172.30.0.1")+"---\n"+sliceText("web", "10.0.0.2"))
+	link("..2", "..data_tmp")
+	if err := os.Rename(filepath.Join(d.dir, "..data_tmp"), filepath.Join(d.dir, "..data")); err != nil {
+		t.Fatal(err)
+	}
+	d.sees("swapped", "web=10.0.0.2")
+	d.hears()
+}
+
+// A file with a fault takes nothing away, hides no other, and is complained of
+// once.
+func TestFaultyFile(t *testing.T) {
+	d := newDesk(t)
+	web := serviceText("web", "172.30.0.1") + "---\n" + sliceText("web", "10.0.0.1")
+	d.write("web.yaml", web)
+	d.write("api.yaml", serviceText("api", "172.30.0.2"))
+	d.sees("at first", "api=", "web=10.0.0.1")
+
+	d.write("web.yaml", strings.Replace(web, "port: 80", "port: eighty", 1))
+	d.write("api.yaml", serviceText("api", "172.30.0.2")+"---\n"+serviceText("db", "172.30.0.3"))
+	d.sees("a fault", "api=", "db=", "web=10.0.0.1")
+	d.hears("web.yaml:7: spec.ports.port: here should be a number, not a string")
+	d.sees("a second look", "api=", "db=", "web=10.0.0.1")
+	d.hears()
+
+	d.write("web.yaml", strings.Replace(web, "port: 80", "port: eighty", 1)+"- addresses: [10.0.0.2]\n")
+	d.sees("what is right in it is followed", "api=", "db=", "web=10.0.0.1,10.0.0.2")
+	d.write("web.yaml", "}"+web)
+	d.sees("a document that is no YAML", "api=", "db=", "web=10.0.0.1")
+	d.sees("for long", "api=", "db=", "web=10.0.0.1")
+	d.write("web.yaml", serviceText("web", "172.30.0.1"))
+	d.sees("mended", "api=", "db=", "web=10.0.0.1")
+	d.sees("and what it no longer says is gone", "api=", "db=", "web=")
+}
+
+func TestUnreadableFile(t *testing.T) {
+	d := newDesk(t)
+	d.write("web.yaml", serviceText("web", "172.30.0.1"))
+	d.sees("at first", "web=")
+	d.remove("web.yaml")
+	if err := os.Mkdir(filepath.Join(d.dir, "web.yaml"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d.sees("something that cannot be read", "web=")
+	d.sees("for long", "web=")
+	d.hears("it is no ordinary file; what it said stays in force")
+}
+
+// When the folder itself cannot be read nothing changes, and before it has been
+// read once the tracker is not synced.
+func TestUnreadableFolder(t *testing.T) {
+	d := newDesk(t)
+	c := d.tracker.Cursor(sdk.Description{Features: sdk.Features})
+	if err := os.Remove(d.dir); err != nil {
+		t.Fatal(err)
+	}
+	d.sees("no folder")
+	d.sees("no folder")
+	d.hears("what it said stays in force")
+	if _, ok := c.Next(); ok {
+		t.Error("an update though nothing is known")
+	}
+	if err := os.Mkdir(d.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d.write("web.yaml", serviceText("web", "172.30.0.1"))
+	d.sees("there it is", "web=")
+	if u, ok := c.Next(); !ok || !u.Full || len(u.Set) != 1 {
+		t.Errorf("update %v %+v", ok, u)
+	}
+	if err := os.RemoveAll(d.dir); err != nil {
+		t.Fatal(err)
+	}
+	d.sees("gone", "web=")
+	d.sees("gone for long", "web=")
+}
+
+func TestOneFile(t *testing.T) {
+	d := newDesk(t)
+	d.write("services", serviceText("web", "172.30.0.1"))
+	d.source = Files(filepath.Join(d.dir, "services"), d.tracker, d.source.settings)
+	d.sees("a file of any name", "web=")
+	d.remove("services")
+	d.sees("gone", "web=")
+	d.sees("for long: what it said stays", "web=")
+}
+
+// Of two files that define one object the first by name wins, and the other takes
+// over when the first lets go.
+func TestDefinedTwice(t *testing.T) {
+	d := newDesk(t)
+	d.write("b.yaml", sliceText("web", "10.0.0.2")+"---\n"+serviceText("web", "172.30.0.1"))
+	d.sees("one", "web=10.0.0.2")
+	d.write("a.yaml", sliceText("web", "10.0.0.1"))
+	d.sees("two", "web=10.0.0.1")
+	d.hears("a.yaml and " + filepath.Join(d.dir, "b.yaml") + " both define it; the first is used")
+	d.write("b.yaml", sliceText("web", "10.0.0.3")+"---\n"+serviceText("web", "172.30.0.1"))
+	d.sees("the second changes", "web=10.0.0.1")
+	d.hears()
+	d.remove("a.yaml")
+	d.source.Look()
+	d.sees("the first is gone", "web=10.0.0.3")
+}
+
+func TestSliceOfNoService(t *testing.T) {
+	d := newDesk(t)
+	d.write("web.yaml", sliceText("wbe", "10.0.0.1")+"---\n"+serviceText("web", "172.30.0.1"))
+	d.sees("a wrong label", "web=")
+	d.sees("a wrong label", "web=")
+	d.hears("label kubernetes.io/service-name says ns1/wbe, and no file defines that Service")
+}
+
+// Many edits in the same moment, of the same length: the hash tells them apart.
+func TestSameSizeSameTime(t *testing.T) {
+	d := newDesk(t)
+	name := filepath.Join(d.dir, "web.yaml")
+	stamp := time.Now()
+	for _, ip := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"} {
+		d.write("web.yaml", serviceText("web", "172.30.0.1")+"---\n"+sliceText("web", ip))
+		if err := os.Chtimes(name, stamp, stamp); err != nil {
+			t.Fatal(err)
+		}
+		d.sees(ip, "web="+ip)
+	}
+}
+
+// A document that stays as it is is not read again, and its object not told.
+func TestUntouchedDocumentsAreNotReadAgain(t *testing.T) {
+	web, api := serviceText("web", "172.30.0.1"), serviceText("api", "172.30.0.2")
+	_, parts := parse("m.yaml", []byte(web+"---\n"+api), nil)
+	m, _ := parse("m.yaml", []byte("# a line more\n"+web+"---\n"+strings.Replace(api, "80", "81", 1)+"---\n"+api), parts)
+	var values []bool
+	for _, o := range m.Objects {
+		values = append(values, o.value != nil)
+	}
+	if !slices.Equal(values, []bool{true, true}) {
+		t.Errorf("read: %v", values)
+	}
+	m, _ = parse("m.yaml", []byte(web+"---\n"+api), parts)
+	if m.Objects[0].value != nil || m.Objects[1].value != nil || m.Objects[1].Line != 9 {
+		t.Errorf("read again: %+v", m.Objects)
+	}
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	d := newDesk(t)
+	d.write("web.yaml", serviceText("web", "172.30.0.1"))
+	d.source.settings.Interval = time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- d.source.Run(ctx) }()
+	c := d.tracker.Cursor(sdk.Description{Features: sdk.Features})
+	deadline := time.After(30 * time.Second)
+	for told := false; !told; _, told = c.Next() {
+		select {
+		case <-c.Changed():
+		case <-deadline:
+			t.Fatal("nothing was told")
+		}
+	}
+	cancel()
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("Run: %v", err)
+		}
+	case <-deadline:
+		t.Fatal("Run did not end")
+	}
+}
