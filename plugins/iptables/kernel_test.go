@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// TestMain runs the tests in a network namespace of their own when it may, so that
+// no test can touch the machine's.
+func TestMain(m *testing.M) {
+	const inside = "POINTSMAN_TEST_NAMESPACE"
+	if os.Getuid() != 0 || os.Getenv(inside) != "" {
+		os.Exit(m.Run())
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), inside+"=1", "XTABLES_LOCKFILE="+os.TempDir()+"/pointsman-test-xtables.lock")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "tests in a namespace of their own:", err)
+		os.Exit(1)
+	}
+}
+
+// A kernel is the tables of the namespace that the tests run in, on one backend.
+type kernel struct {
+	*testing.T
+	backend iptables.Backend
+	dir     string
+}
+
+// onKernel runs f on each backend that this machine has, with empty tables.
+func onKernel(t *testing.T, f func(kernel)) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it writes to a kernel's tables, in a namespace of its own")
+	}
+	for _, backend := range []iptables.Backend{iptables.NFT, iptables.Legacy} {
+		t.Run(string(backend), func(t *testing.T) {
+			if _, err := iptables.Open(t.Context(), sdk.IPv4, backend); err != nil {
+				t.Skip("needs the backend: ", err)
+			}
+			k := kernel{t, backend, t.TempDir()}
+			k.flush()
+			t.Cleanup(k.flush)
+			f(k)
+		})
+	}
+}
+
+// flush empties every table.
+func (k kernel) flush() {
+	k.Helper()
+	for _, program := range []string{"iptables", "ip6tables"} {
+		for _, table := range []string{"nat", "filter", "mangle"} {
+			k.run(program+"-"+string(k.backend), "-t", table, "-F")
+			k.run(program+"-"+string(k.backend), "-t", table, "-X")
+		}
+	}
+}
+
+func (k kernel) run(name string, args ...string) string {
+	k.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		k.Fatalf("%s %v: %v: %s", name, args, err, out)
+	}
+	return string(out)
+}
+
+// start begins the life of a dataplane, as a process does, and ends it with the
+// test.
+func (k kernel) start() *plugin {
+	k.Helper()
+	p := New(k.dir).(*plugin)
+	_, err := p.Configure(k.Context(), sdk.Setup{Options: []byte(`{"backend":"` + string(k.backend) + `"}`)})
+	if err != nil {
+		k.Fatal(err)
+	}
+	k.Cleanup(p.die)
+	return p
+}
+
+// die lets go of what the kernel takes back when a process ends.
+func (p *plugin) die() {
+	if p.lock != nil {
+		_ = p.lock.Unlock()
+		p.lock = nil
+	}
+}
+
+func (k kernel) sync(p *plugin, u sdk.Update) {
+	k.Helper()
+	result, err := p.Sync(k.Context(), u)
+	if err != nil || len(result.Failed) > 0 || len(result.Steps) > 0 {
+		k.Fatalf("sync: %v %+v", err, result)
+	}
+}
+
+func (k kernel) role(p *plugin, r sdk.Role) {
+	k.Helper()
+	if err := p.SetRole(k.Context(), r); err != nil {
+		k.Fatal(err)
+	}
+}
+
+// want compares the kernel's tables with what they should be: those of ours, word
+// for word, and jumps at the top of the others.
+func (k kernel) want(s sdktest.Scenario, role sdk.Role) {
+	k.Helper()
+	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		tool, err := iptables.Open(k.Context(), family, k.backend)
+		if err != nil {
+			k.Fatal(err)
+		}
+		got, err := tool.Save(k.Context(), "nat", "filter")
+		if err != nil {
+			k.Fatal(err)
+		}
+		b := tablesOf(family, s.Node, s.Services)
+		should := b.tables()
+		for id := range got {
+			if isOurs(id.Chain) && should[id] == nil && b.should[id] == (page{}) {
+				if _, ok := b.should[id]; !ok {
+					k.Errorf("%s: chain %s should not be there", family, id)
+				}
+			}
+		}
+		for _, id := range slices.SortedFunc(maps.Keys(b.should), compareIDs) {
+			if have := joined(got[id]); have != b.should[id].text {
+				k.Errorf("%s: chain %s is\n%s, and should be\n%s", family, id, have, b.should[id].text)
+			}
+		}
+		for _, j := range b.ground.jumps(sdk.Active) {
+			if should := slices.Contains(b.ground.jumps(role), j); got.Has(j.at, j.rule) != should {
+				k.Errorf("%s: jump in %s %q: should be there: %v, has %q", family, j.at, j.rule, should, got[j.at])
+			}
+		}
+	}
+}
+
+// What every scenario needs goes into the kernel, and is read back word for word.
+// So a new process takes over what an old one wrote without writing anything.
+func TestKernelTakesEveryScenario(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		for _, s := range sdktest.Scenarios() {
+			k.Run(s.Name, func(t *testing.T) {
+				k := kernel{t, k.backend, k.dir}
+				p := k.start()
+				k.sync(p, s.Update(1))
+				k.role(p, sdk.Active)
+				k.want(s, sdk.Active)
+				p.die()
+
+				next := k.start()
+				if err := next.begin(context.Background(), true); err != nil {
+					t.Fatal(err)
+				}
+				if next.role != sdk.Active {
+					t.Errorf("a new process finds the role %s", next.role)
+				}
+				next.state.Apply(s.Update(1))
+				next.ground()
+				for _, side := range next.sides {
+					pieces := next.render(side, sdk.Changes{Full: true}, s.Update(1))
+					if plan := side.book.plan(side.book.put(pieces), side.book.ground.jumps(sdk.Active)); len(plan) > 0 {
+						t.Errorf("a new process would write, in %s:\n%s", side.book.ground.family, plan)
+					}
+				}
+			})
+		}
+	})
+}
