@@ -102,6 +102,9 @@ func New(c clock.Clock, cursor Cursor, dataplane Syncer, s Settings) (*Feed, err
 		turn:    make(chan struct{}, 1),
 		periods: periods{min: s.MinGap, retry: s.Retry, period: s.Period},
 	}
+	if err := f.periods.check(); err != nil {
+		return nil, err
+	}
 	runner, err := pace.New(c, f.periods.gaps(f.owed), f.step)
 	if err != nil {
 		return nil, fmt.Errorf("feed: %w", err)
@@ -141,8 +144,8 @@ func (f *Feed) SetPeriods(minGap, period time.Duration) error {
 	defer f.mu.Unlock()
 	changed := f.periods
 	changed.min, changed.period = minGap, period
-	if err := changed.gaps(owed{}).Check(); err != nil {
-		return fmt.Errorf("feed: %w", err)
+	if err := changed.check(); err != nil {
+		return err
 	}
 	f.periods = changed
 	f.runner.Kick() // the step sets the gaps

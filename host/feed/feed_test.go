@@ -390,8 +390,10 @@ func TestPeriodsThatCannotBe(t *testing.T) {
 	if err := y.feed.SetPeriods(-time.Second, time.Second); err == nil {
 		t.Error("takes a negative gap")
 	}
-	if _, err := New(y.clock, y, y, Settings{MinGap: -1}); err == nil {
-		t.Error("begins with a negative gap")
+	for _, s := range []Settings{{MinGap: -1, Retry: 1, Period: 1}, {Period: 1}, {Retry: 1}} {
+		if _, err := New(y.clock, y, y, s); err == nil {
+			t.Errorf("begins with %+v", s)
+		}
 	}
 }
 

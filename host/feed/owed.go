@@ -4,6 +4,7 @@ package feed
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/pointsman/pointsman/host/pace"
@@ -47,16 +48,25 @@ type periods struct {
 	min, retry, period time.Duration
 }
 
+// check says what is wrong with p, if anything. Without a wait after an error, a
+// dataplane that fails would be asked without end.
+func (p periods) check() error {
+	if p.min < 0 || p.retry <= 0 || p.period <= 0 {
+		return fmt.Errorf("feed: want a gap of 0s or more, and waits of more than 0s, not gap %s, retry %s, period %s", p.min, p.retry, p.period)
+	}
+	return nil
+}
+
 // gaps say when the next step is. While the dataplane fails, changes do not
 // hasten it: they would only be more of what it cannot take now.
 func (p periods) gaps(o owed) pace.Gaps {
 	g := pace.Gaps{Min: p.min}
 	if o.errors > 0 {
-		backoff := p.retry << min(o.errors-1, 20)
-		if backoff <= 0 || backoff > p.period {
-			backoff = p.period
+		backoff := p.retry
+		for range o.errors - 1 {
+			backoff = min(2*backoff, p.period)
 		}
-		g.Min = max(p.min, backoff)
+		g.Min = max(p.min, min(backoff, p.period))
 		g.Retry = g.Min
 	}
 	if o.services {
