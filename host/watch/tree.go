@@ -25,8 +25,9 @@ import (
 // The limits of one object: a manifest is written by hand or by a tool, and a
 // few lines of YAML can otherwise stand for more than memory holds.
 const (
-	maxBytes = 32 << 20
-	maxDepth = 64
+	maxBytes  = 32 << 20
+	maxValues = 1 << 20
+	maxDepth  = 64
 )
 
 // A rendering is an object as JSON, and which line each of its values is from.
@@ -56,8 +57,8 @@ func (m *misplaced) Error() string { return m.why }
 func (r *rendering) add(n *yaml.Node, depth int) error {
 	n = follow(n)
 	switch {
-	case r.json.Len() > maxBytes:
-		return &misplaced{n.Line, fmt.Sprintf("the object is larger than %d MiB", maxBytes>>20)}
+	case r.json.Len() > maxBytes, len(r.starts) > maxValues:
+		return &misplaced{n.Line, fmt.Sprintf("the object is larger than %d MiB, or holds more than %d values", maxBytes>>20, maxValues)}
 	case depth > maxDepth:
 		return &misplaced{n.Line, fmt.Sprintf("values are nested deeper than %d", maxDepth)}
 	}
