@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package supervise
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Prefix is what the name of every plugin's binary begins with.
+const Prefix = "pointsman-dataplane-"
+
+// A Found is a plugin's binary.
+type Found struct {
+	Name string
+	Path string
+	Err  error // why it cannot be run, where that can be seen at once
+}
+
+// Discover looks for plugins: those that named gives a path for, and those in
+// dirs, of which the first that has one goes. A directory that is not there is no
+// error; the result is sorted by name.
+func Discover(dirs []string, named map[string]string) []Found {
+	found := make(map[string]Found)
+	for name, path := range named {
+		if path != "" {
+			found[name] = examine(name, path)
+		}
+	}
+	for _, dir := range dirs {
+		for _, path := range binaries(dir) {
+			name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), Prefix), ".exe")
+			if _, ok := found[name]; !ok && name != "" {
+				found[name] = examine(name, path)
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b Found) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+func binaries(dir string) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var paths []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), Prefix) && !e.IsDir() {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	return paths
+}
+
+func examine(name, path string) Found {
+	f := Found{Name: name, Path: path}
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		f.Err = fmt.Errorf("%s is not there", path)
+	case err != nil:
+		f.Err = err
+	case !info.Mode().IsRegular():
+		f.Err = fmt.Errorf("%s is not a file", path)
+	case info.Mode()&0o111 == 0 && filepath.Ext(path) != ".exe":
+		f.Err = fmt.Errorf("%s is not executable; try: chmod +x %s", path, path)
+	}
+	return f
+}
+
+// An identity tells one content of a file from another, without reading it.
+type identity struct {
+	size     int64
+	modified time.Time
+	mode     fs.FileMode
+}
+
+// identify is the zero identity for a file that is not there.
+func identify(path string) identity {
+	info, err := os.Stat(path)
+	if err != nil {
+		return identity{}
+	}
+	return identity{info.Size(), info.ModTime(), info.Mode()}
+}

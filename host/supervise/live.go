@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package supervise
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// A live plugin is a process that is up, and what goes on beside it.
+type live struct {
+	remote      *wire.Remote
+	description sdk.Description
+	cancel      context.CancelFunc // ends what goes on beside it; nil: nothing does
+	beside      sync.WaitGroup
+}
+
+// launch starts a process and configures it. What does not come up is gone when
+// it returns.
+func (p Plugin) launch(ctx context.Context) (*live, error) {
+	if err := os.MkdirAll(p.StateDir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the plugin's state directory: %w", err)
+	}
+	remote, err := wire.Launch(ctx, wire.Command{
+		Path:        p.Path,
+		Env:         p.Env,
+		SocketDir:   p.SocketDir,
+		StateDir:    p.StateDir,
+		OOMScoreAdj: p.OOMScoreAdj,
+	})
+	if err != nil {
+		return nil, err
+	}
+	d, err := remote.Configure(ctx, sdk.Setup{Options: p.Options, StateDir: p.StateDir})
+	if err == nil && d.Name != p.Name {
+		err = fmt.Errorf("%s calls itself %q: the name of the binary and the plugin's own must agree", p.Path, d.Name)
+	}
+	if err != nil {
+		_ = remote.Stop(context.WithoutCancel(ctx)) // why it is stopped says more
+		return nil, fmt.Errorf("configure: %w", err)
+	}
+	return &live{remote: remote, description: d}, nil
+}
+
+// attend starts the goroutines beside a process. They end with the process, or
+// with stop or let.
+func (v *live) attend(ctx context.Context, s *Supervisor, process int) {
+	ctx, v.cancel = context.WithCancel(ctx)
+	about := func(kind EventKind, why string) {
+		s.send(ctx, event{process: process, Event: Event{Kind: kind, Why: why}})
+	}
+	v.beside.Go(func() {
+		select {
+		case <-v.remote.Exited():
+			about(Exited, v.remote.Exit().String())
+		case <-ctx.Done():
+		}
+	})
+	v.beside.Go(func() { v.beat(ctx, s, about) })
+	if s.hooks.Log != nil {
+		v.beside.Go(func() { v.logs(ctx, s.hooks.Log) })
+	}
+	if s.hooks.Session != nil {
+		v.beside.Go(func() { v.session(ctx, s.hooks.Session, about) })
+	}
+}
+
+// session runs the hook until the process is gone.
+func (v *live) session(ctx context.Context, hook func(context.Context, *wire.Remote, sdk.Description) error, about func(EventKind, string)) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // ends with the process or the session
+		select {
+		case <-v.remote.Exited():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	if err := hook(ctx, v.remote, v.description); err != nil && ctx.Err() == nil {
+		about(Failed, err.Error())
+	}
+}
+
+// beat asks each second how the plugin is doing.
+func (v *live) beat(ctx context.Context, s *Supervisor, about func(EventKind, string)) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		vitals, err := v.remote.Vitals(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			about(Missed, err.Error())
+		case vitals.Overdue >= overdueLimit:
+			about(Hung, fmt.Sprintf("%s has not returned %s after its deadline", vitals.Call, vitals.Overdue.Round(time.Second)))
+		default:
+			s.show(func(st *Status) { st.Vitals = vitals })
+			about(Beat, "")
+		}
+		select {
+		case <-ticker.C:
+		case <-v.remote.Exited():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// overdueLimit is how long a call may go on after its context has ended. The
+// contract gives it one second (line 11); here is some more, for a busy node.
+const overdueLimit = 3 * time.Second
+
+// logs passes the plugin's log on. A stream that breaks while the process lives
+// is opened again.
+func (v *live) logs(ctx context.Context, hook func(wire.LogLine)) {
+	for ctx.Err() == nil {
+		_ = v.remote.Logs(ctx, hook) // what ends it shows elsewhere: the process, or its beats
+		select {
+		case <-v.remote.Exited():
+			return
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// stop ends the process and what goes on beside it.
+func (v *live) stop() {
+	_ = v.remote.Stop(context.Background()) // ErrStillThere: the kernel has it; nothing more can be done
+	v.let()
+}
+
+// let ends what goes on beside the process, and lets go of it.
+func (v *live) let() {
+	if v.cancel != nil {
+		v.cancel()
+	}
+	v.beside.Wait()
+	_ = v.remote.Close()
+}
+
+// handleFile is where the way to a plugin's process is written down, for a host
+// that comes after this one.
+func (p Plugin) handleFile() string { return filepath.Join(p.StateDir, "process.json") }
+
+// keepHandle writes it. Without it a later host could not end the process, which
+// is no reason not to serve now.
+func (v *live) keepHandle(p Plugin) {
+	data, err := json.Marshal(v.remote.Handle())
+	if err == nil {
+		_ = os.WriteFile(p.handleFile(), data, 0o600)
+	}
+}
+
+func readHandle(p Plugin) (wire.Handle, error) {
+	var h wire.Handle
+	data, err := os.ReadFile(p.handleFile())
+	if err != nil {
+		return h, err
+	}
+	return h, json.Unmarshal(data, &h)
+}
+
+func forgetHandle(p Plugin) { _ = os.Remove(p.handleFile()) }

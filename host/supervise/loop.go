@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package supervise
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// A loop is the goroutine of Run: the machine, and the process it is about.
+type loop struct {
+	*Supervisor
+	now     func() time.Time
+	machine Machine
+	live    *live    // nil: none that is up
+	binary  identity // of what was launched last
+
+	giveUp    context.CancelFunc // ends the launching that goes on; nil: there was none
+	launching sync.WaitGroup
+}
+
+// step tells the machine, shows what became of it, and acts.
+func (l *loop) step(ctx context.Context, e event) {
+	before, pid := l.machine, l.pid()
+	var actions []Action
+	l.machine, actions = l.machine.Step(e.Event, l.now(), jitter)
+	if e.came != nil {
+		if l.machine.State == Serving && before.State == Starting {
+			l.begin(ctx, e.came)
+		} else {
+			e.came.stop()
+		}
+	}
+	if e.Kind == Exited {
+		l.lost(e.Why)
+	}
+	l.tell(before, pid)
+	for _, a := range actions {
+		switch a {
+		case Launch:
+			l.start(ctx)
+		case Kill, Stop:
+			l.end(l.machine.Why)
+		}
+	}
+}
+
+// tick looks at what does not tell of itself.
+func (l *loop) tick(ctx context.Context) {
+	if l.machine.State == Waiting || l.machine.State == Refused {
+		if now := identify(l.plugin.Path); now != l.binary {
+			l.step(ctx, event{Event: Event{Kind: Changed, Why: "the binary changed"}})
+			return
+		}
+	}
+	l.step(ctx, event{Event: Event{Kind: Tick}})
+}
+
+// wake is when the machine waits for an instant that comes before the next tick.
+func (l *loop) wake() <-chan time.Time {
+	if l.machine.Next.IsZero() {
+		return nil
+	}
+	return time.After(max(0, l.machine.Next.Sub(l.now())))
+}
+
+// pid is the present process, or zero.
+func (l *loop) pid() int {
+	if l.live == nil {
+		return 0
+	}
+	return l.live.remote.Hello().PID
+}
+
+// tell shows the machine's state, and a change of it to the hook. before and pid
+// are as they were.
+func (l *loop) tell(before Machine, pid int) {
+	m := l.machine
+	l.show(func(s *Status) {
+		s.State, s.Since, s.Why = m.State, m.Since, m.Why
+		s.Up, s.Next, s.PID = m.Up, m.Next, l.pid()
+		s.Restarts = max(0, m.Launches-1)
+		if m.State != Serving && m.State != Suspect {
+			s.Vitals = wire.Vitals{}
+		}
+	})
+	if m.State != before.State && l.hooks.Transition != nil {
+		l.hooks.Transition(Transition{Time: m.Since, From: before.State, To: m.State, Why: m.Why, PID: cmp.Or(l.pid(), pid)})
+	}
+}
+
+// start launches a process, in a goroutine that ends with an event.
+func (l *loop) start(ctx context.Context) {
+	l.binary = identify(l.plugin.Path)
+	limited, cancel := context.WithCancel(ctx)
+	l.giveUp = cancel
+	process := l.machine.Launches
+	l.launching.Go(func() {
+		came, err := l.plugin.launch(limited)
+		cancel()
+		e := event{process: process, came: came, Event: Event{Kind: Launched}}
+		var refusal *sdk.Refusal
+		switch {
+		case errors.As(err, &refusal):
+			e.Event = Event{Kind: Refuses, Why: err.Error()}
+		case err != nil:
+			e.Event = Event{Kind: Failed, Why: err.Error()}
+		}
+		l.send(ctx, e)
+	})
+}
+
+// send tells the loop of e, unless it has ended; what came with it then ends too.
+func (s *Supervisor) send(ctx context.Context, e event) {
+	select {
+	case s.events <- e:
+	case <-ctx.Done():
+		if e.came != nil {
+			e.came.stop()
+		}
+	}
+}
+
+// begin starts what goes on beside a process that is up.
+func (l *loop) begin(ctx context.Context, came *live) {
+	came.keepHandle(l.plugin)
+	l.live = came
+	l.show(func(s *Status) {
+		s.Version, s.Description = came.description.Version, came.description
+	})
+	came.attend(ctx, l.Supervisor, l.machine.Launches)
+}
+
+// lost is a process that ended by itself.
+func (l *loop) lost(why string) {
+	if l.live == nil {
+		return
+	}
+	l.live.stop()
+	l.live = nil
+	l.ended(why)
+}
+
+// end ends the present process, or the launching of one. It takes a little more
+// than three seconds at the most.
+func (l *loop) end(why string) {
+	if l.giveUp != nil {
+		l.giveUp()
+	}
+	if l.live == nil {
+		return
+	}
+	l.live.stop()
+	l.live = nil
+	l.ended(why)
+	l.show(func(s *Status) { s.PID = 0 })
+	forgetHandle(l.plugin)
+}
+
+func (l *loop) ended(how string) {
+	l.show(func(s *Status) { s.LastEnd, s.LastEndAt = how, l.now() })
+}
+
+// finish stops the plugin or leaves it.
+func (l *loop) finish() {
+	defer l.launching.Wait()
+	l.mu.Lock()
+	leave := l.leave
+	l.mu.Unlock()
+	if leave && l.live != nil {
+		l.live.let()
+		return
+	}
+	l.step(context.Background(), event{Event: Event{Kind: End, Why: "the host ends"}})
+}
+
+// endLeftover ends the process that a former host left behind, if it still runs:
+// two of one mode would be in each other's way.
+func (l *loop) endLeftover(ctx context.Context) {
+	handle, err := readHandle(l.plugin)
+	if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	if err == nil {
+		err = wire.End(ctx, handle)
+	}
+	if err != nil && l.hooks.Transition != nil {
+		why := fmt.Sprintf("end what a former host left behind: %s", err)
+		l.hooks.Transition(Transition{Time: l.now(), Why: why, PID: handle.PID})
+	}
+	forgetHandle(l.plugin)
+}

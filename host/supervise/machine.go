@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package supervise
+
+import (
+	"fmt"
+	"time"
+)
+
+// A State is where a plugin stands.
+type State uint8
+
+// The states.
+const (
+	Stopped  State = iota // not wanted, or told to end
+	Starting              // being executed, greeted and configured
+	Serving               // in a session
+	Suspect               // it missed its beats; asked once more
+	Waiting               // it ended or did not come up; tried again at Next
+	Refused               // it cannot run here; tried again when something changes
+)
+
+var states = [...]string{"stopped", "starting", "serving", "suspect", "waiting", "refused"}
+
+func (s State) String() string {
+	if int(s) < len(states) {
+		return states[s]
+	}
+	return fmt.Sprintf("state(%d)", s)
+}
+
+// The times that the machine goes by.
+const (
+	startLimit   = 20 * time.Second       // for Starting; launching and configuring have deadlines of their own within it
+	suspectLimit = 2 * time.Second        // for Suspect
+	missedBeats  = 3                      // in a row make a suspect
+	longLife     = 60 * time.Second       // who served so long is started again at once
+	firstBackoff = 100 * time.Millisecond // doubled with each failure in a row,
+	lastBackoff  = 30 * time.Second       // up to this
+	forgiveness  = 5 * time.Minute        // who serves so long has no failures
+	refusedRetry = 5 * time.Minute        // what cannot be seen changing may have
+)
+
+// An Event is what happened to a plugin.
+type Event struct {
+	Kind EventKind
+	Why  string // for what went wrong, or was asked for
+}
+
+// An EventKind is a kind of Event.
+type EventKind uint8
+
+// The events.
+const (
+	Begin    EventKind = iota // it is wanted
+	Launched                  // it is up and configured
+	Failed                    // it did not come up, or its session ended by an error
+	Refuses                   // it came up and said that it cannot run here
+	Exited                    // its process ended
+	Beat                      // it answered that it is well
+	Missed                    // it did not answer
+	Hung                      // it answered that a call does not return
+	Changed                   // its binary is another
+	Restart                   // someone wants it started anew
+	Tick                      // time has passed
+	End                       // it is no longer wanted
+)
+
+// An Action is what to do about it.
+type Action uint8
+
+// The actions. Launch is answered by Launched, Failed or Refuses; what Kill and
+// Stop end is not heard of again.
+const (
+	Launch Action = iota + 1 // start a process and configure it
+	Kill                     // end one that does not answer
+	Stop                     // end one that does
+)
+
+// A Machine is a plugin's life so far, as a value. The zero Machine is Stopped.
+type Machine struct {
+	State    State
+	Since    time.Time // when it came into State
+	Why      string    // why it did, where something went wrong
+	Up       time.Time // since when the present process serves; zero: none does
+	Next     time.Time // in Waiting and Refused: when it is tried again
+	Launches int       // processes started
+	Failures int       // in a row: starts that failed, lives that were short
+	missed   int       // beats, in a row
+}
+
+// Step is what becomes of m by e, and what to do about it. jitter picks a time
+// between zero and its argument, so that plugins of many nodes that fail together
+// do not come back together. An event that means nothing in a state is ignored.
+func (m Machine) Step(e Event, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
+	if e.Kind == End && m.State != Stopped {
+		return m.enter(Stopped, now, e.Why), []Action{Stop}
+	}
+	switch m.State {
+	case Stopped:
+		return m.stopped(e, now)
+	case Starting:
+		return m.starting(e, now, jitter)
+	case Serving:
+		return m.serving(e, now, jitter)
+	case Suspect:
+		return m.suspect(e, now, jitter)
+	}
+	return m.idle(e, now)
+}
+
+func (m Machine) stopped(e Event, now time.Time) (Machine, []Action) {
+	if e.Kind == Begin {
+		return m.launch(now, "")
+	}
+	return m, nil
+}
+
+func (m Machine) starting(e Event, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
+	switch {
+	case e.Kind == Launched:
+		m = m.enter(Serving, now, "")
+		m.Up = now
+		return m, nil
+	case e.Kind == Failed:
+		return m.backoff(e.Why, now, jitter), nil
+	case e.Kind == Refuses:
+		m = m.enter(Refused, now, e.Why)
+		m.Next = now.Add(refusedRetry)
+		return m, nil
+	case e.Kind == Tick && now.Sub(m.Since) >= startLimit:
+		return m.backoff(fmt.Sprintf("was not up within %s", startLimit), now, jitter), []Action{Kill}
+	}
+	return m, nil
+}
+
+func (m Machine) serving(e Event, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
+	switch e.Kind {
+	case Beat:
+		m.missed = 0
+		if now.Sub(m.Up) >= forgiveness {
+			m.Failures = 0
+		}
+	case Missed:
+		m.missed++
+		if m.missed >= missedBeats {
+			return m.enter(Suspect, now, e.Why), nil
+		}
+	case Hung:
+		return m.backoff(e.Why, now, jitter), []Action{Kill}
+	case Exited:
+		return m.ended(e.Why, now, jitter)
+	case Failed:
+		return m.backoff(e.Why, now, jitter), []Action{Stop}
+	case Restart:
+		return m.relaunch(now, e.Why)
+	}
+	return m, nil
+}
+
+func (m Machine) suspect(e Event, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
+	switch {
+	case e.Kind == Beat:
+		up := m.Up
+		m = m.enter(Serving, now, "")
+		m.Up = up
+		return m, nil
+	case e.Kind == Missed, e.Kind == Hung, e.Kind == Tick && now.Sub(m.Since) >= suspectLimit:
+		return m.backoff("does not answer: "+m.Why, now, jitter), []Action{Kill}
+	case e.Kind == Exited:
+		return m.ended(e.Why, now, jitter)
+	case e.Kind == Failed:
+		return m.backoff(e.Why, now, jitter), []Action{Kill}
+	case e.Kind == Restart:
+		return m.relaunch(now, e.Why)
+	}
+	return m, nil
+}
+
+// idle is Waiting and Refused: nothing runs.
+func (m Machine) idle(e Event, now time.Time) (Machine, []Action) {
+	switch {
+	case e.Kind == Changed, e.Kind == Restart:
+		m.Failures = 0
+		return m.launch(now, e.Why)
+	case e.Kind == Tick && !now.Before(m.Next):
+		return m.launch(now, m.Why)
+	}
+	return m, nil
+}
+
+// ended is a process that ended by itself. One that served for long is missed at
+// once; one that did not has to wait.
+func (m Machine) ended(why string, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
+	if now.Sub(m.Up) >= longLife {
+		m.Failures = 0
+		return m.launch(now, why)
+	}
+	return m.backoff(why, now, jitter), nil
+}
+
+func (m Machine) backoff(why string, now time.Time, jitter func(time.Duration) time.Duration) Machine {
+	wait := min(firstBackoff<<min(m.Failures, 16), lastBackoff)
+	m.Failures++
+	m = m.enter(Waiting, now, why)
+	m.Next = now.Add(jitter(wait))
+	return m
+}
+
+func (m Machine) launch(now time.Time, why string) (Machine, []Action) {
+	m = m.enter(Starting, now, why)
+	m.Launches++
+	return m, []Action{Launch}
+}
+
+func (m Machine) relaunch(now time.Time, why string) (Machine, []Action) {
+	m, launch := m.launch(now, why)
+	return m, append([]Action{Stop}, launch...)
+}
+
+func (m Machine) enter(s State, now time.Time, why string) Machine {
+	m.State, m.Since, m.Why = s, now, why
+	m.Up, m.Next, m.missed = upIn(s, m.Up), time.Time{}, 0
+	return m
+}
+
+// upIn keeps the time since when a process serves, in the states that have one.
+func upIn(s State, up time.Time) time.Time {
+	if s == Suspect {
+		return up
+	}
+	return time.Time{}
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package supervise
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// most is a jitter that always waits as long as it may.
+func most(d time.Duration) time.Duration { return d }
+
+// TestLives tells lives of plugins: events with the time since the one before,
+// and what they lead to.
+func TestLives(t *testing.T) {
+	type step struct {
+		after time.Duration
+		kind  EventKind
+		want  string // state, then actions
+	}
+	const second = time.Second
+	for name, life := range map[string][]step{
+		"comes up and is told to end": {
+			{0, Begin, "starting launch"},
+			{second, Launched, "serving"},
+			{second, Beat, "serving"},
+			{second, End, "stopped stop"},
+			{second, Tick, "stopped"},
+		},
+		"dies young, and waits longer each time": {
+			{0, Begin, "starting launch"},
+			{0, Launched, "serving"},
+			{second, Exited, "waiting 100ms"},
+			{99 * time.Millisecond, Tick, "waiting 1ms"},
+			{time.Millisecond, Tick, "starting launch"},
+			{0, Failed, "waiting 200ms"},
+			{200 * time.Millisecond, Tick, "starting launch"},
+			{0, Failed, "waiting 400ms"},
+			{400 * time.Millisecond, Tick, "starting launch"},
+			{0, Launched, "serving"},
+			{2 * second, Exited, "waiting 800ms"},
+		},
+		"served for long, and is missed at once": {
+			{0, Begin, "starting launch"},
+			{0, Failed, "waiting 100ms"},
+			{second, Tick, "starting launch"},
+			{0, Launched, "serving"},
+			{longLife, Exited, "starting launch"},
+			{0, Failed, "waiting 100ms"},
+		},
+		"misses its beats and answers after all": {
+			{0, Begin, "starting launch"},
+			{0, Launched, "serving"},
+			{second, Missed, "serving"},
+			{second, Beat, "serving"},
+			{second, Missed, "serving"},
+			{second, Missed, "serving"},
+			{second, Missed, "suspect"},
+			{second, Beat, "serving"},
+		},
+		"misses its beats and is killed": {
+			{0, Begin, "starting launch"},
+			{0, Launched, "serving"},
+			{second, Missed, "serving"},
+			{second, Missed, "serving"},
+			{second, Missed, "suspect"},
+			{suspectLimit, Tick, "waiting 100ms kill"},
+		},
+		"hangs in a call": {
+			{0, Begin, "starting launch"},
+			{0, Launched, "serving"},
+			{second, Hung, "waiting 100ms kill"},
+		},
+		"never comes up": {
+			{0, Begin, "starting launch"},
+			{startLimit - 1, Tick, "starting"},
+			{1, Tick, "waiting 100ms kill"},
+		},
+		"refuses until its binary changes": {
+			{0, Begin, "starting launch"},
+			{0, Refuses, "refused 5m0s"},
+			{second, Exited, "refused 4m59s"},
+			{second, Changed, "starting launch"},
+		},
+		"refuses, and is asked again after a while": {
+			{0, Begin, "starting launch"},
+			{0, Refuses, "refused 5m0s"},
+			{refusedRetry, Tick, "starting launch"},
+		},
+		"is restarted by someone": {
+			{0, Begin, "starting launch"},
+			{second, Restart, "starting"},
+			{0, Launched, "serving"},
+			{second, Restart, "starting stop launch"},
+			{0, Failed, "waiting 100ms"},
+			{0, Restart, "starting launch"},
+		},
+		"loses its session": {
+			{0, Begin, "starting launch"},
+			{0, Launched, "serving"},
+			{0, Failed, "waiting 100ms stop"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var m Machine
+			now := time.Unix(0, 0)
+			for i, s := range life {
+				now = now.Add(s.after)
+				var actions []Action
+				m, actions = m.Step(Event{Kind: s.kind}, now, most)
+				if got := describe(m, actions, now); got != s.want {
+					t.Fatalf("step %d: %s, want %s", i+1, got, s.want)
+				}
+			}
+		})
+	}
+}
+
+func describe(m Machine, actions []Action, now time.Time) string {
+	words := []string{m.State.String()}
+	if !m.Next.IsZero() {
+		words = append(words, m.Next.Sub(now).String())
+	}
+	for _, a := range actions {
+		words = append(words, [...]string{Launch: "launch", Kill: "kill", Stop: "stop"}[a])
+	}
+	return strings.Join(words, " ")
+}
+
+// TestAnyLife leads machines through events in any order and watches what a
+// supervisor relies on.
+func TestAnyLife(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		var m Machine
+		now := time.Unix(0, 0)
+		processes := 0 // that run, or are being started
+		for range 300 {
+			now = now.Add(time.Duration(r.Int64N(int64(10 * time.Second))))
+			e := Event{Kind: EventKind(r.IntN(int(End))), Why: "why"} // anything but End
+			if m.State == Starting && e.Kind == Exited {
+				continue // a process that did not come up is told by Failed
+			}
+			before := m
+			var actions []Action
+			m, actions = m.Step(e, now, func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d) + 1)) })
+			if gone(before, e) {
+				processes--
+			}
+			for _, a := range actions {
+				switch a {
+				case Launch:
+					processes++
+				case Kill, Stop:
+					processes--
+				}
+			}
+			if err := check(before, m, e, actions, processes, now); err != nil {
+				t.Fatalf("seed %d: %v\nbefore %+v\nevent %+v\nafter  %+v", seed, err, before, e, m)
+			}
+		}
+	}
+}
+
+// gone reports whether e says that the process has ended by itself.
+func gone(m Machine, e Event) bool {
+	switch m.State {
+	case Starting:
+		return e.Kind == Failed || e.Kind == Refuses
+	case Serving, Suspect:
+		return e.Kind == Exited
+	}
+	return false
+}
+
+func check(before, m Machine, e Event, actions []Action, processes int, now time.Time) error {
+	running := m.State == Starting || m.State == Serving || m.State == Suspect
+	switch {
+	case processes < 0 || processes > 1:
+		return fmt.Errorf("%d processes", processes)
+	case running != (processes == 1):
+		return fmt.Errorf("%s with %d processes", m.State, processes)
+	case m.State == Waiting && (m.Next.IsZero() || m.Next.Sub(now) > lastBackoff):
+		return fmt.Errorf("waits until %s", m.Next)
+	case m.State == Refused && m.Next.IsZero():
+		return fmt.Errorf("is refused for ever")
+	case m.State == Stopped && before.State != Stopped:
+		return fmt.Errorf("stopped without being told to")
+	case m.Launches < before.Launches:
+		return fmt.Errorf("forgot a launch")
+	case slices.Contains(actions, Kill) && m.State != Waiting:
+		return fmt.Errorf("killed, and then %s", m.State)
+	}
+	return leavesByTime(m, now)
+}
+
+// leavesByTime checks that no state but Serving and Stopped lasts by itself.
+func leavesByTime(m Machine, now time.Time) error {
+	if m.State == Serving || m.State == Stopped {
+		return nil
+	}
+	later, _ := m.Step(Event{Kind: Tick}, now.Add(refusedRetry), most)
+	if later.State == m.State {
+		return fmt.Errorf("%s does not end by time", m.State)
+	}
+	return nil
+}

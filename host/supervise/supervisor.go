@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package supervise
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// A Plugin is what to run.
+type Plugin struct {
+	Name        string
+	Path        string
+	Options     json.RawMessage // Setup.Options
+	StateDir    string          // its own; made if it must be
+	SocketDir   string          // where its socket goes; empty: the system's for temporary files
+	OOMScoreAdj *int
+	Env         []string // beyond the few variables that every plugin gets
+}
+
+// Hooks are how a Supervisor tells what happens. They are called from its
+// goroutines, never two Session calls at a time.
+type Hooks struct {
+	// Session is called for each process that came up and was configured. It
+	// serves the plugin until ctx ends, which it does when the process is gone; an
+	// error before that makes the plugin start anew.
+	Session func(ctx context.Context, remote *wire.Remote, d sdk.Description) error
+
+	// Transition is called for each change of state. It must return soon.
+	Transition func(Transition)
+
+	// Log is called for each line of the plugin's log.
+	Log func(wire.LogLine)
+}
+
+// A Transition is a change of state. One whose From and To are the same changes
+// nothing: its Why is something to know.
+type Transition struct {
+	Time     time.Time
+	From, To State
+	Why      string
+	PID      int // of the process it is about; zero: none
+}
+
+// A Status is how a plugin stands.
+type Status struct {
+	Name, Path  string
+	State       State
+	Since       time.Time
+	Why         string // what went wrong last, where it is not serving
+	PID         int
+	Version     string
+	Description sdk.Description
+	Up          time.Time // since when it serves; zero: it does not
+	Restarts    int       // processes started after the first
+	LastEnd     string    // how the last process ended; empty: none did
+	LastEndAt   time.Time
+	Next        time.Time // when it is tried again; zero: it is not waiting
+	Vitals      wire.Vitals
+}
+
+// A Supervisor runs one plugin.
+type Supervisor struct {
+	plugin Plugin
+	hooks  Hooks
+	events chan event
+
+	mu    sync.Mutex // guards what follows
+	shown Status
+	leave bool
+}
+
+// An event is told to the machine if it is about the present process; process
+// zero is about the plugin as such.
+type event struct {
+	Event
+	process int
+	came    *live // with Launched
+}
+
+// New returns a Supervisor that begins with Run.
+func New(p Plugin, h Hooks) *Supervisor {
+	return &Supervisor{
+		plugin: p,
+		hooks:  h,
+		events: make(chan event, 16),
+		shown:  Status{Name: p.Name, Path: p.Path},
+	}
+}
+
+// Run keeps the plugin running until ctx ends, and then stops it, unless Leave
+// was called. It begins by ending what a former host left behind.
+func (s *Supervisor) Run(ctx context.Context) {
+	l := &loop{Supervisor: s, now: time.Now}
+	defer l.finish()
+	l.endLeftover(ctx)
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	l.step(ctx, event{Event: Event{Kind: Begin}})
+	for {
+		wake := l.wake()
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-s.events:
+			if e.process == 0 || e.process == l.machine.Launches {
+				l.step(ctx, e)
+			} else if e.came != nil {
+				e.came.stop()
+			}
+		case <-ticker.C:
+			l.tick(ctx)
+		case <-wake:
+			l.step(ctx, event{Event: Event{Kind: Tick}})
+		}
+	}
+}
+
+// Restart starts the plugin anew. What it keeps in the kernel stays meanwhile.
+func (s *Supervisor) Restart(why string) {
+	select {
+	case s.events <- event{Event: Event{Kind: Restart, Why: why}}:
+	default: // the loop has much to do; a restart is under way if anything is
+	}
+}
+
+// Leave makes Run leave the plugin's process running when it ends.
+func (s *Supervisor) Leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leave = true
+}
+
+// Status is how the plugin stands now.
+func (s *Supervisor) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shown
+}
+
+func (s *Supervisor) show(change func(*Status)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.shown)
+}
+
+// jitter picks a time between zero and most.
+func jitter(most time.Duration) time.Duration { return rand.N(most + 1) }

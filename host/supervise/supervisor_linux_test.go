@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// behaviour, in the environment, makes this test's binary a plugin.
+const behaviour = "SUPERVISE_TEST_PLUGIN"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(behaviour) {
+	case "":
+		goleak.VerifyTestMain(m)
+	case "crash":
+		fmt.Fprintln(os.Stderr, "no more coal")
+		os.Exit(3)
+	default:
+		wire.Serve(sdk.Description{Name: "test", Version: "1.2.3"}, &plugin{os.Getenv(behaviour)})
+	}
+}
+
+// plugin is a dataplane that serves nothing, or refuses to.
+type plugin struct{ how string }
+
+func (p *plugin) Configure(context.Context, sdk.Setup) (sdk.Description, error) {
+	if p.how == "refuse" {
+		return sdk.Description{}, &sdk.Refusal{Why: "the points are frozen", Try: "heating them"}
+	}
+	return sdk.Description{Name: "test", Version: "1.2.3"}, nil
+}
+
+func (p *plugin) Sync(context.Context, sdk.Update) (sdk.Result, error)     { return sdk.Result{}, nil }
+func (p *plugin) SetRole(context.Context, sdk.Role) error                  { return nil }
+func (p *plugin) Cleanup(context.Context, sdk.Leftovers) ([]string, error) { return nil, nil }
+
+// A yard is a plugin's binary and its supervisor under test.
+type yard struct {
+	*testing.T
+	plugin Plugin
+	host   *Supervisor
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu          sync.Mutex // guards what follows
+	sessions    int
+	transitions []string
+}
+
+func newYard(t *testing.T, how string) *yard {
+	t.Helper()
+	dir := t.TempDir()
+	y := &yard{T: t, plugin: Plugin{
+		Name:      "test",
+		Path:      filepath.Join(dir, Prefix+"test"),
+		StateDir:  filepath.Join(dir, "state"),
+		SocketDir: shortDir(t),
+	}}
+	y.install(how)
+	return y
+}
+
+// shortDir is a directory whose name leaves room for a socket's.
+func shortDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "sv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// install puts a plugin of that behaviour in place of the one before.
+func (y *yard) install(how string) {
+	y.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		y.Fatal(err)
+	}
+	script := fmt.Sprintf("#!/bin/sh\n%s=%s exec %s\n", behaviour, how, self)
+	if err := os.WriteFile(y.plugin.Path+".new", []byte(script), 0o700); err != nil {
+		y.Fatal(err)
+	}
+	if err := os.Rename(y.plugin.Path+".new", y.plugin.Path); err != nil {
+		y.Fatal(err)
+	}
+}
+
+// run starts a supervisor; it ends with the test, or with stop.
+func (y *yard) run() {
+	y.host = New(y.plugin, Hooks{
+		Session: func(ctx context.Context, _ *wire.Remote, _ sdk.Description) error {
+			y.mu.Lock()
+			y.sessions++
+			y.mu.Unlock()
+			<-ctx.Done()
+			return nil
+		},
+		Transition: func(tr Transition) {
+			y.mu.Lock()
+			defer y.mu.Unlock()
+			y.transitions = append(y.transitions, fmt.Sprintf("%s → %s %s", tr.From, tr.To, tr.Why))
+		},
+		Log: func(wire.LogLine) {},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	y.cancel, y.done = cancel, make(chan struct{})
+	go func() {
+		defer close(y.done)
+		y.host.Run(ctx)
+	}()
+	y.Cleanup(y.stop)
+}
+
+func (y *yard) stop() {
+	y.cancel()
+	select {
+	case <-y.done:
+	case <-time.After(20 * time.Second):
+		y.Error("the supervisor does not end")
+	}
+}
+
+// until waits for something of the status, and returns the status.
+func (y *yard) until(what string, ok func(Status) bool) Status {
+	y.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		s := y.host.Status()
+		if ok(s) {
+			return s
+		}
+		if time.Now().After(deadline) {
+			y.mu.Lock()
+			defer y.mu.Unlock()
+			y.Fatalf("never %s: %+v\n%s", what, s, strings.Join(y.transitions, "\n"))
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (y *yard) untilServing() Status {
+	y.Helper()
+	return y.until("serving", func(s Status) bool { return s.State == Serving && s.Vitals.Memory > 0 })
+}
+
+func (y *yard) wantSessions(n int) {
+	y.Helper()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.sessions != n {
+		y.Errorf("%d sessions, want %d", y.sessions, n)
+	}
+}
+
+func wantGone(t *testing.T, pid int) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		if _, err := wire.StartTime(pid); errors.Is(err, os.ErrProcessDone) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d still runs", pid)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func TestServesUntilItIsStopped(t *testing.T) {
+	y := newYard(t, "serve")
+	y.run()
+	s := y.untilServing()
+	if s.Version != "1.2.3" || s.PID == 0 || s.Restarts != 0 {
+		t.Errorf("status %+v", s)
+	}
+	y.stop()
+	wantGone(t, s.PID)
+	if s := y.host.Status(); s.State != Stopped || s.PID != 0 {
+		t.Errorf("after the end: %+v", s)
+	}
+	y.wantSessions(1)
+	if _, err := os.Stat(y.plugin.handleFile()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the note of its process is left: %v", err)
+	}
+}
+
+func TestKilledAndBack(t *testing.T) {
+	y := newYard(t, "serve")
+	y.run()
+	first := y.untilServing()
+	if err := syscall.Kill(first.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	second := y.until("back", func(s Status) bool { return s.State == Serving && s.PID != first.PID && s.PID != 0 })
+	if second.Restarts != 1 || !strings.Contains(second.LastEnd, "killed") {
+		t.Errorf("status %+v does not say that it was killed once", second)
+	}
+	y.until("in its second session", func(Status) bool { y.mu.Lock(); defer y.mu.Unlock(); return y.sessions == 2 })
+}
+
+func TestHungIsKilledAndBack(t *testing.T) {
+	y := newYard(t, "serve")
+	y.run()
+	first := y.untilServing()
+	if err := syscall.Kill(first.PID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	y.until("back", func(s Status) bool { return s.State == Serving && s.PID != first.PID && s.PID != 0 })
+	wantGone(t, first.PID)
+}
+
+func TestCrashingAtStartSaysWhy(t *testing.T) {
+	y := newYard(t, "crash")
+	y.run()
+	s := y.until("tried three times", func(s Status) bool { return s.Restarts >= 3 && s.State == Waiting })
+	if !strings.Contains(s.Why, "no more coal") || !strings.Contains(s.Why, "code 3") {
+		t.Errorf("status says %q, not that it exited with code 3 and its last words", s.Why)
+	}
+	y.install("serve")
+	y.untilServing()
+}
+
+func TestRefusedUntilItChanges(t *testing.T) {
+	y := newYard(t, "refuse")
+	y.run()
+	s := y.until("refused", func(s Status) bool { return s.State == Refused })
+	if !strings.Contains(s.Why, "the points are frozen") || !strings.Contains(s.Why, "heating them") {
+		t.Errorf("status says %q", s.Why)
+	}
+	y.install("serve")
+	y.untilServing()
+}
+
+func TestMissingUntilItIsInstalled(t *testing.T) {
+	y := newYard(t, "serve")
+	away := y.plugin.Path + ".away"
+	if err := os.Rename(y.plugin.Path, away); err != nil {
+		t.Fatal(err)
+	}
+	y.run()
+	s := y.until("waiting", func(s Status) bool { return s.State == Waiting })
+	if !strings.Contains(s.Why, y.plugin.Path) || !strings.Contains(s.Why, "no such file") {
+		t.Errorf("status says %q", s.Why)
+	}
+	if err := os.Rename(away, y.plugin.Path); err != nil {
+		t.Fatal(err)
+	}
+	y.untilServing()
+}
+
+func TestAnotherName(t *testing.T) {
+	y := newYard(t, "serve")
+	y.plugin.Name = "other"
+	y.run()
+	s := y.until("waiting", func(s Status) bool { return s.State == Waiting })
+	if !strings.Contains(s.Why, `calls itself "test"`) {
+		t.Errorf("status says %q", s.Why)
+	}
+}
+
+func TestRestart(t *testing.T) {
+	y := newYard(t, "serve")
+	y.run()
+	first := y.untilServing()
+	y.host.Restart("someone asked")
+	y.until("another process", func(s Status) bool { return s.State == Serving && s.PID != 0 && s.PID != first.PID })
+	wantGone(t, first.PID)
+}
+
+// A host that leaves its plugin, or is killed, is followed by one that ends it,
+// and nobody else.
+func TestLeftBehind(t *testing.T) {
+	for _, stopped := range []bool{false, true} {
+		t.Run(fmt.Sprintf("stopped=%t", stopped), func(t *testing.T) {
+			y := newYard(t, "serve")
+			y.run()
+			left := y.untilServing()
+			y.host.Leave()
+			y.stop()
+			if _, err := wire.StartTime(left.PID); err != nil {
+				t.Fatalf("the plugin did not outlive its host: %v", err)
+			}
+			if stopped {
+				_ = syscall.Kill(left.PID, syscall.SIGSTOP)
+			}
+			y.run()
+			y.until("serving again", func(s Status) bool { return s.State == Serving && s.PID != left.PID && s.PID != 0 })
+			wantGone(t, left.PID)
+		})
+	}
+}
+
+// A pid that has become another process's is left alone.
+func TestAStrangersPIDIsLeftAlone(t *testing.T) {
+	stranger := exec.CommandContext(t.Context(), "cat")
+	input, err := stranger.StdinPipe() // it ends when this closes
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { input.Close(); _ = stranger.Wait() }()
+	pid := stranger.Process.Pid
+	y := newYard(t, "serve")
+	if err := os.MkdirAll(y.plugin.StateDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	note := fmt.Sprintf(`{"network":"unix","address":"/nowhere","pid":%d,"start":1,"nonce":"n"}`, pid)
+	if err := os.WriteFile(y.plugin.handleFile(), []byte(note), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	y.run()
+	y.untilServing()
+	if _, err := wire.StartTime(pid); err != nil {
+		t.Errorf("the stranger is gone: %v", err)
+	}
+}
+
+func TestDiscover(t *testing.T) {
+	first, second := t.TempDir(), t.TempDir()
+	for path, mode := range map[string]os.FileMode{
+		filepath.Join(first, Prefix+"ipvs"):       0o755,
+		filepath.Join(first, Prefix+"broken"):     0o644,
+		filepath.Join(second, Prefix+"ipvs"):      0o755,
+		filepath.Join(second, Prefix+"userspace"): 0o755,
+		filepath.Join(second, "README"):           0o644,
+	} {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, mode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(f, "x")
+		f.Close()
+	}
+	named := map[string]string{"acme": "/nowhere/acme", "userspace": ""}
+	var got []string
+	for _, f := range Discover([]string{first, "/nowhere", second}, named) {
+		line := f.Name + " " + f.Path
+		if f.Err != nil {
+			line += ": " + f.Err.Error()
+		}
+		got = append(got, line)
+	}
+	want := []string{
+		"acme /nowhere/acme: /nowhere/acme is not there",
+		fmt.Sprintf("broken %[1]s/%[2]sbroken: %[1]s/%[2]sbroken is not executable; try: chmod +x %[1]s/%[2]sbroken", first, Prefix),
+		fmt.Sprintf("ipvs %s/%sipvs", first, Prefix),
+		fmt.Sprintf("userspace %s/%suserspace", second, Prefix),
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
