@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func backend() Backend {
+	return Backend{
+		Status:   func() Status { return Status{Mode: "userspace", Healthy: true} },
+		Services: func() []Service { return []Service{{Namespace: "shop", Name: "web"}} },
+		Plugins:  func() []Plugin { return []Plugin{{Name: "userspace", State: "serving", PID: 7}} },
+		Config:   func() (Config, error) { return Config{Settings: json.RawMessage(`{"mode":"userspace"}`)}, nil },
+		Events:   func() []Event { return []Event{{Reason: "PluginCrashed", Count: 2}} },
+		Restart: func(name string) error {
+			if name != "userspace" {
+				return UnknownPlugin(name)
+			}
+			return nil
+		},
+		Logs: func(ctx context.Context, name string, follow bool, line func(LogLine) error) error {
+			if name != "userspace" {
+				return UnknownPlugin(name)
+			}
+			if err := line(LogLine{Message: "first"}); err != nil || !follow {
+				return err
+			}
+			if err := line(LogLine{Message: "second"}); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return nil
+		},
+	}
+}
+
+// serve runs a server until the test ends, and returns its socket.
+func serve(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "adm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "run", "p.sock")
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, l, backend()) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the socket is left: %v", err)
+		}
+		os.RemoveAll(dir)
+	})
+	return path
+}
+
+func TestWhatIsAskedIsAnswered(t *testing.T) {
+	c := NewClient(serve(t))
+	ctx := t.Context()
+	if s, err := c.Status(ctx); err != nil || s.Mode != "userspace" || s.Meta != meta("Status") {
+		t.Errorf("status %+v, error %v", s, err)
+	}
+	if l, err := c.Services(ctx); err != nil || len(l.Items) != 1 || l.Meta != meta("ServiceList") {
+		t.Errorf("services %+v, error %v", l, err)
+	}
+	if l, err := c.Plugins(ctx); err != nil || len(l.Items) != 1 || l.Meta != meta("PluginList") {
+		t.Errorf("plugins %+v, error %v", l, err)
+	}
+	if p, err := c.Plugin(ctx, "userspace"); err != nil || p.PID != 7 || p.Meta != meta("Plugin") {
+		t.Errorf("plugin %+v, error %v", p, err)
+	}
+	if conf, err := c.Config(ctx); err != nil || string(conf.Settings) != `{"mode":"userspace"}` {
+		t.Errorf("config %s, error %v", conf.Settings, err)
+	}
+	if l, err := c.Events(ctx); err != nil || len(l.Items) != 1 || l.Items[0].Count != 2 {
+		t.Errorf("events %+v, error %v", l, err)
+	}
+	if d, err := c.Restart(ctx, "userspace"); err != nil || !strings.Contains(d.Message, "userspace") {
+		t.Errorf("restart %+v, error %v", d, err)
+	}
+}
+
+func TestErrorsSayWhatWhyAndTry(t *testing.T) {
+	c := NewClient(serve(t))
+	want := "no plugin acme: there is no binary of that name in pluginDirs; try: pointsman plugin list"
+	_, err := c.Plugin(t.Context(), "acme")
+	_, restart := c.Restart(t.Context(), "acme")
+	logs := c.Logs(t.Context(), "acme", false, func(LogLine) {})
+	for _, err := range []error{err, restart, logs} {
+		if err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+}
+
+func TestLogs(t *testing.T) {
+	c := NewClient(serve(t))
+	var got []string
+	if err := c.Logs(t.Context(), "userspace", false, func(l LogLine) { got = append(got, l.Message) }); err != nil || len(got) != 1 {
+		t.Errorf("lines %q, error %v", got, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	got = nil
+	err := c.Logs(ctx, "userspace", true, func(l LogLine) {
+		if got = append(got, l.Message); len(got) == 2 {
+			cancel()
+		}
+	})
+	if err != nil || strings.Join(got, " ") != "first second" {
+		t.Errorf("followed lines %q, error %v", got, err)
+	}
+}
+
+func TestReadingActsOnNothing(t *testing.T) {
+	path := serve(t)
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}}}
+	r, err := c.Get("http://pointsman/v1/plugins/userspace/restart")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	_, _ = io.Copy(io.Discard, r.Body)
+	if r.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("GET of an act: %s", r.Status)
+	}
+}
+
+func TestOnlyTheOwnerMayOpenTheSocket(t *testing.T) {
+	info, err := os.Stat(serve(t))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, error %v", info.Mode(), err)
+	}
+}
+
+func TestASocketInUseIsNotTaken(t *testing.T) {
+	if _, err := Listen(serve(t)); err == nil || !strings.Contains(err.Error(), "another host answers") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestASocketLeftBehindIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.sock")
+	left, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.(*net.UnixListener).SetUnlinkOnClose(false)
+	left.Close()
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+}
+
+func TestAFileIsNotReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), "no socket") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestNobodyThere(t *testing.T) {
+	_, err := NewClient(filepath.Join(t.TempDir(), "p.sock")).Status(t.Context())
+	if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "pointsman run") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// A Backend is what a Server asks. Its functions are called from any goroutine,
+// and may be called at the same time.
+type Backend struct {
+	Status   func() Status
+	Services func() []Service
+	Plugins  func() []Plugin
+	Config   func() (Config, error)
+	Events   func() []Event
+
+	// Logs calls the function for each line that plugin name still has, and with
+	// follow for each that comes, until ctx ends.
+	Logs func(ctx context.Context, name string, follow bool, line func(LogLine) error) error
+
+	Restart func(name string) error
+}
+
+// Listen makes the socket, which only the owner may open. A socket that a host
+// left behind is replaced; one that a host answers on is not.
+func Listen(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("listen on the admin socket: %w", err)
+	}
+	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("listen on the admin socket %s: another host answers there; stop it, or set adminSocket and stateDir to others", path)
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
+		return nil, fmt.Errorf("listen on the admin socket %s: there is something that is no socket; move it away, or set adminSocket to another path", path)
+	}
+	_ = os.Remove(path) // it is not there, or nobody answers
+	// The socket is made where nobody else can reach it, closed, and then put in place.
+	l, err := net.Listen("unix", path+".new")
+	if err != nil {
+		return nil, fmt.Errorf("listen on the admin socket: %w", err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	err = errors.Join(os.Chmod(path+".new", 0o600), os.Rename(path+".new", path))
+	if err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("listen on the admin socket: %w", err)
+	}
+	return &socket{l, path}, nil
+}
+
+// A socket is gone from the file system when it is closed.
+type socket struct {
+	net.Listener
+	path string
+}
+
+func (s *socket) Close() error {
+	_ = os.Remove(s.path)
+	return s.Listener.Close()
+}
+
+// Serve answers on l until ctx ends. It returns when every answer is given or cut
+// off, at most a second later.
+func Serve(ctx context.Context, l net.Listener, b Backend) error {
+	server := &http.Server{
+		Handler:           Handler(b),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		MaxHeaderBytes:    16 << 10,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		grace, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if server.Shutdown(grace) != nil {
+			_ = server.Close()
+		}
+	})
+	err := server.Serve(l)
+	if stop() {
+		return fmt.Errorf("serve the admin socket: %w", err)
+	}
+	<-stopped
+	return nil
+}
+
+// Handler answers for b.
+func Handler(b Backend) http.Handler {
+	mux := http.NewServeMux()
+	get := func(path string, answer func(*http.Request) (any, error)) {
+		mux.HandleFunc("GET /v1/"+path, func(w http.ResponseWriter, r *http.Request) { reply(w, r, answer) })
+	}
+	get("status", func(*http.Request) (any, error) {
+		s := b.Status()
+		s.Meta = meta("Status")
+		return s, nil
+	})
+	get("services", func(*http.Request) (any, error) {
+		return ServiceList{meta("ServiceList"), b.Services()}, nil
+	})
+	get("plugins", func(*http.Request) (any, error) {
+		return PluginList{meta("PluginList"), b.Plugins()}, nil
+	})
+	get("plugins/{name}", func(r *http.Request) (any, error) { return b.plugin(r.PathValue("name")) })
+	get("config", func(*http.Request) (any, error) {
+		c, err := b.Config()
+		c.Meta = meta("Config")
+		return c, err
+	})
+	get("events", func(*http.Request) (any, error) {
+		return EventList{meta("EventList"), b.Events()}, nil
+	})
+	mux.HandleFunc("GET /v1/plugins/{name}/logs", b.logs)
+	mux.HandleFunc("POST /v1/plugins/{name}/restart", func(w http.ResponseWriter, r *http.Request) {
+		reply(w, r, func(r *http.Request) (any, error) {
+			name := r.PathValue("name")
+			return Done{meta("Done"), "plugin " + name + " is started anew"}, b.Restart(name)
+		})
+	})
+	return mux
+}
+
+func meta(kind string) Meta { return Meta{APIVersion, kind} }
+
+func (b Backend) plugin(name string) (any, error) {
+	for _, p := range b.Plugins() {
+		if p.Name == name {
+			p.Meta = meta("Plugin")
+			return p, nil
+		}
+	}
+	return nil, UnknownPlugin(name)
+}
+
+// UnknownPlugin is the error for a plugin that was not found.
+func UnknownPlugin(name string) *Error {
+	return &Error{Code: http.StatusNotFound, What: "no plugin " + name, Why: "there is no binary of that name in pluginDirs", Try: "pointsman plugin list"}
+}
+
+// logs streams lines, each as soon as it is there.
+func (b Backend) logs(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	out := http.NewResponseController(w)
+	encoder := json.NewEncoder(w)
+	begun := false
+	err := b.Logs(r.Context(), r.PathValue("name"), r.URL.Query().Has("follow"), func(l LogLine) error {
+		begun = true
+		_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second)) // a reader that is stuck is let go
+		if err := encoder.Encode(l); err != nil {
+			return err
+		}
+		return out.Flush()
+	})
+	if err != nil && !begun {
+		fail(w, err)
+	}
+}
+
+// reply answers with what answer returns, as JSON.
+func reply(w http.ResponseWriter, r *http.Request, answer func(*http.Request) (any, error)) {
+	body, err := answer(r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	write(w, http.StatusOK, body)
+}
+
+func fail(w http.ResponseWriter, err error) {
+	var e *Error
+	if !errors.As(err, &e) {
+		e = &Error{What: err.Error()}
+	}
+	code := e.Code
+	if code == 0 {
+		code = http.StatusInternalServerError
+	}
+	write(w, code, e)
+}
+
+func write(w http.ResponseWriter, code int, body any) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		code, data = http.StatusInternalServerError, []byte(`{"what":"encode the answer"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(append(data, '\n')) // a caller that is gone needs no answer
+}

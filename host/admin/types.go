@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/*
+Package admin is how the other verbs of pointsman, and an operator's scripts, reach
+a running host: HTTP and JSON on a unix socket that only its owner may open.
+
+	GET  /v1/status                     Status
+	GET  /v1/services                   ServiceList
+	GET  /v1/plugins                    PluginList
+	GET  /v1/plugins/NAME               Plugin
+	GET  /v1/plugins/NAME/logs?follow=1 LogLine, one JSON value a line
+	GET  /v1/config                     Config
+	GET  /v1/events                     EventList
+	POST /v1/plugins/NAME/restart       Done
+
+Reading is GET and acting is POST. Every body says its apiVersion and kind, and so
+does everything that a verb prints with -o json: it is the same. Within v1 fields
+are only added. The types are this package's own, so that a change elsewhere cannot
+change the promise unseen.
+*/
+package admin
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// APIVersion is the version of every body.
+const APIVersion = "pointsman.dev/v1"
+
+// Meta is in every body.
+type Meta struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+// A Status is how a host is doing, on one screen.
+type Status struct {
+	Meta
+	Healthy   bool      `json:"healthy"` // nothing in Warnings
+	Node      Node      `json:"node"`
+	Host      Host      `json:"host"`
+	Source    string    `json:"source"` // where Services come from
+	Mode      string    `json:"mode"`
+	Dataplane Plugin    `json:"dataplane"`
+	Sync      Sync      `json:"sync"`
+	Services  Counts    `json:"services"`
+	Unserved  []Problem `json:"unserved"` // Services that are not served as asked for
+	Config    ConfigUse `json:"config"`
+	Warnings  []Warning `json:"warnings"`
+}
+
+// A Node is this node as the host knows it.
+type Node struct {
+	Name  string   `json:"name"`
+	Addrs []string `json:"addresses"`
+}
+
+// A Host is the process that answers.
+type Host struct {
+	Version string    `json:"version"`
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+}
+
+// A Sync is how far the dataplane has followed.
+type Sync struct {
+	Sent    uint64    `json:"sent"`    // revision handed out last
+	Acked   uint64    `json:"acked"`   // revision confirmed last
+	Pending int       `json:"pending"` // Services owed or in flight
+	Last    time.Time `json:"last"`    // when one was confirmed; zero: none was
+	TookMS  float64   `json:"tookMilliseconds"`
+	Error   string    `json:"error,omitempty"` // of the last try, where it failed
+}
+
+// Counts are how much is known.
+type Counts struct {
+	Services       int `json:"services"`
+	Ports          int `json:"ports"` // of them, in each IP family
+	EndpointSlices int `json:"endpointSlices"`
+	Endpoints      int `json:"endpoints"`
+}
+
+// A Problem is a Service and what is wrong with serving it.
+type Problem struct {
+	Service string `json:"service"`
+	Reason  string `json:"reason"` // failed, refused, withheld, keptAside, conflict
+	Why     string `json:"why"`
+}
+
+// A ConfigUse is how the host stands to its file.
+type ConfigUse struct {
+	Path    string    `json:"path"` // empty: defaults, flags and environment alone
+	Hash    string    `json:"hash"`
+	Loaded  time.Time `json:"loaded"`
+	Stale   string    `json:"stale,omitempty"` // why the file as it is now was not taken in
+	Pending []string  `json:"pending"`         // fields that wait for a restart
+}
+
+// A Warning is a thing to look at. Its code stays the same and is explained in
+// docs/warnings.md.
+type Warning struct {
+	Code string `json:"code"`
+	Text string `json:"text"`
+	Try  string `json:"try,omitempty"`
+}
+
+// A Plugin is a dataplane's binary and, if it runs, its process.
+type Plugin struct {
+	Meta
+	Name     string    `json:"name"`
+	Path     string    `json:"path"`
+	InUse    bool      `json:"inUse"`
+	State    string    `json:"state"` // serving, starting, suspect, waiting, refused, stopped; unused
+	Why      string    `json:"why,omitempty"`
+	Version  string    `json:"version,omitempty"`
+	Role     string    `json:"role,omitempty"`
+	PID      int       `json:"pid,omitempty"`
+	Up       time.Time `json:"up,omitzero"`
+	Restarts int       `json:"restarts"`
+	LastEnd  string    `json:"lastEnd,omitempty"`
+	EndedAt  time.Time `json:"endedAt,omitzero"`
+	Next     time.Time `json:"next,omitzero"` // when it is tried again
+	Call     string    `json:"call,omitempty"`
+	Waiting  string    `json:"waiting,omitempty"`
+	Memory   uint64    `json:"memoryBytes,omitempty"`
+	Features []string  `json:"features,omitempty"`
+	Limits   []string  `json:"limits,omitempty"`
+
+	Options json.RawMessage `json:"optionsSchema,omitempty"`
+}
+
+// A PluginList is all plugins that were found.
+type PluginList struct {
+	Meta
+	Items []Plugin `json:"items"`
+}
+
+// A Service is one Kubernetes Service as it is to be served here.
+type Service struct {
+	Namespace string   `json:"namespace"`
+	Name      string   `json:"name"`
+	Ports     []Port   `json:"ports"`
+	Problems  []string `json:"problems,omitempty"`
+}
+
+// A Port is one port of a Service in one IP family.
+type Port struct {
+	Name      string   `json:"name"`
+	Network   string   `json:"network"` // tcp4, udp6, …
+	Frontends []string `json:"frontends"`
+	Cluster   []string `json:"cluster"` // endpoints for the Cluster policy
+	Local     []string `json:"local"`   // for the Local policy
+	Ready     int      `json:"ready"`
+	Total     int      `json:"total"`
+}
+
+// A ServiceList is all Services that are known.
+type ServiceList struct {
+	Meta
+	Items []Service `json:"items"`
+}
+
+// A Config is the settings in force.
+type Config struct {
+	Meta
+	Use      ConfigUse       `json:"use"`
+	Settings json.RawMessage `json:"settings"`
+}
+
+// An Event is something that happened, and how often.
+type Event struct {
+	Time    time.Time `json:"time"`
+	Warning bool      `json:"warning"`
+	Reason  string    `json:"reason"`
+	Object  string    `json:"object,omitempty"`
+	Message string    `json:"message"`
+	Count   int       `json:"count"`
+}
+
+// An EventList is what happened lately, the latest last.
+type EventList struct {
+	Meta
+	Items []Event `json:"items"`
+}
+
+// A LogLine is a line of a plugin's log.
+type LogLine struct {
+	Time    time.Time `json:"time"`
+	Level   string    `json:"level"`
+	Message string    `json:"message"`
+	Dropped uint64    `json:"dropped,omitempty"` // lines lost before this one
+}
+
+// Done is the answer to an act.
+type Done struct {
+	Meta
+	Message string `json:"message"`
+}
+
+// An Error is what went wrong, why, and what to do. It is the body of every
+// answer that is no success, and an error on both sides of the socket.
+type Error struct {
+	Code int    `json:"-"` // HTTP status; zero: 500
+	What string `json:"what"`
+	Why  string `json:"why,omitempty"`
+	Try  string `json:"try,omitempty"`
+}
+
+func (e *Error) Error() string {
+	s := e.What
+	if e.Why != "" {
+		s += ": " + e.Why
+	}
+	if e.Try != "" {
+		s += "; try: " + e.Try
+	}
+	return s
+}
