@@ -48,5 +48,23 @@ fd00:10:180::/64, node ports on every address. Elsewhere are pods of other nodes
 
 A [Recorder] is a Dataplane in memory that keeps the contract, and can be asked
 [Recorder.Where] a packet would go.
+
+# The conformance suite
+
+[Conform] holds a dataplane to the contract of package sdk, line by line; a check
+is named for its line. A dataplane's own test is short: here is how to make me.
+
+	func TestConforms(t *testing.T) {
+		sdktest.Conform(sdktest.Testing(t), sdktest.InProcess(description, New))
+	}
+
+A [Subject] also says on which [Ground] packets are sent. [Loopback] needs no
+privileges; a dataplane that serves only addresses which the node has gets it
+unasked. Where a dataplane declares a limit, the suite expects what the limit says
+instead. A check that was not run says why, and one that is needed disqualifies.
+
+[ConformBinary] does the same with a plugin's binary, and reports:
+
+	report, err := sdktest.ConformBinary(ctx, path, os.Stdout, sdktest.Options{})
 */
 package sdktest

@@ -38,6 +38,7 @@ type Recorder struct {
 	role    sdk.Role
 	session bool
 	steps   uint64
+	turn    uint64 // whose it is among endpoints
 	sticks  map[stickKey]sdk.Stick
 }
 
@@ -243,13 +244,17 @@ func (r *Recorder) Stuck(ctx context.Context, tell func(sdk.Stick) error) error 
 func (r *Recorder) Seed(_ context.Context, sticks []sdk.Stick) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, s := range sticks {
+		r.stick(s)
+	}
+	return nil
+}
+
+func (r *Recorder) stick(s sdk.Stick) {
 	if r.sticks == nil {
 		r.sticks = make(map[stickKey]sdk.Stick)
 	}
-	for _, s := range sticks {
-		r.sticks[stickKey{s.Name, s.Client}] = s
-	}
-	return nil
+	r.sticks[stickKey{s.Name, s.Client}] = s
 }
 
 // Services are what is served now, sorted by name.
@@ -270,6 +275,32 @@ func (r *Recorder) Where(from sdk.Caller, to netip.AddrPort, protocol sdk.Protoc
 	return Where(maps.Values(r.served), r.node, from, to, protocol)
 }
 
+// Send is one new connection: it chooses among the endpoints, in turn or as the
+// client's affinity says, and tells whom the endpoint would see.
+func (r *Recorder) Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protocol) Answer {
+	o := r.Where(from, to, protocol)
+	if o.Unserved || o.Verdict != sdk.Forward {
+		return Answer{Verdict: o.Verdict}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	svc, _, _ := Find(maps.Values(r.served), r.node, to, protocol)
+	key := stickKey{svc.Name, from.Addr}
+	ep := r.sticks[key].Endpoint
+	if svc.Affinity == 0 || !slices.Contains(o.Endpoints, ep) {
+		ep = o.Endpoints[r.turn%uint64(len(o.Endpoints))]
+		r.turn++
+	}
+	if svc.Affinity > 0 {
+		r.stick(sdk.Stick{Name: svc.Name, Client: from.Addr, Endpoint: ep, Left: svc.Affinity})
+	}
+	client := from.Addr
+	if o.Masquerades(ep) {
+		client = first(r.node, svc.Name.Family)
+	}
+	return Answer{Verdict: sdk.Forward, Endpoint: ep, Client: client}
+}
+
 // Updates are those that were taken, oldest first.
 func (r *Recorder) Updates() []sdk.Update {
 	r.mu.Lock()
@@ -284,9 +315,35 @@ func (r *Recorder) Setups() []sdk.Setup {
 	return slices.Clone(r.setups)
 }
 
+// Node is the node as last told.
+func (r *Recorder) Node() sdk.Node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.node
+}
+
 // Role is the present role; zero before Configure.
 func (r *Recorder) Role() sdk.Role {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.role
+}
+
+// Recorded is a Subject whose every life is a new Recorder from make, joined by
+// both ends of the wire, and asked where packets go.
+func Recorded(make func() *Recorder) Subject {
+	var mu sync.Mutex // guards live
+	var live *Recorder
+	s := InProcess((&Recorder{}).description(), func() sdk.Dataplane {
+		mu.Lock()
+		defer mu.Unlock()
+		live = make()
+		return live
+	})
+	s.Ground = Said(func(sdk.Dataplane) Sender {
+		mu.Lock()
+		defer mu.Unlock()
+		return live
+	})
+	return s
 }

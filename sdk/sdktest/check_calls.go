@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// grace is how long a call may go on after its context. The contract says one
+// second; a loaded machine gets some more.
+const grace = 4 * time.Second
+
+// returns runs one call and errs if it outlives its context by far.
+func returns(ctx context.Context, call func(context.Context) error) error {
+	done := make(chan error, 1)
+	go func() { done <- call(ctx) }() // ends with the call
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(grace):
+		return errHung
+	}
+}
+
+var errHung = errors.New("the call did not return when its context ended")
+
+// endedContext: a call that came too late returns, and harms nothing.
+func endedContext(t *trial) error {
+	a, b, err := t.two()
+	if err != nil {
+		return err
+	}
+	if err := t.serve(a); err != nil {
+		return err
+	}
+	ended, cancel := context.WithCancel(t.ctx)
+	cancel()
+	if err := t.cutOff(ended, b); err != nil {
+		return err
+	}
+	return t.serves(b)
+}
+
+// contextEndsInSync: a long Sync stops when it is told to, and the next update
+// puts everything right.
+func contextEndsInSync(t *trial) error {
+	_, b, err := t.two()
+	if err != nil {
+		return err
+	}
+	big := t.many(many)
+	if err := t.serve(b); err != nil {
+		return err
+	}
+	for _, after := range []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond} {
+		ctx, cancel := context.WithTimeout(t.ctx, after)
+		err := t.cutOff(ctx, big)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("cut off after %s: %w", after, err)
+		}
+		if err := poll(t.ctx, 30*time.Second, func() error { return t.sync(b.Update(0)) }); err != nil {
+			return err
+		}
+		if err := t.serves(b); err != nil {
+			return fmt.Errorf("cut off after %s, then told again: %w", after, err)
+		}
+	}
+	return nil
+}
+
+// cutOff offers s with a context that ends, and once more if it was not taken.
+func (t *trial) cutOff(ctx context.Context, s Scenario) error {
+	u := s.Update(t.revision + 1)
+	err := returns(ctx, func(ctx context.Context) error {
+		_, err := t.dp.Sync(ctx, u)
+		return err
+	})
+	if errors.Is(err, errHung) {
+		return err
+	}
+	if err == nil {
+		t.revision = u.To
+		return nil
+	}
+	return poll(t.ctx, 30*time.Second, func() error { return t.sync(s.Update(0)) })
+}
+
+// besideSync: Inspect and Report are answered while updates come in.
+func besideSync(t *trial) error {
+	a, b, err := t.two()
+	if err != nil {
+		return err
+	}
+	if err := t.serve(a); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(t.ctx)
+	asked := make(chan error, 1)
+	go func() { asked <- t.ask(ctx) }() // ends with ctx
+	for i := range 50 {
+		from, to := a, b
+		if i%2 == 1 {
+			from, to = b, a
+		}
+		if err := t.sync(delta(from, to)); err != nil {
+			cancel()
+			return errors.Join(err, <-asked)
+		}
+	}
+	cancel()
+	if err := <-asked; err != nil {
+		return fmt.Errorf("asked while updates came in: %w", err)
+	}
+	return t.serves(a)
+}
+
+// ask inspects and has reports until ctx ends.
+func (t *trial) ask(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if r, ok := t.dp.(sdk.Reporter); ok {
+			r.Report()
+		}
+		if r, ok := t.dp.(*wire.Remote); ok {
+			if _, err := r.Vitals(ctx); err != nil && ctx.Err() == nil {
+				return fmt.Errorf("report: %w", err)
+			}
+		}
+		if i, ok := t.dp.(sdk.Inspector); ok {
+			err := i.Inspect(ctx, func(sdk.Served) error { return nil })
+			if err != nil && !errors.Is(err, wire.ErrUnsupported) && ctx.Err() == nil {
+				return fmt.Errorf("inspect: %w", err)
+			}
+		}
+		runtime.Gosched()
+	}
+	return nil
+}
+
+// noChildrenLeft: after a call was cut off no process of the plugin's is left.
+func noChildrenLeft(t *trial) error {
+	r, ok := t.dp.(*wire.Remote)
+	if !ok || r.Hello().PID == 0 || r.Handle().Network == "local" {
+		return excused{"the dataplane is in this process"}
+	}
+	_, b, err := t.two()
+	if err != nil {
+		return err
+	}
+	if err := t.serve(b); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, 20*time.Millisecond)
+	defer cancel()
+	if err := t.cutOff(ctx, t.many(many)); err != nil {
+		return err
+	}
+	return poll(t.ctx, 10*time.Second, func() error {
+		left, err := children(r.Hello().PID)
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("processes %v are left", left)
+		}
+		return err
+	})
+}
+
+// many is how many Services a large cluster has here.
+const many = 10000
+
+// tenThousandServices goes in at once, and then one change costs little beside it.
+func tenThousandServices(t *trial) error {
+	s := t.many(many)
+	began := time.Now()
+	if err := t.serve(s); err != nil {
+		return err
+	}
+	all := time.Since(began)
+	if err := t.serves(s); err != nil && !errors.As(err, new(notRun)) {
+		return err
+	}
+	var took []time.Duration
+	for i := range 9 {
+		changed := s.Services[i*1000]
+		changed.Cluster = changed.Cluster[:1+i%2]
+		began := time.Now()
+		if err := t.sync(sdk.Update{Set: []sdk.Service{changed}}); err != nil {
+			return err
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	if one := took[len(took)/2]; one > all/4 && one > 50*time.Millisecond {
+		return fmt.Errorf("one change of %d Services takes %s, all of them %s: the cost does not follow the change", many, one, all)
+	}
+	return nil
+}
+
+// many is a state of n Services with two endpoints each, placed.
+func (t *trial) many(n int) Scenario {
+	s := Scenario{Name: "many", Node: defaultNode()}
+	for i := range n {
+		s.Services = append(s.Services, sdk.Service{
+			Name:      sdk.Name{Namespace: "many", Service: fmt.Sprintf("web-%05d", i), Port: "http", Protocol: sdk.TCP, Family: sdk.IPv4},
+			Frontends: []sdk.Frontend{{Kind: sdk.ClusterIP, Addr: at(172, 30, i, 8000), Policy: sdk.Cluster}},
+			Cluster:   []sdk.Endpoint{{Addr: at(10, 181, i, 8080)}, {Addr: at(10, 182, i, 8080)}},
+		})
+	}
+	s, _ = t.place(s)
+	return s
+}
+
+// at is the i-th address of a range, with a port.
+func at(a, b byte, i int, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{a, b, byte(i >> 8), byte(i)}), port)
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// A Subject is a dataplane to be held to the contract: here is how to make me,
+// here is where to send me packets.
+type Subject struct {
+	// Start begins a life of it, as a process does. Several checks begin a second
+	// one with the same state directory when the first has ended.
+	Start func(ctx context.Context, stateDir string) (sdk.Dataplane, error)
+
+	// Stop ends that life without cleaning up. Nil: there is nothing to end.
+	Stop func(sdk.Dataplane)
+
+	Options []byte // for Configure
+
+	// Patience is how long one call may take. Zero: a minute.
+	Patience time.Duration
+
+	// Ground is where packets are sent. Nil: a Loopback for a dataplane that
+	// serves only the addresses the node has, and otherwise the checks that need
+	// packets are not run.
+	Ground Ground
+
+	// Disturb takes away, behind the dataplane's back, part of what it keeps in
+	// the kernel. Nil: drift is not checked.
+	Disturb func(context.Context) error
+}
+
+// InProcess is a Subject made in this process, joined by both ends of the wire as
+// a plugin's process is, so that everything that Serve does is done. Where the
+// kernel would end what a process held, an io.Closer is closed.
+func InProcess(d sdk.Description, make func() sdk.Dataplane) Subject {
+	var lives sync.Map // from *wire.Remote to the io.Closer behind it
+	return Subject{
+		Start: func(ctx context.Context, _ string) (sdk.Dataplane, error) {
+			dp := make()
+			remote, err := wire.Local(ctx, d, dp)
+			if err != nil {
+				return nil, err
+			}
+			if c, ok := dp.(io.Closer); ok {
+				lives.Store(remote, c)
+			}
+			return remote, nil
+		},
+		Stop: func(dp sdk.Dataplane) {
+			stopRemote(dp)
+			if c, ok := lives.LoadAndDelete(dp); ok {
+				_ = c.(io.Closer).Close() // as with a process, nobody is left to ask
+			}
+		},
+	}
+}
+
+// Binary is a Subject that is a plugin's binary.
+func Binary(path string) Subject {
+	return Subject{
+		Start: func(ctx context.Context, stateDir string) (sdk.Dataplane, error) {
+			return wire.Launch(ctx, wire.Command{Path: path, StateDir: stateDir})
+		},
+		Stop: stopRemote,
+	}
+}
+
+func stopRemote(dp sdk.Dataplane) {
+	if r, ok := dp.(*wire.Remote); ok {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = r.Stop(ctx) // it kills in the end, whatever the plugin does
+	}
+}
+
+// T is whom the suite tells, and who decides what is run. See Testing and Check.
+type T interface {
+	Context() context.Context
+	TempDir() string
+	Check(name string, run func() Finding)
+}
+
+// Conform holds s to the contract, line by line.
+func Conform(t T, s Subject) {
+	s.Ground = groundFor(t, s)
+	for _, c := range checks() {
+		t.Check(c.name, func() Finding { return c.find(t, s) })
+	}
+}
+
+// groundFor asks the dataplane what it is, and chooses where to send packets.
+func groundFor(t T, s Subject) Ground {
+	if s.Ground != nil {
+		return s.Ground
+	}
+	d, err := describe(t, s)
+	if err == nil && limited(d, sdk.LimitOwnAddressesOnly) {
+		return Loopback()
+	}
+	return nil
+}
+
+// describe is what the dataplane says of itself on this node.
+func describe(t T, s Subject) (sdk.Description, error) {
+	tr, err := begin(t, s)
+	if err != nil {
+		return sdk.Description{}, err
+	}
+	defer tr.end()
+	return tr.description, nil
+}
+
+// Options are for Check and ConformBinary.
+type Options struct {
+	Run     *regexp.Regexp // only checks with matching names; a report of a part cannot conform. Nil: all
+	Verbose bool           // also print what passed
+	TempDir string         // for state directories
+	Out     io.Writer      // a line as each check ends. Nil: none
+}
+
+// Check runs the suite and reports. The error says why it could not begin.
+func Check(ctx context.Context, s Subject, o Options) (Report, error) {
+	c := &collector{ctx: ctx, options: o}
+	d, err := describe(c, s)
+	if err != nil {
+		return Report{}, fmt.Errorf("begin conformance: %w", err)
+	}
+	c.report = Report{Name: d.Name, Version: d.Version, Features: d.Features, Limits: d.Limits}
+	Conform(c, s)
+	if err := ctx.Err(); err != nil {
+		return c.report, fmt.Errorf("conformance was cut short: %w", err)
+	}
+	if len(c.report.Findings) == 0 {
+		return c.report, errors.New("no check has a name that matches")
+	}
+	return c.report, nil
+}
+
+// ConformBinary is Check for a plugin's binary.
+func ConformBinary(ctx context.Context, path string, out io.Writer, o Options) (Report, error) {
+	o.Out = out
+	return Check(ctx, Binary(path), o)
+}
+
+// A collector is the T that makes a report.
+type collector struct {
+	ctx     context.Context
+	options Options
+	report  Report
+}
+
+func (c *collector) Context() context.Context { return c.ctx }
+func (c *collector) TempDir() string          { return c.options.TempDir }
+
+func (c *collector) Check(name string, run func() Finding) {
+	if c.options.Run != nil && !c.options.Run.MatchString(name) || c.ctx.Err() != nil {
+		return
+	}
+	f := run()
+	c.report.Findings = append(c.report.Findings, f)
+	if c.options.Out != nil && (c.options.Verbose || f.Status == Fail || f.Status == NotRun && f.Needed) {
+		fmt.Fprintln(c.options.Out, f)
+	}
+}
+
+// A Tester is what the suite uses of *testing.T.
+type Tester[R any] interface {
+	Run(name string, f func(R)) bool
+	Context() context.Context
+	TempDir() string
+	Logf(format string, args ...any)
+	Errorf(format string, args ...any)
+	Skipf(format string, args ...any)
+}
+
+// Testing makes a T of a *testing.T: each check is a subtest.
+func Testing[R Tester[R]](t R) T { return tester[R]{t} }
+
+type tester[R Tester[R]] struct{ t R }
+
+func (t tester[R]) Context() context.Context { return t.t.Context() }
+func (t tester[R]) TempDir() string          { return t.t.TempDir() }
+
+func (t tester[R]) Check(name string, run func() Finding) {
+	t.t.Run(name, func(sub R) {
+		switch f := run(); {
+		case f.Status == Fail, f.Status == NotRun && f.Needed:
+			sub.Errorf("%s", f)
+		case f.Status == NotRun:
+			sub.Skipf("%s", f.Reason)
+		case f.Status == Limit:
+			sub.Logf("%s", f)
+		}
+	})
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdktest
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// packets sends every packet of s, which is placed and served, and judges.
+func (t *trial) packets(s Scenario) error {
+	stage, err := t.stage(s)
+	if err != nil {
+		return err
+	}
+	defer stage.Close()
+	var used []sdk.Limit
+	for _, p := range s.Packets {
+		limits, err := t.packet(stage, p, sticks(s, p))
+		if err != nil {
+			return fmt.Errorf("line %d, %s: %w", p.Line, p.Text, err)
+		}
+		used = append(used, limits...)
+	}
+	if len(used) > 0 {
+		slices.Sort(used)
+		return byLimits{slices.Compact(used)}
+	}
+	return nil
+}
+
+func (t *trial) stage(s Scenario) (Stage, error) {
+	if t.subject.Ground == nil {
+		return nil, notRun{"no ground to send packets on"}
+	}
+	stage, err := t.subject.Ground.Open(t.ctx, t.dp, s)
+	if err != nil {
+		return nil, fmt.Errorf("make endpoints answer: %w", err)
+	}
+	return stage, nil
+}
+
+// packet sends p until every endpoint that may answer has, and some more times,
+// so that one that may not is found out. A client that sticks to its first
+// endpoint need find no other.
+func (t *trial) packet(stage Stage, p Packet, sticks bool) ([]sdk.Limit, error) {
+	j := judge{packet: p, limits: t.description.Limits}
+	n := len(p.Want.Endpoints)
+	least, most := 1+2*n, 1+40*n
+	if sticks {
+		n = 1
+	}
+	for i := 0; i < least || i < most && len(j.seen) < n; i++ {
+		a, err := stage.Send(t.ctx, p)
+		if err != nil {
+			return nil, fmt.Errorf("send: %w", err)
+		}
+		if err := j.take(a); err != nil {
+			return nil, err
+		}
+	}
+	if len(j.seen) < min(n, len(p.Want.Endpoints)) {
+		return nil, fmt.Errorf("only %v ever answer", j.seen)
+	}
+	return j.used, nil
+}
+
+func sticks(s Scenario, p Packet) bool {
+	return slices.ContainsFunc(s.Services, func(svc sdk.Service) bool { return svc.Name == p.Service && svc.Affinity > 0 })
+}
+
+// A judge compares answers with what a packet's outcome should be.
+type judge struct {
+	packet Packet
+	limits []sdk.Limit
+	used   []sdk.Limit
+	seen   []netip.AddrPort
+}
+
+func (j *judge) take(a Answer) error {
+	want := j.packet.Want
+	switch {
+	case want.Unserved:
+		if a.Verdict == sdk.Forward {
+			return fmt.Errorf("%s answers, though it is none of ours", a)
+		}
+		return nil
+	case a.Verdict == want.Verdict && want.Verdict == sdk.Forward:
+		return j.forwarded(a)
+	case a.Verdict == want.Verdict:
+		return nil
+	case want.Verdict == sdk.Drop && a.Verdict == sdk.Reject && slices.Contains(j.limits, sdk.LimitNoDrop):
+		j.used = append(j.used, sdk.LimitNoDrop)
+		return nil
+	}
+	return fmt.Errorf("found %s", a)
+}
+
+func (j *judge) forwarded(a Answer) error {
+	want, from := j.packet.Want, j.packet.From
+	if !slices.Contains(want.Endpoints, a.Endpoint) {
+		return fmt.Errorf("found %s", a)
+	}
+	if !slices.Contains(j.seen, a.Endpoint) {
+		j.seen = append(j.seen, a.Endpoint)
+	}
+	switch {
+	case from.From == sdk.OnNode: // it may be masqueraded as itself
+	case want.Masquerades(a.Endpoint) && a.Client == from.Addr:
+		return fmt.Errorf("%s saw the caller, not the node", a.Endpoint)
+	case !want.Masquerades(a.Endpoint) && a.Client != from.Addr:
+		if !slices.Contains(j.limits, sdk.LimitNoClientAddress) {
+			return fmt.Errorf("%s saw %s, not the caller", a.Endpoint, a.Client)
+		}
+		j.used = append(j.used, sdk.LimitNoClientAddress)
+	}
+	return nil
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdktest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Loopback is a ground that needs no privileges: every IPv4 address of a scenario
+// becomes one of 127.0.0.0/8, so that the machine has them all, and callers send
+// from theirs. On it a caller is the node if it is one of Node.Addrs, a pod if
+// Node.Pods has it, and elsewhere otherwise, though all of them are loopback
+// addresses.
+//
+//	10.180.0.9 → 127.180.0.9      192.0.2.7   → 127.192.2.7
+//	172.30.0.41 → 127.30.0.41     198.51.100.1 → 127.51.100.1
+//
+// IPv6 has one loopback address, so there every address becomes [::1] with a port
+// of its own, and every caller is the node. A port below 1024 becomes one that
+// needs no privileges. Packets that would then mean something else are left out.
+func Loopback() Ground { return loopback{} }
+
+type loopback struct{}
+
+func (loopback) Place(s Scenario) (Scenario, []string) {
+	p := placing{ports: make(map[netip.AddrPort]uint16)}
+	placed := s
+	placed.Node = p.node(s.Node)
+	placed.Services = nil
+	for _, svc := range s.Services {
+		placed.Services = append(placed.Services, p.service(svc))
+	}
+	placed.Packets = nil
+	var leftOut []string
+	for _, packet := range s.Packets {
+		moved, why := p.packet(packet, placed)
+		if why != "" {
+			leftOut = append(leftOut, fmt.Sprintf("%q: %s", packet.Text, why))
+			continue
+		}
+		placed.Packets = append(placed.Packets, moved)
+	}
+	return placed, leftOut
+}
+
+// A placing moves one scenario to loopback addresses.
+type placing struct {
+	ports map[netip.AddrPort]uint16 // of [::1], given to IPv6 addresses
+}
+
+var here6 = netip.IPv6Loopback()
+
+func (p placing) addr(a netip.Addr) netip.Addr {
+	switch {
+	case a.IsUnspecified(), a.IsLoopback():
+		return a
+	case a.Is6():
+		return here6
+	}
+	b := a.As4()
+	if b[1] == 0 {
+		b[1] = b[0]
+	}
+	b[0] = 127
+	return netip.AddrFrom4(b)
+}
+
+// firstPort6 is the first of the ports that IPv6 addresses become.
+const firstPort6 = 22000
+
+func (p placing) addrPort(a netip.AddrPort) netip.AddrPort {
+	port := a.Port()
+	switch {
+	case a.Addr().Is6() && !a.Addr().IsUnspecified():
+		if p.ports[a] == 0 {
+			p.ports[a] = firstPort6 + uint16(len(p.ports))
+		}
+		port = p.ports[a]
+	case port < 1024:
+		port += 20000
+	}
+	return netip.AddrPortFrom(p.addr(a.Addr()), port)
+}
+
+// prefix moves IPv4 ranges that stay ranges by it. The others stand as they are,
+// and packets that hang on them are left out.
+func (p placing) prefix(r netip.Prefix) netip.Prefix {
+	if r.Addr().Is6() || r.Bits() < 16 {
+		return r
+	}
+	return netip.PrefixFrom(p.addr(r.Addr()), r.Bits())
+}
+
+func (p placing) prefixes(list []netip.Prefix) []netip.Prefix {
+	var moved []netip.Prefix
+	for _, r := range list {
+		moved = append(moved, p.prefix(r))
+	}
+	return moved
+}
+
+// node takes node ports on just those of its addresses that took them before, so
+// that nothing listens where a test's endpoints do.
+func (p placing) node(n sdk.Node) sdk.Node {
+	moved := n
+	moved.Addrs, moved.NodePorts = nil, nil
+	for _, a := range n.Addrs {
+		moved.Addrs = append(moved.Addrs, p.addr(a))
+		if n.TakesNodePorts(a) {
+			moved.NodePorts = append(moved.NodePorts, netip.PrefixFrom(p.addr(a), a.BitLen()))
+		}
+	}
+	moved.Pods.CIDRs = p.prefixes(n.Pods.CIDRs)
+	moved.ServiceCIDRs = p.prefixes(n.ServiceCIDRs)
+	return moved
+}
+
+func (p placing) service(s sdk.Service) sdk.Service {
+	moved := s
+	moved.Frontends = nil
+	for _, f := range s.Frontends {
+		f.Addr = p.addrPort(f.Addr)
+		f.Sources = p.prefixes(f.Sources)
+		moved.Frontends = append(moved.Frontends, f)
+	}
+	moved.Cluster, moved.Local = p.endpoints(s.Cluster), p.endpoints(s.Local)
+	moved.Serving = nil
+	for _, a := range s.Serving {
+		moved.Serving = append(moved.Serving, p.addr(a))
+	}
+	moved.Normalize()
+	return moved
+}
+
+func (p placing) endpoints(list []sdk.Endpoint) []sdk.Endpoint {
+	var moved []sdk.Endpoint
+	for _, ep := range list {
+		ep.Addr = p.addrPort(ep.Addr)
+		moved = append(moved, ep)
+	}
+	return moved
+}
+
+// packet moves one packet, or says why it would mean something else here.
+func (p placing) packet(q Packet, s Scenario) (Packet, string) {
+	moved := q
+	moved.To = p.to(q)
+	moved.From.Addr = p.addr(q.From.Addr)
+	moved.Want.Endpoints, moved.Want.Hairpin = p.addrPorts(q.Want.Endpoints), p.addrPorts(q.Want.Hairpin)
+	switch {
+	case q.Interface != "":
+		return q, "all packets come in on the loopback interface"
+	case q.Protocol == sdk.SCTP:
+		return q, "no SCTP is sent on this ground"
+	case q.From.Addr.Is6():
+		moved.From.From = sdk.OnNode
+	case s.Node.Pods.Contains(moved.From.Addr, "") != (q.From.From == sdk.OnPod):
+		return q, "the caller cannot be told from a pod here"
+	case slices.Contains(s.Node.Addrs, moved.From.Addr) != (q.From.From == sdk.OnNode):
+		return q, "the caller cannot be told from the node here"
+	}
+	rule := Where(slices.Values(s.Services), s.Node, moved.From, moved.To, q.Protocol)
+	if !rule.Equal(moved.Want) {
+		return q, fmt.Sprintf("from loopback addresses it is %s", rule)
+	}
+	svc, f, _ := Find(slices.Values(s.Services), s.Node, moved.To, q.Protocol)
+	moved.Service, moved.Frontend = svc.Name, f
+	return moved, ""
+}
+
+// to moves where a packet goes; a node port keeps its number.
+func (p placing) to(q Packet) netip.AddrPort {
+	if q.Frontend.Kind == sdk.NodePort {
+		return netip.AddrPortFrom(p.addr(q.To.Addr()), q.To.Port())
+	}
+	return p.addrPort(q.To)
+}
+
+func (p placing) addrPorts(list []netip.AddrPort) []netip.AddrPort {
+	var moved []netip.AddrPort
+	for _, a := range list {
+		moved = append(moved, p.addrPort(a))
+	}
+	slices.SortFunc(moved, netip.AddrPort.Compare)
+	return moved
+}
+
+func (loopback) Open(ctx context.Context, _ sdk.Dataplane, s Scenario) (Stage, error) {
+	stage := &loopbackStage{}
+	for at := range backends(s.Services) {
+		b, err := listen(ctx, at)
+		if err != nil {
+			stage.Close()
+			return nil, err
+		}
+		stage.backends = append(stage.backends, b)
+	}
+	return stage, nil
+}
+
+// A socket is where an endpoint listens.
+type socket struct {
+	protocol sdk.Protocol
+	addr     netip.AddrPort
+}
+
+func (s socket) network() string {
+	return sdk.Name{Protocol: s.protocol, Family: sdk.FamilyOf(s.addr.Addr())}.Network()
+}
+
+// backends are where all endpoints of services listen, each once.
+func backends(services []sdk.Service) map[socket]bool {
+	all := make(map[socket]bool)
+	for _, s := range services {
+		for _, ep := range slices.Concat(s.Cluster, s.Local) {
+			if s.Name.Protocol != sdk.SCTP {
+				all[socket{s.Name.Protocol, ep.Addr}] = true
+			}
+		}
+	}
+	return all
+}
+
+// A loopbackStage holds the endpoints' sockets.
+type loopbackStage struct{ backends []net.Listener }
+
+func (s *loopbackStage) Close() error {
+	for _, b := range s.backends {
+		b.Close()
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdktest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// TestLoopback sends real packets to a relay of the simplest kind: it shows that
+// the ground works, and what a dataplane with limits looks like in a report.
+func TestLoopback(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
+	}
+	report, err := Check(t.Context(), InProcess(relayDescription, newRelay), Options{TempDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !report.Conforms() {
+		t.Error(report)
+	}
+	for _, f := range report.Findings {
+		t.Log(f)
+	}
+	if n := report.Count(Pass) + report.Count(Limit); n < 60 {
+		t.Errorf("only %d checks ran", n)
+	}
+}
+
+// TestLoopbackBites: a relay that lets everyone in fails where it should.
+func TestLoopbackBites(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
+	}
+	open := func() sdk.Dataplane { r := newRelay().(*relay); r.open = true; return r }
+	report, err := Check(t.Context(), InProcess(relayDescription, open), Options{TempDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed []string
+	for _, f := range report.Findings {
+		if f.Status == Fail {
+			failed = append(failed, f.Check)
+		}
+	}
+	if !slices.Contains(failed, "C02/scenario/source-ranges") || slices.Contains(failed, "C02/scenario/node-port") {
+		t.Errorf("a relay without source ranges fails %v", failed)
+	}
+}
+
+var relayDescription = sdk.Description{
+	Name: "relay", Version: "1",
+	Features: []sdk.Feature{sdk.FeatureIPv4, sdk.FeatureIPv6, sdk.FeatureNodePort, sdk.FeatureLocalPolicy, sdk.FeatureSourceRanges},
+	Limits: []sdk.Limit{
+		sdk.LimitNoDrop, sdk.LimitNoClientAddress, sdk.LimitAffinityPerFrontend, sdk.LimitOwnAddressesOnly, sdk.LimitDiesWithProcess,
+	},
+}
+
+// A relay serves TCP by listening on the frontends' own addresses.
+type relay struct {
+	Recorder
+	open bool // a mistake: nobody is turned away
+
+	mu        sync.Mutex // guards listeners and turn
+	listeners map[netip.AddrPort]net.Listener
+	turn      int
+}
+
+func newRelay() sdk.Dataplane {
+	r := &relay{listeners: make(map[netip.AddrPort]net.Listener)}
+	r.Describe = relayDescription
+	return r
+}
+
+func (r *relay) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+	result, err := r.Recorder.Sync(ctx, u)
+	return result, errors.Join(err, r.listen())
+}
+
+func (r *relay) SetRole(ctx context.Context, role sdk.Role) error {
+	return errors.Join(r.Recorder.SetRole(ctx, role), r.listen())
+}
+
+func (r *relay) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
+	names, err := r.Recorder.Cleanup(ctx, l)
+	return names, errors.Join(err, r.listen())
+}
+
+// Close ends it as a process ends.
+func (r *relay) Close() error {
+	return r.SetRole(context.Background(), sdk.Standby)
+}
+
+// listen makes the listeners what they should be.
+func (r *relay) listen() error {
+	want := make(map[netip.AddrPort]bool)
+	if r.Role() == sdk.Active {
+		for _, s := range r.Services() {
+			for _, f := range s.Frontends {
+				for _, at := range r.places(f) {
+					want[at] = len(s.Cluster) > 0
+				}
+			}
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for at, l := range r.listeners {
+		if !want[at] {
+			l.Close()
+			delete(r.listeners, at)
+		}
+	}
+	for at, serves := range want {
+		if serves && r.listeners[at] == nil {
+			l, err := net.Listen("tcp", at.String())
+			if err != nil {
+				return err
+			}
+			r.listeners[at] = l
+			go r.accept(l, at) // ends when l is closed
+		}
+	}
+	return nil
+}
+
+// places are where f is to be listened on.
+func (r *relay) places(f sdk.Frontend) []netip.AddrPort {
+	if !f.Addr.Addr().IsUnspecified() {
+		return []netip.AddrPort{f.Addr}
+	}
+	var all []netip.AddrPort
+	node := r.Node()
+	for _, a := range node.Addrs {
+		if node.TakesNodePorts(a) && sdk.FamilyOf(a) == sdk.FamilyOf(f.Addr.Addr()) {
+			all = append(all, netip.AddrPortFrom(a, f.Addr.Port()))
+		}
+	}
+	return all
+}
+
+func (r *relay) accept(l net.Listener, at netip.AddrPort) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go r.relay(conn, at) // ends when either side does
+	}
+}
+
+func (r *relay) relay(conn net.Conn, at netip.AddrPort) {
+	defer conn.Close()
+	from := sdk.Caller{Addr: conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()}
+	node := r.Node()
+	switch {
+	case slices.Contains(node.Addrs, from.Addr):
+		from.From = sdk.OnNode
+	case node.Pods.Contains(from.Addr, ""):
+		from.From = sdk.OnPod
+	}
+	svc, f, _ := Find(slices.Values(r.Services()), node, at, sdk.TCP)
+	if r.open {
+		f.Sources = nil
+	}
+	route := svc.Route(f, from, node)
+	if route.Verdict != sdk.Forward {
+		return
+	}
+	r.mu.Lock()
+	r.turn++
+	ep := route.Endpoints[r.turn%len(route.Endpoints)]
+	r.mu.Unlock()
+	to, err := net.Dial("tcp", ep.Addr.String())
+	if err != nil {
+		return
+	}
+	defer to.Close()
+	go io.Copy(to, conn)
+	_, _ = io.Copy(conn, to)
+}
