@@ -179,9 +179,11 @@ func listening(t *testing.T, address string) *exec.Cmd {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	reaped := make(chan struct{})
+	go func() { cmd.Wait(); close(reaped) }()
 	t.Cleanup(func() {
 		cmd.Process.Kill()
-		cmd.Wait()
+		<-reaped
 	})
 	path := strings.TrimPrefix(address, "unix://")
 	eventually(t, "the socket", func() bool { _, err := os.Stat(path); return err == nil })
@@ -210,7 +212,6 @@ func TestAttachToAListener(t *testing.T) {
 	if h := r.Handle(); h.PID != cmd.Process.Pid || h.Nonce == "" || h.Start == 0 {
 		t.Errorf("the handle is %+v; want it filled in", h)
 	}
-	go cmd.Wait()
 	if err := r.Stop(soon(t)); err != nil {
 		t.Error(err)
 	}
@@ -276,12 +277,13 @@ func TestListenReplacesADeadSocket(t *testing.T) {
 	address := "unix://" + filepath.Join(t.TempDir(), "own", "s")
 	cmd := listening(t, address)
 	cmd.Process.Kill()
-	cmd.Wait()
-	l, err := listen(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
+	eventually(t, "the dead one's place", func() bool {
+		l, err := listen(address)
+		if err == nil {
+			l.Close()
+		}
+		return err == nil
+	})
 }
 
 func TestHandleHidesItsKey(t *testing.T) {

@@ -19,13 +19,22 @@ import (
 type child struct {
 	*process
 	cmd   *exec.Cmd
+	until context.Context // ends the process, until release is called
+	free  func() bool
 	tail  *tail
 	first chan struct{} // closed when the first line of stdout is there, or will never be
 	line  string        // written before first is closed
 }
 
-func newChild(cmd *exec.Cmd) *child {
-	return &child{process: newProcess(0), cmd: cmd, tail: &tail{}, first: make(chan struct{})}
+func newChild(until context.Context, cmd *exec.Cmd) *child {
+	return &child{process: newProcess(0), cmd: cmd, until: until, tail: &tail{}, first: make(chan struct{})}
+}
+
+// release lets the process outlive the context of its launch.
+func (c *child) release() {
+	if c.free != nil {
+		c.free()
+	}
 }
 
 // Start starts the process, and what reads its output and waits for its end.
@@ -52,6 +61,7 @@ func (c *child) Start(context.Context) error {
 	}
 	c.pid, c.signal = c.cmd.Process.Pid, c.cmd.Process.Signal
 	c.start, _ = StartTime(c.pid) // zero if it is gone already, and then nobody asks
+	c.free = context.AfterFunc(c.until, func() { c.kill(os.Kill) })
 	read := make(chan struct{}, 2)
 	go func() { c.readStdout(stdout); read <- struct{}{} }()
 	go func() { eachLine(stderr, c.tail.add); read <- struct{}{} }()

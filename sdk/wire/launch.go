@@ -58,10 +58,10 @@ func launch(ctx context.Context, c Command) (*Remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	child := newChild(c.command(cert))
+	child := newChild(ctx, c.command(cert))
 	handle := Handle{Cert: cert, Key: key}
 	began := time.Now()
-	if err := handle.start(ctx, c, child); err != nil {
+	if err := handle.start(c, child); err != nil {
 		late := time.Since(began) >= c.timeout()
 		end(child)
 		handle.sweep()
@@ -105,13 +105,12 @@ func (c *Command) prepare() error {
 }
 
 // start lets go-plugin do the handshake, and fills in where the plugin listens.
-func (h *Handle) start(ctx context.Context, c Command, child *child) error {
+func (h *Handle) start(c Command, child *child) error {
 	config, err := hostTLS(h.Cert, h.Key, nil)
 	if err != nil {
 		return err
 	}
-	cancel := context.AfterFunc(ctx, func() { child.kill(os.Kill) })
-	defer cancel()
+	defer child.release()
 	client := plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  handshakeConfig(),
 		VersionedPlugins: plugins(nil),

@@ -94,7 +94,9 @@ func part(name, socketDir string, env ...string) Command {
 	if err != nil {
 		panic(err) // a test binary knows its path
 	}
-	return Command{Path: self, Env: append(env, partEnv+"="+name), SocketDir: socketDir}
+	// Under the race detector a process would take a second to exit.
+	env = append(env, partEnv+"="+name, "GORACE=atexit_sleep_ms=0")
+	return Command{Path: self, Env: env, SocketDir: socketDir}
 }
 
 func subjectDescription() sdk.Description {

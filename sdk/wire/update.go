@@ -5,6 +5,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -33,9 +34,9 @@ func sendUpdate(session string, u sdk.Update, send func(*pb.UpdateChunk) error) 
 	if err != nil {
 		return nil, err
 	}
-	keep := u.Keep
+	keep := slices.Clip(u.Keep) // the caller's array is not ours to write to
 	for _, f := range failed {
-		keep = append(keep[:len(keep):len(keep)], f.Name)
+		keep = append(keep, f.Name)
 	}
 	if err := c.names(u.Delete, func(n *pb.Name) { c.chunk.Delete = append(c.chunk.Delete, n) }); err != nil {
 		return nil, err
