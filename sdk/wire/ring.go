@@ -3,14 +3,7 @@
 package wire
 
 import (
-	"fmt"
-	"log/slog"
-	"strconv"
-	"strings"
 	"sync"
-	"time"
-
-	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
 // The log ring's bounds. A host that reads along loses nothing; one that was away
@@ -20,27 +13,6 @@ const (
 	ringBytes = 1 << 20
 	ringBatch = 64 // lines taken at once
 )
-
-// A LogLine is one line of a plugin's log: from Setup.Log, or printed to stdout
-// or stderr, which an attribute "stream" tells.
-type LogLine struct {
-	Time    time.Time
-	Level   slog.Level
-	Message string
-	Attrs   []slog.Attr // values are strings
-	Dropped uint64      // lines lost just before this one, because nobody read them in time
-
-	number uint64 // counted from 1
-}
-
-// size is about what the line costs in memory.
-func (l LogLine) size() int {
-	n := len(l.Message) + 64
-	for _, a := range l.Attrs {
-		n += len(a.Key) + len(a.Value.String()) + 32
-	}
-	return n
-}
 
 // A ring keeps the latest log lines. Writing never waits for a reader.
 type ring struct {
@@ -83,6 +55,15 @@ func (r *ring) drop() {
 		r.dropped++
 	}
 	r.first++
+}
+
+// size is about what the line costs in memory.
+func (l LogLine) size() int {
+	n := len(l.Message) + 64
+	for _, a := range l.Attrs {
+		n += len(a.Key) + len(a.Value.String()) + 32
+	}
+	return n
 }
 
 // lost is how many lines were dropped before anyone read them.
@@ -129,52 +110,4 @@ func (rd *ringReader) next(limit int) ([]LogLine, <-chan struct{}) {
 	}
 	r.read = max(r.read, rd.at)
 	return lines, r.more
-}
-
-func encodeLine(l LogLine) *pb.LogLine {
-	out := &pb.LogLine{
-		UnixNano: l.Time.UnixNano(),
-		Level:    int32(l.Level),
-		Message:  text(l.Message),
-		Dropped:  l.Dropped,
-		Number:   l.number,
-	}
-	for _, a := range l.Attrs {
-		out.Attrs = append(out.Attrs, &pb.LogAttr{Key: text(a.Key), Value: text(a.Value.String())})
-	}
-	return out
-}
-
-func decodeLine(l *pb.LogLine) LogLine {
-	out := LogLine{
-		Time:    time.Unix(0, l.GetUnixNano()),
-		Level:   slog.Level(l.GetLevel()),
-		Message: l.GetMessage(),
-		Dropped: l.GetDropped(),
-		number:  l.GetNumber(),
-	}
-	for _, a := range l.GetAttrs() {
-		out.Attrs = append(out.Attrs, slog.String(a.GetKey(), a.GetValue()))
-	}
-	return out
-}
-
-// String is the line as people read it.
-func (l LogLine) String() string {
-	var b strings.Builder
-	b.WriteString(l.Time.Format(time.RFC3339) + " " + l.Level.String() + " " + l.Message)
-	for _, a := range l.Attrs {
-		b.WriteString(" " + a.Key + "=" + quoted(a.Value.String()))
-	}
-	if l.Dropped > 0 {
-		fmt.Fprintf(&b, " (%d lines before were lost)", l.Dropped)
-	}
-	return b.String()
-}
-
-func quoted(s string) string {
-	if s == "" || strings.ContainsAny(s, " \t\n\"=") {
-		return strconv.Quote(s)
-	}
-	return s
 }

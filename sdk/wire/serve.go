@@ -62,15 +62,6 @@ func serveLaunched(s *server) bool {
 	return began
 }
 
-// stopWhenEnded ends g once the server is to end: gently, and if that takes
-// longer than a moment, not.
-func (s *server) stopWhenEnded(g *grpc.Server) {
-	<-s.closing
-	timer := time.AfterFunc(300*time.Millisecond, g.Stop)
-	defer timer.Stop()
-	g.GracefulStop()
-}
-
 // onSignals makes the ending ones an orderly end, and SIGPIPE nothing: a host that is
 // gone must not take the plugin along at its next line of output. They are
 // caught rather than ignored, because children would inherit that.

@@ -17,9 +17,6 @@ import (
 // do not fit into that.
 const chunkSize = 1 << 20
 
-// itemOverhead is more than what a repeated field adds to an item's own size.
-const itemOverhead = 8
-
 // sendUpdate sends u in chunks, the last one marked. What cannot be put on the
 // wire is set aside as the plugin's end does it: named in the failures, and kept
 // as it is served.
@@ -163,57 +160,4 @@ func (in *incoming) set(s *pb.Service) {
 		Why: "this plugin does not understand the Service: " + err.Error(),
 		Try: "a version of the plugin that is as new as the host",
 	}})
-}
-
-// sendResult sends r in as many messages as it takes, the last one marked.
-func sendResult(r sdk.Result, send func(*pb.ResultChunk) error) error {
-	failures := batch[*pb.Failure]{send: func(f []*pb.Failure) error { return send(&pb.ResultChunk{Failed: f}) }}
-	for _, f := range r.Failed {
-		failure := &pb.Failure{Name: encodeName(f.Name), Problem: encodeProblem(f.Err)}
-		if err := failures.add(failure, proto.Size(failure)); err != nil {
-			return err
-		}
-	}
-	steps := batch[string]{send: func(s []string) error { return send(&pb.ResultChunk{Steps: s}) }}
-	for _, s := range r.Steps {
-		if err := steps.add(text(s), len(s)); err != nil {
-			return err
-		}
-	}
-	return send(&pb.ResultChunk{Failed: failures.items, Steps: steps.items, Last: true})
-}
-
-func addResult(r *sdk.Result, c *pb.ResultChunk) {
-	for _, f := range c.Failed {
-		r.Failed = append(r.Failed, sdk.Failure{Name: decodeName(f.GetName()), Err: decodeProblem(f.GetProblem())})
-	}
-	r.Steps = append(r.Steps, c.Steps...)
-}
-
-// A batch gathers items and sends them before they grow beyond half a chunk.
-type batch[T any] struct {
-	send  func([]T) error
-	items []T
-	size  int
-}
-
-func (b *batch[T]) add(item T, size int) error {
-	if b.size += size + itemOverhead; b.size > chunkSize/2 && len(b.items) > 0 {
-		if err := b.flush(); err != nil {
-			return err
-		}
-		b.size = size + itemOverhead
-	}
-	b.items = append(b.items, item)
-	return nil
-}
-
-// flush sends what is gathered, if anything.
-func (b *batch[T]) flush() error {
-	if len(b.items) == 0 {
-		return nil
-	}
-	items := b.items
-	b.items, b.size = nil, 0
-	return b.send(items)
 }

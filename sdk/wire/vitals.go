@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"context"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -25,6 +26,27 @@ type Vitals struct {
 
 	Memory     uint64 // bytes resident
 	LogDropped uint64 // log lines that nobody read in time
+}
+
+// Vitals asks how the plugin is doing; it answers beside any call.
+func (r *Remote) Vitals(ctx context.Context) (Vitals, error) {
+	ctx, cancel := context.WithTimeout(ctx, vitalsTimeout)
+	defer cancel()
+	reply, err := r.client.Report(ctx, &pb.ReportRequest{})
+	if err != nil {
+		return Vitals{}, r.told("Report", err)
+	}
+	return decodeVitals(reply), nil
+}
+
+func (s *server) Report(context.Context, *pb.ReportRequest) (*pb.ReportReply, error) {
+	v := Vitals{Memory: memory(), LogDropped: s.ring.lost()}
+	if r, ok := s.dataplane.(sdk.Reporter); ok {
+		v.Report = r.Report()
+	}
+	v.Revision, v.Role = s.session.now()
+	v.Call, v.CallFor, v.Overdue = s.turn.now()
+	return encodeVitals(v), nil
 }
 
 func encodeVitals(v Vitals) *pb.ReportReply {

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pointsman/pointsman/sdk"
+	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
+)
+
+// Inspect is as sdk.Inspector says, or ErrUnsupported.
+func (r *Remote) Inspect(ctx context.Context, f func(sdk.Served) error) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	stream, err := r.client.Inspect(ctx, &pb.InspectRequest{})
+	if err != nil {
+		return r.told("Inspect", err)
+	}
+	var own error // the function's, which is not to be decorated
+	err = receiveAll(stream, func(reply *pb.InspectReply) error {
+		for _, s := range reply.GetServed() {
+			served, err := decodeServed(s)
+			if err != nil {
+				return err
+			}
+			if own = f(served); own != nil {
+				return own
+			}
+		}
+		return nil
+	})
+	if own != nil {
+		return own
+	}
+	return r.told("Inspect", err)
+}
+
+func (s *server) Inspect(_ *pb.InspectRequest, stream grpc.ServerStreamingServer[pb.InspectReply]) error {
+	inspector, ok := s.dataplane.(sdk.Inspector)
+	if !ok {
+		return encodeStatus(fmt.Errorf("inspect: %w", ErrUnsupported))
+	}
+	b := batch[*pb.Served]{send: func(served []*pb.Served) error { return stream.Send(&pb.InspectReply{Served: served}) }}
+	err := inspector.Inspect(stream.Context(), func(served sdk.Served) error {
+		out, err := encodeServed(served)
+		if err != nil {
+			return fmt.Errorf("inspect %s: %w", served.Name, err)
+		}
+		return b.add(out, proto.Size(out))
+	})
+	if err != nil {
+		return encodeStatus(err)
+	}
+	return b.flush()
+}
+
+// Stuck is as sdk.Sticky says, or ErrUnsupported.
+func (r *Remote) Stuck(ctx context.Context, f func(sdk.Stick) error) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	stream, err := r.client.Stuck(ctx, &pb.StuckRequest{})
+	if err != nil {
+		return r.told("Stuck", err)
+	}
+	var own error
+	err = receiveAll(stream, func(reply *pb.StuckReply) error {
+		for _, s := range reply.GetSticks() {
+			stick, err := decodeStick(s)
+			if err != nil {
+				return err
+			}
+			if own = f(stick); own != nil {
+				return own
+			}
+		}
+		return nil
+	})
+	if own != nil {
+		return own
+	}
+	return r.told("Stuck", err)
+}
+
+func (s *server) Stuck(_ *pb.StuckRequest, stream grpc.ServerStreamingServer[pb.StuckReply]) error {
+	sticky, ok := s.dataplane.(sdk.Sticky)
+	if !ok {
+		return encodeStatus(fmt.Errorf("stuck: %w", ErrUnsupported))
+	}
+	b := batch[*pb.Stick]{send: func(sticks []*pb.Stick) error { return stream.Send(&pb.StuckReply{Sticks: sticks}) }}
+	err := sticky.Stuck(stream.Context(), func(stick sdk.Stick) error {
+		out, err := encodeStick(stick)
+		if err != nil {
+			return fmt.Errorf("client %s of %s: %w", stick.Client, stick.Name, err)
+		}
+		return b.add(out, proto.Size(out))
+	})
+	if err != nil {
+		return encodeStatus(err)
+	}
+	return b.flush()
+}
+
+// Seed is as sdk.Sticky says, or ErrUnsupported.
+func (r *Remote) Seed(ctx context.Context, sticks []sdk.Stick) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	stream, err := r.client.Seed(ctx)
+	if err != nil {
+		return r.told("Seed", err)
+	}
+	err = sendSticks(r.sessionID(), sticks, stream.Send)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return r.told("Seed", err)
+	}
+	_, err = stream.CloseAndRecv()
+	return r.told("Seed", err)
+}
+
+func sendSticks(session string, sticks []sdk.Stick, send func(*pb.SeedChunk) error) error {
+	b := batch[*pb.Stick]{send: func(s []*pb.Stick) error { return send(&pb.SeedChunk{Session: session, Sticks: s}) }}
+	for _, stick := range sticks {
+		out, err := encodeStick(stick)
+		if err != nil {
+			return fmt.Errorf("client %s of %s: %w", stick.Client, stick.Name, err)
+		}
+		if err := b.add(out, proto.Size(out)); err != nil {
+			return err
+		}
+	}
+	return send(&pb.SeedChunk{Session: session, Sticks: b.items, Last: true})
+}
+
+func (s *server) Seed(stream grpc.ClientStreamingServer[pb.SeedChunk, pb.SeedReply]) error {
+	sticky, ok := s.dataplane.(sdk.Sticky)
+	if !ok {
+		return encodeStatus(fmt.Errorf("seed: %w", ErrUnsupported))
+	}
+	id, sticks, err := receiveSticks(stream)
+	if err != nil {
+		return encodeStatus(err)
+	}
+	ctx, done, err := s.turn.take(stream.Context(), "Seed")
+	if err != nil {
+		return encodeStatus(err)
+	}
+	defer done()
+	if err := s.session.admit(id); err != nil {
+		return encodeStatus(err)
+	}
+	if err := sticky.Seed(ctx, sticks); err != nil {
+		return encodeStatus(because(ctx, err))
+	}
+	return stream.SendAndClose(&pb.SeedReply{})
+}
+
+func receiveSticks(stream grpc.ClientStreamingServer[pb.SeedChunk, pb.SeedReply]) (session string, sticks []sdk.Stick, err error) {
+	for {
+		chunk, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return "", nil, errors.New("seed was cut off before its last chunk; nothing was changed")
+		}
+		if err != nil {
+			return "", nil, err
+		}
+		if chunk.Session != "" {
+			session = chunk.Session
+		}
+		for _, s := range chunk.Sticks {
+			stick, err := decodeStick(s)
+			if err != nil {
+				return "", nil, fmt.Errorf("seed: %w", err)
+			}
+			sticks = append(sticks, stick)
+		}
+		if chunk.Last {
+			return session, sticks, nil
+		}
+	}
+}

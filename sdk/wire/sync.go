@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pointsman/pointsman/sdk"
+	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
+)
+
+// Sync sends the update in chunks, and returns what the plugin made of it.
+func (r *Remote) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	var stream grpc.ClientStream // opened with the first chunk
+	failed, err := sendUpdate(r.sessionID(), u, func(c *pb.UpdateChunk) (err error) {
+		if stream == nil {
+			stream, err = r.openSync(ctx, c.Last)
+		}
+		if err == nil {
+			err = stream.SendMsg(c)
+		}
+		return err
+	})
+	if err == nil {
+		err = stream.CloseSend()
+	}
+	if err != nil && !errors.Is(err, io.EOF) { // EOF: the plugin's answer says why
+		return sdk.Result{}, r.told("Sync", err)
+	}
+	result := sdk.Result{Failed: failed}
+	if err := receiveResult(stream, &result); err != nil {
+		return sdk.Result{}, r.told("Sync", err)
+	}
+	return result, nil
+}
+
+// openSync opens the stream of an update. The generated client would do, but one
+// that is told of a single chunk ends its half with it, a system call sooner; on
+// the wire it is the same.
+func (r *Remote) openSync(ctx context.Context, single bool) (grpc.ClientStream, error) {
+	desc := &grpc.StreamDesc{StreamName: "Sync", ServerStreams: true, ClientStreams: !single}
+	return r.conn.NewStream(ctx, desc, pb.Dataplane_Sync_FullMethodName)
+}
+
+func (s *server) Sync(stream grpc.BidiStreamingServer[pb.UpdateChunk, pb.ResultChunk]) error {
+	in, err := receive(stream)
+	if err != nil {
+		return encodeStatus(err)
+	}
+	result, err := s.sync(stream.Context(), in)
+	if err != nil {
+		return encodeStatus(err)
+	}
+	return sendResult(result, stream.Send)
+}
+
+// receive puts an update together. One that ends before its last chunk is an
+// error, and has changed nothing.
+func receive(stream grpc.BidiStreamingServer[pb.UpdateChunk, pb.ResultChunk]) (*incoming, error) {
+	in := &incoming{}
+	for {
+		chunk, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil, errors.New("update was cut off before its last chunk; nothing was changed")
+		}
+		if err != nil {
+			return nil, err
+		}
+		last, err := in.add(chunk)
+		if err != nil || last {
+			return in, err
+		}
+	}
+}
+
+func (s *server) sync(ctx context.Context, in *incoming) (sdk.Result, error) {
+	ctx, done, err := s.turn.take(ctx, "Sync")
+	if err != nil {
+		return sdk.Result{}, err
+	}
+	defer done()
+	if err := s.session.admit(in.session); err != nil {
+		return sdk.Result{}, err
+	}
+	if err := s.session.follows(in.update); err != nil {
+		return sdk.Result{}, err
+	}
+	result, err := s.dataplane.Sync(ctx, in.update)
+	if err != nil {
+		return sdk.Result{}, because(ctx, err)
+	}
+	s.session.acknowledge(in.update.To)
+	result.Failed = append(in.failed, result.Failed...)
+	return result, nil
+}
+
+// sendResult sends r in as many messages as it takes, the last one marked.
+func sendResult(r sdk.Result, send func(*pb.ResultChunk) error) error {
+	failures := batch[*pb.Failure]{send: func(f []*pb.Failure) error { return send(&pb.ResultChunk{Failed: f}) }}
+	for _, f := range r.Failed {
+		failure := &pb.Failure{Name: encodeName(f.Name), Problem: encodeProblem(f.Err)}
+		if err := failures.add(failure, proto.Size(failure)); err != nil {
+			return err
+		}
+	}
+	steps := batch[string]{send: func(s []string) error { return send(&pb.ResultChunk{Steps: s}) }}
+	for _, s := range r.Steps {
+		if err := steps.add(text(s), len(s)); err != nil {
+			return err
+		}
+	}
+	return send(&pb.ResultChunk{Failed: failures.items, Steps: steps.items, Last: true})
+}
+
+func receiveResult(stream grpc.ClientStream, result *sdk.Result) error {
+	for {
+		chunk := &pb.ResultChunk{}
+		err := stream.RecvMsg(chunk)
+		if errors.Is(err, io.EOF) {
+			return errors.New("its answer was cut off")
+		}
+		if err != nil {
+			return err
+		}
+		addResult(result, chunk)
+		if chunk.GetLast() {
+			return nil
+		}
+	}
+}
+
+func addResult(r *sdk.Result, c *pb.ResultChunk) {
+	for _, f := range c.Failed {
+		r.Failed = append(r.Failed, sdk.Failure{Name: decodeName(f.GetName()), Err: decodeProblem(f.GetProblem())})
+	}
+	r.Steps = append(r.Steps, c.Steps...)
+}
