@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdktest
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// TestScenariosAreWhole: each parses, says what it shows, and has manifests.
+func TestScenariosAreWhole(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) < 45 {
+		t.Fatalf("found %d scenarios (%v)", len(files), err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Parse(file, data)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if len(s.Manifests) == 0 {
+			t.Errorf("%s has no manifests", file)
+		}
+		for _, p := range s.Packets {
+			if !strings.HasSuffix(p.Text, "= "+p.Want.String()) {
+				t.Errorf("%s:%d: %q would be written %q", file, p.Line, p.Text, p.Want)
+			}
+		}
+	}
+}
+
+// TestScenariosCover: no kind, policy, protocol, family, verdict or feature is
+// left unshown.
+func TestScenariosCover(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range Scenarios() {
+		for _, f := range s.Needs {
+			seen[string(f)] = true
+		}
+		for _, p := range s.Packets {
+			seen[p.From.From.String()+" to "+p.Frontend.Kind.String()+" "+p.Frontend.Policy.String()] = true
+			seen[p.Protocol.String()+" "+sdk.FamilyOf(p.To.Addr()).String()] = true
+			if !p.Want.Unserved {
+				seen[p.Want.Verdict.String()] = true
+			}
+		}
+	}
+	want := []string{"forward", "drop", "reject", "tcp ipv4", "tcp ipv6", "udp ipv4", "udp ipv6", "sctp ipv4"}
+	for _, f := range sdk.Features {
+		want = append(want, string(f))
+	}
+	for _, from := range []string{"elsewhere", "pod", "node"} {
+		for _, kind := range []string{"cluster-ip", "node-port", "external-ip", "load-balancer"} {
+			want = append(want, from+" to "+kind+" cluster")
+			want = append(want, from+" to "+kind+" local")
+		}
+	}
+	for _, w := range want {
+		if !seen[w] {
+			t.Errorf("no scenario shows %s", w)
+		}
+	}
+}
+
+// TestRuleAndFiles holds every packet of every scenario to a second writing of
+// the rule: a table, where sdk has a function. Then it changes each outcome and
+// expects Parse to see it.
+func TestRuleAndFiles(t *testing.T) {
+	for _, s := range Scenarios() {
+		for _, p := range s.Packets {
+			if want := byTable(s, p); want != p.Want.String() {
+				t.Errorf("%s:%d: %s; the table says %s", s.Name, p.Line, p.Text, want)
+			}
+		}
+	}
+	data, err := os.ReadFile("testdata/node-port-local.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, line := range strings.Split(string(data), "\n") {
+		left, right, ok := strings.Cut(line, " = ")
+		if !ok {
+			continue
+		}
+		for _, lie := range []string{"drop", "reject", "unserved", right + " masq", "10.180.9.9:8080"} {
+			if strings.HasSuffix(right, "masq") && strings.HasSuffix(lie, "masq") {
+				continue
+			}
+			lied := strings.Replace(string(data), line, left+" = "+lie, 1)
+			if _, err := Parse("lie.txtar", []byte(lied)); err == nil {
+				t.Errorf("line %d: %q passed", i+1, left+" = "+lie)
+			}
+		}
+	}
+}
+
+// byTable is the rule for what is reached, by policy and caller.
+func byTable(s Scenario, p Packet) string {
+	svc, f, ok := Find(slices.Values(s.Services), s.Node, p.To, p.Protocol)
+	if !ok {
+		return "unserved"
+	}
+	allowed := len(f.Sources) == 0
+	for _, r := range f.Sources {
+		allowed = allowed || r.Contains(p.From.Addr)
+	}
+	if !allowed {
+		return "drop"
+	}
+	if len(svc.Cluster) == 0 {
+		return "reject"
+	}
+	type key struct {
+		internal bool
+		policy   sdk.Policy
+		from     sdk.Origin
+	}
+	all := s.Node.MasqueradeAll
+	far := all || s.Node.Pods.Known(svc.Name.Family)
+	row := map[key]struct {
+		list []sdk.Endpoint
+		masq bool
+	}{
+		{true, sdk.Cluster, sdk.OnPod}:      {svc.Cluster, all},
+		{true, sdk.Cluster, sdk.OnNode}:     {svc.Cluster, far},
+		{true, sdk.Cluster, sdk.Elsewhere}:  {svc.Cluster, far},
+		{true, sdk.Local, sdk.OnPod}:        {svc.Local, all},
+		{true, sdk.Local, sdk.OnNode}:       {svc.Local, far},
+		{true, sdk.Local, sdk.Elsewhere}:    {svc.Local, far},
+		{false, sdk.Cluster, sdk.OnPod}:     {svc.Cluster, true},
+		{false, sdk.Cluster, sdk.OnNode}:    {svc.Cluster, true},
+		{false, sdk.Cluster, sdk.Elsewhere}: {svc.Cluster, true},
+		{false, sdk.Local, sdk.OnPod}:       {svc.Cluster, false},
+		{false, sdk.Local, sdk.OnNode}:      {svc.Cluster, true},
+		{false, sdk.Local, sdk.Elsewhere}:   {svc.Local, false},
+	}[key{f.Kind == sdk.ClusterIP, f.Policy, p.From.From}]
+	if len(row.list) == 0 {
+		return "drop"
+	}
+	var words []string
+	for _, ep := range row.list {
+		word := ep.Addr.String()
+		if !row.masq && ep.Addr.Addr() == p.From.Addr {
+			word += "(masq)"
+		}
+		words = append(words, word)
+	}
+	if row.masq {
+		words = append(words, "masq")
+	}
+	return strings.Join(words, " ")
+}
+
+const whole = `It is a scenario.
+-- node --
+name n7
+-- services --
+ns1/web:http tcp
+  cluster-ip 172.30.0.41:80
+  endpoint   10.180.0.1:8080 here
+-- packets --
+10.180.0.9 > 172.30.0.41:80 = 10.180.0.1:8080
+`
+
+// TestParseErrors: each names the file, the line, and what was expected.
+func TestParseErrors(t *testing.T) {
+	if _, err := Parse("whole.txtar", []byte(whole)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ old, new, want string }{
+		{"It is a scenario.\n", "", `x.txtar:1: expected a sentence that says what the scenario shows`},
+		{"-- node --", "-- nodes --", `x.txtar:2: expected one each of the sections node, services, packets, manifests`},
+		{"name n7", "name", `x.txtar:3: expected name and one word; found "name"`},
+		{"name n7", "pods eth0", `x.txtar:3: expected a range such as 10.0.0.0/8 where "eth0" stands; found "pods eth0"`},
+		{"name n7", "mark-bit 32", `x.txtar:3: expected mark-bit and a number from 0 to 31; found "mark-bit 32"`},
+		{"name n7", "zone a", `x.txtar:3: expected name, addresses, node-ports, service-cidrs, pods, masquerade-all or mark-bit; found "zone a"`},
+		{"ns1/web:http tcp", "web tcp", `x.txtar:5: expected namespace/service:port where "web" stands; found "web tcp"`},
+		{"ns1/web:http tcp", "ns1/web:http icmp", `x.txtar:5: expected tcp, udp or sctp where "icmp" stands; found "ns1/web:http icmp"`},
+		{":80\n", "\n", `x.txtar:6: expected address:port where "172.30.0.41" stands; found "cluster-ip 172.30.0.41"`},
+		{":80\n", ":80 near\n", `x.txtar:6: expected nothing, local, or from and ranges behind the address; found "cluster-ip 172.30.0.41:80 near"`},
+		{"8080 here", "8080 there", `x.txtar:7: expected here, cluster-only or local-only behind the address; found "endpoint 10.180.0.1:8080 there"`},
+		{"  endpoint ", "  backend ", `x.txtar:7: expected cluster-ip, node-port, external-ip, load-balancer, endpoint, serving, affinity, health-port or hint; found "backend   10.180.0.1:8080 here"`},
+		{"10.180.0.9 >", "10.180.0.9", `x.txtar:9: expected caller > address:port [udp|sctp] = endpoints [masq], reject, drop or unserved; found "10.180.0.9 172.30.0.41:80 = 10.180.0.1:8080"`},
+		{"10.180.0.9 >", "fd00::1 >", `x.txtar:9: expected two addresses of one family; found "fd00::1 > 172.30.0.41:80 = 10.180.0.1:8080"`},
+		{"= 10.180.0.1:8080", "= lost", `x.txtar:9: expected address:port where "lost" stands; found "10.180.0.9 > 172.30.0.41:80 = lost"`},
+		{"= 10.180.0.1:8080", "= drop", `x.txtar:9: expected what the rule gives, which is "10.180.0.1:8080"; found "10.180.0.9 > 172.30.0.41:80 = drop"`},
+	} {
+		text := strings.Replace(whole, c.old, c.new, 1)
+		_, err := Parse("x.txtar", []byte(text))
+		if err == nil || !strings.Contains(collapse(err.Error()), collapse(c.want)) {
+			t.Errorf("%q instead of %q\n got %v\nwant %s", c.new, c.old, err, c.want)
+		}
+	}
+}
+
+var spaces = regexp.MustCompile(` +`)
+
+func collapse(s string) string { return spaces.ReplaceAllString(s, " ") }
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(whole))
+	for _, name := range []string{"dual-stack", "source-ranges-node", "pods-by-bridge", "udp-serving"} {
+		data, err := os.ReadFile("testdata/" + name + ".txtar")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := Parse("fuzz.txtar", data)
+		if err != nil {
+			return
+		}
+		for _, svc := range s.Services {
+			if err := svc.Check(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestLoopbackPlaces: addresses become different ones, and ranges stay ranges.
+func TestLoopbackPlaces(t *testing.T) {
+	for _, s := range Scenarios() {
+		placed, leftOut := Loopback().Place(s)
+		if len(placed.Packets)+len(leftOut) != len(s.Packets) {
+			t.Errorf("%s: %d packets became %d and %d reasons", s.Name, len(s.Packets), len(placed.Packets), len(leftOut))
+		}
+		frontends := map[string]bool{}
+		for _, svc := range placed.Services {
+			if err := svc.Check(); err != nil {
+				t.Errorf("%s: %v", s.Name, err)
+			}
+			for _, f := range svc.Frontends {
+				key := svc.Name.Network() + f.Addr.String()
+				if frontends[key] || !f.Addr.Addr().IsLoopback() && !f.Addr.Addr().IsUnspecified() {
+					t.Errorf("%s: frontend %s", s.Name, key)
+				}
+				frontends[key] = true
+			}
+		}
+		for _, p := range placed.Packets {
+			if !p.From.Addr.IsLoopback() || !p.To.Addr().IsLoopback() || p.To.Port() < 1024 {
+				t.Errorf("%s: %q became %s to %s", s.Name, p.Text, p.From.Addr, p.To)
+			}
+		}
+	}
+	if _, leftOut := Loopback().Place(mustRead(t, "node-port-local")); len(leftOut) > 0 {
+		t.Errorf("left out %v", leftOut)
+	}
+	if got := (placing{}).addr(netip.MustParseAddr("192.0.2.7")); got != netip.MustParseAddr("127.192.2.7") {
+		t.Errorf("192.0.2.7 becomes %s", got)
+	}
+}
+
+func mustRead(t *testing.T, name string) Scenario {
+	t.Helper()
+	s, err := read(name + ".txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
