@@ -74,7 +74,7 @@ func (b *book) keep(name sdk.Name) piece {
 			}
 			for _, r := range lines(text) {
 				if e, ok := t.read(r, name); ok {
-					e.tree = branch(i)
+					e.tree, e.behind = branch(i), 5
 					p.entries = append(p.entries, e)
 				}
 			}

@@ -59,11 +59,11 @@ func newBook(family sdk.Family) *book {
 	return &book{
 		ground: ground{family: family},
 		trees: [branches]*tree{
-			servedAddrs:   newTree(nat(services), "KUBE-VIP-", n),
-			servedPorts:   newTree(nat(nodePorts), "KUBE-NP-", 0),
-			unservedAddrs: newTree(filter(services), "KUBE-VIP-", n),
-			unservedPorts: newTree(filter(turnedAway), "KUBE-NP-", 0),
-			healthPorts:   newTree(filter(nodePorts), "KUBE-HC-", 0),
+			servedAddrs:   newTree(nat(services), "KUBE-VIP-", n, 1),
+			servedPorts:   newTree(nat(nodePorts), "KUBE-NP-", 0, 2),
+			unservedAddrs: newTree(filter(services), "KUBE-VIP-", n, 1),
+			unservedPorts: newTree(filter(turnedAway), "KUBE-NP-", 0, 2),
+			healthPorts:   newTree(filter(nodePorts), "KUBE-HC-", 0, 1),
 		},
 		pieces:  make(map[sdk.Name]piece),
 		health:  make(map[uint16]int),

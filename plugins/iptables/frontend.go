@@ -45,7 +45,20 @@ func answered(svc sdk.Service, f sdk.Frontend) bool {
 // catch adds an entry for f to a tree.
 func (r *render) catch(svc sdk.Service, f sdk.Frontend, tree branch, words ...any) {
 	k := key{addr: f.Addr.Addr(), protocol: svc.Name.Protocol, port: f.Addr.Port()}
-	r.entries = append(r.entries, entry{tree: tree, key: k, rule: iptables.Words(words...), name: svc.Name})
+	r.entries = append(r.entries, entry{tree: tree, key: k, rule: iptables.Words(words...), behind: behind(f), name: svc.Name})
+}
+
+// behind is how many chains lie behind an entry of f, at most: the Service's own
+// and two more, the way in from outside, and the sources.
+func behind(f sdk.Frontend) int {
+	n := 3
+	if f.External() {
+		n++
+	}
+	if len(f.Sources) > 0 {
+		n++
+	}
+	return n
 }
 
 // why names the Service in a rule that turns callers away: it is where an operator

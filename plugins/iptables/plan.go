@@ -198,11 +198,11 @@ func rank(c chain) int {
 	case strings.HasPrefix(stem, "KUBE-FW-"):
 		return 5
 	case name == services:
-		return 8 + levels
+		return 8 + deepest
 	case name == nodePorts, name == turnedAway:
-		return 7 + levels
+		return 7 + deepest
 	case c.level > 0:
-		return 6 + levels - c.level
+		return 6 + deepest - c.level
 	}
 	return 0
 }

@@ -3,6 +3,7 @@
 package iptables
 
 import (
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -13,13 +14,9 @@ import (
 )
 
 const (
-	leaf    = 8 // how many entries one chain lists
-	fingers = 4 // how many branches one chain leads to
-
-	// levels is how many chains may lie between a tree's root and its leaves; a
-	// leaf so deep lists whatever is left. A packet goes through at most seven
-	// other chains on its way, and nft allows 16 in all.
-	levels = 8
+	leaf    = 8  // how many entries one chain lists
+	fingers = 4  // how many branches one chain leads to
+	deepest = 15 // how many chains may lie one behind the other; nft takes no more
 )
 
 // A tree leads a packet to its entry. Each of its chains leads on to at most four,
@@ -58,8 +55,8 @@ type twig struct {
 	count   int // entries here and below
 }
 
-func newTree(root iptables.ID, stem string, addr int) *tree {
-	t := &tree{root: root, stem: stem, addr: addr, touched: make(map[iptables.ID]*twig)}
+func newTree(root iptables.ID, stem string, addr, depth int) *tree {
+	t := &tree{root: root, stem: stem, addr: addr, depth: depth, touched: make(map[iptables.ID]*twig)}
 	t.top = t.grow(prefix{addr: addr}, 0, nil)
 	return t
 }
@@ -83,14 +80,14 @@ func (t *tree) putIn(w *twig, e entry) {
 		i, found := slices.BinarySearchFunc(w.entries, e.key, entry.compare)
 		if found {
 			w.entries[i] = e
-			t.touch(w)
+			t.regrow(w, w.entries)
 			return
 		}
 		t.regrow(w, slices.Insert(w.entries, i, e))
 		return
 	}
-	if t.shared(w.sample(), e.key) < w.common {
-		t.regrow(w, t.insert(t.collect(w), e)) // it forks earlier now
+	if t.shared(w.sample(), e.key) < w.common || w.level >= t.lowest(e) {
+		t.regrow(w, t.insert(t.collect(w), e)) // it forks earlier now, or not at all
 		return
 	}
 	d := e.key.digit(w.common, t.addr)
@@ -106,10 +103,10 @@ func (t *tree) putIn(w *twig, e entry) {
 
 // within changes a branch of w, and keeps w true to it.
 func (t *tree) within(w, branch *twig, change func(*twig)) {
-	count, reach := branch.count, t.reach(branch)
+	count, reach, weight := branch.count, t.reach(branch), branch.weight()
 	change(branch)
 	w.count += branch.count - count
-	if t.reach(branch) != reach {
+	if t.reach(branch) != reach || branch.weight() != weight {
 		t.touch(w)
 	}
 }
@@ -149,7 +146,7 @@ func (t *tree) regrow(w *twig, entries []entry) {
 // grow makes the branch of entries.
 func (t *tree) grow(at prefix, level int, entries []entry) *twig {
 	w := &twig{at: at, level: level, entries: entries, count: len(entries)}
-	if len(entries) > leaf && level < levels {
+	if len(entries) > leaf && !slices.ContainsFunc(entries, func(e entry) bool { return level >= t.lowest(e) }) {
 		w.entries = nil
 		w.common = t.shared(entries[0].key, entries[len(entries)-1].key)
 		for len(entries) > 0 {
@@ -165,6 +162,10 @@ func (t *tree) grow(at prefix, level int, entries []entry) *twig {
 	t.touch(w)
 	return w
 }
+
+// lowest is the level below which e must not hang, because of the chains that lie
+// behind it. A leaf so low lists whatever is left.
+func (t *tree) lowest(e entry) int { return deepest - t.depth - e.behind }
 
 // shared is how many digits two keys begin with alike.
 func (t *tree) shared(k, l key) int {
@@ -183,8 +184,13 @@ func (t *tree) collect(w *twig) []entry {
 	return all
 }
 
+// insert adds e to entries, in place of another with the same key.
 func (t *tree) insert(entries []entry, e entry) []entry {
-	i, _ := slices.BinarySearchFunc(entries, e.key, entry.compare)
+	i, found := slices.BinarySearchFunc(entries, e.key, entry.compare)
+	if found {
+		entries[i] = e
+		return entries
+	}
 	return slices.Insert(entries, i, e)
 }
 
@@ -201,6 +207,17 @@ func (t *tree) each(w *twig, f func(*twig)) {
 func (t *tree) touch(w *twig) { t.touched[t.id(w)] = w }
 
 func (w *twig) isLeaf() bool { return w.forks == [fingers]*twig{} }
+
+// heaviestFirst are the branches of w. One with many more entries than the others
+// goes first, so that an address with a hundred ports is not far away.
+func (w *twig) heaviestFirst() []*twig {
+	branches := slices.DeleteFunc(slices.Clone(w.forks[:]), func(f *twig) bool { return f == nil })
+	slices.SortStableFunc(branches, func(f, g *twig) int { return g.weight() - f.weight() })
+	return branches
+}
+
+// weight is how many entries w has, as a power of four, so that it changes seldom.
+func (w *twig) weight() int { return bits.Len(uint(w.count)) / 2 }
 
 // sample is some key of the branch.
 func (w *twig) sample() key {
@@ -224,11 +241,9 @@ func (t *tree) rules(w *twig) []iptables.Rule {
 	if w.level == 0 {
 		how = "-j"
 	}
-	for _, f := range w.forks {
-		if f != nil {
-			common := prefix{f.sample(), t.reach(f), t.addr}
-			rules = append(rules, iptables.Words(common.words(), how, t.id(f).Chain))
-		}
+	for _, f := range w.heaviestFirst() {
+		common := prefix{f.sample(), t.reach(f), t.addr}
+		rules = append(rules, iptables.Words(common.words(), how, t.id(f).Chain))
 	}
 	for _, e := range w.entries {
 		rules = append(rules, t.line(e))

@@ -26,10 +26,11 @@ type chain struct {
 
 // An entry catches the packets to one address in one of the trees.
 type entry struct {
-	tree branch
-	key  key
-	rule iptables.Rule // what to do with them: "-j KUBE-SVC-…"
-	name sdk.Name      // whose it is
+	tree   branch
+	key    key
+	rule   iptables.Rule // what to do with them: "-j KUBE-SVC-…"
+	behind int           // how many chains lie one behind the other there
+	name   sdk.Name      // whose it is
 }
 
 // A render puts the piece of one Service together, on a node of this kind.

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// most is how many of our rules a new connection may be held against in one table,
+// on its way to the Service's own chain.
+const most = 40
+
+// cluster makes n Services, the addresses of which come from addr.
+func cluster(n int, addr func(i int) netip.Addr) []sdk.Service {
+	services := make([]sdk.Service, 0, n)
+	seen := make(map[netip.Addr]bool, n)
+	for i := 0; len(services) < n; i++ {
+		a := addr(i)
+		if seen[a] {
+			continue
+		}
+		seen[a] = true
+		services = append(services, service(len(services), sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(a, 80)}))
+	}
+	return services
+}
+
+func service(i int, frontends ...sdk.Frontend) sdk.Service {
+	name := sdk.Name{Namespace: "ns", Service: fmt.Sprintf("s%d", i), Protocol: sdk.TCP, Family: sdk.FamilyOf(frontends[0].Addr.Addr())}
+	ep := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 180, byte(i >> 8), byte(i)}), 8080)
+	if name.Family == sdk.IPv6 {
+		ep = netip.AddrPortFrom(v6(uint64(i)+1<<32), 8080)
+	}
+	return sdk.Service{Name: name, Frontends: frontends, Cluster: []sdk.Endpoint{{Addr: ep}}}
+}
+
+func v4(n uint32) netip.Addr {
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], n)
+	return netip.AddrFrom4(b)
+}
+
+func v6(n uint64) netip.Addr {
+	b := netip.MustParseAddr("fd00:10:96::").As16()
+	binary.BigEndian.PutUint64(b[8:], n)
+	return netip.AddrFrom16(b)
+}
+
+const base = 10<<24 | 96<<16 // 10.96.0.0
+
+// A packet to any of 30,000 Services, or to none, is held against few rules,
+// however their addresses lie.
+func TestFewRulesAt30000Services(t *testing.T) {
+	const n = 30000
+	random := rand.New(rand.NewPCG(1, 2))
+	node := sdk.Node{Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10), v6(99)}, NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
+		Pods: sdk.Pods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.180.0.0/16")}}, MasqueradeBit: 14}
+	dense := func(i int) netip.Addr { return v4(base + uint32(i) + 1) }
+	hundred := cluster(n, dense)
+	for port := range 100 {
+		hundred = append(hundred, service(n+port, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(dense(n/2), uint16(8000+port))}))
+	}
+	ports := cluster(n, dense)
+	for i := range 2700 {
+		ports[i].Frontends = append(ports[i].Frontends, sdk.Frontend{Kind: sdk.NodePort, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(30000+i))})
+	}
+	nobody := cluster(n, dense)
+	for i := range nobody {
+		nobody[i].Cluster = nil
+	}
+	for _, c := range []struct {
+		name     string
+		services []sdk.Service
+	}{
+		{"dense", cluster(n, dense)},
+		{"sparse", cluster(n, func(i int) netip.Addr { return v4(base + uint32(i)*34 + 1) })},
+		{"random", cluster(n, func(int) netip.Addr { return v4(base + random.Uint32N(1<<20)) })},
+		{"ipv6 random in a 112", cluster(n, func(int) netip.Addr { return v6(uint64(random.Uint32N(1 << 16))) })},
+		{"ipv6 random", cluster(n, func(int) netip.Addr { return v6(random.Uint64()) })},
+		{"one address with 100 ports", hundred},
+		{"2700 node ports", ports},
+		{"nobody serves", nobody},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			worst, sum, packets := 0, 0, 0
+			family := c.services[0].Name.Family
+			tracer := iptables.NewTracer(tablesOf(family, node, c.services).tables())
+			probe := func(to netip.AddrPort) {
+				for _, in := range []string{"eth0", ""} {
+					n := walked(t, tracer, to, in, node)
+					worst, sum, packets = max(worst, n), sum+n, packets+1
+				}
+			}
+			for i, svc := range c.services {
+				if i%7 != 0 && i < n { // all of the hundred, and enough of the others
+					continue
+				}
+				for _, f := range svc.Frontends {
+					to := f.Addr
+					if to.Addr().IsUnspecified() {
+						to = netip.AddrPortFrom(node.Addrs[0], to.Port())
+					}
+					probe(to)
+				}
+			}
+			for range 1000 { // and to addresses of no Service, near and far
+				far := netip.AddrPortFrom(v4(base+random.Uint32N(1<<20)), 81)
+				if family == sdk.IPv6 {
+					far = netip.AddrPortFrom(v6(random.Uint64()), 81)
+				}
+				probe(far)
+			}
+			t.Logf("at most %d rules, on average %.1f", worst, float64(sum)/float64(packets))
+			if worst > most {
+				t.Errorf("%d rules are too many: %d are allowed", worst, most)
+			}
+		})
+	}
+}
+
+// A packet that has nothing to do with Services leaves after a handful of rules.
+func TestAPacketForSomebodyElse(t *testing.T) {
+	node := sdk.Node{NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, MasqueradeBit: 14}
+	services := cluster(30000, func(i int) netip.Addr { return v4(base + uint32(i) + 1) })
+	tracer := iptables.NewTracer(tablesOf(sdk.IPv4, node, services).tables())
+	if n := walked(t, tracer, netip.MustParseAddrPort("198.51.100.7:443"), "eth0", node); n > 8 {
+		t.Errorf("a packet to the internet is held against %d rules", n)
+	}
+}
+
+// walked is how many rules a packet is held against in the table where most are.
+func walked(t *testing.T, tracer *iptables.Tracer, to netip.AddrPort, in string, node sdk.Node) int {
+	t.Helper()
+	from := netip.AddrPortFrom(v4(192<<24|2<<8|7), 40000)
+	if to.Addr().Is6() {
+		from = netip.AddrPortFrom(v6(7), 40000)
+	}
+	paths, err := tracer.Trace(iptables.Packet{Protocol: "tcp", From: from, To: to, In: in, Local: func(a netip.Addr) bool { return len(node.Addrs) > 0 && (a == node.Addrs[0] || a == node.Addrs[1]) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return max(paths[0].Walked("nat", atService), paths[0].Walked("filter", atService))
+}
+
+// atService reports whether a packet has come to a Service's own chain.
+func atService(s iptables.Step) bool {
+	for _, stem := range []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-"} {
+		if strings.HasPrefix(s.Chain, stem) {
+			return true
+		}
+	}
+	return false
+}
+
+// However many endpoints there are, a packet is held against about twice the root
+// of their number, and each has the same chance.
+func TestManyEndpoints(t *testing.T) {
+	svc := service(1, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+1), 80)})
+	svc.Cluster = nil
+	for i := range 250 {
+		svc.Cluster = append(svc.Cluster, sdk.Endpoint{Addr: netip.AddrPortFrom(v4(10<<24|180<<16|uint32(i)), 8080), OnNode: i%25 == 0})
+	}
+	node := sdk.Node{MasqueradeBit: 14}
+	tracer := iptables.NewTracer(tablesOf(sdk.IPv4, node, []sdk.Service{svc}).tables())
+	paths, err := tracer.Trace(iptables.Packet{Protocol: "tcp", From: netip.AddrPortFrom(v4(1), 1), To: svc.Frontends[0].Addr, In: "eth0", Local: func(netip.Addr) bool { return false }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(paths) != 250 {
+		t.Fatalf("%d endpoints are reached, not 250", len(paths))
+	}
+	for _, p := range paths {
+		if p.Chance < 0.99/250 || p.Chance > 1.01/250 {
+			t.Errorf("%s has a chance of 1 in %.1f", p.To, 1/p.Chance)
+		}
+		if n := p.Walked("nat", nil); n > most {
+			t.Errorf("%d rules on the way to %s", n, p.To)
+		}
+	}
+}

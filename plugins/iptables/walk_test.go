@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// However a book came to where it is, it says what a new one would.
+func TestAWalkEndsWhereAFreshStartDoes(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	node := sdk.Node{Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10)}, NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, MasqueradeBit: 14}
+	b := tablesOf(sdk.IPv4, node, nil)
+	have := make(map[sdk.Name]sdk.Service)
+	for step := range 400 {
+		pieces := make(map[sdk.Name]piece)
+		for range 1 + random.IntN(40) {
+			svc := randomService(random)
+			pieces[svc.Name] = want(svc, node)
+			have[svc.Name] = svc
+			if random.IntN(5) < 2+step%2 { // it grows for a while, and shrinks
+				pieces[svc.Name] = piece{}
+				delete(have, svc.Name)
+			}
+		}
+		b.put(pieces)
+		if step%20 == 0 {
+			wantSame(t, step, b, tablesOf(sdk.IPv4, node, slices.Collect(maps.Values(have))))
+		}
+	}
+}
+
+// randomService is one of a few hundred that share addresses closely enough for
+// the trees to fork at each level, and often lacks endpoints. Each frontend has
+// one owner.
+func randomService(random *rand.Rand) sdk.Service {
+	i := random.IntN(600)
+	svc := service(i, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+uint32(i*i)/7), uint16(80+i))})
+	if i%3 == 0 {
+		svc.Frontends = append(svc.Frontends, sdk.Frontend{Kind: sdk.NodePort, Policy: sdk.Local, Addr: netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(30000+i))})
+	}
+	if i%11 == 0 {
+		svc.HealthPort = uint16(40000 + i%77)
+		svc.Frontends[0].Sources = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	}
+	switch random.IntN(3) {
+	case 0:
+		svc.Cluster = nil
+	case 1:
+		svc.Affinity = 1e9
+		svc.Local = svc.Cluster
+	}
+	return svc
+}
+
+func wantSame(t *testing.T, step int, got, fresh *book) {
+	t.Helper()
+	for id, page := range fresh.should {
+		if got.should[id] != page {
+			t.Fatalf("step %d: chain %s says\n%s, and a fresh one\n%s", step, id, got.should[id].text, page.text)
+		}
+	}
+	for id := range got.should {
+		if _, ok := fresh.should[id]; !ok {
+			t.Fatalf("step %d: chain %s is left over", step, id)
+		}
+	}
+}
+
+// Between two states, filter turns nobody away whom nat will serve, and forgets
+// nobody whom nat no longer serves.
+func TestBetweenNobodyIsForgotten(t *testing.T) {
+	node := sdk.Node{MasqueradeBit: 14}
+	up := service(1, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+1), 80)})
+	down := up
+	down.Cluster = nil
+	other := service(2, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+2), 80)})
+	gone := other
+	gone.Cluster = nil
+	b := tablesOf(sdk.IPv4, node, []sdk.Service{down, other})
+	b.done(b.plan(nil, nil))
+	clear(b.touched)
+
+	p := b.plan(b.put(map[sdk.Name]piece{up.Name: want(up, node), gone.Name: want(gone, node)}), nil)
+	if len(p) != 3 || p[0].table != "filter" || p[1].table != "nat" || p[2].table != "filter" {
+		t.Fatalf("the plan is\n%s", p)
+	}
+	if n := len(p[0].chains[0].rules); n != 3 { // who is DNATed, and both verdicts
+		t.Errorf("at first filter says\n%s", p[0].chains[0].rules)
+	}
+	if n := len(p[2].chains[0].rules); n != 2 {
+		t.Errorf("in the end filter says\n%s", p[2].chains[0].rules)
+	}
+}
+
+// From any scenario to any other, by one update, the kernel's tables end where a
+// fresh start would: also when the process dies on the way, and when somebody
+// empties the tables.
+func TestKernelWalksFromAnyScenarioToAnyOther(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		random := rand.New(rand.NewPCG(5, 6))
+		scenarios := sdktest.Scenarios()
+		p := k.start()
+		now := scenarios[0]
+		k.sync(p, now.Update(1))
+		k.role(p, sdk.Active)
+		revision := uint64(1)
+		for i := range 60 {
+			next := scenarios[random.IntN(len(scenarios))]
+			u := step(now, next, revision)
+			switch {
+			case i%20 == 19: // it died, and another takes over
+				p.die()
+				p = k.start()
+				u = next.Update(u.To)
+			case i%20 == 9: // somebody emptied the tables, and the host asks for all
+				k.flush()
+				u = next.Update(u.To)
+			}
+			k.sync(p, u)
+			if i%20 == 9 {
+				k.role(p, sdk.Active)
+			}
+			k.Run(fmt.Sprintf("%d %s to %s", i, now.Name, next.Name), func(t *testing.T) {
+				kernel{t, k.backend, k.dir}.want(next, sdk.Active)
+			})
+			now, revision = next, u.To
+		}
+	})
+}
+
+// step is the update that leads from one scenario to another.
+func step(from, to sdktest.Scenario, revision uint64) sdk.Update {
+	u := sdk.Update{From: revision, To: revision + 1, Node: &to.Node, Set: to.Services}
+	for _, svc := range from.Services {
+		if !slices.ContainsFunc(to.Services, func(s sdk.Service) bool { return s.Name == svc.Name }) {
+			u.Delete = append(u.Delete, svc.Name)
+		}
+	}
+	return u
+}
