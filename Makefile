@@ -35,7 +35,7 @@ e2e: ## run the whole system against a real API server
 	@echo "e2e: a real API server is not in this version; 'make test' runs the whole system from files"
 
 bench: ## measure what docs/performance.md states, as ratios in one run
-	$(GO) test -run '^$$' -bench . -benchmem ./sdk/... ./host/... ./plugins/...
+	$(GO) test -run '^$$' -bench . -benchmem ./sdk/... ./host/... ./plugins/... ./test/...
 
 soak: ## run faults and swaps for hours
 	@echo "soak: the live swap is not in this version; nothing to run"
@@ -53,3 +53,5 @@ verify: ## check format, vet, other systems' builds, and that nothing generated 
 	GOOS=windows $(GO) build ./...
 	$(GO) mod verify
 	$(GO) mod tidy -diff
+	@if command -v protoc >/dev/null; then sdk/wire/generate.sh --check; \
+	else echo "verify: without protoc nobody knows whether the wire's Go code is stale; try: apt-get install protobuf-compiler"; fi

@@ -14,10 +14,15 @@ import (
 type turn struct {
 	token chan struct{} // full: taken
 
-	mu        sync.Mutex // guards what is below
-	call      string     // who has it; empty: nobody
+	mu   sync.Mutex // guards what is below
+	call *call      // who has it; nil: nobody
+}
+
+// A call is one that has, or had, the turn.
+type call struct {
+	name      string
 	began     time.Time
-	ended     time.Time // when the call's context ended; zero: it has not
+	ended     time.Time // when its context ended; zero: it has not
 	interrupt context.CancelCauseFunc
 }
 
@@ -25,54 +30,57 @@ func newTurn() *turn { return &turn{token: make(chan struct{}, 1)} }
 
 // take waits for the turn. The context it returns also ends when another call
 // interrupts this one.
-func (t *turn) take(ctx context.Context, call string) (context.Context, func(), error) {
+func (t *turn) take(ctx context.Context, name string) (context.Context, func(), error) {
 	select {
 	case t.token <- struct{}{}:
 	case <-ctx.Done():
-		return nil, nil, fmt.Errorf("%s had to wait for %s: %w", call, t.describe(), context.Cause(ctx))
+		return nil, nil, fmt.Errorf("%s had to wait for %s: %w", name, t.describe(), context.Cause(ctx))
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	t.mu.Lock()
-	t.call, t.began, t.ended, t.interrupt = call, time.Now(), time.Time{}, cancel
-	t.mu.Unlock()
-	forget := context.AfterFunc(ctx, func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.interrupt != nil && t.call == call && t.ended.IsZero() {
-			t.ended = time.Now()
-		}
-	})
+	c := &call{name: name, began: time.Now(), interrupt: cancel}
+	t.set(c)
+	forget := context.AfterFunc(ctx, func() { t.end(c) })
 	return ctx, func() {
 		forget()
-		t.mu.Lock()
-		t.call, t.interrupt = "", nil
-		t.mu.Unlock()
+		t.set(nil)
 		cancel(nil)
 		<-t.token
 	}, nil
+}
+
+func (t *turn) set(c *call) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.call = c
+}
+
+func (t *turn) end(c *call) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c.ended = time.Now()
 }
 
 // stop asks the call that has the turn to end, and says why.
 func (t *turn) stop(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.interrupt != nil {
-		t.interrupt(why)
+	if t.call != nil {
+		t.call.interrupt(why)
 	}
 }
 
 // now is the call that has the turn, how long it has run, and how long past the
 // end of its context.
-func (t *turn) now() (call string, ran, overdue time.Duration) {
+func (t *turn) now() (name string, ran, overdue time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.call == "" {
+	if t.call == nil {
 		return "", 0, 0
 	}
-	if !t.ended.IsZero() {
-		overdue = time.Since(t.ended)
+	if !t.call.ended.IsZero() {
+		overdue = time.Since(t.call.ended)
 	}
-	return t.call, time.Since(t.began), overdue
+	return t.call.name, time.Since(t.call.began), overdue
 }
 
 func (t *turn) describe() string {
