@@ -18,6 +18,7 @@ import (
 type Facts struct {
 	NodeName  string       // as endpoints name it: trimmed, in lower case
 	NodeAddrs []netip.Addr // given by hand; they replace those of the Node object
+	OwnAddrs  []netip.Addr // of the machine; they count until a Node object names some
 
 	NodePorts        []netip.Prefix // see sdk.Node
 	PrimaryNodePorts bool           // also the first address of each family
@@ -76,6 +77,9 @@ func (f Facts) node(r nodeRecord) sdk.Node {
 		MasqueradeBit: f.MasqueradeBit,
 		ServiceCIDRs:  f.ServiceCIDRs,
 		Conntrack:     f.Conntrack,
+	}
+	if len(n.Addrs) == 0 {
+		n.Addrs = f.OwnAddrs
 	}
 	if len(f.NodeAddrs) > 0 {
 		n.Addrs = f.NodeAddrs

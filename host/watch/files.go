@@ -3,12 +3,15 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pointsman/pointsman/host/track"
@@ -38,6 +41,9 @@ type FileSource struct {
 	fault  string          // why the last look saw nothing
 	files  map[string]file // by name, as last read
 	merged
+
+	mu     sync.Mutex // guards faults
+	faults []Fault    // after the last look
 }
 
 // Files is the source that reads path: a file, or a folder, of which it reads the
@@ -71,6 +77,7 @@ func (f *FileSource) Run(ctx context.Context) error {
 // Look looks once, and tells the tracker what differs. Run calls it; it is not for
 // use beside Run.
 func (f *FileSource) Look() {
+	defer f.showFaults()
 	names, err := list(f.path)
 	if err != nil {
 		f.unreadable(err)
@@ -94,6 +101,37 @@ func (f *FileSource) Look() {
 		f.looked = true
 		f.tracker.Synced()
 	}
+}
+
+// Faults are what is wrong in the files now, in their order. It may be called
+// beside Run.
+func (f *FileSource) Faults() []Fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.faults
+}
+
+// showFaults makes Faults tell what the last look found.
+func (f *FileSource) showFaults() {
+	var faults []Fault
+	if f.fault != "" {
+		faults = append(faults, Fault{File: f.path, Message: f.fault})
+	}
+	for _, file := range f.files {
+		for _, fault := range file.faults {
+			if !fault.Note {
+				faults = append(faults, fault)
+			}
+		}
+	}
+	faults = slices.AppendSeq(faults, maps.Values(f.clashes))
+	faults = slices.AppendSeq(faults, maps.Values(f.orphans))
+	slices.SortFunc(faults, func(a, b Fault) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Message, b.Message))
+	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults = faults
 }
 
 // unreadable keeps everything as it is, and says so once.

@@ -73,6 +73,16 @@ func (d *desk) sees(when string, want ...string) {
 	}
 }
 
+// faults checks what is wrong now: for each file a part of what is said.
+func (d *desk) faults(want ...string) {
+	d.t.Helper()
+	got := d.source.Faults()
+	same := slices.EqualFunc(got, want, func(f Fault, part string) bool { return strings.Contains(f.Error(), part) })
+	if !same {
+		d.t.Errorf("faults %q, want %q", got, want)
+	}
+}
+
 // hears checks what was reported since the last time.
 func (d *desk) hears(want ...string) {
 	d.t.Helper()
@@ -266,13 +276,36 @@ func TestDefinedTwice(t *testing.T) {
 	d.sees("one", "web=10.0.0.2")
 	d.write("a.yaml", sliceText("web", "10.0.0.1"))
 	d.sees("two", "web=10.0.0.1")
-	d.hears("a.yaml and " + filepath.Join(d.dir, "b.yaml") + " both define it; the first is used")
+	d.hears("b.yaml:1: EndpointSlice ns1/web-1: " + filepath.Join(d.dir, "a.yaml") + " defines it too, and that one is used")
+	d.faults("b.yaml:1: EndpointSlice ns1/web-1: ")
 	d.write("b.yaml", sliceText("web", "10.0.0.3")+"---\n"+serviceText("web", "172.30.0.1"))
 	d.sees("the second changes", "web=10.0.0.1")
 	d.hears()
 	d.remove("a.yaml")
 	d.source.Look()
 	d.sees("the first is gone", "web=10.0.0.3")
+	d.faults()
+}
+
+// What is wrong is told as long as it is, and no longer.
+func TestFaultsAreShownWhileTheyLast(t *testing.T) {
+	d := newDesk(t)
+	d.write("web.yaml", serviceText("web", "172.30.0.1"))
+	d.sees("right", "web=")
+	d.faults()
+	d.write("web.yaml", serviceText("web", "172.30.0.1")+"---\nkind: [\n")
+	d.write("api.yaml", "kind: Service\n")
+	d.sees("wrong", "web=")
+	d.faults("api.yaml:1: ", "web.yaml:")
+	d.remove("api.yaml")
+	d.write("web.yaml", serviceText("web", "172.30.0.1"))
+	d.sees("right again", "web=")
+	d.faults()
+	if err := os.RemoveAll(d.dir); err != nil {
+		t.Fatal(err)
+	}
+	d.sees("gone", "web=")
+	d.faults(": ")
 }
 
 func TestSliceOfNoService(t *testing.T) {

@@ -11,17 +11,12 @@ import (
 // merged is what the tracker has been told, and what is in doubt.
 type merged struct {
 	told    map[ID]sum
-	missed  map[ID]bool   // told, and not seen by the last look
-	clashes map[ID]clash  // said
-	orphans map[ID]string // slices whose Service no file defines: said
+	missed  map[ID]bool  // told, and not seen by the last look
+	clashes map[ID]Fault // objects that two files define
+	orphans map[ID]Fault // slices whose Service no file defines
 }
 
-// A clash is an object that two files define.
-type clash struct{ winner, loser string }
-
-func newMerged() merged {
-	return merged{told: make(map[ID]sum), missed: make(map[ID]bool), clashes: make(map[ID]clash), orphans: make(map[ID]string)}
-}
+func newMerged() merged { return merged{told: make(map[ID]sum), missed: make(map[ID]bool)} }
 
 // doubtful reports whether another look may have to take something away, though
 // no file changed.
@@ -32,20 +27,23 @@ func (m *merged) doubtful() bool { return len(m.missed) > 0 }
 func (f *FileSource) merge(names []string) {
 	wanted := make(map[ID]*Object)
 	owner := make(map[ID]string)
-	clashes := make(map[ID]clash)
+	clashes := make(map[ID]Fault)
 	for _, name := range names {
 		objects := f.files[name].objects
 		for i := range objects {
 			o := &objects[i]
 			if wanted[o.ID] != nil {
-				clashes[o.ID] = clash{owner[o.ID], name}
+				clashes[o.ID] = Fault{File: name, Line: o.Line, Message: fmt.Sprintf("%s: %s defines it too, and that one is used", o.ID, owner[o.ID])}
 				continue
 			}
 			wanted[o.ID], owner[o.ID] = o, name
 		}
 	}
-	f.sayClashes(clashes)
-	f.sayOrphans(wanted)
+	f.sayNew(DefinedTwice, f.clashes, clashes)
+	f.clashes = clashes
+	orphans := findOrphans(wanted, owner)
+	f.sayNew(ManifestInvalid, f.orphans, orphans)
+	f.orphans = orphans
 	f.tell(wanted, owner)
 	f.takeAway(wanted)
 	for _, file := range f.files {
@@ -97,27 +95,27 @@ func (f *FileSource) takeAway(wanted map[ID]*Object) {
 	}
 }
 
-func (f *FileSource) sayClashes(now map[ID]clash) {
-	for id, c := range now {
-		if f.clashes[id] != c {
-			f.warn(DefinedTwice, id.String(), fmt.Sprintf("%s and %s both define it; the first is used", c.winner, c.loser))
+// sayNew says the faults that were not there before.
+func (f *FileSource) sayNew(reason string, before, now map[ID]Fault) {
+	for id, fault := range now {
+		if before[id] != fault {
+			f.warn(reason, id.String(), fault.Error())
 		}
 	}
-	f.clashes = now
 }
 
-// sayOrphans says which slices name a Service that no file defines: here nobody
-// else will, so the label is wrong.
-func (f *FileSource) sayOrphans(wanted map[ID]*Object) {
-	now := make(map[ID]string)
+// findOrphans finds the slices that name a Service which no file defines: here
+// nobody else will, so the label is wrong.
+func findOrphans(wanted map[ID]*Object, owner map[ID]string) map[ID]Fault {
+	orphans := make(map[ID]Fault)
 	for id, o := range wanted {
 		if id.Kind != EndpointSlice || o.Service == "" || wanted[ID{Service, id.Namespace, o.Service}] != nil {
 			continue
 		}
-		now[id] = o.Service
-		if f.orphans[id] != o.Service {
-			f.warn(ManifestInvalid, id.String(), fmt.Sprintf("label kubernetes.io/service-name says %s/%s, and no file defines that Service", id.Namespace, o.Service))
+		orphans[id] = Fault{
+			File: owner[id], Line: o.Line,
+			Message: fmt.Sprintf("%s: label kubernetes.io/service-name says %s/%s, and no file defines that Service", id, id.Namespace, o.Service),
 		}
 	}
-	f.orphans = now
+	return orphans
 }

@@ -36,7 +36,12 @@ type Fault struct {
 	Note    bool // nothing is wrong; it is only said
 }
 
-func (f Fault) Error() string { return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Message) }
+func (f Fault) Error() string {
+	if f.Line == 0 { // the file or folder as such
+		return f.File + ": " + f.Message
+	}
+	return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Message)
+}
 
 // Parse reads a manifest: YAML or JSON, several documents, lists. One bad object
 // does not hide the others; a document that is no YAML ends only itself.
