@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	vnetns "github.com/vishvananda/netns"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// A Ground is the node, which is the namespace that the process is in, and the
+// hosts around it. Its methods are safe for concurrent use, save for Close.
+type Ground struct {
+	home vnetns.NsHandle
+	node *netlink.Handle
+
+	mu    sync.Mutex // guards what follows
+	hosts map[string]*Host
+	addrs map[netip.Addr]bool // of the node
+	sctp  bool
+}
+
+var _ sdktest.Ground = (*Ground)(nil)
+
+// New is the ground around the namespace that this process is in, which must not
+// be the machine's: see Main. Close takes the hosts away again.
+func New() (*Ground, error) {
+	if err := ownNamespace(); err != nil {
+		return nil, err
+	}
+	home, err := vnetns.Get()
+	if err != nil {
+		return nil, fmt.Errorf("open the node's namespace: %w", err)
+	}
+	node, err := netlink.NewHandleAt(home)
+	if err != nil {
+		home.Close()
+		return nil, fmt.Errorf("talk to the node's kernel: %w", err)
+	}
+	g := &Ground{home: home, node: node, hosts: make(map[string]*Host), addrs: make(map[netip.Addr]bool), sctp: hasSCTP()}
+	if err := g.build(); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
+}
+
+func ownNamespace() error {
+	if os.Getuid() != 0 {
+		return errors.New("needs root: it makes network namespaces")
+	}
+	mine, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return fmt.Errorf("find out the network namespace: %w", err)
+	}
+	machines, err := os.Readlink("/proc/1/ns/net")
+	if err == nil && mine == machines {
+		return errors.New("this is the machine's own network namespace: let TestMain call netns.Main")
+	}
+	return nil
+}
+
+// build makes the node able to route, and gives it a world outside.
+func (g *Ground) build() error {
+	if err := settle(routing); err != nil {
+		return err
+	}
+	if err := up(g.node, "lo"); err != nil {
+		return err
+	}
+	outside, err := g.add(uplink)
+	if err != nil {
+		return err
+	}
+	return g.defaultRoutes(outside)
+}
+
+// Close removes the hosts, and what joined them to the node.
+func (g *Ground) Close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var errs []error
+	for name, h := range g.hosts {
+		errs = append(errs, h.close(g.node))
+		delete(g.hosts, name)
+	}
+	for addr := range g.addrs {
+		errs = append(errs, g.strip(addr))
+	}
+	g.node.Close()
+	return errors.Join(append(errs, g.home.Close())...)
+}
+
+// Place gives the node the addresses that s says it has, and leaves out packets
+// that this kernel cannot send.
+func (g *Ground) Place(s sdktest.Scenario) (sdktest.Scenario, []string) {
+	var leftOut []string
+	placed := s
+	placed.Packets = nil
+	for _, addr := range s.Node.Addrs {
+		if err := g.Own(addr); err != nil {
+			return placed, []string{err.Error()}
+		}
+	}
+	for _, p := range s.Packets {
+		if p.Protocol == sdk.SCTP && !g.sctp {
+			leftOut = append(leftOut, fmt.Sprintf("%q: this kernel has no SCTP", p.Text))
+			continue
+		}
+		placed.Packets = append(placed.Packets, p)
+	}
+	return placed, leftOut
+}
+
+// Own gives the node an address, on the device that leads outside, where it stays.
+func (g *Ground) Own(addr netip.Addr) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.addrs[addr] || addr.IsLoopback() || addr.IsUnspecified() {
+		return nil
+	}
+	if err := addAddr(g.node, uplink, addr); err != nil {
+		return err
+	}
+	g.addrs[addr] = true
+	return nil
+}
+
+func (g *Ground) strip(addr netip.Addr) error {
+	link, err := g.node.LinkByName(uplink)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return nil // it went with the device
+	}
+	if err != nil {
+		return err
+	}
+	return g.node.AddrDel(link, &netlink.Addr{IPNet: whole(addr)})
+}
+
+// Open makes every endpoint of s answer, each from its own host.
+func (g *Ground) Open(ctx context.Context, _ sdk.Dataplane, s sdktest.Scenario) (sdktest.Stage, error) {
+	stage := &stage{ground: g}
+	for at := range sockets(s) {
+		if at.protocol == sdk.SCTP && !g.sctp {
+			continue
+		}
+		h, err := g.Host(at.addr.Addr())
+		if err == nil {
+			err = stage.answer(ctx, h, at)
+		}
+		if err != nil {
+			return nil, errors.Join(err, stage.Close())
+		}
+	}
+	return stage, nil
+}
+
+// Host is the host that has addr: the node for one of its own, else one behind it.
+func (g *Ground) Host(addr netip.Addr) (*Host, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.addrs[addr] || addr.IsLoopback() {
+		return &Host{home: g.home, ns: g.home}, nil
+	}
+	return g.host(addr.String(), addr)
+}
+
+// Behind is the host that has addr and whose packets come in on the node's device
+// called device. Several addresses may share one.
+func (g *Ground) Behind(device string, addr netip.Addr) (*Host, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.host(device, addr)
+}
+
+func (g *Ground) host(name string, addr netip.Addr) (*Host, error) {
+	h, ok := g.hosts[name]
+	if !ok {
+		var err error
+		if h, err = g.add(name); err != nil {
+			return nil, err
+		}
+	}
+	return h, h.join(g.node, addr)
+}

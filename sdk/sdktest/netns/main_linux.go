@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// inside is set in the environment of a test that runs in its own namespace.
+const inside = "POINTSMAN_TEST_NAMESPACE"
+
+// Main is what TestMain calls: it runs the tests of a package in a network
+// namespace of their own, when it may, and as they are otherwise. Programs of
+// iptables take their lock from a file that no other namespace uses.
+func Main(m interface{ Run() int }) {
+	if os.Getuid() != 0 || os.Getenv(inside) != "" {
+		os.Exit(m.Run())
+	}
+	os.Exit(again())
+}
+
+// again runs this very test in a new namespace, and returns its exit code.
+func again() int {
+	dir, err := os.MkdirTemp("", "pointsman-netns-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tests in a namespace of their own:", err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), inside+"=1", "XTABLES_LOCKFILE="+dir+"/xtables.lock")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	err = cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return max(1, exit.ExitCode())
+	}
+	fmt.Fprintln(os.Stderr, "tests in a namespace of their own:", err)
+	return 1
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netns
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+func TestMain(m *testing.M) { Main(m) }
+
+// ground is one for a test, or none without the right to make it.
+func ground(t *testing.T) *Ground {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it makes network namespaces")
+	}
+	g, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// Hosts reach each other through the node, in both families, and see who calls.
+func TestKernelHostsReachEachOther(t *testing.T) {
+	g := ground(t)
+	for _, c := range []struct {
+		protocol sdk.Protocol
+		from, to string
+	}{
+		{sdk.TCP, "198.18.0.7", "10.180.0.1:8080"},
+		{sdk.UDP, "198.18.0.7", "10.180.0.1:8080"},
+		{sdk.TCP, "2001:db8::7", "[fd00:10:180::1]:8080"},
+		{sdk.UDP, "2001:db8::7", "[fd00:10:180::1]:8080"},
+		{sdk.TCP, "10.180.0.1", "192.0.2.10:9000"}, // the node itself answers
+		{sdk.TCP, "192.0.2.10", "10.180.0.1:8080"}, // and calls
+	} {
+		t.Run(fmt.Sprintf("%s %s %s", c.from, c.to, c.protocol), func(t *testing.T) {
+			p := sdktest.Packet{From: sdk.Caller{Addr: netip.MustParseAddr(c.from)}, To: netip.MustParseAddrPort(c.to), Protocol: c.protocol}
+			if c.from == "192.0.2.10" {
+				p.From.From = sdk.OnNode
+			}
+			p.Want = sdktest.Outcome{Verdict: sdk.Forward}
+			placed, leftOut := g.Place(sdktest.Scenario{
+				Node:     sdk.Node{Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}},
+				Services: []sdk.Service{{Name: sdk.Name{Protocol: c.protocol}, Cluster: []sdk.Endpoint{{Addr: p.To}}}},
+				Packets:  []sdktest.Packet{p},
+			})
+			if len(leftOut) > 0 {
+				t.Fatal(leftOut)
+			}
+			stage, err := g.Open(t.Context(), nil, placed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stage.Close()
+			a, err := stage.Send(t.Context(), p)
+			if err != nil || a.Endpoint != p.To || a.Client != p.From.Addr {
+				t.Errorf("found %s, %v", a, err)
+			}
+		})
+	}
+}
+
+// What nobody takes is told from what is dropped and what is rejected.
+func TestKernelVerdicts(t *testing.T) {
+	g := ground(t)
+	if err := g.Own(netip.MustParseAddr("192.0.2.10")); err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range []string{"-d 172.30.0.1 -j DROP", "-d 172.30.0.2 -j REJECT"} {
+		if out, err := exec.Command("iptables", append([]string{"-A", "FORWARD"}, strings.Fields(rule)...)...).CombinedOutput(); err != nil {
+			t.Skipf("needs iptables: %s", out)
+		}
+	}
+	t.Cleanup(func() { _ = exec.Command("iptables", "-F", "FORWARD").Run() })
+	for _, protocol := range []sdk.Protocol{sdk.TCP, sdk.UDP} {
+		for to, want := range map[string]sdk.Verdict{"172.30.0.1:80": sdk.Drop, "172.30.0.2:80": sdk.Reject, "172.30.0.3:80": sdk.Forward} {
+			p := sdktest.Packet{From: sdk.Caller{Addr: netip.MustParseAddr("198.18.0.7")}, To: netip.MustParseAddrPort(to), Protocol: protocol}
+			p.Want.Verdict = want
+			a, err := (&stage{ground: g}).Send(t.Context(), p)
+			switch {
+			case want == sdk.Forward && !nobody(err):
+				t.Errorf("%s %s: found %s, %v, though nobody takes it", protocol, to, a, err)
+			case want != sdk.Forward && (err != nil || a.Verdict != want):
+				t.Errorf("%s %s: found %s, %v, and not %s", protocol, to, a, err, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	vnetns "github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// uplink is the node's device that leads outside, and has its addresses.
+const uplink = "uplink"
+
+// The address of the node's end of every veth pair, as its host sees it. No device
+// has it: hosts know the way by heart.
+var (
+	gateway4 = netip.MustParseAddr("169.254.1.1")
+	gateway6 = netip.MustParseAddr("fe80::1")
+)
+
+// routing are the settings of every namespace. What the kernel answers is not
+// rationed, so that no test mistakes thrift for a verdict.
+var routing = map[string]string{
+	"net/ipv4/ip_forward":                 "1",
+	"net/ipv4/conf/all/rp_filter":         "0",
+	"net/ipv4/conf/default/rp_filter":     "0",
+	"net/ipv4/icmp_ratelimit":             "0",
+	"net/ipv4/icmp_msgs_per_sec":          "100000",
+	"net/ipv4/icmp_msgs_burst":            "100000",
+	"net/ipv6/conf/all/forwarding":        "1",
+	"net/ipv6/conf/default/accept_dad":    "0",
+	"net/ipv6/conf/default/dad_transmits": "0",
+	"net/ipv6/icmp/ratelimit":             "0",
+}
+
+// settle writes settings into the namespace of the calling thread. One that this
+// kernel does not have is passed over.
+func settle(settings map[string]string) error {
+	for name, value := range settings {
+		err := os.WriteFile("/proc/sys/"+name, []byte(value), 0)
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
+			return fmt.Errorf("set %s to %s: %w", name, value, err)
+		}
+	}
+	return nil
+}
+
+// add makes a host and joins it to the node. A name that can be a device's is the
+// name of the node's end.
+func (g *Ground) add(name string) (*Host, error) {
+	device := name
+	if strings.ContainsAny(name, ".:") {
+		device = fmt.Sprintf("to%d", len(g.hosts))
+	}
+	h := &Host{home: g.home, device: device, addrs: make(map[netip.Addr]bool)}
+	if err := h.unshare(); err != nil {
+		return nil, fmt.Errorf("make a namespace for %s: %w", name, err)
+	}
+	if err := h.wire(g.node); err != nil {
+		return nil, errors.Join(fmt.Errorf("join %s to the node: %w", name, err), h.close(g.node))
+	}
+	g.hosts[name] = h
+	return h, nil
+}
+
+// unshare makes the host's namespace, with nothing in it but settings.
+func (h *Host) unshare() error {
+	return away(h.home, func() (err error) {
+		if h.ns, err = vnetns.New(); err != nil {
+			return err
+		}
+		if err := settle(routing); err != nil {
+			return err
+		}
+		h.handle, err = netlink.NewHandleAt(h.ns)
+		return err
+	})
+}
+
+// wire makes the veth pair: device at the node, eth0 at the host.
+func (h *Host) wire(node *netlink.Handle) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = h.device
+	pair := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(h.ns)}
+	if err := node.LinkAdd(pair); err != nil {
+		return fmt.Errorf("make veth pair %s: %w", h.device, err)
+	}
+	if err := errors.Join(up(h.handle, "lo"), up(h.handle, "eth0"), up(node, h.device)); err != nil {
+		return err
+	}
+	there, err := node.LinkByName(h.device)
+	if err != nil {
+		return err
+	}
+	here, err := h.handle.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	for _, gateway := range []netip.Addr{gateway4, gateway6} {
+		if err := through(h.handle, here, gateway, there.Attrs().HardwareAddr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// defaultRoutes leads what the node knows no other way for to outside, which
+// forbids it.
+func (g *Ground) defaultRoutes(outside *Host) error {
+	link, err := g.node.LinkByName(outside.device)
+	if err != nil {
+		return err
+	}
+	peer, err := outside.handle.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	for _, gateway := range []netip.Addr{gateway4, gateway6} {
+		if err := through(g.node, link, gateway, peer.Attrs().HardwareAddr); err != nil {
+			return err
+		}
+	}
+	return errors.Join(outside.knowNobody(netlink.FAMILY_V4), outside.knowNobody(netlink.FAMILY_V6))
+}
+
+// knowNobody lets h answer whatever comes to it with "administratively prohibited":
+// of the answers that no rule of a test gives, the one that UDP sockets hear too.
+func (h *Host) knowNobody(family int) error {
+	const table = 100
+	rule := netlink.NewRule()
+	rule.IifName, rule.Table, rule.Family, rule.Priority = "eth0", table, family, 1
+	if err := h.handle.RuleAdd(rule); err != nil {
+		return fmt.Errorf("rule for what comes in: %w", err)
+	}
+	route := &netlink.Route{Type: unix.RTN_PROHIBIT, Table: table, Family: family, Dst: everywhere(family)}
+	if err := h.handle.RouteAdd(route); err != nil {
+		return fmt.Errorf("route to nobody: %w", err)
+	}
+	return nil
+}
+
+func everywhere(family int) *net.IPNet {
+	if family == netlink.FAMILY_V6 {
+		return &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
+	}
+	return &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
+}
+
+// through routes everything by gateway, which is at mac.
+func through(h *netlink.Handle, link netlink.Link, gateway netip.Addr, mac net.HardwareAddr) error {
+	if err := neighbour(h, link, gateway, mac); err != nil {
+		return err
+	}
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.AsSlice(), Flags: int(netlink.FLAG_ONLINK)}
+	if err := h.RouteReplace(route); err != nil {
+		return fmt.Errorf("route by %s: %w", gateway, err)
+	}
+	return nil
+}
+
+// neighbour notes for good that addr is at mac, so that nobody need ask.
+func neighbour(h *netlink.Handle, link netlink.Link, addr netip.Addr, mac net.HardwareAddr) error {
+	err := h.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac})
+	if err != nil {
+		return fmt.Errorf("note where %s is: %w", addr, err)
+	}
+	return nil
+}
+
+// join gives the host an address, and the node the way there. Where two hosts have
+// one address, the last that joined is found.
+func (h *Host) join(node *netlink.Handle, addr netip.Addr) error {
+	link, err := node.LinkByName(h.device)
+	if err != nil {
+		return err
+	}
+	if !h.addrs[addr] {
+		if err := addAddr(h.handle, "eth0", addr); err != nil {
+			return err
+		}
+		eth0, err := h.handle.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		if err := neighbour(node, link, addr, eth0.Attrs().HardwareAddr); err != nil {
+			return err
+		}
+		h.addrs[addr] = true
+	}
+	if err := node.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: whole(addr)}); err != nil {
+		return fmt.Errorf("route to %s: %w", addr, err)
+	}
+	return nil
+}
+
+// close removes the host; its end of the pair goes with the node's.
+func (h *Host) close(node *netlink.Handle) error {
+	var errs []error
+	link, err := node.LinkByName(h.device)
+	if err == nil {
+		errs = append(errs, node.LinkDel(link))
+	} else if !errors.As(err, &netlink.LinkNotFoundError{}) {
+		errs = append(errs, err)
+	}
+	if h.handle != nil {
+		h.handle.Close()
+	}
+	if h.ns.IsOpen() {
+		errs = append(errs, h.ns.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func up(h *netlink.Handle, name string) error {
+	link, err := h.LinkByName(name)
+	if err == nil {
+		err = h.LinkSetUp(link)
+	}
+	if err != nil {
+		return fmt.Errorf("set %s up: %w", name, err)
+	}
+	return nil
+}
+
+func addAddr(h *netlink.Handle, name string, addr netip.Addr) error {
+	link, err := h.LinkByName(name)
+	if err == nil {
+		err = h.AddrAdd(link, &netlink.Addr{IPNet: whole(addr), Flags: noDAD(addr)})
+	}
+	if err != nil && !errors.Is(err, syscall.EEXIST) {
+		return fmt.Errorf("give %s to %s: %w", addr, name, err)
+	}
+	return nil
+}
+
+// noDAD makes an IPv6 address usable at once.
+func noDAD(addr netip.Addr) int {
+	if addr.Is6() {
+		return unix.IFA_F_NODAD
+	}
+	return 0
+}
+
+// whole is addr as a prefix of its whole length.
+func whole(addr netip.Addr) *net.IPNet {
+	return &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}
+}
