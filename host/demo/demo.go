@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Settings are what a demo needs to know.
+type Settings struct {
+	Binary    string   // pointsman itself
+	Config    string   // a host's file; empty: configs/demo.yaml, near the binary or here
+	PluginDir []string // where plugins are; empty: where Config says
+	Out       io.Writer
+}
+
+// Run shows the demo on s.Out, and ends everything it has started. The error says
+// what went otherwise than it should.
+func Run(ctx context.Context, s Settings) error {
+	d, err := begin(s)
+	if err != nil {
+		return fmt.Errorf("begin the demo: %w", err)
+	}
+	err = d.show(ctx)
+	err = errors.Join(err, d.end())
+	if ctx.Err() != nil {
+		return errors.New("the demo was interrupted; what it had started is stopped")
+	}
+	d.last(err)
+	return err
+}
+
+// A demo is one run: what it has made and started.
+type demo struct {
+	screen  *screen
+	network network
+	folder  string // for all that it writes; gone with the demo
+	host    *host
+	servers []io.Closer
+	load    *load
+	began   time.Time
+}
+
+// begin makes everything but the host.
+func begin(s Settings) (_ *demo, err error) {
+	config, err := findConfig(s)
+	if err != nil {
+		return nil, err
+	}
+	d := &demo{screen: newScreen(s.Out), began: time.Now()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.end())
+		}
+	}()
+	if d.network, err = claim(); err != nil {
+		return nil, err
+	}
+	if d.folder, err = os.MkdirTemp("", "pointsman-demo-"); err != nil {
+		return nil, err
+	}
+	if err := copyManifests(filepath.Join(filepath.Dir(config), "demo"), d.manifests(), d.network); err != nil {
+		return nil, err
+	}
+	if d.servers, err = serve(d.network); err != nil {
+		return nil, err
+	}
+	d.host = newHost(s, config, d.folder, d.manifests())
+	d.load = newLoad(d.network)
+	return d, nil
+}
+
+func (d *demo) manifests() string { return filepath.Join(d.folder, "services") }
+
+// findConfig is the host's file to use.
+func findConfig(s Settings) (string, error) {
+	if s.Config != "" {
+		return s.Config, nil
+	}
+	near := filepath.Join(filepath.Dir(filepath.Dir(s.Binary)), "configs", "demo.yaml")
+	for _, file := range []string{near, filepath.Join("configs", "demo.yaml")} {
+		if _, err := os.Stat(file); err == nil {
+			return file, nil
+		}
+	}
+	return "", fmt.Errorf("there is no %s; name the file with --config", near)
+}
+
+// show takes the steps, with the load running beside them.
+func (d *demo) show(ctx context.Context) error {
+	d.screen.title()
+	if err := d.start(ctx); err != nil {
+		return d.host.explain(err)
+	}
+	stop := d.load.start()
+	defer stop()
+	for _, step := range []func(context.Context) error{d.spread, d.edit, d.kill, d.status} {
+		if err := step(ctx); err != nil {
+			return d.host.explain(err)
+		}
+	}
+	stop()
+	return d.noneFailed()
+}
+
+// end stops what was started and removes what was written.
+func (d *demo) end() error {
+	var errs []error
+	if d.host != nil {
+		errs = append(errs, d.host.stop())
+	}
+	for _, s := range d.servers {
+		_ = s.Close() // it has nothing to lose
+	}
+	d.network.release()
+	if d.folder != "" {
+		errs = append(errs, os.RemoveAll(d.folder))
+	}
+	return errors.Join(errs...)
+}

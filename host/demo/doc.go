@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/*
+Package demo shows Pointsman at work on one machine: no cluster, no root, under a
+minute. It drives the real binaries as a user would, and sends real requests while
+it takes an endpoint away and kills the plugin.
+
+	        this process                      pointsman run      pointsman-dataplane-NAME
+	┌───────────────────────────┐
+	│ load ── requests ─────────┼──────────────────────────────▶ the Services' addresses
+	│  └▶ tally                 │  manifests ──▶ host ═════════▶  │
+	│ backends ◀────────────────┼─────────────────────────────────┘
+	│ steps: edit, kill, ask    │
+	└───────────────────────────┘
+
+The load runs from the first step to the last. A request that gets no answer is a
+failure, and the demo says so and fails; only those that the killing of the plugin
+explains are counted apart.
+*/
+package demo

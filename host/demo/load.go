@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	patience = time.Second           // a request that took longer has failed
+	pause    = 25 * time.Millisecond // between an answer and the same caller's next request
+)
+
+// A load sends requests to every Service, each over a connection of its own, and
+// tries none a second time.
+type load struct {
+	network network
+	tally   *tally
+	client  *http.Client
+}
+
+func newLoad(n network) *load {
+	return &load{
+		network: n,
+		tally:   newTally(),
+		client:  &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
+	}
+}
+
+// start starts the callers. They end, each after the request it is at, with stop,
+// which waits for them.
+func (l *load) start() (stop func()) {
+	stopping := make(chan struct{})
+	var callers sync.WaitGroup
+	for _, svc := range services() {
+		for range svc.callers {
+			callers.Go(func() { l.call(svc, stopping) })
+		}
+	}
+	return sync.OnceFunc(func() {
+		close(stopping)
+		callers.Wait()
+	})
+}
+
+func (l *load) call(svc service, stopping <-chan struct{}) {
+	for {
+		l.tally.add(l.request(svc))
+		select {
+		case <-stopping:
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// request sends one request, and waits for its answer.
+func (l *load) request(svc service) answer {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	a := answer{service: svc.name, began: time.Now()}
+	ask := l.get
+	if svc.network == "udp" {
+		ask = exchange
+	}
+	a.from, a.err = ask(ctx, l.network.at(svc.addr).String())
+	a.ended = time.Now()
+	return a
+}
+
+func (l *load) get(ctx context.Context, addr string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/", nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := l.client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 512))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errors.New(resp.Status)
+	}
+	return string(body), err
+}
+
+// exchange sends a packet and waits for one back.
+func exchange(ctx context.Context, addr string) (string, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", addr)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline)
+	}
+	if _, err := conn.Write([]byte("what time is it?")); err != nil {
+		return "", err
+	}
+	packet := make([]byte, 512)
+	n, err := conn.Read(packet)
+	if err != nil {
+		return "", fmt.Errorf("wait for the answer: %w", err)
+	}
+	return string(packet[:n]), nil
+}

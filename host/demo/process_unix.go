@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package demo
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// apart keeps a terminal's Ctrl-C from cmd: the demo ends what it has started
+// itself, in order.
+func apart(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+
+// alive reports whether a process is there. A zombie is not: nothing of it acts.
+func alive(pid int) bool { return pid > 0 && syscall.Kill(pid, 0) == nil && !zombie(pid) }
+
+// endProcess kills a process at once.
+func endProcess(pid int) {
+	if pid > 0 {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+	}
+}
