@@ -20,9 +20,9 @@ import (
 
 // hostKilled starts a host that launches a plugin, kills it with SIGKILL while
 // the plugin prints, and returns how to reach the plugin.
-func hostKilled(t *testing.T) Handle {
+func hostKilled(t *testing.T, plugin string) Handle {
 	t.Helper()
-	c := part("host", "", "POINTSMAN_TEST_DIR="+t.TempDir())
+	c := part("host", "", "POINTSMAN_TEST_DIR="+t.TempDir(), "POINTSMAN_TEST_PLUGIN="+plugin)
 	host := exec.Command(c.Path)
 	host.Env = append(os.Environ(), c.Env...)
 	host.Stderr = os.Stderr
@@ -46,7 +46,7 @@ func hostKilled(t *testing.T) Handle {
 
 // A plugin whose host was killed lives, prints on, and takes the next host.
 func TestAKilledHostLeavesItsPlugin(t *testing.T) {
-	h := hostKilled(t)
+	h := hostKilled(t, "serve")
 	r, err := Attach(soon(t), h)
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestAKilledHostLeavesItsPlugin(t *testing.T) {
 
 // The death of a process that is no child is seen too.
 func TestAttachSeesTheEnd(t *testing.T) {
-	r, err := Attach(soon(t), hostKilled(t))
+	r, err := Attach(soon(t), hostKilled(t, "serve"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,8 +173,14 @@ func TestTheSecondHostFencesTheFirst(t *testing.T) {
 // listening starts a plugin by hand, with --listen.
 func listening(t *testing.T, address string) *exec.Cmd {
 	t.Helper()
-	c := part("serve", "")
-	cmd := exec.Command(c.Path, "--listen", address)
+	return started(t, "serve", address, "--listen", address)
+}
+
+// started starts a part with these arguments, and waits for its socket.
+func started(t *testing.T, name, address string, args ...string) *exec.Cmd {
+	t.Helper()
+	c := part(name, "")
+	cmd := exec.Command(c.Path, args...)
 	cmd.Env = append(os.Environ(), c.Env...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -214,6 +220,21 @@ func TestAttachToAListener(t *testing.T) {
 	}
 	if err := r.Stop(soon(t)); err != nil {
 		t.Error(err)
+	}
+}
+
+// Attaching negotiates nothing by itself, so the first call must.
+func TestAttachToAnotherMajor(t *testing.T) {
+	address := "unix://" + filepath.Join(t.TempDir(), "own", "s")
+	started(t, "listen-major-2", address, address)
+	h, err := At(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Attach(soon(t), h)
+	want := "speaks major 2 of the wire, this host speaks 1: use a plugin built with an sdk of major 1"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v; want %q", err, want)
 	}
 }
 

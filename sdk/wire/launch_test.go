@@ -7,9 +7,11 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -163,6 +165,9 @@ func TestLaunchFails(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(dir, "plugin-dir*")); len(left) > 0 {
 		t.Errorf("%s were left behind", left)
 	}
+	if left := children(); len(left) > 0 {
+		t.Errorf("processes %s were left behind", left)
+	}
 }
 
 // foreignELF is the head of a program for a big machine.
@@ -180,14 +185,45 @@ func TestLaunchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Nothing of the host's environment reaches a plugin unless it is on the list.
+// Nothing of the host's environment reaches a plugin unless it is on the list, and
+// nothing of its terminal.
 func TestLaunchKeepsItsEnvironment(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/secret")
 	t.Setenv("TZ", "UTC")
-	cmd := Command{Path: "/bin/true", Env: []string{"MINE=1"}}.command(nil)
-	env := strings.Join(cmd.Env, "\n")
-	if strings.Contains(env, "KUBECONFIG") || !strings.Contains(env, "TZ=UTC") || !strings.Contains(env, "MINE=1") {
+	r, err := Launch(soon(t), part("serve", t.TempDir(), "MINE=1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Stop(soon(t))
+	env := procFile(t, r.Handle().PID, "environ")
+	if strings.Contains(env, "KUBECONFIG") || !strings.Contains(env, "TZ=UTC\x00") || !strings.Contains(env, "MINE=1\x00") {
 		t.Errorf("the environment is\n%s", env)
+	}
+	if in, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/0", r.Handle().PID)); err != nil || in != os.DevNull {
+		t.Errorf("its stdin is %s, %v; want %s", in, err, os.DevNull)
+	}
+}
+
+// A plugin cannot fill the host's memory with an answer.
+func TestAnAnswerIsBounded(t *testing.T) {
+	r := launched(t, "serve")
+	_, err := r.Configure(soon(t), sdk.Setup{Options: order{Big: maxReceive + 1}.options()})
+	if err == nil || !strings.Contains(err.Error(), "larger than max") {
+		t.Errorf("Configure: %v; want that the answer was too large", err)
+	}
+	configured(t, r, order{})
+}
+
+// Ten thousand Services with ten endpoints each arrive in another process as they
+// were sent.
+func TestABigUpdateArrivesInAnotherProcess(t *testing.T) {
+	r := configured(t, launched(t, "serve"), order{Digest: true})
+	u := bulk(10000, 10)
+	u.Delete = []sdk.Name{bulkService(20000, 1).Name}
+	u.Keep = []sdk.Name{bulkService(20001, 1).Name}
+	result, err := r.Sync(soon(t), u)
+	if err != nil || len(result.Failed) > 0 || len(result.Steps) != 1 || result.Steps[0] != digest(u) {
+		t.Errorf("%d failed, %s, %v; want the digest %s", len(result.Failed), result.Steps, err, digest(u))
 	}
 }
 
@@ -222,4 +258,29 @@ func descriptors(t *testing.T) int {
 		t.Skip("needs /proc: ", err)
 	}
 	return len(open)
+}
+
+// children are this process's own, zombies too; none where there is no /proc.
+func children() (pids []string) {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		if fields[1] == strconv.Itoa(os.Getpid()) {
+			pids = append(pids, filepath.Base(filepath.Dir(path)))
+		}
+	}
+	return pids
+}
+
+func procFile(t *testing.T, pid int, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
+	if err != nil {
+		t.Skip("needs /proc: ", err)
+	}
+	return string(text)
 }

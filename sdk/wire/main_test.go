@@ -4,6 +4,8 @@ package wire
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +18,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-plugin"
+	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -30,7 +33,12 @@ func TestMain(m *testing.M) {
 		parts[part]()
 		return
 	}
-	os.Exit(m.Run())
+	exit := m.Run()
+	if err := goleak.Find(); err != nil && exit == 0 {
+		fmt.Fprintln(os.Stderr, "after all tests:", err)
+		exit = 1
+	}
+	os.Exit(exit)
 }
 
 var parts = map[string]func(){
@@ -47,6 +55,24 @@ var parts = map[string]func(){
 	"junk-cert":      func() { playHandshake(strings.Repeat("A", 60)) },
 	"no-cert":        func() { playHandshake("") },
 	"foreign-cert":   func() { playHandshake(os.Getenv("POINTSMAN_TEST_CERT")) },
+	"impatient":      playImpatient,
+	"listen-major-2": playListenerOfMajor2,
+}
+
+// playImpatient is a plugin that does not stay long without a host.
+func playImpatient() {
+	s := newServer(subjectDescription(), &subject{})
+	s.patience = 300 * time.Millisecond
+	serveLaunched(s)
+}
+
+// playListenerOfMajor2 listens for itself, and speaks the next major.
+func playListenerOfMajor2() {
+	s := newServer(subjectDescription(), &subject{})
+	s.hello.Majors, s.hello.Needs = []uint32{2}, needs(2)
+	if err := listenAndServe(s, os.Args[1], os.Stderr); err != nil {
+		log.Fatal(err)
+	}
 }
 
 func printRubbish() {
@@ -75,7 +101,7 @@ func playHandshake(cert string) {
 func playHost() {
 	ctx := context.Background()
 	os.Unsetenv(partEnv)
-	r, err := Launch(ctx, part("serve", os.Getenv("POINTSMAN_TEST_DIR")))
+	r, err := Launch(ctx, part(os.Getenv("POINTSMAN_TEST_PLUGIN"), os.Getenv("POINTSMAN_TEST_DIR")))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -123,6 +149,7 @@ type subject struct {
 type order struct {
 	Hang    bool   // Sync never returns
 	Wait    bool   // Sync returns when its context ends
+	Signal  int    // which Sync then sends to its own process first; zero: none
 	Panic   string // Sync panics
 	Fatal   string // Sync calls log.Fatal
 	Print   int    // bytes for Sync to print with fmt.Println
@@ -131,7 +158,9 @@ type order struct {
 	Refuse  bool   // Configure refuses
 	Resync  bool   // Sync answers ErrResync
 	Steps   int    // lines in Result.Steps
+	Digest  bool   // Sync's one step is the digest of the update
 	Chatter int    // bytes to print after Configure, in the background
+	Big     int    // bytes of options in the description that Configure returns
 }
 
 func (o order) options() []byte {
@@ -157,7 +186,34 @@ func (s *subject) Configure(_ context.Context, setup sdk.Setup) (sdk.Description
 	}
 	d := subjectDescription()
 	d.Features = d.Features[:1]
+	if s.order.Big > 0 {
+		d.Options = make([]byte, s.order.Big)
+	}
 	return d, nil
+}
+
+func signalSelf(signal int) {
+	if signal == 0 {
+		return
+	}
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		panic(err) // this process exists
+	}
+	if err := self.Signal(syscall.Signal(signal)); err != nil {
+		panic(err)
+	}
+}
+
+// digest is short for all that u says.
+func digest(u sdk.Update) string {
+	h := sha256.New()
+	for _, svc := range u.Set {
+		fmt.Fprintf(h, "%+v\n", svc)
+	}
+	u.Set, u.Node = nil, nil
+	fmt.Fprintf(h, "%+v", u)
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // chatter prints in each way that a plugin can, slowly enough to outlive its host.
@@ -178,6 +234,7 @@ func (s *subject) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		select {}
 	case s.order.Wait:
 		<-ctx.Done()
+		signalSelf(s.order.Signal)
 		return sdk.Result{}, ctx.Err()
 	case s.order.Panic != "":
 		panic(s.order.Panic)
@@ -200,6 +257,9 @@ func (s *subject) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	defer s.mu.Unlock()
 	s.updates = append(s.updates, u)
 	result := sdk.Result{}
+	if s.order.Digest {
+		result.Steps = []string{digest(u)}
+	}
 	for i := range s.order.Steps {
 		result.Steps = append(result.Steps, fmt.Sprintf("step %d %s", i, strings.Repeat("s", 100)))
 	}

@@ -44,7 +44,7 @@ func serveLaunched(s *server) bool {
 	warnOfSkew()
 	defer onSignals(s, syscall.SIGTERM)()
 	out := newOutput(s.ring)
-	here := newPresence(patience(s.description), s.end)
+	here := newPresence(s.patience, s.end)
 	var began bool
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig:  handshakeConfig(),

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -27,6 +28,7 @@ type server struct {
 	log         *slog.Logger
 	turn        *turn
 	session     session
+	patience    time.Duration // how long to do without a host; zero: for good
 
 	closing chan struct{} // closed by end
 	ended   sync.Once
@@ -41,6 +43,7 @@ func newServer(d sdk.Description, dp sdk.Dataplane) *server {
 		ring:        r,
 		log:         slog.New(newRingHandler(r, logLevel())),
 		turn:        newTurn(),
+		patience:    patience(d),
 		closing:     make(chan struct{}),
 	}
 }
