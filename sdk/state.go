@@ -28,13 +28,19 @@ type State struct {
 	// (a new process never learned it), yet what the kernel serves stays.
 	Kept map[Name]bool
 
-	begun     bool             // a Full has been confirmed
-	revision  uint64           // the last one confirmed
-	applied   uint64           // the last one applied
-	unsettled map[Name]Service // the values as last confirmed, of what was applied since; a zero Service: absent
-	failed    map[Name]Service // the values that serve, of what failed; a zero Service: none
-	full      bool             // a Full was applied since
-	node      bool             // a Node was applied since
+	begun     bool               // a Full has been confirmed
+	revision  uint64             // the last one confirmed
+	applied   uint64             // the last one applied
+	unsettled map[Name]unsettled // what was applied since
+	failed    map[Name]Service   // the values that serve, of what failed; a zero Service: none
+	full      bool               // a Full was applied since
+	node      bool               // a Node was applied since
+}
+
+// unsettled is a Service that the kernel may not follow yet.
+type unsettled struct {
+	before Service // as last confirmed; zero: none
+	told   bool    // by an Apply that was not confirmed: nobody knows how far the kernel is
 }
 
 // Changes are what one Update, and those before it that were not confirmed,
@@ -61,7 +67,6 @@ func (s *State) Apply(u Update) (Changes, error) {
 	if !u.Full && (!s.begun || u.From != s.revision) {
 		return Changes{}, fmt.Errorf("update leads from revision %d, the state is at %d: %w", u.From, s.revision, ErrResync)
 	}
-	retry := len(s.unsettled) > 0
 	s.begin()
 	if u.Full {
 		s.full = true
@@ -78,10 +83,10 @@ func (s *State) Apply(u Update) (Changes, error) {
 		s.put(u.Set[i].Name, &u.Set[i])
 	}
 	for _, name := range u.Keep {
-		s.Kept[name] = true
+		s.keep(name)
 	}
 	s.applied = u.To
-	return s.changes(retry), nil
+	return s.changes(), nil
 }
 
 // Confirm says that the kernel follows everything applied so far, but for what
@@ -91,15 +96,18 @@ func (s *State) Confirm(failed ...Failure) {
 	s.begun = s.begun || s.full
 	s.revision = s.applied
 	for _, f := range failed {
-		if before, ok := s.unsettled[f.Name]; ok {
-			s.failed[f.Name] = before
+		if u, ok := s.unsettled[f.Name]; ok && !s.Kept[f.Name] {
+			s.failed[f.Name] = u.before
 			delete(s.unsettled, f.Name)
 		}
 	}
-	for name := range s.unsettled {
+	for name, u := range s.unsettled {
+		if u.told && s.Kept[name] {
+			continue // it was left half-way, and is told when it is named again
+		}
 		delete(s.failed, name)
+		delete(s.unsettled, name)
 	}
-	clear(s.unsettled)
 	s.full, s.node = false, false
 }
 
@@ -107,8 +115,12 @@ func (s *State) begin() {
 	if s.Services == nil {
 		s.Services = make(map[Name]Service)
 		s.Kept = make(map[Name]bool)
-		s.unsettled = make(map[Name]Service)
+		s.unsettled = make(map[Name]unsettled)
 		s.failed = make(map[Name]Service)
+	}
+	for name, u := range s.unsettled {
+		u.told = true
+		s.unsettled[name] = u
 	}
 }
 
@@ -131,10 +143,25 @@ func (s *State) dropAllBut(u Update) {
 	clear(s.Kept)
 }
 
+// keep sets one Service aside: it goes back to the value last confirmed, which
+// the kernel serves, and is no change.
+func (s *State) keep(name Name) {
+	s.Kept[name] = true
+	before := s.confirmed(name)
+	if u, ok := s.unsettled[name]; ok {
+		before = u.before
+	}
+	delete(s.failed, name)
+	delete(s.Services, name)
+	if before.Name == name {
+		s.Services[name] = before
+	}
+}
+
 // put sets one Service, or deletes it, and remembers the value last confirmed.
 func (s *State) put(name Name, svc *Service) {
 	if _, ok := s.unsettled[name]; !ok {
-		s.unsettled[name] = s.confirmed(name)
+		s.unsettled[name] = unsettled{before: s.confirmed(name)}
 	}
 	delete(s.Kept, name)
 	if svc == nil {
@@ -154,18 +181,21 @@ func (s *State) confirmed(name Name) Service {
 
 // changes lists what was applied and not confirmed. The first time, what came
 // back to its old value is left out; after a failure nobody knows how far the
-// kernel followed, so it is told too.
-func (s *State) changes(retry bool) Changes {
+// kernel followed, so it is told too. What is kept is no change.
+func (s *State) changes() Changes {
 	c := Changes{Full: s.full, Node: s.node}
-	for name, before := range s.unsettled {
+	for name, u := range s.unsettled {
+		if s.Kept[name] {
+			continue
+		}
 		change := Change{Name: name}
-		if before.Name == name {
-			change.Before = &before
+		if u.before.Name == name {
+			change.Before = &u.before
 		}
 		if after, ok := s.Services[name]; ok {
 			change.After = &after
 		}
-		if retry || !change.same() {
+		if u.told || !change.same() {
 			c.Services = append(c.Services, change)
 		}
 	}

@@ -2,7 +2,10 @@
 
 package sdk
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // Whole makes a Dataplane of a function that serves a whole State. It is the
 // shortest way to one: the function is called after each update, gets all that is
@@ -10,18 +13,28 @@ import "context"
 // must not be changed, and not be kept after it returns.
 //
 // The function's error means that nothing was served; it is retried. Options are
-// refused, and roles beyond Active and Yielded too: a function that knows no
-// roles is always active, and when it has yielded it is no longer called.
-// Cleanup is the function called with an empty State, unless it is a dry run.
+// refused. Roles need no care of the function's: in Standby and Draining it is
+// given a State without Services, and when it has yielded it is no longer called.
+// Until a role is set, one that declares LimitDiesWithProcess is in Standby; any
+// other may have left something in the kernel, and is Active.
+//
+// Cleanup is the function called with an empty State. It names nothing where
+// nothing can be left: after another Cleanup, or in a new process of one that
+// declares LimitDiesWithProcess.
 func Whole(description Description, serve func(context.Context, State) error) Dataplane {
-	return &whole{description: description, serve: serve}
+	w := &whole{description: description, serve: serve, role: Active}
+	if slices.Contains(description.Limits, LimitDiesWithProcess) {
+		w.role, w.clean = Standby, true
+	}
+	return w
 }
 
 type whole struct {
 	description Description
 	serve       func(context.Context, State) error
 	state       State
-	yielded     bool
+	role        Role
+	clean       bool // nothing is served, and nothing was left
 }
 
 func (w *whole) Configure(_ context.Context, setup Setup) (Description, error) {
@@ -29,7 +42,6 @@ func (w *whole) Configure(_ context.Context, setup Setup) (Description, error) {
 		return Description{}, &Refusal{Field: "options", Why: w.description.Name + " has no options", Try: "remove them from the config file"}
 	}
 	w.state = State{}
-	w.yielded = false
 	return w.description, nil
 }
 
@@ -37,36 +49,52 @@ func (w *whole) Sync(ctx context.Context, u Update) (Result, error) {
 	if _, err := w.state.Apply(u); err != nil {
 		return Result{}, err
 	}
-	if w.yielded {
-		w.state.Confirm()
-		return Result{}, nil
-	}
-	if err := w.serve(ctx, w.state); err != nil {
+	if err := w.follow(ctx, w.role); err != nil {
 		return Result{}, err
 	}
 	w.state.Confirm()
 	return Result{}, nil
 }
 
+// SetRole changes the role when the function has followed, so that asking again
+// after an error asks the function again.
 func (w *whole) SetRole(ctx context.Context, role Role) error {
-	switch role {
-	case Active:
-		if !w.yielded {
-			return nil
-		}
-		w.yielded = false
-		return w.serve(ctx, w.state) // what came while yielded was not served
-	case Yielded:
-		w.yielded = true
-		return nil
+	if !role.Known() {
+		return &Refusal{Field: "role", Why: w.description.Name + " knows no " + role.String()}
 	}
-	return &Refusal{Field: "role", Why: w.description.Name + " is always active and cannot be " + role.String()}
+	if role != w.role && w.state.begun {
+		if err := w.follow(ctx, role); err != nil {
+			return err
+		}
+	}
+	w.role = role
+	return nil
+}
+
+// follow has the function serve what there is to serve in a role.
+func (w *whole) follow(ctx context.Context, role Role) error {
+	state := w.state
+	switch role {
+	case Yielded:
+		return nil
+	case Standby, Draining:
+		state.Services = nil
+	}
+	w.clean = false
+	return w.serve(ctx, state)
 }
 
 func (w *whole) Cleanup(ctx context.Context, l Leftovers) ([]string, error) {
+	if w.clean {
+		return nil, nil
+	}
 	what := []string{"everything that " + w.description.Name + " serves"}
 	if l.DryRun {
 		return what, nil
 	}
-	return what, w.serve(ctx, State{})
+	if err := w.serve(ctx, State{}); err != nil {
+		return what, err
+	}
+	w.state, w.clean = State{}, true // whoever goes on begins with a Full
+	return what, nil
 }

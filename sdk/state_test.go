@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdk
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestStateApply walks long random ways and holds each step to a model.
+func TestStateApply(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4)) // the same walks each time
+	for walk := range 200 {
+		dice := make([]byte, 600)
+		for i := range dice {
+			dice[i] = byte(random.Uint32())
+		}
+		if err := tell(dice); err != nil {
+			t.Fatalf("walk %d: %v", walk, err)
+		}
+	}
+}
+
+// FuzzStateApply looks for a way that the model and State part.
+func FuzzStateApply(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16})
+	f.Add([]byte("set one, err, keep it, confirm, and set it again as it was: it must be told"))
+	f.Add([]byte("a full, a gap, a full, a node, another node, the first node, and a failure"))
+	f.Fuzz(func(t *testing.T, dice []byte) {
+		if err := tell(dice); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A tale is a host, a dataplane with a State, and a kernel, which go on as the
+// dice fall. All it knows of State is what its comments promise.
+type tale struct {
+	dice  []byte
+	state State
+
+	// The host.
+	want     map[Name]Service
+	node     Node
+	owed     map[Name]bool // changed since the last acknowledgement
+	kept     map[Name]bool // set aside
+	at       uint64        // the revision last acknowledged
+	newest   uint64
+	fullNext bool
+
+	// What State should think.
+	applied     map[Name]Service // whatever was told last
+	settled     map[Name]Service // as last confirmed
+	failed      map[Name]bool
+	unsure      map[Name]bool // told in vain
+	nodeApplied Node
+	nodeOwed    bool
+	fullOwed    bool
+
+	kernel map[Name]Service // written only as Changes say
+}
+
+// tell goes on until the dice are used up.
+func tell(dice []byte) error {
+	s := &tale{
+		dice: dice, fullNext: true,
+		want: map[Name]Service{}, owed: map[Name]bool{}, kept: map[Name]bool{},
+		applied: map[Name]Service{}, settled: map[Name]Service{}, failed: map[Name]bool{}, unsure: map[Name]bool{},
+		kernel: map[Name]Service{},
+	}
+	for step := 0; len(s.dice) > 0; step++ {
+		if err := s.step(); err != nil {
+			return fmt.Errorf("step %d: %w", step, err)
+		}
+	}
+	return nil
+}
+
+// throw is a number below n.
+func (s *tale) throw(n int) int {
+	if len(s.dice) == 0 {
+		return 0
+	}
+	d := int(s.dice[0]) % n
+	s.dice = s.dice[1:]
+	return d
+}
+
+// names are few, so that they meet often.
+var names = func() []Name {
+	var all []Name
+	for _, service := range []string{"a", "b", "c", "d", "e"} {
+		all = append(all, Name{Namespace: "ns1", Service: service, Protocol: TCP, Family: IPv4})
+	}
+	return all
+}()
+
+func (s *tale) step() error {
+	s.change()
+	if s.throw(8) == 7 {
+		return s.gap()
+	}
+	u := s.update()
+	want := s.expect(u)
+	got, err := s.state.Apply(u)
+	if err != nil {
+		return fmt.Errorf("apply %v: %w", u, err)
+	}
+	if err := want.compare(got); err != nil {
+		return fmt.Errorf("%v: %w", u, err)
+	}
+	if err := s.agrees(); err != nil {
+		return fmt.Errorf("%v: %w", u, err)
+	}
+	if s.throw(4) == 3 {
+		s.err(got)
+		return nil
+	}
+	s.confirm(got, u.To)
+	return s.served()
+}
+
+// change is what happens in the cluster before the next update.
+func (s *tale) change() {
+	for range s.throw(3) {
+		name := names[s.throw(len(names))]
+		if version := s.throw(4); version == 0 {
+			delete(s.want, name)
+		} else {
+			s.want[name] = Service{Name: name, HealthPort: uint16(version)}
+		}
+		s.owed[name] = true
+	}
+	for _, name := range names {
+		if s.failed[name] && s.throw(3) == 0 {
+			s.owed[name] = true // it is offered again
+		}
+	}
+	name := names[s.throw(len(names))]
+	switch s.throw(8) {
+	case 0:
+		s.kept[name] = true
+	case 1, 2:
+		if s.kept[name] {
+			delete(s.kept, name)
+			s.owed[name] = true
+		}
+	}
+}
+
+// gap is an update that leads from elsewhere: it must change nothing.
+func (s *tale) gap() error {
+	before, services, kept := s.state, maps.Clone(s.state.Services), maps.Clone(s.state.Kept)
+	from := s.at + 1 + uint64(s.throw(3))
+	if s.fullNext && !s.state.begun {
+		from = 0 // nothing leads on from nothing
+	}
+	_, err := s.state.Apply(Update{From: from, To: from + 1, Delete: names, Keep: names})
+	if !errors.Is(err, ErrResync) {
+		return fmt.Errorf("an update that leads from %d, at %d, got %v", from, s.at, err)
+	}
+	if !maps.EqualFunc(services, s.state.Services, Service.Equal) || !maps.Equal(kept, s.state.Kept) || before.Revision() != s.state.Revision() {
+		return fmt.Errorf("a refused update changed the state")
+	}
+	return nil
+}
+
+// update is the next one a host would send. It names whatever is owed, and some
+// that are not.
+func (s *tale) update() Update {
+	s.newest++
+	u := Update{From: s.at, To: s.newest}
+	if s.throw(3) == 0 {
+		u.Node = &Node{Name: fmt.Sprint("n", s.throw(2))}
+	}
+	if s.fullNext || s.throw(6) == 0 {
+		u.Full, u.From = true, 0
+		u.Node = &Node{Name: fmt.Sprint("n", s.throw(2))}
+	}
+	for _, name := range names {
+		svc, exists := s.want[name]
+		switch {
+		case s.kept[name]:
+			u.Keep = append(u.Keep, name)
+		case exists && (u.Full || s.owed[name] || s.throw(9) == 0):
+			u.Set = append(u.Set, svc)
+		case !exists && !u.Full && (s.owed[name] || s.throw(9) == 0):
+			u.Delete = append(u.Delete, name)
+		}
+	}
+	return u
+}
+
+// expected are the Changes of one update, in a form that can be compared.
+type expected struct {
+	full, node bool
+	services   map[Name]string
+}
+
+// expect takes u into the model, and says what State should make of it.
+func (s *tale) expect(u Update) expected {
+	named := map[Name]bool{}
+	unsure := maps.Clone(s.unsure)
+	if u.Full {
+		for name := range s.applied {
+			named[name] = true
+		}
+		for name := range s.failed {
+			named[name] = true
+		}
+		for _, name := range u.Keep {
+			delete(named, name)
+		}
+		clear(s.applied)
+		for _, name := range u.Keep {
+			s.applied[name] = Service{} // below
+		}
+	}
+	for _, svc := range u.Set {
+		named[svc.Name], s.applied[svc.Name] = true, svc
+	}
+	for _, name := range u.Delete {
+		named[name] = true
+		delete(s.applied, name)
+	}
+	for _, name := range u.Keep {
+		delete(s.failed, name)
+		delete(s.applied, name)
+		if svc, ok := s.settled[name]; ok {
+			s.applied[name] = svc
+		}
+	}
+	for name := range named {
+		s.unsure[name] = true
+	}
+	s.fullOwed = s.fullOwed || u.Full
+	if u.Node != nil {
+		s.nodeOwed = s.nodeOwed || u.Full || u.Node.Name != s.nodeApplied.Name
+		s.nodeApplied = *u.Node
+	}
+	e := expected{full: s.fullOwed, node: s.nodeOwed, services: map[Name]string{}}
+	for name := range s.unsure {
+		before, had := s.settled[name]
+		after, has := s.applied[name]
+		same := had == has && before.Equal(after)
+		if !s.kept[name] && (unsure[name] || !same) {
+			e.services[name] = show(before, had) + " to " + show(after, has)
+		}
+	}
+	return e
+}
+
+func show(s Service, there bool) string {
+	if !there {
+		return "nothing"
+	}
+	return fmt.Sprint("version ", s.HealthPort)
+}
+
+func (e expected) compare(c Changes) error {
+	got := expected{full: c.Full, node: c.Node, services: map[Name]string{}}
+	value := func(s *Service) string {
+		if s == nil {
+			return "nothing"
+		}
+		return show(*s, true)
+	}
+	for _, change := range c.Services {
+		if got.services[change.Name] != "" {
+			return fmt.Errorf("%s is told twice", change.Name)
+		}
+		got.services[change.Name] = value(change.Before) + " to " + value(change.After)
+	}
+	if e.full != got.full || e.node != got.node || !maps.Equal(e.services, got.services) {
+		return fmt.Errorf("changes are %+v, and should be %+v", got, e)
+	}
+	return nil
+}
+
+// agrees compares what State holds.
+func (s *tale) agrees() error {
+	if !maps.EqualFunc(s.state.Services, s.applied, Service.Equal) {
+		return fmt.Errorf("the state has %v, and should have %v", s.state.Services, s.applied)
+	}
+	if s.state.Node.Name != s.nodeApplied.Name {
+		return fmt.Errorf("the state has node %q, and should have %q", s.state.Node.Name, s.nodeApplied.Name)
+	}
+	if !maps.Equal(s.state.Kept, s.kept) {
+		return fmt.Errorf("kept are %v, and should be %v", s.state.Kept, s.kept)
+	}
+	if s.state.Revision() != s.at {
+		return fmt.Errorf("at revision %d, and should be at %d", s.state.Revision(), s.at)
+	}
+	return nil
+}
+
+// err writes some of the changes to the kernel, and then fails as a whole.
+func (s *tale) err(c Changes) {
+	for _, change := range sorted(c) {
+		if s.throw(2) == 0 {
+			s.write(change)
+		}
+	}
+}
+
+// confirm writes the changes, but for some that fail, and acknowledges.
+func (s *tale) confirm(c Changes, to uint64) {
+	var failures []Failure
+	bad := map[Name]bool{}
+	for _, change := range sorted(c) {
+		if s.throw(5) == 4 {
+			bad[change.Name] = true
+			failures = append(failures, Failure{Name: change.Name, Err: errors.New("no")})
+			change.After = change.Before // it keeps what served it
+		}
+		s.write(change)
+	}
+	if c.Full {
+		for name := range s.kernel {
+			if _, wanted := s.state.Services[name]; !wanted && !s.state.Kept[name] && !bad[name] {
+				delete(s.kernel, name)
+			}
+		}
+	}
+	s.state.Confirm(failures...)
+	for name := range s.unsure {
+		if s.kept[name] {
+			continue // nobody knows, still
+		}
+		delete(s.unsure, name)
+		if s.failed[name] = bad[name]; bad[name] {
+			continue
+		}
+		delete(s.failed, name)
+		if svc, ok := s.applied[name]; ok {
+			s.settled[name] = svc
+		} else {
+			delete(s.settled, name)
+		}
+	}
+	s.at, s.nodeOwed, s.fullOwed, s.fullNext = to, false, false, false
+	clear(s.owed)
+}
+
+func (s *tale) write(c Change) {
+	if c.After == nil {
+		delete(s.kernel, c.Name)
+		return
+	}
+	s.kernel[c.Name] = *c.After
+}
+
+func sorted(c Changes) []Change {
+	return slices.SortedFunc(slices.Values(c.Services), func(a, b Change) int { return a.Name.Compare(b.Name) })
+}
+
+// served is what all this is for: whoever did as the changes say serves what is
+// wanted.
+func (s *tale) served() error {
+	if s.state.Revision() != s.at {
+		return fmt.Errorf("confirmed %d, at revision %d", s.at, s.state.Revision())
+	}
+	for _, name := range names {
+		want, wanted := s.want[name]
+		if s.failed[name] || s.kept[name] {
+			want, wanted = s.settled[name], s.settled[name].Name == name
+		}
+		if s.kept[name] && s.unsure[name] {
+			continue // left half-way
+		}
+		got, served := s.kernel[name]
+		if wanted != served || !got.Equal(want) {
+			return fmt.Errorf("%s is served by %s, and should be by %s", name, show(got, served), show(want, wanted))
+		}
+	}
+	return nil
+}
