@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdk
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+)
+
+func ap(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
+
+// sample has something in every field.
+func sample() Service {
+	return Service{
+		Name: Name{Namespace: "ns1", Service: "web", Port: "http", Protocol: UDP, Family: IPv4},
+		Frontends: []Frontend{
+			{Kind: ClusterIP, Addr: ap("172.30.0.41:80"), Policy: Cluster},
+			{Kind: NodePort, Addr: ap("0.0.0.0:30080"), Policy: Local},
+			{Kind: LoadBalancer, Addr: ap("203.0.113.5:80"), Policy: Local, Sources: prefixes("10.0.0.0/8", "198.18.0.0/15")},
+		},
+		Cluster:    []Endpoint{{Addr: ap("10.180.0.1:8080"), OnNode: true}, {Addr: ap("10.180.1.1:8080")}},
+		Local:      []Endpoint{{Addr: ap("10.180.0.1:8080"), OnNode: true}},
+		Serving:    []netip.Addr{netip.MustParseAddr("10.180.0.2"), netip.MustParseAddr("10.180.1.2")},
+		Affinity:   3 * time.Hour,
+		HealthPort: 31000,
+		Hints:      map[string]string{"scheduler": "lc"},
+	}
+}
+
+// other expects that each change makes a value that is not equal, and that a
+// change for every field of the type is there.
+func other[V any](t *testing.T, v V, equal func(V, V) bool, changes map[string]func(*V)) {
+	t.Helper()
+	for i := range reflect.TypeFor[V]().NumField() {
+		field := reflect.TypeFor[V]().Field(i).Name
+		change := changes[field]
+		if change == nil {
+			t.Errorf("%T.%s: nothing here changes it", v, field)
+			continue
+		}
+		changed := v
+		change(&changed)
+		if equal(v, changed) || equal(changed, v) {
+			t.Errorf("%T: another %s is equal", v, field)
+		}
+	}
+}
+
+// TestEqual changes each field by itself: none is forgotten.
+func TestEqual(t *testing.T) {
+	if !sample().Equal(sample()) || !(Service{}).Equal(Service{Hints: map[string]string{}, Cluster: []Endpoint{}}) {
+		t.Error("a Service does not equal itself")
+	}
+	other(t, sample(), Service.Equal, map[string]func(*Service){
+		"Name":       func(s *Service) { s.Name.Family = IPv6 },
+		"Frontends":  func(s *Service) { s.Frontends = s.Frontends[1:] },
+		"Cluster":    func(s *Service) { s.Cluster = []Endpoint{{Addr: s.Cluster[0].Addr}, s.Cluster[1]} },
+		"Local":      func(s *Service) { s.Local = nil },
+		"Serving":    func(s *Service) { s.Serving = s.Serving[:1] },
+		"Affinity":   func(s *Service) { s.Affinity++ },
+		"HealthPort": func(s *Service) { s.HealthPort = 0 },
+		"Hints":      func(s *Service) { s.Hints = map[string]string{"scheduler": "rr"} },
+	})
+	other(t, sample().Frontends[2], Frontend.Equal, map[string]func(*Frontend){
+		"Kind":    func(f *Frontend) { f.Kind = ExternalIP },
+		"Addr":    func(f *Frontend) { f.Addr = ap("203.0.113.5:81") },
+		"Policy":  func(f *Frontend) { f.Policy = Cluster },
+		"Sources": func(f *Frontend) { f.Sources = nil },
+	})
+}
+
+// TestNormalize: however the lists of a Service are shuffled and repeated, it is
+// the same Service.
+func TestNormalize(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	for range 200 {
+		s := sample()
+		s.Frontends[2].Sources = mix(random, s.Frontends[2].Sources)
+		random.Shuffle(len(s.Frontends), func(i, j int) { s.Frontends[i], s.Frontends[j] = s.Frontends[j], s.Frontends[i] })
+		s.Cluster, s.Local, s.Serving = mix(random, s.Cluster), mix(random, s.Local), mix(random, s.Serving)
+		s.Cluster = append(s.Cluster, Endpoint{Addr: s.Cluster[0].Addr}) // said by another slice, which does not know the node
+		for _, ep := range s.Cluster {
+			if ep.OnNode {
+				s.Cluster = append(s.Cluster, Endpoint{Addr: ep.Addr})
+			}
+		}
+		s.Normalize()
+		if !s.Equal(sample()) {
+			t.Fatalf("got %v", s)
+		}
+		s.Normalize()
+		if !s.Equal(sample()) {
+			t.Fatalf("the second time: %v", s)
+		}
+	}
+	empty := Service{}
+	empty.Normalize()
+	if !empty.Equal(Service{}) {
+		t.Errorf("an empty Service became %v", empty)
+	}
+}
+
+// mix repeats some of a list and shuffles it.
+func mix[V any](random *rand.Rand, list []V) []V {
+	mixed := slices.Clone(list)
+	for range random.IntN(3) {
+		mixed = append(mixed, list[random.IntN(len(list))])
+	}
+	random.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
+	return mixed
+}
+
+// TestCompare: each order is total, and its steps are in the order of the
+// comments.
+func TestCompare(t *testing.T) {
+	ascends(t, Name.Compare, []Name{
+		{},
+		{Namespace: "a", Service: "b"},
+		{Namespace: "a", Service: "b", Port: "http"},
+		{Namespace: "a", Service: "b", Port: "http", Protocol: TCP, Family: IPv4},
+		{Namespace: "a", Service: "b", Port: "http", Protocol: TCP, Family: IPv6},
+		{Namespace: "a", Service: "b", Port: "http", Protocol: UDP, Family: IPv4},
+		{Namespace: "a", Service: "c"},
+		{Namespace: "b", Service: "a"},
+	})
+	ascends(t, Frontend.Compare, []Frontend{
+		{Kind: ClusterIP, Addr: ap("10.0.0.2:80")},
+		{Kind: ClusterIP, Addr: ap("10.0.0.2:81")},
+		{Kind: ClusterIP, Addr: ap("10.0.0.10:80")},
+		{Kind: NodePort, Addr: ap("0.0.0.0:80")},
+		{Kind: NodePort, Addr: ap("[::]:80")},
+	})
+	ascends(t, Endpoint.Compare, []Endpoint{
+		{Addr: ap("10.0.0.2:80"), OnNode: true},
+		{Addr: ap("10.0.0.2:80")},
+		{Addr: ap("10.0.0.10:80"), OnNode: true},
+	})
+	ascends(t, ComparePrefix, prefixes("10.0.0.0/8", "10.0.0.0/16", "10.1.0.0/16", "::/0"))
+}
+
+func ascends[V any](t *testing.T, compare func(V, V) int, list []V) {
+	t.Helper()
+	for i, a := range list {
+		for j, b := range list {
+			if got, want := compare(a, b), cmpInt(i, j); got != want {
+				t.Errorf("%v beside %v: %d, want %d", a, b, got, want)
+			}
+		}
+	}
+}
+
+func cmpInt(i, j int) int {
+	switch {
+	case i < j:
+		return -1
+	case i > j:
+		return 1
+	}
+	return 0
+}
+
+// TestReachable: Cluster and Local together, each address once, and on the node
+// if either says so.
+func TestReachable(t *testing.T) {
+	a, b, c := ap("10.0.0.1:80"), ap("10.0.0.2:80"), ap("10.0.0.3:80")
+	s := Service{
+		Cluster: []Endpoint{{Addr: a}, {Addr: c}},
+		Local:   []Endpoint{{Addr: a, OnNode: true}, {Addr: b, OnNode: true}},
+	}
+	want := []Endpoint{{Addr: a, OnNode: true}, {Addr: b, OnNode: true}, {Addr: c}}
+	if got := s.Reachable(); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if len(s.Cluster) != 2 || s.Cluster[0].OnNode {
+		t.Errorf("it wrote to the Service's lists: %v", s.Cluster)
+	}
+	if got := (Service{}).Reachable(); len(got) != 0 {
+		t.Errorf("an empty Service reaches %v", got)
+	}
+}
+
+func TestEndpointsAndUses(t *testing.T) {
+	s := sample()
+	if !slices.Equal(s.Endpoints(Cluster), s.Cluster) || !slices.Equal(s.Endpoints(Local), s.Local) {
+		t.Error("a policy draws from the other's list")
+	}
+	if !s.Uses(Cluster) || !s.Uses(Local) {
+		t.Error("a policy in use is not")
+	}
+	s.Frontends = s.Frontends[:1]
+	if s.Uses(Local) || (Service{}).Uses(Cluster) {
+		t.Error("a policy that no frontend has is in use")
+	}
+}
+
+func TestAllows(t *testing.T) {
+	f := Frontend{Sources: prefixes("10.0.0.0/8", "198.18.0.0/15")}
+	for addr, want := range map[string]bool{"10.1.2.3": true, "198.19.255.255": true, "198.20.0.0": false, "192.0.2.1": false} {
+		if f.Allows(netip.MustParseAddr(addr)) != want {
+			t.Errorf("%s: %t", addr, !want)
+		}
+	}
+	if !(Frontend{}).Allows(netip.MustParseAddr("192.0.2.1")) || !(Frontend{Sources: []netip.Prefix{}}).Allows(netip.MustParseAddr("::1")) {
+		t.Error("a frontend without ranges turns somebody away")
+	}
+}
+
+func TestExternal(t *testing.T) {
+	for kind, want := range map[Kind]bool{ClusterIP: false, NodePort: true, ExternalIP: true, LoadBalancer: true} {
+		if (Frontend{Kind: kind}).External() != want {
+			t.Errorf("%s: %t", kind, !want)
+		}
+	}
+}
+
+func TestFamilyOf(t *testing.T) {
+	for addr, want := range map[netip.Addr]Family{
+		netip.MustParseAddr("10.0.0.1"):        IPv4,
+		netip.MustParseAddr("fd00::1"):         IPv6,
+		netip.MustParseAddr("::ffff:10.0.0.1"): IPv6,
+		{}:                                     0,
+	} {
+		if got := FamilyOf(addr); got != want {
+			t.Errorf("%s: %s", addr, got)
+		}
+	}
+}
+
+// TestCheck makes one thing wrong at a time.
+func TestCheck(t *testing.T) {
+	if err := sample().Check(); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []struct {
+		wrong func(*Service)
+		want  string
+	}{
+		{func(s *Service) { s.Name.Namespace = "" }, `name "/web:http/udp4" lacks a namespace or a Service`},
+		{func(s *Service) { s.Name.Service = "" }, `name "ns1/:http/udp4" lacks a namespace or a Service`},
+		{func(s *Service) { s.Name.Protocol = 0 }, "unknown protocol 0"},
+		{func(s *Service) { s.Name.Protocol = 4 }, "unknown protocol 4"},
+		{func(s *Service) { *s = Service{Name: Name{Namespace: "a", Service: "b", Protocol: TCP}} }, "unknown IP family 0"},
+		{func(s *Service) { *s = Service{Name: Name{Namespace: "a", Service: "b", Protocol: TCP, Family: 3}} }, "unknown IP family 3"},
+		{func(s *Service) { s.Affinity = -time.Second }, "negative affinity -1s"},
+		{func(s *Service) { s.Frontends[0].Kind = 0 }, "frontend kind(0) 172.30.0.41:80: unknown kind 0"},
+		{func(s *Service) { s.Frontends[0].Kind = 5 }, "frontend kind(5) 172.30.0.41:80: unknown kind 5"},
+		{func(s *Service) { s.Frontends[0].Policy = 0 }, "frontend cluster-ip 172.30.0.41:80 policy(0): unknown policy 0"},
+		{func(s *Service) { s.Frontends[0].Policy = 3 }, "frontend cluster-ip 172.30.0.41:80 policy(3): unknown policy 3"},
+		{func(s *Service) { s.Frontends[0].Addr = ap("[fd00::1]:80") }, "frontend cluster-ip [fd00::1]:80: no ipv4 address with a port"},
+		{func(s *Service) { s.Frontends[0].Addr = ap("[::ffff:10.0.0.1]:80") }, "frontend cluster-ip [::ffff:10.0.0.1]:80: no ipv4 address with a port"},
+		{func(s *Service) { s.Frontends[0].Addr = ap("172.30.0.41:0") }, "frontend cluster-ip 172.30.0.41:0: no ipv4 address with a port"},
+		{func(s *Service) { s.Frontends[0].Addr = netip.AddrPort{} }, "frontend cluster-ip invalid AddrPort: no ipv4 address with a port"},
+		{func(s *Service) { s.Frontends[1].Addr = ap("0.0.0.0:0") }, "frontend node-port *:0 local: no ipv4 address with a port"},
+		{func(s *Service) { s.Frontends[2].Addr = ap("0.0.0.0:80") }, "frontend load-balancer 0.0.0.0:80 local from 10.0.0.0/8 198.18.0.0/15: only a node port may stand for every address"},
+		{func(s *Service) { s.Frontends[2].Sources = prefixes("fd00::/8") }, "frontend load-balancer 203.0.113.5:80 local from fd00::/8: source range fd00::/8 is no ipv4 range"},
+		{func(s *Service) { s.Frontends[2].Sources = []netip.Prefix{{}} }, "frontend load-balancer 203.0.113.5:80 local from invalid Prefix: source range invalid Prefix is no ipv4 range"},
+		{func(s *Service) { s.Cluster[0].Addr = ap("[fd00::1]:80") }, "endpoint [fd00::1]:80 is no ipv4 address with a port"},
+		{func(s *Service) { s.Cluster[0].Addr = ap("10.180.0.1:0") }, "endpoint 10.180.0.1:0 is no ipv4 address with a port"},
+		{func(s *Service) { s.Local[0].Addr = ap("0.0.0.0:80") }, "endpoint 0.0.0.0:80 is no ipv4 address with a port"},
+		{func(s *Service) { s.Local[0].Addr = netip.AddrPort{} }, "endpoint invalid AddrPort is no ipv4 address with a port"},
+		{func(s *Service) { s.Serving[0] = netip.MustParseAddr("fd00::1") }, "serving address fd00::1 is no ipv4 address"},
+		{func(s *Service) { s.Serving[0] = netip.Addr{} }, "serving address invalid IP is no ipv4 address"},
+	} {
+		s := sample()
+		c.wrong(&s)
+		if err := s.Check(); err == nil || err.Error() != c.want {
+			t.Errorf("got  %v\nwant %s", err, c.want)
+		}
+	}
+	two := sample()
+	two.Affinity, two.Name.Protocol = -1, 9
+	if err := two.Check(); err == nil || err.Error() != "unknown protocol 9\nnegative affinity -1ns" {
+		t.Errorf("two mistakes are told as: %v", err)
+	}
+}
+
+func TestNeeds(t *testing.T) {
+	v4 := Name{Protocol: TCP, Family: IPv4}
+	at := ap("192.0.2.1:80")
+	for _, c := range []struct {
+		s    Service
+		want []Feature
+	}{
+		{Service{}, nil},
+		{Service{Name: v4, Frontends: []Frontend{{Kind: ClusterIP, Addr: at, Policy: Cluster}}}, []Feature{FeatureIPv4}},
+		{Service{Name: Name{Protocol: UDP, Family: IPv6}}, []Feature{FeatureIPv6, FeatureUDP}},
+		{Service{Name: Name{Protocol: SCTP, Family: IPv4}}, []Feature{FeatureIPv4, FeatureSCTP}},
+		{Service{Name: v4, Frontends: []Frontend{{Kind: NodePort, Addr: ap("0.0.0.0:80"), Policy: Cluster}}}, []Feature{FeatureIPv4, FeatureNodePort}},
+		{Service{Name: v4, Frontends: []Frontend{{Kind: NodePort, Addr: at, Policy: Cluster}}}, []Feature{FeatureIPv4}},
+		{Service{Name: v4, Frontends: []Frontend{{Kind: ClusterIP, Addr: at, Policy: Local}}}, []Feature{FeatureIPv4, FeatureLocalPolicy}},
+		{Service{Name: v4, Frontends: []Frontend{{Addr: at}, {Addr: at, Sources: prefixes("10.0.0.0/8")}}}, []Feature{FeatureIPv4, FeatureSourceRanges}},
+		{Service{Name: v4, Affinity: time.Second}, []Feature{FeatureIPv4, FeatureAffinity}},
+		{sample(), []Feature{FeatureIPv4, FeatureUDP, FeatureNodePort, FeatureLocalPolicy, FeatureSourceRanges, FeatureAffinity}},
+	} {
+		if got := c.s.Needs(); !slices.Equal(got, c.want) {
+			t.Errorf("%v needs %v, want %v", c.s, got, c.want)
+		}
+	}
+}
+
+// TestWords: every value has its word, and one that is not known its number.
+func TestWords(t *testing.T) {
+	name := sample().Name
+	plain := Name{Namespace: "ns1", Service: "web", Protocol: TCP, Family: IPv6}
+	odd := Name{Namespace: "ns1", Service: "web", Protocol: 9, Family: 9}
+	for _, c := range []struct {
+		value fmt.Stringer
+		want  string
+	}{
+		{TCP, "tcp"}, {UDP, "udp"}, {SCTP, "sctp"}, {Protocol(0), "protocol(0)"}, {Protocol(4), "protocol(4)"},
+		{IPv4, "ipv4"}, {IPv6, "ipv6"}, {Family(0), "family(0)"}, {Family(255), "family(255)"},
+		{ClusterIP, "cluster-ip"}, {NodePort, "node-port"}, {ExternalIP, "external-ip"}, {LoadBalancer, "load-balancer"},
+		{Kind(0), "kind(0)"}, {Kind(5), "kind(5)"},
+		{Cluster, "cluster"}, {Local, "local"}, {Policy(0), "policy(0)"}, {Policy(3), "policy(3)"},
+		{Standby, "standby"}, {Active, "active"}, {Draining, "draining"}, {Yielded, "yielded"}, {Role(0), "role(0)"}, {Role(5), "role(5)"},
+		{name, "ns1/web:http/udp4"}, {plain, "ns1/web/tcp6"}, {odd, "ns1/web/protocol(9)?"},
+		{sample().Frontends[0], "cluster-ip 172.30.0.41:80"},
+		{sample().Frontends[1], "node-port *:30080 local"},
+		{Frontend{Kind: NodePort, Addr: ap("[::]:30080"), Policy: Cluster}, "node-port *:30080"},
+		{Frontend{Kind: NodePort, Addr: ap("192.0.2.10:30080"), Policy: Cluster}, "node-port 192.0.2.10:30080"},
+		{sample().Frontends[2], "load-balancer 203.0.113.5:80 local from 10.0.0.0/8 198.18.0.0/15"},
+		{Frontend{Kind: ExternalIP, Addr: ap("[2001:db8::5]:80"), Policy: Cluster, Sources: prefixes("fd00::/8")}, "external-ip [2001:db8::5]:80 from fd00::/8"},
+		{sample().Cluster[0], "10.180.0.1:8080 here"}, {sample().Cluster[1], "10.180.1.1:8080"},
+	} {
+		if got := c.value.String(); got != c.want {
+			t.Errorf("%#v is %q, want %q", c.value, got, c.want)
+		}
+	}
+	for name, want := range map[Name]string{
+		{Protocol: TCP, Family: IPv4}: "tcp4", {Protocol: SCTP, Family: IPv6}: "sctp6", {Protocol: UDP}: "udp?",
+	} {
+		if got := name.Network(); got != want {
+			t.Errorf("network %q, want %q", got, want)
+		}
+	}
+}
+
+// TestKnownRoles: zero, the value that nothing sets, is none of them.
+func TestKnownRoles(t *testing.T) {
+	for role := range Role(8) {
+		if want := role >= Standby && role <= Yielded; role.Known() != want {
+			t.Errorf("%s is known: %t", role, !want)
+		}
+	}
+}
+
+// TestClosedLists: what can be declared is listed, once.
+func TestClosedLists(t *testing.T) {
+	if got := slices.Compact(slices.Sorted(slices.Values(Features))); len(got) != 8 || len(Features) != 8 {
+		t.Errorf("features %v", Features)
+	}
+	if got := slices.Compact(slices.Sorted(slices.Values(Limits))); len(got) != 5 || len(Limits) != 5 {
+		t.Errorf("limits %v", Limits)
+	}
+}
+
+func TestRefusal(t *testing.T) {
+	for _, c := range []struct {
+		refusal Refusal
+		want    string
+	}{
+		{Refusal{Why: "it cannot"}, "it cannot"},
+		{Refusal{Field: "protocol", Why: "no SCTP here"}, "protocol: no SCTP here"},
+		{Refusal{Why: "module ip_vs is missing", Try: "modprobe ip_vs"}, "module ip_vs is missing; try: modprobe ip_vs"},
+		{Refusal{Field: "scheduler", Why: "no mh", Try: "modprobe ip_vs_mh"}, "scheduler: no mh; try: modprobe ip_vs_mh"},
+	} {
+		var found *Refusal
+		err := fmt.Errorf("configure: %w", &c.refusal)
+		if c.refusal.Error() != c.want || !errors.As(err, &found) || *found != c.refusal {
+			t.Errorf("got %q, want %q", c.refusal.Error(), c.want)
+		}
+	}
+	if !errors.Is(fmt.Errorf("sync: %w", ErrResync), ErrResync) {
+		t.Error("ErrResync is lost in another error")
+	}
+}
