@@ -24,8 +24,9 @@ type State struct {
 	Node     Node
 	Services map[Name]Service
 
-	// Kept are the names that are set aside: their Service may be missing above
-	// (a new process never learned it), yet what the kernel serves stays.
+	// Kept are the names that are set aside. Above stands the value last
+	// confirmed, if there was one (a new process never learned it); either way
+	// what the kernel serves stays.
 	Kept map[Name]bool
 
 	begun     bool               // a Full has been confirmed

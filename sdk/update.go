@@ -8,7 +8,9 @@ package sdk
 // never removed after it was added.
 type Update struct {
 	// From and To are revisions within a session; they mean nothing across
-	// sessions. A Full leads from nothing, and its From is zero.
+	// sessions. A Full leads from nothing, and its From is zero. After an error
+	// the next update leads from the same revision, or is a Full, and names again
+	// whatever was told since, as it is now.
 	From, To uint64
 
 	// Full says that Set is everything: what it does not name, and Keep does not

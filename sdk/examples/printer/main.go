@@ -16,6 +16,7 @@ var description = sdk.Description{
 	Name:     "printer",
 	Version:  "0.1.0",
 	Features: sdk.Features, // what it does not serve, it does not serve equally
+	Limits:   []sdk.Limit{sdk.LimitDiesWithProcess},
 }
 
 func main() {
