@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestTraffic sends requests through Services that stand in files.
+func TestTraffic(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	var ends []string
+	for n := 1; n <= 3; n++ {
+		backend(t, at(fmt.Sprintf("%s10%d", s.net, n)))
+		ends = append(ends, at(fmt.Sprintf("%s10%d", s.net, n)))
+	}
+	s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101", "NET.102", "NET.103"))
+	s.manifest("dns.yaml", serviceOf("dns", "NET.10", "UDP", 8080)+sliceOf("dns", "UDP", "NET.101", "NET.102"))
+	s.manifest("empty.json", `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "empty", "namespace": "ns"},
+		"spec": {"clusterIP": "`+s.net+`11", "ports": [{"port": 80}]}}`)
+	s.start()
+	s.serving()
+
+	if got := callers(t, "tcp", s.net+"10:8080", 12); !slices.Equal(got, ends) {
+		t.Errorf("TCP is answered by %q, want %q", got, ends)
+	}
+	if got := callers(t, "udp", s.net+"10:8080", 12); !slices.Equal(got, ends[:2]) {
+		t.Errorf("UDP is answered by %q, want %q", got, ends[:2])
+	}
+	if from, err := ask("tcp", s.net+"11:80"); err == nil {
+		t.Errorf("a Service of nobody is answered by %s", from)
+	}
+	s.manifest("new.yaml", tcpService("new", "NET.12", 8080, "NET.103"))
+	s.served("tcp", s.net+"12:8080", ends[2])
+	s.remove("services/new.yaml")
+	s.until("a Service whose file is gone is served no more", func() error {
+		from, err := ask("tcp", s.net+"12:8080")
+		if err == nil {
+			return fmt.Errorf("answered by %s", from)
+		}
+		return nil
+	})
+}
+
+// TestIPv6 is the same in the other family.
+func TestIPv6(t *testing.T) {
+	t.Parallel()
+	probe, err := net.Listen("tcp6", "[::1]:0")
+	if err != nil {
+		t.Skipf("needs IPv6 on the loopback interface: %v", err)
+	}
+	front := probe.Addr().(*net.TCPAddr).Port
+	probe.Close()
+	l, err := net.Listen("tcp6", "[::1]:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go accept(l)
+	s := newSystem(t)
+	s.manifest("six.yaml", fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata: {name: six, namespace: ns}
+spec: {clusterIP: "::1", ipFamilies: [IPv6], ports: [{port: %d}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: six-1, namespace: ns, labels: {kubernetes.io/service-name: six}}
+addressType: IPv6
+ports: [{port: %d}]
+endpoints: [{addresses: ["::1"]}]
+`, front, l.Addr().(*net.TCPAddr).Port))
+	s.start()
+	s.served("tcp", fmt.Sprintf("[::1]:%d", front), l.Addr().String())
+}
+
+// TestEndpointGoes takes an endpoint away while requests run: none fails, what is
+// established stays, and nothing new goes there.
+func TestEndpointGoes(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	backend(t, at(s.net+"101"))
+	backend(t, at(s.net+"102"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101", "NET.102"))
+	s.start()
+	s.serving()
+	addr, going := s.net+"10:8080", at(s.net+"102")
+
+	var kept net.Conn
+	for kept == nil {
+		conn, from, err := connect("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if from == going {
+			kept = conn
+		} else {
+			conn.Close()
+		}
+	}
+	defer kept.Close()
+
+	r := newRush(t, addr)
+	s.until("requests run", func() error { return atLeast(r.count(), 50) })
+	s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101"))
+	s.until("the endpoint is asked no more", func() error {
+		if ago := time.Since(r.askedLast(going)); ago < time.Second {
+			return fmt.Errorf("it was asked %s ago", ago)
+		}
+		return nil
+	})
+	s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101", "NET.102"))
+	back := time.Now()
+	s.until("the endpoint is asked again", func() error {
+		if !r.askedLast(going).After(back) {
+			return fmt.Errorf("not yet")
+		}
+		return nil
+	})
+	r.stop()
+	if failed := r.failures(); len(failed) > 0 {
+		t.Errorf("%d of %d requests failed; the first: %v", len(failed), r.count()+len(failed), failed[0])
+	}
+	_ = kept.SetDeadline(time.Now().Add(patience))
+	if _, err := fmt.Fprintln(kept, "still there?"); err != nil {
+		t.Errorf("the established connection: %v", err)
+	}
+	if line, err := bufio.NewReader(kept).ReadString('\n'); err != nil || line != "still there?\n" {
+		t.Errorf("the established connection answers %q, %v", line, err)
+	}
+}
+
+func atLeast(n, want int) error {
+	if n < want {
+		return fmt.Errorf("%d, want %d", n, want)
+	}
+	return nil
+}

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
+)
+
+// TestMain removes what the tests have built.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dir := built.dir; dir != "" {
+		_ = os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+// built is where the binaries are, once a test has asked for them.
+var built struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// binaries builds pointsman and the userspace plugin, once, and names their folder.
+func binaries(t *testing.T) string {
+	t.Helper()
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "pointsman-test-"); built.err != nil {
+			return
+		}
+		build := exec.Command("go", "build", "-o", built.dir+"/", "./host/pointsman", "./plugins/userspace/pointsman-dataplane-userspace")
+		build.Dir = ".."
+		if out, err := build.CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("%w: %s", err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatalf("build the binaries: %v", built.err)
+	}
+	return built.dir
+}
+
+// loopback is a part of 127.0.0.0/8 that this test process has for itself, and how
+// many pieces of it tests have taken.
+var loopback struct {
+	once   sync.Once
+	prefix string
+	guard  net.Listener // who has it, has the part
+	taken  atomic.Int32
+}
+
+// ownNet is the beginning of 254 addresses that no other test uses: "127.221.7.".
+func ownNet(t *testing.T) string {
+	t.Helper()
+	loopback.once.Do(func() {
+		for n := 221; n < 250 && loopback.guard == nil; n++ {
+			prefix := fmt.Sprintf("127.%d.", n)
+			if guard, err := net.Listen("tcp4", prefix+"0.1:7079"); err == nil {
+				loopback.prefix, loopback.guard = prefix, guard
+			}
+		}
+	})
+	if loopback.guard == nil {
+		t.Fatal("no part of 127.0.0.0/8 is free")
+	}
+	return fmt.Sprintf("%s%d.", loopback.prefix, loopback.taken.Add(1))
+}
+
+// A system is a folder with a config and manifests, and the host that runs on it.
+type system struct {
+	t       *testing.T
+	dir     string
+	net     string // the beginning of its addresses
+	plugins string // the folder of its plugins
+	*admin.Client
+
+	cmd    *exec.Cmd
+	exited chan struct{}
+}
+
+// newSystem makes the folder. Nothing runs before start.
+func newSystem(t *testing.T) *system {
+	t.Helper()
+	bin := binaries(t)
+	dir, err := os.MkdirTemp("", "pointsman-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &system{t: t, dir: dir, net: ownNet(t), plugins: bin, Client: admin.NewClient(filepath.Join(dir, "admin.sock"))}
+	t.Cleanup(func() {
+		s.stop()
+		_ = os.RemoveAll(dir)
+	})
+	if err := os.Mkdir(s.path("services"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.config("")
+	return s
+}
+
+func (s *system) path(name string) string { return filepath.Join(s.dir, name) }
+
+// config writes the host's file; more is put at its end.
+func (s *system) config(more string) { s.write("host.yaml", s.text(more)) }
+
+func (s *system) text(more string) string {
+	return fmt.Sprintf(`apiVersion: pointsman.dev/v1alpha1
+kind: HostConfig
+mode: userspace
+source: {files: {path: services}}
+minSyncPeriod: 20ms
+syncPeriod: 2s
+adminSocket: admin.sock
+stateDir: state
+healthzBindAddress: ""
+metricsBindAddress: ""
+oomScoreAdj: 0
+pluginDirs: [%s]
+%s`, s.plugins, more)
+}
+
+// manifest writes a file of manifests, in which NET stands for the beginning of the
+// system's own addresses.
+func (s *system) manifest(name, text string) {
+	s.write(filepath.Join("services", name), strings.ReplaceAll(text, "NET.", s.net))
+}
+
+// write puts a file in place at once.
+func (s *system) write(name, text string) {
+	s.t.Helper()
+	next := filepath.Join(filepath.Dir(s.path(name)), "."+filepath.Base(name)+".new")
+	if err := errors.Join(os.WriteFile(next, []byte(text), 0o644), os.Rename(next, s.path(name))); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *system) remove(name string) {
+	s.t.Helper()
+	if err := os.Remove(s.path(name)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// start starts the host, and waits until it answers.
+func (s *system) start(args ...string) {
+	s.t.Helper()
+	log, err := os.OpenFile(s.path("host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(filepath.Join(binaries(s.t), "pointsman"), append([]string{"run", "--config", s.path("host.yaml")}, args...)...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	exited := make(chan struct{})
+	s.cmd, s.exited = cmd, exited
+	go func() { // ends with the host
+		_ = cmd.Wait()
+		close(exited)
+	}()
+	s.until("the host answers", func() error {
+		_, err := s.Status(s.t.Context())
+		return err
+	})
+}
+
+// serving waits until the dataplane has confirmed all there is.
+func (s *system) serving() {
+	s.t.Helper()
+	s.until("everything is served", func() error {
+		st, err := s.Status(s.t.Context())
+		switch {
+		case err != nil:
+			return err
+		case st.Dataplane.State != "serving" || st.Sync.Acked == 0 || st.Sync.Pending > 0:
+			return fmt.Errorf("dataplane %s (%s), sync %+v", st.Dataplane.State, st.Dataplane.Why, st.Sync)
+		}
+		return nil
+	})
+}
+
+// signal sends a signal to the host, and waits for its end if it is one that ends it.
+func (s *system) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatalf("send %s to the host: %v", sig, err)
+	}
+	select {
+	case <-s.exited:
+	case <-time.After(20 * time.Second):
+		s.t.Fatalf("the host did not end within 20 s of %s", sig)
+	}
+}
+
+// stop ends the host and its plugin, however they are, and shows the log of a test
+// that failed.
+func (s *system) stop() {
+	if s.cmd != nil {
+		_ = s.cmd.Process.Signal(syscall.SIGINT)
+		select {
+		case <-s.exited:
+		case <-time.After(15 * time.Second):
+			_ = s.cmd.Process.Kill()
+			<-s.exited
+			s.t.Error("the host did not end within 15 s of SIGINT")
+		}
+	}
+	if pid := s.leftBehind(); pid > 0 {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if s.t.Failed() {
+		s.t.Logf("the host's log:\n%s", s.log())
+	}
+}
+
+// leftBehind is the plugin's process that the state folder names, if it is there.
+func (s *system) leftBehind() int {
+	found := 0
+	_ = filepath.WalkDir(s.path("state"), func(path string, _ fs.DirEntry, _ error) error {
+		var handle struct{ PID int }
+		if text, err := os.ReadFile(path); filepath.Base(path) == "process.json" && err == nil && json.Unmarshal(text, &handle) == nil && alive(handle.PID) {
+			found = handle.PID
+		}
+		return nil
+	})
+	return found
+}
+
+func (s *system) log() string {
+	text, _ := os.ReadFile(s.path("host.log"))
+	return string(text)
+}
+
+// plugin is the process of the dataplane in use.
+func (s *system) plugin() int {
+	s.t.Helper()
+	st, err := s.Status(s.t.Context())
+	if err != nil || st.Dataplane.PID == 0 {
+		s.t.Fatalf("no process: %+v, %v", st.Dataplane, err)
+	}
+	return st.Dataplane.PID
+}
+
+// A said is what a verb printed, and how it ended.
+type said struct {
+	out, err string
+	code     int
+}
+
+// run runs pointsman with these words, in the system's folder.
+func (s *system) run(words ...string) said {
+	s.t.Helper()
+	cmd := exec.CommandContext(s.t.Context(), filepath.Join(binaries(s.t), "pointsman"), words...)
+	cmd.Dir = s.dir
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+		s.t.Fatalf("pointsman %s: %v", strings.Join(words, " "), err)
+	}
+	return said{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// verb runs pointsman with these words and the system's config.
+func (s *system) verb(words ...string) said {
+	s.t.Helper()
+	return s.run(append(words, "--config", s.path("host.yaml"))...)
+}
+
+// until waits for check to find nothing wrong.
+func (s *system) until(what string, check func() error) {
+	s.t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		ended := s.cmd != nil && s.exited != nil && isClosed(s.exited)
+		if ended || time.Now().After(deadline) {
+			s.t.Fatalf("waiting until %s: %v (host ended: %t)", what, err, ended)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// alive reports whether a process runs; one that has ended and was not read does not.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, after, _ := strings.Cut(string(stat), ") ")
+	return err == nil && !strings.HasPrefix(after, "Z")
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// backend serves TCP and UDP on addr until the test ends. It answers with the
+// address that it was asked at, and goes on to echo.
+func backend(t *testing.T, addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets, err := net.ListenPacket("udp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = l.Close()
+		_ = packets.Close()
+	})
+	go accept(l)
+	go answer(packets, addr)
+}
+
+// accept ends when l is closed.
+func accept(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue
+		}
+		go func() { // ends with the connection
+			defer conn.Close()
+			fmt.Fprintln(conn, conn.LocalAddr())
+			_, _ = io.Copy(conn, conn)
+		}()
+	}
+}
+
+// answer ends when conn is closed.
+func answer(conn net.PacketConn, name string) {
+	packet := make([]byte, 512)
+	for {
+		_, from, err := conn.ReadFrom(packet)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			_, _ = conn.WriteTo([]byte(name), from)
+		}
+	}
+}
+
+// patience is how long a request may take.
+const patience = 2 * time.Second
+
+// ask asks once, and says who answered.
+func ask(network, addr string) (string, error) {
+	conn, from, err := connect(network, addr)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return from, err
+}
+
+// connect asks and keeps the connection.
+func connect(network, addr string) (net.Conn, string, error) {
+	conn, err := net.DialTimeout(network, addr, patience)
+	if err != nil {
+		return nil, "", err
+	}
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	from := ""
+	if network == "udp" {
+		packet := make([]byte, 512)
+		n := 0
+		if _, err = conn.Write([]byte("who?")); err == nil {
+			n, err = conn.Read(packet)
+		}
+		from = string(packet[:n])
+	} else {
+		from, err = bufio.NewReader(io.LimitReader(conn, 512)).ReadString('\n')
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, "", err
+	}
+	return conn, strings.TrimSpace(from), nil
+}
+
+// callers asks n times, and says who answered, in order of name.
+func callers(t *testing.T, network, addr string, n int) []string {
+	t.Helper()
+	var all []string
+	for range n {
+		from, err := ask(network, addr)
+		if err != nil {
+			t.Fatalf("ask %s %s: %v", network, addr, err)
+		}
+		all = append(all, from)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// served waits until a request to addr is answered by one of from, or by anybody
+// if there are none.
+func (s *system) served(network, addr string, from ...string) {
+	s.t.Helper()
+	s.until(network+" "+addr+" is served", func() error {
+		by, err := ask(network, addr)
+		if err == nil && len(from) > 0 && !slices.Contains(from, by) {
+			err = fmt.Errorf("answered by %s, want one of %q", by, from)
+		}
+		return err
+	})
+}
+
+// A rush asks addr all the time.
+type rush struct {
+	stop func()
+
+	mu       sync.Mutex // guards what follows
+	answered int
+	failed   []error
+	last     map[string]time.Time // by who answered: when the last request was sent
+}
+
+// newRush starts four callers, who end with stop, or the test.
+func newRush(t *testing.T, addr string) *rush {
+	r := &rush{last: make(map[string]time.Time)}
+	stopping := make(chan struct{})
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for !isClosed(stopping) {
+				began := time.Now()
+				from, err := ask("tcp", addr)
+				r.note(from, began, err)
+				time.Sleep(5 * time.Millisecond) // a caller's pause, for the other tests' sake
+			}
+		})
+	}
+	r.stop = sync.OnceFunc(func() {
+		close(stopping)
+		all.Wait()
+	})
+	t.Cleanup(r.stop)
+	return r
+}
+
+func (r *rush) note(from string, began time.Time, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.failed = append(r.failed, err)
+		return
+	}
+	r.answered++
+	if began.After(r.last[from]) {
+		r.last[from] = began
+	}
+}
+
+// count is how many were answered so far.
+func (r *rush) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.answered
+}
+
+// failures are what failed so far.
+func (r *rush) failures() []error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.failed)
+}
+
+// askedLast is when the last request was sent that who answered.
+func (r *rush) askedLast(who string) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last[who]
+}
