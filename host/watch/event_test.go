@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/pointsman/pointsman/host/track"
+)
+
+// TestEvent is what a notice becomes.
+func TestEvent(t *testing.T) {
+	e := NewEvents(fake.NewClientset(), EventSettings{NodeName: "n1"})
+	for _, test := range []struct{ object, want string }{
+		{"ns1/web", "Service ns1/web in ns1: m"},
+		{"ns1/web:http/tcp4", "Service ns1/web in ns1: ns1/web:http/tcp4: m"},
+		{"ns1/web/udp6", "Service ns1/web in ns1: ns1/web/udp6: m"},
+		{"EndpointSlice ns1/web-abc", "EndpointSlice ns1/web-abc in ns1: m"},
+		{"iptables", "Node /n1 in default: iptables: m"},
+		{"n1", "Node /n1 in default: m"},
+		{"", "Node /n1 in default: m"},
+		{"/etc/pointsman/services", "Node /n1 in default: /etc/pointsman/services: m"},
+		{"unix:///run/x.sock", "Node /n1 in default: unix:///run/x.sock: m"},
+	} {
+		got := e.event(track.Notice{Warning: true, Reason: "R", Object: test.object, Message: "m"}, time.Unix(1, 0))
+		about := got.Regarding
+		if text := fmt.Sprintf("%s %s/%s in %s: %s", about.Kind, about.Namespace, about.Name, got.Namespace, got.Note); text != test.want {
+			t.Errorf("%q becomes %q, want %q", test.object, text, test.want)
+		}
+		if got.Type != "Warning" || got.Reason != "R" || got.Action == "" || !strings.HasPrefix(got.Name, about.Name+".") {
+			t.Errorf("%q becomes %+v", test.object, got)
+		}
+	}
+	long := e.event(track.Notice{Message: strings.Repeat("ä", maxNote)}, time.Unix(1, 0))
+	if len(long.Note) > maxNote || !strings.HasSuffix(long.Note, "…") || long.Type != "Normal" {
+		t.Errorf("a long message becomes %d bytes, %s", len(long.Note), long.Type)
+	}
+}
+
+// TestAllowance counts what may be written in a bad hour.
+func TestAllowance(t *testing.T) {
+	start := time.Unix(1000, 0)
+	a := newAllowance(start)
+	written := 0
+	for s := range 3600 {
+		for range 10 {
+			if a.take(start.Add(time.Duration(s) * time.Second)) {
+				written++
+			}
+		}
+	}
+	if want := eventBurst + 3599/15; written != want {
+		t.Errorf("wrote %d events in an hour, want %d", written, want)
+	}
+}
+
+// TestEvents writes, and says once that it may not.
+func TestEvents(t *testing.T) {
+	client := fake.NewClientset()
+	notices := make(chan track.Notice, eventBurst)
+	e := NewEvents(client, EventSettings{NodeName: "n1", Report: func(n track.Notice) { notices <- n }})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+
+	e.Write(track.Notice{Reason: "Starting", Object: "n1", Message: "hello"})
+	first := waitForEvents(t, client, 1)[0]
+	if first.Reason != "Starting" || first.Note != "hello" || first.ReportingController != "pointsman" {
+		t.Errorf("wrote %+v", first)
+	}
+
+	tried := make(chan struct{}, eventBurst)
+	client.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
+		tried <- struct{}{}
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "", errors.New("no role"))
+	})
+	for range 3 {
+		e.Write(track.Notice{Reason: "R"})
+	}
+	for range 3 {
+		<-tried
+	}
+	if n := <-notices; n.Reason != EventsForbidden || !strings.Contains(n.Message, "rbac.yaml") {
+		t.Errorf("said %+v", n)
+	}
+	cancel()
+	<-ended
+	ended <- nil
+	if len(notices) > 0 {
+		t.Errorf("said it again: %+v", <-notices)
+	}
+}
+
+func waitForEvents(t *testing.T, client *fake.Clientset, n int) []eventsv1.Event {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		list, err := client.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Items) >= n {
+			return list.Items
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d events after %s", len(list.Items), patience)
+		}
+	}
+}

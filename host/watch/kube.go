@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/pointsman/pointsman/host/track"
+)
+
+// NodeUnknown is the reason of the notice that this node has no Node object.
+const NodeUnknown = "NodeUnknown"
+
+// KubeSettings are how a Kubernetes source goes about it.
+type KubeSettings struct {
+	NodeName string             // whose Node object is followed
+	Eligible func(bool)         // told with each Node whether load balancers may choose it; nil: nobody is
+	Report   func(track.Notice) // nil: nobody is told
+}
+
+// A KubeSource keeps a tracker true to a cluster's API server.
+//
+// While the server is away, or turns us down, the tracker stays as it is, and so
+// does the node: what was served goes on being served.
+type KubeSource struct {
+	tracker  *track.Tracker
+	settings KubeSettings
+	links    []*link
+	kinds    []*cache.Reflector
+	first    chan struct{} // one for each kind that was listed
+}
+
+// Kubernetes is the source that follows the API server of client. Nothing happens
+// before Run, which is for one call.
+func Kubernetes(client kubernetes.Interface, t *track.Tracker, s KubeSettings) *KubeSource {
+	if s.Eligible == nil {
+		s.Eligible = func(bool) {}
+	}
+	if s.Report == nil {
+		s.Report = func(track.Notice) {}
+	}
+	k := &KubeSource{tracker: t, settings: s, first: make(chan struct{}, 3)}
+	ours := metav1.ListOptions{LabelSelector: ourLabels()}
+	thisNode := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, s.NodeName).String()}
+	k.follow(&corev1.Node{}, client, k.nodes(), lister(client.CoreV1().Nodes(), thisNode))
+	k.follow(&discoveryv1.EndpointSlice{}, client, k.slices(), lister(client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), ours))
+	k.follow(&corev1.Service{}, client, k.services(), lister(client.CoreV1().Services(metav1.NamespaceAll), ours))
+	return k
+}
+
+// ourLabels selects what no other proxy has been given, and what has an address
+// of its own. The server does it, so that a label which comes or goes at runtime
+// arrives as a deletion or an addition.
+func ourLabels() string {
+	return strings.Join([]string{"!" + serviceProxyName, "!" + corev1.IsHeadlessService}, ",")
+}
+
+const serviceProxyName = "service.kubernetes.io/service-proxy-name"
+
+// follow has what lw lists and watches told to h.
+func (k *KubeSource) follow(example any, client kubernetes.Interface, h *heard, lw *cache.ListWatch) {
+	l := newLink(h.kind, k.settings.Report)
+	k.links = append(k.links, l)
+	h.first = func() { k.first <- struct{}{} }
+	var quiet klog.Logger // the link says what there is to say
+	k.kinds = append(k.kinds, cache.NewReflectorWithOptions(
+		cache.ToListWatcherWithWatchListSemantics(l.around(lw), client), example, h,
+		cache.ReflectorOptions{Name: h.kind, Logger: &quiet},
+	))
+}
+
+// Run follows the API server until ctx ends. The tracker is synced when every kind
+// has been listed once, however long that takes.
+func (k *KubeSource) Run(ctx context.Context) error {
+	ctx = klog.NewContext(ctx, klog.Logger{})
+	var running sync.WaitGroup
+	for _, r := range k.kinds {
+		running.Go(func() { r.RunWithContext(ctx) }) // until ctx ends
+	}
+	defer running.Wait()
+	for range k.kinds {
+		select {
+		case <-k.first:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	k.tracker.Synced()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Fault says why the API server is not heard now; empty: it is.
+func (k *KubeSource) Fault() string {
+	for _, l := range k.links {
+		if fault := l.now(); fault != "" {
+			return fault
+		}
+	}
+	return ""
+}
+
+func (k *KubeSource) services() *heard {
+	return newHeard("Services",
+		func(o any) { k.tracker.SetService(o.(*corev1.Service)) },
+		func(key track.Key) { k.tracker.DeleteService(key.Namespace, key.Name) })
+}
+
+func (k *KubeSource) slices() *heard {
+	return newHeard("EndpointSlices",
+		func(o any) { k.tracker.SetSlice(o.(*discoveryv1.EndpointSlice)) },
+		func(key track.Key) { k.tracker.DeleteSlice(key.Namespace, key.Name) })
+}
+
+func (k *KubeSource) nodes() *heard {
+	h := newHeard("Nodes",
+		func(o any) {
+			node := o.(*corev1.Node)
+			k.tracker.SetNode(node)
+			k.settings.Eligible(eligible(node))
+		},
+		func(key track.Key) { k.tracker.DeleteNode(key.Name) })
+	h.none = func() {
+		k.settings.Report(track.Notice{Warning: true, Reason: NodeUnknown, Object: k.settings.NodeName, Message: fmt.Sprintf(
+			"there is no Node %q, so no endpoint counts as local: if the node has another name in Kubernetes, set hostnameOverride to it", k.settings.NodeName)})
+	}
+	return h
+}
+
+// autoscalerTaint says that a node is about to be taken away.
+const autoscalerTaint = "ToBeDeletedByClusterAutoscaler"
+
+// eligible reports whether load balancers may send new connections to node.
+func eligible(node *corev1.Node) bool {
+	for _, taint := range node.Spec.Taints {
+		if taint.Key == autoscalerTaint {
+			return false
+		}
+	}
+	return node.DeletionTimestamp.IsZero()
+}

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+const patience = 30 * time.Second
+
+func kubeService() *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns1", Name: "web"},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: "10.96.0.10", ClusterIPs: []string{"10.96.0.10"},
+			Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}},
+		},
+	}
+}
+
+func kubeSlice(addresses ...string) *discoveryv1.EndpointSlice {
+	name, port, node := "http", int32(8080), "n1"
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "ns1", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
+	}
+	for _, a := range addresses {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, NodeName: &node})
+	}
+	return s
+}
+
+func kubeNode() *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelTopologyZone: "z1"}}}
+}
+
+// A heardOf is a source at work, and what came of it.
+type heardOf struct {
+	t       *testing.T
+	source  *KubeSource
+	tracker *track.Tracker
+	cursor  *track.Cursor
+
+	mu       sync.Mutex
+	notices  []track.Notice
+	eligible []bool
+}
+
+// hear runs a source against client until the test ends.
+func hear(t *testing.T, client *fake.Clientset) *heardOf {
+	h := &heardOf{t: t, tracker: track.New(nil)}
+	h.tracker.Configure(track.Facts{NodeName: "n1"})
+	h.cursor = h.tracker.Cursor(sdk.Description{Name: "test", Features: []sdk.Feature{sdk.FeatureIPv4}})
+	h.source = Kubernetes(client, h.tracker, KubeSettings{NodeName: "n1", Report: h.report, Eligible: h.eligibility})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- h.source.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+	return h
+}
+
+func (h *heardOf) report(n track.Notice) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.notices = append(h.notices, n)
+}
+
+func (h *heardOf) eligibility(ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.eligible = append(h.eligible, ok)
+}
+
+func (h *heardOf) reasons() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var all []string
+	for _, n := range h.notices {
+		all = append(all, n.Reason)
+	}
+	return all
+}
+
+// next is the next update that the cursor has to tell, confirmed.
+func (h *heardOf) next() sdk.Update {
+	h.t.Helper()
+	timeout := time.After(patience)
+	for {
+		if u, ok := h.cursor.Next(); ok {
+			h.cursor.Ack(u.To, nil)
+			return u
+		}
+		select {
+		case <-h.cursor.Changed():
+		case <-timeout:
+			h.t.Fatalf("nothing was heard; notices: %v", h.reasons())
+		}
+	}
+}
+
+func (h *heardOf) until(what string, done func() bool) {
+	h.t.Helper()
+	for deadline := time.Now().Add(patience); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			h.t.Fatalf("waited for: %s; notices: %v", what, h.reasons())
+		}
+	}
+}
+
+func endpoints(u sdk.Update) []string {
+	var all []string
+	for _, s := range u.Set {
+		for _, ep := range s.Cluster {
+			all = append(all, ep.Addr.String())
+		}
+	}
+	return all
+}
+
+// TestKubeFollows goes through the life of a Service.
+func TestKubeFollows(t *testing.T) {
+	client := fake.NewClientset(kubeNode(), kubeService(), kubeSlice("10.1.0.1"))
+	h := hear(t, client)
+	if u := h.next(); !u.Full || u.Node == nil || u.Node.Name != "n1" || !slices.Equal(endpoints(u), []string{"10.1.0.1:8080"}) || !u.Set[0].Cluster[0].OnNode {
+		t.Fatalf("the first update is %+v", u)
+	}
+
+	ctx := t.Context()
+	if _, err := client.DiscoveryV1().EndpointSlices("ns1").Update(ctx, kubeSlice("10.1.0.1", "10.1.0.2"), metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if u := h.next(); u.Full || !slices.Equal(endpoints(u), []string{"10.1.0.1:8080", "10.1.0.2:8080"}) {
+		t.Fatalf("after an endpoint was added: %+v", u)
+	}
+
+	node := kubeNode()
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}}
+	node.Spec.Taints = []corev1.Taint{{Key: autoscalerTaint}}
+	if _, err := client.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if u := h.next(); u.Node == nil || len(u.Node.Addrs) != 1 || u.Node.Addrs[0].String() != "192.0.2.7" {
+		t.Fatalf("after the node got an address: %+v", u)
+	}
+	h.until("the autoscaler's taint", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return slices.Equal(h.eligible, []bool{true, false})
+	})
+
+	if err := client.CoreV1().Services("ns1").Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if u := h.next(); len(u.Delete) != 1 || len(u.Set) != 0 {
+		t.Fatalf("after the Service was deleted: %+v", u)
+	}
+}
+
+// TestKubeWaitsForAll has the slices forbidden at first: until they are heard
+// of, everything stays as it is, lest Services be taken for ones without
+// endpoints.
+func TestKubeWaitsForAll(t *testing.T) {
+	client := fake.NewClientset(kubeNode(), kubeService(), kubeSlice("10.1.0.1"))
+	var mu sync.Mutex
+	forbidden := true
+	client.PrependReactor("list", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return forbidden, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "endpointslices"}, "", errors.New("no role"))
+	})
+	h := hear(t, client)
+	h.until("the other kinds, and a second refusal", func() bool {
+		lists := 0
+		for _, a := range client.Actions() {
+			if a.Matches("list", "endpointslices") {
+				lists++
+			}
+		}
+		return lists >= 2 && h.tracker.Counts().Services == 1
+	})
+	if u, ok := h.cursor.Next(); ok {
+		t.Fatalf("before the slices were heard of there was something to tell: %+v", u)
+	}
+	if got := h.reasons(); !slices.Equal(got, []string{SourceForbidden}) {
+		t.Errorf("told of %v, want one refusal", got)
+	}
+	if h.source.Fault() == "" {
+		t.Error("no fault, with a kind forbidden")
+	}
+
+	mu.Lock()
+	forbidden = false
+	mu.Unlock()
+	if u := h.next(); !u.Full || !slices.Equal(endpoints(u), []string{"10.1.0.1:8080"}) {
+		t.Fatalf("the first update is %+v", u)
+	}
+	h.until("word that all is well", func() bool { return slices.Contains(h.reasons(), SourceBack) && h.source.Fault() == "" })
+}
+
+// TestKubeNoNode warns of a node that the cluster does not know, and serves.
+func TestKubeNoNode(t *testing.T) {
+	h := hear(t, fake.NewClientset(kubeService()))
+	if u := h.next(); !u.Full || len(u.Set) != 1 {
+		t.Fatalf("the first update is %+v", u)
+	}
+	if got := h.reasons(); !slices.Equal(got, []string{NodeUnknown}) {
+		t.Errorf("told of %v, want NodeUnknown", got)
+	}
+}
+
+// TestKubeAsks is what the API server is asked for: only what is ours, and of the
+// Nodes only this one.
+func TestKubeAsks(t *testing.T) {
+	client := fake.NewClientset(kubeNode())
+	h := hear(t, client)
+	h.next()
+	asked := make(map[string]string)
+	for _, a := range client.Actions() {
+		if l, ok := a.(clienttesting.ListAction); ok {
+			asked[a.GetVerb()+" "+a.GetResource().Resource] = l.GetListRestrictions().Labels.String() + "|" + l.GetListRestrictions().Fields.String()
+		}
+	}
+	ours := "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name|"
+	for what, want := range map[string]string{"list services": ours, "list endpointslices": ours, "list nodes": "|metadata.name=n1"} {
+		if asked[what] != want {
+			t.Errorf("%s asks for %q, want %q", what, asked[what], want)
+		}
+	}
+}
+
+// TestHeardReplace relists: what is new comes before what is gone.
+func TestHeardReplace(t *testing.T) {
+	var story []string
+	h := newHeard("Services",
+		func(o any) { story = append(story, "set "+o.(*corev1.Service).Name) },
+		func(k track.Key) { story = append(story, "gone "+k.String()) })
+	first := 0
+	h.first = func() { first++ }
+	named := func(name string) any {
+		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns1", Name: name}}
+	}
+	steps := []error{
+		h.Replace([]any{named("a"), named("b")}, "1"), h.Delete(named("a")), h.Add(named("c")),
+		h.Replace([]any{named("c"), named("d")}, "9"), h.Resync(), h.Replace(nil, "10"),
+	}
+	if err := errors.Join(steps...); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(story[7:]) // two that are gone at once, in any order
+	want := []string{"set a", "set b", "gone ns1/a", "set c", "set c", "set d", "gone ns1/b", "gone ns1/c", "gone ns1/d"}
+	if !slices.Equal(story, want) || first != 1 {
+		t.Errorf("told %v (complete %d times)\nwant %v", story, first, want)
+	}
+}
+
+// TestTrim keeps what the tracker reads.
+func TestTrim(t *testing.T) {
+	slice := kubeSlice("10.1.0.1")
+	slice.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: "2026-01-01T00:00:00Z", "other": "x"}
+	slice.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
+	slice.Endpoints[0].TargetRef = &corev1.ObjectReference{Name: "pod"}
+	if _, err := trim(slice); err != nil {
+		t.Fatal(err)
+	}
+	if len(slice.Annotations) != 1 || slice.Annotations[corev1.EndpointsLastChangeTriggerTime] == "" || slice.ManagedFields != nil || slice.Endpoints[0].TargetRef != nil {
+		t.Errorf("trimmed to %+v", slice)
+	}
+	if slice.Labels[discoveryv1.LabelServiceName] != "web" || *slice.Endpoints[0].NodeName != "n1" {
+		t.Errorf("too much is gone: %+v", slice)
+	}
+	node := kubeNode()
+	node.Status = corev1.NodeStatus{Images: []corev1.ContainerImage{{}}, Addresses: []corev1.NodeAddress{{Address: "192.0.2.7"}}}
+	node.Spec.PodCIDRs = []string{"10.1.0.0/24"}
+	if _, err := trim(node); err != nil || node.Status.Images != nil || len(node.Status.Addresses) != 1 || len(node.Spec.PodCIDRs) != 1 || node.Labels[corev1.LabelTopologyZone] != "z1" {
+		t.Errorf("%v: trimmed to %+v", err, node)
+	}
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/pointsman/pointsman/host/track"
+)
+
+// The reasons of a link's notices.
+const (
+	SourceUnreachable = "SourceUnreachable" // the API server does not answer
+	SourceForbidden   = "SourceForbidden"   // it does not let us read
+	SourceBack        = "SourceBack"        // it is heard again
+)
+
+// sayAgain is the time between two notices of a link that stays down.
+const sayAgain = time.Minute
+
+// A link is how one kind of object is heard of. It says once that nothing is heard
+// any more, and once that it is heard again.
+type link struct {
+	kind   string
+	report func(track.Notice)
+
+	mu    sync.Mutex // guards what follows
+	fault string     // empty: it is heard
+	since time.Time  // of the fault
+	said  time.Time
+}
+
+func newLink(kind string, report func(track.Notice)) *link {
+	return &link{kind: kind, report: report}
+}
+
+// now is why nothing is heard now; empty: it is.
+func (l *link) now() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fault
+}
+
+// around lists and watches as lw does, and notes how that goes.
+func (l *link) around(lw *cache.ListWatch) *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := lw.ListWithContextFunc(ctx, o)
+			l.note(ctx, err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w, err := lw.WatchFuncWithContext(ctx, o)
+			l.note(ctx, err)
+			return w, err
+		},
+	}
+}
+
+// note takes in how a request went.
+func (l *link) note(ctx context.Context, err error) {
+	if ctx.Err() != nil || goesOn(err) {
+		return
+	}
+	if notice, say := l.judge(err, time.Now()); say {
+		l.report(notice)
+	}
+}
+
+// goesOn reports whether err is an ordinary turn of a conversation that goes on: a
+// watch too old to be continued, or a server that asks us to wait.
+func goesOn(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err)
+}
+
+// judge decides what is to be said of a request that ended with err.
+func (l *link) judge(err error, now time.Time) (n track.Notice, say bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil {
+		n, say = l.back(now), l.fault != ""
+		l.fault, l.said = "", time.Time{}
+		return n, say
+	}
+	n = l.down(err)
+	if l.fault == "" {
+		l.since = now
+	}
+	l.fault = n.Message
+	if now.Sub(l.said) < sayAgain {
+		return track.Notice{}, false
+	}
+	l.said = now
+	return n, true
+}
+
+func (l *link) back(now time.Time) track.Notice {
+	return track.Notice{Reason: SourceBack, Object: l.kind, Message: fmt.Sprintf("%s are heard of again, after %s", l.kind, now.Sub(l.since).Round(time.Second))}
+}
+
+func (l *link) down(err error) track.Notice {
+	n := track.Notice{Warning: true, Reason: SourceForbidden, Object: l.kind}
+	switch {
+	case apierrors.IsUnauthorized(err):
+		n.Message = fmt.Sprintf("the API server does not know us, so it tells nothing of %s (%v); what is served stays as it is: check the kubeconfig's credentials", l.kind, err)
+	case apierrors.IsForbidden(err):
+		n.Message = fmt.Sprintf("we may not read %s (%v); what is served stays as it is: grant list and watch, as configs/kubernetes/rbac.yaml does", l.kind, err)
+	default:
+		n.Reason = SourceUnreachable
+		n.Message = fmt.Sprintf("listing %s: %s; what is served stays as it is", l.kind, brief(err))
+	}
+	return n
+}
+
+// brief is err without what differs each time: the URL's options, and the port
+// that a connection came from.
+func brief(err error) string {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Addr != nil {
+		return fmt.Sprintf("%s %s: %v", op.Op, op.Addr, op.Err)
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err.Error()
+	}
+	return err.Error()
+}
+
+// A typed is a client's handle of one kind, whose lists are L.
+type typed[L runtime.Object] interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+// lister lists and watches those of a kind that only selects.
+func lister[L runtime.Object](client typed[L], only metav1.ListOptions) *cache.ListWatch {
+	narrow := func(o metav1.ListOptions) metav1.ListOptions {
+		o.LabelSelector, o.FieldSelector = only.LabelSelector, only.FieldSelector
+		return o
+	}
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return client.List(ctx, narrow(o))
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return client.Watch(ctx, narrow(o))
+		},
+	}
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/pointsman/pointsman/host/track"
+)
+
+// TestLinkSays tells the story of a bad hour: little is said, and all that
+// matters.
+func TestLinkSays(t *testing.T) {
+	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	refused := &url.Error{Op: "Get", URL: "https://10.0.0.1:6443/api/v1/services?limit=500", Err: &net.OpError{
+		Op: "dial", Net: "tcp", Source: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 9), Port: 43210}, Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 6443}, Err: errors.New("connection refused"),
+	}}
+	l := newLink("Services", nil)
+	for _, step := range []struct {
+		after time.Duration
+		err   error
+		want  string // begins the notice; empty: nothing is said
+	}{
+		{0, nil, ""},
+		{1 * time.Second, refused, "SourceUnreachable: listing Services: dial 10.0.0.1:6443: connection refused; what is served"},
+		{3 * time.Second, refused, ""},
+		{30 * time.Second, apierrors.NewUnauthorized("who are you"), ""},
+		{62 * time.Second, apierrors.NewUnauthorized("who are you"), "SourceForbidden: the API server does not know us"},
+		{63 * time.Second, nil, "SourceBack: Services are heard of again, after 1m2s"},
+		{64 * time.Second, nil, ""},
+		{65 * time.Second, apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "", nil), "SourceForbidden: we may not read Services"},
+		{66 * time.Second, nil, "SourceBack: Services are heard of again, after 1s"},
+	} {
+		n, say := l.judge(step.err, start.Add(step.after))
+		got := ""
+		if say {
+			got = n.Reason + ": " + n.Message
+		}
+		if !strings.HasPrefix(got, step.want) || (step.want == "") != (got == "") {
+			t.Errorf("%s: %v: said %q, want %q", step.after, step.err, got, step.want)
+		}
+		if (step.err == nil) != (l.now() == "") {
+			t.Errorf("%s: the fault is %q after %v", step.after, l.now(), step.err)
+		}
+	}
+}
+
+// TestLinkIgnores has what is ordinary, and what we ended ourselves.
+func TestLinkIgnores(t *testing.T) {
+	l := newLink("Services", func(n track.Notice) { t.Errorf("said %+v", n) })
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	l.note(ended, errors.New("context canceled"))
+	l.note(t.Context(), apierrors.NewResourceExpired("too old resource version"))
+	l.note(t.Context(), apierrors.NewTooManyRequests("later", 1))
+	if l.now() != "" {
+		t.Errorf("took %q for a fault", l.now())
+	}
+}
+
+// TestConnect says what is wrong with how the server is to be reached.
+func TestConnect(t *testing.T) {
+	for _, name := range []string{"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"} {
+		t.Setenv(name, "")
+	}
+	dir := t.TempDir()
+	good, bad := filepath.Join(dir, "good"), filepath.Join(dir, "bad")
+	write(t, good, `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "https://192.0.2.1:6443"}}], contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {token: t}}]}`)
+	write(t, bad, "{")
+	for _, test := range []struct{ kubeconfig, want string }{
+		{good, ""},
+		{bad, "reading kubeconfig " + bad},
+		{filepath.Join(dir, "none"), "no such file"},
+		{"", "set source.kubernetes.kubeconfig"},
+	} {
+		_, err := Connect(Connection{Kubeconfig: test.kubeconfig, QPS: 50, Burst: 100})
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("kubeconfig %q: %v, want %q", test.kubeconfig, err, test.want)
+		}
+	}
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command peers is Kubernetes' own kube-apiserver, to test against, and its
+// kube-proxy, to measure against: whichever name it is called by. It is a module
+// of its own because it brings in all of Kubernetes.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"k8s.io/component-base/cli"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
+)
+
+func main() {
+	switch name := filepath.Base(os.Args[0]); name {
+	case "kube-apiserver":
+		os.Exit(cli.Run(apiserver.NewAPIServerCommand()))
+	case "kube-proxy":
+		os.Exit(cli.Run(proxy.NewProxyCommand()))
+	default:
+		fmt.Fprintf(os.Stderr, "%s: call me kube-apiserver or kube-proxy\n", name)
+		os.Exit(64)
+	}
+}
