@@ -31,6 +31,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// userspace is the file name of the plugin that the tests serve with.
+const userspace = "pointsman-dataplane-userspace"
+
 // built is where the binaries are, once a test has asked for them.
 var built struct {
 	once sync.Once
@@ -39,6 +42,7 @@ var built struct {
 }
 
 // binaries builds pointsman and the userspace plugin, once, and names their folder.
+// The plugin lies in one of its own below it, so that a host must be told of it.
 func binaries(t *testing.T) string {
 	t.Helper()
 	built.once.Do(func() {
@@ -49,7 +53,10 @@ func binaries(t *testing.T) string {
 		build.Dir = ".."
 		if out, err := build.CombinedOutput(); err != nil {
 			built.err = fmt.Errorf("%w: %s", err, out)
+			return
 		}
+		plugins := filepath.Join(built.dir, "plugins")
+		built.err = errors.Join(os.Mkdir(plugins, 0o755), os.Rename(filepath.Join(built.dir, userspace), filepath.Join(plugins, userspace)))
 	})
 	if built.err != nil {
 		t.Fatalf("build the binaries: %v", built.err)
@@ -103,7 +110,7 @@ func newSystem(t *testing.T) *system {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &system{t: t, dir: dir, net: ownNet(t), plugins: bin, Client: admin.NewClient(filepath.Join(dir, "admin.sock"))}
+	s := &system{t: t, dir: dir, net: ownNet(t), plugins: filepath.Join(bin, "plugins"), Client: admin.NewClient(filepath.Join(dir, "admin.sock"))}
 	t.Cleanup(func() {
 		s.stop()
 		_ = os.RemoveAll(dir)

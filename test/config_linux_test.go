@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestWrongConfig does not start with a file that cannot be meant.
+func TestWrongConfig(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	for _, tc := range []struct{ name, text, says string }{
+		{"unknown field", s.text("sycnPeriod: 1s\n"), "sycnPeriod: unknown field; did you mean"},
+		{"wrong type", s.text("bindAddressHardFail: 7\n"), "host.yaml:14: bindAddressHardFail:"},
+		{"empty", "", "host.yaml"},
+		{"no YAML", "mode: [", "host.yaml"},
+		{"two at once", s.text("mod: x\nlogging: {level: loud}\n"), "logging.level"},
+	} {
+		s.write("host.yaml", tc.text)
+		for _, verb := range [][]string{{"run"}, {"config", "validate", s.path("host.yaml")}} {
+			if got := s.verb(verb...); got.code != 1 || !strings.Contains(got.err+got.out, tc.says) {
+				t.Errorf("%s: %s says %+v, want %q", tc.name, verb, got, tc.says)
+			}
+		}
+	}
+	s.remove("host.yaml")
+	if got := s.verb("run"); got.code != 1 || !strings.Contains(got.err, "host.yaml") {
+		t.Errorf("without the file run says %+v", got)
+	}
+}
+
+// TestUnreadableConfig is the same for a file that may not be read.
+func TestUnreadableConfig(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() == 0 {
+		t.Skip("needs a user other than root, who may read every file")
+	}
+	s := newSystem(t)
+	if err := os.Chmod(s.path("host.yaml"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.verb("run"); got.code != 1 || !strings.Contains(got.err, "permission denied") {
+		t.Errorf("run says %+v", got)
+	}
+}
+
+// TestConfigFollowed changes the file under a running host.
+func TestConfigFollowed(t *testing.T) {
+	t.Parallel()
+	s := begun(t)
+	pid := s.plugin()
+	stale := func(part string) {
+		t.Helper()
+		s.until("status says what is wrong with the file", func() error { return s.warning("W005", part) })
+	}
+	fresh := func() {
+		t.Helper()
+		s.until("status has forgotten it", func() error { return s.noWarning("W005") })
+	}
+	good := s.text("")
+
+	s.write("host.yaml", s.text("sycnPeriod: 1s\n"))
+	stale("sycnPeriod")
+	s.logged("sycnPeriod")
+	if got := s.verb("status", "--admin-socket", s.path("admin.sock")); got.code != 2 || !strings.Contains(got.out, "W005") {
+		t.Errorf("status says %+v", got)
+	}
+	s.write("host.yaml", good)
+	fresh()
+
+	s.remove("host.yaml")
+	stale("no such file")
+	s.write("host.yaml", good)
+	fresh()
+
+	s.write("host.yaml", "")
+	stale("")
+	s.write("host.yaml", good)
+	fresh()
+
+	if os.Getuid() != 0 { // who may read every file
+		if err := os.Chmod(s.path("host.yaml"), 0); err != nil {
+			t.Fatal(err)
+		}
+		stale("permission denied")
+		s.write("host.yaml", good)
+		fresh()
+	}
+
+	s.write("host.yaml", s.text("logging: {level: debug}\n"))
+	s.logged("logging.level")
+	s.until("the log has a line at debug level", func() error {
+		if !strings.Contains(s.log(), "[DEBUG]") {
+			return errors.New("it has none")
+		}
+		return nil
+	})
+
+	s.write("host.yaml", strings.Replace(good, "mode: userspace", "mode: ipvs", 1))
+	s.until("status says what waits for a restart", func() error { return s.warning("W006", "mode") })
+	s.write("host.yaml", good)
+	s.until("status has forgotten it", func() error { return s.noWarning("W006") })
+
+	s.served("tcp", s.net+"10:8080")
+	if now := s.plugin(); now != pid {
+		t.Errorf("all this had the plugin started anew")
+	}
+}
+
+// TestFlagsAndEnvironment go before the file.
+func TestFlagsAndEnvironment(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	backend(t, at(s.net+"101"))
+	if err := os.Rename(s.path("services"), s.path("others")); err != nil {
+		t.Fatal(err)
+	}
+	s.write("others/web.yaml", tcpService("web", s.net+"10", 8080, s.net+"101"))
+	s.start("--files", s.path("others"), "--log-level", "debug", "--log-format", "json", "--state-dir", s.path("state"))
+	s.served("tcp", s.net+"10:8080")
+	s.logged(`"@level":"info"`, `"@message":"host begins"`)
+	show := s.verb("config", "show", "--origin")
+	if show.code != 0 || !strings.Contains(show.out, "services") {
+		t.Errorf("config show says %+v", show)
+	}
+	if st, err := s.Status(t.Context()); err != nil || !strings.Contains(st.Source, "others") {
+		t.Errorf("the source is %s: %v", st.Source, fmt.Sprint(err))
+	}
+}

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/host/admin"
+)
+
+// event finds an event by its reason and a part of its message.
+func (s *system) event(reason, part string) error {
+	events, err := s.Events(s.t.Context())
+	if err != nil {
+		return err
+	}
+	var seen []string
+	for _, e := range events.Items {
+		if e.Reason == reason && strings.Contains(e.Object+": "+e.Message, part) {
+			return nil
+		}
+		seen = append(seen, e.Reason+" "+e.Object+": "+e.Message)
+	}
+	return fmt.Errorf("no event %s with %q among:\n%s", reason, part, strings.Join(seen, "\n"))
+}
+
+// warning finds a warning of the status by its code and a part of its text.
+func (s *system) warning(code, part string) error {
+	st, err := s.Status(s.t.Context())
+	if err != nil {
+		return err
+	}
+	for _, w := range st.Warnings {
+		if w.Code == code && strings.Contains(w.Text, part) {
+			return nil
+		}
+	}
+	return fmt.Errorf("no warning %s with %q in %+v", code, part, st.Warnings)
+}
+
+// noWarning is that there is none with this code.
+func (s *system) noWarning(code string) error {
+	if err := s.warning(code, ""); err == nil {
+		st, _ := s.Status(s.t.Context())
+		return fmt.Errorf("%s is still there: %+v", code, st.Warnings)
+	}
+	return nil
+}
+
+// port is the first port of a Service in the namespace ns.
+func (s *system) port(name string) (admin.Port, error) {
+	all, err := s.Services(s.t.Context())
+	if err != nil {
+		return admin.Port{}, err
+	}
+	for _, svc := range all.Items {
+		if svc.Name == name && len(svc.Ports) > 0 {
+			return svc.Ports[0], nil
+		}
+	}
+	return admin.Port{}, fmt.Errorf("there is no Service %s with a port", name)
+}
+
+// logged waits for a line of the host's log that holds all parts.
+func (s *system) logged(parts ...string) {
+	s.t.Helper()
+	s.until(fmt.Sprintf("the log has a line with %q", parts), func() error {
+		for line := range strings.Lines(s.log()) {
+			if !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(line, p) }) {
+				return nil
+			}
+		}
+		return errors.New("it has none")
+	})
+}
+
+// TestBrokenManifest breaks a file and mends it. The fault is named with file, line
+// and reason; everything else is served on, and so is what the file said before.
+func TestBrokenManifest(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	backend(t, at(s.net+"101"))
+	backend(t, at(s.net+"102"))
+	s.manifest("good.yaml", tcpService("good", "NET.10", 8080, "NET.101"))
+	s.manifest("web.yaml", tcpService("web", "NET.11", 8080, "NET.101"))
+	s.start()
+	s.serving()
+
+	s.manifest("web.yaml", strings.Replace(tcpService("web", "NET.11", 8080, "NET.102"), "clusterIP", "clusterip", 1))
+	s.logged("web.yaml:5", "clusterIP")
+	s.until("status tells of it", func() error { return s.warning("W007", "web.yaml:5") })
+	if got := s.verb("status"); got.code != 2 || !strings.Contains(got.out, "web.yaml:5") {
+		t.Errorf("status says %+v", got)
+	}
+	s.served("tcp", s.net+"10:8080")
+	s.served("tcp", s.net+"11:8080")
+
+	s.manifest("web.yaml", "kind: [this is no\n\tYAML")
+	s.until("status tells of that", func() error { return s.warning("W007", "no YAML") })
+	s.served("tcp", s.net+"11:8080")
+
+	s.manifest("web.yaml", tcpService("web", "NET.11", 8080, "NET.102"))
+	s.served("tcp", s.net+"11:8080", at(s.net+"102"))
+	s.until("status has forgotten it", func() error { return s.noWarning("W007") })
+}
+
+// TestOddInput has in one folder what should not be there, and what looks as if it
+// should not.
+func TestOddInput(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	backend(t, at(s.net+"101"))
+	web := func(name, addr string, endpoints ...string) string { return tcpService(name, addr, 80, endpoints...) }
+	longest := strings.Repeat("n", 63)
+	files := map[string]string{
+		"link-local":  web("link-local", "NET.11", "169.254.1.1", "NET.101"),
+		"multicast":   web("multicast", "NET.12", "224.0.0.5", "NET.101"),
+		"unspecified": web("unspecified", "NET.13", "0.0.0.0", "NET.101"),
+		"twice":       web("twice", "NET.14", "NET.101", "NET.101", "NET.101"),
+		"zero":        serviceOf("zero", "NET.15", "TCP", 80) + strings.Replace(sliceOf("zero", "TCP", "NET.101"), strconv.Itoa(backendPort), "0", 1),
+		"nil":         serviceOf("nil", "NET.16", "TCP", 80) + strings.Replace(sliceOf("nil", "TCP", "NET.101"), fmt.Sprintf(", port: %d", backendPort), "", 1),
+		"names":       web("names", "NET.17", "NET.101") + strings.NewReplacer("names-1", "names-2", "IPv4", "FQDN", "NET.101", "example.org").Replace(sliceOf("names", "TCP", "NET.101")),
+		"no-label":    web("no-label", "NET.18", "NET.101") + strings.NewReplacer("lost-1", "lost-2", "kubernetes.io/service-name", "app").Replace(sliceOf("lost", "TCP", "NET.102")),
+		"longest":     web(longest, "NET.19", "NET.101"),
+		"too-long":    web(longest+"n", "NET.20", "NET.101"),
+		"first":       web("first", "NET.21", "NET.101"),
+		"second":      web("second", "NET.21", "NET.101"),
+		"sctp":        serviceOf("sctp", "NET.22", "SCTP", 80) + sliceOf("sctp", "SCTP", "NET.101"),
+		"good":        web("good", "NET.23", "NET.101"),
+	}
+	for name, text := range files {
+		s.manifest(name+".yaml", strings.ReplaceAll(text, ", port: 80,", ", port: 8080,"))
+	}
+	s.start()
+	s.serving()
+
+	for _, want := range []struct{ reason, part string }{
+		{"InvalidAddress", "169.254.1.1 is link-local"},
+		{"InvalidAddress", "224.0.0.5 is multicast"},
+		{"InvalidAddress", "0.0.0.0 is unspecified"},
+		{"InvalidPort", `port "p" has no number`},
+		{"UnknownValue", `address type "FQDN"`},
+		{"SliceNotJoined", "ns/lost-2"},
+		{"ManifestInvalid", "too-long.yaml:3"},
+		{"FrontendTaken", "ns/first"},
+		{"ServiceWithheld", "ns/sctp"},
+	} {
+		s.until("there is an event "+want.reason, func() error { return s.event(want.reason, want.part) })
+	}
+	for _, n := range []int{11, 12, 13, 14, 17, 18, 19, 21, 23} {
+		s.served("tcp", fmt.Sprintf("%s%d:8080", s.net, n), at(s.net+"101"))
+	}
+	for _, n := range []int{15, 16, 20} {
+		if from, err := ask("tcp", fmt.Sprintf("%s%d:8080", s.net, n)); err == nil {
+			t.Errorf("%s%d is served, by %s", s.net, n, from)
+		}
+	}
+	for _, name := range []string{"link-local", "twice", "names"} {
+		if port, err := s.port(name); err != nil || !slices.Equal(port.Cluster, []string{at(s.net + "101")}) {
+			t.Errorf("%s has the endpoints %q: %v", name, port.Cluster, err)
+		}
+	}
+	st, err := s.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	unserved := func(reason, service string) bool {
+		return slices.ContainsFunc(st.Unserved, func(p admin.Problem) bool {
+			return p.Reason == reason && strings.Contains(p.Service, service)
+		})
+	}
+	if !unserved("withheld", "ns/sctp") || !unserved("conflict", "ns/second") {
+		t.Errorf("unserved are %+v", st.Unserved)
+	}
+	if err := s.warning("W004", ""); err != nil {
+		t.Error(err)
+	}
+	if err := s.warning("W007", "too-long.yaml:3"); err != nil {
+		t.Error(err)
+	}
+	if got := s.verb("status"); got.code != 2 || !strings.Contains(got.out, "sctp") {
+		t.Errorf("status says %+v", got)
+	}
+}
+
+// TestManyPorts is a Service of a hundred ports.
+func TestManyPorts(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	backend(t, at(s.net+"101"))
+	var front, back strings.Builder
+	for n := range 100 {
+		fmt.Fprintf(&front, "  - {name: p%d, port: %d}\n", n, 8000+n)
+		fmt.Fprintf(&back, "- {name: p%d, port: %d}\n", n, backendPort)
+	}
+	s.manifest("many.yaml", strings.NewReplacer(
+		"  - {name: p, port: 80, protocol: TCP}\n", front.String(),
+		fmt.Sprintf("- {name: p, port: %d, protocol: TCP}\n", backendPort), back.String(),
+	).Replace(tcpService("many", "NET.10", 80, "NET.101")))
+	s.start()
+	s.serving()
+	for n := range 100 {
+		if from, err := ask("tcp", fmt.Sprintf("%s10:%d", s.net, 8000+n)); err != nil || from != at(s.net+"101") {
+			t.Errorf("port %d: %s, %v", 8000+n, from, err)
+		}
+	}
+}
+
+// TestManyEndpoints is a Service of ten thousand endpoints, which one server on the
+// machine's whole loopback network answers for.
+func TestManyEndpoints(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	server := wildcard(t)
+	var slices strings.Builder
+	for n := range 10 {
+		var addrs []string
+		for i := range 1000 {
+			addrs = append(addrs, fmt.Sprintf("127.250.%d.%d", n*4+i/250, 1+i%250))
+		}
+		slices.WriteString(strings.NewReplacer("many-1", fmt.Sprintf("many-%d", n+1), strconv.Itoa(backendPort), strconv.Itoa(server.Port)).Replace(sliceOf("many", "TCP", addrs...)))
+	}
+	s.manifest("many.yaml", serviceOf("many", "NET.10", "TCP", 8080)+slices.String())
+	s.start()
+	s.serving()
+	port, err := s.port("many")
+	if err != nil || len(port.Cluster) != 10_000 {
+		t.Fatalf("%d endpoints: %v", len(port.Cluster), err)
+	}
+	seen := callers(t, "tcp", s.net+"10:8080", 50)
+	if len(seen) < 40 {
+		t.Errorf("50 requests met %d endpoints: %q", len(seen), seen)
+	}
+	for _, from := range seen {
+		if !strings.HasPrefix(from, "127.250.") {
+			t.Errorf("answered by %s", from)
+		}
+	}
+}
+
+// TestFlood makes ten thousand changes as fast as it can. The last one wins, and
+// neither process grows.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	backend(t, at(s.net+"101"))
+	backend(t, at(s.net+"102"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101"))
+	s.start()
+	s.serving()
+	before := [2]int{resident(t, s.cmd.Process.Pid), resident(t, s.plugin())}
+	restarts := func() int {
+		st, err := s.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Dataplane.Restarts
+	}
+	for n := range 10_000 {
+		s.manifest("web.yaml", tcpService("web", "NET.10", 8080, fmt.Sprintf("NET.10%d", 1+n%2)))
+	}
+	s.manifest("web.yaml", tcpService("web", "NET.11", 8080, "NET.102"))
+	s.served("tcp", s.net+"11:8080", at(s.net+"102"))
+	s.until("the first address is left", func() error {
+		if _, err := ask("tcp", s.net+"10:8080"); err == nil {
+			return errors.New("it is answered")
+		}
+		return nil
+	})
+	after := [2]int{resident(t, s.cmd.Process.Pid), resident(t, s.plugin())}
+	for i, who := range []string{"the host", "the plugin"} {
+		if grown := after[i] - before[i]; grown > 64<<10 {
+			t.Errorf("%s grew by %d KiB, from %d", who, grown, before[i])
+		}
+	}
+	if n := restarts(); n > 0 {
+		t.Errorf("the plugin was started %d times more", n)
+	}
+}
+
+// resident is a process's memory in KiB.
+func resident(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == "VmRSS:" {
+			n, _ := strconv.Atoi(words[1])
+			return n
+		}
+	}
+	t.Fatalf("process %d has no VmRSS", pid)
+	return 0
+}
+
+// TestSourceGone takes the whole folder away, and puts it back: what it said stays.
+func TestSourceGone(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	backend(t, at(s.net+"101"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101"))
+	s.start()
+	s.serving()
+	if err := os.Rename(s.path("services"), s.path("elsewhere")); err != nil {
+		t.Fatal(err)
+	}
+	s.until("status tells of it", func() error { return s.warning("W007", s.path("services")) })
+	s.served("tcp", s.net+"10:8080")
+	if err := os.Rename(s.path("elsewhere"), s.path("services")); err != nil {
+		t.Fatal(err)
+	}
+	s.until("status has forgotten it", func() error { return s.noWarning("W007") })
+	s.served("tcp", s.net+"10:8080")
+}
