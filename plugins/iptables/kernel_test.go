@@ -4,35 +4,19 @@ package iptables
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"os"
 	"os/exec"
 	"slices"
-	"syscall"
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 )
 
-// TestMain runs the tests in a network namespace of their own when it may, so that
-// no test can touch the machine's.
-func TestMain(m *testing.M) {
-	const inside = "POINTSMAN_TEST_NAMESPACE"
-	if os.Getuid() != 0 || os.Getenv(inside) != "" {
-		os.Exit(m.Run())
-	}
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), inside+"=1", "XTABLES_LOCKFILE="+os.TempDir()+"/pointsman-test-xtables.lock")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "tests in a namespace of their own:", err)
-		os.Exit(1)
-	}
-}
+func TestMain(m *testing.M) { netns.Main(m) }
 
 // A kernel is the tables of the namespace that the tests run in, on one backend.
 type kernel struct {
@@ -79,26 +63,23 @@ func (k kernel) run(name string, args ...string) string {
 	return string(out)
 }
 
+// options choose the backend.
+func (k kernel) options() []byte { return []byte(`{"backend":"` + string(k.backend) + `"}`) }
+
 // start begins the life of a dataplane, as a process does, and ends it with the
 // test.
 func (k kernel) start() *plugin {
 	k.Helper()
 	p := New(k.dir).(*plugin)
-	_, err := p.Configure(k.Context(), sdk.Setup{Options: []byte(`{"backend":"` + string(k.backend) + `"}`)})
-	if err != nil {
+	if _, err := p.Configure(k.Context(), sdk.Setup{Options: k.options()}); err != nil {
 		k.Fatal(err)
 	}
 	k.Cleanup(p.die)
 	return p
 }
 
-// die lets go of what the kernel takes back when a process ends.
-func (p *plugin) die() {
-	if p.lock != nil {
-		_ = p.lock.Unlock()
-		p.lock = nil
-	}
-}
+// die ends a life without a word, as kill -9 does.
+func (p *plugin) die() { _ = p.Close() }
 
 func (k kernel) sync(p *plugin, u sdk.Update) {
 	k.Helper()

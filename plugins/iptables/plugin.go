@@ -311,6 +311,14 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 
 func (p *plugin) yield() error {
 	p.role = sdk.Yielded
+	return p.unlock()
+}
+
+// Close ends what ends with the process.
+func (p *plugin) Close() error { return p.unlock() }
+
+// unlock gives up the right to write.
+func (p *plugin) unlock() error {
 	if p.lock == nil {
 		return nil
 	}

@@ -75,28 +75,47 @@ func TestKernelHostsReachEachOther(t *testing.T) {
 	}
 }
 
-// What nobody takes is told from what is dropped and what is rejected.
+// What nobody takes is told from what is dropped and what is rejected, whether it
+// comes from elsewhere or from the node.
 func TestKernelVerdicts(t *testing.T) {
 	g := ground(t)
-	if err := g.Own(netip.MustParseAddr("192.0.2.10")); err != nil {
-		t.Fatal(err)
-	}
-	for _, rule := range []string{"-d 172.30.0.1 -j DROP", "-d 172.30.0.2 -j REJECT"} {
-		if out, err := exec.Command("iptables", append([]string{"-A", "FORWARD"}, strings.Fields(rule)...)...).CombinedOutput(); err != nil {
-			t.Skipf("needs iptables: %s", out)
+	for _, addr := range []string{"192.0.2.10", "2001:db8::10"} {
+		if err := g.Own(netip.MustParseAddr(addr)); err != nil {
+			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { _ = exec.Command("iptables", "-F", "FORWARD").Run() })
-	for _, protocol := range []sdk.Protocol{sdk.TCP, sdk.UDP} {
-		for to, want := range map[string]sdk.Verdict{"172.30.0.1:80": sdk.Drop, "172.30.0.2:80": sdk.Reject, "172.30.0.3:80": sdk.Forward} {
-			p := sdktest.Packet{From: sdk.Caller{Addr: netip.MustParseAddr("198.18.0.7")}, To: netip.MustParseAddrPort(to), Protocol: protocol}
-			p.Want.Verdict = want
-			a, err := (&stage{ground: g}).Send(t.Context(), p)
-			switch {
-			case want == sdk.Forward && !nobody(err):
-				t.Errorf("%s %s: found %s, %v, though nobody takes it", protocol, to, a, err)
-			case want != sdk.Forward && (err != nil || a.Verdict != want):
-				t.Errorf("%s %s: found %s, %v, and not %s", protocol, to, a, err, want)
+	for _, chain := range []string{"FORWARD", "OUTPUT"} {
+		for _, rule := range []string{"iptables -A CHAIN -d 172.30.0.1 -j DROP", "iptables -A CHAIN -d 172.30.0.2 -j REJECT",
+			"ip6tables -A CHAIN -d fd00:172:30::1 -j DROP", "ip6tables -A CHAIN -d fd00:172:30::2 -j REJECT"} {
+			words := strings.Fields(strings.Replace(rule, "CHAIN", chain, 1))
+			if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+				t.Skipf("needs iptables: %s", out)
+			}
+			words[1] = "-D"
+			t.Cleanup(func() { _ = exec.Command(words[0], words[1:]...).Run() })
+		}
+	}
+	for _, from := range []sdk.Caller{
+		{Addr: netip.MustParseAddr("198.18.0.7")},
+		{Addr: netip.MustParseAddr("192.0.2.10"), From: sdk.OnNode},
+		{Addr: netip.MustParseAddr("2001:db8::7")},
+		{Addr: netip.MustParseAddr("2001:db8::10"), From: sdk.OnNode},
+	} {
+		for _, protocol := range []sdk.Protocol{sdk.TCP, sdk.UDP} {
+			for last, want := range map[string]sdk.Verdict{"1": sdk.Drop, "2": sdk.Reject, "3": sdk.Forward} {
+				to := netip.MustParseAddr("172.30.0." + last)
+				if from.Addr.Is6() {
+					to = netip.MustParseAddr("fd00:172:30::" + last)
+				}
+				p := sdktest.Packet{From: from, To: netip.AddrPortFrom(to, 80), Protocol: protocol}
+				p.Want.Verdict = want
+				a, err := (&stage{ground: g}).Send(t.Context(), p)
+				switch {
+				case want == sdk.Forward && !nobody(err):
+					t.Errorf("%s > %s %s: found %s, %v, though nobody takes it", from.Addr, to, protocol, a, err)
+				case want != sdk.Forward && (err != nil || a.Verdict != want):
+					t.Errorf("%s > %s %s: found %s, %v, and not %s", from.Addr, to, protocol, a, err, want)
+				}
 			}
 		}
 	}

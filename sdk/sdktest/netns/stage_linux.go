@@ -152,7 +152,11 @@ func (f *flow) Ask(ctx context.Context) (sdktest.Answer, error) {
 	stop := context.AfterFunc(ctx, func() { f.conn.Close() })
 	defer stop()
 	if !f.greeted {
-		if _, err := f.conn.Write([]byte("who\n")); err != nil {
+		_, err := f.conn.Write([]byte("who\n"))
+		if errors.Is(err, syscall.EPERM) { // the node's own rules stopped it: do they say more?
+			err = f.conn.SetDeadline(time.Now().Add(silence))
+		}
+		if err != nil {
 			return verdict(err, f.packet)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	vnetns "github.com/vishvananda/netns"
@@ -25,6 +26,9 @@ var (
 	gateway4 = netip.MustParseAddr("169.254.1.1")
 	gateway6 = netip.MustParseAddr("fe80::1")
 )
+
+// routers are the addresses from which outside speaks.
+var routers = []netip.Addr{netip.MustParseAddr("192.0.0.8"), netip.MustParseAddr("100::8")}
 
 // routing are the settings of every namespace. What the kernel answers is not
 // rationed, so that no test mistakes thrift for a verdict.
@@ -96,11 +100,11 @@ func (h *Host) wire(node *netlink.Handle) error {
 	if err := errors.Join(up(h.handle, "lo"), up(h.handle, "eth0"), up(node, h.device)); err != nil {
 		return err
 	}
-	there, err := node.LinkByName(h.device)
+	there, err := ready(node, h.device)
 	if err != nil {
 		return err
 	}
-	here, err := h.handle.LinkByName("eth0")
+	here, err := ready(h.handle, "eth0")
 	if err != nil {
 		return err
 	}
@@ -125,6 +129,11 @@ func (g *Ground) defaultRoutes(outside *Host) error {
 	}
 	for _, gateway := range []netip.Addr{gateway4, gateway6} {
 		if err := through(g.node, link, gateway, peer.Attrs().HardwareAddr); err != nil {
+			return err
+		}
+	}
+	for _, addr := range routers {
+		if err := outside.join(g.node, addr); err != nil {
 			return err
 		}
 	}
@@ -228,6 +237,22 @@ func up(h *netlink.Handle, name string) error {
 		return fmt.Errorf("set %s up: %w", name, err)
 	}
 	return nil
+}
+
+// ready waits until the kernel has noticed that a device's other end is up. Before
+// that, packets get lost.
+func ready(h *netlink.Handle, name string) (netlink.Link, error) {
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		link, err := h.LinkByName(name)
+		switch {
+		case err != nil:
+			return nil, err
+		case link.Attrs().OperState == netlink.OperUp:
+			return link, nil
+		case time.Now().After(end):
+			return nil, fmt.Errorf("%s is %s, and not up", name, link.Attrs().OperState)
+		}
+	}
 }
 
 func addAddr(h *netlink.Handle, name string, addr netip.Addr) error {

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"os"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+)
+
+// world is the node of this test, and hosts around it.
+func world(t *testing.T) *netns.Ground {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it makes network namespaces")
+	}
+	g, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// The suite, with real packets: every scenario, and every line of the contract.
+func TestKernelConforms(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s := sdktest.InProcess(Description, func() sdk.Dataplane { return New(k.dir) })
+		s.Options = k.options()
+		s.Ground = g
+		sdktest.Conform(sdktest.Testing(k.T), s)
+	})
+}
