@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package userspace
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+)
+
+// addresses are those that the machine has now.
+func addresses() ([]address, error) {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list the addresses of this machine: %w", err)
+	}
+	var all []address
+	for _, a := range list {
+		n, ok := a.(*net.IPNet)
+		if !ok {
+			continue
+		}
+		if addr, ok := netip.AddrFromSlice(n.IP); ok {
+			ones, _ := n.Mask.Size()
+			all = append(all, address{prefix: netip.PrefixFrom(addr.Unmap(), ones)})
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// An edit is one Service that is to be served in another way.
+type edit struct {
+	name   sdk.Name
+	value  *sdk.Service // nil: no more
+	claims []claim
+	err    error // it cannot be served at all
+
+	// ours: no update asked for it, the machine's addresses have changed. What
+	// cannot be opened then is owed, and the rest served.
+	ours bool
+}
+
+// edits are what changes come to. What is kept stays out of them, and so stays
+// as it is.
+func (d *Dataplane) edits(c sdk.Changes) []edit {
+	nodePorts := d.relay.ground.Load().nodePorts
+	var edits []edit
+	for _, change := range c.Services {
+		switch {
+		case change.After != nil:
+			claims, err := want(*change.After, nodePorts)
+			edits = append(edits, edit{name: change.Name, value: change.After, claims: claims, err: err})
+		case !d.state.Kept[change.Name]:
+			edits = append(edits, edit{name: change.Name})
+		}
+	}
+	if c.Full {
+		for name := range d.services {
+			if _, wanted := d.state.Services[name]; !wanted && !d.state.Kept[name] {
+				edits = append(edits, edit{name: name})
+			}
+		}
+	}
+	return edits
+}
+
+// stand makes g the ground under all connections, and returns what node ports
+// come to on it when it takes them at other addresses.
+func (d *Dataplane) stand(g *ground) []edit {
+	was := d.relay.ground.Swap(g)
+	if slices.Equal(was.nodePorts, g.nodePorts) {
+		return nil
+	}
+	var edits []edit
+	for name := range d.roaming {
+		value := d.services[name].value.Load()
+		claims, err := want(*value, g.nodePorts)
+		edits = append(edits, edit{name: name, value: value, claims: claims, err: err, ours: true})
+	}
+	return edits
+}
+
+// An outcome is what carrying out edits came to.
+type outcome struct {
+	failed  []sdk.Failure
+	planned []string // and not done, in a role that writes nothing
+}
+
+// A turn is the work of one call.
+type turn struct {
+	edits   map[sdk.Name]edit
+	before  map[sdk.Name][]claim // what each claimed
+	touched map[place]bool
+	failed  map[sdk.Name]error
+}
+
+// carryOut makes sockets and services follow the edits, and at further places
+// whatever the table says. A Service that cannot have all its places keeps those
+// it had. An error means that the context ended, and nothing was changed.
+func (d *Dataplane) carryOut(ctx context.Context, edits []edit, further ...place) (outcome, error) {
+	t := d.begin(edits, further)
+	for {
+		steps := d.plan(t)
+		bad, err := d.prepare(ctx, steps)
+		if err != nil {
+			t.failed = nil
+			for name := range t.before {
+				d.table.restore(name, t.before[name])
+			}
+			d.settle(d.plan(t))
+			return outcome{}, err
+		}
+		if len(bad) == 0 {
+			d.commit(t, steps)
+			return outcome{failed: t.failures(), planned: d.unwritten(steps)}, nil
+		}
+		for r, err := range bad {
+			d.giveUp(t, r.place, r.name, err)
+		}
+	}
+}
+
+// begin writes the edits into the table.
+func (d *Dataplane) begin(edits []edit, further []place) *turn {
+	t := &turn{
+		edits:   make(map[sdk.Name]edit),
+		before:  make(map[sdk.Name][]claim),
+		touched: make(map[place]bool),
+		failed:  make(map[sdk.Name]error),
+	}
+	for _, e := range edits {
+		if e.err != nil {
+			t.failed[e.name] = e.err
+			continue
+		}
+		t.edits[e.name] = e
+		before := d.table.put(e.name, e.claims)
+		if _, again := t.before[e.name]; !again {
+			t.before[e.name] = before
+		}
+		for _, c := range slices.Concat(before, e.claims) {
+			t.touched[c.place] = true
+		}
+	}
+	for _, p := range further {
+		t.touched[p] = true
+	}
+	for p := range t.touched {
+		delete(d.owed, p)
+	}
+	return t
+}
+
+// plan is what t's places need now.
+func (d *Dataplane) plan(t *turn) []step {
+	return plan(slices.Collect(maps.Keys(t.touched)), &d.table, func(p place) (holder, bool) {
+		s := d.sockets[p]
+		if s == nil {
+			return holder{}, false
+		}
+		return s.target().holder(), true
+	})
+}
+
+// A refused claim could not be opened.
+type refused struct {
+	place place
+	name  sdk.Name
+}
+
+// prepare opens what is to be opened, for nobody yet. In Standby it finds out
+// whether it could.
+func (d *Dataplane) prepare(ctx context.Context, steps []step) (map[refused]error, error) {
+	bad := make(map[refused]error)
+	for _, s := range steps {
+		p := s.claim.place
+		if _, hopeless := d.owed[p]; hopeless || s.verb != open {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		d.relay.counts.progress.Add(1)
+		var err error
+		switch d.role {
+		case sdk.Active:
+			err = d.open(ctx, p)
+		case sdk.Standby:
+			err = probe(ctx, p)
+		}
+		if err != nil {
+			bad[refused{p, s.claim.name}] = err
+		}
+	}
+	return bad, nil
+}
+
+func (d *Dataplane) open(ctx context.Context, p place) error {
+	if s := d.retired[p]; s != nil {
+		delete(d.retired, p)
+		if s.resume() {
+			d.sockets[p] = s
+			return nil
+		}
+	}
+	s, err := d.relay.open(ctx, p)
+	if err == nil {
+		d.sockets[p] = s
+	}
+	return err
+}
+
+// giveUp on p: the Service keeps what it had. One that no update names, or an
+// address that has just gone, is tried again later.
+func (d *Dataplane) giveUp(t *turn, p place, name sdk.Name, err error) {
+	e, edited := t.edits[name]
+	c, _ := d.table.owner(p)
+	if !edited || e.ours || c.every() && notOurs(err) {
+		d.owe(p, name, explain(p, err))
+		return
+	}
+	if _, already := t.failed[name]; already {
+		d.owe(p, name, explain(p, err)) // it had this place, and lost it in this turn
+		return
+	}
+	t.failed[name] = explain(p, err)
+	d.table.restore(name, t.before[name])
+}
+
+func (d *Dataplane) owe(p place, name sdk.Name, err error) {
+	d.owed[p] = err
+	d.relay.log.Load().Warn("cannot listen; trying again", "at", p.String(), "service", name, "err", err)
+}
+
+// commit publishes the values, and then does all that cannot fail.
+func (d *Dataplane) commit(t *turn, steps []step) {
+	for name, e := range t.edits {
+		if t.failed[name] == nil && e.value != nil {
+			d.publish(*e.value)
+		}
+	}
+	d.settle(steps)
+	for name, e := range t.edits {
+		switch {
+		case t.failed[name] != nil:
+		case e.value == nil:
+			delete(d.services, name)
+			delete(d.roaming, name)
+		default:
+			d.tellSockets(name)
+		}
+	}
+}
+
+// publish makes svc what connections see from now on.
+func (d *Dataplane) publish(svc sdk.Service) {
+	s := d.services[svc.Name]
+	if s == nil {
+		s = newService(svc.Name)
+		d.services[svc.Name] = s
+	}
+	s.set(svc)
+	s.seed(d.seeds[svc.Name], time.Now())
+	delete(d.seeds, svc.Name)
+	delete(d.roaming, svc.Name)
+	if slices.ContainsFunc(svc.Frontends, func(f sdk.Frontend) bool { return f.Addr.Addr().IsUnspecified() }) {
+		d.roaming[svc.Name] = true
+	}
+}
+
+// settle gives and closes.
+func (d *Dataplane) settle(steps []step) {
+	for _, st := range steps {
+		s := d.sockets[st.claim.place]
+		if s == nil {
+			continue
+		}
+		switch st.verb {
+		case give:
+			s.give(&target{d.services[st.claim.name], st.claim.frontend})
+		case closeDown:
+			d.release(st.claim.place, s)
+		}
+		d.relay.counts.progress.Add(1)
+	}
+}
+
+// release lets go of s: at once in Standby, else when what it has begun is over.
+func (d *Dataplane) release(p place, s socket) {
+	delete(d.sockets, p)
+	switch {
+	case d.role == sdk.Standby || s.target() == nil:
+		s.shut()
+	case s.retire():
+		d.retired[p] = s
+	}
+}
+
+// tellSockets that the endpoints of a Service have changed.
+func (d *Dataplane) tellSockets(name sdk.Name) {
+	if name.Protocol != sdk.UDP {
+		return
+	}
+	for _, c := range d.table.claims[name] {
+		for _, s := range []socket{d.sockets[c.place], d.retired[c.place]} {
+			if s != nil && s.target() != nil && s.target().service.name == name {
+				s.follow()
+			}
+		}
+	}
+}
+
+// everyPlace that anyone claims.
+func (d *Dataplane) everyPlace() []place { return slices.Collect(maps.Keys(d.table.places)) }
+
+// unwritten are the steps that another process must do, because we have yielded.
+func (d *Dataplane) unwritten(steps []step) []string {
+	if d.role != sdk.Yielded {
+		return nil
+	}
+	var lines []string
+	for _, s := range steps {
+		lines = append(lines, s.String())
+	}
+	return lines
+}
+
+func (t *turn) failures() []sdk.Failure {
+	var all []sdk.Failure
+	for name, err := range t.failed {
+		all = append(all, sdk.Failure{Name: name, Err: err})
+	}
+	slices.SortFunc(all, func(a, b sdk.Failure) int { return a.Name.Compare(b.Name) })
+	return all
+}

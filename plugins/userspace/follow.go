@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+)
+
+// How often the machine's addresses are read again, and how often clients whose
+// time is over are forgotten.
+const (
+	addressPeriod = 2 * time.Second
+	sweepPeriod   = 30 * time.Second
+)
+
+// follow keeps up with what no call tells: addresses that come and go, places
+// that become free, clients whose time is over. It ends with ctx.
+func (d *Dataplane) follow(ctx context.Context) {
+	look := time.NewTicker(addressPeriod)
+	defer look.Stop()
+	sweep := time.NewTicker(sweepPeriod)
+	defer sweep.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+			d.look(ctx)
+		case <-sweep.C:
+			d.sweep(time.Now())
+		}
+	}
+}
+
+// look at the addresses, and try again what is owed.
+func (d *Dataplane) look(ctx context.Context) {
+	own, err := addresses()
+	if err != nil {
+		d.relay.log.Load().Warn("node ports stay at the addresses known so far", "err", err)
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for p, s := range d.retired {
+		if !s.retire() {
+			delete(d.retired, p)
+		}
+	}
+	var edits []edit
+	if was := d.relay.ground.Load(); !slices.Equal(own, was.addresses) {
+		edits = d.stand(newGround(was.node, own))
+	}
+	if owed := slices.Collect(maps.Keys(d.owed)); len(edits)+len(owed) > 0 {
+		_, _ = d.carryOut(ctx, edits, owed...) // an error is that of a context that ends us too
+	}
+}
+
+// sweep forgets clients of all Services.
+func (d *Dataplane) sweep(now time.Time) {
+	d.mu.Lock()
+	services := slices.Collect(maps.Values(d.services))
+	d.mu.Unlock()
+	for _, s := range services {
+		if s.value.Load().Affinity > 0 {
+			s.sweep(now)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// An address is one that an interface of this machine has.
+type address struct {
+	prefix  netip.Prefix // the address and its range
+	foreign bool         // a dataplane put it there, so it takes no node ports
+}
+
+// A ground is the node as connections see it: what the host says of it, and the
+// addresses it has now. It is never changed, only replaced.
+type ground struct {
+	node      sdk.Node
+	addresses []address
+	own       map[netip.Addr]bool // those of the machine, and those of the node
+	nodePorts []netip.Addr        // those that take node ports, sorted
+}
+
+func newGround(node sdk.Node, addresses []address) *ground {
+	g := &ground{node: node, addresses: addresses, own: make(map[netip.Addr]bool)}
+	taking := make(map[netip.Addr]bool)
+	for _, a := range addresses {
+		addr := a.prefix.Addr()
+		g.own[addr] = true
+		if !a.foreign && !addr.IsLinkLocalUnicast() && node.TakesNodePorts(addr) {
+			taking[addr] = true
+		}
+	}
+	for _, addr := range node.Addrs {
+		g.own[addr] = true
+		if node.TakesNodePorts(addr) && loopback(addresses, addr) {
+			taking[addr] = true
+		}
+	}
+	g.nodePorts = slices.SortedFunc(maps.Keys(taking), netip.Addr.Compare)
+	return g
+}
+
+// loopback reports whether addr can be bound because a loopback interface has
+// all of its range, as Linux has with 127.0.0.0/8.
+func loopback(addresses []address, addr netip.Addr) bool {
+	return addr.IsLoopback() && slices.ContainsFunc(addresses, func(a address) bool { return a.prefix.Contains(addr) })
+}
+
+// caller is who calls from addr. Only an address that an interface or the node
+// has counts as the node's, not all that a loopback interface would take.
+func (g *ground) caller(addr netip.Addr) sdk.Caller {
+	addr = addr.Unmap().WithZone("")
+	switch {
+	case g.node.Pods.Contains(addr, ""):
+		return sdk.Caller{Addr: addr, From: sdk.OnPod}
+	case g.own[addr]:
+		return sdk.Caller{Addr: addr, From: sdk.OnNode}
+	}
+	return sdk.Caller{Addr: addr}
+}

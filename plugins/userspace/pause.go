@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// A pause is what a loop does about an error that may pass, such as running out
+// of file descriptors: it waits, longer each time, and says so once.
+type pause struct {
+	log  *relay
+	at   place
+	next time.Duration // zero: all is well
+}
+
+const (
+	shortPause = 5 * time.Millisecond
+	longPause  = time.Second
+)
+
+// after waits out err, and is false when ctx has ended.
+func (p *pause) after(ctx context.Context, err error) bool {
+	if p.next == 0 {
+		p.next = shortPause
+		p.log.log.Load().Warn("cannot take in what comes; waiting", "at", p.at.String(), "err", err, "try", advice(err))
+	}
+	timer := time.NewTimer(p.next)
+	defer timer.Stop()
+	p.next = min(2*p.next, longPause)
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// over says that things work again.
+func (p *pause) over() {
+	if p.next > 0 {
+		p.next = 0
+		p.log.log.Load().Info("taking in again what comes", "at", p.at.String())
+	}
+}
+
+func advice(err error) string {
+	if errors.Is(err, errTooMany) || errors.Is(err, errTooManyAll) {
+		return "raise the hard limit of open files of the plugin (ulimit -Hn, LimitNOFILE=)"
+	}
+	return ""
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// waits are how long each endpoint that is tried may take to answer. After them
+// the caller is turned away.
+var waits = [...]time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second}
+
+// keepAlive finds out in two minutes that one end is gone without a word, so that
+// the other is not held for ever.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
+
+// A tcpSocket listens at one place.
+type tcpSocket struct {
+	relay    *relay
+	at       place
+	listener *net.TCPListener
+	whose    atomic.Pointer[target]
+	accepts  sync.Once
+}
+
+func (r *relay) openTCP(ctx context.Context, p place) (socket, error) {
+	l := net.ListenConfig{KeepAliveConfig: keepAlive}
+	l.SetMultipathTCP(false) // an abort must be a reset
+	listener, err := l.Listen(ctx, network(p), p.addr.String())
+	if err != nil {
+		return nil, err
+	}
+	return &tcpSocket{relay: r, at: p, listener: listener.(*net.TCPListener)}, nil
+}
+
+// give makes t the one whom connections are for. The first begins to accept:
+// callers who came since the socket was opened have waited in the kernel.
+func (s *tcpSocket) give(t *target) {
+	s.whose.Store(t)
+	s.accepts.Do(func() {
+		if s.relay.crowd.enter(s.listener) {
+			go s.accept()
+		}
+	})
+}
+
+func (s *tcpSocket) target() *target { return s.whose.Load() }
+func (s *tcpSocket) follow()         {}                         // an established connection outlives its endpoint's place in the list
+func (s *tcpSocket) retire() bool    { s.shut(); return false } // connections have sockets of their own
+func (s *tcpSocket) resume() bool    { return false }
+func (s *tcpSocket) shut()           { s.listener.Close() }
+func (s *tcpSocket) stands() error   { return standing(s.listener) }
+
+// accept takes connections in until the listener is closed.
+func (s *tcpSocket) accept() {
+	defer s.relay.crowd.leave(s.listener)
+	pause := pause{log: s.relay, at: s.at}
+	for {
+		conn, err := s.listener.AcceptTCP()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			if !pause.after(s.relay.crowd.context(), err) {
+				return
+			}
+			continue
+		}
+		pause.over()
+		if s.relay.crowd.enter(conn) {
+			go s.serve(conn)
+		}
+	}
+}
+
+// serve is the life of one connection. It ends when both ends have, or when the
+// crowd is sent home.
+func (s *tcpSocket) serve(conn *net.TCPConn) {
+	r := s.relay
+	defer r.crowd.leave(conn)
+	r.counts.connections.Add(1)
+	up := s.reach(conn)
+	if up == nil {
+		abort(conn)
+		return
+	}
+	if !r.crowd.enter(up) {
+		return
+	}
+	defer r.crowd.leave(up)
+	r.counts.open.Add(1)
+	defer r.counts.open.Add(-1)
+	r.join(conn, up)
+}
+
+// reach connects to the endpoint that the caller is to have, or to others in
+// turn when it does not answer. Nil: there is none for this caller.
+func (s *tcpSocket) reach(conn *net.TCPConn) *net.TCPConn {
+	r := s.relay
+	from := r.ground.Load().caller(remote(conn))
+	ctx := r.crowd.context()
+	var tried []netip.AddrPort
+	for _, wait := range waits {
+		ep, verdict := r.choose(s.whose.Load(), from, tried)
+		if verdict != sdk.Forward {
+			return nil
+		}
+		d := net.Dialer{Timeout: wait, KeepAliveConfig: keepAlive}
+		up, err := d.DialTCP(ctx, network(s.at), netip.AddrPort{}, ep)
+		if err == nil {
+			return up
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		r.counts.dialErrors.Add(1)
+		r.log.Load().Debug("endpoint does not answer", "service", s.whose.Load().service.name, "endpoint", ep, "err", err)
+		tried = append(tried, ep)
+	}
+	r.counts.unanswered.Add(1)
+	return nil
+}
+
+func remote(conn *net.TCPConn) netip.Addr {
+	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+		return a.AddrPort().Addr()
+	}
+	return netip.Addr{}
+}
+
+// abort ends conn with a reset.
+func abort(conn *net.TCPConn) {
+	_ = conn.SetLinger(0) // of a connection that is broken already: then it needs no reset
+	conn.Close()
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"net/netip"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A place is where a socket stands.
+type place struct {
+	protocol sdk.Protocol
+	addr     netip.AddrPort
+}
+
+func (p place) String() string { return p.protocol.String() + " " + p.addr.String() }
+
+func (p place) compare(q place) int {
+	if p.protocol != q.protocol {
+		return int(p.protocol) - int(q.protocol)
+	}
+	return p.addr.Compare(q.addr)
+}
+
+// A claim is one place that a frontend of a Service wants.
+type claim struct {
+	place    place
+	name     sdk.Name
+	frontend sdk.Frontend
+
+	// listens: a socket is to stand here. Where nobody serves there is none, so
+	// that the kernel itself turns callers away; the place is claimed all the
+	// same, or a node port of another Service could take it.
+	listens bool
+}
+
+// every reports whether the place is one of those that the frontend's
+// unspecified address stands for. Such a claim gives way to one that names the
+// address.
+func (c claim) every() bool { return c.frontend.Addr.Addr().IsUnspecified() }
+
+// want is the places that svc is to be served at, on a node whose addresses
+// nodePorts take node ports.
+func want(svc sdk.Service, nodePorts []netip.Addr) ([]claim, error) {
+	if err := sound(svc); err != nil {
+		return nil, err
+	}
+	var claims []claim
+	for _, f := range svc.Frontends {
+		for _, at := range places(f, nodePorts) {
+			claims = append(claims, claim{
+				place:    place{svc.Name.Protocol, at},
+				name:     svc.Name,
+				frontend: f,
+				listens:  len(svc.Cluster) > 0,
+			})
+		}
+	}
+	return claims, nil
+}
+
+// sound refuses what no relay here can serve.
+func sound(svc sdk.Service) error {
+	if err := svc.Check(); err != nil {
+		return &sdk.Refusal{Field: "service", Why: err.Error(), Try: "a pointsman-dataplane-userspace as new as the host"}
+	}
+	if svc.Name.Protocol == sdk.SCTP {
+		return &sdk.Refusal{Field: "name.protocol", Why: "the userspace dataplane relays tcp and udp only", Try: "mode: iptables"}
+	}
+	return nil
+}
+
+// places are the addresses that f is listened at: its own, or in place of an
+// unspecified one those of its family that take node ports. Never the
+// unspecified one itself, which would also catch what is sent to others.
+func places(f sdk.Frontend, nodePorts []netip.Addr) []netip.AddrPort {
+	if !f.Addr.Addr().IsUnspecified() {
+		return []netip.AddrPort{f.Addr}
+	}
+	var all []netip.AddrPort
+	for _, addr := range nodePorts {
+		if addr.Is4() == f.Addr.Addr().Is4() {
+			all = append(all, netip.AddrPortFrom(addr, f.Addr.Port()))
+		}
+	}
+	return all
+}
