@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// sections cuts a page at its headings of the second rank.
+func sections(text string) map[string]string {
+	all := make(map[string]string)
+	for _, part := range strings.Split(text, "\n## ")[1:] {
+		head, body, _ := strings.Cut(part, "\n")
+		all[head] = body
+	}
+	return all
+}
+
+// verbs are all verbs of pointsman with their flags, as its help tells them.
+func verbs(s *system, path ...string) map[string][]string {
+	s.t.Helper()
+	got := s.run(append(path, "--help")...)
+	if got.code != 0 {
+		s.t.Fatalf("%q --help says %+v", path, got)
+	}
+	help, _, _ := strings.Cut(got.out, "Global Flags:")
+	all := make(map[string][]string)
+	_, list, group := strings.Cut(help, "Available Commands:\n")
+	if group && !slices.Equal(path, []string{"completion"}) {
+		list, _, _ = strings.Cut(list, "\n\n")
+		for line := range strings.Lines(list) {
+			if name := strings.Fields(line)[0]; name != "help" {
+				maps.Copy(all, verbs(s, append(slices.Clone(path), name)...))
+			}
+		}
+		return all
+	}
+	var flags []string
+	for _, m := range regexp.MustCompile(`(?m)^ +(?:-\w, )?(--[a-z-]+)`).FindAllStringSubmatch(help, -1) {
+		if m[1] != "--help" {
+			flags = append(flags, m[1])
+		}
+	}
+	all["pointsman "+strings.Join(path, " ")] = flags
+	return all
+}
+
+// TestPageOfVerbs holds docs/cli.md against the verbs and flags that there are.
+func TestPageOfVerbs(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	page := sections(read(t, "../docs/cli.md"))
+	delete(page, "Exits")
+	there := verbs(s)
+	if len(there) < 10 {
+		t.Fatalf("found only %q", there)
+	}
+	for verb, flags := range there {
+		section, ok := page[verb]
+		if !ok {
+			t.Errorf("docs/cli.md has no section %q", verb)
+			continue
+		}
+		delete(page, verb)
+		var told []string
+		for row := range strings.Lines(section) {
+			if cell, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " | "); strings.HasPrefix(row, "| `-") {
+				told = append(told, regexp.MustCompile(`--[a-z-]+`).FindAllString(cell, -1)...)
+			}
+		}
+		slices.Sort(told)
+		slices.Sort(flags)
+		if !slices.Equal(told, flags) {
+			t.Errorf("docs/cli.md gives %s the flags %q, it has %q", verb, told, flags)
+		}
+	}
+	for verb := range page {
+		t.Errorf("docs/cli.md has a section %q, which is no verb", verb)
+	}
+}
+
+// TestPageOfWarnings holds docs/warnings.md against the codes that the host has.
+func TestPageOfWarnings(t *testing.T) {
+	page := sections(read(t, "../docs/warnings.md"))
+	told := make(map[string]bool)
+	for head := range page {
+		code, _, _ := strings.Cut(head, ":")
+		told[code] = true
+	}
+	for _, m := range regexp.MustCompile(`= "(W\d{3})"`).FindAllStringSubmatch(read(t, "../host/pointsman/warnings.go"), -1) {
+		if !told[m[1]] {
+			t.Errorf("docs/warnings.md does not explain %s", m[1])
+		}
+		delete(told, m[1])
+	}
+	for code := range told {
+		t.Errorf("docs/warnings.md explains %s, which the host does not have", code)
+	}
+}
