@@ -3,7 +3,6 @@
 package wire
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -118,96 +117,4 @@ func TestBadNodesAreRefused(t *testing.T) {
 			t.Errorf("%v went in", n)
 		}
 	}
-}
-
-// Whatever a Service is, it arrives as it was, or is set aside by name.
-func FuzzServiceSurvives(f *testing.F) {
-	f.Add("ns", "web", "http", uint8(1), uint8(1), []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, int64(5), uint16(80), "k", "v")
-	f.Add("ns", "dns", "", uint8(2), uint8(2), []byte("sixteen bytes ab and a little more than that to be sure"), int64(-1), uint16(0), "", "")
-	f.Add("\xff", "", "", uint8(99), uint8(0), []byte{}, int64(0), uint16(0), "\xff", "")
-	f.Fuzz(func(t *testing.T, ns, service, port string, protocol, family uint8, raw []byte, affinity int64, health uint16, hint, value string) {
-		svc := fuzzService(sdk.Family(family), raw)
-		svc.Name.Namespace, svc.Name.Service, svc.Name.Port, svc.Name.Protocol = ns, service, port, sdk.Protocol(protocol)
-		svc.Affinity, svc.HealthPort = time.Duration(affinity), health
-		if hint != "" {
-			svc.Hints = map[string]string{hint: value}
-		}
-		got, failed, err := travel(sdk.Update{Full: true, To: 1, Set: []sdk.Service{svc}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		unsound := svc.Check() != nil
-		switch {
-		case len(got.Set) == 1 && unsound:
-			t.Errorf("an unsound Service arrived: %+v: %v", svc, svc.Check())
-		case len(got.Set) == 1 && !got.Set[0].Equal(svc):
-			t.Errorf("sent\n%+v\ngot\n%+v", svc, got.Set[0])
-		case len(got.Set) == 0 && len(failed) == 1 && (failed[0].Name != svc.Name || got.Keep[0] != svc.Name):
-			t.Errorf("%s failed, %v kept; want %s", failed[0].Name, got.Keep, svc.Name)
-		case len(got.Set) == 0 && !unsound && utf8All(ns, service, port, hint, value):
-			t.Errorf("a sound Service did not arrive: %+v: %v", svc, failed)
-		}
-	})
-}
-
-// fuzzService makes addresses of whatever bytes there are.
-func fuzzService(family sdk.Family, raw []byte) sdk.Service {
-	svc := sdk.Service{Name: sdk.Name{Family: family}}
-	width := 4
-	if family == sdk.IPv6 {
-		width = 16
-	}
-	for len(raw) > width+3 {
-		addr, _ := netip.AddrFromSlice(raw[:width])
-		ap := netip.AddrPortFrom(addr, binary.BigEndian.Uint16(raw[width:]))
-		what := raw[width+2]
-		raw = raw[width+3:]
-		ep := sdk.Endpoint{Addr: ap, OnNode: what&8 != 0}
-		switch what % 4 {
-		case 0:
-			svc.Cluster = append(svc.Cluster, ep)
-		case 1:
-			svc.Local = append(svc.Local, ep)
-		case 2:
-			svc.Serving = append(svc.Serving, addr)
-		case 3:
-			frontend := sdk.Frontend{Kind: sdk.Kind(what >> 4), Addr: ap, Policy: sdk.Policy(what >> 2 & 3)}
-			if p, err := addr.Prefix(int(what) % (addr.BitLen() + 1)); err == nil {
-				frontend.Sources = append(frontend.Sources, p)
-			}
-			svc.Frontends = append(svc.Frontends, frontend)
-		}
-	}
-	return svc
-}
-
-// No bytes from the other end make this one fall over.
-func FuzzChunksAreHarmless(f *testing.F) {
-	good, err := proto.Marshal(&pb.UpdateChunk{Head: &pb.UpdateHead{Node: &pb.Node{Name: "n"}}, Last: true})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(good)
-	svc, err := encodeService(&bulk(1, 3).Set[0])
-	if err != nil {
-		f.Fatal(err)
-	}
-	some, err := proto.Marshal(&pb.UpdateChunk{Head: &pb.UpdateHead{}, Set: []*pb.Service{svc}, Delete: []*pb.Name{svc.Name}})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(some)
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		chunk := &pb.UpdateChunk{}
-		if proto.Unmarshal(raw, chunk) != nil {
-			return
-		}
-		in := &incoming{}
-		in.add(chunk)
-		for _, svc := range in.update.Set {
-			if err := svc.Check(); err != nil {
-				t.Errorf("an unsound Service came in: %v", err)
-			}
-		}
-	})
 }

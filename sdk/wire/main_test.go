@@ -57,6 +57,18 @@ var parts = map[string]func(){
 	"foreign-cert":   func() { playHandshake(os.Getenv("POINTSMAN_TEST_CERT")) },
 	"impatient":      playImpatient,
 	"listen-major-2": playListenerOfMajor2,
+	"mutters":        func() { go mutter(os.Stderr); Serve(subjectDescription(), &subject{}) },
+}
+
+// mutter prints to stderr until that fails, and tells by a file that it did.
+func mutter(stderr *os.File) {
+	var err error
+	for ; err == nil; time.Sleep(time.Millisecond) {
+		_, err = fmt.Fprintln(stderr, "hm")
+	}
+	if err := os.WriteFile(os.Getenv("POINTSMAN_TEST_FILE"), []byte(err.Error()), 0o600); err != nil {
+		panic(err) // the test waits for it in vain
+	}
 }
 
 // playImpatient is a plugin that does not stay long without a host.

@@ -4,7 +4,6 @@ package wire
 
 import (
 	"bufio"
-	"bytes"
 	"os"
 	"os/exec"
 	"strings"
@@ -40,27 +39,45 @@ func errorText(err error) string {
 // A plugin that a host of another major launches says on stderr what would fit
 // it: that host knows nothing of this one's words.
 func TestAPluginTellsAHostOfAnotherMajor(t *testing.T) {
-	c := part("serve", "")
+	line, stderr := handshaken(t, "serve", "PLUGIN_PROTOCOL_VERSIONS=2,3")
+	if answer, ok := parseHandshake(line); !ok || answer.major != Major {
+		t.Errorf("it answered %q; want its own major", line)
+	}
+	said := make([]byte, 4096)
+	n, _ := stderr.Read(said)
+	want := "does not fit a host that speaks major 2,3: it speaks major 1 of the wire, which needs pointsman 0.1.0 or later"
+	if !strings.Contains(string(said[:n]), want) {
+		t.Errorf("it said %q; want %q", said[:n], want)
+	}
+}
+
+// handshaken starts a part as a host would, by hand, and returns the line with
+// which it answers, and its stderr.
+func handshaken(t *testing.T, name string, env ...string) (line string, stderr *os.File) {
+	t.Helper()
+	c := part(name, "", env...)
 	cmd := exec.Command(c.Path)
 	cmd.Env = append(os.Environ(), c.Env...)
-	cmd.Env = append(cmd.Env, cookieKey+"="+cookieValue, "PLUGIN_PROTOCOL_VERSIONS=2,3", "PLUGIN_UNIX_SOCKET_DIR="+t.TempDir())
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
+	cmd.Env = append(cmd.Env, cookieKey+"="+cookieValue, "PLUGIN_UNIX_SOCKET_DIR="+t.TempDir())
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	stderr, theirs, err := os.Pipe()
+	if err != nil {
 		t.Fatal(err)
 	}
-	line, _ := bufio.NewReader(stdout).ReadString('\n')
-	cmd.Process.Kill()
-	cmd.Wait()
-	if answer, ok := parseHandshake(line); !ok || answer.major != Major {
-		t.Errorf("it answered %q; want its own major", line)
+	cmd.Stderr = theirs
+	err = cmd.Start()
+	theirs.Close()
+	if err != nil {
+		t.Fatal(err)
 	}
-	want := "does not fit a host that speaks major 2,3: it speaks major 1 of the wire, which needs pointsman 0.1.0 or later"
-	if !strings.Contains(stderr.String(), want) {
-		t.Errorf("it said %q; want %q", stderr.String(), want)
-	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		stderr.Close()
+	})
+	line, _ = bufio.NewReader(stdout).ReadString('\n')
+	return line, stderr
 }

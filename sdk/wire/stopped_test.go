@@ -151,6 +151,18 @@ func TestAZombieHasEnded(t *testing.T) {
 	child.Wait()
 }
 
+// A host that dies before it ever connects leaves a plugin whose stderr nobody
+// reads; to write there must not end it.
+func TestAPluginOutlivesItsStderr(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "failed")
+	_, stderr := handshaken(t, "mutters", "POINTSMAN_TEST_FILE="+file, "PLUGIN_PROTOCOL_VERSIONS=1")
+	stderr.Close()
+	eventually(t, "a write to fail, and the plugin to live", func() bool {
+		_, err := os.Stat(file)
+		return err == nil
+	})
+}
+
 // A plugin that nobody comes back to does not stay for good.
 func TestAPluginWithoutAHostGoes(t *testing.T) {
 	h := hostKilled(t, "impatient")
