@@ -112,6 +112,7 @@ func distinct(all []*service, me *service) []*service {
 func (t *Tracker) settle(svc *service, family sdk.Family) bool {
 	records := svc.records()
 	svc.ready = reach.LocalReady(records, t.here)
+	t.check(svc)
 	changed := false
 	for i := range svc.ports {
 		p := &svc.ports[i]

@@ -73,6 +73,17 @@ func (t *Tracker) Counts() Counts {
 	return c
 }
 
+// Changes are how many changes were heard of since the beginning. What was told
+// again, and is as before, is none.
+type Changes struct{ Services, Slices uint64 }
+
+// Changes are how many changes were heard of.
+func (t *Tracker) Changes() Changes {
+	t.mu.Lock()
+	defer t.unlock()
+	return t.changes
+}
+
 // A ServiceStatus is one Kubernetes Service as it is to be served here.
 type ServiceStatus struct {
 	Key

@@ -16,7 +16,8 @@ import (
 
 // A Tracker is what should be served on this node. It is safe for concurrent use.
 type Tracker struct {
-	report func(Notice) // called with the mutex free
+	report  func(Notice)  // called with the mutex free
+	checked chan struct{} // holds one token while health checks may have changed
 
 	// mu guards everything below, and the insides of every cursor.
 	mu       sync.Mutex
@@ -29,6 +30,8 @@ type Tracker struct {
 	slices   map[Key]*slice
 	values   map[sdk.Name]*sdk.Service // what to serve; values are replaced, never written to
 	owners   owners
+	checks   map[Key]HealthCheck
+	changes  Changes
 	cursors  []*Cursor
 	notices  []Notice // to be reported as soon as mu is free
 
@@ -60,6 +63,8 @@ func New(report func(Notice)) *Tracker {
 		slices:   make(map[Key]*slice),
 		values:   make(map[sdk.Name]*sdk.Service),
 		owners:   make(owners),
+		checks:   make(map[Key]HealthCheck),
+		checked:  make(chan struct{}, 1),
 	}
 }
 
@@ -81,6 +86,7 @@ func (t *Tracker) Synced() {
 	t.mu.Lock()
 	defer t.unlock()
 	t.synced = true
+	t.signalChecked()
 	for _, c := range t.cursors {
 		c.signal()
 	}
@@ -141,6 +147,7 @@ func (t *Tracker) SetService(obj *corev1.Service) {
 	}
 	svc = t.serviceOf(key)
 	svc.spec = t.nextService.Clone()
+	t.changes.Services++
 	t.renew(svc)
 }
 
@@ -157,6 +164,7 @@ func (t *Tracker) dropService(key Key) {
 		return
 	}
 	svc.spec = nil
+	t.changes.Services++
 	t.renew(svc)
 	t.forget(svc)
 }
@@ -186,6 +194,7 @@ func (t *Tracker) SetSlice(obj *discoveryv1.EndpointSlice) {
 	}
 	before := s.record
 	s.record = t.nextSlice.Clone()
+	t.changes.Slices++
 	t.warnNew("EndpointSlice "+key.String(), before.Problems, s.record.Problems)
 	if s.service != nil && t.settle(s.service, before.Family|s.record.Family) {
 		t.triggered(obj)
@@ -237,6 +246,7 @@ func (t *Tracker) dropSlice(key Key) {
 		return
 	}
 	delete(t.slices, key)
+	t.changes.Slices++
 	if svc := s.service; svc != nil {
 		svc.slices = slices.DeleteFunc(svc.slices, func(o *slice) bool { return o == s })
 		t.settle(svc, s.record.Family)
