@@ -38,7 +38,7 @@ func (d *demo) start(ctx context.Context) error {
 // spread shows that every endpoint gets its share.
 func (d *demo) spread(ctx context.Context) error {
 	d.screen.step("2  Requests are spread over the endpoints")
-	by, err := d.count(ctx, 4*time.Second)
+	by, err := d.count(ctx, 5*time.Second)
 	if err != nil {
 		return err
 	}
@@ -80,8 +80,8 @@ func (d *demo) edit(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("edit %s: %w", file, err)
 	}
-	d.screen.say("$ vi %s", file)
-	d.screen.say("  -%s", line)
+	d.screen.say("%s loses the line", file)
+	d.screen.say("  %s", line)
 	edited := time.Now()
 	if err := replace(file, rest); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (d *demo) edit(ctx context.Context) error {
 		return fmt.Errorf("wait until %s is asked no more: %w", gone.name, err)
 	}
 	d.screen.say("%s got its last request %s after the edit. The others go on:", gone.name, short(latest(edited, d.load.tally.last(gone.name)).Sub(edited)))
-	by, err := d.count(ctx, 2*time.Second)
+	by, err := d.count(ctx, 3*time.Second)
 	if err == nil && by[web.name][gone.name] > 0 {
 		err = fmt.Errorf("%s was asked again after it was gone from the manifest", gone.name)
 	}
@@ -129,7 +129,8 @@ func (d *demo) kill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	by, err := d.count(ctx, 2*time.Second)
+	d.screen.say("Served again %s later, by process %d, which was told everything anew:", short(back.Sub(killed)), next)
+	by, err := d.count(ctx, 3*time.Second)
 	if err != nil {
 		return err
 	}
@@ -137,9 +138,8 @@ func (d *demo) kill(ctx context.Context) error {
 		return fmt.Errorf("the new process asked %d times an endpoint that is gone", n)
 	}
 	s := tally.sum()
-	d.screen.say("Served again %s later, by process %d, which was told everything anew.", short(back.Sub(killed)), next)
 	d.screen.say("Connections in flight through it that were lost: %d. Requests turned away meanwhile: %d.", s.inFlight, s.refused)
-	d.screen.say("(This plugin is a relay. What one keeps in the kernel goes on forwarding without it.)")
+	d.screen.say("(This plugin is a relay. What a plugin keeps in the kernel goes on forwarding without it.)")
 	return d.noneFailed()
 }
 
