@@ -28,10 +28,14 @@ func Run(ctx context.Context, s Settings) error {
 		return fmt.Errorf("begin the demo: %w", err)
 	}
 	err = d.show(ctx)
-	err = errors.Join(err, d.end())
-	if ctx.Err() != nil {
+	left := d.end()
+	switch {
+	case ctx.Err() != nil && left != nil:
+		return fmt.Errorf("the demo was interrupted: %w", left)
+	case ctx.Err() != nil:
 		return errors.New("the demo was interrupted; what it had started is stopped")
 	}
+	err = errors.Join(err, left)
 	d.last(err)
 	return err
 }
