@@ -102,12 +102,14 @@ func (s *State) Confirm(failed ...Failure) {
 			delete(s.unsettled, f.Name)
 		}
 	}
-	for name, u := range s.unsettled {
+	settling := s.unsettled
+	s.unsettled = make(map[Name]unsettled) // small again: to walk a map costs its largest size
+	for name, u := range settling {
 		if u.told && s.Kept[name] {
-			continue // it was left half-way, and is told when it is named again
+			s.unsettled[name] = u // it was left half-way, and is told when it is named again
+			continue
 		}
 		delete(s.failed, name)
-		delete(s.unsettled, name)
 	}
 	s.full, s.node = false, false
 }
