@@ -5,13 +5,15 @@ package wire
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/pointsman/pointsman/sdk"
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
@@ -83,47 +85,132 @@ func kept(b *testing.B) *Remote {
 	return r
 }
 
-// BenchmarkFull10kx10 is a Full of 10,000 Services with ten endpoints each:
-// encoded, sent, decoded and applied.
+// BenchmarkFull10kx10 is a Full of 10,000 Services with ten endpoints each: all of
+// its way, and each leg of it alone.
 func BenchmarkFull10kx10(b *testing.B) {
-	r, u := kept(b), bulk(10000, 10)
-	total := 0
-	for _, n := range chunksOf(b, u) {
-		total += n
+	u := bulk(10000, 10)
+	chunks, bytes := marshalled(b, u)
+	b.Run("whole", func(b *testing.B) {
+		r := kept(b)
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := r.Sync(context.Background(), u); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(bytes)/100_000, "B/endpoint")
+	})
+	b.Run("encode", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			marshalled(b, u)
+		}
+	})
+	b.Run("decode", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			unmarshalled(b, chunks)
+		}
+	})
+	b.Run("apply", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := (&keeper{}).Sync(context.Background(), u); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func marshalled(b *testing.B, u sdk.Update) (chunks [][]byte, size int) {
+	b.Helper()
+	_, err := sendUpdate("session", u, func(c *pb.UpdateChunk) error {
+		raw, err := proto.Marshal(c)
+		chunks, size = append(chunks, raw), size+len(raw)
+		return err
+	})
+	if err != nil {
+		b.Fatal(err)
 	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := r.Sync(context.Background(), u); err != nil {
+	return chunks, size
+}
+
+func unmarshalled(b *testing.B, chunks [][]byte) sdk.Update {
+	b.Helper()
+	in := &incoming{}
+	for _, raw := range chunks {
+		c := &pb.UpdateChunk{}
+		if err := proto.Unmarshal(raw, c); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := in.add(c); err != nil {
 			b.Fatal(err)
 		}
 	}
-	b.ReportMetric(float64(total)/100_000, "B/endpoint")
+	return in.update
 }
 
-// BenchmarkOneServiceUpdate is the round trip of an update of one Service; it
-// stands next to BenchmarkBareGRPCEcho, the same socket with nothing of ours on it.
-func BenchmarkOneServiceUpdate(b *testing.B) {
-	for _, services := range []int{100, 10000} {
-		b.Run(fmt.Sprintf("of%d", services), func(b *testing.B) {
-			r := kept(b)
-			if _, err := r.Sync(context.Background(), bulk(services, 10)); err != nil {
+// BenchmarkRoundTrip is an update of one Service out of 100 and out of 10,000, in
+// turn with a bare gRPC echo: the same kind of socket with nothing of ours on it.
+// Its figures are medians, so that a busy machine spoils them less.
+func BenchmarkRoundTrip(b *testing.B) {
+	echoes := pb.NewHelloClient(joined(b, func(g *grpc.Server) { pb.RegisterHelloServer(g, echo{}) }))
+	trips := []*trip{
+		{unit: "µs/echo", once: func() error {
+			_, err := echoes.Hello(context.Background(), &pb.HelloRequest{})
+			return err
+		}},
+		{unit: "µs/of100", once: updates(b, 100)},
+		{unit: "µs/of10k", once: updates(b, 10_000)},
+	}
+	for b.Loop() {
+		for _, t := range trips {
+			if err := t.take(); err != nil {
 				b.Fatal(err)
 			}
-			a, z := bulkService(7, 10), bulkService(7, 9)
-			bytes := 0
-			for _, n := range chunksOf(b, sdk.Update{From: 1, To: 2, Set: []sdk.Service{z}}) {
-				bytes += n
-			}
-			rev := uint64(1)
-			for b.Loop() {
-				a, z = z, a
-				if _, err := r.Sync(context.Background(), sdk.Update{From: rev, To: rev + 1, Set: []sdk.Service{a}}); err != nil {
-					b.Fatal(err)
-				}
-				rev++
-			}
-			b.ReportMetric(float64(bytes), "B/update")
-		})
+		}
+	}
+	for _, t := range trips {
+		b.ReportMetric(float64(t.median())/float64(time.Microsecond), t.unit)
+	}
+	b.ReportMetric(float64(trips[1].median())/float64(trips[0].median()), "x-echo")
+	b.ReportMetric(float64(trips[2].median())/float64(trips[1].median()), "x-of100")
+}
+
+// A trip is something done again and again, and how long it took each time.
+type trip struct {
+	unit string
+	once func() error
+	took []time.Duration
+}
+
+func (t *trip) take() error {
+	began := time.Now()
+	err := t.once()
+	t.took = append(t.took, time.Since(began))
+	return err
+}
+
+func (t *trip) median() time.Duration {
+	slices.Sort(t.took)
+	return t.took[len(t.took)/2]
+}
+
+// updates sends one Service out of so many, each time another value of it.
+func updates(b *testing.B, services int) func() error {
+	b.Helper()
+	r := kept(b)
+	if _, err := r.Sync(context.Background(), bulk(services, 10)); err != nil {
+		b.Fatal(err)
+	}
+	next, last := bulkService(7, 9), bulkService(7, 10)
+	rev := uint64(1)
+	return func() error {
+		u := sdk.Update{From: rev, To: rev + 1, Set: []sdk.Service{next}}
+		next, last = last, next
+		rev++
+		_, err := r.Sync(context.Background(), u)
+		return err
 	}
 }
 
@@ -132,13 +219,4 @@ type echo struct{ pb.UnimplementedHelloServer }
 
 func (echo) Hello(context.Context, *pb.HelloRequest) (*pb.HelloReply, error) {
 	return &pb.HelloReply{Name: "echo"}, nil
-}
-
-func BenchmarkBareGRPCEcho(b *testing.B) {
-	client := pb.NewHelloClient(joined(b, func(g *grpc.Server) { pb.RegisterHelloServer(g, echo{}) }))
-	for b.Loop() {
-		if _, err := client.Hello(context.Background(), &pb.HelloRequest{}); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

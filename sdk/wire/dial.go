@@ -25,7 +25,9 @@ const (
 	// window is how much of a stream may be on its way unread.
 	window = 1 << 20
 
-	helloTimeout = 2 * time.Second
+	// helloTimeout is how long a plugin may take to say who it is, on a machine
+	// that is just starting everything.
+	helloTimeout = 5 * time.Second
 )
 
 // dial opens a connection to the plugin behind h. pid is who must be at the other

@@ -74,7 +74,7 @@ func mutter(stderr *os.File) {
 // playImpatient is a plugin that does not stay long without a host.
 func playImpatient() {
 	s := newServer(subjectDescription(), &subject{})
-	s.patience = 300 * time.Millisecond
+	s.patience = 3 * time.Second
 	serveLaunched(s)
 }
 
@@ -134,7 +134,7 @@ func part(name, socketDir string, env ...string) Command {
 	}
 	// Under the race detector a process would take a second to exit.
 	env = append(env, partEnv+"="+name, "GORACE=atexit_sleep_ms=0")
-	return Command{Path: self, Env: env, SocketDir: socketDir}
+	return Command{Path: self, Env: env, SocketDir: socketDir, Timeout: 20 * time.Second}
 }
 
 func subjectDescription() sdk.Description {
