@@ -3,7 +3,7 @@
 # Every target does all the set-up it needs. `make help` lists them.
 
 GO      ?= go
-PLUGINS := $(notdir $(wildcard plugins/*/pointsman-dataplane-*))
+PLUGINS := $(notdir $(patsubst %/main.go,%,$(wildcard plugins/*/pointsman-dataplane-*/main.go)))
 # Packages whose kernel tests need root: they run as root, one package at a time,
 # because each makes network namespaces of its own.
 KERNEL  := $(shell grep -rlE '^func TestKernel' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u)

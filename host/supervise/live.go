@@ -4,10 +4,8 @@ package supervise
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -148,27 +146,3 @@ func (v *live) let() {
 	v.beside.Wait()
 	_ = v.remote.Close()
 }
-
-// handleFile is where the way to a plugin's process is written down, for a host
-// that comes after this one.
-func (p Plugin) handleFile() string { return filepath.Join(p.StateDir, "process.json") }
-
-// keepHandle writes it. Without it a later host could not end the process, which
-// is no reason not to serve now.
-func (v *live) keepHandle(p Plugin) {
-	data, err := json.Marshal(v.remote.Handle())
-	if err == nil {
-		_ = os.WriteFile(p.handleFile(), data, 0o600)
-	}
-}
-
-func readHandle(p Plugin) (wire.Handle, error) {
-	var h wire.Handle
-	data, err := os.ReadFile(p.handleFile())
-	if err != nil {
-		return h, err
-	}
-	return h, json.Unmarshal(data, &h)
-}
-
-func forgetHandle(p Plugin) { _ = os.Remove(p.handleFile()) }

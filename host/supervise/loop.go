@@ -6,8 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -185,16 +183,8 @@ func (l *loop) finish() {
 // endLeftover ends the process that a former host left behind, if it still runs:
 // two of one mode would be in each other's way.
 func (l *loop) endLeftover(ctx context.Context) {
-	handle, err := readHandle(l.plugin)
-	if errors.Is(err, os.ErrNotExist) {
-		return
-	}
-	if err == nil {
-		err = wire.End(ctx, handle)
-	}
+	pid, err := EndLeftover(ctx, l.plugin.StateDir, false)
 	if err != nil && l.hooks.Transition != nil {
-		why := fmt.Sprintf("end what a former host left behind: %s", err)
-		l.hooks.Transition(Transition{Time: l.now(), Why: why, PID: handle.PID})
+		l.hooks.Transition(Transition{Time: l.now(), Why: err.Error(), PID: pid})
 	}
-	forgetHandle(l.plugin)
 }

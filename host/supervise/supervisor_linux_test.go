@@ -197,7 +197,7 @@ func TestServesUntilItIsStopped(t *testing.T) {
 		t.Errorf("after the end: %+v", s)
 	}
 	y.wantSessions(1)
-	if _, err := os.Stat(y.plugin.handleFile()); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(handleFile(y.plugin.StateDir)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the note of its process is left: %v", err)
 	}
 }
@@ -325,7 +325,7 @@ func TestAStrangersPIDIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	note := fmt.Sprintf(`{"network":"unix","address":"/nowhere","pid":%d,"start":1,"nonce":"n"}`, pid)
-	if err := os.WriteFile(y.plugin.handleFile(), []byte(note), 0o600); err != nil {
+	if err := os.WriteFile(handleFile(y.plugin.StateDir), []byte(note), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	y.run()

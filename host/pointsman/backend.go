@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"slices"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// backend answers the admin socket: each answer is put together when it is asked for.
+func (h *host) backend() admin.Backend {
+	return admin.Backend{
+		Status:   h.status,
+		Services: h.services,
+		Plugins:  h.plugins,
+		Config:   h.config,
+		Events:   h.events,
+		Logs:     h.logs,
+		Restart:  h.restart,
+	}
+}
+
+func (h *host) status() admin.Status {
+	node := h.tracker.Node()
+	counts := h.tracker.Counts()
+	s := admin.Status{
+		Node:      admin.Node{Name: node.Name, Addrs: texts(node.Addrs)},
+		Host:      admin.Host{Version: version(), PID: os.Getpid(), Started: h.started},
+		Source:    h.from,
+		Mode:      h.settings.Mode,
+		Dataplane: h.plane.shown(),
+		Services: admin.Counts{
+			Services: counts.Services, Ports: counts.Names,
+			EndpointSlices: counts.Slices, Endpoints: counts.Endpoints,
+		},
+		Config: configUse(h.follower.Status()),
+	}
+	s.Dataplane.APIVersion, s.Dataplane.Kind = admin.APIVersion, "Plugin"
+	var followed track.CursorStatus
+	s.Sync, followed = h.plane.followed()
+	s.Unserved = unserved(followed, h.tracker.Services())
+	var faults []string
+	if f, ok := h.source.(faulty); ok {
+		for _, fault := range f.Faults() {
+			faults = append(faults, fault.Error())
+		}
+	}
+	s.Warnings = warnings(s, faults, h.follower.Status().StaleSince)
+	s.Healthy = len(s.Warnings) == 0
+	return s
+}
+
+// shown is the plane's plugin as status shows it.
+func (p *plane) shown() admin.Plugin {
+	s := p.supervisor.Status()
+	p.mu.Lock()
+	role := p.role
+	p.mu.Unlock()
+	a := admin.Plugin{
+		Name: s.Name, Path: s.Path, InUse: true,
+		State: s.State.String(), Why: s.Why,
+		Version: s.Version, PID: s.PID, Up: s.Up, Restarts: s.Restarts,
+		LastEnd: s.LastEnd, EndedAt: s.LastEndAt, Next: s.Next,
+		Call: s.Vitals.Call, Waiting: s.Vitals.Waiting, Memory: s.Vitals.Memory,
+		Features: plainTexts(s.Description.Features), Limits: plainTexts(s.Description.Limits),
+		Options: s.Description.Options,
+	}
+	if role != 0 {
+		a.Role = role.String()
+	}
+	return a
+}
+
+// followed is how far the dataplane has come.
+func (p *plane) followed() (admin.Sync, track.CursorStatus) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := admin.Sync{Last: p.last, TookMS: float64(p.took.Microseconds()) / 1000, Error: p.failure}
+	if p.cursor == nil {
+		return s, track.CursorStatus{}
+	}
+	c := p.cursor.Status()
+	s.Sent, s.Acked, s.Pending = c.Sent, c.Acked, c.Pending
+	return s, c
+}
+
+// unserved lists the Services that are not served as they ask, and why.
+func unserved(c track.CursorStatus, services []track.ServiceStatus) []admin.Problem {
+	problems := []admin.Problem{}
+	add := func(service, reason, why string) {
+		problems = append(problems, admin.Problem{Service: service, Reason: reason, Why: why})
+	}
+	for _, f := range c.Failed {
+		var refusal *sdk.Refusal
+		if errors.As(f.Err, &refusal) {
+			add(f.Name.String(), "refused", f.Err.Error())
+		} else {
+			add(f.Name.String(), "failed", f.Err.Error())
+		}
+	}
+	for _, w := range c.Withheld {
+		add(w.Name.String(), "withheld", "the dataplane does not serve "+listOf(w.Lacks))
+	}
+	for _, name := range c.Kept {
+		add(name.String(), "keptAside", "the dataplane could not bear it; it is left as it was served")
+	}
+	for _, s := range services {
+		for _, why := range s.Problems {
+			add(s.Key.String(), "conflict", why)
+		}
+	}
+	slices.SortStableFunc(problems, func(a, b admin.Problem) int { return cmp.Compare(a.Service, b.Service) })
+	return problems
+}
+
+func (h *host) services() []admin.Service {
+	list := []admin.Service{}
+	for _, s := range h.tracker.Services() {
+		list = append(list, serviceOf(s))
+	}
+	return list
+}
+
+func serviceOf(s track.ServiceStatus) admin.Service {
+	a := admin.Service{Namespace: s.Namespace, Name: s.Name, Ports: []admin.Port{}, Problems: s.Problems}
+	for _, p := range s.Ports {
+		a.Ports = append(a.Ports, admin.Port{
+			Name:      p.Service.Name.Port,
+			Network:   p.Service.Name.Network(),
+			Frontends: texts(p.Service.Frontends),
+			Cluster:   texts(p.Service.Cluster),
+			Local:     texts(p.Service.Local),
+			Ready:     p.Ready,
+			Total:     p.Total,
+		})
+	}
+	return a
+}
+
+// plugins are all that were found, that of the mode as it runs.
+func (h *host) plugins() []admin.Plugin {
+	list := []admin.Plugin{h.plane.shown()}
+	for _, f := range discover(h.settings) {
+		if f.Name != h.plane.name {
+			list = append(list, unused(f))
+		}
+	}
+	slices.SortFunc(list, func(a, b admin.Plugin) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range list {
+		list[i].APIVersion, list[i].Kind = admin.APIVersion, "Plugin"
+	}
+	return list
+}
+
+// unused is a plugin that no host runs.
+func unused(f supervise.Found) admin.Plugin {
+	p := admin.Plugin{Name: f.Name, Path: f.Path, State: "unused"}
+	if f.Err != nil {
+		p.Why = f.Err.Error()
+	}
+	return p
+}
+
+func (h *host) config() (admin.Config, error) {
+	settings, err := h.follower.Host().JSON(false)
+	return admin.Config{Use: configUse(h.follower.Status()), Settings: settings}, err
+}
+
+func (h *host) events() []admin.Event {
+	list := []admin.Event{}
+	for _, e := range h.reports.Recent() {
+		list = append(list, admin.Event{Time: e.Time, Warning: e.Warning, Reason: e.Reason, Object: e.Object, Message: e.Message, Count: e.Count})
+	}
+	return list
+}
+
+func (h *host) logs(ctx context.Context, name string, follow bool, line func(admin.LogLine) error) error {
+	if err := h.inUse(name); err != nil {
+		return err
+	}
+	return h.plane.book.read(ctx, follow, line)
+}
+
+func (h *host) restart(name string) error {
+	if err := h.inUse(name); err != nil {
+		return err
+	}
+	h.plane.supervisor.Restart("asked for by pointsman plugin restart")
+	return nil
+}
+
+// inUse says why nothing can be asked of a plugin that does not run.
+func (h *host) inUse(name string) error {
+	if name == h.plane.name {
+		return nil
+	}
+	for _, f := range discover(h.settings) {
+		if f.Name == name {
+			return &admin.Error{Code: http.StatusConflict, What: "plugin " + name + " is not in use", Why: "the mode is " + h.plane.name}
+		}
+	}
+	return admin.UnknownPlugin(name)
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/supervise"
+)
+
+// cleanupLimit is how long one plugin may take to clean up.
+const cleanupLimit = 5 * time.Minute
+
+func cleanupVerb() *cobra.Command {
+	var kubeProxy, dryRun bool
+	c := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove every trace of the dataplanes from this node",
+		Long: `Cleanup ends the plugins that a host left running, and asks each plugin's binary to
+remove what it made on this node, and only that. Beside a running host it leaves the
+mode in use alone.`,
+		Args: noWords(),
+	}
+	c.Flags().BoolVar(&kubeProxy, "kube-proxy", false, "also what kube-proxy left in the modes that the plugins replace")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would go")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		s, err := settings(c)
+		if err != nil {
+			return err
+		}
+		ctx, stop := untilInterrupt(c.Context())
+		defer stop()
+		j := janitor{settings: s, kubeProxy: kubeProxy, dryRun: dryRun, out: c.OutOrStdout(), errs: c.ErrOrStderr()}
+		if status, err := client(c).Status(ctx); err == nil {
+			j.inUse = status.Mode
+		}
+		return j.clean(ctx)
+	}
+	return c
+}
+
+// A janitor cleans up after all plugins, one by one.
+type janitor struct {
+	settings          *config.Host
+	inUse             string // the mode of a running host; empty: none runs
+	kubeProxy, dryRun bool
+	out, errs         io.Writer
+}
+
+// clean does all it can, and returns what did not work.
+func (j janitor) clean(ctx context.Context) error {
+	found := discover(j.settings)
+	if len(found) == 0 {
+		return fmt.Errorf("no plugins in %s; try: --plugin-dir DIR", listOf(j.settings.PluginDirs))
+	}
+	var failed []error
+	for _, f := range found {
+		if f.Name == j.inUse {
+			fmt.Fprintf(j.out, "%s: left alone, a running host uses it\n", f.Name)
+			continue
+		}
+		failed = append(failed, j.endLeftover(ctx, f.Name), j.ask(ctx, f))
+	}
+	return errors.Join(failed...)
+}
+
+func (j janitor) endLeftover(ctx context.Context, name string) error {
+	pid, err := supervise.EndLeftover(ctx, pluginStateDir(j.settings, name), j.dryRun)
+	verb := "ended"
+	if j.dryRun {
+		verb = "would end"
+	}
+	if pid != 0 && err == nil {
+		fmt.Fprintf(j.out, "%s: %s the process %d that a host left running\n", name, verb, pid)
+	}
+	return err
+}
+
+// ask runs the plugin's own cleanup.
+func (j janitor) ask(ctx context.Context, f supervise.Found) error {
+	if f.Err != nil {
+		return fmt.Errorf("%s: %w", f.Name, f.Err)
+	}
+	args := []string{"cleanup"}
+	if j.kubeProxy {
+		args = append(args, "--kube-proxy")
+	}
+	if j.dryRun {
+		args = append(args, "--dry-run")
+	}
+	ctx, cancel := context.WithTimeout(ctx, cleanupLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, f.Path, args...)
+	cmd.WaitDelay = 5 * time.Second
+	cmd.Stdout = &prefixed{w: j.out, prefix: f.Name + ": "}
+	cmd.Stderr = &prefixed{w: j.errs, prefix: f.Name + ": "}
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s cleanup: %w", f.Path, err)
+	}
+	return nil
+}
+
+// A prefixed writer writes a prefix before each line.
+type prefixed struct {
+	w      io.Writer
+	prefix string
+	inLine bool
+}
+
+func (p *prefixed) Write(data []byte) (int, error) {
+	for i, b := range data {
+		if !p.inLine {
+			if _, err := io.WriteString(p.w, p.prefix); err != nil {
+				return i, err
+			}
+		}
+		if _, err := p.w.Write([]byte{b}); err != nil {
+			return i, err
+		}
+		p.inLine = b != '\n'
+	}
+	return len(data), nil
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/supervise"
+)
+
+func pluginVerb() *cobra.Command {
+	return group("plugin", "List, examine and restart dataplane plugins, and hold one to the contract",
+		pluginListVerb(), pluginInfoVerb(), pluginLogsVerb(), pluginRestartVerb(), conformanceVerb())
+}
+
+func pluginListVerb() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List the plugins on this machine, and which one the running host uses",
+		Args:  noWords(),
+	}
+	out := addFormat(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		list, err := plugins(c)
+		if err != nil {
+			return err
+		}
+		return out.print(c.OutOrStdout(), list, func(w io.Writer) {
+			fmt.Fprintln(w, "NAME\tSTATE\tVERSION\tPID\tRESTARTS\tPATH")
+			for _, p := range list.Items {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", p.Name, p.State, dash(p.Version), dash(pidText(p.PID)), p.Restarts, p.Path)
+			}
+		})
+	}
+	return c
+}
+
+// plugins asks the running host; without one it looks for itself.
+func plugins(c *cobra.Command) (admin.PluginList, error) {
+	list, err := client(c).Plugins(c.Context())
+	if !errors.Is(err, admin.ErrUnreachable) {
+		return list, err
+	}
+	s, err := settings(c)
+	if err != nil {
+		return list, err
+	}
+	list = admin.PluginList{Meta: admin.Meta{APIVersion: admin.APIVersion, Kind: "PluginList"}, Items: []admin.Plugin{}}
+	for _, f := range discover(s) {
+		list.Items = append(list.Items, described(c.Context(), f))
+	}
+	return list, nil
+}
+
+// described is a plugin that no host runs, with what its binary says of itself.
+func described(ctx context.Context, f supervise.Found) admin.Plugin {
+	p := unused(f)
+	p.APIVersion, p.Kind = admin.APIVersion, "Plugin"
+	if f.Err != nil {
+		return p
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	var d struct {
+		Version          string
+		Features, Limits []string
+		Options          json.RawMessage
+	}
+	data, err := exec.CommandContext(ctx, f.Path, "describe", "-o", "json").Output()
+	if err == nil {
+		err = json.Unmarshal(data, &d)
+	}
+	if err != nil {
+		p.Why = fmt.Sprintf("%s describe: %v", f.Path, err)
+		return p
+	}
+	p.Version, p.Features, p.Limits, p.Options = d.Version, d.Features, d.Limits, d.Options
+	return p
+}
+
+func pluginInfoVerb() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "info NAME",
+		Short: "Tell all about one plugin: its process, what it serves, its limits and options",
+		Args:  words(1, 1, "the name of a plugin"),
+	}
+	out := addFormat(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		p, err := plugin(c, args[0])
+		if err != nil {
+			return err
+		}
+		return out.print(c.OutOrStdout(), p, func(w io.Writer) { writePlugin(w, p, time.Now()) })
+	}
+	return c
+}
+
+func plugin(c *cobra.Command, name string) (admin.Plugin, error) {
+	list, err := plugins(c)
+	if err != nil {
+		return admin.Plugin{}, err
+	}
+	for _, p := range list.Items {
+		switch {
+		case p.Name != name:
+		case p.Version == "" && !p.InUse:
+			return described(c.Context(), supervise.Found{Name: p.Name, Path: p.Path}), nil
+		default:
+			return p, nil
+		}
+	}
+	return admin.Plugin{}, admin.UnknownPlugin(name)
+}
+
+func writePlugin(w io.Writer, p admin.Plugin, now time.Time) {
+	line := func(label, text string) {
+		if text != "" {
+			fmt.Fprintf(w, "%s\t%s\n", label, text)
+		}
+	}
+	line("name", p.Name)
+	line("version", p.Version)
+	line("path", p.Path)
+	line("state", p.State)
+	line("why", p.Why)
+	line("role", p.Role)
+	line("pid", pidText(p.PID))
+	if !p.Up.IsZero() {
+		line("up", round(now.Sub(p.Up)).String())
+	}
+	line("restarts", fmt.Sprint(p.Restarts))
+	if !p.EndedAt.IsZero() {
+		line("last end", fmt.Sprintf("%s ago: %s", round(now.Sub(p.EndedAt)), p.LastEnd))
+	}
+	if p.Memory > 0 {
+		line("memory", fmt.Sprintf("%.1f MiB", float64(p.Memory)/(1<<20)))
+	}
+	line("serves", listOf(p.Features))
+	line("limits", listOf(p.Limits))
+	line("options", string(p.Options))
+}
+
+func pidText(pid int) string {
+	if pid == 0 {
+		return ""
+	}
+	return fmt.Sprint(pid)
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func pluginLogsVerb() *cobra.Command {
+	var follow bool
+	c := &cobra.Command{
+		Use:   "logs NAME",
+		Short: "Print the last lines of a plugin's log",
+		Args:  words(1, 1, "the name of a plugin"),
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx, stop := untilInterrupt(c.Context())
+			defer stop()
+			return client(c).Logs(ctx, args[0], follow, func(l admin.LogLine) {
+				if l.Dropped > 0 {
+					fmt.Fprintf(c.OutOrStdout(), "(%s lost)\n", count(int(l.Dropped), "line"))
+				}
+				fmt.Fprintln(c.OutOrStdout(), l.Message)
+			})
+		},
+	}
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on with each line that comes")
+	return c
+}
+
+func pluginRestartVerb() *cobra.Command {
+	return &cobra.Command{
+		Use:   "restart NAME",
+		Short: "Start a plugin's process anew; what it keeps in the kernel serves meanwhile",
+		Args:  words(1, 1, "the name of a plugin"),
+		RunE: func(c *cobra.Command, args []string) error {
+			done, err := client(c).Restart(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(c.OutOrStdout(), done.Message)
+			return nil
+		},
+	}
+}

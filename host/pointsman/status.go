@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pointsman/pointsman/host/admin"
+)
+
+// shownProblems is how many Services the table of a status names.
+const shownProblems = 10
+
+func statusVerb() *cobra.Command {
+	var wait time.Duration
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Say on one screen how the running host is doing",
+		Long: `Status says how the running host is doing. It exits 0 when all is well, 2 when
+there is something to look at, 3 when no host answers.`,
+		Args: noWords(),
+	}
+	out := addFormat(c)
+	c.Flags().DurationVar(&wait, "wait", 0, "wait this long for all to be well")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		s, err := statusWithin(c.Context(), client(c), wait)
+		if err != nil {
+			return err
+		}
+		if err := out.print(c.OutOrStdout(), s, func(w io.Writer) { writeStatus(w, s, time.Now()) }); err != nil {
+			return err
+		}
+		if !s.Healthy {
+			return errDegraded
+		}
+		return nil
+	}
+	return c
+}
+
+// statusWithin asks until the host is well, or the time is over, and returns the
+// last answer.
+func statusWithin(ctx context.Context, client *admin.Client, wait time.Duration) (admin.Status, error) {
+	deadline := time.Now().Add(wait)
+	for {
+		s, err := client.Status(ctx)
+		well := err == nil && s.Healthy && s.Sync.Pending == 0
+		again := err == nil || errors.Is(err, admin.ErrUnreachable)
+		if well || !again || !time.Now().Before(deadline) {
+			return s, err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return s, ctx.Err()
+		}
+	}
+}
+
+func writeStatus(w io.Writer, s admin.Status, now time.Time) {
+	line := func(label, format string, args ...any) {
+		text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n\t") // what a plugin said may be several lines
+		fmt.Fprintf(w, "%s\t%s\n", label, text)
+	}
+	line("node", "%s %v", s.Node.Name, s.Node.Addrs)
+	line("host", "%s, pid %d, up %s", s.Host.Version, s.Host.PID, round(now.Sub(s.Host.Started)))
+	line("source", "%s: %s, %s, %s", s.Source, count(s.Services.Services, "Service"), count(s.Services.EndpointSlices, "EndpointSlice"), count(s.Services.Endpoints, "endpoint"))
+	line("mode", "%s", s.Mode)
+	writeDataplane(line, s.Dataplane, now)
+	if s.Sync.Last.IsZero() {
+		line("sync", "none yet")
+	} else {
+		line("sync", "revision %d of %d, %d pending; the last %s ago, in %.1f ms", s.Sync.Acked, s.Sync.Sent, s.Sync.Pending, round(now.Sub(s.Sync.Last)), s.Sync.TookMS)
+	}
+	if s.Config.Path != "" {
+		line("config", "%s, loaded %s ago", s.Config.Path, round(now.Sub(s.Config.Loaded)))
+	}
+	for i, p := range s.Unserved {
+		if i == shownProblems {
+			line("unserved", "… and %d more: pointsman status -o yaml", len(s.Unserved)-i)
+			break
+		}
+		line("unserved", "%s %s: %s", p.Service, p.Reason, p.Why)
+	}
+	for _, warning := range s.Warnings {
+		line("warning", "%s %s", warning.Code, warning.Text)
+		if warning.Try != "" {
+			line("", "     try: %s", warning.Try)
+		}
+	}
+	if s.Healthy {
+		line("all", "is well")
+	}
+}
+
+func writeDataplane(line func(label, format string, args ...any), d admin.Plugin, now time.Time) {
+	switch {
+	case d.PID == 0:
+		line("dataplane", "%s is %s%s", d.Name, d.State, because(d.Why))
+	default:
+		line("dataplane", "%s %s is %s, pid %d, up %s, %s", d.Name, d.Version, d.Role, d.PID, round(now.Sub(d.Up)), count(d.Restarts, "restart"))
+	}
+	if !d.Next.IsZero() {
+		line("", "tried again in %s", round(max(0, d.Next.Sub(now))))
+	}
+	if d.Waiting != "" {
+		line("", "%s waits for %s", d.Call, d.Waiting)
+	}
+}
+
+// count is a number of things: "1 Service", "3 Services".
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

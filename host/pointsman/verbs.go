@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/config"
+)
+
+// The exits; docs/cli.md promises them.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitDegraded    = 2
+	exitUnreachable = 3
+	exitUsage       = 64
+)
+
+// usualConfig is read where --config names no other file and this one is there.
+const usualConfig = "/etc/pointsman/host.yaml"
+
+// errDegraded ends a verb that has printed what is wrong.
+var errDegraded = errors.New("degraded")
+
+// A usageError is a wrong word on the command line.
+type usageError struct{ error }
+
+// execute does what the arguments say, and returns the exit.
+func execute(args []string, stdout, stderr io.Writer) int {
+	root := rootVerb()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(context.Background())
+	var usage usageError
+	var problems config.Problems
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errDegraded):
+		return exitDegraded
+	case errors.As(err, &usage):
+		fmt.Fprintf(stderr, "pointsman: %v\n", err)
+		return exitUsage
+	case errors.As(err, &problems):
+		fmt.Fprintln(stderr, err) // each line begins with its file
+		return exitFailed
+	}
+	fmt.Fprintf(stderr, "pointsman: %v\n", err)
+	if errors.Is(err, admin.ErrUnreachable) {
+		return exitUnreachable
+	}
+	return exitFailed
+}
+
+func rootVerb() *cobra.Command {
+	root := group("pointsman", "A service proxy for Kubernetes nodes, with dataplanes as plugins",
+		runVerb(), statusVerb(), configVerb(), pluginVerb(), cleanupVerb(), demoVerb(), versionVerb())
+	root.SilenceErrors = true
+	root.SilenceUsage = true
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w; try: %s --help", err, c.CommandPath())}
+	})
+	flags := root.PersistentFlags()
+	flags.String("config", "", "the config file (default "+usualConfig+" if it is there)")
+	config.AddSocketFlag(flags)
+	config.AddPluginDirFlag(flags)
+	return root
+}
+
+// group is a verb that only has verbs below it.
+func group(use, short string, verbs ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, SuggestionsMinimumDistance: 2}
+	c.AddCommand(verbs...)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return c.Help()
+		}
+		hint := c.CommandPath() + " --help"
+		if like := c.SuggestionsFor(args[0]); len(like) > 0 {
+			hint = c.CommandPath() + " " + strings.Join(like, ", or ")
+		}
+		return usageError{fmt.Errorf("no such verb %q; try: %s", args[0], hint)}
+	}
+	return c
+}
+
+// words checks how many words follow a verb; what names them.
+func words(least, most int, what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if least <= len(args) && len(args) <= most {
+			return nil
+		}
+		return usageError{fmt.Errorf("%s: want %s, not %d words; try: %s --help", c.CommandPath(), what, len(args), c.CommandPath())}
+	}
+}
+
+func noWords() cobra.PositionalArgs { return words(0, 0, "nothing behind it") }
+
+// configPath is the file that --config names, or the usual one if it is there.
+func configPath(c *cobra.Command) string {
+	path, _ := c.Flags().GetString("config") // every verb has it
+	if path != "" {
+		return path
+	}
+	if _, err := os.Stat(usualConfig); errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	return usualConfig
+}
+
+// settings are what the flags, the environment and the config file say.
+func settings(c *cobra.Command) (*config.Host, error) { return config.Load(configPath(c), c.Flags()) }
+
+// client reaches the running host. A config file that is wrong must not keep anyone
+// from asking what is going on: then the host is looked for where it usually is.
+func client(c *cobra.Command) *admin.Client {
+	h, err := settings(c)
+	if err == nil {
+		return admin.NewClient(h.AdminSocket)
+	}
+	if h, err = config.Load("", c.Flags()); err == nil {
+		fmt.Fprintf(c.ErrOrStderr(), "pointsman: the config file cannot be used (see: pointsman config validate); asking on %s\n", h.AdminSocket)
+		return admin.NewClient(h.AdminSocket)
+	}
+	socket, _ := c.Flags().GetString("admin-socket")
+	return admin.NewClient(socket)
+}

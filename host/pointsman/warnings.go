@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/config"
+)
+
+// The codes of warnings. They stay the same, and docs/warnings.md explains them.
+const (
+	notServing     = "W001"
+	restartedLate  = "W002"
+	lastSyncFailed = "W003"
+	notAllServed   = "W004"
+	configStale    = "W005"
+	configPending  = "W006"
+	sourceFaulty   = "W007"
+)
+
+// recently is how long a restart of the plugin is worth a warning.
+const recently = 10 * time.Minute
+
+// warnings are the things to look at in s, the gravest first. faults are the
+// source's, and staleSince is since when the config file cannot be used.
+func warnings(s admin.Status, faults []string, staleSince time.Time) []admin.Warning {
+	list := []admin.Warning{}
+	warn := func(code, try, format string, args ...any) {
+		list = append(list, admin.Warning{Code: code, Text: fmt.Sprintf(format, args...), Try: try})
+	}
+	d := s.Dataplane
+	switch {
+	case d.State != "serving":
+		warn(notServing, "pointsman plugin info "+d.Name, "dataplane %s is %s%s", d.Name, d.State, because(d.Why))
+	case d.Role != "active":
+		warn(notServing, "", "dataplane %s is up, and has not been told everything yet", d.Name)
+	}
+	if d.Restarts > 0 && time.Since(d.EndedAt) < recently {
+		warn(restartedLate, "pointsman plugin logs "+d.Name, "dataplane %s was restarted %s ago%s", d.Name, round(time.Since(d.EndedAt)), because(d.LastEnd))
+	}
+	if s.Sync.Error != "" {
+		warn(lastSyncFailed, "pointsman plugin logs "+d.Name, "the last update did not go in, and is tried again: %s", s.Sync.Error)
+	}
+	if n := len(s.Unserved); n > 0 {
+		warn(notAllServed, "pointsman status -o yaml", "not served as asked for: %s%s", s.Unserved[0].Service, andMore(n-1)+because(s.Unserved[0].Why))
+	}
+	if s.Config.Stale != "" {
+		warn(configStale, "pointsman config validate "+s.Config.Path, "the config file cannot be used since %s, and the last good one stays in force: %s", staleSince.Format(time.RFC3339), s.Config.Stale)
+	}
+	if len(s.Config.Pending) > 0 {
+		warn(configPending, "restart the host", "the config file was changed; what waits for a restart: %s", listOf(s.Config.Pending))
+	}
+	for _, fault := range faults {
+		warn(sourceFaulty, "", "%s", fault)
+	}
+	return list
+}
+
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return ": " + why
+}
+
+func andMore(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" and %d more", n)
+}
+
+func configUse(s config.Status) admin.ConfigUse {
+	pending := s.Pending
+	if pending == nil {
+		pending = []string{}
+	}
+	return admin.ConfigUse{Path: s.Path, Hash: s.Hash, Loaded: s.Loaded, Stale: s.Stale, Pending: pending}
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package supervise
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// handleFile is where the way to a plugin's process is written down, for a host
+// that comes after this one.
+func handleFile(stateDir string) string { return filepath.Join(stateDir, "process.json") }
+
+// keepHandle writes it. Without it a later host could not end the process, which
+// is no reason not to serve now.
+func (v *live) keepHandle(p Plugin) {
+	data, err := json.Marshal(v.remote.Handle())
+	if err == nil {
+		_ = os.WriteFile(handleFile(p.StateDir), data, 0o600)
+	}
+}
+
+func forgetHandle(p Plugin) { _ = os.Remove(handleFile(p.StateDir)) }
+
+// EndLeftover ends the plugin whose process a host left running, by what it wrote
+// into the plugin's state directory, and returns its pid; zero: there was none.
+// With a dry run it only looks. It is not for use beside the host that runs the
+// plugin.
+func EndLeftover(ctx context.Context, stateDir string, dryRun bool) (pid int, err error) {
+	h, err := readHandle(stateDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err == nil && runs(h) {
+		pid = h.PID
+	}
+	if err == nil && !dryRun {
+		err = wire.End(ctx, h) // of a process that is gone it removes the socket
+	}
+	if err != nil {
+		return pid, fmt.Errorf("end the plugin that a former host left running: %w", err)
+	}
+	if dryRun {
+		return pid, nil
+	}
+	return pid, os.Remove(handleFile(stateDir))
+}
+
+func readHandle(stateDir string) (wire.Handle, error) {
+	var h wire.Handle
+	data, err := os.ReadFile(handleFile(stateDir))
+	if err != nil {
+		return h, err
+	}
+	if err := json.Unmarshal(data, &h); err != nil {
+		return h, fmt.Errorf("%s: %w", handleFile(stateDir), err)
+	}
+	return h, nil
+}
+
+// runs reports whether the very process that h names still runs.
+func runs(h wire.Handle) bool {
+	start, err := wire.StartTime(h.PID)
+	return err == nil && start == h.Start
+}
