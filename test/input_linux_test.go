@@ -94,7 +94,7 @@ func TestBrokenManifest(t *testing.T) {
 	s.serving()
 
 	s.manifest("web.yaml", strings.Replace(tcpService("web", "NET.11", 8080, "NET.102"), "clusterIP", "clusterip", 1))
-	s.logged("web.yaml:5", "clusterIP")
+	s.logged("web.yaml:5", "there is no field spec.clusterip")
 	s.until("status tells of it", func() error { return s.warning("W007", "web.yaml:5") })
 	if got := s.verb("status"); got.code != 2 || !strings.Contains(got.out, "web.yaml:5") {
 		t.Errorf("status says %+v", got)
@@ -163,7 +163,7 @@ func TestOddInput(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"link-local", "twice", "names"} {
-		if port, err := s.port(name); err != nil || !slices.Equal(port.Cluster, []string{at(s.net + "101")}) {
+		if port, err := s.port(name); err != nil || !slices.Equal(port.Cluster, []string{at(s.net+"101") + " here"}) {
 			t.Errorf("%s has the endpoints %q: %v", name, port.Cluster, err)
 		}
 	}
@@ -286,7 +286,7 @@ func TestFlood(t *testing.T) {
 }
 
 // resident is a process's memory in KiB.
-func resident(t *testing.T, pid int) int {
+func resident(t testing.TB, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	if err != nil {

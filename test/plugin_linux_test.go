@@ -20,7 +20,7 @@ func TestPluginDoesNotStart(t *testing.T) {
 		put  func(t *testing.T, file string)
 		why  string // part of what status says
 	}{
-		{"missing", func(*testing.T, string) {}, "there is no " + userspace},
+		{"missing", func(*testing.T, string) {}, "there is no such file; install the plugin there"},
 		{"not executable", func(t *testing.T, file string) { copyFile(t, plugin(t), file, 0o644) }, "not executable"},
 		{"of another architecture", otherArchitecture, "exec format error"},
 		{"crashing at start", script("echo this machine is not for me >&2\nexit 3"), "this machine is not for me"},
