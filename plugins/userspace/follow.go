@@ -37,7 +37,7 @@ func (d *Dataplane) follow(ctx context.Context) {
 
 // look at the addresses, and try again what is owed.
 func (d *Dataplane) look(ctx context.Context) {
-	own, err := addresses()
+	own, err := d.addresses()
 	if err != nil {
 		d.relay.log.Load().Warn("node ports stay at the addresses known so far", "err", err)
 		return

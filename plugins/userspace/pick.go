@@ -105,9 +105,10 @@ func (s *service) stick(client netip.Addr, k stick, now time.Time) {
 }
 
 // makeRoom sweeps when there are twice as many as were left the last time, so
-// that sweeping costs each client little. The caller holds mu.
+// that sweeping costs each client little; close to the bound, only the regular
+// sweep does. The caller holds mu.
 func (s *service) makeRoom(now time.Time) {
-	if len(s.sticks) >= min(2*s.swept+64, maxSticks) {
+	if len(s.sticks) >= 2*s.swept+64 {
 		s.forget(func(k stick) bool { return !now.Before(k.until) })
 		s.swept = len(s.sticks)
 	}

@@ -40,7 +40,8 @@ var Description = sdk.Description{
 
 // A Dataplane is the relay behind the contract's calls.
 type Dataplane struct {
-	relay *relay
+	relay     *relay
+	addresses func() ([]address, error) // of this machine
 
 	mu       sync.Mutex // guards all below, for calls and for follow; no connection takes it
 	state    sdk.State
@@ -59,7 +60,7 @@ type Dataplane struct {
 
 // New is a relay in Standby. Close ends it.
 func New() *Dataplane {
-	d := &Dataplane{relay: newRelay()}
+	d := &Dataplane{relay: newRelay(), addresses: addresses}
 	d.forget()
 	return d
 }
@@ -84,7 +85,7 @@ func (d *Dataplane) Configure(_ context.Context, setup sdk.Setup) (sdk.Descripti
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	own, err := addresses()
+	own, err := d.addresses()
 	if err != nil {
 		return sdk.Description{}, err
 	}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+func addrs(text string) []netip.Addr {
+	var all []netip.Addr
+	for _, a := range strings.Fields(text) {
+		all = append(all, netip.MustParseAddr(a))
+	}
+	return all
+}
+
+// svc is a Service in few words: a name, its frontends as "KIND ADDR [local]",
+// its endpoints.
+func svc(name, frontends, endpoints string) sdk.Service {
+	s := sdk.Service{Name: sdk.Name{Namespace: "ns1", Service: name, Protocol: sdk.TCP, Family: sdk.IPv4}}
+	kinds := map[string]sdk.Kind{"cluster-ip": sdk.ClusterIP, "node-port": sdk.NodePort, "external-ip": sdk.ExternalIP, "load-balancer": sdk.LoadBalancer}
+	for _, line := range strings.Split(frontends, ",") {
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		f := sdk.Frontend{Kind: kinds[words[0]], Addr: netip.MustParseAddrPort(words[1]), Policy: sdk.Cluster}
+		if len(words) > 2 {
+			f.Policy = sdk.Local
+		}
+		s.Frontends = append(s.Frontends, f)
+	}
+	if len(s.Frontends) > 0 {
+		s.Name.Family = sdk.FamilyOf(s.Frontends[0].Addr.Addr())
+	}
+	for _, ep := range strings.Fields(endpoints) {
+		s.Cluster = append(s.Cluster, sdk.Endpoint{Addr: netip.MustParseAddrPort(ep)})
+	}
+	return s
+}
+
+func udp(s sdk.Service) sdk.Service {
+	s.Name.Protocol = sdk.UDP
+	return s
+}
+
+func TestWant(t *testing.T) {
+	sctp := svc("web", "cluster-ip 10.0.0.1:80", "10.1.0.1:80")
+	sctp.Name.Protocol = sdk.SCTP
+	odd := svc("web", "cluster-ip 10.0.0.1:80", "10.1.0.1:80")
+	odd.Frontends[0].Policy = 99
+	for _, c := range []struct {
+		name      string
+		svc       sdk.Service
+		nodePorts string
+		want      string
+	}{
+		{"its own address", svc("web", "cluster-ip 10.0.0.1:80, external-ip 192.0.2.9:80", "10.1.0.1:80"), "",
+			"tcp 10.0.0.1:80, tcp 192.0.2.9:80"},
+		{"over UDP", udp(svc("dns", "cluster-ip 10.0.0.1:53", "10.1.0.1:53")), "", "udp 10.0.0.1:53"},
+		{"a node port at each address of its family", svc("web", "node-port 0.0.0.0:30080", "10.1.0.1:80"), "127.0.0.1 192.0.2.1 ::1",
+			"tcp 127.0.0.1:30080, tcp 192.0.2.1:30080"},
+		{"likewise in IPv6", svc("web", "node-port [::]:30080", "[fd00::1]:80"), "127.0.0.1 ::1", "tcp [::1]:30080"},
+		{"a node port where no address takes any", svc("web", "node-port 0.0.0.0:30080", "10.1.0.1:80"), "", ""},
+		{"nobody serves: claimed, and not listened at", svc("web", "cluster-ip 10.0.0.1:80", ""), "", "tcp 10.0.0.1:80 (no socket)"},
+		{"no SCTP", sctp, "", "refused: name.protocol"},
+		{"no value of a later version", odd, "", "refused: service"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			claims, err := want(c.svc, addrs(c.nodePorts))
+			if got := wantText(claims, err); got != c.want {
+				t.Errorf("want %q, got %q", c.want, got)
+			}
+		})
+	}
+}
+
+func wantText(claims []claim, err error) string {
+	var refusal *sdk.Refusal
+	if errors.As(err, &refusal) {
+		return "refused: " + refusal.Field
+	}
+	var words []string
+	for _, c := range claims {
+		words = append(words, c.place.String())
+		if !c.listens {
+			words[len(words)-1] += " (no socket)"
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// TestPlan shows what a change of Services does to sockets.
+func TestPlan(t *testing.T) {
+	web := svc("web", "cluster-ip 10.0.0.1:80", "10.1.0.1:80")
+	port := svc("port", "node-port 0.0.0.0:30080", "10.1.0.2:80")
+	exact := svc("exact", "load-balancer 192.0.2.1:30080", "10.1.0.3:80")
+	empty := func(s sdk.Service) sdk.Service { s.Cluster = nil; return s }
+	as := func(name string, s sdk.Service) sdk.Service { s.Name.Service = name; return s }
+	local := func(s sdk.Service) sdk.Service {
+		s.Frontends = slices.Clone(s.Frontends)
+		s.Frontends[0].Policy = sdk.Local
+		return s
+	}
+	for _, c := range []struct {
+		name     string
+		from, to []sdk.Service
+		want     string
+	}{
+		{"a new Service", nil, []sdk.Service{web}, `
+open tcp 10.0.0.1:80 for ns1/web/tcp4
+give tcp 10.0.0.1:80 to ns1/web/tcp4 as cluster-ip 10.0.0.1:80`},
+		{"nothing changes", []sdk.Service{web}, []sdk.Service{web}, ``},
+		{"gone", []sdk.Service{web}, nil, `
+close tcp 10.0.0.1:80`},
+		{"an address moves: the socket stays open", []sdk.Service{web}, []sdk.Service{as("other", web)}, `
+give tcp 10.0.0.1:80 to ns1/other/tcp4 as cluster-ip 10.0.0.1:80`},
+		{"another policy on the same socket", []sdk.Service{web}, []sdk.Service{local(web)}, `
+give tcp 10.0.0.1:80 to ns1/web/tcp4 as cluster-ip 10.0.0.1:80 local`},
+		{"the last endpoint goes: the kernel refuses callers", []sdk.Service{web}, []sdk.Service{empty(web)}, `
+close tcp 10.0.0.1:80`},
+		{"a node port gives way to its address", []sdk.Service{port}, []sdk.Service{port, exact}, `
+give tcp 192.0.2.1:30080 to ns1/exact/tcp4 as load-balancer 192.0.2.1:30080`},
+		{"also to one that nobody serves", []sdk.Service{port}, []sdk.Service{port, empty(exact)}, `
+close tcp 192.0.2.1:30080`},
+		{"and has it again", []sdk.Service{port, exact}, []sdk.Service{port}, `
+give tcp 192.0.2.1:30080 to ns1/port/tcp4 as node-port *:30080`},
+		{"all at once: open, then give, then close", []sdk.Service{web, port}, []sdk.Service{as("other", port), exact}, `
+give tcp 127.0.0.1:30080 to ns1/other/tcp4 as node-port *:30080
+give tcp 192.0.2.1:30080 to ns1/exact/tcp4 as load-balancer 192.0.2.1:30080
+close tcp 10.0.0.1:80`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := planText(t, c.from, c.to); strings.TrimSpace(got) != strings.TrimSpace(c.want) {
+				t.Errorf("want\n%s\ngot\n%s", c.want, got)
+			}
+		})
+	}
+}
+
+// planText carries out the way to from, and shows that from there to to.
+func planText(t *testing.T, from, to []sdk.Service) string {
+	t.Helper()
+	held := make(map[place]holder)
+	table := newTable()
+	step := func(was, services []sdk.Service) []step {
+		touched := make(map[place]bool)
+		put := func(name sdk.Name, claims []claim) {
+			for _, c := range slices.Concat(table.put(name, claims), claims) {
+				touched[c.place] = true
+			}
+		}
+		for _, s := range was {
+			put(s.Name, nil)
+		}
+		for _, s := range services {
+			claims, err := want(s, addrs("127.0.0.1 192.0.2.1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(s.Name, claims)
+		}
+		var list []place
+		for p := range touched {
+			list = append(list, p)
+		}
+		return plan(list, &table, func(p place) (holder, bool) { h, ok := held[p]; return h, ok })
+	}
+	for _, s := range step(nil, from) {
+		held[s.claim.place] = holder{s.claim.name, s.claim.frontend}
+	}
+	var b strings.Builder
+	for _, s := range step(from, to) {
+		fmt.Fprintln(&b, s)
+	}
+	return b.String()
+}
+
+// TestTableRestore: who failed gets back what it had, behind those who came since.
+func TestTableRestore(t *testing.T) {
+	table := newTable()
+	p := place{sdk.TCP, netip.MustParseAddrPort("10.0.0.1:80")}
+	put := func(service string) []claim {
+		s := svc(service, "cluster-ip 10.0.0.1:80", "10.1.0.1:80")
+		claims, _ := want(s, nil)
+		return table.put(s.Name, claims)
+	}
+	a := svc("a", "", "").Name
+	a.Family = sdk.IPv4
+	put("a")
+	before := table.put(a, nil)
+	put("b")
+	table.restore(a, before)
+	if c, ok := table.owner(p); !ok || c.name.Service != "b" {
+		t.Errorf("the place is %v's", c.name)
+	}
+	b := a
+	b.Service = "b"
+	table.put(b, nil)
+	if c, ok := table.owner(p); !ok || c.name.Service != "a" {
+		t.Errorf("after b has gone the place is %v's", c.name)
+	}
+}
