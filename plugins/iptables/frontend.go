@@ -12,17 +12,17 @@ import (
 // nobody serves at all, DROP where nobody near does or the source is not allowed.
 func (r *render) frontend(svc sdk.Service, f sdk.Frontend) {
 	if answered(svc, f) {
-		r.catch(svc, f, servedTree(f), "-j", r.entrance(svc, f))
+		r.catch(svc, f, servedTree(f), wayIn(svc, f), "-j", r.entrance(svc, f))
 	}
 	switch {
 	case len(f.Sources) > 0 && len(svc.Cluster) == 0:
 		r.denySources(svc, f)
 	case len(f.Sources) > 0:
-		r.catch(svc, f, unservedTree(f), why(svc, "has source ranges"), "-j", denied)
+		r.catch(svc, f, unservedTree(f), why(svc, f, "has source ranges"), "-j", denied)
 	case len(svc.Cluster) == 0:
-		r.catch(svc, f, unservedTree(f), why(svc, "has no endpoints"), reject(svc))
+		r.catch(svc, f, unservedTree(f), why(svc, f, "has no endpoints"), reject(svc))
 	case len(svc.Endpoints(f.Policy)) == 0:
-		r.catch(svc, f, unservedTree(f), why(svc, "has no local endpoints"), "-j DROP")
+		r.catch(svc, f, unservedTree(f), why(svc, f, "has no local endpoints"), "-j DROP")
 	}
 }
 
@@ -61,10 +61,19 @@ func behind(f sdk.Frontend) int {
 	return n
 }
 
-// why names the Service in a rule that turns callers away: it is where an operator
+// wayIn names an external frontend in the rule that leads on. A ClusterIP's needs no
+// name: the first rule of its chain has it, and comments cost time in legacy.
+func wayIn(svc sdk.Service, f sdk.Frontend) iptables.Rule {
+	if !f.External() {
+		return ""
+	}
+	return iptables.Words("-m comment --comment", iptables.Text(label(svc.Name, f)))
+}
+
+// why names the frontend in a rule that turns callers away: it is where an operator
 // looks.
-func why(svc sdk.Service, what string) iptables.Rule {
-	return iptables.Words("-m comment --comment", iptables.Text(portName(svc.Name)+" "+what))
+func why(svc sdk.Service, f sdk.Frontend, what string) iptables.Rule {
+	return iptables.Words("-m comment --comment", iptables.Text(label(svc.Name, f)+" "+what))
 }
 
 // entrance is the chain that the callers of f go to first.
@@ -90,7 +99,7 @@ func (r *render) denySources(svc sdk.Service, f sdk.Frontend) {
 		rules = append(rules, iptables.Words(from(source), reject(svc)))
 	}
 	r.chain(id, append(rules, iptables.Words("-j", denied))...)
-	r.catch(svc, f, unservedTree(f), "-j", id.Chain)
+	r.catch(svc, f, unservedTree(f), why(svc, f, "has no endpoints"), "-j", id.Chain)
 }
 
 // target is the chain for callers of f who are allowed.

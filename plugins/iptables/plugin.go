@@ -46,8 +46,9 @@ type plugin struct {
 	role   sdk.Role // zero: nobody has looked yet
 	aside  map[sdk.Name]bool
 
-	mu     sync.Mutex // guards report
+	mu     sync.Mutex // guards what follows, which Report and Inspect read beside a call
 	report sdk.Report
+	tools  []iptables.Tool
 }
 
 // Configure begins a session: which programs are there, and which of the two
@@ -68,7 +69,8 @@ func (p *plugin) Configure(ctx context.Context, setup sdk.Setup) (sdk.Descriptio
 	if setup.Log != nil {
 		p.log = setup.Log
 	}
-	p.setup, p.options, p.ledger, p.sides = setup, options, book, sides
+	p.setup, p.options, p.ledger = setup, options, book
+	p.use(sides)
 	p.state, p.aside = sdk.State{}, make(map[sdk.Name]bool)
 	if p.role != sdk.Yielded {
 		p.role = 0
@@ -107,6 +109,24 @@ func (p *plugin) open(ctx context.Context, o options) ([]*side, error) {
 		return nil, errors.Join(errs...)
 	}
 	return sides, nil
+}
+
+// use makes sides those that are written to.
+func (p *plugin) use(sides []*side) {
+	p.sides = sides
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tools = nil
+	for _, s := range sides {
+		p.tools = append(p.tools, s.tool)
+	}
+}
+
+// programs are those of each family that is served.
+func (p *plugin) programs() []iptables.Tool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.tools)
 }
 
 // narrowed is the Description without the family that the node lacks.

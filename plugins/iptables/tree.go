@@ -6,7 +6,6 @@ import (
 	"math/bits"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
@@ -273,24 +272,11 @@ func (t *tree) read(r iptables.Rule, name sdk.Name) (entry, bool) {
 	if !about && !strings.HasSuffix(target, "-"+hash(portName(name)+name.Protocol.String())) {
 		return entry{}, false
 	}
-	fields, err := r.Fields()
-	if err != nil {
+	k, ok := caught(r, name.Family)
+	if !ok || k.protocol != name.Protocol {
 		return entry{}, false
 	}
-	e := entry{name: name, key: key{protocol: name.Protocol, addr: unspecified(name.Family)}}
-	for i, f := range fields[:len(fields)-1] {
-		switch f {
-		case "-d":
-			p, _ := netip.ParsePrefix(fields[i+1])
-			e.key.addr = p.Addr()
-		case "--dport":
-			port, _ := strconv.ParseUint(fields[i+1], 10, 16)
-			e.key.port = uint16(port)
-		}
-	}
-	if e.key.port == 0 {
-		return entry{}, false
-	}
+	e := entry{name: name, key: k}
 	rest, ok := strings.CutPrefix(string(r), string(prefix{e.key, t.digits(), t.addr}.words())+" ")
 	e.rule = iptables.Rule(rest)
 	return e, ok

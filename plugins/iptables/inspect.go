@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Inspect tells what the kernel's tables serve, and asks nobody else: each
+// frontend is read from the rule that catches its packets, and its endpoints from
+// the chain behind.
+func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
+	tools := p.programs()
+	if len(tools) == 0 {
+		return errors.New("nothing to inspect yet: call Configure first")
+	}
+	for _, tool := range tools {
+		tables, err := tool.Save(ctx, "nat", "filter")
+		if err != nil {
+			return err
+		}
+		for _, s := range served(tool.Family, tables) {
+			if err := tell(s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// label is how comments name a frontend: "ns1/web:http node-port local".
+func label(n sdk.Name, f sdk.Frontend) string {
+	text := portName(n) + " " + f.Kind.String()
+	if f.Policy == sdk.Local {
+		text += " local"
+	}
+	return text
+}
+
+// labelled is the way back from label: whose comment text is, and on which kind of
+// frontend. Other people's comments are none of that.
+func labelled(text string) (name sdk.Name, f sdk.Frontend, ok bool) {
+	words := strings.Fields(text)
+	if len(words) < 2 {
+		return name, f, false
+	}
+	for _, kind := range []sdk.Kind{sdk.ClusterIP, sdk.NodePort, sdk.ExternalIP, sdk.LoadBalancer} {
+		if words[1] == kind.String() {
+			f.Kind = kind
+		}
+	}
+	f.Policy = sdk.Cluster
+	if len(words) > 2 && words[2] == "local" {
+		f.Policy = sdk.Local
+	}
+	return parsePortName(words[0]), f, f.Kind != 0
+}
+
+func parsePortName(s string) sdk.Name {
+	s, port, _ := strings.Cut(s, ":")
+	namespace, service, _ := strings.Cut(s, "/")
+	return sdk.Name{Namespace: namespace, Service: service, Port: port}
+}
+
+// served are the frontends that tables serve, in order.
+func served(family sdk.Family, tables iptables.Tables) []sdk.Served {
+	r := reading{family: family, tables: tables, found: make(map[entryOf]sdk.Served)}
+	for id, rules := range tables {
+		if !catches(id) {
+			continue
+		}
+		for _, rule := range rules {
+			r.entry(rule)
+		}
+	}
+	all := slices.Collect(maps.Values(r.found))
+	slices.SortFunc(all, func(a, b sdk.Served) int {
+		if c := a.Name.Compare(b.Name); c != 0 {
+			return c
+		}
+		return a.Frontend.Addr.Compare(b.Frontend.Addr)
+	})
+	return all
+}
+
+// catches reports whether entries stand in chain id.
+func catches(id iptables.ID) bool {
+	switch id {
+	case nat(services), nat(nodePorts), filter(services), filter(turnedAway):
+		return true
+	}
+	return strings.HasPrefix(id.Chain, "KUBE-VIP-") || strings.HasPrefix(id.Chain, "KUBE-NP-")
+}
+
+// An entryOf tells frontends apart that were found; a frontend may have an entry
+// in both tables.
+type entryOf struct {
+	name sdk.Name
+	addr netip.AddrPort
+}
+
+// A reading makes out frontends in one family's tables.
+type reading struct {
+	family sdk.Family
+	tables iptables.Tables
+	found  map[entryOf]sdk.Served
+}
+
+// entry notes the frontend that rule catches packets of, if it does.
+func (r *reading) entry(rule iptables.Rule) {
+	key, ok := caught(rule, r.family)
+	if !ok {
+		return
+	}
+	target := rule.Target()
+	name, f, ok := labelled(rule.Comment())
+	switch {
+	case ok:
+	case strings.HasPrefix(target, "KUBE-SVC-"):
+		name, f = r.owner(target), sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster}
+	case strings.HasPrefix(target, "KUBE-SVL-"):
+		name, f = r.owner(target), sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Local}
+	}
+	if name.Service == "" {
+		return
+	}
+	name.Protocol, name.Family = key.protocol, r.family
+	f.Addr = netip.AddrPortFrom(key.addr, key.port)
+	chain := clusterChain(name)
+	if f.Policy == sdk.Local {
+		chain = localChain(name)
+	}
+	r.found[entryOf{name, f.Addr}] = sdk.Served{Name: name, Frontend: f, Endpoints: r.endpoints(nil, nat(chain))}
+}
+
+// owner is the Service whose chain is called so: its first rule says it.
+func (r *reading) owner(chain string) sdk.Name {
+	for _, rule := range r.tables[nat(chain)] {
+		if text := rule.Comment(); text != "" {
+			return parsePortName(text)
+		}
+	}
+	return sdk.Name{}
+}
+
+// endpoints adds to those already found where chain id sends packets.
+func (r *reading) endpoints(found []netip.AddrPort, id iptables.ID) []netip.AddrPort {
+	for _, rule := range r.tables[id] {
+		switch target := rule.Target(); {
+		case target == "DNAT":
+			_, to, _ := strings.Cut(string(rule), "--to-destination ")
+			ep, err := netip.ParseAddrPort(to)
+			if err == nil && !slices.Contains(found, ep) {
+				found = append(found, ep)
+			}
+		case strings.HasPrefix(target, "KUBE-SEP-"), strings.HasPrefix(target, id.Chain):
+			found = r.endpoints(found, nat(target))
+		}
+	}
+	return found
+}
+
+// caught is what packets rule catches: those to one port, and mostly one address.
+func caught(rule iptables.Rule, family sdk.Family) (key, bool) {
+	fields, err := rule.Fields()
+	if err != nil || len(fields) == 0 {
+		return key{}, false
+	}
+	k := key{addr: unspecified(family)}
+	for i, f := range fields[:len(fields)-1] {
+		switch f {
+		case "-d":
+			prefix, err := netip.ParsePrefix(fields[i+1])
+			if err != nil || !prefix.IsSingleIP() {
+				return k, false
+			}
+			k.addr = prefix.Addr()
+		case "-p":
+			k.protocol = protocolOf(fields[i+1])
+		case "--dport":
+			port, err := strconv.ParseUint(fields[i+1], 10, 16)
+			if err != nil {
+				return k, false // a range: a branch, and no entry
+			}
+			k.port = uint16(port)
+		}
+	}
+	return k, k.port != 0 && k.protocol != 0
+}
+
+func protocolOf(word string) sdk.Protocol {
+	for _, p := range []sdk.Protocol{sdk.TCP, sdk.UDP, sdk.SCTP} {
+		if p.String() == word {
+			return p
+		}
+	}
+	return 0
+}
