@@ -68,10 +68,10 @@ func (t *trial) isolates(bad sdk.Service) error {
 // failedFor checks that an update was taken but for one Service.
 func failedFor(r sdk.Result, err error, name sdk.Name) error {
 	if err != nil {
-		return fmt.Errorf("one bad Service made the update fail: %w", err)
+		return mismatch{fmt.Sprintf("Failed to name %s, and the update to be taken", name), "the update failed: " + err.Error()}
 	}
 	if len(r.Failed) != 1 || r.Failed[0].Name != name || r.Failed[0].Err == nil {
-		return fmt.Errorf("expected Failed to name %s and why; it is %v", name, r.Failed)
+		return mismatch{fmt.Sprintf("Failed to name %s, and why", name), fmt.Sprintf("%v", r.Failed)}
 	}
 	return nil
 }
@@ -101,11 +101,7 @@ func badKeepsWhatServed(t *trial) error {
 	mended := s
 	mended.Services = slices.Clone(s.Services)
 	mended.Services[0].Cluster = mended.Services[0].Cluster[:1]
-	mended.Packets = nil
-	for _, p := range s.Packets {
-		p.Want = Where(slices.Values(mended.Services), s.Node, p.From, p.To, p.Protocol)
-		mended.Packets = append(mended.Packets, p)
-	}
+	mended = mended.judged()
 	if err := t.sync(sdk.Update{Set: mended.Services}); err != nil {
 		return err
 	}
@@ -113,6 +109,42 @@ func badKeepsWhatServed(t *trial) error {
 		return fmt.Errorf("after it was mended: %w", err)
 	}
 	return nil
+}
+
+// addressNotOurs: a Service whose address the node lacks is taken like any other.
+// As a limit says, it fails, and all others of its update are served.
+func addressNotOurs(t *trial) error {
+	s, err := t.scenario("cluster-ip")
+	if err != nil {
+		return err
+	}
+	other := sdk.Service{
+		Name:      sdk.Name{Namespace: "ns9", Service: "elsewhere", Protocol: sdk.TCP, Family: sdk.IPv4},
+		Frontends: []sdk.Frontend{{Kind: sdk.ClusterIP, Addr: netip.MustParseAddrPort("172.30.9.9:20099"), Policy: sdk.Cluster}},
+		Cluster:   s.Services[0].Cluster,
+	}
+	u := s.Update(0)
+	u.Set = append(u.Set, other)
+	r, err := t.offer(u)
+	if err != nil {
+		return err
+	}
+	if !limited(t.description, sdk.LimitOwnAddressesOnly) {
+		if len(r.Failed) > 0 {
+			return mismatch{"an address that the node lacks to be served", fmt.Sprintf("%v", r.Failed)}
+		}
+		return nil
+	}
+	if err := failedFor(r, nil, other.Name); err != nil {
+		return err
+	}
+	if err := t.role(sdk.Active); err != nil {
+		return err
+	}
+	if err := t.serves(s); err != nil {
+		return fmt.Errorf("beside a Service at %s: %w", other.Frontends[0].Addr, err)
+	}
+	return by(sdk.LimitOwnAddressesOnly)
 }
 
 // settledOrNoGround is settled, for packets that only add to what was inspected.

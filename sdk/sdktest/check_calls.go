@@ -172,7 +172,7 @@ func noChildrenLeft(t *trial) error {
 	return poll(t.ctx, 10*time.Second, func() error {
 		left, err := children(r.Hello().PID)
 		if err == nil && len(left) > 0 {
-			err = fmt.Errorf("processes %v are left", left)
+			err = mismatch{"no child process", fmt.Sprintf("processes %v", left)}
 		}
 		return err
 	})
@@ -204,7 +204,10 @@ func tenThousandServices(t *trial) error {
 	}
 	slices.Sort(took)
 	if one := took[len(took)/2]; one > all/4 && one > 50*time.Millisecond {
-		return fmt.Errorf("one change of %d Services takes %s, all of them %s: the cost does not follow the change", many, one, all)
+		return fmt.Errorf("one change among %d Services: %w", many, mismatch{
+			fmt.Sprintf("at most a quarter of the %s that all of them take", all.Round(time.Millisecond)),
+			one.Round(time.Millisecond).String(),
+		})
 	}
 	return nil
 }

@@ -28,10 +28,12 @@ func restartAdopts(t *trial) error {
 		return fmt.Errorf("start again: %w", err)
 	}
 	dies := limited(t.description, sdk.LimitDiesWithProcess)
-	if !dies {
-		if err := t.serves(s); err != nil {
-			return fmt.Errorf("after a restart, before a first update: %w", err)
-		}
+	before := func() error { return t.serves(s) }
+	if dies {
+		before = func() error { return settledOrNoGround(t.packets(unserved(s))) }
+	}
+	if err := before(); err != nil {
+		return fmt.Errorf("after a restart, before a first update: %w", err)
 	}
 	if err := t.serve(s); err != nil {
 		return err
@@ -40,7 +42,36 @@ func restartAdopts(t *trial) error {
 		return fmt.Errorf("after a restart: %w", err)
 	}
 	if dies {
-		return byLimits{[]sdk.Limit{sdk.LimitDiesWithProcess}}
+		return by(sdk.LimitDiesWithProcess)
+	}
+	return nil
+}
+
+// foreignStays: what is not ours is after a life as it was before.
+func foreignStays(t *trial) error {
+	if t.subject.Foreign == nil {
+		return excused{"nobody can say what else is on this node"}
+	}
+	s, err := t.scenario("cluster-ip")
+	if err != nil {
+		return err
+	}
+	before, err := t.subject.Foreign(t.ctx)
+	if err != nil {
+		return fmt.Errorf("look at what is foreign: %w", err)
+	}
+	if err := t.serve(s); err != nil {
+		return err
+	}
+	if _, err := t.dp.Cleanup(t.ctx, sdk.Leftovers{}); err != nil {
+		return fmt.Errorf("clean up: %w", err)
+	}
+	after, err := t.subject.Foreign(t.ctx)
+	if err != nil {
+		return fmt.Errorf("look at what is foreign: %w", err)
+	}
+	if before != after {
+		return mismatch{before, after}
 	}
 	return nil
 }
@@ -82,7 +113,7 @@ func cleanupLeavesNothing(t *trial) error {
 		return errors.New("Cleanup named nothing of what it removed")
 	}
 	if names, err = t.dp.Cleanup(t.ctx, sdk.Leftovers{DryRun: true}); err != nil || len(names) > 0 {
-		return fmt.Errorf("after Cleanup there is still %v (%w)", names, orNil(err))
+		return fmt.Errorf("a dry run after Cleanup: %w", mismatch{"nothing left to name", fmt.Sprintf("%q, %v", names, orNil(err))})
 	}
 	got, err := t.inspect()
 	switch {
@@ -90,7 +121,7 @@ func cleanupLeavesNothing(t *trial) error {
 	case err != nil:
 		return fmt.Errorf("inspect: %w", err)
 	case len(got) > 0:
-		return fmt.Errorf("after Cleanup it serves %v", got)
+		return fmt.Errorf("after Cleanup: %w", mismatch{"nothing served", besides(got, nil)})
 	}
 	return settledOrNoGround(t.packets(unserved(s)))
 }
@@ -107,7 +138,7 @@ func cleanupOfNothing(t *trial) error {
 	}
 	names, err := t.dp.Cleanup(t.ctx, sdk.Leftovers{})
 	if err != nil || len(names) > 0 {
-		return fmt.Errorf("cleaning up a clean node named %v (%w)", names, orNil(err))
+		return mismatch{"nothing to clean up on a clean node", fmt.Sprintf("%q, %v", names, orNil(err))}
 	}
 	return nil
 }
@@ -119,6 +150,19 @@ func unserved(s Scenario) Scenario {
 		s.Packets[i].Want = Outcome{Unserved: true}
 	}
 	return s
+}
+
+// beginsInStandby: on a clean node the kernel shows no role, and nobody is caught
+// before the host says so.
+func beginsInStandby(t *trial) error {
+	s, err := t.scenario("cluster-ip")
+	if err != nil {
+		return err
+	}
+	if err := t.sync(s.Update(0)); err != nil {
+		return err
+	}
+	return settled(t.packets(unserved(s)))
 }
 
 func anyRoleToAny(t *trial) error {
@@ -189,11 +233,11 @@ func yieldedCatchesUp(t *trial) error {
 	return t.serves(b)
 }
 
-// secondOnlyPlans: two lives at once, of which the first has the lock.
+// secondOnlyPlans: two lives at once, of which the first has the lock. Where
+// nothing stays in the kernel there is none, and the second serves when it is
+// told to.
 func secondOnlyPlans(t *trial) error {
-	if limited(t.description, sdk.LimitDiesWithProcess) {
-		return byLimits{[]sdk.Limit{sdk.LimitDiesWithProcess}}
-	}
+	dies := limited(t.description, sdk.LimitDiesWithProcess)
 	a, b, err := t.two()
 	if err != nil {
 		return err
@@ -210,8 +254,8 @@ func secondOnlyPlans(t *trial) error {
 	if err != nil {
 		return fmt.Errorf("the second: %w", err)
 	}
-	if len(r.Steps) == 0 {
-		return errors.New("a second instance told no steps that it only planned")
+	if len(r.Steps) == 0 && !dies {
+		return mismatch{"the second to tell which steps it planned", "none"}
 	}
 	if err := t.serves(a); err != nil {
 		return fmt.Errorf("after a second only planned: %w", err)
@@ -219,16 +263,23 @@ func secondOnlyPlans(t *trial) error {
 	if err := errors.Join(t.role(sdk.Yielded), second.role(sdk.Active)); err != nil {
 		return err
 	}
-	return second.serves(b)
+	if err := second.serves(b); err != nil {
+		return fmt.Errorf("after the first yielded: %w", err)
+	}
+	if dies {
+		return by(sdk.LimitDiesWithProcess)
+	}
+	return nil
 }
 
 // driftIsRepaired within five seconds, and some for a machine that is busy.
 func driftIsRepaired(t *trial) error {
-	if limited(t.description, sdk.LimitDiesWithProcess) {
-		return byLimits{[]sdk.Limit{sdk.LimitDiesWithProcess}}
-	}
-	if t.subject.Disturb == nil {
-		return notRun{"nothing was given to disturb it with"}
+	switch {
+	case t.subject.Disturb != nil:
+	case limited(t.description, sdk.LimitDiesWithProcess):
+		return by(sdk.LimitDiesWithProcess) // nobody can take what is not in the kernel
+	default:
+		return notRun{"there is nothing to disturb it with"}
 	}
 	s, err := t.scenario("cluster-ip")
 	if err != nil {

@@ -5,8 +5,10 @@ package sdktest
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 func sameSetupTwice(t *trial) error {
@@ -22,7 +24,7 @@ func sameSetupTwice(t *trial) error {
 		return fmt.Errorf("the second time: %w", err)
 	}
 	if before.Name != t.description.Name || join(before.Limits) != join(t.description.Limits) {
-		return fmt.Errorf("it was %+v and is now %+v", before, t.description)
+		return mismatch{fmt.Sprintf("%+v", before), fmt.Sprintf("%+v", t.description)}
 	}
 	if err := t.serves(s); err != nil {
 		return fmt.Errorf("after being configured again: %w", err)
@@ -50,9 +52,37 @@ func newSessionStartsOver(t *trial) error {
 	return expectResync(t.offer(sdk.Update{}))
 }
 
+// olderIsFenced: when another host has begun a session, the one before is refused.
+func olderIsFenced(t *trial) error {
+	older, ok := t.dp.(*wire.Remote)
+	if !ok || older.Handle().Network == "local" {
+		return excused{"the dataplane is in this process, where there is one host"}
+	}
+	s, err := t.scenario("cluster-ip")
+	if err != nil {
+		return err
+	}
+	if err := t.serve(s); err != nil {
+		return err
+	}
+	newer, err := wire.Attach(t.ctx, older.Handle())
+	if err != nil {
+		return fmt.Errorf("attach as another host: %w", err)
+	}
+	defer newer.Close()
+	setup := sdk.Setup{Options: t.subject.Options, StateDir: t.stateDir, Log: slog.New(slog.DiscardHandler)}
+	if _, err := newer.Configure(t.ctx, setup); err != nil {
+		return fmt.Errorf("configure as another host: %w", err)
+	}
+	if _, err := t.offer(s.Update(0)); !errors.Is(err, wire.ErrFenced) {
+		return mismatch{"ErrFenced for an update of the session before", orNil(err).Error()}
+	}
+	return t.configure()
+}
+
 func expectResync(_ sdk.Result, err error) error {
 	if !errors.Is(err, sdk.ErrResync) {
-		return fmt.Errorf("an update that leads on from nothing got %w, not ErrResync", orNil(err))
+		return mismatch{"ErrResync for an update that leads on from nothing", orNil(err).Error()}
 	}
 	return nil
 }

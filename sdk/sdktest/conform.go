@@ -38,6 +38,11 @@ type Subject struct {
 	// Disturb takes away, behind the dataplane's back, part of what it keeps in
 	// the kernel. Nil: drift is not checked.
 	Disturb func(context.Context) error
+
+	// Foreign is everything on the node that is not the dataplane's own, in any
+	// text that is the same while nothing changes. Nil: that it is left alone is
+	// not checked.
+	Foreign func(context.Context) (string, error)
 }
 
 // InProcess is a Subject made in this process, joined by both ends of the wire as
@@ -124,12 +129,13 @@ func describe(t T, s Subject) (sdk.Description, error) {
 // Options are for Check and ConformBinary.
 type Options struct {
 	Run     *regexp.Regexp // only checks with matching names; a report of a part cannot conform. Nil: all
-	Verbose bool           // also print what passed
-	TempDir string         // for state directories
-	Out     io.Writer      // a line as each check ends. Nil: none
+	Verbose bool           // print a line as each check ends
+	TempDir string         // for state directories; empty: the system's
+	Out     io.Writer      // where to; nil: nowhere
 }
 
-// Check runs the suite and reports. The error says why it could not begin.
+// Check runs the suite and reports. The error says why it could not begin, or was
+// cut short.
 func Check(ctx context.Context, s Subject, o Options) (Report, error) {
 	c := &collector{ctx: ctx, options: o}
 	d, err := describe(c, s)
@@ -147,7 +153,8 @@ func Check(ctx context.Context, s Subject, o Options) (Report, error) {
 	return c.report, nil
 }
 
-// ConformBinary is Check for a plugin's binary.
+// ConformBinary is Check for a plugin's binary. What is printed to out is for who
+// waits; the report's String says it all.
 func ConformBinary(ctx context.Context, path string, out io.Writer, o Options) (Report, error) {
 	o.Out = out
 	return Check(ctx, Binary(path), o)
@@ -169,7 +176,7 @@ func (c *collector) Check(name string, run func() Finding) {
 	}
 	f := run()
 	c.report.Findings = append(c.report.Findings, f)
-	if c.options.Out != nil && (c.options.Verbose || f.Status == Fail || f.Status == NotRun && f.Needed) {
+	if c.options.Out != nil && c.options.Verbose {
 		fmt.Fprintln(c.options.Out, f)
 	}
 }

@@ -4,6 +4,8 @@ package sdktest
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -16,11 +18,13 @@ import (
 
 // TestRecorderConforms over the wire, as a plugin does.
 func TestRecorderConforms(t *testing.T) {
+	t.Parallel()
 	Conform(Testing(t), Recorded(func() *Recorder { return new(Recorder) }))
 }
 
 // TestBareRecorderConforms without Serve's help.
 func TestBareRecorderConforms(t *testing.T) {
+	t.Parallel()
 	Conform(Testing(t), bare(func(r *Recorder) sdk.Dataplane { return r }))
 }
 
@@ -50,10 +54,20 @@ func bare(breaks func(*Recorder) sdk.Dataplane) Subject {
 // A dataplane that is broken in one way, and otherwise a Recorder.
 type broken struct {
 	*Recorder
-	sync  func(context.Context, sdk.Update) (sdk.Result, error)
-	send  func(Answer) Answer
-	role  func(sdk.Role) error
-	clean func(context.Context, sdk.Leftovers) ([]string, error)
+	begin   func(context.Context, sdk.Setup) (sdk.Description, error)
+	sync    func(context.Context, sdk.Update) (sdk.Result, error)
+	inspect func(context.Context, func(sdk.Served) error) error
+	send    func(sdk.Caller, netip.AddrPort, Answer) Answer
+	forgets func(netip.AddrPort, sdk.Protocol, netip.AddrPort) bool
+	role    func(sdk.Role) error
+	clean   func(context.Context, sdk.Leftovers) ([]string, error)
+}
+
+func (b *broken) Configure(ctx context.Context, s sdk.Setup) (sdk.Description, error) {
+	if b.begin != nil {
+		return b.begin(ctx, s)
+	}
+	return b.Recorder.Configure(ctx, s)
 }
 
 func (b *broken) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
@@ -61,6 +75,13 @@ func (b *broken) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		return b.sync(ctx, u)
 	}
 	return b.Recorder.Sync(ctx, u)
+}
+
+func (b *broken) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
+	if b.inspect != nil {
+		return b.inspect(ctx, tell)
+	}
+	return b.Recorder.Inspect(ctx, tell)
 }
 
 func (b *broken) SetRole(ctx context.Context, r sdk.Role) error {
@@ -78,55 +99,153 @@ func (b *broken) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 }
 
 // TestSuiteBites holds dataplanes with a mistake each to the contract, and
-// expects the check that is about it to say so.
+// expects the check that is about it to say so. Every line has one or more.
 func TestSuiteBites(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		breaks func(*broken)
-		check  string
-	}{
-		{"leaves what a Full does not name", leaveStale, "C03/full-drops-stale"},
-		{"ignores Keep", ignoreKeep, "C03/keep"},
-		{"takes an update that leads from elsewhere", takeGap, "C03/gap-resyncs"},
-		{"takes a delta first", takeGap, "C00/first-is-full"},
-		{"forgets to delete", forgetDelete, "C03/random-walk"},
-		{"errs for one bad Service", errForOne, "C04/one-bad-service"},
-		{"hangs on one bad Service", hangForOne, "C04/one-bad-service"},
-		{"drops what a bad Service had", dropBad, "C04/bad-keeps-what-served"},
-		{"hangs past the context", ignoreContext, "C11/ended-context"},
-		{"renders everything each time", renderAll, "C05/ten-thousand-services"},
-		{"cleans nothing up", cleanNothing, "C06/cleanup-leaves-nothing"},
-		{"cleans up in a dry run", cleanDry, "C06/dry-run-only-names"},
-		{"cannot go from Standby", oneRole, "C07/any-role-to-any"},
-		{"serves whatever its role", ignoreRole, "C07/only-active-catches"},
-		{"shows endpoints the node", hideClient, "C02/scenario/node-port-local"},
-		{"hides nobody", hideNobody, "C02/scenario/node-port"},
-		{"rejects what should be dropped", reject, "C02/scenario/source-ranges"},
-		{"sends elsewhere", misroute, "C01/packets-are-sent"},
-		{"forgets clients", forgetClients, "C02/affinity"},
-		{"takes unknown values", takeUnknown, "C13/unknown-policy"},
-	} {
+	t.Parallel()
+	bitten := map[int]bool{}
+	for _, c := range mistakes() {
 		t.Run(c.name, func(t *testing.T) {
-			s := bare(func(r *Recorder) sdk.Dataplane {
+			t.Parallel()
+			f := find(t, bare(func(r *Recorder) sdk.Dataplane {
 				b := &broken{Recorder: r}
 				c.breaks(b)
 				return b.dataplane()
-			})
-			report, err := Check(t.Context(), s, Options{Run: regexp.MustCompile("^" + regexp.QuoteMeta(c.check) + "$"), TempDir: t.TempDir()})
-			if err != nil {
-				t.Fatal(err)
+			}), c.check)
+			if f.Status != Fail {
+				t.Errorf("%s did not see it: %s", c.check, f)
 			}
-			if report.Count(Fail) != 1 || report.Conforms() {
-				t.Errorf("%s did not see it: %v", c.check, report.Findings)
+			t.Log(f)
+		})
+		var line int
+		fmt.Sscanf(c.check, "C%d/", &line)
+		bitten[line] = true
+	}
+	for line, title := range titles {
+		if !bitten[line] && line != 8 && line != 12 { // those in TestSuiteBitesWhatLasts
+			t.Errorf("nothing breaks line %d, %s", line, title)
+		}
+	}
+}
+
+// find holds s to one check.
+func find(t *testing.T, s Subject, check string) Finding {
+	t.Helper()
+	report, err := Check(t.Context(), s, Options{Run: regexp.MustCompile("^" + regexp.QuoteMeta(check) + "$"), TempDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Findings) != 1 {
+		t.Fatalf("%s is %d checks", check, len(report.Findings))
+	}
+	return report.Findings[0]
+}
+
+// A mistake is one way to break the contract, and the check that should see it.
+type mistake struct {
+	name   string
+	breaks func(*broken)
+	check  string
+}
+
+func mistakes() []mistake {
+	return []mistake{
+		{"takes a delta first", takeGap, "C00/first-is-full"},
+		{"flushes when it is configured again", flushAgain, "C00/same-setup-twice"},
+		{"goes on in a new session", goOn, "C00/new-session-starts-over"},
+		{"sends elsewhere", misroute, "C01/packets-are-sent"},
+		{"rejects what should be dropped", reject, "C01/scenario/source-ranges"},
+		{"drops what should be rejected", drop, "C01/scenario/no-endpoints"},
+		{"lets everyone in", letIn, "C01/scenario/source-ranges-local"},
+		{"catches what is not ours", catchAll, "C01/scenario/cluster-ip"},
+		{"shows endpoints the node", hideClient, "C02/scenario/node-port-local"},
+		{"hides nobody", hideNobody, "C02/scenario/node-port"},
+		{"shows an endpoint itself", hideNobodyBut("10.180.0.1"), "C02/scenario/hairpin"},
+		{"uses one endpoint only", oneOnly, "C02/scenario/cluster-ip"},
+		{"rejects what should go on", rejectAll, "C02/scenario/external-ip"},
+		{"forgets clients", forgetClients, "C02/affinity"},
+		{"forgets clients at another address", forgetAtOthers, "C02/affinity-over-frontends"},
+		{"leaves what a Full does not name", leaveStale, "C03/full-drops-stale"},
+		{"ignores Keep", ignoreKeep, "C03/keep"},
+		{"takes an update that leads from elsewhere", takeGap, "C03/gap-resyncs"},
+		{"forgets to delete", forgetDelete, "C03/random-walk"},
+		{"errs when told twice", errTwice, "C03/full-twice"},
+		{"errs when a delta comes twice", errDeltaTwice, "C03/delta-twice"},
+		{"errs when it should delete nothing", errNobody, "C03/delete-of-nothing"},
+		{"cuts connections", cutAll, "C03/established-tcp-stays"},
+		{"errs for one bad Service", errForOne, "C04/one-bad-service"},
+		{"hangs on one bad Service", hangForOne, "C04/one-bad-service"},
+		{"drops what a bad Service had", dropBad, "C04/bad-keeps-what-served"},
+		{"cannot serve any address", ownOnly, "C04/address-not-ours"},
+		{"renders everything each time", renderAll, "C05/ten-thousand-services"},
+		{"says nothing of what it serves", nameNothing, "C06/dry-run-only-names"},
+		{"serves before it is told", serveAtOnce, "C06/restart"},
+		{"cleans nothing up", cleanNothing, "C06/cleanup-leaves-nothing"},
+		{"cleans up in a dry run", cleanDry, "C06/dry-run-only-names"},
+		{"names what is not there", nameMore, "C06/cleanup-of-nothing"},
+		{"serves at once", serveAtOnce, "C07/begins-in-standby"},
+		{"cannot go from Standby", oneRole, "C07/any-role-to-any"},
+		{"serves whatever its role", ignoreRole, "C07/only-active-catches"},
+		{"cuts connections while draining", cutAll, "C07/draining-keeps-established"},
+		{"takes no update while draining", errDraining, "C07/draining-keeps-established"},
+		{"does not hear while yielded", deafYielded, "C07/yielded-catches-up"},
+		{"forgets no flow", forgetNone, "C09/udp-leaves-the-gone"},
+		{"forgets every flow", cutAll, "C09/udp-stays-with-the-others"},
+		{"forgets who still serves", forgetServing, "C09/udp-stays-with-who-still-serves"},
+		{"forgets when nobody serves", forgetAlways, "C09/udp-stays-when-nobody-serves"},
+		{"removes an address after it was added", removeLast, "C10/frontend-changes-owner"},
+		{"hangs past the context", ignoreContext, "C11/ended-context"},
+		{"does not stop when the context ends", ignoreEnd, "C11/context-ends-in-sync"},
+		{"cannot be asked while it works", busyInspect, "C11/inspect-and-report-beside"},
+		{"takes an unknown protocol", takeUnknown, "C13/unknown-protocol"},
+		{"takes an unknown family", takeUnknown, "C13/unknown-family"},
+		{"takes an unknown kind", takeUnknown, "C13/unknown-kind"},
+		{"takes an unknown policy", takeUnknown, "C13/unknown-policy"},
+	}
+}
+
+// TestLimitsAreExpected: each limit has an outcome of its own. Not declared, that
+// outcome fails; declared, it is said; and what is worse fails all the same.
+func TestLimitsAreExpected(t *testing.T) {
+	t.Parallel()
+	dies := sdk.LimitDiesWithProcess
+	for _, c := range []struct {
+		limit       sdk.Limit
+		check       string
+		does, worse func(*broken)
+	}{
+		{sdk.LimitNoDrop, "C01/scenario/source-ranges", reject, letIn},
+		{sdk.LimitNoClientAddress, "C02/scenario/node-port-local", hideClient, misroute},
+		{sdk.LimitAffinityPerFrontend, "C02/affinity-over-frontends", forgetAtOthers, forgetClients},
+		{sdk.LimitOwnAddressesOnly, "C04/address-not-ours", ownOnly, errForOne},
+	} {
+		t.Run(string(c.limit), func(t *testing.T) {
+			t.Parallel()
+			for _, row := range []struct {
+				breaks func(*broken)
+				limits []sdk.Limit
+				want   Status
+			}{
+				{c.does, []sdk.Limit{dies}, Fail},
+				{c.does, []sdk.Limit{c.limit, dies}, Limit},
+				{c.worse, []sdk.Limit{c.limit, dies}, Fail},
+			} {
+				f := find(t, bare(func(r *Recorder) sdk.Dataplane {
+					b := &broken{Recorder: r}
+					row.breaks(b)
+					r.Describe.Limits = row.limits
+					return b.dataplane()
+				}), c.check)
+				if f.Status != row.want || row.want == Limit && !slices.Equal(f.Limits, []sdk.Limit{c.limit}) {
+					t.Errorf("with limits %v: %s, want %s", row.limits, f, row.want)
+				}
 			}
-			t.Log(report)
 		})
 	}
 }
 
 // dataplane is b, as a Sender only where it tells other answers than a Recorder.
 func (b *broken) dataplane() sdk.Dataplane {
-	if b.send != nil {
+	if b.send != nil || b.forgets != nil {
 		return misleading{b}
 	}
 	return b
@@ -135,7 +254,18 @@ func (b *broken) dataplane() sdk.Dataplane {
 type misleading struct{ *broken }
 
 func (m misleading) Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protocol) Answer {
-	return m.send(m.Recorder.Send(from, to, protocol))
+	a := m.Recorder.Send(from, to, protocol)
+	if m.send == nil {
+		return a
+	}
+	return m.send(from, to, a)
+}
+
+func (m misleading) Forgets(to netip.AddrPort, protocol sdk.Protocol, ep netip.AddrPort) bool {
+	if m.forgets == nil {
+		return m.Recorder.Forgets(to, protocol, ep)
+	}
+	return m.forgets(to, protocol, ep)
 }
 
 func leaveStale(b *broken) {
@@ -255,16 +385,16 @@ func ignoreRole(b *broken) {
 }
 
 func hideClient(b *broken) {
-	b.send = func(a Answer) Answer { a.Client = defaultNode().Addrs[0]; return a }
+	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer { a.Client = defaultNode().Addrs[0]; return a }
 }
 
 func hideNobody(b *broken) {
 	caller := netip.MustParseAddr("192.0.2.7") // who calls first in that scenario
-	b.send = func(a Answer) Answer { a.Client = caller; return a }
+	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer { a.Client = caller; return a }
 }
 
 func reject(b *broken) {
-	b.send = func(a Answer) Answer {
+	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer {
 		if a.Verdict == sdk.Drop {
 			a.Verdict = sdk.Reject
 		}
@@ -273,15 +403,229 @@ func reject(b *broken) {
 }
 
 func misroute(b *broken) {
-	b.send = func(a Answer) Answer { a.Endpoint = at(10, 99, 1, 1); return a }
+	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer { a.Endpoint = at(10, 99, 1, 1); return a }
 }
 
 func forgetClients(b *broken) {
-	b.send = func(a Answer) Answer {
+	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		clear(b.sticks)
 		return a
+	}
+}
+
+func flushAgain(b *broken) {
+	b.begin = func(ctx context.Context, s sdk.Setup) (sdk.Description, error) {
+		b.mu.Lock()
+		clear(b.served)
+		b.mu.Unlock()
+		return b.Recorder.Configure(ctx, s)
+	}
+}
+
+func goOn(b *broken) {
+	b.begin = func(ctx context.Context, s sdk.Setup) (sdk.Description, error) {
+		state := b.state
+		d, err := b.Recorder.Configure(ctx, s)
+		b.state = state
+		return d, err
+	}
+}
+
+func drop(b *broken) {
+	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer {
+		if a.Verdict == sdk.Reject {
+			a.Verdict = sdk.Drop
+		}
+		return a
+	}
+}
+
+func rejectAll(b *broken) {
+	b.send = func(sdk.Caller, netip.AddrPort, Answer) Answer { return Answer{Verdict: sdk.Reject} }
+}
+
+func letIn(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		for i, s := range u.Set {
+			s.Frontends = slices.Clone(s.Frontends)
+			for j := range s.Frontends {
+				s.Frontends[j].Sources = nil
+			}
+			u.Set[i] = s
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+}
+
+func catchAll(b *broken) {
+	b.send = func(from sdk.Caller, _ netip.AddrPort, a Answer) Answer {
+		return Answer{Verdict: sdk.Forward, Endpoint: at(10, 99, 1, 1), Client: from.Addr}
+	}
+}
+
+func hideNobodyBut(addr string) func(*broken) {
+	return func(b *broken) {
+		b.send = func(from sdk.Caller, _ netip.AddrPort, a Answer) Answer {
+			if from.Addr == netip.MustParseAddr(addr) {
+				a.Client = from.Addr
+			}
+			return a
+		}
+	}
+}
+
+func oneOnly(b *broken) {
+	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer {
+		if s := b.Services(); len(s) > 0 && a.Verdict == sdk.Forward {
+			a.Endpoint = s[0].Cluster[0].Addr
+		}
+		return a
+	}
+}
+
+func forgetAtOthers(b *broken) {
+	kept := map[netip.AddrPort]netip.AddrPort{}
+	b.send = func(from sdk.Caller, to netip.AddrPort, a Answer) Answer {
+		s := b.Services()[0]
+		if _, ok := kept[to]; !ok {
+			kept[to] = s.Cluster[len(kept)%len(s.Cluster)].Addr
+		}
+		a.Endpoint = kept[to]
+		return a
+	}
+}
+
+// errIf breaks Sync for some updates.
+func errIf(b *broken, bad func(sdk.Update) bool) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		if bad(u) {
+			return sdk.Result{}, errors.New("the mistake")
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+}
+
+func errTwice(b *broken) {
+	errIf(b, func(u sdk.Update) bool { return u.Full && len(b.Services()) > 0 })
+}
+
+func errDeltaTwice(b *broken) {
+	errIf(b, func(u sdk.Update) bool { return !u.Full && len(b.Services()) > 0 })
+}
+
+func errNobody(b *broken) {
+	errIf(b, func(u sdk.Update) bool {
+		return slices.ContainsFunc(u.Delete, func(name sdk.Name) bool { return name.Service == "never" })
+	})
+}
+
+func errDraining(b *broken) {
+	errIf(b, func(sdk.Update) bool { return b.Role() == sdk.Draining })
+}
+
+func deafYielded(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		if b.Role() == sdk.Yielded {
+			return b.Recorder.Sync(ctx, sdk.Update{From: u.From, To: u.To})
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+}
+
+func ownOnly(b *broken) {
+	b.Fail = func(s sdk.Service) error {
+		if s.Name.Service == "elsewhere" {
+			return &sdk.Refusal{Field: "frontends", Why: "no interface has the address"}
+		}
+		return nil
+	}
+}
+
+func nameNothing(b *broken) {
+	b.clean = func(ctx context.Context, l sdk.Leftovers) ([]string, error) {
+		_, err := b.Recorder.Cleanup(ctx, l)
+		return nil, err
+	}
+}
+
+func nameMore(b *broken) {
+	b.clean = func(ctx context.Context, l sdk.Leftovers) ([]string, error) {
+		_, err := b.Recorder.Cleanup(ctx, l)
+		return []string{"chain EVERYTHING"}, err
+	}
+}
+
+// serveAtOnce answers before anything was said: as Active, and of what no update
+// has named.
+func serveAtOnce(b *broken) {
+	b.send = func(from sdk.Caller, to netip.AddrPort, a Answer) Answer {
+		return Answer{Verdict: sdk.Forward, Endpoint: at(10, 180, 1, 8080), Client: from.Addr}
+	}
+}
+
+func cutAll(b *broken) {
+	b.forgets = func(netip.AddrPort, sdk.Protocol, netip.AddrPort) bool { return true }
+}
+
+func forgetNone(b *broken) {
+	b.forgets = func(netip.AddrPort, sdk.Protocol, netip.AddrPort) bool { return false }
+}
+
+func forgetServing(b *broken) {
+	b.forgets = func(_ netip.AddrPort, _ sdk.Protocol, ep netip.AddrPort) bool {
+		return !slices.ContainsFunc(b.Services()[0].Reachable(), func(e sdk.Endpoint) bool { return e.Addr == ep })
+	}
+}
+
+// forgetAlways also forgets flows of a Service that nobody serves.
+func forgetAlways(b *broken) { forgetServing(b) }
+
+func removeLast(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		before := b.Services()
+		r, err := b.Recorder.Sync(ctx, u)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, old := range before {
+			if _, stays := b.served[old.Name]; stays {
+				continue
+			}
+			for name, s := range b.served {
+				if s.Frontends[0].Addr == old.Frontends[0].Addr {
+					delete(b.served, name)
+				}
+			}
+		}
+		return r, err
+	}
+}
+
+// ignoreEnd works on for long when there is much to do.
+func ignoreEnd(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		if len(u.Set) > 1000 {
+			time.Sleep(grace + 2*time.Second) // the mistake itself
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+}
+
+func busyInspect(b *broken) {
+	asked := make(chan struct{}, 1)
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		if !u.Full {
+			<-asked // not before it was asked
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+	b.inspect = func(context.Context, func(sdk.Served) error) error {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		return errors.New("busy")
 	}
 }
 
@@ -297,7 +641,7 @@ func takeUnknown(b *broken) {
 func TestReportWithoutGround(t *testing.T) {
 	s := bare(func(r *Recorder) sdk.Dataplane { return r })
 	s.Ground = nil
-	report, err := Check(t.Context(), s, Options{Run: regexp.MustCompile("C01|C03/keep"), TempDir: t.TempDir()})
+	report, err := Check(t.Context(), s, Options{Run: regexp.MustCompile("C01/packets|C03/keep"), TempDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

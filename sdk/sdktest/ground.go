@@ -13,8 +13,8 @@ import (
 // A Ground is where packets are really sent. The conformance suite finds out
 // from it what a dataplane does, rather than what it says.
 type Ground interface {
-	// Place moves a scenario to addresses that exist on this ground. What cannot
-	// be expressed there is left out of the packets, each with a reason.
+	// Place moves a scenario to addresses that exist on this ground. Packets that
+	// cannot be expressed there are left out, each with a reason.
 	Place(Scenario) (placed Scenario, leftOut []string)
 
 	// Open makes the endpoints of a placed scenario answer.
@@ -55,7 +55,12 @@ func (a Answer) String() string {
 
 // A Sender says itself what becomes of a packet; a Recorder does.
 type Sender interface {
+	// Send is the first packet of a new flow.
 	Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protocol) Answer
+
+	// Forgets reports whether an established flow to an address is taken from the
+	// endpoint that it found, so that its next packet is as a first one.
+	Forgets(to netip.AddrPort, protocol sdk.Protocol, endpoint netip.AddrPort) bool
 }
 
 // Said is the ground for a dataplane in memory, which no packet can reach: it is
@@ -92,7 +97,7 @@ func (s saidStage) Dial(_ context.Context, p Packet) (Flow, error) {
 
 func (saidStage) Close() error { return nil }
 
-// A saidFlow over TCP stays with whom it found first.
+// A saidFlow stays with whom it found first, until it is forgotten.
 type saidFlow struct {
 	sender Sender
 	packet Packet
@@ -100,8 +105,9 @@ type saidFlow struct {
 }
 
 func (f *saidFlow) Ask(context.Context) (Answer, error) {
-	if f.packet.Protocol != sdk.TCP || f.found.Verdict != sdk.Forward {
-		f.found = f.sender.Send(f.packet.From, f.packet.To, f.packet.Protocol)
+	p := f.packet
+	if f.found.Verdict != sdk.Forward || f.sender.Forgets(p.To, p.Protocol, f.found.Endpoint) {
+		f.found = f.sender.Send(p.From, p.To, p.Protocol)
 	}
 	return f.found, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -21,7 +22,8 @@ func (t *trial) packets(s Scenario) error {
 	for _, p := range s.Packets {
 		limits, err := t.packet(stage, p, sticks(s, p))
 		if err != nil {
-			return fmt.Errorf("line %d, %s: %w", p.Line, p.Text, err)
+			text, _, _ := strings.Cut(p.Text, " = ")
+			return fmt.Errorf("scenario %s, line %d, %s: %w", s.Name, p.Line, text, err)
 		}
 		used = append(used, limits...)
 	}
@@ -34,7 +36,7 @@ func (t *trial) packets(s Scenario) error {
 
 func (t *trial) stage(s Scenario) (Stage, error) {
 	if t.subject.Ground == nil {
-		return nil, notRun{"no ground to send packets on"}
+		return nil, notRun{"no packets can be sent to it here (a test can give a Ground)"}
 	}
 	stage, err := t.subject.Ground.Open(t.ctx, t.dp, s)
 	if err != nil {
@@ -63,7 +65,7 @@ func (t *trial) packet(stage Stage, p Packet, sticks bool) ([]sdk.Limit, error) 
 		}
 	}
 	if len(j.seen) < min(n, len(p.Want.Endpoints)) {
-		return nil, fmt.Errorf("only %v ever answer", j.seen)
+		return nil, mismatch{j.packet.Want.String(), fmt.Sprintf("only ever %v", j.seen)}
 	}
 	return j.used, nil
 }
@@ -85,7 +87,7 @@ func (j *judge) take(a Answer) error {
 	switch {
 	case want.Unserved:
 		if a.Verdict == sdk.Forward {
-			return fmt.Errorf("%s answers, though it is none of ours", a)
+			return mismatch{"nobody to answer, as it is none of ours", a.String()}
 		}
 		return nil
 	case a.Verdict == want.Verdict && want.Verdict == sdk.Forward:
@@ -96,13 +98,13 @@ func (j *judge) take(a Answer) error {
 		j.used = append(j.used, sdk.LimitNoDrop)
 		return nil
 	}
-	return fmt.Errorf("found %s", a)
+	return mismatch{want.String(), a.String()}
 }
 
 func (j *judge) forwarded(a Answer) error {
 	want, from := j.packet.Want, j.packet.From
 	if !slices.Contains(want.Endpoints, a.Endpoint) {
-		return fmt.Errorf("found %s", a)
+		return mismatch{want.String(), a.String()}
 	}
 	if !slices.Contains(j.seen, a.Endpoint) {
 		j.seen = append(j.seen, a.Endpoint)
@@ -110,10 +112,10 @@ func (j *judge) forwarded(a Answer) error {
 	switch {
 	case from.From == sdk.OnNode: // it may be masqueraded as itself
 	case want.Masquerades(a.Endpoint) && a.Client == from.Addr:
-		return fmt.Errorf("%s saw the caller, not the node", a.Endpoint)
+		return mismatch{fmt.Sprintf("%s to see the node", a.Endpoint), fmt.Sprintf("it saw the caller, %s", a.Client)}
 	case !want.Masquerades(a.Endpoint) && a.Client != from.Addr:
 		if !slices.Contains(j.limits, sdk.LimitNoClientAddress) {
-			return fmt.Errorf("%s saw %s, not the caller", a.Endpoint, a.Client)
+			return mismatch{fmt.Sprintf("%s to see the caller, %s", a.Endpoint, from.Addr), fmt.Sprintf("it saw %s", a.Client)}
 		}
 		j.used = append(j.used, sdk.LimitNoClientAddress)
 	}

@@ -41,7 +41,7 @@ func (loopback) Place(s Scenario) (Scenario, []string) {
 	for _, packet := range s.Packets {
 		moved, why := p.packet(packet, placed)
 		if why != "" {
-			leftOut = append(leftOut, fmt.Sprintf("%q: %s", packet.Text, why))
+			leftOut = append(leftOut, why)
 			continue
 		}
 		placed.Packets = append(placed.Packets, moved)

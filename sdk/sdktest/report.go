@@ -25,8 +25,11 @@ const (
 type Finding struct {
 	Check  string        `json:"check"` // "C03/full-drops-stale": the contract's line, and what of it
 	Status Status        `json:"status"`
-	Reason string        `json:"reason,omitempty"`
-	Needed bool          `json:"needed"` // not run, it disqualifies
+	Reason string        `json:"reason,omitempty"` // in a sentence; with Want and Seen in it, where they are set
+	Want   string        `json:"want,omitempty"`   // what was expected
+	Seen   string        `json:"seen,omitempty"`   // what was there instead
+	Limits []sdk.Limit   `json:"limits,omitempty"` // with Limit: which
+	Needed bool          `json:"needed"`           // not run, it disqualifies
 	Took   time.Duration `json:"took"`
 }
 
@@ -37,6 +40,15 @@ func (f Finding) String() string {
 	}
 	return s
 }
+
+// name is the check's without its line: "full-drops-stale".
+func (f Finding) name() string {
+	_, name, _ := strings.Cut(f.Check, "/")
+	return name
+}
+
+// bad reports whether f alone makes a report one that does not conform.
+func (f Finding) bad() bool { return f.Status == Fail || f.Status == NotRun && f.Needed }
 
 // A Report is what the suite found about one dataplane.
 type Report struct {
@@ -51,7 +63,7 @@ type Report struct {
 // out. A report of nothing does not conform.
 func (r Report) Conforms() bool {
 	for _, f := range r.Findings {
-		if f.Status == Fail || f.Status == NotRun && f.Needed {
+		if f.bad() {
 			return false
 		}
 	}
@@ -69,19 +81,23 @@ func (r Report) Count(s Status) int {
 	return n
 }
 
-// String is the verdict in one line, with the reasons for a bad one below.
-func (r Report) String() string {
+// Verdict is the report in one line.
+func (r Report) Verdict() string {
 	verdict := "conforms"
 	if !r.Conforms() {
 		verdict = "does not conform"
 	}
+	return fmt.Sprintf("%s %s %s: of %d checks %d passed, %d came out as a declared limit says, %d failed, %d could not be tried here",
+		r.Name, r.Version, verdict, len(r.Findings), r.Count(Pass), r.Count(Limit), r.Count(Fail), r.Count(NotRun))
+}
+
+// String is the verdict, and below it a line for each line of the contract, with
+// what was expected and seen where it is not kept.
+func (r Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s %s: %d passed, %d within declared limits, %d failed, %d not run",
-		r.Name, r.Version, verdict, r.Count(Pass), r.Count(Limit), r.Count(Fail), r.Count(NotRun))
-	for _, f := range r.Findings {
-		if f.Status == Fail || f.Status == NotRun && f.Needed {
-			b.WriteString("\n  " + f.String())
-		}
+	b.WriteString(r.Verdict() + "\n")
+	for _, l := range r.Lines() {
+		b.WriteString("\n" + l.String())
 	}
 	return b.String()
 }

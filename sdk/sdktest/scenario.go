@@ -80,6 +80,16 @@ func (s Scenario) Update(to uint64) sdk.Update {
 	return sdk.Update{To: to, Full: true, Node: &node, Set: slices.Clone(s.Services)}
 }
 
+// judged is s with its packets' outcomes as the rule gives them, for Services that
+// were changed.
+func (s Scenario) judged() Scenario {
+	s.Packets = slices.Clone(s.Packets)
+	for i, p := range s.Packets {
+		s.Packets[i].Want = Where(slices.Values(s.Services), s.Node, p.From, p.To, p.Protocol)
+	}
+	return s
+}
+
 // Lacks are the features that s needs and d does not claim.
 func (s Scenario) Lacks(d sdk.Description) []sdk.Feature {
 	var lacks []sdk.Feature

@@ -24,16 +24,21 @@ type check struct {
 	run    func(*trial) error
 }
 
-// A check's error is a failure, unless it is one of these.
+// A check's error is a failure, unless it is one of the first three.
 type (
 	notRun   struct{ why string }
 	excused  struct{ why string } // not run, and rightly so
 	byLimits struct{ limits []sdk.Limit }
+	mismatch struct{ want, seen string } // a failure that can say both
 )
 
 func (e notRun) Error() string   { return e.why }
 func (e excused) Error() string  { return e.why }
 func (e byLimits) Error() string { return "as declared: " + join(e.limits) }
+func (e mismatch) Error() string { return "expected " + e.want + "; seen " + e.seen }
+
+// by is the outcome that a declared limit has instead of the contract's.
+func by(l sdk.Limit) error { return byLimits{[]sdk.Limit{l}} }
 
 // checkTime is how long one check may take. It is there so that a hung dataplane
 // does not hang the suite.
@@ -48,22 +53,31 @@ func (c check) find(t T, s Subject) Finding {
 		err = c.run(tr)
 		tr.end()
 	}
+	f.judge(err)
+	f.Took = time.Since(began).Round(time.Millisecond)
+	return f
+}
+
+// judge says what a check's error comes to.
+func (f *Finding) judge(err error) {
 	var limits byLimits
 	var left notRun
 	var rightly excused
+	var differs mismatch
 	switch {
 	case err == nil:
 	case errors.As(err, &limits):
-		f.Status, f.Reason = Limit, err.Error()
+		f.Status, f.Reason, f.Limits = Limit, err.Error(), limits.limits
 	case errors.As(err, &left):
-		f.Status, f.Reason = NotRun, err.Error()
+		f.Status, f.Reason = NotRun, left.why
 	case errors.As(err, &rightly):
-		f.Status, f.Reason, f.Needed = NotRun, err.Error(), false
+		f.Status, f.Reason, f.Needed = NotRun, rightly.why, false
 	default:
 		f.Status, f.Reason = Fail, err.Error()
+		if errors.As(err, &differs) {
+			f.Want, f.Seen = differs.want, differs.seen
+		}
 	}
-	f.Took = time.Since(began).Round(time.Millisecond)
-	return f
 }
 
 // A trial is a life of the subject, for one check: configured, in no role yet.
@@ -258,7 +272,7 @@ func (t *trial) serves(s Scenario) error {
 		return fmt.Errorf("inspect: %w", err)
 	}
 	if want := wanted(s.Services); !slices.Equal(got, want) {
-		return fmt.Errorf("served is not what was wanted:%s", difference(want, got))
+		return mismatch{want: besides(want, got), seen: besides(got, want)}
 	}
 	return nil
 }
@@ -272,21 +286,22 @@ func settled(err error) error {
 	return err
 }
 
-// difference shows at most ten lines that are missing (-) or too many (+).
-func difference(want, got []string) string {
-	var b strings.Builder
-	n := 0
-	show := func(mark string, these, others []string) {
-		for _, l := range these {
-			if _, found := slices.BinarySearch(others, l); !found && n < 10 {
-				b.WriteString("\n  " + mark + " " + l)
-				n++
-			}
+// besides shows the first few of these lines that the others lack.
+func besides(these, others []string) string {
+	const most = 5
+	var lines []string
+	for _, l := range these {
+		if _, found := slices.BinarySearch(others, l); !found {
+			lines = append(lines, l)
 		}
 	}
-	show("-", want, got)
-	show("+", got, want)
-	return b.String()
+	if len(lines) > most {
+		lines = append(lines[:most], fmt.Sprintf("and %d more", len(lines)-most))
+	}
+	if len(lines) == 0 {
+		return "nothing else"
+	}
+	return strings.Join(lines, "\n")
 }
 
 func limited(d sdk.Description, l sdk.Limit) bool { return slices.Contains(d.Limits, l) }

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdktest
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A kernel is what outlives the process: with it, Recorders can be held to the
+// lines that are about that.
+type kernel struct {
+	mu      sync.Mutex // guards all below
+	served  map[sdk.Name]sdk.Service
+	node    sdk.Node
+	role    sdk.Role
+	writer  *lasting // who has the lock
+	latest  *lasting
+	foreign string
+}
+
+// A lasting dataplane leaves what it serves in a kernel, has a lock, and repairs
+// what others do, whenever it is looked at. It breaks the contract as it is told.
+type lasting struct {
+	*Recorder
+	kernel *kernel
+
+	flushes   bool // at start
+	unlocked  bool // writes whoever has the lock
+	silent    bool // plans, and tells no steps
+	neglects  bool // what others do
+	sweeps    bool // away what is foreign, too
+	forgetful bool // of what it finds at start
+}
+
+// lasts is a Subject whose lives share a kernel.
+func lasts(breaks func(*lasting)) Subject {
+	k := &kernel{served: map[sdk.Name]sdk.Service{}, foreign: "chain FOREIGN"}
+	return Subject{
+		Start:   func(context.Context, string) (sdk.Dataplane, error) { return k.start(breaks), nil },
+		Stop:    func(dp sdk.Dataplane) { k.stop(dp.(*lasting)) },
+		Disturb: func(context.Context) error { return k.disturb() },
+		Foreign: func(context.Context) (string, error) { return k.foreign, nil },
+		Ground:  Said(func(sdk.Dataplane) Sender { k.mu.Lock(); defer k.mu.Unlock(); return k.latest }),
+	}
+}
+
+func (k *kernel) start(breaks func(*lasting)) *lasting {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l := &lasting{Recorder: &Recorder{Describe: sdk.Description{Name: "lasting", Version: "1", Limits: []sdk.Limit{}}}, kernel: k}
+	breaks(l)
+	if l.flushes {
+		clear(k.served)
+	}
+	l.served, l.node, l.Recorder.role = k.served, k.node, k.role
+	if l.forgetful {
+		l.served = map[sdk.Name]sdk.Service{}
+	}
+	if k.latest == nil || k.writer == nil {
+		k.latest = l
+	}
+	return l
+}
+
+func (k *kernel) stop(l *lasting) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.writer == l {
+		k.writer = nil
+	}
+}
+
+func (k *kernel) disturb() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.latest.mu.Lock()
+	defer k.latest.mu.Unlock()
+	clear(k.served)
+	return nil
+}
+
+// locks takes the lock, if it is free.
+func (l *lasting) locks() bool {
+	l.kernel.mu.Lock()
+	defer l.kernel.mu.Unlock()
+	if l.kernel.writer == nil {
+		l.kernel.writer = l
+	}
+	return l.kernel.writer == l
+}
+
+func (l *lasting) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+	was := l.Role()
+	if !l.unlocked && !l.locks() {
+		l.setRole(sdk.Yielded) // so it plans
+		defer l.setRole(was)
+	}
+	r, err := l.Recorder.Sync(ctx, u)
+	if l.silent {
+		r.Steps = nil
+	}
+	l.kernel.mu.Lock()
+	defer l.kernel.mu.Unlock()
+	l.kernel.node = l.Node()
+	return r, err
+}
+
+func (l *lasting) setRole(r sdk.Role) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.Recorder.role = r
+}
+
+func (l *lasting) SetRole(ctx context.Context, r sdk.Role) error {
+	if r == sdk.Yielded {
+		l.kernel.stop(l)
+	} else {
+		l.locks()
+		l.setRole(sdk.Yielded) // so it catches up
+	}
+	l.kernel.mu.Lock()
+	defer l.kernel.mu.Unlock()
+	l.kernel.role, l.kernel.latest = r, l
+	return l.Recorder.SetRole(ctx, r)
+}
+
+func (l *lasting) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
+	l.mu.Lock()
+	if l.state.Revision() > 0 && l.Recorder.role == sdk.Active && !l.neglects {
+		for name, s := range l.state.Services {
+			if s.Check() == nil {
+				l.served[name] = s
+			}
+		}
+	}
+	l.mu.Unlock()
+	return l.Recorder.Inspect(ctx, tell)
+}
+
+func (l *lasting) Cleanup(ctx context.Context, lo sdk.Leftovers) ([]string, error) {
+	names, err := l.Recorder.Cleanup(ctx, sdk.Leftovers{DryRun: true})
+	if lo.DryRun {
+		return names, err
+	}
+	l.kernel.mu.Lock()
+	defer l.kernel.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.served)
+	clear(l.kernel.served)
+	l.state, l.session, l.kernel.role = sdk.State{}, false, 0
+	if l.sweeps {
+		l.kernel.foreign += ", without its rules"
+	}
+	return names, err
+}
+
+// TestLastingConforms: with all that a kernel keeps, and no limit.
+func TestLastingConforms(t *testing.T) {
+	t.Parallel()
+	Conform(Testing(t), lasts(func(*lasting) {}))
+}
+
+// TestSuiteBitesWhatLasts is TestSuiteBites for the lines that need a kernel.
+func TestSuiteBitesWhatLasts(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		breaks func(*lasting)
+		check  string
+	}{
+		{"flushes at start", func(l *lasting) { l.flushes = true }, "C06/restart"},
+		{"does not adopt what it finds", func(l *lasting) { l.forgetful = true }, "C06/restart"},
+		{"sweeps away what is foreign", func(l *lasting) { l.sweeps = true }, "C06/foreign-stays"},
+		{"writes without the lock", func(l *lasting) { l.unlocked = true }, "C08/second-only-plans"},
+		{"tells no steps", func(l *lasting) { l.silent = true }, "C08/second-only-plans"},
+		{"leaves what others did", func(l *lasting) { l.neglects = true }, "C12/drift-is-repaired"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := find(t, lasts(c.breaks), c.check)
+			if f.Status != Fail {
+				t.Errorf("%s did not see it: %s", c.check, f)
+			}
+			t.Log(f)
+		})
+	}
+	t.Run("declares that it dies with its process, and lasts", func(t *testing.T) {
+		t.Parallel()
+		s := lasts(func(l *lasting) { l.Describe.Limits = []sdk.Limit{sdk.LimitDiesWithProcess} })
+		if f := find(t, s, "C06/restart"); f.Status != Fail {
+			t.Errorf("nobody saw it: %s", f)
+		}
+	})
+	t.Run("does not last, and declares nothing", func(t *testing.T) {
+		t.Parallel()
+		s := bare(func(r *Recorder) sdk.Dataplane { r.Describe.Limits = []sdk.Limit{}; return r })
+		if f := find(t, s, "C06/restart"); f.Status != Fail {
+			t.Errorf("nobody saw it: %s", f)
+		}
+	})
+}
