@@ -75,24 +75,51 @@ func rootVerb() *cobra.Command {
 	flags.String("config", "", "the config file (default "+usualConfig+" if it is there)")
 	config.AddSocketFlag(flags)
 	config.AddPluginDirFlag(flags)
+	strict(root)
 	return root
+}
+
+// strict makes the two verbs that cobra adds refuse words they do not know.
+func strict(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "completion":
+			c.Args, c.RunE = cobra.ArbitraryArgs, helpOrRefuse
+		case "help":
+			c.Args = func(c *cobra.Command, args []string) error {
+				if verb, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return noSuchVerb(verb, args[len(args)-1])
+				}
+				return nil
+			}
+		}
+	}
 }
 
 // group is a verb that only has verbs below it.
 func group(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, SuggestionsMinimumDistance: 2}
 	c.AddCommand(verbs...)
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return c.Help()
-		}
-		hint := c.CommandPath() + " --help"
-		if like := c.SuggestionsFor(args[0]); len(like) > 0 {
-			hint = c.CommandPath() + " " + strings.Join(like, ", or ")
-		}
-		return usageError{fmt.Errorf("no such verb %q; try: %s", args[0], hint)}
-	}
+	c.RunE = helpOrRefuse
 	return c
+}
+
+// helpOrRefuse is what a group does that is run itself.
+func helpOrRefuse(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return c.Help()
+	}
+	return noSuchVerb(c, args[0])
+}
+
+func noSuchVerb(c *cobra.Command, word string) error {
+	hint := c.CommandPath() + " --help"
+	if like := c.SuggestionsFor(word); len(like) > 0 {
+		hint = c.CommandPath() + " " + strings.Join(like, ", or ")
+	}
+	return usageError{fmt.Errorf("no such verb %q; try: %s", word, hint)}
 }
 
 // words checks how many words follow a verb; what names them.

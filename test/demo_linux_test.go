@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A show is a run of the demo, with a folder of its own for what it writes.
+type show struct {
+	cmd *exec.Cmd
+	dir string
+	out *lockedBuffer
+}
+
+// lockedBuffer is a buffer that may be read while a command writes to it.
+type lockedBuffer struct {
+	mu  sync.Mutex // guards buf
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// newShow starts the demo.
+func newShow(t *testing.T) *show {
+	t.Helper()
+	config, err := filepath.Abs("../configs/demo.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &show{dir: t.TempDir(), out: new(lockedBuffer)}
+	d.cmd = exec.Command(filepath.Join(binaries(t), "pointsman"), "demo", "--config", config, "--plugin-dir", filepath.Join(binaries(t), "plugins"))
+	d.cmd.Dir, d.cmd.Stdout, d.cmd.Stderr = d.dir, d.out, d.out
+	d.cmd.Env = append(os.Environ(), "TMPDIR="+d.dir)
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.cmd.Process.Kill() })
+	return d
+}
+
+// clean checks that nothing is left in the demo's folder.
+func (d *show) clean(t *testing.T) {
+	t.Helper()
+	if left, err := os.ReadDir(d.dir); err != nil || len(left) > 0 {
+		t.Errorf("the demo left %v: %v", left, err)
+	}
+}
+
+// TestDemo runs two demos at a time, each to its end.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	for _, d := range []*show{newShow(t), newShow(t)} {
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("the demo said:\n%s", d.out)
+			}
+		})
+		if err := d.cmd.Wait(); err != nil {
+			t.Errorf("the demo: %v", err)
+			continue
+		}
+		lines := strings.Split(strings.TrimSpace(d.out.String()), "\n")
+		if last := lines[len(lines)-1]; !regexp.MustCompile(`^demo: \d{3,} requests, 0 failed$`).MatchString(last) {
+			t.Errorf("the demo's last line is %q", last)
+		}
+		for _, part := range []string{"web-c got its last request", "Served again", "in flight through it that were lost: ", "$ pointsman status", "W002"} {
+			if !strings.Contains(d.out.String(), part) {
+				t.Errorf("the demo says nothing with %q", part)
+			}
+		}
+		if strings.Contains(d.out.String(), "\x1b") {
+			t.Error("the demo draws where there is no terminal")
+		}
+		d.clean(t)
+	}
+}
+
+// TestDemoInterrupted stops what it has started, and says so.
+func TestDemoInterrupted(t *testing.T) {
+	t.Parallel()
+	d := newShow(t)
+	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(d.out.String(), "2  Requests"); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the demo does not begin:\n%s", d.out)
+		}
+	}
+	if err := d.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	err := d.cmd.Wait()
+	if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(d.out.String(), "interrupted") {
+		t.Errorf("the demo ends with %v and says:\n%s", err, d.out)
+	}
+	d.clean(t)
+	for _, pid := range processes(t) {
+		cmdline, _ := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
+		environ, _ := os.ReadFile(filepath.Join("/proc", pid, "environ"))
+		if strings.Contains(string(cmdline)+string(environ), d.dir) {
+			t.Errorf("process %s is left: %q", pid, cmdline)
+		}
+	}
+}
+
+// processes are the ids of all processes.
+func processes(t *testing.T) []string {
+	t.Helper()
+	found, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil || len(found) == 0 {
+		t.Fatal(found, err)
+	}
+	for i := range found {
+		found[i] = filepath.Base(found[i])
+	}
+	return found
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/pointsman/pointsman/host/admin"
+)
+
+// TestVerbs runs every verb beside a host that is well.
+func TestVerbs(t *testing.T) {
+	t.Parallel()
+	s := begun(t)
+	s.until("all is well", func() error {
+		_, err := s.Status(t.Context())
+		return err
+	})
+	for _, tc := range []struct {
+		words string
+		code  int
+		says  string // on stdout, or on stderr if code is not 0
+	}{
+		{"status", 0, "all        is well"},
+		{"status --wait 5s", 0, "1 Service, 1 EndpointSlice, 1 endpoint"},
+		{"config validate", 0, "host.yaml is good"},
+		{"config validate host.yaml", 0, "host.yaml is good"},
+		{"config validate nowhere.yaml", 1, "nowhere.yaml"},
+		{"config show", 0, "mode: userspace"},
+		{"config show --origin", 0, "host.yaml:3"},
+		{"config show --running", 0, "mode: userspace"},
+		{"config show --mode ipvs", 0, "mode: ipvs"},
+		{"config defaults", 0, "minSyncPeriod: 1s"},
+		{"plugin list", 0, "userspace  serving"},
+		{"plugin info userspace", 0, "serves"},
+		{"plugin info nobody", 1, "pointsman plugin list"},
+		{"plugin logs userspace", 0, ""},
+		{"plugin logs nobody", 1, "pointsman plugin list"},
+		{"plugin restart nobody", 1, "nobody"},
+		{"version", 0, "pointsman "},
+		{"completion bash", 0, "bash completion"},
+		{"help", 0, "status"},
+		{"help status", 0, "--wait"},
+		{"", 0, "Available Commands"},
+		{"config", 0, "validate"},
+		{"plugin", 0, "conformance"},
+
+		{"satus", 64, "pointsman status"},
+		{"plugin lits", 64, "pointsman plugin list"},
+		{"status now", 64, "--help"},
+		{"status --wiat 5s", 64, "unknown flag"},
+		{"status --wait soon", 64, "--wait"},
+		{"status -o xml", 64, "table, json or yaml"},
+		{"plugin info", 64, "the name of a plugin"},
+		{"plugin conformance", 64, "--help"},
+		{"plugin conformance nowhere", 1, "no such file"},
+		{"config validate a b", 64, "--help"},
+		{"run here", 64, "--help"},
+		{"cleanup everything", 64, "--help"},
+		{"demo please", 64, "--help"},
+		{"version --long", 64, "unknown flag"},
+		{"completion nosuch", 64, "completion --help"},
+		{"help nosuch", 64, "pointsman --help"},
+	} {
+		got := s.verb(strings.Fields(tc.words)...)
+		text := got.out
+		if tc.code != 0 {
+			text = got.err
+		}
+		if got.code != tc.code || !strings.Contains(text, tc.says) {
+			t.Errorf("pointsman %s exits %d, want %d with %q, and says\n%s%s", tc.words, got.code, tc.code, tc.says, got.out, got.err)
+		}
+		if tc.code == 0 && got.err != "" {
+			t.Errorf("pointsman %s says on stderr %s", tc.words, got.err)
+		}
+		if tc.code == 64 && got.out != "" {
+			t.Errorf("pointsman %s says on stdout %s", tc.words, got.out)
+		}
+	}
+}
+
+// TestFormats reads what verbs print for programs, in both forms.
+func TestFormats(t *testing.T) {
+	t.Parallel()
+	s := begun(t)
+	for verb, kind := range map[string]string{
+		"status":                "Status",
+		"plugin list":           "PluginList",
+		"plugin info userspace": "Plugin",
+		"config show":           "HostConfig",
+		"config show --running": "Config",
+		"version":               "Version",
+	} {
+		var meta [2]struct {
+			APIVersion string `json:"apiVersion" yaml:"apiVersion"`
+			Kind       string `json:"kind" yaml:"kind"`
+		}
+		asJSON := s.verb(append(strings.Fields(verb), "-o", "json")...)
+		if err := json.Unmarshal([]byte(asJSON.out), &meta[0]); err != nil || asJSON.code != 0 {
+			t.Errorf("%s -o json: %v, %+v", verb, err, asJSON)
+		}
+		asYAML := s.verb(append(strings.Fields(verb), "--output=yaml")...)
+		if err := yaml.Unmarshal([]byte(asYAML.out), &meta[1]); err != nil || asYAML.code != 0 {
+			t.Errorf("%s -o yaml: %v, %+v", verb, err, asYAML)
+		}
+		for _, m := range meta {
+			if m.Kind != kind || !strings.HasPrefix(m.APIVersion, "pointsman.dev/v1") {
+				t.Errorf("%s is a %s of %s, want %s", verb, m.Kind, m.APIVersion, kind)
+			}
+		}
+	}
+	var st admin.Status
+	if err := json.Unmarshal([]byte(s.verb("status", "-o", "json").out), &st); err != nil {
+		t.Fatal(err)
+	}
+	if !st.Healthy || st.Mode != "userspace" || st.Dataplane.Role != "active" || st.Services.Services != 1 || st.Host.PID != s.cmd.Process.Pid {
+		t.Errorf("status is %+v", st)
+	}
+	if st.Warnings == nil || st.Unserved == nil || st.Config.Pending == nil {
+		t.Errorf("empty lists are null: %+v", st)
+	}
+}
+
+// TestNoHost runs the verbs that need a host without one, and those that do not.
+func TestNoHost(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	for words, code := range map[string]int{
+		"status":                    3,
+		"status --wait 200ms":       3,
+		"config show --running":     3,
+		"plugin logs userspace":     3,
+		"plugin restart userspace":  3,
+		"plugin list":               0,
+		"plugin info userspace":     0,
+		"plugin info nobody":        1,
+		"cleanup --dry-run":         0,
+		"config show":               0,
+		"version":                   0,
+		"status -o json --wait 0ms": 3,
+	} {
+		if got := s.verb(strings.Fields(words)...); got.code != code || code == 3 && !strings.Contains(got.err, "pointsman run") {
+			t.Errorf("pointsman %s exits %d, want %d, and says\n%s%s", words, got.code, code, got.out, got.err)
+		}
+	}
+	got := s.verb("plugin", "info", "userspace")
+	if !strings.Contains(got.out, "udp") || !strings.Contains(got.out, "no-drop") {
+		t.Errorf("plugin info says nothing of features and limits:\n%s", got.out)
+	}
+}
+
+// TestWait returns as soon as the host that was just started is well.
+func TestWait(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101"))
+	waited := make(chan said, 1)
+	go func() { waited <- s.verb("status", "--wait", "30s") }()
+	s.start()
+	if got := <-waited; got.code != 0 || !strings.Contains(got.out, "is well") {
+		t.Errorf("status --wait says %+v", got)
+	}
+}
+
+// TestFollowLogs reads on over a restart of the plugin, until it is interrupted.
+func TestFollowLogs(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.plugins = s.path("plugins")
+	build := exec.Command("go", "build", "-o", filepath.Join(s.plugins, "pointsman-dataplane-printer"), "./sdk/examples/printer")
+	build.Dir = ".."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the example: %v: %s", err, out)
+	}
+	s.config("")
+	s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101"))
+	s.start("--mode", "printer")
+	s.serving()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(binaries(t), "pointsman"), "plugin", "logs", "-f", "printer", "--config", s.path("host.yaml"))
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := make(chan string)
+	go func() { // ends with the command
+		defer close(lines)
+		for scan := bufio.NewScanner(pipe); scan.Scan(); {
+			lines <- scan.Text()
+		}
+	}()
+	next := func(want string) {
+		t.Helper()
+		deadline := time.After(20 * time.Second)
+		for {
+			select {
+			case line := <-lines:
+				if strings.Contains(line, want) {
+					return
+				}
+			case <-deadline:
+				t.Fatalf("no line with %q comes", want)
+			}
+		}
+	}
+	next("1 Services")
+	if got := s.verb("plugin", "restart", "printer"); got.code != 0 {
+		t.Fatalf("plugin restart says %+v", got)
+	}
+	next("1 Services")
+	_ = cmd.Process.Signal(syscall.SIGINT)
+	for range lines {
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("interrupted, it ends with %v", err)
+	}
+}
+
+// TestSocketIsOwn lets nobody but the owner ask.
+func TestSocketIsOwn(t *testing.T) {
+	t.Parallel()
+	s := begun(t)
+	info, err := os.Stat(s.path("admin.sock"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket is %v: %v", info.Mode(), err)
+	}
+}
