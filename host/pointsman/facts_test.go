@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/host/config"
+)
+
+// hostOf is the settings that these lines of a config file make.
+func hostOf(t *testing.T, lines string) *config.Host {
+	t.Helper()
+	path := write(t, filepath.Join(t.TempDir(), "host.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\n"+lines+"\n", 0o600)
+	h, err := config.Load(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func TestFacts(t *testing.T) {
+	m := machine{hostname: "Vm-1 ", cpus: 8, addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
+	for _, c := range []struct {
+		name, lines string
+		shown       func(*config.Host) any
+		want        string
+	}{
+		{"the host name in lower case", "", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodeName }, "vm-1"},
+		{"an override", "hostnameOverride: node-7", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodeName }, "node-7"},
+		{"node ports everywhere", "", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodePorts }, "[0.0.0.0/0 ::/0]"},
+		{"node ports in a range", "nodePortAddresses: [192.0.2.0/24]", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodePorts }, "[192.0.2.0/24]"},
+		{"node ports on the primary address", "nodePortAddresses: [primary]", func(h *config.Host) any {
+			f := factsOf(h, m, time.Time{})
+			return fmt.Sprint(f.NodePorts, f.PrimaryNodePorts)
+		}, "[] true"},
+		{"pods by range", "detectLocal: {clusterCIDRs: [10.244.0.0/16]}", func(h *config.Host) any { return factsOf(h, m, time.Time{}).Pods.CIDRs }, "[10.244.0.0/16]"},
+		{"pods by the Node's range", "detectLocalMode: NodeCIDR", func(h *config.Host) any { return factsOf(h, m, time.Time{}).PodsFromNode }, "true"},
+		{"pods by bridge", "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: cni0}", func(h *config.Host) any { return factsOf(h, m, time.Time{}).Pods.Bridge }, "cni0"},
+		{"pods by interface prefix", "detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: cali}", func(h *config.Host) any { return factsOf(h, m, time.Time{}).Pods.InterfacePrefix }, "cali"},
+		{"conntrack by cores", "", func(h *config.Host) any { return factsOf(h, m, time.Time{}).Conntrack.Max }, "262144"},
+		{"conntrack, at least", "linux: {conntrack: {maxPerCore: 1}}", func(h *config.Host) any { return factsOf(h, m, time.Time{}).Conntrack.Max }, "131072"},
+		{"conntrack left alone", "linux: {conntrack: {maxPerCore: 0}}", func(h *config.Host) any { return factsOf(h, m, time.Time{}).Conntrack.Max }, "0"},
+		{"the machine's addresses with files", "source: {files: {path: .}}", func(h *config.Host) any {
+			f := factsOf(h, m, time.Time{})
+			return fmt.Sprint(f.OwnAddrs, f.AllowLoopback)
+		}, "[192.0.2.1] true"},
+		{"not with a cluster", "", func(h *config.Host) any {
+			f := factsOf(h, m, time.Time{})
+			return fmt.Sprint(f.OwnAddrs, f.AllowLoopback)
+		}, "[] false"},
+		{"an address by hand", "bindAddress: 192.0.2.7", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodeAddrs }, "[192.0.2.7]"},
+		{"any address is none by hand", "bindAddress: 0.0.0.0", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodeAddrs }, "[]"},
+	} {
+		if got := fmt.Sprint(c.shown(hostOf(t, c.lines))); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/report"
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// well is a status with nothing to look at.
+func well() admin.Status {
+	return admin.Status{
+		Dataplane: admin.Plugin{Name: "acme", State: "serving", Role: "active", PID: 7},
+		Sync:      admin.Sync{Last: time.Now()},
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*admin.Status)
+		faults []string
+		want   string // code and a part of the text, for each
+	}{
+		{name: "all is well", change: func(*admin.Status) {}},
+		{name: "down", change: func(s *admin.Status) { s.Dataplane.State, s.Dataplane.Why = "waiting", "it fell" },
+			want: "W001 dataplane acme is waiting: it fell"},
+		{name: "not told yet", change: func(s *admin.Status) { s.Dataplane.Role = "" }, want: "W001 dataplane acme is up, and has not been told"},
+		{name: "restarted", change: func(s *admin.Status) {
+			s.Dataplane.Restarts, s.Dataplane.EndedAt, s.Dataplane.LastEnd = 1, time.Now().Add(-time.Minute), "signal 9"
+		}, want: "W002 dataplane acme was restarted 1m0s ago: signal 9"},
+		{name: "restarted long ago", change: func(s *admin.Status) { s.Dataplane.Restarts, s.Dataplane.EndedAt = 1, time.Now().Add(-time.Hour) }},
+		{name: "sync", change: func(s *admin.Status) { s.Sync.Error = "no room" }, want: "W003 the last update did not go in, and is tried again: no room"},
+		{name: "Services", change: func(s *admin.Status) {
+			s.Unserved = []admin.Problem{{Service: "ns/a", Why: "sctp"}, {Service: "ns/b"}}
+		}, want: "W004 not served as asked for: ns/a and 1 more: sctp"},
+		{name: "config", change: func(s *admin.Status) { s.Config.Stale = "empty" }, want: "W005 the config file cannot be used since"},
+		{name: "pending", change: func(s *admin.Status) { s.Config.Pending = []string{"mode"} }, want: "W006 the config file was changed; what waits for a restart: mode"},
+		{name: "manifests", change: func(*admin.Status) {}, faults: []string{"web.yaml:3: bad", "web.yaml:9: worse"},
+			want: "W007 web.yaml:3: bad\nW007 web.yaml:9: worse"},
+	} {
+		s := well()
+		c.change(&s)
+		var got []string
+		for _, w := range warnings(s, c.faults, time.Now()) {
+			got = append(got, w.Code+" "+w.Text)
+		}
+		var want []string
+		if c.want != "" {
+			want = strings.Split(c.want, "\n")
+		}
+		if !slices.EqualFunc(got, want, strings.Contains) {
+			t.Errorf("%s: %q, want %q", c.name, got, want)
+		}
+	}
+}
+
+func TestUnserved(t *testing.T) {
+	name := func(s string) sdk.Name {
+		return sdk.Name{Namespace: "ns", Service: s, Protocol: sdk.TCP, Family: sdk.IPv4}
+	}
+	followed := track.CursorStatus{
+		Failed: []sdk.Failure{
+			{Name: name("d"), Err: errors.New("in use")},
+			{Name: name("c"), Err: &sdk.Refusal{Why: "not mine"}},
+		},
+		Withheld: []track.Withheld{{Name: name("b"), Lacks: []sdk.Feature{sdk.FeatureSCTP}}},
+		Kept:     []sdk.Name{name("a")},
+	}
+	services := []track.ServiceStatus{{Key: track.Key{Namespace: "ns", Name: "e"}, Problems: []string{"taken"}}}
+	var got []string
+	for _, p := range unserved(followed, services) {
+		got = append(got, p.Service+" "+p.Reason+": "+p.Why)
+	}
+	want := []string{
+		"ns/a/tcp4 keptAside: the dataplane could not bear it; it is left as it was served",
+		"ns/b/tcp4 withheld: the dataplane does not serve sctp",
+		"ns/c/tcp4 refused: not mine",
+		"ns/d/tcp4 failed: in use",
+		"ns/e conflict: taken",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+}
+
+func TestLogBook(t *testing.T) {
+	b := newLogBook()
+	for i := range bookLines + 5 {
+		b.add(admin.LogLine{Message: fmt.Sprint(i)})
+	}
+	var first, last string
+	n := 0
+	err := b.read(t.Context(), false, func(l admin.LogLine) error {
+		if n == 0 {
+			first = l.Message
+		}
+		last = l.Message
+		n++
+		return nil
+	})
+	if err != nil || n != bookLines || first != "5" || last != fmt.Sprint(bookLines+4) {
+		t.Errorf("%d lines from %s to %s, %v", n, first, last, err)
+	}
+
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	go b.add(admin.LogLine{Message: "later"})
+	if err := b.read(ctx, true, func(l admin.LogLine) error {
+		if l.Message == "later" {
+			cancel()
+		}
+		return nil
+	}); err != nil || !errors.Is(ctx.Err(), context.Canceled) {
+		t.Errorf("following: %v, %v", err, ctx.Err())
+	}
+}
+
+func TestYAMLOfJSON(t *testing.T) {
+	got, err := yamlOf([]byte(`{"b":{"z":1,"a":"80"},"list":["x",true],"none":[]}`))
+	want := "b:\n  z: 1\n  a: \"80\"\nlist:\n  - x\n  - true\nnone: []\n"
+	if err != nil || string(got) != want {
+		t.Errorf("%s%v, want\n%s", got, err, want)
+	}
+}
+
+func TestEventsAsLogLines(t *testing.T) {
+	for _, c := range []struct{ reason, key, words string }{
+		{"PluginDown", "plugin", "plugin down"},
+		{"FrontendTaken", "service", "frontend taken"},
+		{"ServiceWithheld", "service", "service withheld"},
+		{"SyncFailed", "plugin", "sync failed"},
+		{"ManifestInvalid", "object", "manifest invalid"},
+	} {
+		if got := keyOf(report.Event{Reason: c.reason}) + " " + sentence(c.reason); got != c.key+" "+c.words {
+			t.Errorf("%s: %s", c.reason, got)
+		}
+	}
+}

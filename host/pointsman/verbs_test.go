@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/supervise"
+)
+
+// do runs pointsman with these words, away from this machine's own settings.
+func do(t *testing.T, words ...string) (exit int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	exit = execute(words, &out, &errs)
+	return exit, out.String(), errs.String()
+}
+
+func write(t *testing.T, path, text string, mode os.FileMode) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestExits(t *testing.T) {
+	dir := t.TempDir()
+	good := write(t, filepath.Join(dir, "good.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nmode: userspace\nsource: {files: {path: .}}\n", 0o600)
+	bad := write(t, filepath.Join(dir, "bad.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nmoed: userspace\n", 0o600)
+	guarded := write(t, filepath.Join(dir, "guarded.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nplugins:\n  userspace:\n    sha256: "+strings.Repeat("ab", 32)+"\n", 0o600)
+	nobody := filepath.Join(dir, "nobody.sock")
+	for _, c := range []struct {
+		words  string
+		exit   int
+		stdout string // a part of it
+		stderr string
+	}{
+		{"", exitOK, "pointsman [command]", ""},
+		{"help", exitOK, "status", ""},
+		{"version", exitOK, "wire major 1", ""},
+		{"version -o json", exitOK, `"kind": "Version"`, ""},
+		{"version -o xml", exitUsage, "", "want table, json or yaml"},
+		{"version now", exitUsage, "", "want nothing behind it, not 1 words"},
+		{"statsu", exitUsage, "", "try: pointsman status"},
+		{"plugin lsit", exitUsage, "", "try: pointsman plugin list"},
+		{"plugin info", exitUsage, "", "want the name of a plugin"},
+		{"run --modus userspace", exitUsage, "", "unknown flag: --modus; try: pointsman run --help"},
+		{"status --admin-socket " + nobody, exitUnreachable, "", "there is no socket " + nobody},
+		{"config show --running --admin-socket " + nobody, exitUnreachable, "", "no host answers"},
+		{"config validate " + good, exitOK, "is good: mode userspace", ""},
+		{"config validate --config " + good, exitOK, "is good: mode userspace", ""},
+		{"config validate " + bad, exitFailed, "", "bad.yaml:3: moed: unknown field; did you mean mode?"},
+		{"config validate " + filepath.Join(dir, "none.yaml"), exitFailed, "", "none.yaml"},
+		{"config validate " + guarded, exitFailed, "", "guarded.yaml:5: plugins.userspace.sha256: not in this version"},
+		{"run --config " + guarded, exitFailed, "", "plugins.userspace.sha256: not in this version"},
+		{"run --config " + bad, exitFailed, "", "bad.yaml:3: "},
+		{"config defaults", exitOK, "minSyncPeriod: ", ""},
+		{"config show --config " + good + " --origin", exitOK, "good.yaml:3", ""},
+		{"config show --config " + good + " --mode acme -o json", exitOK, `"acme"`, ""},
+		{"plugin conformance " + filepath.Join(dir, "none"), exitFailed, "", "none"},
+		{"plugin conformance --run ( x", exitUsage, "", "--run"},
+	} {
+		exit, stdout, stderr := do(t, strings.Fields(c.words)...)
+		if exit != c.exit || !strings.Contains(stdout, c.stdout) || !strings.Contains(stderr, c.stderr) {
+			t.Errorf("pointsman %s: exit %d, want %d\nstdout %q, want %q\nstderr %q, want %q", c.words, exit, c.exit, stdout, c.stdout, stderr, c.stderr)
+		}
+	}
+}
+
+// What a wrong config file must not keep anyone from: asking the host about it.
+func TestStatusDespiteABadConfigFile(t *testing.T) {
+	dir := t.TempDir()
+	bad := write(t, filepath.Join(dir, "bad.yaml"), "moed: x\n", 0o600)
+	exit, _, stderr := do(t, "status", "--config", bad, "--admin-socket", filepath.Join(dir, "a.sock"))
+	if exit != exitUnreachable || !strings.Contains(stderr, "config validate") {
+		t.Errorf("exit %d: %s", exit, stderr)
+	}
+}
+
+// fakePlugin is a binary that only knows the verbs a plugin has by hand.
+func fakePlugin(t *testing.T, dir, name, script string) {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("needs a shell script for a plugin")
+	}
+	write(t, filepath.Join(dir, supervise.Prefix+name), "#!/bin/sh\n"+script, 0o755)
+}
+
+func TestPluginsWithoutAHost(t *testing.T) {
+	dir := t.TempDir()
+	fakePlugin(t, dir, "acme", `echo '{"name":"acme","version":"7","features":["ipv4"],"limits":["no-drop"]}'`)
+	fakePlugin(t, dir, "broken", "exit 3")
+	where := []string{"--plugin-dir", dir, "--admin-socket", filepath.Join(dir, "a.sock")}
+	exit, stdout, stderr := do(t, append([]string{"plugin", "list", "-o", "json"}, where...)...)
+	var list admin.PluginList
+	if err := json.Unmarshal([]byte(stdout), &list); err != nil || exit != exitOK {
+		t.Fatalf("exit %d, %v: %s%s", exit, err, stdout, stderr)
+	}
+	states := make(map[string]string)
+	for _, p := range list.Items {
+		states[p.Name] = p.State + " " + p.Version + " " + p.Why
+	}
+	if states["acme"] != "unused 7 " || !strings.Contains(states["broken"], "describe: exit status 3") {
+		t.Errorf("listed %q", states)
+	}
+	if exit, stdout, _ := do(t, append([]string{"plugin", "info", "acme"}, where...)...); exit != exitOK || !strings.Contains(stdout, "no-drop") {
+		t.Errorf("info: exit %d: %s", exit, stdout)
+	}
+	if exit, _, stderr := do(t, append([]string{"plugin", "info", "nobody"}, where...)...); exit != exitFailed || !strings.Contains(stderr, "pointsman plugin list") {
+		t.Errorf("info of none: exit %d: %s", exit, stderr)
+	}
+}
+
+// Cleanup does all it can: one plugin that fails does not keep the next from it.
+func TestCleanupAsksEachPlugin(t *testing.T) {
+	dir := t.TempDir()
+	fakePlugin(t, dir, "acme", `echo "$@"; echo two`)
+	fakePlugin(t, dir, "broken", `echo why >&2; exit 1`)
+	fakePlugin(t, dir, "zebra", `echo removed`)
+	var out, errs bytes.Buffer
+	j := janitor{settings: hostOf(t, "pluginDirs: ["+dir+"]\nstateDir: "+dir), kubeProxy: true, dryRun: true, inUse: "zebra", out: &out, errs: &errs}
+	err := j.clean(t.Context())
+	if err == nil || !strings.Contains(err.Error(), supervise.Prefix+"broken cleanup: exit status 1") {
+		t.Errorf("error %v", err)
+	}
+	for _, want := range []string{"acme: cleanup --kube-proxy --dry-run\nacme: two\n", "zebra: left alone, a running host uses it\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("printed %q, want %q in it", out.String(), want)
+		}
+	}
+	if errs.String() != "broken: why\n" {
+		t.Errorf("errors %q", errs.String())
+	}
+}
