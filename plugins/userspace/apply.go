@@ -4,6 +4,7 @@ package userspace
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -152,7 +153,8 @@ type refused struct {
 }
 
 // prepare opens what is to be opened, for nobody yet. In Standby it finds out
-// whether it could.
+// whether it could, but for what is in use: whoever serves there now may be the
+// one whom we are to succeed.
 func (d *Dataplane) prepare(ctx context.Context, steps []step) (map[refused]error, error) {
 	bad := make(map[refused]error)
 	for _, s := range steps {
@@ -169,7 +171,9 @@ func (d *Dataplane) prepare(ctx context.Context, steps []step) (map[refused]erro
 		case sdk.Active:
 			err = d.open(ctx, p)
 		case sdk.Standby:
-			err = probe(ctx, p)
+			if err = probe(ctx, p); errors.Is(err, errInUse) {
+				err = nil
+			}
 		}
 		if err != nil {
 			bad[refused{p, s.claim.name}] = err
