@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/pointsman/pointsman/host/track"
+)
+
+// checks answers the healthCheckNodePorts: a load balancer asks there whether
+// this node has endpoints for a Service whose traffic may not leave the node.
+type checks struct {
+	tracker *track.Tracker
+	report  func(track.Notice)
+	addrs   func() []Addr
+	healthy func() bool // whether what changes is applied in time
+
+	open map[track.Key]*check // for run alone
+
+	mu     sync.Mutex // guards what follows
+	ready  map[track.Key]int
+	failed int
+}
+
+// A check is one Service's, on all its addresses.
+type check struct {
+	port    uint16
+	servers map[netip.Addr]*http.Server
+}
+
+func newChecks(s Settings, healthy func() bool) *checks {
+	return &checks{
+		tracker: s.Tracker, report: s.Report, addrs: s.Addrs, healthy: healthy,
+		open: make(map[track.Key]*check), ready: make(map[track.Key]int),
+	}
+}
+
+// run answers until ctx ends. Now and then it looks whether an address came or
+// went, and tries again what could not be bound.
+func (c *checks) run(ctx context.Context) {
+	tick := time.NewTicker(bindAgain)
+	defer tick.Stop()
+	for {
+		c.settle(c.tracker.HealthChecks(), where(c.tracker.Node(), c.addrs()))
+		select {
+		case <-c.tracker.HealthChecked():
+		case <-tick.C:
+		case <-ctx.Done():
+			c.settle(nil, nil)
+			return
+		}
+	}
+}
+
+// settle makes what is answered what wanted says, on addrs. Ports are let go of
+// before others are taken: one may have moved to another Service.
+func (c *checks) settle(wanted []track.HealthCheck, addrs []netip.Addr) {
+	ports := make(map[track.Key]uint16, len(wanted))
+	ready := make(map[track.Key]int, len(wanted))
+	for _, w := range wanted {
+		ports[w.Key], ready[w.Key] = w.Port, w.Ready
+	}
+	c.mu.Lock()
+	c.ready = ready
+	c.mu.Unlock()
+	for key, k := range c.open {
+		if ports[key] != k.port {
+			k.closeBut(nil)
+			delete(c.open, key)
+		}
+	}
+	failed := 0
+	for _, w := range wanted {
+		if err := c.serve(w, addrs); err != nil {
+			failed++
+			c.report(track.Notice{Warning: true, Reason: CheckNotServed, Object: w.Key.String(), Message: fmt.Sprintf(
+				"healthCheckNodePort %d is not answered, so load balancers leave this node out: %v; it is tried again each %s", w.Port, err, bindAgain)})
+		}
+	}
+	c.mu.Lock()
+	c.failed = failed
+	c.mu.Unlock()
+}
+
+// serve has w answered on addrs. Where one of them cannot be bound none is: half an
+// answer would depend on how one asks.
+func (c *checks) serve(w track.HealthCheck, addrs []netip.Addr) error {
+	k := c.open[w.Key]
+	if k == nil {
+		k = &check{port: w.Port, servers: make(map[netip.Addr]*http.Server)}
+	}
+	k.closeBut(addrs)
+	for _, addr := range addrs {
+		if k.servers[addr] != nil {
+			continue
+		}
+		server, err := listen(netip.AddrPortFrom(addr, w.Port), c.handler(w.Key))
+		if err != nil {
+			k.closeBut(nil)
+			delete(c.open, w.Key)
+			return err
+		}
+		k.servers[addr] = server
+	}
+	c.open[w.Key] = k
+	return nil
+}
+
+// closeBut closes those that are on none of addrs.
+func (k *check) closeBut(addrs []netip.Addr) {
+	for addr, server := range k.servers {
+		if !slices.Contains(addrs, addr) {
+			server.Close()
+			delete(k.servers, addr)
+		}
+	}
+}
+
+// listen begins to answer at addr.
+func listen(addr netip.AddrPort, h http.Handler) (*http.Server, error) {
+	network := "tcp4"
+	if addr.Addr().Is6() {
+		network = "tcp6"
+	}
+	l, err := net.Listen(network, addr.String())
+	if err != nil {
+		return nil, err
+	}
+	server := newHTTPServer(h)
+	go func() { // ends when the server is closed
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			l.Close()
+		}
+	}()
+	return server, nil
+}
+
+// handler answers for one Service, whatever the path.
+func (c *checks) handler(key track.Key) http.Handler {
+	type service struct {
+		Namespace string `json:"namespace"`
+		Name      string `json:"name"`
+	}
+	type body struct {
+		Service             service `json:"service"`
+		LocalEndpoints      int     `json:"localEndpoints"`
+		ServiceProxyHealthy bool    `json:"serviceProxyHealthy"`
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c.mu.Lock()
+		ready := c.ready[key]
+		c.mu.Unlock()
+		healthy := c.healthy()
+		code := http.StatusOK
+		if ready == 0 || !healthy {
+			code = http.StatusServiceUnavailable
+		}
+		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(ready))
+		writeJSON(w, code, body{service{key.Namespace, key.Name}, ready, healthy})
+	})
+}
+
+// counts are how many are answered, and how many should be and are not.
+func (c *checks) counts() (open, failed int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.ready) - c.failed, c.failed
+}

@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+const patience = 20 * time.Second
+
+// A bench is a server on a clock of its own, with what it was told.
+type bench struct {
+	*Server
+	tracker *track.Tracker
+
+	mu      sync.Mutex
+	now     time.Time
+	planes  []Plane
+	fault   string
+	level   string
+	notices []track.Notice
+}
+
+func newBench(edits ...func(*Settings)) *bench {
+	b := &bench{tracker: track.New(nil), now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), planes: []Plane{{Name: "iptables", Up: true, Active: true}}}
+	b.tracker.Configure(track.Facts{NodeName: "n1"})
+	b.tracker.Synced()
+	s := Settings{
+		Mode: "iptables", Version: "v1.2.3", Period: 30 * time.Second, Tracker: b.tracker,
+		Planes: func() []Plane { b.mu.Lock(); defer b.mu.Unlock(); return slices.Clone(b.planes) },
+		Fault:  func() string { b.mu.Lock(); defer b.mu.Unlock(); return b.fault },
+		Events: func() map[string]int { return map[string]int{"PluginDown": 3} },
+		Config: func() ([]byte, error) { return []byte(`{"mode":"iptables"}`), nil },
+		Level:  func(l string) error { b.level = l; return nil },
+		Report: func(n track.Notice) { b.mu.Lock(); defer b.mu.Unlock(); b.notices = append(b.notices, n) },
+		Now:    func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return b.now },
+		Addrs:  func() []Addr { return nil },
+	}
+	for _, edit := range edits {
+		edit(&s)
+	}
+	b.Server = New(s)
+	return b
+}
+
+// pass lets time pass, looking each second.
+func (b *bench) pass(d time.Duration) {
+	for range int(d / time.Second) {
+		b.mu.Lock()
+		b.now = b.now.Add(time.Second)
+		b.mu.Unlock()
+		b.look()
+	}
+}
+
+func (b *bench) setPlane(edit func(*Plane)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	edit(&b.planes[0])
+}
+
+func (b *bench) reasons() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var all []string
+	for _, n := range b.notices {
+		all = append(all, n.Reason)
+	}
+	return all
+}
+
+func ask(h http.Handler, method, path, body string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
+	return w
+}
+
+// codes are what the three probes answer.
+func (b *bench) codes() string {
+	var all []string
+	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+		all = append(all, fmt.Sprint(ask(b.Server.probes(), "GET", path, "").Code))
+	}
+	return strings.Join(all, " ")
+}
+
+// TestProbes tells the story of a node. The codes are those of healthz, livez and
+// readyz.
+func TestProbes(t *testing.T) {
+	b := newBench()
+	both := []sdk.Family{sdk.IPv4, sdk.IPv6}
+	for _, step := range []struct {
+		what string
+		do   func()
+		want string
+	}{
+		{"it starts", func() {}, "200 200 503"},
+		{"and waits long for its first update", func() { b.setPlane(func(p *Plane) { p.Pending = 9 }); b.pass(5 * time.Minute) }, "200 200 503"},
+		{"everything is applied", func() { b.setPlane(func(p *Plane) { p.Pending = 0 }); b.Applied(Applied{Families: both, Full: true}) }, "200 200 200"},
+		{"nothing changes for an hour", func() { b.pass(time.Hour) }, "200 200 200"},
+		{"a change waits", func() { b.setPlane(func(p *Plane) { p.Pending = 1 }); b.pass(59 * time.Second) }, "200 200 200"},
+		{"for more than two periods", func() { b.pass(5 * time.Second) }, "503 503 503"},
+		{"and is applied", func() { b.setPlane(func(p *Plane) { p.Pending = 0 }); b.Applied(Applied{Families: both[:1]}) }, "200 200 200"},
+		{"the autoscaler wants the node", func() { b.SetEligible(false) }, "503 200 200"},
+		{"and no more", func() { b.SetEligible(true) }, "200 200 200"},
+		{"the plugin is away, nothing changes", func() { b.setPlane(func(p *Plane) { p.Up = false }); b.pass(time.Hour) }, "200 200 200"},
+		{"something changes", func() { b.tracker.SetService(service("a", 0)); b.pass(30 * time.Second) }, "200 200 200"},
+		{"for too long", func() { b.pass(40 * time.Second) }, "503 503 503"},
+		{"the plugin is back", func() { b.setPlane(func(p *Plane) { p.Up = true }); b.Applied(Applied{Families: both, Full: true}) }, "200 200 200"},
+		{"a relay is away: what it served is gone", func() { b.setPlane(func(p *Plane) { p.Up, p.Mortal = false, true }); b.pass(70 * time.Second) }, "503 503 503"},
+		{"the period is longer now", func() { b.SetPeriod(time.Minute) }, "200 200 200"},
+	} {
+		step.do()
+		if got := b.codes(); got != step.want {
+			t.Errorf("%s: %s, want %s", step.what, got, step.want)
+		}
+	}
+}
+
+// TestProbeBodies holds the bodies to kube-proxy's, byte for byte.
+func TestProbeBodies(t *testing.T) {
+	b := newBench()
+	b.Applied(Applied{Families: []sdk.Family{sdk.IPv4}, Full: true})
+	b.pass(time.Second)
+	status := `"status":{"IPv4":{"lastUpdated":"2026-01-02T03:04:05Z","healthy":true}}}`
+	now := `{"lastUpdated":"2026-01-02T03:04:06Z","currentTime":"2026-01-02T03:04:06Z",`
+	for path, want := range map[string]string{
+		"/healthz": now + `"nodeEligible":true,"healthy":true,` + status,
+		"/livez":   now + `"healthy":true,` + status,
+		"/readyz":  now + `"ready":true,"healthy":true,` + status,
+	} {
+		w := ask(b.Server.probes(), "GET", path, "")
+		if got := w.Body.String(); got != want {
+			t.Errorf("%s:\n%s\nwant\n%s", path, got, want)
+		}
+		if w.Header().Get("Content-Type") != "application/json" || w.Header().Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: header %v", path, w.Header())
+		}
+	}
+	b.SetEligible(false)
+	want := `{"lastUpdated":"2026-01-02T03:04:05Z","currentTime":"2026-01-02T03:04:06Z","nodeEligible":false,"healthy":true,` + status
+	if got := ask(b.Server.probes(), "GET", "/healthz", "").Body.String(); got != want {
+		t.Errorf("not eligible:\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestPages asks for each page of the metrics server.
+func TestPages(t *testing.T) {
+	b := newBench(func(s *Settings) { s.Profiling = true })
+	h := b.Server.pages()
+	for _, test := range []struct{ path, kind, body string }{
+		{"/healthz", "text/plain; charset=utf-8", "ok"},
+		{"/proxyMode", "text/plain; charset=utf-8", "iptables"},
+		{"/configz", "application/json", `{"pointsman.dev":{"mode":"iptables"}}`},
+		{"/flagz", "text/plain; charset=utf-8", "pointsman flagz\n"},
+		{"/statusz", "text/plain; charset=utf-8", "pointsman statusz\n"},
+		{"/metrics", "text/plain; version=0.0.4", "# HELP go_gc"},
+		{"/metrics/slis", "text/plain; version=0.0.4", ""},
+		{"/debug/pprof/", "text/html", "<html>"},
+		{"/debug/pprof/cmdline", "text/plain", ""},
+	} {
+		w := ask(h, "GET", test.path, "")
+		if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), test.kind) || !strings.HasPrefix(w.Body.String(), test.body) {
+			t.Errorf("%s: %d, %s, %.60q; want %s, %q", test.path, w.Code, w.Header().Get("Content-Type"), w.Body, test.kind, test.body)
+		}
+	}
+	if text := ask(h, "GET", "/statusz", "").Body.String(); !strings.Contains(text, "Version:     v1.2.3\n") || !strings.Contains(text, "/metrics/slis") {
+		t.Errorf("statusz says\n%s", text)
+	}
+	if w := ask(h, "PUT", "/debug/flags/v", "4"); w.Code != 200 || b.level != "debug" {
+		t.Errorf("level %q after %d", b.level, w.Code)
+	}
+	if w := ask(h, "GET", "/debug/flags/v", ""); w.Code != http.StatusMethodNotAllowed {
+		t.Errorf("reading the level: %d", w.Code)
+	}
+	for _, path := range []string{"/debug/pprof/", "/debug/flags/v", "/nothing"} {
+		if w := ask(newBench().Server.pages(), "GET", path, ""); w.Code != 404 {
+			t.Errorf("without profiling %s: %d", path, w.Code)
+		}
+	}
+}
+
+// service is ns1/name, with that healthCheckNodePort unless it is zero.
+func service(name string, health int32) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns1", Name: name},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.1", ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal,
+			HealthCheckNodePort: health, Ports: []corev1.ServicePort{{Port: 80}},
+		},
+	}
+}
+
+func slice(name string, addresses ...string) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "ns1", Name: name + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Port: new(int32(80))}},
+	}
+	for _, a := range addresses {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, NodeName: new("n1")})
+	}
+	return s
+}
+
+// run runs b's servers until the test ends.
+func (b *bench) run(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(ended)
+		_ = b.Run(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+}
+
+// free is a port that nobody listens on.
+func free(t *testing.T) int32 {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return int32(l.Addr().(*net.TCPAddr).Port)
+}
+
+// fetch is what a server says: "CODE HEADER BODY".
+func fetch(url string) string {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	r, err := client.Get(url)
+	if err != nil {
+		return "no answer" + err.Error()
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%d %s %s", r.StatusCode, r.Header.Get("X-Load-Balancing-Endpoint-Weight"), body)
+}
+
+func until(t *testing.T, what string, get func() string, want string) {
+	t.Helper()
+	var got string
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if got = get(); got == want {
+			return
+		}
+	}
+	t.Fatalf("%s:\n%s\nwant\n%s", what, got, want)
+}
+
+// TestChecks follows one healthCheckNodePort.
+func TestChecks(t *testing.T) {
+	b := newBench(func(s *Settings) { s.Now = nil })
+	b.tracker.Configure(track.Facts{NodeName: "n1", NodePorts: prefixes("0.0.0.0/0")})
+	b.run(t)
+	port := free(t)
+	url := fmt.Sprintf("http://127.0.0.1:%d/whatever", port)
+	get := func() string { return fetch(url) }
+	body := func(n int, healthy bool) string {
+		return fmt.Sprintf(`{"service":{"namespace":"ns1","name":"web"},"localEndpoints":%d,"serviceProxyHealthy":%v}`, n, healthy)
+	}
+
+	b.tracker.SetService(service("web", port))
+	t.Cleanup(func() { t.Log(b.notices, b.checks.open, b.checks.ready) })
+	until(t, "nobody here", get, "503 0 "+body(0, true))
+	b.tracker.SetSlice(slice("web", "10.1.0.1", "10.1.0.2"))
+	until(t, "two here", get, "200 2 "+body(2, true))
+	b.SetEligible(false)
+	until(t, "the node's own fate does not count", get, "200 2 "+body(2, true))
+
+	moved := free(t)
+	b.tracker.SetService(service("web", moved))
+	until(t, "the old port", get, "no answer")
+	url = fmt.Sprintf("http://127.0.0.1:%d/", moved)
+	until(t, "the new port", get, "200 2 "+body(2, true))
+	b.tracker.DeleteService("ns1", "web")
+	until(t, "a Service that is gone", get, "no answer")
+}
+
+// TestCheckConflict has another process hold the port for a while.
+func TestCheckConflict(t *testing.T) {
+	b := newBench(func(s *Settings) {
+		s.Addrs = func() []Addr {
+			return []Addr{{IP: addr("127.0.0.1")}, {IP: addr("127.0.0.2")}, {IP: addr("10.255.255.1")}}
+		}
+	})
+	b.tracker.Configure(track.Facts{NodeName: "n1", NodePorts: prefixes("127.0.0.0/8")})
+	port := free(t)
+	other, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.2:%d", port))
+	if err != nil {
+		t.Skipf("needs 127.0.0.2: %v", err)
+	}
+	defer other.Close()
+	first := fmt.Sprintf("http://127.0.0.1:%d/", port)
+
+	b.tracker.SetService(service("web", port))
+	b.tracker.SetSlice(slice("web", "10.1.0.1"))
+	addrs := where(b.tracker.Node(), b.settings.Addrs())
+	b.checks.settle(b.tracker.HealthChecks(), addrs)
+	if got := fetch(first); got != "no answer" {
+		t.Errorf("with one of two addresses taken the other answers %s", got)
+	}
+	if open, failed := b.checks.counts(); open != 0 || failed != 1 || !slices.Equal(b.reasons(), []string{CheckNotServed}) {
+		t.Errorf("%d open, %d failed, told of %v", open, failed, b.reasons())
+	}
+	if n := b.notices[0]; n.Object != "ns1/web" || !strings.Contains(n.Message, "address already in use") {
+		t.Errorf("told %+v", n)
+	}
+
+	other.Close()
+	b.checks.settle(b.tracker.HealthChecks(), addrs)
+	for _, url := range []string{first, fmt.Sprintf("http://127.0.0.2:%d/", port)} {
+		if got := fetch(url); !strings.HasPrefix(got, "200 1 ") {
+			t.Errorf("%s: %s", url, got)
+		}
+	}
+	b.checks.settle(b.tracker.HealthChecks(), addrs[:1])
+	if got := fetch(fmt.Sprintf("http://127.0.0.2:%d/", port)); got != "no answer" {
+		t.Errorf("an address that went away answers %s", got)
+	}
+	b.checks.settle(nil, nil)
+	if got := fetch(first); got != "no answer" {
+		t.Errorf("after the end: %s", got)
+	}
+}
+
+// TestHardFail ends the servers with an address that cannot be bound, and only
+// where that was asked for.
+func TestHardFail(t *testing.T) {
+	taken, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	b := newBench(func(s *Settings) { s.Healthz, s.HardFail = taken.Addr().String(), true })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := b.Run(ctx); err == nil || !strings.HasPrefix(err.Error(), "healthzBindAddress: ") || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("Run returned %v", err)
+	}
+	if got := b.reasons(); !slices.Equal(got, []string{ProbesNotServed}) {
+		t.Errorf("told of %v", got)
+	}
+
+	soft := newBench(func(s *Settings) { s.Metrics = taken.Addr().String() })
+	soft.run(t)
+	until(t, "the address is taken", func() string { return fmt.Sprint(soft.reasons()) }, fmt.Sprint([]string{MetricsNotServed}))
+	taken.Close()
+	until(t, "it is free again", func() string { return fetch("http://" + taken.Addr().String() + "/healthz") }, "200  ok")
+}
+
+// TestJSON has every probe's body read by a program.
+func TestJSON(t *testing.T) {
+	var a struct {
+		LastUpdated  time.Time
+		NodeEligible bool
+	}
+	if err := json.Unmarshal(ask(newBench().Server.probes(), "GET", "/healthz", "").Body.Bytes(), &a); err != nil || !a.NodeEligible || a.LastUpdated.IsZero() {
+		t.Errorf("read %+v: %v", a, err)
+	}
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"time"
+)
+
+// What a service manager can be told, as sd_notify(3) has it.
+const (
+	Ready    = "READY=1"
+	Stopping = "STOPPING=1"
+	watchdog = "WATCHDOG=1"
+)
+
+// Notify tells the service manager that started this process, if one did and
+// wants to know.
+func Notify(state string) error {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return nil
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram", Name: path})
+	if err != nil {
+		return fmt.Errorf("telling the service manager: %w", err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte(state)); err != nil {
+		return fmt.Errorf("telling the service manager: %w", err)
+	}
+	return nil
+}
+
+// Watch tells the service manager that all is well, as often as it asked for, until
+// ctx ends. While well says otherwise it is silent, and so ends the process after a
+// while. It returns at once where nobody asked.
+func Watch(ctx context.Context, well func() bool) error {
+	period, asked, err := watchPeriod(os.Getenv("WATCHDOG_USEC"), os.Getenv("WATCHDOG_PID"), os.Getpid())
+	if err != nil || !asked {
+		return err
+	}
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		if well() {
+			if err := Notify(watchdog); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// watchPeriod is half of the time after which the service manager loses patience.
+func watchPeriod(usec, forPID string, pid int) (period time.Duration, asked bool, err error) {
+	if usec == "" || forPID != "" && forPID != strconv.Itoa(pid) {
+		return 0, false, nil
+	}
+	n, err := strconv.ParseInt(usec, 10, 64)
+	if err != nil || n <= 1 {
+		return 0, false, errors.New("WATCHDOG_USEC is " + strconv.Quote(usec) + ", which is no time in microseconds")
+	}
+	return time.Duration(n) * time.Microsecond / 2, true, nil
+}
