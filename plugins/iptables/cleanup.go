@@ -74,6 +74,13 @@ func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, 
 	var gone []string
 	script := new(iptables.Script)
 	for _, table := range tables {
+		chains, err := tool.Chains(table)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(chains, func(c string) bool { return isOurs(c) || slices.Contains(sharedChains, c) }) {
+			continue // where no chain of ours is, no rule leads to one
+		}
 		found, err := tool.Save(ctx, table)
 		if err != nil {
 			return nil, err
@@ -92,6 +99,9 @@ func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, 
 	}
 	return gone, tool.Restore(ctx, script)
 }
+
+// sharedChains are those that kube-proxy and the kubelet both make.
+var sharedChains = []string{"KUBE-FIREWALL", "KUBE-MARK-DROP"}
 
 // leftovers is the block that removes what is ours from one table.
 func leftovers(table string, found iptables.Tables, kubeProxy bool) block {

@@ -4,82 +4,11 @@ package iptables
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/pointsman/pointsman/sdk"
 )
-
-// Oldest is the oldest version of iptables that is enough.
-const Oldest = "1.8.0"
-
-// Open is the tool of family for backend. It only asks the program for its
-// version. A program that is missing or too old is a *sdk.Refusal.
-func Open(ctx context.Context, family sdk.Family, backend Backend) (Tool, error) {
-	var refusal error
-	for _, prefix := range []string{program(family) + "-" + string(backend), program(family)} {
-		t := Tool{Family: family, Prefix: prefix}
-		stdout, _, err := t.run(ctx, prefix, nil, "--version")
-		if ctx.Err() != nil {
-			return Tool{}, ctx.Err()
-		}
-		if err != nil {
-			continue
-		}
-		t.Version, t.Backend = version(string(stdout))
-		switch {
-		case older(t.Version, Oldest):
-			refusal = &sdk.Refusal{Field: "options.backend", Why: fmt.Sprintf("%s is version %s, and %s or later is needed", prefix, t.Version, Oldest), Try: "install a newer iptables"}
-		case t.Backend == backend:
-			return t, nil
-		}
-	}
-	if refusal != nil {
-		return Tool{}, refusal
-	}
-	return Tool{}, &sdk.Refusal{Field: "options.backend", Why: fmt.Sprintf("there is no %s-%s in PATH", program(family), backend), Try: "install iptables " + Oldest + " or later"}
-}
-
-// program is the name that the family's programs begin with.
-func program(f sdk.Family) string {
-	if f == sdk.IPv6 {
-		return "ip6tables"
-	}
-	return "iptables"
-}
-
-var versions = regexp.MustCompile(`v(\d+\.\d+(?:\.\d+)?)(?: \((\w+)\))?`)
-
-// version reads "iptables v1.8.9 (nf_tables)". Before 1.8 there was one backend,
-// and no word for it.
-func version(line string) (string, Backend) {
-	m := versions.FindStringSubmatch(line)
-	switch {
-	case m == nil:
-		return "0", ""
-	case m[2] == "nf_tables":
-		return m[1], NFT
-	}
-	return m[1], Legacy
-}
-
-func older(a, b string) bool {
-	as, bs := strings.Split(a, "."), strings.Split(b, ".")
-	for i := range bs {
-		x, y := 0, 0
-		if i < len(as) {
-			x, _ = strconv.Atoi(as[i])
-		}
-		y, _ = strconv.Atoi(bs[i])
-		if x != y {
-			return x < y
-		}
-	}
-	return false
-}
 
 // Use is what a node's tables show of the two backends.
 type Use struct {

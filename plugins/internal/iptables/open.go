@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A release is a version of iptables: 1.8.9.
+type release [3]int
+
+// oldest is the oldest release that is enough: before it there was no telling the
+// backends apart, and restores of one table disturbed others.
+var oldest = release{1, 8, 0}
+
+// String reads "1.8.9".
+func (r release) String() string { return fmt.Sprintf("%d.%d.%d", r[0], r[1], r[2]) }
+
+func (r release) before(s release) bool { return slices.Compare(r[:], s[:]) < 0 }
+
+// Open is the tool of family for backend. It only asks the program for its
+// version. A program that is missing or too old is a *sdk.Refusal.
+func Open(ctx context.Context, family sdk.Family, backend Backend) (Tool, error) {
+	var refusal error
+	for _, prefix := range []string{program(family) + "-" + string(backend), program(family)} {
+		found, err := versionOf(family, prefix)
+		switch {
+		case ctx.Err() != nil:
+			return Tool{}, ctx.Err()
+		case errors.Is(err, errNoProgram):
+			continue
+		case err != nil:
+			refusal = refuse(fmt.Sprintf("%s does not say its version: %v", prefix, err))
+			continue
+		case found.before(oldest):
+			refusal = refuse(fmt.Sprintf("%s is version %s, and %s or later is needed", prefix, found, oldest))
+			continue
+		}
+		t := Tool{Family: family, Backend: backend, Version: found.String(), Prefix: prefix}
+		if written, err := t.writesTo(ctx); err == nil && written == backend {
+			return t, nil
+		}
+	}
+	if refusal == nil {
+		refusal = refuse(fmt.Sprintf("there is no %s-%s in PATH", program(family), backend))
+	}
+	return Tool{}, refusal
+}
+
+func refuse(why string) error {
+	return &sdk.Refusal{Field: "options.backend", Why: why, Try: fmt.Sprintf("install iptables %s or later", oldest)}
+}
+
+// writesTo is the backend that the program names beside its version: "iptables
+// v1.8.9 (nf_tables)".
+func (t Tool) writesTo(ctx context.Context) (Backend, error) {
+	stdout, stderr, err := t.run(ctx, t.Prefix, nil, "--version")
+	if err != nil {
+		return "", fmt.Errorf("%s --version: %w", t.Prefix, said(err, stderr))
+	}
+	if strings.Contains(string(stdout), "(nf_tables)") {
+		return NFT, nil
+	}
+	return Legacy, nil
+}
+
+// program is the name that the family's programs begin with.
+func program(f sdk.Family) string {
+	if f == sdk.IPv6 {
+		return "ip6tables"
+	}
+	return "iptables"
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// programs are the only ones that this test finds: each says its version so.
+func programs(t *testing.T, versions map[string]string) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, line := range versions {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\necho '"+line+"'\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir)
+}
+
+func TestOpen(t *testing.T) {
+	for _, c := range []struct {
+		why      string
+		programs map[string]string
+		family   sdk.Family
+		backend  Backend
+		want     string // prefix and version; or what the refusal says
+	}{
+		{"by its own name", map[string]string{"iptables-nft": "iptables v1.8.9 (nf_tables)"}, sdk.IPv4, NFT, "iptables-nft 1.8.9"},
+		{"by the plain name", map[string]string{"iptables": "iptables v1.8.4 (legacy)"}, sdk.IPv4, Legacy, "iptables 1.8.4"},
+		{"of IPv6", map[string]string{"ip6tables-legacy": "ip6tables v1.8.10 (legacy)"}, sdk.IPv6, Legacy, "ip6tables-legacy 1.8.10"},
+		{"the plain name is the other backend", map[string]string{"iptables": "iptables v1.8.9 (nf_tables)"}, sdk.IPv4, Legacy, "there is no iptables-legacy in PATH"},
+		{"of the other family", map[string]string{"iptables-nft": "iptables v1.8.9 (nf_tables)"}, sdk.IPv6, NFT, "there is no ip6tables-nft in PATH"},
+		{"none", nil, sdk.IPv4, NFT, "install iptables 1.8.0 or later"},
+		{"too old", map[string]string{"iptables": "iptables v1.6.2"}, sdk.IPv4, Legacy, "iptables is version 1.6.2, and 1.8.0 or later is needed"},
+		{"old and new", map[string]string{"iptables": "iptables v1.6.2", "iptables-nft": "iptables v1.8.0 (nf_tables)"}, sdk.IPv4, NFT, "iptables-nft 1.8.0"},
+		{"says nothing of a version", map[string]string{"iptables-nft": "BusyBox"}, sdk.IPv4, NFT, "iptables-nft does not say its version"},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			programs(t, c.programs)
+			tool, err := Open(t.Context(), c.family, c.backend)
+			if err == nil {
+				if got := tool.Prefix + " " + tool.Version; got != c.want || tool.Backend != c.backend || tool.Family != c.family {
+					t.Errorf("opened %s, of %s %s; want %s", got, tool.Family, tool.Backend, c.want)
+				}
+				return
+			}
+			var refusal *sdk.Refusal
+			if !errors.As(err, &refusal) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("refused with %v; want a Refusal that says %q", err, c.want)
+			}
+		})
+	}
+}
