@@ -4,6 +4,8 @@
 
 GO      ?= go
 PLUGINS := $(notdir $(patsubst %/main.go,%,$(wildcard plugins/*/pointsman-dataplane-*/main.go)))
+# A clone is stamped with its commit. Where git may not read it, Go would not build.
+VCS     := -buildvcs=$(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo auto || echo false)
 # Packages whose kernel tests need root: they run as root, one package at a time,
 # because each makes network namespaces of its own.
 KERNEL  := $(shell grep -rlE '^func TestKernel' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u)
@@ -16,9 +18,9 @@ help: ## list the targets
 
 build: ## build pointsman and every plugin into bin/
 	@mkdir -p bin
-	$(GO) build -trimpath -o bin/pointsman ./host/pointsman
-	@for p in $(PLUGINS); do echo "$(GO) build -trimpath -o bin/$$p ./plugins/$${p#pointsman-dataplane-}/$$p"; \
-		$(GO) build -trimpath -o bin/$$p ./plugins/$${p#pointsman-dataplane-}/$$p || exit 1; done
+	$(GO) build -trimpath $(VCS) -o bin/pointsman ./host/pointsman
+	@for p in $(PLUGINS); do echo "$(GO) build -trimpath $(VCS) -o bin/$$p ./plugins/$${p#pointsman-dataplane-}/$$p"; \
+		$(GO) build -trimpath $(VCS) -o bin/$$p ./plugins/$${p#pointsman-dataplane-}/$$p || exit 1; done
 
 test: ## run every test that needs neither root nor a cluster
 	$(GO) test -skip "^TestKernel" ./...

@@ -14,6 +14,7 @@ import (
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // backend answers the admin socket: each answer is put together when it is asked for.
@@ -34,7 +35,7 @@ func (h *host) status() admin.Status {
 	counts := h.tracker.Counts()
 	s := admin.Status{
 		Node:      admin.Node{Name: node.Name, Addrs: texts(node.Addrs)},
-		Host:      admin.Host{Version: version(), PID: os.Getpid(), Started: h.started},
+		Host:      admin.Host{Version: wire.Build(), PID: os.Getpid(), Started: h.started},
 		Source:    h.from,
 		Mode:      h.settings.Mode,
 		Dataplane: h.plane.shown(),

@@ -77,12 +77,10 @@ func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host
 func unsupported(h *config.Host) error {
 	var problems config.Problems
 	for name, p := range h.Plugins {
-		for field, set := range map[string]bool{"address": p.Address != "", "sha256": p.SHA256 != ""} {
-			if path := "plugins." + name + "." + field; set {
-				problems = append(problems, config.Problem{
-					Where: h.Origin(path), Field: path, Why: "not in this version", Try: "remove it",
-				})
-			}
+		if path := "plugins." + name + ".address"; p.Address != "" {
+			problems = append(problems, config.Problem{
+				Where: h.Origin(path), Field: path, Why: "not in this version", Try: "remove it",
+			})
 		}
 	}
 	if len(problems) > 0 {
@@ -136,7 +134,7 @@ func (h *host) run(ctx context.Context) error {
 }
 
 func (h *host) greet() {
-	h.log.Info("host begins", "version", version(), "node", nodeName(h.settings, h.machine), "mode", h.settings.Mode,
+	h.log.Info("host begins", "version", wire.Build(), "node", nodeName(h.settings, h.machine), "mode", h.settings.Mode,
 		"source", h.from, "config", h.settings.Path(), "socket", h.settings.AdminSocket)
 	for _, w := range h.settings.Warnings() {
 		h.reports.Report(report.Event{Reason: configOdd, Message: w.String()})
@@ -175,6 +173,7 @@ func (h *host) plugin() supervise.Plugin {
 	p := supervise.Plugin{
 		Name:      mode,
 		Path:      filepath.Join(h.settings.PluginDirs[0], supervise.Prefix+mode),
+		SHA256:    h.settings.Plugins[mode].SHA256,
 		Options:   h.settings.Plugins[mode].Options,
 		StateDir:  pluginStateDir(h.settings, mode),
 		SocketDir: socketDir(h.settings.StateDir),

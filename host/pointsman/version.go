@@ -6,22 +6,12 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
-
-// version is what the Go toolchain wrote into this binary: a tag, or a commit.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "(devel)"
-	}
-	return info.Main.Version
-}
 
 // A versionInfo is what `version -o json` prints.
 type versionInfo struct {
@@ -36,7 +26,7 @@ func versionVerb() *cobra.Command {
 	c := &cobra.Command{Use: "version", Short: "Say which version this is", Args: noWords()}
 	out := addFormat(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		v := versionInfo{admin.Meta{APIVersion: admin.APIVersion, Kind: "Version"}, version(), wire.Major, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+		v := versionInfo{admin.Meta{APIVersion: admin.APIVersion, Kind: "Version"}, wire.Build(), wire.Major, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 		return out.print(c.OutOrStdout(), v, func(w io.Writer) {
 			fmt.Fprintf(w, "pointsman %s (wire major %d, %s, %s)\n", v.Version, v.WireMajor, v.Go, v.Platform)
 		})

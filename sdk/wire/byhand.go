@@ -70,7 +70,7 @@ func (h hand) do(ctx context.Context, args []string) error {
 		fmt.Fprint(h.stdout, h.help())
 		return nil
 	case "--version", "version":
-		fmt.Fprintf(h.stdout, "%s %s (wire major %d)\n", h.binary(), h.description.Version, Major)
+		fmt.Fprintf(h.stdout, "%s %s (built from %s, wire major %d)\n", h.binary(), h.description.Version, Build(), Major)
 		return nil
 	case "describe":
 		return h.describe(rest)
@@ -93,7 +93,7 @@ or see what it can do by hand: %[1]s --help`, h.binary(), h.description.Name)
 func (h hand) help() string {
 	return fmt.Sprintf(`%[1]s is a dataplane of Pointsman. A host starts it; by hand it does this:
 
-  %[1]s --version      its version, and that of the wire it speaks
+  %[1]s --version      its version, what it is built from, and the wire it speaks
   %[1]s describe       what it serves, its limits and options (-o json for programs)
   %[1]s check          whether this node can run it; changes nothing (--options JSON)
   %[1]s cleanup        removes every trace of it from this node

@@ -21,7 +21,7 @@ func TestByHand(t *testing.T) {
 	}{
 		{"", 64, "", "is a dataplane of Pointsman: a host starts it"},
 		{"--help", 0, "cleanup        removes every trace", ""},
-		{"--version", 0, "pointsman-dataplane-subject 0.0.1 (wire major 1)", ""},
+		{"--version", 0, "pointsman-dataplane-subject 0.0.1 (built from " + Build() + ", wire major 1)\n", ""},
 		{"describe", 0, "serves:   ipv4, ipv6, udp", ""},
 		{"describe -o json", 0, `"features": [`, ""},
 		{"describe -o yaml", 64, "", "neither text nor json"},
