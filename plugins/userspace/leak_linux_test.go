@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// descriptors are how many files this process has open.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(open)
+}
+
+// TestNothingStays: whatever connections, flows, changes and roles there were, a
+// relay that was closed leaves neither a goroutine nor a descriptor.
+func TestNothingStays(t *testing.T) {
+	back := at(2, 8000)
+	speaker(t, back, echo)
+	teller(t, back)
+	goroutines, files := runtime.NumGoroutine(), descriptors(t)
+	for _, cleanUp := range []bool{false, true, false} {
+		fullLife(t, back, cleanUp)
+	}
+	eventually(t, func() error { // what serves the endpoints ends a little later
+		if n, m := runtime.NumGoroutine(), descriptors(t); n > goroutines || m > files {
+			return fmt.Errorf("%d goroutines and %d descriptors more than before", n-goroutines, m-files)
+		}
+		return nil
+	})
+}
+
+// fullLife is one of everything that a relay does.
+func fullLife(t *testing.T, back string, cleanUp bool) {
+	front, away := at(1, 8000), at(4, 8000)
+	s := onStage(t, svc("web", "cluster-ip "+front, back+" "+at(3, 8000)), udp(svc("dns", "cluster-ip "+front, back)))
+	defer s.Close()
+	for n := range 10 {
+		c, u := dial(t, front), caller(t, front)
+		defer c.Close()
+		defer u.Close()
+		fmt.Fprint(c, "x")
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		tells(t, u, "x")
+		if n%2 == 0 {
+			c.Close()
+			u.Close()
+		}
+	}
+	big := dial(t, front)
+	defer big.Close()
+	go func() { // ends with big
+		_, _ = io.CopyN(big, endless{}, 8<<20)
+	}()
+	_, _ = io.CopyN(io.Discard, big, 4<<20) // the rest is under way when all ends
+	s.set(svc("web", "cluster-ip "+away, back))
+	for _, r := range []sdk.Role{sdk.Draining, sdk.Active, sdk.Standby, sdk.Active} {
+		s.role(r)
+	}
+	if !cleanUp {
+		return
+	}
+	if _, err := s.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
