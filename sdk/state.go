@@ -33,15 +33,15 @@ type State struct {
 	revision  uint64             // the last one confirmed
 	applied   uint64             // the last one applied
 	unsettled map[Name]unsettled // what was applied since
-	failed    map[Name]Service   // the values that serve, of what failed; a zero Service: none
+	failed    map[Name]*Service  // the values that serve, of what failed; nil: none
 	full      bool               // a Full was applied since
 	node      bool               // a Node was applied since
 }
 
 // unsettled is a Service that the kernel may not follow yet.
 type unsettled struct {
-	before Service // as last confirmed; zero: none
-	told   bool    // by an Apply that was not confirmed: nobody knows how far the kernel is
+	before *Service // as last confirmed; nil: none
+	told   bool     // by an Apply that was not confirmed: nobody knows how far the kernel is
 }
 
 // Changes are what one Update, and those before it that were not confirmed,
@@ -119,7 +119,7 @@ func (s *State) begin() {
 		s.Services = make(map[Name]Service)
 		s.Kept = make(map[Name]bool)
 		s.unsettled = make(map[Name]unsettled)
-		s.failed = make(map[Name]Service)
+		s.failed = make(map[Name]*Service)
 	}
 	for name, u := range s.unsettled {
 		u.told = true
@@ -136,11 +136,14 @@ func (s *State) dropAllBut(u Update) {
 	for _, name := range u.Keep {
 		named[name] = true
 	}
-	for _, have := range []map[Name]Service{s.Services, s.failed} {
-		for name := range have {
-			if !named[name] {
-				s.put(name, nil)
-			}
+	for name := range s.Services {
+		if !named[name] {
+			s.put(name, nil)
+		}
+	}
+	for name := range s.failed {
+		if !named[name] {
+			s.put(name, nil)
 		}
 	}
 	clear(s.Kept)
@@ -156,8 +159,8 @@ func (s *State) keep(name Name) {
 	}
 	delete(s.failed, name)
 	delete(s.Services, name)
-	if before.Name == name {
-		s.Services[name] = before
+	if before != nil {
+		s.Services[name] = *before
 	}
 }
 
@@ -174,30 +177,34 @@ func (s *State) put(name Name, svc *Service) {
 	s.Services[name] = *svc
 }
 
-// confirmed is the value that the kernel follows; a zero Service: none.
-func (s *State) confirmed(name Name) Service {
+// confirmed is the value that the kernel follows; nil: none.
+func (s *State) confirmed(name Name) *Service {
 	if before, ok := s.failed[name]; ok {
 		return before
 	}
-	return s.Services[name]
+	return s.service(name)
+}
+
+// service is a copy of what is under name now; nil: nothing.
+func (s *State) service(name Name) *Service {
+	now, ok := s.Services[name]
+	if !ok {
+		return nil
+	}
+	found := now // only what is found goes to the heap
+	return &found
 }
 
 // changes lists what was applied and not confirmed. The first time, what came
 // back to its old value is left out; after a failure nobody knows how far the
 // kernel followed, so it is told too. What is kept is no change.
 func (s *State) changes() Changes {
-	c := Changes{Full: s.full, Node: s.node}
+	c := Changes{Full: s.full, Node: s.node, Services: make([]Change, 0, len(s.unsettled))}
 	for name, u := range s.unsettled {
 		if s.Kept[name] {
 			continue
 		}
-		change := Change{Name: name}
-		if u.before.Name == name {
-			change.Before = &u.before
-		}
-		if after, ok := s.Services[name]; ok {
-			change.After = &after
-		}
+		change := Change{Name: name, Before: u.before, After: s.service(name)}
 		if u.told || !change.same() {
 			c.Services = append(c.Services, change)
 		}

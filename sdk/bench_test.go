@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdk
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+)
+
+// many is a Full of n Services with ten endpoints each.
+func many(n int) Update {
+	u := Update{To: 1, Full: true}
+	for i := range n {
+		u.Set = append(u.Set, oneOf(i, 10))
+	}
+	return u
+}
+
+// oneOf is Service number i, with so many endpoints.
+func oneOf(i, endpoints int) Service {
+	at := func(a byte, port uint16) netip.AddrPort {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{a, byte(i >> 16), byte(i >> 8), byte(i)}), port)
+	}
+	s := Service{
+		Name:      Name{Namespace: fmt.Sprintf("namespace-%d", i%100), Service: fmt.Sprintf("service-%d", i), Port: "http", Protocol: TCP, Family: IPv4},
+		Frontends: []Frontend{{Kind: ClusterIP, Policy: Cluster, Addr: at(172, 80)}},
+	}
+	for n := range endpoints {
+		s.Cluster = append(s.Cluster, Endpoint{Addr: at(10+byte(n), 8080)})
+	}
+	return s
+}
+
+// turning is a State of n Services of which one changes with each call.
+func turning(tb testing.TB, n int) func() {
+	var s State
+	if _, err := s.Apply(many(n)); err != nil {
+		tb.Fatal(err)
+	}
+	s.Confirm()
+	turns := [2][]Service{{oneOf(7, 9)}, {oneOf(7, 10)}}
+	i := 0
+	return func() {
+		c, err := s.Apply(Update{From: s.Revision(), To: s.Revision() + 1, Set: turns[i%2]})
+		i++
+		if err != nil || len(c.Services) != 1 {
+			tb.Fatalf("%d changes, %v", len(c.Services), err)
+		}
+		s.Confirm()
+	}
+}
+
+func TestApplyCostsTheSameInMany(t *testing.T) {
+	few, lots := testing.AllocsPerRun(200, turning(t, 100)), testing.AllocsPerRun(200, turning(t, 10_000))
+	if few != lots {
+		t.Errorf("one Service changes: %v allocations in a State of 100, %v in one of 10,000", few, lots)
+	}
+}
+
+func BenchmarkApplyOne(b *testing.B) {
+	for _, n := range []int{100, 10_000} {
+		b.Run(fmt.Sprintf("services=%d", n), func(b *testing.B) {
+			change := turning(b, n)
+			b.ReportAllocs()
+			for b.Loop() {
+				change()
+			}
+		})
+	}
+}
+
+func BenchmarkApplyFull10kx10(b *testing.B) {
+	u := many(10_000)
+	b.ReportAllocs()
+	for b.Loop() {
+		var s State
+		if _, err := s.Apply(u); err != nil {
+			b.Fatal(err)
+		}
+		s.Confirm()
+	}
+}
