@@ -10,25 +10,44 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// One endpoint changes and a dataplane follows: what it costs must not depend on
-// how many Services there are.
+// turning is the change of one endpoint in n Services, followed by a dataplane
+// until it confirms: each call is another change.
+func turning(tb testing.TB, n int) func() {
+	tracker, _ := newTracker()
+	fill(tracker, n)
+	c := tracker.Cursor(everything)
+	u, _ := c.Next()
+	c.Ack(u.To, nil)
+	turns := [2]*discoveryv1.EndpointSlice{sliceOf(7, 9), sliceOf(7, 10)}
+	i := 0
+	return func() {
+		tracker.SetSlice(turns[i%2])
+		i++
+		u, ok := c.Next()
+		if !ok || len(u.Set) != 1 || len(u.Delete) != 0 || u.Full || u.Node != nil {
+			tb.Fatalf("an update of %d Services", len(u.Set))
+		}
+		c.Ack(u.To, nil)
+	}
+}
+
+// What a change costs does not hang on how many Services there are: it allocates
+// as often, and what is told of it is one Service.
+func TestOneEndpointCostsTheSameInMany(t *testing.T) {
+	few, many := testing.AllocsPerRun(200, turning(t, 100)), testing.AllocsPerRun(200, turning(t, 10_000))
+	if few != many {
+		t.Errorf("one endpoint changes: %v allocations at 100 Services, %v at 10,000", few, many)
+	}
+}
+
+// The time of it.
 func BenchmarkOneEndpoint(b *testing.B) {
 	for _, n := range []int{100, 10_000} {
 		b.Run(fmt.Sprintf("services=%d", n), func(b *testing.B) {
-			tracker, _ := newTracker()
-			fill(tracker, n)
-			c := tracker.Cursor(everything)
-			u, _ := c.Next()
-			c.Ack(u.To, nil)
-			turns := [2]*discoveryv1.EndpointSlice{sliceOf(7, 9), sliceOf(7, 10)}
+			change := turning(b, n)
 			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				tracker.SetSlice(turns[i%2])
-				u, ok := c.Next()
-				if !ok || len(u.Set) != 1 {
-					b.Fatalf("an update of %d Services", len(u.Set))
-				}
-				c.Ack(u.To, nil)
+			for b.Loop() {
+				change()
 			}
 		})
 	}
