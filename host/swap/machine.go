@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"fmt"
+	"time"
+)
+
+// A Plan is a swap to be made.
+type Plan struct {
+	From  string        `json:"from"` // the mode that serves, and leaves
+	To    string        `json:"to"`   // the mode that comes, and serves from then on
+	Same  bool          `json:"same,omitempty"`
+	Why   string        `json:"why"`   // who asked for it
+	Drain time.Duration `json:"drain"` // how long From may take to finish what it began
+}
+
+func (p Plan) String() string {
+	if p.Same {
+		return p.From + " → " + p.To + ", another binary"
+	}
+	return p.From + " → " + p.To
+}
+
+// back is the swap that undoes p.
+func (p Plan) back() Plan {
+	p.From, p.To = p.To, p.From
+	return p
+}
+
+// turn makes the one that was to come the one to leave.
+func (m Machine) turn() Machine {
+	m.Plan, m.Back = m.Plan.back(), !m.Back
+	return m
+}
+
+// A Machine is a swap so far, as a value. The zero Machine is Idle, and none was
+// ever made.
+type Machine struct {
+	Stage Stage
+	Plan  Plan      // the one to leave is always From, the one to stay To
+	Since time.Time // when it came into Stage
+	Began time.Time // when the swap did
+	Undo  string    // why it is being undone; empty: it is not
+	Back  bool      // To and From have changed places, because it is being undone
+	Trial int       // how often the present stage's work has failed
+	Next  time.Time // when it is tried again; zero: it goes on, or there is none
+	Last  Outcome   // of the swap before
+}
+
+// An Outcome is how a swap ended.
+type Outcome struct {
+	Plan Plan // as asked for
+	Took time.Duration
+	At   time.Time
+	Err  string // why the one that was to leave serves on; empty: it went well
+	Left string // what could not be cleared away, and why; empty: nothing
+}
+
+// OK reports whether the swap was made.
+func (o Outcome) OK() bool { return o.Err == "" && !o.At.IsZero() }
+
+// An Event is what happened to a swap.
+type Event struct {
+	Kind  EventKind
+	Stage Stage // of Passed and Failed: whose work it was
+	Plan  Plan  // of Ask
+	Why   string
+}
+
+// An EventKind is a kind of Event.
+type EventKind uint8
+
+// The events.
+const (
+	Ask    EventKind = iota // a swap is asked for
+	Passed                  // the stage's work is done
+	Failed                  // it is not, and why
+	Lost                    // To's process is gone, or hangs
+	Tick                    // time has passed
+	Reset                   // whatever goes on is to be undone, as far as it can be
+)
+
+// again is how long after a failure the work of a stage that has no way back is
+// tried again.
+const again = 2 * time.Second
+
+// Step is what becomes of m by e. With work, the runner ends what it was doing
+// and does that, and answers with Passed or Failed; without it goes on. An event
+// that means nothing in a stage is ignored.
+func (m Machine) Step(e Event, now time.Time) (next Machine, work []Action) {
+	stale := (e.Kind == Passed || e.Kind == Failed) && e.Stage != m.Stage
+	switch {
+	case stale:
+		return m, nil
+	case e.Kind == Ask:
+		return m.ask(e.Plan, now)
+	case m.Stage == Idle:
+		return m, nil
+	case e.Kind == Passed:
+		return m.passed(now)
+	case e.Kind == Failed:
+		return m.failed(e.Why, now)
+	case e.Kind == Reset:
+		return m.reset(e.Why, now)
+	case e.Kind == Lost && m.Stage < Draining:
+		return m.failed(e.Why, now)
+	case e.Kind == Tick && m.Next.IsZero() && now.Sub(m.Since) >= m.limit():
+		return m.overdue(now)
+	case e.Kind == Tick && !m.Next.IsZero() && !now.Before(m.Next):
+		m.Next = time.Time{}
+		return m, m.Plan.work(m.Stage)
+	}
+	return m, nil
+}
+
+// ask begins a swap: from rest, or back to the one that is about to leave.
+func (m Machine) ask(p Plan, now time.Time) (Machine, []Action) {
+	back := m.Stage == Draining && p.From == m.Plan.To && p.To == m.Plan.From && !p.Same
+	if m.Stage != Idle && !back {
+		return m, nil
+	}
+	if m.Stage == Draining {
+		m.Last = m.outcome(now, "")
+	}
+	return Machine{Plan: p, Began: now, Last: m.Last}.enter(Preflight, now)
+}
+
+func (m Machine) passed(now time.Time) (Machine, []Action) {
+	switch m.Stage {
+	case Returning:
+		return m.turn().enter(Draining, now)
+	case Clearing:
+		return m.rest(now, "")
+	}
+	return m.enter(m.Stage+1, now)
+}
+
+// failed is work that did not come off. Before the points are thrown, To is
+// cleared away; after, they are thrown back. What has no way back is tried again,
+// until its time is over.
+func (m Machine) failed(why string, now time.Time) (Machine, []Action) {
+	switch {
+	case m.Stage.cut():
+		m.Undo = why
+		return m.enter(Returning, now)
+	case m.Stage < Cutting:
+		m.Undo = why
+		return m.turn().enter(Draining, now)
+	case now.Sub(m.Since) >= m.limit():
+		return m.givenUp(why, now)
+	}
+	m.Trial++
+	m.Next = now.Add(again)
+	return m, []Action{}
+}
+
+func (m Machine) overdue(now time.Time) (Machine, []Action) {
+	if m.Stage == Draining {
+		return m.enter(Clearing, now)
+	}
+	return m.failed(fmt.Sprintf("%s took longer than %s", m.Stage, m.limit()), now)
+}
+
+// givenUp is a stage without a way back that did not come off in its time. If
+// From cannot be had back, To is what the kernel has, and is left alone.
+func (m Machine) givenUp(why string, now time.Time) (Machine, []Action) {
+	if m.Stage == Draining {
+		return m.enter(Clearing, now)
+	}
+	return m.rest(now, why)
+}
+
+func (m Machine) reset(why string, now time.Time) (Machine, []Action) {
+	if m.Stage < Draining {
+		return m.failed(why, now)
+	}
+	return m, nil
+}
+
+// rest ends the swap. left is what could not be done.
+func (m Machine) rest(now time.Time, left string) (Machine, []Action) {
+	last := m.outcome(now, left)
+	return Machine{Stage: Idle, Since: now, Last: last}, []Action{Finish}
+}
+
+func (m Machine) outcome(now time.Time, left string) Outcome {
+	o := Outcome{Plan: m.Plan, Took: now.Sub(m.Began), At: now, Err: m.Undo, Left: left}
+	if m.Back {
+		o.Plan = o.Plan.back() // as asked for
+	}
+	return o
+}
+
+func (m Machine) enter(s Stage, now time.Time) (Machine, []Action) {
+	m.Stage, m.Since, m.Trial, m.Next = s, now, 0, time.Time{}
+	return m, m.Plan.work(s)
+}
+
+// limit is how long the present stage may take.
+func (m Machine) limit() time.Duration {
+	if m.Stage == Draining {
+		return m.Plan.Drain
+	}
+	return limits[m.Stage]
+}
+
+// Recover is the swap that a host which was killed had under way, by what it had
+// written down: finished if the canary had passed, else undone. Where the points
+// may have been thrown they are thrown back.
+func Recover(m Machine, now time.Time) (Machine, []Action) {
+	const killed = "the host ended in the middle of it"
+	switch {
+	case m.Stage == Idle:
+		return m, nil
+	case m.Stage.cut():
+		m.Undo = killed
+		return m.enter(Returning, now)
+	case m.Stage < Cutting:
+		m.Undo = killed
+		return m.turn().enter(Draining, now)
+	}
+	return m.enter(m.Stage, now)
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+var toUserspace = Plan{From: "iptables", To: "userspace", Why: "asked for", Drain: 15 * time.Minute}
+
+// TestSwaps tells swaps: events with the time since the one before, and what they
+// lead to.
+func TestSwaps(t *testing.T) {
+	type step struct {
+		after time.Duration
+		event Event
+		want  string // who leaves and who stays, the stage, then the work
+	}
+	ask := Event{Kind: Ask, Plan: toUserspace}
+	passed := func(s Stage) Event { return Event{Kind: Passed, Stage: s} }
+	failed := func(s Stage) Event { return Event{Kind: Failed, Stage: s, Why: "no luck"} }
+	const second = time.Second
+	upTo := func(last Stage) []step {
+		steps := []step{{0, ask, "iptables→userspace preflight: launch check"}}
+		for s := Preflight; s < last; s++ {
+			steps = append(steps, step{second, passed(s), fmt.Sprintf("iptables→userspace %s: %s", s+1, words(toUserspace.work(s+1)))})
+		}
+		return steps
+	}
+	for name, story := range map[string][]step{
+		"goes well": {
+			{0, ask, "iptables→userspace preflight: launch check"},
+			{second, passed(Preflight), "iptables→userspace staging: record fill"},
+			{second, passed(Staging), "iptables→userspace verifying: record verify sound"},
+			{second, passed(Verifying), "iptables→userspace holding: record freeze hold carry"},
+			{second, passed(Holding), "iptables→userspace cutting: record promote retire release"},
+			{second, passed(Cutting), "iptables→userspace proving: record prove verify"},
+			{second, passed(Proving), "iptables→userspace draining: note release drain"},
+			{second, passed(Draining), "iptables→userspace clearing: note clear stop"},
+			{second, passed(Clearing), "→ idle: finish"},
+		},
+		"is refused": append(upTo(Preflight),
+			step{second, failed(Preflight), "userspace→iptables draining: note release drain"},
+			step{second, passed(Draining), "userspace→iptables clearing: note clear stop"},
+			step{second, passed(Clearing), "→ idle: finish"}),
+		"does not verify": append(upTo(Verifying),
+			step{second, failed(Verifying), "userspace→iptables draining: note release drain"}),
+		"loses the one that comes": append(upTo(Holding),
+			step{second, Event{Kind: Lost, Why: "killed"}, "userspace→iptables draining: note release drain"}),
+		"cannot throw the points": append(upTo(Cutting),
+			step{second, failed(Cutting), "iptables→userspace returning: note release restore recall"},
+			step{second, passed(Returning), "userspace→iptables draining: note release drain"}),
+		"has a canary that dies": append(upTo(Proving),
+			step{second, failed(Proving), "iptables→userspace returning: note release restore recall"},
+			step{second, failed(Returning), "iptables→userspace returning"},
+			step{again, Event{Kind: Tick}, "iptables→userspace returning: note release restore recall"},
+			step{second, passed(Returning), "userspace→iptables draining: note release drain"},
+			step{second, passed(Draining), "userspace→iptables clearing: note clear stop"},
+			step{second, passed(Clearing), "→ idle: finish"}),
+		"takes too long": append(upTo(Staging),
+			step{89 * second, Event{Kind: Tick}, "iptables→userspace staging"},
+			step{second, Event{Kind: Tick}, "userspace→iptables draining: note release drain"}),
+		"hears from a stage that is over": append(upTo(Proving),
+			step{0, failed(Staging), "iptables→userspace proving"}),
+		"drains for as long as it may": append(upTo(Draining),
+			step{14 * time.Minute, Event{Kind: Tick}, "iptables→userspace draining"},
+			step{0, Event{Kind: Lost}, "iptables→userspace draining"},
+			step{time.Minute, Event{Kind: Tick}, "iptables→userspace clearing: note clear stop"}),
+		"cannot clear away": append(upTo(Clearing),
+			step{59 * second, failed(Clearing), "iptables→userspace clearing"},
+			step{again, Event{Kind: Tick}, "iptables→userspace clearing: note clear stop"},
+			step{0, failed(Clearing), "→ idle: finish"}),
+		"is wanted back while it drains": append(upTo(Draining),
+			step{second, ask, "iptables→userspace draining"},
+			step{second, Event{Kind: Ask, Plan: toUserspace.back()}, "userspace→iptables preflight: launch check"},
+			step{second, failed(Preflight), "iptables→userspace draining: note release drain"}),
+		"is reset": append(upTo(Proving),
+			step{0, Event{Kind: Reset, Why: "someone asked"}, "iptables→userspace returning: note release restore recall"}),
+		"is asked for twice": append(upTo(Staging),
+			step{0, ask, "iptables→userspace staging"}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var m Machine
+			now := time.Unix(0, 0)
+			for i, s := range story {
+				now = now.Add(s.after)
+				var work []Action
+				m, work = m.Step(s.event, now)
+				if got := describe(m, work); got != s.want {
+					t.Fatalf("step %d:\n%s, want\n%s", i+1, got, s.want)
+				}
+			}
+		})
+	}
+}
+
+func describe(m Machine, work []Action) string {
+	text := fmt.Sprintf("%s→%s %s", m.Plan.From, m.Plan.To, m.Stage)
+	if len(work) > 0 {
+		text += ": " + words(work)
+	}
+	return text
+}
+
+func words(work []Action) string {
+	var all []string
+	for _, a := range work {
+		all = append(all, a.String())
+	}
+	return strings.Join(all, " ")
+}
+
+func TestSameModeYieldsFirst(t *testing.T) {
+	p := Plan{From: "iptables", To: "iptables", Same: true}
+	for stage, want := range map[Stage]string{
+		Cutting:   "record retire promote release",
+		Clearing:  "note stop",
+		Returning: "note release recall restore",
+	} {
+		if got := words(p.work(stage)); got != want {
+			t.Errorf("%s: %s, want %s", stage, got, want)
+		}
+	}
+}
+
+// TestAnySwap leads swaps through anything that can happen, with the host killed
+// on the way, in a small model of a node, and watches what traffic relies on.
+func TestAnySwap(t *testing.T) {
+	var ends [3]int
+	for seed := range uint64(2000) {
+		n := &node{Rand: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(0, 0), same: seed%4 == 0}
+		n.planes = [2]plane{{catches: true, rules: true}, {}}
+		if err := n.story(); err != nil {
+			t.Fatalf("seed %d: %v\n%s", seed, err, strings.Join(n.log, "\n"))
+		}
+		switch {
+		case n.m.Last.Left != "":
+			ends[2]++
+		case n.m.Last.Err != "":
+			ends[1]++
+		default:
+			ends[0]++
+		}
+	}
+	if ends[0] == 0 || ends[1] == 0 || ends[2] == 0 {
+		t.Errorf("%d swaps were made, %d undone, %d left something: the model does not see it all", ends[0], ends[1], ends[2])
+	}
+}
+
+// A plane is what the kernel has of a dataplane.
+type plane struct{ catches, rules, told bool }
+
+// A node is a model of one, on which anything may fail.
+type node struct {
+	*rand.Rand
+	log      []string
+	now      time.Time
+	same     bool
+	m        Machine
+	disk     Machine // as recorded last
+	planes   [2]plane
+	proved   bool // the canary has passed
+	pos      int  // which of planes is Plan.From of the swap as asked for
+	finished bool
+}
+
+var errLuck = errors.New("no luck")
+
+// story is one swap until it has ended.
+func (n *node) story() error {
+	p := toUserspace
+	p.Same = n.same
+	if n.same {
+		p.To = p.From
+	}
+	n.step(Event{Kind: Ask, Plan: p})
+	for range 400 {
+		if n.m.Stage == Idle {
+			return n.atRest()
+		}
+		if n.IntN(25) == 0 {
+			n.log = append(n.log, "killed")
+			work := []Action{}
+			n.m, work = Recover(n.disk, n.now)
+			if n.m.Stage == Idle { // nothing was written yet: To is not known of
+				n.planes[1-n.pos] = plane{}
+				return n.serves()
+			}
+			if err := n.do(work); err != nil {
+				return err
+			}
+			continue
+		}
+		n.now = n.now.Add(time.Duration(n.Int64N(int64(20 * time.Second))))
+		if err := n.step(Event{Kind: []EventKind{Tick, Tick, Tick, Lost, Reset}[n.IntN(5)], Why: "chance"}); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("it does not end: %s since %s", n.m.Stage, n.now.Sub(n.m.Since))
+}
+
+// step tells the machine, does the work and tells it the result, and so on until
+// something must come from outside.
+func (n *node) step(e Event) error {
+	var work []Action
+	n.m, work = n.m.Step(e, n.now)
+	n.log = append(n.log, fmt.Sprintf("%d %s → %s", e.Kind, e.Why, describe(n.m, work)))
+	return n.do(work)
+}
+
+func (n *node) do(work []Action) error {
+	for len(work) > 0 {
+		stage := n.m.Stage
+		err := n.act(work)
+		if bad := n.serves(); bad != nil {
+			return bad
+		}
+		if stage == Idle {
+			return nil
+		}
+		e := Event{Kind: Passed, Stage: stage}
+		if errors.Is(err, errLuck) {
+			e = Event{Kind: Failed, Stage: stage, Why: "no luck"}
+		} else if err != nil {
+			return err
+		}
+		n.now = n.now.Add(time.Second)
+		n.m, work = n.m.Step(e, n.now)
+		n.log = append(n.log, fmt.Sprintf("%v → %s", err, describe(n.m, work)))
+	}
+	return nil
+}
+
+// act does work until something fails.
+func (n *node) act(work []Action) error {
+	from, to := &n.planes[n.pos], &n.planes[1-n.pos]
+	if n.m.Back {
+		from, to = to, from
+	}
+	for _, a := range work {
+		lucky := n.IntN(12) > 0
+		switch {
+		case !lucky && a != Finish && a != Note && a != Release:
+			return errLuck
+		case a == Record, a == Note && lucky:
+			n.disk = n.m
+		case a == Fill:
+			to.told, to.rules = true, true
+		case a == Promote:
+			if !to.told {
+				return errors.New("one becomes Active that was not told everything")
+			}
+			to.catches = true
+		case a == Retire:
+			if !to.catches && !n.same {
+				return errors.New("one retires before the other is Active")
+			}
+			from.catches = n.same // of the same mode: the kernel goes on as it is
+		case a == Prove:
+			n.proved = true
+		case a == Restore:
+			from.catches = true
+		case a == Recall:
+			if !from.catches {
+				return errors.New("one is recalled before the other is back")
+			}
+			to.catches = n.same
+		case a == Clear:
+			if from.catches {
+				return errors.New("one is cleared that catches packets")
+			}
+			if !n.m.Back && !n.proved {
+				return errors.New("one is cleared before the canary of the other has passed")
+			}
+			*from = plane{}
+		}
+	}
+	return nil
+}
+
+// serves checks that somebody does.
+func (n *node) serves() error {
+	for _, p := range n.planes {
+		if p.catches && p.rules {
+			return nil
+		}
+	}
+	return errors.New("nobody catches packets")
+}
+
+func (n *node) atRest() error {
+	o := n.m.Last
+	if o.At.IsZero() {
+		return errors.New("ended without an outcome")
+	}
+	if o.OK() && !n.proved {
+		return errors.New("went well without a canary")
+	}
+	return n.serves()
+}

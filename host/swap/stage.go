@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"fmt"
+	"time"
+)
+
+// A Stage is how far a swap is.
+type Stage uint8
+
+// The stages, in the order of a swap that goes well; Returning is the way back.
+const (
+	Idle      Stage = iota
+	Preflight       // can To run here, and serve what From serves?
+	Staging         // To is told everything, and catches nothing
+	Verifying       // does the kernel have what To was told?
+	Holding         // no update goes to either; both have confirmed the same
+	Cutting         // To becomes Active, From drains
+	Proving         // connections to the host's own Service find their way
+	Draining        // From keeps what it has begun
+	Clearing        // From leaves no trace
+	Returning       // From becomes Active again, To drains
+)
+
+var stages = [...]string{"idle", "preflight", "staging", "verifying", "holding", "cutting", "proving", "draining", "clearing", "returning"}
+
+func (s Stage) String() string {
+	if int(s) < len(stages) {
+		return stages[s]
+	}
+	return fmt.Sprintf("stage(%d)", s)
+}
+
+// ParseStage is the stage of that name.
+func ParseStage(name string) (Stage, error) {
+	for s, n := range stages {
+		if n == name {
+			return Stage(s), nil
+		}
+	}
+	return Idle, fmt.Errorf("no such stage: %q", name)
+}
+
+// limits are how long each stage may take. Draining has its own, from the plan.
+var limits = [...]time.Duration{
+	Preflight: 10 * time.Second,
+	Staging:   90 * time.Second,
+	Verifying: 60 * time.Second,
+	Holding:   10 * time.Second,
+	Cutting:   15 * time.Second,
+	Proving:   10 * time.Second,
+	Clearing:  60 * time.Second,
+	Returning: 30 * time.Second,
+}
+
+// cut reports whether packets may go to To in s: what was done cannot be undone
+// without draining.
+func (s Stage) cut() bool { return s == Cutting || s == Proving }
+
+// An Action is a thing to do in a stage.
+type Action uint8
+
+// The actions.
+const (
+	Record  Action = iota + 1 // write down where the swap stands, durably
+	Note                      // the same, where going on without is better than staying
+	Launch                    // bring To up, in Standby
+	Check                     // may it replace From?
+	Fill                      // wait until To has confirmed everything
+	Verify                    // compare what the kernel serves for To with what it was told
+	Sound                     // find out which ways to the canary lead somewhere now
+	Freeze                    // let no change of Services in
+	Hold                      // wait for both to confirm what there is, and tell neither anything
+	Carry                     // hand client affinity over
+	Promote                   // To: Active
+	Retire                    // From: Draining, or Yielded if To is of the same mode
+	Release                   // let changes and updates flow again
+	Prove                     // every way that led to the canary before must lead there now
+	Restore                   // From: Active, once it has confirmed everything
+	Recall                    // To: Draining, or Yielded
+	Drain                     // wait until From has nothing left that it began
+	Clear                     // From: Cleanup
+	Stop                      // end From's process
+	Finish                    // forget the swap; To is the dataplane now, and From's process goes if it is still there
+)
+
+var actions = [...]string{
+	Record: "record", Note: "note", Launch: "launch", Check: "check", Fill: "fill", Verify: "verify", Sound: "sound",
+	Freeze: "freeze", Hold: "hold", Carry: "carry", Promote: "promote", Retire: "retire", Release: "release",
+	Prove: "prove", Restore: "restore", Recall: "recall", Drain: "drain", Clear: "clear", Stop: "stop", Finish: "finish",
+}
+
+func (a Action) String() string {
+	if int(a) < len(actions) && a > 0 {
+		return actions[a]
+	}
+	return fmt.Sprintf("action(%d)", a)
+}
+
+// work is what a stage consists of. An error ends it.
+func (p Plan) work(s Stage) []Action {
+	switch s {
+	case Preflight:
+		return []Action{Launch, Check}
+	case Staging:
+		return []Action{Record, Fill}
+	case Verifying:
+		return []Action{Record, Verify, Sound}
+	case Holding:
+		return []Action{Record, Freeze, Hold, Carry}
+	case Cutting:
+		if p.Same {
+			return []Action{Record, Retire, Promote, Release}
+		}
+		return []Action{Record, Promote, Retire, Release}
+	case Proving:
+		return []Action{Record, Prove, Verify}
+	case Draining:
+		return []Action{Note, Release, Drain}
+	case Clearing:
+		if p.Same {
+			return []Action{Note, Stop}
+		}
+		return []Action{Note, Clear, Stop}
+	case Returning:
+		if p.Same {
+			return []Action{Note, Release, Recall, Restore}
+		}
+		return []Action{Note, Release, Restore, Recall}
+	}
+	return nil
+}
