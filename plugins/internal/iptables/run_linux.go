@@ -29,7 +29,12 @@ func (t Tool) run(ctx context.Context, program string, stdin io.Reader, args ...
 	if t.Hold != nil && stdin != nil {
 		cmd.ExtraFiles = []*os.File{t.Hold}
 	}
-	err = cmd.Run()
+	if err = cmd.Start(); err == nil {
+		if t.Started != nil && stdin != nil {
+			t.Started(cmd.Process.Pid)
+		}
+		err = cmd.Wait()
+	}
 	said.done()
 	if ctx.Err() != nil {
 		err = errors.Join(ctx.Err(), err)

@@ -39,6 +39,10 @@ type Tool struct {
 	// lasts until the program is done.
 	Hold *os.File
 
+	// Started, if not nil, is told the process id of every program that writes. In
+	// nft's events its changes go by that number.
+	Started func(pid int)
+
 	// Waiting, if not nil, is told when a program begins to wait for another
 	// one's lock, and with an empty text when it is done.
 	Waiting func(string)

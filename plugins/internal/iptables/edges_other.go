@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package iptables
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// What follows is what only Linux has.
+
+var errNoProgram = errors.New("no such program")
+
+func (t Tool) run(context.Context, string, io.Reader, ...string) ([]byte, string, error) {
+	return nil, "", errors.ErrUnsupported
+}
+
+func versionOf(sdk.Family, string) (release, error) { return release{}, errors.ErrUnsupported }
+
+// Exists reports whether chain id has rule, as the kernel compares them.
+func (t Tool) Exists(ID, Rule) (bool, error) { return false, errors.ErrUnsupported }
+
+// Chains are the names of the chains that table has.
+func (t Tool) Chains(string) ([]string, error) { return nil, errors.ErrUnsupported }
+
+// Size is how big the kernel says that one of legacy's tables is.
+type Size struct{ Rules, Bytes uint32 }
+
+// TableSize asks the kernel how big legacy's table is.
+func TableSize(sdk.Family, string) (Size, error) { return Size{}, errors.ErrUnsupported }
+
+// Events are the changes of nft's tables.
+type Events struct{}
+
+// Listen begins to listen.
+func Listen() (*Events, error) { return nil, errors.ErrUnsupported }
+
+// Next waits for a commit that took something away.
+func (*Events) Next() (Commit, error) { return Commit{}, errors.ErrUnsupported }
+
+// Close ends listening.
+func (*Events) Close() error { return nil }

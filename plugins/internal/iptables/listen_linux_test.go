@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
+
+func needsRoot(t *testing.T) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it writes to a kernel's tables, in a namespace of its own")
+	}
+}
+
+func runs(t *testing.T, name string, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %v: %v: %s", name, args, err, out)
+	}
+}
+
+// Whoever takes something out of nft's tables is heard, with what and who; who only
+// adds is not. A change of ours is known by the program that made it.
+func TestKernelEvents(t *testing.T) {
+	needsRoot(t)
+	tool, err := Open(t.Context(), sdk.IPv4, NFT)
+	if err != nil {
+		t.Skip("needs the backend: ", err)
+	}
+	t.Cleanup(func() {
+		runs(t, "iptables-nft", "-F")
+		runs(t, "iptables-nft", "-X")
+	})
+	events, err := Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	commits := make(chan Commit)
+	go func() { // ends when events is closed
+		defer close(commits)
+		for {
+			c, err := events.Next()
+			if err != nil {
+				return
+			}
+			commits <- c
+		}
+	}()
+	defer func() {
+		events.Close()
+		for range commits {
+		}
+	}()
+	next := func() Commit {
+		select {
+		case c := <-commits:
+			return c
+		case <-time.After(20 * time.Second):
+			t.Fatal("nothing was heard")
+			return Commit{}
+		}
+	}
+
+	runs(t, "iptables-nft", "-N", "KUBE-X")
+	runs(t, "iptables-nft", "-A", "KUBE-X", "-j", "DROP")
+	runs(t, "iptables-nft", "-F", "KUBE-X")
+	gone := Gone{sdk.IPv4, ID{"filter", "KUBE-X"}}
+	if c := next(); !slices.Equal(c.Gone, []Gone{gone}) || c.Program != "iptables-nft" {
+		t.Errorf("a flush is heard as %+v", c)
+	}
+	runs(t, "iptables-nft", "-X", "KUBE-X")
+	if c := next(); !slices.Equal(c.Gone, []Gone{gone}) {
+		t.Errorf("a deletion is heard as %+v", c)
+	}
+
+	var ours int
+	tool.Started = func(pid int) { ours = pid }
+	for _, remove := range []bool{false, true} {
+		var s Script
+		s.Begin("filter")
+		s.Chain("KUBE-Y", []Rule{"-j DROP"})
+		if remove {
+			s.Declare("KUBE-Y")
+		}
+		s.Commit()
+		if err := tool.Restore(t.Context(), &s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c := next(); c.Port != uint32(ours) || ours == 0 {
+		t.Errorf("a change of ours, by process %d, is heard as %+v", ours, c)
+	}
+}
+
+// The size of a legacy table is another when somebody changed it.
+func TestKernelTableSize(t *testing.T) {
+	needsRoot(t)
+	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		tool, err := Open(t.Context(), family, Legacy)
+		if err != nil {
+			t.Skip("needs the backend: ", err)
+		}
+		runs(t, tool.Prefix, "-N", "KUBE-X")
+		before, err := TableSize(family, "filter")
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs(t, tool.Prefix, "-A", "KUBE-X", "-j", "DROP")
+		after, err := TableSize(family, "filter")
+		if err != nil || after.Rules != before.Rules+1 || after.Bytes <= before.Bytes {
+			t.Errorf("%s: the table was %+v, and with a rule more %+v, %v", family, before, after, err)
+		}
+		runs(t, tool.Prefix, "-F")
+		runs(t, tool.Prefix, "-X")
+		if again, err := TableSize(family, "filter"); err != nil || again == before {
+			t.Errorf("%s: the table was %+v, and without the chain is %+v, %v", family, before, again, err)
+		}
+	}
+}
