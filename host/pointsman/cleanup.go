@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // cleanupLimit is how long one plugin may take to clean up.
@@ -98,7 +98,12 @@ func (j janitor) ask(ctx context.Context, f supervise.Found) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, cleanupLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, f.Path, args...)
+	binary, err := wire.OpenBinary(f.Path, j.settings.Plugins[f.Name].SHA256)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.Path, err)
+	}
+	defer binary.Close()
+	cmd := binary.Command(ctx, args...)
 	cmd.WaitDelay = 5 * time.Second
 	cmd.Stdout = &prefixed{w: j.out, prefix: f.Name + ": "}
 	cmd.Stderr = &prefixed{w: j.errs, prefix: f.Name + ": "}

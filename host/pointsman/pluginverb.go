@@ -8,13 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 func pluginVerb() *cobra.Command {
@@ -56,26 +56,24 @@ func plugins(c *cobra.Command) (admin.PluginList, error) {
 	}
 	list = admin.PluginList{Meta: admin.Meta{APIVersion: admin.APIVersion, Kind: "PluginList"}, Items: []admin.Plugin{}}
 	for _, f := range discover(s) {
-		list.Items = append(list.Items, described(c.Context(), f))
+		list.Items = append(list.Items, described(c.Context(), f, s.Plugins[f.Name].SHA256))
 	}
 	return list, nil
 }
 
 // described is a plugin that no host runs, with what its binary says of itself.
-func described(ctx context.Context, f supervise.Found) admin.Plugin {
+func described(ctx context.Context, f supervise.Found, sum string) admin.Plugin {
 	p := unused(f)
 	p.APIVersion, p.Kind = admin.APIVersion, "Plugin"
 	if f.Err != nil {
 		return p
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
 	var d struct {
 		Version          string
 		Features, Limits []string
 		Options          json.RawMessage
 	}
-	data, err := exec.CommandContext(ctx, f.Path, "describe", "-o", "json").Output()
+	data, err := describe(ctx, f.Path, sum)
 	if err == nil {
 		err = json.Unmarshal(data, &d)
 	}
@@ -85,6 +83,18 @@ func described(ctx context.Context, f supervise.Found) admin.Plugin {
 	}
 	p.Version, p.Features, p.Limits, p.Options = d.Version, d.Features, d.Limits, d.Options
 	return p
+}
+
+// describe runs the plugin's verb of that name.
+func describe(ctx context.Context, path, sum string) ([]byte, error) {
+	binary, err := wire.OpenBinary(path, sum)
+	if err != nil {
+		return nil, err
+	}
+	defer binary.Close()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return binary.Command(ctx, "describe", "-o", "json").Output()
 }
 
 func pluginInfoVerb() *cobra.Command {
@@ -113,7 +123,11 @@ func plugin(c *cobra.Command, name string) (admin.Plugin, error) {
 		switch {
 		case p.Name != name:
 		case p.Version == "" && !p.InUse:
-			return described(c.Context(), supervise.Found{Name: p.Name, Path: p.Path}), nil
+			s, err := settings(c)
+			if err != nil {
+				return p, err
+			}
+			return described(c.Context(), supervise.Found{Name: p.Name, Path: p.Path}, s.Plugins[p.Name].SHA256), nil
 		default:
 			return p, nil
 		}

@@ -4,7 +4,6 @@ package supervise
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -13,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // Prefix is what the name of every plugin's binary begins with.
@@ -62,17 +63,12 @@ func binaries(dir string) []string {
 
 func examine(name, path string) Found {
 	f := Found{Name: name, Path: path}
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		f.Err = fmt.Errorf("%s is not there", path)
-	case err != nil:
-		f.Err = err
-	case !info.Mode().IsRegular():
-		f.Err = fmt.Errorf("%s is not a file", path)
-	case info.Mode()&0o111 == 0 && filepath.Ext(path) != ".exe":
-		f.Err = fmt.Errorf("%s is not executable; try: chmod +x %s", path, path)
+	binary, err := wire.OpenBinary(path, "")
+	if err != nil {
+		f.Err = fmt.Errorf("%s: %w", path, err)
+		return f
 	}
+	binary.Close()
 	return f
 }
 

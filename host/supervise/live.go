@@ -29,6 +29,7 @@ func (p Plugin) launch(ctx context.Context) (*live, error) {
 	}
 	remote, err := wire.Launch(ctx, wire.Command{
 		Path:        p.Path,
+		SHA256:      p.SHA256,
 		Env:         p.Env,
 		SocketDir:   p.SocketDir,
 		StateDir:    p.StateDir,

@@ -17,6 +17,7 @@ import (
 type Plugin struct {
 	Name        string
 	Path        string
+	SHA256      string          // of its content, in hexadecimal; empty: anything
 	Options     json.RawMessage // Setup.Options
 	StateDir    string          // its own; made if it must be
 	SocketDir   string          // where its socket goes; empty: the system's for temporary files

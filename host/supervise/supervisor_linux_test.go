@@ -356,13 +356,13 @@ func TestDiscover(t *testing.T) {
 	for _, f := range Discover([]string{first, "/nowhere", second}, named) {
 		line := f.Name + " " + f.Path
 		if f.Err != nil {
-			line += ": " + f.Err.Error()
+			line += ": " + strings.TrimPrefix(f.Err.Error(), f.Path+": ")
 		}
 		got = append(got, line)
 	}
 	want := []string{
-		"acme /nowhere/acme: /nowhere/acme is not there",
-		fmt.Sprintf("broken %[1]s/%[2]sbroken: %[1]s/%[2]sbroken is not executable; try: chmod +x %[1]s/%[2]sbroken", first, Prefix),
+		"acme /nowhere/acme: there is no such file; install the plugin there, or set its path in the config: file does not exist",
+		fmt.Sprintf("broken %[1]s/%[2]sbroken: it is not executable; try: chmod +x %[1]s/%[2]sbroken: permission denied", first, Prefix),
 		fmt.Sprintf("ipvs %s/%sipvs", first, Prefix),
 		fmt.Sprintf("userspace %s/%suserspace", second, Prefix),
 	}

@@ -86,43 +86,52 @@ func kept(b *testing.B) *Remote {
 }
 
 // BenchmarkFull10kx10 is a Full of 10,000 Services with ten endpoints each: all of
-// its way, and each leg of it alone.
+// its way, in turn with each leg of it alone.
 func BenchmarkFull10kx10(b *testing.B) {
-	u := bulk(10000, 10)
+	u := bulk(10_000, 10)
 	chunks, bytes := marshalled(b, u)
-	b.Run("whole", func(b *testing.B) {
-		r := kept(b)
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := r.Sync(context.Background(), u); err != nil {
-				b.Fatal(err)
-			}
-		}
-		b.ReportMetric(float64(bytes)/100_000, "B/endpoint")
-	})
-	b.Run("encode", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			marshalled(b, u)
-		}
-	})
-	b.Run("decode", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			unmarshalled(b, chunks)
-		}
-	})
-	b.Run("apply", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := (&keeper{}).Sync(context.Background(), u); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
+	r := kept(b)
+	legs := trips{
+		{unit: "ms/whole", once: func() error {
+			_, err := r.Sync(context.Background(), u)
+			return err
+		}},
+		{unit: "ms/encode", once: func() error { marshalled(b, u); return nil }},
+		{unit: "ms/decode", once: func() error { unmarshalled(b, chunks); return nil }},
+		{unit: "ms/apply", once: func() error {
+			_, err := (&keeper{}).Sync(context.Background(), u)
+			return err
+		}},
+	}
+	for b.Loop() {
+		legs.take(b)
+	}
+	legs.report(b, time.Millisecond)
+	b.ReportMetric(1/(legs.ratio(1, 0)+legs.ratio(2, 0)+legs.ratio(3, 0)), "x-sum-of-legs")
+	b.ReportMetric(float64(bytes)/100_000, "B/endpoint(≤16)")
 }
 
-func marshalled(b *testing.B, u sdk.Update) (chunks [][]byte, size int) {
+// TestBytesPerEndpoint counts what a Full takes on the wire, each endpoint's share
+// of its Service included.
+func TestBytesPerEndpoint(t *testing.T) {
+	for _, c := range []struct {
+		services, endpoints int
+		most                float64
+	}{
+		{10_000, 10, 16},
+		{10_000, 1, 80}, // all of a Service is for its one endpoint
+		{10, 10_000, 8},
+	} {
+		_, bytes := marshalled(t, bulk(c.services, c.endpoints))
+		if each := float64(bytes) / float64(c.services*c.endpoints); each > c.most {
+			t.Errorf("%d Services of %d endpoints take %.1f bytes for each endpoint, more than %v", c.services, c.endpoints, each, c.most)
+		} else {
+			t.Logf("%d Services of %d endpoints: %.1f bytes for each endpoint", c.services, c.endpoints, each)
+		}
+	}
+}
+
+func marshalled(b testing.TB, u sdk.Update) (chunks [][]byte, size int) {
 	b.Helper()
 	_, err := sendUpdate("session", u, func(c *pb.UpdateChunk) error {
 		raw, err := proto.Marshal(c)
@@ -135,7 +144,7 @@ func marshalled(b *testing.B, u sdk.Update) (chunks [][]byte, size int) {
 	return chunks, size
 }
 
-func unmarshalled(b *testing.B, chunks [][]byte) sdk.Update {
+func unmarshalled(b testing.TB, chunks [][]byte) sdk.Update {
 	b.Helper()
 	in := &incoming{}
 	for _, raw := range chunks {
@@ -152,10 +161,9 @@ func unmarshalled(b *testing.B, chunks [][]byte) sdk.Update {
 
 // BenchmarkRoundTrip is an update of one Service out of 100 and out of 10,000, in
 // turn with a bare gRPC echo: the same kind of socket with nothing of ours on it.
-// Its figures are medians, so that a busy machine spoils them less.
 func BenchmarkRoundTrip(b *testing.B) {
 	echoes := pb.NewHelloClient(joined(b, func(g *grpc.Server) { pb.RegisterHelloServer(g, echo{}) }))
-	trips := []*trip{
+	all := trips{
 		{unit: "µs/echo", once: func() error {
 			_, err := echoes.Hello(context.Background(), &pb.HelloRequest{})
 			return err
@@ -164,18 +172,16 @@ func BenchmarkRoundTrip(b *testing.B) {
 		{unit: "µs/of10k", once: updates(b, 10_000)},
 	}
 	for b.Loop() {
-		for _, t := range trips {
-			if err := t.take(); err != nil {
-				b.Fatal(err)
-			}
-		}
+		all.take(b)
 	}
-	for _, t := range trips {
-		b.ReportMetric(float64(t.median())/float64(time.Microsecond), t.unit)
-	}
-	b.ReportMetric(float64(trips[1].median())/float64(trips[0].median()), "x-echo")
-	b.ReportMetric(float64(trips[2].median())/float64(trips[1].median()), "x-of100")
+	all.report(b, time.Microsecond)
+	b.ReportMetric(all.ratio(1, 0), "x-echo(≤2)")
+	b.ReportMetric(all.ratio(2, 1), "x-of100(≤1.3)")
 }
+
+// Trips are taken in turn, so that a busy machine slows all of them; and their
+// figures are medians, so that it spoils them less.
+type trips []*trip
 
 // A trip is something done again and again, and how long it took each time.
 type trip struct {
@@ -184,11 +190,26 @@ type trip struct {
 	took []time.Duration
 }
 
-func (t *trip) take() error {
-	began := time.Now()
-	err := t.once()
-	t.took = append(t.took, time.Since(began))
-	return err
+func (all trips) take(b *testing.B) {
+	for _, t := range all {
+		began := time.Now()
+		if err := t.once(); err != nil {
+			b.Fatal(err)
+		}
+		t.took = append(t.took, time.Since(began))
+	}
+}
+
+func (all trips) report(b *testing.B, unit time.Duration) {
+	b.ReportMetric(0, "ns/op") // of all together: it says nothing
+	for _, t := range all {
+		b.ReportMetric(float64(t.median())/float64(unit), t.unit)
+	}
+}
+
+// ratio is how many times as long trip i takes as trip j.
+func (all trips) ratio(i, j int) float64 {
+	return float64(all[i].median()) / float64(all[j].median())
 }
 
 func (t *trip) median() time.Duration {

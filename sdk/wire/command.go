@@ -3,7 +3,7 @@
 package wire
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,6 +16,9 @@ type Command struct {
 	Path string   // the binary; never looked for in PATH
 	Args []string // after the name; go-plugin needs none
 	Env  []string // beyond what every plugin gets: PATH, HOME, TMPDIR, LANG, TZ and Go's own
+
+	// SHA256 is what the binary's content must have, in hexadecimal. Empty: anything.
+	SHA256 string
 
 	// SocketDir is where a directory for the socket is made. It is made too if it
 	// is missing. Empty: the system's for temporary files.
@@ -35,52 +38,31 @@ type Command struct {
 
 const launchTimeout = 5 * time.Second
 
-// prepare checks what can be checked before there is a process, so that what goes
-// wrong is told by its own name.
-func (c *Command) prepare() error {
-	path, err := filepath.Abs(c.Path) // the plugin has another working directory
-	if err != nil {
-		return err
-	}
-	c.Path = path
-	if err := runnable(path); err != nil {
-		return err
-	}
+// prepare opens the binary and makes the directories, so that what goes wrong
+// before there is a process is told by its own name.
+func (c *Command) prepare() (*Binary, error) {
 	if n := len(c.socketDir()) + socketName; n > maxSocketPath {
-		return fmt.Errorf("socket directory %s: a path in it would have %d bytes, and a socket's may have %d; use a shorter one",
+		return nil, fmt.Errorf("socket directory %s: a path in it would have %d bytes, and a socket's may have %d; use a shorter one",
 			c.socketDir(), n, maxSocketPath)
 	}
+	binary, err := OpenBinary(c.Path, c.SHA256)
+	if err != nil {
+		return nil, err
+	}
+	c.Path = binary.path
 	for _, dir := range []string{c.socketDir(), c.stateDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return err
+			binary.Close()
+			return nil, err
 		}
 	}
-	return nil
-}
-
-// runnable reports why the binary cannot be run, where that can be seen at once.
-func runnable(path string) error {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("there is no such file; install the plugin there, or set its path in the config: %w", os.ErrNotExist)
-	case err != nil:
-		return err
-	case info.IsDir():
-		return errors.New("it is a directory, not a plugin")
-	}
-	return executable(path, info)
+	return binary, nil
 }
 
 // command is the process to be, without what go-plugin adds to its environment.
-func (c Command) command(cert []byte) *exec.Cmd {
-	cmd := exec.Command(c.Path, c.Args...)
+func (c Command) command(b *Binary, cert []byte) *exec.Cmd {
+	cmd := b.Command(context.Background(), c.Args...) // its end is seen to by child
 	cmd.Dir = c.stateDir()
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG", "TZ", "GOTRACEBACK", "GODEBUG", "GOMEMLIMIT", "GOMAXPROCS", "GOGC", "GOCOVERDIR", "SystemRoot"} {
-		if value, ok := os.LookupEnv(name); ok {
-			cmd.Env = append(cmd.Env, name+"="+value)
-		}
-	}
 	cmd.Env = append(cmd.Env, c.Env...)
 	cmd.Env = append(cmd.Env, "PLUGIN_CLIENT_CERT="+string(cert))
 	cmd.SysProcAttr = separate()

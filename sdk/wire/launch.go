@@ -25,14 +25,16 @@ func Launch(ctx context.Context, c Command) (*Remote, error) {
 }
 
 func launch(ctx context.Context, c Command) (*Remote, error) {
-	if err := c.prepare(); err != nil {
+	binary, err := c.prepare()
+	if err != nil {
 		return nil, err
 	}
+	defer binary.Close()
 	cert, key, err := newKeys()
 	if err != nil {
 		return nil, err
 	}
-	child := newChild(ctx, c.command(cert))
+	child := newChild(ctx, c.command(binary, cert))
 	handle := Handle{Cert: cert, Key: key}
 	began := time.Now()
 	if err := handle.start(c, child); err != nil {

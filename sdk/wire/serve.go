@@ -42,6 +42,7 @@ func Serve(d sdk.Description, dp sdk.Dataplane) {
 // it came so far.
 func serveLaunched(s *server) bool {
 	warnOfSkew()
+	takeName()
 	defer onSignals(s, syscall.SIGTERM)()
 	out := newOutput(s.ring)
 	here := newPresence(s.patience, s.end)
