@@ -44,7 +44,7 @@ func BenchmarkMemory10kx10(b *testing.B) {
 		plugin := build(b, "./test/keeper")
 		for b.Loop() {
 			before := written(b)
-			newWay(b, plugin, 10_000).end()
+			newWay(b, plugin, 10_000)
 			b.ReportMetric(float64(written(b)-before)/1e6, "MB/on-the-wire")
 		}
 		b.ReportMetric(0, "ns/op")
