@@ -14,15 +14,18 @@ import (
 type Use struct {
 	Rules map[Backend]int // how many rules each has
 	Kube  map[Backend]int // how many of those lead to or stand in chains that begin with KUBE-
+	Has   map[Backend]bool
 }
 
 // Mixed reports whether Kubernetes' rules stand in both.
 func (u Use) Mixed() bool { return u.Kube[NFT] > 0 && u.Kube[Legacy] > 0 }
 
 // Choose is the backend that the node uses already: the one where Kubernetes'
-// rules are, else the one with more rules, else nft.
+// rules are, else the one with more rules, else nft if it can.
 func (u Use) Choose() Backend {
 	switch {
+	case u.Has[Legacy] && !u.Has[NFT]:
+		return Legacy
 	case u.Kube[Legacy] != u.Kube[NFT]:
 		return most(u.Kube)
 	case u.Rules[Legacy] != u.Rules[NFT]:
@@ -41,7 +44,7 @@ func most(n map[Backend]int) Backend {
 // Look counts the rules in each backend. It asks legacy only about tables that
 // exist: asking it for others would make them.
 func Look(ctx context.Context, family sdk.Family) (Use, error) {
-	u := Use{Rules: make(map[Backend]int), Kube: make(map[Backend]int)}
+	u := Use{Rules: make(map[Backend]int), Kube: make(map[Backend]int), Has: make(map[Backend]bool)}
 	if t, err := Open(ctx, family, Legacy); err == nil {
 		if err := u.count(ctx, t, legacyTables(family)); err != nil {
 			return u, err
@@ -56,6 +59,7 @@ func Look(ctx context.Context, family sdk.Family) (Use, error) {
 }
 
 func (u Use) count(ctx context.Context, t Tool, names []string) error {
+	u.Has[t.Backend] = true
 	for _, name := range names {
 		tables, err := t.Save(ctx, name)
 		if ctx.Err() != nil {

@@ -20,6 +20,8 @@ func (t Tool) run(context.Context, string, io.Reader, ...string) ([]byte, string
 	return nil, "", errors.ErrUnsupported
 }
 
+func lacksNFT(sdk.Family) bool { return true }
+
 func versionOf(sdk.Family, string) (release, error) { return release{}, errors.ErrUnsupported }
 
 // Exists reports whether chain id has rule, as the kernel compares them.

@@ -43,9 +43,13 @@ func Open(ctx context.Context, family sdk.Family, backend Backend) (Tool, error)
 			continue
 		}
 		t := Tool{Family: family, Backend: backend, Version: found.String(), Prefix: prefix}
-		if written, err := t.writesTo(ctx); err == nil && written == backend {
-			return t, nil
+		if written, err := t.writesTo(ctx); err != nil || written != backend {
+			continue
 		}
+		if backend == NFT && lacksNFT(family) {
+			return Tool{}, &sdk.Refusal{Field: "options.backend", Why: fmt.Sprintf("this kernel has no nft tables for %s", family), Try: "the legacy backend"}
+		}
+		return t, nil
 	}
 	if refusal == nil {
 		refusal = refuse(fmt.Sprintf("there is no %s-%s in PATH", program(family), backend))
