@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A sight is what the kernel has, as it was read.
+type sight struct {
+	servers map[server]virtual // of both families
+	sets    setsOf
+	addrs   addresses // of both families
+	tables  iptables.Tables
+}
+
+var ourChains = []string{services, nodePorts, notPod, markMasq, postrouting, denied, near, guard, health, forward}
+
+func isOurs(chain string) bool { return slices.Contains(ourChains, chain) }
+
+// adopt takes what the kernel has for what we did: from now on only what differs is
+// written. Virtual servers in excluded ranges, and those that our sets do not know,
+// are somebody else's. It reports the role that the kernel shows.
+func (b *book) adopt(s sight, excluded []netip.Prefix) sdk.Role {
+	b.have = newState()
+	h := &b.have
+	maps.Copy(h.sets, s.sets.shapes)
+	maps.Copy(h.entries, s.sets.entries)
+	h.device = s.addrs.device
+	for _, addr := range s.addrs.ours {
+		if _, listed := h.entries[b.boundEntry(addr)]; listed {
+			h.vips[addr] = true
+		}
+	}
+	for _, addr := range s.addrs.others {
+		h.others[addr] = true
+	}
+	b.adoptMarks()
+	b.adoptServers(s.servers, excluded)
+	b.adoptTables(s.tables)
+	b.touchAll()
+	return b.shown()
+}
+
+// adoptMarks takes over whose mark is which, so that a Service keeps its own.
+func (b *book) adoptMarks() {
+	for e, n := range b.have.entries {
+		if name, ok := labelled(n.comment, e.protocol, e.family); ok && e.set == nearMarks && b.marks.of[name] == 0 {
+			b.marks.keep(name, n.mark)
+		}
+	}
+}
+
+func (b *book) adoptServers(all map[server]virtual, excluded []netip.Prefix) {
+	register := b.register()
+	for at, v := range all {
+		spared := slices.ContainsFunc(excluded, func(p netip.Prefix) bool { return p.Contains(at.addr.Addr()) })
+		switch {
+		case at.family != b.ground.family:
+		case register[at] && !spared:
+			b.have.servers[at] = v
+		default:
+			b.have.foreign[at] = true
+		}
+	}
+}
+
+// register are the virtual servers that our sets know of. That of a mark is one
+// without an address.
+func (b *book) register() map[server]bool {
+	all := make(map[server]bool)
+	for e, n := range b.have.entries {
+		switch {
+		case e.set == nearMarks:
+			all[server{family: e.family, mark: n.mark}] = true
+		case slices.Contains(registers, e.set) && sets[e.set].form != formPort:
+			all[e.server()] = true
+		case slices.Contains(registers, e.set):
+			for addr := range b.have.others {
+				all[server{family: e.family, protocol: e.portProtocol(), addr: netip.AddrPortFrom(addr, e.port)}] = true
+			}
+		}
+	}
+	return all
+}
+
+// server is the virtual server that an entry with an address is about.
+func (e entry) server() server {
+	return server{family: e.family, protocol: e.protocol, addr: netip.AddrPortFrom(e.addr, e.port)}
+}
+
+// portProtocol is the protocol of an entry that has only a port: its set's.
+func (e entry) portProtocol() sdk.Protocol {
+	if e.set == nodePortsUDP || e.set == nodePortsUDPLocal {
+		return sdk.UDP
+	}
+	return sdk.TCP
+}
+
+func (b *book) adoptTables(t iptables.Tables) {
+	strays, relics := kubeProxy(t)
+	b.have.strays, b.have.relics = strays, relics
+	for id, rules := range t {
+		if isOurs(id.Chain) {
+			b.have.chains[id] = joined(rules)
+			continue
+		}
+		for _, r := range rules {
+			if isOurs(r.Target()) {
+				b.have.jumps[jump{id, r}] = true
+			}
+		}
+	}
+}
+
+// shown is the role that jumps mean. Those of a kube-proxy in its ipvs mode count:
+// its virtual servers are ours now, and go on serving.
+func (b *book) shown() sdk.Role {
+	role := sdk.Standby
+	if len(b.have.strays) > 0 {
+		return sdk.Active
+	}
+	for j := range b.have.jumps {
+		switch j.rule.Target() {
+		case services:
+			return sdk.Active
+		case postrouting:
+			role = sdk.Draining
+		}
+	}
+	return role
+}
+
+// Chains that only kube-proxy in its ipvs mode has, and those that others have too:
+// they are its own only while its KUBE-SERVICES looks at sets.
+var (
+	kubeProxyChains = []iptables.ID{
+		nat("KUBE-NODE-PORT"), nat("KUBE-LOAD-BALANCER"),
+		filter("KUBE-NODE-PORT"), filter("KUBE-SOURCE-RANGES-FIREWALL"), filter("KUBE-IPVS-FILTER"), filter("KUBE-IPVS-OUT-FILTER"),
+	}
+	kubeProxyShared = []iptables.ID{
+		nat("KUBE-SERVICES"), nat("KUBE-POSTROUTING"), nat("KUBE-MARK-MASQ"),
+		filter("KUBE-FORWARD"), filter("KUBE-PROXY-FIREWALL"),
+	}
+)
+
+// kubeProxy finds the chains of a kube-proxy in its ipvs mode, and the rules that
+// lead to them from chains that are not its own.
+func kubeProxy(t iptables.Tables) (strays []jump, relics []iptables.ID) {
+	chains := slices.Clone(kubeProxyChains)
+	if slices.ContainsFunc(t[nat("KUBE-SERVICES")], func(r iptables.Rule) bool { return strings.Contains(string(r), "--match-set KUBE-") }) {
+		chains = append(chains, kubeProxyShared...)
+	}
+	chains = slices.DeleteFunc(chains, func(id iptables.ID) bool { _, there := t[id]; return !there })
+	for _, at := range slices.SortedFunc(maps.Keys(t), compareIDs) {
+		if slices.Contains(chains, at) {
+			continue
+		}
+		for _, r := range t[at] {
+			if slices.Contains(chains, iptables.ID{Table: at.Table, Chain: r.Target()}) {
+				strays = append(strays, jump{at, r})
+			}
+		}
+	}
+	return strays, chains
+}
+
+func compareIDs(a, b iptables.ID) int { return strings.Compare(a.String(), b.String()) }
+
+// keep finds, in what was adopted, the piece of a Service that is set aside and that
+// this process has never been told.
+func (b *book) keep(name sdk.Name) piece {
+	p := piece{places: make(map[server]place), entries: make(map[entry]note)}
+	mine := func(e entry, n note) bool {
+		protocol := e.protocol
+		if protocol == 0 {
+			protocol = e.portProtocol()
+		}
+		owner, ok := labelled(n.comment, protocol, e.family)
+		return ok && owner == name
+	}
+	for e, n := range b.have.entries {
+		if slices.Contains(registers, e.set) && mine(e, n) {
+			p.entries[e] = n
+			b.keepPlaces(&p, e)
+		}
+	}
+	if mark, ok := b.marks.of[name]; ok {
+		b.keepPlace(&p, server{family: name.Family, mark: mark}, false)
+	}
+	for e, n := range b.have.entries {
+		if place, ok := p.places[e.server()]; ok && !slices.Contains(registers, e.set) && mine(e, n) {
+			place.entries[e] = n
+		}
+		if e.set == loopBack && p.has(netip.AddrPortFrom(e.addr, e.port)) {
+			p.entries[e] = n
+		}
+	}
+	return p
+}
+
+func (b *book) keepPlaces(p *piece, e entry) {
+	if sets[e.set].form != formPort {
+		b.keepPlace(p, e.server(), b.isNodePort(e.set))
+		if !b.isNodePort(e.set) && !slices.Contains(p.vips, e.addr) {
+			p.vips = append(p.vips, e.addr)
+		}
+		return
+	}
+	for _, addr := range b.ground.addrs {
+		b.keepPlace(p, server{family: e.family, protocol: e.portProtocol(), addr: netip.AddrPortFrom(addr, e.port)}, true)
+	}
+}
+
+func (b *book) isNodePort(s set) bool { return s == nodePortsSCTP || s == nodePortsSCTPLocal }
+
+func (b *book) keepPlace(p *piece, at server, any bool) {
+	if v, ok := b.have.servers[at]; ok {
+		p.places[at] = place{how: v.how, reals: v.serving(), drains: at.protocol == sdk.TCP && v.how.drains(), any: any, entries: make(map[entry]note)}
+	}
+}
+
+func (p piece) has(real netip.AddrPort) bool {
+	for _, place := range p.places {
+		if slices.Contains(place.reals, real) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A side is one family: its book, and what makes the kernel follow it.
+type side struct {
+	book   *book
+	tool   iptables.Tool
+	kernel kernel
+
+	// known says that book.have is what the kernel has. After an error nobody
+	// knows, and the next call reads it again.
+	known bool
+}
+
+// sync makes the kernel have what pieces need. A Service that the kernel does not
+// take keeps what served it, and is named; the others go in without it.
+func (s *side) sync(ctx context.Context, pieces map[sdk.Name]piece) ([]sdk.Failure, error) {
+	before := make(map[sdk.Name]piece, len(pieces))
+	for name := range pieces {
+		before[name] = s.book.pieces[name]
+	}
+	s.book.put(pieces)
+	bad, err := s.write(ctx)
+	if err != nil || len(bad) == 0 {
+		return nil, err
+	}
+	var failed []sdk.Failure
+	undo := make(map[sdk.Name]piece, len(bad))
+	for name, why := range bad {
+		undo[name] = before[name]
+		if _, changing := pieces[name]; changing {
+			failed = append(failed, sdk.Failure{Name: name, Err: why})
+		}
+	}
+	s.book.put(undo)
+	if bad, err = s.write(ctx); len(bad) > 0 && err == nil {
+		s.known = false
+		for _, why := range bad {
+			err = errors.Join(err, why)
+		}
+	}
+	return failed, err
+}
+
+// write plans, and takes the steps. What a step of one Service says of that Service
+// alone is returned by name; the steps after it go on without that virtual server.
+func (s *side) write(ctx context.Context) (map[sdk.Name]error, error) {
+	p := s.book.plan()
+	w := writer{side: s, bad: make(map[sdk.Name]error), skip: make(map[server]bool)}
+	for len(p) > 0 {
+		if err := ctx.Err(); err != nil {
+			s.known = false
+			return nil, err
+		}
+		n, err := w.next(ctx, p)
+		if err != nil {
+			s.known = false
+			return nil, fmt.Errorf("%s: %w", p[0], err)
+		}
+		p = p[n:]
+	}
+	s.book.touched = newTouched()
+	for at := range w.skip {
+		s.book.touched.servers[at] = true
+	}
+	return w.bad, nil
+}
+
+// A writer takes the steps of one plan.
+type writer struct {
+	*side
+	bad  map[sdk.Name]error
+	skip map[server]bool
+}
+
+// next takes the first step of p, or as many as can be taken at once.
+func (w *writer) next(ctx context.Context, p plan) (int, error) {
+	switch p[0].verb {
+	case makeSet, replaceSet, addEntry, removeEntry:
+		return w.inSets(ctx, p)
+	case writeRules:
+		if err := w.tool.Restore(ctx, p[0].rules.script()); err != nil {
+			return 0, err
+		}
+	case makeDevice, bind, unbind:
+		if err := w.onDevice(p[0]); err != nil {
+			return 0, err
+		}
+	default:
+		if w.skip[p[0].server] {
+			return 1, nil
+		}
+		if err := w.onServer(p[0]); err != nil {
+			return 1, w.blame(p[0], err)
+		}
+	}
+	w.book.done(p[0])
+	return 1, nil
+}
+
+// few is up to how many entries are sent one by one. Beyond, one program that is
+// handed all of them is cheaper.
+const few = 8
+
+// inSets takes all steps about sets that follow one another.
+func (w *writer) inSets(ctx context.Context, p plan) (int, error) {
+	n := 0
+	plain := true
+	var lines strings.Builder
+	for n < len(p) && p[n].verb <= removeEntry {
+		lines.WriteString(p[n].command())
+		plain = plain && p[n].verb >= addEntry && plainly(p[n].entry, p[n].note)
+		n++
+	}
+	if !plain || n > few {
+		if err := w.kernel.Restore(ctx, lines.String()); err != nil {
+			return 0, err
+		}
+	}
+	for _, s := range p[:n] {
+		if plain && n <= few {
+			if err := w.inSet(s); err != nil {
+				return 0, err
+			}
+		}
+		w.book.done(s)
+	}
+	return n, nil
+}
+
+func (w *writer) inSet(s step) error {
+	if s.verb == addEntry {
+		return w.kernel.Add(s.entry, s.note)
+	}
+	return w.kernel.Remove(s.entry)
+}
+
+// command is a step about sets, as ipset's restore takes it.
+func (s step) command() string {
+	switch s.verb {
+	case makeSet:
+		return s.set.create(s.family, s.set.in(s.family)) + "\n"
+	case replaceSet:
+		return s.set.replace(s.family, s.fill)
+	case addEntry:
+		return s.entry.command(s.note) + "\n"
+	}
+	return fmt.Sprintf("del -exist %s %s\n", s.entry.set.in(s.entry.family), s.entry)
+}
+
+// plainly reports whether an entry can be sent by netlink: the library knows neither
+// ports alone nor marks.
+func plainly(e entry, n note) bool { return sets[e.set].form != formPort && e.set != nearMarks }
+
+func (w *writer) onDevice(s step) error {
+	switch s.verb {
+	case makeDevice:
+		return w.kernel.MakeDevice()
+	case bind:
+		return w.kernel.Bind(s.addr)
+	}
+	return w.kernel.Unbind(s.addr)
+}
+
+func (w *writer) onServer(s step) error {
+	switch s.verb {
+	case addServer:
+		return w.kernel.AddServer(s.server, s.how)
+	case setServer:
+		return w.kernel.SetServer(s.server, s.how)
+	case removeServer:
+		return w.kernel.RemoveServer(s.server)
+	case addReal:
+		return w.kernel.AddReal(s.server, s.real, s.weight)
+	case weighReal:
+		return w.kernel.WeighReal(s.server, s.real, s.weight)
+	}
+	return w.kernel.RemoveReal(s.server, s.real)
+}
+
+// blame finds whose step it was that failed. An error that says something of the
+// node, or of what we know of it, is nobody's.
+func (w *writer) blame(s step, err error) error {
+	c, ok := w.book.places[s.server].first()
+	switch {
+	case !ok, errors.Is(err, syscall.EPERM), errors.Is(err, syscall.ESRCH):
+		return err
+	case errors.Is(err, syscall.ENOENT) && (s.verb == addServer || s.verb == setServer):
+		err = noScheduler(s.how.scheduler)
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOMEM):
+		return err
+	}
+	w.bad[c.name] = fmt.Errorf("%s: %w", s, err)
+	w.skip[s.server] = true
+	return nil
+}
+
+func noScheduler(name string) *sdk.Refusal {
+	return &sdk.Refusal{Field: "scheduler", Why: "the kernel has no scheduler " + name + ", or cannot load it", Try: "modprobe ip_vs_" + name}
+}
+
+// script is rules as iptables-restore takes them. Tables take effect one after the
+// other: nat before mangle, whose marks are meant for no translation but IPVS's.
+func (r rules) script() *iptables.Script {
+	s := new(iptables.Script)
+	for _, table := range []string{"filter", "nat", "mangle"} {
+		part := r.in(table)
+		if part.empty() {
+			continue
+		}
+		s.Begin(table)
+		for _, c := range part.chains {
+			s.Declare(c.id.Chain)
+		}
+		for _, id := range part.remove {
+			s.Declare(id.Chain) // and empty it, so that nothing leads on from it
+		}
+		for _, c := range part.chains {
+			s.Append(c.id.Chain, c.rules)
+		}
+		for _, j := range part.delete {
+			s.Delete(j.at.Chain, j.rule)
+		}
+		for _, j := range part.insert {
+			s.Insert(j.at.Chain, j.rule)
+		}
+		for _, id := range part.remove {
+			s.Remove(id.Chain)
+		}
+		s.Commit()
+	}
+	return s
+}
+
+// in is the part of r that is about table.
+func (r rules) in(table string) rules {
+	var part rules
+	for _, c := range r.chains {
+		if c.id.Table == table {
+			part.chains = append(part.chains, c)
+		}
+	}
+	for _, j := range r.insert {
+		if j.at.Table == table {
+			part.insert = append(part.insert, j)
+		}
+	}
+	for _, j := range r.delete {
+		if j.at.Table == table {
+			part.delete = append(part.delete, j)
+		}
+	}
+	for _, id := range r.remove {
+		if id.Table == table {
+			part.remove = append(part.remove, id)
+		}
+	}
+	return part
+}

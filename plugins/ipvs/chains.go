@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A chain is one chain with its rules.
+type chain struct {
+	id    iptables.ID
+	rules []iptables.Rule
+}
+
+// A jump is one rule in a chain that is not ours.
+type jump struct {
+	at   iptables.ID
+	rule iptables.Rule
+}
+
+// chains are all of ours. They depend on the node alone.
+func (g ground) chains() []chain {
+	return []chain{
+		{mangle(denied), g.denied()},
+		{mangle(near), g.near()},
+		{nat(services), g.services()},
+		{nat(nodePorts), g.nodePorts()},
+		{nat(notPod), g.notPod()},
+		{nat(markMasq), words("-j MARK --set-xmark", g.bit())},
+		{nat(postrouting), g.postrouting()},
+		{filter(guard), g.guard()},
+		{filter(health), words("-p tcp", g.in(healthPorts, "dst"), "-j ACCEPT")},
+		{filter(forward), []iptables.Rule{
+			iptables.Words(`-m comment --comment "kubernetes forwarding rules" -m mark --mark`, g.bit(), "-j ACCEPT"),
+			`-m comment --comment "kubernetes forwarding conntrack rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT`,
+		}},
+	}
+}
+
+// in is the words for packets whose parts (such as "dst,dst") are in s.
+func (g ground) in(s set, parts string) string {
+	return "-m set --match-set " + s.in(g.family) + " " + parts
+}
+
+func (g ground) notIn(s set, parts string) string {
+	return "-m set ! --match-set " + s.in(g.family) + " " + parts
+}
+
+func words(all ...any) []iptables.Rule { return []iptables.Rule{iptables.Words(all...)} }
+
+// denied drops the first packets of those whom nobody may answer. It stands in
+// mangle, because at filter IPVS has already taken what the node itself sends.
+func (g ground) denied() []iptables.Rule {
+	rules := []iptables.Rule{
+		iptables.Words(g.in(restricted, "dst,dst"), g.notIn(sources, "dst,dst,src"), "-j DROP"),
+		iptables.Words(g.in(nobodyNear, "dst,dst"), "-j DROP"),
+		iptables.Words(g.notIn(nobodyNearOuter, "dst,dst"), "-j RETURN"),
+	}
+	for _, pods := range g.fromPods() {
+		rules = append(rules, iptables.Words(pods, "-j RETURN"))
+	}
+	return append(rules, "-m addrtype --src-type LOCAL -j RETURN", "-j DROP")
+}
+
+// near leads callers on this node, of a Local frontend, to the virtual server that
+// has all endpoints: the set says which mark is its.
+func (g ground) near() []iptables.Rule {
+	mark := fmt.Sprintf("-j SET --map-set %s dst,dst --map-mark", nearMarks.in(g.family))
+	var rules []iptables.Rule
+	for _, pods := range g.fromPods() {
+		rules = append(rules, iptables.Words(pods, mark))
+	}
+	return append(rules, iptables.Words("-m addrtype --src-type LOCAL", mark))
+}
+
+// services marks what must be masqueraded, and ends the way through nat of all that
+// is sent to a Service: nobody else shall translate it.
+func (g ground) services() []iptables.Rule {
+	rules := []iptables.Rule{
+		iptables.Words("-s", g.loopback(), "-j RETURN"),
+		iptables.Words(g.in(loadBalancersLocal, "dst,dst"), "-j ACCEPT"),
+		iptables.Words(g.in(externalIPsLocal, "dst,dst"), "-j ACCEPT"),
+		iptables.Words(g.in(loadBalancers, "dst,dst"), "-j", markMasq),
+		iptables.Words(g.in(loadBalancers, "dst,dst"), "-j ACCEPT"),
+		iptables.Words(g.in(externalIPs, "dst,dst"), "-j", markMasq),
+		iptables.Words(g.in(externalIPs, "dst,dst"), "-j ACCEPT"),
+		iptables.Words(g.in(clusterIPs, "dst,dst"), "-j", notPod),
+		iptables.Words(g.in(clusterIPs, "dst,dst"), "-j ACCEPT"),
+	}
+	for _, p := range g.node.NodePorts {
+		if sdk.FamilyOf(p.Addr()) == g.family {
+			rules = append(rules, iptables.Words(within(p), g.notIn(bound, "dst"), "-m addrtype --dst-type LOCAL -j", nodePorts))
+		}
+	}
+	return rules
+}
+
+// within is the words for packets that are sent into p.
+func within(p netip.Prefix) iptables.Rule {
+	if p.Bits() == 0 {
+		return ""
+	}
+	return iptables.Words("-d", p)
+}
+
+// nodePorts marks all callers of node ports, but for those under the Local policy.
+func (g ground) nodePorts() []iptables.Rule {
+	var rules []iptables.Rule
+	for _, p := range []sdk.Protocol{sdk.TCP, sdk.UDP, sdk.SCTP} {
+		all, local := nodePortSets(p)
+		parts := "dst"
+		if sets[all].form != formPort {
+			parts = "dst,dst"
+		}
+		rules = append(rules,
+			iptables.Words("-p", p, g.in(local, parts), "-j RETURN"),
+			iptables.Words("-p", p, g.in(all, parts), "-j", markMasq))
+	}
+	return rules
+}
+
+// notPod marks callers of a ClusterIP that are no pods of this node, as far as that
+// can be told.
+func (g ground) notPod() []iptables.Rule {
+	pods := g.fromPods()
+	switch {
+	case g.node.MasqueradeAll:
+		return words("-j", markMasq)
+	case len(pods) == 0:
+		return nil
+	}
+	var rules []iptables.Rule
+	for _, p := range pods {
+		rules = append(rules, iptables.Words(p, "-j RETURN"))
+	}
+	return append(rules, iptables.Words("-j", markMasq))
+}
+
+// postrouting hides the caller: from itself; where a Local frontend was called from
+// the node; where the kernel chose an address of a Service as the node's own, for it
+// has that address too; and where a mark says so.
+func (g ground) postrouting() []iptables.Rule {
+	return []iptables.Rule{
+		iptables.Words(g.in(loopBack, "dst,dst,src"), "-j MASQUERADE --random-fully"),
+		iptables.Words("-m mark --mark", fmt.Sprintf("%#x/%#x", g.tag(), tagMask), "-m addrtype --src-type LOCAL -j MASQUERADE --random-fully"),
+		iptables.Words(g.in(bound, "src"), g.notIn(bound, "dst"), "-j MASQUERADE --random-fully"),
+		iptables.Words("-m mark ! --mark", g.bit(), "-j RETURN"),
+		iptables.Words("-j MARK --set-xmark", fmt.Sprintf("%#x/0x0", uint32(1)<<(g.node.MasqueradeBit&31))), // once is enough
+		`-m comment --comment "kubernetes service traffic requiring SNAT" -j MASQUERADE --random-fully`,
+	}
+}
+
+// guard keeps what listens on the host out of reach of those who call an address of
+// a Service at another port. Whether such an address is alive may be asked.
+func (g ground) guard() []iptables.Rule {
+	icmp, reject := "icmp", "icmp-port-unreachable"
+	if g.family == sdk.IPv6 {
+		icmp, reject = "ipv6-icmp", "icmp6-port-unreachable"
+	}
+	rules := []iptables.Rule{
+		iptables.Words(g.notIn(bound, "dst"), "-j RETURN"),
+		iptables.Words("-p", icmp, "-j RETURN"),
+	}
+	for _, s := range []set{clusterIPs, loadBalancers, externalIPs, externalIPsLocal} {
+		rules = append(rules, iptables.Words(g.in(s, "dst,dst"), "-j RETURN"))
+	}
+	return append(rules, iptables.Words("-m conntrack --ctstate NEW -j REJECT --reject-with", reject))
+}
+
+func (g ground) loopback() netip.Prefix {
+	if g.family == sdk.IPv6 {
+		return netip.MustParsePrefix("::1/128")
+	}
+	return netip.MustParsePrefix("127.0.0.0/8")
+}
+
+// fromPods are the words for packets that pods of this node send, one for each way
+// to be one.
+func (g ground) fromPods() []iptables.Rule {
+	pods := g.node.Pods
+	switch {
+	case pods.Bridge != "":
+		return words("-i", iptables.Interface(pods.Bridge))
+	case pods.InterfacePrefix != "":
+		return words("-i", iptables.Interface(pods.InterfacePrefix+"+"))
+	}
+	var rules []iptables.Rule
+	for _, c := range pods.CIDRs {
+		if sdk.FamilyOf(c.Addr()) == g.family {
+			rules = append(rules, iptables.Words("-s", c))
+		}
+	}
+	return rules
+}
+
+// bit is the mark that means "masquerade this", as value and mask.
+func (g ground) bit() string {
+	b := uint32(1) << (g.node.MasqueradeBit & 31)
+	return fmt.Sprintf("%#x/%#x", b, b)
+}
+
+// steadying are the jumps that must stand for as long as the node has addresses of
+// Services, or connections to them.
+func steadying() []jump {
+	return []jump{ // each is put at the top
+		{nat("POSTROUTING"), `-m comment --comment "kubernetes postrouting rules" -j ` + postrouting},
+		{filter("FORWARD"), `-m comment --comment "kubernetes forwarding rules" -j ` + forward},
+		{filter("INPUT"), `-m comment --comment "kubernetes health check rules" -j ` + health},
+		{filter("INPUT"), `-m comment --comment "kubernetes ipvs access filter" -j ` + guard},
+	}
+}
+
+// catching are the jumps that lead new connections our way. The one of nat goes in
+// before those of mangle, whose marks are meant for nobody else's translation.
+func catching() []jump {
+	const portals = `-m comment --comment "kubernetes service portals" `
+	return []jump{
+		{nat("PREROUTING"), portals + "-j " + services},
+		{nat("OUTPUT"), portals + "-j " + services},
+		{mangle("PREROUTING"), newFlows + denied},
+		{mangle("OUTPUT"), newFlows + denied},
+		{mangle("INPUT"), newFlows + near},
+		{mangle("OUTPUT"), newFlows + near},
+	}
+}
+
+const newFlows = `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j `
+
+// jumpsOf are the jumps that stand in a role.
+func jumpsOf(role sdk.Role) []jump {
+	switch role {
+	case sdk.Active:
+		return append(steadying(), catching()...)
+	case sdk.Draining:
+		return steadying()
+	}
+	return nil
+}

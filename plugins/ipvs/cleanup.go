@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// Cleanup takes out, in both families and both backends, what leads packets our way,
+// then the virtual servers that our sets know of, the addresses on our device, and
+// then what kept them safe. Sets that kube-proxy made, and its chains, go when asked
+// for. Nobody else's virtual server goes, whatever is asked.
+func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
+	if err := p.take(ctx); err != nil {
+		return nil, err
+	}
+	defer p.give()
+	var gone []string
+	var errs []error
+	note := func(found []string, err error) {
+		gone = append(gone, found...)
+		errs = append(errs, err)
+	}
+	k, err := p.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer k.close()
+	sweepers, err := p.sweepers(ctx, k, l)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range sweepers {
+		note(s.run(ctx, l.DryRun))
+	}
+	note(p.giveBack(l))
+	if !l.DryRun {
+		for _, s := range p.sides {
+			s.known = false
+		}
+		p.role = 0
+	}
+	return gone, errors.Join(errs...)
+}
+
+func (p *plugin) giveBack(l sdk.Leftovers) ([]string, error) {
+	book, err := ledger.Open(p.dir)
+	if err != nil {
+		return nil, err
+	}
+	if l.DryRun {
+		return book.Held(mode)
+	}
+	return book.Release(mode)
+}
+
+// A sweeper removes what there is of one family.
+type sweeper struct {
+	kernel kernel
+	tools  []iptables.Tool
+	steps  []step
+	device bool
+	sets   []string // by the kernel's names
+	rules  map[iptables.Backend]rules
+}
+
+// sweepers read what is there. A node without IPVS, or without ipset, has nothing of
+// that kind.
+func (p *plugin) sweepers(ctx context.Context, k kernel, l sdk.Leftovers) (all []*sweeper, err error) {
+	var look sight
+	sets := make(map[sdk.Family]setsOf)
+	if k.balancer != nil {
+		if look.servers, err = k.Servers(); err != nil {
+			return nil, err
+		}
+	}
+	if k.setKeeper != nil {
+		if sets, err = k.Sets(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if look.addrs, err = k.Addrs(); err != nil {
+		return nil, err
+	}
+	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		s := &sweeper{kernel: k, rules: make(map[iptables.Backend]rules)}
+		s.find(family, sight{servers: look.servers, sets: mine(sets[family], l.KubeProxy), addrs: look.addrs.of(family)}, p.options)
+		if err := s.findRules(ctx, family, l.KubeProxy); err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	if n := len(all); look.addrs.device && all[0].bound()+all[1].bound() == len(look.addrs.ours) && slices.ContainsFunc(all, (*sweeper).some) {
+		all[n-1].device = true // nobody else has an address on it
+	}
+	return all, nil
+}
+
+// mine leaves out the sets that kube-proxy made, unless they are asked for.
+func mine(s setsOf, kubeProxy bool) setsOf {
+	if kubeProxy {
+		return s
+	}
+	own := setsOf{shapes: make(map[set]shape), entries: make(map[entry]note)}
+	for name, shape := range s.shapes {
+		if shape == right {
+			own.shapes[name] = shape
+		}
+	}
+	for e, n := range s.entries {
+		if own.shapes[e.set] == right {
+			own.entries[e] = n
+		}
+	}
+	return own
+}
+
+// find lists the steps after which nothing of ours is left: virtual servers first,
+// addresses, and then the sets.
+func (s *sweeper) find(family sdk.Family, look sight, o options) {
+	b := newBook(family)
+	b.adopt(look, o.ExcludeCIDRs)
+	for _, at := range slices.SortedFunc(maps.Keys(b.have.servers), compareServers) {
+		s.steps = append(s.steps, step{verb: removeServer, server: at})
+	}
+	for _, addr := range look.addrs.ours {
+		if b.have.vips[addr] {
+			s.steps = append(s.steps, step{verb: unbind, addr: addr})
+		}
+	}
+	for name := range setCount {
+		if _, there := look.sets.shapes[name]; there {
+			s.sets = append(s.sets, name.in(family))
+		}
+	}
+}
+
+func (s *sweeper) some() bool { return len(s.steps)+len(s.sets) > 0 }
+
+func (s *sweeper) bound() int {
+	n := 0
+	for _, step := range s.steps {
+		if step.verb == unbind {
+			n++
+		}
+	}
+	return n
+}
+
+// findRules reads the tables of each backend in which family has any.
+func (s *sweeper) findRules(ctx context.Context, family sdk.Family, kubeProxyToo bool) error {
+	for _, backend := range []iptables.Backend{iptables.NFT, iptables.Legacy} {
+		if !iptables.InUse(family, backend) {
+			continue
+		}
+		tool, err := iptables.Open(ctx, family, backend)
+		if err != nil {
+			continue // without the program there are no rules of its making
+		}
+		all := make(iptables.Tables)
+		for _, table := range []string{"filter", "nat", "mangle"} {
+			found, err := tool.Save(ctx, table)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err == nil { // else this kernel lacks the table
+				maps.Copy(all, found)
+			}
+		}
+		if r := leftovers(all, kubeProxyToo); !r.empty() {
+			s.tools = append(s.tools, tool)
+			s.rules[backend] = r
+		}
+	}
+	return nil
+}
+
+// leftovers are the rules and chains of ours, and kube-proxy's if asked for.
+func leftovers(t iptables.Tables, kubeProxyToo bool) rules {
+	var r rules
+	if kubeProxyToo {
+		r.delete, r.remove = kubeProxy(t)
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(t), compareIDs) {
+		if isOurs(id.Chain) {
+			r.remove = append(r.remove, id)
+			continue
+		}
+		for _, rule := range t[id] {
+			if isOurs(rule.Target()) {
+				r.delete = append(r.delete, jump{id, rule})
+			}
+		}
+	}
+	return r
+}
+
+// run removes what was found, and names it; a dry run only names it. Rules that keep
+// established connections alive go after the addresses.
+func (s *sweeper) run(ctx context.Context, dry bool) ([]string, error) {
+	var gone []string
+	var errs []error
+	do := func(what string, f func() error) {
+		if dry {
+			gone = append(gone, what)
+			return
+		}
+		if err := f(); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+			return
+		}
+		gone = append(gone, what)
+	}
+	w := writer{side: &side{kernel: s.kernel}}
+	for _, step := range s.steps {
+		do(step.String(), func() error {
+			if step.verb == unbind {
+				return w.onDevice(step)
+			}
+			return w.onServer(step)
+		})
+	}
+	if s.device {
+		do("remove device "+device, s.kernel.RemoveDevice)
+	}
+	for _, tool := range s.tools {
+		r := s.rules[tool.Backend]
+		do(tool.Prefix+": "+strings.Join(r.steps(), "; "), func() error { return tool.Restore(ctx, r.script()) })
+	}
+	for _, name := range s.sets {
+		do("remove set "+name, func() error { return s.kernel.Restore(ctx, "destroy "+name+"\n") })
+	}
+	return gone, errors.Join(errs...)
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// links are the node's addresses, by netlink.
+type links struct {
+	handle *netlink.Handle
+	ours   netlink.Link // our device, once it was seen
+}
+
+func (l *links) Addrs() (addresses, error) {
+	var a addresses
+	if err := l.look(); err != nil {
+		return a, err
+	}
+	a.device = l.ours != nil
+	list, err := l.handle.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return a, fmt.Errorf("list the node's addresses: %w", err)
+	}
+	for _, found := range list {
+		addr, ok := netip.AddrFromSlice(found.IP)
+		switch {
+		case !ok:
+		case a.device && found.LinkIndex == l.ours.Attrs().Index:
+			a.ours = append(a.ours, addr.Unmap())
+		default:
+			a.others = append(a.others, addr.Unmap())
+		}
+	}
+	return a, nil
+}
+
+// look finds our device, if it is there.
+func (l *links) look() error {
+	link, err := l.handle.LinkByName(device)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		l.ours = nil
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for %s: %w", device, err)
+	}
+	l.ours = link
+	return nil
+}
+
+func (l *links) MakeDevice() error {
+	err := l.handle.LinkAdd(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: device}})
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("make %s: %w", device, err)
+	}
+	return l.look()
+}
+
+func (l *links) RemoveDevice() error {
+	if err := l.look(); err != nil || l.ours == nil {
+		return err
+	}
+	defer func() { l.ours = nil }()
+	return l.handle.LinkDel(l.ours)
+}
+
+// Bind gives the device addr. Nobody else on the wire has it, so there is no asking.
+func (l *links) Bind(addr netip.Addr) error {
+	if l.ours == nil {
+		return fmt.Errorf("there is no %s", device)
+	}
+	return unless(l.handle.AddrAdd(l.ours, address(addr, unix.IFA_F_NODAD)), unix.EEXIST)
+}
+
+func (l *links) Unbind(addr netip.Addr) error {
+	if l.ours == nil {
+		return nil
+	}
+	return unless(unless(l.handle.AddrDel(l.ours, address(addr, 0)), unix.EADDRNOTAVAIL), unix.ENODEV)
+}
+
+func address(addr netip.Addr, flags int) *netlink.Addr {
+	bits := addr.BitLen()
+	return &netlink.Addr{IPNet: &net.IPNet{IP: net.IP(addr.AsSlice()), Mask: net.CIDRMask(bits, bits)}, Flags: flags}
+}

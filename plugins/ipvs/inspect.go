@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Inspect tells what the kernel has: which frontends our sets know of, and where
+// their virtual servers send. It runs beside other calls, so it opens a way of its
+// own to the kernel, and looks at nothing that they change.
+func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
+	k, err := p.open()
+	if err != nil {
+		return err
+	}
+	defer k.close()
+	all, err := k.Sets(ctx)
+	if err != nil {
+		return err
+	}
+	servers, err := k.Servers()
+	if err != nil {
+		return err
+	}
+	addrs, err := k.Addrs()
+	if err != nil {
+		return err
+	}
+	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		v := view{servers: servers, marks: marked(all[family].entries), others: addrs.of(family).others}
+		v.asleep = v.isAsleep()
+		for e, n := range all[family].entries {
+			served, ok := v.served(e, n)
+			if !ok {
+				continue
+			}
+			if err := tell(served); err != nil {
+				return err
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// A view is what there is to be told, in one family.
+type view struct {
+	servers map[server]virtual
+	marks   map[netip.AddrPort]uint32
+	others  []netip.Addr
+	told    map[uint16]bool
+	asleep  bool // no real has weight: programmed, and not active
+}
+
+func marked(entries map[entry]note) map[netip.AddrPort]uint32 {
+	marks := make(map[netip.AddrPort]uint32)
+	for e, n := range entries {
+		if e.set == nearMarks {
+			marks[netip.AddrPortFrom(e.addr, e.port)] = n.mark
+		}
+	}
+	return marks
+}
+
+func (v *view) isAsleep() bool {
+	for _, s := range v.servers {
+		if len(s.serving()) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// served is the frontend that an entry registers.
+func (v *view) served(e entry, n note) (sdk.Served, bool) {
+	protocol := e.protocol
+	if protocol == 0 {
+		protocol = e.portProtocol()
+	}
+	name, ok := labelled(n.comment, protocol, e.family)
+	kind, registered := kindOf(e.set, n)
+	if !ok || !registered {
+		return sdk.Served{}, false
+	}
+	f := sdk.Frontend{Kind: kind, Addr: netip.AddrPortFrom(e.addr, e.port), Policy: sdk.Cluster}
+	if strings.HasSuffix(n.comment, " "+sdk.Local.String()) {
+		f.Policy = sdk.Local
+	}
+	at := e.server()
+	if kind == sdk.NodePort && !strings.Contains(n.comment, " "+sdk.NodePort.String()) {
+		f.Addr = netip.AddrPortFrom(everywhere(e.family), e.port)
+		at = v.nodePort(e.family, protocol, e.port)
+	}
+	return sdk.Served{Name: name, Frontend: f, Endpoints: v.endpoints(at)}, true
+}
+
+// kindOf is the kind of frontend that a set is of. Of the two sets that a Local one
+// may be in, the one that all are in tells.
+func kindOf(s set, n note) (sdk.Kind, bool) {
+	switch s {
+	case clusterIPs:
+		return sdk.ClusterIP, true
+	case loadBalancers:
+		return sdk.LoadBalancer, true
+	case externalIPs, externalIPsLocal:
+		if strings.Contains(n.comment, " "+sdk.NodePort.String()) {
+			return sdk.NodePort, true
+		}
+		return sdk.ExternalIP, true
+	case nodePortsTCP, nodePortsUDP, nodePortsSCTP:
+		return sdk.NodePort, true
+	}
+	return 0, false
+}
+
+// nodePort is a virtual server of a node port: they are all alike.
+func (v *view) nodePort(f sdk.Family, p sdk.Protocol, port uint16) server {
+	for _, addr := range v.others {
+		at := server{family: f, protocol: p, addr: netip.AddrPortFrom(addr, port)}
+		if _, there := v.servers[at]; there {
+			return at
+		}
+	}
+	return server{}
+}
+
+// endpoints are where new connections go, or would if this dataplane were active.
+func (v *view) endpoints(at server) []netip.AddrPort {
+	s := v.servers[at]
+	if !v.asleep {
+		return s.serving()
+	}
+	var all []netip.AddrPort
+	for real := range s.reals {
+		all = append(all, real)
+	}
+	slices.SortFunc(all, netip.AddrPort.Compare)
+	return all
+}
+
+func everywhere(f sdk.Family) netip.Addr {
+	if f == sdk.IPv6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}

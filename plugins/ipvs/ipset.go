@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// mostEntries is how many entries a hash may have. The kernel takes memory for those
+// that there are, not for these.
+const mostEntries = 1 << 20
+
+// create is the line that makes s under name.
+func (s set) create(f sdk.Family, name string) string {
+	line := "create " + name + " " + string(sets[s].form)
+	if sets[s].form == formPort {
+		return line + " range 0-65535 comment"
+	}
+	family := "inet"
+	if f == sdk.IPv6 {
+		family = "inet6"
+	}
+	line += fmt.Sprintf(" family %s hashsize 1024 maxelem %d comment", family, mostEntries)
+	if s == nearMarks {
+		line += " skbinfo"
+	}
+	return line
+}
+
+// is reports whether what was created as fields says can do what we ask of s.
+func (s set) is(f sdk.Family, fields []string) bool {
+	for _, word := range strings.Fields(s.create(f, "-"))[2:] {
+		if word != "1024" && !slices.Contains(fields, word) {
+			return false
+		}
+	}
+	return true
+}
+
+// readSets parses what "ipset save" prints. What is not called like one of ours is
+// passed over.
+func readSets(data []byte) (map[sdk.Family]setsOf, error) {
+	all := make(map[sdk.Family]setsOf)
+	for _, f := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		all[f] = setsOf{shapes: make(map[set]shape), entries: make(map[entry]note)}
+	}
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	lines.Buffer(make([]byte, 64<<10), 1<<20)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 3 {
+			continue
+		}
+		s, f, ours := setCalled(fields[1])
+		switch {
+		case !ours:
+		case fields[0] == "create" && s.is(f, fields):
+			all[f].shapes[s] = right
+		case fields[0] == "create":
+			all[f].shapes[s] = strange
+		case fields[0] == "add":
+			e, err := parseEntry(s, f, fields[2])
+			if err != nil {
+				continue // it is in a set of another form
+			}
+			all[f].entries[e] = readNote(lines.Text())
+		}
+	}
+	return all, lines.Err()
+}
+
+// readNote is what stands beside an entry, in the line that would add it.
+func readNote(line string) note {
+	var n note
+	if _, rest, ok := strings.Cut(line, ` comment "`); ok {
+		n.comment, line, _ = strings.Cut(rest, `"`)
+	}
+	if _, rest, ok := strings.Cut(line, " skbmark "); ok {
+		word, _, _ := strings.Cut(rest, " ")
+		word, _, _ = strings.Cut(word, "/")
+		mark, _ := strconv.ParseUint(word, 0, 32)
+		n.mark = uint32(mark)
+	}
+	return n
+}
+
+// spare is the name under which a set is filled before it takes another's place.
+func (s set) spare(f sdk.Family) string {
+	return fmt.Sprintf("KUBE-IPVS-SPARE-%d-%d", f, s)
+}
+
+// replace are the lines that put a set of ours in place of another's at one moment.
+func (s set) replace(f sdk.Family, fill map[entry]note) string {
+	var b strings.Builder
+	spare := s.spare(f)
+	b.WriteString(s.create(f, spare) + "\n")
+	for e, n := range fill {
+		b.WriteString(strings.Replace(e.command(n), " "+s.in(f)+" ", " "+spare+" ", 1) + "\n")
+	}
+	fmt.Fprintf(&b, "swap %s %s\ndestroy %s\n", spare, s.in(f), spare)
+	return b.String()
+}

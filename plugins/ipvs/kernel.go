@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// What we ask of the kernel, in a few verbs. Each of those that change something is
+// one request: a netlink message, or a program that is run. Doing what is done
+// already is no error.
+
+// A balancer is IPVS.
+type balancer interface {
+	Servers() (map[server]virtual, error) // all, also other people's
+	AddServer(server, how) error
+	SetServer(server, how) error
+	RemoveServer(server) error
+	AddReal(at server, real netip.AddrPort, weight int) error
+	WeighReal(at server, real netip.AddrPort, weight int) error
+	RemoveReal(at server, real netip.AddrPort) error
+
+	// Loads are the reals of one virtual server; none, and false, if there is none.
+	Loads(server) (map[netip.AddrPort]load, bool, error)
+
+	Timeouts() (timeouts, error)
+	SetTimeouts(timeouts) error // zero: as it is
+}
+
+// A load is what a real has to do.
+type load struct{ weight, active, inactive int }
+
+// timeouts are after how long a connection that says nothing is forgotten.
+type timeouts struct{ TCP, TCPFin, UDP time.Duration }
+
+// A setKeeper has the sets.
+type setKeeper interface {
+	Sets(context.Context) (map[sdk.Family]setsOf, error)
+	Add(entry, note) error
+	Remove(entry) error
+	Has(entry) (bool, error)
+	Restore(ctx context.Context, lines string) error // many at once
+}
+
+// setsOf are the sets of one family by our names.
+type setsOf struct {
+	shapes  map[set]shape
+	entries map[entry]note
+}
+
+// A linker has the addresses.
+type linker interface {
+	Addrs() (addresses, error)
+	MakeDevice() error
+	RemoveDevice() error
+	Bind(netip.Addr) error
+	Unbind(netip.Addr) error
+}
+
+// addresses are those of the node.
+type addresses struct {
+	device bool // ours is there
+	ours   []netip.Addr
+	others []netip.Addr // on all other devices
+}
+
+// A kernel is all of them.
+type kernel struct {
+	balancer
+	setKeeper
+	linker
+}

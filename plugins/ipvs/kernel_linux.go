@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/moby/ipvs"
+	"golang.org/x/sys/unix"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// moby is IPVS through moby's library, in the network namespace of the thread that
+// opened it. One goroutine at a time may use it.
+type moby struct{ handle *ipvs.Handle }
+
+func openBalancer() (moby, error) {
+	handle, err := ipvs.New("")
+	if err != nil {
+		return moby{}, fmt.Errorf("open ipvs: %w", err)
+	}
+	return moby{handle}, nil
+}
+
+func (m moby) Close() error {
+	m.handle.Close()
+	return nil
+}
+
+func (m moby) Servers() (map[server]virtual, error) {
+	list, err := m.handle.GetServices()
+	if err != nil {
+		return nil, fmt.Errorf("list virtual servers: %w", err)
+	}
+	all := make(map[server]virtual, len(list))
+	for _, svc := range list {
+		at, err := called(svc)
+		if err != nil {
+			continue // of a kind that we never make
+		}
+		v := virtual{how: how{scheduler: svc.SchedName}, flags: svc.Flags &^ flagHashed, reals: make(map[netip.AddrPort]int)}
+		if svc.Flags&flagPersistent != 0 {
+			v.how.affinity = svc.Timeout
+		}
+		loads, _, err := m.Loads(at)
+		if err != nil {
+			return nil, err
+		}
+		for real, l := range loads {
+			v.reals[real] = l.weight
+		}
+		all[at] = v
+	}
+	return all, nil
+}
+
+func (m moby) AddServer(at server, h how) error {
+	err := m.handle.NewService(service(at, h))
+	if errors.Is(err, unix.EEXIST) {
+		return m.SetServer(at, h)
+	}
+	return err
+}
+
+func (m moby) SetServer(at server, h how) error { return m.handle.UpdateService(service(at, h)) }
+
+func (m moby) RemoveServer(at server) error {
+	return unless(m.handle.DelService(service(at, how{})), unix.ESRCH)
+}
+
+func (m moby) AddReal(at server, real netip.AddrPort, weight int) error {
+	err := m.handle.NewDestination(service(at, how{}), destination(real, weight))
+	if errors.Is(err, unix.EEXIST) {
+		return m.WeighReal(at, real, weight)
+	}
+	return err
+}
+
+func (m moby) WeighReal(at server, real netip.AddrPort, weight int) error {
+	return m.handle.UpdateDestination(service(at, how{}), destination(real, weight))
+}
+
+func (m moby) RemoveReal(at server, real netip.AddrPort) error {
+	return unless(m.handle.DelDestination(service(at, how{}), destination(real, 0)), unix.ENOENT)
+}
+
+func (m moby) Loads(at server) (map[netip.AddrPort]load, bool, error) {
+	list, err := m.handle.GetDestinations(service(at, how{}))
+	if errors.Is(err, unix.ESRCH) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("list reals of %s: %w", at, err)
+	}
+	loads := make(map[netip.AddrPort]load, len(list))
+	for _, d := range list {
+		addr, _ := netip.AddrFromSlice(d.Address)
+		loads[netip.AddrPortFrom(addr, d.Port)] = load{d.Weight, d.ActiveConnections, d.InactiveConnections}
+	}
+	return loads, true, nil
+}
+
+func (m moby) Timeouts() (timeouts, error) {
+	c, err := m.handle.GetConfig()
+	if err != nil {
+		return timeouts{}, fmt.Errorf("read ipvs timeouts: %w", err)
+	}
+	return timeouts{c.TimeoutTCP, c.TimeoutTCPFin, c.TimeoutUDP}, nil
+}
+
+func (m moby) SetTimeouts(t timeouts) error {
+	if err := m.handle.SetConfig(&ipvs.Config{TimeoutTCP: t.TCP, TimeoutTCPFin: t.TCPFin, TimeoutUDP: t.UDP}); err != nil {
+		return fmt.Errorf("set ipvs timeouts: %w", err)
+	}
+	return nil
+}
+
+// unless is err, but for what says that it was done already.
+func unless(err error, done unix.Errno) error {
+	if errors.Is(err, done) {
+		return nil
+	}
+	return err
+}
+
+// service is at in moby's words.
+func service(at server, h how) *ipvs.Service {
+	s := &ipvs.Service{
+		FWMark:        at.mark,
+		SchedName:     h.scheduler,
+		Flags:         h.flags(),
+		Timeout:       h.affinity,
+		Netmask:       0xffffffff, // a client is one address
+		AddressFamily: unix.AF_INET,
+	}
+	if at.family == sdk.IPv6 {
+		s.AddressFamily, s.Netmask = unix.AF_INET6, 128
+	}
+	if at.mark == 0 {
+		s.Protocol = number(at.protocol)
+		s.Address, s.Port = net.IP(at.addr.Addr().AsSlice()), at.addr.Port()
+	}
+	return s
+}
+
+// called is the way back from service.
+func called(s *ipvs.Service) (server, error) {
+	at := server{family: sdk.IPv4, mark: s.FWMark}
+	if s.AddressFamily == unix.AF_INET6 {
+		at.family = sdk.IPv6
+	}
+	if s.FWMark != 0 {
+		return at, nil
+	}
+	addr, ok := netip.AddrFromSlice(s.Address)
+	for _, p := range []sdk.Protocol{sdk.TCP, sdk.UDP, sdk.SCTP} {
+		if number(p) == s.Protocol && ok {
+			at.protocol, at.addr = p, netip.AddrPortFrom(addr, s.Port)
+			return at, nil
+		}
+	}
+	return at, fmt.Errorf("a virtual server of protocol %d", s.Protocol)
+}
+
+func destination(real netip.AddrPort, weight int) *ipvs.Destination {
+	return &ipvs.Destination{Address: net.IP(real.Addr().AsSlice()), Port: real.Port(), Weight: weight, ConnectionFlags: ipvs.ConnectionFlagMasq}
+}
+
+// number is what IP calls a protocol.
+func number(p sdk.Protocol) uint16 {
+	switch p {
+	case sdk.UDP:
+		return unix.IPPROTO_UDP
+	case sdk.SCTP:
+		return unix.IPPROTO_SCTP
+	}
+	return unix.IPPROTO_TCP
+}

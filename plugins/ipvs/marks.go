@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import "github.com/pointsman/pointsman/sdk"
+
+// Marks of virtual servers begin with a tag, so that a rule can tell them from other
+// marks. There are two tags: the bit that means "masquerade this" is in one of them
+// at most, and a mark must not have it.
+const tagMask = 0xff000000
+
+func (g ground) tag() uint32 {
+	const one, other = 0x6e000000, 0x91000000
+	if one&g.masquerade() != 0 {
+		return other
+	}
+	return one
+}
+
+func (g ground) masquerade() uint32 { return 1 << (g.node.MasqueradeBit & 31) }
+
+// marks are the marks that Services have.
+type marks struct {
+	of    map[sdk.Name]uint32
+	owner map[uint32]sdk.Name
+	next  uint32
+}
+
+func newMarks() marks {
+	return marks{of: make(map[sdk.Name]uint32), owner: make(map[uint32]sdk.Name)}
+}
+
+// take is the mark of name, a new one if it has none.
+func (m *marks) take(name sdk.Name, g ground) uint32 {
+	if mark, ok := m.of[name]; ok && mark&tagMask == g.tag() && mark&g.masquerade() == 0 {
+		return mark
+	}
+	for {
+		m.next = (m.next + 1) &^ tagMask
+		mark := g.tag() | m.next
+		if _, taken := m.owner[mark]; !taken && m.next != 0 && mark&g.masquerade() == 0 {
+			m.keep(name, mark)
+			return mark
+		}
+	}
+}
+
+// keep notes that name has mark.
+func (m *marks) keep(name sdk.Name, mark uint32) {
+	m.release(name)
+	m.of[name], m.owner[mark] = mark, name
+}
+
+func (m *marks) release(name sdk.Name) {
+	if mark, ok := m.of[name]; ok {
+		delete(m.owner, mark)
+		delete(m.of, name)
+	}
+}

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A verb is one thing that can be done to the kernel.
+type verb uint8
+
+const (
+	makeSet    verb = iota + 1
+	replaceSet      // with one of ours, filled
+	addEntry
+	removeEntry
+	addServer
+	setServer
+	removeServer
+	addReal
+	weighReal
+	removeReal
+	bind
+	unbind
+	makeDevice
+	writeRules
+)
+
+// A step is one thing to do, and to what.
+type step struct {
+	verb   verb
+	set    set
+	entry  entry
+	note   note
+	server server
+	how    how
+	real   netip.AddrPort
+	weight int
+	addr   netip.Addr
+	rules  rules
+	family sdk.Family
+	fill   map[entry]note // what a set has when it takes another's place
+}
+
+// A plan is steps in the order in which they are taken.
+type plan []step
+
+// Rules are what changes in iptables at one moment.
+type rules struct {
+	chains []chain
+	insert []jump // each at the top, in this order
+	delete []jump
+	remove []iptables.ID
+}
+
+func (r rules) empty() bool {
+	return len(r.chains) == 0 && len(r.insert) == 0 && len(r.delete) == 0 && len(r.remove) == 0
+}
+
+// plan finds the steps after which the kernel has what it should, as far as it was
+// touched. Nothing goes before what takes its place stands; new connections are
+// led our way last, and led away first.
+func (b *book) plan() plan {
+	var p plan
+	jumps := jumpsOf(b.role)
+	p.rules(b.ground.family, rules{delete: b.surplus(catching(), jumps)})
+	p = append(p, b.makeSets()...)
+	entries := slices.SortedFunc(maps.Keys(b.touched.entries), compareEntries)
+	vips := slices.SortedFunc(maps.Keys(b.touched.vips), netip.Addr.Compare)
+	servers := slices.SortedFunc(maps.Keys(b.touched.servers), compareServers)
+	p = append(p, b.addEntries(entries, vips)...)
+	p.rules(b.ground.family, rules{chains: b.chains(), insert: b.lacking(steadying(), jumps)})
+	for _, s := range servers {
+		p = append(p, b.raise(s)...)
+	}
+	p = append(p, b.bind(vips)...)
+	p.rules(b.ground.family, rules{insert: b.lacking(catching(), jumps), delete: b.strays(), remove: b.relics()})
+	for _, s := range servers {
+		p = append(p, b.lower(s)...)
+	}
+	p = append(p, b.removeEntries(entries, true)...)
+	for _, s := range servers {
+		p = append(p, b.removeServer(s)...)
+	}
+	p = append(p, b.unbind(vips)...)
+	p = append(p, b.removeEntries(entries, false)...)
+	p.rules(b.ground.family, rules{delete: b.surplus(steadying(), jumps)})
+	return p
+}
+
+func (p *plan) rules(f sdk.Family, r rules) {
+	if !r.empty() {
+		*p = append(*p, step{verb: writeRules, rules: r, family: f})
+	}
+}
+
+// lacking are those of jumps that should be there and are not.
+func (b *book) lacking(jumps, should []jump) []jump {
+	return slices.DeleteFunc(slices.Clone(jumps), func(j jump) bool { return b.have.jumps[j] || !slices.Contains(should, j) })
+}
+
+// surplus are those of jumps that are there and should not be.
+func (b *book) surplus(jumps, should []jump) []jump {
+	return slices.DeleteFunc(slices.Clone(jumps), func(j jump) bool { return !b.have.jumps[j] || slices.Contains(should, j) })
+}
+
+// strays are what leads to the chains of a kube-proxy in its ipvs mode, whose place
+// an Active dataplane takes. Its sets and addresses are ours by then.
+func (b *book) strays() []jump {
+	if b.role != sdk.Active {
+		return nil
+	}
+	return b.have.strays
+}
+
+func (b *book) relics() []iptables.ID {
+	if b.role != sdk.Active {
+		return nil
+	}
+	return b.have.relics
+}
+
+func (b *book) chains() []chain {
+	return slices.DeleteFunc(b.ground.chains(), func(c chain) bool {
+		text, there := b.have.chains[c.id]
+		return there && text == joined(c.rules)
+	})
+}
+
+// makeSets makes every set that is missing, since rules speak of them all, and puts
+// ours in place of another's.
+func (b *book) makeSets() plan {
+	var p plan
+	for s := range setCount {
+		switch b.have.sets[s] {
+		case missing:
+			p = append(p, step{verb: makeSet, set: s, family: b.ground.family})
+		case strange:
+			p = append(p, step{verb: replaceSet, set: s, family: b.ground.family, fill: b.all(s)})
+		}
+	}
+	return p
+}
+
+// all are the entries that s should have.
+func (b *book) all(s set) map[entry]note {
+	all := make(map[entry]note)
+	for e, n := range b.entries {
+		if e.set == s {
+			all[e] = n[0].note
+		}
+	}
+	for addr := range b.vips {
+		if e := b.boundEntry(addr); s == bound && b.vip(addr) {
+			all[e] = note{}
+		}
+	}
+	return all
+}
+
+// addEntries adds what is missing, or has another note. Addresses get into their set
+// before they are bound, so that the guard is there first.
+func (b *book) addEntries(entries []entry, vips []netip.Addr) plan {
+	var p plan
+	add := func(e entry) {
+		n, should := b.entry(e)
+		if have, there := b.have.entries[e]; should && (!there || have != n) && b.have.sets[e.set] != strange {
+			p = append(p, step{verb: addEntry, entry: e, note: n})
+		}
+	}
+	for _, addr := range vips {
+		add(b.boundEntry(addr))
+	}
+	for _, e := range entries {
+		if e.set != bound {
+			add(e)
+		}
+	}
+	return p
+}
+
+// removeEntries removes what should not be there: first what registers frontends,
+// so that the guard refuses what is no longer served; the others when the virtual
+// servers have gone that they are about.
+func (b *book) removeEntries(entries []entry, registered bool) plan {
+	var p plan
+	for _, e := range slices.Backward(entries) {
+		_, there := b.have.entries[e]
+		_, should := b.entry(e)
+		if there && !should && slices.Contains(registers, e.set) == registered && b.have.sets[e.set] != strange {
+			p = append(p, step{verb: removeEntry, entry: e})
+		}
+	}
+	return p
+}
+
+// raise makes the virtual server at a place, and its reals, or gives weight to those
+// that lacked it.
+func (b *book) raise(at server) plan {
+	place, weight, should := b.server(at)
+	if !should {
+		return nil
+	}
+	var p plan
+	have, there := b.have.servers[at]
+	switch {
+	case !there && b.have.foreign[at], there && (have.how != place.how || have.flags != place.how.flags()):
+		p = append(p, step{verb: setServer, server: at, how: place.how})
+	case !there:
+		p = append(p, step{verb: addServer, server: at, how: place.how})
+	}
+	for _, real := range place.reals {
+		was, has := have.reals[real]
+		switch {
+		case !has:
+			p = append(p, step{verb: addReal, server: at, real: real, weight: weight})
+		case was != weight && weight > 0:
+			p = append(p, step{verb: weighReal, server: at, real: real, weight: weight})
+		}
+	}
+	return p
+}
+
+// lower ends new connections to reals that should get none. A connection of theirs
+// goes on where the protocol has any; the reaper removes them when they are idle.
+func (b *book) lower(at server) plan {
+	place, weight, should := b.server(at)
+	if !should {
+		return nil
+	}
+	var p plan
+	reals := b.have.servers[at].reals
+	for _, real := range slices.SortedFunc(maps.Keys(reals), netip.AddrPort.Compare) {
+		wanted := slices.Contains(place.reals, real)
+		switch {
+		case wanted && weight > 0, (wanted || place.drains) && reals[real] == 0:
+		case wanted || place.drains:
+			p = append(p, step{verb: weighReal, server: at, real: real, weight: 0})
+		default:
+			p = append(p, step{verb: removeReal, server: at, real: real})
+		}
+	}
+	return p
+}
+
+func (b *book) removeServer(at server) plan {
+	if _, there := b.have.servers[at]; !there {
+		return nil
+	}
+	if _, _, should := b.server(at); should {
+		return nil
+	}
+	return plan{{verb: removeServer, server: at}}
+}
+
+func (b *book) bind(vips []netip.Addr) plan {
+	var p plan
+	for _, addr := range vips {
+		if b.vip(addr) && !b.have.vips[addr] {
+			p = append(p, step{verb: bind, addr: addr})
+		}
+	}
+	if len(p) > 0 && !b.have.device {
+		p = append(plan{{verb: makeDevice}}, p...)
+	}
+	return p
+}
+
+// unbind takes addresses off our device, and only then lets go of the guard.
+func (b *book) unbind(vips []netip.Addr) plan {
+	var p, entries plan
+	for _, addr := range vips {
+		if b.vip(addr) {
+			continue
+		}
+		if b.have.vips[addr] {
+			p = append(p, step{verb: unbind, addr: addr})
+		}
+		e := b.boundEntry(addr)
+		if _, there := b.have.entries[e]; there && !b.touched.entries[e] && b.have.sets[bound] != strange {
+			entries = append(entries, step{verb: removeEntry, entry: e})
+		}
+	}
+	return append(p, entries...)
+}
+
+// done notes that a step was taken.
+func (b *book) done(s step) {
+	h := &b.have
+	switch s.verb {
+	case makeSet:
+		h.sets[s.set] = right
+	case replaceSet:
+		h.sets[s.set] = right
+		maps.DeleteFunc(h.entries, func(e entry, _ note) bool { return e.set == s.set })
+		maps.Copy(h.entries, s.fill)
+	case addEntry:
+		h.entries[s.entry] = s.note
+	case removeEntry:
+		delete(h.entries, s.entry)
+	case addServer:
+		h.servers[s.server] = virtual{how: s.how, flags: s.how.flags(), reals: make(map[netip.AddrPort]int)}
+	case setServer:
+		v := h.servers[s.server]
+		if v.reals == nil {
+			v.reals = make(map[netip.AddrPort]int)
+		}
+		v.how, v.flags = s.how, s.how.flags()
+		h.servers[s.server] = v
+		delete(h.foreign, s.server)
+	case removeServer:
+		delete(h.servers, s.server)
+	case addReal, weighReal:
+		h.servers[s.server].reals[s.real] = s.weight
+	case removeReal:
+		delete(h.servers[s.server].reals, s.real)
+	case bind:
+		h.vips[s.addr] = true
+	case unbind:
+		delete(h.vips, s.addr)
+	case makeDevice:
+		h.device = true
+	case writeRules:
+		b.doneRules(s.rules)
+	}
+}
+
+func (b *book) doneRules(r rules) {
+	for _, c := range r.chains {
+		b.have.chains[c.id] = joined(c.rules)
+	}
+	for _, j := range r.insert {
+		b.have.jumps[j] = true
+	}
+	for _, j := range r.delete {
+		delete(b.have.jumps, j)
+		b.have.strays = slices.DeleteFunc(b.have.strays, func(s jump) bool { return s == j })
+	}
+	for _, id := range r.remove {
+		delete(b.have.chains, id)
+		b.have.relics = slices.DeleteFunc(b.have.relics, func(r iptables.ID) bool { return r == id })
+	}
+}
+
+// String is the step for people, in the words of the tools that they would use.
+func (s step) String() string {
+	switch s.verb {
+	case makeSet, replaceSet:
+		return fmt.Sprintf("%s set %s", map[verb]string{makeSet: "make", replaceSet: "replace"}[s.verb], s.set.in(s.family))
+	case addEntry:
+		return strings.Replace(s.entry.command(s.note), "add -exist", "add to", 1)
+	case removeEntry:
+		return fmt.Sprintf("remove from %s %s", s.entry.set.in(s.entry.family), s.entry)
+	case addServer, setServer:
+		return fmt.Sprintf("%s server %s %s", map[verb]string{addServer: "add", setServer: "set"}[s.verb], s.server, s.how)
+	case removeServer:
+		return fmt.Sprintf("remove server %s", s.server)
+	case addReal:
+		return fmt.Sprintf("add real %s on %s weight %d", s.real, s.server, s.weight)
+	case weighReal:
+		return fmt.Sprintf("weigh real %s on %s %d", s.real, s.server, s.weight)
+	case removeReal:
+		return fmt.Sprintf("remove real %s on %s", s.real, s.server)
+	case bind, unbind:
+		return fmt.Sprintf("%s %s", map[verb]string{bind: "bind", unbind: "unbind"}[s.verb], s.addr)
+	case makeDevice:
+		return "make device " + device
+	}
+	return strings.Join(s.rules.steps(), "; ")
+}
+
+func (r rules) steps() []string {
+	var all []string
+	for _, c := range r.chains {
+		all = append(all, fmt.Sprintf("write %s (%d rules)", c.id, len(c.rules)))
+	}
+	for _, j := range r.insert {
+		all = append(all, fmt.Sprintf("insert into %s: %s", j.at, j.rule))
+	}
+	for _, j := range r.delete {
+		all = append(all, fmt.Sprintf("delete from %s: %s", j.at, j.rule))
+	}
+	for _, id := range r.remove {
+		all = append(all, fmt.Sprintf("remove %s", id))
+	}
+	return all
+}
+
+// steps is the plan for people, a step a line.
+func (p plan) steps() []string {
+	lines := make([]string, len(p))
+	for i, s := range p {
+		lines[i] = s.String()
+	}
+	return lines
+}
+
+func (p plan) String() string { return strings.Join(p.steps(), "\n") }
+
+// joined is rules as one text.
+func joined(rules []iptables.Rule) string {
+	var s strings.Builder
+	for _, r := range rules {
+		s.WriteString(string(r) + "\n")
+	}
+	return s.String()
+}

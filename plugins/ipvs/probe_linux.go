@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// oldestIPSet is the first version of ipset whose sets can hold a mark beside an
+// entry.
+var oldestIPSet = [2]int{6, 22}
+
+// probe finds out whether this node can do it, and opens what leads to the kernel.
+// What is missing is a *sdk.Refusal that says what would help.
+func (p *plugin) probe(ctx context.Context, o options) error {
+	if err := hasIPVS(ctx); err != nil {
+		return err
+	}
+	if err := hasIPSet(ctx); err != nil {
+		return err
+	}
+	if err := hasScheduler(ctx, o.Scheduler); err != nil {
+		return err
+	}
+	if p.kernel == (kernel{}) {
+		k, err := p.open()
+		if err != nil {
+			return err
+		}
+		p.kernel = k
+	}
+	if _, err := p.kernel.Timeouts(); errors.Is(err, unix.EPERM) {
+		return &sdk.Refusal{Why: "the kernel does not let this process change its virtual servers", Try: "run it as root, or with the capability NET_ADMIN"}
+	} else if err != nil {
+		return err
+	}
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return fmt.Errorf("ask for the kernel's release: %w", err)
+	}
+	p.release = unix.ByteSliceToString(name.Release[:])
+	return nil
+}
+
+// hasIPVS reports, by a refusal, that the kernel has no IPVS. It is asked before the
+// library is, which would look once and never again.
+func hasIPVS(ctx context.Context) error {
+	if ipvsThere() {
+		return nil
+	}
+	_ = exec.CommandContext(ctx, "modprobe", "-q", "ip_vs").Run() // what comes of it is seen below
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if ipvsThere() {
+		return nil
+	}
+	return &sdk.Refusal{Why: "this kernel has no IPVS, or has not loaded it", Try: "modprobe ip_vs"}
+}
+
+func ipvsThere() bool {
+	_, err := netlink.GenlFamilyGet("IPVS")
+	return err == nil
+}
+
+var versionWord = regexp.MustCompile(`v(\d+)\.(\d+)`)
+
+// hasIPSet reports, by a refusal, that the program is missing or too old.
+func hasIPSet(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, "ipset", "--version").Output()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	want := fmt.Sprintf("%d.%d", oldestIPSet[0], oldestIPSet[1])
+	found := versionWord.FindSubmatch(out)
+	if err != nil && found == nil {
+		return &sdk.Refusal{Why: "there is no ipset in PATH", Try: "install ipset " + want + " or later"}
+	}
+	if found == nil || older(found, oldestIPSet) {
+		return &sdk.Refusal{Why: fmt.Sprintf("ipset is %q, and version %s or later is needed", bytes.TrimSpace(out), want), Try: "install a newer ipset"}
+	}
+	return nil
+}
+
+func older(found [][]byte, than [2]int) bool {
+	major, _ := strconv.Atoi(string(found[1]))
+	minor, _ := strconv.Atoi(string(found[2]))
+	return major < than[0] || major == than[0] && minor < than[1]
+}
+
+// hasScheduler reports, by a refusal, that the kernel could not load a scheduler.
+// Where there is no modprobe to ask, the first virtual server will tell.
+func hasScheduler(ctx context.Context, name string) error {
+	module := "ip_vs_" + name
+	if _, err := os.Stat("/sys/module/" + module); err == nil {
+		return nil
+	}
+	err := exec.CommandContext(ctx, "modprobe", "-n", "-q", module).Run()
+	var exit *exec.ExitError
+	if ctx.Err() == nil && errors.As(err, &exit) {
+		return &sdk.Refusal{Field: "options.scheduler", Why: "there is no module " + module + " for this kernel", Try: "install it, or choose another scheduler"}
+	}
+	return ctx.Err()
+}
+
+// openKernel opens what leads to the kernel of this thread's network namespace.
+func openKernel() (kernel, error) {
+	balancer, err := openBalancer()
+	if err != nil {
+		return kernel{}, err
+	}
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return kernel{}, fmt.Errorf("open netlink: %w", err)
+	}
+	return kernel{balancer, &ipset{handle: handle}, &links{handle: handle}}, nil
+}
+
+// hold hands the writer's lock, or none, to every program that writes.
+func (p *plugin) hold(file *os.File) {
+	for _, s := range p.sides {
+		s.tool.Hold = file
+	}
+	if sets, ok := p.kernel.setKeeper.(*ipset); ok {
+		sets.hold = file
+	}
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A piece is what one Service needs of the kernel.
+type piece struct {
+	places  map[server]place
+	entries map[entry]note // needed whichever Service has a place
+	vips    []netip.Addr   // addresses that the node must have
+}
+
+// A place is one address that a frontend stands for, or one mark. A Service that
+// names an address has it, rather than one that has a node port there.
+type place struct {
+	how     how
+	reals   []netip.AddrPort // each of weight 1
+	drains  bool             // a real that leaves keeps its connections
+	any     bool             // by a node port's number alone
+	entries map[entry]note   // needed by who has the place
+}
+
+// A ground is what a Service's piece depends on besides the Service.
+type ground struct {
+	family    sdk.Family
+	node      sdk.Node
+	addrs     []netip.Addr // of the node, that take node ports
+	scheduler string       // unless a Service asks for another
+}
+
+// schedulerHint is the key in Service.Hints.
+const schedulerHint = "ipvs.scheduler"
+
+// A render puts the piece of one Service together.
+type render struct {
+	ground
+	svc  sdk.Service
+	mark uint32 // for callers on this node
+	how  how
+	piece
+}
+
+// want is what svc needs. It is pure. mark is the Service's own; it is used only if
+// needsMark says so.
+func (g ground) want(svc sdk.Service, mark uint32) (piece, error) {
+	r := render{ground: g, svc: svc, mark: mark, how: how{scheduler: g.scheduler, affinity: seconds(svc.Affinity)},
+		piece: piece{places: make(map[server]place), entries: make(map[entry]note)}}
+	if hint := svc.Hints[schedulerHint]; hint != "" {
+		r.how.scheduler = hint
+	}
+	if !slices.Contains(schedulers, r.how.scheduler) {
+		return piece{}, &sdk.Refusal{Field: schedulerHint, Why: fmt.Sprintf("the kernel has no scheduler %q", r.how.scheduler), Try: "one of " + strings.Join(schedulers, ", ")}
+	}
+	if strings.ContainsFunc(label(svc.Name), unfit) {
+		return piece{}, &sdk.Refusal{Field: "name", Why: fmt.Sprintf("%q cannot be noted in a set", svc.Name)}
+	}
+	for _, f := range svc.Frontends {
+		r.frontend(f)
+	}
+	r.callsItself()
+	if needsMark(svc) {
+		r.places[server{family: g.family, mark: mark}] = r.place(svc.Cluster)
+	}
+	if svc.HealthPort != 0 {
+		r.entries[entry{set: healthPorts, family: g.family, port: svc.HealthPort}] = note{}
+	}
+	return r.piece, nil
+}
+
+func (r *render) place(list []sdk.Endpoint) place {
+	return place{how: r.how, reals: addrs(list), drains: r.svc.Name.Protocol == sdk.TCP && r.how.drains(), entries: make(map[entry]note)}
+}
+
+// seconds is how long the kernel keeps a client's real: whole seconds, at least one.
+func seconds(d time.Duration) uint32 {
+	if d <= 0 {
+		return 0
+	}
+	return uint32(max(1, d/time.Second))
+}
+
+// needsMark reports whether some callers of an external frontend are on this node
+// and use another list than those from elsewhere.
+func needsMark(svc sdk.Service) bool {
+	return slices.ContainsFunc(svc.Frontends, func(f sdk.Frontend) bool { return f.External() && f.Policy == sdk.Local })
+}
+
+// frontend serves f at each address that it stands for, and notes in sets what the
+// chains must know of it.
+func (r *render) frontend(f sdk.Frontend) {
+	for _, at := range r.at(f) {
+		p := r.serve(f)
+		r.led(p, f, at)
+		r.verdicts(p, f, at)
+		r.places[server{family: r.family, protocol: r.svc.Name.Protocol, addr: at}] = p
+	}
+	for _, s := range r.memberships(f) {
+		r.note(s, f)
+	}
+	if vip := f.Addr.Addr(); !vip.IsUnspecified() && !slices.Contains(r.vips, vip) {
+		r.vips = append(r.vips, vip)
+	}
+}
+
+// at are the addresses that packets for f are sent to.
+func (r *render) at(f sdk.Frontend) []netip.AddrPort {
+	if !f.Addr.Addr().IsUnspecified() {
+		return []netip.AddrPort{f.Addr}
+	}
+	all := make([]netip.AddrPort, len(r.addrs))
+	for i, addr := range r.addrs {
+		all[i] = netip.AddrPortFrom(addr, f.Addr.Port())
+	}
+	return all
+}
+
+// serve is the virtual server at each of f's addresses.
+func (r *render) serve(f sdk.Frontend) place {
+	list := r.svc.Endpoints(f.Policy)
+	if len(r.svc.Cluster) == 0 {
+		list = nil // nobody serves, whatever else is said
+	}
+	p := r.place(list)
+	p.any = f.Addr.Addr().IsUnspecified()
+	return p
+}
+
+// led notes that callers on this node of an external Local frontend go to the
+// virtual server that has all endpoints.
+func (r *render) led(p place, f sdk.Frontend, at netip.AddrPort) {
+	if f.External() && f.Policy == sdk.Local {
+		p.entries[r.entry(nearMarks, at)] = note{comment: label(r.svc.Name), mark: r.mark}
+	}
+}
+
+// verdicts notes who must not be answered, not even by a refusal: who may not call,
+// and who may but finds nobody near.
+func (r *render) verdicts(p place, f sdk.Frontend, at netip.AddrPort) {
+	whose := note{comment: label(r.svc.Name)}
+	if len(f.Sources) > 0 {
+		p.entries[r.entry(restricted, at)] = whose
+	}
+	for _, source := range f.Sources {
+		for _, half := range halves(source) {
+			e := r.entry(sources, at)
+			e.from = half
+			p.entries[e] = whose
+		}
+	}
+	switch {
+	case len(r.svc.Cluster) == 0 || len(r.svc.Endpoints(f.Policy)) > 0:
+	case f.External():
+		p.entries[r.entry(nobodyNearOuter, at)] = whose
+	default:
+		p.entries[r.entry(nobodyNear, at)] = whose
+	}
+}
+
+// halves is p as a set can hold it: "anyone" is two.
+func halves(p netip.Prefix) []netip.Prefix {
+	p = p.Masked()
+	if p.Bits() > 0 {
+		return []netip.Prefix{p}
+	}
+	upper := p.Addr().AsSlice()
+	upper[0] = 0x80
+	high, _ := netip.AddrFromSlice(upper)
+	return []netip.Prefix{netip.PrefixFrom(p.Addr(), 1), netip.PrefixFrom(high, 1)}
+}
+
+// memberships are the sets that a frontend is in by its kind and policy.
+func (r *render) memberships(f sdk.Frontend) []set {
+	var all, local set
+	switch {
+	case f.Kind == sdk.ClusterIP:
+		return []set{clusterIPs}
+	case f.Kind == sdk.LoadBalancer:
+		all, local = loadBalancers, loadBalancersLocal
+	case f.Addr.Addr().IsUnspecified():
+		all, local = nodePortSets(r.svc.Name.Protocol)
+	case f.Policy == sdk.Local:
+		return []set{externalIPsLocal}
+	default:
+		return []set{externalIPs}
+	}
+	if f.Policy == sdk.Local {
+		return []set{all, local}
+	}
+	return []set{all}
+}
+
+// note enters f in s, with whose it is.
+func (r *render) note(s set, f sdk.Frontend) {
+	n := note{comment: comment(r.svc.Name, f)}
+	if sets[s].form == formPort {
+		r.entries[entry{set: s, family: r.family, port: f.Addr.Port()}] = n
+		return
+	}
+	for _, at := range r.at(f) {
+		r.entries[r.entry(s, at)] = n
+	}
+}
+
+// callsItself notes the endpoints that may be their own client.
+func (r *render) callsItself() {
+	for _, ep := range r.svc.Reachable() {
+		if ep.OnNode {
+			e := r.entry(loopBack, ep.Addr)
+			e.from = single(ep.Addr.Addr())
+			r.entries[e] = note{}
+		}
+	}
+}
+
+func (r *render) entry(s set, addr netip.AddrPort) entry {
+	return entry{set: s, family: r.family, addr: addr.Addr(), protocol: r.svc.Name.Protocol, port: addr.Port()}
+}
+
+func addrs(list []sdk.Endpoint) []netip.AddrPort {
+	var all []netip.AddrPort
+	for _, ep := range list {
+		all = append(all, ep.Addr)
+	}
+	return all
+}
+
+// label is how an entry says whose it is: "ns1/web:http". The protocol and the family
+// are the entry's own.
+func label(n sdk.Name) string {
+	if n.Port == "" {
+		return n.Namespace + "/" + n.Service
+	}
+	return n.Namespace + "/" + n.Service + ":" + n.Port
+}
+
+// comment says whose a frontend is, and what its set does not.
+func comment(n sdk.Name, f sdk.Frontend) string {
+	text := label(n)
+	if f.Kind == sdk.NodePort && !f.Addr.Addr().IsUnspecified() {
+		text += " " + f.Kind.String()
+	}
+	if f.Policy == sdk.Local {
+		text += " " + f.Policy.String()
+	}
+	return text
+}
+
+// labelled is the way back from label, of a comment that may say more.
+func labelled(comment string, p sdk.Protocol, f sdk.Family) (sdk.Name, bool) {
+	text, _, _ := strings.Cut(comment, " ")
+	namespace, rest, ok := strings.Cut(text, "/")
+	service, port, _ := strings.Cut(rest, ":")
+	return sdk.Name{Namespace: namespace, Service: service, Port: port, Protocol: p, Family: f}, ok && service != ""
+}
+
+// unfit reports whether a set's note cannot hold r.
+func unfit(r rune) bool { return r == '"' || r == '\\' || r == ' ' || !unicode.IsPrint(r) }

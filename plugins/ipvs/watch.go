@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// How often the watch looks, and at what. What somebody flushes or deletes is found
+// within the first two; the audit goes round all virtual servers slowly.
+const (
+	beat       = time.Second
+	probeBeats = 3
+	drainBeats = 5
+	reapBeats  = 60
+	auditShare = 600 // a round takes as many beats
+)
+
+// A watch looks after what the kernel has, between the host's calls. The plugin that
+// is the writer starts it; it ends when the plugin yields, or is closed.
+type watch struct {
+	stop context.CancelFunc
+
+	mu     sync.Mutex         // guards cancel
+	cancel context.CancelFunc // ends the present beat
+}
+
+// interrupt ends the present beat, because a call waits.
+func (w *watch) interrupt() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cancel != nil {
+		w.cancel()
+	}
+}
+
+func (w *watch) during(cancel context.CancelFunc) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cancel = cancel
+}
+
+// startWatch begins to watch. The caller has the turn.
+func (p *plugin) startWatch() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.watch != nil {
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	p.watch = &watch{stop: stop}
+	go p.keepWatch(ctx, p.watch)
+}
+
+// stopWatch ends the watch. The caller has the turn, so no beat is under way, and
+// none will begin.
+func (p *plugin) stopWatch() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.watch != nil {
+		p.watch.stop()
+		p.watch = nil
+	}
+}
+
+func (p *plugin) keepWatch(ctx context.Context, w *watch) {
+	ticker := time.NewTicker(beat)
+	defer ticker.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		select {
+		case p.turn <- struct{}{}:
+		default:
+			continue // a call is under way
+		}
+		if ctx.Err() == nil {
+			p.beat(ctx, w, n)
+		}
+		p.give()
+	}
+}
+
+// beat does what is due. An error is not the host's to hear; the next beat tries again.
+func (p *plugin) beat(ctx context.Context, w *watch, n int) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	w.during(cancel)
+	defer w.during(nil)
+	if p.lock == nil || p.role == 0 || p.state.Revision() == 0 {
+		return
+	}
+	var err error
+	switch {
+	case n%probeBeats == 0:
+		err = p.probeAll(ctx)
+	case n%reapBeats == 1:
+		err = p.reap()
+	case n%drainBeats == 1 && p.role == sdk.Draining:
+		err = p.countFlows()
+	default:
+		err = p.audit(n)
+	}
+	if err != nil && ctx.Err() == nil {
+		p.log.Warn("cannot look after the kernel", "err", err)
+	}
+}
+
+// probeAll looks, at little cost, for what somebody took away or added, and repairs it.
+func (p *plugin) probeAll(ctx context.Context) error {
+	addrs, err := p.kernel.Addrs()
+	if err != nil {
+		return err
+	}
+	moved, drifted := false, false
+	for _, s := range p.sides {
+		a := addrs.of(s.book.ground.family)
+		moved = moved || s.book.moved(a)
+		drifted = drifted || !s.known || s.book.lost(a) || s.gone()
+		if !drifted {
+			drifted, err = s.flushed(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if !moved && !drifted {
+		return nil
+	}
+	return p.repair(ctx, drifted)
+}
+
+// moved reports whether the node's own addresses are others than we know.
+func (b *book) moved(a addresses) bool {
+	if len(a.others) != len(b.have.others) {
+		return true
+	}
+	return slices.ContainsFunc(a.others, func(addr netip.Addr) bool { return !b.have.others[addr] })
+}
+
+// lost reports whether our device lacks an address that we bound.
+func (b *book) lost(a addresses) bool {
+	if b.have.device && !a.device {
+		return true
+	}
+	ours := make(map[netip.Addr]bool, len(a.ours))
+	for _, addr := range a.ours {
+		ours[addr] = true
+	}
+	for addr := range b.have.vips {
+		if !ours[addr] {
+			return true
+		}
+	}
+	return false
+}
+
+// gone reports whether a set was emptied, or the virtual servers: one of each is
+// asked for.
+func (s *side) gone() bool {
+	for at := range s.book.have.servers {
+		if _, there, err := s.kernel.Loads(at); err == nil && !there {
+			return true
+		}
+		break
+	}
+	asked := make(map[set]bool)
+	for e := range s.book.have.entries {
+		if asked[e.set] {
+			continue
+		}
+		asked[e.set] = true
+		if there, err := s.kernel.Has(e); err != nil || !there {
+			return true
+		}
+		if len(asked) == int(setCount) {
+			break
+		}
+	}
+	return false
+}
+
+// flushed reports whether chains or jumps of ours are otherwise than we know.
+func (s *side) flushed(ctx context.Context) (bool, error) {
+	tables, err := s.tool.Save(ctx, "nat", "filter", "mangle")
+	if err != nil {
+		return false, err
+	}
+	for id, text := range s.book.have.chains {
+		if rules, there := tables[id]; !there || joined(rules) != text {
+			return true, nil
+		}
+	}
+	for j := range s.book.have.jumps {
+		if !tables.Has(j.at, j.rule) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// repair reads the kernel and makes it right again.
+func (p *plugin) repair(ctx context.Context, drifted bool) error {
+	if _, err := p.read(ctx); err != nil {
+		return err
+	}
+	for _, s := range p.sides {
+		s.book.setGround(p.groundOf(s))
+		pieces, _ := p.render(s, sdk.Changes{Node: true}, sdk.Update{})
+		if _, err := s.sync(ctx, pieces); err != nil {
+			return err
+		}
+	}
+	if drifted {
+		p.log.Warn("somebody changed what is ours; it is as it should be again")
+		p.tell(func(r *sdk.Report) { r.Repaired++ })
+	}
+	return nil
+}
+
+// audit compares a few virtual servers with what we know of them.
+func (p *plugin) audit(n int) error {
+	for _, s := range p.sides {
+		i := 0
+		for at, v := range s.book.have.servers {
+			if i++; i > 1+len(s.book.have.servers)/auditShare {
+				break // the order of a map is another each time
+			}
+			loads, there, err := s.kernel.Loads(at)
+			if err != nil {
+				return err
+			}
+			if !there || !v.like(loads) {
+				s.known = false // the next probe repairs it
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+func (v virtual) like(loads map[netip.AddrPort]load) bool {
+	if len(loads) != len(v.reals) {
+		return false
+	}
+	for real, weight := range v.reals {
+		if l, there := loads[real]; !there || l.weight != weight {
+			return false
+		}
+	}
+	return true
+}
