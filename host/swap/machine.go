@@ -9,11 +9,12 @@ import (
 
 // A Plan is a swap to be made.
 type Plan struct {
-	From  string        `json:"from"` // the mode that serves, and leaves
-	To    string        `json:"to"`   // the mode that comes, and serves from then on
-	Same  bool          `json:"same,omitempty"`
-	Why   string        `json:"why"`   // who asked for it
-	Drain time.Duration `json:"drain"` // how long From may take to finish what it began
+	From    string        `json:"from"`              // the mode that serves, and leaves
+	To      string        `json:"to"`                // the mode that comes, and serves from then on
+	Same    bool          `json:"same,omitempty"`    // the same mode, another binary: From yields what To then has
+	Overlap bool          `json:"overlap,omitempty"` // with Same: both can serve at a time, because nothing is in the kernel
+	Why     string        `json:"why"`               // who asked for it
+	Drain   time.Duration `json:"drain"`             // how long From may take to finish what it began
 }
 
 func (p Plan) String() string {
@@ -222,4 +223,21 @@ func Recover(m Machine, now time.Time) (Machine, []Action) {
 		return m.turn().enter(Draining, now)
 	}
 	return m.enter(m.Stage, now)
+}
+
+// Parties are the modes of the swap as it was asked for: the one that served, and
+// the one that was to come.
+func (m Machine) Parties() (started, coming string) {
+	if m.Back {
+		return m.Plan.To, m.Plan.From
+	}
+	return m.Plan.From, m.Plan.To
+}
+
+// Keeps is the mode that a host is to serve with when it finds m written down.
+func (m Machine) Keeps() string {
+	if m.Stage >= Draining && m.Stage != Returning {
+		return m.Plan.To
+	}
+	return m.Plan.From
 }

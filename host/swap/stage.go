@@ -111,7 +111,7 @@ func (p Plan) work(s Stage) []Action {
 	case Holding:
 		return []Action{Record, Freeze, Hold, Carry}
 	case Cutting:
-		if p.Same {
+		if p.Same && !p.Overlap {
 			return []Action{Record, Retire, Promote, Release}
 		}
 		return []Action{Record, Promote, Retire, Release}
@@ -125,7 +125,7 @@ func (p Plan) work(s Stage) []Action {
 		}
 		return []Action{Note, Clear, Stop}
 	case Returning:
-		if p.Same {
+		if p.Same && !p.Overlap {
 			return []Action{Note, Release, Recall, Restore}
 		}
 		return []Action{Note, Release, Restore, Recall}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// A Runner makes swaps, one at a time.
+type Runner struct {
+	yard   Yard
+	file   string // where the intent is
+	events chan Event
+
+	mu      sync.Mutex // guards what follows
+	machine Machine
+	started Dataplane // that served when the swap began
+	coming  Dataplane // that was to replace it; nil: not open yet
+	wanted  bool      // Ask was accepted, and is not in the machine yet
+}
+
+// New is a Runner that begins with Run. serving is the dataplane that serves.
+func New(y Yard, file string, serving Dataplane) *Runner {
+	return &Runner{yard: y, file: file, events: make(chan Event, 16), started: serving}
+}
+
+// Resume gives a Runner that has not begun the swap that a host before had under
+// way, with the two dataplanes of its Parties.
+func (r *Runner) Resume(m Machine, started, coming Dataplane) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.machine, r.started, r.coming = m, started, coming
+}
+
+// Machine is where the swap stands.
+func (r *Runner) Machine() Machine {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.machine
+}
+
+// ErrBusy is what Ask returns while another swap goes on.
+var ErrBusy = errors.New("another swap is under way")
+
+// Ask begins a swap. What becomes of it, Machine tells.
+func (r *Runner) Ask(p Plan) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next, work := r.machine.Step(Event{Kind: Ask, Plan: p}, time.Now())
+	if r.wanted || work == nil || next.Stage != Preflight {
+		return fmt.Errorf("%w: %s, %s", ErrBusy, r.machine.Plan, r.machine.Stage)
+	}
+	r.wanted = true
+	r.tell(Event{Kind: Ask, Plan: p})
+	return nil
+}
+
+// Lost tells that the process of a dataplane is gone or hangs.
+func (r *Runner) Lost(d Dataplane, why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, to := r.pair(); d == to && r.machine.Stage != Idle {
+		r.tell(Event{Kind: Lost, Why: why})
+	}
+}
+
+// Reset undoes a swap that has not passed its canary.
+func (r *Runner) Reset(why string) { r.tell(Event{Kind: Reset, Why: why}) }
+
+// tell never blocks: who finds the queue full is heard at the next tick.
+func (r *Runner) tell(e Event) {
+	select {
+	case r.events <- e:
+	default:
+	}
+}
+
+// pair is who leaves and who stays, as the machine has it. The caller has the
+// mutex.
+func (r *Runner) pair() (from, to Dataplane) {
+	if r.machine.Back {
+		return r.coming, r.started
+	}
+	return r.started, r.coming
+}
+
+// Run makes swaps until ctx ends. One that is under way then stays as it is, and
+// the next host goes on with it.
+func (r *Runner) Run(ctx context.Context) {
+	l := &loop{Runner: r, done: make(chan Event, 1)}
+	defer l.halt()
+	ticker := time.NewTicker(500 * time.Millisecond)
+	defer ticker.Stop()
+	if m := r.Machine(); m.Stage != Idle {
+		l.take(ctx, func(m Machine, now time.Time) (Machine, []Action) { return Recover(m, now) })
+	}
+	for {
+		e := Event{Kind: Tick}
+		select {
+		case <-ctx.Done():
+			return
+		case e = <-r.events:
+		case e = <-l.done:
+		case <-ticker.C:
+		}
+		l.take(ctx, func(m Machine, now time.Time) (Machine, []Action) { return m.Step(e, now) })
+	}
+}
+
+// A loop is the goroutine of Run, and the work it has given out.
+type loop struct {
+	*Runner
+	done   chan Event // how the present work ended
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	held   held
+}
+
+// take lets step change the machine, and does what follows from it.
+func (l *loop) take(ctx context.Context, step func(Machine, time.Time) (Machine, []Action)) {
+	l.mu.Lock()
+	before := l.machine
+	now, work := step(before, time.Now())
+	if before.Stage == Draining && now.Stage == Preflight { // it is wanted back
+		l.coming, l.started = l.pair()
+	}
+	if now.Stage == Preflight {
+		l.wanted = false
+	}
+	l.machine = now
+	from, to := l.pair()
+	l.mu.Unlock()
+	if work == nil {
+		return
+	}
+	l.halt()
+	if now.Stage != before.Stage {
+		l.yard.Moved(before, now)
+	}
+	switch now.Stage {
+	case Idle:
+		l.finish(before)
+		return
+	case Draining:
+		l.yard.Serves(to)
+	}
+	if len(work) > 0 {
+		l.begin(ctx, crew{l, now, from, to}, work)
+	}
+}
+
+// begin does the work of a stage, in a goroutine that halt ends.
+func (l *loop) begin(ctx context.Context, c crew, work []Action) {
+	ctx, l.cancel = context.WithTimeout(ctx, c.m.limit())
+	done := make(chan Event, 1)
+	l.done = done
+	l.work.Go(func() {
+		e := Event{Kind: Passed, Stage: c.m.Stage}
+		for _, a := range work {
+			if err := c.do(ctx, a); err != nil {
+				e.Kind, e.Why = Failed, err.Error()
+				break
+			}
+		}
+		done <- e
+	})
+}
+
+// halt ends the work under way, and waits for its end.
+func (l *loop) halt() {
+	if l.cancel != nil {
+		l.cancel()
+		l.cancel = nil
+	}
+	l.work.Wait()
+}
+
+// finish is the end of a swap: the one to stay is the only one.
+func (l *loop) finish(last Machine) {
+	l.mu.Lock()
+	was := l.machine
+	l.machine = last
+	from, to := l.pair()
+	l.machine = was
+	l.started, l.coming = to, nil
+	l.mu.Unlock()
+	l.held.release()
+	if from != nil {
+		from.Stop()
+	}
+	l.yard.Serves(to)
+	if err := forget(l.file); err != nil {
+		l.yard.Failed(Finish, err)
+	}
+}

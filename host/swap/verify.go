@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A Verifier compares what the kernel serves with what a dataplane was told.
+type Verifier struct {
+	want map[frontend]sdk.Frontend
+	ends map[frontend][]netip.AddrPort
+	seen map[frontend]bool
+	bad  []string
+	many int // differences beyond those in bad
+}
+
+// A frontend as a key: its Sources make the sdk's own no such thing.
+type frontend struct {
+	name   sdk.Name
+	kind   sdk.Kind
+	addr   netip.AddrPort
+	policy sdk.Policy
+}
+
+// maxShown is how many differences are told in words.
+const maxShown = 5
+
+// Expect is a Verifier of what was told. The Services that except names may be
+// served in any way: the dataplane has said that it failed, or they are set aside.
+func Expect(told []sdk.Service, except map[sdk.Name]bool) *Verifier {
+	v := &Verifier{want: map[frontend]sdk.Frontend{}, ends: map[frontend][]netip.AddrPort{}, seen: map[frontend]bool{}}
+	for _, svc := range told {
+		if except[svc.Name] {
+			continue
+		}
+		for _, f := range svc.Frontends {
+			k := frontend{svc.Name, f.Kind, f.Addr, f.Policy}
+			v.want[k] = f
+			v.ends[k] = addrs(svc.Endpoints(f.Policy))
+		}
+	}
+	return v
+}
+
+func addrs(endpoints []sdk.Endpoint) []netip.AddrPort {
+	var all []netip.AddrPort
+	for _, ep := range endpoints {
+		all = append(all, ep.Addr)
+	}
+	return sorted(all)
+}
+
+func sorted(all []netip.AddrPort) []netip.AddrPort {
+	slices.SortFunc(all, netip.AddrPort.Compare)
+	return slices.Compact(all)
+}
+
+// Saw takes in what is served. What nobody was told of is no fault of the swap: it
+// may be one of those that are excepted.
+func (v *Verifier) Saw(s sdk.Served) {
+	k := frontend{s.Name, s.Frontend.Kind, s.Frontend.Addr, s.Frontend.Policy}
+	if _, wanted := v.want[k]; !wanted {
+		return
+	}
+	v.seen[k] = true
+	if got := sorted(slices.Clone(s.Endpoints)); !slices.Equal(got, v.ends[k]) {
+		v.differs("%s leads to %v, not to %v", where(k), got, v.ends[k])
+	}
+}
+
+// Differences say what is otherwise than told; nil: nothing is.
+func (v *Verifier) Differences() error {
+	for k := range v.want {
+		if !v.seen[k] {
+			v.differs("%s is not served", where(k))
+		}
+	}
+	if len(v.bad) == 0 {
+		return nil
+	}
+	slices.Sort(v.bad)
+	text := strings.Join(v.bad, "; ")
+	if v.many > 0 {
+		text += fmt.Sprintf("; and %d more", v.many)
+	}
+	return fmt.Errorf("the kernel does not serve what it was told: %s", text)
+}
+
+func (v *Verifier) differs(format string, args ...any) {
+	if len(v.bad) == maxShown {
+		v.many++
+		return
+	}
+	v.bad = append(v.bad, fmt.Sprintf(format, args...))
+}
+
+func where(k frontend) string { return fmt.Sprintf("%s at %s", k.name, k.addr) }

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"context"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A Dataplane is what a swap needs of one that the host runs. Each call returns
+// soon after its context ends.
+type Dataplane interface {
+	// Filled waits until it has confirmed everything, in its present process.
+	Filled(context.Context) error
+
+	// Hold waits until it has confirmed what there is, and lets no update go to
+	// it until Release, which may be called without. It does not wait for one that
+	// has no process.
+	Hold(context.Context) error
+	Release()
+
+	// SetRole is for its present process, and for those after it.
+	SetRole(context.Context, sdk.Role) error
+
+	// Verify compares what the kernel serves with what it was told. It is false
+	// where the dataplane cannot say.
+	Verify(context.Context) (bool, error)
+
+	// Stuck and Seed hand affinity over; a dataplane that cannot has none, and
+	// takes none.
+	Stuck(context.Context) ([]sdk.Stick, error)
+	Seed(context.Context, []sdk.Stick) error
+
+	// Flows are those left of what it has begun; none if it has no process.
+	Flows(context.Context) (int, error)
+
+	// Cleanup removes it from the node, also if its process does not run.
+	Cleanup(context.Context) error
+	Stop() // its process; what is in the kernel stays
+}
+
+// A Yard is the rest of the host, as a swap needs it.
+type Yard interface {
+	// Open has To's process started, in Standby, and returns when it is
+	// configured. A dataplane that runs already is the one.
+	Open(context.Context, Plan) (Dataplane, error)
+
+	// Check says why To may not replace From.
+	Check(context.Context, Plan) error
+
+	// Freeze lets no change of Services in, until the function it returns is called.
+	Freeze() (thaw func())
+
+	// Sound finds the ways to the canary that lead somewhere now; Prove holds
+	// each of those, or all if there are none, to leading there still.
+	Sound(context.Context) []string
+	Prove(ctx context.Context, ways []string) error
+
+	// Serves is called when d is the one that serves and stays, and at the end of
+	// each swap.
+	Serves(d Dataplane)
+
+	// Moved is called for each change of stage; it must return soon.
+	Moved(before, now Machine)
+
+	// Failed is called for what did not come off and is no end of the swap.
+	Failed(action Action, err error)
+}
+
+// lull is between two looks at something that cannot be waited for.
+const lull = 20 * time.Millisecond

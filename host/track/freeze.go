@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import "github.com/pointsman/pointsman/sdk"
+
+// Freeze lets no change in until thaw is called: whoever tells the tracker of one
+// waits. What was told before can be asked and handed out. So cursors that have
+// nothing pending have all confirmed the same.
+func (t *Tracker) Freeze() (thaw func()) {
+	t.gate.Lock()
+	t.mu.Lock() // whoever came in before is done
+	defer t.mu.Unlock()
+	return t.gate.Unlock
+}
+
+// enter is how a change comes in; unlock is how it leaves. Who is in does not keep
+// the gate, lest one that is reported to in between could not come in itself.
+func (t *Tracker) enter() {
+	t.gate.RLock()
+	defer t.gate.RUnlock()
+	t.mu.Lock()
+}
+
+// Told is what the dataplane has confirmed, in no order. What it failed to serve,
+// and what is set aside, is not among it.
+func (c *Cursor) Told() []sdk.Service {
+	c.t.mu.Lock()
+	defer c.t.unlock()
+	told := make([]sdk.Service, 0, len(c.told))
+	for name, value := range c.told {
+		if _, failed := c.failed[name]; !failed && !c.kept[name] {
+			told = append(told, *value)
+		}
+	}
+	return told
+}

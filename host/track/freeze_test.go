@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// TestFreeze holds a change back, and nothing else.
+func TestFreeze(t *testing.T) {
+	tr := New(nil)
+	tr.Synced()
+	c := tr.Cursor(sdk.Description{})
+	u, ok := c.Next()
+	if !ok {
+		t.Fatal("no first update")
+	}
+	c.Ack(u.To, nil)
+
+	thaw := tr.Freeze()
+	came := make(chan struct{})
+	go func() { // ends when the tracker is thawed
+		defer close(came)
+		tr.Configure(Facts{NodeName: "n2"})
+	}()
+	select {
+	case <-came:
+		t.Fatal("a change came in")
+	case <-time.After(50 * time.Millisecond):
+	}
+	if _, ok := c.Next(); ok {
+		t.Error("there is something to tell, though nothing came in")
+	}
+	thaw()
+	<-came
+	if _, ok := c.Next(); !ok {
+		t.Error("what was held back did not come in")
+	}
+}
+
+func TestTold(t *testing.T) {
+	tr := New(nil)
+	tr.Synced()
+	c := tr.Cursor(sdk.Description{Features: sdk.Features})
+	tr.values[sdk.Name{Service: "a"}] = &sdk.Service{Name: sdk.Name{Service: "a"}}
+	tr.values[sdk.Name{Service: "b"}] = &sdk.Service{Name: sdk.Name{Service: "b"}}
+	u, _ := c.Next()
+	if told := c.Told(); len(told) != 0 {
+		t.Errorf("told %v before it was confirmed", told)
+	}
+	c.Ack(u.To, []sdk.Failure{{Name: sdk.Name{Service: "b"}}})
+	if told := c.Told(); len(told) != 1 || told[0].Name.Service != "a" {
+		t.Errorf("told %v, want a alone: b failed", told)
+	}
+}
