@@ -14,9 +14,9 @@ func (t *Tracker) Freeze() (thaw func()) {
 	return t.gate.Unlock
 }
 
-// enter is how a change comes in; unlock is how it leaves. Who is in does not keep
+// admit is how a change comes in; unlock is how it leaves. Who is in does not keep
 // the gate, lest one that is reported to in between could not come in itself.
-func (t *Tracker) enter() {
+func (t *Tracker) admit() {
 	t.gate.RLock()
 	defer t.gate.RUnlock()
 	t.mu.Lock()

@@ -73,7 +73,7 @@ func New(report func(Notice)) *Tracker {
 // Configure sets what the operator says of this node. It may be called again when
 // that changes.
 func (t *Tracker) Configure(f Facts) {
-	t.enter()
+	t.admit()
 	defer t.unlock()
 	if f.NodeName != t.facts.NodeName {
 		t.seen = nodeRecord{} // another node's
@@ -85,7 +85,7 @@ func (t *Tracker) Configure(f Facts) {
 // Synced says that everything there was at the start has been told. Until then
 // cursors have nothing to hand out, lest a dataplane take the missing for gone.
 func (t *Tracker) Synced() {
-	t.enter()
+	t.admit()
 	defer t.unlock()
 	t.synced = true
 	t.signalChecked()
@@ -96,7 +96,7 @@ func (t *Tracker) Synced() {
 
 // SetNode tells of a Node object; any but this node's is ignored.
 func (t *Tracker) SetNode(n *corev1.Node) {
-	t.enter()
+	t.admit()
 	defer t.unlock()
 	if n.Name == t.facts.NodeName {
 		t.seen = readNode(n)
@@ -107,7 +107,7 @@ func (t *Tracker) SetNode(n *corev1.Node) {
 // DeleteNode tells that a Node object is gone. What it last said stays in force:
 // the machine is still there.
 func (t *Tracker) DeleteNode(name string) {
-	t.enter()
+	t.admit()
 	defer t.unlock()
 	if name == t.facts.NodeName {
 		t.warn("NodeDeleted", name, "this node's Node object is gone; its last addresses and labels stay in force")
@@ -135,7 +135,7 @@ func (t *Tracker) renode() {
 
 // SetService tells of a Service that is new, or may have changed.
 func (t *Tracker) SetService(obj *corev1.Service) {
-	t.enter()
+	t.admit()
 	defer t.unlock()
 	key := Key{obj.Namespace, obj.Name}
 	if !reach.Proxied(obj) {
@@ -155,7 +155,7 @@ func (t *Tracker) SetService(obj *corev1.Service) {
 
 // DeleteService tells that a Service is gone.
 func (t *Tracker) DeleteService(namespace, name string) {
-	t.enter()
+	t.admit()
 	defer t.unlock()
 	t.dropService(Key{namespace, name})
 }
@@ -174,7 +174,7 @@ func (t *Tracker) dropService(key Key) {
 // SetSlice tells of an EndpointSlice that is new, or may have changed. It may come
 // before its Service, and move from one to another.
 func (t *Tracker) SetSlice(obj *discoveryv1.EndpointSlice) {
-	t.enter()
+	t.admit()
 	defer t.unlock()
 	key := Key{obj.Namespace, obj.Name}
 	if !reach.Ours(obj) {
@@ -237,7 +237,7 @@ func (t *Tracker) joinSlice(key, owner Key) *slice {
 
 // DeleteSlice tells that an EndpointSlice is gone.
 func (t *Tracker) DeleteSlice(namespace, name string) {
-	t.enter()
+	t.admit()
 	defer t.unlock()
 	t.dropSlice(Key{namespace, name})
 }
