@@ -30,6 +30,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 			c.samples.emit(e, p)
 		}
 	}
+	e.counter("pointsman_samples_refused_total", "Metrics of dataplanes that were not published.", float64(c.samples.count()))
 	for reason, n := range s.Events() {
 		e.counter("pointsman_events_total", "What happened, by reason; docs/metrics.md.", float64(n), pair{"reason", reason})
 	}

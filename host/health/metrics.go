@@ -26,7 +26,6 @@ type metrics struct {
 	failures                    prometheus.Counter
 	requests                    *prometheus.CounterVec
 	requestTook                 *prometheus.HistogramVec
-	refused                     prometheus.Counter // samples
 
 	good   *prometheus.GaugeVec
 	probes *prometheus.CounterVec
@@ -46,12 +45,11 @@ func newMetrics(s *Server) *metrics {
 	m.failures = m.counter("pointsman_sync_failures_total", "Updates that failed altogether, and were tried again.").WithLabelValues()
 	m.requests = m.counter("rest_client_requests_total", "Requests to the API server.", "code", "method", "host")
 	m.requestTook = m.histogram("rest_client_request_duration_seconds", "How long the API server took to begin an answer.", requestBuckets(), "verb", "host")
-	m.refused = m.counter("pointsman_samples_refused_total", "Metrics of dataplanes that were not published.").WithLabelValues()
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} { // there from the start, as zeros
 		m.lastApplied.WithLabelValues(familyName(family))
 		m.lastQueued.WithLabelValues(familyName(family))
 	}
-	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &collector{server: s, samples: &samples{report: s.settings.Report, refused: m.refused}})
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &collector{server: s, samples: &samples{report: s.settings.Report}})
 	m.identify(s.settings.Version)
 	m.measureProbes()
 	return m

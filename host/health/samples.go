@@ -50,11 +50,11 @@ func gauges() []string { return []string{"kubeproxy_sync_proxy_rules_iptables_to
 
 // samples publishes what the dataplane that serves counts.
 type samples struct {
-	report  func(track.Notice)
-	refused prometheus.Counter
+	report func(track.Notice)
 
-	mu   sync.Mutex // guards told
-	told string     // the last refusal
+	mu      sync.Mutex // guards what follows
+	told    string     // the last refusal
+	refused int        // so far
 }
 
 // emit publishes p's samples, but for those that are refused.
@@ -67,19 +67,26 @@ func (s *samples) emit(e emitter, p Plane) {
 		}
 		e.emit(m.Name, "As the "+p.Name+" dataplane counts it.", kindOf(m.Name), m.Value, labels)
 	}
-	s.refused.Add(float64(len(bad)))
 	s.say(p.Name, bad)
 }
 
-// say reports refusals when they are others than before.
+// say counts refusals, and reports them when they are others than before.
 func (s *samples) say(plugin string, bad []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.refused += len(bad)
 	text := strings.Join(bad[:min(len(bad), 3)], "; ")
 	if text != "" && text != s.told {
 		s.report(track.Notice{Warning: true, Reason: SampleRefused, Object: plugin, Message: fmt.Sprintf("%d of its metrics are not published: %s", len(bad), text)})
 	}
 	s.told = text
+}
+
+// count is how many were refused so far.
+func (s *samples) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refused
 }
 
 func kindOf(name string) prometheus.ValueType {
