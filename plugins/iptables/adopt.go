@@ -30,9 +30,10 @@ func isOurs(chain string) bool {
 func (b *book) adopt(t iptables.Tables) sdk.Role {
 	clear(b.have)
 	clear(b.jumps)
+	clear(b.rules)
 	for id, rules := range t {
 		if isOurs(id.Chain) {
-			b.have[id] = joined(rules)
+			b.hold(id, joined(rules))
 			b.touched[id] = true
 			continue
 		}

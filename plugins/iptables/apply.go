@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
@@ -19,9 +20,22 @@ type side struct {
 	tool iptables.Tool
 	book *book
 
-	// known says that book.have and book.jumps are what the kernel has. After an
-	// error nobody knows, and the next call reads it again.
+	// known says that book.have and book.jumps are what the kernel has, as far as
+	// we did it. After an error nobody knows, and the next call reads it again.
 	known bool
+
+	// whole says that the book has all Services, and not just some.
+	whole bool
+
+	doubt   string                   // why the kernel may not have what the book says; empty: it has
+	sizes   map[string]iptables.Size // of legacy's tables, as we left them
+	agenda  []jump                   // what is still to be audited
+	audited time.Time                // when the last thing was
+	count   counts
+}
+
+func newSide(tool iptables.Tool) *side {
+	return &side{tool: tool, book: newBook(tool.Family), sizes: make(map[string]iptables.Size), audited: time.Now(), count: newCounts()}
 }
 
 // atOnce is how many chains go into one restore. nft takes a time that grows with
@@ -35,12 +49,20 @@ func (s *side) atOnce() int {
 
 // read takes the kernel's tables into the book, and says which role they show.
 func (s *side) read(ctx context.Context) (sdk.Role, error) {
+	s.known = false
 	tables, err := s.tool.Save(ctx, "nat", "filter")
 	if err != nil {
 		return 0, fmt.Errorf("read %s tables: %w", s.book.ground.family, err)
 	}
 	s.known = true
 	return s.book.adopt(tables), nil
+}
+
+// settled notes that the kernel says what the book says.
+func (s *side) settled() {
+	clear(s.book.touched)
+	s.doubt = ""
+	s.measure()
 }
 
 // sync makes the tables say what pieces need, with jumps in place. A Service whose
@@ -51,15 +73,15 @@ func (s *side) sync(ctx context.Context, pieces map[sdk.Name]piece, jumps []jump
 	for name := range pieces {
 		before[name] = s.book.pieces[name]
 	}
-	err := s.write(ctx, s.book.plan(s.book.put(pieces), jumps))
-	if err == nil {
-		clear(s.book.touched)
-		return nil, nil
-	}
-	s.known = false
-	var refused *iptables.LineError
-	if ctx.Err() != nil || len(pieces) == 0 || !errors.As(err, &refused) {
+	refused, err := s.attempt(ctx, s.book.put(pieces), jumps)
+	if refused == nil {
 		return nil, err
+	}
+	// Perhaps somebody else took away what the line needs. It is read afresh now.
+	if again, err := s.attempt(ctx, nil, jumps); again == nil {
+		return nil, err
+	} else if len(pieces) == 0 {
+		return nil, again
 	}
 	bad := s.suspects(refused, pieces)
 	if _, err := s.read(ctx); err != nil {
@@ -68,9 +90,31 @@ func (s *side) sync(ctx context.Context, pieces map[sdk.Name]piece, jumps []jump
 	s.book.put(before)
 	if len(pieces) == 1 {
 		_, again := s.sync(ctx, nil, jumps)
-		return []sdk.Failure{{Name: bad[0], Err: err}}, again
+		return []sdk.Failure{{Name: bad[0], Err: refused}}, again
 	}
 	return s.apart(ctx, pieces, bad, jumps)
+}
+
+// attempt writes what differs, once. A line that was not taken is told apart from
+// everything else that may go wrong.
+func (s *side) attempt(ctx context.Context, between map[iptables.ID]string, jumps []jump) (refused *iptables.LineError, err error) {
+	if !s.known {
+		if _, err := s.read(ctx); err != nil {
+			return nil, err
+		}
+	}
+	p := s.book.plan(between, jumps)
+	err = s.write(ctx, p)
+	if err == nil {
+		s.settled()
+		return nil, nil
+	}
+	s.known = false
+	s.count.failed(s.whole)
+	if ctx.Err() == nil && errors.As(err, &refused) {
+		return refused, nil
+	}
+	return nil, err
 }
 
 // apart syncs those of pieces that are not suspect, and then the suspects, in
@@ -114,6 +158,7 @@ func (s *side) suspects(refused *iptables.LineError, pieces map[sdk.Name]piece) 
 
 // write carries out p, in pieces if it is big.
 func (s *side) write(ctx context.Context, p plan) error {
+	s.count.write(p)
 	for _, part := range p.pieces(s.atOnce()) {
 		if err := s.tool.Restore(ctx, part.script()); err != nil {
 			return err

@@ -135,6 +135,22 @@ func (g ground) guarded(jumps []jump) []jump {
 	return jumps
 }
 
+// leads are the jumps that role needs. In Standby there are none, but the way to
+// the guard stays if it is there: what was Active may have made the kernel route
+// 127.0.0.0/8.
+func (b *book) leads(role sdk.Role) []jump {
+	jumps := b.ground.jumps(role)
+	if role != sdk.Standby {
+		return jumps
+	}
+	for _, j := range b.ground.guarded(nil) {
+		if b.jumps[j] {
+			jumps = append(jumps, j)
+		}
+	}
+	return jumps
+}
+
 const newFlows = `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j ` + services
 
 // mark marks a packet for masquerading.

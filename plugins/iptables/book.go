@@ -45,6 +45,7 @@ type book struct {
 
 	have  map[iptables.ID]string // the rules of each chain of ours, as text
 	jumps map[jump]bool          // the rules in chains that are not ours, and are there
+	rules map[string]int         // how many rules of each table are in have
 }
 
 // A page is what one chain should say, and for which Service it does.
@@ -71,6 +72,7 @@ func newBook(family sdk.Family) *book {
 		touched: make(map[iptables.ID]bool),
 		have:    make(map[iptables.ID]string),
 		jumps:   make(map[jump]bool),
+		rules:   make(map[string]int),
 	}
 }
 
@@ -221,6 +223,18 @@ func (b *book) erase(id iptables.ID) {
 		delete(b.should, id)
 		b.touched[id] = true
 	}
+}
+
+// hold notes what the kernel has for chain id.
+func (b *book) hold(id iptables.ID, text string) {
+	b.rules[id.Table] += strings.Count(text, "\n") - strings.Count(b.have[id], "\n")
+	b.have[id] = text
+}
+
+// lose notes that the kernel has no chain id.
+func (b *book) lose(id iptables.ID) {
+	b.rules[id.Table] -= strings.Count(b.have[id], "\n")
+	delete(b.have, id)
 }
 
 // joined is rules as one text; lines is the way back.

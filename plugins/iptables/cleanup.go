@@ -20,6 +20,10 @@ import (
 // are kube-proxy's too, so its rules go with them; what only kube-proxy made goes
 // when asked for.
 func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
+	if err := p.take(ctx); err != nil {
+		return nil, err
+	}
+	defer p.give()
 	var gone []string
 	var errs []error
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
@@ -33,7 +37,7 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 	gone = append(gone, given...)
 	if !l.DryRun {
 		for _, s := range p.sides {
-			s.known = false
+			s.known, s.whole = false, false
 		}
 		p.role = 0
 	}

@@ -4,17 +4,13 @@ package iptables
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
-	"net"
-	"net/netip"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/conntrack"
 )
 
 // A setting is one of the kernel's parameters, and what it is to be.
@@ -92,43 +88,4 @@ func (p *plugin) localhost() bool {
 func liberal() bool {
 	value, err := os.ReadFile(netfilter + "nf_conntrack_tcp_be_liberal")
 	return err == nil && strings.TrimSpace(string(value)) != "0"
-}
-
-// forget ends UDP flows that the changes left leading nowhere.
-func (p *plugin) forget(c sdk.Changes, failed []sdk.Failure) error {
-	services := p.udp(c, failed)
-	if len(services) == 0 {
-		return nil
-	}
-	own, err := p.nodePortAddrs()
-	if err != nil {
-		return err
-	}
-	for _, s := range p.sides {
-		family := s.book.ground.family
-		n, err := conntrack.Forget(family, conntrack.Serving(family, services, func(a netip.Addr) bool { return own[a] }))
-		if err != nil {
-			return err
-		}
-		if n > 0 {
-			p.log.Info("forgot udp flows", "family", family, "flows", n)
-		}
-	}
-	return nil
-}
-
-// nodePortAddrs are the node's addresses that take node ports now.
-func (p *plugin) nodePortAddrs() (map[netip.Addr]bool, error) {
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, fmt.Errorf("list the node's addresses: %w", err)
-	}
-	own := make(map[netip.Addr]bool)
-	for _, a := range addrs {
-		prefix, err := netip.ParsePrefix(a.String())
-		if err == nil && p.state.Node.TakesNodePorts(prefix.Addr()) {
-			own[prefix.Addr()] = true
-		}
-	}
-	return own, nil
 }

@@ -154,7 +154,7 @@ func TestKernelTakesEveryScenario(t *testing.T) {
 				next.state.Apply(s.Update(1))
 				next.ground()
 				for _, side := range next.sides {
-					pieces := next.render(side, sdk.Changes{Full: true}, s.Update(1))
+					pieces := next.render(side, sdk.Changes{Full: true})
 					if plan := side.book.plan(side.book.put(pieces), side.book.ground.jumps(sdk.Active)); len(plan) > 0 {
 						t.Errorf("a new process would write, in %s:\n%s", side.book.ground.family, plan)
 					}

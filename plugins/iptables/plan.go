@@ -137,13 +137,13 @@ func (b *book) done(p plan) {
 func (b *book) doneBlock(block block) {
 	for _, c := range block.chains {
 		if page, ok := b.should[c.id]; ok && page.text == joined(c.rules) {
-			b.have[c.id] = page.text // one copy of the text for both
+			b.hold(c.id, page.text) // one copy of the text for both
 			continue
 		}
-		b.have[c.id] = joined(c.rules)
+		b.hold(c.id, joined(c.rules))
 	}
 	for _, id := range block.remove {
-		delete(b.have, id)
+		b.lose(id)
 	}
 	for _, j := range block.delete {
 		delete(b.jumps, j)

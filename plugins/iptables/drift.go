@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+)
+
+// weigh doubts the tables if c, which somebody else did, took away what is ours.
+func (s *side) weigh(ctx context.Context, c iptables.Commit, jumps []jump) {
+	if c.Missed {
+		s.doubt = "more was changed than the kernel could tell"
+		return
+	}
+	for _, gone := range c.Gone {
+		if gone.Family != s.book.ground.family || s.doubt != "" {
+			continue
+		}
+		switch id := gone.ID; {
+		case id.Chain == "" && (id.Table == "nat" || id.Table == "filter"):
+			s.doubt = fmt.Sprintf("%s deleted the table %s", c.Program, id.Table)
+		case (id.Table == "nat" || id.Table == "filter") && isOurs(id.Chain):
+			s.doubt = fmt.Sprintf("%s deleted from %s", c.Program, id)
+		default:
+			s.ask(ctx, id, jumps, c.Program)
+		}
+	}
+}
+
+// ask looks whether the jumps that should be at id are there.
+func (s *side) ask(ctx context.Context, id iptables.ID, jumps []jump, who string) {
+	if !slices.ContainsFunc(jumps, func(j jump) bool { return j.at == id }) {
+		return
+	}
+	rules, _, err := s.tool.List(ctx, id)
+	for _, j := range jumps {
+		if err == nil && j.at == id && !slices.Contains(rules, j.rule) {
+			s.doubt = fmt.Sprintf("%s deleted a jump from %s", who, id)
+		}
+	}
+}
+
+// glance asks the kernel, on legacy, how big the tables are. One that shrank has
+// lost something. In one that grew somebody may have replaced something: a look at
+// the jumps tells, and the audit is due.
+func (s *side) glance(ctx context.Context, jumps []jump) {
+	if s.tool.Backend != iptables.Legacy {
+		return
+	}
+	for table, was := range s.sizes {
+		now, err := iptables.TableSize(s.book.ground.family, table)
+		switch {
+		case err != nil, now == was:
+			continue
+		case now.Rules < was.Rules || now.Bytes < was.Bytes:
+			s.doubt = fmt.Sprintf("the table %s became smaller", table)
+		default:
+			s.askForJumps(table, jumps)
+			s.audited = time.Time{}
+		}
+		s.sizes[table] = now
+	}
+}
+
+// askForJumps looks whether those of table are there.
+func (s *side) askForJumps(table string, jumps []jump) {
+	for _, j := range jumps {
+		if j.at.Table != table || s.doubt != "" {
+			continue
+		}
+		if there, err := s.tool.Exists(j.at, j.rule); err == nil && !there {
+			s.doubt = fmt.Sprintf("a jump was deleted from %s", j.at)
+		}
+	}
+}
+
+// measure notes how big the tables are once they say what they should.
+func (s *side) measure() {
+	if s.tool.Backend != iptables.Legacy {
+		return
+	}
+	for _, table := range []string{"nat", "filter"} {
+		if size, err := iptables.TableSize(s.book.ground.family, table); err == nil {
+			s.sizes[table] = size
+		}
+	}
+}
+
+// audit reads one chain of ours, or asks for one jump, and compares. It goes
+// through all of them, one each ten seconds.
+func (s *side) audit(ctx context.Context, jumps []jump) {
+	if time.Since(s.audited) < auditEvery || s.doubt != "" {
+		return
+	}
+	s.audited = time.Now()
+	if len(s.agenda) == 0 {
+		s.agenda = s.book.agenda(jumps)
+	}
+	if len(s.agenda) == 0 {
+		return
+	}
+	next := s.agenda[0]
+	s.agenda = s.agenda[1:]
+	if next.rule != "" {
+		if there, err := s.tool.Exists(next.at, next.rule); err == nil && !there && slices.Contains(jumps, next) {
+			s.doubt = fmt.Sprintf("a jump is missing from %s", next.at)
+		}
+		return
+	}
+	want, ours := s.book.have[next.at]
+	rules, there, err := s.tool.List(ctx, next.at)
+	if err == nil && ours && (!there || joined(rules) != want) {
+		s.doubt = fmt.Sprintf("%s is not as it was written", next.at)
+	}
+}
+
+// agenda is what an audit goes through: the jumps, and chains as jumps without a
+// rule.
+func (b *book) agenda(jumps []jump) []jump {
+	all := make([]jump, 0, len(jumps)+len(b.have))
+	for id := range b.have {
+		all = append(all, jump{at: id})
+	}
+	slices.SortFunc(all, compareJumps)
+	return append(slices.Clone(jumps), all...)
+}
+
+// repair reads everything and writes what differs. The plan says what did.
+func (s *side) repair(ctx context.Context, jumps []jump) (plan, error) {
+	if _, err := s.read(ctx); err != nil {
+		return nil, err
+	}
+	p := s.book.plan(s.book.put(nil), jumps)
+	if err := s.write(ctx, p); err != nil {
+		return nil, err
+	}
+	s.settled()
+	return p, nil
+}

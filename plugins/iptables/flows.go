@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/conntrack"
+)
+
+// forget ends UDP flows that the changes left leading nowhere.
+func (p *plugin) forget(c sdk.Changes, failed []sdk.Failure) error {
+	services := p.udp(c, failed)
+	if len(services) == 0 {
+		return nil
+	}
+	own, err := p.nodePortAddrs()
+	if err != nil {
+		return err
+	}
+	for _, s := range p.sides {
+		family := s.book.ground.family
+		n, err := conntrack.Forget(family, conntrack.Serving(family, services, func(a netip.Addr) bool { return own[a] }))
+		if err != nil {
+			return err
+		}
+		s.count.forgot += n
+		if n > 0 {
+			p.log.Info("forgot udp flows", "family", family, "flows", n)
+		}
+	}
+	return nil
+}
+
+// nodePortAddrs are the node's addresses that take node ports now.
+func (p *plugin) nodePortAddrs() (map[netip.Addr]bool, error) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list the node's addresses: %w", err)
+	}
+	own := make(map[netip.Addr]bool)
+	for _, a := range addrs {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err == nil && p.state.Node.TakesNodePorts(prefix.Addr()) {
+			own[prefix.Addr()] = true
+		}
+	}
+	return own, nil
+}
+
+// udp are the UDP Services of changes, as they are now.
+func (p *plugin) udp(c sdk.Changes, failed []sdk.Failure) []sdk.Service {
+	services := make(map[sdk.Name]sdk.Service)
+	for _, change := range c.Services {
+		if change.After != nil && change.Name.Protocol == sdk.UDP {
+			services[change.Name] = *change.After
+		}
+	}
+	if c.Full {
+		for name, svc := range p.state.Services {
+			if name.Protocol == sdk.UDP {
+				services[name] = svc
+			}
+		}
+	}
+	for _, f := range failed {
+		delete(services, f.Name)
+	}
+	return slices.Collect(maps.Values(services))
+}
+
+// A flow is one translated connection: who called whom.
+type flow struct {
+	protocol uint8
+	from, to netip.AddrPort
+}
+
+// countEvery is how often established connections are counted: it lists them all.
+const countEvery = 5 * time.Second
+
+// countFlows counts what is left of the connections that were established when
+// this dataplane began to drain. Its successor's are not among them.
+func (p *plugin) countFlows() {
+	if time.Since(p.drain.counted) < countEvery {
+		return
+	}
+	p.drain.counted = time.Now()
+	now := make(map[flow]bool)
+	for _, s := range p.sides {
+		if err := translated(s.book.ground.family, func(f flow) { now[f] = true }); err != nil {
+			p.log.Warn("cannot count established connections", "err", err)
+			return
+		}
+	}
+	if p.drain.left == nil {
+		p.drain.left = now
+	}
+	maps.DeleteFunc(p.drain.left, func(f flow, _ bool) bool { return !now[f] })
+	p.tellFlows(len(p.drain.left))
+}
+
+// undrained forgets what was counted.
+func (p *plugin) undrained() {
+	p.drain = drain{}
+	p.tellFlows(0)
+}
+
+func (p *plugin) tellFlows(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.report.Flows = n
+}
+
+// A drain is how far Draining is.
+type drain struct {
+	left    map[flow]bool // nil: not counted yet
+	counted time.Time
+}

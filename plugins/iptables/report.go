@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"slices"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Report says how far the present call is.
+func (p *plugin) Report() sdk.Report {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.report
+	r.Samples = slices.Clone(r.Samples)
+	return r
+}
+
+func (p *plugin) waiting(what string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.report.Waiting = what
+}
+
+func (p *plugin) step() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.report.Progress++
+}
+
+// publish makes the counts of all sides those that Report has.
+func (p *plugin) publish() {
+	var samples []sdk.Sample
+	for _, s := range p.sides {
+		samples = append(samples, s.samples()...)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.report.Samples = samples
+}
+
+// counts are what operators of kube-proxy know, for one family.
+type counts struct {
+	last     map[string]int // rules written by the last update, by table
+	failures int            // restores that were turned down
+	partial  int            // of these, those with only what changed
+	forgot   int            // UDP flows
+}
+
+func newCounts() counts { return counts{last: make(map[string]int)} }
+
+func (c *counts) write(p plan) {
+	c.last["nat"], c.last["filter"] = 0, 0
+	for _, b := range p {
+		for _, chain := range b.chains {
+			c.last[b.table] += len(chain.rules)
+		}
+		c.last[b.table] += len(b.insert)
+	}
+}
+
+// failed counts a restore that was turned down. Once all Services were taken in,
+// each has only what changed.
+func (c *counts) failed(whole bool) {
+	c.failures++
+	if whole {
+		c.partial++
+	}
+}
+
+// samples have the names that kube-proxy gave them.
+func (s *side) samples() []sdk.Sample {
+	const prefix = "kubeproxy_sync_proxy_rules_iptables_"
+	family := s.book.ground.family.String()
+	one := func(name string, value int) sdk.Sample {
+		return sdk.Sample{Name: name, Labels: map[string]string{"ip_family": family}, Value: float64(value)}
+	}
+	all := []sdk.Sample{
+		one(prefix+"restore_failures_total", s.count.failures),
+		one(prefix+"partial_restore_failures_total", s.count.partial),
+		one("kubeproxy_conntrack_reconciler_deleted_entries_total", s.count.forgot),
+	}
+	for _, table := range []string{"filter", "nat"} {
+		total, last := one(prefix+"total", s.book.rules[table]), one(prefix+"last", s.count.last[table])
+		total.Labels["table"], last.Labels["table"] = table, table
+		all = append(all, total, last)
+	}
+	return all
+}

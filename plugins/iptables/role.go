@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// SetRole puts the jumps in place that the role needs.
+func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
+	if !role.Known() {
+		return fmt.Errorf("unknown role %s", role)
+	}
+	if err := p.take(ctx); err != nil {
+		return err
+	}
+	defer p.give()
+	if role == sdk.Yielded {
+		p.role = sdk.Yielded
+		return p.unlock()
+	}
+	if p.role == sdk.Yielded {
+		p.role = 0
+	}
+	if p.ledger == nil {
+		return errors.New("a role before a session: call Configure first")
+	}
+	if err := p.begin(ctx, false); err != nil {
+		return err
+	}
+	was := p.role
+	p.role = role
+	if p.lock == nil {
+		return nil // it takes effect once the writer has yielded
+	}
+	for _, s := range p.sides {
+		if _, err := s.sync(ctx, nil, s.book.leads(role)); err != nil {
+			p.role = was
+			return err
+		}
+	}
+	if role != sdk.Draining {
+		p.undrained()
+	} else if was != sdk.Draining {
+		p.countFlows()
+	}
+	if role == sdk.Active && was != sdk.Active {
+		return p.afterwards(sdk.Changes{Full: true}, nil)
+	}
+	return nil
+}
+
+// Close ends what ends with the process.
+func (p *plugin) Close() error {
+	if err := p.take(context.Background()); err != nil {
+		return err
+	}
+	defer p.give()
+	return p.unlock()
+}
+
+// tryLock becomes the writer, if nobody else is and we have not yielded.
+func (p *plugin) tryLock() error {
+	if p.lock != nil || p.role == sdk.Yielded {
+		return nil
+	}
+	lock, err := p.ledger.TryLock(mode)
+	if errors.Is(err, ledger.ErrLocked) {
+		p.log.Info("only planning", "err", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	p.lock = lock
+	p.hold()
+	p.watch = p.startWatch()
+	return nil
+}
+
+// hold hands the lock to whatever the sides run. What they knew is of before.
+func (p *plugin) hold() {
+	for _, s := range p.sides {
+		s.known = false
+		s.tool.Hold = nil
+		if p.lock != nil {
+			s.tool.Hold = p.lock.File()
+		}
+	}
+}
+
+// unlock gives up the right to write, and with it the duty to watch.
+func (p *plugin) unlock() error {
+	if p.lock == nil {
+		return nil
+	}
+	lock := p.lock
+	p.watch.stop()
+	p.lock, p.watch = nil, nil
+	p.hold()
+	return lock.Unlock()
+}

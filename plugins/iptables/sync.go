@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Sync makes the tables of both families follow u.
+func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+	if err := p.take(ctx); err != nil {
+		return sdk.Result{}, err
+	}
+	defer p.give()
+	changes, err := p.state.Apply(u)
+	if err != nil {
+		return sdk.Result{}, err
+	}
+	if err := p.begin(ctx, changes.Full); err != nil {
+		return sdk.Result{}, err
+	}
+	if changes.Node || changes.Full {
+		p.ground()
+	}
+	result, err := p.follow(ctx, changes)
+	p.publish()
+	if err != nil {
+		return sdk.Result{}, err
+	}
+	if err := p.afterwards(changes, result.Failed); err != nil {
+		return sdk.Result{}, err
+	}
+	p.state.Confirm(result.Failed...)
+	return result, nil
+}
+
+// begin takes the writer's lock if it can, and reads the kernel if what is there
+// is not known.
+func (p *plugin) begin(ctx context.Context, afresh bool) error {
+	p.step()
+	if err := p.tryLock(); err != nil {
+		return err
+	}
+	role := sdk.Standby
+	for _, s := range p.sides {
+		if s.known && !afresh {
+			continue
+		}
+		shown, err := s.read(ctx)
+		if err != nil {
+			return err
+		}
+		if role != sdk.Active && shown != sdk.Standby {
+			role = shown
+		}
+	}
+	if p.role == 0 {
+		p.role = role
+	}
+	return nil
+}
+
+// ground tells each side what the node is like.
+func (p *plugin) ground() {
+	for _, s := range p.sides {
+		s.book.setGround(ground{
+			family:    s.book.ground.family,
+			node:      p.state.Node,
+			localhost: *p.options.LocalhostNodePorts && localhost(s.book.ground.family, p.state.Node),
+			liberal:   p.state.Node.Conntrack.TCPBeLiberal || liberal(),
+		})
+	}
+}
+
+// localhost reports whether node ports are to be had on 127.0.0.1. IPv6 has no
+// way to do it.
+func localhost(f sdk.Family, n sdk.Node) bool {
+	return f == sdk.IPv4 && n.TakesNodePorts(netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+}
+
+// follow writes what the changes ask for, in one family after the other. Who is
+// not the writer only says what it would do.
+func (p *plugin) follow(ctx context.Context, c sdk.Changes) (sdk.Result, error) {
+	var result sdk.Result
+	for _, s := range p.sides {
+		p.step()
+		pieces := p.render(s, c)
+		jumps := s.book.leads(p.role)
+		if p.lock == nil {
+			s.known = false // the writer goes on writing
+			result.Steps = append(result.Steps, s.book.plan(s.book.put(pieces), jumps).steps()...)
+			continue
+		}
+		failed, err := s.sync(ctx, pieces, jumps)
+		result.Failed = append(result.Failed, failed...)
+		if err != nil {
+			return result, err
+		}
+		s.whole = s.whole || c.Full
+	}
+	return result, nil
+}
+
+// render is the pieces of the Services that changed. When the node changed that is
+// all of them.
+func (p *plugin) render(s *side, c sdk.Changes) map[sdk.Name]piece {
+	names := make(map[sdk.Name]bool)
+	for _, change := range c.Services {
+		names[change.Name] = true
+	}
+	if c.Full || c.Node {
+		for name := range p.state.Services {
+			names[name] = true
+		}
+	}
+	if c.Full {
+		for name := range s.book.pieces {
+			names[name] = true
+		}
+	}
+	pieces := make(map[sdk.Name]piece)
+	for name := range names {
+		if svc, ok := p.state.Services[name]; ok && name.Family == s.book.ground.family {
+			pieces[name] = want(svc, p.state.Node)
+		} else if _, had := s.book.pieces[name]; had && !p.state.Kept[name] {
+			pieces[name] = piece{}
+		}
+	}
+	for name := range p.state.Kept {
+		if _, had := s.book.pieces[name]; !had && name.Family == s.book.ground.family {
+			pieces[name] = s.book.keep(name)
+		}
+	}
+	return pieces
+}
+
+// afterwards is what follows once the rules stand: the kernel's parameters, and
+// the UDP flows that lead nowhere now.
+func (p *plugin) afterwards(c sdk.Changes, failed []sdk.Failure) error {
+	if p.lock == nil || p.role != sdk.Active {
+		return nil
+	}
+	if c.Full || c.Node {
+		if err := p.sysctls(); err != nil {
+			return err
+		}
+	}
+	return p.forget(c, failed)
+}
