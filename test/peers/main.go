@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command peers is Kubernetes' own kube-apiserver, to test against, and its
-// kube-proxy, to measure against: whichever name it is called by. It is a module
-// of its own because it brings in all of Kubernetes.
+// Command peers is Kubernetes' own kube-apiserver, to test against, its kubectl, to
+// apply manifests as a user would, and its kube-proxy, to measure against:
+// whichever name it is called by. It is a module of its own because it brings in
+// all of Kubernetes.
 package main
 
 import (
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 
 	"k8s.io/component-base/cli"
+	kubectl "k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 )
@@ -21,8 +23,10 @@ func main() {
 		os.Exit(cli.Run(apiserver.NewAPIServerCommand()))
 	case "kube-proxy":
 		os.Exit(cli.Run(proxy.NewProxyCommand()))
+	case "kubectl":
+		os.Exit(cli.Run(kubectl.NewDefaultKubectlCommand()))
 	default:
-		fmt.Fprintf(os.Stderr, "%s: call me kube-apiserver or kube-proxy\n", name)
+		fmt.Fprintf(os.Stderr, "%s: call me kube-apiserver, kubectl or kube-proxy\n", name)
 		os.Exit(64)
 	}
 }

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/*
+Package cluster starts a real kube-apiserver, with RBAC on, over a real etcd, for
+one test, and takes both away when the test ends. No controller runs: the test
+writes EndpointSlices and Nodes itself.
+
+The kube-apiserver is the one that `make peers` builds into bin/peers; another one
+is used if POINTSMAN_APISERVER names it. Without one, and without etcd, the test
+is skipped.
+*/
+package cluster
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Admin is a user who may do everything.
+const Admin = "admin"
+
+const patience = 2 * time.Minute
+
+// Options are what a test may want to be otherwise.
+type Options struct {
+	Addr  string   // where the server listens; empty: 127.0.0.1
+	Wrap  []string // goes before both commands, such as ip netns exec NAME
+	Users []string // known besides Admin, and allowed nothing; their token is TOKEN-NAME
+}
+
+// A Cluster is a running kube-apiserver with its etcd.
+type Cluster struct {
+	URL string // https://…
+	CA  string // a file: whom to trust
+	Dir string
+
+	t       testing.TB
+	options Options
+	etcd    string // its URL
+	server  *process
+}
+
+// Start starts a cluster that lasts until the test ends.
+func Start(t testing.TB, o Options) *Cluster {
+	t.Helper()
+	if o.Addr == "" {
+		o.Addr = "127.0.0.1"
+	}
+	binary := find(t)
+	c := &Cluster{Dir: t.TempDir(), t: t, options: o}
+	c.CA = filepath.Join(c.Dir, "apiserver.crt")
+	c.startEtcd()
+	c.writeSecrets()
+	port := free(t)
+	c.URL = "https://" + net.JoinHostPort(o.Addr, port)
+	c.server = newProcess(t, "kube-apiserver", o.Wrap, binary,
+		"--etcd-servers="+c.etcd,
+		"--bind-address="+o.Addr, "--secure-port="+port, "--advertise-address="+advertised(o.Addr), "--cert-dir="+c.Dir,
+		"--service-account-key-file="+c.file("sa.key"), "--service-account-signing-key-file="+c.file("sa.key"), "--service-account-issuer=https://kubernetes.test",
+		"--token-auth-file="+c.file("tokens.csv"), "--authorization-mode=RBAC",
+		"--service-cluster-ip-range=10.96.0.0/12,fd00:10:96::/108", "--endpoint-reconciler-type=none",
+		"--disable-admission-plugins=ServiceAccount", "--allow-privileged=true",
+	)
+	c.StartServer()
+	return c
+}
+
+// advertised is an address that a server may say it has: never loopback.
+func advertised(addr string) string {
+	if ip := net.ParseIP(addr); ip != nil && !ip.IsLoopback() && !ip.IsUnspecified() {
+		return addr
+	}
+	return "192.0.2.1"
+}
+
+func find(t testing.TB) string {
+	t.Helper()
+	if _, err := exec.LookPath("etcd"); err != nil {
+		t.Skip("needs etcd: apt-get install etcd-server")
+	}
+	binary := os.Getenv("POINTSMAN_APISERVER")
+	if binary == "" {
+		binary = filepath.Join(root(t), "bin", "peers", "kube-apiserver")
+	}
+	if _, err := os.Stat(binary); err != nil {
+		t.Skip("needs a kube-apiserver: make peers builds one, in some minutes")
+	}
+	return binary
+}
+
+// root is the folder of the module that the test is in.
+func root(t testing.TB) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "env", "GOMOD").Output()
+	if err != nil {
+		t.Fatalf("go env GOMOD: %v", err)
+	}
+	return filepath.Dir(strings.TrimSpace(string(out)))
+}
+
+func (c *Cluster) file(name string) string { return filepath.Join(c.Dir, name) }
+
+func (c *Cluster) startEtcd() {
+	c.t.Helper()
+	c.etcd = "http://127.0.0.1:" + free(c.t)
+	peers := "http://127.0.0.1:" + free(c.t)
+	etcd := newProcess(c.t, "etcd", c.options.Wrap, "etcd",
+		"--data-dir="+c.file("etcd"), "--log-level=error", "--logger=zap",
+		"--listen-client-urls="+c.etcd, "--advertise-client-urls="+c.etcd,
+		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=default="+peers)
+	etcd.start()
+	c.t.Cleanup(etcd.stop)
+}
+
+// writeSecrets writes who is who.
+func (c *Cluster) writeSecrets() {
+	c.t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	tokens := fmt.Sprintf("%s,%s,%s,system:masters\n", Token(Admin), Admin, Admin)
+	for _, user := range c.options.Users {
+		tokens += fmt.Sprintf("%s,%s,%s\n", Token(user), user, user)
+	}
+	c.write("sa.key", pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
+	c.write("tokens.csv", []byte(tokens))
+}
+
+func (c *Cluster) write(name string, data []byte) {
+	c.t.Helper()
+	if err := os.WriteFile(c.file(name), data, 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// Token is what user proves to be itself with. It guards nothing: the cluster is a
+// test's.
+func Token(user string) string { return "token-" + user }
+
+// Kubeconfig is a file that makes kubectl, or a pointsman, whoever has token. An
+// empty url is the server's own.
+func (c *Cluster) Kubeconfig(token, url string) string {
+	c.t.Helper()
+	if url == "" {
+		url = c.URL
+	}
+	f, err := os.CreateTemp(c.Dir, "kubeconfig-")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	f.Close()
+	c.write(filepath.Base(f.Name()), fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+current-context: test
+contexts: [{name: test, context: {cluster: test, user: test}}]
+clusters: [{name: test, cluster: {server: %q, certificate-authority: %q}}]
+users: [{name: test, user: {token: %q}}]
+`, url, c.CA, token))
+	return f.Name()
+}
+
+// StopServer kills the API server; etcd stays.
+func (c *Cluster) StopServer() { c.server.stop() }
+
+// StartServer starts the API server, and waits until it is ready.
+func (c *Cluster) StartServer() {
+	c.t.Helper()
+	c.server.start()
+	c.t.Cleanup(c.server.stop)
+	deadline := time.Now().Add(patience)
+	for ; !c.ready(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) || c.server.ended() {
+			c.server.stop()
+			c.t.Fatalf("kube-apiserver is not ready; its last words:\n%s", c.server.words())
+		}
+	}
+}
+
+func (c *Cluster) ready() bool {
+	ca, err := os.ReadFile(c.CA)
+	if err != nil {
+		return false
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true}}
+	request, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.URL+"/readyz", nil)
+	if err != nil {
+		return false
+	}
+	request.Header.Set("Authorization", "Bearer "+Token(Admin))
+	answer, err := client.Do(request)
+	if err != nil {
+		return false
+	}
+	defer answer.Body.Close()
+	return answer.StatusCode == http.StatusOK
+}
+
+// Compact makes etcd forget all revisions before the present one, so that a watch
+// from one of them cannot go on.
+func (c *Cluster) Compact() {
+	c.t.Helper()
+	header := c.ask("/v3/kv/range", `{"key":"AA=="}`)
+	_, rest, _ := strings.Cut(header, `"revision":"`)
+	revision, _, ok := strings.Cut(rest, `"`)
+	if !ok {
+		c.t.Fatalf("etcd told no revision: %s", header)
+	}
+	c.ask("/v3/kv/compaction", `{"revision":"`+revision+`","physical":true}`)
+}
+
+func (c *Cluster) ask(path, body string) string {
+	c.t.Helper()
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Post(c.etcd+path, "application/json", bytes.NewReader([]byte(body)))
+	if err != nil {
+		c.t.Fatalf("asking etcd: %v", err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		c.t.Fatalf("etcd answered %s %s: %v", answer.Status, text, err)
+	}
+	return string(text)
+}
+
+// free is a port that nobody has now.
+func free(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
