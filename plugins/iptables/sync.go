@@ -24,6 +24,9 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	}
 	if changes.Node || changes.Full {
 		p.ground()
+		if err := p.unset(); err != nil {
+			return sdk.Result{}, err
+		}
 	}
 	result, err := p.follow(ctx, changes)
 	p.publish()

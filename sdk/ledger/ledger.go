@@ -74,15 +74,18 @@ func (l *Ledger) Take(holder, path, value string) error {
 	})
 }
 
-// Release ends all that holder holds. What nobody else holds gets back the value
-// it had before, unless somebody changed it since; the names of what was given
-// back are returned. What another dataplane still holds gets the value which that
-// one wants.
-func (l *Ledger) Release(holder string) ([]string, error) {
+// Release ends all that holder holds, but for the paths in but. What nobody else
+// holds gets back the value it had before, unless somebody changed it since; the
+// names of what was given back are returned. What another dataplane still holds
+// gets the value which that one wants.
+func (l *Ledger) Release(holder string, but ...string) ([]string, error) {
 	var given []string
 	err := l.edit(func(p page) error {
 		var errs []error
 		for _, path := range slices.Sorted(maps.Keys(p)) {
+			if slices.Contains(but, path) {
+				continue
+			}
 			back, err := p[path].release(holder, path)
 			if err != nil {
 				errs = append(errs, err)
