@@ -100,8 +100,8 @@ func TestConfigFollowed(t *testing.T) {
 	s.logged("[DEBUG]", "update confirmed")
 	s.write("host.yaml", good)
 
-	s.write("host.yaml", strings.Replace(good, "mode: userspace", "mode: ipvs", 1))
-	s.until("status says what waits for a restart", func() error { return s.warning("W006", "mode") })
+	s.write("host.yaml", s.text("hostnameOverride: other\n"))
+	s.until("status says what waits for a restart", func() error { return s.warning("W006", "hostnameOverride") })
 	s.write("host.yaml", good)
 	s.until("status has forgotten it", func() error { return s.noWarning("W006") })
 

@@ -6,15 +6,23 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // live are the fields that a running host can change.
 func live() []string {
-	return []string{"logging.level", "syncPeriod", "minSyncPeriod", "nodePortAddresses"}
+	return []string{"mode", "logging.level", "syncPeriod", "minSyncPeriod", "nodePortAddresses", "swap.drainTimeout", "swap.onFailure"}
 }
 
 // Live reports whether a running host can change the field at path.
 func Live(path string) bool { return slices.Contains(live(), path) }
+
+// spare reports whether path belongs to a plugin that is not in use, which is
+// launched with what the file says then.
+func spare(path, mode string) bool {
+	name, ours := strings.CutPrefix(path, "plugins.")
+	return ours && name[:max(0, strings.LastIndexByte(name, '.'))] != mode
+}
 
 // adopt is what becomes of running when its file says wanted: the host with the
 // live fields of wanted, which of them are other than before, and which fields
@@ -23,16 +31,23 @@ func adopt(running, wanted *Host) (h *Host, applied, pending []string) {
 	next := *running
 	next.from = wanted.from
 	next.from.origins = maps.Clone(wanted.from.origins)
+	next.Plugins = maps.Clone(wanted.Plugins)
+	if inUse, ok := running.Plugins[running.Mode]; ok {
+		next.Plugins[running.Mode] = inUse
+	} else {
+		delete(next.Plugins, running.Mode)
+	}
 	from := byPath(wanted)
 	for path, to := range byPath(&next) {
-		if Live(path) {
+		switch {
+		case Live(path):
 			to.Set(from[path])
-		} else {
+		case !spare(path, running.Mode):
 			next.from.origins[path] = running.Origin(path)
 		}
 	}
 	for _, path := range differences(running, wanted) {
-		if Live(path) {
+		if Live(path) || spare(path, running.Mode) {
 			applied = append(applied, path)
 		} else {
 			pending = append(pending, path)

@@ -15,6 +15,7 @@ type Plan struct {
 	Overlap bool          `json:"overlap,omitempty"` // with Same: both can serve at a time, because nothing is in the kernel
 	Why     string        `json:"why"`               // who asked for it
 	Drain   time.Duration `json:"drain"`             // how long From may take to finish what it began
+	Stay    bool          `json:"stay,omitempty"`    // a canary that fails is no reason to go back
 }
 
 func (p Plan) String() string {
@@ -143,6 +144,8 @@ func (m Machine) passed(now time.Time) (Machine, []Action) {
 // until its time is over.
 func (m Machine) failed(why string, now time.Time) (Machine, []Action) {
 	switch {
+	case m.Stage == Proving && m.Plan.Stay:
+		return m.rest(now, why)
 	case m.Stage.cut():
 		m.Undo = why
 		return m.enter(Returning, now)

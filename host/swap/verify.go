@@ -31,14 +31,10 @@ type frontend struct {
 // maxShown is how many differences are told in words.
 const maxShown = 5
 
-// Expect is a Verifier of what was told. The Services that except names may be
-// served in any way: the dataplane has said that it failed, or they are set aside.
-func Expect(told []sdk.Service, except map[sdk.Name]bool) *Verifier {
+// Expect is a Verifier of what a dataplane was told and has confirmed.
+func Expect(told []sdk.Service) *Verifier {
 	v := &Verifier{want: map[frontend]sdk.Frontend{}, ends: map[frontend][]netip.AddrPort{}, seen: map[frontend]bool{}}
 	for _, svc := range told {
-		if except[svc.Name] {
-			continue
-		}
 		for _, f := range svc.Frontends {
 			k := frontend{svc.Name, f.Kind, f.Addr, f.Policy}
 			v.want[k] = f
