@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package scale holds Pointsman and kube-proxy side by side: real processes on one
+// real kube-apiserver, in a network namespace of their own.
+package scale
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/cluster"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
+
+const (
+	services  = 10_000
+	endpoints = 10
+	patience  = 5 * time.Minute
+)
+
+// BenchmarkMemoryBesideKubeProxy is what each has resident that serves the same
+// 10,000 Services of ten endpoints from the same API server: at most, and when it
+// is at rest.
+func BenchmarkMemoryBesideKubeProxy(b *testing.B) {
+	if os.Getuid() != 0 {
+		b.Skip("needs root: kube-proxy writes rules")
+	}
+	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		b.Fatalf("ip link set lo up: %s", out)
+	}
+	c := cluster.Start(b, cluster.Options{})
+	c.Load(objects()...)
+	for b.Loop() {
+		peer := kubeProxy(b, c)
+		b.ReportMetric(peer.most, "MB/kube-proxy-most")
+		b.ReportMetric(peer.rest, "MB/kube-proxy")
+		for _, mode := range []string{"keeper", "iptables"} {
+			host, plugin := pointsman(b, c, mode)
+			b.ReportMetric(host.most, "MB/host-most-"+mode)
+			b.ReportMetric(host.rest, "MB/host-"+mode)
+			b.ReportMetric(plugin.most, "MB/plugin-most-"+mode)
+			b.ReportMetric(plugin.rest, "MB/plugin-"+mode)
+			b.ReportMetric(host.rest/peer.rest, "x-host-"+mode)
+			b.ReportMetric((host.rest+plugin.rest)/peer.rest, "x-both-"+mode)
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+func objects() []metav1.Object {
+	all := []metav1.Object{&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n0"},
+		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.10"}}},
+	}}
+	for i := range services {
+		all = append(all, service(i), slice(i))
+	}
+	return all
+}
+
+func service(i int) *corev1.Service {
+	addr := fmt.Sprintf("10.97.%d.%d", i/250, 1+i%250)
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprintf("namespace-%d", i%100), Name: fmt.Sprintf("service-%d", i), Labels: map[string]string{"app.kubernetes.io/name": fmt.Sprintf("app-%d", i)}},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: addr, ClusterIPs: []string{addr},
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicySingleStack),
+			InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyCluster), SessionAffinity: corev1.ServiceAffinityNone,
+			Selector: map[string]string{"app.kubernetes.io/name": fmt.Sprintf("app-%d", i)},
+			Ports:    []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
+		},
+	}
+}
+
+func slice(i int) *discoveryv1.EndpointSlice {
+	s := service(i)
+	out := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: s.Namespace, Name: s.Name + "-abcde",
+			Labels: map[string]string{discoveryv1.LabelServiceName: s.Name, discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(int32(8080))}},
+	}
+	for j := range endpoints {
+		out.Endpoints = append(out.Endpoints, discoveryv1.Endpoint{
+			Addresses:  []string{fmt.Sprintf("10.%d.%d.%d", 128+j, i/250, 1+i%250)},
+			NodeName:   ptr.To(fmt.Sprintf("n%d", j)),
+			Zone:       ptr.To("zone-1"),
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false)},
+			TargetRef:  &corev1.ObjectReference{Kind: "Pod", Namespace: s.Namespace, Name: fmt.Sprintf("%s-%d", s.Name, j), UID: "1c2bb2b9-5e0c-4a4a-9c5e-6d8a2e0d6c3f"},
+		})
+	}
+	return out
+}
+
+// A size is what a process had resident, in MB.
+type size struct{ most, rest float64 }
+
+// measure lets a process come to rest.
+func measure(b *testing.B, pid int) size {
+	b.Helper()
+	return size{most: resident(b, pid, "VmHWM:"), rest: resident(b, pid, "VmRSS:")}
+}
+
+// kubeProxy runs kube-proxy until its first sync is done.
+func kubeProxy(b *testing.B, c *cluster.Cluster) size {
+	b.Helper()
+	cmd := exec.Command(filepath.Join("..", "..", "bin", "peers", "kube-proxy"), "--proxy-mode=iptables", "--hostname-override=n0",
+		"--kubeconfig="+c.Kubeconfig(cluster.Token(cluster.Admin), ""), "--conntrack-max-per-core=0", "--cluster-cidr=10.128.0.0/9")
+	cmd.Env = append(os.Environ(), "PATH="+legacy(b)+":"+os.Getenv("PATH"))
+	end := start(b, cmd)
+	defer end()
+	until(b, "kube-proxy's first sync", func() bool {
+		return metric("kubeproxy_sync_proxy_rules_last_timestamp_seconds") > 0 && metric("kubeproxy_sync_full_proxy_rules_duration_seconds_count") > 0
+	})
+	time.Sleep(20 * time.Second)
+	return measure(b, cmd.Process.Pid)
+}
+
+// legacy is a folder in which iptables is the legacy one: in the other, a first
+// sync of kube-proxy takes longer than anybody waits.
+func legacy(b *testing.B) string {
+	b.Helper()
+	dir := b.TempDir()
+	for _, name := range []string{"iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"} {
+		if err := os.Symlink("/usr/sbin/xtables-legacy-multi", filepath.Join(dir, name)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func metric(name string) float64 {
+	answer, err := http.Get("http://127.0.0.1:10249/metrics")
+	if err != nil {
+		return 0
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); len(words) == 2 && strings.HasPrefix(words[0], name) {
+			v, _ := strconv.ParseFloat(words[1], 64)
+			return v
+		}
+	}
+	return 0
+}
+
+// pointsman runs the host and its plugin until all is served.
+func pointsman(b *testing.B, c *cluster.Cluster, mode string) (host, plugin size) {
+	b.Helper()
+	dir := b.TempDir()
+	config := filepath.Join(dir, "host.yaml")
+	text := fmt.Sprintf(`apiVersion: pointsman.dev/v1alpha1
+kind: HostConfig
+mode: %[1]s
+hostnameOverride: n0
+source: {kubernetes: {kubeconfig: %[2]s}}
+adminSocket: %[3]s/admin.sock
+stateDir: %[3]s/state
+healthzBindAddress: ""
+metricsBindAddress: ""
+oomScoreAdj: 0
+plugins: {%[1]s: {path: %[4]s}}
+`, mode, c.Kubeconfig(cluster.Token(cluster.Admin), ""), dir, binary(b, mode))
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	cmd := exec.Command(binary(b, "host"), "run", "--config", config)
+	cmd.Env = append(os.Environ(), "PATH="+legacy(b)+":"+os.Getenv("PATH"))
+	end := start(b, cmd)
+	defer end()
+	client := admin.NewClient(filepath.Join(dir, "admin.sock"))
+	var s admin.Status
+	until(b, "the host's first sync", func() bool {
+		now, err := client.Status(b.Context())
+		s = now
+		return err == nil && s.Services.Services >= services && s.Sync.Acked > 0 && s.Sync.Pending == 0
+	})
+	time.Sleep(20 * time.Second)
+	return measure(b, s.Host.PID), measure(b, s.Dataplane.PID)
+}
+
+func binary(b *testing.B, name string) string {
+	b.Helper()
+	pkg := map[string]string{"host": "./host/pointsman", "keeper": "./test/keeper", "iptables": "./plugins/iptables/pointsman-dataplane-iptables"}[name]
+	path := filepath.Join(b.TempDir(), filepath.Base(pkg))
+	cmd := exec.Command("go", "build", "-o", path, pkg)
+	if overlay := os.Getenv("OVERLAY"); overlay != "" {
+		cmd = exec.Command("go", "build", "-overlay", overlay, "-o", path, pkg)
+	}
+	cmd.Dir = filepath.Join("..", "..")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("build %s: %v: %s", pkg, err, out)
+	}
+	return path
+}
+
+// start starts cmd; end interrupts it and waits.
+func start(b *testing.B, cmd *exec.Cmd) (end func()) {
+	b.Helper()
+	log, err := os.Create(filepath.Join(b.TempDir(), "log"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	return func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+		if b.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			b.Logf("%.8000s", text)
+		}
+		log.Close()
+	}
+}
+
+func until(b *testing.B, what string, done func() bool) {
+	b.Helper()
+	for deadline := time.Now().Add(patience); !done(); time.Sleep(200 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Fatalf("waited %s in vain for %s", patience, what)
+		}
+	}
+}
+
+func resident(b *testing.B, pid int, field string) float64 {
+	b.Helper()
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == field {
+			kb, _ := strconv.ParseFloat(words[1], 64)
+			return kb * 1024 / 1e6
+		}
+	}
+	b.Fatalf("process %d has no %s", pid, field)
+	return 0
+}
