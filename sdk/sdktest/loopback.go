@@ -22,8 +22,10 @@ import (
 //	172.30.0.41 → 127.30.0.41     198.51.100.1 → 127.51.100.1
 //
 // IPv6 has one loopback address, so there every address becomes [::1] with a port
-// of its own, and every caller is the node. A port below 1024 becomes one that
-// needs no privileges. Packets that would then mean something else are left out.
+// of its own, and every caller is the node. A port below 10000 becomes one 20000
+// higher, which needs no privileges, and which few programs take on all addresses.
+// Packets that would then mean something else are left out. Of several runs on one
+// machine, one check at a time has the ground.
 func Loopback() Ground { return loopback{} }
 
 type loopback struct{}
@@ -82,7 +84,7 @@ func (p placing) addrPort(a netip.AddrPort) netip.AddrPort {
 			p.ports[a] = firstPort6 + uint16(len(p.ports))
 		}
 		port = p.ports[a]
-	case port < 1024:
+	case port < 10000:
 		port += 20000
 	}
 	return netip.AddrPortFrom(p.addr(a.Addr()), port)

@@ -46,16 +46,26 @@ const checkTime = 3 * time.Minute
 
 // find runs the check on a life of its own.
 func (c check) find(t T, s Subject) Finding {
-	began := time.Now()
 	f := Finding{Check: c.name, Status: Pass, Needed: c.needed}
-	tr, err := begin(t, s)
-	if err == nil {
-		err = c.run(tr)
-		tr.end()
+	done, err := s.turn(t.Context())
+	if err != nil {
+		f.judge(err)
+		return f
 	}
-	f.judge(err)
+	defer done()
+	began := time.Now()
+	f.judge(c.try(t, s))
 	f.Took = time.Since(began).Round(time.Millisecond)
 	return f
+}
+
+func (c check) try(t T, s Subject) error {
+	tr, err := begin(t, s)
+	if err != nil {
+		return err
+	}
+	defer tr.end()
+	return c.run(tr)
 }
 
 // judge says what a check's error comes to.

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdktest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestTurn: of two runs on one machine, one at a time has the loopback ground; the
+// other waits, as long as its context lets it.
+func TestTurn(t *testing.T) {
+	s := Subject{Ground: Loopback()}
+	done, err := s.turn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	brief, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := s.turn(brief); err == nil || !strings.Contains(err.Error(), "no other run") {
+		t.Errorf("the second has its turn beside the first, or says nothing of it: %v", err)
+	}
+	second := make(chan error, 1)
+	go func() { // ends when the first is done
+		done, err := s.turn(t.Context())
+		if err == nil {
+			done()
+		}
+		second <- err
+	}()
+	done()
+	if err := <-second; err != nil {
+		t.Error(err)
+	}
+	if _, err := (Subject{Ground: Said(nil)}).turn(t.Context()); err != nil {
+		t.Errorf("a ground of one's own: %v", err)
+	}
+}
+
+// TestRunsSideBySide: two runs of the suite do not take each other's addresses.
+func TestRunsSideBySide(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
+	}
+	failed := make(chan error, 2)
+	for range 2 {
+		go func() { failed <- somePackets(t.Context()) }() // ends with its checks
+	}
+	for range 2 {
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// somePackets serves each of a few scenarios on the loopback ground, as checks do.
+func somePackets(ctx context.Context) error {
+	c := &collector{ctx: ctx, options: Options{Out: io.Discard}}
+	s := InProcess(relayDescription, newRelay)
+	s.Ground = Loopback()
+	for _, check := range routeChecks()[:8] {
+		if f := check.find(c, s); f.Status == Fail {
+			return errors.New(f.String())
+		}
+	}
+	return nil
+}
+
+// TestAWildcardIsInNobodysWay: a program that listens on all addresses of the
+// machine, on a port that many take, has none of the ground's.
+func TestAWildcardIsInNobodysWay(t *testing.T) {
+	l, err := net.Listen("tcp", ":8080")
+	if err == nil { // otherwise somebody has it, which is as good
+		defer l.Close()
+	}
+	placed, _ := Loopback().Place(mustRead(t, "cluster-ip"))
+	stage, err := Loopback().Open(t.Context(), nil, placed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stage.Close(); err != nil {
+		t.Error(err)
+	}
+}
