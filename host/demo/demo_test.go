@@ -162,8 +162,13 @@ func TestBack(t *testing.T) {
 		t.Fatal("it is back before each Service is")
 	}
 	served(clock, 1150)
-	if when, ok := tally.back(); !ok || !when.Equal(at(1190)) {
+	if when, ok := tally.back(); !ok || !when.Equal(at(1195)) {
 		t.Errorf("it is back at %v, %t", when, ok)
+	}
+	// Two requests set out; the later one is quicker, and too early.
+	tally.add(answer{service: web.name, began: at(1192), ended: at(1193), err: errors.New("refused")})
+	if s := tally.sum(); s.refused != 1 || len(s.failed) != 0 {
+		t.Errorf("sent before the first answer, %d refused, failed are %v", s.refused, s.failed)
 	}
 	if when := tally.last("web-a"); !when.Equal(at(1200)) {
 		t.Errorf("web-a was asked last at %v", when)
@@ -252,9 +257,14 @@ func TestServers(t *testing.T) {
 		}
 	}
 	nobody := web
-	nobody.addr = "127.77.1.9:9080"
+	nobody.addr = "127.77.1.9:7781"
 	if a := l.request(nobody); a.err == nil {
 		t.Error("a request to nobody is answered")
+	}
+	stranger := web
+	stranger.addr, stranger.endpoints = web.endpoints[0].addr, web.endpoints[1:]
+	if a := l.request(stranger); a.err == nil || !strings.Contains(a.err.Error(), "another program answers") {
+		t.Errorf("an answer that is not from an endpoint of the Service counts: %v", a.err)
 	}
 }
 

@@ -71,6 +71,9 @@ func (l *load) request(svc service) answer {
 		ask = exchange
 	}
 	a.from, a.err = ask(ctx, l.network.at(svc.addr).String())
+	if a.err == nil && !svc.has(a.from) {
+		a.err = fmt.Errorf("another program answers at %s: %.40q", l.network.at(svc.addr), a.from)
+	}
 	a.ended = time.Now()
 	return a
 }

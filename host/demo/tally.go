@@ -19,7 +19,7 @@ type answer struct {
 type gap struct {
 	killed time.Time            // just before; zero: it was not
 	gone   time.Time            // the process was seen to be gone
-	back   map[string]time.Time // by Service: the first request after that was answered
+	back   map[string]time.Time // by Service: when the first request that was sent after that had its answer
 }
 
 // explains reports whether the gap is why a is a failure: it was in flight when
@@ -105,8 +105,8 @@ func (t *tally) add(a answer) {
 		t.lastFrom[a.from] = a.began
 	}
 	if !t.gap.gone.IsZero() && a.began.After(t.gap.gone) {
-		if first, ok := t.gap.back[a.service]; !ok || a.began.Before(first) {
-			t.gap.back[a.service] = a.began
+		if first, ok := t.gap.back[a.service]; !ok || a.ended.Before(first) {
+			t.gap.back[a.service] = a.ended
 		}
 	}
 }
