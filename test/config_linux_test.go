@@ -96,7 +96,7 @@ func TestConfigFollowed(t *testing.T) {
 	}
 	s.write("host.yaml", s.text("logging: {level: debug}\n"))
 	s.logged("config taken", "changed: logging.level")
-	s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101", "NET.102"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101", "NET.102"))
 	s.logged("[DEBUG]", "update confirmed")
 	s.write("host.yaml", good)
 
@@ -105,7 +105,7 @@ func TestConfigFollowed(t *testing.T) {
 	s.write("host.yaml", good)
 	s.until("status has forgotten it", func() error { return s.noWarning("W006") })
 
-	s.served("tcp", s.net+"10:8080")
+	s.served("tcp", s.net+"10:18080")
 	if now := s.plugin(); now != pid {
 		t.Errorf("all this had the plugin started anew")
 	}
@@ -119,9 +119,9 @@ func TestFlagsAndEnvironment(t *testing.T) {
 	if err := os.Rename(s.path("services"), s.path("others")); err != nil {
 		t.Fatal(err)
 	}
-	s.write("others/web.yaml", tcpService("web", s.net+"10", 8080, s.net+"101"))
+	s.write("others/web.yaml", tcpService("web", s.net+"10", 18080, s.net+"101"))
 	s.start("--files", s.path("others"), "--log-level", "debug", "--log-format", "json", "--state-dir", s.path("state"))
-	s.served("tcp", s.net+"10:8080")
+	s.served("tcp", s.net+"10:18080")
 	s.logged(`"@level":"info"`, `"@message":"host begins"`)
 	show := s.verb("config", "show", "--origin")
 	if show.code != 0 || !strings.Contains(show.out, "services") {

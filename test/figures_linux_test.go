@@ -166,7 +166,7 @@ func sliceObject(i, n int) *discoveryv1.EndpointSlice {
 			Labels: map[string]string{discoveryv1.LabelServiceName: service.Name},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(int32(8080))}},
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(int32(18080))}},
 	}
 	for j := range n {
 		out.Endpoints = append(out.Endpoints, discoveryv1.Endpoint{

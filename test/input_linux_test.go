@@ -88,26 +88,26 @@ func TestBrokenManifest(t *testing.T) {
 	s := newSystem(t)
 	backend(t, at(s.net+"101"))
 	backend(t, at(s.net+"102"))
-	s.manifest("good.yaml", tcpService("good", "NET.10", 8080, "NET.101"))
-	s.manifest("web.yaml", tcpService("web", "NET.11", 8080, "NET.101"))
+	s.manifest("good.yaml", tcpService("good", "NET.10", 18080, "NET.101"))
+	s.manifest("web.yaml", tcpService("web", "NET.11", 18080, "NET.101"))
 	s.start()
 	s.serving()
 
-	s.manifest("web.yaml", strings.Replace(tcpService("web", "NET.11", 8080, "NET.102"), "clusterIP", "clusterip", 1))
+	s.manifest("web.yaml", strings.Replace(tcpService("web", "NET.11", 18080, "NET.102"), "clusterIP", "clusterip", 1))
 	s.logged("web.yaml:5", "there is no field spec.clusterip")
 	s.until("status tells of it", func() error { return s.warning("W007", "web.yaml:5") })
 	if got := s.verb("status"); got.code != 2 || !strings.Contains(got.out, "web.yaml:5") {
 		t.Errorf("status says %+v", got)
 	}
-	s.served("tcp", s.net+"10:8080")
-	s.served("tcp", s.net+"11:8080")
+	s.served("tcp", s.net+"10:18080")
+	s.served("tcp", s.net+"11:18080")
 
 	s.manifest("web.yaml", "kind: [this is no\n\tYAML")
 	s.until("status tells of that", func() error { return s.warning("W007", "no YAML") })
-	s.served("tcp", s.net+"11:8080")
+	s.served("tcp", s.net+"11:18080")
 
-	s.manifest("web.yaml", tcpService("web", "NET.11", 8080, "NET.102"))
-	s.served("tcp", s.net+"11:8080", at(s.net+"102"))
+	s.manifest("web.yaml", tcpService("web", "NET.11", 18080, "NET.102"))
+	s.served("tcp", s.net+"11:18080", at(s.net+"102"))
 	s.until("status has forgotten it", func() error { return s.noWarning("W007") })
 }
 
@@ -136,7 +136,7 @@ func TestOddInput(t *testing.T) {
 		"good":        web("good", "NET.23", "NET.101"),
 	}
 	for name, text := range files {
-		s.manifest(name+".yaml", strings.ReplaceAll(text, ", port: 80,", ", port: 8080,"))
+		s.manifest(name+".yaml", strings.ReplaceAll(text, ", port: 80,", ", port: 18080,"))
 	}
 	s.start()
 	s.serving()
@@ -155,10 +155,10 @@ func TestOddInput(t *testing.T) {
 		s.until("there is an event "+want.reason, func() error { return s.event(want.reason, want.part) })
 	}
 	for _, n := range []int{11, 12, 13, 14, 17, 18, 19, 21, 23} {
-		s.served("tcp", fmt.Sprintf("%s%d:8080", s.net, n), at(s.net+"101"))
+		s.served("tcp", fmt.Sprintf("%s%d:18080", s.net, n), at(s.net+"101"))
 	}
 	for _, n := range []int{15, 16, 20} {
-		if from, err := ask("tcp", fmt.Sprintf("%s%d:8080", s.net, n)); err == nil {
+		if from, err := ask("tcp", fmt.Sprintf("%s%d:18080", s.net, n)); err == nil {
 			t.Errorf("%s%d is served, by %s", s.net, n, from)
 		}
 	}
@@ -197,7 +197,7 @@ func TestManyPorts(t *testing.T) {
 	backend(t, at(s.net+"101"))
 	var front, back strings.Builder
 	for n := range 100 {
-		fmt.Fprintf(&front, "  - {name: p%d, port: %d}\n", n, 8000+n)
+		fmt.Fprintf(&front, "  - {name: p%d, port: %d}\n", n, 18000+n)
 		fmt.Fprintf(&back, "- {name: p%d, port: %d}\n", n, backendPort)
 	}
 	s.manifest("many.yaml", strings.NewReplacer(
@@ -207,8 +207,8 @@ func TestManyPorts(t *testing.T) {
 	s.start()
 	s.serving()
 	for n := range 100 {
-		if from, err := ask("tcp", fmt.Sprintf("%s10:%d", s.net, 8000+n)); err != nil || from != at(s.net+"101") {
-			t.Errorf("port %d: %s, %v", 8000+n, from, err)
+		if from, err := ask("tcp", fmt.Sprintf("%s10:%d", s.net, 18000+n)); err != nil || from != at(s.net+"101") {
+			t.Errorf("port %d: %s, %v", 18000+n, from, err)
 		}
 	}
 }
@@ -227,14 +227,14 @@ func TestManyEndpoints(t *testing.T) {
 		}
 		slices.WriteString(strings.NewReplacer("many-1", fmt.Sprintf("many-%d", n+1), strconv.Itoa(backendPort), strconv.Itoa(server.Port)).Replace(sliceOf("many", "TCP", addrs...)))
 	}
-	s.manifest("many.yaml", serviceOf("many", "NET.10", "TCP", 8080)+slices.String())
+	s.manifest("many.yaml", serviceOf("many", "NET.10", "TCP", 18080)+slices.String())
 	s.start()
 	s.serving()
 	port, err := s.port("many")
 	if err != nil || len(port.Cluster) != 10_000 {
 		t.Fatalf("%d endpoints: %v", len(port.Cluster), err)
 	}
-	seen := callers(t, "tcp", s.net+"10:8080", 50)
+	seen := callers(t, "tcp", s.net+"10:18080", 50)
 	if len(seen) < 40 {
 		t.Errorf("50 requests met %d endpoints: %q", len(seen), seen)
 	}
@@ -252,7 +252,7 @@ func TestFlood(t *testing.T) {
 	s := newSystem(t)
 	backend(t, at(s.net+"101"))
 	backend(t, at(s.net+"102"))
-	s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 	s.start()
 	s.serving()
 	before := [2]int{resident(t, s.cmd.Process.Pid), resident(t, s.plugin())}
@@ -264,12 +264,12 @@ func TestFlood(t *testing.T) {
 		return st.Dataplane.Restarts
 	}
 	for n := range 10_000 {
-		s.manifest("web.yaml", tcpService("web", "NET.10", 8080, fmt.Sprintf("NET.10%d", 1+n%2)))
+		s.manifest("web.yaml", tcpService("web", "NET.10", 18080, fmt.Sprintf("NET.10%d", 1+n%2)))
 	}
-	s.manifest("web.yaml", tcpService("web", "NET.11", 8080, "NET.102"))
-	s.served("tcp", s.net+"11:8080", at(s.net+"102"))
+	s.manifest("web.yaml", tcpService("web", "NET.11", 18080, "NET.102"))
+	s.served("tcp", s.net+"11:18080", at(s.net+"102"))
 	s.until("the first address is left", func() error {
-		if _, err := ask("tcp", s.net+"10:8080"); err == nil {
+		if _, err := ask("tcp", s.net+"10:18080"); err == nil {
 			return errors.New("it is answered")
 		}
 		return nil
@@ -307,17 +307,17 @@ func TestSourceGone(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	backend(t, at(s.net+"101"))
-	s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 	s.start()
 	s.serving()
 	if err := os.Rename(s.path("services"), s.path("elsewhere")); err != nil {
 		t.Fatal(err)
 	}
 	s.until("status tells of it", func() error { return s.warning("W007", s.path("services")) })
-	s.served("tcp", s.net+"10:8080")
+	s.served("tcp", s.net+"10:18080")
 	if err := os.Rename(s.path("elsewhere"), s.path("services")); err != nil {
 		t.Fatal(err)
 	}
 	s.until("status has forgotten it", func() error { return s.noWarning("W007") })
-	s.served("tcp", s.net+"10:8080")
+	s.served("tcp", s.net+"10:18080")
 }

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// backendPort is the port of all endpoints.
-const backendPort = 9000
+// backendPort is the port of all endpoints. It, and the ports of Services, are such
+// as few other programs take on all addresses of a machine.
+const backendPort = 19000
 
 // serviceOf is the manifest of a Service in the namespace ns with one port.
 func serviceOf(name, addr, protocol string, port int) string {

@@ -66,7 +66,7 @@ func manyManifests(b *testing.B, dir string) {
 			for e := range 10 {
 				endpoints = append(endpoints, fmt.Sprintf("127.%d.%d.%d", 150+e, i/250, 1+i%250))
 			}
-			text.WriteString(tcpService(fmt.Sprintf("service-%d", i), fmt.Sprintf("127.140.%d.%d", i/250, 1+i%250), 8080, endpoints...))
+			text.WriteString(tcpService(fmt.Sprintf("service-%d", i), fmt.Sprintf("127.140.%d.%d", i/250, 1+i%250), 18080, endpoints...))
 		}
 		path := filepath.Join(dir, "services", fmt.Sprintf("%d.yaml", file))
 		if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {

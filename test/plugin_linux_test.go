@@ -42,7 +42,7 @@ func TestPluginDoesNotStart(t *testing.T) {
 			file := filepath.Join(s.plugins, userspace)
 			tc.put(t, file)
 			backend(t, at(s.net+"101"))
-			s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101"))
+			s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 			s.start()
 			s.until("status says what is the matter", func() error { return s.warning("W001", tc.why) })
 			got := s.verb("status")
@@ -59,7 +59,7 @@ func TestPluginDoesNotStart(t *testing.T) {
 			if err := os.Rename(file+".new", file); err != nil {
 				t.Fatal(err)
 			}
-			s.served("tcp", s.net+"10:8080")
+			s.served("tcp", s.net+"10:18080")
 		})
 	}
 }
@@ -108,7 +108,7 @@ func TestPluginKilled(t *testing.T) {
 	s := newSystem(t)
 	backend(t, at(s.net+"101"))
 	backend(t, at(s.net+"102"))
-	s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 	s.start()
 	s.serving()
 	for n := range 3 {
@@ -117,8 +117,8 @@ func TestPluginKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		to := fmt.Sprintf("%s10%d", s.net, 1+(n+1)%2)
-		s.manifest("web.yaml", tcpService("web", "NET.10", 8080, to))
-		s.served("tcp", s.net+"10:8080", at(to))
+		s.manifest("web.yaml", tcpService("web", "NET.10", 18080, to))
+		s.served("tcp", s.net+"10:18080", at(to))
 		s.until("status tells of it", func() error { return s.warning("W002", "signal") })
 		if now := s.plugin(); now == pid || alive(pid) {
 			t.Errorf("process %d serves, and %d was killed (alive: %t)", now, pid, alive(pid))
@@ -138,7 +138,7 @@ func TestPluginStopped(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	backend(t, at(s.net+"101"))
-	s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 	s.start()
 	s.serving()
 	pid := s.plugin()
@@ -155,7 +155,7 @@ func TestPluginStopped(t *testing.T) {
 		}
 		return nil
 	})
-	s.served("tcp", s.net+"10:8080")
+	s.served("tcp", s.net+"10:18080")
 	if alive(pid) {
 		t.Errorf("the stopped process %d is still there", pid)
 	}
@@ -166,7 +166,7 @@ func TestPluginRestarted(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	backend(t, at(s.net+"101"))
-	s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 	s.start()
 	s.serving()
 	pid := s.plugin()
@@ -180,5 +180,5 @@ func TestPluginRestarted(t *testing.T) {
 		}
 		return err
 	})
-	s.served("tcp", s.net+"10:8080")
+	s.served("tcp", s.net+"10:18080")
 }

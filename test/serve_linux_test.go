@@ -20,27 +20,27 @@ func TestTraffic(t *testing.T) {
 		backend(t, at(fmt.Sprintf("%s10%d", s.net, n)))
 		ends = append(ends, at(fmt.Sprintf("%s10%d", s.net, n)))
 	}
-	s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101", "NET.102", "NET.103"))
-	s.manifest("dns.yaml", serviceOf("dns", "NET.10", "UDP", 8080)+sliceOf("dns", "UDP", "NET.101", "NET.102"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101", "NET.102", "NET.103"))
+	s.manifest("dns.yaml", serviceOf("dns", "NET.10", "UDP", 18080)+sliceOf("dns", "UDP", "NET.101", "NET.102"))
 	s.manifest("empty.json", `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "empty", "namespace": "ns"},
 		"spec": {"clusterIP": "`+s.net+`11", "ports": [{"port": 80}]}}`)
 	s.start()
 	s.serving()
 
-	if got := callers(t, "tcp", s.net+"10:8080", 12); !slices.Equal(got, ends) {
+	if got := callers(t, "tcp", s.net+"10:18080", 12); !slices.Equal(got, ends) {
 		t.Errorf("TCP is answered by %q, want %q", got, ends)
 	}
-	if got := callers(t, "udp", s.net+"10:8080", 12); !slices.Equal(got, ends[:2]) {
+	if got := callers(t, "udp", s.net+"10:18080", 12); !slices.Equal(got, ends[:2]) {
 		t.Errorf("UDP is answered by %q, want %q", got, ends[:2])
 	}
 	if from, err := ask("tcp", s.net+"11:80"); err == nil {
 		t.Errorf("a Service of nobody is answered by %s", from)
 	}
-	s.manifest("new.yaml", tcpService("new", "NET.12", 8080, "NET.103"))
-	s.served("tcp", s.net+"12:8080", ends[2])
+	s.manifest("new.yaml", tcpService("new", "NET.12", 18080, "NET.103"))
+	s.served("tcp", s.net+"12:18080", ends[2])
 	s.remove("services/new.yaml")
 	s.until("a Service whose file is gone is served no more", func() error {
-		from, err := ask("tcp", s.net+"12:8080")
+		from, err := ask("tcp", s.net+"12:18080")
 		if err == nil {
 			return fmt.Errorf("answered by %s", from)
 		}
@@ -88,10 +88,10 @@ func TestEndpointGoes(t *testing.T) {
 	s := newSystem(t)
 	backend(t, at(s.net+"101"))
 	backend(t, at(s.net+"102"))
-	s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101", "NET.102"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101", "NET.102"))
 	s.start()
 	s.serving()
-	addr, going := s.net+"10:8080", at(s.net+"102")
+	addr, going := s.net+"10:18080", at(s.net+"102")
 
 	var kept net.Conn
 	for kept == nil {
@@ -109,14 +109,14 @@ func TestEndpointGoes(t *testing.T) {
 
 	r := newRush(t, addr)
 	s.until("requests run", func() error { return atLeast(r.count(), 50) })
-	s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 	s.until("the endpoint is asked no more", func() error {
 		if ago := time.Since(r.askedLast(going)); ago < time.Second {
 			return fmt.Errorf("it was asked %s ago", ago)
 		}
 		return nil
 	})
-	s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101", "NET.102"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101", "NET.102"))
 	back := time.Now()
 	s.until("the endpoint is asked again", func() error {
 		if !r.askedLast(going).After(back) {

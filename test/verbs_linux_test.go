@@ -163,7 +163,7 @@ func TestNoHost(t *testing.T) {
 func TestWait(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 	waited := make(chan said, 1)
 	go func() { waited <- s.verb("status", "--wait", "30s") }()
 	s.start()
@@ -183,7 +183,7 @@ func TestFollowLogs(t *testing.T) {
 		t.Fatalf("build the example: %v: %s", err, out)
 	}
 	s.config("")
-	s.manifest("web.yaml", tcpService("web", "NET.10", 8080, "NET.101"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 	s.start("--mode", "printer")
 	s.serving()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(binaries(t), "pointsman"), "plugin", "logs", "-f", "printer", "--config", s.path("host.yaml"))
