@@ -16,7 +16,7 @@ import (
 // A side is one family: its book, and what makes the kernel follow it.
 type side struct {
 	book   *book
-	tool   iptables.Tool
+	rules  ruler
 	kernel kernel
 
 	// known says that book.have is what the kernel has. After an error nobody
@@ -91,7 +91,7 @@ func (w *writer) next(ctx context.Context, p plan) (int, error) {
 	case makeSet, replaceSet, addEntry, removeEntry:
 		return w.inSets(ctx, p)
 	case writeRules:
-		if err := w.tool.Restore(ctx, p[0].rules.script()); err != nil {
+		if err := w.rules.Restore(ctx, p[0].rules.script()); err != nil {
 			return 0, err
 		}
 	case makeDevice, bind, unbind:

@@ -30,7 +30,7 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 		gone = append(gone, found...)
 		errs = append(errs, err)
 	}
-	k, err := p.reach(ctx)
+	k, err := p.edges.reach(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -66,11 +66,11 @@ func (p *plugin) giveBack(l sdk.Leftovers) ([]string, error) {
 // A sweeper removes what there is of one family.
 type sweeper struct {
 	kernel kernel
-	tools  []iptables.Tool
+	rulers []ruler
 	steps  []step
 	device bool
 	sets   []string // by the kernel's names
-	rules  map[iptables.Backend]rules
+	rules  []rules  // of each ruler
 }
 
 // sweepers read what is there. A node without IPVS, or without ipset, has nothing of
@@ -92,9 +92,9 @@ func (p *plugin) sweepers(ctx context.Context, k kernel, l sdk.Leftovers) (all [
 		return nil, err
 	}
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		s := &sweeper{kernel: k, rules: make(map[iptables.Backend]rules)}
+		s := &sweeper{kernel: k}
 		s.find(family, sight{servers: look.servers, sets: mine(sets[family], l.KubeProxy), addrs: look.addrs.of(family)}, p.options)
-		if err := s.findRules(ctx, family, l.KubeProxy); err != nil {
+		if err := p.findRules(ctx, s, family, l.KubeProxy); err != nil {
 			return nil, err
 		}
 		all = append(all, s)
@@ -156,19 +156,16 @@ func (s *sweeper) bound() int {
 	return n
 }
 
-// findRules reads the tables of each backend in which family has any.
-func (s *sweeper) findRules(ctx context.Context, family sdk.Family, kubeProxyToo bool) error {
-	for _, backend := range []iptables.Backend{iptables.NFT, iptables.Legacy} {
-		if !iptables.InUse(family, backend) {
-			continue
-		}
-		tool, err := iptables.Open(ctx, family, backend)
-		if err != nil {
-			continue // without the program there are no rules of its making
-		}
+// findRules reads the tables of everything that may have rules of family.
+func (p *plugin) findRules(ctx context.Context, s *sweeper, family sdk.Family, kubeProxyToo bool) error {
+	rulers, err := p.edges.ruled(ctx, family)
+	if err != nil {
+		return err
+	}
+	for _, ruler := range rulers {
 		all := make(iptables.Tables)
 		for _, table := range []string{"filter", "nat", "mangle"} {
-			found, err := tool.Save(ctx, table)
+			found, err := ruler.Save(ctx, table)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -177,8 +174,7 @@ func (s *sweeper) findRules(ctx context.Context, family sdk.Family, kubeProxyToo
 			}
 		}
 		if r := leftovers(all, kubeProxyToo); !r.empty() {
-			s.tools = append(s.tools, tool)
-			s.rules[backend] = r
+			s.rulers, s.rules = append(s.rulers, ruler), append(s.rules, r)
 		}
 	}
 	return nil
@@ -232,9 +228,9 @@ func (s *sweeper) run(ctx context.Context, dry bool) ([]string, error) {
 	if s.device {
 		do("remove device "+device, s.kernel.RemoveDevice)
 	}
-	for _, tool := range s.tools {
-		r := s.rules[tool.Backend]
-		do(tool.Prefix+": "+strings.Join(r.steps(), "; "), func() error { return tool.Restore(ctx, r.script()) })
+	for i, ruler := range s.rulers {
+		r := s.rules[i]
+		do(ruler.String()+": "+strings.Join(r.steps(), "; "), func() error { return ruler.Restore(ctx, r.script()) })
 	}
 	for _, name := range s.sets {
 		do("remove set "+name, func() error { return s.kernel.Restore(ctx, "destroy "+name+"\n") })

@@ -18,6 +18,11 @@ type links struct {
 	ours   netlink.Link // our device, once it was seen
 }
 
+func (l *links) Close() error {
+	l.handle.Close()
+	return nil
+}
+
 func (l *links) Addrs() (addresses, error) {
 	var a addresses
 	if err := l.look(); err != nil {

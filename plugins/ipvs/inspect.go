@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -15,7 +16,7 @@ import (
 // their virtual servers send. It runs beside other calls, so it opens a way of its
 // own to the kernel, and looks at nothing that they change.
 func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
-	k, err := p.open()
+	k, err := p.edges.open()
 	if err != nil {
 		return err
 	}
@@ -33,8 +34,10 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 		return err
 	}
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		v := view{servers: servers, marks: marked(all[family].entries), others: addrs.of(family).others}
-		v.asleep = v.isAsleep()
+		v := view{servers: servers, others: addrs.of(family).others}
+		if v.awake, err = p.catches(ctx, family); err != nil {
+			return err
+		}
 		for e, n := range all[family].entries {
 			served, ok := v.served(e, n)
 			if !ok {
@@ -48,32 +51,31 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 	return ctx.Err()
 }
 
+// catches reports whether rules lead new connections our way.
+func (p *plugin) catches(ctx context.Context, family sdk.Family) (bool, error) {
+	rulers, err := p.edges.ruled(ctx, family)
+	if err != nil {
+		return false, err
+	}
+	for _, r := range rulers {
+		tables, err := r.Save(ctx, "nat")
+		if err != nil {
+			return false, err
+		}
+		for _, rules := range tables {
+			if slices.ContainsFunc(rules, func(r iptables.Rule) bool { return r.Target() == services }) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
 // A view is what there is to be told, in one family.
 type view struct {
 	servers map[server]virtual
-	marks   map[netip.AddrPort]uint32
 	others  []netip.Addr
-	told    map[uint16]bool
-	asleep  bool // no real has weight: programmed, and not active
-}
-
-func marked(entries map[entry]note) map[netip.AddrPort]uint32 {
-	marks := make(map[netip.AddrPort]uint32)
-	for e, n := range entries {
-		if e.set == nearMarks {
-			marks[netip.AddrPortFrom(e.addr, e.port)] = n.mark
-		}
-	}
-	return marks
-}
-
-func (v *view) isAsleep() bool {
-	for _, s := range v.servers {
-		if len(s.serving()) > 0 {
-			return false
-		}
-	}
-	return true
+	awake   bool // else no real has weight, and all are told that would
 }
 
 // served is the frontend that an entry registers.
@@ -132,7 +134,7 @@ func (v *view) nodePort(f sdk.Family, p sdk.Protocol, port uint16) server {
 // endpoints are where new connections go, or would if this dataplane were active.
 func (v *view) endpoints(at server) []netip.AddrPort {
 	s := v.servers[at]
-	if !v.asleep {
+	if v.awake {
 		return s.serving()
 	}
 	var all []netip.AddrPort

@@ -26,6 +26,9 @@ type ipset struct {
 	hold   *os.File // handed to the program: the writer's lock lasts until it is done
 }
 
+// Hold has the program keep a file open.
+func (i *ipset) Hold(file *os.File) { i.hold = file }
+
 func (i *ipset) Sets(ctx context.Context) (map[sdk.Family]setsOf, error) {
 	out, err := i.run(ctx, "", "save")
 	if err != nil {

@@ -5,6 +5,8 @@ package ipvs
 import (
 	"context"
 	"net/netip"
+	"os"
+	"slices"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -29,6 +31,7 @@ type balancer interface {
 
 	Timeouts() (timeouts, error)
 	SetTimeouts(timeouts) error // zero: as it is
+	Close() error
 }
 
 // A load is what a real has to do.
@@ -44,6 +47,7 @@ type setKeeper interface {
 	Remove(entry) error
 	Has(entry) (bool, error)
 	Restore(ctx context.Context, lines string) error // many at once
+	Hold(*os.File)                                   // what programs that are run keep open
 }
 
 // setsOf are the sets of one family by our names.
@@ -59,6 +63,7 @@ type linker interface {
 	RemoveDevice() error
 	Bind(netip.Addr) error
 	Unbind(netip.Addr) error
+	Close() error
 }
 
 // addresses are those of the node.
@@ -73,4 +78,14 @@ type kernel struct {
 	balancer
 	setKeeper
 	linker
+}
+
+// of are the addresses of one family.
+func (a addresses) of(f sdk.Family) addresses {
+	other := func(addr netip.Addr) bool { return sdk.FamilyOf(addr) != f }
+	return addresses{
+		device: a.device,
+		ours:   slices.DeleteFunc(slices.Clone(a.ours), other),
+		others: slices.DeleteFunc(slices.Clone(a.others), other),
+	}
 }

@@ -229,7 +229,8 @@ func (b *book) raise(at server) plan {
 }
 
 // lower ends new connections to reals that should get none. A connection of theirs
-// goes on where the protocol has any; the reaper removes them when they are idle.
+// goes on where the protocol has any; the reaper removes them when they are idle. In
+// Standby they have none.
 func (b *book) lower(at server) plan {
 	place, weight, should := b.server(at)
 	if !should {
@@ -239,9 +240,10 @@ func (b *book) lower(at server) plan {
 	reals := b.have.servers[at].reals
 	for _, real := range slices.SortedFunc(maps.Keys(reals), netip.AddrPort.Compare) {
 		wanted := slices.Contains(place.reals, real)
+		stays := wanted || b.role != sdk.Standby && place.keeps(real)
 		switch {
-		case wanted && weight > 0, (wanted || place.drains) && reals[real] == 0:
-		case wanted || place.drains:
+		case wanted && weight > 0, stays && reals[real] == 0:
+		case stays:
 			p = append(p, step{verb: weighReal, server: at, real: real, weight: 0})
 		default:
 			p = append(p, step{verb: removeReal, server: at, real: real})

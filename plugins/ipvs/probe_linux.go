@@ -13,7 +13,6 @@ import (
 	"strconv"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -22,36 +21,15 @@ import (
 // entry.
 var oldestIPSet = [2]int{6, 22}
 
-// probe finds out whether this node can do it, and opens what leads to the kernel.
-// What is missing is a *sdk.Refusal that says what would help.
-func (p *plugin) probe(ctx context.Context, o options) error {
+// probe finds out whether this node can do it. What is missing is a *sdk.Refusal that says what would help.
+func probe(ctx context.Context, o options) error {
 	if err := hasIPVS(ctx); err != nil {
 		return err
 	}
 	if err := hasIPSet(ctx); err != nil {
 		return err
 	}
-	if err := hasScheduler(ctx, o.Scheduler); err != nil {
-		return err
-	}
-	if p.kernel == (kernel{}) {
-		k, err := p.open()
-		if err != nil {
-			return err
-		}
-		p.kernel = k
-	}
-	if _, err := p.kernel.Timeouts(); errors.Is(err, unix.EPERM) {
-		return &sdk.Refusal{Why: "the kernel does not let this process change its virtual servers", Try: "run it as root, or with the capability NET_ADMIN"}
-	} else if err != nil {
-		return err
-	}
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		return fmt.Errorf("ask for the kernel's release: %w", err)
-	}
-	p.release = unix.ByteSliceToString(name.Release[:])
-	return nil
+	return hasScheduler(ctx, o.Scheduler)
 }
 
 // hasIPVS reports, by a refusal, that the kernel has no IPVS. It is asked before the
@@ -113,27 +91,4 @@ func hasScheduler(ctx context.Context, name string) error {
 		return &sdk.Refusal{Field: "options.scheduler", Why: "there is no module " + module + " for this kernel", Try: "install it, or choose another scheduler"}
 	}
 	return ctx.Err()
-}
-
-// openKernel opens what leads to the kernel of this thread's network namespace.
-func openKernel() (kernel, error) {
-	balancer, err := openBalancer()
-	if err != nil {
-		return kernel{}, err
-	}
-	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER)
-	if err != nil {
-		return kernel{}, fmt.Errorf("open netlink: %w", err)
-	}
-	return kernel{balancer, &ipset{handle: handle}, &links{handle: handle}}, nil
-}
-
-// hold hands the writer's lock, or none, to every program that writes.
-func (p *plugin) hold(file *os.File) {
-	for _, s := range p.sides {
-		s.tool.Hold = file
-	}
-	if sets, ok := p.kernel.setKeeper.(*ipset); ok {
-		sets.hold = file
-	}
 }

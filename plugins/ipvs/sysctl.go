@@ -21,10 +21,11 @@ type setting struct {
 	must        bool
 }
 
+// Parameters are named as the kernel names them, below its folder.
 const (
-	netfilter = "/proc/sys/net/netfilter/"
-	vs        = "/proc/sys/net/ipv4/vs/"
-	ipv4      = "/proc/sys/net/ipv4/"
+	netfilter = "net/netfilter/"
+	vs        = "net/ipv4/vs/"
+	ipv4      = "net/ipv4/"
 )
 
 // settings are the parameters that the node, the options and the kernel's release
@@ -81,18 +82,19 @@ func reusesBadly(release string) bool {
 // sysctls sets the parameters, or checks them when somebody else sets them.
 func (p *plugin) sysctls() error {
 	var missing []string
-	for _, s := range settings(p.state.Node, p.options, p.release) {
+	for _, s := range settings(p.state.Node, p.options, p.edges.release()) {
+		path := p.edges.parameters + s.path
 		if p.setup.Sysctls == sdk.ExpectSysctls {
-			if value, err := os.ReadFile(s.path); err != nil || strings.TrimSpace(string(value)) != s.value {
-				missing = append(missing, s.path+"="+s.value)
+			if value, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(value)) != s.value {
+				missing = append(missing, path+"="+s.value)
 			}
 			continue
 		}
-		err := p.ledger.Take(mode, s.path, s.value)
+		err := p.ledger.Take(mode, path, s.value)
 		switch {
 		case err == nil:
 		case !s.must && (errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || strings.Contains(err.Error(), "read-only")):
-			p.log.Warn("cannot set a kernel parameter", "path", s.path, "value", s.value, "err", err)
+			p.log.Warn("cannot set a kernel parameter", "path", path, "value", s.value, "err", err)
 		default:
 			return err
 		}

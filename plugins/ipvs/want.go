@@ -26,6 +26,7 @@ type place struct {
 	how     how
 	reals   []netip.AddrPort // each of weight 1
 	drains  bool             // a real that leaves keeps its connections
+	serving []netip.Addr     // UDP: so does one of these
 	any     bool             // by a node port's number alone
 	entries map[entry]note   // needed by who has the place
 }
@@ -78,7 +79,29 @@ func (g ground) want(svc sdk.Service, mark uint32) (piece, error) {
 }
 
 func (r *render) place(list []sdk.Endpoint) place {
-	return place{how: r.how, reals: addrs(list), drains: r.svc.Name.Protocol == sdk.TCP && r.how.drains(), entries: make(map[entry]note)}
+	p := place{how: r.how, reals: addrs(list), entries: make(map[entry]note)}
+	switch r.svc.Name.Protocol {
+	case sdk.TCP:
+		p.drains = r.how.drains()
+	case sdk.UDP: // flows stay with who still serves, and when nobody does
+		p.serving = serving(r.svc)
+		p.drains = len(p.serving) == 0 && r.how.drains()
+	}
+	return p
+}
+
+// keeps reports whether a real that is no longer wanted keeps its connections.
+func (p place) keeps(real netip.AddrPort) bool {
+	return p.drains || slices.Contains(p.serving, real.Addr())
+}
+
+// serving are the addresses that serve svc, whatever policy or readiness say of them.
+func serving(svc sdk.Service) []netip.Addr {
+	all := slices.Clone(svc.Serving)
+	for _, ep := range svc.Reachable() {
+		all = append(all, ep.Addr.Addr())
+	}
+	return all
 }
 
 // seconds is how long the kernel keeps a client's real: whole seconds, at least one.

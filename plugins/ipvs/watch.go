@@ -46,6 +46,12 @@ func (w *watch) during(cancel context.CancelFunc) {
 	w.cancel = cancel
 }
 
+func (p *plugin) watching() *watch {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.watch
+}
+
 // startWatch begins to watch. The caller has the turn.
 func (p *plugin) startWatch() {
 	p.mu.Lock()
@@ -191,7 +197,7 @@ func (s *side) gone() bool {
 
 // flushed reports whether chains or jumps of ours are otherwise than we know.
 func (s *side) flushed(ctx context.Context) (bool, error) {
-	tables, err := s.tool.Save(ctx, "nat", "filter", "mangle")
+	tables, err := s.rules.Save(ctx, "nat", "filter", "mangle")
 	if err != nil {
 		return false, err
 	}

@@ -15,9 +15,10 @@ type test func(*walk) bool
 
 // An action is what a rule does: one of the verbs, with what it needs.
 type action struct {
-	verb string // a target of the kernel's own, "jump", "goto", or "" for nothing
-	to   string // the chain, or where DNAT sends
-	bits [2]uint32
+	verb  string // a target of the kernel's own, "jump", "goto", or "" for nothing
+	to    string // the chain, or where DNAT sends, or the set
+	parts string // which parts of a packet are looked up in the set
+	bits  [2]uint32
 }
 
 // A clause is a rule that has been understood.
@@ -85,7 +86,7 @@ func (p *parser) option(name string) error {
 		proto := p.next()
 		return p.when(func(w *walk) bool { return w.packet.Protocol == proto })
 	case "-m":
-		return known("match", p.next(), "comment", "conntrack", "mark", "addrtype", "statistic", "recent", "tcp", "udp", "sctp")
+		return known("match", p.next(), "comment", "conntrack", "mark", "addrtype", "statistic", "recent", "set", "tcp", "udp", "sctp")
 	case "--comment":
 		p.next()
 		return nil
@@ -101,6 +102,8 @@ func (p *parser) option(name string) error {
 		return either(err, p.when(func(w *walk) bool { return w.mark&bits[1] == bits[0] }))
 	case "--src-type", "--dst-type":
 		return p.addressType(name)
+	case "--match-set":
+		return p.set()
 	case "--mode":
 		return known("mode", p.next(), "random")
 	case "--probability":
@@ -110,6 +113,14 @@ func (p *parser) option(name string) error {
 		return p.target(name)
 	}
 	return p.recently(name)
+}
+
+func (p *parser) set() error {
+	name, parts := p.next(), p.next()
+	return p.when(func(w *walk) bool {
+		_, in := w.member(name, parts)
+		return in
+	})
 }
 
 func (p *parser) address(name string) error {
@@ -217,8 +228,22 @@ func (p *parser) target(how string) error {
 		bits, err := masked(p.next())
 		p.do.bits = bits
 		return err
+	case "SET":
+		return p.markBySet()
 	default:
 		p.do = action{verb: map[string]string{"-j": "jump", "-g": "goto"}[how], to: name}
+	}
+	return nil
+}
+
+// markBySet is the target that marks a packet as its entry in a set says.
+func (p *parser) markBySet() error {
+	if p.next() != "--map-set" {
+		return fmt.Errorf("the tracer knows SET only with --map-set")
+	}
+	p.do.to, p.do.parts = p.next(), p.next()
+	if p.next() != "--map-mark" {
+		return fmt.Errorf("the tracer knows --map-set only with --map-mark")
 	}
 	return nil
 }

@@ -16,6 +16,8 @@ type Packet struct {
 	// In is the interface it comes in on; empty when a process of the node sent it.
 	In string
 
+	Mark uint32
+
 	// Local reports whether an address is the node's own.
 	Local func(netip.Addr) bool
 
@@ -44,6 +46,7 @@ type Path struct {
 	Translated bool
 	Masquerade bool
 	Chance     float64
+	Mark       uint32
 	Remembered []string // lists of the recent match that now have the sender
 	Steps      []Step   // every rule looked at, in order
 }

@@ -11,6 +11,10 @@ import (
 // of a new connection: through nat and filter at the hooks on its way. It fails
 // loudly on a rule that it does not understand.
 type Tracer struct {
+	// Sets are the kernel's sets: whether one has the parts of a packet ("dst,dst"),
+	// and the mark beside them. Nil: there are none.
+	Sets func(set, parts string, p Packet) (mark uint32, in bool)
+
 	tables  Tables
 	clauses map[Rule]clause
 }
@@ -39,6 +43,25 @@ func (t *Tracer) Trace(p Packet) ([]Path, error) {
 		}
 		choices[len(choices)-1] = false // and now the other way
 	}
+}
+
+// A Hook is one table at one of the kernel's hooks.
+type Hook struct{ Table, Chain string }
+
+// Pass takes p through some hooks, where nothing is chosen at random, as long as it
+// is accepted.
+func (t *Tracer) Pass(p Packet, hooks ...Hook) (Path, error) {
+	w := &walk{tracer: t, packet: p, to: p.To, mark: p.Mark, path: Path{Chance: 1, Verdict: Accept, To: p.To}}
+	for _, h := range hooks {
+		if err := w.enter(h.Table, h.Chain); err != nil {
+			return w.path, fmt.Errorf("trace %s: %w", p, err)
+		}
+		if w.path.Verdict != Accept {
+			break
+		}
+	}
+	w.path.Mark = w.mark
+	return w.path, nil
 }
 
 // A walk is one packet on one way. Random matches are answered from choices: true
@@ -173,10 +196,25 @@ func (w *walk) act(a action) bool {
 	case "MARK":
 		w.mark = w.mark&^a.bits[1] ^ a.bits[0]
 		return false
+	case "SET":
+		if mark, in := w.member(a.to, a.parts); in {
+			w.mark = mark
+		}
+		return false
 	case "":
 		return false
 	}
 	return true
+}
+
+// member asks a set for the packet as it is by now.
+func (w *walk) member(set, parts string) (uint32, bool) {
+	if w.tracer.Sets == nil {
+		return 0, false
+	}
+	p := w.packet
+	p.To = w.to
+	return w.tracer.Sets(set, parts, p)
 }
 
 // states are what the conntrack match calls a first packet.

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// The suite against a kernel in memory: every scenario, and every line of the contract
+// that needs no machine.
+func TestConforms(t *testing.T) {
+	f := newFake(t)
+	dir := t.TempDir()
+	s := sdktest.InProcess(Description, func() sdk.Dataplane { return newPlugin(dir, f.edges()) })
+	s.Ground = &fakeGround{fake: f}
+	s.Disturb = func(context.Context) error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		clear(f.servers)
+		return nil
+	}
+	sdktest.Conform(sdktest.Testing(t), s)
+}

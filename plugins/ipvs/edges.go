@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/conntrack"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// Edges are where this process ends and a machine begins. A test has a machine of
+// its own.
+type edges struct {
+	probe   func(context.Context, options) error // a *sdk.Refusal says what the machine lacks
+	release func() string                        // of its kernel
+
+	open  func() (kernel, error)                // all of the kernel
+	reach func(context.Context) (kernel, error) // what there is of it: parts may be nil
+
+	rules func(context.Context, sdk.Family, string) (ruler, error) // by a backend's name, or "auto"
+	ruled func(context.Context, sdk.Family) ([]ruler, error)       // those that may have rules
+
+	forget     func(sdk.Family, conntrack.Served) (int, error)
+	parameters string // the folder of the kernel's parameters
+}
+
+// A ruler has the rules of one family, in one backend.
+type ruler interface {
+	Save(ctx context.Context, tables ...string) (iptables.Tables, error)
+	Restore(context.Context, *iptables.Script) error
+	String() string
+
+	// hold hands a lock, if not nil, to every program that writes; waiting is told
+	// what such a program waits for.
+	hold(lock *ledger.Lock, waiting func(string))
+}
+
+// allowed reports, by a refusal, that this process may not touch the kernel.
+func (k kernel) allowed() error {
+	_, err := k.Timeouts()
+	if errors.Is(err, fs.ErrPermission) {
+		return &sdk.Refusal{Why: "the kernel does not let this process change its virtual servers", Try: "run it as root, or with the capability NET_ADMIN"}
+	}
+	return err
+}
+
+// hold hands the lock, if not nil, to every program that writes.
+func (k kernel) hold(lock *ledger.Lock) {
+	if k.setKeeper == nil {
+		return
+	}
+	if lock == nil {
+		k.Hold(nil)
+		return
+	}
+	k.Hold(lock.File())
+}
+
+// close lets go of the kernel.
+func (k kernel) close() {
+	if k.balancer != nil {
+		k.balancer.Close()
+	}
+	if k.linker != nil {
+		k.linker.Close()
+	}
+}

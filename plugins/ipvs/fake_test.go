@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/conntrack"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// A fake is a kernel in memory: what it has is what it was asked for, and each request
+// that changed something is counted. It keeps sets as the text that ipset prints.
+type fake struct {
+	folder string // of parameters
+
+	mu       sync.Mutex // guards what follows
+	servers  map[server]*fakeServer
+	sets     map[string]*fakeSet
+	device   bool
+	ours     map[netip.Addr]bool
+	others   map[netip.Addr]bool
+	tables   map[sdk.Family]iptables.Tables
+	stale    map[sdk.Family]conntrack.Served
+	requests []string
+	reads    int
+	refuse   func(request string) error // asked before each request
+}
+
+type fakeServer struct {
+	virtual
+	turn  int
+	stuck map[netip.Addr]netip.AddrPort
+	conns map[netip.AddrPort]int // that are open, by real
+}
+
+type fakeSet struct {
+	create  string // what follows the name in the line that made it
+	entries map[string]string
+}
+
+func newFake(t *testing.T) *fake {
+	f := &fake{
+		folder: t.TempDir() + "/",
+		ours:   make(map[netip.Addr]bool), others: make(map[netip.Addr]bool),
+		servers: make(map[server]*fakeServer), sets: make(map[string]*fakeSet),
+		tables: make(map[sdk.Family]iptables.Tables), stale: make(map[sdk.Family]conntrack.Served),
+	}
+	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		f.tables[family] = make(iptables.Tables)
+	}
+	for _, s := range settings(sdk.Node{}, options{StrictARP: true}, "5.4") {
+		path := filepath.Join(f.folder, s.path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("0\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f
+}
+
+// edges lead to the fake.
+func (f *fake) edges() edges {
+	k := kernel{f, f, fakeLinks{f}}
+	return edges{
+		probe:      func(context.Context, options) error { return nil },
+		release:    func() string { return "6.1" },
+		open:       func() (kernel, error) { return k, nil },
+		reach:      func(context.Context) (kernel, error) { return k, nil },
+		rules:      func(_ context.Context, family sdk.Family, _ string) (ruler, error) { return fakeRules{f, family}, nil },
+		ruled:      func(_ context.Context, family sdk.Family) ([]ruler, error) { return []ruler{fakeRules{f, family}}, nil },
+		forget:     f.forget,
+		parameters: f.folder,
+	}
+}
+
+// request notes one, unless it is refused.
+func (f *fake) request(format string, args ...any) error {
+	text := fmt.Sprintf(format, args...)
+	if f.refuse != nil {
+		if err := f.refuse(text); err != nil {
+			return err
+		}
+	}
+	f.requests = append(f.requests, text)
+	return nil
+}
+
+// counted are the requests since the last call.
+func (f *fake) counted() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := f.requests
+	f.requests = nil
+	return all
+}
+
+func (f *fake) Close() error { return nil }
+
+func (f *fake) Servers() (map[server]virtual, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reads++
+	all := make(map[server]virtual)
+	for at, s := range f.servers {
+		v := s.virtual
+		v.reals = maps.Clone(v.reals)
+		all[at] = v
+	}
+	return all, nil
+}
+
+func (f *fake) AddServer(at server, h how) error { return f.SetServer(at, h) }
+
+func (f *fake) SetServer(at server, h how) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.request("server %s %s", at, h); err != nil {
+		return err
+	}
+	if f.servers[at] == nil {
+		f.servers[at] = &fakeServer{stuck: make(map[netip.Addr]netip.AddrPort), conns: make(map[netip.AddrPort]int)}
+		f.servers[at].reals = make(map[netip.AddrPort]int)
+	}
+	f.servers[at].how, f.servers[at].flags = h, h.flags()
+	return nil
+}
+
+func (f *fake) RemoveServer(at server) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.servers, at)
+	return f.request("remove server %s", at)
+}
+
+func (f *fake) AddReal(at server, real netip.AddrPort, weight int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.request("real %s of %s: %d", real, at, weight); err != nil {
+		return err
+	}
+	if f.servers[at] == nil {
+		return syscall.ESRCH
+	}
+	f.servers[at].reals[real] = weight
+	return nil
+}
+
+func (f *fake) WeighReal(at server, real netip.AddrPort, weight int) error {
+	return f.AddReal(at, real, weight)
+}
+
+func (f *fake) RemoveReal(at server, real netip.AddrPort) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.request("remove real %s of %s", real, at); err != nil {
+		return err
+	}
+	if s := f.servers[at]; s != nil {
+		delete(s.reals, real)
+		delete(s.conns, real)
+	}
+	return nil
+}
+
+func (f *fake) Loads(at server) (map[netip.AddrPort]load, bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reads++
+	s, there := f.servers[at]
+	if !there {
+		return nil, false, nil
+	}
+	loads := make(map[netip.AddrPort]load)
+	for real, weight := range s.reals {
+		loads[real] = load{weight: weight, active: s.conns[real]}
+	}
+	return loads, true, nil
+}
+
+func (f *fake) Timeouts() (timeouts, error) { return timeouts{}, nil }
+
+func (f *fake) SetTimeouts(t timeouts) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.request("timeouts %v", t)
+}
+
+func (f *fake) Hold(*os.File) {}
+
+func (f *fake) Sets(context.Context) (map[sdk.Family]setsOf, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reads++
+	var b strings.Builder
+	for name, s := range f.sets {
+		fmt.Fprintf(&b, "create %s %s\n", name, s.create)
+		for e, rest := range s.entries {
+			fmt.Fprintf(&b, "add %s %s%s\n", name, e, rest)
+		}
+	}
+	return readSets([]byte(b.String()))
+}
+
+func (f *fake) Add(e entry, n note) error { return f.restore(e.command(n)) }
+
+func (f *fake) Remove(e entry) error {
+	return f.restore(fmt.Sprintf("del -exist %s %s", e.set.in(e.family), e))
+}
+
+func (f *fake) Has(e entry) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reads++
+	s := f.sets[e.set.in(e.family)]
+	if s == nil {
+		return false, syscall.ENOENT
+	}
+	_, there := s.entries[e.String()]
+	return there, nil
+}
+
+func (f *fake) Restore(ctx context.Context, lines string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return f.restore(strings.Split(strings.TrimSpace(lines), "\n")...)
+}
+
+func (f *fake) restore(lines ...string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.request("sets: %s", strings.Join(lines, "; ")); err != nil {
+		return err
+	}
+	for _, line := range lines {
+		if err := f.line(strings.Fields(strings.Replace(line, " -exist", "", 1)), line); err != nil {
+			return fmt.Errorf("ipset: %q: %w", line, err)
+		}
+	}
+	return nil
+}
+
+// line does what one line of ipset's restore says.
+func (f *fake) line(words []string, line string) error {
+	name := words[1]
+	s := f.sets[name]
+	if words[0] == "create" {
+		if s == nil {
+			f.sets[name] = &fakeSet{create: strings.Join(words[2:], " "), entries: make(map[string]string)}
+		}
+		return nil
+	}
+	if s == nil {
+		return syscall.ENOENT
+	}
+	switch words[0] {
+	case "add":
+		_, rest, _ := strings.Cut(line, words[2])
+		s.entries[words[2]] = rest
+	case "del":
+		delete(s.entries, words[2])
+	case "swap":
+		f.sets[name], f.sets[words[2]] = f.sets[words[2]], s
+	case "destroy":
+		if f.spoken(name) {
+			return syscall.EBUSY
+		}
+		delete(f.sets, name)
+	}
+	return nil
+}
+
+// spoken reports whether a rule speaks of a set.
+func (f *fake) spoken(name string) bool {
+	for _, tables := range f.tables {
+		for _, rules := range tables {
+			if slices.ContainsFunc(rules, func(r iptables.Rule) bool { return strings.Contains(string(r), " "+name+" ") }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// fakeLinks are the fake's addresses.
+type fakeLinks struct{ *fake }
+
+func (f fakeLinks) Addrs() (addresses, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reads++
+	return addresses{device: f.device, ours: slices.Collect(maps.Keys(f.ours)), others: slices.Collect(maps.Keys(f.others))}, nil
+}
+
+func (f fakeLinks) MakeDevice() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.device = true
+	return f.request("make %s", device)
+}
+
+func (f fakeLinks) RemoveDevice() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.device = false
+	clear(f.ours)
+	return f.request("remove %s", device)
+}
+
+func (f fakeLinks) Bind(a netip.Addr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ours[a] = true
+	return f.request("bind %s", a)
+}
+
+func (f fakeLinks) Unbind(a netip.Addr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.ours, a)
+	return f.request("unbind %s", a)
+}
+
+// fakeRules are the fake's rules of one family.
+type fakeRules struct {
+	*fake
+	family sdk.Family
+}
+
+func (f fakeRules) String() string                  { return "iptables of " + f.family.String() }
+func (f fakeRules) hold(*ledger.Lock, func(string)) {}
+
+func (f fakeRules) Save(ctx context.Context, names ...string) (iptables.Tables, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reads++
+	all := make(iptables.Tables)
+	for id, rules := range f.tables[f.family] {
+		if slices.Contains(names, id.Table) {
+			all[id] = slices.Clone(rules)
+		}
+	}
+	return all, ctx.Err()
+}
+
+func (f fakeRules) Restore(ctx context.Context, s *iptables.Script) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := f.request("rules:\n%s", s); err != nil {
+		return err
+	}
+	table := ""
+	t := f.tables[f.family]
+	for line := range strings.Lines(s.String()) {
+		line = strings.TrimSpace(line)
+		verb, rest, _ := strings.Cut(line, " ")
+		chain, rule, _ := strings.Cut(rest, " ")
+		id := iptables.ID{Table: table, Chain: chain}
+		switch {
+		case line[0] == '*':
+			table = line[1:]
+		case line[0] == ':':
+			t[iptables.ID{Table: table, Chain: verb[1:]}] = nil
+		case verb == "-A":
+			t[id] = append(t[id], iptables.Rule(rule))
+		case verb == "-I":
+			t[id] = slices.Insert(t[id], 0, iptables.Rule(rule))
+		case verb == "-D":
+			i := slices.Index(t[id], iptables.Rule(rule))
+			if i < 0 {
+				return fmt.Errorf("no rule %q in %s", rule, id)
+			}
+			t[id] = slices.Delete(t[id], i, i+1)
+		case verb == "-X":
+			delete(t, id)
+		}
+	}
+	return nil
+}
+
+func (f *fake) forget(family sdk.Family, s conntrack.Served) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stale[family] = s
+	return 0, nil
+}

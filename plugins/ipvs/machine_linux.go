@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/conntrack"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// machine is the one that we run on.
+func machine() edges {
+	return edges{
+		probe:      probe,
+		release:    release,
+		open:       openKernel,
+		reach:      reach,
+		rules:      openRules,
+		ruled:      ruled,
+		forget:     conntrack.Forget,
+		parameters: "/proc/sys/",
+	}
+}
+
+func release() string {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return "" // then no release needs more than others
+	}
+	return unix.ByteSliceToString(name.Release[:])
+}
+
+// openKernel opens what leads to the kernel of this thread's network namespace.
+func openKernel() (kernel, error) {
+	balancer, err := openBalancer()
+	if err != nil {
+		return kernel{}, err
+	}
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER)
+	if err != nil {
+		balancer.Close()
+		return kernel{}, fmt.Errorf("open netlink: %w", err)
+	}
+	return kernel{balancer, &ipset{handle: handle}, &links{handle: handle}}, nil
+}
+
+// reach opens what leads to the parts of the kernel that this node has: who cleans up
+// must not load a module to find that it has nothing.
+func reach(ctx context.Context) (kernel, error) {
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return kernel{}, fmt.Errorf("open netlink: %w", err)
+	}
+	k := kernel{linker: &links{handle: handle}}
+	if ipvsThere() {
+		if k.balancer, err = openBalancer(); err != nil {
+			return kernel{}, err
+		}
+	}
+	if _, err := exec.LookPath("ipset"); err == nil {
+		k.setKeeper = &ipset{handle: handle}
+	}
+	return k, ctx.Err()
+}
+
+// A tool has the rules that a family's programs write.
+type tool struct{ iptables.Tool }
+
+func (t *tool) String() string { return t.Prefix }
+
+func (t *tool) hold(lock *ledger.Lock, waiting func(string)) {
+	t.Waiting, t.Hold = waiting, nil
+	if lock != nil {
+		t.Hold = lock.File()
+	}
+}
+
+// openRules finds the programs of family. "auto" is the backend that the node uses.
+func openRules(ctx context.Context, family sdk.Family, backend string) (ruler, error) {
+	if backend == "auto" {
+		use, err := iptables.Look(ctx, family)
+		if err != nil {
+			return nil, err
+		}
+		backend = string(use.Choose())
+	}
+	t, err := iptables.Open(ctx, family, iptables.Backend(backend))
+	if err != nil {
+		return nil, err
+	}
+	return &tool{t}, nil
+}
+
+// ruled are the programs of family, of each backend that may have rules.
+func ruled(ctx context.Context, family sdk.Family) ([]ruler, error) {
+	var all []ruler
+	for _, backend := range []iptables.Backend{iptables.NFT, iptables.Legacy} {
+		if !iptables.InUse(family, backend) {
+			continue
+		}
+		if t, err := iptables.Open(ctx, family, backend); err == nil { // without the program there are no rules of its making
+			all = append(all, &tool{t})
+		}
+	}
+	return all, ctx.Err()
+}

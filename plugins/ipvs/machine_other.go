@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package ipvs
+
+import (
+	"context"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+var onlyLinux = &sdk.Refusal{Why: "only Linux has IPVS"}
+
+func machine() edges {
+	return edges{
+		probe: func(context.Context, options) error { return onlyLinux },
+		reach: func(context.Context) (kernel, error) { return kernel{}, onlyLinux },
+		open:  func() (kernel, error) { return kernel{}, onlyLinux },
+	}
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// SetRole changes what the kernel catches.
+func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
+	if !role.Known() {
+		return fmt.Errorf("unknown role %s", role)
+	}
+	if err := p.take(ctx); err != nil {
+		return err
+	}
+	defer p.give()
+	if role == sdk.Yielded {
+		return p.yield()
+	}
+	if p.ledger == nil {
+		return errors.New("a role before a session: call Configure first")
+	}
+	was := p.role
+	if was == sdk.Yielded {
+		p.role = 0
+	}
+	if err := p.begin(ctx, false); err != nil {
+		return err
+	}
+	p.setRole(role)
+	if p.lock == nil {
+		return nil // it takes effect once the writer has yielded
+	}
+	for _, s := range p.sides {
+		if _, err := s.sync(ctx, nil); err != nil {
+			return err
+		}
+	}
+	if role == sdk.Active && was != sdk.Active {
+		return p.forget(sdk.Changes{Full: true}, nil)
+	}
+	return nil
+}
+
+func (p *plugin) yield() error {
+	p.role = sdk.Yielded
+	if p.lock == nil {
+		return nil
+	}
+	lock := p.lock
+	p.lock = nil
+	p.hold()
+	p.stopWatch()
+	return lock.Unlock()
+}
+
+// Close ends what this process does beside the host's calls, and lets go of the lock.
+// The kernel stays as it is.
+func (p *plugin) Close() error {
+	if err := p.take(context.Background()); err != nil {
+		return err
+	}
+	defer p.give()
+	p.stopWatch()
+	if p.lock == nil {
+		return nil
+	}
+	lock := p.lock
+	p.lock = nil
+	return lock.Unlock()
+}
+
+// setRole tells the books which role they are to plan for.
+func (p *plugin) setRole(role sdk.Role) {
+	p.role = role
+	if role == sdk.Yielded {
+		return // the kernel stays as it is
+	}
+	for _, s := range p.sides {
+		if s.book.role != role {
+			s.book.role = role
+			s.book.touchAll()
+		}
+	}
+}
+
+func (p *plugin) tryLock() error {
+	if p.lock != nil || p.role == sdk.Yielded {
+		return nil
+	}
+	lock, err := p.ledger.TryLock(mode)
+	if errors.Is(err, ledger.ErrLocked) {
+		p.log.Info("only planning", "err", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	p.lock = lock
+	p.hold()
+	for _, s := range p.sides {
+		s.known = false
+	}
+	p.startWatch()
+	return nil
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/conntrack"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// A ground sends packets through a fake: through its rules at each hook, and through
+// its virtual servers where the kernel looks at those.
+type fakeGround struct {
+	fake *fake
+	node sdk.Node
+}
+
+func (g *fakeGround) Place(s sdktest.Scenario) (sdktest.Scenario, []string) {
+	g.node = s.Node
+	g.fake.own(append(slices.Clone(s.Node.Addrs), netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback())...)
+	return s, nil
+}
+
+func (f *fake) own(addrs ...netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, a := range addrs {
+		f.others[a] = true
+	}
+}
+
+func (g *fakeGround) Open(context.Context, sdk.Dataplane, sdktest.Scenario) (sdktest.Stage, error) {
+	return fakeStage{g}, nil
+}
+
+type fakeStage struct{ *fakeGround }
+
+func (fakeStage) Close() error { return nil }
+
+func (s fakeStage) Send(_ context.Context, p sdktest.Packet) (sdktest.Answer, error) {
+	a, _, err := s.send(p)
+	return a, err
+}
+
+func (s fakeStage) Dial(_ context.Context, p sdktest.Packet) (sdktest.Flow, error) {
+	return &fakeFlow{stage: s, packet: p}, nil
+}
+
+// A fakeFlow stays with whom it found first, for as long as the kernel has both.
+type fakeFlow struct {
+	stage  fakeStage
+	packet sdktest.Packet
+	found  sdktest.Answer
+	at     server
+}
+
+func (f *fakeFlow) Ask(context.Context) (a sdktest.Answer, err error) {
+	if f.found.Verdict == sdk.Forward && !f.stage.fake.lost(f) {
+		return f.found, nil
+	}
+	f.found, f.at, err = f.stage.send(f.packet)
+	if err == nil && f.found.Verdict == sdk.Forward {
+		f.stage.fake.open(f.at, f.found.Endpoint, 1)
+	}
+	return f.found, err
+}
+
+func (f *fakeFlow) Close() error {
+	if f.found.Verdict == sdk.Forward {
+		f.stage.fake.open(f.at, f.found.Endpoint, -1)
+	}
+	return nil
+}
+
+func (f *fake) open(at server, real netip.AddrPort, n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s := f.servers[at]; s != nil {
+		s.conns[real] += n
+	}
+}
+
+// lost reports whether a flow's real is gone, or connection tracking forgot it.
+func (f *fake) lost(l *fakeFlow) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.servers[l.at]
+	if s == nil {
+		return true
+	}
+	if _, there := s.reals[l.found.Endpoint]; !there {
+		return true
+	}
+	p := l.packet
+	return p.Protocol == sdk.UDP && f.stale[sdk.FamilyOf(p.To.Addr())].Stale(conntrack.Flow{To: p.To, Reply: l.found.Endpoint.Addr()})
+}
+
+// send is a packet's way through the node, and which virtual server took it.
+func (g *fakeGround) send(p sdktest.Packet) (sdktest.Answer, server, error) {
+	f := g.fake
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	family := sdk.FamilyOf(p.To.Addr())
+	local := func(a netip.Addr) bool {
+		return f.others[a] || f.ours[a] || a.IsLoopback() || p.From.From == sdk.OnNode && a == p.From.Addr
+	}
+	t := iptables.NewTracer(f.tables[family])
+	t.Sets = f.member
+	packet := iptables.Packet{
+		Protocol: p.Protocol.String(), From: netip.AddrPortFrom(p.From.Addr, 40000), To: p.To, Local: local, In: p.Interface,
+	}
+	if packet.In == "" && p.From.From != sdk.OnNode {
+		packet.In = "eth0"
+	}
+	way := []iptables.Hook{{Table: "mangle", Chain: "OUTPUT"}, {Table: "nat", Chain: "OUTPUT"}}
+	if packet.In != "" {
+		way = []iptables.Hook{{Table: "mangle", Chain: "PREROUTING"}, {Table: "nat", Chain: "PREROUTING"}}
+		if local(p.To.Addr()) {
+			way = append(way, iptables.Hook{Table: "mangle", Chain: "INPUT"}, iptables.Hook{Table: "filter", Chain: "INPUT"})
+		} else {
+			way = append(way, iptables.Hook{Table: "filter", Chain: "FORWARD"})
+		}
+	}
+	path, err := t.Pass(packet, way...)
+	switch {
+	case err != nil:
+		return sdktest.Answer{}, server{}, err
+	case path.Verdict == iptables.Drop:
+		return sdktest.Answer{Verdict: sdk.Drop}, server{}, nil
+	case path.Verdict == iptables.Reject, packet.In != "" && !local(p.To.Addr()):
+		return sdktest.Answer{Verdict: sdk.Reject}, server{}, nil
+	}
+	at, real := f.choose(server{family: family, protocol: p.Protocol, addr: p.To}, server{family: family, mark: path.Mark}, p.From.Addr)
+	if !real.IsValid() {
+		return sdktest.Answer{Verdict: sdk.Reject}, at, nil
+	}
+	packet.To, packet.Mark = real, path.Mark
+	path, err = t.Pass(packet, iptables.Hook{Table: "nat", Chain: "POSTROUTING"})
+	a := sdktest.Answer{Verdict: sdk.Forward, Endpoint: real, Client: p.From.Addr}
+	if path.Masquerade {
+		a.Client = g.node.Addrs[slices.IndexFunc(g.node.Addrs, func(a netip.Addr) bool { return sdk.FamilyOf(a) == family })]
+	}
+	return a, at, err
+}
+
+// choose is which virtual server takes a packet, that of its mark first, and where it
+// sends it.
+func (f *fake) choose(byAddr, byMark server, client netip.Addr) (server, netip.AddrPort) {
+	at := byMark
+	s := f.servers[byMark]
+	if byMark.mark == 0 || s == nil {
+		at, s = byAddr, f.servers[byAddr]
+	}
+	if s == nil || len(s.serving()) == 0 {
+		return at, netip.AddrPort{}
+	}
+	serving := s.serving()
+	if stuck := s.stuck[client]; s.how.affinity > 0 && slices.Contains(serving, stuck) {
+		return at, stuck
+	}
+	s.turn++
+	real := serving[s.turn%len(serving)]
+	s.stuck[client] = real
+	return at, real
+}
+
+// member looks up in a set what of a packet its parts name.
+func (f *fake) member(set, parts string, p iptables.Packet) (uint32, bool) {
+	s := f.sets[set]
+	if s == nil {
+		panic("a rule speaks of a set that is not there: " + set)
+	}
+	form, _, _ := strings.Cut(s.create, " ")
+	addr := map[string]netip.AddrPort{"dst": p.To, "src": p.From}
+	words := strings.Split(parts, ",")
+	first := addr[words[0]]
+	key := first.Addr().String()
+	if len(words) > 1 {
+		key += fmt.Sprintf(",%s:%d", p.Protocol, addr[words[1]].Port())
+	}
+	switch form {
+	case "bitmap:port":
+		key = fmt.Sprint(first.Port())
+	case "hash:ip,port,ip":
+		key += "," + addr[words[2]].Addr().String()
+	case "hash:ip,port,net":
+		for e := range s.entries {
+			range_, _ := strings.CutPrefix(e, key+",")
+			prefix, err := netip.ParsePrefix(range_)
+			if err != nil {
+				one, _ := netip.ParseAddr(range_)
+				prefix = single(one)
+			}
+			if prefix.Contains(addr[words[2]].Addr()) {
+				return 0, true
+			}
+		}
+		return 0, false
+	}
+	rest, in := s.entries[key]
+	return readNote(" " + rest).mark, in
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Sync makes the kernel follow u.
+func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+	if err := p.take(ctx); err != nil {
+		return sdk.Result{}, err
+	}
+	defer p.give()
+	changes, err := p.state.Apply(u)
+	if err != nil {
+		return sdk.Result{}, err
+	}
+	if err := p.begin(ctx, changes.Full); err != nil {
+		return sdk.Result{}, err
+	}
+	if err := p.prepare(changes); err != nil {
+		return sdk.Result{}, err
+	}
+	var result sdk.Result
+	for _, s := range p.sides {
+		pieces, failed := p.render(s, changes, u)
+		result.Failed = append(result.Failed, failed...)
+		if p.lock == nil {
+			s.known = false // the writer goes on writing
+			s.book.put(pieces)
+			result.Steps = append(result.Steps, s.book.plan().steps()...)
+			continue
+		}
+		failed, err := s.sync(ctx, pieces)
+		result.Failed = append(result.Failed, failed...)
+		if err != nil {
+			return sdk.Result{}, err
+		}
+	}
+	if err := p.forget(changes, result.Failed); err != nil {
+		return sdk.Result{}, err
+	}
+	p.state.Confirm(result.Failed...)
+	return result, nil
+}
+
+// begin takes the writer's lock if it can, and reads the kernel if what is there is
+// not known.
+func (p *plugin) begin(ctx context.Context, afresh bool) error {
+	p.step()
+	if err := p.tryLock(); err != nil {
+		return err
+	}
+	if !afresh && !slices.ContainsFunc(p.sides, func(s *side) bool { return !s.known }) {
+		return nil
+	}
+	role, err := p.read(ctx)
+	if err != nil {
+		return err
+	}
+	if p.role == 0 {
+		p.setRole(role)
+	}
+	return nil
+}
+
+// read takes what the kernel has into the books, and reports the role it shows.
+func (p *plugin) read(ctx context.Context) (sdk.Role, error) {
+	servers, err := p.kernel.Servers()
+	if err != nil {
+		return 0, err
+	}
+	sets, err := p.kernel.Sets(ctx)
+	if err != nil {
+		return 0, err
+	}
+	addrs, err := p.kernel.Addrs()
+	if err != nil {
+		return 0, err
+	}
+	role := sdk.Standby
+	for _, s := range p.sides {
+		family := s.book.ground.family
+		tables, err := s.rules.Save(ctx, "nat", "filter", "mangle")
+		if err != nil {
+			return 0, fmt.Errorf("read %s tables: %w", family, err)
+		}
+		shown := s.book.adopt(sight{servers, sets[family], addrs.of(family), tables}, p.options.ExcludeCIDRs)
+		s.known = true
+		if role != sdk.Active && shown != sdk.Standby {
+			role = shown
+		}
+	}
+	return role, nil
+}
+
+// prepare is what comes before any Service: the kernel's parameters, and what the
+// node is like.
+func (p *plugin) prepare(c sdk.Changes) error {
+	if !c.Full && !c.Node {
+		return nil
+	}
+	if p.lock != nil {
+		if err := p.sysctls(); err != nil {
+			return err
+		}
+		if t := p.options.timeouts(); t != (timeouts{}) {
+			if err := p.kernel.SetTimeouts(t); err != nil {
+				return err
+			}
+		}
+	}
+	for _, s := range p.sides {
+		s.book.setGround(p.groundOf(s))
+	}
+	return nil
+}
+
+// groundOf is what the node is like now.
+func (p *plugin) groundOf(s *side) ground {
+	g := ground{family: s.book.ground.family, node: p.state.Node, scheduler: p.options.Scheduler}
+	for addr := range s.book.have.others {
+		if p.state.Node.TakesNodePorts(addr) && !addr.IsLoopback() && !addr.IsLinkLocalUnicast() {
+			g.addrs = append(g.addrs, addr)
+		}
+	}
+	slices.SortFunc(g.addrs, netip.Addr.Compare)
+	return g
+}
+
+// render is the pieces of the Services that changed. When the node changed that is
+// all of them.
+func (p *plugin) render(s *side, c sdk.Changes, u sdk.Update) (map[sdk.Name]piece, []sdk.Failure) {
+	names := make(map[sdk.Name]bool)
+	for _, change := range c.Services {
+		names[change.Name] = true
+	}
+	if c.Full || c.Node {
+		for name := range p.state.Services {
+			names[name] = true
+		}
+	}
+	if c.Full {
+		for name := range s.book.pieces {
+			names[name] = true
+		}
+	}
+	pieces := make(map[sdk.Name]piece)
+	var failed []sdk.Failure
+	for name := range names {
+		svc, ok := p.state.Services[name]
+		_, had := s.book.pieces[name]
+		switch {
+		case ok && name.Family == s.book.ground.family:
+			piece, err := s.book.render(svc)
+			if err != nil {
+				failed = append(failed, sdk.Failure{Name: name, Err: err})
+				continue
+			}
+			pieces[name] = piece
+		case had && !p.state.Kept[name]:
+			pieces[name] = piece{}
+		}
+	}
+	for name := range p.state.Kept {
+		if _, had := s.book.pieces[name]; !had && name.Family == s.book.ground.family {
+			pieces[name] = s.book.keep(name)
+		}
+	}
+	return pieces, failed
+}
+
+// render is the piece of svc, with a mark of its own if it needs one.
+func (b *book) render(svc sdk.Service) (piece, error) {
+	var mark uint32
+	if needsMark(svc) {
+		mark = b.marks.take(svc.Name, b.ground)
+	}
+	return b.ground.want(svc, mark)
+}
