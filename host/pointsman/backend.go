@@ -37,8 +37,8 @@ func (h *host) status() admin.Status {
 		Node:      admin.Node{Name: node.Name, Addrs: texts(node.Addrs)},
 		Host:      admin.Host{Version: wire.Build(), PID: os.Getpid(), Started: h.started},
 		Source:    h.from,
-		Mode:      h.settings.Mode,
-		Dataplane: h.plane.shown(),
+		Mode:      h.serving().name,
+		Dataplane: h.serving().shown(),
 		Services: admin.Counts{
 			Services: counts.Services, Ports: counts.Names,
 			EndpointSlices: counts.Slices, Endpoints: counts.Endpoints,
@@ -47,7 +47,7 @@ func (h *host) status() admin.Status {
 	}
 	s.Dataplane.APIVersion, s.Dataplane.Kind = admin.APIVersion, "Plugin"
 	var followed track.CursorStatus
-	s.Sync, followed = h.plane.followed()
+	s.Sync, followed = h.serving().followed()
 	s.Unserved = unserved(followed, h.tracker.Services())
 	var faults []string
 	if f, ok := h.source.(faulty); ok {
@@ -55,7 +55,7 @@ func (h *host) status() admin.Status {
 			faults = append(faults, fault.Error())
 		}
 	}
-	s.Warnings = warnings(s, faults, h.follower.Status().StaleSince)
+	s.Warnings = warnings(s, faults, h.fault(), h.follower.Status().StaleSince)
 	s.Healthy = len(s.Warnings) == 0
 	return s
 }
@@ -149,9 +149,9 @@ func serviceOf(s track.ServiceStatus) admin.Service {
 
 // plugins are all that were found, that of the mode as it runs.
 func (h *host) plugins() []admin.Plugin {
-	list := []admin.Plugin{h.plane.shown()}
+	list := []admin.Plugin{h.serving().shown()}
 	for _, f := range discover(h.settings) {
-		if f.Name != h.plane.name {
+		if f.Name != h.serving().name {
 			list = append(list, unused(f))
 		}
 	}
@@ -188,25 +188,25 @@ func (h *host) logs(ctx context.Context, name string, follow bool, line func(adm
 	if err := h.inUse(name); err != nil {
 		return err
 	}
-	return h.plane.book.read(ctx, follow, line)
+	return h.serving().book.read(ctx, follow, line)
 }
 
 func (h *host) restart(name string) error {
 	if err := h.inUse(name); err != nil {
 		return err
 	}
-	h.plane.supervisor.Restart("asked for by pointsman plugin restart")
+	h.serving().supervisor.Restart("asked for by pointsman plugin restart")
 	return nil
 }
 
 // inUse says why nothing can be asked of a plugin that does not run.
 func (h *host) inUse(name string) error {
-	if name == h.plane.name {
+	if name == h.serving().name {
 		return nil
 	}
 	for _, f := range discover(h.settings) {
 		if f.Name == name {
-			return &admin.Error{Code: http.StatusConflict, What: "plugin " + name + " is not in use", Why: "the mode is " + h.plane.name}
+			return &admin.Error{Code: http.StatusConflict, What: "plugin " + name + " is not in use", Why: "the mode is " + h.serving().name}
 		}
 	}
 	return admin.UnknownPlugin(name)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,7 +74,10 @@ func (j janitor) clean(ctx context.Context) error {
 }
 
 func (j janitor) endLeftover(ctx context.Context, name string) error {
-	pid, err := supervise.EndLeftover(ctx, pluginStateDir(j.settings, name), j.dryRun)
+	pid, err := supervise.EndLeftover(ctx, pluginStateDir(j.settings, name), "", j.dryRun)
+	if second, err2 := supervise.EndLeftover(ctx, pluginStateDir(j.settings, name), otherSlot(""), j.dryRun); second != 0 || err2 != nil {
+		pid, err = cmp.Or(pid, second), errors.Join(err, err2)
+	}
 	verb := "ended"
 	if j.dryRun {
 		verb = "would end"

@@ -17,9 +17,11 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/host/watch"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
@@ -38,8 +40,10 @@ type host struct {
 	reports *report.Reporter
 	tracker *track.Tracker
 	source  source
-	from    string // what the source is called
-	plane   *plane
+	from    string        // what the source is called
+	written *watch.Events // to the cluster; nil: there is none
+	servers *health.Server
+	yard    *yard
 }
 
 // newHost constructs the parts. Nothing happens before run.
@@ -58,17 +62,14 @@ func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host
 		started:  time.Now(),
 		log:      newLog(settings.Logging, logs),
 	}
-	h.reports = report.New(time.Now, logged(h.log))
-	notice := noticed(h.reports)
-	h.tracker = track.New(notice)
+	h.reports = report.New(time.Now, logged(h.log), h.announce)
+	h.tracker = track.New(noticed(h.reports))
 	h.tracker.Configure(factsOf(settings, m, h.started))
-	if h.source, h.from, err = openSource(settings.Source, h.tracker, notice); err != nil {
+	h.servers = h.newServers()
+	if err := h.openSource(settings.Source); err != nil {
 		return nil, err
 	}
-	h.plane = &plane{
-		name: settings.Mode, tracker: h.tracker, reports: h.reports, log: h.log, book: newLogBook(),
-		minGap: settings.MinSyncPeriod, period: settings.SyncPeriod,
-	}
+	h.yard = &yard{host: h, canary: newCanary(h)}
 	return h, nil
 }
 
@@ -113,8 +114,10 @@ func (h *host) run(ctx context.Context) error {
 		return fmt.Errorf("%w; try: --admin-socket PATH", err)
 	}
 	h.greet()
-	h.plane.supervised(h.plugin())
+	h.yard.begin()
 
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	var parts sync.WaitGroup
 	part := func(name string, run func(context.Context) error) {
 		parts.Go(func() {
@@ -125,17 +128,33 @@ func (h *host) run(ctx context.Context) error {
 		})
 	}
 	part("source", h.source.Run)
+	if h.written != nil {
+		part("events", h.written.Run)
+	}
+	part("servers", func(ctx context.Context) error {
+		err := h.servers.Run(ctx)
+		if err != nil && ctx.Err() == nil {
+			end(err) // bindAddressHardFail asks for that
+		}
+		return err
+	})
+	part("service manager", h.watched)
 	part("config", func(ctx context.Context) error { h.follower.Run(ctx, configPeriod, h.reload); return nil })
 	part("admin", func(ctx context.Context) error { return admin.Serve(ctx, listener, h.backend()) })
-	part("plugin", func(ctx context.Context) error { h.plane.supervisor.Run(ctx); return nil })
+	part("dataplanes", h.yard.run)
 	parts.Wait()
 	h.log.Info("host ended")
+	if err := context.Cause(ctx); err != context.Canceled {
+		return err
+	}
 	return nil
 }
 
 func (h *host) greet() {
-	h.log.Info("host begins", "version", wire.Build(), "node", nodeName(h.settings, h.machine), "mode", h.settings.Mode,
+	node := nodeName(h.settings, h.machine)
+	h.log.Info("host begins", "version", wire.Build(), "node", node, "mode", h.settings.Mode,
 		"source", h.from, "config", h.settings.Path(), "socket", h.settings.AdminSocket)
+	h.reports.Report(report.Event{Reason: hostStarting, Object: node, Message: "pointsman " + wire.Build() + " begins, mode " + h.settings.Mode})
 	for _, w := range h.settings.Warnings() {
 		h.reports.Report(report.Event{Reason: configOdd, Message: w.String()})
 	}
@@ -150,7 +169,8 @@ func (h *host) reload(c config.Change) {
 	}
 	h.log.SetLevel(hclog.LevelFromString(c.Host.Logging.Level))
 	h.tracker.Configure(factsOf(c.Host, h.machine, h.started))
-	err := h.plane.setPeriods(c.Host.MinSyncPeriod, c.Host.SyncPeriod)
+	h.servers.SetPeriod(c.Host.SyncPeriod)
+	err := h.yard.reload(c)
 	h.reports.Report(report.Event{Reason: configTaken, Object: h.settings.Path(), Message: told(c, err)})
 }
 
@@ -166,15 +186,16 @@ func told(c config.Change, err error) string {
 	return text
 }
 
-// plugin is the mode's plugin. Where no binary of it is there, it is one that does
+// plugin is a mode's plugin. Where no binary of it is there, it is one that does
 // not come up: the host waits for it, and says so.
-func (h *host) plugin() supervise.Plugin {
-	mode := h.settings.Mode
+func (h *host) plugin(mode, slot string) supervise.Plugin {
+	s := h.follower.Host()
 	p := supervise.Plugin{
 		Name:      mode,
+		Slot:      slot,
 		Path:      filepath.Join(h.settings.PluginDirs[0], supervise.Prefix+mode),
-		SHA256:    h.settings.Plugins[mode].SHA256,
-		Options:   h.settings.Plugins[mode].Options,
+		SHA256:    s.Plugins[mode].SHA256,
+		Options:   s.Plugins[mode].Options,
 		StateDir:  pluginStateDir(h.settings, mode),
 		SocketDir: socketDir(h.settings.StateDir),
 		Env:       []string{wire.LevelEnv + "=" + pluginLevel(h.settings.Logging.Level)},
@@ -182,13 +203,13 @@ func (h *host) plugin() supervise.Plugin {
 	if adj := h.settings.OOMScoreAdj; adj != 0 && h.spareMe(adj) {
 		p.OOMScoreAdj = &adj
 	}
-	for _, f := range discover(h.settings) {
+	for _, f := range discover(s) {
 		if f.Name == mode {
 			p.Path = f.Path
 			return p
 		}
 	}
-	h.reports.Report(report.Event{Warning: true, Reason: pluginDown, Object: mode, Message: missing(h.settings)})
+	h.reports.Report(report.Event{Warning: true, Reason: pluginDown, Object: mode, Message: missing(s, mode)})
 	return p
 }
 
@@ -237,8 +258,8 @@ func discover(h *config.Host) []supervise.Found {
 }
 
 // missing says that there is no binary for the mode, and what there is.
-func missing(h *config.Host) string {
-	text := fmt.Sprintf("there is no %s%s in %s", supervise.Prefix, h.Mode, listOf(h.PluginDirs))
+func missing(h *config.Host, mode string) string {
+	text := fmt.Sprintf("there is no %s%s in %s", supervise.Prefix, mode, listOf(h.PluginDirs))
 	var names []string
 	for _, f := range discover(h) {
 		names = append(names, f.Name)

@@ -35,17 +35,32 @@ const syncDeadline = 5 * time.Minute
 // alive, and for each life of it a session.
 type plane struct {
 	name       string
+	slot       string // of its process, where there are two of the mode
 	tracker    *track.Tracker
 	reports    *report.Reporter
+	applied    func(feed.Acked) // an update was confirmed
+	refused    func()           // an update failed altogether
 	log        hclog.Logger
 	book       *logBook
 	supervisor *supervise.Supervisor
 
+	lost func(*plane, string) // called when its process is gone or hangs; nil: nobody asks
+
+	cancel context.CancelFunc // ends the process; nil: it was not started
+	ended  chan struct{}      // closed when it is over
+
+	part sync.Mutex // held while the process is told its role
+
 	mu      sync.Mutex // guards what follows
 	minGap  time.Duration
 	period  time.Duration
-	feed    *feed.Feed    // nil: no session
+	want    sdk.Role     // that it is to have; zero: as it finds itself
+	leaving bool         // it is being cleared away: it is told nothing more
+	remote  *wire.Remote // nil: no session
+	feed    *feed.Feed
+	held    *feed.Feed    // that waits for Release
 	cursor  *track.Cursor // of the session
+	filled  bool          // it has confirmed everything, in this session
 	role    sdk.Role
 	last    time.Time // when an update was confirmed; zero: none was, in any session
 	took    time.Duration
@@ -82,16 +97,14 @@ func (p *plane) session(outer context.Context, remote *wire.Remote, d sdk.Descri
 	if err != nil {
 		return err
 	}
-	p.begin(cursor, f)
+	if !p.begin(remote, cursor, f) {
+		<-ctx.Done()
+		return nil
+	}
 	defer p.end()
 
-	// One that keeps nothing in the kernel can only listen once it is Active, and
-	// says of each Service whether that went well when it hears of it. One that
-	// keeps rules is filled before it catches a packet.
-	if slices.Contains(d.Limits, sdk.LimitDiesWithProcess) {
-		if err := s.activate(); err != nil {
-			return err
-		}
+	if err := s.first(d); err != nil {
+		return err
 	}
 	err = f.Run(ctx)
 	if errors.Is(err, feed.ErrGone) || outer.Err() != nil {
@@ -106,18 +119,48 @@ type session struct {
 	remote *wire.Remote
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	active bool
 }
 
-func (s *session) activate() error {
-	if err := s.remote.SetRole(s.ctx, sdk.Active); err != nil {
-		return fmt.Errorf("make it active: %w", err)
-	}
-	s.active = true
+// first gives the process its role before it is told anything, where it must be
+// so: one that keeps nothing in the kernel can only listen once it is Active, and
+// says of each Service whether that went well when it hears of it. One that keeps
+// rules is filled before it catches a packet; and one that is to catch none must
+// not begin to.
+func (s *session) first(d sdk.Description) error {
 	s.mu.Lock()
-	s.role = sdk.Active
+	want := s.want
 	s.mu.Unlock()
-	s.reports.Report(report.Event{Reason: dataplaneActive, Object: s.name, Message: "it serves this node"})
+	if want == sdk.Standby || want != 0 && slices.Contains(d.Limits, sdk.LimitDiesWithProcess) {
+		return s.play()
+	}
+	return nil
+}
+
+// play tells the process its role, if it does not have it.
+func (s *session) play() error {
+	s.part.Lock()
+	defer s.part.Unlock()
+	s.mu.Lock()
+	want, has := s.want, s.role
+	s.mu.Unlock()
+	if want == 0 || want == has {
+		return nil
+	}
+	return s.become(s.ctx, s.remote, want)
+}
+
+// become tells a process its role. The caller has part.
+func (p *plane) become(ctx context.Context, remote *wire.Remote, role sdk.Role) error {
+	if err := remote.SetRole(ctx, role); err != nil {
+		return fmt.Errorf("make it %s: %w", role, err)
+	}
+	p.mu.Lock()
+	was := p.role
+	p.role = role
+	p.mu.Unlock()
+	if role == sdk.Active && was != sdk.Active {
+		p.reports.Report(report.Event{Reason: dataplaneActive, Object: p.name, Message: "it serves this node"})
+	}
 	return nil
 }
 
@@ -125,13 +168,17 @@ func (s *session) acked(a feed.Acked) {
 	s.mu.Lock()
 	s.last, s.took, s.failure = time.Now(), a.Took, ""
 	s.mu.Unlock()
+	s.applied(a)
 	s.log.Debug("update confirmed", "rev", a.Update.To, "set", len(a.Update.Set), "deleted", len(a.Update.Delete),
 		"failed", len(a.Result.Failed), "took", round(a.Took))
-	if s.active {
+	if err := s.play(); err != nil {
+		s.cancel(err)
 		return
 	}
-	if err := s.activate(); err != nil {
-		s.cancel(err)
+	if a.Update.Full {
+		s.mu.Lock()
+		s.filled = true
+		s.mu.Unlock()
 	}
 }
 
@@ -139,22 +186,28 @@ func (s *session) failed(err error) {
 	s.mu.Lock()
 	s.failure = err.Error()
 	s.mu.Unlock()
+	s.refused()
 	s.reports.Report(report.Event{Warning: true, Reason: syncFailed, Object: s.name, Message: err.Error()})
 	if errors.Is(err, wire.ErrFenced) {
 		s.cancel(err) // another host has it now
 	}
 }
 
-func (p *plane) begin(c *track.Cursor, f *feed.Feed) {
+// begin is false for a dataplane that is being cleared away.
+func (p *plane) begin(r *wire.Remote, c *track.Cursor, f *feed.Feed) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.cursor, p.feed, p.failure = c, f, ""
+	if p.leaving {
+		return false
+	}
+	p.remote, p.cursor, p.feed, p.filled, p.failure = r, c, f, false, ""
+	return true
 }
 
 func (p *plane) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.cursor, p.feed, p.role = nil, nil, 0
+	p.remote, p.cursor, p.feed, p.filled, p.role = nil, nil, nil, false, 0
 }
 
 func (p *plane) periods() (minGap, period time.Duration) {
@@ -175,6 +228,12 @@ func (p *plane) setPeriods(minGap, period time.Duration) error {
 	return f.SetPeriods(minGap, period)
 }
 
+func (p *plane) gone(why string) {
+	if p.lost != nil {
+		p.lost(p, why)
+	}
+}
+
 // transition reports what became of the process.
 func (p *plane) transition(t supervise.Transition) {
 	e := report.Event{Time: t.Time, Object: p.name, Message: t.Why}
@@ -184,8 +243,10 @@ func (p *plane) transition(t supervise.Transition) {
 	case t.To == supervise.Serving:
 		e.Reason, e.Message = pluginServing, fmt.Sprintf("pid %d is up", t.PID)
 	case t.To == supervise.Waiting, t.To == supervise.Suspect:
+		p.gone(t.Why)
 		e.Reason, e.Warning = pluginDown, true
 	case t.To == supervise.Refused:
+		p.gone(t.Why)
 		e.Reason, e.Warning = pluginRefuses, true
 	case t.To == supervise.Starting && t.From == supervise.Serving && t.Why != "":
 		e.Reason, e.Warning = pluginDown, true // it is started again at once

@@ -35,7 +35,7 @@ starts its own.`,
 			ctx, stop := untilSignal(c.Context(), func(sig os.Signal) {
 				h.log.Info("host ends", "signal", sig)
 				if sig == syscall.SIGTERM {
-					h.plane.supervisor.Leave()
+					h.yard.leave()
 				}
 			})
 			defer stop()

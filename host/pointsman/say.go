@@ -17,6 +17,7 @@ import (
 
 // The reasons of the host's own events.
 const (
+	hostStarting    = "Starting"        // the host begins; kube-proxy's word
 	configTaken     = "ConfigTaken"     // the config file changed, and was taken in
 	configRefused   = "ConfigRefused"   // it cannot be used; the last good one stays in force
 	configOdd       = "ConfigOdd"       // no error, but worth a look
@@ -26,6 +27,10 @@ const (
 	pluginNote      = "PluginNote"      // something about it to know
 	syncFailed      = "SyncFailed"      // an update did not go in, and is tried again
 	dataplaneActive = "DataplaneActive" // it was told to serve
+	swapStage       = "SwapStage"       // a change of mode is under way
+	swapDone        = "SwapDone"        // it was made
+	swapUndone      = "SwapUndone"      // it was not, and what served before serves on
+	swapNote        = "SwapNote"        // something about it to look at
 )
 
 func newLog(l config.Logging, w io.Writer) hclog.Logger {

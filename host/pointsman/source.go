@@ -4,11 +4,12 @@ package main
 
 import (
 	"context"
-	"errors"
 
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/host/watch"
+	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // A source is where Services come from.
@@ -21,10 +22,57 @@ type faulty interface {
 	Faults() []watch.Fault
 }
 
-// openSource is the source that the settings name, and what to call it.
-func openSource(s config.Source, t *track.Tracker, report func(track.Notice)) (source, string, error) {
-	if s.Files != nil {
-		return watch.Files(s.Files.Path, t, watch.FileSettings{Report: report}), "files " + s.Files.Path, nil
+// A distant source can say why nothing is heard of it now; empty: it is heard.
+type distant interface {
+	Fault() string
+}
+
+// openSource opens the source that the settings name.
+func (h *host) openSource(s config.Source) error {
+	if s.Files == nil {
+		return h.openCluster(*s.Kubernetes)
 	}
-	return nil, "", errors.New("source.kubernetes: this version has no source but files; try: pointsman run --files FOLDER")
+	h.source = watch.Files(s.Files.Path, h.tracker, watch.FileSettings{Report: noticed(h.reports)})
+	h.from = "files " + s.Files.Path
+	return nil
+}
+
+// openCluster opens a cluster's API server, to read of Services and to write events.
+func (h *host) openCluster(k config.Kubernetes) error {
+	client, err := watch.Connect(watch.Connection{
+		Kubeconfig: k.Kubeconfig,
+		QPS:        h.settings.ClientConnection.QPS,
+		Burst:      h.settings.ClientConnection.Burst,
+		UserAgent:  "pointsman/" + wire.Build(),
+		Observe:    func(r watch.Request) { h.servers.Requested(r.Method, r.Host, r.Code, r.Took) },
+	})
+	if err != nil {
+		return err
+	}
+	node, notice := nodeName(h.settings, h.machine), noticed(h.reports)
+	h.source = watch.Kubernetes(client, h.tracker, watch.KubeSettings{NodeName: node, Eligible: h.servers.SetEligible, Report: notice})
+	h.written = watch.NewEvents(client, watch.EventSettings{NodeName: node, Report: notice})
+	h.from = "kubernetes"
+	return nil
+}
+
+// fault is why no changes are heard of now; empty: they are.
+func (h *host) fault() string {
+	if d, ok := h.source.(distant); ok {
+		return d.Fault()
+	}
+	return ""
+}
+
+// announce is the sink that writes events to the cluster: what is wrong, and when
+// this node begins to be served.
+func (h *host) announce(e report.Event) {
+	if h.written == nil || !e.Warning && e.Reason != hostStarting && e.Reason != dataplaneActive {
+		return
+	}
+	object := e.Object
+	if e.Reason == configRefused {
+		object = "" // a file of this node
+	}
+	h.written.Write(track.Notice{Warning: e.Warning, Reason: e.Reason, Object: object, Message: e.Message})
 }

@@ -30,6 +30,7 @@ func TestWarnings(t *testing.T) {
 		name   string
 		change func(*admin.Status)
 		faults []string
+		away   string
 		want   string // code and a part of the text, for each
 	}{
 		{name: "all is well", change: func(*admin.Status) {}},
@@ -48,11 +49,12 @@ func TestWarnings(t *testing.T) {
 		{name: "pending", change: func(s *admin.Status) { s.Config.Pending = []string{"mode"} }, want: "W006 the config file was changed; what waits for a restart: mode"},
 		{name: "manifests", change: func(*admin.Status) {}, faults: []string{"web.yaml:3: bad", "web.yaml:9: worse"},
 			want: "W007 web.yaml:3: bad\nW007 web.yaml:9: worse"},
+		{name: "away", change: func(*admin.Status) {}, away: "listing Nodes: refused", want: "W008 no changes are heard of: listing Nodes: refused"},
 	} {
 		s := well()
 		c.change(&s)
 		var got []string
-		for _, w := range warnings(s, c.faults, time.Now()) {
+		for _, w := range warnings(s, c.faults, c.away, time.Now()) {
 			got = append(got, w.Code+" "+w.Text)
 		}
 		var want []string

@@ -19,14 +19,16 @@ const (
 	configStale    = "W005"
 	configPending  = "W006"
 	sourceFaulty   = "W007"
+	sourceAway     = "W008"
 )
 
 // recently is how long a restart of the plugin is worth a warning.
 const recently = 10 * time.Minute
 
 // warnings are the things to look at in s, the gravest first. faults are the
-// source's, and staleSince is since when the config file cannot be used.
-func warnings(s admin.Status, faults []string, staleSince time.Time) []admin.Warning {
+// source's, away is why it is not heard, and staleSince is since when the config
+// file cannot be used.
+func warnings(s admin.Status, faults []string, away string, staleSince time.Time) []admin.Warning {
 	list := []admin.Warning{}
 	warn := func(code, try, format string, args ...any) {
 		list = append(list, admin.Warning{Code: code, Text: fmt.Sprintf(format, args...), Try: try})
@@ -55,6 +57,9 @@ func warnings(s admin.Status, faults []string, staleSince time.Time) []admin.War
 	}
 	for _, fault := range faults {
 		warn(sourceFaulty, "", "%s", fault)
+	}
+	if away != "" {
+		warn(sourceAway, "", "no changes are heard of: %s", away)
 	}
 	return list
 }

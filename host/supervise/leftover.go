@@ -14,26 +14,32 @@ import (
 )
 
 // handleFile is where the way to a plugin's process is written down, for a host
-// that comes after this one.
-func handleFile(stateDir string) string { return filepath.Join(stateDir, "process.json") }
+// that comes after this one. There may be a second process for a while, which has
+// its own.
+func handleFile(stateDir, slot string) string {
+	if slot != "" {
+		slot = "-" + slot
+	}
+	return filepath.Join(stateDir, "process"+slot+".json")
+}
 
 // keepHandle writes it. Without it a later host could not end the process, which
 // is no reason not to serve now.
 func (v *live) keepHandle(p Plugin) {
 	data, err := json.Marshal(v.remote.Handle())
 	if err == nil {
-		_ = os.WriteFile(handleFile(p.StateDir), data, 0o600)
+		_ = os.WriteFile(handleFile(p.StateDir, p.Slot), data, 0o600)
 	}
 }
 
-func forgetHandle(p Plugin) { _ = os.Remove(handleFile(p.StateDir)) }
+func forgetHandle(p Plugin) { _ = os.Remove(handleFile(p.StateDir, p.Slot)) }
 
 // EndLeftover ends the plugin whose process a host left running, by what it wrote
-// into the plugin's state directory, and returns its pid; zero: there was none.
-// With a dry run it only looks. It is not for use beside the host that runs the
-// plugin.
-func EndLeftover(ctx context.Context, stateDir string, dryRun bool) (pid int, err error) {
-	h, err := readHandle(stateDir)
+// into the plugin's state directory for that slot, and returns its pid; zero: there
+// was none. With a dry run it only looks. It is not for use beside the host that
+// runs the plugin.
+func EndLeftover(ctx context.Context, stateDir, slot string, dryRun bool) (pid int, err error) {
+	h, err := readHandle(stateDir, slot)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
@@ -49,17 +55,17 @@ func EndLeftover(ctx context.Context, stateDir string, dryRun bool) (pid int, er
 	if dryRun {
 		return pid, nil
 	}
-	return pid, os.Remove(handleFile(stateDir))
+	return pid, os.Remove(handleFile(stateDir, slot))
 }
 
-func readHandle(stateDir string) (wire.Handle, error) {
+func readHandle(stateDir, slot string) (wire.Handle, error) {
 	var h wire.Handle
-	data, err := os.ReadFile(handleFile(stateDir))
+	data, err := os.ReadFile(handleFile(stateDir, slot))
 	if err != nil {
 		return h, err
 	}
 	if err := json.Unmarshal(data, &h); err != nil {
-		return h, fmt.Errorf("%s: %w", handleFile(stateDir), err)
+		return h, fmt.Errorf("%s: %w", handleFile(stateDir, slot), err)
 	}
 	return h, nil
 }

@@ -38,6 +38,34 @@ func (p Plugin) launch(ctx context.Context) (*live, error) {
 	if err != nil {
 		return nil, err
 	}
+	return p.configure(ctx, remote)
+}
+
+// attach connects to the process that a former host left running, which serves: it
+// is nil where there is none, or none that answers.
+func (p Plugin) attach(ctx context.Context) *live {
+	h, err := readHandle(p.StateDir, p.Slot)
+	if err != nil || !runs(h) {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, attachLimit)
+	defer cancel()
+	remote, err := wire.Attach(limited, h)
+	if err != nil {
+		return nil
+	}
+	v, err := p.configure(limited, remote)
+	if err != nil {
+		return nil
+	}
+	return v
+}
+
+// attachLimit is for a process that a former host left. It may be hung.
+const attachLimit = 3 * time.Second
+
+// configure begins a session. A process with which that fails is gone afterwards.
+func (p Plugin) configure(ctx context.Context, remote *wire.Remote) (*live, error) {
 	d, err := remote.Configure(ctx, sdk.Setup{Options: p.Options, StateDir: p.StateDir})
 	if err == nil && d.Name != p.Name {
 		err = fmt.Errorf("%s calls itself %q: the name of the binary and the plugin's own must agree", p.Path, d.Name)

@@ -18,8 +18,7 @@ type loop struct {
 	*Supervisor
 	now     func() time.Time
 	machine Machine
-	live    *live    // nil: none that is up
-	binary  identity // of what was launched last
+	live    *live // nil: none that is up
 
 	giveUp    context.CancelFunc // ends the launching that goes on; nil: there was none
 	launching sync.WaitGroup
@@ -97,12 +96,14 @@ func (l *loop) tell(before Machine, pid int) {
 
 // start launches a process, in a goroutine that ends with an event.
 func (l *loop) start(ctx context.Context) {
+	l.mu.Lock()
 	l.binary = identify(l.plugin.Path)
+	l.mu.Unlock()
 	limited, cancel := context.WithCancel(ctx)
 	l.giveUp = cancel
 	process := l.machine.Launches
 	l.launching.Go(func() {
-		came, err := l.plugin.launch(limited)
+		came, err := l.come(limited, process == 1)
 		cancel()
 		e := event{process: process, came: came, Event: Event{Kind: Launched}}
 		var refusal *sdk.Refusal
@@ -180,11 +181,18 @@ func (l *loop) finish() {
 	l.step(context.Background(), event{Event: Event{Kind: End, Why: "the host ends"}})
 }
 
-// endLeftover ends the process that a former host left behind, if it still runs:
-// two of one mode would be in each other's way.
-func (l *loop) endLeftover(ctx context.Context) {
-	pid, err := EndLeftover(ctx, l.plugin.StateDir, false)
-	if err != nil && l.hooks.Transition != nil {
-		l.hooks.Transition(Transition{Time: l.now(), Why: err.Error(), PID: pid})
+// come is a process that is up: at first, that which a former host left serving,
+// if there is one. One that does not answer is ended, for two of one mode would be
+// in each other's way.
+func (l *loop) come(ctx context.Context, first bool) (*live, error) {
+	if first {
+		if came := l.plugin.attach(ctx); came != nil {
+			return came, nil
+		}
+		pid, err := EndLeftover(ctx, l.plugin.StateDir, l.plugin.Slot, false)
+		if err != nil && l.hooks.Transition != nil {
+			l.hooks.Transition(Transition{Time: l.now(), Why: err.Error(), PID: pid})
+		}
 	}
+	return l.plugin.launch(ctx)
 }

@@ -20,6 +20,7 @@ type Plugin struct {
 	SHA256      string          // of its content, in hexadecimal; empty: anything
 	Options     json.RawMessage // Setup.Options
 	StateDir    string          // its own; made if it must be
+	Slot        string          // tells two processes of one StateDir apart
 	SocketDir   string          // where its socket goes; empty: the system's for temporary files
 	OOMScoreAdj *int
 	Env         []string // beyond the few variables that every plugin gets
@@ -72,9 +73,10 @@ type Supervisor struct {
 	hooks  Hooks
 	events chan event
 
-	mu    sync.Mutex // guards what follows
-	shown Status
-	leave bool
+	mu     sync.Mutex // guards what follows
+	shown  Status
+	binary identity // of what was launched last
+	leave  bool
 }
 
 // An event is told to the machine if it is about the present process; process
@@ -96,11 +98,11 @@ func New(p Plugin, h Hooks) *Supervisor {
 }
 
 // Run keeps the plugin running until ctx ends, and then stops it, unless Leave
-// was called. It begins by ending what a former host left behind.
+// was called. It begins with the process that a former host left behind, if there is
+// one.
 func (s *Supervisor) Run(ctx context.Context) {
 	l := &loop{Supervisor: s, now: time.Now}
 	defer l.finish()
-	l.endLeftover(ctx)
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	l.step(ctx, event{Event: Event{Kind: Begin}})
@@ -129,6 +131,14 @@ func (s *Supervisor) Restart(why string) {
 	case s.events <- event{Event: Event{Kind: Restart, Why: why}}:
 	default: // the loop has much to do; a restart is under way if anything is
 	}
+}
+
+// Replaced reports whether the binary is another than the one that runs.
+func (s *Supervisor) Replaced() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := identify(s.plugin.Path)
+	return now != identity{} && s.binary != identity{} && now != s.binary
 }
 
 // Leave makes Run leave the plugin's process running when it ends.

@@ -197,7 +197,7 @@ func TestServesUntilItIsStopped(t *testing.T) {
 		t.Errorf("after the end: %+v", s)
 	}
 	y.wantSessions(1)
-	if _, err := os.Stat(handleFile(y.plugin.StateDir)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(handleFile(y.plugin.StateDir, "")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the note of its process is left: %v", err)
 	}
 }
@@ -285,8 +285,8 @@ func TestRestart(t *testing.T) {
 	wantGone(t, first.PID)
 }
 
-// A host that leaves its plugin, or is killed, is followed by one that ends it,
-// and nobody else.
+// A host that leaves its plugin, or is killed, is followed by one that goes on with
+// it, or ends it if it does not answer.
 func TestLeftBehind(t *testing.T) {
 	for _, stopped := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stopped=%t", stopped), func(t *testing.T) {
@@ -302,6 +302,10 @@ func TestLeftBehind(t *testing.T) {
 				_ = syscall.Kill(left.PID, syscall.SIGSTOP)
 			}
 			y.run()
+			if !stopped {
+				y.until("serving on", func(s Status) bool { return s.State == Serving && s.PID == left.PID })
+				return
+			}
 			y.until("serving again", func(s Status) bool { return s.State == Serving && s.PID != left.PID && s.PID != 0 })
 			wantGone(t, left.PID)
 		})
@@ -325,7 +329,7 @@ func TestAStrangersPIDIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	note := fmt.Sprintf(`{"network":"unix","address":"/nowhere","pid":%d,"start":1,"nonce":"n"}`, pid)
-	if err := os.WriteFile(handleFile(y.plugin.StateDir), []byte(note), 0o600); err != nil {
+	if err := os.WriteFile(handleFile(y.plugin.StateDir, ""), []byte(note), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	y.run()

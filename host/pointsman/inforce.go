@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// inForce is what a host writes down of the mode, for the next one: what the kernel
+// has decides with which dataplane it begins, not what the file says by then.
+type inForce struct {
+	Serving string `json:"serving"`         // the mode that serves
+	Slot    string `json:"slot,omitempty"`  // of its process
+	Asked   string `json:"asked,omitempty"` // by pointsman mode swap; empty: nobody asked for another than the file
+	File    string `json:"file,omitempty"`  // the mode in the file when that was asked for
+}
+
+func inForceFile(stateDir string) string { return filepath.Join(stateDir, "mode.json") }
+
+// readInForce is what was written; the zero value if nothing can be read.
+func readInForce(stateDir string) (f inForce) {
+	data, err := os.ReadFile(inForceFile(stateDir))
+	if err != nil || json.Unmarshal(data, &f) != nil {
+		return inForce{}
+	}
+	return f
+}
+
+func (f inForce) write(stateDir string) error {
+	data, err := json.Marshal(f)
+	if err == nil {
+		next := inForceFile(stateDir) + ".new"
+		if err = os.WriteFile(next, data, 0o600); err == nil {
+			err = os.Rename(next, inForceFile(stateDir))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("write down the mode: %w", err)
+	}
+	return nil
+}
+
+// wanted is the mode to serve with when the file says mode. What was asked for
+// holds until the file says something else than it did then.
+func (f inForce) wanted(mode string) string {
+	if f.Asked != "" && f.File == mode {
+		return f.Asked
+	}
+	return mode
+}
+
+// serving is the mode to begin with, and the slot of its process: the one that
+// served before, as long as it has a binary.
+func (f inForce) serving(mode string, there func(string) bool) (serve, slot string) {
+	if f.Serving != "" && there(f.Serving) {
+		return f.Serving, f.Slot
+	}
+	return f.wanted(mode), ""
+}

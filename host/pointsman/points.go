@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"time"
+
+	"github.com/pointsman/pointsman/host/swap"
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// This file is a plane as a swap sees it (swap.Dataplane).
+
+// glance is between two looks at something that cannot be waited for.
+const glance = 20 * time.Millisecond
+
+// until waits for ok, asked with the mutex held.
+func (p *plane) until(ctx context.Context, what string, ok func() bool) error {
+	for {
+		p.mu.Lock()
+		done, failure := ok(), p.failure
+		p.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait until %s %s: %w", p.name, what, errors.Join(ctx.Err(), p.trouble(failure)))
+		case <-time.After(glance):
+		}
+	}
+}
+
+// trouble is what is known to be wrong with the plane.
+func (p *plane) trouble(failure string) error {
+	if why := p.supervisor.Status().Why; why != "" {
+		return errors.New(why)
+	}
+	if failure != "" {
+		return errors.New(failure)
+	}
+	return nil
+}
+
+// Filled waits until its process has confirmed everything.
+func (p *plane) Filled(ctx context.Context) error {
+	return p.until(ctx, "has confirmed everything", func() bool { return p.filled })
+}
+
+// refill has it told everything anew.
+func (p *plane) refill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cursor != nil {
+		p.filled = false
+		p.cursor.Resync()
+	}
+}
+
+// Hold waits until it has confirmed what there is, and lets no update go to it.
+func (p *plane) Hold(ctx context.Context) error {
+	err := p.until(ctx, "has confirmed what there is", func() bool {
+		return p.cursor == nil || p.filled && p.cursor.Status().Pending == 0
+	})
+	if err != nil {
+		return err
+	}
+	return p.grip(ctx)
+}
+
+// grip lets no update go to it until Release.
+func (p *plane) grip(ctx context.Context) error {
+	p.mu.Lock()
+	f := p.feed
+	p.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	if _, err := f.Hold(ctx); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = f
+	return nil
+}
+
+// Release lets updates go to it again.
+func (p *plane) Release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held != nil {
+		p.held.Release()
+		p.held = nil
+	}
+}
+
+// SetRole is for its process, and for those after it. Who is to serve must have
+// one; who is to leave will hear of it when it has.
+func (p *plane) SetRole(ctx context.Context, role sdk.Role) error {
+	p.mu.Lock()
+	p.want = role
+	p.mu.Unlock()
+	if role == sdk.Active {
+		if err := p.until(ctx, "has a process", func() bool { return p.remote != nil }); err != nil {
+			return err
+		}
+	}
+	p.part.Lock()
+	defer p.part.Unlock()
+	remote := p.process()
+	if remote == nil {
+		return nil
+	}
+	return p.become(ctx, remote, role)
+}
+
+// process is the one in session; nil: there is none.
+func (p *plane) process() *wire.Remote {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.remote
+}
+
+// Verify compares what the kernel serves with what it was told, while no update is
+// under way.
+func (p *plane) Verify(ctx context.Context) (bool, error) {
+	if err := p.Filled(ctx); err != nil {
+		return false, err
+	}
+	if err := p.grip(ctx); err != nil {
+		return false, err
+	}
+	defer p.Release()
+	p.mu.Lock()
+	remote, cursor := p.remote, p.cursor
+	p.mu.Unlock()
+	if remote == nil {
+		return false, errNoProcess
+	}
+	v := swap.Expect(cursor.Told())
+	err := remote.Inspect(ctx, func(s sdk.Served) error { v.Saw(s); return nil })
+	if errors.Is(err, wire.ErrUnsupported) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("inspect: %w", err)
+	}
+	return true, v.Differences()
+}
+
+var errNoProcess = errors.New("its process is gone")
+
+// Stuck tells which clients keep which endpoints; none if it cannot say.
+func (p *plane) Stuck(ctx context.Context) ([]sdk.Stick, error) {
+	remote := p.process()
+	if remote == nil {
+		return nil, nil
+	}
+	var sticks []sdk.Stick
+	err := remote.Stuck(ctx, func(s sdk.Stick) error { sticks = append(sticks, s); return nil })
+	if errors.Is(err, wire.ErrUnsupported) {
+		err = nil
+	}
+	return sticks, err
+}
+
+// Seed has it keep clients where they are, if it can.
+func (p *plane) Seed(ctx context.Context, sticks []sdk.Stick) error {
+	remote := p.process()
+	if remote == nil {
+		return errNoProcess
+	}
+	if err := remote.Seed(ctx, sticks); !errors.Is(err, wire.ErrUnsupported) {
+		return err
+	}
+	return nil
+}
+
+// Flows are what is left of those it has begun.
+func (p *plane) Flows(ctx context.Context) (int, error) {
+	remote := p.process()
+	if remote == nil {
+		return 0, nil
+	}
+	vitals, err := remote.Vitals(ctx)
+	return vitals.Flows, err
+}
+
+// Cleanup removes it from the node. It is told nothing more, or it would come
+// back; and what its process cannot do, another one of its binary does.
+func (p *plane) Cleanup(ctx context.Context) error {
+	p.mu.Lock()
+	p.leaving = true
+	remote := p.remote
+	p.mu.Unlock()
+	if remote != nil {
+		if err := p.grip(ctx); err != nil {
+			return err
+		}
+		_, err := remote.Cleanup(ctx, sdk.Leftovers{})
+		p.Release()
+		p.Stop()
+		if err == nil {
+			return nil
+		}
+		p.log.Warn("cleanup by its own process", "plugin", p.name, "err", err)
+	}
+	p.Stop()
+	cmd := exec.CommandContext(ctx, p.supervisor.Status().Path, "cleanup")
+	cmd.WaitDelay = time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s cleanup: %w: %s", p.supervisor.Status().Path, err, out)
+	}
+	return nil
+}
+
+// start begins to run its process, until ctx ends or Stop.
+func (p *plane) start(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	p.mu.Lock()
+	p.cancel, p.ended = cancel, ended
+	p.mu.Unlock()
+	go func() { // ends with ctx; Stop and wait wait for it
+		defer close(ended)
+		p.supervisor.Run(ctx)
+	}()
+}
+
+// Stop ends its process; what is in the kernel stays.
+func (p *plane) Stop() {
+	p.mu.Lock()
+	cancel := p.cancel
+	p.mu.Unlock()
+	if cancel != nil {
+		cancel()
+		p.wait()
+	}
+}
+
+// wait for its end.
+func (p *plane) wait() {
+	p.mu.Lock()
+	ended := p.ended
+	p.mu.Unlock()
+	if ended != nil {
+		<-ended
+	}
+}
+
+// status is how far it has followed, and what it fails to serve.
+func (p *plane) status() track.CursorStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cursor == nil {
+		return track.CursorStatus{}
+	}
+	return p.cursor.Status()
+}
+
+// fails are the Services that it does not serve as they ask.
+func (p *plane) fails() map[sdk.Name]bool {
+	fails := make(map[sdk.Name]bool)
+	for name := range unservedBy(p.status()) {
+		fails[name] = true
+	}
+	return fails
+}
+
+// unservedBy are the Services that a dataplane does not serve as they ask, and why.
+func unservedBy(s track.CursorStatus) map[sdk.Name]string {
+	all := make(map[sdk.Name]string)
+	for _, f := range s.Failed {
+		all[f.Name] = f.Err.Error()
+	}
+	for _, w := range s.Withheld {
+		all[w.Name] = "it does not serve " + listOf(w.Lacks)
+	}
+	for _, name := range s.Kept {
+		all[name] = "it could not bear it"
+	}
+	return all
+}
+
+// losses are the Services that now does serve and next does not, each with its why.
+func losses(now, next track.CursorStatus) []string {
+	served := unservedBy(now)
+	var lost []string
+	for name, why := range unservedBy(next) {
+		if _, already := served[name]; !already && name.Namespace != canarySpace {
+			lost = append(lost, name.String()+": "+why)
+		}
+	}
+	slices.Sort(lost)
+	return lost
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/pointsman/pointsman/host/feed"
+	"github.com/pointsman/pointsman/host/health"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// newServers are the servers that answer probes, scrapes and health checks of
+// Services. All that they tell is looked up when they are asked.
+func (h *host) newServers() *health.Server {
+	s := h.settings
+	return health.New(health.Settings{
+		Healthz:   s.HealthzBindAddress,
+		Metrics:   s.MetricsBindAddress,
+		HardFail:  s.BindAddressHardFail,
+		Profiling: s.EnableProfiling,
+		Mode:      func() string { return h.serving().name },
+		Version:   wire.Build(),
+		Period:    s.SyncPeriod,
+		Tracker:   h.tracker,
+		Planes:    func() []health.Plane { return []health.Plane{h.serving().health()} },
+		Config:    func() ([]byte, error) { return h.follower.Host().JSON(false) },
+		Events:    h.reports.Counts,
+		Fault:     h.fault,
+		Level:     h.setLevel,
+		Report:    noticed(h.reports),
+	})
+}
+
+// setLevel changes the log's level until the host ends, or its file says otherwise.
+func (h *host) setLevel(level string) error {
+	l := hclog.LevelFromString(level)
+	if l == hclog.NoLevel {
+		return fmt.Errorf("%q is no level: give a number from 0 to 10, or trace, debug, info, warn or error", level)
+	}
+	h.log.SetLevel(l)
+	return nil
+}
+
+// health is how the plane does, for probes and metrics.
+func (p *plane) health() health.Plane {
+	s := p.supervisor.Status()
+	p.mu.Lock()
+	up, active := p.cursor != nil, p.role == sdk.Active
+	p.mu.Unlock()
+	sync, followed := p.followed()
+	return health.Plane{
+		Name:     p.name,
+		Up:       up,
+		Active:   active || !up, // one that is away serves what it left in the kernel
+		Mortal:   slices.Contains(s.Description.Limits, sdk.LimitDiesWithProcess),
+		Restarts: s.Restarts,
+		Memory:   s.Vitals.Memory,
+		Report:   s.Vitals.Report,
+		Sent:     sync.Sent,
+		Acked:    sync.Acked,
+		Pending:  sync.Pending,
+		Failed:   len(followed.Failed),
+		Withheld: len(followed.Withheld),
+		Kept:     len(followed.Kept),
+	}
+}
+
+// applied tells the servers of an update that the dataplane confirmed.
+func (h *host) applied(a feed.Acked) {
+	h.servers.Applied(health.Applied{Families: families(a.Update), Full: a.Update.Full, Took: a.Took, Triggers: a.Triggers})
+}
+
+// families are the IP families that an update is about: both, if it is about
+// everything or about the node.
+func families(u sdk.Update) []sdk.Family {
+	if u.Full || u.Node != nil {
+		return []sdk.Family{sdk.IPv4, sdk.IPv6}
+	}
+	var list []sdk.Family
+	add := func(f sdk.Family) {
+		if !slices.Contains(list, f) {
+			list = append(list, f)
+		}
+	}
+	for _, s := range u.Set {
+		add(s.Name.Family)
+	}
+	for _, name := range u.Delete {
+		add(name.Family)
+	}
+	return list
+}
+
+// watched tells a service manager that the host runs, and from then on that it is
+// not stuck. A dataplane that is late is no reason to end the host: it would be
+// late all the more.
+func (h *host) watched(ctx context.Context) error {
+	if err := health.Notify(health.Ready); err != nil {
+		return err
+	}
+	return health.Watch(ctx, func() bool {
+		h.tracker.Counts()
+		h.serving().shown()
+		return true
+	})
+}
