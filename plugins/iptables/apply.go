@@ -27,22 +27,24 @@ type side struct {
 	// whole says that the book has all Services, and not just some.
 	whole bool
 
-	doubt   string                   // why the kernel may not have what the book says; empty: it has
-	sizes   map[string]iptables.Size // of legacy's tables, as we left them
-	agenda  []jump                   // what is still to be audited
-	audited time.Time                // when the last thing was
+	doubt   string           // why the kernel may not have what the book says; empty: it has
+	sizes   map[string]sized // of legacy's tables
+	agenda  []jump           // what is still to be audited
+	audited time.Time        // when the last thing was
 	count   counts
 }
 
 func newSide(tool iptables.Tool) *side {
-	return &side{tool: tool, book: newBook(tool.Family), sizes: make(map[string]iptables.Size), audited: time.Now(), count: newCounts()}
+	return &side{tool: tool, book: newBook(tool.Family), sizes: make(map[string]sized), audited: time.Now(), count: newCounts()}
 }
 
 // atOnce is how many chains go into one restore. nft takes a time that grows with
-// their square; legacy copies the whole table each time, so it takes them all.
+// their square: 10,000 Services cost 1.1 s of a processor by 500 chains at a time,
+// 3.6 s by 4,000, and 7.7 s at once. legacy copies the whole table each time, so
+// it takes them all.
 func (s *side) atOnce() int {
 	if s.tool.Backend == iptables.NFT {
-		return 4000
+		return 500
 	}
 	return 1 << 30
 }

@@ -45,26 +45,45 @@ func (s *side) ask(ctx context.Context, id iptables.ID, jumps []jump, who string
 	}
 }
 
-// glance asks the kernel, on legacy, how big the tables are. One that shrank has
-// lost something. In one that grew somebody may have replaced something: a look at
-// the jumps tells, and the audit is due.
-func (s *side) glance(ctx context.Context, jumps []jump) {
+// glance asks the kernel, on legacy, how big the tables are.
+func (s *side) glance(jumps []jump) {
 	if s.tool.Backend != iptables.Legacy {
 		return
 	}
-	for table, was := range s.sizes {
-		now, err := iptables.TableSize(s.book.ground.family, table)
-		switch {
-		case err != nil, now == was:
-			continue
-		case now.Rules < was.Rules || now.Bytes < was.Bytes:
-			s.doubt = fmt.Sprintf("the table %s became smaller", table)
-		default:
-			s.askForJumps(table, jumps)
-			s.audited = time.Time{}
+	for _, table := range []string{"nat", "filter"} {
+		if size, err := iptables.TableSize(s.book.ground.family, table); err == nil {
+			s.compare(table, size, jumps)
 		}
-		s.sizes[table] = now
 	}
+}
+
+// compare looks closer when a table has another size. One that shrank has lost
+// something. In one that grew somebody may have replaced something: the jumps tell,
+// and the audit is due.
+func (s *side) compare(table string, now iptables.Size, jumps []jump) {
+	was := s.sizes[table]
+	if now == was.ours {
+		return
+	}
+	if was.looks++; now != was.seen && was.looks < patience {
+		was.seen = now
+		s.sizes[table] = was
+		return // somebody is at it
+	}
+	if now.Rules < was.ours.Rules || now.Bytes < was.ours.Bytes {
+		s.doubt = fmt.Sprintf("the table %s became smaller", table)
+	} else {
+		s.askForJumps(table, jumps)
+		s.audited = time.Time{}
+	}
+	s.sizes[table] = sized{ours: now, seen: now}
+}
+
+// sized is how big one of legacy's tables is.
+type sized struct {
+	ours  iptables.Size // as we left it
+	seen  iptables.Size // when it was looked at last
+	looks int           // how often it was another than ours
 }
 
 // askForJumps looks whether those of table are there.
@@ -86,7 +105,7 @@ func (s *side) measure() {
 	}
 	for _, table := range []string{"nat", "filter"} {
 		if size, err := iptables.TableSize(s.book.ground.family, table); err == nil {
-			s.sizes[table] = size
+			s.sizes[table] = sized{ours: size, seen: size}
 		}
 	}
 }

@@ -4,11 +4,13 @@ package iptables
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
@@ -96,40 +98,66 @@ func (k kernel) role(p *plugin, r sdk.Role) {
 	}
 }
 
-// want compares the kernel's tables with what they should be: those of ours, word
-// for word, and jumps at the top of the others.
+// want compares the kernel's tables with what they should be.
 func (k kernel) want(s sdktest.Scenario, role sdk.Role) {
 	k.Helper()
+	for _, wrong := range k.wrong(s, role) {
+		k.Error(wrong)
+	}
+}
+
+// wrong is where the kernel's tables are not as they should be: those of ours, word
+// for word, and jumps at the top of the others.
+func (k kernel) wrong(s sdktest.Scenario, role sdk.Role) []string {
+	k.Helper()
+	var wrong []string
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		tool, err := iptables.Open(k.Context(), family, k.backend)
-		if err != nil {
-			k.Fatal(err)
-		}
-		got, err := tool.Save(k.Context(), "nat", "filter")
-		if err != nil {
-			k.Fatal(err)
-		}
-		b := tablesOf(family, s.Node, s.Services)
-		should := b.tables()
+		got, b := k.tables(family), tablesOf(family, s.Node, s.Services)
 		for id := range got {
-			if isOurs(id.Chain) && should[id] == nil && b.should[id] == (page{}) {
-				if _, ok := b.should[id]; !ok {
-					k.Errorf("%s: chain %s should not be there", family, id)
-				}
+			if _, ok := b.should[id]; !ok && isOurs(id.Chain) {
+				wrong = append(wrong, fmt.Sprintf("%s: chain %s should not be there", family, id))
 			}
 		}
 		for _, id := range slices.SortedFunc(maps.Keys(b.should), compareIDs) {
 			if have := joined(got[id]); have != b.should[id].text {
-				k.Errorf("%s: chain %s is\n%s, and should be\n%s", family, id, have, b.should[id].text)
+				wrong = append(wrong, fmt.Sprintf("%s: chain %s is\n%s, and should be\n%s", family, id, have, b.should[id].text))
 			}
 		}
 		for _, j := range b.ground.jumps(sdk.Active) {
 			if should := slices.Contains(b.ground.jumps(role), j); got.Has(j.at, j.rule) != should {
-				k.Errorf("%s: jump in %s %q: should be there: %v, has %q", family, j.at, j.rule, should, got[j.at])
+				wrong = append(wrong, fmt.Sprintf("%s: jump in %s %q: should be there: %v, has %q", family, j.at, j.rule, should, got[j.at]))
 			}
 		}
 	}
+	return wrong
 }
+
+// tables are what the kernel has.
+func (k kernel) tables(family sdk.Family) iptables.Tables {
+	k.Helper()
+	tool, err := iptables.Open(k.Context(), family, k.backend)
+	if err != nil {
+		k.Fatal(err)
+	}
+	got, err := tool.Save(k.Context(), "nat", "filter")
+	if err != nil {
+		k.Fatal(err)
+	}
+	return got
+}
+
+// eventually waits until ok, for much longer than it should take.
+func (k kernel) eventually(what string, ok func() bool) {
+	k.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			k.Fatalf("not in half a minute: %s", what)
+		}
+	}
+}
+
+// on is k for a test within its test.
+func (k kernel) on(t *testing.T) kernel { return kernel{t, k.backend, k.dir} }
 
 // What every scenario needs goes into the kernel, and is read back word for word.
 // So a new process takes over what an old one wrote without writing anything.

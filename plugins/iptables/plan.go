@@ -154,7 +154,8 @@ func (b *book) doneBlock(block block) {
 }
 
 // pieces cuts a plan that is too big for one go: as many chains at a time as size
-// says, those that others lead to first, so that nothing half-written is seen.
+// says. Those that others lead to are written first, so that nothing half-written
+// is seen; those that go are all emptied before the first is removed.
 func (p plan) pieces(size int) []plan {
 	if p.chains() <= size {
 		return []plan{p}
@@ -163,20 +164,38 @@ func (p plan) pieces(size int) []plan {
 	for _, b := range p {
 		chains := slices.Clone(b.chains)
 		slices.SortStableFunc(chains, func(x, y chain) int { return cmp.Compare(rank(x), rank(y)) })
-		for len(chains) > size {
-			cut = append(cut, plan{{table: b.table, chains: chains[:size]}})
-			chains = chains[size:]
+		parts := slices.Collect(slices.Chunk(chains, size))
+		for _, part := range parts[:max(0, len(parts)-1)] {
+			cut = append(cut, plan{{table: b.table, chains: part}})
 		}
-		b.chains = chains
-		cut = append(cut, plan{b})
+		last := block{table: b.table, delete: b.delete, insert: b.insert}
+		if len(parts) > 0 {
+			last.chains = parts[len(parts)-1]
+		}
+		cut = append(cut, plan{last})
+		for part := range slices.Chunk(b.remove, size) {
+			cut = append(cut, plan{{table: b.table, chains: emptied(part)}})
+		}
+		for part := range slices.Chunk(b.remove, size) {
+			cut = append(cut, plan{{table: b.table, remove: part}})
+		}
 	}
 	return cut
+}
+
+// emptied are the chains called ids, without a rule.
+func emptied(ids []iptables.ID) []chain {
+	chains := make([]chain, 0, len(ids))
+	for _, id := range ids {
+		chains = append(chains, chain{id: id})
+	}
+	return chains
 }
 
 func (p plan) chains() int {
 	n := 0
 	for _, b := range p {
-		n += len(b.chains)
+		n += len(b.chains) + len(b.remove)
 	}
 	return n
 }

@@ -12,9 +12,10 @@ import (
 )
 
 const (
-	glanceEvery = time.Second      // at what costs nothing: the sizes of legacy's tables
-	auditEvery  = 10 * time.Second // one chain, whatever seems to be the case
-	manyHeard   = 1000             // more than anybody need hear before looking
+	lookEvery  = 500 * time.Millisecond // at what costs nothing: what was heard, how big tables are
+	auditEvery = 10 * time.Second       // one chain, whatever seems to be the case
+	patience   = 4                      // for how many looks somebody may be at it
+	manyHeard  = 1000                   // more than anybody need hear before looking
 )
 
 // A watch notices, while this process is the writer, when somebody else takes away
@@ -24,21 +25,26 @@ const (
 //	legacy  the sizes of the tables; when one is another, the jumps, and all if it shrank
 //	both    one chain at a time is read and compared, slowly, whatever seems to be the case
 //
+// Whoever empties tables mostly is not done yet, and would stumble over what comes
+// back at once; so it waits for a moment in which nobody changes anything, though
+// not for long.
+//
 // It has two goroutines, which stop ends: one listens, and one looks.
 type watch struct {
 	plugin  *plugin
 	end     context.CancelFunc
 	running sync.WaitGroup
 	events  *iptables.Events // nil: the backend tells nothing
-	alarm   chan struct{}    // has an element while something heard is to be looked at
 
-	mu    sync.Mutex // guards heard
+	mu    sync.Mutex // guards what follows
 	heard []iptables.Commit
+	first time.Time // when the first of heard came
+	last  time.Time // and the last
 }
 
 func (p *plugin) startWatch() *watch {
 	ctx, end := context.WithCancel(context.Background())
-	w := &watch{plugin: p, end: end, alarm: make(chan struct{}, 1)}
+	w := &watch{plugin: p, end: end}
 	if len(p.sides) > 0 && p.sides[0].tool.Backend == iptables.NFT {
 		events, err := iptables.Listen()
 		if err != nil {
@@ -68,13 +74,8 @@ func (w *watch) listen() {
 		if err != nil {
 			return
 		}
-		if w.plugin.ours.has(int(c.Port)) {
-			continue
-		}
-		w.hear(c)
-		select {
-		case w.alarm <- struct{}{}:
-		default: // it is known that there is something
+		if !w.plugin.ours.has(int(c.Port)) {
+			w.hear(c)
 		}
 	}
 }
@@ -85,27 +86,33 @@ func (w *watch) hear(c iptables.Commit) {
 	if len(w.heard) >= manyHeard {
 		w.heard = []iptables.Commit{{Missed: true}}
 	}
+	w.last = time.Now()
+	if len(w.heard) == 0 {
+		w.first = w.last
+	}
 	w.heard = append(w.heard, c)
 }
 
+// take is what was heard, once nobody has anything to add.
 func (w *watch) take() []iptables.Commit {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if time.Since(w.last) < lookEvery && time.Since(w.first) < patience*lookEvery {
+		return nil
+	}
 	heard := w.heard
 	w.heard = nil
 	return heard
 }
 
-// look goes round until ctx ends: at once when something was heard, else each
-// second.
+// look goes round until ctx ends.
 func (w *watch) look(ctx context.Context) {
-	tick := time.NewTicker(glanceEvery)
+	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.alarm:
 		case <-tick.C:
 		}
 		if w.plugin.take(ctx) != nil {
@@ -129,7 +136,7 @@ func (p *plugin) patrol(ctx context.Context, heard []iptables.Commit) {
 				s.weigh(ctx, c, jumps)
 			}
 		}
-		s.glance(ctx, jumps)
+		s.glance(jumps)
 		s.audit(ctx, jumps)
 		if s.doubt != "" {
 			p.repair(ctx, s, jumps)

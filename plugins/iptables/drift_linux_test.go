@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"context"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// scenario is the one of the suite that is called so.
+func scenario(t *testing.T, name string) sdktest.Scenario {
+	t.Helper()
+	for _, s := range sdktest.Scenarios() {
+		if s.Name == name {
+			return s
+		}
+	}
+	t.Fatalf("there is no scenario %s", name)
+	return sdktest.Scenario{}
+}
+
+// A harm is something that others do to tables; PROGRAM stands for iptables.
+type harm struct {
+	why      string
+	commands []string
+	only     iptables.Backend // empty: both
+}
+
+var harms = []harm{
+	{"all is flushed", []string{"PROGRAM -t nat -F", "PROGRAM -t filter -F"}, ""},
+	{"all is flushed and deleted", []string{"PROGRAM -t nat -F", "PROGRAM -t nat -X", "PROGRAM -t filter -F", "PROGRAM -t filter -X"}, ""},
+	{"a firewall loads its own rules instead", []string{"PROGRAM -t nat -F", "PROGRAM -t nat -X", "PROGRAM -t filter -F", "PROGRAM -t filter -X", "PROGRAM -A INPUT -p icmp -j ACCEPT", "PROGRAM -t nat -A POSTROUTING -o theirs -j MASQUERADE"}, ""},
+	{"one jump is deleted", []string{`PROGRAM -t nat -D PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`}, ""},
+	{"one chain is emptied", []string{"PROGRAM -t nat -F CLUSTER"}, ""},
+	{"the way in is emptied", []string{"PROGRAM -t nat -F KUBE-SERVICES"}, ""},
+	{"one rule is deleted", []string{"PROGRAM -t nat -D KUBE-POSTROUTING 1"}, ""},
+	{"a table is deleted", []string{"nft delete table ip nat"}, iptables.NFT},
+	{"everything is deleted", []string{"nft flush ruleset"}, iptables.NFT},
+}
+
+// run does it to the tables in which the Service called name is served.
+func (h harm) run(k kernel, name sdk.Name) {
+	k.Helper()
+	for _, c := range h.commands {
+		c = strings.NewReplacer("PROGRAM", "iptables-"+string(k.backend), "CLUSTER", clusterChain(name)).Replace(c)
+		if strings.HasPrefix(c, "nft ") {
+			if _, err := exec.LookPath("nft"); err != nil {
+				k.Skip("needs the program nft")
+			}
+		}
+		k.run("sh", "-c", c)
+	}
+}
+
+// Whatever somebody else does to the tables is noticed without being told, and put
+// right. It is counted, and in five seconds when the machine has time.
+func TestKernelPutsBackWhatOthersTake(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		s := scenario(k.T, "cluster-ip")
+		p := k.start()
+		k.sync(p, s.Update(1))
+		k.role(p, sdk.Active)
+		repaired := uint64(0)
+		for _, h := range harms {
+			if h.only != "" && h.only != k.backend {
+				continue
+			}
+			k.Run(h.why, func(t *testing.T) {
+				k := k.on(t)
+				h.run(k, s.Services[0].Name)
+				began := time.Now()
+				if len(k.wrong(s, sdk.Active)) == 0 && p.Report().Repaired == repaired {
+					t.Error("no harm was done")
+				}
+				k.eventually("the tables are right again", func() bool { return len(k.wrong(s, sdk.Active)) == 0 })
+				t.Logf("put back after %s", time.Since(began))
+				k.eventually("it is counted", func() bool { return p.Report().Repaired > repaired })
+				repaired = p.Report().Repaired
+			})
+		}
+	})
+}
+
+// What others do with their own rules is theirs: nothing is written for it.
+func TestKernelLeavesOthersAlone(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		s := scenario(k.T, "cluster-ip")
+		p := k.start()
+		k.sync(p, s.Update(1))
+		k.role(p, sdk.Active)
+		program := "iptables-" + string(k.backend)
+		for range 3 {
+			k.run(program, "-N", "THEIRS")
+			k.run(program, "-A", "THEIRS", "-j", "DROP")
+			k.run(program, "-I", "INPUT", "-p", "99", "-j", "THEIRS")
+			k.run(program, "-D", "INPUT", "-p", "99", "-j", "THEIRS")
+			k.run(program, "-F", "THEIRS")
+			k.run(program, "-X", "THEIRS")
+		}
+		written := p.sides[0].book.rules["nat"]
+		if err := p.take(k.Context()); err != nil {
+			k.Fatal(err)
+		}
+		for range 2 * patience {
+			p.patrol(k.Context(), p.watch.soFar())
+		}
+		p.give()
+		if n := p.Report().Repaired; n != 0 || p.sides[0].book.rules["nat"] != written {
+			k.Errorf("%d repairs of what was not ours", n)
+		}
+	})
+}
+
+// The slow audit finds what nobody told: a rule that was replaced by another.
+func TestKernelAuditFindsWhatWasReplaced(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		s := scenario(k.T, "cluster-ip")
+		p := k.start()
+		k.sync(p, s.Update(1))
+		k.role(p, sdk.Active)
+		p.watch.stop() // nobody looks by himself now
+		p.watch = p.idleWatch()
+		k.run("iptables-"+string(k.backend), "-t", "nat", "-R", clusterChain(s.Services[0].Name), "1", "-j", "RETURN")
+		side := p.sides[0]
+		ctx := context.Background()
+		for range len(side.book.have) + len(side.book.jumps) {
+			side.audited = time.Time{}
+			side.audit(ctx, side.book.leads(sdk.Active))
+		}
+		if side.doubt == "" {
+			k.Fatal("a whole round found nothing")
+		}
+		p.repair(ctx, side, side.book.leads(sdk.Active))
+		k.want(s, sdk.Active)
+	})
+}
+
+// idleWatch is a watch that sees nothing.
+func (p *plugin) idleWatch() *watch {
+	return &watch{plugin: p, end: func() {}}
+}
+
+// soFar is what was heard, whether or not more is to come.
+func (w *watch) soFar() []iptables.Commit {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.heard
+}
