@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 
 	"github.com/pointsman/pointsman/host/pace"
 	"github.com/pointsman/pointsman/sdk"
@@ -80,5 +81,11 @@ func (f *Feed) sync(ctx context.Context, u sdk.Update) error {
 	if f.hooks.Acked != nil {
 		f.hooks.Acked(Acked{Update: u, Result: result, Took: took, Triggers: triggers})
 	}
+	if u.Full && len(u.Set) >= large {
+		debug.FreeOSMemory() // reading and sending all that left more garbage than a day of changes will
+	}
 	return nil
 }
+
+// large is how many Services make a Full that is worth a collection of its own.
+const large = 1000
