@@ -163,15 +163,12 @@ func (p *plugin) findRules(ctx context.Context, s *sweeper, family sdk.Family, k
 		return err
 	}
 	for _, ruler := range rulers {
-		all := make(iptables.Tables)
-		for _, table := range []string{"filter", "nat", "mangle"} {
-			found, err := ruler.Save(ctx, table)
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			if err == nil { // else this kernel lacks the table
-				maps.Copy(all, found)
-			}
+		all, err := ruler.Save(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			continue // this kernel lacks the backend
 		}
 		if r := leftovers(all, kubeProxyToo); !r.empty() {
 			s.rulers, s.rules = append(s.rulers, ruler), append(s.rules, r)
@@ -232,8 +229,10 @@ func (s *sweeper) run(ctx context.Context, dry bool) ([]string, error) {
 		r := s.rules[i]
 		do(ruler.String()+": "+strings.Join(r.steps(), "; "), func() error { return ruler.Restore(ctx, r.script()) })
 	}
-	for _, name := range s.sets {
-		do("remove set "+name, func() error { return s.kernel.Restore(ctx, "destroy "+name+"\n") })
+	if len(s.sets) > 0 {
+		do("remove sets "+strings.Join(s.sets, " "), func() error {
+			return s.kernel.Restore(ctx, "destroy "+strings.Join(s.sets, "\ndestroy ")+"\n")
+		})
 	}
 	return gone, errors.Join(errs...)
 }

@@ -31,7 +31,7 @@ type edges struct {
 
 // A ruler has the rules of one family, in one backend.
 type ruler interface {
-	Save(ctx context.Context, tables ...string) (iptables.Tables, error)
+	Save(ctx context.Context, tables ...string) (iptables.Tables, error) // no names: all
 	Restore(context.Context, *iptables.Script) error
 	String() string
 

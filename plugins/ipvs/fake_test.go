@@ -351,7 +351,7 @@ func (f fakeRules) Save(ctx context.Context, names ...string) (iptables.Tables, 
 	f.reads++
 	all := make(iptables.Tables)
 	for id, rules := range f.tables[f.family] {
-		if slices.Contains(names, id.Table) {
+		if len(names) == 0 || slices.Contains(names, id.Table) {
 			all[id] = slices.Clone(rules)
 		}
 	}

@@ -58,7 +58,7 @@ func (p *plugin) catches(ctx context.Context, family sdk.Family) (bool, error) {
 		return false, err
 	}
 	for _, r := range rulers {
-		tables, err := r.Save(ctx, "nat")
+		tables, err := r.Save(ctx)
 		if err != nil {
 			return false, err
 		}

@@ -87,7 +87,7 @@ func (p *plugin) read(ctx context.Context) (sdk.Role, error) {
 	role := sdk.Standby
 	for _, s := range p.sides {
 		family := s.book.ground.family
-		tables, err := s.rules.Save(ctx, "nat", "filter", "mangle")
+		tables, err := s.rules.Save(ctx)
 		if err != nil {
 			return 0, fmt.Errorf("read %s tables: %w", family, err)
 		}

@@ -197,7 +197,7 @@ func (s *side) gone() bool {
 
 // flushed reports whether chains or jumps of ours are otherwise than we know.
 func (s *side) flushed(ctx context.Context) (bool, error) {
-	tables, err := s.rules.Save(ctx, "nat", "filter", "mangle")
+	tables, err := s.rules.Save(ctx)
 	if err != nil {
 		return false, err
 	}

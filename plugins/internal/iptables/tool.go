@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"strconv"
@@ -91,23 +92,29 @@ func (t Tool) restore(ctx context.Context, s *Script, args ...string) error {
 	return fmt.Errorf("%s: %w", t.program("restore"), said(err, stderr))
 }
 
-// Save reads the tables that are named, whole.
+// Save reads the tables that are named, whole; without a name, all that there are, at
+// once.
 func (t Tool) Save(ctx context.Context, tables ...string) (Tables, error) {
+	if len(tables) == 0 {
+		return t.save(ctx)
+	}
 	all := make(Tables)
 	for _, table := range tables {
-		stdout, stderr, err := t.run(ctx, t.program("save"), nil, "-t", table)
-		if err != nil {
-			return nil, fmt.Errorf("%s -t %s: %w", t.program("save"), table, said(err, stderr))
-		}
-		read, err := Read(bytes.NewReader(stdout))
+		read, err := t.save(ctx, "-t", table)
 		if err != nil {
 			return nil, err
 		}
-		for id, rules := range read {
-			all[id] = rules
-		}
+		maps.Copy(all, read)
 	}
 	return all, nil
+}
+
+func (t Tool) save(ctx context.Context, args ...string) (Tables, error) {
+	stdout, stderr, err := t.run(ctx, t.program("save"), nil, args...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", strings.Join(append([]string{t.program("save")}, args...), " "), said(err, stderr))
+	}
+	return Read(bytes.NewReader(stdout))
 }
 
 // List reads the rules of one chain. A chain that is not there has none, and ok
