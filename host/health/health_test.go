@@ -44,7 +44,7 @@ func newBench(edits ...func(*Settings)) *bench {
 	b.tracker.Configure(track.Facts{NodeName: "n1"})
 	b.tracker.Synced()
 	s := Settings{
-		Mode: "iptables", Version: "v1.2.3", Period: 30 * time.Second, Tracker: b.tracker,
+		Mode: func() string { return "iptables" }, Version: "v1.2.3", Period: 30 * time.Second, Tracker: b.tracker,
 		Planes: func() []Plane { b.mu.Lock(); defer b.mu.Unlock(); return slices.Clone(b.planes) },
 		Fault:  func() string { b.mu.Lock(); defer b.mu.Unlock(); return b.fault },
 		Events: func() map[string]int { return map[string]int{"PluginDown": 3} },

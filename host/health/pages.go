@@ -29,7 +29,7 @@ func (s *Server) pages() http.Handler {
 		{"/healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok") }},
 		{"/metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4}).ServeHTTP},
 		{"/metrics/slis", promhttp.HandlerFor(s.metrics.slis, promhttp.HandlerOpts{}).ServeHTTP},
-		{"/proxyMode", func(w http.ResponseWriter, _ *http.Request) { writeText(w, s.settings.Mode) }},
+		{"/proxyMode", func(w http.ResponseWriter, _ *http.Request) { writeText(w, s.settings.Mode()) }},
 	}
 	if s.settings.Config != nil {
 		list = append(list, page{"/configz", s.configz}, page{"/flagz", s.flagz})
@@ -112,7 +112,7 @@ func (s *Server) statusz(w http.ResponseWriter, paths []string) {
 	line("Version", "%s", s.settings.Version)
 	line("Go", "%s", runtime.Version())
 	line("Started", "%s (%s ago)", s.started.UTC().Format(time.RFC3339), now.Sub(s.started).Round(time.Second))
-	line("Mode", "%s", s.settings.Mode)
+	line("Mode", "%s", s.settings.Mode())
 	line("Ready", "%v", ready)
 	line("Healthy", "%v", healthy)
 	if fault := s.settings.Fault(); fault != "" {

@@ -34,7 +34,7 @@ type Settings struct {
 	HardFail         bool   // an address that cannot be bound ends Run; else it is tried again
 	Profiling        bool
 
-	Mode    string
+	Mode    func() string // the dataplane that serves; nil: not said
 	Version string
 	Period  time.Duration // a change that waits for two of them is late
 
@@ -91,6 +91,9 @@ func New(s Settings) *Server {
 	}
 	if s.Fault == nil {
 		s.Fault = func() string { return "" }
+	}
+	if s.Mode == nil {
+		s.Mode = func() string { return "" }
 	}
 	if s.Events == nil {
 		s.Events = func() map[string]int { return nil }
