@@ -26,7 +26,7 @@ func TestSwaps(t *testing.T) {
 	failed := func(s Stage) Event { return Event{Kind: Failed, Stage: s, Why: "no luck"} }
 	const second = time.Second
 	upTo := func(last Stage) []step {
-		steps := []step{{0, ask, "iptables→userspace preflight: launch check"}}
+		steps := []step{{0, ask, "iptables→userspace preflight: launch"}}
 		for s := Preflight; s < last; s++ {
 			steps = append(steps, step{second, passed(s), fmt.Sprintf("iptables→userspace %s: %s", s+1, words(toUserspace.work(s+1)))})
 		}
@@ -34,38 +34,38 @@ func TestSwaps(t *testing.T) {
 	}
 	for name, story := range map[string][]step{
 		"goes well": {
-			{0, ask, "iptables→userspace preflight: launch check"},
+			{0, ask, "iptables→userspace preflight: launch"},
 			{second, passed(Preflight), "iptables→userspace staging: record fill"},
-			{second, passed(Staging), "iptables→userspace verifying: record verify sound"},
+			{second, passed(Staging), "iptables→userspace verifying: record check verify sound"},
 			{second, passed(Verifying), "iptables→userspace holding: record freeze hold carry"},
 			{second, passed(Holding), "iptables→userspace cutting: record promote retire release"},
 			{second, passed(Cutting), "iptables→userspace proving: record prove verify"},
-			{second, passed(Proving), "iptables→userspace draining: note release drain"},
+			{second, passed(Proving), "iptables→userspace draining: note drain"},
 			{second, passed(Draining), "iptables→userspace clearing: note clear stop"},
 			{second, passed(Clearing), "→ idle: finish"},
 		},
 		"is refused": append(upTo(Preflight),
-			step{second, failed(Preflight), "userspace→iptables draining: note release drain"},
+			step{second, failed(Preflight), "userspace→iptables draining: note drain"},
 			step{second, passed(Draining), "userspace→iptables clearing: note clear stop"},
 			step{second, passed(Clearing), "→ idle: finish"}),
 		"does not verify": append(upTo(Verifying),
-			step{second, failed(Verifying), "userspace→iptables draining: note release drain"}),
+			step{second, failed(Verifying), "userspace→iptables draining: note drain"}),
 		"loses the one that comes": append(upTo(Holding),
-			step{second, Event{Kind: Lost, Why: "killed"}, "userspace→iptables draining: note release drain"}),
+			step{second, Event{Kind: Lost, Why: "killed"}, "userspace→iptables draining: note drain"}),
 		"cannot throw the points": append(upTo(Cutting),
-			step{second, failed(Cutting), "iptables→userspace returning: note release restore recall"},
-			step{second, passed(Returning), "userspace→iptables draining: note release drain"}),
+			step{second, failed(Cutting), "iptables→userspace returning: note restore recall"},
+			step{second, passed(Returning), "userspace→iptables draining: note drain"}),
 		"has a canary that dies": append(upTo(Proving),
-			step{second, failed(Proving), "iptables→userspace returning: note release restore recall"},
+			step{second, failed(Proving), "iptables→userspace returning: note restore recall"},
 			step{second, failed(Returning), "iptables→userspace returning"},
-			step{again, Event{Kind: Tick}, "iptables→userspace returning: note release restore recall"},
-			step{second, passed(Returning), "userspace→iptables draining: note release drain"},
+			step{again, Event{Kind: Tick}, "iptables→userspace returning: note restore recall"},
+			step{second, passed(Returning), "userspace→iptables draining: note drain"},
 			step{second, passed(Draining), "userspace→iptables clearing: note clear stop"},
 			step{second, passed(Clearing), "→ idle: finish"}),
 		"is to stay whatever the canary says": {
-			{0, Event{Kind: Ask, Plan: Plan{From: "iptables", To: "userspace", Stay: true}}, "iptables→userspace preflight: launch check"},
+			{0, Event{Kind: Ask, Plan: Plan{From: "iptables", To: "userspace", Stay: true}}, "iptables→userspace preflight: launch"},
 			{0, passed(Preflight), "iptables→userspace staging: record fill"},
-			{0, passed(Staging), "iptables→userspace verifying: record verify sound"},
+			{0, passed(Staging), "iptables→userspace verifying: record check verify sound"},
 			{0, passed(Verifying), "iptables→userspace holding: record freeze hold carry"},
 			{0, passed(Holding), "iptables→userspace cutting: record promote retire release"},
 			{0, passed(Cutting), "iptables→userspace proving: record prove verify"},
@@ -73,7 +73,7 @@ func TestSwaps(t *testing.T) {
 		},
 		"takes too long": append(upTo(Staging),
 			step{89 * second, Event{Kind: Tick}, "iptables→userspace staging"},
-			step{second, Event{Kind: Tick}, "userspace→iptables draining: note release drain"}),
+			step{second, Event{Kind: Tick}, "userspace→iptables draining: note drain"}),
 		"hears from a stage that is over": append(upTo(Proving),
 			step{0, failed(Staging), "iptables→userspace proving"}),
 		"drains for as long as it may": append(upTo(Draining),
@@ -86,10 +86,10 @@ func TestSwaps(t *testing.T) {
 			step{0, failed(Clearing), "→ idle: finish"}),
 		"is wanted back while it drains": append(upTo(Draining),
 			step{second, ask, "iptables→userspace draining"},
-			step{second, Event{Kind: Ask, Plan: toUserspace.back()}, "userspace→iptables preflight: launch check"},
-			step{second, failed(Preflight), "iptables→userspace draining: note release drain"}),
+			step{second, Event{Kind: Ask, Plan: toUserspace.back()}, "userspace→iptables preflight: launch"},
+			step{second, failed(Preflight), "iptables→userspace draining: note drain"}),
 		"is reset": append(upTo(Proving),
-			step{0, Event{Kind: Reset, Why: "someone asked"}, "iptables→userspace returning: note release restore recall"}),
+			step{0, Event{Kind: Reset, Why: "someone asked"}, "iptables→userspace returning: note restore recall"}),
 		"is asked for twice": append(upTo(Staging),
 			step{0, ask, "iptables→userspace staging"}),
 	} {
@@ -129,7 +129,7 @@ func TestSameModeYieldsFirst(t *testing.T) {
 	for stage, want := range map[Stage]string{
 		Cutting:   "record retire promote release",
 		Clearing:  "note stop",
-		Returning: "note release recall restore",
+		Returning: "note recall restore",
 	} {
 		if got := words(p.work(stage)); got != want {
 			t.Errorf("%s: %s, want %s", stage, got, want)

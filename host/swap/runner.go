@@ -138,6 +138,9 @@ func (l *loop) take(ctx context.Context, step func(Machine, time.Time) (Machine,
 		return
 	}
 	l.halt()
+	if now.Stage != Cutting && now.Stage != Proving {
+		l.held.release()
+	}
 	if now.Stage != before.Stage {
 		l.yard.Moved(before, now)
 	}
@@ -188,7 +191,6 @@ func (l *loop) finish(last Machine) {
 	l.machine = was
 	l.started, l.coming = to, nil
 	l.mu.Unlock()
-	l.held.release()
 	if from != nil {
 		from.Stop()
 	}

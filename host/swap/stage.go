@@ -13,9 +13,9 @@ type Stage uint8
 // The stages, in the order of a swap that goes well; Returning is the way back.
 const (
 	Idle      Stage = iota
-	Preflight       // can To run here, and serve what From serves?
+	Preflight       // can To run here?
 	Staging         // To is told everything, and catches nothing
-	Verifying       // does the kernel have what To was told?
+	Verifying       // can it serve what From serves, and has the kernel what it was told?
 	Holding         // no update goes to either; both have confirmed the same
 	Cutting         // To becomes Active, From drains
 	Proving         // connections to the host's own Service find their way
@@ -103,11 +103,11 @@ func (a Action) String() string {
 func (p Plan) work(s Stage) []Action {
 	switch s {
 	case Preflight:
-		return []Action{Launch, Check}
+		return []Action{Launch}
 	case Staging:
 		return []Action{Record, Fill}
 	case Verifying:
-		return []Action{Record, Verify, Sound}
+		return []Action{Record, Check, Verify, Sound}
 	case Holding:
 		return []Action{Record, Freeze, Hold, Carry}
 	case Cutting:
@@ -118,7 +118,7 @@ func (p Plan) work(s Stage) []Action {
 	case Proving:
 		return []Action{Record, Prove, Verify}
 	case Draining:
-		return []Action{Note, Release, Drain}
+		return []Action{Note, Drain}
 	case Clearing:
 		if p.Same {
 			return []Action{Note, Stop}
@@ -126,9 +126,9 @@ func (p Plan) work(s Stage) []Action {
 		return []Action{Note, Clear, Stop}
 	case Returning:
 		if p.Same && !p.Overlap {
-			return []Action{Note, Release, Recall, Restore}
+			return []Action{Note, Recall, Restore}
 		}
-		return []Action{Note, Release, Restore, Recall}
+		return []Action{Note, Restore, Recall}
 	}
 	return nil
 }
