@@ -25,6 +25,7 @@ type Ground struct {
 
 	mu    sync.Mutex // guards what follows
 	hosts map[string]*Host
+	pods  []*Host             // behind hosts
 	addrs map[netip.Addr]bool // of the node
 	sctp  bool
 }
@@ -88,6 +89,10 @@ func (g *Ground) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var errs []error
+	for _, pod := range g.pods {
+		errs = append(errs, pod.close(pod.node))
+	}
+	g.pods = nil
 	for name, h := range g.hosts {
 		errs = append(errs, h.close(g.node))
 		delete(g.hosts, name)
@@ -180,6 +185,31 @@ func (g *Ground) Behind(device string, addr netip.Addr) (*Host, error) {
 	defer g.mu.Unlock()
 	return g.host(device, addr)
 }
+
+// Pod is a new host behind another one, as a pod is behind its node: all its packets
+// go through that one.
+func (g *Ground) Pod(node *Host, addrs ...netip.Addr) (*Host, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	pod := &Host{home: g.home, node: node.handle, device: fmt.Sprintf("veth%d", len(g.pods)), addrs: make(map[netip.Addr]bool)}
+	if err := pod.unshare(); err != nil {
+		return nil, fmt.Errorf("make a namespace for a pod: %w", err)
+	}
+	g.pods = append(g.pods, pod)
+	if err := pod.wire(node.handle); err != nil {
+		return nil, fmt.Errorf("join a pod to its node: %w", err)
+	}
+	for _, addr := range addrs {
+		if err := errors.Join(pod.join(node.handle, addr), node.lead(g.node, addr)); err != nil {
+			return nil, err
+		}
+	}
+	return pod, nil
+}
+
+// Lead leads what is for addr to h, which need not have it, as a router does with
+// the addresses of a load balancer.
+func (g *Ground) Lead(addr netip.Addr, h *Host) error { return h.lead(g.node, addr) }
 
 func (g *Ground) host(name string, addr netip.Addr) (*Host, error) {
 	h, ok := g.hosts[name]

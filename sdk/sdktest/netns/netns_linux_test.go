@@ -3,6 +3,7 @@
 package netns
 
 import (
+	"bufio"
 	"fmt"
 	"net/netip"
 	"os"
@@ -72,6 +73,38 @@ func TestKernelHostsReachEachOther(t *testing.T) {
 				t.Errorf("found %s, %v", a, err)
 			}
 		})
+	}
+}
+
+// A pod reaches the world through its node, and is reached, and sees who calls.
+func TestKernelPods(t *testing.T) {
+	g := ground(t)
+	var pods []*Host
+	for i, node := range []string{"192.0.2.1", "192.0.2.2"} {
+		h, err := g.Host(netip.MustParseAddr(node))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod, err := g.Pod(h, netip.AddrFrom4([4]byte{10, 180, byte(i), 2}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods = append(pods, pod)
+	}
+	at := netip.MustParseAddrPort("10.180.1.2:8080")
+	end, err := Answer(t.Context(), pods[1], sdk.TCP, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end.Close()
+	conn, err := pods[0].Dial(t.Context(), "tcp4", netip.MustParseAddr("10.180.0.2"), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if a, bad := parseLine(line); err != nil || bad != nil || a.Endpoint != at || a.Client != netip.MustParseAddr("10.180.0.2") {
+		t.Errorf("found %s, %v, %v", a, err, bad)
 	}
 }
 

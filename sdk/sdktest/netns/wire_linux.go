@@ -187,22 +187,27 @@ func neighbour(h *netlink.Handle, link netlink.Link, addr netip.Addr, mac net.Ha
 // join gives the host an address, and the node the way there. Where two hosts have
 // one address, the last that joined is found.
 func (h *Host) join(node *netlink.Handle, addr netip.Addr) error {
-	link, err := node.LinkByName(h.device)
-	if err != nil {
-		return err
-	}
 	if !h.addrs[addr] {
 		if err := addAddr(h.handle, "eth0", addr); err != nil {
 			return err
 		}
-		eth0, err := h.handle.LinkByName("eth0")
-		if err != nil {
-			return err
-		}
-		if err := neighbour(node, link, addr, eth0.Attrs().HardwareAddr); err != nil {
-			return err
-		}
 		h.addrs[addr] = true
+	}
+	return h.lead(node, addr)
+}
+
+// lead leads what is for addr from the node to the host, which may pass it on.
+func (h *Host) lead(node *netlink.Handle, addr netip.Addr) error {
+	link, err := node.LinkByName(h.device)
+	if err != nil {
+		return err
+	}
+	eth0, err := h.handle.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	if err := neighbour(node, link, addr, eth0.Attrs().HardwareAddr); err != nil {
+		return err
 	}
 	if err := node.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: whole(addr)}); err != nil {
 		return fmt.Errorf("route to %s: %w", addr, err)
