@@ -36,6 +36,9 @@ type Size struct{ Rules, Bytes uint32 }
 // TableSize asks the kernel how big legacy's table is.
 func TableSize(sdk.Family, string) (Size, error) { return Size{}, errors.ErrUnsupported }
 
+// Stamp is that of the tables nat, filter and mangle.
+func (t Tool) Stamp() (Stamp, error) { return Stamp{}, errors.ErrUnsupported }
+
 // Events are the changes of nft's tables.
 type Events struct{}
 

@@ -15,21 +15,9 @@ import (
 // for them may be there. A kernel says so only when it is asked to make one, so it is
 // asked in a batch that is never ended, which changes nothing.
 func lacksNFT(family sdk.Family) bool {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
-	if err != nil {
+	answer, err := askNetfilter(newTableBatch(family))
+	if err != nil || len(answer) < unix.NLMSG_HDRLEN+4 || binary.NativeEndian.Uint16(answer[4:]) != unix.NLMSG_ERROR {
 		return false // nobody can tell
-	}
-	defer unix.Close(fd)
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
-		return false
-	}
-	if err := unix.Sendto(fd, newTableBatch(family), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return false
-	}
-	answer := make([]byte, 4096)
-	n, _, err := unix.Recvfrom(fd, answer, 0)
-	if err != nil || n < unix.NLMSG_HDRLEN+4 || binary.NativeEndian.Uint16(answer[4:]) != unix.NLMSG_ERROR {
-		return false
 	}
 	errno := unix.Errno(-int32(binary.NativeEndian.Uint32(answer[unix.NLMSG_HDRLEN:])))
 	return errors.Is(errno, unix.EOPNOTSUPP)

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+// A Stamp is another one when tables have been changed: with nft always, with legacy
+// when one has another size. To ask for it costs the same however big they are.
+type Stamp struct {
+	generation uint32
+	sizes      [3]Size
+}
