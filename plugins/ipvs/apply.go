@@ -117,20 +117,21 @@ const few = 8
 // inSets takes all steps about sets that follow one another.
 func (w *writer) inSets(ctx context.Context, p plan) (int, error) {
 	n := 0
-	plain := true
+	alone := true
 	var lines strings.Builder
 	for n < len(p) && p[n].verb <= removeEntry {
 		lines.WriteString(p[n].command())
-		plain = plain && p[n].verb >= addEntry && plainly(p[n].entry, p[n].note)
+		alone = alone && p[n].verb >= addEntry && plain(p[n].note)
 		n++
 	}
-	if !plain || n > few {
+	alone = alone && n <= few
+	if !alone {
 		if err := w.kernel.Restore(ctx, lines.String()); err != nil {
 			return 0, err
 		}
 	}
 	for _, s := range p[:n] {
-		if plain && n <= few {
+		if alone {
 			if err := w.inSet(s); err != nil {
 				return 0, err
 			}
@@ -160,9 +161,8 @@ func (s step) command() string {
 	return fmt.Sprintf("del -exist %s %s\n", s.entry.set.in(s.entry.family), s.entry)
 }
 
-// plainly reports whether an entry can be sent by netlink: the library knows neither
-// ports alone nor marks.
-func plainly(e entry, n note) bool { return sets[e.set].form != formPort && e.set != nearMarks }
+// plain reports whether an entry can be sent by netlink: the library knows no marks.
+func plain(n note) bool { return n.mark == 0 }
 
 func (w *writer) onDevice(s step) error {
 	switch s.verb {

@@ -16,11 +16,46 @@ import (
 type links struct {
 	handle *netlink.Handle
 	ours   netlink.Link // our device, once it was seen
+	ear    *ear         // nil: nobody listens
 }
 
 func (l *links) Close() error {
 	l.handle.Close()
+	if l.ear != nil {
+		l.ear.close()
+	}
 	return nil
+}
+
+// Listen begins to listen, if nobody does.
+func (l *links) Listen() {
+	if l.ear == nil {
+		l.ear = listen()
+	}
+}
+
+// Heard is what was heard since the last call. Whoever heard not all listens anew.
+func (l *links) Heard() heard {
+	if l.ear == nil {
+		return heard{missed: true}
+	}
+	updates, deaf := l.ear.take()
+	h := heard{missed: deaf}
+	if deaf {
+		l.ear.close()
+		l.ear = listen()
+	}
+	for _, u := range updates {
+		addr, ok := netip.AddrFromSlice(u.LinkAddress.IP)
+		switch addr = addr.Unmap(); {
+		case !ok:
+		case l.ours == nil || u.LinkIndex != l.ours.Attrs().Index:
+			h.others = append(h.others, change{addr, !u.NewAddr})
+		case !u.NewAddr:
+			h.lost = append(h.lost, addr)
+		}
+	}
+	return h
 }
 
 func (l *links) Addrs() (addresses, error) {

@@ -35,6 +35,10 @@ type ruler interface {
 	Restore(context.Context, *iptables.Script) error
 	String() string
 
+	// changed reports, at little cost, whether rules may be others than when it was
+	// last asked.
+	changed() bool
+
 	// hold hands a lock, if not nil, to every program that writes; waiting is told
 	// what such a program waits for.
 	hold(lock *ledger.Lock, waiting func(string))

@@ -34,6 +34,7 @@ type fake struct {
 	others   map[netip.Addr]bool
 	tables   map[sdk.Family]iptables.Tables
 	stale    map[sdk.Family]conntrack.Served
+	heard    heard
 	requests []string
 	reads    int
 	refuse   func(request string) error // asked before each request
@@ -336,12 +337,23 @@ func (f fakeLinks) Unbind(a netip.Addr) error {
 	return f.request("unbind %s", a)
 }
 
+func (f fakeLinks) Listen() {}
+
+func (f fakeLinks) Heard() heard {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h := f.heard
+	f.heard = heard{}
+	return h
+}
+
 // fakeRules are the fake's rules of one family.
 type fakeRules struct {
 	*fake
 	family sdk.Family
 }
 
+func (f fakeRules) changed() bool                   { return true }
 func (f fakeRules) String() string                  { return "iptables of " + f.family.String() }
 func (f fakeRules) hold(*ledger.Lock, func(string)) {}
 

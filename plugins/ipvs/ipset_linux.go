@@ -43,7 +43,7 @@ func (i *ipset) Restore(ctx context.Context, lines string) error {
 }
 
 func (i *ipset) Add(e entry, n note) error {
-	if !plainly(e, n) {
+	if !plain(n) {
 		return i.Restore(context.Background(), e.command(n)+"\n")
 	}
 	m := member(e)
@@ -52,24 +52,17 @@ func (i *ipset) Add(e entry, n note) error {
 }
 
 func (i *ipset) Remove(e entry) error {
-	if !plainly(e, note{}) {
-		return i.Restore(context.Background(), fmt.Sprintf("del -exist %s %s\n", e.set.in(e.family), e))
-	}
 	m := member(e)
 	m.Replace = true // no error when it is gone
 	return i.handle.IpsetDel(e.set.in(e.family), m)
 }
 
-func (i *ipset) Has(e entry) (bool, error) {
-	if !plainly(e, note{}) {
-		return true, nil // the library cannot ask
-	}
-	return i.handle.IpsetTest(e.set.in(e.family), member(e))
-}
+func (i *ipset) Has(e entry) (bool, error) { return i.handle.IpsetTest(e.set.in(e.family), member(e)) }
 
+// member is e in the library's words. An entry that is only a port has no address.
 func member(e entry) *netlink.IPSetEntry {
 	m := &netlink.IPSetEntry{IP: net.IP(e.addr.AsSlice())}
-	if e.protocol != 0 {
+	if sets[e.set].form != formAddr {
 		protocol, port := uint8(number(e.protocol)), e.port
 		m.Protocol, m.Port = &protocol, &port
 	}

@@ -63,6 +63,11 @@ type linker interface {
 	RemoveDevice() error
 	Bind(netip.Addr) error
 	Unbind(netip.Addr) error
+
+	// Listen begins to listen to which addresses come and go. Heard is what was heard
+	// since it was last called.
+	Listen()
+	Heard() heard
 	Close() error
 }
 
@@ -71,6 +76,19 @@ type addresses struct {
 	device bool // ours is there
 	ours   []netip.Addr
 	others []netip.Addr // on all other devices
+}
+
+// What was heard of the node's addresses: which changed, and which left our device.
+type heard struct {
+	missed bool // and there was more
+	others []change
+	lost   []netip.Addr
+}
+
+// A change is an address that came, or has gone.
+type change struct {
+	addr netip.Addr
+	gone bool
 }
 
 // A kernel is all of them.

@@ -3,7 +3,10 @@
 package ipvs
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"hash/fnv"
 	"os"
 	"os/exec"
 	"testing"
@@ -51,6 +54,43 @@ func run(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
+// A part says which share of the tests this process runs, as "1/2".
+type part struct{ this, of uint32 }
+
+func readPart() (p part) {
+	if _, err := fmt.Sscanf(cmp.Or(os.Getenv("POINTSMAN_PART"), "1/1"), "%d/%d", &p.this, &p.of); err != nil {
+		panic("POINTSMAN_PART is not like 1/2: " + err.Error())
+	}
+	return p
+}
+
+// has reports whether a test of this name is in the part.
+func (p part) has(name string) bool {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return h.Sum32()%p.of == p.this-1
+}
+
+// A share of the checks is run, and no other.
+type share struct {
+	sdktest.T
+	part part
+}
+
+func (s share) Check(name string, run func() sdktest.Finding) {
+	if s.part.has(name) {
+		s.T.Check(name, run)
+	}
+}
+
+// inPart skips a test that another process runs.
+func inPart(t *testing.T) {
+	t.Helper()
+	if p := readPart(); !p.has(t.Name()) {
+		t.Skipf("not in part %d of %d", p.this, p.of)
+	}
+}
+
 // The suite, with real packets: every scenario, and every line of the contract.
 func TestKernelIPVSConforms(t *testing.T) {
 	g := world(t)
@@ -58,5 +98,5 @@ func TestKernelIPVSConforms(t *testing.T) {
 	s := sdktest.InProcess(Description, func() sdk.Dataplane { return New(dir) })
 	s.Ground = g
 	s.Disturb = func(context.Context) error { return exec.Command("ipvsadm", "-C").Run() }
-	sdktest.Conform(sdktest.Testing(t), s)
+	sdktest.Conform(share{sdktest.Testing(t), readPart()}, s)
 }

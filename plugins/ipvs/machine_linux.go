@@ -72,7 +72,10 @@ func reach(ctx context.Context) (kernel, error) {
 }
 
 // A tool has the rules that a family's programs write.
-type tool struct{ iptables.Tool }
+type tool struct {
+	iptables.Tool
+	stamp iptables.Stamp // after the last thing that was done or seen
+}
 
 func (t *tool) String() string { return t.Prefix }
 
@@ -81,6 +84,20 @@ func (t *tool) hold(lock *ledger.Lock, waiting func(string)) {
 	if lock != nil {
 		t.Hold = lock.File()
 	}
+}
+
+func (t *tool) Restore(ctx context.Context, s *iptables.Script) error {
+	defer t.changed()
+	return t.Tool.Restore(ctx, s)
+}
+
+// changed reports whether tables are not as they were when this was last asked, or
+// after the last Restore. Who cannot tell says yes.
+func (t *tool) changed() bool {
+	stamp, err := t.Stamp()
+	same := err == nil && stamp == t.stamp
+	t.stamp = stamp
+	return !same
 }
 
 // openRules finds the programs of family. "auto" is the backend that the node uses.
@@ -96,7 +113,7 @@ func openRules(ctx context.Context, family sdk.Family, backend string) (ruler, e
 	if err != nil {
 		return nil, err
 	}
-	return &tool{t}, nil
+	return &tool{Tool: t}, nil
 }
 
 // ruled are the programs of family, of each backend that may have rules.
@@ -107,7 +124,7 @@ func ruled(ctx context.Context, family sdk.Family) ([]ruler, error) {
 			continue
 		}
 		if t, err := iptables.Open(ctx, family, backend); err == nil { // without the program there are no rules of its making
-			all = append(all, &tool{t})
+			all = append(all, &tool{Tool: t})
 		}
 	}
 	return all, ctx.Err()

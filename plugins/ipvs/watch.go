@@ -19,6 +19,7 @@ const (
 	probeBeats = 3
 	drainBeats = 5
 	reapBeats  = 60
+	tableBeats = 60  // the rules, whatever seems to be the case
 	auditShare = 600 // a round takes as many beats
 )
 
@@ -59,6 +60,7 @@ func (p *plugin) startWatch() {
 	if p.watch != nil {
 		return
 	}
+	p.kernel.Listen()
 	ctx, stop := context.WithCancel(context.Background())
 	p.watch = &watch{stop: stop}
 	go p.keepWatch(ctx, p.watch)
@@ -114,7 +116,7 @@ func (p *plugin) beat(ctx context.Context, w *watch, n int) {
 	case n%drainBeats == 1 && p.role == sdk.Draining:
 		err = p.countFlows()
 	default:
-		err = p.audit(n)
+		err = p.audit(ctx, n)
 	}
 	if err != nil && ctx.Err() == nil {
 		p.log.Warn("cannot look after the kernel", "err", err)
@@ -123,20 +125,17 @@ func (p *plugin) beat(ctx context.Context, w *watch, n int) {
 
 // probeAll looks, at little cost, for what somebody took away or added, and repairs it.
 func (p *plugin) probeAll(ctx context.Context) error {
-	addrs, err := p.kernel.Addrs()
-	if err != nil {
-		return err
-	}
-	moved, drifted := false, false
+	heard := p.kernel.Heard()
+	moved, drifted := heard.missed, false
 	for _, s := range p.sides {
-		a := addrs.of(s.book.ground.family)
-		moved = moved || s.book.moved(a)
-		drifted = drifted || !s.known || s.book.lost(a) || s.gone()
+		moved = moved || s.book.moved(heard)
+		drifted = drifted || !s.known || s.book.lost(heard)
 		if !drifted {
-			drifted, err = s.flushed(ctx)
-		}
-		if err != nil {
-			return err
+			gone, err := s.gone(ctx)
+			if err != nil {
+				return err
+			}
+			drifted = gone
 		}
 	}
 	if !moved && !drifted {
@@ -146,39 +145,37 @@ func (p *plugin) probeAll(ctx context.Context) error {
 }
 
 // moved reports whether the node's own addresses are others than we know.
-func (b *book) moved(a addresses) bool {
-	if len(a.others) != len(b.have.others) {
-		return true
-	}
-	return slices.ContainsFunc(a.others, func(addr netip.Addr) bool { return !b.have.others[addr] })
+func (b *book) moved(h heard) bool {
+	return slices.ContainsFunc(h.others, func(c change) bool {
+		return sdk.FamilyOf(c.addr) == b.ground.family && b.have.others[c.addr] == c.gone
+	})
 }
 
-// lost reports whether our device lacks an address that we bound.
-func (b *book) lost(a addresses) bool {
-	if b.have.device && !a.device {
-		return true
-	}
-	ours := make(map[netip.Addr]bool, len(a.ours))
-	for _, addr := range a.ours {
-		ours[addr] = true
-	}
-	for addr := range b.have.vips {
-		if !ours[addr] {
-			return true
-		}
-	}
-	return false
+// lost reports whether our device lost an address that we bound.
+func (b *book) lost(h heard) bool {
+	return slices.ContainsFunc(h.lost, func(a netip.Addr) bool { return b.have.vips[a] })
 }
 
-// gone reports whether a set was emptied, or the virtual servers: one of each is
-// asked for.
-func (s *side) gone() bool {
+// gone reports whether the virtual servers were cleared, a set emptied, or rules
+// removed. One of each kind is asked for.
+func (s *side) gone(ctx context.Context) (bool, error) {
 	for at := range s.book.have.servers {
-		if _, there, err := s.kernel.Loads(at); err == nil && !there {
-			return true
+		if _, there, err := s.kernel.Loads(at); err != nil || !there {
+			return !there, err
 		}
 		break
 	}
+	if s.emptied() {
+		return true, nil
+	}
+	if !s.rules.changed() {
+		return false, nil
+	}
+	return s.flushed(ctx)
+}
+
+// emptied reports whether a set lacks the entry of ours that was asked for.
+func (s *side) emptied() bool {
 	asked := make(map[set]bool)
 	for e := range s.book.have.entries {
 		if asked[e.set] {
@@ -233,25 +230,48 @@ func (p *plugin) repair(ctx context.Context, drifted bool) error {
 	return nil
 }
 
-// audit compares a few virtual servers with what we know of them.
-func (p *plugin) audit(n int) error {
+// audit compares a few virtual servers and entries with what we know of them.
+func (p *plugin) audit(ctx context.Context, n int) error {
 	for _, s := range p.sides {
-		i := 0
-		for at, v := range s.book.have.servers {
-			if i++; i > 1+len(s.book.have.servers)/auditShare {
-				break // the order of a map is another each time
-			}
-			loads, there, err := s.kernel.Loads(at)
-			if err != nil {
-				return err
-			}
-			if !there || !v.like(loads) {
-				s.known = false // the next probe repairs it
-				return nil
-			}
+		same, err := s.sample()
+		if err == nil && same && n%tableBeats == tableBeats-1 {
+			var flushed bool
+			flushed, err = s.flushed(ctx)
+			same = !flushed
+		}
+		if err != nil {
+			return err
+		}
+		if !same {
+			s.known = false // the next probe repairs it
 		}
 	}
 	return nil
+}
+
+// sample reports whether some of what there is, is as we know it. The order of a map
+// is another each time.
+func (s *side) sample() (bool, error) {
+	i := 0
+	for at, v := range s.book.have.servers {
+		if i++; i > 1+len(s.book.have.servers)/auditShare {
+			break
+		}
+		loads, there, err := s.kernel.Loads(at)
+		if err != nil || !there || !v.like(loads) {
+			return false, err
+		}
+	}
+	i = 0
+	for e := range s.book.have.entries {
+		if i++; i > 1+len(s.book.have.entries)/auditShare {
+			break
+		}
+		if there, err := s.kernel.Has(e); err != nil || !there {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 func (v virtual) like(loads map[netip.AddrPort]load) bool {
