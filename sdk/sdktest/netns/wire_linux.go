@@ -265,10 +265,30 @@ func addAddr(h *netlink.Handle, name string, addr netip.Addr) error {
 	if err == nil {
 		err = h.AddrAdd(link, &netlink.Addr{IPNet: whole(addr), Flags: noDAD(addr)})
 	}
-	if err != nil && !errors.Is(err, syscall.EEXIST) {
+	if errors.Is(err, syscall.EEXIST) {
+		return nil
+	}
+	if err == nil {
+		err = owned(h, addr)
+	}
+	if err != nil {
 		return fmt.Errorf("give %s to %s: %w", addr, name, err)
 	}
 	return nil
+}
+
+// owned waits until the kernel takes what is sent to addr for its own. With IPv6
+// that is a while after it has the address; until then it sends it on.
+func owned(h *netlink.Handle, addr netip.Addr) error {
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		routes, err := h.RouteGet(addr.AsSlice())
+		switch {
+		case err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL:
+			return nil
+		case time.Now().After(end):
+			return fmt.Errorf("what is sent there goes %v (%v)", routes, err)
+		}
+	}
 }
 
 // noDAD makes an IPv6 address usable at once.
