@@ -87,9 +87,9 @@ type Feed struct {
 
 	turn  chan struct{} // holds one while the loop tells the dataplane, or someone holds the feed
 	acked uint64        // for who has the turn
-	owed  owed          // for who has the turn
 
-	mu      sync.Mutex // guards periods
+	mu      sync.Mutex // guards what follows
+	owed    owed
 	periods periods
 }
 
@@ -148,8 +148,7 @@ func (f *Feed) SetPeriods(minGap, period time.Duration) error {
 		return err
 	}
 	f.periods = changed
-	f.runner.Kick() // the step sets the gaps
-	return nil
+	return f.runner.SetGaps(changed.gaps(f.owed))
 }
 
 // Hold waits for the update under way and lets no other go until Release. It

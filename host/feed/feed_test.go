@@ -385,6 +385,23 @@ func TestPeriodsChange(t *testing.T) {
 	y.until("acked 2 after 0s")
 }
 
+// A change that waits for a long gap to end goes when the gap is made short.
+func TestAShorterGapHastens(t *testing.T) {
+	y := begin(t, Settings{MinGap: time.Hour, Retry: time.Second, Period: time.Hour})
+	y.answers <- answer{}
+	y.until("acked 1 after 0s")
+	y.change()
+	y.pass(2 * time.Second) // it waits
+	y.answers <- answer{}
+	if err := y.feed.SetPeriods(time.Second, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	y.until("acked 2 after 0s")
+	if now := y.clock.Since(y.start); now > time.Minute {
+		t.Errorf("after %s", now)
+	}
+}
+
 func TestPeriodsThatCannotBe(t *testing.T) {
 	y := begin(t, settings)
 	if err := y.feed.SetPeriods(-time.Second, time.Second); err == nil {

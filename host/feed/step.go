@@ -19,29 +19,49 @@ func (f *Feed) step(ctx context.Context) error {
 	}
 	defer f.Release()
 
-	f.mu.Lock()
-	periods := f.periods
-	f.mu.Unlock()
-
-	if f.owed.due(f.clock.Now(), periods.period) {
-		f.owed.services = false
+	if f.due() {
 		f.cursor.Retry()
 	}
 	err := f.tell(ctx)
 	if ctx.Err() != nil {
 		return nil
 	}
-	idle := errors.Is(err, pace.ErrIdle)
-	if !idle {
-		f.owed.count(err)
-	}
-	if err := f.runner.SetGaps(periods.gaps(f.owed)); err != nil {
+	if err := f.keepPace(err); err != nil {
 		return err
 	}
-	if err != nil && !idle && f.hooks.Failed != nil {
+	if err != nil && !errors.Is(err, pace.ErrIdle) && f.hooks.Failed != nil {
 		f.hooks.Failed(err)
 	}
 	return err
+}
+
+// due reports whether failed Services are to be offered again; then they are owed
+// no more.
+func (f *Feed) due() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	due := f.owed.due(f.clock.Now(), f.periods.period)
+	if due {
+		f.owed.services = false
+	}
+	return due
+}
+
+// keepPace sets when the next step is, after one that ended with err.
+func (f *Feed) keepPace(err error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !errors.Is(err, pace.ErrIdle) {
+		f.owed.count(err)
+	}
+	return f.runner.SetGaps(f.periods.gaps(f.owed))
+}
+
+// owe takes in what an update failed for.
+func (f *Feed) owe(failures []sdk.Failure) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.owed.failed(failures, f.clock.Now())
 }
 
 // tell carries what the cursor has, if anything. A dataplane that has lost the
@@ -77,7 +97,7 @@ func (f *Feed) sync(ctx context.Context, u sdk.Update) error {
 	took := f.clock.Since(start)
 	triggers := f.cursor.Ack(u.To, result.Failed)
 	f.acked = u.To
-	f.owed.failed(result.Failed, f.clock.Now())
+	f.owe(result.Failed)
 	if f.hooks.Acked != nil {
 		f.hooks.Acked(Acked{Update: u, Result: result, Took: took, Triggers: triggers})
 	}
