@@ -27,11 +27,22 @@ func backend() Backend {
 		Plugins:  func() []Plugin { return []Plugin{{Name: "userspace", State: "serving", PID: 7}} },
 		Config:   func() (Config, error) { return Config{Settings: json.RawMessage(`{"mode":"userspace"}`)}, nil },
 		Events:   func() []Event { return []Event{{Reason: "PluginCrashed", Count: 2}} },
-		Restart: func(name string) error {
+		Restart: func(name string) (string, error) {
 			if name != "userspace" {
-				return UnknownPlugin(name)
+				return "", UnknownPlugin(name)
 			}
-			return nil
+			return "plugin userspace is started anew", nil
+		},
+		Modes: Modes{
+			Show: func() Mode { return Mode{Mode: "userspace", Swap: &Swap{To: "iptables", Stage: "draining"}} },
+			Plan: func(_ context.Context, to string) (ModePlan, error) { return ModePlan{To: to}, nil },
+			Swap: func(to string, force bool) error {
+				if !force {
+					return &Error{Code: http.StatusConflict, What: "swap to " + to, Why: "another one is under way"}
+				}
+				return nil
+			},
+			Reset: func() (string, error) { return "undone", nil },
 		},
 		Logs: func(ctx context.Context, name string, follow bool, line func(LogLine) error) error {
 			if name != "userspace" {
@@ -193,5 +204,26 @@ func TestNobodyThere(t *testing.T) {
 	_, err := NewClient(filepath.Join(t.TempDir(), "p.sock")).Status(t.Context())
 	if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "pointsman run") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestModes asks for all that can be asked of the mode.
+func TestModes(t *testing.T) {
+	c := NewClient(serve(t))
+	m, err := c.Mode(t.Context())
+	if err != nil || m.Kind != "Mode" || m.Mode != "userspace" || !m.Swap.Moved() {
+		t.Errorf("mode %+v, %v", m, err)
+	}
+	if p, err := c.PlanMode(t.Context(), "ip&vs"); err != nil || p.To != "ip&vs" {
+		t.Errorf("plan %+v, %v", p, err)
+	}
+	if _, err := c.SwapMode(t.Context(), "iptables", false); err == nil || !strings.Contains(err.Error(), "under way") {
+		t.Errorf("a swap beside another: %v", err)
+	}
+	if d, err := c.SwapMode(t.Context(), "iptables", true); err != nil || !strings.Contains(d.Message, "iptables") {
+		t.Errorf("swap %+v, %v", d, err)
+	}
+	if d, err := c.ResetMode(t.Context()); err != nil || d.Message != "undone" {
+		t.Errorf("reset %+v, %v", d, err)
 	}
 }

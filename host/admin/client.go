@@ -68,14 +68,7 @@ func (c *Client) Events(ctx context.Context) (l EventList, err error) {
 
 // Restart starts a plugin anew.
 func (c *Client) Restart(ctx context.Context, name string) (d Done, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	body, err := c.do(ctx, http.MethodPost, "plugins/"+name+"/restart")
-	if err != nil {
-		return d, err
-	}
-	defer body.Close()
-	return d, decode(body, &d)
+	return d, c.post(ctx, "plugins/"+name+"/restart", &d)
 }
 
 // Logs calls f for each line of a plugin's log, and with follow for each that
@@ -106,9 +99,17 @@ func (c *Client) Logs(ctx context.Context, name string, follow bool, f func(LogL
 }
 
 func (c *Client) get(ctx context.Context, path string, into any) error {
+	return c.ask(ctx, http.MethodGet, path, into)
+}
+
+func (c *Client) post(ctx context.Context, path string, into any) error {
+	return c.ask(ctx, http.MethodPost, path, into)
+}
+
+func (c *Client) ask(ctx context.Context, method, path string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	body, err := c.do(ctx, http.MethodGet, path)
+	body, err := c.do(ctx, method, path)
 	if err != nil {
 		return err
 	}

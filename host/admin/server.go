@@ -27,7 +27,9 @@ type Backend struct {
 	// follow for each that comes, until ctx ends.
 	Logs func(ctx context.Context, name string, follow bool, line func(LogLine) error) error
 
-	Restart func(name string) error
+	Restart func(name string) (string, error) // what is done about it
+
+	Modes Modes
 }
 
 // Listen makes the socket, which only the owner may open. A socket that a host
@@ -125,10 +127,11 @@ func Handler(b Backend) http.Handler {
 	mux.HandleFunc("GET /v1/plugins/{name}/logs", b.logs)
 	mux.HandleFunc("POST /v1/plugins/{name}/restart", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, r, func(r *http.Request) (any, error) {
-			name := r.PathValue("name")
-			return Done{meta("Done"), "plugin " + name + " is started anew"}, b.Restart(name)
+			text, err := b.Restart(r.PathValue("name"))
+			return Done{meta("Done"), text}, err
 		})
 	})
+	b.Modes.routes(mux)
 	return mux
 }
 

@@ -11,7 +11,11 @@ a running host: HTTP and JSON on a unix socket that only its owner may open.
 	GET  /v1/plugins/NAME/logs?follow=1 LogLine, one JSON value a line
 	GET  /v1/config                     Config
 	GET  /v1/events                     EventList
+	GET  /v1/mode                       Mode
+	GET  /v1/mode/plan?to=NAME          ModePlan
 	POST /v1/plugins/NAME/restart       Done
+	POST /v1/mode/swap?to=NAME          Done
+	POST /v1/mode/reset                 Done
 
 Reading is GET and acting is POST. Every body says its apiVersion and kind, and so
 does everything that a verb prints with -o json: it is the same. Within v1 fields
@@ -43,6 +47,8 @@ type Status struct {
 	Source    string    `json:"source"` // where Services come from
 	Mode      string    `json:"mode"`
 	Dataplane Plugin    `json:"dataplane"`
+	Swap      *Swap     `json:"swap,omitempty"` // of the mode, under way
+	LastSwap  *Swapped  `json:"lastSwap,omitempty"`
 	Sync      Sync      `json:"sync"`
 	Services  Counts    `json:"services"`
 	Unserved  []Problem `json:"unserved"` // Services that are not served as asked for

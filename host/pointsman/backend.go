@@ -27,6 +27,7 @@ func (h *host) backend() admin.Backend {
 		Events:   h.events,
 		Logs:     h.logs,
 		Restart:  h.restart,
+		Modes:    admin.Modes{Show: h.yard.show, Plan: h.yard.plan, Swap: h.yard.swapTo, Reset: h.yard.reset},
 	}
 }
 
@@ -45,6 +46,7 @@ func (h *host) status() admin.Status {
 		},
 		Config: configUse(h.follower.Status()),
 	}
+	s.Swap, s.LastSwap = h.yard.underWay(h.yard.runner.Machine()), h.yard.worthAWord()
 	s.Dataplane.APIVersion, s.Dataplane.Kind = admin.APIVersion, "Plugin"
 	var followed track.CursorStatus
 	s.Sync, followed = h.serving().followed()
@@ -191,12 +193,19 @@ func (h *host) logs(ctx context.Context, name string, follow bool, line func(adm
 	return h.serving().book.read(ctx, follow, line)
 }
 
-func (h *host) restart(name string) error {
+// restart starts the plugin anew: by a swap to its own mode if the binary is
+// another by now.
+func (h *host) restart(name string) (string, error) {
 	if err := h.inUse(name); err != nil {
-		return err
+		return "", err
 	}
-	h.serving().supervisor.Restart("asked for by pointsman plugin restart")
-	return nil
+	p := h.serving()
+	if p.supervisor.Replaced() && p.supervisor.Status().State == supervise.Serving {
+		return "plugin " + name + " gives way to its new binary; pointsman mode show tells how far it is",
+			h.yard.ask(name, "pointsman plugin restart, and the binary was replaced", true)
+	}
+	p.supervisor.Restart("asked for by pointsman plugin restart")
+	return "plugin " + name + " is started anew", nil
 }
 
 // inUse says why nothing can be asked of a plugin that does not run.

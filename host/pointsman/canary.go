@@ -157,14 +157,14 @@ func (c *canary) all() []way {
 	return slices.Clone(c.ways)
 }
 
-// sound finds the ways that lead there now. One that does gets a second to.
+// sound finds the ways that lead there now, soon.
 func (c *canary) sound(ctx context.Context) []string {
 	var lead []string
 	var mu sync.Mutex // guards lead
 	var all sync.WaitGroup
 	for _, w := range c.all() {
 		all.Go(func() {
-			if heard(ctx, w, 10, time.Second) == nil {
+			if heard(ctx, w, 5, time.Second/2) == nil {
 				mu.Lock()
 				defer mu.Unlock()
 				lead = append(lead, w.at.String())

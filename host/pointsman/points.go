@@ -256,6 +256,18 @@ func (p *plane) wait() {
 	}
 }
 
+// over reports whether its process was stopped for good.
+func (p *plane) over() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // status is how far it has followed, and what it fails to serve.
 func (p *plane) status() track.CursorStatus {
 	p.mu.Lock()

@@ -20,8 +20,7 @@ func runVerb() *cobra.Command {
 		Long: `Run watches Services and keeps the dataplane that mode names told what this node
 serves of them, until a signal ends it.
 
-SIGINT stops the plugin too. SIGTERM leaves it serving; the next host ends it and
-starts its own.`,
+SIGINT stops the plugin too. SIGTERM leaves it serving; the next host goes on with it.`,
 		Args: noWords(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := settings(c)

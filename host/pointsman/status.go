@@ -74,6 +74,9 @@ func writeStatus(w io.Writer, s admin.Status, now time.Time) {
 	line("source", "%s: %s, %s, %s", s.Source, count(s.Services.Services, "Service"), count(s.Services.EndpointSlices, "EndpointSlice"), count(s.Services.Endpoints, "endpoint"))
 	line("mode", "%s", s.Mode)
 	writeDataplane(line, s.Dataplane, now)
+	if s.Swap != nil {
+		line("swap", "%s → %s: %s for %s", s.Swap.From, s.Swap.To, s.Swap.Stage, round(now.Sub(s.Swap.Since)))
+	}
 	if s.Sync.Last.IsZero() {
 		line("sync", "none yet")
 	} else {

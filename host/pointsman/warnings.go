@@ -20,6 +20,8 @@ const (
 	configPending  = "W006"
 	sourceFaulty   = "W007"
 	sourceAway     = "W008"
+	swapFailed     = "W009"
+	swapUnfinished = "W010"
 )
 
 // recently is how long a restart of the plugin is worth a warning.
@@ -42,6 +44,12 @@ func warnings(s admin.Status, faults []string, away string, staleSince time.Time
 	}
 	if d.Restarts > 0 && time.Since(d.EndedAt) < recently {
 		warn(restartedLate, "pointsman plugin logs "+d.Name, "dataplane %s was restarted %s ago%s", d.Name, round(time.Since(d.EndedAt)), because(d.LastEnd))
+	}
+	if l := s.LastSwap; l != nil && l.Error != "" {
+		warn(swapFailed, "pointsman mode show", "the swap to %s was undone, and %s serves on: %s", l.To, l.From, l.Error)
+	}
+	if l := s.LastSwap; l != nil && l.Left != "" {
+		warn(swapUnfinished, "pointsman cleanup --dry-run", "the swap to %s is not finished: %s", l.To, l.Left)
 	}
 	if s.Sync.Error != "" {
 		warn(lastSyncFailed, "pointsman plugin logs "+d.Name, "the last update did not go in, and is tried again: %s", s.Sync.Error)

@@ -292,7 +292,8 @@ func (y *yard) coming() *plane {
 	return nil
 }
 
-// Serves makes d the dataplane that the host speaks of.
+// Serves makes d the dataplane that the host speaks of, and forgets those that
+// have ended.
 func (y *yard) Serves(d swap.Dataplane) {
 	p, ok := d.(*plane)
 	if !ok {
@@ -300,6 +301,7 @@ func (y *yard) Serves(d swap.Dataplane) {
 	}
 	y.mu.Lock()
 	y.main = p
+	y.planes = slices.DeleteFunc(y.planes, func(o *plane) bool { return o != p && o.over() })
 	y.standby.Serving, y.standby.Slot = p.name, p.slot
 	next := y.standby
 	y.mu.Unlock()

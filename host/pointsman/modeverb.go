@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pointsman/pointsman/host/admin"
+)
+
+func modeVerb() *cobra.Command {
+	return group("mode", "Show, plan, make and undo a change of mode, under which connections go on",
+		modeShowVerb(), modePlanVerb(), modeSwapVerb(), modeResetVerb())
+}
+
+func modeShowVerb() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "show",
+		Short: "Say which dataplane serves, and how far a swap is",
+		Args:  noWords(),
+	}
+	out := addFormat(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		m, err := client(c).Mode(c.Context())
+		if err != nil {
+			return err
+		}
+		return out.print(c.OutOrStdout(), m, func(w io.Writer) { writeMode(w, m, time.Now()) })
+	}
+	return c
+}
+
+func writeMode(w io.Writer, m admin.Mode, now time.Time) {
+	line := func(label, format string, args ...any) {
+		fmt.Fprintf(w, "%s\t%s\n", label, fmt.Sprintf(format, args...))
+	}
+	line("mode", "%s", m.Mode)
+	switch {
+	case m.Asked != "":
+		line("asked for", "%s, by pointsman mode swap; the config file says %s", m.Asked, m.File)
+	case m.File != m.Mode:
+		line("config file", "%s", m.File)
+	}
+	if s := m.Swap; s != nil {
+		line("swap", "%s → %s: %s for %s (%s)", s.From, s.To, s.Stage, round(now.Sub(s.Since)), s.Why)
+		if s.Undo != "" {
+			line("undone", "%s", s.Undo)
+		}
+		if !s.Until.IsZero() {
+			line("draining", "%s of %s; cut in %s at the latest", count(s.Flows, "connection"), s.From, round(max(0, s.Until.Sub(now))))
+		}
+	}
+	if l := m.Last; l != nil {
+		how := "made"
+		if l.Error != "" {
+			how = "undone: " + l.Error
+		}
+		line("last swap", "%s → %s, %s ago, in %.1f s, %s", l.From, l.To, round(now.Sub(l.At)), l.Seconds, how)
+		if l.Left != "" {
+			line("not finished", "%s", l.Left)
+		}
+	}
+}
+
+func modePlanVerb() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "plan MODE",
+		Short: "Say what a change of mode would lose, write and take away, and change nothing",
+		Args:  words(1, 1, "the name of a mode"),
+	}
+	out := addFormat(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		p, err := client(c).PlanMode(c.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		return out.print(c.OutOrStdout(), p, func(w io.Writer) { writeModePlan(w, p) })
+	}
+	return c
+}
+
+func writeModePlan(w io.Writer, p admin.ModePlan) {
+	fmt.Fprintf(w, "%s → %s\n", p.From, p.To)
+	list := func(label, none string, items []string) {
+		if len(items) == 0 {
+			items = []string{none}
+		}
+		for _, item := range items {
+			fmt.Fprintf(w, "%s\t%s\n", label, item)
+			label = ""
+		}
+	}
+	list("lost", "nothing", p.Lost)
+	list("written", "nothing", p.Written)
+	list("taken away", "nothing", p.Left)
+	list("steps", "none", p.Steps)
+}
+
+func modeSwapVerb() *cobra.Command {
+	var wait time.Duration
+	var force bool
+	c := &cobra.Command{
+		Use:   "swap MODE",
+		Short: "Change the mode while connections go on",
+		Long: `Swap brings up the dataplane of another mode beside the one that serves, tells it
+everything, and throws the points: new connections go to the new one, and those that
+are established stay where they are until they end. When anything goes wrong, the
+old one serves on.
+
+With --wait it returns when the new one serves and has proved that it does, or when
+the swap was undone; then it exits 1 and says why. To swap to the mode that serves
+starts its binary anew.`,
+		Args: words(1, 1, "the name of a mode"),
+	}
+	c.Flags().DurationVar(&wait, "wait", 0, "wait this long for the new mode to serve")
+	c.Flags().Lookup("wait").NoOptDefVal = "3m"
+	c.Flags().BoolVar(&force, "force", false, "also if Services are lost by it")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		ctx, stop := untilInterrupt(c.Context())
+		defer stop()
+		began := time.Now()
+		done, err := client(c).SwapMode(ctx, args[0], force)
+		if err != nil {
+			return err
+		}
+		if wait > 0 {
+			return awaitSwap(ctx, client(c), began, wait, c.OutOrStdout())
+		}
+		fmt.Fprintln(c.OutOrStdout(), done.Message)
+		return nil
+	}
+	return c
+}
+
+// awaitSwap waits until the swap that was asked for has come to something.
+func awaitSwap(ctx context.Context, client *admin.Client, began time.Time, wait time.Duration, w io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for {
+		m, err := client.Mode(ctx)
+		if err != nil {
+			return err
+		}
+		last := m.Last
+		switch {
+		case m.Swap != nil && m.Swap.Moved() && m.Swap.Began.After(began):
+			fmt.Fprintf(w, "%s serves; %s drains\n", m.Swap.To, m.Swap.From)
+			return nil
+		case m.Swap == nil && last != nil && last.At.After(began) && last.Error != "":
+			return fmt.Errorf("the swap to %s was undone, and %s serves on: %s", last.To, last.From, last.Error)
+		case m.Swap == nil && last != nil && last.At.After(began) && last.Left != "":
+			return fmt.Errorf("the swap to %s is not finished: %s", last.To, last.Left)
+		case m.Swap == nil && last != nil && last.At.After(began):
+			fmt.Fprintf(w, "%s serves\n", last.To)
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the swap goes on after %s; try: pointsman mode show", wait)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func modeResetVerb() *cobra.Command {
+	return &cobra.Command{
+		Use:   "reset",
+		Short: "Undo a swap that is under way, or go back to the mode of the config file",
+		Args:  noWords(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			done, err := client(c).ResetMode(c.Context())
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(c.OutOrStdout(), done.Message)
+			return nil
+		},
+	}
+}
