@@ -121,7 +121,7 @@ func (w *writer) inSets(ctx context.Context, p plan) (int, error) {
 	var lines strings.Builder
 	for n < len(p) && p[n].verb <= removeEntry {
 		lines.WriteString(p[n].command())
-		alone = alone && p[n].verb >= addEntry && plain(p[n].note)
+		alone = alone && p[n].verb >= addEntry
 		n++
 	}
 	alone = alone && n <= few
@@ -160,9 +160,6 @@ func (s step) command() string {
 	}
 	return fmt.Sprintf("del -exist %s %s\n", s.entry.set.in(s.entry.family), s.entry)
 }
-
-// plain reports whether an entry can be sent by netlink: the library knows no marks.
-func plain(n note) bool { return n.mark == 0 }
 
 func (w *writer) onDevice(s step) error {
 	switch s.verb {

@@ -5,6 +5,7 @@ package ipvs
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 
@@ -112,6 +113,8 @@ func (l *links) RemoveDevice() error {
 }
 
 // Bind gives the device addr. Nobody else on the wire has it, so there is no asking.
+// In IPv6 it is deprecated from the first: the kernel would call by any address of the
+// node that looks near, also on a device that is not up.
 func (l *links) Bind(addr netip.Addr) error {
 	if l.ours == nil {
 		return fmt.Errorf("there is no %s", device)
@@ -128,5 +131,9 @@ func (l *links) Unbind(addr netip.Addr) error {
 
 func address(addr netip.Addr, flags int) *netlink.Addr {
 	bits := addr.BitLen()
-	return &netlink.Addr{IPNet: &net.IPNet{IP: net.IP(addr.AsSlice()), Mask: net.CIDRMask(bits, bits)}, Flags: flags}
+	a := &netlink.Addr{IPNet: &net.IPNet{IP: net.IP(addr.AsSlice()), Mask: net.CIDRMask(bits, bits)}, Flags: flags}
+	if addr.Is6() {
+		a.ValidLft, a.PreferedLft = math.MaxUint32, 0
+	}
+	return a
 }

@@ -7,14 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/vishvananda/netlink"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -22,8 +19,7 @@ import (
 // ipset are the sets, by netlink where there are few entries, and by the program
 // where there are many.
 type ipset struct {
-	handle *netlink.Handle
-	hold   *os.File // handed to the program: the writer's lock lasts until it is done
+	hold *os.File // handed to the program: the writer's lock lasts until it is done
 }
 
 // Hold has the program keep a file open.
@@ -40,39 +36,6 @@ func (i *ipset) Sets(ctx context.Context) (map[sdk.Family]setsOf, error) {
 func (i *ipset) Restore(ctx context.Context, lines string) error {
 	_, err := i.run(ctx, lines, "restore", "-exist")
 	return err
-}
-
-func (i *ipset) Add(e entry, n note) error {
-	if !plain(n) {
-		return i.Restore(context.Background(), e.command(n)+"\n")
-	}
-	m := member(e)
-	m.Comment, m.Replace = n.comment, true
-	return i.handle.IpsetAdd(e.set.in(e.family), m)
-}
-
-func (i *ipset) Remove(e entry) error {
-	m := member(e)
-	m.Replace = true // no error when it is gone
-	return i.handle.IpsetDel(e.set.in(e.family), m)
-}
-
-func (i *ipset) Has(e entry) (bool, error) { return i.handle.IpsetTest(e.set.in(e.family), member(e)) }
-
-// member is e in the library's words. An entry that is only a port has no address.
-func member(e entry) *netlink.IPSetEntry {
-	m := &netlink.IPSetEntry{IP: net.IP(e.addr.AsSlice())}
-	if sets[e.set].form != formAddr {
-		protocol, port := uint8(number(e.protocol)), e.port
-		m.Protocol, m.Port = &protocol, &port
-	}
-	if e.from.IsValid() {
-		m.IP2 = net.IP(e.from.Addr().AsSlice())
-		if sets[e.set].form == formSources {
-			m.CIDR2 = uint8(e.from.Bits())
-		}
-	}
-	return m
 }
 
 // run runs the program in a process group of its own. When ctx ends the group is

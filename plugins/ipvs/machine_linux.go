@@ -44,18 +44,18 @@ func openKernel() (kernel, error) {
 	if err != nil {
 		return kernel{}, err
 	}
-	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER)
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		balancer.Close()
 		return kernel{}, fmt.Errorf("open netlink: %w", err)
 	}
-	return kernel{balancer, &ipset{handle: handle}, &links{handle: handle}}, nil
+	return kernel{balancer, new(ipset), &links{handle: handle}}, nil
 }
 
 // reach opens what leads to the parts of the kernel that this node has: who cleans up
 // must not load a module to find that it has nothing.
 func reach(ctx context.Context) (kernel, error) {
-	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER)
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return kernel{}, fmt.Errorf("open netlink: %w", err)
 	}
@@ -66,7 +66,7 @@ func reach(ctx context.Context) (kernel, error) {
 		}
 	}
 	if _, err := exec.LookPath("ipset"); err == nil {
-		k.setKeeper = &ipset{handle: handle}
+		k.setKeeper = new(ipset)
 	}
 	return k, ctx.Err()
 }

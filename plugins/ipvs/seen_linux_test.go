@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// What other balancers that use IPVS have been seen to do wrong. Each is done right
+// here, with real packets.
+
+const loadBalancer = `
+-- services --
+ns1/web:http tcp
+  cluster-ip    172.30.0.41:80
+  cluster-ip    [fd00:172:30::41]:80
+  load-balancer 198.51.100.1:80
+  load-balancer [2001:db8:51::1]:80
+  node-port     30080
+  endpoint      10.180.1.1:8080
+  endpoint      [fd00:10:180:1::1]:8080
+-- packets --
+node                > 198.51.100.1:80        = 10.180.1.1:8080 masq
+node                > [2001:db8:51::1]:80    = [fd00:10:180:1::1]:8080 masq
+`
+
+// A process of the node that calls an address of a Service does so by an address of
+// the node: one that others can answer.
+func TestKernelIPVSNodeCallsByItsOwnAddress(t *testing.T) {
+	s := newStand(t, "")
+	s.serve(loadBalancer)
+	for _, to := range []struct{ network, service, node string }{
+		{"tcp4", "198.51.100.1:80", "192.0.2.10"}, {"tcp4", "172.30.0.41:80", "192.0.2.10"},
+		{"tcp6", "[2001:db8:51::1]:80", "2001:db8::10"}, {"tcp6", "[fd00:172:30::41]:80", "2001:db8::10"},
+	} {
+		if seen := s.ask(to.network, to.service); !strings.Contains(seen, to.node) {
+			t.Errorf("calling %s, the endpoint says %q; it should have seen %s", to.service, seen, to.node)
+		}
+	}
+}
+
+// ask calls from the node, by whichever address the kernel chooses, and returns what
+// the endpoint says.
+func (s *stand) ask(network, to string) string {
+	s.Helper()
+	conn, err := net.DialTimeout(network, to, 10*time.Second)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	buf := make([]byte, 256)
+	n, err := conn.Read(buf)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return string(buf[:n])
+}
+
+// A process of the node that listens on every address cannot be reached by an address
+// of a Service at another port; that the address is alive may be asked.
+func TestKernelIPVSGuardsTheHost(t *testing.T) {
+	s := newStand(t, "")
+	s.serve(loadBalancer)
+	l, err := net.Listen("tcp", ":9999")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, c := range []struct{ from, vip, network string }{
+		{"192.0.2.7", "198.51.100.1", "tcp4"}, {"10.180.0.9", "172.30.0.41", "tcp4"}, {"2001:db8::7", "2001:db8:51::1", "tcp6"},
+	} {
+		h, err := s.ground.Host(netip.MustParseAddr(c.from))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = h.Dial(t.Context(), c.network, netip.MustParseAddr(c.from), netip.AddrPortFrom(netip.MustParseAddr(c.vip), 9999))
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%s calls %s port 9999: %v; it should be refused", c.from, c.vip, err)
+		}
+		if err := h.Do(func() error { return ping(c.network[3:], c.vip) }); err != nil {
+			t.Errorf("%s pings %s: %v", c.from, c.vip, err)
+		}
+	}
+}
+
+// ping sends an echo request and waits for the reply.
+func ping(version, to string) error {
+	network, request, reply := "ip4:icmp", []byte{8, 0, 0xe6, 0xf5, 0x11, 0x09, 0, 1}, byte(0) // the checksum is right
+	if version == "6" {
+		network, request, reply = "ip6:ipv6-icmp", []byte{128, 0, 0, 0, 0x11, 0x09, 0, 1}, 129 // the kernel makes it
+	}
+	conn, err := net.Dial(network, to)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := conn.Write(request); err != nil {
+		return err
+	}
+	for buf := make([]byte, 256); ; {
+		n, err := conn.Read(buf)
+		if err != nil {
+			return err
+		}
+		if n > 0 && buf[0] == reply {
+			return nil
+		}
+	}
+}
+
+// A Service that is deleted, or given to somebody else, is gone when the Sync is.
+func TestKernelIPVSGoneIsGone(t *testing.T) {
+	s := newStand(t, "")
+	served := s.serve(loadBalancer)
+	if len(s.services()) == 0 {
+		t.Fatal("there is no virtual server to begin with")
+	}
+	var names []sdk.Name
+	for _, svc := range served.Services {
+		names = append(names, svc.Name)
+	}
+	s.sync(sdk.Update{Delete: names})
+	if left := s.services(); len(left) > 0 {
+		t.Errorf("virtual servers are left: %q", left)
+	}
+	if left := run(t, "ip", "-o", "address", "show", "dev", device); strings.TrimSpace(left) != "" {
+		t.Errorf("addresses are left: %s", left)
+	}
+	for _, line := range lines(run(t, "ipset", "save")) {
+		if strings.HasPrefix(line, "add ") {
+			t.Errorf("an entry is left: %s", line)
+		}
+	}
+}
+
+// TCP and UDP on one node port do not know of each other.
+func TestKernelIPVSNodePortsPerProtocol(t *testing.T) {
+	s := newStand(t, "")
+	both := s.serve(`
+-- services --
+ns1/web:http tcp
+  node-port 30080
+  endpoint  10.180.1.1:8080
+ns1/web:dns udp
+  node-port 30080
+  endpoint  10.180.1.2:53
+-- packets --
+192.0.2.7 > node:30080     = 10.180.1.1:8080 masq
+192.0.2.7 > node:30080 udp = 10.180.1.2:53 masq
+`)
+	s.packets(both)
+	for _, svc := range both.Services {
+		if svc.Name.Protocol == sdk.UDP {
+			s.sync(sdk.Update{Delete: []sdk.Name{svc.Name}})
+		}
+	}
+	s.packet(both.Packets[0])
+	if a, err := s.stage.Send(t.Context(), both.Packets[1]); err != nil || a.Verdict == sdk.Forward {
+		t.Errorf("the UDP node port is gone, and answers %s, %v", a, err)
+	}
+}
+
+// Flows that are none of ours, and those that are and go on, outlive a restart.
+func TestKernelIPVSFlowsOutliveARestart(t *testing.T) {
+	s := newStand(t, "")
+	served := s.serve(`
+-- services --
+ns1/dns:dns udp
+  cluster-ip 172.30.0.43:53
+  endpoint   10.180.1.3:5353
+  endpoint   10.180.1.4:5353
+ns1/web:http tcp
+  cluster-ip 172.30.0.41:80
+  endpoint   10.180.1.1:8080
+  endpoint   10.180.1.2:8080
+-- packets --
+10.180.0.9 > 172.30.0.43:53 udp = 10.180.1.3:5353 10.180.1.4:5353
+10.180.0.9 > 172.30.0.41:80     = 10.180.1.1:8080 10.180.1.2:8080
+`)
+	direct := served.Packets[0]
+	direct.To = addrPort("10.180.1.3:5353")
+	flows := make(map[sdktest.Flow]netip.AddrPort)
+	for _, p := range append(served.Packets, direct) {
+		flow, err := s.stage.Dial(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer flow.Close()
+		flows[flow] = s.found(flow)
+	}
+	s.restart()
+	s.sync(served.Update(1))
+	for flow, was := range flows {
+		if now := s.found(flow); now != was {
+			t.Errorf("a flow to %s goes to %s after a restart", was, now)
+		}
+	}
+}
+
+// found is who answers a flow.
+func (s *stand) found(f sdktest.Flow) netip.AddrPort {
+	s.Helper()
+	a, err := f.Ask(s.Context())
+	if err != nil || a.Verdict != sdk.Forward {
+		s.Fatalf("a flow: %s, %v", a, err)
+	}
+	return a.Endpoint
+}
+
+// A node whose FORWARD chain drops what nobody lets through serves node ports.
+func TestKernelIPVSForwardsThroughDrop(t *testing.T) {
+	s := newStand(t, "")
+	for _, program := range []string{"iptables-legacy", "ip6tables-legacy"} {
+		run(t, program, "-P", "FORWARD", "DROP")
+		defer run(t, program, "-P", "FORWARD", "ACCEPT")
+	}
+	s.packets(s.serve(`
+-- services --
+ns1/web:http tcp
+  node-port  30080
+  cluster-ip 172.30.0.41:80
+  endpoint   10.180.1.1:8080
+  endpoint   [fd00:10:180:1::1]:8080
+-- packets --
+192.0.2.7   > node:30080     = 10.180.1.1:8080 masq
+2001:db8::7 > node:30080     = [fd00:10:180:1::1]:8080 masq
+10.180.0.9  > 172.30.0.41:80 = 10.180.1.1:8080
+`))
+}
+
+// What nobody near may answer is dropped, without a word: also what the node itself
+// sends, which IPVS takes before filter sees it.
+func TestKernelIPVSDropsForTheNodeToo(t *testing.T) {
+	s := newStand(t, "")
+	s.packets(s.serve(`
+-- services --
+ns1/web:http tcp
+  cluster-ip    172.30.0.41:80 local
+  load-balancer 198.51.100.1:80 local from 198.18.0.0/15
+  endpoint      10.180.1.1:8080
+-- packets --
+node       > 172.30.0.41:80  = drop
+10.180.0.9 > 172.30.0.41:80  = drop
+node       > 198.51.100.1:80 = drop
+192.0.2.7  > 198.51.100.1:80 = drop
+198.18.0.7 > 198.51.100.1:80 = drop
+`))
+}
+
+// What is left of IPv6 goes with the rest.
+func TestKernelIPVSCleanupLeavesNoIPv6(t *testing.T) {
+	s := newStand(t, "")
+	s.serve(loadBalancer)
+	gone, err := s.plugin.Cleanup(t.Context(), sdk.Leftovers{})
+	if err != nil || len(gone) == 0 {
+		t.Fatalf("cleanup: %q, %v", gone, err)
+	}
+	for _, look := range [][]string{{"ipset", "list", "-n"}, {"ip6tables-legacy-save"}, {"iptables-legacy-save"}, {"ipvsadm", "-Sn"}, {"ip", "link"}} {
+		if left := run(t, look[0], look[1:]...); strings.Contains(strings.ToUpper(left), "KUBE-") || look[0] == "ipvsadm" && left != "" {
+			t.Errorf("%q still shows\n%s", look, left)
+		}
+	}
+	for path, want := range map[string]string{"net/ipv4/vs/conntrack": "0", "net/ipv4/vs/expire_nodest_conn": "0"} {
+		if have, err := os.ReadFile("/proc/sys/" + path); err != nil || strings.TrimSpace(string(have)) != want {
+			t.Errorf("%s is %s, %v; before us it was %s", path, have, err, want)
+		}
+	}
+}
+
+// Deleted, flushed, cleared by somebody else: it is back within seconds.
+func TestKernelIPVSRepairs(t *testing.T) {
+	s := newStand(t, "")
+	served := s.serve(loadBalancer)
+	for _, break_ := range [][]string{
+		{"ip", "link", "delete", device},
+		{"ip", "address", "delete", "172.30.0.41/32", "dev", device},
+		{"ipset", "flush", "KUBE-CLUSTER-IP"},
+		{"ipset", "flush", "KUBE-NODE-PORT-TCP"},
+		{"ipvsadm", "-C"},
+		{"iptables-legacy", "-t", "nat", "-F"},
+		{"ip6tables-legacy", "-t", "filter", "-F", "INPUT"},
+	} {
+		before := s.picture()
+		run(t, break_[0], break_[1:]...)
+		s.within(30*time.Second, strings.Join(break_, " ")+" is not repaired", func() bool { return s.picture() == before })
+	}
+	s.packets(served)
+}
+
+// picture is all that the kernel has, in the words of its tools.
+func (s *stand) picture() string {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "sh", "-c", `ipvsadm -Sn | sort; ipset save | sort; ip -o address show dev kube-ipvs0 | sed 's/^[0-9]*: //' | sort
+		iptables-legacy-save | grep -v '^[#:]'; ip6tables-legacy-save | grep -v '^[#:]'; true`).CombinedOutput()
+	if err != nil {
+		s.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
