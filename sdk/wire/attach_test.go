@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,6 +47,7 @@ func hostKilled(t *testing.T, plugin string) Handle {
 
 // A plugin whose host was killed lives, prints on, and takes the next host.
 func TestAKilledHostLeavesItsPlugin(t *testing.T) {
+	t.Parallel() // it mostly waits
 	h := hostKilled(t, "serve")
 	r, err := Attach(soon(t), h)
 	if err != nil {
@@ -192,7 +194,13 @@ func started(t *testing.T, name, address string, args ...string) *exec.Cmd {
 		<-reaped
 	})
 	path := strings.TrimPrefix(address, "unix://")
-	eventually(t, "the socket", func() bool { _, err := os.Stat(path); return err == nil })
+	eventually(t, "the socket to take connections", func() bool { // it is there before it does
+		conn, err := net.Dial("unix", path)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
 	return cmd
 }
 

@@ -111,16 +111,14 @@ func TestAFatalLogIsTold(t *testing.T) {
 }
 
 func TestStoppedInSync(t *testing.T) {
+	t.Parallel() // it mostly waits
 	r := configured(t, launched(t, "serve"), order{Wait: true})
 	go r.Sync(soon(t), full(1))
 	eventually(t, "Sync to run", func() bool {
 		v, err := r.Vitals(soon(t))
 		return err == nil && v.Call == "Sync"
 	})
-	r.process.kill(syscall.SIGSTOP)
-	if _, err := r.Vitals(brief(t)); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Vitals: %v; want that the deadline passed", err)
-	}
+	halt(t, r)
 	if _, err := r.Sync(brief(t), bulk(2000, 20)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a big Sync: %v; want that the deadline passed", err)
 	}
@@ -145,6 +143,7 @@ func brief(t *testing.T) context.Context {
 
 // A dataplane that ignores its context hangs. Others are told so, and Stop ends it.
 func TestHungInSync(t *testing.T) {
+	t.Parallel() // it mostly waits
 	r := configured(t, launched(t, "serve"), order{Hang: true})
 	if _, err := r.Sync(brief(t), full(1)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Sync: %v; want that the deadline passed", err)

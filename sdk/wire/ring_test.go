@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -123,22 +124,24 @@ func TestTailKeepsAPanicsHead(t *testing.T) {
 }
 
 func TestPresence(t *testing.T) {
-	gone := make(chan struct{}, 9)
-	p := newPresence(20*time.Millisecond, func() { gone <- struct{}{} })
-	p.came()
-	p.came()
-	p.left()
-	select {
-	case <-gone:
-		t.Fatal("gone while a host is connected")
-	case <-time.After(100 * time.Millisecond):
-	}
-	p.left()
-	select {
-	case <-gone:
-	case <-time.After(20 * time.Second):
-		t.Fatal("still there without a host")
-	}
+	synctest.Test(t, func(t *testing.T) { // its clock costs no time
+		gone := 0
+		p := newPresence(time.Minute, func() { gone++ })
+		p.came()
+		p.came()
+		p.left()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if gone != 0 {
+			t.Fatal("gone while a host is connected")
+		}
+		p.left()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if gone != 1 {
+			t.Fatalf("gone %d times without a host", gone)
+		}
+	})
 }
 
 // A kernel-mode plugin goes after a while without a host, a relay never.

@@ -24,14 +24,26 @@ import (
 func stopped(t *testing.T) *Remote {
 	t.Helper()
 	r := configured(t, launched(t, "serve"), order{})
+	halt(t, r)
+	return r
+}
+
+// halt has the kernel stop a plugin, and waits until it has: its calls are not
+// answered, and return by their deadline.
+func halt(t *testing.T, r *Remote) {
+	t.Helper()
 	if err := r.process.signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	return r
+	eventually(t, "it to be stopped", func() bool {
+		_, err := r.Vitals(brief(t))
+		return errors.Is(err, context.DeadlineExceeded)
+	})
 }
 
 // Every call of a stopped plugin returns by its deadline.
 func TestEveryCallOfAStoppedPluginReturns(t *testing.T) {
+	t.Parallel() // it mostly waits
 	r := stopped(t)
 	sticks := make([]sdk.Stick, 100_000)
 	for i := range sticks {
@@ -73,6 +85,7 @@ func TestEveryCallOfAStoppedPluginReturns(t *testing.T) {
 
 // A plugin that is stopped while it shuts down is ended all the same.
 func TestStoppedInShutdown(t *testing.T) {
+	t.Parallel() // it mostly waits
 	r := configured(t, launched(t, "serve"), order{Wait: true, Signal: int(syscall.SIGSTOP)})
 	go r.Sync(soon(t), full(1))
 	eventually(t, "Sync to run", func() bool {
@@ -93,6 +106,7 @@ func TestStoppedInShutdown(t *testing.T) {
 
 // A host finds what another left behind, in whatever state, and ends it.
 func TestEnd(t *testing.T) {
+	t.Parallel() // it mostly waits
 	stop := func(pid int) { syscall.Kill(pid, syscall.SIGSTOP) }
 	kill := func(pid int) { syscall.Kill(pid, syscall.SIGKILL) }
 	for name, before := range map[string]func(pid int){"running": func(int) {}, "stopped": stop, "dead": kill} {
@@ -165,6 +179,7 @@ func TestAPluginOutlivesItsStderr(t *testing.T) {
 
 // A plugin that nobody comes back to does not stay for good.
 func TestAPluginWithoutAHostGoes(t *testing.T) {
+	t.Parallel() // it mostly waits
 	h := hostKilled(t, "impatient")
 	eventually(t, "its end", func() bool {
 		_, err := StartTime(h.PID)
@@ -174,6 +189,7 @@ func TestAPluginWithoutAHostGoes(t *testing.T) {
 
 // Whatever listens at an address, Attach comes back with a reason.
 func TestAttachToWhatIsNoPlugin(t *testing.T) {
+	t.Parallel() // it mostly waits
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
 	if err != nil {
