@@ -3,6 +3,7 @@
 package test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -109,6 +110,63 @@ func TestConfigFollowed(t *testing.T) {
 	if now := s.plugin(); now != pid {
 		t.Errorf("all this had the plugin started anew")
 	}
+}
+
+// TestNodePortsFollowed moves node ports from one address of the node to another, by
+// an edit of the config.
+func TestNodePortsFollowed(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	backend(t, at(s.net+"101"))
+	s.manifest("node.yaml", `apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {addresses: [{type: InternalIP, address: NET.5}, {type: InternalIP, address: NET.6}]}
+`)
+	s.manifest("web.yaml", strings.NewReplacer("spec:", "spec:\n  type: NodePort", "port: 18080,", "port: 18080, nodePort: 30999,").
+		Replace(tcpService("web", "NET.10", 18080, "NET.101")))
+	at := func(last string) { s.config("hostnameOverride: n1\nnodePortAddresses: [" + s.net + last + "/32]\n") }
+	only := func(yes, no string) {
+		t.Helper()
+		s.served("tcp", s.net+yes+":30999")
+		s.until("nobody answers at "+s.net+no, func() error {
+			if from, err := ask("tcp", s.net+no+":30999"); err == nil {
+				return fmt.Errorf("answered by %s", from)
+			}
+			return nil
+		})
+	}
+	at("5")
+	s.start()
+	only("5", "6")
+	at("6")
+	only("6", "5")
+	s.served("tcp", s.net+"10:18080")
+}
+
+// TestPeriodsFollowed has changes wait for a long minSyncPeriod, and go when it is
+// short again.
+func TestPeriodsFollowed(t *testing.T) {
+	t.Parallel()
+	s := begun(t)
+	patient := strings.NewReplacer("minSyncPeriod: 20ms", "minSyncPeriod: 10m", "syncPeriod: 2s", "syncPeriod: 10m")
+	s.write("host.yaml", patient.Replace(s.text("")))
+	s.logged("config taken", "minSyncPeriod")
+	n := 20
+	s.until("a change waits", func() error {
+		n++
+		s.manifest("web.yaml", tcpService("web", fmt.Sprintf("NET.%d", n), 18080, "NET.101"))
+		st, err := s.Status(t.Context())
+		if err == nil && st.Sync.Pending == 0 {
+			err = errors.New("everything is confirmed")
+		}
+		return err
+	})
+	if from, err := ask("tcp", fmt.Sprintf("%s%d:18080", s.net, n)); err == nil {
+		t.Errorf("a change that waits is served by %s", from)
+	}
+	s.config("")
+	s.served("tcp", fmt.Sprintf("%s%d:18080", s.net, n))
 }
 
 // TestFlagsAndEnvironment go before the file.

@@ -3,9 +3,12 @@
 package test
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -36,16 +39,32 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// TestLinks follows every link from a page to a file of the project.
+// TestLinks follows every link from a page to a file of the project, and to the
+// heading in it that it names.
 func TestLinks(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	link := regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`)
 	for _, page := range pages(t) {
 		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(page), m[1])); err != nil {
+			file := page
+			if m[1] != "" {
+				file = filepath.Join(filepath.Dir(page), m[1])
+			}
+			if _, err := os.Stat(file); err != nil {
 				t.Errorf("%s links to %s, which is not there", page, m[1])
+			} else if m[2] != "" && !slices.Contains(anchors(read(t, file)), m[2]) {
+				t.Errorf("%s links to the heading %s of %s, which is not there", page, m[2], file)
 			}
 		}
 	}
+}
+
+// anchors are what a link calls the headings of a page.
+func anchors(text string) (all []string) {
+	odd := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		all = append(all, strings.ReplaceAll(odd.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+	}
+	return all
 }
 
 // TestShownExample holds the plugin shown in the author's guide against the one
@@ -66,6 +85,25 @@ func TestTargets(t *testing.T) {
 			if !strings.Contains(makefile, "\n"+m[1]+": ") {
 				t.Errorf("%s names make %s, which the Makefile does not have", page, m[1])
 			}
+		}
+	}
+}
+
+// TestHelp has make help list every target.
+func TestHelp(t *testing.T) {
+	makefile := read(t, "../Makefile")
+	_, targets, _ := strings.Cut(makefile, "\n.PHONY: ")
+	targets, _, _ = strings.Cut(targets, "\n")
+	out, err := exec.CommandContext(t.Context(), "make", "-s", "-C", "..", "help").Output()
+	if errors.Is(err, exec.ErrNotFound) {
+		t.Skip("needs make")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range strings.Fields(targets) {
+		if !regexp.MustCompile(`(?m)^  make ` + target + ` +[a-z]`).Match(out) {
+			t.Errorf("make help does not tell of %s:\n%s", target, out)
 		}
 	}
 }
