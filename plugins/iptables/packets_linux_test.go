@@ -3,6 +3,7 @@
 package iptables
 
 import (
+	"context"
 	"os"
 	"testing"
 
@@ -36,6 +37,14 @@ func TestKernelConforms(t *testing.T) {
 		s := sdktest.InProcess(Description, func() sdk.Dataplane { return New(k.dir) })
 		s.Options = k.options()
 		s.Ground = g
+		s.Disturb = func(context.Context) error {
+			for _, program := range []string{"iptables-", "ip6tables-"} {
+				k.run(program+string(k.backend), "-t", "nat", "-F")
+			}
+			return nil
+		}
+		k.foreign()
+		s.Foreign = func(context.Context) (string, error) { return k.notOurs(), nil }
 		sdktest.Conform(sdktest.Testing(k.T), s)
 	})
 }

@@ -7,7 +7,6 @@ package iptables
 import (
 	"context"
 	"errors"
-	"io"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -16,7 +15,7 @@ import (
 
 var errNoProgram = errors.New("no such program")
 
-func (t Tool) run(context.Context, string, io.Reader, ...string) ([]byte, string, error) {
+func (t Tool) run(context.Context, string, []byte, ...string) ([]byte, string, error) {
 	return nil, "", errors.ErrUnsupported
 }
 

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -14,52 +13,53 @@ import (
 	"time"
 )
 
-// run runs a program of the tool, in a process group of its own, in the network
-// namespace of the calling thread. When ctx ends the group is killed and reaped,
-// and the error says that ctx ended.
-func (t Tool) run(ctx context.Context, program string, stdin io.Reader, args ...string) (stdout []byte, stderr string, err error) {
-	var out bytes.Buffer
-	said := &listener{waiting: t.Waiting}
+// run runs a program of the tool with the arguments, and stdin if that is not nil.
+// While another program holds the lock of the tables it tries again, for as long
+// as ctx allows, and says that it waits.
+func (t Tool) run(ctx context.Context, program string, stdin []byte, args ...string) (stdout []byte, stderr string, err error) {
+	told := false
+	for {
+		stdout, stderr, err = t.once(ctx, program, stdin, args...)
+		if err == nil || ctx.Err() != nil || !strings.Contains(stderr, "xtables lock") {
+			break
+		}
+		if t.Waiting != nil && !told {
+			told = true
+			t.Waiting("the xtables lock, which another program holds")
+		}
+	}
+	if told {
+		t.Waiting("")
+	}
+	return stdout, stderr, err
+}
+
+// once runs a program once, in a process group of its own, in the network namespace
+// of the calling thread. When ctx ends the group is killed and reaped, and the
+// error says that ctx ended.
+func (t Tool) once(ctx context.Context, program string, stdin []byte, args ...string) (stdout []byte, stderr string, err error) {
+	var out, said bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, said
+	cmd.Stdout, cmd.Stderr = &out, &said
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 500 * time.Millisecond
-	if t.Hold != nil && stdin != nil {
+	writes := stdin != nil
+	if writes {
+		cmd.Stdin = bytes.NewReader(stdin)
+	}
+	if writes && t.Hold != nil {
 		cmd.ExtraFiles = []*os.File{t.Hold}
 	}
 	if err = cmd.Start(); err == nil {
-		if t.Started != nil && stdin != nil {
+		if writes && t.Started != nil {
 			t.Started(cmd.Process.Pid)
 		}
 		err = cmd.Wait()
 	}
-	said.done()
 	if ctx.Err() != nil {
 		err = errors.Join(ctx.Err(), err)
 	}
-	return out.Bytes(), said.text.String(), err
-}
-
-// A listener keeps what a program says, and passes on that it waits.
-type listener struct {
-	text    bytes.Buffer
-	waiting func(string)
-	told    bool
-}
-
-func (l *listener) Write(p []byte) (int, error) {
-	l.text.Write(p)
-	if l.waiting != nil && !l.told && strings.Contains(string(p), "xtables lock") {
-		l.told = true
-		l.waiting("the xtables lock, which another program holds")
-	}
-	return len(p), nil
-}
-
-func (l *listener) done() {
-	if l.told {
-		l.waiting("")
-	}
+	return out.Bytes(), said.String(), err
 }

@@ -49,6 +49,10 @@ type Tool struct {
 	Waiting func(string)
 }
 
+// patience is for how many seconds a program waits for the lock by itself. It does
+// so without a word, so it is not long, and then it is asked again.
+const patience = "1"
+
 // A LineError is one line of a Script that iptables-restore did not take. Nothing
 // of its block took effect; blocks before it did.
 type LineError struct {
@@ -65,12 +69,12 @@ func (e *LineError) Error() string {
 // locks as long as ctx allows. When the program names a line, the error is a
 // *LineError.
 func (t Tool) Restore(ctx context.Context, s *Script) error {
-	return t.restore(ctx, s, "--noflush", "-w")
+	return t.restore(ctx, s, "--noflush", "-w", patience)
 }
 
 // Test reports what Restore would, and changes nothing.
 func (t Tool) Test(ctx context.Context, s *Script) error {
-	return t.restore(ctx, s, "--noflush", "-w", "--test")
+	return t.restore(ctx, s, "--noflush", "-w", patience, "--test")
 }
 
 func (t Tool) restore(ctx context.Context, s *Script, args ...string) error {
@@ -80,7 +84,7 @@ func (t Tool) restore(ctx context.Context, s *Script, args ...string) error {
 	if s.Empty() {
 		return nil
 	}
-	_, stderr, err := t.run(ctx, t.program("restore"), bytes.NewReader(s.text.Bytes()), args...)
+	_, stderr, err := t.run(ctx, t.program("restore"), s.text.Bytes(), args...)
 	if err == nil {
 		return nil
 	}
@@ -120,7 +124,7 @@ func (t Tool) save(ctx context.Context, args ...string) (Tables, error) {
 // List reads the rules of one chain. A chain that is not there has none, and ok
 // is false.
 func (t Tool) List(ctx context.Context, id ID) (rules []Rule, ok bool, err error) {
-	stdout, stderr, err := t.run(ctx, t.Prefix, nil, "-w", "-t", id.Table, "-S", id.Chain)
+	stdout, stderr, err := t.run(ctx, t.Prefix, nil, "-w", patience, "-t", id.Table, "-S", id.Chain)
 	if err != nil {
 		if gone := strings.Contains(stderr, "No chain/target/match") || strings.Contains(stderr, "does not exist") || strings.Contains(stderr, "incompatible"); gone {
 			return nil, false, nil

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// instead puts a shell script in the place of iptables-restore until undo is
+// called; in it, REAL is the program's path.
+func (k kernel) instead(script string) (undo func()) {
+	k.Helper()
+	dir, before := k.TempDir(), os.Getenv("PATH")
+	for _, program := range []string{"iptables-", "ip6tables-"} {
+		name := program + string(k.backend) + "-restore"
+		real, err := exec.LookPath(name)
+		if err != nil {
+			k.Fatal(err)
+		}
+		text := "#!/bin/sh\n" + strings.ReplaceAll(script, "REAL", real) + "\n"
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			k.Fatal(err)
+		}
+	}
+	k.Setenv("PATH", dir+":"+before)
+	return func() { k.Setenv("PATH", before) }
+}
+
+// refusing is a restore that does not take a line with a certain text.
+const refusing = `input=$(cat)
+line=$(printf '%s\n' "$input" | grep -n -m1 -F -e 'TEXT' | cut -d: -f1)
+if [ -n "$line" ]; then echo "iptables-restore: line $line failed" >&2; exit 1; fi
+printf '%s\n' "$input" | exec REAL "$@"`
+
+func several(n int) sdktest.Scenario {
+	s := sdktest.Scenario{Node: sdk.Node{MasqueradeBit: 14}}
+	s.Services = cluster(n, func(i int) netip.Addr { return v4(base + uint32(i) + 1) })
+	return s
+}
+
+// A Service whose rules the kernel does not take is named, with the line, and keeps
+// what served it. All others go in.
+func TestKernelSetsARefusedServiceAside(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		for _, c := range []struct {
+			why, text string
+		}{
+			{"a rule of its chain", "--to-destination 10.180.0.5:8080"},
+			{"its entry in the tree", "-d 10.96.0.6/32 -p tcp -m tcp --dport 80 -j KUBE-SVC-"},
+		} {
+			k.Run(c.why, func(t *testing.T) {
+				k := k.on(t)
+				k.flush()
+				s := several(20)
+				p := k.start()
+				undo := k.instead(strings.ReplaceAll(refusing, "TEXT", c.text))
+				result, err := p.Sync(t.Context(), s.Update(1))
+				if err != nil || len(result.Failed) != 1 || result.Failed[0].Name != s.Services[5].Name {
+					t.Fatalf("failed: %v, %v; want %s alone", result.Failed, err, s.Services[5].Name)
+				}
+				var refused *iptables.LineError
+				if !errors.As(result.Failed[0].Err, &refused) || !strings.Contains(refused.Line, c.text) {
+					t.Errorf("it failed with %v; want the line", result.Failed[0].Err)
+				}
+				rest := s
+				rest.Services = append(append([]sdk.Service{}, s.Services[:5]...), s.Services[6:]...)
+				k.want(rest, sdk.Standby)
+
+				undo() // and now it is offered again
+				k.sync(p, sdk.Update{From: 1, To: 2, Set: s.Services[5:6]})
+				k.want(s, sdk.Standby)
+			})
+		}
+	})
+}
+
+// A restore that is killed half-way leaves nobody knows what. The next update
+// converges from a fresh reading, also in a new process.
+func TestKernelConvergesAfterAKilledRestore(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		for _, c := range []struct {
+			why, script string
+		}{
+			{"before anything was read", `kill -9 $$`},
+			{"after the first block", `awk '{print} /^COMMIT/ {exit}' | REAL "$@"; kill -9 $$`},
+			{"when everything was done", `REAL "$@"; kill -9 $$`},
+		} {
+			k.Run(c.why, func(t *testing.T) {
+				k := k.on(t)
+				k.flush()
+				s, next := several(20), several(30)
+				next.Services[3].Cluster = nil
+				p := k.start()
+				k.sync(p, s.Update(1))
+				k.role(p, sdk.Active)
+				undo := k.instead(c.script)
+				u := step(s, next, 1)
+				if _, err := p.Sync(t.Context(), u); err == nil {
+					t.Fatal("a killed restore was acknowledged")
+				}
+				undo()
+				k.sync(p, u)
+				k.want(next, sdk.Active)
+			})
+		}
+	})
+}
+
+// When the lock of the tables is held the plugin says that it waits. A call whose
+// time is up ends, and leaves no program behind; the next one goes through.
+func TestKernelWaitsForTheLock(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		if k.backend == iptables.NFT {
+			k.Skip("nft has no lock")
+		}
+		s := several(3)
+		p := k.start()
+		k.sync(p, s.Update(1))
+		unlock := holdLock(k.T)
+		defer unlock()
+		ctx, cancel := context.WithTimeout(k.Context(), 4*time.Second)
+		defer cancel()
+		done := make(chan error, 1)
+		next := several(4)
+		go func() { // ends with the call
+			_, err := p.Sync(ctx, step(s, next, 1))
+			done <- err
+		}()
+		k.eventually("it says that it waits", func() bool { return strings.Contains(p.Report().Waiting, "lock") })
+		if err := <-done; !errors.Is(err, context.DeadlineExceeded) {
+			k.Errorf("with the lock held by another: %v", err)
+		}
+		if out, err := exec.Command("pgrep", "-P", fmt.Sprint(os.Getpid()), "-f", "restore").Output(); err == nil {
+			k.Errorf("programs are left: %s", out)
+		}
+		if waiting := p.Report().Waiting; waiting != "" {
+			k.Errorf("it still says that it waits for %s", waiting)
+		}
+		unlock()
+		k.sync(p, step(s, next, 1))
+		k.want(next, sdk.Standby)
+	})
+}
+
+// The lock may be held for a minute: the call waits as long as it may.
+func TestKernelOutlastsTheLock(t *testing.T) {
+	if os.Getenv("POINTSMAN_SOAK") == "" {
+		t.Skip("takes a minute: set POINTSMAN_SOAK")
+	}
+	onKernel(t, func(k kernel) {
+		if k.backend == iptables.NFT {
+			k.Skip("nft has no lock")
+		}
+		s := several(3)
+		p := k.start()
+		unlock := holdLock(k.T)
+		go func() { // ends by itself
+			time.Sleep(time.Minute)
+			unlock()
+		}()
+		began := time.Now()
+		k.sync(p, s.Update(1))
+		if took := time.Since(began); took < 50*time.Second {
+			k.Errorf("it did not wait: %s", took)
+		}
+		k.want(s, sdk.Standby)
+	})
+}
+
+// holdLock takes the lock that the programs of iptables share.
+func holdLock(t *testing.T) (unlock func()) {
+	t.Helper()
+	file, err := os.OpenFile(os.Getenv("XTABLES_LOCKFILE"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	return func() { file.Close() }
+}
