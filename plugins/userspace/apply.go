@@ -27,7 +27,7 @@ type edit struct {
 // edits are what changes come to. What is kept stays out of them, and so stays
 // as it is.
 func (d *Dataplane) edits(c sdk.Changes) []edit {
-	nodePorts := d.relay.ground.Load().nodePorts
+	nodePorts := d.nodePorts()
 	var edits []edit
 	for _, change := range c.Services {
 		switch {
@@ -52,7 +52,7 @@ func (d *Dataplane) edits(c sdk.Changes) []edit {
 // come to on it when it takes them at other addresses.
 func (d *Dataplane) stand(g *ground) []edit {
 	was := d.relay.ground.Swap(g)
-	if slices.Equal(was.nodePorts, g.nodePorts) {
+	if d.way != nil || slices.Equal(was.nodePorts, g.nodePorts) {
 		return nil
 	}
 	var edits []edit
@@ -91,17 +91,29 @@ func (d *Dataplane) carryOut(ctx context.Context, edits []edit, further ...place
 			for name := range t.before {
 				d.table.restore(name, t.before[name])
 			}
-			d.settle(d.plan(t))
+			for _, verb := range []verb{give, closeDown} {
+				d.settle(d.plan(t), verb)
+			}
 			return outcome{}, err
 		}
 		if len(bad) == 0 {
-			d.commit(t, steps)
-			return outcome{failed: t.failures(), planned: d.unwritten(steps)}, nil
+			return d.finish(ctx, t, steps)
 		}
 		for r, err := range bad {
 			d.giveUp(t, r.place, r.name, err)
 		}
 	}
+}
+
+// finish makes everyone see what was prepared. An error means that the kernel's
+// rules could not follow; nothing is taken back, and the next turn begins there.
+func (d *Dataplane) finish(ctx context.Context, t *turn, steps []step) (outcome, error) {
+	d.commit(t, steps)
+	err := d.lay(ctx)
+	if err == nil {
+		d.settle(steps, closeDown)
+	}
+	return outcome{failed: t.failures(), planned: d.unwritten(steps)}, err
 }
 
 // begin writes the edits into the table.
@@ -167,10 +179,10 @@ func (d *Dataplane) prepare(ctx context.Context, steps []step) (map[refused]erro
 		}
 		d.relay.counts.progress.Add(1)
 		var err error
-		switch d.role {
-		case sdk.Active:
+		switch d.acts() {
+		case opens:
 			err = d.open(ctx, p)
-		case sdk.Standby:
+		case probes:
 			if err = probe(ctx, p); errors.Is(err, errInUse) {
 				err = nil
 			}
@@ -190,7 +202,12 @@ func (d *Dataplane) open(ctx context.Context, p place) error {
 			return nil
 		}
 	}
-	s, err := d.relay.open(ctx, p)
+	make := d.relay.open
+	if d.way != nil {
+		d.way.opened(p)
+		make = d.way.portals.open
+	}
+	s, err := make(ctx, p)
 	if err == nil {
 		d.sockets[p] = s
 	}
@@ -226,7 +243,7 @@ func (d *Dataplane) commit(t *turn, steps []step) {
 			d.publish(*e.value)
 		}
 	}
-	d.settle(steps)
+	d.settle(steps, give)
 	for name, e := range t.edits {
 		switch {
 		case t.failed[name] != nil:
@@ -236,7 +253,9 @@ func (d *Dataplane) commit(t *turn, steps []step) {
 		default:
 			d.tellSockets(name)
 		}
+		d.stakeHealth(name)
 	}
+	d.stake(t.touched)
 }
 
 // publish makes svc what connections see from now on.
@@ -255,11 +274,11 @@ func (d *Dataplane) publish(svc sdk.Service) {
 	}
 }
 
-// settle gives and closes.
-func (d *Dataplane) settle(steps []step) {
+// settle gives, or closes.
+func (d *Dataplane) settle(steps []step, verb verb) {
 	for _, st := range steps {
 		s := d.sockets[st.claim.place]
-		if s == nil {
+		if s == nil || st.verb != verb {
 			continue
 		}
 		switch st.verb {
@@ -276,7 +295,7 @@ func (d *Dataplane) settle(steps []step) {
 func (d *Dataplane) release(p place, s socket) {
 	delete(d.sockets, p)
 	switch {
-	case d.role == sdk.Standby || s.target() == nil:
+	case d.role == sdk.Standby && d.way == nil || s.target() == nil:
 		s.shut()
 	case s.retire():
 		d.retired[p] = s
@@ -302,10 +321,10 @@ func (d *Dataplane) everyPlace() []place { return slices.Collect(maps.Keys(d.tab
 
 // unwritten are the steps that another process must do, because we have yielded.
 func (d *Dataplane) unwritten(steps []step) []string {
-	if d.role != sdk.Yielded {
+	if d.acts() == opens || d.role != sdk.Yielded && d.way == nil {
 		return nil
 	}
-	var lines []string
+	lines := d.plannedRules()
 	for _, s := range steps {
 		lines = append(lines, s.String())
 	}

@@ -116,7 +116,7 @@ func TestNodePorts(t *testing.T) {
 	speaker(t, back, nil)
 	speaker(t, exact, nil)
 	own := []address{{prefix: netip.PrefixFrom(one.Addr(), 8)}, {prefix: netip.PrefixFrom(addrPortOf(back).Addr(), 8), foreign: true}}
-	s := &stage{T: t, Dataplane: New()}
+	s := &stage{T: t, Dataplane: New(t.TempDir())}
 	t.Cleanup(func() { s.Close() })
 	s.addresses = func() ([]address, error) { return own, nil }
 	s.configure("")

@@ -50,11 +50,17 @@ func (d *Dataplane) look(ctx context.Context) {
 		}
 	}
 	var edits []edit
+	further := slices.Collect(maps.Keys(d.owed))
+	moved := false
 	if was := d.relay.ground.Load(); !slices.Equal(own, was.addresses) {
 		edits = d.stand(newGround(was.node, own))
+		further = append(further, d.reframe()...)
+		moved = d.way != nil
 	}
-	if owed := slices.Collect(maps.Keys(d.owed)); len(edits)+len(owed) > 0 {
-		_, _ = d.carryOut(ctx, edits, owed...) // an error is that of a context that ends us too
+	if moved || len(edits)+len(further) > 0 {
+		if _, err := d.carryOut(ctx, edits, further...); err != nil && ctx.Err() == nil {
+			d.relay.log.Load().Warn("rules do not follow the machine's addresses yet", "err", err)
+		}
 	}
 }
 

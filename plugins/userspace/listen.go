@@ -33,7 +33,7 @@ func (r *relay) open(ctx context.Context, p place) (socket, error) {
 	case sdk.TCP:
 		return r.openTCP(ctx, p)
 	case sdk.UDP:
-		return r.openUDP(ctx, p)
+		return r.openUDP(ctx, p, p.addr)
 	}
 	return nil, fmt.Errorf("listen on %s: no such protocol here", p)
 }

@@ -5,6 +5,7 @@ package userspace
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,16 +18,29 @@ import (
 // options are what the host's file may say of this plugin.
 type options struct {
 	udpIdleTimeout time.Duration // after which a UDP flow without a datagram ends
+	redirect       string        // whether rules lead callers here
+	backend        string        // to which those are written
 }
 
-var defaults = options{udpIdleTimeout: 250 * time.Millisecond}
+// What the options that are words may say.
+const (
+	redirectAuto   = "auto"
+	redirectAlways = "always"
+	redirectNever  = "never"
+
+	backendAuto = "auto"
+)
+
+var defaults = options{udpIdleTimeout: 250 * time.Millisecond, redirect: redirectNever, backend: backendAuto}
 
 // schema describes options to whoever writes the file.
 const schema = `{
   "type": "object",
   "additionalProperties": false,
   "properties": {
-    "udpIdleTimeout": {"type": "string", "default": "250ms", "description": "how long a UDP flow is kept without a datagram in either direction, from 1ms to 1h"}
+    "udpIdleTimeout": {"type": "string", "default": "250ms", "description": "how long a UDP flow is kept without a datagram in either direction, from 1ms to 1h"},
+    "redirect": {"enum": ["auto", "always", "never"], "default": "never", "description": "whether iptables rules lead callers of every address here, which needs root; auto: if it is possible; never: only addresses that the machine has are served"},
+    "backend": {"enum": ["auto", "nft", "legacy"], "default": "auto", "description": "which of the kernel's two rule machines such rules are written to; auto: the one in use on the node"}
   }
 }`
 
@@ -42,21 +56,49 @@ func parseOptions(data []byte) (options, error) {
 		return o, &sdk.Refusal{Field: "options", Why: "no JSON object: " + err.Error(), Try: help}
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if name != "udpIdleTimeout" {
-			return o, &sdk.Refusal{Field: "options." + name, Why: "there is no such option", Try: nearest(name)}
-		}
-		if err := parseTimeout(fields[name], &o.udpIdleTimeout); err != nil {
-			return o, &sdk.Refusal{Field: "options." + name, Why: err.Error(), Try: name + ": 250ms"}
+		if err := o.parse(name, fields[name]); err != nil {
+			return o, err
 		}
 	}
 	return o, nil
 }
 
+func (o *options) parse(name string, data json.RawMessage) error {
+	var err error
+	try := help
+	switch name {
+	case "udpIdleTimeout":
+		try = name + ": 250ms"
+		err = parseTimeout(data, &o.udpIdleTimeout)
+	case "redirect":
+		err = parseWord(data, &o.redirect, redirectAuto, redirectAlways, redirectNever)
+	case "backend":
+		err = parseWord(data, &o.backend, backendAuto, "nft", "legacy")
+	default:
+		err, try = errors.New("there is no such option"), nearest(name)
+	}
+	if err != nil {
+		return &sdk.Refusal{Field: "options." + name, Why: err.Error(), Try: try}
+	}
+	return nil
+}
+
 func nearest(name string) string {
-	if strings.EqualFold(name, "udpIdleTimeout") {
-		return "udpIdleTimeout, with this case"
+	for _, known := range []string{"udpIdleTimeout", "redirect", "backend"} {
+		if strings.EqualFold(name, known) {
+			return known + ", with this case"
+		}
 	}
 	return help
+}
+
+func parseWord(data json.RawMessage, into *string, words ...string) error {
+	var text string
+	if err := json.Unmarshal(data, &text); err != nil || !slices.Contains(words, text) {
+		return fmt.Errorf("%s is none of %s", data, strings.Join(words, ", "))
+	}
+	*into = text
+	return nil
 }
 
 func parseTimeout(data json.RawMessage, into *time.Duration) error {

@@ -26,7 +26,10 @@ func TestOptions(t *testing.T) {
 		{`{"udpIdleTimeout": 250}`, 0, "options.udpIdleTimeout"},
 		{`{"udpIdleTimeout": "fast"}`, 0, "options.udpIdleTimeout"},
 		{`{"udpidletimeout": "3s"}`, 0, "options.udpidletimeout"},
-		{`{"backend": "nft"}`, 0, "options.backend"},
+		{`{"backend": "nft", "redirect": "always"}`, 250 * time.Millisecond, ""},
+		{`{"backend": "ebpf"}`, 0, "options.backend"},
+		{`{"redirect": true}`, 0, "options.redirect"},
+		{`{"frontends": "own"}`, 0, "options.frontends"},
 		{`[]`, 0, "options"},
 		{`{`, 0, "options"},
 	} {

@@ -32,9 +32,7 @@ var Description = sdk.Description{
 		sdk.FeatureIPv4, sdk.FeatureIPv6, sdk.FeatureUDP, sdk.FeatureNodePort,
 		sdk.FeatureLocalPolicy, sdk.FeatureSourceRanges, sdk.FeatureAffinity,
 	},
-	Limits: []sdk.Limit{
-		sdk.LimitNoDrop, sdk.LimitNoClientAddress, sdk.LimitOwnAddressesOnly, sdk.LimitDiesWithProcess,
-	},
+	Limits:  []sdk.Limit{sdk.LimitNoClientAddress, sdk.LimitDiesWithProcess}, // and more without rules
 	Options: []byte(schema),
 }
 
@@ -42,11 +40,13 @@ var Description = sdk.Description{
 type Dataplane struct {
 	relay     *relay
 	addresses func() ([]address, error) // of this machine
+	ledgerDir string
 
 	mu       sync.Mutex // guards all below, for calls and for follow; no connection takes it
 	state    sdk.State
 	session  bool
 	role     sdk.Role
+	way      *way // nil: sockets stand on the frontends' own addresses
 	table    table
 	services map[sdk.Name]*service
 	roaming  map[sdk.Name]bool // those with frontends that stand for every address
@@ -58,9 +58,10 @@ type Dataplane struct {
 	follows  sync.WaitGroup
 }
 
-// New is a relay in Standby. Close ends it.
-func New() *Dataplane {
-	d := &Dataplane{relay: newRelay(), addresses: addresses}
+// New is a relay in Standby, which keeps its ledger in dir (ledger.Dir on a node).
+// Close ends it.
+func New(dir string) *Dataplane {
+	d := &Dataplane{relay: newRelay(), addresses: addresses, ledgerDir: dir}
 	d.forget()
 	return d
 }
@@ -68,17 +69,28 @@ func New() *Dataplane {
 // forget is the state of one that has served nothing.
 func (d *Dataplane) forget() {
 	d.state, d.session, d.role = sdk.State{}, false, sdk.Standby
+	d.seeds = make(map[sdk.Name][]sdk.Stick)
+	d.forgetSockets()
+}
+
+// forgetSockets closes them all, and forgets whom they served.
+func (d *Dataplane) forgetSockets() {
+	for _, s := range d.sockets {
+		s.shut()
+	}
+	for _, s := range d.retired {
+		s.shut()
+	}
 	d.table = newTable()
 	d.services = make(map[sdk.Name]*service)
 	d.roaming = make(map[sdk.Name]bool)
 	d.sockets = make(map[place]socket)
 	d.retired = make(map[place]socket)
 	d.owed = make(map[place]error)
-	d.seeds = make(map[sdk.Name][]sdk.Stick)
 }
 
 // Configure begins a session. What is served goes on being served.
-func (d *Dataplane) Configure(_ context.Context, setup sdk.Setup) (sdk.Description, error) {
+func (d *Dataplane) Configure(ctx context.Context, setup sdk.Setup) (sdk.Description, error) {
 	o, err := parseOptions(setup.Options)
 	if err != nil {
 		return sdk.Description{}, err
@@ -92,25 +104,32 @@ func (d *Dataplane) Configure(_ context.Context, setup sdk.Setup) (sdk.Descripti
 	if setup.Log != nil {
 		d.relay.log.Store(setup.Log)
 	}
+	if err := d.chooseWay(ctx, o); err != nil {
+		return sdk.Description{}, err
+	}
 	d.relay.idle.Store(int64(o.udpIdleTimeout))
 	d.relay.ground.Store(newGround(d.relay.ground.Load().node, own))
 	d.state, d.session = sdk.State{}, true
 	if d.stop == nil {
-		ctx, cancel := context.WithCancel(context.Background())
+		following, cancel := context.WithCancel(context.Background())
 		d.stop = cancel
-		d.follows.Go(func() { d.follow(ctx) }) // ends with Close
+		d.follows.Go(func() { d.follow(following) }) // ends with Close
 	}
-	return narrowed(own), nil
+	return d.narrowed(own), nil
 }
 
-// narrowed is the Description without IPv6 where the machine has none.
-func narrowed(own []address) sdk.Description {
-	has6 := slices.ContainsFunc(own, func(a address) bool { return a.prefix.Addr().Is6() })
-	d := Description
-	d.Features = slices.DeleteFunc(slices.Clone(d.Features), func(f sdk.Feature) bool {
-		return f == sdk.FeatureIPv6 && !has6
+// narrowed is the Description as far as it is true of this machine and this way.
+func (d *Dataplane) narrowed(own []address) sdk.Description {
+	has := func(f sdk.Family) bool {
+		return slices.ContainsFunc(own, func(a address) bool { return sdk.FamilyOf(a.prefix.Addr()) == f }) &&
+			(d.way == nil || d.way.rules.has(f))
+	}
+	here := Description
+	here.Limits = d.limits()
+	here.Features = slices.DeleteFunc(slices.Clone(here.Features), func(f sdk.Feature) bool {
+		return f == sdk.FeatureIPv4 && !has(sdk.IPv4) || f == sdk.FeatureIPv6 && !has(sdk.IPv6)
 	})
-	return d
+	return here
 }
 
 // Sync makes the sockets follow u.
@@ -124,12 +143,21 @@ func (d *Dataplane) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) 
 	if err != nil {
 		return sdk.Result{}, err
 	}
+	if err := d.prepareWay(ctx); err != nil {
+		return sdk.Result{}, err
+	}
 	var edits []edit
+	var further []place
 	if changes.Node || changes.Full {
-		edits = d.stand(newGround(d.state.Node, d.relay.ground.Load().addresses))
+		own, err := d.addresses()
+		if err != nil {
+			return sdk.Result{}, err
+		}
+		edits = d.stand(newGround(d.state.Node, own))
+		further = d.reframe()
 	}
 	edits = append(edits, d.edits(changes)...)
-	done, err := d.carryOut(ctx, edits)
+	done, err := d.carryOut(ctx, edits, further...)
 	if err != nil {
 		return sdk.Result{}, fmt.Errorf("sync stopped: %w", err)
 	}
@@ -149,6 +177,18 @@ func (d *Dataplane) SetRole(ctx context.Context, role sdk.Role) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	was := d.role
+	if err := d.play(ctx, was, role); err != nil {
+		d.role = was
+		return fmt.Errorf("become %s: %w", role, err)
+	}
+	return nil
+}
+
+// play role, in place of was.
+func (d *Dataplane) play(ctx context.Context, was, role sdk.Role) error {
+	if d.way != nil {
+		return d.playWay(ctx, role)
+	}
 	d.role = role
 	if role != sdk.Active {
 		d.letGo()
@@ -159,7 +199,7 @@ func (d *Dataplane) SetRole(ctx context.Context, role sdk.Role) error {
 		if was != sdk.Active {
 			d.letGo()
 		}
-		return fmt.Errorf("become active: %w", err)
+		return err
 	}
 	return nil
 }
@@ -178,18 +218,20 @@ func (d *Dataplane) letGo() {
 	clear(d.owed)
 }
 
-// Cleanup closes everything. Nothing of ours lives outside of this process, and
-// the old userspace mode of kube-proxy left nothing without root either.
-func (d *Dataplane) Cleanup(_ context.Context, l sdk.Leftovers) ([]string, error) {
+// Cleanup closes everything, and takes every rule of ours out of the kernel.
+func (d *Dataplane) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	names := d.held()
+	swept, err := sweepAll(ctx, d.ledgerDir, l)
+	names = append(names, swept...)
 	if !l.DryRun {
+		d.leave()
 		d.relay.sendHome()
 		d.relay.crowd.again()
 		d.forget()
 	}
-	return names, nil
+	return names, err
 }
 
 // held are the things that Cleanup would end.
@@ -219,6 +261,7 @@ func (d *Dataplane) Close() error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.leave()
 	d.relay.sendHome()
 	d.forget()
 	return nil

@@ -4,6 +4,7 @@ package userspace
 
 import (
 	"log/slog"
+	"net"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -16,7 +17,8 @@ import (
 type relay struct {
 	crowd   *crowd
 	ground  atomic.Pointer[ground]
-	idle    atomic.Int64 // of a UDP flow, in nanoseconds
+	idle    atomic.Int64  // of a UDP flow, in nanoseconds
+	mark    atomic.Uint32 // on what goes to endpoints; zero: none
 	log     atomic.Pointer[slog.Logger]
 	counts  counts
 	buffers buffers
@@ -69,6 +71,11 @@ func (r *relay) choose(t *target, from sdk.Caller, tried []netip.AddrPort) (neti
 		return netip.AddrPort{}, route.Verdict
 	}
 	return t.service.pick(svc, route.Endpoints, from.Addr, tried, time.Now()), sdk.Forward
+}
+
+// dialer connects to endpoints, and gives up after wait if that is not zero.
+func (r *relay) dialer(wait time.Duration) net.Dialer {
+	return net.Dialer{Timeout: wait, KeepAliveConfig: keepAlive, Control: marked(r.mark.Load())}
 }
 
 // sendHome ends everything that runs, and waits for it.

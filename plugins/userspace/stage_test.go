@@ -32,7 +32,7 @@ type stage struct {
 func onStage(t *testing.T, services ...sdk.Service) *stage {
 	t.Helper()
 	needsLoopback(t)
-	s := &stage{T: t, Dataplane: New()}
+	s := &stage{T: t, Dataplane: New(t.TempDir())}
 	t.Cleanup(func() { s.Close() })
 	s.configure(`{"udpIdleTimeout": "1m"}`)
 	s.must(sdk.Update{Full: true, Node: &sdk.Node{Name: "n1"}, Set: services})

@@ -22,23 +22,38 @@ var waits = [...]time.Duration{250 * time.Millisecond, 500 * time.Millisecond, t
 // the other is not held for ever.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
 
+// A desk is where connections to one place are dealt with.
+type desk struct {
+	relay *relay
+	at    place
+	whose atomic.Pointer[target]
+}
+
+func (d *desk) target() *target { return d.whose.Load() }
+
 // A tcpSocket listens at one place.
 type tcpSocket struct {
-	relay    *relay
-	at       place
+	desk
 	listener *net.TCPListener
-	whose    atomic.Pointer[target]
 	accepts  sync.Once
 }
 
 func (r *relay) openTCP(ctx context.Context, p place) (socket, error) {
+	l, err := listen(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return &tcpSocket{desk: desk{relay: r, at: p}, listener: l}, nil
+}
+
+func listen(ctx context.Context, p place) (*net.TCPListener, error) {
 	l := net.ListenConfig{KeepAliveConfig: keepAlive}
 	l.SetMultipathTCP(false) // an abort must be a reset
 	listener, err := l.Listen(ctx, network(p), p.addr.String())
 	if err != nil {
 		return nil, err
 	}
-	return &tcpSocket{relay: r, at: p, listener: listener.(*net.TCPListener)}, nil
+	return listener.(*net.TCPListener), nil
 }
 
 // give makes t the one whom connections are for. The first begins to accept:
@@ -47,47 +62,48 @@ func (s *tcpSocket) give(t *target) {
 	s.whose.Store(t)
 	s.accepts.Do(func() {
 		if s.relay.crowd.enter(s.listener) {
-			go s.accept()
+			go s.relay.accept(s.listener, s.at, func(conn *net.TCPConn) {
+				s.serve(conn, s.relay.ground.Load().caller(remote(conn)))
+			})
 		}
 	})
 }
 
-func (s *tcpSocket) target() *target { return s.whose.Load() }
-func (s *tcpSocket) follow()         {}                         // an established connection outlives its endpoint's place in the list
-func (s *tcpSocket) retire() bool    { s.shut(); return false } // connections have sockets of their own
-func (s *tcpSocket) resume() bool    { return false }
-func (s *tcpSocket) shut()           { s.listener.Close() }
-func (s *tcpSocket) stands() error   { return standing(s.listener) }
+func (s *tcpSocket) follow()       {}                         // an established connection outlives its endpoint's place in the list
+func (s *tcpSocket) retire() bool  { s.shut(); return false } // connections have sockets of their own
+func (s *tcpSocket) resume() bool  { return false }
+func (s *tcpSocket) shut()         { s.listener.Close() }
+func (s *tcpSocket) stands() error { return standing(s.listener) }
 
 // accept takes connections in until the listener is closed.
-func (s *tcpSocket) accept() {
-	defer s.relay.crowd.leave(s.listener)
-	pause := pause{log: s.relay, at: s.at}
+func (r *relay) accept(l *net.TCPListener, at place, serve func(*net.TCPConn)) {
+	defer r.crowd.leave(l)
+	pause := pause{log: r, at: at}
 	for {
-		conn, err := s.listener.AcceptTCP()
+		conn, err := l.AcceptTCP()
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			if !pause.after(s.relay.crowd.context(), err) {
+			if !pause.after(r.crowd.context(), err) {
 				return
 			}
 			continue
 		}
 		pause.over()
-		if s.relay.crowd.enter(conn) {
-			go s.serve(conn)
+		if r.crowd.enter(conn) {
+			go serve(conn)
 		}
 	}
 }
 
 // serve is the life of one connection. It ends when both ends have, or when the
 // crowd is sent home.
-func (s *tcpSocket) serve(conn *net.TCPConn) {
-	r := s.relay
+func (d *desk) serve(conn *net.TCPConn, from sdk.Caller) {
+	r := d.relay
 	defer r.crowd.leave(conn)
 	r.counts.connections.Add(1)
-	up := s.reach(conn)
+	up := d.reach(from)
 	if up == nil {
 		abort(conn)
 		return
@@ -103,18 +119,21 @@ func (s *tcpSocket) serve(conn *net.TCPConn) {
 
 // reach connects to the endpoint that the caller is to have, or to others in
 // turn when it does not answer. Nil: there is none for this caller.
-func (s *tcpSocket) reach(conn *net.TCPConn) *net.TCPConn {
-	r := s.relay
-	from := r.ground.Load().caller(remote(conn))
+func (d *desk) reach(from sdk.Caller) *net.TCPConn {
+	r := d.relay
 	ctx := r.crowd.context()
 	var tried []netip.AddrPort
 	for _, wait := range waits {
-		ep, verdict := r.choose(s.whose.Load(), from, tried)
+		t := d.target()
+		if t == nil {
+			return nil // it was opened, and is nobody's yet
+		}
+		ep, verdict := r.choose(t, from, tried)
 		if verdict != sdk.Forward {
 			return nil
 		}
-		d := net.Dialer{Timeout: wait, KeepAliveConfig: keepAlive}
-		up, err := d.DialTCP(ctx, network(s.at), netip.AddrPort{}, ep)
+		dialer := r.dialer(wait)
+		up, err := dialer.DialTCP(ctx, network(d.at), netip.AddrPort{}, ep)
 		if err == nil {
 			return up
 		}
@@ -122,7 +141,7 @@ func (s *tcpSocket) reach(conn *net.TCPConn) *net.TCPConn {
 			return nil
 		}
 		r.counts.dialErrors.Add(1)
-		r.log.Load().Debug("endpoint does not answer", "service", s.whose.Load().service.name, "endpoint", ep, "err", err)
+		r.log.Load().Debug("endpoint does not answer", "service", t.service.name, "endpoint", ep, "err", err)
 		tried = append(tried, ep)
 	}
 	r.counts.unanswered.Add(1)

@@ -38,9 +38,10 @@ type udpSocket struct {
 	closed  bool
 }
 
-func (r *relay) openUDP(ctx context.Context, p place) (socket, error) {
+// openUDP makes a socket for what is sent to p, which reaches it at bound.
+func (r *relay) openUDP(ctx context.Context, p place, bound netip.AddrPort) (socket, error) {
 	var l net.ListenConfig
-	conn, err := l.ListenPacket(ctx, network(p), p.addr.String())
+	conn, err := l.ListenPacket(ctx, network(p), bound.String())
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +62,9 @@ func (s *udpSocket) give(t *target) {
 
 func (s *udpSocket) target() *target { return s.whose.Load() }
 func (s *udpSocket) stands() error   { return standing(s.conn) }
+
+// port is where it is reached.
+func (s *udpSocket) port() uint16 { return s.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() }
 
 // follow ends the flows to endpoints that serve no more, if anyone serves: the
 // next datagram of their callers then goes elsewhere.
@@ -184,7 +188,7 @@ func (s *udpSocket) flow(from netip.AddrPort, tried []netip.AddrPort) *flow {
 		r.counts.overflow.Add(1)
 		return nil
 	}
-	var d net.Dialer
+	d := r.dialer(0)
 	conn, err := d.DialUDP(r.crowd.context(), network(s.at), netip.AddrPort{}, ep)
 	if err != nil {
 		r.counts.dialErrors.Add(1)

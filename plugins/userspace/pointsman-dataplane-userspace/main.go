@@ -6,9 +6,10 @@ package main
 
 import (
 	"github.com/pointsman/pointsman/plugins/userspace"
+	"github.com/pointsman/pointsman/sdk/ledger"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 func main() {
-	wire.Serve(userspace.Description, userspace.New())
+	wire.Serve(userspace.Description, userspace.New(ledger.Dir))
 }

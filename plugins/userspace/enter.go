@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// This file joins the two ways in which callers reach the relay: sockets on the
+// frontends' own addresses, or portals and the rules that lead to them. All of it
+// is called with mu held.
+
+// A way is portals with their rules; nil: sockets on the frontends' addresses.
+type way struct {
+	portals *portals
+	rules   *rules
+	backend string            // as the options say it
+	looked  bool              // the kernel was asked which role it shows
+	fresh   map[sdk.Name]bool // of UDP: no flow that the kernel has leads to their sockets
+	steps   []string          // what the last write would have done, had it been allowed
+}
+
+// chooseWay finds out which way it is to be. One that is in use is kept.
+func (d *Dataplane) chooseWay(ctx context.Context, o options) error {
+	if o.redirect == redirectNever || o.redirect == redirectAuto && !mayUse() {
+		d.leave()
+		return nil
+	}
+	if d.way != nil && d.way.backend == o.backend {
+		return nil
+	}
+	found, err := openRules(ctx, d.relay, d.ledgerDir, o.backend)
+	switch {
+	case err != nil && o.redirect == redirectAuto && ctx.Err() == nil:
+		d.relay.log.Load().Info("listening on the frontends' own addresses only", "why", err)
+		d.leave()
+		return nil
+	case err != nil:
+		return err
+	}
+	d.leave()
+	d.way = &way{portals: newPortals(d.relay), rules: found, backend: o.backend, fresh: make(map[sdk.Name]bool)}
+	d.forgetSockets()
+	return nil
+}
+
+// leave ends the present way, with every socket that was opened for it.
+func (d *Dataplane) leave() {
+	if d.way == nil {
+		return
+	}
+	w := d.way
+	d.way = nil
+	d.forgetSockets()
+	w.portals.close()
+	if err := w.rules.unlock(); err != nil {
+		d.relay.log.Load().Warn("cannot let go of the lock", "err", err)
+	}
+	d.relay.mark.Store(0)
+}
+
+// nodePorts are the addresses at which places for node ports stand.
+func (d *Dataplane) nodePorts() []netip.Addr {
+	if d.way != nil {
+		return everywhere
+	}
+	return d.relay.ground.Load().nodePorts
+}
+
+// acts says what a change does to sockets in the present role.
+func (d *Dataplane) acts() act {
+	switch {
+	case d.role == sdk.Yielded:
+		return plans
+	case d.way != nil && d.way.rules.lock == nil:
+		return plans
+	case d.way != nil || d.role == sdk.Active:
+		return opens
+	case d.role == sdk.Standby:
+		return probes
+	}
+	return plans
+}
+
+// An act is what becomes of a socket that is wanted.
+type act uint8
+
+const (
+	plans  act = iota // nothing
+	probes            // it is found out whether it could be opened
+	opens
+)
+
+// prepareWay takes the right to write, and finds out the role that the kernel
+// shows.
+func (d *Dataplane) prepareWay(ctx context.Context) error {
+	if d.way == nil || d.role == sdk.Yielded {
+		return nil
+	}
+	r := d.way.rules
+	if err := r.tryLock(); err != nil {
+		return err
+	}
+	if d.way.looked || r.lock == nil {
+		return nil
+	}
+	role, err := r.shown(ctx)
+	if err != nil {
+		return err
+	}
+	d.way.looked = true
+	if d.role == sdk.Standby {
+		d.role = role
+	}
+	return nil
+}
+
+// stake writes into the books what the places need now.
+func (d *Dataplane) stake(touched map[place]bool) {
+	if d.way == nil {
+		return
+	}
+	for p := range touched {
+		if b := d.way.rules.bookOf(sdk.FamilyOf(p.addr.Addr())); b != nil {
+			b.put(key{caught: p}, d.linesAt(&b.frame, p))
+		}
+	}
+}
+
+// linesAt are the rules that the frontend at p needs.
+func (d *Dataplane) linesAt(f *frame, p place) []line {
+	c, owned := d.table.owner(p)
+	s := d.services[c.name]
+	if !owned || s == nil {
+		return nil
+	}
+	caught := catch{frame: f, service: s.value.Load(), frontend: c.frontend}
+	if u, ok := d.sockets[p].(*udpSocket); ok {
+		caught.udp = u.port()
+	}
+	return caught.lines()
+}
+
+// stakeHealth lets in who asks for the health of a Service.
+func (d *Dataplane) stakeHealth(name sdk.Name) {
+	if d.way == nil {
+		return
+	}
+	b := d.way.rules.bookOf(name.Family)
+	if b == nil {
+		return
+	}
+	var lines []line
+	if s := d.services[name]; s != nil && s.value.Load().HealthPort != 0 {
+		lines = health(s.value.Load().HealthPort)
+	}
+	b.put(key{health: name}, lines)
+}
+
+// frameAll tells the books what the node is like, and has every frontend's rules
+// made anew where they depend on it.
+func (d *Dataplane) frameAll() {
+	g := d.relay.ground.Load()
+	for _, family := range d.way.portals.settle(g) {
+		d.rebind(family)
+	}
+	for _, s := range d.way.rules.sides {
+		f := &s.book.frame
+		f.node, f.nodePorts, f.to = g.node, g.nodePorts, *d.way.portals.to[index(f.family)].Load()
+		d.relay.mark.Store(f.mark())
+	}
+}
+
+// rebind lets go of the UDP sockets of a family, because packets are sent to
+// another address from now on.
+func (d *Dataplane) rebind(f sdk.Family) {
+	for p, s := range d.sockets {
+		if p.protocol == sdk.UDP && sdk.FamilyOf(p.addr.Addr()) == f {
+			delete(d.sockets, p)
+			s.shut()
+		}
+	}
+}
+
+// lay writes the books into the kernel.
+func (d *Dataplane) lay(ctx context.Context) error {
+	if d.way == nil {
+		return nil
+	}
+	r := d.way.rules
+	for _, s := range r.sides {
+		s.book.frame.doors = d.way.portals.ports(s.book.frame.family)
+	}
+	steps, err := r.write(ctx, d.role)
+	d.way.steps = steps
+	return err
+}
+
+// refuseFamily refuses what this node has no rules for.
+func (d *Dataplane) refuseFamily(f sdk.Family) error {
+	if d.way == nil || d.way.rules.has(f) {
+		return nil
+	}
+	return &sdk.Refusal{Field: "name.family", Why: fmt.Sprintf("this node has no rules for %s", f), Try: "install ip6tables"}
+}
+
+// limits are those that hold here.
+func (d *Dataplane) limits() []sdk.Limit {
+	if d.way != nil {
+		return slices.Clone(Description.Limits)
+	}
+	return append(slices.Clone(Description.Limits), sdk.LimitNoDrop, sdk.LimitOwnAddressesOnly)
+}
+
+// reframe tells the books what the node is like, and returns the places whose rules
+// may depend on it: all of them.
+func (d *Dataplane) reframe() []place {
+	if d.way == nil {
+		return nil
+	}
+	d.frameAll()
+	return d.everyPlace()
+}
+
+// opened notes that a socket is new at p.
+func (w *way) opened(place) {}
+
+// playWay plays role with rules. The sockets stay in every role: only the rules
+// lead to them.
+func (d *Dataplane) playWay(ctx context.Context, role sdk.Role) error {
+	if role == sdk.Yielded {
+		d.role = role
+		return d.way.rules.unlock()
+	}
+	if d.role == sdk.Yielded {
+		d.role = sdk.Standby
+	}
+	if err := d.prepareWay(ctx); err != nil {
+		return err
+	}
+	d.role = role
+	_, err := d.carryOut(ctx, nil, d.everyPlace()...)
+	return err
+}
+
+// plannedRules are the steps that another process keeps us from taking.
+func (d *Dataplane) plannedRules() []string {
+	if d.way == nil {
+		return nil
+	}
+	return slices.Clone(d.way.steps)
+}

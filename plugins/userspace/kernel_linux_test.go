@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+)
+
+func TestMain(m *testing.M) { netns.Main(withLoopback{m}) }
+
+// withLoopback are tests that need the addresses of the loopback interface, which
+// a new namespace has not got yet.
+type withLoopback struct{ *testing.M }
+
+func (m withLoopback) Run() int {
+	if lo, err := netlink.LinkByName("lo"); err == nil {
+		_ = netlink.LinkSetUp(lo) // without root it is the machine's, and up
+	}
+	return m.M.Run()
+}
+
+// A kernel is the tables of the namespace that the tests run in, on one backend.
+type kernel struct {
+	*testing.T
+	backend iptables.Backend
+	dir     string
+}
+
+// onKernel runs f on each backend that this machine has, with empty tables.
+func onKernel(t *testing.T, f func(kernel)) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it writes to a kernel's tables, in a namespace of its own")
+	}
+	for _, backend := range []iptables.Backend{iptables.NFT, iptables.Legacy} {
+		t.Run(string(backend), func(t *testing.T) {
+			if _, err := iptables.Open(t.Context(), sdk.IPv4, backend); err != nil {
+				t.Skip("needs the backend: ", err)
+			}
+			k := kernel{t, backend, t.TempDir()}
+			k.flush()
+			t.Cleanup(k.flush)
+			f(k)
+		})
+	}
+}
+
+// flush empties every table.
+func (k kernel) flush() {
+	k.Helper()
+	for _, program := range []string{"iptables", "ip6tables"} {
+		for _, table := range []string{"nat", "filter"} {
+			k.run(program+"-"+string(k.backend), "-t", table, "-F")
+			k.run(program+"-"+string(k.backend), "-t", table, "-X")
+		}
+	}
+}
+
+func (k kernel) run(name string, args ...string) string {
+	k.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		k.Fatalf("%s %v: %v: %s", name, args, err, out)
+	}
+	return string(out)
+}
+
+// options choose rules, and the backend.
+func (k kernel) options() []byte {
+	return fmt.Appendf(nil, `{"redirect": "always", "backend": %q}`, k.backend)
+}
+
+// world is the node of this test, and hosts around it.
+func world(t *testing.T) *netns.Ground {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it makes network namespaces")
+	}
+	g, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// The suite, with real packets: every scenario, and every line of the contract.
+func TestKernelConforms(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s := sdktest.InProcess(Description, func() sdk.Dataplane { return New(k.dir) })
+		s.Options = k.options()
+		s.Ground = g
+		sdktest.Conform(sdktest.Testing(k.T), s)
+	})
+}

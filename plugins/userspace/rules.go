@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync/atomic"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// mode is the plugin's name, and that under which it holds locks and settings.
+const mode = "userspace"
+
+// rules are what leads callers to the portals: a book for each family, and the
+// right to write it into the kernel. They are guarded as the Dataplane is.
+type rules struct {
+	relay  *relay
+	ledger *ledger.Ledger
+	lock   *ledger.Lock // nil: another process is the writer, or we have yielded
+	sides  []*side
+
+	waiting  atomic.Pointer[string] // for what a program of ours waits
+	repaired atomic.Uint64
+}
+
+// A side is one family.
+type side struct {
+	tool iptables.Tool
+	book *book
+
+	// known says that the book has what the kernel has. After an error nobody
+	// knows, and the next write reads it first.
+	known bool
+}
+
+// openRules finds the programs of each family that this node has, and whether we
+// may use them. It changes nothing.
+func openRules(ctx context.Context, r *relay, dir string, backend string) (*rules, error) {
+	book, err := ledger.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	use := iptables.Backend(backend)
+	if backend == backendAuto {
+		found, err := iptables.Look(ctx, sdk.IPv4)
+		if err != nil {
+			return nil, err
+		}
+		use = found.Choose()
+	}
+	all := &rules{relay: r, ledger: book}
+	var errs []error
+	for _, family := range families {
+		tool, err := iptables.Open(ctx, family, use)
+		if err == nil {
+			_, err = tool.Save(ctx, "nat")
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		tool.Waiting = func(what string) { all.waiting.Store(&what) }
+		all.sides = append(all.sides, &side{tool: tool, book: newBook(family)})
+	}
+	if len(all.sides) == 0 {
+		return nil, errors.Join(errs...)
+	}
+	return all, nil
+}
+
+// backend is what is written to.
+func (r *rules) backend() iptables.Backend { return r.sides[0].tool.Backend }
+
+// has reports whether family is served.
+func (r *rules) has(f sdk.Family) bool {
+	return slices.ContainsFunc(r.sides, func(s *side) bool { return s.book.frame.family == f })
+}
+
+// bookOf is that of family; nil: it is not served.
+func (r *rules) bookOf(f sdk.Family) *book {
+	for _, s := range r.sides {
+		if s.book.frame.family == f {
+			return s.book
+		}
+	}
+	return nil
+}
+
+// tryLock takes the right to write, if nobody else has it.
+func (r *rules) tryLock() error {
+	if r.lock != nil {
+		return nil
+	}
+	lock, err := r.ledger.TryLock(mode)
+	if errors.Is(err, ledger.ErrLocked) {
+		r.relay.log.Load().Info("only planning", "err", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.lock = lock
+	for _, s := range r.sides {
+		s.tool.Hold = lock.File()
+		s.known = false
+	}
+	return nil
+}
+
+// unlock gives up the right to write.
+func (r *rules) unlock() error {
+	if r.lock == nil {
+		return nil
+	}
+	lock := r.lock
+	r.lock = nil
+	for _, s := range r.sides {
+		s.tool.Hold = nil
+		s.known = false // the next writer goes on
+	}
+	return lock.Unlock()
+}
+
+// shown is the role that the kernel shows.
+func (r *rules) shown(ctx context.Context) (sdk.Role, error) {
+	role := sdk.Standby
+	for _, s := range r.sides {
+		if err := s.read(ctx); err != nil {
+			return 0, err
+		}
+		if s.book.shown() == sdk.Active {
+			role = sdk.Active
+		}
+	}
+	return role, nil
+}
+
+// write makes the kernel say what the books do, in role. Without the right to, it
+// returns what it would do.
+func (r *rules) write(ctx context.Context, role sdk.Role) (steps []string, err error) {
+	for _, s := range r.sides {
+		if r.lock != nil {
+			if err := s.write(ctx, role); err != nil {
+				return nil, err
+			}
+			r.relay.counts.progress.Add(1)
+			continue
+		}
+		for _, b := range s.book.plan(s.book.frame.jumps(role)) {
+			steps = append(steps, b.steps()...)
+		}
+	}
+	return steps, nil
+}
+
+// read takes the kernel's tables into the book.
+func (s *side) read(ctx context.Context) error {
+	tables, err := s.tool.Save(ctx, "nat", "filter")
+	if err != nil {
+		return fmt.Errorf("read %s tables: %w", s.book.frame.family, err)
+	}
+	s.book.adopt(tables)
+	s.known = true
+	return nil
+}
+
+// write carries out the book's plan.
+func (s *side) write(ctx context.Context, role sdk.Role) error {
+	if !s.known {
+		if err := s.read(ctx); err != nil {
+			return err
+		}
+	}
+	blocks := s.book.plan(s.book.frame.jumps(role))
+	if len(blocks) == 0 {
+		clear(s.book.touched)
+		return nil
+	}
+	script := new(iptables.Script)
+	for _, b := range blocks {
+		b.write(script)
+	}
+	if err := s.tool.Restore(ctx, script); err != nil {
+		s.known = false
+		return fmt.Errorf("write %s rules: %w", s.book.frame.family, err)
+	}
+	s.book.done(blocks)
+	return nil
+}
+
+// wait is for what a program of ours waits, or empty.
+func (r *rules) wait() string {
+	if what := r.waiting.Load(); what != nil {
+		return *what
+	}
+	return ""
+}
+
+// mayUse reports whether this process might write rules at all.
+func mayUse() bool { return os.Geteuid() == 0 }

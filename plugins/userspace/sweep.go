@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// sweepAll removes, or only names, every rule of ours, in both families and both
+// backends, and gives the kernel's parameters back.
+func sweepAll(ctx context.Context, ledgerDir string, l sdk.Leftovers) ([]string, error) {
+	if !mayUse() {
+		return nil, nil // nor could we ever have written any
+	}
+	var gone []string
+	var errs []error
+	for _, family := range families {
+		for _, backend := range []iptables.Backend{iptables.NFT, iptables.Legacy} {
+			if !iptables.InUse(family, backend) {
+				continue
+			}
+			tool, err := iptables.Open(ctx, family, backend)
+			if err != nil {
+				continue // without its programs there are no rules of ours
+			}
+			found, err := sweep(ctx, tool, l)
+			gone = append(gone, found...)
+			errs = append(errs, err)
+		}
+	}
+	given, err := giveBack(ledgerDir, l)
+	return append(gone, given...), errors.Join(append(errs, err)...)
+}
+
+// sweep is for one family and backend. The names of the ways in are kube-proxy's
+// too: where only it made them, they go when that is asked for.
+func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, error) {
+	found, err := tool.Save(ctx, "nat", "filter")
+	if err != nil {
+		return nil, err
+	}
+	if _, ours := found[portalsIn]; !ours && !l.KubeProxy {
+		return nil, nil
+	}
+	var gone []string
+	script := new(iptables.Script)
+	for _, b := range orderly(leftovers("nat", found), leftovers("filter", found)) {
+		b.write(script)
+		for _, step := range b.steps() {
+			gone = append(gone, fmt.Sprintf("%s: %s", tool.Prefix, step))
+		}
+	}
+	if l.DryRun {
+		return gone, nil
+	}
+	return gone, tool.Restore(ctx, script)
+}
+
+// leftovers is the block that removes what is ours from one table.
+func leftovers(table string, found iptables.Tables) *block {
+	b := newBlock(table)
+	for _, id := range slices.SortedFunc(maps.Keys(found), compareIDs) {
+		switch {
+		case id.Table != table:
+			continue
+		case isOurs(id):
+			b.remove = append(b.remove, id)
+			continue
+		}
+		for _, r := range found[id] {
+			if isOurs(iptables.ID{Table: table, Chain: r.Target()}) {
+				b.delete = append(b.delete, jump{id, r})
+			}
+		}
+	}
+	return b
+}
+
+func giveBack(dir string, l sdk.Leftovers) ([]string, error) {
+	book, err := ledger.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if l.DryRun {
+		return book.Held(mode)
+	}
+	return book.Release(mode)
+}
