@@ -63,7 +63,7 @@ func (b *book) adoptServers(all map[server]virtual, excluded []netip.Prefix) {
 		spared := slices.ContainsFunc(excluded, func(p netip.Prefix) bool { return p.Contains(at.addr.Addr()) })
 		switch {
 		case at.family != b.ground.family:
-		case register[at] && !spared:
+		case (register[at] || b.have.vips[at.addr.Addr()]) && !spared:
 			b.have.servers[at] = v
 		default:
 			b.have.foreign[at] = true
@@ -72,7 +72,7 @@ func (b *book) adoptServers(all map[server]virtual, excluded []netip.Prefix) {
 }
 
 // register are the virtual servers that our sets know of. That of a mark is one
-// without an address.
+// without an address. At an address that we bound there is no other's.
 func (b *book) register() map[server]bool {
 	all := make(map[server]bool)
 	for e, n := range b.have.entries {

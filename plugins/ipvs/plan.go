@@ -186,15 +186,16 @@ func (b *book) addEntries(entries []entry, vips []netip.Addr) plan {
 	return p
 }
 
-// removeEntries removes what should not be there: first what registers frontends,
-// so that the guard refuses what is no longer served; the others when the virtual
-// servers have gone that they are about.
-func (b *book) removeEntries(entries []entry, registered bool) plan {
+// removeEntries removes what should not be there: early what registers frontends at
+// addresses on our device, so that the guard refuses what is no longer served; the
+// others when the virtual servers have gone that they are about.
+func (b *book) removeEntries(entries []entry, early bool) plan {
 	var p plan
 	for _, e := range slices.Backward(entries) {
 		_, there := b.have.entries[e]
 		_, should := b.entry(e)
-		if there && !should && slices.Contains(registers, e.set) == registered && b.have.sets[e.set] != strange {
+		guarded := slices.Contains(registers, e.set) && b.have.vips[e.addr]
+		if there && !should && guarded == early && b.have.sets[e.set] != strange {
 			p = append(p, step{verb: removeEntry, entry: e})
 		}
 	}

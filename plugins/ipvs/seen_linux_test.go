@@ -112,7 +112,7 @@ func ping(version, to string) error {
 		return err
 	}
 	for buf := make([]byte, 256); ; {
-		n, err := conn.Read(buf)
+		n, _, err := conn.(*net.IPConn).ReadFrom(buf)
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"errors"
+	"io/fs"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// One endpoint more is one request to the kernel for each virtual server, one more if
+// it may call itself, and no question; however many Services there are.
+func TestOneEndpointIsOneRequestPerServer(t *testing.T) {
+	for _, n := range []int{10, 1000} {
+		l := newLife(t)
+		s := many(n)
+		if err := l.full(s); err != nil {
+			t.Fatal(err)
+		}
+		l.role(sdk.Active)
+		l.fake.counted()
+		asked := l.fake.reads
+		svc := s.Services[n/2]
+		svc.Cluster = append(slices.Clone(svc.Cluster), sdk.Endpoint{Addr: endpoint(n/2, 3), OnNode: true})
+		l.sync(sdk.Update{Set: []sdk.Service{svc}})
+		const servers = 2 // at the ClusterIP, and at the node's address
+		if got := l.fake.counted(); len(got) != servers+1 {
+			t.Errorf("with %d Services one endpoint came by\n%s", n, strings.Join(got, "\n"))
+		}
+		svc.Cluster = svc.Cluster[1:]
+		l.sync(sdk.Update{Set: []sdk.Service{svc}})
+		if got := l.fake.counted(); len(got) != servers {
+			t.Errorf("with %d Services one endpoint went by\n%s", n, strings.Join(got, "\n"))
+		}
+		if l.fake.reads != asked {
+			t.Errorf("with %d Services the kernel was asked %d times", n, l.fake.reads-asked)
+		}
+	}
+}
+
+// Many entries go in at once.
+func TestALoadIsOneRestore(t *testing.T) {
+	l := newLife(t)
+	if err := l.full(many(500)); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	n := 0
+	for _, r := range l.fake.counted() {
+		if strings.HasPrefix(r, "sets: ") {
+			n++
+		}
+	}
+	if n > 4 { // for each family those of a load, and the addresses when they are bound
+		t.Errorf("500 Services were %d restores of sets", n)
+	}
+}
+
+// A process that starts anew, and hears what is served already, writes nothing.
+func TestARestartWritesNothing(t *testing.T) {
+	l := newLife(t)
+	s := many(200)
+	if err := l.full(s); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	l.restart()
+	l.fake.counted()
+	if err := l.full(s); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	if got := l.fake.counted(); len(got) > 0 {
+		t.Errorf("it wrote\n%s", strings.Join(got, "\n"))
+	}
+}
+
+// From the moment an address is bound the node may call by it, and be called at it. So
+// masquerade and guard are there before.
+func TestGuardAndMasqueradeComeBeforeTheFirstAddress(t *testing.T) {
+	l := newLife(t)
+	if err := l.full(many(1)); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	requests := l.fake.counted()
+	bound := slices.IndexFunc(requests, func(r string) bool { return strings.HasPrefix(r, "bind ") })
+	if bound < 0 {
+		t.Fatal("no address was bound")
+	}
+	for _, first := range []string{"-I INPUT ", "-I POSTROUTING ", "-A " + guard, "-A " + postrouting, "add -exist " + bindSet} {
+		if i := slices.IndexFunc(requests, func(r string) bool { return strings.Contains(r, first) }); i < 0 || i > bound {
+			t.Errorf("%q is request %d, and the first address %d", first, i, bound)
+		}
+	}
+}
+
+const bindSet = "KUBE-IPVS-IPS 172.30.0.0"
+
+// An endpoint that leaves keeps its connections, also when the process that drains it
+// is another by then; and goes when it has had the last.
+func TestDrainingOutlivesARestart(t *testing.T) {
+	l := newLife(t)
+	s := many(1)
+	if err := l.full(s); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	at := server{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("172.30.0.0:80")}
+	leaves := s.Services[0].Cluster[0].Addr
+	l.fake.open(at, leaves, 1)
+	s.Services[0].Cluster = s.Services[0].Cluster[1:]
+	l.sync(sdk.Update{Set: s.Services})
+	l.weighs(at, leaves, 0)
+	l.reap()
+	l.weighs(at, leaves, 0)
+
+	l.restart()
+	if err := l.full(s); err != nil {
+		t.Fatal(err)
+	}
+	l.reap()
+	l.weighs(at, leaves, 0)
+	l.fake.open(at, leaves, -1)
+	l.reap()
+	l.weighs(at, leaves, -1)
+}
+
+// weighs holds a real against its weight; -1: it is not there.
+func (l *life) weighs(at server, real netip.AddrPort, want int) {
+	l.Helper()
+	loads, _, err := l.fake.Loads(at)
+	if err != nil {
+		l.Fatal(err)
+	}
+	got := -1
+	if load, there := loads[real]; there {
+		got = load.weight
+	}
+	if got != want {
+		l.Errorf("%s of %s has weight %d, not %d", real, at, got, want)
+	}
+}
+
+// An endpoint that comes back while it is drained has its weight again.
+func TestWhoComesBackIsNotDrained(t *testing.T) {
+	l := newLife(t)
+	s := many(1)
+	if err := l.full(s); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	at := server{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("172.30.0.0:80")}
+	svc := s.Services[0]
+	l.fake.open(at, svc.Cluster[0].Addr, 1)
+	less := svc
+	less.Cluster = svc.Cluster[1:]
+	l.sync(sdk.Update{Set: []sdk.Service{less}})
+	l.sync(sdk.Update{Set: []sdk.Service{svc}})
+	l.weighs(at, svc.Cluster[0].Addr, 1)
+}
+
+// A scheduler that the kernel cannot load is a refusal with what would help, of that
+// Service alone; once it is loaded the next try goes in.
+func TestASchedulerThatIsLoadedLater(t *testing.T) {
+	l := newLife(t)
+	s := many(3)
+	if err := l.full(s); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	l.fake.refuse = func(r string) error {
+		if strings.HasPrefix(r, "server ") && strings.HasSuffix(r, " mh") {
+			return syscall.ENOENT
+		}
+		return nil
+	}
+	wants := s.Services[1]
+	wants.Hints = map[string]string{schedulerHint: "mh"}
+	result, err := l.plugin.Sync(t.Context(), sdk.Update{From: l.revision, To: l.revision + 1, Set: []sdk.Service{wants}})
+	refusal := new(sdk.Refusal)
+	if err != nil || len(result.Failed) != 1 || !errors.As(result.Failed[0].Err, &refusal) || refusal.Try != "modprobe ip_vs_mh" {
+		t.Fatalf("it should fail with what to type: %+v, %v", result, err)
+	}
+	l.revision++
+	at := server{family: sdk.IPv4, protocol: sdk.TCP, addr: wants.Frontends[0].Addr}
+	if l.fake.servers[at].how.scheduler != "rr" || len(l.fake.servers[at].serving()) != 2 {
+		t.Errorf("meanwhile %s is %+v; what served it should", at, l.fake.servers[at].virtual)
+	}
+	l.fake.refuse = nil
+	l.sync(sdk.Update{Set: []sdk.Service{wants}})
+	if l.fake.servers[at].how.scheduler != "mh" {
+		t.Errorf("the scheduler was loaded, and %s has %s", at, l.fake.servers[at].how.scheduler)
+	}
+}
+
+// A hint that names no scheduler is a refusal of that Service.
+func TestASchedulerThatIsNone(t *testing.T) {
+	l := newLife(t)
+	s := many(2)
+	s.Services[0].Hints = map[string]string{schedulerHint: "fair"}
+	result, err := l.plugin.Sync(t.Context(), s.Update(1))
+	refusal := new(sdk.Refusal)
+	if err != nil || len(result.Failed) != 1 || !errors.As(result.Failed[0].Err, &refusal) || !strings.Contains(refusal.Try, "rr, wrr") {
+		t.Errorf("%+v, %v", result, err)
+	}
+}
+
+// Without the right to change the kernel there is a refusal, and not an error that is
+// tried again.
+func TestNotAllowed(t *testing.T) {
+	f := newFake(t)
+	e := f.edges()
+	e.open = func() (kernel, error) { return kernel{denying{f}, f, fakeLinks{f}}, nil }
+	_, err := newPlugin(t.TempDir(), e).Configure(t.Context(), sdk.Setup{})
+	if refusal := new(sdk.Refusal); !errors.As(err, &refusal) || !strings.Contains(refusal.Try, "NET_ADMIN") {
+		t.Errorf("Configure says %v", err)
+	}
+}
+
+// A kernel that denies.
+type denying struct{ *fake }
+
+func (denying) Timeouts() (timeouts, error) { return timeouts{}, fs.ErrPermission }
+
+// What somebody else made in IPVS stays as it is, also in the ranges that are excluded.
+func TestForeignServersStay(t *testing.T) {
+	l := newLife(t)
+	foreign := server{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("203.0.113.9:443")}
+	real := netip.MustParseAddrPort("10.9.9.9:443")
+	if err := errors.Join(l.fake.AddServer(foreign, how{scheduler: "wlc"}), l.fake.AddReal(foreign, real, 7)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.full(many(2)); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	l.restart()
+	if err := l.full(many(1)); err != nil {
+		t.Fatal(err)
+	}
+	for _, then := range []func(){func() {}, func() {
+		if _, err := l.plugin.Cleanup(t.Context(), sdk.Leftovers{KubeProxy: true}); err != nil {
+			t.Error(err)
+		}
+	}} {
+		then()
+		l.weighs(foreign, real, 7)
+		if s := l.fake.servers[foreign]; s == nil || s.how.scheduler != "wlc" {
+			t.Errorf("a foreign virtual server is %+v", s)
+		}
+	}
+	if len(l.fake.servers) != 1 {
+		t.Errorf("after Cleanup there are %v", l.fake.servers)
+	}
+}

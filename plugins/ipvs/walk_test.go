@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// A life is one dataplane on a fake, as a process has it.
+type life struct {
+	*testing.T
+	fake     *fake
+	dir      string
+	plugin   *plugin
+	revision uint64
+}
+
+func newLife(t *testing.T) *life {
+	l := &life{T: t, fake: newFake(t), dir: t.TempDir()}
+	l.begin()
+	t.Cleanup(l.end)
+	return l
+}
+
+func (l *life) begin() {
+	l.Helper()
+	l.plugin, l.revision = newPlugin(l.dir, l.fake.edges()), 0
+	if _, err := l.plugin.Configure(l.Context(), sdk.Setup{}); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// end is what a kill does: the lock is free, and nothing else happens.
+func (l *life) end() {
+	l.Helper()
+	if err := l.plugin.Close(); err != nil {
+		l.Fatal(err)
+	}
+}
+
+func (l *life) restart() {
+	l.Helper()
+	l.end()
+	l.begin()
+}
+
+// full serves a scenario and nothing else.
+func (l *life) full(s sdktest.Scenario) error {
+	(&fakeGround{fake: l.fake}).Place(s)
+	return l.offer(s.Update(0))
+}
+
+func (l *life) offer(u sdk.Update) error {
+	u.From, u.To = l.revision, l.revision+1
+	if u.Full {
+		u.From = 0
+	}
+	result, err := l.plugin.Sync(l.Context(), u)
+	if err == nil && len(result.Failed) > 0 {
+		err = result.Failed[0].Err
+	}
+	if err == nil {
+		l.revision = u.To
+	}
+	return err
+}
+
+func (l *life) sync(u sdk.Update) {
+	l.Helper()
+	if err := l.offer(u); err != nil {
+		l.Fatal(err)
+	}
+}
+
+func (l *life) role(r sdk.Role) {
+	l.Helper()
+	if err := l.plugin.SetRole(l.Context(), r); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// reap is what the watch does each minute.
+func (l *life) reap() {
+	l.Helper()
+	if err := l.plugin.take(l.Context()); err != nil {
+		l.Fatal(err)
+	}
+	defer l.plugin.give()
+	if err := l.plugin.reap(); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// picture is all that a kernel has, a thing a line. Marks are told by whose they are.
+func (f *fake) picture() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var lines []string
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	marks := make(map[uint32]string)
+	for name, s := range f.sets {
+		add("set %s %s", name, s.create)
+		for e, rest := range s.entries {
+			n := readNote(" " + rest)
+			if n.mark != 0 {
+				marks[n.mark] = n.comment
+			}
+			add("in %s: %s %q", name, e, n.comment)
+		}
+	}
+	for at, s := range f.servers {
+		name := at.String()
+		if at.mark != 0 {
+			name = fmt.Sprintf("mark of %s %s", marks[at.mark], at.family)
+		}
+		add("server %s %s %#x", name, s.how, s.flags)
+		for real, weight := range s.reals {
+			add("server %s: %s weight %d", name, real, weight)
+		}
+	}
+	for a := range f.ours {
+		add("address %s", a)
+	}
+	for family, tables := range f.tables {
+		for id, rules := range tables {
+			for i, r := range rules {
+				add("%s %s %03d: %s", family, id, i, r)
+			}
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// lacking are the lines of a that b has not.
+func lacking(a, b string) string {
+	has := make(map[string]bool)
+	for line := range strings.Lines(b) {
+		has[strings.TrimSpace(line)] = true
+	}
+	var out []string
+	for line := range strings.Lines(a) {
+		if line = strings.TrimSpace(line); !has[line] {
+			out = append(out, line)
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+// From any scenario and role to any other, killed half-way or not: in the end the
+// kernel has what a fresh start would have given it.
+func TestAWalkEndsWhereAFreshStartDoes(t *testing.T) {
+	random := rand.New(rand.NewPCG(6, 1))
+	scenarios := sdktest.Scenarios()
+	roles := []sdk.Role{sdk.Standby, sdk.Active, sdk.Active, sdk.Active}
+	walker := newLife(t)
+	for step := range 150 {
+		s, role := scenarios[random.IntN(len(scenarios))], roles[random.IntN(len(roles))]
+		if random.IntN(3) == 0 {
+			walker.killed(s, random)
+		}
+		if random.IntN(4) == 0 {
+			walker.restart()
+		}
+		if err := walker.full(s); err != nil {
+			t.Fatalf("step %d, %s: %v", step, s.Name, err)
+		}
+		walker.role(role)
+		walker.reap()
+		if step%5 > 0 {
+			continue
+		}
+		fresh := newLife(t)
+		maps.Copy(fresh.fake.others, walker.fake.others)
+		if err := cmp.Or(fresh.full(s)); err != nil {
+			t.Fatal(err)
+		}
+		fresh.role(role)
+		if got, want := walker.fake.picture(), fresh.fake.picture(); got != want {
+			t.Fatalf("step %d, %s, %s: the walker has\n%s\n\nand lacks\n%s", step, s.Name, role, lacking(got, want), lacking(want, got))
+		}
+	}
+}
+
+// killed serves s until some request fails, and ends there.
+func (l *life) killed(s sdktest.Scenario, random *rand.Rand) {
+	l.Helper()
+	left := random.IntN(30)
+	l.fake.mu.Lock()
+	l.fake.refuse = func(string) error {
+		if left--; left < 0 {
+			return errors.New("killed")
+		}
+		return nil
+	}
+	l.fake.mu.Unlock()
+	_ = l.full(s)
+	_ = l.plugin.SetRole(l.Context(), sdk.Active)
+	l.fake.mu.Lock()
+	l.fake.refuse = nil
+	l.fake.mu.Unlock()
+	l.restart()
+}
+
+// many is a scenario of n Services, each with two frontends and two endpoints.
+func many(n int) sdktest.Scenario {
+	s := sdktest.Scenarios()[slices.IndexFunc(sdktest.Scenarios(), func(s sdktest.Scenario) bool { return s.Name == "cluster-ip" })]
+	s.Services = nil
+	for i := range n {
+		s.Services = append(s.Services, sdk.Service{
+			Name: sdk.Name{Namespace: "ns", Service: fmt.Sprintf("s%d", i), Protocol: sdk.TCP, Family: sdk.IPv4},
+			Frontends: []sdk.Frontend{
+				{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 30, byte(i >> 8), byte(i)}), 80)},
+				{Kind: sdk.NodePort, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(20000+i))},
+			},
+			Cluster: []sdk.Endpoint{{Addr: endpoint(i, 1)}, {Addr: endpoint(i, 2)}},
+		})
+	}
+	return s
+}
+
+func endpoint(service, i int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 180 + byte(i), byte(service >> 8), byte(service)}), 8080)
+}
