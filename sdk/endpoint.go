@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdk
+
+import "net/netip"
+
+// An Endpoint is one address that serves.
+type Endpoint struct {
+	Addr netip.AddrPort
+
+	// OnNode says that the endpoint runs on this node, or may: its node is ours
+	// or was not given. It may then be its own client, and such a connection
+	// must be masqueraded, or its replies would never leave it.
+	OnNode bool
+}
+
+// String reads as in a scenario: "10.180.0.1:8080 here".
+func (e Endpoint) String() string {
+	if e.OnNode {
+		return e.Addr.String() + " here"
+	}
+	return e.Addr.String()
+}
+
+// Compare orders endpoints by address; of two that are alike, the one on this
+// node goes first.
+func (e Endpoint) Compare(g Endpoint) int {
+	if c := e.Addr.Compare(g.Addr); c != 0 {
+		return c
+	}
+	switch {
+	case e.OnNode && !g.OnNode:
+		return -1
+	case g.OnNode && !e.OnNode:
+		return 1
+	}
+	return 0
+}

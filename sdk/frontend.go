@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdk
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Frontend is one address that callers send to.
+type Frontend struct {
+	Kind Kind
+
+	// Addr is the address and port. An unspecified IP (0.0.0.0 or ::) stands for
+	// every address of the node that takes node ports; where a specific address
+	// names the same port, it goes first.
+	Addr netip.AddrPort
+
+	Policy Policy
+
+	// Sources are the ranges that callers must come from; nil or empty is
+	// anyone. The host has added the frontend's own address where a range holds
+	// a node address, because the node may call itself by that name.
+	Sources []netip.Prefix
+}
+
+// External reports whether callers outside the cluster use f. Everything that is
+// no ClusterIP is external, also for the callers inside.
+func (f Frontend) External() bool { return f.Kind != ClusterIP }
+
+// Allows reports whether a caller from addr may use f at all.
+func (f Frontend) Allows(addr netip.Addr) bool {
+	return len(f.Sources) == 0 ||
+		slices.ContainsFunc(f.Sources, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// String reads as in a scenario: "node-port *:30080 local".
+func (f Frontend) String() string {
+	var b strings.Builder
+	b.WriteString(f.Kind.String() + " ")
+	if f.Kind == NodePort && f.Addr.Addr().IsUnspecified() {
+		b.WriteString("*:" + strconv.Itoa(int(f.Addr.Port())))
+	} else {
+		b.WriteString(f.Addr.String())
+	}
+	if f.Policy != Cluster {
+		b.WriteString(" " + f.Policy.String())
+	}
+	for i, p := range f.Sources {
+		if i == 0 {
+			b.WriteString(" from")
+		}
+		b.WriteString(" " + p.String())
+	}
+	return b.String()
+}
+
+// Equal reports whether f and g mean the same, both being in canonical order.
+func (f Frontend) Equal(g Frontend) bool {
+	return f.Kind == g.Kind && f.Addr == g.Addr && f.Policy == g.Policy && slices.Equal(f.Sources, g.Sources)
+}
+
+// Compare orders frontends by kind, address and port.
+func (f Frontend) Compare(g Frontend) int {
+	return cmp.Or(cmp.Compare(f.Kind, g.Kind), f.Addr.Compare(g.Addr))
+}
+
+func (f Frontend) check(family Family) error {
+	switch {
+	case !known(kinds, uint8(f.Kind)):
+		return fmt.Errorf("unknown kind %d", f.Kind)
+	case !known(policies, uint8(f.Policy)):
+		return fmt.Errorf("unknown policy %d", f.Policy)
+	case FamilyOf(f.Addr.Addr()) != family || f.Addr.Port() == 0:
+		return fmt.Errorf("no %s address with a port", family)
+	case f.Kind != NodePort && f.Addr.Addr().IsUnspecified():
+		return errors.New("only a node port may stand for every address")
+	}
+	for _, p := range f.Sources {
+		if !p.IsValid() || FamilyOf(p.Addr()) != family {
+			return fmt.Errorf("source range %s is no %s range", p, family)
+		}
+	}
+	return nil
+}
+
+// A Kind is one of the four ways in that Kubernetes gives a Service.
+type Kind uint8
+
+// The kinds of frontend.
+const (
+	ClusterIP Kind = iota + 1
+	NodePort
+	ExternalIP
+	LoadBalancer
+)
+
+var kinds = []string{ClusterIP: "cluster-ip", NodePort: "node-port", ExternalIP: "external-ip", LoadBalancer: "load-balancer"}
+
+func (k Kind) String() string { return word(kinds, uint8(k), "kind") }
+
+// A Policy says which endpoints a frontend may use: all of the cluster's, or
+// those of this node.
+type Policy uint8
+
+// The policies. They are Kubernetes' internalTrafficPolicy for a ClusterIP and
+// its externalTrafficPolicy for the other kinds.
+const (
+	Cluster Policy = iota + 1
+	Local
+)
+
+var policies = []string{Cluster: "cluster", Local: "local"}
+
+func (p Policy) String() string { return word(policies, uint8(p), "policy") }
+
+// ComparePrefix orders prefixes by address and length.
+func ComparePrefix(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}

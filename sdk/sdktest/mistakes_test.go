@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdktest
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// dataplane is b, as a Sender only where it tells other answers than a Recorder.
+func (b *broken) dataplane() sdk.Dataplane {
+	if b.send != nil || b.forgets != nil {
+		return misleading{b}
+	}
+	return b
+}
+
+type misleading struct{ *broken }
+
+func (m misleading) Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protocol) Answer {
+	a := m.Recorder.Send(from, to, protocol)
+	if m.send == nil {
+		return a
+	}
+	return m.send(from, to, a)
+}
+
+func (m misleading) Forgets(to netip.AddrPort, protocol sdk.Protocol, ep netip.AddrPort) bool {
+	if m.forgets == nil {
+		return m.Recorder.Forgets(to, protocol, ep)
+	}
+	return m.forgets(to, protocol, ep)
+}
+
+func leaveStale(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		for _, s := range b.Services() {
+			u.Keep = append(u.Keep, s.Name)
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+}
+
+func ignoreKeep(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		u.Keep = nil
+		return b.Recorder.Sync(ctx, u)
+	}
+}
+
+func takeGap(b *broken) {
+	begun := false
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		if !begun && !u.Full {
+			u.Full = true
+		}
+		begun = true
+		if !u.Full {
+			u.From = b.state.Revision()
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+}
+
+func forgetDelete(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		u.Delete = nil
+		return b.Recorder.Sync(ctx, u)
+	}
+}
+
+func unsound(u sdk.Update) bool {
+	return slices.ContainsFunc(u.Set, func(s sdk.Service) bool { return s.Check() != nil })
+}
+
+func errForOne(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		if unsound(u) {
+			return sdk.Result{}, &sdk.Refusal{Why: "one is bad"}
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+}
+
+func hangForOne(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		if unsound(u) {
+			<-ctx.Done()
+			return sdk.Result{}, ctx.Err()
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+}
+
+func dropBad(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		r, err := b.Recorder.Sync(ctx, u)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, f := range r.Failed {
+			delete(b.served, f.Name)
+		}
+		return r, err
+	}
+}
+
+func ignoreContext(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		if ctx.Err() != nil {
+			time.Sleep(grace + time.Second) // the mistake itself
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+}
+
+func renderAll(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		r, err := b.Recorder.Sync(ctx, u)
+		for range len(b.Services()) / 1000 {
+			time.Sleep(20 * time.Millisecond) // the mistake itself
+		}
+		return r, err
+	}
+}
+
+func cleanNothing(b *broken) {
+	b.clean = func(ctx context.Context, l sdk.Leftovers) ([]string, error) {
+		return b.Recorder.Cleanup(ctx, sdk.Leftovers{DryRun: true})
+	}
+}
+
+func cleanDry(b *broken) {
+	b.clean = func(ctx context.Context, l sdk.Leftovers) ([]string, error) {
+		return b.Recorder.Cleanup(ctx, sdk.Leftovers{})
+	}
+}
+
+func oneRole(b *broken) {
+	b.role = func(r sdk.Role) error {
+		if r == sdk.Standby {
+			return &sdk.Refusal{Field: "role", Why: "no"}
+		}
+		return b.Recorder.SetRole(context.Background(), r)
+	}
+}
+
+func ignoreRole(b *broken) {
+	b.role = func(sdk.Role) error { return b.Recorder.SetRole(context.Background(), sdk.Active) }
+}
+
+func hideClient(b *broken) {
+	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer { a.Client = defaultNode().Addrs[0]; return a }
+}
+
+func hideNobody(b *broken) {
+	caller := netip.MustParseAddr("192.0.2.7") // who calls first in that scenario
+	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer { a.Client = caller; return a }
+}
+
+func reject(b *broken) {
+	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer {
+		if a.Verdict == sdk.Drop {
+			a.Verdict = sdk.Reject
+		}
+		return a
+	}
+}
+
+func misroute(b *broken) {
+	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer { a.Endpoint = at(10, 99, 1, 1); return a }
+}
+
+func forgetClients(b *broken) {
+	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		clear(b.sticks)
+		return a
+	}
+}
+
+func flushAgain(b *broken) {
+	b.begin = func(ctx context.Context, s sdk.Setup) (sdk.Description, error) {
+		b.mu.Lock()
+		clear(b.served)
+		b.mu.Unlock()
+		return b.Recorder.Configure(ctx, s)
+	}
+}
+
+func goOn(b *broken) {
+	b.begin = func(ctx context.Context, s sdk.Setup) (sdk.Description, error) {
+		state := b.state
+		d, err := b.Recorder.Configure(ctx, s)
+		b.state = state
+		return d, err
+	}
+}
+
+func drop(b *broken) {
+	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer {
+		if a.Verdict == sdk.Reject {
+			a.Verdict = sdk.Drop
+		}
+		return a
+	}
+}
+
+func rejectAll(b *broken) {
+	b.send = func(sdk.Caller, netip.AddrPort, Answer) Answer { return Answer{Verdict: sdk.Reject} }
+}
+
+func letIn(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		for i, s := range u.Set {
+			s.Frontends = slices.Clone(s.Frontends)
+			for j := range s.Frontends {
+				s.Frontends[j].Sources = nil
+			}
+			u.Set[i] = s
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+}
+
+func catchAll(b *broken) {
+	b.send = func(from sdk.Caller, _ netip.AddrPort, a Answer) Answer {
+		return Answer{Verdict: sdk.Forward, Endpoint: at(10, 99, 1, 1), Client: from.Addr}
+	}
+}
+
+func hideNobodyBut(addr string) func(*broken) {
+	return func(b *broken) {
+		b.send = func(from sdk.Caller, _ netip.AddrPort, a Answer) Answer {
+			if from.Addr == netip.MustParseAddr(addr) {
+				a.Client = from.Addr
+			}
+			return a
+		}
+	}
+}
+
+func oneOnly(b *broken) {
+	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer {
+		if s := b.Services(); len(s) > 0 && a.Verdict == sdk.Forward {
+			a.Endpoint = s[0].Cluster[0].Addr
+		}
+		return a
+	}
+}
+
+func forgetAtOthers(b *broken) {
+	kept := map[netip.AddrPort]netip.AddrPort{}
+	b.send = func(from sdk.Caller, to netip.AddrPort, a Answer) Answer {
+		s := b.Services()[0]
+		if _, ok := kept[to]; !ok {
+			kept[to] = s.Cluster[len(kept)%len(s.Cluster)].Addr
+		}
+		a.Endpoint = kept[to]
+		return a
+	}
+}
+
+// errIf breaks Sync for some updates.
+func errIf(b *broken, bad func(sdk.Update) bool) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		if bad(u) {
+			return sdk.Result{}, errors.New("the mistake")
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+}
+
+func errTwice(b *broken) {
+	errIf(b, func(u sdk.Update) bool { return u.Full && len(b.Services()) > 0 })
+}
+
+func errDeltaTwice(b *broken) {
+	errIf(b, func(u sdk.Update) bool { return !u.Full && len(b.Services()) > 0 })
+}
+
+func errNobody(b *broken) {
+	errIf(b, func(u sdk.Update) bool {
+		return slices.ContainsFunc(u.Delete, func(name sdk.Name) bool { return name.Service == "never" })
+	})
+}
+
+func errDraining(b *broken) {
+	errIf(b, func(sdk.Update) bool { return b.Role() == sdk.Draining })
+}
+
+func deafYielded(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		if b.Role() == sdk.Yielded {
+			return b.Recorder.Sync(ctx, sdk.Update{From: u.From, To: u.To})
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+}
+
+func ownOnly(b *broken) {
+	b.Fail = func(s sdk.Service) error {
+		if s.Name.Service == "elsewhere" {
+			return &sdk.Refusal{Field: "frontends", Why: "no interface has the address"}
+		}
+		return nil
+	}
+}
+
+func nameNothing(b *broken) {
+	b.clean = func(ctx context.Context, l sdk.Leftovers) ([]string, error) {
+		_, err := b.Recorder.Cleanup(ctx, l)
+		return nil, err
+	}
+}
+
+func nameMore(b *broken) {
+	b.clean = func(ctx context.Context, l sdk.Leftovers) ([]string, error) {
+		_, err := b.Recorder.Cleanup(ctx, l)
+		return []string{"chain EVERYTHING"}, err
+	}
+}
+
+// serveAtOnce answers before anything was said: as Active, and of what no update
+// has named.
+func serveAtOnce(b *broken) {
+	b.send = func(from sdk.Caller, to netip.AddrPort, a Answer) Answer {
+		return Answer{Verdict: sdk.Forward, Endpoint: at(10, 180, 1, 8080), Client: from.Addr}
+	}
+}
+
+func cutAll(b *broken) {
+	b.forgets = func(netip.AddrPort, sdk.Protocol, netip.AddrPort) bool { return true }
+}
+
+func forgetNone(b *broken) {
+	b.forgets = func(netip.AddrPort, sdk.Protocol, netip.AddrPort) bool { return false }
+}
+
+func forgetServing(b *broken) {
+	b.forgets = func(_ netip.AddrPort, _ sdk.Protocol, ep netip.AddrPort) bool {
+		return !slices.ContainsFunc(b.Services()[0].Reachable(), func(e sdk.Endpoint) bool { return e.Addr == ep })
+	}
+}
+
+// forgetAlways also forgets flows of a Service that nobody serves.
+func forgetAlways(b *broken) { forgetServing(b) }
+
+func removeLast(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		before := b.Services()
+		r, err := b.Recorder.Sync(ctx, u)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, old := range before {
+			if _, stays := b.served[old.Name]; stays {
+				continue
+			}
+			for name, s := range b.served {
+				if s.Frontends[0].Addr == old.Frontends[0].Addr {
+					delete(b.served, name)
+				}
+			}
+		}
+		return r, err
+	}
+}
+
+// ignoreEnd works on for long when there is much to do.
+func ignoreEnd(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		if len(u.Set) > 1000 {
+			time.Sleep(grace + 2*time.Second) // the mistake itself
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+}
+
+func busyInspect(b *broken) {
+	asked := make(chan struct{}, 1)
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		if !u.Full {
+			<-asked // not before it was asked
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+	b.inspect = func(context.Context, func(sdk.Served) error) error {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		return errors.New("busy")
+	}
+}
+
+func takeUnknown(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		r, err := b.Recorder.Sync(ctx, u)
+		r.Failed = nil
+		return r, err
+	}
+}
