@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -63,4 +64,37 @@ func (k kernel) notOurs() string {
 		fmt.Fprintf(&b, "%s %s", path, value)
 	}
 	return b.String()
+}
+
+// everything is all that this backend and nft show, as text. Counters, and tables
+// that nobody has anything in, are left out.
+func (k kernel) everything() string {
+	k.Helper()
+	var b strings.Builder
+	for _, program := range []string{"iptables-", "ip6tables-"} {
+		for _, table := range []string{"nat", "filter", "mangle"} {
+			b.WriteString(k.run(program+string(k.backend), "-t", table, "-S"))
+		}
+	}
+	if _, err := exec.LookPath("nft"); err == nil {
+		for line := range strings.Lines(k.run("nft", "list", "tables")) {
+			if !strings.Contains(line, " nat") && !strings.Contains(line, " filter") && !strings.Contains(line, " mangle") {
+				b.WriteString(k.run("nft", append([]string{"list"}, strings.Fields(line)...)...))
+			}
+		}
+	}
+	return b.String()
+}
+
+// settle waits until nobody changes anything for a moment.
+func (k kernel) settle() {
+	k.Helper()
+	before := ""
+	k.eventually("nobody writes", func() bool {
+		now := k.everything()
+		same := now == before
+		before = now
+		time.Sleep(300 * time.Millisecond)
+		return same
+	})
 }

@@ -52,8 +52,12 @@ func (b *book) plan(between map[iptables.ID]string, jumps []jump) plan {
 		}
 	}
 	b.planJumps(jumps, &first, &middle, &last)
+	proxied := block{table: "mangle"}
+	if _, there := b.have[nat(canary)]; there {
+		proxied.remove = []iptables.ID{{Table: "mangle", Chain: canary}} // kube-proxy has one in each table
+	}
 	var p plan
-	for _, block := range []block{first, middle, last} {
+	for _, block := range []block{first, middle, last, proxied} {
 		if !block.empty() {
 			p = append(p, block)
 		}

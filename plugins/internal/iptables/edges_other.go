@@ -49,3 +49,9 @@ func (*Events) Next() (Commit, error) { return Commit{}, errors.ErrUnsupported }
 
 // Close ends listening.
 func (*Events) Close() error { return nil }
+
+// HasTable reports whether nft has a table of family that is called name.
+func HasTable(sdk.Family, string) (bool, error) { return false, errors.ErrUnsupported }
+
+// DeleteTable deletes the table of family that is called name.
+func DeleteTable(sdk.Family, string) error { return errors.ErrUnsupported }
