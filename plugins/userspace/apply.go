@@ -109,7 +109,7 @@ func (d *Dataplane) carryOut(ctx context.Context, edits []edit, further ...place
 // rules could not follow; nothing is taken back, and the next turn begins there.
 func (d *Dataplane) finish(ctx context.Context, t *turn, steps []step) (outcome, error) {
 	d.commit(t, steps)
-	err := d.lay(ctx)
+	err := d.lay(ctx, t.touched)
 	if err == nil {
 		d.settle(steps, closeDown)
 	}
@@ -297,6 +297,8 @@ func (d *Dataplane) release(p place, s socket) {
 	switch {
 	case d.role == sdk.Standby && d.way == nil || s.target() == nil:
 		s.shut()
+	case d.role == sdk.Yielded && p.protocol == sdk.UDP:
+		s.shut() // a successor shares the port, and half of the datagrams would come to us
 	case s.retire():
 		d.retired[p] = s
 	}

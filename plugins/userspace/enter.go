@@ -19,10 +19,11 @@ import (
 type way struct {
 	portals *portals
 	rules   *rules
-	backend string            // as the options say it
-	looked  bool              // the kernel was asked which role it shows
-	fresh   map[sdk.Name]bool // of UDP: no flow that the kernel has leads to their sockets
-	steps   []string          // what the last write would have done, had it been allowed
+	backend string               // as the options say it
+	looked  bool                 // the kernel was asked which role it shows
+	limited *sdk.ConntrackLimits // what was set; nil: nothing yet
+	fresh   map[place]bool       // of UDP: no flow that the kernel remembers leads to their sockets
+	steps   []string             // what the last write would have done, had it been allowed
 }
 
 // chooseWay finds out which way it is to be. One that is in use is kept.
@@ -44,7 +45,7 @@ func (d *Dataplane) chooseWay(ctx context.Context, o options) error {
 		return err
 	}
 	d.leave()
-	d.way = &way{portals: newPortals(d.relay), rules: found, backend: o.backend, fresh: make(map[sdk.Name]bool)}
+	d.way = &way{portals: newPortals(d.relay), rules: found, backend: o.backend, fresh: make(map[place]bool)}
 	d.forgetSockets()
 	return nil
 }
@@ -58,7 +59,7 @@ func (d *Dataplane) leave() {
 	d.way = nil
 	d.forgetSockets()
 	w.portals.close()
-	if err := w.rules.unlock(); err != nil {
+	if err := w.rules.close(); err != nil {
 		d.relay.log.Load().Warn("cannot let go of the lock", "err", err)
 	}
 	d.relay.mark.Store(0)
@@ -187,8 +188,8 @@ func (d *Dataplane) rebind(f sdk.Family) {
 	}
 }
 
-// lay writes the books into the kernel.
-func (d *Dataplane) lay(ctx context.Context) error {
+// lay writes the books into the kernel, and does what comes after.
+func (d *Dataplane) lay(ctx context.Context, touched map[place]bool) error {
 	if d.way == nil {
 		return nil
 	}
@@ -198,7 +199,13 @@ func (d *Dataplane) lay(ctx context.Context) error {
 	}
 	steps, err := r.write(ctx, d.role)
 	d.way.steps = steps
-	return err
+	if err != nil {
+		return err
+	}
+	if err := d.setLimits(); err != nil {
+		return err
+	}
+	return d.forgetFlows(touched)
 }
 
 // refuseFamily refuses what this node has no rules for.
@@ -228,7 +235,11 @@ func (d *Dataplane) reframe() []place {
 }
 
 // opened notes that a socket is new at p.
-func (w *way) opened(place) {}
+func (w *way) opened(p place) {
+	if p.protocol == sdk.UDP {
+		w.fresh[p] = true
+	}
+}
 
 // playWay plays role with rules. The sockets stay in every role: only the rules
 // lead to them.

@@ -35,13 +35,16 @@ func (d *Dataplane) follow(ctx context.Context) {
 	}
 }
 
-// look at the addresses, and try again what is owed.
+// look at the addresses and the rules, and try again what is owed. A call ends it.
 func (d *Dataplane) look(ctx context.Context) {
 	own, err := d.addresses()
 	if err != nil {
 		d.relay.log.Load().Warn("node ports stay at the addresses known so far", "err", err)
 		return
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	d.urgent.Store(&cancel)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for p, s := range d.retired {
@@ -52,14 +55,19 @@ func (d *Dataplane) look(ctx context.Context) {
 	var edits []edit
 	further := slices.Collect(maps.Keys(d.owed))
 	moved := false
-	if was := d.relay.ground.Load(); !slices.Equal(own, was.addresses) {
+	was := d.relay.ground.Load()
+	if !slices.Equal(own, was.addresses) {
 		edits = d.stand(newGround(was.node, own))
 		further = append(further, d.reframe()...)
 		moved = d.way != nil
 	}
+	if d.way != nil {
+		d.way.rules.patrol(ctx, d.role)
+	}
 	if moved || len(edits)+len(further) > 0 {
-		if _, err := d.carryOut(ctx, edits, further...); err != nil && ctx.Err() == nil {
-			d.relay.log.Load().Warn("rules do not follow the machine's addresses yet", "err", err)
+		if _, err := d.carryOut(ctx, edits, further...); err != nil {
+			d.relay.ground.Store(was) // the next look begins there
+			d.relay.log.Load().Info("not following the machine's addresses yet", "err", err)
 		}
 	}
 }

@@ -8,14 +8,19 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Inspect tells the frontends whose every socket the kernel still has, and those
-// that need none because callers are to be turned away. In Standby, which has no
-// sockets, it tells what would be served.
+// Inspect tells the frontends whose every socket and rule the kernel still has, and
+// those that need no socket because callers are to be turned away. In Standby
+// without rules, which has no sockets, it tells what would be served.
 func (d *Dataplane) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
-	for _, served := range d.served() {
+	laid, err := d.laid(ctx)
+	if err != nil {
+		return err
+	}
+	for _, served := range d.served(laid) {
 		if err := errors.Join(ctx.Err(), tell(served)); err != nil {
 			return err
 		}
@@ -23,14 +28,48 @@ func (d *Dataplane) Inspect(ctx context.Context, tell func(sdk.Served) error) er
 	return nil
 }
 
-func (d *Dataplane) served() []sdk.Served {
+// What is laid are rules, as the kernel has them.
+type (
+	laid     map[laidRule]bool
+	laidRule struct {
+		family sdk.Family
+		line   line
+	}
+)
+
+// laid are the rules that the kernel has, where there are some.
+func (d *Dataplane) laid(ctx context.Context) (laid, error) {
+	d.mu.Lock()
+	var tools []iptables.Tool
+	if d.way != nil {
+		for _, s := range d.way.rules.sides {
+			tools = append(tools, s.tool)
+		}
+	}
+	d.mu.Unlock()
+	found := make(laid)
+	for _, tool := range tools {
+		tables, err := tool.Save(ctx, "nat", "filter")
+		if err != nil {
+			return nil, err
+		}
+		for id, rules := range tables {
+			for _, r := range rules {
+				found[laidRule{tool.Family, line{id, r}}] = true
+			}
+		}
+	}
+	return found, nil
+}
+
+func (d *Dataplane) served(laid laid) []sdk.Served {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var all []sdk.Served
 	for name, s := range d.services {
 		svc := s.value.Load()
 		for _, f := range svc.Frontends {
-			if d.standsFor(name, f) {
+			if d.leadsTo(name, f, laid) && d.standsFor(name, f) {
 				all = append(all, served(svc, f))
 			}
 		}
@@ -44,9 +83,35 @@ func (d *Dataplane) served() []sdk.Served {
 	return all
 }
 
-// standsFor reports whether all is there that f of a Service needs.
+// leadsTo reports whether every rule is laid that f of a Service needs.
+func (d *Dataplane) leadsTo(name sdk.Name, f sdk.Frontend, laid laid) bool {
+	if d.way == nil {
+		return true
+	}
+	b := d.way.rules.bookOf(name.Family)
+	if b == nil {
+		return false
+	}
+	for _, j := range b.frame.jumps(d.role) {
+		if !laid[laidRule{name.Family, line{j.at, j.rule}}] {
+			return false
+		}
+	}
+	for _, c := range d.table.claims[name] {
+		if owner, _ := d.table.owner(c.place); !c.frontend.Equal(f) || owner.name != name {
+			continue
+		}
+		lines := d.linesAt(&b.frame, c.place)
+		if len(lines) == 0 || slices.ContainsFunc(lines, func(l line) bool { return !laid[laidRule{name.Family, l}] }) {
+			return false
+		}
+	}
+	return true
+}
+
+// standsFor reports whether every socket is there that f of a Service needs.
 func (d *Dataplane) standsFor(name sdk.Name, f sdk.Frontend) bool {
-	if d.role == sdk.Standby {
+	if d.role == sdk.Standby && d.way == nil {
 		return true
 	}
 	for _, c := range d.table.claims[name] {
@@ -59,7 +124,7 @@ func (d *Dataplane) standsFor(name sdk.Name, f sdk.Frontend) bool {
 			return false
 		}
 	}
-	return d.role == sdk.Active
+	return d.role == sdk.Active || d.role == sdk.Standby
 }
 
 func served(svc *sdk.Service, f sdk.Frontend) sdk.Served {

@@ -3,9 +3,11 @@
 package userspace
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -97,6 +99,36 @@ func world(t *testing.T) *netns.Ground {
 	return g
 }
 
+// disturb takes a chain, a jump and a line away.
+func (k kernel) disturb(context.Context) error {
+	program := "iptables-" + string(k.backend)
+	k.run(program, "-t", "nat", "-F", portalsIn.Chain)
+	k.run(program, "-t", "nat", "-D", "PREROUTING", "-j", container.Chain)
+	k.run(program, "-t", "filter", "-F", deny.Chain)
+	return nil
+}
+
+// foreign are the rules that are not the dataplane's. The first time it makes some.
+func (k kernel) foreign(context.Context) (string, error) {
+	program := "iptables-" + string(k.backend)
+	if _, err := exec.Command(program, "-t", "nat", "-N", "SOMEBODY").CombinedOutput(); err == nil {
+		k.run(program, "-t", "nat", "-A", "SOMEBODY", "-d", "203.0.113.1", "-j", "RETURN")
+		k.run(program, "-t", "nat", "-I", "PREROUTING", "-j", "SOMEBODY")
+		k.run(program, "-t", "filter", "-A", "FORWARD", "-s", "203.0.113.1", "-j", "DROP")
+	}
+	var all string
+	for _, program := range []string{"iptables-", "ip6tables-"} {
+		for _, table := range []string{"nat", "filter"} {
+			for line := range strings.Lines(k.run(program+string(k.backend)+"-save", "-t", table)) {
+				if line[0] == '-' {
+					all += line
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
 // The suite, with real packets: every scenario, and every line of the contract.
 func TestKernelConforms(t *testing.T) {
 	g := world(t)
@@ -104,6 +136,8 @@ func TestKernelConforms(t *testing.T) {
 		s := sdktest.InProcess(Description, func() sdk.Dataplane { return New(k.dir) })
 		s.Options = k.options()
 		s.Ground = g
+		s.Disturb = k.disturb
+		s.Foreign = k.foreign
 		sdktest.Conform(sdktest.Testing(k.T), s)
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -41,8 +42,10 @@ type Dataplane struct {
 	relay     *relay
 	addresses func() ([]address, error) // of this machine
 	ledgerDir string
+	urgent    atomic.Pointer[context.CancelFunc] // ends what follow is doing
 
 	mu       sync.Mutex // guards all below, for calls and for follow; no connection takes it
+	sysctls  sdk.Sysctls
 	state    sdk.State
 	session  bool
 	role     sdk.Role
@@ -95,7 +98,7 @@ func (d *Dataplane) Configure(ctx context.Context, setup sdk.Setup) (sdk.Descrip
 	if err != nil {
 		return sdk.Description{}, err
 	}
-	d.mu.Lock()
+	d.enter()
 	defer d.mu.Unlock()
 	own, err := d.addresses()
 	if err != nil {
@@ -107,6 +110,7 @@ func (d *Dataplane) Configure(ctx context.Context, setup sdk.Setup) (sdk.Descrip
 	if err := d.chooseWay(ctx, o); err != nil {
 		return sdk.Description{}, err
 	}
+	d.sysctls = setup.Sysctls
 	d.relay.idle.Store(int64(o.udpIdleTimeout))
 	d.relay.ground.Store(newGround(d.relay.ground.Load().node, own))
 	d.state, d.session = sdk.State{}, true
@@ -134,7 +138,7 @@ func (d *Dataplane) narrowed(own []address) sdk.Description {
 
 // Sync makes the sockets follow u.
 func (d *Dataplane) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
-	d.mu.Lock()
+	d.enter()
 	defer d.mu.Unlock()
 	if !d.session {
 		return sdk.Result{}, fmt.Errorf("an update before a session: %w", sdk.ErrResync)
@@ -174,7 +178,7 @@ func (d *Dataplane) SetRole(ctx context.Context, role sdk.Role) error {
 	if !role.Known() {
 		return &sdk.Refusal{Field: "role", Why: "unknown role " + role.String()}
 	}
-	d.mu.Lock()
+	d.enter()
 	defer d.mu.Unlock()
 	was := d.role
 	if err := d.play(ctx, was, role); err != nil {
@@ -220,7 +224,7 @@ func (d *Dataplane) letGo() {
 
 // Cleanup closes everything, and takes every rule of ours out of the kernel.
 func (d *Dataplane) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
-	d.mu.Lock()
+	d.enter()
 	defer d.mu.Unlock()
 	names := d.held()
 	swept, err := sweepAll(ctx, d.ledgerDir, l)
@@ -248,6 +252,14 @@ func (d *Dataplane) held() []string {
 		names = append(names, fmt.Sprintf("%d established connections", n))
 	}
 	return names
+}
+
+// enter begins a call: it does not wait for what follow is doing.
+func (d *Dataplane) enter() {
+	if end := d.urgent.Load(); end != nil {
+		(*end)()
+	}
+	d.mu.Lock()
 }
 
 // Close ends everything that runs, as the end of the process would.

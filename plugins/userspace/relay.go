@@ -38,6 +38,16 @@ type counts struct {
 	overflow    atomic.Uint64 // datagrams lost because there were too many flows
 	bytesIn     atomic.Uint64 // from callers
 	bytesOut    atomic.Uint64 // to callers
+	repaired    atomic.Uint64 // how often somebody else's change of rules was undone
+	waiting     atomic.Pointer[string]
+}
+
+// wait is for what a program of ours waits, or empty.
+func (c *counts) wait() string {
+	if what := c.waiting.Load(); what != nil {
+		return *what
+	}
+	return ""
 }
 
 func newRelay() *relay {

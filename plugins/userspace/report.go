@@ -9,7 +9,9 @@ func (d *Dataplane) Report() sdk.Report {
 	c := &d.relay.counts
 	return sdk.Report{
 		Progress: c.progress.Load(),
+		Waiting:  c.wait(),
 		Flows:    int(c.open.Load() + c.flows.Load()),
+		Repaired: c.repaired.Load(),
 		Samples: []sdk.Sample{
 			{Name: "pointsman_userspace_connections_total", Value: float64(c.connections.Load())},
 			{Name: "pointsman_userspace_connections_open", Value: float64(c.open.Load())},

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync/atomic"
+	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
@@ -21,13 +21,12 @@ const mode = "userspace"
 // rules are what leads callers to the portals: a book for each family, and the
 // right to write it into the kernel. They are guarded as the Dataplane is.
 type rules struct {
-	relay  *relay
-	ledger *ledger.Ledger
-	lock   *ledger.Lock // nil: another process is the writer, or we have yielded
-	sides  []*side
-
-	waiting  atomic.Pointer[string] // for what a program of ours waits
-	repaired atomic.Uint64
+	relay   *relay
+	ledger  *ledger.Ledger
+	lock    *ledger.Lock // nil: another process is the writer, or we have yielded
+	sides   []*side
+	ear     *ear
+	audited time.Time // when everything was read last
 }
 
 // A side is one family.
@@ -38,6 +37,8 @@ type side struct {
 	// known says that the book has what the kernel has. After an error nobody
 	// knows, and the next write reads it first.
 	known bool
+
+	sizes [2]iptables.Size // of legacy's tables, after the last write
 }
 
 // openRules finds the programs of each family that this node has, and whether we
@@ -55,7 +56,10 @@ func openRules(ctx context.Context, r *relay, dir string, backend string) (*rule
 		}
 		use = found.Choose()
 	}
-	all := &rules{relay: r, ledger: book}
+	all := &rules{relay: r, ledger: book, audited: time.Now()}
+	if all.ear, err = newEar(use); err != nil {
+		r.log.Load().Warn("cannot hear who changes the tables", "err", err)
+	}
 	var errs []error
 	for _, family := range families {
 		tool, err := iptables.Open(ctx, family, use)
@@ -66,10 +70,12 @@ func openRules(ctx context.Context, r *relay, dir string, backend string) (*rule
 			errs = append(errs, err)
 			continue
 		}
-		tool.Waiting = func(what string) { all.waiting.Store(&what) }
+		tool.Started = all.ear.started
+		tool.Waiting = func(what string) { r.counts.waiting.Store(&what) }
 		all.sides = append(all.sides, &side{tool: tool, book: newBook(family)})
 	}
 	if len(all.sides) == 0 {
+		all.ear.close()
 		return nil, errors.Join(errs...)
 	}
 	return all, nil
@@ -147,7 +153,7 @@ func (r *rules) shown(ctx context.Context) (sdk.Role, error) {
 func (r *rules) write(ctx context.Context, role sdk.Role) (steps []string, err error) {
 	for _, s := range r.sides {
 		if r.lock != nil {
-			if err := s.write(ctx, role); err != nil {
+			if _, err := s.write(ctx, role); err != nil {
 				return nil, err
 			}
 			r.relay.counts.progress.Add(1)
@@ -171,36 +177,32 @@ func (s *side) read(ctx context.Context) error {
 	return nil
 }
 
-// write carries out the book's plan.
-func (s *side) write(ctx context.Context, role sdk.Role) error {
+// write carries out the book's plan, and says which steps that took.
+func (s *side) write(ctx context.Context, role sdk.Role) (steps []string, err error) {
 	if !s.known {
 		if err := s.read(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	blocks := s.book.plan(s.book.frame.jumps(role))
-	if len(blocks) == 0 {
-		clear(s.book.touched)
-		return nil
-	}
 	script := new(iptables.Script)
 	for _, b := range blocks {
 		b.write(script)
+		steps = append(steps, b.steps()...)
 	}
 	if err := s.tool.Restore(ctx, script); err != nil {
 		s.known = false
-		return fmt.Errorf("write %s rules: %w", s.book.frame.family, err)
+		return nil, fmt.Errorf("write %s rules: %w", s.book.frame.family, err)
 	}
 	s.book.done(blocks)
-	return nil
+	s.measure()
+	return steps, nil
 }
 
-// wait is for what a program of ours waits, or empty.
-func (r *rules) wait() string {
-	if what := r.waiting.Load(); what != nil {
-		return *what
-	}
-	return ""
+// close ends hearing, and the right to write.
+func (r *rules) close() error {
+	r.ear.close()
+	return r.unlock()
 }
 
 // mayUse reports whether this process might write rules at all.

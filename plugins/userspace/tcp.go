@@ -47,7 +47,7 @@ func (r *relay) openTCP(ctx context.Context, p place) (socket, error) {
 }
 
 func listen(ctx context.Context, p place) (*net.TCPListener, error) {
-	l := net.ListenConfig{KeepAliveConfig: keepAlive}
+	l := net.ListenConfig{KeepAliveConfig: keepAlive, Control: share}
 	l.SetMultipathTCP(false) // an abort must be a reset
 	listener, err := l.Listen(ctx, network(p), p.addr.String())
 	if err != nil {

@@ -40,7 +40,7 @@ type udpSocket struct {
 
 // openUDP makes a socket for what is sent to p, which reaches it at bound.
 func (r *relay) openUDP(ctx context.Context, p place, bound netip.AddrPort) (socket, error) {
-	var l net.ListenConfig
+	l := net.ListenConfig{Control: share}
 	conn, err := l.ListenPacket(ctx, network(p), bound.String())
 	if err != nil {
 		return nil, err

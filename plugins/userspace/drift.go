@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// This file notices when somebody else takes away rules of ours. On nft the kernel
+// tells who deletes what; on legacy the sizes of the tables say that something has
+// changed. Both cost nothing while nothing does. Whatever they say, all rules are
+// read again every few minutes.
+
+const auditPeriod = 5 * time.Minute
+
+// An ear hears what happens to nft's tables.
+type ear struct {
+	events  *iptables.Events // nil: there is nothing to hear
+	running sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows
+	ours   []int      // programs that we ran last
+	doubts map[sdk.Family]string
+}
+
+// remembered is how many programs of ours are told apart from others: more than
+// run while an event of the first is on its way.
+const remembered = 64
+
+func newEar(b iptables.Backend) (*ear, error) {
+	e := &ear{doubts: make(map[sdk.Family]string)}
+	if b != iptables.NFT {
+		return e, nil
+	}
+	var err error
+	if e.events, err = iptables.Listen(); err != nil {
+		return e, err
+	}
+	e.running.Go(e.listen) // ends with close
+	return e, nil
+}
+
+func (e *ear) close() {
+	if e.events != nil {
+		_ = e.events.Close() // nothing was written to it
+	}
+	e.running.Wait()
+}
+
+// started notes a program of ours.
+func (e *ear) started(pid int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ours = append(e.ours, pid)
+	if len(e.ours) > remembered {
+		e.ours = e.ours[1:]
+	}
+}
+
+func (e *ear) listen() {
+	for {
+		c, err := e.events.Next()
+		if err != nil {
+			return
+		}
+		e.hear(c)
+	}
+}
+
+// hear doubts the rules of a family if somebody took away what matters to them.
+func (e *ear) hear(c iptables.Commit) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if slices.Contains(e.ours, int(c.Port)) {
+		return
+	}
+	if c.Missed {
+		for _, f := range families {
+			e.doubts[f] = "more was changed than the kernel could tell"
+		}
+	}
+	for _, gone := range c.Gone {
+		if id := gone.ID; id.Chain == "" || isOurs(id) || slices.Contains(entrances, id) {
+			e.doubts[gone.Family] = c.Program + " deleted from " + id.String()
+		}
+	}
+}
+
+// entrances are the chains of others in which we have jumps.
+var entrances = []iptables.ID{
+	nat("PREROUTING"), nat("OUTPUT"), filter("INPUT"), filter("FORWARD"), filter("OUTPUT"),
+}
+
+// doubt is why the rules of a family should be read; empty: no reason.
+func (e *ear) doubt(f sdk.Family) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	why := e.doubts[f]
+	delete(e.doubts, f)
+	return why
+}
+
+// measure notes how big legacy's tables are now.
+func (s *side) measure() {
+	s.sizes = [2]iptables.Size{}
+	if s.tool.Backend != iptables.Legacy {
+		return
+	}
+	s.sizes = s.sizesNow()
+}
+
+func (s *side) sizesNow() (now [2]iptables.Size) {
+	for i, table := range []string{"nat", "filter"} {
+		now[i], _ = iptables.TableSize(s.book.frame.family, table) // one that is not there has none
+	}
+	return now
+}
+
+// patrol puts back what somebody took away.
+func (r *rules) patrol(ctx context.Context, role sdk.Role) {
+	if r.lock == nil {
+		return
+	}
+	audit := time.Since(r.audited) > auditPeriod
+	if audit {
+		r.audited = time.Now()
+	}
+	for _, s := range r.sides {
+		why := r.ear.doubt(s.book.frame.family)
+		switch {
+		case !s.known:
+			continue // the next write reads everything anyway
+		case why != "":
+		case s.tool.Backend == iptables.Legacy && s.sizesNow() != s.sizes:
+			why = "the tables changed their sizes"
+		case audit:
+			why = "an audit"
+		default:
+			continue
+		}
+		r.repair(ctx, s, role, why)
+	}
+}
+
+// repair reads what one family's tables have, and writes what differs.
+func (r *rules) repair(ctx context.Context, s *side, role sdk.Role, why string) {
+	s.known = false
+	missing, err := s.write(ctx, role)
+	log := r.relay.log.Load()
+	switch {
+	case ctx.Err() != nil: // whoever ended it begins with a reading
+	case err != nil:
+		log.Warn("cannot put back what somebody took away", "family", s.book.frame.family, "why", why, "err", err)
+	case len(missing) > 0:
+		r.relay.counts.repaired.Add(1)
+		log.Warn("put back what somebody took away", "family", s.book.frame.family, "why", why, "steps", len(missing), "first", missing[0])
+	}
+}
