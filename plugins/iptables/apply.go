@@ -24,9 +24,6 @@ type side struct {
 	// we did it. After an error nobody knows, and the next call reads it again.
 	known bool
 
-	// whole says that the book has all Services, and not just some.
-	whole bool
-
 	doubt   string           // why the kernel may not have what the book says; empty: it has
 	sizes   map[string]sized // of legacy's tables
 	agenda  []jump           // what is still to be audited
@@ -112,7 +109,7 @@ func (s *side) attempt(ctx context.Context, between map[iptables.ID]string, jump
 		return nil, nil
 	}
 	s.known = false
-	s.count.failed(s.whole)
+	s.count.failed(len(s.book.touched) < len(s.book.should))
 	if ctx.Err() == nil && errors.As(err, &refused) {
 		return refused, nil
 	}

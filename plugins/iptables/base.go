@@ -5,6 +5,7 @@ package iptables
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
@@ -137,18 +138,22 @@ func (g ground) guarded(jumps []jump) []jump {
 
 // leads are the jumps that role needs. In Standby there are none, but the way to
 // the guard stays if it is there: what was Active may have made the kernel route
-// 127.0.0.0/8.
+// 127.0.0.0/8. Before the first Full there may be no chains to lead to, so none is
+// added.
 func (b *book) leads(role sdk.Role) []jump {
 	jumps := b.ground.jumps(role)
-	if role != sdk.Standby {
-		return jumps
+	if role == sdk.Standby {
+		jumps = b.present(b.ground.guarded(nil))
 	}
-	for _, j := range b.ground.guarded(nil) {
-		if b.jumps[j] {
-			jumps = append(jumps, j)
-		}
+	if !b.whole {
+		jumps = b.present(jumps)
 	}
 	return jumps
+}
+
+// present are those of jumps that are there.
+func (b *book) present(jumps []jump) []jump {
+	return slices.DeleteFunc(slices.Clone(jumps), func(j jump) bool { return !b.jumps[j] })
 }
 
 const newFlows = `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j ` + services

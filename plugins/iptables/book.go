@@ -40,6 +40,10 @@ type book struct {
 	pieces map[sdk.Name]piece
 	health map[uint16]int // how many Services name the port
 
+	// whole says that the book has had all Services of this session. Before, nobody
+	// knows which chains are too many.
+	whole bool
+
 	should  map[iptables.ID]page
 	touched map[iptables.ID]bool
 

@@ -42,7 +42,7 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 	gone = append(gone, given...)
 	if !l.DryRun {
 		for _, s := range p.sides {
-			s.known, s.whole = false, false
+			s.known, s.book.whole = false, false
 		}
 		p.role = 0
 	}

@@ -170,8 +170,8 @@ func asNode(svc sdk.Service) sdk.Service {
 }
 
 // kubeProxy starts the real kube-proxy in a mode of its own, and stops it with the
-// test, or before.
-func kubeProxy(t testing.TB, backend iptables.Backend, url, proxyMode string) (process *os.Process, stop func()) {
+// test, or before. Its metrics are at an address of their own.
+func kubeProxy(t testing.TB, backend iptables.Backend, url, proxyMode string) (process *os.Process, metrics string, stop func()) {
 	t.Helper()
 	binary, err := filepath.Abs("../../bin/peers/kube-proxy")
 	if err == nil {
@@ -180,9 +180,10 @@ func kubeProxy(t testing.TB, backend iptables.Backend, url, proxyMode string) (p
 	if err != nil {
 		t.Skip("needs the real kube-proxy: make peers builds one, in some minutes")
 	}
+	metrics = "127.0.0.1:" + freePort(t)
 	cmd := exec.Command(binary, "--master="+url, "--proxy-mode="+proxyMode, "--hostname-override=n1", "--cluster-cidr=10.180.0.0/16",
 		"--kube-api-content-type=application/json", "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
-		"--healthz-bind-address=127.0.0.1:"+freePort(t), "--metrics-bind-address=127.0.0.1:"+freePort(t))
+		"--healthz-bind-address=127.0.0.1:"+freePort(t), "--metrics-bind-address="+metrics)
 	cmd.Env = append(os.Environ(), "PATH="+plainNames(t, backend)+":"+os.Getenv("PATH"))
 	log, err := os.Create(filepath.Join(t.TempDir(), "kube-proxy.log"))
 	if err != nil {
@@ -202,7 +203,7 @@ func kubeProxy(t testing.TB, backend iptables.Backend, url, proxyMode string) (p
 		}
 	})
 	t.Cleanup(stop)
-	return cmd.Process, stop
+	return cmd.Process, "http://" + metrics + "/metrics", stop
 }
 
 // plainNames is a folder where the programs of backend have their plain names.

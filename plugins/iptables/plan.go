@@ -33,7 +33,7 @@ type plan []block
 func (b *book) plan(between map[iptables.ID]string, jumps []jump) plan {
 	first, last := block{table: "filter"}, block{table: "filter"}
 	middle := block{table: "nat"}
-	for _, id := range slices.SortedFunc(maps.Keys(b.touched), compareIDs) {
+	for _, id := range b.looked() {
 		page, wanted := b.should[id]
 		have, there := b.have[id]
 		into := &middle
@@ -53,7 +53,7 @@ func (b *book) plan(between map[iptables.ID]string, jumps []jump) plan {
 	}
 	b.planJumps(jumps, &first, &middle, &last)
 	proxied := block{table: "mangle"}
-	if _, there := b.have[nat(canary)]; there {
+	if _, there := b.have[nat(canary)]; there && b.whole {
 		proxied.remove = []iptables.ID{{Table: "mangle", Chain: canary}} // kube-proxy has one in each table
 	}
 	var p plan
@@ -63,6 +63,15 @@ func (b *book) plan(between map[iptables.ID]string, jumps []jump) plan {
 		}
 	}
 	return p
+}
+
+// looked are the chains to look at: those that were touched, once it is known what
+// they should say.
+func (b *book) looked() []iptables.ID {
+	if !b.whole {
+		return nil
+	}
+	return slices.SortedFunc(maps.Keys(b.touched), compareIDs)
 }
 
 // planJumps adds the jumps that are missing and takes out those that should not

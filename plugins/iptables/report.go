@@ -60,11 +60,11 @@ func (c *counts) write(p plan) {
 	}
 }
 
-// failed counts a restore that was turned down. Once all Services were taken in,
-// each has only what changed.
-func (c *counts) failed(whole bool) {
+// failed counts a restore that was turned down, and whether it had only some of the
+// chains.
+func (c *counts) failed(partial bool) {
 	c.failures++
-	if whole {
+	if partial {
 		c.partial++
 	}
 }

@@ -91,6 +91,7 @@ func (p *plugin) follow(ctx context.Context, c sdk.Changes) (sdk.Result, error) 
 	for _, s := range p.sides {
 		p.step()
 		pieces := p.render(s, c)
+		s.book.whole = s.book.whole || c.Full
 		jumps := s.book.leads(p.role)
 		if p.lock == nil {
 			s.known = false // the writer goes on writing
@@ -102,7 +103,6 @@ func (p *plugin) follow(ctx context.Context, c sdk.Changes) (sdk.Result, error) 
 		if err != nil {
 			return result, err
 		}
-		s.whole = s.whole || c.Full
 	}
 	return result, nil
 }

@@ -53,7 +53,7 @@ func TestKernelTakesOverFromKubeProxy(t *testing.T) {
 			k.Fatal(left)
 		}
 		_, url := serveAPI(k, s.Services)
-		_, stop := kubeProxy(k, k.backend, url, "iptables")
+		_, _, stop := kubeProxy(k, k.backend, url, "iptables")
 		stage, err := g.Open(k.Context(), nil, s)
 		if err != nil {
 			k.Fatal(err)
@@ -155,7 +155,7 @@ func TestKernelCleansUpAfterKubeProxy(t *testing.T) {
 				clean := k.everything()
 				s := beforeUs(sdk.Node{})
 				_, url := serveAPI(k, s.Services)
-				_, stop := kubeProxy(k, k.backend, url, proxyMode)
+				_, _, stop := kubeProxy(k, k.backend, url, proxyMode)
 				k.eventually("kube-proxy has written its rules", func() bool {
 					return strings.Contains(k.everything(), "172.30.0.41")
 				})

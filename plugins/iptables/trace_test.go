@@ -25,6 +25,7 @@ func tablesOf(family sdk.Family, node sdk.Node, services []sdk.Service) *book {
 		}
 	}
 	b.put(pieces)
+	b.whole = true
 	return b
 }
 

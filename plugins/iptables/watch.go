@@ -127,7 +127,7 @@ func (w *watch) look(ctx context.Context) {
 // again on the next round.
 func (p *plugin) patrol(ctx context.Context, heard []iptables.Commit) {
 	for _, s := range p.sides {
-		if !s.known || !s.whole {
+		if !s.known || !s.book.whole {
 			continue // the next Sync reads everything anyway
 		}
 		jumps := s.book.leads(p.role)

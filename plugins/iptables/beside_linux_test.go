@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+)
+
+// BenchmarkBesideKubeProxy serves the same Services by the real kube-proxy and by
+// us, one after the other on the same empty tables, and prints what each took:
+//
+//	POINTSMAN_BENCH_SERVICES=10000 go test -run '^$' -bench BesideKubeProxy -timeout 1h ./plugins/iptables
+func BenchmarkBesideKubeProxy(b *testing.B) {
+	if os.Getuid() != 0 {
+		b.Skip("needs root: it makes network namespaces")
+	}
+	n := 10000
+	if text := os.Getenv("POINTSMAN_BENCH_SERVICES"); text != "" {
+		n, _ = strconv.Atoi(text)
+	}
+	for _, backend := range []iptables.Backend{iptables.NFT, iptables.Legacy} {
+		b.Run(string(backend), func(b *testing.B) {
+			g, err := netns.New()
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer g.Close()
+			r := race{B: b, ground: g, backend: backend, services: racers(n), dir: b.TempDir()}
+			r.answer()
+			r.spy()
+			r.flush()
+			empty := r.latencies()
+			theirs := r.theirs()
+			r.flush()
+			ours := r.ours()
+			r.flush()
+			fmt.Printf("\n%d Services with 2 endpoints each, %s backend\n\n%s\n", n, backend, compare(ours, theirs, empty))
+		})
+	}
+}
+
+// A race is what both run on.
+type race struct {
+	*testing.B
+	ground   *netns.Ground
+	backend  iptables.Backend
+	services []sdk.Service
+	dir      string // of the spy
+}
+
+// A result is what one of them took.
+type result struct {
+	full, fullCPU time.Duration
+	one, oneCPU   time.Duration
+	bytes         int
+	rss           int // KiB
+	latency       map[string][2]time.Duration
+}
+
+// racers are n Services; the first, the middle and the last lead to the one
+// endpoint that really answers.
+func racers(n int) []sdk.Service {
+	services := cluster(n, func(i int) netip.Addr { return v4(base + uint32(i) + 1) })
+	for i := range services {
+		services[i].Cluster = append(services[i].Cluster, sdk.Endpoint{Addr: netip.AddrPortFrom(v4(10<<24|181<<16|uint32(i)), 8080)})
+	}
+	for _, i := range []int{0, n / 2, n - 1} {
+		services[i].Cluster = []sdk.Endpoint{{Addr: answering}}
+	}
+	return services
+}
+
+var answering = netip.MustParseAddrPort("10.180.1.1:8080")
+
+// targets are where connections go.
+func (r race) targets() map[string]netip.AddrPort {
+	to := map[string]netip.AddrPort{"no Service": answering}
+	for name, i := range map[string]int{"the first": 0, "the middle one": len(r.services) / 2, "the last": len(r.services) - 1} {
+		to[name] = r.services[i].Frontends[0].Addr
+	}
+	return to
+}
+
+// answer makes the one endpoint answer.
+func (r race) answer() {
+	host, err := r.ground.Host(answering.Addr())
+	if err != nil {
+		r.Fatal(err)
+	}
+	closer, err := netns.Answer(context.Background(), host, sdk.TCP, answering)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { closer.Close() })
+}
+
+// latencies are the median and the 99th percentile of the time that a connection
+// takes to be open.
+func (r race) latencies() map[string][2]time.Duration {
+	from := netip.MustParseAddr("10.180.0.9")
+	host, err := r.ground.Host(from)
+	if err != nil {
+		r.Fatal(err)
+	}
+	all := make(map[string][2]time.Duration)
+	for name, to := range r.targets() {
+		var took []time.Duration
+		for range 1000 {
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			began := time.Now()
+			conn, err := host.Dial(ctx, "tcp4", from, to)
+			if err == nil {
+				took = append(took, time.Since(began))
+				conn.Close()
+			}
+			cancel()
+			if err != nil {
+				break // nobody serves it, as on empty tables
+			}
+		}
+		if len(took) == 1000 {
+			slices.Sort(took)
+			all[name] = [2]time.Duration{took[500], took[990]}
+		}
+	}
+	return all
+}
+
+func (r race) flush() {
+	for _, program := range []string{"iptables-", "ip6tables-"} {
+		for _, table := range []string{"nat", "filter", "mangle"} {
+			for _, verb := range []string{"-F", "-X"} {
+				if out, err := exec.Command(program+string(r.backend), "-t", table, verb).CombinedOutput(); err != nil {
+					r.Fatalf("%s %s: %s", table, verb, out)
+				}
+			}
+		}
+	}
+}
+
+// spy counts the bytes that restores are handed while the file "on" is there.
+func (r race) spy() {
+	for _, name := range []string{"iptables-", "ip6tables-"} {
+		name += string(r.backend) + "-restore"
+		real, err := exec.LookPath(name)
+		if err != nil {
+			r.Fatal(err)
+		}
+		script := fmt.Sprintf("#!/bin/sh\nif [ -e %[1]s/on ]; then cat >%[1]s/in.$$; wc -c <%[1]s/in.$$ >>%[1]s/bytes; exec %[2]s \"$@\" <%[1]s/in.$$; fi\nexec %[2]s \"$@\"\n", r.dir, real)
+		if err := os.WriteFile(filepath.Join(r.dir, name), []byte(script), 0o755); err != nil {
+			r.Fatal(err)
+		}
+	}
+	r.Setenv("PATH", r.dir+":"+os.Getenv("PATH"))
+}
+
+// spied is how many bytes were handed over while f ran.
+func (r race) spied(f func()) int {
+	on := filepath.Join(r.dir, "on")
+	_ = os.Remove(filepath.Join(r.dir, "bytes"))
+	if err := os.WriteFile(on, nil, 0o600); err != nil {
+		r.Fatal(err)
+	}
+	f()
+	_ = os.Remove(on)
+	text, _ := os.ReadFile(filepath.Join(r.dir, "bytes"))
+	sum := 0
+	for _, line := range strings.Fields(string(text)) {
+		n, _ := strconv.Atoi(line)
+		sum += n
+	}
+	return sum
+}
+
+const changes = 5
+
+// changed is a Service of which one endpoint is gone.
+func (r race) changed(i int) sdk.Service {
+	svc := r.services[len(r.services)/4+i]
+	svc.Cluster = svc.Cluster[:1]
+	return svc
+}
+
+func (r race) ours() result {
+	var res result
+	p := New(r.dir).(*plugin)
+	defer p.Close()
+	ctx := context.Background()
+	if _, err := p.Configure(ctx, sdk.Setup{Options: []byte(`{"backend":"` + string(r.backend) + `"}`)}); err != nil {
+		r.Fatal(err)
+	}
+	node := sdk.Node{Name: "n1", Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10)}, NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, Pods: sdk.Pods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.180.0.0/16")}}, MasqueradeBit: 14}
+	sync := func(u sdk.Update) {
+		if result, err := p.Sync(ctx, u); err != nil || len(result.Failed) > 0 {
+			r.Fatal(err, result)
+		}
+	}
+	if err := p.SetRole(ctx, sdk.Active); err != nil {
+		r.Fatal(err)
+	}
+	began, cpu := time.Now(), usedByUs()
+	sync(sdk.Update{Full: true, To: 1, Node: &node, Set: r.services})
+	res.full, res.fullCPU = time.Since(began), usedByUs()-cpu
+	began, cpu = time.Now(), usedByUs()
+	for i := range changes {
+		sync(sdk.Update{From: uint64(1 + i), To: uint64(2 + i), Set: []sdk.Service{r.changed(i)}})
+	}
+	res.one, res.oneCPU = time.Since(began)/changes, (usedByUs()-cpu)/changes
+	res.bytes = r.spied(func() {
+		sync(sdk.Update{From: 1 + changes, To: 2 + changes, Set: []sdk.Service{r.changed(changes)}})
+	})
+	res.latency = r.latencies()
+	return res
+}
+
+func (r race) theirs() result {
+	var res result
+	api, url := serveAPI(r, r.services)
+	process, metrics, stop := kubeProxy(r, r.backend, url, "iptables")
+	defer stop()
+	r.wait(metrics, "kubeproxy_sync_full_proxy_rules_duration_seconds", 1)
+	full, _ := measured(metrics, "kubeproxy_sync_full_proxy_rules_duration_seconds")
+	res.full, res.fullCPU = full, usedBy(process.Pid)
+	before, n := measured(metrics, partly)
+	cpu := usedBy(process.Pid)
+	for i := range changes {
+		api.endpoints(r.changed(i))
+		r.wait(metrics, partly, n+i+1)
+	}
+	after, m := measured(metrics, partly)
+	res.one, res.oneCPU = (after-before)/time.Duration(m-n), (usedBy(process.Pid)-cpu)/changes
+	res.bytes = r.spied(func() {
+		api.endpoints(r.changed(changes))
+		r.wait(metrics, partly, m+1)
+	})
+	res.rss = rss(process.Pid)
+	res.latency = r.latencies()
+	return res
+}
+
+const partly = "kubeproxy_sync_partial_proxy_rules_duration_seconds"
+
+// wait waits until kube-proxy says that it did something n times.
+func (r race) wait(url, metric string, n int) {
+	for end := time.Now().Add(40 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if _, count := measured(url, metric); count >= n {
+			return
+		}
+		if time.Now().After(end) {
+			r.Fatal("kube-proxy does not get done: ", metric)
+		}
+	}
+}
+
+// measured is the sum and the count of one of kube-proxy's histograms, of IPv4.
+func measured(url, metric string) (sum time.Duration, count int) {
+	answer, err := http.Get(url)
+	if err != nil {
+		return 0, 0
+	}
+	defer answer.Body.Close()
+	text, _ := io.ReadAll(answer.Body)
+	for line := range strings.Lines(string(text)) {
+		m := regexp.MustCompile(`^` + metric + `_(sum|count)\{ip_family="IPv4"\} (\S+)`).FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		value, _ := strconv.ParseFloat(m[2], 64)
+		if m[1] == "sum" {
+			sum = time.Duration(value * float64(time.Second))
+		} else {
+			count = int(value)
+		}
+	}
+	return sum, count
+}
+
+// usedByUs is the processors' time that this process and its children took.
+func usedByUs() time.Duration {
+	var sum time.Duration
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var u syscall.Rusage
+		_ = syscall.Getrusage(who, &u) // it cannot fail for these
+		sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	return sum
+}
+
+// usedBy is the processors' time that a process and its children took, in ticks of
+// a hundredth of a second.
+func usedBy(pid int) time.Duration {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	ticks := 0
+	for _, i := range []int{11, 12, 13, 14} {
+		if i < len(fields) {
+			n, _ := strconv.Atoi(fields[i])
+			ticks += n
+		}
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// rss is how much memory a process has, in KiB.
+func rss(pid int) int {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	m := regexp.MustCompile(`VmRSS:\s+(\d+)`).FindSubmatch(text)
+	if m == nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(string(m[1]))
+	return n
+}
+
+// compare is the table that is printed.
+func compare(ours, theirs result, empty map[string][2]time.Duration) string {
+	var b strings.Builder
+	fmt.Fprintln(&b, "| what | pointsman | kube-proxy | ratio |\n|---|---:|---:|---:|")
+	row := func(what string, a, c time.Duration) {
+		fmt.Fprintf(&b, "| %s | %s | %s | %.1f× |\n", what, short(a), short(c), float64(c)/float64(max(a, 1)))
+	}
+	row("first full load", ours.full, theirs.full)
+	row("… of a processor", ours.fullCPU, theirs.fullCPU)
+	row("one endpoint changes", ours.one, theirs.one)
+	row("… of a processor", ours.oneCPU, theirs.oneCPU)
+	fmt.Fprintf(&b, "| … bytes handed to restore | %d | %d | %.0f× |\n", ours.bytes, theirs.bytes, float64(theirs.bytes)/float64(max(1, ours.bytes)))
+	fmt.Fprintf(&b, "| resident memory of the process | | %d MiB | |\n", theirs.rss>>10)
+	fmt.Fprintf(&b, "\nA new connection, p50 / p99 (on empty tables: %s)\n\n| to | pointsman | kube-proxy |\n|---|---:|---:|\n", pair(empty["no Service"]))
+	for _, to := range []string{"the first", "the middle one", "the last", "no Service"} {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", to, pair(ours.latency[to]), pair(theirs.latency[to]))
+	}
+	return b.String()
+}
+
+func pair(p [2]time.Duration) string { return short(p[0]) + " / " + short(p[1]) }
+
+func short(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "–"
+	case d < 10*time.Millisecond:
+		return fmt.Sprintf("%d µs", d.Microseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
+}
