@@ -31,7 +31,7 @@ test-kernel: ## run the tests that write to a real kernel, in namespaces of thei
 	else $(GO) test -p 1 -count=1 -run '^TestKernel' $(KERNEL); fi
 
 test-ipvs: ## run the ipvs tests under a kernel that has IPVS
-	@echo "test-ipvs: the ipvs dataplane is not in this version; nothing to run"
+	@GO="$(GO)" test/uml/suite
 
 e2e: ## run the whole system against a real API server
 	@echo "e2e: a real API server is not in this version; 'make test' runs the whole system from files"

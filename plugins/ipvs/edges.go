@@ -22,8 +22,8 @@ type edges struct {
 	open  func() (kernel, error)                // all of the kernel
 	reach func(context.Context) (kernel, error) // what there is of it: parts may be nil
 
-	rules func(context.Context, sdk.Family, string) (ruler, error) // by a backend's name, or "auto"
-	ruled func(context.Context, sdk.Family) ([]ruler, error)       // those that may have rules
+	rules func(ctx context.Context, backend string) (map[sdk.Family]ruler, error) // "auto": as the node does
+	ruled func(context.Context, sdk.Family) ([]ruler, error)                      // those that may have rules
 
 	forget     func(sdk.Family, conntrack.Served) (int, error)
 	parameters string // the folder of the kernel's parameters

@@ -78,11 +78,13 @@ func newFake(t *testing.T) *fake {
 func (f *fake) edges() edges {
 	k := kernel{f, f, fakeLinks{f}}
 	return edges{
-		probe:      func(context.Context, options) error { return nil },
-		release:    func() string { return "6.1" },
-		open:       func() (kernel, error) { return k, nil },
-		reach:      func(context.Context) (kernel, error) { return k, nil },
-		rules:      func(_ context.Context, family sdk.Family, _ string) (ruler, error) { return fakeRules{f, family}, nil },
+		probe:   func(context.Context, options) error { return nil },
+		release: func() string { return "6.1" },
+		open:    func() (kernel, error) { return k, nil },
+		reach:   func(context.Context) (kernel, error) { return k, nil },
+		rules: func(context.Context, string) (map[sdk.Family]ruler, error) {
+			return map[sdk.Family]ruler{sdk.IPv4: fakeRules{f, sdk.IPv4}, sdk.IPv6: fakeRules{f, sdk.IPv6}}, nil
+		},
 		ruled:      func(_ context.Context, family sdk.Family) ([]ruler, error) { return []ruler{fakeRules{f, family}}, nil },
 		forget:     f.forget,
 		parameters: f.folder,

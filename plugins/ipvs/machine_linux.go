@@ -4,6 +4,7 @@ package ipvs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 
@@ -100,20 +101,30 @@ func (t *tool) changed() bool {
 	return !same
 }
 
-// openRules finds the programs of family. "auto" is the backend that the node uses.
-func openRules(ctx context.Context, family sdk.Family, backend string) (ruler, error) {
+// openRules finds the programs of both families, or of the one that there are any of.
+// "auto" is the backend that the node uses.
+func openRules(ctx context.Context, backend string) (map[sdk.Family]ruler, error) {
 	if backend == "auto" {
-		use, err := iptables.Look(ctx, family)
+		use, err := iptables.Look(ctx, sdk.IPv4)
 		if err != nil {
 			return nil, err
 		}
 		backend = string(use.Choose())
 	}
-	t, err := iptables.Open(ctx, family, iptables.Backend(backend))
-	if err != nil {
-		return nil, err
+	all := make(map[sdk.Family]ruler)
+	var errs []error
+	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		t, err := iptables.Open(ctx, family, iptables.Backend(backend))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		all[family] = &tool{Tool: t}
 	}
-	return &tool{Tool: t}, nil
+	if len(all) == 0 {
+		return nil, errors.Join(errs...)
+	}
+	return all, nil
 }
 
 // ruled are the programs of family, of each backend that may have rules.

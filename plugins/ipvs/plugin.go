@@ -4,7 +4,6 @@ package ipvs
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -122,18 +121,15 @@ func (p *plugin) reachKernel(ctx context.Context, o options) error {
 
 // openSides finds the programs of each family that this node has.
 func (p *plugin) openSides(ctx context.Context, o options) ([]*side, error) {
-	var sides []*side
-	var errs []error
-	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		rules, err := p.edges.rules(ctx, family, o.Backend)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		sides = append(sides, &side{rules: rules, book: newBook(family), kernel: p.kernel})
+	rules, err := p.edges.rules(ctx, o.Backend)
+	if err != nil {
+		return nil, err
 	}
-	if len(sides) == 0 {
-		return nil, errors.Join(errs...)
+	var sides []*side
+	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		if r, ok := rules[family]; ok {
+			sides = append(sides, &side{rules: r, book: newBook(family), kernel: p.kernel})
+		}
 	}
 	return sides, nil
 }

@@ -94,5 +94,8 @@ func legacyTables(family sdk.Family) []string {
 // InUse reports whether backend may have rules of family in this network
 // namespace. Legacy's tables are made by asking for them, so this asks nobody.
 func InUse(family sdk.Family, backend Backend) bool {
-	return backend == NFT || len(legacyTables(family)) > 0
+	if backend == NFT {
+		return !lacksNFT(family)
+	}
+	return len(legacyTables(family)) > 0
 }

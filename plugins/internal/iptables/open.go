@@ -27,6 +27,9 @@ func (r release) before(s release) bool { return slices.Compare(r[:], s[:]) < 0 
 // Open is the tool of family for backend. It only asks the program for its
 // version. A program that is missing or too old is a *sdk.Refusal.
 func Open(ctx context.Context, family sdk.Family, backend Backend) (Tool, error) {
+	if backend == NFT && lacksNFT(family) {
+		return Tool{}, &sdk.Refusal{Field: "options.backend", Why: fmt.Sprintf("this kernel has no nft tables for %s", family), Try: "the legacy backend"}
+	}
 	var refusal error
 	for _, prefix := range []string{program(family) + "-" + string(backend), program(family)} {
 		found, err := versionOf(family, prefix)
@@ -45,9 +48,6 @@ func Open(ctx context.Context, family sdk.Family, backend Backend) (Tool, error)
 		t := Tool{Family: family, Backend: backend, Version: found.String(), Prefix: prefix}
 		if written, err := t.writesTo(ctx); err != nil || written != backend {
 			continue
-		}
-		if backend == NFT && lacksNFT(family) {
-			return Tool{}, &sdk.Refusal{Field: "options.backend", Why: fmt.Sprintf("this kernel has no nft tables for %s", family), Try: "the legacy backend"}
 		}
 		return t, nil
 	}

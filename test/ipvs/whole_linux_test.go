@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
+
+// A node is a host that runs on a folder, with neighbours and pods around it.
+type node struct {
+	*testing.T
+	*admin.Client
+	bin, dir string
+	ground   *netns.Ground
+	cmd      *exec.Cmd
+	exited   chan struct{}
+}
+
+func newNode(t *testing.T) *node {
+	bin := os.Getenv("POINTSMAN_BIN")
+	switch {
+	case os.Getuid() != 0:
+		t.Skip("needs root: it makes network namespaces")
+	case bin == "":
+		t.Skip("needs the binaries: make test-ipvs builds them, and sets POINTSMAN_BIN")
+	}
+	if _, err := os.Stat("/proc/sys/net/ipv4/vs"); err != nil {
+		t.Skip("needs a kernel with IPVS: make test-ipvs brings one")
+	}
+	ground, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "pointsman-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{T: t, Client: admin.NewClient(filepath.Join(dir, "admin.sock")), bin: bin, dir: dir, ground: ground}
+	t.Cleanup(n.end)
+	n.write("host.yaml", n.config("ipvs"))
+	if err := os.Mkdir(filepath.Join(dir, "services"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (n *node) config(mode string) string {
+	return fmt.Sprintf(`apiVersion: pointsman.dev/v1alpha1
+kind: HostConfig
+mode: %s
+source: {files: {path: services}}
+hostnameOverride: n1
+detectLocalMode: NodeCIDR
+minSyncPeriod: 20ms
+adminSocket: admin.sock
+stateDir: state
+healthzBindAddress: ""
+metricsBindAddress: ""
+oomScoreAdj: 0
+pluginDirs: [%s]
+`, mode, n.bin)
+}
+
+func (n *node) write(name, text string) {
+	n.Helper()
+	path := filepath.Join(n.dir, name)
+	if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
+		n.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// start starts the host, and waits until all it was told is served.
+func (n *node) start() {
+	n.Helper()
+	log, err := os.OpenFile(filepath.Join(n.dir, "host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer log.Close()
+	n.cmd = exec.Command(filepath.Join(n.bin, "pointsman"), "run", "--config", filepath.Join(n.dir, "host.yaml"))
+	n.cmd.Stdout, n.cmd.Stderr = log, log
+	if err := n.cmd.Start(); err != nil {
+		n.Fatal(err)
+	}
+	exited := make(chan struct{})
+	n.exited = exited
+	go func() { // ends with the host
+		_ = n.cmd.Wait()
+		close(exited)
+	}()
+	n.serving()
+}
+
+func (n *node) serving() {
+	n.Helper()
+	n.until("everything is served", func() error {
+		st, err := n.Status(n.Context())
+		switch {
+		case err != nil:
+			return err
+		case st.Dataplane.State != "serving" || st.Sync.Acked == 0 || st.Sync.Pending > 0:
+			return fmt.Errorf("dataplane %s (%s), sync %+v", st.Dataplane.State, st.Dataplane.Why, st.Sync)
+		}
+		return nil
+	})
+}
+
+func (n *node) until(what string, is func() error) {
+	n.Helper()
+	end := time.Now().Add(90 * time.Second)
+	for {
+		err := is()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			n.Fatalf("%s: %v", what, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// stop ends the host as a shutdown of the node would: its plugin ends with it.
+func (n *node) stop() {
+	n.Helper()
+	if n.cmd == nil {
+		return
+	}
+	_ = n.cmd.Process.Signal(syscall.SIGINT)
+	select {
+	case <-n.exited:
+	case <-time.After(30 * time.Second):
+		_ = n.cmd.Process.Kill()
+		<-n.exited
+		n.Error("the host did not end within 30 s of SIGINT")
+	}
+	n.cmd = nil
+}
+
+func (n *node) end() {
+	n.stop()
+	if out, err := exec.Command(filepath.Join(n.bin, "pointsman-dataplane-ipvs"), "cleanup").CombinedOutput(); err != nil {
+		n.Errorf("cleanup: %v: %s", err, out)
+	}
+	if n.Failed() {
+		text, _ := os.ReadFile(filepath.Join(n.dir, "host.log"))
+		n.Logf("the host's log:\n%s", text)
+	}
+	if err := n.ground.Close(); err != nil {
+		n.Error(err)
+	}
+	_ = os.RemoveAll(n.dir)
+}
+
+// shows puts a scenario's manifests in the folder, and lets its endpoints answer.
+func (n *node) shows(name string) (sdktest.Scenario, sdktest.Stage) {
+	n.Helper()
+	for _, s := range sdktest.Scenarios() {
+		if s.Name != name {
+			continue
+		}
+		placed, _ := n.ground.Place(s)
+		stage, err := n.ground.Open(n.Context(), nil, placed)
+		if err != nil {
+			n.Fatal(err)
+		}
+		n.Cleanup(func() { stage.Close() })
+		n.write("services/all.yaml", string(s.Manifests))
+		return placed, stage
+	}
+	n.Fatalf("there is no scenario %s", name)
+	return sdktest.Scenario{}, nil
+}
+
+// packets sends those of a scenario, and holds each against its outcome.
+func (n *node) packets(s sdktest.Scenario, stage sdktest.Stage) {
+	n.Helper()
+	for _, p := range s.Packets {
+		n.until(p.Text, func() error {
+			a, err := stage.Send(n.Context(), p)
+			if err != nil {
+				return err
+			}
+			for _, ep := range p.Want.Endpoints {
+				if a.Verdict == sdk.Forward && a.Endpoint == ep {
+					return nil
+				}
+			}
+			if p.Want.Verdict == a.Verdict && a.Verdict != sdk.Forward || p.Want.Unserved && a.Verdict != sdk.Forward {
+				return nil
+			}
+			return fmt.Errorf("seen %s", a)
+		})
+	}
+}
+
+// plugin is the process of the dataplane.
+func (n *node) plugin() int {
+	n.Helper()
+	found := 0
+	_ = filepath.WalkDir(filepath.Join(n.dir, "state"), func(path string, _ os.DirEntry, err error) error {
+		var handle struct{ PID int }
+		if err == nil && filepath.Base(path) == "process.json" {
+			if text, err := os.ReadFile(path); err == nil && json.Unmarshal(text, &handle) == nil {
+				found = handle.PID
+			}
+		}
+		return nil
+	})
+	if found == 0 {
+		n.Fatal("there is no plugin")
+	}
+	return found
+}
+
+// From manifests in a folder to packets: what changes in the folder changes where they
+// go, and neither a killed plugin nor a stopped host is noticed by who calls.
+func TestKernelIPVSWholeProduct(t *testing.T) {
+	n := newNode(t)
+	dual, stage := n.shows("dual-stack")
+	n.start()
+	n.packets(dual, stage)
+
+	if err := syscall.Kill(n.plugin(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	n.packets(dual, stage)
+	n.serving()
+
+	local, stage := n.shows("node-port-local-nobody-here")
+	n.packets(local, stage)
+	n.stop()
+	n.packets(local, stage)
+
+	out, err := exec.Command(filepath.Join(n.bin, "pointsman-dataplane-ipvs"), "cleanup").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "kube-ipvs0") {
+		t.Errorf("cleanup says %s, %v", out, err)
+	}
+	if left, err := exec.Command("ipvsadm", "-Sn").CombinedOutput(); err != nil || len(left) > 0 {
+		t.Errorf("after cleanup: %s, %v", left, err)
+	}
+}
