@@ -33,9 +33,6 @@ func configValidateVerb() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := unsupported(h); err != nil {
-				return err
-			}
 			for _, w := range h.Warnings() {
 				fmt.Fprintln(c.OutOrStdout(), w)
 			}

@@ -48,9 +48,6 @@ type host struct {
 
 // newHost constructs the parts. Nothing happens before run.
 func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host, error) {
-	if err := unsupported(settings); err != nil {
-		return nil, err
-	}
 	m, err := thisMachine()
 	if err != nil {
 		return nil, err
@@ -71,23 +68,6 @@ func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host
 	}
 	h.yard = &yard{host: h, canary: newCanary(h)}
 	return h, nil
-}
-
-// unsupported names settings that this version reads and cannot honour. They guard
-// something, so passing over them in silence would be worse than an error.
-func unsupported(h *config.Host) error {
-	var problems config.Problems
-	for name, p := range h.Plugins {
-		if path := "plugins." + name + ".address"; p.Address != "" {
-			problems = append(problems, config.Problem{
-				Where: h.Origin(path), Field: path, Why: "not in this version", Try: "remove it",
-			})
-		}
-	}
-	if len(problems) > 0 {
-		return problems
-	}
-	return nil
 }
 
 func thisMachine() (machine, error) {
@@ -195,6 +175,7 @@ func (h *host) plugin(mode, slot string) supervise.Plugin {
 		Slot:      slot,
 		Path:      filepath.Join(h.settings.PluginDirs[0], supervise.Prefix+mode),
 		SHA256:    s.Plugins[mode].SHA256,
+		Address:   s.Plugins[mode].Address,
 		Options:   s.Plugins[mode].Options,
 		StateDir:  pluginStateDir(h.settings, mode),
 		SocketDir: socketDir(h.settings.StateDir),
@@ -202,6 +183,9 @@ func (h *host) plugin(mode, slot string) supervise.Plugin {
 	}
 	if adj := h.settings.OOMScoreAdj; adj != 0 && h.spareMe(adj) {
 		p.OOMScoreAdj = &adj
+	}
+	if p.Address != "" {
+		return p
 	}
 	for _, f := range discover(s) {
 		if f.Name == mode {

@@ -35,7 +35,7 @@ func TestExits(t *testing.T) {
 	dir := t.TempDir()
 	good := write(t, filepath.Join(dir, "good.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nmode: userspace\nsource: {files: {path: .}}\n", 0o600)
 	bad := write(t, filepath.Join(dir, "bad.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nmoed: userspace\n", 0o600)
-	guarded := write(t, filepath.Join(dir, "guarded.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nplugins:\n  userspace:\n    address: unix:///run/acme.sock\n", 0o600)
+	elsewhere := write(t, filepath.Join(dir, "elsewhere.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nplugins:\n  userspace:\n    address: acme.sock\n", 0o600)
 	nobody := filepath.Join(dir, "nobody.sock")
 	for _, c := range []struct {
 		words  string
@@ -59,8 +59,7 @@ func TestExits(t *testing.T) {
 		{"config validate --config " + good, exitOK, "is good: mode userspace", ""},
 		{"config validate " + bad, exitFailed, "", "bad.yaml:3: moed: unknown field; did you mean mode?"},
 		{"config validate " + filepath.Join(dir, "none.yaml"), exitFailed, "", "none.yaml"},
-		{"config validate " + guarded, exitFailed, "", "guarded.yaml:5: plugins.userspace.address: not in this version"},
-		{"run --config " + guarded, exitFailed, "", "plugins.userspace.address: not in this version"},
+		{"config validate " + elsewhere, exitFailed, "", "elsewhere.yaml:5: plugins.userspace.address: want a socket"},
 		{"run --config " + bad, exitFailed, "", "bad.yaml:3: "},
 		{"config defaults", exitOK, "minSyncPeriod: ", ""},
 		{"config show --config " + good + " --origin", exitOK, "good.yaml:3", ""},

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 type live struct {
 	remote      *wire.Remote
 	description sdk.Description
+	foreign     bool               // something else keeps it running
 	cancel      context.CancelFunc // ends what goes on beside it; nil: nothing does
 	beside      sync.WaitGroup
 }
@@ -40,6 +42,31 @@ func (p Plugin) launch(ctx context.Context) (*live, error) {
 	}
 	return p.configure(ctx, remote)
 }
+
+// connect connects to a plugin that something else keeps running, and configures
+// it. One with which that fails is left to itself.
+func (p Plugin) connect(ctx context.Context) (*live, error) {
+	h, err := wire.At(p.Address)
+	if err != nil {
+		return nil, err
+	}
+	limited, cancel := context.WithTimeout(ctx, connectLimit)
+	defer cancel()
+	remote, err := wire.Attach(limited, h)
+	if err != nil {
+		return nil, err
+	}
+	v, err := p.begin(limited, remote)
+	if err != nil {
+		_ = remote.Close() // why it is let go of says more
+		return nil, err
+	}
+	v.foreign = true
+	return v, nil
+}
+
+// connectLimit is for greeting and configuring a plugin at an address.
+const connectLimit = 10 * time.Second
 
 // attach connects to the process that a former host left running, which serves: it
 // is nil where there is none, or none that answers.
@@ -66,15 +93,31 @@ const attachLimit = 3 * time.Second
 
 // configure begins a session. A process with which that fails is gone afterwards.
 func (p Plugin) configure(ctx context.Context, remote *wire.Remote) (*live, error) {
-	d, err := remote.Configure(ctx, sdk.Setup{Options: p.Options, StateDir: p.StateDir})
-	if err == nil && d.Name != p.Name {
-		err = fmt.Errorf("%s calls itself %q: the name of the binary and the plugin's own must agree", p.Path, d.Name)
-	}
+	v, err := p.begin(ctx, remote)
 	if err != nil {
 		_ = remote.Stop(context.WithoutCancel(ctx)) // why it is stopped says more
+		return nil, err
+	}
+	return v, nil
+}
+
+func (p Plugin) begin(ctx context.Context, remote *wire.Remote) (*live, error) {
+	d, err := remote.Configure(ctx, sdk.Setup{Options: p.Options, StateDir: p.StateDir})
+	if err == nil && d.Name != p.Name {
+		err = fmt.Errorf("%s calls itself %q: its name must be %q", p.where(), d.Name, p.Name)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("configure: %w", err)
 	}
 	return &live{remote: remote, description: d}, nil
+}
+
+// where is the file that tells by its change that it is worth another try.
+func (p Plugin) where() string {
+	if p.Address != "" {
+		return strings.TrimPrefix(p.Address, "unix://")
+	}
+	return p.Path
 }
 
 // attend starts the goroutines beside a process. They end with the process, or
@@ -165,6 +208,15 @@ func (v *live) logs(ctx context.Context, hook func(wire.LogLine)) {
 func (v *live) stop() {
 	_ = v.remote.Stop(context.Background()) // ErrStillThere: the kernel has it; nothing more can be done
 	v.let()
+}
+
+// drop is for a process that came up when nobody wanted it any more.
+func (v *live) drop() {
+	if v.foreign {
+		v.let()
+		return
+	}
+	v.stop()
 }
 
 // let ends what goes on beside the process, and lets go of it.

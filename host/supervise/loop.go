@@ -33,7 +33,7 @@ func (l *loop) step(ctx context.Context, e event) {
 		if l.machine.State == Serving && before.State == Starting {
 			l.begin(ctx, e.came)
 		} else {
-			e.came.stop()
+			e.came.drop()
 		}
 	}
 	if e.Kind == Exited {
@@ -53,7 +53,7 @@ func (l *loop) step(ctx context.Context, e event) {
 // tick looks at what does not tell of itself.
 func (l *loop) tick(ctx context.Context) {
 	if l.machine.State == Waiting || l.machine.State == Refused {
-		if now := identify(l.plugin.Path); now != l.binary {
+		if now := identify(l.plugin.where()); now != l.binary {
 			l.step(ctx, event{Event: Event{Kind: Changed, Why: "the binary changed"}})
 			return
 		}
@@ -97,7 +97,7 @@ func (l *loop) tell(before Machine, pid int) {
 // start launches a process, in a goroutine that ends with an event.
 func (l *loop) start(ctx context.Context) {
 	l.mu.Lock()
-	l.binary = identify(l.plugin.Path)
+	l.binary = identify(l.plugin.where())
 	l.mu.Unlock()
 	limited, cancel := context.WithCancel(ctx)
 	l.giveUp = cancel
@@ -123,14 +123,16 @@ func (s *Supervisor) send(ctx context.Context, e event) {
 	case s.events <- e:
 	case <-ctx.Done():
 		if e.came != nil {
-			e.came.stop()
+			e.came.drop()
 		}
 	}
 }
 
 // begin starts what goes on beside a process that is up.
 func (l *loop) begin(ctx context.Context, came *live) {
-	came.keepHandle(l.plugin)
+	if !came.foreign {
+		came.keepHandle(l.plugin)
+	}
 	l.live = came
 	l.show(func(s *Status) {
 		s.Version, s.Description = came.description.Version, came.description
@@ -174,9 +176,9 @@ func (l *loop) finish() {
 	l.mu.Lock()
 	leave := l.leave
 	l.mu.Unlock()
-	if leave && l.live != nil {
+	if l.live != nil && (leave || l.live.foreign) {
 		l.live.let()
-		return
+		l.live = nil
 	}
 	l.step(context.Background(), event{Event: Event{Kind: End, Why: "the host ends"}})
 }
@@ -185,6 +187,9 @@ func (l *loop) finish() {
 // if there is one. One that does not answer is ended, for two of one mode would be
 // in each other's way.
 func (l *loop) come(ctx context.Context, first bool) (*live, error) {
+	if l.plugin.Address != "" {
+		return l.plugin.connect(ctx)
+	}
 	if first {
 		if came := l.plugin.attach(ctx); came != nil {
 			return came, nil

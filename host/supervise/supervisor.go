@@ -3,6 +3,7 @@
 package supervise
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"math/rand/v2"
@@ -23,7 +24,12 @@ type Plugin struct {
 	Slot        string          // tells two processes of one StateDir apart
 	SocketDir   string          // where its socket goes; empty: the system's for temporary files
 	OOMScoreAdj *int
-	Env         []string // beyond the few variables that every plugin gets
+
+	// Address is where a plugin listens that something else keeps running: another
+	// container, or systemd. It is connected to instead of started, and left running
+	// at the end; its Path is not used. Empty: it is started.
+	Address string
+	Env     []string // beyond the few variables that every plugin gets
 }
 
 // Hooks are how a Supervisor tells what happens. They are called from its
@@ -52,7 +58,7 @@ type Transition struct {
 
 // A Status is how a plugin stands.
 type Status struct {
-	Name, Path  string
+	Name, Path  string // Path: or its address
 	State       State
 	Since       time.Time
 	Why         string // what went wrong last, where it is not serving
@@ -93,7 +99,7 @@ func New(p Plugin, h Hooks) *Supervisor {
 		plugin: p,
 		hooks:  h,
 		events: make(chan event, 16),
-		shown:  Status{Name: p.Name, Path: p.Path},
+		shown:  Status{Name: p.Name, Path: cmp.Or(p.Address, p.Path)},
 	}
 }
 
@@ -115,7 +121,7 @@ func (s *Supervisor) Run(ctx context.Context) {
 			if e.process == 0 || e.process == l.machine.Launches {
 				l.step(ctx, e)
 			} else if e.came != nil {
-				e.came.stop()
+				e.came.drop()
 			}
 		case <-ticker.C:
 			l.tick(ctx)

@@ -374,3 +374,55 @@ func TestDiscover(t *testing.T) {
 		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+// A plugin that something else keeps running is found when it comes, and again when
+// it comes back; a restart asks it to end, and the host's end leaves it running.
+func TestAddress(t *testing.T) {
+	y := newYard(t, "serve")
+	socket := filepath.Join(shortDir(t), "own", "test.sock")
+	y.plugin.Address, y.plugin.Path = "unix://"+socket, ""
+	y.run()
+	s := y.until("waiting", func(s Status) bool { return s.State == Waiting })
+	if !strings.Contains(s.Why, socket) {
+		t.Errorf("status says %q", s.Why)
+	}
+	first := y.listener(y.plugin.Address)
+	y.until("connected", func(s Status) bool { return s.State == Serving && s.PID == first.Process.Pid })
+
+	_ = first.Process.Kill()
+	_ = first.Wait()
+	y.until("noticed", func(s Status) bool { return s.State != Serving })
+	second := y.listener(y.plugin.Address)
+	y.until("connected to the next", func(s Status) bool { return s.State == Serving && s.PID == second.Process.Pid })
+
+	y.host.Restart("someone asked")
+	if err := second.Wait(); err != nil {
+		t.Errorf("asked to end, the plugin ended with %v", err)
+	}
+	third := y.listener(y.plugin.Address)
+	y.until("connected to the third", func(s Status) bool { return s.State == Serving && s.PID == third.Process.Pid })
+	y.stop()
+	if _, err := wire.StartTime(third.Process.Pid); err != nil {
+		t.Errorf("the plugin went with the host: %v", err)
+	}
+	if _, err := os.Stat(handleFile(y.plugin.StateDir, "")); !os.IsNotExist(err) {
+		t.Errorf("a later host would end it, by what this one left written down (%v)", err)
+	}
+}
+
+// listener is the plugin as another supervisor would run it.
+func (y *yard) listener(address string) *exec.Cmd {
+	y.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		y.Fatal(err)
+	}
+	cmd := exec.Command(self, "--listen", address)
+	cmd.Env = append(os.Environ(), behaviour+"=serve")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		y.Fatal(err)
+	}
+	y.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd
+}
