@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestPluginAtAnAddress has the plugin run by someone else, as a container of its
+// own would be: the host serves by it, tells when it is gone, serves by the next
+// one, and leaves that running.
+func TestPluginAtAnAddress(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	socket := s.path("own/userspace.sock")
+	s.write("host.yaml", strings.Replace(s.text(""), "{userspace: {", "{userspace: {address: 'unix://"+socket+"', ", 1))
+	backend(t, at(s.net+"101"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
+	s.start()
+	s.until("status says that nobody listens", func() error { return s.warning("W001", socket) })
+
+	first := listening(t, socket)
+	s.served("tcp", s.net+"10:18080")
+	if pid := s.plugin(); pid != first.Process.Pid {
+		t.Errorf("the host serves by process %d, not by %d", pid, first.Process.Pid)
+	}
+	_ = first.Process.Kill()
+	_ = first.Wait()
+	s.until("status says that it is gone", func() error { return s.warning("W001", "") })
+
+	second := listening(t, socket)
+	s.served("tcp", s.net+"10:18080")
+	s.signal(syscall.SIGINT)
+	if !alive(second.Process.Pid) {
+		t.Error("the plugin ended with the host")
+	}
+	s.start()
+	s.served("tcp", s.net+"10:18080")
+}
+
+// listening is the userspace plugin as another supervisor would run it.
+func listening(t *testing.T, socket string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(plugin(t), "--listen", "unix://"+socket)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd
+}
