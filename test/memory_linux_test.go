@@ -95,8 +95,8 @@ stateDir: state
 healthzBindAddress: ""
 metricsBindAddress: ""
 oomScoreAdj: 0
-plugins: {%[1]s: {path: %[2]s}}
-`, mode, plugin)
+plugins: {%[1]s: {path: %[2]s, options: %[3]s}}
+`, mode, plugin, map[string]string{"keeper": "{}", "userspace": "{redirect: never}"}[mode])
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		b.Fatal(err)
 	}

@@ -139,6 +139,7 @@ stateDir: state
 healthzBindAddress: ""
 metricsBindAddress: ""
 oomScoreAdj: 0
+plugins: {userspace: {options: {redirect: never}}}
 pluginDirs: [%s]
 %s`, s.plugins, more)
 }

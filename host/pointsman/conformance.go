@@ -21,7 +21,7 @@ type conformance struct {
 }
 
 func conformanceVerb() *cobra.Command {
-	var run string
+	var run, plugin string
 	var verbose bool
 	c := &cobra.Command{
 		Use:   "conformance BINARY",
@@ -33,9 +33,10 @@ It exits 0 when the plugin conforms, 1 when not.`,
 	}
 	out := addFormat(c)
 	c.Flags().StringVar(&run, "run", "", "only the checks whose name matches this regular expression")
+	c.Flags().StringVar(&plugin, "options", "", "the plugin's own options, as JSON")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "also print what passed")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		options := sdktest.Options{Verbose: verbose}
+		options := sdktest.Options{Verbose: verbose, Plugin: []byte(plugin)}
 		if run != "" {
 			pattern, err := regexp.Compile(run)
 			if err != nil {

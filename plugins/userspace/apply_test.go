@@ -119,7 +119,7 @@ func TestNodePorts(t *testing.T) {
 	s := &stage{T: t, Dataplane: New(t.TempDir())}
 	t.Cleanup(func() { s.Close() })
 	s.addresses = func() ([]address, error) { return own, nil }
-	s.configure("")
+	s.configure("1m")
 	s.stop() // look is called by hand
 	s.follows.Wait()
 	node := &sdk.Node{Name: "n1", NodePorts: []netip.Prefix{sourceRange("127.0.0.0/8")}}
@@ -235,7 +235,7 @@ func TestCleanupNames(t *testing.T) {
 	if got, err := s.Cleanup(t.Context(), sdk.Leftovers{}); err != nil || len(got) > 0 {
 		t.Errorf("again: %q, %v", got, err)
 	}
-	s.configure("")
+	s.configure("1m")
 	s.must(sdk.Update{Full: true, Set: []sdk.Service{svc("web", "cluster-ip "+front, back)}})
 	s.role(sdk.Active)
 	dial(t, front)

@@ -20,5 +20,7 @@ func TestBinaryConforms(t *testing.T) {
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "./pointsman-dataplane-userspace").CombinedOutput(); err != nil {
 		t.Skipf("needs go to build the plugin: %v\n%s", err, out)
 	}
-	sdktest.Conform(sdktest.Testing(t), sdktest.Binary(path))
+	s := sdktest.Binary(path)
+	s.Options = []byte(`{"redirect": "never"}`)
+	sdktest.Conform(sdktest.Testing(t), s)
 }

@@ -21,5 +21,7 @@ func needsLoopback(t *testing.T) {
 // addresses: every scenario that these can express is among the checks.
 func TestConforms(t *testing.T) {
 	needsLoopback(t)
-	sdktest.Conform(sdktest.Testing(t), sdktest.InProcess(Description, func() sdk.Dataplane { return New(t.TempDir()) }))
+	s := sdktest.InProcess(Description, func() sdk.Dataplane { return New(t.TempDir()) })
+	s.Options = []byte(`{"redirect": "never"}`)
+	sdktest.Conform(sdktest.Testing(t), s)
 }

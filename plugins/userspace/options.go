@@ -31,7 +31,7 @@ const (
 	backendAuto = "auto"
 )
 
-var defaults = options{udpIdleTimeout: 250 * time.Millisecond, redirect: redirectNever, backend: backendAuto}
+var defaults = options{udpIdleTimeout: 250 * time.Millisecond, redirect: redirectAuto, backend: backendAuto}
 
 // schema describes options to whoever writes the file.
 const schema = `{
@@ -39,7 +39,7 @@ const schema = `{
   "additionalProperties": false,
   "properties": {
     "udpIdleTimeout": {"type": "string", "default": "250ms", "description": "how long a UDP flow is kept without a datagram in either direction, from 1ms to 1h"},
-    "redirect": {"enum": ["auto", "always", "never"], "default": "never", "description": "whether iptables rules lead callers of every address here, which needs root; auto: if it is possible; never: only addresses that the machine has are served"},
+    "redirect": {"enum": ["auto", "always", "never"], "default": "auto", "description": "whether iptables rules lead callers of every address here, which needs root; auto: if it is possible; never: only addresses that the machine has are served"},
     "backend": {"enum": ["auto", "nft", "legacy"], "default": "auto", "description": "which of the kernel's two rule machines such rules are written to; auto: the one in use on the node"}
   }
 }`

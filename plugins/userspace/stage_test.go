@@ -34,16 +34,19 @@ func onStage(t *testing.T, services ...sdk.Service) *stage {
 	needsLoopback(t)
 	s := &stage{T: t, Dataplane: New(t.TempDir())}
 	t.Cleanup(func() { s.Close() })
-	s.configure(`{"udpIdleTimeout": "1m"}`)
+	s.configure("1m")
 	s.must(sdk.Update{Full: true, Node: &sdk.Node{Name: "n1"}, Set: services})
 	s.role(sdk.Active)
 	return s
 }
 
-func (s *stage) configure(options string) {
+// configure begins a session without rules, in which UDP flows may be idle for so
+// long.
+func (s *stage) configure(idle string) {
 	s.Helper()
 	s.rev = 0
-	if _, err := s.Configure(s.Context(), sdk.Setup{Options: []byte(options)}); err != nil {
+	options := fmt.Appendf(nil, `{"redirect": "never", "udpIdleTimeout": %q}`, idle)
+	if _, err := s.Configure(s.Context(), sdk.Setup{Options: options}); err != nil {
 		s.Fatal(err)
 	}
 }

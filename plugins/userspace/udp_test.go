@@ -157,7 +157,7 @@ func TestFlowEnds(t *testing.T) {
 	if n := s.Report().Flows; n != 1 {
 		t.Fatalf("%d flows are reported", n)
 	}
-	s.configure(`{"udpIdleTimeout": "50ms"}`) // for what is begun from now on, and after a next datagram
+	s.configure("50ms") // for what is begun from now on, and after a next datagram
 	s.must(sdk.Update{Full: true, Node: &sdk.Node{Name: "n1"}, Set: []sdk.Service{udp(svc("dns", "cluster-ip "+front, back))}})
 	eventually(t, func() error {
 		tells(t, caller(t, front), "x")

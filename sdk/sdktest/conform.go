@@ -131,6 +131,7 @@ type Options struct {
 	Run     *regexp.Regexp // only checks with matching names; a report of a part cannot conform. Nil: all
 	Verbose bool           // print a line as each check ends
 	TempDir string         // for state directories; empty: the system's
+	Plugin  []byte         // ConformBinary's plugin's own options, as JSON
 	Out     io.Writer      // where to; nil: nowhere
 }
 
@@ -157,7 +158,9 @@ func Check(ctx context.Context, s Subject, o Options) (Report, error) {
 // waits; the report's String says it all.
 func ConformBinary(ctx context.Context, path string, out io.Writer, o Options) (Report, error) {
 	o.Out = out
-	return Check(ctx, Binary(path), o)
+	s := Binary(path)
+	s.Options = o.Plugin
+	return Check(ctx, s, o)
 }
 
 // A collector is the T that makes a report.
