@@ -60,7 +60,8 @@ func (s *side) reapAt(at server) error {
 }
 
 // countFlows says how many connections are left, while another dataplane takes the
-// new ones.
+// new ones. Those that have been closed, and wait for their time to be over, are not
+// counted.
 func (p *plugin) countFlows() error {
 	n := 0
 	for _, s := range p.sides {

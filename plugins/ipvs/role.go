@@ -42,8 +42,11 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 			return err
 		}
 	}
-	if role == sdk.Active && was != sdk.Active {
+	switch {
+	case role == sdk.Active && was != sdk.Active:
 		return p.forget(sdk.Changes{Full: true}, nil)
+	case role == sdk.Draining && was != sdk.Draining:
+		return p.countFlows() // before anybody can think that there are none
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ kind: HostConfig
 mode: %s
 source: {files: {path: services}}
 hostnameOverride: n1
-detectLocalMode: NodeCIDR
+detectLocal: {clusterCIDRs: [10.180.0.0/24, "fd00:10:180::/64"]}
 minSyncPeriod: 20ms
 adminSocket: admin.sock
 stateDir: state

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// programs are the only ones in PATH: names, and what each does.
+func programs(t *testing.T, does map[string]string) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, script := range does {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir)
+}
+
+// What a node lacks is a refusal, with what to type.
+func TestWhatIsMissing(t *testing.T) {
+	for _, c := range []struct {
+		what     string
+		programs map[string]string
+		probe    func(*testing.T) error
+		try      string
+	}{
+		{"no ipset", nil, func(t *testing.T) error { return hasIPSet(t.Context()) }, "install ipset 6.22 or later"},
+		{"an old ipset", map[string]string{"ipset": "echo ipset v6.11, protocol version: 6"}, func(t *testing.T) error { return hasIPSet(t.Context()) }, "install a newer ipset"},
+		{"a new ipset", map[string]string{"ipset": "echo ipset v7.17, protocol version: 7"}, func(t *testing.T) error { return hasIPSet(t.Context()) }, ""},
+		{"an ipset that is newer than the kernel", map[string]string{"ipset": "echo ipset v7.17, protocol version: 7; exit 1"}, func(t *testing.T) error { return hasIPSet(t.Context()) }, ""},
+		{"no such scheduler", map[string]string{"modprobe": "exit 1"}, func(t *testing.T) error { return hasScheduler(t.Context(), "none") }, "install it, or choose another scheduler"},
+		{"a scheduler that can be loaded", map[string]string{"modprobe": "exit 0"}, func(t *testing.T) error { return hasScheduler(t.Context(), "none") }, ""},
+		{"nobody to ask for schedulers", nil, func(t *testing.T) error { return hasScheduler(t.Context(), "none") }, ""},
+		{"no IPVS", map[string]string{"modprobe": "exit 1"}, func(t *testing.T) error {
+			if ipvsThere() {
+				t.Skip("needs a kernel without IPVS")
+			}
+			return hasIPVS(t.Context())
+		}, "modprobe ip_vs"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			programs(t, c.programs)
+			err := c.probe(t)
+			refusal := new(sdk.Refusal)
+			switch {
+			case c.try == "" && err != nil:
+				t.Errorf("it is refused: %v", err)
+			case c.try != "" && (!errors.As(err, &refusal) || refusal.Try != c.try):
+				t.Errorf("says %v; it should say %q", err, c.try)
+			}
+		})
+	}
+}
+
+// Options are read strictly, and a mistake says which.
+func TestOptions(t *testing.T) {
+	for text, wrong := range map[string]string{
+		``: "", `{}`: "",
+		`{"scheduler":"mh","strictARP":true,"excludeCIDRs":["10.0.0.0/8"],"tcpTimeout":"15m"}`: "",
+		`{"schedular":"mh"}`:          "schedular",
+		`{"scheduler":"fair"}`:        "fair",
+		`{"tcpTimeout":"250ms"}`:      "whole seconds",
+		`{"udpTimeout":"-1s"}`:        "whole seconds",
+		`{"excludeCIDRs":["10.0.0"]}`: "10.0.0",
+		`{"backend":"ebpf"}`:          "ebpf",
+	} {
+		_, err := parseOptions([]byte(text))
+		switch refusal := new(sdk.Refusal); {
+		case wrong == "" && err != nil:
+			t.Errorf("%s: %v", text, err)
+		case wrong != "" && (!errors.As(err, &refusal) || !strings.Contains(refusal.Why, wrong)):
+			t.Errorf("%s: %v; it should say %q", text, err, wrong)
+		}
+	}
+}

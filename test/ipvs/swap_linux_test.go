@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// A pair is swapped there and back this often; more in a soak.
+func rounds() int {
+	if n, err := strconv.Atoi(os.Getenv("POINTSMAN_SOAK")); err == nil {
+		return n
+	}
+	return 1
+}
+
+// From ipvs to another mode and back: nobody who calls is turned away, and who is
+// connected stays connected until he hangs up.
+func TestKernelIPVSSwaps(t *testing.T) {
+	for _, other := range []string{"iptables", "userspace"} {
+		t.Run(other, func(t *testing.T) {
+			n := newNode(t)
+			s, stage := n.shows("dual-stack")
+			n.start()
+			n.packets(s, stage)
+			for range rounds() {
+				n.swap(s, stage, "ipvs", other)
+				if left := output("sh", "-c", "ipvsadm -Sn; ipset list -n; ip -o link show kube-ipvs0 2>/dev/null"); left != "" {
+					t.Errorf("after ipvs was left there is %s", left)
+				}
+				n.swap(s, stage, other, "ipvs")
+			}
+		})
+	}
+}
+
+func output(name string, args ...string) string {
+	out, _ := exec.Command(name, args...).CombinedOutput()
+	return strings.TrimSpace(string(out))
+}
+
+// swap changes the mode under load, and returns when the old one has gone.
+func (n *node) swap(s sdktest.Scenario, stage sdktest.Stage, from, to string) {
+	n.Helper()
+	kept := n.connect(s, stage)
+	load := n.load(s, stage)
+	if _, err := n.SwapMode(n.Context(), to, false); err != nil {
+		n.Fatal(err)
+	}
+	n.until(to+" serves", func() error { return n.mode(to, false) })
+	for flow, who := range kept {
+		a, err := flow.Ask(n.Context())
+		if err != nil || a.Endpoint != who.Endpoint {
+			n.Errorf("from %s to %s: who was connected to %s hears %s, %v", from, to, who.Endpoint, a, err)
+		}
+		flow.Close()
+	}
+	n.until(from+" has gone", func() error { return n.mode(to, true) })
+	if failed := load(); len(failed) > 0 {
+		n.Errorf("from %s to %s: %d calls failed, the first: %s", from, to, len(failed), failed[0])
+	}
+	n.packets(s, stage)
+}
+
+// mode reports, by an error, that it is another one, or that the change is not over.
+func (n *node) mode(want string, over bool) error {
+	m, err := n.Mode(n.Context())
+	switch {
+	case err != nil:
+		return err
+	case m.Mode != want || over && m.Swap != nil:
+		return fmt.Errorf("mode %s, swap %+v, last %+v", m.Mode, m.Swap, m.Last)
+	}
+	return nil
+}
+
+// connect opens a flow for each packet of a scenario, and remembers who answers.
+func (n *node) connect(s sdktest.Scenario, stage sdktest.Stage) map[sdktest.Flow]sdktest.Answer {
+	n.Helper()
+	kept := make(map[sdktest.Flow]sdktest.Answer)
+	for _, p := range s.Packets {
+		flow, err := stage.Dial(n.Context(), p)
+		if err != nil {
+			n.Fatal(err)
+		}
+		a, err := flow.Ask(n.Context())
+		if err != nil || a.Verdict != sdk.Forward {
+			n.Fatalf("%s: %s, %v", p.Text, a, err)
+		}
+		kept[flow] = a
+	}
+	return kept
+}
+
+// load calls by every packet of a scenario again and again. What it returns ends that,
+// and tells what failed.
+func (n *node) load(s sdktest.Scenario, stage sdktest.Stage) (end func() []string) {
+	ctx, cancel := context.WithCancel(n.Context())
+	var mu sync.Mutex // guards failed
+	var failed []string
+	var calls sync.WaitGroup
+	for _, p := range s.Packets {
+		calls.Go(func() { // ends with ctx
+			for ctx.Err() == nil {
+				a, err := stage.Send(context.WithoutCancel(ctx), p)
+				if err != nil || a.Verdict != sdk.Forward {
+					mu.Lock()
+					failed = append(failed, fmt.Sprintf("%s: %s, %v", p.Text, a, err))
+					mu.Unlock()
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+		})
+	}
+	return func() []string {
+		cancel()
+		calls.Wait()
+		return failed
+	}
+}
