@@ -187,15 +187,15 @@ func (y *yard) ask(mode, why string, force bool) error {
 
 // Open has To's process started. One that still drains is wanted back.
 func (y *yard) Open(ctx context.Context, p swap.Plan) (swap.Dataplane, error) {
-	if err := y.canary.begin(); err != nil {
-		y.Failed(swap.Launch, err)
-	}
 	for _, d := range y.all() {
 		if d.name == p.To && d != y.serving() {
+			err := d.SetRole(ctx, sdk.Standby)
 			d.refill()
-			return d, d.SetRole(ctx, sdk.Standby)
+			y.prepare()
+			return d, err
 		}
 	}
+	y.prepare()
 	slot := ""
 	if p.Same {
 		slot = otherSlot(y.serving().slot)
@@ -215,6 +215,13 @@ func (y *yard) Open(ctx context.Context, p swap.Plan) (swap.Dataplane, error) {
 		return nil, err
 	}
 	return d, nil
+}
+
+// prepare makes the canary, of which the one to come is told like of any Service.
+func (y *yard) prepare() {
+	if err := y.canary.begin(); err != nil {
+		y.Failed(swap.Launch, err)
+	}
 }
 
 // otherSlot is that of a second process of one mode.

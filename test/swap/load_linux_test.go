@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// patience is how long an answer may take; later is never.
+const patience = time.Second
+
+// A load is what callers of every kind do to a node: new connections all the time,
+// and connections that they keep, on which they say something every 20 ms.
+type load struct {
+	t     testing.TB
+	stop  context.CancelFunc
+	calls sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows
+	asked  int        // new connections that were answered
+	kept   int        // answers on kept connections
+	worst  time.Duration
+	failed []string
+	began  time.Time
+}
+
+// A caller is one that calls from an address to one of the ways in.
+type caller struct {
+	name string
+	dial func(context.Context, string, netip.AddrPort) (net.Conn, error)
+	to   netip.AddrPort
+}
+
+// callers are those from a pod, from the node itself, and from outside, to the
+// virtual address and the node port.
+func (n *node) callers() []caller {
+	n.Helper()
+	var all []caller
+	ways := []netip.AddrPort{netip.AddrPortFrom(vip, port), netip.AddrPortFrom(nodeAddr, nodePort)}
+	for name, from := range map[string]netip.Addr{"pod": pod, "client": client, "node": {}} {
+		dial := func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, to.String())
+		}
+		if from.IsValid() {
+			host, err := n.ground.Host(from)
+			if err != nil {
+				n.Fatal(err)
+			}
+			dial = func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
+				return host.Dial(ctx, network, from, to)
+			}
+		}
+		for _, to := range ways {
+			all = append(all, caller{name, dial, to})
+		}
+	}
+	return all
+}
+
+// newLoad begins to call: about 300 new connections a second, and 102 kept ones, of
+// which 6 are streams of datagrams.
+func (n *node) newLoad() *load {
+	n.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &load{t: n.T, stop: cancel, began: time.Now()}
+	for _, c := range n.callers() {
+		for range 2 {
+			l.calls.Go(func() { l.anew(ctx, c) })
+		}
+		for range 16 {
+			l.calls.Go(func() { l.keep(ctx, c, "tcp4") })
+		}
+		l.calls.Go(func() { l.keep(ctx, c, "udp4") })
+	}
+	n.Cleanup(func() { l.end() })
+	return l
+}
+
+// end stops, and returns what failed.
+func (l *load) end() []string {
+	l.stop()
+	l.calls.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failed
+}
+
+// anew connects, says something and hears it, again and again.
+func (l *load) anew(ctx context.Context, c caller) {
+	pause := time.NewTicker(40 * time.Millisecond)
+	defer pause.Stop()
+	for ctx.Err() == nil {
+		took, err := l.once(ctx, c)
+		l.note(&l.asked, took, err, "new from %s to %s", c.name, c.to)
+		<-pause.C
+	}
+}
+
+func (l *load) once(ctx context.Context, c caller) (time.Duration, error) {
+	began := time.Now()
+	limited, cancel := context.WithDeadline(context.WithoutCancel(ctx), began.Add(patience))
+	defer cancel()
+	conn, err := c.dial(limited, "tcp4", c.to)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(began.Add(patience))
+	return time.Since(began), say(conn)
+}
+
+// keep says something on one connection for as long as it may.
+func (l *load) keep(ctx context.Context, c caller, network string) {
+	limited, cancel := context.WithTimeout(ctx, patience)
+	conn, err := c.dial(limited, network, c.to)
+	cancel()
+	if err != nil {
+		l.note(&l.kept, 0, err, "%s from %s to %s, to keep", network, c.name, c.to)
+		return
+	}
+	defer conn.Close()
+	pause := time.NewTicker(20 * time.Millisecond)
+	defer pause.Stop()
+	for ctx.Err() == nil {
+		began := time.Now()
+		_ = conn.SetDeadline(began.Add(patience))
+		err := say(conn)
+		l.note(&l.kept, time.Since(began), err, "kept %s from %s to %s", network, c.name, c.to)
+		if err != nil {
+			return
+		}
+		<-pause.C
+	}
+}
+
+func say(conn net.Conn) error {
+	if _, err := conn.Write([]byte("points")); err != nil {
+		return err
+	}
+	heard := make([]byte, 6)
+	_, err := io.ReadFull(conn, heard)
+	if err == nil && string(heard) != "points" {
+		err = fmt.Errorf("heard %q", heard)
+	}
+	return err
+}
+
+func (l *load) note(count *int, took time.Duration, err error, format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.failed = append(l.failed, fmt.Sprintf("%s after %.3f s: %v", fmt.Sprintf(format, args...), time.Since(l.began).Seconds(), short(err)))
+		return
+	}
+	*count++
+	l.worst = max(l.worst, took)
+}
+
+func short(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// done ends the load, and holds it to having lost nothing.
+func (l *load) done(what string) {
+	l.t.Helper()
+	failed := l.end()
+	seconds := time.Since(l.began).Seconds()
+	l.t.Logf("%s: %d new connections (%.0f/s) and %d answers on 102 kept ones in %.1f s: %d failed; longest answer %s",
+		what, l.asked, float64(l.asked)/seconds, l.kept, seconds, len(failed), l.worst.Round(time.Millisecond))
+	slices.Sort(failed)
+	for i, text := range failed {
+		if i == 10 {
+			l.t.Errorf("… and %d more", len(failed)-i)
+			break
+		}
+		l.t.Error(text)
+	}
+}

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package swap has hosts change their mode under traffic, on a real kernel, and
+// kills them and their plugins in the middle of it.
+package swap
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
+
+// The addresses of the world. The virtual one is the node's own too, so that a relay
+// without root can listen on it.
+var (
+	nodeAddr = netip.MustParseAddr("192.0.2.10")
+	vip      = netip.MustParseAddr("172.30.0.10")
+	pod      = netip.MustParseAddr("10.180.0.9")
+	client   = netip.MustParseAddr("198.18.0.7")
+	backends = []netip.Addr{netip.MustParseAddr("10.180.0.1"), netip.MustParseAddr("10.180.1.1")}
+)
+
+const (
+	port     = 8080
+	nodePort = 30080
+)
+
+const manifest = `
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec:
+  type: NodePort
+  clusterIP: 172.30.0.10
+  ports:
+  - {name: tcp, port: 8080, nodePort: 30080, protocol: TCP}
+  - {name: udp, port: 8080, nodePort: 30080, protocol: UDP}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: tcp, port: 8080, protocol: TCP}, {name: udp, port: 8080, protocol: UDP}]
+endpoints: [{addresses: [10.180.0.1]}, {addresses: [10.180.1.1]}]
+`
+
+const settings = `apiVersion: pointsman.dev/v1alpha1
+kind: HostConfig
+mode: %s
+source: {files: {path: services}}
+minSyncPeriod: 20ms
+syncPeriod: 2s
+detectLocal: {clusterCIDRs: [10.180.0.0/24]}
+adminSocket: admin.sock
+stateDir: state
+healthzBindAddress: ""
+metricsBindAddress: ""
+oomScoreAdj: 0
+pluginDirs: [plugins]
+swap: {drainTimeout: 20s}
+linux: {conntrack: {maxPerCore: 0}}
+`
+
+// A node is a host with its plugins in a namespace, and those who call it.
+type node struct {
+	*testing.T
+	*admin.Client
+	dir    string
+	ground *netns.Ground
+
+	cmd    *exec.Cmd
+	exited chan struct{}
+}
+
+// newNode makes one that serves with mode. It skips without root.
+func newNode(t *testing.T, mode string) *node {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it makes network namespaces and writes rules")
+	}
+	ground, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "swap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{T: t, dir: dir, ground: ground, Client: admin.NewClient(filepath.Join(dir, "admin.sock"))}
+	t.Cleanup(n.close)
+	for _, addr := range []netip.Addr{nodeAddr, vip} {
+		if err := ground.Own(addr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, addr := range backends {
+		n.serve(addr)
+	}
+	n.install()
+	n.write("services/web.yaml", manifest)
+	n.mode(mode)
+	return n
+}
+
+// close ends the host and all that it left, and cleans up after it.
+func (n *node) close() {
+	if n.cmd != nil {
+		_ = n.cmd.Process.Signal(syscall.SIGINT)
+		n.gone(15 * time.Second)
+	}
+	clean := exec.Command(n.path("pointsman"), "cleanup", "--config", n.path("host.yaml"))
+	if out, err := clean.CombinedOutput(); err != nil {
+		n.Errorf("cleanup: %v: %s", err, out)
+	}
+	if err := n.ground.Close(); err != nil {
+		n.Error(err)
+	}
+	if n.Failed() {
+		log, _ := os.ReadFile(n.path("host.log"))
+		n.Logf("the host's log:\n%s", log)
+	}
+	_ = os.RemoveAll(n.dir)
+}
+
+func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
+
+func (n *node) write(name, text string) {
+	n.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(n.path(name)), 0o755), os.WriteFile(n.path(name)+".new", []byte(text), 0o644), os.Rename(n.path(name)+".new", n.path(name))); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// mode writes the config file.
+func (n *node) mode(mode string) { n.write("host.yaml", fmt.Sprintf(settings, mode)) }
+
+// built are the binaries, with failpoints, once a test has asked for them.
+var built struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// install puts the node's own copy of the binaries in place.
+func (n *node) install() {
+	n.Helper()
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "swap-bin"); built.err != nil {
+			return
+		}
+		build := exec.Command("go", "build", "-tags", "failpoints", "-o", built.dir+"/", "./host/pointsman",
+			"./plugins/userspace/pointsman-dataplane-userspace", "./plugins/iptables/pointsman-dataplane-iptables")
+		build.Dir = "../.."
+		if out, err := build.CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("%w: %s", err, out)
+		}
+	})
+	if built.err != nil {
+		n.Fatal(built.err)
+	}
+	for from, to := range map[string]string{
+		"pointsman":                     "pointsman",
+		"pointsman-dataplane-userspace": "plugins/pointsman-dataplane-userspace",
+		"pointsman-dataplane-iptables":  "plugins/pointsman-dataplane-iptables",
+	} {
+		n.copy(filepath.Join(built.dir, from), to)
+	}
+}
+
+// copy puts a copy of a binary in place, as a package manager would.
+func (n *node) copy(from, to string) {
+	n.Helper()
+	data, err := os.ReadFile(from)
+	if err != nil {
+		n.Fatal(err)
+	}
+	n.write(to, string(data))
+	if err := os.Chmod(n.path(to), 0o755); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// start starts the host, with more in its environment, and waits until it serves.
+func (n *node) start(env ...string) {
+	n.Helper()
+	log, err := os.OpenFile(n.path("host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer log.Close()
+	n.cmd = exec.Command(n.path("pointsman"), "run", "--config", n.path("host.yaml"))
+	n.cmd.Stdout, n.cmd.Stderr, n.cmd.Env = log, log, append(os.Environ(), env...)
+	if err := n.cmd.Start(); err != nil {
+		n.Fatal(err)
+	}
+	exited := make(chan struct{})
+	n.exited = exited
+	go func(c *exec.Cmd) { // ends with the host
+		_ = c.Wait()
+		close(exited)
+	}(n.cmd)
+	n.until("the host serves", 30*time.Second, func() error {
+		s, err := n.Status(n.Context())
+		switch {
+		case err != nil:
+			return err
+		case s.Dataplane.Role != "active" || s.Sync.Acked == 0:
+			return fmt.Errorf("%s is %s: %s", s.Dataplane.Name, s.Dataplane.State, s.Dataplane.Why)
+		}
+		return nil
+	})
+}
+
+// gone waits for the host's end.
+func (n *node) gone(wait time.Duration) {
+	n.Helper()
+	select {
+	case <-n.exited:
+	case <-time.After(wait):
+		n.Errorf("the host did not end in %s", wait)
+		_ = n.cmd.Process.Kill()
+		<-n.exited
+	}
+	n.cmd = nil
+}
+
+// until waits for check to find nothing wrong.
+func (n *node) until(what string, wait time.Duration, check func() error) {
+	n.Helper()
+	deadline := time.Now().Add(wait)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			n.Fatalf("waiting until %s: %v", what, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// swapTo swaps, waits until the other mode serves, and says how long that took.
+func (n *node) swapTo(mode string) time.Duration {
+	n.Helper()
+	began := time.Now()
+	if out, err := n.verb("mode", "swap", mode, "--wait=60s"); err != nil {
+		n.Fatalf("swap to %s: %v: %s", mode, err, out)
+	}
+	return time.Since(began)
+}
+
+// verb runs pointsman with these words.
+func (n *node) verb(words ...string) (string, error) {
+	cmd := exec.CommandContext(n.Context(), n.path("pointsman"), append(words, "--config", n.path("host.yaml"))...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// settled waits until no swap is under way, and mode serves.
+func (n *node) settled(mode string) admin.Mode {
+	n.Helper()
+	var m admin.Mode
+	n.until("the swap has ended and "+mode+" serves", 60*time.Second, func() (err error) {
+		if m, err = n.Mode(n.Context()); err != nil {
+			return err
+		}
+		if m.Swap != nil || m.Mode != mode {
+			return fmt.Errorf("mode %s, swap %+v", m.Mode, m.Swap)
+		}
+		return nil
+	})
+	return m
+}
+
+// plugin is the process of the plugin that a file of the state folder names.
+func (n *node) plugin(mode string) int {
+	for _, file := range []string{"process.json", "process-b.json"} {
+		var handle struct{ PID int }
+		text, err := os.ReadFile(n.path("state/plugins/" + mode + "/" + file))
+		if err == nil && json.Unmarshal(text, &handle) == nil && handle.PID > 0 && syscall.Kill(handle.PID, 0) == nil {
+			return handle.PID
+		}
+	}
+	return 0
+}
+
+// traceless checks that nothing of mode iptables is left.
+func (n *node) traceless() {
+	n.Helper()
+	for _, tool := range []string{"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save"} {
+		out, err := exec.Command(tool).Output()
+		if err != nil {
+			continue // this machine has it not
+		}
+		for line := range strings.Lines(string(out)) {
+			if strings.Contains(line, "KUBE-") {
+				n.Errorf("%s still has %s", tool, line)
+			}
+		}
+	}
+}
+
+// serve answers TCP and UDP on one of the backends, until the test ends: with what
+// was said.
+func (n *node) serve(addr netip.Addr) {
+	n.Helper()
+	host, err := n.ground.Host(addr)
+	if err != nil {
+		n.Fatal(err)
+	}
+	at := netip.AddrPortFrom(addr, port)
+	l, err := host.Listen(n.Context(), "tcp4", at)
+	if err != nil {
+		n.Fatal(err)
+	}
+	packets, err := host.ListenPacket(n.Context(), "udp4", at)
+	if err != nil {
+		n.Fatal(err)
+	}
+	context.AfterFunc(n.Context(), func() { _, _ = l.Close(), packets.Close() })
+	go func() { // ends with the listener
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { defer conn.Close(); _, _ = io.Copy(conn, conn) }() // ends with its caller
+		}
+	}()
+	go func() { // ends with the socket
+		said := make([]byte, 64)
+		for {
+			count, from, err := packets.ReadFrom(said)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err == nil {
+				_, _ = packets.WriteTo(said[:count], from)
+			}
+		}
+	}()
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// rounds is how often each pair is swapped there and back: more in a soak.
+func rounds() int {
+	if n, err := strconv.Atoi(os.Getenv("POINTSMAN_SOAK")); err == nil {
+		return n
+	}
+	return 5
+}
+
+// TestKernelThereAndBack swaps between iptables and userspace under load, again and
+// again.
+func TestKernelThereAndBack(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.start()
+	l := n.newLoad()
+	time.Sleep(time.Second) // of the load as it is without a swap
+	var took []time.Duration
+	for range rounds() {
+		for _, mode := range []string{"userspace", "iptables"} {
+			took = append(took, n.swapTo(mode))
+		}
+	}
+	l.done("swaps between iptables and userspace")
+	slices.Sort(took)
+	t.Logf("%d swaps, from the command to the other mode serving: median %s, longest %s", len(took), took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond))
+	n.settled("iptables")
+	n.swapTo("userspace")
+	n.settled("userspace")
+	n.traceless()
+}
+
+// TestKernelConfigFile changes the mode in the file.
+func TestKernelConfigFile(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.start()
+	l := n.newLoad()
+	n.mode("userspace")
+	n.until("userspace serves", 30*time.Second, n.serves("userspace"))
+	n.mode("iptables")
+	n.until("iptables serves", 30*time.Second, n.serves("iptables"))
+	l.done("a config file that changes")
+}
+
+// TestKernelNewBinary has a plugin's binary replaced under load.
+func TestKernelNewBinary(t *testing.T) {
+	for _, mode := range []string{"iptables", "userspace"} {
+		t.Run(mode, func(t *testing.T) {
+			n := newNode(t, mode)
+			n.start()
+			l := n.newLoad()
+			before := n.plugin(mode)
+			n.install()
+			if out, err := n.verb("plugin", "restart", mode); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			n.until("another process serves", 30*time.Second, n.servesWith(mode, before))
+			time.Sleep(time.Second) // of the load, with the new one
+			l.done("a new binary of " + mode)
+			if m := n.settled(mode); m.Last == nil || m.Last.Error != "" {
+				t.Errorf("the swap ended with %+v", m.Last)
+			}
+		})
+	}
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import "fmt"
+
+// serves checks that mode serves.
+func (n *node) serves(mode string) func() error {
+	return func() error {
+		m, err := n.Mode(n.Context())
+		if err == nil && (m.Mode != mode || m.Swap != nil && !m.Swap.Moved()) {
+			err = fmt.Errorf("mode %s, swap %+v, last %+v", m.Mode, m.Swap, m.Last)
+		}
+		return err
+	}
+}
+
+// servesWith checks that mode serves with another process than one before.
+func (n *node) servesWith(mode string, before int) func() error {
+	return func() error {
+		s, err := n.Status(n.Context())
+		if err == nil && (s.Dataplane.PID == before || s.Dataplane.PID == 0 || s.Dataplane.Role != "active") {
+			err = fmt.Errorf("pid %d, role %s, swap %+v", s.Dataplane.PID, s.Dataplane.Role, s.Swap)
+		}
+		return err
+	}
+}
