@@ -39,7 +39,8 @@ const patience = 2 * time.Minute
 type Options struct {
 	Addr  string   // where the server listens; empty: 127.0.0.1
 	Wrap  []string // goes before both commands, such as ip netns exec NAME
-	Users []string // known besides Admin, and allowed nothing; their token is TOKEN-NAME
+	Users []string // known besides Admin, and allowed nothing; their token is Token(NAME)
+	Audit bool     // note every request: see Asked
 }
 
 // A Cluster is a running kube-apiserver with its etcd.
@@ -67,14 +68,18 @@ func Start(t testing.TB, o Options) *Cluster {
 	c.writeSecrets()
 	port := free(t)
 	c.URL = "https://" + net.JoinHostPort(o.Addr, port)
-	c.server = newProcess(t, "kube-apiserver", o.Wrap, binary,
-		"--etcd-servers="+c.etcd,
-		"--bind-address="+o.Addr, "--secure-port="+port, "--advertise-address="+advertised(o.Addr), "--cert-dir="+c.Dir,
-		"--service-account-key-file="+c.file("sa.key"), "--service-account-signing-key-file="+c.file("sa.key"), "--service-account-issuer=https://kubernetes.test",
-		"--token-auth-file="+c.file("tokens.csv"), "--authorization-mode=RBAC",
+	arguments := []string{
+		"--etcd-servers=" + c.etcd,
+		"--bind-address=" + o.Addr, "--secure-port=" + port, "--advertise-address=" + advertised(o.Addr), "--cert-dir=" + c.Dir,
+		"--service-account-key-file=" + c.file("sa.key"), "--service-account-signing-key-file=" + c.file("sa.key"), "--service-account-issuer=https://kubernetes.test",
+		"--token-auth-file=" + c.file("tokens.csv"), "--authorization-mode=RBAC",
 		"--service-cluster-ip-range=10.96.0.0/12,fd00:10:96::/108", "--endpoint-reconciler-type=none",
 		"--disable-admission-plugins=ServiceAccount", "--allow-privileged=true",
-	)
+	}
+	if o.Audit {
+		arguments = append(arguments, c.audit()...)
+	}
+	c.server = newProcess(t, "kube-apiserver", o.Wrap, append([]string{binary}, arguments...)...)
 	c.StartServer()
 	return c
 }
@@ -239,6 +244,9 @@ func (c *Cluster) ask(path, body string) string {
 	}
 	return string(text)
 }
+
+// Addr is where the API server listens, as host:port.
+func (c *Cluster) Addr() string { return strings.TrimPrefix(c.URL, "https://") }
 
 // free is a port that nobody has now.
 func free(t testing.TB) string {

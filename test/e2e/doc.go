@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/*
+Package e2e runs the whole system as a cluster does: a real kube-apiserver with RBAC
+over a real etcd, the real binaries on two nodes, and real packets from clients and
+pods. Everything happens in network namespaces that the test makes:
+
+	                         ┌─ node-a ─┬ 10.244.1.2  fd00:10:244:1::2   pod
+	198.18.0.7     this test │ :10256   └ 10.244.1.3  fd00:10:244:1::3   pod
+	client ──────── router ──┤
+	               API server└─ node-b ─┬ 10.244.2.2  fd00:10:244:2::2   pod
+	                                    └ 10.244.2.3  fd00:10:244:2::3   pod
+
+Each node reaches the API server through a way of its own, which a test can cut. No
+controller runs: the tests write EndpointSlices and the status of Services
+themselves, through the API, as the controllers of a cluster would.
+
+`make e2e` runs it; it needs root, etcd, and the API server that `make peers` builds.
+*/
+package e2e

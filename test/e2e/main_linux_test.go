@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+)
+
+// asked is set in the environment by make e2e: without it these tests, which take
+// minutes, are left out.
+const asked = "POINTSMAN_E2E"
+
+// binaries is the folder of the binaries under test, once they are built.
+var binaries string
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asked) == "" || os.Getuid() != 0 {
+		os.Exit(m.Run())
+	}
+	netns.Main(suite{m})
+}
+
+// A suite builds what it tests.
+type suite struct{ *testing.M }
+
+func (s suite) Run() int {
+	dir, err := os.MkdirTemp("", "pointsman-e2e-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = build(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "building what is tested:", err)
+		return 1
+	}
+	binaries = dir
+	return s.M.Run()
+}
+
+func build(dir string) error {
+	mains, err := filepath.Glob("../../plugins/*/pointsman-dataplane-*/main.go")
+	if err != nil {
+		return err
+	}
+	args := []string{"build", "-trimpath", "-o", dir + "/", "../../host/pointsman"}
+	for _, main := range mains {
+		args = append(args, filepath.Dir(main))
+	}
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w: %s", err, out)
+	}
+	return nil
+}
+
+// need skips a test that was not asked for, or that this machine cannot run.
+func need(t *testing.T) {
+	t.Helper()
+	switch {
+	case os.Getuid() != 0:
+		t.Skip("needs root: it makes network namespaces")
+	case os.Getenv(asked) == "":
+		t.Skip("takes minutes, and a kube-apiserver: make e2e runs it")
+	}
+}

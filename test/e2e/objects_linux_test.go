@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"net/netip"
+	"os/exec"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/pointsman/pointsman/test/cluster"
+)
+
+// The namespace of all Services, and who the hosts are.
+const (
+	namespace = "default"
+	account   = "system:serviceaccount:kube-system:pointsman"
+)
+
+func (w *world) connect() kubernetes.Interface {
+	w.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", w.api.Kubeconfig(cluster.Token(cluster.Admin), ""))
+	if err != nil {
+		w.Fatal(err)
+	}
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return client
+}
+
+// grant applies the project's own manifests, as an administrator would.
+func (w *world) grant() {
+	w.Helper()
+	w.kubectl("apply", "-k", "../../configs/kubernetes")
+}
+
+func (w *world) kubectl(args ...string) string {
+	w.Helper()
+	args = append([]string{"--kubeconfig", w.api.Kubeconfig(cluster.Token(cluster.Admin), "")}, args...)
+	out, err := exec.CommandContext(w.Context(), "../../bin/peers/kubectl", args...).CombinedOutput()
+	if err != nil {
+		w.Fatalf("kubectl %s: %v: %s", strings.Join(args[2:], " "), err, out)
+	}
+	return string(out)
+}
+
+// token proves to be the ServiceAccount of the manifests.
+func (w *world) token() string {
+	w.Helper()
+	request := &authenticationv1.TokenRequest{}
+	answer, err := w.kube.CoreV1().ServiceAccounts("kube-system").CreateToken(w.Context(), "pointsman", request, metav1.CreateOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return answer.Status.Token
+}
+
+// A port is one of a Service's.
+func port(number int32, protocol corev1.Protocol) corev1.ServicePort {
+	return corev1.ServicePort{Name: strings.ToLower(string(protocol)), Port: number, Protocol: protocol}
+}
+
+// service creates a Service with TCP port 80 and UDP port 53 in both families, which
+// lasts as long as the test.
+func (w *world) service(name string, edits ...func(*corev1.Service)) *corev1.Service {
+	w.Helper()
+	both := corev1.IPFamilyPolicyRequireDualStack
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.ServiceSpec{
+			IPFamilyPolicy: &both,
+			Ports:          []corev1.ServicePort{port(80, corev1.ProtocolTCP), port(53, corev1.ProtocolUDP)},
+		},
+	}
+	for _, edit := range edits {
+		edit(s)
+	}
+	status := s.Status
+	s, err := w.kube.CoreV1().Services(namespace).Create(w.Context(), s, metav1.CreateOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	if len(status.LoadBalancer.Ingress) > 0 {
+		s.Status = status
+		if s, err = w.kube.CoreV1().Services(namespace).UpdateStatus(w.Context(), s, metav1.UpdateOptions{}); err != nil {
+			w.Fatal(err)
+		}
+	}
+	w.Cleanup(func() { w.remove(name) })
+	return s
+}
+
+// remove deletes a Service and its EndpointSlices, where they are.
+func (w *world) remove(name string) {
+	ctx := w.T.Context()
+	if ctx.Err() != nil { // in a cleanup
+		var cancel func()
+		ctx, cancel = afterwards()
+		defer cancel()
+	}
+	err := w.kube.CoreV1().Services(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		w.Error(err)
+	}
+	for _, suffix := range []string{"-v4", "-v6"} {
+		err := w.kube.DiscoveryV1().EndpointSlices(namespace).Delete(ctx, name+suffix, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			w.Error(err)
+		}
+	}
+}
+
+// update changes a Service.
+func (w *world) update(name string, edit func(*corev1.Service)) *corev1.Service {
+	w.Helper()
+	s, err := w.kube.CoreV1().Services(namespace).Get(w.Context(), name, metav1.GetOptions{})
+	if err == nil {
+		edit(s)
+		s, err = w.kube.CoreV1().Services(namespace).Update(w.Context(), s, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	return s
+}
+
+// relabel changes a node's labels.
+func (w *world) relabel(n *node, label, value string) {
+	w.Helper()
+	object, err := w.kube.CoreV1().Nodes().Get(w.Context(), n.name, metav1.GetOptions{})
+	if err == nil {
+		object.Labels[label] = value
+		_, err = w.kube.CoreV1().Nodes().Update(w.Context(), object, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// An endpoint is a pod that answers for a Service, in a state.
+type endpoint struct {
+	pod   *place
+	node  *node
+	port  int32
+	state discoveryv1.EndpointConditions
+	zone  string // that it is hinted for
+}
+
+// end is pod j of n, ready.
+func (n *node) end(j int) endpoint {
+	return endpoint{pod: n.pods[j], node: n, port: backend, state: conditions(true, true, false)}
+}
+
+func conditions(ready, serving, terminating bool) discoveryv1.EndpointConditions {
+	return discoveryv1.EndpointConditions{Ready: &ready, Serving: &serving, Terminating: &terminating}
+}
+
+func (e endpoint) is(ready, serving, terminating bool) endpoint {
+	e.state = conditions(ready, serving, terminating)
+	return e
+}
+
+func (e endpoint) in(zone string) endpoint {
+	e.zone = zone
+	return e
+}
+
+func (e endpoint) on(port int32) endpoint {
+	e.port = port
+	return e
+}
+
+// endpoints writes the EndpointSlices of a Service, one for each family. All have
+// the port of the first.
+func (w *world) endpoints(service string, list ...endpoint) {
+	w.Helper()
+	for i, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
+		s := &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: service + []string{"-v4", "-v6"}[i],
+				Labels:      map[string]string{discoveryv1.LabelServiceName: service},
+				Annotations: map[string]string{corev1.EndpointsLastChangeTriggerTime: time.Now().UTC().Format(time.RFC3339Nano)},
+			},
+			AddressType: family,
+			Ports:       []discoveryv1.EndpointPort{},
+		}
+		for _, e := range list {
+			s.Endpoints = append(s.Endpoints, e.object(e.pod.addrs[i]))
+		}
+		if len(list) > 0 {
+			s.Ports = ports(list[0].port)
+		}
+		w.put(s)
+	}
+}
+
+func (e endpoint) object(a netip.Addr) discoveryv1.Endpoint {
+	object := discoveryv1.Endpoint{Addresses: []string{a.String()}, Conditions: e.state, NodeName: &e.node.name}
+	if e.zone != "" {
+		object.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: e.zone}}}
+	}
+	return object
+}
+
+func ports(number int32) []discoveryv1.EndpointPort {
+	var list []discoveryv1.EndpointPort
+	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
+		name := strings.ToLower(string(protocol))
+		list = append(list, discoveryv1.EndpointPort{Name: &name, Port: &number, Protocol: &protocol})
+	}
+	return list
+}
+
+// put creates a slice, or changes it.
+func (w *world) put(s *discoveryv1.EndpointSlice) {
+	w.Helper()
+	slices := w.kube.DiscoveryV1().EndpointSlices(namespace)
+	_, err := slices.Create(w.Context(), s, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		_, err = slices.Update(w.Context(), s, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// at is a Service's ClusterIP in family 0 (IPv4) or 1, with a port.
+func at(s *corev1.Service, family int, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(netip.MustParseAddr(s.Spec.ClusterIPs[family]), port)
+}
+
+// nodePort is a node's address in a family, with the node port of a Service's port i.
+func (n *node) nodePort(s *corev1.Service, family, i int) netip.AddrPort {
+	return netip.AddrPortFrom(n.addrs[family], uint16(s.Spec.Ports[i].NodePort))
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// networks are a Service's ports of service() in each family: where they answer.
+var networks = []struct {
+	network string
+	family  int
+	port    uint16
+	index   int // in the Service's list
+}{{"tcp4", 0, 80, 0}, {"udp4", 0, 53, 1}, {"tcp6", 1, 80, 0}, {"udp6", 1, 53, 1}}
+
+// clusterIP is created, answered by all its endpoints, changed, and deleted.
+func clusterIP(w *world, _ mode) {
+	a, b := w.nodes[0], w.nodes[1]
+	pod := a.pods[0]
+	s := w.service("web")
+	w.expect(pod, "tcp4", at(s, 0, 80), refused) // nobody can answer yet
+	w.endpoints("web", a.end(1), b.end(0))
+	for _, n := range networks {
+		me := pod.addrs[n.family]
+		w.spread(pod, n.network, at(s, n.family, n.port), saw(a.pods[1], backend, me), saw(b.pods[0], backend, me))
+	}
+	node := a.addrs[0]
+	w.spread(a.place, "tcp4", at(s, 0, 80), saw(a.pods[1], backend, node), saw(b.pods[0], backend, node))
+
+	w.endpoints("web", a.end(0)) // the caller itself, which must not see its own address
+	w.expect(pod, "tcp4", at(s, 0, 80), saw(pod, backend, node))
+	w.endpoints("web")
+	w.expect(pod, "tcp4", at(s, 0, 80), refused)
+	w.endpoints("web", b.end(1))
+	w.expect(pod, "udp6", at(s, 1, 53), saw(b.pods[1], backend, pod.addrs[1]))
+	w.remove("web")
+	w.gone(pod, "tcp4", at(s, 0, 80))
+}
+
+// gone calls until nobody takes the call: what is beyond the router says so.
+func (w *world) gone(from *place, network string, to netip.AddrPort) {
+	w.Helper()
+	w.until(fmt.Sprintf("%s has no use for %s", from.addrs[0], to), func() error {
+		if got := call(w.Context(), from, network, to); !strings.Contains(got, "permission denied") && !strings.Contains(got, "no route to host") && !strings.Contains(got, "unreachable") {
+			return fmt.Errorf("%q", got)
+		}
+		return nil
+	})
+}
+
+// nodePort is answered on every node, for clients that see nothing of pods.
+func nodePort(w *world, _ mode) {
+	a, b := w.nodes[0], w.nodes[1]
+	s := w.service("np", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort })
+	w.endpoints("np", b.end(0))
+	for _, n := range networks {
+		for _, door := range w.nodes {
+			w.expect(w.client, n.network, door.nodePort(s, n.family, n.index), saw(b.pods[0], backend, door.addrs[n.family]))
+		}
+	}
+	w.expect(a.pods[0], "tcp4", b.nodePort(s, 0, 0), saw(b.pods[0], backend, b.addrs[0]))
+	w.expect(a.place, "tcp4", a.nodePort(s, 0, 0), saw(b.pods[0], backend, a.addrs[0]))
+	before := a.nodePort(s, 0, 0)
+	s = w.update("np", func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.Ports[0].NodePort, s.Spec.Ports[1].NodePort = corev1.ServiceTypeClusterIP, 0, 0
+	})
+	w.expect(w.client, "tcp4", before, refused) // by the node itself
+	w.expect(a.pods[0], "tcp4", at(s, 0, 80), saw(b.pods[0], backend, a.pods[0].addrs[0]))
+}
+
+// balanced makes a LoadBalancer, whose addresses lead to node-a.
+func (w *world) balanced(name string, ipMode *corev1.LoadBalancerIPMode, edits ...func(*corev1.Service)) (*corev1.Service, [2]netip.AddrPort) {
+	w.Helper()
+	vips := [2]netip.Addr{addr("203.0.113.10"), addr("2001:db8:1b::10")}
+	all := append([]func(*corev1.Service){func(s *corev1.Service) {
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		for _, vip := range vips {
+			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: vip.String(), IPMode: ipMode})
+		}
+	}}, edits...)
+	s := w.service(name, all...)
+	var doors [2]netip.AddrPort
+	for i, vip := range vips {
+		if err := w.ground.Lead(vip, w.nodes[0].host); err != nil {
+			w.Fatal(err)
+		}
+		doors[i] = netip.AddrPortFrom(vip, 80)
+	}
+	return s, doors
+}
+
+// loadBalancer takes in what is sent to its own address, unless that is a proxy's.
+func loadBalancer(w *world, _ mode) {
+	a, b := w.nodes[0], w.nodes[1]
+	s, vip := w.balanced("lb", nil)
+	w.endpoints("lb", b.end(0))
+	w.expect(w.client, "tcp4", vip[0], saw(b.pods[0], backend, a.addrs[0]))
+	w.expect(w.client, "tcp6", vip[1], saw(b.pods[0], backend, a.addrs[1]))
+	w.expect(a.pods[0], "tcp4", vip[0], saw(b.pods[0], backend, a.addrs[0]))
+
+	proxy := corev1.LoadBalancerIPModeProxy
+	for i := range s.Status.LoadBalancer.Ingress {
+		s.Status.LoadBalancer.Ingress[i].IPMode = &proxy
+	}
+	if _, err := w.kube.CoreV1().Services(namespace).UpdateStatus(w.Context(), s, metav1.UpdateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	w.ground.Lead(vip[0].Addr(), w.client.host) // the proxy's, who is not there
+	w.until("the proxy's address is left to it", func() error {
+		if got := call(w.Context(), a.pods[0], "tcp4", vip[0]); strings.Contains(got, "saw") {
+			return fmt.Errorf("%q", got)
+		}
+		return nil
+	})
+	w.expect(w.client, "tcp4", a.nodePort(s, 0, 0), saw(b.pods[0], backend, a.addrs[0]))
+}
+
+// sourceRanges lets in whom they name.
+func sourceRanges(w *world, _ mode) {
+	a, b := w.nodes[0], w.nodes[1]
+	_, vip := w.balanced("fenced", nil, func(s *corev1.Service) {
+		s.Spec.LoadBalancerSourceRanges = []string{"198.18.0.0/24", "2001:db8:c::/64"}
+	})
+	w.endpoints("fenced", b.end(0))
+	w.expect(w.client, "tcp4", vip[0], saw(b.pods[0], backend, a.addrs[0]))
+	w.expect(w.client, "tcp6", vip[1], saw(b.pods[0], backend, a.addrs[1]))
+	w.expect(b.place, "tcp4", vip[0], dropped)
+	w.update("fenced", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} })
+	w.expect(w.client, "tcp4", vip[0], dropped)
+	w.expect(w.client, "tcp6", vip[1], dropped) // it names nobody of this family
+	w.update("fenced", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = nil })
+	w.expect(w.client, "tcp4", vip[0], saw(b.pods[0], backend, a.addrs[0]))
+}
+
+// externalIP is an address that somebody leads to a node.
+func externalIP(w *world, _ mode) {
+	a, b := w.nodes[0], w.nodes[1]
+	ip := addr("203.0.113.20")
+	if err := w.ground.Lead(ip, a.host); err != nil {
+		w.Fatal(err)
+	}
+	w.service("ext", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{ip.String()} })
+	w.endpoints("ext", a.end(0), b.end(0))
+	w.spread(w.client, "tcp4", netip.AddrPortFrom(ip, 80), saw(a.pods[0], backend, a.addrs[0]), saw(b.pods[0], backend, a.addrs[0]))
+	w.expect(w.client, "udp4", netip.AddrPortFrom(ip, 53), saw(a.pods[0], backend, a.addrs[0]))
+	w.update("ext", func(s *corev1.Service) { s.Spec.ExternalIPs = nil })
+	w.gone(w.client, "tcp4", netip.AddrPortFrom(ip, 80))
+}
