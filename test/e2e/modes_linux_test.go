@@ -26,7 +26,7 @@ func modes() []mode {
 // TestCluster runs every scenario on every dataplane.
 func TestCluster(t *testing.T) {
 	w := newWorld(t)
-	for _, m := range modes() {
+	for i, m := range modes() {
 		t.Run(m.label, func(t *testing.T) {
 			if _, err := exec.LookPath(m.needs); err != nil {
 				t.Skipf("needs %s: apt-get install iptables", m.needs)
@@ -38,6 +38,9 @@ func TestCluster(t *testing.T) {
 				t.Cleanup(func() { w.stop(n) })
 			}
 			for _, s := range scenarios() {
+				if s.once && i > 0 {
+					continue
+				}
 				t.Run(s.name, func(t *testing.T) { s.play(w.on(t), m) })
 			}
 		})

@@ -196,9 +196,11 @@ func (w *world) signal(n *node, sig syscall.Signal) {
 // run runs a program on the node, and returns what it says.
 func (w *world) run(n *node, name string, args ...string) string {
 	w.Helper()
+	ctx, cancel := afterwards()
+	defer cancel()
 	var out []byte
 	err := n.host.Do(func() (err error) {
-		out, err = exec.CommandContext(w.Context(), name, args...).CombinedOutput()
+		out, err = exec.CommandContext(ctx, name, args...).CombinedOutput()
 		return err
 	})
 	if err != nil {

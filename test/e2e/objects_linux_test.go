@@ -103,12 +103,8 @@ func (w *world) service(name string, edits ...func(*corev1.Service)) *corev1.Ser
 
 // remove deletes a Service and its EndpointSlices, where they are.
 func (w *world) remove(name string) {
-	ctx := w.T.Context()
-	if ctx.Err() != nil { // in a cleanup
-		var cancel func()
-		ctx, cancel = afterwards()
-		defer cancel()
-	}
+	ctx, cancel := afterwards() // it may be a cleanup
+	defer cancel()
 	err := w.kube.CoreV1().Services(namespace).Delete(ctx, name, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		w.Error(err)
@@ -226,6 +222,7 @@ func ports(number int32) []discoveryv1.EndpointPort {
 func (w *world) put(s *discoveryv1.EndpointSlice) {
 	w.Helper()
 	slices := w.kube.DiscoveryV1().EndpointSlices(namespace)
+	s.ResourceVersion = ""
 	_, err := slices.Create(w.Context(), s, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		_, err = slices.Update(w.Context(), s, metav1.UpdateOptions{})

@@ -6,27 +6,28 @@ package e2e
 type scenario struct {
 	name string
 	play func(*world, mode)
+	once bool // it is the same whatever serves
 }
 
 func scenarios() []scenario {
 	return []scenario{
-		{"ClusterIP", clusterIP},
-		{"NodePort", nodePort},
-		{"LoadBalancer", loadBalancer},
-		{"SourceRanges", sourceRanges},
-		{"ExternalIP", externalIP},
-		{"LocalPolicy", localPolicy},
-		{"InternalLocal", internalLocal},
-		{"Readiness", readiness},
-		{"Terminating", terminating},
-		{"Zones", zones},
-		{"Affinity", affinity},
-		{"ProxyName", proxyName},
-		{"PortRenamed", portRenamed},
-		{"Probes", probes},
-		{"ServerAway", serverAway},
-		{"WatchExpired", watchExpired},
-		{"PluginKilled", pluginKilled},
-		{"HostKilled", hostKilled},
+		{"ClusterIP", clusterIP, false},
+		{"NodePort", nodePort, false},
+		{"LoadBalancer", loadBalancer, false},
+		{"SourceRanges", sourceRanges, false},
+		{"ExternalIP", externalIP, false},
+		{"LocalPolicy", localPolicy, false},
+		{"InternalLocal", internalLocal, false},
+		{"Readiness", readiness, false},
+		{"Terminating", terminating, false},
+		{"Zones", zones, false},
+		{"Affinity", affinity, false},
+		{"ProxyName", proxyName, false},
+		{"PortRenamed", portRenamed, false},
+		{"Probes", probes, false},
+		{"ServerAway", serverAway, true},
+		{"WatchExpired", watchExpired, true},
+		{"PluginKilled", pluginKilled, false},
+		{"HostKilled", hostKilled, false},
 	}
 }
