@@ -288,17 +288,23 @@ func TestFlood(t *testing.T) {
 // resident is a process's memory in KiB.
 func resident(t testing.TB, pid int) int {
 	t.Helper()
+	return memory(t, pid, "VmRSS:")
+}
+
+// memory is a field of what the kernel says of a process's memory, in KiB.
+func memory(t testing.TB, pid int, field string) int {
+	t.Helper()
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		if words := strings.Fields(line); len(words) > 1 && words[0] == "VmRSS:" {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == field {
 			n, _ := strconv.Atoi(words[1])
 			return n
 		}
 	}
-	t.Fatalf("process %d has no VmRSS", pid)
+	t.Fatalf("process %d has no %s", pid, field)
 	return 0
 }
 
