@@ -221,6 +221,13 @@ func (p *parser) target(how string) error {
 		p.do.to = p.next()
 		_, err := netip.ParseAddrPort(p.do.to)
 		return err
+	case "REDIRECT":
+		if p.next() != "--to-ports" {
+			return fmt.Errorf("the tracer knows REDIRECT only with --to-ports")
+		}
+		p.do.to = p.next()
+		_, err := strconv.ParseUint(p.do.to, 10, 16)
+		return err
 	case "MARK":
 		if p.next() != "--set-xmark" {
 			return fmt.Errorf("the tracer knows MARK only with --set-xmark")

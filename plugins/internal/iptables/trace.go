@@ -5,6 +5,7 @@ package iptables
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 )
 
 // A Tracer walks packets through tables as the kernel would walk the first packet
@@ -193,6 +194,9 @@ func (w *walk) act(a action) bool {
 	case "DNAT":
 		w.to, _ = netip.ParseAddrPort(a.to) // parse checked it
 		w.path.Translated = true
+	case "REDIRECT":
+		w.to = w.redirected(a.to)
+		w.path.Translated = true
 	case "MARK":
 		w.mark = w.mark&^a.bits[1] ^ a.bits[0]
 		return false
@@ -215,6 +219,16 @@ func (w *walk) member(set, parts string) (uint32, bool) {
 	p := w.packet
 	p.To = w.to
 	return w.tracer.Sets(set, parts, p)
+}
+
+// redirected is port of the node itself, as a process there is sent to it.
+func (w *walk) redirected(port string) netip.AddrPort {
+	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if w.to.Addr().Is6() {
+		loopback = netip.IPv6Loopback()
+	}
+	n, _ := strconv.ParseUint(port, 10, 16) // parse checked it
+	return netip.AddrPortFrom(loopback, uint16(n))
 }
 
 // states are what the conntrack match calls a first packet.

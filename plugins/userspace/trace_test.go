@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// A scene is what the books say when node serves services, with sockets that
+// nobody opened: the doors are at 1000 and on, a frontend's own socket at 2000 and
+// on.
+type scene struct {
+	node     sdk.Node
+	services []sdk.Service
+	books    map[sdk.Family]*book
+	udp      map[uint16]sdk.Service
+}
+
+func newScene(node sdk.Node, services []sdk.Service) *scene {
+	s := &scene{node: node, services: services, books: make(map[sdk.Family]*book), udp: make(map[uint16]sdk.Service)}
+	for _, family := range families {
+		b := newBook(family)
+		b.frame.node, b.frame.doors = node, [3]uint16{1000, 1001, 1002}
+		for _, addr := range node.Addrs {
+			if node.TakesNodePorts(addr) {
+				b.frame.nodePorts = append(b.frame.nodePorts, addr)
+			}
+			if sdk.FamilyOf(addr) == family {
+				b.frame.to = addr
+			}
+		}
+		s.books[family] = b
+	}
+	for i := range services {
+		s.put(&services[i])
+	}
+	return s
+}
+
+func (s *scene) put(svc *sdk.Service) {
+	b := s.books[svc.Name.Family]
+	for _, f := range svc.Frontends {
+		c := catch{frame: &b.frame, service: svc, frontend: f}
+		if svc.Name.Protocol == sdk.UDP && len(svc.Cluster) > 0 {
+			c.udp = 2000 + uint16(len(s.udp))
+			s.udp[c.udp] = *svc
+		}
+		b.put(key{caught: place{svc.Name.Protocol, f.Addr}}, c.lines())
+	}
+	if svc.HealthPort != 0 {
+		b.put(key{health: svc.Name}, health(svc.HealthPort))
+	}
+}
+
+// tables are a family's, as the kernel would have them in role.
+func (s *scene) tables(f sdk.Family, role sdk.Role) iptables.Tables {
+	b := s.books[f]
+	t := make(iptables.Tables)
+	maps.Copy(t, b.frame.chains())
+	for _, id := range growing {
+		t[id] = slices.Sorted(maps.Keys(b.should[id]))
+	}
+	for _, j := range b.frame.jumps(role) {
+		t[j.at] = slices.Insert(t[j.at], 0, j.rule)
+	}
+	return t
+}
+
+// send follows p through the tables, and then asks the Service as the relay does,
+// for whom the door that was reached stands for.
+func (s *scene) send(t *testing.T, p sdktest.Packet, role sdk.Role) sdktest.Outcome {
+	t.Helper()
+	packet := iptables.Packet{
+		Protocol: p.Protocol.String(), From: netip.AddrPortFrom(p.From.Addr, 40000), To: p.To, In: cmp.Or(p.Interface, "eth0"),
+		Local: func(a netip.Addr) bool { return slices.Contains(s.node.Addrs, a) || a.IsLoopback() },
+	}
+	if p.From.From == sdk.OnNode {
+		packet.In = ""
+	}
+	paths, err := iptables.NewTracer(s.tables(sdk.FamilyOf(p.To.Addr()), role)).Trace(packet)
+	if err != nil || len(paths) != 1 {
+		t.Fatalf("%s: %d ways, %v", p.Text, len(paths), err)
+	}
+	switch path := paths[0]; {
+	case path.Verdict == iptables.Reject:
+		return sdktest.Outcome{Verdict: sdk.Reject}
+	case path.Verdict == iptables.Drop:
+		return sdktest.Outcome{Verdict: sdk.Drop}
+	case !path.Translated:
+		return sdktest.Outcome{Unserved: true}
+	default:
+		return s.relayed(t, p, path.To)
+	}
+}
+
+// relayed is what the relay does with what came in at one of its sockets.
+func (s *scene) relayed(t *testing.T, p sdktest.Packet, at netip.AddrPort) sdktest.Outcome {
+	t.Helper()
+	from := p.From
+	if p.Protocol == sdk.TCP {
+		if at.Port() < 1000 || at.Port() > 1002 {
+			t.Fatalf("%s: no door is at %s", p.Text, at)
+		}
+		from.From = sdk.Origin(at.Port() - 1000)
+	} else if svc, ok := s.udp[at.Port()]; !ok || svc.Name != p.Service {
+		t.Fatalf("%s: no socket of %s is at %s", p.Text, p.Service, at)
+	}
+	for _, svc := range s.services {
+		if svc.Name != p.Service {
+			continue
+		}
+		route := svc.Route(p.Frontend, from, s.node)
+		o := sdktest.Outcome{Verdict: route.Verdict}
+		for _, ep := range route.Endpoints {
+			o.Endpoints = append(o.Endpoints, ep.Addr)
+		}
+		slices.SortFunc(o.Endpoints, netip.AddrPort.Compare)
+		return o
+	}
+	t.Fatalf("%s: no Service has it", p.Text)
+	return sdktest.Outcome{}
+}
+
+// Every packet of every scenario reaches the socket that it should, or is turned
+// away, as far as the rules' own meaning tells. No kernel is needed.
+func TestScenariosTraced(t *testing.T) {
+	for _, s := range sdktest.Scenarios() {
+		t.Run(s.Name, func(t *testing.T) {
+			scene := newScene(s.Node, s.Services)
+			for _, p := range s.Packets {
+				if p.Protocol == sdk.SCTP {
+					continue // the host keeps it from us
+				}
+				want := p.Want
+				want.Masquerade, want.Hairpin = false, nil // endpoints see the node in any case
+				if got := scene.send(t, p, sdk.Active); !got.Equal(want) {
+					t.Errorf("line %d, %s: found %s", p.Line, p.Text, got)
+				}
+				if got := scene.send(t, p, sdk.Standby); !got.Unserved {
+					t.Errorf("line %d, %s: in standby found %s", p.Line, p.Text, got)
+				}
+			}
+		})
+	}
+}
+
+// TestRules shows what is written for a few frontends, word for word.
+func TestRules(t *testing.T) {
+	node := sdk.Node{
+		Addrs: addrs("192.0.2.10"), NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, MasqueradeBit: 14,
+		Pods: sdk.Pods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.180.0.0/24")}},
+	}
+	web := svc("web", "cluster-ip 172.30.0.41:80, load-balancer 198.51.100.1:80 local, node-port 0.0.0.0:30080", "10.180.1.1:8080")
+	web.Frontends[1].Sources = []netip.Prefix{netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("10.180.0.0/16")}
+	web.HealthPort = 31080
+	dns := udp(svc("dns", "cluster-ip 172.30.0.10:53", "10.180.1.2:5353"))
+	gone := svc("gone", "cluster-ip 172.30.0.42:80", "")
+	tables := newScene(node, []sdk.Service{web, dns, gone}).tables(sdk.IPv4, sdk.Active)
+	var got []string
+	for _, id := range slices.SortedFunc(maps.Keys(tables), compareIDs) {
+		for _, r := range tables[id] {
+			got = append(got, id.Table+" "+strings.TrimPrefix(id.Chain, "KUBE-")+" "+string(r))
+		}
+	}
+	want := strings.Split(strings.TrimSpace(wantRules), "\n")
+	for _, l := range got {
+		if !slices.Contains(want, l) {
+			t.Errorf("too much: %s", l)
+		}
+	}
+	for _, l := range want {
+		if !slices.Contains(got, l) {
+			t.Errorf("missing: %s", l)
+		}
+	}
+}
+
+const wantRules = `
+filter FORWARD -m conntrack --ctstate NEW -j KUBE-PORTALS-DENY
+filter INPUT -m conntrack --ctstate NEW -j KUBE-PORTALS-DENY
+filter INPUT -j KUBE-NODEPORT-NON-LOCAL
+filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1000 -m conntrack --ctstate DNAT -j ACCEPT
+filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1001 -m conntrack --ctstate DNAT -j ACCEPT
+filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1002 -m conntrack --ctstate DNAT -j ACCEPT
+filter NODEPORT-NON-LOCAL -j KUBE-PORTALS-ADMIT
+filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1000 -j REJECT --reject-with tcp-reset
+filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1001 -j REJECT --reject-with tcp-reset
+filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1002 -j REJECT --reject-with tcp-reset
+filter NODEPORT-NON-LOCAL -j KUBE-PORTALS-REFUSE
+filter PORTALS-ADMIT -d 192.0.2.10/32 -p udp -m udp --dport 2000 -m conntrack --ctstate DNAT -j ACCEPT
+filter PORTALS-ADMIT -p tcp -m tcp --dport 31080 -j ACCEPT
+filter PORTALS-DENY -m conntrack --ctstate DNAT -j RETURN
+filter PORTALS-DENY -j KUBE-PORTALS-REJECT
+filter PORTALS-DENY -j KUBE-PORTALS-DROP
+filter PORTALS-DENY -d 192.0.2.10/32 -j KUBE-NODEPORT-REJECT
+filter PORTALS-DENY -d 192.0.2.10/32 -j KUBE-NODEPORT-DROP
+filter PORTALS-DROP -d 198.51.100.1/32 -p tcp -m comment --comment "ns1/web" -m tcp --dport 80 -j DROP
+filter PORTALS-REFUSE -d 192.0.2.10/32 -p udp -m udp --dport 2000 -j REJECT --reject-with icmp-port-unreachable
+filter PORTALS-REJECT -d 172.30.0.42/32 -p tcp -m comment --comment "ns1/gone" -m tcp --dport 80 -j REJECT --reject-with icmp-port-unreachable
+filter OUTPUT -m conntrack --ctstate NEW -m mark ! --mark 0x4000/0x4000 -j KUBE-PORTALS-DENY
+nat NODEPORT-CONTAINER -p tcp -m comment --comment "ns1/web" -m tcp --dport 30080 -j KUBE-PORTALS-ANY
+nat NODEPORT-HOST -p tcp -m comment --comment "ns1/web" -m tcp --dport 30080 -j KUBE-PORTALS-NODE
+nat PORTALS-ANY -s 10.180.0.0/24 -j KUBE-PORTALS-POD
+nat PORTALS-ANY -p tcp -j DNAT --to-destination 192.0.2.10:1000
+nat PORTALS-CONTAINER -j KUBE-PORTALS-IN
+nat PORTALS-CONTAINER -j KUBE-PORTALS-SHUT
+nat PORTALS-CONTAINER -d 192.0.2.10/32 -j KUBE-NODEPORT-CONTAINER
+nat PORTALS-HOST -j KUBE-PORTALS-OUT
+nat PORTALS-HOST -j KUBE-PORTALS-SHUT
+nat PORTALS-HOST -d 192.0.2.10/32 -j KUBE-NODEPORT-HOST
+nat PORTALS-IF-POD -s 10.180.0.0/24 -j KUBE-PORTALS-POD
+nat PORTALS-IN -d 172.30.0.10/32 -p udp -m comment --comment "ns1/dns" -m udp --dport 53 -j DNAT --to-destination 192.0.2.10:2000
+nat PORTALS-IN -d 172.30.0.41/32 -p tcp -m comment --comment "ns1/web" -m tcp --dport 80 -j KUBE-PORTALS-ANY
+nat PORTALS-IN -s 10.180.0.0/16 -d 198.51.100.1/32 -p tcp -m comment --comment "ns1/web" -m tcp --dport 80 -j KUBE-PORTALS-IF-POD
+nat PORTALS-IN -s 198.18.0.0/15 -d 198.51.100.1/32 -p tcp -m comment --comment "ns1/web" -m tcp --dport 80 -j KUBE-PORTALS-IF-POD
+nat PORTALS-NODE -p tcp -j REDIRECT --to-ports 1002
+nat PORTALS-OUT -d 172.30.0.10/32 -p udp -m comment --comment "ns1/dns" -m udp --dport 53 -j DNAT --to-destination 192.0.2.10:2000
+nat PORTALS-OUT -d 172.30.0.41/32 -p tcp -m comment --comment "ns1/web" -m tcp --dport 80 -j KUBE-PORTALS-NODE
+nat PORTALS-OUT -s 10.180.0.0/16 -d 198.51.100.1/32 -p tcp -m comment --comment "ns1/web" -m tcp --dport 80 -j KUBE-PORTALS-NODE
+nat PORTALS-OUT -s 198.18.0.0/15 -d 198.51.100.1/32 -p tcp -m comment --comment "ns1/web" -m tcp --dport 80 -j KUBE-PORTALS-NODE
+nat PORTALS-POD -p tcp -j DNAT --to-destination 192.0.2.10:1001
+nat PORTALS-SHUT -d 172.30.0.42/32 -p tcp -m comment --comment "ns1/gone" -m tcp --dport 80 -j ACCEPT
+nat PORTALS-SHUT -d 198.51.100.1/32 -p tcp -m comment --comment "ns1/web" -m tcp --dport 80 -j ACCEPT
+nat OUTPUT -m mark ! --mark 0x4000/0x4000 -j KUBE-PORTALS-HOST
+nat PREROUTING -j KUBE-PORTALS-CONTAINER
+`
