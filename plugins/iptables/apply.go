@@ -72,7 +72,7 @@ func (s *side) sync(ctx context.Context, pieces map[sdk.Name]piece, jumps []jump
 	for name := range pieces {
 		before[name] = s.book.pieces[name]
 	}
-	refused, err := s.attempt(ctx, s.book.put(pieces), jumps)
+	refused, err := s.attempt(ctx, pieces, jumps)
 	if refused == nil {
 		return nil, err
 	}
@@ -96,13 +96,13 @@ func (s *side) sync(ctx context.Context, pieces map[sdk.Name]piece, jumps []jump
 
 // attempt writes what differs, once. A line that was not taken is told apart from
 // everything else that may go wrong.
-func (s *side) attempt(ctx context.Context, between map[iptables.ID]string, jumps []jump) (refused *iptables.LineError, err error) {
+func (s *side) attempt(ctx context.Context, pieces map[sdk.Name]piece, jumps []jump) (refused *iptables.LineError, err error) {
 	if !s.known {
 		if _, err := s.read(ctx); err != nil {
 			return nil, err
 		}
 	}
-	p := s.book.plan(between, jumps)
+	p := s.book.plan(s.book.put(pieces), jumps)
 	err = s.write(ctx, p)
 	if err == nil {
 		s.settled()

@@ -57,10 +57,10 @@ func divide(endpoints []sdk.Endpoint) [][]sdk.Endpoint {
 
 // sticky sends back a caller to the endpoint that remembers it.
 func sticky(svc sdk.Service, endpoints []sdk.Endpoint) []iptables.Rule {
-	if svc.Affinity == 0 {
+	if svc.Affinity <= 0 {
 		return nil
 	}
-	seconds := max(1, int(svc.Affinity/time.Second))
+	seconds := min(max(1, int64(svc.Affinity/time.Second)), longestMemory)
 	var rules []iptables.Rule
 	for _, ep := range endpoints {
 		sep := endpointChain(svc.Name, ep.Addr)
@@ -68,6 +68,10 @@ func sticky(svc sdk.Service, endpoints []sdk.Endpoint) []iptables.Rule {
 	}
 	return rules
 }
+
+// longestMemory is for how many seconds the kernel can remember a caller: it counts
+// them in ticks of up to a thousandth, in 32 bits.
+const longestMemory = (1<<32 - 1) / 1000
 
 // choose takes each endpoint with the same chance: the first in one of n cases,
 // the second in one of the n-1 that are left, the last always.

@@ -3,8 +3,10 @@
 package iptables
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
@@ -97,4 +99,22 @@ func fromPods(pods sdk.Pods, family sdk.Family) []iptables.Rule {
 		}
 	}
 	return rules
+}
+
+// longestName is how many bytes the kernel's name of an interface may have.
+const longestName = 15
+
+// checkPods refuses names that no interface can have. A rule with one would be
+// refused by iptables, and all others with it.
+func checkPods(pods sdk.Pods) error {
+	for field, name := range map[string]string{"bridgeInterface": pods.Bridge, "interfaceNamePrefix": pods.InterfacePrefix} {
+		limit := longestName
+		if field == "interfaceNamePrefix" {
+			limit-- // iptables wants a plus sign behind it
+		}
+		if len(name) > limit || strings.ContainsAny(name, "/ \t\n\r\x00") {
+			return &sdk.Refusal{Field: "detectLocal." + field, Why: fmt.Sprintf("%q is no name, or too long, for an interface", name), Try: fmt.Sprintf("a name of at most %d letters", limit)}
+		}
+	}
+	return nil
 }

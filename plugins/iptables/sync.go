@@ -23,6 +23,9 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		return sdk.Result{}, err
 	}
 	if changes.Node || changes.Full {
+		if err := checkPods(p.state.Node.Pods); err != nil {
+			return sdk.Result{}, err
+		}
 		p.ground()
 		if err := p.unset(); err != nil {
 			return sdk.Result{}, err

@@ -17,16 +17,24 @@ import (
 // tablesOf is what the tables of family say when node serves services.
 func tablesOf(family sdk.Family, node sdk.Node, services []sdk.Service) *book {
 	b := newBook(family)
-	b.setGround(ground{family: family, node: node, localhost: localhost(family, node)})
+	b.whole = true
+	b.setGround(groundOf(family, node))
+	b.put(piecesOf(family, node, services))
+	return b
+}
+
+func groundOf(family sdk.Family, node sdk.Node) ground {
+	return ground{family: family, node: node, localhost: localhost(family, node)}
+}
+
+func piecesOf(family sdk.Family, node sdk.Node, services []sdk.Service) map[sdk.Name]piece {
 	pieces := make(map[sdk.Name]piece)
 	for _, svc := range services {
 		if svc.Name.Family == family {
 			pieces[svc.Name] = want(svc, node)
 		}
 	}
-	b.put(pieces)
-	b.whole = true
-	return b
+	return pieces
 }
 
 // tables is what the book says, as if the kernel had it, in the role of Active.

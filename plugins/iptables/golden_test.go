@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+var update = flag.Bool("update", false, "write the golden text anew; read the difference before you keep it")
+
+// What every scenario comes to, as iptables-restore is handed it by a plugin that
+// takes over empty tables. It is for reading: whether it is right, other tests say.
+func TestGolden(t *testing.T) {
+	for _, s := range sdktest.Scenarios() {
+		t.Run(s.Name, func(t *testing.T) {
+			var text strings.Builder
+			for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+				b := newBook(family)
+				b.whole = true
+				b.setGround(groundOf(family, s.Node))
+				plan := b.plan(b.put(piecesOf(family, s.Node, s.Services)), b.ground.jumps(sdk.Active))
+				if len(b.pieces) > 0 {
+					text.WriteString("# " + family.String() + "\n" + plan.script().String())
+				}
+			}
+			file := filepath.Join("testdata", s.Name+".rules")
+			if *update {
+				if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			golden, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatalf("%v; go test -run Golden -update writes it", err)
+			}
+			if text.String() != string(golden) {
+				t.Errorf("%s is another; now it is\n%s", file, text.String())
+			}
+		})
+	}
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A strange is a Service, and a node, of values that nobody expects.
+type strange struct {
+	namespace, service, port, iface string
+	number                          uint16
+	affinity                        int64
+	bits                            uint8
+	shape                           uint8
+}
+
+// strangers are where fuzzing starts.
+var strangers = []strange{
+	{"ns", "web", "http", "cali", 80, 0, 0, 0},
+	{`quote"`, `back\slash`, `'single'`, "if0", 1, 10800, 8, 1},
+	{"line\nCOMMIT", "*filter\n-F", "\r\n:INPUT DROP", "a b", 65535, 1 << 40, 32, 2},
+	{"-j", "ACCEPT", "--comment", "-i", 53, -1, 24, 3},
+	{"\x00\xff\xfe", "юникод", strings.Repeat("long", 100), "", 443, 1, 16, 7},
+	{"", "$(reboot)", "`x`; #", "veth+", 9, 86400, 31, 15},
+}
+
+// services are what one stranger comes to: a way in of each kind, with and without
+// endpoints, sources, affinity and the Local policy, as its shape says.
+func (s strange) services() (sdk.Node, []sdk.Service) {
+	node := sdk.Node{Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10)}, NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}, MasqueradeBit: s.bits}
+	pods := sdk.Pods{InterfacePrefix: s.iface}
+	if s.shape&16 != 0 {
+		pods = sdk.Pods{Bridge: s.iface}
+	}
+	if checkPods(pods) == nil { // Sync refuses the others
+		node.Pods = pods
+	}
+	var all []sdk.Service
+	port := max(1, s.number)
+	for i, protocol := range []sdk.Protocol{sdk.TCP, sdk.UDP, sdk.SCTP} {
+		for _, own := range []netip.Addr{v4(base + uint32(i)), v6(uint64(i) + 1)} {
+			svc := service(i,
+				sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(own, port)},
+				sdk.Frontend{Kind: sdk.LoadBalancer, Policy: sdk.Local, Addr: netip.AddrPortFrom(own.Next().Next().Next(), port)},
+				sdk.Frontend{Kind: sdk.NodePort, Policy: sdk.Local, Addr: netip.AddrPortFrom(unspecified(sdk.FamilyOf(own)), port)})
+			svc.Name.Namespace, svc.Name.Service, svc.Name.Port, svc.Name.Protocol = s.namespace, s.service, s.port, protocol
+			svc.Affinity = time.Duration(s.affinity) * time.Second
+			if s.shape&2 != 0 {
+				svc.Cluster = nil
+			} else if s.shape&4 != 0 {
+				svc.Local = svc.Cluster
+				svc.Cluster[0].OnNode = true
+			}
+			if s.shape&8 != 0 {
+				svc.Frontends[1].Sources = []netip.Prefix{netip.PrefixFrom(own, int(s.bits)).Masked()}
+				svc.HealthPort = port
+			}
+			all = append(all, svc)
+		}
+	}
+	return node, all
+}
+
+// scripts are what restore is handed for s, one for each family.
+func (s strange) scripts() map[sdk.Family]*book {
+	node, services := s.services()
+	books := make(map[sdk.Family]*book)
+	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		books[family] = tablesOf(family, node, services)
+	}
+	return books
+}
+
+// Whatever a Service is called, and whatever numbers it has, its rules are lines
+// that say what was meant, and nothing that came from outside is more than a word.
+func FuzzRender(f *testing.F) {
+	for _, s := range strangers {
+		f.Add(s.namespace, s.service, s.port, s.iface, s.number, s.affinity, s.bits, s.shape)
+	}
+	f.Fuzz(func(t *testing.T, namespace, service, port, iface string, number uint16, affinity int64, bits, shape uint8) {
+		s := strange{namespace, service, port, iface, number, affinity, bits, shape}
+		for family, b := range s.scripts() {
+			text := b.plan(nil, nil).script().String()
+			back, err := iptables.Read(strings.NewReader(text))
+			if err != nil {
+				t.Fatalf("%s: it does not read back: %v\n%s", family, err, text)
+			}
+			if len(back) != len(b.should) {
+				t.Errorf("%s: there are %d chains, not %d:\n%s", family, len(back), len(b.should), text)
+			}
+			for id, page := range b.should {
+				if joined(back[id]) != page.text {
+					t.Errorf("%s: %s reads back as\n%s, and was\n%s", family, id, joined(back[id]), page.text)
+				}
+				for _, r := range back[id] {
+					wholesome(t, b, r)
+				}
+			}
+		}
+	})
+}
+
+// wholesome is a rule with one target, one that we could have meant.
+func wholesome(t *testing.T, b *book, r iptables.Rule) {
+	t.Helper()
+	fields, err := r.Fields()
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := 0
+	for i, f := range fields {
+		behind := ""
+		if i > 0 {
+			behind = fields[i-1]
+		}
+		if (f == "-j" || f == "-g") && behind != "--comment" && behind != "-i" {
+			targets++
+		}
+	}
+	if targets != 1 {
+		t.Errorf("%d targets in %q", targets, r)
+	}
+	known := []string{"DNAT", "DROP", "REJECT", "MARK", "RETURN", "ACCEPT", "MASQUERADE"}
+	_, nat := b.should[iptables.ID{Table: "nat", Chain: r.Target()}]
+	_, filter := b.should[iptables.ID{Table: "filter", Chain: r.Target()}]
+	if !nat && !filter && !slices.Contains(known, r.Target()) && r.Target() != "-j" {
+		t.Errorf("the target of %q is nobody's", r)
+	}
+}
