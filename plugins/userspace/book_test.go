@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// A pretended kernel has one family's tables, and takes blocks as iptables-restore
+// would.
+type pretended struct {
+	*testing.T
+	iptables.Tables
+}
+
+func (k pretended) take(b block) {
+	k.Helper()
+	for id, rules := range b.whole {
+		k.Tables[id] = slices.Clone(rules)
+	}
+	for _, id := range b.remove {
+		k.Tables[id] = nil
+	}
+	for _, l := range b.add {
+		if _, there := k.Tables[l.in]; !there {
+			k.Fatalf("add to %s, which is not there", l.in)
+		}
+		k.Tables[l.in] = append(k.Tables[l.in], l.rule)
+	}
+	for _, l := range b.del {
+		k.drop(l.in, l.rule)
+	}
+	for _, j := range b.delete {
+		k.drop(j.at, j.rule)
+	}
+	for _, j := range b.insert {
+		k.Tables[j.at] = slices.Insert(k.Tables[j.at], 0, j.rule)
+	}
+	for _, id := range b.remove {
+		delete(k.Tables, id)
+	}
+}
+
+func (k pretended) drop(id iptables.ID, rule iptables.Rule) {
+	k.Helper()
+	i := slices.Index(k.Tables[id], rule)
+	if i < 0 {
+		k.Fatalf("delete from %s what is not there: %s", id, rule)
+	}
+	k.Tables[id] = slices.Delete(k.Tables[id], i, i+1)
+}
+
+// lay carries out what b plans, in role.
+func (k pretended) lay(b *book, role sdk.Role) []block {
+	k.Helper()
+	blocks := b.plan(b.frame.jumps(role))
+	for _, block := range blocks {
+		k.take(block)
+	}
+	b.done(blocks)
+	if again := b.plan(b.frame.jumps(role)); len(again) > 0 {
+		k.Fatalf("written, and still to be written: %q", again[0].steps())
+	}
+	return blocks
+}
+
+// is compares the tables with what they should be; foreign ones stand beside.
+func (k pretended) is(should iptables.Tables) {
+	k.Helper()
+	for id, rules := range should {
+		have := slices.Clone(k.Tables[id])
+		if slices.Contains(growing, id) {
+			slices.Sort(have)
+		}
+		if !isOurs(id) {
+			have = slices.DeleteFunc(have, func(r iptables.Rule) bool { return strings.Contains(string(r), "203.0.113.") })
+		}
+		if !slices.Equal(have, rules) {
+			k.Fatalf("%s is\n%q\nand should be\n%q", id, have, rules)
+		}
+	}
+	for id := range k.Tables {
+		if _, ok := should[id]; isOurs(id) && !ok {
+			k.Fatalf("%s should not be there", id)
+		}
+	}
+}
+
+// TestBookWalk leads the tables from state to state in an order of its own: each
+// change lands where it should, whatever was there, and what is not ours stays.
+func TestBookWalk(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	node := sdk.Node{Addrs: addrs("192.0.2.10"), NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, MasqueradeBit: 14}
+	var services []sdk.Service
+	for _, s := range sdktest.Scenarios() {
+		for _, svc := range s.Services {
+			if svc.Name.Family == sdk.IPv4 && svc.Name.Protocol != sdk.SCTP {
+				services = append(services, svc)
+			}
+		}
+	}
+	foreign := iptables.Rule("-s 203.0.113.1/32 -j DROP")
+	kernel := pretended{t, iptables.Tables{filter("FORWARD"): {foreign}, nat("KUBE-SERVICES"): {foreign}}}
+	b := newScene(node, nil).books[sdk.IPv4]
+	for range 300 {
+		role := []sdk.Role{sdk.Standby, sdk.Active, sdk.Draining}[random.IntN(3)]
+		now := &scene{node: node, books: map[sdk.Family]*book{sdk.IPv4: b}, udp: make(map[uint16]sdk.Service)}
+		for k := range b.entries { // all go, and some come back
+			if random.IntN(2) == 0 {
+				b.put(k, nil)
+			}
+		}
+		for range random.IntN(4) {
+			now.put(&services[random.IntN(len(services))])
+		}
+		if random.IntN(4) == 0 {
+			kernel.disturb(random)
+			b.adopt(kernel.Tables)
+		}
+		kernel.lay(b, role)
+		kernel.is(now.tables(sdk.IPv4, role))
+	}
+	if !slices.Contains(kernel.Tables[filter("FORWARD")], foreign) || !slices.Contains(kernel.Tables[nat("KUBE-SERVICES")], foreign) {
+		t.Error("what is not ours is gone")
+	}
+}
+
+// disturb takes one chain of ours away, or empties it, or says something twice; or
+// leaves there what kube-proxy has made.
+func (k pretended) disturb(random *rand.Rand) {
+	for id, rules := range k.Tables {
+		if !isOurs(id) {
+			continue
+		}
+		switch random.IntN(4) {
+		case 0:
+			delete(k.Tables, id)
+		case 1:
+			k.Tables[id] = nil
+		case 2:
+			k.Tables[id] = append(rules, rules...)
+		case 3:
+			k.Tables[nat("KUBE-PORTALS-OLD")] = []iptables.Rule{"-j RETURN"}
+			k.Tables[nat("OUTPUT")] = append(k.Tables[nat("OUTPUT")], "-j KUBE-PORTALS-OLD")
+		}
+		return
+	}
+}
+
+// TestChangeIsSmall: one Service of many that changes costs a few lines.
+func TestChangeIsSmall(t *testing.T) {
+	node := sdk.Node{Addrs: addrs("192.0.2.10"), MasqueradeBit: 14}
+	var services []sdk.Service
+	for i := range 1000 {
+		addr := netip.AddrFrom4([4]byte{172, 30, byte(i / 250), byte(1 + i%250)})
+		services = append(services, svc("s"+addr.String(), "cluster-ip "+addr.String()+":80", "10.180.1.1:8080"))
+	}
+	s := newScene(node, services)
+	b, kernel := s.books[sdk.IPv4], pretended{t, make(iptables.Tables)}
+	kernel.lay(b, sdk.Active)
+	services[7].Cluster = nil
+	s.put(&services[7])
+	var steps []string
+	for _, block := range kernel.lay(b, sdk.Active) {
+		steps = append(steps, block.steps()...)
+	}
+	if len(steps) != 4 || !strings.HasPrefix(steps[0], "add to filter KUBE-PORTALS-REJECT") {
+		t.Errorf("%q", steps)
+	}
+}
