@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -132,7 +133,7 @@ func (s *sweeper) find(family sdk.Family, look sight, o options) {
 	for _, at := range slices.SortedFunc(maps.Keys(b.have.servers), compareServers) {
 		s.steps = append(s.steps, step{verb: removeServer, server: at})
 	}
-	for _, addr := range look.addrs.ours {
+	for _, addr := range slices.SortedFunc(slices.Values(look.addrs.ours), netip.Addr.Compare) {
 		if b.have.vips[addr] {
 			s.steps = append(s.steps, step{verb: unbind, addr: addr})
 		}
@@ -142,6 +143,7 @@ func (s *sweeper) find(family sdk.Family, look sight, o options) {
 			s.sets = append(s.sets, name.in(family))
 		}
 	}
+	s.sets = append(s.sets, look.sets.relics...)
 }
 
 func (s *sweeper) some() bool { return len(s.steps)+len(s.sets) > 0 }

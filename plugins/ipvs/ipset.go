@@ -47,9 +47,9 @@ func (s set) is(f sdk.Family, fields []string) bool {
 // readSets parses what "ipset save" prints. What is not called like one of ours is
 // passed over.
 func readSets(data []byte) (map[sdk.Family]setsOf, error) {
-	all := make(map[sdk.Family]setsOf)
+	all := make(map[sdk.Family]*setsOf)
 	for _, f := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		all[f] = setsOf{shapes: make(map[set]shape), entries: make(map[entry]note)}
+		all[f] = &setsOf{shapes: make(map[set]shape), entries: make(map[entry]note)}
 	}
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	lines.Buffer(make([]byte, 64<<10), 1<<20)
@@ -60,6 +60,9 @@ func readSets(data []byte) (map[sdk.Family]setsOf, error) {
 		}
 		s, f, ours := setCalled(fields[1])
 		switch {
+		case fields[0] == "create" && kubeProxySets[fields[1]] != 0:
+			f := kubeProxySets[fields[1]]
+			all[f].relics = append(all[f].relics, fields[1])
 		case !ours:
 		case fields[0] == "create" && s.is(f, fields):
 			all[f].shapes[s] = right
@@ -73,8 +76,11 @@ func readSets(data []byte) (map[sdk.Family]setsOf, error) {
 			all[f].entries[e] = readNote(lines.Text())
 		}
 	}
-	return all, lines.Err()
+	return map[sdk.Family]setsOf{sdk.IPv4: *all[sdk.IPv4], sdk.IPv6: *all[sdk.IPv6]}, lines.Err()
 }
+
+// kubeProxySets are those that we have no use for.
+var kubeProxySets = map[string]sdk.Family{"KUBE-LOAD-BALANCER-SOURCE-IP": sdk.IPv4, "KUBE-6-LOAD-BALANCER-SOURCE-IP": sdk.IPv6}
 
 // readNote is what stands beside an entry, in the line that would add it.
 func readNote(line string) note {

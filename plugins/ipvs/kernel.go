@@ -54,6 +54,7 @@ type setKeeper interface {
 type setsOf struct {
 	shapes  map[set]shape
 	entries map[entry]note
+	relics  []string // by the kernel's names: sets that only kube-proxy makes
 }
 
 // A linker has the addresses.

@@ -117,14 +117,14 @@ func (b *book) strays() []jump {
 	if b.role != sdk.Active {
 		return nil
 	}
-	return b.have.strays
+	return slices.Clone(b.have.strays)
 }
 
 func (b *book) relics() []iptables.ID {
 	if b.role != sdk.Active {
 		return nil
 	}
-	return b.have.relics
+	return slices.Clone(b.have.relics)
 }
 
 func (b *book) chains() []chain {

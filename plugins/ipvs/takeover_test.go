@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// What a kube-proxy in its ipvs mode serves in testdata/kube-proxy.
+const kubeProxyServes = `What kube-proxy served before us.
+-- services --
+ns1/dns:dns udp
+  cluster-ip 172.30.0.43:53
+  endpoint   10.180.0.1:8080 here
+ns1/web:http tcp
+  cluster-ip 172.30.0.41:80
+  node-port  30080
+  endpoint   10.180.0.1:8080 here
+  endpoint   10.180.1.1:8080
+-- packets --
+10.180.0.9 > 172.30.0.41:80     = 10.180.0.1:8080 10.180.1.1:8080
+10.180.0.1 > 172.30.0.41:80     = 10.180.0.1:8080(masq) 10.180.1.1:8080
+192.0.2.7  > node:30080         = 10.180.0.1:8080 10.180.1.1:8080 masq
+10.180.0.9 > 172.30.0.43:53 udp = 10.180.0.1:8080
+`
+
+// runKubeProxy gives the fake what a kube-proxy leaves.
+func (f *fake) runKubeProxy(t *testing.T) sdktest.Scenario {
+	t.Helper()
+	read := func(name string) string {
+		text, err := os.ReadFile("testdata/kube-proxy/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(text))
+	}
+	if err := f.restore(strings.Split(read("ipset"), "\n")...); err != nil {
+		t.Fatal(err)
+	}
+	tables, err := iptables.Read(strings.NewReader(read("iptables")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.tables[sdk.IPv4] = tables
+	f.device = true
+	f.ours[netip.MustParseAddr("172.30.0.41")], f.ours[netip.MustParseAddr("172.30.0.43")] = true, true
+	for _, line := range strings.Split(read("ipvsadm"), "\n") {
+		words := strings.Fields(line)
+		at := server{family: sdk.IPv4, protocol: map[string]sdk.Protocol{"-t": sdk.TCP, "-u": sdk.UDP}[words[1]], addr: netip.MustParseAddrPort(words[2])}
+		if words[0] == "-A" {
+			err = f.SetServer(at, how{scheduler: words[4]})
+		} else {
+			err = f.AddReal(at, netip.MustParseAddrPort(words[4]), 1)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := sdktest.Parse("kube-proxy.txtar", []byte(kubeProxyServes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Who comes after a kube-proxy goes on where it was: no virtual server, endpoint or
+// address goes, not even for a moment, and in the end nothing leads to its rules.
+func TestTakesOverFromKubeProxy(t *testing.T) {
+	l := newLife(t)
+	served := l.fake.runKubeProxy(t)
+	l.fake.counted()
+	if err := l.full(served); err != nil {
+		t.Fatal(err)
+	}
+	if l.plugin.role != sdk.Active {
+		t.Errorf("kube-proxy's rules serve, and the role is %s", l.plugin.role)
+	}
+	for _, r := range l.fake.counted() {
+		for _, never := range []string{"remove server", "remove real", "real ", "unbind", "remove " + device, "; destroy KUBE-CLUSTER-IP"} {
+			if strings.HasPrefix(r, never) {
+				t.Errorf("while taking over it asked for %q", r)
+			}
+		}
+	}
+	l.role(sdk.Active)
+	fresh := newLife(t)
+	if err := fresh.full(served); err != nil {
+		t.Fatal(err)
+	}
+	fresh.role(sdk.Active)
+	if more, less := lacking(l.picture(), fresh.picture()), lacking(fresh.picture(), l.picture()); more+less != "" {
+		t.Errorf("after it there is more than there should be:\n%s\nand less:\n%s", more, less)
+	}
+	g := &fakeGround{fake: l.fake}
+	g.Place(served)
+	for _, p := range served.Packets {
+		for range 4 {
+			if a, _, err := g.send(p); err != nil || a.Verdict != sdk.Forward {
+				t.Errorf("%s: %s, %v", p.Text, a, err)
+			}
+		}
+	}
+}
+
+// picture leaves out what only kube-proxy makes, and chains that are nobody's.
+func (l *life) picture() string {
+	var lines []string
+	for line := range strings.Lines(l.fake.picture()) {
+		if !strings.Contains(line, "SOURCE-IP") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+// What a kube-proxy leaves is named first, and goes when asked for, with what its own
+// cleanup forgets; what is somebody else's stays.
+func TestCleansUpAfterKubeProxy(t *testing.T) {
+	l := newLife(t)
+	(&fakeGround{fake: l.fake}).Place(l.fake.runKubeProxy(t))
+	foreign := server{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("203.0.113.9:443")}
+	if err := l.fake.AddServer(foreign, how{scheduler: "wlc"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.fake.restore("create OTHER hash:ip family inet hashsize 1024 maxelem 65536", "add OTHER 203.0.113.9"); err != nil {
+		t.Fatal(err)
+	}
+	before := l.fake.picture()
+	if gone, err := l.plugin.Cleanup(t.Context(), sdk.Leftovers{}); err != nil || len(gone) > 0 || l.fake.picture() != before {
+		t.Errorf("not asked for, it removed %q, %v", gone, err)
+	}
+	named, err := l.plugin.Cleanup(t.Context(), sdk.Leftovers{KubeProxy: true, DryRun: true})
+	if err != nil || len(named) == 0 || l.fake.picture() != before {
+		t.Errorf("a dry run named %q, %v", named, err)
+	}
+	gone, err := l.plugin.Cleanup(t.Context(), sdk.Leftovers{KubeProxy: true})
+	if err != nil || strings.Join(gone, "\n") != strings.Join(named, "\n") {
+		t.Errorf("it removed\n%s\n%v\nand the dry run named\n%s", strings.Join(gone, "\n"), err, strings.Join(named, "\n"))
+	}
+	left := l.fake.picture()
+	if want := "in OTHER: 203.0.113.9 \"\"\nserver TCP 203.0.113.9:443 wlc 0x0\nset OTHER hash:ip family inet hashsize 1024 maxelem 65536"; !strings.EqualFold(left, want) {
+		t.Errorf("left is\n%s\nand should be\n%s", left, want)
+	}
+	if l.fake.device {
+		t.Errorf("%s is still there", device)
+	}
+}
