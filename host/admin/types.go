@@ -124,6 +124,7 @@ type Plugin struct {
 	PID      int       `json:"pid,omitempty"`
 	Up       time.Time `json:"up,omitzero"`
 	Restarts int       `json:"restarts"`
+	Fallback bool      `json:"fallback,omitempty"` // it is the last binary that worked, not the one at Path
 	LastEnd  string    `json:"lastEnd,omitempty"`
 	EndedAt  time.Time `json:"endedAt,omitzero"`
 	Next     time.Time `json:"next,omitzero"` // when it is tried again

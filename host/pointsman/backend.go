@@ -71,7 +71,7 @@ func (p *plane) shown() admin.Plugin {
 	a := admin.Plugin{
 		Name: s.Name, Path: s.Path, InUse: true,
 		State: s.State.String(), Why: s.Why,
-		Version: s.Version, PID: s.PID, Up: s.Up, Restarts: s.Restarts,
+		Version: s.Version, PID: s.PID, Up: s.Up, Restarts: s.Restarts, Fallback: s.Fallback,
 		LastEnd: s.LastEnd, EndedAt: s.LastEndAt, Next: s.Next,
 		Call: s.Vitals.Call, Waiting: s.Vitals.Waiting, Memory: s.Vitals.Memory,
 		Features: plainTexts(s.Description.Features), Limits: plainTexts(s.Description.Limits),

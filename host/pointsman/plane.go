@@ -250,8 +250,13 @@ func (p *plane) transition(t supervise.Transition) {
 		e.Reason, e.Warning = pluginRefuses, true
 	case t.To == supervise.Starting && t.From == supervise.Serving && t.Why != "":
 		e.Reason, e.Warning = pluginDown, true // it is started again at once
+	case t.To == supervise.Quarantined:
+		p.gone(t.Why)
+		e.Reason, e.Warning = pluginBanned, true
+	case t.To == supervise.Starting:
+		e.Reason = pluginStarting
 	default:
-		return
+		e.Reason = pluginStopped
 	}
 	p.reports.Report(e)
 }

@@ -23,6 +23,9 @@ const (
 	configOdd       = "ConfigOdd"       // no error, but worth a look
 	pluginServing   = "PluginServing"   // its process is up
 	pluginDown      = "PluginDown"      // its process ended, hangs, or does not come up
+	pluginStarting  = "PluginStarting"  // its process is started
+	pluginStopped   = "PluginStopped"   // it was told to end
+	pluginBanned    = "PluginBanned"    // it failed too often, and is let be for a while
 	pluginRefuses   = "PluginRefuses"   // this node cannot run it
 	pluginNote      = "PluginNote"      // something about it to know
 	syncFailed      = "SyncFailed"      // an update did not go in, and is tried again

@@ -22,6 +22,7 @@ const (
 	sourceAway     = "W008"
 	swapFailed     = "W009"
 	swapUnfinished = "W010"
+	fallenBack     = "W011"
 )
 
 // recently is how long a restart of the plugin is worth a warning.
@@ -44,6 +45,9 @@ func warnings(s admin.Status, faults []string, away string, staleSince time.Time
 	}
 	if d.Restarts > 0 && time.Since(d.EndedAt) < recently {
 		warn(restartedLate, "pointsman plugin logs "+d.Name, "dataplane %s was restarted %s ago%s", d.Name, round(time.Since(d.EndedAt)), because(d.LastEnd))
+	}
+	if d.Fallback {
+		warn(fallenBack, "pointsman plugin restart "+d.Name, "dataplane %s runs the last binary that worked: the one at %s failed too often", d.Name, d.Path)
 	}
 	if l := s.LastSwap; l != nil && l.Error != "" {
 		warn(swapFailed, "pointsman mode show", "the swap to %s was undone, and %s serves on: %s", l.To, l.From, l.Error)

@@ -237,7 +237,7 @@ func (p *plane) comeUp(ctx context.Context) error {
 	var failed error
 	err := p.until(ctx, "is up", func() bool {
 		switch s := p.supervisor.Status(); s.State {
-		case supervise.Waiting, supervise.Refused:
+		case supervise.Waiting, supervise.Refused, supervise.Quarantined:
 			failed = fmt.Errorf("%s is %s: %s", p.name, s.State, s.Why)
 		}
 		return p.remote != nil || failed != nil

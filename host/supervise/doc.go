@@ -3,7 +3,7 @@
 /*
 Package supervise keeps a plugin's process alive.
 
-	        launched        three beats missed
+	        launched           a beat missed
 	starting ─────▶ serving ─────────────────▶ suspect
 	   ▲ │             │ ▲                        │ │
 	   │ │ did not     │ │ answers after all      │ │ still silent: killed
@@ -12,11 +12,17 @@ Package supervise keeps a plugin's process alive.
 	   └──────────── waiting ◀──────────────────────┘
 	    time is up
 	                 refused: this node cannot run it; until something changes
+	                 quarantined: it failed too often; until something changes, or
+	                              a long while has passed
 
 What to do is decided by a pure function, Machine.Step; a Supervisor does it, and
 tells the machine what came of it. Each new process is a new session: the whole
 state is sent again, and a dataplane that keeps its state in the kernel has gone
 on forwarding meanwhile.
+
+A binary that fails too often gives way to the last one that served for long, of
+which a copy is kept under its hash; if that one fails too, or there is none, the
+plugin is let be for a while, and costs nothing.
 
 Nothing here removes what a dataplane has made. A plugin that crashes, hangs or
 cannot come up is no reason to take rules away that serve.

@@ -20,6 +20,7 @@ type loop struct {
 	machine Machine
 	live    *live // nil: none that is up
 
+	proved    bool               // the present process has served long enough to be fallen back to
 	giveUp    context.CancelFunc // ends the launching that goes on; nil: there was none
 	launching sync.WaitGroup
 }
@@ -28,6 +29,7 @@ type loop struct {
 func (l *loop) step(ctx context.Context, e event) {
 	before, pid := l.machine, l.pid()
 	var actions []Action
+	l.machine.Good = l.fallsBack(e.Kind)
 	l.machine, actions = l.machine.Step(e.Event, l.now(), jitter)
 	if e.came != nil {
 		if l.machine.State == Serving && before.State == Starting {
@@ -52,13 +54,39 @@ func (l *loop) step(ctx context.Context, e event) {
 
 // tick looks at what does not tell of itself.
 func (l *loop) tick(ctx context.Context) {
-	if l.machine.State == Waiting || l.machine.State == Refused {
+	l.prove()
+	if s := l.machine.State; s == Waiting || s == Refused || s == Quarantined {
 		if now := identify(l.plugin.where()); now != l.binary {
 			l.step(ctx, event{Event: Event{Kind: Changed, Why: "the binary changed"}})
 			return
 		}
 	}
 	l.step(ctx, event{Event: Event{Kind: Tick}})
+}
+
+// prove keeps the binary of a process that has served for long.
+func (l *loop) prove() {
+	if l.proved || l.machine.State != Serving || l.machine.Fallback || l.plugin.Address != "" || l.now().Sub(l.machine.Up) < proof {
+		return
+	}
+	l.proved = true
+	if identify(l.plugin.Path) != l.binary {
+		return // that one has proved nothing
+	}
+	if err := keepGood(l.plugin.StateDir, l.plugin.Path); err != nil && l.hooks.Transition != nil {
+		l.hooks.Transition(Transition{Time: l.now(), From: Serving, To: Serving, Why: err.Error(), PID: l.pid()})
+	}
+}
+
+// fallsBack reports whether there is a binary to fall back to. It is looked for
+// only when something failed. Who says what the binary must be wants no other.
+func (l *loop) fallsBack(k EventKind) bool {
+	failure := k == Failed || k == Exited || k == Hung || k == Missed || k == Tick && l.machine.State == Suspect
+	if !failure || l.plugin.SHA256 != "" || l.plugin.Address != "" {
+		return false
+	}
+	good, _ := lastGood(l.plugin.StateDir, l.plugin.Path)
+	return good != ""
 }
 
 // wake is when the machine waits for an instant that comes before the next tick.
@@ -84,7 +112,7 @@ func (l *loop) tell(before Machine, pid int) {
 	l.show(func(s *Status) {
 		s.State, s.Since, s.Why = m.State, m.Since, m.Why
 		s.Up, s.Next, s.PID = m.Up, m.Next, l.pid()
-		s.Restarts = max(0, m.Launches-1)
+		s.Restarts, s.Fallback = max(0, m.Launches-1), m.Fallback
 		if m.State != Serving && m.State != Suspect {
 			s.Vitals = wire.Vitals{}
 		}
@@ -101,9 +129,13 @@ func (l *loop) start(ctx context.Context) {
 	l.mu.Unlock()
 	limited, cancel := context.WithCancel(ctx)
 	l.giveUp = cancel
-	process := l.machine.Launches
+	l.proved = false
+	process, p := l.machine.Launches, l.plugin
+	if l.machine.Fallback {
+		p.Path, p.SHA256 = lastGood(p.StateDir, p.Path)
+	}
 	l.launching.Go(func() {
-		came, err := l.come(limited, process == 1)
+		came, err := l.come(limited, p, process == 1)
 		cancel()
 		e := event{process: process, came: came, Event: Event{Kind: Launched}}
 		var refusal *sdk.Refusal
@@ -186,18 +218,18 @@ func (l *loop) finish() {
 // come is a process that is up: at first, that which a former host left serving,
 // if there is one. One that does not answer is ended, for two of one mode would be
 // in each other's way.
-func (l *loop) come(ctx context.Context, first bool) (*live, error) {
-	if l.plugin.Address != "" {
-		return l.plugin.connect(ctx)
+func (l *loop) come(ctx context.Context, p Plugin, first bool) (*live, error) {
+	if p.Address != "" {
+		return p.connect(ctx)
 	}
 	if first {
-		if came := l.plugin.attach(ctx); came != nil {
+		if came := p.attach(ctx); came != nil {
 			return came, nil
 		}
-		pid, err := EndLeftover(ctx, l.plugin.StateDir, l.plugin.Slot, false)
+		pid, err := EndLeftover(ctx, p.StateDir, p.Slot, false)
 		if err != nil && l.hooks.Transition != nil {
 			l.hooks.Transition(Transition{Time: l.now(), Why: err.Error(), PID: pid})
 		}
 	}
-	return l.plugin.launch(ctx)
+	return p.launch(ctx)
 }

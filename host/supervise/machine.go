@@ -12,15 +12,16 @@ type State uint8
 
 // The states.
 const (
-	Stopped  State = iota // not wanted, or told to end
-	Starting              // being executed, greeted and configured
-	Serving               // in a session
-	Suspect               // it missed its beats; asked once more
-	Waiting               // it ended or did not come up; tried again at Next
-	Refused               // it cannot run here; tried again when something changes
+	Stopped     State = iota // not wanted, or told to end
+	Starting                 // being executed, greeted and configured
+	Serving                  // in a session
+	Suspect                  // it missed its beats; asked once more
+	Waiting                  // it ended or did not come up; tried again at Next
+	Refused                  // it cannot run here; tried again when something changes
+	Quarantined              // it failed too often; tried once, after a long while or when something changes
 )
 
-var states = [...]string{"stopped", "starting", "serving", "suspect", "waiting", "refused"}
+var states = [...]string{"stopped", "starting", "serving", "suspect", "waiting", "refused", "quarantined"}
 
 func (s State) String() string {
 	if int(s) < len(states) {
@@ -33,12 +34,16 @@ func (s State) String() string {
 const (
 	startLimit   = 20 * time.Second       // for Starting; launching and configuring have deadlines of their own within it
 	suspectLimit = 2 * time.Second        // for Suspect
-	missedBeats  = 3                      // in a row make a suspect
+	missedBeats  = 1                      // in a row make a suspect, and one more a corpse
 	longLife     = 60 * time.Second       // who served so long is started again at once
 	firstBackoff = 100 * time.Millisecond // doubled with each failure in a row,
 	lastBackoff  = 30 * time.Second       // up to this
 	forgiveness  = 5 * time.Minute        // who serves so long has no failures
 	refusedRetry = 5 * time.Minute        // what cannot be seen changing may have
+	tooOften     = 5                      // failures
+	tooSoon      = 2 * time.Minute        // within this open the breaker
+	firstBan     = 5 * time.Minute        // how long it stays open, doubled each time,
+	lastBan      = time.Hour              // up to this
 )
 
 // An Event is what happened to a plugin.
@@ -80,13 +85,17 @@ const (
 // A Machine is a plugin's life so far, as a value. The zero Machine is Stopped.
 type Machine struct {
 	State    State
-	Since    time.Time // when it came into State
-	Why      string    // why it did, where something went wrong
-	Up       time.Time // since when the present process serves; zero: none does
-	Next     time.Time // in Waiting and Refused: when it is tried again
-	Launches int       // processes started
-	Failures int       // in a row: starts that failed, lives that were short
-	missed   int       // beats, in a row
+	Since    time.Time           // when it came into State
+	Why      string              // why it did, where something went wrong
+	Up       time.Time           // since when the present process serves; zero: none does
+	Next     time.Time           // in Waiting and Refused: when it is tried again
+	Launches int                 // processes started
+	Failures int                 // in a row: starts that failed, lives that were short
+	Trips    int                 // how often the breaker opened since it last served for long
+	Good     bool                // there is another binary of it that has proved itself
+	Fallback bool                // that one is run
+	missed   int                 // beats, in a row
+	recent   [tooOften]time.Time // the last failures; the oldest first
 }
 
 // Step is what becomes of m by e, and what to do about it. jitter picks a time
@@ -123,13 +132,13 @@ func (m Machine) starting(e Event, now time.Time, jitter func(time.Duration) tim
 		m.Up = now
 		return m, nil
 	case e.Kind == Failed:
-		return m.backoff(e.Why, now, jitter), nil
+		return m.backoff(e.Why, now, jitter)
 	case e.Kind == Refuses:
 		m = m.enter(Refused, now, e.Why)
 		m.Next = now.Add(refusedRetry)
 		return m, nil
 	case e.Kind == Tick && now.Sub(m.Since) >= startLimit:
-		return m.backoff(fmt.Sprintf("was not up within %s", startLimit), now, jitter), []Action{Kill}
+		return m.after(Kill, fmt.Sprintf("was not up within %s", startLimit), now, jitter)
 	}
 	return m, nil
 }
@@ -139,7 +148,7 @@ func (m Machine) serving(e Event, now time.Time, jitter func(time.Duration) time
 	case Beat:
 		m.missed = 0
 		if now.Sub(m.Up) >= forgiveness {
-			m.Failures = 0
+			m.Failures, m.Trips, m.recent = 0, 0, [tooOften]time.Time{}
 		}
 	case Missed:
 		m.missed++
@@ -147,11 +156,11 @@ func (m Machine) serving(e Event, now time.Time, jitter func(time.Duration) time
 			return m.enter(Suspect, now, e.Why), nil
 		}
 	case Hung:
-		return m.backoff(e.Why, now, jitter), []Action{Kill}
+		return m.after(Kill, e.Why, now, jitter)
 	case Exited:
 		return m.ended(e.Why, now, jitter)
 	case Failed:
-		return m.backoff(e.Why, now, jitter), []Action{Stop}
+		return m.after(Stop, e.Why, now, jitter)
 	case Restart:
 		return m.relaunch(now, e.Why)
 	}
@@ -166,22 +175,23 @@ func (m Machine) suspect(e Event, now time.Time, jitter func(time.Duration) time
 		m.Up = up
 		return m, nil
 	case e.Kind == Missed, e.Kind == Hung, e.Kind == Tick && now.Sub(m.Since) >= suspectLimit:
-		return m.backoff("does not answer: "+m.Why, now, jitter), []Action{Kill}
+		return m.after(Kill, "does not answer: "+m.Why, now, jitter)
 	case e.Kind == Exited:
 		return m.ended(e.Why, now, jitter)
 	case e.Kind == Failed:
-		return m.backoff(e.Why, now, jitter), []Action{Kill}
+		return m.after(Kill, e.Why, now, jitter)
 	case e.Kind == Restart:
 		return m.relaunch(now, e.Why)
 	}
 	return m, nil
 }
 
-// idle is Waiting and Refused: nothing runs.
+// idle is Waiting, Refused and Quarantined: nothing runs.
 func (m Machine) idle(e Event, now time.Time) (Machine, []Action) {
 	switch {
 	case e.Kind == Changed, e.Kind == Restart:
-		m.Failures = 0
+		m.Failures, m.recent = 0, [tooOften]time.Time{}
+		m.Fallback = false
 		return m.launch(now, e.Why)
 	case e.Kind == Tick && !now.Before(m.Next):
 		return m.launch(now, m.Why)
@@ -196,15 +206,38 @@ func (m Machine) ended(why string, now time.Time, jitter func(time.Duration) tim
 		m.Failures = 0
 		return m.launch(now, why)
 	}
-	return m.backoff(why, now, jitter), nil
+	return m.backoff(why, now, jitter)
 }
 
-func (m Machine) backoff(why string, now time.Time, jitter func(time.Duration) time.Duration) Machine {
+// backoff waits, longer with each failure in a row. Who fails too often is tried no
+// more for a while: it would cost, and help nobody. If there is another binary that
+// has proved itself, that one is run.
+func (m Machine) backoff(why string, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
 	wait := min(firstBackoff<<min(m.Failures, 16), lastBackoff)
 	m.Failures++
+	copy(m.recent[:], m.recent[1:])
+	m.recent[tooOften-1] = now
+	open := m.Trips > 0 || !m.recent[0].IsZero() && now.Sub(m.recent[0]) <= tooSoon
+	switch {
+	case open && m.Good && !m.Fallback:
+		m.Fallback, m.Failures, m.recent = true, 0, [tooOften]time.Time{}
+		return m.launch(now, why)
+	case open:
+		ban := min(firstBan<<min(m.Trips, 8), lastBan)
+		m.Trips++
+		m = m.enter(Quarantined, now, why)
+		m.Next = now.Add(ban)
+		return m, nil
+	}
 	m = m.enter(Waiting, now, why)
 	m.Next = now.Add(jitter(wait))
-	return m
+	return m, nil
+}
+
+// after is what follows when a process has to be ended first.
+func (m Machine) after(end Action, why string, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
+	m, then := m.backoff(why, now, jitter)
+	return m, append([]Action{end}, then...)
 }
 
 func (m Machine) launch(now time.Time, why string) (Machine, []Action) {
@@ -214,6 +247,7 @@ func (m Machine) launch(now time.Time, why string) (Machine, []Action) {
 }
 
 func (m Machine) relaunch(now time.Time, why string) (Machine, []Action) {
+	m.Fallback = false
 	m, launch := m.launch(now, why)
 	return m, append([]Action{Stop}, launch...)
 }

@@ -55,20 +55,41 @@ func TestLives(t *testing.T) {
 		"misses its beats and answers after all": {
 			{0, Begin, "starting launch"},
 			{0, Launched, "serving"},
-			{second, Missed, "serving"},
-			{second, Beat, "serving"},
-			{second, Missed, "serving"},
-			{second, Missed, "serving"},
 			{second, Missed, "suspect"},
 			{second, Beat, "serving"},
 		},
 		"misses its beats and is killed": {
 			{0, Begin, "starting launch"},
 			{0, Launched, "serving"},
-			{second, Missed, "serving"},
-			{second, Missed, "serving"},
 			{second, Missed, "suspect"},
 			{suspectLimit, Tick, "waiting 100ms kill"},
+		},
+		"misses two beats": {
+			{0, Begin, "starting launch"},
+			{0, Launched, "serving"},
+			{2 * second, Missed, "suspect"},
+			{2 * second, Missed, "waiting 100ms kill"},
+		},
+		"fails too often, and is let be": {
+			{0, Begin, "starting launch"},
+			{0, Failed, "waiting 100ms"},
+			{second, Tick, "starting launch"},
+			{0, Failed, "waiting 200ms"},
+			{second, Tick, "starting launch"},
+			{0, Launched, "serving"},
+			{second, Exited, "waiting 400ms"},
+			{second, Tick, "starting launch"},
+			{0, Failed, "waiting 800ms"},
+			{second, Tick, "starting launch"},
+			{0, Launched, "serving"},
+			{second, Hung, "quarantined 5m0s kill"},
+			{firstBan - 1, Tick, "quarantined 1ns"},
+			{1, Tick, "starting launch"},
+			{0, Failed, "quarantined 10m0s"},
+			{second, Changed, "starting launch"},
+			{0, Launched, "serving"},
+			{forgiveness, Beat, "serving"},
+			{0, Failed, "waiting 100ms stop"},
 		},
 		"hangs in a call": {
 			{0, Begin, "starting launch"},
@@ -117,6 +138,36 @@ func TestLives(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestFallback runs the binary that has proved itself when the new one fails too
+// often, and the new one again when it changes.
+func TestFallback(t *testing.T) {
+	m := Machine{Good: true}
+	now := time.Unix(0, 0)
+	m, _ = m.Step(Event{Kind: Begin}, now, most)
+	for range tooOften - 1 {
+		m, _ = m.Step(Event{Kind: Failed}, now, most)
+		now = m.Next
+		m, _ = m.Step(Event{Kind: Tick}, now, most)
+	}
+	m, actions := m.Step(Event{Kind: Failed}, now, most)
+	if !m.Fallback || describe(m, actions, now) != "starting launch" {
+		t.Fatalf("after %d failures: %s, fallback %t", tooOften, describe(m, actions, now), m.Fallback)
+	}
+	for range tooOften {
+		m, _ = m.Step(Event{Kind: Failed}, now, most)
+		if m.State == Waiting {
+			now = m.Next
+			m, _ = m.Step(Event{Kind: Tick}, now, most)
+		}
+	}
+	if m.State != Quarantined {
+		t.Fatalf("the other binary fails too, and it is %s", m.State)
+	}
+	if m, _ = m.Step(Event{Kind: Changed}, now, most); m.Fallback || m.State != Starting {
+		t.Errorf("the binary changed, and it is %s, fallback %t", m.State, m.Fallback)
 	}
 }
 
@@ -186,13 +237,15 @@ func check(before, m Machine, e Event, actions []Action, processes int, now time
 		return fmt.Errorf("%s with %d processes", m.State, processes)
 	case m.State == Waiting && (m.Next.IsZero() || m.Next.Sub(now) > lastBackoff):
 		return fmt.Errorf("waits until %s", m.Next)
+	case m.State == Quarantined && (m.Next.IsZero() || m.Next.Sub(now) > lastBan):
+		return fmt.Errorf("is banned until %s", m.Next)
 	case m.State == Refused && m.Next.IsZero():
 		return fmt.Errorf("is refused for ever")
 	case m.State == Stopped && before.State != Stopped:
 		return fmt.Errorf("stopped without being told to")
 	case m.Launches < before.Launches:
 		return fmt.Errorf("forgot a launch")
-	case slices.Contains(actions, Kill) && m.State != Waiting:
+	case slices.Contains(actions, Kill) && m.State != Waiting && m.State != Quarantined:
 		return fmt.Errorf("killed, and then %s", m.State)
 	}
 	return leavesByTime(m, now)
@@ -203,7 +256,7 @@ func leavesByTime(m Machine, now time.Time) error {
 	if m.State == Serving || m.State == Stopped {
 		return nil
 	}
-	later, _ := m.Step(Event{Kind: Tick}, now.Add(refusedRetry), most)
+	later, _ := m.Step(Event{Kind: Tick}, now.Add(lastBan), most)
 	if later.State == m.State {
 		return fmt.Errorf("%s does not end by time", m.State)
 	}

@@ -67,6 +67,7 @@ type Status struct {
 	Description sdk.Description
 	Up          time.Time // since when it serves; zero: it does not
 	Restarts    int       // processes started after the first
+	Fallback    bool      // what runs is the last binary that proved itself, not the one that is installed
 	LastEnd     string    // how the last process ended; empty: none did
 	LastEndAt   time.Time
 	Next        time.Time // when it is tried again; zero: it is not waiting

@@ -107,11 +107,17 @@ func (p Plan) work(s Stage) []Action {
 	case Staging:
 		return []Action{Record, Fill}
 	case Verifying:
+		if p.Same { // the kernel has what From made of it, until To writes
+			return []Action{Record, Check, Sound}
+		}
 		return []Action{Record, Check, Verify, Sound}
 	case Holding:
 		return []Action{Record, Freeze, Hold, Carry}
 	case Cutting:
-		if p.Same && !p.Overlap {
+		if p.Same && p.Overlap {
+			return []Action{Record, Promote, Retire, Promote, Release} // what To could not write before, it can now
+		}
+		if p.Same {
 			return []Action{Record, Retire, Promote, Release}
 		}
 		return []Action{Record, Promote, Retire, Release}

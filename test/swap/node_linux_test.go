@@ -302,18 +302,18 @@ func (n *node) plugin(mode string) int {
 	return 0
 }
 
-// traceless checks that nothing of mode iptables is left.
-func (n *node) traceless() {
+// traceless checks that nothing of a mode is left: by what its own binary would
+// clean up, and by what only that mode makes.
+func (n *node) traceless(mode string) {
 	n.Helper()
+	out, err := exec.Command(n.path("plugins/pointsman-dataplane-"+mode), "cleanup", "--dry-run").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "nothing to remove") {
+		n.Errorf("%s is not gone: %v: %s", mode, err, out)
+	}
 	for _, tool := range []string{"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save"} {
 		out, err := exec.Command(tool).Output()
-		if err != nil {
-			continue // this machine has it not
-		}
-		for line := range strings.Lines(string(out)) {
-			if strings.Contains(line, "KUBE-") {
-				n.Errorf("%s still has %s", tool, line)
-			}
+		if err == nil && strings.Contains(string(out), map[string]string{"iptables": "KUBE-SVC-", "userspace": "KUBE-PORTALS-"}[mode]) {
+			n.Errorf("%s still has rules of %s:\n%s", tool, mode, out)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func TestKernelThereAndBack(t *testing.T) {
 	n.settled("iptables")
 	n.swapTo("userspace")
 	n.settled("userspace")
-	n.traceless()
+	n.traceless("iptables")
 }
 
 // TestKernelConfigFile changes the mode in the file.

@@ -2,7 +2,24 @@
 
 package swap
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
+)
+
+// rested waits until no swap is under way.
+func (n *node) rested() (m admin.Mode) {
+	n.Helper()
+	n.until("no swap is under way", 90*time.Second, func() (err error) {
+		if m, err = n.Mode(n.Context()); err == nil && m.Swap != nil {
+			err = fmt.Errorf("%+v", *m.Swap)
+		}
+		return err
+	})
+	return m
+}
 
 // serves checks that mode serves.
 func (n *node) serves(mode string) func() error {

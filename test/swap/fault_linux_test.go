@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A point is where in a swap something goes wrong.
+type point struct {
+	from, to string
+	at       string // stage/action
+	victim   string // host, new, old, none: the action fails
+}
+
+func (p point) String() string {
+	return fmt.Sprintf("%s-%s/%s/%s", p.from, p.to, strings.ReplaceAll(p.at, "/", "-"), p.victim)
+}
+
+// places are the points of a swap at which its course may change.
+var places = []string{
+	"preflight/launch", "staging/record", "staging/fill", "verifying/verify", "holding/record", "holding/hold",
+	"cutting/record", "cutting/promote", "cutting/retire", "cutting/release", "proving/prove", "draining/drain", "clearing/clear", "clearing/stop",
+}
+
+// points are all of them, or with no soak a sample that has every place and every
+// victim, for which a seed that is printed picks the pair.
+func points(t *testing.T) []point {
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("POINTSMAN_SEED"); text != "" {
+		seed, _ = strconv.ParseUint(text, 10, 64)
+	}
+	t.Logf("seed %d; POINTSMAN_SEED=%d picks the same", seed, seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	pairs := [][2]string{{"iptables", "userspace"}, {"userspace", "iptables"}}
+	victims := []string{"host", "new", "old", "none"}
+	var all []point
+	for i, at := range places {
+		if os.Getenv("POINTSMAN_SOAK") == "" {
+			pair := pairs[r.IntN(len(pairs))]
+			all = append(all, point{pair[0], pair[1], at, victims[(i+int(seed%4))%4]})
+			continue
+		}
+		for _, pair := range pairs {
+			for _, victim := range victims {
+				all = append(all, point{pair[0], pair[1], at, victim})
+			}
+		}
+	}
+	return all
+}
+
+// TestKernelFaults lets something go wrong at each place of a swap, under load.
+func TestKernelFaults(t *testing.T) {
+	for _, p := range points(t) {
+		t.Run(p.String(), func(t *testing.T) { fault(t, p) })
+	}
+}
+
+func fault(t *testing.T, p point) {
+	n := newNode(t, p.from)
+	gate := n.path("gate")
+	how := map[string]string{"host": "kill", "none": "error"}[p.victim]
+	if how == "" {
+		how = "wait"
+		n.write("gate", "")
+	}
+	n.start("POINTSMAN_FAIL="+p.at+"="+how, "POINTSMAN_FAIL_GATE="+gate)
+	l := n.newLoad()
+	if _, err := n.SwapMode(t.Context(), p.to, false); err != nil {
+		t.Fatal(err)
+	}
+	switch p.victim {
+	case "host":
+		if !n.died() {
+			return
+		}
+		n.start()
+	case "new", "old":
+		n.kill(p, gate)
+	}
+	m := n.rested()
+	l.forgive(p)
+	l.done(p.String())
+	t.Logf("%s serves; the swap ended with %+v", m.Mode, m.Last)
+	other := map[string]string{"iptables": "userspace", "userspace": "iptables"}[m.Mode]
+	n.traceless(other)
+	if m.Mode != p.from && m.Mode != p.to {
+		t.Errorf("%s serves", m.Mode)
+	}
+}
+
+// died waits for the host to fall over its failpoint; it may have passed by.
+func (n *node) died() bool {
+	n.Helper()
+	select {
+	case <-n.exited:
+		n.cmd = nil
+		return true
+	case <-time.After(40 * time.Second):
+		n.Error("the host did not come to the failpoint")
+		return false
+	}
+}
+
+// kill kills a plugin while the swap waits at its failpoint.
+func (n *node) kill(p point, gate string) {
+	n.Helper()
+	mode := p.to
+	if p.victim == "old" {
+		mode = p.from
+	}
+	n.until("the swap is at "+p.at, 60*time.Second, func() error {
+		log, err := os.ReadFile(n.path("host.log"))
+		if err == nil && !strings.Contains(string(log), "failpoint reached: "+p.at) {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+	if pid := n.plugin(mode); pid > 0 {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if err := os.Remove(gate); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// forgive passes over what nobody could have kept: connections through a relay whose
+// process was killed, and new ones until there is another.
+func (l *load) forgive(p point) {
+	relay := p.victim == "old" && p.from == "userspace" || p.victim == "new" && p.to == "userspace"
+	if !relay {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.failed) > 0 {
+		l.t.Logf("a relay was killed: %d calls through it failed, the first: %s", len(l.failed), l.failed[0])
+	}
+	l.failed = nil
+	l.excused = true
+}
+
+// TestKernelPluginKilled kills the plugin under load, and has it serve an update
+// after that. A mode that keeps rules fails nobody.
+func TestKernelPluginKilled(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.start()
+	l := n.newLoad()
+	var longest time.Duration
+	for i := range 5 {
+		before := n.plugin("iptables")
+		began := time.Now()
+		if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		n.until("another process serves", 30*time.Second, n.servesWith("iptables", before))
+		n.until("it has confirmed everything", 30*time.Second, func() error {
+			s, err := n.Status(t.Context())
+			if err == nil && (s.Sync.Acked == 0 || s.Sync.Pending > 0) {
+				err = fmt.Errorf("sync %+v", s.Sync)
+			}
+			return err
+		})
+		if i == 0 { // those after it wait, as who dies again and again has to
+			longest = time.Since(began)
+		}
+	}
+	l.done("a plugin killed five times")
+	t.Logf("updates are served again %s after the first kill", longest.Round(time.Millisecond))
+}
+
+// TestKernelHung stops a plugin's process. It is found out, and replaced.
+func TestKernelHung(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.start()
+	l := n.newLoad()
+	before := n.plugin("iptables")
+	began := time.Now()
+	if err := syscall.Kill(before, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	n.until("it is found out", 30*time.Second, func() error {
+		s, err := n.Status(t.Context())
+		if err == nil && s.Dataplane.State == "serving" && s.Dataplane.PID == before {
+			err = errors.New("it counts as serving")
+		}
+		return err
+	})
+	found := time.Since(began)
+	n.until("another process serves", 30*time.Second, n.servesWith("iptables", before))
+	l.done("a plugin that hangs")
+	t.Logf("the hang was found after %s, and another process served after %s", found.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+}
+
+// TestKernelCrashLoop has a new binary that dies at once. The rules serve on, and the
+// plugin is let be.
+func TestKernelCrashLoop(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.start()
+	l := n.newLoad()
+	good := n.path("plugins/pointsman-dataplane-iptables")
+	n.write("plugins/pointsman-dataplane-iptables", "#!/bin/sh\necho out of coal >&2\nexit 3\n")
+	if err := os.Chmod(good, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if pid := n.plugin("iptables"); pid == 0 || syscall.Kill(pid, syscall.SIGKILL) != nil {
+		t.Fatal("no plugin to kill")
+	}
+	n.until("it is quarantined", 60*time.Second, func() error {
+		s, err := n.Status(t.Context())
+		if err == nil && s.Dataplane.State != "quarantined" {
+			err = fmt.Errorf("%s: %s", s.Dataplane.State, s.Dataplane.Why)
+		}
+		return err
+	})
+	n.install()
+	n.until("the good binary serves", 30*time.Second, n.servesWith("iptables", 0))
+	l.done("a crash loop")
+}
+
+// TestKernelForeign leaves everyone else's rules and the kernel's settings as they
+// are, and no trace of a mode that has gone.
+func TestKernelForeign(t *testing.T) {
+	n := newNode(t, "iptables")
+	foreign := [][]string{
+		{"-t", "nat", "-A", "PREROUTING", "-d", "203.0.113.9", "-j", "DNAT", "--to-destination", "10.180.0.1"},
+		{"-t", "filter", "-N", "MINE"},
+		{"-t", "filter", "-A", "MINE", "-s", "203.0.113.0/24", "-j", "DROP"},
+		{"-t", "filter", "-A", "INPUT", "-j", "MINE"},
+	}
+	for _, words := range foreign {
+		if out, err := exec.Command("iptables", words...).CombinedOutput(); err != nil {
+			t.Skipf("iptables %q: %v: %s", words, err, out)
+		}
+	}
+	before := n.others()
+	n.start()
+	for range 2 {
+		n.swapTo("userspace")
+		n.settled("userspace")
+		n.traceless("iptables")
+		n.swapTo("iptables")
+		n.settled("iptables")
+		n.traceless("userspace")
+	}
+	if out, err := n.verb("status"); err != nil {
+		t.Errorf("status: %v: %s", err, out)
+	}
+	if after := n.others(); after != before {
+		t.Errorf("foreign rules were\n%s\nand are\n%s", before, after)
+	}
+}
+
+// others are the rules that are not ours.
+func (n *node) others() string {
+	n.Helper()
+	out, err := exec.Command("iptables-save").Output()
+	if err != nil {
+		n.Fatal(err)
+	}
+	var kept []string
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, "-A") && !strings.Contains(line, "KUBE-") {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept, "")
+}
+
+// TestKernelCannotRun is a swap to a mode that this node cannot run.
+func TestKernelCannotRun(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.write("plugins/pointsman-dataplane-broken", "#!/bin/sh\necho no such thing here >&2\nexit 1\n")
+	if err := os.Chmod(n.path("plugins/pointsman-dataplane-broken"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.start()
+	l := n.newLoad()
+	out, err := n.verb("mode", "swap", "broken", "--wait")
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(out, "no such thing here") {
+		t.Errorf("exit %v: %s", err, out)
+	}
+	if out, err := n.verb("status"); err == nil || !strings.Contains(out, "W009") {
+		t.Errorf("status: %v: %s", err, out)
+	}
+	n.settled("iptables")
+	l.done("a mode that cannot run here")
+}
+
+// TestKernelLeaks swaps again and again, and counts what the host holds.
+func TestKernelLeaks(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.start()
+	there := func() { n.swapTo("userspace"); n.settled("userspace"); n.swapTo("iptables"); n.settled("iptables") }
+	there()
+	before := n.files()
+	for range 3 {
+		there()
+	}
+	if after := n.files(); after > before+2 {
+		t.Errorf("the host had %d files open, and has %d after six more swaps", before, after)
+	}
+}
+
+// files are how many the host has open.
+func (n *node) files() int {
+	n.Helper()
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.cmd.Process.Pid))
+	if err != nil {
+		n.Fatal(err)
+	}
+	return len(list)
+}
