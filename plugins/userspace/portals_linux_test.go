@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+)
+
+// Where the tests of this file take place, besides the node at nodeAddr.
+const (
+	nodeAddr = "192.0.2.10"
+	podHere  = "10.180.0.1"
+	outsider = "198.18.0.7"
+)
+
+// A node is a relay with rules on a kernel, and hosts around it.
+type node struct {
+	*stage
+	kernel kernel
+	world  *netns.Ground
+}
+
+// onNode runs f on each backend, with an endpoint of TCP and UDP at podHere:8080.
+func onNode(t *testing.T, f func(node)) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		if err := g.Own(netip.MustParseAddr(nodeAddr)); err != nil {
+			k.Fatal(err)
+		}
+		n := node{world: g, kernel: k, stage: &stage{T: k.T, Dataplane: New(k.dir)}}
+		k.T.Cleanup(func() { n.stage.Close() })
+		h := n.host(podHere)
+		for _, protocol := range []sdk.Protocol{sdk.TCP, sdk.UDP} {
+			end, err := netns.Answer(k.Context(), h, protocol, netip.MustParseAddrPort(podHere+":8080"))
+			if err != nil {
+				k.Fatal(err)
+			}
+			k.T.Cleanup(func() { end.Close() })
+		}
+		n.begin()
+		f(n)
+	})
+}
+
+func (n node) host(addr string) *netns.Host {
+	n.Helper()
+	h, err := n.world.Host(netip.MustParseAddr(addr))
+	if err != nil {
+		n.Fatal(err)
+	}
+	return h
+}
+
+// begin begins a session.
+func (n node) begin() {
+	n.Helper()
+	n.stage.rev = 0
+	if _, err := n.Configure(n.Context(), sdk.Setup{Options: n.kernel.options()}); err != nil {
+		n.Fatal(err)
+	}
+}
+
+func (n node) facts() *sdk.Node {
+	return &sdk.Node{
+		Name: "n1", Addrs: addrs(nodeAddr), MasqueradeBit: 14,
+		NodePorts: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
+	}
+}
+
+// serve begins with services, and makes the relay active.
+func (n node) serve(services ...sdk.Service) {
+	n.Helper()
+	n.must(sdk.Update{Full: true, Node: n.facts(), Set: services})
+	n.role(sdk.Active)
+}
+
+// calls is what an outsider hears from to; a timeout is short.
+func (n node) calls(network, to string) (string, error) {
+	n.Helper()
+	conn, err := n.host(outsider).Dial(n.Context(), network, netip.MustParseAddr(outsider), netip.MustParseAddrPort(to))
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	return hears(conn)
+}
+
+// hears asks whoever is at the other end.
+func hears(conn net.Conn) (string, error) {
+	_ = conn.SetDeadline(time.Now().Add(patience / 4))
+	if _, err := fmt.Fprintln(conn, "who"); err != nil {
+		return "", err
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	who, _, _ := strings.Cut(line, " ")
+	return who, err
+}
+
+func (n node) finds(network, to, endpoint string) {
+	n.Helper()
+	eventually(n.T, func() error {
+		if got, err := n.calls(network, to); err != nil || got != endpoint {
+			return fmt.Errorf("%s %s: found %q, %v", network, to, got, err)
+		}
+		return nil
+	})
+}
+
+// TestKernelRestart: a new process finds itself active, serves as soon as it is
+// told what, and whoever kept sending datagrams to the old one finds it too.
+func TestKernelRestart(t *testing.T) {
+	onNode(t, func(n node) {
+		dns := udp(svc("dns", "cluster-ip 172.30.0.10:53", podHere+":8080"))
+		web := svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080")
+		n.serve(dns, web)
+		flow, err := n.host(outsider).Dial(n.Context(), "udp", netip.MustParseAddr(outsider), netip.MustParseAddrPort("172.30.0.10:53"))
+		if err != nil {
+			n.Fatal(err)
+		}
+		defer flow.Close()
+		if got, err := hears(flow); err != nil || got != podHere+":8080" {
+			n.Fatalf("at first: %q, %v", got, err)
+		}
+		n.stage.Close() // the rules stay, as when a process is killed
+		if _, err := n.calls("tcp", "172.30.0.41:80"); !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNRESET) {
+			n.Errorf("while no process runs: %v", err)
+		}
+		n.stage.Dataplane = New(n.kernel.dir)
+		n.begin()
+		n.must(sdk.Update{Full: true, Node: n.facts(), Set: []sdk.Service{dns, web}})
+		n.finds("tcp", "172.30.0.41:80", podHere+":8080")
+		eventually(n.T, func() error {
+			got, err := hears(flow)
+			if err == nil && got != podHere+":8080" {
+				err = fmt.Errorf("found %q", got)
+			}
+			return err
+		})
+	})
+}
+
+// TestKernelNodePortsFollow the addresses that the node has now.
+func TestKernelNodePortsFollow(t *testing.T) {
+	onNode(t, func(n node) {
+		n.serve(svc("web", "node-port 0.0.0.0:30080", podHere+":8080"))
+		n.finds("tcp", nodeAddr+":30080", podHere+":8080")
+		n.kernel.run("ip", "address", "add", "192.0.2.77/32", "dev", "lo")
+		n.finds("tcp", "192.0.2.77:30080", podHere+":8080")
+		n.kernel.run("ip", "address", "del", "192.0.2.77/32", "dev", "lo")
+		eventually(n.T, func() error {
+			if got, err := n.calls("tcp", "192.0.2.77:30080"); err == nil {
+				return fmt.Errorf("the address is gone, and %s still answers", got)
+			}
+			return nil
+		})
+		n.finds("tcp", nodeAddr+":30080", podHere+":8080")
+	})
+}
+
+// TestKernelOnlyByRules: nobody reaches a socket of ours but by calling a Service.
+func TestKernelOnlyByRules(t *testing.T) {
+	onNode(t, func(n node) {
+		dns := udp(svc("dns", "cluster-ip 172.30.0.10:53", podHere+":8080"))
+		n.serve(dns, svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080"))
+		n.finds("tcp", "172.30.0.41:80", podHere+":8080")
+		n.finds("udp", "172.30.0.10:53", podHere+":8080")
+		for _, role := range []sdk.Role{sdk.Active, sdk.Standby, sdk.Draining} {
+			n.role(role)
+			for _, port := range n.way.portals.ports(sdk.IPv4) {
+				if got, err := n.calls("tcp", fmt.Sprintf("%s:%d", nodeAddr, port)); !errors.Is(err, syscall.ECONNREFUSED) {
+					n.Errorf("%s: door %d: %q, %v", role, port, got, err)
+				}
+			}
+			port := n.sockets[place{sdk.UDP, netip.MustParseAddrPort("172.30.0.10:53")}].(*udpSocket).port()
+			if got, err := n.calls("udp", fmt.Sprintf("%s:%d", nodeAddr, port)); !errors.Is(err, syscall.ECONNREFUSED) {
+				n.Errorf("%s: udp socket %d: %q, %v", role, port, got, err)
+			}
+		}
+	})
+}
+
+// TestKernelStrictInput: a node whose policy is to let nobody in still serves.
+func TestKernelStrictInput(t *testing.T) {
+	onNode(t, func(n node) {
+		program := "iptables-" + string(n.kernel.backend)
+		n.kernel.run(program, "-P", "INPUT", "DROP")
+		defer n.kernel.run(program, "-P", "INPUT", "ACCEPT")
+		n.kernel.run(program, "-A", "INPUT", "-m", "conntrack", "--ctstate", "ESTABLISHED", "-j", "ACCEPT")
+		web := svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080")
+		web.HealthPort = 31080
+		n.serve(web, udp(svc("dns", "cluster-ip 172.30.0.10:53", podHere+":8080")))
+		n.finds("tcp", "172.30.0.41:80", podHere+":8080")
+		n.finds("udp", "172.30.0.10:53", podHere+":8080")
+		if _, err := n.calls("tcp", nodeAddr+":31080"); !errors.Is(err, syscall.ECONNREFUSED) {
+			n.Errorf("the health port, where nobody listens: %v", err)
+		}
+	})
+}
+
+// TestKernelLimits are set while they are asked for, and given back.
+func TestKernelLimits(t *testing.T) {
+	const path = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait"
+	value := func() string {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Skip("needs conntrack: ", err)
+		}
+		return strings.TrimSpace(string(data))
+	}
+	onNode(t, func(n node) {
+		before := value()
+		facts := n.facts()
+		facts.Conntrack.TCPCloseWaitTimeout = 77 * time.Second
+		n.must(sdk.Update{Full: true, Node: facts})
+		if got := value(); got != before {
+			n.Errorf("in standby the limit is %s", got)
+		}
+		n.role(sdk.Active)
+		if got := value(); got != "77" {
+			n.Errorf("the limit is %s", got)
+		}
+		names, err := n.Cleanup(n.Context(), sdk.Leftovers{})
+		if got := value(); err != nil || got != before || !slices.ContainsFunc(names, func(s string) bool { return strings.Contains(s, path) }) {
+			n.Errorf("after cleaning up %q (%v) the limit is %s", names, err, got)
+		}
+	})
+}
+
+// TestKernelLeftovers: what kube-proxy's userspace mode left is removed when that
+// is asked for, and named before; everything else stays.
+func TestKernelLeftovers(t *testing.T) {
+	onNode(t, func(n node) {
+		program := "iptables-" + string(n.kernel.backend)
+		for _, words := range []string{
+			"-t nat -N KUBE-PORTALS-CONTAINER", "-t nat -N KUBE-PORTALS-HOST", "-t nat -N KUBE-NODEPORT-CONTAINER",
+			"-t nat -N KUBE-NODEPORT-HOST", "-t filter -N KUBE-NODEPORT-NON-LOCAL",
+			"-t nat -A KUBE-PORTALS-CONTAINER -d 10.96.0.1/32 -p tcp --dport 443 -j REDIRECT --to-ports 40123",
+			"-t nat -A PREROUTING -j KUBE-PORTALS-CONTAINER", "-t nat -A OUTPUT -j KUBE-PORTALS-HOST",
+			"-t nat -A PREROUTING -m addrtype --dst-type LOCAL -j KUBE-NODEPORT-CONTAINER",
+			"-t nat -A OUTPUT -m addrtype --dst-type LOCAL -j KUBE-NODEPORT-HOST",
+			"-t filter -A INPUT -j KUBE-NODEPORT-NON-LOCAL",
+			"-t nat -A PREROUTING -d 203.0.113.1/32 -j RETURN",
+		} {
+			n.kernel.run(program, strings.Fields(words)...)
+		}
+		clean := func(l sdk.Leftovers) []string {
+			n.Helper()
+			names, err := n.Cleanup(n.Context(), l)
+			if err != nil {
+				n.Fatal(err)
+			}
+			return names
+		}
+		before := n.kernel.saved()
+		if names := clean(sdk.Leftovers{}); len(names) > 0 || n.kernel.saved() != before {
+			n.Errorf("unasked it removed %q", names)
+		}
+		named := clean(sdk.Leftovers{KubeProxy: true, DryRun: true})
+		if len(named) != 10 || n.kernel.saved() != before {
+			n.Errorf("a dry run names %d: %q", len(named), named)
+		}
+		if names := clean(sdk.Leftovers{KubeProxy: true}); !slices.Equal(names, named) {
+			n.Errorf("it removed %q", names)
+		}
+		if got := n.kernel.saved(); strings.TrimSpace(got) != "-A PREROUTING -d 203.0.113.1/32 -j RETURN" {
+			n.Errorf("left: %q", got)
+		}
+	})
+}
+
+// saved are all rules.
+func (k kernel) saved() string {
+	k.Helper()
+	var all strings.Builder
+	for _, table := range []string{"nat", "filter"} {
+		for line := range strings.Lines(k.run("iptables-"+string(k.backend)+"-save", "-t", table)) {
+			if line[0] == '-' {
+				all.WriteString(line)
+			}
+		}
+	}
+	return all.String()
+}
+
+// TestKernelEstablished connections outlive their frontend, every role, and rules
+// that somebody took away.
+func TestKernelEstablished(t *testing.T) {
+	onNode(t, func(n node) {
+		web := svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080")
+		n.serve(web)
+		conn, err := n.host(outsider).Dial(n.Context(), "tcp", netip.MustParseAddr(outsider), netip.MustParseAddrPort("172.30.0.41:80"))
+		if err != nil {
+			n.Fatal(err)
+		}
+		defer conn.Close()
+		in := bufio.NewReader(conn)
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		lives := func(when string) {
+			n.Helper()
+			if _, err := in.ReadString('\n'); err != nil { // the endpoint speaks first
+				n.Fatalf("%s: %v", when, err)
+			}
+			_, _ = io.WriteString(conn, "who\n")
+		}
+		lives("at first")
+		n.must(sdk.Update{Delete: []sdk.Name{web.Name}})
+		lives("without its Service")
+		for _, role := range []sdk.Role{sdk.Draining, sdk.Standby, sdk.Yielded, sdk.Active} {
+			n.role(role)
+			lives(role.String())
+		}
+		n.kernel.flush()
+		lives("without rules")
+	})
+}
+
+// TestKernelDescription: with rules there are fewer limits than without.
+func TestKernelDescription(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		for options, want := range map[string]int{string(k.options()): 2, `{"redirect": "never"}`: 4, ``: 2} {
+			d := New(k.dir)
+			defer d.Close()
+			got, err := d.Configure(k.Context(), sdk.Setup{Options: []byte(options)})
+			if err != nil || len(got.Limits) != want {
+				k.Errorf("%s: limits %v, %v", options, got.Limits, err)
+			}
+		}
+	})
+}
