@@ -18,6 +18,7 @@ type side struct {
 	book   *book
 	rules  ruler
 	kernel kernel
+	parked *parked
 
 	// known says that book.have is what the kernel has. After an error nobody
 	// knows, and the next call reads it again.
@@ -71,6 +72,7 @@ func (s *side) write(ctx context.Context) (map[sdk.Name]error, error) {
 		}
 		p = p[n:]
 	}
+	s.book.park(s.parked)
 	s.book.touched = newTouched()
 	for at := range w.skip {
 		s.book.touched.servers[at] = true

@@ -4,6 +4,7 @@ package ipvs
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -34,7 +35,7 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 		return err
 	}
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		v := view{servers: servers, others: addrs.of(family).others}
+		v := view{servers: servers, others: addrs.of(family).others, parked: p.parked}
 		if v.awake, err = p.catches(ctx, family); err != nil {
 			return err
 		}
@@ -75,6 +76,7 @@ func (p *plugin) catches(ctx context.Context, family sdk.Family) (bool, error) {
 type view struct {
 	servers map[server]virtual
 	others  []netip.Addr
+	parked  *parked
 	awake   bool // else no real has weight, and all are told that would
 }
 
@@ -124,7 +126,8 @@ func kindOf(s set, n note) (sdk.Kind, bool) {
 func (v *view) nodePort(f sdk.Family, p sdk.Protocol, port uint16) server {
 	for _, addr := range v.others {
 		at := server{family: f, protocol: p, addr: netip.AddrPortFrom(addr, port)}
-		if _, there := v.servers[at]; there {
+		_, there := v.servers[at]
+		if _, left := v.parked.at(at); there || left {
 			return at
 		}
 	}
@@ -133,16 +136,15 @@ func (v *view) nodePort(f sdk.Family, p sdk.Protocol, port uint16) server {
 
 // endpoints are where new connections go, or would if this dataplane were active.
 func (v *view) endpoints(at server) []netip.AddrPort {
-	s := v.servers[at]
+	s, there := v.servers[at]
 	if v.awake {
 		return s.serving()
 	}
-	var all []netip.AddrPort
-	for real := range s.reals {
-		all = append(all, real)
+	if !there {
+		reals, _ := v.parked.at(at)
+		return reals
 	}
-	slices.SortFunc(all, netip.AddrPort.Compare)
-	return all
+	return slices.SortedFunc(maps.Keys(s.reals), netip.AddrPort.Compare)
 }
 
 func everywhere(f sdk.Family) netip.Addr {

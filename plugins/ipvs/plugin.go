@@ -5,6 +5,7 @@ package ipvs
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 
@@ -28,7 +29,7 @@ var Description = sdk.Description{
 func New(dir string) sdk.Dataplane { return newPlugin(dir, machine()) }
 
 func newPlugin(dir string, e edges) *plugin {
-	return &plugin{dir: dir, edges: e, log: slog.New(slog.DiscardHandler), turn: make(chan struct{}, 1)}
+	return &plugin{dir: dir, edges: e, parked: &parked{reals: make(map[server][]netip.AddrPort)}, log: slog.New(slog.DiscardHandler), turn: make(chan struct{}, 1)}
 }
 
 // A plugin is what lies between the contract and the two families' books.
@@ -38,6 +39,7 @@ type plugin struct {
 	log     *slog.Logger
 	setup   sdk.Setup
 	options options
+	parked  *parked
 
 	// turn is held by whoever works on what is below: a call of the host's, or
 	// the watch between two of them.
@@ -128,7 +130,7 @@ func (p *plugin) openSides(ctx context.Context, o options) ([]*side, error) {
 	var sides []*side
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		if r, ok := rules[family]; ok {
-			sides = append(sides, &side{rules: r, book: newBook(family), kernel: p.kernel})
+			sides = append(sides, &side{rules: r, book: newBook(family), kernel: p.kernel, parked: p.parked})
 		}
 	}
 	return sides, nil

@@ -260,3 +260,30 @@ func TestForeignServersStay(t *testing.T) {
 		t.Errorf("after Cleanup there are %v", l.fake.servers)
 	}
 }
+
+// In Standby nothing is at an address that the node has, and who asks is told what
+// would be there.
+func TestStandbyTellsWhatItLeavesOut(t *testing.T) {
+	l := newLife(t)
+	s := many(2)
+	if err := l.full(s); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Standby)
+	for at := range l.fake.servers {
+		if l.fake.others[at.addr.Addr()] {
+			t.Errorf("Standby has a virtual server at %s", at)
+		}
+	}
+	told := 0
+	err := l.plugin.Inspect(t.Context(), func(s sdk.Served) error {
+		told++
+		if len(s.Endpoints) != 2 {
+			t.Errorf("%s at %s leads to %v", s.Name, s.Frontend, s.Endpoints)
+		}
+		return nil
+	})
+	if err != nil || told != 4 {
+		t.Errorf("told of %d frontends, %v", told, err)
+	}
+}
