@@ -100,7 +100,7 @@ func TestFewRulesAt30000Services(t *testing.T) {
 				}
 			}
 			for i, svc := range c.services {
-				if i%7 != 0 && i < n { // all of the hundred, and enough of the others
+				if i%31 != 0 && i < n { // all of the hundred, and enough of the others
 					continue
 				}
 				for _, f := range svc.Frontends {
