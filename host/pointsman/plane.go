@@ -46,8 +46,13 @@ type plane struct {
 
 	lost func(*plane, string) // called when its process is gone or hangs; nil: nobody asks
 
+	ctx    context.Context    // from start to Stop
 	cancel context.CancelFunc // ends the process; nil: it was not started
 	ended  chan struct{}      // closed when it is over
+
+	plugin supervise.Plugin
+	ward   ward
+	hunts  sync.WaitGroup // for what the process dies of
 
 	part sync.Mutex // held while the process is told its role
 
@@ -69,6 +74,7 @@ type plane struct {
 
 // supervised gives the plane its process. It begins with supervisor.Run.
 func (p *plane) supervised(plugin supervise.Plugin) {
+	p.plugin = plugin
 	p.supervisor = supervise.New(plugin, supervise.Hooks{
 		Session:    p.session,
 		Transition: p.transition,
@@ -88,7 +94,8 @@ func (p *plane) session(outer context.Context, remote *wire.Remote, d sdk.Descri
 
 	s := &session{plane: p, remote: remote, ctx: ctx, cancel: cancel}
 	minGap, period := p.periods()
-	f, err := feed.New(clock.RealClock{}, cursor, remote, feed.Settings{
+	cursor.Keep(p.ward.names()...)
+	f, err := feed.New(clock.RealClock{}, cursor, teller{remote, &p.ward}, feed.Settings{
 		MinGap: minGap, Period: period, Retry: firstRetry,
 		Deadline: syncDeadline,
 		Gone:     remote.Exited(),
@@ -107,6 +114,9 @@ func (p *plane) session(outer context.Context, remote *wire.Remote, d sdk.Descri
 		return err
 	}
 	err = f.Run(ctx)
+	if errors.Is(err, feed.ErrGone) {
+		p.bury(p.life())
+	}
 	if errors.Is(err, feed.ErrGone) || outer.Err() != nil {
 		return nil
 	}

@@ -227,12 +227,21 @@ func (p *plane) start(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	p.mu.Lock()
-	p.cancel, p.ended = cancel, ended
+	p.ctx, p.cancel, p.ended = ctx, cancel, ended
 	p.mu.Unlock()
 	go func() { // ends with ctx; Stop and wait wait for it
 		defer close(ended)
+		p.hunts.Go(func() { p.visit(ctx) })
 		p.supervisor.Run(ctx)
+		p.hunts.Wait()
 	}()
+}
+
+// life ends with Stop.
+func (p *plane) life() context.Context {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ctx
 }
 
 // Stop ends its process; what is in the kernel stays.

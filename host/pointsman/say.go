@@ -26,6 +26,9 @@ const (
 	pluginStarting  = "PluginStarting"  // its process is started
 	pluginStopped   = "PluginStopped"   // it was told to end
 	pluginBanned    = "PluginBanned"    // it failed too often, and is let be for a while
+	pluginPoisoned  = "PluginPoisoned"  // it dies of what it is told
+	servicePoison   = "ServicePoison"   // a plugin dies of it
+	serviceFreed    = "ServiceFreed"    // it changed, and is tried again
 	pluginRefuses   = "PluginRefuses"   // this node cannot run it
 	pluginNote      = "PluginNote"      // something about it to know
 	syncFailed      = "SyncFailed"      // an update did not go in, and is tried again

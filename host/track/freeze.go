@@ -35,3 +35,31 @@ func (c *Cursor) Told() []sdk.Service {
 	}
 	return told
 }
+
+// Value is what is to be served under name.
+func (t *Tracker) Value(name sdk.Name) (sdk.Service, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v, ok := t.values[name]
+	if !ok {
+		return sdk.Service{}, false
+	}
+	return *v, true
+}
+
+// NamesBut are all names under which something is to be served, save for these.
+func (t *Tracker) NamesBut(these []sdk.Name) []sdk.Name {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	but := make(map[sdk.Name]bool, len(these))
+	for _, n := range these {
+		but[n] = true
+	}
+	all := make([]sdk.Name, 0, len(t.values))
+	for n := range t.values {
+		if !but[n] {
+			all = append(all, n)
+		}
+	}
+	return all
+}

@@ -88,9 +88,10 @@ func fault(t *testing.T, p point) {
 	case "new", "old":
 		n.kill(p, gate)
 	}
-	m := n.rested()
+	n.decided()
 	l.forgive(p)
 	l.done(p.String())
+	m := n.rested()
 	t.Logf("%s serves; the swap ended with %+v", m.Mode, m.Last)
 	other := map[string]string{"iptables": "userspace", "userspace": "iptables"}[m.Mode]
 	n.traceless(other)

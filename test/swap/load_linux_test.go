@@ -73,6 +73,7 @@ func (n *node) callers() []caller {
 // which 6 are streams of datagrams.
 func (n *node) newLoad() *load {
 	n.Helper()
+	n.answering()
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &load{t: n.T, stop: cancel, began: time.Now()}
 	for _, c := range n.callers() {
@@ -80,9 +81,9 @@ func (n *node) newLoad() *load {
 			l.calls.Go(func() { l.anew(ctx, c) })
 		}
 		for range 16 {
-			l.calls.Go(func() { l.keep(ctx, c, "tcp4") })
+			l.calls.Go(func() { l.keep(ctx, c) })
 		}
-		l.calls.Go(func() { l.keep(ctx, c, "udp4") })
+		l.calls.Go(func() { l.stream(ctx, c) })
 	}
 	l.calls.Go(func() { l.watch(ctx) })
 	n.Cleanup(func() { l.end() })
@@ -145,12 +146,12 @@ func (l *load) once(ctx context.Context, c caller) (time.Duration, error) {
 }
 
 // keep says something on one connection for as long as it may.
-func (l *load) keep(ctx context.Context, c caller, network string) {
+func (l *load) keep(ctx context.Context, c caller) {
 	limited, cancel := context.WithTimeout(ctx, patience)
-	conn, err := c.dial(limited, network, c.to)
+	conn, err := c.dial(limited, "tcp4", c.to)
 	cancel()
 	if err != nil {
-		l.note(&l.kept, 0, err, "%s from %s to %s, to keep", network, c.name, c.to)
+		l.note(&l.kept, 0, err, "to keep, from %s to %s", c.name, c.to)
 		return
 	}
 	defer conn.Close()
@@ -160,8 +161,36 @@ func (l *load) keep(ctx context.Context, c caller, network string) {
 		began := time.Now()
 		_ = conn.SetDeadline(began.Add(patience))
 		err := say(conn)
-		l.note(&l.kept, time.Since(began), err, "kept %s from %s to %s", network, c.name, c.to)
+		l.note(&l.kept, time.Since(began), err, "kept, from %s to %s", c.name, c.to)
 		if err != nil {
+			return
+		}
+		<-pause.C
+	}
+}
+
+// stream sends datagrams and listens for answers. One that is lost is no failure, as
+// any may be: silence is.
+func (l *load) stream(ctx context.Context, c caller) {
+	limited, cancel := context.WithTimeout(ctx, patience)
+	conn, err := c.dial(limited, "udp4", c.to)
+	cancel()
+	if err != nil {
+		l.note(&l.kept, 0, err, "a stream from %s to %s", c.name, c.to)
+		return
+	}
+	defer conn.Close()
+	pause := time.NewTicker(20 * time.Millisecond)
+	defer pause.Stop()
+	heard, said := time.Now(), make([]byte, 64)
+	for ctx.Err() == nil {
+		_, _ = conn.Write([]byte("points")) // what the one before came to
+		_ = conn.SetReadDeadline(time.Now().Add(15 * time.Millisecond))
+		if _, err := conn.Read(said); err == nil {
+			l.note(&l.kept, time.Since(heard), nil, "")
+			heard = time.Now()
+		} else if time.Since(heard) > patience {
+			l.note(&l.kept, 0, errors.New("silence"), "a stream from %s to %s", c.name, c.to)
 			return
 		}
 		<-pause.C

@@ -103,7 +103,8 @@ func newNode(t *testing.T, mode string) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{T: t, dir: dir, ground: ground, Client: admin.NewClient(filepath.Join(dir, "admin.sock"))}
+	n := newClient(t, dir)
+	n.ground = ground
 	t.Cleanup(n.close)
 	for _, addr := range []netip.Addr{nodeAddr, vip} {
 		if err := ground.Own(addr); err != nil {
@@ -119,18 +120,24 @@ func newNode(t *testing.T, mode string) *node {
 	return n
 }
 
+func newClient(t *testing.T, dir string) *node {
+	return &node{T: t, dir: dir, Client: admin.NewClient(filepath.Join(dir, "admin.sock"))}
+}
+
 // close ends the host and all that it left, and cleans up after it.
 func (n *node) close() {
 	if n.cmd != nil {
 		_ = n.cmd.Process.Signal(syscall.SIGINT)
 		n.gone(15 * time.Second)
 	}
-	clean := exec.Command(n.path("pointsman"), "cleanup", "--config", n.path("host.yaml"))
-	if out, err := clean.CombinedOutput(); err != nil {
-		n.Errorf("cleanup: %v: %s", err, out)
-	}
-	if err := n.ground.Close(); err != nil {
-		n.Error(err)
+	if n.ground != nil {
+		clean := exec.Command(n.path("pointsman"), "cleanup", "--config", n.path("host.yaml"))
+		if out, err := clean.CombinedOutput(); err != nil {
+			n.Errorf("cleanup: %v: %s", err, out)
+		}
+		if err := n.ground.Close(); err != nil {
+			n.Error(err)
+		}
 	}
 	if n.Failed() {
 		log, _ := os.ReadFile(n.path("host.log"))
@@ -226,6 +233,17 @@ func (n *node) start(env ...string) {
 		}
 		return nil
 	})
+}
+
+// answering waits until every caller is answered on every way.
+func (n *node) answering() {
+	n.Helper()
+	for _, c := range n.callers() {
+		n.until(c.name+" is answered at "+c.to.String(), 30*time.Second, func() error {
+			_, err := new(load).once(n.Context(), c)
+			return err
+		})
+	}
 }
 
 // gone waits for the host's end.

@@ -9,6 +9,20 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 )
 
+// decided waits until it is clear who serves: a swap is over, or has passed its canary.
+// What drains then is the drain's time, not the swap's.
+func (n *node) decided() {
+	n.Helper()
+	n.until("it is clear who serves", 90*time.Second, func() error {
+		m, err := n.Mode(n.Context())
+		if err == nil && m.Swap != nil && m.Swap.Stage != "draining" && m.Swap.Stage != "clearing" {
+			err = fmt.Errorf("%+v", *m.Swap)
+		}
+		return err
+	})
+	time.Sleep(500 * time.Millisecond) // of the load, with whoever serves
+}
+
 // rested waits until no swap is under way.
 func (n *node) rested() (m admin.Mode) {
 	n.Helper()
