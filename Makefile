@@ -11,7 +11,7 @@ VCS     := -buildvcs=$(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && e
 KERNEL  := $(shell grep -rlE '^func TestKernel' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u)
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-kernel test-ipvs e2e bench soak demo proto verify
+.PHONY: help build test test-kernel test-ipvs e2e peers bench soak demo proto verify
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,8 +33,15 @@ test-kernel: ## run the tests that write to a real kernel, in namespaces of thei
 test-ipvs: ## run the ipvs tests under a kernel that has IPVS
 	@GO="$(GO)" test/uml/suite
 
-e2e: ## run the whole system against a real API server
-	@echo "e2e: a real API server is not in this version; 'make test' runs the whole system from files"
+e2e: peers ## run the whole system against a real API server, in namespaces of its own (root)
+	@if [ "$$(id -u)" != 0 ]; then echo "make e2e needs root: it makes network namespaces; try: sudo make e2e"; exit 1; fi
+	@for p in etcd iptables conntrack; do command -v $$p >/dev/null || { echo "make e2e needs $$p; on Debian: apt-get install etcd-server iptables conntrack"; exit 1; }; done
+	POINTSMAN_E2E=1 $(GO) test -p 1 -count=1 -timeout 20m ./test/cluster ./test/e2e
+
+peers: ## build Kubernetes' own kube-apiserver, kubectl and kube-proxy, to test against (some minutes, once)
+	@mkdir -p bin/peers
+	cd test/peers && $(GO) build -trimpath -o ../../bin/peers/kube-apiserver .
+	@ln -sf kube-apiserver bin/peers/kubectl && ln -sf kube-apiserver bin/peers/kube-proxy
 
 bench: ## measure what docs/performance.md states, as ratios in one run
 	$(GO) test -run '^$$' -bench . -benchmem ./sdk/... ./host/... ./plugins/... ./test/...

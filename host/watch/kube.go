@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -76,8 +78,16 @@ func (k *KubeSource) follow(example any, client kubernetes.Interface, h *heard, 
 	var quiet klog.Logger // the link says what there is to say
 	k.kinds = append(k.kinds, cache.NewReflectorWithOptions(
 		cache.ToListWatcherWithWatchListSemantics(l.around(lw), client), example, h,
-		cache.ReflectorOptions{Name: h.kind, Logger: &quiet},
+		cache.ReflectorOptions{Name: h.kind, Logger: &quiet, Backoff: again()},
 	))
+}
+
+// again is how long to wait before a server that fails is asked again: soon at first,
+// then each quarter of a minute, and as much longer as chance has it, so that not all
+// nodes come at once.
+func again() *wait.Backoff {
+	const first, most = 500 * time.Millisecond, 15 * time.Second
+	return &wait.Backoff{Duration: first, Cap: most, Factor: 2, Jitter: 1, Steps: int(most / first)}
 }
 
 // Run follows the API server until ctx ends. The tracker is synced when every kind

@@ -2,9 +2,15 @@
 
 package cluster
 
-import "testing"
+import (
+	"os"
+	"testing"
+)
 
 func TestStart(t *testing.T) {
+	if os.Getenv("POINTSMAN_E2E") == "" {
+		t.Skip("takes half a minute, and a kube-apiserver: make e2e runs it")
+	}
 	c := Start(t, Options{Users: []string{"bob"}})
 	c.StopServer()
 	c.StartServer()
