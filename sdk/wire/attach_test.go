@@ -23,7 +23,7 @@ import (
 // the plugin prints, and returns how to reach the plugin.
 func hostKilled(t *testing.T, plugin string) Handle {
 	t.Helper()
-	c := part("host", "", "POINTSMAN_TEST_DIR="+t.TempDir(), "POINTSMAN_TEST_PLUGIN="+plugin)
+	c := part("host", "", "POINTSMAN_TEST_DIR="+shortDir(t), "POINTSMAN_TEST_PLUGIN="+plugin)
 	host := exec.Command(c.Path)
 	host.Env = append(os.Environ(), c.Env...)
 	host.Stderr = os.Stderr
@@ -205,7 +205,7 @@ func started(t *testing.T, name, address string, args ...string) *exec.Cmd {
 }
 
 func TestAttachToAListener(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "own")
+	dir := filepath.Join(shortDir(t), "own")
 	address := "unix://" + filepath.Join(dir, "plugin.sock")
 	cmd := listening(t, address)
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
@@ -233,7 +233,7 @@ func TestAttachToAListener(t *testing.T) {
 
 // Attaching negotiates nothing by itself, so the first call must.
 func TestAttachToAnotherMajor(t *testing.T) {
-	address := "unix://" + filepath.Join(t.TempDir(), "own", "s")
+	address := "unix://" + filepath.Join(shortDir(t), "own", "s")
 	started(t, "listen-major-2", address, address)
 	h, err := At(address)
 	if err != nil {
@@ -248,7 +248,7 @@ func TestAttachToAnotherMajor(t *testing.T) {
 
 // Where the process cannot be seen, its end is that of the connection.
 func TestAttachByConnectionAlone(t *testing.T) {
-	address := "unix://" + filepath.Join(t.TempDir(), "own", "plugin.sock")
+	address := "unix://" + filepath.Join(shortDir(t), "own", "plugin.sock")
 	cmd := listening(t, address)
 	h, err := At(address)
 	if err != nil {
@@ -271,11 +271,11 @@ func TestAttachByConnectionAlone(t *testing.T) {
 }
 
 func TestListenRefuses(t *testing.T) {
-	open := t.TempDir()
+	open := shortDir(t)
 	if err := os.Chmod(open, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	own := filepath.Join(t.TempDir(), "own")
+	own := filepath.Join(shortDir(t), "own")
 	first, err := listen("unix://" + own + "/s")
 	if err != nil {
 		t.Fatal(err)
@@ -303,7 +303,7 @@ func TestListenRefuses(t *testing.T) {
 }
 
 func TestListenReplacesADeadSocket(t *testing.T) {
-	address := "unix://" + filepath.Join(t.TempDir(), "own", "s")
+	address := "unix://" + filepath.Join(shortDir(t), "own", "s")
 	cmd := listening(t, address)
 	cmd.Process.Kill()
 	eventually(t, "the dead one's place", func() bool {

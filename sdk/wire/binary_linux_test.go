@@ -104,7 +104,7 @@ func TestLinkedBinaryIsAsGuardedAsItsWays(t *testing.T) {
 
 func TestChecksum(t *testing.T) {
 	path, sum := copied(t)
-	c := part("serve", t.TempDir())
+	c := part("serve", shortDir(t))
 	c.Path, c.SHA256 = path, strings.ToUpper(sum)
 	r, err := Launch(soon(t), c)
 	if err != nil {
@@ -155,7 +155,7 @@ func TestScriptRuns(t *testing.T) {
 // A plugin is to be found by its name, as pkill looks for it.
 func TestProcessHasItsName(t *testing.T) {
 	path, _ := copied(t)
-	c := part("serve", t.TempDir())
+	c := part("serve", shortDir(t))
 	c.Path = path
 	r, err := Launch(soon(t), c)
 	if err != nil {

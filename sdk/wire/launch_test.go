@@ -39,10 +39,22 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
+// shortDir is a folder with a short path, gone after the test: t.TempDir's has the
+// test's name in it, and may leave no room for a socket's 107 bytes.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 // launched is a plugin that plays a part, and is stopped after the test.
 func launched(t testing.TB, name string) *Remote {
 	t.Helper()
-	r, err := Launch(soon(t), part(name, t.TempDir()))
+	r, err := Launch(soon(t), part(name, shortDir(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +76,7 @@ func full(to uint64, set ...sdk.Service) sdk.Update {
 }
 
 func TestLaunchAndStop(t *testing.T) {
-	dir := t.TempDir()
+	dir := shortDir(t)
 	r, err := Launch(soon(t), part("serve", dir))
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +114,7 @@ func TestLaunchAndStop(t *testing.T) {
 
 // Each way for a launch to fail is told by its true cause, and leaves no process.
 func TestLaunchFails(t *testing.T) {
-	dir := t.TempDir()
+	dir := shortDir(t)
 	write := func(name, text string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(text), mode); err != nil {
@@ -179,7 +191,7 @@ const foreignELF = "\x7fELF\x02\x02\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00" +
 func TestLaunchEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
-	_, err := Launch(ctx, part("no-handshake", t.TempDir()))
+	_, err := Launch(ctx, part("no-handshake", shortDir(t)))
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v; want that the deadline passed", err)
 	}
@@ -190,7 +202,7 @@ func TestLaunchEndsWithItsContext(t *testing.T) {
 func TestLaunchKeepsItsEnvironment(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/secret")
 	t.Setenv("TZ", "UTC")
-	r, err := Launch(soon(t), part("serve", t.TempDir(), "MINE=1"))
+	r, err := Launch(soon(t), part("serve", shortDir(t), "MINE=1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +242,7 @@ func TestABigUpdateArrivesInAnotherProcess(t *testing.T) {
 // Many launches leave no goroutine, no file descriptor and no zombie behind.
 func TestLaunchLeaksNothing(t *testing.T) {
 	cycle := func() {
-		r, err := Launch(soon(t), part("serve", t.TempDir()))
+		r, err := Launch(soon(t), part("serve", shortDir(t)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -58,7 +58,7 @@ func handshaken(t *testing.T, name string, env ...string) (line string, stderr *
 	c := part(name, "", env...)
 	cmd := exec.Command(c.Path)
 	cmd.Env = append(os.Environ(), c.Env...)
-	cmd.Env = append(cmd.Env, cookieKey+"="+cookieValue, "PLUGIN_UNIX_SOCKET_DIR="+t.TempDir())
+	cmd.Env = append(cmd.Env, cookieKey+"="+cookieValue, "PLUGIN_UNIX_SOCKET_DIR="+shortDir(t))
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -190,7 +190,7 @@ func TestAPluginWithoutAHostGoes(t *testing.T) {
 // Whatever listens at an address, Attach comes back with a reason.
 func TestAttachToWhatIsNoPlugin(t *testing.T) {
 	t.Parallel() // it mostly waits
-	path := filepath.Join(t.TempDir(), "s")
+	path := filepath.Join(shortDir(t), "s")
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
