@@ -9,7 +9,9 @@ import (
 	"hash/fnv"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
@@ -97,6 +99,32 @@ func TestKernelIPVSConforms(t *testing.T) {
 	dir := t.TempDir()
 	s := sdktest.InProcess(Description, func() sdk.Dataplane { return New(dir) })
 	s.Ground = g
+	s.Patience = 3 * time.Minute
 	s.Disturb = func(context.Context) error { return exec.Command("ipvsadm", "-C").Run() }
+	s.Foreign = foreign(t)
 	sdktest.Conform(share{sdktest.Testing(t), readPart()}, s)
+}
+
+// foreign makes things of other people's, and returns what shows them with all else
+// that is not ours.
+func foreign(t *testing.T) func(context.Context) (string, error) {
+	run(t, "sh", "-ec", `ipvsadm -A -t 203.0.113.9:443 -s wlc; ipvsadm -a -t 203.0.113.9:443 -r 10.9.9.9:443 -m -w 7
+		ipset create OTHER hash:ip; ipset add OTHER 203.0.113.9
+		ip link add other0 type dummy; ip address add 203.0.113.9/32 dev other0
+		iptables-legacy -t nat -N OTHER; iptables-legacy -t nat -A POSTROUTING -j OTHER`)
+	t.Cleanup(func() {
+		run(t, "sh", "-ec", `ipvsadm -D -t 203.0.113.9:443; ip link delete other0; ipset destroy OTHER
+			iptables-legacy -t nat -D POSTROUTING -j OTHER; iptables-legacy -t nat -X OTHER`)
+	})
+	return func(ctx context.Context) (string, error) {
+		out, err := exec.CommandContext(ctx, "sh", "-c", `ipvsadm -Sn; ipset save; ip -o address show dev other0
+			iptables-legacy-save | grep -v '^[#:]'; ip6tables-legacy-save | grep -v '^[#:]'; true`).CombinedOutput()
+		var theirs []string
+		for _, line := range lines(string(out)) {
+			if !strings.Contains(line, "KUBE-") && (!strings.HasPrefix(line, "-A -") && !strings.HasPrefix(line, "-a -") || strings.Contains(line, "203.0.113.9")) {
+				theirs = append(theirs, line)
+			}
+		}
+		return strings.Join(theirs, "\n"), err
+	}
 }

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// loaded is a dataplane on this kernel that serves n Services with two endpoints each,
+// and how long that took.
+func loaded(b *testing.B, n int, role sdk.Role) (*plugin, time.Duration) {
+	b.Helper()
+	if os.Getuid() != 0 || !ipvsThere() {
+		b.Skip("needs root and a kernel with IPVS: IPVS_TESTS='^$' IPVS_FLAGS='-test.bench .' make test-ipvs")
+	}
+	p := newPlugin(b.TempDir(), machine())
+	b.Cleanup(func() {
+		if _, err := p.Cleanup(b.Context(), sdk.Leftovers{}); err != nil {
+			b.Error(err)
+		}
+		p.Close()
+	})
+	if _, err := p.Configure(b.Context(), sdk.Setup{}); err != nil {
+		b.Fatal(err)
+	}
+	began := time.Now()
+	if _, err := p.Sync(b.Context(), many(n).Update(1)); err != nil {
+		b.Fatal(err)
+	}
+	if err := p.SetRole(b.Context(), role); err != nil {
+		b.Fatal(err)
+	}
+	return p, time.Since(began)
+}
+
+// One endpoint that comes and goes, among few Services and among many.
+func BenchmarkKernelOneEndpoint(b *testing.B) {
+	for _, n := range []int{1000, 10000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			p, _ := loaded(b, n, sdk.Active)
+			svc := many(n).Services[n/2]
+			for i := uint64(1); b.Loop(); i++ {
+				changed := svc
+				if i%2 == 1 {
+					changed.Cluster = append(slices.Clone(svc.Cluster), sdk.Endpoint{Addr: endpoint(n/2, 3)})
+				}
+				if _, err := p.Sync(b.Context(), sdk.Update{From: i, To: i + 1, Set: []sdk.Service{changed}}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// The first load, beside the bare cost of its messages to IPVS, one behind the other;
+// and a restart with nothing changed.
+func BenchmarkKernelFull(b *testing.B) {
+	const n = 10000
+	var ours, bare, again time.Duration
+	for b.Loop() {
+		p, took := loaded(b, n, sdk.Standby)
+		ours += took
+		servers := make(map[server]virtual)
+		for _, s := range p.sides {
+			maps.Copy(servers, s.book.have.servers)
+		}
+		p.Close()
+		next := newPlugin(p.dir, machine())
+		if _, err := next.Configure(b.Context(), sdk.Setup{}); err != nil {
+			b.Fatal(err)
+		}
+		began := time.Now()
+		if _, err := next.Sync(b.Context(), many(n).Update(1)); err != nil {
+			b.Fatal(err)
+		}
+		again += time.Since(began)
+		if _, err := next.Cleanup(b.Context(), sdk.Leftovers{}); err != nil {
+			b.Fatal(err)
+		}
+		next.Close()
+		bare += send(b, servers)
+	}
+	b.ReportMetric(float64(ours)/float64(bare), "x-bare")
+	b.ReportMetric(again.Seconds()/float64(b.N), "s-restart")
+	b.ReportMetric(ours.Seconds()/float64(b.N), "s-load")
+}
+
+// send makes virtual servers as a program would that does nothing else, and says how
+// long that took. It takes them away again.
+func send(b *testing.B, servers map[server]virtual) time.Duration {
+	b.Helper()
+	k, err := openKernel()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer k.close()
+	began := time.Now()
+	for at, v := range servers {
+		if err := k.AddServer(at, v.how); err != nil {
+			b.Fatal(err)
+		}
+		for real, weight := range v.reals {
+			if err := k.AddReal(at, real, weight); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	took := time.Since(began)
+	for at := range servers {
+		if err := k.RemoveServer(at); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return took
+}
