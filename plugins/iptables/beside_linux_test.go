@@ -32,7 +32,7 @@ func BenchmarkBesideKubeProxy(b *testing.B) {
 	if os.Getuid() != 0 {
 		b.Skip("needs root: it makes network namespaces")
 	}
-	n := 10000
+	n := 1000
 	if text := os.Getenv("POINTSMAN_BENCH_SERVICES"); text != "" {
 		n, _ = strconv.Atoi(text)
 	}

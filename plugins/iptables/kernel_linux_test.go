@@ -39,6 +39,9 @@ func onKernel(t *testing.T, f func(kernel)) {
 			}
 			k := kernel{t, backend, t.TempDir()}
 			k.flush()
+			if err := os.WriteFile(routeLocalnet, []byte("0"), 0o644); err != nil {
+				t.Fatal(err)
+			}
 			t.Cleanup(k.flush)
 			f(k)
 		})

@@ -72,7 +72,7 @@ func (c *counts) failed(partial bool) {
 // samples have the names that kube-proxy gave them.
 func (s *side) samples() []sdk.Sample {
 	const prefix = "kubeproxy_sync_proxy_rules_iptables_"
-	family := s.book.ground.family.String()
+	family := map[sdk.Family]string{sdk.IPv4: "IPv4", sdk.IPv6: "IPv6"}[s.book.ground.family]
 	one := func(name string, value int) sdk.Sample {
 		return sdk.Sample{Name: name, Labels: map[string]string{"ip_family": family}, Value: float64(value)}
 	}

@@ -5,7 +5,10 @@ package iptables
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -57,4 +60,50 @@ func step(from, to sdktest.Scenario, revision uint64) sdk.Update {
 		}
 	}
 	return u
+}
+
+// fated is a restore that ends as the file FATE says: before it reads, after its
+// first block, or when all is done.
+const fated = `fate=$(cat FATE 2>/dev/null); rm -f FATE
+case "$fate" in
+before) kill -9 $$;;
+half) awk '{print} /^COMMIT/ {exit}' | REAL "$@"; kill -9 $$;;
+after) REAL "$@"; kill -9 $$;;
+esac
+exec REAL "$@"`
+
+// The same walk, with the program killed at random points, and the process with it.
+// The next one finds what is there and ends where it should.
+func TestKernelWalksThoughKilled(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		random := rand.New(rand.NewPCG(9, 10))
+		scenarios := sdktest.Scenarios()
+		fate := filepath.Join(k.TempDir(), "fate")
+		defer k.instead(strings.ReplaceAll(fated, "FATE", fate))()
+		p := k.start()
+		now, revision, killed := scenarios[0], uint64(1), 0
+		k.sync(p, now.Update(1))
+		k.role(p, sdk.Active)
+		for range 30 {
+			next := scenarios[random.IntN(len(scenarios))]
+			u := step(now, next, revision)
+			if err := os.WriteFile(fate, []byte([]string{"", "before", "half", "after"}[random.IntN(4)]), 0o600); err != nil {
+				k.Fatal(err)
+			}
+			if _, err := p.Sync(k.Context(), u); err != nil {
+				killed++
+				if random.IntN(2) == 0 { // the process as well
+					p.die()
+					p = k.start()
+					u = next.Update(u.To)
+				}
+				k.sync(p, u)
+			}
+			k.want(next, sdk.Active)
+			now, revision = next, u.To
+		}
+		if killed < 5 {
+			k.Errorf("only %d of 30 were killed", killed)
+		}
+	})
 }

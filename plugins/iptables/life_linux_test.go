@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// forwarded is the first packet of s that an endpoint answers.
+func forwarded(t *testing.T, s sdktest.Scenario) sdktest.Packet {
+	t.Helper()
+	for _, p := range s.Packets {
+		if p.Want.Verdict == sdk.Forward && p.From.From != sdk.OnNode {
+			return p
+		}
+	}
+	t.Fatal("the scenario forwards nothing")
+	return sdktest.Packet{}
+}
+
+// An established connection goes on, with the same endpoint, when the tables are
+// flushed and put back, when the process is another one, and while it drains; and
+// draining says how many are left.
+func TestKernelConnectionsLast(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s, _ := g.Place(scenario(k.T, "cluster-ip"))
+		p := k.start()
+		k.sync(p, s.Update(1))
+		k.role(p, sdk.Active)
+		stage, err := g.Open(k.Context(), p, s)
+		if err != nil {
+			k.Fatal(err)
+		}
+		defer stage.Close()
+		flow, err := stage.Dial(k.Context(), forwarded(k.T, s))
+		if err != nil {
+			k.Fatal(err)
+		}
+		first, err := flow.Ask(k.Context())
+		if err != nil {
+			k.Fatal(err)
+		}
+		same := func(when string) {
+			k.Helper()
+			if now, err := flow.Ask(k.Context()); err != nil || now != first {
+				k.Errorf("%s: %v answers, %v; before it was %v", when, now, err, first)
+			}
+		}
+		k.flush()
+		same("while the tables are empty")
+		k.eventually("the tables are right again", func() bool { return len(k.wrong(s, sdk.Active)) == 0 })
+		same("after the tables were put back")
+		p.die()
+		same("without a process")
+		p = k.start()
+		k.sync(p, s.Update(1))
+		same("with another process")
+		k.role(p, sdk.Draining)
+		same("while it drains")
+		k.eventually("it says that one is left", func() bool { return p.Report().Flows == 1 })
+		flow.Close()
+		k.eventually("it says that none is left", func() bool { return p.Report().Flows == 0 })
+	})
+}
+
+// Kernel parameters get the values that the node asks for, and their old ones when
+// it no longer does, and when everything is cleaned up.
+func TestKernelParametersAreGivenBack(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		established, closeWait := netfilter+"nf_conntrack_tcp_timeout_established", netfilter+"nf_conntrack_tcp_timeout_close_wait"
+		before := values(k, established, closeWait, routeLocalnet)
+		s := scenario(k.T, "node-port")
+		s.Node.Conntrack = sdk.ConntrackLimits{TCPEstablishedTimeout: 1234 * time.Second, TCPCloseWaitTimeout: 55 * time.Second}
+		p := k.start()
+		k.sync(p, s.Update(1))
+		if now := values(k, established, closeWait, routeLocalnet); now != before {
+			k.Errorf("in Standby they are %s, and were %s", now, before)
+		}
+		k.role(p, sdk.Active)
+		if now := values(k, established, closeWait, routeLocalnet); now != "1234 55 1" {
+			k.Errorf("they are %s", now)
+		}
+		less := s.Node
+		less.Conntrack.TCPCloseWaitTimeout = 0
+		k.sync(p, sdk.Update{From: 1, To: 2, Node: &less})
+		if now := values(k, established, routeLocalnet); now != "1234 1" || values(k, closeWait) != strings.Fields(before)[1] {
+			k.Errorf("one is no longer asked for, and they are %s %s", now, values(k, closeWait))
+		}
+		if _, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
+			k.Fatal(err)
+		}
+		if now := values(k, established, closeWait, routeLocalnet); now != before {
+			k.Errorf("cleaned up, they are %s, and were %s", now, before)
+		}
+	})
+}
+
+func values(k kernel, paths ...string) string {
+	k.Helper()
+	var all []string
+	for _, path := range paths {
+		value, err := os.ReadFile(path)
+		if err != nil {
+			k.Skip("this kernel lacks a parameter: ", err)
+		}
+		all = append(all, strings.TrimSpace(string(value)))
+	}
+	return strings.Join(all, " ")
+}
+
+// The guard of 127.0.0.0/8 stands before the kernel routes it, and for as long.
+func TestKernelGuardStandsFirst(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		s := scenario(k.T, "node-port")
+		p := k.start()
+		guarded := func() bool { return strings.Contains(k.run("iptables-"+string(k.backend), "-S", "INPUT"), guard) }
+		for _, role := range []sdk.Role{sdk.Active, sdk.Draining, sdk.Standby, sdk.Active} {
+			if role == sdk.Active {
+				k.sync(p, s.Update(1))
+			}
+			k.role(p, role)
+			if values(k, routeLocalnet) == "1" && !guarded() {
+				k.Errorf("in %s the kernel routes 127.0.0.0/8, and nobody guards it", role)
+			}
+		}
+		none := s.Node
+		none.NodePorts = nil
+		k.sync(p, sdk.Update{From: 1, To: 2, Node: &none})
+		if values(k, routeLocalnet) != "0" || guarded() {
+			k.Errorf("nobody asks for it, and route_localnet is %s", values(k, routeLocalnet))
+		}
+	})
+}
+
+// What operators of kube-proxy look at is there under its names.
+func TestKernelSamples(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		s := several(20)
+		p := k.start()
+		k.sync(p, s.Update(1))
+		k.role(p, sdk.Active)
+		one := s.Services[3]
+		one.Cluster = append(one.Cluster, sdk.Endpoint{Addr: answering})
+		k.sync(p, sdk.Update{From: 1, To: 2, Set: []sdk.Service{one}})
+		undo := k.instead("kill -9 $$")
+		if _, err := p.Sync(k.Context(), sdk.Update{From: 2, To: 3, Delete: []sdk.Name{one.Name}}); err == nil {
+			k.Error("a killed restore was acknowledged")
+		}
+		undo()
+		rules := 0
+		for id, have := range k.tables(sdk.IPv4) {
+			if isOurs(id.Chain) && id.Table == "nat" {
+				rules += len(have)
+			}
+		}
+		want := map[string]float64{"_total nat": float64(rules), "_restore_failures_total ": 1, "_partial_restore_failures_total ": 1}
+		for _, sample := range p.Report().Samples {
+			name, ok := strings.CutPrefix(sample.Name, "kubeproxy_sync_proxy_rules_iptables")
+			if value, known := want[name+" "+sample.Labels["table"]]; ok && known && sample.Labels["ip_family"] == "IPv4" {
+				delete(want, name+" "+sample.Labels["table"])
+				if sample.Value != value {
+					k.Errorf("%s of %v is %g, not %g", sample.Name, sample.Labels, sample.Value, value)
+				}
+			}
+		}
+		if len(want) > 0 {
+			k.Errorf("there is no sample of %v among %v", want, p.Report().Samples)
+		}
+	})
+}
