@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares text with a file, which -update writes.
+func golden(t *testing.T, file, text string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(want) != text {
+		t.Errorf("%s is otherwise now; -update writes it anew:\n%s", file, text)
+	}
+}
+
+// The steps that lead from nothing to a scenario, and from there to nothing.
+func TestPlans(t *testing.T) {
+	for _, s := range sdktest.Scenarios() {
+		if !slices.Contains([]string{"cluster-ip", "node-port-local", "source-ranges", "udp"}, s.Name) {
+			continue
+		}
+		t.Run(s.Name, func(t *testing.T) {
+			b := newBook(sdk.IPv4)
+			b.role = sdk.Active
+			for _, a := range s.Node.Addrs {
+				b.have.others[a] = true
+			}
+			b.setGround(ground{family: sdk.IPv4, node: s.Node, addrs: s.Node.Addrs[:1], scheduler: "rr"})
+			there, gone := make(map[sdk.Name]piece), make(map[sdk.Name]piece)
+			for _, svc := range s.Services {
+				if svc.Name.Family != sdk.IPv4 {
+					continue
+				}
+				p, err := b.render(svc)
+				if err != nil {
+					t.Fatal(err)
+				}
+				there[svc.Name], gone[svc.Name] = p, piece{}
+			}
+			golden(t, "testdata/plans/"+s.Name+".golden", fmt.Sprintf("%s\n\nthere:\n%s\n\nand gone:\n%s\n", strings.TrimSpace(s.Doc), b.taken(there), b.taken(gone)))
+		})
+	}
+}
+
+// taken is the plan that pieces lead to, as if every step of it was taken. What is
+// made once, whatever Services there are, is left out.
+func (b *book) taken(pieces map[sdk.Name]piece) string {
+	b.put(pieces)
+	p := b.plan()
+	for _, s := range p {
+		b.done(s)
+	}
+	b.touched = newTouched()
+	return slices.DeleteFunc(p, func(s step) bool { return s.verb == makeSet || s.verb == writeRules }).String()
+}
+
+// The rules, which depend on the node alone.
+func TestRules(t *testing.T) {
+	s := sdktest.Scenarios()[0]
+	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		g := ground{family: family, node: s.Node, scheduler: "rr"}
+		r := rules{chains: g.chains(), insert: jumpsOf(sdk.Active)}
+		golden(t, "testdata/rules-"+family.String()+".golden", r.script().String())
+	}
+}
