@@ -14,12 +14,14 @@ type mode struct {
 	options string
 	needs   string // a program
 	keeps   bool   // its rules serve while its process is away
+	hides   bool   // endpoints do not see who calls
 }
 
 func modes() []mode {
 	return []mode{
 		{label: "iptables-nft", name: "iptables", options: "backend: nft", needs: "iptables-nft-restore", keeps: true},
 		{label: "iptables-legacy", name: "iptables", options: "backend: legacy", needs: "iptables-legacy-restore", keeps: true},
+		{label: "userspace", name: "userspace", needs: "iptables", hides: true},
 	}
 }
 
@@ -32,6 +34,7 @@ func TestCluster(t *testing.T) {
 				t.Skipf("needs %s: apt-get install iptables", m.needs)
 			}
 			w := w.on(t)
+			w.hides = m.hides
 			for _, n := range w.nodes {
 				w.configure(n, m)
 				w.start(n)

@@ -32,6 +32,7 @@ type world struct {
 	kube   kubernetes.Interface // as an administrator
 	nodes  [2]*node
 	client *place
+	hides  bool // endpoints do not see who calls, as the mode has it
 }
 
 // A place is where one can call from: a host and its addresses, IPv4 first.
