@@ -202,8 +202,8 @@ func tenThousandServices(t *trial) error {
 		}
 		took = append(took, time.Since(began))
 	}
-	slices.Sort(took)
-	if one := took[len(took)/2]; one > all/4 && one > 50*time.Millisecond {
+	// A busy machine makes some of them slow; rendering everything, all of them.
+	if one := slices.Min(took); one > all/4 && one > 50*time.Millisecond {
 		return fmt.Errorf("one change among %d Services: %w", many, mismatch{
 			fmt.Sprintf("at most a quarter of the %s that all of them take", all.Round(time.Millisecond)),
 			one.Round(time.Millisecond).String(),
