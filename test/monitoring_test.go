@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"encoding/json"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestMonitored holds the alerts and the dashboard against the metrics that are
+// documented, which are those that are served.
+func TestMonitored(t *testing.T) {
+	documented := read(t, "../docs/metrics.md")
+	name := regexp.MustCompile(`\b(?:kubeproxy|pointsman|rest_client|kubernetes)_[a-z0-9_]+`)
+	for _, file := range []string{"../configs/monitoring/alerts.yaml", "../configs/monitoring/dashboard.json"} {
+		used := name.FindAllString(read(t, file), -1)
+		if len(used) < 5 {
+			t.Errorf("%s uses only %q", file, used)
+		}
+		for _, metric := range used {
+			if !strings.Contains(documented, "`"+strings.TrimSuffix(metric, "_bucket")+"`") {
+				t.Errorf("%s uses %s, which docs/metrics.md does not have", file, metric)
+			}
+		}
+	}
+}
+
+// TestDashboard reads the dashboard as Grafana does.
+func TestDashboard(t *testing.T) {
+	var board struct {
+		Title  string
+		Panels []struct {
+			ID      int
+			Title   string
+			Type    string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, "../configs/monitoring/dashboard.json")), &board); err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[int]bool)
+	for _, p := range board.Panels {
+		if p.Title == "" || seen[p.ID] || p.Type != "row" && len(p.Targets) == 0 {
+			t.Errorf("panel %d %q has no title, no query, or the number of another", p.ID, p.Title)
+		}
+		seen[p.ID] = true
+	}
+	if board.Title == "" || len(board.Panels) < 10 {
+		t.Errorf("%q has %d panels", board.Title, len(board.Panels))
+	}
+}
+
+// TestAlerts has Prometheus' own tool read the alerts, and play them through.
+func TestAlerts(t *testing.T) {
+	if _, err := exec.LookPath("promtool"); err != nil {
+		t.Skip("needs promtool: apt-get install prometheus")
+	}
+	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
+		cmd := exec.CommandContext(t.Context(), "promtool", args...)
+		cmd.Dir = "../configs/monitoring"
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %s: %v: %s", strings.Join(args, " "), err, out)
+		}
+	}
+}
