@@ -3,6 +3,7 @@
 package ipvs
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -22,7 +23,7 @@ func loaded(b *testing.B, n int, role sdk.Role) (*plugin, time.Duration) {
 	}
 	p := newPlugin(b.TempDir(), machine())
 	b.Cleanup(func() {
-		if _, err := p.Cleanup(b.Context(), sdk.Leftovers{}); err != nil {
+		if _, err := p.Cleanup(context.Background(), sdk.Leftovers{}); err != nil {
 			b.Error(err)
 		}
 		p.Close()

@@ -5,6 +5,7 @@ package ipvs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -277,6 +278,40 @@ func TestKernelIPVSCleanupLeavesNoIPv6(t *testing.T) {
 	for path, want := range map[string]string{"net/ipv4/vs/conntrack": "0", "net/ipv4/vs/expire_nodest_conn": "0"} {
 		if have, err := os.ReadFile("/proc/sys/" + path); err != nil || strings.TrimSpace(string(have)) != want {
 			t.Errorf("%s is %s, %v; before us it was %s", path, have, err, want)
+		}
+	}
+}
+
+// Every scheduler that this kernel has serves, chosen by each Service for itself; and
+// one whose endpoint is being drained turns nobody away.
+func TestKernelIPVSSchedulers(t *testing.T) {
+	s := newStand(t, "")
+	var services, packets strings.Builder
+	for i, scheduler := range schedulers {
+		fmt.Fprintf(&services, "ns1/%s:http tcp\n  cluster-ip 172.30.1.%d:80\n  endpoint 10.180.1.1:8080\n  endpoint 10.180.1.2:8080\n  hint ipvs.scheduler=%s\n", scheduler, i, scheduler)
+		fmt.Fprintf(&packets, "10.180.0.9 > 172.30.1.%d:80 = 10.180.1.1:8080 10.180.1.2:8080\n", i)
+	}
+	both := s.serve("-- services --\n" + services.String() + "-- packets --\n" + packets.String())
+	shown := strings.Join(s.services(), "\n")
+	for i, scheduler := range schedulers {
+		if !strings.Contains(shown, fmt.Sprintf("-A -t 172.30.1.%d:80 -s %s", i, scheduler)) {
+			t.Errorf("no virtual server has the scheduler %s", scheduler)
+		}
+	}
+	for _, p := range both.Packets {
+		s.packet(p)
+	}
+	one := both
+	one.Services = nil
+	for _, svc := range both.Services {
+		svc.Cluster = svc.Cluster[1:]
+		one.Services = append(one.Services, svc)
+	}
+	s.sync(sdk.Update{Set: one.Services})
+	for _, p := range both.Packets {
+		p.Want.Endpoints = p.Want.Endpoints[1:]
+		for range 2 {
+			s.packet(p)
 		}
 	}
 }

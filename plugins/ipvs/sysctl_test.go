@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Parameters are set before anything is served, and are as they were after Cleanup.
+func TestParametersAreSetAndGivenBack(t *testing.T) {
+	l := newLife(t)
+	if _, err := l.plugin.Configure(t.Context(), sdk.Setup{Options: []byte(`{"strictARP":true,"tcpTimeout":"30m"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.full(many(1)); err != nil {
+		t.Fatal(err)
+	}
+	set := map[string]string{
+		"net/ipv4/vs/conntrack": "1", "net/ipv4/vs/expire_nodest_conn": "1", "net/ipv4/vs/expire_quiescent_template": "1",
+		"net/ipv4/ip_forward": "1", "net/ipv4/conf/all/arp_ignore": "1", "net/ipv4/conf/all/arp_announce": "2",
+		"net/ipv4/vs/conn_reuse_mode": "0", // as it was: this kernel is right by itself
+	}
+	l.parameters(set)
+	if first := l.fake.counted()[0]; !strings.HasPrefix(first, "timeouts {30m") {
+		t.Errorf("the first request is %q", first)
+	}
+	if _, err := l.plugin.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {
+		t.Fatal(err)
+	}
+	for name := range set {
+		set[name] = "0"
+	}
+	l.parameters(set)
+}
+
+func (l *life) parameters(want map[string]string) {
+	l.Helper()
+	for name, value := range want {
+		have, err := os.ReadFile(l.fake.folder + name)
+		if err != nil || strings.TrimSpace(string(have)) != value {
+			l.Errorf("%s is %q, %v; it should be %s", name, have, err, value)
+		}
+	}
+}
+
+// Where something else sets parameters they are checked, and left alone.
+func TestParametersAreExpected(t *testing.T) {
+	l := newLife(t)
+	if _, err := l.plugin.Configure(t.Context(), sdk.Setup{Sysctls: sdk.ExpectSysctls}); err != nil {
+		t.Fatal(err)
+	}
+	err := l.full(many(1))
+	if err == nil || !strings.Contains(err.Error(), "net/ipv4/vs/conntrack=1") {
+		t.Errorf("Sync says %v; it should say what is not set", err)
+	}
+	l.parameters(map[string]string{"net/ipv4/vs/conntrack": "0"})
+}
+
+// Only kernels that are wrong by themselves get another mode of using a port again.
+func TestReusesBadly(t *testing.T) {
+	for release, want := range map[string]bool{"3.10.0-1160": false, "4.1.0": true, "4.19.0-25-amd64": true, "5.4.0": true, "5.9.0": false, "6.1.176": false, "5.10": false} {
+		if got := reusesBadly(release); got != want {
+			t.Errorf("%s: %t", release, got)
+		}
+	}
+}
+
+// In ranges that are excluded a virtual server is somebody else's, even if our sets
+// know it.
+func TestExcludedServersStay(t *testing.T) {
+	l := newLife(t)
+	if err := l.full(many(2)); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	kept := server{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("172.30.0.1:80")}
+	l.end()
+	l.begin()
+	if _, err := l.plugin.Configure(t.Context(), sdk.Setup{Options: []byte(`{"excludeCIDRs":["172.30.0.1/32"]}`)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.full(many(0)); err != nil {
+		t.Fatal(err)
+	}
+	if len(l.fake.servers) != 1 || l.fake.servers[kept] == nil {
+		t.Errorf("there are %v", l.fake.servers)
+	}
+}
