@@ -16,7 +16,7 @@ func TestWrongConfig(t *testing.T) {
 	s := newSystem(t)
 	for _, tc := range []struct{ name, text, says string }{
 		{"unknown field", s.text("sycnPeriod: 1s\n"), "sycnPeriod: unknown field; did you mean"},
-		{"wrong type", s.text("bindAddressHardFail: 7\n"), "host.yaml:13: bindAddressHardFail:"},
+		{"wrong type", s.text("bindAddressHardFail: 7\n"), "host.yaml:14: bindAddressHardFail:"},
 		{"empty", "", "host.yaml"},
 		{"no YAML", "mode: [", "host.yaml"},
 		{"two at once", s.text("mod: x\nlogging: {level: loud}\n"), "logging.level"},

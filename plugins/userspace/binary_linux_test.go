@@ -21,6 +21,6 @@ func TestBinaryConforms(t *testing.T) {
 		t.Skipf("needs go to build the plugin: %v\n%s", err, out)
 	}
 	s := sdktest.Binary(path)
-	s.Options = []byte(`{"redirect": "never"}`)
+	s.Options = []byte(`{"redirect": "never", "udpIdleTimeout": "1m"}`)
 	sdktest.Conform(sdktest.Testing(t), s)
 }

@@ -22,6 +22,6 @@ func needsLoopback(t *testing.T) {
 func TestConforms(t *testing.T) {
 	needsLoopback(t)
 	s := sdktest.InProcess(Description, func() sdk.Dataplane { return New(t.TempDir()) })
-	s.Options = []byte(`{"redirect": "never"}`)
+	s.Options = []byte(`{"redirect": "never", "udpIdleTimeout": "1m"}`)
 	sdktest.Conform(sdktest.Testing(t), s)
 }

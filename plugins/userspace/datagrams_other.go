@@ -17,6 +17,10 @@ type datagrams struct {
 
 func newDatagrams(b *buffers, conn *net.UDPConn) *datagrams { return &datagrams{b, conn} }
 
+// hear and device: nothing says on which device a datagram came in.
+func (d *datagrams) hear(bool)      {}
+func (d *datagrams) device() string { return "" }
+
 // read returns a borrowed buffer with a datagram of n bytes in it.
 func (d *datagrams) read() (buf *buffer, n int, from netip.AddrPort, err error) {
 	buf = d.lend()

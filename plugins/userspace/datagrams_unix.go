@@ -22,6 +22,8 @@ type datagrams struct {
 	try  func(fd uintptr) bool
 	buf  *buffer
 	n    int
+	oob  []byte // not empty: room for what the kernel says beside
+	said int    // how much of it there is
 	from unix.Sockaddr
 	err  error
 }
@@ -34,9 +36,12 @@ func newDatagrams(b *buffers, conn *net.UDPConn) *datagrams {
 
 func (d *datagrams) once(fd uintptr) bool {
 	d.buf = d.lend()
-	d.n, d.from, d.err = unix.Recvfrom(int(fd), d.buf[:], 0)
-	for d.err == unix.EINTR {
-		d.n, d.from, d.err = unix.Recvfrom(int(fd), d.buf[:], 0)
+	for again := true; again; again = d.err == unix.EINTR {
+		if len(d.oob) == 0 {
+			d.n, d.from, d.err = unix.Recvfrom(int(fd), d.buf[:], 0)
+		} else {
+			d.n, d.said, _, d.from, d.err = unix.Recvmsg(int(fd), d.buf[:], d.oob, 0)
+		}
 	}
 	if d.err != nil {
 		d.giveBack(d.buf)

@@ -33,7 +33,11 @@ func (r *relay) open(ctx context.Context, p place) (socket, error) {
 	case sdk.TCP:
 		return r.openTCP(ctx, p)
 	case sdk.UDP:
-		return r.openUDP(ctx, p, p.addr)
+		s, err := r.openUDP(ctx, p, p.addr)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
 	}
 	return nil, fmt.Errorf("listen on %s: no such protocol here", p)
 }

@@ -16,3 +16,5 @@ import (
 func meant(*net.TCPConn) (netip.AddrPort, error) { return netip.AddrPort{}, errors.ErrUnsupported }
 
 func marked(uint32) func(network, address string, c syscall.RawConn) error { return nil }
+
+func hearDevices(*net.UDPConn) error { return errors.ErrUnsupported }

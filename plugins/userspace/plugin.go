@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package userspace serves Services with sockets: it listens on the frontends' own
-// addresses and carries what comes in to an endpoint. It needs no privileges, no
-// rules in the kernel and no other program, which makes it the dataplane to try
-// things with, and the one for machines where nothing else is allowed.
+// Package userspace serves Services with sockets: it takes in what is sent to them
+// and carries it to an endpoint. With root, rules in the kernel lead callers to few
+// sockets (portals.go, rules.go). Without, it needs no privileges and no other
+// program: it listens on the frontends' own addresses (listen.go). That makes it the
+// dataplane to try things with, and the one where nothing else is allowed.
 //
-//	Update ──▶ want ──▶ table ──▶ plan ──▶ apply ──▶ sockets (listen)
+//	Update ──▶ want ──▶ table ──▶ plan ──▶ apply ──▶ sockets, and rules to them
 //	                                                   │ give: a target
 //	caller ───────────────────────────────────────▶ socket ──▶ pick ──▶ endpoint
 //	       ◀──────────────────── join (TCP), flow (UDP) ─────────────▶

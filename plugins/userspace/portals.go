@@ -85,7 +85,16 @@ func (g *ground) reachable(f sdk.Family) netip.Addr {
 func (p *portals) open(ctx context.Context, at place) (socket, error) {
 	family := sdk.FamilyOf(at.addr.Addr())
 	if at.protocol == sdk.UDP {
-		return p.relay.openUDP(ctx, at, netip.AddrPortFrom(*p.to[index(family)].Load(), 0))
+		s, err := p.relay.openUDP(ctx, at, netip.AddrPortFrom(*p.to[index(family)].Load(), 0))
+		if err != nil {
+			return nil, err
+		}
+		if err := hearDevices(s.conn); err != nil {
+			s.shut()
+			return nil, err
+		}
+		s.hearsDevices = true
+		return s, nil
 	}
 	if err := p.openDoors(ctx, family); err != nil {
 		return nil, err

@@ -341,3 +341,29 @@ func TestKernelDescription(t *testing.T) {
 		}
 	})
 }
+
+// TestKernelPodsByDevice: over UDP too, a pod is told by where its datagrams come in.
+func TestKernelPodsByDevice(t *testing.T) {
+	onNode(t, func(n node) {
+		dns := udp(svc("dns", "node-port 0.0.0.0:30053 local", podHere+":8080"))
+		for device, found := range map[string]bool{"cbr0": true, "eth9": false} {
+			from := netip.MustParseAddr("10.180.0.77")
+			h, err := n.world.Behind(device, from)
+			if err != nil {
+				n.Fatal(err)
+			}
+			facts := n.facts()
+			facts.Pods = sdk.Pods{Bridge: "cbr0"}
+			n.must(sdk.Update{Full: true, Node: facts, Set: []sdk.Service{dns}}) // nobody serves here: only pods are let in
+			n.role(sdk.Active)
+			conn, err := h.Dial(n.Context(), "udp", from, netip.MustParseAddrPort(nodeAddr+":30053"))
+			if err != nil {
+				n.Fatal(err)
+			}
+			defer conn.Close()
+			if got, err := hears(conn); found != (err == nil && got == podHere+":8080") {
+				n.Errorf("by %s: %q, %v", device, got, err)
+			}
+		}
+	})
+}

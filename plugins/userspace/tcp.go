@@ -63,7 +63,7 @@ func (s *tcpSocket) give(t *target) {
 	s.accepts.Do(func() {
 		if s.relay.crowd.enter(s.listener) {
 			go s.relay.accept(s.listener, s.at, func(conn *net.TCPConn) {
-				s.serve(conn, s.relay.ground.Load().caller(remote(conn)))
+				s.serve(conn, s.relay.ground.Load().caller(remote(conn), ""))
 			})
 		}
 	})

@@ -32,6 +32,9 @@ type udpSocket struct {
 	whose atomic.Pointer[target]
 	reads sync.Once
 
+	// hearsDevices: the kernel says on which device a datagram came in.
+	hearsDevices bool
+
 	mu      sync.Mutex // guards all below
 	flows   map[netip.AddrPort]*flow
 	retired bool // takes no new flows, and is closed with the last
@@ -39,7 +42,7 @@ type udpSocket struct {
 }
 
 // openUDP makes a socket for what is sent to p, which reaches it at bound.
-func (r *relay) openUDP(ctx context.Context, p place, bound netip.AddrPort) (socket, error) {
+func (r *relay) openUDP(ctx context.Context, p place, bound netip.AddrPort) (*udpSocket, error) {
 	l := net.ListenConfig{Control: share}
 	conn, err := l.ListenPacket(ctx, network(p), bound.String())
 	if err != nil {
@@ -133,6 +136,7 @@ func (s *udpSocket) closeIfDone() {
 func (s *udpSocket) read() {
 	defer s.relay.crowd.leave(s.conn)
 	in := newDatagrams(&s.relay.buffers, s.conn)
+	in.hear(s.hearsDevices)
 	pause := pause{log: s.relay, at: s.at}
 	for {
 		buf, n, from, err := in.read()
@@ -147,17 +151,17 @@ func (s *udpSocket) read() {
 		}
 		pause.over()
 		s.relay.counts.bytesIn.Add(uint64(n))
-		s.forward(buf[:n], from)
+		s.forward(buf[:n], from, in)
 		in.giveBack(buf)
 	}
 }
 
 // forward sends one datagram on. An endpoint that has refused the one before is
 // left for another, once.
-func (s *udpSocket) forward(datagram []byte, from netip.AddrPort) {
+func (s *udpSocket) forward(datagram []byte, from netip.AddrPort, in *datagrams) {
 	var tried []netip.AddrPort
 	for range 2 {
-		f := s.flow(from, tried)
+		f := s.flow(from, tried, in)
 		if f == nil {
 			return
 		}
@@ -172,7 +176,7 @@ func (s *udpSocket) forward(datagram []byte, from netip.AddrPort) {
 }
 
 // flow is the one that the caller has, or a new one. Nil: there is none for it.
-func (s *udpSocket) flow(from netip.AddrPort, tried []netip.AddrPort) *flow {
+func (s *udpSocket) flow(from netip.AddrPort, tried []netip.AddrPort, in *datagrams) *flow {
 	s.mu.Lock()
 	f, retired := s.flows[from], s.retired
 	s.mu.Unlock()
@@ -180,7 +184,7 @@ func (s *udpSocket) flow(from netip.AddrPort, tried []netip.AddrPort) *flow {
 		return f
 	}
 	r := s.relay
-	ep, verdict := r.choose(s.whose.Load(), r.ground.Load().caller(from.Addr()), tried)
+	ep, verdict := r.choose(s.whose.Load(), r.ground.Load().caller(from.Addr(), in.device()), tried)
 	if verdict != sdk.Forward {
 		return nil
 	}
