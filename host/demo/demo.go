@@ -23,6 +23,11 @@ type Settings struct {
 // Run shows the demo on s.Out, and ends everything it has started. The error says
 // what went otherwise than it should.
 func Run(ctx context.Context, s Settings) error {
+	if mayLeave() {
+		if err := again(ctx, s.Out); !errors.Is(err, errNoNamespace) {
+			return err
+		}
+	}
 	d, err := begin(s)
 	if err != nil {
 		return fmt.Errorf("begin the demo: %w", err)
@@ -63,6 +68,11 @@ func begin(s Settings) (_ *demo, err error) {
 			err = errors.Join(err, d.end())
 		}
 	}()
+	if inside() {
+		if err := raise(); err != nil {
+			return nil, err
+		}
+	}
 	if d.network, err = claim(); err != nil {
 		return nil, err
 	}
@@ -104,7 +114,7 @@ func (d *demo) show(ctx context.Context) error {
 	}
 	stop := d.load.start()
 	defer stop()
-	for _, step := range []func(context.Context) error{d.spread, d.edit, d.kill, d.status} {
+	for _, step := range []func(context.Context) error{d.spread, d.edit, d.kill, d.status, d.swap} {
 		if err := step(ctx); err != nil {
 			return d.host.explain(err)
 		}

@@ -13,6 +13,9 @@ it takes an endpoint away and kills the plugin.
 	│ steps: edit, kill, ask    │
 	└───────────────────────────┘
 
+As root it all happens in a network namespace of its own. There rules may be written,
+so there is a second act: the mode changes, there and back, under the same load.
+
 The load runs from the first step to the last. A request that gets no answer is a
 failure, and the demo says so and fails; only those that the killing of the plugin
 explains are counted apart.

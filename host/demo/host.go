@@ -81,7 +81,12 @@ func (h *host) ended() error {
 // ask runs a verb and returns what it prints. An exit code of 2 is no error: it
 // says that there is something to look at.
 func (h *host) ask(ctx context.Context, verb ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	return h.within(ctx, 10*time.Second, verb...)
+}
+
+// within is ask with a limit.
+func (h *host) within(ctx context.Context, limit time.Duration, verb ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, h.binary, append(verb, h.socket...)...)
 	cmd.Env = environment(os.Environ())

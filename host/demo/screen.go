@@ -28,7 +28,7 @@ func newScreen(out io.Writer) *screen {
 }
 
 func (s *screen) title() {
-	fmt.Fprint(s.out, `Pointsman at work on this machine: no cluster, no root, about 15 seconds.
+	fmt.Fprint(s.out, `Pointsman at work on this machine: no cluster, no root, half a minute.
 
    manifests ──▶ pointsman run ══════▶ its plugin, a process of its own
                                               │

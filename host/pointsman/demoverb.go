@@ -14,6 +14,9 @@ func demoVerb() *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
 		Short: "Show it at work on this machine, in under a minute, without root",
+		Long: `Demo shows Pointsman at work on this machine, in under a minute, without root. As root
+it does so in a network namespace of its own, and then also changes the mode while
+requests run.`,
 		Args:  noWords(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			self, err := os.Executable()

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// errNoNamespace says that there is no network to write rules in.
+var errNoNamespace = errors.New("no network namespace of the demo's own")
+
+// swap is the second act: the mode changes while requests run, there and back, and
+// the plugin is killed where that costs nothing.
+func (d *demo) swap(ctx context.Context) error {
+	if !inside() {
+		d.screen.step("6  The mode changes while requests run")
+		d.screen.say("(Not here: it writes rules into the kernel. As root, on Linux, the demo does that in")
+		d.screen.say("a network namespace of its own: sudo make demo)")
+		return nil
+	}
+	d.screen.step("6  The mode changes while requests run: the points are thrown")
+	if _, err := d.host.ask(ctx, "plugin", "info", "iptables"); err != nil {
+		d.screen.say("(Not here: %s)", firstLine(err))
+		return nil
+	}
+	for _, step := range []func(context.Context) error{
+		func(ctx context.Context) error { return d.swapTo(ctx, "iptables") },
+		d.killKernel,
+		func(ctx context.Context) error { return d.swapTo(ctx, "userspace") },
+		func(ctx context.Context) error { return d.swapTo(ctx, "iptables") },
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
+
+// swapTo changes the mode, and lets requests run on.
+func (d *demo) swapTo(ctx context.Context, mode string) error {
+	d.screen.say("$ pointsman mode swap %s --wait", mode)
+	before, began := d.load.tally.sum(), time.Now()
+	out, err := d.host.within(ctx, time.Minute, "mode", "swap", mode, "--wait=55s")
+	if err != nil {
+		return err
+	}
+	took := time.Since(began)
+	if err := d.watch(ctx, time.Minute, nil, func() bool { return time.Since(began) > took+time.Second }); err != nil {
+		return err
+	}
+	s := d.load.tally.sum()
+	d.screen.say("  %s (%s; %d requests meanwhile and in the second after, %d failed)",
+		strings.TrimSpace(out), short(took), s.requests-before.requests, len(s.failed)-len(before.failed))
+	return d.noneFailed()
+}
+
+// killKernel kills a plugin whose rules are in the kernel.
+func (d *demo) killKernel(ctx context.Context) error {
+	pid, err := d.host.pluginProcess(ctx)
+	if err != nil {
+		return err
+	}
+	d.screen.say("$ kill -9 %d", pid)
+	before, killed := d.load.tally.sum(), time.Now()
+	endProcess(pid)
+	next := 0
+	var last error
+	err = d.watch(ctx, 30*time.Second, nil, func() bool {
+		next, last = d.host.pluginProcess(ctx)
+		return last == nil && next != pid && time.Since(killed) > time.Second
+	})
+	if err != nil {
+		return fmt.Errorf("wait for another process: %w", errors.Join(err, last))
+	}
+	s := d.load.tally.sum()
+	d.screen.say("  its rules forward on, and process %d takes them over (%d requests meanwhile, %d failed)",
+		next, s.requests-before.requests, len(s.failed)-len(before.failed))
+	return d.noneFailed()
+}
