@@ -24,6 +24,11 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 		return nil, err
 	}
 	defer p.give()
+	if !l.DryRun {
+		if err := p.warnWriter(); err != nil {
+			return nil, err
+		}
+	}
 	var gone []string
 	var errs []error
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {

@@ -175,3 +175,29 @@ func TestKernelSamples(t *testing.T) {
 		}
 	})
 }
+
+// What another process cleaned up stays clean, though the writer still watches. It
+// serves again when a host says so.
+func TestKernelStandsDownWhenAnotherCleansUp(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		s := scenario(k.T, "cluster-ip")
+		p := k.start()
+		k.sync(p, s.Update(1))
+		k.role(p, sdk.Active)
+		other := New(k.dir)
+		if _, err := other.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
+			k.Fatal(err)
+		}
+		successor := k.start()
+		k.eventually("the writer stands down", func() bool {
+			result, err := successor.Sync(k.Context(), s.Update(1))
+			return err == nil && len(result.Steps) == 0 // it no longer only plans
+		})
+		k.want(s, sdk.Standby)
+		successor.die()
+
+		k.sync(p, sdk.Update{From: 1, To: 2})
+		k.role(p, sdk.Active)
+		k.want(s, sdk.Active)
+	})
+}

@@ -80,7 +80,7 @@ func (p *plugin) tryLock() error {
 	p.lock = lock
 	p.hold()
 	p.watch = p.startWatch()
-	return nil
+	return p.unmark()
 }
 
 // hold hands the lock to whatever the sides run. What they knew is of before.

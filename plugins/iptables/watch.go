@@ -60,11 +60,16 @@ func (p *plugin) startWatch() *watch {
 
 // stop ends the watch, and a repair that is going on.
 func (w *watch) stop() {
+	w.quit()
+	w.running.Wait()
+}
+
+// quit tells both goroutines to end.
+func (w *watch) quit() {
 	w.end()
 	if w.events != nil {
 		_ = w.events.Close() // nothing was written to it
 	}
-	w.running.Wait()
 }
 
 // listen passes on what others did, until the events are closed.
@@ -138,6 +143,10 @@ func (p *plugin) patrol(ctx context.Context, heard []iptables.Commit) {
 		}
 		s.glance(jumps)
 		s.audit(ctx, jumps)
+		if s.doubt != "" && p.cleaned() {
+			p.standDown()
+			return
+		}
 		if s.doubt != "" {
 			p.repair(ctx, s, jumps)
 		}

@@ -62,6 +62,7 @@ func (l *Ledger) Take(holder, path, value string) error {
 			e = &entry{Before: current, Holders: make(map[string]string)}
 			p[path] = e
 		}
+		was := e.Ours
 		e.Ours = value
 		e.Holders[holder] = value
 		if current == value {
@@ -70,7 +71,15 @@ func (l *Ledger) Take(holder, path, value string) error {
 		if err := l.write(p); err != nil {
 			return err
 		}
-		return put(path, value)
+		if err := put(path, value); err != nil {
+			e.Ours = was // nothing was taken
+			delete(e.Holders, holder)
+			if len(e.Holders) == 0 {
+				delete(p, path)
+			}
+			return err
+		}
+		return nil
 	})
 }
 
