@@ -17,7 +17,7 @@ func demoVerb() *cobra.Command {
 		Long: `Demo shows Pointsman at work on this machine, in under a minute, without root. As root
 it does so in a network namespace of its own, and then also changes the mode while
 requests run.`,
-		Args:  noWords(),
+		Args: noWords(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			self, err := os.Executable()
 			if err != nil {

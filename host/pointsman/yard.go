@@ -252,8 +252,8 @@ func (y *yard) dropped(d *plane) {
 }
 
 // Check says what would be lost: Services that are served now, and that the one to
-// come has said it cannot serve.
-func (y *yard) Check(_ context.Context, p swap.Plan) error {
+// come has said it cannot serve; or what else the node has from the one to leave.
+func (y *yard) Check(ctx context.Context, p swap.Plan) error {
 	var next *plane
 	for _, d := range y.all() {
 		if d.name == p.To && d != y.serving() {
@@ -263,7 +263,11 @@ func (y *yard) Check(_ context.Context, p swap.Plan) error {
 	if next == nil {
 		return errNoProcess
 	}
-	lost := losses(y.serving().status(), next.status())
+	main := y.serving()
+	if err := relies(ctx, main.supervisor.Status().Description, next.supervisor.Status().Description); err != nil && !p.Force {
+		return fmt.Errorf("%w; or, to do it all the same: pointsman mode swap %s --force", err, p.To)
+	}
+	lost := losses(main.status(), next.status())
 	if len(lost) == 0 || p.Force {
 		return nil
 	}

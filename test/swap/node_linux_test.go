@@ -74,7 +74,7 @@ healthzBindAddress: ""
 metricsBindAddress: ""
 oomScoreAdj: 0
 pluginDirs: [plugins]
-swap: {drainTimeout: 20s}
+swap: {drainTimeout: 10s}
 linux: {conntrack: {maxPerCore: 0}}
 `
 
