@@ -89,40 +89,44 @@ func TestFewRulesAt30000Services(t *testing.T) {
 		{"2700 node ports", ports},
 		{"nobody serves", nobody},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			worst, sum, packets := 0, 0, 0
-			family := c.services[0].Name.Family
-			tracer := iptables.NewTracer(tablesOf(family, node, c.services).tables())
-			probe := func(to netip.AddrPort) {
-				for _, in := range []string{"eth0", ""} {
-					n := walked(t, tracer, to, in, node)
-					worst, sum, packets = max(worst, n), sum+n, packets+1
-				}
+		t.Run(c.name, func(t *testing.T) { fewRules(t, node, c.services, n, random) })
+	}
+}
+
+// fewRules counts the rules that packets to services, of which the first n are much
+// alike, and to none, are held against.
+func fewRules(t *testing.T, node sdk.Node, services []sdk.Service, n int, random *rand.Rand) {
+	worst, sum, packets := 0, 0, 0
+	family := services[0].Name.Family
+	tracer := iptables.NewTracer(tablesOf(family, node, services).tables())
+	probe := func(to netip.AddrPort) {
+		for _, in := range []string{"eth0", ""} {
+			n := walked(t, tracer, to, in, node)
+			worst, sum, packets = max(worst, n), sum+n, packets+1
+		}
+	}
+	for i, svc := range services {
+		if i%31 != 0 && i < n { // all that are special, and enough of the others
+			continue
+		}
+		for _, f := range svc.Frontends {
+			to := f.Addr
+			if to.Addr().IsUnspecified() {
+				to = netip.AddrPortFrom(node.Addrs[0], to.Port())
 			}
-			for i, svc := range c.services {
-				if i%31 != 0 && i < n { // all of the hundred, and enough of the others
-					continue
-				}
-				for _, f := range svc.Frontends {
-					to := f.Addr
-					if to.Addr().IsUnspecified() {
-						to = netip.AddrPortFrom(node.Addrs[0], to.Port())
-					}
-					probe(to)
-				}
-			}
-			for range 1000 { // and to addresses of no Service, near and far
-				far := netip.AddrPortFrom(v4(base+random.Uint32N(1<<20)), 81)
-				if family == sdk.IPv6 {
-					far = netip.AddrPortFrom(v6(random.Uint64()), 81)
-				}
-				probe(far)
-			}
-			t.Logf("at most %d rules, on average %.1f", worst, float64(sum)/float64(packets))
-			if worst > most {
-				t.Errorf("%d rules are too many: %d are allowed", worst, most)
-			}
-		})
+			probe(to)
+		}
+	}
+	for range 1000 { // and to addresses of no Service, near and far
+		far := netip.AddrPortFrom(v4(base+random.Uint32N(1<<20)), 81)
+		if family == sdk.IPv6 {
+			far = netip.AddrPortFrom(v6(random.Uint64()), 81)
+		}
+		probe(far)
+	}
+	t.Logf("at most %d rules, on average %.1f", worst, float64(sum)/float64(packets))
+	if worst > most {
+		t.Errorf("%d rules are too many: %d are allowed", worst, most)
 	}
 }
 

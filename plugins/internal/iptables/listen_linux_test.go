@@ -45,32 +45,7 @@ func TestKernelEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	commits := make(chan Commit)
-	go func() { // ends when events is closed
-		defer close(commits)
-		for {
-			c, err := events.Next()
-			if err != nil {
-				return
-			}
-			commits <- c
-		}
-	}()
-	defer func() {
-		events.Close()
-		for range commits {
-		}
-	}()
-	next := func() Commit {
-		select {
-		case c := <-commits:
-			return c
-		case <-time.After(20 * time.Second):
-			t.Fatal("nothing was heard")
-			return Commit{}
-		}
-	}
-
+	next := heard(t, events)
 	runs(t, "iptables-nft", "-N", "KUBE-X")
 	runs(t, "iptables-nft", "-A", "KUBE-X", "-j", "DROP")
 	runs(t, "iptables-nft", "-F", "KUBE-X")
@@ -99,6 +74,36 @@ func TestKernelEvents(t *testing.T) {
 	}
 	if c := next(); c.Port != uint32(ours) || ours == 0 {
 		t.Errorf("a change of ours, by process %d, is heard as %+v", ours, c)
+	}
+}
+
+// heard is what events has next.
+func heard(t *testing.T, events *Events) (next func() Commit) {
+	commits := make(chan Commit)
+	go func() { // ends when events is closed
+		defer close(commits)
+		for {
+			c, err := events.Next()
+			if err != nil {
+				return
+			}
+			commits <- c
+		}
+	}()
+	t.Cleanup(func() {
+		events.Close()
+		for range commits {
+		}
+	})
+	return func() Commit {
+		t.Helper()
+		select {
+		case c := <-commits:
+			return c
+		case <-time.After(20 * time.Second):
+			t.Fatal("nothing was heard")
+			return Commit{}
+		}
 	}
 }
 

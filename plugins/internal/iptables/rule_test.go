@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestWords(t *testing.T) {
+	for _, c := range []struct {
+		words []any
+		want  Rule
+	}{
+		{[]any{"-d", netip.MustParseAddr("10.0.0.1"), "-j DROP"}, "-d 10.0.0.1/32 -j DROP"},
+		{[]any{"-s", netip.MustParsePrefix("10.0.0.9/8"), "", Rule("-j X")}, "-s 10.0.0.0/8 -j X"},
+		{[]any{"-d", netip.MustParseAddr("fd00::1"), "--dport", 80}, "-d fd00::1/128 --dport 80"},
+		{[]any{"-j DNAT --to-destination", netip.MustParseAddrPort("[fd00::1]:80")}, "-j DNAT --to-destination [fd00::1]:80"},
+		{[]any{"-m comment --comment", Text("plain-word_1")}, "-m comment --comment plain-word_1"},
+		{[]any{"-m comment --comment", Text("ns/web:http")}, `-m comment --comment "ns/web:http"`},
+	} {
+		if got := Words(c.words...); got != c.want {
+			t.Errorf("%v are %q, not %q", c.words, got, c.want)
+		}
+	}
+}
+
+// Whatever a text is, it is one word of one line, and comes back as it went in but
+// for what no line can have.
+func TestTextIsOneWord(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                         "",
+		"web":                      "web",
+		`a "b" c`:                  `a "b" c`,
+		`back\slash 'n' quote`:     `back\slash 'n' quote`,
+		"two\nlines\r\tand\x00nil": "two?lines??and?nil",
+		"-j ACCEPT":                "-j ACCEPT",
+		"\xff\xfe":                 "??",
+	} {
+		fields, err := Words("-m comment --comment", Text(text), "-j DROP").Fields()
+		if err != nil || !slices.Equal(fields, []string{"-m", "comment", "--comment", want, "-j", "DROP"}) && want != "" {
+			t.Errorf("%q comes back in %q, %v", text, fields, err)
+		}
+	}
+	long := Words("--comment", Text(strings.Repeat("я", 300)))
+	if len(long) > 220 || !strings.HasSuffix(string(long), `"`) {
+		t.Errorf("a text too long for a comment becomes %d bytes", len(long))
+	}
+	if _, err := Rule(`--comment "open`).Fields(); err == nil {
+		t.Error("a quote that is not closed is no error")
+	}
+}
+
+func TestTargetAndComment(t *testing.T) {
+	for _, c := range []struct {
+		rule            Rule
+		target, comment string
+	}{
+		{`-m comment --comment "a b" -j X`, "X", "a b"},
+		{"-d 10.0.0.0/8 -g Y", "Y", ""},
+		{"-p tcp", "", ""},
+		{`--comment "open`, "", ""},
+	} {
+		if c.rule.Target() != c.target || c.rule.Comment() != c.comment {
+			t.Errorf("%q leads to %q and says %q", c.rule, c.rule.Target(), c.rule.Comment())
+		}
+	}
+}
+
+// Chances are written as the kernel keeps them, so that they read back the same.
+func TestShare(t *testing.T) {
+	for _, c := range []struct {
+		part, whole int
+		want        string
+	}{
+		{1, 2, "0.50000000000"}, {1, 3, "0.33333333349"}, {2, 3, "0.66666666651"}, {1, 10, "0.10000000009"},
+	} {
+		if got := Share(c.part, c.whole); got != c.want {
+			t.Errorf("%d of %d is %s, not %s", c.part, c.whole, got, c.want)
+		}
+	}
+}
