@@ -49,4 +49,5 @@ func TestCluster(t *testing.T) {
 		})
 	}
 	t.Run("Verbs", func(t *testing.T) { verbs(w.on(t)) })
+	t.Run("Manifests", func(t *testing.T) { manifests(w.on(t)) })
 }

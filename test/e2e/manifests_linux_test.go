@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// manifests applies every folder of manifests as an administrator would, and has
+// pointsman read the settings that come with them. Afterwards nobody may read the
+// cluster.
+func manifests(w *world) {
+	for _, folder := range []string{"kubernetes", "kubernetes-sidecar"} {
+		w.kubectl("apply", "-k", "../../configs/"+folder)
+		w.validate(w.setting("pointsman", "host.yaml"))
+		if n := len(w.daemon("pointsman").Spec.Template.Spec.Containers); n != map[string]int{"kubernetes": 1, "kubernetes-sidecar": 2}[folder] {
+			w.Errorf("%s: %d containers", folder, n)
+		}
+		w.kubectl("delete", "-k", "../../configs/"+folder)
+	}
+	w.replaceKubeProxy()
+}
+
+// replaceKubeProxy takes the place of kubeadm's kube-proxy, and gives it back.
+func (w *world) replaceKubeProxy() {
+	w.Helper()
+	w.kubectl("apply", "-f", "testdata/kubeadm.yaml")
+	before := w.daemon("kube-proxy").Spec
+	w.kubectl("apply", "--server-side", "--force-conflicts", "-k", "../../configs/kubernetes-replace-kube-proxy")
+	after := w.daemon("kube-proxy").Spec
+	if len(after.Template.Spec.NodeSelector) != 2 || after.Template.Spec.NodeSelector["pointsman.dev/kube-proxy"] == "" {
+		w.Errorf("kube-proxy still runs on nodes with %v", after.Template.Spec.NodeSelector)
+	}
+	if len(after.Template.Spec.Containers) != 1 || after.Template.Spec.Containers[0].Image != before.Template.Spec.Containers[0].Image {
+		w.Errorf("kube-proxy's containers are %v", after.Template.Spec.Containers)
+	}
+	w.validate(w.setting("kube-proxy", "config.conf")) // what our args name
+	if args := w.daemon("pointsman").Spec.Template.Spec.Containers[0].Args; len(args) != 2 || args[1] != "--config=/var/lib/kube-proxy/config.conf" {
+		w.Errorf("pointsman runs with %q", args)
+	}
+	w.kubectl("delete", "daemonset", "pointsman", "-n", "kube-system")
+	w.kubectl("patch", "daemonset", "kube-proxy", "-n", "kube-system", "--type=json",
+		"-p", `[{"op": "remove", "path": "/spec/template/spec/nodeSelector/pointsman.dev~1kube-proxy"}]`)
+	if back := w.daemon("kube-proxy").Spec.Template.Spec.NodeSelector; len(back) != 1 {
+		w.Errorf("given back, kube-proxy runs on nodes with %v", back)
+	}
+}
+
+func (w *world) daemon(name string) *appsv1.DaemonSet {
+	w.Helper()
+	d, err := w.kube.AppsV1().DaemonSets("kube-system").Get(w.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return d
+}
+
+func (w *world) setting(name, key string) string {
+	w.Helper()
+	var m *corev1.ConfigMap
+	m, err := w.kube.CoreV1().ConfigMaps("kube-system").Get(w.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return m.Data[key]
+}
+
+// validate has pointsman find nothing wrong with settings.
+func (w *world) validate(text string) {
+	w.Helper()
+	file := filepath.Join(w.TempDir(), "settings.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		w.Fatal(err)
+	}
+	if out, err := exec.CommandContext(w.Context(), filepath.Join(binaries, "pointsman"), "config", "validate", file).CombinedOutput(); err != nil {
+		w.Errorf("pointsman config validate: %v: %s\n%s", err, out, text)
+	}
+}
