@@ -9,6 +9,7 @@ VCS     := -buildvcs=$(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && e
 # Packages whose kernel tests need root: they run as root, one package at a time,
 # because each makes network namespaces of its own.
 KERNEL  := $(shell grep -rlE '^func TestKernel' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u)
+BENCHES := $(shell grep -rlE '^func Benchmark' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u)
 
 .DEFAULT_GOAL := help
 .PHONY: help build test test-kernel test-ipvs e2e peers bench soak demo proto verify
@@ -44,7 +45,11 @@ peers: ## build Kubernetes' own kube-apiserver, kubectl and kube-proxy, to test 
 	@ln -sf kube-apiserver bin/peers/kubectl && ln -sf kube-apiserver bin/peers/kube-proxy
 
 bench: ## measure what docs/performance.md states, as ratios in one run
-	$(GO) test -run '^$$' -bench . -benchmem ./sdk/... ./host/... ./plugins/... ./test/...
+	@mkdir -p bin
+	@$(GO) test -run '^$$' -bench . -benchmem -timeout 30m $(BENCHES) 2>&1 | tee bin/bench.txt
+	@! grep -q '^FAIL' bin/bench.txt
+	@echo; echo "ratios, with their goals:"
+	@awk '/^Benchmark/ { for (i = 3; i < NF; i += 2) if ($$(i+1) ~ /^x-/) printf "  %8s %-16s %s\n", $$i, $$(i+1), $$1 }' bin/bench.txt
 
 soak: ## run faults and swaps for hours
 	@echo "soak: the live swap is not in this version; nothing to run"
