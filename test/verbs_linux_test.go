@@ -154,7 +154,7 @@ func TestNoHost(t *testing.T) {
 		}
 	}
 	got := s.verb("plugin", "info", "userspace")
-	if !strings.Contains(got.out, "udp") || !strings.Contains(got.out, "no-drop") {
+	if !strings.Contains(got.out, "udp") || !strings.Contains(got.out, "dies-with-process") {
 		t.Errorf("plugin info says nothing of features and limits:\n%s", got.out)
 	}
 }
