@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"os"
 	"sync"
 	"time"
 
@@ -46,7 +47,10 @@ func (l *loop) step(ctx context.Context, e event) {
 		switch a {
 		case Launch:
 			l.start(ctx)
-		case Kill, Stop:
+		case Kill:
+			l.kill()
+			l.end(l.machine.Why)
+		case Stop:
 			l.end(l.machine.Why)
 		}
 	}
@@ -180,6 +184,18 @@ func (l *loop) lost(why string) {
 	l.live.stop()
 	l.live = nil
 	l.ended(why)
+}
+
+// kill ends a process that does not answer: to ask it would only take time.
+func (l *loop) kill() {
+	if l.live == nil || l.live.foreign {
+		return
+	}
+	if h := l.live.remote.Handle(); runs(h) {
+		if p, err := os.FindProcess(h.PID); err == nil {
+			_ = p.Kill() // it may have ended
+		}
+	}
 }
 
 // end ends the present process, or the launching of one. It takes a little more

@@ -131,19 +131,25 @@ func (n *node) kill(p point, gate string) {
 	if p.victim == "old" {
 		mode = p.from
 	}
-	n.until("the swap is at "+p.at, 60*time.Second, func() error {
-		log, err := os.ReadFile(n.path("host.log"))
-		if err == nil && !strings.Contains(string(log), "failpoint reached: "+p.at) {
-			err = errors.New("not yet")
-		}
-		return err
-	})
+	n.waiting(p.at)
 	if pid := n.plugin(mode); pid > 0 {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	if err := os.Remove(gate); err != nil {
 		n.Fatal(err)
 	}
+}
+
+// waiting waits until the swap waits at its failpoint.
+func (n *node) waiting(at string) {
+	n.Helper()
+	n.until("the swap is at "+at, 60*time.Second, func() error {
+		log, err := os.ReadFile(n.path("host.log"))
+		if err == nil && !strings.Contains(string(log), "failpoint reached: "+at) {
+			err = errors.New("not yet")
+		}
+		return err
+	})
 }
 
 // forgive passes over what nobody could have kept: connections through a relay whose
@@ -169,7 +175,7 @@ func TestKernelPluginKilled(t *testing.T) {
 	n.start()
 	l := n.newLoad()
 	var longest time.Duration
-	for i := range 5 {
+	for i := range 3 {
 		before := n.plugin("iptables")
 		began := time.Now()
 		if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
@@ -187,7 +193,7 @@ func TestKernelPluginKilled(t *testing.T) {
 			longest = time.Since(began)
 		}
 	}
-	l.done("a plugin killed five times")
+	l.done("a plugin killed three times")
 	t.Logf("updates are served again %s after the first kill", longest.Round(time.Millisecond))
 }
 
@@ -308,6 +314,9 @@ func TestKernelCannotRun(t *testing.T) {
 	}
 	n.settled("iptables")
 	l.done("a mode that cannot run here")
+	if err := os.Remove(n.path("plugins/pointsman-dataplane-broken")); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestKernelLeaks swaps again and again, and counts what the host holds.
@@ -333,4 +342,85 @@ func (n *node) files() int {
 		n.Fatal(err)
 	}
 	return len(list)
+}
+
+// TestKernelStorm swaps while endpoints come and go all the time.
+func TestKernelStorm(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.start()
+	l := n.newLoad()
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() { // ends with stop
+		defer close(stopped)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+				n.write("services/storm.yaml", fmt.Sprintf(storm, i%200+1, i%250+1, i%250+2))
+			}
+		}
+	}()
+	for range 2 {
+		n.swapTo("userspace")
+		n.swapTo("iptables")
+	}
+	close(stop)
+	<-stopped
+	l.done("swaps in a storm of changes")
+}
+
+const storm = `
+apiVersion: v1
+kind: Service
+metadata: {name: storm, namespace: shop}
+spec: {clusterIP: 172.30.2.%d, ports: [{port: 80}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: storm-1, namespace: shop, labels: {kubernetes.io/service-name: storm}}
+addressType: IPv4
+ports: [{port: 80}]
+endpoints: [{addresses: [10.180.3.%d]}, {addresses: [10.180.4.%d]}]
+`
+
+// TestKernelFlushed has someone else flush the rules of the one that comes, in the
+// middle of the swap.
+func TestKernelFlushed(t *testing.T) {
+	n := newNode(t, "userspace")
+	gate := n.path("gate")
+	n.write("gate", "")
+	n.start("POINTSMAN_FAIL=verifying/verify=wait", "POINTSMAN_FAIL_GATE="+gate)
+	l := n.newLoad()
+	if _, err := n.SwapMode(t.Context(), "iptables", false); err != nil {
+		t.Fatal(err)
+	}
+	n.waiting("verifying/verify")
+	if out, err := exec.Command("iptables", "-t", "nat", "-F", "KUBE-SERVICES").CombinedOutput(); err != nil {
+		t.Fatalf("flush: %v: %s", err, out)
+	}
+	if err := os.Remove(gate); err != nil {
+		t.Fatal(err)
+	}
+	n.decided()
+	l.done("rules that someone flushes")
+	m := n.rested()
+	t.Logf("%s serves; the swap ended with %+v", m.Mode, m.Last)
+}
+
+// TestKernelNoSpace has no room to write down where the swap stands: it is not made.
+func TestKernelNoSpace(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.start()
+	l := n.newLoad()
+	if err := os.Mkdir(n.path("state/swap.json"), 0o755); err != nil { // nothing can take its place
+		t.Fatal(err)
+	}
+	n.write("state/swap.json/full", "")
+	out, err := n.verb("mode", "swap", "userspace", "--wait")
+	if err == nil || !strings.Contains(out, "write down where the swap stands") {
+		t.Errorf("%v: %s", err, out)
+	}
+	n.settled("iptables")
+	l.done("no room for the intent")
 }

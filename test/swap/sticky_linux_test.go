@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestKernelAffinity has a client keep its endpoint through swaps.
+func TestKernelAffinity(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.write("services/web.yaml", strings.Replace(manifest, "type: NodePort\n", "type: NodePort\n  sessionAffinity: ClientIP\n", 1))
+	for i := range uint16(2) {
+		n.name(netip.AddrPortFrom(backends[i], 8081))
+	}
+	n.write("services/named.yaml", named)
+	n.start()
+	n.synced()
+	if _, err := os.Stat("/proc/net/xt_recent"); err != nil {
+		t.Skipf("this kernel does not show whom it remembers: %v", err)
+	}
+	keeps := n.asked(t)
+	for _, mode := range []string{"userspace", "iptables", "userspace"} {
+		n.swapTo(mode)
+		for range 6 {
+			if now := n.asked(t); now != keeps {
+				t.Fatalf("%s sends the client to %s, and it had kept to %s", mode, now, keeps)
+			}
+		}
+	}
+}
+
+const named = `
+apiVersion: v1
+kind: Service
+metadata: {name: named, namespace: shop}
+spec: {clusterIP: 172.30.0.10, sessionAffinity: ClientIP, ports: [{port: 8081}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: named-1, namespace: shop, labels: {kubernetes.io/service-name: named}}
+addressType: IPv4
+ports: [{port: 8081}]
+endpoints: [{addresses: [10.180.0.1]}, {addresses: [10.180.1.1]}]
+`
+
+// name answers with the backend's own address.
+func (n *node) name(at netip.AddrPort) {
+	n.Helper()
+	host, err := n.ground.Host(at.Addr())
+	if err != nil {
+		n.Fatal(err)
+	}
+	l, err := host.Listen(n.Context(), "tcp4", at)
+	if err != nil {
+		n.Fatal(err)
+	}
+	context.AfterFunc(n.Context(), func() { _ = l.Close() })
+	go func() { // ends with the listener
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprintln(conn, at)
+			_ = conn.Close()
+		}
+	}()
+}
+
+// asked is who answers the client outside.
+func (n *node) asked(t *testing.T) string {
+	t.Helper()
+	host, err := n.ground.Host(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var line string
+	n.until("the client is answered", patience*10, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		conn, err := host.Dial(ctx, "tcp4", client, netip.AddrPortFrom(vip, 8081))
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		line, err = bufio.NewReader(conn).ReadString('\n')
+		return err
+	})
+	return strings.TrimSpace(line)
+}
