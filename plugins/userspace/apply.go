@@ -33,6 +33,9 @@ func (d *Dataplane) edits(c sdk.Changes) []edit {
 		switch {
 		case change.After != nil:
 			claims, err := want(*change.After, nodePorts)
+			if err == nil {
+				err = d.refuseFamily(change.Name.Family)
+			}
 			edits = append(edits, edit{name: change.Name, value: change.After, claims: claims, err: err})
 		case !d.state.Kept[change.Name]:
 			edits = append(edits, edit{name: change.Name})
@@ -82,7 +85,7 @@ type turn struct {
 // whatever the table says. A Service that cannot have all its places keeps those
 // it had. An error means that the context ended, and nothing was changed.
 func (d *Dataplane) carryOut(ctx context.Context, edits []edit, further ...place) (outcome, error) {
-	t := d.begin(edits, further)
+	t := d.begin(edits, append(further, d.undone...))
 	for {
 		steps := d.plan(t)
 		bad, err := d.prepare(ctx, steps)
@@ -110,8 +113,11 @@ func (d *Dataplane) carryOut(ctx context.Context, edits []edit, further ...place
 func (d *Dataplane) finish(ctx context.Context, t *turn, steps []step) (outcome, error) {
 	d.commit(t, steps)
 	err := d.lay(ctx, t.touched)
+	d.undone = nil
 	if err == nil {
 		d.settle(steps, closeDown)
+	} else {
+		d.undone = slices.Collect(maps.Keys(t.touched))
 	}
 	return outcome{failed: t.failures(), planned: d.unwritten(steps)}, err
 }
@@ -202,12 +208,7 @@ func (d *Dataplane) open(ctx context.Context, p place) error {
 			return nil
 		}
 	}
-	make := d.relay.open
-	if d.way != nil {
-		d.way.opened(p)
-		make = d.way.portals.open
-	}
-	s, err := make(ctx, p)
+	s, err := d.openNew(ctx, p)
 	if err == nil {
 		d.sockets[p] = s
 	}

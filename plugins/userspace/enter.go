@@ -234,11 +234,15 @@ func (d *Dataplane) reframe() []place {
 	return d.everyPlace()
 }
 
-// opened notes that a socket is new at p.
-func (w *way) opened(p place) {
-	if p.protocol == sdk.UDP {
-		w.fresh[p] = true
+// openNew opens a socket for what is sent to p.
+func (d *Dataplane) openNew(ctx context.Context, p place) (socket, error) {
+	if d.way == nil {
+		return d.relay.open(ctx, p)
 	}
+	if p.protocol == sdk.UDP {
+		d.way.fresh[p] = true
+	}
+	return d.way.portals.open(ctx, p)
 }
 
 // playWay plays role with rules. The sockets stay in every role: only the rules

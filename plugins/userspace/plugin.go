@@ -57,6 +57,7 @@ type Dataplane struct {
 	sockets  map[place]socket
 	retired  map[place]socket // what they have begun still needs them
 	owed     map[place]error  // wanted, and could not be opened
+	undone   []place          // where the last turn was not carried out to its end
 	seeds    map[sdk.Name][]sdk.Stick
 	stop     context.CancelFunc // ends follow; nil: it does not run
 	follows  sync.WaitGroup
@@ -91,6 +92,7 @@ func (d *Dataplane) forgetSockets() {
 	d.sockets = make(map[place]socket)
 	d.retired = make(map[place]socket)
 	d.owed = make(map[place]error)
+	d.undone = nil
 }
 
 // Configure begins a session. What is served goes on being served.

@@ -110,13 +110,13 @@ func (p *portals) open(ctx context.Context, at place) (socket, error) {
 func (p *portals) openDoors(ctx context.Context, f sdk.Family) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	any := place{sdk.TCP, netip.AddrPortFrom(everywhere[index(f)], 0)}
+	every := place{sdk.TCP, netip.AddrPortFrom(everywhere[index(f)], 0)}
 	for from := range p.doors[index(f)] {
 		door := &p.doors[index(f)][from]
 		if *door != nil {
 			continue
 		}
-		l, err := listen(ctx, any)
+		l, err := listen(ctx, every)
 		if err != nil {
 			return fmt.Errorf("listen for what rules lead here: %w", err)
 		}
@@ -124,7 +124,7 @@ func (p *portals) openDoors(ctx context.Context, f sdk.Family) error {
 			return net.ErrClosed
 		}
 		*door = l
-		go p.relay.accept(l, any, func(conn *net.TCPConn) { p.serve(conn, sdk.Origin(from)) })
+		go p.relay.accept(l, every, func(conn *net.TCPConn) { p.serve(conn, sdk.Origin(from)) })
 	}
 	return nil
 }

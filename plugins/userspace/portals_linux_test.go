@@ -367,3 +367,31 @@ func TestKernelPodsByDevice(t *testing.T) {
 		}
 	})
 }
+
+// TestKernelFailedWrite: rules that could not be written are at the next update,
+// and so is what hung on them.
+func TestKernelFailedWrite(t *testing.T) {
+	onNode(t, func(n node) {
+		web := svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080")
+		n.serve(web)
+		tool := &n.way.rules.sides[0].tool
+		prefix := tool.Prefix
+		tool.Prefix = "/nowhere/iptables"
+		moved := svc("web", "cluster-ip 172.30.0.42:80", podHere+":8080")
+		moved.Normalize()
+		u := sdk.Update{From: n.rev, To: n.rev + 1, Set: []sdk.Service{moved}}
+		if _, err := n.Sync(n.Context(), u); err == nil {
+			n.Fatal("nothing was written, and no error")
+		}
+		n.finds("tcp", "172.30.0.41:80", podHere+":8080")
+		tool.Prefix = prefix
+		n.must(sdk.Update{Set: []sdk.Service{moved}})
+		n.finds("tcp", "172.30.0.42:80", podHere+":8080")
+		if got, err := n.calls("tcp", "172.30.0.41:80"); err == nil {
+			n.Errorf("%s still answers at the old address", got)
+		}
+		if len(n.sockets) != 1 || len(n.way.portals.found) != 1 {
+			n.Errorf("sockets at %v, portals at %v", n.sockets, n.way.portals.found)
+		}
+	})
+}
