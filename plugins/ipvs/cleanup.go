@@ -5,32 +5,24 @@ package ipvs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// Cleanup takes out, in both families and both backends, what leads packets our way,
-// then the virtual servers that our sets know of, the addresses on our device, and
-// then what kept them safe. Sets that kube-proxy made, and its chains, go when asked
-// for. Nobody else's virtual server goes, whatever is asked.
+// Cleanup takes out, in both families and both backends, the virtual servers that our
+// sets know of, the addresses on our device, what leads packets our way and kept them
+// safe, and the sets. What kube-proxy made goes when asked for. Nobody else's virtual
+// server goes, whatever is asked.
 func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
 	if err := p.take(ctx); err != nil {
 		return nil, err
 	}
 	defer p.give()
-	var gone []string
-	var errs []error
-	note := func(found []string, err error) {
-		gone = append(gone, found...)
-		errs = append(errs, err)
-	}
 	k, err := p.edges.reach(ctx)
 	if err != nil {
 		return nil, err
@@ -40,17 +32,15 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range sweepers {
-		note(s.run(ctx, l.DryRun))
-	}
-	note(p.giveBack(l))
+	gone, err := sweep(deeds(ctx, k, sweepers), l.DryRun)
+	given, err2 := p.giveBack(l)
 	if !l.DryRun {
 		for _, s := range p.sides {
 			s.known = false
 		}
 		p.role = 0
 	}
-	return gone, errors.Join(errs...)
+	return append(gone, given...), errors.Join(err, err2)
 }
 
 func (p *plugin) giveBack(l sdk.Leftovers) ([]string, error) {
@@ -66,12 +56,12 @@ func (p *plugin) giveBack(l sdk.Leftovers) ([]string, error) {
 
 // A sweeper removes what there is of one family.
 type sweeper struct {
-	kernel kernel
-	rulers []ruler
-	steps  []step
-	device bool
-	sets   []string // by the kernel's names
-	rules  []rules  // of each ruler
+	servers []step
+	addrs   []step
+	device  int // how many addresses go with it, if it goes
+	rulers  []ruler
+	rules   []rules  // of each ruler
+	sets    []string // by the kernel's names
 }
 
 // sweepers read what is there. A node without IPVS, or without ipset, has nothing of
@@ -93,15 +83,15 @@ func (p *plugin) sweepers(ctx context.Context, k kernel, l sdk.Leftovers) (all [
 		return nil, err
 	}
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		s := &sweeper{kernel: k}
+		s := &sweeper{device: -1}
 		s.find(family, sight{servers: look.servers, sets: mine(sets[family], l.KubeProxy), addrs: look.addrs.of(family)}, p.options)
 		if err := p.findRules(ctx, s, family, l.KubeProxy); err != nil {
 			return nil, err
 		}
 		all = append(all, s)
 	}
-	if n := len(all); look.addrs.device && all[0].bound()+all[1].bound() == len(look.addrs.ours) && slices.ContainsFunc(all, (*sweeper).some) {
-		all[n-1].device = true // nobody else has an address on it
+	if look.addrs.device && all[0].bound()+all[1].bound() == len(look.addrs.ours) && slices.ContainsFunc(all, (*sweeper).some) {
+		all[0].device = len(look.addrs.ours) // nobody else has an address on it
 	}
 	return all, nil
 }
@@ -125,17 +115,16 @@ func mine(s setsOf, kubeProxy bool) setsOf {
 	return own
 }
 
-// find lists the steps after which nothing of ours is left: virtual servers first,
-// addresses, and then the sets.
+// find lists what there is of ours.
 func (s *sweeper) find(family sdk.Family, look sight, o options) {
 	b := newBook(family)
 	b.adopt(look, o.ExcludeCIDRs)
 	for _, at := range slices.SortedFunc(maps.Keys(b.have.servers), compareServers) {
-		s.steps = append(s.steps, step{verb: removeServer, server: at})
+		s.servers = append(s.servers, step{verb: removeServer, server: at})
 	}
 	for _, addr := range slices.SortedFunc(slices.Values(look.addrs.ours), netip.Addr.Compare) {
 		if b.have.vips[addr] {
-			s.steps = append(s.steps, step{verb: unbind, addr: addr})
+			s.addrs = append(s.addrs, step{verb: unbind, addr: addr})
 		}
 	}
 	for name := range setCount {
@@ -146,17 +135,9 @@ func (s *sweeper) find(family sdk.Family, look sight, o options) {
 	s.sets = append(s.sets, look.sets.relics...)
 }
 
-func (s *sweeper) some() bool { return len(s.steps)+len(s.sets) > 0 }
+func (s *sweeper) some() bool { return len(s.servers)+len(s.addrs)+len(s.sets) > 0 }
 
-func (s *sweeper) bound() int {
-	n := 0
-	for _, step := range s.steps {
-		if step.verb == unbind {
-			n++
-		}
-	}
-	return n
-}
+func (s *sweeper) bound() int { return len(s.addrs) }
 
 // findRules reads the tables of everything that may have rules of family.
 func (p *plugin) findRules(ctx context.Context, s *sweeper, family sdk.Family, kubeProxyToo bool) error {
@@ -197,44 +178,4 @@ func leftovers(t iptables.Tables, kubeProxyToo bool) rules {
 		}
 	}
 	return r
-}
-
-// run removes what was found, and names it; a dry run only names it. Rules that keep
-// established connections alive go after the addresses.
-func (s *sweeper) run(ctx context.Context, dry bool) ([]string, error) {
-	var gone []string
-	var errs []error
-	do := func(what string, f func() error) {
-		if dry {
-			gone = append(gone, what)
-			return
-		}
-		if err := f(); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", what, err))
-			return
-		}
-		gone = append(gone, what)
-	}
-	w := writer{side: &side{kernel: s.kernel}}
-	for _, step := range s.steps {
-		do(step.String(), func() error {
-			if step.verb == unbind {
-				return w.onDevice(step)
-			}
-			return w.onServer(step)
-		})
-	}
-	if s.device {
-		do("remove device "+device, s.kernel.RemoveDevice)
-	}
-	for i, ruler := range s.rulers {
-		r := s.rules[i]
-		do(ruler.String()+": "+strings.Join(r.steps(), "; "), func() error { return ruler.Restore(ctx, r.script()) })
-	}
-	if len(s.sets) > 0 {
-		do("remove sets "+strings.Join(s.sets, " "), func() error {
-			return s.kernel.Restore(ctx, "destroy "+strings.Join(s.sets, "\ndestroy ")+"\n")
-		})
-	}
-	return gone, errors.Join(errs...)
 }

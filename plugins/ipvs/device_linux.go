@@ -22,10 +22,16 @@ type links struct {
 
 func (l *links) Close() error {
 	l.handle.Close()
+	l.Hush()
+	return nil
+}
+
+// Hush ends listening.
+func (l *links) Hush() {
 	if l.ear != nil {
 		l.ear.close()
+		l.ear = nil
 	}
-	return nil
 }
 
 // Listen begins to listen, if nobody does.

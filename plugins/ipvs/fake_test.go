@@ -340,6 +340,7 @@ func (f fakeLinks) Unbind(a netip.Addr) error {
 }
 
 func (f fakeLinks) Listen() {}
+func (f fakeLinks) Hush()   {}
 
 func (f fakeLinks) Heard() heard {
 	f.mu.Lock()

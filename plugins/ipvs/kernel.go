@@ -65,10 +65,11 @@ type linker interface {
 	Bind(netip.Addr) error
 	Unbind(netip.Addr) error
 
-	// Listen begins to listen to which addresses come and go. Heard is what was heard
-	// since it was last called.
+	// Listen begins to listen to which addresses come and go, until Hush. Heard is what
+	// was heard since it was last called.
 	Listen()
 	Heard() heard
+	Hush()
 	Close() error
 }
 

@@ -53,29 +53,31 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 
 func (p *plugin) yield() error {
 	p.role = sdk.Yielded
-	if p.lock == nil {
-		return nil
-	}
-	lock := p.lock
-	p.lock = nil
-	p.hold()
-	p.stopWatch()
-	return lock.Unlock()
+	return p.unlock()
 }
 
-// Close ends what this process does beside the host's calls, and lets go of the lock.
-// The kernel stays as it is.
+// Close ends what this process does beside the host's calls, lets go of the lock, and
+// of the kernel, which stays as it is.
 func (p *plugin) Close() error {
 	if err := p.take(context.Background()); err != nil {
 		return err
 	}
 	defer p.give()
-	p.stopWatch()
+	err := p.unlock()
+	p.kernel.close()
+	p.kernel = kernel{}
+	return err
+}
+
+// unlock gives up the right to write, and with it the duty to watch.
+func (p *plugin) unlock() error {
 	if p.lock == nil {
 		return nil
 	}
+	p.stopWatch()
 	lock := p.lock
 	p.lock = nil
+	p.hold()
 	return lock.Unlock()
 }
 

@@ -74,6 +74,7 @@ func (p *plugin) stopWatch() {
 	if p.watch != nil {
 		p.watch.stop()
 		p.watch = nil
+		p.kernel.Hush()
 	}
 }
 
