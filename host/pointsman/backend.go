@@ -149,12 +149,19 @@ func serviceOf(s track.ServiceStatus) admin.Service {
 	return a
 }
 
-// plugins are all that were found, that of the mode as it runs.
+// plugins are all that were found, those that run as they do: that of the mode, and
+// for the time of a swap another.
 func (h *host) plugins() []admin.Plugin {
-	list := []admin.Plugin{h.serving().shown()}
-	for _, f := range discover(h.settings) {
-		if f.Name != h.serving().name {
+	main := h.serving()
+	list := []admin.Plugin{main.shown()}
+	for _, f := range discover(h.follower.Host()) {
+		switch p := h.yard.named(f.Name); {
+		case p == nil:
 			list = append(list, unused(f))
+		case p != main:
+			other := p.shown()
+			other.InUse = false
+			list = append(list, other)
 		}
 	}
 	slices.SortFunc(list, func(a, b admin.Plugin) int { return cmp.Compare(a.Name, b.Name) })
@@ -187,20 +194,21 @@ func (h *host) events() []admin.Event {
 }
 
 func (h *host) logs(ctx context.Context, name string, follow bool, line func(admin.LogLine) error) error {
-	if err := h.inUse(name); err != nil {
+	p, err := h.running(name)
+	if err != nil {
 		return err
 	}
-	return h.serving().book.read(ctx, follow, line)
+	return p.book.read(ctx, follow, line)
 }
 
 // restart starts the plugin anew: by a swap to its own mode if the binary is
 // another by now.
 func (h *host) restart(name string) (string, error) {
-	if err := h.inUse(name); err != nil {
+	p, err := h.running(name)
+	if err != nil {
 		return "", err
 	}
-	p := h.serving()
-	if p.supervisor.Replaced() && p.supervisor.Status().State == supervise.Serving {
+	if p == h.serving() && p.supervisor.Replaced() && p.supervisor.Status().State == supervise.Serving {
 		return "plugin " + name + " gives way to its new binary; pointsman mode show tells how far it is",
 			h.yard.ask(name, "pointsman plugin restart, and the binary was replaced", true)
 	}
@@ -208,15 +216,15 @@ func (h *host) restart(name string) (string, error) {
 	return "plugin " + name + " is started anew", nil
 }
 
-// inUse says why nothing can be asked of a plugin that does not run.
-func (h *host) inUse(name string) error {
-	if name == h.serving().name {
-		return nil
+// running is the dataplane of that name, or why nothing can be asked of it.
+func (h *host) running(name string) (*plane, error) {
+	if p := h.yard.named(name); p != nil {
+		return p, nil
 	}
 	for _, f := range discover(h.settings) {
 		if f.Name == name {
-			return &admin.Error{Code: http.StatusConflict, What: "plugin " + name + " is not in use", Why: "the mode is " + h.serving().name}
+			return nil, &admin.Error{Code: http.StatusConflict, What: "plugin " + name + " is not in use", Why: "the mode is " + h.serving().name}
 		}
 	}
-	return admin.UnknownPlugin(name)
+	return nil, admin.UnknownPlugin(name)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -74,7 +75,10 @@ func (y *yard) begin() {
 		return
 	}
 	if same { // the kernel's state was the hand-over, and is whole; the other process goes
-		_, _ = supervise.EndLeftover(context.Background(), pluginStateDir(y.settings, serve), otherSlot(slot), false)
+		_, err := supervise.EndLeftover(context.Background(), pluginStateDir(y.settings, serve), otherSlot(slot), false)
+		if err = errors.Join(err, os.Remove(file)); err != nil {
+			y.Failed(swap.Finish, err)
+		}
 		return
 	}
 	y.resume(was)
@@ -243,6 +247,19 @@ func (p *plane) comeUp(ctx context.Context) error {
 		return p.remote != nil || failed != nil
 	})
 	return errors.Join(err, failed)
+}
+
+// named is the dataplane of that mode that runs; nil: none does.
+func (y *yard) named(mode string) *plane {
+	if main := y.serving(); main.name == mode {
+		return main
+	}
+	for _, p := range y.all() {
+		if p.name == mode {
+			return p
+		}
+	}
+	return nil
 }
 
 func (y *yard) dropped(d *plane) {

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestIntent(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "swap.json")
+	if m, err := Remember(file); err != nil || m.Stage != Idle {
+		t.Errorf("without a file: %+v, %v", m, err)
+	}
+	want := Machine{Stage: Proving, Plan: toUserspace, Began: time.Unix(7, 0).UTC()}
+	if err := write(file, want); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Remember(file); err != nil || got != want {
+		t.Errorf("remembers %+v, %v, want %+v", got, err, want)
+	}
+	if err := os.WriteFile(file, []byte(`{"stage":"flying","plan":{"from":"a","to":"b"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Remember(file); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("a file that makes no sense: %v", err)
+	}
+	if err := forget(file); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := os.ReadDir(filepath.Dir(file)); len(left) > 0 {
+		t.Errorf("left %v", left)
+	}
+}
+
+// TestRecover finishes what had passed its canary, and undoes all else.
+func TestRecover(t *testing.T) {
+	for stage, want := range map[Stage]string{
+		Idle:      "→ idle",
+		Staging:   "userspace→iptables draining: note drain",
+		Holding:   "userspace→iptables draining: note drain",
+		Cutting:   "iptables→userspace returning: note restore recall",
+		Proving:   "iptables→userspace returning: note restore recall",
+		Draining:  "iptables→userspace draining: note drain",
+		Clearing:  "iptables→userspace clearing: note clear stop",
+		Returning: "iptables→userspace returning: note restore recall",
+	} {
+		m := Machine{Stage: stage}
+		if stage != Idle {
+			m.Plan = toUserspace
+		}
+		keeps := m.Keeps()
+		next, work := Recover(m, time.Unix(0, 0))
+		if got := describe(next, work); got != want {
+			t.Errorf("%s: %s, want %s", stage, got, want)
+		}
+		if started, coming := next.Parties(); stage != Idle && (started != "iptables" || coming != "userspace") {
+			t.Errorf("%s: it was a swap from %s to %s", stage, started, coming)
+		}
+		if wanted := map[bool]string{true: "userspace", false: "iptables"}[stage == Draining || stage == Clearing]; stage != Idle && keeps != wanted {
+			t.Errorf("%s: keeps %s, want %s", stage, keeps, wanted)
+		}
+	}
+}
