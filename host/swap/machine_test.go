@@ -72,7 +72,7 @@ func TestSwaps(t *testing.T) {
 			{0, failed(Proving), "→ idle: finish"},
 		},
 		"takes too long": append(upTo(Staging),
-			step{89 * second, Event{Kind: Tick}, "iptables→userspace staging"},
+			step{179 * second, Event{Kind: Tick}, "iptables→userspace staging"},
 			step{second, Event{Kind: Tick}, "userspace→iptables draining: note drain"}),
 		"hears from a stage that is over": append(upTo(Proving),
 			step{0, failed(Staging), "iptables→userspace proving"}),

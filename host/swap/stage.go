@@ -46,7 +46,7 @@ func ParseStage(name string) (Stage, error) {
 // limits are how long each stage may take. Draining has its own, from the plan.
 var limits = [...]time.Duration{
 	Preflight: 10 * time.Second,
-	Staging:   90 * time.Second,
+	Staging:   3 * time.Minute, // nobody is troubled by it, and a large first load may be slow
 	Verifying: 60 * time.Second,
 	Holding:   10 * time.Second,
 	Cutting:   15 * time.Second,

@@ -279,7 +279,7 @@ func (n *node) until(what string, wait time.Duration, check func() error) {
 func (n *node) swapTo(mode string) time.Duration {
 	n.Helper()
 	began := time.Now()
-	if out, err := n.verb("mode", "swap", mode, "--wait=60s"); err != nil {
+	if out, err := n.verb("mode", "swap", mode, "--wait=200s"); err != nil {
 		n.Fatalf("swap to %s: %v: %s", mode, err, out)
 	}
 	return time.Since(began)
