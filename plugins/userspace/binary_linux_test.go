@@ -4,23 +4,58 @@ package userspace
 
 import (
 	"context"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// TestBinaryConforms holds the real binary to the contract, as a host would start it.
-func TestBinaryConforms(t *testing.T) {
+// built is the path of the plugin, built for this test.
+func built(t *testing.T) string {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "pointsman-dataplane-userspace")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "./pointsman-dataplane-userspace").CombinedOutput(); err != nil {
 		t.Skipf("needs go to build the plugin: %v\n%s", err, out)
 	}
-	s := sdktest.Binary(path)
+	return path
+}
+
+// TestBinaryConforms holds the real binary to the contract, as a host would start it.
+func TestBinaryConforms(t *testing.T) {
+	s := sdktest.Binary(built(t))
 	s.Options = []byte(`{"redirect": "never", "udpIdleTimeout": "1m"}`)
 	sdktest.Conform(sdktest.Testing(t), s)
+}
+
+// TestFallsBack: whoever may not write rules listens on addresses, and says what
+// that means.
+func TestFallsBack(t *testing.T) {
+	path := built(t)
+	for dir := filepath.Dir(path); dir != filepath.Clean(os.TempDir()); dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil { // another user is to start it
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), path, "check")
+	if os.Getuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	cmd.Dir = "/"
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, limit := range []sdk.Limit{sdk.LimitOwnAddressesOnly, sdk.LimitNoDrop} {
+		if !strings.Contains(string(out), string(limit)) {
+			t.Errorf("it does not say %s: %s", limit, out)
+		}
+	}
 }
