@@ -156,6 +156,11 @@ func (p *plane) Verify(ctx context.Context) (bool, error) {
 	return true, v.Differences()
 }
 
+// Lasts reports whether what it serves by outlives its process.
+func (p *plane) Lasts() bool {
+	return !slices.Contains(p.supervisor.Status().Description.Limits, sdk.LimitDiesWithProcess)
+}
+
 var errNoProcess = errors.New("its process is gone")
 
 // Stuck tells which clients keep which endpoints; none if it cannot say.

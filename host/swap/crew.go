@@ -130,6 +130,9 @@ func (c *crew) launch(ctx context.Context) error {
 // verify holds the kernel to what To was told. A dataplane that cannot say is
 // taken at its word, and the host says so.
 func (c *crew) verify(ctx context.Context) error {
+	if c.m.Stage == Proving && !c.m.Plan.Same && c.to.Lasts() {
+		return nil
+	}
 	verified, err := c.to.Verify(ctx)
 	if err == nil && !verified {
 		c.yard.Failed(Verify, fmt.Errorf("%s cannot say what it serves: the swap goes on unverified", c.m.Plan.To))

@@ -50,7 +50,7 @@ var limits = [...]time.Duration{
 	Verifying: 60 * time.Second,
 	Holding:   10 * time.Second,
 	Cutting:   15 * time.Second,
-	Proving:   10 * time.Second,
+	Proving:   60 * time.Second,
 	Clearing:  60 * time.Second,
 	Returning: 30 * time.Second,
 }
