@@ -25,7 +25,18 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netns.Main(tidy{m}) }
+
+// tidy removes what the tests have built.
+type tidy struct{ *testing.M }
+
+func (t tidy) Run() int {
+	code := t.M.Run()
+	if built.dir != "" {
+		_ = os.RemoveAll(built.dir)
+	}
+	return code
+}
 
 // The addresses of the world. The virtual one is the node's own too, so that a relay
 // without root can listen on it.
