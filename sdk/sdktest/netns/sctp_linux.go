@@ -5,15 +5,112 @@ package netns
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-func hasSCTP() bool { return false }
+// Package net knows no SCTP. But a socket of SCTP that is made like one of TCP behaves
+// like one, so it is made here, and handed to package net then.
 
-func dialSCTP(context.Context, *Host, netip.Addr, netip.AddrPort) (net.Conn, error) {
-	return nil, errors.ErrUnsupported
+// hasSCTP reports whether this kernel has SCTP, or can load it.
+func hasSCTP() bool {
+	fd, err := socketSCTP(netip.IPv4Unspecified())
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err == nil
 }
 
-func answerSCTP(*Host, netip.AddrPort) (io.Closer, error) { return nil, errors.ErrUnsupported }
+func socketSCTP(at netip.Addr) (int, error) {
+	domain := unix.AF_INET
+	if at.Is6() {
+		domain = unix.AF_INET6
+	}
+	return unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+}
+
+// boundSCTP is a socket at an address of the namespace of the calling thread.
+func boundSCTP(at netip.AddrPort) (int, error) {
+	fd, err := socketSCTP(at.Addr())
+	if err != nil {
+		return -1, err
+	}
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) // else the address may be said to be in use
+	if err := unix.Bind(fd, sockaddr(at)); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+func sockaddr(at netip.AddrPort) unix.Sockaddr {
+	if at.Addr().Is6() {
+		return &unix.SockaddrInet6{Addr: at.Addr().As16(), Port: int(at.Port())}
+	}
+	return &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}
+}
+
+// dialSCTP opens an association from one of h's addresses, as long as ctx allows.
+func dialSCTP(ctx context.Context, h *Host, from netip.Addr, to netip.AddrPort) (conn net.Conn, err error) {
+	end, ok := ctx.Deadline()
+	if !ok {
+		end = time.Now().Add(patience)
+	}
+	err = h.Do(func() error {
+		fd, err := boundSCTP(netip.AddrPortFrom(from, 0))
+		if err != nil {
+			return err
+		}
+		wait := unix.NsecToTimeval(max(int64(time.Until(end)), int64(time.Millisecond)))
+		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait)
+		if err == nil {
+			err = unix.Connect(fd, sockaddr(to))
+		}
+		if err != nil {
+			unix.Close(fd)
+			return late(err)
+		}
+		file := os.NewFile(uintptr(fd), "sctp")
+		defer file.Close()
+		conn, err = net.FileConn(file)
+		return err
+	})
+	return conn, err
+}
+
+// late is err, but for what the kernel says when time is up.
+func late(err error) error {
+	if errors.Is(err, unix.EINPROGRESS) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ETIMEDOUT) {
+		return os.ErrDeadlineExceeded
+	}
+	return err
+}
+
+// answerSCTP starts an endpoint, as Answer does.
+func answerSCTP(h *Host, at netip.AddrPort) (end io.Closer, err error) {
+	var l net.Listener
+	err = h.Do(func() error {
+		fd, err := boundSCTP(at)
+		if err != nil {
+			return err
+		}
+		file := os.NewFile(uintptr(fd), "sctp")
+		defer file.Close()
+		if err := unix.Listen(fd, 16); err != nil {
+			return err
+		}
+		l, err = net.FileListener(file)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen as endpoint %s: %w", at, err)
+	}
+	go answerStreams(l, at) // ends when l is closed
+	return l, nil
+}
