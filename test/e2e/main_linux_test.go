@@ -59,7 +59,7 @@ func build(dir string) error {
 }
 
 // need skips a test that was not asked for, or that this machine cannot run.
-func need(t *testing.T) {
+func need(t testing.TB) {
 	t.Helper()
 	switch {
 	case os.Getuid() != 0:

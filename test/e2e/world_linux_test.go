@@ -26,7 +26,7 @@ const (
 
 // A world is the cluster, its nodes, and who calls.
 type world struct {
-	*testing.T
+	testing.TB
 	ground *netns.Ground
 	api    *cluster.Cluster
 	kube   kubernetes.Interface // as an administrator
@@ -45,7 +45,7 @@ func addr(format string, args ...any) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf(format, args...))
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	need(t)
 	ground, err := netns.New()
@@ -57,7 +57,7 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	w := &world{T: t, ground: ground, api: cluster.Start(t, cluster.Options{Audit: true})}
+	w := &world{TB: t, ground: ground, api: cluster.Start(t, cluster.Options{Audit: true})}
 	w.kube = w.connect()
 	w.client = w.place("client", addr("198.18.0.7"), addr("2001:db8:c::7"))
 	w.grant()
@@ -68,9 +68,9 @@ func newWorld(t *testing.T) *world {
 }
 
 // on is w for a test within the test.
-func (w *world) on(t *testing.T) *world {
+func (w *world) on(t testing.TB) *world {
 	v := *w
-	v.T = t
+	v.TB = t
 	return &v
 }
 

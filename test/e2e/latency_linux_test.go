@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pointsman/pointsman/test/cluster"
+)
+
+// others is how many Services there are besides the one that is measured.
+const others = 1000
+
+// BenchmarkEndpointToConnection measures from the write of an EndpointSlice until a
+// call of a pod is first answered by the endpoint that it brings: on node-a with
+// pointsman, and then on node-b with kube-proxy. Neither waits between two updates.
+func BenchmarkEndpointToConnection(b *testing.B) {
+	w := newWorld(b)
+	w.crowd()
+	s := w.service("hot")
+	b.Run("pointsman", func(b *testing.B) {
+		w, n := w.on(b), w.nodes[0]
+		w.configure(n, mode{name: "iptables", options: "backend: nft"})
+		w.start(n)
+		defer w.stop(n)
+		w.follow(b, n, s)
+	})
+	b.Run("kube-proxy", func(b *testing.B) {
+		w, n := w.on(b), w.nodes[1]
+		w.kubeProxy(n)
+		w.follow(b, n, s)
+	})
+}
+
+// follow moves s from one pod to another, and waits each time until a pod of n gets
+// there.
+func (w *world) follow(b *testing.B, n *node, s *corev1.Service) {
+	pod, turn := n.pods[0], 0
+	move := func() time.Duration {
+		e := w.nodes[turn%2].end(1)
+		turn++
+		begin := time.Now()
+		w.endpoints(s.Name, e)
+		for call(w.Context(), pod, "tcp4", at(s, 0, 80)) != saw(e.pod, backend, pod.addrs[0]) && w.Context().Err() == nil {
+			w.pass(time.Millisecond)
+		}
+		return time.Since(begin)
+	}
+	move() // the first also has to bring everything else
+	w.run(n, "conntrack", "-F")
+	var took []time.Duration
+	for b.Loop() {
+		took = append(took, move())
+		w.pass(100 * time.Millisecond)
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+	b.ReportMetric(0, "ns/op") // it counts the pauses too
+}
+
+// crowd makes the other Services, of ten endpoints each.
+func (w *world) crowd() {
+	w.Helper()
+	var all []metav1.Object
+	for i := range others {
+		name := fmt.Sprintf("other-%d", i)
+		ip := fmt.Sprintf("10.100.%d.%d", i/250, i%250+1)
+		meta := metav1.ObjectMeta{Namespace: namespace, Name: name}
+		policy, one := corev1.ServiceInternalTrafficPolicyCluster, corev1.IPFamilyPolicySingleStack
+		all = append(all, &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: ip, ClusterIPs: []string{ip}, SessionAffinity: corev1.ServiceAffinityNone,
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, IPFamilyPolicy: &one, InternalTrafficPolicy: &policy,
+			Ports: []corev1.ServicePort{{Name: "tcp", Port: 80, Protocol: corev1.ProtocolTCP}},
+		}})
+		meta.Labels = map[string]string{discoveryv1.LabelServiceName: name}
+		slice := &discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4, Ports: ports(backend)[:1]}
+		for j := range 10 {
+			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.128.%d.%d", i/20, (i%20)*10+j+1)}, Conditions: conditions(true, true, false)})
+		}
+		all = append(all, slice)
+	}
+	w.api.Load(all...)
+}
+
+// kubeProxy runs Kubernetes' own on a node, until the test ends.
+func (w *world) kubeProxy(n *node) {
+	w.Helper()
+	log, err := os.Create(n.path("kube-proxy.log"))
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer log.Close()
+	binary, err := filepath.Abs("../../bin/peers/kube-proxy")
+	if err != nil {
+		w.Fatal(err)
+	}
+	cmd := exec.Command(binary, "--proxy-mode=iptables", "--hostname-override="+n.name, "--conntrack-max-per-core=0",
+		"--iptables-min-sync-period=0s", "--detect-local-mode=NodeCIDR", "--kubeconfig="+w.api.Kubeconfig(cluster.Token(cluster.Admin), "https://127.0.0.1:6443"))
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started, ended := make(chan error, 1), make(chan struct{})
+	go func() { // ends with the process, and so does its thread
+		defer close(ended)
+		_ = n.host.Do(func() error {
+			err := cmd.Start()
+			started <- err
+			if err == nil {
+				_ = cmd.Wait()
+			}
+			return err
+		})
+	}()
+	if err := <-started; err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+	})
+	w.hears(n.place, fmt.Sprintf("http://%s:10249/proxyMode", "127.0.0.1"), "200 iptables")
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
+)
+
+// TestKubeProxyFields holds the table of kube-proxy's fields against kube-proxy's own
+// types: each must be there.
+func TestKubeProxyFields(t *testing.T) {
+	page := read(t, "../docs/kube-proxy.md")
+	fields := leaves(reflect.TypeFor[kubeproxy.KubeProxyConfiguration](), "")
+	if len(fields) < 50 {
+		t.Fatalf("found only %q", fields)
+	}
+	for _, field := range fields {
+		if !strings.Contains(page, "`"+field+"`") {
+			t.Errorf("docs/kube-proxy.md does not say what becomes of %s", field)
+		}
+	}
+}
+
+// leaves are the fields below t that hold a value, as a file names them.
+func leaves(t reflect.Type, path string) (list []string) {
+	for i := range t.NumField() {
+		field := t.Field(i)
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name == "" || name == "-" { // apiVersion and kind
+			continue
+		}
+		if path != "" {
+			name = path + "." + name
+		}
+		kind := field.Type
+		if kind.Kind() == reflect.Struct && kind.Name() != "Duration" && name != "logging.options" && name != "logging.flushFrequency" {
+			list = append(list, leaves(kind, name)...)
+			continue
+		}
+		list = append(list, name)
+	}
+	return list
+}
