@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/pointsman/pointsman/host/report"
+	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/swap"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// This file is what a swap asks of the host (swap.Yard).
+
+// Open has To's process started. One that still drains is wanted back.
+func (y *yard) Open(ctx context.Context, p swap.Plan) (swap.Dataplane, error) {
+	for _, d := range y.all() {
+		if d.name == p.To && d != y.serving() {
+			err := d.SetRole(ctx, sdk.Standby)
+			d.refill()
+			y.prepare()
+			return d, err
+		}
+	}
+	y.prepare()
+	slot := ""
+	if p.Same {
+		slot = otherSlot(y.serving().slot)
+	}
+	d := y.newPlane(p.To, slot)
+	if !p.Same || p.Overlap {
+		d.want = sdk.Standby // else it inherits the role with the lock
+	}
+	y.mu.Lock()
+	y.planes = append(y.planes, d)
+	life := y.life
+	y.mu.Unlock()
+	d.start(life)
+	if err := d.comeUp(ctx); err != nil {
+		d.Stop()
+		y.dropped(d)
+		return nil, err
+	}
+	return d, nil
+}
+
+// prepare makes the canary, of which the one to come is told like of any Service.
+func (y *yard) prepare() {
+	if err := y.canary.begin(); err != nil {
+		y.Failed(swap.Launch, err)
+	}
+}
+
+// otherSlot is that of a second process of one mode.
+func otherSlot(slot string) string {
+	if slot == "" {
+		return "b"
+	}
+	return ""
+}
+
+// comeUp waits until it is in session, or has failed to be.
+func (p *plane) comeUp(ctx context.Context) error {
+	var failed error
+	err := p.until(ctx, "is up", func() bool {
+		switch s := p.supervisor.Status(); s.State {
+		case supervise.Waiting, supervise.Refused, supervise.Quarantined:
+			failed = fmt.Errorf("%s is %s: %s", p.name, s.State, s.Why)
+		}
+		return p.remote != nil || failed != nil
+	})
+	return errors.Join(err, failed)
+}
+
+// Check says what would be lost: Services that are served now, and that the one to
+// come has said it cannot serve; or what else the node has from the one to leave.
+func (y *yard) Check(ctx context.Context, p swap.Plan) error {
+	var next *plane
+	for _, d := range y.all() {
+		if d.name == p.To && d != y.serving() {
+			next = d
+		}
+	}
+	if next == nil {
+		return errNoProcess
+	}
+	main := y.serving()
+	if err := relies(ctx, main.supervisor.Status().Description, next.supervisor.Status().Description); err != nil && !p.Force {
+		return fmt.Errorf("%w; or, to do it all the same: pointsman mode swap %s --force", err, p.To)
+	}
+	lost := losses(main.status(), next.status())
+	if len(lost) == 0 || p.Force {
+		return nil
+	}
+	return fmt.Errorf("%s would not be served any more: %s%s; to do it all the same: pointsman mode swap %s --force",
+		count(len(lost), "Service"), lost[0], andMore(len(lost)-1), p.To)
+}
+
+// Freeze lets no change of Services in.
+func (y *yard) Freeze() (thaw func()) { return y.tracker.Freeze() }
+
+// Sound finds the ways to the canary that lead somewhere.
+func (y *yard) Sound(ctx context.Context) []string { return y.canary.sound(ctx) }
+
+// Prove holds the ways to leading there still, but for those that the one that
+// serves now has said it does not serve.
+func (y *yard) Prove(ctx context.Context, ways []string) error {
+	next := y.coming()
+	if next == nil {
+		return errNoProcess
+	}
+	return y.canary.prove(ctx, ways, next.fails())
+}
+
+// coming is the dataplane besides the one that serves.
+func (y *yard) coming() *plane {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	for _, p := range y.planes {
+		if p != y.main {
+			return p
+		}
+	}
+	return nil
+}
+
+// Serves makes d the dataplane that the host speaks of, and forgets those that
+// have ended.
+func (y *yard) Serves(d swap.Dataplane) {
+	p, ok := d.(*plane)
+	if !ok {
+		return
+	}
+	y.mu.Lock()
+	y.main = p
+	y.planes = slices.DeleteFunc(y.planes, func(o *plane) bool { return o != p && o.over() })
+	y.standby.Serving, y.standby.Slot = p.name, p.slot
+	next := y.standby
+	y.mu.Unlock()
+	if err := next.write(y.settings.StateDir); err != nil {
+		y.reports.Report(report.Event{Warning: true, Reason: swapNote, Object: p.name, Message: err.Error()})
+	}
+}
+
+// Moved reports each change of stage.
+func (y *yard) Moved(before, now swap.Machine) {
+	switch now.Stage {
+	case swap.Draining:
+		go y.canary.end()
+	case swap.Idle:
+		go y.canary.end()
+		y.settled(now.Last)
+		return
+	}
+	e := report.Event{Reason: swapStage, Object: now.Plan.To, Message: fmt.Sprintf("%s: %s", now.Plan, now.Stage)}
+	if now.Undo != "" && before.Undo == "" {
+		e.Warning, e.Message = true, e.Message+", to undo it: "+now.Undo
+	}
+	y.reports.Report(e)
+}
+
+// settled reports how a swap ended, and forgets the dataplane that left.
+func (y *yard) settled(o swap.Outcome) {
+	e := report.Event{Reason: swapDone, Object: o.Plan.To, Message: fmt.Sprintf("%s in %s", o.Plan, round(o.Took))}
+	if o.Err != "" {
+		e.Reason, e.Warning = swapUndone, true
+		e.Message = fmt.Sprintf("%s, and %s serves on: %s", o.Plan, o.Plan.From, o.Err)
+	}
+	y.reports.Report(e)
+	if o.Left != "" {
+		y.reports.Report(report.Event{Warning: true, Reason: swapNote, Object: o.Plan.To, Message: "not finished: " + o.Left})
+	}
+}
+
+// Failed reports what did not come off and is no end of the swap.
+func (y *yard) Failed(a swap.Action, err error) {
+	y.reports.Report(report.Event{Warning: true, Reason: swapNote, Message: fmt.Sprintf("%s: %v", a, err)})
+}
+
+var _ swap.Yard = (*yard)(nil)
+var _ swap.Dataplane = (*plane)(nil)
