@@ -35,7 +35,7 @@ func (p *plugin) open(ctx context.Context, o options) ([]*side, error) {
 			errs = append(errs, err)
 			continue
 		}
-		tool.Waiting, tool.Started = p.waiting, p.ours.add
+		tool.Waiting, tool.Started, tool.Ended = p.waiting, p.writes, p.wrote
 		sides = append(sides, newSide(tool))
 	}
 	if len(sides) == 0 {

@@ -5,10 +5,11 @@ package iptables
 import "sync"
 
 // recent are the process ids of the last programs that wrote for us. What the
-// kernel says was done by one of them is no drift. It is safe for concurrent use.
+// kernel says was done by one of them is no drift. Mostly it does not say so, but
+// it may when a program was quicker than we. It is safe for concurrent use.
 type recent struct {
 	mu   sync.Mutex // guards what follows
-	pids [16]int
+	pids [256]int
 	next int
 }
 

@@ -42,6 +42,21 @@ type watch struct {
 	last  time.Time // and the last
 }
 
+// writes is told of each program that writes for us, so that it is not heard.
+func (p *plugin) writes(pid int) {
+	p.ours.add(pid)
+	p.ignore(pid)
+}
+
+// wrote is told when it has ended.
+func (p *plugin) wrote() { p.ignore(0) }
+
+func (p *plugin) ignore(pid int) {
+	if p.watch != nil && p.watch.events != nil {
+		_ = p.watch.events.Ignore(pid) // else it is heard, and known by its number
+	}
+}
+
 func (p *plugin) startWatch() *watch {
 	ctx, end := context.WithCancel(context.Background())
 	w := &watch{plugin: p, end: end}

@@ -47,6 +47,9 @@ func Listen() (*Events, error) { return nil, errors.ErrUnsupported }
 // Next waits for a commit that took something away.
 func (*Events) Next() (Commit, error) { return Commit{}, errors.ErrUnsupported }
 
+// Ignore keeps the kernel from telling what a program does.
+func (*Events) Ignore(int) error { return errors.ErrUnsupported }
+
 // Close ends listening.
 func (*Events) Close() error { return nil }
 

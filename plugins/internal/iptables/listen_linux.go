@@ -23,8 +23,8 @@ type Events struct {
 	open   Commit // what was read of a commit that is not complete
 }
 
-// room is for what the kernel tells while a big load of ours goes in.
-const room = 32 << 20
+// room is for what the kernel tells while somebody changes a lot.
+const room = 8 << 20
 
 // Listen begins to listen in the network namespace of the calling thread. A kernel
 // without nf_tables has nothing to tell, and that is an error.
@@ -45,6 +45,42 @@ func Listen() (*Events, error) {
 
 // Close ends listening, and a Next that waits.
 func (e *Events) Close() error { return e.file.Close() }
+
+// Ignore keeps the kernel from telling what the program with process id pid does, so
+// that a big load of ours is not read back for nothing. Zero: it tells everything
+// again. A program's changes are told before it ends.
+func (e *Events) Ignore(pid int) error {
+	raw, err := e.file.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("ignore process %d: %w", pid, err)
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		if pid == 0 {
+			failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
+			return
+		}
+		filter := notFrom(pid)
+		failed = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return fmt.Errorf("ignore process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// notFrom is a filter of messages: those that a process caused do not pass. Messages
+// that come together are of one commit, so one look at the first header is enough.
+func notFrom(pid int) []unix.SockFilter {
+	const portAt = 12 // nlmsg_pid in struct nlmsghdr
+	port := binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, uint32(pid)))
+	return []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: portAt},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: port, Jt: 0, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 1<<32 - 1},
+	}
+}
 
 // Next waits for a commit that took something away. It ends with an error when e
 // is closed.

@@ -77,6 +77,43 @@ func TestKernelEvents(t *testing.T) {
 	}
 }
 
+// What a program of ours does is not told when that was asked for, and what others
+// do meanwhile is.
+func TestKernelEventsIgnoreOurs(t *testing.T) {
+	needsRoot(t)
+	tool, err := Open(t.Context(), sdk.IPv4, NFT)
+	if err != nil {
+		t.Skip("needs the backend: ", err)
+	}
+	events, err := Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := heard(t, events)
+	ignore := func(pid int) {
+		if err := events.Ignore(pid); err != nil {
+			t.Error(err)
+		}
+	}
+	tool.Started, tool.Ended = ignore, func() { ignore(0) }
+	var s Script
+	s.Begin("filter")
+	s.Chain("KUBE-OURS", []Rule{"-j DROP"})
+	s.Commit()
+	s.Begin("filter")
+	s.Declare("KUBE-OURS")
+	s.Remove("KUBE-OURS")
+	s.Commit()
+	if err := tool.Restore(t.Context(), &s); err != nil {
+		t.Fatal(err)
+	}
+	runs(t, "iptables-nft", "-N", "KUBE-THEIRS")
+	runs(t, "iptables-nft", "-X", "KUBE-THEIRS")
+	if c := next(); !slices.Equal(c.Gone, []Gone{{sdk.IPv4, ID{"filter", "KUBE-THEIRS"}}}) {
+		t.Errorf("heard is %+v; want what others did", c)
+	}
+}
+
 // heard is what events has next.
 func heard(t *testing.T, events *Events) (next func() Commit) {
 	commits := make(chan Commit)

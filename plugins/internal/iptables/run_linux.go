@@ -57,6 +57,9 @@ func (t Tool) once(ctx context.Context, program string, stdin []byte, args ...st
 			t.Started(cmd.Process.Pid)
 		}
 		err = cmd.Wait()
+		if writes && t.Ended != nil {
+			t.Ended()
+		}
 	}
 	if ctx.Err() != nil {
 		err = errors.Join(ctx.Err(), err)

@@ -40,9 +40,10 @@ type Tool struct {
 	// lasts until the program is done.
 	Hold *os.File
 
-	// Started, if not nil, is told the process id of every program that writes. In
-	// nft's events its changes go by that number.
+	// Started, if not nil, is told the process id of every program that writes, and
+	// Ended that it has ended. In nft's events its changes go by that number.
 	Started func(pid int)
+	Ended   func()
 
 	// Waiting, if not nil, is told when a program begins to wait for another
 	// one's lock, and with an empty text when it is done.
