@@ -23,7 +23,7 @@ func (y *yard) show() admin.Mode {
 	m := y.runner.Machine()
 	y.mu.Lock()
 	mode := admin.Mode{Mode: y.main.name, File: y.follower.Host().Mode}
-	if wanted := y.standby.wanted(mode.File); wanted != mode.File {
+	if wanted := y.noted.wanted(mode.File); wanted != mode.File {
 		mode.Asked = wanted
 	}
 	y.mu.Unlock()
@@ -61,7 +61,7 @@ func (y *yard) worthAWord() *admin.Swapped {
 	}
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	if y.main.name == y.standby.wanted(y.follower.Host().Mode) {
+	if y.main.name == y.noted.wanted(y.follower.Host().Mode) {
 		return nil
 	}
 	return last
@@ -83,11 +83,11 @@ func (y *yard) swapTo(mode string, force bool) error {
 // prefer notes what was asked for.
 func (y *yard) prefer(mode string) {
 	y.mu.Lock()
-	y.standby.Asked, y.standby.File = mode, y.follower.Host().Mode
-	if mode == y.standby.File {
-		y.standby.Asked, y.standby.File = "", ""
+	y.noted.Asked, y.noted.File = mode, y.follower.Host().Mode
+	if mode == y.noted.File {
+		y.noted.Asked, y.noted.File = "", ""
 	}
-	next := y.standby
+	next := y.noted
 	y.mu.Unlock()
 	if err := next.write(y.settings.StateDir); err != nil {
 		y.Failed(swap.Record, err)

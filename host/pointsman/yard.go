@@ -25,11 +25,11 @@ type yard struct {
 	runner *swap.Runner
 	canary *canary
 
-	mu      sync.Mutex // guards what follows
-	main    *plane     // the one that serves
-	planes  []*plane   // all that run
-	life    context.Context
-	standby inForce // as written down last
+	mu     sync.Mutex // guards what follows
+	main   *plane     // the one that serves
+	planes []*plane   // all that run
+	life   context.Context
+	noted  inForce // as written down last
 }
 
 // serving is the dataplane that serves.
@@ -60,8 +60,8 @@ func (y *yard) begin() {
 	if err != nil {
 		y.reports.Report(report.Event{Warning: true, Reason: swapNote, Message: err.Error()})
 	}
-	y.standby = readInForce(y.settings.StateDir)
-	serve, slot := y.standby.serving(y.settings.Mode, y.there)
+	y.noted = readInForce(y.settings.StateDir)
+	serve, slot := y.noted.serving(y.settings.Mode, y.there)
 	same := was.Plan.Same
 	if was.Stage != swap.Idle && !same {
 		serve, slot = was.Keeps(), ""
@@ -131,7 +131,7 @@ func (y *yard) run(ctx context.Context) error {
 // serves; that is what a file that was changed while no host ran comes to.
 func (y *yard) follow(ctx context.Context) {
 	y.mu.Lock()
-	main, wanted := y.main, y.standby.wanted(y.settings.Mode)
+	main, wanted := y.main, y.noted.wanted(y.settings.Mode)
 	y.mu.Unlock()
 	if main.name == wanted || !y.there(wanted) || main.Filled(ctx) != nil {
 		return
