@@ -19,6 +19,7 @@ type side struct {
 	rules  ruler
 	kernel kernel
 	parked *parked
+	forgot int // UDP flows
 
 	// known says that book.have is what the kernel has. After an error nobody
 	// knows, and the next call reads it again.

@@ -26,6 +26,7 @@ func (p *plugin) forget(c sdk.Changes, failed []sdk.Failure) error {
 		if err != nil {
 			return err
 		}
+		s.forgot += n
 		if n > 0 {
 			p.log.Info("forgot udp flows", "family", s.book.ground.family, "flows", n)
 		}

@@ -287,3 +287,20 @@ func TestStandbyTellsWhatItLeavesOut(t *testing.T) {
 		t.Errorf("told of %d frontends, %v", told, err)
 	}
 }
+
+// Report tells how much there is, by the names of metrics.
+func TestReportsWhatThereIs(t *testing.T) {
+	l := newLife(t)
+	if err := l.full(many(3)); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	l.sync(sdk.Update{Delete: []sdk.Name{many(1).Services[0].Name}})
+	got := make(map[string]float64)
+	for _, s := range l.plugin.Report().Samples {
+		got[s.Name+" "+s.Labels["ip_family"]] = s.Value
+	}
+	if got["pointsman_ipvs_virtual_servers ipv4"] != 4 || got["pointsman_ipvs_addresses ipv4"] != 2 || got["pointsman_ipvs_addresses ipv6"] != 0 {
+		t.Errorf("it reports %v", got)
+	}
+}

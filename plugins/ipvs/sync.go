@@ -47,6 +47,7 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		return sdk.Result{}, err
 	}
 	p.state.Confirm(result.Failed...)
+	p.publish()
 	return result, nil
 }
 
