@@ -182,8 +182,9 @@ func askBench(c net.Conn, buf []byte) error {
 	return err
 }
 
-// A benchTurn is what one rival did in a moment.
-type benchTurn struct{ rate, p99 float64 }
+// A benchTurn is what one rival did in a moment: how much a second, how much a second
+// of its own processor time, and how long the slowest of a hundred took.
+type benchTurn struct{ rate, perCPU, p99 float64 }
 
 // Each rival has the machine for a moment, one after the other, several times: so
 // that whatever else it is doing troubles all of them.
@@ -199,7 +200,10 @@ func compare(b *testing.B, unit string, all []rival, do func(r rival) benchTurn)
 	for b.Loop() {
 		for range rounds {
 			for _, r := range all {
-				seen[r.name] = append(seen[r.name], do(r))
+				cpu, began := cpuOf(b, r.pid), time.Now()
+				turn := do(r)
+				turn.perCPU = turn.rate * time.Since(began).Seconds() / max(cpuOf(b, r.pid)-cpu, 1e-9)
+				seen[r.name] = append(seen[r.name], turn)
 			}
 		}
 	}
@@ -221,6 +225,7 @@ func compare(b *testing.B, unit string, all []rival, do func(r rival) benchTurn)
 	b.ReportMetric(ratio(rate, "direct"), "x-direct")
 	if len(all) > 2 {
 		b.ReportMetric(ratio(rate, "haproxy"), "x-haproxy")
+		b.ReportMetric(ratio(func(t benchTurn) float64 { return t.perCPU }, "haproxy"), "x-haproxy-per-cpu")
 		if seen["haproxy"][0].p99 > 0 {
 			b.ReportMetric(ratio(late, "haproxy"), "x-haproxy-p99")
 		}
@@ -282,7 +287,7 @@ func busy(b *testing.B, callers int, do func(caller int) error) benchTurn {
 		b.Fatal("nothing was done")
 	}
 	slices.Sort(times)
-	return benchTurn{float64(len(times)) / elapsed.Seconds(), times[len(times)*99/100].Seconds()}
+	return benchTurn{rate: float64(len(times)) / elapsed.Seconds(), p99: times[len(times)*99/100].Seconds()}
 }
 
 // BenchmarkRelayBulk: megabytes that one connection brings. The goal is what
@@ -330,6 +335,23 @@ func BenchmarkRelayIdle(b *testing.B) {
 		}
 	}
 	b.ReportMetric(0, "ns/op")
+}
+
+// cpuOf is how many seconds of processor time a process has had.
+func cpuOf(b *testing.B, pid int) float64 {
+	b.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var total float64
+	for _, file := range threads {
+		data, _ := os.ReadFile(file) // a thread may end
+		var nanoseconds float64
+		_, _ = fmt.Sscan(string(data), &nanoseconds)
+		total += nanoseconds
+	}
+	return total / 1e9
 }
 
 // using is how many descriptors a process has, and how much memory.

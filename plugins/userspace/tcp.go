@@ -47,7 +47,8 @@ func (r *relay) openTCP(ctx context.Context, p place) (socket, error) {
 }
 
 func listen(ctx context.Context, p place) (*net.TCPListener, error) {
-	l := net.ListenConfig{KeepAliveConfig: keepAlive, Control: share}
+	l := net.ListenConfig{Control: share}
+	keepAll(&l)
 	l.SetMultipathTCP(false) // an abort must be a reset
 	listener, err := l.Listen(ctx, network(p), p.addr.String())
 	if err != nil {
@@ -133,9 +134,9 @@ func (d *desk) reach(from sdk.Caller) *net.TCPConn {
 			return nil
 		}
 		dialer := r.dialer(wait)
-		up, err := dialer.DialTCP(ctx, network(d.at), netip.AddrPort{}, ep)
+		up, err := dialer.DialContext(ctx, network(d.at), ep.String()) // and not DialTCP, which takes a port before it is known for whom
 		if err == nil {
-			return up
+			return up.(*net.TCPConn)
 		}
 		if ctx.Err() != nil {
 			return nil

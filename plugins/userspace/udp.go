@@ -193,13 +193,13 @@ func (s *udpSocket) flow(from netip.AddrPort, tried []netip.AddrPort, in *datagr
 		return nil
 	}
 	d := r.dialer(0)
-	conn, err := d.DialUDP(r.crowd.context(), network(s.at), netip.AddrPort{}, ep)
+	conn, err := d.DialContext(r.crowd.context(), network(s.at), ep.String())
 	if err != nil {
 		r.counts.dialErrors.Add(1)
 		r.log.Load().Debug("cannot send to endpoint", "service", s.whose.Load().service.name, "endpoint", ep, "err", err)
 		return nil
 	}
-	return s.begin(&flow{socket: s, caller: from, endpoint: ep, conn: conn})
+	return s.begin(&flow{socket: s, caller: from, endpoint: ep, conn: conn.(*net.UDPConn)})
 }
 
 // begin makes f the caller's flow. Only the socket's own reader calls it, so there
