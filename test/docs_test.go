@@ -76,6 +76,20 @@ func TestShownExample(t *testing.T) {
 	}
 }
 
+// TestCommands sees to it that a fresh clone can run the commands that pages show as
+// runnable: they build what they run, or run what was built.
+func TestCommands(t *testing.T) {
+	for _, page := range pages(t) {
+		for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllStringSubmatch(read(t, page), -1) {
+			for _, line := range strings.Split(strings.TrimSpace(block[1]), "\n") {
+				if !regexp.MustCompile(`^(make|go|bin/\S+) `).MatchString(line) {
+					t.Errorf("%s shows a command that a fresh clone does not have: %s", page, line)
+				}
+			}
+		}
+	}
+}
+
 // TestTargets holds the make targets that pages name against the Makefile.
 func TestTargets(t *testing.T) {
 	makefile := read(t, "../Makefile")
