@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { netns.Main(m) }
 
 // world is the node of this test, and hosts around it.
-func world(t *testing.T) *netns.Ground {
+func world(t testing.TB) *netns.Ground {
 	t.Helper()
 	needsIPVS(t)
 	g, err := netns.New()
@@ -37,7 +37,7 @@ func world(t *testing.T) *netns.Ground {
 	return g
 }
 
-func needsIPVS(t *testing.T) {
+func needsIPVS(t testing.TB) {
 	t.Helper()
 	switch {
 	case os.Getuid() != 0:
@@ -48,7 +48,7 @@ func needsIPVS(t *testing.T) {
 }
 
 // run runs a tool, as an operator would.
-func run(t *testing.T, name string, args ...string) string {
+func run(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {
