@@ -123,7 +123,7 @@ func foreign(t *testing.T) func(context.Context) (string, error) {
 		ip link add other0 type dummy; ip address add 203.0.113.9/32 dev other0
 		iptables-legacy -t nat -N OTHER; iptables-legacy -t nat -A POSTROUTING -j OTHER`)
 	t.Cleanup(func() {
-		run(t, "sh", "-ec", `ipvsadm -D -t 203.0.113.9:443; ip link delete other0; ipset destroy OTHER
+		run(t, "sh", "-ec", `ipvsadm -D -t 203.0.113.9:443 || true; ip link delete other0; ipset destroy OTHER
 			iptables-legacy -t nat -D POSTROUTING -j OTHER; iptables-legacy -t nat -X OTHER`)
 	})
 	return func(ctx context.Context) (string, error) {
