@@ -24,7 +24,7 @@ build: ## build pointsman and every plugin into bin/
 		$(GO) build -trimpath $(VCS) -o bin/$$p ./plugins/$${p#pointsman-dataplane-}/$$p || exit 1; done
 
 test: ## run every test that needs neither root nor a cluster
-	$(GO) test -skip "^TestKernel" ./...
+	$(GO) test -parallel 4 -skip "^TestKernel" ./... # most of them wait for processes
 
 test-kernel: ## run the tests that write to a real kernel, in namespaces of their own (root)
 	@if [ "$$(id -u)" != 0 ]; then echo "make test-kernel needs root: it makes network namespaces; try: sudo make test-kernel"; exit 1; fi
