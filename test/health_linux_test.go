@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// answering is a system whose host answers probes and scrapes; more is put at the
+// end of its config.
+func answering(t *testing.T, more string) *system {
+	t.Helper()
+	s := newSystem(t)
+	s.write("host.yaml", strings.NewReplacer(
+		`healthzBindAddress: ""`, "healthzBindAddress: "+s.net+"1:10256",
+		`metricsBindAddress: ""`, "metricsBindAddress: "+s.net+"1:10249",
+	).Replace(s.text(more)))
+	return s
+}
+
+// get is what the host answers: "CODE BODY".
+func (s *system) get(port int, path string) string {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Get(fmt.Sprintf("http://%s1:%d/%s", s.net, port, path))
+	if err != nil {
+		return err.Error()
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%d %s", answer.StatusCode, body)
+}
+
+// hears waits until an answer holds all of want.
+func (s *system) hears(port int, path string, want ...string) {
+	s.t.Helper()
+	s.until(path+" is answered", func() error {
+		got := s.get(port, path)
+		for _, w := range want {
+			if !strings.Contains(got, w) {
+				return fmt.Errorf("%s\ndoes not have %q", got, w)
+			}
+		}
+		return nil
+	})
+}
+
+// TestProbesAndMetrics asks the host how it is, before and after its plugin dies.
+func TestProbesAndMetrics(t *testing.T) {
+	t.Parallel()
+	s := answering(t, "")
+	backend(t, at(s.net+"101"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
+	s.start()
+	s.served("tcp", s.net+"10:18080")
+	for _, probe := range []string{"healthz", "livez", "readyz"} {
+		s.hears(10256, probe, "200 ", `"healthy":true`)
+	}
+	s.hears(10249, "proxyMode", "200 userspace")
+	s.hears(10249, "metrics",
+		"\npointsman_services 1\n",
+		"\npointsman_ready 1\n",
+		"\npointsman_plugin_active{plugin=\"userspace\"} 1\n",
+		"\nkubeproxy_sync_full_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 1\n",
+		"\nkubeproxy_sync_proxy_rules_service_changes_pending 0\n",
+		"\npointsman_userspace_connections_total ") // the dataplane's own
+	if err := syscall.Kill(s.plugin(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	s.hears(10249, "metrics", "\npointsman_plugin_restarts_total{plugin=\"userspace\"} 1\n")
+	s.served("tcp", s.net+"10:18080")
+	s.hears(10256, "healthz", "200 ")
+}
+
+// TestTakenAddress has another program hold the probes' address: the host serves all
+// the same, unless it is told to end.
+func TestTakenAddress(t *testing.T) {
+	t.Parallel()
+	s := answering(t, "")
+	taken, err := net.Listen("tcp4", s.net+"1:10256")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	s.start()
+	s.serving()
+	s.until("the log says so", func() error {
+		if log := s.log(); !strings.Contains(log, "healthzBindAddress") || !strings.Contains(log, "in use") {
+			return fmt.Errorf("it says %s", log)
+		}
+		return nil
+	})
+	taken.Close()
+	s.hears(10256, "readyz", "200 ")
+
+	strict := answering(t, "bindAddressHardFail: true\n")
+	held, err := net.Listen("tcp4", strict.net+"1:10249")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if got := strict.verb("run"); got.code != 1 || !strings.Contains(got.err, "metricsBindAddress") {
+		t.Errorf("with bindAddressHardFail it ended with %d: %s", got.code, got.err)
+	}
+}
+
+// TestServiceManager tells systemd when the host has begun.
+func TestServiceManager(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	s := newSystem(t)
+	s.start()
+	if err := conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 64)
+	n, err := conn.Read(buf)
+	if err != nil || string(buf[:n]) != "READY=1" {
+		t.Errorf("it heard %q, %v", buf[:n], err)
+	}
+}
