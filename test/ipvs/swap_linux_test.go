@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -70,6 +71,9 @@ func (n *node) swap(s sdktest.Scenario, stage sdktest.Stage, from, to string) {
 	n.packets(s, stage)
 }
 
+// busy is how a change says that the machine had no time for it.
+var busy = []string{"took longer than", "timeout while waiting", "no handshake within", "deadline exceeded"}
+
 // change has the host change its mode. On a machine that is too busy for the limits of
 // its stages it undoes that, and is asked again.
 func (n *node) change(to string) {
@@ -90,7 +94,7 @@ func (n *node) change(to string) {
 		if slow == "" {
 			return
 		}
-		if !strings.Contains(slow, "took longer than") && !strings.Contains(slow, "timeout while waiting") {
+		if !slices.ContainsFunc(busy, func(sign string) bool { return strings.Contains(slow, sign) }) {
 			n.Fatalf("to %s: %s", to, slow)
 		}
 		n.Logf("to %s: %s; once more", to, slow)
