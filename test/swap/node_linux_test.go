@@ -85,7 +85,7 @@ healthzBindAddress: ""
 metricsBindAddress: ""
 oomScoreAdj: 0
 pluginDirs: [plugins]
-swap: {drainTimeout: 10s}
+swap: {drainTimeout: %s}
 linux: {conntrack: {maxPerCore: 0}}
 `
 
@@ -94,6 +94,7 @@ type node struct {
 	*testing.T
 	*admin.Client
 	dir    string
+	drain  time.Duration // how long connections may take to end
 	ground *netns.Ground
 
 	cmd    *exec.Cmd
@@ -132,7 +133,7 @@ func newNode(t *testing.T, mode string) *node {
 }
 
 func newClient(t *testing.T, dir string) *node {
-	return &node{T: t, dir: dir, Client: admin.NewClient(filepath.Join(dir, "admin.sock"))}
+	return &node{T: t, dir: dir, drain: 10 * time.Second, Client: admin.NewClient(filepath.Join(dir, "admin.sock"))}
 }
 
 // close ends the host and all that it left, and cleans up after it.
@@ -167,7 +168,7 @@ func (n *node) write(name, text string) {
 }
 
 // mode writes the config file.
-func (n *node) mode(mode string) { n.write("host.yaml", fmt.Sprintf(settings, mode)) }
+func (n *node) mode(mode string) { n.write("host.yaml", fmt.Sprintf(settings, mode, n.drain)) }
 
 // built are the binaries, with failpoints, once a test has asked for them.
 var built struct {

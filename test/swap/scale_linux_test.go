@@ -35,7 +35,7 @@ endpoints: [{addresses: [10.181.%d.%d]}, {addresses: [10.182.%d.%d]}]
 // TestKernelManyServices measures a swap, and the death of a plugin, with many
 // Services: a soak has ten thousand.
 func TestKernelManyServices(t *testing.T) {
-	count := 1000
+	count := 500
 	if os.Getenv("POINTSMAN_SOAK") != "" {
 		count = 10000
 	}

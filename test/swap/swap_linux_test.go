@@ -52,6 +52,20 @@ func TestKernelConfigFile(t *testing.T) {
 	l.done("a config file that changes")
 }
 
+// nextHost kills the host, and has the next one go on with the process that serves.
+func (n *node) nextHost(mode string) {
+	n.Helper()
+	pid := n.plugin(mode)
+	if err := n.cmd.Process.Kill(); err != nil {
+		n.Fatal(err)
+	}
+	n.gone(10 * time.Second)
+	n.start()
+	if s, err := n.Status(n.Context()); err != nil || s.Dataplane.PID != pid {
+		n.Errorf("the next host serves with process %d, not with %d: %v", s.Dataplane.PID, pid, err)
+	}
+}
+
 // TestKernelNewBinary has a plugin's binary replaced under load.
 func TestKernelNewBinary(t *testing.T) {
 	for _, mode := range []string{"iptables", "userspace"} {
@@ -70,6 +84,7 @@ func TestKernelNewBinary(t *testing.T) {
 			if m := n.settled(mode); m.Last == nil || m.Last.Error != "" {
 				t.Errorf("the swap ended with %+v", m.Last)
 			}
+			n.nextHost(mode)
 		})
 	}
 }
