@@ -120,6 +120,27 @@ func probes(w *world, m mode) {
 	w.eligible(a)
 }
 
+// events are written to the cluster, about the Node and about Services.
+func events(w *world, _ mode) {
+	first := w.service("first", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.77"} })
+	second := w.service("second", func(s *corev1.Service) { s.Spec.ExternalIPs = first.Spec.ExternalIPs })
+	w.endpoints("second", w.nodes[0].end(0))
+	for reason, about := range map[string]string{"Starting": "Node " + w.nodes[0].name, "FrontendTaken": "Service " + second.Name} {
+		w.until("there is an event "+reason+" of "+about, func() error {
+			list, err := w.kube.EventsV1().Events(namespace).List(w.Context(), metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			for _, e := range list.Items {
+				if e.ReportingController == "pointsman" && e.Reason == reason && e.Regarding.Kind+" "+e.Regarding.Name == about {
+					return nil
+				}
+			}
+			return fmt.Errorf("of %d events none is", len(list.Items))
+		})
+	}
+}
+
 // eligible takes a node out of load balancers' choice, as the autoscaler does.
 func (w *world) eligible(n *node) {
 	w.Helper()

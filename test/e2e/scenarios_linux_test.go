@@ -25,6 +25,7 @@ func scenarios() []scenario {
 		{"ProxyName", proxyName, false},
 		{"PortRenamed", portRenamed, false},
 		{"Probes", probes, false},
+		{"Events", events, true},
 		{"ServerAway", serverAway, true},
 		{"WatchExpired", watchExpired, true},
 		{"PluginKilled", pluginKilled, false},
