@@ -155,14 +155,20 @@ func (s *side) suspects(refused *iptables.LineError, pieces map[sdk.Name]piece) 
 	return slices.SortedFunc(maps.Keys(pieces), sdk.Name.Compare)
 }
 
-// write carries out p, in pieces if it is big.
+// write carries out p, in pieces if it is big. Many pieces go in by one program: each
+// takes effect by itself.
 func (s *side) write(ctx context.Context, p plan) error {
 	s.count.write(p)
-	for _, part := range p.pieces(s.atOnce()) {
-		if err := s.tool.Restore(ctx, part.script()); err != nil {
+	for some := range slices.Chunk(p.pieces(s.atOnce()), piecesAtOnce) {
+		joint := slices.Concat(some...)
+		if err := s.tool.Restore(ctx, joint.script()); err != nil {
 			return err
 		}
-		s.book.done(part)
+		s.book.done(joint)
 	}
 	return nil
 }
+
+// piecesAtOnce is how many pieces one program is handed: so many that starting it
+// costs nothing beside, and so few that it is seen to get on.
+const piecesAtOnce = 16

@@ -44,7 +44,7 @@ func (t Tool) once(ctx context.Context, program string, stdin []byte, args ...st
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 500 * time.Millisecond
+	cmd.WaitDelay = 5 * time.Second // the whole group is killed, so this is for busy machines
 	writes := stdin != nil
 	if writes {
 		cmd.Stdin = bytes.NewReader(stdin)
