@@ -3,8 +3,10 @@
 package ipvs
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,6 +36,8 @@ type node struct {
 func newNode(t *testing.T) *node {
 	bin := os.Getenv("POINTSMAN_BIN")
 	switch {
+	case !inPart(t.Name()):
+		t.Skip("another guest has it")
 	case os.Getuid() != 0:
 		t.Skip("needs root: it makes network namespaces")
 	case bin == "":
@@ -57,6 +61,18 @@ func newNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// inPart reports whether this process runs a test: POINTSMAN_PART says which share of
+// them it has, as "1/2".
+func inPart(name string) bool {
+	var this, of uint32
+	if _, err := fmt.Sscanf(os.Getenv("POINTSMAN_PART"), "%d/%d", &this, &of); err != nil {
+		return true
+	}
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return h.Sum32()%of == this-1
 }
 
 func (n *node) config(mode string) string {
@@ -156,6 +172,10 @@ func (n *node) stop() {
 }
 
 func (n *node) end() {
+	if n.Failed() && n.cmd != nil {
+		st, err := n.Status(context.Background())
+		n.Logf("the host says: %+v, %v", st, err)
+	}
 	n.stop()
 	if out, err := exec.Command(filepath.Join(n.bin, "pointsman-dataplane-ipvs"), "cleanup").CombinedOutput(); err != nil {
 		n.Errorf("cleanup: %v: %s", err, out)
