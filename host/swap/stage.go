@@ -47,11 +47,11 @@ func ParseStage(name string) (Stage, error) {
 var limits = [...]time.Duration{
 	Preflight: 10 * time.Second,
 	Staging:   3 * time.Minute, // nobody is troubled by it, and a large first load may be slow
-	Verifying: 60 * time.Second,
+	Verifying: 3 * time.Minute, // the kernel may be slow to list much
 	Holding:   10 * time.Second,
 	Cutting:   15 * time.Second,
-	Proving:   60 * time.Second,
-	Clearing:  60 * time.Second,
+	Proving:   3 * time.Minute,
+	Clearing:  3 * time.Minute,
 	Returning: 30 * time.Second,
 }
 
