@@ -28,7 +28,7 @@ const (
 	roleTimeout      = 30 * time.Second
 	cleanupTimeout   = 90 * time.Second
 	vitalsTimeout    = 2 * time.Second
-	readTimeout      = 60 * time.Second
+	readTimeout      = 3 * time.Minute
 )
 
 // A Remote is a dataplane in another process. It is what [sdk.Dataplane] says,
