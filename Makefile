@@ -53,7 +53,7 @@ bench: ## measure what docs/performance.md states, as ratios in one run
 
 soak: ## run faults and swaps for hours
 	@if [ "$$(id -u)" != 0 ]; then echo "make soak needs root: it makes network namespaces; try: sudo make soak"; exit 1; fi
-	POINTSMAN_SOAK=100 $(GO) test -count=1 -timeout 12h -v -run '^TestKernel' ./test/swap
+	POINTSMAN_SOAK=100 $(GO) test -p 1 -count=1 -timeout 12h -v -run '^TestKernel' ./plugins/iptables ./test/swap
 
 demo: build ## show it at work on this machine, in under a minute, without root
 	bin/pointsman demo
