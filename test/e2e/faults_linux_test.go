@@ -26,6 +26,9 @@ type load struct {
 	failed []string
 }
 
+// callGap is between two calls of a load.
+const callGap = 10 * time.Millisecond
+
 // underLoad calls to from p, one call after the other, until result. What was called
 // before anybody answered has left flows that lead nowhere, which a port that is used
 // again would follow: they go first.
@@ -39,7 +42,8 @@ func (w *world) underLoad(p *place, to netip.AddrPort) *load {
 	l := &load{stop: cancel}
 	w.Cleanup(func() { cancel(); l.ended.Wait() })
 	l.ended.Go(func() { // ends with ctx
-		for ctx.Err() == nil {
+		// Closed connections keep their ports for a minute, and there are 28,000.
+		for pace := time.NewTicker(callGap); ctx.Err() == nil; <-pace.C {
 			got := call(ctx, p, "tcp4", to)
 			if ctx.Err() != nil {
 				return
