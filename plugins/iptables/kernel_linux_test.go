@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
@@ -39,6 +41,11 @@ func onKernel(t *testing.T, f func(kernel)) {
 			}
 			k := kernel{t, backend, t.TempDir()}
 			k.flush()
+			// A flow of the test before that led nowhere would be followed by a
+			// connection of this one that has the same port.
+			if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
+				t.Fatal(err)
+			}
 			if err := os.WriteFile(routeLocalnet, []byte("0"), 0o644); err != nil {
 				t.Fatal(err)
 			}
