@@ -3,66 +3,13 @@
 package ipvs
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
-
-// A verb is one thing that can be done to the kernel.
-type verb uint8
-
-const (
-	makeSet    verb = iota + 1
-	replaceSet      // with one of ours, filled
-	addEntry
-	removeEntry
-	addServer
-	setServer
-	removeServer
-	addReal
-	weighReal
-	removeReal
-	bind
-	unbind
-	makeDevice
-	writeRules
-)
-
-// A step is one thing to do, and to what.
-type step struct {
-	verb   verb
-	set    set
-	entry  entry
-	note   note
-	server server
-	how    how
-	real   netip.AddrPort
-	weight int
-	addr   netip.Addr
-	rules  rules
-	family sdk.Family
-	fill   map[entry]note // what a set has when it takes another's place
-}
-
-// A plan is steps in the order in which they are taken.
-type plan []step
-
-// Rules are what changes in iptables at one moment.
-type rules struct {
-	chains []chain
-	insert []jump // each at the top, in this order
-	delete []jump
-	remove []iptables.ID
-}
-
-func (r rules) empty() bool {
-	return len(r.chains) == 0 && len(r.insert) == 0 && len(r.delete) == 0 && len(r.remove) == 0
-}
 
 // plan finds the steps after which the kernel has what it should, as far as it was
 // touched. Nothing goes before what takes its place stands; new connections are
@@ -350,68 +297,4 @@ func (b *book) doneRules(r rules) {
 		delete(b.have.chains, id)
 		b.have.relics = slices.DeleteFunc(b.have.relics, func(r iptables.ID) bool { return r == id })
 	}
-}
-
-// String is the step for people, in the words of the tools that they would use.
-func (s step) String() string {
-	switch s.verb {
-	case makeSet, replaceSet:
-		return fmt.Sprintf("%s set %s", map[verb]string{makeSet: "make", replaceSet: "replace"}[s.verb], s.set.in(s.family))
-	case addEntry:
-		return strings.Replace(s.entry.command(s.note), "add -exist", "add to", 1)
-	case removeEntry:
-		return fmt.Sprintf("remove from %s %s", s.entry.set.in(s.entry.family), s.entry)
-	case addServer, setServer:
-		return fmt.Sprintf("%s server %s %s", map[verb]string{addServer: "add", setServer: "set"}[s.verb], s.server, s.how)
-	case removeServer:
-		return fmt.Sprintf("remove server %s", s.server)
-	case addReal:
-		return fmt.Sprintf("add real %s on %s weight %d", s.real, s.server, s.weight)
-	case weighReal:
-		return fmt.Sprintf("weigh real %s on %s %d", s.real, s.server, s.weight)
-	case removeReal:
-		return fmt.Sprintf("remove real %s on %s", s.real, s.server)
-	case bind, unbind:
-		return fmt.Sprintf("%s %s", map[verb]string{bind: "bind", unbind: "unbind"}[s.verb], s.addr)
-	case makeDevice:
-		return "make device " + device
-	}
-	return strings.Join(s.rules.steps(), "; ")
-}
-
-func (r rules) steps() []string {
-	var all []string
-	for _, c := range r.chains {
-		all = append(all, fmt.Sprintf("write %s (%d rules)", c.id, len(c.rules)))
-	}
-	for _, j := range r.insert {
-		all = append(all, fmt.Sprintf("insert into %s: %s", j.at, j.rule))
-	}
-	for _, j := range r.delete {
-		all = append(all, fmt.Sprintf("delete from %s: %s", j.at, j.rule))
-	}
-	for _, id := range r.remove {
-		all = append(all, fmt.Sprintf("remove %s", id))
-	}
-	return all
-}
-
-// steps is the plan for people, a step a line.
-func (p plan) steps() []string {
-	lines := make([]string, len(p))
-	for i, s := range p {
-		lines[i] = s.String()
-	}
-	return lines
-}
-
-func (p plan) String() string { return strings.Join(p.steps(), "\n") }
-
-// joined is rules as one text.
-func joined(rules []iptables.Rule) string {
-	var s strings.Builder
-	for _, r := range rules {
-		s.WriteString(string(r) + "\n")
-	}
-	return s.String()
 }
