@@ -94,6 +94,10 @@ func TestTakenAddress(t *testing.T) {
 	defer taken.Close()
 	s.start()
 	s.serving()
+	s.until("status says so", func() error { return s.warning("W012", "healthzBindAddress: listen tcp") })
+	if got := s.verb("status"); got.code != 2 || !strings.Contains(got.out, "W012") {
+		t.Errorf("status ended with %d:\n%s", got.code, got.out)
+	}
 	s.until("the log says so", func() error {
 		if log := s.log(); !strings.Contains(log, "healthzBindAddress") || !strings.Contains(log, "in use") {
 			return fmt.Errorf("it says %s", log)
@@ -102,6 +106,7 @@ func TestTakenAddress(t *testing.T) {
 	})
 	taken.Close()
 	s.hears(10256, "readyz", "200 ")
+	s.until("nothing is left to warn of", func() error { return s.noWarning("W012") })
 
 	strict := answering(t, "bindAddressHardFail: true\n")
 	held, err := net.Listen("tcp4", strict.net+"1:10249")

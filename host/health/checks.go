@@ -29,7 +29,7 @@ type checks struct {
 
 	mu     sync.Mutex // guards what follows
 	ready  map[track.Key]int
-	failed int
+	failed []string // what is not answered, and why
 }
 
 // A check is one Service's, on all its addresses.
@@ -79,10 +79,10 @@ func (c *checks) settle(wanted []track.HealthCheck, addrs []netip.Addr) {
 			delete(c.open, key)
 		}
 	}
-	failed := 0
+	var failed []string
 	for _, w := range wanted {
 		if err := c.serve(w, addrs); err != nil {
-			failed++
+			failed = append(failed, fmt.Sprintf("healthCheckNodePort %d of %s: %v", w.Port, w.Key, err))
 			c.report(track.Notice{Warning: true, Reason: CheckNotServed, Object: w.Key.String(), Message: fmt.Sprintf(
 				"healthCheckNodePort %d is not answered, so load balancers leave this node out: %v; it is tried again each %s", w.Port, err, bindAgain)})
 		}
@@ -174,5 +174,12 @@ func (c *checks) handler(key track.Key) http.Handler {
 func (c *checks) counts() (open, failed int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.ready) - c.failed, c.failed
+	return len(c.ready) - len(c.failed), len(c.failed)
+}
+
+// unbound says which are not answered, and why.
+func (c *checks) unbound() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failed // it is replaced, never changed
 }

@@ -323,6 +323,9 @@ func TestCheckConflict(t *testing.T) {
 	if open, failed := b.checks.counts(); open != 0 || failed != 1 || !slices.Equal(b.reasons(), []string{CheckNotServed}) {
 		t.Errorf("%d open, %d failed, told of %v", open, failed, b.reasons())
 	}
+	if got, want := fmt.Sprint(b.Unbound()), fmt.Sprintf("[healthCheckNodePort %d of ns1/web: listen tcp4 127.0.0.2:%[1]d: bind: address already in use]", port); got != want {
+		t.Errorf("unbound: %s, want %s", got, want)
+	}
 	if n := b.notices[0]; n.Object != "ns1/web" || !strings.Contains(n.Message, "address already in use") {
 		t.Errorf("told %+v", n)
 	}
@@ -337,6 +340,9 @@ func TestCheckConflict(t *testing.T) {
 	b.checks.settle(b.tracker.HealthChecks(), addrs[:1])
 	if got := fetch(fmt.Sprintf("http://127.0.0.2:%d/", port)); got != "no answer" {
 		t.Errorf("an address that went away answers %s", got)
+	}
+	if got := b.Unbound(); len(got) > 0 {
+		t.Errorf("unbound: %v", got)
 	}
 	b.checks.settle(nil, nil)
 	if got := fetch(first); got != "no answer" {
@@ -365,8 +371,14 @@ func TestHardFail(t *testing.T) {
 	soft := newBench(func(s *Settings) { s.Metrics = taken.Addr().String() })
 	soft.run(t)
 	until(t, "the address is taken", func() string { return fmt.Sprint(soft.reasons()) }, fmt.Sprint([]string{MetricsNotServed}))
+	if got := soft.Unbound(); len(got) != 1 || !strings.HasPrefix(got[0], "metricsBindAddress: listen tcp ") {
+		t.Errorf("unbound: %v", got)
+	}
 	taken.Close()
 	until(t, "it is free again", func() string { return fetch("http://" + taken.Addr().String() + "/healthz") }, "200  ok")
+	if got := soft.Unbound(); len(got) > 0 {
+		t.Errorf("unbound: %v", got)
+	}
 }
 
 // TestJSON has every probe's body read by a program.

@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,7 +77,8 @@ type Server struct {
 	mu       sync.Mutex // guards what follows
 	progress progress
 	eligible bool
-	changes  track.Changes // that are applied
+	changes  track.Changes     // that are applied
+	unbound  map[string]string // by setting, why its address cannot be bound
 }
 
 // New makes the servers; nothing listens before Run.
@@ -101,7 +104,7 @@ func New(s Settings) *Server {
 	if s.Addrs == nil {
 		s.Addrs = machineAddrs
 	}
-	server := &Server{settings: s, started: s.Now(), eligible: true}
+	server := &Server{settings: s, started: s.Now(), eligible: true, unbound: make(map[string]string)}
 	server.progress.allowed = 2 * s.Period
 	server.metrics = newMetrics(server)
 	server.checks = newChecks(s, server.healthy)
@@ -214,11 +217,12 @@ func (s *Server) Run(ctx context.Context) error {
 // again, unless it must be bound.
 func (s *Server) serve(ctx context.Context, addr, reason, what string, h http.Handler) error {
 	for {
-		err := serveAt(ctx, addr, h)
+		err := s.serveAt(ctx, addr, what, h)
 		if ctx.Err() != nil {
 			return nil
 		}
 		err = fmt.Errorf("%s: %w", what, err)
+		s.bound(what, err)
 		s.settings.Report(track.Notice{Warning: true, Reason: reason, Message: err.Error()})
 		if s.settings.HardFail {
 			return err
@@ -231,12 +235,13 @@ func (s *Server) serve(ctx context.Context, addr, reason, what string, h http.Ha
 }
 
 // serveAt answers at addr until ctx ends.
-func serveAt(ctx context.Context, addr string, h http.Handler) error {
+func (s *Server) serveAt(ctx context.Context, addr, what string, h http.Handler) error {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return err
 	}
+	s.bound(what, nil)
 	server := newHTTPServer(h)
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
@@ -244,6 +249,25 @@ func serveAt(ctx context.Context, addr string, h http.Handler) error {
 		return err
 	}
 	return nil
+}
+
+// bound takes in whether the address of a setting is answered at.
+func (s *Server) bound(what string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.unbound, what)
+	if err != nil {
+		s.unbound[what] = err.Error()
+	}
+}
+
+// Unbound says which addresses should be answered at and cannot be bound now, and
+// why: those of the settings, and the Services' healthCheckNodePorts.
+func (s *Server) Unbound() []string {
+	s.mu.Lock()
+	list := slices.Sorted(maps.Values(s.unbound))
+	s.mu.Unlock()
+	return append(list, s.checks.unbound()...)
 }
 
 // newHTTPServer is one that nobody can hold up.

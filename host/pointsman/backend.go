@@ -51,15 +51,19 @@ func (h *host) status() admin.Status {
 	var followed track.CursorStatus
 	s.Sync, followed = h.serving().followed()
 	s.Unserved = unserved(followed, h.tracker.Services())
-	var faults []string
-	if f, ok := h.source.(faulty); ok {
-		for _, fault := range f.Faults() {
-			faults = append(faults, fault.Error())
-		}
-	}
-	s.Warnings = warnings(s, faults, h.fault(), h.follower.Status().StaleSince)
+	s.Warnings = warnings(s, h.besides())
 	s.Healthy = len(s.Warnings) == 0
 	return s
+}
+
+func (h *host) besides() besides {
+	b := besides{away: h.fault(), staleSince: h.follower.Status().StaleSince, unbound: h.servers.Unbound()}
+	if f, ok := h.source.(faulty); ok {
+		for _, fault := range f.Faults() {
+			b.faults = append(b.faults, fault.Error())
+		}
+	}
+	return b
 }
 
 // shown is the plane's plugin as status shows it.

@@ -29,9 +29,8 @@ func TestWarnings(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*admin.Status)
-		faults []string
-		away   string
-		want   string // code and a part of the text, for each
+		besides
+		want string // code and a part of the text, for each
 	}{
 		{name: "all is well", change: func(*admin.Status) {}},
 		{name: "down", change: func(s *admin.Status) { s.Dataplane.State, s.Dataplane.Why = "waiting", "it fell" },
@@ -47,7 +46,7 @@ func TestWarnings(t *testing.T) {
 		}, want: "W004 not served as asked for: ns/a and 1 more: sctp"},
 		{name: "config", change: func(s *admin.Status) { s.Config.Stale = "empty" }, want: "W005 the config file cannot be used since"},
 		{name: "pending", change: func(s *admin.Status) { s.Config.Pending = []string{"mode"} }, want: "W006 the config file was changed; what waits for a restart: mode"},
-		{name: "manifests", change: func(*admin.Status) {}, faults: []string{"web.yaml:3: bad", "web.yaml:9: worse"},
+		{name: "manifests", change: func(*admin.Status) {}, besides: besides{faults: []string{"web.yaml:3: bad", "web.yaml:9: worse"}},
 			want: "W007 web.yaml:3: bad\nW007 web.yaml:9: worse"},
 		{name: "fallback", change: func(s *admin.Status) { s.Dataplane.Fallback = true }, want: "W011 dataplane acme runs the last binary that worked"},
 		{name: "undone", change: func(s *admin.Status) {
@@ -57,12 +56,14 @@ func TestWarnings(t *testing.T) {
 			s.LastSwap = &admin.Swapped{From: "iptables", To: "ipvs", Left: "clear: no space"}
 		},
 			want: "W010 the swap to ipvs is not finished: clear: no space"},
-		{name: "away", change: func(*admin.Status) {}, away: "listing Nodes: refused", want: "W008 no changes are heard of: listing Nodes: refused"},
+		{name: "a port is taken", change: func(*admin.Status) {}, besides: besides{unbound: []string{"healthzBindAddress: in use"}},
+			want: "W012 the host does not answer, and tries again each 5s: healthzBindAddress: in use"},
+		{name: "away", change: func(*admin.Status) {}, besides: besides{away: "listing Nodes: refused"}, want: "W008 no changes are heard of: listing Nodes: refused"},
 	} {
 		s := well()
 		c.change(&s)
 		var got []string
-		for _, w := range warnings(s, c.faults, c.away, time.Now()) {
+		for _, w := range warnings(s, c.besides) {
 			got = append(got, w.Code+" "+w.Text)
 		}
 		var want []string

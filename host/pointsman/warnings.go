@@ -23,15 +23,22 @@ const (
 	swapFailed     = "W009"
 	swapUnfinished = "W010"
 	fallenBack     = "W011"
+	notAnswering   = "W012"
 )
 
 // recently is how long a restart of the plugin is worth a warning.
 const recently = 10 * time.Minute
 
-// warnings are the things to look at in s, the gravest first. faults are the
-// source's, away is why it is not heard, and staleSince is since when the config
-// file cannot be used.
-func warnings(s admin.Status, faults []string, away string, staleSince time.Time) []admin.Warning {
+// besides is what is worth a warning and stands nowhere else in a status.
+type besides struct {
+	faults     []string  // the source's
+	away       string    // why the source is not heard; empty: it is
+	staleSince time.Time // since when the config file cannot be used
+	unbound    []string  // addresses of the host's own servers that cannot be bound
+}
+
+// warnings are the things to look at in s and besides, the gravest first.
+func warnings(s admin.Status, b besides) []admin.Warning {
 	list := []admin.Warning{}
 	warn := func(code, try, format string, args ...any) {
 		list = append(list, admin.Warning{Code: code, Text: fmt.Sprintf(format, args...), Try: try})
@@ -62,16 +69,19 @@ func warnings(s admin.Status, faults []string, away string, staleSince time.Time
 		warn(notAllServed, "pointsman status -o yaml", "not served as asked for: %s%s", s.Unserved[0].Service, andMore(n-1)+because(s.Unserved[0].Why))
 	}
 	if s.Config.Stale != "" {
-		warn(configStale, "pointsman config validate "+s.Config.Path, "the config file cannot be used since %s, and the last good one stays in force: %s", staleSince.Format(time.RFC3339), s.Config.Stale)
+		warn(configStale, "pointsman config validate "+s.Config.Path, "the config file cannot be used since %s, and the last good one stays in force: %s", b.staleSince.Format(time.RFC3339), s.Config.Stale)
 	}
 	if len(s.Config.Pending) > 0 {
 		warn(configPending, "restart the host", "the config file was changed; what waits for a restart: %s", listOf(s.Config.Pending))
 	}
-	for _, fault := range faults {
+	for _, why := range b.unbound {
+		warn(notAnswering, "ss -ltnp", "the host does not answer, and tries again each 5s: %s", why)
+	}
+	for _, fault := range b.faults {
 		warn(sourceFaulty, "", "%s", fault)
 	}
-	if away != "" {
-		warn(sourceAway, "", "no changes are heard of: %s", away)
+	if b.away != "" {
+		warn(sourceAway, "", "no changes are heard of: %s", b.away)
 	}
 	return list
 }
