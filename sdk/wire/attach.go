@@ -4,8 +4,10 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
@@ -25,19 +27,33 @@ func Attach(ctx context.Context, h Handle) (*Remote, error) {
 
 func attach(ctx context.Context, h Handle) (*Remote, error) {
 	if h.PID == 0 {
-		pid, err := listener(ctx, h)
-		if err != nil {
-			return nil, err
-		}
-		h.PID = pid
-	}
-	if h.PID == 0 {
-		return attachConn(ctx, h)
+		return attachListener(ctx, h)
 	}
 	p, err := watch(h.PID, h.Start)
 	if err != nil {
 		return nil, err
 	}
+	return attachProcess(ctx, h, p)
+}
+
+// attachListener attaches to whichever process is behind the socket.
+func attachListener(ctx context.Context, h Handle) (*Remote, error) {
+	pid, err := listener(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	p, err := watch(pid, 0)
+	if pid == 0 || errors.Is(err, os.ErrProcessDone) { // here nobody sees it: /proc may be mounted with hidepid
+		return attachConn(ctx, h)
+	}
+	if err != nil {
+		return nil, err
+	}
+	h.PID = pid
+	return attachProcess(ctx, h, p)
+}
+
+func attachProcess(ctx context.Context, h Handle, p *process) (*Remote, error) {
 	h.Start = p.start
 	remote, err := greeted(ctx, h, p)
 	if err != nil {
@@ -58,7 +74,7 @@ func listener(ctx context.Context, h Handle) (int, error) {
 	if h.Network != "unix" {
 		return 0, nil
 	}
-	if err := trusted(conn, 0); err != nil {
+	if err := trusted(conn); err != nil {
 		return 0, err
 	}
 	p, err := peerOf(conn)

@@ -276,7 +276,7 @@ func TestListenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := filepath.Join(shortDir(t), "own")
-	first, err := listen("unix://" + own + "/s")
+	first, err := door{address: "unix://" + own + "/s"}.listen()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +293,7 @@ func TestListenRefuses(t *testing.T) {
 		{"unix:///" + strings.Repeat("x", 200), "a socket's may have 107"},
 	}
 	for _, test := range tests {
-		if l, err := listen(test.address); err == nil {
+		if l, err := (door{address: test.address}).listen(); err == nil {
 			l.Close()
 			t.Errorf("listen on %s went well", test.address)
 		} else if !strings.Contains(err.Error(), test.want) {
@@ -307,7 +307,7 @@ func TestListenReplacesADeadSocket(t *testing.T) {
 	cmd := listening(t, address)
 	cmd.Process.Kill()
 	eventually(t, "the dead one's place", func() bool {
-		l, err := listen(address)
+		l, err := door{address: address}.listen()
 		if err == nil {
 			l.Close()
 		}

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -100,7 +101,10 @@ func (h hand) help() string {
       --dry-run        only names what would go
       --kube-proxy     also what kube-proxy left in the mode it replaces
   %[1]s --listen unix:///run/pointsman/%[2]s/plugin.sock
-                       serves hosts that attach there, instead of one that starts it
+                       serves hosts that attach there, instead of one that starts it:
+                       those of this user and of root
+      --allow-uid N    also those of user N (its number; may come several times), who
+                       must be in this process's group
 
 It exits 0 when all went well, 1 when not, 64 on a wrong word.
 `, h.binary(), h.description.Name)
@@ -251,11 +255,31 @@ func (h hand) cleanup(ctx context.Context, args []string) error {
 }
 
 func (h hand) listen(args []string) error {
-	if len(args) != 1 {
-		return usageError(fmt.Sprintf("%s --listen: want one address, such as unix:///run/pointsman/%s/plugin.sock", h.binary(), h.description.Name))
+	address := ""
+	if len(args) > 0 {
+		address, args = args[0], args[1:]
 	}
-	if _, err := socketPath(args[0]); err != nil {
+	if _, err := socketPath(address); err != nil {
 		return usageError(fmt.Sprintf("%s --listen: %v", h.binary(), err))
 	}
-	return listenAndServe(newServer(h.description, h.dataplane), args[0], h.stderr)
+	d := door{address: address}
+	err := h.flags("--listen", args, func(f *flag.FlagSet) { f.Var((*users)(&d.users), "allow-uid", "") })
+	if err != nil {
+		return err
+	}
+	return listenAndServe(newServer(h.description, h.dataplane), d, h.stderr)
+}
+
+// users is a flag that may come several times: the number of a user each.
+type users []uint32
+
+func (u *users) String() string { return fmt.Sprint(*u) }
+
+func (u *users) Set(s string) error {
+	uid, err := strconv.ParseUint(s, 10, 32)
+	if err != nil {
+		return fmt.Errorf("%q is no user's number; id -u NAME tells it", s)
+	}
+	*u = append(*u, uint32(uid))
+	return nil
 }

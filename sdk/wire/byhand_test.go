@@ -34,7 +34,9 @@ func TestByHand(t *testing.T) {
 		{"cleanup --dry-run --kube-proxy", 0, "would remove chain KUBE\n", ""},
 		{"cleanup --everything", 64, "", "flag provided but not defined"},
 		{"dance", 64, "", `no such verb "dance"`},
-		{"--listen", 64, "", "want one address"},
+		{"--listen", 64, "", "want unix:///absolute/path"},
+		{"--listen unix:///nowhere/s --allow-uid nobody", 64, "", `"nobody" is no user's number`},
+		{"--listen unix:///nowhere/s now", 64, "", `unexpected "now"`},
 		{"--listen tcp://x", 64, "", "want unix:///absolute/path"},
 	}
 	for _, test := range tests {

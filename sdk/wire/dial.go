@@ -46,12 +46,20 @@ func dial(h Handle, pid int) (*grpc.ClientConn, error) {
 		if err != nil || h.Network != "unix" {
 			return conn, err
 		}
-		if err := trusted(conn, pid); err != nil {
+		if err := expected(conn, pid); err != nil {
 			conn.Close()
 			return nil, err
 		}
 		return conn, nil
 	})
+}
+
+// expected reports why the other end is not who it must be, if so.
+func expected(conn net.Conn, pid int) error {
+	if pid == 0 {
+		return trusted(conn)
+	}
+	return isProcess(conn, pid)
 }
 
 func connect(creds credentials.TransportCredentials, dialer func(context.Context, string) (net.Conn, error)) (*grpc.ClientConn, error) {

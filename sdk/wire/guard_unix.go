@@ -91,3 +91,12 @@ func leadingTo(path string) []string {
 	}
 	return dirs
 }
+
+// owned reports who else may change what is in dir, if so: its owner.
+func owned(dir string, info os.FileInfo) error {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if ok && s.Uid != 0 && s.Uid != uint32(os.Geteuid()) {
+		return fmt.Errorf("directory %s belongs to user %d, who could put another socket there; use one of user %d or root", dir, s.Uid, os.Geteuid())
+	}
+	return nil
+}

@@ -15,11 +15,17 @@ import (
 	"google.golang.org/grpc"
 )
 
-// listenAndServe serves whoever may connect to address, until a SIGTERM or a
-// host's Shutdown. It is for a plugin that something other than a host starts: a
+// A door is where a plugin listens for hosts, and for whose.
+type door struct {
+	address string   // unix:///path
+	users   []uint32 // whose hosts may come in, beside this user's and root's
+}
+
+// listenAndServe serves whoever may come in by d, until a SIGTERM or a host's
+// Shutdown. It is for a plugin that something other than a host starts: a
 // container of its own, or systemd. Its log also goes to w.
-func listenAndServe(s *server, address string, w io.Writer) error {
-	listener, err := listen(address)
+func listenAndServe(s *server, d door, w io.Writer) error {
+	listener, err := d.listen()
 	if err != nil {
 		return err
 	}
@@ -31,13 +37,15 @@ func listenAndServe(s *server, address string, w io.Writer) error {
 	return g.Serve(listener)
 }
 
-// listen opens a socket that only this user, and root, can connect to.
-func listen(address string) (net.Listener, error) {
-	path, err := socketPath(address)
+// listen opens the socket. Who may come in is checked twice: the folder lets in
+// this user, and where others are named this process's group; and of who connects
+// the kernel tells the user.
+func (d door) listen() (net.Listener, error) {
+	path, err := socketPath(d.address)
 	if err != nil {
 		return nil, err
 	}
-	if err := private(filepath.Dir(path)); err != nil {
+	if err := d.folder(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
 	if err := vacate(path); err != nil {
@@ -47,22 +55,44 @@ func listen(address string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &guarded{listener}, nil
+	if err := os.Chmod(path, 0o600|d.group()&0o060); err != nil {
+		listener.Close()
+		return nil, err
+	}
+	return &guarded{Listener: listener, users: d.users}, nil
 }
 
-// private makes dir for this user alone, or checks that it is.
-func private(dir string) error {
-	if err := os.Mkdir(dir, 0o700); err == nil || !errors.Is(err, os.ErrExist) {
+// group is what the group may do in the folder, and with the socket: nothing,
+// unless other users are named.
+func (d door) group() os.FileMode {
+	if len(d.users) == 0 {
+		return 0
+	}
+	return 0o070
+}
+
+// folder makes the socket's folder, or checks the one that is there.
+func (d door) folder(dir string) error {
+	mode := 0o700 | d.group()&0o050
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err == nil {
+		return os.Chmod(dir, mode) // whatever the umask is
+	} else if !errors.Is(err, os.ErrExist) {
 		return err
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
 		return err
 	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("directory %s is open to others (%s); try: chmod 0700 %s, or a directory of its own below it", dir, info.Mode().Perm(), dir)
+	switch has := info.Mode().Perm(); {
+	case has&^mode != 0:
+		return fmt.Errorf("directory %s is open to others (%s); try: chmod %#o %s, or a directory of its own below it", dir, has, mode, dir)
+	case has&mode != mode:
+		return fmt.Errorf("directory %s is closed to those who are to come in (%s); try: chmod %#o %s", dir, has, mode, dir)
 	}
-	return nil
+	return owned(dir, info)
 }
 
 // vacate removes the socket of a process that has ended.
@@ -83,8 +113,12 @@ func vacate(path string) error {
 	return os.Remove(path)
 }
 
-// A guarded listener turns away who is neither this user nor root.
-type guarded struct{ net.Listener }
+// A guarded listener turns away who is neither this user nor root, nor one of
+// users.
+type guarded struct {
+	net.Listener
+	users []uint32
+}
 
 func (g *guarded) Accept() (net.Conn, error) {
 	for {
@@ -92,7 +126,7 @@ func (g *guarded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if trusted(conn, 0) == nil {
+		if trusted(conn, g.users...) == nil {
 			return conn, nil
 		}
 		conn.Close()

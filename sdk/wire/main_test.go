@@ -82,7 +82,7 @@ func playImpatient() {
 func playListenerOfMajor2() {
 	s := newServer(subjectDescription(), &subject{})
 	s.hello.Majors, s.hello.Needs = []uint32{2}, needs(2)
-	if err := listenAndServe(s, os.Args[1], os.Stderr); err != nil {
+	if err := listenAndServe(s, door{address: os.Args[1]}, os.Stderr); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -143,17 +144,22 @@ func peerOf(conn net.Conn) (peer, error) {
 	return peer{pid: int(cred.Pid), uid: cred.Uid}, nil
 }
 
-// trusted reports why the other end may not be spoken to, if so. With a pid it
-// must be that process; without one, a process of this user or of root.
-func trusted(conn net.Conn, pid int) error {
+// trusted reports why the other end may not be spoken to, if so: it must be a
+// process of this user, of root, or of one of these users.
+func trusted(conn net.Conn, users ...uint32) error {
 	p, err := peerOf(conn)
-	switch {
-	case err != nil:
-		return err
-	case pid != 0 && p.pid != pid:
-		return fmt.Errorf("the socket belongs to process %d, not to %d", p.pid, pid)
-	case pid == 0 && p.uid != 0 && p.uid != uint32(os.Geteuid()):
-		return fmt.Errorf("the other end runs as user %d: only user %d or root may", p.uid, os.Geteuid())
+	own := uint32(os.Geteuid())
+	if err == nil && p.uid != 0 && p.uid != own && !slices.Contains(users, p.uid) {
+		err = fmt.Errorf("the other end runs as user %d: only user %d or root may", p.uid, own)
 	}
-	return nil
+	return err
+}
+
+// isProcess reports why the other end is not process pid, if so.
+func isProcess(conn net.Conn, pid int) error {
+	p, err := peerOf(conn)
+	if err == nil && p.pid != pid {
+		err = fmt.Errorf("the socket belongs to process %d, not to %d", p.pid, pid)
+	}
+	return err
 }

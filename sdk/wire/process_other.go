@@ -59,5 +59,8 @@ type peer struct {
 
 func peerOf(net.Conn) (peer, error) { return peer{}, nil }
 
-// trusted has nothing to go by here: the socket's directory must do.
-func trusted(net.Conn, int) error { return nil }
+// Here the socket's directory must do: nobody says who is at the other end.
+
+func trusted(net.Conn, ...uint32) error { return nil }
+
+func isProcess(net.Conn, int) error { return nil }

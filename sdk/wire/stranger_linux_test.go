@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -57,16 +58,10 @@ func TestAListenerTurnsStrangersAway(t *testing.T) {
 	}
 	openUp(t, path)
 	asNobody(t, func() {
-		var conn net.Conn
-		if conn, err = net.Dial("unix", path); err != nil {
-			return
+		if spokenTo(path) {
+			t.Error("a stranger was spoken to")
 		}
-		defer conn.Close()
-		_, err = conn.Read(make([]byte, 1)) // a gRPC server speaks first
 	})
-	if err == nil {
-		t.Error("a stranger was spoken to")
-	}
 	r, err := Attach(soon(t), Handle{Network: "unix", Address: path})
 	if err != nil {
 		t.Fatalf("Attach by the plugin's own user: %v", err)
@@ -88,5 +83,71 @@ func TestAHostTurnsFromStrangers(t *testing.T) {
 	_, err = Attach(soon(t), Handle{Network: "unix", Address: path})
 	if err == nil || !strings.Contains(err.Error(), "runs as user 65534") {
 		t.Errorf("Attach: %v; want that it is another user's", err)
+	}
+}
+
+// A plugin lets in the users that it was told of, and nobody else, and its folder
+// their group.
+func TestAListenerLetsInWhomItWasToldOf(t *testing.T) {
+	dir := shortDir(t)
+	path := filepath.Join(dir, "own", "s")
+	for _, test := range []struct {
+		allowed string
+		in      bool
+	}{{"65534", true}, {"65533", false}} {
+		cmd := started(t, "serve", "unix://"+path, "--listen", "unix://"+path, "--allow-uid", test.allowed)
+		if info, err := os.Stat(filepath.Dir(path)); err != nil || info.Mode().Perm() != 0o750 {
+			t.Errorf("the folder: %v, %v; want it closed to others", info.Mode(), err)
+		}
+		openUp(t, path)
+		in := false
+		asNobody(t, func() { in = spokenTo(path) })
+		if in != test.in {
+			t.Errorf("with user %s allowed, user %d is spoken to: %t", test.allowed, nobody, in)
+		}
+		_ = cmd.Process.Kill()
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+}
+
+// spokenTo reports whether who listens at path says anything to this user.
+func spokenTo(path string) bool {
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	_, err = conn.Read(make([]byte, 1)) // a gRPC server speaks first
+	return err == nil
+}
+
+// A folder that another user could change is none to listen in.
+func TestAListenerChoosesItsFolder(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: to give a folder away")
+	}
+	theirs := filepath.Join(shortDir(t), "theirs")
+	if err := errors.Join(os.Mkdir(theirs, 0o700), os.Chown(theirs, nobody, nobody)); err != nil {
+		t.Fatal(err)
+	}
+	closed := filepath.Join(shortDir(t), "closed")
+	if err := os.Mkdir(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		dir   string
+		users []uint32
+		want  string
+	}{
+		{theirs, nil, "belongs to user 65534"},
+		{closed, []uint32{nobody}, "try: chmod 0750"},
+	} {
+		l, err := door{address: "unix://" + test.dir + "/s", users: test.users}.listen()
+		if err == nil {
+			l.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("listen in %s: %v; want %q in it", test.dir, err, test.want)
+		}
 	}
 }
