@@ -17,11 +17,12 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// A Ground is the node, which is the namespace that the process is in, and the
-// hosts around it. Its methods are safe for concurrent use, save for Close.
+// A Ground is the node, which is the namespace that the process is in unless it is
+// Apart, and the hosts around it. Its methods are safe for concurrent use, save for
+// Close.
 type Ground struct {
-	home vnetns.NsHandle
-	node *netlink.Handle
+	home, ns vnetns.NsHandle // where the test runs, and where the node is
+	node     *netlink.Handle
 
 	mu    sync.Mutex // guards what follows
 	hosts map[string]*Host
@@ -42,21 +43,55 @@ func New() (*Ground, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the node's namespace: %w", err)
 	}
-	node, err := netlink.NewHandleAt(home)
-	if err != nil {
-		home.Close()
-		return nil, fmt.Errorf("talk to the node's kernel: %w", err)
+	return found(home, home)
+}
+
+// Apart is a ground as New makes it, but around a namespace of its own: several can
+// be in one process, and have the same addresses.
+func Apart() (*Ground, error) {
+	if os.Getuid() != 0 {
+		return nil, errNotRoot
 	}
-	g := &Ground{home: home, node: node, hosts: make(map[string]*Host), addrs: make(map[netip.Addr]bool), sctp: hasSCTP()}
+	home, err := vnetns.Get()
+	if err != nil {
+		return nil, fmt.Errorf("open the test's namespace: %w", err)
+	}
+	var ns vnetns.NsHandle
+	err = away(home, func() (err error) {
+		ns, err = vnetns.New()
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make a namespace for the node: %w", err), home.Close())
+	}
+	return found(home, ns)
+}
+
+func found(home, ns vnetns.NsHandle) (*Ground, error) {
+	g := &Ground{home: home, ns: ns, hosts: make(map[string]*Host), addrs: make(map[netip.Addr]bool), sctp: hasSCTP()}
+	var err error
+	if g.node, err = netlink.NewHandleAt(ns); err != nil {
+		return nil, errors.Join(fmt.Errorf("talk to the node's kernel: %w", err), g.leave())
+	}
 	if err := g.build(); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil
 }
 
+// leave closes the namespaces.
+func (g *Ground) leave() error {
+	if g.ns == g.home {
+		return g.home.Close()
+	}
+	return errors.Join(g.ns.Close(), g.home.Close())
+}
+
+var errNotRoot = errors.New("needs root: it makes network namespaces")
+
 func ownNamespace() error {
 	if os.Getuid() != 0 {
-		return errors.New("needs root: it makes network namespaces")
+		return errNotRoot
 	}
 	mine, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
@@ -71,7 +106,7 @@ func ownNamespace() error {
 
 // build makes the node able to route, and gives it a world outside.
 func (g *Ground) build() error {
-	if err := settle(routing); err != nil {
+	if err := g.Node().Do(func() error { return settle(routing) }); err != nil {
 		return err
 	}
 	if err := up(g.node, "lo"); err != nil {
@@ -101,7 +136,7 @@ func (g *Ground) Close() error {
 		errs = append(errs, g.strip(addr))
 	}
 	g.node.Close()
-	return errors.Join(append(errs, g.home.Close())...)
+	return errors.Join(append(errs, g.leave())...)
 }
 
 // Place gives the node the addresses that s says it has, and leaves out packets
@@ -168,12 +203,15 @@ func (g *Ground) Open(ctx context.Context, _ sdk.Dataplane, s sdktest.Scenario) 
 	return stage, nil
 }
 
+// Node is the node itself.
+func (g *Ground) Node() *Host { return &Host{home: g.home, ns: g.ns} }
+
 // Host is the host that has addr: the node for one of its own, else one behind it.
 func (g *Ground) Host(addr netip.Addr) (*Host, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.addrs[addr] || addr.IsLoopback() {
-		return &Host{home: g.home, ns: g.home}, nil
+		return g.Node(), nil
 	}
 	return g.host(addr.String(), addr)
 }

@@ -113,7 +113,7 @@ func (g *Ground) caller(p sdktest.Packet) (h *Host, leave func(), err error) {
 	nothing := func() {}
 	switch {
 	case p.From.From == sdk.OnNode:
-		h := &Host{home: g.home, ns: g.home}
+		h := g.Node()
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if g.addrs[p.From.Addr] || p.From.Addr.IsLoopback() {
