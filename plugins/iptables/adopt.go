@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -70,21 +71,35 @@ func (b *book) keep(name sdk.Name) piece {
 	var p piece
 	for i, t := range b.trees {
 		for id, text := range b.have {
-			if id.Table != t.root.Table || id != t.root && !strings.HasPrefix(id.Chain, t.stem) {
+			if !t.Has(id) {
 				continue
 			}
 			for _, r := range lines(text) {
-				if e, ok := t.read(r, name); ok {
-					e.tree, e.behind = branch(i), 5
-					p.entries = append(p.entries, e)
+				if e, ok := entryIn(t, r, name); ok {
+					p.entries = append(p.entries, entry{branch(i), e})
 				}
 			}
 		}
 	}
 	for i := range p.entries {
-		b.keepBehind(&p, iptables.ID{Table: b.trees[p.entries[i].tree].root.Table, Chain: p.entries[i].rule.Target()})
+		b.keepBehind(&p, iptables.ID{Table: b.trees[p.entries[i].in].Root().Table, Chain: p.entries[i].Rule.Target()})
 	}
 	return p
+}
+
+// entryIn is the entry of t that rule r is, if it is one of the Service called name.
+// It is known by the chain it leads to, or by its comment.
+func entryIn(t *tree.Tree, r iptables.Rule, name sdk.Name) (tree.Entry, bool) {
+	about := strings.HasPrefix(r.Comment(), portName(name)+" ")
+	if !about && !strings.HasSuffix(r.Target(), "-"+hash(portName(name)+name.Protocol.String())) {
+		return tree.Entry{}, false
+	}
+	k, ok := caught(r, name.Family)
+	if !ok || k.Protocol != name.Protocol {
+		return tree.Entry{}, false
+	}
+	rest, ok := strings.CutPrefix(string(r), string(t.Words(k))+" ")
+	return tree.Entry{Key: k, Rule: iptables.Rule(rest), Behind: 5, Owner: name}, ok
 }
 
 // keepBehind adds the chain id to p, and the chains that it leads to.

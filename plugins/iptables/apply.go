@@ -146,8 +146,8 @@ func (s *side) suspects(refused *iptables.LineError, pieces map[sdk.Name]piece) 
 	}
 	for name, p := range pieces {
 		for _, e := range p.entries {
-			t := s.book.trees[e.tree]
-			if t.root.Table == refused.Chain.Table && strings.HasSuffix(refused.Line, " "+string(t.line(e))) {
+			t := s.book.trees[e.in]
+			if t.Root().Table == refused.Chain.Table && strings.HasSuffix(refused.Line, " "+string(t.Line(e.Entry))) {
 				return []sdk.Name{name}
 			}
 		}

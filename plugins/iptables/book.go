@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -36,7 +37,7 @@ func unservedTree(f sdk.Frontend) branch { return servedTree(f) + unservedAddrs 
 // as we know. Only what was touched since the two were last the same is compared.
 type book struct {
 	ground ground
-	trees  [branches]*tree
+	trees  [branches]*tree.Tree
 	pieces map[sdk.Name]piece
 	health map[uint16]int // how many Services name the port
 
@@ -60,15 +61,14 @@ type page struct {
 }
 
 func newBook(family sdk.Family) *book {
-	n := addrDigits(family)
 	return &book{
 		ground: ground{family: family},
-		trees: [branches]*tree{
-			servedAddrs:   newTree(nat(services), "KUBE-VIP-", n, 1),
-			servedPorts:   newTree(nat(nodePorts), "KUBE-NP-", 0, 2),
-			unservedAddrs: newTree(filter(services), "KUBE-VIP-", n, 1),
-			unservedPorts: newTree(filter(turnedAway), "KUBE-NP-", 0, 2),
-			healthPorts:   newTree(filter(nodePorts), "KUBE-HC-", 0, 1),
+		trees: [branches]*tree.Tree{
+			servedAddrs:   tree.ByAddress(nat(services), "KUBE-VIP-", family, 1),
+			servedPorts:   tree.ByPort(nat(nodePorts), "KUBE-NP-", 2),
+			unservedAddrs: tree.ByAddress(filter(services), "KUBE-VIP-", family, 1),
+			unservedPorts: tree.ByPort(filter(turnedAway), "KUBE-NP-", 2),
+			healthPorts:   tree.ByPort(filter(nodePorts), "KUBE-HC-", 1),
 		},
 		pieces:  make(map[sdk.Name]piece),
 		health:  make(map[uint16]int),
@@ -91,7 +91,7 @@ func (b *book) setGround(g ground) {
 		b.write(sdk.Name{}, c)
 	}
 	for _, t := range b.trees {
-		t.touch(t.top)
+		t.Touch()
 	}
 	b.leaf()
 }
@@ -134,13 +134,13 @@ func (b *book) grow(name sdk.Name, p piece) {
 	b.hang(p)
 	if p.health != 0 {
 		b.health[p.health]++
-		b.trees[healthPorts].put(healthEntry(p.health))
+		b.trees[healthPorts].Put(healthEntry(p.health))
 	}
 }
 
 func (b *book) hang(p piece) {
 	for _, e := range p.entries {
-		b.trees[e.tree].put(e)
+		b.trees[e.in].Put(e.Entry)
 	}
 }
 
@@ -157,47 +157,45 @@ func (b *book) prune(name sdk.Name, old, p piece) {
 	}
 	caught := make(map[place]bool, len(p.entries))
 	for _, e := range p.entries {
-		caught[place{e.tree, e.key}] = true
+		caught[place{e.in, e.Key}] = true
 	}
 	for _, e := range old.entries {
-		if !caught[place{e.tree, e.key}] {
-			b.trees[e.tree].drop(e)
+		if !caught[place{e.in, e.Key}] {
+			b.trees[e.in].Drop(e.Entry)
 		}
 	}
 	if old.health != 0 {
 		if b.health[old.health]--; b.health[old.health] == 0 {
 			delete(b.health, old.health)
-			b.trees[healthPorts].drop(healthEntry(old.health))
+			b.trees[healthPorts].Drop(healthEntry(old.health))
 		}
 	}
 }
 
 // A place is where an entry hangs.
 type place struct {
-	tree branch
-	key  key
+	in  branch
+	key tree.Key
 }
 
 // healthEntry lets in who asks on port how many endpoints this node has.
-func healthEntry(port uint16) entry {
-	return entry{tree: healthPorts, key: key{protocol: sdk.TCP, port: port}, rule: "-j ACCEPT"}
+func healthEntry(port uint16) tree.Entry {
+	return tree.Entry{Key: tree.Key{Protocol: sdk.TCP, Port: port}, Rule: "-j ACCEPT"}
 }
 
 // leaf writes the chains of the trees that were touched.
 func (b *book) leaf() {
 	for i, t := range b.trees {
-		for id, w := range t.touched {
-			if w == nil {
-				b.erase(id)
+		for _, c := range t.Changes() {
+			if c.Gone {
+				b.erase(c.ID)
 				continue
 			}
-			rules := t.rules(w)
-			if w.level == 0 {
-				rules = b.rooted(branch(i), rules)
+			if c.Level == 0 {
+				c.Rules = b.rooted(branch(i), c.Rules)
 			}
-			b.write(sdk.Name{}, chain{id, rules, w.level})
+			b.write(sdk.Name{}, chain{c.ID, c.Rules, c.Level})
 		}
-		clear(t.touched)
 	}
 }
 

@@ -22,8 +22,6 @@
 package iptables
 
 import (
-	"crypto/sha256"
-	"encoding/base32"
 	"net/netip"
 	"strconv"
 
@@ -85,7 +83,4 @@ func portName(n sdk.Name) string {
 }
 
 // hash is the part of a chain's name that kube-proxy makes of a Service port's.
-func hash(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return base32.StdEncoding.EncodeToString(sum[:])[:16]
-}
+func hash(s string) string { return iptables.Hash(s) }

@@ -4,6 +4,7 @@ package iptables
 
 import (
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -43,9 +44,9 @@ func answered(svc sdk.Service, f sdk.Frontend) bool {
 }
 
 // catch adds an entry for f to a tree.
-func (r *render) catch(svc sdk.Service, f sdk.Frontend, tree branch, words ...any) {
-	k := key{addr: f.Addr.Addr(), protocol: svc.Name.Protocol, port: f.Addr.Port()}
-	r.entries = append(r.entries, entry{tree: tree, key: k, rule: iptables.Words(words...), behind: behind(f), name: svc.Name})
+func (r *render) catch(svc sdk.Service, f sdk.Frontend, in branch, words ...any) {
+	k := tree.Key{Addr: f.Addr.Addr(), Protocol: svc.Name.Protocol, Port: f.Addr.Port()}
+	r.entries = append(r.entries, entry{in, tree.Entry{Key: k, Rule: iptables.Words(words...), Behind: behind(f), Owner: svc.Name}})
 }
 
 // behind is how many chains lie behind an entry of f, at most: the Service's own

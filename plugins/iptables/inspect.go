@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -133,8 +134,8 @@ func (r *reading) entry(rule iptables.Rule) {
 	if name.Service == "" {
 		return
 	}
-	name.Protocol, name.Family = key.protocol, r.family
-	f.Addr = netip.AddrPortFrom(key.addr, key.port)
+	name.Protocol, name.Family = key.Protocol, r.family
+	f.Addr = netip.AddrPortFrom(key.Addr, key.Port)
 	chain := clusterChain(name)
 	if f.Policy == sdk.Local {
 		chain = localChain(name)
@@ -170,12 +171,12 @@ func (r *reading) endpoints(found []netip.AddrPort, id iptables.ID) []netip.Addr
 }
 
 // caught is what packets rule catches: those to one port, and mostly one address.
-func caught(rule iptables.Rule, family sdk.Family) (key, bool) {
+func caught(rule iptables.Rule, family sdk.Family) (tree.Key, bool) {
 	fields, err := rule.Fields()
 	if err != nil || len(fields) == 0 {
-		return key{}, false
+		return tree.Key{}, false
 	}
-	k := key{addr: unspecified(family)}
+	k := tree.Key{Addr: unspecified(family)}
 	for i, f := range fields[:len(fields)-1] {
 		switch f {
 		case "-d":
@@ -183,18 +184,18 @@ func caught(rule iptables.Rule, family sdk.Family) (key, bool) {
 			if err != nil || !prefix.IsSingleIP() {
 				return k, false
 			}
-			k.addr = prefix.Addr()
+			k.Addr = prefix.Addr()
 		case "-p":
-			k.protocol = protocolOf(fields[i+1])
+			k.Protocol = protocolOf(fields[i+1])
 		case "--dport":
 			port, err := strconv.ParseUint(fields[i+1], 10, 16)
 			if err != nil {
 				return k, false // a range: a branch, and no entry
 			}
-			k.port = uint16(port)
+			k.Port = uint16(port)
 		}
 	}
-	return k, k.port != 0 && k.protocol != 0
+	return k, k.Port != 0 && k.Protocol != 0
 }
 
 func protocolOf(word string) sdk.Protocol {
@@ -204,4 +205,11 @@ func protocolOf(word string) sdk.Protocol {
 		}
 	}
 	return 0
+}
+
+func unspecified(f sdk.Family) netip.Addr {
+	if f == sdk.IPv6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
 }

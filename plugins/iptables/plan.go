@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -230,11 +231,11 @@ func rank(c chain) int {
 	case strings.HasPrefix(stem, "KUBE-FW-"):
 		return 5
 	case name == services:
-		return 8 + deepest
+		return 8 + tree.Deepest
 	case name == nodePorts, name == turnedAway:
-		return 7 + deepest
+		return 7 + tree.Deepest
 	case c.level > 0:
-		return 6 + deepest - c.level
+		return 6 + tree.Deepest - c.level
 	}
 	return 0
 }

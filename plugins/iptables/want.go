@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -26,11 +27,8 @@ type chain struct {
 
 // An entry catches the packets to one address in one of the trees.
 type entry struct {
-	tree   branch
-	key    key
-	rule   iptables.Rule // what to do with them: "-j KUBE-SVC-…"
-	behind int           // how many chains lie one behind the other there
-	name   sdk.Name      // whose it is
+	in branch
+	tree.Entry
 }
 
 // A render puts the piece of one Service together, on a node of this kind.

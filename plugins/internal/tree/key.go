@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package iptables
+package tree
 
 import (
 	"cmp"
@@ -12,17 +12,17 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A key is what packets of one frontend are known by: where they are sent. The
-// trees see it as a row of digits of two bits: those of the address, if the tree
-// knows addresses, then one for the protocol, then those of the port.
-type key struct {
-	addr     netip.Addr
-	protocol sdk.Protocol
-	port     uint16
+// A Key is what packets of one frontend are known by: where they are sent. A tree
+// sees it as a row of digits of two bits: those of the address, if the tree knows
+// addresses, then one for the protocol, then those of the port.
+type Key struct {
+	Addr     netip.Addr
+	Protocol sdk.Protocol
+	Port     uint16
 }
 
-func (k key) compare(l key) int {
-	return cmp.Or(k.addr.Compare(l.addr), cmp.Compare(k.protocol, l.protocol), cmp.Compare(k.port, l.port))
+func (k Key) compare(l Key) int {
+	return cmp.Or(k.Addr.Compare(l.Addr), cmp.Compare(k.Protocol, l.Protocol), cmp.Compare(k.Port, l.Port))
 }
 
 // addrDigits is how many digits the addresses of family have.
@@ -36,21 +36,21 @@ func addrDigits(f sdk.Family) int {
 const portDigits = 8
 
 // digit is the i-th digit of k, whose address has n of them.
-func (k key) digit(i, n int) byte {
+func (k Key) digit(i, n int) byte {
 	switch {
 	case i < n:
-		b := k.addr.AsSlice()[i/4]
+		b := k.Addr.AsSlice()[i/4]
 		return b >> (6 - 2*(i%4)) & 3
 	case i == n:
-		return byte(k.protocol-1) & 3
+		return byte(k.Protocol-1) & 3
 	}
-	return byte(k.port>>(14-2*(i-n-1))) & 3
+	return byte(k.Port>>(14-2*(i-n-1))) & 3
 }
 
 // A prefix is the first digits of a key: those that a whole branch of a tree has
 // in common.
 type prefix struct {
-	key    key
+	key    Key
 	digits int // how many count
 	addr   int // how many of all digits are the address's
 }
@@ -59,13 +59,13 @@ type prefix struct {
 func (p prefix) words() iptables.Rule {
 	var words []any
 	if n := min(p.digits, p.addr); n > 0 {
-		words = append(words, "-d", netip.PrefixFrom(p.key.addr, 2*n))
+		words = append(words, "-d", netip.PrefixFrom(p.key.Addr, 2*n))
 	}
 	if p.digits > p.addr {
-		words = append(words, "-p "+p.key.protocol.String())
+		words = append(words, "-p "+p.key.Protocol.String())
 	}
 	if p.digits > p.addr+1 {
-		words = append(words, "-m "+p.key.protocol.String(), "--dport", p.ports())
+		words = append(words, "-m "+p.key.Protocol.String(), "--dport", p.ports())
 	}
 	return iptables.Words(words...)
 }
@@ -73,7 +73,7 @@ func (p prefix) words() iptables.Rule {
 // ports is the range of ports that have the prefix.
 func (p prefix) ports() string {
 	free := 2 * (portDigits - (p.digits - p.addr - 1))
-	low := p.key.port >> free << free
+	low := p.key.Port >> free << free
 	if free == 0 {
 		return strconv.Itoa(int(low))
 	}
@@ -84,14 +84,14 @@ func (p prefix) ports() string {
 // for: "10.96.64.0/18", "tcp-30080-30095".
 func (p prefix) String() string {
 	switch {
-	case p.addr > 0 && p.digits <= p.addr && p.key.addr.Is4():
-		return netip.PrefixFrom(p.key.addr, 2*p.digits).Masked().String()
+	case p.addr > 0 && p.digits <= p.addr && p.key.Addr.Is4():
+		return netip.PrefixFrom(p.key.Addr, 2*p.digits).Masked().String()
 	case p.addr == 0 && p.digits == 1:
-		return p.key.protocol.String()
+		return p.key.Protocol.String()
 	case p.addr == 0 && p.digits > 1:
 		free := 2 * (portDigits - (p.digits - 1))
-		low := int(p.key.port >> free << free)
-		return fmt.Sprintf("%s-%d-%d", p.key.protocol, low, low+1<<free-1)
+		low := int(p.key.Port >> free << free)
+		return fmt.Sprintf("%s-%d-%d", p.key.Protocol, low, low+1<<free-1)
 	}
-	return hash(fmt.Sprintf("%s %d", p.words(), p.digits))
+	return iptables.Hash(fmt.Sprintf("%s %d", p.words(), p.digits))
 }

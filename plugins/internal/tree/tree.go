@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package iptables
+// Package tree finds one rule among many by few looks: it hangs the rules of
+// frontends in a tree of iptables chains, and says which chains a change touches.
+package tree
 
 import (
 	"math/bits"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -13,12 +14,14 @@ import (
 )
 
 const (
-	leaf    = 8  // how many entries one chain lists
-	fingers = 4  // how many branches one chain leads to
-	deepest = 15 // how many chains may lie one behind the other; nft takes no more
+	leaf    = 8 // how many entries one chain lists
+	fingers = 4 // how many branches one chain leads to
 )
 
-// A tree leads a packet to its entry. Each of its chains leads on to at most four,
+// Deepest is how many chains may lie one behind the other; nft takes no more.
+const Deepest = 15
+
+// A Tree leads a packet to its entry. Each of its chains leads on to at most four,
 // by the next two bits of the packet's address, protocol or port that tell its
 // entries apart; at the end at most eight entries are listed:
 //
@@ -33,7 +36,7 @@ const (
 // The root is entered, and left, by -j: a packet that finds nothing comes back and
 // goes on. Below, -g is enough, and such a packet need not be held against the
 // branches beside its own.
-type tree struct {
+type Tree struct {
 	root  iptables.ID
 	stem  string // what the names of the other chains begin with
 	addr  int    // digits of an address
@@ -44,39 +47,68 @@ type tree struct {
 	touched map[iptables.ID]*twig
 }
 
+// An Entry catches the packets to one key.
+type Entry struct {
+	Key    Key
+	Rule   iptables.Rule // what to do with them: "-j KUBE-SVC-…"
+	Behind int           // how many chains lie one behind the other there
+	Owner  sdk.Name      // whose it is
+}
+
+// A Chain is one of a tree's, with its rules.
+type Chain struct {
+	ID    iptables.ID
+	Level int // how far below the root it hangs
+	Rules []iptables.Rule
+	Gone  bool // the tree has no such chain any more
+}
+
 // A twig is one chain of a tree: a leaf that lists entries, or a fork.
 type twig struct {
 	at      prefix // what its entries have in common, and what it is called by
 	level   int
-	entries []entry // of a leaf, in order
+	entries []Entry // of a leaf, in order
 	common  int     // of a fork: the digit it forks at
 	forks   [fingers]*twig
 	count   int // entries here and below
 }
 
-func newTree(root iptables.ID, stem string, addr, depth int) *tree {
-	t := &tree{root: root, stem: stem, addr: addr, depth: depth, touched: make(map[iptables.ID]*twig)}
+// ByAddress is a tree of frontends that are told apart by their addresses of family,
+// and then by protocol and port. It hangs in the chain root, so many chains below a
+// hook, and the names of its other chains begin with stem.
+func ByAddress(root iptables.ID, stem string, f sdk.Family, depth int) *Tree {
+	if f == sdk.IPv6 {
+		return grown(root, stem, 64, depth)
+	}
+	return grown(root, stem, 16, depth)
+}
+
+// ByPort is a tree of frontends that differ by protocol and port alone.
+func ByPort(root iptables.ID, stem string, depth int) *Tree { return grown(root, stem, 0, depth) }
+
+func grown(root iptables.ID, stem string, addr, depth int) *Tree {
+	t := &Tree{root: root, stem: stem, addr: addr, depth: depth, touched: make(map[iptables.ID]*twig)}
 	t.top = t.grow(prefix{addr: addr}, 0, nil)
 	return t
 }
 
 // digits is how many a key has.
-func (t *tree) digits() int { return t.addr + 1 + portDigits }
+func (t *Tree) digits() int { return t.addr + 1 + portDigits }
 
 // id is the chain that w is.
-func (t *tree) id(w *twig) iptables.ID {
+func (t *Tree) id(w *twig) iptables.ID {
 	if w.level == 0 {
 		return t.root
 	}
 	return iptables.ID{Table: t.root.Table, Chain: t.stem + w.at.String()}
 }
 
-// put adds e, in place of another with the same key.
-func (t *tree) put(e entry) { t.putIn(t.top, e) }
+// Put adds e, in place of another with the same key.
+func (t *Tree) Put(e Entry) { t.putIn(t.top, e) }
 
-func (t *tree) putIn(w *twig, e entry) {
+func (t *Tree) putIn(w *twig, e Entry) {
 	if w.isLeaf() {
-		i, found := slices.BinarySearchFunc(w.entries, e.key, entry.compare)
+		i, found := slices.BinarySearchFunc(w.entries, e.Key, Entry.compare)
 		if found {
 			w.entries[i] = e
 			t.regrow(w, w.entries)
@@ -85,13 +117,13 @@ func (t *tree) putIn(w *twig, e entry) {
 		t.regrow(w, slices.Insert(w.entries, i, e))
 		return
 	}
-	if t.shared(w.sample(), e.key) < w.common || w.level >= t.lowest(e) {
+	if t.shared(w.sample(), e.Key) < w.common || w.level >= t.lowest(e) {
 		t.regrow(w, t.insert(t.collect(w), e)) // it forks earlier now, or not at all
 		return
 	}
-	d := e.key.digit(w.common, t.addr)
+	d := e.Key.digit(w.common, t.addr)
 	if w.forks[d] == nil {
-		w.forks[d] = t.grow(prefix{e.key, w.common + 1, t.addr}, w.level+1, []entry{e})
+		w.forks[d] = t.grow(prefix{e.Key, w.common + 1, t.addr}, w.level+1, []Entry{e})
 		t.touch(w)
 	} else {
 		t.within(w, w.forks[d], func(f *twig) { t.putIn(f, e) })
@@ -101,7 +133,7 @@ func (t *tree) putIn(w *twig, e entry) {
 }
 
 // within changes a branch of w, and keeps w true to it.
-func (t *tree) within(w, branch *twig, change func(*twig)) {
+func (t *Tree) within(w, branch *twig, change func(*twig)) {
 	count, reach, weight := branch.count, t.reach(branch), branch.weight()
 	change(branch)
 	w.count += branch.count - count
@@ -110,21 +142,21 @@ func (t *tree) within(w, branch *twig, change func(*twig)) {
 	}
 }
 
-// drop removes the entry with e's key if it is still e's Service's.
-func (t *tree) drop(e entry) { t.dropIn(t.top, e) }
+// Drop removes the entry with e's key if it is still e's owner's.
+func (t *Tree) Drop(e Entry) { t.dropIn(t.top, e) }
 
-func (t *tree) dropIn(w *twig, e entry) {
+func (t *Tree) dropIn(w *twig, e Entry) {
 	if w.isLeaf() {
-		i, found := slices.BinarySearchFunc(w.entries, e.key, entry.compare)
-		if found && w.entries[i].name == e.name {
+		i, found := slices.BinarySearchFunc(w.entries, e.Key, Entry.compare)
+		if found && w.entries[i].Owner == e.Owner {
 			t.regrow(w, slices.Delete(w.entries, i, i+1))
 		}
 		return
 	}
-	if t.shared(w.sample(), e.key) < w.common {
+	if t.shared(w.sample(), e.Key) < w.common {
 		return
 	}
-	f := w.forks[e.key.digit(w.common, t.addr)]
+	f := w.forks[e.Key.digit(w.common, t.addr)]
 	if f == nil {
 		return
 	}
@@ -136,23 +168,23 @@ func (t *tree) dropIn(w *twig, e entry) {
 }
 
 // regrow makes the branch w anew, from entries.
-func (t *tree) regrow(w *twig, entries []entry) {
+func (t *Tree) regrow(w *twig, entries []Entry) {
 	t.each(w, func(old *twig) { t.touched[t.id(old)] = nil })
 	*w = *t.grow(w.at, w.level, entries)
 	t.touch(w)
 }
 
 // grow makes the branch of entries.
-func (t *tree) grow(at prefix, level int, entries []entry) *twig {
+func (t *Tree) grow(at prefix, level int, entries []Entry) *twig {
 	w := &twig{at: at, level: level, entries: entries, count: len(entries)}
-	if len(entries) > leaf && !slices.ContainsFunc(entries, func(e entry) bool { return level >= t.lowest(e) }) {
+	if len(entries) > leaf && !slices.ContainsFunc(entries, func(e Entry) bool { return level >= t.lowest(e) }) {
 		w.entries = nil
-		w.common = t.shared(entries[0].key, entries[len(entries)-1].key)
+		w.common = t.shared(entries[0].Key, entries[len(entries)-1].Key)
 		for len(entries) > 0 {
-			k := entries[0].key
+			k := entries[0].Key
 			d := k.digit(w.common, t.addr)
-			n, _ := slices.BinarySearchFunc(entries, d, func(e entry, d byte) int {
-				return int(e.key.digit(w.common, t.addr)) - int(d) - 1 // the first beyond d
+			n, _ := slices.BinarySearchFunc(entries, d, func(e Entry, d byte) int {
+				return int(e.Key.digit(w.common, t.addr)) - int(d) - 1 // the first beyond d
 			})
 			w.forks[d] = t.grow(prefix{k, w.common + 1, t.addr}, level+1, slices.Clone(entries[:n]))
 			entries = entries[n:]
@@ -164,10 +196,10 @@ func (t *tree) grow(at prefix, level int, entries []entry) *twig {
 
 // lowest is the level below which e must not hang, because of the chains that lie
 // behind it. A leaf so low lists whatever is left.
-func (t *tree) lowest(e entry) int { return deepest - t.depth - e.behind }
+func (t *Tree) lowest(e Entry) int { return Deepest - t.depth - e.Behind }
 
 // shared is how many digits two keys begin with alike.
-func (t *tree) shared(k, l key) int {
+func (t *Tree) shared(k, l Key) int {
 	for i := range t.digits() {
 		if k.digit(i, t.addr) != l.digit(i, t.addr) {
 			return i
@@ -177,15 +209,15 @@ func (t *tree) shared(k, l key) int {
 }
 
 // collect is every entry of the branch w, in order.
-func (t *tree) collect(w *twig) []entry {
-	all := make([]entry, 0, w.count+1)
+func (t *Tree) collect(w *twig) []Entry {
+	all := make([]Entry, 0, w.count+1)
 	t.each(w, func(w *twig) { all = append(all, w.entries...) })
 	return all
 }
 
 // insert adds e to entries, in place of another with the same key.
-func (t *tree) insert(entries []entry, e entry) []entry {
-	i, found := slices.BinarySearchFunc(entries, e.key, entry.compare)
+func (t *Tree) insert(entries []Entry, e Entry) []Entry {
+	i, found := slices.BinarySearchFunc(entries, e.Key, Entry.compare)
 	if found {
 		entries[i] = e
 		return entries
@@ -194,7 +226,7 @@ func (t *tree) insert(entries []entry, e entry) []entry {
 }
 
 // each calls f for w and every twig below, in the order of their entries.
-func (t *tree) each(w *twig, f func(*twig)) {
+func (t *Tree) each(w *twig, f func(*twig)) {
 	f(w)
 	for _, branch := range w.forks {
 		if branch != nil {
@@ -203,7 +235,7 @@ func (t *tree) each(w *twig, f func(*twig)) {
 	}
 }
 
-func (t *tree) touch(w *twig) { t.touched[t.id(w)] = w }
+func (t *Tree) touch(w *twig) { t.touched[t.id(w)] = w }
 
 func (w *twig) isLeaf() bool { return w.forks == [fingers]*twig{} }
 
@@ -219,7 +251,7 @@ func (w *twig) heaviestFirst() []*twig {
 func (w *twig) weight() int { return bits.Len(uint(w.count)) / 2 }
 
 // sample is some key of the branch.
-func (w *twig) sample() key {
+func (w *twig) sample() Key {
 	for !w.isLeaf() {
 		for _, f := range w.forks {
 			if f != nil {
@@ -228,13 +260,13 @@ func (w *twig) sample() key {
 			}
 		}
 	}
-	return w.entries[0].key
+	return w.entries[0].Key
 }
 
-func (e entry) compare(k key) int { return e.key.compare(k) }
+func (e Entry) compare(k Key) int { return e.Key.compare(k) }
 
 // rules are those of the chain that w is.
-func (t *tree) rules(w *twig) []iptables.Rule {
+func (t *Tree) rules(w *twig) []iptables.Rule {
 	var rules []iptables.Rule
 	how := "-g"
 	if w.level == 0 {
@@ -245,46 +277,47 @@ func (t *tree) rules(w *twig) []iptables.Rule {
 		rules = append(rules, iptables.Words(common.words(), how, t.id(f).Chain))
 	}
 	for _, e := range w.entries {
-		rules = append(rules, t.line(e))
+		rules = append(rules, t.Line(e))
 	}
 	return rules
 }
 
 // reach is how many digits lead to w: a fork's are all that its entries share, so
 // that few packets go there in vain. A leaf's stay as they are when an entry comes.
-func (t *tree) reach(w *twig) int {
+func (t *Tree) reach(w *twig) int {
 	if w.isLeaf() {
 		return w.at.digits
 	}
 	return w.common
 }
 
-// line is the rule that e is in its leaf.
-func (t *tree) line(e entry) iptables.Rule {
-	return iptables.Words(prefix{e.key, t.digits(), t.addr}.words(), e.rule)
+// Words are the conditions of a rule about packets to k.
+func (t *Tree) Words(k Key) iptables.Rule { return prefix{k, t.digits(), t.addr}.words() }
+
+// Line is the rule that e is in its leaf.
+func (t *Tree) Line(e Entry) iptables.Rule { return iptables.Words(t.Words(e.Key), e.Rule) }
+
+// Root is the chain that the tree hangs in.
+func (t *Tree) Root() iptables.ID { return t.root }
+
+// Has reports whether a chain is one of the tree's, by its name.
+func (t *Tree) Has(id iptables.ID) bool {
+	return id == t.root || id.Table == t.root.Table && strings.HasPrefix(id.Chain, t.stem)
 }
 
-// read is the way back from line: the entry of the Service called name that r is,
-// if it is one. It is known by the chain it leads to, or by its comment.
-func (t *tree) read(r iptables.Rule, name sdk.Name) (entry, bool) {
-	target := r.Target()
-	about := strings.HasPrefix(r.Comment(), portName(name)+" ")
-	if !about && !strings.HasSuffix(target, "-"+hash(portName(name)+name.Protocol.String())) {
-		return entry{}, false
-	}
-	k, ok := caught(r, name.Family)
-	if !ok || k.protocol != name.Protocol {
-		return entry{}, false
-	}
-	e := entry{name: name, key: k}
-	rest, ok := strings.CutPrefix(string(r), string(prefix{e.key, t.digits(), t.addr}.words())+" ")
-	e.rule = iptables.Rule(rest)
-	return e, ok
-}
+// Touch has the root among the next changes, for whoever writes something beside it.
+func (t *Tree) Touch() { t.touch(t.top) }
 
-func unspecified(f sdk.Family) netip.Addr {
-	if f == sdk.IPv6 {
-		return netip.IPv6Unspecified()
+// Changes are the chains whose rules may be others than at the last call.
+func (t *Tree) Changes() []Chain {
+	all := make([]Chain, 0, len(t.touched))
+	for id, w := range t.touched {
+		c := Chain{ID: id, Gone: w == nil}
+		if w != nil {
+			c.Level, c.Rules = w.level, t.rules(w)
+		}
+		all = append(all, c)
 	}
-	return netip.IPv4Unspecified()
+	clear(t.touched)
+	return all
 }

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tree
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+var root = iptables.ID{Table: "nat", Chain: "ROOT"}
+
+// A forest is what a tree's chains say by now.
+type forest iptables.Tables
+
+// follow takes in what has changed, and returns how many chains that was.
+func (f forest) follow(t *Tree) int {
+	changes := t.Changes()
+	for _, c := range changes {
+		if c.Gone {
+			delete(f, c.ID)
+			continue
+		}
+		f[c.ID] = c.Rules
+	}
+	return len(changes)
+}
+
+func v4(n uint32) netip.Addr {
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], n)
+	return netip.AddrFrom4(b)
+}
+
+func at(addr netip.Addr, port uint16) Entry {
+	k := Key{addr, sdk.TCP, port}
+	return Entry{Key: k, Rule: iptables.Rule(fmt.Sprintf("-j TO-%s-%d", strings.ReplaceAll(addr.String(), ":", ""), port)), Owner: sdk.Name{Service: addr.String()}}
+}
+
+// However a tree came to where it is, it is the one that a new process would make.
+func TestShapeDependsOnEntriesAlone(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for name, grow := range map[string]func() *Tree{
+		"by address": func() *Tree { return ByAddress(root, "T-", sdk.IPv4, 1) },
+		"by port":    func() *Tree { return ByPort(root, "T-", 1) },
+		"deep":       func() *Tree { return ByAddress(root, "T-", sdk.IPv4, Deepest-3) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			walked, have, chains := grow(), make(map[Key]Entry), make(forest)
+			for step := range 3000 {
+				e := at(v4(10<<24|random.Uint32N(1<<9)), uint16(80+random.UintN(3)))
+				if name == "by port" {
+					e = at(netip.IPv4Unspecified(), uint16(30000+random.UintN(2000)))
+				}
+				if random.UintN(2000) < uint(step%2000) {
+					walked.Drop(e)
+					delete(have, e.Key)
+				} else {
+					walked.Put(e)
+					have[e.Key] = e
+				}
+				chains.follow(walked)
+				if step%100 != 0 {
+					continue
+				}
+				fresh, want := grow(), make(forest)
+				for _, e := range have {
+					fresh.Put(e)
+				}
+				want.follow(fresh)
+				if !maps.EqualFunc(chains, want, slices.Equal[[]iptables.Rule]) {
+					t.Fatalf("step %d: %d entries hang in %d chains, and in a fresh tree in %d", step, len(have), len(chains), len(want))
+				}
+			}
+		})
+	}
+}
+
+// An entry is found by few looks, and one more or less touches few chains, however
+// many there are.
+func TestFewLooksAndFewChanges(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for name, addr := range map[string]func(i int) netip.Addr{
+		"dense":  func(i int) netip.Addr { return v4(10<<24 + uint32(i)) },
+		"sparse": func(i int) netip.Addr { return v4(10<<24 + uint32(i)*37) },
+		"random": func(int) netip.Addr { return v4(10<<24 | random.Uint32N(1<<20)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr, chains := ByAddress(root, "T-", sdk.IPv4, 1), make(forest)
+			var entries []Entry
+			for i := range 10000 {
+				entries = append(entries, at(addr(i), 80))
+				tr.Put(entries[i])
+				chains[iptables.ID{Table: "nat", Chain: entries[i].Rule.Target()}] = []iptables.Rule{"-j ACCEPT"}
+			}
+			chains.follow(tr)
+			tables := iptables.Tables(chains)
+			tables[iptables.ID{Table: "nat", Chain: "PREROUTING"}] = []iptables.Rule{"-j ROOT"}
+			tracer := iptables.NewTracer(tables)
+			most, touched := 0, 0
+			for i := 0; i < len(entries); i += 7 {
+				e := entries[i]
+				path, err := tracer.Pass(iptables.Packet{Protocol: "tcp", To: netip.AddrPortFrom(e.Key.Addr, 80), In: "eth0"}, iptables.Hook{Table: "nat", Chain: "PREROUTING"})
+				if err != nil || path.Steps[len(path.Steps)-1].Chain != e.Rule.Target() {
+					t.Fatalf("%s leads to %v, %v", e.Key.Addr, path, err)
+				}
+				most = max(most, path.Walked("nat", nil))
+				tr.Drop(e)
+				touched = max(touched, chains.follow(tr))
+				tr.Put(e)
+				touched = max(touched, chains.follow(tr))
+			}
+			if t.Logf("%d looks, %d chains", most, touched); most > 36 || touched > 8 {
+				t.Errorf("an entry is found by %d looks and touches %d chains", most, touched)
+			}
+		})
+	}
+}
+
+// Nobody takes away what has another owner by now.
+func TestDropOfAnothersEntry(t *testing.T) {
+	tr, chains := ByAddress(root, "T-", sdk.IPv4, 1), make(forest)
+	e := at(v4(1), 80)
+	tr.Put(e)
+	other := e
+	other.Owner.Service = "other"
+	tr.Drop(other)
+	chains.follow(tr)
+	if got := chains[root]; !slices.Equal(got, []iptables.Rule{tr.Line(e)}) {
+		t.Errorf("the tree says %q", got)
+	}
+}
