@@ -7,6 +7,7 @@ package iptables
 import (
 	"context"
 	"errors"
+	"io"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -15,13 +16,22 @@ import (
 
 var errNoProgram = errors.New("no such program")
 
-func (t Tool) run(context.Context, string, []byte, ...string) ([]byte, string, error) {
-	return nil, "", errors.ErrUnsupported
+func (t Tool) runInto(context.Context, io.Writer, string, []byte, ...string) (string, error) {
+	return "", errors.ErrUnsupported
 }
 
 func lacksNFT(sdk.Family) bool { return true }
 
 func versionOf(sdk.Family, string) (release, error) { return release{}, errors.ErrUnsupported }
+
+type census struct{ rules, kube int }
+
+func countNFT(context.Context, sdk.Family) (census, error) { return census{}, errors.ErrUnsupported }
+
+func countLegacy(context.Context, sdk.Family) (census, error) { return census{}, errors.ErrUnsupported }
+
+// Reach reports why this process cannot get at the tables of t.
+func (t Tool) Reach() error { return errors.ErrUnsupported }
 
 // Exists reports whether chain id has rule, as the kernel compares them.
 func (t Tool) Exists(ID, Rule) (bool, error) { return false, errors.ErrUnsupported }

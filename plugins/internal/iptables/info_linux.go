@@ -31,21 +31,33 @@ const soGetInfo = 64
 // TableSize asks the kernel how big legacy's table is, in the network namespace of
 // the calling thread. It costs the same however big that is.
 func TableSize(family sdk.Family, table string) (Size, error) {
+	info, err := tableInfo(family, table)
+	return Size{info.rules, info.bytes}, err
+}
+
+func tableInfo(family sdk.Family, table string) (info getInfo, err error) {
+	copy(info.name[:len(info.name)-1], table)
+	if err := askLegacy(family, soGetInfo, unsafe.Pointer(&info), uint32(unsafe.Sizeof(info))); err != nil {
+		return info, fmt.Errorf("size of the %s table %s: %w", family, table, err)
+	}
+	return info, nil
+}
+
+// askLegacy asks one question of legacy iptables, which answers into the size bytes
+// at answer.
+func askLegacy(family sdk.Family, question int, answer unsafe.Pointer, size uint32) error {
 	domain, level := unix.AF_INET, unix.IPPROTO_IP
 	if family == sdk.IPv6 {
 		domain, level = unix.AF_INET6, unix.IPPROTO_IPV6
 	}
 	fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 	if err != nil {
-		return Size{}, fmt.Errorf("size of the %s table %s: %w", family, table, err)
+		return err
 	}
 	defer unix.Close(fd)
-	var info getInfo
-	copy(info.name[:len(info.name)-1], table)
-	size := uint32(unsafe.Sizeof(info))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), soGetInfo, uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(question), uintptr(answer), uintptr(unsafe.Pointer(&size)), 0)
 	if errno != 0 {
-		return Size{}, fmt.Errorf("size of the %s table %s: %w", family, table, errno)
+		return errno
 	}
-	return Size{info.rules, info.bytes}, nil
+	return nil
 }

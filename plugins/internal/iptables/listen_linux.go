@@ -160,15 +160,20 @@ var families = map[byte]sdk.Family{unix.NFPROTO_IPV4: sdk.IPv4, unix.NFPROTO_IPV
 
 // attribute is the text of one attribute of a message, or empty.
 func attribute(data []byte, which uint16) string {
+	return strings.TrimRight(string(attributeBytes(data, which)), "\x00")
+}
+
+// attributeBytes is one attribute of a message, or nothing.
+func attributeBytes(data []byte, which uint16) []byte {
 	for data = data[nfgenmsg:]; len(data) >= unix.SizeofNlAttr; {
 		size, kind := int(binary.NativeEndian.Uint16(data)), binary.NativeEndian.Uint16(data[2:])
 		if size < unix.SizeofNlAttr || size > len(data) {
-			return ""
+			return nil
 		}
 		if kind&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER) == which {
-			return strings.TrimRight(string(data[unix.SizeofNlAttr:size]), "\x00")
+			return data[unix.SizeofNlAttr:size]
 		}
 		data = data[min(len(data), (size+3)&^3):]
 	}
-	return ""
+	return nil
 }

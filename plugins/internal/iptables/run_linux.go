@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -13,13 +14,13 @@ import (
 	"time"
 )
 
-// run runs a program of the tool with the arguments, and stdin if that is not nil.
-// While another program holds the lock of the tables it tries again, for as long
-// as ctx allows, and says that it waits.
-func (t Tool) run(ctx context.Context, program string, stdin []byte, args ...string) (stdout []byte, stderr string, err error) {
+// runInto runs a program of the tool with the arguments, and stdin if that is not nil,
+// and what it prints goes to stdout. While another program holds the lock of the tables
+// it tries again, for as long as ctx allows, and says that it waits.
+func (t Tool) runInto(ctx context.Context, stdout io.Writer, program string, stdin []byte, args ...string) (stderr string, err error) {
 	told := false
 	for {
-		stdout, stderr, err = t.once(ctx, program, stdin, args...)
+		stderr, err = t.once(ctx, stdout, program, stdin, args...)
 		if err == nil || ctx.Err() != nil || !strings.Contains(stderr, "xtables lock") {
 			break
 		}
@@ -31,16 +32,16 @@ func (t Tool) run(ctx context.Context, program string, stdin []byte, args ...str
 	if told {
 		t.Waiting("")
 	}
-	return stdout, stderr, err
+	return stderr, err
 }
 
 // once runs a program once, in a process group of its own, in the network namespace
 // of the calling thread. When ctx ends the group is killed and reaped, and the
 // error says that ctx ended.
-func (t Tool) once(ctx context.Context, program string, stdin []byte, args ...string) (stdout []byte, stderr string, err error) {
-	var out, said bytes.Buffer
+func (t Tool) once(ctx context.Context, stdout io.Writer, program string, stdin []byte, args ...string) (stderr string, err error) {
+	var said bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Stdout, cmd.Stderr = &out, &said
+	cmd.Stdout, cmd.Stderr = stdout, &said
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -64,5 +65,5 @@ func (t Tool) once(ctx context.Context, program string, stdin []byte, args ...st
 	if ctx.Err() != nil {
 		err = errors.Join(ctx.Err(), err)
 	}
-	return out.Bytes(), said.String(), err
+	return said.String(), err
 }

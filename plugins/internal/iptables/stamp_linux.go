@@ -28,6 +28,9 @@ func (t Tool) Stamp() (s Stamp, err error) {
 func generation() (uint32, error) {
 	request := nfMessage(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, unix.NLM_F_REQUEST, unix.AF_UNSPEC, 0, nil)
 	answer, err := askNetfilter(request)
+	if err == nil {
+		err = refusal(answer)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("ask for the generation of nft's tables: %w", err)
 	}

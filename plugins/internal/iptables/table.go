@@ -3,7 +3,7 @@
 package iptables
 
 import (
-	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -20,20 +20,56 @@ func (id ID) String() string { return id.Table + " " + id.Chain }
 type Tables map[ID][]Rule
 
 // Read parses what iptables-save prints. Rule counters are left out.
-func Read(r io.Reader) (Tables, error) {
-	t := make(Tables)
-	table := ""
-	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, 64<<10), 1<<20)
-	for n := 1; lines.Scan(); n++ {
-		if err := t.line(&table, strings.TrimSpace(lines.Text())); err != nil {
-			return nil, fmt.Errorf("read tables: line %d: %w", n, err)
+func Read(from io.Reader) (Tables, error) {
+	r := reader{tables: make(Tables)}
+	if _, err := io.Copy(&r, from); err != nil {
+		return nil, err
+	}
+	return r.end()
+}
+
+// A reader parses what is written to it, so that tables need not be held twice, as
+// text and as rules.
+type reader struct {
+	tables Tables
+	each   func() // if not nil, called for each part
+	table  string
+	rest   []byte // the beginning of a line
+	lines  int
+}
+
+func (r *reader) Write(part []byte) (int, error) {
+	if r.each != nil {
+		r.each()
+	}
+	size := len(part)
+	for {
+		line, behind, whole := bytes.Cut(part, []byte("\n"))
+		if !whole {
+			r.rest = append(r.rest, line...)
+			return size, nil
 		}
+		if err := r.line(append(r.rest, line...)); err != nil {
+			return 0, err
+		}
+		r.rest, part = r.rest[:0], behind
 	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("read tables: %w", err)
+}
+
+func (r *reader) line(line []byte) error {
+	r.lines++
+	if err := r.tables.line(&r.table, string(bytes.TrimSpace(line))); err != nil {
+		return fmt.Errorf("read tables: line %d: %w", r.lines, err)
 	}
-	return t, nil
+	return nil
+}
+
+// end is all that was read.
+func (r *reader) end() (Tables, error) {
+	if err := r.line(r.rest); err != nil {
+		return nil, err
+	}
+	return r.tables, nil
 }
 
 func (t Tables) line(table *string, line string) error {

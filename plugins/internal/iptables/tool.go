@@ -45,6 +45,9 @@ type Tool struct {
 	Started func(pid int)
 	Ended   func()
 
+	// Heard, if not nil, is told now and then that a program that prints tables goes on.
+	Heard func()
+
 	// Waiting, if not nil, is told when a program begins to wait for another
 	// one's lock, and with an empty text when it is done.
 	Waiting func(string)
@@ -115,11 +118,19 @@ func (t Tool) Save(ctx context.Context, tables ...string) (Tables, error) {
 }
 
 func (t Tool) save(ctx context.Context, args ...string) (Tables, error) {
-	stdout, stderr, err := t.run(ctx, t.program("save"), nil, args...)
+	r := reader{tables: make(Tables), each: t.Heard}
+	stderr, err := t.runInto(ctx, &r, t.program("save"), nil, args...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.Join(append([]string{t.program("save")}, args...), " "), said(err, stderr))
 	}
-	return Read(bytes.NewReader(stdout))
+	return r.end()
+}
+
+// run is runInto for programs that print little.
+func (t Tool) run(ctx context.Context, program string, stdin []byte, args ...string) (stdout []byte, stderr string, err error) {
+	var out bytes.Buffer
+	stderr, err = t.runInto(ctx, &out, program, stdin, args...)
+	return out.Bytes(), stderr, err
 }
 
 // List reads the rules of one chain. A chain that is not there has none, and ok

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A census is how much stands in one backend. It is taken from the kernel itself:
+// to have a program print the tables takes long where a proxy of another kind left
+// some 100,000 chains.
+type census struct {
+	rules int // about how many
+	kube  int // chains that begin with KUBE-, and about as many as stand in them
+}
+
+// countNFT takes the census of nft's tables of family. The kernel says of a chain how
+// many rules it has and how many lead to it, so no rule need be read.
+func countNFT(ctx context.Context, family sdk.Family) (c census, err error) {
+	err = dumpNetfilter(ctx, unix.NFT_MSG_GETCHAIN, nfproto(family), func(data []byte) {
+		if !slices.Contains([]string{"filter", "nat", "mangle"}, attribute(data, unix.NFTA_CHAIN_TABLE)) {
+			return
+		}
+		used := 0
+		if use := attributeBytes(data, unix.NFTA_CHAIN_USE); len(use) == 4 {
+			used = int(binary.BigEndian.Uint32(use))
+		}
+		c.rules += used
+		if isKube(attribute(data, unix.NFTA_CHAIN_NAME)) {
+			c.kube += 1 + used
+		}
+	})
+	return c, err
+}
+
+func isKube(chain string) bool { return strings.HasPrefix(chain, "KUBE-") }
+
+// dumpNetfilter asks nf_tables to list what kind asks for, and tells of each.
+func dumpNetfilter(ctx context.Context, kind int, family byte, tell func(data []byte)) error {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
+		return err
+	}
+	ask := nfMessage(uint16(unix.NFNL_SUBSYS_NFTABLES<<8|kind), unix.NLM_F_REQUEST|unix.NLM_F_DUMP, family, 0, nil)
+	if err := unix.Sendto(fd, ask, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	for buffer := make([]byte, 64<<10); ; {
+		n, _, err := unix.Recvfrom(fd, buffer, 0)
+		if err = errors.Join(ctx.Err(), err); err != nil {
+			return err
+		}
+		if done, err := eachMessage(buffer[:n], tell); done || err != nil {
+			return err
+		}
+	}
+}
+
+// eachMessage tells of the messages in data, and reports whether the last was among
+// them.
+func eachMessage(data []byte, tell func(data []byte)) (done bool, err error) {
+	for len(data) >= unix.NLMSG_HDRLEN {
+		size := int(binary.NativeEndian.Uint32(data))
+		if size < unix.NLMSG_HDRLEN || size > len(data) {
+			return false, unix.EPROTO
+		}
+		switch kind := binary.NativeEndian.Uint16(data[4:]); {
+		case kind == unix.NLMSG_DONE:
+			return true, nil
+		case kind == unix.NLMSG_ERROR:
+			return true, refusal(data[:size])
+		case kind>>8 == unix.NFNL_SUBSYS_NFTABLES && size >= unix.NLMSG_HDRLEN+nfgenmsg:
+			tell(data[unix.NLMSG_HDRLEN:size])
+		}
+		data = data[min(len(data), (size+3)&^3):]
+	}
+	return false, nil
+}
+
+// countLegacy takes the census of the tables that legacy has of family. It asks about
+// no others: asking for one would make it.
+func countLegacy(ctx context.Context, family sdk.Family) (all census, err error) {
+	for _, table := range legacyTables(family) {
+		if err := ctx.Err(); err != nil {
+			return all, err
+		}
+		entries, err := legacyEntries(family, table)
+		if err != nil {
+			return all, err
+		}
+		c := entries.count()
+		all.rules, all.kube = all.rules+c.rules, all.kube+c.kube
+	}
+	return all, nil
+}
+
+// An entryList is one of legacy's tables as the kernel has it: entries one behind
+// the other, chain by chain.
+type entryList struct {
+	data     []byte
+	offsets  int // where in an entry it says where its target is, and the next entry
+	policies int // entries that are the policy of one of the kernel's own chains
+}
+
+// getEntries is the kernel's struct ipt_get_entries, and ip6t_get_entries, without
+// the entries.
+type getEntries struct {
+	name [32]byte
+	size uint32
+	_    uint32
+}
+
+// soGetEntries is IPT_SO_GET_ENTRIES, and IP6T_SO_GET_ENTRIES.
+const soGetEntries = 65
+
+// legacyEntries reads one of legacy's tables, whole. Should it grow meanwhile, the
+// kernel says so, and it is read again.
+func legacyEntries(family sdk.Family, table string) (entryList, error) {
+	l := entryList{offsets: 88} // behind struct ipt_ip, and what nobody uses
+	if family == sdk.IPv6 {
+		l.offsets = 140
+	}
+	for range 10 {
+		info, err := tableInfo(family, table)
+		if err != nil {
+			return l, err
+		}
+		const head = int(unsafe.Sizeof(getEntries{}))
+		buffer := make([]byte, head+int(info.bytes))
+		copy(buffer[:31], table)
+		binary.NativeEndian.PutUint32(buffer[32:], info.bytes)
+		err = askLegacy(family, soGetEntries, unsafe.Pointer(&buffer[0]), uint32(len(buffer)))
+		if errors.Is(err, unix.EAGAIN) {
+			continue
+		}
+		if err != nil {
+			return l, fmt.Errorf("read the %s table %s: %w", family, table, err)
+		}
+		l.data, l.policies = buffer[head:], bits.OnesCount32(info.hooks)
+		return l, nil
+	}
+	return l, fmt.Errorf("read the %s table %s: somebody changes it all the time", family, table)
+}
+
+// count takes the census of one table. A chain of users begins with an entry whose
+// target is named ERROR and holds the chain's name, and ends with one more that
+// returns; the last entry of a table is named ERROR, too.
+func (l entryList) count() (c census) {
+	inKube := false
+	for data := l.data; len(data) >= l.offsets+4; {
+		target, next := int(binary.NativeEndian.Uint16(data[l.offsets:])), int(binary.NativeEndian.Uint16(data[l.offsets+2:]))
+		if next < l.offsets+4 || next > len(data) || target+34 > next {
+			break
+		}
+		const header = 32 // of a target; its name comes third
+		if terminated(data[target+2:target+header]) == "ERROR" {
+			name := terminated(data[target+header : next])
+			inKube = isKube(name)
+			c.rules-- // what ends the chain
+		} else {
+			c.rules++
+		}
+		if inKube {
+			c.kube++
+		}
+		data = data[next:]
+	}
+	c.rules -= l.policies - 1 // the last ERROR ends nothing
+	return c
+}
+
+// terminated is the text before a zero.
+func terminated(data []byte) string {
+	text, _, _ := bytes.Cut(data, []byte{0})
+	return string(text)
+}
+
+// Reach reports why this process cannot get at the tables of t, if it cannot. It
+// reads none of them.
+func (t Tool) Reach() error {
+	if t.Backend == NFT {
+		_, err := generation()
+		return err
+	}
+	for _, table := range []string{"nat", "filter"} {
+		if _, err := TableSize(t.Family, table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
