@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
 // Cleanup takes out every jump to a chain of ours, then the chains, in both
@@ -20,10 +20,10 @@ import (
 // are kube-proxy's too, so its rules go with them; what only kube-proxy made goes
 // when asked for.
 func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
-	if err := p.take(ctx); err != nil {
+	if err := p.turn.Take(ctx); err != nil {
 		return nil, err
 	}
-	defer p.give()
+	defer p.turn.Give()
 	if !l.DryRun {
 		if err := p.warnWriter(); err != nil {
 			return nil, err
@@ -43,7 +43,7 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 		gone = append(gone, found...)
 		errs = append(errs, err)
 	}
-	given, err := p.giveBack(l)
+	given, err := duty.GiveBack(p.dir, mode, l)
 	gone = append(gone, given...)
 	if !l.DryRun {
 		for _, s := range p.sides {
@@ -52,17 +52,6 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 		p.role = 0
 	}
 	return gone, errors.Join(append(errs, err)...)
-}
-
-func (p *plugin) giveBack(l sdk.Leftovers) ([]string, error) {
-	book, err := ledger.Open(p.dir)
-	if err != nil {
-		return nil, err
-	}
-	if l.DryRun {
-		return book.Held(mode)
-	}
-	return book.Release(mode)
 }
 
 // tools are the programs of each backend in which family has rules.

@@ -105,13 +105,13 @@ func TestKernelLeavesOthersAlone(t *testing.T) {
 			k.run(program, "-X", "THEIRS")
 		}
 		written := p.sides[0].book.rules["nat"]
-		if err := p.take(k.Context()); err != nil {
+		if err := p.turn.Take(k.Context()); err != nil {
 			k.Fatal(err)
 		}
 		for range 2 * patience {
 			p.patrol(k.Context(), p.watch.soFar())
 		}
-		p.give()
+		p.turn.Give()
 		if n := p.Report().Repaired; n != 0 || p.sides[0].book.rules["nat"] != written {
 			k.Errorf("%d repairs of what was not ours", n)
 		}

@@ -7,16 +7,16 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"slices"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 )
 
 // forget ends UDP flows that the changes left leading nowhere.
 func (p *plugin) forget(c sdk.Changes, failed []sdk.Failure) error {
-	services := p.udp(c, failed)
+	services := duty.UDP(p.state, c, failed)
 	if len(services) == 0 {
 		return nil
 	}
@@ -52,27 +52,6 @@ func (p *plugin) nodePortAddrs() (map[netip.Addr]bool, error) {
 		}
 	}
 	return own, nil
-}
-
-// udp are the UDP Services of changes, as they are now.
-func (p *plugin) udp(c sdk.Changes, failed []sdk.Failure) []sdk.Service {
-	services := make(map[sdk.Name]sdk.Service)
-	for _, change := range c.Services {
-		if change.After != nil && change.Name.Protocol == sdk.UDP {
-			services[change.Name] = *change.After
-		}
-	}
-	if c.Full {
-		for name, svc := range p.state.Services {
-			if name.Protocol == sdk.UDP {
-				services[name] = svc
-			}
-		}
-	}
-	for _, f := range failed {
-		delete(services, f.Name)
-	}
-	return slices.Collect(maps.Values(services))
 }
 
 // A flow is one translated connection: who called whom.
@@ -111,11 +90,7 @@ func (p *plugin) undrained() {
 	p.tellFlows(0)
 }
 
-func (p *plugin) tellFlows(n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.report.Flows = n
-}
+func (p *plugin) tellFlows(n int) { p.status.Tell(func(r *sdk.Report) { r.Flows = n }) }
 
 // A drain is how far Draining is.
 type drain struct {

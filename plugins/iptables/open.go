@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -29,13 +30,13 @@ func (p *plugin) open(ctx context.Context, o options) ([]*side, error) {
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		tool, err := iptables.Open(ctx, family, backend)
 		if err == nil {
-			_, err = tool.Save(ctx, "nat")
+			err = tool.Reach()
 		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		tool.Waiting, tool.Started, tool.Ended = p.waiting, p.writes, p.wrote
+		tool.Waiting, tool.Heard, tool.Started, tool.Ended = p.status.Waiting, p.status.Step, p.writes, p.wrote
 		sides = append(sides, newSide(tool))
 	}
 	if len(sides) == 0 {
@@ -65,13 +66,7 @@ func (p *plugin) programs() []iptables.Tool {
 
 // narrowed is the Description without the family that the node lacks.
 func narrowed(sides []*side) sdk.Description {
-	d := Description
-	has := make(map[sdk.Family]bool)
-	for _, s := range sides {
-		has[s.book.ground.family] = true
-	}
-	d.Features = slices.DeleteFunc(slices.Clone(d.Features), func(f sdk.Feature) bool {
-		return f == sdk.FeatureIPv4 && !has[sdk.IPv4] || f == sdk.FeatureIPv6 && !has[sdk.IPv6]
+	return duty.Narrow(Description, func(f sdk.Family) bool {
+		return slices.ContainsFunc(sides, func(s *side) bool { return s.book.ground.family == f })
 	})
-	return d
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
@@ -25,16 +26,16 @@ var Description = sdk.Description{
 
 // New is the dataplane, which keeps its ledger in dir (ledger.Dir on a node).
 func New(dir string) sdk.Dataplane {
-	return &plugin{dir: dir, log: slog.New(slog.DiscardHandler), turn: make(chan struct{}, 1)}
+	return &plugin{dir: dir, log: slog.New(slog.DiscardHandler), turn: duty.NewTurn()}
 }
 
 // A plugin is what lies between the contract and the two families' books.
 type plugin struct {
 	dir string
 
-	// turn has an element while a call, or the watch, is at work. It guards what
+	// turn is had by a call, or the watch, while it is at work. It guards what
 	// follows, and the kernel's tables.
-	turn chan struct{}
+	turn duty.Turn
 
 	log     *slog.Logger
 	setup   sdk.Setup
@@ -47,34 +48,20 @@ type plugin struct {
 	role    sdk.Role // zero: nobody has looked yet
 	drain   drain
 
-	mu     sync.Mutex // guards what follows, which is read beside a call
-	report sdk.Report
-	tools  []iptables.Tool
+	status duty.Status
 	ours   recent
-}
 
-// take waits until no call and no repair is at work.
-func (p *plugin) take(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	select {
-	case p.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	mu    sync.Mutex // guards tools, which are read beside a call
+	tools []iptables.Tool
 }
-
-func (p *plugin) give() { <-p.turn }
 
 // Configure begins a session: which programs are there, and which of the two
 // backends does the node use?
 func (p *plugin) Configure(ctx context.Context, setup sdk.Setup) (sdk.Description, error) {
-	if err := p.take(ctx); err != nil {
+	if err := p.turn.Take(ctx); err != nil {
 		return sdk.Description{}, err
 	}
-	defer p.give()
+	defer p.turn.Give()
 	options, err := parseOptions(setup.Options)
 	if err != nil {
 		return sdk.Description{}, err

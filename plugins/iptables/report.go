@@ -2,32 +2,10 @@
 
 package iptables
 
-import (
-	"slices"
-
-	"github.com/pointsman/pointsman/sdk"
-)
+import "github.com/pointsman/pointsman/sdk"
 
 // Report says how far the present call is.
-func (p *plugin) Report() sdk.Report {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r := p.report
-	r.Samples = slices.Clone(r.Samples)
-	return r
-}
-
-func (p *plugin) waiting(what string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.report.Waiting = what
-}
-
-func (p *plugin) step() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.report.Progress++
-}
+func (p *plugin) Report() sdk.Report { return p.status.Report() }
 
 // publish makes the counts of all sides those that Report has.
 func (p *plugin) publish() {
@@ -35,9 +13,7 @@ func (p *plugin) publish() {
 	for _, s := range p.sides {
 		samples = append(samples, s.samples()...)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.report.Samples = samples
+	p.status.Tell(func(r *sdk.Report) { r.Samples = samples })
 }
 
 // counts are what operators of kube-proxy know, for one family.

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
 // SetRole puts the jumps in place that the role needs.
@@ -16,10 +16,10 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 	if !role.Known() {
 		return fmt.Errorf("unknown role %s", role)
 	}
-	if err := p.take(ctx); err != nil {
+	if err := p.turn.Take(ctx); err != nil {
 		return err
 	}
-	defer p.give()
+	defer p.turn.Give()
 	if role == sdk.Yielded {
 		p.role = sdk.Yielded
 		return p.unlock()
@@ -57,10 +57,10 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 
 // Close ends what ends with the process.
 func (p *plugin) Close() error {
-	if err := p.take(context.Background()); err != nil {
+	if err := p.turn.Take(context.Background()); err != nil {
 		return err
 	}
-	defer p.give()
+	defer p.turn.Give()
 	return p.unlock()
 }
 
@@ -69,12 +69,8 @@ func (p *plugin) tryLock() error {
 	if p.lock != nil || p.role == sdk.Yielded {
 		return nil
 	}
-	lock, err := p.ledger.TryLock(mode)
-	if errors.Is(err, ledger.ErrLocked) {
-		p.log.Info("only planning", "err", err)
-		return nil
-	}
-	if err != nil {
+	lock, err := duty.Writer(p.ledger, mode, p.log)
+	if lock == nil {
 		return err
 	}
 	p.lock = lock

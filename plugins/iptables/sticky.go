@@ -66,10 +66,10 @@ func (p *plugin) Seed(ctx context.Context, sticks []sdk.Stick) error {
 
 // eachList calls f for the list of each endpoint that callers keep to.
 func (p *plugin) eachList(ctx context.Context, f func(sdk.Service, netip.AddrPort, string) error) error {
-	if err := p.take(ctx); err != nil {
+	if err := p.turn.Take(ctx); err != nil {
 		return err
 	}
-	defer p.give()
+	defer p.turn.Give()
 	for _, svc := range p.state.Services {
 		if svc.Affinity <= 0 {
 			continue

@@ -4,17 +4,19 @@ package iptables
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
 )
 
 // Sync makes the tables of both families follow u.
 func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
-	if err := p.take(ctx); err != nil {
+	if err := p.turn.Take(ctx); err != nil {
 		return sdk.Result{}, err
 	}
-	defer p.give()
+	defer p.turn.Give()
 	changes, err := p.state.Apply(u)
 	if err != nil {
 		return sdk.Result{}, err
@@ -46,7 +48,7 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 // begin takes the writer's lock if it can, and reads the kernel if what is there
 // is not known.
 func (p *plugin) begin(ctx context.Context, afresh bool) error {
-	p.step()
+	p.status.Step()
 	if err := p.tryLock(); err != nil {
 		return err
 	}
@@ -92,7 +94,7 @@ func localhost(f sdk.Family, n sdk.Node) bool {
 func (p *plugin) follow(ctx context.Context, c sdk.Changes) (sdk.Result, error) {
 	var result sdk.Result
 	for _, s := range p.sides {
-		p.step()
+		p.status.Step()
 		pieces := p.render(s, c)
 		s.book.whole = s.book.whole || c.Full
 		jumps := s.book.leads(p.role)
@@ -113,22 +115,8 @@ func (p *plugin) follow(ctx context.Context, c sdk.Changes) (sdk.Result, error) 
 // render is the pieces of the Services that changed. When the node changed that is
 // all of them.
 func (p *plugin) render(s *side, c sdk.Changes) map[sdk.Name]piece {
-	names := make(map[sdk.Name]bool)
-	for _, change := range c.Services {
-		names[change.Name] = true
-	}
-	if c.Full || c.Node {
-		for name := range p.state.Services {
-			names[name] = true
-		}
-	}
-	if c.Full {
-		for name := range s.book.pieces {
-			names[name] = true
-		}
-	}
 	pieces := make(map[sdk.Name]piece)
-	for name := range names {
+	for name := range duty.Touched(p.state, c, maps.Keys(s.book.pieces)) {
 		if svc, ok := p.state.Services[name]; ok && name.Family == s.book.ground.family {
 			pieces[name] = want(svc, p.state.Node)
 		} else if _, had := s.book.pieces[name]; had && !p.state.Kept[name] {

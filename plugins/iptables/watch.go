@@ -135,11 +135,11 @@ func (w *watch) look(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if w.plugin.take(ctx) != nil {
+		if w.plugin.turn.Take(ctx) != nil {
 			return
 		}
 		w.plugin.patrol(ctx, w.take())
-		w.plugin.give()
+		w.plugin.turn.Give()
 	}
 }
 
@@ -174,7 +174,7 @@ func (p *plugin) patrol(ctx context.Context, heard []iptables.Commit) {
 // repair makes a side say what it should, from a fresh reading.
 func (p *plugin) repair(ctx context.Context, s *side, jumps []jump) {
 	why := s.doubt
-	p.step()
+	p.status.Step()
 	plan, err := s.repair(ctx, jumps)
 	switch {
 	case ctx.Err() != nil:
@@ -183,9 +183,7 @@ func (p *plugin) repair(ctx context.Context, s *side, jumps []jump) {
 	case len(plan) > 0:
 		steps := plan.steps()
 		p.log.Warn("put back what somebody took away", "family", s.book.ground.family, "why", why, "steps", len(steps), "first", steps[0])
-		p.mu.Lock()
-		p.report.Repaired++
-		p.mu.Unlock()
+		p.status.Tell(func(r *sdk.Report) { r.Repaired++ })
 		p.publish()
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
 // Cleanup takes out, in both families and both backends, the virtual servers that our
@@ -22,7 +22,7 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 	if err := p.take(ctx); err != nil {
 		return nil, err
 	}
-	defer p.give()
+	defer p.turn.Give()
 	k, err := p.edges.reach(ctx)
 	if err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 		return nil, err
 	}
 	gone, err := sweep(deeds(ctx, k, sweepers), l.DryRun)
-	given, err2 := p.giveBack(l)
+	given, err2 := duty.GiveBack(p.dir, mode, l)
 	if !l.DryRun {
 		for _, s := range p.sides {
 			s.known = false
@@ -41,17 +41,6 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 		p.role = 0
 	}
 	return append(gone, given...), errors.Join(err, err2)
-}
-
-func (p *plugin) giveBack(l sdk.Leftovers) ([]string, error) {
-	book, err := ledger.Open(p.dir)
-	if err != nil {
-		return nil, err
-	}
-	if l.DryRun {
-		return book.Held(mode)
-	}
-	return book.Release(mode)
 }
 
 // A sweeper removes what there is of one family.

@@ -75,6 +75,6 @@ func (p *plugin) countFlows() error {
 			}
 		}
 	}
-	p.tell(func(r *sdk.Report) { r.Flows = n })
+	p.status.Tell(func(r *sdk.Report) { r.Flows = n })
 	return nil
 }

@@ -62,12 +62,12 @@ func newFake(t *testing.T) *fake {
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		f.tables[family] = make(iptables.Tables)
 	}
-	for _, s := range settings(sdk.Node{}, options{StrictARP: true}, "5.4") {
-		path := filepath.Join(f.folder, s.path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	old := edges{parameters: f.folder, release: func() string { return "5.4" }}
+	for _, s := range old.settings(sdk.Node{}, options{StrictARP: true}) {
+		if err := os.MkdirAll(filepath.Dir(s.Path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte("0\n"), 0o644); err != nil {
+		if err := os.WriteFile(s.Path, []byte("0\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

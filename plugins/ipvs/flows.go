@@ -3,10 +3,10 @@
 package ipvs
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 )
@@ -16,7 +16,7 @@ func (p *plugin) forget(c sdk.Changes, failed []sdk.Failure) error {
 	if p.lock == nil || p.role != sdk.Active {
 		return nil
 	}
-	services := p.udp(c, failed)
+	services := duty.UDP(p.state, c, failed)
 	if len(services) == 0 {
 		return nil
 	}
@@ -32,25 +32,4 @@ func (p *plugin) forget(c sdk.Changes, failed []sdk.Failure) error {
 		}
 	}
 	return nil
-}
-
-// udp are the UDP Services of changes, as they are now.
-func (p *plugin) udp(c sdk.Changes, failed []sdk.Failure) []sdk.Service {
-	services := make(map[sdk.Name]sdk.Service)
-	for _, change := range c.Services {
-		if change.After != nil && change.Name.Protocol == sdk.UDP {
-			services[change.Name] = *change.After
-		}
-	}
-	if c.Full {
-		for name, svc := range p.state.Services {
-			if name.Protocol == sdk.UDP {
-				services[name] = svc
-			}
-		}
-	}
-	for _, f := range failed {
-		delete(services, f.Name)
-	}
-	return slices.Collect(maps.Values(services))
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
@@ -29,7 +30,7 @@ var Description = sdk.Description{
 func New(dir string) sdk.Dataplane { return newPlugin(dir, machine()) }
 
 func newPlugin(dir string, e edges) *plugin {
-	return &plugin{dir: dir, edges: e, parked: &parked{reals: make(map[server][]netip.AddrPort)}, log: slog.New(slog.DiscardHandler), turn: make(chan struct{}, 1)}
+	return &plugin{dir: dir, edges: e, parked: &parked{reals: make(map[server][]netip.AddrPort)}, log: slog.New(slog.DiscardHandler), turn: duty.NewTurn()}
 }
 
 // A plugin is what lies between the contract and the two families' books.
@@ -43,7 +44,7 @@ type plugin struct {
 
 	// turn is held by whoever works on what is below: a call of the host's, or
 	// the watch between two of them.
-	turn   chan struct{}
+	turn   duty.Turn
 	kernel kernel
 	ledger *ledger.Ledger
 	lock   *ledger.Lock // nil: another process is the writer, or we have yielded
@@ -51,9 +52,10 @@ type plugin struct {
 	state  sdk.State
 	role   sdk.Role // zero: nobody has looked yet
 
-	mu     sync.Mutex // guards report and watch
-	report sdk.Report
-	watch  *watch // nil: nobody watches
+	status duty.Status
+
+	mu    sync.Mutex // guards watch
+	watch *watch     // nil: nobody watches
 }
 
 // take waits for the turn. The watch, if it has it, is told to stop.
@@ -61,15 +63,8 @@ func (p *plugin) take(ctx context.Context) error {
 	if w := p.watching(); w != nil {
 		w.interrupt()
 	}
-	select {
-	case p.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return p.turn.Take(ctx)
 }
-
-func (p *plugin) give() { <-p.turn }
 
 // Configure begins a session: is there an IPVS, are there the programs, and which of
 // the two rule machines does the node use?
@@ -77,7 +72,7 @@ func (p *plugin) Configure(ctx context.Context, setup sdk.Setup) (sdk.Descriptio
 	if err := p.take(ctx); err != nil {
 		return sdk.Description{}, err
 	}
-	defer p.give()
+	defer p.turn.Give()
 	options, err := parseOptions(setup.Options)
 	if err != nil {
 		return sdk.Description{}, err
@@ -140,19 +135,13 @@ func (p *plugin) openSides(ctx context.Context, o options) ([]*side, error) {
 func (p *plugin) hold() {
 	p.kernel.hold(p.lock)
 	for _, s := range p.sides {
-		s.rules.hold(p.lock, p.waiting)
+		s.rules.hold(p.lock, p.status.Waiting)
 	}
 }
 
 // narrowed is the Description without the family that the node lacks.
 func narrowed(sides []*side) sdk.Description {
-	d := Description
-	has := make(map[sdk.Family]bool)
-	for _, s := range sides {
-		has[s.book.ground.family] = true
-	}
-	d.Features = slices.DeleteFunc(slices.Clone(d.Features), func(f sdk.Feature) bool {
-		return f == sdk.FeatureIPv4 && !has[sdk.IPv4] || f == sdk.FeatureIPv6 && !has[sdk.IPv6]
+	return duty.Narrow(Description, func(f sdk.Family) bool {
+		return slices.ContainsFunc(sides, func(s *side) bool { return s.book.ground.family == f })
 	})
-	return d
 }

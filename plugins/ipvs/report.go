@@ -2,20 +2,10 @@
 
 package ipvs
 
-import (
-	"slices"
-
-	"github.com/pointsman/pointsman/sdk"
-)
+import "github.com/pointsman/pointsman/sdk"
 
 // Report says how far the present call is.
-func (p *plugin) Report() sdk.Report {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r := p.report
-	r.Samples = slices.Clone(r.Samples)
-	return r
-}
+func (p *plugin) Report() sdk.Report { return p.status.Report() }
 
 // publish makes the counts of all sides those that Report has. What kube-proxy counts
 // too has the name it gave it.
@@ -28,15 +18,5 @@ func (p *plugin) publish() {
 			sdk.Sample{Name: "pointsman_ipvs_virtual_servers", Labels: family, Value: float64(len(s.book.have.servers))},
 			sdk.Sample{Name: "pointsman_ipvs_addresses", Labels: family, Value: float64(len(s.book.have.vips))})
 	}
-	p.tell(func(r *sdk.Report) { r.Samples = samples })
+	p.status.Tell(func(r *sdk.Report) { r.Samples = samples })
 }
-
-func (p *plugin) tell(change func(*sdk.Report)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	change(&p.report)
-}
-
-func (p *plugin) waiting(what string) { p.tell(func(r *sdk.Report) { r.Waiting = what }) }
-
-func (p *plugin) step() { p.tell(func(r *sdk.Report) { r.Progress++ }) }

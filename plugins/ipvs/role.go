@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
 // SetRole changes what the kernel catches.
@@ -19,7 +19,7 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 	if err := p.take(ctx); err != nil {
 		return err
 	}
-	defer p.give()
+	defer p.turn.Give()
 	if role == sdk.Yielded {
 		return p.yield()
 	}
@@ -62,7 +62,7 @@ func (p *plugin) Close() error {
 	if err := p.take(context.Background()); err != nil {
 		return err
 	}
-	defer p.give()
+	defer p.turn.Give()
 	err := p.unlock()
 	p.kernel.close()
 	p.kernel = kernel{}
@@ -99,12 +99,8 @@ func (p *plugin) tryLock() error {
 	if p.lock != nil || p.role == sdk.Yielded {
 		return nil
 	}
-	lock, err := p.ledger.TryLock(mode)
-	if errors.Is(err, ledger.ErrLocked) {
-		p.log.Info("only planning", "err", err)
-		return nil
-	}
-	if err != nil {
+	lock, err := duty.Writer(p.ledger, mode, p.log)
+	if lock == nil {
 		return err
 	}
 	p.lock = lock

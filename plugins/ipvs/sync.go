@@ -5,9 +5,11 @@ package ipvs
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -16,7 +18,7 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	if err := p.take(ctx); err != nil {
 		return sdk.Result{}, err
 	}
-	defer p.give()
+	defer p.turn.Give()
 	changes, err := p.state.Apply(u)
 	if err != nil {
 		return sdk.Result{}, err
@@ -54,7 +56,7 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 // begin takes the writer's lock if it can, and reads the kernel if what is there is
 // not known.
 func (p *plugin) begin(ctx context.Context, afresh bool) error {
-	p.step()
+	p.status.Step()
 	if err := p.tryLock(); err != nil {
 		return err
 	}
@@ -138,23 +140,9 @@ func (p *plugin) groundOf(s *side) ground {
 // render is the pieces of the Services that changed. When the node changed that is
 // all of them.
 func (p *plugin) render(s *side, c sdk.Changes, u sdk.Update) (map[sdk.Name]piece, []sdk.Failure) {
-	names := make(map[sdk.Name]bool)
-	for _, change := range c.Services {
-		names[change.Name] = true
-	}
-	if c.Full || c.Node {
-		for name := range p.state.Services {
-			names[name] = true
-		}
-	}
-	if c.Full {
-		for name := range s.book.pieces {
-			names[name] = true
-		}
-	}
 	pieces := make(map[sdk.Name]piece)
 	var failed []sdk.Failure
-	for name := range names {
+	for name := range duty.Touched(p.state, c, maps.Keys(s.book.pieces)) {
 		svc, ok := p.state.Services[name]
 		_, had := s.book.pieces[name]
 		switch {

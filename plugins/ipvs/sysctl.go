@@ -3,68 +3,32 @@
 package ipvs
 
 import (
-	"errors"
-	"io/fs"
-	"os"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A setting is one of the kernel's parameters, and what it is to be. Without some of
-// them packets go astray; the others belong to the whole machine and may be out of
-// reach.
-type setting struct {
-	path, value string
-	must        bool
-}
-
-// Parameters are named as the kernel names them, below its folder.
-const (
-	netfilter = "net/netfilter/"
-	vs        = "net/ipv4/vs/"
-	ipv4      = "net/ipv4/"
-)
-
-// settings are the parameters that the node, the options and the kernel's release
-// ask for.
-func settings(n sdk.Node, o options, release string) []setting {
-	all := []setting{
-		{vs + "conntrack", "1", true},                 // rules see what IPVS does, and a swap keeps its connections
-		{vs + "expire_nodest_conn", "1", true},        // who was sent to a real that is gone is sent to another
-		{vs + "expire_quiescent_template", "1", true}, // also a client that sticks
-		{ipv4 + "ip_forward", "1", true},
+// settings are the kernel's parameters that the node, the options and the kernel's
+// release ask for.
+func (e edges) settings(n sdk.Node, o options) duty.Settings {
+	var all duty.Settings
+	must := func(name, value string) {
+		all = append(all, duty.Setting{Path: e.parameters + "net/ipv4/" + name, Value: value, Must: true})
 	}
-	if reusesBadly(release) {
-		all = append(all, setting{vs + "conn_reuse_mode", "0", true})
+	must("vs/conntrack", "1")                 // rules see what IPVS does, and a swap keeps its connections
+	must("vs/expire_nodest_conn", "1")        // who was sent to a real that is gone is sent to another
+	must("vs/expire_quiescent_template", "1") // also a client that sticks
+	must("ip_forward", "1")
+	if reusesBadly(e.release()) {
+		must("vs/conn_reuse_mode", "0")
 	}
 	if o.StrictARP {
-		all = append(all, setting{ipv4 + "conf/all/arp_ignore", "1", true}, setting{ipv4 + "conf/all/arp_announce", "2", true})
+		must("conf/all/arp_ignore", "1")
+		must("conf/all/arp_announce", "2")
 	}
-	return append(all, limits(n.Conntrack)...)
-}
-
-// limits are what an operator may ask of connection tracking. Zero asks for nothing.
-func limits(c sdk.ConntrackLimits) []setting {
-	var all []setting
-	seconds := func(name string, d time.Duration) {
-		if d > 0 {
-			all = append(all, setting{netfilter + name, strconv.Itoa(int(d / time.Second)), false})
-		}
-	}
-	if c.Max > 0 {
-		all = append(all, setting{netfilter + "nf_conntrack_max", strconv.FormatUint(uint64(c.Max), 10), false})
-	}
-	seconds("nf_conntrack_tcp_timeout_established", c.TCPEstablishedTimeout)
-	seconds("nf_conntrack_tcp_timeout_close_wait", c.TCPCloseWaitTimeout)
-	seconds("nf_conntrack_udp_timeout", c.UDPTimeout)
-	seconds("nf_conntrack_udp_timeout_stream", c.UDPStreamTimeout)
-	if c.TCPBeLiberal {
-		all = append(all, setting{netfilter + "nf_conntrack_tcp_be_liberal", "1", false})
-	}
-	return all
+	return append(all, duty.Conntrack(e.parameters, n.Conntrack)...)
 }
 
 // reusesBadly reports whether a kernel of this release makes a client that uses a
@@ -79,28 +43,15 @@ func reusesBadly(release string) bool {
 	return (x > 4 || x == 4 && y >= 1) && (x < 5 || x == 5 && y < 9)
 }
 
-// sysctls sets the parameters, or checks them when somebody else sets them.
+// sysctls sets the parameters, or checks them when somebody else sets them, and gives
+// back those that are no longer asked for.
 func (p *plugin) sysctls() error {
-	var missing []string
-	for _, s := range settings(p.state.Node, p.options, p.edges.release()) {
-		path := p.edges.parameters + s.path
-		if p.setup.Sysctls == sdk.ExpectSysctls {
-			if value, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(value)) != s.value {
-				missing = append(missing, path+"="+s.value)
-			}
-			continue
-		}
-		err := p.ledger.Take(mode, path, s.value)
-		switch {
-		case err == nil:
-		case !s.must && (errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || strings.Contains(err.Error(), "read-only")):
-			p.log.Warn("cannot set a kernel parameter", "path", path, "value", s.value, "err", err)
-		default:
-			return err
-		}
+	all := p.edges.settings(p.state.Node, p.options)
+	if p.setup.Sysctls == sdk.ExpectSysctls {
+		return all.Expect()
 	}
-	if len(missing) > 0 {
-		return &sdk.Refusal{Field: "sysctls", Why: "they are not set: " + strings.Join(missing, " "), Try: "set them before the plugin starts, or let it set them"}
+	if err := all.Take(p.ledger, mode, p.log); err != nil {
+		return err
 	}
-	return nil
+	return all.Release(p.ledger, mode, p.log)
 }

@@ -26,6 +26,14 @@ func TestParametersAreSetAndGivenBack(t *testing.T) {
 		"net/ipv4/vs/conn_reuse_mode": "0", // as it was: this kernel is right by itself
 	}
 	l.parameters(set)
+	if _, err := l.plugin.Configure(t.Context(), sdk.Setup{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.full(many(1)); err != nil {
+		t.Fatal(err)
+	}
+	set["net/ipv4/conf/all/arp_ignore"], set["net/ipv4/conf/all/arp_announce"] = "0", "0" // no longer asked for
+	l.parameters(set)
 	if first := l.fake.counted()[0]; !strings.HasPrefix(first, "timeouts {30m") {
 		t.Errorf("the first request is %q", first)
 	}

@@ -96,7 +96,7 @@ func (l *life) reap() {
 	if err := l.plugin.take(l.Context()); err != nil {
 		l.Fatal(err)
 	}
-	defer l.plugin.give()
+	defer l.plugin.turn.Give()
 	if err := l.plugin.reap(); err != nil {
 		l.Fatal(err)
 	}

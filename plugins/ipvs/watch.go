@@ -87,15 +87,13 @@ func (p *plugin) keepWatch(ctx context.Context, w *watch) {
 			return
 		case <-ticker.C:
 		}
-		select {
-		case p.turn <- struct{}{}:
-		default:
+		if !p.turn.Try() {
 			continue // a call is under way
 		}
 		if ctx.Err() == nil {
 			p.beat(ctx, w, n)
 		}
-		p.give()
+		p.turn.Give()
 	}
 }
 
@@ -226,7 +224,7 @@ func (p *plugin) repair(ctx context.Context, drifted bool) error {
 	}
 	if drifted {
 		p.log.Warn("somebody changed what is ours; it is as it should be again")
-		p.tell(func(r *sdk.Report) { r.Repaired++ })
+		p.status.Tell(func(r *sdk.Report) { r.Repaired++ })
 	}
 	return nil
 }

@@ -9,9 +9,9 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
 // sweepAll removes, or only names, every rule of ours, in both families and both
@@ -36,7 +36,7 @@ func sweepAll(ctx context.Context, ledgerDir string, l sdk.Leftovers) ([]string,
 			errs = append(errs, err)
 		}
 	}
-	given, err := giveBack(ledgerDir, l)
+	given, err := duty.GiveBack(ledgerDir, mode, l)
 	return append(gone, given...), errors.Join(append(errs, err)...)
 }
 
@@ -82,15 +82,4 @@ func leftovers(table string, found iptables.Tables) *block {
 		}
 	}
 	return b
-}
-
-func giveBack(dir string, l sdk.Leftovers) ([]string, error) {
-	book, err := ledger.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	if l.DryRun {
-		return book.Held(mode)
-	}
-	return book.Release(mode)
 }

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package duty
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// A Setting is one of the kernel's parameters, and what it is to be. Without some of
+// them packets go astray. The others belong to the whole machine, and may be out of
+// reach: then serving goes on without.
+type Setting struct {
+	Path, Value string
+	Must        bool
+}
+
+// Settings are what a mode asks of the kernel.
+type Settings []Setting
+
+// Folder is where the kernel has most of its parameters.
+const Folder = "/proc/sys/"
+
+// hashSize is in how many lists conntrack keeps its connections.
+const hashSize = "/sys/module/nf_conntrack/parameters/hashsize"
+
+// Conntrack is what an operator asks of connection tracking, whose parameters are
+// below folder. Zero asks for nothing.
+func Conntrack(folder string, c sdk.ConntrackLimits) Settings {
+	var all Settings
+	add := func(name string, n uint64) {
+		if n > 0 {
+			all = append(all, Setting{Path: folder + "net/netfilter/" + name, Value: strconv.FormatUint(n, 10)})
+		}
+	}
+	seconds := func(d time.Duration) uint64 { return uint64(max(d, 0) / time.Second) }
+	add("nf_conntrack_max", uint64(c.Max))
+	if buckets := uint64(c.Max / 4); buckets > hashed() {
+		all = append(all, Setting{Path: hashSize, Value: strconv.FormatUint(buckets, 10)})
+	}
+	add("nf_conntrack_tcp_timeout_established", seconds(c.TCPEstablishedTimeout))
+	add("nf_conntrack_tcp_timeout_close_wait", seconds(c.TCPCloseWaitTimeout))
+	add("nf_conntrack_udp_timeout", seconds(c.UDPTimeout))
+	add("nf_conntrack_udp_timeout_stream", seconds(c.UDPStreamTimeout))
+	if c.TCPBeLiberal {
+		add("nf_conntrack_tcp_be_liberal", 1)
+	}
+	return all
+}
+
+// hashed is how many lists there are, which are never made fewer; zero: who knows.
+func hashed() uint64 {
+	value, err := os.ReadFile(hashSize)
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.ParseUint(strings.TrimSpace(string(value)), 10, 64)
+	return n
+}
+
+// Take sets them, by the ledger.
+func (all Settings) Take(book *ledger.Ledger, mode string, log *slog.Logger) error {
+	for _, s := range all {
+		err := book.Take(mode, s.Path, s.Value)
+		switch {
+		case err == nil:
+		case s.Must || !outOfReach(err):
+			return err
+		default:
+			log.Warn("cannot set a kernel parameter", "path", s.Path, "value", s.Value, "err", err)
+		}
+	}
+	return nil
+}
+
+// Release gives back the parameters that mode took and no longer asks for. Lists of
+// connections stay: as many as were asked for are not asked for again.
+func (all Settings) Release(book *ledger.Ledger, mode string, log *slog.Logger) error {
+	asked := []string{hashSize}
+	for _, s := range all {
+		asked = append(asked, s.Path)
+	}
+	given, err := book.Release(mode, asked...)
+	if len(given) > 0 {
+		log.Info("gave back kernel parameters", "what", given)
+	}
+	return err
+}
+
+// Expect checks them, where somebody else is to set them.
+func (all Settings) Expect() error {
+	var missing []string
+	for _, s := range all {
+		if value, err := os.ReadFile(s.Path); err != nil || strings.TrimSpace(string(value)) != s.Value {
+			missing = append(missing, s.Path+"="+s.Value)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return &sdk.Refusal{Field: "sysctls", Why: "they are not set: " + strings.Join(missing, " "), Try: "set them before the plugin starts, or let it set them"}
+}
+
+// outOfReach reports whether err says that a parameter cannot be set from here, as
+// those of the whole machine cannot in a container.
+func outOfReach(err error) bool {
+	for _, why := range []error{fs.ErrPermission, fs.ErrNotExist, errors.ErrUnsupported, syscall.EROFS} {
+		if errors.Is(err, why) {
+			return true
+		}
+	}
+	return false
+}
