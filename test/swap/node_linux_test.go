@@ -219,12 +219,18 @@ func (n *node) copy(from, to string) {
 // start starts the host, with more in its environment, and waits until it serves.
 func (n *node) start(env ...string) {
 	n.Helper()
+	n.run(exec.Command(n.path("pointsman"), "run", "--config", n.path("host.yaml")), env...)
+}
+
+// run is start, by this command.
+func (n *node) run(host *exec.Cmd, env ...string) {
+	n.Helper()
 	log, err := os.OpenFile(n.path("host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		n.Fatal(err)
 	}
 	defer log.Close()
-	n.cmd = exec.Command(n.path("pointsman"), "run", "--config", n.path("host.yaml"))
+	n.cmd = host
 	n.cmd.Stdout, n.cmd.Stderr, n.cmd.Env = log, log, append(os.Environ(), env...)
 	if err := n.cmd.Start(); err != nil {
 		n.Fatal(err)
