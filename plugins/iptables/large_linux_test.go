@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// likeKubeProxy is what kube-proxy writes into nat for n Services with some endpoints
+// each, as iptables-restore takes it, in pieces of so many Services.
+func likeKubeProxy(n, endpoints, piece int) []string {
+	var pieces []string
+	for from := 0; from < n; from += piece {
+		var chains, rules strings.Builder
+		for i := from; i < min(n, from+piece); i++ {
+			name := sdk.Name{Namespace: "ns", Service: fmt.Sprint("s", i), Port: "http", Protocol: sdk.TCP, Family: sdk.IPv4}
+			comment := `-m comment --comment "` + portName(name)
+			svc := clusterChain(name)
+			fmt.Fprintf(&chains, ":%s - [0:0]\n", svc)
+			fmt.Fprintf(&rules, "-A KUBE-SERVICES -d %s/32 -p tcp %s cluster IP\" -m tcp --dport 80 -j %s\n", v4(base+uint32(i)), comment, svc)
+			for e := range endpoints {
+				ep := fmt.Sprintf("%s:8080", v4(10<<24|128<<16+uint32(i*endpoints+e)))
+				sep := "KUBE-SEP-" + hash(portName(name)+"tcp"+ep)
+				fmt.Fprintf(&chains, ":%s - [0:0]\n", sep)
+				fmt.Fprintf(&rules, "-A %s %s -> %s\" -m statistic --mode random --probability 0.1 -j %s\n", svc, comment, ep, sep)
+				fmt.Fprintf(&rules, "-A %s -p tcp %s\" -m tcp -j DNAT --to-destination %s\n", sep, comment, ep)
+			}
+		}
+		pieces = append(pieces, "*nat\n"+chains.String()+rules.String()+"COMMIT\n")
+	}
+	return pieces
+}
+
+// A kube-proxy of a large cluster left its rules. To begin a session no program reads
+// them, however many there are; the first update does, says that it gets on, and
+// replaces them all.
+func TestKernelBesideALargeKubeProxy(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		n, endpoints := 300, 3
+		if os.Getenv("POINTSMAN_SOAK") != "" {
+			n, endpoints = 10000, 10
+			if k.backend == iptables.NFT {
+				n = 2000 // its restore takes a time that grows with the square of the chains
+			}
+		}
+		k.restore("*nat\n:KUBE-SERVICES - [0:0]\n-A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\nCOMMIT\n")
+		for _, piece := range likeKubeProxy(n, endpoints, 500) {
+			k.restore(piece)
+		}
+		started := k.spyOnPrograms()
+
+		p := New(k.dir).(*plugin)
+		t.Cleanup(p.die)
+		began := time.Now()
+		if _, err := p.Configure(k.Context(), sdk.Setup{}); err != nil {
+			k.Fatal(err)
+		}
+		took := time.Since(began)
+		if got := p.sides[0].tool.Backend; got != k.backend {
+			k.Errorf("the rules are in %s, and the backend is %s", k.backend, got)
+		}
+		for _, line := range started() {
+			if !strings.HasSuffix(line, "--version") {
+				k.Errorf("to begin a session it ran %s", line)
+			}
+		}
+
+		before, began := p.Report().Progress, time.Now()
+		s := beforeUs(scenario(k.T, "node-port").Node)
+		s.Services = s.Services[:1]
+		if err := p.begin(k.Context(), true); err != nil {
+			k.Fatal(err)
+		}
+		if p.role != sdk.Active {
+			k.Errorf("kube-proxy's rules serve, and the role is %s", p.role)
+		}
+		if after := p.Report().Progress; after < before+7 {
+			k.Errorf("while it read, it said %d times that it got on", after-before)
+		}
+		reading := time.Since(began)
+		k.sync(p, s.Update(1))
+		k.want(s, sdk.Active)
+		k.Logf("%d Services: to begin took %v, to read %v, to replace %v", n, took, reading, time.Since(began)-reading)
+	})
+}
+
+// restore hands text to the backend.
+func (k kernel) restore(text string) {
+	k.Helper()
+	cmd := exec.Command("iptables-"+string(k.backend)+"-restore", "--noflush")
+	cmd.Stdin = strings.NewReader(text)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		k.Fatalf("restore: %v: %s", err, out)
+	}
+}
+
+// spyOnPrograms notes, from now on, which programs of iptables are started, and with
+// which arguments.
+func (k kernel) spyOnPrograms() (started func() []string) {
+	k.Helper()
+	dir := k.TempDir()
+	log := filepath.Join(dir, "started")
+	for _, family := range []string{"iptables", "ip6tables"} {
+		for _, rest := range []string{"-nft", "-nft-save", "-nft-restore", "-legacy", "-legacy-save", "-legacy-restore"} {
+			real, err := exec.LookPath(family + rest)
+			if err != nil {
+				continue
+			}
+			script := fmt.Sprintf("#!/bin/sh\necho %s \"$@\" >>%s\nexec %s \"$@\"\n", family+rest, log, real)
+			if err := os.WriteFile(filepath.Join(dir, family+rest), []byte(script), 0o755); err != nil {
+				k.Fatal(err)
+			}
+		}
+	}
+	k.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	return func() []string {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			k.Fatal(err)
+		}
+		return strings.Split(strings.TrimSpace(string(text)), "\n")
+	}
+}
