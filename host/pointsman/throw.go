@@ -138,12 +138,8 @@ func (y *yard) Serves(d swap.Dataplane) {
 	y.mu.Lock()
 	y.main = p
 	y.planes = slices.DeleteFunc(y.planes, func(o *plane) bool { return o != p && o.over() })
-	y.noted.Serving, y.noted.Slot = p.name, p.slot
-	next := y.noted
 	y.mu.Unlock()
-	if err := next.write(y.settings.StateDir); err != nil {
-		y.reports.Report(report.Event{Warning: true, Reason: swapNote, Object: p.name, Message: err.Error()})
-	}
+	y.note(p)
 }
 
 // Moved reports each change of stage.

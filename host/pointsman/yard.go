@@ -127,13 +127,19 @@ func (y *yard) run(ctx context.Context) error {
 	return nil
 }
 
-// follow goes to the mode that is asked for, once the one that served before
-// serves; that is what a file that was changed while no host ran comes to.
+// follow notes the first dataplane that serves, for the hosts to come, and then
+// goes to the mode that is asked for, if that is another: it is after a change of
+// the file while no host ran, or where a host ended before its swap was written down.
 func (y *yard) follow(ctx context.Context) {
+	main := y.serving()
+	if main.Filled(ctx) != nil {
+		return
+	}
+	y.note(main)
 	y.mu.Lock()
-	main, wanted := y.main, y.noted.wanted(y.settings.Mode)
+	wanted := y.noted.wanted(y.settings.Mode)
 	y.mu.Unlock()
-	if main.name == wanted || !y.there(wanted) || main.Filled(ctx) != nil {
+	if main.name == wanted || !y.there(wanted) {
 		return
 	}
 	for y.runner.Machine().Stage != swap.Idle {
@@ -144,6 +150,24 @@ func (y *yard) follow(ctx context.Context) {
 		}
 	}
 	y.ask(wanted, "the mode in the config file", false)
+}
+
+// note writes down that p serves, if it still does: the next host begins with it.
+func (y *yard) note(p *plane) {
+	y.mu.Lock()
+	next := y.noted
+	next.Serving, next.Slot = p.name, p.slot
+	news := y.main == p && next != y.noted
+	if news {
+		y.noted = next
+	}
+	y.mu.Unlock()
+	if !news {
+		return
+	}
+	if err := next.write(y.settings.StateDir); err != nil {
+		y.reports.Report(report.Event{Warning: true, Reason: swapNote, Object: p.name, Message: err.Error()})
+	}
 }
 
 func (y *yard) all() []*plane {

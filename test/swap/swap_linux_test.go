@@ -52,6 +52,28 @@ func TestKernelConfigFile(t *testing.T) {
 	l.done("a config file that changes")
 }
 
+// TestKernelFileChangedMeanwhile changes the mode in the file while no host runs. The
+// next one begins with what serves, although no swap was ever made, and swaps.
+func TestKernelFileChangedMeanwhile(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.start()
+	l := n.newLoad()
+	n.until("iptables is known to serve", 30*time.Second, func() error {
+		_, err := os.Stat(n.path("state/mode.json"))
+		return err
+	})
+	if err := n.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	n.gone(10 * time.Second)
+	n.mode("userspace")
+	n.start()
+	n.until("userspace serves", 30*time.Second, n.serves("userspace"))
+	l.done("a mode that changed while no host ran")
+	n.settled("userspace")
+	n.traceless("iptables")
+}
+
 // nextHost kills the host, and has the next one go on with the process that serves.
 func (n *node) nextHost(mode string) {
 	n.Helper()
