@@ -19,7 +19,8 @@ type side struct {
 	rules  ruler
 	kernel kernel
 	parked *parked
-	forgot int // UDP flows
+	forgot int    // UDP flows
+	step   func() // says that the present call goes on
 
 	// known says that book.have is what the kernel has. After an error nobody
 	// knows, and the next call reads it again.
@@ -66,6 +67,7 @@ func (s *side) write(ctx context.Context) (map[sdk.Name]error, error) {
 			s.known = false
 			return nil, err
 		}
+		s.step()
 		n, err := w.next(ctx, p)
 		if err != nil {
 			s.known = false

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
@@ -39,9 +40,9 @@ type ruler interface {
 	// last asked.
 	changed() bool
 
-	// hold hands a lock, if not nil, to every program that writes; waiting is told
-	// what such a program waits for.
-	hold(lock *ledger.Lock, waiting func(string))
+	// hold hands a lock, if not nil, to every program that writes; status is told
+	// what such a program waits for, and that it gets on.
+	hold(lock *ledger.Lock, status *duty.Status)
 }
 
 // allowed reports, by a refusal, that this process may not touch the kernel.

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
@@ -358,7 +359,7 @@ type fakeRules struct {
 
 func (f fakeRules) changed() bool                   { return true }
 func (f fakeRules) String() string                  { return "iptables of " + f.family.String() }
-func (f fakeRules) hold(*ledger.Lock, func(string)) {}
+func (f fakeRules) hold(*ledger.Lock, *duty.Status) {}
 
 func (f fakeRules) Save(ctx context.Context, names ...string) (iptables.Tables, error) {
 	f.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
@@ -80,8 +81,8 @@ type tool struct {
 
 func (t *tool) String() string { return t.Prefix }
 
-func (t *tool) hold(lock *ledger.Lock, waiting func(string)) {
-	t.Waiting, t.Hold = waiting, nil
+func (t *tool) hold(lock *ledger.Lock, status *duty.Status) {
+	t.Waiting, t.Heard, t.Hold = status.Waiting, status.Step, nil
 	if lock != nil {
 		t.Hold = lock.File()
 	}

@@ -125,7 +125,7 @@ func (p *plugin) openSides(ctx context.Context, o options) ([]*side, error) {
 	var sides []*side
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		if r, ok := rules[family]; ok {
-			sides = append(sides, &side{rules: r, book: newBook(family), kernel: p.kernel, parked: p.parked})
+			sides = append(sides, &side{rules: r, book: newBook(family), kernel: p.kernel, parked: p.parked, step: p.status.Step})
 		}
 	}
 	return sides, nil
@@ -135,7 +135,7 @@ func (p *plugin) openSides(ctx context.Context, o options) ([]*side, error) {
 func (p *plugin) hold() {
 	p.kernel.hold(p.lock)
 	for _, s := range p.sides {
-		s.rules.hold(p.lock, p.status.Waiting)
+		s.rules.hold(p.lock, &p.status)
 	}
 }
 

@@ -71,6 +71,7 @@ func openRules(ctx context.Context, r *relay, dir string, backend string) (*rule
 			continue
 		}
 		tool.Started = all.ear.started
+		tool.Heard = func() { r.counts.progress.Add(1) }
 		tool.Waiting = func(what string) { r.counts.waiting.Store(&what) }
 		all.sides = append(all.sides, &side{tool: tool, book: newBook(family)})
 	}
@@ -177,14 +178,33 @@ func (s *side) read(ctx context.Context) error {
 	return nil
 }
 
-// write carries out the book's plan, and says which steps that took.
+// write carries out the book's plan, and says which steps that took. A line that is
+// not taken may lack what somebody else took away: then it is tried once more from
+// a fresh reading.
 func (s *side) write(ctx context.Context, role sdk.Role) (steps []string, err error) {
-	if !s.known {
-		if err := s.read(ctx); err != nil {
-			return nil, err
+	if s.known {
+		steps, err = s.attempt(ctx, role)
+		if refused := new(iptables.LineError); err == nil || ctx.Err() != nil || !errors.As(err, &refused) {
+			return steps, err
 		}
 	}
-	blocks := s.book.plan(s.book.frame.jumps(role))
+	if err := s.read(ctx); err != nil {
+		return nil, err
+	}
+	return s.attempt(ctx, role)
+}
+
+// atOnce is how many chains are written at once. nft takes a time that grows with
+// their square; legacy copies the whole table each time, so it takes them all.
+func atOnce(b iptables.Backend) int {
+	if b == iptables.NFT {
+		return 500
+	}
+	return 1 << 30
+}
+
+func (s *side) attempt(ctx context.Context, role sdk.Role) (steps []string, err error) {
+	blocks := cut(s.book.plan(s.book.frame.jumps(role)), atOnce(s.tool.Backend))
 	script := new(iptables.Script)
 	for _, b := range blocks {
 		b.write(script)
@@ -195,6 +215,7 @@ func (s *side) write(ctx context.Context, role sdk.Role) (steps []string, err er
 		return nil, fmt.Errorf("write %s rules: %w", s.book.frame.family, err)
 	}
 	s.book.done(blocks)
+	clear(s.book.touched)
 	s.measure()
 	return steps, nil
 }

@@ -57,7 +57,9 @@ func (t Tool) once(ctx context.Context, stdout io.Writer, program string, stdin 
 		if writes && t.Started != nil {
 			t.Started(cmd.Process.Pid)
 		}
+		stop := t.pulse(cmd.Process.Pid)
 		err = cmd.Wait()
+		stop()
 		if writes && t.Ended != nil {
 			t.Ended()
 		}

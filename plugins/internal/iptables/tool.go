@@ -45,7 +45,8 @@ type Tool struct {
 	Started func(pid int)
 	Ended   func()
 
-	// Heard, if not nil, is told now and then that a program that prints tables goes on.
+	// Heard, if not nil, is told now and then that a program gets on: that it prints
+	// tables, or uses the processor.
 	Heard func()
 
 	// Waiting, if not nil, is told when a program begins to wait for another
