@@ -3,293 +3,239 @@
 package userspace
 
 import (
-	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A book is what the tables of one family should say, and what they do say as far
-// as we know. A frame's chains are written whole; in the growing ones lines come
-// and go one by one, so that a change costs what it changes.
-type book struct {
-	frame   frame
-	entries map[key][]line
-	should  map[iptables.ID]map[iptables.Rule]int // in growing chains; how many entries need each
-	touched map[line]bool
+// A branch says which tree an entry hangs in.
+type branch uint8
 
-	have  map[iptables.ID][]iptables.Rule // the frame's chains
-	grown map[iptables.ID]map[iptables.Rule]bool
-	jumps map[jump]bool // into chains of ours
-	stray []iptables.ID // chains of ours that nobody needs
+const (
+	leadsPortal branch = iota // nat: by address, to the relay
+	leadsPort                 // nat: node ports
+	turnsPortal               // filter: the same two, of what is turned away
+	turnsPort
+	guards // filter: sockets of ours
+	branches
+)
+
+// A book is what the tables of one family should say, and what they do say as far
+// as we know. Only what was touched since the two were last the same is compared,
+// so that a change costs what it changes.
+type book struct {
+	frame  frame
+	trees  [branches]*tree.Tree
+	pieces map[key]piece
+	doors  []entry          // those of the frame that hang in a tree
+	guards map[tree.Key]int // how many need each entry of that tree
+
+	// What filter turns away no longer goes only once nat has taken it.
+	leaving map[entryAt]entry
+	parting map[iptables.ID]bool
+
+	should  map[iptables.ID]page
+	touched map[iptables.ID]bool
+
+	have  map[iptables.ID]string // the rules of each chain of ours, as text
+	jumps map[jump]bool          // the rules in chains that are not ours, and lead to ours
 }
 
-// A key says what lines are for: a frontend, or the health port of a Service.
+// A key says what a piece is for: a frontend, or the health port of a Service.
 type key struct {
 	caught place
 	health sdk.Name
 }
 
-func newBook(family sdk.Family) *book {
-	b := &book{
-		frame:   frame{family: family},
-		entries: make(map[key][]line),
-		should:  make(map[iptables.ID]map[iptables.Rule]int),
-		touched: make(map[line]bool),
-	}
-	for _, id := range growing {
-		b.should[id] = make(map[iptables.Rule]int)
-	}
-	b.adopt(nil)
-	return b
+// A page is what one chain should say.
+type page struct {
+	level int // below the root of its tree; 0: it is a root, or in none
+	text  string
 }
 
-// put makes lines those of key.
-func (b *book) put(k key, lines []line) {
-	for _, l := range lines {
-		b.should[l.in][l.rule]++
-		b.touched[l] = true
+// An entryAt is where an entry hangs.
+type entryAt struct {
+	in  branch
+	key tree.Key
+}
+
+func (e entry) at() entryAt { return entryAt{e.in, e.Key} }
+
+func newBook(family sdk.Family) *book {
+	return &book{
+		frame: frame{family: family},
+		trees: [branches]*tree.Tree{
+			leadsPortal: tree.ByAddress(vips, "KUBE-PV-", family, 2),
+			leadsPort:   tree.ByPort(ports, "KUBE-PN-", 2),
+			turnsPortal: tree.ByAddress(turned, "KUBE-PV-", family, 2),
+			turnsPort:   tree.ByPort(turnedPorts, "KUBE-PN-", 2),
+			guards:      tree.ByPort(nonLocal, "KUBE-PI-", 1),
+		},
+		pieces:  make(map[key]piece),
+		guards:  make(map[tree.Key]int),
+		leaving: make(map[entryAt]entry),
+		parting: make(map[iptables.ID]bool),
+		should:  make(map[iptables.ID]page),
+		touched: make(map[iptables.ID]bool),
+		have:    make(map[iptables.ID]string),
+		jumps:   make(map[jump]bool),
 	}
-	for _, l := range b.entries[k] {
-		if b.should[l.in][l.rule]--; b.should[l.in][l.rule] == 0 {
-			delete(b.should[l.in], l.rule)
+}
+
+// put makes p the piece of k: the new entries and chains at once, and those of nat
+// that are no longer needed go. Those of filter only leave, see settle.
+func (b *book) put(k key, p piece) {
+	old := b.pieces[k]
+	for _, c := range p.chains {
+		delete(b.parting, c.id)
+		b.write(c.id, 0, c.rules)
+	}
+	for _, e := range p.entries {
+		b.hang(e)
+	}
+	for _, e := range old.entries {
+		again := slices.ContainsFunc(p.entries, func(n entry) bool { return n.at() == e.at() })
+		if e.in == guards || !again {
+			b.cut(e)
 		}
-		b.touched[l] = true
 	}
-	if len(lines) == 0 {
-		delete(b.entries, k)
+	for _, c := range old.chains {
+		if again := slices.ContainsFunc(p.chains, func(n chain) bool { return n.id == c.id }); again {
+			continue
+		}
+		if c.id.Table == "filter" {
+			b.parting[c.id] = true
+		} else {
+			b.erase(c.id)
+		}
+	}
+	if b.pieces[k] = p; len(p.entries) == 0 {
+		delete(b.pieces, k)
+	}
+}
+
+// hang adds e to its tree.
+func (b *book) hang(e entry) {
+	if e.in == guards {
+		b.guards[e.Key]++
+	}
+	delete(b.leaving, e.at())
+	b.trees[e.in].Put(e.Entry)
+}
+
+// cut takes e out, or has it leave, unless somebody else still needs it.
+func (b *book) cut(e entry) {
+	if e.in == guards {
+		if b.guards[e.Key]--; b.guards[e.Key] > 0 {
+			return
+		}
+		delete(b.guards, e.Key)
+	}
+	if b.trees[e.in].Root().Table == "filter" {
+		b.leaving[e.at()] = e
 		return
 	}
-	b.entries[k] = lines
+	b.trees[e.in].Drop(e.Entry)
 }
 
-// adopt takes what the kernel has for what we did.
+// settle brings every page up to date. It returns what the filter chains should say
+// while nat changes: what is to come, and still all that leaves.
+func (b *book) settle() (between map[iptables.ID]string) {
+	for _, c := range b.frame.chains() {
+		b.write(c.id, 0, c.rules)
+	}
+	doors := b.frame.guards()
+	for _, e := range doors {
+		b.hang(e)
+	}
+	for _, e := range b.doors {
+		b.cut(e)
+	}
+	b.doors = doors
+	b.leaf()
+	between = make(map[iptables.ID]string)
+	for id := range b.touched {
+		if page, ok := b.should[id]; ok && id.Table == "filter" {
+			between[id] = page.text
+		}
+	}
+	for _, e := range b.leaving {
+		b.trees[e.in].Drop(e.Entry)
+	}
+	for id := range b.parting {
+		b.erase(id)
+	}
+	clear(b.leaving)
+	clear(b.parting)
+	b.leaf()
+	return between
+}
+
+// leaf writes the chains of the trees that were touched.
+func (b *book) leaf() {
+	for _, t := range b.trees {
+		for _, c := range t.Changes() {
+			if c.Gone {
+				b.erase(c.ID)
+				continue
+			}
+			b.write(c.ID, c.Level, c.Rules)
+		}
+	}
+}
+
+func (b *book) write(id iptables.ID, level int, rules []iptables.Rule) {
+	p := page{level, joined(rules)}
+	if old, ok := b.should[id]; !ok || old != p {
+		b.should[id] = p
+		b.touched[id] = true
+	}
+}
+
+func (b *book) erase(id iptables.ID) {
+	if _, ok := b.should[id]; ok {
+		delete(b.should, id)
+		b.touched[id] = true
+	}
+}
+
+// adopt takes what the kernel has for what we did: from now on only what differs is
+// written.
 func (b *book) adopt(t iptables.Tables) {
-	b.have = make(map[iptables.ID][]iptables.Rule)
-	b.grown = make(map[iptables.ID]map[iptables.Rule]bool)
-	b.jumps = make(map[jump]bool)
-	b.stray = nil
-	fixed := b.frame.chains()
+	clear(b.have)
+	clear(b.jumps)
 	for id, rules := range t {
-		_, isFixed := fixed[id]
-		switch {
-		case slices.Contains(growing, id):
-			b.grow(id, rules)
-		case isFixed:
-			b.have[id] = rules
-		case isOurs(id):
-			b.stray = append(b.stray, id)
-		default:
-			for _, r := range rules {
-				if isOurs(iptables.ID{Table: id.Table, Chain: r.Target()}) {
-					b.jumps[jump{id, r}] = true
-				}
+		if isOurs(id) {
+			b.have[id] = joined(rules)
+			b.touched[id] = true
+			continue
+		}
+		for _, r := range rules {
+			if isOurs(iptables.ID{Table: id.Table, Chain: r.Target()}) {
+				b.jumps[jump{id, r}] = true
 			}
 		}
 	}
-	for id, rules := range b.should {
-		for r := range rules {
-			b.touched[line{id, r}] = true
-		}
+	for id := range b.should {
+		b.touched[id] = true
 	}
-}
-
-// grow notes what a growing chain has. One with a line twice is none that we
-// wrote, and is written anew.
-func (b *book) grow(id iptables.ID, rules []iptables.Rule) {
-	found := make(map[iptables.Rule]bool, len(rules))
-	for _, r := range rules {
-		found[r] = true
-	}
-	if len(found) != len(rules) {
-		return
-	}
-	b.grown[id] = found
-	for r := range found {
-		b.touched[line{id, r}] = true
-	}
-}
-
-// isOurs reports whether a chain is one of ours, or of kube-proxy's userspace mode,
-// whose place we take.
-func isOurs(id iptables.ID) bool {
-	return strings.HasPrefix(id.Chain, "KUBE-PORTALS-") ||
-		slices.Contains([]iptables.ID{portsIn, portsOut, portsReject, portsDrop, nonLocal}, id)
-}
-
-// shown is the role that the jumps mean.
-func (b *book) shown() sdk.Role {
-	for j := range b.jumps {
-		if j.at == nat("PREROUTING") && j.rule.Target() == container.Chain {
-			return sdk.Active
-		}
-	}
-	return sdk.Standby
-}
-
-// A block is what changes in one table at one moment.
-type block struct {
-	table    string
-	whole    map[iptables.ID][]iptables.Rule
-	add, del []line
-	insert   []jump
-	delete   []jump
-	remove   []iptables.ID
-}
-
-// plan finds what must be written so that the tables say what they should, with
-// jumps in place. filter first turns away what nat is about to let go of, then nat
-// changes, then filter lets go of what nat has taken.
-func (b *book) plan(jumps []jump) []block {
-	first, middle, last := newBlock("filter"), newBlock("nat"), newBlock("filter")
-	into := func(id iptables.ID, late bool) *block {
-		switch {
-		case id.Table == "nat":
-			return middle
-		case late:
-			return last
-		}
-		return first
-	}
-	for id, rules := range b.frame.chains() {
-		if have, ok := b.have[id]; !ok || !slices.Equal(have, rules) {
-			into(id, false).whole[id] = rules
-		}
-	}
-	for _, id := range growing {
-		if b.grown[id] == nil {
-			into(id, false).whole[id] = slices.Sorted(maps.Keys(b.should[id]))
-		}
-	}
-	for l := range b.touched {
-		should, have := b.should[l.in][l.rule] > 0, b.grown[l.in][l.rule]
-		switch {
-		case b.grown[l.in] == nil || should == have:
-		case should:
-			into(l.in, false).add = append(into(l.in, false).add, l)
-		default:
-			into(l.in, true).del = append(into(l.in, true).del, l)
-		}
-	}
-	for _, j := range jumps {
-		if !b.jumps[j] {
-			into(j.at, false).insert = append(into(j.at, false).insert, j)
-		}
-	}
-	for j := range b.jumps {
-		if !slices.Contains(jumps, j) {
-			into(j.at, true).delete = append(into(j.at, true).delete, j)
-		}
-	}
-	for _, id := range b.stray {
-		into(id, true).remove = append(into(id, true).remove, id)
-	}
-	return orderly(first, middle, last)
-}
-
-func newBlock(table string) *block {
-	return &block{table: table, whole: make(map[iptables.ID][]iptables.Rule)}
-}
-
-// orderly are the blocks that change anything, each in an order that is always the
-// same.
-func orderly(blocks ...*block) []block {
-	var all []block
-	for _, b := range blocks {
-		if len(b.whole)+len(b.add)+len(b.del)+len(b.insert)+len(b.delete)+len(b.remove) == 0 {
-			continue
-		}
-		slices.SortFunc(b.add, compareLines)
-		slices.SortFunc(b.del, compareLines)
-		slices.SortFunc(b.delete, func(a, c jump) int { return compareLines(line{a.at, a.rule}, line{c.at, c.rule}) })
-		slices.SortFunc(b.remove, compareIDs)
-		all = append(all, *b)
-	}
-	return all
-}
-
-func compareIDs(a, b iptables.ID) int {
-	return cmp.Or(cmp.Compare(a.Table, b.Table), cmp.Compare(a.Chain, b.Chain))
-}
-
-func compareLines(a, b line) int { return cmp.Or(compareIDs(a.in, b.in), cmp.Compare(a.rule, b.rule)) }
-
-// write is b as iptables-restore takes it. Every chain is declared before any rule,
-// since rules may lead to any of them.
-func (b block) write(s *iptables.Script) {
-	s.Begin(b.table)
-	ids := slices.SortedFunc(maps.Keys(b.whole), compareIDs)
-	for _, id := range slices.Concat(ids, b.remove) {
-		s.Declare(id.Chain)
-	}
-	for _, id := range ids {
-		s.Append(id.Chain, b.whole[id])
-	}
-	for _, l := range b.add {
-		s.Append(l.in.Chain, []iptables.Rule{l.rule})
-	}
-	for _, l := range b.del {
-		s.Delete(l.in.Chain, l.rule)
-	}
-	for _, j := range b.delete {
-		s.Delete(j.at.Chain, j.rule)
-	}
-	for _, j := range b.insert {
-		s.Insert(j.at.Chain, j.rule)
-	}
-	for _, id := range b.remove {
-		s.Remove(id.Chain)
-	}
-	s.Commit()
-}
-
-// steps is b for people.
-func (b block) steps() []string {
-	var steps []string
-	add := func(format string, args ...any) { steps = append(steps, fmt.Sprintf(format, args...)) }
-	for _, id := range slices.SortedFunc(maps.Keys(b.whole), compareIDs) {
-		add("write %s (%d rules)", id, len(b.whole[id]))
-	}
-	for _, l := range b.add {
-		add("add to %s: %s", l.in, l.rule)
-	}
-	for _, l := range b.del {
-		add("delete from %s: %s", l.in, l.rule)
-	}
-	for _, j := range b.delete {
-		add("delete from %s: %s", j.at, j.rule)
-	}
-	for _, j := range b.insert {
-		add("insert into %s: %s", j.at, j.rule)
-	}
-	for _, id := range b.remove {
-		add("remove %s", id)
-	}
-	return steps
 }
 
 // done notes that blocks were written.
 func (b *book) done(blocks []block) {
 	for _, block := range blocks {
-		for id, rules := range block.whole {
-			if slices.Contains(growing, id) {
-				b.grown[id] = make(map[iptables.Rule]bool, len(rules))
-				for _, r := range rules {
-					b.grown[id][r] = true
-				}
-				continue
+		for _, c := range block.whole {
+			b.have[c.id] = joined(c.rules)
+			if page := b.should[c.id]; page.text == b.have[c.id] {
+				b.have[c.id] = page.text // one copy for both
 			}
-			b.have[id] = rules
 		}
-		for _, l := range block.add {
-			b.grown[l.in][l.rule] = true
-		}
-		for _, l := range block.del {
-			delete(b.grown[l.in], l.rule)
+		for _, id := range block.remove {
+			delete(b.have, id)
 		}
 		for _, j := range block.insert {
 			b.jumps[j] = true
@@ -298,6 +244,43 @@ func (b *book) done(blocks []block) {
 			delete(b.jumps, j)
 		}
 	}
-	b.stray = nil
-	clear(b.touched)
+}
+
+// The names of chains that are ours, or of kube-proxy's userspace mode, whose place
+// we take: these words, and what begins with one of those.
+var (
+	ourChains = []string{"KUBE-NODEPORT-ANY", "KUBE-NODEPORT-CONTAINER", "KUBE-NODEPORT-HOST", "KUBE-NODEPORT-NON-LOCAL"}
+	ourStems  = []string{"KUBE-PORTALS-", "KUBE-PV-", "KUBE-PN-", "KUBE-PI-", ownStem}
+)
+
+func isOurs(id iptables.ID) bool {
+	return (id.Table == "nat" || id.Table == "filter") && (slices.Contains(ourChains, id.Chain) ||
+		slices.ContainsFunc(ourStems, func(stem string) bool { return strings.HasPrefix(id.Chain, stem) }))
+}
+
+// shown is the role that the jumps mean.
+func (b *book) shown() sdk.Role {
+	for j := range maps.Keys(b.jumps) {
+		if j.at == nat("PREROUTING") && j.rule.Target() == container.Chain {
+			return sdk.Active
+		}
+	}
+	return sdk.Standby
+}
+
+// joined is rules as one text; apart is the way back.
+func joined(rules []iptables.Rule) string {
+	var s strings.Builder
+	for _, r := range rules {
+		s.WriteString(string(r) + "\n")
+	}
+	return s.String()
+}
+
+func apart(text string) []iptables.Rule {
+	var rules []iptables.Rule
+	for line := range strings.Lines(text) {
+		rules = append(rules, iptables.Rule(strings.TrimSuffix(line, "\n")))
+	}
+	return rules
 }

@@ -8,44 +8,36 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 )
 
 // This file says which rules lead a frontend's packets to the relay, and which
-// turn away those that are not to be let in. The chains that they stand in, and
-// what is there without any frontend, are in frame.go.
+// turn away those that are not to be let in. The chains that are there without any
+// frontend are in frame.go.
 
-// A line is one rule in one chain.
-type line struct {
-	in   iptables.ID
-	rule iptables.Rule
+// A piece is what one frontend needs in the tables: an entry in a tree of nat, one
+// in a tree of filter, and a chain of its own behind them where one rule is not
+// enough.
+type piece struct {
+	entries []entry
+	chains  []chain
 }
 
-// The chains that frontends have lines in. The order of their lines means nothing:
-// where it would, there are two chains.
-var (
-	portalsIn   = nat("KUBE-PORTALS-IN")         // what comes to the node, to addresses of Services
-	portalsOut  = nat("KUBE-PORTALS-OUT")        // what the node sends there
-	portalsShut = nat("KUBE-PORTALS-SHUT")       // what of it no node port may have
-	portsIn     = nat("KUBE-NODEPORT-CONTAINER") // what comes to addresses that take node ports
-	portsOut    = nat("KUBE-NODEPORT-HOST")      // what the node sends there
-
-	portalsReject = filter("KUBE-PORTALS-REJECT") // what is to be turned away at once
-	portalsDrop   = filter("KUBE-PORTALS-DROP")   // and what without a word
-	portsReject   = filter("KUBE-NODEPORT-REJECT")
-	portsDrop     = filter("KUBE-NODEPORT-DROP")
-	admit         = filter("KUBE-PORTALS-ADMIT")  // what reaches sockets of ours by our rules
-	refuse        = filter("KUBE-PORTALS-REFUSE") // and what does so in another way
-)
-
-// growing are all of them.
-var growing = []iptables.ID{
-	portalsIn, portalsOut, portalsShut, portsIn, portsOut,
-	portalsReject, portalsDrop, portsReject, portsDrop, admit, refuse,
+// An entry catches the packets to one place.
+type entry struct {
+	in branch
+	tree.Entry
 }
 
-func nat(chain string) iptables.ID    { return iptables.ID{Table: "nat", Chain: chain} }
-func filter(chain string) iptables.ID { return iptables.ID{Table: "filter", Chain: chain} }
+// A chain is one of ours with its rules.
+type chain struct {
+	id    iptables.ID
+	rules []iptables.Rule
+}
+
+// ownStem is what the names of the chains that belong to one frontend begin with.
+const ownStem = "KUBE-PS-"
 
 // A catch is a frontend as rules see it.
 type catch struct {
@@ -55,32 +47,100 @@ type catch struct {
 	udp      uint16 // the port of its own socket
 }
 
-// lines are the rules that c needs. Callers that get an endpoint are led to the
-// relay by nat; whoever is left over is turned away by filter.
-func (c catch) lines() []line {
-	onPod, elsewhere, onNode := c.open(sdk.OnPod), c.open(sdk.Elsewhere), c.open(sdk.OnNode)
-	var all []line
+// piece is what c needs. Callers that get an endpoint are led to the relay by nat;
+// whoever is left over is turned away by filter.
+func (c catch) piece() piece {
+	var p piece
+	c.lead(&p)
+	c.turnAway(&p)
+	if c.udp != 0 {
+		p.entries = append(p.entries, guard(sdk.UDP, c.udp))
+	}
+	return p
+}
+
+// lead sends on whoever gets an endpoint. Who else calls an address of a Service
+// goes no further in nat, or a node port of another Service could take him.
+func (c catch) lead(p *piece) {
+	lanes := c.lanes()
+	switch {
+	case len(lanes) == 1 && lanes[0].match == match{}:
+		c.enter(p, leadsPortal, leadsPort, lanes[0].action)
+	case len(lanes) > 0:
+		own := c.own("nat")
+		for _, w := range lanes {
+			own.rules = append(own.rules, w.match.rule("-p", c.service.Name.Protocol, w.action))
+		}
+		own.rules = append(own.rules, "-j ACCEPT")
+		p.chains = append(p.chains, own)
+		c.enter(p, leadsPortal, leadsPort, iptables.Words("-j", own.id.Chain))
+	case !c.every():
+		c.enter(p, leadsPortal, leadsPort, "-j ACCEPT")
+	}
+}
+
+// turnAway is for whoever nat has led nowhere.
+func (c catch) turnAway(p *piece) {
+	switch {
+	case len(c.service.Cluster) == 0 && len(c.frontend.Sources) == 0:
+		c.enter(p, turnsPortal, turnsPort, c.frame.rejected())
+	case len(c.service.Cluster) == 0:
+		own := c.own("filter")
+		for _, source := range c.sources() {
+			own.rules = append(own.rules, source.rule(c.frame.rejected()))
+		}
+		own.rules = append(own.rules, "-j DROP")
+		p.chains = append(p.chains, own)
+		c.enter(p, turnsPortal, turnsPort, iptables.Words("-j", own.id.Chain))
+	case len(c.frontend.Sources) > 0 || !c.open(sdk.Elsewhere):
+		c.enter(p, turnsPortal, turnsPort, "-j DROP")
+	}
+}
+
+// A lane is what becomes of some callers.
+type lane struct {
+	match  match
+	action iptables.Rule
+}
+
+// lanes lead to the relay whoever is let in: for TCP by sockets that all frontends
+// share, for UDP to the frontend's own.
+func (c catch) lanes() []lane {
+	var lanes []lane
 	for _, source := range c.sources() {
-		switch {
-		case elsewhere:
-			all = append(all, c.lead(c.in(), source, anyone)...)
-		case onPod:
-			all = append(all, c.lead(c.in(), source, podsOnly)...)
-		}
-		if onNode {
-			all = append(all, c.lead(c.out(), source, nodeOnly)...)
-		}
-		if len(c.service.Cluster) == 0 {
-			all = append(all, line{c.either(portalsReject, portsReject), c.rule(source, "-j", c.frame.rejected())})
+		for _, from := range c.callers() {
+			if both, ok := source.and(from); ok {
+				lanes = append(lanes, lane{both, c.action()})
+			}
 		}
 	}
-	if len(c.frontend.Sources) > 0 || len(c.service.Cluster) > 0 && !(elsewhere && onNode) {
-		all = append(all, line{c.either(portalsDrop, portsDrop), c.rule(match{}, "-j DROP")})
+	return lanes
+}
+
+// callers are those who get an endpoint, wherever the source may be. TCP's shared
+// chains tell pods and the node from others; UDP has only this.
+func (c catch) callers() []match {
+	switch {
+	case c.service.Name.Protocol == sdk.UDP && c.udp == 0:
+		return nil // its socket could not be opened
+	case c.open(sdk.Elsewhere):
+		return []match{{}}
+	case !c.open(sdk.OnNode):
+		return nil
+	case c.service.Name.Protocol == sdk.TCP:
+		return []match{{}}
 	}
-	if len(all) > 0 && all[len(all)-1].in.Table == "filter" && !c.every() {
-		all = append(all, line{portalsShut, c.rule(match{}, "-j ACCEPT")})
+	return append([]match{{local: true}}, c.frame.pods()...)
+}
+
+func (c catch) action() iptables.Rule {
+	switch {
+	case c.service.Name.Protocol == sdk.UDP:
+		return iptables.Words("-j DNAT --to-destination", netip.AddrPortFrom(c.frame.to, c.udp))
+	case c.open(sdk.Elsewhere):
+		return iptables.Words("-j", toAny.Chain)
 	}
-	return append(all, c.socket()...)
+	return iptables.Words("-j", toInside.Chain)
 }
 
 // open reports whether callers from there, if their address is allowed, get an
@@ -94,46 +154,26 @@ func (c catch) open(from sdk.Origin) bool {
 // every reports whether c stands for all addresses that take node ports.
 func (c catch) every() bool { return c.frontend.Addr.Addr().IsUnspecified() }
 
-func (c catch) either(portal, port iptables.ID) iptables.ID {
+// enter adds an entry for c's packets: to the first tree if c names an address, to
+// the second if it is a node port.
+func (c catch) enter(p *piece, portal, port branch, action iptables.Rule) {
+	in := portal
 	if c.every() {
-		return port
+		in = port
 	}
-	return portal
+	name := c.service.Name
+	p.entries = append(p.entries, entry{in, tree.Entry{
+		Key:    tree.Key{Addr: c.frontend.Addr.Addr(), Protocol: name.Protocol, Port: c.frontend.Addr.Port()},
+		Rule:   iptables.Words("-m comment --comment", label(name), action),
+		Behind: 3, // a chain of its own, and two that all share
+		Owner:  name,
+	}})
 }
 
-func (c catch) in() iptables.ID  { return c.either(portalsIn, portsIn) }
-func (c catch) out() iptables.ID { return c.either(portalsOut, portsOut) }
-
-// lead is the way of callers to the relay: for TCP one that all frontends share,
-// for UDP one to a socket of its own.
-func (c catch) lead(in iptables.ID, source match, who string) []line {
-	switch {
-	case c.service.Name.Protocol == sdk.TCP:
-		return []line{{in, c.rule(source, "-j", who)}}
-	case c.udp == 0:
-		return nil // its socket could not be opened
-	case who == podsOnly:
-		var all []line
-		for _, pods := range c.frame.pods() {
-			if both, ok := source.and(pods); ok {
-				all = append(all, line{in, c.rule(both, "-j DNAT --to-destination", netip.AddrPortFrom(c.frame.to, c.udp))})
-			}
-		}
-		return all
-	}
-	return []line{{in, c.rule(source, "-j DNAT --to-destination", netip.AddrPortFrom(c.frame.to, c.udp))}}
-}
-
-// socket lets in who was led to the UDP socket, and nobody else.
-func (c catch) socket() []line {
-	if c.udp == 0 {
-		return nil
-	}
-	to := match{to: netip.PrefixFrom(c.frame.to, c.frame.to.BitLen())}
-	return []line{
-		{admit, to.rule("-p udp -m udp --dport", c.udp, "-m conntrack --ctstate DNAT -j ACCEPT")},
-		{refuse, to.rule("-p udp -m udp --dport", c.udp, "-j", c.frame.rejected())},
-	}
+// own is the chain of c's own in table, empty.
+func (c catch) own(table string) chain {
+	at := place{c.service.Name.Protocol, c.frontend.Addr}
+	return chain{id: iptables.ID{Table: table, Chain: ownStem + iptables.Hash(at.String())}}
 }
 
 // sources are the ranges that callers may be in: one that says nothing, if anyone
@@ -151,17 +191,6 @@ func (c catch) sources() []match {
 	return all
 }
 
-// rule is one about packets to c that m matches.
-func (c catch) rule(m match, action ...any) iptables.Rule {
-	if addr := c.frontend.Addr.Addr(); !c.every() {
-		m.to = netip.PrefixFrom(addr, addr.BitLen())
-	}
-	name := c.service.Name
-	p := name.Protocol.String()
-	words := []any{"-p", p, "-m comment --comment", label(name), "-m", p, "--dport", c.frontend.Addr.Port()}
-	return m.rule(append(words, action...)...)
-}
-
 // label is a Service as operators write it.
 func label(n sdk.Name) iptables.Text {
 	text := n.Namespace + "/" + n.Service
@@ -171,24 +200,29 @@ func label(n sdk.Name) iptables.Text {
 	return iptables.Text(text)
 }
 
+// guard lets in who was led to a socket of ours, and nobody else.
+func guard(p sdk.Protocol, port uint16) entry {
+	return entry{guards, tree.Entry{Key: tree.Key{Protocol: p, Port: port}, Rule: iptables.Words("-g", ownSocket.Chain), Behind: 1}}
+}
+
 // health lets in who asks the host how many endpoints this node has.
-func health(port uint16) []line {
-	return []line{{admit, iptables.Words("-p tcp -m tcp --dport", port, "-j ACCEPT")}}
+func health(port uint16) piece {
+	return piece{entries: []entry{{guards, tree.Entry{Key: tree.Key{Protocol: sdk.TCP, Port: port}, Rule: "-j ACCEPT"}}}}
 }
 
-// A match is where a packet comes from and goes to, as far as it matters.
+// A match is where a packet comes from, as far as it matters.
 type match struct {
-	from, to netip.Prefix
-	device   string
+	from   netip.Prefix
+	device string
+	local  bool // from the node itself
 }
 
-// and is both at once; not ok if nothing is in both.
+// and is both at once, of which n has no more than one condition; not ok if nothing
+// is in both.
 func (m match) and(n match) (match, bool) {
-	if n.device != "" {
-		m.device = n.device
-		return m, true
-	}
 	switch {
+	case n.device != "" || n.local:
+		m.device, m.local = n.device, n.local
 	case !m.from.IsValid() || n.from.IsValid() && m.from.Contains(n.from.Addr()) && m.from.Bits() <= n.from.Bits():
 		m.from = n.from
 	case n.from.IsValid() && !n.from.Contains(m.from.Addr()):
@@ -197,19 +231,19 @@ func (m match) and(n match) (match, bool) {
 	return m, true
 }
 
-// rule puts m before the other words of a rule, in the order of iptables-save.
+// rule puts m before the action that ends words, in the order of iptables-save.
 func (m match) rule(words ...any) iptables.Rule {
 	var b strings.Builder
-	for _, part := range []struct {
-		option string
-		prefix netip.Prefix
-	}{{"-s", m.from}, {"-d", m.to}} {
-		if part.prefix.IsValid() && part.prefix.Bits() > 0 {
-			fmt.Fprintf(&b, "%s %s ", part.option, part.prefix)
-		}
+	if m.from.IsValid() && m.from.Bits() > 0 {
+		fmt.Fprintf(&b, "-s %s ", m.from)
 	}
 	if m.device != "" {
 		fmt.Fprintf(&b, "-i %s ", iptables.Interface(m.device))
 	}
-	return iptables.Words(append([]any{strings.TrimSpace(b.String())}, words...)...)
+	all := []any{strings.TrimSpace(b.String())}
+	all = append(all, words[:len(words)-1]...)
+	if m.local {
+		all = append(all, "-m addrtype --src-type LOCAL")
+	}
+	return iptables.Words(append(all, words[len(words)-1])...)
 }

@@ -128,23 +128,23 @@ func (d *Dataplane) stake(touched map[place]bool) {
 	}
 	for p := range touched {
 		if b := d.way.rules.bookOf(sdk.FamilyOf(p.addr.Addr())); b != nil {
-			b.put(key{caught: p}, d.linesAt(&b.frame, p))
+			b.put(key{caught: p}, d.pieceAt(&b.frame, p))
 		}
 	}
 }
 
-// linesAt are the rules that the frontend at p needs.
-func (d *Dataplane) linesAt(f *frame, p place) []line {
+// pieceAt is what the frontend at p needs.
+func (d *Dataplane) pieceAt(f *frame, p place) piece {
 	c, owned := d.table.owner(p)
 	s := d.services[c.name]
 	if !owned || s == nil {
-		return nil
+		return piece{}
 	}
 	caught := catch{frame: f, service: s.value.Load(), frontend: c.frontend}
 	if u, ok := d.sockets[p].(*udpSocket); ok {
 		caught.udp = u.port()
 	}
-	return caught.lines()
+	return caught.piece()
 }
 
 // stakeHealth lets in who asks for the health of a Service.
@@ -156,11 +156,11 @@ func (d *Dataplane) stakeHealth(name sdk.Name) {
 	if b == nil {
 		return
 	}
-	var lines []line
+	var p piece
 	if s := d.services[name]; s != nil && s.value.Load().HealthPort != 0 {
-		lines = health(s.value.Load().HealthPort)
+		p = health(s.value.Load().HealthPort)
 	}
-	b.put(key{health: name}, lines)
+	b.put(key{health: name}, p)
 }
 
 // frameAll tells the books what the node is like, and has every frontend's rules

@@ -5,6 +5,7 @@ package userspace
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
@@ -13,12 +14,18 @@ import (
 // A frame is what rules there are in one family with no Service at all: the ways
 // in, and the ways from there to the relay's sockets.
 //
-//	PREROUTING ─▶ KUBE-PORTALS-CONTAINER ─▶ IN ─▶ ANY ─▶ the socket for pods, or for others
-//	                                     ├▶ SHUT            (UDP: a socket of its own)
-//	                                     └▶ KUBE-NODEPORT-CONTAINER ─▶ …
-//	OUTPUT ─────▶ KUBE-PORTALS-HOST ──────▶ OUT ─▶ NODE ─▶ the socket for the node
-//	INPUT, FORWARD, OUTPUT ─▶ DENY: what nat has led nowhere is rejected or dropped
-//	INPUT ─▶ KUBE-NODEPORT-NON-LOCAL: our sockets are for those whom nat led there
+//	PREROUTING ─▶ KUBE-PORTALS-CONTAINER ─┬▶ KUBE-PORTALS-VIP: tree of addresses ───┐
+//	OUTPUT ─────▶ KUBE-PORTALS-HOST ──────┴▶ KUBE-NODEPORT-ANY: tree of node ports ─┤
+//	   ┌────────────────────────────────────────────────────────────────────────────┘
+//	   ├▶ KUBE-PORTALS-ANY     to the socket for the node, for pods or for others
+//	   ├▶ KUBE-PORTALS-INSIDE  the same, without others
+//	   ├▶ DNAT                 UDP: to the frontend's own socket
+//	   └▶ KUBE-PS-…            only from some sources, to one of these
+//
+//	INPUT, FORWARD, OUTPUT ─▶ KUBE-PORTALS-DENY: what nat has led nowhere is rejected or
+//	                          dropped; two more trees have who is to be
+//	INPUT ─▶ KUBE-NODEPORT-NON-LOCAL: a tree of our sockets, which are for those whom nat
+//	         led there
 type frame struct {
 	family    sdk.Family
 	node      sdk.Node
@@ -30,47 +37,60 @@ type frame struct {
 	doors [3]uint16
 }
 
-// The chains that stand whole.
+// The chains that are there without any frontend. In those that stand first hang
+// the trees of what is in the same table.
 var (
-	container = nat("KUBE-PORTALS-CONTAINER")
-	host      = nat("KUBE-PORTALS-HOST")
+	vips      = nat("KUBE-PORTALS-VIP")
+	ports     = nat("KUBE-NODEPORT-ANY")
+	container = nat("KUBE-PORTALS-CONTAINER") // what comes to the node
+	host      = nat("KUBE-PORTALS-HOST")      // what the node sends
 	toAny     = nat("KUBE-PORTALS-ANY")
+	toInside  = nat("KUBE-PORTALS-INSIDE")
 	toPods    = nat("KUBE-PORTALS-POD")
-	ifPods    = nat("KUBE-PORTALS-IF-POD")
 	toNode    = nat("KUBE-PORTALS-NODE")
 
-	nonLocal = filter("KUBE-NODEPORT-NON-LOCAL")
-	deny     = filter("KUBE-PORTALS-DENY")
+	turned      = filter("KUBE-PORTALS-VIP")
+	turnedPorts = filter("KUBE-NODEPORT-ANY")
+	nonLocal    = filter("KUBE-NODEPORT-NON-LOCAL")
+	deny        = filter("KUBE-PORTALS-DENY")
+	ownSocket   = filter("KUBE-PORTALS-OWN")
 )
 
-// Where a frontend leads callers to.
-var anyone, podsOnly, nodeOnly = toAny.Chain, ifPods.Chain, toNode.Chain
+func nat(chain string) iptables.ID    { return iptables.ID{Table: "nat", Chain: chain} }
+func filter(chain string) iptables.ID { return iptables.ID{Table: "filter", Chain: chain} }
 
 // chains are the fixed ones, and their rules.
-func (f *frame) chains() map[iptables.ID][]iptables.Rule {
-	all := map[iptables.ID][]iptables.Rule{
-		container: f.portals(portalsIn, portsIn),
-		host:      f.portals(portalsOut, portsOut),
-		toAny:     append(f.byPods(), f.door("-j DNAT --to-destination", sdk.Elsewhere)...),
-		ifPods:    f.byPods(),
-		toPods:    f.door("-j DNAT --to-destination", sdk.OnPod),
-		toNode:    f.door("-j REDIRECT --to-ports", sdk.OnNode),
-		nonLocal:  f.input(),
-		deny: {
+func (f *frame) chains() []chain {
+	way := append([]iptables.Rule{iptables.Words("-j", vips.Chain)}, f.atNode(ports)...)
+	inside := append([]iptables.Rule{iptables.Words("-m addrtype --src-type LOCAL -j", toNode.Chain)}, f.byPods()...)
+	return []chain{
+		{toPods, f.door("-j DNAT --to-destination", sdk.OnPod)},
+		{toNode, f.door("-j REDIRECT --to-ports", sdk.OnNode)},
+		{toAny, append(slices.Clone(inside), f.door("-j DNAT --to-destination", sdk.Elsewhere)...)},
+		{toInside, append(slices.Clone(inside), "-j ACCEPT")},
+		{container, way},
+		{host, way},
+		{ownSocket, []iptables.Rule{
+			"-m conntrack --ctstate DNAT -j ACCEPT",
+			"-p tcp -j REJECT --reject-with tcp-reset",
+			iptables.Words(f.rejected()),
+		}},
+		{deny, append([]iptables.Rule{
 			"-m conntrack --ctstate DNAT -j RETURN",
-			iptables.Words("-j", portalsReject.Chain),
-			iptables.Words("-j", portalsDrop.Chain),
-		},
+			iptables.Words("-j", turned.Chain),
+		}, f.atNode(turnedPorts)...)},
 	}
-	all[deny] = append(all[deny], f.atNode(portsReject)...)
-	all[deny] = append(all[deny], f.atNode(portsDrop)...)
-	return all
 }
 
-// portals are one way in: addresses of Services first, then node ports.
-func (f *frame) portals(portal, port iptables.ID) []iptables.Rule {
-	rules := []iptables.Rule{iptables.Words("-j", portal.Chain), iptables.Words("-j", portalsShut.Chain)}
-	return append(rules, f.atNode(port)...)
+// guards are the entries for the sockets of TCP that all frontends share.
+func (f *frame) guards() []entry {
+	var all []entry
+	for _, port := range f.doors {
+		if port != 0 {
+			all = append(all, guard(sdk.TCP, port))
+		}
+	}
+	return all
 }
 
 // atNode leads what is for addresses that take node ports to a chain.
@@ -88,7 +108,7 @@ func (f *frame) atNode(to iptables.ID) []iptables.Rule {
 func (f *frame) byPods() []iptables.Rule {
 	var rules []iptables.Rule
 	for _, pods := range f.pods() {
-		rules = append(rules, pods.rule("-j", toPods.Chain))
+		rules = append(rules, pods.rule("-j "+toPods.Chain))
 	}
 	return rules
 }
@@ -122,26 +142,12 @@ func (f *frame) door(how string, from sdk.Origin) []iptables.Rule {
 	return []iptables.Rule{iptables.Words("-p tcp", how, netip.AddrPortFrom(f.to, port))}
 }
 
-// input lets flows in that nat has led to our sockets, whatever the node's policy
-// is, and nobody else. So a socket serves only those who called a Service.
-func (f *frame) input() []iptables.Rule {
-	var in, out []iptables.Rule
-	for _, port := range f.doors {
-		if port != 0 {
-			in = append(in, iptables.Words("-p tcp -m tcp --dport", port, "-m conntrack --ctstate DNAT -j ACCEPT"))
-			out = append(out, iptables.Words("-p tcp -m tcp --dport", port, "-j REJECT --reject-with tcp-reset"))
-		}
-	}
-	in = append(in, iptables.Words("-j", admit.Chain))
-	return append(append(in, out...), iptables.Words("-j", refuse.Chain))
-}
-
-// rejected is the target that turns a caller away at once.
-func (f *frame) rejected() string {
+// rejected is what turns a caller away at once.
+func (f *frame) rejected() iptables.Rule {
 	if f.family == sdk.IPv6 {
-		return "REJECT --reject-with icmp6-port-unreachable"
+		return "-j REJECT --reject-with icmp6-port-unreachable"
 	}
-	return "REJECT --reject-with icmp-port-unreachable"
+	return "-j REJECT --reject-with icmp-port-unreachable"
 }
 
 // A jump is one rule in a chain that is not ours.
@@ -153,7 +159,7 @@ type jump struct {
 // jumps lead packets into our chains. The guard of our sockets is there in every
 // role; without the others we catch nothing. Each is put at the top.
 func (f *frame) jumps(role sdk.Role) []jump {
-	guard := jump{filter("INPUT"), iptables.Words("-j", nonLocal.Chain)}
+	guard := jump{filter("INPUT"), iptables.Words("-m conntrack ! --ctstate RELATED,ESTABLISHED -j", nonLocal.Chain)}
 	if role != sdk.Active {
 		return []jump{guard}
 	}

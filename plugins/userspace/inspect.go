@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -28,12 +29,14 @@ func (d *Dataplane) Inspect(ctx context.Context, tell func(sdk.Served) error) er
 	return nil
 }
 
-// What is laid are rules, as the kernel has them.
+// What is laid are rules, as the kernel has them. Those of a tree stand in its root,
+// if they can be reached from there.
 type (
 	laid     map[laidRule]bool
 	laidRule struct {
 		family sdk.Family
-		line   line
+		at     iptables.ID
+		rule   iptables.Rule
 	}
 )
 
@@ -55,18 +58,45 @@ func (d *Dataplane) laid(ctx context.Context) (laid, error) {
 		}
 		for id, rules := range tables {
 			for _, r := range rules {
-				found[laidRule{tool.Family, line{id, r}}] = true
+				found[laidRule{tool.Family, id, r}] = true
 			}
+		}
+		for _, t := range newBook(tool.Family).trees {
+			found.reach(tool.Family, t, tables, t.Root())
 		}
 	}
 	return found, nil
 }
 
+// reach adds what can be reached in t from its chain id on.
+func (l laid) reach(f sdk.Family, t *tree.Tree, tables iptables.Tables, id iptables.ID) {
+	for _, r := range tables[id] {
+		l[laidRule{f, t.Root(), r}] = true
+		if next := (iptables.ID{Table: id.Table, Chain: r.Target()}); next != id && t.Has(next) {
+			l.reach(f, t, tables, next)
+		}
+	}
+}
+
+// has reports whether the kernel has all that c says.
+func (l laid) has(f sdk.Family, c chain) bool {
+	return !slices.ContainsFunc(c.rules, func(r iptables.Rule) bool { return !l[laidRule{f, c.id, r}] })
+}
+
 func (d *Dataplane) served(laid laid) []sdk.Served {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	shut := make(map[sdk.Family]bool)
+	if d.way != nil {
+		for _, s := range d.way.rules.sides {
+			shut[s.book.frame.family] = !s.book.ways(d.role, laid)
+		}
+	}
 	var all []sdk.Served
 	for name, s := range d.services {
+		if shut[name.Family] {
+			continue
+		}
 		svc := s.value.Load()
 		for _, f := range svc.Frontends {
 			if d.leadsTo(name, f, laid) && d.standsFor(name, f) {
@@ -92,21 +122,36 @@ func (d *Dataplane) leadsTo(name sdk.Name, f sdk.Frontend, laid laid) bool {
 	if b == nil {
 		return false
 	}
-	for _, j := range b.frame.jumps(d.role) {
-		if !laid[laidRule{name.Family, line{j.at, j.rule}}] {
-			return false
-		}
-	}
 	for _, c := range d.table.claims[name] {
 		if owner, _ := d.table.owner(c.place); !c.frontend.Equal(f) || owner.name != name {
 			continue
 		}
-		lines := d.linesAt(&b.frame, c.place)
-		if len(lines) == 0 || slices.ContainsFunc(lines, func(l line) bool { return !laid[laidRule{name.Family, l}] }) {
+		if p := d.pieceAt(&b.frame, c.place); len(p.entries) == 0 || !b.leads(p, laid) {
 			return false
 		}
 	}
 	return true
+}
+
+// ways reports whether the ways in are laid, and those from there to the sockets.
+func (b *book) ways(role sdk.Role, laid laid) bool {
+	for _, j := range b.frame.jumps(role) {
+		if !laid[laidRule{b.frame.family, j.at, j.rule}] {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(b.frame.chains(), func(c chain) bool { return !laid.has(b.frame.family, c) })
+}
+
+// leads reports whether p is laid.
+func (b *book) leads(p piece, laid laid) bool {
+	for _, e := range p.entries {
+		t := b.trees[e.in]
+		if !laid[laidRule{b.frame.family, t.Root(), t.Line(e.Entry)}] {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(p.chains, func(c chain) bool { return !laid.has(b.frame.family, c) })
 }
 
 // standsFor reports whether every socket is there that f of a Service needs.

@@ -40,20 +40,27 @@ func sweepAll(ctx context.Context, ledgerDir string, l sdk.Leftovers) ([]string,
 	return append(gone, given...), errors.Join(append(errs, err)...)
 }
 
-// sweep is for one family and backend. The names of the ways in are kube-proxy's
-// too: where only it made them, they go when that is asked for.
+// kubeProxys are the chains of kube-proxy's userspace mode. Where there are no others
+// of ours, only it made them, and they go when that is asked for.
+var kubeProxys = []string{"KUBE-PORTALS-CONTAINER", "KUBE-PORTALS-HOST", "KUBE-NODEPORT-CONTAINER", "KUBE-NODEPORT-HOST", "KUBE-NODEPORT-NON-LOCAL"}
+
+// sweep is for one family and backend.
 func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, error) {
 	found, err := tool.Save(ctx, "nat", "filter")
 	if err != nil {
 		return nil, err
 	}
-	if _, ours := found[portalsIn]; !ours && !l.KubeProxy {
+	ours := false
+	for id := range found {
+		ours = ours || isOurs(id) && !slices.Contains(kubeProxys, id.Chain)
+	}
+	if !ours && !l.KubeProxy {
 		return nil, nil
 	}
 	var gone []string
 	script := new(iptables.Script)
-	for _, b := range orderly(leftovers("nat", found), leftovers("filter", found)) {
-		b.write(script)
+	blocks := slices.DeleteFunc([]block{leftovers("nat", found), leftovers("filter", found)}, block.empty)
+	for _, b := range blocks {
 		for _, step := range b.steps() {
 			gone = append(gone, fmt.Sprintf("%s: %s", tool.Prefix, step))
 		}
@@ -61,12 +68,15 @@ func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, 
 	if l.DryRun {
 		return gone, nil
 	}
+	for _, b := range cut(blocks, atOnce(tool.Backend)) {
+		b.write(script)
+	}
 	return gone, tool.Restore(ctx, script)
 }
 
 // leftovers is the block that removes what is ours from one table.
-func leftovers(table string, found iptables.Tables) *block {
-	b := newBlock(table)
+func leftovers(table string, found iptables.Tables) block {
+	b := block{table: table}
 	for _, id := range slices.SortedFunc(maps.Keys(found), compareIDs) {
 		switch {
 		case id.Table != table:

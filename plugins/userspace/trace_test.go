@@ -54,7 +54,7 @@ func (s *scene) put(svc *sdk.Service) {
 			c.udp = 2000 + uint16(len(s.udp))
 			s.udp[c.udp] = *svc
 		}
-		b.put(key{caught: place{svc.Name.Protocol, f.Addr}}, c.lines())
+		b.put(key{caught: place{svc.Name.Protocol, f.Addr}}, c.piece())
 	}
 	if svc.HealthPort != 0 {
 		b.put(key{health: svc.Name}, health(svc.HealthPort))
@@ -64,10 +64,10 @@ func (s *scene) put(svc *sdk.Service) {
 // tables are a family's, as the kernel would have them in role.
 func (s *scene) tables(f sdk.Family, role sdk.Role) iptables.Tables {
 	b := s.books[f]
+	b.settle()
 	t := make(iptables.Tables)
-	maps.Copy(t, b.frame.chains())
-	for _, id := range growing {
-		t[id] = slices.Sorted(maps.Keys(b.should[id]))
+	for id, page := range b.should {
+		t[id] = apart(page.text)
 	}
 	for _, j := range b.frame.jumps(role) {
 		t[j.at] = slices.Insert(t[j.at], 0, j.rule)
@@ -81,7 +81,9 @@ func (s *scene) send(t *testing.T, p sdktest.Packet, role sdk.Role) sdktest.Outc
 	t.Helper()
 	packet := iptables.Packet{
 		Protocol: p.Protocol.String(), From: netip.AddrPortFrom(p.From.Addr, 40000), To: p.To, In: cmp.Or(p.Interface, "eth0"),
-		Local: func(a netip.Addr) bool { return slices.Contains(s.node.Addrs, a) || a.IsLoopback() },
+		Local: func(a netip.Addr) bool {
+			return slices.Contains(s.node.Addrs, a) || a.IsLoopback() || p.From.From == sdk.OnNode && a == p.From.Addr
+		},
 	}
 	if p.From.From == sdk.OnNode {
 		packet.In = ""
@@ -187,49 +189,41 @@ func TestRules(t *testing.T) {
 const wantRules = `
 filter FORWARD -m conntrack --ctstate NEW -j KUBE-PORTALS-DENY
 filter INPUT -m conntrack --ctstate NEW -j KUBE-PORTALS-DENY
-filter INPUT -j KUBE-NODEPORT-NON-LOCAL
-filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1000 -m conntrack --ctstate DNAT -j ACCEPT
-filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1001 -m conntrack --ctstate DNAT -j ACCEPT
-filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1002 -m conntrack --ctstate DNAT -j ACCEPT
-filter NODEPORT-NON-LOCAL -j KUBE-PORTALS-ADMIT
-filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1000 -j REJECT --reject-with tcp-reset
-filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1001 -j REJECT --reject-with tcp-reset
-filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1002 -j REJECT --reject-with tcp-reset
-filter NODEPORT-NON-LOCAL -j KUBE-PORTALS-REFUSE
-filter PORTALS-ADMIT -d 192.0.2.10/32 -p udp -m udp --dport 2000 -m conntrack --ctstate DNAT -j ACCEPT
-filter PORTALS-ADMIT -p tcp -m tcp --dport 31080 -j ACCEPT
-filter PORTALS-DENY -m conntrack --ctstate DNAT -j RETURN
-filter PORTALS-DENY -j KUBE-PORTALS-REJECT
-filter PORTALS-DENY -j KUBE-PORTALS-DROP
-filter PORTALS-DENY -d 192.0.2.10/32 -j KUBE-NODEPORT-REJECT
-filter PORTALS-DENY -d 192.0.2.10/32 -j KUBE-NODEPORT-DROP
-filter PORTALS-DROP -d 198.51.100.1/32 -p tcp -m comment --comment "ns1/web" -m tcp --dport 80 -j DROP
-filter PORTALS-REFUSE -d 192.0.2.10/32 -p udp -m udp --dport 2000 -j REJECT --reject-with icmp-port-unreachable
-filter PORTALS-REJECT -d 172.30.0.42/32 -p tcp -m comment --comment "ns1/gone" -m tcp --dport 80 -j REJECT --reject-with icmp-port-unreachable
+filter INPUT -m conntrack ! --ctstate RELATED,ESTABLISHED -j KUBE-NODEPORT-NON-LOCAL
+filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1000 -g KUBE-PORTALS-OWN
+filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1001 -g KUBE-PORTALS-OWN
+filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1002 -g KUBE-PORTALS-OWN
+filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 31080 -j ACCEPT
+filter NODEPORT-NON-LOCAL -p udp -m udp --dport 2000 -g KUBE-PORTALS-OWN
 filter OUTPUT -m conntrack --ctstate NEW -m mark ! --mark 0x4000/0x4000 -j KUBE-PORTALS-DENY
-nat NODEPORT-CONTAINER -p tcp -m comment --comment "ns1/web" -m tcp --dport 30080 -j KUBE-PORTALS-ANY
-nat NODEPORT-HOST -p tcp -m comment --comment "ns1/web" -m tcp --dport 30080 -j KUBE-PORTALS-NODE
+filter PORTALS-DENY -m conntrack --ctstate DNAT -j RETURN
+filter PORTALS-DENY -j KUBE-PORTALS-VIP
+filter PORTALS-DENY -d 192.0.2.10/32 -j KUBE-NODEPORT-ANY
+filter PORTALS-OWN -m conntrack --ctstate DNAT -j ACCEPT
+filter PORTALS-OWN -p tcp -j REJECT --reject-with tcp-reset
+filter PORTALS-OWN -j REJECT --reject-with icmp-port-unreachable
+filter PORTALS-VIP -d 172.30.0.42/32 -p tcp -m tcp --dport 80 -m comment --comment "ns1/gone" -j REJECT --reject-with icmp-port-unreachable
+filter PORTALS-VIP -d 198.51.100.1/32 -p tcp -m tcp --dport 80 -m comment --comment "ns1/web" -j DROP
+nat NODEPORT-ANY -p tcp -m tcp --dport 30080 -m comment --comment "ns1/web" -j KUBE-PORTALS-ANY
+nat OUTPUT -m mark ! --mark 0x4000/0x4000 -j KUBE-PORTALS-HOST
 nat PORTALS-ANY -s 10.180.0.0/24 -j KUBE-PORTALS-POD
 nat PORTALS-ANY -p tcp -j DNAT --to-destination 192.0.2.10:1000
-nat PORTALS-CONTAINER -j KUBE-PORTALS-IN
-nat PORTALS-CONTAINER -j KUBE-PORTALS-SHUT
-nat PORTALS-CONTAINER -d 192.0.2.10/32 -j KUBE-NODEPORT-CONTAINER
-nat PORTALS-HOST -j KUBE-PORTALS-OUT
-nat PORTALS-HOST -j KUBE-PORTALS-SHUT
-nat PORTALS-HOST -d 192.0.2.10/32 -j KUBE-NODEPORT-HOST
-nat PORTALS-IF-POD -s 10.180.0.0/24 -j KUBE-PORTALS-POD
-nat PORTALS-IN -d 172.30.0.10/32 -p udp -m comment --comment "ns1/dns" -m udp --dport 53 -j DNAT --to-destination 192.0.2.10:2000
-nat PORTALS-IN -d 172.30.0.41/32 -p tcp -m comment --comment "ns1/web" -m tcp --dport 80 -j KUBE-PORTALS-ANY
-nat PORTALS-IN -s 10.180.0.0/16 -d 198.51.100.1/32 -p tcp -m comment --comment "ns1/web" -m tcp --dport 80 -j KUBE-PORTALS-IF-POD
-nat PORTALS-IN -s 198.18.0.0/15 -d 198.51.100.1/32 -p tcp -m comment --comment "ns1/web" -m tcp --dport 80 -j KUBE-PORTALS-IF-POD
+nat PORTALS-ANY -m addrtype --src-type LOCAL -j KUBE-PORTALS-NODE
+nat PORTALS-CONTAINER -j KUBE-PORTALS-VIP
+nat PORTALS-CONTAINER -d 192.0.2.10/32 -j KUBE-NODEPORT-ANY
+nat PORTALS-HOST -j KUBE-PORTALS-VIP
+nat PORTALS-HOST -d 192.0.2.10/32 -j KUBE-NODEPORT-ANY
+nat PORTALS-INSIDE -m addrtype --src-type LOCAL -j KUBE-PORTALS-NODE
+nat PORTALS-INSIDE -s 10.180.0.0/24 -j KUBE-PORTALS-POD
+nat PORTALS-INSIDE -j ACCEPT
 nat PORTALS-NODE -p tcp -j REDIRECT --to-ports 1002
-nat PORTALS-OUT -d 172.30.0.10/32 -p udp -m comment --comment "ns1/dns" -m udp --dport 53 -j DNAT --to-destination 192.0.2.10:2000
-nat PORTALS-OUT -d 172.30.0.41/32 -p tcp -m comment --comment "ns1/web" -m tcp --dport 80 -j KUBE-PORTALS-NODE
-nat PORTALS-OUT -s 10.180.0.0/16 -d 198.51.100.1/32 -p tcp -m comment --comment "ns1/web" -m tcp --dport 80 -j KUBE-PORTALS-NODE
-nat PORTALS-OUT -s 198.18.0.0/15 -d 198.51.100.1/32 -p tcp -m comment --comment "ns1/web" -m tcp --dport 80 -j KUBE-PORTALS-NODE
 nat PORTALS-POD -p tcp -j DNAT --to-destination 192.0.2.10:1001
-nat PORTALS-SHUT -d 172.30.0.42/32 -p tcp -m comment --comment "ns1/gone" -m tcp --dport 80 -j ACCEPT
-nat PORTALS-SHUT -d 198.51.100.1/32 -p tcp -m comment --comment "ns1/web" -m tcp --dport 80 -j ACCEPT
-nat OUTPUT -m mark ! --mark 0x4000/0x4000 -j KUBE-PORTALS-HOST
+nat PORTALS-VIP -d 172.30.0.10/32 -p udp -m udp --dport 53 -m comment --comment "ns1/dns" -j DNAT --to-destination 192.0.2.10:2000
+nat PORTALS-VIP -d 172.30.0.41/32 -p tcp -m tcp --dport 80 -m comment --comment "ns1/web" -j KUBE-PORTALS-ANY
+nat PORTALS-VIP -d 172.30.0.42/32 -p tcp -m tcp --dport 80 -m comment --comment "ns1/gone" -j ACCEPT
+nat PORTALS-VIP -d 198.51.100.1/32 -p tcp -m tcp --dport 80 -m comment --comment "ns1/web" -j KUBE-PS-STE3YP5QVCQIFTTR
 nat PREROUTING -j KUBE-PORTALS-CONTAINER
+nat PS-STE3YP5QVCQIFTTR -s 198.18.0.0/15 -p tcp -j KUBE-PORTALS-INSIDE
+nat PS-STE3YP5QVCQIFTTR -s 10.180.0.0/16 -p tcp -j KUBE-PORTALS-INSIDE
+nat PS-STE3YP5QVCQIFTTR -j ACCEPT
 `
