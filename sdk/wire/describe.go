@@ -23,14 +23,13 @@ func encodeDescription(d sdk.Description) *pb.Description {
 }
 
 func decodeDescription(d *pb.Description) sdk.Description {
-	out := sdk.Description{Name: d.GetName(), Version: d.GetVersion(), Options: d.GetOptions()}
-	for _, f := range d.GetFeatures() {
-		out.Features = append(out.Features, sdk.Feature(f))
+	return sdk.Description{
+		Name:     oneLine(d.GetName()),
+		Version:  oneLine(d.GetVersion()),
+		Features: texts[sdk.Feature](d.GetFeatures()),
+		Limits:   texts[sdk.Limit](d.GetLimits()),
+		Options:  d.GetOptions(),
 	}
-	for _, l := range d.GetLimits() {
-		out.Limits = append(out.Limits, sdk.Limit(l))
-	}
-	return out
 }
 
 // encodeSysctls moves by one, because the zero of the vocabulary is a meaning and

@@ -18,9 +18,8 @@ import (
 )
 
 const (
-	// maxReceive is the most a host takes in one message. go-plugin's own client
-	// would take 2 GiB, and a bad plugin could end the host.
-	maxReceive = 4 << 20
+	// maxUpdate is the most a plugin takes in one message.
+	maxUpdate = 4 << 20
 
 	// window is how much of a stream may be on its way unread.
 	window = 1 << 20
@@ -67,6 +66,7 @@ func connect(creds credentials.TransportCredentials, dialer func(context.Context
 		grpc.WithTransportCredentials(creds),
 		grpc.WithContextDialer(dialer),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)),
+		grpc.WithMaxHeaderListSize(maxHeader),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second, PermitWithoutStream: true}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
@@ -86,7 +86,7 @@ func serverOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
-		grpc.MaxRecvMsgSize(maxReceive),
+		grpc.MaxRecvMsgSize(maxUpdate),
 		grpc.NumStreamWorkers(4), // reuse stacks: a host makes the same few calls again and again
 		grpc.InitialWindowSize(window),
 		grpc.InitialConnWindowSize(2 * window),
@@ -97,7 +97,7 @@ func serverOptions() []grpc.ServerOption {
 func greet(ctx context.Context, conn *grpc.ClientConn, nonce string) (Hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	reply, err := pb.NewHelloClient(conn).Hello(ctx, &pb.HelloRequest{Majors: majors()})
+	reply, err := pb.NewHelloClient(conn).Hello(ctx, &pb.HelloRequest{Majors: majors()}, grpc.MaxCallRecvMsgSize(maxHello))
 	if err != nil {
 		return Hello{}, fmt.Errorf("ask the plugin who it is: %w", decodeStatus(err))
 	}

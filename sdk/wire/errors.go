@@ -23,10 +23,6 @@ var ErrFenced = errors.New("fenced: another session has begun")
 // sdk.Inspector or no sdk.Sticky.
 var ErrUnsupported = errors.New("not supported by this dataplane")
 
-// maxMessage bounds the text of an error that travels in a header, where a long
-// one would cost the whole answer.
-const maxMessage = 4 << 10
-
 // remoteError is an error that came over the wire: the text it had there, and
 // what it stands for here.
 type remoteError struct {
@@ -56,22 +52,23 @@ func encodeProblem(err error) *pb.Problem {
 }
 
 func decodeProblem(p *pb.Problem) error {
+	message := text(p.GetMessage())
 	switch p.GetKind() {
 	case pb.Problem_KIND_REFUSAL:
 		r := p.GetRefusal()
-		refusal := &sdk.Refusal{Field: r.GetField(), Why: r.GetWhy(), Try: r.GetTry()}
+		refusal := &sdk.Refusal{Field: text(r.GetField()), Why: text(r.GetWhy()), Try: text(r.GetTry())}
 		if refusal.Error() == p.GetMessage() {
 			return refusal
 		}
-		return &remoteError{p.GetMessage(), refusal}
+		return &remoteError{message, refusal}
 	case pb.Problem_KIND_RESYNC:
-		return &remoteError{p.GetMessage(), sdk.ErrResync}
+		return &remoteError{message, sdk.ErrResync}
 	case pb.Problem_KIND_FENCED:
-		return &remoteError{p.GetMessage(), ErrFenced}
+		return &remoteError{message, ErrFenced}
 	case pb.Problem_KIND_UNSUPPORTED:
-		return &remoteError{p.GetMessage(), ErrUnsupported}
+		return &remoteError{message, ErrUnsupported}
 	}
-	return &remoteError{message: p.GetMessage()}
+	return &remoteError{message: message}
 }
 
 // encodeStatus is how a call's error leaves the plugin: a status whose detail is
@@ -111,18 +108,9 @@ func decodeStatus(err error) error {
 	}
 	switch st.Code() {
 	case codes.DeadlineExceeded:
-		return &remoteError{st.Message(), context.DeadlineExceeded}
+		return &remoteError{text(st.Message()), context.DeadlineExceeded}
 	case codes.Canceled:
-		return &remoteError{st.Message(), context.Canceled}
+		return &remoteError{text(st.Message()), context.Canceled}
 	}
-	return fmt.Errorf("%s: %s", strings.ToLower(st.Code().String()), st.Message())
-}
-
-// text makes s fit to travel: valid UTF-8, because protobuf loses a whole message
-// over one bad byte, and of bounded length.
-func text(s string) string {
-	if len(s) > maxMessage {
-		s = s[:maxMessage] + "…"
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
+	return fmt.Errorf("%s: %s", strings.ToLower(st.Code().String()), text(st.Message()))
 }

@@ -161,7 +161,7 @@ func FuzzAnswersAreHarmless(f *testing.F) {
 		case 6:
 			again(t, raw, &pb.LogLine{}, sure(decodeLine), sure(encodeLine))
 		case 7:
-			addResult(&sdk.Result{}, decoded(raw, &pb.ResultChunk{}, func(c *pb.ResultChunk) *pb.ResultChunk { return c }))
+			_ = addResult(&sdk.Result{}, decoded(raw, &pb.ResultChunk{}, func(c *pb.ResultChunk) *pb.ResultChunk { return c }))
 		}
 	})
 }

@@ -77,13 +77,13 @@ func encodeHello(h Hello) *pb.HelloReply {
 
 func decodeHello(h *pb.HelloReply) Hello {
 	return Hello{
-		Name:    h.GetName(),
-		Version: h.GetVersion(),
-		Majors:  h.GetMajors(),
+		Name:    oneLine(h.GetName()),
+		Version: oneLine(h.GetVersion()),
+		Majors:  first(h.GetMajors(), maxWords),
 		Nonce:   h.GetNonce(),
 		Started: time.Unix(0, h.GetStartedUnixNano()),
 		PID:     int(h.GetPid()),
-		Needs:   h.GetNeeds(),
+		Needs:   oneLine(h.GetNeeds()),
 	}
 }
 

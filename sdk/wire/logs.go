@@ -79,6 +79,7 @@ func (r *Remote) readLogs(ctx context.Context, after uint64, f func(LogLine)) er
 		for _, l := range reply.GetLines() {
 			f(decodeLine(l))
 		}
+		r.process.digest(ctx, proto.Size(reply), len(reply.GetLines()))
 		return nil
 	})
 }
@@ -128,12 +129,12 @@ func decodeLine(l *pb.LogLine) LogLine {
 	out := LogLine{
 		Time:    time.Unix(0, l.GetUnixNano()),
 		Level:   slog.Level(l.GetLevel()),
-		Message: l.GetMessage(),
+		Message: oneLine(l.GetMessage()),
 		Dropped: l.GetDropped(),
 		number:  l.GetNumber(),
 	}
-	for _, a := range l.GetAttrs() {
-		out.Attrs = append(out.Attrs, slog.String(a.GetKey(), a.GetValue()))
+	for _, a := range first(l.GetAttrs(), maxWords) {
+		out.Attrs = append(out.Attrs, slog.String(oneLine(a.GetKey()), oneLine(a.GetValue())))
 	}
 	return out
 }

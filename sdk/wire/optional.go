@@ -70,7 +70,11 @@ func (r *Remote) Stuck(ctx context.Context, f func(sdk.Stick) error) error {
 		return r.told("Stuck", err)
 	}
 	var own error
+	many := 0
 	err = receiveAll(stream, func(reply *pb.StuckReply) error {
+		if many += len(reply.GetSticks()); many > maxSticks {
+			return tooMany("clients", maxSticks)
+		}
 		for _, s := range reply.GetSticks() {
 			stick, err := decodeStick(s)
 			if err != nil {

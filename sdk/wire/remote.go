@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/pointsman/pointsman/sdk"
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
@@ -51,6 +52,9 @@ var (
 )
 
 func newRemote(conn *grpc.ClientConn, hello Hello, h Handle, p *process) *Remote {
+	if p.pid != 0 {
+		hello.PID = p.pid // the kernel's word, not the plugin's
+	}
 	return &Remote{conn: conn, client: pb.NewDataplaneClient(conn), hello: hello, handle: h, process: p}
 }
 
@@ -109,8 +113,17 @@ func (r *Remote) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 		return nil, r.told("Cleanup", err)
 	}
 	var removed []string
+	taken := 0
 	err = receiveAll(stream, func(reply *pb.CleanupReply) error {
-		removed = append(removed, reply.GetRemoved()...)
+		if taken += proto.Size(reply); taken > maxAnswer {
+			return tooMany("bytes", maxAnswer)
+		}
+		if len(removed)+len(reply.GetRemoved()) > maxRemoved {
+			return tooMany("lines", maxRemoved)
+		}
+		for _, what := range reply.GetRemoved() {
+			removed = append(removed, text(what))
+		}
 		return nil
 	})
 	return removed, r.told("Cleanup", err)

@@ -130,7 +130,7 @@ func sendResult(r sdk.Result, send func(*pb.ResultChunk) error) error {
 }
 
 func receiveResult(stream grpc.ClientStream, result *sdk.Result) error {
-	for {
+	for taken := 0; ; {
 		chunk := &pb.ResultChunk{}
 		err := stream.RecvMsg(chunk)
 		if errors.Is(err, io.EOF) {
@@ -139,16 +139,28 @@ func receiveResult(stream grpc.ClientStream, result *sdk.Result) error {
 		if err != nil {
 			return err
 		}
-		addResult(result, chunk)
+		if taken += proto.Size(chunk); taken > maxAnswer {
+			return tooMany("bytes", maxAnswer)
+		}
+		if err := addResult(result, chunk); err != nil {
+			return err
+		}
 		if chunk.GetLast() {
 			return nil
 		}
 	}
 }
 
-func addResult(r *sdk.Result, c *pb.ResultChunk) {
+// addResult takes in one piece of an answer.
+func addResult(r *sdk.Result, c *pb.ResultChunk) error {
+	if len(r.Failed)+len(c.Failed) > maxFailures {
+		return tooMany("failures", maxFailures)
+	}
 	for _, f := range c.Failed {
 		r.Failed = append(r.Failed, sdk.Failure{Name: decodeName(f.GetName()), Err: decodeProblem(f.GetProblem())})
 	}
-	r.Steps = append(r.Steps, c.Steps...)
+	for _, step := range first(c.Steps, maxSteps-len(r.Steps)) {
+		r.Steps = append(r.Steps, text(step))
+	}
+	return nil
 }

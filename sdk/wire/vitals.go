@@ -6,6 +6,8 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/pointsman/pointsman/sdk"
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
@@ -32,7 +34,7 @@ type Vitals struct {
 func (r *Remote) Vitals(ctx context.Context) (Vitals, error) {
 	ctx, cancel := context.WithTimeout(ctx, vitalsTimeout)
 	defer cancel()
-	reply, err := r.client.Report(ctx, &pb.ReportRequest{})
+	reply, err := r.client.Report(ctx, &pb.ReportRequest{}, grpc.MaxCallRecvMsgSize(maxVitals))
 	if err != nil {
 		return Vitals{}, r.told("Report", err)
 	}
@@ -80,19 +82,19 @@ func decodeVitals(r *pb.ReportReply) Vitals {
 	v := Vitals{
 		Report: sdk.Report{
 			Progress: r.GetProgress(),
-			Waiting:  r.GetWaiting(),
+			Waiting:  oneLine(r.GetWaiting()),
 			Flows:    int(r.GetFlows()),
 			Repaired: r.GetRepaired(),
 		},
 		Revision:   r.GetRevision(),
 		Role:       sdk.Role(enum(int32(r.GetRole()))),
-		Call:       r.GetCall(),
+		Call:       oneLine(r.GetCall()),
 		CallFor:    time.Duration(r.GetCallNanos()),
 		Overdue:    time.Duration(r.GetOverdueNanos()),
 		Memory:     r.GetMemory(),
 		LogDropped: r.GetLogDropped(),
 	}
-	for _, s := range r.GetSamples() {
+	for _, s := range first(r.GetSamples(), maxSamples) {
 		v.Samples = append(v.Samples, sdk.Sample{Name: s.GetName(), Labels: s.GetLabels(), Value: s.GetValue()})
 	}
 	return v

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// What a host takes in of one answer. A plugin that says more is broken or means
+// harm, and must not cost the host its memory: a byte on the wire may become fifty
+// in memory, so the small answers are bounded more tightly than grpc could.
+const (
+	maxReceive  = 3 << 19   // one message; a batch is half a chunk, and an item as much at most
+	maxHello    = 64 << 10  // Hello
+	maxVitals   = 256 << 10 // Report
+	maxHeader   = 64 << 10  // an error, with its detail
+	maxSamples  = 1024      // of a Report
+	maxWords    = 256       // features, limits, attributes of a log line
+	maxAnswer   = 64 << 20  // bytes of a Result, or of a Cleanup's answer
+	maxSteps    = 50_000    // of a Result; more are left out
+	maxFailures = 200_000   // of a Result
+	maxRemoved  = 200_000   // lines of a Cleanup
+	maxSticks   = 500_000   // clients that keep their endpoint
+
+	// logRate is how many bytes of a plugin's log the host reads in a second. What
+	// comes faster stays with the plugin, which drops and counts it.
+	logRate = 1 << 20
+
+	// lineCost is what a line counts for at least.
+	lineCost = 128
+)
+
+// maxMessage bounds a text for people, such as an error's. It travels in a header,
+// where a long one would cost the whole answer.
+const maxMessage = 4 << 10
+
+// text makes s fit to travel, and to be shown: valid UTF-8, because protobuf loses
+// a whole message over one bad byte, without characters that would move a
+// terminal's cursor, and of bounded length.
+func text(s string) string {
+	if len(s) <= maxMessage && plain(s) {
+		return s
+	}
+	long := len(s) > maxMessage
+	s = strings.Map(shown, strings.ToValidUTF8(s[:min(len(s), maxMessage)], "\uFFFD"))
+	if !long && len(s) <= maxMessage {
+		return s
+	}
+	end := min(len(s), maxMessage-len("…"))
+	for end > 0 && end < len(s) && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "…"
+}
+
+func plain(s string) bool {
+	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return shown(r) != r }) < 0
+}
+
+// shown is r, if it may be shown as it is.
+func shown(r rune) rune {
+	if unicode.IsControl(r) && r != '\n' && r != '\t' {
+		return utf8.RuneError
+	}
+	return r
+}
+
+// oneLine is text that cannot be taken for a line of somebody else.
+func oneLine(s string) string { return strings.ReplaceAll(text(s), "\n", " ") }
+
+// first are at most n of all.
+func first[T any](all []T, n int) []T { return all[:min(n, len(all))] }
+
+// texts are a list's words, fit to be shown.
+func texts[S ~string](all []string) []S {
+	var out []S
+	for _, s := range first(all, maxWords) {
+		out = append(out, S(oneLine(s)))
+	}
+	return out
+}
+
+// tooMany is for an answer that goes on beyond all measure.
+func tooMany(what string, most int) error {
+	return fmt.Errorf("it answers with more than %d %s", most, what)
+}
+
+// digest waits until as much of a log may be read again.
+func (p *process) digest(ctx context.Context, bytes, lines int) {
+	wait := time.Duration(max(bytes, lines*lineCost)) * time.Second / logRate
+	if wait > time.Millisecond {
+		p.wait(ctx, wait)
+	}
+}

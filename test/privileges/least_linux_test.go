@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package privileges
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+func TestMain(m *testing.M) { netns.Main(tidy{m}) }
+
+// tidy removes what the tests have built.
+type tidy struct{ *testing.M }
+
+func (t tidy) Run() int {
+	defer built.Range(func(_, build any) bool {
+		if binary, err := build.(func() (string, error))(); err == nil {
+			_ = os.RemoveAll(filepath.Dir(binary))
+		}
+		return true
+	})
+	return t.M.Run()
+}
+
+// A need is what one way of serving needs.
+type need struct {
+	name    string
+	plugin  string
+	options string
+	caps    []string // of root, and no more
+	alone   []string // those of them without which it does not begin
+}
+
+func needs() []need {
+	return []need{
+		{"iptables-nft", "iptables", `{"backend": "nft"}`, []string{"net_admin"}, []string{"net_admin"}},
+		{"iptables-legacy", "iptables", `{"backend": "legacy"}`, []string{"net_admin", "net_raw"}, []string{"net_admin", "net_raw"}},
+		{"userspace", "userspace", `{"redirect": "always"}`, []string{"net_admin", "net_raw"}, []string{"net_admin"}},
+	}
+}
+
+// TestKernelLeast holds each to the contract, with what it needs and no more.
+// Without a soak it is those lines that write to the kernel: where packets go, UDP
+// flows that are forgotten, and all that is left or taken away.
+func TestKernelLeast(t *testing.T) {
+	ground := newGround(t)
+	for _, n := range needs() {
+		t.Run(n.name, func(t *testing.T) {
+			p := n.install(t)
+			s := sdktest.Subject{Start: p.start, Stop: p.stop, Options: []byte(n.options), Ground: ground}
+			sdktest.Conform(chosen{sdktest.Testing(t)}, s)
+		})
+	}
+}
+
+// chosen leaves out what no capability has to do with.
+type chosen struct{ sdktest.T }
+
+func (c chosen) Check(name string, run func() sdktest.Finding) {
+	if os.Getenv("POINTSMAN_SOAK") != "" || regexp.MustCompile(`^C(06|09)/|/(node-port-local|external-ip|source-ranges|affinity-udp|hairpin|dual-stack)$`).MatchString(name) {
+		c.T.Check(name, run)
+	}
+}
+
+// TestKernelLess takes away one capability, and sees that it was needed: the plugin
+// says what it lacks.
+func TestKernelLess(t *testing.T) {
+	newGround(t)
+	for _, n := range needs() {
+		p := n.install(t)
+		for _, lacks := range n.alone {
+			p.caps = slices.DeleteFunc(slices.Clone(n.caps), func(c string) bool { return c == lacks })
+			out, err := p.command("check", "--options", n.options).CombinedOutput()
+			if err == nil || !strings.Contains(string(out), "this node cannot run it") {
+				t.Errorf("%s without %s: %v: %s", n.name, lacks, err, out)
+			}
+			t.Logf("%s without %s: %s", n.name, lacks, out)
+		}
+	}
+}
+
+func newGround(t *testing.T) *netns.Ground {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it makes network namespaces, and processes with less than root has")
+	}
+	ground, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ground.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return ground
+}
+
+// A plugin is a binary that listens for itself, with the capabilities it is given.
+type plugin struct {
+	binary string
+	dir    string // for its sockets: a socket's path is short
+	lives  atomic.Int32
+	caps   []string
+}
+
+// built are the binaries, by the plugin's name, that tests have asked for.
+var built sync.Map
+
+func (n need) install(t *testing.T) *plugin {
+	t.Helper()
+	build, _ := built.LoadOrStore(n.plugin, sync.OnceValues(func() (string, error) { return build(n.plugin) }))
+	binary, err := build.(func() (string, error))()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "least")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return &plugin{binary: binary, dir: dir, caps: n.caps}
+}
+
+func build(name string) (string, error) {
+	dir, err := os.MkdirTemp("", "least-bin")
+	if err != nil {
+		return "", err
+	}
+	binary := filepath.Join(dir, "pointsman-dataplane-"+name)
+	build := exec.Command("go", "build", "-o", binary, "./plugins/"+name+"/pointsman-dataplane-"+name)
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return binary, nil
+}
+
+// command runs the plugin as root with its capabilities, none of which it can add to.
+func (p *plugin) command(words ...string) *exec.Cmd {
+	bounding := "--bounding-set=-all"
+	for _, c := range p.caps {
+		bounding += ",+" + c
+	}
+	return exec.Command("setpriv", append([]string{bounding, "--inh-caps=-all", "--no-new-privs", p.binary}, words...)...)
+}
+
+// start begins a life of it.
+func (p *plugin) start(ctx context.Context, _ string) (sdk.Dataplane, error) {
+	address := fmt.Sprintf("unix://%s/%d/s", p.dir, p.lives.Add(1))
+	cmd := p.command("--listen", address)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	go cmd.Wait() // ends with the process
+	h, err := wire.At(address)
+	if err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		remote, err := wire.Attach(ctx, h)
+		if err == nil {
+			return remote, holds(cmd.Process.Pid, p.caps)
+		}
+		if time.Now().After(end) {
+			_ = cmd.Process.Kill()
+			return nil, err
+		}
+	}
+}
+
+func (p *plugin) stop(dp sdk.Dataplane) {
+	_ = dp.(*wire.Remote).Stop(context.Background()) // it kills in the end
+}
+
+// holds reports what a process may do beyond caps, or less.
+func holds(pid int, caps []string) error {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return err
+	}
+	var want uint64
+	for _, c := range caps {
+		want |= 1 << map[string]uint{"net_bind_service": 10, "net_admin": 12, "net_raw": 13}[c]
+	}
+	for _, line := range strings.Split(string(status), "\n") {
+		field, value, _ := strings.Cut(line, ":\t")
+		if (field == "CapEff" || field == "CapBnd") && value != fmt.Sprintf("%016x", want) {
+			return fmt.Errorf("process %d has %s %s, not %016x", pid, field, value, want)
+		}
+	}
+	return nil
+}
