@@ -22,7 +22,7 @@ const (
 	maxSamples  = 1024      // of a Report
 	maxWords    = 256       // features, limits, attributes of a log line
 	maxAnswer   = 64 << 20  // bytes of a Result, or of a Cleanup's answer
-	maxSteps    = 50_000    // of a Result; more are left out
+	maxSteps    = 100_000   // of a Result; more are left out
 	maxFailures = 200_000   // of a Result
 	maxRemoved  = 200_000   // lines of a Cleanup
 	maxSticks   = 500_000   // clients that keep their endpoint
