@@ -117,7 +117,7 @@ type Plugin struct {
 	Name     string    `json:"name"`
 	Path     string    `json:"path"`
 	InUse    bool      `json:"inUse"`
-	State    string    `json:"state"` // serving, starting, suspect, waiting, refused, stopped; unused
+	State    string    `json:"state"` // serving, starting, trying, suspect, waiting, refused, quarantined, stopped; unused
 	Why      string    `json:"why,omitempty"`
 	Version  string    `json:"version,omitempty"`
 	Role     string    `json:"role,omitempty"`

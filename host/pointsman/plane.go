@@ -83,16 +83,17 @@ func (p *plane) supervised(plugin supervise.Plugin) {
 }
 
 // session feeds one process until it is gone.
-func (p *plane) session(outer context.Context, remote *wire.Remote, d sdk.Description) error {
+func (p *plane) session(outer context.Context, life supervise.Life) error {
 	ctx, cancel := context.WithCancelCause(outer)
 	defer cancel(nil)
+	remote, d := life.Remote, life.Description
 	for _, w := range remote.Warnings() {
 		p.reports.Report(report.Event{Reason: pluginNote, Object: p.name, Message: w})
 	}
 	cursor := p.tracker.Cursor(d)
 	defer cursor.Close()
 
-	s := &session{plane: p, remote: remote, ctx: ctx, cancel: cancel}
+	s := &session{plane: p, remote: remote, ctx: ctx, cancel: cancel, trial: life.Trial, passed: life.Passed}
 	minGap, period := p.periods()
 	cursor.Keep(p.ward.names()...)
 	f, err := feed.New(clock.RealClock{}, cursor, teller{remote, &p.ward}, feed.Settings{
@@ -129,6 +130,8 @@ type session struct {
 	remote *wire.Remote
 	ctx    context.Context
 	cancel context.CancelCauseFunc
+	trial  bool   // it may not serve yet; read and written by the feed's loop, once that runs
+	passed func() // says that it may
 }
 
 // first gives the process its role before it is told anything, where it must be
@@ -137,6 +140,9 @@ type session struct {
 // rules is filled before it catches a packet; and one that is to catch none must
 // not begin to.
 func (s *session) first(d sdk.Description) error {
+	if s.trial {
+		return s.become(s.ctx, s.remote, onTrial(d))
+	}
 	s.mu.Lock()
 	want := s.want
 	s.mu.Unlock()
@@ -181,9 +187,17 @@ func (s *session) acked(a feed.Acked) {
 	s.applied(a)
 	s.log.Debug("update confirmed", "rev", a.Update.To, "set", len(a.Update.Set), "deleted", len(a.Update.Delete),
 		"failed", len(a.Result.Failed), "took", round(a.Took))
+	if s.trial && !a.Update.Full {
+		return
+	}
+	tried := s.trial
+	s.trial = false
 	if err := s.play(); err != nil {
 		s.cancel(err)
 		return
+	}
+	if tried {
+		s.hunts.Go(s.prove) // ends with the session
 	}
 	if a.Update.Full {
 		s.mu.Lock()
@@ -252,6 +266,8 @@ func (p *plane) transition(t supervise.Transition) {
 		e.Reason = pluginNote
 	case t.To == supervise.Serving:
 		e.Reason, e.Message = pluginServing, fmt.Sprintf("pid %d is up", t.PID)
+	case t.To == supervise.Trying:
+		e.Reason, e.Message = pluginStarting, fmt.Sprintf("pid %d is up, and is tried before it may serve", t.PID)
 	case t.To == supervise.Waiting, t.To == supervise.Suspect:
 		p.gone(t.Why)
 		e.Reason, e.Warning = pluginDown, true

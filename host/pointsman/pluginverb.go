@@ -146,7 +146,12 @@ func writePlugin(w io.Writer, p admin.Plugin, now time.Time) {
 	line("path", p.Path)
 	line("state", p.State)
 	line("why", p.Why)
+	if !p.Next.IsZero() {
+		line("tried again", "in "+round(max(0, p.Next.Sub(now))).String())
+	}
 	line("role", p.Role)
+	line("call", p.Call)
+	line("waits for", p.Waiting)
 	line("pid", pidText(p.PID))
 	if !p.Up.IsZero() {
 		line("up", round(now.Sub(p.Up)).String())

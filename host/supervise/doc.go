@@ -13,7 +13,9 @@ Package supervise keeps a plugin's process alive.
 	    time is up
 	                 refused: this node cannot run it; until something changes
 	                 quarantined: it failed too often; until something changes, or
-	                              a long while has passed
+	                              a long while has passed. Then it is started again,
+	                              and trying: it serves only once it has shown that it
+	                              can, and goes back at its first failure
 
 What to do is decided by a pure function, Machine.Step; a Supervisor does it, and
 tells the machine what came of it. Each new process is a new session: the whole
@@ -23,6 +25,11 @@ on forwarding meanwhile.
 A binary that fails too often gives way to the last one that served for long, of
 which a copy is kept under its hash; if that one fails too, or there is none, the
 plugin is let be for a while, and costs nothing.
+
+A process hangs when it answers no beat, when a call does not return after its
+deadline, or when a call gets on no more by the dataplane's own reports, although it
+waits for nothing that it names. The last is how a deadlock in a call that may take
+minutes is found within seconds.
 
 Nothing here removes what a dataplane has made. A plugin that crashes, hangs or
 cannot come up is no reason to take rules away that serve.

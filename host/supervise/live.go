@@ -19,6 +19,7 @@ type live struct {
 	remote      *wire.Remote
 	description sdk.Description
 	foreign     bool               // something else keeps it running
+	trial       bool               // it must pass before it may serve
 	cancel      context.CancelFunc // ends what goes on beside it; nil: nothing does
 	beside      sync.WaitGroup
 }
@@ -144,7 +145,7 @@ func (v *live) attend(ctx context.Context, s *Supervisor, process int) {
 }
 
 // session runs the hook until the process is gone.
-func (v *live) session(ctx context.Context, hook func(context.Context, *wire.Remote, sdk.Description) error, about func(EventKind, string)) {
+func (v *live) session(ctx context.Context, hook func(context.Context, Life) error, about func(EventKind, string)) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() { // ends with the process or the session
@@ -154,7 +155,8 @@ func (v *live) session(ctx context.Context, hook func(context.Context, *wire.Rem
 		case <-ctx.Done():
 		}
 	}()
-	if err := hook(ctx, v.remote, v.description); err != nil && ctx.Err() == nil {
+	life := Life{Remote: v.remote, Description: v.description, Trial: v.trial, Passed: func() { about(Passed, "") }}
+	if err := hook(ctx, life); err != nil && ctx.Err() == nil {
 		about(Failed, err.Error())
 	}
 }
@@ -163,18 +165,24 @@ func (v *live) session(ctx context.Context, hook func(context.Context, *wire.Rem
 func (v *live) beat(ctx context.Context, s *Supervisor, about func(EventKind, string)) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
+	var felt pulse
 	for {
+		asked := time.Now()
 		vitals, err := v.remote.Vitals(ctx)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return
-		case err != nil:
+		}
+		if err != nil {
 			about(Missed, err.Error())
-		case vitals.Overdue >= overdueLimit:
-			about(Hung, fmt.Sprintf("%s has not returned %s after its deadline", vitals.Call, vitals.Overdue.Round(time.Second)))
-		default:
+		} else {
+			var hangs string
+			felt, hangs = felt.feel(vitals, time.Since(asked))
 			s.show(func(st *Status) { st.Vitals = vitals })
-			about(Beat, "")
+			if hangs != "" {
+				about(Hung, hangs)
+			} else {
+				about(Beat, "")
+			}
 		}
 		select {
 		case <-ticker.C:
@@ -185,10 +193,6 @@ func (v *live) beat(ctx context.Context, s *Supervisor, about func(EventKind, st
 		}
 	}
 }
-
-// overdueLimit is how long a call may go on after its context has ended. The
-// contract gives it one second (line 11); here is some more, for a busy node.
-const overdueLimit = 3 * time.Second
 
 // logs passes the plugin's log on. A stream that breaks while the process lives
 // is opened again.

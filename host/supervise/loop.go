@@ -33,7 +33,7 @@ func (l *loop) step(ctx context.Context, e event) {
 	l.machine.Good = l.fallsBack(e.Kind)
 	l.machine, actions = l.machine.Step(e.Event, l.now(), jitter)
 	if e.came != nil {
-		if l.machine.State == Serving && before.State == Starting {
+		if before.State == Starting && (l.machine.State == Serving || l.machine.State == Trying) {
 			l.begin(ctx, e.came)
 		} else {
 			e.came.drop()
@@ -117,7 +117,7 @@ func (l *loop) tell(before Machine, pid int) {
 		s.State, s.Since, s.Why = m.State, m.Since, m.Why
 		s.Up, s.Next, s.PID = m.Up, m.Next, l.pid()
 		s.Restarts, s.Fallback = max(0, m.Launches-1), m.Fallback
-		if m.State != Serving && m.State != Suspect {
+		if m.State != Serving && m.State != Suspect && m.State != Trying {
 			s.Vitals = wire.Vitals{}
 		}
 	})
@@ -169,7 +169,7 @@ func (l *loop) begin(ctx context.Context, came *live) {
 	if !came.foreign {
 		came.keepHandle(l.plugin)
 	}
-	l.live = came
+	l.live, came.trial = came, l.machine.State == Trying
 	l.show(func(s *Status) {
 		s.Version, s.Description = came.description.Version, came.description
 	})

@@ -19,9 +19,10 @@ const (
 	Waiting                  // it ended or did not come up; tried again at Next
 	Refused                  // it cannot run here; tried again when something changes
 	Quarantined              // it failed too often; tried once, after a long while or when something changes
+	Trying                   // that try: it is up, and must pass before it may serve
 )
 
-var states = [...]string{"stopped", "starting", "serving", "suspect", "waiting", "refused", "quarantined"}
+var states = [...]string{"stopped", "starting", "serving", "suspect", "waiting", "refused", "quarantined", "trying"}
 
 func (s State) String() string {
 	if int(s) < len(states) {
@@ -34,6 +35,7 @@ func (s State) String() string {
 const (
 	startLimit   = 20 * time.Second       // for Starting; launching and configuring have deadlines of their own within it
 	suspectLimit = 2 * time.Second        // for Suspect
+	tryLimit     = 5 * time.Minute        // for Trying; one that hangs is found sooner
 	missedBeats  = 1                      // in a row make a suspect, and one more a corpse
 	longLife     = 60 * time.Second       // who served so long is started again at once
 	firstBackoff = 100 * time.Millisecond // doubled with each failure in a row,
@@ -59,6 +61,7 @@ type EventKind uint8
 const (
 	Begin    EventKind = iota // it is wanted
 	Launched                  // it is up and configured
+	Passed                    // on trial it did what it had to
 	Failed                    // it did not come up, or its session ended by an error
 	Refuses                   // it came up and said that it cannot run here
 	Exited                    // its process ended
@@ -94,6 +97,7 @@ type Machine struct {
 	Trips    int                 // how often the breaker opened since it last served for long
 	Good     bool                // there is another binary of it that has proved itself
 	Fallback bool                // that one is run
+	Trial    bool                // the present process must pass before it may serve
 	missed   int                 // beats, in a row
 	recent   [tooOften]time.Time // the last failures; the oldest first
 }
@@ -114,6 +118,8 @@ func (m Machine) Step(e Event, now time.Time, jitter func(time.Duration) time.Du
 		return m.serving(e, now, jitter)
 	case Suspect:
 		return m.suspect(e, now, jitter)
+	case Trying:
+		return m.trying(e, now, jitter)
 	}
 	return m.idle(e, now)
 }
@@ -127,6 +133,10 @@ func (m Machine) stopped(e Event, now time.Time) (Machine, []Action) {
 
 func (m Machine) starting(e Event, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
 	switch {
+	case e.Kind == Launched && m.Trial:
+		m = m.enter(Trying, now, m.Why)
+		m.Up = now
+		return m, nil
 	case e.Kind == Launched:
 		m = m.enter(Serving, now, "")
 		m.Up = now
@@ -186,17 +196,43 @@ func (m Machine) suspect(e Event, now time.Time, jitter func(time.Duration) time
 	return m, nil
 }
 
-// idle is Waiting, Refused and Quarantined: nothing runs.
+// trying is a process that failed often before. Nothing of it is put up with.
+func (m Machine) trying(e Event, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
+	switch {
+	case e.Kind == Passed:
+		m.Trial = false
+		up := m.Up
+		m = m.enter(Serving, now, "")
+		m.Up = up
+		return m, nil
+	case e.Kind == Missed, e.Kind == Hung:
+		return m.after(Kill, e.Why, now, jitter)
+	case e.Kind == Tick && now.Sub(m.Since) >= tryLimit:
+		return m.after(Kill, fmt.Sprintf("on trial, it was not done within %s", tryLimit), now, jitter)
+	case e.Kind == Exited:
+		return m.backoff(e.Why, now, jitter)
+	case e.Kind == Failed:
+		return m.after(Stop, e.Why, now, jitter)
+	case e.Kind == Restart:
+		return m.relaunch(now, e.Why)
+	}
+	return m, nil
+}
+
+// idle is Waiting, Refused and Quarantined: nothing runs. Who was quarantined is put
+// on trial, whatever the reason to try it.
 func (m Machine) idle(e Event, now time.Time) (Machine, []Action) {
+	why := m.Why
 	switch {
 	case e.Kind == Changed, e.Kind == Restart:
 		m.Failures, m.recent = 0, [tooOften]time.Time{}
 		m.Fallback = false
-		return m.launch(now, e.Why)
-	case e.Kind == Tick && !now.Before(m.Next):
-		return m.launch(now, m.Why)
+		why = e.Why
+	case e.Kind != Tick || now.Before(m.Next):
+		return m, nil
 	}
-	return m, nil
+	m.Trial = m.Trial || m.State == Quarantined
+	return m.launch(now, why)
 }
 
 // ended is a process that ended by itself. One that served for long is missed at
@@ -220,7 +256,7 @@ func (m Machine) backoff(why string, now time.Time, jitter func(time.Duration) t
 	open := m.Trips > 0 || !m.recent[0].IsZero() && now.Sub(m.recent[0]) <= tooSoon
 	switch {
 	case open && m.Good && !m.Fallback:
-		m.Fallback, m.Failures, m.recent = true, 0, [tooOften]time.Time{}
+		m.Fallback, m.Trial, m.Failures, m.recent = true, false, 0, [tooOften]time.Time{}
 		return m.launch(now, why)
 	case open:
 		ban := min(firstBan<<min(m.Trips, 8), lastBan)

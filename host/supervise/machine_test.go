@@ -87,7 +87,9 @@ func TestLives(t *testing.T) {
 			{1, Tick, "starting launch"},
 			{0, Failed, "quarantined 10m0s"},
 			{second, Changed, "starting launch"},
-			{0, Launched, "serving"},
+			{0, Launched, "trying"},
+			{second, Beat, "trying"},
+			{second, Passed, "serving"},
 			{forgiveness, Beat, "serving"},
 			{0, Failed, "waiting 100ms stop"},
 		},
@@ -141,6 +143,35 @@ func TestLives(t *testing.T) {
 	}
 }
 
+// TestTrial has every way in which a process on trial may end.
+func TestTrial(t *testing.T) {
+	now := time.Unix(0, 0)
+	for name, c := range map[string]struct {
+		after time.Duration
+		kind  EventKind
+		want  string
+	}{
+		"passes":          {time.Second, Passed, "serving"},
+		"misses one beat": {time.Second, Missed, "quarantined 10m0s kill"},
+		"hangs":           {time.Second, Hung, "quarantined 10m0s kill"},
+		"dies":            {time.Second, Exited, "quarantined 10m0s"},
+		"fails":           {time.Second, Failed, "quarantined 10m0s stop"},
+		"is never done":   {tryLimit, Tick, "quarantined 10m0s kill"},
+		"is restarted":    {time.Second, Restart, "starting stop launch"},
+		"is not wanted":   {time.Second, End, "stopped stop"},
+		"is busy":         {tryLimit - 1, Tick, "trying"},
+	} {
+		m := Machine{State: Quarantined, Next: now, Trips: 1}
+		m, _ = m.Step(Event{Kind: Tick}, now, most)
+		m, _ = m.Step(Event{Kind: Launched}, now, most)
+		later := now.Add(c.after)
+		m, actions := m.Step(Event{Kind: c.kind}, later, most)
+		if got := describe(m, actions, later); got != c.want {
+			t.Errorf("a process on trial that %s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
 // TestFallback runs the binary that has proved itself when the new one fails too
 // often, and the new one again when it changes.
 func TestFallback(t *testing.T) {
@@ -190,12 +221,14 @@ func TestAnyLife(t *testing.T) {
 		var m Machine
 		now := time.Unix(0, 0)
 		processes := 0 // that run, or are being started
+		banned := false
 		for range 300 {
 			now = now.Add(time.Duration(r.Int64N(int64(10 * time.Second))))
 			e := Event{Kind: EventKind(r.IntN(int(End))), Why: "why"} // anything but End
 			if m.State == Starting && e.Kind == Exited {
 				continue // a process that did not come up is told by Failed
 			}
+			m.Good = r.IntN(4) == 0
 			before := m
 			var actions []Action
 			m, actions = m.Step(e, now, func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d) + 1)) })
@@ -210,6 +243,10 @@ func TestAnyLife(t *testing.T) {
 					processes--
 				}
 			}
+			banned = (banned || m.State == Quarantined) && e.Kind != Passed && !m.Fallback
+			if banned && (m.State == Serving || m.State == Suspect) {
+				t.Fatalf("seed %d: it serves, and was not tried since it was quarantined\nbefore %+v\nevent %+v\nafter  %+v", seed, before, e, m)
+			}
 			if err := check(before, m, e, actions, processes, now); err != nil {
 				t.Fatalf("seed %d: %v\nbefore %+v\nevent %+v\nafter  %+v", seed, err, before, e, m)
 			}
@@ -222,14 +259,14 @@ func gone(m Machine, e Event) bool {
 	switch m.State {
 	case Starting:
 		return e.Kind == Failed || e.Kind == Refuses
-	case Serving, Suspect:
+	case Serving, Suspect, Trying:
 		return e.Kind == Exited
 	}
 	return false
 }
 
 func check(before, m Machine, e Event, actions []Action, processes int, now time.Time) error {
-	running := m.State == Starting || m.State == Serving || m.State == Suspect
+	running := m.State == Starting || m.State == Trying || m.State == Serving || m.State == Suspect
 	switch {
 	case processes < 0 || processes > 1:
 		return fmt.Errorf("%d processes", processes)
@@ -245,7 +282,7 @@ func check(before, m Machine, e Event, actions []Action, processes int, now time
 		return fmt.Errorf("stopped without being told to")
 	case m.Launches < before.Launches:
 		return fmt.Errorf("forgot a launch")
-	case slices.Contains(actions, Kill) && m.State != Waiting && m.State != Quarantined:
+	case slices.Contains(actions, Kill) && m.State != Waiting && m.State != Quarantined && !(m.Fallback && !before.Fallback):
 		return fmt.Errorf("killed, and then %s", m.State)
 	}
 	return leavesByTime(m, now)
@@ -257,7 +294,7 @@ func leavesByTime(m Machine, now time.Time) error {
 		return nil
 	}
 	later, _ := m.Step(Event{Kind: Tick}, now.Add(lastBan), most)
-	if later.State == m.State {
+	if later.State == m.State && later.Launches == m.Launches {
 		return fmt.Errorf("%s does not end by time", m.State)
 	}
 	return nil

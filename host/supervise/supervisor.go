@@ -38,13 +38,25 @@ type Hooks struct {
 	// Session is called for each process that came up and was configured. It
 	// serves the plugin until ctx ends, which it does when the process is gone; an
 	// error before that makes the plugin start anew.
-	Session func(ctx context.Context, remote *wire.Remote, d sdk.Description) error
+	Session func(ctx context.Context, l Life) error
 
 	// Transition is called for each change of state. It must return soon.
 	Transition func(Transition)
 
 	// Log is called for each line of the plugin's log.
 	Log func(wire.LogLine)
+}
+
+// A Life is that of one process.
+type Life struct {
+	Remote      *wire.Remote
+	Description sdk.Description
+
+	// Trial says that the plugin failed so often that this process is only tried. It
+	// must not change what serves until it has done without harm whatever can be done
+	// before that; then Passed is to be called.
+	Trial  bool
+	Passed func()
 }
 
 // A Transition is a change of state. One whose From and To are the same changes

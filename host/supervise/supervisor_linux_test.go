@@ -47,7 +47,16 @@ func (p *plugin) Configure(context.Context, sdk.Setup) (sdk.Description, error) 
 	return sdk.Description{Name: "test", Version: "1.2.3"}, nil
 }
 
-func (p *plugin) Sync(context.Context, sdk.Update) (sdk.Result, error)     { return sdk.Result{}, nil }
+// Sync of one that hangs does not return, whatever its context says, and its beats are
+// answered.
+func (p *plugin) Sync(context.Context, sdk.Update) (sdk.Result, error) {
+	if p.how == "hang" {
+		select {}
+	}
+	return sdk.Result{}, nil
+}
+
+func (p *plugin) Report() sdk.Report                                       { return sdk.Report{Progress: 1} }
 func (p *plugin) SetRole(context.Context, sdk.Role) error                  { return nil }
 func (p *plugin) Cleanup(context.Context, sdk.Leftovers) ([]string, error) { return nil, nil }
 
@@ -106,10 +115,14 @@ func (y *yard) install(how string) {
 // run starts a supervisor; it ends with the test, or with stop.
 func (y *yard) run() {
 	y.host = New(y.plugin, Hooks{
-		Session: func(ctx context.Context, _ *wire.Remote, _ sdk.Description) error {
+		Session: func(ctx context.Context, l Life) error {
 			y.mu.Lock()
 			y.sessions++
 			y.mu.Unlock()
+			if l.Trial {
+				l.Passed()
+			}
+			_, _ = l.Remote.Sync(ctx, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
 			<-ctx.Done()
 			return nil
 		},
@@ -227,6 +240,17 @@ func TestHungIsKilledAndBack(t *testing.T) {
 	wantGone(t, first.PID)
 }
 
+// A call that gets on no more is found long before its deadline.
+func TestHungCallIsFound(t *testing.T) {
+	y := newYard(t, "hang")
+	y.run()
+	began := time.Now()
+	first := y.until("up", func(s Status) bool { return s.State == Serving && s.PID != 0 })
+	s := y.until("found", func(s Status) bool { return strings.Contains(s.LastEnd+s.Why, "gets on no more") })
+	t.Logf("found after %s: %s", time.Since(began).Round(time.Millisecond), s.LastEnd)
+	wantGone(t, first.PID)
+}
+
 func TestCrashingAtStartSaysWhy(t *testing.T) {
 	y := newYard(t, "crash")
 	y.run()
@@ -236,6 +260,21 @@ func TestCrashingAtStartSaysWhy(t *testing.T) {
 	}
 	y.install("serve")
 	y.untilServing()
+}
+
+// Who was quarantined is tried before it serves.
+func TestTriedAfterQuarantine(t *testing.T) {
+	y := newYard(t, "crash")
+	y.run()
+	y.until("quarantined", func(s Status) bool { return s.State == Quarantined })
+	y.install("serve")
+	y.untilServing()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	told := strings.Join(y.transitions, "\n")
+	if !strings.Contains(told, "starting → trying") || strings.Contains(told, "starting → serving") {
+		t.Errorf("it was not tried:\n%s", told)
+	}
 }
 
 func TestRefusedUntilItChanges(t *testing.T) {

@@ -246,6 +246,7 @@ func TestKernelCrashLoop(t *testing.T) {
 	n.install()
 	n.until("the good binary serves", 30*time.Second, n.servesWith("iptables", 0))
 	l.done("a crash loop")
+	n.event("is tried before it may serve")
 }
 
 // TestKernelForeign leaves everyone else's rules and the kernel's settings as they

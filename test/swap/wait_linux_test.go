@@ -4,6 +4,7 @@ package swap
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
@@ -33,6 +34,21 @@ func (n *node) rested() (m admin.Mode) {
 		return err
 	})
 	return m
+}
+
+// event checks that one was reported with this text in it.
+func (n *node) event(text string) {
+	n.Helper()
+	events, err := n.Events(n.Context())
+	if err != nil {
+		n.Fatal(err)
+	}
+	for _, e := range events.Items {
+		if strings.Contains(e.Message, text) {
+			return
+		}
+	}
+	n.Errorf("no event says %q: %+v", text, events.Items)
 }
 
 // serves checks that mode serves.

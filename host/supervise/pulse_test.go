@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package supervise
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// TestPulseOfACall feels the pulse of calls each second, and finds at which beat one
+// is held to hang.
+func TestPulseOfACall(t *testing.T) {
+	const second = time.Second
+	still := func(i int) wire.Vitals {
+		return wire.Vitals{Report: sdk.Report{Progress: 7}, Call: "Sync", CallFor: time.Duration(i) * second}
+	}
+	for name, c := range map[string]struct {
+		beat func(i int) wire.Vitals
+		took time.Duration
+		want int // the beat, or zero
+	}{
+		"hangs":                     {beat: still, want: 5},
+		"hangs on a busy node":      {beat: still, took: second},
+		"has ended too late":        {beat: func(i int) wire.Vitals { v := still(i); v.Progress, v.Overdue = 0, v.CallFor; return v }, want: 3},
+		"waits, and says so":        {beat: func(i int) wire.Vitals { v := still(i); v.Waiting = "the lock"; return v }},
+		"gets on":                   {beat: func(i int) wire.Vitals { v := still(i); v.Progress = uint64(i); return v }},
+		"never reports progress":    {beat: func(i int) wire.Vitals { v := still(i); v.Progress = 0; return v }},
+		"has nothing to do":         {beat: func(i int) wire.Vitals { v := still(i); v.Call, v.CallFor = "", 0; return v }},
+		"is another call each time": {beat: func(i int) wire.Vitals { v := still(i); v.CallFor = second / 2; return v }},
+		"gets on now and then":      {beat: func(i int) wire.Vitals { v := still(i); v.Progress += uint64(i / stillBeats); return v }},
+	} {
+		var p pulse
+		found := 0
+		for i := 1; i <= 20 && found == 0; i++ {
+			var why string
+			if p, why = p.feel(c.beat(i), c.took); why != "" {
+				found = i
+			}
+			if why != "" && !strings.HasPrefix(why, "Sync ") {
+				t.Errorf("%s: it says %q", name, why)
+			}
+		}
+		if found != c.want {
+			t.Errorf("a call that %s is held to hang at beat %d, want %d", name, found, c.want)
+		}
+	}
+}
