@@ -138,7 +138,8 @@ func (b *book) shown() sdk.Role {
 }
 
 // Chains that only kube-proxy in its ipvs mode has, and those that others have too:
-// they are its own only while its KUBE-SERVICES looks at sets.
+// they are its own only while its KUBE-SERVICES looks at sets, or beside chains of the
+// first kind is still empty: it writes rules last, and may have ended before.
 var (
 	kubeProxyChains = []iptables.ID{
 		nat("KUBE-NODE-PORT"), nat("KUBE-LOAD-BALANCER"),
@@ -153,11 +154,13 @@ var (
 // kubeProxy finds the chains of a kube-proxy in its ipvs mode, and the rules that
 // lead to them from chains that are not its own.
 func kubeProxy(t iptables.Tables) (strays []jump, relics []iptables.ID) {
-	chains := slices.Clone(kubeProxyChains)
-	if slices.ContainsFunc(t[nat("KUBE-SERVICES")], func(r iptables.Rule) bool { return strings.Contains(string(r), "--match-set KUBE-") }) {
-		chains = append(chains, kubeProxyShared...)
+	gone := func(id iptables.ID) bool { _, there := t[id]; return !there }
+	chains := slices.DeleteFunc(slices.Clone(kubeProxyChains), gone)
+	rules := t[nat("KUBE-SERVICES")]
+	looks := slices.ContainsFunc(rules, func(r iptables.Rule) bool { return strings.Contains(string(r), "--match-set KUBE-") })
+	if looks || len(rules) == 0 && len(chains) > 0 {
+		chains = append(chains, slices.DeleteFunc(slices.Clone(kubeProxyShared), gone)...)
 	}
-	chains = slices.DeleteFunc(chains, func(id iptables.ID) bool { _, there := t[id]; return !there })
 	for _, at := range slices.SortedFunc(maps.Keys(t), compareIDs) {
 		if slices.Contains(chains, at) {
 			continue

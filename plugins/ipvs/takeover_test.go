@@ -120,6 +120,27 @@ func (l *life) picture() string {
 	return strings.Join(lines, "")
 }
 
+// A kube-proxy that ended in its first sync has made chains and jumps, and no rules:
+// they go too.
+func TestTakesOverFromKubeProxyThatHadJustBegun(t *testing.T) {
+	l := newLife(t)
+	served := l.fake.runKubeProxy(t)
+	for id := range l.fake.tables[sdk.IPv4] {
+		if strings.HasPrefix(id.Chain, "KUBE-") {
+			l.fake.tables[sdk.IPv4][id] = nil
+		}
+	}
+	if err := l.full(served); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	for id, rules := range l.fake.tables[sdk.IPv4] {
+		if strings.HasPrefix(id.Chain, "KUBE-") && !isOurs(id.Chain) || strings.Contains(joined(rules), "KUBE-SERVICES") {
+			t.Errorf("there is %s with\n%s", id, joined(rules))
+		}
+	}
+}
+
 // What a kube-proxy leaves is named first, and goes when asked for, with what its own
 // cleanup forgets; what is somebody else's stays.
 func TestCleansUpAfterKubeProxy(t *testing.T) {
