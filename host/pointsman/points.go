@@ -219,6 +219,9 @@ func (p *plane) Cleanup(ctx context.Context) error {
 		p.log.Warn("cleanup by its own process", "plugin", p.name, "err", err)
 	}
 	p.Stop()
+	if p.plugin.Address != "" {
+		return fmt.Errorf("%s at %s did not clean up after itself; run there: pointsman-dataplane-%s cleanup", p.name, p.plugin.Address, p.name)
+	}
 	cmd := exec.CommandContext(ctx, p.supervisor.Status().Path, "cleanup")
 	cmd.WaitDelay = time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {

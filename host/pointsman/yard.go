@@ -102,8 +102,11 @@ func (y *yard) resume(was swap.Machine) {
 	}
 }
 
-// there reports whether a mode has a binary.
+// there reports whether a mode has a plugin: a binary, or an address.
 func (y *yard) there(mode string) bool {
+	if y.follower.Host().Plugins[mode].Address != "" {
+		return true // whether somebody listens there shows when it is connected to
+	}
 	return slices.ContainsFunc(discover(y.settings), func(f supervise.Found) bool { return f.Name == mode && f.Err == nil })
 }
 
