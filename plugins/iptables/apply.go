@@ -24,6 +24,9 @@ type side struct {
 	// we did it. After an error nobody knows, and the next call reads it again.
 	known bool
 
+	counts bool // rules can count in accounts,
+	asked  bool // and that will not change
+
 	doubt   string           // why the kernel may not have what the book says; empty: it has
 	sizes   map[string]sized // of legacy's tables
 	agenda  []jump           // what is still to be audited
@@ -52,6 +55,11 @@ func (s *side) read(ctx context.Context) (sdk.Role, error) {
 	tables, err := s.tool.Save(ctx, "nat", "filter")
 	if err != nil {
 		return 0, fmt.Errorf("read %s tables: %w", s.book.ground.family, err)
+	}
+	if s.counts && s.tool.Hold != nil {
+		if err := openAccounts(); err != nil { // without rules, somebody may have removed them
+			return 0, err
+		}
 	}
 	s.known = true
 	return s.book.adopt(tables), nil

@@ -18,6 +18,7 @@ type ground struct {
 	node      sdk.Node
 	localhost bool // node ports answer on 127.0.0.1 too
 	liberal   bool // the kernel takes packets outside the TCP window for valid
+	counted   bool // rules can count in accounts
 }
 
 // A jump is one rule in a chain that is not ours.
@@ -31,11 +32,7 @@ func (g ground) chains() []chain {
 	fixed := []chain{
 		{id: nat(markMasq), rules: []iptables.Rule{mark(g.node)}},
 		{id: nat(markOthers), rules: g.others()},
-		{id: nat(postrouting), rules: []iptables.Rule{
-			iptables.Words("-m mark ! --mark", bit(g.node), "-j RETURN"),
-			iptables.Words("-j MARK --set-xmark", fmt.Sprintf("%#x/0x0", uint32(1)<<(g.node.MasqueradeBit&31))), // once is enough
-			iptables.Words("-m comment --comment", iptables.Text("kubernetes service traffic requiring SNAT"), "-j MASQUERADE --random-fully"),
-		}},
+		{id: nat(postrouting), rules: g.postrouting()},
 		{id: filter(denied), rules: []iptables.Rule{"-j DROP"}},
 		{id: filter(forward), rules: g.forward()},
 	}
@@ -44,6 +41,18 @@ func (g ground) chains() []chain {
 			`! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP`}})
 	}
 	return fixed
+}
+
+// postrouting masquerades what is marked. What was sent to 127.0.0.1 is counted there:
+// it is always marked, and each connection comes by once.
+func (g ground) postrouting() []iptables.Rule {
+	rules := []iptables.Rule{iptables.Words("-m mark ! --mark", bit(g.node), "-j RETURN")}
+	if g.localhost && g.counted {
+		rules = append(rules, iptables.Words("-m conntrack --ctorigdst 127.0.0.0/8", counted(localhostAccepted)))
+	}
+	return append(rules,
+		iptables.Words("-j MARK --set-xmark", fmt.Sprintf("%#x/0x0", uint32(1)<<(g.node.MasqueradeBit&31))), // once is enough
+		iptables.Words("-m comment --comment", iptables.Text("kubernetes service traffic requiring SNAT"), "-j MASQUERADE --random-fully"))
 }
 
 // others masquerades callers of a ClusterIP that are no pods of the cluster, as far
@@ -73,7 +82,11 @@ func (g ground) forward() []iptables.Rule {
 	if g.liberal {
 		return rules
 	}
-	return append([]iptables.Rule{"-m conntrack --ctstate INVALID -j DROP"}, rules...)
+	count := iptables.Rule("")
+	if g.counted {
+		count = counted(invalidDropped)
+	}
+	return append([]iptables.Rule{iptables.Words("-m conntrack --ctstate INVALID", count, "-j DROP")}, rules...)
 }
 
 // toNode are the rules, at the end of a way in, that lead packets for the node's

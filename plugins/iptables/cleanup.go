@@ -43,11 +43,14 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 		gone = append(gone, found...)
 		errs = append(errs, err)
 	}
+	closed, err := closeAccounts(l.DryRun)
+	gone = append(gone, closed...)
+	errs = append(errs, err)
 	given, err := duty.GiveBack(p.dir, mode, l)
 	gone = append(gone, given...)
 	if !l.DryRun {
 		for _, s := range p.sides {
-			s.known, s.book.whole = false, false
+			s.known, s.asked, s.book.whole = false, false, false
 		}
 		p.role = 0
 	}

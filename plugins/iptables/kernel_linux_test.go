@@ -123,6 +123,8 @@ func (k kernel) wrong(s sdktest.Scenario, role sdk.Role) []string {
 	var wrong []string
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		got, b := k.tables(family), tablesOf(family, s.Node, s.Services)
+		b.ground.counted = counting()
+		b.setGround(b.ground)
 		for id := range got {
 			if _, ok := b.should[id]; !ok && isOurs(id.Chain) {
 				wrong = append(wrong, fmt.Sprintf("%s: chain %s should not be there", family, id))
@@ -140,6 +142,13 @@ func (k kernel) wrong(s sdktest.Scenario, role sdk.Role) []string {
 		}
 	}
 	return wrong
+}
+
+// counting reports whether rules can count on this machine, once a writer has found
+// out.
+func counting() bool {
+	_, there := iptables.Account(invalidDropped)
+	return there
 }
 
 // tables are what the kernel has.

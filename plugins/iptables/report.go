@@ -5,7 +5,11 @@ package iptables
 import "github.com/pointsman/pointsman/sdk"
 
 // Report says how far the present call is.
-func (p *plugin) Report() sdk.Report { return p.status.Report() }
+func (p *plugin) Report() sdk.Report {
+	r := p.status.Report()
+	r.Samples = append(r.Samples, tally()...)
+	return r
+}
 
 // publish makes the counts of all sides those that Report has.
 func (p *plugin) publish() {

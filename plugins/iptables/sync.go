@@ -54,6 +54,7 @@ func (p *plugin) begin(ctx context.Context, afresh bool) error {
 	}
 	role := sdk.Standby
 	for _, s := range p.sides {
+		p.mayCount(ctx, s)
 		if s.known && !afresh {
 			continue
 		}
@@ -79,6 +80,7 @@ func (p *plugin) ground() {
 			node:      p.state.Node,
 			localhost: *p.options.LocalhostNodePorts && localhost(s.book.ground.family, p.state.Node),
 			liberal:   p.state.Node.Conntrack.TCPBeLiberal || liberal(),
+			counted:   s.counts,
 		})
 	}
 }

@@ -82,7 +82,7 @@ func TestKernelTakesOverFromKubeProxy(t *testing.T) {
 		k.want(s, sdk.Active)
 		for _, program := range []string{"iptables-", "ip6tables-"} {
 			for _, table := range []string{"nat", "filter", "mangle"} {
-				if rules := k.run(program+string(k.backend), "-t", table, "-S"); strings.Contains(rules, canary) || strings.Contains(rules, "nfacct") {
+				if rules := k.run(program+string(k.backend), "-t", table, "-S"); strings.Contains(rules, canary) {
 					k.Errorf("left in %s: %s", table, rules)
 				}
 			}
@@ -174,6 +174,9 @@ func TestKernelCleansUpAfterKubeProxy(t *testing.T) {
 				gone, err := p.Cleanup(k.Context(), sdk.Leftovers{KubeProxy: true})
 				if err != nil || strings.Join(gone, "\n") != strings.Join(named, "\n") {
 					k.Errorf("removed %q, %v; the dry run said %q", gone, err, named)
+				}
+				if counting() {
+					k.Error("there are accounts left")
 				}
 				if now := k.everything(); now != clean {
 					k.Errorf("left is\n%s\nand before kube-proxy there was\n%s", now, clean)

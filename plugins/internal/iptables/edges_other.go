@@ -68,3 +68,12 @@ func HasTable(sdk.Family, string) (bool, error) { return false, errors.ErrUnsupp
 
 // DeleteTable deletes the table of family that is called name.
 func DeleteTable(sdk.Family, string) error { return errors.ErrUnsupported }
+
+// OpenAccounts makes the accounts that are not there yet.
+func OpenAccounts(...string) error { return errors.ErrUnsupported }
+
+// Account is how many packets were counted by the account called name.
+func Account(string) (packets uint64, ok bool) { return 0, false }
+
+// CloseAccount removes the account called name.
+func CloseAccount(string) error { return errors.ErrUnsupported }

@@ -59,10 +59,13 @@ func refusal(answer []byte) error {
 }
 
 // tableName is the attribute that names a table.
-func tableName(name string) []byte {
-	b := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofNlAttr+len(name)+1))
-	b = binary.NativeEndian.AppendUint16(b, unix.NFTA_TABLE_NAME)
-	b = append(append(b, name...), 0)
+func tableName(name string) []byte { return textAttribute(unix.NFTA_TABLE_NAME, name) }
+
+// textAttribute is one attribute of a message: text, and what it is.
+func textAttribute(which uint16, text string) []byte {
+	b := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofNlAttr+len(text)+1))
+	b = binary.NativeEndian.AppendUint16(b, which)
+	b = append(append(b, text...), 0)
 	return append(b, make([]byte, -len(b)&3)...)
 }
 

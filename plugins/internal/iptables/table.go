@@ -91,9 +91,19 @@ func (t Tables) line(table *string, line string) error {
 			return fmt.Errorf("%q is no rule", line)
 		}
 		id := ID{*table, chain}
-		t[id] = append(t[id], Rule(rule))
+		t[id] = append(t[id], asWritten(rule))
 	}
 	return nil
+}
+
+// asWritten is a rule that a program printed, as somebody would write it: some print two
+// spaces before the name of an account.
+func asWritten(rule string) Rule {
+	before, after, ok := strings.Cut(rule, " --nfacct-name  ")
+	if !ok || strings.Contains(before, `"`) { // that is a comment
+		return Rule(rule)
+	}
+	return Rule(before + " --nfacct-name " + after)
 }
 
 // Has reports whether chain id has rule.

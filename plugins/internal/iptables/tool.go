@@ -146,7 +146,7 @@ func (t Tool) List(ctx context.Context, id ID) (rules []Rule, ok bool, err error
 	}
 	for line := range strings.Lines(string(stdout)) {
 		if rest, isRule := strings.CutPrefix(strings.TrimSpace(line), "-A "+id.Chain+" "); isRule {
-			rules = append(rules, Rule(rest))
+			rules = append(rules, asWritten(rest))
 		}
 	}
 	return rules, true, nil

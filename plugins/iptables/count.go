@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// What operators want to know of single packets the kernel counts in accounts, which
+// have kube-proxy's names, too. Both families share them.
+const (
+	invalidDropped    = "ct_state_invalid_dropped_pkts"
+	localhostAccepted = "localhost_nps_accepted_pkts"
+)
+
+// accounts are the metrics that the accounts become.
+var accounts = map[string]string{
+	invalidDropped:    "kubeproxy_iptables_ct_state_invalid_dropped_packets_total",
+	localhostAccepted: "kubeproxy_iptables_localhost_nodeports_accepted_packets_total",
+}
+
+// counted are the words that count, in the account called name, the packets that the
+// words before them match.
+func counted(name string) iptables.Rule { return iptables.Words("-m nfacct --nfacct-name", name) }
+
+// mayCount finds out whether rules of s can count: the kernel and the programs must be
+// able to, and the writer has to make the accounts first. Who does not write only looks
+// whether they are there.
+func (p *plugin) mayCount(ctx context.Context, s *side) {
+	if s.asked {
+		return
+	}
+	if p.lock == nil {
+		_, s.counts = iptables.Account(invalidDropped)
+		return
+	}
+	probe := new(iptables.Script)
+	probe.Begin("filter")
+	probe.Chain(forward, []iptables.Rule{counted(invalidDropped)})
+	probe.Commit()
+	err := s.tool.Test(ctx, probe)
+	if err == nil {
+		err = openAccounts()
+	}
+	s.asked, s.counts = ctx.Err() == nil, err == nil
+	if err != nil {
+		p.log.Info("the kernel or the programs cannot count for rules", "family", s.book.ground.family, "err", err)
+	}
+}
+
+func openAccounts() error { return iptables.OpenAccounts(invalidDropped, localhostAccepted) }
+
+// tally are the samples of the accounts that are there.
+func tally() []sdk.Sample {
+	var samples []sdk.Sample
+	for account, metric := range accounts {
+		if packets, ok := iptables.Account(account); ok {
+			samples = append(samples, sdk.Sample{Name: metric, Value: float64(packets)})
+		}
+	}
+	return samples
+}
+
+// closeAccounts removes, or only names, the accounts by which no rule counts any more.
+func closeAccounts(dryRun bool) ([]string, error) {
+	var gone []string
+	for _, name := range []string{invalidDropped, localhostAccepted} {
+		if _, there := iptables.Account(name); !there {
+			continue
+		}
+		if !dryRun {
+			if err := iptables.CloseAccount(name); err != nil {
+				return gone, err
+			}
+			if _, there := iptables.Account(name); there {
+				continue // somebody else's rules count by it
+			}
+		}
+		gone = append(gone, fmt.Sprintf("nfacct: remove %s", name))
+	}
+	return gone, nil
+}
