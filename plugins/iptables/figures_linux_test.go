@@ -16,25 +16,32 @@ import (
 
 // measured is the sum and the count of one of kube-proxy's histograms, of IPv4.
 func measured(url, metric string) (sum time.Duration, count int) {
+	all := scrape(url, metric+"_(sum|count)")
+	return time.Duration(all["sum"] * float64(time.Second)), int(all["count"])
+}
+
+// gauge is one of kube-proxy's gauges; as long as nobody answers, it is -1.
+func gauge(url, metric string) float64 {
+	if value, ok := scrape(url, metric+"()")[""]; ok {
+		return value
+	}
+	return -1
+}
+
+// scrape are the metrics, of IPv4 or of no family, whose names the pattern describes, by what its group
+// matches.
+func scrape(url, pattern string) map[string]float64 {
 	answer, err := http.Get(url)
 	if err != nil {
-		return 0, 0
+		return nil
 	}
 	defer answer.Body.Close()
 	text, _ := io.ReadAll(answer.Body)
-	for line := range strings.Lines(string(text)) {
-		m := regexp.MustCompile(`^` + metric + `_(sum|count)\{ip_family="IPv4"\} (\S+)`).FindStringSubmatch(line)
-		if m == nil {
-			continue
-		}
-		value, _ := strconv.ParseFloat(m[2], 64)
-		if m[1] == "sum" {
-			sum = time.Duration(value * float64(time.Second))
-		} else {
-			count = int(value)
-		}
+	all := make(map[string]float64)
+	for _, m := range regexp.MustCompile(`(?m)^`+pattern+`(?:\{ip_family="IPv4"\})? (\S+)$`).FindAllStringSubmatch(string(text), -1) {
+		all[m[1]], _ = strconv.ParseFloat(m[2], 64)
 	}
-	return sum, count
+	return all
 }
 
 // usedByUs is the processors' time that this process and its children took.
@@ -82,7 +89,11 @@ func compare(ours, theirs result, empty map[string][2]time.Duration) string {
 	row := func(what string, a, c time.Duration) {
 		fmt.Fprintf(&b, "| %s | %s | %s | %.1f× |\n", what, short(a), short(c), float64(c)/float64(max(a, 1)))
 	}
-	row("first full load", ours.full, theirs.full)
+	load := "first full load"
+	if theirs.steps > 0 {
+		load += fmt.Sprintf(" (kube-proxy's in %d steps: at once it does not get done)", theirs.steps+1)
+	}
+	row(load, ours.full, theirs.full)
 	row("… of a processor", ours.fullCPU, theirs.fullCPU)
 	row("one endpoint changes", ours.one, theirs.one)
 	row("… of a processor", ours.oneCPU, theirs.oneCPU)

@@ -163,6 +163,23 @@ func (a *api) endpoints(svc sdk.Service) {
 	}
 }
 
+// add tells watchers of Services, the first of which is the ith, and of their endpoints.
+func (a *api) add(i int, services []sdk.Service) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for n, svc := range services {
+		service, slice := objects(i+n, svc)
+		for path, o := range map[string]object{servicesPath: service, slicesPath: slice} {
+			a.version++
+			o["metadata"].(object)["resourceVersion"] = fmt.Sprint(a.version)
+			a.lists[path] = append(a.lists[path], o)
+			for _, w := range a.watchers[path] {
+				w <- object{"type": "ADDED", "object": a.typed(path, o)}
+			}
+		}
+	}
+}
+
 // asNode is svc as a kube-proxy with this api tells it apart: it has other names.
 func asNode(svc sdk.Service) sdk.Service {
 	svc.Name.Service = fmt.Sprintf("%s-%s", svc.Name.Service, strings.ToLower(svc.Name.Protocol.String()))
