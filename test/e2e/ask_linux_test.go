@@ -15,8 +15,10 @@ import (
 	"time"
 )
 
-// silence is how long an answer may take. One that is lost is asked for again.
-const silence = time.Second
+// silence is how long an answer may take. One that is lost is asked for again. It is
+// longer than the second after which TCP does so by itself: what ICMP says to the
+// first packet, while its socket is still busy with sending, counts for nothing.
+const silence = 1500 * time.Millisecond
 
 // What becomes of a call, besides "ENDPOINT saw CALLER".
 const (
@@ -25,14 +27,10 @@ const (
 )
 
 // call calls from p, and says what became of it.
-func call(ctx context.Context, p *place, network string, to netip.AddrPort) string {
-	from := p.addrs[0]
-	if to.Addr().Is6() {
-		from = p.addrs[1]
-	}
+func (l *land) call(ctx context.Context, p *place, network string, to netip.AddrPort) string {
 	ctx, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
-	conn, err := p.host.Dial(ctx, network, from, to)
+	conn, err := p.hosts[l.index].Dial(ctx, network, p.in(to.Addr()), to)
 	if err != nil {
 		return failed(err)
 	}
@@ -93,8 +91,8 @@ func (p *place) in(a netip.Addr) netip.Addr {
 // expect calls until what becomes of it is want.
 func (w *world) expect(from *place, network string, to netip.AddrPort, want string) {
 	w.Helper()
-	w.until(fmt.Sprintf("%s calls %s %s", from.addrs[0], to, network), func() error {
-		if got := call(w.Context(), from, network, to); !w.same(got, want) {
+	w.everywhere(fmt.Sprintf("%s calls %s %s", from.addrs[0], to, network), func(l *land) error {
+		if got := l.call(w.Context(), from, network, to); !l.same(got, want) {
 			return fmt.Errorf("%q, and not %q", got, want)
 		}
 		return nil
@@ -103,8 +101,8 @@ func (w *world) expect(from *place, network string, to netip.AddrPort, want stri
 
 // same reports whether a call went as wanted; who was seen calling does not count
 // where a relay calls in their place.
-func (w *world) same(got, want string) bool {
-	if w.hides {
+func (l *land) same(got, want string) bool {
+	if l.hides {
 		got, _, _ = strings.Cut(got, " saw ")
 		want, _, _ = strings.Cut(want, " saw ")
 	}
@@ -114,11 +112,11 @@ func (w *world) same(got, want string) bool {
 // spread calls until, in one go, all of want have answered and nobody else.
 func (w *world) spread(from *place, network string, to netip.AddrPort, want ...string) {
 	w.Helper()
-	w.until(fmt.Sprintf("%s calls %s %s", from.addrs[0], to, network), func() error {
+	w.everywhere(fmt.Sprintf("%s calls %s %s", from.addrs[0], to, network), func(l *land) error {
 		heard := make(map[string]bool)
 		for range 16 * len(want) {
-			got := call(w.Context(), from, network, to)
-			i := slices.IndexFunc(want, func(s string) bool { return w.same(got, s) })
+			got := l.call(w.Context(), from, network, to)
+			i := slices.IndexFunc(want, func(s string) bool { return l.same(got, s) })
 			if i < 0 {
 				return fmt.Errorf("%q, and not one of %q", got, want)
 			}
@@ -126,6 +124,31 @@ func (w *world) spread(from *place, network string, to netip.AddrPort, want ...s
 		}
 		if len(heard) < len(want) {
 			return fmt.Errorf("only %v have answered", heard)
+		}
+		return nil
+	})
+}
+
+// gone calls until nobody takes the call: what is beyond the router says so.
+func (w *world) gone(from *place, network string, to netip.AddrPort) {
+	w.Helper()
+	w.everywhere(fmt.Sprintf("%s has no use for %s", from.addrs[0], to), func(l *land) error {
+		got := l.call(w.Context(), from, network, to)
+		for _, words := range []string{"permission denied", "no route to host", "unreachable"} {
+			if strings.Contains(got, words) {
+				return nil
+			}
+		}
+		return fmt.Errorf("%q", got)
+	})
+}
+
+// hears asks until the answer is want.
+func (w *world) hears(from *place, url, want string) {
+	w.Helper()
+	w.everywhere("asking "+url, func(l *land) error {
+		if got := strings.TrimSpace(l.get(from, url)); got != want {
+			return fmt.Errorf("%s\nand not\n%s", got, want)
 		}
 		return nil
 	})

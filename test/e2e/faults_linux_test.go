@@ -7,21 +7,28 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// load calls all the time, and notes what went wrong.
+// load calls all the time, in each land, and notes what went wrong.
 type load struct {
-	stop   context.CancelFunc
-	ended  sync.WaitGroup
-	mu     sync.Mutex
+	stop  context.CancelFunc
+	ended sync.WaitGroup
+
+	mu    sync.Mutex // guards what follows
+	lands []tally
+}
+
+// A tally is what came of the calls in one land.
+type tally struct {
 	calls  int
 	failed []string
 }
@@ -36,45 +43,63 @@ func (w *world) underLoad(p *place, to netip.AddrPort) *load {
 	w.Helper()
 	for _, n := range w.nodes {
 		w.served(n)
-		w.run(n, "conntrack", "-F")
+		for _, m := range n.machines {
+			w.run(m, "conntrack", "-F")
+		}
 	}
 	ctx, cancel := context.WithCancel(w.Context())
-	l := &load{stop: cancel}
+	l := &load{stop: cancel, lands: make([]tally, len(w.lands))}
 	w.Cleanup(func() { cancel(); l.ended.Wait() })
-	l.ended.Go(func() { // ends with ctx
-		// Closed connections keep their ports for a minute, and there are 28,000.
-		for pace := time.NewTicker(callGap); ctx.Err() == nil; <-pace.C {
-			got := call(ctx, p, "tcp4", to)
-			if ctx.Err() != nil {
-				return
-			}
-			l.mu.Lock()
-			if l.calls++; !strings.Contains(got, " saw ") {
-				l.failed = append(l.failed, time.Now().Format("05.000 ")+got)
-			}
-			l.mu.Unlock()
-		}
-	})
+	for _, land := range w.lands {
+		l.ended.Go(func() { l.run(ctx, land, p, to) }) // ends with ctx
+	}
 	return l
 }
 
-// result ends the load, which no call may have failed of.
-func (w *world) result(l *load) {
+// run calls until ctx ends. Closed connections keep their ports for a minute, and
+// there are 28,000: hence a gap.
+func (l *load) run(ctx context.Context, land *land, p *place, to netip.AddrPort) {
+	pace := time.NewTicker(callGap)
+	defer pace.Stop()
+	for ; ctx.Err() == nil; <-pace.C {
+		got := land.call(ctx, p, "tcp4", to)
+		if ctx.Err() != nil {
+			return
+		}
+		l.mu.Lock()
+		t := &l.lands[land.index]
+		if t.calls++; !strings.Contains(got, " saw ") {
+			t.failed = append(t.failed, time.Now().Format("05.000 ")+got)
+		}
+		l.mu.Unlock()
+	}
+}
+
+// result ends the load, which no call may have failed of where spare does not say
+// otherwise.
+func (w *world) result(l *load, spare func(mode) bool) {
 	w.Helper()
 	l.stop()
 	l.ended.Wait()
-	if len(l.failed) > 0 {
-		w.Errorf("%d of %d calls failed: %q", len(l.failed), l.calls, l.failed[:min(5, len(l.failed))])
+	for i, t := range l.lands {
+		land := w.lands[i]
+		if len(t.failed) > 0 && !spare(land.mode) {
+			w.Errorf("%s: %d of %d calls failed: %q", land.label, len(t.failed), t.calls, t.failed[:min(5, len(t.failed))])
+		}
+		if t.calls == 0 {
+			w.Errorf("%s: nobody called", land.label)
+		}
+		w.Logf("%s: %d calls, %d failed", land.label, t.calls, len(t.failed))
 	}
-	if l.calls == 0 {
-		w.Error("nobody called")
-	}
-	w.Logf("%d calls", l.calls)
 }
+
+// What may fail: nothing, or what went through a process that was killed.
+func nothing(mode) bool   { return false }
+func relayed(m mode) bool { return !m.keeps }
 
 // portRenamed renames a Service's port, and moves its endpoints' with it, while it is
 // called.
-func portRenamed(w *world, _ mode) {
+func portRenamed(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	pod := a.pods[0]
 	s := w.service("renamed")
@@ -83,49 +108,74 @@ func portRenamed(w *world, _ mode) {
 	l := w.underLoad(pod, at(s, 0, 80))
 	for i := range 5 {
 		name, number := fmt.Sprintf("p%d", i), int32([]uint16{renamed, backend}[i%2])
-		w.bothNames("renamed", name, number, b.end(0)) // what is new goes first, as in any careful change
+		w.bothNames("renamed", name, number) // what is new goes first, as in any careful change
 		w.update("renamed", func(s *corev1.Service) { s.Spec.Ports[0].Name = name })
 		w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], uint16(number), pod.addrs[0]))
 	}
-	w.result(l)
+	w.result(l, nothing)
 }
 
 // bothNames adds a port of another name to the slices of a Service.
-func (w *world) bothNames(service, name string, number int32, e endpoint) {
+func (w *world) bothNames(service, name string, number int32) {
 	w.Helper()
-	for _, suffix := range []string{"-v4", "-v6"} {
-		slice, err := w.kube.DiscoveryV1().EndpointSlices(namespace).Get(w.Context(), service+suffix, metav1.GetOptions{})
-		if err != nil {
-			w.Fatal(err)
-		}
-		tcp := slice.Ports[0]
+	w.eachSlice(service, func(s *discoveryv1.EndpointSlice) {
+		tcp := s.Ports[0]
 		tcp.Name, tcp.Port = &name, &number
-		slice.Ports = append(slice.Ports, tcp)
-		w.put(slice)
+		s.Ports = append(s.Ports, tcp)
+	})
+}
+
+// portMoved gives a Service's ports, and its endpoints', other numbers while it is
+// called.
+func portMoved(w *world) {
+	a, b := w.nodes[0], w.nodes[1]
+	pod := a.pods[0]
+	s := w.service("moved")
+	w.endpoints("moved", b.end(0))
+	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
+	l := w.underLoad(pod, at(s, 0, 80))
+	for i := range 4 {
+		number := []uint16{renamed, backend}[i%2]
+		w.endpoints("moved", b.end(0).on(int32(number)))
+		w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], number, pod.addrs[0]))
+		w.update("moved", func(s *corev1.Service) { s.Spec.Ports[1].Port = int32(1000 + i) })
+		w.expect(pod, "udp4", at(s, 0, uint16(1000+i)), saw(b.pods[0], number, pod.addrs[0]))
 	}
+	w.gone(pod, "udp4", at(s, 0, 53))
+	w.result(l, nothing)
+	w.update("moved", func(s *corev1.Service) { s.Spec.Ports[0].Port = 8000 })
+	w.expect(pod, "tcp6", at(s, 1, 8000), saw(b.pods[0], backend, pod.addrs[1]))
+	w.gone(pod, "tcp6", at(s, 1, 80))
 }
 
 // probes are answered as kube-proxy answers them.
-func probes(w *world, m mode) {
+func probes(w *world) {
 	a := w.nodes[0]
-	for _, path := range []string{"healthz", "livez", "readyz"} {
-		body := w.get(w.client, fmt.Sprintf("http://%s:10256/%s", a.addrs[0], path))
-		var answer struct{ LastUpdated, CurrentTime time.Time }
-		code, text, _ := strings.Cut(body, " ")
-		if err := decode(text, &answer); err != nil || code != "200" || answer.LastUpdated.IsZero() {
-			w.Errorf("%s: %s: %v", path, body, err)
+	w.everywhere("probes of "+a.name, func(l *land) error {
+		for _, path := range []string{"healthz", "livez", "readyz"} {
+			body := l.get(w.client, probe(a, path))
+			var answer struct{ LastUpdated, CurrentTime time.Time }
+			code, text, _ := strings.Cut(body, " ")
+			if err := decode(text, &answer); err != nil || code != "200" || answer.LastUpdated.IsZero() {
+				return fmt.Errorf("%s: %s: %v", path, body, err)
+			}
 		}
-	}
-	w.hears(a.place, "http://127.0.0.1:10249/proxyMode", "200 "+m.name)
-	services, err := w.metric(a, "pointsman_services")
-	if err != nil || services < 1 {
-		w.Errorf("pointsman_services %g: %v", services, err)
-	}
-	w.eligible(a)
+		if got := l.get(a.place, "http://127.0.0.1:10249/proxyMode"); got != "200 "+l.name {
+			return fmt.Errorf("proxyMode: %s", got)
+		}
+		services, err := a.machines[l.index].metric("pointsman_services")
+		if err != nil || services < 1 {
+			return fmt.Errorf("pointsman_services %g: %v", services, err)
+		}
+		return nil
+	})
 }
 
-// events are written to the cluster, about the Node and about Services.
-func events(w *world, _ mode) {
+func probe(n *node, path string) string { return fmt.Sprintf("http://%s:10256/%s", n.addrs[0], path) }
+
+// events are written to the cluster, about the Node and about Services, by the host of
+// each land.
+func events(w *world) {
 	first := w.service("first", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.77"} })
 	second := w.service("second", func(s *corev1.Service) { s.Spec.ExternalIPs = first.Spec.ExternalIPs })
 	w.endpoints("second", w.nodes[0].end(0))
@@ -135,46 +185,77 @@ func events(w *world, _ mode) {
 			if err != nil {
 				return err
 			}
+			most := 0
+			notes := make(map[string]int) // the hosts of all lands say the same
 			for _, e := range list.Items {
-				if e.ReportingController == "pointsman" && e.Reason == reason && e.Regarding.Kind+" "+e.Regarding.Name == about {
-					return nil
+				if e.ReportingController == "pointsman" && e.ReportingInstance == w.nodes[0].name && e.Reason == reason && e.Regarding.Kind+" "+e.Regarding.Name == about {
+					note, _, _ := strings.Cut(e.Note, ", mode ")
+					notes[note]++
+					most = max(most, notes[note])
 				}
 			}
-			return fmt.Errorf("of %d events none is", len(list.Items))
-		})
-	}
-}
-
-// eligible takes a node out of load balancers' choice, as the autoscaler does.
-func (w *world) eligible(n *node) {
-	w.Helper()
-	code := func() string {
-		code, _, _ := strings.Cut(w.get(w.client, fmt.Sprintf("http://%s:10256/healthz", n.addrs[0])), " ")
-		return code
-	}
-	taint := func(list []corev1.Taint, want string) {
-		object, err := w.kube.CoreV1().Nodes().Get(w.Context(), n.name, metav1.GetOptions{})
-		if err == nil {
-			object.Spec.Taints = list
-			_, err = w.kube.CoreV1().Nodes().Update(w.Context(), object, metav1.UpdateOptions{})
-		}
-		if err != nil {
-			w.Fatal(err)
-		}
-		w.until("healthz of a node that goes", func() error {
-			if got := code(); got != want {
-				return fmt.Errorf("%s, and not %s", got, want)
+			if most < len(w.lands) {
+				return fmt.Errorf("of %d events %d are, and there are %d lands: %v", len(list.Items), most, len(w.lands), notes)
 			}
 			return nil
 		})
 	}
-	taint([]corev1.Taint{{Key: "ToBeDeletedByClusterAutoscaler", Effect: corev1.TaintEffectNoSchedule}}, "503")
-	taint(nil, "200")
+}
+
+// nodeGoes takes a node out of load balancers' choice, as the autoscaler does, and
+// then as somebody does who deletes it. What it serves, it serves all the time.
+func nodeGoes(w *world) {
+	a, b := w.nodes[0], w.nodes[1]
+	pod := a.pods[0]
+	s := w.service("parting")
+	w.endpoints("parting", b.end(0))
+	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
+	l := w.underLoad(pod, at(s, 0, 80))
+
+	w.changeNode(a, func(o *corev1.Node) {
+		o.Spec.Taints = []corev1.Taint{{Key: "ToBeDeletedByClusterAutoscaler", Effect: corev1.TaintEffectNoSchedule}}
+	})
+	w.codes(a, "503 200")
+	w.changeNode(a, func(o *corev1.Node) { o.Spec.Taints = nil })
+	w.codes(a, "200 200")
+
+	w.changeNode(a, func(o *corev1.Node) { o.Finalizers = []string{"pointsman.dev/test"} })
+	if err := w.kube.CoreV1().Nodes().Delete(w.Context(), a.name, metav1.DeleteOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	w.codes(a, "503 200")
+	w.changeNode(a, func(o *corev1.Node) { o.Finalizers = nil })
+	w.until("the Node is gone", func() error {
+		_, err := w.kube.CoreV1().Nodes().Get(w.Context(), a.name, metav1.GetOptions{})
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %v", err)
+		}
+		return nil
+	})
+	w.endpoints("parting", b.end(1))
+	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[1], backend, pod.addrs[0]))
+	w.register(a, 0)
+	w.codes(a, "200 200")
+	w.result(l, nothing)
+	w.served(a)
+}
+
+// codes waits for those of healthz and livez.
+func (w *world) codes(n *node, want string) {
+	w.Helper()
+	w.everywhere("healthz and livez of a node that goes", func(l *land) error {
+		healthz, _, _ := strings.Cut(l.get(w.client, probe(n, "healthz")), " ")
+		livez, _, _ := strings.Cut(l.get(w.client, probe(n, "livez")), " ")
+		if got := healthz + " " + livez; got != want {
+			return fmt.Errorf("%s, and not %s", got, want)
+		}
+		return nil
+	})
 }
 
 // serverAway cuts a node off for a while: what was served is, all the time, and
 // what changed meanwhile is brought in.
-func serverAway(w *world, _ mode) {
+func serverAway(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	pod := a.pods[0]
 	s := w.service("kept")
@@ -182,26 +263,38 @@ func serverAway(w *world, _ mode) {
 	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
 	l := w.underLoad(pod, at(s, 0, 80))
 	w.served(a)
-	rules := w.rules(a)
-	a.way.cut()
+	before := w.rules(a)
+	a.cut()
 	w.endpoints("kept", b.end(1))
-	w.until("the host says so", func() error {
-		if got := w.warnings(a); !slices.Contains(got, "W008") {
-			return fmt.Errorf("it warns of %v", got)
-		}
-		return nil
-	})
+	w.everywhere("the host says so", func(l *land) error { return a.machines[l.index].warns(w.Context(), "W008") })
 	w.pass(30 * time.Second)
-	if now := w.rules(a); now != rules {
-		w.Errorf("without the API server the rules changed:\n%s\nbefore:\n%s", now, rules)
+	for i, now := range w.rules(a) {
+		if now != before[i] {
+			w.Errorf("%s: without the API server the rules changed:\n%s\nbefore:\n%s", w.lands[i].label, now, before[i])
+		}
 	}
 	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
-	if err := a.way.open(); err != nil {
-		w.Fatal(err)
-	}
+	w.join(a)
 	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[1], backend, pod.addrs[0]))
-	w.result(l)
+	w.result(l, nothing)
 	w.served(a)
+}
+
+// cut cuts the node off from the API server, in each land.
+func (n *node) cut() {
+	for _, m := range n.machines {
+		m.way.cut()
+	}
+}
+
+// join undoes cut.
+func (w *world) join(n *node) {
+	w.Helper()
+	for _, m := range n.machines {
+		if err := m.way.open(); err != nil {
+			w.Fatal(err)
+		}
+	}
 }
 
 // pass lets time pass.
@@ -212,45 +305,50 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
-// rules are the node's, without their counters.
-func (w *world) rules(n *node) string {
+// rules are the node's in each land, without their counters.
+func (w *world) rules(n *node) []string {
 	w.Helper()
-	var kept []string
-	for _, line := range lines(w.run(n, "iptables-save")) {
-		if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, ":") {
-			kept = append(kept, line)
+	all := make([]string, len(w.lands))
+	for i, m := range n.machines {
+		var kept []string
+		for _, line := range lines(w.run(m, m.land.rules)) {
+			if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, ":") {
+				kept = append(kept, line)
+			}
 		}
+		if len(kept) == 0 {
+			w.Fatalf("%s: there are no rules", m.land.label)
+		}
+		all[i] = strings.Join(kept, "\n")
 	}
-	return strings.Join(kept, "\n")
+	return all
 }
 
 // watchExpired restarts the API server over an etcd that has forgotten where the
 // watches were.
-func watchExpired(w *world, _ mode) {
+func watchExpired(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	pod := a.pods[0]
 	s := w.service("expired")
 	w.endpoints("expired", b.end(0))
 	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
 	l := w.underLoad(pod, at(s, 0, 80))
-	a.way.cut()
+	a.cut()
 	w.endpoints("expired", b.end(1))
 	w.remove("expired-not") // one more revision
 	w.api.StopServer()
 	w.api.Compact()
 	w.api.StartServer()
-	if err := a.way.open(); err != nil {
-		w.Fatal(err)
-	}
+	w.join(a)
 	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[1], backend, pod.addrs[0]))
-	w.result(l)
+	w.result(l, nothing)
 	for _, n := range w.nodes {
 		w.served(n)
 	}
 }
 
 // pluginKilled kills the dataplane's process under load.
-func pluginKilled(w *world, m mode) {
+func pluginKilled(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	pod := a.pods[0]
 	s := w.service("killed")
@@ -258,16 +356,10 @@ func pluginKilled(w *world, m mode) {
 	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
 	l := w.underLoad(pod, at(s, 0, 80))
 	for i := range 3 {
-		status, err := a.Status(w.Context())
-		if err != nil {
-			w.Fatal(err)
-		}
-		if err := syscall.Kill(status.Dataplane.PID, syscall.SIGKILL); err != nil {
-			w.Fatal(err)
-		}
-		w.until("another process serves", func() error {
-			now, err := a.Status(w.Context())
-			if err == nil && (now.Dataplane.PID == status.Dataplane.PID || now.Dataplane.Role != "active") {
+		before := w.killPlugins(a)
+		w.everywhere("another process serves", func(l *land) error {
+			now, err := a.machines[l.index].Status(w.Context())
+			if err == nil && (now.Dataplane.PID == before[l.index] || now.Dataplane.Role != "active") {
 				err = errors.New("not yet")
 			}
 			return err
@@ -275,20 +367,27 @@ func pluginKilled(w *world, m mode) {
 		w.endpoints("killed", b.end((i+1)%2))
 		w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[(i+1)%2], backend, pod.addrs[0]))
 	}
-	w.calm(l, m)
+	w.result(l, relayed)
 }
 
-// calm is result, where the dataplane serves without its process.
-func (w *world) calm(l *load, m mode) {
+// killPlugins kills the plugin of each of n's machines, and says which processes they were.
+func (w *world) killPlugins(n *node) (pids []int) {
 	w.Helper()
-	if m.keeps {
-		w.result(l)
+	for _, m := range n.machines {
+		status, err := m.Status(w.Context())
+		if err == nil {
+			err = syscall.Kill(status.Dataplane.PID, syscall.SIGKILL)
+		}
+		if err != nil {
+			w.Fatal(err)
+		}
+		pids = append(pids, status.Dataplane.PID)
 	}
-	l.stop()
+	return pids
 }
 
 // hostKilled kills the host, changes what it should serve, and starts it again.
-func hostKilled(w *world, m mode) {
+func hostKilled(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	pod := a.pods[0]
 	s := w.service("orphan")
@@ -299,12 +398,17 @@ func hostKilled(w *world, m mode) {
 		w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
 	}
 	l := w.underLoad(pod, at(s, 0, 80))
-	w.signal(a, syscall.SIGKILL)
+	for _, m := range a.machines {
+		w.signal(m, syscall.SIGKILL)
+	}
 	w.endpoints("orphan", b.end(1))
 	w.remove("gone")
 	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
-	w.start(a)
+	for _, m := range a.machines {
+		w.launch(m)
+	}
+	w.served(a)
 	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[1], backend, pod.addrs[0]))
 	w.gone(pod, "tcp4", at(gone, 0, 80))
-	w.calm(l, m)
+	w.result(l, nothing)
 }

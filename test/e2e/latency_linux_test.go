@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
@@ -26,19 +25,17 @@ const others = 1000
 // call of a pod is first answered by the endpoint that it brings: on node-a with
 // pointsman, and then on node-b with kube-proxy. Neither waits between two updates.
 func BenchmarkEndpointToConnection(b *testing.B) {
-	w := newWorld(b)
+	w := newWorld(b, modes()[0])
 	w.crowd()
 	s := w.service("hot")
 	b.Run("pointsman", func(b *testing.B) {
 		w, n := w.on(b), w.nodes[0]
-		w.configure(n, mode{name: "iptables", options: "backend: nft"})
 		w.start(n)
-		defer w.stop(n)
 		w.follow(b, n, s)
 	})
 	b.Run("kube-proxy", func(b *testing.B) {
 		w, n := w.on(b), w.nodes[1]
-		w.kubeProxy(n)
+		w.kubeProxy(n.machines[0])
 		w.follow(b, n, s)
 	})
 }
@@ -52,13 +49,13 @@ func (w *world) follow(b *testing.B, n *node, s *corev1.Service) {
 		turn++
 		begin := time.Now()
 		w.endpoints(s.Name, e)
-		for call(w.Context(), pod, "tcp4", at(s, 0, 80)) != saw(e.pod, backend, pod.addrs[0]) && w.Context().Err() == nil {
+		for w.lands[0].call(w.Context(), pod, "tcp4", at(s, 0, 80)) != saw(e.pod, backend, pod.addrs[0]) && w.Context().Err() == nil {
 			w.pass(time.Millisecond)
 		}
 		return time.Since(begin)
 	}
 	move() // the first also has to bring everything else
-	w.run(n, "conntrack", "-F")
+	w.run(n.machines[0], "conntrack", "-F")
 	var took []time.Duration
 	for b.Loop() {
 		took = append(took, move())
@@ -94,10 +91,10 @@ func (w *world) crowd() {
 	w.api.Load(all...)
 }
 
-// kubeProxy runs Kubernetes' own on a node, until the test ends.
-func (w *world) kubeProxy(n *node) {
+// kubeProxy runs Kubernetes' own on a machine, until the test ends.
+func (w *world) kubeProxy(m *machine, args ...string) {
 	w.Helper()
-	log, err := os.Create(n.path("kube-proxy.log"))
+	log, err := os.Create(m.path("kube-proxy.log"))
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -106,28 +103,14 @@ func (w *world) kubeProxy(n *node) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	cmd := exec.Command(binary, "--proxy-mode=iptables", "--hostname-override="+n.name, "--conntrack-max-per-core=0",
-		"--iptables-min-sync-period=0s", "--detect-local-mode=NodeCIDR", "--kubeconfig="+w.api.Kubeconfig(cluster.Token(cluster.Admin), "https://127.0.0.1:6443"))
+	args = append([]string{"--proxy-mode=iptables", "--hostname-override=" + m.node.name, "--conntrack-max-per-core=0",
+		"--iptables-min-sync-period=0s", "--detect-local-mode=NodeCIDR", "--kubeconfig=" + w.api.Kubeconfig(cluster.Token(cluster.Admin), "https://127.0.0.1:6443")}, args...)
+	cmd := exec.Command(binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started, ended := make(chan error, 1), make(chan struct{})
-	go func() { // ends with the process, and so does its thread
-		defer close(ended)
-		_ = n.host.Do(func() error {
-			err := cmd.Start()
-			started <- err
-			if err == nil {
-				_ = cmd.Wait()
-			}
-			return err
-		})
-	}()
-	if err := <-started; err != nil {
-		w.Fatal(err)
-	}
+	ended := w.begin(m, cmd)
 	w.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		<-ended
 	})
-	w.hears(n.place, fmt.Sprintf("http://%s:10249/proxyMode", "127.0.0.1"), "200 iptables")
+	w.hears(m.node.place, "http://127.0.0.1:10249/proxyMode", "200 iptables")
 }

@@ -3,11 +3,14 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 )
@@ -26,14 +29,14 @@ func TestMain(m *testing.M) {
 	netns.Main(suite{m})
 }
 
-// A suite builds what it tests.
+// A suite builds what it tests, in a namespace where the API server has a loopback.
 type suite struct{ *testing.M }
 
 func (s suite) Run() int {
 	dir, err := os.MkdirTemp("", "pointsman-e2e-")
 	if err == nil {
 		defer os.RemoveAll(dir)
-		err = build(dir)
+		err = errors.Join(loopback(), build(dir))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "building what is tested:", err)
@@ -41,6 +44,15 @@ func (s suite) Run() int {
 	}
 	binaries = dir
 	return s.M.Run()
+}
+
+// loopback makes 127.0.0.1 an address, which it is not in a new namespace.
+func loopback() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("find the loopback device: %w", err)
+	}
+	return netlink.LinkSetUp(lo)
 }
 
 func build(dir string) error {

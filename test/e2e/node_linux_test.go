@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -20,31 +21,44 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 )
 
-// A node is a machine of the cluster with a host on it.
+// A node is one of the cluster's: a machine in each land.
 type node struct {
 	*place
-	name string
-	dir  string
-	pods [2]*place
-	way  *way
+	name     string
+	pods     [2]*place
+	machines []*machine
+}
+
+// A machine is a node in one land, with a host of its own.
+type machine struct {
 	*admin.Client
+	node *node
+	land *land
+	net  *netns.Host
+	dir  string
+	way  *way
 
 	ended chan struct{} // closed when the host's process is gone; nil: none was started
 	pid   int
 }
 
-// newNode makes node i, with its pods, its way to the API server and its Node object.
+// newNode makes node i, with its pods, its machines and its Node object.
 func (w *world) newNode(i int) *node {
 	w.Helper()
-	n := &node{name: "node-" + string(rune('a'+i)), dir: w.shortDir()}
+	n := &node{name: "node-" + string(rune('a'+i))}
 	n.place = w.place(n.name, addr("192.0.2.%d", i+1), addr("2001:db8::%d", i+1))
 	for j := range n.pods {
 		n.pods[j] = w.pod(i, j, n.place)
 	}
-	n.way = w.newWay(n)
-	n.Client = admin.NewClient(n.path("admin.sock"))
+	for _, l := range w.lands {
+		m := &machine{node: n, land: l, net: n.hosts[l.index], dir: w.shortDir()}
+		m.Client = admin.NewClient(m.path("admin.sock"))
+		m.way = w.newWay(m)
+		n.machines = append(n.machines, m)
+	}
 	w.register(n, i)
 	return n
 }
@@ -60,7 +74,7 @@ func (w *world) shortDir() string {
 	return dir
 }
 
-func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
+func (m *machine) path(name string) string { return filepath.Join(m.dir, name) }
 
 // register does what a kubelet and the controllers do.
 func (w *world) register(n *node, i int) {
@@ -82,8 +96,8 @@ func (w *world) register(n *node, i int) {
 	}
 }
 
-// configure writes the node's settings.
-func (w *world) configure(n *node, m mode) {
+// configure writes the machine's settings.
+func (w *world) configure(m *machine) {
 	w.Helper()
 	text := fmt.Sprintf(`apiVersion: pointsman.dev/v1alpha1
 kind: HostConfig
@@ -98,36 +112,53 @@ stateDir: state
 oomScoreAdj: 0
 pluginDirs: [%q]
 plugins: {%s: {options: {%s}}}
-`, m.name, n.way.kubeconfig, n.name, binaries, m.name, m.options)
-	if err := os.WriteFile(n.path("host.yaml"), []byte(text), 0o644); err != nil {
+`, m.land.name, m.way.kubeconfig, m.node.name, binaries, m.land.name, m.land.options)
+	if err := os.WriteFile(m.path("host.yaml"), []byte(text), 0o644); err != nil {
 		w.Fatal(err)
 	}
 }
 
-// start starts the node's host, and waits until all that there is is served.
-func (w *world) start(n *node) {
+// start starts the hosts of nodes, and waits until all that there is is served. They
+// are stopped when the test ends.
+func (w *world) start(nodes ...*node) {
 	w.Helper()
-	w.launch(n)
-	w.served(n)
+	for _, n := range nodes {
+		for _, l := range w.lands {
+			m := n.machines[l.index]
+			w.configure(m)
+			w.launch(m)
+			w.Cleanup(func() { w.stop(m) })
+		}
+	}
+	for _, n := range nodes {
+		w.served(n)
+	}
 }
 
-// launch starts the node's host.
-func (w *world) launch(n *node) {
+// launch starts the machine's host.
+func (w *world) launch(m *machine) {
 	w.Helper()
-	log, err := os.OpenFile(n.path("host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	log, err := os.OpenFile(m.path("host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		w.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(filepath.Join(binaries, "pointsman"), "run", "--config", n.path("host.yaml"))
+	cmd := exec.Command(filepath.Join(binaries, "pointsman"), "run", "--config", m.path("host.yaml"))
 	cmd.Stdout, cmd.Stderr = log, log
-	// The thread that starts it lives as long as it does, or the kernel would take
-	// the thread's end for the test's.
+	m.ended = w.begin(m, cmd)
+	m.pid = cmd.Process.Pid
+}
+
+// begin begins a process on the machine. The thread that starts it lives as long as it
+// does, or the kernel would take the thread's end for the test's.
+func (w *world) begin(m *machine, cmd *exec.Cmd) (ended chan struct{}) {
+	w.Helper()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started, ended := make(chan error, 1), make(chan struct{})
+	started := make(chan error, 1)
+	ended = make(chan struct{})
 	go func() { // ends with the process
 		defer close(ended)
-		_ = n.host.Do(func() error {
+		_ = m.net.Do(func() error {
 			err := cmd.Start()
 			started <- err
 			if err == nil {
@@ -139,17 +170,18 @@ func (w *world) launch(n *node) {
 	if err := <-started; err != nil {
 		w.Fatal(err)
 	}
-	n.ended, n.pid = ended, cmd.Process.Pid
+	return ended
 }
 
-// served waits until n's host is well and owes nothing.
+// served waits until n's hosts are well and owe nothing.
 func (w *world) served(n *node) {
 	w.Helper()
-	w.until(n.name+" serves", func() error {
-		s, err := n.Status(w.Context())
+	w.everywhere(n.name+" serves", func(l *land) error {
+		m := n.machines[l.index]
+		s, err := m.Status(w.Context())
 		switch {
 		case err != nil:
-			return fmt.Errorf("%w; its last words:\n%s", err, n.words())
+			return fmt.Errorf("%w; its last words:\n%s", err, m.words())
 		case !s.Healthy && !onlyRestarted(s.Warnings):
 			return fmt.Errorf("warnings: %+v", s.Warnings)
 		case s.Sync.Pending > 0 || s.Sync.Last.IsZero():
@@ -170,50 +202,58 @@ func onlyRestarted(list []admin.Warning) bool {
 	return true
 }
 
-func (n *node) words() string {
-	data, err := os.ReadFile(n.path("host.log"))
+func (m *machine) words() string {
+	data, err := os.ReadFile(m.path("host.log"))
 	if err != nil {
 		return err.Error()
 	}
 	return string(data[max(0, len(data)-4096):])
 }
 
-// signal sends sig to the node's host, and waits until that is gone.
-func (w *world) signal(n *node, sig syscall.Signal) {
+// signal sends sig to the machine's host, and waits until that is gone.
+func (w *world) signal(m *machine, sig syscall.Signal) {
 	w.Helper()
-	if n.ended == nil {
+	if m.ended == nil {
 		return
 	}
-	_ = syscall.Kill(n.pid, sig)
+	_ = syscall.Kill(m.pid, sig)
 	select {
-	case <-n.ended:
-		n.ended = nil
+	case <-m.ended:
+		m.ended = nil
 	case <-time.After(patience):
-		w.Fatalf("%s's host does not end; its last words:\n%s", n.name, n.words())
+		w.Fatalf("%s: %s's host does not end; its last words:\n%s", m.land.label, m.node.name, m.words())
 	}
 }
 
-// run runs a program on the node, and returns what it says.
-func (w *world) run(n *node, name string, args ...string) string {
+// run runs a program on the machine, and returns what it says.
+func (w *world) run(m *machine, name string, args ...string) string {
 	w.Helper()
 	ctx, cancel := afterwards()
 	defer cancel()
 	var out []byte
-	err := n.host.Do(func() (err error) {
+	err := m.net.Do(func() (err error) {
 		out, err = exec.CommandContext(ctx, name, args...).CombinedOutput()
 		return err
 	})
 	if err != nil {
-		w.Fatalf("%s on %s: %v: %s", name, n.name, err, out)
+		w.Fatalf("%s on %s of %s: %v: %s", name, m.node.name, m.land.label, err, out)
 	}
 	return string(out)
 }
 
-// get asks one of the host's servers, from p: "CODE BODY".
-func (w *world) get(p *place, url string) string {
-	w.Helper()
+// get asks one of the hosts' servers, from p: "CODE BODY".
+func (l *land) get(p *place, url string) string {
+	answer, body, err := l.fetch(p, url)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%d %s", answer.StatusCode, body)
+}
+
+func (l *land) fetch(p *place, url string) (*http.Response, []byte, error) {
+	host := p.hosts[l.index]
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, to string) (conn net.Conn, err error) {
-		err = p.host.Do(func() error {
+		err = host.Do(func() error {
 			conn, err = new(net.Dialer).DialContext(ctx, network, to)
 			return err
 		})
@@ -222,22 +262,19 @@ func (w *world) get(p *place, url string) string {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: transport}
 	answer, err := client.Get(url)
 	if err != nil {
-		return err.Error()
+		return nil, nil, err
 	}
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		return err.Error()
-	}
-	return fmt.Sprintf("%d %s", answer.StatusCode, body)
+	return answer, body, err
 }
 
-// stop ends the node's host and plugin, and leaves nothing of them in the kernel.
-func (w *world) stop(n *node) {
+// stop ends the machine's host and plugin, and leaves nothing of them in the kernel.
+func (w *world) stop(m *machine) {
 	w.Helper()
-	w.signal(n, syscall.SIGINT)
-	w.run(n, filepath.Join(binaries, "pointsman"), "cleanup", "--config", n.path("host.yaml"))
-	if err := os.RemoveAll(n.path("state")); err != nil {
+	w.signal(m, syscall.SIGINT)
+	w.run(m, filepath.Join(binaries, "pointsman"), "cleanup", "--config", m.path("host.yaml"))
+	if err := os.RemoveAll(m.path("state")); err != nil {
 		w.Error(err)
 	}
 }
@@ -249,13 +286,13 @@ type way struct {
 	cut        func()
 }
 
-// newWay listens on the node's loopback, and passes on to the API server's.
-func (w *world) newWay(n *node) *way {
+// newWay listens on the machine's loopback, and passes on to the API server's.
+func (w *world) newWay(m *machine) *way {
 	w.Helper()
 	at := "127.0.0.1:6443"
 	g := &gate{target: w.api.Addr()}
 	open := func() error {
-		return n.host.Do(func() error {
+		return m.net.Do(func() error {
 			l, err := net.Listen("tcp4", at)
 			if err == nil {
 				g.open(l)
@@ -270,22 +307,21 @@ func (w *world) newWay(n *node) *way {
 	return &way{kubeconfig: w.api.Kubeconfig(w.token(), "https://"+at), open: open, cut: g.cut}
 }
 
-// warnings are the codes of what the node's host warns of.
-func (w *world) warnings(n *node) (codes []string) {
-	s, err := n.Status(w.Context())
+// warns is whether the machine's host warns of code.
+func (m *machine) warns(ctx context.Context, code string) error {
+	s, err := m.Status(ctx)
 	if err != nil {
-		return []string{err.Error()}
+		return err
 	}
-	for _, warning := range s.Warnings {
-		codes = append(codes, warning.Code)
+	if !slices.ContainsFunc(s.Warnings, func(w admin.Warning) bool { return w.Code == code }) {
+		return fmt.Errorf("it warns of %+v", s.Warnings)
 	}
-	return codes
+	return nil
 }
 
-// metric is what the node's host says of one metric, without labels.
-func (w *world) metric(n *node, name string) (value float64, err error) {
-	w.Helper()
-	body := w.get(n.place, "http://127.0.0.1:10249/metrics")
+// metric is what the machine's host says of one metric, without labels.
+func (m *machine) metric(name string) (value float64, err error) {
+	body := m.land.get(m.node.place, "http://127.0.0.1:10249/metrics")
 	for _, line := range lines(body) {
 		var label string
 		if _, err := fmt.Sscanf(line, "%s %g", &label, &value); err == nil && label == name {

@@ -86,16 +86,9 @@ func (w *world) service(name string, edits ...func(*corev1.Service)) *corev1.Ser
 	for _, edit := range edits {
 		edit(s)
 	}
-	status := s.Status
 	s, err := w.kube.CoreV1().Services(namespace).Create(w.Context(), s, metav1.CreateOptions{})
 	if err != nil {
 		w.Fatal(err)
-	}
-	if len(status.LoadBalancer.Ingress) > 0 {
-		s.Status = status
-		if s, err = w.kube.CoreV1().Services(namespace).UpdateStatus(w.Context(), s, metav1.UpdateOptions{}); err != nil {
-			w.Fatal(err)
-		}
 	}
 	w.Cleanup(func() { w.remove(name) })
 	return s
@@ -131,17 +124,23 @@ func (w *world) update(name string, edit func(*corev1.Service)) *corev1.Service 
 	return s
 }
 
-// relabel changes a node's labels.
-func (w *world) relabel(n *node, label, value string) {
+// changeNode changes a Node object.
+func (w *world) changeNode(n *node, edit func(*corev1.Node)) {
 	w.Helper()
 	object, err := w.kube.CoreV1().Nodes().Get(w.Context(), n.name, metav1.GetOptions{})
 	if err == nil {
-		object.Labels[label] = value
+		edit(object)
 		_, err = w.kube.CoreV1().Nodes().Update(w.Context(), object, metav1.UpdateOptions{})
 	}
 	if err != nil {
 		w.Fatal(err)
 	}
+}
+
+// relabel changes a node's labels.
+func (w *world) relabel(n *node, label, value string) {
+	w.Helper()
+	w.changeNode(n, func(o *corev1.Node) { o.Labels[label] = value })
 }
 
 // An endpoint is a pod that answers for a Service, in a state.
@@ -151,6 +150,7 @@ type endpoint struct {
 	port  int32
 	state discoveryv1.EndpointConditions
 	zone  string // that it is hinted for
+	host  string // the node that it is hinted for
 }
 
 // end is pod j of n, ready.
@@ -169,6 +169,11 @@ func (e endpoint) is(ready, serving, terminating bool) endpoint {
 
 func (e endpoint) in(zone string) endpoint {
 	e.zone = zone
+	return e
+}
+
+func (e endpoint) of(node string) endpoint {
+	e.host = node
 	return e
 }
 
@@ -203,8 +208,14 @@ func (w *world) endpoints(service string, list ...endpoint) {
 
 func (e endpoint) object(a netip.Addr) discoveryv1.Endpoint {
 	object := discoveryv1.Endpoint{Addresses: []string{a.String()}, Conditions: e.state, NodeName: &e.node.name}
+	if e.zone != "" || e.host != "" {
+		object.Hints = &discoveryv1.EndpointHints{}
+	}
 	if e.zone != "" {
-		object.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: e.zone}}}
+		object.Hints.ForZones = []discoveryv1.ForZone{{Name: e.zone}}
+	}
+	if e.host != "" {
+		object.Hints.ForNodes = []discoveryv1.ForNode{{Name: e.host}}
 	}
 	return object
 }
@@ -229,6 +240,19 @@ func (w *world) put(s *discoveryv1.EndpointSlice) {
 	}
 	if err != nil {
 		w.Fatal(err)
+	}
+}
+
+// eachSlice changes the slices of a Service.
+func (w *world) eachSlice(service string, edit func(*discoveryv1.EndpointSlice)) {
+	w.Helper()
+	for _, suffix := range []string{"-v4", "-v6"} {
+		slice, err := w.kube.DiscoveryV1().EndpointSlices(namespace).Get(w.Context(), service+suffix, metav1.GetOptions{})
+		if err != nil {
+			w.Fatal(err)
+		}
+		edit(slice)
+		w.put(slice)
 	}
 }
 

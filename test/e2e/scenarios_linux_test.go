@@ -5,30 +5,35 @@ package e2e
 // A scenario is one story of a cluster, told with real packets.
 type scenario struct {
 	name string
-	play func(*world, mode)
-	once bool // it is the same whatever serves
+	play func(*world)
 }
 
 func scenarios() []scenario {
 	return []scenario{
-		{"ClusterIP", clusterIP, false},
-		{"NodePort", nodePort, false},
-		{"LoadBalancer", loadBalancer, false},
-		{"SourceRanges", sourceRanges, false},
-		{"ExternalIP", externalIP, false},
-		{"LocalPolicy", localPolicy, false},
-		{"InternalLocal", internalLocal, false},
-		{"Readiness", readiness, false},
-		{"Terminating", terminating, false},
-		{"Zones", zones, false},
-		{"Affinity", affinity, false},
-		{"ProxyName", proxyName, false},
-		{"PortRenamed", portRenamed, false},
-		{"Probes", probes, false},
-		{"Events", events, true},
-		{"ServerAway", serverAway, true},
-		{"WatchExpired", watchExpired, true},
-		{"PluginKilled", pluginKilled, false},
-		{"HostKilled", hostKilled, false},
+		{"ClusterIP", clusterIP},
+		{"NodePort", nodePort},
+		{"LoadBalancer", loadBalancer},
+		{"Types", types},
+		{"Stacks", stacks},
+		{"SourceRanges", sourceRanges},
+		{"ExternalIP", externalIP},
+		{"LocalPolicy", localPolicy},
+		{"InternalLocal", internalLocal},
+		{"Readiness", readiness},
+		{"Terminating", terminating},
+		{"Zones", zones},
+		{"Distribution", distribution},
+		{"Affinity", affinity},
+		{"ProxyName", proxyName},
+		{"HeadlessLabel", headlessLabel},
+		{"PortRenamed", portRenamed},
+		{"PortMoved", portMoved},
+		{"Probes", probes},
+		{"Events", events},
+		{"NodeGoes", nodeGoes},
+		{"ServerAway", serverAway},
+		{"WatchExpired", watchExpired},
+		{"PluginKilled", pluginKilled},
+		{"HostKilled", hostKilled},
 	}
 }

@@ -20,7 +20,7 @@ var networks = []struct {
 }{{"tcp4", 0, 80, 0}, {"udp4", 0, 53, 1}, {"tcp6", 1, 80, 0}, {"udp6", 1, 53, 1}}
 
 // clusterIP is created, answered by all its endpoints, changed, and deleted.
-func clusterIP(w *world, _ mode) {
+func clusterIP(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	pod := a.pods[0]
 	s := w.service("web")
@@ -43,19 +43,8 @@ func clusterIP(w *world, _ mode) {
 	w.gone(pod, "tcp4", at(s, 0, 80))
 }
 
-// gone calls until nobody takes the call: what is beyond the router says so.
-func (w *world) gone(from *place, network string, to netip.AddrPort) {
-	w.Helper()
-	w.until(fmt.Sprintf("%s has no use for %s", from.addrs[0], to), func() error {
-		if got := call(w.Context(), from, network, to); !strings.Contains(got, "permission denied") && !strings.Contains(got, "no route to host") && !strings.Contains(got, "unreachable") {
-			return fmt.Errorf("%q", got)
-		}
-		return nil
-	})
-}
-
 // nodePort is answered on every node, for clients that see nothing of pods.
-func nodePort(w *world, _ mode) {
+func nodePort(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	s := w.service("np", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort })
 	w.endpoints("np", b.end(0))
@@ -75,56 +64,67 @@ func nodePort(w *world, _ mode) {
 }
 
 // balanced makes a LoadBalancer, whose addresses lead to node-a.
-func (w *world) balanced(name string, ipMode *corev1.LoadBalancerIPMode, edits ...func(*corev1.Service)) (*corev1.Service, [2]netip.AddrPort) {
+func (w *world) balanced(name string, edits ...func(*corev1.Service)) (*corev1.Service, [2]netip.AddrPort) {
 	w.Helper()
-	vips := [2]netip.Addr{addr("203.0.113.10"), addr("2001:db8:1b::10")}
-	all := append([]func(*corev1.Service){func(s *corev1.Service) {
-		s.Spec.Type = corev1.ServiceTypeLoadBalancer
-		for _, vip := range vips {
-			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: vip.String(), IPMode: ipMode})
-		}
-	}}, edits...)
-	s := w.service(name, all...)
+	s := w.service(name, append(edits, func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeLoadBalancer })...)
+	return w.ingress(s, nil)
+}
+
+// ingress does what a cloud's controller does: it gives s addresses, which lead to
+// node-a.
+func (w *world) ingress(s *corev1.Service, mode *corev1.LoadBalancerIPMode) (*corev1.Service, [2]netip.AddrPort) {
+	w.Helper()
+	s.Status.LoadBalancer.Ingress = nil
 	var doors [2]netip.AddrPort
-	for i, vip := range vips {
-		if err := w.ground.Lead(vip, w.nodes[0].host); err != nil {
-			w.Fatal(err)
-		}
+	for i, vip := range []netip.Addr{addr("203.0.113.10"), addr("2001:db8:1b::10")} {
+		w.lead(vip, w.nodes[0].place)
 		doors[i] = netip.AddrPortFrom(vip, 80)
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: vip.String(), IPMode: mode})
+	}
+	s, err := w.kube.CoreV1().Services(namespace).UpdateStatus(w.Context(), s, metav1.UpdateOptions{})
+	if err != nil {
+		w.Fatal(err)
 	}
 	return s, doors
 }
 
 // loadBalancer takes in what is sent to its own address, unless that is a proxy's.
-func loadBalancer(w *world, _ mode) {
+func loadBalancer(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
-	s, vip := w.balanced("lb", nil)
+	s, vip := w.balanced("lb")
 	w.endpoints("lb", b.end(0))
 	w.expect(w.client, "tcp4", vip[0], saw(b.pods[0], backend, a.addrs[0]))
 	w.expect(w.client, "tcp6", vip[1], saw(b.pods[0], backend, a.addrs[1]))
 	w.expect(a.pods[0], "tcp4", vip[0], saw(b.pods[0], backend, a.addrs[0]))
 
-	proxy := corev1.LoadBalancerIPModeProxy
-	for i := range s.Status.LoadBalancer.Ingress {
-		s.Status.LoadBalancer.Ingress[i].IPMode = &proxy
-	}
-	if _, err := w.kube.CoreV1().Services(namespace).UpdateStatus(w.Context(), s, metav1.UpdateOptions{}); err != nil {
-		w.Fatal(err)
-	}
-	w.ground.Lead(vip[0].Addr(), w.client.host) // the proxy's, who is not there
-	w.until("the proxy's address is left to it", func() error {
-		if got := call(w.Context(), a.pods[0], "tcp4", vip[0]); strings.Contains(got, "saw") {
+	s, _ = w.ingress(s, new(corev1.LoadBalancerIPModeProxy))
+	w.lead(vip[0].Addr(), w.client) // the proxy's, who is not there
+	w.everywhere("the proxy's address is left to it", func(l *land) error {
+		if got := l.call(w.Context(), a.pods[0], "tcp4", vip[0]); strings.Contains(got, "saw") {
 			return fmt.Errorf("%q", got)
 		}
 		return nil
 	})
 	w.expect(w.client, "tcp4", a.nodePort(s, 0, 0), saw(b.pods[0], backend, a.addrs[0]))
+	s, _ = w.ingress(s, new(corev1.LoadBalancerIPModeVIP))
+	w.expect(w.client, "tcp4", vip[0], saw(b.pods[0], backend, a.addrs[0]))
+	w.expect(w.client, "tcp6", vip[1], saw(b.pods[0], backend, a.addrs[1]))
+
+	w.update("lb", func(s *corev1.Service) {
+		s.Spec.AllocateLoadBalancerNodePorts = new(false)
+		for i := range s.Spec.Ports {
+			s.Spec.Ports[i].NodePort = 0
+		}
+	})
+	w.expect(w.client, "tcp4", a.nodePort(s, 0, 0), refused)
+	w.expect(w.client, "tcp4", vip[0], saw(b.pods[0], backend, a.addrs[0]))
+	w.expect(w.client, "tcp6", vip[1], saw(b.pods[0], backend, a.addrs[1]))
 }
 
 // sourceRanges lets in whom they name.
-func sourceRanges(w *world, _ mode) {
+func sourceRanges(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
-	_, vip := w.balanced("fenced", nil, func(s *corev1.Service) {
+	_, vip := w.balanced("fenced", func(s *corev1.Service) {
 		s.Spec.LoadBalancerSourceRanges = []string{"198.18.0.0/24", "2001:db8:c::/64"}
 	})
 	w.endpoints("fenced", b.end(0))
@@ -139,12 +139,10 @@ func sourceRanges(w *world, _ mode) {
 }
 
 // externalIP is an address that somebody leads to a node.
-func externalIP(w *world, _ mode) {
+func externalIP(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	ip := addr("203.0.113.20")
-	if err := w.ground.Lead(ip, a.host); err != nil {
-		w.Fatal(err)
-	}
+	w.lead(ip, a.place)
 	w.service("ext", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{ip.String()} })
 	w.endpoints("ext", a.end(0), b.end(0))
 	w.spread(w.client, "tcp4", netip.AddrPortFrom(ip, 80), saw(a.pods[0], backend, a.addrs[0]), saw(b.pods[0], backend, a.addrs[0]))

@@ -3,8 +3,10 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,17 +29,24 @@ const (
 // A world is the cluster, its nodes, and who calls.
 type world struct {
 	testing.TB
-	ground *netns.Ground
 	api    *cluster.Cluster
 	kube   kubernetes.Interface // as an administrator
+	lands  []*land
 	nodes  [2]*node
 	client *place
-	hides  bool // endpoints do not see who calls, as the mode has it
 }
 
-// A place is where one can call from: a host and its addresses, IPv4 first.
+// A land is a network with the cluster's nodes in it, which one dataplane serves.
+type land struct {
+	mode
+	index  int // in world.lands, place.hosts and node.machines
+	ground *netns.Ground
+}
+
+// A place is where one can call from: a host in each land, with the same addresses,
+// IPv4 first.
 type place struct {
-	host  *netns.Host
+	hosts []*netns.Host
 	addrs [2]netip.Addr
 }
 
@@ -45,19 +54,15 @@ func addr(format string, args ...any) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf(format, args...))
 }
 
-func newWorld(t testing.TB) *world {
+// newWorld makes a cluster with a land for each mode. No host runs yet.
+func newWorld(t testing.TB, modes ...mode) *world {
 	t.Helper()
 	need(t)
-	ground, err := netns.New()
-	if err != nil {
-		t.Fatal(err)
+	w := &world{TB: t}
+	for i, m := range modes {
+		w.lands = append(w.lands, &land{mode: m, index: i, ground: newGround(t)})
 	}
-	t.Cleanup(func() {
-		if err := ground.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	w := &world{TB: t, ground: ground, api: cluster.Start(t, cluster.Options{Audit: true})}
+	w.api = cluster.Start(t, cluster.Options{Audit: true})
 	w.kube = w.connect()
 	w.client = w.place("client", addr("198.18.0.7"), addr("2001:db8:c::7"))
 	w.grant()
@@ -67,6 +72,20 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
+func newGround(t testing.TB) *netns.Ground {
+	t.Helper()
+	ground, err := netns.Apart()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ground.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return ground
+}
+
 // on is w for a test within the test.
 func (w *world) on(t testing.TB) *world {
 	v := *w
@@ -74,15 +93,25 @@ func (w *world) on(t testing.TB) *world {
 	return &v
 }
 
+// alone is w with the first land alone.
+func (w *world) alone() *world {
+	v := *w
+	v.lands = w.lands[:1]
+	return &v
+}
+
 func (w *world) place(name string, addrs ...netip.Addr) *place {
 	w.Helper()
 	p := &place{addrs: [2]netip.Addr(addrs)}
-	for _, a := range addrs {
-		h, err := w.ground.Behind(name, a)
-		if err != nil {
-			w.Fatal(err)
+	for _, l := range w.lands {
+		var host *netns.Host
+		for _, a := range addrs {
+			var err error
+			if host, err = l.ground.Behind(name, a); err != nil {
+				w.Fatal(err)
+			}
 		}
-		p.host = h
+		p.hosts = append(p.hosts, host)
 	}
 	return p
 }
@@ -91,26 +120,39 @@ func (w *world) place(name string, addrs ...netip.Addr) *place {
 func (w *world) pod(i, j int, node *place) *place {
 	w.Helper()
 	p := &place{addrs: [2]netip.Addr{addr("10.244.%d.%d", i+1, j+2), addr("fd00:10:244:%d::%d", i+1, j+2)}}
-	host, err := w.ground.Pod(node.host, p.addrs[:]...)
-	if err != nil {
-		w.Fatal(err)
+	for _, l := range w.lands {
+		host, err := l.ground.Pod(node.hosts[l.index], p.addrs[:]...)
+		if err != nil {
+			w.Fatal(err)
+		}
+		p.hosts = append(p.hosts, host)
+		w.answer(host, p.addrs, backend, renamed)
 	}
-	p.host = host
-	w.answer(p, backend)
-	w.answer(p, renamed)
 	return p
 }
 
-// answer has p answer on a port, until the test ends.
-func (w *world) answer(p *place, port uint16) {
+// answer has host answer on ports, until the test ends.
+func (w *world) answer(host *netns.Host, addrs [2]netip.Addr, ports ...uint16) {
 	w.Helper()
-	for _, a := range p.addrs {
-		for _, protocol := range []sdk.Protocol{sdk.TCP, sdk.UDP} {
-			end, err := netns.Answer(w.Context(), p.host, protocol, netip.AddrPortFrom(a, port))
-			if err != nil {
-				w.Fatal(err)
+	for _, a := range addrs {
+		for _, port := range ports {
+			for _, protocol := range []sdk.Protocol{sdk.TCP, sdk.UDP} {
+				end, err := netns.Answer(w.Context(), host, protocol, netip.AddrPortFrom(a, port))
+				if err != nil {
+					w.Fatal(err)
+				}
+				w.Cleanup(func() { end.Close() })
 			}
-			w.Cleanup(func() { end.Close() })
+		}
+	}
+}
+
+// lead leads what is for an address to p, as a router would.
+func (w *world) lead(to netip.Addr, p *place) {
+	w.Helper()
+	for _, l := range w.lands {
+		if err := l.ground.Lead(to, p.hosts[l.index]); err != nil {
+			w.Fatal(err)
 		}
 	}
 }
@@ -118,11 +160,35 @@ func (w *world) answer(p *place, port uint16) {
 // until waits for ok.
 func (w *world) until(what string, ok func() error) {
 	w.Helper()
-	var err error
+	if err := wait(ok); err != nil {
+		w.Fatalf("%s: %v", what, err)
+	}
+}
+
+// everywhere waits until ok is so in each land.
+func (w *world) everywhere(what string, ok func(*land) error) {
+	w.Helper()
+	errs := make([]error, len(w.lands))
+	var waiting sync.WaitGroup
+	for i, l := range w.lands {
+		waiting.Go(func() {
+			if err := wait(func() error { return ok(l) }); err != nil {
+				errs[i] = fmt.Errorf("%s: %w", l.label, err)
+			}
+		})
+	}
+	waiting.Wait()
+	if err := errors.Join(errs...); err != nil {
+		w.Fatalf("%s: %v", what, err)
+	}
+}
+
+// wait tries until ok returns no error, and returns the last one if it always does.
+func wait(ok func() error) (err error) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if err = ok(); err == nil {
-			return
+			return nil
 		}
 	}
-	w.Fatalf("%s: %v", what, err)
+	return err
 }
