@@ -5,7 +5,6 @@ package userspace
 import (
 	"encoding/binary"
 	"fmt"
-	"net"
 	"net/netip"
 	"syscall"
 	"unsafe"
@@ -16,23 +15,8 @@ import (
 // soOriginalDst is SO_ORIGINAL_DST, and IP6T_SO_ORIGINAL_DST.
 const soOriginalDst = 80
 
-// meant is where the caller sent the connection to, before a rule changed it.
-func meant(conn *net.TCPConn) (to netip.AddrPort, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return to, fmt.Errorf("ask where a connection was sent to: %w", err)
-	}
-	var inner error
-	if err := raw.Control(func(fd uintptr) { to, inner = originalOf(int(fd), remote(conn).Is4()) }); err != nil {
-		return to, fmt.Errorf("ask where a connection was sent to: %w", err)
-	}
-	if inner != nil {
-		return to, fmt.Errorf("ask where a connection was sent to: %w", inner)
-	}
-	return to, nil
-}
-
-// originalOf reads the kernel's struct sockaddr_in, or sockaddr_in6.
+// originalOf is where the caller sent the connection to, before a rule changed it.
+// The kernel says so in its struct sockaddr_in, or sockaddr_in6.
 func originalOf(fd int, is4 bool) (netip.AddrPort, error) {
 	var raw [unix.SizeofSockaddrInet6]byte
 	level, size := unix.IPPROTO_IPV6, uint32(unix.SizeofSockaddrInet6)
@@ -41,7 +25,7 @@ func originalOf(fd int, is4 bool) (netip.AddrPort, error) {
 	}
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), soOriginalDst, uintptr(unsafe.Pointer(&raw)), uintptr(unsafe.Pointer(&size)), 0)
 	if errno != 0 {
-		return netip.AddrPort{}, errno
+		return netip.AddrPort{}, fmt.Errorf("ask where a connection was sent to: %w", errno)
 	}
 	port := binary.BigEndian.Uint16(raw[2:])
 	if is4 {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A pause is what a loop does about an error that may pass, such as running out
-// of file descriptors: it waits, longer each time, and says so once.
+// A pause is what one who takes in does about an error that may pass, such as
+// running out of file descriptors: it waits, longer each time, and says so once.
 type pause struct {
 	log  *relay
 	at   place
@@ -21,15 +21,21 @@ const (
 	longPause  = time.Second
 )
 
-// after waits out err, and is false when ctx has ended.
-func (p *pause) after(ctx context.Context, err error) bool {
+// begin is how long to wait because of err.
+func (p *pause) begin(err error) time.Duration {
 	if p.next == 0 {
 		p.next = shortPause
 		p.log.log.Load().Warn("cannot take in what comes; waiting", "at", p.at.String(), "err", err, "try", advice(err))
 	}
-	timer := time.NewTimer(p.next)
-	defer timer.Stop()
+	now := p.next
 	p.next = min(2*p.next, longPause)
+	return now
+}
+
+// after waits out err, and is false when ctx has ended.
+func (p *pause) after(ctx context.Context, err error) bool {
+	timer := time.NewTimer(p.begin(err))
+	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false

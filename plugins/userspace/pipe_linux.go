@@ -15,16 +15,17 @@ type pipe struct{ out, in int }
 // user's processes share.
 const pipeSize = 64 << 10
 
-// pipes are those that nobody uses now, and empty.
-type pipes struct{ free chan *pipe }
+// pipes are those of a loop that are empty, and that nobody uses now.
+type pipes struct{ free []*pipe }
 
-func newPipes() pipes { return pipes{make(chan *pipe, 16)} }
+// spare is how many are kept.
+const spare = 4
 
 func (p *pipes) lend() (*pipe, error) {
-	select {
-	case got := <-p.free:
+	if last := len(p.free) - 1; last >= 0 {
+		got := p.free[last]
+		p.free = p.free[:last]
 		return got, nil
-	default:
 	}
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
@@ -35,23 +36,19 @@ func (p *pipes) lend() (*pipe, error) {
 
 // giveBack takes an empty pipe.
 func (p *pipes) giveBack(empty *pipe) {
-	select {
-	case p.free <- empty:
-	default:
+	if len(p.free) == spare {
 		empty.close()
+		return
 	}
+	p.free = append(p.free, empty)
 }
 
 // close closes those that nobody uses now.
 func (p *pipes) close() {
-	for {
-		select {
-		case got := <-p.free:
-			got.close()
-		default:
-			return
-		}
+	for _, free := range p.free {
+		free.close()
 	}
+	p.free = nil
 }
 
 func (p *pipe) close() {

@@ -24,7 +24,7 @@ type portals struct {
 	to    [2]atomic.Pointer[netip.Addr] // where rules send packets to, by family
 
 	mu    sync.RWMutex // guards what follows; connections take it to read
-	doors [2][3]*net.TCPListener
+	doors [2][3]listener
 	found map[place]*portal // TCP, by where callers mean to go
 }
 
@@ -116,15 +116,12 @@ func (p *portals) openDoors(ctx context.Context, f sdk.Family) error {
 		if *door != nil {
 			continue
 		}
-		l, err := listen(ctx, every)
+		l, err := p.relay.listen(ctx, every)
 		if err != nil {
 			return fmt.Errorf("listen for what rules lead here: %w", err)
 		}
-		if !p.relay.crowd.enter(l) {
-			return net.ErrClosed
-		}
 		*door = l
-		go p.relay.accept(l, every, func(conn *net.TCPConn) { p.serve(conn, sdk.Origin(from)) })
+		l.begin(func(a arrival) (*desk, sdk.Caller) { return p.receive(a, sdk.Origin(from)) })
 	}
 	return nil
 }
@@ -135,7 +132,7 @@ func (p *portals) ports(f sdk.Family) (ports [3]uint16) {
 	defer p.mu.RUnlock()
 	for from, l := range p.doors[index(f)] {
 		if l != nil {
-			ports[from] = l.Addr().(*net.TCPAddr).AddrPort().Port()
+			ports[from] = l.port()
 		}
 	}
 	return ports
@@ -156,17 +153,17 @@ func (p *portals) close() {
 	clear(p.found)
 }
 
-// serve is the life of one connection that came in by the door for callers from
-// there.
-func (p *portals) serve(conn *net.TCPConn, from sdk.Origin) {
-	to, err := meant(conn)
-	s := p.find(to)
-	if err != nil || s == nil {
-		abort(conn)
-		p.relay.crowd.leave(conn)
-		return
+// receive is whose a connection is that came in by the door for callers from there.
+func (p *portals) receive(a arrival, from sdk.Origin) (*desk, sdk.Caller) {
+	to, err := a.meant()
+	if err != nil {
+		return nil, sdk.Caller{}
 	}
-	s.serve(conn, sdk.Caller{Addr: remote(conn).Unmap().WithZone(""), From: from})
+	s := p.find(to)
+	if s == nil {
+		return nil, sdk.Caller{}
+	}
+	return &s.desk, sdk.Caller{Addr: a.remote().Unmap().WithZone(""), From: from}
 }
 
 // find is the portal at to: one that names the address, or that of a node port.
@@ -208,7 +205,7 @@ func (s *portal) stands() error {
 		if l == nil {
 			return net.ErrClosed
 		}
-		errs = append(errs, standing(l))
+		errs = append(errs, l.stands())
 	}
 	return errors.Join(errs...)
 }

@@ -22,7 +22,7 @@ type relay struct {
 	log     atomic.Pointer[slog.Logger]
 	counts  counts
 	buffers buffers
-	pipes   pipes
+	loops   loops
 }
 
 // counts are of the whole life.
@@ -51,7 +51,7 @@ func (c *counts) wait() string {
 }
 
 func newRelay() *relay {
-	r := &relay{crowd: newCrowd(), pipes: newPipes()}
+	r := &relay{crowd: newCrowd()}
 	r.ground.Store(newGround(sdk.Node{}, nil))
 	r.idle.Store(int64(defaults.udpIdleTimeout))
 	r.log.Store(slog.New(slog.DiscardHandler))
@@ -91,5 +91,5 @@ func (r *relay) dialer(wait time.Duration) net.Dialer {
 // sendHome ends everything that runs, and waits for it.
 func (r *relay) sendHome() {
 	r.crowd.home()
-	r.pipes.close()
+	r.loops.forget()
 }

@@ -4,15 +4,17 @@ package userspace
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 )
+
+// This file is what TCP is on every system: whose a connection is, and which
+// endpoints are tried for it. Carrying it is the business of one loop for each
+// processor on Linux (loop_linux.go), and of goroutines elsewhere (plain.go).
 
 // waits are how long each endpoint that is tried may take to answer. After them
 // the caller is turned away.
@@ -21,6 +23,25 @@ var waits = [...]time.Duration{250 * time.Millisecond, 500 * time.Millisecond, t
 // keepAlive finds out in two minutes that one end is gone without a word, so that
 // the other is not held for ever.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
+
+// A listener takes connections in from begin to Close. Callers who come before
+// wait in the kernel.
+type listener interface {
+	begin(reception)
+	port() uint16
+	stands() error // does the kernel still have it?
+	Close() error
+}
+
+// A reception says at whose desk a connection is dealt with, and who calls. Nil:
+// nobody deals with it.
+type reception func(arrival) (*desk, sdk.Caller)
+
+// An arrival is a connection that was just taken in.
+type arrival interface {
+	remote() netip.Addr             // who calls
+	meant() (netip.AddrPort, error) // where to, before a rule changed it
+}
 
 // A desk is where connections to one place are dealt with.
 type desk struct {
@@ -34,130 +55,65 @@ func (d *desk) target() *target { return d.whose.Load() }
 // A tcpSocket listens at one place.
 type tcpSocket struct {
 	desk
-	listener *net.TCPListener
-	accepts  sync.Once
+	listener listener
 }
 
 func (r *relay) openTCP(ctx context.Context, p place) (socket, error) {
-	l, err := listen(ctx, p)
+	l, err := r.listen(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	return &tcpSocket{desk: desk{relay: r, at: p}, listener: l}, nil
 }
 
-func listen(ctx context.Context, p place) (*net.TCPListener, error) {
-	l := net.ListenConfig{Control: share}
-	keepAll(&l)
-	l.SetMultipathTCP(false) // an abort must be a reset
-	listener, err := l.Listen(ctx, network(p), p.addr.String())
-	if err != nil {
-		return nil, err
-	}
-	return listener.(*net.TCPListener), nil
-}
-
-// give makes t the one whom connections are for. The first begins to accept:
-// callers who came since the socket was opened have waited in the kernel.
+// give makes t the one whom connections are for. The first begins to accept.
 func (s *tcpSocket) give(t *target) {
 	s.whose.Store(t)
-	s.accepts.Do(func() {
-		if s.relay.crowd.enter(s.listener) {
-			go s.relay.accept(s.listener, s.at, func(conn *net.TCPConn) {
-				s.serve(conn, s.relay.ground.Load().caller(remote(conn), ""))
-			})
-		}
-	})
+	s.listener.begin(s.receive)
+}
+
+func (s *tcpSocket) receive(a arrival) (*desk, sdk.Caller) {
+	return &s.desk, s.relay.ground.Load().caller(a.remote(), "")
 }
 
 func (s *tcpSocket) follow()       {}                         // an established connection outlives its endpoint's place in the list
 func (s *tcpSocket) retire() bool  { s.shut(); return false } // connections have sockets of their own
 func (s *tcpSocket) resume() bool  { return false }
 func (s *tcpSocket) shut()         { s.listener.Close() }
-func (s *tcpSocket) stands() error { return standing(s.listener) }
+func (s *tcpSocket) stands() error { return s.listener.stands() }
 
-// accept takes connections in until the listener is closed.
-func (r *relay) accept(l *net.TCPListener, at place, serve func(*net.TCPConn)) {
-	defer r.crowd.leave(l)
-	pause := pause{log: r, at: at}
-	for {
-		conn, err := l.AcceptTCP()
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return
-		case err != nil:
-			if !pause.after(r.crowd.context(), err) {
-				return
-			}
-			continue
-		}
-		pause.over()
-		if r.crowd.enter(conn) {
-			go serve(conn)
-		}
-	}
+// A search is for an endpoint that answers a caller: the one that it is to have,
+// and others in turn when that does not.
+type search struct {
+	desk  *desk
+	from  sdk.Caller
+	whose *target // among whose endpoints next looked
+	tried []netip.AddrPort
 }
 
-// serve is the life of one connection. It ends when both ends have, or when the
-// crowd is sent home.
-func (d *desk) serve(conn *net.TCPConn, from sdk.Caller) {
-	r := d.relay
-	defer r.crowd.leave(conn)
-	r.counts.connections.Add(1)
-	up := d.reach(from)
-	if up == nil {
-		abort(conn)
-		return
+// next is the endpoint to try now, and how long it may take. False: there is none
+// for this caller.
+func (s *search) next() (ep netip.AddrPort, wait time.Duration, ok bool) {
+	r := s.desk.relay
+	if s.whose = s.desk.target(); s.whose == nil {
+		return ep, 0, false // the place was opened, and is nobody's yet
 	}
-	if !r.crowd.enter(up) {
-		return
+	if len(s.tried) == len(waits) {
+		r.counts.unanswered.Add(1)
+		return ep, 0, false
 	}
-	defer r.crowd.leave(up)
-	r.counts.open.Add(1)
-	defer r.counts.open.Add(-1)
-	r.join(conn, up)
+	ep, verdict := r.choose(s.whose, s.from, s.tried)
+	if verdict != sdk.Forward {
+		return ep, 0, false
+	}
+	wait = waits[len(s.tried)]
+	s.tried = append(s.tried, ep)
+	return ep, wait, true
 }
 
-// reach connects to the endpoint that the caller is to have, or to others in
-// turn when it does not answer. Nil: there is none for this caller.
-func (d *desk) reach(from sdk.Caller) *net.TCPConn {
-	r := d.relay
-	ctx := r.crowd.context()
-	var tried []netip.AddrPort
-	for _, wait := range waits {
-		t := d.target()
-		if t == nil {
-			return nil // it was opened, and is nobody's yet
-		}
-		ep, verdict := r.choose(t, from, tried)
-		if verdict != sdk.Forward {
-			return nil
-		}
-		dialer := r.dialer(wait)
-		up, err := dialer.DialContext(ctx, network(d.at), ep.String()) // and not DialTCP, which takes a port before it is known for whom
-		if err == nil {
-			return up.(*net.TCPConn)
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		r.counts.dialErrors.Add(1)
-		r.log.Load().Debug("endpoint does not answer", "service", t.service.name, "endpoint", ep, "err", err)
-		tried = append(tried, ep)
-	}
-	r.counts.unanswered.Add(1)
-	return nil
-}
-
-func remote(conn *net.TCPConn) netip.Addr {
-	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
-		return a.AddrPort().Addr()
-	}
-	return netip.Addr{}
-}
-
-// abort ends conn with a reset.
-func abort(conn *net.TCPConn) {
-	_ = conn.SetLinger(0) // of a connection that is broken already: then it needs no reset
-	conn.Close()
+// failed says that the endpoint that next gave did not answer.
+func (s *search) failed(err error) {
+	r := s.desk.relay
+	r.counts.dialErrors.Add(1)
+	r.log.Load().Debug("endpoint does not answer", "service", s.whose.service.name, "endpoint", s.tried[len(s.tried)-1], "err", err)
 }

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package userspace
+
+import "context"
+
+// loops are not to be had here.
+type loops struct{}
+
+func (*loops) forget() {}
+
+// listen opens a listener at p.
+func (r *relay) listen(ctx context.Context, p place) (listener, error) { return r.listenPlain(ctx, p) }

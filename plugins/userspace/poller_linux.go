@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A poller asks the kernel which of many sockets can go on (epoll). It waits as any
+// file of Go does, so who waits for it holds no thread.
+//
+//	sockets ──▶ epoll ──▶ Go's own epoll ──▶ the goroutine in wait
+type poller struct {
+	fd     int
+	file   *os.File
+	raw    syscall.RawConn
+	until  time.Time // how long file waits
+	bell   int       // an eventfd: rung by those who want the waiting to end
+	look   func(fd uintptr) bool
+	events [128]unix.EpollEvent
+	n      int // of events
+	err    error
+}
+
+// A ticket is by what an event says whom it is for.
+type ticket struct{ slot, turn int32 }
+
+// bellTicket is that of the bell.
+var bellTicket = ticket{slot: -1}
+
+func newPoller() (*poller, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make an epoll: %w", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // or os would not wait for it
+		unix.Close(fd)
+		return nil, fmt.Errorf("make an epoll: %w", err)
+	}
+	p := &poller{fd: fd, bell: -1, file: os.NewFile(uintptr(fd), "epoll")}
+	p.look = p.lookOnce
+	if p.raw, err = p.file.SyscallConn(); err == nil {
+		err = p.file.SetReadDeadline(time.Time{})
+	}
+	if err == nil {
+		p.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	}
+	if err == nil {
+		err = p.add(p.bell, unix.EPOLLIN, bellTicket)
+	}
+	if err != nil {
+		p.close()
+		return nil, fmt.Errorf("make an epoll that can be waited for: %w", err)
+	}
+	return p, nil
+}
+
+func (p *poller) close() {
+	p.file.Close()
+	if p.bell >= 0 {
+		unix.Close(p.bell)
+	}
+}
+
+// add has events of fd reported with t, until fd is closed.
+func (p *poller) add(fd int, events uint32, t ticket) error {
+	ev := unix.EpollEvent{Events: events, Fd: t.slot, Pad: t.turn}
+	if err := unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		return fmt.Errorf("watch a socket: %w", err)
+	}
+	return nil
+}
+
+// change has other events reported of fd. None: it rests.
+func (p *poller) change(fd int, events uint32, t ticket) error {
+	ev := unix.EpollEvent{Events: events, Fd: t.slot, Pad: t.turn}
+	if err := unix.EpollCtl(p.fd, unix.EPOLL_CTL_MOD, fd, &ev); err != nil {
+		return fmt.Errorf("watch a socket: %w", err)
+	}
+	return nil
+}
+
+// wait returns what has happened, once something has, or nothing after until
+// (zero: never).
+func (p *poller) wait(until time.Time) ([]unix.EpollEvent, error) {
+	if !until.Equal(p.until) {
+		if err := p.file.SetReadDeadline(until); err != nil {
+			return nil, fmt.Errorf("set when to look again: %w", err)
+		}
+		p.until = until
+	}
+	err := p.raw.Read(p.look)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, nil
+	}
+	if err == nil {
+		err = p.err
+	}
+	return p.events[:p.n], err
+}
+
+// now returns what has happened. It does not wait.
+func (p *poller) now() ([]unix.EpollEvent, error) {
+	p.lookOnce(uintptr(p.fd))
+	return p.events[:p.n], p.err
+}
+
+// lookOnce is false when nothing has happened.
+func (p *poller) lookOnce(uintptr) bool {
+	p.n, p.err = unix.EpollWait(p.fd, p.events[:], 0)
+	if p.err == unix.EINTR {
+		p.n, p.err = 0, nil
+	}
+	p.n = max(p.n, 0)
+	return p.n > 0 || p.err != nil
+}
+
+// ring ends the waiting. Anyone may.
+func (p *poller) ring() {
+	one := [8]byte{1} // in either order of bytes it is not zero, and that is all that counts
+	_, _ = unix.Write(p.bell, one[:])
+}
+
+// silence the bell.
+func (p *poller) silence() {
+	var rung [8]byte
+	_, _ = unix.Read(p.bell, rung[:])
+}
