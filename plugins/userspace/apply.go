@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -73,19 +74,39 @@ type outcome struct {
 	planned []string // and not done, in a role that writes nothing
 }
 
-// A turn is the work of one call.
+// A turn is the work of one call, or of a part of it.
 type turn struct {
 	edits   map[sdk.Name]edit
 	before  map[sdk.Name][]claim // what each claimed
+	were    map[sdk.Name]was     // and what it was, once that was changed
 	touched map[place]bool
 	failed  map[sdk.Name]error
 }
 
 // carryOut makes sockets and services follow the edits, and at further places
-// whatever the table says. A Service that cannot have all its places keeps those
-// it had. An error means that the context ended, and nothing was changed.
+// whatever the table says. A Service that cannot have all its places, or a line of
+// which the kernel refuses, keeps what it had. An error means that nobody was told
+// of any.
 func (d *Dataplane) carryOut(ctx context.Context, edits []edit, further ...place) (outcome, error) {
-	t := d.begin(edits, append(further, d.undone...))
+	var all outcome
+	refused, err := iptables.Sift(names(edits), func(some []sdk.Name) ([]sdk.Name, error) {
+		done, suspects, err := d.take(ctx, of(edits, some), further)
+		all.failed = append(all.failed, done.failed...)
+		all.planned = done.planned
+		return suspects, err
+	})
+	for name, err := range refused {
+		all.failed = append(all.failed, sdk.Failure{Name: name, Err: err})
+	}
+	slices.SortFunc(all.failed, func(a, b sdk.Failure) int { return a.Name.Compare(b.Name) })
+	return all, err
+}
+
+// take takes one turn. If the context ends before rules are written, it changed
+// nothing; if the kernel refuses a line, it is taken back, and suspects are the
+// Services to which the line may belong.
+func (d *Dataplane) take(ctx context.Context, edits []edit, further []place) (done outcome, suspects []sdk.Name, err error) {
+	t := d.begin(edits, append(slices.Clone(further), d.undone...))
 	for {
 		steps := d.plan(t)
 		bad, err := d.prepare(ctx, steps)
@@ -97,7 +118,7 @@ func (d *Dataplane) carryOut(ctx context.Context, edits []edit, further ...place
 			for _, verb := range []verb{give, closeDown} {
 				d.settle(d.plan(t), verb)
 			}
-			return outcome{}, err
+			return outcome{}, nil, err
 		}
 		if len(bad) == 0 {
 			return d.finish(ctx, t, steps)
@@ -108,18 +129,24 @@ func (d *Dataplane) carryOut(ctx context.Context, edits []edit, further ...place
 	}
 }
 
-// finish makes everyone see what was prepared. An error means that the kernel's
-// rules could not follow; nothing is taken back, and the next turn begins there.
-func (d *Dataplane) finish(ctx context.Context, t *turn, steps []step) (outcome, error) {
+// finish makes everyone see what was prepared. When the kernel's rules could not
+// follow for another reason than one line, nothing is taken back, and the next turn
+// begins there.
+func (d *Dataplane) finish(ctx context.Context, t *turn, steps []step) (done outcome, suspects []sdk.Name, err error) {
 	d.commit(t, steps)
-	err := d.lay(ctx, t.touched)
+	err = d.lay(ctx, t.touched)
 	d.undone = nil
-	if err == nil {
+	switch refused := new(iptables.LineError); {
+	case err == nil:
 		d.settle(steps, closeDown)
-	} else {
+	case errors.As(err, &refused) && ctx.Err() == nil:
+		suspects = d.suspects(t, refused)
+		d.takeBack(t)
+		return outcome{}, suspects, err
+	default:
 		d.undone = slices.Collect(maps.Keys(t.touched))
 	}
-	return outcome{failed: t.failures(), planned: d.unwritten(steps)}, err
+	return outcome{failed: t.failures(), planned: d.unwritten(steps)}, nil, err
 }
 
 // begin writes the edits into the table.
@@ -127,6 +154,7 @@ func (d *Dataplane) begin(edits []edit, further []place) *turn {
 	t := &turn{
 		edits:   make(map[sdk.Name]edit),
 		before:  make(map[sdk.Name][]claim),
+		were:    make(map[sdk.Name]was),
 		touched: make(map[place]bool),
 		failed:  make(map[sdk.Name]error),
 	}
@@ -240,7 +268,11 @@ func (d *Dataplane) owe(p place, name sdk.Name, err error) {
 // commit publishes the values, and then does all that cannot fail.
 func (d *Dataplane) commit(t *turn, steps []step) {
 	for name, e := range t.edits {
-		if t.failed[name] == nil && e.value != nil {
+		if t.failed[name] != nil {
+			continue
+		}
+		t.were[name] = d.as(name)
+		if e.value != nil {
 			d.publish(*e.value)
 		}
 	}
@@ -269,6 +301,10 @@ func (d *Dataplane) publish(svc sdk.Service) {
 	s.set(svc)
 	s.seed(d.seeds[svc.Name], time.Now())
 	delete(d.seeds, svc.Name)
+	d.noteRoaming(svc)
+}
+
+func (d *Dataplane) noteRoaming(svc sdk.Service) {
 	delete(d.roaming, svc.Name)
 	if slices.ContainsFunc(svc.Frontends, func(f sdk.Frontend) bool { return f.Addr.Addr().IsUnspecified() }) {
 		d.roaming[svc.Name] = true
@@ -339,6 +375,5 @@ func (t *turn) failures() []sdk.Failure {
 	for name, err := range t.failed {
 		all = append(all, sdk.Failure{Name: name, Err: err})
 	}
-	slices.SortFunc(all, func(a, b sdk.Failure) int { return a.Name.Compare(b.Name) })
 	return all
 }

@@ -214,6 +214,9 @@ func (b *book) adopt(t iptables.Tables) {
 			b.touched[id] = true
 			continue
 		}
+		if !slices.Contains(entrances, id) {
+			continue // who leads to our chains from his own is not ours to correct
+		}
 		for _, r := range rules {
 			if isOurs(iptables.ID{Table: id.Table, Chain: r.Target()}) {
 				b.jumps[jump{id, r}] = true

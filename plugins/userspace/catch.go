@@ -172,9 +172,11 @@ func (c catch) enter(p *piece, portal, port branch, action iptables.Rule) {
 
 // own is the chain of c's own in table, empty.
 func (c catch) own(table string) chain {
-	at := place{c.service.Name.Protocol, c.frontend.Addr}
-	return chain{id: iptables.ID{Table: table, Chain: ownStem + iptables.Hash(at.String())}}
+	return chain{id: iptables.ID{Table: table, Chain: ownChain(place{c.service.Name.Protocol, c.frontend.Addr})}}
 }
+
+// ownChain is what the chain of the frontend at p is called.
+func ownChain(p place) string { return ownStem + iptables.Hash(p.String()) }
 
 // sources are the ranges that callers may be in: one that says nothing, if anyone
 // may call.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -145,4 +146,28 @@ func TestKernelConforms(t *testing.T) {
 		s.Foreign = k.foreign
 		sdktest.Conform(sdktest.Testing(k.T), s)
 	})
+}
+
+// refuse makes iptables-restore refuse, for the rest of the test, a line with a text,
+// as it does when the kernel lacks something.
+func (k kernel) refuse(text string) {
+	k.Helper()
+	dir := k.TempDir()
+	for _, program := range []string{"iptables-", "ip6tables-"} {
+		name := program + string(k.backend) + "-restore"
+		path, err := exec.LookPath(name)
+		if err != nil {
+			k.Fatal(err)
+		}
+		script := `#!/bin/sh
+input=$(cat)
+line=$(printf '%s\n' "$input" | grep -n -m1 -F -e '` + text + `' | cut -d: -f1)
+if [ -n "$line" ]; then echo "iptables-restore: line $line failed" >&2; exit 1; fi
+printf '%s\n' "$input" | exec ` + path + ` "$@"
+`
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
+			k.Fatal(err)
+		}
+	}
+	k.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }

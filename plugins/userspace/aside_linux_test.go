@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// TestKernelRefusedLine: a Service a line of which the kernel refuses keeps what
+// served it, under its old address too; the others of its update go in; and so does
+// it once the kernel takes the line.
+func TestKernelRefusedLine(t *testing.T) {
+	onNode(t, func(n node) {
+		const barred, open = "172.30.0.41", "172.30.0.42"
+		ranged := svc("ranged", "load-balancer "+barred+":80", podHere+":8080")
+		ranged.Frontends[0].Sources = []netip.Prefix{netip.MustParsePrefix("198.18.0.0/15")}
+		dns := udp(svc("dns", "cluster-ip 172.30.0.10:53", podHere+":8080"))
+		n.serve(ranged, dns, svc("web", "cluster-ip "+open+":80", podHere+":8080"))
+		n.finds("tcp", barred+":80", podHere+":8080")
+
+		// A chain to which a foreign rule leads cannot be removed.
+		program := "iptables-" + string(n.kernel.backend)
+		own := ownChain(place{sdk.TCP, netip.MustParseAddrPort(barred + ":80")})
+		n.kernel.run(program, "-t", "nat", "-N", "SOMEBODY")
+		n.kernel.run(program, "-t", "nat", "-A", "SOMEBODY", "-j", own)
+
+		moved := svc("ranged", "load-balancer 172.30.0.51:80", podHere+":8080")
+		result := n.offer(sdk.Update{
+			Set: []sdk.Service{
+				moved, svc("web", "cluster-ip 172.30.0.52:80", podHere+":8080"),
+				udp(svc("dns", "cluster-ip 172.30.0.11:53", podHere+":8080")), svc("new", "cluster-ip 172.30.0.53:80", podHere+":8080"),
+			},
+		})
+		refused := new(iptables.LineError)
+		if len(result.Failed) != 1 || result.Failed[0].Name != ranged.Name || !errors.As(result.Failed[0].Err, &refused) {
+			n.Fatalf("failed: %v; want %s alone", result.Failed, ranged.Name)
+		}
+		if !strings.Contains(refused.Error(), "refused") || refused.Line == "" {
+			n.Errorf("it failed with %q, which names no line", refused)
+		}
+		n.finds("tcp", barred+":80", podHere+":8080")
+		for _, at := range []string{"172.30.0.52:80", "172.30.0.53:80"} {
+			n.finds("tcp", at, podHere+":8080")
+		}
+		n.finds("udp", "172.30.0.11:53", podHere+":8080")
+		for _, at := range []string{"172.30.0.51:80", open + ":80"} {
+			if got, err := n.calls("tcp", at); err == nil {
+				n.Errorf("%s answers at %s", got, at)
+			}
+		}
+		n.lasts()
+
+		n.kernel.run(program, "-t", "nat", "-F", "SOMEBODY")
+		n.set(moved)
+		n.finds("tcp", "172.30.0.51:80", podHere+":8080")
+		if got, err := n.calls("tcp", barred+":80"); err == nil {
+			n.Errorf("%s still answers at the old address", got)
+		}
+		n.lasts()
+	})
+}
+
+// lasts fails unless the kernel has, word for word, what the books say.
+func (n node) lasts() {
+	n.Helper()
+	for _, s := range n.way.rules.sides {
+		if err := s.read(n.Context()); err != nil {
+			n.Fatal(err)
+		}
+		for _, b := range s.book.plan(s.book.frame.jumps(n.Dataplane.role)) {
+			n.Errorf("%s: still to be written: %q", s.book.frame.family, b.steps())
+		}
+	}
+}
+
+// TestKernelRefusedAtFirst: also in the first update, and however many it names.
+func TestKernelRefusedAtFirst(t *testing.T) {
+	onNode(t, func(n node) {
+		n.kernel.refuse(`--dport 4711 `)
+		services := crowdOf(40, sparse)
+		for i := range services {
+			services[i].Cluster[0].Addr = netip.MustParseAddrPort(podHere + ":8080")
+		}
+		bad := []sdk.Name{services[3].Name, services[17].Name}
+		for _, i := range []int{3, 17} {
+			services[i].Frontends[0].Addr = netip.AddrPortFrom(services[i].Frontends[0].Addr.Addr(), 4711)
+		}
+		failed := n.offer(sdk.Update{Full: true, Node: n.facts(), Set: services}).Failed
+		if len(failed) != 2 || failed[0].Name != bad[1] || failed[1].Name != bad[0] {
+			n.Fatalf("failed: %v; want %v", failed, bad)
+		}
+		refused := new(iptables.LineError)
+		if !errors.As(failed[0].Err, &refused) || !strings.Contains(refused.Line, "--dport 4711") {
+			n.Errorf("it failed with %v; want the line", failed[0].Err)
+		}
+		n.role(sdk.Active)
+		for i, s := range services {
+			if i != 3 && i != 17 {
+				n.finds("tcp", s.Frontends[0].Addr.String(), podHere+":8080")
+			}
+		}
+		n.lasts()
+	})
+}
