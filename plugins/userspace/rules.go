@@ -194,9 +194,9 @@ func (s *side) write(ctx context.Context, role sdk.Role) (steps []string, err er
 	return s.attempt(ctx, role)
 }
 
-// atOnce is how many chains are written at once. nft takes a time that grows with
+// chainsAtOnce is how many chains go into one block. nft takes a time that grows with
 // their square; legacy copies the whole table each time, so it takes them all.
-func atOnce(b iptables.Backend) int {
+func chainsAtOnce(b iptables.Backend) int {
 	if b == iptables.NFT {
 		return 500
 	}
@@ -204,7 +204,7 @@ func atOnce(b iptables.Backend) int {
 }
 
 func (s *side) attempt(ctx context.Context, role sdk.Role) (steps []string, err error) {
-	blocks := cut(s.book.plan(s.book.frame.jumps(role)), atOnce(s.tool.Backend))
+	blocks := cut(s.book.plan(s.book.frame.jumps(role)), chainsAtOnce(s.tool.Backend))
 	script := new(iptables.Script)
 	for _, b := range blocks {
 		b.write(script)

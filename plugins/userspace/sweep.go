@@ -68,7 +68,7 @@ func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, 
 	if l.DryRun {
 		return gone, nil
 	}
-	for _, b := range cut(blocks, atOnce(tool.Backend)) {
+	for _, b := range cut(blocks, chainsAtOnce(tool.Backend)) {
 		b.write(script)
 	}
 	return gone, tool.Restore(ctx, script)
