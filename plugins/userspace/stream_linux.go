@@ -24,13 +24,13 @@ type stream struct {
 	over bool // and to was told, or takes no more
 }
 
-// atOnce is how many pieces a stream carries before others have a turn.
-const atOnce = 16
+// piecesInARow is how many pieces a stream carries before others have a turn.
+const piecesInARow = 16
 
 // goOn goes as far as it can without waiting. It is true when it could go on, and
 // gives way to others.
 func (s *stream) goOn() bool {
-	for range atOnce {
+	for range piecesInARow {
 		switch {
 		case s.over || !s.passOn():
 			return false
