@@ -10,7 +10,8 @@ type Endpoint struct {
 
 	// OnNode says that the endpoint runs on this node, or may: its node is ours
 	// or was not given. It may then be its own client, and such a connection
-	// must be masqueraded, or its replies would never leave it.
+	// must be masqueraded, or its replies would never leave it. See
+	// [Service.MayCallItself].
 	OnNode bool
 }
 

@@ -70,6 +70,14 @@ func (s Service) Reachable() []Endpoint {
 	return slices.CompactFunc(all, func(a, b Endpoint) bool { return a.Addr == b.Addr })
 }
 
+// MayCallItself reports whether ep may be sent what it has sent itself, and see
+// itself call unless it is masqueraded: it is on this node, or it is elsewhere, counts
+// as one of this node's pods all the same (where those are known by a range that holds
+// all of the cluster's), and calls an external frontend with the Local policy.
+func (s Service) MayCallItself(ep Endpoint) bool {
+	return ep.OnNode || slices.ContainsFunc(s.Frontends, func(f Frontend) bool { return f.External() && f.Policy == Local })
+}
+
 // Equal reports whether s and t mean the same, both being in canonical order.
 func (s Service) Equal(t Service) bool {
 	return s.Name == t.Name &&

@@ -102,7 +102,7 @@ func (r *render) endpoint(svc sdk.Service, ep sdk.Endpoint) {
 	id := nat(endpointChain(svc.Name, ep.Addr))
 	r.own[ep.Addr] = true
 	var rules []iptables.Rule
-	if ep.OnNode { // it calls itself: the answer must come back this way
+	if svc.MayCallItself(ep) { // the answer must come back this way
 		rules = append(rules, iptables.Words("-s", ep.Addr.Addr(), mark(r.node)))
 	}
 	var remember iptables.Rule

@@ -58,7 +58,7 @@ func (r *render) service(svc sdk.Service) {
 	}
 	reached := reached(svc)
 	for _, ep := range reached.Reachable() {
-		if ep.OnNode || svc.Affinity > 0 {
+		if svc.MayCallItself(ep) || svc.Affinity > 0 {
 			r.endpoint(svc, ep)
 		}
 	}

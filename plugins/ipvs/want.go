@@ -237,7 +237,7 @@ func (r *render) note(s set, f sdk.Frontend) {
 // callsItself notes the endpoints that may be their own client.
 func (r *render) callsItself() {
 	for _, ep := range r.svc.Reachable() {
-		if ep.OnNode {
+		if r.svc.MayCallItself(ep) {
 			e := r.entry(loopBack, ep.Addr)
 			e.from = single(ep.Addr.Addr())
 			r.entries[e] = note{}

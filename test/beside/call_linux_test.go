@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package beside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// What becomes of a call, besides "ENDPOINT saw CALLER".
+const (
+	refused = "refused" // by an answer
+	dropped = "dropped" // nobody answered
+	passed  = "passed"  // no rule took it: the router outside said that it knows nobody
+)
+
+// A caller is where a call comes from.
+type caller struct {
+	name  string
+	place string
+	addrs [2]netip.Addr // zero: what the kernel takes
+}
+
+var callers = []caller{
+	called("client"), called("other"), called("near0"), called("near1"), called("far0"), called("node"),
+	{"node, any address", "node", [2]netip.Addr{}},
+}
+
+// itself calls from loopback.
+var itself = caller{"node, loopback", "node", [2]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}}
+
+func called(name string) caller { return caller{name, name, at(name).addrs} }
+
+// call calls once, and says what became of it. An answer may take as long as wait.
+func (w *world) call(ctx context.Context, from caller, network string, to netip.AddrPort, wait time.Duration) string {
+	addr := from.addrs[0]
+	if to.Addr().Is6() {
+		addr = from.addrs[1]
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	conn, err := w.hosts[from.place].Dial(ctx, network, addr, to)
+	if err != nil {
+		return failed(err)
+	}
+	defer conn.Close()
+	line, err := ask(conn, wait)
+	if err != nil {
+		return failed(err)
+	}
+	return line
+}
+
+// ask asks the endpoint at the other end who it is, and whom it sees.
+func ask(conn net.Conn, wait time.Duration) (string, error) {
+	if err := conn.SetDeadline(time.Now().Add(wait)); err != nil {
+		return "", err
+	}
+	if conn.LocalAddr().Network() == "udp" { // on a connection it says so unasked
+		_, err := conn.Write([]byte("who\n"))
+		if err != nil && !errors.Is(err, syscall.EPERM) { // the node's own rules stopped it: do they say more?
+			return "", err
+		}
+	}
+	buf := make([]byte, 256)
+	n, err := conn.Read(buf)
+	if err != nil {
+		return "", err
+	}
+	me, seen, _ := strings.Cut(strings.TrimSpace(string(buf[:n])), " ")
+	peer, err := netip.ParseAddrPort(seen)
+	if err != nil {
+		return "", fmt.Errorf("the endpoint says %q", buf[:n])
+	}
+	return me + " saw " + whose(peer.Addr().Unmap()), nil
+}
+
+// whose is the place that has an address.
+func whose(a netip.Addr) string {
+	for _, p := range places {
+		if p.addrs[0] == a || p.addrs[1] == a {
+			return p.name
+		}
+	}
+	if second[0] == a || second[1] == a {
+		return "node"
+	}
+	return a.String()
+}
+
+func failed(err error) string {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return dropped
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
+		return refused
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EACCES):
+		return passed
+	}
+	return err.Error()
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package beside
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/pointsman/pointsman/test/cluster"
+)
+
+// A book is the API server, and what has been written to it.
+type book struct {
+	testing.TB
+	kubernetes.Interface
+	services map[string]*corev1.Service
+	slices   map[string]*discoveryv1.EndpointSlice
+	marks    int
+}
+
+func newBook(t testing.TB, api *cluster.Cluster) *book {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", api.Kubeconfig(cluster.Token(cluster.Admin), ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &book{TB: t, Interface: kube, services: make(map[string]*corev1.Service), slices: make(map[string]*discoveryv1.EndpointSlice)}
+	b.register(at("node"), "zone-a", 1)
+	b.register(at("other"), "zone-b", 2)
+	return b
+}
+
+// register does what a kubelet and the controllers do.
+func (b *book) register(p place, zone string, i int) {
+	b.Helper()
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: p.node, Labels: map[string]string{corev1.LabelTopologyZone: zone, corev1.LabelHostname: p.node}},
+		Spec:       corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.244.%d.0/24", i), fmt.Sprintf("fd00:10:244:%d::/64", i)}},
+	}
+	n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
+	n, err := b.CoreV1().Nodes().Create(b.Context(), n, metav1.CreateOptions{})
+	if err == nil {
+		for _, a := range p.addrs {
+			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
+		}
+		_, err = b.CoreV1().Nodes().UpdateStatus(b.Context(), n, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// write makes the cluster hold exactly things.
+func (b *book) write(things []thing) {
+	b.Helper()
+	services, list := make(map[string]*corev1.Service), make(map[string]*discoveryv1.EndpointSlice)
+	for _, t := range things {
+		services[t.service.Name] = t.service
+		for _, s := range t.slices() {
+			list[s.Name] = s
+		}
+	}
+	b.remove(services, list)
+	for _, name := range slices.Sorted(maps.Keys(services)) {
+		b.put(services[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		b.putSlice(list[name])
+	}
+}
+
+// remove takes away what is not to be, or not to be changed to what it is to be.
+func (b *book) remove(services map[string]*corev1.Service, list map[string]*discoveryv1.EndpointSlice) {
+	b.Helper()
+	for name, old := range b.services {
+		if s := services[name]; s != nil && !isAnother(old, s) {
+			continue
+		}
+		b.must(b.CoreV1().Services(namespace).Delete(b.Context(), name, metav1.DeleteOptions{}))
+		delete(b.services, name)
+	}
+	for name := range b.slices {
+		if list[name] == nil {
+			b.must(b.DiscoveryV1().EndpointSlices(namespace).Delete(b.Context(), name, metav1.DeleteOptions{}))
+			delete(b.slices, name)
+		}
+	}
+}
+
+// isAnother reports whether a Service cannot be changed to s.
+func isAnother(old, s *corev1.Service) bool {
+	return !slices.Equal(old.Spec.ClusterIPs, s.Spec.ClusterIPs) || old.Spec.Type != s.Spec.Type ||
+		old.Spec.HealthCheckNodePort != s.Spec.HealthCheckNodePort
+}
+
+func (b *book) put(s *corev1.Service) {
+	b.Helper()
+	api := b.CoreV1().Services(namespace)
+	stored, err := api.Create(b.Context(), s, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		if stored, err = api.Get(b.Context(), s.Name, metav1.GetOptions{}); err == nil {
+			update := s.DeepCopy()
+			update.ResourceVersion = stored.ResourceVersion
+			stored, err = api.Update(b.Context(), update, metav1.UpdateOptions{})
+		}
+	}
+	if err != nil {
+		b.Fatalf("writing Service %s: %v", s.Name, err)
+	}
+	stored.Status.LoadBalancer = s.Status.LoadBalancer
+	if len(s.Status.LoadBalancer.Ingress) > 0 || b.services[s.Name] != nil {
+		if stored, err = api.UpdateStatus(b.Context(), stored, metav1.UpdateOptions{}); err != nil {
+			b.Fatalf("writing the status of Service %s: %v", s.Name, err)
+		}
+	}
+	b.services[s.Name] = stored
+}
+
+func (b *book) putSlice(s *discoveryv1.EndpointSlice) {
+	b.Helper()
+	api := b.DiscoveryV1().EndpointSlices(namespace)
+	_, err := api.Create(b.Context(), s, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		_, err = api.Update(b.Context(), s, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		b.Fatalf("writing EndpointSlice %s: %v", s.Name, err)
+	}
+	b.slices[s.Name] = s
+}
+
+func (b *book) must(err error) {
+	b.Helper()
+	if err != nil && !apierrors.IsNotFound(err) {
+		b.Fatal(err)
+	}
+}
+
+// mark writes a Service after all else: a proxy that serves it has heard the rest.
+func (b *book) mark() thing {
+	b.Helper()
+	b.marks++
+	m := a(8000+b.marks, fmt.Sprintf("mark-%d", b.marks), []end{on("far1", 8080)})
+	b.put(m.service)
+	for _, s := range m.slices() {
+		b.putSlice(s)
+	}
+	return m
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package beside
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// A target is one way to reach one port of a Service.
+type target struct {
+	thing   thing
+	network string // tcp4, udp6, …
+	way     string // cluster-ip, node-port, …
+	addr    netip.AddrPort
+	ends    int // how many endpoints there are at most
+}
+
+func (t target) String() string {
+	return fmt.Sprintf("%s %s %s/%s", t.thing.service.Name, t.way, t.addr, t.network)
+}
+
+func (t target) family() int {
+	if t.addr.Addr().Is6() {
+		return 1
+	}
+	return 0
+}
+
+// targets are all ways to reach a Service.
+func (t thing) targets() []target {
+	var list []target
+	add := func(way, ip string, port int32, p corev1.ServicePort) {
+		addr, err := netip.ParseAddr(ip)
+		if err != nil || port == 0 {
+			return // a host's name, or "None"
+		}
+		network := strings.ToLower(string(p.Protocol)) + "4"
+		if addr.Is6() {
+			network = strings.ToLower(string(p.Protocol)) + "6"
+		}
+		list = append(list, target{t, network, way, netip.AddrPortFrom(addr, uint16(port)), len(t.ends)})
+	}
+	spec := t.service.Spec
+	for _, p := range spec.Ports {
+		for _, ip := range spec.ClusterIPs {
+			add("cluster-ip", ip, p.Port, p)
+		}
+		for _, ip := range spec.ExternalIPs {
+			add("external-ip", ip, p.Port, p)
+		}
+		for _, in := range t.service.Status.LoadBalancer.Ingress {
+			add("load-balancer", in.IP, p.Port, p)
+		}
+		for i := range second {
+			add("node-port", at("node").addrs[i].String(), p.NodePort, p)
+			add("second-node-port", second[i].String(), p.NodePort, p)
+			add("loopback-node-port", itself.addrs[i].String(), p.NodePort, p)
+		}
+	}
+	return list
+}
+
+// A question is one caller's call to one target.
+type question struct {
+	from caller
+	to   target
+}
+
+func (q question) String() string { return q.from.name + " ▶ " + q.to.String() }
+
+func questions(things []thing) []question {
+	var all []question
+	for _, t := range things {
+		for _, to := range t.targets() {
+			if to.way == "loopback-node-port" {
+				all = append(all, question{itself, to})
+				continue
+			}
+			for _, from := range callers {
+				all = append(all, question{from, to})
+			}
+		}
+	}
+	return all
+}
+
+// An answer is all that may become of a call, sorted.
+type answer []string
+
+func (a answer) String() string { return strings.Join(a, ", ") }
+
+// ask calls until nothing new comes, and adds to what came before.
+func (q question) ask(ctx context.Context, w *world, before answer, thorough int, wait time.Duration) answer {
+	heard := slices.Clone(before)
+	for misses := 0; misses < thorough*q.to.ends+1; misses++ {
+		got := w.call(ctx, q.from, q.to.network, q.to.addr, wait)
+		if !slices.Contains(heard, got) {
+			heard = append(heard, got)
+			misses = 0
+		}
+		if got == dropped && misses < thorough/6 {
+			continue // it may have been late
+		}
+		if got == refused || got == dropped || got == passed {
+			break // one rule says so to all
+		}
+		if len(heard) >= q.to.ends {
+			break
+		}
+	}
+	sort.Strings(heard)
+	return heard
+}
+
+// askAll asks all questions in one world.
+func askAll(ctx context.Context, w *world, list []question, before []answer, thorough int, wait time.Duration) []answer {
+	answers := make([]answer, len(list))
+	next := make(chan int)
+	var asking sync.WaitGroup
+	for range 24 {
+		asking.Go(func() {
+			for i := range next {
+				var old answer
+				if before != nil {
+					old = before[i]
+				}
+				answers[i] = list[i].ask(ctx, w, old, thorough, wait)
+			}
+		})
+	}
+	for i := range list {
+		next <- i
+	}
+	close(next)
+	asking.Wait()
+	return answers
+}
+
+// alike reports whether two answers mean the same. A caller that stays with one
+// endpoint may stay with another in another world.
+func alike(q question, theirs, ours answer) bool {
+	if slices.Equal(theirs, ours) {
+		return true
+	}
+	return q.sticky() && len(theirs) == 1 && len(ours) == 1 && served(theirs) && served(ours)
+}
+
+func (q question) sticky() bool {
+	return q.to.thing.service.Spec.SessionAffinity == corev1.ServiceAffinityClientIP
+}
+
+// served reports whether an endpoint has answered.
+func served(a answer) bool { return len(a) > 0 && strings.Contains(a[0], " saw ") }

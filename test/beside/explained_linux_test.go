@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package beside
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// A reason says where, and why, one of ours does not do as kube-proxy does. Each
+// stands in docs/what-a-service-means.md or in what the dataplane declares.
+type reason struct {
+	why string
+	so  func(k kind, q question, theirs, ours answer) bool
+}
+
+var reasons = []reason{
+	{"the node itself is told too that nobody serves", func(_ kind, q question, theirs, ours answer) bool {
+		return q.from.place == "node" && q.to.external() && only(theirs, passed) && only(ours, refused) && q.to.thing.usable() == 0
+	}},
+	{"who is not allowed is dropped, also if nobody serves", func(_ kind, q question, theirs, ours answer) bool {
+		return q.to.way == "load-balancer" && q.ranged() && q.to.thing.usable() == 0 && only(ours, dropped)
+	}},
+	{"an external IP may not be the node's own", func(_ kind, q question, theirs, ours answer) bool {
+		return q.to.way == "external-ip" && whose(q.to.addr.Addr()) == "node" && only(ours, refused)
+	}},
+	{"::1 takes no node ports, and so no verdict either", func(_ kind, q question, theirs, ours answer) bool {
+		return q.to.addr.Addr() == netip.IPv6Loopback() && only(theirs, dropped) && only(ours, refused)
+	}},
+	{"a pod of another node that calls itself by a cluster IP through this node", func(_ kind, q question, theirs, ours answer) bool {
+		itself := slices.ContainsFunc(theirs, func(s string) bool {
+			ep, _ := netip.ParseAddrPort(strings.Fields(s)[0])
+			return ep.Addr() == q.from.addrs[0] || ep.Addr() == q.from.addrs[1]
+		})
+		return q.to.way == "cluster-ip" && strings.HasPrefix(q.from.place, "far") && itself && slices.Contains(ours, dropped)
+	}},
+}
+
+// explained is why ours may differ, or nothing.
+func explained(k kind, q question, theirs, ours answer) string {
+	for _, r := range reasons {
+		if r.so(k, q, theirs, ours) {
+			return r.why
+		}
+	}
+	return ""
+}
+
+func only(a answer, one string) bool { return len(a) == 1 && a[0] == one }
+
+func (t target) external() bool { return t.way != "cluster-ip" }
+
+// ranged reports whether source ranges of the target's family are given.
+func (q question) ranged() bool {
+	return slices.ContainsFunc(q.to.thing.service.Spec.LoadBalancerSourceRanges, func(s string) bool {
+		return strings.Contains(s, ":") == q.to.addr.Addr().Is6()
+	})
+}
+
+// usable is how many endpoints can serve at all.
+func (t thing) usable() int {
+	n := 0
+	for _, e := range t.ends {
+		if *e.state.Ready || *e.state.Serving && *e.state.Terminating {
+			n++
+		}
+	}
+	return n
+}

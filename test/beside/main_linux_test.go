@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package beside
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// asked is set in the environment by make e2e: without it these tests, which need
+// Kubernetes' own binaries, are left out.
+const asked = "POINTSMAN_E2E"
+
+// binaries is the folder of the binaries under test, once they are built.
+var binaries = os.Getenv("POINTSMAN_BIN")
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asked) == "" || os.Getuid() != 0 {
+		os.Exit(m.Run())
+	}
+	os.Exit(run(m))
+}
+
+// run builds what is tested, where nobody has, and tests it. It need not be in a
+// namespace: the worlds are.
+func run(m *testing.M) int {
+	if binaries != "" {
+		return m.Run()
+	}
+	dir, err := os.MkdirTemp("", "pointsman-beside-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = build(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "building what is tested:", err)
+		return 1
+	}
+	binaries = dir
+	return m.Run()
+}
+
+func build(dir string) error {
+	mains, err := filepath.Glob("../../plugins/*/pointsman-dataplane-*/main.go")
+	if err != nil {
+		return err
+	}
+	args := []string{"build", "-trimpath", "-o", dir + "/", "../../host/pointsman"}
+	for _, main := range mains {
+		args = append(args, filepath.Dir(main))
+	}
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w: %s", err, out)
+	}
+	return nil
+}
+
+// need skips a test that was not asked for, or that this machine cannot run.
+func need(t testing.TB) {
+	t.Helper()
+	switch {
+	case os.Getuid() != 0:
+		t.Skip("needs root: it makes network namespaces")
+	case os.Getenv(asked) == "":
+		t.Skip("takes a minute, and Kubernetes' own binaries: make e2e runs it")
+	}
+	if _, err := os.Stat(kubeProxy); err != nil {
+		t.Skip("needs the real kube-proxy: make peers builds one, in some minutes")
+	}
+}

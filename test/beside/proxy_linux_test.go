@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package beside
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/test/cluster"
+)
+
+const kubeProxy = "../../bin/peers/kube-proxy"
+
+// A kind is one proxy: kube-proxy or ours, in a mode, with one of iptables' backends.
+type kind struct {
+	label   string
+	ours    bool
+	mode    string
+	backend string
+}
+
+func (k kind) String() string { return k.label }
+
+var (
+	theirNft      = kind{"kube-proxy iptables-nft", false, "iptables", "nft"}
+	theirLegacy   = kind{"kube-proxy iptables-legacy", false, "iptables", "legacy"}
+	theirNftables = kind{"kube-proxy nftables", false, "nftables", "nft"}
+	ourNft        = kind{"iptables-nft", true, "iptables", "nft"}
+	ourLegacy     = kind{"iptables-legacy", true, "iptables", "legacy"}
+	ourUserspace  = kind{"userspace", true, "userspace", "nft"}
+)
+
+// settings are how both kinds of proxy are set: kube-proxy's own file, but for what
+// names the cluster and the mode.
+type settings struct {
+	label string
+	text  string
+}
+
+const common = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: %s
+clientConnection: {kubeconfig: %q}
+hostnameOverride: ` + here + `
+healthzBindAddress: 127.0.0.1:10256
+metricsBindAddress: 127.0.0.1:10249
+oomScoreAdj: 0
+conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
+iptables: {minSyncPeriod: 50ms, syncPeriod: 2s%s}
+nftables: {minSyncPeriod: 50ms, syncPeriod: 2s%[4]s}
+ipvs: {minSyncPeriod: 50ms, syncPeriod: 2s}
+%[5]s`
+
+// A proxy runs in a world of its own.
+type proxy struct {
+	kind
+	*world
+	dir        string
+	kubeconfig string
+	log        string
+	process    *os.Process
+	ended      chan struct{}
+}
+
+func newProxy(t testing.TB, k kind, api *cluster.Cluster) *proxy {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "beside-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	p := &proxy{kind: k, world: newWorld(t), dir: dir, log: filepath.Join(dir, "log")}
+	p.plainNames(t)
+	p.hint(t)
+	if err := p.lead(t, "127.0.0.1:6443", api.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	p.kubeconfig = api.Kubeconfig(cluster.Token(cluster.Admin), "https://127.0.0.1:6443")
+	return p
+}
+
+// plainNames makes a folder where the programs of the backend have their plain names.
+func (p *proxy) plainNames(t testing.TB) {
+	t.Helper()
+	for _, family := range []string{"iptables", "ip6tables"} {
+		for _, verb := range []string{"", "-save", "-restore"} {
+			real, err := exec.LookPath(family + "-" + p.backend + verb)
+			if err == nil {
+				err = os.Symlink(real, filepath.Join(p.dir, family+verb))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// hint leaves the chain that a kubelet does, which says what the node uses.
+func (p *proxy) hint(t testing.TB) {
+	t.Helper()
+	for _, family := range []string{"iptables", "ip6tables"} {
+		p.run(t, family, "-t", "mangle", "-N", "KUBE-IPTABLES-HINT")
+	}
+}
+
+// run runs a program on the node, and returns what it says.
+func (p *proxy) run(t testing.TB, name string, args ...string) string {
+	t.Helper()
+	var out []byte
+	err := p.hosts["node"].Do(func() (err error) {
+		cmd := exec.Command(name, args...)
+		if plain := filepath.Join(p.dir, name); exists(plain) {
+			cmd.Path = plain
+			cmd.Err = nil
+		}
+		cmd.Env = p.environ()
+		out, err = cmd.CombinedOutput()
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s %q: %v: %s", name, args, err, out)
+	}
+	return string(out)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func (p *proxy) environ() []string {
+	return append(os.Environ(), "PATH="+p.dir+":"+os.Getenv("PATH"), "XTABLES_LOCKFILE="+filepath.Join(p.dir, "xtables.lock"))
+}
+
+// lead passes what comes to an address of the node on to one of the test's.
+func (p *proxy) lead(t testing.TB, from, to string) error {
+	return p.hosts["node"].Do(func() error {
+		l, err := net.Listen("tcp4", from)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() { // ends when l is closed
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go pass(conn, to) // ends with the connection
+			}
+		}()
+		return nil
+	})
+}
+
+func pass(from net.Conn, to string) {
+	defer from.Close()
+	on, err := net.Dial("tcp4", to)
+	if err != nil {
+		return
+	}
+	defer on.Close()
+	done := make(chan struct{}, 2)
+	for _, pair := range [][2]net.Conn{{from, on}, {on, from}} {
+		go func() { // ends when either side closes
+			_, _ = io.Copy(pair[0], pair[1])
+			done <- struct{}{}
+		}()
+	}
+	<-done
+}
+
+// start starts the process, set in a way.
+func (p *proxy) start(t testing.TB, s settings) {
+	t.Helper()
+	file := filepath.Join(p.dir, "config.yaml")
+	engine := ""
+	if strings.Contains(s.text, "masqueradeAll") {
+		engine = ", masqueradeAll: true"
+	}
+	text := fmt.Sprintf(common, p.mode, p.kubeconfig, engine, engine, strings.ReplaceAll(s.text, "masqueradeAll\n", ""))
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(kubeProxy, "--config="+file, "--v=2")
+	if p.ours {
+		cmd = exec.Command(filepath.Join(binaries, "pointsman"), "run", "--config="+file, "--plugin-dir="+binaries,
+			"--state-dir="+filepath.Join(p.dir, "state"), "--admin-socket="+filepath.Join(p.dir, "admin.sock"))
+	}
+	cmd.Env = p.environ()
+	p.launch(t, cmd)
+	t.Cleanup(func() { p.stop() })
+}
+
+func (p *proxy) launch(t testing.TB, cmd *exec.Cmd) {
+	t.Helper()
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	// The thread that starts it lives as long as it does, or the kernel would take
+	// the thread's end for the test's.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started, ended := make(chan error, 1), make(chan struct{})
+	go func() { // ends with the process
+		defer close(ended)
+		_ = p.hosts["node"].Do(func() error {
+			err := cmd.Start()
+			started <- err
+			if err == nil {
+				_ = cmd.Wait() // it is ended by a signal
+			}
+			return err
+		})
+	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	p.process, p.ended = cmd.Process, ended
+}
+
+// stop ends the process, and what it had started; its rules stay.
+func (p *proxy) stop() {
+	if p.process == nil {
+		return
+	}
+	_ = p.process.Signal(syscall.SIGINT)
+	select {
+	case <-p.ended:
+	case <-time.After(20 * time.Second):
+		_ = p.process.Kill()
+		<-p.ended
+	}
+	p.process = nil
+}
+
+// words are the last that the process said.
+func (p *proxy) words() string {
+	data, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data[max(0, len(data)-4096):])
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package beside
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+)
+
+// The names of the two nodes. All proxies run as the first.
+const (
+	here  = "node-a"
+	there = "node-b"
+)
+
+// A place is who calls, or answers: by its name, with its addresses, IPv4 first.
+type place struct {
+	name  string
+	node  string // that it is on; empty: none
+	addrs [2]netip.Addr
+}
+
+func both(name, node, v4, v6 string) place {
+	return place{name, node, [2]netip.Addr{netip.MustParseAddr(v4), netip.MustParseAddr(v6)}}
+}
+
+// places are those of every world. The node's device to each has its name.
+var places = []place{
+	both("client", "", "198.18.0.7", "2001:db8:c::7"),
+	both("node", here, "192.0.2.10", "2001:db8::10"),
+	both("other", there, "192.0.2.11", "2001:db8::11"),
+	both("near0", here, "10.244.1.2", "fd00:10:244:1::2"),
+	both("near1", here, "10.244.1.3", "fd00:10:244:1::3"),
+	both("far0", there, "10.244.2.2", "fd00:10:244:2::2"),
+	both("far1", there, "10.244.2.3", "fd00:10:244:2::3"),
+}
+
+// second is a further pair of addresses of the node, that its Node object does not
+// name.
+var second = [2]netip.Addr{netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8:2::10")}
+
+// answering are the ports on which everybody answers.
+var answering = []uint16{8080, 8081, 9090}
+
+func at(name string) place {
+	i := slices.IndexFunc(places, func(p place) bool { return p.name == name })
+	return places[i]
+}
+
+// A world is a node and who is around it.
+type world struct {
+	ground *netns.Ground
+	hosts  map[string]*netns.Host // by name of place
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	ground, err := netns.Apart()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ground.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := &world{ground: ground, hosts: make(map[string]*netns.Host)}
+	for _, p := range places {
+		for _, a := range p.addrs {
+			if err := w.settle(p.name, a); err != nil {
+				t.Fatal(fmt.Errorf("%s: %w", p.name, err))
+			}
+		}
+		if p.name != "client" {
+			w.answer(t, p)
+		}
+	}
+	for _, a := range second {
+		if err := ground.Own(a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+func (w *world) settle(name string, a netip.Addr) (err error) {
+	if name == "node" {
+		w.hosts[name] = w.ground.Node()
+		return w.ground.Own(a)
+	}
+	w.hosts[name], err = w.ground.Behind(name, a)
+	return err
+}
+
+// answer has p answer on all ports, until the test ends.
+func (w *world) answer(t testing.TB, p place) {
+	t.Helper()
+	for _, a := range p.addrs {
+		for _, number := range answering {
+			for _, protocol := range []sdk.Protocol{sdk.TCP, sdk.UDP} {
+				end, err := netns.Answer(t.Context(), w.hosts[p.name], protocol, netip.AddrPortFrom(a, number))
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { end.Close() })
+			}
+		}
+	}
+}

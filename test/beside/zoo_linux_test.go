@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package beside
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Endpoints here, elsewhere, and both.
+func near() []end   { return []end{on("near0", 8080)} }
+func far() []end    { return []end{on("far0", 8080)} }
+func spread() []end { return []end{on("near0", 8080), on("near1", 8080), on("far0", 8080)} }
+
+// zoo has one of every kind of Service.
+func zoo() []thing {
+	unnamed := func(t *thing) {
+		t.service.Spec.Ports = t.service.Spec.Ports[:1]
+		t.service.Spec.Ports[0].Name = ""
+	}
+	more := func(t *thing) {
+		t.service.Spec.Ports = append(t.service.Spec.Ports,
+			corev1.ServicePort{Name: "more", Protocol: corev1.ProtocolTCP, Port: 8443, TargetPort: intstr.FromInt(8080)},
+			corev1.ServicePort{Name: "more-udp", Protocol: corev1.ProtocolUDP, Port: 8443, TargetPort: intstr.FromInt(8080)})
+	}
+	publish := func(t *thing) { t.service.Spec.PublishNotReadyAddresses = true }
+	return []thing{
+		a(0, "plain", spread()),
+		a(1, "nobody", nil, nodePorts(30010), externalIPs("198.51.100.1", "2001:db8:e::1")),
+		a(2, "internal-local", spread(), internalLocal),
+		a(3, "internal-local-far", far(), internalLocal, nodePorts(30030)),
+		a(4, "node-port", spread(), nodePorts(30040)),
+		a(5, "node-port-local", spread(), samePort(30050), externalLocal),
+		a(6, "node-port-local-far", far(), nodePorts(30060), externalLocal),
+		a(7, "load-balancer", spread(), loadBalancer("198.51.100.7", "2001:db8:e::7"), nodePorts(30070)),
+		a(8, "load-balancer-local", spread(), loadBalancer("198.51.100.8", "2001:db8:e::8"), nodePorts(30080), externalLocal, healthPort(30089)),
+		a(9, "load-balancer-local-far", far(), loadBalancer("198.51.100.9", "2001:db8:e::9"), externalLocal, healthPort(30099)),
+		a(10, "ranges", spread(), loadBalancer("198.51.100.10", "2001:db8:e::10"), sources("198.18.0.0/16", "2001:db8:c::/48"), nodePorts(30100)),
+		a(11, "ranges-node", spread(), loadBalancer("198.51.100.11", "2001:db8:e::11"), sources("192.0.2.10/32", "2001:db8::10/128")),
+		a(12, "ranges-six", spread(), loadBalancer("198.51.100.12", "2001:db8:e::12"), sources("2001:db8:c::/48")),
+		a(13, "ranges-overlap", near(), loadBalancer("198.51.100.13", "2001:db8:e::13"), sources("198.18.0.0/16", "198.18.0.7/32", "10.244.1.0/24"), externalLocal, healthPort(30139)),
+		a(14, "ranges-nobody", nil, loadBalancer("198.51.100.14", "2001:db8:e::14"), sources("198.18.0.0/16")),
+		a(15, "proxied", near(), loadBalancer("proxy:198.51.100.15", "proxy:2001:db8:e::15", "lb.example.org"), nodePorts(30150)),
+		a(16, "external", spread(), externalIPs("198.51.100.16", "2001:db8:e::16")),
+		a(17, "external-local", spread(), externalIPs("198.51.100.17", "2001:db8:e::17"), nodePorts(30170), externalLocal),
+		a(18, "external-local-far", far(), externalIPs("198.51.100.18", "2001:db8:e::18"), nodePorts(30180), externalLocal),
+		a(19, "both-local", spread(), nodePorts(30190), externalLocal, internalLocal),
+		a(20, "sticky", spread(), sticky(600), nodePorts(30200)),
+		a(21, "terminating", []end{on("near0", 8080).is(false, true, true), on("far0", 8080).is(false, true, true), on("near1", 8080).is(false, false, true)}, nodePorts(30210), externalLocal),
+		a(22, "some-terminating", []end{on("near0", 8080).is(false, true, true), on("far0", 8080)}, nodePorts(30220), externalLocal),
+		a(23, "not-ready", []end{on("near0", 8080).is(false, true, false), on("far0", 8080).is(false, false, false)}, nodePorts(30230)),
+		a(24, "published", []end{on("near0", 8080).is(true, false, true), on("far0", 8080)}, publish),
+		a(25, "host-network", []end{on("node", 9090), on("other", 9090)}, nodePorts(30250)),
+		a(26, "host-network-local", []end{on("node", 9090), on("other", 9090)}, nodePorts(30260), externalLocal, internalLocal),
+		a(27, "two-ports", []end{on("near0", 8080), on("near0", 8081), on("far0", 8081)}, nodePorts(30270)),
+		a(28, "twice", []end{on("near0", 8080), on("near0", 8080).in(1), on("far0", 8080).in(1)}),
+		a(29, "unnamed-port", spread(), unnamed, nodePorts(30290)),
+		a(30, "many-ports", spread(), more, nodePorts(30300)),
+		a(31, "four", spread(), family(0), nodePorts(30310)),
+		a(32, "six", spread(), family(1), nodePorts(30320)),
+		a(33, "near-zone", []end{on("near0", 8080).zone("zone-a"), on("far0", 8080).zone("zone-b")}, nodePorts(30330)),
+		a(34, "node-hints", []end{on("near0", 8080).zone("zone-a").forNode(here), on("near1", 8080).zone("zone-a").forNode(there), on("far0", 8080).zone("zone-a").forNode(there)}),
+		a(35, "one-hint-missing", []end{on("near0", 8080).zone("zone-a"), on("far0", 8080)}),
+		a(36, "another-proxy", near(), label("service.kubernetes.io/service-proxy-name", "other"), nodePorts(30360)),
+		a(37, "node-as-external", near(), externalIPs("192.0.2.10", "2001:db8::10")),
+	}
+}
