@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"os/user"
 	"strconv"
 	"strings"
 	"syscall"
@@ -103,8 +104,8 @@ func (h hand) help() string {
   %[1]s --listen unix:///run/pointsman/%[2]s/plugin.sock
                        serves hosts that attach there, instead of one that starts it:
                        those of this user and of root
-      --allow-uid N    also those of user N (its number; may come several times), who
-                       must be in this process's group
+      --allow-uid N    also those of user N (its number or name; may come several
+                       times), who must be in this process's group
 
 It exits 0 when all went well, 1 when not, 64 on a wrong word.
 `, h.binary(), h.description.Name)
@@ -270,15 +271,19 @@ func (h hand) listen(args []string) error {
 	return listenAndServe(newServer(h.description, h.dataplane), d, h.stderr)
 }
 
-// users is a flag that may come several times: the number of a user each.
+// users is a flag that may come several times: the number of a user each, or the
+// name.
 type users []uint32
 
 func (u *users) String() string { return fmt.Sprint(*u) }
 
 func (u *users) Set(s string) error {
+	if named, err := user.Lookup(s); err == nil {
+		s = named.Uid
+	}
 	uid, err := strconv.ParseUint(s, 10, 32)
 	if err != nil {
-		return fmt.Errorf("%q is no user's number; id -u NAME tells it", s)
+		return fmt.Errorf("there is no user %q here", s)
 	}
 	*u = append(*u, uint32(uid))
 	return nil

@@ -35,7 +35,7 @@ func TestByHand(t *testing.T) {
 		{"cleanup --everything", 64, "", "flag provided but not defined"},
 		{"dance", 64, "", `no such verb "dance"`},
 		{"--listen", 64, "", "want unix:///absolute/path"},
-		{"--listen unix:///nowhere/s --allow-uid nobody", 64, "", `"nobody" is no user's number`},
+		{"--listen unix:///nowhere/s --allow-uid no-such-user", 64, "", `there is no user "no-such-user" here`},
 		{"--listen unix:///nowhere/s now", 64, "", `unexpected "now"`},
 		{"--listen tcp://x", 64, "", "want unix:///absolute/path"},
 	}

@@ -111,6 +111,8 @@ func decodeStatus(err error) error {
 		return &remoteError{text(st.Message()), context.DeadlineExceeded}
 	case codes.Canceled:
 		return &remoteError{text(st.Message()), context.Canceled}
+	case codes.Unimplemented: // a plugin of another language need not have the call
+		return &remoteError{text(st.Message()), ErrUnsupported}
 	}
 	return fmt.Errorf("%s: %s", strings.ToLower(st.Code().String()), text(st.Message()))
 }

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// unit is a unit file's settings, by section and name.
+func unit(t *testing.T, file string) map[string][]string {
+	t.Helper()
+	settings, section := map[string][]string{}, ""
+	for line := range strings.Lines(read(t, file)) {
+		line = strings.TrimSpace(line)
+		name, value, set := strings.Cut(line, "=")
+		switch {
+		case line == "" || strings.HasPrefix(line, "#"):
+		case strings.HasPrefix(line, "["):
+			section = strings.Trim(line, "[]") + "."
+		case !set:
+			t.Errorf("%s: %q sets nothing", file, line)
+		default:
+			settings[section+name] = append(settings[section+name], value)
+		}
+	}
+	return settings
+}
+
+// TestUnits holds the units to what the documents promise of them.
+func TestUnits(t *testing.T) {
+	for file, want := range map[string]map[string]string{
+		"pointsman.service": {
+			"Type": "notify", "User": "pointsman", "CapabilityBoundingSet": "", "KillMode": "process", "OOMPolicy": "continue", "Restart": "always",
+		},
+		"pointsman-dataplane@.service": {
+			"CapabilityBoundingSet": "CAP_NET_ADMIN CAP_NET_RAW", "Group": "pointsman", "RuntimeDirectoryMode": "0750", "OOMPolicy": "continue", "Restart": "always",
+		},
+		"pointsman-forked.service": {
+			"Type": "notify", "KillMode": "process", "OOMPolicy": "continue", "Restart": "always",
+		},
+	} {
+		has := unit(t, "../configs/systemd/"+file)
+		want["NoNewPrivileges"], want["ProtectSystem"] = "yes", "strict"
+		for name, value := range want {
+			if got := has["Service."+name]; !slices.Equal(got, []string{value}) {
+				t.Errorf("%s: %s is %q, want %q", file, name, got, value)
+			}
+		}
+	}
+}
+
+// TestUnitsVerify has systemd itself read them, with this test's binaries in place of
+// those that are to be installed.
+func TestUnitsVerify(t *testing.T) {
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("needs systemd-analyze: on Debian, of the package systemd")
+	}
+	dir := t.TempDir()
+	var files []string
+	for _, name := range []string{"pointsman.service", "pointsman-dataplane@.service", "pointsman-forked.service"} {
+		text := strings.NewReplacer("/usr/bin/pointsman", "/bin/true", "/usr/libexec/pointsman/pointsman-dataplane-%i", "/bin/true").Replace(read(t, "../configs/systemd/"+name))
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, filepath.Join(dir, strings.Replace(name, "@.", "@iptables.", 1)))
+	}
+	cmd := exec.CommandContext(t.Context(), "systemd-analyze", append([]string{"verify", "--man=no", "--recursive-errors=no"}, files...)...)
+	cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":")
+	out, err := cmd.CombinedOutput()
+	if err != nil || len(out) > 0 {
+		t.Errorf("systemd-analyze verify: %v: %s", err, out)
+	}
+}
