@@ -27,11 +27,7 @@ func (y *yard) Open(ctx context.Context, p swap.Plan) (swap.Dataplane, error) {
 		}
 	}
 	y.prepare()
-	slot := ""
-	if p.Same {
-		slot = otherSlot(y.serving().slot)
-	}
-	d := y.newPlane(p.To, slot)
+	d := y.newPlane(p.To, p.ToSlot)
 	if !p.Same || p.Overlap {
 		d.want = sdk.Standby // else it inherits the role with the lock
 	}

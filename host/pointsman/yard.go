@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,44 +62,63 @@ func (y *yard) begin() {
 		y.reports.Report(report.Event{Warning: true, Reason: swapNote, Message: err.Error()})
 	}
 	y.noted = readInForce(y.settings.StateDir)
-	serve, slot := y.noted.serving(y.settings.Mode, y.there)
-	same := was.Plan.Same
-	if was.Stage != swap.Idle && !same {
-		serve, slot = was.Keeps(), ""
+	var keeps, leaves swap.Party
+	keeps.Mode, keeps.Slot = y.noted.serving(y.settings.Mode, y.there)
+	if was.Stage != swap.Idle {
+		keeps, leaves = was.Parties()
 	}
-	y.main = y.newPlane(serve, slot)
+	y.main = y.newPlane(keeps.Mode, keeps.Slot)
 	y.main.want = sdk.Active
 	y.planes = []*plane{y.main}
 	y.runner = swap.New(y, file, y.main)
-	if was.Stage == swap.Idle {
-		return
+	if was.Stage != swap.Idle {
+		y.resume(was, leaves)
 	}
-	if same { // the kernel's state was the hand-over, and is whole; the other process goes
-		_, err := supervise.EndLeftover(context.Background(), pluginStateDir(y.settings, serve), otherSlot(slot), false)
-		if err = errors.Join(err, os.Remove(file)); err != nil {
+	y.endStrays()
+}
+
+// resume has the runner go on with a swap. One of the same mode is over when the
+// process that is to leave has no connections of its own, or is gone: the kernel's state
+// was the hand-over, and is whole.
+func (y *yard) resume(was swap.Machine, leaves swap.Party) {
+	if was.Plan.Same && (!was.Plan.Overlap || !y.leftover(leaves)) {
+		if err := os.Remove(filepath.Join(y.settings.StateDir, "swap.json")); err != nil {
 			y.Failed(swap.Finish, err)
 		}
 		return
 	}
-	y.resume(was)
-}
-
-// resume has the runner go on with a swap.
-func (y *yard) resume(was swap.Machine) {
-	started, coming := was.Parties()
-	name := started
-	if name == y.main.name {
-		name = coming
-	}
-	other := y.newPlane(name, "")
-	if was.Stage >= swap.Draining {
+	other := y.newPlane(leaves.Mode, leaves.Slot)
+	switch {
+	case was.Plan.Same && was.Stage >= swap.Draining:
+		other.want = sdk.Yielded
+	case was.Stage >= swap.Draining:
 		other.want = sdk.Draining
 	}
 	y.planes = append(y.planes, other)
-	if y.main.name == started {
-		y.runner.Resume(was, y.main, other)
-	} else {
-		y.runner.Resume(was, other, y.main)
+	y.runner.Resume(was, y.main, other)
+}
+
+// leftover reports whether a former host left that process running.
+func (y *yard) leftover(p swap.Party) bool {
+	pid, err := supervise.EndLeftover(context.Background(), pluginStateDir(y.settings, p.Mode), p.Slot, true)
+	return err == nil && pid != 0
+}
+
+// endStrays ends the processes that a former host left and nobody needs: it ended before
+// it had written down what they were for.
+func (y *yard) endStrays() {
+	for _, f := range discover(y.settings) {
+		for _, slot := range []string{"", otherSlot("")} {
+			if slices.ContainsFunc(y.planes, func(p *plane) bool { return p.name == f.Name && p.slot == slot }) {
+				continue
+			}
+			pid, err := supervise.EndLeftover(context.Background(), pluginStateDir(y.settings, f.Name), slot, false)
+			if err != nil {
+				y.Failed(swap.Stop, err)
+			} else if pid != 0 {
+				y.reports.Report(report.Event{Reason: pluginStopped, Object: f.Name, Message: fmt.Sprintf("a former host left pid %d running, and nobody needs it", pid)})
+			}
+		}
 	}
 }
 
@@ -203,9 +223,10 @@ func (y *yard) ask(mode, why string, force bool) error {
 	main, s := y.serving(), y.follower.Host()
 	p := swap.Plan{
 		From: main.name, To: mode, Same: main.name == mode, Why: why, Force: force,
-		Drain: s.Swap.DrainTimeout, Stay: s.Swap.OnFailure == "stay",
+		Drain: s.Swap.DrainTimeout, Stay: s.Swap.OnFailure == "stay", FromSlot: main.slot,
 	}
 	if p.Same {
+		p.ToSlot = otherSlot(main.slot)
 		p.Overlap = slices.Contains(main.supervisor.Status().Description.Limits, sdk.LimitDiesWithProcess)
 	}
 	err := y.runner.Ask(p)

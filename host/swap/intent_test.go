@@ -52,16 +52,21 @@ func TestRecover(t *testing.T) {
 		if stage != Idle {
 			m.Plan = toUserspace
 		}
-		keeps := m.Keeps()
 		next, work := Recover(m, time.Unix(0, 0))
 		if got := describe(next, work); got != want {
 			t.Errorf("%s: %s, want %s", stage, got, want)
 		}
-		if started, coming := next.Parties(); stage != Idle && (started != "iptables" || coming != "userspace") {
-			t.Errorf("%s: it was a swap from %s to %s", stage, started, coming)
+		keeps, leaves := Party{"iptables", "b"}, Party{"userspace", "c"}
+		if stage == Draining || stage == Clearing {
+			keeps, leaves = leaves, keeps
 		}
-		if wanted := map[bool]string{true: "userspace", false: "iptables"}[stage == Draining || stage == Clearing]; stage != Idle && keeps != wanted {
-			t.Errorf("%s: keeps %s, want %s", stage, keeps, wanted)
+		m.Plan.FromSlot, m.Plan.ToSlot = "b", "c"
+		if k, l := m.Parties(); stage != Idle && (k != keeps || l != leaves) {
+			t.Errorf("%s: keeps %+v, and %+v leaves", stage, k, l)
+		}
+		back := m.turn()
+		if k, l := back.Parties(); stage == Draining && (k != leaves || l != keeps) {
+			t.Errorf("%s, to undo it: keeps %+v, and %+v leaves", stage, k, l)
 		}
 	}
 }

@@ -17,6 +17,10 @@ type Plan struct {
 	Drain   time.Duration `json:"drain"`             // how long From may take to finish what it began
 	Force   bool          `json:"force,omitempty"`   // also if Services are lost by it
 	Stay    bool          `json:"stay,omitempty"`    // a canary that fails is no reason to go back
+
+	// The slots tell processes of one mode apart.
+	FromSlot string `json:"fromSlot,omitempty"`
+	ToSlot   string `json:"toSlot,omitempty"`
 }
 
 func (p Plan) String() string {
@@ -29,6 +33,7 @@ func (p Plan) String() string {
 // back is the swap that undoes p.
 func (p Plan) back() Plan {
 	p.From, p.To = p.To, p.From
+	p.FromSlot, p.ToSlot = p.ToSlot, p.FromSlot
 	return p
 }
 
@@ -229,19 +234,17 @@ func Recover(m Machine, now time.Time) (Machine, []Action) {
 	return m.enter(m.Stage, now)
 }
 
-// Parties are the modes of the swap as it was asked for: the one that served, and
-// the one that was to come.
-func (m Machine) Parties() (started, coming string) {
-	if m.Back {
-		return m.Plan.To, m.Plan.From
+// A Party is one process of a mode.
+type Party struct{ Mode, Slot string }
+
+// Parties are those of a swap that a host finds written down: the one that it is to
+// serve with, and the one that is to leave.
+func (m Machine) Parties() (keeps, leaves Party) {
+	from, to := Party{m.Plan.From, m.Plan.FromSlot}, Party{m.Plan.To, m.Plan.ToSlot}
+	if m.keepsTo() {
+		return to, from
 	}
-	return m.Plan.From, m.Plan.To
+	return from, to
 }
 
-// Keeps is the mode that a host is to serve with when it finds m written down.
-func (m Machine) Keeps() string {
-	if m.Stage >= Draining && m.Stage != Returning {
-		return m.Plan.To
-	}
-	return m.Plan.From
-}
+func (m Machine) keepsTo() bool { return m.Stage >= Draining && m.Stage != Returning }

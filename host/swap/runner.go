@@ -29,11 +29,14 @@ func New(y Yard, file string, serving Dataplane) *Runner {
 }
 
 // Resume gives a Runner that has not begun the swap that a host before had under
-// way, with the two dataplanes of its Parties.
-func (r *Runner) Resume(m Machine, started, coming Dataplane) {
+// way, with the dataplanes of its Parties.
+func (r *Runner) Resume(m Machine, keeps, leaves Dataplane) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.machine, r.started, r.coming = m, started, coming
+	r.machine, r.started, r.coming = m, keeps, leaves
+	if m.keepsTo() != m.Back {
+		r.started, r.coming = leaves, keeps
+	}
 }
 
 // Machine is where the swap stands.

@@ -156,7 +156,9 @@ func TestRunnerResumes(t *testing.T) {
 	for stage, want := range map[Stage]string{Proving: "iptables active", Draining: "clear iptables", Staging: "clear userspace"} {
 		b := newBook("")
 		o := run(t, b, func(r *Runner) {
-			r.Resume(Machine{Stage: stage, Plan: toUserspace}, &train{b, "iptables"}, &train{b, "userspace"})
+			m := Machine{Stage: stage, Plan: toUserspace}
+			keeps, leaves := m.Parties()
+			r.Resume(m, &train{b, keeps.Mode}, &train{b, leaves.Mode})
 		})
 		if !strings.Contains(b.text(), want) || o.OK() != (stage == Draining) {
 			t.Errorf("%s: ended with %+v, without %q:\n%s", stage, o, want, b.text())

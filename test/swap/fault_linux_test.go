@@ -42,12 +42,12 @@ func points(t *testing.T) []point {
 	}
 	t.Logf("seed %d; POINTSMAN_SEED=%d picks the same", seed, seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	pairs := [][2]string{{"iptables", "userspace"}, {"userspace", "iptables"}}
+	pairs := [][2]string{{"iptables", "userspace"}, {"userspace", "iptables"}, {"userspace", "userspace"}, {"iptables", "iptables"}}
 	victims := []string{"host", "new", "old", "none"}
 	var all []point
 	for i, at := range places {
 		if os.Getenv("POINTSMAN_SOAK") == "" {
-			pair := pairs[r.IntN(len(pairs))]
+			pair := pairs[r.IntN(2)]
 			all = append(all, point{pair[0], pair[1], at, victims[(i+int(seed%4))%4]})
 			continue
 		}
@@ -57,7 +57,24 @@ func points(t *testing.T) []point {
 			}
 		}
 	}
-	return slices.DeleteFunc(all, func(p point) bool { return p.late() && p.victim == "none" })
+	if os.Getenv("POINTSMAN_SOAK") == "" { // both of a new binary's processes have connections
+		shared := []string{"cutting/retire", "cutting/release", "proving/prove"}
+		for _, at := range []string{shared[r.IntN(len(shared))], "draining/drain"} {
+			all = append(all, point{"userspace", "userspace", at, "host"})
+		}
+	}
+	return slices.DeleteFunc(all, func(p point) bool { return !p.possible() })
+}
+
+// possible points are those that a swap comes to. Of a new binary nothing is verified
+// before it writes, nor cleared; and which of its processes is which, cannot be told
+// from outside.
+func (p point) possible() bool {
+	if p.from != p.to {
+		return !p.late() || p.victim != "none"
+	}
+	never := p.at == "verifying/verify" || p.at == "clearing/clear"
+	return !never && (p.victim == "host" || p.victim == "none" && !p.late())
 }
 
 // late points come when the swap is decided: what fails there is tried again for a
@@ -110,6 +127,9 @@ func fault(t *testing.T, p point) {
 	n.traceless(other)
 	if m.Mode != p.from && m.Mode != p.to {
 		t.Errorf("%s serves", m.Mode)
+	}
+	if all := n.processes(); len(all) != 1 {
+		t.Errorf("plugins that run: %v", all)
 	}
 }
 

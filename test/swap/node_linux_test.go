@@ -338,6 +338,20 @@ func (n *node) plugin(mode string) int {
 	return 0
 }
 
+// processes are those of this node's plugins, whoever knows of them: their binaries, by
+// process id.
+func (n *node) processes() map[string]string {
+	n.Helper()
+	all := make(map[string]string)
+	links, _ := filepath.Glob("/proc/[0-9]*/exe")
+	for _, link := range links {
+		if exe, err := os.Readlink(link); err == nil && strings.HasPrefix(exe, n.path("plugins")+"/") {
+			all[filepath.Base(filepath.Dir(link))] = exe
+		}
+	}
+	return all
+}
+
 // traceless checks that nothing of a mode is left: by what its own binary would
 // clean up, and by what only that mode makes.
 func (n *node) traceless(mode string) {
