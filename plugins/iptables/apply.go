@@ -76,6 +76,27 @@ func (s *side) settled() {
 // rules the kernel does not take keeps its old ones, and is named; the others go
 // in without it.
 func (s *side) sync(ctx context.Context, pieces map[sdk.Name]piece, jumps []jump) ([]sdk.Failure, error) {
+	names := slices.SortedFunc(maps.Keys(pieces), sdk.Name.Compare)
+	refused, err := iptables.Sift(names, func(names []sdk.Name) ([]sdk.Name, error) {
+		some := pieces
+		if len(names) < len(pieces) {
+			some = make(map[sdk.Name]piece, len(names))
+			for _, name := range names {
+				some[name] = pieces[name]
+			}
+		}
+		return s.try(ctx, some, jumps)
+	})
+	var failed []sdk.Failure
+	for name, err := range refused {
+		failed = append(failed, sdk.Failure{Name: name, Err: err})
+	}
+	return failed, err
+}
+
+// try is sync for all of pieces or none. When a line is refused it names the
+// Services to which that may belong.
+func (s *side) try(ctx context.Context, pieces map[sdk.Name]piece, jumps []jump) (suspects []sdk.Name, err error) {
 	before := make(map[sdk.Name]piece, len(pieces))
 	for name := range pieces {
 		before[name] = s.book.pieces[name]
@@ -87,19 +108,13 @@ func (s *side) sync(ctx context.Context, pieces map[sdk.Name]piece, jumps []jump
 	// Perhaps somebody else took away what the line needs. It is read afresh now.
 	if again, err := s.attempt(ctx, nil, jumps); again == nil {
 		return nil, err
-	} else if len(pieces) == 0 {
-		return nil, again
 	}
-	bad := s.suspects(refused, pieces)
+	suspects = s.suspects(refused, pieces)
 	if _, err := s.read(ctx); err != nil {
 		return nil, err
 	}
 	s.book.put(before)
-	if len(pieces) == 1 {
-		_, again := s.sync(ctx, nil, jumps)
-		return []sdk.Failure{{Name: bad[0], Err: refused}}, again
-	}
-	return s.apart(ctx, pieces, bad, jumps)
+	return suspects, refused
 }
 
 // attempt writes what differs, once. A line that was not taken is told apart from
@@ -124,28 +139,8 @@ func (s *side) attempt(ctx context.Context, pieces map[sdk.Name]piece, jumps []j
 	return nil, err
 }
 
-// apart syncs those of pieces that are not suspect, and then the suspects, in
-// halves until the guilty stand alone.
-func (s *side) apart(ctx context.Context, pieces map[sdk.Name]piece, suspects []sdk.Name, jumps []jump) ([]sdk.Failure, error) {
-	rest := maps.Clone(pieces)
-	bad := make(map[sdk.Name]piece)
-	if len(suspects) == len(pieces) {
-		suspects = suspects[:len(suspects)/2]
-	}
-	for _, name := range suspects {
-		bad[name] = pieces[name]
-		delete(rest, name)
-	}
-	failed, err := s.sync(ctx, rest, jumps)
-	if err != nil {
-		return failed, err
-	}
-	more, err := s.sync(ctx, bad, jumps)
-	return append(failed, more...), err
-}
-
 // suspects are the Services that a refused line may belong to: the one whose
-// chain or entry it is, or all that are being changed.
+// chain or entry it is. None: nobody can tell.
 func (s *side) suspects(refused *iptables.LineError, pieces map[sdk.Name]piece) []sdk.Name {
 	if owner := s.book.should[refused.Chain].name; owner != (sdk.Name{}) {
 		if _, changing := pieces[owner]; changing {
@@ -160,7 +155,7 @@ func (s *side) suspects(refused *iptables.LineError, pieces map[sdk.Name]piece) 
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Keys(pieces), sdk.Name.Compare)
+	return nil
 }
 
 // write carries out p, in pieces if it is big. Many pieces go in by one program: each
