@@ -93,7 +93,7 @@ func rivals(b *testing.B, back string) []rival {
 func benchAddr(n int) string { return fmt.Sprintf("127.90.%d.%d:18080", os.Getpid()&255, n) }
 
 // start runs a relay until the benchmark ends, and waits until it serves.
-func start(b *testing.B, cmd *exec.Cmd, front string) int {
+func start(b testing.TB, cmd *exec.Cmd, front string) int {
 	b.Helper()
 	stdin, err := cmd.StdinPipe()
 	if err == nil {

@@ -83,7 +83,7 @@ func (k *link) dial() {
 			k.endpoint.fd = fd
 			err = k.endpoint.watch()
 		}
-		if err == nil {
+		if err == nil || outOfFiles(err) { // others may close some in the meantime
 			k.loop.await(k, wait)
 			return
 		}

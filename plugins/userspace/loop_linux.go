@@ -88,8 +88,8 @@ func (ls *loops) forget() {
 	ls.all = nil
 }
 
-// listen opens a listener at p.
-func (r *relay) listen(_ context.Context, p place) (listener, error) {
+// listenBest opens a listener at p.
+func (r *relay) listenBest(_ context.Context, p place) (listener, error) {
 	l, err := r.loops.any(r)
 	if err != nil {
 		return nil, err

@@ -11,5 +11,7 @@ type loops struct{}
 
 func (*loops) forget() {}
 
-// listen opens a listener at p.
-func (r *relay) listen(ctx context.Context, p place) (listener, error) { return r.listenPlain(ctx, p) }
+// listenBest opens a listener at p.
+func (r *relay) listenBest(ctx context.Context, p place) (listener, error) {
+	return r.listenPlain(ctx, p)
+}

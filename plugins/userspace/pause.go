@@ -53,8 +53,10 @@ func (p *pause) over() {
 }
 
 func advice(err error) string {
-	if errors.Is(err, errTooMany) || errors.Is(err, errTooManyAll) {
+	if outOfFiles(err) {
 		return "raise the hard limit of open files of the plugin (ulimit -Hn, LimitNOFILE=)"
 	}
 	return ""
 }
+
+func outOfFiles(err error) bool { return errors.Is(err, errTooMany) || errors.Is(err, errTooManyAll) }

@@ -3,6 +3,7 @@
 package userspace
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -23,6 +24,7 @@ type relay struct {
 	counts  counts
 	buffers buffers
 	loops   loops
+	listen  func(context.Context, place) (listener, error) // for TCP: the best that this system has
 }
 
 // counts are of the whole life.
@@ -52,6 +54,7 @@ func (c *counts) wait() string {
 
 func newRelay() *relay {
 	r := &relay{crowd: newCrowd()}
+	r.listen = r.listenBest
 	r.ground.Store(newGround(sdk.Node{}, nil))
 	r.idle.Store(int64(defaults.udpIdleTimeout))
 	r.log.Store(slog.New(slog.DiscardHandler))

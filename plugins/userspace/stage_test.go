@@ -31,8 +31,28 @@ type stage struct {
 // onStage is a stage on which the relay serves services.
 func onStage(t *testing.T, services ...sdk.Service) *stage {
 	t.Helper()
+	return raise(t, New(t.TempDir()), services)
+}
+
+// onPlainStage is one whose relay carries TCP as it does where there is no better
+// way.
+func onPlainStage(t *testing.T, services ...sdk.Service) *stage {
+	t.Helper()
+	d := New(t.TempDir())
+	d.relay.listen = d.relay.listenPlain
+	return raise(t, d, services)
+}
+
+// onBothStages runs a test on either.
+func onBothStages(t *testing.T, test func(*testing.T, func(*testing.T, ...sdk.Service) *stage)) {
+	t.Run("best", func(t *testing.T) { test(t, onStage) })
+	t.Run("plain", func(t *testing.T) { test(t, onPlainStage) })
+}
+
+func raise(t *testing.T, d *Dataplane, services []sdk.Service) *stage {
+	t.Helper()
 	needsLoopback(t)
-	s := &stage{T: t, Dataplane: New(t.TempDir())}
+	s := &stage{T: t, Dataplane: d}
 	t.Cleanup(func() { s.Close() })
 	s.configure("1m")
 	s.must(sdk.Update{Full: true, Node: &sdk.Node{Name: "n1"}, Set: services})

@@ -21,7 +21,9 @@ import (
 
 // TestHalfClose: a caller that has said all still hears the answer, and an endpoint
 // that has said all still hears the caller.
-func TestHalfClose(t *testing.T) {
+func TestHalfClose(t *testing.T) { onBothStages(t, halfClose) }
+
+func halfClose(t *testing.T, onStage func(*testing.T, ...sdk.Service) *stage) {
 	front, back := at(1, 8000), at(2, 8000)
 	t.Run("the caller ends first", func(t *testing.T) {
 		speaker(t, back, func(c *net.TCPConn) {
@@ -58,7 +60,9 @@ func TestHalfClose(t *testing.T) {
 }
 
 // TestReset: who breaks off is seen to break off.
-func TestReset(t *testing.T) {
+func TestReset(t *testing.T) { onBothStages(t, reset) }
+
+func reset(t *testing.T, onStage func(*testing.T, ...sdk.Service) *stage) {
 	front, back := at(1, 8000), at(2, 8000)
 	t.Run("the endpoint", func(t *testing.T) {
 		speaker(t, back, func(c *net.TCPConn) {
@@ -93,7 +97,9 @@ func TestReset(t *testing.T) {
 }
 
 // TestBulk: what is moved inside the kernel arrives whole, both ways at once.
-func TestBulk(t *testing.T) {
+func TestBulk(t *testing.T) { onBothStages(t, bulk) }
+
+func bulk(t *testing.T, onStage func(*testing.T, ...sdk.Service) *stage) {
 	front, back := at(1, 8000), at(2, 8000)
 	speaker(t, back, echo)
 	s := onStage(t, svc("web", "cluster-ip "+front, back))
@@ -118,7 +124,9 @@ func TestBulk(t *testing.T) {
 func sameSum(a, b hash.Hash) bool { return bytes.Equal(a.Sum(nil), b.Sum(nil)) }
 
 // TestNextEndpoint: one that refuses is left for the next, and no caller notices.
-func TestNextEndpoint(t *testing.T) {
+func TestNextEndpoint(t *testing.T) { onBothStages(t, nextEndpoint) }
+
+func nextEndpoint(t *testing.T, onStage func(*testing.T, ...sdk.Service) *stage) {
 	front, back := at(1, 8000), at(3, 8000)
 	speaker(t, back, nil)
 	s := onStage(t, svc("web", "cluster-ip "+front, at(2, 8000)+" "+back))
@@ -150,7 +158,9 @@ func TestStuckEndpointFails(t *testing.T) {
 }
 
 // TestNobodyAnswers: callers are turned away with a reset.
-func TestNobodyAnswers(t *testing.T) {
+func TestNobodyAnswers(t *testing.T) { onBothStages(t, nobodyAnswers) }
+
+func nobodyAnswers(t *testing.T, onStage func(*testing.T, ...sdk.Service) *stage) {
 	front := at(1, 8000)
 	onStage(t, svc("web", "cluster-ip "+front, at(2, 8000)))
 	if _, err := ask(front); !errors.Is(err, syscall.ECONNRESET) {
@@ -213,7 +223,9 @@ func TestSwitch(t *testing.T) {
 
 // TestEstablished connections outlive their endpoint, their frontend, and the
 // relay's role.
-func TestEstablished(t *testing.T) {
+func TestEstablished(t *testing.T) { onBothStages(t, established) }
+
+func established(t *testing.T, onStage func(*testing.T, ...sdk.Service) *stage) {
 	front, back := at(1, 8000), at(2, 8000)
 	speaker(t, back, echo)
 	s := onStage(t, svc("web", "cluster-ip "+front, back))
