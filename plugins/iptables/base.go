@@ -19,6 +19,8 @@ type ground struct {
 	localhost bool // node ports answer on 127.0.0.1 too
 	liberal   bool // the kernel takes packets outside the TCP window for valid
 	counted   bool // rules can count in accounts
+
+	bound []netip.Prefix // the node's addresses that take no node ports
 }
 
 // A jump is one rule in a chain that is not ours.
@@ -106,6 +108,18 @@ func (g ground) toNode(chain string) []iptables.Rule {
 			rules = append(rules, iptables.Words("-d", loopback, "-j RETURN"))
 		}
 		rules = append(rules, iptables.Words(within(p), "-m addrtype --dst-type LOCAL -j", chain))
+	}
+	if len(rules) == 0 {
+		return nil
+	}
+	return append(g.notBound(), rules...)
+}
+
+// notBound leads packets for what a dataplane bound past the node ports.
+func (g ground) notBound() []iptables.Rule {
+	var rules []iptables.Rule
+	for _, p := range g.bound {
+		rules = append(rules, iptables.Words("-d", p, "-j RETURN"))
 	}
 	return rules
 }

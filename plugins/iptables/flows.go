@@ -3,7 +3,6 @@
 package iptables
 
 import (
-	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -40,16 +39,13 @@ func (p *plugin) forget(c sdk.Changes, failed []sdk.Failure) error {
 
 // nodePortAddrs are the node's addresses that take node ports now.
 func (p *plugin) nodePortAddrs() (map[netip.Addr]bool, error) {
-	addrs, err := net.InterfaceAddrs()
+	addrs, err := addrsOf(net.InterfaceAddrs)
 	if err != nil {
-		return nil, fmt.Errorf("list the node's addresses: %w", err)
+		return nil, err
 	}
 	own := make(map[netip.Addr]bool)
-	for _, a := range addrs {
-		prefix, err := netip.ParsePrefix(a.String())
-		if err == nil && p.state.Node.TakesNodePorts(prefix.Addr()) {
-			own[prefix.Addr()] = true
-		}
+	for addr := range addrs {
+		own[addr] = p.state.Node.TakesNodePorts(addr) && !p.bound(addr)
 	}
 	return own, nil
 }

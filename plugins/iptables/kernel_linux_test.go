@@ -199,7 +199,9 @@ func TestKernelTakesEveryScenario(t *testing.T) {
 					t.Errorf("a new process finds the role %s", next.role)
 				}
 				next.state.Apply(s.Update(1))
-				next.ground()
+				if err := next.ground(); err != nil {
+					t.Fatal(err)
+				}
 				for _, side := range next.sides {
 					pieces := next.render(side, sdk.Changes{Full: true})
 					if plan := side.book.plan(side.book.put(pieces), side.book.ground.jumps(sdk.Active)); len(plan) > 0 {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
@@ -47,6 +48,8 @@ type plugin struct {
 	state   sdk.State
 	role    sdk.Role // zero: nobody has looked yet
 	drain   drain
+
+	addressed time.Time // when the node's addresses were looked at last
 
 	status duty.Status
 	ours   recent

@@ -28,7 +28,9 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		if err := checkPods(p.state.Node.Pods); err != nil {
 			return sdk.Result{}, err
 		}
-		p.ground()
+		if err := p.ground(); err != nil {
+			return sdk.Result{}, err
+		}
 		if err := p.unset(); err != nil {
 			return sdk.Result{}, err
 		}
@@ -73,16 +75,22 @@ func (p *plugin) begin(ctx context.Context, afresh bool) error {
 }
 
 // ground tells each side what the node is like.
-func (p *plugin) ground() {
+func (p *plugin) ground() error {
 	for _, s := range p.sides {
+		bound, err := bound(s.book.ground.family, p.state.Node.ServiceCIDRs)
+		if err != nil {
+			return err
+		}
 		s.book.setGround(ground{
 			family:    s.book.ground.family,
 			node:      p.state.Node,
 			localhost: *p.options.LocalhostNodePorts && localhost(s.book.ground.family, p.state.Node),
 			liberal:   p.state.Node.Conntrack.TCPBeLiberal || liberal(),
 			counted:   s.counts,
+			bound:     bound,
 		})
 	}
+	return nil
 }
 
 // localhost reports whether node ports are to be had on 127.0.0.1. IPv6 has no

@@ -146,6 +146,7 @@ func (w *watch) look(ctx context.Context) {
 // patrol looks at each side, and repairs what others broke. What fails is tried
 // again on the next round.
 func (p *plugin) patrol(ctx context.Context, heard []iptables.Commit) {
+	p.followAddresses(ctx)
 	for _, s := range p.sides {
 		if !s.known || !s.book.whole {
 			continue // the next Sync reads everything anyway

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Ranges of ClusterIPs stand for all addresses in them; what another device has too is
+// the node's own.
+func TestRanges(t *testing.T) {
+	addrs := func(words string) map[netip.Addr]int {
+		all := make(map[netip.Addr]int)
+		for _, w := range strings.Fields(words) {
+			all[netip.MustParseAddr(w)]++
+		}
+		return all
+	}
+	here := "10.96.0.1 10.96.0.10 203.0.113.7 192.0.2.10 fd00::1 fe80::1"
+	got := ranges(sdk.IPv4, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}, addrs(here), addrs(here+" 192.0.2.10 127.0.0.1"))
+	want := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("203.0.113.7/32")}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, not %v", got, want)
+	}
+	if got := ranges(sdk.IPv6, nil, addrs(here), addrs(here)); len(got) != 1 || got[0].String() != "fd00::1/128" {
+		t.Errorf("of IPv6: %v", got)
+	}
+}
+
+// An address that an ipvs dataplane binds takes no node ports, from a moment after it
+// is bound until it is gone; the node's own addresses do all the while.
+func TestKernelBoundAddressesTakeNoNodePorts(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s, left := g.Place(scenario(k.T, "node-port"))
+		if len(left) > 0 {
+			k.Fatal(left)
+		}
+		stage, err := g.Open(k.Context(), nil, s)
+		if err != nil {
+			k.Fatal(err)
+		}
+		defer stage.Close()
+		p := k.start()
+		k.sync(p, s.Update(1))
+		k.role(p, sdk.Active)
+
+		const vip = "203.0.113.77"
+		port := portOf(k, s)
+		at := func(addr string) error {
+			return dialled(k.Context(), netip.AddrPortFrom(netip.MustParseAddr(addr), port).String())
+		}
+		k.run("ip", "link", "add", ipvsDevice, "type", "bridge") // ipvs has a dummy, which not every kernel has
+		k.Cleanup(func() { k.run("ip", "link", "del", ipvsDevice) })
+		k.eventually("the node's own address answers", func() bool { return at("192.0.2.10") == nil })
+		k.run("ip", "address", "add", vip+"/32", "dev", ipvsDevice)
+		k.eventually("what was bound does not answer", func() bool { return at(vip) != nil })
+		if err := at("192.0.2.10"); err != nil {
+			k.Error("the node's own address does not answer any more: ", err)
+		}
+		for id, rules := range k.tables(sdk.IPv4) {
+			if (id == nat(services) || id == filter(services)) && !slices.Contains(rules, "-d "+vip+"/32 -j RETURN") {
+				k.Errorf("%s is %q", id, rules)
+			}
+		}
+		k.run("ip", "address", "del", vip+"/32", "dev", ipvsDevice)
+		k.eventually("the rule is gone", func() bool { return !k.tables(sdk.IPv4).Has(nat(services), "-d "+vip+"/32 -j RETURN") })
+		k.run("ip", "address", "add", vip+"/32", "dev", "lo")
+		defer k.run("ip", "address", "del", vip+"/32", "dev", "lo")
+		k.eventually("on another device it answers", func() bool { return at(vip) == nil })
+	})
+}
