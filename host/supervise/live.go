@@ -4,6 +4,7 @@ package supervise
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -156,7 +157,11 @@ func (v *live) session(ctx context.Context, hook func(context.Context, Life) err
 		}
 	}()
 	life := Life{Remote: v.remote, Description: v.description, Trial: v.trial, Passed: func() { about(Passed, "") }}
-	if err := hook(ctx, life); err != nil && ctx.Err() == nil {
+	switch err := hook(ctx, life); {
+	case err == nil || ctx.Err() != nil:
+	case errors.Is(err, wire.ErrFenced):
+		about(Refuses, "another host has taken it over; pointsman plugin restart takes it back")
+	default:
 		about(Failed, err.Error())
 	}
 }

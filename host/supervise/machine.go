@@ -63,7 +63,7 @@ const (
 	Launched                  // it is up and configured
 	Passed                    // on trial it did what it had to
 	Failed                    // it did not come up, or its session ended by an error
-	Refuses                   // it came up and said that it cannot run here
+	Refuses                   // it came up and said that it cannot run here, or now is another host's
 	Exited                    // its process ended
 	Beat                      // it answered that it is well
 	Missed                    // it did not answer
@@ -171,11 +171,25 @@ func (m Machine) serving(e Event, now time.Time, jitter func(time.Duration) time
 		return m.ended(e.Why, now, jitter)
 	case Failed:
 		return m.after(Stop, e.Why, now, jitter)
+	case Refuses:
+		return m.yield(now, e.Why)
 	case Restart:
 		return m.relaunch(now, e.Why)
 	}
 	return m, nil
 }
+
+// yield leaves the plugin to another host that has taken it over. Two that took it
+// from each other again and again would serve nobody: this one waits until it is
+// asked, or the plugin is another one, or for so long that the other host may be
+// gone.
+func (m Machine) yield(now time.Time, why string) (Machine, []Action) {
+	m = m.enter(Refused, now, why)
+	m.Next = now.Add(yieldFor)
+	return m, []Action{Stop}
+}
+
+const yieldFor = 24 * time.Hour
 
 func (m Machine) suspect(e Event, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
 	switch {
@@ -190,6 +204,8 @@ func (m Machine) suspect(e Event, now time.Time, jitter func(time.Duration) time
 		return m.ended(e.Why, now, jitter)
 	case e.Kind == Failed:
 		return m.after(Kill, e.Why, now, jitter)
+	case e.Kind == Refuses:
+		return m.yield(now, e.Why)
 	case e.Kind == Restart:
 		return m.relaunch(now, e.Why)
 	}
@@ -213,6 +229,8 @@ func (m Machine) trying(e Event, now time.Time, jitter func(time.Duration) time.
 		return m.backoff(e.Why, now, jitter)
 	case e.Kind == Failed:
 		return m.after(Stop, e.Why, now, jitter)
+	case e.Kind == Refuses:
+		return m.yield(now, e.Why)
 	case e.Kind == Restart:
 		return m.relaunch(now, e.Why)
 	}

@@ -167,3 +167,49 @@ func TestKernelApart(t *testing.T) {
 	a.settled("iptables")
 	l.done("a host without privileges")
 }
+
+// TestKernelSecondHost has two hosts that both mean to serve by one plugin. The one
+// that came last has it; the first, stopped meanwhile, finds itself fenced when it is
+// revived, and leaves it alone.
+func TestKernelSecondHost(t *testing.T) {
+	a := newApart(t, "iptables")
+	a.begin()
+	l := a.newLoad()
+	if err := a.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	b := &apart{node: newClient(t, a.path("second")), plugins: a.plugins}
+	b.write("host.yaml", strings.NewReplacer("path: services", "path: ../services").Replace(a.read("host.yaml")))
+	b.write("pointsman", a.read("pointsman"))
+	if err := errors.Join(os.Chmod(b.path("pointsman"), 0o755), os.Chown(b.dir, nobody, nobody)); err != nil {
+		t.Fatal(err)
+	}
+	b.begin()
+	if err := a.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	a.write("services/more.yaml", fmt.Sprintf(storm, 9, 9, 10))
+	a.until("the first host finds itself fenced", 30*time.Second, func() error {
+		s, err := a.Status(t.Context())
+		if err == nil && (s.Dataplane.State != "refused" || !strings.Contains(s.Dataplane.Why, "another host")) {
+			err = fmt.Errorf("%+v", s.Dataplane)
+		}
+		return err
+	})
+	time.Sleep(2 * time.Second) // in which it could take the plugin back
+	if s, err := b.Status(t.Context()); err != nil || s.Dataplane.State != "serving" || s.Dataplane.Restarts > 0 || s.Sync.Pending > 0 {
+		t.Errorf("the second host: %+v, %+v: %v", s.Dataplane, s.Sync, err)
+	}
+	_ = b.cmd.Process.Signal(syscall.SIGTERM)
+	b.gone(20 * time.Second)
+	l.done("two hosts and one plugin")
+}
+
+func (n *node) read(name string) string {
+	n.Helper()
+	data, err := os.ReadFile(n.path(name))
+	if err != nil {
+		n.Fatal(err)
+	}
+	return string(data)
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"encoding/binary"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
+)
+
+// A villain is a plugin that means harm: this test's own binary, in another process.
+// It speaks the wire byte by byte, so that it can say what no library would. Every
+// call of its tale does as it likes, and the others answer as a plugin should.
+type villain struct {
+	t       *testing.T
+	socket  string
+	process *exec.Cmd
+}
+
+// A tale is what it does, by the name of the call.
+type tale map[string]http.HandlerFunc
+
+// villainEnv makes this binary a villain, and says which tale it tells.
+const villainEnv = "POINTSMAN_TEST_VILLAIN"
+
+// play ends the tale before, and begins the next.
+func (v *villain) play(name string) {
+	v.t.Helper()
+	v.stop()
+	_ = os.Remove(v.socket)
+	if err := os.MkdirAll(filepath.Dir(v.socket), 0o700); err != nil {
+		v.t.Fatal(err)
+	}
+	v.process = exec.Command("/proc/self/exe", v.socket)
+	v.process.Env = append(os.Environ(), villainEnv+"="+name)
+	v.process.Stderr = os.Stderr
+	v.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := v.process.Start(); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+func (v *villain) stop() {
+	if v.process != nil {
+		_ = v.process.Process.Kill()
+		_ = v.process.Wait()
+	}
+}
+
+// playVillain is the process: it tells its tale at a socket until it is killed.
+func playVillain(name, socket string) error {
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	var own tale
+	for _, m := range malice() {
+		if m.name == name {
+			own = m.tale
+		}
+	}
+	if own["connect"] != nil {
+		return babble(listener)
+	}
+	server := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		call := own[path.Base(r.URL.Path)]
+		if call == nil {
+			call = honest()[path.Base(r.URL.Path)]
+		}
+		if call == nil {
+			call = fails("12") // unimplemented
+		}
+		w.Header().Set("Content-Type", "application/grpc")
+		w.Header().Set("Trailer", "Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin")
+		call(w, r)
+	})}
+	server.Protocols.SetUnencryptedHTTP2(true)
+	return server.Serve(listener)
+}
+
+// honest is how a plugin answers that does nothing.
+func honest() tale {
+	return tale{
+		"Hello":     says(&pb.HelloReply{Name: "villain", Version: "1", Majors: []uint32{1}, Nonce: "n"}),
+		"Configure": says(&pb.ConfigureReply{Description: &pb.Description{Name: "villain", Version: "1", Features: []string{"ipv4", "ipv6", "udp", "node-port"}}}),
+		"Sync": func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			says(&pb.ResultChunk{Last: true})(w, r)
+		},
+		"Report":   says(&pb.ReportReply{}),
+		"SetRole":  says(&pb.SetRoleReply{}),
+		"Cleanup":  says(),
+		"Shutdown": says(&pb.ShutdownReply{}),
+		"Logs":     hangs,
+	}
+}
+
+// says answers with these messages.
+func says(all ...proto.Message) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		for _, m := range all {
+			data, _ := proto.Marshal(m) // it cannot fail for what stands here
+			_, _ = w.Write(frame(data))
+		}
+		w.Header().Set("Grpc-Status", "0")
+	}
+}
+
+// frame is a message as gRPC sends it.
+func frame(data []byte) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(data))), data...)
+}
+
+// fails ends a call with a status.
+func fails(code string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Grpc-Status", code) }
+}
+
+// hangs until the caller gives up.
+func hangs(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+// forever sends a message again and again.
+func forever(m proto.Message) http.HandlerFunc {
+	data, _ := proto.Marshal(m)
+	return func(w http.ResponseWriter, r *http.Request) {
+		go io.Copy(io.Discard, r.Body) // ends with the call
+		for r.Context().Err() == nil {
+			if _, err := w.Write(frame(data)); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// huge announces a message of a gigabyte, and sends as much of it as is taken.
+func huge(w http.ResponseWriter, r *http.Request) {
+	_, err := w.Write(binary.BigEndian.AppendUint32([]byte{0}, 1<<30))
+	for block := make([]byte, 1<<20); err == nil && r.Context().Err() == nil; {
+		_, err = w.Write(block)
+	}
+}
+
+// drips sends one byte, and no more.
+func drips(w http.ResponseWriter, r *http.Request) {
+	_, _ = w.Write([]byte{0})
+	_ = http.NewResponseController(w).Flush()
+	hangs(w, r)
+}
+
+// raves answers with bytes that mean nothing.
+func raves(w http.ResponseWriter, _ *http.Request) {
+	data := make([]byte, 4096)
+	for i := range data {
+		data[i] = byte(rand.Uint32())
+	}
+	_, _ = w.Write(frame(data))
+	w.Header().Set("Grpc-Status", "0")
+}
+
+// empties is a message of many fields that hold nothing: two bytes each on the wire.
+func empties(field byte, bytes int) http.HandlerFunc {
+	data := make([]byte, bytes&^1)
+	for i := 0; i < len(data); i += 2 {
+		data[i] = field<<3 | 2 // a message
+	}
+	return func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(frame(data))
+		w.Header().Set("Grpc-Status", "0")
+	}
+}
+
+// babble answers every connection with what is no HTTP at all.
+func babble(listener net.Listener) error {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		_, _ = conn.Write([]byte("220 mail.example.org ESMTP\r\n"))
+		_ = conn.Close()
+	}
+}
