@@ -189,7 +189,7 @@ func (m Machine) yield(now time.Time, why string) (Machine, []Action) {
 	return m, []Action{Stop}
 }
 
-const yieldFor = 24 * time.Hour
+const yieldFor = time.Hour
 
 func (m Machine) suspect(e Event, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
 	switch {
