@@ -4,6 +4,7 @@ package health
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
 )
 
 // checks answers the healthCheckNodePorts: a load balancer asks there whether
@@ -28,7 +30,7 @@ type checks struct {
 	open map[track.Key]*check // for run alone
 
 	mu     sync.Mutex // guards what follows
-	ready  map[track.Key]int
+	wanted map[track.Key]track.HealthCheck
 	failed []string // what is not answered, and why
 }
 
@@ -41,7 +43,7 @@ type check struct {
 func newChecks(s Settings, healthy func() bool) *checks {
 	return &checks{
 		tracker: s.Tracker, report: s.Report, addrs: s.Addrs, healthy: healthy,
-		open: make(map[track.Key]*check), ready: make(map[track.Key]int),
+		open: make(map[track.Key]*check), wanted: make(map[track.Key]track.HealthCheck),
 	}
 }
 
@@ -65,16 +67,15 @@ func (c *checks) run(ctx context.Context) {
 // settle makes what is answered what wanted says, on addrs. Ports are let go of
 // before others are taken: one may have moved to another Service.
 func (c *checks) settle(wanted []track.HealthCheck, addrs []netip.Addr) {
-	ports := make(map[track.Key]uint16, len(wanted))
-	ready := make(map[track.Key]int, len(wanted))
+	byKey := make(map[track.Key]track.HealthCheck, len(wanted))
 	for _, w := range wanted {
-		ports[w.Key], ready[w.Key] = w.Port, w.Ready
+		byKey[w.Key] = w
 	}
 	c.mu.Lock()
-	c.ready = ready
+	c.wanted = byKey
 	c.mu.Unlock()
 	for key, k := range c.open {
-		if ports[key] != k.port {
+		if byKey[key].Port != k.port {
 			k.closeBut(nil)
 			delete(c.open, key)
 		}
@@ -104,7 +105,7 @@ func (c *checks) serve(w track.HealthCheck, addrs []netip.Addr) error {
 		if k.servers[addr] != nil {
 			continue
 		}
-		server, err := listen(netip.AddrPortFrom(addr, w.Port), c.handler(w.Key))
+		server, err := listen(netip.AddrPortFrom(addr, w.Port), c.handler(w.Key, familyOf(addr)))
 		if err != nil {
 			k.closeBut(nil)
 			delete(c.open, w.Key)
@@ -145,8 +146,16 @@ func listen(addr netip.AddrPort, h http.Handler) (*http.Server, error) {
 	return server, nil
 }
 
-// handler answers for one Service, whatever the path.
-func (c *checks) handler(key track.Key) http.Handler {
+func familyOf(addr netip.Addr) sdk.Family {
+	if addr.Is6() {
+		return sdk.IPv6
+	}
+	return sdk.IPv4
+}
+
+// handler answers for one Service, whatever the path. Who asks in a family means to
+// send in that family.
+func (c *checks) handler(key track.Key, family sdk.Family) http.Handler {
 	type service struct {
 		Namespace string `json:"namespace"`
 		Name      string `json:"name"`
@@ -158,7 +167,7 @@ func (c *checks) handler(key track.Key) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		c.mu.Lock()
-		ready := c.ready[key]
+		ready := c.wanted[key].Ready.Of(family)
 		c.mu.Unlock()
 		healthy := c.healthy()
 		code := http.StatusOK
@@ -166,7 +175,8 @@ func (c *checks) handler(key track.Key) http.Handler {
 			code = http.StatusServiceUnavailable
 		}
 		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(ready))
-		writeJSON(w, code, body{service{key.Namespace, key.Name}, ready, healthy})
+		text, err := json.MarshalIndent(body{service{key.Namespace, key.Name}, ready, healthy}, "", "\t") // as kube-proxy's
+		write(w, code, text, err)
 	})
 }
 
@@ -174,7 +184,7 @@ func (c *checks) handler(key track.Key) http.Handler {
 func (c *checks) counts() (open, failed int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.ready) - len(c.failed), len(c.failed)
+	return len(c.wanted) - len(c.failed), len(c.failed)
 }
 
 // unbound says which are not answered, and why.

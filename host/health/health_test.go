@@ -277,14 +277,24 @@ func TestChecks(t *testing.T) {
 	port := free(t)
 	url := fmt.Sprintf("http://127.0.0.1:%d/whatever", port)
 	get := func() string { return fetch(url) }
-	body := func(n int, healthy bool) string {
-		return fmt.Sprintf(`{"service":{"namespace":"ns1","name":"web"},"localEndpoints":%d,"serviceProxyHealthy":%v}`, n, healthy)
+	body := func(n int, healthy bool) string { // kube-proxy's, byte for byte
+		return fmt.Sprintf("{\n\t\"service\": {\n\t\t\"namespace\": \"ns1\",\n\t\t\"name\": \"web\"\n\t},\n\t\"localEndpoints\": %d,\n\t\"serviceProxyHealthy\": %v\n}", n, healthy)
 	}
 
 	b.tracker.SetService(service("web", port))
 	until(t, "nobody here", get, "503 0 "+body(0, true))
 	b.tracker.SetSlice(slice("web", "10.1.0.1", "10.1.0.2"))
 	until(t, "two here", get, "200 2 "+body(2, true))
+	six := slice("web", "fd00::1")
+	six.Name, six.AddressType = "web-6", discoveryv1.AddressTypeIPv6
+	b.tracker.SetSlice(six)
+	six = six.DeepCopy()
+	six.Name, six.Endpoints = "web-7", append(six.Endpoints, discoveryv1.Endpoint{Addresses: []string{"fd00::2"}, NodeName: new("n2")})
+	b.tracker.SetSlice(six)
+	b.tracker.SetSlice(slice("web", "10.1.0.1", "10.1.0.2", "10.1.0.3"))
+	until(t, "who asks by IPv4 has no use for IPv6", get, "200 3 "+body(3, true))
+	b.tracker.SetSlice(slice("web", "10.1.0.1", "10.1.0.2"))
+	until(t, "one less", get, "200 2 "+body(2, true))
 	b.SetEligible(false)
 	until(t, "the node's own fate does not count", get, "200 2 "+body(2, true))
 

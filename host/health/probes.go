@@ -76,6 +76,11 @@ func (s *Server) serveProbe(which string) http.Handler {
 
 func writeJSON(w http.ResponseWriter, code int, body any) {
 	text, err := json.Marshal(body)
+	write(w, code, text, err)
+}
+
+// write writes JSON, or why there is none.
+func write(w http.ResponseWriter, code int, text []byte, err error) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

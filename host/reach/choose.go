@@ -44,9 +44,20 @@ func Choose(joined []*Slice, port Port, family sdk.Family, here Here) Lists {
 	return l
 }
 
-// LocalReady counts the addresses on this node that are ready, in any family: what
-// a load balancer's health check asks for.
-func LocalReady(joined []*Slice, here Here) int {
+// Counts are numbers of endpoints in each family.
+type Counts struct{ IPv4, IPv6 int }
+
+// Of is the one of a family.
+func (c Counts) Of(f sdk.Family) int {
+	if f == sdk.IPv6 {
+		return c.IPv6
+	}
+	return c.IPv4
+}
+
+// LocalReady counts the addresses on this node that are ready: what a load balancer's
+// health check asks for.
+func LocalReady(joined []*Slice, here Here) (n Counts) {
 	var addrs []netip.Addr
 	for _, s := range joined {
 		for _, ep := range s.Endpoints {
@@ -56,7 +67,14 @@ func LocalReady(joined []*Slice, here Here) int {
 		}
 	}
 	slices.SortFunc(addrs, netip.Addr.Compare)
-	return len(slices.Compact(addrs))
+	for _, addr := range slices.Compact(addrs) {
+		if addr.Is6() {
+			n.IPv6++
+		} else {
+			n.IPv4++
+		}
+	}
+	return n
 }
 
 // A candidate is an endpoint with a port, seen from here.

@@ -156,7 +156,7 @@ func TestHintsNeedAZone(t *testing.T) {
 
 func TestNodelessHostHasNoLocalEndpoints(t *testing.T) {
 	l := Choose(read(slice("http", 8080, "10.0.0.1")), Port{Name: "http", Protocol: sdk.TCP}, sdk.IPv4, Here{})
-	if len(l.Local) != 0 || LocalReady(read(slice("http", 8080, "10.0.0.1")), Here{}) != 0 {
+	if len(l.Local) != 0 || LocalReady(read(slice("http", 8080, "10.0.0.1")), Here{}) != (Counts{}) {
 		t.Errorf("an endpoint without a node is local to a host without a name: %v", l.Local)
 	}
 }
@@ -224,8 +224,11 @@ func TestLocalReadyCountsAddressesOnce(t *testing.T) {
 		slice("http", 8080, "10.0.0.1 n1", "10.0.0.2 n1 leaving", "10.0.0.3 n2", "10.0.0.4"),
 		slice("https", 8443, "10.0.0.1 n1", "10.0.0.5 n1 published"),
 	)
-	if n := LocalReady(records, here); n != 2 {
-		t.Errorf("%d ready here, want 10.0.0.1 and 10.0.0.5", n)
+	six := slice("https", 8443, "fd00::1 n1", "fd00::2 n2")
+	six.AddressType = discoveryv1.AddressTypeIPv6
+	records = append(records, read(six)...)
+	if n := LocalReady(records, here); n.Of(sdk.IPv4) != 2 || n.Of(sdk.IPv6) != 1 {
+		t.Errorf("%+v ready here, want 10.0.0.1 and 10.0.0.5, and fd00::1", n)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pointsman/pointsman/host/reach"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -14,7 +15,7 @@ import (
 type HealthCheck struct {
 	Key
 	Port  uint16
-	Ready int // addresses on this node that are ready
+	Ready reach.Counts // addresses on this node that are ready
 }
 
 // HealthChecks are those of all Services that own theirs, in order of name. Until

@@ -15,7 +15,7 @@ import (
 func checks(t *Tracker) string {
 	var lines []string
 	for _, c := range t.HealthChecks() {
-		lines = append(lines, fmt.Sprintf("%s on %d: %d", c.Key, c.Port, c.Ready))
+		lines = append(lines, fmt.Sprintf("%s on %d: %d", c.Key, c.Port, c.Ready.IPv4))
 	}
 	select {
 	case <-t.HealthChecked():

@@ -19,7 +19,7 @@ type service struct {
 
 	problems []reach.Problem // with its spec
 	taken    []reach.Problem // with what others own
-	ready    int             // addresses on this node that are ready
+	ready    reach.Counts    // addresses on this node that are ready
 }
 
 // A port is one port of a Service in one family: what a dataplane calls a Service.

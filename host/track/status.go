@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pointsman/pointsman/host/reach"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -88,9 +89,9 @@ func (t *Tracker) Changes() Changes {
 type ServiceStatus struct {
 	Key
 	Ports      []PortStatus
-	HealthPort uint16   // its healthCheckNodePort; zero: none, or another's
-	LocalReady int      // addresses on this node that are ready: what HealthPort answers
-	Problems   []string // what is not served as asked for, and why
+	HealthPort uint16       // its healthCheckNodePort; zero: none, or another's
+	LocalReady reach.Counts // addresses on this node that are ready: what HealthPort answers
+	Problems   []string     // what is not served as asked for, and why
 }
 
 // A PortStatus is one port of a Service in one family.

@@ -154,7 +154,7 @@ func TestStatus(t *testing.T) {
 	tracker.SetSlice(newSlice("web-1", "web", "10.180.0.1 n1", "10.180.0.2 n1 unready", "10.180.1.1 n2", "127.0.0.1 n1"))
 	tracker.SetService(newService("none", "None"))
 	s, ok := tracker.Service(Key{"ns1", "web"})
-	if !ok || s.LocalReady != 1 || s.HealthPort != 31000 || len(s.Ports) != 1 || s.Ports[0].Ready != 2 || s.Ports[0].Total != 3 || len(s.Ports[0].Service.Frontends) != 3 {
+	if !ok || s.LocalReady.IPv4 != 1 || s.HealthPort != 31000 || len(s.Ports) != 1 || s.Ports[0].Ready != 2 || s.Ports[0].Total != 3 || len(s.Ports[0].Service.Frontends) != 3 {
 		t.Errorf("status %+v", s)
 	}
 	if len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "127.0.0.1 is loopback") || len(*notices) != 1 {

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,16 +26,17 @@ func localPolicy(w *world) {
 	w.expect(b.place, "tcp4", b.nodePort(s, 0, 0), saw(a.pods[0], backend, b.addrs[0]))
 	w.expect(b.pods[1], "tcp4", b.nodePort(s, 0, 0), saw(a.pods[0], backend, b.pods[1].addrs[0]))
 
-	body := func(n int) string {
-		return fmt.Sprintf(`{"service":{"namespace":"default","name":"local"},"localEndpoints":%d,"serviceProxyHealthy":true}`, n)
+	for family := range 2 {
+		w.hears(w.client, check(a, family, s), "200 "+checked("local", 1))
+		w.hears(w.client, check(b, family, s), "503 "+checked("local", 0))
 	}
-	w.hears(w.client, check(a, s), "200 "+body(2)) // one in each family
-	w.hears(w.client, check(b, s), "503 "+body(0))
-	w.endpoints("local", b.end(0))
-	w.hears(w.client, check(a, s), "503 "+body(0))
-	w.hears(w.client, check(b, s), "200 "+body(2))
+	w.endpoints("local", b.end(0), b.end(1))
+	for family := range 2 {
+		w.hears(w.client, check(a, family, s), "503 "+checked("local", 0))
+		w.hears(w.client, check(b, family, s), "200 "+checked("local", 2))
+	}
 	w.expect(w.client, "tcp4", a.nodePort(s, 0, 0), dropped)
-	w.expect(w.client, "tcp4", b.nodePort(s, 0, 0), saw(b.pods[0], backend, w.client.addrs[0]))
+	w.spread(w.client, "tcp4", b.nodePort(s, 0, 0), saw(b.pods[0], backend, w.client.addrs[0]), saw(b.pods[1], backend, w.client.addrs[0]))
 }
 
 // internalLocal is answered on the caller's node or not at all.
@@ -90,14 +92,19 @@ func terminating(w *world) {
 	w.expect(w.client, "tcp4", vip[0], saw(a.pods[1], backend, w.client.addrs[0]))
 	w.expect(w.client, "tcp6", vip[1], saw(a.pods[1], backend, w.client.addrs[1]))
 	w.expect(pod, "tcp4", at(local, 0, 80), saw(a.pods[1], backend, me))
-	w.hears(w.client, check(a, local), `503 {"service":{"namespace":"default","name":"leaving"},"localEndpoints":0,"serviceProxyHealthy":true}`)
+	w.hears(w.client, check(a, 0, local), "503 "+checked("leaving", 0))
 	w.endpoints("leaving", a.end(1).is(false, true, true), a.end(0), b.end(0))
 	w.spread(w.client, "tcp4", vip[0], saw(a.pods[0], backend, w.client.addrs[0]))
 }
 
 // check is where a load balancer asks for a Service on n.
-func check(n *node, s *corev1.Service) string {
-	return fmt.Sprintf("http://%s:%d/", n.addrs[0], s.Spec.HealthCheckNodePort)
+func check(n *node, family int, s *corev1.Service) string {
+	return fmt.Sprintf("http://%s/", netip.AddrPortFrom(n.addrs[family], uint16(s.Spec.HealthCheckNodePort)))
+}
+
+// checked is what it is told, and how many endpoints there are.
+func checked(service string, endpoints int) string {
+	return fmt.Sprintf("{\n\t\"service\": {\n\t\t\"namespace\": \"default\",\n\t\t\"name\": %q\n\t},\n\t\"localEndpoints\": %d,\n\t\"serviceProxyHealthy\": true\n}", service, endpoints)
 }
 
 // zones keep a call near, as hinted, until a node's zone changes.
