@@ -37,6 +37,7 @@ var harms = []harm{
 	{"all is flushed", []string{"PROGRAM -t nat -F", "PROGRAM -t filter -F"}, ""},
 	{"all is flushed and deleted", []string{"PROGRAM -t nat -F", "PROGRAM -t nat -X", "PROGRAM -t filter -F", "PROGRAM -t filter -X"}, ""},
 	{"a firewall loads its own rules instead", []string{"PROGRAM -t nat -F", "PROGRAM -t nat -X", "PROGRAM -t filter -F", "PROGRAM -t filter -X", "PROGRAM -A INPUT -p icmp -j ACCEPT", "PROGRAM -t nat -A POSTROUTING -o theirs -j MASQUERADE"}, ""},
+	{"a firewall reloads, by a restore that flushes", []string{`printf '*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT ACCEPT\n:THEIRS -\n-A INPUT -p 97 -j THEIRS\nCOMMIT\n*nat\n:PREROUTING ACCEPT\n:POSTROUTING ACCEPT\n-A POSTROUTING -o theirs -j MASQUERADE\nCOMMIT\n' | PROGRAM-restore`}, ""},
 	{"one jump is deleted", []string{`PROGRAM -t nat -D PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`}, ""},
 	{"one chain is emptied", []string{"PROGRAM -t nat -F CLUSTER"}, ""},
 	{"the way in is emptied", []string{"PROGRAM -t nat -F KUBE-SERVICES"}, ""},
