@@ -216,7 +216,7 @@ type Reporter interface {
 
 // A Report is how a dataplane is doing.
 type Report struct {
-	Progress uint64   // grows while a call gets on; a call whose Progress stands still may hang
+	Progress uint64   // grows while a call gets on; zero: never told. One that stands still for seconds hangs, and is killed
 	Waiting  string   // what the present call waits for, such as another tool's lock; empty: nothing
 	Flows    int      // while Draining: established connections left
 	Repaired uint64   // how often someone else's change was undone (contract line 12)

@@ -189,6 +189,9 @@ func (p *plane) Seed(ctx context.Context, sticks []sdk.Stick) error {
 	return nil
 }
 
+// Progress is how far its process has come, as it told with its last beat.
+func (p *plane) Progress() uint64 { return p.supervisor.Status().Vitals.Progress }
+
 // Flows are what is left of those it has begun.
 func (p *plane) Flows(ctx context.Context) (int, error) {
 	remote := p.process()

@@ -49,6 +49,7 @@ type Machine struct {
 	Stage Stage
 	Plan  Plan      // the one to leave is always From, the one to stay To
 	Since time.Time // when it came into Stage
+	Moved time.Time // when a dataplane got on in it, as it reported
 	Began time.Time // when the swap did
 	Undo  string    // why it is being undone; empty: it is not
 	Back  bool      // To and From have changed places, because it is being undone
@@ -86,6 +87,7 @@ const (
 	Passed                  // the stage's work is done
 	Failed                  // it is not, and why
 	Lost                    // To's process is gone, or hangs
+	Stirs                   // a dataplane reports that its work gets on
 	Tick                    // time has passed
 	Reset                   // whatever goes on is to be undone, as far as it can be
 )
@@ -114,7 +116,10 @@ func (m Machine) Step(e Event, now time.Time) (next Machine, work []Action) {
 		return m.reset(e.Why, now)
 	case e.Kind == Lost && m.Stage < Draining:
 		return m.failed(e.Why, now)
-	case e.Kind == Tick && m.Next.IsZero() && now.Sub(m.Since) >= m.limit():
+	case e.Kind == Stirs:
+		m.Moved = now
+		return m, nil
+	case e.Kind == Tick && m.Next.IsZero() && m.late(now):
 		return m.overdue(now)
 	case e.Kind == Tick && !m.Next.IsZero() && !now.Before(m.Next):
 		m.Next = time.Time{}
@@ -170,7 +175,22 @@ func (m Machine) overdue(now time.Time) (Machine, []Action) {
 	if m.Stage == Draining {
 		return m.enter(Clearing, now)
 	}
-	return m.failed(fmt.Sprintf("%s took longer than %s", m.Stage, m.limit()), now)
+	if now.Sub(m.Since) >= m.longest() {
+		return m.failed(fmt.Sprintf("%s took longer than %s", m.Stage, m.longest()), now)
+	}
+	return m.failed(fmt.Sprintf("%s did not get on for %s", m.Stage, m.limit()), now)
+}
+
+// late reports whether the present stage has taken too long, or has come to a stop.
+func (m Machine) late(now time.Time) bool {
+	if m.Stage == Draining {
+		return now.Sub(m.Since) >= m.limit()
+	}
+	last := m.Since
+	if m.Moved.After(last) {
+		last = m.Moved
+	}
+	return now.Sub(last) >= m.limit() || now.Sub(m.Since) >= m.longest()
 }
 
 // givenUp is a stage without a way back that did not come off in its time. If
@@ -204,16 +224,24 @@ func (m Machine) outcome(now time.Time, left string) Outcome {
 }
 
 func (m Machine) enter(s Stage, now time.Time) (Machine, []Action) {
-	m.Stage, m.Since, m.Trial, m.Next = s, now, 0, time.Time{}
+	m.Stage, m.Since, m.Moved, m.Trial, m.Next = s, now, time.Time{}, 0, time.Time{}
 	return m, m.Plan.work(s)
 }
 
-// limit is how long the present stage may take.
+// limit is how long the present stage may take without getting on.
 func (m Machine) limit() time.Duration {
 	if m.Stage == Draining {
 		return m.Plan.Drain
 	}
 	return limits[m.Stage]
+}
+
+// longest is how long it may take if it does.
+func (m Machine) longest() time.Duration {
+	if m.Stage == Draining {
+		return m.Plan.Drain
+	}
+	return patience * limits[m.Stage]
 }
 
 // Recover is the swap that a host which was killed had under way, by what it had

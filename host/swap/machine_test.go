@@ -74,6 +74,15 @@ func TestSwaps(t *testing.T) {
 		"takes too long": append(upTo(Staging),
 			step{179 * second, Event{Kind: Tick}, "iptables→userspace staging"},
 			step{second, Event{Kind: Tick}, "userspace→iptables draining: note drain"}),
+		"gets on slowly": append(upTo(Staging),
+			step{179 * second, Event{Kind: Stirs}, "iptables→userspace staging"},
+			step{179 * second, Event{Kind: Tick}, "iptables→userspace staging"},
+			step{second, Event{Kind: Tick}, "userspace→iptables draining: note drain"}),
+		"gets on for ever": append(upTo(Cutting),
+			step{14 * second, Event{Kind: Stirs}, "iptables→userspace cutting"},
+			step{14 * second, Event{Kind: Stirs}, "iptables→userspace cutting"},
+			step{patience*15*second - 28*second, Event{Kind: Stirs}, "iptables→userspace cutting"},
+			step{0, Event{Kind: Tick}, "iptables→userspace returning: note restore recall"}),
 		"hears from a stage that is over": append(upTo(Proving),
 			step{0, failed(Staging), "iptables→userspace proving"}),
 		"drains for as long as it may": append(upTo(Draining),
@@ -167,19 +176,22 @@ type plane struct{ catches, rules, told bool }
 // A node is a model of one, on which anything may fail.
 type node struct {
 	*rand.Rand
-	log      []string
-	now      time.Time
-	same     bool
-	stuck    bool // nothing can be cleared away
-	m        Machine
-	disk     Machine // as recorded last
-	planes   [2]plane
-	proved   bool // the canary has passed
-	pos      int  // which of planes is Plan.From of the swap as asked for
-	finished bool
+	log       []string
+	now       time.Time
+	same      bool
+	stuck     bool // nothing can be cleared away
+	m         Machine
+	disk      Machine // as recorded last
+	planes    [2]plane
+	proved    bool // the canary has passed
+	pos       int  // which of planes is Plan.From of the swap as asked for
+	forgotten bool // the host was killed before anything was written down
 }
 
-var errLuck = errors.New("no luck")
+var (
+	errLuck   = errors.New("no luck")
+	errKilled = errors.New("the host is killed")
+)
 
 // story is one swap until it has ended.
 func (n *node) story() error {
@@ -188,30 +200,38 @@ func (n *node) story() error {
 	if n.same {
 		p.To = p.From
 	}
-	n.step(Event{Kind: Ask, Plan: p})
+	if err := n.step(Event{Kind: Ask, Plan: p}); err != nil {
+		return err
+	}
 	for range 400 {
+		if n.m.Stage == Idle && n.forgotten {
+			return n.serves()
+		}
 		if n.m.Stage == Idle {
 			return n.atRest()
 		}
 		if n.IntN(25) == 0 {
-			n.log = append(n.log, "killed")
-			work := []Action{}
-			n.m, work = Recover(n.disk, n.now)
-			if n.m.Stage == Idle { // nothing was written yet: To is not known of
-				n.planes[1-n.pos] = plane{}
-				return n.serves()
-			}
-			if err := n.do(work); err != nil {
+			if err := n.do(n.killed()); err != nil {
 				return err
 			}
 			continue
 		}
 		n.now = n.now.Add(time.Duration(n.Int64N(int64(20 * time.Second))))
-		if err := n.step(Event{Kind: []EventKind{Tick, Tick, Tick, Lost, Reset}[n.IntN(5)], Why: "chance"}); err != nil {
+		if err := n.step(Event{Kind: []EventKind{Tick, Tick, Tick, Stirs, Lost, Reset}[n.IntN(6)], Why: "chance"}); err != nil {
 			return err
 		}
 	}
 	return fmt.Errorf("it does not end: %s since %s", n.m.Stage, n.now.Sub(n.m.Since))
+}
+
+// killed is the host's end at any time, and the next one's beginning.
+func (n *node) killed() (work []Action) {
+	n.m, work = Recover(n.disk, n.now)
+	n.log = append(n.log, "killed → "+describe(n.m, work))
+	if n.m.Stage == Idle { // nothing was written yet: To is not known of
+		n.planes[1-n.pos], n.forgotten = plane{}, true
+	}
+	return work
 }
 
 // step tells the machine, does the work and tells it the result, and so on until
@@ -232,6 +252,10 @@ func (n *node) do(work []Action) error {
 		}
 		if stage == Idle {
 			return nil
+		}
+		if errors.Is(err, errKilled) {
+			work = n.killed()
+			continue
 		}
 		e := Event{Kind: Passed, Stage: stage}
 		if errors.Is(err, errLuck) {
@@ -255,6 +279,8 @@ func (n *node) act(work []Action) error {
 	for _, a := range work {
 		lucky := n.IntN(12) > 0 && !(a == Clear && n.stuck)
 		switch {
+		case n.IntN(40) == 0 && a != Finish:
+			return errKilled
 		case !lucky && a != Finish && a != Note && a != Release:
 			return errLuck
 		case a == Record, a == Note && lucky:

@@ -109,6 +109,9 @@ func (r *Runner) Run(ctx context.Context) {
 		case e = <-r.events:
 		case e = <-l.done:
 		case <-ticker.C:
+			if l.stirs() {
+				e.Kind = Stirs
+			}
 		}
 		l.take(ctx, func(m Machine, now time.Time) (Machine, []Action) { return m.Step(e, now) })
 	}
@@ -121,6 +124,8 @@ type loop struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	held   held
+
+	progress [2]uint64 // of started and coming, when they were last asked
 }
 
 // take lets step change the machine, and does what follows from it.
@@ -161,7 +166,7 @@ func (l *loop) take(ctx context.Context, step func(Machine, time.Time) (Machine,
 
 // begin does the work of a stage, in a goroutine that halt ends.
 func (l *loop) begin(ctx context.Context, c crew, work []Action) {
-	ctx, l.cancel = context.WithTimeout(ctx, c.m.limit())
+	ctx, l.cancel = context.WithTimeout(ctx, c.m.longest()) // halt ends it sooner, if it does not get on
 	done := make(chan Event, 1)
 	l.done = done
 	l.work.Go(func() {
@@ -174,6 +179,21 @@ func (l *loop) begin(ctx context.Context, c crew, work []Action) {
 		}
 		done <- e
 	})
+}
+
+// stirs reports whether a dataplane got on since this was last asked.
+func (l *loop) stirs() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var now [2]uint64
+	for i, d := range []Dataplane{l.started, l.coming} {
+		if d != nil {
+			now[i] = d.Progress()
+		}
+	}
+	before := l.progress
+	l.progress = now
+	return now != before
 }
 
 // halt ends the work under way, and waits for its end.

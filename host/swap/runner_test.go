@@ -55,6 +55,7 @@ func (t *train) Verify(context.Context) (bool, error)        { return true, t.no
 func (t *train) Lasts() bool                                 { return true }
 func (t *train) Stuck(context.Context) ([]sdk.Stick, error)  { return make([]sdk.Stick, 1), nil }
 func (t *train) Seed(_ context.Context, s []sdk.Stick) error { return t.note("seed " + t.name) }
+func (t *train) Progress() uint64                            { return 1 }
 func (t *train) Flows(context.Context) (int, error)          { return 0, nil }
 func (t *train) Cleanup(context.Context) error               { return t.note("clear " + t.name) }
 func (t *train) Stop()                                       { _ = t.note("stop " + t.name) }

@@ -43,10 +43,12 @@ func ParseStage(name string) (Stage, error) {
 	return Idle, fmt.Errorf("no such stage: %q", name)
 }
 
-// limits are how long each stage may take. Draining has its own, from the plan.
+// limits are how long each stage may go without a sign of progress from either
+// dataplane; one that gets on is not failed for being slow, until it has taken patience
+// times as long. Draining has its own limit, from the plan, and must be done by then.
 var limits = [...]time.Duration{
 	Preflight: 10 * time.Second,
-	Staging:   3 * time.Minute, // nobody is troubled by it, and a large first load may be slow
+	Staging:   3 * time.Minute, // nobody is troubled by it, and not every dataplane reports progress
 	Verifying: 3 * time.Minute, // the kernel may be slow to list much
 	Holding:   10 * time.Second,
 	Cutting:   15 * time.Second,
@@ -54,6 +56,9 @@ var limits = [...]time.Duration{
 	Clearing:  3 * time.Minute,
 	Returning: 30 * time.Second,
 }
+
+// patience is how many times its limit a stage may take, with progress.
+const patience = 10
 
 // cut reports whether packets may go to To in s: what was done cannot be undone
 // without draining.

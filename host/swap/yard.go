@@ -37,6 +37,9 @@ type Dataplane interface {
 	Stuck(context.Context) ([]sdk.Stick, error)
 	Seed(context.Context, []sdk.Stick) error
 
+	// Progress is another number whenever its work got on, as it last reported.
+	Progress() uint64
+
 	// Flows are those left of what it has begun; none if it has no process.
 	Flows(context.Context) (int, error)
 

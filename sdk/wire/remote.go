@@ -21,13 +21,14 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// The longest a call may take where its context does not say less. Sync's is for
-// a first Full; whoever wants to know sooner reads Vitals beside it.
+// The longest a call may take where its context does not say less: long enough for
+// a large cluster on a node with much else to do. Whoever wants to know sooner that one
+// hangs reads Vitals beside it.
 const (
 	configureTimeout = 10 * time.Second
-	syncTimeout      = 90 * time.Second
-	roleTimeout      = 30 * time.Second
-	cleanupTimeout   = 90 * time.Second
+	syncTimeout      = 3 * time.Minute
+	roleTimeout      = 2 * time.Minute
+	cleanupTimeout   = 3 * time.Minute
 	vitalsTimeout    = 2 * time.Second
 	readTimeout      = 3 * time.Minute
 )

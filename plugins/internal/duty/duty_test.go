@@ -98,11 +98,12 @@ func TestGivesBackWhatWasTaken(t *testing.T) {
 
 func TestAReportIsACopy(t *testing.T) {
 	var s duty.Status
+	before := s.Report().Progress
 	s.Step()
 	s.Waiting("a lock")
 	s.Tell(func(r *sdk.Report) { r.Samples = []sdk.Sample{{Name: "a"}} })
 	seen := s.Report()
-	if seen.Progress != 1 || seen.Waiting != "a lock" {
+	if seen.Progress <= before || seen.Waiting != "a lock" {
 		t.Errorf("it says %+v", seen)
 	}
 	seen.Samples[0].Name = "b"

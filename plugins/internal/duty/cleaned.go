@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package duty
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// A Cleaned is a mark that says: another process cleaned up. A plugin may live on
+// without a host, and watches; it must not take that for drift and put everything
+// back. So who cleans up while somebody else is the writer leaves the mark, and the
+// writer that finds it stands down.
+type Cleaned string
+
+// CleanedIn is the mark for mode: a file in dir for each network namespace.
+func CleanedIn(dir, mode string) Cleaned {
+	namespace, err := os.Readlink("/proc/thread-self/ns/net")
+	if err != nil {
+		namespace = "net"
+	}
+	return Cleaned(filepath.Join(dir, mode+"-cleaned-"+strings.Trim(strings.ReplaceAll(namespace, ":", "-"), "[]")))
+}
+
+// Leave leaves the mark if another process is the writer of mode.
+func (c Cleaned) Leave(dir, mode string) error {
+	book, err := ledger.Open(dir)
+	if err != nil {
+		return err
+	}
+	lock, err := book.TryLock(mode)
+	if errors.Is(err, ledger.ErrLocked) {
+		return os.WriteFile(string(c), nil, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	return lock.Unlock()
+}
+
+// Left reports whether the mark is there.
+func (c Cleaned) Left() bool {
+	_, err := os.Stat(string(c))
+	return err == nil
+}
+
+// Remove takes the mark away: who writes from now on knows of it.
+func (c Cleaned) Remove() error {
+	if err := os.Remove(string(c)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
