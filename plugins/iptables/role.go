@@ -76,7 +76,7 @@ func (p *plugin) tryLock() error {
 	p.lock = lock
 	p.hold()
 	p.watch = p.startWatch()
-	return p.unmark()
+	return p.cleanedMark().Remove()
 }
 
 // hold hands the lock to whatever the sides run. What they knew is of before.

@@ -159,7 +159,7 @@ func (p *plugin) patrol(ctx context.Context, heard []iptables.Commit) {
 		}
 		s.glance(jumps)
 		s.audit(ctx, jumps)
-		if s.doubt != "" && p.cleaned() {
+		if s.doubt != "" && p.cleanedMark().Left() {
 			p.standDown()
 			return
 		}

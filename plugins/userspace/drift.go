@@ -122,10 +122,11 @@ func (s *side) sizesNow() (now [2]iptables.Size) {
 	return now
 }
 
-// patrol puts back what somebody took away.
-func (r *rules) patrol(ctx context.Context, role sdk.Role) {
+// patrol puts back what somebody took away, unless it was another process of ours
+// that cleaned up.
+func (r *rules) patrol(ctx context.Context, role sdk.Role) (cleaned bool) {
 	if r.lock == nil {
-		return
+		return false
 	}
 	audit := time.Since(r.audited) > auditPeriod
 	if audit {
@@ -144,8 +145,12 @@ func (r *rules) patrol(ctx context.Context, role sdk.Role) {
 		default:
 			continue
 		}
+		if r.cleaned.Left() {
+			return true
+		}
 		r.repair(ctx, s, role, why)
 	}
+	return false
 }
 
 // repair reads what one family's tables have, and writes what differs.

@@ -263,6 +263,16 @@ func (d *Dataplane) playWay(ctx context.Context, role sdk.Role) error {
 	return err
 }
 
+// standDown yields because another process cleaned up. What is established stays; a
+// host that wants this process to serve says so by a role.
+func (d *Dataplane) standDown() {
+	d.relay.log.Load().Warn("another process cleaned up: standing down")
+	d.role = sdk.Yielded
+	if err := d.way.rules.unlock(); err != nil {
+		d.relay.log.Load().Warn("cannot give up the right to write", "err", err)
+	}
+}
+
 // plannedRules are the steps that another process keeps us from taking.
 func (d *Dataplane) plannedRules() []string {
 	if d.way == nil {

@@ -61,8 +61,8 @@ func (d *Dataplane) look(ctx context.Context) {
 		further = append(further, d.reframe()...)
 		moved = d.way != nil
 	}
-	if d.way != nil {
-		d.way.rules.patrol(ctx, d.role)
+	if d.way != nil && d.way.rules.patrol(ctx, d.role) {
+		d.standDown()
 	}
 	if moved || len(edits)+len(further) > 0 {
 		if _, err := d.carryOut(ctx, edits, further...); err != nil {

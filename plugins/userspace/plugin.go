@@ -23,6 +23,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -229,6 +230,11 @@ func (d *Dataplane) letGo() {
 func (d *Dataplane) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
 	d.enter()
 	defer d.mu.Unlock()
+	if writes := d.way != nil && d.way.rules.lock != nil; mayUse() && !writes && !l.DryRun {
+		if err := duty.CleanedIn(d.ledgerDir, mode).Leave(d.ledgerDir, mode); err != nil {
+			return nil, err
+		}
+	}
 	names := d.held()
 	swept, err := sweepAll(ctx, d.ledgerDir, l)
 	names = append(names, swept...)

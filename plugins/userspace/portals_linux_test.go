@@ -282,6 +282,41 @@ func TestKernelLeftovers(t *testing.T) {
 	})
 }
 
+// TestKernelCleanedByAnother: what another process cleaned up stays clean, though
+// the relay still watches and its connections live on. It serves again when it is
+// told to.
+func TestKernelCleanedByAnother(t *testing.T) {
+	onNode(t, func(n node) {
+		n.serve(svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080"))
+		conn, err := n.host(outsider).Dial(n.Context(), "tcp", netip.MustParseAddr(outsider), netip.MustParseAddrPort("172.30.0.41:80"))
+		if err != nil {
+			n.Fatal(err)
+		}
+		defer conn.Close()
+		other := New(n.kernel.dir)
+		defer other.Close()
+		if _, err := other.Cleanup(n.Context(), sdk.Leftovers{}); err != nil {
+			n.Fatal(err)
+		}
+		eventually(n.T, func() error {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			if n.Dataplane.role != sdk.Yielded {
+				return fmt.Errorf("it is %s", n.Dataplane.role)
+			}
+			return nil
+		})
+		if got := n.kernel.saved(); got != "" {
+			n.Errorf("it put back\n%s", got)
+		}
+		if got, err := hears(conn); err != nil || got != podHere+":8080" {
+			n.Errorf("the connection from before: %q, %v", got, err)
+		}
+		n.role(sdk.Active)
+		n.finds("tcp", "172.30.0.41:80", podHere+":8080")
+	})
+}
+
 // saved are all rules.
 func (k kernel) saved() string {
 	k.Helper()

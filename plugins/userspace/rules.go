@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
@@ -24,6 +25,7 @@ type rules struct {
 	relay   *relay
 	ledger  *ledger.Ledger
 	lock    *ledger.Lock // nil: another process is the writer, or we have yielded
+	cleaned duty.Cleaned
 	sides   []*side
 	ear     *ear
 	audited time.Time // when everything was read last
@@ -56,7 +58,7 @@ func openRules(ctx context.Context, r *relay, dir string, backend string) (*rule
 		}
 		use = found.Choose()
 	}
-	all := &rules{relay: r, ledger: book, audited: time.Now()}
+	all := &rules{relay: r, ledger: book, cleaned: duty.CleanedIn(dir, mode), audited: time.Now()}
 	if all.ear, err = newEar(use); err != nil {
 		r.log.Load().Warn("cannot hear who changes the tables", "err", err)
 	}
@@ -118,7 +120,7 @@ func (r *rules) tryLock() error {
 		s.tool.Hold = lock.File()
 		s.known = false
 	}
-	return nil
+	return r.cleaned.Remove()
 }
 
 // unlock gives up the right to write.
