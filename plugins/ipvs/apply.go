@@ -71,7 +71,7 @@ func (s *side) write(ctx context.Context) (map[sdk.Name]error, error) {
 		n, err := w.next(ctx, p)
 		if err != nil {
 			s.known = false
-			return nil, fmt.Errorf("%s: %w", p[0], err)
+			return nil, err
 		}
 		p = p[n:]
 	}
@@ -92,31 +92,26 @@ type writer struct {
 
 // next takes the first step of p, or as many as can be taken at once.
 func (w *writer) next(ctx context.Context, p plan) (int, error) {
+	var err error
 	switch p[0].verb {
 	case makeSet, replaceSet, addEntry, removeEntry:
 		return w.inSets(ctx, p)
 	case writeRules:
-		if err := w.rules.Restore(ctx, p[0].rules.script()); err != nil {
-			return 0, err
-		}
+		err = w.rules.Restore(ctx, p[0].rules.script())
 	case makeDevice, bind, unbind:
-		if err := w.onDevice(p[0]); err != nil {
-			return 0, err
-		}
+		err = w.onDevice(p[0])
 	default:
-		if w.skip[p[0].server] {
-			return 1, nil
-		}
-		if err := w.onServer(p[0]); err != nil {
-			return 1, w.blame(p[0], err)
-		}
+		return w.onServers(p)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", p[0], err)
 	}
 	w.book.done(p[0])
 	return 1, nil
 }
 
-// few is up to how many entries are sent one by one. Beyond, one program that is
-// handed all of them is cheaper.
+// few is up to how many steps are taken one by one. Beyond, it is cheaper to hand over
+// all of them.
 const few = 8
 
 // inSets takes all steps about sets that follow one another.
@@ -132,13 +127,13 @@ func (w *writer) inSets(ctx context.Context, p plan) (int, error) {
 	alone = alone && n <= few
 	if !alone {
 		if err := w.kernel.Restore(ctx, lines.String()); err != nil {
-			return 0, err
+			return 0, fmt.Errorf("%s: %w", p[0], err)
 		}
 	}
 	for _, s := range p[:n] {
 		if alone {
 			if err := w.inSet(s); err != nil {
-				return 0, err
+				return 0, fmt.Errorf("%s: %w", s, err)
 			}
 		}
 		w.book.done(s)
@@ -176,6 +171,48 @@ func (w *writer) onDevice(s step) error {
 	return w.kernel.Unbind(s.addr)
 }
 
+// onServers takes the steps about virtual servers that follow one another, as many as
+// go at once. What the kernel does not like in a crowd is taken again alone: then what
+// is done already is no error.
+func (w *writer) onServers(p plan) (int, error) {
+	n := 0
+	var now []step
+	for ; n < len(p) && p[n].verb.onServer() && len(now) < atOnce; n++ {
+		if !w.skip[p[n].server] {
+			now = append(now, p[n])
+		}
+	}
+	crowd := len(now) > few
+	var said []error
+	if crowd {
+		var err error
+		if said, err = w.kernel.Send(now); err != nil {
+			return 0, fmt.Errorf("%s: %w", p[0], err)
+		}
+	}
+	for i, s := range now {
+		if err := w.took(s, crowd && said[i] == nil); err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
+}
+
+// took notes a step that is done, or takes it, unless its virtual server is skipped.
+func (w *writer) took(s step, done bool) error {
+	_, there := w.book.have.servers[s.server]
+	switch {
+	case w.skip[s.server] && !(done && there):
+		return nil
+	case !done:
+		if err := w.onServer(s); err != nil {
+			return w.blame(s, err)
+		}
+	}
+	w.book.done(s)
+	return nil
+}
+
 func (w *writer) onServer(s step) error {
 	switch s.verb {
 	case addServer:
@@ -198,11 +235,11 @@ func (w *writer) blame(s step, err error) error {
 	c, ok := w.book.places[s.server].first()
 	switch {
 	case !ok, errors.Is(err, syscall.EPERM), errors.Is(err, syscall.ESRCH):
-		return err
+		return fmt.Errorf("%s: %w", s, err)
 	case errors.Is(err, syscall.ENOENT) && (s.verb == addServer || s.verb == setServer):
 		err = noScheduler(s.how.scheduler)
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOMEM):
-		return err
+		return fmt.Errorf("%s: %w", s, err)
 	}
 	w.bad[c.name] = fmt.Errorf("%s: %w", s, err)
 	w.skip[s.server] = true

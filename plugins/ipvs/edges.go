@@ -26,8 +26,9 @@ type edges struct {
 	rules func(ctx context.Context, backend string) (map[sdk.Family]ruler, error) // "auto": as the node does
 	ruled func(context.Context, sdk.Family) ([]ruler, error)                      // those that may have rules
 
-	forget     func(sdk.Family, conntrack.Served) (int, error)
-	parameters string // the folder of the kernel's parameters
+	forget      func(sdk.Family, conntrack.Served) (int, error)
+	parameters  string // the folder of the kernel's parameters
+	connections string // where IPVS lists them
 }
 
 // A ruler has the rules of one family, in one backend.

@@ -86,9 +86,10 @@ func (f *fake) edges() edges {
 		rules: func(context.Context, string) (map[sdk.Family]ruler, error) {
 			return map[sdk.Family]ruler{sdk.IPv4: fakeRules{f, sdk.IPv4}, sdk.IPv6: fakeRules{f, sdk.IPv6}}, nil
 		},
-		ruled:      func(_ context.Context, family sdk.Family) ([]ruler, error) { return []ruler{fakeRules{f, family}}, nil },
-		forget:     f.forget,
-		parameters: f.folder,
+		ruled:       func(_ context.Context, family sdk.Family) ([]ruler, error) { return []ruler{fakeRules{f, family}}, nil },
+		forget:      f.forget,
+		parameters:  f.folder,
+		connections: f.folder + "connections",
 	}
 }
 
@@ -126,6 +127,16 @@ func (f *fake) Servers() (map[server]virtual, error) {
 		all[at] = v
 	}
 	return all, nil
+}
+
+// Send is what the kernel does when it is asked for one thing after another.
+func (f *fake) Send(steps []step) ([]error, error) {
+	w := writer{side: &side{kernel: kernel{balancer: f}}}
+	said := make([]error, len(steps))
+	for i, s := range steps {
+		said[i] = w.onServer(s)
+	}
+	return said, nil
 }
 
 func (f *fake) AddServer(at server, h how) error { return f.SetServer(at, h) }

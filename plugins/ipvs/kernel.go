@@ -26,6 +26,10 @@ type balancer interface {
 	WeighReal(at server, real netip.AddrPort, weight int) error
 	RemoveReal(at server, real netip.AddrPort) error
 
+	// Send takes up to atOnce steps to the kernel, and returns what it says of each. To
+	// it, doing what is done already is an error.
+	Send([]step) ([]error, error)
+
 	// Loads are the reals of one virtual server; none, and false, if there is none.
 	Loads(server) (map[netip.AddrPort]load, bool, error)
 
@@ -33,6 +37,10 @@ type balancer interface {
 	SetTimeouts(timeouts) error // zero: as it is
 	Close() error
 }
+
+// atOnce is how many steps are sent at once. If all fail, what the kernel says of them
+// fits the buffer that it has for us.
+const atOnce = 128
 
 // A load is what a real has to do.
 type load struct{ weight, active, inactive int }

@@ -16,20 +16,30 @@ import (
 
 // moby is IPVS through moby's library, in the network namespace of the thread that
 // opened it. One goroutine at a time may use it.
-type moby struct{ handle *ipvs.Handle }
+type moby struct {
+	handle *ipvs.Handle
+	pipe   *pipe // for many steps at once
+}
 
 func openBalancer() (moby, error) {
 	handle, err := ipvs.New("")
 	if err != nil {
 		return moby{}, fmt.Errorf("open ipvs: %w", err)
 	}
-	return moby{handle}, nil
+	pipe, err := openPipe()
+	if err != nil {
+		handle.Close()
+		return moby{}, err
+	}
+	return moby{handle, pipe}, nil
 }
 
 func (m moby) Close() error {
 	m.handle.Close()
-	return nil
+	return m.pipe.Close()
 }
+
+func (m moby) Send(steps []step) ([]error, error) { return m.pipe.send(steps) }
 
 func (m moby) Servers() (map[server]virtual, error) {
 	list, err := m.handle.GetServices()

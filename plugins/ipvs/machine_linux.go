@@ -21,14 +21,15 @@ import (
 // machine is the one that we run on.
 func machine() edges {
 	return edges{
-		probe:      probe,
-		release:    release,
-		open:       openKernel,
-		reach:      reach,
-		rules:      openRules,
-		ruled:      ruled,
-		forget:     conntrack.Forget,
-		parameters: "/proc/sys/",
+		probe:       probe,
+		release:     release,
+		open:        openKernel,
+		reach:       reach,
+		rules:       openRules,
+		ruled:       ruled,
+		forget:      conntrack.Forget,
+		parameters:  duty.Folder,
+		connections: "/proc/thread-self/net/ip_vs_conn",
 	}
 }
 

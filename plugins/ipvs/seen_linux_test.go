@@ -318,6 +318,7 @@ func TestKernelIPVSSchedulers(t *testing.T) {
 
 // Deleted, flushed, cleared by somebody else: it is back within seconds.
 func TestKernelIPVSRepairs(t *testing.T) {
+	const limit = 10 * time.Second // twice what is promised, for looking takes time too
 	s := newStand(t, "")
 	served := s.serve(loadBalancer)
 	for _, break_ := range [][]string{
@@ -329,9 +330,19 @@ func TestKernelIPVSRepairs(t *testing.T) {
 		{"iptables-legacy", "-t", "nat", "-F"},
 		{"ip6tables-legacy", "-t", "filter", "-F", "INPUT"},
 	} {
-		before := s.picture()
-		run(t, break_[0], break_[1:]...)
-		s.within(30*time.Second, strings.Join(break_, " ")+" is not repaired", func() bool { return s.picture() == before })
+		before, took := s.picture(), time.Duration(0)
+		for range 3 { // a machine with much else to do may be slow once
+			began := time.Now()
+			run(t, break_[0], break_[1:]...)
+			s.within(time.Minute, strings.Join(break_, " ")+" is not repaired", func() bool { return s.picture() == before })
+			if took = time.Since(began); took < limit {
+				break
+			}
+		}
+		t.Logf("%s: repaired after %.1f s", strings.Join(break_, " "), took.Seconds())
+		if took >= limit {
+			t.Errorf("%s: repaired after %s", strings.Join(break_, " "), took)
+		}
 	}
 	s.packets(served)
 }

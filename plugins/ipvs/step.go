@@ -31,6 +31,9 @@ const (
 	writeRules
 )
 
+// onServer reports whether it is done to a virtual server.
+func (v verb) onServer() bool { return v >= addServer && v <= removeReal }
+
 // A step is one thing to do, and to what.
 type step struct {
 	verb   verb

@@ -16,7 +16,7 @@ import (
 // within the first two; the audit goes round all virtual servers slowly.
 const (
 	beat       = time.Second
-	probeBeats = 3
+	probeBeats = 2
 	drainBeats = 5
 	reapBeats  = 60
 	tableBeats = 60  // the rules, whatever seems to be the case
@@ -87,22 +87,22 @@ func (p *plugin) keepWatch(ctx context.Context, w *watch) {
 			return
 		case <-ticker.C:
 		}
-		if !p.turn.Try() {
-			continue // a call is under way
+		now, cancel := context.WithTimeout(ctx, time.Minute)
+		w.during(cancel) // before the turn is taken: who comes next waits for it
+		if p.turn.Try() {
+			p.beat(now, n)
+			p.turn.Give()
 		}
-		if ctx.Err() == nil {
-			p.beat(ctx, w, n)
-		}
-		p.turn.Give()
+		w.during(nil)
+		cancel()
 	}
 }
 
 // beat does what is due. An error is not the host's to hear; the next beat tries again.
-func (p *plugin) beat(ctx context.Context, w *watch, n int) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	w.during(cancel)
-	defer w.during(nil)
+func (p *plugin) beat(ctx context.Context, n int) {
+	if ctx.Err() != nil {
+		return // a call came, or the watch is over
+	}
 	if p.lock == nil || p.role == 0 || p.state.Revision() == 0 {
 		return
 	}

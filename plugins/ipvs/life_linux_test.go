@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+const twoEndpoints = `
+-- services --
+ns1/web:http tcp
+  cluster-ip 172.30.0.41:80
+  endpoint   10.180.1.1:8080
+  endpoint   10.180.1.2:8080
+-- packets --
+10.180.0.9 > 172.30.0.41:80 = 10.180.1.1:8080 10.180.1.2:8080
+`
+
+// without is a scenario whose Services have lost an endpoint.
+func without(s sdktest.Scenario, gone netip.AddrPort) sdktest.Scenario {
+	s.Services = slices.Clone(s.Services)
+	for i, svc := range s.Services {
+		s.Services[i].Cluster = slices.DeleteFunc(slices.Clone(svc.Cluster), func(ep sdk.Endpoint) bool { return ep.Addr == gone })
+	}
+	return s
+}
+
+// Who is connected to an endpoint that leaves stays so, also over a restart, while
+// nobody else is sent there; when he has hung up the endpoint goes.
+func TestKernelIPVSDrainsLiveConnections(t *testing.T) {
+	s := newStand(t, "")
+	served := s.serve(twoEndpoints)
+	caller := s.connect("10.180.0.9", "172.30.0.41:80")
+	leaves := s.hears(caller)
+	fewer := without(served, leaves)
+	s.sync(sdk.Update{Set: fewer.Services})
+	drained := fmt.Sprintf("-r %s -m -w 0", leaves)
+	others := served.Packets[0]
+	others.Want.Endpoints = slices.DeleteFunc(slices.Clone(others.Want.Endpoints), func(e netip.AddrPort) bool { return e == leaves })
+	check := func(when string) {
+		t.Helper()
+		if _, err := caller.Write([]byte("who\n")); err != nil {
+			t.Errorf("%s: who was connected cannot speak: %v", when, err)
+		}
+		if now := s.hears(caller); now != leaves {
+			t.Errorf("%s: who was connected to %s hears %s", when, leaves, now)
+		}
+		if shown := strings.Join(s.services(), "\n"); !strings.Contains(shown, drained) {
+			t.Errorf("%s: %q is not in\n%s", when, drained, shown)
+		}
+		for range 4 {
+			s.packet(others)
+		}
+	}
+	check("while it is drained")
+	s.restart()
+	s.sync(fewer.Update(1))
+	s.role(sdk.Active)
+	check("after a restart")
+	if err := errors.Join(caller.SetLinger(0), caller.Close()); err != nil { // else the kernel remembers it for minutes
+		t.Fatal(err)
+	}
+	s.within(time.Minute, "the endpoint has had its last connection, and is still there", func() bool {
+		if err := s.plugin.turn.Take(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer s.plugin.turn.Give()
+		if err := s.plugin.reap(); err != nil {
+			t.Fatal(err)
+		}
+		return !strings.Contains(strings.Join(s.services(), "\n"), drained)
+	})
+}
+
+// connect is a connection that somebody elsewhere opens.
+func (s *stand) connect(from, to string) *net.TCPConn {
+	s.Helper()
+	addr := netip.MustParseAddr(from)
+	host, err := s.ground.Host(addr)
+	if err != nil {
+		s.Fatal(err)
+	}
+	conn, err := host.Dial(s.Context(), "tcp4", addr, addrPort(to))
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { conn.Close() })
+	return conn.(*net.TCPConn)
+}
+
+// hears is who speaks on a connection.
+func (s *stand) hears(conn net.Conn) netip.AddrPort {
+	s.Helper()
+	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	buf := make([]byte, 256)
+	n, err := conn.Read(buf)
+	if err != nil {
+		s.Fatal(err)
+	}
+	word, _, _ := strings.Cut(string(buf[:n]), " ")
+	return addrPort(word)
+}
+
+// Options are what the kernel has, in its own words.
+func TestKernelIPVSOptions(t *testing.T) {
+	s := newStand(t, `{"strictARP":true,"tcpTimeout":"20m","tcpFinTimeout":"90s","udpTimeout":"4m","scheduler":"lc","excludeCIDRs":["172.30.9.0/24"]}`)
+	run(t, "ipvsadm", "-A", "-t", "172.30.9.9:80", "-s", "wrr")
+	run(t, "ipset", "create", "KUBE-CLUSTER-IP", "hash:ip,port", "comment", "maxelem", fmt.Sprint(mostEntries), "-exist")
+	run(t, "ipset", "add", "KUBE-CLUSTER-IP", "172.30.9.9,tcp:80", "-exist")
+	t.Cleanup(func() { run(t, "ipvsadm", "-C") })
+	s.packets(s.serve(twoEndpoints))
+	if said := run(t, "ipvsadm", "-l", "--timeout"); !strings.Contains(said, "1200 90 240") {
+		t.Errorf("timeouts: %s", said)
+	}
+	for name, want := range map[string]string{"arp_ignore": "1", "arp_announce": "2"} {
+		if have, err := os.ReadFile("/proc/sys/net/ipv4/conf/all/" + name); err != nil || strings.TrimSpace(string(have)) != want {
+			t.Errorf("%s is %s, %v", name, have, err)
+		}
+	}
+	shown := strings.Join(s.services(), "\n")
+	for _, want := range []string{"-A -t 172.30.0.41:80 -s lc", "-A -t 172.30.9.9:80 -s wrr"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("%q is not in\n%s", want, shown)
+		}
+	}
+}
+
+// A client keeps its endpoint, and who comes after us can be told.
+func TestKernelIPVSStickyClientsAreTold(t *testing.T) {
+	s := newStand(t, "")
+	served := s.serve(strings.Replace(twoEndpoints, "  endpoint   10.180.1.1:8080\n", "  affinity 10m\n  endpoint   10.180.1.1:8080\n", 1))
+	first := s.packet(served.Packets[0])
+	for range 6 {
+		if a := s.packet(served.Packets[0]); a.Endpoint != first.Endpoint {
+			t.Errorf("a client of %s is sent to %s", first.Endpoint, a.Endpoint)
+		}
+	}
+	if shown := strings.Join(s.services(), "\n"); !strings.Contains(shown, "-p 600") {
+		t.Errorf("the virtual server does not persist:\n%s", shown)
+	}
+	var told []sdk.Stick
+	if err := s.plugin.Stuck(t.Context(), func(stick sdk.Stick) error { told = append(told, stick); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 1 || told[0].Endpoint != first.Endpoint || told[0].Client != netip.MustParseAddr("10.180.0.9") || told[0].Left <= 0 || told[0].Left > 10*time.Minute {
+		t.Errorf("told is %+v; %s was found", told, first.Endpoint)
+	}
+}
+
+// A careful linker looks around before it binds an address.
+type careful struct {
+	linker
+	before func(netip.Addr)
+}
+
+func (c careful) Bind(addr netip.Addr) error {
+	c.before(addr)
+	return c.linker.Bind(addr)
+}
+
+// From the moment that the first address is bound the node calls by it, and its own
+// listeners can be reached by it: what forbids both is there by then.
+func TestKernelIPVSGuardAndMasqueradeComeFirst(t *testing.T) {
+	s := newStand(t, "")
+	bound := 0
+	k := s.plugin.kernel
+	k.linker = careful{k.linker, func(addr netip.Addr) {
+		bound++
+		rules := run(t, map[bool]string{true: "iptables-legacy-save", false: "ip6tables-legacy-save"}[addr.Is4()])
+		for _, want := range []string{"-A INPUT -m comment --comment \"kubernetes ipvs access filter\" -j " + guard, "-A POSTROUTING -m comment --comment \"kubernetes postrouting rules\" -j " + postrouting} {
+			if !strings.Contains(rules, want) {
+				t.Errorf("%s is bound, and there is no %q in\n%s", addr, want, rules)
+			}
+		}
+	}}
+	s.plugin.kernel = k
+	for _, side := range s.plugin.sides {
+		side.kernel = k
+	}
+	s.packets(s.serve(loadBalancer))
+	if bound == 0 {
+		t.Error("no address was bound")
+	}
+}
+
+// In a crowd, what the kernel does not like does not hold up the others, and is named.
+func TestKernelIPVSSendsMany(t *testing.T) {
+	s := newStand(t, "")
+	at := func(i int) server {
+		return server{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 30, 7, byte(i)}), 80)}
+	}
+	real := addrPort("10.180.1.1:8080")
+	var steps []step
+	for i := range 40 {
+		steps = append(steps, step{verb: addServer, server: at(i), how: how{scheduler: "rr"}}, step{verb: addReal, server: at(i), real: real, weight: 1})
+	}
+	steps = append(steps,
+		step{verb: addServer, server: at(3), how: how{scheduler: "rr"}},
+		step{verb: addReal, server: at(99), real: real, weight: 1},
+		step{verb: weighReal, server: at(7), real: real, weight: 3})
+	t.Cleanup(func() { run(t, "ipvsadm", "-C") })
+	for range 2 {
+		said, err := s.plugin.kernel.Send(steps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := len(steps)
+		if !errors.Is(said[n-3], unix.EEXIST) || !errors.Is(said[n-2], unix.ESRCH) || said[n-1] != nil {
+			t.Errorf("it says %v", said[n-3:])
+		}
+	}
+	shown := s.services()
+	if len(shown) != 80 || !slices.Contains(shown, "-a -t 172.30.7.7:80 -r 10.180.1.1:8080 -m -w 3") {
+		t.Errorf("there are %d lines:\n%s", len(shown), strings.Join(shown, "\n"))
+	}
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Stuck tells which clients the kernel keeps at an endpoint: it lists them among its
+// connections.
+func (p *plugin) Stuck(ctx context.Context, tell func(sdk.Stick) error) error {
+	if err := p.take(ctx); err != nil {
+		return err
+	}
+	defer p.turn.Give()
+	list, err := os.Open(p.edges.connections)
+	if err != nil {
+		return fmt.Errorf("read who keeps to which endpoint: %w", err)
+	}
+	defer list.Close()
+	for lines := bufio.NewScanner(list); ; {
+		if !lines.Scan() {
+			return lines.Err()
+		}
+		at, stick, ok := kept(lines.Text())
+		if !ok {
+			continue
+		}
+		if stick.Name, ok = p.whose(at); !ok {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := tell(stick); err != nil {
+			return err
+		}
+	}
+}
+
+// Seed cannot have the kernel keep a client: it learns that from packets alone.
+func (p *plugin) Seed(_ context.Context, sticks []sdk.Stick) error {
+	return &sdk.Refusal{Field: "affinity", Why: fmt.Sprintf("ipvs learns from packets alone who keeps to an endpoint: %d clients may be sent to another once", len(sticks))}
+}
+
+// whose is the Service that has a virtual server, if its clients stick.
+func (p *plugin) whose(at server) (sdk.Name, bool) {
+	for _, s := range p.sides {
+		if c, ok := s.book.places[at].first(); ok && c.place.how.affinity > 0 {
+			return c.name, true
+		}
+	}
+	return sdk.Name{}, false
+}
+
+// kept reads a line of the kernel's list, if it is about a client that is kept at an
+// endpoint. It names no port of that client's:
+//
+//	Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires
+//	TCP 0AB40009 0000 AC1E0029 0050 0AB40101 1F90 NONE           10780
+func kept(line string) (server, sdk.Stick, bool) {
+	words := strings.Fields(line)
+	if len(words) < 9 || words[2] != "0000" {
+		return server{}, sdk.Stick{}, false
+	}
+	protocols := map[string]sdk.Protocol{"TCP": sdk.TCP, "UDP": sdk.UDP, "SCTP": sdk.SCTP}
+	client, ok1 := hexAddr(words[1], words[2])
+	at, ok2 := hexAddr(words[3], words[4])
+	real, ok3 := hexAddr(words[5], words[6])
+	left, err := strconv.Atoi(words[8])
+	protocol, ok := protocols[words[0]]
+	if !ok || !ok1 || !ok2 || !ok3 || err != nil {
+		return server{}, sdk.Stick{}, false
+	}
+	return server{family: sdk.FamilyOf(at.Addr()), protocol: protocol, addr: at},
+		sdk.Stick{Client: client.Addr(), Endpoint: real, Left: time.Duration(left) * time.Second}, true
+}
+
+// hexAddr reads an address and a port as the kernel writes them there: IPv6 with its
+// colons.
+func hexAddr(addr, port string) (netip.AddrPort, bool) {
+	raw, err := hex.DecodeString(strings.ReplaceAll(addr, ":", ""))
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	ip, ok := netip.AddrFromSlice(raw)
+	n, err := strconv.ParseUint(port, 16, 16)
+	return netip.AddrPortFrom(ip, uint16(n)), ok && err == nil
+}
