@@ -133,7 +133,7 @@ func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
 func syncBuckets() []float64 { return prometheus.ExponentialBuckets(0.001, 2, 15) }
 
 func programmingBuckets() []float64 {
-	bounds := []float64{0.25, 0.5}
+	bounds := []float64{0, 0.25, 0.5}
 	bounds = append(bounds, prometheus.LinearBuckets(1, 1, 59)...)
 	bounds = append(bounds, prometheus.LinearBuckets(60, 5, 12)...)
 	return append(bounds, prometheus.LinearBuckets(120, 30, 7)...)

@@ -141,7 +141,7 @@ func TestBuckets(t *testing.T) {
 		t.Errorf("sync: %v", sync)
 	}
 	var want []float64
-	want = append(want, 0.25, 0.5)
+	want = append(want, 0, 0.25, 0.5)
 	for s := 1; s < 60; s++ {
 		want = append(want, float64(s))
 	}

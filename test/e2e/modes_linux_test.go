@@ -45,6 +45,7 @@ func TestCluster(t *testing.T) {
 			t.Run(s.name, func(t *testing.T) { s.play(w.on(t)) })
 		}
 	})
+	t.Run("Peer", func(t *testing.T) { peer(w.on(t)) })
 	t.Run("Verbs", func(t *testing.T) { verbs(w.on(t)) })
 	t.Run("Manifests", func(t *testing.T) { manifests(w.on(t)) })
 }

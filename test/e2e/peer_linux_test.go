@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A pair is the same asked of both: of pointsman on node-a, of kube-proxy on node-b.
+type pair struct {
+	*world
+	ours, peers *node
+}
+
+// peer has Kubernetes' own kube-proxy serve node-b beside pointsman on node-a, and
+// holds their answers to probes, scrapes and load balancers side by side.
+func peer(w *world) {
+	w = w.alone()
+	p := pair{w, w.nodes[0], w.nodes[1]}
+	s, _ := w.balanced("asked", func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal })
+	w.endpoints("asked", p.ours.end(0), p.peers.end(0))
+	w.start(p.ours)
+	w.kubeProxy(p.peers.machines[0])
+	p.checks(s)
+	w.endpoints("asked", p.ours.end(0), p.peers.end(0), p.peers.end(1), p.ours.end(1))
+	p.checks(s)
+	w.endpoints("asked")
+	p.checks(s)
+	p.pages()
+	p.metrics()
+	p.going()
+}
+
+// alike waits until both have the same to say, and it is not empty.
+func (p pair) alike(what string, say func(*node) (string, error)) {
+	p.Helper()
+	p.until(what, func() error {
+		ours, err := say(p.ours)
+		peers, again := say(p.peers)
+		if ours == peers && err == nil && again == nil && ours != "" {
+			return nil
+		}
+		return errors.Join(err, again, fmt.Errorf("ours:\n%s\nkube-proxy's:\n%s", ours, peers))
+	})
+}
+
+// checks asks as a load balancer does, for the healthCheckNodePort of s.
+func (p pair) checks(s *corev1.Service) {
+	p.Helper()
+	for family := range 2 {
+		p.alike("health check", func(n *node) (string, error) {
+			answer, body, err := p.lands[0].fetch(p.client, check(n, family, s))
+			if err != nil {
+				return "", err
+			}
+			return fmt.Sprint(answer.StatusCode, heads(answer), string(body)), nil
+		})
+	}
+}
+
+// heads are the headers that say how to take a body.
+func heads(answer *http.Response) string {
+	return fmt.Sprintf(" %q %q %q ", answer.Header["Content-Type"], answer.Header["X-Content-Type-Options"], answer.Header["X-Load-Balancing-Endpoint-Weight"])
+}
+
+// pages asks for every page that kube-proxy has, and for some that it has not.
+func (p pair) pages() {
+	p.Helper()
+	for _, url := range []string{
+		"10256/healthz", "10256/livez", "10256/", "10256/healthz/nothing", "10256/metrics",
+		"10249/healthz", "10249/proxyMode", "10249/metrics", "10249/metrics/slis", "10249/configz",
+		"10249/flagz", "10249/statusz", "10249/", "10249/livez", "10249/debug/pprof/",
+	} {
+		p.alike(url, func(n *node) (string, error) {
+			answer, body, err := p.lands[0].fetch(n.place, "http://127.0.0.1:"+url)
+			if err != nil {
+				return "", err
+			}
+			text := fmt.Sprint(answer.StatusCode, " ", answer.Header["Content-Type"])
+			switch {
+			case strings.HasPrefix(url, "10256/"):
+				return text + heads(answer) + shape(body), nil
+			case strings.HasSuffix(url, "/configz"):
+				var groups map[string]map[string]any
+				err := json.Unmarshal(body, &groups)
+				return fmt.Sprint(text, " groups ", len(groups)), err
+			case len(body) < 100:
+				return text + " " + string(body), nil
+			}
+			return text, nil
+		})
+	}
+}
+
+// shape is a JSON body's names, each with the kind of its value.
+func shape(body []byte) string {
+	var value any
+	if err := json.Unmarshal(body, &value); err != nil {
+		return string(body)
+	}
+	return kindOf(value)
+}
+
+func kindOf(value any) string {
+	fields, ok := value.(map[string]any)
+	if !ok {
+		return fmt.Sprintf("%T", value)
+	}
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		list = append(list, name+" "+kindOf(fields[name]))
+	}
+	return "{" + strings.Join(list, ", ") + "}"
+}
+
+// Metrics that only one of them serves here, and why.
+var apart = map[string]string{
+	"kubeproxy_conntrack_reconciler_sync_duration_seconds":               "to forget flows is a part of an update, and of its time",
+	"kubeproxy_sync_proxy_rules_iptables_restore_failures_total":         "kube-proxy has it when one has failed, and ours begins with 0",
+	"kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total": "the same",
+}
+
+// metrics holds the names, types, labels and buckets of what both serve against each
+// other.
+func (p pair) metrics() {
+	p.Helper()
+	p.alike("metrics", func(n *node) (string, error) {
+		all := p.scrape(n)
+		var text strings.Builder
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			if apart[name] == "" {
+				fmt.Fprintf(&text, "%s %s\n", name, all[name])
+			}
+		}
+		if len(all) < 15 {
+			return "", fmt.Errorf("only %d metrics", len(all))
+		}
+		return text.String(), nil
+	})
+	page, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		p.Fatal(err)
+	}
+	for name := range p.scrape(p.peers) {
+		if !strings.Contains(string(page), "`"+name+"`") {
+			p.Errorf("docs/metrics.md does not tell of kube-proxy's %s", name)
+		}
+	}
+}
+
+// scrape is what a node serves of each of kube-proxy's metrics: its type, and its
+// series without their values.
+func (p pair) scrape(n *node) map[string]string {
+	p.Helper()
+	all := make(map[string]string)
+	body := p.lands[0].get(n.place, "http://127.0.0.1:10249/metrics")
+	series := regexp.MustCompile(`^(kubeproxy_[a-z0-9_]+)(\{[^}]*\})? `)
+	name := ""
+	for _, line := range lines(body) {
+		if rest, ok := strings.CutPrefix(line, "# TYPE kubeproxy_"); ok {
+			name, rest, _ = strings.Cut("kubeproxy_"+rest, " ")
+			all[name] = rest
+		} else if m := series.FindStringSubmatch(line); m != nil {
+			all[name] += "\n" + strings.TrimPrefix(m[1], name) + m[2]
+		}
+	}
+	return all
+}
+
+// going has the autoscaler, and then somebody else, take the nodes away.
+func (p pair) going() {
+	p.Helper()
+	codes := func(want string) {
+		p.Helper()
+		p.alike("healthz and livez", func(n *node) (string, error) {
+			text := ""
+			for _, path := range []string{"healthz", "livez"} {
+				answer, body, err := p.lands[0].fetch(p.client, probe(n, path))
+				if err != nil {
+					return "", err
+				}
+				text += fmt.Sprintln(answer.StatusCode, regexp.MustCompile(`"nodeEligible":\w+`).FindString(string(body)))
+			}
+			if text != want {
+				return "", fmt.Errorf("%q, and not %q", text, want)
+			}
+			return text, nil
+		})
+	}
+	both := func(edit func(*corev1.Node)) {
+		for _, n := range p.nodes {
+			p.changeNode(n, edit)
+		}
+	}
+	codes("200 \"nodeEligible\":true\n200 \n")
+	both(func(o *corev1.Node) {
+		o.Spec.Taints = []corev1.Taint{{Key: "ToBeDeletedByClusterAutoscaler", Effect: corev1.TaintEffectNoSchedule}}
+	})
+	codes("503 \"nodeEligible\":false\n200 \n")
+	both(func(o *corev1.Node) {
+		o.Spec.Taints = []corev1.Taint{{Key: "other", Effect: corev1.TaintEffectNoSchedule}}
+	})
+	codes("200 \"nodeEligible\":true\n200 \n")
+	both(func(o *corev1.Node) { o.Finalizers = []string{"pointsman.dev/test"} })
+	for _, n := range p.nodes {
+		if err := p.kube.CoreV1().Nodes().Delete(p.Context(), n.name, metav1.DeleteOptions{}); err != nil {
+			p.Fatal(err)
+		}
+	}
+	codes("503 \"nodeEligible\":false\n200 \n")
+	both(func(o *corev1.Node) { o.Finalizers = nil }) // kube-proxy ends of it
+}
