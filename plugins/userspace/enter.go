@@ -163,18 +163,32 @@ func (d *Dataplane) stakeHealth(name sdk.Name) {
 	b.put(key{health: name}, p)
 }
 
-// frameAll tells the books what the node is like, and has every frontend's rules
-// made anew where they depend on it.
-func (d *Dataplane) frameAll() {
+// reframe tells the books what the node is like, and returns the places whose rules
+// depend on what is other than before: all of them when the node is, or where packets
+// are sent to; node ports, when other addresses take them.
+func (d *Dataplane) reframe(node bool) []place {
+	if d.way == nil {
+		return nil
+	}
 	g := d.relay.ground.Load()
-	for _, family := range d.way.portals.settle(g) {
+	moved := d.way.portals.settle(g)
+	for _, family := range moved {
 		d.rebind(family)
 	}
+	ports := false
 	for _, s := range d.way.rules.sides {
 		f := &s.book.frame
+		ports = ports || !slices.Equal(f.nodePorts, g.nodePorts)
 		f.node, f.nodePorts, f.to = g.node, g.nodePorts, *d.way.portals.to[index(f.family)].Load()
 		d.relay.mark.Store(f.mark())
 	}
+	switch {
+	case node || len(moved) > 0:
+		return d.everyPlace()
+	case ports:
+		return slices.DeleteFunc(d.everyPlace(), func(p place) bool { return !p.addr.Addr().IsUnspecified() })
+	}
+	return nil
 }
 
 // rebind lets go of the UDP sockets of a family, because packets are sent to
@@ -222,16 +236,6 @@ func (d *Dataplane) limits() []sdk.Limit {
 		return slices.Clone(Description.Limits)
 	}
 	return append(slices.Clone(Description.Limits), sdk.LimitNoDrop, sdk.LimitOwnAddressesOnly)
-}
-
-// reframe tells the books what the node is like, and returns the places whose rules
-// may depend on it: all of them.
-func (d *Dataplane) reframe() []place {
-	if d.way == nil {
-		return nil
-	}
-	d.frameAll()
-	return d.everyPlace()
 }
 
 // openNew opens a socket for what is sent to p.

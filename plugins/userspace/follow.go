@@ -35,7 +35,8 @@ func (d *Dataplane) follow(ctx context.Context) {
 	}
 }
 
-// look at the addresses and the rules, and try again what is owed. A call ends it.
+// look at the addresses and the rules, and try again what is owed, or was not carried
+// out to its end. A call ends it.
 func (d *Dataplane) look(ctx context.Context) {
 	own, err := d.addresses()
 	if err != nil {
@@ -58,15 +59,16 @@ func (d *Dataplane) look(ctx context.Context) {
 	was := d.relay.ground.Load()
 	if !slices.Equal(own, was.addresses) {
 		edits = d.stand(newGround(was.node, own))
-		further = append(further, d.reframe()...)
-		moved = d.way != nil
+		further = append(further, d.reframe(false)...)
+		moved = d.way != nil && !slices.Equal(was.nodePorts, d.relay.ground.Load().nodePorts)
 	}
 	if d.way != nil && d.way.rules.patrol(ctx, d.role) {
 		d.standDown()
 	}
-	if moved || len(edits)+len(further) > 0 {
+	if moved || len(edits)+len(further)+len(d.undone) > 0 {
 		if _, err := d.carryOut(ctx, edits, further...); err != nil {
 			d.relay.ground.Store(was) // the next look begins there
+			d.undone = append(d.undone, further...)
 			d.relay.log.Load().Info("not following the machine's addresses yet", "err", err)
 		}
 	}

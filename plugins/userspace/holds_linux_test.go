@@ -129,3 +129,23 @@ func TestKernelInspectSees(t *testing.T) {
 		}
 	})
 }
+
+// TestKernelAddressesOfPods: an address that comes or goes costs nothing when it takes
+// no node ports, as those of pods' devices; else no more than the node ports do.
+func TestKernelAddressesOfPods(t *testing.T) {
+	onNode(t, func(n node) {
+		n.stop() // look is called by hand
+		n.follows.Wait()
+		port := svc("port", "node-port 0.0.0.0:30080", podHere+":8080")
+		n.serve(svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080"), port)
+		own := n.relay.ground.Load().addresses
+		for added, want := range map[string]int{"10.180.0.99/32": 0, "fe80::99/64": 0, "192.0.2.99/32": 1} {
+			n.relay.ground.Store(newGround(*n.facts(), append(slices.Clone(own), address{prefix: netip.MustParsePrefix(added)})))
+			if got := n.reframe(false); len(got) != want {
+				n.Errorf("%s touches %v", added, got)
+			}
+			n.relay.ground.Store(newGround(*n.facts(), own))
+			n.reframe(false)
+		}
+	})
+}

@@ -162,7 +162,7 @@ func (d *Dataplane) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) 
 			return sdk.Result{}, err
 		}
 		edits = d.stand(newGround(d.state.Node, own))
-		further = d.reframe()
+		further = d.reframe(true)
 	}
 	edits = append(edits, d.edits(changes)...)
 	done, err := d.carryOut(ctx, edits, further...)
