@@ -83,7 +83,7 @@ func (d *door) end() { d.Close() }
 func (d *door) happened(uint32) {
 	var a arrived
 	err := d.use(func(fd int) (err error) {
-		a, err = take(fd)
+		a.fd, a.from, err = accept(fd)
 		return err
 	})
 	switch {

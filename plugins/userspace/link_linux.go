@@ -46,7 +46,7 @@ func (l *loop) admit(a arrived, receive reception) {
 		return
 	}
 	if !other.ask(func() { other.link(a, receive) }) {
-		unix.Close(a.fd)
+		closeFile(a.fd)
 	}
 }
 
@@ -222,7 +222,7 @@ func (e *end) close() {
 	if e.link.reset && !e.broken {
 		breakOff(e.fd)
 	} else {
-		unix.Close(e.fd)
+		closeFile(e.fd)
 	}
 	e.fd = -1
 }

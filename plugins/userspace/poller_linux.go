@@ -70,17 +70,16 @@ func (p *poller) close() {
 
 // add has events of fd reported with t, until fd is closed.
 func (p *poller) add(fd int, events uint32, t ticket) error {
-	ev := unix.EpollEvent{Events: events, Fd: t.slot, Pad: t.turn}
-	if err := unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
-		return fmt.Errorf("watch a socket: %w", err)
-	}
-	return nil
+	return p.control(unix.EPOLL_CTL_ADD, fd, events, t)
 }
 
 // change has other events reported of fd. None: it rests.
 func (p *poller) change(fd int, events uint32, t ticket) error {
-	ev := unix.EpollEvent{Events: events, Fd: t.slot, Pad: t.turn}
-	if err := unix.EpollCtl(p.fd, unix.EPOLL_CTL_MOD, fd, &ev); err != nil {
+	return p.control(unix.EPOLL_CTL_MOD, fd, events, t)
+}
+
+func (p *poller) control(what, fd int, events uint32, t ticket) error {
+	if err := control(p.fd, what, fd, unix.EpollEvent{Events: events, Fd: t.slot, Pad: t.turn}); err != nil {
 		return fmt.Errorf("watch a socket: %w", err)
 	}
 	return nil
@@ -113,11 +112,7 @@ func (p *poller) now() ([]unix.EpollEvent, error) {
 
 // lookOnce is false when nothing has happened.
 func (p *poller) lookOnce(uintptr) bool {
-	p.n, p.err = unix.EpollWait(p.fd, p.events[:], 0)
-	if p.err == unix.EINTR {
-		p.n, p.err = 0, nil
-	}
-	p.n = max(p.n, 0)
+	p.n, p.err = poll(p.fd, p.events[:])
 	return p.n > 0 || p.err != nil
 }
 

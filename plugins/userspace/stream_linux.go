@@ -32,7 +32,7 @@ const piecesInARow = 16
 func (s *stream) goOn() bool {
 	for range piecesInARow {
 		switch {
-		case s.over || !s.passOn():
+		case s.link.ended || s.over || !s.passOn():
 			return false
 		case s.said:
 			s.finish()
@@ -126,7 +126,7 @@ func (s *stream) finish() {
 	case k.reset:
 		k.end()
 	case !k.in.over || !k.out.over:
-		_ = unix.Shutdown(s.to.fd, unix.SHUT_WR) // its error is one of a connection that has ended
+		shutdown(s.to.fd)
 	}
 }
 
