@@ -5,8 +5,10 @@ package beside
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -89,7 +91,11 @@ func (c *contest) compare(things []thing) {
 		for k, i := range again {
 			subset[k] = list[i]
 			for p := range c.proxies {
-				old[p] = append(old[p], slices.DeleteFunc(slices.Clone(answers[p][i]), func(s string) bool { return s == dropped }))
+				kept := slices.DeleteFunc(slices.Clone(answers[p][i]), func(s string) bool { return s == dropped })
+				if list[i].sticky() { // two calls at once may both have been the first
+					kept = nil
+				}
+				old[p] = append(old[p], kept)
 			}
 		}
 		fresh := c.ask(subset, old, 12, 1500*time.Millisecond)
@@ -123,7 +129,7 @@ func (c *contest) differs(q question, answers [][]answer, i int) string {
 	var text []string
 	for p := 1; p < len(c.proxies); p++ {
 		theirs, ours := answers[0][i], answers[p][i]
-		if alike(q, theirs, ours) || explained(c.proxies[p].kind, q, theirs, ours) != "" {
+		if alike(c.proxies[p].kind, q, theirs, ours) || explained(c.proxies[p].kind, q, theirs, ours) != "" {
 			continue
 		}
 		text = append(text, fmt.Sprintf("%s: %s", c.proxies[p], ours))
@@ -143,7 +149,7 @@ func (c *contest) report(list []question, answers [][]answer) {
 			c.Errorf("%s", text)
 		}
 		for p := 1; p < len(c.proxies); p++ {
-			if alike(q, answers[0][i], answers[p][i]) {
+			if alike(c.proxies[p].kind, q, answers[0][i], answers[p][i]) {
 				same++
 			} else if why := explained(c.proxies[p].kind, q, answers[0][i], answers[p][i]); why != "" {
 				reasons[c.proxies[p].label+": "+why]++
@@ -161,14 +167,92 @@ func (c *contest) report(list []question, answers [][]answer) {
 	}
 }
 
-// A long run has all of both, and each mode of kube-proxy.
+const pods = "clusterCIDR: 10.244.0.0/16,fd00:10:244::/48\n"
+
+var detected = settings{"cluster CIDR", pods, ""}
+
+// TestBeside has one of every kind of Service.
 func TestBeside(t *testing.T) {
-	c := newContest(t, theirNft, theirLegacy, theirNftables, ourNft, ourLegacy, ourUserspace)
-	s := settings{"cluster CIDR", "clusterCIDR: 10.244.0.0/16,fd00:10:244::/48\n"}
+	c := newContest(t, kinds()...)
 	for _, p := range c.proxies {
-		p.start(t, s)
+		p.start(t, detected)
 	}
 	things := zoo()
 	c.write(things)
 	c.compare(things)
+}
+
+// TestRandom has Services at random, and changes them to others at random.
+func TestRandom(t *testing.T) {
+	c := newContest(t, kinds()...)
+	seed := seed()
+	t.Logf("POINTSMAN_SEED=%d", seed)
+	for round := range rounds() {
+		d := newDice(seed + uint64(round))
+		s := detected
+		if round%4 > 0 {
+			s = pick(d, manySettings...)
+		}
+		t.Run(fmt.Sprint(seed+uint64(round), " ", s.label), func(t *testing.T) {
+			c := c.on(t)
+			for _, p := range c.proxies {
+				p.stop()
+				p.start(c.book.root, s)
+			}
+			for range 3 {
+				things := d.things(12)
+				c.write(things)
+				c.compare(things)
+			}
+		})
+	}
+}
+
+// manySettings are ways to set a proxy.
+var manySettings = []settings{
+	detected,
+	{"pods unknown", "", ""},
+	{"masquerade all", pods, ", masqueradeAll: true"},
+	{"pods by interface", "detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: near}\n", ""},
+	{"pods by bridge", "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: near0}\n", ""},
+	{"pods by node", "detectLocalMode: NodeCIDR\n", ""},
+	{"one family's pods", "clusterCIDR: 10.244.0.0/16\n", ""},
+	{"some node ports", pods + "nodePortAddresses: [192.0.2.0/24, \"2001:db8:2::/48\"]\n", ""},
+	{"primary node ports", pods + "nodePortAddresses: [primary]\n", ""},
+	{"no node ports", pods + "nodePortAddresses: [10.99.0.0/24]\n", ""},
+	{"no loopback", pods, ", localhostNodePorts: false"},
+}
+
+// kinds are who takes part: the first, and what POINTSMAN_BESIDE names.
+func kinds() []kind {
+	all := []kind{theirNft, theirLegacy, theirNftables, ourNft, ourLegacy, ourUserspace}
+	names := os.Getenv("POINTSMAN_BESIDE")
+	if names == "" {
+		return []kind{theirNft, ourNft, ourLegacy, ourUserspace}
+	}
+	return append(all[:1:1], slices.DeleteFunc(all[1:], func(k kind) bool { return !slices.Contains(strings.Split(names, ","), k.label) })...)
+}
+
+func seed() uint64 {
+	n, err := strconv.ParseUint(os.Getenv("POINTSMAN_SEED"), 10, 64)
+	if err != nil {
+		return uint64(time.Now().Unix())
+	}
+	return n
+}
+
+// rounds is one, or what a long run asks for.
+func rounds() int {
+	n, err := strconv.Atoi(os.Getenv("POINTSMAN_SOAK"))
+	if err != nil {
+		return 1
+	}
+	return max(1, n)
+}
+
+// on is c for a test within the test.
+func (c *contest) on(t testing.TB) *contest {
+	b := *c.book
+	b.TB = t
+	return &contest{book: &b, proxies: c.proxies}
 }

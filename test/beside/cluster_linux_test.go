@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -21,10 +22,11 @@ import (
 // A book is the API server, and what has been written to it.
 type book struct {
 	testing.TB
+	root testing.TB // the test that all others are within
 	kubernetes.Interface
 	services map[string]*corev1.Service
 	slices   map[string]*discoveryv1.EndpointSlice
-	marks    int
+	marks    *int
 }
 
 func newBook(t testing.TB, api *cluster.Cluster) *book {
@@ -38,7 +40,7 @@ func newBook(t testing.TB, api *cluster.Cluster) *book {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &book{TB: t, Interface: kube, services: make(map[string]*corev1.Service), slices: make(map[string]*discoveryv1.EndpointSlice)}
+	b := &book{TB: t, root: t, Interface: kube, services: make(map[string]*corev1.Service), slices: make(map[string]*discoveryv1.EndpointSlice), marks: new(int)}
 	b.register(at("node"), "zone-a", 1)
 	b.register(at("other"), "zone-b", 2)
 	return b
@@ -104,23 +106,26 @@ func (b *book) remove(services map[string]*corev1.Service, list map[string]*disc
 // isAnother reports whether a Service cannot be changed to s.
 func isAnother(old, s *corev1.Service) bool {
 	return !slices.Equal(old.Spec.ClusterIPs, s.Spec.ClusterIPs) || old.Spec.Type != s.Spec.Type ||
-		old.Spec.HealthCheckNodePort != s.Spec.HealthCheckNodePort
+		old.Spec.HealthCheckNodePort != s.Spec.HealthCheckNodePort || twice(old) || twice(s)
+}
+
+// twice reports whether s has one node port in two protocols, which it can only be
+// created with.
+func twice(s *corev1.Service) bool {
+	ports := s.Spec.Ports
+	return len(ports) == 2 && ports[0].NodePort != 0 && ports[0].NodePort == ports[1].NodePort
 }
 
 func (b *book) put(s *corev1.Service) {
 	b.Helper()
-	api := b.CoreV1().Services(namespace)
-	stored, err := api.Create(b.Context(), s, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		if stored, err = api.Get(b.Context(), s.Name, metav1.GetOptions{}); err == nil {
-			update := s.DeepCopy()
-			update.ResourceVersion = stored.ResourceVersion
-			stored, err = api.Update(b.Context(), update, metav1.UpdateOptions{})
-		}
+	stored, err := b.create(s)
+	for end := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		stored, err = b.create(s) // the server takes a while to give addresses and ports free
 	}
 	if err != nil {
 		b.Fatalf("writing Service %s: %v", s.Name, err)
 	}
+	api := b.CoreV1().Services(namespace)
 	stored.Status.LoadBalancer = s.Status.LoadBalancer
 	if len(s.Status.LoadBalancer.Ingress) > 0 || b.services[s.Name] != nil {
 		if stored, err = api.UpdateStatus(b.Context(), stored, metav1.UpdateOptions{}); err != nil {
@@ -128,6 +133,21 @@ func (b *book) put(s *corev1.Service) {
 		}
 	}
 	b.services[s.Name] = stored
+}
+
+// create creates a Service, or changes it.
+func (b *book) create(s *corev1.Service) (*corev1.Service, error) {
+	api := b.CoreV1().Services(namespace)
+	if b.services[s.Name] == nil {
+		return api.Create(b.Context(), s, metav1.CreateOptions{})
+	}
+	stored, err := api.Get(b.Context(), s.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	update := s.DeepCopy()
+	update.ResourceVersion = stored.ResourceVersion
+	return api.Update(b.Context(), update, metav1.UpdateOptions{})
 }
 
 func (b *book) putSlice(s *discoveryv1.EndpointSlice) {
@@ -153,8 +173,8 @@ func (b *book) must(err error) {
 // mark writes a Service after all else: a proxy that serves it has heard the rest.
 func (b *book) mark() thing {
 	b.Helper()
-	b.marks++
-	m := a(8000+b.marks, fmt.Sprintf("mark-%d", b.marks), []end{on("far1", 8080)})
+	*b.marks++
+	m := a(8000+*b.marks, fmt.Sprintf("mark-%d", *b.marks), []end{on("far1", 8080)})
 	b.put(m.service)
 	for _, s := range m.slices() {
 		b.putSlice(s)

@@ -145,13 +145,44 @@ func askAll(ctx context.Context, w *world, list []question, before []answer, tho
 	return answers
 }
 
-// alike reports whether two answers mean the same. A caller that stays with one
-// endpoint may stay with another in another world.
-func alike(q question, theirs, ours answer) bool {
-	if slices.Equal(theirs, ours) {
+// alike reports whether two answers mean the same for a proxy of a kind. A caller that
+// stays with one endpoint may stay with another in another world; a relay calls in
+// place of its callers.
+func alike(k kind, q question, theirs, ours answer) bool {
+	if q.sticky() && len(theirs) == 1 && len(ours) == 1 && served(theirs) && served(ours) {
 		return true
 	}
-	return q.sticky() && len(theirs) == 1 && len(ours) == 1 && served(theirs) && served(ours)
+	if k.mode == "userspace" {
+		theirs, ours = theirs.unseen(), ours.unseen()
+	}
+	if q.to.addr.Addr().Is4() {
+		theirs, ours = theirs.unheard(), ours.unheard()
+	}
+	return slices.Equal(theirs, ours)
+}
+
+// unseen leaves out whom endpoints saw.
+func (a answer) unseen() answer {
+	var list answer
+	for _, s := range a {
+		s, _, _ = strings.Cut(s, " saw ")
+		list = append(list, s)
+	}
+	sort.Strings(list)
+	return slices.Compact(list)
+}
+
+// unheard takes what was passed on for dropped: with IPv4 the router outside does not
+// say each time that it knows nobody.
+func (a answer) unheard() answer {
+	list := slices.Clone(a)
+	for i := range list {
+		if list[i] == passed {
+			list[i] = dropped
+		}
+	}
+	sort.Strings(list)
+	return slices.Compact(list)
 }
 
 func (q question) sticky() bool {
@@ -159,4 +190,6 @@ func (q question) sticky() bool {
 }
 
 // served reports whether an endpoint has answered.
-func served(a answer) bool { return len(a) > 0 && strings.Contains(a[0], " saw ") }
+func served(a answer) bool {
+	return slices.ContainsFunc(a, func(s string) bool { return strings.Contains(s, " saw ") })
+}

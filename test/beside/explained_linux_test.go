@@ -17,7 +17,7 @@ type reason struct {
 
 var reasons = []reason{
 	{"the node itself is told too that nobody serves", func(_ kind, q question, theirs, ours answer) bool {
-		return q.from.place == "node" && q.to.external() && only(theirs, passed) && only(ours, refused) && q.to.thing.usable() == 0
+		return q.from.place == "node" && q.to.external() && only(theirs.unheard(), dropped) && only(ours, refused) && q.to.thing.usable() == 0
 	}},
 	{"who is not allowed is dropped, also if nobody serves", func(_ kind, q question, theirs, ours answer) bool {
 		return q.to.way == "load-balancer" && q.ranged() && q.to.thing.usable() == 0 && only(ours, dropped)
@@ -29,12 +29,16 @@ var reasons = []reason{
 		return q.to.addr.Addr() == netip.IPv6Loopback() && only(theirs, dropped) && only(ours, refused)
 	}},
 	{"a pod of another node that calls itself by a cluster IP through this node", func(_ kind, q question, theirs, ours answer) bool {
-		itself := slices.ContainsFunc(theirs, func(s string) bool {
-			ep, _ := netip.ParseAddrPort(strings.Fields(s)[0])
-			return ep.Addr() == q.from.addrs[0] || ep.Addr() == q.from.addrs[1]
-		})
-		return q.to.way == "cluster-ip" && strings.HasPrefix(q.from.place, "far") && itself && slices.Contains(ours, dropped)
+		return q.to.way == "cluster-ip" && q.endpoint() && at(q.from.place).node == there && slices.Contains(ours, dropped) && served(theirs)
 	}},
+	{"it serves node ports on ::1 too", func(k kind, q question, theirs, ours answer) bool {
+		return k == ourUserspace && q.to.addr.Addr() == netip.IPv6Loopback()
+	}},
+}
+
+// endpoint reports whether the caller is one of the Service's endpoints.
+func (q question) endpoint() bool {
+	return slices.ContainsFunc(q.to.thing.ends, func(e end) bool { return e.place == q.from.place })
 }
 
 // explained is why ours may differ, or nothing.
@@ -62,9 +66,17 @@ func (q question) ranged() bool {
 func (t thing) usable() int {
 	n := 0
 	for _, e := range t.ends {
-		if *e.state.Ready || *e.state.Serving && *e.state.Terminating {
+		if is(e.state.Ready, true) || is(e.state.Serving, true) && is(e.state.Terminating, false) {
 			n++
 		}
 	}
 	return n
+}
+
+// is is a condition's value, or what it means when it is not given.
+func is(condition *bool, ifNil bool) bool {
+	if condition == nil {
+		return ifNil
+	}
+	return *condition
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -41,8 +40,9 @@ var (
 // settings are how both kinds of proxy are set: kube-proxy's own file, but for what
 // names the cluster and the mode.
 type settings struct {
-	label string
-	text  string
+	label    string
+	text     string
+	iptables string // of the section of that name
 }
 
 const common = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
@@ -54,10 +54,10 @@ healthzBindAddress: 127.0.0.1:10256
 metricsBindAddress: 127.0.0.1:10249
 oomScoreAdj: 0
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
-iptables: {minSyncPeriod: 50ms, syncPeriod: 2s%s}
-nftables: {minSyncPeriod: 50ms, syncPeriod: 2s%[4]s}
+iptables: {minSyncPeriod: 50ms, syncPeriod: 2s%[3]s}
+nftables: {minSyncPeriod: 50ms, syncPeriod: 2s}
 ipvs: {minSyncPeriod: 50ms, syncPeriod: 2s}
-%[5]s`
+%[4]s`
 
 // A proxy runs in a world of its own.
 type proxy struct {
@@ -182,11 +182,7 @@ func pass(from net.Conn, to string) {
 func (p *proxy) start(t testing.TB, s settings) {
 	t.Helper()
 	file := filepath.Join(p.dir, "config.yaml")
-	engine := ""
-	if strings.Contains(s.text, "masqueradeAll") {
-		engine = ", masqueradeAll: true"
-	}
-	text := fmt.Sprintf(common, p.mode, p.kubeconfig, engine, engine, strings.ReplaceAll(s.text, "masqueradeAll\n", ""))
+	text := fmt.Sprintf(common, p.mode, p.kubeconfig, s.iptables, s.text)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}

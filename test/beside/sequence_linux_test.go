@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package beside
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestSequence changes Services one step at a time: what is served after each step is
+// the same everywhere, and so is what became of UDP flows that had begun before.
+func TestSequence(t *testing.T) {
+	c := newContest(t, kinds()...)
+	for _, p := range c.proxies {
+		p.start(t, detected)
+	}
+	flows := c.flows()
+	for _, s := range sequence() {
+		t.Run(s.label, func(t *testing.T) {
+			c := c.on(t)
+			c.write(s.things)
+			c.compare(s.things)
+			flows.compare(c)
+		})
+	}
+}
+
+// A step is what there is after it.
+type step struct {
+	label  string
+	things []thing
+}
+
+// sequence are the lives of two Services.
+func sequence() []step {
+	web := func(ends []end, edits ...edit) thing {
+		return a(0, "web", ends, append([]edit{nodePorts(30010)}, edits...)...)
+	}
+	other := func(ends []end, edits ...edit) thing { return a(0, "other", ends, edits...) }
+	moved := func(t *thing) {
+		for i := range t.service.Spec.Ports {
+			t.service.Spec.Ports[i].Port = 81
+		}
+	}
+	one := func(e end) []end { return []end{e} }
+	return []step{
+		{"nobody serves", []thing{web(nil)}},
+		{"one comes", []thing{web(one(on("near0", 8080)))}},
+		{"another takes its place", []thing{web(one(on("far0", 8080)))}},
+		{"at another port", []thing{web(one(on("far0", 8081)))}},
+		{"it ends, and serves on", []thing{web([]end{on("far0", 8081).is(false, true, true), on("near1", 8080)})}},
+		{"it is gone", []thing{web(one(on("near1", 8080)))}},
+		{"only for this node", []thing{web(one(on("near1", 8080)), externalLocal, internalLocal)}},
+		{"and only elsewhere", []thing{web(one(on("far0", 8080)), externalLocal, internalLocal)}},
+		{"the port changes", []thing{web(one(on("near1", 8080)), moved)}},
+		{"the port changes back", []thing{web(one(on("near1", 8080)))}},
+		{"with an external address", []thing{web(one(on("near1", 8080)), externalIPs("198.51.100.1", "2001:db8:e::1"))}},
+		{"that moves", []thing{web(one(on("near1", 8080)), externalIPs("198.51.100.2", "2001:db8:e::2"))}},
+		{"no node port", []thing{a(0, "web", one(on("near1", 8080)))}},
+		{"its address is another's", []thing{other(one(on("far1", 8080)))}},
+		{"it is of another proxy", []thing{other(one(on("far1", 8080)), label("service.kubernetes.io/service-proxy-name", "another"))}},
+		{"it is ours again", []thing{other(one(on("near0", 8080)))}},
+		{"it goes and comes with the same address", []thing{web(one(on("near0", 8080)))}},
+		{"everything goes", nil},
+	}
+}
+
+// A flow is one socket that goes on asking, whatever changes.
+type flow struct {
+	question
+	conns []net.Conn // one in each world
+}
+
+// flows are sockets of UDP to the addresses of sequence.
+type flows []flow
+
+func (c *contest) flows() flows {
+	c.Helper()
+	var all flows
+	web := a(0, "web", []end{on("near0", 8080)}, nodePorts(30010))
+	for _, to := range web.targets() {
+		if to.network[:3] != "udp" || to.way != "cluster-ip" && to.way != "node-port" {
+			continue
+		}
+		for _, from := range []caller{called("near1"), called("client"), called("node")} {
+			f := flow{question: question{from, to}}
+			for _, p := range c.proxies {
+				conn, err := p.hosts[from.place].Dial(c.Context(), to.network, from.addrs[to.family()], to.addr)
+				if err != nil {
+					c.Fatal(err)
+				}
+				c.Cleanup(func() { conn.Close() })
+				f.conns = append(f.conns, conn)
+			}
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// compare asks once more on all sockets.
+func (all flows) compare(c *contest) {
+	c.Helper()
+	if c.marks == nil || len(all) == 0 || !c.standing(all[0].to.addr) {
+		return
+	}
+	for _, f := range all {
+		var last []answer
+		c.until(func() bool {
+			last = f.ask(400 * time.Millisecond)
+			for p := 1; p < len(last); p++ {
+				if !alike(c.proxies[p].kind, f.question, last[0], last[p]) {
+					return false
+				}
+			}
+			return true
+		})
+		for p := 1; p < len(last); p++ {
+			if !alike(c.proxies[p].kind, f.question, last[0], last[p]) && explained(c.proxies[p].kind, f.question, last[0], last[p]) == "" {
+				c.Errorf("%s, a flow that had begun:\n\t%s: %s\n\t%s: %s", f.question, c.proxies[0], last[0], c.proxies[p], last[p])
+			}
+		}
+	}
+}
+
+// standing reports whether a Service has addr now.
+func (c *contest) standing(addr netip.AddrPort) bool {
+	for _, s := range c.services {
+		if s.Spec.ClusterIP == addr.Addr().String() && len(s.Spec.Ports) > 0 && s.Spec.Ports[0].Port == int32(addr.Port()) && s.Labels == nil {
+			return s.Spec.Type == corev1.ServiceTypeNodePort
+		}
+	}
+	return false
+}
+
+// until tries some times.
+func (c *contest) until(ok func() bool) {
+	for end := time.Now().Add(5 * time.Second); !ok() && time.Now().Before(end); {
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// ask asks on f's sockets, in all worlds at once.
+func (f flow) ask(wait time.Duration) []answer {
+	answers := make([]answer, len(f.conns))
+	var all sync.WaitGroup
+	for i, conn := range f.conns {
+		all.Go(func() {
+			line, err := ask(conn, wait)
+			if err != nil {
+				line = failed(err)
+			}
+			answers[i] = answer{line}
+		})
+	}
+	all.Wait()
+	return answers
+}
