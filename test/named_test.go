@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestNamedTests looks for every test that a page names as its witness.
+func TestNamedTests(t *testing.T) {
+	there := map[string]bool{}
+	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(read(t, path), -1) {
+				there[m[1]] = true
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range pages(t) {
+		for _, m := range regexp.MustCompile("`(Test[A-Z]\\w+)`").FindAllStringSubmatch(read(t, page), -1) {
+			if !there[m[1]] {
+				t.Errorf("%s names %s, and there is no such test", page, m[1])
+			}
+		}
+	}
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// hijacker is a Service that claims addresses of others, and one that nobody has; and
+// one whose endpoints are the node itself, and who hears everybody.
+const hijacker = `
+apiVersion: v1
+kind: Service
+metadata: {name: hijacker, namespace: evil}
+spec:
+  clusterIP: 172.30.0.66
+  externalIPs: [192.0.2.10, 10.180.0.1, 172.30.0.10, 169.254.169.254, 203.0.113.5]
+  ports: [{name: p, port: 7777}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: hijacker-1, namespace: evil, labels: {kubernetes.io/service-name: hijacker}}
+addressType: IPv4
+ports: [{name: p, port: 8080}]
+endpoints: [{addresses: [10.180.1.1]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: inward, namespace: evil}
+spec: {clusterIP: 172.30.0.67, ports: [{name: p, port: 7777}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: inward-1, namespace: evil, labels: {kubernetes.io/service-name: inward}}
+addressType: IPv4
+ports: [{name: p, port: 8080}]
+endpoints: [{addresses: [169.254.169.254]}, {addresses: [224.0.0.5]}, {addresses: [0.0.0.0]}]
+`
+
+// TestKernelHijack holds every mode to what nobody may draw to himself
+// (CVE-2020-8554) or point at (CVE-2021-25737), until the operator allows it.
+func TestKernelHijack(t *testing.T) {
+	for _, mode := range []string{"iptables", "userspace"} {
+		t.Run(mode, func(t *testing.T) {
+			n := newNode(t, mode)
+			n.write("services/hijacker.yaml", hijacker)
+			n.start()
+			n.until("the free address is served", 30*time.Second, func() error { return n.calls("203.0.113.5") })
+			for _, claimed := range []string{"192.0.2.10", "10.180.0.1", "172.30.0.10", "169.254.169.254", "172.30.0.67"} {
+				if n.calls(claimed) == nil {
+					t.Errorf("%s is served", claimed)
+				}
+			}
+			list, err := n.Events(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := fmt.Sprint(list)
+			for _, part := range []string{"192.0.2.10 is this node's own", "169.254.169.254 is link-local", "224.0.0.5 is multicast", "0.0.0.0 is unspecified"} {
+				if !strings.Contains(said, part) {
+					t.Errorf("no event says that %s", part)
+				}
+			}
+			out, _ := exec.Command("iptables-save").Output()
+			for _, bad := range []string{"169.254.169.254", "224.0.0.5"} {
+				if strings.Contains(string(out), bad) {
+					t.Errorf("a rule has %s", bad)
+				}
+			}
+			n.write("host.yaml", fmt.Sprintf(settings, mode, n.drain)+"externalIPs: {allow: [192.0.2.10/32]}\n")
+			if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			n.gone(20 * time.Second)
+			n.start()
+			n.until("what is allowed is served", 30*time.Second, func() error { return n.calls("192.0.2.10") })
+			n.until("what is not allowed is served no more", 30*time.Second, func() error {
+				if n.calls("203.0.113.5") == nil {
+					return errors.New("it is")
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// calls calls an address from a pod, at the port of the hijacker.
+func (n *node) calls(addr string) error {
+	n.Helper()
+	return n.hears(pod, netip.AddrPortFrom(netip.MustParseAddr(addr), 7777))
+}
+
+// hears calls once, from an address or, if it is none, from the node itself; it
+// reports why nobody answers, if so.
+func (n *node) hears(from netip.Addr, to netip.AddrPort) error {
+	n.Helper()
+	ctx, cancel := context.WithTimeout(n.Context(), patience)
+	defer cancel()
+	var conn net.Conn
+	var err error
+	if from.IsValid() {
+		host, hostErr := n.ground.Host(from)
+		if hostErr != nil {
+			n.Fatal(hostErr)
+		}
+		conn, err = host.Dial(ctx, "tcp4", from, to)
+	} else {
+		conn, err = new(net.Dialer).DialContext(ctx, "tcp4", to.String())
+	}
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if _, err := conn.Write([]byte("!")); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(conn, make([]byte, 1))
+	return err
+}
+
+// TestKernelMartian has a neighbour send to 127.0.0.1 by way of the node
+// (CVE-2020-8558). Without a guard the node answers, once the kernel routes that; with
+// Pointsman, which has the kernel route it, it does not.
+func TestKernelMartian(t *testing.T) {
+	n := newNode(t, "iptables")
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() { // ends with the listener
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() { defer conn.Close(); _, _ = io.Copy(conn, conn) }() // ends with its caller
+		}
+	}()
+	neighbour, err := n.ground.Host(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := neighbour.Do(func() error { return outwards() }); err != nil {
+		t.Skipf("a neighbour that sends 127.0.0.1 out: %v", err)
+	}
+	own := listener.Addr().(*net.TCPAddr).AddrPort()
+	const routes = "/proc/sys/net/ipv4/conf/all/route_localnet"
+	if err := os.WriteFile(routes, []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.hears(client, own); err != nil {
+		t.Fatalf("without a guard the node should answer: %v", err)
+	}
+	if err := os.WriteFile(routes, []byte("0"), 0); err != nil {
+		t.Fatal(err)
+	}
+	n.start()
+	if text, err := os.ReadFile(routes); err != nil || strings.TrimSpace(string(text)) != "1" {
+		t.Errorf("the kernel does not route 127.0.0.0/8 for node ports: %s, %v", text, err)
+	}
+	if n.hears(client, own) == nil {
+		t.Error("a neighbour reaches 127.0.0.1 of the node")
+	}
+	if err := n.hears(netip.Addr{}, netip.MustParseAddrPort("127.0.0.1:30080")); err != nil {
+		t.Errorf("the node's own node port on 127.0.0.1: %v", err)
+	}
+	n.swapTo("userspace")
+	n.settled("userspace")
+	if n.hears(client, own) == nil {
+		t.Error("a neighbour reaches 127.0.0.1 of the node in the other mode")
+	}
+}
+
+// outwards makes this namespace send what is for 127.0.0.1 to its router, and take
+// answers from there.
+func outwards() error {
+	if err := os.WriteFile("/proc/sys/net/ipv4/conf/all/route_localnet", []byte("1"), 0); err != nil {
+		return err
+	}
+	for _, words := range []string{
+		"rule add pref 10 lookup local",
+		"rule add pref 5 to 127.0.0.1 lookup main",
+		"rule del pref 0",
+	} {
+		if out, err := exec.Command("ip", strings.Fields(words)...).CombinedOutput(); err != nil {
+			return fmt.Errorf("ip %s: %w: %s", words, err, out)
+		}
+	}
+	return nil
+}
