@@ -41,8 +41,8 @@ func TestKernelRefusedLine(t *testing.T) {
 		if len(result.Failed) != 1 || result.Failed[0].Name != ranged.Name || !errors.As(result.Failed[0].Err, &refused) {
 			n.Fatalf("failed: %v; want %s alone", result.Failed, ranged.Name)
 		}
-		if !strings.Contains(refused.Error(), "refused") || refused.Line == "" {
-			n.Errorf("it failed with %q, which names no line", refused)
+		if refused.Line != "-X "+own {
+			n.Errorf("it failed with %v; want the line", refused)
 		}
 		n.finds("tcp", barred+":80", podHere+":8080")
 		for _, at := range []string{"172.30.0.52:80", "172.30.0.53:80"} {

@@ -171,9 +171,12 @@ func failingLine(stderr string) int {
 
 var namedLine = regexp.MustCompile(`\bline:? (\d+)\b`)
 
+// firstLine is the first that gives a reason. nft's programs say their own name and
+// version in a line before.
 func firstLine(s string) string {
 	for line := range strings.Lines(s) {
-		if line = strings.TrimSpace(line); line != "" && !strings.Contains(line, "xtables lock") {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasSuffix(line, ":") && !strings.Contains(line, "xtables lock") {
 			return line
 		}
 	}
