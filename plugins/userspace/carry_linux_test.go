@@ -132,7 +132,7 @@ func slowReader(t *testing.T, onStage func(*testing.T, ...sdk.Service) *stage, p
 	speaker(t, back, func(c *net.TCPConn) {
 		n := 0
 		for next := range slices.Chunk(text, piece) {
-			_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+			_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // nobody reads for so long: it has stopped
 			m, err := c.Write(next)
 			if n += m; err == nil {
 				continue
@@ -146,6 +146,10 @@ func slowReader(t *testing.T, onStage func(*testing.T, ...sdk.Service) *stage, p
 			if n += m; err != nil {
 				break
 			}
+		}
+		select {
+		case stopped <- n:
+		default:
 		}
 		written <- n
 	})

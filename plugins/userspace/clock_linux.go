@@ -90,7 +90,7 @@ func (l *loop) lookAtClock() {
 	}
 }
 
-// leave takes d out of those that rest.
-func (c *clock) leave(d *door) {
+// stopResting: d is closed.
+func (c *clock) stopResting(d *door) {
 	c.resting = slices.DeleteFunc(c.resting, func(r *door) bool { return r == d })
 }

@@ -31,14 +31,19 @@ type door struct {
 
 func (d *door) begin(receive reception) {
 	d.begins.Do(func() {
-		d.loop.ask(func() {
-			d.receive = receive
-			d.use(func(fd int) (err error) {
-				d.ticket, err = d.loop.watch(fd, unix.EPOLLIN, d)
-				return err
-			})
-		})
+		d.loop.ask(func() { d.watch(receive) })
 	})
+}
+
+func (d *door) watch(receive reception) {
+	d.receive = receive
+	err := d.use(func(fd int) (err error) {
+		d.ticket, err = d.loop.watch(fd, unix.EPOLLIN, d)
+		return err
+	})
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		d.loop.relay.log.Load().Error("cannot take in what comes", "at", d.at.String(), "err", err, "try", "sysctl fs.epoll.max_user_watches: raise it")
+	}
 }
 
 // use calls f with the socket.
@@ -71,7 +76,7 @@ func (d *door) Close() error {
 	d.fd = -1
 	d.loop.ask(func() {
 		d.loop.slots.drop(d.ticket)
-		d.loop.leave(d)
+		d.loop.stopResting(d)
 	})
 	return err
 }

@@ -9,7 +9,7 @@
 //	Update ──▶ want ──▶ table ──▶ plan ──▶ apply ──▶ sockets, and rules to them
 //	                                                   │ give: a target
 //	caller ───────────────────────────────────────▶ socket ──▶ pick ──▶ endpoint
-//	       ◀──────────────────── join (TCP), flow (UDP) ─────────────▶
+//	       ◀──────────────────── link (TCP), flow (UDP) ─────────────▶
 //
 // A change of a Service never passes through the connections' way. A socket has a
 // target, a target has a service, and a service has an immutable sdk.Service:
