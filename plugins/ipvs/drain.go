@@ -63,18 +63,27 @@ func (s *side) reapAt(at server) error {
 // new ones. Those that have been closed, and wait for their time to be over, are not
 // counted.
 func (p *plugin) countFlows() error {
+	n, err := p.flows()
+	if err != nil {
+		return err
+	}
+	p.status.Tell(func(r *sdk.Report) { r.Flows = n })
+	return nil
+}
+
+// flows is how many connections there are.
+func (p *plugin) flows() (int, error) {
 	n := 0
 	for _, s := range p.sides {
 		for at := range s.book.have.servers {
 			loads, _, err := s.kernel.Loads(at)
 			if err != nil {
-				return err
+				return 0, err
 			}
 			for _, l := range loads {
 				n += l.active
 			}
 		}
 	}
-	p.status.Tell(func(r *sdk.Report) { r.Flows = n })
-	return nil
+	return n, nil
 }

@@ -316,12 +316,12 @@ func TestKernelIPVSSchedulers(t *testing.T) {
 	}
 }
 
-// Deleted, flushed, cleared by somebody else: it is back within seconds.
+// Deleted, flushed, cleared by somebody else: it is back within five seconds, and as
+// long as it takes to do what looking at everything takes: a machine may be busy.
 func TestKernelIPVSRepairs(t *testing.T) {
-	const limit = 10 * time.Second // twice what is promised, for looking takes time too
 	s := newStand(t, "")
 	served := s.serve(loadBalancer)
-	for _, break_ := range [][]string{
+	for _, broken := range [][]string{
 		{"ip", "link", "delete", device},
 		{"ip", "address", "delete", "172.30.0.41/32", "dev", device},
 		{"ipset", "flush", "KUBE-CLUSTER-IP"},
@@ -330,18 +330,16 @@ func TestKernelIPVSRepairs(t *testing.T) {
 		{"iptables-legacy", "-t", "nat", "-F"},
 		{"ip6tables-legacy", "-t", "filter", "-F", "INPUT"},
 	} {
-		before, took := s.picture(), time.Duration(0)
-		for range 3 { // a machine with much else to do may be slow once
-			began := time.Now()
-			run(t, break_[0], break_[1:]...)
-			s.within(time.Minute, strings.Join(break_, " ")+" is not repaired", func() bool { return s.picture() == before })
-			if took = time.Since(began); took < limit {
-				break
-			}
-		}
-		t.Logf("%s: repaired after %.1f s", strings.Join(break_, " "), took.Seconds())
-		if took >= limit {
-			t.Errorf("%s: repaired after %s", strings.Join(break_, " "), took)
+		began := time.Now()
+		before := s.picture()
+		look := time.Since(began)
+		began = time.Now()
+		run(t, broken[0], broken[1:]...)
+		s.within(2*time.Minute, strings.Join(broken, " ")+" is not repaired", func() bool { return s.picture() == before })
+		took := time.Since(began)
+		t.Logf("%s: repaired after %.1f s; a look takes %.1f s", strings.Join(broken, " "), took.Seconds(), look.Seconds())
+		if took > 5*time.Second+10*look {
+			t.Errorf("%s: that is too long", strings.Join(broken, " "))
 		}
 	}
 	s.packets(served)

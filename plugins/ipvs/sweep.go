@@ -25,15 +25,15 @@ func deeds(ctx context.Context, k kernel, all []*sweeper) []deed {
 	add := func(what string, do func() error) { list = append(list, deed{what, do}) }
 	for _, s := range all {
 		for _, step := range s.servers {
-			add(step.String(), func() error { return w.onServer(step) })
+			add(strings.TrimPrefix(step.String(), "remove "), func() error { return w.onServer(step) })
 		}
 	}
 	if n := all[0].device; n >= 0 {
-		add(fmt.Sprintf("remove device %s with %d addresses", device, n), k.RemoveDevice)
+		add(fmt.Sprintf("device %s with %d addresses", device, n), k.RemoveDevice)
 	} else {
 		for _, s := range all {
 			for _, step := range s.addrs {
-				add(step.String(), func() error { return w.onDevice(step) })
+				add("address "+step.addr.String(), func() error { return w.onDevice(step) })
 			}
 		}
 	}
@@ -45,7 +45,7 @@ func deeds(ctx context.Context, k kernel, all []*sweeper) []deed {
 	}
 	for _, s := range all {
 		if len(s.sets) > 0 {
-			add("remove sets "+strings.Join(s.sets, " "), func() error {
+			add("sets "+strings.Join(s.sets, " "), func() error {
 				return k.Restore(ctx, "destroy "+strings.Join(s.sets, "\ndestroy ")+"\n")
 			})
 		}
