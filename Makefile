@@ -46,6 +46,9 @@ peers: ## build Kubernetes' own kube-apiserver, kubectl and kube-proxy, to test 
 bench: ## measure what docs/performance.md states, as ratios in one run
 	@mkdir -p bin
 	@$(GO) test -run '^$$' -bench . -benchmem -timeout 30m $(BENCHES) 2>&1 | tee bin/bench.txt
+	@if [ -e /proc/sys/net/ipv4/vs ]; then :; elif command -v linux.uml >/dev/null; then \
+		GO="$(GO)" IPVS_GUESTS=1 IPVS_TESTS='^$$' IPVS_FLAGS='-test.bench .' test/uml/suite 2>&1 | tee -a bin/bench.txt; \
+	else echo "ipvs is not measured: this kernel has none, and there is no user-mode Linux; on Debian: apt-get install user-mode-linux"; fi
 	@! grep -q '^FAIL' bin/bench.txt
 	@echo; echo "ratios, with their goals:"
 	@awk '/^Benchmark/ { for (i = 3; i < NF; i += 2) if ($$(i+1) ~ /^x-/) printf "  %8s %-16s %s\n", $$i, $$(i+1), $$1 }' bin/bench.txt
@@ -53,6 +56,7 @@ bench: ## measure what docs/performance.md states, as ratios in one run
 soak: ## run faults and swaps for hours
 	@if [ "$$(id -u)" != 0 ]; then echo "make soak needs root: it makes network namespaces; try: sudo make soak"; exit 1; fi
 	POINTSMAN_SOAK=100 $(GO) test -p 1 -count=1 -timeout 12h -v -run '^TestKernel' ./plugins/iptables ./test/swap
+	GO="$(GO)" POINTSMAN_SOAK=100 UML_TIMEOUT=40000 IPVS_TESTS='^TestKernelIPVSSwaps' IPVS_FLAGS='-test.timeout=11h' test/uml/suite
 
 demo: build ## show it at work on this machine, in under a minute, without root
 	bin/pointsman demo

@@ -33,7 +33,7 @@ import (
 // Admin is a user who may do everything.
 const Admin = "admin"
 
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute // it takes seconds, but for a machine that has much to do
 
 // Options are what a test may want to be otherwise.
 type Options struct {

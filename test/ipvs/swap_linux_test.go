@@ -4,6 +4,7 @@ package ipvs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,7 +25,7 @@ func rounds() int {
 	if n, err := strconv.Atoi(os.Getenv("POINTSMAN_SOAK")); err == nil {
 		return n
 	}
-	return 1
+	return 2
 }
 
 // From ipvs to another mode and back: nobody who calls is turned away, and who is
@@ -46,6 +48,51 @@ func TestKernelIPVSSwaps(t *testing.T) {
 	}
 }
 
+// Whichever plugin is killed while the mode changes: somebody serves all the time, and
+// in the end one of the two modes alone.
+func TestKernelIPVSKilledMidSwap(t *testing.T) {
+	n := newNode(t)
+	s, stage := n.shows("dual-stack")
+	n.start()
+	n.packets(s, stage)
+	for _, victim := range []string{"ipvs", "iptables"} {
+		load := n.load(s, stage)
+		if _, err := n.SwapMode(t.Context(), "iptables", false); err != nil {
+			t.Fatal(err)
+		}
+		n.until(victim+" has a process while the mode changes", func() error {
+			m, err := n.Mode(t.Context())
+			if err == nil && m.Swap == nil {
+				return fmt.Errorf("no change is under way: %+v", m)
+			}
+			return errors.Join(err, n.kill(victim))
+		})
+		n.until("the change is over", func() error {
+			if m, err := n.Mode(t.Context()); err != nil || m.Swap != nil {
+				return fmt.Errorf("%+v, %v", m, err)
+			}
+			return nil
+		})
+		if failed := load(); len(failed) > 0 {
+			t.Errorf("%s was killed, and %d calls failed, the first: %s", victim, len(failed), failed[0])
+		}
+		n.packets(s, stage)
+		if n.mode("ipvs", true) != nil {
+			n.swap(s, stage, "iptables", "ipvs")
+		}
+	}
+}
+
+// kill ends the plugin of a mode without a word, if there is one.
+func (n *node) kill(mode string) error {
+	for path, pid := range n.plugins() {
+		if strings.Contains(path, "/"+mode+"/") {
+			return syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	return fmt.Errorf("there is no plugin of mode %s", mode)
+}
+
 func output(name string, args ...string) string {
 	out, _ := exec.Command(name, args...).CombinedOutput()
 	return strings.TrimSpace(string(out))
@@ -57,11 +104,8 @@ func (n *node) swap(s sdktest.Scenario, stage sdktest.Stage, from, to string) {
 	kept := n.connect(s, stage)
 	load := n.load(s, stage)
 	n.change(to)
-	for flow, who := range kept {
-		a, err := flow.Ask(n.Context())
-		if err != nil || a.Endpoint != who.Endpoint {
-			n.Errorf("from %s to %s: who was connected to %s hears %s, %v", from, to, who.Endpoint, a, err)
-		}
+	n.goOn(kept)
+	for flow := range kept {
 		flow.Close()
 	}
 	n.until(from+" has gone", func() error { return n.mode(to, true) })

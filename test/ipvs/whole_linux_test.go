@@ -139,9 +139,13 @@ func (n *node) serving() {
 	})
 }
 
+// patience is for what must happen: long, for a loaded machine is no failure, and a
+// guest on one takes seconds to start a program.
+const patience = 4 * time.Minute
+
 func (n *node) until(what string, is func() error) {
 	n.Helper()
-	end := time.Now().Add(90 * time.Second)
+	end := time.Now().Add(patience)
 	for {
 		err := is()
 		if err == nil {
@@ -175,6 +179,10 @@ func (n *node) end() {
 	if n.Failed() && n.cmd != nil {
 		st, err := n.Status(context.Background())
 		n.Logf("the host says: %+v, %v", st, err)
+		for path, pid := range n.plugins() {
+			n.Logf("%s waits in\n%s", path, output("sh", "-c", fmt.Sprintf("cat /proc/%d/task/*/stack", pid)))
+		}
+		_ = n.cmd.Process.Signal(syscall.SIGQUIT) // and it says in its log what it is doing
 	}
 	n.stop()
 	if out, err := exec.Command(filepath.Join(n.bin, "pointsman-dataplane-ipvs"), "cleanup").CombinedOutput(); err != nil {
@@ -235,19 +243,25 @@ func (n *node) packets(s sdktest.Scenario, stage sdktest.Stage) {
 // plugin is the process of the dataplane.
 func (n *node) plugin() int {
 	n.Helper()
-	found := 0
+	for _, pid := range n.plugins() {
+		return pid
+	}
+	n.Fatal("there is no plugin")
+	return 0
+}
+
+// plugins are the processes of dataplanes, by the files that tell of them.
+func (n *node) plugins() map[string]int {
+	found := make(map[string]int)
 	_ = filepath.WalkDir(filepath.Join(n.dir, "state"), func(path string, _ os.DirEntry, err error) error {
 		var handle struct{ PID int }
 		if err == nil && filepath.Base(path) == "process.json" {
 			if text, err := os.ReadFile(path); err == nil && json.Unmarshal(text, &handle) == nil {
-				found = handle.PID
+				found[path] = handle.PID
 			}
 		}
 		return nil
 	})
-	if found == 0 {
-		n.Fatal("there is no plugin")
-	}
 	return found
 }
 
@@ -264,6 +278,15 @@ func TestKernelIPVSWholeProduct(t *testing.T) {
 	}
 	n.packets(dual, stage)
 	n.serving()
+
+	text := strings.Replace(string(dual.Manifests), "  name: web\n", "  name: web\n  labels: {service.kubernetes.io/service-proxy-name: another}\n", 1)
+	n.write("services/all.yaml", text)
+	n.until("what was given to another proxy is gone", func() error {
+		if left, err := exec.Command("ipvsadm", "-Sn").CombinedOutput(); err != nil || strings.Contains(string(left), "172.30.0.41") {
+			return fmt.Errorf("%s, %v", left, err)
+		}
+		return nil
+	})
 
 	local, stage := n.shows("node-port-local-nobody-here")
 	n.packets(local, stage)

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/test/cluster"
+)
+
+// The real kube-proxy serves in its ipvs mode, over a real API server, and we come
+// after it: in one life to clean up, in the next to take over what it serves.
+func TestKernelIPVSAfterKubeProxy(t *testing.T) {
+	n := newNode(t)
+	proxy := peer(t, "kube-proxy")
+	t.Setenv("POINTSMAN_APISERVER", peer(t, "kube-apiserver"))
+	c := cluster.Start(t, cluster.Options{})
+	s, stage := n.shows("dual-stack")
+	c.Load(append(objects(t, s.Manifests), thisNode(s.Node))...)
+
+	t.Run("cleanup", func(t *testing.T) { n.on(t).cleansUp(proxy, c, s, stage) })
+	t.Run("takeover", func(t *testing.T) { n.on(t).takesOver(proxy, c, s, stage) })
+}
+
+// on is n in a test below its own.
+func (n *node) on(t *testing.T) *node {
+	below := *n
+	below.T = t
+	return &below
+}
+
+// cleansUp wants nothing left of a kube-proxy, not even what its own --cleanup
+// forgets, and everything that others made as it was.
+func (n *node) cleansUp(proxy string, c *cluster.Cluster, s sdktest.Scenario, stage sdktest.Stage) {
+	before := n.everything()
+	stop := n.kubeProxy(proxy, c)
+	n.packets(s, stage)
+	stop()
+	n.shell(`ipvsadm -A -t 203.0.113.9:443 -s wlc; ipset create OTHER hash:ip; iptables-legacy -t nat -A POSTROUTING -s 203.0.113.9 -j ACCEPT`)
+	dirty := n.everything()
+	named := strings.ReplaceAll(n.cleanup("--kube-proxy", "--dry-run"), "would remove ", "removed ")
+	if now := n.everything(); now != dirty {
+		n.Errorf("a dry run changed\n%s\nto\n%s", dirty, now)
+	}
+	if gone := n.cleanup("--kube-proxy"); gone != named {
+		n.Errorf("it removed\n%s\nand the dry run named\n%s", gone, named)
+	}
+	n.shell(`ipvsadm -D -t 203.0.113.9:443; ipset destroy OTHER; iptables-legacy -t nat -D POSTROUTING -s 203.0.113.9 -j ACCEPT`)
+	if after := n.everything(); after != before {
+		n.Errorf("left is\n%s\nand before kube-proxy there was\n%s", after, before)
+	}
+}
+
+// takesOver wants connections that kube-proxy established to go on, calls to be
+// answered all the time, and nothing to lead to kube-proxy's rules in the end.
+func (n *node) takesOver(proxy string, c *cluster.Cluster, s sdktest.Scenario, stage sdktest.Stage) {
+	stop := n.kubeProxy(proxy, c)
+	n.packets(s, stage)
+	kept := n.connect(s, stage)
+	stop() // what it wrote stays
+	load := n.load(s, stage)
+	n.write("host.yaml", strings.Replace(n.config("ipvs"), "{files: {path: services}}", "{kubernetes: {kubeconfig: "+c.Kubeconfig(cluster.Token(cluster.Admin), "")+"}}", 1))
+	n.start()
+	n.goOn(kept)
+	if failed := load(); len(failed) > 0 {
+		n.Errorf("while it took over %d calls failed, the first: %s", len(failed), failed[0])
+	}
+	n.packets(s, stage)
+	for _, line := range strings.Split(n.shell("iptables-legacy-save; ip6tables-legacy-save"), "\n") {
+		if strings.HasPrefix(line, ":KUBE-") && !strings.HasPrefix(line, ":KUBE-IPVS-") || strings.HasPrefix(line, ":KUBE-IPVS-FILTER") || strings.HasPrefix(line, ":KUBE-IPVS-OUT-FILTER") {
+			n.Errorf("of kube-proxy's there still is %s", line)
+		}
+	}
+	n.stop()
+	n.goOn(kept)
+	n.cleanup("--kube-proxy")
+}
+
+// goOn wants those who were connected to be so, with the same endpoints.
+func (n *node) goOn(kept map[sdktest.Flow]sdktest.Answer) {
+	n.Helper()
+	for flow, who := range kept {
+		if a, err := flow.Ask(n.Context()); err != nil || a.Endpoint != who.Endpoint {
+			n.Errorf("who was connected to %s hears %s, %v", who.Endpoint, a, err)
+		}
+	}
+}
+
+// kubeProxy starts the real one, until it is stopped; what it wrote stays then.
+func (n *node) kubeProxy(binary string, c *cluster.Cluster) (stop func()) {
+	n.Helper()
+	cmd := exec.Command(binary, "--kubeconfig="+c.Kubeconfig(cluster.Token(cluster.Admin), ""), "--proxy-mode=ipvs", "--hostname-override=n1",
+		"--cluster-cidr=10.180.0.0/24,fd00:10:180::/64", "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
+		"--healthz-bind-address=127.0.0.1:"+freePort(n.T), "--metrics-bind-address=127.0.0.1:"+freePort(n.T))
+	cmd.Env = append(os.Environ(), "PATH="+legacyNames(n.T)+":"+os.Getenv("PATH"))
+	log, err := os.Create(filepath.Join(n.TempDir(), "kube-proxy.log"))
+	if err != nil {
+		n.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		n.Fatal(err)
+	}
+	n.Cleanup(func() { stop() })
+	stop = sync.OnceFunc(func() {
+		if n.Failed() {
+			_ = cmd.Process.Signal(syscall.SIGQUIT) // and it says what it is doing
+		} else {
+			_ = cmd.Process.Kill()
+		}
+		_ = cmd.Wait() // it was killed, and says so
+		log.Close()
+		if n.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			n.Logf("kube-proxy: %s", text)
+		}
+	})
+	n.until("kube-proxy has written its rules", func() error {
+		for program, last := range map[string]string{"iptables-legacy-save": "KUBE-CLUSTER-IP", "ip6tables-legacy-save": "KUBE-6-CLUSTER-IP"} {
+			if rules := n.shell(program); !strings.Contains(rules, "--match-set "+last+" dst,dst -j ACCEPT") {
+				return fmt.Errorf("%s says\n%s", program, rules)
+			}
+		}
+		return nil
+	})
+	return stop
+}
+
+// cleanup runs the plugin's verb, and returns what it names.
+func (n *node) cleanup(flags ...string) string {
+	n.Helper()
+	out, err := exec.Command(filepath.Join(n.bin, "pointsman-dataplane-ipvs"), append([]string{"cleanup"}, flags...)...).CombinedOutput()
+	if err != nil {
+		n.Fatalf("cleanup %q: %v: %s", flags, err, out)
+	}
+	return string(out)
+}
+
+// everything is what this node has of what a kube-proxy or we may make.
+func (n *node) everything() string {
+	n.Helper()
+	return n.shell(`ipvsadm -Sn | sort; ipset save | sort; ip -o address show | sed 's/^[0-9]*: //; s/ valid_lft.*//; / fe80:/d' | sort
+		for table in nat filter mangle; do iptables-legacy-save -t $table; ip6tables-legacy-save -t $table; done | sed '/^#/d; s/\[.*\]//'`)
+}
+
+func (n *node) shell(script string) string {
+	n.Helper()
+	out, err := exec.Command("sh", "-ec", script).CombinedOutput()
+	if err != nil {
+		n.Fatalf("%s: %v: %s", script, err, out)
+	}
+	return string(out)
+}
+
+// peer is one of the programs that make peers builds.
+func peer(t *testing.T, name string) string {
+	t.Helper()
+	binary, err := filepath.Abs("../../bin/peers/" + name)
+	if err == nil {
+		_, err = os.Stat(binary)
+	}
+	if err != nil {
+		t.Skipf("needs the real %s: make peers builds it, in some minutes", name)
+	}
+	return binary
+}
+
+// legacyNames is a folder where the programs of legacy iptables, the one that this
+// kernel has, have their plain names.
+func legacyNames(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, family := range []string{"iptables", "ip6tables"} {
+		for _, verb := range []string{"", "-save", "-restore"} {
+			program, err := exec.LookPath(family + "-legacy" + verb)
+			if err == nil {
+				err = os.Symlink(program, filepath.Join(dir, family+verb))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return dir
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+// objects are what manifests describe.
+func objects(t *testing.T, manifests []byte) []metav1.Object {
+	t.Helper()
+	var all []metav1.Object
+	for docs := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(manifests))); ; {
+		doc, err := docs.Read()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, _, err := scheme.Codecs.UniversalDeserializer().Decode(doc, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch o := o.(type) {
+		case *corev1.Service:
+			all = append(all, o)
+		case *discoveryv1.EndpointSlice:
+			all = append(all, o)
+		}
+	}
+}
+
+// thisNode is the node as a cluster knows it.
+func thisNode(n sdk.Node) *corev1.Node {
+	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	for _, addr := range n.Addrs {
+		o.Status.Addresses = append(o.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: addr.String()})
+	}
+	return o
+}
