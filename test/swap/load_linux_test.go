@@ -29,6 +29,7 @@ type load struct {
 	asked   int        // new connections that were answered
 	kept    int        // answers on kept connections
 	worst   time.Duration
+	stall   time.Duration // the longest, of a kept connection
 	failed  []string
 	starved []time.Time // when this process itself, callers and backends, did not run
 	unheard int         // failures for which that is the reason
@@ -41,6 +42,32 @@ type caller struct {
 	name string
 	dial func(context.Context, string, netip.AddrPort) (net.Conn, error)
 	to   netip.AddrPort
+	udp  bool // it may be called by datagrams too
+}
+
+// caller is one that calls from there; an invalid address: from the node itself.
+func (n *node) caller(name string, from netip.Addr, to netip.AddrPort) caller {
+	n.Helper()
+	if !from.IsValid() {
+		return caller{name: name, to: to, dial: func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, to.String())
+		}}
+	}
+	host, err := n.ground.Host(from)
+	if err != nil {
+		n.Fatal(err)
+	}
+	return caller{name: name, to: to, dial: func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
+		return host.Dial(ctx, network, from, to)
+	}}
+}
+
+// over is the network by which to call: "tcp" or "udp" of the address's family.
+func (c caller) over(protocol string) string {
+	if c.to.Addr().Is4() {
+		return protocol + "4"
+	}
+	return protocol + "6"
 }
 
 // callers are those from a pod, from the node itself, and from outside, to the
@@ -50,20 +77,10 @@ func (n *node) callers() []caller {
 	var all []caller
 	ways := []netip.AddrPort{netip.AddrPortFrom(vip, port), netip.AddrPortFrom(nodeAddr, nodePort)}
 	for name, from := range map[string]netip.Addr{"pod": pod, "client": client, "node": {}} {
-		dial := func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, to.String())
-		}
-		if from.IsValid() {
-			host, err := n.ground.Host(from)
-			if err != nil {
-				n.Fatal(err)
-			}
-			dial = func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
-				return host.Dial(ctx, network, from, to)
-			}
-		}
 		for _, to := range ways {
-			all = append(all, caller{name, dial, to})
+			c := n.caller(name, from, to)
+			c.udp = true
+			all = append(all, c)
 		}
 	}
 	return all
@@ -74,16 +91,23 @@ func (n *node) callers() []caller {
 func (n *node) newLoad() *load {
 	n.Helper()
 	n.answering()
+	return n.loadOf(n.callers()...)
+}
+
+// loadOf has these call.
+func (n *node) loadOf(callers ...caller) *load {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &load{t: n.T, stop: cancel, began: time.Now()}
-	for _, c := range n.callers() {
+	for _, c := range callers {
 		for range 2 {
 			l.calls.Go(func() { l.anew(ctx, c) })
 		}
 		for range 16 {
 			l.calls.Go(func() { l.keep(ctx, c) })
 		}
-		l.calls.Go(func() { l.stream(ctx, c) })
+		if c.udp {
+			l.calls.Go(func() { l.stream(ctx, c) })
+		}
 	}
 	l.calls.Go(func() { l.watch(ctx) })
 	n.Cleanup(func() { l.end() })
@@ -136,7 +160,7 @@ func (l *load) once(ctx context.Context, c caller) (time.Duration, error) {
 	began := time.Now()
 	limited, cancel := context.WithDeadline(context.WithoutCancel(ctx), began.Add(patience))
 	defer cancel()
-	conn, err := c.dial(limited, "tcp4", c.to)
+	conn, err := c.dial(limited, c.over("tcp"), c.to)
 	if err != nil {
 		return 0, err
 	}
@@ -148,7 +172,7 @@ func (l *load) once(ctx context.Context, c caller) (time.Duration, error) {
 // keep says something on one connection for as long as it may.
 func (l *load) keep(ctx context.Context, c caller) {
 	limited, cancel := context.WithTimeout(ctx, patience)
-	conn, err := c.dial(limited, "tcp4", c.to)
+	conn, err := c.dial(limited, c.over("tcp"), c.to)
 	cancel()
 	if err != nil {
 		l.note(&l.kept, 0, err, "to keep, from %s to %s", c.name, c.to)
@@ -173,7 +197,7 @@ func (l *load) keep(ctx context.Context, c caller) {
 // any may be: silence is.
 func (l *load) stream(ctx context.Context, c caller) {
 	limited, cancel := context.WithTimeout(ctx, patience)
-	conn, err := c.dial(limited, "udp4", c.to)
+	conn, err := c.dial(limited, c.over("udp"), c.to)
 	cancel()
 	if err != nil {
 		l.note(&l.kept, 0, err, "a stream from %s to %s", c.name, c.to)
@@ -195,6 +219,34 @@ func (l *load) stream(ctx context.Context, c caller) {
 		}
 		<-pause.C
 	}
+}
+
+// A kept connection is one that a caller has, and has been heard on.
+type kept struct {
+	net.Conn
+	name string
+}
+
+// keep is a connection of c's.
+func (n *node) keep(c caller) *kept {
+	n.Helper()
+	ctx, cancel := context.WithTimeout(n.Context(), patience)
+	defer cancel()
+	conn, err := c.dial(ctx, c.over("tcp"), c.to)
+	if err != nil {
+		n.Fatal(err)
+	}
+	k := &kept{conn, fmt.Sprintf("from %s to %s", c.name, c.to)}
+	if err := k.say(); err != nil {
+		n.Fatal(k.name, err)
+	}
+	return k
+}
+
+// say says something on it, and hears it.
+func (k *kept) say() error {
+	_ = k.SetDeadline(time.Now().Add(patience))
+	return say(k)
 }
 
 func say(conn net.Conn) error {
@@ -222,6 +274,9 @@ func (l *load) note(count *int, took time.Duration, err error, format string, ar
 	}
 	*count++
 	l.worst = max(l.worst, took)
+	if count == &l.kept {
+		l.stall = max(l.stall, took)
+	}
 }
 
 func short(err error) error {
@@ -240,8 +295,9 @@ func (l *load) done(what string) {
 		failed = nil
 	}
 	seconds := time.Since(l.began).Seconds()
-	l.t.Logf("%s: %d new connections (%.0f/s) and %d answers on 102 kept ones in %.1f s: %d failed; longest answer %s",
-		what, l.asked, float64(l.asked)/seconds, l.kept, seconds, len(failed), l.worst.Round(time.Millisecond))
+	l.t.Logf("%s: %d new connections (%.0f/s) and %d answers on kept ones in %.1f s: %d failed; longest answer %s, on a kept one %s",
+		what, l.asked, float64(l.asked)/seconds, l.kept, seconds, len(failed), l.worst.Round(time.Millisecond), l.stall.Round(time.Millisecond))
+	measured.load(what, l.asked, int(float64(l.asked)/seconds), len(failed), l.stall, l.worst)
 	if len(l.starved) > 0 {
 		l.t.Logf("the callers themselves were starved %d times, and %d calls were cut short by it", len(l.starved), l.unheard)
 	}

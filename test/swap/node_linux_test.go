@@ -32,6 +32,7 @@ type tidy struct{ *testing.M }
 
 func (t tidy) Run() int {
 	code := t.M.Run()
+	measured.print(os.Stdout)
 	if built.dir != "" {
 		_ = os.RemoveAll(built.dir)
 	}
@@ -95,6 +96,7 @@ type node struct {
 	*admin.Client
 	dir    string
 	drain  time.Duration // how long connections may take to end
+	more   string        // that stands in the config file
 	ground *netns.Ground
 
 	cmd    *exec.Cmd
@@ -132,6 +134,9 @@ func newNode(t *testing.T, mode string) *node {
 	return n
 }
 
+// set adds to the config file.
+func (n *node) set(more string) { n.more += more }
+
 func newClient(t *testing.T, dir string) *node {
 	return &node{T: t, dir: dir, drain: 10 * time.Second, Client: admin.NewClient(filepath.Join(dir, "admin.sock"))}
 }
@@ -168,7 +173,12 @@ func (n *node) write(name, text string) {
 }
 
 // mode writes the config file.
-func (n *node) mode(mode string) { n.write("host.yaml", fmt.Sprintf(settings, mode, n.drain)) }
+func (n *node) mode(mode string) { n.write("host.yaml", n.settings(mode)) }
+
+func (n *node) settings(mode string) string { return fmt.Sprintf(settings, mode, n.drain) + n.more }
+
+// measured is what all tests of this process measured.
+var measured figures
 
 // built are the binaries, with failpoints, once a test has asked for them.
 var built struct {
@@ -297,7 +307,7 @@ func (n *node) until(what string, wait time.Duration, check func() error) {
 func (n *node) swapTo(mode string) time.Duration {
 	n.Helper()
 	began := time.Now()
-	if out, err := n.verb("mode", "swap", mode, "--wait=200s"); err != nil {
+	if out, err := n.verb("mode", "swap", mode, "--wait=20m"); err != nil {
 		n.Fatalf("swap to %s: %v: %s", mode, err, out)
 	}
 	return time.Since(began)
@@ -372,12 +382,9 @@ func (n *node) traceless(mode string) {
 // was said.
 func (n *node) serve(addr netip.Addr) {
 	n.Helper()
-	host, err := n.ground.Host(addr)
-	if err != nil {
-		n.Fatal(err)
-	}
 	at := netip.AddrPortFrom(addr, port)
-	l, err := host.Listen(n.Context(), "tcp4", at)
+	n.echo(at)
+	host, err := n.ground.Host(addr)
 	if err != nil {
 		n.Fatal(err)
 	}
@@ -385,16 +392,7 @@ func (n *node) serve(addr netip.Addr) {
 	if err != nil {
 		n.Fatal(err)
 	}
-	context.AfterFunc(n.Context(), func() { _, _ = l.Close(), packets.Close() })
-	go func() { // ends with the listener
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { defer conn.Close(); _, _ = io.Copy(conn, conn) }() // ends with its caller
-		}
-	}()
+	context.AfterFunc(n.Context(), func() { _ = packets.Close() })
 	go func() { // ends with the socket
 		said := make([]byte, 64)
 		for {
@@ -405,6 +403,29 @@ func (n *node) serve(addr netip.Addr) {
 			if err == nil {
 				_, _ = packets.WriteTo(said[:count], from)
 			}
+		}
+	}()
+}
+
+// echo answers TCP.
+func (n *node) echo(at netip.AddrPort) {
+	n.Helper()
+	host, err := n.ground.Host(at.Addr())
+	if err != nil {
+		n.Fatal(err)
+	}
+	l, err := host.Listen(n.Context(), "tcp", at)
+	if err != nil {
+		n.Fatal(err)
+	}
+	context.AfterFunc(n.Context(), func() { _ = l.Close() })
+	go func() { // ends with the listener
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { defer conn.Close(); _, _ = io.Copy(conn, conn) }() // ends with its caller
 		}
 	}()
 }

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestKernelConfigMap has the config file in a folder as the kubelet makes it of a
+// ConfigMap: the file is a link into a folder that is a link, and that one is changed.
+func TestKernelConfigMap(t *testing.T) {
+	n := newNode(t, "iptables")
+	publish := func(version, mode string) {
+		n.write(version+"/host.yaml", n.settings(mode))
+		if err := errors.Join(os.Symlink(version, n.path("..next")), os.Rename(n.path("..next"), n.path("..data"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish("..1", "iptables")
+	if err := errors.Join(os.Remove(n.path("host.yaml")), os.Symlink("..data/host.yaml", n.path("host.yaml"))); err != nil {
+		t.Fatal(err)
+	}
+	n.start()
+	l := n.newLoad()
+	publish("..2", "userspace")
+	n.until("userspace serves", 30*time.Second, n.serves("userspace"))
+	l.done("a ConfigMap that changes")
+}
+
+// refuses asks for a swap that must not be made, for that reason, and leaves no trace.
+func (n *node) refuses(mode, why string, words ...string) {
+	n.Helper()
+	out, err := n.verb(append([]string{"mode", "swap", mode, "--wait"}, words...)...)
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(out, why) {
+		n.Errorf("swap to %s: %v, and it does not say %q: %s", mode, err, why, out)
+	}
+	n.rested()
+	n.traceless(mode)
+}
+
+// TestKernelForwardDrop is a node that forwards by leave of the rules that would go.
+func TestKernelForwardDrop(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.start()
+	n.iptables("-P", "FORWARD", "DROP")
+	defer n.iptables("-P", "FORWARD", "ACCEPT")
+	n.refuses("userspace", "the policy of FORWARD is DROP")
+	n.iptables("-A", "FORWARD", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
+	n.swapTo("userspace")
+}
+
+// iptables runs it.
+func (n *node) iptables(words ...string) {
+	n.Helper()
+	if out, err := exec.Command("iptables", words...).CombinedOutput(); err != nil {
+		n.Fatalf("iptables %q: %v: %s", words, err, out)
+	}
+}
+
+// TestKernelOldTools is a node whose iptables is too old for what is asked of it.
+func TestKernelOldTools(t *testing.T) {
+	n := newNode(t, "userspace")
+	n.set("plugins: {userspace: {options: {redirect: never}}}\n")
+	n.mode("userspace")
+	for _, tool := range []string{"iptables", "ip6tables", "iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"} {
+		n.write("tools/"+tool, "#!/bin/sh\necho 'iptables v1.4.21'\n")
+		if err := os.Chmod(n.path("tools/"+tool), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.start("PATH=" + n.path("tools") + ":" + os.Getenv("PATH"))
+	out, err := n.verb("mode", "swap", "iptables", "--wait")
+	if err == nil || !strings.Contains(out, "1.4.21") {
+		t.Errorf("swap to iptables: %v: %s", err, out)
+	}
+	n.rested()
+}
+
+// TestKernelFullDisk has a state folder with no room left: no swap is made that could
+// not be finished by the next host, and it can be made when there is room.
+func TestKernelFullDisk(t *testing.T) {
+	n := newNode(t, "iptables")
+	if err := errors.Join(os.MkdirAll(n.path("state"), 0o700), unix.Mount("none", n.path("state"), "tmpfs", 0, "size=64k")); err != nil {
+		t.Skipf("cannot mount: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(n.path("state"), unix.MNT_DETACH) })
+	n.start()
+	l := n.newLoad()
+	if err := os.WriteFile(n.path("state/ballast"), make([]byte, 64<<10), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+	n.refuses("userspace", "no space left on device")
+	if err := os.Remove(n.path("state/ballast")); err != nil {
+		t.Fatal(err)
+	}
+	n.swapTo("userspace")
+	l.done("a disk that is full for a while")
+}
+
+// TestKernelAskedTwice asks for a swap while another is under way, undoes that, and
+// looks that what was said is clear.
+func TestKernelAskedTwice(t *testing.T) {
+	n := newNode(t, "iptables")
+	gate := n.path("gate")
+	n.write("gate", "")
+	n.start("POINTSMAN_FAIL=staging/fill=wait", "POINTSMAN_FAIL_GATE="+gate)
+	if _, err := n.SwapMode(t.Context(), "userspace", false); err != nil {
+		t.Fatal(err)
+	}
+	n.waiting("staging/fill")
+	if out, err := n.verb("mode", "swap", "userspace"); err == nil || !strings.Contains(out, "another swap is under way: iptables → userspace, staging") {
+		t.Errorf("asked again: %v: %s", err, out)
+	}
+	if out, err := n.verb("mode", "reset"); err != nil || !strings.Contains(out, "is undone") {
+		t.Errorf("reset: %v: %s", err, out)
+	}
+	if err := os.Remove(gate); err != nil {
+		t.Fatal(err)
+	}
+	n.settled("iptables")
+	n.traceless("userspace")
+	if out, err := n.verb("mode", "show"); err != nil || !strings.Contains(out, "undone: pointsman mode reset") {
+		t.Errorf("show: %v: %s", err, out)
+	}
+}
+
+// TestKernelSourceAway has what Services come from vanish, and swaps: what is served is
+// what was known.
+func TestKernelSourceAway(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.start()
+	l := n.newLoad()
+	if err := os.Rename(n.path("services"), n.path("away")); err != nil {
+		t.Fatal(err)
+	}
+	n.until("the host says so", 30*time.Second, func() error {
+		s, err := n.Status(t.Context())
+		if err == nil && len(s.Warnings) == 0 {
+			err = errors.New("there is no warning")
+		}
+		return err
+	})
+	n.swapTo("userspace")
+	l.done("a swap while nothing is heard of Services")
+}
+
+// TestKernelIdle has connections that say nothing while the mode changes and the one
+// before is cleared away, in a namespace where nobody else has rules: the kernel's
+// connection tracking must not go with the rules that began it.
+func TestKernelIdle(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.drain = 5 * time.Second
+	n.mode("iptables")
+	n.start()
+	n.answering()
+	for _, mode := range []string{"userspace", "iptables"} {
+		var idle []*kept
+		for _, c := range n.callers() {
+			idle = append(idle, n.keep(c))
+		}
+		n.swapTo(mode)
+		if mode == "userspace" {
+			n.settled(mode) // what iptables translated lives on in the kernel; what is in a relay ends with it
+		}
+		for _, k := range idle {
+			if err := k.say(); err != nil {
+				t.Errorf("idle while the mode went to %s: %s: %v", mode, k.name, err)
+			}
+			_ = k.Close()
+		}
+		n.settled(mode)
+	}
+}
+
+// TestKernelLeavesAll holds a node to what it was, when all is over: kernel parameters,
+// everyone else's rules to the byte, and the ledger.
+func TestKernelLeavesAll(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.iptables("-t", "nat", "-A", "PREROUTING", "-d", "203.0.113.9", "-j", "DNAT", "--to-destination", "10.180.0.1")
+	n.iptables("-N", "MINE")
+	n.iptables("-A", "MINE", "-s", "203.0.113.0/24", "-m", "comment", "--comment", "not yours", "-j", "DROP")
+	n.iptables("-A", "INPUT", "-j", "MINE")
+	rules, sysctls := saved(t), parameters()
+	n.start()
+	n.swapTo("userspace")
+	n.swapTo("iptables")
+	n.rested()
+	if err := n.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	n.gone(15 * time.Second)
+	if out, err := n.verb("cleanup"); err != nil {
+		t.Fatalf("cleanup: %v: %s", err, out)
+	}
+	if now := saved(t); now != rules {
+		t.Errorf("the rules were\n%s\nand are\n%s", rules, now)
+	}
+	for path, was := range sysctls {
+		if now, err := os.ReadFile(path); err == nil && string(now) != was {
+			t.Errorf("%s was %q and is %q", path, was, now)
+		}
+	}
+	out, err := exec.Command(n.path("plugins/pointsman-dataplane-iptables"), "cleanup", "--dry-run").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "nothing to remove") {
+		t.Errorf("the ledger: %v: %s", err, out)
+	}
+}
+
+// saved are all rules, without the time and the counters.
+func saved(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("iptables-save").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept strings.Builder
+	for line := range strings.Lines(string(out)) {
+		if line, _, _ = strings.Cut(line, "["); !strings.HasPrefix(line, "#") {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
+}
+
+// parameters are those of the kernel that dataplanes change, with their values.
+func parameters() map[string]string {
+	all := make(map[string]string)
+	for _, pattern := range []string{"/proc/sys/net/ipv4/conf/*/*", "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/netfilter/nf_conntrack_*", "/proc/sys/net/ipv4/vs/*"} {
+		paths, _ := filepath.Glob(pattern)
+		for _, path := range paths {
+			if value, err := os.ReadFile(path); err == nil && !strings.HasSuffix(path, "_count") {
+				all[path] = string(value)
+			}
+		}
+	}
+	return all
+}
+
+// six is a Service in IPv6.
+const six = `
+apiVersion: v1
+kind: Service
+metadata: {name: six, namespace: shop}
+spec: {clusterIP: "fd00:30::a", ipFamilies: [IPv6], ports: [{port: 8081}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: six-1, namespace: shop, labels: {kubernetes.io/service-name: six}}
+addressType: IPv6
+ports: [{port: 8081}]
+endpoints: [{addresses: ["fd00:180::1"]}]
+`
+
+// TestKernelIPv6 swaps there and back while a client asks again and again in IPv6.
+func TestKernelIPv6(t *testing.T) {
+	n := newNode(t, "iptables")
+	from, to := netip.MustParseAddr("fd00:198::7"), netip.MustParseAddrPort("[fd00:30::a]:8081")
+	for _, addr := range []string{"fd00:192::10", "fd00:30::a"} {
+		if err := n.ground.Own(netip.MustParseAddr(addr)); err != nil {
+			t.Skipf("no IPv6 here: %v", err)
+		}
+	}
+	n.echo(netip.MustParseAddrPort("[fd00:180::1]:8081"))
+	n.write("services/six.yaml", six)
+	n.start()
+	c := n.caller("client", from, to)
+	n.until("IPv6 is served", 30*time.Second, func() error { _, err := new(load).once(t.Context(), c); return err })
+	l := n.loadOf(c)
+	n.swapTo("userspace")
+	n.swapTo("iptables")
+	l.done("swaps in IPv6")
+	if l.asked == 0 {
+		t.Error("nobody asked")
+	}
+}
+
+// cpu is how much of the processor a process and the children it has waited for used.
+func cpu(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	var ticks int
+	for _, field := range fields[11:15] {
+		var n int
+		if _, err := fmt.Sscan(field, &n); err == nil {
+			ticks += n
+		}
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// TestKernelLockHeld has another program hold the xtables lock while a swap is made,
+// for longer than a call may hang. The swap waits, and is made. The node has a lock of
+// its own, so that nobody else's tests wait for it. It is the last test, because legacy's
+// tables stay, and with them everybody asks for the lock.
+func TestKernelLockHeld(t *testing.T) {
+	n := newNode(t, "userspace")
+	n.set("plugins: {iptables: {options: {backend: legacy}}, userspace: {options: {backend: legacy}}}\n")
+	n.mode("userspace")
+	own := exec.Command("unshare", "--mount", "sh", "-c", `mount -t tmpfs none /run && exec "$0" "$@"`, n.path("pointsman"), "run", "--config", n.path("host.yaml"))
+	n.run(own)
+	l := n.newLoad()
+	lock, err := os.OpenFile(fmt.Sprintf("/proc/%d/root/run/xtables.lock", own.Process.Pid), os.O_CREATE|os.O_RDONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.SwapMode(t.Context(), "iptables", false); err != nil {
+		t.Fatal(err)
+	}
+	n.until("the plugin says what it waits for", 30*time.Second, func() error {
+		list, err := n.Plugins(t.Context())
+		for _, p := range list.Items {
+			if strings.Contains(p.Waiting, "xtables lock") {
+				return nil
+			}
+		}
+		return errors.Join(err, errors.New("it does not"))
+	})
+	pid := n.plugin("iptables")
+	time.Sleep(7 * time.Second) // of the lock
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_UN); err != nil {
+		t.Fatal(err)
+	}
+	n.until("iptables serves", 60*time.Second, n.serves("iptables"))
+	l.done("a swap while another program has the lock")
+	if now := n.plugin("iptables"); now != pid {
+		t.Errorf("process %d waited for the lock, and %d serves", pid, now)
+	}
+}
