@@ -171,22 +171,21 @@ func filter(all []candidate, keep func(candidate) bool) []sdk.Endpoint {
 }
 
 // serving are the addresses whose flows must not be forgotten although nothing
-// new is sent there.
+// new is sent there. An address that has another port in a list may be one.
 func serving(all []candidate, l Lists) []netip.Addr {
 	var addrs []netip.Addr
 	for _, c := range all {
-		addr := c.addr.Addr()
-		if c.state&Serving != 0 && !lists(l.Cluster, addr) && !lists(l.Local, addr) {
-			addrs = append(addrs, addr)
+		if c.state&Serving != 0 && !lists(l.Cluster, c.addr) && !lists(l.Local, c.addr) {
+			addrs = append(addrs, c.addr.Addr())
 		}
 	}
 	return slices.Compact(addrs) // all is sorted
 }
 
-// lists reports whether a sorted list names addr.
-func lists(list []sdk.Endpoint, addr netip.Addr) bool {
-	i, _ := slices.BinarySearchFunc(list, addr, func(ep sdk.Endpoint, a netip.Addr) int { return ep.Addr.Addr().Compare(a) })
-	return i < len(list) && list[i].Addr.Addr() == addr
+// lists reports whether a sorted list has addr.
+func lists(list []sdk.Endpoint, addr netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(list, addr, func(ep sdk.Endpoint, a netip.AddrPort) int { return ep.Addr.Compare(a) })
+	return found
 }
 
 // topology says which ready endpoints are near, by the slices' hints: those for

@@ -219,6 +219,18 @@ func TestServing(t *testing.T) {
 	}
 }
 
+// One whose other port takes new callers serves on at this one.
+func TestServingAtAnotherPort(t *testing.T) {
+	before, after := slice("dns", 8080, "10.0.0.1 n2 leaving"), slice("dns", 8081, "10.0.0.1 n2")
+	for _, s := range []*discoveryv1.EndpointSlice{before, after} {
+		s.Ports[0].Protocol = new(corev1.ProtocolUDP)
+	}
+	l := Choose(read(before, after), Port{Name: "dns", Protocol: sdk.UDP}, sdk.IPv4, here)
+	if got := fmt.Sprint(l.Serving); got != "[10.0.0.1]" || len(l.Cluster) != 1 {
+		t.Errorf("serving %s beside cluster %v", got, l.Cluster)
+	}
+}
+
 func TestLocalReadyCountsAddressesOnce(t *testing.T) {
 	records := read(
 		slice("http", 8080, "10.0.0.1 n1", "10.0.0.2 n1 leaving", "10.0.0.3 n2", "10.0.0.4"),

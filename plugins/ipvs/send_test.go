@@ -99,7 +99,7 @@ func (f *fake) lost(l *fakeFlow) bool {
 		return true
 	}
 	p := l.packet
-	return p.Protocol == sdk.UDP && f.stale[sdk.FamilyOf(p.To.Addr())].Stale(conntrack.Flow{To: p.To, Reply: l.found.Endpoint.Addr()})
+	return p.Protocol == sdk.UDP && f.stale[sdk.FamilyOf(p.To.Addr())].Stale(conntrack.Flow{To: p.To, Reply: l.found.Endpoint})
 }
 
 // send is a packet's way through the node, and which virtual server took it.

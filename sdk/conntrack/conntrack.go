@@ -21,29 +21,36 @@ import (
 // A Flow is what must be known of one UDP flow to judge it.
 type Flow struct {
 	To    netip.AddrPort // where its datagrams were sent
-	Reply netip.Addr     // whose replies the kernel expects: the endpoint, after translation
+	Reply netip.AddrPort // whose replies the kernel expects: the endpoint, after translation
 }
 
 // Served knows which UDP frontends are served, and by whom. The zero value knows
 // none, and so finds no flow stale.
 type Served struct {
-	byAddr map[netip.AddrPort]addrs // frontends with an address of their own
-	byPort map[uint16]addrs         // frontends on every address that takes node ports
+	byAddr map[netip.AddrPort]servers // frontends with an address of their own
+	byPort map[uint16]servers         // frontends on every address that takes node ports
 	local  func(netip.Addr) bool
 }
 
-type addrs map[netip.Addr]bool
+// servers are who serves a Service, whatever policy, topology or readiness say of
+// them: endpoints with their port, for one may go on at another, and addresses of
+// which only that is known, with port zero.
+type servers map[netip.AddrPort]bool
+
+func (by servers) have(ep netip.AddrPort) bool {
+	return by[ep] || by[netip.AddrPortFrom(ep.Addr(), 0)]
+}
 
 // Serving gathers what services say. It looks at those that are UDP, of family,
 // and served by at least one address. takesNodePorts reports whether an address
 // is one of this node's that take node ports now.
 func Serving(family sdk.Family, services []sdk.Service, takesNodePorts func(netip.Addr) bool) Served {
-	s := Served{byAddr: make(map[netip.AddrPort]addrs), byPort: make(map[uint16]addrs), local: takesNodePorts}
+	s := Served{byAddr: make(map[netip.AddrPort]servers), byPort: make(map[uint16]servers), local: takesNodePorts}
 	for _, svc := range services {
 		if svc.Name.Protocol != sdk.UDP || svc.Name.Family != family {
 			continue
 		}
-		by := servers(svc)
+		by := serversOf(svc)
 		if len(by) == 0 {
 			continue
 		}
@@ -68,18 +75,16 @@ func (s Served) Stale(f Flow) bool {
 		by, ok = s.byPort[f.To.Port()]
 		ok = ok && s.local(f.To.Addr())
 	}
-	return ok && !by[f.Reply]
+	return ok && !by.have(f.Reply)
 }
 
-// servers are the addresses that serve svc, whatever policy, topology or
-// readiness say of them.
-func servers(svc sdk.Service) addrs {
-	by := make(addrs, len(svc.Cluster)+len(svc.Serving))
+func serversOf(svc sdk.Service) servers {
+	by := make(servers, len(svc.Cluster)+len(svc.Serving))
 	for _, ep := range svc.Reachable() {
-		by[ep.Addr.Addr()] = true
+		by[ep.Addr] = true
 	}
 	for _, addr := range svc.Serving {
-		by[addr] = true
+		by[netip.AddrPortFrom(addr, 0)] = true
 	}
 	return by
 }

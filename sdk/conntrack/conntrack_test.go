@@ -41,20 +41,21 @@ func TestStale(t *testing.T) {
 		reply string
 		stale bool
 	}{
-		{"its endpoint serves", "10.0.0.1:53", "10.1.0.1", false},
-		{"its endpoint is gone", "10.0.0.1:53", "10.1.0.9", true},
-		{"it began when nobody served, and was never translated", "10.0.0.1:53", "10.0.0.1", true},
-		{"another port of the address is not ours", "10.0.0.1:54", "10.1.0.9", false},
-		{"an endpoint of the Local policy serves", "10.0.0.2:53", "10.1.0.2", false},
-		{"a terminating endpoint still serves", "10.0.0.3:53", "10.1.0.3", false},
-		{"nobody serves, so there is nowhere better", "10.0.0.6:53", "10.1.0.9", false},
-		{"a node port by its endpoint", "192.0.2.10:30053", "10.1.0.4", false},
-		{"a node port by a gone endpoint", "192.0.2.10:30053", "10.1.0.9", true},
-		{"the port of a node port on another machine", "198.51.100.1:30053", "198.51.100.1", false},
-		{"a TCP Service says nothing of UDP", "10.0.0.5:53", "10.1.0.9", false},
-		{"no address of ours", "198.51.100.1:53", "198.51.100.1", false},
+		{"its endpoint serves", "10.0.0.1:53", "10.1.0.1:53", false},
+		{"its endpoint is gone", "10.0.0.1:53", "10.1.0.9:53", true},
+		{"its endpoint goes on at another port", "10.0.0.1:53", "10.1.0.1:54", true},
+		{"it began when nobody served, and was never translated", "10.0.0.1:53", "10.0.0.1:53", true},
+		{"another port of the address is not ours", "10.0.0.1:54", "10.1.0.9:53", false},
+		{"an endpoint of the Local policy serves", "10.0.0.2:53", "10.1.0.2:53", false},
+		{"a terminating endpoint still serves, whatever its port", "10.0.0.3:53", "10.1.0.3:54", false},
+		{"nobody serves, so there is nowhere better", "10.0.0.6:53", "10.1.0.9:53", false},
+		{"a node port by its endpoint", "192.0.2.10:30053", "10.1.0.4:53", false},
+		{"a node port by a gone endpoint", "192.0.2.10:30053", "10.1.0.9:53", true},
+		{"the port of a node port on another machine", "198.51.100.1:30053", "198.51.100.1:53", false},
+		{"a TCP Service says nothing of UDP", "10.0.0.5:53", "10.1.0.9:53", false},
+		{"no address of ours", "198.51.100.1:53", "198.51.100.1:53", false},
 	} {
-		if got := served.Stale(Flow{To: addrPort(c.to), Reply: addr(c.reply)}); got != c.stale {
+		if got := served.Stale(Flow{To: addrPort(c.to), Reply: addrPort(c.reply)}); got != c.stale {
 			t.Errorf("%s: %s by %s is stale: %t, want %t", c.why, c.to, c.reply, got, c.stale)
 		}
 	}

@@ -41,6 +41,6 @@ func (s stale) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	reply, ok2 := netip.AddrFromSlice(f.Reverse.SrcIP)
 	return ok && ok2 && s.served.Stale(Flow{
 		To:    netip.AddrPortFrom(to.Unmap(), f.Forward.DstPort),
-		Reply: reply.Unmap(),
+		Reply: netip.AddrPortFrom(reply.Unmap(), f.Reverse.SrcPort),
 	})
 }
