@@ -36,6 +36,25 @@ func TestIntent(t *testing.T) {
 	}
 }
 
+// TestClockSet has the clock of the wall set, by an hour to either side, while no host
+// runs: a swap that is found takes its time from then on.
+func TestClockSet(t *testing.T) {
+	began := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	for _, by := range []time.Duration{-time.Hour, time.Hour} {
+		m := Machine{Stage: Draining, Plan: toUserspace, Began: began, Since: began}
+		now := began.Add(by)
+		m, _ = Recover(m, now)
+		if next, work := m.Step(Event{Kind: Tick}, now.Add(toUserspace.Drain-1)); next.Stage != Draining || work != nil {
+			t.Errorf("set by %s: it drains no more: %s", by, describe(next, work))
+		}
+		m, _ = m.Step(Event{Kind: Tick}, now.Add(toUserspace.Drain))
+		m, _ = m.Step(Event{Kind: Passed, Stage: Clearing}, now.Add(toUserspace.Drain))
+		if m.Stage != Idle || m.Last.Took < 0 {
+			t.Errorf("set by %s: it ended in %s with %+v", by, m.Stage, m.Last)
+		}
+	}
+}
+
 // TestRecover finishes what had passed its canary, and undoes all else.
 func TestRecover(t *testing.T) {
 	for stage, want := range map[Stage]string{
