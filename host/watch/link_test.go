@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -13,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/pointsman/pointsman/host/track"
@@ -87,6 +91,70 @@ func TestConnect(t *testing.T) {
 		_, err := Connect(Connection{Kubeconfig: test.kubeconfig, QPS: 50, Burst: 100})
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("kubeconfig %q: %v, want %q", test.kubeconfig, err, test.want)
+		}
+	}
+}
+
+// TestConnection asks a server something, and sees how it was asked.
+func TestConnection(t *testing.T) {
+	var asked http.Header
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.Header
+		http.Error(w, "no", http.StatusTeapot)
+	}))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	write(t, file, `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "`+server.URL+`"}}], contexts: [{name: c, context: {cluster: c}}]}`)
+	var seen []Request
+	client, err := Connect(Connection{Kubeconfig: file, QPS: 7, Burst: 9, UserAgent: "pointsman/test", Observe: func(r Request) { seen = append(seen, r) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.CoreV1().Services("").List(t.Context(), metav1.ListOptions{}); err == nil {
+		t.Error("the server was not asked")
+	}
+	if got := asked.Get("Accept"); !strings.HasPrefix(got, "application/vnd.kubernetes.protobuf") {
+		t.Errorf("it was asked for %s", got)
+	}
+	if _, err := client.CoreV1().Services("ns").Create(t.Context(), &corev1.Service{}, metav1.CreateOptions{}); err == nil {
+		t.Error("the server was not told")
+	}
+	if got := asked.Get("Content-Type"); got != "application/vnd.kubernetes.protobuf" {
+		t.Errorf("it was told in %s", got)
+	}
+	if got := asked.Get("User-Agent"); got != "pointsman/test" {
+		t.Errorf("by %s", got)
+	}
+	if got := client.CoreV1().RESTClient().GetRateLimiter().QPS(); got != 7 {
+		t.Errorf("at %v a second", got)
+	}
+	if len(seen) != 2 || seen[0].Method != "GET" || seen[0].Code != "418" || !strings.HasSuffix(server.URL, seen[0].Host) {
+		t.Errorf("seen %+v", seen)
+	}
+}
+
+// TestEligible knows a node that goes from one that stays.
+func TestEligible(t *testing.T) {
+	node := func(edit func(*corev1.Node)) *corev1.Node {
+		n := &corev1.Node{}
+		edit(n)
+		return n
+	}
+	for _, test := range []struct {
+		what string
+		node *corev1.Node
+		want bool
+	}{
+		{"as usual", node(func(*corev1.Node) {}), true},
+		{"cordoned", node(func(n *corev1.Node) { n.Spec.Unschedulable = true }), true},
+		{"another's taint", node(func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "other"}} }), true},
+		{"the autoscaler's", node(func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: "other"}, {Key: "ToBeDeletedByClusterAutoscaler"}}
+		}), false},
+		{"being deleted", node(func(n *corev1.Node) { n.DeletionTimestamp = new(metav1.Now()) }), false},
+	} {
+		if got := eligible(test.node); got != test.want {
+			t.Errorf("%s: %v", test.what, got)
 		}
 	}
 }
