@@ -307,6 +307,29 @@ func TestChecks(t *testing.T) {
 	until(t, "a Service that is gone", get, "no answer")
 }
 
+// TestCheckOfALateNode sends no more to a node that does not follow, and to each family
+// no more than it has.
+func TestCheckOfALateNode(t *testing.T) {
+	b := newBench()
+	b.tracker.SetService(service("web", 31000))
+	b.tracker.SetSlice(slice("web", "10.1.0.1"))
+	b.Applied(Applied{Families: []sdk.Family{sdk.IPv4}, Full: true})
+	b.checks.settle(b.tracker.HealthChecks(), nil)
+	key := track.Key{Namespace: "ns1", Name: "web"}
+	codes := func() string {
+		four, six := ask(b.checks.handler(key, sdk.IPv4), "GET", "/", ""), ask(b.checks.handler(key, sdk.IPv6), "GET", "/", "")
+		return fmt.Sprint(four.Code, four.Header()["X-Load-Balancing-Endpoint-Weight"], six.Code, six.Header()["X-Load-Balancing-Endpoint-Weight"])
+	}
+	if got := codes(); got != "200 [1] 503 [0]" {
+		t.Errorf("in time: %s", got)
+	}
+	b.setPlane(func(p *Plane) { p.Pending = 1 })
+	b.pass(70 * time.Second)
+	if got := codes(); got != "503 [1] 503 [0]" {
+		t.Errorf("late: %s", got)
+	}
+}
+
 // TestCheckConflict has another process hold the port for a while.
 func TestCheckConflict(t *testing.T) {
 	b := newBench(func(s *Settings) {
