@@ -171,19 +171,26 @@ const pods = "clusterCIDR: 10.244.0.0/16,fd00:10:244::/48\n"
 
 var detected = settings{"cluster CIDR", pods, ""}
 
-// TestBeside has one of every kind of Service.
-func TestBeside(t *testing.T) {
+// One of every kind of Service, and then two that change step by step.
+func TestKernelBeside(t *testing.T) {
 	c := newContest(t, kinds()...)
 	for _, p := range c.proxies {
 		p.start(t, detected)
 	}
-	things := zoo()
-	c.write(things)
-	c.compare(things)
+	t.Run("one of each", func(t *testing.T) {
+		c := c.on(t)
+		things := zoo()
+		c.write(things)
+		c.compare(things)
+	})
+	c.sequence(t)
 }
 
-// TestRandom has Services at random, and changes them to others at random.
-func TestRandom(t *testing.T) {
+// Services at random, which change to others at random, under proxies set at random.
+func TestKernelBesideAtRandom(t *testing.T) {
+	if os.Getenv("POINTSMAN_SOAK") == "" {
+		t.Skip("takes a minute each round: POINTSMAN_SOAK=N has N of them")
+	}
 	c := newContest(t, kinds()...)
 	seed := seed()
 	t.Logf("POINTSMAN_SEED=%d", seed)

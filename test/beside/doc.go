@@ -13,6 +13,7 @@
 // were refused or heard nothing, must be the same in each world. What differs is a
 // mistake of ours, or stands in the table of this package with its reason.
 //
-// A run prints its seed. make e2e runs a short one; POINTSMAN_SOAK=N has N times as
-// many rounds, and POINTSMAN_SEED begins with that seed.
+// POINTSMAN_E2E=1 runs one of each kind, step by step. POINTSMAN_SOAK=N adds N rounds at
+// random, whose seed is printed and can be given as POINTSMAN_SEED. POINTSMAN_BESIDE
+// names who takes part besides kube-proxy, such as "iptables-nft,userspace".
 package beside

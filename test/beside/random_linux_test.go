@@ -48,7 +48,7 @@ func (d dice) thing(n int, name string) thing {
 			nodePorts(base)(&t)
 		}
 	case 3:
-		if nodePorts(base)(&t); len(spec.Ports) == 2 && d.one(2) {
+		if nodePorts(base)(&t); len(spec.Ports) == 2 && spec.Ports[0].Port == spec.Ports[1].Port && d.one(2) {
 			samePort(base)(&t)
 		}
 	}

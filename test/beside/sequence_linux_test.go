@@ -12,15 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestSequence changes Services one step at a time: what is served after each step is
-// the same everywhere, and so is what became of UDP flows that had begun before.
-func TestSequence(t *testing.T) {
-	c := newContest(t, kinds()...)
-	for _, p := range c.proxies {
-		p.start(t, detected)
-	}
+// sequence changes Services one step at a time: what is served after each step is the
+// same everywhere, and so is what became of UDP flows that had begun before.
+func (c *contest) sequence(t *testing.T) {
 	flows := c.flows()
-	for _, s := range sequence() {
+	for _, s := range steps() {
 		t.Run(s.label, func(t *testing.T) {
 			c := c.on(t)
 			c.write(s.things)
@@ -36,8 +32,8 @@ type step struct {
 	things []thing
 }
 
-// sequence are the lives of two Services.
-func sequence() []step {
+// steps are the lives of two Services.
+func steps() []step {
 	web := func(ends []end, edits ...edit) thing {
 		return a(0, "web", ends, append([]edit{nodePorts(30010)}, edits...)...)
 	}
@@ -76,7 +72,7 @@ type flow struct {
 	conns []net.Conn // one in each world
 }
 
-// flows are sockets of UDP to the addresses of sequence.
+// flows are sockets of UDP to the addresses of steps.
 type flows []flow
 
 func (c *contest) flows() flows {
@@ -106,7 +102,7 @@ func (c *contest) flows() flows {
 // compare asks once more on all sockets.
 func (all flows) compare(c *contest) {
 	c.Helper()
-	if c.marks == nil || len(all) == 0 || !c.standing(all[0].to.addr) {
+	if len(all) == 0 || !c.standing(all[0].to.addr) {
 		return
 	}
 	for _, f := range all {
