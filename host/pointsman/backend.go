@@ -227,7 +227,7 @@ func (h *host) running(name string) (*plane, error) {
 	}
 	for _, f := range discover(h.settings) {
 		if f.Name == name {
-			return nil, &admin.Error{Code: http.StatusConflict, What: "plugin " + name + " is not in use", Why: "the mode is " + h.serving().name}
+			return nil, &admin.Error{Code: http.StatusConflict, What: "plugin " + name + " is not in use", Why: "the mode is " + h.serving().name, Try: "pointsman mode plan " + name}
 		}
 	}
 	return nil, admin.UnknownPlugin(name)

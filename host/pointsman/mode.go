@@ -49,7 +49,7 @@ func swapped(o swap.Outcome) *admin.Swapped {
 	if o.At.IsZero() {
 		return nil
 	}
-	return &admin.Swapped{From: o.Plan.From, To: o.Plan.To, At: o.At, Seconds: o.Took.Seconds(), Error: o.Err, Left: o.Left}
+	return &admin.Swapped{From: o.Plan.From, To: o.Plan.To, At: o.At, Seconds: o.Took.Seconds(), Error: oneLine(o.Err), Left: oneLine(o.Left)}
 }
 
 // worthAWord is the last swap, if it still is one to speak of: one that was undone
@@ -199,5 +199,14 @@ func leftovers(ctx context.Context, path string) ([]string, error) {
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("%s cleanup --dry-run: %w: %s", path, err, strings.TrimSpace(stderr.String()))
 	}
-	return strings.FieldsFunc(stdout.String(), func(r rune) bool { return r == '\n' }), nil
+	var left []string
+	for line := range strings.Lines(stdout.String()) {
+		if what, ok := strings.CutPrefix(strings.TrimSpace(line), "would remove "); ok {
+			left = append(left, what)
+		}
+	}
+	return left, nil
 }
+
+// oneLine is several errors in a row.
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
