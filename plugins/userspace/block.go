@@ -42,6 +42,10 @@ func (b *book) plan(jumps []jump) []block {
 		switch {
 		case wanted && (!there || have != page.text):
 			into.whole = append(into.whole, chain{id, apart(page.text)})
+		case !wanted && there && b.held[id]:
+			if have != "" {
+				into.whole = append(into.whole, chain{id: id}) // it cannot go while others lead to it
+			}
 		case !wanted && there:
 			into.remove = append(into.remove, id)
 		}

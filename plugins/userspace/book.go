@@ -42,7 +42,8 @@ type book struct {
 	touched map[iptables.ID]bool
 
 	have  map[iptables.ID]string // the rules of each chain of ours, as text
-	jumps map[jump]bool          // the rules in chains that are not ours, and lead to ours
+	jumps map[jump]bool          // the rules at the hooks that lead to ours
+	held  map[iptables.ID]bool   // chains of ours to which others lead from theirs
 }
 
 // A key says what a piece is for: a frontend, or the health port of a Service.
@@ -83,6 +84,7 @@ func newBook(family sdk.Family) *book {
 		touched: make(map[iptables.ID]bool),
 		have:    make(map[iptables.ID]string),
 		jumps:   make(map[jump]bool),
+		held:    make(map[iptables.ID]bool),
 	}
 }
 
@@ -208,18 +210,21 @@ func (b *book) erase(id iptables.ID) {
 func (b *book) adopt(t iptables.Tables) {
 	clear(b.have)
 	clear(b.jumps)
+	clear(b.held)
 	for id, rules := range t {
 		if isOurs(id) {
 			b.have[id] = joined(rules)
 			b.touched[id] = true
 			continue
 		}
-		if !slices.Contains(entrances, id) {
-			continue // who leads to our chains from his own is not ours to correct
-		}
 		for _, r := range rules {
-			if isOurs(iptables.ID{Table: id.Table, Chain: r.Target()}) {
+			to := iptables.ID{Table: id.Table, Chain: r.Target()}
+			switch {
+			case !isOurs(to):
+			case slices.Contains(entrances, id):
 				b.jumps[jump{id, r}] = true
+			default:
+				b.held[to] = true // what stands in their chains is not ours to correct
 			}
 		}
 	}
