@@ -5,6 +5,7 @@ package beside
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -134,6 +135,11 @@ func (d dice) ends() []end {
 			e.state = discoveryv1.EndpointConditions{}
 		}
 		e.unnamed = d.one(12)
+		// Of one endpoint that is written down twice both say the same, or the order in
+		// which kube-proxy reads them decides.
+		if i := slices.IndexFunc(list, func(f end) bool { return f.place == e.place && f.port == e.port }); i >= 0 {
+			e.state, e.hints, e.unnamed = list[i].state, list[i].hints, list[i].unnamed
+		}
 		list = append(list, e)
 	}
 	return list
