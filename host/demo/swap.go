@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"time"
 )
@@ -32,11 +34,26 @@ func (d *demo) swap(ctx context.Context) error {
 		d.killKernel,
 		func(ctx context.Context) error { return d.swapTo(ctx, "userspace") },
 		func(ctx context.Context) error { return d.swapTo(ctx, "iptables") },
+		d.balancer,
 	} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// balancer changes to the mode that needs IPVS in the kernel, or says where to have one.
+func (d *demo) balancer(ctx context.Context) error {
+	if _, err := os.Stat("/proc/sys/net/ipv4/vs"); err == nil {
+		return d.swapTo(ctx, "ipvs")
+	}
+	d.screen.say("(ipvs: not here, for this kernel has no IPVS, or has not loaded it: modprobe ip_vs)")
+	if _, err := exec.LookPath("linux.uml"); err != nil {
+		d.screen.say("(It could be shown in user-mode Linux: apt-get install user-mode-linux)")
+		return nil
+	}
+	d.screen.say("(In user-mode Linux it can be seen: sudo test/uml/run bin/pointsman demo)")
 	return nil
 }
 
