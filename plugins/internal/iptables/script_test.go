@@ -93,7 +93,7 @@ func TestScriptRefuses(t *testing.T) {
 
 func TestReasonOfARefusal(t *testing.T) {
 	for said, want := range map[string]string{
-		"iptables-nft-restore v1.8.9 (nf_tables): \nline 11: CHAIN_DEL failed (Device or resource busy): chain X\n": "line 11: CHAIN_DEL failed (Device or resource busy): chain X",
+		"iptables-nft-restore v1.8.9 (nf_tables): \nline 11: CHAIN_DEL failed (Device or resource busy): chain X\n":       "line 11: CHAIN_DEL failed (Device or resource busy): chain X",
 		"Another app is currently holding the xtables lock; waiting for it to exit...\niptables-restore: line 3 failed\n": "iptables-restore: line 3 failed",
 		"": "no reason given",
 	} {

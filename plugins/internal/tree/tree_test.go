@@ -55,12 +55,12 @@ func TestShapeDependsOnEntriesAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			walked, have, chains := grow(), make(map[Key]Entry), make(forest)
-			for step := range 3000 {
+			for step := range 1500 {
 				e := at(v4(10<<24|random.Uint32N(1<<9)), uint16(80+random.UintN(3)))
 				if name == "by port" {
 					e = at(netip.IPv4Unspecified(), uint16(30000+random.UintN(2000)))
 				}
-				if random.UintN(2000) < uint(step%2000) {
+				if random.UintN(1000) < uint(step%1000) {
 					walked.Drop(e)
 					delete(have, e.Key)
 				} else {
@@ -106,7 +106,7 @@ func TestFewLooksAndFewChanges(t *testing.T) {
 			tables[iptables.ID{Table: "nat", Chain: "PREROUTING"}] = []iptables.Rule{"-j ROOT"}
 			tracer := iptables.NewTracer(tables)
 			most, touched := 0, 0
-			for i := 0; i < len(entries); i += 7 {
+			for i := 0; i < len(entries); i += 29 {
 				e := entries[i]
 				path, err := tracer.Pass(iptables.Packet{Protocol: "tcp", To: netip.AddrPortFrom(e.Key.Addr, 80), In: "eth0"}, iptables.Hook{Table: "nat", Chain: "PREROUTING"})
 				if err != nil || path.Steps[len(path.Steps)-1].Chain != e.Rule.Target() {
