@@ -75,8 +75,8 @@ func (c *contest) compare(things []thing) {
 	c.Helper()
 	c.settle()
 	list := questions(things)
-	answers := c.ask(list, nil, 6, 400*time.Millisecond)
-	for range 2 { // chance, or a slow machine
+	answers := c.ask(list, 6, 400*time.Millisecond)
+	for range 2 { // chance, a slow machine, or an update that was only half there
 		var again []int
 		for i := range list {
 			if c.differs(list[i], answers, i) != "" {
@@ -87,18 +87,10 @@ func (c *contest) compare(things []thing) {
 			break
 		}
 		subset := make([]question, len(again))
-		old := make([][]answer, len(c.proxies))
 		for k, i := range again {
 			subset[k] = list[i]
-			for p := range c.proxies {
-				kept := slices.DeleteFunc(slices.Clone(answers[p][i]), func(s string) bool { return s == dropped })
-				if list[i].sticky() { // two calls at once may both have been the first
-					kept = nil
-				}
-				old[p] = append(old[p], kept)
-			}
 		}
-		fresh := c.ask(subset, old, 12, 1500*time.Millisecond)
+		fresh := c.ask(subset, 12, 1500*time.Millisecond)
 		for k, i := range again {
 			for p := range c.proxies {
 				answers[p][i] = fresh[p][k]
@@ -108,16 +100,12 @@ func (c *contest) compare(things []thing) {
 	c.report(list, answers)
 }
 
-func (c *contest) ask(list []question, before [][]answer, thorough int, wait time.Duration) [][]answer {
+func (c *contest) ask(list []question, thorough int, wait time.Duration) [][]answer {
 	answers := make([][]answer, len(c.proxies))
 	var all sync.WaitGroup
 	for i, p := range c.proxies {
 		all.Go(func() {
-			var old []answer
-			if before != nil {
-				old = before[i]
-			}
-			answers[i] = askAll(context.WithoutCancel(c.Context()), p.world, list, old, thorough, wait)
+			answers[i] = askAll(context.WithoutCancel(c.Context()), p.world, list, thorough, wait)
 		})
 	}
 	all.Wait()

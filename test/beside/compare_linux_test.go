@@ -98,9 +98,9 @@ type answer []string
 
 func (a answer) String() string { return strings.Join(a, ", ") }
 
-// ask calls until nothing new comes, and adds to what came before.
-func (q question) ask(ctx context.Context, w *world, before answer, thorough int, wait time.Duration) answer {
-	heard := slices.Clone(before)
+// ask calls until nothing new comes.
+func (q question) ask(ctx context.Context, w *world, thorough int, wait time.Duration) answer {
+	var heard answer
 	for misses := 0; misses < thorough*q.to.ends+1; misses++ {
 		got := w.call(ctx, q.from, q.to.network, q.to.addr, wait)
 		if !slices.Contains(heard, got) {
@@ -122,18 +122,14 @@ func (q question) ask(ctx context.Context, w *world, before answer, thorough int
 }
 
 // askAll asks all questions in one world.
-func askAll(ctx context.Context, w *world, list []question, before []answer, thorough int, wait time.Duration) []answer {
+func askAll(ctx context.Context, w *world, list []question, thorough int, wait time.Duration) []answer {
 	answers := make([]answer, len(list))
 	next := make(chan int)
 	var asking sync.WaitGroup
 	for range 24 {
 		asking.Go(func() {
 			for i := range next {
-				var old answer
-				if before != nil {
-					old = before[i]
-				}
-				answers[i] = list[i].ask(ctx, w, old, thorough, wait)
+				answers[i] = list[i].ask(ctx, w, thorough, wait)
 			}
 		})
 	}
