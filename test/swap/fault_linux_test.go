@@ -91,6 +91,9 @@ func TestKernelFaults(t *testing.T) {
 func fault(t *testing.T, p point) {
 	n := newNode(t, p.from)
 	n.drain = 3 * time.Second
+	if strings.HasPrefix(p.at, "draining") {
+		n.drain = 15 * time.Second // it begins while the next host is still starting
+	}
 	n.mode(p.from)
 	gate := n.path("gate")
 	how := map[string]string{"host": "kill", "none": "error"}[p.victim]
@@ -128,9 +131,12 @@ func fault(t *testing.T, p point) {
 	if m.Mode != p.from && m.Mode != p.to {
 		t.Errorf("%s serves", m.Mode)
 	}
-	if all := n.processes(); len(all) != 1 {
-		t.Errorf("plugins that run: %v", all)
-	}
+	n.until("one plugin runs", 20*time.Second, func() error {
+		if all := n.processes(); len(all) != 1 {
+			return fmt.Errorf("those that run: %v", all)
+		}
+		return nil
+	})
 }
 
 // died waits for the host to fall over its failpoint; it may have passed by.
