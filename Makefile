@@ -53,9 +53,11 @@ bench: ## measure what docs/performance.md states, as ratios in one run
 	@echo; echo "ratios, with their goals:"
 	@awk '/^Benchmark/ { for (i = 3; i < NF; i += 2) if ($$(i+1) ~ /^x-/) printf "  %8s %-16s %s\n", $$i, $$(i+1), $$1 }' bin/bench.txt
 
-soak: ## run faults and swaps for hours
+soak: peers ## run faults and swaps for hours
 	@if [ "$$(id -u)" != 0 ]; then echo "make soak needs root: it makes network namespaces; try: sudo make soak"; exit 1; fi
-	POINTSMAN_SOAK=100 $(GO) test -p 1 -count=1 -timeout 12h -v -run '^TestKernel' ./plugins/iptables ./test/swap
+	POINTSMAN_SOAK=100 $(GO) test -p 1 -count=1 -timeout 12h -v -run '^TestKernel' ./plugins/iptables ./test/swap ./test/privileges
+	POINTSMAN_SOAK=100 $(GO) test -count=1 -timeout 12h -v -run 'TestMalice' ./test
+	POINTSMAN_SOAK=100 POINTSMAN_E2E=1 $(GO) test -count=1 -timeout 12h -v ./test/beside
 	GO="$(GO)" POINTSMAN_SOAK=100 UML_TIMEOUT=40000 IPVS_TESTS='^TestKernelIPVSSwaps' IPVS_FLAGS='-test.timeout=11h' test/uml/suite
 
 demo: build ## show it at work on this machine, in under a minute, without root
