@@ -73,7 +73,7 @@ func contextEndsInSync(t *trial) error {
 		if err != nil {
 			return fmt.Errorf("cut off after %s: %w", after, err)
 		}
-		if err := poll(t.ctx, offering, func() error { return t.sync(b.Update(0)) }); err != nil {
+		if err := poll(t.ctx, 30*time.Second, func() error { return t.sync(b.Update(0)) }); err != nil {
 			return err
 		}
 		if err := t.serves(b); err != nil {
@@ -82,10 +82,6 @@ func contextEndsInSync(t *trial) error {
 	}
 	return nil
 }
-
-// offering is for how long an update of many Services is offered again: on a machine that
-// has other things to do the first time may be up before all are in.
-const offering = 3 * time.Minute
 
 // cutOff offers s with a context that ends, and once more if it was not taken.
 func (t *trial) cutOff(ctx context.Context, s Scenario) error {
@@ -101,7 +97,7 @@ func (t *trial) cutOff(ctx context.Context, s Scenario) error {
 		t.revision = u.To
 		return nil
 	}
-	return poll(t.ctx, offering, func() error { return t.sync(s.Update(0)) })
+	return poll(t.ctx, 30*time.Second, func() error { return t.sync(s.Update(0)) })
 }
 
 // besideSync: Inspect and Report are answered while updates come in.
