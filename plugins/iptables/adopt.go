@@ -40,7 +40,7 @@ func (b *book) adopt(t iptables.Tables) sdk.Role {
 		}
 		for _, r := range rules {
 			if isOurs(r.Target()) {
-				b.jumps[jump{id, r}] = true
+				b.jumps[iptables.Jump{At: id, Rule: r}] = true
 			}
 		}
 	}
@@ -55,9 +55,9 @@ func (b *book) shown() sdk.Role {
 	role := sdk.Standby
 	for j := range b.jumps {
 		switch {
-		case j.at.Table == "nat" && j.rule.Target() == services:
+		case j.At.Table == "nat" && j.Rule.Target() == services:
 			return sdk.Active
-		case j.rule.Target() == forward:
+		case j.Rule.Target() == forward:
 			role = sdk.Draining
 		}
 	}
@@ -105,10 +105,10 @@ func entryIn(t *tree.Tree, r iptables.Rule, name sdk.Name) (tree.Entry, bool) {
 // keepBehind adds the chain id to p, and the chains that it leads to.
 func (b *book) keepBehind(p *piece, id iptables.ID) {
 	text, ok := b.have[id]
-	if !ok || slices.Contains(ourChains, id.Chain) || slices.ContainsFunc(p.chains, func(c chain) bool { return c.id == id }) {
+	if !ok || slices.Contains(ourChains, id.Chain) || slices.ContainsFunc(p.chains, func(c iptables.Chain) bool { return c.ID == id }) {
 		return
 	}
-	p.chains = append(p.chains, chain{id: id, rules: lines(text)})
+	p.chains = append(p.chains, iptables.Chain{ID: id, Rules: lines(text)})
 	for _, r := range lines(text) {
 		b.keepBehind(p, iptables.ID{Table: id.Table, Chain: r.Target()})
 	}

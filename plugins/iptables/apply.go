@@ -29,7 +29,7 @@ type side struct {
 
 	doubt   string           // why the kernel may not have what the book says; empty: it has
 	sizes   map[string]sized // of legacy's tables
-	agenda  []jump           // what is still to be audited
+	agenda  []iptables.Jump  // what is still to be audited
 	audited time.Time        // when the last thing was
 	count   counts
 }
@@ -79,7 +79,7 @@ func (s *side) settled() {
 // sync makes the tables say what pieces need, with jumps in place. A Service whose
 // rules the kernel does not take keeps its old ones, and is named; the others go
 // in without it.
-func (s *side) sync(ctx context.Context, pieces map[sdk.Name]piece, jumps []jump) ([]sdk.Failure, error) {
+func (s *side) sync(ctx context.Context, pieces map[sdk.Name]piece, jumps []iptables.Jump) ([]sdk.Failure, error) {
 	names := slices.SortedFunc(maps.Keys(pieces), sdk.Name.Compare)
 	refused, err := iptables.Sift(names, func(names []sdk.Name) ([]sdk.Name, error) {
 		some := pieces
@@ -100,7 +100,7 @@ func (s *side) sync(ctx context.Context, pieces map[sdk.Name]piece, jumps []jump
 
 // try is sync for all of pieces or none. When a line is refused it names the
 // Services to which that may belong.
-func (s *side) try(ctx context.Context, pieces map[sdk.Name]piece, jumps []jump) (suspects []sdk.Name, err error) {
+func (s *side) try(ctx context.Context, pieces map[sdk.Name]piece, jumps []iptables.Jump) (suspects []sdk.Name, err error) {
 	before := make(map[sdk.Name]piece, len(pieces))
 	for name := range pieces {
 		before[name] = s.book.pieces[name]
@@ -123,7 +123,7 @@ func (s *side) try(ctx context.Context, pieces map[sdk.Name]piece, jumps []jump)
 
 // attempt writes what differs, once. A line that was not taken is told apart from
 // everything else that may go wrong.
-func (s *side) attempt(ctx context.Context, pieces map[sdk.Name]piece, jumps []jump) (refused *iptables.LineError, err error) {
+func (s *side) attempt(ctx context.Context, pieces map[sdk.Name]piece, jumps []iptables.Jump) (refused *iptables.LineError, err error) {
 	if !s.known {
 		if _, err := s.read(ctx); err != nil {
 			return nil, err

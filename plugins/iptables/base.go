@@ -23,23 +23,17 @@ type ground struct {
 	bound []netip.Prefix // the node's addresses that take no node ports
 }
 
-// A jump is one rule in a chain that is not ours.
-type jump struct {
-	at   iptables.ID
-	rule iptables.Rule
-}
-
 // chains are the fixed ones. What the trees hang in has only its head or tail here.
-func (g ground) chains() []chain {
-	fixed := []chain{
-		{id: nat(markMasq), rules: []iptables.Rule{mark(g.node)}},
-		{id: nat(markOthers), rules: g.others()},
-		{id: nat(postrouting), rules: g.postrouting()},
-		{id: filter(denied), rules: []iptables.Rule{"-j DROP"}},
-		{id: filter(forward), rules: g.forward()},
+func (g ground) chains() []iptables.Chain {
+	fixed := []iptables.Chain{
+		{ID: nat(markMasq), Rules: []iptables.Rule{mark(g.node)}},
+		{ID: nat(markOthers), Rules: g.others()},
+		{ID: nat(postrouting), Rules: g.postrouting()},
+		{ID: filter(denied), Rules: []iptables.Rule{"-j DROP"}},
+		{ID: filter(forward), Rules: g.forward()},
 	}
 	if g.localhost {
-		fixed = append(fixed, chain{id: filter(guard), rules: []iptables.Rule{
+		fixed = append(fixed, iptables.Chain{ID: filter(guard), Rules: []iptables.Rule{
 			`! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP`}})
 	}
 	return fixed
@@ -133,32 +127,32 @@ func within(p netip.Prefix) iptables.Rule {
 }
 
 // jumps lead packets into our chains. Without them we catch nothing.
-func (g ground) jumps(role sdk.Role) []jump {
-	onItsWay := jump{filter("FORWARD"), `-m comment --comment "kubernetes forwarding rules" -j ` + forward}
+func (g ground) jumps(role sdk.Role) []iptables.Jump {
+	onItsWay := iptables.Jump{At: filter("FORWARD"), Rule: `-m comment --comment "kubernetes forwarding rules" -j ` + forward}
 	switch role {
 	case sdk.Active:
 	case sdk.Draining:
-		return g.guarded([]jump{onItsWay})
+		return g.guarded([]iptables.Jump{onItsWay})
 	default:
 		return nil
 	}
-	return g.guarded([]jump{ // each is put at the top, so the last of a chain goes first
-		{filter("INPUT"), newFlows},
-		{filter("INPUT"), `-m comment --comment "kubernetes health check service ports" -j ` + nodePorts},
-		{filter("FORWARD"), newFlows},
+	return g.guarded([]iptables.Jump{ // each is put at the top, so the last of a chain goes first
+		{At: filter("INPUT"), Rule: newFlows},
+		{At: filter("INPUT"), Rule: `-m comment --comment "kubernetes health check service ports" -j ` + nodePorts},
+		{At: filter("FORWARD"), Rule: newFlows},
 		onItsWay,
-		{filter("OUTPUT"), newFlows},
-		{nat("PREROUTING"), `-m comment --comment "kubernetes service portals" -j ` + services},
-		{nat("OUTPUT"), `-m comment --comment "kubernetes service portals" -j ` + services},
-		{nat("POSTROUTING"), `-m comment --comment "kubernetes postrouting rules" -j ` + postrouting},
+		{At: filter("OUTPUT"), Rule: newFlows},
+		{At: nat("PREROUTING"), Rule: `-m comment --comment "kubernetes service portals" -j ` + services},
+		{At: nat("OUTPUT"), Rule: `-m comment --comment "kubernetes service portals" -j ` + services},
+		{At: nat("POSTROUTING"), Rule: `-m comment --comment "kubernetes postrouting rules" -j ` + postrouting},
 	})
 }
 
 // guarded adds the way to the guard, which stays for as long as the kernel may
 // route 127.0.0.0/8.
-func (g ground) guarded(jumps []jump) []jump {
+func (g ground) guarded(jumps []iptables.Jump) []iptables.Jump {
 	if g.localhost {
-		jumps = append(jumps, jump{filter("INPUT"), "-j " + guard}, jump{filter("OUTPUT"), "-j " + guard})
+		jumps = append(jumps, iptables.Jump{At: filter("INPUT"), Rule: "-j " + guard}, iptables.Jump{At: filter("OUTPUT"), Rule: "-j " + guard})
 	}
 	return jumps
 }
@@ -167,7 +161,7 @@ func (g ground) guarded(jumps []jump) []jump {
 // the guard stays if it is there: what was Active may have made the kernel route
 // 127.0.0.0/8. Before the first Full there may be no chains to lead to, so none is
 // added.
-func (b *book) leads(role sdk.Role) []jump {
+func (b *book) leads(role sdk.Role) []iptables.Jump {
 	jumps := b.ground.jumps(role)
 	if role == sdk.Standby {
 		jumps = b.present(b.ground.guarded(nil))
@@ -179,8 +173,8 @@ func (b *book) leads(role sdk.Role) []jump {
 }
 
 // present are those of jumps that are there.
-func (b *book) present(jumps []jump) []jump {
-	return slices.DeleteFunc(slices.Clone(jumps), func(j jump) bool { return !b.jumps[j] })
+func (b *book) present(jumps []iptables.Jump) []iptables.Jump {
+	return slices.DeleteFunc(slices.Clone(jumps), func(j iptables.Jump) bool { return !b.jumps[j] })
 }
 
 const newFlows = `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j ` + services

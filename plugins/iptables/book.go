@@ -49,7 +49,7 @@ type book struct {
 	touched map[iptables.ID]bool
 
 	have  map[iptables.ID]string // the rules of each chain of ours, as text
-	jumps map[jump]bool          // the rules in chains that are not ours, and are there
+	jumps map[iptables.Jump]bool // the rules in chains that are not ours, and are there
 	rules map[string]int         // how many rules of each table are in have
 }
 
@@ -75,7 +75,7 @@ func newBook(family sdk.Family) *book {
 		should:  make(map[iptables.ID]page),
 		touched: make(map[iptables.ID]bool),
 		have:    make(map[iptables.ID]string),
-		jumps:   make(map[jump]bool),
+		jumps:   make(map[iptables.Jump]bool),
 		rules:   make(map[string]int),
 	}
 }
@@ -148,11 +148,11 @@ func (b *book) hang(p piece) {
 func (b *book) prune(name sdk.Name, old, p piece) {
 	keep := make(map[iptables.ID]bool, len(p.chains))
 	for _, c := range p.chains {
-		keep[c.id] = true
+		keep[c.ID] = true
 	}
 	for _, c := range old.chains {
-		if !keep[c.id] && b.should[c.id].name == name {
-			b.erase(c.id)
+		if !keep[c.ID] && b.should[c.ID].name == name {
+			b.erase(c.ID)
 		}
 	}
 	caught := make(map[place]bool, len(p.entries))
@@ -194,7 +194,7 @@ func (b *book) leaf() {
 			if c.Level == 0 {
 				c.Rules = b.rooted(branch(i), c.Rules)
 			}
-			b.write(sdk.Name{}, chain{c.ID, c.Rules, c.Level})
+			b.write(sdk.Name{}, iptables.Chain{ID: c.ID, Rules: c.Rules, Level: c.Level})
 		}
 	}
 }
@@ -211,13 +211,13 @@ func (b *book) rooted(which branch, rules []iptables.Rule) []iptables.Rule {
 	return rules
 }
 
-func (b *book) write(name sdk.Name, c chain) {
-	p := page{name, c.level, joined(c.rules)}
-	if old, ok := b.should[c.id]; ok && old == p {
+func (b *book) write(name sdk.Name, c iptables.Chain) {
+	p := page{name, c.Level, joined(c.Rules)}
+	if old, ok := b.should[c.ID]; ok && old == p {
 		return
 	}
-	b.should[c.id] = p
-	b.touched[c.id] = true
+	b.should[c.ID] = p
+	b.touched[c.ID] = true
 }
 
 func (b *book) erase(id iptables.ID) {

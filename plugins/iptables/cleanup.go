@@ -92,10 +92,10 @@ func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, 
 			return nil, err
 		}
 		b := leftovers(table, found, l.KubeProxy)
-		if b.empty() {
+		if b.Empty() {
 			continue
 		}
-		b.write(script)
+		b.Write(script)
 		for _, step := range (plan{b}).steps() {
 			gone = append(gone, fmt.Sprintf("%s: %s", tool.Prefix, step))
 		}
@@ -132,49 +132,49 @@ func sweepNFT(dryRun bool) ([]string, error) {
 var sharedChains = []string{"KUBE-FIREWALL", "KUBE-MARK-DROP"}
 
 // leftovers is the block that removes what is ours from one table.
-func leftovers(table string, found iptables.Tables, kubeProxy bool) block {
-	b := block{table: table}
+func leftovers(table string, found iptables.Tables, kubeProxy bool) iptables.Block {
+	b := iptables.Block{Table: table}
 	mine := func(chain string) bool { return isOurs(chain) && (chain != canary || kubeProxy) }
-	for _, id := range slices.SortedFunc(maps.Keys(found), compareIDs) {
+	for _, id := range slices.SortedFunc(maps.Keys(found), iptables.ID.Compare) {
 		if mine(id.Chain) {
-			b.remove = append(b.remove, id)
+			b.Remove = append(b.Remove, id)
 			continue
 		}
 		for _, r := range found[id] {
 			if mine(r.Target()) {
-				b.delete = append(b.delete, jump{id, r})
+				b.Delete = append(b.Delete, iptables.Jump{At: id, Rule: r})
 			}
 		}
 	}
 	if kubeProxy {
-		b.shared(found)
+		shared(&b, found)
 	}
 	return b
 }
 
-// shared adds what kube-proxy and the kubelet both make: the guard of 127.0.0.0/8
+// shared adds to b what kube-proxy and the kubelet both make: the guard of 127.0.0.0/8
 // in KUBE-FIREWALL, and then the chain, if nothing else stands in it; and
 // KUBE-MARK-DROP, if nothing leads to it. A kubelet that wants them makes them
 // again within a minute.
-func (b *block) shared(found iptables.Tables) {
+func shared(b *iptables.Block, found iptables.Tables) {
 	firewall := filter("KUBE-FIREWALL")
-	if rules, ok := found[firewall]; ok && b.table == "filter" && !slices.ContainsFunc(rules, notGuard) {
-		b.lead(found, firewall)
+	if rules, ok := found[firewall]; ok && b.Table == "filter" && !slices.ContainsFunc(rules, notGuard) {
+		lead(b, found, firewall)
 	}
-	if markDrop := nat("KUBE-MARK-DROP"); b.table == "nat" {
+	if markDrop := nat("KUBE-MARK-DROP"); b.Table == "nat" {
 		if _, ok := found[markDrop]; ok && !leadsTo(found, markDrop.Chain) {
-			b.remove = append(b.remove, markDrop)
+			b.Remove = append(b.Remove, markDrop)
 		}
 	}
 }
 
-// lead removes chain id with every rule that leads to it.
-func (b *block) lead(found iptables.Tables, id iptables.ID) {
-	b.remove = append(b.remove, id)
-	for _, at := range slices.SortedFunc(maps.Keys(found), compareIDs) {
+// lead has b remove chain id with every rule that leads to it.
+func lead(b *iptables.Block, found iptables.Tables, id iptables.ID) {
+	b.Remove = append(b.Remove, id)
+	for _, at := range slices.SortedFunc(maps.Keys(found), iptables.ID.Compare) {
 		for _, r := range found[at] {
 			if r.Target() == id.Chain && !isOurs(at.Chain) {
-				b.delete = append(b.delete, jump{at, r})
+				b.Delete = append(b.Delete, iptables.Jump{At: at, Rule: r})
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // weigh doubts the tables if c, which somebody else did, took away what is ours.
-func (s *side) weigh(ctx context.Context, c iptables.Commit, jumps []jump) {
+func (s *side) weigh(ctx context.Context, c iptables.Commit, jumps []iptables.Jump) {
 	if c.Missed {
 		s.doubt = "more was changed than the kernel could tell"
 		return
@@ -33,20 +33,20 @@ func (s *side) weigh(ctx context.Context, c iptables.Commit, jumps []jump) {
 }
 
 // ask looks whether the jumps that should be at id are there.
-func (s *side) ask(ctx context.Context, id iptables.ID, jumps []jump, who string) {
-	if !slices.ContainsFunc(jumps, func(j jump) bool { return j.at == id }) {
+func (s *side) ask(ctx context.Context, id iptables.ID, jumps []iptables.Jump, who string) {
+	if !slices.ContainsFunc(jumps, func(j iptables.Jump) bool { return j.At == id }) {
 		return
 	}
 	rules, _, err := s.tool.List(ctx, id)
 	for _, j := range jumps {
-		if err == nil && j.at == id && !slices.Contains(rules, j.rule) {
+		if err == nil && j.At == id && !slices.Contains(rules, j.Rule) {
 			s.doubt = fmt.Sprintf("%s deleted a jump from %s", who, id)
 		}
 	}
 }
 
 // glance asks the kernel, on legacy, how big the tables are.
-func (s *side) glance(jumps []jump) {
+func (s *side) glance(jumps []iptables.Jump) {
 	if s.tool.Backend != iptables.Legacy {
 		return
 	}
@@ -60,7 +60,7 @@ func (s *side) glance(jumps []jump) {
 // compare looks closer when a table has another size. One that shrank has lost
 // something. In one that grew somebody may have replaced something: the jumps tell,
 // and the audit is due.
-func (s *side) compare(table string, now iptables.Size, jumps []jump) {
+func (s *side) compare(table string, now iptables.Size, jumps []iptables.Jump) {
 	was := s.sizes[table]
 	if now == was.ours {
 		return
@@ -87,13 +87,13 @@ type sized struct {
 }
 
 // askForJumps looks whether those of table are there.
-func (s *side) askForJumps(table string, jumps []jump) {
+func (s *side) askForJumps(table string, jumps []iptables.Jump) {
 	for _, j := range jumps {
-		if j.at.Table != table || s.doubt != "" {
+		if j.At.Table != table || s.doubt != "" {
 			continue
 		}
-		if there, err := s.tool.Exists(j.at, j.rule); err == nil && !there {
-			s.doubt = fmt.Sprintf("a jump was deleted from %s", j.at)
+		if there, err := s.tool.Exists(j.At, j.Rule); err == nil && !there {
+			s.doubt = fmt.Sprintf("a jump was deleted from %s", j.At)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (s *side) measure() {
 
 // audit reads one chain of ours, or asks for one jump, and compares. It goes
 // through all of them, one each ten seconds.
-func (s *side) audit(ctx context.Context, jumps []jump) {
+func (s *side) audit(ctx context.Context, jumps []iptables.Jump) {
 	if time.Since(s.audited) < auditEvery || s.doubt != "" {
 		return
 	}
@@ -125,32 +125,32 @@ func (s *side) audit(ctx context.Context, jumps []jump) {
 	}
 	next := s.agenda[0]
 	s.agenda = s.agenda[1:]
-	if next.rule != "" {
-		if there, err := s.tool.Exists(next.at, next.rule); err == nil && !there && slices.Contains(jumps, next) {
-			s.doubt = fmt.Sprintf("a jump is missing from %s", next.at)
+	if next.Rule != "" {
+		if there, err := s.tool.Exists(next.At, next.Rule); err == nil && !there && slices.Contains(jumps, next) {
+			s.doubt = fmt.Sprintf("a jump is missing from %s", next.At)
 		}
 		return
 	}
-	want, ours := s.book.have[next.at]
-	rules, there, err := s.tool.List(ctx, next.at)
+	want, ours := s.book.have[next.At]
+	rules, there, err := s.tool.List(ctx, next.At)
 	if err == nil && ours && (!there || joined(rules) != want) {
-		s.doubt = fmt.Sprintf("%s is not as it was written", next.at)
+		s.doubt = fmt.Sprintf("%s is not as it was written", next.At)
 	}
 }
 
 // agenda is what an audit goes through: the jumps, and chains as jumps without a
 // rule.
-func (b *book) agenda(jumps []jump) []jump {
-	all := make([]jump, 0, len(jumps)+len(b.have))
+func (b *book) agenda(jumps []iptables.Jump) []iptables.Jump {
+	all := make([]iptables.Jump, 0, len(jumps)+len(b.have))
 	for id := range b.have {
-		all = append(all, jump{at: id})
+		all = append(all, iptables.Jump{At: id})
 	}
-	slices.SortFunc(all, compareJumps)
+	slices.SortFunc(all, iptables.Jump.Compare)
 	return append(slices.Clone(jumps), all...)
 }
 
 // repair reads everything and writes what differs. The plan says what did.
-func (s *side) repair(ctx context.Context, jumps []jump) (plan, error) {
+func (s *side) repair(ctx context.Context, jumps []iptables.Jump) (plan, error) {
 	if _, err := s.read(ctx); err != nil {
 		return nil, err
 	}

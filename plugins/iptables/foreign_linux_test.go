@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -40,7 +41,7 @@ func (k kernel) notOurs() string {
 	var b strings.Builder
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		tables := k.tables(family)
-		for _, id := range slices.SortedFunc(maps.Keys(tables), compareIDs) {
+		for _, id := range slices.SortedFunc(maps.Keys(tables), iptables.ID.Compare) {
 			if isOurs(id.Chain) {
 				continue
 			}

@@ -130,14 +130,14 @@ func (k kernel) wrong(s sdktest.Scenario, role sdk.Role) []string {
 				wrong = append(wrong, fmt.Sprintf("%s: chain %s should not be there", family, id))
 			}
 		}
-		for _, id := range slices.SortedFunc(maps.Keys(b.should), compareIDs) {
+		for _, id := range slices.SortedFunc(maps.Keys(b.should), iptables.ID.Compare) {
 			if have := joined(got[id]); have != b.should[id].text {
 				wrong = append(wrong, fmt.Sprintf("%s: chain %s is\n%s, and should be\n%s", family, id, have, b.should[id].text))
 			}
 		}
 		for _, j := range b.ground.jumps(sdk.Active) {
-			if should := slices.Contains(b.ground.jumps(role), j); got.Has(j.at, j.rule) != should {
-				wrong = append(wrong, fmt.Sprintf("%s: jump in %s %q: should be there: %v, has %q", family, j.at, j.rule, should, got[j.at]))
+			if should := slices.Contains(b.ground.jumps(role), j); got.Has(j.At, j.Rule) != should {
+				wrong = append(wrong, fmt.Sprintf("%s: jump in %s %q: should be there: %v, has %q", family, j.At, j.Rule, should, got[j.At]))
 			}
 		}
 	}

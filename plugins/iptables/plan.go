@@ -4,7 +4,6 @@ package iptables
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -14,26 +13,17 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A block is what changes in one table at one moment.
-type block struct {
-	table  string
-	chains []chain       // written whole
-	remove []iptables.ID // chains that go, once nothing leads to them
-	delete []jump        // rules in chains that are not ours
-	insert []jump        // each at the top, in this order
-}
-
 // A plan is blocks that take effect one after the other: filter first turns away
 // what nat is about to let go, then nat changes, then filter lets go of what nat
 // has taken. So no packet to a Service finds neither.
-type plan []block
+type plan []iptables.Block
 
 // plan finds what must be written so that the tables say what they should, for
 // the chains that were touched, with between for filter on the way there, and
 // with jumps in place.
-func (b *book) plan(between map[iptables.ID]string, jumps []jump) plan {
-	first, last := block{table: "filter"}, block{table: "filter"}
-	middle := block{table: "nat"}
+func (b *book) plan(between map[iptables.ID]string, jumps []iptables.Jump) plan {
+	first, last := iptables.Block{Table: "filter"}, iptables.Block{Table: "filter"}
+	middle := iptables.Block{Table: "nat"}
 	for _, id := range b.looked() {
 		page, wanted := b.should[id]
 		have, there := b.have[id]
@@ -41,25 +31,25 @@ func (b *book) plan(between map[iptables.ID]string, jumps []jump) plan {
 		if id.Table == "filter" {
 			into = &last
 			if text, ok := between[id]; ok && (!there || have != text) {
-				first.chains = append(first.chains, chain{id, lines(text), page.level})
+				first.Whole = append(first.Whole, iptables.Chain{ID: id, Rules: lines(text), Level: page.level})
 				have, there = text, true
 			}
 		}
 		switch {
 		case wanted && (!there || have != page.text):
-			into.chains = append(into.chains, chain{id, lines(page.text), page.level})
+			into.Whole = append(into.Whole, iptables.Chain{ID: id, Rules: lines(page.text), Level: page.level})
 		case !wanted && there:
-			into.remove = append(into.remove, id)
+			into.Remove = append(into.Remove, id)
 		}
 	}
 	b.planJumps(jumps, &first, &middle, &last)
-	proxied := block{table: "mangle"}
+	proxied := iptables.Block{Table: "mangle"}
 	if _, there := b.have[nat(canary)]; there && b.whole {
-		proxied.remove = []iptables.ID{{Table: "mangle", Chain: canary}} // kube-proxy has one in each table
+		proxied.Remove = []iptables.ID{{Table: "mangle", Chain: canary}} // kube-proxy has one in each table
 	}
 	var p plan
-	for _, block := range []block{first, middle, last, proxied} {
-		if !block.empty() {
+	for _, block := range []iptables.Block{first, middle, last, proxied} {
+		if !block.Empty() {
 			p = append(p, block)
 		}
 	}
@@ -72,73 +62,45 @@ func (b *book) looked() []iptables.ID {
 	if !b.whole {
 		return nil
 	}
-	return slices.SortedFunc(maps.Keys(b.touched), compareIDs)
+	return slices.SortedFunc(maps.Keys(b.touched), iptables.ID.Compare)
 }
 
 // planJumps adds the jumps that are missing and takes out those that should not
 // be there. A jump of filter goes in first and out last; one that kube-proxy made,
 // and we do not, goes with the chain that it leads to.
-func (b *book) planJumps(jumps []jump, first, middle, last *block) {
+func (b *book) planJumps(jumps []iptables.Jump, first, middle, last *iptables.Block) {
 	for _, j := range jumps {
 		if !b.jumps[j] {
 			into := first
-			if j.at.Table == "nat" {
+			if j.At.Table == "nat" {
 				into = middle
 			}
-			into.insert = append(into.insert, j)
+			into.Insert = append(into.Insert, j)
 		}
 	}
 	ours := b.ground.jumps(sdk.Active)
-	for _, j := range slices.SortedFunc(maps.Keys(b.jumps), compareJumps) {
+	for _, j := range slices.SortedFunc(maps.Keys(b.jumps), iptables.Jump.Compare) {
 		if slices.Contains(jumps, j) {
 			continue
 		}
 		into := last
 		switch {
-		case j.at.Table == "nat":
+		case j.At.Table == "nat":
 			into = middle
 		case !slices.Contains(ours, j):
 			into = first
 		}
-		into.delete = append(into.delete, j)
+		into.Delete = append(into.Delete, j)
 	}
-}
-
-func (b block) empty() bool {
-	return len(b.chains) == 0 && len(b.remove) == 0 && len(b.delete) == 0 && len(b.insert) == 0
 }
 
 // script is the whole plan as iptables-restore takes it.
 func (p plan) script() *iptables.Script {
 	s := new(iptables.Script)
 	for _, b := range p {
-		b.write(s)
+		b.Write(s)
 	}
 	return s
-}
-
-// write declares every chain before any rule, since rules may lead to any of them.
-func (b block) write(s *iptables.Script) {
-	s.Begin(b.table)
-	for _, c := range b.chains {
-		s.Declare(c.id.Chain)
-	}
-	for _, id := range b.remove {
-		s.Declare(id.Chain) // and empty it, so that nothing leads on from it
-	}
-	for _, c := range b.chains {
-		s.Append(c.id.Chain, c.rules)
-	}
-	for _, j := range b.delete {
-		s.Delete(j.at.Chain, j.rule)
-	}
-	for _, j := range b.insert {
-		s.Insert(j.at.Chain, j.rule)
-	}
-	for _, id := range b.remove {
-		s.Remove(id.Chain)
-	}
-	s.Commit()
 }
 
 // done notes that a plan has been carried out.
@@ -148,21 +110,21 @@ func (b *book) done(p plan) {
 	}
 }
 
-func (b *book) doneBlock(block block) {
-	for _, c := range block.chains {
-		if page, ok := b.should[c.id]; ok && page.text == joined(c.rules) {
-			b.hold(c.id, page.text) // one copy of the text for both
+func (b *book) doneBlock(block iptables.Block) {
+	for _, c := range block.Whole {
+		if page, ok := b.should[c.ID]; ok && page.text == joined(c.Rules) {
+			b.hold(c.ID, page.text) // one copy of the text for both
 			continue
 		}
-		b.hold(c.id, joined(c.rules))
+		b.hold(c.ID, joined(c.Rules))
 	}
-	for _, id := range block.remove {
+	for _, id := range block.Remove {
 		b.lose(id)
 	}
-	for _, j := range block.delete {
+	for _, j := range block.Delete {
 		delete(b.jumps, j)
 	}
-	for _, j := range block.insert {
+	for _, j := range block.Insert {
 		b.jumps[j] = true
 	}
 }
@@ -176,48 +138,39 @@ func (p plan) pieces(size int) []plan {
 	}
 	var cut []plan
 	for _, b := range p {
-		chains := slices.Clone(b.chains)
-		slices.SortStableFunc(chains, func(x, y chain) int { return cmp.Compare(rank(x), rank(y)) })
+		chains := slices.Clone(b.Whole)
+		slices.SortStableFunc(chains, func(x, y iptables.Chain) int { return cmp.Compare(rank(x), rank(y)) })
 		parts := slices.Collect(slices.Chunk(chains, size))
 		for _, part := range parts[:max(0, len(parts)-1)] {
-			cut = append(cut, plan{{table: b.table, chains: part}})
+			cut = append(cut, plan{{Table: b.Table, Whole: part}})
 		}
-		last := block{table: b.table, delete: b.delete, insert: b.insert}
+		last := iptables.Block{Table: b.Table, Delete: b.Delete, Insert: b.Insert}
 		if len(parts) > 0 {
-			last.chains = parts[len(parts)-1]
+			last.Whole = parts[len(parts)-1]
 		}
 		cut = append(cut, plan{last})
-		for part := range slices.Chunk(b.remove, size) {
-			cut = append(cut, plan{{table: b.table, chains: emptied(part)}})
+		for part := range slices.Chunk(b.Remove, size) {
+			cut = append(cut, plan{{Table: b.Table, Whole: iptables.Emptied(part)}})
 		}
-		for part := range slices.Chunk(b.remove, size) {
-			cut = append(cut, plan{{table: b.table, remove: part}})
+		for part := range slices.Chunk(b.Remove, size) {
+			cut = append(cut, plan{{Table: b.Table, Remove: part}})
 		}
 	}
 	return cut
 }
 
-// emptied are the chains called ids, without a rule.
-func emptied(ids []iptables.ID) []chain {
-	chains := make([]chain, 0, len(ids))
-	for _, id := range ids {
-		chains = append(chains, chain{id: id})
-	}
-	return chains
-}
-
 func (p plan) chains() int {
 	n := 0
 	for _, b := range p {
-		n += len(b.chains) + len(b.remove)
+		n += len(b.Whole) + len(b.Remove)
 	}
 	return n
 }
 
 // rank orders chains so that each stands behind those it leads to. A chain of a
 // tree has its level below the root, and the root none.
-func rank(c chain) int {
-	name := c.id.Chain
+func rank(c iptables.Chain) int {
+	name := c.ID.Chain
 	isPart := len(name) == len("KUBE-SVC-")+16+3
 	switch stem := name[:min(len(name), 9)]; {
 	case stem == "KUBE-SEP-":
@@ -234,8 +187,8 @@ func rank(c chain) int {
 		return 8 + tree.Deepest
 	case name == nodePorts, name == turnedAway:
 		return 7 + tree.Deepest
-	case c.level > 0:
-		return 6 + tree.Deepest - c.level
+	case c.Level > 0:
+		return 6 + tree.Deepest - c.Level
 	}
 	return 0
 }
@@ -245,26 +198,8 @@ func (p plan) String() string { return strings.Join(p.steps(), "\n") }
 
 func (p plan) steps() []string {
 	var steps []string
-	add := func(format string, args ...any) { steps = append(steps, fmt.Sprintf(format, args...)) }
 	for _, b := range p {
-		for _, c := range b.chains {
-			add("write %s (%d rules)", c.id, len(c.rules))
-		}
-		for _, j := range b.delete {
-			add("delete from %s: %s", j.at, j.rule)
-		}
-		for _, j := range b.insert {
-			add("insert into %s: %s", j.at, j.rule)
-		}
-		for _, id := range b.remove {
-			add("remove %s", id)
-		}
+		steps = append(steps, b.Steps()...)
 	}
 	return steps
 }
-
-func compareIDs(a, b iptables.ID) int {
-	return cmp.Or(cmp.Compare(a.Table, b.Table), cmp.Compare(a.Chain, b.Chain))
-}
-
-func compareJumps(a, b jump) int { return cmp.Or(compareIDs(a.at, b.at), cmp.Compare(a.rule, b.rule)) }

@@ -33,10 +33,10 @@ func newCounts() counts { return counts{last: make(map[string]int)} }
 func (c *counts) write(p plan) {
 	c.last["nat"], c.last["filter"] = 0, 0
 	for _, b := range p {
-		for _, chain := range b.chains {
-			c.last[b.table] += len(chain.rules)
+		for _, chain := range b.Whole {
+			c.last[b.Table] += len(chain.Rules)
 		}
-		c.last[b.table] += len(b.insert)
+		c.last[b.Table] += len(b.Insert)
 	}
 }
 

@@ -44,7 +44,7 @@ func (b *book) tables() iptables.Tables {
 		t[id] = lines(page.text)
 	}
 	for _, j := range b.ground.jumps(sdk.Active) {
-		t[j.at] = slices.Insert(t[j.at], 0, j.rule)
+		t[j.At] = slices.Insert(t[j.At], 0, j.Rule)
 	}
 	return t
 }

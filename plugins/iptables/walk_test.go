@@ -88,13 +88,13 @@ func TestBetweenNobodyIsForgotten(t *testing.T) {
 	clear(b.touched)
 
 	p := b.plan(b.put(map[sdk.Name]piece{up.Name: want(up, node), gone.Name: want(gone, node)}), nil)
-	if len(p) != 3 || p[0].table != "filter" || p[1].table != "nat" || p[2].table != "filter" {
+	if len(p) != 3 || p[0].Table != "filter" || p[1].Table != "nat" || p[2].Table != "filter" {
 		t.Fatalf("the plan is\n%s", p)
 	}
-	if n := len(p[0].chains[0].rules); n != 3 { // who is DNATed, and both verdicts
-		t.Errorf("at first filter says\n%s", p[0].chains[0].rules)
+	if n := len(p[0].Whole[0].Rules); n != 3 { // who is DNATed, and both verdicts
+		t.Errorf("at first filter says\n%s", p[0].Whole[0].Rules)
 	}
-	if n := len(p[2].chains[0].rules); n != 2 {
-		t.Errorf("in the end filter says\n%s", p[2].chains[0].rules)
+	if n := len(p[2].Whole[0].Rules); n != 2 {
+		t.Errorf("in the end filter says\n%s", p[2].Whole[0].Rules)
 	}
 }

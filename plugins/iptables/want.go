@@ -13,16 +13,9 @@ import (
 // A piece is what one Service needs in the tables: chains of its own, and entries
 // that lead there from the trees.
 type piece struct {
-	chains  []chain
+	chains  []iptables.Chain
 	entries []entry
 	health  uint16
-}
-
-// A chain is one chain with its rules.
-type chain struct {
-	id    iptables.ID
-	rules []iptables.Rule
-	level int // how far below its root it hangs, if in a tree
 }
 
 // An entry catches the packets to one address in one of the trees.
@@ -84,7 +77,7 @@ func reached(svc sdk.Service) sdk.Service {
 
 // chain adds a chain.
 func (r *render) chain(id iptables.ID, rules ...iptables.Rule) {
-	r.chains = append(r.chains, chain{id: id, rules: rules})
+	r.chains = append(r.chains, iptables.Chain{ID: id, Rules: rules})
 }
 
 // proto is the words that say which protocol is meant.

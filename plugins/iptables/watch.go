@@ -173,7 +173,7 @@ func (p *plugin) patrol(ctx context.Context, heard []iptables.Commit) {
 }
 
 // repair makes a side say what it should, from a fresh reading.
-func (p *plugin) repair(ctx context.Context, s *side, jumps []jump) {
+func (p *plugin) repair(ctx context.Context, s *side, jumps []iptables.Jump) {
 	why := s.doubt
 	p.status.Step()
 	plan, err := s.repair(ctx, jumps)

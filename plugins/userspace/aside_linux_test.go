@@ -75,7 +75,7 @@ func (n node) lasts() {
 			n.Fatal(err)
 		}
 		for _, b := range s.book.plan(s.book.frame.jumps(n.Dataplane.role)) {
-			n.Errorf("%s: still to be written: %q", s.book.frame.family, b.steps())
+			n.Errorf("%s: still to be written: %q", s.book.frame.family, b.Steps())
 		}
 	}
 }

@@ -42,7 +42,7 @@ type book struct {
 	touched map[iptables.ID]bool
 
 	have  map[iptables.ID]string // the rules of each chain of ours, as text
-	jumps map[jump]bool          // the rules at the hooks that lead to ours
+	jumps map[iptables.Jump]bool // the rules at the hooks that lead to ours
 	held  map[iptables.ID]bool   // chains of ours to which others lead from theirs
 }
 
@@ -83,7 +83,7 @@ func newBook(family sdk.Family) *book {
 		should:  make(map[iptables.ID]page),
 		touched: make(map[iptables.ID]bool),
 		have:    make(map[iptables.ID]string),
-		jumps:   make(map[jump]bool),
+		jumps:   make(map[iptables.Jump]bool),
 		held:    make(map[iptables.ID]bool),
 	}
 }
@@ -93,8 +93,8 @@ func newBook(family sdk.Family) *book {
 func (b *book) put(k key, p piece) {
 	old := b.pieces[k]
 	for _, c := range p.chains {
-		delete(b.parting, c.id)
-		b.write(c.id, 0, c.rules)
+		delete(b.parting, c.ID)
+		b.write(c.ID, 0, c.Rules)
 	}
 	for _, e := range p.entries {
 		b.hang(e)
@@ -106,13 +106,13 @@ func (b *book) put(k key, p piece) {
 		}
 	}
 	for _, c := range old.chains {
-		if again := slices.ContainsFunc(p.chains, func(n chain) bool { return n.id == c.id }); again {
+		if again := slices.ContainsFunc(p.chains, func(n iptables.Chain) bool { return n.ID == c.ID }); again {
 			continue
 		}
-		if c.id.Table == "filter" {
-			b.parting[c.id] = true
+		if c.ID.Table == "filter" {
+			b.parting[c.ID] = true
 		} else {
-			b.erase(c.id)
+			b.erase(c.ID)
 		}
 	}
 	if b.pieces[k] = p; len(p.entries) == 0 {
@@ -148,7 +148,7 @@ func (b *book) cut(e entry) {
 // while nat changes: what is to come, and still all that leaves.
 func (b *book) settle() (between map[iptables.ID]string) {
 	for _, c := range b.frame.chains() {
-		b.write(c.id, 0, c.rules)
+		b.write(c.ID, 0, c.Rules)
 	}
 	doors := b.frame.guards()
 	for _, e := range doors {
@@ -222,7 +222,7 @@ func (b *book) adopt(t iptables.Tables) {
 			switch {
 			case !isOurs(to):
 			case slices.Contains(entrances, id):
-				b.jumps[jump{id, r}] = true
+				b.jumps[iptables.Jump{At: id, Rule: r}] = true
 			default:
 				b.held[to] = true // what stands in their chains is not ours to correct
 			}
@@ -234,21 +234,21 @@ func (b *book) adopt(t iptables.Tables) {
 }
 
 // done notes that blocks were written.
-func (b *book) done(blocks []block) {
+func (b *book) done(blocks []iptables.Block) {
 	for _, block := range blocks {
-		for _, c := range block.whole {
-			b.have[c.id] = joined(c.rules)
-			if page := b.should[c.id]; page.text == b.have[c.id] {
-				b.have[c.id] = page.text // one copy for both
+		for _, c := range block.Whole {
+			b.have[c.ID] = joined(c.Rules)
+			if page := b.should[c.ID]; page.text == b.have[c.ID] {
+				b.have[c.ID] = page.text // one copy for both
 			}
 		}
-		for _, id := range block.remove {
+		for _, id := range block.Remove {
 			delete(b.have, id)
 		}
-		for _, j := range block.insert {
+		for _, j := range block.Insert {
 			b.jumps[j] = true
 		}
-		for _, j := range block.delete {
+		for _, j := range block.Delete {
 			delete(b.jumps, j)
 		}
 	}
@@ -269,7 +269,7 @@ func isOurs(id iptables.ID) bool {
 // shown is the role that the jumps mean.
 func (b *book) shown() sdk.Role {
 	for j := range maps.Keys(b.jumps) {
-		if j.at == nat("PREROUTING") && j.rule.Target() == container.Chain {
+		if j.At == nat("PREROUTING") && j.Rule.Target() == container.Chain {
 			return sdk.Active
 		}
 	}

@@ -21,21 +21,21 @@ type pretended struct {
 	iptables.Tables
 }
 
-func (k pretended) take(b block) {
+func (k pretended) take(b iptables.Block) {
 	k.Helper()
-	for _, c := range b.whole {
-		k.Tables[c.id] = slices.Clone(c.rules)
+	for _, c := range b.Whole {
+		k.Tables[c.ID] = slices.Clone(c.Rules)
 	}
-	for _, id := range b.remove {
+	for _, id := range b.Remove {
 		k.Tables[id] = nil
 	}
-	for _, j := range b.delete {
-		k.drop(j.at, j.rule)
+	for _, j := range b.Delete {
+		k.drop(j.At, j.Rule)
 	}
-	for _, j := range b.insert {
-		k.Tables[j.at] = slices.Insert(k.Tables[j.at], 0, j.rule)
+	for _, j := range b.Insert {
+		k.Tables[j.At] = slices.Insert(k.Tables[j.At], 0, j.Rule)
 	}
-	for _, id := range b.remove {
+	for _, id := range b.Remove {
 		for at, rules := range k.Tables {
 			if at.Table == id.Table && slices.ContainsFunc(rules, func(r iptables.Rule) bool { return r.Target() == id.Chain }) {
 				k.Fatalf("%s is removed, and %s leads to it", id, at)
@@ -45,7 +45,7 @@ func (k pretended) take(b block) {
 	}
 	for at, rules := range k.Tables {
 		for _, r := range rules {
-			if to := (iptables.ID{Table: at.Table, Chain: r.Target()}); isOurs(to) && at.Table == b.table && k.Tables[to] == nil {
+			if to := (iptables.ID{Table: at.Table, Chain: r.Target()}); isOurs(to) && at.Table == b.Table && k.Tables[to] == nil {
 				if _, there := k.Tables[to]; !there {
 					k.Fatalf("%s leads to %s, which is not there", at, to)
 				}
@@ -64,7 +64,7 @@ func (k pretended) drop(id iptables.ID, rule iptables.Rule) {
 }
 
 // lay carries out what b plans, in role.
-func (k pretended) lay(b *book, role sdk.Role) []block {
+func (k pretended) lay(b *book, role sdk.Role) []iptables.Block {
 	k.Helper()
 	blocks := b.plan(b.frame.jumps(role))
 	for _, block := range cut(blocks, 3) { // each takes effect by itself
@@ -73,7 +73,7 @@ func (k pretended) lay(b *book, role sdk.Role) []block {
 	b.done(blocks)
 	clear(b.touched)
 	if again := b.plan(b.frame.jumps(role)); len(again) > 0 {
-		k.Fatalf("written, and still to be written: %q", again[0].steps())
+		k.Fatalf("written, and still to be written: %q", again[0].Steps())
 	}
 	return blocks
 }
@@ -173,7 +173,7 @@ func TestChangeIsSmall(t *testing.T) {
 	s.put(&services[7])
 	var steps []string
 	for _, block := range kernel.lay(b, sdk.Active) {
-		steps = append(steps, block.steps()...)
+		steps = append(steps, block.Steps()...)
 	}
 	if len(steps) != 2 || steps[0] != "write filter KUBE-PORTALS-VIP (1 rules)" || steps[1] != "write nat KUBE-PV-172.30.0.8/30 (4 rules)" {
 		t.Errorf("%q", steps)

@@ -21,19 +21,13 @@ import (
 // enough.
 type piece struct {
 	entries []entry
-	chains  []chain
+	chains  []iptables.Chain
 }
 
 // An entry catches the packets to one place.
 type entry struct {
 	in branch
 	tree.Entry
-}
-
-// A chain is one of ours with its rules.
-type chain struct {
-	id    iptables.ID
-	rules []iptables.Rule
 }
 
 // ownStem is what the names of the chains that belong to one frontend begin with.
@@ -69,11 +63,11 @@ func (c catch) lead(p *piece) {
 	case len(lanes) > 0:
 		own := c.own("nat")
 		for _, w := range lanes {
-			own.rules = append(own.rules, w.match.rule("-p", c.service.Name.Protocol, w.action))
+			own.Rules = append(own.Rules, w.match.rule("-p", c.service.Name.Protocol, w.action))
 		}
-		own.rules = append(own.rules, "-j ACCEPT")
+		own.Rules = append(own.Rules, "-j ACCEPT")
 		p.chains = append(p.chains, own)
-		c.enter(p, leadsPortal, leadsPort, iptables.Words("-j", own.id.Chain))
+		c.enter(p, leadsPortal, leadsPort, iptables.Words("-j", own.ID.Chain))
 	case !c.every():
 		c.enter(p, leadsPortal, leadsPort, "-j ACCEPT")
 	}
@@ -87,11 +81,11 @@ func (c catch) turnAway(p *piece) {
 	case len(c.service.Cluster) == 0:
 		own := c.own("filter")
 		for _, source := range c.sources() {
-			own.rules = append(own.rules, source.rule(c.frame.rejected()))
+			own.Rules = append(own.Rules, source.rule(c.frame.rejected()))
 		}
-		own.rules = append(own.rules, "-j DROP")
+		own.Rules = append(own.Rules, "-j DROP")
 		p.chains = append(p.chains, own)
-		c.enter(p, turnsPortal, turnsPort, iptables.Words("-j", own.id.Chain))
+		c.enter(p, turnsPortal, turnsPort, iptables.Words("-j", own.ID.Chain))
 	case len(c.frontend.Sources) > 0 || !c.open(sdk.Elsewhere):
 		c.enter(p, turnsPortal, turnsPort, "-j DROP")
 	}
@@ -171,8 +165,8 @@ func (c catch) enter(p *piece, portal, port branch, action iptables.Rule) {
 }
 
 // own is the chain of c's own in table, empty.
-func (c catch) own(table string) chain {
-	return chain{id: iptables.ID{Table: table, Chain: ownChain(place{c.service.Name.Protocol, c.frontend.Addr})}}
+func (c catch) own(table string) iptables.Chain {
+	return iptables.Chain{ID: iptables.ID{Table: table, Chain: ownChain(place{c.service.Name.Protocol, c.frontend.Addr})}}
 }
 
 // ownChain is what the chain of the frontend at p is called.

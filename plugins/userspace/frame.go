@@ -60,22 +60,22 @@ func nat(chain string) iptables.ID    { return iptables.ID{Table: "nat", Chain: 
 func filter(chain string) iptables.ID { return iptables.ID{Table: "filter", Chain: chain} }
 
 // chains are the fixed ones, and their rules.
-func (f *frame) chains() []chain {
+func (f *frame) chains() []iptables.Chain {
 	way := append([]iptables.Rule{iptables.Words("-j", vips.Chain)}, f.atNode(ports)...)
 	inside := append([]iptables.Rule{iptables.Words("-m addrtype --src-type LOCAL -j", toNode.Chain)}, f.byPods()...)
-	return []chain{
-		{toPods, f.door("-j DNAT --to-destination", sdk.OnPod)},
-		{toNode, f.door("-j REDIRECT --to-ports", sdk.OnNode)},
-		{toAny, append(slices.Clone(inside), f.door("-j DNAT --to-destination", sdk.Elsewhere)...)},
-		{toInside, append(slices.Clone(inside), "-j ACCEPT")},
-		{container, way},
-		{host, way},
-		{ownSocket, []iptables.Rule{
+	return []iptables.Chain{
+		{ID: toPods, Rules: f.door("-j DNAT --to-destination", sdk.OnPod)},
+		{ID: toNode, Rules: f.door("-j REDIRECT --to-ports", sdk.OnNode)},
+		{ID: toAny, Rules: append(slices.Clone(inside), f.door("-j DNAT --to-destination", sdk.Elsewhere)...)},
+		{ID: toInside, Rules: append(slices.Clone(inside), "-j ACCEPT")},
+		{ID: container, Rules: way},
+		{ID: host, Rules: way},
+		{ID: ownSocket, Rules: []iptables.Rule{
 			"-m conntrack --ctstate DNAT -j ACCEPT",
 			"-p tcp -j REJECT --reject-with tcp-reset",
 			iptables.Words(f.rejected()),
 		}},
-		{deny, append([]iptables.Rule{
+		{ID: deny, Rules: append([]iptables.Rule{
 			"-m conntrack --ctstate DNAT -j RETURN",
 			iptables.Words("-j", turned.Chain),
 		}, f.atNode(turnedPorts)...)},
@@ -150,27 +150,21 @@ func (f *frame) rejected() iptables.Rule {
 	return "-j REJECT --reject-with icmp-port-unreachable"
 }
 
-// A jump is one rule in a chain that is not ours.
-type jump struct {
-	at   iptables.ID
-	rule iptables.Rule
-}
-
 // jumps lead packets into our chains. The guard of our sockets is there in every
 // role; without the others we catch nothing. Each is put at the top.
-func (f *frame) jumps(role sdk.Role) []jump {
-	guard := jump{filter("INPUT"), iptables.Words("-m conntrack ! --ctstate RELATED,ESTABLISHED -j", nonLocal.Chain)}
+func (f *frame) jumps(role sdk.Role) []iptables.Jump {
+	guard := iptables.Jump{At: filter("INPUT"), Rule: iptables.Words("-m conntrack ! --ctstate RELATED,ESTABLISHED -j", nonLocal.Chain)}
 	if role != sdk.Active {
-		return []jump{guard}
+		return []iptables.Jump{guard}
 	}
 	notOurs := fmt.Sprintf("-m mark ! --mark %#x/%#x", f.mark(), f.mark())
-	return []jump{
+	return []iptables.Jump{
 		guard,
-		{filter("INPUT"), iptables.Words("-m conntrack --ctstate NEW -j", deny.Chain)},
-		{filter("FORWARD"), iptables.Words("-m conntrack --ctstate NEW -j", deny.Chain)},
-		{filter("OUTPUT"), iptables.Words("-m conntrack --ctstate NEW", notOurs, "-j", deny.Chain)},
-		{nat("PREROUTING"), iptables.Words("-j", container.Chain)},
-		{nat("OUTPUT"), iptables.Words(notOurs, "-j", host.Chain)},
+		{At: filter("INPUT"), Rule: iptables.Words("-m conntrack --ctstate NEW -j", deny.Chain)},
+		{At: filter("FORWARD"), Rule: iptables.Words("-m conntrack --ctstate NEW -j", deny.Chain)},
+		{At: filter("OUTPUT"), Rule: iptables.Words("-m conntrack --ctstate NEW", notOurs, "-j", deny.Chain)},
+		{At: nat("PREROUTING"), Rule: iptables.Words("-j", container.Chain)},
+		{At: nat("OUTPUT"), Rule: iptables.Words(notOurs, "-j", host.Chain)},
 	}
 }
 

@@ -79,8 +79,8 @@ func (l laid) reach(f sdk.Family, t *tree.Tree, tables iptables.Tables, id iptab
 }
 
 // has reports whether the kernel has all that c says.
-func (l laid) has(f sdk.Family, c chain) bool {
-	return !slices.ContainsFunc(c.rules, func(r iptables.Rule) bool { return !l[laidRule{f, c.id, r}] })
+func (l laid) has(f sdk.Family, c iptables.Chain) bool {
+	return !slices.ContainsFunc(c.Rules, func(r iptables.Rule) bool { return !l[laidRule{f, c.ID, r}] })
 }
 
 func (d *Dataplane) served(laid laid) []sdk.Served {
@@ -136,11 +136,11 @@ func (d *Dataplane) leadsTo(name sdk.Name, f sdk.Frontend, laid laid) bool {
 // ways reports whether the ways in are laid, and those from there to the sockets.
 func (b *book) ways(role sdk.Role, laid laid) bool {
 	for _, j := range b.frame.jumps(role) {
-		if !laid[laidRule{b.frame.family, j.at, j.rule}] {
+		if !laid[laidRule{b.frame.family, j.At, j.Rule}] {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(b.frame.chains(), func(c chain) bool { return !laid.has(b.frame.family, c) })
+	return !slices.ContainsFunc(b.frame.chains(), func(c iptables.Chain) bool { return !laid.has(b.frame.family, c) })
 }
 
 // leads reports whether p is laid.
@@ -151,7 +151,7 @@ func (b *book) leads(p piece, laid laid) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(p.chains, func(c chain) bool { return !laid.has(b.frame.family, c) })
+	return !slices.ContainsFunc(p.chains, func(c iptables.Chain) bool { return !laid.has(b.frame.family, c) })
 }
 
 // standsFor reports whether every socket is there that f of a Service needs.

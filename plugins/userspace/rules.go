@@ -163,7 +163,7 @@ func (r *rules) write(ctx context.Context, role sdk.Role) (steps []string, err e
 			continue
 		}
 		for _, b := range s.book.plan(s.book.frame.jumps(role)) {
-			steps = append(steps, b.steps()...)
+			steps = append(steps, b.Steps()...)
 		}
 	}
 	return steps, nil
@@ -209,8 +209,8 @@ func (s *side) attempt(ctx context.Context, role sdk.Role) (steps []string, err 
 	blocks := cut(s.book.plan(s.book.frame.jumps(role)), chainsAtOnce(s.tool.Backend))
 	script := new(iptables.Script)
 	for _, b := range blocks {
-		b.write(script)
-		steps = append(steps, b.steps()...)
+		b.Write(script)
+		steps = append(steps, b.Steps()...)
 	}
 	if err := s.tool.Restore(ctx, script); err != nil {
 		s.known = false

@@ -59,9 +59,9 @@ func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, 
 	}
 	var gone []string
 	script := new(iptables.Script)
-	blocks := slices.DeleteFunc([]block{leftovers("nat", found), leftovers("filter", found)}, block.empty)
+	blocks := slices.DeleteFunc([]iptables.Block{leftovers("nat", found), leftovers("filter", found)}, iptables.Block.Empty)
 	for _, b := range blocks {
-		for _, step := range b.steps() {
+		for _, step := range b.Steps() {
 			gone = append(gone, fmt.Sprintf("%s: %s", tool.Prefix, step))
 		}
 	}
@@ -69,25 +69,25 @@ func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, 
 		return gone, nil
 	}
 	for _, b := range cut(blocks, chainsAtOnce(tool.Backend)) {
-		b.write(script)
+		b.Write(script)
 	}
 	return gone, tool.Restore(ctx, script)
 }
 
 // leftovers is the block that removes what is ours from one table.
-func leftovers(table string, found iptables.Tables) block {
-	b := block{table: table}
-	for _, id := range slices.SortedFunc(maps.Keys(found), compareIDs) {
+func leftovers(table string, found iptables.Tables) iptables.Block {
+	b := iptables.Block{Table: table}
+	for _, id := range slices.SortedFunc(maps.Keys(found), iptables.ID.Compare) {
 		switch {
 		case id.Table != table:
 			continue
 		case isOurs(id):
-			b.remove = append(b.remove, id)
+			b.Remove = append(b.Remove, id)
 			continue
 		}
 		for _, r := range found[id] {
 			if isOurs(iptables.ID{Table: table, Chain: r.Target()}) {
-				b.delete = append(b.delete, jump{id, r})
+				b.Delete = append(b.Delete, iptables.Jump{At: id, Rule: r})
 			}
 		}
 	}

@@ -70,7 +70,7 @@ func (s *scene) tables(f sdk.Family, role sdk.Role) iptables.Tables {
 		t[id] = apart(page.text)
 	}
 	for _, j := range b.frame.jumps(role) {
-		t[j.at] = slices.Insert(t[j.at], 0, j.rule)
+		t[j.At] = slices.Insert(t[j.At], 0, j.Rule)
 	}
 	return t
 }
@@ -168,7 +168,7 @@ func TestRules(t *testing.T) {
 	gone := svc("gone", "cluster-ip 172.30.0.42:80", "")
 	tables := newScene(node, []sdk.Service{web, dns, gone}).tables(sdk.IPv4, sdk.Active)
 	var got []string
-	for _, id := range slices.SortedFunc(maps.Keys(tables), compareIDs) {
+	for _, id := range slices.SortedFunc(maps.Keys(tables), iptables.ID.Compare) {
 		for _, r := range tables[id] {
 			got = append(got, id.Table+" "+strings.TrimPrefix(id.Chain, "KUBE-")+" "+string(r))
 		}

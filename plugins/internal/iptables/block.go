@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"cmp"
+	"fmt"
+)
+
+// A Chain is a chain with all that it is to say.
+type Chain struct {
+	ID    ID
+	Rules []Rule
+	Level int // how far below its root it hangs, if in a tree
+}
+
+// A Jump is one rule in a chain that is not ours.
+type Jump struct {
+	At   ID
+	Rule Rule
+}
+
+// A Block is what changes in one table at one moment.
+type Block struct {
+	Table  string
+	Whole  []Chain // written whole
+	Insert []Jump  // each at the top, in this order
+	Delete []Jump
+	Remove []ID // chains that go, once nothing leads to them
+}
+
+// Empty reports whether b changes nothing.
+func (b Block) Empty() bool { return len(b.Whole)+len(b.Insert)+len(b.Delete)+len(b.Remove) == 0 }
+
+// Write adds b to s. Every chain is declared before any rule, since rules may lead
+// to any of them.
+func (b Block) Write(s *Script) {
+	s.Begin(b.Table)
+	for _, c := range b.Whole {
+		s.Declare(c.ID.Chain)
+	}
+	for _, id := range b.Remove {
+		s.Declare(id.Chain) // and empty it, so that nothing leads on from it
+	}
+	for _, c := range b.Whole {
+		s.Append(c.ID.Chain, c.Rules)
+	}
+	for _, j := range b.Delete {
+		s.Delete(j.At.Chain, j.Rule)
+	}
+	for _, j := range b.Insert {
+		s.Insert(j.At.Chain, j.Rule)
+	}
+	for _, id := range b.Remove {
+		s.Remove(id.Chain)
+	}
+	s.Commit()
+}
+
+// Steps is b for people, a step a line.
+func (b Block) Steps() []string {
+	var steps []string
+	add := func(format string, args ...any) { steps = append(steps, fmt.Sprintf(format, args...)) }
+	for _, c := range b.Whole {
+		add("write %s (%d rules)", c.ID, len(c.Rules))
+	}
+	for _, j := range b.Delete {
+		add("delete from %s: %s", j.At, j.Rule)
+	}
+	for _, j := range b.Insert {
+		add("insert into %s: %s", j.At, j.Rule)
+	}
+	for _, id := range b.Remove {
+		add("remove %s", id)
+	}
+	return steps
+}
+
+// Emptied are the chains called ids, without a rule.
+func Emptied(ids []ID) []Chain {
+	chains := make([]Chain, 0, len(ids))
+	for _, id := range ids {
+		chains = append(chains, Chain{ID: id})
+	}
+	return chains
+}
+
+// Compare orders by table, then by name.
+func (id ID) Compare(other ID) int {
+	return cmp.Or(cmp.Compare(id.Table, other.Table), cmp.Compare(id.Chain, other.Chain))
+}
+
+// Compare orders by where a rule stands, then by what it says.
+func (j Jump) Compare(other Jump) int {
+	return cmp.Or(j.At.Compare(other.At), cmp.Compare(j.Rule, other.Rule))
+}
