@@ -69,6 +69,22 @@ func (n *node) iptables(words ...string) {
 	}
 }
 
+// foreign adds what others may have on a node, until the test ends.
+func (n *node) foreign() {
+	n.Helper()
+	dnat := []string{"PREROUTING", "-d", "203.0.113.9", "-j", "DNAT", "--to-destination", "10.180.0.1"}
+	n.iptables(append([]string{"-t", "nat", "-A"}, dnat...)...)
+	n.iptables("-N", "MINE")
+	n.iptables("-A", "MINE", "-s", "203.0.113.0/24", "-m", "comment", "--comment", "not yours", "-j", "DROP")
+	n.iptables("-A", "INPUT", "-j", "MINE")
+	n.Cleanup(func() {
+		n.iptables(append([]string{"-t", "nat", "-D"}, dnat...)...)
+		n.iptables("-D", "INPUT", "-j", "MINE")
+		n.iptables("-F", "MINE")
+		n.iptables("-X", "MINE")
+	})
+}
+
 // TestKernelOldTools is a node whose iptables is too old for what is asked of it.
 func TestKernelOldTools(t *testing.T) {
 	n := newNode(t, "userspace")
@@ -188,10 +204,7 @@ func TestKernelIdle(t *testing.T) {
 // everyone else's rules to the byte, and the ledger.
 func TestKernelLeavesAll(t *testing.T) {
 	n := newNode(t, "iptables")
-	n.iptables("-t", "nat", "-A", "PREROUTING", "-d", "203.0.113.9", "-j", "DNAT", "--to-destination", "10.180.0.1")
-	n.iptables("-N", "MINE")
-	n.iptables("-A", "MINE", "-s", "203.0.113.0/24", "-m", "comment", "--comment", "not yours", "-j", "DROP")
-	n.iptables("-A", "INPUT", "-j", "MINE")
+	n.foreign()
 	rules, sysctls := saved(t), parameters()
 	n.start()
 	n.swapTo("userspace")
