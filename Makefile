@@ -6,8 +6,8 @@ GO      ?= go
 PLUGINS := $(notdir $(patsubst %/main.go,%,$(wildcard plugins/*/pointsman-dataplane-*/main.go)))
 # A clone is stamped with its commit. Where git may not read it, Go would not build.
 VCS     := -buildvcs=$(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo auto || echo false)
-# Packages whose kernel tests need root: they run as root, one package at a time,
-# because each makes network namespaces of its own.
+# Packages whose kernel tests need root: each makes network namespaces of its own, so
+# two go side by side. Those that measure what traffic sees go alone, and last.
 KERNEL  := $(shell grep -rlE '^func TestKernel' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u)
 BENCHES := $(shell grep -rlE '^func Benchmark' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u)
 
@@ -28,7 +28,8 @@ test: ## run every test that needs neither root nor a cluster
 
 test-kernel: ## run the tests that write to a real kernel, in namespaces of their own (root)
 	@if [ "$$(id -u)" != 0 ]; then echo "make test-kernel needs root: it makes network namespaces; try: sudo make test-kernel"; exit 1; fi
-	$(GO) test -p 1 -count=1 -run '^TestKernel' $(KERNEL)
+	$(GO) test -p 2 -count=1 -timeout 20m -run '^TestKernel' $(filter-out ./test/swap,$(KERNEL))
+	$(GO) test -count=1 -timeout 20m -run '^TestKernel' ./test/swap
 
 test-ipvs: ## run the ipvs tests under a kernel that has IPVS
 	@GO="$(GO)" test/uml/suite
