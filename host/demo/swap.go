@@ -4,6 +4,7 @@ package demo
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -46,6 +47,10 @@ func (d *demo) swap(ctx context.Context) error {
 // balancer changes to the mode that needs IPVS in the kernel, or says where to have one.
 func (d *demo) balancer(ctx context.Context) error {
 	if _, err := os.Stat("/proc/sys/net/ipv4/vs"); err == nil {
+		if err := d.watch(ctx, 30*time.Second, nil, func() bool { return d.atRest(ctx) }); err != nil {
+			d.screen.say("(ipvs: not now, for userspace still keeps connections it has begun)")
+			return ctx.Err()
+		}
 		return d.swapTo(ctx, "ipvs")
 	}
 	d.screen.say("(ipvs: not here, for this kernel has no IPVS, or has not loaded it: modprobe ip_vs)")
@@ -55,6 +60,13 @@ func (d *demo) balancer(ctx context.Context) error {
 	}
 	d.screen.say("(In user-mode Linux it can be seen: sudo test/uml/run bin/pointsman demo)")
 	return nil
+}
+
+// atRest reports whether no swap is under way, draining included.
+func (d *demo) atRest(ctx context.Context) bool {
+	out, err := d.host.ask(ctx, "mode", "show", "-o", "json")
+	var mode struct{ Swap *struct{} }
+	return err == nil && json.Unmarshal([]byte(out), &mode) == nil && mode.Swap == nil
 }
 
 func firstLine(err error) string {
