@@ -5,6 +5,7 @@ package main
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,8 +48,8 @@ func factsOf(h *config.Host, m machine, started time.Time) track.Facts {
 		f.OwnAddrs = m.addrs
 	}
 	f.NodePorts, f.PrimaryNodePorts = h.NodePorts()
-	if len(f.NodePorts) == 0 && !f.PrimaryNodePorts {
-		f.NodePorts = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	if !f.PrimaryNodePorts {
+		f.NodePorts = append(f.NodePorts, familiesNotIn(f.NodePorts)...)
 	}
 	switch h.DetectLocalMode {
 	case config.DetectNodeCIDR:
@@ -61,6 +62,15 @@ func factsOf(h *config.Host, m machine, started time.Time) track.Facts {
 		f.Pods = sdk.Pods{CIDRs: h.DetectLocal.ClusterCIDRs}
 	}
 	return f
+}
+
+// familiesNotIn are all addresses of each family that no range is of: who says nothing
+// of a family restricts nothing there, as with kube-proxy.
+func familiesNotIn(ranges []netip.Prefix) []netip.Prefix {
+	all := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	return slices.DeleteFunc(all, func(p netip.Prefix) bool {
+		return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Addr().Is4() == p.Addr().Is4() })
+	})
 }
 
 // conntrackOf scales the table with the machine, as kube-proxy does.

@@ -33,7 +33,8 @@ func TestFacts(t *testing.T) {
 		{"the host name in lower case", "", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodeName }, "vm-1"},
 		{"an override", "hostnameOverride: node-7", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodeName }, "node-7"},
 		{"node ports everywhere", "", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodePorts }, "[0.0.0.0/0 ::/0]"},
-		{"node ports in a range", "nodePortAddresses: [192.0.2.0/24]", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodePorts }, "[192.0.2.0/24]"},
+		{"node ports in a range", "nodePortAddresses: [192.0.2.0/24]", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodePorts }, "[192.0.2.0/24 ::/0]"},
+		{"node ports in ranges of both families", "nodePortAddresses: [192.0.2.0/24, \"2001:db8::/64\"]", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodePorts }, "[192.0.2.0/24 2001:db8::/64]"},
 		{"node ports on the primary address", "nodePortAddresses: [primary]", func(h *config.Host) any {
 			f := factsOf(h, m, time.Time{})
 			return fmt.Sprint(f.NodePorts, f.PrimaryNodePorts)

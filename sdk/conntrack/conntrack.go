@@ -30,6 +30,7 @@ type Served struct {
 	byAddr map[netip.AddrPort]servers // frontends with an address of their own
 	byPort map[uint16]servers         // frontends on every address that takes node ports
 	local  func(netip.Addr) bool
+	step   func()
 }
 
 // servers are who serves a Service, whatever policy, topology or readiness say of
@@ -62,6 +63,13 @@ func Serving(family sdk.Family, services []sdk.Service, takesNodePorts func(neti
 			}
 		}
 	}
+	return s
+}
+
+// Telling is s, which calls step for each flow that is looked at. Many flows take
+// seconds on a busy node, and who waits for them should see that it goes on.
+func (s Served) Telling(step func()) Served {
+	s.step = step
 	return s
 }
 

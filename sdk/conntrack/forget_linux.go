@@ -23,7 +23,12 @@ func Forget(family sdk.Family, s Served) (int, error) {
 	if family == sdk.IPv6 {
 		inet = unix.AF_INET6
 	}
-	n, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, inet, stale{s})
+	h, err := netlink.NewHandle(unix.NETLINK_NETFILTER) // one socket for them all
+	if err != nil {
+		return 0, fmt.Errorf("open a socket to forget %s udp flows: %w", family, err)
+	}
+	defer h.Close()
+	n, err := h.ConntrackDeleteFilters(netlink.ConntrackTable, inet, stale{s})
 	if err != nil {
 		return int(n), fmt.Errorf("forget stale %s udp flows: %w", family, err)
 	}
@@ -34,6 +39,9 @@ func Forget(family sdk.Family, s Served) (int, error) {
 type stale struct{ served Served }
 
 func (s stale) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
+	if s.served.step != nil {
+		s.served.step()
+	}
 	if f.Forward.Protocol != unix.IPPROTO_UDP {
 		return false
 	}

@@ -34,7 +34,11 @@ func TestKernelForget(t *testing.T) {
 	}
 
 	served := Serving(sdk.IPv4, []sdk.Service{udp("gone", "10.0.0.1:53", "10.1.0.1:53"), udp("serves", "10.0.0.2:53", "10.1.0.1:53")}, nil)
-	n, err := Forget(sdk.IPv4, served)
+	steps := 0
+	n, err := Forget(sdk.IPv4, served.Telling(func() { steps++ }))
+	if steps < 3 {
+		t.Errorf("told of %d flows that were looked at, want 3", steps)
+	}
 	if err != nil || n != 1 {
 		t.Fatalf("forgot %d flows, error %v; want the one whose endpoint is gone", n, err)
 	}
