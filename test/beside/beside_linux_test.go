@@ -70,11 +70,12 @@ func (c *contest) settle() {
 	}
 }
 
-// compare asks all, everywhere, and reports what differs without a reason.
-func (c *contest) compare(things []thing) {
+// compare asks all, everywhere, and what is asked besides, and reports what differs
+// without a reason.
+func (c *contest) compare(things []thing, besides ...question) {
 	c.Helper()
 	c.settle()
-	list := questions(things)
+	list := append(questions(things), besides...)
 	answers := c.ask(list, 6, 400*time.Millisecond)
 	for range 2 { // chance, a slow machine, or an update that was only half there
 		var again []int
@@ -157,7 +158,7 @@ func (c *contest) report(list []question, answers [][]answer) {
 
 const pods = "clusterCIDR: 10.244.0.0/16,fd00:10:244::/48\n"
 
-var detected = settings{"cluster CIDR", pods, ""}
+var detected = settings{label: "cluster CIDR", text: pods}
 
 // One of every kind of Service, and then two that change step by step.
 func TestKernelBeside(t *testing.T) {
@@ -169,7 +170,14 @@ func TestKernelBeside(t *testing.T) {
 		c := c.on(t)
 		things := zoo()
 		c.write(things)
-		c.compare(things)
+		c.compare(things, beyond(things)...)
+		c.compareHealth(things)
+	})
+	t.Run("at the edges", func(t *testing.T) {
+		c := c.on(t)
+		things := edges()
+		c.write(things)
+		c.compare(things, calls(things, callersAtEdges...)...)
 	})
 	c.sequence(t)
 }
@@ -184,10 +192,7 @@ func TestKernelBesideAtRandom(t *testing.T) {
 	t.Logf("POINTSMAN_SEED=%d", seed)
 	for round := range rounds() {
 		d := newDice(seed + uint64(round))
-		s := detected
-		if round%4 > 0 {
-			s = pick(d, manySettings...)
-		}
+		s := manySettings[(seed+uint64(round))%uint64(len(manySettings))]
 		t.Run(fmt.Sprint(seed+uint64(round), " ", s.label), func(t *testing.T) {
 			c := c.on(t)
 			for _, p := range c.proxies {
@@ -197,25 +202,30 @@ func TestKernelBesideAtRandom(t *testing.T) {
 			for range 3 {
 				things := d.things(12)
 				c.write(things)
-				c.compare(things)
+				c.compare(things, beyond(things)...)
+				c.compareHealth(things)
 			}
 		})
 	}
 }
 
-// manySettings are ways to set a proxy.
+// manySettings are ways to set a proxy. Each round has the next one.
 var manySettings = []settings{
 	detected,
-	{"pods unknown", "", ""},
-	{"masquerade all", pods, ", masqueradeAll: true"},
-	{"pods by interface", "detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: near}\n", ""},
-	{"pods by bridge", "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: near0}\n", ""},
-	{"pods by node", "detectLocalMode: NodeCIDR\n", ""},
-	{"one family's pods", "clusterCIDR: 10.244.0.0/16\n", ""},
-	{"some node ports", pods + "nodePortAddresses: [192.0.2.0/24, \"2001:db8:2::/48\"]\n", ""},
-	{"primary node ports", pods + "nodePortAddresses: [primary]\n", ""},
-	{"no node ports", pods + "nodePortAddresses: [10.99.0.0/24]\n", ""},
-	{"no loopback", pods, ", localhostNodePorts: false"},
+	{label: "pods unknown"},
+	{label: "masquerade all", text: pods, iptables: ", masqueradeAll: true"},
+	{label: "pods by interface", text: "detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: near}\n"},
+	{label: "pods by bridge", text: "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: near0}\n"},
+	{label: "pods by node", text: "detectLocalMode: NodeCIDR\n"},
+	{label: "one family's pods", text: "clusterCIDR: 10.244.0.0/16\n"},
+	{label: "some node ports", text: pods + "nodePortAddresses: [192.0.2.0/24, \"2001:db8:2::/48\"]\n"},
+	{label: "primary node ports", text: pods + "nodePortAddresses: [primary]\n"},
+	{label: "no node ports", text: pods + "nodePortAddresses: [10.99.0.0/24]\n"},
+	{label: "no loopback", text: pods, iptables: ", localhostNodePorts: false"},
+	{label: "a firewall", text: pods, firewall: true},
+	{label: "a firewall, another mark", text: "", iptables: ", masqueradeBit: 31", firewall: true},
+	{label: "node ports of one family", text: pods + "nodePortAddresses: [0.0.0.0/0]\n"},
+	{label: "node ports on loopback", text: pods + "nodePortAddresses: [127.0.0.0/8, \"::1/128\"]\n"},
 }
 
 // kinds are who takes part: the first, and what POINTSMAN_BESIDE names.

@@ -33,6 +33,10 @@ var callers = []caller{
 	{"node, any address", "node", [2]netip.Addr{}},
 }
 
+// callersAtEdges are more ways to call from the node: by an address that its Node object
+// does not name, and by one that a load balancer gave it.
+var callersAtEdges = []caller{{"node, second address", "node", second}, {"node, bound address", "node", bound[0]}}
+
 // itself calls from loopback.
 var itself = caller{"node, loopback", "node", [2]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}}
 
@@ -43,6 +47,9 @@ func (w *world) call(ctx context.Context, from caller, network string, to netip.
 	addr := from.addrs[0]
 	if to.Addr().Is6() {
 		addr = from.addrs[1]
+	}
+	if strings.HasPrefix(network, "icmp") {
+		return w.ping(from.place, addr, to.Addr(), wait)
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()

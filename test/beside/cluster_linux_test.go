@@ -103,10 +103,14 @@ func (b *book) remove(services map[string]*corev1.Service, list map[string]*disc
 	}
 }
 
-// isAnother reports whether a Service cannot be changed to s.
+// isAnother reports whether a Service cannot be changed to s. Its addresses stay, but
+// for those that a second family adds, and for one that is only a name meanwhile.
 func isAnother(old, s *corev1.Service) bool {
-	return !slices.Equal(old.Spec.ClusterIPs, s.Spec.ClusterIPs) || old.Spec.Type != s.Spec.Type ||
-		old.Spec.HealthCheckNodePort != s.Spec.HealthCheckNodePort || twice(old) || twice(s)
+	return !sameAddress(old.Spec.ClusterIPs, s.Spec.ClusterIPs) || old.Spec.HealthCheckNodePort != s.Spec.HealthCheckNodePort || twice(old) || twice(s)
+}
+
+func sameAddress(old, list []string) bool {
+	return len(old) == 0 || len(list) == 0 || old[0] == list[0]
 }
 
 // twice reports whether s has one node port in two protocols, which it can only be

@@ -77,7 +77,10 @@ type question struct {
 
 func (q question) String() string { return q.from.name + " ▶ " + q.to.String() }
 
-func questions(things []thing) []question {
+func questions(things []thing) []question { return calls(things, callers...) }
+
+// calls are the calls of callers to all that things have.
+func calls(things []thing, callers ...caller) []question {
 	var all []question
 	for _, t := range things {
 		for _, to := range t.targets() {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -43,6 +44,7 @@ type settings struct {
 	label    string
 	text     string
 	iptables string // of the section of that name
+	firewall bool   // the node lets in, and forwards, only what somebody says it shall
 }
 
 const common = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
@@ -108,6 +110,27 @@ func (p *proxy) hint(t testing.TB) {
 	t.Helper()
 	for _, family := range []string{"iptables", "ip6tables"} {
 		p.run(t, family, "-t", "mangle", "-N", "KUBE-IPTABLES-HINT")
+	}
+}
+
+// setFirewall has the node let nothing in but what is answered, and forward only what
+// one of its pods sends, or lets all pass again.
+func (p *proxy) setFirewall(t testing.TB, on bool) {
+	t.Helper()
+	for _, family := range []string{"iptables", "ip6tables"} {
+		for _, chain := range []string{"INPUT", "FORWARD"} {
+			if !on {
+				p.run(t, family, "-P", chain, "ACCEPT")
+				continue
+			}
+			p.run(t, family, "-P", chain, "DROP")
+		}
+		if !on {
+			continue
+		}
+		for _, rule := range []string{"INPUT -i lo", "INPUT -m conntrack --ctstate RELATED,ESTABLISHED", "INPUT -p ipv6-icmp", "FORWARD -i near0"} {
+			p.run(t, family, append([]string{"-A"}, append(strings.Fields(rule), "-j", "ACCEPT")...)...)
+		}
 	}
 }
 
@@ -181,6 +204,7 @@ func pass(from net.Conn, to string) {
 // start starts the process, set in a way.
 func (p *proxy) start(t testing.TB, s settings) {
 	t.Helper()
+	p.setFirewall(t, s.firewall)
 	file := filepath.Join(p.dir, "config.yaml")
 	text := fmt.Sprintf(common, p.mode, p.kubeconfig, s.iptables, s.text)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {

@@ -15,13 +15,16 @@ import (
 // sequence changes Services one step at a time: what is served after each step is the
 // same everywhere, and so is what became of UDP flows that had begun before.
 func (c *contest) sequence(t *testing.T) {
-	flows := c.flows()
-	for _, s := range steps() {
+	flows, held := c.flows(), new(held)
+	for _, s := range append(steps(), lives()...) {
 		t.Run(s.label, func(t *testing.T) {
 			c := c.on(t)
 			c.write(s.things)
 			c.compare(s.things)
+			c.compareHealth(s.things)
 			flows.compare(c)
+			held.compare(c)
+			held.add(c, s.things)
 		})
 	}
 }
@@ -70,6 +73,7 @@ func steps() []step {
 type flow struct {
 	question
 	conns []net.Conn // one in each world
+	until time.Time  // for how long the endpoints keep them
 }
 
 // flows are sockets of UDP to the addresses of steps.

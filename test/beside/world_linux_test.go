@@ -44,6 +44,15 @@ var places = []place{
 // name.
 var second = [2]netip.Addr{netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8:2::10")}
 
+// bound are addresses of load balancers that the node has been given too, as some
+// clouds do.
+var bound = [][2]netip.Addr{
+	{netip.MustParseAddr("198.51.100.201"), netip.MustParseAddr("2001:db8:e::201")},
+	{netip.MustParseAddr("198.51.100.202"), netip.MustParseAddr("2001:db8:e::202")},
+	{netip.MustParseAddr("198.51.100.203"), netip.MustParseAddr("2001:db8:e::203")},
+	{netip.MustParseAddr("198.51.100.204"), netip.MustParseAddr("2001:db8:e::204")},
+}
+
 // answering are the ports on which everybody answers.
 var answering = []uint16{8080, 8081, 9090}
 
@@ -80,7 +89,7 @@ func newWorld(t testing.TB) *world {
 			w.answer(t, p)
 		}
 	}
-	for _, a := range second {
+	for _, a := range slices.Concat(second[:], bound[0][:], bound[1][:], bound[2][:], bound[3][:]) {
 		if err := ground.Own(a); err != nil {
 			t.Fatal(err)
 		}

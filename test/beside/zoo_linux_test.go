@@ -65,3 +65,39 @@ func zoo() []thing {
 		a(37, "node-as-external", near(), externalIPs("192.0.2.10", "2001:db8::10")),
 	}
 }
+
+// edges are Services where two meanings meet: an address that is also the node's, one
+// that two Services share, a caller that is also an endpoint.
+func edges() []thing {
+	load := func(i int) edit { return loadBalancer(bound[i][0].String(), bound[i][1].String()) }
+	class := func(t *thing) { name := "example.com/lb"; t.service.Spec.LoadBalancerClass = &name }
+	port := func(number int32) edit {
+		return func(t *thing) {
+			for i := range t.service.Spec.Ports {
+				t.service.Spec.Ports[i].Port = number
+			}
+		}
+	}
+	shared := loadBalancer("198.51.100.60", "2001:db8:e::60")
+	return []thing{
+		a(50, "bound", spread(), load(0), nodePorts(30500)),
+		a(51, "bound-node-allowed", spread(), load(1), sources("192.0.2.10/32", "2001:db8::10/128")),
+		a(52, "bound-others-allowed", spread(), load(2), sources("198.18.0.0/16", "2001:db8:c::/48"), nodePorts(30520)),
+		a(53, "bound-local", spread(), load(3), externalLocal, healthPort(30539)),
+		a(54, "bound-local-far", far(), load(0), port(81), externalLocal, healthPort(30549)),
+		a(55, "bound-nobody", nil, load(0), port(82)),
+		a(56, "at-the-node", spread(), loadBalancer("192.0.2.10", "2001:db8::10"), class),
+		a(57, "at-the-other-node", spread(), loadBalancer("192.0.2.11", "2001:db8::11")),
+		a(58, "external-at-the-other-node", spread(), externalIPs("192.0.2.11", "2001:db8::11"), port(81)),
+		a(59, "range-of-itself", spread(), loadBalancer("198.51.100.59", "2001:db8:e::59"), sources("198.51.100.59/32", "2001:db8:e::59/128")),
+		a(60, "shared", spread(), shared, sources("198.18.0.0/16", "2001:db8:c::/48")),
+		a(61, "shared-too", spread(), shared, port(81)),
+		a(62, "shared-external", near(), externalIPs("198.51.100.60", "2001:db8:e::60"), port(82)),
+		a(63, "twice", near(), loadBalancer("198.51.100.63", "2001:db8:e::63"), externalIPs("198.51.100.63", "2001:db8:e::63")),
+		a(64, "sticky-local", spread(), nodePorts(30640), sticky(600), externalLocal, internalLocal),
+		a(65, "sticky-ranges", spread(), loadBalancer("198.51.100.65", "2001:db8:e::65"), sticky(600), sources("10.244.0.0/16", "192.0.2.0/24", "fd00:10:244::/48")),
+		a(66, "only-itself", near(), loadBalancer("198.51.100.66", "2001:db8:e::66"), nodePorts(30660), externalLocal, internalLocal, healthPort(30669)),
+		a(67, "only-the-node", []end{on("node", 9090)}, loadBalancer("198.51.100.67", "2001:db8:e::67"), nodePorts(30670), externalLocal, healthPort(30679)),
+		a(68, "only-the-other-node", []end{on("other", 9090)}, loadBalancer("198.51.100.68", "2001:db8:e::68"), nodePorts(30680)),
+	}
+}

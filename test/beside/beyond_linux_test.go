@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package beside
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// beyond are calls to what is no frontend of any Service. Each passes as if there were
+// no proxy: to pods, to the node, to ports and addresses that nobody has, and pings.
+func beyond(things []thing) []question {
+	nobody := thing{service: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "no Service"}}}
+	var all []question
+	call := func(way, network string, port uint16, addrs ...[2]netip.Addr) {
+		for _, pair := range addrs {
+			for family, a := range pair {
+				for _, from := range callers {
+					to := target{nobody, fmt.Sprint(network, "46"[family:family+1]), way, netip.AddrPortFrom(a, port), 1}
+					all = append(all, question{from, to})
+				}
+			}
+		}
+	}
+	vips := [][2]netip.Addr{{netip.MustParseAddr("10.96.99.99"), netip.MustParseAddr("fd00:10:96::9999")}}
+	if len(things) > 0 {
+		spec := things[0].service.Spec
+		if len(spec.ClusterIPs) == 2 {
+			vips = append(vips, [2]netip.Addr{netip.MustParseAddr(spec.ClusterIPs[0]), netip.MustParseAddr(spec.ClusterIPs[1])})
+		}
+	}
+	for _, network := range []string{"tcp", "udp"} {
+		call("pod", network, 8080, at("near0").addrs, at("far0").addrs)
+		call("node", network, 9090, at("node").addrs, at("other").addrs)
+		call("closed", network, 31999, at("node").addrs, second)
+	}
+	call("no-frontend", "tcp", 4444, vips...)
+	call("no-frontend", "udp", 8080, vips...)
+	call("ping", "icmp", 0, append(vips, at("node").addrs, second, at("near1").addrs, at("far1").addrs)...)
+	return all
+}
+
+// echoes numbers pings, so that each knows its own answer.
+var echoes atomic.Uint32
+
+// ping sends one echo request, and says who answered it, or how.
+func (w *world) ping(place string, from, to netip.Addr, wait time.Duration) string {
+	network, request, reply, unreachable, refusal, header := "ip4:icmp", byte(8), byte(0), byte(3), byte(3), 20
+	if to.Is6() {
+		network, request, reply, unreachable, refusal, header = "ip6:ipv6-icmp", 128, 129, 1, 4, 40
+	}
+	id := uint16(echoes.Add(1))
+	var conn net.PacketConn
+	err := w.hosts[place].Do(func() (err error) {
+		text := ""
+		if from.IsValid() {
+			text = from.String()
+		}
+		conn, err = net.ListenPacket(network, text)
+		return err
+	})
+	if err != nil {
+		return failed(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(wait)); err != nil {
+		return err.Error()
+	}
+	if _, err := conn.WriteTo(echo(request, id), &net.IPAddr{IP: to.AsSlice()}); err != nil {
+		return failed(err)
+	}
+	buf := make([]byte, 1500)
+	for {
+		n, by, err := conn.ReadFrom(buf)
+		if err != nil {
+			return failed(err)
+		}
+		switch message := buf[:n]; {
+		case message[0] == reply && number(message[4:]) == id:
+			return "an echo by " + whose(netip.MustParseAddr(by.String()))
+		case message[0] == unreachable && n >= 8+header+8 && number(message[8+header+4:]) == id:
+			if message[1] == refusal {
+				return refused
+			}
+			return passed
+		}
+	}
+}
+
+func number(b []byte) uint16 { return binary.BigEndian.Uint16(b) }
+
+// echo is an ICMP message of 8 bytes with its checksum. The kernel makes IPv6's itself.
+func echo(kind byte, id uint16) []byte {
+	m := []byte{kind, 0, 0, 0, byte(id >> 8), byte(id), 0, 1}
+	sum := uint32(0)
+	for i := 0; i < len(m); i += 2 {
+		sum += uint32(number(m[i:]))
+	}
+	binary.BigEndian.PutUint16(m[2:], ^uint16(sum+sum>>16))
+	return m
+}

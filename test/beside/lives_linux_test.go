@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package beside
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// lives are a Service that becomes each kind of Service, one after the other, and is
+// never deleted meanwhile.
+func lives() []step {
+	life := func(edits ...edit) []thing { return []thing{a(20, "life", spread(), edits...)} }
+	ports := nodePorts(30300)
+	load := loadBalancer("198.51.100.30", "2001:db8:e::30")
+	allowed := sources("198.18.0.0/16", "2001:db8:c::/48")
+	return []step{
+		{"a Service", life()},
+		{"with node ports", life(ports)},
+		{"with a load balancer", life(ports, load)},
+		{"for some", life(ports, load, allowed)},
+		{"without node ports", life(load, allowed)},
+		{"that is elsewhere", life(ports, loadBalancer("198.51.100.31", "2001:db8:e::31"))},
+		{"that lost its address", life(ports, loadBalancer())},
+		{"no load balancer", life(ports)},
+		{"that stays with its callers", life(ports, sticky(600))},
+		{"and no more", life(ports)},
+		{"its ports have other names", life(ports, renamed)},
+		{"its ports swap names", life(ports, swapped)},
+		{"only TCP", life(oneProtocol)},
+		{"in one family", life(ports, family(0))},
+		{"in both again", life(ports)},
+		{"only a name", life(onlyName)},
+		{"an address again", life(ports)},
+		{"only a name again", life(onlyName)},
+		{"headless", life(headless)},
+		{"of another proxy", life(ports, label("service.kubernetes.io/service-proxy-name", "another"))},
+		{"ours again", life(ports)},
+	}
+}
+
+func renamed(t *thing) {
+	for i := range t.service.Spec.Ports {
+		t.service.Spec.Ports[i].Name += "-renamed"
+	}
+}
+
+func swapped(t *thing) {
+	p := t.service.Spec.Ports
+	p[0].Name, p[1].Name = p[1].Name, p[0].Name
+}
+
+func oneProtocol(t *thing) { t.service.Spec.Ports = t.service.Spec.Ports[:1] }
+
+// onlyName makes it a name for something outside.
+func onlyName(t *thing) {
+	spec := &t.service.Spec
+	spec.Type, spec.ExternalName = corev1.ServiceTypeExternalName, "example.org"
+	spec.ClusterIP, spec.ClusterIPs, spec.IPFamilies, spec.IPFamilyPolicy = "", nil, nil, nil
+}
+
+// headless makes it a list of endpoints, without an address.
+func headless(t *thing) {
+	spec := &t.service.Spec
+	spec.ClusterIP, spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
+}
+
+// held are connections that stay open, whatever changes.
+type held []flow
+
+// longest is for how long an endpoint keeps a connection, less what a round takes.
+const longest = 4 * time.Minute
+
+// add opens connections to things, where all worlds serve them.
+func (all *held) add(c *contest, things []thing) {
+	c.Helper()
+	for _, t := range things {
+		for _, to := range t.targets() {
+			if !strings.HasPrefix(to.network, "tcp") || to.way == "loopback-node-port" || to.way == "second-node-port" {
+				continue
+			}
+			f := flow{question: question{called("near1"), to}, until: time.Now().Add(longest)}
+			for _, p := range c.proxies {
+				conn, err := p.hosts[f.from.place].Dial(c.Context(), to.network, f.from.addrs[to.family()], to.addr)
+				if err != nil {
+					break
+				}
+				c.root.Cleanup(func() { conn.Close() })
+				f.conns = append(f.conns, conn)
+			}
+			if len(f.conns) == len(c.proxies) && servedAll(f.ask(time.Second)) {
+				*all = append(*all, f)
+			}
+		}
+	}
+}
+
+// compare asks once more on all of them: what goes on in one world goes on in all.
+func (all *held) compare(c *contest) {
+	c.Helper()
+	var kept held
+	for _, f := range *all {
+		if time.Now().After(f.until) {
+			continue
+		}
+		for _, conn := range f.conns {
+			_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
+			_, _ = conn.Write([]byte("who\n"))
+		}
+		answers := f.ask(2 * time.Second)
+		for p, a := range answers {
+			if served(answers[0]) && !served(a) {
+				c.Errorf("%s, a connection that had begun:\n\t%s: %s\n\t%s: %s", f.question, c.proxies[0], answers[0], c.proxies[p], a)
+			}
+		}
+		if servedAll(answers) {
+			kept = append(kept, f)
+		}
+	}
+	c.Logf("%d connections go on, of %d", len(kept), len(*all))
+	*all = kept
+}
+
+func servedAll(answers []answer) bool {
+	for _, a := range answers {
+		if !served(a) {
+			return false
+		}
+	}
+	return true
+}
