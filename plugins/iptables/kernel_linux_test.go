@@ -168,9 +168,9 @@ func (k kernel) tables(family sdk.Family) iptables.Tables {
 // eventually waits until ok, for much longer than it should take.
 func (k kernel) eventually(what string, ok func() bool) {
 	k.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			k.Fatalf("not in half a minute: %s", what)
+			k.Fatalf("not in two minutes: %s", what)
 		}
 	}
 }

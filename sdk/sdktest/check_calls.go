@@ -73,7 +73,7 @@ func contextEndsInSync(t *trial) error {
 		if err != nil {
 			return fmt.Errorf("cut off after %s: %w", after, err)
 		}
-		if err := poll(t.ctx, 30*time.Second, func() error { return t.sync(b.Update(0)) }); err != nil {
+		if err := poll(t.ctx, 2*t.patience(), func() error { return t.sync(b.Update(0)) }); err != nil {
 			return err
 		}
 		if err := t.serves(b); err != nil {
@@ -97,7 +97,7 @@ func (t *trial) cutOff(ctx context.Context, s Scenario) error {
 		t.revision = u.To
 		return nil
 	}
-	return poll(t.ctx, 30*time.Second, func() error { return t.sync(s.Update(0)) })
+	return poll(t.ctx, 2*t.patience(), func() error { return t.sync(s.Update(0)) })
 }
 
 // besideSync: Inspect and Report are answered while updates come in.
