@@ -301,6 +301,9 @@ func (l *load) done(what string) {
 	if len(l.starved) > 0 {
 		l.t.Logf("the callers themselves were starved %d times, and %d calls were cut short by it", len(l.starved), l.unheard)
 	}
+	if said := evidence(failed); said != "" {
+		l.t.Log(said)
+	}
 	slices.Sort(failed)
 	for i, text := range failed {
 		if i == 10 {
