@@ -221,6 +221,8 @@ type Report struct {
 	Flows    int      // while Draining: established connections left
 	Repaired uint64   // how often someone else's change was undone (contract line 12)
 	Samples  []Sample // metrics, published by the host on its one scrape port
+
+	Histograms []Histogram // more of them
 }
 
 // A Sample is one value of a metric.

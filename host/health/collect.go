@@ -121,14 +121,37 @@ func (e emitter) counter(name, help string, v float64, labels ...pair) {
 	e.emit(name, help, prometheus.CounterValue, v, labels)
 }
 
-func (e emitter) emit(name, help string, kind prometheus.ValueType, v float64, labels []pair) {
-	names, values := make([]string, len(labels)), make([]string, len(labels))
-	for i, l := range labels {
-		names[i], values[i] = l.name, l.value
+// histogram emits what a dataplane has counted by size.
+func (e emitter) histogram(h sdk.Histogram, help string) {
+	sofar, buckets := uint64(0), make(map[float64]uint64, len(h.Bounds))
+	for i, bound := range h.Bounds {
+		sofar += h.Counts[i]
+		buckets[bound] = sofar
 	}
-	m, err := prometheus.NewConstMetric(prometheus.NewDesc(name, help, names, nil), kind, v, values...)
+	desc, values := describe(h.Name, help, pairs(h.Labels))
+	m, err := prometheus.NewConstHistogram(desc, sofar+h.Counts[len(h.Bounds)], h.Sum, buckets, values...)
+	e.send(desc, m, err)
+}
+
+func (e emitter) emit(name, help string, kind prometheus.ValueType, v float64, labels []pair) {
+	desc, values := describe(name, help, labels)
+	m, err := prometheus.NewConstMetric(desc, kind, v, values...)
+	e.send(desc, m, err)
+}
+
+func describe(name, help string, labels []pair) (desc *prometheus.Desc, values []string) {
+	names := make([]string, len(labels))
+	for i, l := range labels {
+		names[i] = l.name
+		values = append(values, l.value)
+	}
+	return prometheus.NewDesc(name, help, names, nil), values
+}
+
+// send passes m on, or why there is none.
+func (e emitter) send(desc *prometheus.Desc, m prometheus.Metric, err error) {
 	if err != nil {
-		m = prometheus.NewInvalidMetric(prometheus.NewDesc(name, help, names, nil), err)
+		m = prometheus.NewInvalidMetric(desc, err)
 	}
 	e <- m
 }

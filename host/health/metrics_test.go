@@ -4,6 +4,7 @@ package health
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"regexp"
@@ -36,7 +37,7 @@ func busy(t *testing.T) *bench {
 			{Name: "kubeproxy_sync_proxy_rules_iptables_total", Labels: map[string]string{"table": "nat", "ip_family": "IPv4"}, Value: 120},
 			{Name: "pointsman_iptables_x_total", Value: 7},
 			{Name: "node_boot_time_seconds", Value: 1},
-		}}
+		}, Histograms: []sdk.Histogram{forgetting()}}
 	})
 	b.Applied(Applied{Families: []sdk.Family{sdk.IPv4}, Full: true, Took: 3 * time.Millisecond, Triggers: []time.Time{b.now.Add(-700 * time.Millisecond)}})
 	b.Applied(Applied{Families: []sdk.Family{sdk.IPv4, sdk.IPv6}, Took: 5 * time.Millisecond})
@@ -47,6 +48,14 @@ func busy(t *testing.T) *bench {
 	b.Requested("GET", "10.0.0.1:6443", "200", 30*time.Millisecond)
 	b.codes()
 	return b
+}
+
+// forgetting is the histogram that dataplanes report.
+func forgetting() sdk.Histogram {
+	h := sdk.NewHistogram("kubeproxy_conntrack_reconciler_sync_duration_seconds", map[string]string{"ip_family": "IPv6"}, syncBuckets()...)
+	h.Observe(0.003)
+	h.Observe(99)
+	return h
 }
 
 // scrape is all that /metrics and /metrics/slis say.
@@ -90,26 +99,27 @@ func TestMetrics(t *testing.T) {
 	b := busy(t)
 	all := scrape(t, b)
 	for name, want := range map[string]string{
-		"kubeproxy_sync_proxy_rules_duration_seconds":         "ip_family=IPv4 2; ip_family=IPv6 1",
-		"kubeproxy_sync_full_proxy_rules_duration_seconds":    "ip_family=IPv4 1",
-		"kubeproxy_sync_partial_proxy_rules_duration_seconds": "ip_family=IPv4 1; ip_family=IPv6 1",
-		"kubeproxy_network_programming_duration_seconds":      "ip_family=IPv4 1",
-		"kubeproxy_sync_proxy_rules_service_changes_total":    " 1",
-		"kubeproxy_sync_proxy_rules_service_changes_pending":  " 1",
-		"kubeproxy_sync_proxy_rules_endpoint_changes_total":   " 2",
-		"kubeproxy_sync_proxy_rules_endpoint_changes_pending": " 2",
-		"kubeproxy_sync_proxy_rules_no_local_endpoints_total": "ip_family=IPv4,traffic_policy=external 0; ip_family=IPv4,traffic_policy=internal 0; ip_family=IPv6,traffic_policy=external 0; ip_family=IPv6,traffic_policy=internal 0",
-		"kubeproxy_sync_proxy_rules_iptables_total":           "ip_family=IPv4,table=nat 120",
-		"kubeproxy_proxy_healthz_total":                       "code=200 1",
-		"pointsman_iptables_x_total":                          " 7",
-		"pointsman_events_total":                              "reason=PluginDown 3",
-		"pointsman_plugin_revision":                           "plugin=iptables,state=acked 8; plugin=iptables,state=sent 9",
-		"pointsman_unserved":                                  "plugin=iptables,why=failed 1; plugin=iptables,why=kept 0; plugin=iptables,why=withheld 0",
-		"pointsman_samples_refused_total":                     " 1",
-		"pointsman_sync_failures_total":                       " 1",
-		"pointsman_ready":                                     " 1",
-		"rest_client_requests_total":                          "code=200,host=10.0.0.1:6443,method=GET 1",
-		"kubernetes_healthchecks_total":                       "name=proxy,status=success,type=healthz 1; name=proxy,status=success,type=livez 1; name=proxy,status=success,type=readyz 1",
+		"kubeproxy_sync_proxy_rules_duration_seconds":          "ip_family=IPv4 2; ip_family=IPv6 1",
+		"kubeproxy_sync_full_proxy_rules_duration_seconds":     "ip_family=IPv4 1",
+		"kubeproxy_sync_partial_proxy_rules_duration_seconds":  "ip_family=IPv4 1; ip_family=IPv6 1",
+		"kubeproxy_network_programming_duration_seconds":       "ip_family=IPv4 1",
+		"kubeproxy_sync_proxy_rules_service_changes_total":     " 1",
+		"kubeproxy_sync_proxy_rules_service_changes_pending":   " 1",
+		"kubeproxy_sync_proxy_rules_endpoint_changes_total":    " 2",
+		"kubeproxy_sync_proxy_rules_endpoint_changes_pending":  " 2",
+		"kubeproxy_sync_proxy_rules_no_local_endpoints_total":  "ip_family=IPv4,traffic_policy=external 0; ip_family=IPv4,traffic_policy=internal 0; ip_family=IPv6,traffic_policy=external 0; ip_family=IPv6,traffic_policy=internal 0",
+		"kubeproxy_sync_proxy_rules_iptables_total":            "ip_family=IPv4,table=nat 120",
+		"kubeproxy_proxy_healthz_total":                        "code=200 1",
+		"kubeproxy_conntrack_reconciler_sync_duration_seconds": "ip_family=IPv6 2",
+		"pointsman_iptables_x_total":                           " 7",
+		"pointsman_events_total":                               "reason=PluginDown 3",
+		"pointsman_plugin_revision":                            "plugin=iptables,state=acked 8; plugin=iptables,state=sent 9",
+		"pointsman_unserved":                                   "plugin=iptables,why=failed 1; plugin=iptables,why=kept 0; plugin=iptables,why=withheld 0",
+		"pointsman_samples_refused_total":                      " 1",
+		"pointsman_sync_failures_total":                        " 1",
+		"pointsman_ready":                                      " 1",
+		"rest_client_requests_total":                           "code=200,host=10.0.0.1:6443,method=GET 1",
+		"kubernetes_healthchecks_total":                        "name=proxy,status=success,type=healthz 1; name=proxy,status=success,type=livez 1; name=proxy,status=success,type=readyz 1",
 	} {
 		if got := series(all[name]); got != want {
 			t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
@@ -150,6 +160,13 @@ func TestBuckets(t *testing.T) {
 	}
 	for s := 120; s <= 300; s += 30 {
 		want = append(want, float64(s))
+	}
+	if got := bounds("kubeproxy_conntrack_reconciler_sync_duration_seconds"); !slices.Equal(got, sync) {
+		t.Errorf("forgetting: %v, not %v", got, sync)
+	}
+	h := all["kubeproxy_conntrack_reconciler_sync_duration_seconds"].GetMetric()[0].GetHistogram()
+	if b := h.GetBucket(); b[1].GetCumulativeCount() != 0 || b[2].GetCumulativeCount() != 1 || b[14].GetCumulativeCount() != 1 || h.GetSampleCount() != 2 || h.GetSampleSum() != 99.003 {
+		t.Errorf("forgetting took %v", h)
 	}
 	if got := bounds("kubeproxy_network_programming_duration_seconds"); !slices.Equal(got, want) {
 		t.Errorf("programming: %v\nwant %v", got, want)
@@ -216,22 +233,73 @@ func TestJudge(t *testing.T) {
 		{one("pointsman_my_relay_x", "l", "\xff"), "is no metric's"},
 		{one("pointsman_my_relay_x", "a", "", "b", "", "c", "", "d", ""), "is no metric's"},
 	} {
-		good, bad := judge("my-relay", []sdk.Sample{test.sample})
-		if (len(good) == 1) != (test.want == "") || !strings.Contains(strings.Join(bad, ""), test.want) {
-			t.Errorf("%v: %d good, %q; want %q", test.sample, len(good), bad, test.want)
+		j := newJudge("my-relay")
+		if good := j.sample(test.sample); good != (test.want == "") || !strings.Contains(strings.Join(j.refused, ""), test.want) {
+			t.Errorf("%v: %t, %q; want %q", test.sample, good, j.refused, test.want)
 		}
 	}
-	_, bad := judge("r", []sdk.Sample{one("pointsman_r_x", "a", "1"), one("pointsman_r_x", "a", "1"), one("pointsman_r_x", "b", "1")})
-	if text := strings.Join(bad, "\n"); !strings.Contains(text, "comes twice") || !strings.Contains(text, `has the labels "b", and before "a"`) {
+	j := newJudge("r")
+	for _, s := range []sdk.Sample{one("pointsman_r_x", "a", "1"), one("pointsman_r_x", "a", "1"), one("pointsman_r_x", "b", "1")} {
+		j.sample(s)
+	}
+	if text := strings.Join(j.refused, "\n"); !strings.Contains(text, "comes twice") || !strings.Contains(text, `has the labels "b", and before "a"`) {
 		t.Errorf("of one name: %s", text)
 	}
-	var many []sdk.Sample
+	j = newJudge("r")
 	for i := range 1000 {
-		many = append(many, one("pointsman_r_x", "service", fmt.Sprint(i)))
+		j.sample(one("pointsman_r_x", "service", fmt.Sprint(i)))
 	}
-	if good, bad := judge("r", many); len(good) != maxSamples || len(bad) != 1000-maxSamples {
-		t.Errorf("of a thousand series %d are published", len(good))
+	if len(j.refused) != 1000-maxSeries {
+		t.Errorf("of a thousand series %d are published", 1000-len(j.refused))
 	}
+}
+
+// TestJudgeHistogram decides on histograms one by one.
+func TestJudgeHistogram(t *testing.T) {
+	own := func(bounds ...float64) sdk.Histogram { return sdk.NewHistogram("pointsman_r_took", nil, bounds...) }
+	for name, test := range map[string]struct {
+		change func(*sdk.Histogram)
+		want   string // in why it is refused; empty: it is not
+	}{
+		"kube-proxy's":     {func(h *sdk.Histogram) { *h = forgetting() }, ""},
+		"own":              {func(h *sdk.Histogram) {}, ""},
+		"foreign":          {func(h *sdk.Histogram) { h.Name = "x" }, "neither"},
+		"of one value":     {func(h *sdk.Histogram) { h.Name = "kubeproxy_localhost_nodeport_listeners" }, "where kube-proxy's is one value"},
+		"other bounds":     {func(h *sdk.Histogram) { *h = forgetting(); h.Bounds[3]++ }, "other bounds"},
+		"other labels":     {func(h *sdk.Histogram) { *h = forgetting(); h.Labels["table"] = "" }, "where kube-proxy's has"},
+		"other family":     {func(h *sdk.Histogram) { *h = forgetting(); h.Labels["ip_family"] = "ipv6" }, "IPv4 or IPv6"},
+		"label of buckets": {func(h *sdk.Histogram) { h.Labels = map[string]string{"le": "1"} }, "is no histogram"},
+		"a count lacks":    {func(h *sdk.Histogram) { h.Counts = h.Counts[1:] }, "is no histogram"},
+		"descending":       {func(h *sdk.Histogram) { *h = own(2, 1) }, "is no histogram"},
+		"equal bounds":     {func(h *sdk.Histogram) { *h = own(1, 1) }, "is no histogram"},
+		"infinite":         {func(h *sdk.Histogram) { *h = own(math.Inf(1)) }, "is no histogram"},
+		"no number":        {func(h *sdk.Histogram) { *h = own(math.NaN()) }, "is no histogram"},
+		"no sum":           {func(h *sdk.Histogram) { h.Sum = math.NaN() }, "is no histogram"},
+		"many":             {func(h *sdk.Histogram) { *h = own(ascend(300)...) }, "other series"},
+	} {
+		h := own(1, 2)
+		test.change(&h)
+		j := newJudge("r")
+		if good := j.histogram(h); good != (test.want == "") || !strings.Contains(strings.Join(j.refused, ""), test.want) {
+			t.Errorf("%s: %t, %q; want %q", name, good, j.refused, test.want)
+		}
+	}
+	j := newJudge("r")
+	j.histogram(own(1, 2))
+	j.sample(sdk.Sample{Name: "pointsman_r_took_count"})
+	j.sample(sdk.Sample{Name: "pointsman_r_took"})
+	j.histogram(own(1, 2))
+	j.sample(sdk.Sample{Name: "kubeproxy_conntrack_reconciler_sync_duration_seconds", Labels: map[string]string{"ip_family": "IPv4"}})
+	if text := strings.Join(j.refused, "\n"); len(j.refused) != 4 || strings.Count(text, "series of") != 2 || !strings.Contains(text, "twice") || !strings.Contains(text, "is a histogram") {
+		t.Errorf("beside a histogram: %s", text)
+	}
+}
+
+func ascend(n int) (list []float64) {
+	for i := range n {
+		list = append(list, float64(i))
+	}
+	return list
 }
 
 // TestWhere decides where health checks are answered.

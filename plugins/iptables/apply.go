@@ -13,6 +13,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/conntrack"
 )
 
 // A side is one family: its book, and the programs that make the kernel follow it.
@@ -32,10 +33,11 @@ type side struct {
 	agenda  []iptables.Jump  // what is still to be audited
 	audited time.Time        // when the last thing was
 	count   counts
+	rounds  *conntrack.Rounds // of forgetting UDP flows
 }
 
 func newSide(tool iptables.Tool) *side {
-	return &side{tool: tool, book: newBook(tool.Family), sizes: make(map[string]sized), audited: time.Now(), count: newCounts()}
+	return &side{tool: tool, book: newBook(tool.Family), sizes: make(map[string]sized), audited: time.Now(), count: newCounts(), rounds: conntrack.NewRounds(tool.Family)}
 }
 
 // atOnce is how many chains go into one piece, and how many pieces one program is handed:

@@ -25,11 +25,12 @@ func (p *plugin) forget(c sdk.Changes, failed []sdk.Failure) error {
 	}
 	for _, s := range p.sides {
 		family := s.book.ground.family
-		n, err := conntrack.Forget(family, conntrack.Serving(family, services, func(a netip.Addr) bool { return own[a] }))
+		began := time.Now()
+		n, err := conntrack.Forget(family, conntrack.Serving(family, services, func(a netip.Addr) bool { return own[a] }).Telling(p.status.Step))
+		s.rounds.Count(time.Since(began), n)
 		if err != nil {
 			return err
 		}
-		s.count.forgot += n
 		if n > 0 {
 			p.log.Info("forgot udp flows", "family", family, "flows", n)
 		}

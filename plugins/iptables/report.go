@@ -13,11 +13,12 @@ func (p *plugin) Report() sdk.Report {
 
 // publish makes the counts of all sides those that Report has.
 func (p *plugin) publish() {
-	var samples []sdk.Sample
+	var now sdk.Report
 	for _, s := range p.sides {
-		samples = append(samples, s.samples()...)
+		now.Samples = append(now.Samples, s.samples()...)
+		s.rounds.Tell(&now)
 	}
-	p.status.Tell(func(r *sdk.Report) { r.Samples = samples })
+	p.status.Tell(func(r *sdk.Report) { r.Samples, r.Histograms = now.Samples, now.Histograms })
 }
 
 // counts are what operators of kube-proxy know, for one family.
@@ -25,7 +26,6 @@ type counts struct {
 	last     map[string]int // rules written by the last update, by table
 	failures int            // restores that were turned down
 	partial  int            // of these, those with only what changed
-	forgot   int            // UDP flows
 }
 
 func newCounts() counts { return counts{last: make(map[string]int)} }
@@ -59,7 +59,6 @@ func (s *side) samples() []sdk.Sample {
 	all := []sdk.Sample{
 		one(prefix+"restore_failures_total", s.count.failures),
 		one(prefix+"partial_restore_failures_total", s.count.partial),
-		one("kubeproxy_conntrack_reconciler_deleted_entries_total", s.count.forgot),
 	}
 	for _, table := range []string{"filter", "nat"} {
 		total, last := one(prefix+"total", s.book.rules[table]), one(prefix+"last", s.count.last[table])

@@ -33,6 +33,7 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 	if err := p.begin(ctx, false); err != nil {
 		return err
 	}
+	defer p.publish()
 	was := p.role
 	p.role = role
 	if p.lock == nil {

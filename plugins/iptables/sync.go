@@ -35,8 +35,8 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 			return sdk.Result{}, err
 		}
 	}
+	defer p.publish()
 	result, err := p.follow(ctx, changes)
-	p.publish()
 	if err != nil {
 		return sdk.Result{}, err
 	}

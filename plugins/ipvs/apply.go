@@ -11,6 +11,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/conntrack"
 )
 
 // A side is one family: its book, and what makes the kernel follow it.
@@ -19,8 +20,8 @@ type side struct {
 	rules  ruler
 	kernel kernel
 	parked *parked
-	forgot int    // UDP flows
-	step   func() // says that the present call goes on
+	rounds *conntrack.Rounds // of forgetting UDP flows
+	step   func()            // says that the present call goes on
 
 	// known says that book.have is what the kernel has. After an error nobody
 	// knows, and the next call reads it again.

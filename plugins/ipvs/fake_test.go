@@ -35,6 +35,7 @@ type fake struct {
 	others   map[netip.Addr]bool
 	tables   map[sdk.Family]iptables.Tables
 	stale    map[sdk.Family]conntrack.Served
+	stales   int // flows that each round finds
 	heard    heard
 	requests []string
 	reads    int
@@ -427,5 +428,5 @@ func (f *fake) forget(family sdk.Family, s conntrack.Served) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stale[family] = s
-	return 0, nil
+	return f.stales, nil
 }

@@ -5,6 +5,7 @@ package ipvs
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
@@ -22,11 +23,12 @@ func (p *plugin) forget(c sdk.Changes, failed []sdk.Failure) error {
 	}
 	for _, s := range p.sides {
 		takes := func(a netip.Addr) bool { return slices.Contains(s.book.ground.addrs, a) }
-		n, err := p.edges.forget(s.book.ground.family, conntrack.Serving(s.book.ground.family, services, takes))
+		began := time.Now()
+		n, err := p.edges.forget(s.book.ground.family, conntrack.Serving(s.book.ground.family, services, takes).Telling(p.status.Step))
+		s.rounds.Count(time.Since(began), n)
 		if err != nil {
 			return err
 		}
-		s.forgot += n
 		if n > 0 {
 			p.log.Info("forgot udp flows", "family", s.book.ground.family, "flows", n)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/conntrack"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
@@ -125,7 +126,7 @@ func (p *plugin) openSides(ctx context.Context, o options) ([]*side, error) {
 	var sides []*side
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		if r, ok := rules[family]; ok {
-			sides = append(sides, &side{rules: r, book: newBook(family), kernel: p.kernel, parked: p.parked, step: p.status.Step})
+			sides = append(sides, &side{rules: r, book: newBook(family), kernel: p.kernel, parked: p.parked, rounds: conntrack.NewRounds(family), step: p.status.Step})
 		}
 	}
 	return sides, nil

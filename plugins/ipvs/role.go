@@ -33,6 +33,7 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 	if err := p.begin(ctx, false); err != nil {
 		return err
 	}
+	defer p.publish()
 	p.setRole(role)
 	if p.lock == nil {
 		return nil // it takes effect once the writer has yielded

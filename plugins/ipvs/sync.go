@@ -29,6 +29,7 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	if err := p.prepare(changes); err != nil {
 		return sdk.Result{}, err
 	}
+	defer p.publish()
 	var result sdk.Result
 	for _, s := range p.sides {
 		pieces, failed := p.render(s, changes, u)
@@ -49,7 +50,6 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		return sdk.Result{}, err
 	}
 	p.state.Confirm(result.Failed...)
-	p.publish()
 	return result, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
@@ -29,7 +30,9 @@ func (d *Dataplane) forgetFlows(touched map[place]bool) error {
 	takes := func(addr netip.Addr) bool { return slices.Contains(ports, addr) }
 	for _, s := range w.rules.sides {
 		f := s.book.frame.family
-		n, err := conntrack.Forget(f, conntrack.Serving(f, services, takes))
+		began := time.Now()
+		n, err := conntrack.Forget(f, conntrack.Serving(f, services, takes).Telling(func() { d.relay.counts.progress.Add(1) }))
+		d.relay.counts.rounds[index(f)].Count(time.Since(began), n)
 		if err != nil {
 			return fmt.Errorf("forget udp flows: %w", err)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/conntrack"
 )
 
 // A relay is what becomes of a connection or a datagram once it has reached us,
@@ -42,6 +43,7 @@ type counts struct {
 	bytesOut    atomic.Uint64 // to callers
 	repaired    atomic.Uint64 // how often somebody else's change of rules was undone
 	waiting     atomic.Pointer[string]
+	rounds      [2]*conntrack.Rounds // of forgetting the kernel's UDP flows, by family
 }
 
 // wait is for what a program of ours waits, or empty.
@@ -54,6 +56,9 @@ func (c *counts) wait() string {
 
 func newRelay() *relay {
 	r := &relay{crowd: newCrowd()}
+	for _, f := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		r.counts.rounds[index(f)] = conntrack.NewRounds(f)
+	}
 	r.listen = r.listenBest
 	r.ground.Store(newGround(sdk.Node{}, nil))
 	r.idle.Store(int64(defaults.udpIdleTimeout))

@@ -7,7 +7,7 @@ import "github.com/pointsman/pointsman/sdk"
 // Report says how the relay is doing. It waits for nothing.
 func (d *Dataplane) Report() sdk.Report {
 	c := &d.relay.counts
-	return sdk.Report{
+	r := sdk.Report{
 		Progress: c.progress.Load(),
 		Waiting:  c.wait(),
 		Flows:    int(c.open.Load() + c.flows.Load()),
@@ -25,4 +25,8 @@ func (d *Dataplane) Report() sdk.Report {
 			{Name: "pointsman_userspace_bytes_total", Labels: map[string]string{"direction": "out"}, Value: float64(c.bytesOut.Load())},
 		},
 	}
+	for _, rounds := range c.rounds {
+		rounds.Tell(&r)
+	}
+	return r
 }

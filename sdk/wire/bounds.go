@@ -19,7 +19,7 @@ const (
 	maxHello    = 64 << 10  // Hello
 	maxVitals   = 256 << 10 // Report
 	maxHeader   = 64 << 10  // an error, with its detail
-	maxSamples  = 1024      // of a Report
+	maxSamples  = 1024      // of a Report, and histograms
 	maxWords    = 256       // features, limits, attributes of a log line
 	maxAnswer   = 64 << 20  // bytes of a Result, or of a Cleanup's answer
 	maxSteps    = 100_000   // of a Result; more are left out

@@ -130,7 +130,10 @@ func FuzzAnswersAreHarmless(f *testing.F) {
 	}
 	for kind, m := range []proto.Message{
 		served, stick,
-		encodeVitals(Vitals{Role: sdk.Active, Report: sdk.Report{Samples: []sdk.Sample{{Name: "m", Labels: map[string]string{"a": "b"}}}}}),
+		encodeVitals(Vitals{Role: sdk.Active, Report: sdk.Report{
+			Samples:    []sdk.Sample{{Name: "m", Labels: map[string]string{"a": "b"}}},
+			Histograms: []sdk.Histogram{sdk.NewHistogram("h", map[string]string{"a": "b"}, 1, 2)},
+		}}),
 		encodeHello(newHello("x", "1")),
 		encodeDescription(subjectDescription()),
 		encodeProblem(&sdk.Refusal{Field: "f", Why: "w", Try: "t"}),

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strconv"
 	"strings"
@@ -97,6 +98,9 @@ func TestLaunchAndStop(t *testing.T) {
 	v, err := r.Vitals(soon(t))
 	if err != nil || v.Revision != 3 || v.Role != sdk.Active || v.Progress != 7 || v.Waiting != "the lock" || v.Memory == 0 || v.Samples[0].Labels["a"] != "b" {
 		t.Errorf("vitals are %+v, %v", v, err)
+	}
+	if want := (&subject{}).Report().Histograms; !reflect.DeepEqual(v.Histograms, want) {
+		t.Errorf("histograms are %+v, want %+v", v.Histograms, want)
 	}
 	if err := r.Stop(soon(t)); err != nil {
 		t.Error(err)

@@ -293,5 +293,10 @@ func (s *subject) Cleanup(_ context.Context, l sdk.Leftovers) ([]string, error) 
 }
 
 func (s *subject) Report() sdk.Report {
-	return sdk.Report{Progress: 7, Waiting: "the lock", Samples: []sdk.Sample{{Name: "m", Labels: map[string]string{"a": "b"}, Value: 1.5}}}
+	took := sdk.NewHistogram("h", map[string]string{"c": "d"}, 1, 2)
+	took.Observe(1.5)
+	return sdk.Report{
+		Progress: 7, Waiting: "the lock", Histograms: []sdk.Histogram{took},
+		Samples: []sdk.Sample{{Name: "m", Labels: map[string]string{"a": "b"}, Value: 1.5}},
+	}
 }

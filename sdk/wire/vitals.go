@@ -66,14 +66,20 @@ func encodeVitals(v Vitals) *pb.ReportReply {
 		LogDropped:   v.LogDropped,
 	}
 	for _, s := range v.Samples {
-		sample := &pb.Sample{Name: text(s.Name), Value: s.Value}
-		for k, v := range s.Labels {
-			if sample.Labels == nil {
-				sample.Labels = make(map[string]string, len(s.Labels))
-			}
-			sample.Labels[text(k)] = text(v)
-		}
-		out.Samples = append(out.Samples, sample)
+		out.Samples = append(out.Samples, &pb.Sample{Name: text(s.Name), Labels: encodeLabels(s.Labels), Value: s.Value})
+	}
+	for _, h := range v.Histograms {
+		out.Histograms = append(out.Histograms, &pb.Histogram{
+			Name: text(h.Name), Labels: encodeLabels(h.Labels), Bounds: h.Bounds, Counts: h.Counts, Sum: h.Sum,
+		})
+	}
+	return out
+}
+
+func encodeLabels(labels map[string]string) map[string]string {
+	out := make(map[string]string, len(labels))
+	for name, value := range labels {
+		out[text(name)] = text(value)
 	}
 	return out
 }
@@ -96,6 +102,11 @@ func decodeVitals(r *pb.ReportReply) Vitals {
 	}
 	for _, s := range first(r.GetSamples(), maxSamples) {
 		v.Samples = append(v.Samples, sdk.Sample{Name: s.GetName(), Labels: s.GetLabels(), Value: s.GetValue()})
+	}
+	for _, h := range first(r.GetHistograms(), maxSamples) {
+		v.Histograms = append(v.Histograms, sdk.Histogram{
+			Name: h.GetName(), Labels: h.GetLabels(), Bounds: h.GetBounds(), Counts: h.GetCounts(), Sum: h.GetSum(),
+		})
 	}
 	return v
 }

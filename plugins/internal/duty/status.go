@@ -28,7 +28,7 @@ func (s *Status) Report() sdk.Report {
 	defer s.mu.Unlock()
 	r := s.report
 	r.Progress += uint64(used() / effort)
-	r.Samples = slices.Clone(r.Samples)
+	r.Samples, r.Histograms = slices.Clone(r.Samples), slices.Clone(r.Histograms)
 	return r
 }
 

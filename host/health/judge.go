@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// The bounds on what a dataplane may publish: each series costs Prometheus memory
+// on every node of the cluster.
+const (
+	maxSeries     = 256
+	maxLabels     = 3
+	maxLabelValue = 64 // bytes
+)
+
+// A known metric is one of kube-proxy's that only a dataplane can know.
+type known struct {
+	labels []string
+	bounds []float64 // of a histogram; nil: it is one value
+}
+
+// allowed are those by name. Besides, a dataplane publishes under its own name:
+// pointsman_NAME_….
+func allowed() map[string]known {
+	family := known{labels: []string{"ip_family"}}
+	table := known{labels: []string{"ip_family", "table"}}
+	return map[string]known{
+		"kubeproxy_sync_proxy_rules_iptables_total":                              table,
+		"kubeproxy_sync_proxy_rules_iptables_last":                               table,
+		"kubeproxy_sync_proxy_rules_iptables_restore_failures_total":             family,
+		"kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total":     family,
+		"kubeproxy_sync_proxy_rules_nftables_sync_failures_total":                family,
+		"kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total":             family,
+		"kubeproxy_iptables_ct_state_invalid_dropped_packets_total":              {},
+		"kubeproxy_iptables_localhost_nodeports_accepted_packets_total":          {},
+		"kubeproxy_conntrack_reconciler_sync_duration_seconds":                   {labels: family.labels, bounds: syncBuckets()},
+		"kubeproxy_conntrack_reconciler_deleted_entries_total":                   family,
+		"kubeproxy_localhost_nodeport_listeners":                                 {},
+		"kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total": {},
+		"kubeproxy_nftables_localhost_nodeport_rejected_packets_total":           {labels: []string{"protocol"}},
+	}
+}
+
+// A judge decides which of a dataplane's figures are published, and says why the
+// others are not.
+type judge struct {
+	own     string            // how the names begin that are the dataplane's to use
+	known   map[string]known  // besides these
+	names   map[string]metric // those taken, and by what
+	seen    map[string]bool   // series
+	series  int
+	refused []string
+}
+
+func newJudge(plugin string) *judge {
+	return &judge{
+		own:   "pointsman_" + strings.ReplaceAll(plugin, "-", "_") + "_",
+		known: allowed(),
+		names: make(map[string]metric),
+		seen:  make(map[string]bool),
+	}
+}
+
+// A metric is what all its series have in common.
+type metric struct {
+	name      string
+	labels    string // their names
+	histogram bool
+}
+
+func metricOf(name string, labels map[string]string, histogram bool) metric {
+	return metric{name, strings.Join(slices.Sorted(maps.Keys(labels)), ","), histogram}
+}
+
+// names are those that its series go by.
+func (m metric) names() []string {
+	if !m.histogram {
+		return []string{m.name}
+	}
+	return []string{m.name, m.name + "_bucket", m.name + "_sum", m.name + "_count"}
+}
+
+// sample reports whether s is published.
+func (j *judge) sample(s sdk.Sample) bool {
+	m := metricOf(s.Name, s.Labels, false)
+	why := j.named(m, s.Labels)
+	if why == "" && j.known[s.Name].bounds != nil {
+		why = "is one value, where kube-proxy's is a histogram"
+	}
+	return j.take(m, s.Labels, 1, why)
+}
+
+// histogram reports whether h is published.
+func (j *judge) histogram(h sdk.Histogram) bool {
+	m := metricOf(h.Name, h.Labels, true)
+	why := j.named(m, h.Labels)
+	if why == "" {
+		why = j.spread(h)
+	}
+	return j.take(m, h.Labels, len(h.Bounds)+3, why)
+}
+
+// named says what is wrong with a metric's name and labels.
+func (j *judge) named(m metric, labels map[string]string) string {
+	k, known := j.known[m.name]
+	switch want := strings.Join(k.labels, ","); {
+	case !known && !strings.HasPrefix(m.name, j.own):
+		return "is neither kube-proxy's nor begins with " + j.own
+	case known && m.labels != want:
+		return fmt.Sprintf("has the labels %q, where kube-proxy's has %q", m.labels, want)
+	case !nameLike.MatchString(m.name) || !labelsLike(labels):
+		return fmt.Sprintf("its name, or one of its labels, is no metric's; at most %d labels, values of at most %d bytes", maxLabels, maxLabelValue)
+	case known && labels["ip_family"] != "" && labels["ip_family"] != "IPv4" && labels["ip_family"] != "IPv6":
+		return fmt.Sprintf("has the ip_family %q, where kube-proxy's has IPv4 or IPv6", labels["ip_family"])
+	}
+	return ""
+}
+
+// spread says what is wrong with a histogram's own part.
+func (j *judge) spread(h sdk.Histogram) string {
+	k, known := j.known[h.Name]
+	_, le := h.Labels["le"]
+	switch {
+	case known && k.bounds == nil:
+		return "is a histogram, where kube-proxy's is one value"
+	case known && !slices.Equal(h.Bounds, k.bounds):
+		return "has other bounds than kube-proxy's"
+	case le || len(h.Counts) != len(h.Bounds)+1 || !ascending(h.Bounds) || math.IsNaN(h.Sum):
+		return "is no histogram: ascending bounds, a count for each and one more, and no label le"
+	}
+	return ""
+}
+
+func ascending(bounds []float64) bool {
+	for i, b := range bounds {
+		if math.IsNaN(b) || math.IsInf(b, 0) || i > 0 && b <= bounds[i-1] {
+			return false
+		}
+	}
+	return true
+}
+
+// take counts a metric's series in, which are so many for one set of values of its
+// labels, unless there is a reason why not, or they do not go with those before.
+func (j *judge) take(m metric, values map[string]string, series int, why string) bool {
+	id := m.name + text(values)
+	if why == "" {
+		why = j.clash(m)
+	}
+	switch {
+	case why != "":
+	case j.seen[id]:
+		why = "comes twice"
+	case j.series+series > maxSeries:
+		why = fmt.Sprintf("comes after %d other series, of at most %d", j.series, maxSeries)
+	}
+	if why != "" {
+		j.refused = append(j.refused, fmt.Sprintf("%q %s", cut(m.name), why))
+		return false
+	}
+	for _, name := range m.names() {
+		j.names[name] = m
+	}
+	j.seen[id] = true
+	j.series += series
+	return true
+}
+
+// clash says which metric before has a name of m's.
+func (j *judge) clash(m metric) string {
+	for _, name := range m.names() {
+		switch other, taken := j.names[name]; {
+		case !taken || other == m:
+		case other.name == m.name && other.histogram == m.histogram:
+			return fmt.Sprintf("has the labels %q, and before %q", m.labels, other.labels)
+		default:
+			return fmt.Sprintf("has the name of series of %q", other.name)
+		}
+	}
+	return ""
+}
+
+var nameLike = regexp.MustCompile(`^[a-z][a-z0-9_]{0,99}$`)
+
+func labelsLike(labels map[string]string) bool {
+	for name, value := range labels {
+		if !nameLike.MatchString(name) || len(value) > maxLabelValue || !utf8.ValidString(value) {
+			return false
+		}
+	}
+	return len(labels) <= maxLabels
+}
+
+// text tells series of one metric apart.
+func text(labels map[string]string) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		fmt.Fprintf(&b, "|%s=%s", name, labels[name])
+	}
+	return b.String()
+}
+
+func cut(name string) string { return name[:min(len(name), maxLabelValue)] }
