@@ -179,6 +179,7 @@ func TestKernelBeside(t *testing.T) {
 		c.write(things)
 		c.compare(things, calls(things, callersAtEdges...)...)
 	})
+	t.Run("staying with one endpoint", func(t *testing.T) { c.on(t).staying() })
 	c.sequence(t)
 }
 

@@ -3,6 +3,7 @@
 package beside
 
 import (
+	"context"
 	"strings"
 	"time"
 
@@ -82,18 +83,24 @@ func (all *held) add(c *contest, things []thing) {
 				continue
 			}
 			f := flow{question: question{called("near1"), to}, until: time.Now().Add(longest)}
-			for _, p := range c.proxies {
-				conn, err := p.hosts[f.from.place].Dial(c.Context(), to.network, f.from.addrs[to.family()], to.addr)
-				if err != nil {
-					break
-				}
-				c.root.Cleanup(func() { conn.Close() })
-				f.conns = append(f.conns, conn)
-			}
-			if len(f.conns) == len(c.proxies) && servedAll(f.ask(time.Second)) {
+			if c.open(&f); len(f.conns) == len(c.proxies) && servedAll(f.ask(time.Second)) {
 				*all = append(*all, f)
 			}
 		}
+	}
+}
+
+// open opens f in each world, as far as that goes.
+func (c *contest) open(f *flow) {
+	ctx, cancel := context.WithTimeout(c.Context(), time.Second)
+	defer cancel()
+	for _, p := range c.proxies {
+		conn, err := p.hosts[f.from.place].Dial(ctx, f.to.network, f.from.addrs[f.to.family()], f.to.addr)
+		if err != nil {
+			return
+		}
+		c.root.Cleanup(func() { conn.Close() })
+		f.conns = append(f.conns, conn)
 	}
 }
 

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package beside
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// staying follows callers that are to stay with one endpoint: over all frontends of a
+// port, while others come and go, until the time is over.
+func (c *contest) staying() {
+	c.Helper()
+	stay := func(ends []end, seconds int32) []thing {
+		return []thing{a(40, "stay", ends, nodePorts(30400), sticky(seconds))}
+	}
+	things := stay(spread(), 600)
+	c.serve(things)
+	before := c.stays(things)
+
+	fewer := stay([]end{on("near1", 8080), on("far0", 8080)}, 600)
+	c.serve(fewer)
+	for who, ep := range c.stays(fewer) {
+		if was := before[who]; ep != was && !strings.HasPrefix(was, at("near0").addrs[0].String()) && !strings.HasPrefix(was, "["+at("near0").addrs[1].String()) {
+			c.Errorf("%s was with %s, which still serves, and is now with %s", who, was, ep)
+		}
+	}
+
+	short := stay(spread(), 1)
+	c.serve(short)
+	c.each(func(p *proxy) { c.moves(p, short[0].targets()[0]) })
+}
+
+func (c *contest) serve(things []thing) {
+	c.Helper()
+	c.write(things)
+	c.settle()
+}
+
+// stays are who is with which endpoint, in every world. Each caller is asked by all
+// frontends of a port.
+func (c *contest) stays(things []thing) map[string]string {
+	c.Helper()
+	with := make(map[string]string)
+	for _, p := range c.proxies {
+		for _, from := range []caller{called("near1"), called("client"), called("node")} {
+			for _, to := range things[0].targets() {
+				if to.way == "loopback-node-port" {
+					continue
+				}
+				for range 3 {
+					who := fmt.Sprintf("%s: %s by %s", p, from.name, to.network)
+					c.stay(with, who, p.call(c.Context(), from, to.network, to.addr, 2*time.Second))
+				}
+			}
+		}
+	}
+	return with
+}
+
+// stay notes that who was answered, and by whom.
+func (c *contest) stay(with map[string]string, who, answer string) {
+	c.Helper()
+	ep, _, ok := strings.Cut(answer, " saw ")
+	switch {
+	case !ok:
+		c.Errorf("%s: %s", who, answer)
+	case with[who] == "":
+		with[who] = ep
+	case with[who] != ep:
+		c.Errorf("%s was with %s, and then with %s", who, with[who], ep)
+	}
+}
+
+// moves waits until a caller that paused for longer than it is remembered is with
+// another endpoint.
+func (c *contest) moves(p *proxy, to target) {
+	first := ""
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2100 * time.Millisecond) {
+		answer := p.call(c.Context(), called("client"), to.network, to.addr, 2*time.Second)
+		if first == "" {
+			first = answer
+		}
+		if answer != first {
+			return
+		}
+	}
+	c.Errorf("%s: the client stays with %q, though it paused for longer than it is remembered", p, first)
+}
