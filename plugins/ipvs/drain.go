@@ -73,12 +73,18 @@ func (p *plugin) countFlows() error {
 
 // flows is how many connections there are.
 func (p *plugin) flows() (int, error) {
+	all, err := p.kernel.Table()
+	if err != nil {
+		return 0, err
+	}
 	n := 0
 	for _, s := range p.sides {
 		for at := range s.book.have.servers {
-			loads, _, err := s.kernel.Loads(at)
-			if err != nil {
-				return 0, err
+			loads, there := all[at]
+			if !there {
+				if loads, _, err = s.kernel.Loads(at); err != nil {
+					return 0, err
+				}
 			}
 			for _, l := range loads {
 				n += l.active

@@ -33,6 +33,9 @@ type balancer interface {
 	// Loads are the reals of one virtual server; none, and false, if there is none.
 	Loads(server) (map[netip.AddrPort]load, bool, error)
 
+	// Table are the reals of all virtual servers, but for those of marks, at once.
+	Table() (table, error)
+
 	Timeouts() (timeouts, error)
 	SetTimeouts(timeouts) error // zero: as it is
 	Close() error

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 
 	"github.com/moby/ipvs"
 	"golang.org/x/sys/unix"
@@ -46,6 +47,10 @@ func (m moby) Servers() (map[server]virtual, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list virtual servers: %w", err)
 	}
+	loads, err := m.Table()
+	if err != nil {
+		return nil, err
+	}
 	all := make(map[server]virtual, len(list))
 	for _, svc := range list {
 		at, err := called(svc)
@@ -56,16 +61,27 @@ func (m moby) Servers() (map[server]virtual, error) {
 		if svc.Flags&flagPersistent != 0 {
 			v.how.affinity = svc.Timeout
 		}
-		loads, _, err := m.Loads(at)
-		if err != nil {
-			return nil, err
+		reals, there := loads[at]
+		if !there {
+			if reals, _, err = m.Loads(at); err != nil {
+				return nil, err
+			}
 		}
-		for real, l := range loads {
+		for real, l := range reals {
 			v.reals[real] = l.weight
 		}
 		all[at] = v
 	}
 	return all, nil
+}
+
+func (m moby) Table() (table, error) {
+	file, err := os.Open("/proc/thread-self/net/ip_vs")
+	if err != nil {
+		return nil, fmt.Errorf("list reals: %w", err)
+	}
+	defer file.Close()
+	return readTable(file)
 }
 
 func (m moby) AddServer(at server, h how) error {

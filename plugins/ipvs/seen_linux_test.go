@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -279,6 +280,34 @@ func TestKernelIPVSCleanupLeavesNoIPv6(t *testing.T) {
 		if have, err := os.ReadFile("/proc/sys/" + path); err != nil || strings.TrimSpace(string(have)) != want {
 			t.Errorf("%s is %s, %v; before us it was %s", path, have, err, want)
 		}
+	}
+}
+
+// All at once the kernel says the same of reals as it does of each virtual server.
+func TestKernelIPVSTable(t *testing.T) {
+	s := newStand(t, "")
+	s.packets(s.serve(loadBalancer + "192.0.2.7 > node:30080 = 10.180.1.1:8080 masq\n"))
+	all, err := s.plugin.kernel.Table()
+	if err != nil {
+		t.Fatal(err)
+	}
+	servers, err := s.plugin.kernel.Servers()
+	if err != nil || len(servers) < 6 || len(all) != len(servers) {
+		t.Fatalf("there are %d virtual servers, %v, and at once %d", len(servers), err, len(all))
+	}
+	used := 0
+	for at := range servers {
+		s.within(time.Minute, fmt.Sprintf("of %s it says %v at once", at, all[at]), func() bool { // connections end meanwhile
+			each, there, err := s.plugin.kernel.Loads(at)
+			now, tableErr := s.plugin.kernel.Table()
+			return there && errors.Join(err, tableErr) == nil && maps.Equal(each, now[at])
+		})
+		for _, l := range all[at] {
+			used += l.active + l.inactive
+		}
+	}
+	if used == 0 {
+		t.Error("calls were made, and no real has had a connection")
 	}
 }
 

@@ -73,12 +73,11 @@ func kept(line string) (server, sdk.Stick, bool) {
 	if len(words) < 9 || words[2] != "0000" {
 		return server{}, sdk.Stick{}, false
 	}
-	protocols := map[string]sdk.Protocol{"TCP": sdk.TCP, "UDP": sdk.UDP, "SCTP": sdk.SCTP}
 	client, ok1 := hexAddr(words[1], words[2])
 	at, ok2 := hexAddr(words[3], words[4])
 	real, ok3 := hexAddr(words[5], words[6])
 	left, err := strconv.Atoi(words[8])
-	protocol, ok := protocols[words[0]]
+	protocol, ok := protocolOf(words[0])
 	if !ok || !ok1 || !ok2 || !ok3 || err != nil {
 		return server{}, sdk.Stick{}, false
 	}
