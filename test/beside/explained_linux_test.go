@@ -34,6 +34,10 @@ var reasons = []reason{
 	{"it serves node ports on ::1 too", func(k kind, q question, theirs, ours answer) bool {
 		return k == ourUserspace && q.to.addr.Addr() == netip.IPv6Loopback()
 	}},
+	{"kube-proxy's ipvs mode does not do as its iptables mode", func(k kind, _ question, _, _ answer) bool { return k == theirIPVS }},
+	{"IPVS serves no node ports on loopback", func(k kind, q question, _, ours answer) bool {
+		return k == ourIPVS && q.to.way == "loopback-node-port" && only(ours, refused)
+	}},
 }
 
 // endpoint reports whether the caller is one of the Service's endpoints.
