@@ -330,6 +330,21 @@ func TestCheckOfALateNode(t *testing.T) {
 	}
 }
 
+// TestCheckOfOneFamily is asked in the family that its Service is in, and in no other.
+func TestCheckOfOneFamily(t *testing.T) {
+	b := newBench()
+	port := free(t)
+	b.tracker.SetService(service("web", port))
+	b.checks.settle(b.tracker.HealthChecks(), []netip.Addr{addr("127.0.0.1"), addr("::1")})
+	defer b.checks.settle(nil, nil)
+	if got := fetch(fmt.Sprintf("http://127.0.0.1:%d/", port)); !strings.HasPrefix(got, "503 0 ") {
+		t.Errorf("IPv4: %s", got)
+	}
+	if got := fetch(fmt.Sprintf("http://[::1]:%d/", port)); got != "no answer" {
+		t.Errorf("IPv6: %s", got)
+	}
+}
+
 // TestCheckConflict has another process hold the port for a while.
 func TestCheckConflict(t *testing.T) {
 	b := newBench(func(s *Settings) {

@@ -55,6 +55,15 @@ func (c Counts) Of(f sdk.Family) int {
 	return c.IPv4
 }
 
+// Add adds one in a family.
+func (c *Counts) Add(f sdk.Family) {
+	if f == sdk.IPv6 {
+		c.IPv6++
+		return
+	}
+	c.IPv4++
+}
+
 // LocalReady counts the addresses on this node that are ready: what a load balancer's
 // health check asks for.
 func LocalReady(joined []*Slice, here Here) (n Counts) {
@@ -68,11 +77,7 @@ func LocalReady(joined []*Slice, here Here) (n Counts) {
 	}
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	for _, addr := range slices.Compact(addrs) {
-		if addr.Is6() {
-			n.IPv6++
-		} else {
-			n.IPv4++
-		}
+		n.Add(sdk.FamilyOf(addr))
 	}
 	return n
 }

@@ -16,6 +16,7 @@ type HealthCheck struct {
 	Key
 	Port  uint16
 	Ready reach.Counts // addresses on this node that are ready
+	Ports reach.Counts // of the Service; a family with none is not asked
 }
 
 // HealthChecks are those of all Services that own theirs, in order of name. Until
@@ -45,6 +46,9 @@ func (t *Tracker) check(svc *service) {
 	if len(svc.ports) > 0 {
 		if port := t.owners.healthPort(svc); port != 0 {
 			now = HealthCheck{Key: svc.key, Port: port, Ready: svc.ready}
+			for _, p := range svc.ports {
+				now.Ports.Add(p.name.Family)
+			}
 		}
 	}
 	switch {
