@@ -33,6 +33,7 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 	var errs []error
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		for _, tool := range tools(ctx, family) {
+			tool.Waiting, tool.Heard = p.status.Waiting, p.status.Step
 			found, err := sweep(ctx, tool, l)
 			gone = append(gone, found...)
 			errs = append(errs, err)
@@ -78,7 +79,7 @@ func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, 
 		tables = append(tables, "mangle") // it has a canary there
 	}
 	var gone []string
-	script := new(iptables.Script)
+	var all plan
 	for _, table := range tables {
 		chains, err := tool.Chains(table)
 		if err != nil {
@@ -95,15 +96,15 @@ func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, 
 		if b.Empty() {
 			continue
 		}
-		b.Write(script)
-		for _, step := range (plan{b}).steps() {
+		all = append(all, b)
+		for _, step := range b.Steps() {
 			gone = append(gone, fmt.Sprintf("%s: %s", tool.Prefix, step))
 		}
 	}
 	if l.DryRun {
 		return gone, nil
 	}
-	return gone, tool.Restore(ctx, script)
+	return gone, newSide(tool).write(ctx, all)
 }
 
 // sweepNFT removes, or only names, the tables that kube-proxy in its nftables mode

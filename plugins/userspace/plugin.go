@@ -236,7 +236,7 @@ func (d *Dataplane) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, err
 		}
 	}
 	names := d.held()
-	swept, err := sweepAll(ctx, d.ledgerDir, l)
+	swept, err := sweepAll(ctx, d.ledgerDir, l, func() { d.relay.counts.progress.Add(1) })
 	names = append(names, swept...)
 	if !l.DryRun {
 		d.leave()

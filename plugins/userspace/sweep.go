@@ -15,8 +15,9 @@ import (
 )
 
 // sweepAll removes, or only names, every rule of ours, in both families and both
-// backends, and gives the kernel's parameters back.
-func sweepAll(ctx context.Context, ledgerDir string, l sdk.Leftovers) ([]string, error) {
+// backends, and gives the kernel's parameters back. heard is told now and then that it
+// gets on.
+func sweepAll(ctx context.Context, ledgerDir string, l sdk.Leftovers, heard func()) ([]string, error) {
 	if !mayUse() {
 		return nil, nil // nor could we ever have written any
 	}
@@ -31,6 +32,7 @@ func sweepAll(ctx context.Context, ledgerDir string, l sdk.Leftovers) ([]string,
 			if err != nil {
 				continue // without its programs there are no rules of ours
 			}
+			tool.Heard = heard
 			found, err := sweep(ctx, tool, l)
 			gone = append(gone, found...)
 			errs = append(errs, err)

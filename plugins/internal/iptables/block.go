@@ -5,6 +5,8 @@ package iptables
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
+	"slices"
 )
 
 // A Chain is a chain with all that it is to say.
@@ -36,8 +38,8 @@ func (b Block) Empty() bool { return len(b.Whole)+len(b.Insert)+len(b.Delete)+le
 // to any of them.
 func (b Block) Write(s *Script) {
 	s.Begin(b.Table)
-	for _, c := range b.Whole {
-		s.Declare(c.ID.Chain)
+	for _, chain := range b.declared() {
+		s.Declare(chain)
 	}
 	for _, id := range b.Remove {
 		s.Declare(id.Chain) // and empty it, so that nothing leads on from it
@@ -55,6 +57,30 @@ func (b Block) Write(s *Script) {
 		s.Remove(id.Chain)
 	}
 	s.Commit()
+}
+
+// many is how many chains may be made in the order of their names.
+const many = 100
+
+// declared are the names of b's chains. Many are in no order: iptables-nft-save sorts
+// them by a quicksort that takes the first for its pivot. To read 15,000 that were made
+// in the order of their names costs it 5.7 s of a processor, and 0.3 s in no order.
+func (b Block) declared() []string {
+	names := make([]string, 0, len(b.Whole))
+	for _, c := range b.Whole {
+		names = append(names, c.ID.Chain)
+	}
+	if len(names) > many {
+		slices.SortStableFunc(names, func(x, y string) int { return cmp.Compare(mixed(x), mixed(y)) })
+	}
+	return names
+}
+
+// mixed is a number for a name, by which names are in no order.
+func mixed(name string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // a hash takes everything
+	return h.Sum64()
 }
 
 // Steps is b for people, a step a line.

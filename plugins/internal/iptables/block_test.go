@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// TestDeclared has few chains made in the order they are given, and many in none, each
+// once.
+func TestDeclared(t *testing.T) {
+	for _, count := range []int{3, many, 500} {
+		var b Block
+		var names []string
+		for i := range count {
+			name := fmt.Sprintf("KUBE-SVC-%04d", i)
+			names = append(names, name)
+			b.Whole = append(b.Whole, Chain{ID: ID{"nat", name}})
+		}
+		got := b.declared()
+		if inOrder := slices.Equal(got, names); inOrder != (count <= many) {
+			t.Errorf("%d chains are declared in order: %t", count, inOrder)
+		}
+		// A pivot in the middle third, on average, is what a quicksort lives by.
+		smaller := 0
+		for _, name := range got {
+			if name < got[0] {
+				smaller++
+			}
+		}
+		if count > many && (smaller < count/20 || smaller > count-count/20) {
+			t.Errorf("of %d, %d are before the first", count, smaller)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, names) {
+			t.Errorf("%d chains: those declared are %v", count, got)
+		}
+	}
+}
