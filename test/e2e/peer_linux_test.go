@@ -126,7 +126,6 @@ func kindOf(value any) string {
 
 // Metrics that only one of them serves here, and why.
 var apart = map[string]string{
-	"kubeproxy_conntrack_reconciler_sync_duration_seconds":               "to forget flows is a part of an update, and of its time",
 	"kubeproxy_sync_proxy_rules_iptables_restore_failures_total":         "kube-proxy has it when one has failed, and ours begins with 0",
 	"kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total": "the same",
 }
