@@ -118,7 +118,7 @@ func (c *contest) differs(q question, answers [][]answer, i int) string {
 	var text []string
 	for p := 1; p < len(c.proxies); p++ {
 		theirs, ours := answers[0][i], answers[p][i]
-		if alike(c.proxies[p].kind, q, theirs, ours) || explained(c.proxies[p].kind, q, theirs, ours) != "" {
+		if alike(c.proxies[p].kind, q, theirs, ours) || explained(c.proxies[p], q, theirs, ours) != "" {
 			continue
 		}
 		text = append(text, fmt.Sprintf("%s: %s", c.proxies[p], ours))
@@ -140,7 +140,7 @@ func (c *contest) report(list []question, answers [][]answer) {
 		for p := 1; p < len(c.proxies); p++ {
 			if alike(c.proxies[p].kind, q, answers[0][i], answers[p][i]) {
 				same++
-			} else if why := explained(c.proxies[p].kind, q, answers[0][i], answers[p][i]); why != "" {
+			} else if why := explained(c.proxies[p], q, answers[0][i], answers[p][i]); why != "" {
 				reasons[c.proxies[p].label+": "+why]++
 			}
 		}
@@ -219,14 +219,14 @@ var manySettings = []settings{
 	{label: "pods by bridge", text: "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: near0}\n"},
 	{label: "pods by node", text: "detectLocalMode: NodeCIDR\n"},
 	{label: "one family's pods", text: "clusterCIDR: 10.244.0.0/16\n"},
-	{label: "some node ports", text: pods + "nodePortAddresses: [192.0.2.0/24, \"2001:db8:2::/48\"]\n"},
-	{label: "primary node ports", text: pods + "nodePortAddresses: [primary]\n"},
-	{label: "no node ports", text: pods + "nodePortAddresses: [10.99.0.0/24]\n"},
+	{label: "some node ports", text: pods, ports: []string{"192.0.2.0/24", "2001:db8:2::/48"}},
+	{label: "primary node ports", text: pods, ports: []string{"primary"}},
+	{label: "no node ports", text: pods, ports: []string{"10.99.0.0/24", "fd99::/64"}},
 	{label: "no loopback", text: pods, iptables: ", localhostNodePorts: false"},
 	{label: "a firewall", text: pods, firewall: true},
 	{label: "a firewall, another mark", text: "", iptables: ", masqueradeBit: 31", firewall: true},
-	{label: "node ports of one family", text: pods + "nodePortAddresses: [0.0.0.0/0]\n"},
-	{label: "node ports on loopback", text: pods + "nodePortAddresses: [127.0.0.0/8, \"::1/128\"]\n"},
+	{label: "node ports of one family", text: pods, ports: []string{"192.0.2.0/24"}},
+	{label: "node ports on loopback", text: pods, ports: []string{"127.0.0.0/8", "::1/128"}},
 }
 
 // kinds are who takes part: the first, and what POINTSMAN_BESIDE names.

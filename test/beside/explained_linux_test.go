@@ -12,31 +12,31 @@ import (
 // stands in docs/what-a-service-means.md or in what the dataplane declares.
 type reason struct {
 	why string
-	so  func(k kind, q question, theirs, ours answer) bool
+	so  func(p *proxy, q question, theirs, ours answer) bool
 }
 
 var reasons = []reason{
-	{"the node itself is told too that nobody serves", func(_ kind, q question, theirs, ours answer) bool {
+	{"the node itself is told too that nobody serves", func(_ *proxy, q question, theirs, ours answer) bool {
 		return q.from.place == "node" && q.to.external() && only(theirs.unheard(), dropped) && only(ours, refused) && q.to.thing.usable() == 0
 	}},
-	{"who is not allowed is dropped, also if nobody serves", func(_ kind, q question, theirs, ours answer) bool {
+	{"who is not allowed is dropped, also if nobody serves", func(_ *proxy, q question, theirs, ours answer) bool {
 		return q.to.way == "load-balancer" && q.ranged() && q.to.thing.usable() == 0 && only(ours, dropped)
 	}},
-	{"an external IP may not be the node's own", func(_ kind, q question, theirs, ours answer) bool {
+	{"an external IP may not be the node's own", func(_ *proxy, q question, theirs, ours answer) bool {
 		return q.to.way == "external-ip" && whose(q.to.addr.Addr()) == "node" && only(ours, refused)
 	}},
-	{"::1 takes no node ports, and so no verdict either", func(_ kind, q question, theirs, ours answer) bool {
-		return q.to.addr.Addr() == netip.IPv6Loopback() && only(theirs, dropped) && only(ours, refused)
+	{"where no node ports are taken there is no verdict either", func(p *proxy, q question, theirs, ours answer) bool {
+		return q.to.nodePort() && !p.set.takesNodePorts(q.to.addr.Addr()) && only(theirs, dropped) && only(ours, refused)
 	}},
-	{"a pod of another node that calls itself by a cluster IP through this node", func(_ kind, q question, theirs, ours answer) bool {
+	{"a pod of another node that calls itself by a cluster IP through this node", func(_ *proxy, q question, theirs, ours answer) bool {
 		return q.to.way == "cluster-ip" && q.endpoint() && at(q.from.place).node == there && slices.Contains(ours, dropped) && served(theirs)
 	}},
-	{"it serves node ports on ::1 too", func(k kind, q question, theirs, ours answer) bool {
-		return k == ourUserspace && q.to.addr.Addr() == netip.IPv6Loopback()
+	{"it serves node ports on ::1 too", func(p *proxy, q question, theirs, ours answer) bool {
+		return p.kind == ourUserspace && q.to.addr.Addr() == netip.IPv6Loopback()
 	}},
-	{"kube-proxy's ipvs mode does not do as its iptables mode", func(k kind, _ question, _, _ answer) bool { return k == theirIPVS }},
-	{"IPVS serves no node ports on loopback", func(k kind, q question, _, ours answer) bool {
-		return k == ourIPVS && q.to.way == "loopback-node-port" && only(ours, refused)
+	{"kube-proxy's ipvs mode does not do as its iptables mode", func(p *proxy, _ question, _, _ answer) bool { return p.kind == theirIPVS }},
+	{"IPVS serves no node ports on loopback", func(p *proxy, q question, _, ours answer) bool {
+		return p.kind == ourIPVS && q.to.way == "loopback-node-port" && only(ours, refused)
 	}},
 }
 
@@ -46,9 +46,9 @@ func (q question) endpoint() bool {
 }
 
 // explained is why ours may differ, or nothing.
-func explained(k kind, q question, theirs, ours answer) string {
+func explained(p *proxy, q question, theirs, ours answer) string {
 	for _, r := range reasons {
-		if r.so(k, q, theirs, ours) {
+		if r.so(p, q, theirs, ours) {
 			return r.why
 		}
 	}
@@ -56,6 +56,8 @@ func explained(k kind, q question, theirs, ours answer) string {
 }
 
 func only(a answer, one string) bool { return len(a) == 1 && a[0] == one }
+
+func (t target) nodePort() bool { return strings.HasSuffix(t.way, "node-port") }
 
 func (t target) external() bool { return t.way != "cluster-ip" }
 

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+
 	"strings"
 	"syscall"
 	"testing"
@@ -43,8 +45,28 @@ var (
 type settings struct {
 	label    string
 	text     string
-	iptables string // of the section of that name
-	firewall bool   // the node lets in, and forwards, only what somebody says it shall
+	ports    []string // nodePortAddresses
+	iptables string   // of the section of that name
+	firewall bool     // the node lets in, and forwards, only what somebody says it shall
+}
+
+// takesNodePorts reports whether an address of the node takes node ports.
+func (s settings) takesNodePorts(a netip.Addr) bool {
+	if a == netip.IPv6Loopback() {
+		return false
+	}
+	restricted := false
+	for _, text := range s.ports {
+		if text == "primary" {
+			return at("node").addrs[0] == a || at("node").addrs[1] == a
+		}
+		p := netip.MustParsePrefix(text)
+		if p.Contains(a) {
+			return true
+		}
+		restricted = restricted || p.Addr().Is4() == a.Is4()
+	}
+	return !restricted
 }
 
 const common = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
@@ -59,12 +81,14 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 iptables: {minSyncPeriod: 50ms, syncPeriod: 2s%[3]s}
 nftables: {minSyncPeriod: 50ms, syncPeriod: 2s}
 ipvs: {minSyncPeriod: 50ms, syncPeriod: 2s}
+nodePortAddresses: [%[5]s]
 %[4]s`
 
 // A proxy runs in a world of its own.
 type proxy struct {
 	kind
 	*world
+	set        settings // as it was started last
 	dir        string
 	kubeconfig string
 	log        string
@@ -204,9 +228,14 @@ func pass(from net.Conn, to string) {
 // start starts the process, set in a way.
 func (p *proxy) start(t testing.TB, s settings) {
 	t.Helper()
+	p.set = s
 	p.setFirewall(t, s.firewall)
 	file := filepath.Join(p.dir, "config.yaml")
-	text := fmt.Sprintf(common, p.mode, p.kubeconfig, s.iptables, s.text)
+	ports := ""
+	if len(s.ports) > 0 {
+		ports = `"` + strings.Join(s.ports, `", "`) + `"`
+	}
+	text := fmt.Sprintf(common, p.mode, p.kubeconfig, s.iptables, s.text, ports)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}

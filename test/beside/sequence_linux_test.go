@@ -125,7 +125,7 @@ func (all flows) compare(c *contest) {
 			if k.mode == "userspace" && served(last[p]) {
 				continue // it forgets an idle caller sooner, who may then find another endpoint
 			}
-			if !alike(k, f.question, last[0], last[p]) && explained(k, f.question, last[0], last[p]) == "" {
+			if !alike(k, f.question, last[0], last[p]) && explained(c.proxies[p], f.question, last[0], last[p]) == "" {
 				c.Errorf("%s, a flow that had begun:\n\t%s: %s\n\t%s: %s", f.question, c.proxies[0], last[0], c.proxies[p], last[p])
 			}
 		}
