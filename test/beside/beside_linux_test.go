@@ -222,7 +222,7 @@ var manySettings = []settings{
 	{label: "some node ports", text: pods, ports: []string{"192.0.2.0/24", "2001:db8:2::/48"}},
 	{label: "primary node ports", text: pods, ports: []string{"primary"}},
 	{label: "no node ports", text: pods, ports: []string{"10.99.0.0/24", "fd99::/64"}},
-	{label: "no loopback", text: pods, iptables: ", localhostNodePorts: false"},
+	{label: "no loopback", text: pods, iptables: noLoopback},
 	{label: "a firewall", text: pods, firewall: true},
 	{label: "a firewall, another mark", text: "", iptables: ", masqueradeBit: 31", firewall: true},
 	{label: "node ports of one family", text: pods, ports: []string{"192.0.2.0/24"}},

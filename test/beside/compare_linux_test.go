@@ -113,7 +113,7 @@ func (q question) ask(ctx context.Context, w *world, thorough int, wait time.Dur
 		if got == dropped && misses < thorough/6 {
 			continue // it may have been late
 		}
-		if got == refused || got == dropped || got == passed {
+		if got == refused || got == dropped && !w.firewall || got == passed {
 			break // one rule says so to all
 		}
 		if len(heard) >= q.to.ends {

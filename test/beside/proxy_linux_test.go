@@ -50,9 +50,12 @@ type settings struct {
 	firewall bool     // the node lets in, and forwards, only what somebody says it shall
 }
 
+// noLoopback keeps node ports from 127.0.0.1.
+const noLoopback = ", localhostNodePorts: false"
+
 // takesNodePorts reports whether an address of the node takes node ports.
 func (s settings) takesNodePorts(a netip.Addr) bool {
-	if a == netip.IPv6Loopback() {
+	if a == netip.IPv6Loopback() || a.IsLoopback() && s.iptables == noLoopback {
 		return false
 	}
 	restricted := false
@@ -141,6 +144,7 @@ func (p *proxy) hint(t testing.TB) {
 // one of its pods sends, or lets all pass again.
 func (p *proxy) setFirewall(t testing.TB, on bool) {
 	t.Helper()
+	p.firewall = on
 	for _, family := range []string{"iptables", "ip6tables"} {
 		for _, chain := range []string{"INPUT", "FORWARD"} {
 			if !on {

@@ -63,8 +63,9 @@ func at(name string) place {
 
 // A world is a node and who is around it.
 type world struct {
-	ground *netns.Ground
-	hosts  map[string]*netns.Host // by name of place
+	ground   *netns.Ground
+	hosts    map[string]*netns.Host // by name of place
+	firewall bool                   // some endpoints may be out of reach
 }
 
 func newWorld(t testing.TB) *world {
