@@ -6,7 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -186,14 +186,15 @@ func (l *loop) lost(why string) {
 	l.ended(why)
 }
 
-// kill ends a process that does not answer: to ask it would only take time.
+// kill ends a process that does not answer: to ask it would only take time. What it was
+// at goes to its log.
 func (l *loop) kill() {
-	if l.live == nil || l.live.foreign {
+	if l.live == nil || l.live.foreign || !runs(l.live.remote.Handle()) {
 		return
 	}
-	if h := l.live.remote.Handle(); runs(h) {
-		if p, err := os.FindProcess(h.PID); err == nil {
-			_ = p.Kill() // it may have ended
+	for _, line := range l.live.remote.Abort() {
+		if l.hooks.Log != nil {
+			l.hooks.Log(wire.LogLine{Time: l.now(), Level: slog.LevelError, Message: line, Attrs: []slog.Attr{slog.String("stream", "stderr")}})
 		}
 	}
 }

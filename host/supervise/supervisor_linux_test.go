@@ -71,6 +71,7 @@ type yard struct {
 	mu          sync.Mutex // guards what follows
 	sessions    int
 	transitions []string
+	logged      []string
 }
 
 func newYard(t *testing.T, how string) *yard {
@@ -131,7 +132,11 @@ func (y *yard) run() {
 			defer y.mu.Unlock()
 			y.transitions = append(y.transitions, fmt.Sprintf("%s → %s %s", tr.From, tr.To, tr.Why))
 		},
-		Log: func(wire.LogLine) {},
+		Log: func(l wire.LogLine) {
+			y.mu.Lock()
+			defer y.mu.Unlock()
+			y.logged = append(y.logged, l.Message)
+		},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	y.cancel, y.done = cancel, make(chan struct{})
@@ -240,15 +245,22 @@ func TestHungIsKilledAndBack(t *testing.T) {
 	wantGone(t, first.PID)
 }
 
-// A call that gets on no more is found long before its deadline.
+// A call that gets on no more is found long before its deadline, and where it stood is
+// in the log.
 func TestHungCallIsFound(t *testing.T) {
 	y := newYard(t, "hang")
 	y.run()
 	began := time.Now()
 	first := y.until("up", func(s Status) bool { return s.State == Serving && s.PID != 0 })
-	s := y.until("found", func(s Status) bool { return strings.Contains(s.LastEnd+s.Why, "gets on no more") })
+	s := y.until("found", func(s Status) bool { return strings.Contains(s.LastEnd, "gets on no more") })
 	t.Logf("found after %s: %s", time.Since(began).Round(time.Millisecond), s.LastEnd)
 	wantGone(t, first.PID)
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	dump := strings.Join(y.logged, "\n")
+	if !strings.Contains(dump, "SIGQUIT") || !strings.Contains(dump, "(*plugin).Sync") {
+		t.Errorf("its log does not say what it was at:\n%s", dump)
+	}
 }
 
 func TestCrashingAtStartSaysWhy(t *testing.T) {

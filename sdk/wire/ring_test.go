@@ -123,6 +123,23 @@ func TestTailKeepsAPanicsHead(t *testing.T) {
 	}
 }
 
+func TestTailKeepsADump(t *testing.T) {
+	tail := &tail{}
+	tail.add("before")
+	tail.add("SIGQUIT: quit")
+	for i := range dumpBytes {
+		tail.add(fmt.Sprint("goroutine ", i))
+	}
+	size := 0
+	got := tail.text()
+	for _, line := range got {
+		size += len(line) + 1
+	}
+	if got[0] != "SIGQUIT: quit" || len(got) < 1000 || size > 2*dumpBytes {
+		t.Errorf("of a dump %d lines with %d bytes are kept, from %q", len(got), size, got[0])
+	}
+}
+
 func TestPresence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // its clock costs no time
 		gone := 0

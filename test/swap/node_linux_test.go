@@ -324,7 +324,7 @@ func (n *node) verb(words ...string) (string, error) {
 func (n *node) settled(mode string) admin.Mode {
 	n.Helper()
 	var m admin.Mode
-	n.until("the swap has ended and "+mode+" serves", 60*time.Second, func() (err error) {
+	n.until("the swap has ended and "+mode+" serves", 3*time.Minute, func() (err error) {
 		if m, err = n.Mode(n.Context()); err != nil {
 			return err
 		}

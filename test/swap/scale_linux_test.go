@@ -42,6 +42,8 @@ func TestKernelManyServices(t *testing.T) {
 		count = 10000
 	}
 	n := newNode(t, "userspace")
+	n.drain = 10 * time.Minute // what many Services take must not cut a kept connection
+	n.mode("userspace")
 	n.write("services/many.yaml", many(count))
 	n.start()
 	n.synced()
