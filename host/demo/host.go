@@ -81,7 +81,7 @@ func (h *host) ended() error {
 // ask runs a verb and returns what it prints. An exit code of 2 is no error: it
 // says that there is something to look at.
 func (h *host) ask(ctx context.Context, verb ...string) (string, error) {
-	return h.within(ctx, 10*time.Second, verb...)
+	return h.within(ctx, 30*time.Second, verb...)
 }
 
 // within is ask with a limit.

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	patience = 2 * time.Second       // a request that took longer has failed
+	patience = 5 * time.Second       // a request that took longer has failed
 	pause    = 25 * time.Millisecond // between an answer and the same caller's next request
 )
 

@@ -23,7 +23,7 @@ func (d *demo) start(ctx context.Context) error {
 	for _, svc := range services() {
 		d.screen.say("%-6s %s/%s, %d endpoints, in %s", svc.name, d.network.at(svc.addr), svc.network, len(svc.endpoints), svc.manifest)
 		var last error
-		err := d.watch(ctx, 30*time.Second, nil, func() bool {
+		err := d.watch(ctx, limit, nil, func() bool {
 			last = d.load.request(svc).err
 			return last == nil
 		})
@@ -64,6 +64,10 @@ func fair(svc service, counts map[string]int) error {
 	return nil
 }
 
+// limit is for what must happen: long, for a machine may be busy, and a kernel a process
+// itself.
+const limit = 2 * time.Minute
+
 // quiet is how long an endpoint must not be asked to count as out of use.
 const quiet = 1500 * time.Millisecond
 
@@ -86,7 +90,7 @@ func (d *demo) edit(ctx context.Context) error {
 	if err := replace(file, rest); err != nil {
 		return err
 	}
-	err = d.watch(ctx, 15*time.Second, nil, func() bool { return time.Since(latest(edited, d.load.tally.last(gone.name))) > quiet })
+	err = d.watch(ctx, limit, nil, func() bool { return time.Since(latest(edited, d.load.tally.last(gone.name))) > quiet })
 	if err != nil {
 		return fmt.Errorf("wait until %s is asked no more: %w", gone.name, err)
 	}
@@ -113,12 +117,12 @@ func (d *demo) kill(ctx context.Context) error {
 	killed := time.Now()
 	tally.killing(killed)
 	endProcess(pid)
-	if err := d.watch(ctx, 5*time.Second, nil, func() bool { return !alive(pid) }); err != nil {
+	if err := d.watch(ctx, limit, nil, func() bool { return !alive(pid) }); err != nil {
 		return fmt.Errorf("wait for process %d to end: %w", pid, err)
 	}
 	tally.gone(time.Now())
 	var back time.Time
-	err = d.watch(ctx, 30*time.Second, nil, func() (ok bool) {
+	err = d.watch(ctx, limit, nil, func() (ok bool) {
 		back, ok = tally.back()
 		return ok
 	})

@@ -47,7 +47,7 @@ func (d *demo) swap(ctx context.Context) error {
 // balancer changes to the mode that needs IPVS in the kernel, or says where to have one.
 func (d *demo) balancer(ctx context.Context) error {
 	if _, err := os.Stat("/proc/sys/net/ipv4/vs"); err == nil {
-		if err := d.watch(ctx, 30*time.Second, nil, func() bool { return d.atRest(ctx) }); err != nil {
+		if err := d.watch(ctx, limit, nil, func() bool { return d.atRest(ctx) }); err != nil {
 			d.screen.say("(ipvs: not now, for userspace still keeps connections it has begun)")
 			return ctx.Err()
 		}
@@ -78,12 +78,12 @@ func firstLine(err error) string {
 func (d *demo) swapTo(ctx context.Context, mode string) error {
 	d.screen.say("$ pointsman mode swap %s --wait", mode)
 	before, began := d.load.tally.sum(), time.Now()
-	out, err := d.host.within(ctx, time.Minute, "mode", "swap", mode, "--wait=55s")
+	out, err := d.host.within(ctx, limit+5*time.Second, "mode", "swap", mode, "--wait="+limit.String())
 	if err != nil {
 		return err
 	}
 	took := time.Since(began)
-	if err := d.watch(ctx, time.Minute, nil, func() bool { return time.Since(began) > took+time.Second }); err != nil {
+	if err := d.watch(ctx, limit, nil, func() bool { return time.Since(began) > took+time.Second }); err != nil {
 		return err
 	}
 	s := d.load.tally.sum()
@@ -103,7 +103,7 @@ func (d *demo) killKernel(ctx context.Context) error {
 	endProcess(pid)
 	next := 0
 	var last error
-	err = d.watch(ctx, 30*time.Second, nil, func() bool {
+	err = d.watch(ctx, limit, nil, func() bool {
 		next, last = d.host.pluginProcess(ctx)
 		return last == nil && next != pid && time.Since(killed) > time.Second
 	})
