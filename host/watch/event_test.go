@@ -105,6 +105,32 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// TestEventsFew has more happen than may be written: the API server gets a few, and
+// nobody who tells of them waits.
+func TestEventsFew(t *testing.T) {
+	client := fake.NewClientset()
+	e := NewEvents(client, EventSettings{NodeName: "n1"})
+	for range 3 * eventBurst {
+		e.Write(track.Notice{Reason: "Before"}) // nobody reads them yet
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	began := time.Now()
+	go func() { ended <- e.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	waitForEvents(t, client, eventBurst)
+	for range 3 * eventBurst {
+		e.Write(track.Notice{Reason: "After"})
+		for len(e.queue) > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	most := eventBurst + int(time.Since(began)/eventInterval) + 1 // one may be on its way
+	if got := len(waitForEvents(t, client, eventBurst)); got > most {
+		t.Errorf("%d events were written, want at most %d", got, most)
+	}
+}
+
 func waitForEvents(t *testing.T, client *fake.Clientset, n int) []eventsv1.Event {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {

@@ -43,6 +43,10 @@ func (h *heard) Add(object any) error {
 	if err != nil {
 		return err
 	}
+	object, err = trim(object)
+	if err != nil {
+		return err
+	}
 	h.have[key] = struct{}{}
 	h.set(object)
 	return nil
@@ -90,7 +94,8 @@ func (h *heard) Replace(list []any, _ string) error {
 // Resync has nothing to do: see heard.
 func (h *heard) Resync() error { return nil }
 
-// Transformer keeps a list small while it comes in.
+// Transformer keeps a list small while it comes in as a stream. Only then does a
+// reflector ask for it: what comes in at once, or later, Add trims.
 func (h *heard) Transformer() cache.TransformFunc { return trim }
 
 func keyOf(object any) (track.Key, error) {

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -248,6 +249,72 @@ func TestKubeAsks(t *testing.T) {
 		if asked[what] != want {
 			t.Errorf("%s asks for %q, want %q", what, asked[what], want)
 		}
+	}
+}
+
+// TestKubeMayNotWatch tells of a role that lets us list and not watch.
+func TestKubeMayNotWatch(t *testing.T) {
+	client := fake.NewClientset(kubeNode(), kubeService())
+	client.PrependWatchReactor("services", func(clienttesting.Action) (bool, watch.Interface, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "", errors.New("no role"))
+	})
+	h := hear(t, client)
+	h.next()
+	h.until("word of it", func() bool { return slices.Contains(h.reasons(), SourceForbidden) && h.source.Fault() != "" })
+}
+
+// TestKubeWatchExpired has the watch of the slices end as too old to go on: they are
+// listed again, what went meanwhile goes, and nobody takes it for a fault.
+func TestKubeWatchExpired(t *testing.T) {
+	client := fake.NewClientset(kubeNode(), kubeService(), kubeSlice("10.1.0.1"))
+	broken := watch.NewFake()
+	var once sync.Once
+	client.PrependWatchReactor("endpointslices", func(clienttesting.Action) (handled bool, w watch.Interface, err error) {
+		once.Do(func() { handled, w = true, broken })
+		return handled, w, nil
+	})
+	h := hear(t, client)
+	if u := h.next(); !slices.Equal(endpoints(u), []string{"10.1.0.1:8080"}) {
+		t.Fatalf("the first update is %+v", u)
+	}
+	if _, err := client.DiscoveryV1().EndpointSlices("ns1").Update(t.Context(), kubeSlice("10.1.0.9"), metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	expired := apierrors.NewResourceExpired("too old resource version").Status()
+	broken.Error(&expired)
+	if u := h.next(); u.Full || !slices.Equal(endpoints(u), []string{"10.1.0.9:8080"}) {
+		t.Fatalf("after the watch expired: %+v", u)
+	}
+	if got := h.reasons(); len(got) > 0 || h.source.Fault() != "" {
+		t.Errorf("told of %v, and the fault %q", got, h.source.Fault())
+	}
+}
+
+// TestKubeTrims sees objects as they come out of a reflector: without what nobody reads.
+func TestKubeTrims(t *testing.T) {
+	svc := kubeService()
+	svc.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
+	svc.Spec.Selector = map[string]string{"app": "web"}
+	client := fake.NewClientset()
+	if err := client.Tracker().Add(svc); err != nil {
+		t.Fatal(err)
+	}
+	k := Kubernetes(client, track.New(nil), KubeSettings{NodeName: "n1"})
+	seen := make(chan *corev1.Service, 1)
+	h := newHeard("Services", func(o any) { seen <- o.(*corev1.Service) }, func(track.Key) {})
+	k.first = make(chan struct{}, 1)
+	k.follow(&corev1.Service{}, client, h, lister(client.CoreV1().Services(metav1.NamespaceAll), metav1.ListOptions{}))
+	var ended sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	defer func() { cancel(); ended.Wait() }()
+	ended.Go(func() { k.kinds[len(k.kinds)-1].RunWithContext(ctx) }) // until ctx ends
+	select {
+	case got := <-seen:
+		if got.Name != "web" || got.ManagedFields != nil || got.Spec.Selector != nil {
+			t.Errorf("it came in as %+v", got)
+		}
+	case <-time.After(patience):
+		t.Fatal("nothing came in")
 	}
 }
 

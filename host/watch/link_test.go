@@ -67,7 +67,9 @@ func TestLinkIgnores(t *testing.T) {
 	cancel()
 	l.note(ended, errors.New("context canceled"))
 	l.note(t.Context(), apierrors.NewResourceExpired("too old resource version"))
+	l.note(t.Context(), apierrors.NewGone("410"))
 	l.note(t.Context(), apierrors.NewTooManyRequests("later", 1))
+	l.note(t.Context(), apierrors.NewTimeoutError("the watch was long enough", 0))
 	if l.now() != "" {
 		t.Errorf("took %q for a fault", l.now())
 	}
