@@ -78,7 +78,7 @@ func firstLine(err error) string {
 func (d *demo) swapTo(ctx context.Context, mode string) error {
 	d.screen.say("$ pointsman mode swap %s --wait", mode)
 	before, began := d.load.tally.sum(), time.Now()
-	out, err := d.host.within(ctx, limit+5*time.Second, "mode", "swap", mode, "--wait="+limit.String())
+	out, err := d.ask(ctx, mode)
 	if err != nil {
 		return err
 	}
@@ -90,6 +90,16 @@ func (d *demo) swapTo(ctx context.Context, mode string) error {
 	d.screen.say("  %s (%s; %d requests meanwhile and in the second after, %d failed)",
 		strings.TrimSpace(out), short(took), s.requests-before.requests, len(s.failed)-len(before.failed))
 	return d.noneFailed()
+}
+
+// ask has the host change its mode, and waits until it has. While what served before is
+// being cleared away the host takes no other wish, and is asked again.
+func (d *demo) ask(ctx context.Context, mode string) (out string, err error) {
+	late := d.watch(ctx, limit, nil, func() bool {
+		out, err = d.host.within(ctx, limit+5*time.Second, "mode", "swap", mode, "--wait="+limit.String())
+		return err == nil || !strings.Contains(err.Error(), "another swap is under way")
+	})
+	return out, errors.Join(err, late)
 }
 
 // killKernel kills a plugin whose rules are in the kernel.
