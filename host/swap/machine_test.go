@@ -52,6 +52,8 @@ func TestSwaps(t *testing.T) {
 			step{second, failed(Verifying), "userspace→iptables draining: note drain"}),
 		"loses the one that comes": append(upTo(Holding),
 			step{second, Event{Kind: Lost, Why: "killed"}, "userspace→iptables draining: note drain"}),
+		"loses the one that comes when the points are thrown": append(upTo(Proving),
+			step{second, Event{Kind: Lost, Why: "killed"}, "iptables→userspace returning: note restore recall"}),
 		"cannot throw the points": append(upTo(Cutting),
 			step{second, failed(Cutting), "iptables→userspace returning: note restore recall"},
 			step{second, passed(Returning), "userspace→iptables draining: note drain"}),

@@ -251,7 +251,7 @@ func (n *node) run(host *exec.Cmd, env ...string) {
 		_ = c.Wait()
 		close(exited)
 	}(n.cmd)
-	n.until("the host serves", 30*time.Second, func() error {
+	n.until("the host serves", 2*time.Minute, func() error {
 		s, err := n.Status(n.Context())
 		switch {
 		case err != nil:
