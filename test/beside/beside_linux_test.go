@@ -75,7 +75,11 @@ func (c *contest) settle() {
 func (c *contest) compare(things []thing, besides ...question) {
 	c.Helper()
 	c.settle()
-	list := append(questions(things), besides...)
+	c.compareAnswers(append(questions(things), besides...))
+}
+
+func (c *contest) compareAnswers(list []question) {
+	c.Helper()
 	answers := c.ask(list, 6, 400*time.Millisecond)
 	for range 2 { // chance, a slow machine, or an update that was only half there
 		var again []int
@@ -177,7 +181,12 @@ func TestKernelBeside(t *testing.T) {
 		c := c.on(t)
 		things := edges()
 		c.write(things)
-		c.compare(things, calls(things, callersAtEdges...)...)
+		c.settle()
+		from := append([]caller{called("client"), called("near0")}, callersAtEdges...)
+		if long() {
+			from = append(callers, callersAtEdges...)
+		}
+		c.compareAnswers(calls(things, from...))
 	})
 	t.Run("staying with one endpoint", func(t *testing.T) { c.on(t).staying() })
 	c.sequence(t)
@@ -185,7 +194,7 @@ func TestKernelBeside(t *testing.T) {
 
 // Services at random, which change to others at random, under proxies set at random.
 func TestKernelBesideAtRandom(t *testing.T) {
-	if os.Getenv("POINTSMAN_SOAK") == "" {
+	if !long() {
 		t.Skip("takes a minute each round: POINTSMAN_SOAK=N has N of them")
 	}
 	c := newContest(t, kinds()...)
@@ -255,6 +264,9 @@ func rounds() int {
 	}
 	return max(1, n)
 }
+
+// long reports whether a run may take long.
+func long() bool { return os.Getenv("POINTSMAN_SOAK") != "" }
 
 // on is c for a test within the test.
 func (c *contest) on(t testing.TB) *contest {

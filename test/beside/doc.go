@@ -19,4 +19,9 @@
 // POINTSMAN_E2E=1 runs one of each kind, step by step. POINTSMAN_SOAK=N adds N rounds at
 // random, whose seed is printed and can be given as POINTSMAN_SEED. POINTSMAN_BESIDE
 // names who takes part besides kube-proxy, such as "iptables-nft,userspace".
+//
+// The ipvs mode takes part where the kernel has IPVS, which make test-ipvs sees to. It
+// is held against kube-proxy's iptables mode, for that has one meaning with the others;
+// in a long run kube-proxy's own ipvs mode stands beside them, and what it does
+// otherwise is counted.
 package beside

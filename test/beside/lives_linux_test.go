@@ -4,6 +4,7 @@ package beside
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,7 +18,7 @@ func lives() []step {
 	ports := nodePorts(30300)
 	load := loadBalancer("198.51.100.30", "2001:db8:e::30")
 	allowed := sources("198.18.0.0/16", "2001:db8:c::/48")
-	return []step{
+	all := []step{
 		{"a Service", life()},
 		{"with node ports", life(ports)},
 		{"with a load balancer", life(ports, load)},
@@ -40,7 +41,14 @@ func lives() []step {
 		{"of another proxy", life(ports, label("service.kubernetes.io/service-proxy-name", "another"))},
 		{"ours again", life(ports)},
 	}
+	if long() {
+		return all
+	}
+	return slices.DeleteFunc(all, func(s step) bool { return !slices.Contains(turns, s.label) })
 }
+
+// turns are those of lives that change most.
+var turns = []string{"a Service", "for some", "no load balancer", "its ports swap names", "in one family", "in both again", "only a name", "an address again", "headless"}
 
 func renamed(t *thing) {
 	for i := range t.service.Spec.Ports {

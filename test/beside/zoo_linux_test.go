@@ -98,6 +98,9 @@ func edges() []thing {
 		a(65, "sticky-ranges", spread(), loadBalancer("198.51.100.65", "2001:db8:e::65"), sticky(600), sources("10.244.0.0/16", "192.0.2.0/24", "fd00:10:244::/48")),
 		a(66, "only-itself", near(), loadBalancer("198.51.100.66", "2001:db8:e::66"), nodePorts(30660), externalLocal, internalLocal, healthPort(30669)),
 		a(67, "only-the-node", []end{on("node", 9090)}, loadBalancer("198.51.100.67", "2001:db8:e::67"), nodePorts(30670), externalLocal, healthPort(30679)),
+		a(69, "deaf", []end{on("near0", 7777)}, nodePorts(30690)),
+		a(70, "deaf-elsewhere", []end{on("far0", 7777)}, loadBalancer("198.51.100.70", "2001:db8:e::70"), externalLocal, healthPort(30709)),
+		a(71, "deaf-here", []end{on("node", 7777), on("node", 7778)}, nodePorts(30710), sticky(600)),
 		a(68, "only-the-other-node", []end{on("other", 9090)}, loadBalancer("198.51.100.68", "2001:db8:e::68"), nodePorts(30680)),
 	}
 }
