@@ -31,6 +31,9 @@ var reasons = []reason{
 	{"a pod of another node that calls itself by a cluster IP through this node", func(_ *proxy, q question, theirs, ours answer) bool {
 		return q.to.way == "cluster-ip" && q.endpoint() && at(q.from.place).node == there && slices.Contains(ours, dropped) && served(theirs)
 	}},
+	{"a relay passes on no ICMP errors", func(p *proxy, q question, theirs, ours answer) bool {
+		return p.mode == "userspace" && strings.HasPrefix(q.to.network, "udp") && q.to.thing.usable() > 0 && only(theirs, refused) && only(ours, dropped)
+	}},
 	{"it serves node ports on ::1 too", func(p *proxy, q question, theirs, ours answer) bool {
 		return p.kind == ourUserspace && q.to.addr.Addr() == netip.IPv6Loopback()
 	}},
