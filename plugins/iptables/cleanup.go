@@ -29,8 +29,10 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 			return nil, err
 		}
 	}
+	// Parameters first: while the kernel routes 127.0.0.0/8, the guard must stand.
+	given, err := duty.GiveBack(p.dir, mode, l)
+	errs := []error{err}
 	var gone []string
-	var errs []error
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		for _, tool := range tools(ctx, family) {
 			tool.Waiting, tool.Heard = p.status.Waiting, p.status.Step
@@ -47,7 +49,6 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 	closed, err := closeAccounts(l.DryRun)
 	gone = append(gone, closed...)
 	errs = append(errs, err)
-	given, err := duty.GiveBack(p.dir, mode, l)
 	gone = append(gone, given...)
 	if !l.DryRun {
 		for _, s := range p.sides {
@@ -55,7 +56,7 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 		}
 		p.role = 0
 	}
-	return gone, errors.Join(append(errs, err)...)
+	return gone, errors.Join(errs...)
 }
 
 // tools are the programs of each backend in which family has rules.

@@ -4,6 +4,7 @@ package iptables
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -135,6 +136,20 @@ func TestKernelGuardStandsFirst(t *testing.T) {
 		k.sync(p, sdk.Update{From: 1, To: 2, Node: &none})
 		if values(k, routeLocalnet) != "0" || guarded() {
 			k.Errorf("nobody asks for it, and route_localnet is %s", values(k, routeLocalnet))
+		}
+		next := sdk.Update{From: 2, To: 3, Node: &s.Node}
+		k.sync(p, next)
+		if values(k, routeLocalnet) != "1" {
+			k.Fatal("it is asked for again, and the kernel does not route 127.0.0.0/8")
+		}
+		file := filepath.Join(k.TempDir(), "routed")
+		undo := k.instead("cat " + routeLocalnet + " >>" + file + "; exec REAL \"$@\"")
+		defer undo()
+		if _, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
+			k.Fatal(err)
+		}
+		if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "1") {
+			k.Errorf("cleanup takes the guard away, and the kernel routes 127.0.0.0/8: %q, %v", text, err)
 		}
 	})
 }
