@@ -101,6 +101,9 @@ func TestSwaps(t *testing.T) {
 			step{second, failed(Preflight), "iptables→userspace draining: note drain"}),
 		"is reset": append(upTo(Proving),
 			step{0, Event{Kind: Reset, Why: "someone asked"}, "iptables→userspace returning: note restore recall"}),
+		"is reset when it is decided": append(upTo(Draining),
+			step{0, Event{Kind: Reset, Why: "someone asked"}, "iptables→userspace draining"},
+			step{again, Event{Kind: Tick}, "iptables→userspace draining"}),
 		"is asked for twice": append(upTo(Staging),
 			step{0, ask, "iptables→userspace staging"}),
 	} {
