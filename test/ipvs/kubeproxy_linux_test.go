@@ -45,7 +45,7 @@ func TestKernelIPVSAfterKubeProxy(t *testing.T) {
 // on is n in a test below its own.
 func (n *node) on(t *testing.T) *node {
 	below := *n
-	below.T = t
+	below.TB = t
 	return &below
 }
 
@@ -106,13 +106,27 @@ func (n *node) goOn(kept map[sdktest.Flow]sdktest.Answer) {
 	}
 }
 
-// kubeProxy starts the real one, until it is stopped; what it wrote stays then.
+// kubeProxy has the real one serve, until it is stopped; what it wrote stays then.
 func (n *node) kubeProxy(binary string, c *cluster.Cluster) (stop func()) {
 	n.Helper()
-	cmd := exec.Command(binary, "--kubeconfig="+c.Kubeconfig(cluster.Token(cluster.Admin), ""), "--proxy-mode=ipvs", "--hostname-override=n1",
+	_, stop = n.startKubeProxy(binary, c)
+	n.until("kube-proxy has written its rules", func() error {
+		for program, last := range map[string]string{"iptables-legacy-save": "KUBE-CLUSTER-IP", "ip6tables-legacy-save": "KUBE-6-CLUSTER-IP"} {
+			if rules := n.shell(program); !strings.Contains(rules, "--match-set "+last+" dst,dst -j ACCEPT") {
+				return fmt.Errorf("%s says\n%s", program, rules)
+			}
+		}
+		return nil
+	})
+	return stop
+}
+
+func (n *node) startKubeProxy(binary string, c *cluster.Cluster, more ...string) (pid int, stop func()) {
+	n.Helper()
+	cmd := exec.Command(binary, append([]string{"--kubeconfig=" + c.Kubeconfig(cluster.Token(cluster.Admin), ""), "--proxy-mode=ipvs", "--hostname-override=n1",
 		"--cluster-cidr=10.180.0.0/24,fd00:10:180::/64", "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
-		"--healthz-bind-address=127.0.0.1:"+freePort(n.T), "--metrics-bind-address=127.0.0.1:"+freePort(n.T))
-	cmd.Env = append(os.Environ(), "PATH="+legacyNames(n.T)+":"+os.Getenv("PATH"))
+		"--healthz-bind-address=127.0.0.1:" + freePort(n.TB), "--metrics-bind-address=127.0.0.1:" + freePort(n.TB)}, more...)...)
+	cmd.Env = append(os.Environ(), "PATH="+legacyNames(n.TB)+":"+os.Getenv("PATH"))
 	log, err := os.Create(filepath.Join(n.TempDir(), "kube-proxy.log"))
 	if err != nil {
 		n.Fatal(err)
@@ -135,15 +149,7 @@ func (n *node) kubeProxy(binary string, c *cluster.Cluster) (stop func()) {
 			n.Logf("kube-proxy: %s", text)
 		}
 	})
-	n.until("kube-proxy has written its rules", func() error {
-		for program, last := range map[string]string{"iptables-legacy-save": "KUBE-CLUSTER-IP", "ip6tables-legacy-save": "KUBE-6-CLUSTER-IP"} {
-			if rules := n.shell(program); !strings.Contains(rules, "--match-set "+last+" dst,dst -j ACCEPT") {
-				return fmt.Errorf("%s says\n%s", program, rules)
-			}
-		}
-		return nil
-	})
-	return stop
+	return cmd.Process.Pid, stop
 }
 
 // cleanup runs the plugin's verb, and returns what it names.
@@ -173,7 +179,7 @@ func (n *node) shell(script string) string {
 }
 
 // peer is one of the programs that make peers builds.
-func peer(t *testing.T, name string) string {
+func peer(t testing.TB, name string) string {
 	t.Helper()
 	binary, err := filepath.Abs("../../bin/peers/" + name)
 	if err == nil {
@@ -187,7 +193,7 @@ func peer(t *testing.T, name string) string {
 
 // legacyNames is a folder where the programs of legacy iptables, the one that this
 // kernel has, have their plain names.
-func legacyNames(t *testing.T) string {
+func legacyNames(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, family := range []string{"iptables", "ip6tables"} {
@@ -204,7 +210,7 @@ func legacyNames(t *testing.T) string {
 	return dir
 }
 
-func freePort(t *testing.T) string {
+func freePort(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -216,7 +222,7 @@ func freePort(t *testing.T) string {
 }
 
 // objects are what manifests describe.
-func objects(t *testing.T, manifests []byte) []metav1.Object {
+func objects(t testing.TB, manifests []byte) []metav1.Object {
 	t.Helper()
 	var all []metav1.Object
 	for docs := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(manifests))); ; {

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { netns.Main(m) }
 
 // A node is a host that runs on a folder, with neighbours and pods around it.
 type node struct {
-	*testing.T
+	testing.TB
 	*admin.Client
 	bin, dir string
 	ground   *netns.Ground
@@ -33,7 +33,7 @@ type node struct {
 	exited   chan struct{}
 }
 
-func newNode(t *testing.T) *node {
+func newNode(t testing.TB) *node {
 	bin := os.Getenv("POINTSMAN_BIN")
 	switch {
 	case !inPart(t.Name()):
@@ -54,7 +54,7 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{T: t, Client: admin.NewClient(filepath.Join(dir, "admin.sock")), bin: bin, dir: dir, ground: ground}
+	n := &node{TB: t, Client: admin.NewClient(filepath.Join(dir, "admin.sock")), bin: bin, dir: dir, ground: ground}
 	t.Cleanup(n.end)
 	n.write("host.yaml", n.config("ipvs"))
 	if err := os.Mkdir(filepath.Join(dir, "services"), 0o755); err != nil {

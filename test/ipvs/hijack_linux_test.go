@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// hijacker is a Service that claims addresses of others, and one that nobody has; and
+// one whose endpoints are the node itself, and who hears everybody.
+const hijacker = `
+apiVersion: v1
+kind: Service
+metadata: {name: hijacker, namespace: evil}
+spec:
+  clusterIP: 172.30.0.66
+  externalIPs: [192.0.2.10, 10.180.0.1, 169.254.169.254, 203.0.113.5]
+  ports: [{name: p, port: 7777}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: hijacker-1, namespace: evil, labels: {kubernetes.io/service-name: hijacker}}
+addressType: IPv4
+ports: [{name: p, port: 8080}]
+endpoints: [{addresses: [10.180.0.1]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: inward, namespace: evil}
+spec: {clusterIP: 172.30.0.67, ports: [{name: p, port: 7777}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: inward-1, namespace: evil, labels: {kubernetes.io/service-name: inward}}
+addressType: IPv4
+ports: [{name: p, port: 7777}]
+endpoints: [{addresses: [169.254.169.254]}, {addresses: [224.0.0.5]}, {addresses: [0.0.0.0]}]
+`
+
+// What nobody may draw to himself (CVE-2020-8554) or point at (CVE-2021-25737) gets no
+// virtual server, no address on the device and no real, until the operator allows it.
+func TestKernelIPVSHijack(t *testing.T) {
+	n := newNode(t)
+	n.shows("dual-stack")
+	if err := n.ground.Own(netip.MustParseAddr("192.0.2.10")); err != nil {
+		t.Fatal(err)
+	}
+	n.write("services/hijacker.yaml", hijacker)
+	n.start()
+	n.until("the free address is served", func() error { return n.calls("203.0.113.5:7777") })
+	for _, claimed := range []string{"192.0.2.10:7777", "10.180.0.1:7777", "169.254.169.254:7777", "172.30.0.67:7777"} {
+		if n.calls(claimed) == nil {
+			t.Errorf("%s is served", claimed)
+		}
+	}
+	shown := n.shell("ipvsadm -Sn; ip -o address show dev kube-ipvs0")
+	for _, bad := range []string{"192.0.2.10:7777", "10.180.0.1:7777", "10.180.0.1/32", "169.254.169.254", "224.0.0.5", "-r 0.0.0.0"} {
+		if strings.Contains(shown, bad) {
+			t.Errorf("the kernel has %s:\n%s", bad, shown)
+		}
+	}
+	n.stop()
+	n.write("host.yaml", n.config("ipvs")+"externalIPs: {allow: [192.0.2.10/32]}\n")
+	n.start()
+	n.until("what is allowed is served", func() error { return n.calls("192.0.2.10:7777") })
+	n.until("what is not allowed is served no more", func() error {
+		if n.calls("203.0.113.5:7777") == nil {
+			return errors.New("it is")
+		}
+		return nil
+	})
+}
+
+// calls calls from a pod, and reports why nobody answers, if so.
+func (n *node) calls(to string) error {
+	return n.hears(netip.MustParseAddr("10.180.0.9"), netip.MustParseAddrPort(to))
+}
+
+// hears calls from a host around the node, and reports why nobody answers, if so.
+func (n *node) hears(from netip.Addr, to netip.AddrPort) error {
+	n.Helper()
+	host, err := n.ground.Host(from)
+	if err != nil {
+		n.Fatal(err)
+	}
+	const wait = 2 * time.Second
+	ctx, cancel := context.WithTimeout(n.Context(), wait)
+	defer cancel()
+	conn, err := host.Dial(ctx, "tcp4", from, to)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(wait))
+	_, err = conn.Read(make([]byte, 1)) // who answers speaks first
+	return err
+}
+
+// A neighbour that sends to 127.0.0.1 by way of the node reaches nobody
+// (CVE-2020-8558): not while iptables serves, which has the kernel route that address,
+// not while the mode changes, and not in the ipvs mode, in which it is not routed.
+func TestKernelIPVSMartian(t *testing.T) {
+	n := newNode(t)
+	s, stage := n.shows("dual-stack")
+	own := answers(t)
+	client := netip.MustParseAddr("192.0.2.7")
+	neighbour, err := n.ground.Host(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := neighbour.Do(outwards); err != nil {
+		t.Fatalf("a neighbour that sends 127.0.0.1 out: %v", err)
+	}
+	const routes = "/proc/sys/net/ipv4/conf/all/route_localnet"
+	before := strings.TrimSpace(n.shell("cat " + routes))
+	n.shell("echo 1 >" + routes)
+	n.until("without a guard the node answers", func() error { return n.hears(client, own) })
+	n.shell("echo " + before + " >" + routes)
+	n.write("host.yaml", n.config("iptables"))
+	n.start()
+	if now := n.shell("cat " + routes); strings.TrimSpace(now) != "1" {
+		t.Fatalf("the iptables mode has the kernel route 127.0.0.0/8, which is %s", now)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	answered := make(chan int, 1)
+	go func() { // ends with ctx
+		count := 0
+		for ctx.Err() == nil {
+			if n.hears(client, own) == nil {
+				count++
+			}
+		}
+		answered <- count
+	}()
+	n.swap(s, stage, "iptables", "ipvs")
+	cancel()
+	if count := <-answered; count > 0 {
+		t.Errorf("a neighbour reached 127.0.0.1 of the node %d times while the mode changed", count)
+	}
+	if now := strings.TrimSpace(n.shell("cat " + routes)); now != before {
+		t.Errorf("in the ipvs mode route_localnet is %s, and before us it was %s", now, before)
+	}
+	if n.hears(client, own) == nil {
+		t.Error("a neighbour reaches 127.0.0.1 of the node in the ipvs mode")
+	}
+}
+
+// answers is who listens on 127.0.0.1 of the node, until the test ends.
+func answers(t *testing.T) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() { // ends with l
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, "here\n")
+			conn.Close()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// outwards makes this namespace send what is for 127.0.0.1 to its router, and take
+// answers from there.
+func outwards() error {
+	for _, line := range []string{
+		"echo 1 >/proc/sys/net/ipv4/conf/all/route_localnet",
+		"ip rule add pref 10 lookup local",
+		"ip rule add pref 5 to 127.0.0.1 lookup main",
+		"ip rule del pref 0",
+	} {
+		if out, err := exec.Command("sh", "-c", line).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s", line, err, out)
+		}
+	}
+	return nil
+}
