@@ -33,6 +33,8 @@ const (
 
 	// lineCost is what a line counts for at least.
 	lineCost = 128
+
+	maxLines = logRate / lineCost // of a log, at once
 )
 
 // maxMessage bounds a text for people, such as an error's. It travels in a header,

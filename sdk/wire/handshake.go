@@ -43,9 +43,9 @@ func (registration) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.Client
 }
 
 // plugins is the set for each major, as go-plugin keeps it.
-func plugins(s *server) map[int]plugin.PluginSet {
+func plugins(s *server, majors ...uint32) map[int]plugin.PluginSet {
 	sets := make(map[int]plugin.PluginSet)
-	for _, major := range majors() {
+	for _, major := range majors {
 		sets[int(major)] = plugin.PluginSet{"dataplane": registration{server: s}}
 	}
 	return sets

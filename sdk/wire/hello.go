@@ -14,15 +14,6 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// Major is the version of the wire that this sdk speaks: pointsman.dataplane.v1.
-// A change that an older end would misunderstand makes a new one; everything else
-// is a new field.
-const Major uint32 = 1
-
-// majors are those that a host of this version speaks: the newest, and the one
-// before it once there is one.
-func majors() []uint32 { return []uint32{Major} }
-
 // oldest names the first version of the sdk, and of the host, that speaks a major.
 func oldest(major uint32) string {
 	if major == 1 {
@@ -87,17 +78,30 @@ func decodeHello(h *pb.HelloReply) Hello {
 	}
 }
 
+// common is the newest major that both ends speak; zero: there is none.
+func (h Hello) common() uint32 {
+	for _, major := range majors() {
+		if slices.Contains(h.Majors, major) {
+			return major
+		}
+	}
+	return 0
+}
+
 // fits checks that the two ends have a major in common, and else says what would.
 func (h Hello) fits() error {
-	for _, major := range h.Majors {
-		if slices.Contains(majors(), major) {
-			return nil
-		}
+	if h.common() != 0 {
+		return nil
 	}
 	return skew(fmt.Sprintf("plugin %s %s", h.Name, h.Version), h.Majors, h.Needs)
 }
 
-// skew is the sentence for two ends that have no major in common.
+// A SkewError is that two ends have no major in common. It says what would fit.
+type SkewError struct{ text string }
+
+func (e *SkewError) Error() string { return e.text }
+
+// skew is the error for two ends that have no major in common.
 func skew(plugin string, theirs []uint32, needs string) error {
 	ours := majors()
 	s := fmt.Sprintf("%s speaks major %s of the wire, this host speaks %s: ", plugin, list(theirs), list(ours))
@@ -112,7 +116,7 @@ func skew(plugin string, theirs []uint32, needs string) error {
 	if needs != "" {
 		s += "; the plugin says: " + text(needs)
 	}
-	return fmt.Errorf("%s", s)
+	return &SkewError{s}
 }
 
 func list(majors []uint32) string {

@@ -66,7 +66,7 @@ func (h *Handle) start(c Command, child *child) error {
 	defer child.release()
 	client := plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  handshakeConfig(),
-		VersionedPlugins: plugins(nil),
+		VersionedPlugins: plugins(nil, majors()...),
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
 		Logger:           silent(),
 		SkipHostEnv:      true,   // the host's may hold credentials

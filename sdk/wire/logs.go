@@ -76,7 +76,7 @@ func (r *Remote) readLogs(ctx context.Context, after uint64, f func(LogLine)) er
 		return err
 	}
 	return receiveAll(stream, func(reply *pb.LogsReply) error {
-		for _, l := range reply.GetLines() {
+		for _, l := range first(reply.GetLines(), maxLines) {
 			f(decodeLine(l))
 		}
 		r.process.digest(ctx, proto.Size(reply), len(reply.GetLines()))

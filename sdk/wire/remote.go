@@ -37,6 +37,7 @@ const (
 // and may be used from several goroutines.
 type Remote struct {
 	conn     *grpc.ClientConn
+	calls    grpc.ClientConnInterface // conn, in the major that both speak
 	client   pb.DataplaneClient
 	hello    Hello
 	handle   Handle
@@ -56,7 +57,8 @@ func newRemote(conn *grpc.ClientConn, hello Hello, h Handle, p *process) *Remote
 	if p.pid != 0 {
 		hello.PID = p.pid // the kernel's word, not the plugin's
 	}
-	return &Remote{conn: conn, client: pb.NewDataplaneClient(conn), hello: hello, handle: h, process: p}
+	calls := speaking(conn, hello.common())
+	return &Remote{conn: conn, calls: calls, client: pb.NewDataplaneClient(calls), hello: hello, handle: h, process: p}
 }
 
 // Hello is what the plugin said of itself when it was connected to.

@@ -49,7 +49,7 @@ func serveLaunched(s *server) bool {
 	var began bool
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig:  handshakeConfig(),
-		VersionedPlugins: plugins(s),
+		VersionedPlugins: plugins(s, Major),
 		Logger:           hclog.New(&hclog.LoggerOptions{Output: os.Stderr, Level: hclog.Error}),
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
 			began = true
@@ -94,12 +94,12 @@ func patience(d sdk.Description) time.Duration {
 	return hostless
 }
 
-// warnOfSkew tells a host that speaks none of our majors what would fit. It goes
+// warnOfSkew tells a host that does not speak our major what would fit. It goes
 // to stderr, before the handshake that the host will refuse.
 func warnOfSkew() {
 	versions := os.Getenv("PLUGIN_PROTOCOL_VERSIONS")
 	for _, v := range strings.Split(versions, ",") {
-		if n, err := strconv.ParseUint(v, 10, 32); err == nil && slices.Contains(majors(), uint32(n)) {
+		if n, err := strconv.ParseUint(v, 10, 32); err == nil && uint32(n) == Major {
 			return
 		}
 	}

@@ -48,11 +48,6 @@ func newServer(d sdk.Description, dp sdk.Dataplane) *server {
 	}
 }
 
-func (s *server) register(r grpc.ServiceRegistrar) {
-	pb.RegisterHelloServer(r, s)
-	pb.RegisterDataplaneServer(r, s)
-}
-
 func (s *server) Hello(context.Context, *pb.HelloRequest) (*pb.HelloReply, error) {
 	return encodeHello(s.hello), nil
 }
