@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/pointsman/pointsman/sdk/wire"
 )
@@ -74,9 +73,9 @@ func examine(name, path string) Found {
 
 // An identity tells one content of a file from another, without reading it.
 type identity struct {
-	size     int64
-	modified time.Time
-	mode     fs.FileMode
+	Size    int64
+	Changed int64 // in nanoseconds since 1970
+	Mode    fs.FileMode
 }
 
 // identify is the zero identity for a file that is not there.
@@ -85,5 +84,5 @@ func identify(path string) identity {
 	if err != nil {
 		return identity{}
 	}
-	return identity{info.Size(), info.ModTime(), info.Mode()}
+	return identity{info.Size(), info.ModTime().UnixNano(), info.Mode()}
 }

@@ -23,10 +23,17 @@ func handleFile(stateDir, slot string) string {
 	return filepath.Join(stateDir, "process"+slot+".json")
 }
 
+// A kept handle is what is written down: the way to a process, and of which binary it
+// is. By now another one may lie where that was.
+type kept struct {
+	wire.Handle
+	Binary identity
+}
+
 // keepHandle writes it. Without it a later host could not end the process, which
 // is no reason not to serve now.
-func (v *live) keepHandle(p Plugin) {
-	data, err := json.Marshal(v.remote.Handle())
+func (v *live) keepHandle(p Plugin, binary identity) {
+	data, err := json.Marshal(kept{v.remote.Handle(), binary})
 	if err == nil {
 		_ = os.WriteFile(handleFile(p.StateDir, p.Slot), data, 0o600)
 	}
@@ -43,11 +50,11 @@ func EndLeftover(ctx context.Context, stateDir, slot string, dryRun bool) (pid i
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
-	if err == nil && runs(h) {
+	if err == nil && runs(h.Handle) {
 		pid = h.PID
 	}
 	if err == nil && !dryRun {
-		err = wire.End(ctx, h) // of a process that is gone it removes the socket
+		err = wire.End(ctx, h.Handle) // of a process that is gone it removes the socket
 	}
 	if err != nil {
 		return pid, fmt.Errorf("end the plugin that a former host left running: %w", err)
@@ -58,8 +65,8 @@ func EndLeftover(ctx context.Context, stateDir, slot string, dryRun bool) (pid i
 	return pid, os.Remove(handleFile(stateDir, slot))
 }
 
-func readHandle(stateDir, slot string) (wire.Handle, error) {
-	var h wire.Handle
+func readHandle(stateDir, slot string) (kept, error) {
+	var h kept
 	data, err := os.ReadFile(handleFile(stateDir, slot))
 	if err != nil {
 		return h, err

@@ -20,6 +20,7 @@ type live struct {
 	remote      *wire.Remote
 	description sdk.Description
 	foreign     bool               // something else keeps it running
+	binary      identity           // of a process that a former host left; zero: that of the file
 	trial       bool               // it must pass before it may serve
 	cancel      context.CancelFunc // ends what goes on beside it; nil: nothing does
 	beside      sync.WaitGroup
@@ -71,23 +72,27 @@ func (p Plugin) connect(ctx context.Context) (*live, error) {
 const connectLimit = 10 * time.Second
 
 // attach connects to the process that a former host left running, which serves: it
-// is nil where there is none, or none that answers.
-func (p Plugin) attach(ctx context.Context) *live {
+// is nil where there is none, or none that answers. One that answers, and speaks
+// nothing that this host does, is a wire.SkewError.
+func (p Plugin) attach(ctx context.Context) (*live, error) {
 	h, err := readHandle(p.StateDir, p.Slot)
-	if err != nil || !runs(h) {
-		return nil
+	if err != nil {
+		return nil, err
+	}
+	if !runs(h.Handle) {
+		return nil, os.ErrProcessDone
 	}
 	limited, cancel := context.WithTimeout(ctx, attachLimit)
 	defer cancel()
-	remote, err := wire.Attach(limited, h)
+	remote, err := wire.Attach(limited, h.Handle)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	v, err := p.configure(limited, remote)
-	if err != nil {
-		return nil
+	if err == nil {
+		v.binary = h.Binary
 	}
-	return v
+	return v, err
 }
 
 // attachLimit is for a process that a former host left. It may be hung.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -24,6 +25,7 @@ type loop struct {
 	proved    bool               // the present process has served long enough to be fallen back to
 	giveUp    context.CancelFunc // ends the launching that goes on; nil: there was none
 	launching sync.WaitGroup
+	keeps     atomic.Bool // a process of another major that a former host left
 }
 
 // step tells the machine, shows what became of it, and acts.
@@ -166,8 +168,13 @@ func (s *Supervisor) send(ctx context.Context, e event) {
 
 // begin starts what goes on beside a process that is up.
 func (l *loop) begin(ctx context.Context, came *live) {
+	if came.binary != (identity{}) {
+		l.mu.Lock()
+		l.binary = came.binary
+		l.mu.Unlock()
+	}
 	if !came.foreign {
-		came.keepHandle(l.plugin)
+		came.keepHandle(l.plugin, l.binary)
 	}
 	l.live, came.trial = came, l.machine.State == Trying
 	l.show(func(s *Status) {
@@ -234,19 +241,32 @@ func (l *loop) finish() {
 
 // come is a process that is up: at first, that which a former host left serving,
 // if there is one. One that does not answer is ended, for two of one mode would be
-// in each other's way.
+// in each other's way. One of another major serves on until there is one that fits.
 func (l *loop) come(ctx context.Context, p Plugin, first bool) (*live, error) {
 	if p.Address != "" {
 		return p.connect(ctx)
 	}
 	if first {
-		if came := p.attach(ctx); came != nil {
+		came, err := p.attach(ctx)
+		if err == nil {
 			return came, nil
 		}
-		pid, err := EndLeftover(ctx, p.StateDir, p.Slot, false)
-		if err != nil && l.hooks.Transition != nil {
-			l.hooks.Transition(Transition{Time: l.now(), Why: err.Error(), PID: pid})
+		var skew *wire.SkewError
+		l.keeps.Store(errors.As(err, &skew))
+		if !l.keeps.Load() {
+			l.endLeftover(ctx, p)
 		}
 	}
-	return p.launch(ctx)
+	came, err := p.launch(ctx)
+	if err == nil && l.keeps.Swap(false) {
+		l.endLeftover(ctx, p)
+	}
+	return came, err
+}
+
+func (l *loop) endLeftover(ctx context.Context, p Plugin) {
+	pid, err := EndLeftover(ctx, p.StateDir, p.Slot, false)
+	if err != nil && l.hooks.Transition != nil {
+		l.hooks.Transition(Transition{Time: l.now(), Why: err.Error(), PID: pid})
+	}
 }
