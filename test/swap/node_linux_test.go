@@ -235,6 +235,22 @@ func (n *node) start(env ...string) {
 // run is start, by this command.
 func (n *node) run(host *exec.Cmd, env ...string) {
 	n.Helper()
+	n.exec(host, env...)
+	n.until("the host serves", 2*time.Minute, func() error {
+		s, err := n.Status(n.Context())
+		switch {
+		case err != nil:
+			return err
+		case s.Dataplane.Role != "active" || s.Sync.Acked == 0:
+			return fmt.Errorf("%s is %s: %s", s.Dataplane.Name, s.Dataplane.State, s.Dataplane.Why)
+		}
+		return nil
+	})
+}
+
+// exec starts the host by this command, and does not wait.
+func (n *node) exec(host *exec.Cmd, env ...string) {
+	n.Helper()
 	log, err := os.OpenFile(n.path("host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		n.Fatal(err)
@@ -251,16 +267,6 @@ func (n *node) run(host *exec.Cmd, env ...string) {
 		_ = c.Wait()
 		close(exited)
 	}(n.cmd)
-	n.until("the host serves", 2*time.Minute, func() error {
-		s, err := n.Status(n.Context())
-		switch {
-		case err != nil:
-			return err
-		case s.Dataplane.Role != "active" || s.Sync.Acked == 0:
-			return fmt.Errorf("%s is %s: %s", s.Dataplane.Name, s.Dataplane.State, s.Dataplane.Why)
-		}
-		return nil
-	})
 }
 
 // answering waits until every caller is answered on every way.

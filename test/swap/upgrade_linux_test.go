@@ -11,22 +11,54 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
 )
 
-// newer builds the host and a plugin once more, so that each is another binary.
-func (n *node) newer() {
+// newer builds the host and a plugin once more, into a folder of that name: with these
+// flags each is another binary.
+func (n *node) newer(name string, flags ...string) {
 	n.Helper()
-	for name, from := range map[string]string{"pointsman": "./host/pointsman", "pointsman-dataplane-iptables": "./plugins/iptables/pointsman-dataplane-iptables"} {
-		build := exec.Command("go", "build", "-tags", "failpoints", "-ldflags=-buildid=newer", "-o", n.path("newer/"+name), from)
-		build.Dir = "../.."
-		if out, err := build.CombinedOutput(); err != nil {
-			n.Fatalf("%v: %s", err, out)
-		}
+	build := exec.Command("go", append(append([]string{"build"}, flags...), "-o", n.path(name)+"/", "./host/pointsman", "./plugins/iptables/pointsman-dataplane-iptables")...)
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		n.Fatalf("%v: %s", err, out)
 	}
+}
+
+// host puts the host of that folder in place, and ends the one that runs.
+func (n *node) host(from string) {
+	n.Helper()
+	n.copy(filepath.Join(from, "pointsman"), "pointsman")
+	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		n.Fatal(err)
+	}
+	n.gone(20 * time.Second)
+}
+
+// dataplane puts the plugin of that folder in place.
+func (n *node) dataplane(from string) {
+	n.Helper()
+	n.copy(filepath.Join(from, "pointsman-dataplane-iptables"), "plugins/pointsman-dataplane-iptables")
+}
+
+// renewed has the plugin that is in place serve, and returns its process.
+func (n *node) renewed() int {
+	n.Helper()
+	was := n.plugin("iptables")
+	if out, err := n.verb("plugin", "restart", "iptables"); err != nil {
+		n.Fatalf("%v: %s", err, out)
+	}
+	n.until("the other binary serves", 60*time.Second, n.servesWith("iptables", was))
+	if m := n.settled("iptables"); m.Last == nil || m.Last.Error != "" {
+		n.Errorf("it was no swap, or one that was undone: %+v", m.Last)
+	}
+	return n.plugin("iptables")
 }
 
 // ruled are the kernel's rules with the handle of each: one that is written again gets
@@ -40,9 +72,40 @@ func (n *node) ruled() string {
 	return regexp.MustCompile(`counter packets \d+ bytes \d+`).ReplaceAllString(string(out), "counter")
 }
 
-// unnumbered leaves the handles out: the canary's Service came and went.
+// unnumbered leaves the handles out of the chains that lead to Services: the canary's
+// came and went, and a chain that gets an entry is written whole. The chains of the
+// Services themselves, and those that the kernel calls, keep every handle.
 func unnumbered(rules string) string {
-	return regexp.MustCompile(` # handle \d+`).ReplaceAllString(rules, "")
+	handle := regexp.MustCompile(` # handle \d+`)
+	var kept strings.Builder
+	leads := false
+	for line := range strings.Lines(rules) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == "chain" {
+			leads = strings.HasPrefix(words[1], "KUBE-") && !regexp.MustCompile(`^KUBE-(SVC|EXT|SVL|FW|SEP)-`).MatchString(words[1])
+		}
+		if leads {
+			line = handle.ReplaceAllString(line, "")
+		}
+		kept.WriteString(line)
+	}
+	return kept.String()
+}
+
+// unlike are the lines that only one of two texts has.
+func unlike(before, after string) string {
+	had, has := strings.Split(before, "\n"), strings.Split(after, "\n")
+	var all []string
+	for _, line := range had {
+		if !slices.Contains(has, line) {
+			all = append(all, "- "+line)
+		}
+	}
+	for _, line := range has {
+		if !slices.Contains(had, line) {
+			all = append(all, "+ "+line)
+		}
+	}
+	return strings.Join(all, "\n")
 }
 
 // restarts is how often a host is restarted: more in a soak.
@@ -51,6 +114,25 @@ func restarts() int {
 		return 20
 	}
 	return 4
+}
+
+// attached is the longest that a host took, by its log, from its beginning, when it
+// knows its Services, to its session with the plugin.
+func (n *node) attached() (longest time.Duration) {
+	n.Helper()
+	var began time.Time
+	for line := range strings.Lines(n.read("host.log")) {
+		stamp, _, _ := strings.Cut(line, " ")
+		at, err := time.Parse("2006-01-02T15:04:05.000Z0700", stamp)
+		switch {
+		case err != nil:
+		case strings.Contains(line, " host begins: "):
+			began = at
+		case strings.Contains(line, " plugin serving: ") && !began.IsZero():
+			longest, began = max(longest, at.Sub(began)), time.Time{}
+		}
+	}
+	return longest
 }
 
 // TestKernelHostRestarts kills the host and starts it again, by turns in each way.
@@ -76,52 +158,50 @@ func TestKernelHostRestarts(t *testing.T) {
 	if after := n.ruled(); after != before {
 		t.Errorf("the rules were\n%s\nand are\n%s", before, after)
 	}
-	l.done("restarts of the host")
-	t.Logf("%d restarts; from the start of a host to its first confirmed update at most %s", restarts(), longest.Round(time.Millisecond))
+	l.done(fmt.Sprintf("%d restarts of the host", restarts()))
+	measured.time(fmt.Sprintf("%d restarts of the host, from its start to its first confirmed update: longest", restarts()), longest, 2*time.Second)
+	measured.time(fmt.Sprintf("%d restarts of the host, from what it serves read to attached: longest", restarts()), n.attached(), time.Second)
 }
 
 // TestKernelUpgrade replaces host and plugin by other binaries and back, in both
-// orders. State that a newer host wrote is read by an older one.
+// orders. State that a newer host wrote is read by an older one. With POINTSMAN_OLDER,
+// a folder, the binaries there are the older ones.
 func TestKernelUpgrade(t *testing.T) {
 	n := newNode(t, "iptables")
-	n.newer()
-	older := map[string]string{"pointsman": "pointsman", "pointsman-dataplane-iptables": "plugins/pointsman-dataplane-iptables"}
+	older, newer := os.Getenv("POINTSMAN_OLDER"), n.path("newer")
+	if older == "" {
+		older = built.dir
+	}
+	n.newer("newer", "-tags=failpoints", "-ldflags=-buildid=newer")
+	n.copy(filepath.Join(older, "pointsman"), "pointsman")
+	n.dataplane(older)
 	n.start()
 	l := n.newLoad()
 	before := n.ruled()
 	host := func(from string) {
-		n.copy(filepath.Join(from, "pointsman"), older["pointsman"])
-		if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-		n.gone(20 * time.Second)
+		n.host(from)
 		n.future()
 		n.start()
 	}
 	plugin := func(from string) {
-		was := n.plugin("iptables")
-		n.copy(filepath.Join(from, "pointsman-dataplane-iptables"), older["pointsman-dataplane-iptables"])
-		if out, err := n.verb("plugin", "restart", "iptables"); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		n.until("the other binary serves", 60*time.Second, n.servesWith("iptables", was))
-		n.settled("iptables")
+		n.dataplane(from)
+		n.renewed()
 	}
-	newer := n.path("newer")
-	for range max(1, restarts()/10) {
+	rounds := max(1, restarts()/10)
+	for range rounds {
 		host(newer)
 		plugin(newer)
-		host(built.dir)
-		plugin(built.dir)
+		host(older)
+		plugin(older)
 		plugin(newer)
 		host(newer)
-		plugin(built.dir)
-		host(built.dir)
+		plugin(older)
+		host(older)
 	}
 	if after := unnumbered(n.ruled()); after != unnumbered(before) {
-		t.Errorf("the rules were\n%s\nand are\n%s", before, after)
+		t.Errorf("rules were written again:\n%s", unlike(unnumbered(before), after))
 	}
-	l.done("upgrades and downgrades")
+	l.done(fmt.Sprintf("%d upgrades and downgrades of a host, and as many of a plugin", 4*rounds))
 }
 
 // future adds to every file of the host's state what only a host to come would write.
@@ -150,21 +230,61 @@ func (n *node) future() {
 	}
 }
 
-// TestKernelMajors has a plugin of another major: the host says what would fit, and
-// serves on as it did.
+// told waits until an event says that.
+func (n *node) told(text string) {
+	n.Helper()
+	n.until("an event says "+text, 60*time.Second, func() error {
+		events, err := n.Events(n.Context())
+		if err == nil && !slices.ContainsFunc(events.Items, func(e admin.Event) bool { return strings.Contains(e.Message, text) }) {
+			err = fmt.Errorf("%+v", events.Items)
+		}
+		return err
+	})
+}
+
+// TestKernelMajors goes to a version that speaks another major of the wire, and back:
+// the host first, which still speaks the one before. In the wrong order nobody is lost:
+// who does not fit is told what would, and what serves goes on.
 func TestKernelMajors(t *testing.T) {
 	n := newNode(t, "iptables")
+	next := n.path("next")
+	n.newer("next", "-tags=failpoints,nextmajor")
 	n.start()
-	n.write("plugins/pointsman-dataplane-other", "#!/bin/sh\necho 'this plugin does not fit a host that speaks major 1: it speaks major 2 of the wire, which needs pointsman 2.0.0 or later' >&2\n"+
-		"echo '1|2|unix|/nowhere|grpc|'\nsleep 60\n")
-	if err := os.Chmod(n.path("plugins/pointsman-dataplane-other"), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	l := n.newLoad()
-	out, err := n.verb("mode", "swap", "other", "--wait")
-	if err == nil || !strings.Contains(out, "pointsman 2.0.0 or later") {
-		t.Errorf("%v: %s", err, out)
+	first := n.plugin("iptables")
+
+	n.dataplane(next)
+	if out, err := n.verb("plugin", "restart", "iptables"); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
-	l.done("a plugin of another major")
-	_ = os.Remove(n.path("plugins/pointsman-dataplane-other"))
+	n.told("pointsman 2.0.0 or later")
+	if m := n.settled("iptables"); m.Last == nil || m.Last.Error == "" || n.plugin("iptables") != first {
+		t.Errorf("a plugin of the next major ended with %+v, and process %d serves, not %d", m.Last, n.plugin("iptables"), first)
+	}
+
+	n.host(next)
+	n.start()
+	if now := n.plugin("iptables"); now != first {
+		t.Errorf("under a host of the next major process %d serves, not %d", now, first)
+	}
+	second := n.renewed()
+	n.host(next)
+	n.start()
+	if now := n.plugin("iptables"); now != second {
+		t.Errorf("under another host of the next major process %d serves, not %d", now, second)
+	}
+
+	n.host(built.dir)
+	n.exec(exec.Command(n.path("pointsman"), "run", "--config", n.path("host.yaml")))
+	n.told("speaks major 2 of the wire, this host speaks 1")
+	if n.processes()[fmt.Sprint(second)] == "" {
+		t.Error("the plugin of the next major is gone")
+	}
+	n.dataplane(built.dir)
+	n.until("the one that fits serves", 60*time.Second, n.servesWith("iptables", second))
+	if n.processes()[fmt.Sprint(second)] != "" {
+		t.Error("the plugin of the next major is still there")
+	}
+	n.settled("iptables")
+	l.done("another major of the wire, and back")
 }
