@@ -302,7 +302,13 @@ func (s *system) verb(words ...string) said {
 // until waits for check to find nothing wrong.
 func (s *system) until(what string, check func() error) {
 	s.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	s.within(30*time.Second, what, check)
+}
+
+// within is until, for as long as that.
+func (s *system) within(patience time.Duration, what string, check func() error) {
+	s.t.Helper()
+	deadline := time.Now().Add(patience)
 	for {
 		err := check()
 		if err == nil {
