@@ -32,6 +32,7 @@ func scenarios() []scenario {
 		{"Events", events},
 		{"NodeGoes", nodeGoes},
 		{"ServerAway", serverAway},
+		{"SwapServerAway", swapServerAway},
 		{"WatchExpired", watchExpired},
 		{"PluginKilled", pluginKilled},
 		{"HostKilled", hostKilled},

@@ -344,31 +344,6 @@ func TestKernelCannotRun(t *testing.T) {
 	}
 }
 
-// TestKernelLeaks swaps again and again, and counts what the host holds.
-func TestKernelLeaks(t *testing.T) {
-	n := newNode(t, "iptables")
-	n.start()
-	there := func() { n.swapTo("userspace"); n.settled("userspace"); n.swapTo("iptables"); n.settled("iptables") }
-	there()
-	before := n.files()
-	for range 2 {
-		there()
-	}
-	if after := n.files(); after > before+2 {
-		t.Errorf("the host had %d files open, and has %d after four more swaps", before, after)
-	}
-}
-
-// files are how many the host has open.
-func (n *node) files() int {
-	n.Helper()
-	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.cmd.Process.Pid))
-	if err != nil {
-		n.Fatal(err)
-	}
-	return len(list)
-}
-
 // TestKernelStorm swaps while endpoints come and go all the time.
 func TestKernelStorm(t *testing.T) {
 	n := newNode(t, "iptables")

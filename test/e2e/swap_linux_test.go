@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import "fmt"
+
+// swapServerAway changes the mode of a node that is cut off from the API server, and back,
+// while it is called. What changed meanwhile is brought in afterwards.
+func swapServerAway(w *world) {
+	a, b := w.nodes[0], w.nodes[1]
+	pod := a.pods[0]
+	s := w.service("points")
+	w.endpoints("points", b.end(0))
+	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
+	l := w.underLoad(pod, at(s, 0, 80))
+	a.cut()
+	w.endpoints("points", b.end(1))
+	w.everywhere("the host says so", func(l *land) error { return a.machines[l.index].warns(w.Context(), "W008") })
+	for _, m := range a.machines {
+		if _, err := m.SwapMode(w.Context(), other(m.land.name), false); err != nil {
+			w.Errorf("%s: %v", m.land.label, err)
+		}
+	}
+	w.everywhere("the other mode serves", func(l *land) error { return a.machines[l.index].rests(w, other(l.name)) })
+	for _, m := range a.machines {
+		if _, err := m.ResetMode(w.Context()); err != nil {
+			w.Errorf("%s: %v", m.land.label, err)
+		}
+	}
+	w.everywhere("the mode before serves", func(l *land) error { return a.machines[l.index].rests(w, l.name) })
+	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, pod.addrs[0]))
+	w.join(a)
+	w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[1], backend, pod.addrs[0]))
+	w.result(l, nothing)
+	w.served(a)
+}
+
+// other is a mode to swap to.
+func other(mode string) string {
+	if mode == "userspace" {
+		return "iptables"
+	}
+	return "userspace"
+}
+
+// rests reports whether mode serves, and no swap is under way.
+func (m *machine) rests(w *world, mode string) error {
+	now, err := m.Mode(w.Context())
+	if err == nil && (now.Mode != mode || now.Swap != nil) {
+		err = fmt.Errorf("mode %s, swap %+v, last %+v", now.Mode, now.Swap, now.Last)
+	}
+	return err
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// TestKernelNoNetwork swaps on a node that has only its loopback: no way leads to a
+// canary there, and none is demanded. The namespace goes with the host, and what is in it.
+func TestKernelNoNetwork(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it makes a network namespace and writes rules")
+	}
+	n := bareNode(t, "userspace")
+	n.write("services/web.yaml", manifest)
+	n.run(exec.Command("unshare", "--net", "sh", "-c", `ip link set lo up && exec "$0" "$@"`, n.path("pointsman"), "run", "--config", n.path("host.yaml")))
+	for _, mode := range []string{"iptables", "userspace"} {
+		n.swapTo(mode)
+		if m := n.settled(mode); m.Last == nil || m.Last.Error != "" {
+			t.Errorf("the swap to %s ended with %+v", mode, m.Last)
+		}
+	}
+	n.event("unproved")
+}
