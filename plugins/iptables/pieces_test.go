@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// However small the pieces of a big load are, no rule in the kernel ever leads to a
+// chain that is not written yet, or that is gone: whom the first rules catch, the last
+// ones serve.
+func TestPiecesEachStandAlone(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	node := sdk.Node{Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10)}, NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, MasqueradeBit: 14}
+	b := tablesOf(sdk.IPv4, node, nil)
+	kernel := make(map[iptables.ID][]iptables.Rule)
+	all := make(map[sdk.Name]piece)
+	for range 160 {
+		svc := randomService(random)
+		for i := range random.IntN(40) {
+			svc.Cluster = append(svc.Cluster, sdk.Endpoint{Addr: netip.AddrPortFrom(v4(10<<24|uint32(i)), 8080)})
+		}
+		all[svc.Name] = want(svc, node)
+	}
+	none := make(map[sdk.Name]piece, len(all))
+	for name := range all {
+		none[name] = piece{}
+	}
+	for _, pieces := range []map[sdk.Name]piece{all, none} {
+		p := b.plan(b.put(pieces), nil)
+		cut := p.pieces(10)
+		if len(cut) < 20 {
+			t.Fatalf("%d chains in %d pieces", p.chains(), len(cut))
+		}
+		for i, part := range cut {
+			for _, block := range part {
+				carryOut(t, i, kernel, block)
+			}
+		}
+		b.done(p)
+		clear(b.touched)
+	}
+}
+
+// carryOut does what restore does with a block, and as it does refuses what leads
+// nowhere.
+func carryOut(t *testing.T, i int, kernel map[iptables.ID][]iptables.Rule, block iptables.Block) {
+	t.Helper()
+	for _, c := range block.Whole {
+		kernel[c.ID] = c.Rules
+	}
+	for _, id := range block.Remove {
+		delete(kernel, id)
+	}
+	for id, rules := range kernel {
+		for _, r := range rules {
+			to := iptables.ID{Table: id.Table, Chain: r.Target()}
+			if _, there := kernel[to]; !there && strings.HasPrefix(to.Chain, "KUBE-") {
+				t.Fatalf("after piece %d a rule of %s leads to %s, which is not there", i, id, to.Chain)
+			}
+		}
+	}
+}
