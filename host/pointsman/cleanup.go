@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/yard"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
@@ -58,9 +59,9 @@ type janitor struct {
 
 // clean does all it can, and returns what did not work.
 func (j janitor) clean(ctx context.Context) error {
-	found := discover(j.settings)
+	found := yard.Discover(j.settings)
 	if len(found) == 0 {
-		return fmt.Errorf("no plugins in %s; try: --plugin-dir DIR", listOf(j.settings.PluginDirs))
+		return fmt.Errorf("no plugins in %s; try: --plugin-dir DIR", phrase.List(j.settings.PluginDirs))
 	}
 	var failed []error
 	for _, f := range found {
@@ -74,10 +75,7 @@ func (j janitor) clean(ctx context.Context) error {
 }
 
 func (j janitor) endLeftover(ctx context.Context, name string) error {
-	pid, err := supervise.EndLeftover(ctx, pluginStateDir(j.settings, name), "", j.dryRun)
-	if second, err2 := supervise.EndLeftover(ctx, pluginStateDir(j.settings, name), otherSlot(""), j.dryRun); second != 0 || err2 != nil {
-		pid, err = cmp.Or(pid, second), errors.Join(err, err2)
-	}
+	pid, err := yard.EndLeftovers(ctx, j.settings, name, j.dryRun)
 	verb := "ended"
 	if j.dryRun {
 		verb = "would end"

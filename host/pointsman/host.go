@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"time"
@@ -18,10 +17,11 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/health"
+	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/report"
-	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/host/watch"
+	"github.com/pointsman/pointsman/host/yard"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
@@ -43,7 +43,7 @@ type host struct {
 	from    string        // what the source is called
 	written *watch.Events // to the cluster; nil: there is none
 	servers *health.Server
-	yard    *yard
+	yard    *yard.Yard
 }
 
 // newHost constructs the parts. Nothing happens before run.
@@ -66,7 +66,11 @@ func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host
 	if err := h.openSource(settings.Source); err != nil {
 		return nil, err
 	}
-	h.yard = &yard{host: h, canary: newCanary(h)}
+	h.yard = yard.New(yard.Settings{
+		Begun: settings, Now: h.follower.Host, NodeName: nodeName(settings, m), Addrs: m.addrs,
+		Tracker: h.tracker, Reports: h.reports, Log: h.log,
+		Applied: h.applied, Refused: h.servers.Failed,
+	})
 	return h, nil
 }
 
@@ -94,7 +98,7 @@ func (h *host) run(ctx context.Context) error {
 		return fmt.Errorf("%w; try: --admin-socket PATH", err)
 	}
 	h.greet()
-	h.yard.begin()
+	h.yard.Begin()
 
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -121,7 +125,7 @@ func (h *host) run(ctx context.Context) error {
 	part("service manager", h.watched)
 	part("config", func(ctx context.Context) error { h.follower.Run(ctx, configPeriod, h.reload); return nil })
 	part("admin", func(ctx context.Context) error { return admin.Serve(ctx, listener, h.backend()) })
-	part("dataplanes", h.yard.run)
+	part("dataplanes", h.yard.Run)
 	parts.Wait()
 	h.log.Info("host ended")
 	if err := context.Cause(ctx); err != context.Canceled {
@@ -134,122 +138,34 @@ func (h *host) greet() {
 	node := nodeName(h.settings, h.machine)
 	h.log.Info("host begins", "version", wire.Build(), "node", node, "mode", h.settings.Mode,
 		"source", h.from, "config", h.settings.Path(), "socket", h.settings.AdminSocket)
-	h.reports.Report(report.Event{Reason: hostStarting, Object: node, Message: "pointsman " + wire.Build() + " begins, mode " + h.settings.Mode})
+	h.reports.Report(report.Event{Reason: report.HostStarting, Object: node, Message: "pointsman " + wire.Build() + " begins, mode " + h.settings.Mode})
 	for _, w := range h.settings.Warnings() {
-		h.reports.Report(report.Event{Reason: configOdd, Message: w.String()})
+		h.reports.Report(report.Event{Reason: report.ConfigOdd, Message: w.String()})
 	}
 }
 
 // reload brings into force what of a changed config file can be.
 func (h *host) reload(c config.Change) {
 	if c.Err != nil {
-		h.reports.Report(report.Event{Warning: true, Reason: configRefused, Object: h.settings.Path(),
+		h.reports.Report(report.Event{Warning: true, Reason: report.ConfigRefused, Object: h.settings.Path(),
 			Message: fmt.Sprintf("%v; the settings stay as they were", c.Err)})
 		return
 	}
 	h.log.SetLevel(hclog.LevelFromString(c.Host.Logging.Level))
 	h.tracker.Configure(factsOf(c.Host, h.machine, h.started))
 	h.servers.SetPeriod(c.Host.SyncPeriod)
-	err := h.yard.reload(c)
-	h.reports.Report(report.Event{Reason: configTaken, Object: h.settings.Path(), Message: told(c, err)})
+	err := h.yard.Reload(c)
+	h.reports.Report(report.Event{Reason: report.ConfigTaken, Object: h.settings.Path(), Message: told(c, err)})
 }
 
 // told says what a change of the config file came to.
 func told(c config.Change, err error) string {
-	text := "changed: " + listOf(c.Applied)
+	text := "changed: " + phrase.List(c.Applied)
 	if len(c.Pending) > 0 {
-		text += "; waits for a restart of the host: " + listOf(c.Pending)
+		text += "; waits for a restart of the host: " + phrase.List(c.Pending)
 	}
 	if err != nil {
 		text += "; " + err.Error()
 	}
 	return text
-}
-
-// plugin is a mode's plugin. Where no binary of it is there, it is one that does
-// not come up: the host waits for it, and says so.
-func (h *host) plugin(mode, slot string) supervise.Plugin {
-	s := h.follower.Host()
-	p := supervise.Plugin{
-		Name:      mode,
-		Slot:      slot,
-		Path:      filepath.Join(h.settings.PluginDirs[0], supervise.Prefix+mode),
-		SHA256:    s.Plugins[mode].SHA256,
-		Address:   s.Plugins[mode].Address,
-		Options:   s.Plugins[mode].Options,
-		StateDir:  pluginStateDir(h.settings, mode),
-		SocketDir: socketDir(h.settings.StateDir),
-		Env:       []string{wire.LevelEnv + "=" + pluginLevel(h.settings.Logging.Level)},
-	}
-	if adj := h.settings.OOMScoreAdj; adj != 0 && h.spareMe(adj) {
-		p.OOMScoreAdj = &adj
-	}
-	if p.Address != "" {
-		return p
-	}
-	for _, f := range discover(s) {
-		if f.Name == mode {
-			p.Path = f.Path
-			return p
-		}
-	}
-	h.reports.Report(report.Event{Warning: true, Reason: pluginDown, Object: mode, Message: missing(s, mode)})
-	return p
-}
-
-// spareMe asks the kernel to spare the host when memory runs out, and reports
-// whether it may ask that.
-func (h *host) spareMe(adj int) bool {
-	err := os.WriteFile("/proc/self/oom_score_adj", fmt.Append(nil, adj), 0)
-	if err != nil {
-		h.log.Info("oomScoreAdj is left as it is", "err", err)
-	}
-	return err == nil
-}
-
-func pluginStateDir(h *config.Host, name string) string {
-	return filepath.Join(h.StateDir, "plugins", name)
-}
-
-// socketDir is below stateDir, unless that is so long that a socket's path would not
-// fit: the kernel takes 107 bytes.
-func socketDir(stateDir string) string {
-	if len(stateDir) > 50 {
-		return ""
-	}
-	return filepath.Join(stateDir, "sockets")
-}
-
-// pluginLevel is a log level as plugins know them.
-func pluginLevel(level string) string {
-	if level == "trace" {
-		return "debug"
-	}
-	return level
-}
-
-// discover looks for plugins where the settings say, and beside this binary.
-func discover(h *config.Host) []supervise.Found {
-	named := make(map[string]string)
-	for name, p := range h.Plugins {
-		named[name] = p.Path
-	}
-	dirs := h.PluginDirs
-	if self, err := os.Executable(); err == nil {
-		dirs = append(dirs[:len(dirs):len(dirs)], filepath.Dir(self))
-	}
-	return supervise.Discover(dirs, named)
-}
-
-// missing says that there is no binary for the mode, and what there is.
-func missing(h *config.Host, mode string) string {
-	text := fmt.Sprintf("there is no %s%s in %s", supervise.Prefix, mode, listOf(h.PluginDirs))
-	var names []string
-	for _, f := range discover(h) {
-		names = append(names, f.Name)
-	}
-	if len(names) > 0 {
-		return text + "; found for other modes: " + listOf(names)
-	}
-	return text + "; try: --plugin-dir DIR"
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/phrase"
 )
 
 func modeVerb() *cobra.Command {
@@ -47,12 +48,12 @@ func writeMode(w io.Writer, m admin.Mode, now time.Time) {
 		line("config file", "%s", m.File)
 	}
 	if s := m.Swap; s != nil {
-		line("swap", "%s → %s: %s for %s (%s)", s.From, s.To, s.Stage, round(now.Sub(s.Since)), s.Why)
+		line("swap", "%s → %s: %s for %s (%s)", s.From, s.To, s.Stage, phrase.Round(now.Sub(s.Since)), s.Why)
 		if s.Undo != "" {
 			line("undone", "%s", s.Undo)
 		}
 		if !s.Until.IsZero() {
-			line("draining", "%s of %s; cut in %s at the latest", count(s.Flows, "connection"), s.From, round(max(0, s.Until.Sub(now))))
+			line("draining", "%s of %s; cut in %s at the latest", phrase.Count(s.Flows, "connection"), s.From, phrase.Round(max(0, s.Until.Sub(now))))
 		}
 	}
 	if l := m.Last; l != nil {
@@ -60,7 +61,7 @@ func writeMode(w io.Writer, m admin.Mode, now time.Time) {
 		if l.Error != "" {
 			how = "undone: " + l.Error
 		}
-		line("last swap", "%s → %s, %s ago, in %.1f s, %s", l.From, l.To, round(now.Sub(l.At)), l.Seconds, how)
+		line("last swap", "%s → %s, %s ago, in %.1f s, %s", l.From, l.To, phrase.Round(now.Sub(l.At)), l.Seconds, how)
 		if l.Left != "" {
 			line("not finished", "%s", l.Left)
 		}

@@ -3,8 +3,6 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,8 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/supervise"
-	"github.com/pointsman/pointsman/sdk/wire"
+	"github.com/pointsman/pointsman/host/yard"
 )
 
 func pluginVerb() *cobra.Command {
@@ -55,46 +54,10 @@ func plugins(c *cobra.Command) (admin.PluginList, error) {
 		return list, err
 	}
 	list = admin.PluginList{Meta: admin.Meta{APIVersion: admin.APIVersion, Kind: "PluginList"}, Items: []admin.Plugin{}}
-	for _, f := range discover(s) {
-		list.Items = append(list.Items, described(c.Context(), f, s.Plugins[f.Name].SHA256))
+	for _, f := range yard.Discover(s) {
+		list.Items = append(list.Items, yard.Describe(c.Context(), f, s.Plugins[f.Name].SHA256))
 	}
 	return list, nil
-}
-
-// described is a plugin that no host runs, with what its binary says of itself.
-func described(ctx context.Context, f supervise.Found, sum string) admin.Plugin {
-	p := unused(f)
-	p.APIVersion, p.Kind = admin.APIVersion, "Plugin"
-	if f.Err != nil {
-		return p
-	}
-	var d struct {
-		Version          string
-		Features, Limits []string
-		Options          json.RawMessage
-	}
-	data, err := describe(ctx, f.Path, sum)
-	if err == nil {
-		err = json.Unmarshal(data, &d)
-	}
-	if err != nil {
-		p.Why = fmt.Sprintf("%s describe: %v", f.Path, err)
-		return p
-	}
-	p.Version, p.Features, p.Limits, p.Options = d.Version, d.Features, d.Limits, d.Options
-	return p
-}
-
-// describe runs the plugin's verb of that name.
-func describe(ctx context.Context, path, sum string) ([]byte, error) {
-	binary, err := wire.OpenBinary(path, sum)
-	if err != nil {
-		return nil, err
-	}
-	defer binary.Close()
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	return binary.Command(ctx, "describe", "-o", "json").Output()
 }
 
 func pluginInfoVerb() *cobra.Command {
@@ -127,7 +90,7 @@ func plugin(c *cobra.Command, name string) (admin.Plugin, error) {
 			if err != nil {
 				return p, err
 			}
-			return described(c.Context(), supervise.Found{Name: p.Name, Path: p.Path}, s.Plugins[p.Name].SHA256), nil
+			return yard.Describe(c.Context(), supervise.Found{Name: p.Name, Path: p.Path}, s.Plugins[p.Name].SHA256), nil
 		default:
 			return p, nil
 		}
@@ -147,24 +110,24 @@ func writePlugin(w io.Writer, p admin.Plugin, now time.Time) {
 	line("state", p.State)
 	line("why", p.Why)
 	if !p.Next.IsZero() {
-		line("tried again", "in "+round(max(0, p.Next.Sub(now))).String())
+		line("tried again", "in "+phrase.Round(max(0, p.Next.Sub(now))).String())
 	}
 	line("role", p.Role)
 	line("call", p.Call)
 	line("waits for", p.Waiting)
 	line("pid", pidText(p.PID))
 	if !p.Up.IsZero() {
-		line("up", round(now.Sub(p.Up)).String())
+		line("up", phrase.Round(now.Sub(p.Up)).String())
 	}
 	line("restarts", fmt.Sprint(p.Restarts))
 	if !p.EndedAt.IsZero() {
-		line("last end", fmt.Sprintf("%s ago: %s", round(now.Sub(p.EndedAt)), p.LastEnd))
+		line("last end", fmt.Sprintf("%s ago: %s", phrase.Round(now.Sub(p.EndedAt)), p.LastEnd))
 	}
 	if p.Memory > 0 {
 		line("memory", fmt.Sprintf("%.1f MiB", float64(p.Memory)/(1<<20)))
 	}
-	line("serves", listOf(p.Features))
-	line("limits", listOf(p.Limits))
+	line("serves", phrase.List(p.Features))
+	line("limits", phrase.List(p.Limits))
 	line("options", string(p.Options))
 }
 
@@ -193,7 +156,7 @@ func pluginLogsVerb() *cobra.Command {
 			defer stop()
 			return client(c).Logs(ctx, args[0], follow, func(l admin.LogLine) {
 				if l.Dropped > 0 {
-					fmt.Fprintf(c.OutOrStdout(), "(%s lost)\n", count(int(l.Dropped), "line"))
+					fmt.Fprintf(c.OutOrStdout(), "(%s lost)\n", phrase.Count(int(l.Dropped), "line"))
 				}
 				fmt.Fprintln(c.OutOrStdout(), l.Message)
 			})

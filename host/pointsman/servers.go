@@ -24,11 +24,11 @@ func (h *host) newServers() *health.Server {
 		Metrics:   s.MetricsBindAddress,
 		HardFail:  s.BindAddressHardFail,
 		Profiling: s.EnableProfiling,
-		Mode:      func() string { return h.serving().name },
+		Mode:      func() string { return h.yard.Mode() },
 		Version:   wire.Build(),
 		Period:    s.SyncPeriod,
 		Tracker:   h.tracker,
-		Planes:    func() []health.Plane { return []health.Plane{h.serving().health()} },
+		Planes:    func() []health.Plane { return []health.Plane{h.yard.Health()} },
 		Config:    func() ([]byte, error) { return h.follower.Host().JSON(false) },
 		Events:    h.reports.Counts,
 		Fault:     h.fault,
@@ -45,30 +45,6 @@ func (h *host) setLevel(level string) error {
 	}
 	h.log.SetLevel(l)
 	return nil
-}
-
-// health is how the plane does, for probes and metrics.
-func (p *plane) health() health.Plane {
-	s := p.supervisor.Status()
-	p.mu.Lock()
-	up, active := p.cursor != nil, p.role == sdk.Active
-	p.mu.Unlock()
-	sync, followed := p.followed()
-	return health.Plane{
-		Name:     p.name,
-		Up:       up,
-		Active:   active || !up, // one that is away serves what it left in the kernel
-		Mortal:   slices.Contains(s.Description.Limits, sdk.LimitDiesWithProcess),
-		Restarts: s.Restarts,
-		Memory:   s.Vitals.Memory,
-		Report:   s.Vitals.Report,
-		Sent:     sync.Sent,
-		Acked:    sync.Acked,
-		Pending:  sync.Pending,
-		Failed:   len(followed.Failed),
-		Withheld: len(followed.Withheld),
-		Kept:     len(followed.Kept),
-	}
 }
 
 // applied tells the servers of an update that the dataplane confirmed.
@@ -106,7 +82,7 @@ func (h *host) watched(ctx context.Context) error {
 	}
 	return health.Watch(ctx, func() bool {
 		h.tracker.Counts()
-		h.serving().shown()
+		h.yard.Serving()
 		return true
 	})
 }

@@ -67,11 +67,11 @@ func (h *host) fault() string {
 // announce is the sink that writes events to the cluster: what is wrong, and when
 // this node begins to be served.
 func (h *host) announce(e report.Event) {
-	if h.written == nil || !e.Warning && e.Reason != hostStarting && e.Reason != dataplaneActive {
+	if h.written == nil || !e.Warning && e.Reason != report.HostStarting && e.Reason != report.DataplaneActive {
 		return
 	}
 	object := e.Object
-	if e.Reason == configRefused {
+	if e.Reason == report.ConfigRefused {
 		object = "" // a file of this node
 	}
 	h.written.Write(track.Notice{Warning: e.Warning, Reason: e.Reason, Object: object, Message: e.Message})

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/phrase"
 )
 
 // shownProblems is how many Services the table of a status names.
@@ -70,20 +71,20 @@ func writeStatus(w io.Writer, s admin.Status, now time.Time) {
 		fmt.Fprintf(w, "%s\t%s\n", label, text)
 	}
 	line("node", "%s %v", s.Node.Name, s.Node.Addrs)
-	line("host", "%s, pid %d, up %s", s.Host.Version, s.Host.PID, round(now.Sub(s.Host.Started)))
-	line("source", "%s: %s, %s, %s", s.Source, count(s.Services.Services, "Service"), count(s.Services.EndpointSlices, "EndpointSlice"), count(s.Services.Endpoints, "endpoint"))
+	line("host", "%s, pid %d, up %s", s.Host.Version, s.Host.PID, phrase.Round(now.Sub(s.Host.Started)))
+	line("source", "%s: %s, %s, %s", s.Source, phrase.Count(s.Services.Services, "Service"), phrase.Count(s.Services.EndpointSlices, "EndpointSlice"), phrase.Count(s.Services.Endpoints, "endpoint"))
 	line("mode", "%s", s.Mode)
 	writeDataplane(line, s.Dataplane, now)
 	if s.Swap != nil {
-		line("swap", "%s → %s: %s for %s", s.Swap.From, s.Swap.To, s.Swap.Stage, round(now.Sub(s.Swap.Since)))
+		line("swap", "%s → %s: %s for %s", s.Swap.From, s.Swap.To, s.Swap.Stage, phrase.Round(now.Sub(s.Swap.Since)))
 	}
 	if s.Sync.Last.IsZero() {
 		line("sync", "none yet")
 	} else {
-		line("sync", "revision %d of %d, %d pending; the last %s ago, in %.1f ms", s.Sync.Acked, s.Sync.Sent, s.Sync.Pending, round(now.Sub(s.Sync.Last)), s.Sync.TookMS)
+		line("sync", "revision %d of %d, %d pending; the last %s ago, in %.1f ms", s.Sync.Acked, s.Sync.Sent, s.Sync.Pending, phrase.Round(now.Sub(s.Sync.Last)), s.Sync.TookMS)
 	}
 	if s.Config.Path != "" {
-		line("config", "%s, loaded %s ago", s.Config.Path, round(now.Sub(s.Config.Loaded)))
+		line("config", "%s, loaded %s ago", s.Config.Path, phrase.Round(now.Sub(s.Config.Loaded)))
 	}
 	for i, p := range s.Unserved {
 		if i == shownProblems {
@@ -108,20 +109,12 @@ func writeDataplane(line func(label, format string, args ...any), d admin.Plugin
 	case d.PID == 0:
 		line("dataplane", "%s is %s%s", d.Name, d.State, because(d.Why))
 	default:
-		line("dataplane", "%s %s is %s, pid %d, up %s, %s", d.Name, d.Version, d.Role, d.PID, round(now.Sub(d.Up)), count(d.Restarts, "restart"))
+		line("dataplane", "%s %s is %s, pid %d, up %s, %s", d.Name, d.Version, d.Role, d.PID, phrase.Round(now.Sub(d.Up)), phrase.Count(d.Restarts, "restart"))
 	}
 	if !d.Next.IsZero() {
-		line("", "tried again in %s", round(max(0, d.Next.Sub(now))))
+		line("", "tried again in %s", phrase.Round(max(0, d.Next.Sub(now))))
 	}
 	if d.Waiting != "" {
 		line("", "%s waits for %s", d.Call, d.Waiting)
 	}
-}
-
-// count is a number of things: "1 Service", "3 Services".
-func count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/host/yard"
 )
 
 // The codes of warnings. They stay the same, and docs/warnings.md explains them.
@@ -25,9 +27,6 @@ const (
 	fallenBack     = "W011"
 	notAnswering   = "W012"
 )
-
-// recently is how long a restart of the plugin is worth a warning.
-const recently = 10 * time.Minute
 
 // besides is what is worth a warning and stands nowhere else in a status.
 type besides struct {
@@ -50,8 +49,8 @@ func warnings(s admin.Status, b besides) []admin.Warning {
 	case d.Role != "active":
 		warn(notServing, "", "dataplane %s is up, and has not been told everything yet", d.Name)
 	}
-	if d.Restarts > 0 && time.Since(d.EndedAt) < recently {
-		warn(restartedLate, "pointsman plugin logs "+d.Name, "dataplane %s was restarted %s ago%s", d.Name, round(time.Since(d.EndedAt)), because(d.LastEnd))
+	if d.Restarts > 0 && time.Since(d.EndedAt) < yard.Recently {
+		warn(restartedLate, "pointsman plugin logs "+d.Name, "dataplane %s was restarted %s ago%s", d.Name, phrase.Round(time.Since(d.EndedAt)), because(d.LastEnd))
 	}
 	if d.Fallback {
 		warn(fallenBack, "pointsman plugin restart "+d.Name, "dataplane %s runs the last binary that worked: the one at %s failed too often", d.Name, d.Path)
@@ -66,13 +65,13 @@ func warnings(s admin.Status, b besides) []admin.Warning {
 		warn(lastSyncFailed, "pointsman plugin logs "+d.Name, "the last update did not go in, and is tried again: %s", s.Sync.Error)
 	}
 	if n := len(s.Unserved); n > 0 {
-		warn(notAllServed, "pointsman status -o yaml", "not served as asked for: %s%s", s.Unserved[0].Service, andMore(n-1)+because(s.Unserved[0].Why))
+		warn(notAllServed, "pointsman status -o yaml", "not served as asked for: %s%s", s.Unserved[0].Service, phrase.AndMore(n-1)+because(s.Unserved[0].Why))
 	}
 	if s.Config.Stale != "" {
 		warn(configStale, "pointsman config validate "+s.Config.Path, "the config file cannot be used since %s, and the last good one stays in force: %s", b.staleSince.Format(time.RFC3339), s.Config.Stale)
 	}
 	if len(s.Config.Pending) > 0 {
-		warn(configPending, "restart the host", "the config file was changed; what waits for a restart: %s", listOf(s.Config.Pending))
+		warn(configPending, "restart the host", "the config file was changed; what waits for a restart: %s", phrase.List(s.Config.Pending))
 	}
 	for _, why := range b.unbound {
 		warn(notAnswering, "ss -ltnp", "the host does not answer, and tries again each 5s: %s", why)
@@ -91,13 +90,6 @@ func because(why string) string {
 		return ""
 	}
 	return ": " + why
-}
-
-func andMore(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" and %d more", n)
 }
 
 func configUse(s config.Status) admin.ConfigUse {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package yard
 
 import (
 	"context"
@@ -8,16 +8,18 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/swap"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// This file is what a swap asks of the host (swap.Yard).
+// A lever is the yard as a swap works it (swap.Yard).
+type lever struct{ *Yard }
 
 // Open has To's process started. One that still drains is wanted back.
-func (y *yard) Open(ctx context.Context, p swap.Plan) (swap.Dataplane, error) {
+func (y lever) Open(ctx context.Context, p swap.Plan) (swap.Dataplane, error) {
 	for _, d := range y.all() {
 		if d.name == p.To && d != y.serving() {
 			err := d.SetRole(ctx, sdk.Standby)
@@ -45,9 +47,9 @@ func (y *yard) Open(ctx context.Context, p swap.Plan) (swap.Dataplane, error) {
 }
 
 // prepare makes the canary, of which the one to come is told like of any Service.
-func (y *yard) prepare() {
+func (y *Yard) prepare() {
 	if err := y.canary.begin(); err != nil {
-		y.Failed(swap.Launch, err)
+		y.failed(swap.Launch, err)
 	}
 }
 
@@ -74,7 +76,7 @@ func (p *plane) comeUp(ctx context.Context) error {
 
 // Check says what would be lost: Services that are served now, and that the one to
 // come has said it cannot serve; or what else the node has from the one to leave.
-func (y *yard) Check(ctx context.Context, p swap.Plan) error {
+func (y lever) Check(ctx context.Context, p swap.Plan) error {
 	var next *plane
 	for _, d := range y.all() {
 		if d.name == p.To && d != y.serving() {
@@ -93,32 +95,33 @@ func (y *yard) Check(ctx context.Context, p swap.Plan) error {
 		return nil
 	}
 	return fmt.Errorf("%s would not be served any more: %s%s; to do it all the same: pointsman mode swap %s --force",
-		count(len(lost), "Service"), lost[0], andMore(len(lost)-1), p.To)
+		phrase.Count(len(lost), "Service"), lost[0], phrase.AndMore(len(lost)-1), p.To)
 }
 
 // Freeze lets no change of Services in.
-func (y *yard) Freeze() (thaw func()) { return y.tracker.Freeze() }
+func (y lever) Freeze() (thaw func()) { return y.Tracker.Freeze() }
 
 // Sound finds the ways to the canary that lead somewhere.
-func (y *yard) Sound(ctx context.Context) []string { return y.canary.sound(ctx) }
+func (y lever) Sound(ctx context.Context) []string { return y.canary.sound(ctx) }
 
+// Prove holds the ways to leading there still, but for those that the one that
 // Prove holds the ways to leading there still, but for those that the one that
 // serves now has said it does not serve. A node that has no network has no way to lead
 // packets by.
-func (y *yard) Prove(ctx context.Context, ways []string) error {
+func (y lever) Prove(ctx context.Context, ways []string) error {
 	next := y.coming()
 	if next == nil {
 		return errNoProcess
 	}
 	if y.canary.addr.IsLoopback() {
-		y.Failed(swap.Prove, errors.New("this node has no address but its own loopback's: the swap goes on unproved"))
+		y.failed(swap.Prove, errors.New("this node has no address but its own loopback's: the swap goes on unproved"))
 		return nil
 	}
 	return y.canary.prove(ctx, ways, next.fails())
 }
 
 // coming is the dataplane besides the one that serves.
-func (y *yard) coming() *plane {
+func (y *Yard) coming() *plane {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	for _, p := range y.planes {
@@ -131,7 +134,7 @@ func (y *yard) coming() *plane {
 
 // Serves makes d the dataplane that the host speaks of, and forgets those that
 // have ended.
-func (y *yard) Serves(d swap.Dataplane) {
+func (y lever) Serves(d swap.Dataplane) {
 	p, ok := d.(*plane)
 	if !ok {
 		return
@@ -144,7 +147,7 @@ func (y *yard) Serves(d swap.Dataplane) {
 }
 
 // Moved reports each change of stage.
-func (y *yard) Moved(before, now swap.Machine) {
+func (y lever) Moved(before, now swap.Machine) {
 	switch now.Stage {
 	case swap.Draining:
 		go y.canary.end()
@@ -153,30 +156,32 @@ func (y *yard) Moved(before, now swap.Machine) {
 		y.settled(now.Last)
 		return
 	}
-	e := report.Event{Reason: swapStage, Object: now.Plan.To, Message: fmt.Sprintf("%s: %s", now.Plan, now.Stage)}
+	e := report.Event{Reason: report.SwapStage, Object: now.Plan.To, Message: fmt.Sprintf("%s: %s", now.Plan, now.Stage)}
 	if now.Undo != "" && before.Undo == "" {
 		e.Warning, e.Message = true, e.Message+", to undo it: "+now.Undo
 	}
-	y.reports.Report(e)
+	y.Reports.Report(e)
 }
 
 // settled reports how a swap ended, and forgets the dataplane that left.
-func (y *yard) settled(o swap.Outcome) {
-	e := report.Event{Reason: swapDone, Object: o.Plan.To, Message: fmt.Sprintf("%s in %s", o.Plan, round(o.Took))}
+func (y *Yard) settled(o swap.Outcome) {
+	e := report.Event{Reason: report.SwapDone, Object: o.Plan.To, Message: fmt.Sprintf("%s in %s", o.Plan, phrase.Round(o.Took))}
 	if o.Err != "" {
-		e.Reason, e.Warning = swapUndone, true
+		e.Reason, e.Warning = report.SwapUndone, true
 		e.Message = fmt.Sprintf("%s, and %s serves on: %s", o.Plan, o.Plan.From, o.Err)
 	}
-	y.reports.Report(e)
+	y.Reports.Report(e)
 	if o.Left != "" {
-		y.reports.Report(report.Event{Warning: true, Reason: swapNote, Object: o.Plan.To, Message: "not finished: " + o.Left})
+		y.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Object: o.Plan.To, Message: "not finished: " + o.Left})
 	}
 }
 
 // Failed reports what did not come off and is no end of the swap.
-func (y *yard) Failed(a swap.Action, err error) {
-	y.reports.Report(report.Event{Warning: true, Reason: swapNote, Message: fmt.Sprintf("%s: %v", a, err)})
+func (y lever) Failed(a swap.Action, err error) { y.failed(a, err) }
+
+func (y *Yard) failed(a swap.Action, err error) {
+	y.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Message: fmt.Sprintf("%s: %v", a, err)})
 }
 
-var _ swap.Yard = (*yard)(nil)
+var _ swap.Yard = lever{}
 var _ swap.Dataplane = (*plane)(nil)

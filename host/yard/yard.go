@@ -1,28 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package yard
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/feed"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/swap"
+	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A yard is the dataplanes that the host runs: one that serves, and for the time of
-// a swap another. It is what a swap needs of the host (swap.Yard).
-type yard struct {
-	*host
+// Settings are what a Yard works with.
+type Settings struct {
+	Begun    *config.Host        // the settings the host began with; a restart changes what only they say
+	Now      func() *config.Host // those in force
+	NodeName string
+	Addrs    []netip.Addr // of this machine, that others can reach it by
+
+	Tracker *track.Tracker
+	Reports *report.Reporter
+	Log     hclog.Logger
+
+	Applied func(feed.Acked) // called for each update that a dataplane confirmed
+	Refused func()           // called when an update failed altogether
+}
+
+// A Yard is the dataplanes of a host. Its methods are safe for concurrent use, once
+// Begin has returned.
+type Yard struct {
+	Settings
 	runner *swap.Runner
 	canary *canary
 
@@ -33,44 +53,49 @@ type yard struct {
 	noted  inForce // as written down last
 }
 
+// New is a Yard with no dataplane yet. Nothing happens before Begin.
+func New(s Settings) *Yard {
+	return &Yard{Settings: s, canary: newCanary(s.Tracker, s.NodeName, s.Addrs)}
+}
+
 // serving is the dataplane that serves.
-func (h *host) serving() *plane {
-	h.yard.mu.Lock()
-	defer h.yard.mu.Unlock()
-	return h.yard.main
+func (y *Yard) serving() *plane {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.main
 }
 
 // newPlane is a dataplane of that mode, which begins with start.
-func (h *host) newPlane(mode, slot string) *plane {
-	s := h.follower.Host()
+func (y *Yard) newPlane(mode, slot string) *plane {
+	s := y.Now()
 	p := &plane{
-		name: mode, slot: slot, tracker: h.tracker, reports: h.reports, log: h.log, book: newLogBook(),
+		name: mode, slot: slot, tracker: y.Tracker, reports: y.Reports, log: y.Log, book: newLogBook(),
 		minGap: s.MinSyncPeriod, period: s.SyncPeriod,
-		applied: h.applied, refused: h.servers.Failed,
+		applied: y.Applied, refused: y.Refused,
 	}
-	p.lost = func(p *plane, why string) { h.yard.runner.Lost(p, why) }
-	p.supervised(h.plugin(mode, slot))
+	p.lost = func(p *plane, why string) { y.runner.Lost(p, why) }
+	p.supervised(y.plugin(mode, slot))
 	return p
 }
 
-// begin decides with which dataplane to serve: that of a swap which a host before
+// Begin decides with which dataplane to serve: that of a swap which a host before
 // had under way, or the one that served before, or the one that is asked for.
-func (y *yard) begin() {
-	file := filepath.Join(y.settings.StateDir, "swap.json")
+func (y *Yard) Begin() {
+	file := filepath.Join(y.Begun.StateDir, "swap.json")
 	was, err := swap.Remember(file)
 	if err != nil {
-		y.reports.Report(report.Event{Warning: true, Reason: swapNote, Message: err.Error()})
+		y.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Message: err.Error()})
 	}
-	y.noted = readInForce(y.settings.StateDir)
+	y.noted = readInForce(y.Begun.StateDir)
 	var keeps, leaves swap.Party
-	keeps.Mode, keeps.Slot = y.noted.serving(y.settings.Mode, y.there)
+	keeps.Mode, keeps.Slot = y.noted.serving(y.Begun.Mode, y.there)
 	if was.Stage != swap.Idle {
 		keeps, leaves = was.Parties()
 	}
 	y.main = y.newPlane(keeps.Mode, keeps.Slot)
 	y.main.want = sdk.Active
 	y.planes = []*plane{y.main}
-	y.runner = swap.New(y, file, y.main)
+	y.runner = swap.New(lever{y}, file, y.main)
 	if was.Stage != swap.Idle {
 		y.resume(was, leaves)
 	}
@@ -80,10 +105,10 @@ func (y *yard) begin() {
 // resume has the runner go on with a swap. One of the same mode is over when the
 // process that is to leave has no connections of its own, or is gone: the kernel's state
 // was the hand-over, and is whole.
-func (y *yard) resume(was swap.Machine, leaves swap.Party) {
+func (y *Yard) resume(was swap.Machine, leaves swap.Party) {
 	if was.Plan.Same && (!was.Plan.Overlap || !y.leftover(leaves)) {
-		if err := os.Remove(filepath.Join(y.settings.StateDir, "swap.json")); err != nil {
-			y.Failed(swap.Finish, err)
+		if err := os.Remove(filepath.Join(y.Begun.StateDir, "swap.json")); err != nil {
+			y.failed(swap.Finish, err)
 		}
 		return
 	}
@@ -99,39 +124,39 @@ func (y *yard) resume(was swap.Machine, leaves swap.Party) {
 }
 
 // leftover reports whether a former host left that process running.
-func (y *yard) leftover(p swap.Party) bool {
-	pid, err := supervise.EndLeftover(context.Background(), pluginStateDir(y.settings, p.Mode), p.Slot, true)
+func (y *Yard) leftover(p swap.Party) bool {
+	pid, err := supervise.EndLeftover(context.Background(), stateDir(y.Begun, p.Mode), p.Slot, true)
 	return err == nil && pid != 0
 }
 
 // endStrays ends the processes that a former host left and nobody needs: it ended before
 // it had written down what they were for.
-func (y *yard) endStrays() {
-	for _, f := range discover(y.settings) {
+func (y *Yard) endStrays() {
+	for _, f := range Discover(y.Begun) {
 		for _, slot := range []string{"", otherSlot("")} {
 			if slices.ContainsFunc(y.planes, func(p *plane) bool { return p.name == f.Name && p.slot == slot }) {
 				continue
 			}
-			pid, err := supervise.EndLeftover(context.Background(), pluginStateDir(y.settings, f.Name), slot, false)
+			pid, err := supervise.EndLeftover(context.Background(), stateDir(y.Begun, f.Name), slot, false)
 			if err != nil {
-				y.Failed(swap.Stop, err)
+				y.failed(swap.Stop, err)
 			} else if pid != 0 {
-				y.reports.Report(report.Event{Reason: pluginStopped, Object: f.Name, Message: fmt.Sprintf("a former host left pid %d running, and nobody needs it", pid)})
+				y.Reports.Report(report.Event{Reason: report.PluginStopped, Object: f.Name, Message: fmt.Sprintf("a former host left pid %d running, and nobody needs it", pid)})
 			}
 		}
 	}
 }
 
 // there reports whether a mode has a plugin: a binary, or an address.
-func (y *yard) there(mode string) bool {
-	if y.follower.Host().Plugins[mode].Address != "" {
+func (y *Yard) there(mode string) bool {
+	if y.Now().Plugins[mode].Address != "" {
 		return true // whether somebody listens there shows when it is connected to
 	}
-	return slices.ContainsFunc(discover(y.settings), func(f supervise.Found) bool { return f.Name == mode && f.Err == nil })
+	return slices.ContainsFunc(Discover(y.Begun), func(f supervise.Found) bool { return f.Name == mode && f.Err == nil })
 }
 
-// run runs the dataplanes, and swaps, until ctx ends.
-func (y *yard) run(ctx context.Context) error {
+// Run runs the dataplanes, and swaps, until ctx ends.
+func (y *Yard) Run(ctx context.Context) error {
 	y.mu.Lock()
 	y.life = ctx
 	begun := slices.Clone(y.planes)
@@ -153,14 +178,14 @@ func (y *yard) run(ctx context.Context) error {
 // follow notes the first dataplane that serves, for the hosts to come, and then
 // goes to the mode that is asked for, if that is another: it is after a change of
 // the file while no host ran, or where a host ended before its swap was written down.
-func (y *yard) follow(ctx context.Context) {
+func (y *Yard) follow(ctx context.Context) {
 	main := y.serving()
 	if main.Filled(ctx) != nil {
 		return
 	}
 	y.note(main)
 	y.mu.Lock()
-	wanted := y.noted.wanted(y.settings.Mode)
+	wanted := y.noted.wanted(y.Begun.Mode)
 	y.mu.Unlock()
 	if main.name == wanted || !y.there(wanted) {
 		return
@@ -176,7 +201,7 @@ func (y *yard) follow(ctx context.Context) {
 }
 
 // note writes down that p serves, if it still does: the next host begins with it.
-func (y *yard) note(p *plane) {
+func (y *Yard) note(p *plane) {
 	y.mu.Lock()
 	next := y.noted
 	next.Serving, next.Slot = p.name, p.slot
@@ -188,26 +213,26 @@ func (y *yard) note(p *plane) {
 	if !news {
 		return
 	}
-	if err := next.write(y.settings.StateDir); err != nil {
-		y.reports.Report(report.Event{Warning: true, Reason: swapNote, Object: p.name, Message: err.Error()})
+	if err := next.write(y.Begun.StateDir); err != nil {
+		y.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Object: p.name, Message: err.Error()})
 	}
 }
 
-func (y *yard) all() []*plane {
+func (y *Yard) all() []*plane {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	return slices.Clone(y.planes)
 }
 
-// leave has the processes outlive the host.
-func (y *yard) leave() {
+// Leave has the processes outlive the host.
+func (y *Yard) Leave() {
 	for _, p := range y.all() {
 		p.supervisor.Leave()
 	}
 }
 
-// reload follows a change of the config file.
-func (y *yard) reload(c config.Change) error {
+// Reload follows a change of the config file.
+func (y *Yard) Reload(c config.Change) error {
 	var errs []error
 	for _, p := range y.all() {
 		errs = append(errs, p.setPeriods(c.Host.MinSyncPeriod, c.Host.SyncPeriod))
@@ -219,8 +244,8 @@ func (y *yard) reload(c config.Change) error {
 }
 
 // ask begins a swap to mode.
-func (y *yard) ask(mode, why string, force bool) error {
-	main, s := y.serving(), y.follower.Host()
+func (y *Yard) ask(mode, why string, force bool) error {
+	main, s := y.serving(), y.Now()
 	p := swap.Plan{
 		From: main.name, To: mode, Same: main.name == mode, Why: why, Force: force,
 		Drain: s.Swap.DrainTimeout, Stay: s.Swap.OnFailure == "stay", FromSlot: main.slot,
@@ -231,13 +256,13 @@ func (y *yard) ask(mode, why string, force bool) error {
 	}
 	err := y.runner.Ask(p)
 	if err != nil {
-		y.reports.Report(report.Event{Warning: true, Reason: swapNote, Object: mode, Message: err.Error()})
+		y.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Object: mode, Message: err.Error()})
 	}
 	return err
 }
 
 // named is the dataplane of that mode that runs; nil: none does.
-func (y *yard) named(mode string) *plane {
+func (y *Yard) named(mode string) *plane {
 	if main := y.serving(); main.name == mode {
 		return main
 	}
@@ -249,7 +274,7 @@ func (y *yard) named(mode string) *plane {
 	return nil
 }
 
-func (y *yard) dropped(d *plane) {
+func (y *Yard) dropped(d *plane) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.planes = slices.DeleteFunc(y.planes, func(p *plane) bool { return p == d })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package yard
 
 import (
 	"bytes"
@@ -13,16 +13,17 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/swap"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// show is which dataplane serves, and what becomes of it.
-func (y *yard) show() admin.Mode {
+// Show is which dataplane serves, and what becomes of it.
+func (y *Yard) Show() admin.Mode {
 	m := y.runner.Machine()
 	y.mu.Lock()
-	mode := admin.Mode{Mode: y.main.name, File: y.follower.Host().Mode}
+	mode := admin.Mode{Mode: y.main.name, File: y.Now().Mode}
 	if wanted := y.noted.wanted(mode.File); wanted != mode.File {
 		mode.Asked = wanted
 	}
@@ -31,7 +32,10 @@ func (y *yard) show() admin.Mode {
 	return mode
 }
 
-func (y *yard) underWay(m swap.Machine) *admin.Swap {
+// UnderWay is the swap that goes on; nil: none does.
+func (y *Yard) UnderWay() *admin.Swap { return y.underWay(y.runner.Machine()) }
+
+func (y *Yard) underWay(m swap.Machine) *admin.Swap {
 	if m.Stage == swap.Idle {
 		return nil
 	}
@@ -52,24 +56,28 @@ func swapped(o swap.Outcome) *admin.Swapped {
 	return &admin.Swapped{From: o.Plan.From, To: o.Plan.To, At: o.At, Seconds: o.Took.Seconds(), Error: oneLine(o.Err), Left: oneLine(o.Left)}
 }
 
-// worthAWord is the last swap, if it still is one to speak of: one that was undone
+// Recently is how long a swap that was undone, or a restart of the plugin, is worth a
+// warning.
+const Recently = 10 * time.Minute
+
+// LastSwap is the last swap, if it still is one to speak of: one that was undone
 // and is still wanted, or was not long ago.
-func (y *yard) worthAWord() *admin.Swapped {
+func (y *Yard) LastSwap() *admin.Swapped {
 	last := swapped(y.runner.Machine().Last)
-	if last == nil || last.Error == "" || time.Since(last.At) < recently {
+	if last == nil || last.Error == "" || time.Since(last.At) < Recently {
 		return last
 	}
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	if y.main.name == y.noted.wanted(y.follower.Host().Mode) {
+	if y.main.name == y.noted.wanted(y.Now().Mode) {
 		return nil
 	}
 	return last
 }
 
-// swapTo begins a swap that someone asks for. It holds, also for hosts to come,
+// SwapTo begins a swap that someone asks for. It holds, also for hosts to come,
 // until the file's mode changes or someone asks for another.
-func (y *yard) swapTo(mode string, force bool) error {
+func (y *Yard) SwapTo(mode string, force bool) error {
 	if err := y.known(mode); err != nil {
 		return err
 	}
@@ -81,43 +89,43 @@ func (y *yard) swapTo(mode string, force bool) error {
 }
 
 // prefer notes what was asked for.
-func (y *yard) prefer(mode string) {
+func (y *Yard) prefer(mode string) {
 	y.mu.Lock()
-	y.noted.Asked, y.noted.File = mode, y.follower.Host().Mode
+	y.noted.Asked, y.noted.File = mode, y.Now().Mode
 	if mode == y.noted.File {
 		y.noted.Asked, y.noted.File = "", ""
 	}
 	next := y.noted
 	y.mu.Unlock()
-	if err := next.write(y.settings.StateDir); err != nil {
-		y.Failed(swap.Record, err)
+	if err := next.write(y.Begun.StateDir); err != nil {
+		y.failed(swap.Record, err)
 	}
 }
 
-func (y *yard) known(mode string) error {
+func (y *Yard) known(mode string) error {
 	if y.there(mode) {
 		return nil
 	}
-	return &admin.Error{Code: http.StatusNotFound, What: "swap to " + mode, Why: missing(y.follower.Host(), mode), Try: "pointsman plugin list"}
+	return &admin.Error{Code: http.StatusNotFound, What: "swap to " + mode, Why: missing(y.Now(), mode), Try: "pointsman plugin list"}
 }
 
-// reset undoes a swap that has not passed its canary, else it goes back to the
+// Reset undoes a swap that has not passed its canary, else it goes back to the
 // file's mode.
-func (y *yard) reset() (string, error) {
+func (y *Yard) Reset() (string, error) {
 	if m := y.runner.Machine(); m.Stage != swap.Idle && m.Stage < swap.Draining {
 		y.runner.Reset("pointsman mode reset")
 		return "the swap to " + m.Plan.To + " is undone", nil
 	}
-	mode := y.follower.Host().Mode
+	mode := y.Now().Mode
 	if y.serving().name == mode {
 		y.prefer(mode)
 		return "the mode is " + mode + ", as in the config file", nil
 	}
-	return "the swap to " + mode + " begins", y.swapTo(mode, false)
+	return "the swap to " + mode + " begins", y.SwapTo(mode, false)
 }
 
-// plan says what a swap would come to, and changes nothing.
-func (y *yard) plan(ctx context.Context, to string) (admin.ModePlan, error) {
+// Plan says what a swap would come to, and changes nothing.
+func (y *Yard) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
 	if err := y.known(to); err != nil {
 		return admin.ModePlan{}, err
 	}
@@ -127,23 +135,23 @@ func (y *yard) plan(ctx context.Context, to string) (admin.ModePlan, error) {
 		p.Written = append(p.Written, "only what differs from what is in the kernel")
 		return p, nil
 	}
-	next := described(ctx, y.found(to), y.follower.Host().Plugins[to].SHA256)
+	next := Describe(ctx, y.found(to), y.Now().Plugins[to].SHA256)
 	p.Lost = append(p.Lost, y.lacks(next)...)
 	services, frontends := 0, 0
-	for _, s := range y.tracker.Services() {
+	for _, s := range y.Tracker.Services() {
 		for _, port := range s.Ports {
 			services++
 			frontends += len(port.Service.Frontends)
 		}
 	}
-	p.Written = append(p.Written, fmt.Sprintf("%s with %s", count(services, "port"), count(frontends, "frontend")))
+	p.Written = append(p.Written, fmt.Sprintf("%s with %s", phrase.Count(services, "port"), phrase.Count(frontends, "frontend")))
 	left, err := leftovers(ctx, main.supervisor.Status().Path)
 	p.Left = append(p.Left, left...)
 	return p, err
 }
 
-func (y *yard) found(mode string) supervise.Found {
-	for _, f := range discover(y.follower.Host()) {
+func (y *Yard) found(mode string) supervise.Found {
+	for _, f := range Discover(y.Now()) {
 		if f.Name == mode {
 			return f
 		}
@@ -152,15 +160,15 @@ func (y *yard) found(mode string) supervise.Found {
 }
 
 // lacks are the differences between a plugin and the one that serves.
-func (y *yard) lacks(next admin.Plugin) []string {
+func (y *Yard) lacks(next admin.Plugin) []string {
 	var lost []string
-	has := plainTexts(y.serving().supervisor.Status().Description.Limits)
+	has := phrase.Plain(y.serving().supervisor.Status().Description.Limits)
 	for _, limit := range next.Limits {
 		if !slices.Contains(has, limit) {
 			lost = append(lost, limit+": "+meaning(sdk.Limit(limit)))
 		}
 	}
-	for _, s := range y.tracker.Services() {
+	for _, s := range y.Tracker.Services() {
 		for _, port := range s.Ports {
 			for _, need := range port.Service.Needs() {
 				if !slices.Contains(next.Features, string(need)) {

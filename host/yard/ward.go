@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package yard
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/sdk"
@@ -143,8 +144,8 @@ func (p *plane) bury(ctx context.Context) {
 		return
 	}
 	p.ward.put(append(suspects, p.ward.names()...), p.tracker.Value)
-	p.reports.Report(report.Event{Warning: true, Reason: pluginPoisoned, Object: p.name,
-		Message: fmt.Sprintf("it died %d times of the same update; %s set aside, to find out which it dies of", twice, count(len(suspects), "Service"))})
+	p.reports.Report(report.Event{Warning: true, Reason: report.PluginPoisoned, Object: p.name,
+		Message: fmt.Sprintf("it died %d times of the same update; %s set aside, to find out which it dies of", twice, phrase.Count(len(suspects), "Service"))})
 	p.hunts.Go(func() { p.hunt(ctx, suspects) }) // ends with ctx
 }
 
@@ -161,7 +162,7 @@ func (p *plane) hunt(ctx context.Context, suspects []sdk.Name) {
 		})
 		cancel()
 		if err != nil {
-			p.reports.Report(report.Event{Warning: true, Reason: pluginNote, Object: p.name, Message: "find out what it dies of: " + err.Error()})
+			p.reports.Report(report.Event{Warning: true, Reason: report.PluginNote, Object: p.name, Message: "find out what it dies of: " + err.Error()})
 			select {
 			case <-ctx.Done():
 				return
@@ -200,10 +201,10 @@ func (p *plane) verdict(guilty []sdk.Name) {
 	p.ward.mu.Unlock()
 	p.keepAside()
 	if len(guilty) == 0 {
-		p.reports.Report(report.Event{Reason: pluginNote, Object: p.name, Message: "no Service was found that it dies of"})
+		p.reports.Report(report.Event{Reason: report.PluginNote, Object: p.name, Message: "no Service was found that it dies of"})
 	}
 	for _, n := range guilty {
-		p.reports.Report(report.Event{Warning: true, Reason: servicePoison, Object: n.String(),
+		p.reports.Report(report.Event{Warning: true, Reason: report.ServicePoison, Object: n.String(),
 			Message: fmt.Sprintf("the %s dataplane dies of it; it is left as it was served, until it changes", p.name)})
 	}
 }
@@ -231,7 +232,7 @@ func (p *plane) visit(ctx context.Context) {
 		if free := p.ward.release(p.tracker.Value); len(free) > 0 {
 			p.keepAside()
 			for _, n := range free {
-				p.reports.Report(report.Event{Reason: serviceFreed, Object: n.String(), Message: "it changed, and is tried again"})
+				p.reports.Report(report.Event{Reason: report.ServiceFreed, Object: n.String(), Message: "it changed, and is tried again"})
 			}
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package yard
 
 import (
 	"bufio"
@@ -237,12 +237,12 @@ func hear(ctx context.Context, at netip.AddrPort) error {
 
 // newCanary is one that does not live yet. It is to be reached at the node's first
 // address.
-func newCanary(h *host) *canary {
-	c := &canary{tracker: h.tracker, node: nodeName(h.settings, h.machine), addr: netip.AddrFrom4([4]byte{127, 0, 0, 1})}
-	if i := slices.IndexFunc(h.machine.addrs, netip.Addr.Is4); i >= 0 {
-		c.addr = h.machine.addrs[i]
-	} else if len(h.machine.addrs) > 0 {
-		c.addr = h.machine.addrs[0]
+func newCanary(t *track.Tracker, node string, addrs []netip.Addr) *canary {
+	c := &canary{tracker: t, node: node, addr: netip.AddrFrom4([4]byte{127, 0, 0, 1})}
+	if i := slices.IndexFunc(addrs, netip.Addr.Is4); i >= 0 {
+		c.addr = addrs[i]
+	} else if len(addrs) > 0 {
+		c.addr = addrs[0]
 	}
 	return c
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package yard
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/feed"
+	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/track"
@@ -88,7 +89,7 @@ func (p *plane) session(outer context.Context, life supervise.Life) error {
 	defer cancel(nil)
 	remote, d := life.Remote, life.Description
 	for _, w := range remote.Warnings() {
-		p.reports.Report(report.Event{Reason: pluginNote, Object: p.name, Message: w})
+		p.reports.Report(report.Event{Reason: report.PluginNote, Object: p.name, Message: w})
 	}
 	cursor := p.tracker.Cursor(d)
 	defer cursor.Close()
@@ -175,7 +176,7 @@ func (p *plane) become(ctx context.Context, remote *wire.Remote, role sdk.Role) 
 	p.role = role
 	p.mu.Unlock()
 	if role == sdk.Active && was != sdk.Active {
-		p.reports.Report(report.Event{Reason: dataplaneActive, Object: p.name, Message: "it serves this node"})
+		p.reports.Report(report.Event{Reason: report.DataplaneActive, Object: p.name, Message: "it serves this node"})
 	}
 	return nil
 }
@@ -186,7 +187,7 @@ func (s *session) acked(a feed.Acked) {
 	s.mu.Unlock()
 	s.applied(a)
 	s.log.Debug("update confirmed", "rev", a.Update.To, "set", len(a.Update.Set), "deleted", len(a.Update.Delete),
-		"failed", len(a.Result.Failed), "took", round(a.Took))
+		"failed", len(a.Result.Failed), "took", phrase.Round(a.Took))
 	if s.trial && !a.Update.Full {
 		return
 	}
@@ -211,7 +212,7 @@ func (s *session) failed(err error) {
 	s.failure = err.Error()
 	s.mu.Unlock()
 	s.refused()
-	s.reports.Report(report.Event{Warning: true, Reason: syncFailed, Object: s.name, Message: err.Error()})
+	s.reports.Report(report.Event{Warning: true, Reason: report.SyncFailed, Object: s.name, Message: err.Error()})
 	if errors.Is(err, wire.ErrFenced) {
 		s.cancel(err) // another host has it now
 	}
@@ -263,26 +264,26 @@ func (p *plane) transition(t supervise.Transition) {
 	e := report.Event{Time: t.Time, Object: p.name, Message: t.Why}
 	switch {
 	case t.From == t.To:
-		e.Reason = pluginNote
+		e.Reason = report.PluginNote
 	case t.To == supervise.Serving:
-		e.Reason, e.Message = pluginServing, fmt.Sprintf("pid %d is up", t.PID)
+		e.Reason, e.Message = report.PluginServing, fmt.Sprintf("pid %d is up", t.PID)
 	case t.To == supervise.Trying:
-		e.Reason, e.Message = pluginStarting, fmt.Sprintf("pid %d is up, and is tried before it may serve", t.PID)
+		e.Reason, e.Message = report.PluginStarting, fmt.Sprintf("pid %d is up, and is tried before it may serve", t.PID)
 	case t.To == supervise.Waiting, t.To == supervise.Suspect:
 		p.gone(t.Why)
-		e.Reason, e.Warning = pluginDown, true
+		e.Reason, e.Warning = report.PluginDown, true
 	case t.To == supervise.Refused:
 		p.gone(t.Why)
-		e.Reason, e.Warning = pluginRefuses, true
+		e.Reason, e.Warning = report.PluginRefuses, true
 	case t.To == supervise.Starting && t.From == supervise.Serving && t.Why != "":
-		e.Reason, e.Warning = pluginDown, true // it is started again at once
+		e.Reason, e.Warning = report.PluginDown, true // it is started again at once
 	case t.To == supervise.Quarantined:
 		p.gone(t.Why)
-		e.Reason, e.Warning = pluginBanned, true
+		e.Reason, e.Warning = report.PluginBanned, true
 	case t.To == supervise.Starting:
-		e.Reason = pluginStarting
+		e.Reason = report.PluginStarting
 	default:
-		e.Reason = pluginStopped
+		e.Reason = report.PluginStopped
 	}
 	p.reports.Report(e)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package yard
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/swap"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
@@ -314,7 +315,7 @@ func unservedBy(s track.CursorStatus) map[sdk.Name]string {
 		all[f.Name] = f.Err.Error()
 	}
 	for _, w := range s.Withheld {
-		all[w.Name] = "it does not serve " + listOf(w.Lacks)
+		all[w.Name] = "it does not serve " + phrase.List(w.Lacks)
 	}
 	for _, name := range s.Kept {
 		all[name] = "it could not bear it"

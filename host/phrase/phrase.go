@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package phrase says lists, counts and times in the words of an operator. The host's
+// events and its verbs tell of the same things, and so use the same words.
+package phrase
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Texts are values as their String says them; no values are an empty list.
+func Texts[T fmt.Stringer](values []T) []string {
+	list := make([]string, len(values))
+	for i, v := range values {
+		list[i] = v.String()
+	}
+	return list
+}
+
+// Plain are named strings as plain ones.
+func Plain[S ~string](values []S) []string {
+	list := make([]string, len(values))
+	for i, v := range values {
+		list[i] = string(v)
+	}
+	return list
+}
+
+// List is a list in a sentence.
+func List[S ~string](values []S) string {
+	if len(values) == 0 {
+		return "nothing"
+	}
+	return strings.Join(Plain(values), ", ")
+}
+
+// Count is a number of things: "1 Service", "3 Services".
+func Count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// AndMore follows the first of a list when n are not said.
+func AndMore(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" and %d more", n)
+}
+
+// Round makes a time fit to be read.
+func Round(d time.Duration) time.Duration {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond)
+	case d < time.Minute:
+		return d.Round(time.Second / 10)
+	}
+	return d.Round(time.Second)
+}

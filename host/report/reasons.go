@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+// The reasons of the host's own events. Others are the tracker's and the sources'.
+const (
+	HostStarting    = "Starting"        // the host begins; kube-proxy's word
+	ConfigTaken     = "ConfigTaken"     // the config file changed, and was taken in
+	ConfigRefused   = "ConfigRefused"   // it cannot be used; the last good one stays in force
+	ConfigOdd       = "ConfigOdd"       // no error, but worth a look
+	PluginServing   = "PluginServing"   // its process is up
+	PluginDown      = "PluginDown"      // its process ended, hangs, or does not come up
+	PluginStarting  = "PluginStarting"  // its process is started
+	PluginStopped   = "PluginStopped"   // it was told to end
+	PluginBanned    = "PluginBanned"    // it failed too often, and is let be for a while
+	PluginPoisoned  = "PluginPoisoned"  // it dies of what it is told
+	ServicePoison   = "ServicePoison"   // a plugin dies of it
+	ServiceFreed    = "ServiceFreed"    // it changed, and is tried again
+	PluginRefuses   = "PluginRefuses"   // this node cannot run it
+	PluginNote      = "PluginNote"      // something about it to know
+	SyncFailed      = "SyncFailed"      // an update did not go in, and is tried again
+	DataplaneActive = "DataplaneActive" // it was told to serve
+	SwapStage       = "SwapStage"       // a change of mode is under way
+	SwapDone        = "SwapDone"        // it was made
+	SwapUndone      = "SwapUndone"      // it was not, and what served before serves on
+	SwapNote        = "SwapNote"        // something about it to look at
+)

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package yard
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/health"
+	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// This file is what can be asked of the dataplanes, and of each.
+
+// Mode is the one that serves.
+func (y *Yard) Mode() string { return y.serving().name }
+
+// Serving is the plugin that serves, as status shows it.
+func (y *Yard) Serving() admin.Plugin { return y.serving().shown() }
+
+// Followed is how far the dataplane that serves has come.
+func (y *Yard) Followed() (admin.Sync, track.CursorStatus) { return y.serving().followed() }
+
+// Health is how the dataplane that serves does, for probes and metrics.
+func (y *Yard) Health() health.Plane { return y.serving().health() }
+
+// Plugins are all that were found, those that run as they do: that of the mode, and
+// for the time of a swap another.
+func (y *Yard) Plugins() []admin.Plugin {
+	main := y.serving()
+	list := []admin.Plugin{main.shown()}
+	for _, f := range Discover(y.Now()) {
+		switch p := y.named(f.Name); {
+		case p == nil:
+			list = append(list, unused(f))
+		case p != main:
+			other := p.shown()
+			other.InUse = false
+			list = append(list, other)
+		}
+	}
+	slices.SortFunc(list, func(a, b admin.Plugin) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range list {
+		list[i].APIVersion, list[i].Kind = admin.APIVersion, "Plugin"
+	}
+	return list
+}
+
+// Logs calls line for each line of a plugin's log that is kept, and with follow for
+// each that comes, until ctx ends.
+func (y *Yard) Logs(ctx context.Context, name string, follow bool, line func(admin.LogLine) error) error {
+	p, err := y.running(name)
+	if err != nil {
+		return err
+	}
+	return p.book.read(ctx, follow, line)
+}
+
+// Restart starts the plugin anew: by a swap to its own mode if the binary is
+// another by now.
+func (y *Yard) Restart(name string) (string, error) {
+	p, err := y.running(name)
+	if err != nil {
+		return "", err
+	}
+	if p == y.serving() && p.supervisor.Replaced() && p.supervisor.Status().State == supervise.Serving {
+		return "plugin " + name + " gives way to its new binary; pointsman mode show tells how far it is",
+			y.ask(name, "pointsman plugin restart, and the binary was replaced", true)
+	}
+	p.supervisor.Restart("asked for by pointsman plugin restart")
+	return "plugin " + name + " is started anew", nil
+}
+
+// running is the dataplane of that name, or why nothing can be asked of it.
+func (y *Yard) running(name string) (*plane, error) {
+	if p := y.named(name); p != nil {
+		return p, nil
+	}
+	for _, f := range Discover(y.Begun) {
+		if f.Name == name {
+			return nil, &admin.Error{Code: http.StatusConflict, What: "plugin " + name + " is not in use", Why: "the mode is " + y.serving().name, Try: "pointsman mode plan " + name}
+		}
+	}
+	return nil, admin.UnknownPlugin(name)
+}
+
+// shown is the plane's plugin as status shows it.
+func (p *plane) shown() admin.Plugin {
+	s := p.supervisor.Status()
+	p.mu.Lock()
+	role := p.role
+	p.mu.Unlock()
+	a := admin.Plugin{
+		Name: s.Name, Path: s.Path, InUse: true,
+		State: s.State.String(), Why: s.Why,
+		Version: s.Version, PID: s.PID, Up: s.Up, Restarts: s.Restarts, Fallback: s.Fallback,
+		LastEnd: s.LastEnd, EndedAt: s.LastEndAt, Next: s.Next,
+		Call: s.Vitals.Call, Waiting: s.Vitals.Waiting, Memory: s.Vitals.Memory,
+		Features: phrase.Plain(s.Description.Features), Limits: phrase.Plain(s.Description.Limits),
+		Options: s.Description.Options,
+	}
+	if role != 0 {
+		a.Role = role.String()
+	}
+	return a
+}
+
+// followed is how far the dataplane has come.
+func (p *plane) followed() (admin.Sync, track.CursorStatus) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := admin.Sync{Last: p.last, TookMS: float64(p.took.Microseconds()) / 1000, Error: p.failure}
+	if p.cursor == nil {
+		return s, track.CursorStatus{}
+	}
+	c := p.cursor.Status()
+	s.Sent, s.Acked, s.Pending = c.Sent, c.Acked, c.Pending
+	return s, c
+}
+
+// health is how the plane does, for probes and metrics.
+func (p *plane) health() health.Plane {
+	s := p.supervisor.Status()
+	p.mu.Lock()
+	up, active := p.cursor != nil, p.role == sdk.Active
+	p.mu.Unlock()
+	sync, followed := p.followed()
+	return health.Plane{
+		Name:     p.name,
+		Up:       up,
+		Active:   active || !up, // one that is away serves what it left in the kernel
+		Mortal:   slices.Contains(s.Description.Limits, sdk.LimitDiesWithProcess),
+		Restarts: s.Restarts,
+		Memory:   s.Vitals.Memory,
+		Report:   s.Vitals.Report,
+		Sent:     sync.Sent,
+		Acked:    sync.Acked,
+		Pending:  sync.Pending,
+		Failed:   len(followed.Failed),
+		Withheld: len(followed.Withheld),
+		Kept:     len(followed.Kept),
+	}
+}
