@@ -105,7 +105,6 @@ func (y lever) Freeze() (thaw func()) { return y.Tracker.Freeze() }
 func (y lever) Sound(ctx context.Context) []string { return y.canary.sound(ctx) }
 
 // Prove holds the ways to leading there still, but for those that the one that
-// Prove holds the ways to leading there still, but for those that the one that
 // serves now has said it does not serve. A node that has no network has no way to lead
 // packets by.
 func (y lever) Prove(ctx context.Context, ways []string) error {
