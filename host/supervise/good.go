@@ -10,7 +10,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
+
+	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // proof is how long a binary must have served to be the one to fall back to.
@@ -48,17 +51,18 @@ func keepGood(stateDir, path string) error {
 }
 
 // lastGood is the binary that proved itself, with its hash; none if it is the very
-// one at path.
+// one at path, or is not what was kept, or cannot be run by its hash, as a script cannot.
 func lastGood(stateDir, path string) (good, sum string) {
 	name, err := os.Readlink(goodFile(stateDir))
 	if err != nil {
 		return "", ""
 	}
-	good = filepath.Join(stateDir, name)
-	sum, err = sumOf(good)
-	if err != nil || name != "good-"+sum {
-		return "", "" // it is not what was kept
+	good, sum = filepath.Join(stateDir, name), strings.TrimPrefix(name, "good-")
+	binary, err := wire.OpenBinary(good, sum)
+	if err != nil {
+		return "", ""
 	}
+	binary.Close()
 	if now, err := sumOf(path); err == nil && now == sum {
 		return "", ""
 	}

@@ -289,6 +289,39 @@ func TestTriedAfterQuarantine(t *testing.T) {
 	}
 }
 
+// A new binary that dies again and again gives way to a copy of the last one that worked.
+func TestFallsBack(t *testing.T) {
+	y := newYard(t, "crash")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	y.plugin.Env = []string{behaviour + "=serve"} // what is installed says otherwise
+	if err := errors.Join(os.MkdirAll(y.plugin.StateDir, 0o700), keepGood(y.plugin.StateDir, self)); err != nil {
+		t.Fatal(err)
+	}
+	y.run()
+	s := y.until("serving by the other binary", func(s Status) bool { return s.State == Serving && s.Fallback })
+	if s.Restarts < tooOften {
+		t.Errorf("the new binary was given up after %d restarts", s.Restarts)
+	}
+	y.install("serve")
+	y.host.Restart("there is another binary")
+	y.until("serving by the new one", func(s Status) bool { return s.State == Serving && !s.Fallback })
+}
+
+// A script cannot be held to a hash, so none is fallen back to.
+func TestFallsBackToNoScript(t *testing.T) {
+	y := newYard(t, "serve")
+	if err := errors.Join(os.MkdirAll(y.plugin.StateDir, 0o700), keepGood(y.plugin.StateDir, y.plugin.Path)); err != nil {
+		t.Fatal(err)
+	}
+	y.install("crash")
+	if good, _ := lastGood(y.plugin.StateDir, y.plugin.Path); good != "" {
+		t.Errorf("%s would be run", good)
+	}
+}
+
 func TestRefusedUntilItChanges(t *testing.T) {
 	y := newYard(t, "refuse")
 	y.run()

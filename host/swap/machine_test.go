@@ -138,15 +138,28 @@ func words(work []Action) string {
 	return strings.Join(all, " ")
 }
 
-func TestSameModeYieldsFirst(t *testing.T) {
-	p := Plan{From: "iptables", To: "iptables", Same: true}
-	for stage, want := range map[Stage]string{
-		Cutting:   "record retire promote release",
-		Clearing:  "note stop",
-		Returning: "note recall restore",
+// TestSameMode has the one that comes take over what the other lets go of; of a mode that
+// keeps nothing in the kernel both serve for a moment.
+func TestSameMode(t *testing.T) {
+	for overlap, stages := range map[bool]map[Stage]string{
+		false: {
+			Verifying: "record check sound",
+			Cutting:   "record retire promote release",
+			Clearing:  "note stop",
+			Returning: "note recall restore",
+		},
+		true: {
+			Verifying: "record check sound",
+			Cutting:   "record promote retire promote release",
+			Clearing:  "note stop",
+			Returning: "note restore recall",
+		},
 	} {
-		if got := words(p.work(stage)); got != want {
-			t.Errorf("%s: %s, want %s", stage, got, want)
+		p := Plan{From: "m", To: "m", Same: true, Overlap: overlap}
+		for stage, want := range stages {
+			if got := words(p.work(stage)); got != want {
+				t.Errorf("%s, overlap %t: %s, want %s", stage, overlap, got, want)
+			}
 		}
 	}
 }
