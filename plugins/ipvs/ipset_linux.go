@@ -47,7 +47,7 @@ func (i *ipset) run(ctx context.Context, stdin string, args ...string) ([]byte, 
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 500 * time.Millisecond
+	cmd.WaitDelay = 5 * time.Second // the whole group is killed, so this is for busy machines
 	if i.hold != nil {
 		cmd.ExtraFiles = []*os.File{i.hold}
 	}

@@ -127,9 +127,12 @@ func TestKernelIPVSMartian(t *testing.T) {
 	n.shell("echo " + before + " >" + routes)
 	n.write("host.yaml", n.config("iptables"))
 	n.start()
-	if now := n.shell("cat " + routes); strings.TrimSpace(now) != "1" {
-		t.Fatalf("the iptables mode has the kernel route 127.0.0.0/8, which is %s", now)
-	}
+	n.until("the iptables mode has the kernel route 127.0.0.0/8", func() error {
+		if now := strings.TrimSpace(n.shell("cat " + routes)); now != "1" {
+			return fmt.Errorf("route_localnet is %s", now)
+		}
+		return nil
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	answered := make(chan int, 1)
 	go func() { // ends with ctx

@@ -122,7 +122,7 @@ var busy = []string{"took longer than", "timeout while waiting", "no handshake w
 // its stages it undoes that, and is asked again.
 func (n *node) change(to string) {
 	n.Helper()
-	for range 4 {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
 		if _, err := n.SwapMode(n.Context(), to, false); err != nil {
 			n.Fatal(err)
 		}
