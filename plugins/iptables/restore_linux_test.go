@@ -99,25 +99,34 @@ func TestKernelConvergesAfterAKilledRestore(t *testing.T) {
 			{"after the first block", `awk '{print} /^COMMIT/ {exit}' | REAL "$@"; kill -9 $$`},
 			{"when everything was done", `REAL "$@"; kill -9 $$`},
 		} {
-			k.Run(c.why, func(t *testing.T) {
-				k := k.on(t)
-				k.flush()
-				s, next := several(20), several(30)
-				next.Services[3].Cluster = nil
-				p := k.start()
-				k.sync(p, s.Update(1))
-				k.role(p, sdk.Active)
-				undo := k.instead(c.script)
-				u := step(s, next, 1)
-				if _, err := p.Sync(t.Context(), u); err == nil {
-					t.Fatal("a killed restore was acknowledged")
-				}
-				undo()
-				k.sync(p, u)
-				k.want(next, sdk.Active)
-			})
+			for _, to := range []string{"on", "back"} {
+				k.Run(c.why+", and then "+to, func(t *testing.T) { k.on(t).killedRestore(c.script, to == "back") })
+			}
 		}
 	})
+}
+
+// killedRestore kills the restore of an update. The next one leads on to what that
+// would have led to, or back to what there was before: to the plugin nothing has
+// changed then, but the kernel may have.
+func (k kernel) killedRestore(script string, back bool) {
+	k.flush()
+	s, next := several(20), several(30)
+	next.Services[3].Cluster = nil
+	p := k.start()
+	k.sync(p, s.Update(1))
+	k.role(p, sdk.Active)
+	undo := k.instead(script)
+	u := step(s, next, 1)
+	if _, err := p.Sync(k.Context(), u); err == nil {
+		k.Fatal("a killed restore was acknowledged")
+	}
+	undo()
+	if back {
+		u, next = step(next, s, 1), s
+	}
+	k.sync(p, u)
+	k.want(next, sdk.Active)
 }
 
 // When the lock of the tables is held the plugin says that it waits. A call whose
