@@ -57,6 +57,7 @@ func TestLives(t *testing.T) {
 			{0, Launched, "serving"},
 			{second, Missed, "suspect"},
 			{second, Beat, "serving"},
+			{second, Exited, "waiting 100ms"}, // its life was short all the same
 		},
 		"misses its beats and is killed": {
 			{0, Begin, "starting launch"},
@@ -169,6 +170,22 @@ func TestTrial(t *testing.T) {
 		if got := describe(m, actions, later); got != c.want {
 			t.Errorf("a process on trial that %s: %s, want %s", name, got, c.want)
 		}
+	}
+}
+
+// TestTrialOnce has one that passed its trial, and dies, serve again without another.
+func TestTrialOnce(t *testing.T) {
+	now := time.Unix(0, 0)
+	m := Machine{State: Quarantined, Next: now, Trips: 1}
+	for _, kind := range []EventKind{Tick, Launched, Passed} {
+		m, _ = m.Step(Event{Kind: kind}, now, most)
+	}
+	for _, kind := range []EventKind{Exited, Launched} {
+		now = now.Add(longLife)
+		m, _ = m.Step(Event{Kind: kind}, now, most)
+	}
+	if m.State != Serving {
+		t.Errorf("it is %s", m.State)
 	}
 }
 
