@@ -3,7 +3,6 @@
 package beside
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 )
@@ -34,8 +33,11 @@ var reasons = []reason{
 	{"a relay passes on no ICMP errors", func(p *proxy, q question, theirs, ours answer) bool {
 		return p.mode == "userspace" && strings.HasPrefix(q.to.network, "udp") && q.to.thing.usable() > 0 && only(theirs, refused) && only(ours, dropped)
 	}},
-	{"it serves node ports on ::1 too", func(p *proxy, q question, theirs, ours answer) bool {
-		return p.kind == ourUserspace && q.to.addr.Addr() == netip.IPv6Loopback()
+	{"it serves node ports on loopback, whatever the iptables mode does", func(p *proxy, q question, theirs, ours answer) bool {
+		return p.kind == ourUserspace && q.to.addr.Addr().IsLoopback()
+	}},
+	{"who stays with one endpoint may stay with one that a firewall keeps apart", func(p *proxy, q question, theirs, ours answer) bool {
+		return p.firewall && q.sticky() && (only(theirs, dropped) || only(ours, dropped))
 	}},
 	{"kube-proxy's ipvs mode does not do as its iptables mode", func(p *proxy, _ question, _, _ answer) bool { return p.kind == theirIPVS }},
 	{"IPVS serves no node ports on loopback", func(p *proxy, q question, _, ours answer) bool {
