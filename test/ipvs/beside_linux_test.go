@@ -75,7 +75,8 @@ func (n *node) measure(c *cluster.Cluster, count, first int, start func() []int)
 	began := time.Now()
 	pids := start()
 	n.until("all is served", func() error {
-		out := n.shell(`grep -c '^TCP' /proc/thread-self/net/ip_vs; grep -c '^  -> .*Masq' /proc/thread-self/net/ip_vs`)
+		// 10.97.0.0/16 are the Services, 10.131.0.0 to 10.133.255.255 their endpoints.
+		out := n.shell(`awk '/^TCP  0A61/ { s++ } /^  -> 0A8[345]/ { r++ } END { printf "%d\n%d\n", s, r }' /proc/thread-self/net/ip_vs`)
 		if out != fmt.Sprintf("%d\n%d\n", count, 2*count+first-1) {
 			return fmt.Errorf("virtual servers and reals: %q", out)
 		}
