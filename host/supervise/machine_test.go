@@ -115,6 +115,17 @@ func TestLives(t *testing.T) {
 			{0, Refuses, "refused 5m0s"},
 			{refusedRetry, Tick, "starting launch"},
 		},
+		"is taken over by another host": {
+			{0, Begin, "starting launch"},
+			{0, Launched, "serving"},
+			{second, Refuses, "refused 1h0m0s stop"},
+		},
+		"is taken over while it is suspect": {
+			{0, Begin, "starting launch"},
+			{0, Launched, "serving"},
+			{second, Missed, "suspect"},
+			{second, Refuses, "refused 1h0m0s stop"},
+		},
 		"is restarted by someone": {
 			{0, Begin, "starting launch"},
 			{second, Restart, "starting"},
@@ -173,6 +184,17 @@ func TestTrial(t *testing.T) {
 	}
 }
 
+// TestJitter has plugins of many nodes, which fail together, come back apart.
+func TestJitter(t *testing.T) {
+	now := time.Unix(0, 0)
+	var m Machine
+	m, _ = m.Step(Event{Kind: Begin}, now, most)
+	m, _ = m.Step(Event{Kind: Failed}, now, func(d time.Duration) time.Duration { return d / 4 })
+	if got := m.Next.Sub(now); got != firstBackoff/4 {
+		t.Errorf("it waits %s, want %s", got, firstBackoff/4)
+	}
+}
+
 // TestTrialOnce has one that passed its trial, and dies, serve again without another.
 func TestTrialOnce(t *testing.T) {
 	now := time.Unix(0, 0)
@@ -203,6 +225,10 @@ func TestFallback(t *testing.T) {
 	m, actions := m.Step(Event{Kind: Failed}, now, most)
 	if !m.Fallback || describe(m, actions, now) != "starting launch" {
 		t.Fatalf("after %d failures: %s, fallback %t", tooOften, describe(m, actions, now), m.Fallback)
+	}
+	up, _ := m.Step(Event{Kind: Launched}, now, most)
+	if up, _ = up.Step(Event{Kind: Restart}, now, most); up.Fallback {
+		t.Error("someone wants it started anew, and it is not the one that is installed")
 	}
 	for range tooOften {
 		m, _ = m.Step(Event{Kind: Failed}, now, most)
