@@ -116,7 +116,7 @@ func (n *node) swap(s sdktest.Scenario, stage sdktest.Stage, from, to string) {
 }
 
 // busy is how a change says that the machine had no time for it.
-var busy = []string{"took longer than", "timeout while waiting", "no handshake within", "deadline exceeded"}
+var busy = []string{"took longer than", "timeout while waiting", "no handshake within", "deadline exceeded", "was ended by signal 9"}
 
 // change has the host change its mode. On a machine that is too busy for the limits of
 // its stages it undoes that, and is asked again.
