@@ -117,6 +117,9 @@ func openRules(ctx context.Context, backend string) (map[sdk.Family]ruler, error
 	var errs []error
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		t, err := iptables.Open(ctx, family, iptables.Backend(backend))
+		if err == nil {
+			err = t.Reach()
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
