@@ -47,7 +47,11 @@ type need struct {
 	alone   []string // those of them without which it does not begin
 }
 
+// needs are those of what this kernel runs. The ipvs suite brings a kernel and binaries.
 func needs() []need {
+	if prebuilt() != "" {
+		return []need{{"ipvs-legacy", "ipvs", `{"backend": "legacy"}`, []string{"net_admin", "net_raw"}, []string{"net_admin", "net_raw"}}}
+	}
 	return []need{
 		{"iptables-nft", "iptables", `{"backend": "nft"}`, []string{"net_admin"}, []string{"net_admin"}},
 		{"iptables-legacy", "iptables", `{"backend": "legacy"}`, []string{"net_admin", "net_raw"}, []string{"net_admin", "net_raw"}},
@@ -73,7 +77,11 @@ func TestKernelLeast(t *testing.T) {
 type chosen struct{ sdktest.T }
 
 func (c chosen) Check(name string, run func() sdktest.Finding) {
-	if os.Getenv("POINTSMAN_SOAK") != "" || regexp.MustCompile(`^C(06|09)/|/(node-port-local|external-ip|source-ranges|affinity-udp|hairpin|dual-stack)$`).MatchString(name) {
+	some := `^C(06|09)/|/(node-port-local|external-ip|source-ranges|affinity-udp|hairpin|dual-stack)$`
+	if prebuilt() != "" { // on a kernel that is slow
+		some = `^C(06/cleanup-leaves-nothing|09/udp-leaves-the-gone|02/scenario/node-port-local)$`
+	}
+	if os.Getenv("POINTSMAN_SOAK") != "" || regexp.MustCompile(some).MatchString(name) {
 		c.T.Check(name, run)
 	}
 }
@@ -138,12 +146,18 @@ func (n need) install(t *testing.T) *plugin {
 	return &plugin{binary: binary, dir: dir, caps: n.caps}
 }
 
+// prebuilt is where binaries lie, for a machine that could not build them; empty: here.
+func prebuilt() string { return os.Getenv("POINTSMAN_BIN") }
+
 func build(name string) (string, error) {
 	dir, err := os.MkdirTemp("", "least-bin")
 	if err != nil {
 		return "", err
 	}
 	binary := filepath.Join(dir, "pointsman-dataplane-"+name)
+	if prebuilt() != "" {
+		return binary, os.Symlink(filepath.Join(prebuilt(), filepath.Base(binary)), binary)
+	}
 	build := exec.Command("go", "build", "-o", binary, "./plugins/"+name+"/pointsman-dataplane-"+name)
 	build.Dir = "../.."
 	if out, err := build.CombinedOutput(); err != nil {
