@@ -262,6 +262,9 @@ func say(conn net.Conn) error {
 }
 
 func (l *load) note(count *int, took time.Duration, err error, format string, args ...any) {
+	if err != nil {
+		time.Sleep(starvation) // what kept this caller from running may have kept watch too
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil && l.hungry() {
