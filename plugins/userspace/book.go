@@ -4,7 +4,9 @@ package userspace
 
 import (
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
@@ -292,3 +294,19 @@ func apart(text string) []iptables.Rule {
 	}
 	return rules
 }
+
+// formerDoors are the doors to which the kernel's rules lead: those of the process
+// before this one, unless zero.
+func (b *book) formerDoors() (doors [3]uint16) {
+	for from, id := range map[sdk.Origin]iptables.ID{sdk.OnPod: toPods, sdk.OnNode: toNode, sdk.Elsewhere: toAny} {
+		if m := ledTo.FindStringSubmatch(b.have[id]); m != nil {
+			port, err := strconv.ParseUint(m[1], 10, 16)
+			if err == nil {
+				doors[from] = uint16(port)
+			}
+		}
+	}
+	return doors
+}
+
+var ledTo = regexp.MustCompile(`--to-(?:ports|destination) (?:\S+:)?(\d+)`)

@@ -114,6 +114,10 @@ func (d *Dataplane) prepareWay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.askPatience(ctx)
+	for _, s := range r.sides {
+		d.way.portals.former[index(s.book.frame.family)] = s.book.formerDoors()
+	}
 	d.way.looked = true
 	if d.role == sdk.Standby {
 		d.role = role

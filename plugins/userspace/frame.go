@@ -35,6 +35,10 @@ type frame struct {
 	// doors are the ports of the sockets for TCP, by who calls. None: there are
 	// none yet.
 	doors [3]uint16
+
+	// patient says that the kernel can tell whether a socket is there (xt_socket): who
+	// comes while none is has to try again, as TCP does by itself, and is not refused.
+	patient bool
 }
 
 // The chains that are there without any frontend. In those that stand first hang
@@ -70,16 +74,28 @@ func (f *frame) chains() []iptables.Chain {
 		{ID: toInside, Rules: append(slices.Clone(inside), "-j ACCEPT")},
 		{ID: container, Rules: way},
 		{ID: host, Rules: way},
-		{ID: ownSocket, Rules: []iptables.Rule{
+		{ID: ownSocket, Rules: append(f.awaited(),
 			"-m conntrack --ctstate DNAT -j ACCEPT",
 			"-p tcp -j REJECT --reject-with tcp-reset",
 			iptables.Words(f.rejected()),
-		}},
+		)},
 		{ID: deny, Rules: append([]iptables.Rule{
 			"-m conntrack --ctstate DNAT -j RETURN",
 			iptables.Words("-j", turned.Chain),
 		}, f.atNode(turnedPorts)...)},
 	}
+}
+
+// hasSocket lets in whom a socket awaits.
+const hasSocket iptables.Rule = "-p tcp -m conntrack --ctstate DNAT -m socket --nowildcard -j ACCEPT"
+
+// awaited has those who were led here wait for a relay that is being started anew: it
+// opens the same doors again.
+func (f *frame) awaited() []iptables.Rule {
+	if !f.patient {
+		return nil
+	}
+	return []iptables.Rule{hasSocket, "-p tcp -m conntrack --ctstate DNAT -j DROP"}
 }
 
 // guards are the entries for the sockets of TCP that all frontends share.

@@ -25,6 +25,10 @@ type portals struct {
 
 	mu    sync.RWMutex // guards what follows; connections take it to read
 	doors [2][3]listener
+
+	// former are the ports of the doors that a process before us had, which ended
+	// without a word: callers are on their way there.
+	former [2][3]uint16
 	found map[place]*portal // TCP, by where callers mean to go
 }
 
@@ -110,13 +114,12 @@ func (p *portals) open(ctx context.Context, at place) (socket, error) {
 func (p *portals) openDoors(ctx context.Context, f sdk.Family) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	every := place{sdk.TCP, netip.AddrPortFrom(everywhere[index(f)], 0)}
 	for from := range p.doors[index(f)] {
 		door := &p.doors[index(f)][from]
 		if *door != nil {
 			continue
 		}
-		l, err := p.relay.listen(ctx, every)
+		l, err := p.openDoor(ctx, f, sdk.Origin(from))
 		if err != nil {
 			return fmt.Errorf("listen for what rules lead here: %w", err)
 		}
@@ -124,6 +127,20 @@ func (p *portals) openDoors(ctx context.Context, f sdk.Family) error {
 		l.begin(func(a arrival) (*desk, sdk.Caller) { return p.receive(a, sdk.Origin(from)) })
 	}
 	return nil
+}
+
+// openDoor opens one at the port where it was before, if that is free, else at any.
+func (p *portals) openDoor(ctx context.Context, f sdk.Family, from sdk.Origin) (listener, error) {
+	every := place{sdk.TCP, netip.AddrPortFrom(everywhere[index(f)], 0)}
+	if port := p.former[index(f)][from]; port != 0 {
+		former := place{sdk.TCP, netip.AddrPortFrom(every.addr.Addr(), port)}
+		err := probe(ctx, former) // who still has it shares it with nobody
+		if err == nil {
+			return p.relay.listen(ctx, former)
+		}
+		p.relay.log.Load().Info("a door opens elsewhere than before", "port", port, "why", err)
+	}
+	return p.relay.listen(ctx, every)
 }
 
 // ports are those of the sockets for TCP.

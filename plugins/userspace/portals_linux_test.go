@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -136,9 +137,6 @@ func TestKernelRestart(t *testing.T) {
 			n.Fatalf("at first: %q, %v", got, err)
 		}
 		n.stage.Close() // the rules stay, as when a process is killed
-		if _, err := n.calls("tcp", "172.30.0.41:80"); !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNRESET) {
-			n.Errorf("while no process runs: %v", err)
-		}
 		n.stage.Dataplane = New(n.kernel.dir)
 		n.begin()
 		n.must(sdk.Update{Full: true, Node: n.facts(), Set: []sdk.Service{dns, web}})
@@ -189,6 +187,49 @@ func TestKernelOnlyByRules(t *testing.T) {
 			if got, err := n.calls("udp", fmt.Sprintf("%s:%d", nodeAddr, port)); !errors.Is(err, syscall.ECONNREFUSED) {
 				n.Errorf("%s: udp socket %d: %q, %v", role, port, got, err)
 			}
+		}
+	})
+}
+
+// TestKernelCallersWait: who calls while the relay is away is not refused, and is
+// answered by the one that comes next.
+func TestKernelCallersWait(t *testing.T) {
+	onNode(t, func(n node) {
+		web := svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080")
+		n.serve(web)
+		n.finds("tcp", "172.30.0.41:80", podHere+":8080")
+		if !n.way.rules.bookOf(sdk.IPv4).frame.patient {
+			t.Skip("needs xt_socket: this kernel cannot tell whether a socket is there")
+		}
+		before := n.way.portals.ports(sdk.IPv4)
+		if err := n.Close(); err != nil {
+			n.Fatal(err)
+		}
+		called := make(chan error, 1)
+		go func() { // ends when it is answered, or with patience
+			conn, err := n.host(outsider).Dial(n.Context(), "tcp", netip.MustParseAddr(outsider), netip.MustParseAddrPort("172.30.0.41:80"))
+			if err == nil {
+				defer conn.Close()
+				_, err = hears(conn)
+			}
+			called <- err
+		}()
+		dropped := regexp.MustCompile(`(?m)^\s*[1-9]\d*\s+\d+\s+DROP\s`)
+		eventually(n.T, func() error {
+			counts := n.kernel.run("iptables-"+string(n.kernel.backend), "-t", "filter", "-nvxL", ownSocket.Chain)
+			if !dropped.MatchString(counts) {
+				return fmt.Errorf("nobody called:\n%s", counts)
+			}
+			return nil
+		})
+		n.stage.Dataplane = New(n.kernel.dir)
+		n.begin()
+		n.must(sdk.Update{Full: true, Node: n.facts(), Set: []sdk.Service{web}})
+		if after := n.way.portals.ports(sdk.IPv4); after != before {
+			n.Errorf("the doors are at %v, and were at %v", after, before)
+		}
+		if err := <-called; err != nil {
+			n.Errorf("who called meanwhile was not answered: %v", err)
 		}
 	})
 }

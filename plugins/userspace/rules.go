@@ -151,6 +151,22 @@ func (r *rules) shown(ctx context.Context) (sdk.Role, error) {
 	return role, nil
 }
 
+// askPatience finds out whether the kernel and the programs can tell whether a socket
+// is there.
+func (r *rules) askPatience(ctx context.Context) {
+	for _, s := range r.sides {
+		probe := new(iptables.Script)
+		probe.Begin("filter")
+		probe.Chain(ownSocket.Chain, []iptables.Rule{hasSocket})
+		probe.Commit()
+		err := s.tool.Test(ctx, probe)
+		s.book.frame.patient = err == nil
+		if err != nil {
+			r.relay.log.Load().Info("who calls while the relay is started anew will be refused", "family", s.book.frame.family, "why", err)
+		}
+	}
+}
+
 // write makes the kernel say what the books do, in role. Without the right to, it
 // returns what it would do.
 func (r *rules) write(ctx context.Context, role sdk.Role) (steps []string, err error) {
