@@ -29,7 +29,7 @@ type portals struct {
 	// former are the ports of the doors that a process before us had, which ended
 	// without a word: callers are on their way there.
 	former [2][3]uint16
-	found map[place]*portal // TCP, by where callers mean to go
+	found  map[place]*portal // TCP, by where callers mean to go
 }
 
 func newPortals(r *relay) *portals { return &portals{relay: r, found: make(map[place]*portal)} }
