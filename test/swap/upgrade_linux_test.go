@@ -187,7 +187,7 @@ func TestKernelUpgrade(t *testing.T) {
 		n.dataplane(from)
 		n.renewed()
 	}
-	rounds := max(1, restarts()/10)
+	rounds := restarts() / 4
 	for range rounds {
 		host(newer)
 		plugin(newer)
