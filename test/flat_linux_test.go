@@ -82,9 +82,17 @@ func (f flatness) halves() (before, after int) {
 	return middle(f[min(fifth, len(f)-1):][:min(fifth, len(f)-1)]), middle(f[len(f)-fifth:])
 }
 
+// floors are the least of the first half and of the second: what is kept, where each
+// time something else comes and goes on top of it.
+func (f flatness) floors() (before, after int) {
+	half := max(1, len(f)/2)
+	return slices.Min(f[:half]), slices.Min(f[len(f)-half:])
+}
+
 func (f flatness) String() string {
 	before, after := f.halves()
-	return fmt.Sprintf("%d after a fifth of the time, %d at the end, %d at most", before, after, slices.Max(f))
+	least, later := f.floors()
+	return fmt.Sprintf("%d after a fifth of the time, %d at the end, %d at most; at least %d in the first half, %d in the second", before, after, slices.Max(f), least, later)
 }
 
 func middle(all []int) int { return slices.Sorted(slices.Values(all))[len(all)/2] }
