@@ -14,7 +14,14 @@ import (
 
 // owners decides which Service an address belongs to, because a packet can go to
 // one only. Whoever asks for it stands in a queue, and the first is the owner.
-type owners map[claim][]holder
+type owners struct {
+	queues    map[claim][]holder
+	addresses addresses
+}
+
+func newOwners() owners {
+	return owners{queues: make(map[claim][]holder), addresses: make(addresses)}
+}
 
 // A claim is what one Service can hold at a time: an address, port and protocol.
 type claim struct {
@@ -63,6 +70,7 @@ func (o owners) claim(svc *service) (touched []*service) {
 	for i, p := range svc.ports {
 		for _, f := range p.Frontends {
 			touched = append(touched, o.enqueue(claim{f.Addr, p.Port.Protocol}, holder{svc, i, f.Kind})...)
+			touched = append(touched, o.addresses.add(svc, f)...)
 		}
 	}
 	if len(svc.ports) > 0 && svc.spec.HealthPort != 0 {
@@ -72,10 +80,10 @@ func (o owners) claim(svc *service) (touched []*service) {
 }
 
 func (o owners) enqueue(c claim, h holder) (others []*service) {
-	queue := o[c]
+	queue := o.queues[c]
 	others = services(queue)
 	i, _ := slices.BinarySearchFunc(queue, h, holder.compare)
-	o[c] = slices.Insert(queue, i, h)
+	o.queues[c] = slices.Insert(queue, i, h)
 	h.svc.held = append(h.svc.held, c)
 	return others
 }
@@ -83,16 +91,16 @@ func (o owners) enqueue(c claim, h holder) (others []*service) {
 // release takes svc out of every queue, and returns who stays in them.
 func (o owners) release(svc *service) (touched []*service) {
 	for _, c := range svc.held {
-		queue := slices.DeleteFunc(o[c], func(h holder) bool { return h.svc == svc })
+		queue := slices.DeleteFunc(o.queues[c], func(h holder) bool { return h.svc == svc })
 		if len(queue) == 0 {
-			delete(o, c)
+			delete(o.queues, c)
 			continue
 		}
-		o[c] = queue
+		o.queues[c] = queue
 		touched = append(touched, services(queue)...)
 	}
 	svc.held = svc.held[:0]
-	return touched
+	return append(touched, o.addresses.remove(svc)...)
 }
 
 func services(queue []holder) []*service {
@@ -103,10 +111,18 @@ func services(queue []holder) []*service {
 	return list
 }
 
-// owns reports whether port i of svc is the owner of f.
+// owner is who has what f is of port i of svc.
+func (o owners) owner(svc *service, i int, f sdk.Frontend) (*service, int) {
+	if other := o.addresses.cluster(svc, f); other != nil {
+		return other, 0
+	}
+	first := o.queues[claim{f.Addr, svc.ports[i].Port.Protocol}][0]
+	return first.svc, first.port
+}
+
 func (o owners) owns(svc *service, i int, f sdk.Frontend) bool {
-	first := o[claim{f.Addr, svc.ports[i].Port.Protocol}][0]
-	return first.svc == svc && first.port == i
+	owner, port := o.owner(svc, i, f)
+	return owner == svc && port == i
 }
 
 // owned are the frontends of port i that belong to it.
@@ -124,8 +140,8 @@ func (o owners) owned(svc *service, i int) []sdk.Frontend {
 func (o owners) lost(svc *service, i int) []reach.Problem {
 	var problems []reach.Problem
 	for _, f := range svc.ports[i].Frontends {
-		if !o.owns(svc, i, f) {
-			problems = append(problems, o.taken(f.String(), claim{f.Addr, svc.ports[i].Port.Protocol}))
+		if owner, port := o.owner(svc, i, f); owner != svc || port != i {
+			problems = append(problems, taken(f.String(), owner))
 		}
 	}
 	return problems
@@ -134,7 +150,7 @@ func (o owners) lost(svc *service, i int) []reach.Problem {
 // healthPort is svc's healthCheckNodePort if it owns it, or zero.
 func (o owners) healthPort(svc *service) uint16 {
 	number := svc.spec.HealthPort
-	if number == 0 || o[healthPort(number)][0].svc != svc {
+	if number == 0 || o.queues[healthPort(number)][0].svc != svc {
 		return 0
 	}
 	return number
@@ -145,12 +161,12 @@ func (o owners) lostHealthPort(svc *service) (reach.Problem, bool) {
 		return reach.Problem{}, false
 	}
 	c := healthPort(svc.spec.HealthPort)
-	return o.taken(c.String(), c), true
+	return taken(c.String(), o.queues[c][0].svc), true
 }
 
-func (o owners) taken(what string, c claim) reach.Problem {
+func taken(what string, owner *service) reach.Problem {
 	return reach.Problem{
 		Reason:  FrontendTaken,
-		Message: fmt.Sprintf("%s belongs to Service %s; it is not served for this one", what, o[c][0].svc.key),
+		Message: fmt.Sprintf("%s belongs to Service %s; it is not served for this one", what, owner.key),
 	}
 }

@@ -13,6 +13,9 @@ import (
 // Of two Services that ask for one address and port, one owns it (contract line
 // 10), whichever came first to our ears.
 func TestOwner(t *testing.T) {
+	at := func(port int32) func(*corev1.Service) {
+		return func(svc *corev1.Service) { svc.Spec.Ports[0].Port = port }
+	}
 	udp := func(svc *corev1.Service) { svc.Spec.Ports[0].Protocol = corev1.ProtocolUDP }
 	tests := []struct {
 		name          string
@@ -20,6 +23,9 @@ func TestOwner(t *testing.T) {
 		contested     string // empty: none
 	}{
 		{"cluster IP before external IP", newService("b", "172.30.0.2", created(9)), newService("a", "172.30.0.1", created(1), externalIPs("172.30.0.2")), "external-ip 172.30.0.2:80"},
+		{"cluster IP at every port", newService("b", "172.30.0.2", created(9)), newService("a", "172.30.0.1", created(1), externalIPs("172.30.0.2"), at(8443)), "external-ip 172.30.0.2:8443"},
+		{"but not before a load balancer", newService("b", "172.30.0.2", created(9)), newService("a", "172.30.0.1", created(1), balancer("172.30.0.2"), at(8443)), ""},
+		{"nor before itself", newService("b", "172.30.0.2", externalIPs("172.30.0.2"), at(8443)), newService("a", "172.30.0.1"), ""},
 		{"cluster IP before load balancer", newService("b", "172.30.0.2", created(9)), newService("a", "172.30.0.1", created(1), balancer("172.30.0.2")), "load-balancer 172.30.0.2:80"},
 		{"load balancer before external IP", newService("b", "172.30.0.2", created(9), balancer("203.0.113.1")), newService("a", "172.30.0.1", created(1), externalIPs("203.0.113.1")), "external-ip 203.0.113.1:80"},
 		{"then the older", newService("b", "172.30.0.2", created(1), externalIPs("203.0.113.1")), newService("a", "172.30.0.1", created(2), externalIPs("203.0.113.1")), "external-ip 203.0.113.1:80"},

@@ -3,6 +3,7 @@
 package track
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/pointsman/pointsman/host/reach"
@@ -16,6 +17,7 @@ type service struct {
 	slices []*slice       // in order of name
 	ports  []port         // what spec comes to here
 	held   []claim        // what it asks for, whether it owns that or not
+	addrs  []netip.Addr   // of those, where it matters who else has the address
 
 	problems []reach.Problem // with its spec
 	taken    []reach.Problem // with what others own

@@ -64,7 +64,7 @@ func New(report func(Notice)) *Tracker {
 		services: make(map[Key]*service),
 		slices:   make(map[Key]*slice),
 		values:   make(map[sdk.Name]*sdk.Service),
-		owners:   make(owners),
+		owners:   newOwners(),
 		checks:   make(map[Key]HealthCheck),
 		checked:  make(chan struct{}, 1),
 	}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// addresses are those that Services have as cluster IP or as external IP. A cluster IP
+// is its Service's at every port: no user draws what is sent there to himself by naming
+// it as an external IP (CVE-2020-8554).
+type addresses map[netip.Addr]*sharers
+
+// sharers are the Services that have one address, each once.
+type sharers struct{ cluster, external []*service }
+
+// add notes that svc has f, and returns those whose external IP is another's by that.
+func (a addresses) add(svc *service, f sdk.Frontend) (touched []*service) {
+	addr := f.Addr.Addr()
+	if f.Kind != sdk.ClusterIP && f.Kind != sdk.ExternalIP {
+		return nil
+	}
+	s := a[addr]
+	if s == nil {
+		s = new(sharers)
+		a[addr] = s
+	}
+	all := &s.external
+	if f.Kind == sdk.ClusterIP {
+		all, touched = &s.cluster, s.external
+	}
+	if slices.Contains(*all, svc) {
+		return nil
+	}
+	*all = append(*all, svc)
+	svc.addrs = append(svc.addrs, addr)
+	return touched
+}
+
+// remove forgets svc, and returns those whose external IP may be theirs by that.
+func (a addresses) remove(svc *service) (touched []*service) {
+	me := func(other *service) bool { return other == svc }
+	for _, addr := range svc.addrs {
+		s := a[addr]
+		if s == nil {
+			continue // it stood there twice
+		}
+		s.external = slices.DeleteFunc(s.external, me)
+		if slices.ContainsFunc(s.cluster, me) {
+			s.cluster = slices.DeleteFunc(s.cluster, me)
+			touched = append(touched, s.external...)
+		}
+		if len(s.cluster)+len(s.external) == 0 {
+			delete(a, addr)
+		}
+	}
+	svc.addrs = svc.addrs[:0]
+	return touched
+}
+
+// cluster is the Service besides svc whose cluster IP f takes as an external IP; nil:
+// it takes none.
+func (a addresses) cluster(svc *service, f sdk.Frontend) *service {
+	if f.Kind != sdk.ExternalIP {
+		return nil
+	}
+	var first *service
+	for _, other := range a[f.Addr.Addr()].cluster {
+		if other != svc && (first == nil || holder{svc: other}.compare(holder{svc: first}) < 0) {
+			first = other
+		}
+	}
+	return first
+}
