@@ -23,14 +23,14 @@ kind: Service
 metadata: {name: hijacker, namespace: evil}
 spec:
   clusterIP: 172.30.0.66
-  externalIPs: [192.0.2.10, 10.180.0.1, 169.254.169.254, 203.0.113.5]
-  ports: [{name: p, port: 7777}]
+  externalIPs: [192.0.2.10, 10.180.0.1, 172.30.0.67, 169.254.169.254, 203.0.113.5]
+  ports: [{name: p, port: 7777}, {name: q, port: 7778}]
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: hijacker-1, namespace: evil, labels: {kubernetes.io/service-name: hijacker}}
 addressType: IPv4
-ports: [{name: p, port: 8080}]
+ports: [{name: p, port: 8080}, {name: q, port: 8080}]
 endpoints: [{addresses: [10.180.0.1]}]
 ---
 apiVersion: v1
@@ -57,13 +57,13 @@ func TestKernelIPVSHijack(t *testing.T) {
 	n.write("services/hijacker.yaml", hijacker)
 	n.start()
 	n.until("the free address is served", func() error { return n.calls("203.0.113.5:7777") })
-	for _, claimed := range []string{"192.0.2.10:7777", "10.180.0.1:7777", "169.254.169.254:7777", "172.30.0.67:7777"} {
+	for _, claimed := range []string{"192.0.2.10:7777", "10.180.0.1:7777", "169.254.169.254:7777", "172.30.0.67:7777", "172.30.0.67:7778"} {
 		if n.calls(claimed) == nil {
 			t.Errorf("%s is served", claimed)
 		}
 	}
 	shown := n.shell("ipvsadm -Sn; ip -o address show dev kube-ipvs0")
-	for _, bad := range []string{"192.0.2.10:7777", "10.180.0.1:7777", "10.180.0.1/32", "169.254.169.254", "224.0.0.5", "-r 0.0.0.0"} {
+	for _, bad := range []string{"192.0.2.10:7777", "10.180.0.1:7777", "10.180.0.1/32", "172.30.0.67:7778", "169.254.169.254", "224.0.0.5", "-r 0.0.0.0"} {
 		if strings.Contains(shown, bad) {
 			t.Errorf("the kernel has %s:\n%s", bad, shown)
 		}

@@ -25,14 +25,14 @@ kind: Service
 metadata: {name: hijacker, namespace: evil}
 spec:
   clusterIP: 172.30.0.66
-  externalIPs: [192.0.2.10, 10.180.0.1, 172.30.0.10, 169.254.169.254, 203.0.113.5]
-  ports: [{name: p, port: 7777}]
+  externalIPs: [192.0.2.10, 10.180.0.1, 172.30.0.10, 172.30.0.67, 169.254.169.254, 203.0.113.5]
+  ports: [{name: p, port: 7777}, {name: q, port: 7778}]
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: hijacker-1, namespace: evil, labels: {kubernetes.io/service-name: hijacker}}
 addressType: IPv4
-ports: [{name: p, port: 8080}]
+ports: [{name: p, port: 8080}, {name: q, port: 8080}]
 endpoints: [{addresses: [10.180.1.1]}]
 ---
 apiVersion: v1
@@ -62,12 +62,16 @@ func TestKernelHijack(t *testing.T) {
 					t.Errorf("%s is served", claimed)
 				}
 			}
+			theirs := netip.MustParseAddrPort("172.30.0.67:7778")
+			if n.hears(pod, theirs) == nil {
+				t.Errorf("%s is served, on another Service's cluster IP", theirs)
+			}
 			list, err := n.Events(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			said := fmt.Sprint(list)
-			for _, part := range []string{"192.0.2.10 is this node's own", "169.254.169.254 is link-local", "224.0.0.5 is multicast", "0.0.0.0 is unspecified"} {
+			for _, part := range []string{"192.0.2.10 is this node's own", "169.254.169.254 is link-local", "224.0.0.5 is multicast", "0.0.0.0 is unspecified", "172.30.0.67:7778 belongs to Service evil/inward"} {
 				if !strings.Contains(said, part) {
 					t.Errorf("no event says that %s", part)
 				}
