@@ -93,8 +93,8 @@ func (c *checks) settle(wanted []track.HealthCheck, addrs []netip.Addr) {
 	c.mu.Unlock()
 }
 
-// serve has w answered on those of addrs whose family its Service is in. Where one of them cannot be bound none is: half an
-// answer would depend on how one asks.
+// serve has w answered on those of addrs whose family its Service is in. Where one of
+// them cannot be bound none is: half an answer would depend on how one asks.
 func (c *checks) serve(w track.HealthCheck, addrs []netip.Addr) error {
 	addrs = slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return w.Ports.Of(familyOf(a)) == 0 })
 	k := c.open[w.Key]
