@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"syscall"
 
 	"github.com/vishvananda/netlink"
 	vnetns "github.com/vishvananda/netns"
@@ -23,6 +24,8 @@ import (
 type Ground struct {
 	home, ns vnetns.NsHandle // where the test runs, and where the node is
 	node     *netlink.Handle
+
+	ports *ports // that callers call from
 
 	mu    sync.Mutex // guards what follows
 	hosts map[string]*Host
@@ -68,7 +71,7 @@ func Apart() (*Ground, error) {
 }
 
 func found(home, ns vnetns.NsHandle) (*Ground, error) {
-	g := &Ground{home: home, ns: ns, hosts: make(map[string]*Host), addrs: make(map[netip.Addr]bool), sctp: hasSCTP()}
+	g := &Ground{home: home, ns: ns, ports: new(ports), hosts: make(map[string]*Host), addrs: make(map[netip.Addr]bool), sctp: hasSCTP()}
 	var err error
 	if g.node, err = netlink.NewHandleAt(ns); err != nil {
 		return nil, errors.Join(fmt.Errorf("talk to the node's kernel: %w", err), g.leave())
@@ -109,7 +112,7 @@ func (g *Ground) build() error {
 	if err := g.Node().Do(func() error { return settle(routing) }); err != nil {
 		return err
 	}
-	if err := up(g.node, "lo"); err != nil {
+	if err := errors.Join(up(g.node, "lo"), g.forget()); err != nil {
 		return err
 	}
 	outside, err := g.add(uplink)
@@ -117,6 +120,16 @@ func (g *Ground) build() error {
 		return err
 	}
 	return g.defaultRoutes(outside)
+}
+
+// forget has the node's kernel forget the connections of a ground before, whose callers
+// went without a word: it would send new ones from their ports where it sent them.
+func (g *Ground) forget() error {
+	err := g.node.ConntrackTableFlush(netlink.ConntrackTable)
+	if err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.EPROTONOSUPPORT) { // it tracks none
+		return fmt.Errorf("forget the node's connections: %w", err)
+	}
+	return nil
 }
 
 // Close removes the hosts, and what joined them to the node.
@@ -204,7 +217,7 @@ func (g *Ground) Open(ctx context.Context, _ sdk.Dataplane, s sdktest.Scenario) 
 }
 
 // Node is the node itself.
-func (g *Ground) Node() *Host { return &Host{home: g.home, ns: g.ns} }
+func (g *Ground) Node() *Host { return &Host{home: g.home, ns: g.ns, ports: g.ports} }
 
 // Host is the host that has addr: the node for one of its own, else one behind it.
 func (g *Ground) Host(addr netip.Addr) (*Host, error) {
@@ -229,7 +242,7 @@ func (g *Ground) Behind(device string, addr netip.Addr) (*Host, error) {
 func (g *Ground) Pod(node *Host, addrs ...netip.Addr) (*Host, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	pod := &Host{home: g.home, node: node.handle, device: fmt.Sprintf("veth%d", len(g.pods)), addrs: make(map[netip.Addr]bool)}
+	pod := &Host{home: g.home, node: node.handle, device: fmt.Sprintf("veth%d", len(g.pods)), addrs: make(map[netip.Addr]bool), ports: g.ports}
 	if err := pod.unshare(); err != nil {
 		return nil, fmt.Errorf("make a namespace for a pod: %w", err)
 	}

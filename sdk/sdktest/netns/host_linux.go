@@ -13,7 +13,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	vnetns "github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
 )
 
 // A Host is one namespace: the node's, or one behind it.
@@ -23,6 +22,7 @@ type Host struct {
 	device   string          // at the node's end of its veth pair
 	handle   *netlink.Handle
 	addrs    map[netip.Addr]bool
+	ports    *ports // of the whole ground
 }
 
 // Do calls f on a thread that is in the host's namespace: the sockets that f opens
@@ -55,26 +55,16 @@ func away(home vnetns.NsHandle, f func() error) (err error) {
 // Dial opens a connection from one of the host's addresses.
 func (h *Host) Dial(ctx context.Context, network string, from netip.Addr, to netip.AddrPort) (conn net.Conn, err error) {
 	err = h.Do(func() error {
-		d := net.Dialer{LocalAddr: local(network, from), KeepAlive: -1, Control: lateTCPPort}
-		conn, err = d.DialContext(ctx, network, to.String())
+		for range 1000 {
+			d := net.Dialer{LocalAddr: local(network, netip.AddrPortFrom(from, h.ports.next())), KeepAlive: -1}
+			conn, err = d.DialContext(ctx, network, to.String())
+			if !errors.Is(err, syscall.EADDRINUSE) {
+				break
+			}
+		}
 		return err
 	})
 	return conn, err
-}
-
-// lateTCPPort lets the kernel pick the port when it connects. It then goes through
-// all ports in turn for one destination. A port picked when the address is bound is a
-// random one, and so at times that of a connection attempted just before: the
-// kernel still tracks that one, and sends the new one the same way.
-func lateTCPPort(network, _ string, c syscall.RawConn) error {
-	if network[:3] != "tcp" {
-		return nil
-	}
-	var err error
-	failed := c.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
-	})
-	return errors.Join(failed, err)
 }
 
 // Listen opens a listener on one of the host's addresses.
@@ -95,8 +85,7 @@ func (h *Host) ListenPacket(ctx context.Context, network string, at netip.AddrPo
 	return c, err
 }
 
-func local(network string, from netip.Addr) net.Addr {
-	at := netip.AddrPortFrom(from, 0)
+func local(network string, at netip.AddrPort) net.Addr {
 	if network[:3] == "udp" {
 		return net.UDPAddrFromAddrPort(at)
 	}

@@ -64,7 +64,7 @@ func (g *Ground) add(name string) (*Host, error) {
 	if strings.ContainsAny(name, ".:") {
 		device = fmt.Sprintf("to%d", len(g.hosts))
 	}
-	h := &Host{home: g.home, device: device, addrs: make(map[netip.Addr]bool)}
+	h := &Host{home: g.home, device: device, addrs: make(map[netip.Addr]bool), ports: g.ports}
 	if err := h.unshare(); err != nil {
 		return nil, fmt.Errorf("make a namespace for %s: %w", name, err)
 	}
