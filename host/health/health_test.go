@@ -199,6 +199,27 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// Whether changes are heard of, a page says to people and a metric to alerts.
+func TestSourceAway(t *testing.T) {
+	b := newBench()
+	for _, test := range []struct{ fault, reachable string }{
+		{"", "pointsman_source_reachable 1\n"},
+		{"the API server does not answer", "pointsman_source_reachable 0\n"},
+	} {
+		b.mu.Lock()
+		b.fault = test.fault
+		b.mu.Unlock()
+		h := b.Server.pages()
+		page, metrics := ask(h, "GET", "/statusz", "").Body.String(), ask(h, "GET", "/metrics", "").Body.String()
+		if line := "Source:      " + test.fault + "\n"; strings.Contains(page, line) != (test.fault != "") || strings.Count(page, "Source:") > 1 {
+			t.Errorf("%q: statusz says\n%s", test.fault, page)
+		}
+		if !strings.Contains(metrics, test.reachable) {
+			t.Errorf("%q: no %s", test.fault, test.reachable)
+		}
+	}
+}
+
 // service is ns1/name, with that healthCheckNodePort unless it is zero.
 func service(name string, health int32) *corev1.Service {
 	return &corev1.Service{
