@@ -5,6 +5,7 @@ package health
 import (
 	"fmt"
 	"math"
+	"net"
 	"net/netip"
 	"os"
 	"regexp"
@@ -300,6 +301,35 @@ func ascend(n int) (list []float64) {
 		list = append(list, float64(i))
 	}
 	return list
+}
+
+// TestMachineAddrs finds the machine's own address, whatever others it has.
+func TestMachineAddrs(t *testing.T) {
+	devices, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := make(map[Addr]bool)
+	for _, d := range devices {
+		list, err := d.Addrs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range list {
+			ip := a.(*net.IPNet).IP
+			addr, _ := netip.AddrFromSlice(ip)
+			want[Addr{addr.Unmap(), d.Name}] = true
+		}
+	}
+	got := machineAddrs()
+	if len(want) == 0 || len(got) != len(want) {
+		t.Fatalf("%v, want %v", got, want)
+	}
+	for _, a := range got {
+		if !want[a] {
+			t.Errorf("%v is none of %v", a, want)
+		}
+	}
 }
 
 // TestWhere decides where health checks are answered.
