@@ -114,6 +114,7 @@ func (y *Yard) known(mode string) error {
 func (y *Yard) Reset() (string, error) {
 	if m := y.runner.Machine(); m.Stage != swap.Idle && m.Stage < swap.Draining {
 		y.runner.Reset("pointsman mode reset")
+		y.prefer(y.serving().name) // or the next host would begin it again
 		return "the swap to " + m.Plan.To + " is undone", nil
 	}
 	mode := y.Now().Mode

@@ -51,6 +51,7 @@ type Yard struct {
 	planes []*plane   // all that run
 	life   context.Context
 	noted  inForce // as written down last
+	wanted string  // the mode that was asked for when the host began
 }
 
 // New is a Yard with no dataplane yet. Nothing happens before Begin.
@@ -87,6 +88,7 @@ func (y *Yard) Begin() {
 		y.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Message: err.Error()})
 	}
 	y.noted = readInForce(y.Begun.StateDir)
+	y.wanted = y.noted.wanted(y.Begun.Mode)
 	var keeps, leaves swap.Party
 	keeps.Mode, keeps.Slot = y.noted.serving(y.Begun.Mode, y.there)
 	if was.Stage != swap.Idle {
@@ -178,16 +180,14 @@ func (y *Yard) Run(ctx context.Context) error {
 // follow notes the first dataplane that serves, for the hosts to come, and then
 // goes to the mode that is asked for, if that is another: it is after a change of
 // the file while no host ran, or where a host ended before its swap was written down.
+// What is asked for from then on is not its business.
 func (y *Yard) follow(ctx context.Context) {
 	main := y.serving()
 	if main.Filled(ctx) != nil {
 		return
 	}
 	y.note(main)
-	y.mu.Lock()
-	wanted := y.noted.wanted(y.Begun.Mode)
-	y.mu.Unlock()
-	if main.name == wanted || !y.there(wanted) {
+	if main.name == y.wanted || !y.there(y.wanted) {
 		return
 	}
 	for y.runner.Machine().Stage != swap.Idle {
@@ -197,7 +197,12 @@ func (y *Yard) follow(ctx context.Context) {
 		case <-time.After(glance):
 		}
 	}
-	y.ask(wanted, "the mode in the config file", false)
+	y.mu.Lock()
+	still := y.noted.wanted(y.Begun.Mode) == y.wanted && y.main.name != y.wanted
+	y.mu.Unlock()
+	if still {
+		y.ask(y.wanted, "the mode in the config file", false)
+	}
 }
 
 // note writes down that p serves, if it still does: the next host begins with it.

@@ -150,6 +150,9 @@ func TestKernelAskedTwice(t *testing.T) {
 	if out, err := n.verb("mode", "show"); err != nil || !strings.Contains(out, "undone: pointsman mode reset") {
 		t.Errorf("show: %v: %s", err, out)
 	}
+	if m, err := n.Mode(t.Context()); err != nil || m.Asked != "" {
+		t.Errorf("the next host goes to %q, %v", m.Asked, err)
+	}
 }
 
 // TestKernelSourceAway has what Services come from vanish, and swaps: what is served is
