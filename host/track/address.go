@@ -3,6 +3,8 @@
 package track
 
 import (
+	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -14,11 +16,22 @@ import (
 // it as an external IP (CVE-2020-8554).
 type addresses map[netip.Addr]*sharers
 
-// sharers are the Services that have one address, each once.
-type sharers struct{ cluster, external []*service }
+// sharers are the Services that have one address. Many may have one external IP, so to
+// add or remove one of them costs the same however many there are.
+type sharers struct {
+	cluster  []*service
+	external map[*service]bool // nil: none had it yet
+}
+
+// others are those with the external IP, in the order of their names.
+func (s *sharers) others() []*service {
+	return slices.SortedFunc(maps.Keys(s.external), func(a, b *service) int {
+		return cmp.Or(cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name))
+	})
+}
 
 // add notes that svc has f, and returns those whose external IP is another's by that.
-func (a addresses) add(svc *service, f sdk.Frontend) (touched []*service) {
+func (a addresses) add(svc *service, f sdk.Frontend) []*service {
 	addr := f.Addr.Addr()
 	if f.Kind != sdk.ClusterIP && f.Kind != sdk.ExternalIP {
 		return nil
@@ -28,16 +41,22 @@ func (a addresses) add(svc *service, f sdk.Frontend) (touched []*service) {
 		s = new(sharers)
 		a[addr] = s
 	}
-	all := &s.external
-	if f.Kind == sdk.ClusterIP {
-		all, touched = &s.cluster, s.external
-	}
-	if slices.Contains(*all, svc) {
+	if f.Kind == sdk.ExternalIP {
+		if s.external == nil {
+			s.external = make(map[*service]bool)
+		}
+		if !s.external[svc] {
+			s.external[svc] = true
+			svc.addrs = append(svc.addrs, addr)
+		}
 		return nil
 	}
-	*all = append(*all, svc)
+	if slices.Contains(s.cluster, svc) {
+		return nil
+	}
+	s.cluster = append(s.cluster, svc)
 	svc.addrs = append(svc.addrs, addr)
-	return touched
+	return s.others()
 }
 
 // remove forgets svc, and returns those whose external IP may be theirs by that.
@@ -48,10 +67,10 @@ func (a addresses) remove(svc *service) (touched []*service) {
 		if s == nil {
 			continue // it stood there twice
 		}
-		s.external = slices.DeleteFunc(s.external, me)
+		delete(s.external, svc)
 		if slices.ContainsFunc(s.cluster, me) {
 			s.cluster = slices.DeleteFunc(s.cluster, me)
-			touched = append(touched, s.external...)
+			touched = append(touched, s.others()...)
 		}
 		if len(s.cluster)+len(s.external) == 0 {
 			delete(a, addr)
