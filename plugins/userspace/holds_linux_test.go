@@ -73,9 +73,12 @@ func TestKernelTakenAway(t *testing.T) {
 				return nil
 			})
 			n.Logf("%s: %s", name, time.Since(began).Round(100*time.Millisecond))
-			if n.relay.counts.repaired.Load() == repaired {
-				n.Errorf("%s: nobody counted it", name)
-			}
+			eventually(n.T, func() error { // it is counted when all is written
+				if n.relay.counts.repaired.Load() == repaired {
+					return fmt.Errorf("%s: nobody counted it", name)
+				}
+				return nil
+			})
 			n.kernel.drop(program)
 		}
 		n.finds("tcp", services[7].Frontends[0].Addr.String(), podHere+":8080")
