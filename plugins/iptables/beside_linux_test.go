@@ -200,33 +200,48 @@ func (r race) changed(i int) sdk.Service {
 	return svc
 }
 
-func (r race) ours() result {
-	var res result
+// plugin is a dataplane of ours that is Active.
+func (r race) plugin() *plugin {
 	p := New(r.dir).(*plugin)
-	defer p.Close()
+	r.Cleanup(func() { p.Close() })
 	ctx := context.Background()
 	if _, err := p.Configure(ctx, sdk.Setup{Options: []byte(`{"backend":"` + string(r.backend) + `"}`)}); err != nil {
 		r.Fatal(err)
 	}
-	node := sdk.Node{Name: "n1", Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10)}, NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, Pods: sdk.Pods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.180.0.0/16")}}, MasqueradeBit: 14}
-	sync := func(u sdk.Update) {
-		if result, err := p.Sync(ctx, u); err != nil || len(result.Failed) > 0 {
-			r.Fatal(err, result)
-		}
-	}
 	if err := p.SetRole(ctx, sdk.Active); err != nil {
 		r.Fatal(err)
 	}
+	return p
+}
+
+func (r race) sync(p *plugin, u sdk.Update) {
+	if result, err := p.Sync(context.Background(), u); err != nil || len(result.Failed) > 0 {
+		r.Fatal(err, result)
+	}
+}
+
+// everything is the first update of all Services.
+func (r race) everything() sdk.Update {
+	return sdk.Update{Full: true, To: 1, Set: r.services, Node: &sdk.Node{
+		Name: "n1", Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10)}, MasqueradeBit: 14,
+		NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")},
+		Pods:      sdk.Pods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.180.0.0/16")}},
+	}}
+}
+
+func (r race) ours() result {
+	var res result
+	p := r.plugin()
 	began, cpu := time.Now(), usedByUs()
-	sync(sdk.Update{Full: true, To: 1, Node: &node, Set: r.services})
+	r.sync(p, r.everything())
 	res.full, res.fullCPU = time.Since(began), usedByUs()-cpu
 	began, cpu = time.Now(), usedByUs()
 	for i := range changes {
-		sync(sdk.Update{From: uint64(1 + i), To: uint64(2 + i), Set: []sdk.Service{r.changed(i)}})
+		r.sync(p, sdk.Update{From: uint64(1 + i), To: uint64(2 + i), Set: []sdk.Service{r.changed(i)}})
 	}
 	res.one, res.oneCPU = time.Since(began)/changes, (usedByUs()-cpu)/changes
 	res.bytes = r.spied(func() {
-		sync(sdk.Update{From: 1 + changes, To: 2 + changes, Set: []sdk.Service{r.changed(changes)}})
+		r.sync(p, sdk.Update{From: 1 + changes, To: 2 + changes, Set: []sdk.Service{r.changed(changes)}})
 	})
 	res.latency = r.latencies()
 	return res
