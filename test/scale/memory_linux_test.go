@@ -29,15 +29,14 @@ import (
 func TestMain(m *testing.M) { netns.Main(m) }
 
 const (
-	services  = 10_000
-	endpoints = 10
-	patience  = 5 * time.Minute
-	settling  = 10 * time.Second // to come to rest; kube-proxy has as much after three minutes
+	services = 10_000
+	patience = 5 * time.Minute
+	settling = 10 * time.Second // to come to rest; kube-proxy has as much after three minutes
 )
 
 // BenchmarkMemoryBesideKubeProxy is what each has resident that serves the same
-// 10,000 Services of ten endpoints from the same API server by iptables-legacy: at
-// most on the way there, and when it is at rest.
+// 10,000 Services of two endpoints, or of ten, from the same API server by
+// iptables-legacy: at most on the way there, and when it is at rest.
 func BenchmarkMemoryBesideKubeProxy(b *testing.B) {
 	if os.Getuid() != 0 {
 		b.Skip("needs root: kube-proxy writes rules")
@@ -45,8 +44,16 @@ func BenchmarkMemoryBesideKubeProxy(b *testing.B) {
 	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 		b.Fatalf("ip link set lo up: %s", out)
 	}
-	c := cluster.Start(b, cluster.Options{})
-	c.Load(objects()...)
+	for _, endpoints := range []int{2, 10} {
+		b.Run(fmt.Sprint("10000x", endpoints), func(b *testing.B) {
+			c := cluster.Start(b, cluster.Options{})
+			c.Load(objects(endpoints)...)
+			besideKubeProxy(b, c)
+		})
+	}
+}
+
+func besideKubeProxy(b *testing.B, c *cluster.Cluster) {
 	for b.Loop() {
 		peer := kubeProxy(b, c)
 		b.ReportMetric(peer.most, "MB/kube-proxy-most")
@@ -63,13 +70,13 @@ func BenchmarkMemoryBesideKubeProxy(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-func objects() []metav1.Object {
+func objects(endpoints int) []metav1.Object {
 	all := []metav1.Object{&corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n0"},
 		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.10"}}},
 	}}
 	for i := range services {
-		all = append(all, service(i), slice(i))
+		all = append(all, service(i), slice(i, endpoints))
 	}
 	return all
 }
@@ -88,7 +95,7 @@ func service(i int) *corev1.Service {
 	}
 }
 
-func slice(i int) *discoveryv1.EndpointSlice {
+func slice(i, endpoints int) *discoveryv1.EndpointSlice {
 	s := service(i)
 	out := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
