@@ -55,19 +55,21 @@ func onKernel(t *testing.T, f func(kernel)) {
 	}
 }
 
-// flush empties every table.
+// flush empties every table, each at once: who puts back what is missing does not come
+// between.
 func (k kernel) flush() {
 	k.Helper()
 	for _, program := range []string{"iptables", "ip6tables"} {
-		for _, table := range []string{"nat", "filter", "mangle"} {
-			k.run(program+"-"+string(k.backend), "-t", table, "-F")
-			k.run(program+"-"+string(k.backend), "-t", table, "-X")
-		}
+		k.run("sh", "-c", `printf '*nat\nCOMMIT\n*filter\nCOMMIT\n*mangle\nCOMMIT\n' | `+program+"-"+string(k.backend)+"-restore -w")
 	}
 }
 
+// run runs a program. One of iptables waits while another holds the lock.
 func (k kernel) run(name string, args ...string) string {
 	k.Helper()
+	if name == "iptables-"+string(k.backend) || name == "ip6tables-"+string(k.backend) {
+		args = append([]string{"-w"}, args...)
+	}
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {
 		k.Fatalf("%s %v: %v: %s", name, args, err, out)

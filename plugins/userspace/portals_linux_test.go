@@ -100,9 +100,9 @@ func (n node) calls(network, to string) (string, error) {
 	return hears(conn)
 }
 
-// hears asks whoever is at the other end.
+// hears asks whoever is at the other end; nobody is, if there is no answer soon.
 func hears(conn net.Conn) (string, error) {
-	_ = conn.SetDeadline(time.Now().Add(patience / 4))
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
 	if _, err := fmt.Fprintln(conn, "who"); err != nil {
 		return "", err
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // A stage is an active relay with its session, on addresses of 127.0.0.0/8 that
 // this process has for itself.

@@ -5,6 +5,7 @@ package userspace
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"syscall"
@@ -48,24 +49,35 @@ func caller(t *testing.T, addr string) net.Conn {
 }
 
 // tells is who answers a datagram. What an endpoint refuses is said again, as
-// every caller over UDP does.
+// every caller over UDP does, with a number, so that a late answer to something else
+// is told apart.
 func tells(t *testing.T, conn net.Conn, words string) string {
 	t.Helper()
 	var who string
-	eventually(t, func() error {
-		_ = conn.SetDeadline(time.Now().Add(patience / 10))
-		if _, err := conn.Write([]byte(words)); err != nil {
-			return err
-		}
-		buf := make([]byte, 1<<16)
-		n, err := conn.Read(buf)
-		who, _, _ = strings.Cut(string(buf[:n]), " ")
-		if err == nil && string(buf[:n]) != who+" "+words {
-			t.Errorf("of %d bytes %d came back", len(words), n-len(who)-1)
-		}
+	eventually(t, func() (err error) {
+		who, err = answered(conn, fmt.Sprint(rand.Uint32(), " ", words))
 		return err
 	})
 	return who
+}
+
+// answered says something to conn, and waits a moment for the answer to it.
+func answered(conn net.Conn, words string) (who string, err error) {
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
+	if _, err := conn.Write([]byte(words)); err != nil {
+		return "", err
+	}
+	buf := make([]byte, 1<<16)
+	for {
+		n, err := conn.Read(buf)
+		if err != nil {
+			return "", err
+		}
+		who, heard, _ := strings.Cut(string(buf[:n]), " ")
+		if heard == words {
+			return who, nil
+		}
+	}
 }
 
 // TestDatagrams: a caller keeps its endpoint, callers take turns, and each hears
