@@ -131,7 +131,7 @@ func fault(t *testing.T, p point) {
 	if m.Mode != p.from && m.Mode != p.to {
 		t.Errorf("%s serves", m.Mode)
 	}
-	n.until("one plugin runs", 20*time.Second, func() error {
+	n.until("one plugin runs", long, func() error {
 		if all := n.processes(); len(all) != 1 {
 			return fmt.Errorf("those that run: %v", all)
 		}
@@ -146,7 +146,7 @@ func (n *node) died() bool {
 	case <-n.exited:
 		n.cmd = nil
 		return true
-	case <-time.After(40 * time.Second):
+	case <-time.After(long):
 		n.Error("the host did not come to the failpoint")
 		return false
 	}
@@ -171,7 +171,7 @@ func (n *node) kill(p point, gate string) {
 // waiting waits until the swap waits at its failpoint.
 func (n *node) waiting(at string) {
 	n.Helper()
-	n.until("the swap is at "+at, 60*time.Second, func() error {
+	n.until("the swap is at "+at, long, func() error {
 		log, err := os.ReadFile(n.path("host.log"))
 		if err == nil && !strings.Contains(string(log), "failpoint reached: "+at) {
 			err = errors.New("not yet")
@@ -209,8 +209,8 @@ func TestKernelPluginKilled(t *testing.T) {
 		if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		n.until("another process serves", 30*time.Second, n.servesWith("iptables", before))
-		n.until("it has confirmed everything", 30*time.Second, func() error {
+		n.until("another process serves", long, n.servesWith("iptables", before))
+		n.until("it has confirmed everything", long, func() error {
 			s, err := n.Status(t.Context())
 			if err == nil && (s.Sync.Acked == 0 || s.Sync.Pending > 0) {
 				err = fmt.Errorf("sync %+v", s.Sync)
@@ -235,7 +235,7 @@ func TestKernelHung(t *testing.T) {
 	if err := syscall.Kill(before, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	n.until("it is found out", 30*time.Second, func() error {
+	n.until("it is found out", long, func() error {
 		s, err := n.Status(t.Context())
 		if err == nil && s.Dataplane.State == "serving" && s.Dataplane.PID == before {
 			err = errors.New("it counts as serving")
@@ -243,7 +243,7 @@ func TestKernelHung(t *testing.T) {
 		return err
 	})
 	found := time.Since(began)
-	n.until("another process serves", 30*time.Second, n.servesWith("iptables", before))
+	n.until("another process serves", long, n.servesWith("iptables", before))
 	l.done("a plugin that hangs")
 	measured.time("a plugin stopped: found", found, 5*time.Second)
 	measured.time("a plugin stopped: another one serves", time.Since(began), 0)
@@ -263,7 +263,7 @@ func TestKernelCrashLoop(t *testing.T) {
 	if pid := n.plugin("iptables"); pid == 0 || syscall.Kill(pid, syscall.SIGKILL) != nil {
 		t.Fatal("no plugin to kill")
 	}
-	n.until("it is quarantined", 60*time.Second, func() error {
+	n.until("it is quarantined", long, func() error {
 		s, err := n.Status(t.Context())
 		if err == nil && s.Dataplane.State != "quarantined" {
 			err = fmt.Errorf("%s: %s", s.Dataplane.State, s.Dataplane.Why)
@@ -278,7 +278,7 @@ func TestKernelCrashLoop(t *testing.T) {
 		t.Errorf("the host uses %s of the processor each second while its plugin is let be", used)
 	}
 	n.install()
-	n.until("the good binary serves", 30*time.Second, n.servesWith("iptables", 0))
+	n.until("the good binary serves", long, n.servesWith("iptables", 0))
 	l.done("a crash loop")
 	n.event("is tried before it may serve")
 }
@@ -396,7 +396,7 @@ func TestKernelFlushed(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.waiting("verifying/verify")
-	if out, err := exec.Command("iptables", "-t", "nat", "-F", "KUBE-SERVICES").CombinedOutput(); err != nil {
+	if out, err := exec.Command("iptables", "-w", "-t", "nat", "-F", "KUBE-SERVICES").CombinedOutput(); err != nil {
 		t.Fatalf("flush: %v: %s", err, out)
 	}
 	if err := os.Remove(gate); err != nil {

@@ -25,7 +25,7 @@ func TestKernelLeaks(t *testing.T) {
 		there()
 	}
 	for what, count := range map[string]func() int{"files": n.files, "goroutines": n.goroutines} {
-		n.until("the host has no more "+what+" than before", 30*time.Second, func() error {
+		n.until("the host has no more "+what+" than before", long, func() error {
 			if now := count(); now > before[what]+2 { // one that four swaps left each would be more
 				return fmt.Errorf("there were %d, and there are %d after four more swaps", before[what], now)
 			}

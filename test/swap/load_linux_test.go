@@ -230,7 +230,7 @@ type kept struct {
 // keep is a connection of c's.
 func (n *node) keep(c caller) *kept {
 	n.Helper()
-	ctx, cancel := context.WithTimeout(n.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.Context(), long)
 	defer cancel()
 	conn, err := c.dial(ctx, c.over("tcp"), c.to)
 	if err != nil {
@@ -243,9 +243,9 @@ func (n *node) keep(c caller) *kept {
 	return k
 }
 
-// say says something on it, and hears it.
+// say says something on it, and hears it, however long that takes: it is there, or not.
 func (k *kept) say() error {
-	_ = k.SetDeadline(time.Now().Add(patience))
+	_ = k.SetDeadline(time.Now().Add(long))
 	return say(k)
 }
 

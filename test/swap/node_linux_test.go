@@ -103,6 +103,9 @@ type node struct {
 	exited chan struct{}
 }
 
+// long is how long a test waits for what comes soon, on a machine that does little else.
+const long = 2 * time.Minute
+
 // newNode makes one that serves with mode. It skips without root.
 func newNode(t *testing.T, mode string) *node {
 	t.Helper()
@@ -145,7 +148,7 @@ func newClient(t *testing.T, dir string) *node {
 func (n *node) close() {
 	if n.cmd != nil {
 		_ = n.cmd.Process.Signal(syscall.SIGINT)
-		n.gone(15 * time.Second)
+		n.gone(long)
 	}
 	if n.ground != nil {
 		clean := exec.Command(n.path("pointsman"), "cleanup", "--config", n.path("host.yaml"))
@@ -273,7 +276,7 @@ func (n *node) exec(host *exec.Cmd, env ...string) {
 func (n *node) answering() {
 	n.Helper()
 	for _, c := range n.callers() {
-		n.until(c.name+" is answered at "+c.to.String(), 30*time.Second, func() error {
+		n.until(c.name+" is answered at "+c.to.String(), long, func() error {
 			_, err := new(load).once(n.Context(), c)
 			return err
 		})

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 )
 
 const poisoned = `
@@ -38,7 +37,7 @@ func TestPoison(t *testing.T) {
 	n.write("services/others.yaml", others.String())
 	n.start()
 	n.write("services/poison.yaml", fmt.Sprintf(poisoned, 13))
-	n.until("the poison is named", 60*time.Second, func() error {
+	n.until("the poison is named", long, func() error {
 		s, err := n.Status(t.Context())
 		if err != nil {
 			return err
@@ -53,7 +52,7 @@ func TestPoison(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.write("services/web.yaml", manifest)
-	n.until("another Service is served", 30*time.Second, func() error {
+	n.until("another Service is served", long, func() error {
 		s, err := n.Status(t.Context())
 		if err == nil && (s.Sync.Acked <= before.Sync.Acked || s.Sync.Pending > 0) {
 			err = fmt.Errorf("sync %+v", s.Sync)
@@ -64,7 +63,7 @@ func TestPoison(t *testing.T) {
 		t.Errorf("it was started %d times again: %v", s.Dataplane.Restarts-before.Dataplane.Restarts, err)
 	}
 	n.write("services/poison.yaml", fmt.Sprintf(poisoned, 14))
-	n.until("it is served when it is harmless", 30*time.Second, func() error {
+	n.until("it is served when it is harmless", long, func() error {
 		s, err := n.Status(t.Context())
 		if err == nil && len(s.Unserved) > 0 {
 			err = errors.New("it is not")

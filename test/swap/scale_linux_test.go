@@ -56,7 +56,7 @@ func TestKernelManyServices(t *testing.T) {
 	if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	n.until("another process serves", 60*time.Second, n.servesWith("iptables", before))
+	n.until("another process serves", long, n.servesWith("iptables", before))
 	n.synced()
 	note("a plugin killed: updates are served again", time.Since(began), 0)
 	note("to userspace, under load", n.swapTo("userspace"), 0)

@@ -82,7 +82,7 @@ func (n *node) asked(t *testing.T) string {
 		t.Fatal(err)
 	}
 	var line string
-	n.until("the client is answered", patience*10, func() error {
+	n.until("the client is answered", long, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		conn, err := host.Dial(ctx, "tcp4", client, netip.AddrPortFrom(vip, 8081))

@@ -48,9 +48,9 @@ func TestKernelConfigFile(t *testing.T) {
 	n.start()
 	l := n.newLoad()
 	n.mode("userspace")
-	n.until("userspace serves", 30*time.Second, n.serves("userspace"))
+	n.until("userspace serves", long, n.serves("userspace"))
 	n.mode("iptables")
-	n.until("iptables serves", 30*time.Second, n.serves("iptables"))
+	n.until("iptables serves", long, n.serves("iptables"))
 	l.done("a config file that changes")
 }
 
@@ -60,17 +60,17 @@ func TestKernelFileChangedMeanwhile(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.start()
 	l := n.newLoad()
-	n.until("iptables is known to serve", 30*time.Second, func() error {
+	n.until("iptables is known to serve", long, func() error {
 		_, err := os.Stat(n.path("state/mode.json"))
 		return err
 	})
 	if err := n.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	n.gone(10 * time.Second)
+	n.gone(long)
 	n.mode("userspace")
 	n.start()
-	n.until("userspace serves", 30*time.Second, n.serves("userspace"))
+	n.until("userspace serves", long, n.serves("userspace"))
 	l.done("a mode that changed while no host ran")
 	n.settled("userspace")
 	n.traceless("iptables")
@@ -83,7 +83,7 @@ func (n *node) nextHost(mode string) {
 	if err := n.cmd.Process.Kill(); err != nil {
 		n.Fatal(err)
 	}
-	n.gone(10 * time.Second)
+	n.gone(long)
 	n.start()
 	if s, err := n.Status(n.Context()); err != nil || s.Dataplane.PID != pid {
 		n.Errorf("the next host serves with process %d, not with %d: %v", s.Dataplane.PID, pid, err)
@@ -102,7 +102,7 @@ func TestKernelNewBinary(t *testing.T) {
 			if out, err := n.verb("plugin", "restart", mode); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
-			n.until("another process serves", 30*time.Second, n.servesWith(mode, before))
+			n.until("another process serves", long, n.servesWith(mode, before))
 			time.Sleep(time.Second) // of the load, with the new one
 			l.done("a new binary of " + mode)
 			if m := n.settled(mode); m.Last == nil || m.Last.Error != "" {

@@ -34,7 +34,7 @@ func TestKernelConfigMap(t *testing.T) {
 	n.start()
 	l := n.newLoad()
 	publish("..2", "userspace")
-	n.until("userspace serves", 30*time.Second, n.serves("userspace"))
+	n.until("userspace serves", long, n.serves("userspace"))
 	l.done("a ConfigMap that changes")
 }
 
@@ -64,7 +64,7 @@ func TestKernelForwardDrop(t *testing.T) {
 // iptables runs it.
 func (n *node) iptables(words ...string) {
 	n.Helper()
-	if out, err := exec.Command("iptables", words...).CombinedOutput(); err != nil {
+	if out, err := exec.Command("iptables", append([]string{"-w"}, words...)...).CombinedOutput(); err != nil {
 		n.Fatalf("iptables %q: %v: %s", words, err, out)
 	}
 }
@@ -164,7 +164,7 @@ func TestKernelSourceAway(t *testing.T) {
 	if err := os.Rename(n.path("services"), n.path("away")); err != nil {
 		t.Fatal(err)
 	}
-	n.until("the host says so", 30*time.Second, func() error {
+	n.until("the host says so", long, func() error {
 		s, err := n.Status(t.Context())
 		if err == nil && len(s.Warnings) == 0 {
 			err = errors.New("there is no warning")
@@ -216,7 +216,7 @@ func TestKernelLeavesAll(t *testing.T) {
 	if err := n.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	n.gone(15 * time.Second)
+	n.gone(long)
 	if out, err := n.verb("cleanup"); err != nil {
 		t.Fatalf("cleanup: %v: %s", err, out)
 	}
@@ -292,7 +292,7 @@ func TestKernelIPv6(t *testing.T) {
 	n.write("services/six.yaml", six)
 	n.start()
 	c := n.caller("client", from, to)
-	n.until("IPv6 is served", 30*time.Second, func() error { _, err := new(load).once(t.Context(), c); return err })
+	n.until("IPv6 is served", long, func() error { _, err := new(load).once(t.Context(), c); return err })
 	l := n.loadOf(c)
 	n.swapTo("userspace")
 	n.swapTo("iptables")
@@ -342,7 +342,7 @@ func TestKernelLockHeld(t *testing.T) {
 	if _, err := n.SwapMode(t.Context(), "iptables", false); err != nil {
 		t.Fatal(err)
 	}
-	n.until("the plugin says what it waits for", 30*time.Second, func() error {
+	n.until("the plugin says what it waits for", long, func() error {
 		list, err := n.Plugins(t.Context())
 		for _, p := range list.Items {
 			if strings.Contains(p.Waiting, "xtables lock") {
@@ -356,7 +356,7 @@ func TestKernelLockHeld(t *testing.T) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_UN); err != nil {
 		t.Fatal(err)
 	}
-	n.until("iptables serves", 60*time.Second, n.serves("iptables"))
+	n.until("iptables serves", long, n.serves("iptables"))
 	l.done("a swap while another program has the lock")
 	if now := n.plugin("iptables"); now != pid {
 		t.Errorf("process %d waited for the lock, and %d serves", pid, now)

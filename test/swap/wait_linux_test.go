@@ -4,6 +4,7 @@ package swap
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 // What drains then is the drain's time, not the swap's.
 func (n *node) decided() {
 	n.Helper()
-	n.until("it is clear who serves", 90*time.Second, func() error {
+	n.until("it is clear who serves", long, func() error {
 		m, err := n.Mode(n.Context())
 		if err == nil && m.Swap != nil && m.Swap.Stage != "draining" && m.Swap.Stage != "clearing" {
 			err = fmt.Errorf("%+v", *m.Swap)
@@ -27,7 +28,7 @@ func (n *node) decided() {
 // rested waits until no swap is under way.
 func (n *node) rested() (m admin.Mode) {
 	n.Helper()
-	n.until("no swap is under way", 90*time.Second, func() (err error) {
+	n.until("no swap is under way", long, func() (err error) {
 		if m, err = n.Mode(n.Context()); err == nil && m.Swap != nil {
 			err = fmt.Errorf("%+v", *m.Swap)
 		}
@@ -36,19 +37,16 @@ func (n *node) rested() (m admin.Mode) {
 	return m
 }
 
-// event checks that one was reported with this text in it.
+// event waits until one is reported with this text in it.
 func (n *node) event(text string) {
 	n.Helper()
-	events, err := n.Events(n.Context())
-	if err != nil {
-		n.Fatal(err)
-	}
-	for _, e := range events.Items {
-		if strings.Contains(e.Message, text) {
-			return
+	n.until("an event says "+text, long, func() error {
+		events, err := n.Events(n.Context())
+		if err == nil && !slices.ContainsFunc(events.Items, func(e admin.Event) bool { return strings.Contains(e.Message, text) }) {
+			err = fmt.Errorf("%+v", events.Items)
 		}
-	}
-	n.Errorf("no event says %q: %+v", text, events.Items)
+		return err
+	})
 }
 
 // serves checks that mode serves.
