@@ -94,6 +94,8 @@ plugins: {my-plane: {path: /file/plane}}
 		{"adminSocket", "", "--admin-socket=/run/x.sock", "/run/x.sock flag --admin-socket"},
 		{"plugins.my-plane.path", "", "", "/file/plane host.yaml:10"},
 		{"plugins.my-plane.path", "POINTSMAN_PLUGINS_MY_PLANE_PATH=/env/plane", "", "/env/plane env POINTSMAN_PLUGINS_MY_PLANE_PATH"},
+		{"plugins.my-plane.path", "POINTSMAN_PLUGINS_MY_PLANE_SHA256=", "", "/file/plane host.yaml:10"},
+		{"plugins.other-plane.address", "POINTSMAN_PLUGINS_OTHER_PLANE_ADDRESS=unix:///run/s", "", "unix:///run/s env POINTSMAN_PLUGINS_OTHER_PLANE_ADDRESS"},
 		{"apiVersion", "POINTSMAN_APIVERSION=v9", "", "pointsman.dev/v1alpha1 host.yaml:1"},
 	} {
 		t.Run(strings.Join([]string{tc.field, tc.env, tc.flag}, " "), func(t *testing.T) {

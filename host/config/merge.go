@@ -51,11 +51,33 @@ func merge(layers []*reader, flags *pflag.FlagSet) (*Host, Problems) {
 	return h, problems
 }
 
+// pluginsIn are the plugins that a file names, or only the environment.
 func pluginsIn(layers []*reader) (names []string) {
 	for _, r := range layers {
 		names = append(names, r.plugins...)
 	}
+	for _, entry := range os.Environ() {
+		name := pluginOf(entry)
+		same := func(other string) bool { return envName(other) == envName(name) }
+		if name != "" && !slices.ContainsFunc(names, same) {
+			names = append(names, name)
+		}
+	}
 	return names
+}
+
+// pluginOf is the plugin of which an environment variable sets a field: my-plane, of
+// POINTSMAN_PLUGINS_MY_PLANE_PATH=/plane.
+func pluginOf(entry string) string {
+	variable, _, _ := strings.Cut(entry, "=")
+	rest, ok := strings.CutPrefix(variable, envName("plugins."))
+	for _, f := range under("", reflect.ValueOf(&Plugin{}).Elem()) {
+		capitals, set := strings.CutSuffix(rest, "_"+strings.ToUpper(f.path))
+		if name := strings.ToLower(strings.ReplaceAll(capitals, "_", "-")); ok && set && single(f.path) && isName(name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // bind tells v of every field in every layer.

@@ -50,6 +50,19 @@ func allowed() map[string]known {
 	}
 }
 
+// isHosts reports whether the host itself publishes a metric of that name. A dataplane
+// that is called plugin, or health, would begin its own names alike.
+func isHosts(name string) bool {
+	return slices.Contains([]string{
+		"pointsman_build_info", "pointsman_endpoints", "pointsman_endpointslices", "pointsman_events_total",
+		"pointsman_health_checks", "pointsman_healthy", "pointsman_plugin_active", "pointsman_plugin_flows",
+		"pointsman_plugin_memory_bytes", "pointsman_plugin_pending", "pointsman_plugin_repaired_total",
+		"pointsman_plugin_restarts_total", "pointsman_plugin_revision", "pointsman_plugin_up", "pointsman_ready",
+		"pointsman_readyz_total", "pointsman_samples_refused_total", "pointsman_service_ports", "pointsman_services",
+		"pointsman_source_reachable", "pointsman_sync_failures_total", "pointsman_unserved",
+	}, name)
+}
+
 // A judge decides which of a dataplane's figures are published, and says why the
 // others are not.
 type judge struct {
@@ -115,6 +128,8 @@ func (j *judge) named(m metric, labels map[string]string) string {
 	switch want := strings.Join(k.labels, ","); {
 	case !known && !strings.HasPrefix(m.name, j.own):
 		return "is neither kube-proxy's nor begins with " + j.own
+	case slices.ContainsFunc(m.names(), isHosts):
+		return "is the host's own"
 	case known && m.labels != want:
 		return fmt.Sprintf("has the labels %q, where kube-proxy's has %q", m.labels, want)
 	case !nameLike.MatchString(m.name) || !labelsLike(labels):

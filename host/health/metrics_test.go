@@ -255,6 +255,38 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestHostsNames keeps a dataplane from the host's own names, whatever it is called.
+func TestHostsNames(t *testing.T) {
+	served := 0
+	for name := range scrape(t, busy(t)) {
+		rest, ours := strings.CutPrefix(name, "pointsman_")
+		if !ours || strings.HasPrefix(rest, "iptables_") {
+			continue
+		}
+		served++
+		if !isHosts(name) {
+			t.Errorf("%s is the host's, and not known as such", name)
+		}
+		word, _, _ := strings.Cut(rest, "_")
+		j := newJudge(word)
+		if word != rest && (j.sample(sdk.Sample{Name: name}) || !strings.Contains(j.refused[0], "the host's own")) {
+			t.Errorf("a dataplane called %s may publish %s: %q", word, name, j.refused)
+		}
+	}
+	if served < 20 {
+		t.Errorf("the host has only %d metrics", served)
+	}
+	b := newBench()
+	b.setPlane(func(p *Plane) {
+		p.Name = "plugin"
+		p.Report.Samples = []sdk.Sample{{Name: "pointsman_plugin_up", Labels: map[string]string{"plugin": "plugin"}, Value: 7}, {Name: "pointsman_plugin_jam", Value: 2}}
+	})
+	all := scrape(t, b) // fails of a metric that is there twice
+	if up, jam := series(all["pointsman_plugin_up"]), series(all["pointsman_plugin_jam"]); up != "plugin=plugin 1" || jam != " 2" {
+		t.Errorf("up %q, jam %q", up, jam)
+	}
+}
+
 // TestJudgeHistogram decides on histograms one by one.
 func TestJudgeHistogram(t *testing.T) {
 	own := func(bounds ...float64) sdk.Histogram { return sdk.NewHistogram("pointsman_r_took", nil, bounds...) }
