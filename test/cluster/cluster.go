@@ -17,6 +17,7 @@ import (
 	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -169,13 +170,17 @@ func (c *Cluster) Kubeconfig(token, url string) string {
 		c.t.Fatal(err)
 	}
 	f.Close()
+	ca, err := os.ReadFile(c.CA)
+	if err != nil {
+		c.t.Fatal(err)
+	}
 	c.write(filepath.Base(f.Name()), fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 current-context: test
 contexts: [{name: test, context: {cluster: test, user: test}}]
-clusters: [{name: test, cluster: {server: %q, certificate-authority: %q}}]
+clusters: [{name: test, cluster: {server: %q, certificate-authority-data: %s}}]
 users: [{name: test, user: {token: %q}}]
-`, url, c.CA, token))
+`, url, base64.StdEncoding.EncodeToString(ca), token))
 	return f.Name()
 }
 

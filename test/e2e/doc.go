@@ -16,6 +16,9 @@ iptables-legacy and userspace, all with the same addresses and on the same API s
 Whatever a test writes there, every land must come to serve; so an outage, and the
 minutes that a story takes, are had once for all of them.
 
+In some lands the hosts run apart from their plugins, each an ordinary user without a
+capability; with POINTSMAN_APART they all do. No story knows of it.
+
 Each node reaches the API server through a way of its own, which a test can cut. No
 controller runs: the tests write EndpointSlices and the status of Services
 themselves, through the API, as the controllers of a cluster would.

@@ -36,7 +36,7 @@ func (s suite) Run() int {
 	dir, err := os.MkdirTemp("", "pointsman-e2e-")
 	if err == nil {
 		defer os.RemoveAll(dir)
-		err = errors.Join(loopback(), build(dir))
+		err = errors.Join(loopback(), build(dir), os.Chmod(dir, 0o755)) // for hosts that run apart
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "building what is tested:", err)

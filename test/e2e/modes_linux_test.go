@@ -5,6 +5,8 @@ package e2e
 import (
 	"os/exec"
 	"testing"
+
+	"github.com/pointsman/pointsman/test/apart"
 )
 
 // A mode is a dataplane, and how it is set.
@@ -16,14 +18,21 @@ type mode struct {
 	rules   string // a program that prints them
 	keeps   bool   // its rules serve while its process is away
 	hides   bool   // endpoints do not see who calls
+	apart   bool   // the host is an ordinary user, and plugins are not its children
 }
 
+// Every dataplane is here, and so is every form: who is whose child says nothing of what
+// is served. With POINTSMAN_APART all hosts run apart.
 func modes() []mode {
-	return []mode{
+	all := []mode{
 		{label: "iptables-nft", name: "iptables", options: "backend: nft", needs: "iptables-nft-restore", rules: "iptables-nft-save", keeps: true},
-		{label: "iptables-legacy", name: "iptables", options: "backend: legacy", needs: "iptables-legacy-restore", rules: "iptables-legacy-save", keeps: true},
-		{label: "userspace", name: "userspace", options: "backend: nft", needs: "iptables-nft-restore", rules: "iptables-nft-save", hides: true},
+		{label: "iptables-legacy", name: "iptables", options: "backend: legacy", needs: "iptables-legacy-restore", rules: "iptables-legacy-save", keeps: true, apart: true},
+		{label: "userspace", name: "userspace", options: "backend: nft", needs: "iptables-nft-restore", rules: "iptables-nft-save", hides: true, apart: true},
 	}
+	for i := range all {
+		all[i].apart = all[i].apart || apart.Asked()
+	}
+	return all
 }
 
 // TestCluster tells every story once, and hears of every dataplane what becomes of it.

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/apart"
 )
 
 // A node is one of the cluster's: a machine in each land.
@@ -35,11 +37,13 @@ type node struct {
 // A machine is a node in one land, with a host of its own.
 type machine struct {
 	*admin.Client
-	node *node
-	land *land
-	net  *netns.Host
-	dir  string
-	way  *way
+	node    *node
+	land    *land
+	net     *netns.Host
+	dir     string
+	sockets string // the folder of its plugins' sockets, where the host runs apart
+	way     *way
+	kept    []*apart.Keeper // the plugins, where the host runs apart
 
 	ended chan struct{} // closed when the host's process is gone; nil: none was started
 	pid   int
@@ -54,7 +58,7 @@ func (w *world) newNode(i int) *node {
 		n.pods[j] = w.pod(i, j, n.place)
 	}
 	for _, l := range w.lands {
-		m := &machine{node: n, land: l, net: n.hosts[l.index], dir: w.shortDir()}
+		m := &machine{node: n, land: l, net: n.hosts[l.index], dir: w.shortDir(), sockets: w.shortDir()}
 		m.Client = admin.NewClient(m.path("admin.sock"))
 		m.way = w.newWay(m)
 		n.machines = append(n.machines, m)
@@ -67,6 +71,9 @@ func (w *world) newNode(i int) *node {
 func (w *world) shortDir() string {
 	w.Helper()
 	dir, err := os.MkdirTemp("", "e2e-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755) // for a host that runs apart
+	}
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -111,11 +118,27 @@ adminSocket: admin.sock
 stateDir: state
 oomScoreAdj: 0
 pluginDirs: [%q]
-plugins: {%s: {options: {%s}}}
-`, m.land.name, m.way.kubeconfig, m.node.name, binaries, m.land.name, m.land.options)
+plugins: {%s}
+`, m.land.name, m.way.kubeconfig, m.node.name, binaries, strings.Join(m.plugins(), ", "))
 	if err := os.WriteFile(m.path("host.yaml"), []byte(text), 0o644); err != nil {
 		w.Fatal(err)
 	}
+}
+
+// plugins are what the settings say of them.
+func (m *machine) plugins() []string {
+	if !m.land.apart {
+		return []string{fmt.Sprintf("%s: {options: {%s}}", m.land.name, m.land.options)}
+	}
+	var all []string
+	for _, p := range m.apart() {
+		options := ""
+		if p.Name == m.land.name {
+			options = m.land.options
+		}
+		all = append(all, fmt.Sprintf("%s: {address: %q, options: {%s}}", p.Name, p.Address(), options))
+	}
+	return all
 }
 
 // start starts the hosts of nodes, and waits until all that there is is served. They
@@ -126,6 +149,7 @@ func (w *world) start(nodes ...*node) {
 		for _, l := range w.lands {
 			m := n.machines[l.index]
 			w.configure(m)
+			w.keep(m)
 			w.launch(m)
 			w.Cleanup(func() { w.stop(m) })
 		}
@@ -143,16 +167,29 @@ func (w *world) launch(m *machine) {
 		w.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(filepath.Join(binaries, "pointsman"), "run", "--config", m.path("host.yaml"))
+	words := []string{"run", "--config", m.path("host.yaml")}
+	cmd := exec.Command(filepath.Join(binaries, "pointsman"), words...)
+	if m.land.apart {
+		cmd = apart.Host(cmd.Path, words...)
+	}
 	cmd.Stdout, cmd.Stderr = log, log
 	m.ended = w.begin(m, cmd)
 	m.pid = cmd.Process.Pid
 }
 
-// begin begins a process on the machine. The thread that starts it lives as long as it
-// does, or the kernel would take the thread's end for the test's.
+// begin is machine.begin that cannot fail.
 func (w *world) begin(m *machine, cmd *exec.Cmd) (ended chan struct{}) {
 	w.Helper()
+	ended, err := m.begin(cmd)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return ended
+}
+
+// begin begins a process on the machine. The thread that starts it lives as long as it
+// does, or the kernel would take the thread's end for the test's.
+func (m *machine) begin(cmd *exec.Cmd) (ended chan struct{}, err error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
 	ended = make(chan struct{})
@@ -167,10 +204,7 @@ func (w *world) begin(m *machine, cmd *exec.Cmd) (ended chan struct{}) {
 			return err
 		})
 	}()
-	if err := <-started; err != nil {
-		w.Fatal(err)
-	}
-	return ended
+	return ended, <-started
 }
 
 // served waits until n's hosts are well and owe nothing.
@@ -186,6 +220,8 @@ func (w *world) served(n *node) {
 			return fmt.Errorf("warnings: %+v", s.Warnings)
 		case s.Sync.Pending > 0 || s.Sync.Last.IsZero():
 			return fmt.Errorf("%d of %d confirmed, %d pending", s.Sync.Acked, s.Sync.Sent, s.Sync.Pending)
+		case l.apart:
+			return apart.Powerless(m.pid)
 		}
 		return nil
 	})
@@ -273,6 +309,7 @@ func (l *land) fetch(p *place, url string) (*http.Response, []byte, error) {
 func (w *world) stop(m *machine) {
 	w.Helper()
 	w.signal(m, syscall.SIGINT)
+	w.letGo(m)
 	w.run(m, filepath.Join(binaries, "pointsman"), "cleanup", "--config", m.path("host.yaml"))
 	if err := os.RemoveAll(m.path("state")); err != nil {
 		w.Error(err)
@@ -304,7 +341,14 @@ func (w *world) newWay(m *machine) *way {
 		w.Fatal(err)
 	}
 	w.Cleanup(g.cut)
-	return &way{kubeconfig: w.api.Kubeconfig(w.token(), "https://"+at), open: open, cut: g.cut}
+	kubeconfig, err := os.ReadFile(w.api.Kubeconfig(w.token(), "https://"+at))
+	if err == nil {
+		err = os.WriteFile(m.path("kubeconfig"), kubeconfig, 0o600)
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	return &way{kubeconfig: m.path("kubeconfig"), open: open, cut: g.cut}
 }
 
 // warns is whether the machine's host warns of code.

@@ -125,7 +125,7 @@ func kindOf(value any) string {
 }
 
 // Metrics that only one of them serves here, and why.
-var apart = map[string]string{
+var onlyOne = map[string]string{
 	"kubeproxy_sync_proxy_rules_iptables_restore_failures_total":         "kube-proxy has it when one has failed, and ours begins with 0",
 	"kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total": "the same",
 }
@@ -138,7 +138,7 @@ func (p pair) metrics() {
 		all := p.scrape(n)
 		var text strings.Builder
 		for _, name := range slices.Sorted(maps.Keys(all)) {
-			if apart[name] == "" {
+			if onlyOne[name] == "" {
 				fmt.Fprintf(&text, "%s %s\n", name, all[name])
 			}
 		}

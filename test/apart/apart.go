@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/*
+Package apart runs a host and its plugins as a node does that keeps them apart, for the
+suites that else have the host start its plugins:
+
+	host     user 65532, no capability          ── unix socket ──  plugin   root, its
+	         at all, and none to be had again                               capabilities only
+
+Neither is the other's child. Who starts a plugin again when it ends is neither the host
+nor the test, but a Keeper, as systemd or the kubelet would be.
+*/
+package apart
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// User is the user, and the group, that the host runs as.
+const User = 65532
+
+// Asked reports whether every host of a suite is to run apart, and not only some.
+func Asked() bool { return os.Getenv("POINTSMAN_APART") != "" }
+
+// Host is the command that runs a host.
+func Host(binary string, words ...string) *exec.Cmd {
+	user := fmt.Sprint(User)
+	return exec.Command("setpriv", append([]string{"--reuid=" + user, "--regid=" + user, "--clear-groups",
+		"--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--pdeathsig=KILL", binary}, words...)...)
+}
+
+// Powerless reports what a process has that a host apart has not.
+func Powerless(pid int) error {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return err
+	}
+	none := fmt.Sprintf("%016x", 0)
+	user := strings.Repeat(fmt.Sprintf("\t%d", User), 4)
+	for _, want := range []string{"Uid:" + user, "Gid:" + user, "CapPrm:\t" + none, "CapEff:\t" + none, "CapBnd:\t" + none, "CapAmb:\t" + none, "NoNewPrivs:\t1"} {
+		if !slices.Contains(strings.Split(string(status), "\n"), want) {
+			return fmt.Errorf("process %d does not have %q:\n%s", pid, want, status)
+		}
+	}
+	return nil
+}
+
+// A Plugin is one that listens for itself.
+type Plugin struct {
+	Name   string
+	Binary string
+	Socket string // in a folder that the plugin makes
+	Legacy bool   // the node has tables of iptables-legacy
+	Env    []string
+}
+
+// Address is where the host finds it: plugins.NAME.address.
+func (p Plugin) Address() string { return "unix://" + p.Socket }
+
+// capabilities are what it needs and no more: the rows of docs/security.md.
+func (p Plugin) capabilities() string {
+	if p.Legacy {
+		return "+net_admin,+net_raw"
+	}
+	return "+net_admin"
+}
+
+// command is what systemd or the kubelet runs: root, in the host's group.
+func (p Plugin) command() *exec.Cmd {
+	cmd := exec.Command("setpriv", fmt.Sprintf("--regid=%d", User), "--clear-groups",
+		"--bounding-set=-all,"+p.capabilities(), "--inh-caps=-all", "--no-new-privs", "--pdeathsig=KILL",
+		p.Binary, "--listen", p.Address(), "--allow-uid", fmt.Sprint(User))
+	cmd.Env = p.Env
+	return cmd
+}
+
+// A Begin starts a process where it belongs, and returns a channel that is closed when
+// that has ended.
+type Begin func(*exec.Cmd) (ended <-chan struct{}, err error)
+
+// A Keeper has a plugin run, and run again, until it is stopped.
+type Keeper struct {
+	stop    chan struct{}
+	stopped sync.WaitGroup
+
+	mu  sync.Mutex // guards what follows
+	pid int
+	err error
+}
+
+// Keep starts the plugin, and waits until it listens.
+func Keep(p Plugin, begin Begin) (*Keeper, error) {
+	k := &Keeper{stop: make(chan struct{})}
+	ended, err := k.begin(p, begin)
+	if err != nil {
+		return nil, err
+	}
+	k.stopped.Go(func() { k.keep(p, begin, ended) }) // ends with Stop
+	if err := listens(p.Socket); err != nil {
+		return nil, fmt.Errorf("%s: %w", p.Name, errors.Join(err, k.Stop()))
+	}
+	return k, nil
+}
+
+func (k *Keeper) begin(p Plugin, begin Begin) (<-chan struct{}, error) {
+	cmd := p.command()
+	ended, err := begin(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", filepath.Base(p.Binary), err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.pid = cmd.Process.Pid
+	return ended, nil
+}
+
+// pause is between an end and the next beginning, as a supervisor has it.
+const pause = 100 * time.Millisecond
+
+// keep waits for the plugin's end, and begins the next one, until it is stopped.
+func (k *Keeper) keep(p Plugin, begin Begin, ended <-chan struct{}) {
+	for {
+		select {
+		case <-k.stop:
+			k.kill()
+			<-ended
+			return
+		case <-ended:
+		}
+		time.Sleep(pause)
+		var err error
+		if ended, err = k.begin(p, begin); err != nil {
+			k.mu.Lock()
+			k.err = err
+			k.mu.Unlock()
+			return
+		}
+	}
+}
+
+func (k *Keeper) kill() {
+	if process, err := os.FindProcess(k.PID()); err == nil {
+		_ = process.Kill()
+	}
+}
+
+// PID is the plugin's process, as it is now.
+func (k *Keeper) PID() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.pid
+}
+
+// Stop ends the plugin. The error is of one that could not be started again.
+func (k *Keeper) Stop() error {
+	close(k.stop)
+	k.stopped.Wait()
+	return k.err
+}
+
+// listens waits until somebody listens there.
+func listens(socket string) error {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			return conn.Close()
+		}
+		if time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// Give lets the host's user have what is at these paths.
+func Give(paths ...string) error {
+	for _, path := range paths {
+		if err := os.Chown(path, User, User); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/pointsman/pointsman/test/apart"
+)
+
+// apart are the plugins of a machine whose host runs apart: the one that serves, and one
+// to swap to.
+func (m *machine) apart() (all []apart.Plugin) {
+	for _, name := range []string{"iptables", "userspace"} {
+		all = append(all, apart.Plugin{
+			Name: name, Binary: filepath.Join(binaries, "pointsman-dataplane-"+name), Socket: filepath.Join(m.sockets, name, "s"),
+			Legacy: m.land.rules == "iptables-legacy-save",
+		})
+	}
+	return all
+}
+
+// keep has the machine's plugins run, where they are not its host's to start, and gives
+// the host what it may read and write.
+func (w *world) keep(m *machine) {
+	w.Helper()
+	if !m.land.apart {
+		return
+	}
+	if err := apart.Give(m.dir, m.way.kubeconfig); err != nil {
+		w.Fatal(err)
+	}
+	log, err := os.OpenFile(m.path("host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { log.Close() })
+	for _, p := range m.apart() {
+		k, err := apart.Keep(p, func(cmd *exec.Cmd) (<-chan struct{}, error) {
+			cmd.Stdout, cmd.Stderr = log, log
+			return m.begin(cmd)
+		})
+		if err != nil {
+			w.Fatalf("%s: %v; its last words:\n%s", m.land.label, err, m.words())
+		}
+		m.kept = append(m.kept, k)
+	}
+}
+
+// letGo ends them.
+func (w *world) letGo(m *machine) {
+	w.Helper()
+	for _, k := range m.kept {
+		if err := k.Stop(); err != nil {
+			w.Error(fmt.Errorf("%s: %w", m.land.label, err))
+		}
+	}
+	m.kept = nil
+}
