@@ -82,17 +82,18 @@ func (f flatness) halves() (before, after int) {
 	return middle(f[min(fifth, len(f)-1):][:min(fifth, len(f)-1)]), middle(f[len(f)-fifth:])
 }
 
-// floors are the least of the first half and of the second: what is kept, where each
-// time something else comes and goes on top of it.
+// floors are the least of the first half and of the second, once all is warm: what is
+// kept, where each time something else comes and goes on top of it.
 func (f flatness) floors() (before, after int) {
-	half := max(1, len(f)/2)
-	return slices.Min(f[:half]), slices.Min(f[len(f)-half:])
+	warm := f[len(f)/5:]
+	half := max(1, len(warm)/2)
+	return slices.Min(warm[:half]), slices.Min(warm[len(warm)-half:])
 }
 
 func (f flatness) String() string {
 	before, after := f.halves()
 	least, later := f.floors()
-	return fmt.Sprintf("%d after a fifth of the time, %d at the end, %d at most; at least %d in the first half, %d in the second", before, after, slices.Max(f), least, later)
+	return fmt.Sprintf("%d after a fifth of the time, %d at the end, %d at most; from then on at least %d in the first half, %d in the second", before, after, slices.Max(f), least, later)
 }
 
 func middle(all []int) int { return slices.Sorted(slices.Values(all))[len(all)/2] }

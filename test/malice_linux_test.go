@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -106,7 +107,8 @@ func TestMalice(t *testing.T) {
 		}
 		v.play("")
 		s.serving()
-		t.Logf("round %d: the host has %d KiB resident, at most %d", round+1, resident(t, pid), memory(t, pid, "VmHWM:"))
+		t.Logf("round %d: the host has %d KiB resident, in this round at least %d, so far at most %d",
+			round+1, resident(t, pid), slices.Min(size[len(size)-len(malice()):]), memory(t, pid, "VmHWM:"))
 	}
 	t.Logf("%d tales in %s: resident KiB %s", len(size), time.Since(began).Round(time.Second), size)
 	if before, after := size.floors(); rounds() >= 5 && after > before+before/20 {

@@ -5,7 +5,6 @@ package swap
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,114 +12,94 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pointsman/pointsman/test/apart"
 )
 
-// The user and group that the host runs as where it runs apart from its plugins.
-const nobody = 65532
-
-// An apart is a node whose host is an ordinary user without any capability. Its
-// plugins are not its children: each runs by itself, as root with the capabilities
-// that it needs and no others.
-type apart struct {
-	*node
-	plugins map[string]*exec.Cmd
-}
-
-// capabilities are what each plugin has.
-var capabilities = map[string]string{
-	"iptables":  "+net_admin",
-	"userspace": "+net_admin,+net_bind_service",
-}
-
-// newApart makes the node and starts its plugins, but not its host.
-func newApart(t *testing.T, mode string) *apart {
-	a := &apart{node: newNode(t, mode), plugins: map[string]*exec.Cmd{}}
-	for path := a.dir; path != os.TempDir() && path != "/"; path = filepath.Dir(path) {
-		if err := errors.Join(os.Chmod(path, 0o755), os.Chown(path, nobody, nobody)); err != nil {
-			t.Fatal(err)
+// goApart makes the node one whose host is an ordinary user without any capability. Its
+// plugins are not its children: each runs by itself, as root with the capabilities that
+// it needs and no others, and is started again when it ends.
+func (n *node) goApart() {
+	n.Helper()
+	n.kept = make(map[string]*apart.Keeper)
+	for path := n.dir; path != os.TempDir() && path != "/"; path = filepath.Dir(path) {
+		if err := errors.Join(os.Chmod(path, 0o755), apart.Give(path)); err != nil {
+			n.Fatal(err)
 		}
 	}
-	a.mode(mode)
-	t.Cleanup(func() {
-		for name := range a.plugins {
-			a.kill(name)
+	for _, p := range n.plugins() {
+		k, err := apart.Keep(p, n.begin)
+		if err != nil {
+			n.Fatalf("%v: %s", err, n.read("host.log"))
 		}
-	})
-	for name := range capabilities {
-		a.plug(name)
+		n.kept[p.Name] = k
 	}
-	return a
 }
 
-// mode writes the config file, with the plugins' addresses.
-func (a *apart) mode(mode string) {
-	a.Helper()
-	text := fmt.Sprintf(settings, mode, a.drain) + "plugins:\n"
-	for name := range capabilities {
-		text += fmt.Sprintf("  %s: {address: 'unix://%s'}\n", name, a.socket(name))
+// letGo ends the plugins that goApart has begun.
+func (n *node) letGo() {
+	n.Helper()
+	for _, k := range n.kept {
+		if err := k.Stop(); err != nil {
+			n.Error(err)
+		}
 	}
-	a.write("host.yaml", text)
 }
 
-// socket is below a folder that is root's.
-func (a *apart) socket(name string) string { return a.path("plugins/" + name + "/s") }
+// plugins are those of a host that runs apart. Their sockets are below a folder that is
+// root's.
+func (n *node) plugins() (all []apart.Plugin) {
+	for _, name := range []string{"iptables", "userspace"} {
+		all = append(all, apart.Plugin{Name: name, Binary: n.path("plugins/pointsman-dataplane-" + name), Socket: n.path("plugins/" + name + "/s")})
+	}
+	return all
+}
 
-// plug starts a plugin by itself, as systemd or the kubelet would.
-func (a *apart) plug(name string) {
-	a.Helper()
-	cmd := exec.Command("setpriv", "--regid="+fmt.Sprint(nobody), "--clear-groups", "--bounding-set=-all,"+capabilities[name], "--inh-caps=-all", "--no-new-privs",
-		a.path("plugins/pointsman-dataplane-"+name), "--listen", "unix://"+a.socket(name), "--allow-uid", fmt.Sprint(nobody))
-	log, err := os.OpenFile(a.path("host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+// addresses are what the settings of a host that runs apart say of them.
+func (n *node) addresses() string {
+	if n.kept == nil {
+		return ""
+	}
+	text := "plugins:\n"
+	for _, p := range n.plugins() {
+		text += fmt.Sprintf("  %s: {address: %q}\n", p.Name, p.Address())
+	}
+	return text
+}
+
+// begin starts a plugin, whose words go to the host's log.
+func (n *node) begin(cmd *exec.Cmd) (<-chan struct{}, error) {
+	log, err := os.OpenFile(n.path("host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
-		a.Fatal(err)
+		return nil, err
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
-		a.Fatal(err)
+		return nil, err
 	}
-	a.plugins[name] = cmd
-	a.until(name+" listens", long, func() error {
-		conn, err := net.Dial("unix", a.socket(name))
-		if err == nil {
-			conn.Close()
-		}
-		return err
-	})
-}
-
-// kill ends a plugin the hard way.
-func (a *apart) kill(name string) {
-	if cmd := a.plugins[name]; cmd != nil {
-		_ = cmd.Process.Kill()
+	ended := make(chan struct{})
+	go func() { // ends with the plugin
+		defer close(ended)
 		_ = cmd.Wait()
-		delete(a.plugins, name)
-	}
+	}()
+	return ended, nil
 }
 
-// begin starts the host, and sees that it can do nothing to the node.
-func (a *apart) begin() {
-	a.Helper()
-	a.run(exec.Command("setpriv", "--reuid="+fmt.Sprint(nobody), "--regid="+fmt.Sprint(nobody), "--clear-groups",
-		"--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", a.path("pointsman"), "run", "--config", a.path("host.yaml")))
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.cmd.Process.Pid))
-	if err != nil {
-		a.Fatal(err)
-	}
-	for _, want := range []string{"Uid:\t65532\t65532\t65532\t65532", "CapPrm:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"} {
-		if !strings.Contains(string(status), want+"\n") {
-			a.Fatalf("the host does not have %q:\n%s", want, status)
-		}
+// forks skips a test, where all hosts run apart, that is about a host's children.
+func (n *node) forks() {
+	n.Helper()
+	if apart.Asked() {
+		n.Skip("is about plugins that the host starts: without POINTSMAN_APART it runs")
 	}
 }
 
 // updated changes the node's Services, and waits until that is served.
-func (a *apart) updated(round int) {
-	a.Helper()
-	a.write("services/more.yaml", fmt.Sprintf(storm, round%200+1, round%250+1, round%250+2))
-	a.until("the change is confirmed", long, func() error {
-		s, err := a.Status(a.Context())
+func (n *node) updated(round int) {
+	n.Helper()
+	n.write("services/more.yaml", fmt.Sprintf(storm, round%200+1, round%250+1, round%250+2))
+	n.until("the change is confirmed", long, func() error {
+		s, err := n.Status(n.Context())
 		if err == nil && (s.Services.Services < 2 || s.Sync.Pending > 0) {
 			err = fmt.Errorf("%d Services, sync %+v", s.Services.Services, s.Sync)
 		}
@@ -128,43 +107,57 @@ func (a *apart) updated(round int) {
 	})
 }
 
+// newApart is newNode with a host that runs apart.
+func newApart(t *testing.T, mode string) *node {
+	n := newNode(t, mode)
+	if n.kept == nil {
+		n.goApart()
+	}
+	n.mode(mode)
+	return n
+}
+
 // TestKernelApart lives through what the other tests live through, with a host that
 // may do nothing, under load: changes, deaths of either side, and swaps. Rules serve
-// on without the plugin that wrote them; connections through a relay end with it.
+// on without the plugin that wrote them; connections through a relay end with it. With
+// POINTSMAN_APART the other tests run so too.
 func TestKernelApart(t *testing.T) {
-	a := newApart(t, "iptables")
-	a.begin()
-	l := a.newLoad()
-	a.updated(1)
+	n := newApart(t, "iptables")
+	n.start()
+	l := n.newLoad()
+	n.updated(1)
 
-	a.kill("iptables")
-	a.plug("iptables")
-	a.until("the next process serves", long, func() error {
-		s, err := a.Status(t.Context())
-		if err == nil && (s.Dataplane.PID != a.plugins["iptables"].Process.Pid || s.Sync.Pending > 0) {
+	killed := n.plugin("iptables")
+	if err := syscall.Kill(killed, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	n.until("the next process serves", long, func() error {
+		s, err := n.Status(t.Context())
+		if err == nil && (s.Dataplane.PID == killed || s.Dataplane.PID != n.plugin("iptables") || s.Sync.Pending > 0) {
 			err = fmt.Errorf("%+v", s.Dataplane)
 		}
 		return err
 	})
-	a.updated(2)
+	n.updated(2)
 
 	for round, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT} {
-		if err := a.cmd.Process.Signal(sig); err != nil {
+		if err := n.cmd.Process.Signal(sig); err != nil {
 			t.Fatal(err)
 		}
-		a.gone(long)
-		a.begin()
-		a.updated(3 + round)
-		if s, err := a.Status(t.Context()); err != nil || s.Dataplane.PID != a.plugins["iptables"].Process.Pid {
+		n.gone(long)
+		n.start()
+		n.updated(3 + round)
+		if s, err := n.Status(t.Context()); err != nil || s.Dataplane.PID != n.plugin("iptables") {
 			t.Errorf("after %s, the host serves by %+v: %v", sig, s.Dataplane, err)
 		}
 	}
 
-	a.swapTo("userspace")
-	a.settled("userspace")
-	a.updated(7)
-	a.swapTo("iptables")
-	a.settled("iptables")
+	for range rounds() {
+		n.swapTo("userspace")
+		n.updated(7)
+		n.swapTo("iptables")
+	}
+	n.settled("iptables")
 	l.done("a host without privileges")
 }
 
@@ -173,18 +166,19 @@ func TestKernelApart(t *testing.T) {
 // revived, and leaves it alone.
 func TestKernelSecondHost(t *testing.T) {
 	a := newApart(t, "iptables")
-	a.begin()
+	a.start()
 	l := a.newLoad()
 	if err := a.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	b := &apart{node: newClient(t, a.path("second")), plugins: a.plugins}
+	b := newClient(t, a.path("second"))
+	b.kept = a.kept
 	b.write("host.yaml", strings.NewReplacer("path: services", "path: ../services").Replace(a.read("host.yaml")))
 	b.write("pointsman", a.read("pointsman"))
-	if err := errors.Join(os.Chmod(b.path("pointsman"), 0o755), os.Chown(b.dir, nobody, nobody)); err != nil {
+	if err := errors.Join(os.Chmod(b.path("pointsman"), 0o755), apart.Give(b.dir)); err != nil {
 		t.Fatal(err)
 	}
-	b.begin()
+	b.start()
 	if err := a.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 // TestKernelDemo runs both acts of the demo.
 func TestKernelDemo(t *testing.T) {
 	n := newNode(t, "iptables")
+	n.forks()
 	config, err := filepath.Abs("../../configs/demo.yaml")
 	if err != nil {
 		t.Fatal(err)

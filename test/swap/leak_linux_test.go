@@ -16,6 +16,7 @@ import (
 // TestKernelLeaks swaps again and again, and counts what the host holds.
 func TestKernelLeaks(t *testing.T) {
 	n := newNode(t, "iptables")
+	n.forks()
 	n.write("host.yaml", strings.Replace(n.settings("iptables"), `metricsBindAddress: ""`, "metricsBindAddress: 127.0.0.1:10249", 1))
 	n.start()
 	there := func() { n.swapTo("userspace"); n.settled("userspace"); n.swapTo("iptables"); n.settled("iptables") }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/apart"
 )
 
 func TestMain(m *testing.M) { netns.Main(tidy{m}) }
@@ -101,6 +102,8 @@ type node struct {
 
 	cmd    *exec.Cmd
 	exited chan struct{}
+
+	kept map[string]*apart.Keeper // the plugins, where the host runs apart; nil: it starts them
 }
 
 // long is how long a test waits for what comes soon, on a machine that does little else.
@@ -133,6 +136,9 @@ func newNode(t *testing.T, mode string) *node {
 	}
 	n.install()
 	n.write("services/web.yaml", manifest)
+	if apart.Asked() {
+		n.goApart()
+	}
 	n.mode(mode)
 	return n
 }
@@ -150,6 +156,7 @@ func (n *node) close() {
 		_ = n.cmd.Process.Signal(syscall.SIGINT)
 		n.gone(long)
 	}
+	n.letGo()
 	if n.ground != nil {
 		clean := exec.Command(n.path("pointsman"), "cleanup", "--config", n.path("host.yaml"))
 		if out, err := clean.CombinedOutput(); err != nil {
@@ -178,7 +185,9 @@ func (n *node) write(name, text string) {
 // mode writes the config file.
 func (n *node) mode(mode string) { n.write("host.yaml", n.settings(mode)) }
 
-func (n *node) settings(mode string) string { return fmt.Sprintf(settings, mode, n.drain) + n.more }
+func (n *node) settings(mode string) string {
+	return fmt.Sprintf(settings, mode, n.drain) + n.more + n.addresses()
+}
 
 // measured is what all tests of this process measured.
 var measured figures
@@ -232,7 +241,21 @@ func (n *node) copy(from, to string) {
 // start starts the host, with more in its environment, and waits until it serves.
 func (n *node) start(env ...string) {
 	n.Helper()
-	n.run(exec.Command(n.path("pointsman"), "run", "--config", n.path("host.yaml")), env...)
+	n.run(n.host(), env...)
+	if n.kept != nil {
+		if err := apart.Powerless(n.cmd.Process.Pid); err != nil {
+			n.Fatal(err)
+		}
+	}
+}
+
+// host is the command that runs the host.
+func (n *node) host() *exec.Cmd {
+	words := []string{"run", "--config", n.path("host.yaml")}
+	if n.kept != nil {
+		return apart.Host(n.path("pointsman"), words...)
+	}
+	return exec.Command(n.path("pointsman"), words...)
 }
 
 // run is start, by this command.
@@ -347,6 +370,9 @@ func (n *node) settled(mode string) admin.Mode {
 
 // plugin is the process of the plugin that a file of the state folder names.
 func (n *node) plugin(mode string) int {
+	if n.kept != nil {
+		return n.kept[mode].PID()
+	}
 	for _, file := range []string{"process.json", "process-b.json"} {
 		var handle struct{ PID int }
 		text, err := os.ReadFile(n.path("state/plugins/" + mode + "/" + file))

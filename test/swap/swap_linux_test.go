@@ -95,6 +95,7 @@ func TestKernelNewBinary(t *testing.T) {
 	for _, mode := range []string{"iptables", "userspace"} {
 		t.Run(mode, func(t *testing.T) {
 			n := newNode(t, mode)
+			n.forks()
 			n.start()
 			l := n.newLoad()
 			before := n.plugin(mode)

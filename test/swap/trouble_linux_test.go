@@ -88,6 +88,7 @@ func (n *node) foreign() {
 // TestKernelOldTools is a node whose iptables is too old for what is asked of it.
 func TestKernelOldTools(t *testing.T) {
 	n := newNode(t, "userspace")
+	n.forks()
 	n.set("plugins: {userspace: {options: {redirect: never}}}\n")
 	n.mode("userspace")
 	for _, tool := range []string{"iptables", "ip6tables", "iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"} {
@@ -108,6 +109,7 @@ func TestKernelOldTools(t *testing.T) {
 // not be finished by the next host, and it can be made when there is room.
 func TestKernelFullDisk(t *testing.T) {
 	n := newNode(t, "iptables")
+	n.forks()
 	if err := errors.Join(os.MkdirAll(n.path("state"), 0o700), unix.Mount("none", n.path("state"), "tmpfs", 0, "size=64k")); err != nil {
 		t.Skipf("cannot mount: %v", err)
 	}
@@ -326,6 +328,7 @@ func cpu(t *testing.T, pid int) time.Duration {
 // tables stay, and with them everybody asks for the lock.
 func TestKernelLockHeld(t *testing.T) {
 	n := newNode(t, "userspace")
+	n.forks()
 	n.set("plugins: {iptables: {options: {backend: legacy}}, userspace: {options: {backend: legacy}}}\n")
 	n.mode("userspace")
 	own := exec.Command("unshare", "--mount", "sh", "-c", `mount -t tmpfs none /run && exec "$0" "$@"`, n.path("pointsman"), "run", "--config", n.path("host.yaml"))

@@ -29,8 +29,8 @@ func (n *node) newer(name string, flags ...string) {
 	}
 }
 
-// host puts the host of that folder in place, and ends the one that runs.
-func (n *node) host(from string) {
+// replace puts the host of that folder in place, and ends the one that runs.
+func (n *node) replace(from string) {
 	n.Helper()
 	n.copy(filepath.Join(from, "pointsman"), "pointsman")
 	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -166,6 +166,7 @@ func TestKernelHostRestarts(t *testing.T) {
 // a folder, the binaries there are the older ones.
 func TestKernelUpgrade(t *testing.T) {
 	n := newNode(t, "iptables")
+	n.forks()
 	older, newer := os.Getenv("POINTSMAN_OLDER"), n.path("newer")
 	if older == "" {
 		older = built.dir
@@ -177,7 +178,7 @@ func TestKernelUpgrade(t *testing.T) {
 	l := n.newLoad()
 	before := n.ruled()
 	host := func(from string) {
-		n.host(from)
+		n.replace(from)
 		n.future()
 		n.start()
 	}
@@ -233,6 +234,7 @@ func (n *node) future() {
 // who does not fit is told what would, and what serves goes on.
 func TestKernelMajors(t *testing.T) {
 	n := newNode(t, "iptables")
+	n.forks()
 	next := n.path("next")
 	n.newer("next", "-tags=failpoints,nextmajor")
 	n.start()
@@ -248,20 +250,20 @@ func TestKernelMajors(t *testing.T) {
 		t.Errorf("a plugin of the next major ended with %+v, and process %d serves, not %d", m.Last, n.plugin("iptables"), first)
 	}
 
-	n.host(next)
+	n.replace(next)
 	n.start()
 	if now := n.plugin("iptables"); now != first {
 		t.Errorf("under a host of the next major process %d serves, not %d", now, first)
 	}
 	second := n.renewed()
-	n.host(next)
+	n.replace(next)
 	n.start()
 	if now := n.plugin("iptables"); now != second {
 		t.Errorf("under another host of the next major process %d serves, not %d", now, second)
 	}
 
-	n.host(built.dir)
-	n.exec(exec.Command(n.path("pointsman"), "run", "--config", n.path("host.yaml")))
+	n.replace(built.dir)
+	n.exec(n.host())
 	n.event("speaks major 2 of the wire, this host speaks 1")
 	if n.processes()[fmt.Sprint(second)] == "" {
 		t.Error("the plugin of the next major is gone")
