@@ -20,6 +20,9 @@
 // random, whose seed is printed and can be given as POINTSMAN_SEED. POINTSMAN_BESIDE
 // names who takes part besides kube-proxy, such as "iptables-nft,userspace".
 //
+// One of our hosts runs apart from its plugin, as an ordinary user without a capability;
+// with POINTSMAN_APART they all do.
+//
 // The ipvs mode takes part where the kernel has IPVS, which make test-ipvs sees to. It
 // is held against kube-proxy's iptables mode, for that has one meaning with the others;
 // in a long run kube-proxy's own ipvs mode stands beside them, and what it does

@@ -12,8 +12,8 @@ import (
 // Kube-proxy's iptables mode says what a Service means, its ipvs mode what becomes of
 // that elsewhere. The kernel that has IPVS here has only the legacy backend.
 var (
-	theirIPVS = kind{"kube-proxy ipvs", false, "ipvs", "legacy"}
-	ourIPVS   = kind{"ipvs", true, "ipvs", "legacy"}
+	theirIPVS = kind{"kube-proxy ipvs", false, "ipvs", "legacy", false}
+	ourIPVS   = kind{"ipvs", true, "ipvs", "legacy", false}
 )
 
 // Some kinds of Service beside kube-proxy's iptables mode. In a long run each kind, and

@@ -3,6 +3,7 @@
 package beside
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -33,7 +34,7 @@ func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "pointsman-beside-")
 	if err == nil {
 		defer os.RemoveAll(dir)
-		err = build(dir)
+		err = errors.Join(build(dir), os.Chmod(dir, 0o755)) // for hosts that run apart
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "building what is tested:", err)

@@ -3,6 +3,7 @@
 package beside
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,12 +11,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/pointsman/pointsman/test/apart"
 	"github.com/pointsman/pointsman/test/cluster"
 )
 
@@ -27,17 +28,18 @@ type kind struct {
 	ours    bool
 	mode    string
 	backend string
+	apart   bool // the host is an ordinary user, and its plugin not its child
 }
 
 func (k kind) String() string { return k.label }
 
 var (
-	theirNft      = kind{"kube-proxy iptables-nft", false, "iptables", "nft"}
-	theirLegacy   = kind{"kube-proxy iptables-legacy", false, "iptables", "legacy"}
-	theirNftables = kind{"kube-proxy nftables", false, "nftables", "nft"}
-	ourNft        = kind{"iptables-nft", true, "iptables", "nft"}
-	ourLegacy     = kind{"iptables-legacy", true, "iptables", "legacy"}
-	ourUserspace  = kind{"userspace", true, "userspace", "nft"}
+	theirNft      = kind{"kube-proxy iptables-nft", false, "iptables", "nft", false}
+	theirLegacy   = kind{"kube-proxy iptables-legacy", false, "iptables", "legacy", false}
+	theirNftables = kind{"kube-proxy nftables", false, "nftables", "nft", false}
+	ourNft        = kind{"iptables-nft", true, "iptables", "nft", true}
+	ourLegacy     = kind{"iptables-legacy", true, "iptables", "legacy", apart.Asked()}
+	ourUserspace  = kind{"userspace", true, "userspace", "nft", apart.Asked()}
 )
 
 // settings are how both kinds of proxy are set: kube-proxy's own file, but for what
@@ -97,6 +99,7 @@ type proxy struct {
 	log        string
 	process    *os.Process
 	ended      chan struct{}
+	kept       *apart.Keeper // the plugin, where the host runs apart
 }
 
 func newProxy(t testing.TB, k kind, api *cluster.Cluster) *proxy {
@@ -106,13 +109,20 @@ func newProxy(t testing.TB, k kind, api *cluster.Cluster) *proxy {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(filepath.Join(dir, "own"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
 	p := &proxy{kind: k, world: newWorld(t), dir: dir, log: filepath.Join(dir, "log")}
 	p.plainNames(t)
 	p.hint(t)
 	if err := p.lead(t, "127.0.0.1:6443", api.Addr()); err != nil {
 		t.Fatal(err)
 	}
-	p.kubeconfig = api.Kubeconfig(cluster.Token(cluster.Admin), "https://127.0.0.1:6443")
+	kubeconfig, err := os.ReadFile(api.Kubeconfig(cluster.Token(cluster.Admin), "https://127.0.0.1:6443"))
+	p.kubeconfig = filepath.Join(dir, "kubeconfig")
+	if err := errors.Join(err, os.WriteFile(p.kubeconfig, kubeconfig, 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	return p
 }
 
@@ -248,19 +258,50 @@ func (p *proxy) start(t testing.TB, s settings) {
 	}
 	cmd := exec.Command(kubeProxy, "--config="+file, "--v=2")
 	if p.ours {
-		cmd = exec.Command(filepath.Join(binaries, "pointsman"), "run", "--config="+file, "--plugin-dir="+binaries,
-			"--state-dir="+filepath.Join(p.dir, "state"), "--admin-socket="+filepath.Join(p.dir, "admin.sock"))
+		cmd = p.host(t, "run", "--config="+file, "--plugin-dir="+binaries,
+			"--state-dir="+filepath.Join(p.dir, "own", "state"), "--admin-socket="+filepath.Join(p.dir, "own", "admin.sock"))
 	}
-	cmd.Env = p.environ()
+	cmd.Env = append(p.environ(), cmd.Env...)
 	p.launch(t, cmd)
 	t.Cleanup(func() { p.stop() })
 }
 
+// host is our host's command, with these words. Where it runs apart its plugin does
+// already.
+func (p *proxy) host(t testing.TB, words ...string) *exec.Cmd {
+	t.Helper()
+	binary := filepath.Join(binaries, "pointsman")
+	if !p.apart {
+		return exec.Command(binary, words...)
+	}
+	if err := apart.Give(filepath.Join(p.dir, "own"), p.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	plugin := apart.Plugin{Name: p.mode, Binary: filepath.Join(binaries, "pointsman-dataplane-"+p.mode), Socket: filepath.Join(p.dir, "plugin", "s"), Legacy: p.backend == "legacy", Env: p.environ()}
+	kept, err := apart.Keep(plugin, func(cmd *exec.Cmd) (<-chan struct{}, error) { return p.begin(cmd) })
+	if err != nil {
+		t.Fatalf("%v; its last words:\n%s", err, p.words())
+	}
+	p.kept = kept
+	cmd := apart.Host(binary, words...)
+	cmd.Env = []string{fmt.Sprintf("POINTSMAN_PLUGINS_%s_ADDRESS=%s", strings.ToUpper(p.mode), plugin.Address())}
+	return cmd
+}
+
 func (p *proxy) launch(t testing.TB, cmd *exec.Cmd) {
 	t.Helper()
-	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	ended, err := p.begin(cmd)
 	if err != nil {
 		t.Fatal(err)
+	}
+	p.process, p.ended = cmd.Process, ended
+}
+
+// begin begins a process on the node.
+func (p *proxy) begin(cmd *exec.Cmd) (chan struct{}, error) {
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
@@ -279,10 +320,7 @@ func (p *proxy) launch(t testing.TB, cmd *exec.Cmd) {
 			return err
 		})
 	}()
-	if err := <-started; err != nil {
-		t.Fatal(err)
-	}
-	p.process, p.ended = cmd.Process, ended
+	return ended, <-started
 }
 
 // stop ends the process, and what it had started; its rules stay.
@@ -298,6 +336,10 @@ func (p *proxy) stop() {
 		<-p.ended
 	}
 	p.process = nil
+	if p.kept != nil {
+		_ = p.kept.Stop() // what could not be started again was missed in its time
+		p.kept = nil
+	}
 }
 
 // words are the last that the process said.
