@@ -42,7 +42,7 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 		}
 	}
 	if l.KubeProxy {
-		found, err := sweepNFT(l.DryRun)
+		found, err := iptables.SweepKubeProxy(l.DryRun)
 		gone = append(gone, found...)
 		errs = append(errs, err)
 	}
@@ -106,28 +106,6 @@ func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, 
 		return gone, nil
 	}
 	return gone, newSide(tool).write(ctx, all)
-}
-
-// sweepNFT removes, or only names, the tables that kube-proxy in its nftables mode
-// has. No dataplane of ours has tables like them, so this one sees to it.
-func sweepNFT(dryRun bool) ([]string, error) {
-	var gone []string
-	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		there, err := iptables.HasTable(family, "kube-proxy")
-		if err != nil {
-			return gone, err
-		}
-		if !there {
-			continue
-		}
-		if !dryRun {
-			if err := iptables.DeleteTable(family, "kube-proxy"); err != nil {
-				return gone, err
-			}
-		}
-		gone = append(gone, fmt.Sprintf("nft: delete the %s table kube-proxy", family))
-	}
-	return gone, nil
 }
 
 // sharedChains are those that kube-proxy and the kubelet both make.

@@ -337,12 +337,13 @@ func TestKernelLeftovers(t *testing.T) {
 			}
 			return names
 		}
+		n.kernel.run("nft", "add", "table", "ip6", "kube-proxy")
 		before := n.kernel.saved()
 		if names := clean(sdk.Leftovers{}); len(names) > 0 || n.kernel.saved() != before {
 			n.Errorf("unasked it removed %q", names)
 		}
 		named := clean(sdk.Leftovers{KubeProxy: true, DryRun: true})
-		if len(named) != 10 || n.kernel.saved() != before {
+		if len(named) != 11 || n.kernel.saved() != before {
 			n.Errorf("a dry run names %d: %q", len(named), named)
 		}
 		if names := clean(sdk.Leftovers{KubeProxy: true}); !slices.Equal(names, named) {
@@ -350,6 +351,9 @@ func TestKernelLeftovers(t *testing.T) {
 		}
 		if got := n.kernel.saved(); strings.TrimSpace(got) != "-A PREROUTING -d 203.0.113.1/32 -j RETURN" {
 			n.Errorf("left: %q", got)
+		}
+		if names := clean(sdk.Leftovers{KubeProxy: true}); len(names) > 0 {
+			n.Errorf("what was there after all: %q", names)
 		}
 	})
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // sweepAll removes, or only names, every rule of ours, in both families and both
-// backends, and gives the kernel's parameters back. heard is told now and then that it
+// backends, and kube-proxy's if that is asked for, and gives the kernel's parameters back. heard is told now and then that it
 // gets on.
 func sweepAll(ctx context.Context, ledgerDir string, l sdk.Leftovers, heard func()) ([]string, error) {
 	if !mayUse() {
@@ -37,6 +37,11 @@ func sweepAll(ctx context.Context, ledgerDir string, l sdk.Leftovers, heard func
 			gone = append(gone, found...)
 			errs = append(errs, err)
 		}
+	}
+	if l.KubeProxy {
+		found, err := iptables.SweepKubeProxy(l.DryRun)
+		gone = append(gone, found...)
+		errs = append(errs, err)
 	}
 	given, err := duty.GiveBack(ledgerDir, mode, l)
 	return append(gone, given...), errors.Join(append(errs, err)...)
