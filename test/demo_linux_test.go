@@ -5,6 +5,7 @@ package test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,7 +101,7 @@ func TestDemo(t *testing.T) {
 func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
 	d := newShow(t)
-	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(d.out.String(), "2  Requests"); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(long); !strings.Contains(d.out.String(), "2  Requests"); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the demo does not begin:\n%s", d.out)
 		}
@@ -113,13 +114,24 @@ func TestDemoInterrupted(t *testing.T) {
 		t.Errorf("the demo ends with %v and says:\n%s", err, d.out)
 	}
 	d.clean(t)
+	for deadline := time.Now().Add(long); d.left(t) != ""; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("a process is left: %s", d.left(t))
+		}
+	}
+}
+
+// left is a process of the demo's; none: empty.
+func (d *show) left(t *testing.T) string {
+	t.Helper()
 	for _, pid := range processes(t) {
 		cmdline, _ := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
 		environ, _ := os.ReadFile(filepath.Join("/proc", pid, "environ"))
 		if strings.Contains(string(cmdline)+string(environ), d.dir) {
-			t.Errorf("process %s is left: %q", pid, cmdline)
+			return fmt.Sprintf("%s %q", pid, cmdline)
 		}
 	}
+	return ""
 }
 
 // processes are the ids of all processes.

@@ -167,24 +167,20 @@ func TestOddInput(t *testing.T) {
 			t.Errorf("%s has the endpoints %q: %v", name, port.Cluster, err)
 		}
 	}
-	st, err := s.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	unserved := func(reason, service string) bool {
-		return slices.ContainsFunc(st.Unserved, func(p admin.Problem) bool {
-			return p.Reason == reason && strings.Contains(p.Service, service)
+	unserved := func(reason, service string) {
+		t.Helper()
+		s.until(service+" is said to be unserved: "+reason, func() error {
+			st, err := s.Status(t.Context())
+			if err == nil && !slices.ContainsFunc(st.Unserved, func(p admin.Problem) bool { return p.Reason == reason && strings.Contains(p.Service, service) }) {
+				err = fmt.Errorf("unserved are %+v", st.Unserved)
+			}
+			return err
 		})
 	}
-	if !unserved("withheld", "ns/sctp") || !unserved("conflict", "ns/second") {
-		t.Errorf("unserved are %+v", st.Unserved)
-	}
-	if err := s.warning("W004", ""); err != nil {
-		t.Error(err)
-	}
-	if err := s.warning("W007", "too-long.yaml:3"); err != nil {
-		t.Error(err)
-	}
+	unserved("withheld", "ns/sctp")
+	unserved("conflict", "ns/second")
+	s.until("status tells of what is not served", func() error { return s.warning("W004", "") })
+	s.until("status tells of the file", func() error { return s.warning("W007", "too-long.yaml:3") })
 	if got := s.verb("status"); got.code != 2 || !strings.Contains(got.out, "sctp") {
 		t.Errorf("status says %+v", got)
 	}

@@ -68,7 +68,7 @@ func answer(conn net.PacketConn, name string) {
 }
 
 // patience is how long a request may take.
-const patience = 2 * time.Second
+const patience = 10 * time.Second
 
 // ask asks once, and says who answered.
 func ask(network, addr string) (string, error) {

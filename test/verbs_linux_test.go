@@ -165,7 +165,7 @@ func TestWait(t *testing.T) {
 	s := newSystem(t)
 	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 	waited := make(chan said, 1)
-	go func() { waited <- s.verb("status", "--wait", "30s") }()
+	go func() { waited <- s.verb("status", "--wait", "2m") }()
 	s.start()
 	if got := <-waited; got.code != 0 || !strings.Contains(got.out, "is well") {
 		t.Errorf("status --wait says %+v", got)
@@ -203,7 +203,7 @@ func TestFollowLogs(t *testing.T) {
 	}()
 	next := func(want string) {
 		t.Helper()
-		deadline := time.After(20 * time.Second)
+		deadline := time.After(long)
 		for {
 			select {
 			case line := <-lines:
