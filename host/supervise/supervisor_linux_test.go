@@ -269,7 +269,7 @@ func TestHungCallIsFound(t *testing.T) {
 func TestCrashingAtStartSaysWhy(t *testing.T) {
 	y := newYard(t, "crash")
 	y.run()
-	s := y.until("tried three times", func(s Status) bool { return s.Restarts >= 3 && s.State == Waiting })
+	s := y.until("tried three times", func(s Status) bool { return s.Restarts >= 3 && (s.State == Waiting || s.State == Quarantined) })
 	if !strings.Contains(s.Why, "no more coal") || !strings.Contains(s.Why, "code 3") {
 		t.Errorf("status says %q, not that it exited with code 3 and its last words", s.Why)
 	}
