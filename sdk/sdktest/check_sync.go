@@ -132,7 +132,7 @@ func keepKeeps(t *trial) error {
 }
 
 // steps is how far the random walk goes.
-const steps = 200
+const steps = 120
 
 // randomWalk goes from any scenario's state to any other by deltas, and compares
 // on its way; at the end a Full of the same must change nothing.
@@ -157,7 +157,7 @@ func randomWalk(t *trial) error {
 		if err := t.sync(delta(at, next)); err != nil {
 			return fmt.Errorf("step %d, %s to %s: %w", i, at.Name, next.Name, err)
 		}
-		if i%10 == 9 {
+		if i%6 == 5 {
 			if err := t.serves(next); err != nil {
 				return fmt.Errorf("step %d, %s to %s: %w", i, at.Name, next.Name, err)
 			}

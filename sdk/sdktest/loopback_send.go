@@ -16,7 +16,7 @@ import (
 // How long to wait for an answer: long where one must come, for a loaded machine
 // is no failure, and short where none should.
 const (
-	patience = 5 * time.Second
+	patience = 20 * time.Second
 	silence  = 400 * time.Millisecond
 )
 

@@ -48,6 +48,7 @@ type need struct {
 }
 
 // needs are those of what this kernel runs. The ipvs suite brings a kernel and binaries.
+// A relay's flows last: a busy machine is slow.
 func needs() []need {
 	if prebuilt() != "" {
 		return []need{{"ipvs-legacy", "ipvs", `{"backend": "legacy"}`, []string{"net_admin", "net_raw"}, []string{"net_admin", "net_raw"}}}
@@ -55,7 +56,7 @@ func needs() []need {
 	return []need{
 		{"iptables-nft", "iptables", `{"backend": "nft"}`, []string{"net_admin"}, []string{"net_admin"}},
 		{"iptables-legacy", "iptables", `{"backend": "legacy"}`, []string{"net_admin", "net_raw"}, []string{"net_admin", "net_raw"}},
-		{"userspace", "userspace", `{"redirect": "always"}`, []string{"net_admin", "net_raw"}, []string{"net_admin"}},
+		{"userspace", "userspace", `{"redirect": "always", "udpIdleTimeout": "1m"}`, []string{"net_admin", "net_raw"}, []string{"net_admin"}},
 	}
 }
 
@@ -189,7 +190,7 @@ func (p *plugin) start(ctx context.Context, _ string) (sdk.Dataplane, error) {
 	if err != nil {
 		return nil, err
 	}
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		remote, err := wire.Attach(ctx, h)
 		if err == nil {
 			return remote, holds(cmd.Process.Pid, p.caps)

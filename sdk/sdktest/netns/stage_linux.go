@@ -21,7 +21,7 @@ import (
 // How long to wait for an answer: long where one must come, for a loaded machine
 // is no failure, and short where none should.
 const (
-	patience = 10 * time.Second
+	patience = 20 * time.Second
 	silence  = 300 * time.Millisecond
 )
 
@@ -87,7 +87,7 @@ func (s *stage) Dial(ctx context.Context, p sdktest.Packet) (sdktest.Flow, error
 		return nil, err
 	}
 	wait := patience
-	if p.Want.Verdict == sdk.Drop && !p.Want.Unserved {
+	if p.Want.Unserved || p.Want.Verdict == sdk.Drop {
 		wait = silence
 	}
 	dialing, cancel := context.WithTimeout(ctx, wait)

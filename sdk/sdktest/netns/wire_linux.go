@@ -247,7 +247,7 @@ func up(h *netlink.Handle, name string) error {
 // ready waits until the kernel has noticed that a device's other end is up. Before
 // that, packets get lost.
 func ready(h *netlink.Handle, name string) (netlink.Link, error) {
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		link, err := h.LinkByName(name)
 		switch {
 		case err != nil:
@@ -280,7 +280,7 @@ func addAddr(h *netlink.Handle, name string, addr netip.Addr) error {
 // owned waits until the kernel takes what is sent to addr for its own. With IPv6
 // that is a while after it has the address; until then it sends it on.
 func owned(h *netlink.Handle, addr netip.Addr) error {
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		routes, err := h.RouteGet(addr.AsSlice())
 		switch {
 		case err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL:
