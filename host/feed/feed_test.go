@@ -130,7 +130,7 @@ func (y *story) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 // until waits for the story to have a line that ends so.
 func (y *story) until(line string) {
 	y.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		y.mu.Lock()
 		n := len(y.lines)
 		there := n > 0 && strings.HasSuffix(y.lines[n-1], line)
@@ -148,7 +148,7 @@ func (y *story) until(line string) {
 // pass lets d pass once the feed waits for it.
 func (y *story) pass(d time.Duration) {
 	y.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !y.clock.HasWaiters(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !y.clock.HasWaiters(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			y.t.Fatal("the feed waits for no time to pass")
 		}
@@ -340,7 +340,7 @@ func TestGone(t *testing.T) {
 		if !errors.Is(err, ErrGone) {
 			t.Errorf("ended with %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("did not end")
 	}
 	if got := y.told(); got != "0s full 1" {
@@ -436,7 +436,7 @@ func TestWithTracker(t *testing.T) {
 	tracker.Synced()
 	select {
 	case <-served:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("nothing is served")
 	}
 	cancel()

@@ -25,7 +25,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // A bench is a server on a clock of its own, with what it was told.
 type bench struct {

@@ -54,7 +54,7 @@ func (k *track) started() string {
 	select {
 	case at := <-k.runs:
 		return at
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		k.t.Fatal("no run")
 		return ""
 	}
@@ -69,7 +69,7 @@ func (k *track) pass(d time.Duration) {
 
 func (k *track) await(what string, ok func() bool) {
 	k.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			k.t.Fatalf("waited in vain for %s", what)
 		}

@@ -24,7 +24,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func kubeService() *corev1.Service {
 	return &corev1.Service{

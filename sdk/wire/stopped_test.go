@@ -73,7 +73,7 @@ func TestEveryCallOfAStoppedPluginReturns(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v; want that the deadline passed", test.name, err)
 		}
-		if took := time.Since(start); took > 5*time.Second {
+		if took := time.Since(start); took > 30*time.Second {
 			t.Errorf("%s took %s", test.name, took)
 		}
 	}
@@ -96,7 +96,7 @@ func TestStoppedInShutdown(t *testing.T) {
 	if err := r.Stop(context.Background()); err != nil {
 		t.Errorf("Stop: %v", err)
 	}
-	if took := time.Since(start); took > 6*time.Second {
+	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("Stop took %s", took)
 	}
 	if e := r.Exit(); e.Signal != syscall.SIGKILL {
