@@ -75,19 +75,15 @@ func tools(ctx context.Context, family sdk.Family) []iptables.Tool {
 
 // sweep removes, or only names, what is ours in one family and backend.
 func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, error) {
-	tables := []string{"filter", "nat"}
-	if l.KubeProxy {
-		tables = append(tables, "mangle") // it has a canary there
+	tables, err := tool.KubeTables(ctx) // where no chain of ours is, no rule leads to one
+	if err != nil {
+		return nil, err
 	}
 	var gone []string
 	var all plan
 	for _, table := range tables {
-		chains, err := tool.Chains(table)
-		if err != nil {
-			return nil, err
-		}
-		if !slices.ContainsFunc(chains, func(c string) bool { return isOurs(c) || slices.Contains(sharedChains, c) }) {
-			continue // where no chain of ours is, no rule leads to one
+		if table == "mangle" && !l.KubeProxy {
+			continue // only it has something there: a canary
 		}
 		found, err := tool.Save(ctx, table)
 		if err != nil {
@@ -107,9 +103,6 @@ func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, 
 	}
 	return gone, newSide(tool).write(ctx, all)
 }
-
-// sharedChains are those that kube-proxy and the kubelet both make.
-var sharedChains = []string{"KUBE-FIREWALL", "KUBE-MARK-DROP"}
 
 // leftovers is the block that removes what is ours from one table.
 func leftovers(table string, found iptables.Tables, kubeProxy bool) iptables.Block {

@@ -4,9 +4,11 @@ package iptables
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,21 +47,11 @@ func likeKubeProxy(n, endpoints, piece int) []string {
 // replaces them all.
 func TestKernelBesideALargeKubeProxy(t *testing.T) {
 	onKernel(t, func(k kernel) {
-		n, endpoints := 300, 3
-		if os.Getenv("POINTSMAN_SOAK") != "" {
-			n, endpoints = 10000, 10
-			if k.backend == iptables.NFT {
-				n = 2000 // its restore takes a time that grows with the square of the chains
-			}
-		}
-		k.restore("*nat\n:KUBE-SERVICES - [0:0]\n-A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\nCOMMIT\n")
-		for _, piece := range likeKubeProxy(n, endpoints, 500) {
-			k.restore(piece)
-		}
+		n := k.largeKubeProxy()
 		started := k.spyOnPrograms()
 
 		p := New(k.dir).(*plugin)
-		t.Cleanup(p.die)
+		k.Cleanup(p.die) // or it would go on beside the next backend, and its programs be noted there
 		began := time.Now()
 		if _, err := p.Configure(k.Context(), sdk.Setup{}); err != nil {
 			k.Fatal(err)
@@ -90,6 +82,54 @@ func TestKernelBesideALargeKubeProxy(t *testing.T) {
 		k.sync(p, s.Update(1))
 		k.want(s, sdk.Active)
 		k.Logf("%d Services: to begin took %v, to read %v, to replace %v", n, took, reading, time.Since(began)-reading)
+	})
+}
+
+// largeKubeProxy writes the rules of a kube-proxy for many Services, and says how many.
+func (k kernel) largeKubeProxy() int {
+	k.Helper()
+	n, endpoints := 300, 3
+	if os.Getenv("POINTSMAN_SOAK") != "" {
+		n, endpoints = 10000, 10
+		if k.backend == iptables.NFT {
+			n = 2000 // its restore takes a time that grows with the square of the chains
+		}
+	}
+	k.restore("*nat\n:KUBE-SERVICES - [0:0]\n-A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\nCOMMIT\n")
+	for _, piece := range likeKubeProxy(n, endpoints, 500) {
+		k.restore(piece)
+	}
+	return n
+}
+
+// To clean up after it, too, no program reads the tables that would not say that it
+// gets on, or that would outlive the call.
+func TestKernelCleansUpAfterALargeKubeProxy(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		n := k.largeKubeProxy()
+		started := k.spyOnPrograms()
+		p := New(k.dir).(*plugin)
+		k.Cleanup(p.die)
+
+		for _, dryRun := range []bool{true, false} {
+			before, began := p.Report().Progress, time.Now()
+			named, err := p.Cleanup(k.Context(), sdk.Leftovers{KubeProxy: true, DryRun: dryRun})
+			if err != nil || len(named) <= n {
+				k.Fatalf("dry run: %t: %d steps, %v", dryRun, len(named), err)
+			}
+			if after := p.Report().Progress; after < before+7 {
+				k.Errorf("meanwhile it said %d times that it got on", after-before)
+			}
+			k.Logf("%d Services: dry run %t took %v", n, dryRun, time.Since(began))
+		}
+		for _, line := range started() {
+			if program, _, _ := strings.Cut(line, " "); !strings.HasSuffix(line, "--version") && !strings.HasSuffix(program, "-save") && !strings.HasSuffix(program, "-restore") {
+				k.Errorf("to clean up it ran %s", line)
+			}
+		}
+		if chains := k.tables(sdk.IPv4); slices.ContainsFunc(slices.Collect(maps.Keys(chains)), func(id iptables.ID) bool { return isOurs(id.Chain) }) {
+			k.Errorf("left are\n%v", chains)
+		}
 	})
 }
 

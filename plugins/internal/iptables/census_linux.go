@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 	"strings"
@@ -22,15 +23,39 @@ import (
 // to have a program print the tables takes long where a proxy of another kind left
 // some 100,000 chains.
 type census struct {
-	rules int // about how many
-	kube  int // chains that begin with KUBE-, and about as many as stand in them
+	rules int            // about how many
+	kube  map[string]int // of each table: chains that begin with KUBE-, and about as many as stand in them
+}
+
+// allKube is what of Kubernetes' stands in all tables.
+func (c census) allKube() (n int) {
+	for _, some := range c.kube {
+		n += some
+	}
+	return n
+}
+
+// KubeTables are those tables, of the ones that every kernel has, in which chains
+// stand that begin with KUBE-. It takes no longer than Look.
+func (t Tool) KubeTables(ctx context.Context) ([]string, error) {
+	count := countLegacy
+	if t.Backend == NFT {
+		count = countNFT
+	}
+	c, err := count(ctx, t.Family)
+	if err != nil {
+		return nil, fmt.Errorf("look which tables of %s have chains of Kubernetes: %w", t.Prefix, err)
+	}
+	return slices.Sorted(maps.Keys(c.kube)), nil
 }
 
 // countNFT takes the census of nft's tables of family. The kernel says of a chain how
 // many rules it has and how many lead to it, so no rule need be read.
-func countNFT(ctx context.Context, family sdk.Family) (c census, err error) {
-	err = dumpNetfilter(ctx, unix.NFT_MSG_GETCHAIN, nfproto(family), func(data []byte) {
-		if !slices.Contains([]string{"filter", "nat", "mangle"}, attribute(data, unix.NFTA_CHAIN_TABLE)) {
+func countNFT(ctx context.Context, family sdk.Family) (census, error) {
+	c := census{kube: make(map[string]int)}
+	err := dumpNetfilter(ctx, unix.NFT_MSG_GETCHAIN, nfproto(family), func(data []byte) {
+		table := attribute(data, unix.NFTA_CHAIN_TABLE)
+		if !slices.Contains([]string{"filter", "nat", "mangle"}, table) {
 			return
 		}
 		used := 0
@@ -39,7 +64,7 @@ func countNFT(ctx context.Context, family sdk.Family) (c census, err error) {
 		}
 		c.rules += used
 		if isKube(attribute(data, unix.NFTA_CHAIN_NAME)) {
-			c.kube += 1 + used
+			c.kube[table] += 1 + used
 		}
 	})
 	return c, err
@@ -95,7 +120,8 @@ func eachMessage(data []byte, tell func(data []byte)) (done bool, err error) {
 
 // countLegacy takes the census of the tables that legacy has of family. It asks about
 // no others: asking for one would make it.
-func countLegacy(ctx context.Context, family sdk.Family) (all census, err error) {
+func countLegacy(ctx context.Context, family sdk.Family) (census, error) {
+	all := census{kube: make(map[string]int)}
 	for _, table := range legacyTables(family) {
 		if err := ctx.Err(); err != nil {
 			return all, err
@@ -104,8 +130,11 @@ func countLegacy(ctx context.Context, family sdk.Family) (all census, err error)
 		if err != nil {
 			return all, err
 		}
-		c := entries.count()
-		all.rules, all.kube = all.rules+c.rules, all.kube+c.kube
+		rules, kube := entries.count()
+		all.rules += rules
+		if kube > 0 {
+			all.kube[table] = kube
+		}
 	}
 	return all, nil
 }
@@ -158,10 +187,10 @@ func legacyEntries(family sdk.Family, table string) (entryList, error) {
 	return l, fmt.Errorf("read the %s table %s: somebody changes it all the time", family, table)
 }
 
-// count takes the census of one table. A chain of users begins with an entry whose
+// count counts what stands in one table, and of that what is Kubernetes'. A chain of users begins with an entry whose
 // target is named ERROR and holds the chain's name, and ends with one more that
 // returns; the last entry of a table is named ERROR, too.
-func (l entryList) count() (c census) {
+func (l entryList) count() (rules, kube int) {
 	inKube := false
 	for data := l.data; len(data) >= l.offsets+4; {
 		target, next := int(binary.NativeEndian.Uint16(data[l.offsets:])), int(binary.NativeEndian.Uint16(data[l.offsets+2:]))
@@ -172,17 +201,16 @@ func (l entryList) count() (c census) {
 		if terminated(data[target+2:target+header]) == "ERROR" {
 			name := terminated(data[target+header : next])
 			inKube = isKube(name)
-			c.rules-- // what ends the chain
+			rules-- // what ends the chain
 		} else {
-			c.rules++
+			rules++
 		}
 		if inKube {
-			c.kube++
+			kube++
 		}
 		data = data[next:]
 	}
-	c.rules -= l.policies - 1 // the last ERROR ends nothing
-	return c
+	return rules - l.policies + 1, kube // the last ERROR ends nothing
 }
 
 // terminated is the text before a zero.

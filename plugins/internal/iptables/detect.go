@@ -52,7 +52,7 @@ func Look(ctx context.Context, family sdk.Family) (Use, error) {
 		}
 		u.Has[backend] = true
 		if c, err := count(ctx, family); err == nil { // else this kernel lacks the backend
-			u.Rules[backend], u.Kube[backend] = c.rules, c.kube
+			u.Rules[backend], u.Kube[backend] = c.rules, c.allKube()
 		}
 	}
 	return u, ctx.Err()

@@ -24,7 +24,9 @@ func lacksNFT(sdk.Family) bool { return true }
 
 func versionOf(sdk.Family, string) (release, error) { return release{}, errors.ErrUnsupported }
 
-type census struct{ rules, kube int }
+type census struct{ rules int }
+
+func (census) allKube() int { return 0 }
 
 func countNFT(context.Context, sdk.Family) (census, error) { return census{}, errors.ErrUnsupported }
 
@@ -36,8 +38,8 @@ func (t Tool) Reach() error { return errors.ErrUnsupported }
 // Exists reports whether chain id has rule, as the kernel compares them.
 func (t Tool) Exists(ID, Rule) (bool, error) { return false, errors.ErrUnsupported }
 
-// Chains are the names of the chains that table has.
-func (t Tool) Chains(string) ([]string, error) { return nil, errors.ErrUnsupported }
+// KubeTables are those tables in which chains stand that begin with KUBE-.
+func (t Tool) KubeTables(context.Context) ([]string, error) { return nil, errors.ErrUnsupported }
 
 // Size is how big the kernel says that one of legacy's tables is.
 type Size struct{ Rules, Bytes uint32 }

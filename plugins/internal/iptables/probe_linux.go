@@ -14,10 +14,10 @@ import (
 )
 
 // Single questions are asked by go-iptables: which version is this program, is
-// that rule there, which chains has a table? It starts a program for each, which
-// waits for the lock for a second at most. Whatever writes goes by a Script
-// instead, and whatever reads whole tables by Save: at once, cancelled with its
-// context, and the former under the writer's lock.
+// that rule there? It starts a program for each, which waits for the lock for a
+// second at most. Whatever writes goes by a Script instead, and whatever reads whole
+// tables by Save: at once, cancelled with its context, and the former under the
+// writer's lock.
 
 // errNoProgram says that PATH has no such program.
 var errNoProgram = errors.New("no such program")
@@ -63,17 +63,4 @@ func (t Tool) Exists(id ID, rule Rule) (bool, error) {
 		return false, fmt.Errorf("ask for %q in %s: %w", rule, id, err)
 	}
 	return exists, nil
-}
-
-// Chains are the names of the chains that table has.
-func (t Tool) Chains(table string) ([]string, error) {
-	asked, err := ask(t.Family, t.Prefix)
-	if err != nil {
-		return nil, err
-	}
-	chains, err := asked.ListChains(table)
-	if err != nil {
-		return nil, fmt.Errorf("ask for the chains of %s: %w", table, err)
-	}
-	return chains, nil
 }
