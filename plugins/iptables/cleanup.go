@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -32,6 +33,11 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 	// Parameters first: while the kernel routes 127.0.0.0/8, the guard must stand.
 	given, err := duty.GiveBack(p.dir, mode, l)
 	errs := []error{err}
+	if l.KubeProxy {
+		closed, err := unroute(ctx, l.DryRun, given)
+		given = append(given, closed...)
+		errs = append(errs, err)
+	}
 	var gone []string
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		for _, tool := range tools(ctx, family) {
@@ -151,6 +157,40 @@ func lead(b *iptables.Block, found iptables.Tables, id iptables.ID) {
 			}
 		}
 	}
+}
+
+// unroute has the kernel route 127.0.0.0/8 no more, if kube-proxy had it do so: its
+// guard tells, and goes now. It adds nothing to what was given back already.
+func unroute(ctx context.Context, dryRun bool, given []string) ([]string, error) {
+	step := routeLocalnet + " back to 0"
+	value, err := os.ReadFile(routeLocalnet)
+	if err != nil || strings.TrimSpace(string(value)) == "0" || slices.Contains(given, step) {
+		return nil, nil // there is no IPv4, or nothing to do
+	}
+	guarded, err := guardGoes(ctx)
+	if err != nil || !guarded {
+		return nil, err
+	}
+	if !dryRun {
+		if err := os.WriteFile(routeLocalnet, []byte("0"), 0o644); err != nil {
+			return nil, fmt.Errorf("have the kernel route 127.0.0.0/8 no more: %w", err)
+		}
+	}
+	return []string{step}, nil
+}
+
+// guardGoes reports whether the guard stands in a KUBE-FIREWALL that goes.
+func guardGoes(ctx context.Context) (bool, error) {
+	for _, tool := range tools(ctx, sdk.IPv4) {
+		rules, _, err := tool.List(ctx, filter("KUBE-FIREWALL"))
+		if err != nil {
+			return false, err
+		}
+		if len(rules) > 0 && !slices.ContainsFunc(rules, notGuard) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 func notGuard(r iptables.Rule) bool {

@@ -67,8 +67,8 @@ func (k kernel) notOurs() string {
 	return b.String()
 }
 
-// everything is all that this backend and nft show, as text. Counters, and tables
-// that nobody has anything in, are left out.
+// everything is all that this backend and nft show, and whether the kernel routes
+// 127.0.0.0/8, as text. Counters, and tables that nobody has anything in, are left out.
 func (k kernel) everything() string {
 	k.Helper()
 	var b strings.Builder
@@ -84,6 +84,11 @@ func (k kernel) everything() string {
 			}
 		}
 	}
+	routed, err := os.ReadFile(routeLocalnet)
+	if err != nil {
+		k.Fatal(err)
+	}
+	fmt.Fprintf(&b, "%s %s", routeLocalnet, routed)
 	return b.String()
 }
 
