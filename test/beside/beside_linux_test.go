@@ -55,7 +55,7 @@ func (c *contest) settle() {
 			q := question{called("near0"), to}
 			last := ""
 			for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-				if last = p.call(c.Context(), q.from, to.network, to.addr, time.Second); strings.Contains(last, " saw ") {
+				if last = p.call(c.Context(), q.from, to, time.Second); strings.Contains(last, " saw ") {
 					break
 				}
 				if time.Now().After(end) {
@@ -186,7 +186,8 @@ func TestKernelBeside(t *testing.T) {
 		if long() {
 			from = append(callers, callersAtEdges...)
 		}
-		c.compareAnswers(calls(things, from...))
+		all := calls(things, from...)
+		c.compareAnswers(append(all, longDatagrams(calls(things[:4], from...))...))
 	})
 	t.Run("staying with one endpoint", func(t *testing.T) { c.on(t).staying() })
 	c.sequence(t)

@@ -23,7 +23,7 @@ func beyond(things []thing) []question {
 		for _, pair := range addrs {
 			for family, a := range pair {
 				for _, from := range callers {
-					to := target{nobody, fmt.Sprint(network, "46"[family:family+1]), way, netip.AddrPortFrom(a, port), 1}
+					to := target{nobody, fmt.Sprint(network, "46"[family:family+1]), way, netip.AddrPortFrom(a, port), 1, 0}
 					all = append(all, question{from, to})
 				}
 			}

@@ -34,8 +34,8 @@ var callers = []caller{
 }
 
 // callersAtEdges are more ways to call from the node: by an address that its Node object
-// does not name, and by one that a load balancer gave it.
-var callersAtEdges = []caller{{"node, second address", "node", second}, {"node, bound address", "node", bound[0]}}
+// does not name, by one that a load balancer gave it, and from loopback.
+var callersAtEdges = []caller{{"node, second address", "node", second}, {"node, bound address", "node", bound[0]}, itself}
 
 // itself calls from loopback.
 var itself = caller{"node, loopback", "node", [2]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}}
@@ -43,43 +43,44 @@ var itself = caller{"node, loopback", "node", [2]netip.Addr{netip.MustParseAddr(
 func called(name string) caller { return caller{name, name, at(name).addrs} }
 
 // call calls once, and says what became of it. An answer may take as long as wait.
-func (w *world) call(ctx context.Context, from caller, network string, to netip.AddrPort, wait time.Duration) string {
-	addr := from.addrs[0]
-	if to.Addr().Is6() {
-		addr = from.addrs[1]
-	}
-	if strings.HasPrefix(network, "icmp") {
-		return w.ping(from.place, addr, to.Addr(), wait)
+func (w *world) call(ctx context.Context, from caller, to target, wait time.Duration) string {
+	addr := from.addrs[to.family()]
+	if strings.HasPrefix(to.network, "icmp") {
+		return w.ping(from.place, addr, to.addr.Addr(), wait)
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	conn, err := w.hosts[from.place].Dial(ctx, network, addr, to)
+	conn, err := w.hosts[from.place].Dial(ctx, to.network, addr, to.addr)
 	if err != nil {
 		return failed(err)
 	}
 	defer conn.Close()
-	line, err := ask(conn, wait)
+	line, err := ask(conn, to.size, wait)
 	if err != nil {
 		return failed(err)
 	}
 	return line
 }
 
-// ask asks the endpoint at the other end who it is, and whom it sees.
-func ask(conn net.Conn, wait time.Duration) (string, error) {
+// ask asks the endpoint at the other end who it is, and whom it sees, by a datagram of
+// at least size bytes, that has as long an answer.
+func ask(conn net.Conn, size int, wait time.Duration) (string, error) {
 	if err := conn.SetDeadline(time.Now().Add(wait)); err != nil {
 		return "", err
 	}
 	if conn.LocalAddr().Network() == "udp" { // on a connection it says so unasked
-		_, err := conn.Write([]byte("who\n"))
+		_, err := conn.Write(append([]byte("who\n"), make([]byte, max(0, size-len("who\n")))...))
 		if err != nil && !errors.Is(err, syscall.EPERM) { // the node's own rules stopped it: do they say more?
 			return "", err
 		}
 	}
-	buf := make([]byte, 256)
+	buf := make([]byte, max(256, size))
 	n, err := conn.Read(buf)
 	if err != nil {
 		return "", err
+	}
+	if n < size {
+		return "", fmt.Errorf("of %d bytes %d came back", size, n)
 	}
 	me, seen, _ := strings.Cut(strings.TrimSpace(string(buf[:n])), " ")
 	peer, err := netip.ParseAddrPort(seen)

@@ -22,10 +22,15 @@ type target struct {
 	way     string // cluster-ip, node-port, …
 	addr    netip.AddrPort
 	ends    int // how many endpoints there are at most
+	size    int // of a datagram; 0: a short one
 }
 
 func (t target) String() string {
-	return fmt.Sprintf("%s %s %s/%s", t.thing.service.Name, t.way, t.addr, t.network)
+	text := fmt.Sprintf("%s %s %s/%s", t.thing.service.Name, t.way, t.addr, t.network)
+	if t.size > 0 {
+		text += fmt.Sprintf(" by %d bytes", t.size)
+	}
+	return text
 }
 
 func (t target) family() int {
@@ -47,7 +52,7 @@ func (t thing) targets() []target {
 		if addr.Is6() {
 			network = strings.ToLower(string(p.Protocol)) + "6"
 		}
-		list = append(list, target{t, network, way, netip.AddrPortFrom(addr, uint16(port)), len(t.ends)})
+		list = append(list, target{t, network, way, netip.AddrPortFrom(addr, uint16(port)), len(t.ends), 0})
 	}
 	spec := t.service.Spec
 	for _, p := range spec.Ports {
@@ -79,6 +84,19 @@ func (q question) String() string { return q.from.name + " ▶ " + q.to.String()
 
 func questions(things []thing) []question { return calls(things, callers...) }
 
+// longDatagrams are of questions those that go by UDP, asked in more than one packet, and
+// so that the answer takes more than one.
+func longDatagrams(all []question) []question {
+	var long []question
+	for _, q := range all {
+		if strings.HasPrefix(q.to.network, "udp") {
+			q.to.size = 4000
+			long = append(long, q)
+		}
+	}
+	return long
+}
+
 // calls are the calls of callers to all that things have.
 func calls(things []thing, callers ...caller) []question {
 	var all []question
@@ -105,7 +123,7 @@ func (a answer) String() string { return strings.Join(a, ", ") }
 func (q question) ask(ctx context.Context, w *world, thorough int, wait time.Duration) answer {
 	var heard answer
 	for misses := 0; misses < thorough*q.to.ends+1; misses++ {
-		got := w.call(ctx, q.from, q.to.network, q.to.addr, wait)
+		got := w.call(ctx, q.from, q.to, wait)
 		if !slices.Contains(heard, got) {
 			heard = append(heard, got)
 			misses = 0

@@ -36,6 +36,9 @@ var reasons = []reason{
 	{"it serves node ports on loopback, whatever the iptables mode does", func(p *proxy, q question, theirs, ours answer) bool {
 		return p.kind == ourUserspace && q.to.addr.Addr().IsLoopback()
 	}},
+	{"it needs no kernel that routes 127.0.0.0/8, so who binds itself to that cannot call out of it, and to ::1 can", func(p *proxy, q question, theirs, ours answer) bool {
+		return p.kind == ourUserspace && q.from.name == itself.name && !q.to.addr.Addr().IsLoopback()
+	}},
 	{"who stays with one endpoint may stay with one that a firewall keeps apart", func(p *proxy, q question, theirs, ours answer) bool {
 		return p.firewall && q.sticky() && (only(theirs, dropped) || only(ours, dropped))
 	}},

@@ -5,6 +5,7 @@ package beside
 import (
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -82,9 +83,9 @@ type flows []flow
 func (c *contest) flows() flows {
 	c.Helper()
 	var all flows
-	web := a(0, "web", []end{on("near0", 8080)}, nodePorts(30010))
+	web := a(0, "web", []end{on("near0", 8080)}, nodePorts(30010), externalIPs("198.51.100.1", "2001:db8:e::1", "198.51.100.2"))
 	for _, to := range web.targets() {
-		if to.network[:3] != "udp" || to.way != "cluster-ip" && to.way != "node-port" {
+		if to.network[:3] != "udp" || strings.HasSuffix(to.way, "-node-port") {
 			continue
 		}
 		for _, from := range []caller{called("near1"), called("client"), called("node")} {
@@ -155,7 +156,7 @@ func (f flow) ask(wait time.Duration) []answer {
 	var all sync.WaitGroup
 	for i, conn := range f.conns {
 		all.Go(func() {
-			line, err := ask(conn, wait)
+			line, err := ask(conn, f.to.size, wait)
 			if err != nil {
 				line = failed(err)
 			}

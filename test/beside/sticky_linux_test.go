@@ -51,7 +51,7 @@ func (c *contest) stays(things []thing) map[string]string {
 				}
 				for range 3 {
 					who := fmt.Sprintf("%s: %s by %s", p, from.name, to.network)
-					c.stay(with, who, p.call(c.Context(), from, to.network, to.addr, 2*time.Second))
+					c.stay(with, who, p.call(c.Context(), from, to, 2*time.Second))
 				}
 			}
 		}
@@ -78,7 +78,7 @@ func (c *contest) stay(with map[string]string, who, answer string) {
 func (c *contest) moves(p *proxy, to target) {
 	first := ""
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2100 * time.Millisecond) {
-		answer := p.call(c.Context(), called("client"), to.network, to.addr, 2*time.Second)
+		answer := p.call(c.Context(), called("client"), to, 2*time.Second)
 		if first == "" {
 			first = answer
 		}

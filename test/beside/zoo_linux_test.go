@@ -101,6 +101,10 @@ func edges() []thing {
 		a(69, "deaf", []end{on("near0", 7777)}, nodePorts(30690)),
 		a(70, "deaf-elsewhere", []end{on("far0", 7777)}, loadBalancer("198.51.100.70", "2001:db8:e::70"), externalLocal, healthPort(30709)),
 		a(71, "deaf-here", []end{on("node", 7777), on("node", 7778)}, nodePorts(30710), sticky(600)),
+		a(72, "only-itself-sticky", near(), nodePorts(30720), sticky(600)),
+		a(73, "nobody-local", nil, loadBalancer("198.51.100.73", "2001:db8:e::73"), nodePorts(30730), externalIPs("198.51.100.74", "2001:db8:e::74"), externalLocal, internalLocal, healthPort(30739)),
+		a(74, "ending-elsewhere", []end{on("far0", 8080).is(false, true, true)}, nodePorts(30740), externalLocal),
+		a(75, "proxied-ranges", near(), loadBalancer("proxy:198.51.100.75", "proxy:2001:db8:e::75"), sources("198.18.0.0/16", "2001:db8:c::/48"), nodePorts(30750)),
 		a(68, "only-the-other-node", []end{on("other", 9090)}, loadBalancer("198.51.100.68", "2001:db8:e::68"), nodePorts(30680)),
 	}
 }

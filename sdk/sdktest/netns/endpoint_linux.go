@@ -18,8 +18,8 @@ import (
 
 // Answer starts an endpoint on h that answers each line, or datagram, with one:
 // its own address, and the client's as it sees it. On a connection it says that
-// once unasked, so that a caller knows at once whom it reached. It ends when it is
-// closed.
+// once unasked, so that a caller knows at once whom it reached. A long datagram has as
+// long an answer, with spaces at its end. It ends when it is closed.
 func Answer(ctx context.Context, h *Host, protocol sdk.Protocol, at netip.AddrPort) (io.Closer, error) {
 	switch protocol {
 	case sdk.SCTP:
@@ -41,13 +41,15 @@ func Answer(ctx context.Context, h *Host, protocol sdk.Protocol, at netip.AddrPo
 }
 
 func answerPackets(conn net.PacketConn, me netip.AddrPort) {
-	buf := make([]byte, 64)
+	buf := make([]byte, 64<<10)
 	for {
-		_, from, err := conn.ReadFrom(buf)
+		n, from, err := conn.ReadFrom(buf)
 		if err != nil {
 			return
 		}
-		_, _ = conn.WriteTo([]byte(says(me, from.String())), from)
+		answer := says(me, from.String())
+		answer += strings.Repeat(" ", max(0, n-len(answer)))
+		_, _ = conn.WriteTo([]byte(answer), from)
 	}
 }
 
