@@ -14,16 +14,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// nobody is whose frontend it is that is none.
+const nobody = "no Service"
+
 // beyond are calls to what is no frontend of any Service. Each passes as if there were
 // no proxy: to pods, to the node, to ports and addresses that nobody has, and pings.
 func beyond(things []thing) []question {
-	nobody := thing{service: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "no Service"}}}
+	none := thing{service: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: nobody}}}
 	var all []question
 	call := func(way, network string, port uint16, addrs ...[2]netip.Addr) {
 		for _, pair := range addrs {
 			for family, a := range pair {
 				for _, from := range callers {
-					to := target{nobody, fmt.Sprint(network, "46"[family:family+1]), way, netip.AddrPortFrom(a, port), 1, 0}
+					to := target{none, fmt.Sprint(network, "46"[family:family+1]), way, netip.AddrPortFrom(a, port), 1, 0}
 					all = append(all, question{from, to})
 				}
 			}
