@@ -35,8 +35,10 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 	errs := []error{err}
 	if l.KubeProxy {
 		closed, err := unroute(ctx, l.DryRun, given)
+		if err != nil {
+			return given, errors.Join(append(errs, err)...) // and kube-proxy's guard stands
+		}
 		given = append(given, closed...)
-		errs = append(errs, err)
 	}
 	var gone []string
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
