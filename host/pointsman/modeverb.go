@@ -120,7 +120,7 @@ starts its binary anew.`,
 	}
 	c.Flags().DurationVar(&wait, "wait", 0, "wait this long for the new mode to serve")
 	c.Flags().Lookup("wait").NoOptDefVal = "3m"
-	c.Flags().BoolVar(&force, "force", false, "also if Services are lost by it")
+	c.Flags().BoolVar(&force, "force", false, "also if Services or connections are lost by it")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		ctx, stop := untilInterrupt(c.Context())
 		defer stop()

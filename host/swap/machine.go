@@ -15,7 +15,7 @@ type Plan struct {
 	Overlap bool          `json:"overlap,omitempty"` // with Same: both can serve at a time, because nothing is in the kernel
 	Why     string        `json:"why"`               // who asked for it
 	Drain   time.Duration `json:"drain"`             // how long From may take to finish what it began
-	Force   bool          `json:"force,omitempty"`   // also if Services are lost by it
+	Force   bool          `json:"force,omitempty"`   // also if Services or connections are lost by it
 	Stay    bool          `json:"stay,omitempty"`    // a canary that fails is no reason to go back
 
 	// The slots tell processes of one mode apart.

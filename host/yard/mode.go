@@ -137,6 +137,9 @@ func (y *Yard) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
 		return p, nil
 	}
 	next := Describe(ctx, y.found(to), y.Now().Plugins[to].SHA256)
+	if ends := main.ends(ctx); ends != "" {
+		p.Lost = append(p.Lost, ends)
+	}
 	p.Lost = append(p.Lost, y.lacks(next)...)
 	services, frontends := 0, 0
 	for _, s := range y.Tracker.Services() {

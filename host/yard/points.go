@@ -203,6 +203,19 @@ func (p *plane) Flows(ctx context.Context) (int, error) {
 	return vitals.Flows, err
 }
 
+// ends is what a change to another mode would end, in its own words; empty: nothing.
+func (p *plane) ends(ctx context.Context) string {
+	remote := p.process()
+	if remote == nil {
+		return ""
+	}
+	vitals, err := remote.Vitals(ctx)
+	if err != nil {
+		return "" // who cannot say so must not keep the mode from being changed
+	}
+	return vitals.Leaving
+}
+
 // Cleanup removes it from the node. It is told nothing more, or it would come
 // back; and what its process cannot do, another one of its binary does.
 func (p *plane) Cleanup(ctx context.Context) error {

@@ -90,6 +90,9 @@ func (y lever) Check(ctx context.Context, p swap.Plan) error {
 	if err := relies(ctx, main.supervisor.Status().Description, next.supervisor.Status().Description); err != nil && !p.Force {
 		return fmt.Errorf("%w; or, to do it all the same: pointsman mode swap %s --force", err, p.To)
 	}
+	if ends := main.ends(ctx); ends != "" && !p.Same && !p.Force {
+		return fmt.Errorf("of %s %s; to do it all the same: pointsman mode swap %s --force", p.From, ends, p.To)
+	}
 	lost := losses(main.status(), next.status())
 	if len(lost) == 0 || p.Force {
 		return nil

@@ -24,31 +24,64 @@ var ourChains = []string{services, nodePorts, notPod, markMasq, postrouting, den
 
 func isOurs(chain string) bool { return slices.Contains(ourChains, chain) }
 
+// Parts are some of what a kernel has.
+type parts uint8
+
+const (
+	inSets parts = 1 << iota
+	inAddrs
+	inServers
+	inRules
+	inAll = inSets | inAddrs | inServers | inRules
+)
+
+func (p parts) has(part parts) bool { return p&part != 0 }
+
 // adopt takes what the kernel has for what we did: from now on only what differs is
 // written. Virtual servers in excluded ranges, and those that our sets do not know,
-// are somebody else's. It reports the role that the kernel shows.
-func (b *book) adopt(s sight, excluded []netip.Prefix) sdk.Role {
-	b.have = newState()
-	h := &b.have
-	maps.Copy(h.sets, s.sets.shapes)
-	maps.Copy(h.entries, s.sets.entries)
-	h.device = s.addrs.device
-	for _, addr := range s.addrs.ours {
-		if _, listed := h.entries[b.boundEntry(addr)]; listed {
-			h.vips[addr] = true
-		}
+// are somebody else's. Of parts that were not read, what was known stays. It reports
+// the role that the kernel shows.
+func (b *book) adopt(s sight, read parts, excluded []netip.Prefix) sdk.Role {
+	if read.has(inSets) {
+		b.adoptSets(s.sets)
 	}
-	for _, addr := range s.addrs.others {
-		h.others[addr] = true
+	if read.has(inAddrs) {
+		b.adoptAddrs(s.addrs)
 	}
-	b.adoptMarks()
-	b.adoptServers(s.servers, excluded)
-	b.adoptTables(s.tables)
+	if read.has(inServers) {
+		b.adoptServers(s.servers, excluded)
+	}
+	if read.has(inRules) {
+		b.adoptTables(s.tables)
+	}
 	b.touchAll()
 	return b.shown()
 }
 
-// adoptMarks takes over whose mark is which, so that a Service keeps its own.
+// adoptSets takes over with them whose mark is which, so that a Service keeps its own.
+func (b *book) adoptSets(s setsOf) {
+	h := &b.have
+	h.sets, h.entries, h.counts = make(map[set]shape), make(map[entry]note), make(map[set]int)
+	maps.Copy(h.sets, s.shapes)
+	for e, n := range s.entries {
+		h.add(e, n)
+	}
+	b.adoptMarks()
+}
+
+func (b *book) adoptAddrs(a addresses) {
+	h := &b.have
+	h.device, h.vips, h.others = a.device, make(map[netip.Addr]bool), make(map[netip.Addr]bool)
+	for _, addr := range a.ours {
+		if _, listed := h.entries[b.boundEntry(addr)]; listed {
+			h.vips[addr] = true
+		}
+	}
+	for _, addr := range a.others {
+		h.others[addr] = true
+	}
+}
+
 func (b *book) adoptMarks() {
 	for e, n := range b.have.entries {
 		if name, ok := labelled(n.comment, e.protocol, e.family); ok && e.set == nearMarks && b.marks.of[name] == 0 {
@@ -58,6 +91,7 @@ func (b *book) adoptMarks() {
 }
 
 func (b *book) adoptServers(all map[server]virtual, excluded []netip.Prefix) {
+	b.have.servers, b.have.foreign = make(map[server]virtual), make(map[server]bool)
 	register := b.register()
 	for at, v := range all {
 		spared := slices.ContainsFunc(excluded, func(p netip.Prefix) bool { return p.Contains(at.addr.Addr()) })
@@ -104,6 +138,7 @@ func (e entry) portProtocol() sdk.Protocol {
 }
 
 func (b *book) adoptTables(t iptables.Tables) {
+	b.have.chains, b.have.jumps = make(map[iptables.ID]string), make(map[jump]bool)
 	strays, relics := kubeProxy(t)
 	b.have.strays, b.have.relics = strays, relics
 	for id, rules := range t {

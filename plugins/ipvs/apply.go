@@ -26,6 +26,10 @@ type side struct {
 	// known says that book.have is what the kernel has. After an error nobody
 	// knows, and the next call reads it again.
 	known bool
+
+	// extra is by how many entries a set of the kernel differs from what we know of
+	// it, right after it was read.
+	extra map[set]int
 }
 
 // sync makes the kernel have what pieces need. A Service that the kernel does not

@@ -31,6 +31,7 @@ type state struct {
 	servers map[server]virtual
 	foreign map[server]bool // virtual servers of somebody else
 	entries map[entry]note
+	counts  map[set]int // of entries
 	sets    map[set]shape
 	vips    map[netip.Addr]bool
 	device  bool
@@ -89,9 +90,24 @@ func newBook(family sdk.Family) *book {
 func newState() state {
 	return state{
 		servers: make(map[server]virtual), foreign: make(map[server]bool), entries: make(map[entry]note),
-		sets: make(map[set]shape), vips: make(map[netip.Addr]bool), others: make(map[netip.Addr]bool),
+		counts: make(map[set]int), sets: make(map[set]shape), vips: make(map[netip.Addr]bool), others: make(map[netip.Addr]bool),
 		chains: make(map[iptables.ID]string), jumps: make(map[jump]bool),
 	}
+}
+
+// add enters an entry, or another note of it.
+func (h *state) add(e entry, n note) {
+	if _, there := h.entries[e]; !there {
+		h.counts[e.set]++
+	}
+	h.entries[e] = n
+}
+
+func (h *state) remove(e entry) {
+	if _, there := h.entries[e]; there {
+		h.counts[e.set]--
+	}
+	delete(h.entries, e)
 }
 
 func newTouched() touched {

@@ -107,7 +107,7 @@ func mine(s setsOf, kubeProxy bool) setsOf {
 // find lists what there is of ours.
 func (s *sweeper) find(family sdk.Family, look sight, o options) {
 	b := newBook(family)
-	b.adopt(look, o.ExcludeCIDRs)
+	b.adopt(look, inAll, o.ExcludeCIDRs)
 	for _, at := range slices.SortedFunc(maps.Keys(b.have.servers), compareServers) {
 		s.servers = append(s.servers, step{verb: removeServer, server: at})
 	}

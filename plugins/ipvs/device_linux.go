@@ -18,6 +18,7 @@ type links struct {
 	handle *netlink.Handle
 	ours   netlink.Link // our device, once it was seen
 	ear    *ear         // nil: nobody listens
+	news   chan struct{}
 }
 
 func (l *links) Close() error {
@@ -35,10 +36,12 @@ func (l *links) Hush() {
 }
 
 // Listen begins to listen, if nobody does.
-func (l *links) Listen() {
+func (l *links) Listen() <-chan struct{} {
 	if l.ear == nil {
-		l.ear = listen()
+		l.news = make(chan struct{}, 1)
+		l.ear = listen(l.news)
 	}
+	return l.news
 }
 
 // Heard is what was heard since the last call. Whoever heard not all listens anew.
@@ -50,7 +53,7 @@ func (l *links) Heard() heard {
 	h := heard{missed: deaf}
 	if deaf {
 		l.ear.close()
-		l.ear = listen()
+		l.ear = listen(l.news)
 	}
 	for _, u := range updates {
 		addr, ok := netip.AddrFromSlice(u.LinkAddress.IP)

@@ -12,6 +12,7 @@ import (
 // library's end with close; one of ours ends after them.
 type ear struct {
 	done chan struct{}
+	news chan<- struct{} // one at a time
 
 	mu    sync.Mutex // guards what follows
 	heard []netlink.AddrUpdate
@@ -22,8 +23,8 @@ type ear struct {
 const most = 1 << 16
 
 // listen begins to listen in the network namespace of the calling thread.
-func listen() *ear {
-	e := &ear{done: make(chan struct{})}
+func listen(news chan<- struct{}) *ear {
+	e := &ear{done: make(chan struct{}), news: news}
 	updates := make(chan netlink.AddrUpdate, 64)
 	options := netlink.AddrSubscribeOptions{ReceiveBufferSize: 8 << 20, ReceiveBufferForceSize: true}
 	if netlink.AddrSubscribeWithOptions(updates, e.done, options) != nil {
@@ -40,6 +41,7 @@ func listen() *ear {
 }
 
 func (e *ear) note(u netlink.AddrUpdate) {
+	defer e.call()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.heard) == most {
@@ -47,6 +49,14 @@ func (e *ear) note(u netlink.AddrUpdate) {
 		return
 	}
 	e.heard = append(e.heard, u)
+}
+
+// call says that there is something to hear, if that was not said already.
+func (e *ear) call() {
+	select {
+	case e.news <- struct{}{}:
+	default:
+	}
 }
 
 // end is when the kernel lost some of what it had to tell.

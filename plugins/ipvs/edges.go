@@ -27,8 +27,9 @@ type edges struct {
 	ruled func(context.Context, sdk.Family) ([]ruler, error)                      // those that may have rules
 
 	forget      func(sdk.Family, conntrack.Served) (int, error)
-	parameters  string // the folder of the kernel's parameters
-	connections string // where IPVS lists them
+	tracked     func(sdk.Family, func(flow)) error // tells what connection tracking knows
+	parameters  string                             // the folder of the kernel's parameters
+	connections string                             // where IPVS lists them
 }
 
 // A ruler has the rules of one family, in one backend.

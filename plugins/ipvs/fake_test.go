@@ -35,8 +35,10 @@ type fake struct {
 	others   map[netip.Addr]bool
 	tables   map[sdk.Family]iptables.Tables
 	stale    map[sdk.Family]conntrack.Served
-	stales   int // flows that each round finds
+	stales   int    // flows that each round finds
+	flows    []flow // that connection tracking knows
 	heard    heard
+	news     chan struct{}
 	requests []string
 	reads    int
 	refuse   func(request string) error // asked before each request
@@ -73,6 +75,9 @@ func newFake(t *testing.T) *fake {
 			t.Fatal(err)
 		}
 	}
+	if err := os.WriteFile(f.folder+"connections", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	return f
 }
 
@@ -89,6 +94,7 @@ func (f *fake) edges() edges {
 		},
 		ruled:       func(_ context.Context, family sdk.Family) ([]ruler, error) { return []ruler{fakeRules{f, family}}, nil },
 		forget:      f.forget,
+		tracked:     f.tracked,
 		parameters:  f.folder,
 		connections: f.folder + "connections",
 	}
@@ -250,6 +256,16 @@ func (f *fake) Has(e entry) (bool, error) {
 	return there, nil
 }
 
+func (f *fake) Count(s set, family sdk.Family) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reads++
+	if have := f.sets[s.in(family)]; have != nil {
+		return len(have.entries), nil
+	}
+	return 0, syscall.ENOENT
+}
+
 func (f *fake) Restore(ctx context.Context, lines string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -352,8 +368,8 @@ func (f fakeLinks) Unbind(a netip.Addr) error {
 	return f.request("unbind %s", a)
 }
 
-func (f fakeLinks) Listen() {}
-func (f fakeLinks) Hush()   {}
+func (f fakeLinks) Listen() <-chan struct{} { return f.news }
+func (f fakeLinks) Hush()                   {}
 
 func (f fakeLinks) Heard() heard {
 	f.mu.Lock()
@@ -419,6 +435,17 @@ func (f fakeRules) Restore(ctx context.Context, s *iptables.Script) error {
 			t[id] = slices.Delete(t[id], i, i+1)
 		case verb == "-X":
 			delete(t, id)
+		}
+	}
+	return nil
+}
+
+func (f *fake) tracked(family sdk.Family, tell func(flow)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, known := range f.flows {
+		if sdk.FamilyOf(known.to.Addr()) == family {
+			tell(known)
 		}
 	}
 	return nil

@@ -57,6 +57,7 @@ type setKeeper interface {
 	Add(entry, note) error
 	Remove(entry) error
 	Has(entry) (bool, error)
+	Count(set, sdk.Family) (int, error)              // how many entries it has
 	Restore(ctx context.Context, lines string) error // many at once
 	Hold(*os.File)                                   // what programs that are run keep open
 }
@@ -76,9 +77,9 @@ type linker interface {
 	Bind(netip.Addr) error
 	Unbind(netip.Addr) error
 
-	// Listen begins to listen to which addresses come and go, until Hush. Heard is what
-	// was heard since it was last called.
-	Listen()
+	// Listen begins to listen to which addresses come and go, until Hush, and says when
+	// there are news. Heard is what was heard since it was last called.
+	Listen() (news <-chan struct{})
 	Heard() heard
 	Hush()
 	Close() error

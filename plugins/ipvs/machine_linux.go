@@ -28,6 +28,7 @@ func machine() edges {
 		rules:       openRules,
 		ruled:       ruled,
 		forget:      conntrack.Forget,
+		tracked:     tracked,
 		parameters:  duty.Folder,
 		connections: "/proc/thread-self/net/ip_vs_conn",
 	}

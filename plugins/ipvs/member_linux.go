@@ -102,3 +102,30 @@ func (i *ipset) Remove(e entry) error {
 
 // Has reports whether an entry is there.
 func (i *ipset) Has(e entry) (bool, error) { return test(e) }
+
+// Count is how many entries a set has, or less than none where the kernel, older than
+// 4.9, does not say. It is told with a list of the set, from which the entries may be
+// left out.
+func (i *ipset) Count(s set, f sdk.Family) (int, error) {
+	const withoutEntries = 1 << 2 // IPSET_FLAG_LIST_HEADER
+	r := request(nl.IPSET_CMD_LIST, s, f)
+	r.Flags |= unix.NLM_F_DUMP
+	r.AddData(&nl.Uint32Attribute{Type: nl.IPSET_ATTR_FLAGS | unix.NLA_F_NET_BYTEORDER, Value: withoutEntries})
+	messages, err := r.Execute(unix.NETLINK_NETFILTER, 0)
+	if err != nil {
+		return 0, fmt.Errorf("count the entries of %s: %w", s.in(f), err)
+	}
+	for _, message := range messages {
+		for a := range nl.ParseAttributes(message[nl.SizeofNfgenmsg:]) {
+			if a.Type != nl.IPSET_ATTR_DATA|nl.NLA_F_NESTED {
+				continue
+			}
+			for b := range nl.ParseAttributes(a.Value) {
+				if b.Type == nl.IPSET_ATTR_ELEMENTS|nl.NLA_F_NET_BYTEORDER {
+					return int(b.Uint32()), nil
+				}
+			}
+		}
+	}
+	return -1, nil
+}

@@ -250,11 +250,14 @@ func (b *book) done(s step) {
 	case replaceSet:
 		h.sets[s.set] = right
 		maps.DeleteFunc(h.entries, func(e entry, _ note) bool { return e.set == s.set })
-		maps.Copy(h.entries, s.fill)
+		h.counts[s.set] = 0
+		for e, n := range s.fill {
+			h.add(e, n)
+		}
 	case addEntry:
-		h.entries[s.entry] = s.note
+		h.add(s.entry, s.note)
 	case removeEntry:
-		delete(h.entries, s.entry)
+		h.remove(s.entry)
 	case addServer:
 		h.servers[s.server] = virtual{how: s.how, flags: s.how.flags(), reals: make(map[netip.AddrPort]int)}
 	case setServer:

@@ -53,6 +53,8 @@ type plugin struct {
 	state  sdk.State
 	role   sdk.Role // zero: nobody has looked yet
 
+	untracked int // connections that a change of mode would end
+
 	status duty.Status
 
 	mu    sync.Mutex // guards watch
@@ -126,7 +128,7 @@ func (p *plugin) openSides(ctx context.Context, o options) ([]*side, error) {
 	var sides []*side
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		if r, ok := rules[family]; ok {
-			sides = append(sides, &side{rules: r, book: newBook(family), kernel: p.kernel, parked: p.parked, rounds: conntrack.NewRounds(family), step: p.status.Step})
+			sides = append(sides, &side{rules: r, book: newBook(family), kernel: p.kernel, parked: p.parked, rounds: conntrack.NewRounds(family), step: p.status.Step, extra: make(map[set]int)})
 		}
 	}
 	return sides, nil

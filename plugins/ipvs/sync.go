@@ -63,7 +63,7 @@ func (p *plugin) begin(ctx context.Context, afresh bool) error {
 	if !afresh && !slices.ContainsFunc(p.sides, func(s *side) bool { return !s.known }) {
 		return nil
 	}
-	role, err := p.read(ctx)
+	role, err := p.read(ctx, inAll)
 	if err != nil {
 		return err
 	}
@@ -73,34 +73,52 @@ func (p *plugin) begin(ctx context.Context, afresh bool) error {
 	return nil
 }
 
-// read takes what the kernel has into the books, and reports the role it shows.
-func (p *plugin) read(ctx context.Context) (sdk.Role, error) {
-	servers, err := p.kernel.Servers()
-	if err != nil {
-		return 0, err
-	}
-	sets, err := p.kernel.Sets(ctx)
-	if err != nil {
-		return 0, err
-	}
-	addrs, err := p.kernel.Addrs()
+// read takes parts of what the kernel has into the books, and reports the role it shows.
+func (p *plugin) read(ctx context.Context, which parts) (sdk.Role, error) {
+	all, err := p.look(ctx, which)
 	if err != nil {
 		return 0, err
 	}
 	role := sdk.Standby
 	for _, s := range p.sides {
 		family := s.book.ground.family
-		tables, err := s.rules.Save(ctx)
-		if err != nil {
-			return 0, fmt.Errorf("read %s tables: %w", family, err)
+		seen := sight{servers: all.servers, sets: all.sets[family], addrs: all.addrs.of(family)}
+		if which.has(inRules) {
+			if seen.tables, err = s.rules.Save(ctx); err != nil {
+				return 0, fmt.Errorf("read %s tables: %w", family, err)
+			}
 		}
-		shown := s.book.adopt(sight{servers, sets[family], addrs.of(family), tables}, p.options.ExcludeCIDRs)
-		s.known = true
+		shown := s.book.adopt(seen, which, p.options.ExcludeCIDRs)
+		s.known = s.known || which == inAll
 		if role != sdk.Active && shown != sdk.Standby {
 			role = shown
 		}
 	}
 	return role, nil
+}
+
+// Sights are what is read of both families at once.
+type sights struct {
+	servers map[server]virtual
+	sets    map[sdk.Family]setsOf
+	addrs   addresses
+}
+
+func (p *plugin) look(ctx context.Context, which parts) (v sights, err error) {
+	if which.has(inServers) {
+		if v.servers, err = p.kernel.Servers(); err != nil {
+			return v, err
+		}
+	}
+	if which.has(inSets) {
+		if v.sets, err = p.kernel.Sets(ctx); err != nil {
+			return v, err
+		}
+	}
+	if which.has(inAddrs) {
+		v.addrs, err = p.kernel.Addrs()
+	}
+	return v, err
 }
 
 // prepare is what comes before any Service: the kernel's parameters, and what the
@@ -111,6 +129,9 @@ func (p *plugin) prepare(c sdk.Changes) error {
 	}
 	if p.lock != nil {
 		if err := p.sysctls(); err != nil {
+			return err
+		}
+		if err := p.seeUntracked(); err != nil {
 			return err
 		}
 		if t := p.options.timeouts(); t != (timeouts{}) {

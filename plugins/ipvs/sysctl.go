@@ -3,7 +3,6 @@
 package ipvs
 
 import (
-	"os"
 	"strconv"
 	"strings"
 
@@ -51,26 +50,8 @@ func (p *plugin) sysctls() error {
 	if p.setup.Sysctls == sdk.ExpectSysctls {
 		return all.Expect()
 	}
-	if err := p.warnUntracked(); err != nil {
-		return err
-	}
 	if err := all.Take(p.ledger, mode, p.log); err != nil {
 		return err
 	}
 	return all.Release(p.ledger, mode, p.log)
-}
-
-// warnUntracked says that there are connections which the kernel's connection tracking
-// does not know, for IPVS was told to keep them from it. They will not outlive a change
-// to a dataplane that goes by it.
-func (p *plugin) warnUntracked() error {
-	value, err := os.ReadFile(p.edges.parameters + "net/ipv4/vs/conntrack")
-	if err != nil || strings.TrimSpace(string(value)) != "0" {
-		return nil // whoever sets it says what is wrong with it
-	}
-	n, err := p.flows()
-	if err == nil && n > 0 {
-		p.log.Warn("connections began while net.ipv4.vs.conntrack was 0; until they have ended, a change of mode would end them", "connections", n)
-	}
-	return err
 }

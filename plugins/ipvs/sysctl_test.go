@@ -3,7 +3,6 @@
 package ipvs
 
 import (
-	"log/slog"
 	"net/netip"
 	"os"
 	"strings"
@@ -53,37 +52,6 @@ func (l *life) parameters(want map[string]string) {
 		have, err := os.ReadFile(l.fake.folder + name)
 		if err != nil || strings.TrimSpace(string(have)) != value {
 			l.Errorf("%s is %q, %v; it should be %s", name, have, err, value)
-		}
-	}
-}
-
-// Connections that began before connection tracking was told of them are spoken of.
-func TestSpeaksOfUntrackedConnections(t *testing.T) {
-	l := newLife(t)
-	if err := l.full(many(1)); err != nil {
-		t.Fatal(err)
-	}
-	l.role(sdk.Active)
-	for _, v := range l.fake.servers {
-		for real := range v.reals {
-			v.conns[real] = 3
-		}
-	}
-	for value, want := range map[string]bool{"0": true, "1": false} {
-		l.end()
-		l.begin()
-		if err := os.WriteFile(l.fake.folder+"net/ipv4/vs/conntrack", []byte(value), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		var log strings.Builder
-		if _, err := l.plugin.Configure(t.Context(), sdk.Setup{Log: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.full(many(1)); err != nil {
-			t.Fatal(err)
-		}
-		if said := strings.Contains(log.String(), "connections="); said != want {
-			t.Errorf("net.ipv4.vs.conntrack is %s, and it says %s", value, log.String())
 		}
 	}
 }

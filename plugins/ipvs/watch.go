@@ -12,11 +12,11 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// How often the watch looks, and at what. What somebody flushes or deletes is found
-// within the first two; the audit goes round all virtual servers slowly.
+// How often the watch looks, and at what. An address that goes is heard of at once;
+// what somebody flushes or clears is found with the next beat; the audit goes round all
+// virtual servers slowly.
 const (
 	beat       = time.Second
-	probeBeats = 2
 	drainBeats = 5
 	reapBeats  = 60
 	tableBeats = 60  // the rules, whatever seems to be the case
@@ -60,10 +60,10 @@ func (p *plugin) startWatch() {
 	if p.watch != nil {
 		return
 	}
-	p.kernel.Listen()
+	news := p.kernel.Listen()
 	ctx, stop := context.WithCancel(context.Background())
 	p.watch = &watch{stop: stop}
-	go p.keepWatch(ctx, p.watch)
+	go p.keepWatch(ctx, p.watch, news)
 }
 
 // stopWatch ends the watch. The caller has the turn, so no beat is under way, and
@@ -78,19 +78,23 @@ func (p *plugin) stopWatch() {
 	}
 }
 
-func (p *plugin) keepWatch(ctx context.Context, w *watch) {
+func (p *plugin) keepWatch(ctx context.Context, w *watch, news <-chan struct{}) {
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
-	for n := 1; ; n++ {
+	for n := 1; ; {
+		look := p.heed
 		select {
 		case <-ctx.Done():
 			return
+		case <-news:
 		case <-ticker.C:
+			look = func(ctx context.Context) error { return p.beat(ctx, n) }
+			n++
 		}
 		now, cancel := context.WithTimeout(ctx, time.Minute)
 		w.during(cancel) // before the turn is taken: who comes next waits for it
 		if p.turn.Try() {
-			p.beat(now, n)
+			p.glance(now, look)
 			p.turn.Give()
 		}
 		w.during(nil)
@@ -98,49 +102,67 @@ func (p *plugin) keepWatch(ctx context.Context, w *watch) {
 	}
 }
 
-// beat does what is due. An error is not the host's to hear; the next beat tries again.
-func (p *plugin) beat(ctx context.Context, n int) {
+// glance looks, if there is anything to look after. An error is not the host's to
+// hear; the next beat tries again.
+func (p *plugin) glance(ctx context.Context, look func(context.Context) error) {
 	if ctx.Err() != nil {
 		return // a call came, or the watch is over
 	}
 	if p.lock == nil || p.role == 0 || p.state.Revision() == 0 {
 		return
 	}
-	var err error
-	switch {
-	case n%probeBeats == 0:
-		err = p.probeAll(ctx)
-	case n%reapBeats == 1:
-		err = p.reap()
-	case n%drainBeats == 1 && p.role == sdk.Draining:
-		err = p.countFlows()
-	default:
-		err = p.audit(ctx, n)
-	}
-	if err != nil && ctx.Err() == nil {
+	if err := look(ctx); err != nil && ctx.Err() == nil {
 		p.log.Warn("cannot look after the kernel", "err", err)
 	}
 }
 
-// probeAll looks, at little cost, for what somebody took away or added, and repairs it.
-func (p *plugin) probeAll(ctx context.Context) error {
+// beat does what is due.
+func (p *plugin) beat(ctx context.Context, n int) error {
+	if err := p.probeAll(ctx); err != nil {
+		return err
+	}
+	switch {
+	case n%reapBeats == 1:
+		return p.reap()
+	case n%drainBeats == 1 && p.role == sdk.Draining:
+		return p.countFlows()
+	case n%drainBeats == 1:
+		return p.keepTracking()
+	}
+	return p.audit(ctx, n)
+}
+
+// heed repairs what was heard of. That is little work: rules and sets are not read.
+func (p *plugin) heed(ctx context.Context) error {
 	heard := p.kernel.Heard()
-	moved, drifted := heard.missed, false
+	moved, lost := heard.missed, false
 	for _, s := range p.sides {
 		moved = moved || s.book.moved(heard)
-		drifted = drifted || !s.known || s.book.lost(heard)
-		if !drifted {
-			gone, err := s.gone(ctx)
-			if err != nil {
-				return err
-			}
-			drifted = gone
-		}
+		lost = lost || s.book.lost(heard)
 	}
-	if !moved && !drifted {
+	if !moved && !lost {
 		return nil
 	}
-	return p.repair(ctx, drifted)
+	return p.repair(ctx, inAddrs, lost)
+}
+
+// probeAll looks, at little cost, for what somebody took away or added, and repairs it.
+func (p *plugin) probeAll(ctx context.Context) error {
+	if err := p.heed(ctx); err != nil {
+		return err
+	}
+	var drifted parts
+	for _, s := range p.sides {
+		gone, err := s.gone(ctx)
+		if err != nil {
+			return err
+		}
+		drifted |= gone
+	}
+	if drifted == 0 {
+		return nil
+	}
+	return p.repair(ctx, drifted, true)
 }
 
 // moved reports whether the node's own addresses are others than we know.
@@ -155,40 +177,59 @@ func (b *book) lost(h heard) bool {
 	return slices.ContainsFunc(h.lost, func(a netip.Addr) bool { return b.have.vips[a] })
 }
 
-// gone reports whether the virtual servers were cleared, a set emptied, or rules
-// removed. One of each kind is asked for.
-func (s *side) gone(ctx context.Context) (bool, error) {
+// gone is where something was taken away, or added: a virtual server, of which one is
+// asked for; an entry, of which the sets tell how many they have; rules.
+func (s *side) gone(ctx context.Context) (parts, error) {
+	if !s.known {
+		return inAll, nil
+	}
+	var gone parts
 	for at := range s.book.have.servers {
-		if _, there, err := s.kernel.Loads(at); err != nil || !there {
-			return !there, err
+		_, there, err := s.kernel.Loads(at)
+		if err != nil {
+			return 0, err
+		}
+		if !there {
+			gone |= inServers
 		}
 		break
 	}
 	if s.emptied() {
-		return true, nil
+		gone |= inSets
 	}
-	if !s.rules.changed() {
-		return false, nil
+	if s.rules.changed() {
+		flushed, err := s.flushed(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if flushed {
+			gone |= inRules
+		}
 	}
-	return s.flushed(ctx)
+	return gone, nil
 }
 
-// emptied reports whether a set lacks the entry of ours that was asked for.
+// emptied reports whether a set has another number of entries than we know of. What
+// did not add up right after all was read is not held against it: the kernel may take
+// two entries for one.
 func (s *side) emptied() bool {
-	asked := make(map[set]bool)
-	for e := range s.book.have.entries {
-		if asked[e.set] {
-			continue
-		}
-		asked[e.set] = true
-		if there, err := s.kernel.Has(e); err != nil || !there {
+	for set, known := range s.book.have.counts {
+		n, err := s.kernel.Count(set, s.book.ground.family)
+		if err != nil || n >= 0 && n != known+s.extra[set] {
 			return true
-		}
-		if len(asked) == int(setCount) {
-			break
 		}
 	}
 	return false
+}
+
+// weigh notes what does not add up.
+func (s *side) weigh() {
+	clear(s.extra)
+	for set, known := range s.book.have.counts {
+		if n, err := s.kernel.Count(set, s.book.ground.family); err == nil && n != known {
+			s.extra[set] = n - known
+		}
+	}
 }
 
 // flushed reports whether chains or jumps of ours are otherwise than we know.
@@ -210,9 +251,12 @@ func (s *side) flushed(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// repair reads the kernel and makes it right again.
-func (p *plugin) repair(ctx context.Context, drifted bool) error {
-	if _, err := p.read(ctx); err != nil {
+// repair reads parts of the kernel and makes it right again.
+func (p *plugin) repair(ctx context.Context, which parts, drifted bool) error {
+	if slices.ContainsFunc(p.sides, func(s *side) bool { return !s.known }) {
+		which = inAll
+	}
+	if _, err := p.read(ctx, which); err != nil {
 		return err
 	}
 	for _, s := range p.sides {
@@ -220,6 +264,9 @@ func (p *plugin) repair(ctx context.Context, drifted bool) error {
 		pieces, _ := p.render(s, sdk.Changes{Node: true}, sdk.Update{})
 		if _, err := s.sync(ctx, pieces); err != nil {
 			return err
+		}
+		if which.has(inSets) {
+			s.weigh()
 		}
 	}
 	if drifted {

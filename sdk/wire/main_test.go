@@ -296,7 +296,7 @@ func (s *subject) Report() sdk.Report {
 	took := sdk.NewHistogram("h", map[string]string{"c": "d"}, 1, 2)
 	took.Observe(1.5)
 	return sdk.Report{
-		Progress: 7, Waiting: "the lock", Histograms: []sdk.Histogram{took},
+		Progress: 7, Waiting: "the lock", Leaving: "2 flows", Histograms: []sdk.Histogram{took},
 		Samples: []sdk.Sample{{Name: "m", Labels: map[string]string{"a": "b"}, Value: 1.5}},
 	}
 }

@@ -118,6 +118,10 @@ func (n *node) swap(s sdktest.Scenario, stage sdktest.Stage, from, to string) {
 // busy is how a change says that the machine had no time for it.
 var busy = []string{"took longer than", "timeout while waiting", "no handshake within", "deadline exceeded", "was ended by signal 9"}
 
+func isBusy(why string) bool {
+	return slices.ContainsFunc(busy, func(sign string) bool { return strings.Contains(why, sign) })
+}
+
 // change has the host change its mode. On a machine that is too busy for the limits of
 // its stages it undoes that, and is asked again.
 func (n *node) change(to string) {
@@ -138,7 +142,7 @@ func (n *node) change(to string) {
 		if slow == "" {
 			return
 		}
-		if !slices.ContainsFunc(busy, func(sign string) bool { return strings.Contains(slow, sign) }) {
+		if !isBusy(slow) {
 			n.Fatalf("to %s: %s", to, slow)
 		}
 		n.Logf("to %s: %s; once more", to, slow)

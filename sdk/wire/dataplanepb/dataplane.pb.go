@@ -1839,6 +1839,7 @@ type ReportReply struct {
 	Memory        uint64       `protobuf:"varint,11,opt,name=memory,proto3" json:"memory,omitempty"`                                 // bytes resident
 	LogDropped    uint64       `protobuf:"varint,12,opt,name=log_dropped,json=logDropped,proto3" json:"log_dropped,omitempty"`       // log lines lost because nobody read them in time
 	Histograms    []*Histogram `protobuf:"bytes,13,rep,name=histograms,proto3" json:"histograms,omitempty"`                          // the dataplane's own word, as samples are
+	Leaving       string       `protobuf:"bytes,14,opt,name=leaving,proto3" json:"leaving,omitempty"`                                // and this: what a change to another mode would end, and what to do
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1962,6 +1963,13 @@ func (x *ReportReply) GetHistograms() []*Histogram {
 		return x.Histograms
 	}
 	return nil
+}
+
+func (x *ReportReply) GetLeaving() string {
+	if x != nil {
+		return x.Leaving
+	}
+	return ""
 }
 
 type Sample struct {
@@ -2917,7 +2925,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\"(\n" +
 	"\fCleanupReply\x12\x18\n" +
 	"\aremoved\x18\x01 \x03(\tR\aremoved\"\x0f\n" +
-	"\rReportRequest\"\xd1\x03\n" +
+	"\rReportRequest\"\xeb\x03\n" +
 	"\vReportReply\x12\x1a\n" +
 	"\bprogress\x18\x01 \x01(\x04R\bprogress\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\tR\awaiting\x12\x14\n" +
@@ -2936,7 +2944,8 @@ const file_dataplane_proto_rawDesc = "" +
 	"logDropped\x12A\n" +
 	"\n" +
 	"histograms\x18\r \x03(\v2!.pointsman.dataplane.v1.HistogramR\n" +
-	"histograms\"\xb1\x01\n" +
+	"histograms\x12\x18\n" +
+	"\aleaving\x18\x0e \x01(\tR\aleaving\"\xb1\x01\n" +
 	"\x06Sample\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12B\n" +
 	"\x06labels\x18\x02 \x03(\v2*.pointsman.dataplane.v1.Sample.LabelsEntryR\x06labels\x12\x14\n" +

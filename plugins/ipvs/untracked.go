@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"bufio"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Connections that began while net.ipv4.vs.conntrack was 0 are unknown to the kernel's
+// connection tracking, for as long as they last: it does not help them that it is 1
+// since. IPVS serves them on. A dataplane of rules would take the next packet of each
+// for the first of a new one, send it elsewhere, and so end it. So whoever means to
+// change the mode is told of them.
+
+// A flow is a connection, by who called whom.
+type flow struct {
+	protocol sdk.Protocol
+	from, to netip.AddrPort
+}
+
+// seeUntracked counts the established connections of ours that connection tracking
+// does not know, and has Report tell of them.
+func (p *plugin) seeUntracked() error {
+	flows, err := p.established()
+	if err != nil {
+		return err
+	}
+	for _, s := range p.sides {
+		family := s.book.ground.family
+		if !slices.ContainsFunc(flowsOf(flows), func(f flow) bool { return sdk.FamilyOf(f.to.Addr()) == family }) {
+			continue // it may know very many, of which none matters
+		}
+		if err := p.edges.tracked(family, func(f flow) { delete(flows, f); p.status.Step() }); err != nil {
+			return fmt.Errorf("look for untracked %s connections: %w", family, err)
+		}
+	}
+	p.tellUntracked(len(flows))
+	return nil
+}
+
+func flowsOf(all map[flow]bool) []flow { return slices.Collect(maps.Keys(all)) }
+
+func (p *plugin) tellUntracked(n int) {
+	if n > 0 && p.untracked == 0 {
+		p.log.Warn("connections began while net.ipv4.vs.conntrack was 0; until they have ended, a change of mode would end them", "connections", n)
+	}
+	p.untracked = n
+	why := ""
+	if n > 0 {
+		why = fmt.Sprintf("%d established connections began while net.ipv4.vs.conntrack was 0, and would end; wait until they are over (ipvsadm -Lnc lists them)", n)
+	}
+	p.status.Tell(func(r *sdk.Report) { r.Leaving = why })
+}
+
+// established are the connections to virtual servers of ours that a change of mode
+// must not end. UDP has none: what is sent next is served by whoever serves then.
+func (p *plugin) established() (map[flow]bool, error) {
+	list, err := os.Open(p.edges.connections)
+	if err != nil {
+		return nil, fmt.Errorf("read the connections: %w", err)
+	}
+	defer list.Close()
+	all := make(map[flow]bool)
+	lines := bufio.NewScanner(list)
+	for lines.Scan() {
+		if f, ok := establishedIn(lines.Text()); ok && p.serves(f) {
+			all[f] = true
+		}
+	}
+	return all, lines.Err()
+}
+
+func (p *plugin) serves(f flow) bool {
+	at := server{family: sdk.FamilyOf(f.to.Addr()), protocol: f.protocol, addr: f.to}
+	return slices.ContainsFunc(p.sides, func(s *side) bool { _, ours := s.book.have.servers[at]; return ours })
+}
+
+// establishedIn reads a line of the kernel's list (kept says what it looks like), if
+// it is about a connection that is established.
+func establishedIn(line string) (flow, bool) {
+	words := strings.Fields(line)
+	if len(words) < 9 || words[7] != "ESTABLISHED" {
+		return flow{}, false
+	}
+	protocol, ok := protocolOf(words[0])
+	from, ok1 := hexAddr(words[1], words[2])
+	to, ok2 := hexAddr(words[3], words[4])
+	return flow{protocol, from, to}, ok && ok1 && ok2
+}
+
+// keepTracking looks after the parameter: somebody else may set it to 0. It counts
+// again while there is anything to count.
+func (p *plugin) keepTracking() error {
+	value, err := os.ReadFile(p.edges.parameters + "net/ipv4/vs/conntrack")
+	if err != nil {
+		return err
+	}
+	set := strings.TrimSpace(string(value)) == "1"
+	if set && p.untracked == 0 {
+		return nil
+	}
+	if !set && p.setup.Sysctls != sdk.ExpectSysctls {
+		p.log.Warn("somebody set net.ipv4.vs.conntrack to 0; it is set again")
+		if err := p.sysctls(); err != nil {
+			return err
+		}
+	}
+	return p.seeUntracked()
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Connections that connection tracking does not know are told of, until they have
+// ended, by whatever process looks; those that it knows, that are closing, or that are
+// somebody else's, are not.
+func TestTellsOfUntrackedConnections(t *testing.T) {
+	const (
+		header   = "Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData\n"
+		known    = "TCP 0AB40009 9C40 AC1E0000 0050 0AB40101 1F90 ESTABLISHED      899\n"
+		unknown  = "TCP 0AB40009 9C41 AC1E0000 0050 0AB40101 1F90 ESTABLISHED      899\n"
+		closing  = "TCP 0AB40009 9C42 AC1E0000 0050 0AB40101 1F90 TIME_WAIT        119\n"
+		foreign  = "TCP 0AB40009 9C43 CB007109 0050 0AB40101 1F90 ESTABLISHED      899\n"
+		datagram = "UDP 0AB40009 9C44 AC1E0000 0050 0AB40101 1F90 UDP              299\n"
+	)
+	l := newLife(t)
+	list := func(lines ...string) {
+		t.Helper()
+		if err := os.WriteFile(l.fake.folder+"connections", []byte(header+strings.Join(lines, "")), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tells := func(when, want string) {
+		t.Helper()
+		if told := l.plugin.Report().Leaving; want == "" && told != "" || !strings.HasPrefix(told, want) {
+			t.Errorf("%s it tells %q", when, told)
+		}
+	}
+	l.fake.flows = []flow{{sdk.TCP, netip.MustParseAddrPort("10.180.0.9:40000"), netip.MustParseAddrPort("172.30.0.0:80")}}
+	if err := l.full(many(1)); err != nil {
+		t.Fatal(err)
+	}
+	list(known, closing, foreign, datagram)
+	l.reborn()
+	tells("of what is known", "")
+	list(known, unknown, closing, foreign, datagram)
+	l.reborn()
+	tells("in a new process", "1 established connections began while net.ipv4.vs.conntrack was 0")
+	list(known)
+	l.keepTracking()
+	tells("when they have ended", "")
+	list(known, unknown)
+	if err := os.WriteFile(l.fake.folder+"net/ipv4/vs/conntrack", []byte("0\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l.keepTracking()
+	tells("after somebody set it to 0", "1 established")
+	l.parameters(map[string]string{"net/ipv4/vs/conntrack": "1"})
+}
+
+// keepTracking is what the watch does now and then.
+func (l *life) keepTracking() {
+	l.Helper()
+	if err := l.plugin.turn.Take(l.Context()); err != nil {
+		l.Fatal(err)
+	}
+	defer l.plugin.turn.Give()
+	if err := l.plugin.keepTracking(); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// reborn ends the process, and has the next one serve the same.
+func (l *life) reborn() {
+	l.Helper()
+	l.restart()
+	if err := l.full(many(1)); err != nil {
+		l.Fatal(err)
+	}
+}

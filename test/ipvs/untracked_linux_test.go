@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Connections that began while net.ipv4.vs.conntrack was 0 are taken over with the
+// rest, and go on; a change to another mode would end them. So it is refused, and says
+// why, until they are over.
+func TestKernelIPVSUntracked(t *testing.T) {
+	n := newNode(t)
+	s, stage := n.shows("dual-stack")
+	n.start()
+	n.packets(s, stage)
+	n.stop() // what it wrote serves on, as after a kube-proxy
+	n.shell("echo 0 >/proc/sys/net/ipv4/vs/conntrack")
+	one := s
+	one.Packets = s.Packets[:1] // by a pod, which nobody must masquerade
+	kept := n.connect(one, stage)
+
+	n.start()
+	n.until("the parameter is set again", func() error { return n.parameter("net/ipv4/vs/conntrack", "1") })
+	n.goOn(kept)
+	const why = "began while net.ipv4.vs.conntrack was 0"
+	for _, other := range []string{"iptables", "userspace"} {
+		if p, err := n.PlanMode(t.Context(), other); err != nil || !strings.Contains(strings.Join(p.Lost, "\n"), why) {
+			t.Errorf("a plan to change to %s names %q, %v", other, p.Lost, err)
+		}
+		n.refuses(other, why)
+		n.goOn(kept)
+	}
+	for flow := range kept {
+		if err := flow.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	n.until("nothing keeps the mode from being changed", func() error {
+		p, err := n.PlanMode(t.Context(), "iptables")
+		if err == nil && strings.Contains(strings.Join(p.Lost, "\n"), why) {
+			err = fmt.Errorf("there is %q", p.Lost)
+		}
+		return err
+	})
+	n.swap(s, stage, "ipvs", "iptables")
+}
+
+// parameter reports, by an error, that a parameter of the kernel has another value.
+func (n *node) parameter(name, want string) error {
+	n.Helper()
+	if have := strings.TrimSpace(n.shell("cat /proc/sys/" + name)); have != want {
+		return fmt.Errorf("%s is %s", name, have)
+	}
+	return nil
+}
+
+// refuses wants a change of mode to be undone, with a reason, and ipvs to serve on.
+func (n *node) refuses(to, why string) {
+	n.Helper()
+	for {
+		if _, err := n.SwapMode(n.Context(), to, false); err != nil {
+			n.Fatal(err)
+		}
+		var said string
+		n.until("the change to "+to+" is refused", func() error {
+			m, err := n.Mode(n.Context())
+			if err == nil && (m.Swap != nil || m.Last == nil || m.Last.To != to) {
+				err = fmt.Errorf("swap %+v, last %+v", m.Swap, m.Last)
+			}
+			if err == nil {
+				said = m.Last.Error
+			}
+			return errors.Join(err, n.mode("ipvs", true))
+		})
+		if strings.Contains(said, why) {
+			return
+		}
+		if !isBusy(said) {
+			n.Fatalf("to %s: %q", to, said)
+		}
+		n.Logf("to %s: %s; once more", to, said)
+	}
+}
