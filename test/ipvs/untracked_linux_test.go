@@ -46,7 +46,8 @@ func TestKernelIPVSUntracked(t *testing.T) {
 		}
 		return err
 	})
-	n.swap(s, stage, "ipvs", "iptables")
+	n.change("iptables")
+	n.packets(s, stage)
 }
 
 // parameter reports, by an error, that a parameter of the kernel has another value.
