@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 )
@@ -98,10 +99,13 @@ func (d *demo) swapTo(ctx context.Context, mode string) error {
 func (d *demo) ask(ctx context.Context, mode string) (out string, err error) {
 	late := d.watch(ctx, limit, nil, func() bool {
 		out, err = d.host.within(ctx, limit+5*time.Second, "mode", "swap", mode, "--wait="+limit.String())
-		return err == nil || !strings.Contains(err.Error(), "another swap is under way") && !strings.Contains(err.Error(), "deadline exceeded")
+		return err == nil || !slices.ContainsFunc(later, func(sign string) bool { return strings.Contains(err.Error(), sign) })
 	})
 	return out, errors.Join(err, late)
 }
+
+// later is how the host says that a change may come off another time.
+var later = []string{"another swap is under way", "deadline exceeded", "did not get on for", "took longer than", "no handshake within"}
 
 // killKernel kills a plugin whose rules are in the kernel.
 func (d *demo) killKernel(ctx context.Context) error {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
@@ -116,10 +117,26 @@ func (n *node) swap(s sdktest.Scenario, stage sdktest.Stage, from, to string) {
 }
 
 // busy is how a change says that the machine had no time for it.
-var busy = []string{"took longer than", "timeout while waiting", "no handshake within", "deadline exceeded", "was ended by signal 9"}
+var busy = []string{
+	"did not get on for", "took longer than", "timeout while waiting", "no handshake within", "deadline exceeded",
+	"after its deadline", "gets on no more", // and so the host killed it
+}
 
-func isBusy(why string) bool {
-	return slices.ContainsFunc(busy, func(sign string) bool { return strings.Contains(why, sign) })
+// isBusy reports whether a change was undone because the machine had no time for it.
+// A plugin that the host killed since may not have had the time to say more than that.
+func (n *node) isBusy(why string, since time.Time) bool {
+	n.Helper()
+	says := func(why string) bool {
+		return slices.ContainsFunc(busy, func(sign string) bool { return strings.Contains(why, sign) })
+	}
+	if says(why) || !strings.Contains(why, "was ended by signal 9") {
+		return says(why)
+	}
+	events, err := n.Events(n.Context())
+	if err != nil {
+		n.Fatal(err)
+	}
+	return slices.ContainsFunc(events.Items, func(e admin.Event) bool { return e.Time.After(since) && says(e.Message) })
 }
 
 // change has the host change its mode. On a machine that is too busy for the limits of
@@ -127,27 +144,40 @@ func isBusy(why string) bool {
 func (n *node) change(to string) {
 	n.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
-		if _, err := n.SwapMode(n.Context(), to, false); err != nil {
-			n.Fatal(err)
-		}
-		var slow string
-		n.until(to+" serves, or the change is undone", func() error {
-			m, err := n.Mode(n.Context())
-			if err == nil && m.Mode != to && m.Swap == nil && m.Last != nil && m.Last.Error != "" {
-				slow = m.Last.Error
-				return nil
-			}
-			return n.mode(to, false)
-		})
-		if slow == "" {
+		began := time.Now()
+		undone := n.ask(to)
+		if undone == "" {
 			return
 		}
-		if !isBusy(slow) {
-			n.Fatalf("to %s: %s", to, slow)
+		if !n.isBusy(undone, began) {
+			n.Fatalf("to %s: %s", to, undone)
 		}
-		n.Logf("to %s: %s; once more", to, slow)
+		n.Logf("to %s: %s; once more", to, undone)
 	}
 	n.Fatalf("%s never served", to)
+}
+
+// ask has the host change its mode once, waits until it has or has undone that, and
+// returns why it was undone.
+func (n *node) ask(to string) (undone string) {
+	n.Helper()
+	before, err := n.Mode(n.Context())
+	if err != nil {
+		n.Fatal(err)
+	}
+	if _, err := n.SwapMode(n.Context(), to, false); err != nil {
+		n.Fatal(err)
+	}
+	n.until(to+" serves, or the change is undone", func() error {
+		m, err := n.Mode(n.Context())
+		newer := m.Last != nil && (before.Last == nil || m.Last.At.After(before.Last.At))
+		if err == nil && m.Swap == nil && newer && m.Last.Error != "" {
+			undone = m.Last.Error
+			return nil
+		}
+		return errors.Join(err, n.mode(to, false))
+	})
+	return undone
 }
 
 // mode reports, by an error, that it is another one, or that the change is not over.

@@ -3,10 +3,10 @@
 package ipvs
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Connections that began while net.ipv4.vs.conntrack was 0 are taken over with the
@@ -62,27 +62,17 @@ func (n *node) parameter(name, want string) error {
 // refuses wants a change of mode to be undone, with a reason, and ipvs to serve on.
 func (n *node) refuses(to, why string) {
 	n.Helper()
-	for {
-		if _, err := n.SwapMode(n.Context(), to, false); err != nil {
-			n.Fatal(err)
-		}
-		var said string
-		n.until("the change to "+to+" is refused", func() error {
-			m, err := n.Mode(n.Context())
-			if err == nil && (m.Swap != nil || m.Last == nil || m.Last.To != to) {
-				err = fmt.Errorf("swap %+v, last %+v", m.Swap, m.Last)
-			}
-			if err == nil {
-				said = m.Last.Error
-			}
-			return errors.Join(err, n.mode("ipvs", true))
-		})
-		if strings.Contains(said, why) {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		began := time.Now()
+		undone := n.ask(to)
+		if strings.Contains(undone, why) {
+			n.until("ipvs serves on", func() error { return n.mode("ipvs", true) })
 			return
 		}
-		if !isBusy(said) {
-			n.Fatalf("to %s: %q", to, said)
+		if !n.isBusy(undone, began) {
+			n.Fatalf("to %s: %q", to, undone)
 		}
-		n.Logf("to %s: %s; once more", to, said)
+		n.Logf("to %s: %s; once more", to, undone)
 	}
+	n.Fatalf("the change to %s was never refused", to)
 }

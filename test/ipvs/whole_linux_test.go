@@ -106,6 +106,13 @@ func (n *node) write(name, text string) {
 // start starts the host, and waits until all it was told is served.
 func (n *node) start() {
 	n.Helper()
+	n.launch()
+	n.serving()
+}
+
+// launch starts the host.
+func (n *node) launch() {
+	n.Helper()
 	log, err := os.OpenFile(filepath.Join(n.dir, "host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		n.Fatal(err)
@@ -122,7 +129,6 @@ func (n *node) start() {
 		_ = n.cmd.Wait()
 		close(exited)
 	}()
-	n.serving()
 }
 
 func (n *node) serving() {
