@@ -41,7 +41,7 @@ const (
 	firstBackoff = 100 * time.Millisecond // doubled with each failure in a row,
 	lastBackoff  = 30 * time.Second       // up to this
 	forgiveness  = 5 * time.Minute        // who serves so long has no failures
-	refusedRetry = 5 * time.Minute        // what cannot be seen changing may have
+	refusedRetry = time.Minute            // what cannot be seen changing may have
 	tooOften     = 5                      // failures
 	tooSoon      = 2 * time.Minute        // within this open the breaker
 	firstBan     = 5 * time.Minute        // how long it stays open, doubled each time,

@@ -106,13 +106,13 @@ func TestLives(t *testing.T) {
 		},
 		"refuses until its binary changes": {
 			{0, Begin, "starting launch"},
-			{0, Refuses, "refused 5m0s"},
-			{second, Exited, "refused 4m59s"},
+			{0, Refuses, "refused 1m0s"},
+			{second, Exited, "refused 59s"},
 			{second, Changed, "starting launch"},
 		},
 		"refuses, and is asked again after a while": {
 			{0, Begin, "starting launch"},
-			{0, Refuses, "refused 5m0s"},
+			{0, Refuses, "refused 1m0s"},
 			{refusedRetry, Tick, "starting launch"},
 		},
 		"is taken over by another host": {
