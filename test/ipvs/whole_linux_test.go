@@ -151,7 +151,12 @@ const patience = 4 * time.Minute
 
 func (n *node) until(what string, is func() error) {
 	n.Helper()
-	end := time.Now().Add(patience)
+	n.within(patience, what, is)
+}
+
+func (n *node) within(limit time.Duration, what string, is func() error) {
+	n.Helper()
+	end := time.Now().Add(limit)
 	for {
 		err := is()
 		if err == nil {
