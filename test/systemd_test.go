@@ -54,25 +54,33 @@ func TestUnits(t *testing.T) {
 	}
 }
 
+// forms are the units of each form, by the names under which they are installed.
+var forms = map[string]map[string]string{
+	"apart":  {"pointsman.service": "pointsman.service", "pointsman-dataplane@.service": "pointsman-dataplane@.service"},
+	"forked": {"pointsman.service": "pointsman-forked.service"},
+}
+
 // TestUnitsVerify has systemd itself read them, with this test's binaries in place of
 // those that are to be installed.
 func TestUnitsVerify(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("needs systemd-analyze: on Debian, of the package systemd")
 	}
-	dir := t.TempDir()
-	var files []string
-	for _, name := range []string{"pointsman.service", "pointsman-dataplane@.service", "pointsman-forked.service"} {
-		text := strings.NewReplacer("/usr/bin/pointsman", "/bin/true", "/usr/libexec/pointsman/pointsman-dataplane-%i", "/bin/true").Replace(read(t, "../configs/systemd/"+name))
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
+	for form, units := range forms {
+		dir := t.TempDir()
+		var files []string
+		for name, source := range units {
+			text := strings.NewReplacer("/usr/bin/pointsman", "/bin/true", "/usr/libexec/pointsman/pointsman-dataplane-%i", "/bin/true").Replace(read(t, "../configs/systemd/"+source))
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, filepath.Join(dir, strings.Replace(name, "@.", "@iptables.", 1)))
 		}
-		files = append(files, filepath.Join(dir, strings.Replace(name, "@.", "@iptables.", 1)))
-	}
-	cmd := exec.CommandContext(t.Context(), "systemd-analyze", append([]string{"verify", "--man=no", "--recursive-errors=no"}, files...)...)
-	cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":")
-	out, err := cmd.CombinedOutput()
-	if err != nil || len(out) > 0 {
-		t.Errorf("systemd-analyze verify: %v: %s", err, out)
+		cmd := exec.CommandContext(t.Context(), "systemd-analyze", append([]string{"verify", "--man=no", "--recursive-errors=no"}, files...)...)
+		cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":")
+		out, err := cmd.CombinedOutput()
+		if err != nil || len(out) > 0 {
+			t.Errorf("%s: systemd-analyze verify: %v: %s", form, err, out)
+		}
 	}
 }
