@@ -43,7 +43,8 @@ var reasons = []reason{
 		if q.to.thing.service.Name == nobody {
 			return p.kind == ourUserspace && p.firewall && only(ours, dropped)
 		}
-		return p.kind == ourUserspace && p.firewall && slices.Contains(theirs, dropped) && served(ours)
+		through, unheard := slices.Contains(theirs, dropped) && served(ours), only(theirs, passed) && only(ours, dropped)
+		return p.kind == ourUserspace && p.firewall && (through || unheard)
 	}},
 	{"who stays with one endpoint may stay with one that a firewall keeps apart", func(p *proxy, q question, theirs, ours answer) bool {
 		return p.firewall && q.sticky() && (only(theirs, dropped) || only(ours, dropped))
