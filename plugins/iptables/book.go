@@ -80,8 +80,7 @@ func newBook(family sdk.Family) *book {
 	}
 }
 
-// setGround writes the fixed chains, and reports whether Services must be rendered
-// again.
+// setGround writes the fixed chains, and those in which the trees hang.
 func (b *book) setGround(g ground) {
 	if b.ground.localhost && !g.localhost {
 		b.erase(filter(guard))

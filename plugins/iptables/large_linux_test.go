@@ -138,7 +138,7 @@ func TestKernelCleansUpAfterALargeKubeProxy(t *testing.T) {
 // restore hands text to the backend.
 func (k kernel) restore(text string) {
 	k.Helper()
-	cmd := exec.Command("iptables-"+string(k.backend)+"-restore", "--noflush")
+	cmd := exec.Command("iptables-"+string(k.backend)+"-restore", "-w", "--noflush")
 	cmd.Stdin = strings.NewReader(text)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		k.Fatalf("restore: %v: %s", err, out)
