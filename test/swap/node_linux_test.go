@@ -199,7 +199,8 @@ var built struct {
 	err  error
 }
 
-// install puts the node's own copy of the binaries in place.
+// install puts the binaries in place: links of what was built, which are there at once,
+// and copies where there is something to replace.
 func (n *node) install() {
 	n.Helper()
 	built.once.Do(func() {
@@ -221,7 +222,9 @@ func (n *node) install() {
 		"pointsman-dataplane-userspace": "plugins/pointsman-dataplane-userspace",
 		"pointsman-dataplane-iptables":  "plugins/pointsman-dataplane-iptables",
 	} {
-		n.copy(filepath.Join(built.dir, from), to)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(n.path(to)), 0o755), os.Link(filepath.Join(built.dir, from), n.path(to))); err != nil {
+			n.copy(filepath.Join(built.dir, from), to)
+		}
 	}
 }
 
