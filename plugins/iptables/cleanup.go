@@ -83,6 +83,21 @@ func tools(ctx context.Context, family sdk.Family) []iptables.Tool {
 
 // sweep removes, or only names, what is ours in one family and backend.
 func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, error) {
+	if tool.Backend == iptables.NFT && l == (sdk.Leftovers{}) {
+		gone, err := sweepBy(ctx, tool, l, func(ctx context.Context, table string) (iptables.Tables, error) {
+			return tool.Outline(ctx, table, func(id iptables.ID) bool { return isOurs(id.Chain) })
+		})
+		if err == nil || ctx.Err() != nil {
+			return gone, err
+		} // else there are jumps where nobody would look for them
+	}
+	return sweepBy(ctx, tool, l, func(ctx context.Context, table string) (iptables.Tables, error) {
+		return tool.Save(ctx, table)
+	})
+}
+
+// sweepBy is sweep, of what read finds in each table.
+func sweepBy(ctx context.Context, tool iptables.Tool, l sdk.Leftovers, read func(context.Context, string) (iptables.Tables, error)) ([]string, error) {
 	tables, err := tool.KubeTables(ctx) // where no chain of ours is, no rule leads to one
 	if err != nil {
 		return nil, err
@@ -93,7 +108,7 @@ func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, 
 		if table == "mangle" && !l.KubeProxy {
 			continue // only it has something there: a canary
 		}
-		found, err := tool.Save(ctx, table)
+		found, err := read(ctx, table)
 		if err != nil {
 			return nil, err
 		}

@@ -11,6 +11,16 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 )
 
+// matters reports whether a loss may be one of ours: a chain of ours, one in which we
+// have jumps, or a whole table. Another proxy that goes takes thousands of others along.
+func matters(g iptables.Gone) bool {
+	id := g.ID
+	return (id.Table == "nat" || id.Table == "filter") && (id.Chain == "" || isOurs(id.Chain) || slices.Contains(entrances, id.Chain))
+}
+
+// entrances are the chains of others in which we have jumps.
+var entrances = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+
 // weigh doubts the tables if c, which somebody else did, took away what is ours.
 func (s *side) weigh(ctx context.Context, c iptables.Commit, jumps []iptables.Jump) {
 	if c.Missed {

@@ -3,12 +3,14 @@
 package iptables
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
@@ -245,5 +247,31 @@ func TestKernelStandsDownWhenAnotherCleansUp(t *testing.T) {
 		k.sync(p, sdk.Update{From: 1, To: 2})
 		k.role(p, sdk.Active)
 		k.want(s, sdk.Active)
+	})
+}
+
+// Where others have many chains only a few are read before ours are taken out. A jump in
+// one of the rest is found all the same.
+func TestKernelCleansUpAmongMany(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		p := k.start()
+		k.sync(p, scenario(k.T, "cluster-ip").Update(1))
+		k.role(p, sdk.Active)
+		script := new(iptables.Script)
+		script.Begin("nat")
+		for i := range 60 {
+			script.Declare(fmt.Sprintf("THEIRS-%d", i))
+		}
+		script.Insert("THEIRS-59", "-j "+services)
+		script.Commit()
+		if err := p.sides[0].tool.Restore(k.Context(), script); err != nil {
+			k.Fatal(err)
+		}
+		if _, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
+			k.Fatal(err)
+		}
+		if all := k.run("iptables-"+string(k.backend), "-t", "nat", "-S"); strings.Contains(all, "KUBE-") || !strings.Contains(all, "THEIRS-59") {
+			k.Errorf("cleaned up, there is:\n%s", all)
+		}
 	})
 }

@@ -65,7 +65,7 @@ func (p *plugin) startWatch() *watch {
 		if err != nil {
 			p.log.Warn("cannot hear who changes the tables", "err", err)
 		} else {
-			w.events = events
+			w.events, events.Matters = events, matters
 			w.running.Go(w.listen)
 		}
 	}

@@ -27,6 +27,13 @@ type ear struct {
 	mu     sync.Mutex // guards what follows
 	ours   []int      // programs that we ran last
 	doubts map[sdk.Family]string
+	asks   map[sdk.Family][]lost // where our jumps may have gone
+}
+
+// A lost is a chain of others that lost something, and by whom.
+type lost struct {
+	id iptables.ID
+	by string
 }
 
 // remembered is how many programs of ours are told apart from others: more than
@@ -34,13 +41,16 @@ type ear struct {
 const remembered = 64
 
 func newEar(b iptables.Backend) (*ear, error) {
-	e := &ear{doubts: make(map[sdk.Family]string)}
+	e := &ear{doubts: make(map[sdk.Family]string), asks: make(map[sdk.Family][]lost)}
 	if b != iptables.NFT {
 		return e, nil
 	}
 	var err error
 	if e.events, err = iptables.Listen(); err != nil {
 		return e, err
+	}
+	e.events.Matters = func(g iptables.Gone) bool {
+		return g.ID.Chain == "" || isOurs(g.ID) || slices.Contains(entrances, g.ID)
 	}
 	e.running.Go(e.listen) // ends with close
 	return e, nil
@@ -73,7 +83,8 @@ func (e *ear) listen() {
 	}
 }
 
-// hear doubts the rules of a family if somebody took away what matters to them.
+// hear doubts the rules of a family if somebody took away what is ours. In a chain of
+// others it may have been theirs.
 func (e *ear) hear(c iptables.Commit) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -86,7 +97,9 @@ func (e *ear) hear(c iptables.Commit) {
 		}
 	}
 	for _, gone := range c.Gone {
-		if id := gone.ID; id.Chain == "" || isOurs(id) || slices.Contains(entrances, id) {
+		if id := gone.ID; slices.Contains(entrances, id) {
+			e.asks[gone.Family] = append(e.asks[gone.Family], lost{id, c.Program})
+		} else if id.Chain == "" || isOurs(id) {
 			e.doubts[gone.Family] = c.Program + " deleted from " + id.String()
 		}
 	}
@@ -104,6 +117,34 @@ func (e *ear) doubt(f sdk.Family) string {
 	why := e.doubts[f]
 	delete(e.doubts, f)
 	return why
+}
+
+// asked are the chains of others that lost something since this was last called.
+func (e *ear) asked(f sdk.Family) []lost {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := e.asks[f]
+	delete(e.asks, f)
+	return all
+}
+
+// ask looks whether our jumps are where they should be in role, in the chains that lost
+// something; empty: they are.
+func (s *side) ask(ctx context.Context, role sdk.Role, chains []lost) (why string) {
+	rules := make(map[iptables.ID][]iptables.Rule)
+	for _, l := range chains {
+		if _, known := rules[l.id]; known {
+			continue
+		}
+		there, _, err := s.tool.List(ctx, l.id)
+		rules[l.id] = there
+		for _, j := range s.book.frame.jumps(role) {
+			if j.At == l.id && (err != nil || !slices.Contains(there, j.Rule)) {
+				return l.by + " deleted from " + l.id.String()
+			}
+		}
+	}
+	return ""
 }
 
 // measure notes how big legacy's tables are now.
@@ -133,7 +174,10 @@ func (r *rules) patrol(ctx context.Context, role sdk.Role) (cleaned bool) {
 		r.audited = time.Now()
 	}
 	for _, s := range r.sides {
-		why := r.ear.doubt(s.book.frame.family)
+		why, asked := r.ear.doubt(s.book.frame.family), r.ear.asked(s.book.frame.family)
+		if why == "" && s.known {
+			why = s.ask(ctx, role, asked)
+		}
 		switch {
 		case !s.known:
 			continue // the next write reads everything anyway

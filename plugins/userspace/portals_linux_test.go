@@ -506,3 +506,22 @@ func TestKernelFailedWrite(t *testing.T) {
 		}
 	})
 }
+
+// Where others have many chains only a few are read before ours are taken out. A jump in
+// one of the rest is found all the same.
+func TestKernelCleansUpAmongMany(t *testing.T) {
+	onNode(t, func(n node) {
+		n.serve()
+		program := "iptables-" + string(n.kernel.backend)
+		for i := range 51 {
+			n.kernel.run(program, "-t", "nat", "-N", fmt.Sprintf("THEIRS-%d", i))
+		}
+		n.kernel.run(program, "-t", "nat", "-A", "THEIRS-50", "-j", container.Chain)
+		if _, err := n.Dataplane.Cleanup(n.Context(), sdk.Leftovers{}); err != nil {
+			n.Fatal(err)
+		}
+		if all := n.kernel.run(program, "-t", "nat", "-S"); strings.Contains(all, container.Chain) || !strings.Contains(all, "THEIRS-50") {
+			n.Errorf("cleaned up, there is:\n%s", all)
+		}
+	})
+}

@@ -66,7 +66,7 @@ func openRules(ctx context.Context, r *relay, dir string, backend string) (*rule
 	for _, family := range families {
 		tool, err := iptables.Open(ctx, family, use)
 		if err == nil {
-			_, err = tool.Save(ctx, "nat")
+			err = tool.Reach()
 		}
 		if err != nil {
 			errs = append(errs, err)

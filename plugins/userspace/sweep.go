@@ -53,10 +53,41 @@ var kubeProxys = []string{"KUBE-PORTALS-CONTAINER", "KUBE-PORTALS-HOST", "KUBE-N
 
 // sweep is for one family and backend.
 func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, error) {
+	if tool.Backend == iptables.NFT && l == (sdk.Leftovers{}) {
+		found, err := outline(ctx, tool)
+		if err == nil {
+			var gone []string
+			gone, err = remove(ctx, tool, found, l)
+			if err == nil {
+				return gone, nil
+			}
+		}
+		if ctx.Err() != nil {
+			return nil, err
+		} // else there are jumps where nobody would look for them
+	}
 	found, err := tool.Save(ctx, "nat", "filter")
 	if err != nil {
 		return nil, err
 	}
+	return remove(ctx, tool, found, l)
+}
+
+// outline is what must be known of both tables to take our chains out.
+func outline(ctx context.Context, tool iptables.Tool) (iptables.Tables, error) {
+	both := make(iptables.Tables)
+	for _, table := range []string{"nat", "filter"} {
+		found, err := tool.Outline(ctx, table, isOurs)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(both, found)
+	}
+	return both, nil
+}
+
+// remove takes out, or only names, what is ours of what was found.
+func remove(ctx context.Context, tool iptables.Tool, found iptables.Tables, l sdk.Leftovers) ([]string, error) {
 	ours := false
 	for id := range found {
 		ours = ours || isOurs(id) && !slices.Contains(kubeProxys, id.Chain)

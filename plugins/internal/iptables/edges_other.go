@@ -41,6 +41,11 @@ func (t Tool) Exists(ID, Rule) (bool, error) { return false, errors.ErrUnsupport
 // KubeTables are those tables in which chains stand that begin with KUBE-.
 func (t Tool) KubeTables(context.Context) ([]string, error) { return nil, errors.ErrUnsupported }
 
+// Outline is Save of one of nft's tables, without the rules that need not be known.
+func (t Tool) Outline(context.Context, string, func(ID) bool) (Tables, error) {
+	return nil, errors.ErrUnsupported
+}
+
 // Size is how big the kernel says that one of legacy's tables is.
 type Size struct{ Rules, Bytes uint32 }
 
@@ -51,7 +56,7 @@ func TableSize(sdk.Family, string) (Size, error) { return Size{}, errors.ErrUnsu
 func (t Tool) Stamp() (Stamp, error) { return Stamp{}, errors.ErrUnsupported }
 
 // Events are the changes of nft's tables.
-type Events struct{}
+type Events struct{ Matters func(Gone) bool }
 
 // Listen begins to listen.
 func Listen() (*Events, error) { return nil, errors.ErrUnsupported }

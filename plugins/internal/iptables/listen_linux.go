@@ -21,6 +21,9 @@ type Events struct {
 	file   *os.File
 	buffer []byte
 	open   Commit // what was read of a commit that is not complete
+
+	// Matters, if not nil, says which losses are told of. It is called in Next.
+	Matters func(Gone) bool
 }
 
 // room is for what the kernel tells while somebody changes a lot.
@@ -150,8 +153,8 @@ func (e *Events) message(kind uint16, data []byte) bool {
 }
 
 func (e *Events) gone(ours bool, family sdk.Family, id ID) {
-	if ours {
-		e.open.add(Gone{family, id})
+	if g := (Gone{family, id}); ours && (e.Matters == nil || e.Matters(g)) {
+		e.open.add(g)
 	}
 }
 

@@ -3,6 +3,7 @@
 package iptables
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -74,6 +75,41 @@ func TestKernelEvents(t *testing.T) {
 	}
 	if c := next(); c.Port != uint32(ours) || ours == 0 {
 		t.Errorf("a change of ours, by process %d, is heard as %+v", ours, c)
+	}
+}
+
+// Who listens for some losses only hears of no others, however many they are.
+func TestKernelEventsThatMatter(t *testing.T) {
+	needsRoot(t)
+	tool, err := Open(t.Context(), sdk.IPv4, NFT)
+	if err != nil {
+		t.Skip("needs the backend: ", err)
+	}
+	events, err := Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	events.Matters = func(g Gone) bool { return g.ID.Chain == "OURS" }
+	next := heard(t, events)
+	for _, remove := range []bool{false, true} {
+		s := new(Script)
+		s.Begin("filter")
+		for i := range enough + 10 {
+			if name := fmt.Sprintf("THEIRS-%d", i); remove {
+				s.Remove(name)
+			} else {
+				s.Declare(name)
+			}
+		}
+		s.Commit()
+		if err := tool.Restore(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runs(t, "iptables-nft", "-N", "OURS")
+	runs(t, "iptables-nft", "-X", "OURS")
+	if c := next(); c.Missed || len(c.Gone) != 1 || c.Gone[0].ID.Chain != "OURS" {
+		t.Errorf("what is heard first is %d losses, some missed: %t", len(c.Gone), c.Missed)
 	}
 }
 

@@ -3,6 +3,7 @@
 package iptables
 
 import (
+	"io"
 	"strings"
 	"testing"
 )
@@ -32,6 +33,19 @@ func TestRead(t *testing.T) {
 	}
 	if _, err := Read(strings.NewReader("*nat\nnonsense\n")); err == nil || !strings.Contains(err.Error(), "line 2") {
 		t.Errorf("nonsense is %v; want an error with the line", err)
+	}
+}
+
+// Of what a program prints only the tables that are wanted are kept, and nothing else need
+// make sense.
+func TestReadOnly(t *testing.T) {
+	r := reader{tables: make(Tables), only: []string{"nat", "mangle"}}
+	if _, err := io.WriteString(&r, dump+"*raw\nnonsense\nCOMMIT\n"); err != nil {
+		t.Fatal(err)
+	}
+	tables, err := r.end()
+	if _, there := tables[ID{"filter", "INPUT"}]; err != nil || there || len(tables) != 2 {
+		t.Errorf("nat and mangle read as %q, %v", tables, err)
 	}
 }
 

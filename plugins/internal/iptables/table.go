@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -32,8 +33,10 @@ func Read(from io.Reader) (Tables, error) {
 // text and as rules.
 type reader struct {
 	tables Tables
-	each   func() // if not nil, called for each part
+	each   func()   // if not nil, called for each part
+	only   []string // if not nil, the tables that are wanted
 	table  string
+	other  bool   // the present table is not
 	rest   []byte // the beginning of a line
 	lines  int
 }
@@ -58,7 +61,14 @@ func (r *reader) Write(part []byte) (int, error) {
 
 func (r *reader) line(line []byte) error {
 	r.lines++
-	if err := r.tables.line(&r.table, string(bytes.TrimSpace(line))); err != nil {
+	line = bytes.TrimSpace(line)
+	if len(line) > 0 && line[0] == '*' {
+		r.other = r.only != nil && !slices.Contains(r.only, string(line[1:]))
+	}
+	if r.other {
+		return nil
+	}
+	if err := r.tables.line(&r.table, string(line)); err != nil {
 		return fmt.Errorf("read tables: line %d: %w", r.lines, err)
 	}
 	return nil

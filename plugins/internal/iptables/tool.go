@@ -102,14 +102,18 @@ func (t Tool) restore(ctx context.Context, s *Script, args ...string) error {
 }
 
 // Save reads the tables that are named, whole; without a name, all that there are, at
-// once.
+// once. nft's program reads all rules, whichever table it is asked for, so it is asked
+// once for all.
 func (t Tool) Save(ctx context.Context, tables ...string) (Tables, error) {
-	if len(tables) == 0 {
-		return t.save(ctx)
+	switch {
+	case len(tables) == 0:
+		return t.save(ctx, nil)
+	case t.Backend == NFT && len(tables) > 1:
+		return t.save(ctx, tables)
 	}
 	all := make(Tables)
 	for _, table := range tables {
-		read, err := t.save(ctx, "-t", table)
+		read, err := t.save(ctx, nil, "-t", table)
 		if err != nil {
 			return nil, err
 		}
@@ -118,8 +122,10 @@ func (t Tool) Save(ctx context.Context, tables ...string) (Tables, error) {
 	return all, nil
 }
 
-func (t Tool) save(ctx context.Context, args ...string) (Tables, error) {
-	r := reader{tables: make(Tables), each: t.Heard}
+// save has the program print, and keeps what is in the tables that are named in only,
+// or in all.
+func (t Tool) save(ctx context.Context, only []string, args ...string) (Tables, error) {
+	r := reader{tables: make(Tables), each: t.Heard, only: only}
 	stderr, err := t.runInto(ctx, &r, t.program("save"), nil, args...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.Join(append([]string{t.program("save")}, args...), " "), said(err, stderr))

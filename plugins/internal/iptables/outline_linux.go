@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Outline is what must be known of one of nft's tables to take chains out of it: those that mine
+// names, without their rules, and the chains of others with theirs, in which a jump may
+// stand. To have everything printed takes seconds where there are tens of thousands of
+// chains. Where others have many, only those that every table has are read: if a jump
+// stands anywhere else, the kernel refuses to remove the chain that it leads to, and
+// Save tells more.
+func (t Tool) Outline(ctx context.Context, table string, mine func(ID) bool) (Tables, error) {
+	chains, err := chainsNFT(ctx, t.Family, table)
+	if err != nil {
+		return nil, err
+	}
+	found := make(Tables)
+	var others []ID
+	for _, chain := range chains {
+		if id := (ID{table, chain}); mine(id) {
+			found[id] = nil
+		} else {
+			others = append(others, id)
+		}
+	}
+	if len(found) == 0 {
+		return found, nil // where no chain is, no jump leads to it
+	}
+	if len(others) > fewOthers {
+		others = slices.DeleteFunc(others, func(id ID) bool { return !slices.Contains(builtIn, id.Chain) })
+	}
+	for _, id := range others {
+		rules, _, err := t.List(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		found[id] = rules
+	}
+	return found, nil
+}
+
+// fewOthers are so many chains of others that to ask for each costs nothing beside.
+const fewOthers = 50
+
+// builtIn are the chains that packets come to by themselves.
+var builtIn = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+
+// chainsNFT asks the kernel for the names of a table's chains. While somebody changes
+// them it may leave some out, so the answer counts only if nobody did.
+func chainsNFT(ctx context.Context, family sdk.Family, table string) ([]string, error) {
+	for range 10 {
+		before, err := generation()
+		if err != nil {
+			return nil, err
+		}
+		var names []string
+		err = dumpNetfilter(ctx, unix.NFT_MSG_GETCHAIN, nfproto(family), func(data []byte) {
+			if attribute(data, unix.NFTA_CHAIN_TABLE) == table {
+				names = append(names, attribute(data, unix.NFTA_CHAIN_NAME))
+			}
+		})
+		if err != nil {
+			return nil, fmt.Errorf("ask for the chains of %s: %w", table, err)
+		}
+		if after, err := generation(); err == nil && after == before {
+			return names, nil
+		}
+	}
+	return nil, fmt.Errorf("ask for the chains of %s: %w", table, errors.New("they change all the time"))
+}

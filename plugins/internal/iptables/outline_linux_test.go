@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// An outline has the names of some chains, and the rules of the others: of all while
+// they are few, else of those that every table has.
+func TestKernelOutline(t *testing.T) {
+	needsRoot(t)
+	tool, err := Open(t.Context(), sdk.IPv4, NFT)
+	if err != nil {
+		t.Skip("needs the backend: ", err)
+	}
+	t.Cleanup(func() {
+		runs(t, "iptables-nft", "-F")
+		runs(t, "iptables-nft", "-X")
+	})
+	for _, line := range []string{"-N OURS-1", "-N THEIRS", "-A OURS-1 -j DROP", "-A INPUT -j OURS-1", "-A THEIRS -j OURS-1"} {
+		runs(t, "iptables-nft", strings.Fields(line)...)
+	}
+	outline := func() Tables {
+		t.Helper()
+		found, err := tool.Outline(t.Context(), "filter", func(id ID) bool { return strings.HasPrefix(id.Chain, "OURS-") })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	few := outline()
+	rules, there := few[ID{"filter", "OURS-1"}]
+	if !there || len(rules) > 0 || !few.Has(ID{"filter", "INPUT"}, "-j OURS-1") || !few.Has(ID{"filter", "THEIRS"}, "-j OURS-1") {
+		t.Errorf("where others have few chains it is %q", few)
+	}
+	s := new(Script)
+	s.Begin("filter")
+	for i := range fewOthers {
+		s.Declare(fmt.Sprintf("THEIRS-%d", i))
+	}
+	s.Commit()
+	if err := tool.Restore(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	many := outline()
+	if _, there := many[ID{"filter", "THEIRS"}]; there || !many.Has(ID{"filter", "INPUT"}, "-j OURS-1") {
+		t.Errorf("where others have many chains it is %q", many)
+	}
+	none, err := tool.Outline(t.Context(), "filter", func(ID) bool { return false })
+	if err != nil || len(none) > 0 {
+		t.Errorf("where nothing is ours it is %q, %v", none, err)
+	}
+}
