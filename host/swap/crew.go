@@ -130,7 +130,7 @@ func (c *crew) launch(ctx context.Context) error {
 // verify holds the kernel to what To was told. A dataplane that cannot say is
 // taken at its word, and the host says so.
 func (c *crew) verify(ctx context.Context) error {
-	if c.m.Stage == Proving && !c.m.Plan.Same && c.to.Lasts() {
+	if c.m.Stage == Proving && !c.m.Plan.Same && c.to.Laid() {
 		return nil
 	}
 	verified, err := c.to.Verify(ctx)

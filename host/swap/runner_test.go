@@ -52,7 +52,7 @@ func (t *train) SetRole(_ context.Context, r sdk.Role) error {
 	return t.note(t.name + " " + r.String())
 }
 func (t *train) Verify(context.Context) (bool, error)        { return true, t.note("verify " + t.name) }
-func (t *train) Lasts() bool                                 { return true }
+func (t *train) Laid() bool                                  { return true }
 func (t *train) Stuck(context.Context) ([]sdk.Stick, error)  { return make([]sdk.Stick, 1), nil }
 func (t *train) Seed(_ context.Context, s []sdk.Stick) error { return t.note("seed " + t.name) }
 func (t *train) Progress() uint64                            { return 1 }

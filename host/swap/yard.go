@@ -28,9 +28,10 @@ type Dataplane interface {
 	// where the dataplane cannot say.
 	Verify(context.Context) (bool, error)
 
-	// Lasts reports whether all that it serves by is in the kernel already in
-	// Standby. Then it need not be verified again once it is Active.
-	Lasts() bool
+	// Laid reports whether all that it serves by is there already in Standby, but for
+	// the ways in. Then it need not be verified again once it is Active: the canary
+	// shows the ways.
+	Laid() bool
 
 	// Stuck and Seed hand affinity over; a dataplane that cannot has none, and
 	// takes none.

@@ -157,9 +157,11 @@ func (p *plane) Verify(ctx context.Context) (bool, error) {
 	return true, v.Differences()
 }
 
-// Lasts reports whether what it serves by outlives its process.
-func (p *plane) Lasts() bool {
-	return !slices.Contains(p.supervisor.Status().Description.Limits, sdk.LimitDiesWithProcess)
+// Laid reports whether it has all but the ways in already in Standby. Who can only
+// listen where the frontends are cannot, while another one does.
+func (p *plane) Laid() bool {
+	limits := p.supervisor.Status().Description.Limits
+	return !slices.Contains(limits, sdk.LimitDiesWithProcess) || !slices.Contains(limits, sdk.LimitOwnAddressesOnly)
 }
 
 var errNoProcess = errors.New("its process is gone")
