@@ -28,7 +28,7 @@ type Facts struct {
 
 	MasqueradeAll bool
 	MasqueradeBit uint8
-	ServiceCIDRs  []netip.Prefix
+	ServiceCIDRs  []netip.Prefix // beside those that SetServiceCIDR tells of
 	Conntrack     sdk.ConntrackLimits
 
 	ExternalIPs   []netip.Prefix // see reach.Here

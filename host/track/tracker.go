@@ -3,6 +3,7 @@
 package track
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -24,8 +25,9 @@ type Tracker struct {
 	// mu guards everything below, and the insides of every cursor.
 	mu       sync.Mutex
 	facts    Facts
-	seen     nodeRecord // the Node object
-	node     *sdk.Node  // replaced, never written to
+	seen     nodeRecord                // the Node object
+	ranges   map[string][]netip.Prefix // of ClusterIPs, by the ServiceCIDR that says so
+	node     *sdk.Node                 // replaced, never written to
 	here     reach.Here
 	synced   bool
 	services map[Key]*service
@@ -61,6 +63,7 @@ func New(report func(Notice)) *Tracker {
 	return &Tracker{
 		report:   report,
 		node:     &sdk.Node{},
+		ranges:   make(map[string][]netip.Prefix),
 		services: make(map[Key]*service),
 		slices:   make(map[Key]*slice),
 		values:   make(map[sdk.Name]*sdk.Service),
@@ -117,13 +120,15 @@ func (t *Tracker) DeleteNode(name string) {
 // renode follows a change of what is known of this node. Only a change that
 // decisions hang on makes every Service be decided anew.
 func (t *Tracker) renode() {
-	if n := t.facts.node(t.seen); !n.Equal(*t.node) {
+	facts := t.facts
+	facts.ServiceCIDRs = t.serviceCIDRs()
+	if n := facts.node(t.seen); !n.Equal(*t.node) {
 		t.node = &n
 		for _, c := range t.cursors {
 			c.signal()
 		}
 	}
-	here := t.facts.here(t.seen, *t.node)
+	here := facts.here(t.seen, *t.node)
 	if here.Equal(t.here) {
 		return
 	}

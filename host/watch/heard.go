@@ -22,11 +22,12 @@ import (
 //
 // Its methods are called by one reflector, one at a time, but for Resync.
 type heard struct {
-	kind  string
-	set   func(object any)
-	gone  func(track.Key)
-	none  func() // the list was empty; nil: never mind
-	first func() // called once, after the first list
+	kind   string
+	set    func(object any)
+	gone   func(track.Key)
+	none   func() // the list was empty; nil: never mind
+	first  func() // called once, after the first list
+	listed bool   // the first list is asked for, not awaited as a stream
 
 	have map[track.Key]struct{}
 }

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -52,9 +53,10 @@ func Kubernetes(client kubernetes.Interface, t *track.Tracker, s KubeSettings) *
 	if s.Report == nil {
 		s.Report = func(track.Notice) {}
 	}
-	k := &KubeSource{tracker: t, settings: s, first: make(chan struct{}, 3)}
+	k := &KubeSource{tracker: t, settings: s, first: make(chan struct{}, 4)}
 	ours := metav1.ListOptions{LabelSelector: ourLabels()}
 	thisNode := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, s.NodeName).String()}
+	k.follow(&networkingv1.ServiceCIDR{}, client, k.ranges(), ifTold(lister(client.NetworkingV1().ServiceCIDRs(), metav1.ListOptions{}), k.mayNotReadRanges))
 	k.follow(&corev1.Node{}, client, k.nodes(), lister(client.CoreV1().Nodes(), thisNode))
 	k.follow(&discoveryv1.EndpointSlice{}, client, k.slices(), lister(client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), ours))
 	k.follow(&corev1.Service{}, client, k.services(), lister(client.CoreV1().Services(metav1.NamespaceAll), ours))
@@ -75,9 +77,13 @@ func (k *KubeSource) follow(example any, client kubernetes.Interface, h *heard, 
 	l := newLink(h.kind, k.settings.Report)
 	k.links = append(k.links, l)
 	h.first = func() { k.first <- struct{}{} }
+	way := cache.ToListWatcherWithWatchListSemantics(l.around(lw), client)
+	if h.listed {
+		way = inLists{l.around(lw)}
+	}
 	var quiet klog.Logger // the link says what there is to say
 	k.kinds = append(k.kinds, cache.NewReflectorWithOptions(
-		cache.ToListWatcherWithWatchListSemantics(l.around(lw), client), example, h,
+		way, example, h,
 		cache.ReflectorOptions{Name: h.kind, Logger: &quiet, Backoff: again()},
 	))
 }

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+func kubeRange(name string, cidrs ...string) *networkingv1.ServiceCIDR {
+	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
+}
+
+// TestKubeRanges follows the ranges of ClusterIPs as they come and go.
+func TestKubeRanges(t *testing.T) {
+	client := fake.NewClientset(kubeNode(), kubeService(), kubeRange("kubernetes", "10.96.0.0/12", "fd00:96::/112"))
+	h := hear(t, client)
+	if got := fmt.Sprint(h.next().Node.ServiceCIDRs); got != "[10.96.0.0/12 fd00:96::/112]" {
+		t.Errorf("the ranges are %s", got)
+	}
+	more := kubeRange("more", "10.200.0.0/24", "10.96.0.0/12", "not a range")
+	if _, err := client.NetworkingV1().ServiceCIDRs().Create(t.Context(), more, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(h.next().Node.ServiceCIDRs); got != "[10.96.0.0/12 10.200.0.0/24 fd00:96::/112]" {
+		t.Errorf("with more the ranges are %s", got)
+	}
+	if err := client.NetworkingV1().ServiceCIDRs().Delete(t.Context(), "kubernetes", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(h.next().Node.ServiceCIDRs); got != "[10.96.0.0/12 10.200.0.0/24]" {
+		t.Errorf("without the first the ranges are %s", got)
+	}
+}
+
+// TestKubeRangesUntold serves although the server has no such kind, or does not tell.
+func TestKubeRangesUntold(t *testing.T) {
+	resource := schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"}
+	for name, c := range map[string]struct {
+		err  error
+		says []string
+	}{
+		"an older server": {apierrors.NewNotFound(resource, ""), nil},
+		"an older role":   {apierrors.NewForbidden(resource, "", errors.New("no role")), []string{SourceForbidden}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := fake.NewClientset(kubeNode(), kubeService())
+			asked := 0
+			client.PrependReactor("list", "servicecidrs", func(clienttesting.Action) (bool, runtime.Object, error) {
+				asked++
+				return true, nil, c.err
+			})
+			client.PrependWatchReactor("servicecidrs", clienttesting.DefaultWatchReactor(nil, c.err))
+			h := hear(t, client)
+			if u := h.next(); len(u.Set) != 1 || len(u.Node.ServiceCIDRs) > 0 {
+				t.Errorf("the first update is %+v", u)
+			}
+			if fault := h.source.Fault(); fault != "" {
+				t.Errorf("it counts as a fault: %s", fault)
+			}
+			if got := h.reasons(); !slices.Equal(got, c.says) || asked != 1 {
+				t.Errorf("asked %d times, it says %v, want %v", asked, got, c.says)
+			}
+		})
+	}
+}
+
+// TestSilence ends by itself, and when it is ended.
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := silence(askAgain)
+		if e, more := <-w.ResultChan(); more {
+			t.Errorf("it told %v", e)
+		}
+		ended := silence(askAgain)
+		ended.Stop()
+		if _, more := <-ended.ResultChan(); more {
+			t.Error("it went on")
+		}
+	})
+}
