@@ -59,7 +59,7 @@ soak: peers ## run faults and swaps for hours
 	POINTSMAN_SOAK=100 $(GO) test -p 1 -count=1 -timeout 12h -v -run '^TestKernel' ./plugins/iptables ./test/swap ./test/privileges
 	POINTSMAN_SOAK=100 $(GO) test -count=1 -timeout 12h -v -run 'TestMalice' ./test
 	POINTSMAN_SOAK=100 POINTSMAN_E2E=1 $(GO) test -count=1 -timeout 12h -v ./test/beside
-	GO="$(GO)" POINTSMAN_SOAK=100 UML_TIMEOUT=40000 IPVS_TESTS='^TestKernelIPVS(Swaps|Beside)' IPVS_FLAGS='-test.timeout=11h' test/uml/suite
+	GO="$(GO)" POINTSMAN_SOAK=100 UML_TIMEOUT=40000 IPVS_TESTS='^TestKernelIPVS(Swaps|Beside|Demo)' IPVS_FLAGS='-test.timeout=11h' test/uml/suite
 
 demo: build ## show it at work on this machine, in under a minute, without root
 	bin/pointsman demo

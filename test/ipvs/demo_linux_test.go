@@ -3,14 +3,20 @@
 package ipvs
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// The demo goes through all modes where the kernel has IPVS, and no request fails.
+// The demo goes through all modes where the kernel has IPVS, and no request fails. On a
+// machine with too little time for a guest the host ends relays that do not answer, and
+// who shows a demo there is told of requests that failed: so it is not for CI.
 func TestKernelIPVSDemo(t *testing.T) {
+	if os.Getenv("POINTSMAN_SOAK") == "" {
+		t.Skip("needs a machine with nothing else to do, and some minutes: make soak has them")
+	}
 	n := newNode(t)
 	config, err := filepath.Abs("../../configs/demo.yaml")
 	if err != nil {
