@@ -123,7 +123,7 @@ func twice(s *corev1.Service) bool {
 func (b *book) put(s *corev1.Service) {
 	b.Helper()
 	stored, err := b.create(s)
-	for end := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		stored, err = b.create(s) // the server takes a while to give addresses and ports free
 	}
 	if err != nil {

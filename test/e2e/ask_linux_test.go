@@ -28,14 +28,19 @@ const (
 
 // call calls from p, and says what became of it.
 func (l *land) call(ctx context.Context, p *place, network string, to netip.AddrPort) string {
-	ctx, cancel := context.WithTimeout(ctx, silence)
+	return l.callFor(ctx, silence, p, network, to)
+}
+
+// callFor is call, of one that may take so long.
+func (l *land) callFor(ctx context.Context, wait time.Duration, p *place, network string, to netip.AddrPort) string {
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	conn, err := p.hosts[l.index].Dial(ctx, network, p.in(to.Addr()), to)
 	if err != nil {
 		return failed(err)
 	}
 	defer conn.Close()
-	line, err := ask(conn)
+	line, err := ask(conn, wait)
 	if err != nil {
 		return failed(err)
 	}
@@ -43,8 +48,8 @@ func (l *land) call(ctx context.Context, p *place, network string, to netip.Addr
 }
 
 // ask asks the endpoint at the other end who it is, and whom it sees.
-func ask(conn net.Conn) (string, error) {
-	if err := conn.SetDeadline(time.Now().Add(silence)); err != nil {
+func ask(conn net.Conn, wait time.Duration) (string, error) {
+	if err := conn.SetDeadline(time.Now().Add(wait)); err != nil {
 		return "", err
 	}
 	if conn.LocalAddr().Network() == "udp" { // on a connection it says so unasked

@@ -33,8 +33,12 @@ type tally struct {
 	failed []string
 }
 
-// callGap is between two calls of a load.
-const callGap = 10 * time.Millisecond
+// callGap is between two calls of a load, each of which may take loadPatience: where
+// other tests run too, callers themselves may be slow.
+const (
+	callGap      = 10 * time.Millisecond
+	loadPatience = 5 * time.Second
+)
 
 // underLoad calls to from p, one call after the other, until result. What was called
 // before anybody answered has left flows that lead nowhere, which a port that is used
@@ -62,7 +66,7 @@ func (l *load) run(ctx context.Context, land *land, p *place, to netip.AddrPort)
 	pace := time.NewTicker(callGap)
 	defer pace.Stop()
 	for ; ctx.Err() == nil; <-pace.C {
-		got := land.call(ctx, p, "tcp4", to)
+		got := land.callFor(ctx, loadPatience, p, "tcp4", to)
 		if ctx.Err() != nil {
 			return
 		}

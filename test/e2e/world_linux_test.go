@@ -18,7 +18,7 @@ import (
 )
 
 // patience is for what must happen: long, for a loaded machine is no failure.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // The ports that every pod answers on, TCP and UDP.
 const (
