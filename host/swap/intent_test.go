@@ -89,3 +89,21 @@ func TestRecover(t *testing.T) {
 		}
 	}
 }
+
+// TestClockSetMeanwhile holds a swap to instants that the wall's clock has no part in, so
+// whoever sets it ends no stage, and no drain.
+func TestClockSetMeanwhile(t *testing.T) {
+	m, _ := Machine{}.Step(Event{Kind: Ask, Plan: toUserspace}, time.Now())
+	for m.Stage != Idle {
+		m, _ = m.Step(Event{Kind: Stirs}, time.Now())
+		if m.Stage == Clearing {
+			m, _ = m.Step(Event{Kind: Failed, Stage: Clearing}, time.Now())
+		}
+		for what, at := range map[string]time.Time{"Since": m.Since, "Moved": m.Moved, "Began": m.Began, "Next": m.Next} {
+			if !at.IsZero() && !strings.Contains(at.String(), " m=") {
+				t.Errorf("in %s, %s is by the wall's clock alone: %s", m.Stage, what, at)
+			}
+		}
+		m, _ = m.Step(Event{Kind: Passed, Stage: m.Stage}, time.Now())
+	}
+}

@@ -4,8 +4,6 @@ package swap
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -59,17 +57,8 @@ func (n *node) files() int {
 // goroutines are how many it has, as its metrics tell.
 func (n *node) goroutines() int {
 	n.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
-	answer, err := client.Get("http://127.0.0.1:10249/metrics")
-	if err != nil {
-		n.Fatal(err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		n.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(text), "\ngo_goroutines ")
+	text := metrics(n.T, "127.0.0.1:10249")
+	_, rest, _ := strings.Cut(text, "\ngo_goroutines ")
 	count, _, _ := strings.Cut(rest, "\n")
 	number, err := strconv.Atoi(count)
 	if err != nil {

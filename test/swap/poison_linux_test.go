@@ -5,10 +5,16 @@ package swap
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
 )
 
 const poisoned = `
@@ -35,6 +41,8 @@ func TestPoison(t *testing.T) {
 		fmt.Fprintf(&others, "apiVersion: v1\nkind: Service\nmetadata: {name: s%d, namespace: shop}\nspec: {clusterIP: 172.30.1.%d, ports: [{port: 80}]}\n---\n", i, i+1)
 	}
 	n.write("services/others.yaml", others.String())
+	at := freeAddr(t)
+	n.write("host.yaml", strings.Replace(n.settings("fragile"), `metricsBindAddress: ""`, "metricsBindAddress: "+at, 1))
 	n.start()
 	n.write("services/poison.yaml", fmt.Sprintf(poisoned, 13))
 	n.until("the poison is named", long, func() error {
@@ -47,6 +55,15 @@ func TestPoison(t *testing.T) {
 		}
 		return nil
 	})
+	const kept = `pointsman_unserved{plugin="fragile",why="kept"} `
+	for _, line := range []string{kept + "1", `pointsman_events_total{reason="ServicePoison"} 1`} {
+		n.until("the metrics say "+line, 60*time.Second, func() error { // once it is sure which it is
+			if text := metrics(t, at); !strings.Contains(text, "\n"+line+"\n") {
+				return errors.New(text)
+			}
+			return nil
+		})
+	}
 	before, err := n.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -70,6 +87,12 @@ func TestPoison(t *testing.T) {
 		}
 		return err
 	})
+	n.until("the metrics have it aside no more", 30*time.Second, func() error {
+		if text := metrics(t, at); !strings.Contains(text, kept+"0") {
+			return errors.New(text)
+		}
+		return nil
+	})
 	events, err := n.Events(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -81,6 +104,36 @@ func TestPoison(t *testing.T) {
 	if !named {
 		t.Errorf("no event names it: %+v", events.Items)
 	}
+}
+
+// freeAddr is one of this machine's where nobody listens.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	if lo, err := netlink.LinkByName("lo"); err == nil {
+		_ = netlink.LinkSetUp(lo) // in a new namespace; without root it is the machine's, and up
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// metrics are a host's, as text.
+func metrics(t *testing.T, at string) string {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+	answer, err := client.Get("http://" + at + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // bareNode is a host without a namespace of its own, and without callers.
