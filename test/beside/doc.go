@@ -13,8 +13,9 @@
 // were refused or heard nothing, must be the same in each world. What differs is a
 // mistake of ours, or stands in the table of this package with its reason.
 //
-// What is no frontend is called as well, and pinged; health ports are asked; connections
-// are held open, and flows go on, while Services change.
+// What is no frontend is called as well, and pinged; datagrams come in several packets;
+// health ports are asked; connections are held open, and flows go on, while Services
+// change.
 //
 // POINTSMAN_E2E=1 runs one of each kind, step by step. POINTSMAN_SOAK=N adds N rounds at
 // random, whose seed is printed and can be given as POINTSMAN_SEED. POINTSMAN_BESIDE
