@@ -101,8 +101,10 @@ func (n node) calls(network, to string) (string, error) {
 }
 
 // hears asks whoever is at the other end; nobody is, if there is no answer soon.
-func hears(conn net.Conn) (string, error) {
-	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+func hears(conn net.Conn) (string, error) { return hearsWithin(5*time.Second, conn) }
+
+func hearsWithin(wait time.Duration, conn net.Conn) (string, error) {
+	_ = conn.SetDeadline(time.Now().Add(wait))
 	if _, err := fmt.Fprintln(conn, "who"); err != nil {
 		return "", err
 	}
@@ -472,7 +474,11 @@ func TestKernelPodsByDevice(t *testing.T) {
 				n.Fatal(err)
 			}
 			defer conn.Close()
-			if got, err := hears(conn); found != (err == nil && got == podHere+":8080") {
+			wait := patience
+			if !found {
+				wait = time.Second
+			}
+			if got, err := hearsWithin(wait, conn); found != (err == nil && got == podHere+":8080") {
 				n.Errorf("by %s: %q, %v", device, got, err)
 			}
 		}
