@@ -5,6 +5,7 @@ package watch
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -318,6 +319,37 @@ func TestKubeTrims(t *testing.T) {
 	}
 }
 
+// TestTrim keeps of each kind what is read, and nothing of what makes objects large.
+func TestTrim(t *testing.T) {
+	const at = corev1.EndpointsLastChangeTriggerTime
+	meta := metav1.ObjectMeta{
+		Name: "a", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}, Finalizers: []string{"f"}, OwnerReferences: []metav1.OwnerReference{{Name: "o"}},
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}, Annotations: map[string]string{"long": "text", at: "then"},
+	}
+	kept := metav1.ObjectMeta{Name: "a", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}, Annotations: map[string]string{at: "then"}}
+	host, spec, addresses := "h", corev1.NodeSpec{PodCIDRs: []string{"10.1.0.0/24"}}, []corev1.NodeAddress{{Address: "192.0.2.7"}}
+	ingress := corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "192.0.2.9"}}}
+	for _, test := range []struct{ object, want any }{
+		{
+			&corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1", Selector: map[string]string{"a": "b"}}, Status: corev1.ServiceStatus{LoadBalancer: ingress, Conditions: []metav1.Condition{{Type: "t"}}}},
+			&corev1.Service{ObjectMeta: kept, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1"}, Status: corev1.ServiceStatus{LoadBalancer: ingress}},
+		},
+		{
+			&corev1.Node{ObjectMeta: meta, Spec: spec, Status: corev1.NodeStatus{Addresses: addresses, Images: []corev1.ContainerImage{{SizeBytes: 1}}}},
+			&corev1.Node{ObjectMeta: kept, Spec: spec, Status: corev1.NodeStatus{Addresses: addresses}},
+		},
+		{
+			&discoveryv1.EndpointSlice{ObjectMeta: meta, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}, NodeName: &host, Hostname: &host, TargetRef: &corev1.ObjectReference{Name: "pod"}}}},
+			&discoveryv1.EndpointSlice{ObjectMeta: kept, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}, NodeName: &host}}},
+		},
+	} {
+		object := test.object.(runtime.Object).DeepCopyObject() // they share what they are made of
+		if got, err := trim(object); err != nil || !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%T is left with\n%+v, want\n%+v (%v)", test.object, got, test.want, err)
+		}
+	}
+}
+
 // TestHeardReplace relists: what is new comes before what is gone.
 func TestHeardReplace(t *testing.T) {
 	var story []string
@@ -340,28 +372,5 @@ func TestHeardReplace(t *testing.T) {
 	want := []string{"set a", "set b", "gone ns1/a", "set c", "set c", "set d", "gone ns1/b", "gone ns1/c", "gone ns1/d"}
 	if !slices.Equal(story, want) || first != 1 {
 		t.Errorf("told %v (complete %d times)\nwant %v", story, first, want)
-	}
-}
-
-// TestTrim keeps what the tracker reads.
-func TestTrim(t *testing.T) {
-	slice := kubeSlice("10.1.0.1")
-	slice.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: "2026-01-01T00:00:00Z", "other": "x"}
-	slice.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
-	slice.Endpoints[0].TargetRef = &corev1.ObjectReference{Name: "pod"}
-	if _, err := trim(slice); err != nil {
-		t.Fatal(err)
-	}
-	if len(slice.Annotations) != 1 || slice.Annotations[corev1.EndpointsLastChangeTriggerTime] == "" || slice.ManagedFields != nil || slice.Endpoints[0].TargetRef != nil {
-		t.Errorf("trimmed to %+v", slice)
-	}
-	if slice.Labels[discoveryv1.LabelServiceName] != "web" || *slice.Endpoints[0].NodeName != "n1" {
-		t.Errorf("too much is gone: %+v", slice)
-	}
-	node := kubeNode()
-	node.Status = corev1.NodeStatus{Images: []corev1.ContainerImage{{}}, Addresses: []corev1.NodeAddress{{Address: "192.0.2.7"}}}
-	node.Spec.PodCIDRs = []string{"10.1.0.0/24"}
-	if _, err := trim(node); err != nil || node.Status.Images != nil || len(node.Status.Addresses) != 1 || len(node.Spec.PodCIDRs) != 1 || node.Labels[corev1.LabelTopologyZone] != "z1" {
-		t.Errorf("%v: trimmed to %+v", err, node)
 	}
 }
