@@ -53,6 +53,7 @@ func malice() []struct {
 		{"rubbish for Sync", tale{"Sync": raves}, "Sync"},
 		{"failures of strangers", tale{"Sync": says(stranger, &pb.ResultChunk{Last: true})}, ""},
 		{"empty samples", tale{"Report": empties(5, 250<<10)}, ""},
+		{"a Report of a megabyte", tale{"Report": empties(5, 1<<20)}, "Report"},
 		{"rubbish for Report", tale{"Report": raves}, "Report"},
 		{"Report that drips", tale{"Report": drips}, "Report"},
 		{"a gigabyte for Report", tale{"Report": huge}, "larger than max"},

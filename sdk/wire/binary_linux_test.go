@@ -54,6 +54,7 @@ func TestBinaryThatOthersMayChangeIsRefused(t *testing.T) {
 		{"as installed", func(*testing.T, string) {}, ""},
 		{"everyone may write", func(t *testing.T, path string) { chmod(t, path, 0o777) }, "may be written to by everyone"},
 		{"everyone may replace", func(t *testing.T, path string) { chmod(t, filepath.Dir(path), 0o777) }, "chmod o-w " + "DIR"},
+		{"everyone may replace its directory", func(t *testing.T, path string) { chmod(t, filepath.Dir(filepath.Dir(path)), 0o777) }, "chmod o-w UP"},
 		{"everyone may add", func(t *testing.T, path string) { chmod(t, filepath.Dir(path), 0o777|os.ModeSticky) }, ""},
 		{"this group may write", func(t *testing.T, path string) { chmod(t, path, 0o775) }, ""},
 		{"nobody may run", func(t *testing.T, path string) { chmod(t, path, 0o644) }, "chmod +x"},
@@ -68,7 +69,8 @@ func TestBinaryThatOthersMayChangeIsRefused(t *testing.T) {
 			if err == nil {
 				b.Close()
 			}
-			want := strings.ReplaceAll(c.want, "DIR", filepath.Dir(path))
+			dir := filepath.Dir(path)
+			want := strings.NewReplacer("DIR", dir, "UP", filepath.Dir(dir)).Replace(c.want)
 			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 				t.Errorf("OpenBinary = %v; want %q", err, want)
 			}

@@ -151,3 +151,21 @@ func TestAListenerChoosesItsFolder(t *testing.T) {
 		}
 	}
 }
+
+// The folder that a listener makes, and its socket, are closed to all but whom it was
+// told of.
+func TestAListenerClosesItsFolder(t *testing.T) {
+	for mode, users := range map[os.FileMode][]uint32{0o600: nil, 0o660: {nobody}} {
+		path := filepath.Join(shortDir(t), "own", "s")
+		l, err := door{address: "unix://" + path, users: users}.listen()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		for name, want := range map[string]os.FileMode{path: mode, filepath.Dir(path): 0o700 | mode&0o040 | mode&0o040>>2} {
+			if info, err := os.Stat(name); err != nil || info.Mode().Perm() != want {
+				t.Errorf("for users %v, %s has the mode %s, want %s: %v", users, name, info.Mode().Perm(), want, err)
+			}
+		}
+	}
+}
