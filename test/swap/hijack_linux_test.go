@@ -102,7 +102,7 @@ func (n *node) calls(addr string) error {
 // reports why nobody answers, if so.
 func (n *node) hears(from netip.Addr, to netip.AddrPort) error {
 	n.Helper()
-	ctx, cancel := context.WithTimeout(n.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.Context(), silence)
 	defer cancel()
 	var conn net.Conn
 	var err error
@@ -119,7 +119,7 @@ func (n *node) hears(from netip.Addr, to netip.AddrPort) error {
 		return err
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(silence))
 	if _, err := conn.Write([]byte("!")); err != nil {
 		return err
 	}

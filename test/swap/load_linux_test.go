@@ -15,8 +15,12 @@ import (
 	"time"
 )
 
-// patience is how long an answer may take; later is never.
-const patience = time.Second
+// patience is how long an answer may take; later is never. What takes a second and more
+// is in the table of figures.
+const patience = 3 * time.Second
+
+// silence is how long an answer is awaited where there should be none.
+const silence = time.Second
 
 // A load is what callers of every kind do to a node: new connections all the time,
 // and connections that they keep, on which they say something every 20 ms.
