@@ -21,6 +21,7 @@ type book struct {
 	lines []string
 	moved chan Machine
 	bad   string // what fails, such as "prove"
+	late  bool   // in Standby nothing is laid yet
 }
 
 func (b *book) note(line string) error {
@@ -52,7 +53,7 @@ func (t *train) SetRole(_ context.Context, r sdk.Role) error {
 	return t.note(t.name + " " + r.String())
 }
 func (t *train) Verify(context.Context) (bool, error)        { return true, t.note("verify " + t.name) }
-func (t *train) Laid() bool                                  { return true }
+func (t *train) Laid() bool                                  { return !t.late }
 func (t *train) Stuck(context.Context) ([]sdk.Stick, error)  { return make([]sdk.Stick, 1), nil }
 func (t *train) Seed(_ context.Context, s []sdk.Stick) error { return t.note("seed " + t.name) }
 func (t *train) Progress() uint64                            { return 1 }
@@ -102,7 +103,14 @@ func run(t *testing.T, b *book, begin func(*Runner)) Outcome {
 func newBook(bad string) *book { return &book{bad: bad, moved: make(chan Machine, 64)} }
 
 func TestRunnerSwaps(t *testing.T) {
+	for name, late := range map[string]bool{"laid in Standby": false, "laid when it is active": true} {
+		t.Run(name, func(t *testing.T) { runnerSwaps(t, late) })
+	}
+}
+
+func runnerSwaps(t *testing.T, late bool) {
 	b := newBook("")
+	b.late = late
 	o := run(t, b, func(r *Runner) {
 		if err := r.Ask(toUserspace); err != nil {
 			t.Fatal(err)
@@ -119,6 +127,9 @@ func TestRunnerSwaps(t *testing.T) {
 		"freeze", "hold userspace", "hold iptables", "seed userspace",
 		"userspace active", "iptables draining", "release userspace", "release iptables", "thaw",
 		"prove", "iptables draining", "clear iptables", "stop iptables",
+	}
+	if late { // what was seen in Standby says nothing of now
+		want = slices.Insert(want, slices.Index(want, "prove")+1, "verify userspace")
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

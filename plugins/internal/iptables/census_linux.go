@@ -187,9 +187,9 @@ func legacyEntries(family sdk.Family, table string) (entryList, error) {
 	return l, fmt.Errorf("read the %s table %s: somebody changes it all the time", family, table)
 }
 
-// count counts what stands in one table, and of that what is Kubernetes'. A chain of users begins with an entry whose
-// target is named ERROR and holds the chain's name, and ends with one more that
-// returns; the last entry of a table is named ERROR, too.
+// count counts what stands in one table, and of that what is Kubernetes'. A chain of
+// users begins with an entry whose target is named ERROR and holds the chain's name,
+// and ends with one more that returns; the last entry of a table is named ERROR, too.
 func (l entryList) count() (rules, kube int) {
 	inKube := false
 	for data := l.data; len(data) >= l.offsets+4; {
