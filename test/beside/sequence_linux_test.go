@@ -5,6 +5,7 @@ package beside
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -111,6 +112,9 @@ func (all flows) compare(c *contest) {
 		return
 	}
 	for _, f := range all {
+		if f.to.way == "external-ip" && !c.claimed(f.to.addr.Addr()) {
+			continue // it goes on for as long as the kernel, or a relay, remembers it
+		}
 		var last []answer
 		c.until(func() bool {
 			last = f.ask(400 * time.Millisecond)
@@ -138,6 +142,16 @@ func (c *contest) standing(addr netip.AddrPort) bool {
 	for _, s := range c.services {
 		if s.Spec.ClusterIP == addr.Addr().String() && len(s.Spec.Ports) > 0 && s.Spec.Ports[0].Port == int32(addr.Port()) && s.Labels == nil {
 			return s.Spec.Type == corev1.ServiceTypeNodePort
+		}
+	}
+	return false
+}
+
+// claimed reports whether a Service that is served has addr as an external address now.
+func (c *contest) claimed(addr netip.Addr) bool {
+	for _, s := range c.services {
+		if s.Labels == nil && slices.Contains(s.Spec.ExternalIPs, addr.String()) {
+			return true
 		}
 	}
 	return false
