@@ -3,6 +3,7 @@
 package iptables
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -29,9 +30,11 @@ func (k kernel) foreign() {
 			k.run(program, strings.Fields(line)...)
 		}
 	}
-	if _, err := exec.LookPath("nft"); err == nil {
-		k.run("nft", "add table inet theirs { chain c { type filter hook input priority 5; ip protocol 99 drop; }; }")
+	table := "add table inet theirs { chain c { type filter hook input priority 5; ip protocol 99 drop; }; }"
+	if out, err := exec.Command("nft", table).CombinedOutput(); err == nil {
 		k.Cleanup(func() { k.run("nft", "delete", "table", "inet", "theirs") })
+	} else if k.backend == iptables.NFT && !errors.Is(err, exec.ErrNotFound) {
+		k.Fatalf("nft %s: %v: %s", table, err, out) // a kernel with legacy alone has no such tables
 	}
 }
 
