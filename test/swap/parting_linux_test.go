@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestParting has a dataplane that says that its connections would end. A plan names
+// them, and a swap away from it is refused and says what to do, until they are over or
+// it is asked for with --force. A swap to it ends nothing.
+func TestParting(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("needs go: it builds a plugin")
+	}
+	n := bareNode(t, "parting")
+	build := exec.Command("go", "build", "-o", n.path("plugins/pointsman-dataplane-parting"), "./testdata/parting")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	n.copy(n.path("plugins/pointsman-dataplane-parting"), "plugins/pointsman-dataplane-other")
+	const ends = "7 connections would end; wait until they are over"
+	n.write("plugins/ends", ends)
+	n.start()
+
+	if p, err := n.PlanMode(t.Context(), "other"); err != nil || strings.Join(p.Lost, "\n") != ends {
+		t.Errorf("a plan names %q as lost: %v", p.Lost, err)
+	}
+	out, err := n.verb("mode", "swap", "other", "--wait")
+	if code := exitCode(err); code != 1 || !strings.Contains(out, "of parting "+ends) || !strings.Contains(out, "pointsman mode swap other --force") {
+		t.Errorf("the swap ends with %d, %v: %s", code, err, out)
+	}
+	if m := n.rested(); m.Mode != "parting" {
+		t.Errorf("after the refusal the mode is %s", m.Mode)
+	}
+	if out, err := n.verb("mode", "swap", "other", "--wait", "--force"); err != nil {
+		t.Errorf("forced, the swap ends with %v: %s", err, out)
+	}
+	n.settled("other")
+	if err := os.Remove(n.path("plugins/ends")); err != nil {
+		t.Fatal(err)
+	}
+	n.swapTo("parting") // nothing is left that would end
+	n.settled("parting")
+}
+
+// exitCode is that of a program that ended with err.
+func exitCode(err error) int {
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	return 0
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Parting is a plugin that serves nothing, and says what a change to another mode would
+// end: what stands in the file "ends" beside its binary. It is called as its binary is.
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+func main() {
+	binary, err := os.Executable()
+	if err != nil {
+		binary = os.Args[0]
+	}
+	_, name, _ := strings.Cut(filepath.Base(binary), "dataplane-")
+	d := sdk.Description{Name: name, Version: "0.0.0", Features: sdk.Features}
+	wire.Serve(d, &parting{description: d, ends: filepath.Join(filepath.Dir(binary), "ends")})
+}
+
+type parting struct {
+	description sdk.Description
+	state       sdk.State
+	ends        string
+}
+
+func (p *parting) Configure(context.Context, sdk.Setup) (sdk.Description, error) {
+	p.state = sdk.State{}
+	return p.description, nil
+}
+
+func (p *parting) Sync(_ context.Context, u sdk.Update) (sdk.Result, error) {
+	if _, err := p.state.Apply(u); err != nil {
+		return sdk.Result{}, err
+	}
+	p.state.Confirm()
+	return sdk.Result{}, nil
+}
+
+func (p *parting) SetRole(context.Context, sdk.Role) error { return nil }
+
+func (p *parting) Cleanup(context.Context, sdk.Leftovers) ([]string, error) { return nil, nil }
+
+func (p *parting) Report() sdk.Report {
+	text, _ := os.ReadFile(p.ends) // there is none where nothing would end
+	return sdk.Report{Leaving: strings.TrimSpace(string(text))}
+}
