@@ -73,6 +73,42 @@ func TestKernelConnectionsLast(t *testing.T) {
 	})
 }
 
+// Who was never more than in Standby has begun no connection, and waits for none: those
+// that the kernel translates are others'.
+func TestKernelStandbyBeganNothing(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s, _ := g.Place(scenario(k.T, "cluster-ip"))
+		other := k.start()
+		k.sync(other, s.Update(1))
+		k.role(other, sdk.Active)
+		stage, err := g.Open(k.Context(), other, s)
+		if err != nil {
+			k.Fatal(err)
+		}
+		defer stage.Close()
+		flow, err := stage.Dial(k.Context(), forwarded(k.T, s))
+		if err != nil {
+			k.Fatal(err)
+		}
+		defer flow.Close()
+		if _, err := flow.Ask(k.Context()); err != nil {
+			k.Fatal(err)
+		}
+		if _, err := other.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
+			k.Fatal(err)
+		}
+		other.die()
+		p := k.start()
+		k.role(p, sdk.Standby)
+		k.sync(p, s.Update(1))
+		k.role(p, sdk.Draining)
+		if left := p.Report().Flows; left != 0 {
+			k.Errorf("it says that %d are left of its own", left)
+		}
+	})
+}
+
 // Kernel parameters get the values that the node asks for, and their old ones when
 // it no longer does, and when everything is cleaned up.
 func TestKernelParametersAreGivenBack(t *testing.T) {

@@ -47,6 +47,7 @@ type plugin struct {
 	sides   []*side
 	state   sdk.State
 	role    sdk.Role // zero: nobody has looked yet
+	caught  bool     // it was more than in Standby once: connections may be its own
 	drain   drain
 
 	addressed time.Time // when the node's addresses were looked at last

@@ -35,7 +35,7 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 	}
 	defer p.publish()
 	was := p.role
-	p.role = role
+	p.role, p.caught = role, p.caught || was != sdk.Standby
 	if p.lock == nil {
 		return nil // it takes effect once the writer has yielded
 	}
@@ -45,9 +45,12 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 			return err
 		}
 	}
-	if role != sdk.Draining {
+	switch {
+	case role != sdk.Draining:
 		p.undrained()
-	} else if was != sdk.Draining {
+	case !p.caught:
+		p.drain.left = map[flow]bool{} // what there is, others began
+	case was != sdk.Draining:
 		p.countFlows()
 	}
 	if role == sdk.Active && was != sdk.Active {
