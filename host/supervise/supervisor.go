@@ -152,8 +152,12 @@ func (s *Supervisor) Restart(why string) {
 	}
 }
 
-// Replaced reports whether the binary is another than the one that runs.
+// Replaced reports whether the binary is another than the one that runs. Of a plugin that
+// something else keeps running nobody here knows.
 func (s *Supervisor) Replaced() bool {
+	if s.plugin.Address != "" {
+		return false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := identify(s.plugin.Path)

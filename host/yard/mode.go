@@ -78,7 +78,7 @@ func (y *Yard) LastSwap() *admin.Swapped {
 // SwapTo begins a swap that someone asks for. It holds, also for hosts to come,
 // until the file's mode changes or someone asks for another.
 func (y *Yard) SwapTo(mode string, force bool) error {
-	if err := y.known(mode); err != nil {
+	if err := y.possible(mode); err != nil {
 		return err
 	}
 	if err := y.ask(mode, "pointsman mode swap", force); err != nil {
@@ -102,11 +102,17 @@ func (y *Yard) prefer(mode string) {
 	}
 }
 
-func (y *Yard) known(mode string) error {
-	if y.there(mode) {
-		return nil
+// possible refuses a swap to a mode that nobody has, or to the very process that serves:
+// beside a plugin that runs by itself there is no second one.
+func (y *Yard) possible(mode string) error {
+	if !y.there(mode) {
+		return &admin.Error{Code: http.StatusNotFound, What: "swap to " + mode, Why: missing(y.Now(), mode), Try: "pointsman plugin list"}
 	}
-	return &admin.Error{Code: http.StatusNotFound, What: "swap to " + mode, Why: missing(y.Now(), mode), Try: "pointsman plugin list"}
+	if address := y.Now().Plugins[mode].Address; address != "" && y.serving().name == mode {
+		return &admin.Error{Code: http.StatusConflict, What: "swap to " + mode,
+			Why: "it serves, and runs by itself at " + address + ": who keeps it running puts another in its place", Try: "pointsman plugin restart " + mode}
+	}
+	return nil
 }
 
 // Reset undoes a swap that has not passed its canary, else it goes back to the
@@ -127,7 +133,7 @@ func (y *Yard) Reset() (string, error) {
 
 // Plan says what a swap would come to, and changes nothing.
 func (y *Yard) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
-	if err := y.known(to); err != nil {
+	if err := y.possible(to); err != nil {
 		return admin.ModePlan{}, err
 	}
 	main := y.serving()

@@ -106,11 +106,11 @@ func (p *plane) session(outer context.Context, life supervise.Life) error {
 	if err != nil {
 		return err
 	}
+	defer p.end()
 	if !p.begin(remote, cursor, f) {
 		<-ctx.Done()
 		return nil
 	}
-	defer p.end()
 
 	if err := s.first(d); err != nil {
 		return err
@@ -218,14 +218,16 @@ func (s *session) failed(err error) {
 	}
 }
 
-// begin is false for a dataplane that is being cleared away.
+// begin is false for a dataplane that is being cleared away: it is there to be told that,
+// and nothing else.
 func (p *plane) begin(r *wire.Remote, c *track.Cursor, f *feed.Feed) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.remote, p.filled, p.failure = r, false, ""
 	if p.leaving {
 		return false
 	}
-	p.remote, p.cursor, p.feed, p.filled, p.failure = r, c, f, false, ""
+	p.cursor, p.feed = c, f
 	return true
 }
 

@@ -218,27 +218,23 @@ func (p *plane) ends(ctx context.Context) string {
 }
 
 // Cleanup removes it from the node. It is told nothing more, or it would come
-// back; and what its process cannot do, another one of its binary does.
+// back; and what its process cannot do, another one of its binary does. Of a plugin that
+// runs by itself that is the next one in session, when Cleanup is called again.
 func (p *plane) Cleanup(ctx context.Context) error {
 	p.mu.Lock()
 	p.leaving = true
-	remote := p.remote
 	p.mu.Unlock()
-	if remote != nil {
-		if err := p.grip(ctx); err != nil {
-			return err
-		}
-		_, err := remote.Cleanup(ctx, sdk.Leftovers{})
-		p.Release()
-		p.Stop()
-		if err == nil {
-			return nil
-		}
-		p.log.Warn("cleanup by its own process", "plugin", p.name, "err", err)
+	defer p.Release()
+	err := p.clear(ctx)
+	if err != nil && p.plugin.Address != "" {
+		return fmt.Errorf("%s at %s did not clean up after itself: %w; if it stays so, run there: pointsman-dataplane-%s cleanup", p.name, p.plugin.Address, err, p.name)
 	}
 	p.Stop()
-	if p.plugin.Address != "" {
-		return fmt.Errorf("%s at %s did not clean up after itself; run there: pointsman-dataplane-%s cleanup", p.name, p.plugin.Address, p.name)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, errNoProcess) {
+		p.log.Warn("cleanup by its own process", "plugin", p.name, "err", err)
 	}
 	cmd := exec.CommandContext(ctx, p.supervisor.Status().Path, "cleanup")
 	cmd.WaitDelay = time.Second
@@ -246,6 +242,20 @@ func (p *plane) Cleanup(ctx context.Context) error {
 		return fmt.Errorf("%s cleanup: %w: %s", p.supervisor.Status().Path, err, out)
 	}
 	return nil
+}
+
+// clear has its process clean up after itself, and after those before it. No update
+// goes to it any more.
+func (p *plane) clear(ctx context.Context) error {
+	remote := p.process()
+	if remote == nil {
+		return errNoProcess
+	}
+	if err := p.grip(ctx); err != nil {
+		return err
+	}
+	_, err := remote.Cleanup(ctx, sdk.Leftovers{})
+	return err
 }
 
 // start begins to run its process, until ctx ends or Stop.

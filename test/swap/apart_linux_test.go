@@ -161,6 +161,39 @@ func TestKernelApart(t *testing.T) {
 	l.done("a host without privileges")
 }
 
+// TestKernelApartClears has the plugin that is to leave die before it has cleaned up after
+// itself: the next one, which somebody else starts, does. And nobody can swap to the very
+// process that serves.
+func TestKernelApartClears(t *testing.T) {
+	n := newApart(t, "iptables")
+	n.drain = time.Second
+	n.mode("iptables")
+	gate := n.path("gate")
+	n.write("gate", "")
+	n.start("POINTSMAN_FAIL=clearing/clear=wait", "POINTSMAN_FAIL_GATE="+gate)
+	l := n.newLoad()
+	for _, words := range [][]string{{"mode", "swap", "iptables"}, {"mode", "plan", "iptables"}} {
+		if out, err := n.verb(words...); err == nil || !strings.Contains(out, "runs by itself at unix://") {
+			t.Errorf("%q: %v: %s", words, err, out)
+		}
+	}
+	if _, err := n.SwapMode(t.Context(), "userspace", true); err != nil {
+		t.Fatal(err)
+	}
+	n.waiting("clearing/clear")
+	if err := syscall.Kill(n.plugin("iptables"), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(gate); err != nil {
+		t.Fatal(err)
+	}
+	if m := n.rested(); m.Mode != "userspace" || m.Last == nil || m.Last.Error != "" || m.Last.Left != "" {
+		t.Errorf("%s serves; the swap ended with %+v", m.Mode, m.Last)
+	}
+	n.traceless("iptables")
+	l.done("a plugin apart that dies before it has cleaned up")
+}
+
 // TestKernelSecondHost has two hosts that both mean to serve by one plugin. The one
 // that came last has it; the first, stopped meanwhile, finds itself fenced when it is
 // revived, and leaves it alone.

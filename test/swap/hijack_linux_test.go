@@ -75,7 +75,8 @@ func TestKernelHijack(t *testing.T) {
 					t.Errorf("a rule has %s", bad)
 				}
 			}
-			n.write("host.yaml", fmt.Sprintf(settings, mode, n.drain)+"externalIPs: {allow: [192.0.2.10/32]}\n")
+			n.set("externalIPs: {allow: [192.0.2.10/32]}\n")
+			n.mode(mode)
 			if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
