@@ -204,7 +204,8 @@ func (p *plane) Flows(ctx context.Context) (int, error) {
 	return vitals.Flows, err
 }
 
-// ends is what a change to another mode would end, in its own words; empty: nothing.
+// ends is what a change to another mode would end, or, of the one to come, what the change
+// to it would, in its own words; empty: nothing.
 func (p *plane) ends(ctx context.Context) string {
 	remote := p.process()
 	if remote == nil {

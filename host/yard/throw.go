@@ -87,8 +87,8 @@ func (y lever) Check(ctx context.Context, p swap.Plan) error {
 		return errNoProcess
 	}
 	main := y.serving()
-	if err := relies(ctx, main.supervisor.Status().Description, next.supervisor.Status().Description); err != nil && !p.Force {
-		return fmt.Errorf("%w; or, to do it all the same: pointsman mode swap %s --force", err, p.To)
+	if ends := next.ends(ctx); ends != "" && !p.Same && !p.Force {
+		return fmt.Errorf("%s; or, to do it all the same: pointsman mode swap %s --force", ends, p.To)
 	}
 	if ends := main.ends(ctx); ends != "" && !p.Same && !p.Force {
 		return fmt.Errorf("of %s %s; to do it all the same: pointsman mode swap %s --force", p.From, ends, p.To)

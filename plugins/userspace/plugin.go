@@ -189,6 +189,7 @@ func (d *Dataplane) SetRole(ctx context.Context, role sdk.Role) error {
 		d.role = was
 		return fmt.Errorf("become %s: %w", role, err)
 	}
+	d.lookBefore(ctx, role)
 	return nil
 }
 

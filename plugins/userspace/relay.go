@@ -43,12 +43,21 @@ type counts struct {
 	bytesOut    atomic.Uint64 // to callers
 	repaired    atomic.Uint64 // how often somebody else's change of rules was undone
 	waiting     atomic.Pointer[string]
-	rounds      [2]*conntrack.Rounds // of forgetting the kernel's UDP flows, by family
+	leaving     atomic.Pointer[string] // what a change to us would end
+	rounds      [2]*conntrack.Rounds   // of forgetting the kernel's UDP flows, by family
 }
 
 // wait is for what a program of ours waits, or empty.
 func (c *counts) wait() string {
 	if what := c.waiting.Load(); what != nil {
+		return *what
+	}
+	return ""
+}
+
+// parting is what a change to us would end, or empty.
+func (c *counts) parting() string {
+	if what := c.leaving.Load(); what != nil {
 		return *what
 	}
 	return ""

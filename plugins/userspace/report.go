@@ -10,6 +10,7 @@ func (d *Dataplane) Report() sdk.Report {
 	r := sdk.Report{
 		Progress: c.progress.Load(),
 		Waiting:  c.wait(),
+		Leaving:  c.parting(),
 		Flows:    int(c.open.Load() + c.flows.Load()),
 		Repaired: c.repaired.Load(),
 		Samples: []sdk.Sample{

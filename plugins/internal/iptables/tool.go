@@ -158,6 +158,21 @@ func (t Tool) List(ctx context.Context, id ID) (rules []Rule, ok bool, err error
 	return rules, true, nil
 }
 
+// Policy is what becomes of what no rule of a chain decides: "ACCEPT" or "DROP"; empty for
+// a chain that has none.
+func (t Tool) Policy(ctx context.Context, id ID) (string, error) {
+	stdout, stderr, err := t.run(ctx, t.Prefix, nil, "-w", patience, "-t", id.Table, "-S", id.Chain)
+	if err != nil {
+		return "", fmt.Errorf("%s -t %s -S %s: %w", t.Prefix, id.Table, id.Chain, said(err, stderr))
+	}
+	first, _, _ := strings.Cut(string(stdout), "\n")
+	policy, ok := strings.CutPrefix(first, "-P "+id.Chain+" ")
+	if !ok {
+		return "", nil
+	}
+	return strings.TrimSpace(policy), nil
+}
+
 func (t Tool) program(verb string) string { return t.Prefix + "-" + verb }
 
 // failingLine is the number of the line that the program complains about, 0 when
