@@ -138,7 +138,7 @@ func (l *loop) start(ctx context.Context) {
 	l.proved = false
 	process, p := l.machine.Launches, l.plugin
 	if l.machine.Fallback {
-		p.Path, p.SHA256 = lastGood(p.StateDir, p.Path)
+		p = p.good()
 	}
 	l.launching.Go(func() {
 		came, err := l.come(limited, p, process == 1)

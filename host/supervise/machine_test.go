@@ -94,6 +94,34 @@ func TestLives(t *testing.T) {
 			{forgiveness, Beat, "serving"},
 			{0, Failed, "waiting 100ms stop"},
 		},
+		"answers, and dies young again": {
+			{0, Begin, "starting launch"},
+			{0, Failed, "waiting 100ms"},
+			{second, Tick, "starting launch"},
+			{0, Launched, "serving"},
+			{second, Beat, "serving"},
+			{second, Exited, "waiting 200ms"}, // one answer forgives nothing
+		},
+		"fails often, but not so soon": {
+			{0, Begin, "starting launch"},
+			{0, Failed, "waiting 100ms"},
+			{31 * second, Tick, "starting launch"},
+			{0, Failed, "waiting 200ms"},
+			{31 * second, Tick, "starting launch"},
+			{0, Failed, "waiting 400ms"},
+			{31 * second, Tick, "starting launch"},
+			{0, Failed, "waiting 800ms"},
+			{31 * second, Tick, "starting launch"},
+			{0, Failed, "waiting 1.6s"},
+		},
+		"fails, and is replaced": {
+			{0, Begin, "starting launch"},
+			{0, Failed, "waiting 100ms"},
+			{second, Tick, "starting launch"},
+			{0, Failed, "waiting 200ms"},
+			{0, Changed, "starting launch"},
+			{0, Failed, "waiting 100ms"},
+		},
 		"hangs in a call": {
 			{0, Begin, "starting launch"},
 			{0, Launched, "serving"},
@@ -195,6 +223,36 @@ func TestJitter(t *testing.T) {
 	}
 }
 
+// TestRefusedOnTrial has one that refuses on trial tried again when it no longer does.
+func TestRefusedOnTrial(t *testing.T) {
+	now := time.Unix(0, 0)
+	m := Machine{State: Quarantined, Next: now, Trips: 1}
+	for _, kind := range []EventKind{Tick, Refuses, Tick, Launched} {
+		m, _ = m.Step(Event{Kind: kind}, now, most)
+		now = now.Add(refusedRetry)
+	}
+	if m.State != Trying {
+		t.Errorf("it is %s", m.State)
+	}
+}
+
+// TestWaitsNoLonger has who fails again and again wait longer each time, up to a limit.
+func TestWaitsNoLonger(t *testing.T) {
+	now := time.Unix(0, 0)
+	wait, ban := firstBackoff, firstBan
+	for n := range 40 {
+		m, _ := Machine{State: Starting, Failures: n}.Step(Event{Kind: Failed}, now, most)
+		if got := m.Next.Sub(now); m.State != Waiting || got != wait {
+			t.Errorf("after %d failures: %s for %s, want %s", n, m.State, got, wait)
+		}
+		m, _ = Machine{State: Starting, Trial: true, Trips: n + 1}.Step(Event{Kind: Failed}, now, most)
+		if ban = min(2*ban, lastBan); m.State != Quarantined || m.Next.Sub(now) != ban {
+			t.Errorf("after %d bans: %s for %s, want %s", n+1, m.State, m.Next.Sub(now), ban)
+		}
+		wait = min(2*wait, lastBackoff)
+	}
+}
+
 // TestTrialOnce has one that passed its trial, and dies, serve again without another.
 func TestTrialOnce(t *testing.T) {
 	now := time.Unix(0, 0)
@@ -242,6 +300,20 @@ func TestFallback(t *testing.T) {
 	}
 	if m, _ = m.Step(Event{Kind: Changed}, now, most); m.Fallback || m.State != Starting {
 		t.Errorf("the binary changed, and it is %s, fallback %t", m.State, m.Fallback)
+	}
+}
+
+// TestFallbackIsNotTried has the binary that proved itself serve at once, when the new one
+// fails on trial.
+func TestFallbackIsNotTried(t *testing.T) {
+	m := Machine{State: Quarantined, Trips: 1}
+	now := time.Unix(0, 0)
+	for _, e := range []EventKind{Tick, Failed, Launched} {
+		m.Good = e == Failed
+		m, _ = m.Step(Event{Kind: e}, now, most)
+	}
+	if !m.Fallback || m.State != Serving {
+		t.Errorf("it is %s, fallback %t", m.State, m.Fallback)
 	}
 }
 

@@ -399,6 +399,34 @@ func TestLeftBehind(t *testing.T) {
 	}
 }
 
+// What is told of a process that is not the present one means nothing.
+func TestHeardTooLate(t *testing.T) {
+	y := newYard(t, "serve")
+	y.run()
+	first := y.untilServing()
+	for range cap(y.host.events) + 4 { // the last is taken when some have been heard
+		y.host.events <- event{process: 7, Event: Event{Kind: Exited, Why: "another one's end"}}
+	}
+	if s := y.untilServing(); s.PID != first.PID || s.Restarts != 0 {
+		t.Errorf("process %d serves, not %d, after %d restarts", s.PID, first.PID, s.Restarts)
+	}
+}
+
+// A process that is up when it is no longer waited for is ended.
+func TestComesTooLate(t *testing.T) {
+	y := newYard(t, "serve")
+	came, err := y.plugin.launch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &loop{Supervisor: New(y.plugin, Hooks{}), now: time.Now, machine: Machine{State: Waiting, Launches: 1, Next: time.Now().Add(time.Hour)}}
+	l.step(t.Context(), event{process: 1, came: came, Event: Event{Kind: Launched}})
+	wantGone(t, came.remote.Hello().PID)
+	if l.live != nil {
+		t.Error("it is in session")
+	}
+}
+
 // A pid that has become another process's is left alone.
 func TestAStrangersPIDIsLeftAlone(t *testing.T) {
 	stranger := exec.CommandContext(t.Context(), "cat")
