@@ -82,6 +82,8 @@ func (h hand) do(ctx context.Context, args []string) error {
 		return h.cleanup(ctx, rest)
 	case "--listen":
 		return h.listen(rest)
+	case "alive":
+		return h.alive(ctx, rest)
 	}
 	return usageError(fmt.Sprintf("%s: no such verb %q; try: %s --help", h.binary(), verb, h.binary()))
 }
@@ -106,6 +108,8 @@ func (h hand) help() string {
                        those of this user and of root
       --allow-uid N    also those of user N (its number or name; may come several
                        times), who must be in this process's group
+  %[1]s alive unix:///run/pointsman/%[2]s/plugin.sock
+                       asks the one that listens there whether it still answers
 
 It exits 0 when all went well, 1 when not, 64 on a wrong word.
 `, h.binary(), h.description.Name)

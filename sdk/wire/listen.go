@@ -31,6 +31,11 @@ func listenAndServe(s *server, d door, w io.Writer) error {
 	}
 	defer onSignals(s, os.Interrupt, syscall.SIGTERM)()
 	go s.printLog(w)
+	go func() { // ends with the server
+		if err := s.reassure(); err != nil {
+			fmt.Fprintln(w, err)
+		}
+	}()
 	g := grpc.NewServer(serverOptions()...)
 	s.register(g)
 	go s.stopWhenEnded(g)

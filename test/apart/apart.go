@@ -123,19 +123,35 @@ func (k *Keeper) begin(p Plugin, begin Begin) (<-chan struct{}, error) {
 	return ended, nil
 }
 
-// pause is between an end and the next beginning, as a supervisor has it.
-const pause = 100 * time.Millisecond
+// How a supervisor has it: configs/kubernetes-sidecar says the same.
+const (
+	pause  = 100 * time.Millisecond // between an end and the next beginning
+	period = 5 * time.Second        // of asking whether it is alive
+	wrongs = 2                      // answers that it is not, in a row, end it
+)
 
-// keep waits for the plugin's end, and begins the next one, until it is stopped.
+// keep waits for the plugin's end, and begins the next one, until it is stopped. One that
+// hangs it ends.
 func (k *Keeper) keep(p Plugin, begin Begin, ended <-chan struct{}) {
-	for {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for wrong := 0; ; {
 		select {
 		case <-k.stop:
 			k.kill()
 			<-ended
 			return
+		case <-tick.C:
+			if wrong++; exec.Command(p.Binary, "alive", p.Address()).Run() == nil {
+				wrong = 0
+			}
+			if wrong == wrongs {
+				k.kill()
+			}
+			continue
 		case <-ended:
 		}
+		wrong = 0
 		time.Sleep(pause)
 		var err error
 		if ended, err = k.begin(p, begin); err != nil {

@@ -120,8 +120,7 @@ func newApart(t *testing.T, mode string) *node {
 // TestKernelApart lives through what the other tests live through, with a host that
 // may do nothing, under load: changes, deaths of either side, and swaps. Rules serve
 // on without the plugin that wrote them; connections through a relay end with it. With
-// POINTSMAN_APART the other tests run so too, which not all of them stand yet: what is
-// cleared after a swap takes longer where somebody else starts the plugin again.
+// POINTSMAN_APART the other tests run so too.
 func TestKernelApart(t *testing.T) {
 	n := newApart(t, "iptables")
 	n.start()

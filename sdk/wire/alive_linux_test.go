@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Who keeps a plugin running finds out that it hangs: by asking, or by waiting in vain.
+func TestAliveOrNot(t *testing.T) {
+	dir := shortDir(t)
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: filepath.Join(dir, "n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	t.Setenv("NOTIFY_SOCKET", filepath.Join(dir, "n"))
+	t.Setenv("WATCHDOG_USEC", "100000")
+	address := "unix://" + filepath.Join(dir, "own", "s")
+	plugin := listening(t, address)
+
+	said := make([]byte, 20)
+	for range 3 {
+		if err := manager.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := manager.Read(said); err != nil || string(said[:n]) != "WATCHDOG=1" {
+			t.Fatalf("systemd hears %q, %v", said[:n], err)
+		}
+	}
+	alive := func() (string, error) {
+		c := part("serve", "")
+		cmd := exec.Command(c.Path, "alive", address)
+		cmd.Env = c.Env
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := alive(); err != nil || !strings.Contains(out, "answers") {
+		t.Errorf("of one that is well: %s, %v", out, err)
+	}
+	if err := plugin.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := alive(); err == nil || !strings.Contains(out, "deadline") {
+		t.Errorf("of one that is stopped: %s, %v", out, err)
+	}
+}
