@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -27,7 +28,8 @@ type Found struct {
 
 // Discover looks for plugins: those that named gives a path for, and those in
 // dirs, of which the first that has one goes. A directory that is not there is no
-// error; the result is sorted by name.
+// error, and a file is no plugin whose name could be no mode's: whatever it holds, it would
+// be shown. The result is sorted by name.
 func Discover(dirs []string, named map[string]string) []Found {
 	found := make(map[string]Found)
 	for name, path := range named {
@@ -38,13 +40,16 @@ func Discover(dirs []string, named map[string]string) []Found {
 	for _, dir := range dirs {
 		for _, path := range binaries(dir) {
 			name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), Prefix), ".exe")
-			if _, ok := found[name]; !ok && name != "" {
+			if _, ok := found[name]; !ok && modeName.MatchString(name) {
 				found[name] = examine(name, path)
 			}
 		}
 	}
 	return slices.SortedFunc(maps.Values(found), func(a, b Found) int { return cmp.Compare(a.Name, b.Name) })
 }
+
+// modeName is what a mode may be called, as the config file has it.
+var modeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 func binaries(dir string) []string {
 	entries, err := os.ReadDir(dir)

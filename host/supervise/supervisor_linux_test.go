@@ -462,6 +462,9 @@ func TestDiscover(t *testing.T) {
 		filepath.Join(second, Prefix+"ipvs"):      0o755,
 		filepath.Join(second, Prefix+"userspace"): 0o755,
 		filepath.Join(second, "README"):           0o644,
+
+		filepath.Join(second, Prefix+"x\x1b[2J\nserving"): 0o755, // would take a terminal over
+		filepath.Join(second, Prefix+"Loud"):              0o755,
 	} {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, mode)
 		if err != nil {

@@ -57,7 +57,7 @@ func TestKernelConfigFile(t *testing.T) {
 // TestKernelFileChangedMeanwhile changes the mode in the file while no host runs. The
 // next one begins with what serves, although no swap was ever made, and swaps.
 func TestKernelFileChangedMeanwhile(t *testing.T) {
-	n := newNode(t, "iptables")
+	n := newApart(t, "iptables")
 	n.start()
 	l := n.newLoad()
 	n.until("iptables is known to serve", long, func() error {

@@ -50,9 +50,10 @@ func (n *node) refuses(mode, why string, words ...string) {
 	n.traceless(mode)
 }
 
-// TestKernelForwardDrop is a node that forwards by leave of the rules that would go.
+// TestKernelForwardDrop is a node that forwards by leave of the rules that would go. The
+// host itself may not look at them.
 func TestKernelForwardDrop(t *testing.T) {
-	n := newNode(t, "iptables")
+	n := newApart(t, "iptables")
 	n.start()
 	n.iptables("-P", "FORWARD", "DROP")
 	defer n.iptables("-P", "FORWARD", "ACCEPT")
@@ -130,7 +131,7 @@ func TestKernelFullDisk(t *testing.T) {
 // TestKernelAskedTwice asks for a swap while another is under way, undoes that, and
 // looks that what was said is clear.
 func TestKernelAskedTwice(t *testing.T) {
-	n := newNode(t, "iptables")
+	n := newApart(t, "iptables")
 	gate := n.path("gate")
 	n.write("gate", "")
 	n.start("POINTSMAN_FAIL=staging/fill=wait", "POINTSMAN_FAIL_GATE="+gate)
