@@ -172,7 +172,6 @@ func (c *crew) drain(ctx context.Context) error {
 	if c.from == nil {
 		return nil
 	}
-	c.yard.Serves(c.to)
 	if err := c.from.SetRole(ctx, c.leaving()); err != nil {
 		c.yard.Failed(Drain, err) // it has been told before, but for a host that was killed
 	}

@@ -15,7 +15,7 @@ func TestIntent(t *testing.T) {
 	if m, err := Remember(file); err != nil || m.Stage != Idle {
 		t.Errorf("without a file: %+v, %v", m, err)
 	}
-	want := Machine{Stage: Proving, Plan: toUserspace, Began: time.Unix(7, 0).UTC()}
+	want := Machine{Stage: Draining, Plan: toUserspace.back(), Began: time.Unix(7, 0).UTC(), Undo: "no luck", Back: true}
 	if err := write(file, want); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ package swap
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,16 +23,36 @@ type book struct {
 	moved chan Machine
 	bad   string // what fails, such as "prove"
 	late  bool   // in Standby nothing is laid yet
+	flows []int  // left at each look; -1: nobody can say; then none
+	when  string // something is noted,
+	then  func() // this is done
 }
 
 func (b *book) note(line string) error {
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.lines = append(b.lines, line)
+	b.mu.Unlock()
+	if line == b.when {
+		b.then()
+	}
 	if line == b.bad {
 		return errors.New("no luck")
 	}
 	return nil
+}
+
+// left is the next of flows.
+func (b *book) left() (n int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.flows) == 0 {
+		return 0, nil
+	}
+	n, b.flows = b.flows[0], b.flows[1:]
+	if n < 0 {
+		return 0, errors.New("nobody can say")
+	}
+	return n, nil
 }
 
 func (b *book) text() string {
@@ -57,7 +78,7 @@ func (t *train) Laid() bool                                  { return !t.late }
 func (t *train) Stuck(context.Context) ([]sdk.Stick, error)  { return make([]sdk.Stick, 1), nil }
 func (t *train) Seed(_ context.Context, s []sdk.Stick) error { return t.note("seed " + t.name) }
 func (t *train) Progress() uint64                            { return 1 }
-func (t *train) Flows(context.Context) (int, error)          { return 0, nil }
+func (t *train) Flows(context.Context) (int, error)          { return t.left() }
 func (t *train) Cleanup(context.Context) error               { return t.note("clear " + t.name) }
 func (t *train) Stop()                                       { _ = t.note("stop " + t.name) }
 func (b *book) Open(_ context.Context, p Plan) (Dataplane, error) {
@@ -67,7 +88,7 @@ func (b *book) Check(context.Context, Plan) error            { return b.note("ch
 func (b *book) Freeze() func()                               { _ = b.note("freeze"); return func() { _ = b.note("thaw") } }
 func (b *book) Sound(context.Context) []string               { return []string{"way"} }
 func (b *book) Prove(_ context.Context, ways []string) error { return b.note("prove") }
-func (b *book) Serves(d Dataplane)                           {}
+func (b *book) Serves(d Dataplane)                           { _ = b.note("serves " + d.(*train).name) }
 func (b *book) Failed(a Action, err error)                   { _ = b.note(a.String() + " failed") }
 func (b *book) Moved(_, now Machine) {
 	select {
@@ -76,10 +97,12 @@ func (b *book) Moved(_, now Machine) {
 	}
 }
 
-// run runs a runner until it rests, and returns how the swap ended.
+// run runs a runner until it rests, and returns how the swap ended. Nothing of it is on
+// the disk then.
 func run(t *testing.T, b *book, begin func(*Runner)) Outcome {
 	t.Helper()
-	r := New(b, filepath.Join(t.TempDir(), "swap.json"), &train{b, "iptables"})
+	dir := t.TempDir()
+	r := New(b, filepath.Join(dir, "swap.json"), &train{b, "iptables"})
 	begin(r)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -87,7 +110,13 @@ func run(t *testing.T, b *book, begin func(*Runner)) Outcome {
 		defer close(ended)
 		r.Run(ctx)
 	}()
-	defer func() { cancel(); <-ended }()
+	defer func() {
+		cancel()
+		<-ended
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("left on the disk: %v, %v", left, err)
+		}
+	}()
 	for deadline := time.After(30 * time.Second); ; {
 		select {
 		case m := <-b.moved:
@@ -103,8 +132,9 @@ func run(t *testing.T, b *book, begin func(*Runner)) Outcome {
 func newBook(bad string) *book { return &book{bad: bad, moved: make(chan Machine, 64)} }
 
 func TestRunnerSwaps(t *testing.T) {
+	t.Parallel()
 	for name, late := range map[string]bool{"laid in Standby": false, "laid when it is active": true} {
-		t.Run(name, func(t *testing.T) { runnerSwaps(t, late) })
+		t.Run(name, func(t *testing.T) { t.Parallel(); runnerSwaps(t, late) })
 	}
 }
 
@@ -126,7 +156,7 @@ func runnerSwaps(t *testing.T, late bool) {
 		"open userspace", "fill userspace", "check", "verify userspace",
 		"freeze", "hold userspace", "hold iptables", "seed userspace",
 		"userspace active", "iptables draining", "release userspace", "release iptables", "thaw",
-		"prove", "iptables draining", "clear iptables", "stop iptables",
+		"prove", "serves userspace", "iptables draining", "clear iptables", "stop iptables",
 	}
 	if late { // what was seen in Standby says nothing of now
 		want = slices.Insert(want, slices.Index(want, "prove")+1, "verify userspace")
@@ -140,8 +170,10 @@ func runnerSwaps(t *testing.T, late bool) {
 
 // TestRunnerUndoes has things fail, and looks that the right one goes.
 func TestRunnerUndoes(t *testing.T) {
+	t.Parallel()
 	for _, bad := range []string{"open userspace", "fill userspace", "check", "verify userspace", "hold userspace", "userspace active", "iptables draining", "prove"} {
 		t.Run(bad, func(t *testing.T) {
+			t.Parallel()
 			b := newBook(bad)
 			o := run(t, b, func(r *Runner) {
 				if err := r.Ask(toUserspace); err != nil {
@@ -156,24 +188,160 @@ func TestRunnerUndoes(t *testing.T) {
 				t.Errorf("took away what serves:\n%s", did)
 			case strings.Contains(did, "freeze") != strings.Contains(did, "thaw"):
 				t.Errorf("left the changes frozen:\n%s", did)
-			case strings.Contains(did, "userspace active") && !strings.Contains(did, "iptables active"):
-				t.Errorf("did not set the roles back:\n%s", did)
+			case strings.Contains(did, "userspace active") && !strings.Contains(did, "fill iptables\niptables active\nuserspace draining"):
+				t.Errorf("did not set the roles back, once what serves had been told everything:\n%s", did)
 			}
 		})
 	}
 }
 
-// TestRunnerResumes finds a swap that was under way.
-func TestRunnerResumes(t *testing.T) {
-	for stage, want := range map[Stage]string{Proving: "iptables active", Draining: "clear iptables", Staging: "clear userspace"} {
+// TestRunnerSameMode has a new binary take over, and looks at what it made of it.
+func TestRunnerSameMode(t *testing.T) {
+	t.Parallel()
+	for overlap, want := range map[bool]string{
+		false: "iptables yielded\nm active\nrelease",
+		true:  "m active\niptables yielded\nm active\n",
+	} {
 		b := newBook("")
 		o := run(t, b, func(r *Runner) {
-			m := Machine{Stage: stage, Plan: toUserspace}
+			if err := r.Ask(Plan{From: "m", To: "m", Same: true, Overlap: overlap, Drain: time.Minute}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		did := b.text()
+		if !o.OK() || !strings.Contains(did, want) || !strings.Contains(did, "prove\nverify m\n") || strings.Contains(did, "clear") {
+			t.Errorf("overlap %t: ended with %+v, after\n%s", overlap, o, did)
+		}
+	}
+}
+
+// TestRunnerPutsUpWith what is wrong with the one that leaves: it may be why it does.
+func TestRunnerPutsUpWith(t *testing.T) {
+	t.Parallel()
+	b := newBook("hold iptables")
+	o := run(t, b, func(r *Runner) {
+		if err := r.Ask(toUserspace); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if !o.OK() || !strings.Contains(b.text(), "hold failed") {
+		t.Errorf("ended with %+v, after\n%s", o, b.text())
+	}
+}
+
+// TestRunnerStays with the one that comes, if so asked, and ends the other's process all
+// the same.
+func TestRunnerStays(t *testing.T) {
+	t.Parallel()
+	b := newBook("prove")
+	p := toUserspace
+	p.Stay = true
+	o := run(t, b, func(r *Runner) {
+		if err := r.Ask(p); err != nil {
+			t.Fatal(err)
+		}
+	})
+	did := b.text()
+	if !o.OK() || o.Left == "" || !strings.Contains(did, "stop iptables\nserves userspace") || strings.Contains(did, "iptables active") {
+		t.Errorf("ended with %+v, after\n%s", o, did)
+	}
+}
+
+// TestRunnerDrains for as long as something is left, or nobody can say.
+func TestRunnerDrains(t *testing.T) {
+	t.Parallel()
+	b := newBook("")
+	b.flows = []int{0, 2, 0, 0, 0, 0, -1, 0, 1}
+	o := run(t, b, func(r *Runner) {
+		if err := r.Ask(toUserspace); err != nil {
+			t.Fatal(err)
+		}
+	})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !o.OK() || len(b.flows) > 0 {
+		t.Errorf("ended with %+v, and did not see %v", o, b.flows)
+	}
+}
+
+// TestRunnerLoses a process in the middle of a swap. Only that of the one that comes
+// undoes it.
+func TestRunnerLoses(t *testing.T) {
+	t.Parallel()
+	for _, coming := range []bool{true, false} {
+		b := newBook("")
+		b.when = "hold userspace"
+		o := run(t, b, func(r *Runner) {
+			b.then = func() {
+				r.mu.Lock()
+				lost := r.started
+				if coming {
+					lost = r.coming
+				}
+				r.mu.Unlock()
+				r.Lost(lost, "killed")
+				for deadline := time.Now().Add(10 * time.Second); coming && r.Machine().Undo == "" && time.Now().Before(deadline); {
+					time.Sleep(lull)
+				}
+			}
+			if err := r.Ask(toUserspace); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if want := map[bool]string{true: "killed"}[coming]; o.Err != want {
+			t.Errorf("the one that comes lost %t: ended with %+v, want %q", coming, o, want)
+		}
+	}
+}
+
+// TestRunnerTurnsBack when the one that drains is wanted again: then the other leaves.
+func TestRunnerTurnsBack(t *testing.T) {
+	t.Parallel()
+	b := newBook("")
+	b.flows = []int{1, 1, 1, 1, 1, 1, 1, 1} // until it is wanted
+	b.when = "iptables draining"
+	var first Outcome
+	o := run(t, b, func(r *Runner) {
+		retired := false
+		b.then = func() { // the first time in Cutting
+			if !retired {
+				retired = true
+				return
+			}
+			b.when, b.then = "open iptables", func() { first = r.Machine().Last }
+			if err := r.Ask(toUserspace.back()); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := r.Ask(toUserspace); err != nil {
+			t.Fatal(err)
+		}
+	})
+	did := b.text()
+	if !o.OK() || o.Plan.To != "iptables" || !strings.Contains(did, "clear userspace\nstop userspace") || strings.Contains(did, "clear iptables") {
+		t.Errorf("ended with %+v, after\n%s", o, did)
+	}
+	if !first.OK() || first.Plan.To != "userspace" {
+		t.Errorf("the swap before ended with %+v", first)
+	}
+}
+
+// TestRunnerResumes finds a swap that was under way.
+func TestRunnerResumes(t *testing.T) {
+	t.Parallel()
+	for want, m := range map[string]Machine{
+		"iptables active":                     {Stage: Proving, Plan: toUserspace},
+		"clear iptables":                      {Stage: Draining, Plan: toUserspace},
+		"clear userspace":                     {Stage: Staging, Plan: toUserspace},
+		"userspace draining\nclear userspace": {Stage: Draining, Plan: toUserspace.back(), Back: true, Undo: "no luck"},
+	} {
+		b := newBook("")
+		o := run(t, b, func(r *Runner) {
 			keeps, leaves := m.Parties()
 			r.Resume(m, &train{b, keeps.Mode}, &train{b, leaves.Mode})
 		})
-		if !strings.Contains(b.text(), want) || o.OK() != (stage == Draining) {
-			t.Errorf("%s: ended with %+v, without %q:\n%s", stage, o, want, b.text())
+		if !strings.Contains(b.text(), want) || o.OK() != (want == "clear iptables") {
+			t.Errorf("%s: ended with %+v, without %q:\n%s", m.Stage, o, want, b.text())
 		}
 	}
 }

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+)
+
+// TestDurable holds write to what it promises: a file, or a folder, that cannot be made
+// to last is an error.
+func TestDurable(t *testing.T) {
+	m := Machine{Stage: Cutting, Plan: toUserspace}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "swap.json")
+	if err := os.Symlink("/dev/null", file+".new"); err != nil { // takes all, and keeps nothing
+		t.Fatal(err)
+	}
+	if err := write(file, m); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a file that cannot be synced: %v", err)
+	}
+	if _, err := os.Lstat(file + ".new"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what could not be written is left: %v", err)
+	}
+	blind(t, dir)
+	if err := write(file, m); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("a folder that cannot be opened, and so not be synced: %v", err)
+	}
+}
+
+// blind has this test go on as one that may write into dir, and not open it.
+func blind(t *testing.T, dir string) {
+	t.Helper()
+	if os.Getuid() == 0 {
+		const nobody = 65534
+		runtime.LockOSThread() // only this thread is another user's
+		if err := errors.Join(os.Chown(dir, nobody, nobody), os.Chmod(filepath.Dir(dir), 0o755), syscall.Setfsuid(nobody)); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(runtime.UnlockOSThread)
+		t.Cleanup(func() { _ = syscall.Setfsuid(0) })
+	}
+	t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
+	if err := os.Chmod(dir, 0o300); err != nil {
+		t.Fatal(err)
+	}
+}
