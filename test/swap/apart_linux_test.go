@@ -55,14 +55,19 @@ func (n *node) plugins() (all []apart.Plugin) {
 	return all
 }
 
-// addresses are what the settings of a host that runs apart say of them.
-func (n *node) addresses() string {
-	if n.kept == nil {
+// plugged is what the settings say of the plugins: their options, and of a host that
+// runs apart where they are.
+func (n *node) plugged() string {
+	if n.kept == nil && n.options == "" {
 		return ""
 	}
 	text := "plugins:\n"
 	for _, p := range n.plugins() {
-		text += fmt.Sprintf("  %s: {address: %q}\n", p.Name, p.Address())
+		address := ""
+		if n.kept != nil {
+			address = p.Address()
+		}
+		text += fmt.Sprintf("  %s: {address: %q, options: {%s}}\n", p.Name, address, n.options)
 	}
 	return text
 }

@@ -95,10 +95,11 @@ linux: {conntrack: {maxPerCore: 0}}
 type node struct {
 	*testing.T
 	*admin.Client
-	dir    string
-	drain  time.Duration // how long connections may take to end
-	more   string        // that stands in the config file
-	ground *netns.Ground
+	dir     string
+	drain   time.Duration // how long connections may take to end
+	more    string        // that stands in the config file
+	options string        // of every plugin
+	ground  *netns.Ground
 
 	cmd    *exec.Cmd
 	exited chan struct{}
@@ -186,7 +187,7 @@ func (n *node) write(name, text string) {
 func (n *node) mode(mode string) { n.write("host.yaml", n.settings(mode)) }
 
 func (n *node) settings(mode string) string {
-	return fmt.Sprintf(settings, mode, n.drain) + n.more + n.addresses()
+	return fmt.Sprintf(settings, mode, n.drain) + n.more + n.plugged()
 }
 
 // measured is what all tests of this process measured.

@@ -50,7 +50,7 @@ func TestKernelManyServices(t *testing.T) {
 func swapsOfMany(t *testing.T, count int, backend string, meant time.Duration) {
 	n := newNode(t, "userspace")
 	n.drain = 10 * time.Minute // what many Services take must not cut a kept connection
-	n.set(fmt.Sprintf("plugins: {iptables: {options: {backend: %[1]s}}, userspace: {options: {backend: %[1]s}}}\n", backend))
+	n.options = "backend: " + backend
 	n.mode("userspace")
 	n.write("services/many.yaml", many(count))
 	n.start()
