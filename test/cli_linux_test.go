@@ -4,6 +4,7 @@ package test
 
 import (
 	"maps"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -99,5 +100,43 @@ func TestPageOfWarnings(t *testing.T) {
 	}
 	for code := range told {
 		t.Errorf("docs/warnings.md explains %s, which the host does not have", code)
+	}
+}
+
+// TestPageOfEvents holds docs/events.md against the reasons that the host has.
+func TestPageOfEvents(t *testing.T) {
+	told := make(map[string]bool)
+	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\|").FindAllStringSubmatch(read(t, "../docs/events.md"), -1) {
+		told[m[1]] = true
+	}
+	reason := regexp.MustCompile(`(?m)^\s*(?:const )?(?:[A-Z]\w+|otherReasons) += "([A-Z]\w+)"`)
+	for _, file := range []string{"report/reasons.go", "report/fold.go", "track/notice.go", "reach/here.go", "watch/link.go", "watch/files.go", "watch/event.go", "watch/kube.go", "health/server.go"} {
+		found := reason.FindAllStringSubmatch(read(t, "../host/"+file), -1)
+		if len(found) == 0 {
+			t.Errorf("%s has no reasons any more", file)
+		}
+		for _, m := range found {
+			if !told[m[1]] {
+				t.Errorf("docs/events.md does not explain %s, of %s", m[1], file)
+			}
+			delete(told, m[1])
+		}
+	}
+	for reason := range told {
+		t.Errorf("docs/events.md explains %s, which the host does not have", reason)
+	}
+}
+
+// TestReasonsHaveNames sees to it that every reason is one of those constants.
+func TestReasonsHaveNames(t *testing.T) {
+	literal := regexp.MustCompile(`(?:Reason: +|warn\(|problem\()"`)
+	files, err := filepath.Glob("../host/*/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if at := literal.FindString(read(t, file)); at != "" && !strings.HasSuffix(file, "_test.go") {
+			t.Errorf("%s has a reason without a name, after %q", file, at)
+		}
 	}
 }

@@ -19,6 +19,7 @@ type Notice struct {
 // The reasons of the tracker's own notices; package reach has more.
 const (
 	FrontendTaken   = "FrontendTaken"   // another Service owns that address and port
+	NodeDeleted     = "NodeDeleted"     // this node's Node object is gone
 	SliceNotJoined  = "SliceNotJoined"  // no label says which Service a slice belongs to
 	ServiceFailed   = "ServiceFailed"   // a dataplane could not serve it, and will be asked again
 	ServiceRefused  = "ServiceRefused"  // a dataplane cannot serve it

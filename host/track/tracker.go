@@ -113,7 +113,7 @@ func (t *Tracker) DeleteNode(name string) {
 	t.admit()
 	defer t.unlock()
 	if name == t.facts.NodeName {
-		t.warn("NodeDeleted", name, "this node's Node object is gone; its last addresses and labels stay in force")
+		t.warn(NodeDeleted, name, "this node's Node object is gone; its last addresses and labels stay in force")
 	}
 }
 
