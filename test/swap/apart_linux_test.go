@@ -49,8 +49,10 @@ func (n *node) letGo() {
 // plugins are those of a host that runs apart. Their sockets are below a folder that is
 // root's.
 func (n *node) plugins() (all []apart.Plugin) {
+	tables, _ := os.ReadFile("/proc/net/ip_tables_names") // of tests before, in this namespace
+	legacy := len(tables) > 0 || strings.Contains(n.Name(), "Legacy")
 	for _, name := range []string{"iptables", "userspace"} {
-		all = append(all, apart.Plugin{Name: name, Binary: n.path("plugins/pointsman-dataplane-" + name), Socket: n.path("plugins/" + name + "/s")})
+		all = append(all, apart.Plugin{Name: name, Binary: n.path("plugins/pointsman-dataplane-" + name), Socket: n.path("plugins/" + name + "/s"), Legacy: legacy})
 	}
 	return all
 }

@@ -52,45 +52,51 @@ endpoints: [{addresses: [169.254.169.254]}, {addresses: [224.0.0.5]}, {addresses
 // (CVE-2020-8554) or point at (CVE-2021-25737), until the operator allows it.
 func TestKernelHijack(t *testing.T) {
 	for _, mode := range []string{"iptables", "userspace"} {
-		t.Run(mode, func(t *testing.T) {
-			n := newNode(t, mode)
-			n.write("services/hijacker.yaml", hijacker)
-			n.start()
-			n.until("the free address is served", long, func() error { return n.calls("203.0.113.5") })
-			for _, claimed := range []string{"192.0.2.10", "10.180.0.1", "172.30.0.10", "169.254.169.254", "172.30.0.67"} {
-				if n.calls(claimed) == nil {
-					t.Errorf("%s is served", claimed)
-				}
-			}
-			theirs := netip.MustParseAddrPort("172.30.0.67:7778")
-			if n.hears(pod, theirs) == nil {
-				t.Errorf("%s is served, on another Service's cluster IP", theirs)
-			}
-			for _, part := range []string{"192.0.2.10 is this node's own", "169.254.169.254 is link-local", "224.0.0.5 is multicast", "0.0.0.0 is unspecified", "172.30.0.67:7778 belongs to Service evil/inward"} {
-				n.event(part)
-			}
-			out, _ := exec.Command("iptables-save").Output()
-			for _, bad := range []string{"169.254.169.254", "224.0.0.5"} {
-				if strings.Contains(string(out), bad) {
-					t.Errorf("a rule has %s", bad)
-				}
-			}
-			n.set("externalIPs: {allow: [192.0.2.10/32]}\n")
-			n.mode(mode)
-			if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
-			n.gone(long)
-			n.start()
-			n.until("what is allowed is served", long, func() error { return n.calls("192.0.2.10") })
-			n.until("what is not allowed is served no more", long, func() error {
-				if n.calls("203.0.113.5") == nil {
-					return errors.New("it is")
-				}
-				return nil
-			})
-		})
+		t.Run(mode, func(t *testing.T) { hijack(t, mode, "") })
 	}
+}
+
+func hijack(t *testing.T, mode, options string) {
+	n := newNode(t, mode)
+	n.options = options
+	n.mode(mode)
+	n.write("services/hijacker.yaml", hijacker)
+	n.start()
+	n.until("the free address is served", long, func() error { return n.calls("203.0.113.5") })
+	for _, claimed := range []string{"192.0.2.10", "10.180.0.1", "172.30.0.10", "169.254.169.254", "172.30.0.67"} {
+		if n.calls(claimed) == nil {
+			t.Errorf("%s is served", claimed)
+		}
+	}
+	theirs := netip.MustParseAddrPort("172.30.0.67:7778")
+	if n.hears(pod, theirs) == nil {
+		t.Errorf("%s is served, on another Service's cluster IP", theirs)
+	}
+	for _, part := range []string{"192.0.2.10 is this node's own", "169.254.169.254 is link-local", "224.0.0.5 is multicast", "0.0.0.0 is unspecified", "172.30.0.67:7778 belongs to Service evil/inward"} {
+		n.event(part)
+	}
+	for _, save := range []string{"iptables-nft-save", "iptables-legacy-save"} {
+		out, _ := exec.Command(save).Output() // of the one that is not there, none
+		for _, bad := range []string{"169.254.169.254", "224.0.0.5"} {
+			if strings.Contains(string(out), bad) {
+				t.Errorf("a rule has %s", bad)
+			}
+		}
+	}
+	n.set("externalIPs: {allow: [192.0.2.10/32]}\n")
+	n.mode(mode)
+	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	n.gone(long)
+	n.start()
+	n.until("what is allowed is served", long, func() error { return n.calls("192.0.2.10") })
+	n.until("what is not allowed is served no more", long, func() error {
+		if n.calls("203.0.113.5") == nil {
+			return errors.New("it is")
+		}
+		return nil
+	})
 }
 
 // calls calls an address from a pod, at the port of the hijacker.
@@ -131,8 +137,12 @@ func (n *node) hears(from netip.Addr, to netip.AddrPort) error {
 // TestKernelMartian has a neighbour send to 127.0.0.1 by way of the node
 // (CVE-2020-8558). Without a guard the node answers, once the kernel routes that; with
 // Pointsman, which has the kernel route it, it does not.
-func TestKernelMartian(t *testing.T) {
+func TestKernelMartian(t *testing.T) { martian(t, "") }
+
+func martian(t *testing.T, options string) {
 	n := newNode(t, "iptables")
+	n.options = options
+	n.mode("iptables")
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

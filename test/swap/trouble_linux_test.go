@@ -325,7 +325,7 @@ func cpu(t *testing.T, pid int) time.Duration {
 
 // TestKernelLockHeld has another program hold the xtables lock while a swap is made,
 // for longer than a call may hang. The swap waits, and is made. The node has a lock of
-// its own, so that nobody else's tests wait for it. It is the last test, because legacy's
+// its own, so that nobody else's tests wait for it. It comes late, because legacy's
 // tables stay, and with them everybody asks for the lock.
 func TestKernelLockHeld(t *testing.T) {
 	n := newNode(t, "userspace")
@@ -365,4 +365,13 @@ func TestKernelLockHeld(t *testing.T) {
 	if now := n.plugin("iptables"); now != pid {
 		t.Errorf("process %d waited for the lock, and %d serves", pid, now)
 	}
+}
+
+// TestKernelLegacy holds iptables' other backend to what no Service may draw to itself or
+// point at, and a neighbour may not reach.
+func TestKernelLegacy(t *testing.T) {
+	for _, mode := range []string{"iptables", "userspace"} {
+		t.Run("hijack/"+mode, func(t *testing.T) { hijack(t, mode, "backend: legacy") })
+	}
+	t.Run("martian", func(t *testing.T) { martian(t, "backend: legacy") })
 }
