@@ -177,16 +177,18 @@ func (v *live) beat(ctx context.Context, s *Supervisor, about func(EventKind, st
 	defer ticker.Stop()
 	var felt pulse
 	for {
-		asked := time.Now()
-		vitals, err := v.remote.Vitals(ctx)
+		vitals, silence, err := v.ask(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil {
+		switch {
+		case err != nil && silence.excused():
+			about(Starved, err.Error())
+		case err != nil:
 			about(Missed, err.Error())
-		} else {
+		default:
 			var hangs string
-			felt, hangs = felt.feel(vitals, time.Since(asked))
+			felt, hangs = felt.feel(vitals, silence.took)
 			s.show(func(st *Status) { st.Vitals = vitals })
 			if hangs != "" {
 				about(Hung, hangs)
@@ -202,6 +204,24 @@ func (v *live) beat(ctx context.Context, s *Supervisor, about func(EventKind, st
 			return
 		}
 	}
+}
+
+// ask asks once how the plugin is doing, and notes what the process did meanwhile: of one
+// that is somebody else's, which may be in another pid namespace, that is not known.
+func (v *live) ask(ctx context.Context) (wire.Vitals, spell, error) {
+	pid := v.remote.Hello().PID
+	if v.foreign {
+		pid = 0
+	}
+	ran, queued := spent(pid)
+	asked := time.Now()
+	vitals, err := v.remote.Vitals(ctx)
+	took := time.Since(asked)
+	if err == nil {
+		return vitals, spell{took: took}, nil
+	}
+	ranNow, queuedNow := spent(pid)
+	return vitals, spell{took, ranNow - ran, queuedNow - queued}, err
 }
 
 // logs passes the plugin's log on. A stream that breaks while the process lives

@@ -34,7 +34,7 @@ func (s State) String() string {
 // The times that the machine goes by.
 const (
 	startLimit   = 20 * time.Second       // for Starting; launching and configuring have deadlines of their own within it
-	suspectLimit = 2 * time.Second        // for Suspect
+	suspectLimit = 3 * time.Second        // for Suspect; the answer that is awaited has less
 	tryLimit     = 5 * time.Minute        // for Trying; one that hangs is found sooner
 	missedBeats  = 1                      // in a row make a suspect, and one more a corpse
 	longLife     = 60 * time.Second       // who served so long is started again at once
@@ -67,6 +67,7 @@ const (
 	Exited                    // its process ended
 	Beat                      // it answered that it is well
 	Missed                    // it did not answer
+	Starved                   // it did not answer, and could not, for nothing runs in time here: nothing is known
 	Hung                      // it answered that a call does not return
 	Changed                   // its binary is another
 	Restart                   // someone wants it started anew
@@ -193,7 +194,7 @@ const yieldFor = time.Hour
 
 func (m Machine) suspect(e Event, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
 	switch {
-	case e.Kind == Beat:
+	case e.Kind == Beat, e.Kind == Starved:
 		up := m.Up
 		m = m.enter(Serving, now, "")
 		m.Up = up

@@ -59,6 +59,16 @@ func TestLives(t *testing.T) {
 			{second, Beat, "serving"},
 			{second, Exited, "waiting 100ms"}, // its life was short all the same
 		},
+		"cannot answer, as nothing runs in time": {
+			{0, Begin, "starting launch"},
+			{0, Launched, "serving"},
+			{2 * second, Starved, "serving"},
+			{2 * second, Starved, "serving"},
+			{2 * second, Missed, "suspect"},
+			{2 * second, Starved, "serving"},
+			{2 * second, Missed, "suspect"},
+			{2 * second, Missed, "waiting 100ms kill"},
+		},
 		"misses its beats and is killed": {
 			{0, Begin, "starting launch"},
 			{0, Launched, "serving"},
@@ -193,6 +203,7 @@ func TestTrial(t *testing.T) {
 	}{
 		"passes":          {time.Second, Passed, "serving"},
 		"misses one beat": {time.Second, Missed, "quarantined 10m0s kill"},
+		"cannot answer":   {time.Second, Starved, "trying"},
 		"hangs":           {time.Second, Hung, "quarantined 10m0s kill"},
 		"dies":            {time.Second, Exited, "quarantined 10m0s"},
 		"fails":           {time.Second, Failed, "quarantined 10m0s stop"},

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package supervise
+
+import (
+	"os"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// TestSpent has more threads than processors turn: they run, and wait for their turn.
+func TestSpent(t *testing.T) {
+	if _, err := os.Stat("/proc/self/schedstat"); err != nil {
+		t.Skip("needs a kernel that counts how long threads wait: ", err)
+	}
+	ranBefore, queuedBefore := spent(os.Getpid())
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3 * runtime.NumCPU()))
+	stop := make(chan struct{})
+	defer close(stop)
+	for range 3 * runtime.NumCPU() {
+		go func() { // ends with stop
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		}()
+	}
+	for deadline := time.Now().Add(long); ; time.Sleep(10 * time.Millisecond) {
+		ran, queued := spent(os.Getpid())
+		if ran > ranBefore && queued-queuedBefore > 50*time.Millisecond {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it ran %s, and waited %s", ran-ranBefore, queued-queuedBefore)
+		}
+	}
+}
