@@ -38,13 +38,19 @@ func (c chatterer) Logs(_ *pb.LogsRequest, stream grpc.ServerStreamingServer[pb.
 // chatting is a plugin that does nothing but that.
 func chatting(t *testing.T, c chatterer) *Remote {
 	t.Helper()
+	return faking(t, func(s *grpc.Server) { pb.RegisterDataplaneServer(s, c) })
+}
+
+// faking is what answers in place of a plugin.
+func faking(t *testing.T, register func(*grpc.Server)) *Remote {
+	t.Helper()
 	path := filepath.Join(shortDir(t), "s")
 	listener, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := grpc.NewServer()
-	pb.RegisterDataplaneServer(g, c)
+	register(g)
 	go g.Serve(listener)
 	t.Cleanup(g.Stop)
 	conn, err := dial(Handle{Network: "unix", Address: path}, 0)

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"bytes"
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/pointsman/pointsman/sdk"
+	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
+)
+
+// A gusher answers every call with more than anybody could want.
+type gusher struct {
+	pb.UnimplementedHelloServer
+	pb.UnimplementedDataplaneServer
+	chunk *pb.ResultChunk // of Sync, again and again
+	words []string        // of Cleanup, again and again
+	stick *pb.Stick
+}
+
+func (g gusher) Hello(context.Context, *pb.HelloRequest) (*pb.HelloReply, error) {
+	return &pb.HelloReply{Name: strings.Repeat("x", maxHello), Majors: majors()}, nil
+}
+
+func (g gusher) Report(context.Context, *pb.ReportRequest) (*pb.ReportReply, error) {
+	reply := &pb.ReportReply{Waiting: strings.Join(g.words, "")}
+	for range 2 * maxSamples {
+		reply.Samples = append(reply.Samples, &pb.Sample{})
+		reply.Histograms = append(reply.Histograms, &pb.Histogram{})
+	}
+	return reply, nil
+}
+
+// SetRole answers with an error that goes on and on, in a header.
+func (g gusher) SetRole(context.Context, *pb.SetRoleRequest) (*pb.SetRoleReply, error) {
+	return nil, status.Error(codes.Internal, strings.Repeat("x", 2*maxHeader))
+}
+
+func (g gusher) Sync(stream grpc.BidiStreamingServer[pb.UpdateChunk, pb.ResultChunk]) error {
+	if _, err := receive(stream); err != nil {
+		return err
+	}
+	for {
+		if err := stream.Send(g.chunk); err != nil || g.chunk.Last {
+			return err
+		}
+	}
+}
+
+func (g gusher) Cleanup(_ *pb.CleanupRequest, stream grpc.ServerStreamingServer[pb.CleanupReply]) error {
+	for {
+		if err := stream.Send(&pb.CleanupReply{Removed: g.words}); err != nil {
+			return err
+		}
+	}
+}
+
+func (g gusher) Stuck(_ *pb.StuckRequest, stream grpc.ServerStreamingServer[pb.StuckReply]) error {
+	reply := &pb.StuckReply{}
+	for range 10_000 {
+		reply.Sticks = append(reply.Sticks, g.stick)
+	}
+	for {
+		if err := stream.Send(reply); err != nil {
+			return err
+		}
+	}
+}
+
+// gushing is a plugin that does nothing but that.
+func gushing(t *testing.T, g gusher) *Remote {
+	t.Helper()
+	return faking(t, func(s *grpc.Server) {
+		pb.RegisterHelloServer(s, g)
+		pb.RegisterDataplaneServer(s, g)
+	})
+}
+
+// However much a plugin answers, a host takes in what the constants say.
+func TestAnswersAreBounded(t *testing.T) {
+	stick, err := encodeStick(sdk.Stick{Name: bulkService(1, 1).Name, Client: netip.MustParseAddr("10.0.0.1"),
+		Endpoint: netip.MustParseAddrPort("10.0.0.2:80"), Left: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	megabyte := strings.Repeat("x", 1<<20)
+	sync := func(r *Remote) error { _, err := r.Sync(soon(t), full(1)); return err }
+	clean := func(r *Remote) error { _, err := r.Cleanup(soon(t), sdk.Leftovers{}); return err }
+	for _, c := range []struct {
+		name string
+		g    gusher
+		call func(*Remote) error
+		want string // a part of the error
+	}{
+		{"bytes of Hello", gusher{}, func(r *Remote) error { _, err := greet(soon(t), r.conn, ""); return err }, "larger than max"},
+		{"bytes of Report", gusher{words: []string{megabyte}}, func(r *Remote) error { _, err := r.Vitals(soon(t)); return err }, "larger than max"},
+		{"bytes of an error", gusher{}, func(r *Remote) error { return r.SetRole(soon(t), sdk.Active) }, "stream terminated"},
+		{"bytes of a Cleanup", gusher{words: []string{megabyte}}, clean, tooMany("bytes", maxAnswer).Error()},
+		{"lines of a Cleanup", gusher{words: make([]string, maxRemoved/2)}, clean, tooMany("lines", maxRemoved).Error()},
+		{"bytes of a Result", gusher{chunk: &pb.ResultChunk{Steps: []string{megabyte}}}, sync, tooMany("bytes", maxAnswer).Error()},
+		{"failures of a Result", gusher{chunk: &pb.ResultChunk{Failed: make([]*pb.Failure, maxFailures/2)}}, sync, tooMany("failures", maxFailures).Error()},
+		{"clients of Stuck", gusher{stick: stick}, func(r *Remote) error { return r.Stuck(soon(t), func(sdk.Stick) error { return nil }) }, tooMany("clients", maxSticks).Error()},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for i := range c.g.chunk.GetFailed() {
+				c.g.chunk.Failed[i] = &pb.Failure{}
+			}
+			if err := c.call(gushing(t, c.g)); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %.200v; want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// What is too much and harms nobody is left out.
+func TestTooMuchIsLeftOut(t *testing.T) {
+	v, err := gushing(t, gusher{}).Vitals(soon(t))
+	if err != nil || len(v.Samples) != maxSamples || len(v.Histograms) != maxSamples {
+		t.Errorf("%d samples and %d histograms, %v; want %d of each", len(v.Samples), len(v.Histograms), err, maxSamples)
+	}
+	steps := &pb.ResultChunk{Steps: make([]string, maxSteps+1), Last: true}
+	if result, err := gushing(t, gusher{chunk: steps}).Sync(soon(t), full(1)); err != nil || len(result.Steps) != maxSteps {
+		t.Errorf("%d steps, %v; want %d", len(result.Steps), err, maxSteps)
+	}
+}
+
+// A plugin takes no message that no host sends: it runs as root.
+func TestACallIsBounded(t *testing.T) {
+	r := launched(t, "serve")
+	_, err := r.Configure(soon(t), sdk.Setup{Options: bytes.Repeat([]byte("x"), maxUpdate+1)})
+	if err == nil || !strings.Contains(err.Error(), "larger than max") {
+		t.Errorf("Configure: %v; want that the call was too large", err)
+	}
+	configured(t, r, order{})
+}
