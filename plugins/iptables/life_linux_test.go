@@ -160,6 +160,14 @@ func TestKernelGuardStandsFirst(t *testing.T) {
 		s := scenario(k.T, "node-port")
 		p := k.start()
 		guarded := func() bool { return strings.Contains(k.run("iptables-"+string(k.backend), "-S", "INPUT"), guard) }
+		first := filepath.Join(k.TempDir(), "first")
+		done := k.instead("cat " + routeLocalnet + " >>" + first + "; exec REAL \"$@\"")
+		k.sync(p, s.Update(1))
+		k.role(p, sdk.Active)
+		done()
+		if text, err := os.ReadFile(first); err != nil || !strings.Contains(string(text), "0") || strings.Contains(string(text), "1") || values(k, routeLocalnet) != "1" {
+			k.Errorf("the kernel routes 127.0.0.0/8 before the rules stand, or does not after: %q, %v", text, err)
+		}
 		for _, role := range []sdk.Role{sdk.Active, sdk.Draining, sdk.Standby, sdk.Active} {
 			if role == sdk.Active {
 				k.sync(p, s.Update(1))
