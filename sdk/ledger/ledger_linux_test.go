@@ -8,9 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // node is a ledger and a file that stands for a kernel parameter.
@@ -211,4 +214,49 @@ func TestAToolKeepsTheLock(t *testing.T) {
 		t.Fatalf("after the tool is done: %v", err)
 	}
 	_ = next.Unlock()
+}
+
+// TestKernelNamespaces has no namespace called as one before it was, although the kernel
+// gives it the inode of one that is gone.
+func TestKernelNamespaces(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it makes network namespaces")
+	}
+	names, inodes := make(map[string]bool), make(map[uint64]bool)
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		name, inode, err := another()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(name, "net-inode-") {
+			t.Skip("needs Linux 5.14: the kernel has no other name for a namespace")
+		}
+		if names[name] {
+			t.Fatalf("two were called %s", name)
+		}
+		if inodes[inode] {
+			return
+		}
+		names[name], inodes[inode] = true, true
+	}
+	t.Skip("the kernel gave no inode twice")
+}
+
+// another makes a namespace, which is gone when it returns, and says what it was called.
+func another() (name string, inode uint64, err error) {
+	done := make(chan struct{})
+	go func() { // its thread ends with it, and the namespace with that
+		defer close(done)
+		runtime.LockOSThread()
+		if err = unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return
+		}
+		var st unix.Stat_t
+		if err = unix.Stat("/proc/thread-self/ns/net", &st); err == nil {
+			inode = st.Ino
+			name, err = namespace()
+		}
+	}()
+	<-done
+	return name, inode, err
 }
