@@ -142,12 +142,13 @@ func (g ground) notPod() []iptables.Rule {
 
 // postrouting hides the caller: from itself; where a Local frontend was called from
 // the node; where the kernel chose an address of a Service as the node's own, for it
-// has that address too; and where a mark says so.
+// has that address too; and where a mark says so. An endpoint on loopback can answer
+// any address of the node, and who guards loopback drops what is called from others.
 func (g ground) postrouting() []iptables.Rule {
 	return []iptables.Rule{
 		iptables.Words(g.in(loopBack, "dst,dst,src"), "-j MASQUERADE --random-fully"),
 		iptables.Words("-m mark --mark", fmt.Sprintf("%#x/%#x", g.tag(), tagMask), "-m addrtype --src-type LOCAL -j MASQUERADE --random-fully"),
-		iptables.Words(g.in(bound, "src"), g.notIn(bound, "dst"), "-j MASQUERADE --random-fully"),
+		iptables.Words("! -d", g.loopback(), g.in(bound, "src"), g.notIn(bound, "dst"), "-j MASQUERADE --random-fully"),
 		iptables.Words("-m mark ! --mark", g.bit(), "-j RETURN"),
 		iptables.Words("-j MARK --set-xmark", fmt.Sprintf("%#x/0x0", uint32(1)<<(g.node.MasqueradeBit&31))), // once is enough
 		`-m comment --comment "kubernetes service traffic requiring SNAT" -j MASQUERADE --random-fully`,

@@ -117,13 +117,14 @@ func (n *node) table() string {
 	return string(text)
 }
 
-// atRest waits until processes have nothing left to do, and returns the processor
-// time that they have used, in seconds.
+// atRest waits until processes have no more to do than to look after the kernel, and
+// returns the processor time that they have used, in seconds.
 func (n *node) atRest(pids []int) float64 {
 	n.Helper()
+	const lull, little = 3 * time.Second, 0.3
 	last, since := used(pids), time.Now()
-	for end := time.Now().Add(patience); time.Since(since) < 3*time.Second && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		if now := used(pids); now > last+0.05 {
+	for end := time.Now().Add(patience); time.Since(since) < lull && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		if now := used(pids); now > last+little {
 			last, since = now, time.Now()
 		}
 	}
