@@ -47,22 +47,22 @@ func Run(ctx context.Context, s Settings) error {
 
 // A demo is one run: what it has made and started.
 type demo struct {
-	screen  *screen
-	network network
-	folder  string // for all that it writes; gone with the demo
-	host    *host
-	servers []io.Closer
-	load    *load
-	began   time.Time
+	settings Settings
+	screen   *screen
+	network  network
+	folder   string // for all that it writes; gone with the demo
+	host     *host
+	servers  []io.Closer
+	load     *load
+	began    time.Time
 }
 
 // begin makes everything but the host.
 func begin(s Settings) (_ *demo, err error) {
-	config, err := findConfig(s)
-	if err != nil {
+	if s.Config, err = findConfig(s); err != nil {
 		return nil, err
 	}
-	d := &demo{screen: newScreen(s.Out), began: time.Now()}
+	d := &demo{settings: s, screen: newScreen(s.Out), began: time.Now()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.end())
@@ -79,13 +79,13 @@ func begin(s Settings) (_ *demo, err error) {
 	if d.folder, err = os.MkdirTemp("", "pointsman-demo-"); err != nil {
 		return nil, err
 	}
-	if err := copyManifests(filepath.Join(filepath.Dir(config), "demo"), d.manifests(), d.network); err != nil {
+	if err := copyManifests(filepath.Join(filepath.Dir(s.Config), "demo"), d.manifests(), d.network); err != nil {
 		return nil, err
 	}
 	if d.servers, err = serve(d.network); err != nil {
 		return nil, err
 	}
-	d.host = newHost(s, config, d.folder, d.manifests())
+	d.host = newHost(s, d.folder, d.manifests())
 	d.load = newLoad(d.network)
 	return d, nil
 }
@@ -108,19 +108,25 @@ func findConfig(s Settings) (string, error) {
 
 // show takes the steps, with the load running beside them.
 func (d *demo) show(ctx context.Context) error {
-	d.screen.title()
 	if err := d.start(ctx); err != nil {
 		return d.host.explain(err)
 	}
 	stop := d.load.start()
 	defer stop()
-	for _, step := range []func(context.Context) error{d.spread, d.edit, d.kill, d.status, d.swap} {
+	for _, step := range d.steps() {
 		if err := step(ctx); err != nil {
 			return d.host.explain(err)
 		}
 	}
 	stop()
-	return d.noneFailed()
+	return errors.Join(d.noneFailed(), d.elsewhere(ctx))
+}
+
+func (d *demo) steps() []func(context.Context) error {
+	if isGuest() {
+		return []func(context.Context) error{d.balance}
+	}
+	return []func(context.Context) error{d.spread, d.edit, d.kill, d.status, d.swap}
 }
 
 // end stops what was started and removes what was written.

@@ -14,7 +14,8 @@ it takes an endpoint away and kills the plugin.
 	└───────────────────────────┘
 
 As root it all happens in a network namespace of its own. There rules may be written,
-so there is a second act: the mode changes, there and back, under the same load.
+so there is a second act: the mode changes, there and back, under the same load. The mode
+that needs IPVS in the kernel is shown in user-mode Linux where this one has none.
 
 The load runs from the first step to the last. A request that gets no answer is a
 failure, and the demo says so and fails; only those that the killing of the plugin

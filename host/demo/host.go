@@ -26,9 +26,12 @@ type host struct {
 	plugin int           // the process seen last
 }
 
-func newHost(s Settings, config, folder, manifests string) *host {
+func newHost(s Settings, folder, manifests string) *host {
 	socket := []string{"--admin-socket", filepath.Join(folder, "pointsman.sock")}
-	run := append([]string{"run", "--config", config, "--files", manifests, "--state-dir", filepath.Join(folder, "state")}, socket...)
+	run := append([]string{"run", "--config", s.Config, "--files", manifests, "--state-dir", filepath.Join(folder, "state")}, socket...)
+	if isGuest() {
+		run = append(run, "--mode", "iptables")
+	}
 	for _, dir := range s.PluginDir {
 		run = append(run, "--plugin-dir", dir)
 	}

@@ -14,7 +14,10 @@ import (
 
 // start starts the host, and waits until each Service answers.
 func (d *demo) start(ctx context.Context) error {
-	d.screen.step("1  Two Services, from ordinary manifests")
+	if !isGuest() { // where the story goes on
+		d.screen.title()
+		d.screen.step("1  Two Services, from ordinary manifests")
+	}
 	d.screen.say("$ pointsman %s", strings.Join(d.host.run, " "))
 	began := time.Now()
 	if err := d.host.start(); err != nil {
@@ -164,6 +167,10 @@ func (d *demo) status(ctx context.Context) error {
 // last says what all requests came to, after everything has ended.
 func (d *demo) last(err error) {
 	s := d.load.tally.sum()
+	if isGuest() {
+		d.screen.say("(%d requests there, %d failed)", s.requests, len(s.failed))
+		return
+	}
 	fmt.Fprintln(d.screen.out)
 	if s.inFlight+s.refused > 0 {
 		fmt.Fprintf(d.screen.out, "Beside these, the killed plugin cost %d requests in flight and %d that were turned away.\n", s.inFlight, s.refused)

@@ -4,11 +4,8 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -31,43 +28,16 @@ func (d *demo) swap(ctx context.Context) error {
 		d.screen.say("(Not here: %s)", firstLine(err))
 		return nil
 	}
-	for _, step := range []func(context.Context) error{
-		func(ctx context.Context) error { return d.swapTo(ctx, "iptables") },
-		d.killKernel,
-		func(ctx context.Context) error { return d.swapTo(ctx, "userspace") },
-		func(ctx context.Context) error { return d.swapTo(ctx, "iptables") },
-		d.balancer,
-	} {
+	steps := []func(context.Context) error{func(ctx context.Context) error { return d.swapTo(ctx, "iptables") }, d.killKernel}
+	if hasIPVS() {
+		steps = append(steps, d.balance)
+	}
+	for _, step := range append(steps, func(ctx context.Context) error { return d.swapTo(ctx, "userspace") }) {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// balancer changes to the mode that needs IPVS in the kernel, or says where to have one.
-func (d *demo) balancer(ctx context.Context) error {
-	if _, err := os.Stat("/proc/sys/net/ipv4/vs"); err == nil {
-		if err := d.watch(ctx, limit, nil, func() bool { return d.atRest(ctx) }); err != nil {
-			d.screen.say("(ipvs: not now, for userspace still keeps connections it has begun)")
-			return ctx.Err()
-		}
-		return d.swapTo(ctx, "ipvs")
-	}
-	d.screen.say("(ipvs: not here, for this kernel has no IPVS, or has not loaded it: modprobe ip_vs)")
-	if _, err := exec.LookPath("linux.uml"); err != nil {
-		d.screen.say("(It could be shown in user-mode Linux: apt-get install user-mode-linux)")
-		return nil
-	}
-	d.screen.say("(In user-mode Linux it can be seen: sudo test/uml/run bin/pointsman demo)")
-	return nil
-}
-
-// atRest reports whether no swap is under way, draining included.
-func (d *demo) atRest(ctx context.Context) bool {
-	out, err := d.host.ask(ctx, "mode", "show", "-o", "json")
-	var mode struct{ Swap *struct{} }
-	return err == nil && json.Unmarshal([]byte(out), &mode) == nil && mode.Swap == nil
 }
 
 func firstLine(err error) string {
