@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package yard
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/report"
+	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/swap"
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// idle is a plane whose process is still to come.
+func idle(name string) *plane {
+	return &plane{name: name, reports: report.New(time.Now), supervisor: supervise.New(supervise.Plugin{Name: name}, supervise.Hooks{})}
+}
+
+// told is a plane that was told what there is, all of it, as one with these features.
+func told(t *testing.T, name string, tracker *track.Tracker, features ...sdk.Feature) *plane {
+	t.Helper()
+	p := idle(name)
+	p.cursor, p.filled = tracker.Cursor(sdk.Description{Name: name, Features: features}), true
+	if u, ok := p.cursor.Next(); ok {
+		p.cursor.Ack(u.To, nil)
+	}
+	return p
+}
+
+// TestCheck refuses a swap that would lose a Service, unless it is to be made all the same.
+func TestCheck(t *testing.T) {
+	tracker := track.New(nil)
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "phone"}}
+	svc.Spec = corev1.ServiceSpec{
+		Type: corev1.ServiceTypeClusterIP, ClusterIP: "172.30.0.1", ClusterIPs: []string{"172.30.0.1"},
+		IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolSCTP, Port: 80}},
+	}
+	tracker.SetService(svc)
+	tracker.Synced()
+	able, lacks := told(t, "able", tracker, sdk.FeatureIPv4, sdk.FeatureSCTP), told(t, "lacks", tracker, sdk.FeatureIPv4)
+	for name, c := range map[string]struct {
+		from, to *plane
+		force    bool
+		want     string // in the error; empty: none
+	}{
+		"one that can":                   {from: lacks, to: able},
+		"one that cannot":                {from: able, to: lacks, want: "1 Service would not be served any more: shop/phone/sctp4"},
+		"one that cannot, all the same":  {from: able, to: lacks, force: true},
+		"one that cannot, from one such": {from: lacks, to: told(t, "other", tracker, sdk.FeatureIPv4)},
+	} {
+		y := lever{&Yard{main: c.from, planes: []*plane{c.from, c.to}}}
+		err := y.Check(t.Context(), swap.Plan{From: c.from.name, To: c.to.name, Force: c.force})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("a swap to %s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// TestHold waits until all there is was confirmed, but not for who has no process.
+func TestHold(t *testing.T) {
+	tracker := track.New(nil)
+	tracker.Synced()
+	unfilled, behind := told(t, "unfilled", tracker, sdk.FeatureIPv4), told(t, "behind", tracker, sdk.FeatureIPv4)
+	newCanary(tracker, "node", nil).tell(afar, canaryAddr, 80, 0, netip.MustParseAddrPort("10.180.0.1:80"))
+	ready := told(t, "ready", tracker, sdk.FeatureIPv4)
+	unfilled.cursor, unfilled.filled = ready.cursor, false
+	for p, want := range map[*plane]bool{ready: true, idle("away"): true, unfilled: false, behind: false} {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*glance)
+		if err := p.Hold(ctx); (err == nil) != want {
+			t.Errorf("%s: %v", p.name, err)
+		}
+		cancel()
+	}
+}
+
+// TestSetRole has who is to serve have a process, and who is to leave hear of it later.
+func TestSetRole(t *testing.T) {
+	for role, want := range map[sdk.Role]bool{sdk.Active: false, sdk.Standby: true, sdk.Draining: true, sdk.Yielded: true} {
+		p := idle("m")
+		ctx, cancel := context.WithTimeout(t.Context(), 3*glance)
+		if err := p.SetRole(ctx, role); (err == nil) != want || p.want != role {
+			t.Errorf("%s: %v, and the next process is told %s", role, err, p.want)
+		}
+		cancel()
+	}
+}
+
+// TestNote writes down who serves, and nobody else.
+func TestNote(t *testing.T) {
+	main, other := idle("iptables"), idle("userspace")
+	main.slot = "b"
+	y := &Yard{Settings: Settings{Begun: &config.Host{StateDir: t.TempDir()}, Reports: main.reports}, main: main}
+	for p, want := range map[*plane]string{other: "", main: "iptables"} {
+		y.note(p)
+		if got := readInForce(y.Begun.StateDir); p == main && got != (inForce{Serving: want, Slot: "b"}) || p == other && got.Serving == other.name {
+			t.Errorf("after %s: %+v is written", p.name, got)
+		}
+	}
+}
+
+// TestLastSwap speaks of a swap that was undone for as long as it is news, or still wanted.
+func TestLastSwap(t *testing.T) {
+	for name, c := range map[string]struct {
+		ago   time.Duration
+		err   string
+		asked string
+		want  bool
+	}{
+		"made long ago":                    {ago: time.Hour, want: true},
+		"undone just now":                  {err: "no luck", want: true},
+		"undone long ago":                  {ago: time.Hour, err: "no luck"},
+		"undone long ago, and still asked": {ago: time.Hour, err: "no luck", asked: "userspace", want: true},
+	} {
+		h := &config.Host{Mode: "iptables"}
+		y := &Yard{Settings: Settings{Now: func() *config.Host { return h }}, main: idle("iptables")}
+		y.noted.Asked, y.noted.File = c.asked, "iptables"
+		y.runner = swap.New(lever{y}, "", y.main)
+		y.runner.Resume(swap.Machine{Last: swap.Outcome{At: time.Now().Add(-c.ago), Err: c.err}}, y.main, nil)
+		if got := y.LastSwap(); (got != nil) != c.want {
+			t.Errorf("one that was %s: %+v", name, got)
+		}
+	}
+}
