@@ -277,8 +277,9 @@ func (p *plane) transition(t supervise.Transition) {
 	case t.To == supervise.Refused:
 		p.gone(t.Why)
 		e.Reason, e.Warning = report.PluginRefuses, true
-	case t.To == supervise.Starting && t.From == supervise.Serving && t.Why != "":
-		e.Reason, e.Warning = report.PluginDown, true // it is started again at once
+	case t.To == supervise.Starting && t.From == supervise.Serving && t.Why != "": // it is started again at once
+		p.gone(t.Why)
+		e.Reason, e.Warning = report.PluginDown, true
 	case t.To == supervise.Quarantined:
 		p.gone(t.Why)
 		e.Reason, e.Warning = report.PluginBanned, true

@@ -130,3 +130,45 @@ func TestLastSwap(t *testing.T) {
 		}
 	}
 }
+
+// TestTransitions has each change of state be an event, and a swap hear of a process that
+// is gone, or does not answer.
+func TestTransitions(t *testing.T) {
+	const why = "signal 9"
+	for _, c := range []struct {
+		from, to supervise.State
+		why      string
+		reason   string
+		warns    bool
+		gone     bool
+	}{
+		{supervise.Stopped, supervise.Starting, "", report.PluginStarting, false, false},
+		{supervise.Starting, supervise.Serving, "", report.PluginServing, false, false},
+		{supervise.Starting, supervise.Trying, why, report.PluginStarting, false, false},
+		{supervise.Trying, supervise.Serving, "", report.PluginServing, false, false},
+		{supervise.Suspect, supervise.Serving, "", report.PluginServing, false, false},
+		{supervise.Serving, supervise.Suspect, why, report.PluginDown, true, true},
+		{supervise.Serving, supervise.Waiting, why, report.PluginDown, true, true},
+		{supervise.Serving, supervise.Starting, why, report.PluginDown, true, true},
+		{supervise.Starting, supervise.Waiting, why, report.PluginDown, true, true},
+		{supervise.Waiting, supervise.Starting, why, report.PluginStarting, false, false},
+		{supervise.Starting, supervise.Refused, why, report.PluginRefuses, true, true},
+		{supervise.Suspect, supervise.Quarantined, why, report.PluginBanned, true, true},
+		{supervise.Quarantined, supervise.Starting, why, report.PluginStarting, false, false},
+		{supervise.Serving, supervise.Stopped, why, report.PluginStopped, false, false},
+		{supervise.Serving, supervise.Serving, why, report.PluginNote, false, false},
+	} {
+		p := idle("m")
+		var told []report.Event
+		p.reports = report.New(time.Now, func(e report.Event) { told = append(told, e) })
+		gone := ""
+		p.lost = func(_ *plane, why string) { gone = why }
+		p.transition(supervise.Transition{From: c.from, To: c.to, Why: c.why, PID: 7})
+		if len(told) != 1 || told[0].Reason != c.reason || told[0].Warning != c.warns {
+			t.Errorf("%s → %s: told %+v, want %s, warning %t", c.from, c.to, told, c.reason, c.warns)
+		}
+		if (gone == why) != c.gone {
+			t.Errorf("%s → %s: a swap hears %q, want that it is gone: %t", c.from, c.to, gone, c.gone)
+		}
+	}
+}
