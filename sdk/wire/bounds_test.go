@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -141,4 +142,40 @@ func TestACallIsBounded(t *testing.T) {
 		t.Errorf("Configure: %v; want that the call was too large", err)
 	}
 	configured(t, r, order{})
+}
+
+// What a plugin says is shown on terminals and in logs, where it can do no harm.
+func TestWordsAreHarmless(t *testing.T) {
+	for _, c := range []struct{ said, text, line string }{
+		{"plain, tab\tand größe", "plain, tab\tand größe", "plain, tab\tand größe"},
+		{"two\nlines", "two\nlines", "two lines"},
+		{"\x1b]0;owned\x07\x1b[2J", "\uFFFD]0;owned\uFFFD\uFFFD[2J", "\uFFFD]0;owned\uFFFD\uFFFD[2J"},
+		{"\u009b2J\x7f\x00\r", "\uFFFD2J\uFFFD\uFFFD\uFFFD", "\uFFFD2J\uFFFD\uFFFD\uFFFD"},
+		{"bad \xff byte", "bad \uFFFD byte", "bad \uFFFD byte"},
+	} {
+		if got := text(c.said); got != c.text {
+			t.Errorf("text(%q) = %q, want %q", c.said, got, c.text)
+		}
+		if got := oneLine(c.said); got != c.line {
+			t.Errorf("oneLine(%q) = %q, want %q", c.said, got, c.line)
+		}
+	}
+	for _, long := range []string{strings.Repeat("x", maxMessage+1), strings.Repeat("\xff", maxMessage), strings.Repeat("ö", maxMessage)} {
+		if got := text(long); len(got) > maxMessage || !utf8.ValidString(got) {
+			t.Errorf("of %d bytes %d are left, valid: %t", len(long), len(got), utf8.ValidString(got))
+		}
+	}
+	const evil = "\x1b[2J\n2026 [ERROR] forged"
+	hello := decodeHello(&pb.HelloReply{Name: evil, Version: evil, Needs: evil})
+	line := decodeLine(&pb.LogLine{Message: evil, Attrs: []*pb.LogAttr{{Key: evil, Value: evil}}})
+	d := decodeDescription(&pb.Description{Name: evil, Version: evil, Features: []string{evil}, Limits: []string{evil}})
+	v := decodeVitals(&pb.ReportReply{Waiting: evil, Leaving: evil, Call: evil})
+	for _, said := range []string{
+		hello.Name, hello.Version, hello.Needs, line.Message, line.Attrs[0].Key, line.Attrs[0].Value.String(),
+		d.Name, d.Version, string(d.Features[0]), string(d.Limits[0]), v.Waiting, v.Leaving, v.Call,
+	} {
+		if said != oneLine(evil) {
+			t.Errorf("it comes in as %q", said)
+		}
+	}
 }
