@@ -90,26 +90,35 @@ func (n *node) nextHost(mode string) {
 	}
 }
 
-// TestKernelNewBinary has a plugin's binary replaced under load.
+// TestKernelNewBinary has a plugin's binary replaced under load, again and again.
 func TestKernelNewBinary(t *testing.T) {
 	for _, mode := range []string{"iptables", "userspace"} {
 		t.Run(mode, func(t *testing.T) {
 			n := newNode(t, mode)
 			n.forks()
 			n.start()
-			l := n.newLoad()
-			before := n.plugin(mode)
-			n.install()
-			if out, err := n.verb("plugin", "restart", mode); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-			n.until("another process serves", long, n.servesWith(mode, before))
-			time.Sleep(time.Second) // of the load, with the new one
-			l.done("a new binary of " + mode)
-			if m := n.settled(mode); m.Last == nil || m.Last.Error != "" {
-				t.Errorf("the swap ended with %+v", m.Last)
+			for range rounds() {
+				n.renew(mode)
 			}
 			n.nextHost(mode)
 		})
+	}
+}
+
+// renew has a new binary of the mode take over, under load. The load ends with it, as
+// what the old process relays keeps that from ending.
+func (n *node) renew(mode string) {
+	n.Helper()
+	l := n.newLoad()
+	before := n.plugin(mode)
+	n.install()
+	if out, err := n.verb("plugin", "restart", mode); err != nil {
+		n.Fatalf("%v: %s", err, out)
+	}
+	n.until("another process serves", long, n.servesWith(mode, before))
+	time.Sleep(time.Second / 2) // of the load, with the new one
+	l.done("a new binary of " + mode)
+	if m := n.settled(mode); m.Last == nil || m.Last.Error != "" {
+		n.Errorf("the swap ended with %+v", m.Last)
 	}
 }
