@@ -87,10 +87,14 @@ func (p point) possible() bool {
 func (p point) late() bool { return strings.HasPrefix(p.at, "clearing") }
 
 // TestKernelFaults lets something go wrong at each place of a swap, under load. Every other
-// time the host runs apart from its plugins.
+// time the host runs apart from its plugins; in a soak that shifts from pair to pair, so
+// that each victim's turn comes.
 func TestKernelFaults(t *testing.T) {
 	for i, p := range points(t) {
 		begin := newNode
+		if os.Getenv("POINTSMAN_SOAK") != "" {
+			i += i / 4
+		}
 		if i%2 == 1 && p.from != p.to {
 			begin = newApart
 		}
