@@ -67,9 +67,8 @@ func (s *side) glance(jumps []iptables.Jump) {
 	}
 }
 
-// compare looks closer when a table has another size. One that shrank has lost
-// something. In one that grew somebody may have replaced something: the jumps tell,
-// and the audit is due.
+// compare looks closer when a table has another size, once it keeps that: somebody may
+// have taken away what is ours. A table that cannot be counted is doubted.
 func (s *side) compare(table string, now iptables.Size, jumps []iptables.Jump) {
 	was := s.sizes[table]
 	if now == was.ours {
@@ -80,11 +79,9 @@ func (s *side) compare(table string, now iptables.Size, jumps []iptables.Jump) {
 		s.sizes[table] = was
 		return // somebody is at it
 	}
-	if now.Rules < was.ours.Rules || now.Bytes < was.ours.Bytes {
-		s.doubt = fmt.Sprintf("the table %s became smaller", table)
-	} else {
-		s.askForJumps(table, jumps)
-		s.audited = time.Time{}
+	tally, err := iptables.TakeTally(s.book.ground.family, table)
+	if s.doubt = tally.Lacks(table, s.book.have, jumps); err != nil {
+		s.doubt = err.Error()
 	}
 	s.sizes[table] = sized{ours: now, seen: now}
 }
@@ -94,18 +91,6 @@ type sized struct {
 	ours  iptables.Size // as we left it
 	seen  iptables.Size // when it was looked at last
 	looks int           // how often it was another than ours
-}
-
-// askForJumps looks whether those of table are there.
-func (s *side) askForJumps(table string, jumps []iptables.Jump) {
-	for _, j := range jumps {
-		if j.At.Table != table || s.doubt != "" {
-			continue
-		}
-		if there, err := s.tool.Exists(j.At, j.Rule); err == nil && !there {
-			s.doubt = fmt.Sprintf("a jump was deleted from %s", j.At)
-		}
-	}
 }
 
 // measure notes how big the tables are once they say what they should.

@@ -163,6 +163,29 @@ func (s *side) sizesNow() (now [2]iptables.Size) {
 	return now
 }
 
+// lacks says what of ours legacy's tables have lost, if they have another size than
+// after the last look; empty: nothing.
+func (s *side) lacks(role sdk.Role) string {
+	if s.tool.Backend != iptables.Legacy {
+		return ""
+	}
+	now := s.sizesNow()
+	for i, table := range []string{"nat", "filter"} {
+		if now[i] == s.sizes[i] {
+			continue
+		}
+		tally, err := iptables.TakeTally(s.book.frame.family, table)
+		if err != nil {
+			return err.Error()
+		}
+		if why := tally.Lacks(table, s.book.have, s.book.frame.jumps(role)); why != "" {
+			return why
+		}
+	}
+	s.sizes = now
+	return ""
+}
+
 // patrol puts back what somebody took away, unless it was another process of ours
 // that cleaned up.
 func (r *rules) patrol(ctx context.Context, role sdk.Role) (cleaned bool) {
@@ -182,11 +205,12 @@ func (r *rules) patrol(ctx context.Context, role sdk.Role) (cleaned bool) {
 		case !s.known:
 			continue // the next write reads everything anyway
 		case why != "":
-		case s.tool.Backend == iptables.Legacy && s.sizesNow() != s.sizes:
-			why = "the tables changed their sizes"
 		case audit:
 			why = "an audit"
 		default:
+			why = s.lacks(role)
+		}
+		if why == "" {
 			continue
 		}
 		if r.cleaned.Left() {

@@ -3,16 +3,13 @@
 package iptables
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
-	"math/bits"
 	"slices"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -126,97 +123,19 @@ func countLegacy(ctx context.Context, family sdk.Family) (census, error) {
 		if err := ctx.Err(); err != nil {
 			return all, err
 		}
-		entries, err := legacyEntries(family, table)
+		tally, err := TakeTally(family, table)
 		if err != nil {
 			return all, err
 		}
-		rules, kube := entries.count()
-		all.rules += rules
-		if kube > 0 {
-			all.kube[table] = kube
+		all.rules += tally.others
+		for chain, rules := range tally.Rules {
+			all.rules += rules
+			if isKube(chain) {
+				all.kube[table] += 1 + rules
+			}
 		}
 	}
 	return all, nil
-}
-
-// An entryList is one of legacy's tables as the kernel has it: entries one behind
-// the other, chain by chain.
-type entryList struct {
-	data     []byte
-	offsets  int // where in an entry it says where its target is, and the next entry
-	policies int // entries that are the policy of one of the kernel's own chains
-}
-
-// getEntries is the kernel's struct ipt_get_entries, and ip6t_get_entries, without
-// the entries.
-type getEntries struct {
-	name [32]byte
-	size uint32
-	_    uint32
-}
-
-// soGetEntries is IPT_SO_GET_ENTRIES, and IP6T_SO_GET_ENTRIES.
-const soGetEntries = 65
-
-// legacyEntries reads one of legacy's tables, whole. Should it grow meanwhile, the
-// kernel says so, and it is read again.
-func legacyEntries(family sdk.Family, table string) (entryList, error) {
-	l := entryList{offsets: 88} // behind struct ipt_ip, and what nobody uses
-	if family == sdk.IPv6 {
-		l.offsets = 140
-	}
-	for range 10 {
-		info, err := tableInfo(family, table)
-		if err != nil {
-			return l, err
-		}
-		const head = int(unsafe.Sizeof(getEntries{}))
-		buffer := make([]byte, head+int(info.bytes))
-		copy(buffer[:31], table)
-		binary.NativeEndian.PutUint32(buffer[32:], info.bytes)
-		err = askLegacy(family, soGetEntries, unsafe.Pointer(&buffer[0]), uint32(len(buffer)))
-		if errors.Is(err, unix.EAGAIN) {
-			continue
-		}
-		if err != nil {
-			return l, fmt.Errorf("read the %s table %s: %w", family, table, err)
-		}
-		l.data, l.policies = buffer[head:], bits.OnesCount32(info.hooks)
-		return l, nil
-	}
-	return l, fmt.Errorf("read the %s table %s: somebody changes it all the time", family, table)
-}
-
-// count counts what stands in one table, and of that what is Kubernetes'. A chain of
-// users begins with an entry whose target is named ERROR and holds the chain's name,
-// and ends with one more that returns; the last entry of a table is named ERROR, too.
-func (l entryList) count() (rules, kube int) {
-	inKube := false
-	for data := l.data; len(data) >= l.offsets+4; {
-		target, next := int(binary.NativeEndian.Uint16(data[l.offsets:])), int(binary.NativeEndian.Uint16(data[l.offsets+2:]))
-		if next < l.offsets+4 || next > len(data) || target+34 > next {
-			break
-		}
-		const header = 32 // of a target; its name comes third
-		if terminated(data[target+2:target+header]) == "ERROR" {
-			name := terminated(data[target+header : next])
-			inKube = isKube(name)
-			rules-- // what ends the chain
-		} else {
-			rules++
-		}
-		if inKube {
-			kube++
-		}
-		data = data[next:]
-	}
-	return rules - l.policies + 1, kube // the last ERROR ends nothing
-}
-
-// terminated is the text before a zero.
-func terminated(data []byte) string {
-	text, _, _ := bytes.Cut(data, []byte{0})
-	return string(text)
 }
 
 // Reach reports why this process cannot get at the tables of t, if it cannot. It

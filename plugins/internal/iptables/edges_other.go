@@ -41,7 +41,7 @@ func (t Tool) Exists(ID, Rule) (bool, error) { return false, errors.ErrUnsupport
 // KubeTables are those tables in which chains stand that begin with KUBE-.
 func (t Tool) KubeTables(context.Context) ([]string, error) { return nil, errors.ErrUnsupported }
 
-// Outline is Save of one of nft's tables, without the rules that need not be known.
+// Outline is Save of one table, without the rules that need not be known.
 func (t Tool) Outline(context.Context, string, func(ID) bool) (Tables, error) {
 	return nil, errors.ErrUnsupported
 }
@@ -51,6 +51,9 @@ type Size struct{ Rules, Bytes uint32 }
 
 // TableSize asks the kernel how big legacy's table is.
 func TableSize(sdk.Family, string) (Size, error) { return Size{}, errors.ErrUnsupported }
+
+// TakeTally reads one of legacy's tables.
+func TakeTally(sdk.Family, string) (Tally, error) { return Tally{}, errors.ErrUnsupported }
 
 // Stamp is that of the tables nat, filter and mangle.
 func (t Tool) Stamp() (Stamp, error) { return Stamp{}, errors.ErrUnsupported }

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Tally is what one of legacy's tables holds, by number. To take it from the kernel
+// costs a fraction of having a program print the table, so it tells whether there is
+// reason to.
+type Tally struct {
+	Rules map[string]int // in each chain that somebody made
+	Leads map[Lead]int   // from one of the kernel's own to one of those
+
+	others int // rules in the kernel's own chains
+}
+
+// A Lead is a way from chain to chain.
+type Lead struct{ From, To string }
+
+// Lacks says what is not in the table as it should be: chains with as many rules as
+// theirs in wanted has lines, and the jumps. Empty: nothing. That a rule was replaced by
+// another it cannot tell.
+func (t Tally) Lacks(table string, wanted map[ID]string, jumps []Jump) string {
+	leads := make(map[Lead]int)
+	for _, j := range jumps {
+		if j.At.Table == table {
+			leads[Lead{j.At.Chain, j.Rule.Target()}]++
+		}
+	}
+	for lead, n := range leads {
+		if t.Leads[lead] < n {
+			return fmt.Sprintf("a jump was deleted from %s", ID{table, lead.From})
+		}
+	}
+	for id, text := range wanted {
+		if id.Table != table {
+			continue
+		}
+		has, there := t.Rules[id.Chain]
+		switch should := strings.Count(text, "\n"); {
+		case !there:
+			return fmt.Sprintf("%s was deleted", id)
+		case has != should:
+			return fmt.Sprintf("%s has %d rules, not %d", id, has, should)
+		}
+	}
+	return ""
+}

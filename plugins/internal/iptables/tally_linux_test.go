@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A tally counts what the program prints, chain by chain.
+func TestKernelTally(t *testing.T) {
+	needsRoot(t)
+	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		tool, err := Open(t.Context(), family, Legacy)
+		if err != nil {
+			t.Skip("needs the backend: ", err)
+		}
+		run := func(args ...string) { runs(t, tool.Prefix, append([]string{"-t", "nat"}, args...)...) }
+		run("-N", "KUBE-A")
+		run("-N", "KUBE-EMPTY")
+		run("-A", "KUBE-A", "-p", "tcp", "-j", "RETURN")
+		run("-A", "KUBE-A", "-m", "comment", "--comment", "leads nowhere")
+		run("-A", "KUBE-A", "-j", "KUBE-EMPTY")
+		run("-A", "PREROUTING", "-j", "KUBE-A")
+		run("-A", "OUTPUT", "-p", "udp", "-g", "KUBE-A")
+		run("-A", "OUTPUT", "-m", "comment", "--comment", "nor this")
+		run("-A", "OUTPUT", "-j", "KUBE-A")
+		got, err := TakeTally(family, "nat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := map[string]int{"KUBE-A": 3, "KUBE-EMPTY": 0}; !maps.Equal(got.Rules, want) {
+			t.Errorf("%s: rules %v, want %v", family, got.Rules, want)
+		}
+		if n := got.Leads[Lead{"OUTPUT", "KUBE-A"}]; n != 2 || got.Leads[Lead{"PREROUTING", "KUBE-A"}] != 1 || got.others != 4 {
+			t.Errorf("%s: %d others, of which lead on: %v", family, got.others, got.Leads)
+		}
+		run("-F")
+		run("-X")
+	}
+}
+
+func TestLacks(t *testing.T) {
+	nat := func(chain string) ID { return ID{"nat", chain} }
+	jumps := []Jump{{nat("OUTPUT"), "-j A"}, {nat("OUTPUT"), "-p udp -j A"}, {ID{"filter", "INPUT"}, "-j A"}}
+	wanted := map[ID]string{nat("A"): "-p tcp -j B\n-j DROP\n", nat("B"): "", {"filter", "A"}: "-j DROP\n"}
+	leads := map[Lead]int{{"OUTPUT", "A"}: 2}
+	for _, c := range []struct {
+		tally Tally
+		want  string
+	}{
+		{Tally{map[string]int{"A": 2, "B": 0, "C": 5}, leads, 3}, ""},
+		{Tally{map[string]int{"A": 2}, leads, 3}, "nat B was deleted"},
+		{Tally{map[string]int{"A": 1, "B": 0}, leads, 3}, "nat A has 1 rules, not 2"},
+		{Tally{map[string]int{"A": 3, "B": 0}, leads, 3}, "nat A has 3 rules, not 2"},
+		{Tally{map[string]int{"A": 2, "B": 0}, map[Lead]int{{"OUTPUT", "A"}: 1}, 3}, "a jump was deleted from nat OUTPUT"},
+	} {
+		if got := c.tally.Lacks("nat", wanted, jumps); got != c.want {
+			t.Errorf("%v lacks %q, want %q", c.tally, got, c.want)
+		}
+	}
+}
