@@ -84,7 +84,7 @@ func tools(ctx context.Context, family sdk.Family) []iptables.Tool {
 
 // sweep removes, or only names, what is ours in one family and backend.
 func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, error) {
-	if tool.Backend == iptables.NFT && l == (sdk.Leftovers{}) {
+	if l == (sdk.Leftovers{}) {
 		gone, err := sweepBy(ctx, tool, l, func(ctx context.Context, table string) (iptables.Tables, error) {
 			return tool.Outline(ctx, table, func(id iptables.ID) bool { return isOurs(id.Chain) })
 		})

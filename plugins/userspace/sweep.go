@@ -53,7 +53,7 @@ var kubeProxys = []string{"KUBE-PORTALS-CONTAINER", "KUBE-PORTALS-HOST", "KUBE-N
 
 // sweep is for one family and backend.
 func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, error) {
-	if tool.Backend == iptables.NFT && l == (sdk.Leftovers{}) {
+	if l == (sdk.Leftovers{}) {
 		found, err := outline(ctx, tool)
 		if err == nil {
 			var gone []string

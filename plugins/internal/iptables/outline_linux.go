@@ -12,13 +12,16 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Outline is what must be known of one of nft's tables to take chains out of it: those
-// that mine names, without their rules, and the chains of others with theirs, in which
-// a jump may stand. To have everything printed takes seconds where there are tens of
-// thousands of chains. Where others have many, only those that every table has are
-// read: if a jump stands anywhere else, the kernel refuses to remove the chain that it
-// leads to, and Save tells more.
+// Outline is what must be known of a table to take chains out of it: those that mine
+// names, without their rules, and the chains of others with theirs, in which a jump may
+// stand. To have everything printed takes seconds where there are tens of thousands of
+// chains. Where others have many, and with legacy always, only those that every table
+// has are read: if a jump stands anywhere else, the kernel refuses to remove the chain
+// that it leads to, and Save tells more.
 func (t Tool) Outline(ctx context.Context, table string, mine func(ID) bool) (Tables, error) {
+	if t.Backend == Legacy {
+		return t.outlineLegacy(ctx, table, mine)
+	}
 	chains, err := chainsNFT(ctx, t.Family, table)
 	if err != nil {
 		return nil, err
@@ -48,10 +51,41 @@ func (t Tool) Outline(ctx context.Context, table string, mine func(ID) bool) (Ta
 	return found, nil
 }
 
+// outlineLegacy has one of the kernel's own chains printed only if it leads to one that
+// mine names. A table that is not there is not made.
+func (t Tool) outlineLegacy(ctx context.Context, table string, mine func(ID) bool) (Tables, error) {
+	found := make(Tables)
+	if !slices.Contains(legacyTables(t.Family), table) {
+		return found, nil
+	}
+	tally, err := TakeTally(t.Family, table)
+	if err != nil {
+		return nil, err
+	}
+	for chain := range tally.Rules {
+		if id := (ID{table, chain}); mine(id) {
+			found[id] = nil
+		}
+	}
+	for lead := range tally.Leads {
+		at := ID{table, lead.From}
+		if _, read := found[at]; read || !mine(ID{table, lead.To}) {
+			continue
+		}
+		rules, _, err := t.List(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		found[at] = rules
+	}
+	return found, nil
+}
+
 // fewOthers are so many chains of others that to ask for each costs nothing beside.
 const fewOthers = 50
 
-// builtIn are the chains that packets come to by themselves.
+// builtIn are the chains that packets come to by themselves, in the order of the
+// kernel's hooks.
 var builtIn = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 
 // chainsNFT asks the kernel for the names of a table's chains. While somebody changes

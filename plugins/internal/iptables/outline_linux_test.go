@@ -4,6 +4,8 @@ package iptables
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,5 +56,41 @@ func TestKernelOutline(t *testing.T) {
 	none, err := tool.Outline(t.Context(), "filter", func(ID) bool { return false })
 	if err != nil || len(none) > 0 {
 		t.Errorf("where nothing is ours it is %q, %v", none, err)
+	}
+}
+
+// With legacy it has the rules of those chains only that lead to some of ours, and makes
+// no table.
+func TestKernelOutlineLegacy(t *testing.T) {
+	needsRoot(t)
+	tool, err := Open(t.Context(), sdk.IPv4, Legacy)
+	if err != nil {
+		t.Skip("needs the backend: ", err)
+	}
+	outline := func(table string) Tables {
+		t.Helper()
+		found, err := tool.Outline(t.Context(), table, func(id ID) bool { return strings.HasPrefix(id.Chain, "OURS-") })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	for _, line := range []string{"-N OURS-1", "-N THEIRS", "-A OURS-1 -j DROP", "-A INPUT -j ACCEPT", "-A INPUT -j OURS-1", "-A OUTPUT -j THEIRS"} {
+		runs(t, "iptables-legacy", strings.Fields(line)...)
+	}
+	t.Cleanup(func() {
+		runs(t, "iptables-legacy", "-F")
+		runs(t, "iptables-legacy", "-X")
+	})
+	want := Tables{{"filter", "OURS-1"}: nil, {"filter", "INPUT"}: {"-j ACCEPT", "-j OURS-1"}}
+	if got := outline("filter"); !reflect.DeepEqual(got, want) {
+		t.Errorf("the outline is %q, want %q", got, want)
+	}
+	before := legacyTables(sdk.IPv4)
+	if slices.Contains(before, "security") {
+		t.Skip("the table that must not be made is there: security")
+	}
+	if got := outline("security"); len(got) > 0 || !slices.Equal(legacyTables(sdk.IPv4), before) {
+		t.Errorf("of a table that is not there it is %q; tables now %q", got, legacyTables(sdk.IPv4))
 	}
 }
