@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -45,14 +46,12 @@ func newSide(tool iptables.Tool) *side {
 //
 // nft takes a time that grows with the square of the chains: 10,000 Services cost 1.1 s
 // of a processor by 500 chains at a time, 3.6 s by 4,000, and 7.7 s at once. legacy
-// copies the whole table for each piece, so it takes most updates in one. But to remove
-// chains takes it a time that grows with their square, too: 40,000 that a kube-proxy
-// left cost 2.7 s in one go, and 0.9 s emptied first and then removed by 5,000.
+// copies the whole table for each piece, so it takes all in one.
 func (s *side) atOnce() (chains, pieces int) {
 	if s.tool.Backend == iptables.NFT {
 		return 500, 16
 	}
-	return 20000, 1
+	return math.MaxInt, 1
 }
 
 // read takes the kernel's tables into the book, and says which role they show.

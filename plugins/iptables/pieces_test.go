@@ -3,6 +3,8 @@
 package iptables
 
 import (
+	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"strings"
@@ -69,5 +71,22 @@ func carryOut(t *testing.T, i int, kernel map[iptables.ID][]iptables.ID, block i
 				t.Fatalf("after piece %d a rule of %s leads to %s, which is not there", i, id, to.Chain)
 			}
 		}
+	}
+}
+
+// Many chains that go are emptied first, even where everything fits one piece; and no
+// piece is empty.
+func TestManyAreEmptiedFirst(t *testing.T) {
+	b := iptables.Block{Table: "nat"}
+	for i := range manyGo + 1 {
+		b.Remove = append(b.Remove, nat(fmt.Sprint("KUBE-SEP-", i)))
+	}
+	cut := plan{b}.pieces(math.MaxInt)
+	if len(cut) != 2 || len(cut[0][0].Whole) != len(b.Remove) || len(cut[0][0].Remove) > 0 || len(cut[1][0].Remove) != len(b.Remove) {
+		t.Errorf("%d chains that go are in %d pieces", len(b.Remove), len(cut))
+	}
+	b.Remove = b.Remove[:manyGo]
+	if few := (plan{b}).pieces(math.MaxInt); len(few) != 1 {
+		t.Errorf("%d chains that go are in %d pieces", len(b.Remove), len(few))
 	}
 }

@@ -53,7 +53,7 @@ func (b Block) Write(s *Script) {
 	for _, j := range b.Insert {
 		s.Insert(j.At.Chain, j.Rule)
 	}
-	for _, id := range b.Remove {
+	for _, id := range slices.Backward(b.Remove) { // legacy's program looks for the next chain after each
 		s.Remove(id.Chain)
 	}
 	s.Commit()
