@@ -114,7 +114,7 @@ func TestKernelEventsThatMatter(t *testing.T) {
 }
 
 // What a program of ours does is not told when that was asked for, and what others
-// do meanwhile is.
+// do meanwhile is. A program may be faster than who asks, but not always.
 func TestKernelEventsIgnoreOurs(t *testing.T) {
 	needsRoot(t)
 	tool, err := Open(t.Context(), sdk.IPv4, NFT)
@@ -140,14 +140,26 @@ func TestKernelEventsIgnoreOurs(t *testing.T) {
 	s.Declare("KUBE-OURS")
 	s.Remove("KUBE-OURS")
 	s.Commit()
-	if err := tool.Restore(t.Context(), &s); err != nil {
-		t.Fatal(err)
+	ours, theirs := Gone{sdk.IPv4, ID{"filter", "KUBE-OURS"}}, Gone{sdk.IPv4, ID{"filter", "KUBE-THEIRS"}}
+	for range 20 {
+		if err := tool.Restore(t.Context(), &s); err != nil {
+			t.Fatal(err)
+		}
+		runs(t, "iptables-nft", "-N", "KUBE-THEIRS")
+		runs(t, "iptables-nft", "-X", "KUBE-THEIRS")
+		all := next().Gone
+		early := slices.Contains(all, ours)
+		if early {
+			all = next().Gone
+		}
+		if !slices.Equal(all, []Gone{theirs}) {
+			t.Fatalf("heard is %+v; want what others did", all)
+		}
+		if !early {
+			return
+		}
 	}
-	runs(t, "iptables-nft", "-N", "KUBE-THEIRS")
-	runs(t, "iptables-nft", "-X", "KUBE-THEIRS")
-	if c := next(); !slices.Equal(c.Gone, []Gone{{sdk.IPv4, ID{"filter", "KUBE-THEIRS"}}}) {
-		t.Errorf("heard is %+v; want what others did", c)
-	}
+	t.Error("what our program did is heard each time")
 }
 
 // heard is what events has next.
