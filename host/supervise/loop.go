@@ -22,6 +22,7 @@ type loop struct {
 	machine Machine
 	live    *live // nil: none that is up
 
+	good      identity           // of the file that was kept as the one to fall back to
 	proved    bool               // the present process has served long enough to be fallen back to
 	giveUp    context.CancelFunc // ends the launching that goes on; nil: there was none
 	launching sync.WaitGroup
@@ -79,16 +80,23 @@ func (l *loop) prove() {
 	if identify(l.plugin.Path) != l.binary {
 		return // that one has proved nothing
 	}
-	if err := keepGood(l.plugin.StateDir, l.plugin.Path); err != nil && l.hooks.Transition != nil {
+	err := keepGood(l.plugin.StateDir, l.plugin.Path)
+	if err == nil {
+		l.good = l.binary
+	} else if l.hooks.Transition != nil {
 		l.hooks.Transition(Transition{Time: l.now(), From: Serving, To: Serving, Why: err.Error(), PID: l.pid()})
 	}
 }
 
 // fallsBack reports whether there is a binary to fall back to. It is looked for
-// only when something failed. Who says what the binary must be wants no other.
+// only when something failed. Who says what the binary must be wants no other. That the
+// one that failed is the very one is known without reading both.
 func (l *loop) fallsBack(k EventKind) bool {
 	failure := k == Failed || k == Exited || k == Hung || k == Missed || k == Tick && l.machine.State == Suspect
 	if !failure || l.plugin.SHA256 != "" || l.plugin.Address != "" {
+		return false
+	}
+	if now := identify(l.plugin.Path); now != (identity{}) && now == l.good {
 		return false
 	}
 	good, _ := lastGood(l.plugin.StateDir, l.plugin.Path)
