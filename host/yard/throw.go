@@ -150,10 +150,7 @@ func (y lever) Serves(d swap.Dataplane) {
 
 // Moved reports each change of stage.
 func (y lever) Moved(before, now swap.Machine) {
-	switch now.Stage {
-	case swap.Draining:
-		go y.canary.end()
-	case swap.Idle:
+	if now.Stage == swap.Idle {
 		go y.canary.end()
 		y.settled(now.Last)
 		return
