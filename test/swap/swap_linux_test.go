@@ -24,8 +24,10 @@ func rounds() int {
 func TestKernelThereAndBack(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.start()
+	floor := n.newLoad()
+	time.Sleep(3 * time.Second) // of the load as it is without a swap
+	floor.done("no swap at all")
 	l := n.newLoad()
-	time.Sleep(time.Second) // of the load as it is without a swap
 	var took []time.Duration
 	for range rounds() {
 		for _, mode := range []string{"userspace", "iptables"} {
