@@ -39,6 +39,7 @@ func TestUnits(t *testing.T) {
 		},
 		"pointsman-dataplane@.service": {
 			"CapabilityBoundingSet": "CAP_NET_ADMIN CAP_NET_RAW", "Group": "pointsman", "RuntimeDirectoryMode": "0750", "OOMPolicy": "continue", "Restart": "always",
+			"WatchdogSec": "10", "TimeoutAbortSec": "2", // the host may not end one that hangs
 		},
 		"pointsman-forked.service": {
 			"Type": "notify", "KillMode": "process", "OOMPolicy": "continue", "Restart": "always",

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,8 +20,14 @@ func manifests(w *world) {
 	for _, folder := range []string{"kubernetes", "kubernetes-sidecar"} {
 		w.kubectl("apply", "-k", "../../configs/"+folder)
 		w.validate(w.setting("pointsman", "host.yaml"))
-		if n := len(w.daemon("pointsman").Spec.Template.Spec.Containers); n != map[string]int{"kubernetes": 1, "kubernetes-sidecar": 2}[folder] {
+		containers := w.daemon("pointsman").Spec.Template.Spec.Containers
+		if n := len(containers); n != map[string]int{"kubernetes": 1, "kubernetes-sidecar": 2}[folder] {
 			w.Errorf("%s: %d containers", folder, n)
+		}
+		for _, c := range containers[1:] {
+			if asked := []string{c.Command[0], "alive", c.Args[1]}; c.LivenessProbe == nil || !slices.Equal(c.LivenessProbe.Exec.Command, asked) {
+				w.Errorf("%s: who hangs is found by %+v, want %q", folder, c.LivenessProbe, asked)
+			}
 		}
 		w.kubectl("delete", "-k", "../../configs/"+folder)
 	}
