@@ -31,9 +31,18 @@ const (
 	inSets parts = 1 << iota
 	inAddrs
 	inServers
-	inRules
-	inAll = inSets | inAddrs | inServers | inRules
+	inRules4
+	inRules6
+	inAll = inSets | inAddrs | inServers | inRules4 | inRules6
 )
+
+// inRules are the rules of one family.
+func inRules(f sdk.Family) parts {
+	if f == sdk.IPv6 {
+		return inRules6
+	}
+	return inRules4
+}
 
 func (p parts) has(part parts) bool { return p&part != 0 }
 
@@ -51,7 +60,7 @@ func (b *book) adopt(s sight, read parts, excluded []netip.Prefix) sdk.Role {
 	if read.has(inServers) {
 		b.adoptServers(s.servers, excluded)
 	}
-	if read.has(inRules) {
+	if read.has(inRules(b.ground.family)) {
 		b.adoptTables(s.tables)
 	}
 	b.touchAll()

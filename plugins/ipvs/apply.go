@@ -27,6 +27,9 @@ type side struct {
 	// knows, and the next call reads it again.
 	known bool
 
+	// seen is what the probe under way found in the tables, if that is to be repaired.
+	seen iptables.Tables
+
 	// extra is by how many entries a set of the kernel differs from what we know of
 	// it, right after it was read.
 	extra map[set]int

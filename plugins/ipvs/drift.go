@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -46,12 +47,13 @@ func (s *side) gone(ctx context.Context) (parts, error) {
 		gone |= inSets
 	}
 	if s.rules.changed() {
-		flushed, err := s.flushed(ctx)
+		tables, err := s.rules.Save(ctx)
 		if err != nil {
 			return 0, err
 		}
-		if flushed {
-			gone |= inRules
+		if s.flushed(tables) {
+			s.seen = tables
+			gone |= inRules(s.book.ground.family)
 		}
 	}
 	return gone, nil
@@ -80,23 +82,28 @@ func (s *side) weigh() {
 	}
 }
 
-// flushed reports whether chains or jumps of ours are otherwise than we know.
-func (s *side) flushed(ctx context.Context) (bool, error) {
-	tables, err := s.rules.Save(ctx)
-	if err != nil {
-		return false, err
+// saved is what the tables say. To start a program takes time, so what the probe under
+// way has read is not read again.
+func (s *side) saved(ctx context.Context) (iptables.Tables, error) {
+	if s.seen != nil {
+		return s.seen, nil
 	}
+	return s.rules.Save(ctx)
+}
+
+// flushed reports whether chains or jumps of ours are otherwise than we know.
+func (s *side) flushed(tables iptables.Tables) bool {
 	for id, text := range s.book.have.chains {
 		if rules, there := tables[id]; !there || joined(rules) != text {
-			return true, nil
+			return true
 		}
 	}
 	for j := range s.book.have.jumps {
 		if !tables.Has(j.at, j.rule) {
-			return true, nil
+			return true
 		}
 	}
-	return false, nil
+	return false
 }
 
 // audit compares a few virtual servers and entries with what we know of them.
@@ -104,9 +111,9 @@ func (p *plugin) audit(ctx context.Context, n int) error {
 	for _, s := range p.sides {
 		same, err := s.sample()
 		if err == nil && same && n%tableBeats == tableBeats-1 {
-			var flushed bool
-			flushed, err = s.flushed(ctx)
-			same = !flushed
+			var tables iptables.Tables
+			tables, err = s.rules.Save(ctx)
+			same = !s.flushed(tables)
 		}
 		if err != nil {
 			return err

@@ -32,7 +32,7 @@ func TestPutsBackWhatWasTaken(t *testing.T) {
 		}, (*plugin).probeAll, []string{`sets: add -exist KUBE-CLUSTER-IP 172.30.0.1,tcp:80 comment "ns/s1"`}, 100},
 		{"a chain's rules", func(f *fake) {
 			f.tables[sdk.IPv4][iptables.ID{Table: "nat", Chain: "POSTROUTING"}] = nil
-		}, (*plugin).probeAll, nil, 100},
+		}, (*plugin).probeAll, nil, 6},
 		{"all virtual servers", func(f *fake) { clear(f.servers) }, (*plugin).probeAll, nil, 100},
 	} {
 		t.Run(c.what, func(t *testing.T) {

@@ -53,6 +53,32 @@ func TestKernelIPVSNodeCallsByItsOwnAddress(t *testing.T) {
 	}
 }
 
+// An endpoint on loopback is called from loopback, where it is at an address of that:
+// who guards 127.0.0.0/8, as the iptables mode does until it has gone, drops others.
+func TestKernelIPVSLoopbackStaysThere(t *testing.T) {
+	s := newStand(t, "")
+	l, err := net.Listen("tcp", "127.77.1.1:8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() { // ends with the listener
+		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+			fmt.Fprintln(conn, conn.RemoteAddr())
+			conn.Close()
+		}
+	}()
+	s.serve(loadBalancer)
+	s.sync(sdk.Update{Set: []sdk.Service{{
+		Name:      sdk.Name{Namespace: "ns1", Service: "here", Protocol: sdk.TCP, Family: sdk.IPv4},
+		Frontends: []sdk.Frontend{{Kind: sdk.ClusterIP, Addr: addrPort("127.77.0.10:80"), Policy: sdk.Cluster}},
+		Cluster:   []sdk.Endpoint{{Addr: addrPort("127.77.1.1:8080"), OnNode: true}},
+	}}})
+	if seen := s.ask("tcp4", "127.77.0.10:80"); !strings.HasPrefix(seen, "127.") {
+		t.Errorf("the endpoint was called by %s", seen)
+	}
+}
+
 // ask calls from the node, by whichever address the kernel chooses, and returns what
 // the endpoint says.
 func (s *stand) ask(network, to string) string {
@@ -345,8 +371,9 @@ func TestKernelIPVSSchedulers(t *testing.T) {
 	}
 }
 
-// Deleted, flushed, cleared by somebody else: it is back within five seconds. A machine
-// that is busy may take as much longer as it takes to look at everything ten times.
+// Deleted, flushed, cleared by somebody else: it is back within five seconds, and mostly
+// within two. A machine that is busy may take as much longer as it takes to look at
+// everything, with the programs that an operator has, four times.
 func TestKernelIPVSRepairs(t *testing.T) {
 	s := newStand(t, "")
 	served := s.serve(loadBalancer)
@@ -360,6 +387,7 @@ func TestKernelIPVSRepairs(t *testing.T) {
 		{"ipvsadm", "-C"},
 		{"iptables-legacy", "-t", "nat", "-F"},
 		{"ip6tables-legacy", "-t", "filter", "-F", "INPUT"},
+		{"iptables-legacy", "-t", "mangle", "-F", denied},
 	} {
 		words := strings.Join(broken, " ")
 		began := time.Now()
@@ -371,7 +399,7 @@ func TestKernelIPVSRepairs(t *testing.T) {
 		s.within(2*time.Minute, words+" is not repaired", func() bool { return s.plugin.Report().Repaired > repaired })
 		took := time.Since(began)
 		t.Logf("%s: repaired after %.1f s; a look takes %.1f s", words, took.Seconds(), look.Seconds())
-		if took > 5*time.Second+10*look {
+		if took > 5*time.Second+4*look {
 			t.Errorf("%s: that is too long", words)
 		}
 		if after := s.picture(); after != before {

@@ -83,8 +83,8 @@ func (p *plugin) read(ctx context.Context, which parts) (sdk.Role, error) {
 	for _, s := range p.sides {
 		family := s.book.ground.family
 		seen := sight{servers: all.servers, sets: all.sets[family], addrs: all.addrs.of(family)}
-		if which.has(inRules) {
-			if seen.tables, err = s.rules.Save(ctx); err != nil {
+		if which.has(inRules(family)) {
+			if seen.tables, err = s.saved(ctx); err != nil {
 				return 0, fmt.Errorf("read %s tables: %w", family, err)
 			}
 		}

@@ -152,6 +152,7 @@ func (p *plugin) probeAll(ctx context.Context) error {
 	}
 	var drifted parts
 	for _, s := range p.sides {
+		defer func() { s.seen = nil }() // by the next probe it is old
 		gone, err := s.gone(ctx)
 		if err != nil {
 			return err

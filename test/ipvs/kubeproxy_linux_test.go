@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -77,6 +78,10 @@ func (n *node) takesOver(proxy string, c *cluster.Cluster, s sdktest.Scenario, s
 	stop := n.kubeProxy(proxy, c)
 	n.packets(s, stage)
 	kept := n.connect(s, stage)
+	n.shell("echo 0 >/proc/sys/net/ipv4/vs/conntrack") // as a kube-proxy before us may have had it
+	byPod := s
+	byPod.Packets = s.Packets[:1] // whom nobody must masquerade
+	maps.Copy(kept, n.connect(byPod, stage))
 	stop() // what it wrote stays
 	load := n.load(s, stage)
 	n.write("host.yaml", strings.Replace(n.config("ipvs"), "{files: {path: services}}", "{kubernetes: {kubeconfig: "+c.Kubeconfig(cluster.Token(cluster.Admin), "")+"}}", 1))
