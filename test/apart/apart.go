@@ -127,7 +127,7 @@ func (k *Keeper) begin(p Plugin, begin Begin) (<-chan struct{}, error) {
 const (
 	pause  = 100 * time.Millisecond // between an end and the next beginning
 	period = 5 * time.Second        // of asking whether it is alive
-	wrongs = 2                      // answers that it is not, in a row, end it
+	wrongs = 3                      // answers that it is not, in a row, end it
 )
 
 // keep waits for the plugin's end, and begins the next one, until it is stopped. One that
