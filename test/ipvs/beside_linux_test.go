@@ -75,7 +75,8 @@ func (n *node) measure(c *cluster.Cluster, count, first int, start func() []int)
 	n.Helper()
 	began := time.Now()
 	pids := start()
-	n.within(patience+time.Duration(count)*time.Second, "all is served", func() error {
+	limit := patience + time.Duration(count)*time.Second
+	n.within(limit, "all is served", func() error {
 		// 10.97.0.0/16 are the Services, 10.131.0.0 to 10.133.255.255 their endpoints.
 		table := n.table()
 		servers, reals := strings.Count(table, "\nTCP  0A61"), strings.Count(table, "\n  -> 0A8")
@@ -94,7 +95,7 @@ func (n *node) measure(c *cluster.Cluster, count, first int, start func() []int)
 		more.Endpoints = append(more.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.133.%d.%d", i/250, 1+i%250)}, NodeName: ptr.To("n2")})
 		began := time.Now()
 		c.Load(more)
-		n.until("the endpoint is there", func() error {
+		n.within(limit, "the endpoint is there", func() error {
 			if !strings.Contains(n.table(), fmt.Sprintf("-> 0A85%02X%02X:", i/250, 1+i%250)) {
 				return errors.New("it is not")
 			}
