@@ -170,7 +170,7 @@ func (s *side) write(ctx context.Context, p plan) error {
 	chains, pieces := s.atOnce()
 	for some := range slices.Chunk(p.pieces(chains), pieces) {
 		joint := slices.Concat(some...)
-		if err := s.tool.Restore(ctx, joint.script()); err != nil {
+		if err := s.tool.Restore(ctx, joint.script(s.tool.Backend)); err != nil {
 			return err
 		}
 		s.book.done(joint)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
@@ -27,7 +28,7 @@ func TestGolden(t *testing.T) {
 				b.setGround(groundOf(family, s.Node))
 				plan := b.plan(b.put(piecesOf(family, s.Node, s.Services)), b.ground.jumps(sdk.Active))
 				if len(b.pieces) > 0 {
-					text.WriteString("# " + family.String() + "\n" + plan.script().String())
+					text.WriteString("# " + family.String() + "\n" + plan.script(iptables.NFT).String())
 				}
 			}
 			file := filepath.Join("testdata", s.Name+".rules")

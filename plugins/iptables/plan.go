@@ -94,11 +94,11 @@ func (b *book) planJumps(jumps []iptables.Jump, first, middle, last *iptables.Bl
 	}
 }
 
-// script is the whole plan as iptables-restore takes it.
-func (p plan) script() *iptables.Script {
+// script is the whole plan as the iptables-restore of a backend takes it.
+func (p plan) script(to iptables.Backend) *iptables.Script {
 	s := new(iptables.Script)
 	for _, b := range p {
-		b.Write(s)
+		b.Write(s, to)
 	}
 	return s
 }

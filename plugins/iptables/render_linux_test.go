@@ -29,7 +29,7 @@ func TestKernelTestsWhatIsStrange(t *testing.T) {
 				if err != nil {
 					k.Fatal(err)
 				}
-				if err := tool.Test(k.Context(), b.plan(nil, nil).script()); err != nil {
+				if err := tool.Test(k.Context(), b.plan(nil, nil).script(tool.Backend)); err != nil {
 					k.Errorf("%+v: %v", s, err)
 				}
 			}

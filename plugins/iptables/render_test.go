@@ -88,7 +88,7 @@ func FuzzRender(f *testing.F) {
 	f.Fuzz(func(t *testing.T, namespace, service, port, iface string, number uint16, affinity int64, bits, shape uint8) {
 		s := strange{namespace, service, port, iface, number, affinity, bits, shape}
 		for family, b := range s.scripts() {
-			text := b.plan(nil, nil).script().String()
+			text := b.plan(nil, nil).script(iptables.NFT).String()
 			back, err := iptables.Read(strings.NewReader(text))
 			if err != nil {
 				t.Fatalf("%s: it does not read back: %v\n%s", family, err, text)

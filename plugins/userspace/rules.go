@@ -225,7 +225,7 @@ func (s *side) attempt(ctx context.Context, role sdk.Role) (steps []string, err 
 	blocks := cut(s.book.plan(s.book.frame.jumps(role)), chainsAtOnce(s.tool.Backend))
 	script := new(iptables.Script)
 	for _, b := range blocks {
-		b.Write(script)
+		b.Write(script, s.tool.Backend)
 		steps = append(steps, b.Steps()...)
 	}
 	if err := s.tool.Restore(ctx, script); err != nil {

@@ -202,7 +202,7 @@ func (k pretended) write(b *book) int {
 	script := new(iptables.Script)
 	blocks := b.plan(b.frame.jumps(sdk.Active))
 	for _, block := range blocks {
-		block.Write(script)
+		block.Write(script, iptables.NFT)
 	}
 	b.done(blocks)
 	clear(b.touched)

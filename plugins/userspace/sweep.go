@@ -107,7 +107,7 @@ func remove(ctx context.Context, tool iptables.Tool, found iptables.Tables, l sd
 		return gone, nil
 	}
 	for _, b := range cut(blocks, chainsAtOnce(tool.Backend)) {
-		b.Write(script)
+		b.Write(script, tool.Backend)
 	}
 	return gone, tool.Restore(ctx, script)
 }

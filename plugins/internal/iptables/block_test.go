@@ -9,7 +9,7 @@ import (
 )
 
 // TestDeclared has few chains made in the order they are given, and many in none, each
-// once.
+// once; for legacy many are in the order of their names.
 func TestDeclared(t *testing.T) {
 	for _, count := range []int{3, many, 500} {
 		var b Block
@@ -19,7 +19,7 @@ func TestDeclared(t *testing.T) {
 			names = append(names, name)
 			b.Whole = append(b.Whole, Chain{ID: ID{"nat", name}})
 		}
-		got := b.declared()
+		got := b.declared(NFT)
 		if inOrder := slices.Equal(got, names); inOrder != (count <= many) {
 			t.Errorf("%d chains are declared in order: %t", count, inOrder)
 		}
@@ -36,6 +36,10 @@ func TestDeclared(t *testing.T) {
 		slices.Sort(got)
 		if !slices.Equal(got, names) {
 			t.Errorf("%d chains: those declared are %v", count, got)
+		}
+		slices.Reverse(b.Whole)
+		if legacy := b.declared(Legacy); slices.Equal(legacy, names) != (count > many) {
+			t.Errorf("for legacy, %d chains are declared as %v", count, legacy)
 		}
 	}
 }
