@@ -12,7 +12,7 @@ import (
 
 // TestParting has a dataplane that says that its connections would end. A plan names
 // them, and a swap away from it is refused and says what to do, until they are over or
-// it is asked for with --force. A swap to it ends nothing.
+// it is asked for with --force. So it is where the one to come says what would end.
 func TestParting(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("needs go: it builds a plugin")
@@ -24,7 +24,7 @@ func TestParting(t *testing.T) {
 	}
 	n.copy(n.path("plugins/pointsman-dataplane-parting"), "plugins/pointsman-dataplane-other")
 	const ends = "7 connections would end; wait until they are over"
-	n.write("plugins/ends", ends)
+	n.write("plugins/active", ends)
 	n.start()
 
 	if p, err := n.PlanMode(t.Context(), "other"); err != nil || strings.Join(p.Lost, "\n") != ends {
@@ -41,7 +41,17 @@ func TestParting(t *testing.T) {
 		t.Errorf("forced, the swap ends with %v: %s", err, out)
 	}
 	n.settled("other")
-	if err := os.Remove(n.path("plugins/ends")); err != nil {
+	if err := os.Rename(n.path("plugins/active"), n.path("plugins/standby")); err != nil {
+		t.Fatal(err)
+	}
+	out, err = n.verb("mode", "swap", "parting", "--wait")
+	if code := exitCode(err); code != 1 || !strings.Contains(out, "check: "+ends) || !strings.Contains(out, "pointsman mode swap parting --force") {
+		t.Errorf("the swap back ends with %d, %v: %s", code, err, out)
+	}
+	if m := n.rested(); m.Mode != "other" {
+		t.Errorf("after that refusal the mode is %s", m.Mode)
+	}
+	if err := os.Remove(n.path("plugins/standby")); err != nil {
 		t.Fatal(err)
 	}
 	n.swapTo("parting") // nothing is left that would end

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Parting is a plugin that serves nothing, and says what a change to another mode would
-// end: what stands in the file "ends" beside its binary. It is called as its binary is.
+// end, and what one to it would: what stands in the files "active" and "standby" beside its
+// binary. It is called as its binary is.
 package main
 
 import (
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
@@ -21,13 +23,14 @@ func main() {
 	}
 	_, name, _ := strings.Cut(filepath.Base(binary), "dataplane-")
 	d := sdk.Description{Name: name, Version: "0.0.0", Features: sdk.Features}
-	wire.Serve(d, &parting{description: d, ends: filepath.Join(filepath.Dir(binary), "ends")})
+	wire.Serve(d, &parting{description: d, beside: filepath.Dir(binary)})
 }
 
 type parting struct {
 	description sdk.Description
 	state       sdk.State
-	ends        string
+	role        atomic.Int32 // an sdk.Role; Report is called at any time
+	beside      string
 }
 
 func (p *parting) Configure(context.Context, sdk.Setup) (sdk.Description, error) {
@@ -43,11 +46,15 @@ func (p *parting) Sync(_ context.Context, u sdk.Update) (sdk.Result, error) {
 	return sdk.Result{}, nil
 }
 
-func (p *parting) SetRole(context.Context, sdk.Role) error { return nil }
+func (p *parting) SetRole(_ context.Context, role sdk.Role) error {
+	p.role.Store(int32(role))
+	return nil
+}
 
 func (p *parting) Cleanup(context.Context, sdk.Leftovers) ([]string, error) { return nil, nil }
 
 func (p *parting) Report() sdk.Report {
-	text, _ := os.ReadFile(p.ends) // there is none where nothing would end
+	role := sdk.Role(p.role.Load()).String()
+	text, _ := os.ReadFile(filepath.Join(p.beside, role)) // there is none where nothing would end
 	return sdk.Report{Leaving: strings.TrimSpace(string(text))}
 }
