@@ -67,14 +67,9 @@ func dialSCTP(ctx context.Context, h *Host, from netip.Addr, to netip.AddrPort) 
 		if err != nil {
 			return err
 		}
-		wait := unix.NsecToTimeval(max(int64(time.Until(end)), int64(time.Millisecond)))
-		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait)
-		if err == nil {
-			err = unix.Connect(fd, sockaddr(to))
-		}
-		if err != nil {
+		if err := connectSCTP(fd, to, end); err != nil {
 			unix.Close(fd)
-			return late(err)
+			return err
 		}
 		file := os.NewFile(uintptr(fd), "sctp")
 		defer file.Close()
@@ -84,12 +79,32 @@ func dialSCTP(ctx context.Context, h *Host, from netip.Addr, to netip.AddrPort) 
 	return conn, err
 }
 
-// late is err, but for what the kernel says when time is up.
-func late(err error) error {
-	if errors.Is(err, unix.EINPROGRESS) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ETIMEDOUT) {
-		return os.ErrDeadlineExceeded
+// connectSCTP opens an association until end. Who waits for it in connect itself would be
+// woken by any signal, and the runtime sends itself some.
+func connectSCTP(fd int, to netip.AddrPort, end time.Time) error {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return err
 	}
-	return err
+	if err := unix.Connect(fd, sockaddr(to)); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+		return err
+	}
+	for {
+		wait := max(0, time.Until(end))
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, int(wait.Milliseconds()))
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return os.ErrDeadlineExceeded
+		}
+		code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+		if err == nil && code != 0 {
+			err = unix.Errno(code)
+		}
+		return err
+	}
 }
 
 // answerSCTP starts an endpoint, as Answer does.
