@@ -110,6 +110,10 @@ type node struct {
 // long is how long a test waits for what comes soon, on a machine that does little else.
 const long = 2 * time.Minute
 
+// streamsLast is how long the node remembers a flow of datagrams, which has no end that
+// anyone could see. Who drains waits for it.
+const streamsLast = 5 * time.Second
+
 // newNode makes one that serves with mode. It skips without root.
 func newNode(t *testing.T, mode string) *node {
 	t.Helper()
@@ -132,9 +136,11 @@ func newNode(t *testing.T, mode string) *node {
 			t.Fatal(err)
 		}
 	}
-	// A flow of datagrams has no end that anyone could see: who drains waits for this.
-	if err := os.WriteFile("/proc/sys/net/netfilter/nf_conntrack_udp_timeout_stream", []byte("5"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
-		t.Fatal(err)
+	for _, timeout := range []string{"nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"} {
+		err := os.WriteFile("/proc/sys/net/netfilter/"+timeout, fmt.Append(nil, streamsLast.Seconds()), 0)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
 	}
 	for _, addr := range backends {
 		n.serve(addr)

@@ -70,6 +70,7 @@ func swapsOfMany(t *testing.T, count int, backend string, meant time.Duration) {
 	note("to userspace, under load", n.swapTo("userspace"), 0)
 	l.done(fmt.Sprintf("swaps with %d Services", count))
 	n.settled("userspace")
+	time.Sleep(2 * streamsLast) // so that no stream of the load's is waited for
 	for _, mode := range []string{"iptables", "userspace"} {
 		n.swapTo(mode)
 		if m := n.settled(mode); m.Last == nil || m.Last.Error != "" {
