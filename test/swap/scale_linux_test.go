@@ -68,7 +68,7 @@ func swapsOfMany(t *testing.T, count int, backend string, meant, again time.Dura
 	n.synced()
 	note("a plugin killed: updates are served again", time.Since(began), again)
 	note("to userspace, under load", n.swapTo("userspace"), 0)
-	l.done(fmt.Sprintf("swaps with %d Services", count))
+	l.done(fmt.Sprintf("swaps with %d Services, %s", count, backend))
 	n.settled("userspace")
 	time.Sleep(2 * streamsLast) // so that no stream of the load's is waited for
 	for _, mode := range []string{"iptables", "userspace"} {
