@@ -139,6 +139,10 @@ func fault(n *node, p point) {
 		l.done(p.String())
 	}
 	m := n.rested()
+	if p.victim == "host" && m.Asked == p.to && m.Mode != p.to { // what the next host undid it begins again
+		n.until(p.to+" serves, which was asked for", long, n.serves(p.to))
+		m = n.rested()
+	}
 	t.Logf("%s serves; the swap ended with %+v", m.Mode, m.Last)
 	other := map[string]string{"iptables": "userspace", "userspace": "iptables"}[m.Mode]
 	n.traceless(other)
