@@ -68,10 +68,10 @@ func (s *side) glance(jumps []iptables.Jump) {
 }
 
 // compare looks closer when a table has another size, once it keeps that: somebody may
-// have taken away what is ours. A table that cannot be counted is doubted.
+// have taken away what is ours. What is doubted already is read again, whole.
 func (s *side) compare(table string, now iptables.Size, jumps []iptables.Jump) {
 	was := s.sizes[table]
-	if now == was.ours {
+	if now == was.ours || s.doubt != "" {
 		return
 	}
 	if was.looks++; now != was.seen && was.looks < patience {
@@ -79,10 +79,7 @@ func (s *side) compare(table string, now iptables.Size, jumps []iptables.Jump) {
 		s.sizes[table] = was
 		return // somebody is at it
 	}
-	tally, err := iptables.TakeTally(s.book.ground.family, table)
-	if s.doubt = tally.Lacks(table, s.book.have, jumps); err != nil {
-		s.doubt = err.Error()
-	}
+	s.doubt = iptables.Lost(s.book.ground.family, table, was.ours, now, s.book.have, jumps)
 	s.sizes[table] = sized{ours: now, seen: now}
 }
 

@@ -43,6 +43,8 @@ var harms = []harm{
 	{"one chain is emptied", []string{"PROGRAM -t nat -F CLUSTER"}, ""},
 	{"the way in is emptied", []string{"PROGRAM -t nat -F KUBE-SERVICES"}, ""},
 	{"one rule is deleted", []string{"PROGRAM -t nat -D KUBE-POSTROUTING 1"}, ""},
+	{"one rule is deleted, and another table is changed", []string{"PROGRAM -A INPUT -p 98 -j ACCEPT; PROGRAM -t nat -D KUBE-POSTROUTING 1"}, ""},
+	{"one rule is replaced", []string{"PROGRAM -t nat -R KUBE-POSTROUTING 1 -p tcp -m comment --comment theirs -j RETURN"}, ""},
 	{"a table is deleted", []string{"nft delete table ip nat"}, iptables.NFT},
 	{"everything is deleted", []string{"nft flush ruleset"}, iptables.NFT},
 }

@@ -174,11 +174,7 @@ func (s *side) lacks(role sdk.Role) string {
 		if now[i] == s.sizes[i] {
 			continue
 		}
-		tally, err := iptables.TakeTally(s.book.frame.family, table)
-		if err != nil {
-			return err.Error()
-		}
-		if why := tally.Lacks(table, s.book.have, s.book.frame.jumps(role)); why != "" {
+		if why := iptables.Lost(s.book.frame.family, table, s.sizes[i], now[i], s.book.have, s.book.frame.jumps(role)); why != "" {
 			return why
 		}
 	}

@@ -50,6 +50,7 @@ func TestKernelTakenAway(t *testing.T) {
 		for name, commands := range map[string][]string{
 			"everything": {"-t nat -F", "-t filter -F"},
 			"a rule":     {"-t nat -D " + branch + " 1"},
+			"another":    {"-t nat -R " + branch + " 1 -p tcp -m comment --comment theirs -j RETURN"},
 			"the guard":  {"-t filter -F KUBE-NODEPORT-NON-LOCAL"},
 			"a reload":   nil, // as a firewall does it: all tables written anew, other chains gone
 		} {

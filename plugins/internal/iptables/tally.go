@@ -5,6 +5,8 @@ package iptables
 import (
 	"fmt"
 	"strings"
+
+	"github.com/pointsman/pointsman/sdk"
 )
 
 // A Tally is what one of legacy's tables holds, by number. To take it from the kernel
@@ -15,6 +17,20 @@ type Tally struct {
 	Leads map[Lead]int   // from one of the kernel's own to one of those
 
 	others int // rules in the kernel's own chains
+}
+
+// Lost says what of ours one of legacy's tables may have lost since it had the size was;
+// empty: nothing. One that cannot be counted may have lost everything, and one with as many
+// rules in other bytes has had one replaced.
+func Lost(family sdk.Family, table string, was, now Size, wanted map[ID]string, jumps []Jump) string {
+	if now.Rules == was.Rules {
+		return fmt.Sprintf("a rule was replaced in the table %s", table)
+	}
+	tally, err := TakeTally(family, table)
+	if err != nil {
+		return err.Error()
+	}
+	return tally.Lacks(table, wanted, jumps)
 }
 
 // A Lead is a way from chain to chain.
