@@ -29,7 +29,7 @@ func (d *Dataplane) lookBefore(ctx context.Context, role sdk.Role) {
 	d.relay.counts.leaving.Store(&why)
 }
 
-// tools are those that our rules are written with, or would be.
+// tools are those that our rules are written with; where none are, all that may have some.
 func (d *Dataplane) tools(ctx context.Context) (all []iptables.Tool) {
 	if d.way != nil {
 		for _, s := range d.way.rules.sides {
@@ -37,9 +37,14 @@ func (d *Dataplane) tools(ctx context.Context) (all []iptables.Tool) {
 		}
 		return all
 	}
-	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		if t, err := iptables.Open(ctx, family, iptables.NFT); err == nil {
-			all = append(all, t)
+	for _, family := range families {
+		for _, backend := range []iptables.Backend{iptables.NFT, iptables.Legacy} {
+			if !iptables.InUse(family, backend) {
+				continue
+			}
+			if t, err := iptables.Open(ctx, family, backend); err == nil {
+				all = append(all, t)
+			}
 		}
 	}
 	return all
