@@ -5,7 +5,6 @@ package ipvs
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
 const twoEndpoints = `
@@ -28,91 +26,6 @@ ns1/web:http tcp
 -- packets --
 10.180.0.9 > 172.30.0.41:80 = 10.180.1.1:8080 10.180.1.2:8080
 `
-
-// without is a scenario whose Services have lost an endpoint.
-func without(s sdktest.Scenario, gone netip.AddrPort) sdktest.Scenario {
-	s.Services = slices.Clone(s.Services)
-	for i, svc := range s.Services {
-		s.Services[i].Cluster = slices.DeleteFunc(slices.Clone(svc.Cluster), func(ep sdk.Endpoint) bool { return ep.Addr == gone })
-	}
-	return s
-}
-
-// Who is connected to an endpoint that leaves stays so, also over a restart, while
-// nobody else is sent there; when he has hung up the endpoint goes.
-func TestKernelIPVSDrainsLiveConnections(t *testing.T) {
-	s := newStand(t, "")
-	served := s.serve(twoEndpoints)
-	caller := s.connect("10.180.0.9", "172.30.0.41:80")
-	leaves := s.hears(caller)
-	fewer := without(served, leaves)
-	s.sync(sdk.Update{Set: fewer.Services})
-	drained := fmt.Sprintf("-r %s -m -w 0", leaves)
-	others := served.Packets[0]
-	others.Want.Endpoints = slices.DeleteFunc(slices.Clone(others.Want.Endpoints), func(e netip.AddrPort) bool { return e == leaves })
-	check := func(when string) {
-		t.Helper()
-		if _, err := caller.Write([]byte("who\n")); err != nil {
-			t.Errorf("%s: who was connected cannot speak: %v", when, err)
-		}
-		if now := s.hears(caller); now != leaves {
-			t.Errorf("%s: who was connected to %s hears %s", when, leaves, now)
-		}
-		if shown := strings.Join(s.services(), "\n"); !strings.Contains(shown, drained) {
-			t.Errorf("%s: %q is not in\n%s", when, drained, shown)
-		}
-		for range 4 {
-			s.packet(others)
-		}
-	}
-	check("while it is drained")
-	s.restart()
-	s.sync(fewer.Update(1))
-	s.role(sdk.Active)
-	check("after a restart")
-	if err := errors.Join(caller.SetLinger(0), caller.Close()); err != nil { // else the kernel remembers it for minutes
-		t.Fatal(err)
-	}
-	s.within(time.Minute, "the endpoint has had its last connection, and is still there", func() bool {
-		if err := s.plugin.turn.Take(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		defer s.plugin.turn.Give()
-		if err := s.plugin.reap(); err != nil {
-			t.Fatal(err)
-		}
-		return !strings.Contains(strings.Join(s.services(), "\n"), drained)
-	})
-}
-
-// connect is a connection that somebody elsewhere opens.
-func (s *stand) connect(from, to string) *net.TCPConn {
-	s.Helper()
-	addr := netip.MustParseAddr(from)
-	host, err := s.ground.Host(addr)
-	if err != nil {
-		s.Fatal(err)
-	}
-	conn, err := host.Dial(s.Context(), "tcp4", addr, addrPort(to))
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(func() { conn.Close() })
-	return conn.(*net.TCPConn)
-}
-
-// hears is who speaks on a connection.
-func (s *stand) hears(conn net.Conn) netip.AddrPort {
-	s.Helper()
-	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
-	buf := make([]byte, 256)
-	n, err := conn.Read(buf)
-	if err != nil {
-		s.Fatal(err)
-	}
-	word, _, _ := strings.Cut(string(buf[:n]), " ")
-	return addrPort(word)
-}
 
 // Options are what the kernel has, in its own words.
 func TestKernelIPVSOptions(t *testing.T) {

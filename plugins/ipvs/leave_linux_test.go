@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// Two endpoints in each family, and somebody who calls.
+const leaving = `
+-- services --
+ns1/web PROTO
+  cluster-ip 172.30.0.41:80
+  cluster-ip [fd00:172:30::41]:80
+  endpoint   10.180.1.1:8080
+  endpoint   10.180.1.2:8080
+  endpoint   [fd00:10:180:1::1]:8080
+  endpoint   [fd00:10:180:1::2]:8080
+-- packets --
+10.180.0.9     > 172.30.0.41:80 PROTO       = 10.180.1.1:8080 10.180.1.2:8080
+fd00:10:180::9 > [fd00:172:30::41]:80 PROTO = [fd00:10:180:1::1]:8080 [fd00:10:180:1::2]:8080
+`
+
+// without is a scenario whose Services, and packets, have lost an endpoint.
+func without(s sdktest.Scenario, gone netip.AddrPort) sdktest.Scenario {
+	s.Services, s.Packets = slices.Clone(s.Services), slices.Clone(s.Packets)
+	for i, svc := range s.Services {
+		s.Services[i].Cluster = slices.DeleteFunc(slices.Clone(svc.Cluster), func(ep sdk.Endpoint) bool { return ep.Addr == gone })
+	}
+	for i, p := range s.Packets {
+		s.Packets[i].Want.Endpoints = slices.DeleteFunc(slices.Clone(p.Want.Endpoints), func(e netip.AddrPort) bool { return e == gone })
+	}
+	return s
+}
+
+// drained is how ipvsadm shows an endpoint that gets nothing new.
+func drained(real netip.AddrPort) string { return fmt.Sprintf("-r %s -m -w 0", real) }
+
+func (s *stand) shows(text string) bool {
+	s.Helper()
+	return strings.Contains(strings.Join(s.services(), "\n"), text)
+}
+
+// Who is connected to an endpoint that leaves stays so, also over a restart, while
+// nobody else is sent there; when he has hung up the endpoint goes.
+func TestKernelIPVSDrainsLiveConnections(t *testing.T) {
+	s := newStand(t, "")
+	served := s.serve(strings.ReplaceAll(leaving, "PROTO", "tcp"))
+	fewer := served
+	callers := make(map[*net.TCPConn]netip.AddrPort)
+	for _, p := range served.Packets {
+		caller := s.connect(p)
+		callers[caller] = s.hears(caller)
+		fewer = without(fewer, callers[caller])
+	}
+	s.sync(sdk.Update{Set: fewer.Services})
+	check := func(when string) {
+		t.Helper()
+		for caller, leaves := range callers {
+			if _, err := caller.Write([]byte("who\n")); err != nil {
+				t.Errorf("%s: who was connected cannot speak: %v", when, err)
+			}
+			if now := s.hears(caller); now != leaves {
+				t.Errorf("%s: who was connected to %s hears %s", when, leaves, now)
+			}
+			if !s.shows(drained(leaves)) {
+				t.Errorf("%s: %q is not in\n%s", when, drained(leaves), strings.Join(s.services(), "\n"))
+			}
+		}
+		for _, others := range fewer.Packets {
+			for range 4 {
+				s.packet(others)
+			}
+		}
+	}
+	check("while it is drained")
+	s.restart()
+	s.sync(fewer.Update(1))
+	s.role(sdk.Active)
+	check("after a restart")
+	for caller := range callers {
+		if err := errors.Join(caller.SetLinger(0), caller.Close()); err != nil { // else the kernel remembers it for minutes
+			t.Fatal(err)
+		}
+	}
+	s.within(time.Minute, "the endpoints have had their last connection, and are still there", func() bool {
+		s.reap()
+		return !s.shows("-w 0")
+	})
+}
+
+// reap does what is due each minute.
+func (s *stand) reap() {
+	s.Helper()
+	if err := s.plugin.turn.Take(s.Context()); err != nil {
+		s.Fatal(err)
+	}
+	defer s.plugin.turn.Give()
+	if err := s.plugin.reap(); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// connect is a connection that somebody elsewhere opens.
+func (s *stand) connect(p sdktest.Packet) *net.TCPConn {
+	s.Helper()
+	host, err := s.ground.Host(p.From.Addr)
+	if err != nil {
+		s.Fatal(err)
+	}
+	conn, err := host.Dial(s.Context(), "tcp", p.From.Addr, p.To)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { conn.Close() })
+	return conn.(*net.TCPConn)
+}
+
+// hears is who speaks on a connection.
+func (s *stand) hears(conn net.Conn) netip.AddrPort {
+	s.Helper()
+	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	buf := make([]byte, 256)
+	n, err := conn.Read(buf)
+	if err != nil {
+		s.Fatal(err)
+	}
+	word, _, _ := strings.Cut(string(buf[:n]), " ")
+	return addrPort(word)
+}
+
+// A flow of datagrams stays with an endpoint that still serves, or if nobody else does,
+// and moves otherwise. An association ends, as SCTP has no other way: its endpoint goes
+// at once. New callers are never sent to who leaves, and a restart changes nothing.
+func TestKernelIPVSEndpointsLeave(t *testing.T) {
+	type fate uint8
+	const stays, moves, ends fate = 1, 2, 3
+	s := newStand(t, "")
+	for _, c := range []struct {
+		what, protocol string
+		serving, last  bool // it still serves; it was the last
+		fate           fate
+	}{
+		{"datagrams, to who still serves", "udp", true, false, stays},
+		{"datagrams, to who does not", "udp", false, false, moves},
+		{"datagrams, to the last", "udp", false, true, stays},
+		{"an association", "sctp", false, false, ends},
+	} {
+		served := s.serve(strings.ReplaceAll(leaving, "PROTO", c.protocol))
+		fewer := served
+		flows := make(map[sdktest.Flow]netip.AddrPort)
+		for _, p := range served.Packets {
+			flow, err := s.stage.Dial(t.Context(), p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer flow.Close()
+			flows[flow] = s.found(flow)
+			fewer = without(fewer, flows[flow])
+		}
+		for i := range fewer.Services {
+			switch svc := &fewer.Services[i]; {
+			case c.last:
+				svc.Cluster = nil
+			case c.serving:
+				svc.Serving = serving(served.Services[i])
+			}
+		}
+		s.sync(sdk.Update{Set: fewer.Services})
+		check := func(when string) {
+			t.Helper()
+			for flow, was := range flows {
+				a, err := flow.Ask(t.Context())
+				switch here := a.Verdict == sdk.Forward; {
+				case c.fate == ends && here, c.fate != ends && (err != nil || !here):
+					t.Errorf("%s, %s: who was with %s hears %s, %v", c.what, when, was, a, err)
+				case here && (a.Endpoint == was) != (c.fate == stays):
+					t.Errorf("%s, %s: who was with %s is with %s", c.what, when, was, a.Endpoint)
+				}
+				if c.fate != stays && s.shows("-r "+was.String()) || c.fate == stays && !s.shows(drained(was)) {
+					t.Errorf("%s, %s: %s has left, and there is\n%s", c.what, when, was, strings.Join(s.services(), "\n"))
+				}
+			}
+			for _, others := range fewer.Packets {
+				if c.last {
+					others.Want.Verdict = sdk.Reject
+				}
+				s.packet(others)
+				s.packet(others)
+			}
+		}
+		check("when it left")
+		s.restart()
+		s.sync(fewer.Update(1))
+		s.role(sdk.Active)
+		check("after a restart")
+	}
+}
