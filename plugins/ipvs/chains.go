@@ -156,7 +156,8 @@ func (g ground) postrouting() []iptables.Rule {
 }
 
 // guard keeps what listens on the host out of reach of those who call an address of
-// a Service at another port. Whether such an address is alive may be asked.
+// a Service at another port. Whether such an address is alive may be asked, and whether
+// a Service is: some load balancers ask by its own address.
 func (g ground) guard() []iptables.Rule {
 	icmp, reject := "icmp", "icmp-port-unreachable"
 	if g.family == sdk.IPv6 {
@@ -165,6 +166,7 @@ func (g ground) guard() []iptables.Rule {
 	rules := []iptables.Rule{
 		iptables.Words(g.notIn(bound, "dst"), "-j RETURN"),
 		iptables.Words("-p", icmp, "-j RETURN"),
+		iptables.Words("-p tcp", g.in(healthPorts, "dst"), "-j RETURN"),
 	}
 	for _, s := range []set{clusterIPs, loadBalancers, externalIPs, externalIPsLocal} {
 		rules = append(rules, iptables.Words(g.in(s, "dst,dst"), "-j RETURN"))

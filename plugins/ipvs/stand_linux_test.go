@@ -138,6 +138,9 @@ func (s *stand) packet(p sdktest.Packet) sdktest.Answer {
 	case want.Unserved && a.Verdict != sdk.Forward:
 	case want.Unserved, a.Verdict != want.Verdict, a.Verdict == sdk.Forward && !slices.Contains(want.Endpoints, a.Endpoint):
 		s.Errorf("line %d, %s: seen %s", p.Line, p.Text, a)
+	case a.Verdict != sdk.Forward, p.From.From == sdk.OnNode: // it may be masqueraded as itself
+	case (a.Client != p.From.Addr) != want.Masquerades(a.Endpoint):
+		s.Errorf("line %d, %s: the endpoint saw %s", p.Line, p.Text, a.Client)
 	}
 	return a
 }

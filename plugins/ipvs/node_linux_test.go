@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// What the node is set to do, done to real packets.
+
+// Whichever bit it is that says "masquerade this", and in whichever of the two tags that
+// leaves for other marks, the right callers are hidden and no others.
+func TestKernelIPVSMarkBits(t *testing.T) {
+	s := newStand(t, "")
+	for _, bit := range []int{0, 20, 25, 31} {
+		t.Logf("bit %d", bit)
+		served := s.serve(fmt.Sprintf(`
+-- node --
+addresses 192.0.2.10 2001:db8::10
+node-ports 0.0.0.0/0 ::/0
+pods      10.180.0.0/24 fd00:10:180::/64
+mark-bit  %d
+-- services --
+ns1/web:http tcp
+  cluster-ip  172.30.0.41:80
+  external-ip 203.0.113.7:80 local
+  external-ip [2001:db8:eeee::7]:80 local
+  node-port   30080
+  endpoint    10.180.0.1:8080 here
+  endpoint    [fd00:10:180::1]:8080 here
+-- packets --
+192.0.2.7      > node:30080              = 10.180.0.1:8080 masq
+2001:db8::7    > node:30080              = [fd00:10:180::1]:8080 masq
+192.0.2.7      > 172.30.0.41:80          = 10.180.0.1:8080 masq
+10.180.0.9     > 172.30.0.41:80          = 10.180.0.1:8080
+10.180.0.1     > 172.30.0.41:80          = 10.180.0.1:8080(masq)
+192.0.2.7      > 203.0.113.7:80          = 10.180.0.1:8080
+10.180.0.9     > 203.0.113.7:80          = 10.180.0.1:8080
+node           > 203.0.113.7:80          = 10.180.0.1:8080 masq
+2001:db8::7    > [2001:db8:eeee::7]:80   = [fd00:10:180::1]:8080
+node           > [2001:db8:eeee::7]:80   = [fd00:10:180::1]:8080 masq
+`, bit))
+		for _, p := range served.Packets {
+			s.packet(p)
+		}
+	}
+}
+
+// Who is masqueraded gets a port at random: one that the node's other clients of the
+// same endpoint cannot want too, however many packets go at once.
+func TestKernelIPVSRandomPorts(t *testing.T) {
+	s := newStand(t, "")
+	served := s.serve(loadBalancer + "192.0.2.7 > node:30080 = 10.180.1.1:8080 masq\n2001:db8::7 > node:30080 = [fd00:10:180:1::1]:8080 masq\n")
+	for _, p := range served.Packets[2:] {
+		kept := 0
+		for range 4 {
+			caller := s.connect(p)
+			caller.SetReadDeadline(time.Now().Add(20 * time.Second))
+			buf := make([]byte, 256)
+			n, err := caller.Read(buf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, seen, _ := strings.Cut(strings.TrimSpace(string(buf[:n])), " ")
+			if addrPort(seen).Port() == caller.LocalAddr().(*net.TCPAddr).AddrPort().Port() {
+				kept++
+			}
+		}
+		if kept > 1 { // one may be luck
+			t.Errorf("%s: of 4 callers %d kept their port", p.Text, kept)
+		}
+	}
+}
+
+// A load balancer that asks whether a Service is here is let in, also where little else
+// is, and also by the address of the Service, which is how some of them ask. When the
+// Service has no such port any more, it is not.
+func TestKernelIPVSHealthPort(t *testing.T) {
+	s := newStand(t, "")
+	served := s.serve(strings.Replace(loadBalancer, "  node-port ", "  health-port 32100\n  node-port ", 1))
+	for _, port := range []int{32100, 32101} {
+		l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+	}
+	for _, program := range []string{"iptables-legacy", "ip6tables-legacy"} {
+		run(t, "sh", "-ec", program+" -A INPUT -p ipv6-icmp -j ACCEPT; "+program+" -A INPUT -i lo -j ACCEPT; "+program+" -P INPUT DROP")
+		defer run(t, "sh", "-ec", program+" -P INPUT ACCEPT; "+program+" -D INPUT -i lo -j ACCEPT; "+program+" -D INPUT -p ipv6-icmp -j ACCEPT")
+	}
+	const in, dropped, refused = "let in", "dropped", "refused"
+	for _, asked := range []bool{true, false} {
+		for _, c := range []struct{ from, to, when, otherwise string }{
+			{"192.0.2.7", "192.0.2.10:32100", in, dropped},
+			{"192.0.2.7", "192.0.2.10:32101", dropped, dropped},
+			{"192.0.2.7", "198.51.100.1:32100", in, refused},
+			{"192.0.2.7", "198.51.100.1:32101", refused, refused},
+			{"2001:db8::7", "[2001:db8::10]:32100", in, dropped},
+			{"2001:db8::7", "[2001:db8:51::1]:32100", in, refused},
+			{"2001:db8::7", "[2001:db8:51::1]:32101", refused, refused},
+		} {
+			want := map[bool]string{true: c.when, false: c.otherwise}[asked]
+			if got := s.reaches(c.from, c.to, want == dropped); got != want {
+				t.Errorf("a health check asked for: %v; %s calls %s and is %s; it should be %s", asked, c.from, c.to, got, want)
+			}
+		}
+		var without []sdk.Service
+		for _, svc := range served.Services {
+			svc.HealthPort = 0
+			without = append(without, svc)
+		}
+		s.sync(sdk.Update{Set: without})
+	}
+}
+
+// reaches is what becomes of a call to a listener of the node.
+func (s *stand) reaches(from, to string, silence bool) string {
+	s.Helper()
+	addr := netip.MustParseAddr(from)
+	h, err := s.ground.Host(addr)
+	if err != nil {
+		s.Fatal(err)
+	}
+	wait := 20 * time.Second
+	if silence {
+		wait = time.Second
+	}
+	ctx, cancel := context.WithTimeout(s.Context(), wait)
+	defer cancel()
+	conn, err := h.Dial(ctx, "tcp", addr, addrPort(to))
+	switch {
+	case err == nil:
+		conn.Close()
+		return "let in"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return "dropped"
+	}
+	return err.Error()
+}
+
+// The size and the timeouts of connection tracking are the node's, and given back.
+func TestKernelIPVSConntrackLimits(t *testing.T) {
+	s := newStand(t, "")
+	asked := map[string]string{"tcp_timeout_established": "1234", "tcp_timeout_close_wait": "55", "tcp_be_liberal": "1", "udp_timeout": "31", "udp_timeout_stream": "181"}
+	before := make(map[string]string)
+	for name := range asked {
+		before[name] = s.conntrack(name)
+	}
+	served := s.scenario(loadBalancer)
+	served.Node.Conntrack = sdk.ConntrackLimits{TCPEstablishedTimeout: 1234 * time.Second, TCPCloseWaitTimeout: 55 * time.Second, TCPBeLiberal: true,
+		UDPTimeout: 31 * time.Second, UDPStreamTimeout: 181 * time.Second}
+	s.sync(served.Update(1))
+	s.role(sdk.Active)
+	s.packets(served)
+	for name, want := range asked {
+		if have := s.conntrack(name); have != want {
+			t.Errorf("%s is %s; it should be %s", name, have, want)
+		}
+	}
+	if _, err := s.plugin.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range before {
+		if have := s.conntrack(name); have != want {
+			t.Errorf("cleaned up, %s is %s; it was %s", name, have, want)
+		}
+	}
+}
+
+func (s *stand) conntrack(name string) string {
+	s.Helper()
+	have, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_" + name)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return strings.TrimSpace(string(have))
+}
