@@ -20,7 +20,7 @@ type Runner struct {
 	machine Machine
 	started Dataplane // that served when the swap began
 	coming  Dataplane // that was to replace it; nil: not open yet
-	wanted  bool      // Ask was accepted, and is not in the machine yet
+	wanted  bool      // Ask was accepted, and the machine has not heard of it yet
 }
 
 // New is a Runner that begins with Run. serving is the dataplane that serves.
@@ -57,8 +57,9 @@ func (r *Runner) Ask(p Plan) error {
 	if r.wanted || work == nil || next.Stage != Preflight {
 		return fmt.Errorf("%w: %s, %s", ErrBusy, r.machine.Plan, r.machine.Stage)
 	}
-	r.wanted = true
-	r.tell(Event{Kind: Ask, Plan: p})
+	if r.wanted = r.tell(Event{Kind: Ask, Plan: p}); !r.wanted {
+		return fmt.Errorf("%w: %s, %s", ErrBusy, r.machine.Plan, r.machine.Stage)
+	}
 	return nil
 }
 
@@ -66,7 +67,7 @@ func (r *Runner) Ask(p Plan) error {
 func (r *Runner) Lost(d Dataplane, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, to := r.pair(); d == to && r.machine.Stage != Idle {
+	if _, to := r.pair(r.machine); d == to && r.machine.Stage != Idle {
 		r.tell(Event{Kind: Lost, Why: why})
 	}
 }
@@ -74,18 +75,21 @@ func (r *Runner) Lost(d Dataplane, why string) {
 // Reset undoes a swap that has not passed its canary.
 func (r *Runner) Reset(why string) { r.tell(Event{Kind: Reset, Why: why}) }
 
-// tell never blocks: who finds the queue full is heard at the next tick.
-func (r *Runner) tell(e Event) {
+// tell gives the loop an event, and reports whether there was room for it. It never
+// blocks. What is lost while the loop has so much to do is no worse than late: each
+// stage ends by time.
+func (r *Runner) tell(e Event) bool {
 	select {
 	case r.events <- e:
+		return true
 	default:
+		return false
 	}
 }
 
-// pair is who leaves and who stays, as the machine has it. The caller has the
-// mutex.
-func (r *Runner) pair() (from, to Dataplane) {
-	if r.machine.Back {
+// pair is who leaves and who stays, as m has it. The caller has the mutex.
+func (r *Runner) pair(m Machine) (from, to Dataplane) {
+	if m.Back {
 		return r.coming, r.started
 	}
 	return r.started, r.coming
@@ -99,7 +103,7 @@ func (r *Runner) Run(ctx context.Context) {
 	ticker := time.NewTicker(500 * time.Millisecond)
 	defer ticker.Stop()
 	if m := r.Machine(); m.Stage != Idle {
-		l.take(ctx, func(m Machine, now time.Time) (Machine, []Action) { return Recover(m, now) })
+		l.take(ctx, Recover)
 	}
 	for {
 		e := Event{Kind: Tick}
@@ -114,7 +118,18 @@ func (r *Runner) Run(ctx context.Context) {
 			}
 		}
 		l.take(ctx, func(m Machine, now time.Time) (Machine, []Action) { return m.Step(e, now) })
+		if e.Kind == Ask {
+			l.heard()
+		}
 	}
+}
+
+// heard lets the next one Ask. What was asked may have come to nothing: by the time it was
+// heard, the one that was wanted back was already being cleared away.
+func (r *Runner) heard() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wanted = false
 }
 
 // A loop is the goroutine of Run, and the work it has given out.
@@ -134,13 +149,10 @@ func (l *loop) take(ctx context.Context, step func(Machine, time.Time) (Machine,
 	before := l.machine
 	now, work := step(before, time.Now())
 	if before.Stage == Draining && now.Stage == Preflight { // it is wanted back
-		l.coming, l.started = l.pair()
-	}
-	if now.Stage == Preflight {
-		l.wanted = false
+		l.coming, l.started = l.pair(before)
 	}
 	l.machine = now
-	from, to := l.pair()
+	from, to := l.pair(now)
 	l.mu.Unlock()
 	if work == nil {
 		return
@@ -208,10 +220,7 @@ func (l *loop) halt() {
 // finish is the end of a swap: the one to stay is the only one.
 func (l *loop) finish(last Machine) {
 	l.mu.Lock()
-	was := l.machine
-	l.machine = last
-	from, to := l.pair()
-	l.machine = was
+	from, to := l.pair(last)
 	l.started, l.coming = to, nil
 	l.mu.Unlock()
 	if from != nil {

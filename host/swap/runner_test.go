@@ -326,6 +326,51 @@ func TestRunnerTurnsBack(t *testing.T) {
 	}
 }
 
+// TestRunnerIsAskedTooLate for the one that drains: by the time it hears of it, that one is
+// being cleared away. It swaps when it is asked again, all the same.
+func TestRunnerIsAskedTooLate(t *testing.T) {
+	t.Parallel()
+	b := newBook("")
+	file := filepath.Join(t.TempDir(), "swap.json")
+	r := New(b, file, &train{b, "iptables"})
+	r.Resume(Machine{Stage: Draining, Plan: toUserspace}, &train{b, "userspace"}, &train{b, "iptables"})
+	if err := r.Ask(toUserspace.back()); err != nil {
+		t.Fatal(err)
+	}
+	asked := <-r.events
+	r.machine.Stage = Clearing // as if the drain had ended just then
+	r.events <- asked
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(ended)
+		r.Run(ctx)
+	}()
+	defer func() { cancel(); <-ended }()
+	for deadline := time.Now().Add(30 * time.Second); r.Ask(toUserspace.back()) != nil; time.Sleep(lull) {
+		if time.Now().After(deadline) {
+			t.Fatalf("nobody can ask any more:\n%s", b.text())
+		}
+	}
+}
+
+// TestRunnerIsAskedWhileItHasMuchToDo says so, and is not taken for asked.
+func TestRunnerIsAskedWhileItHasMuchToDo(t *testing.T) {
+	t.Parallel()
+	b := newBook("")
+	r := New(b, filepath.Join(t.TempDir(), "swap.json"), &train{b, "iptables"})
+	for range cap(r.events) {
+		r.Reset("someone is impatient")
+	}
+	if err := r.Ask(toUserspace); !errors.Is(err, ErrBusy) {
+		t.Errorf("asked of a runner that cannot hear: %v", err)
+	}
+	<-r.events
+	if err := r.Ask(toUserspace); err != nil {
+		t.Errorf("asked of one that can: %v", err)
+	}
+}
+
 // TestRunnerResumes finds a swap that was under way.
 func TestRunnerResumes(t *testing.T) {
 	t.Parallel()

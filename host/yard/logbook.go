@@ -16,7 +16,7 @@ const bookLines = 1000
 // A logBook keeps the last lines of a plugin's log, over its restarts, for who
 // asks later. It is safe for concurrent use.
 type logBook struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards what follows
 	lines []admin.LogLine
 	first uint64        // the number of lines[0], counted from the beginning
 	more  chan struct{} // closed with the next line

@@ -151,7 +151,7 @@ func (y lever) Serves(d swap.Dataplane) {
 // Moved reports each change of stage.
 func (y lever) Moved(before, now swap.Machine) {
 	if now.Stage == swap.Idle {
-		go y.canary.end()
+		y.canary.end() // before another swap can begin, which would take this one's for its own
 		y.settled(now.Last)
 		return
 	}
@@ -162,7 +162,7 @@ func (y lever) Moved(before, now swap.Machine) {
 	y.Reports.Report(e)
 }
 
-// settled reports how a swap ended, and forgets the dataplane that left.
+// settled reports how a swap ended.
 func (y *Yard) settled(o swap.Outcome) {
 	e := report.Event{Reason: report.SwapDone, Object: o.Plan.To, Message: fmt.Sprintf("%s in %s", o.Plan, phrase.Round(o.Took))}
 	if o.Err != "" {

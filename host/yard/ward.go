@@ -27,8 +27,8 @@ const twice = 2
 type ward struct {
 	mu      sync.Mutex // guards what follows
 	telling []sdk.Name // what the process is being told just now; nil: nothing
-	fatal   []sdk.Name // what it was being told at each of its last deaths
-	deaths  int        // in a row, each while it was being told
+	fatal   []sdk.Name // what it was being told at each of its last deaths, as many as deaths says
+	deaths  int        // in a row, each while it was being told, and of something in common
 	hunting bool
 	aside   map[sdk.Name]sdk.Service // with the value that it could not bear
 }
@@ -76,13 +76,12 @@ func (w *ward) died() []sdk.Name {
 	if len(w.telling) == 0 || w.hunting {
 		return nil
 	}
-	if w.deaths++; w.deaths == 1 {
-		w.fatal = w.telling
-	} else {
-		w.fatal = common(w.fatal, w.telling)
+	w.deaths++
+	if w.fatal = common(w.fatal, w.telling); len(w.fatal) == 0 {
+		w.fatal, w.deaths = w.telling, 1 // the first one, or of something else than before
 	}
 	w.telling = nil
-	if w.deaths < twice || len(w.fatal) == 0 {
+	if w.deaths < twice {
 		return nil
 	}
 	w.hunting = true

@@ -32,6 +32,7 @@ func TestSuspects(t *testing.T) {
 		"died once of more":        {func(w *ward) { w.note(services("a", "b")); w.died() }, services("b")},
 		"never died":               {func(*ward) {}, nil},
 		"died of something else":   {func(w *ward) { w.note(services("a")); w.died() }, nil},
+		"died of this only lately": {func(w *ward) { w.note(services("a")); w.died(); w.note(services("c")); w.died() }, services("c")},
 		"died while told nothing":  {func(w *ward) { w.died() }, nil},
 		"lived in between":         {func(w *ward) { w.note(services("b")); w.died(); w.note(services("b")); w.survived() }, nil},
 		"dies while it is hunted":  {func(w *ward) { w.hunting, w.deaths, w.fatal = true, 2, services("b") }, nil},
