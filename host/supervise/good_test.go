@@ -44,7 +44,10 @@ func TestLastGood(t *testing.T) {
 	if all, _ := filepath.Glob(filepath.Join(dir, "good-*")); len(all) != 1 {
 		t.Errorf("keeps %q", all)
 	}
-	good, _ := lastGood(dir, path)
+	good, sum := lastGood(dir, path)
+	if p := (Plugin{Path: path, StateDir: dir}).good(); p.Path != good || p.SHA256 != sum || sum == "" {
+		t.Errorf("what is run is %s, held to the hash %q, want %s and %q", p.Path, p.SHA256, good, sum)
+	}
 	if err := os.WriteFile(good, []byte("tampered with"), 0o755); err != nil {
 		t.Fatal(err)
 	}

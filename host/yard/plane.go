@@ -188,10 +188,7 @@ func (s *session) acked(a feed.Acked) {
 	s.applied(a)
 	s.log.Debug("update confirmed", "rev", a.Update.To, "set", len(a.Update.Set), "deleted", len(a.Update.Delete),
 		"failed", len(a.Result.Failed), "took", phrase.Round(a.Took))
-	if s.trial && !a.Update.Full {
-		return
-	}
-	tried := s.trial
+	tried := s.trial // the first update of a session is a Full, so it was told everything
 	s.trial = false
 	if err := s.play(); err != nil {
 		s.cancel(err)
