@@ -81,6 +81,7 @@ func (y *Yard) SwapTo(mode string, force bool) error {
 	if err := y.possible(mode); err != nil {
 		return err
 	}
+	y.cleared()
 	if err := y.ask(mode, "pointsman mode swap", force); err != nil {
 		return &admin.Error{Code: http.StatusConflict, What: "swap to " + mode, Why: err.Error(), Try: "pointsman mode show"}
 	}
@@ -88,9 +89,20 @@ func (y *Yard) SwapTo(mode string, force bool) error {
 	return nil
 }
 
+// cleared waits for the end of a swap that has nothing to do any more but to clear away,
+// unless that takes long.
+func (y *Yard) cleared() {
+	for deadline := time.Now().Add(clearedSoon); y.runner.Machine().Stage == swap.Clearing && time.Now().Before(deadline); {
+		time.Sleep(glance)
+	}
+}
+
+const clearedSoon = 10 * time.Second
+
 // prefer notes what was asked for.
 func (y *Yard) prefer(mode string) {
 	y.mu.Lock()
+	y.owed = ""
 	y.noted.Asked, y.noted.File = mode, y.Now().Mode
 	if mode == y.noted.File {
 		y.noted.Asked, y.noted.File = "", ""

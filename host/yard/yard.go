@@ -52,6 +52,7 @@ type Yard struct {
 	life   context.Context
 	noted  inForce // as written down last
 	wanted string  // the mode that was asked for when the host began
+	owed   string  // the file's mode, where another swap is in its way; empty: none
 }
 
 // New is a Yard with no dataplane yet. Nothing happens before Begin.
@@ -180,28 +181,65 @@ func (y *Yard) Run(ctx context.Context) error {
 // follow notes the first dataplane that serves, for the hosts to come, and then
 // goes to the mode that is asked for, if that is another: it is after a change of
 // the file while no host ran, or where a host ended before its swap was written down.
-// What is asked for from then on is not its business.
+// From then on it goes to the file's mode whenever nothing is in the way any more.
 func (y *Yard) follow(ctx context.Context) {
 	main := y.serving()
 	if main.Filled(ctx) != nil {
 		return
 	}
 	y.note(main)
-	if main.name == y.wanted || !y.there(y.wanted) {
-		return
+	there := y.there(y.wanted)
+	y.mu.Lock()
+	if there && y.noted.wanted(y.Begun.Mode) == y.wanted {
+		y.owed = y.wanted
 	}
-	for y.runner.Machine().Stage != swap.Idle {
+	y.mu.Unlock()
+	ticker := time.NewTicker(5 * glance)
+	defer ticker.Stop()
+	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(glance):
+		case <-ticker.C:
+			y.settleUp()
 		}
 	}
+}
+
+// settleUp begins the swap to the mode that is owed, as soon as it can be.
+func (y *Yard) settleUp() {
 	y.mu.Lock()
-	still := y.noted.wanted(y.Begun.Mode) == y.wanted && y.main.name != y.wanted
+	mode, serves := y.owed, y.main.name
 	y.mu.Unlock()
-	if still {
-		y.ask(y.wanted, "the mode in the config file", false)
+	if mode == "" {
+		return
+	}
+	there, free := heads(y.runner.Machine(), serves, mode)
+	if there || free && y.ask(mode, "the mode in the config file", false) == nil {
+		y.owe(mode, "")
+	}
+}
+
+// heads says how a swap that may be under way stands to a mode: it is there already, or
+// the way to it is free.
+func heads(m swap.Machine, serves, mode string) (there, free bool) {
+	switch m.Stage {
+	case swap.Idle:
+		return serves == mode, true
+	case swap.Draining:
+		return m.Plan.To == mode, m.Plan.From == mode
+	case swap.Clearing:
+		return m.Plan.To == mode, false
+	}
+	return false, false // it may be undone yet
+}
+
+// owe notes another mode as owed, if that is still the one before.
+func (y *Yard) owe(before, mode string) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.owed == before {
+		y.owed = mode
 	}
 }
 
@@ -242,8 +280,11 @@ func (y *Yard) Reload(c config.Change) error {
 	for _, p := range y.all() {
 		errs = append(errs, p.setPeriods(c.Host.MinSyncPeriod, c.Host.SyncPeriod))
 	}
-	if slices.Contains(c.Applied, "mode") && c.Host.Mode != y.serving().name {
-		errs = append(errs, y.ask(c.Host.Mode, "the mode in the config file", false))
+	if slices.Contains(c.Applied, "mode") {
+		y.mu.Lock()
+		y.owed = c.Host.Mode
+		y.mu.Unlock()
+		y.settleUp()
 	}
 	return errors.Join(errs...)
 }

@@ -44,15 +44,34 @@ func TestKernelThereAndBack(t *testing.T) {
 	n.traceless("iptables")
 }
 
-// TestKernelConfigFile changes the mode in the file.
+// TestKernelConfigFile changes the mode in the file, and changes it again while the swap
+// is under way: the host goes to what the file says in the end.
 func TestKernelConfigFile(t *testing.T) {
 	n := newNode(t, "iptables")
-	n.start()
+	gate := n.path("gate")
+	n.write("gate", "")
+	n.start("POINTSMAN_FAIL=staging/fill=wait", "POINTSMAN_FAIL_GATE="+gate)
 	l := n.newLoad()
 	n.mode("userspace")
-	n.until("userspace serves", long, n.serves("userspace"))
+	n.waiting("staging/fill")
 	n.mode("iptables")
-	n.until("iptables serves", long, n.serves("iptables"))
+	n.until("the host has read that", long, func() error {
+		m, err := n.Mode(t.Context())
+		if err == nil && m.File != "iptables" {
+			err = fmt.Errorf("the file says %s", m.File)
+		}
+		return err
+	})
+	if err := os.Remove(gate); err != nil {
+		t.Fatal(err)
+	}
+	n.until("iptables serves again", long, func() error {
+		m, err := n.Mode(t.Context())
+		if err == nil && (m.Mode != "iptables" || m.Swap == nil && m.Last.To != "iptables" || m.Swap != nil && !m.Swap.Moved()) {
+			err = fmt.Errorf("mode %s, swap %+v, last %+v", m.Mode, m.Swap, m.Last)
+		}
+		return err
+	})
 	l.done("a config file that changes")
 }
 
