@@ -29,6 +29,9 @@ func probe(ctx context.Context, o options) error {
 	if err := hasIPSet(ctx); err != nil {
 		return err
 	}
+	if err := hasModules(ctx); err != nil {
+		return err
+	}
 	return hasScheduler(ctx, o.Scheduler)
 }
 
@@ -64,10 +67,10 @@ func hasIPSet(ctx context.Context) error {
 	want := fmt.Sprintf("%d.%d", oldestIPSet[0], oldestIPSet[1])
 	found := versionWord.FindSubmatch(out)
 	if err != nil && found == nil {
-		return &sdk.Refusal{Why: "there is no ipset in PATH", Try: "install ipset " + want + " or later"}
+		return &sdk.Refusal{Why: "there is no ipset in PATH", Try: "apt-get install ipset (" + want + " or later)"}
 	}
 	if found == nil || older(found, oldestIPSet) {
-		return &sdk.Refusal{Why: fmt.Sprintf("ipset is %q, and version %s or later is needed", bytes.TrimSpace(out), want), Try: "install a newer ipset"}
+		return &sdk.Refusal{Why: fmt.Sprintf("ipset is %q, and version %s or later is needed", bytes.TrimSpace(out), want), Try: "apt-get install ipset (" + want + " or later)"}
 	}
 	return nil
 }
@@ -78,17 +81,34 @@ func older(found [][]byte, than [2]int) bool {
 	return major < than[0] || major == than[0] && minor < than[1]
 }
 
-// hasScheduler reports, by a refusal, that the kernel could not load a scheduler.
-// Where there is no modprobe to ask, the first virtual server will tell.
-func hasScheduler(ctx context.Context, name string) error {
-	module := "ip_vs_" + name
-	if _, err := os.Stat("/sys/module/" + module); err == nil {
-		return nil
-	}
-	err := exec.CommandContext(ctx, "modprobe", "-n", "-q", module).Run()
-	var exit *exec.ExitError
-	if ctx.Err() == nil && errors.As(err, &exit) {
-		return &sdk.Refusal{Field: "options.scheduler", Why: "there is no module " + module + " for this kernel", Try: "install it, or choose another scheduler"}
+// hasModules reports, by a refusal, that the kernel could not load what a device or a
+// rule of ours will ask for.
+func hasModules(ctx context.Context) error {
+	for _, module := range []string{"dummy", "xt_set"} {
+		if absent(ctx, module) {
+			return &sdk.Refusal{Why: "there is no module " + module + " for this kernel", Try: "install it, and then: modprobe " + module}
+		}
 	}
 	return ctx.Err()
+}
+
+// hasScheduler reports, by a refusal, that the kernel could not load a scheduler.
+func hasScheduler(ctx context.Context, name string) error {
+	if module := "ip_vs_" + name; absent(ctx, module) {
+		return &sdk.Refusal{Field: "options.scheduler", Why: "there is no module " + module + " for this kernel", Try: "install it, and then: modprobe " + module + "; or choose another scheduler"}
+	}
+	return ctx.Err()
+}
+
+// absent reports whether a module is neither loaded nor known to modprobe. Who does not
+// even know that of IPVS, which is there, as in a container without the node's modules,
+// knows nothing: then the kernel itself will tell.
+func absent(ctx context.Context, module string) bool {
+	if _, err := os.Stat("/sys/module/" + module); err == nil {
+		return false
+	}
+	denies := func(module string) bool {
+		return errors.As(exec.CommandContext(ctx, "modprobe", "-n", "-q", module).Run(), new(*exec.ExitError))
+	}
+	return denies(module) && !denies("ip_vs") && ctx.Err() == nil
 }

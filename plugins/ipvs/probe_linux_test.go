@@ -26,19 +26,27 @@ func programs(t *testing.T, does map[string]string) {
 
 // What a node lacks is a refusal, with what to type.
 func TestWhatIsMissing(t *testing.T) {
+	ipset := func(t *testing.T) error { return hasIPSet(t.Context()) }
+	modules := func(t *testing.T) error { return hasModules(t.Context()) }
+	scheduler := func(t *testing.T) error { return hasScheduler(t.Context(), "none") }
+	const ipvsOnly = `[ "$3" = ip_vs ]`
 	for _, c := range []struct {
 		what     string
 		programs map[string]string
 		probe    func(*testing.T) error
 		try      string
 	}{
-		{"no ipset", nil, func(t *testing.T) error { return hasIPSet(t.Context()) }, "install ipset 6.22 or later"},
-		{"an old ipset", map[string]string{"ipset": "echo ipset v6.11, protocol version: 6"}, func(t *testing.T) error { return hasIPSet(t.Context()) }, "install a newer ipset"},
-		{"a new ipset", map[string]string{"ipset": "echo ipset v7.17, protocol version: 7"}, func(t *testing.T) error { return hasIPSet(t.Context()) }, ""},
-		{"an ipset that is newer than the kernel", map[string]string{"ipset": "echo ipset v7.17, protocol version: 7; exit 1"}, func(t *testing.T) error { return hasIPSet(t.Context()) }, ""},
-		{"no such scheduler", map[string]string{"modprobe": "exit 1"}, func(t *testing.T) error { return hasScheduler(t.Context(), "none") }, "install it, or choose another scheduler"},
-		{"a scheduler that can be loaded", map[string]string{"modprobe": "exit 0"}, func(t *testing.T) error { return hasScheduler(t.Context(), "none") }, ""},
-		{"nobody to ask for schedulers", nil, func(t *testing.T) error { return hasScheduler(t.Context(), "none") }, ""},
+		{"no ipset", nil, ipset, "apt-get install ipset (6.22 or later)"},
+		{"an old ipset", map[string]string{"ipset": "echo ipset v6.11, protocol version: 6"}, ipset, "apt-get install ipset (6.22 or later)"},
+		{"a new ipset", map[string]string{"ipset": "echo ipset v7.17, protocol version: 7"}, ipset, ""},
+		{"an ipset that is newer than the kernel", map[string]string{"ipset": "echo ipset v7.17, protocol version: 7; exit 1"}, ipset, ""},
+		{"no such scheduler", map[string]string{"modprobe": ipvsOnly}, scheduler, "install it, and then: modprobe ip_vs_none; or choose another scheduler"},
+		{"a scheduler that can be loaded", map[string]string{"modprobe": "exit 0"}, scheduler, ""},
+		{"nobody to ask for schedulers", nil, scheduler, ""},
+		{"somebody who knows of no module", map[string]string{"modprobe": "exit 1"}, scheduler, ""},
+		{"no module for our device", map[string]string{"modprobe": `[ "$3" != dummy ]`}, modules, "install it, and then: modprobe dummy"},
+		{"no module for our rules", map[string]string{"modprobe": `[ "$3" != xt_set ]`}, modules, "install it, and then: modprobe xt_set"},
+		{"modules that can be loaded", map[string]string{"modprobe": "exit 0"}, modules, ""},
 		{"no IPVS", map[string]string{"modprobe": "exit 1"}, func(t *testing.T) error {
 			if ipvsThere() {
 				t.Skip("needs a kernel without IPVS")
@@ -48,6 +56,11 @@ func TestWhatIsMissing(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			programs(t, c.programs)
+			for _, module := range []string{"dummy", "xt_set"} {
+				if _, err := os.Stat("/sys/module/" + module); err == nil && strings.HasSuffix(c.try, module) {
+					t.Skipf("needs a kernel that has not loaded %s", module)
+				}
+			}
 			err := c.probe(t)
 			refusal := new(sdk.Refusal)
 			switch {
