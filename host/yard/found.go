@@ -3,12 +3,14 @@
 package yard
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -68,28 +70,38 @@ func Describe(ctx context.Context, f supervise.Found, sum string) admin.Plugin {
 		Features, Limits []string
 		Options          json.RawMessage
 	}
-	data, err := describe(ctx, f.Path, sum)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	data, err := verb(ctx, f.Path, sum, "describe", "-o", "json")
 	if err == nil {
 		err = json.Unmarshal(data, &d)
 	}
 	if err != nil {
-		p.Why = fmt.Sprintf("%s describe: %v", f.Path, err)
+		p.Why = err.Error()
 		return p
 	}
 	p.Version, p.Features, p.Limits, p.Options = d.Version, d.Features, d.Limits, d.Options
 	return p
 }
 
-// describe runs the plugin's verb of that name.
-func describe(ctx context.Context, path, sum string) ([]byte, error) {
+// verb runs a plugin's binary by hand, until ctx ends, and returns what it prints. Like
+// the plugin itself it is run only if nobody could have changed it.
+func verb(ctx context.Context, path, sum string, words ...string) ([]byte, error) {
 	binary, err := wire.OpenBinary(path, sum)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	defer binary.Close()
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	return binary.Command(ctx, "describe", "-o", "json").Output()
+	cmd := binary.Command(ctx, words...)
+	cmd.WaitDelay = time.Second
+	printed, err := cmd.Output()
+	if exit := new(exec.ExitError); errors.As(err, &exit) && len(exit.Stderr) > 0 {
+		err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", path, words[0], err)
+	}
+	return printed, nil
 }
 
 // EndLeftovers ends the processes of a mode that a host left running, or with dryRun

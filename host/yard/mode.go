@@ -3,11 +3,9 @@
 package yard
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
-	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -158,7 +156,11 @@ func (y *Yard) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
 	if ends := main.ends(ctx); ends != "" {
 		p.Lost = append(p.Lost, ends)
 	}
-	p.Lost = append(p.Lost, y.lacks(next)...)
+	if next.Why != "" {
+		p.Lost = append(p.Lost, "nobody can say before it runs: "+next.Why)
+	} else {
+		p.Lost = append(p.Lost, y.lacks(next)...)
+	}
 	services, frontends := 0, 0
 	for _, s := range y.Tracker.Services() {
 		for _, port := range s.Ports {
@@ -167,18 +169,19 @@ func (y *Yard) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
 		}
 	}
 	p.Written = append(p.Written, fmt.Sprintf("%s with %s", phrase.Count(services, "port"), phrase.Count(frontends, "frontend")))
-	left, err := leftovers(ctx, main.supervisor.Status().Path)
+	left, err := main.leftovers(ctx)
 	p.Left = append(p.Left, left...)
 	return p, err
 }
 
+// found is the binary of a mode. One that runs by itself may have none here.
 func (y *Yard) found(mode string) supervise.Found {
 	for _, f := range Discover(y.Now()) {
 		if f.Name == mode {
 			return f
 		}
 	}
-	return supervise.Found{Name: mode}
+	return supervise.Found{Name: mode, Err: fmt.Errorf("%s runs by itself, and its binary is not here", mode)}
 }
 
 // lacks are the differences between a plugin and the one that serves.
@@ -219,18 +222,24 @@ func meaning(l sdk.Limit) string {
 	return "see docs/writing-a-plugin.md"
 }
 
-// leftovers are what a plugin's binary would clean up.
-func leftovers(ctx context.Context, path string) ([]string, error) {
+// leftovers are what the dataplane would clean up. Another process of its binary says it,
+// so that it need not stop serving for that; of one that runs by itself there is no other.
+func (p *plane) leftovers(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, path, "cleanup", "--dry-run")
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &stdout, &stderr, time.Second
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("%s cleanup --dry-run: %w: %s", path, err, strings.TrimSpace(stderr.String()))
+	if p.plugin.Address != "" {
+		remote := p.process()
+		if remote == nil {
+			return nil, fmt.Errorf("ask %s at %s what it would clean up: %w", p.name, p.plugin.Address, errNoProcess)
+		}
+		return remote.Cleanup(ctx, sdk.Leftovers{DryRun: true})
+	}
+	printed, err := verb(ctx, p.plugin.Path, p.plugin.SHA256, "cleanup", "--dry-run")
+	if err != nil {
+		return nil, err
 	}
 	var left []string
-	for line := range strings.Lines(stdout.String()) {
+	for line := range strings.Lines(string(printed)) {
 		if what, ok := strings.CutPrefix(strings.TrimSpace(line), "would remove "); ok {
 			left = append(left, what)
 		}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"slices"
 	"time"
 
@@ -237,12 +236,8 @@ func (p *plane) Cleanup(ctx context.Context) error {
 	if !errors.Is(err, errNoProcess) {
 		p.log.Warn("cleanup by its own process", "plugin", p.name, "err", err)
 	}
-	cmd := exec.CommandContext(ctx, p.supervisor.Status().Path, "cleanup")
-	cmd.WaitDelay = time.Second
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s cleanup: %w: %s", p.supervisor.Status().Path, err, out)
-	}
-	return nil
+	_, err = verb(ctx, p.plugin.Path, p.plugin.SHA256, "cleanup")
+	return err
 }
 
 // clear has its process clean up after itself, and after those before it. No update

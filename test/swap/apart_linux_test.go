@@ -183,6 +183,9 @@ func TestKernelApartClears(t *testing.T) {
 			t.Errorf("%q: %v: %s", words, err, out)
 		}
 	}
+	if p, err := n.PlanMode(t.Context(), "userspace"); err != nil || len(p.Left) == 0 {
+		t.Errorf("a plan to leave one that runs by itself names %q as taken away: %v", p.Left, err)
+	}
 	if _, err := n.SwapMode(t.Context(), "userspace", true); err != nil {
 		t.Fatal(err)
 	}
