@@ -29,16 +29,17 @@ type load struct {
 	stop  context.CancelFunc
 	calls sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
-	asked   int        // new connections that were answered
-	kept    int        // answers on kept connections
-	worst   time.Duration
-	stall   time.Duration // the longest, of a kept connection
-	failed  []string
-	starved []time.Time // when this process itself, callers and backends, did not run
-	unheard int         // failures for which that is the reason
-	excused bool        // failures so far were not the swap's
-	began   time.Time
+	mu       sync.Mutex // guards what follows
+	asked    int        // new connections that were answered
+	kept     int        // answers on kept connections
+	worst    time.Duration
+	stall    time.Duration // the longest, of a kept connection
+	failed   []string
+	starved  []time.Time // when this process itself, callers and backends, did not run
+	unheard  int         // failures for which that is the reason
+	excused  bool        // failures so far were not the swap's
+	began    time.Time
+	observer *observer // nil: none
 }
 
 // A caller is one that calls from an address to one of the ways in.
@@ -95,7 +96,11 @@ func (n *node) callers() []caller {
 func (n *node) newLoad() *load {
 	n.Helper()
 	n.answering()
-	return n.loadOf(n.callers()...)
+	o := n.observe(n.callers())
+	l := n.loadOf(n.callers()...)
+	l.observer = o
+	n.Cleanup(func() { _, _ = o.end() })
+	return l
 }
 
 // loadOf has these call.
@@ -302,9 +307,10 @@ func (l *load) done(what string) {
 		failed = nil
 	}
 	seconds := time.Since(l.began).Seconds()
-	l.t.Logf("%s: %d new connections (%.0f/s) and %d answers on kept ones in %.1f s: %d failed; longest answer %s, on a kept one %s",
-		what, l.asked, float64(l.asked)/seconds, l.kept, seconds, len(failed), l.worst.Round(time.Millisecond), l.stall.Round(time.Millisecond))
-	measured.load(what, l.asked, int(float64(l.asked)/seconds), len(failed), l.stall, l.worst)
+	silence := l.observer.silence(l.t)
+	l.t.Logf("%s: %d new connections (%.0f/s) and %d answers on kept ones in %.1f s: %d failed; longest answer %s, on a kept one %s, observed %s",
+		what, l.asked, float64(l.asked)/seconds, l.kept, seconds, len(failed), l.worst.Round(time.Millisecond), l.stall.Round(time.Millisecond), silence)
+	measured.load(what, l.asked, int(float64(l.asked)/seconds), len(failed), silence, l.stall, l.worst)
 	if len(l.starved) > 0 {
 		l.t.Logf("the callers themselves were starved %d times, and %d calls were cut short by it", len(l.starved), l.unheard)
 	}

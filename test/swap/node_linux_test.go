@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,7 +27,13 @@ import (
 	"github.com/pointsman/pointsman/test/apart"
 )
 
-func TestMain(m *testing.M) { netns.Main(tidy{m}) }
+func TestMain(m *testing.M) {
+	if count, err := strconv.Atoi(os.Getenv(observing)); err == nil {
+		observed(count)
+		return
+	}
+	netns.Main(tidy{m})
+}
 
 // tidy removes what the tests have built.
 type tidy struct{ *testing.M }
@@ -65,12 +72,13 @@ spec:
   ports:
   - {name: tcp, port: 8080, nodePort: 30080, protocol: TCP}
   - {name: udp, port: 8080, nodePort: 30080, protocol: UDP}
+  - {name: ear, port: 8090, nodePort: 30090, protocol: TCP}
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
 addressType: IPv4
-ports: [{name: tcp, port: 8080, protocol: TCP}, {name: udp, port: 8080, protocol: UDP}]
+ports: [{name: tcp, port: 8080, protocol: TCP}, {name: udp, port: 8080, protocol: UDP}, {name: ear, port: 8090, protocol: TCP}]
 endpoints: [{addresses: [10.180.0.1]}, {addresses: [10.180.1.1]}]
 `
 
@@ -100,6 +108,7 @@ type node struct {
 	more    string        // that stands in the config file
 	options string        // of every plugin
 	ground  *netns.Ground
+	ears    chan net.Conn // the far ends of connections that are to be observed
 
 	cmd    *exec.Cmd
 	exited chan struct{}
@@ -144,6 +153,7 @@ func newNode(t *testing.T, mode string) *node {
 	}
 	for _, addr := range backends {
 		n.serve(addr)
+		n.hear(addr)
 	}
 	n.install()
 	n.write("services/web.yaml", manifest)
@@ -158,7 +168,7 @@ func newNode(t *testing.T, mode string) *node {
 func (n *node) set(more string) { n.more += more }
 
 func newClient(t *testing.T, dir string) *node {
-	return &node{T: t, dir: dir, drain: 10 * time.Second, Client: admin.NewClient(filepath.Join(dir, "admin.sock"))}
+	return &node{T: t, dir: dir, ears: make(chan net.Conn, 64), drain: 10 * time.Second, Client: admin.NewClient(filepath.Join(dir, "admin.sock"))}
 }
 
 // close ends the host and all that it left, and cleans up after it.
@@ -475,6 +485,29 @@ func (n *node) echo(at netip.AddrPort) {
 				return
 			}
 			go func() { defer conn.Close(); _, _ = io.Copy(conn, conn) }() // ends with its caller
+		}
+	}()
+}
+
+// hear takes in, on one of the backends, who calls to be observed.
+func (n *node) hear(addr netip.Addr) {
+	n.Helper()
+	host, err := n.ground.Host(addr)
+	if err != nil {
+		n.Fatal(err)
+	}
+	l, err := host.Listen(n.Context(), "tcp", netip.AddrPortFrom(addr, earPort))
+	if err != nil {
+		n.Fatal(err)
+	}
+	context.AfterFunc(n.Context(), func() { _ = l.Close() })
+	go func() { // ends with the listener
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			n.ears <- conn
 		}
 	}()
 }
