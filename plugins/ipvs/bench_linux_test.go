@@ -5,18 +5,24 @@ package ipvs
 import (
 	"context"
 	"maps"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// In a kernel that is a process itself there are fewer Services. Elsewhere:
+// In a kernel that is a process itself there are fewer Services, unless
+// POINTSMAN_BENCH_SERVICES says how many:
 // IPVS_GUESTS=1 IPVS_TESTS='^$' IPVS_FLAGS='-test.bench .' make test-ipvs
 
 // scale is how many Services there are where there are many.
 func scale() int {
+	if n, err := strconv.Atoi(os.Getenv("POINTSMAN_BENCH_SERVICES")); err == nil {
+		return n
+	}
 	if emulated() {
 		return 4000
 	}

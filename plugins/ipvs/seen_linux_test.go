@@ -121,6 +121,12 @@ func TestKernelIPVSGuardsTheHost(t *testing.T) {
 		if err := h.Do(func() error { return ping(c.network[3:], c.vip) }); err != nil {
 			t.Errorf("%s pings %s: %v", c.from, c.vip, err)
 		}
+		if conn, err := net.DialTimeout(c.network, net.JoinHostPort(c.vip, "9999"), 20*time.Second); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("the node itself calls %s port 9999: %v, %v; it should be refused", c.vip, conn, err)
+		}
+		if err := ping(c.network[3:], c.vip); err != nil {
+			t.Errorf("the node itself pings %s: %v", c.vip, err)
+		}
 	}
 }
 

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// What changes while somebody is connected.
+
+// Another scheduler, and clients that stick or no longer do: who is connected stays so,
+// and who calls is served.
+func TestKernelIPVSChangesLive(t *testing.T) {
+	s := newStand(t, "")
+	served := s.serve(strings.ReplaceAll(leaving, "PROTO", "tcp"))
+	callers := make(map[*net.TCPConn]netip.AddrPort)
+	for _, p := range served.Packets {
+		caller := s.connect(p)
+		callers[caller] = s.hears(caller)
+	}
+	for _, c := range []struct {
+		scheduler, shown string
+		affinity         time.Duration
+	}{
+		{"mh", "-s mh -b", 0},
+		{"mh", "-s mh -p 60", time.Minute},
+		{"dh", "-s dh -p 61", 61 * time.Second},
+		{"sh", "-s sh -b", 0},
+		{"rr", "-s rr -p 3600", time.Hour},
+		{"rr", "-s rr\n", 0},
+	} {
+		changed := served.Services
+		for i := range changed {
+			changed[i].Hints, changed[i].Affinity = map[string]string{schedulerHint: c.scheduler}, c.affinity
+		}
+		s.sync(sdk.Update{Set: changed})
+		if !s.shows(c.shown) {
+			t.Errorf("%q is not in\n%s", c.shown, strings.Join(s.services(), "\n"))
+		}
+		for caller, was := range callers {
+			if _, err := caller.Write([]byte("who\n")); err != nil {
+				t.Fatal(err)
+			}
+			if now := s.hears(caller); now != was {
+				t.Errorf("%s: who was connected to %s hears %s", c.shown, was, now)
+			}
+		}
+		for _, p := range served.Packets {
+			first := s.packet(p)
+			for range 2 {
+				if a := s.packet(p); c.affinity > 0 && a.Endpoint != first.Endpoint {
+					t.Errorf("%s: a client of %s is sent to %s", c.shown, first.Endpoint, a.Endpoint)
+				}
+			}
+		}
+	}
+}
+
+// A client whose endpoint leaves is sent to another, and sticks to that one.
+func TestKernelIPVSSticksAnew(t *testing.T) {
+	s := newStand(t, "")
+	for _, protocol := range []string{"tcp", "udp", "sctp"} {
+		served := s.serve(strings.Replace(strings.ReplaceAll(leaving, "PROTO", protocol), "  cluster-ip", "  affinity   10m\n  cluster-ip", 1))
+		fewer := served
+		for _, p := range served.Packets {
+			first := s.packet(p)
+			if a := s.packet(p); a.Endpoint != first.Endpoint {
+				t.Errorf("%s: a client of %s is sent to %s", protocol, first.Endpoint, a.Endpoint)
+			}
+			fewer = without(fewer, first.Endpoint)
+		}
+		s.sync(sdk.Update{Set: fewer.Services})
+		for range 3 {
+			for _, p := range fewer.Packets {
+				s.packet(p)
+			}
+		}
+		s.sync(sdk.Update{Set: served.Services})
+		for range 3 {
+			for i, p := range served.Packets {
+				if a := s.packet(p); a.Endpoint != fewer.Packets[i].Want.Endpoints[0] {
+					t.Errorf("%s: its first endpoint is back, and a client leaves its second for %s", protocol, a.Endpoint)
+				}
+			}
+		}
+	}
+}
+
+// Node ports are at every address that the node has now, and only there, in all
+// protocols.
+func TestKernelIPVSFollowsAddresses(t *testing.T) {
+	s := newStand(t, "")
+	both := func(protocol string) string {
+		return strings.ReplaceAll("ns1/web PROTO\n  node-port 30080\n  endpoint 10.180.1.1:8080\n  endpoint [fd00:10:180:1::1]:8080\n", "PROTO", protocol)
+	}
+	served := s.serve("-- services --\n" + both("tcp") + both("udp") + both("sctp") + `
+-- packets --
+192.0.2.7   > node:30080      = 10.180.1.1:8080 masq
+2001:db8::7 > node:30080      = [fd00:10:180:1::1]:8080 masq
+192.0.2.7   > node:30080 udp  = 10.180.1.1:8080 masq
+2001:db8::7 > node:30080 udp  = [fd00:10:180:1::1]:8080 masq
+192.0.2.7   > node:30080 sctp = 10.180.1.1:8080 masq
+2001:db8::7 > node:30080 sctp = [fd00:10:180:1::1]:8080 masq
+`)
+	s.packets(served)
+	had := len(s.services())
+	run(t, "ip", "address", "add", "192.0.2.77/32", "dev", "lo")
+	run(t, "ip", "address", "add", "2001:db8::77/128", "dev", "lo")
+	s.within(time.Minute, "the new addresses have no node ports", func() bool { return len(s.services()) == 2*had })
+	for _, p := range served.Packets {
+		at := netip.MustParseAddr("192.0.2.77")
+		if p.To.Addr().Is6() {
+			at = netip.MustParseAddr("2001:db8::77")
+		}
+		p.To = netip.AddrPortFrom(at, p.To.Port())
+		s.packet(p)
+	}
+	run(t, "ip", "address", "delete", "192.0.2.77/32", "dev", "lo")
+	run(t, "ip", "address", "delete", "2001:db8::77/128", "dev", "lo")
+	s.within(time.Minute, "addresses that are gone have node ports", func() bool { return len(s.services()) == had })
+	s.packets(served)
+}
+
+// Who sent datagrams to a Service that nobody served, and goes on from the same port, is
+// served from when somebody does, and hidden if he must be.
+func TestKernelIPVSDatagramsThatWereEarly(t *testing.T) {
+	s := newStand(t, "")
+	served := s.serve(`
+-- services --
+ns1/dns udp
+  cluster-ip 172.30.0.41:80
+  cluster-ip [fd00:172:30::41]:80
+  node-port  30080
+  endpoint   10.180.1.1:8080
+  endpoint   [fd00:10:180:1::1]:8080
+-- packets --
+10.180.0.9     > 172.30.0.41:80 udp       = 10.180.1.1:8080
+192.0.2.7      > 172.30.0.41:80 udp       = 10.180.1.1:8080 masq
+192.0.2.7      > node:30080 udp           = 10.180.1.1:8080 masq
+fd00:10:180::9 > [fd00:172:30::41]:80 udp = [fd00:10:180:1::1]:8080
+2001:db8::7    > [fd00:172:30::41]:80 udp = [fd00:10:180:1::1]:8080 masq
+2001:db8::7    > node:30080 udp           = [fd00:10:180:1::1]:8080 masq
+`)
+	for _, before := range []string{"nobody serves it", "there is no such Service"} {
+		u := sdk.Update{}
+		for _, svc := range served.Services {
+			if before == "nobody serves it" {
+				svc.Cluster = nil
+				u.Set = append(u.Set, svc)
+			} else {
+				u.Delete = append(u.Delete, svc.Name)
+			}
+		}
+		s.sync(u)
+		for _, p := range served.Packets {
+			early := p
+			early.Want.Unserved = true // not waited for
+			flow, err := s.stage.Dial(t.Context(), early)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer flow.Close()
+			if a, err := flow.Ask(t.Context()); a.Verdict == sdk.Forward {
+				t.Errorf("%s: %s hears %s, %v", before, p.Text, a, err)
+			}
+			s.sync(sdk.Update{Set: served.Services})
+			s.within(time.Minute, before+", and then somebody does: "+p.Text, func() bool {
+				a, err := flow.Ask(t.Context())
+				return err == nil && a.Verdict == sdk.Forward && (a.Client != p.From.Addr) == p.Want.Masquerades(a.Endpoint)
+			})
+			s.sync(u)
+		}
+		s.sync(sdk.Update{Set: served.Services})
+	}
+}
