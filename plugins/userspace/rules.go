@@ -84,9 +84,6 @@ func openRules(ctx context.Context, r *relay, dir string, backend string) (*rule
 	return all, nil
 }
 
-// backend is what is written to.
-func (r *rules) backend() iptables.Backend { return r.sides[0].tool.Backend }
-
 // has reports whether family is served.
 func (r *rules) has(f sdk.Family) bool {
 	return slices.ContainsFunc(r.sides, func(s *side) bool { return s.book.frame.family == f })

@@ -14,12 +14,11 @@ import (
 // it goes on when the rule that counts by it is written anew, and every rule, table
 // and family may share it.
 const (
-	acctSubsystem = unix.NFNL_SUBSYS_ACCT << 8
-	acctNew       = acctSubsystem | 0
-	acctGet       = acctSubsystem | 1
-	acctDel       = acctSubsystem | 3
+	acctNew = unix.NFNL_SUBSYS_ACCT << 8 // the messages, by their numbers: 0,
+	acctGet = acctNew | 1
+	acctDel = acctNew | 3
 
-	acctName    = 1 // the attributes
+	acctName    = 1 // and the attributes
 	acctPackets = 2
 )
 

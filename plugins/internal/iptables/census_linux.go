@@ -5,7 +5,6 @@ package iptables
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -68,52 +67,6 @@ func countNFT(ctx context.Context, family sdk.Family) (census, error) {
 }
 
 func isKube(chain string) bool { return strings.HasPrefix(chain, "KUBE-") }
-
-// dumpNetfilter asks nf_tables to list what kind asks for, and tells of each.
-func dumpNetfilter(ctx context.Context, kind int, family byte, tell func(data []byte)) error {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
-		return err
-	}
-	ask := nfMessage(uint16(unix.NFNL_SUBSYS_NFTABLES<<8|kind), unix.NLM_F_REQUEST|unix.NLM_F_DUMP, family, 0, nil)
-	if err := unix.Sendto(fd, ask, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return err
-	}
-	for buffer := make([]byte, 64<<10); ; {
-		n, _, err := unix.Recvfrom(fd, buffer, 0)
-		if err = errors.Join(ctx.Err(), err); err != nil {
-			return err
-		}
-		if done, err := eachMessage(buffer[:n], tell); done || err != nil {
-			return err
-		}
-	}
-}
-
-// eachMessage tells of the messages in data, and reports whether the last was among
-// them.
-func eachMessage(data []byte, tell func(data []byte)) (done bool, err error) {
-	for len(data) >= unix.NLMSG_HDRLEN {
-		size := int(binary.NativeEndian.Uint32(data))
-		if size < unix.NLMSG_HDRLEN || size > len(data) {
-			return false, unix.EPROTO
-		}
-		switch kind := binary.NativeEndian.Uint16(data[4:]); {
-		case kind == unix.NLMSG_DONE:
-			return true, nil
-		case kind == unix.NLMSG_ERROR:
-			return true, refusal(data[:size])
-		case kind>>8 == unix.NFNL_SUBSYS_NFTABLES && size >= unix.NLMSG_HDRLEN+nfgenmsg:
-			tell(data[unix.NLMSG_HDRLEN:size])
-		}
-		data = data[min(len(data), (size+3)&^3):]
-	}
-	return false, nil
-}
 
 // countLegacy takes the census of the tables that legacy has of family. It asks about
 // no others: asking for one would make it.

@@ -3,7 +3,6 @@
 package iptables
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -47,31 +46,5 @@ func DeleteTable(family sdk.Family, name string) error {
 	return nil
 }
 
-// refusal is the error that an answer is, if it is one.
-func refusal(answer []byte) error {
-	if len(answer) < unix.NLMSG_HDRLEN+4 || binary.NativeEndian.Uint16(answer[4:]) != unix.NLMSG_ERROR {
-		return nil
-	}
-	if code := int32(binary.NativeEndian.Uint32(answer[unix.NLMSG_HDRLEN:])); code != 0 {
-		return unix.Errno(-code)
-	}
-	return nil
-}
-
 // tableName is the attribute that names a table.
 func tableName(name string) []byte { return textAttribute(unix.NFTA_TABLE_NAME, name) }
-
-// textAttribute is one attribute of a message: text, and what it is.
-func textAttribute(which uint16, text string) []byte {
-	b := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofNlAttr+len(text)+1))
-	b = binary.NativeEndian.AppendUint16(b, which)
-	b = append(append(b, text...), 0)
-	return append(b, make([]byte, -len(b)&3)...)
-}
-
-func nfproto(f sdk.Family) byte {
-	if f == sdk.IPv6 {
-		return unix.NFPROTO_IPV6
-	}
-	return unix.NFPROTO_IPV4
-}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -127,10 +126,6 @@ func (e *Events) read(data []byte) bool {
 	return complete
 }
 
-// nfgenmsg is the size of what goes before the attributes of each message; its
-// first byte is the family.
-const nfgenmsg = 4
-
 // message takes one in, and reports whether it ends a commit with losses.
 func (e *Events) message(kind uint16, data []byte) bool {
 	family, ok := families[data[0]]
@@ -160,23 +155,3 @@ func (e *Events) gone(ours bool, family sdk.Family, id ID) {
 
 // families are those that iptables has tables of.
 var families = map[byte]sdk.Family{unix.NFPROTO_IPV4: sdk.IPv4, unix.NFPROTO_IPV6: sdk.IPv6}
-
-// attribute is the text of one attribute of a message, or empty.
-func attribute(data []byte, which uint16) string {
-	return strings.TrimRight(string(attributeBytes(data, which)), "\x00")
-}
-
-// attributeBytes is one attribute of a message, or nothing.
-func attributeBytes(data []byte, which uint16) []byte {
-	for data = data[nfgenmsg:]; len(data) >= unix.SizeofNlAttr; {
-		size, kind := int(binary.NativeEndian.Uint16(data)), binary.NativeEndian.Uint16(data[2:])
-		if size < unix.SizeofNlAttr || size > len(data) {
-			return nil
-		}
-		if kind&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER) == which {
-			return data[unix.SizeofNlAttr:size]
-		}
-		data = data[min(len(data), (size+3)&^3):]
-	}
-	return nil
-}

@@ -155,11 +155,8 @@ func Interface(name string) string {
 	return name
 }
 
-// Probability is the word for one chance in n, as the kernel keeps it: a fraction
+// Share is the word for the chance of part in whole, as the kernel keeps it: a fraction
 // of 2^31.
-func Probability(n int) string { return Share(1, n) }
-
-// Share is the word for the chance of part in whole.
 func Share(part, whole int) string {
 	const one = 1 << 31
 	kept := (int64(one)*int64(part)*2 + int64(whole)) / (2 * int64(whole)) // rounded to nearest

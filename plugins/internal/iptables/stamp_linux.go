@@ -34,36 +34,12 @@ func generation() (uint32, error) {
 	if err != nil {
 		return 0, fmt.Errorf("ask for the generation of nft's tables: %w", err)
 	}
-	for at := unix.NLMSG_HDRLEN + nfgenmsg; at+8 <= len(answer); {
-		size, kind := binary.NativeEndian.Uint16(answer[at:]), binary.NativeEndian.Uint16(answer[at+2:])
-		if kind == unix.NFTA_GEN_ID {
-			return binary.BigEndian.Uint32(answer[at+4:]), nil
-		}
-		at += int(size+3) &^ 3
-		if size < 4 {
-			break
-		}
+	if len(answer) < unix.NLMSG_HDRLEN+nfgenmsg {
+		return 0, fmt.Errorf("ask for the generation of nft's tables: %w", unix.EPROTO)
 	}
-	return 0, fmt.Errorf("ask for the generation of nft's tables: %w", unix.EPROTO)
-}
-
-// askNetfilter sends messages and returns the first answer.
-func askNetfilter(messages []byte) ([]byte, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
-	if err != nil {
-		return nil, err
+	number := attributeBytes(answer[unix.NLMSG_HDRLEN:], unix.NFTA_GEN_ID)
+	if len(number) != 4 {
+		return 0, fmt.Errorf("ask for the generation of nft's tables: %w", unix.EPROTO)
 	}
-	defer unix.Close(fd)
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
-		return nil, err
-	}
-	if err := unix.Sendto(fd, messages, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return nil, err
-	}
-	answer := make([]byte, 4096)
-	n, _, err := unix.Recvfrom(fd, answer, 0)
-	if err != nil {
-		return nil, err
-	}
-	return answer[:n], nil
+	return binary.BigEndian.Uint32(number), nil
 }

@@ -117,11 +117,4 @@ func asWritten(rule string) Rule {
 }
 
 // Has reports whether chain id has rule.
-func (t Tables) Has(id ID, rule Rule) bool {
-	for _, r := range t[id] {
-		if r == rule {
-			return true
-		}
-	}
-	return false
-}
+func (t Tables) Has(id ID, rule Rule) bool { return slices.Contains(t[id], rule) }

@@ -22,10 +22,9 @@ func TakeTally(family sdk.Family, table string) (Tally, error) {
 		if err != nil {
 			return Tally{}, err
 		}
-		const head = int(unsafe.Sizeof(getEntries{}))
-		buffer := make([]byte, head+int(info.bytes))
-		copy(buffer[:31], table)
-		binary.NativeEndian.PutUint32(buffer[32:], info.bytes)
+		buffer := make([]byte, entriesHead+int(info.bytes))
+		copy(buffer[:entriesSize-1], table)
+		binary.NativeEndian.PutUint32(buffer[entriesSize:], info.bytes)
 		err = askLegacy(family, soGetEntries, unsafe.Pointer(&buffer[0]), uint32(len(buffer)))
 		if errors.Is(err, unix.EAGAIN) {
 			continue
@@ -33,18 +32,17 @@ func TakeTally(family sdk.Family, table string) (Tally, error) {
 		if err != nil {
 			return Tally{}, fmt.Errorf("read the %s table %s: %w", family, table, err)
 		}
-		return newEntryList(family, info, buffer[head:]).tally(), nil
+		return newEntryList(family, info, buffer[entriesHead:]).tally(), nil
 	}
 	return Tally{}, fmt.Errorf("read the %s table %s: somebody changes it all the time", family, table)
 }
 
-// getEntries is the kernel's struct ipt_get_entries, and ip6t_get_entries, without
-// the entries.
-type getEntries struct {
-	name [32]byte
-	size uint32
-	_    uint32
-}
+// Where the kernel's struct ipt_get_entries, and ip6t_get_entries, has how many bytes the
+// entries take, behind the table's name; and where it has the entries.
+const (
+	entriesSize = 32
+	entriesHead = 40
+)
 
 // soGetEntries is IPT_SO_GET_ENTRIES, and IP6T_SO_GET_ENTRIES.
 const soGetEntries = 65

@@ -25,7 +25,7 @@ func (k Key) compare(l Key) int {
 	return cmp.Or(k.Addr.Compare(l.Addr), cmp.Compare(k.Protocol, l.Protocol), cmp.Compare(k.Port, l.Port))
 }
 
-// addrDigits is how many digits the addresses of family have.
+// addrDigits is how many digits an address of family has.
 func addrDigits(f sdk.Family) int {
 	if f == sdk.IPv6 {
 		return 64

@@ -77,10 +77,7 @@ type twig struct {
 // and then by protocol and port. It hangs in the chain root, so many chains below a
 // hook, and the names of its other chains begin with stem.
 func ByAddress(root iptables.ID, stem string, f sdk.Family, depth int) *Tree {
-	if f == sdk.IPv6 {
-		return grown(root, stem, 64, depth)
-	}
-	return grown(root, stem, 16, depth)
+	return grown(root, stem, addrDigits(f), depth)
 }
 
 // ByPort is a tree of frontends that differ by protocol and port alone.

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// This file is the kernel's netlink for netfilter: messages, what is in them, and how
+// they are sent and answered.
+
+// nfMessage is one message of netfilter's netlink.
+func nfMessage(kind, flags uint16, family byte, resource uint16, attributes []byte) []byte {
+	b := make([]byte, unix.NLMSG_HDRLEN, unix.NLMSG_HDRLEN+4+len(attributes))
+	binary.NativeEndian.PutUint32(b, uint32(cap(b)))
+	binary.NativeEndian.PutUint16(b[4:], kind)
+	binary.NativeEndian.PutUint16(b[6:], flags)
+	b = append(b, family, unix.NFNETLINK_V0)
+	b = binary.BigEndian.AppendUint16(b, resource)
+	return append(b, attributes...)
+}
+
+// nfgenmsg is the size of what goes before the attributes of each message; its
+// first byte is the family.
+const nfgenmsg = 4
+
+// textAttribute is one attribute of a message: text, and what it is.
+func textAttribute(which uint16, text string) []byte {
+	b := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofNlAttr+len(text)+1))
+	b = binary.NativeEndian.AppendUint16(b, which)
+	b = append(append(b, text...), 0)
+	return append(b, make([]byte, -len(b)&3)...)
+}
+
+// nfproto is how netfilter calls a family.
+func nfproto(f sdk.Family) byte {
+	if f == sdk.IPv6 {
+		return unix.NFPROTO_IPV6
+	}
+	return unix.NFPROTO_IPV4
+}
+
+// attribute is the text of one attribute of a message, or empty.
+func attribute(data []byte, which uint16) string {
+	return strings.TrimRight(string(attributeBytes(data, which)), "\x00")
+}
+
+// attributeBytes is one attribute of a message, or nothing.
+func attributeBytes(data []byte, which uint16) []byte {
+	for data = data[nfgenmsg:]; len(data) >= unix.SizeofNlAttr; {
+		size, kind := int(binary.NativeEndian.Uint16(data)), binary.NativeEndian.Uint16(data[2:])
+		if size < unix.SizeofNlAttr || size > len(data) {
+			return nil
+		}
+		if kind&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER) == which {
+			return data[unix.SizeofNlAttr:size]
+		}
+		data = data[min(len(data), (size+3)&^3):]
+	}
+	return nil
+}
+
+// sendNetfilter sends messages by a socket that waits a second for each answer, in the
+// network namespace of the calling thread. The caller closes it.
+func sendNetfilter(messages []byte) (fd int, err error) {
+	fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return -1, err
+	}
+	if err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err == nil {
+		err = unix.Sendto(fd, messages, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+	}
+	if err != nil {
+		_ = unix.Close(fd) // why nothing was sent says more
+		return -1, err
+	}
+	return fd, nil
+}
+
+// receive reads one answer. A signal, such as that a child has ended, is no reason to give
+// up: the kernel does not go on by itself where a socket has a timeout.
+func receive(fd int, into []byte) (n int, err error) {
+	for {
+		n, _, err = unix.Recvfrom(fd, into, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}
+
+// askNetfilter sends messages and returns the first answer.
+func askNetfilter(messages []byte) ([]byte, error) {
+	fd, err := sendNetfilter(messages)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	answer := make([]byte, 4096)
+	n, err := receive(fd, answer)
+	if err != nil {
+		return nil, err
+	}
+	return answer[:n], nil
+}
+
+// refusal is the error that an answer is, if it is one.
+func refusal(answer []byte) error {
+	if len(answer) < unix.NLMSG_HDRLEN+4 || binary.NativeEndian.Uint16(answer[4:]) != unix.NLMSG_ERROR {
+		return nil
+	}
+	if code := int32(binary.NativeEndian.Uint32(answer[unix.NLMSG_HDRLEN:])); code != 0 {
+		return unix.Errno(-code)
+	}
+	return nil
+}
+
+// dumpNetfilter asks nf_tables to list what kind asks for, and tells of each.
+func dumpNetfilter(ctx context.Context, kind int, family byte, tell func(data []byte)) error {
+	fd, err := sendNetfilter(nfMessage(uint16(unix.NFNL_SUBSYS_NFTABLES<<8|kind), unix.NLM_F_REQUEST|unix.NLM_F_DUMP, family, 0, nil))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for buffer := make([]byte, 64<<10); ; {
+		n, err := receive(fd, buffer)
+		if err = errors.Join(ctx.Err(), err); err != nil {
+			return err
+		}
+		if done, err := eachMessage(buffer[:n], tell); done || err != nil {
+			return err
+		}
+	}
+}
+
+// eachMessage tells of the messages in data, and reports whether the last was among
+// them.
+func eachMessage(data []byte, tell func(data []byte)) (done bool, err error) {
+	for len(data) >= unix.NLMSG_HDRLEN {
+		size := int(binary.NativeEndian.Uint32(data))
+		if size < unix.NLMSG_HDRLEN || size > len(data) {
+			return false, unix.EPROTO
+		}
+		switch kind := binary.NativeEndian.Uint16(data[4:]); {
+		case kind == unix.NLMSG_DONE:
+			return true, nil
+		case kind == unix.NLMSG_ERROR:
+			return true, refusal(data[:size])
+		case kind>>8 == unix.NFNL_SUBSYS_NFTABLES && size >= unix.NLMSG_HDRLEN+nfgenmsg:
+			tell(data[unix.NLMSG_HDRLEN:size])
+		}
+		data = data[min(len(data), (size+3)&^3):]
+	}
+	return false, nil
+}
