@@ -31,13 +31,15 @@ func (r *reader) fromKubeProxy(root *yaml.Node) *yaml.Node {
 	plant(host, []string{"kind"}, textAt(Kind, child(root, "kind")))
 	moves := kubeProxyMoves(valueOr(root, "mode", "iptables"), valueOr(root, "detectLocalMode", DetectClusterCIDR))
 	r.eachLeaf(root, "", func(path string, n *yaml.Node) {
-		to, known := moves[path]
+		m, known := moves[path]
 		switch {
 		case path == "apiVersion" || path == "kind" || isNull(n) || isUnset(path, n):
 		case !known:
 			r.warnings = append(r.warnings, Problem{Where: r.at(n), Field: path, Why: "has no counterpart here, and does not count"})
-		case to != "":
-			plant(host, strings.Split(to, "."), translated(path, n))
+		case m.idle == "":
+			plant(host, strings.Split(m.to, "."), translated(path, n))
+		case n.Value != usual[path]:
+			r.warnings = append(r.warnings, Problem{Where: r.at(n), Field: path, Why: m.idle})
 		}
 	})
 	return host
@@ -63,54 +65,83 @@ func valueOr(root *yaml.Node, name, otherwise string) string {
 	return otherwise
 }
 
-// kubeProxyMoves says where each of kube-proxy's fields stands here; empty: it is
-// known, and there is nothing to do for it. The section of a mode counts in that
-// mode, but for masquerading, which ipvs takes from iptables'; of the ways to tell
-// pods from others only the chosen one counts.
-func kubeProxyMoves(mode, detect string) map[string]string {
-	moves := map[string]string{
-		"clientConnection.kubeconfig":         "source.kubernetes.kubeconfig",
-		"clientConnection.acceptContentTypes": "",
-		"clientConnection.contentType":        "",
-		"clusterCIDR":                         only(detect == DetectClusterCIDR, "detectLocal.clusterCIDRs"),
-		"detectLocal.bridgeInterface":         only(detect == DetectBridgeInterface, "detectLocal.bridgeInterface"),
-		"detectLocal.interfaceNamePrefix":     only(detect == DetectInterfaceNamePrefix, "detectLocal.interfaceNamePrefix"),
-		"udpIdleTimeout":                      "plugins.userspace.options.udpIdleTimeout",
-		"iptables.localhostNodePorts":         "plugins.iptables.options.localhostNodePorts",
-		"logging.format":                      "logging.format",
-		"logging.flushFrequency":              "",
+// A move is where one of kube-proxy's fields stands here, or why it does not count.
+type move struct{ to, idle string }
+
+// kubeProxyMoves says what becomes of each of kube-proxy's fields. The section of a
+// mode counts in that mode, but for masquerading, which ipvs takes from iptables'; a
+// mode that has none goes by iptables', as kube-proxy's userspace mode did. Of the ways
+// to tell pods from others only the chosen one counts.
+func kubeProxyMoves(mode, detect string) map[string]move {
+	moves := map[string]move{
+		"clientConnection.kubeconfig":         {to: "source.kubernetes.kubeconfig"},
+		"clientConnection.acceptContentTypes": {idle: "does not count: it is always protobuf"},
+		"clientConnection.contentType":        {idle: "does not count: it is always protobuf"},
+		"clusterCIDR":                         detects(detect, DetectClusterCIDR, "detectLocal.clusterCIDRs"),
+		"detectLocal.bridgeInterface":         detects(detect, DetectBridgeInterface, "detectLocal.bridgeInterface"),
+		"detectLocal.interfaceNamePrefix":     detects(detect, DetectInterfaceNamePrefix, "detectLocal.interfaceNamePrefix"),
+		"udpIdleTimeout":                      {to: "plugins.userspace.options.udpIdleTimeout"},
+		"iptables.localhostNodePorts":         {to: "plugins.iptables.options.localhostNodePorts"},
+		"logging.format":                      {to: "logging.format"},
+		"logging.flushFrequency":              {idle: "does not count: each line is written at once"},
 	}
 	for _, same := range []string{
 		"mode", "clientConnection.qps", "clientConnection.burst", "hostnameOverride", "bindAddress",
 		"healthzBindAddress", "metricsBindAddress", "bindAddressHardFail", "enableProfiling",
 		"detectLocalMode", "nodePortAddresses", "oomScoreAdj", "configSyncPeriod",
 	} {
-		moves[same] = same
+		moves[same] = move{to: same}
 	}
 	for _, name := range []string{"maxPerCore", "min", "tcpEstablishedTimeout", "tcpCloseWaitTimeout", "tcpBeLiberal", "udpTimeout", "udpStreamTimeout"} {
-		moves["conntrack."+name] = "linux.conntrack." + name
+		moves["conntrack."+name] = move{to: "linux.conntrack." + name}
 	}
 	for _, name := range []string{"scheduler", "strictARP", "excludeCIDRs", "tcpTimeout", "tcpFinTimeout", "udpTimeout"} {
-		moves["ipvs."+name] = "plugins.ipvs.options." + name
+		moves["ipvs."+name] = move{to: "plugins.ipvs.options." + name}
 	}
-	masquerade := mode
-	if mode == "ipvs" {
+	periods, masquerade := mode, mode
+	if mode != "ipvs" && mode != "nftables" {
+		periods = "iptables"
+	}
+	if mode != "nftables" {
 		masquerade = "iptables"
 	}
 	for _, section := range []string{"iptables", "ipvs", "nftables"} {
-		moves[section+".syncPeriod"] = only(section == mode, "syncPeriod")
-		moves[section+".minSyncPeriod"] = only(section == mode, "minSyncPeriod")
-		moves[section+".masqueradeAll"] = only(section == masquerade, "linux.masqueradeAll")
-		moves[section+".masqueradeBit"] = only(section == masquerade, "linux.masqueradeBit")
+		moves[section+".syncPeriod"] = counts(section, periods, "syncPeriod")
+		moves[section+".minSyncPeriod"] = counts(section, periods, "minSyncPeriod")
+		moves[section+".masqueradeAll"] = counts(section, masquerade, "linux.masqueradeAll")
+		moves[section+".masqueradeBit"] = counts(section, masquerade, "linux.masqueradeBit")
 	}
 	return moves
 }
 
-func only(counts bool, path string) string {
-	if counts {
-		return path
+// counts is a field of a mode's section, of which only one counts.
+func counts(section, chosen, to string) move {
+	if section == chosen {
+		return move{to: to}
 	}
-	return ""
+	return move{idle: "does not count in this mode: " + chosen + "'s does"}
+}
+
+// detects is a field of one way to tell pods.
+func detects(chosen, way, to string) move {
+	if chosen == way {
+		return move{to: to}
+	}
+	return move{idle: "does not count: detectLocalMode is " + chosen}
+}
+
+// usual is what kube-proxy writes, by --write-config-to, where nobody chose. That it
+// does not count is nothing to warn of.
+var usual = map[string]string{
+	"clientConnection.contentType": "application/vnd.kubernetes.protobuf",
+	"logging.flushFrequency":       "5s",
+	"iptables.syncPeriod":          "30s",
+	"iptables.minSyncPeriod":       "1s",
+	"iptables.masqueradeBit":       "14",
+	"ipvs.syncPeriod":              "30s",
+	"nftables.syncPeriod":          "30s",
+	"nftables.minSyncPeriod":       "1s",
+	"nftables.masqueradeBit":       "14",
 }
 
 // isUnset reports whether kube-proxy takes n for "the default". Where a zero means

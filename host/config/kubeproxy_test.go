@@ -69,9 +69,9 @@ func TestKubeProxyFields(t *testing.T) {
 	for _, f := range fields(withSources("iptables", "ipvs", "userspace")) {
 		places[f.path] = true
 	}
-	for from, to := range moves {
-		if plugin, _, ok := strings.Cut(to, ".options."); to != "" && !places[to] && !(ok && places[plugin+".options"]) {
-			t.Errorf("%s goes to %s, which is no field", from, to)
+	for from, m := range moves {
+		if plugin, _, ok := strings.Cut(m.to, ".options."); m.idle == "" && !places[m.to] && !(ok && places[plugin+".options"]) {
+			t.Errorf("%s goes to %q, which is no field", from, m.to)
 		}
 	}
 }
