@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -31,6 +33,29 @@ func lateEndpoint(t *testing.T, onStage func(*testing.T, ...sdk.Service) *stage)
 	}
 	if s.relay.counts.dialErrors.Load() == 0 {
 		t.Error("the silent endpoint was never tried")
+	}
+}
+
+// TestOnlyEndpoint: one that takes its time, as on a busy machine, is not hung up on
+// where there is no other to call.
+func TestOnlyEndpoint(t *testing.T) {
+	front, back := at(1, 8000), at(2, 8000)
+	fd := silentAt(t, back)
+	s := onStage(t, svc("web", "cluster-ip "+front, back))
+	dial(t, front)
+	time.AfterFunc(2*waits[0], func() { // it is called for the second time by then
+		if taken, _, err := unix.Accept(fd); err == nil {
+			unix.Close(taken)
+		}
+	})
+	eventually(t, func() error {
+		if open := s.relay.counts.open.Load(); open != 1 {
+			return fmt.Errorf("%d connections are carried", open)
+		}
+		return nil
+	})
+	if n := s.relay.counts.dialErrors.Load(); n != 0 {
+		t.Errorf("%d calls were given up", n)
 	}
 }
 

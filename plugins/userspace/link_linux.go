@@ -3,6 +3,7 @@
 package userspace
 
 import (
+	"net/netip"
 	"os"
 	"time"
 
@@ -71,13 +72,11 @@ func (l *loop) link(a arrived, receive reception) {
 }
 
 // dial calls the next endpoint.
-func (k *link) dial() {
-	for {
-		ep, wait, ok := k.call.next()
-		if !ok {
-			k.breakOff()
-			return
-		}
+func (k *link) dial() { k.try(k.call.next()) }
+
+// try calls ep, and if that cannot be, the next.
+func (k *link) try(ep netip.AddrPort, wait time.Duration, ok bool) {
+	for ; ok; ep, wait, ok = k.call.next() {
 		fd, err := callTo(ep, k.loop.relay.mark.Load())
 		if err == nil {
 			k.endpoint.fd = fd
@@ -87,13 +86,14 @@ func (k *link) dial() {
 			k.loop.await(k, wait)
 			return
 		}
-		k.unanswered(err)
+		k.unanswered(ep, err)
 	}
+	k.breakOff()
 }
 
-// unanswered leaves the endpoint that was called.
-func (k *link) unanswered(err error) {
-	k.call.failed(err)
+// unanswered leaves ep, which was called.
+func (k *link) unanswered(ep netip.AddrPort, err error) {
+	k.call.failed(ep, err)
 	k.endpoint.close()
 	k.endpoint = end{link: k, fd: -1, writable: true}
 }
@@ -103,7 +103,7 @@ func (k *link) heard(events uint32) {
 	switch {
 	case events&(unix.EPOLLERR|unix.EPOLLHUP) != 0:
 		k.loop.stopWaiting(k.call)
-		k.unanswered(failure(k.endpoint.fd))
+		k.unanswered(k.call.last(), failure(k.endpoint.fd))
 		k.dial()
 	case events&unix.EPOLLOUT != 0:
 		k.loop.stopWaiting(k.call)
@@ -113,10 +113,17 @@ func (k *link) heard(events uint32) {
 	}
 }
 
-// late: the endpoint has had its time.
+// late: the endpoint has had its time. Where there is no other it is given more: who
+// calls it anew is answered no sooner.
 func (k *link) late() {
-	k.unanswered(os.ErrDeadlineExceeded)
-	k.dial()
+	was := k.call.last()
+	ep, wait, ok := k.call.next()
+	if ok && ep == was && k.endpoint.fd >= 0 {
+		k.loop.await(k, wait)
+		return
+	}
+	k.unanswered(was, os.ErrDeadlineExceeded)
+	k.try(ep, wait, ok)
 }
 
 // goOn goes as far as it can without waiting.

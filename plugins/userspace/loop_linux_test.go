@@ -20,6 +20,13 @@ import (
 // wait.
 func silent(t *testing.T, addr string) string {
 	t.Helper()
+	silentAt(t, addr)
+	return addr
+}
+
+// silentAt is silent's socket.
+func silentAt(t *testing.T, addr string) (fd int) {
+	t.Helper()
 	domain, at := sockaddr(place{addr: addrPortOf(addr)})
 	fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -44,7 +51,7 @@ func silent(t *testing.T, addr string) string {
 		t.Cleanup(func() { c.Close() })
 		return fmt.Errorf("it still answers")
 	})
-	return addr
+	return fd
 }
 
 // brokenNow is why fd is broken, if it is.

@@ -115,7 +115,7 @@ func (r *relay) reach(d *desk, from sdk.Caller) *net.TCPConn {
 		if err == nil {
 			return up.(*net.TCPConn)
 		}
-		s.failed(err)
+		s.failed(ep, err)
 	}
 	return nil
 }

@@ -16,8 +16,8 @@ import (
 // endpoints are tried for it. Carrying it is the business of one loop for each
 // processor on Linux (loop_linux.go), and of goroutines elsewhere (plain.go).
 
-// waits are how long each endpoint that is tried may take to answer. After them
-// the caller is turned away.
+// waits are how long each endpoint that is tried may take to answer; the only one there
+// is has all of that time. After them the caller is turned away.
 var waits = [...]time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second}
 
 // keepAlive finds out in two minutes that one end is gone without a word, so that
@@ -111,9 +111,12 @@ func (s *search) next() (ep netip.AddrPort, wait time.Duration, ok bool) {
 	return ep, wait, true
 }
 
-// failed says that the endpoint that next gave did not answer.
-func (s *search) failed(err error) {
+// last is the endpoint that next gave.
+func (s *search) last() netip.AddrPort { return s.tried[len(s.tried)-1] }
+
+// failed says that ep, which next gave, did not answer.
+func (s *search) failed(ep netip.AddrPort, err error) {
 	r := s.desk.relay
 	r.counts.dialErrors.Add(1)
-	r.log.Load().Debug("endpoint does not answer", "service", s.whose.service.name, "endpoint", s.tried[len(s.tried)-1], "err", err)
+	r.log.Load().Debug("endpoint does not answer", "at", s.desk.at.String(), "endpoint", ep, "err", err)
 }

@@ -242,7 +242,7 @@ var manySettings = []settings{
 
 // kinds are who takes part: the first, and what POINTSMAN_BESIDE names.
 func kinds() []kind {
-	all := []kind{theirNft, theirLegacy, theirNftables, ourNft, ourLegacy, ourUserspace}
+	all := []kind{theirNft, theirLegacy, theirNftables, ourNft, ourLegacy, ourUserspace, ourSockets}
 	names := os.Getenv("POINTSMAN_BESIDE")
 	if names == "" {
 		return []kind{theirNft, ourNft, ourLegacy, ourUserspace}

@@ -34,17 +34,17 @@ var reasons = []reason{
 		return p.mode == "userspace" && strings.HasPrefix(q.to.network, "udp") && q.to.thing.usable() > 0 && only(theirs, refused) && only(ours, dropped)
 	}},
 	{"it serves node ports on loopback, whatever the iptables mode does", func(p *proxy, q question, theirs, ours answer) bool {
-		return p.kind == ourUserspace && q.to.addr.Addr().IsLoopback()
+		return p.mode == "userspace" && q.to.addr.Addr().IsLoopback()
 	}},
 	{"it needs no kernel that routes 127.0.0.0/8, so who binds itself to that cannot call out of it, and to ::1 can", func(p *proxy, q question, theirs, ours answer) bool {
-		return p.kind == ourUserspace && q.from.name == itself.name && !q.to.addr.Addr().IsLoopback()
+		return p.mode == "userspace" && q.from.name == itself.name && !q.to.addr.Addr().IsLoopback()
 	}},
 	{"a relay forwards nothing: a firewall on what is forwarded stops nobody who calls a Service, and nobody opens it for the others", func(p *proxy, q question, theirs, ours answer) bool {
 		if q.to.thing.service.Name == nobody {
-			return p.kind == ourUserspace && p.firewall && only(ours, dropped)
+			return p.mode == "userspace" && p.firewall && only(ours, dropped)
 		}
 		through, unheard := slices.Contains(theirs, dropped) && served(ours), only(theirs, passed) && only(ours, dropped)
-		return p.kind == ourUserspace && p.firewall && (through || unheard)
+		return p.mode == "userspace" && p.firewall && (through || unheard)
 	}},
 	{"who stays with one endpoint may stay with one that a firewall keeps apart", func(p *proxy, q question, theirs, ours answer) bool {
 		return p.firewall && q.sticky() && (only(theirs, dropped) || only(ours, dropped))

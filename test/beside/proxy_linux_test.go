@@ -40,6 +40,7 @@ var (
 	ourNft        = kind{"iptables-nft", true, "iptables", "nft", true}
 	ourLegacy     = kind{"iptables-legacy", true, "iptables", "legacy", apart.Asked()}
 	ourUserspace  = kind{"userspace", true, "userspace", "nft", apart.Asked()}
+	ourSockets    = kind{"userspace-legacy", true, "userspace", "legacy", apart.Asked()}
 )
 
 // settings are how both kinds of proxy are set: kube-proxy's own file, but for what
