@@ -26,6 +26,8 @@ type side struct {
 	// we did it. After an error nobody knows, and the next call reads it again.
 	known bool
 
+	asRead *iptables.Stamp // of the tables, when they were last read; nil: written to since
+
 	counts bool // rules can count in accounts,
 	asked  bool // and that will not change
 
@@ -57,7 +59,9 @@ func (s *side) atOnce() (chains, pieces int) {
 // read takes the kernel's tables into the book, and says which role they show.
 func (s *side) read(ctx context.Context) (sdk.Role, error) {
 	s.known = false
-	tables, err := s.tool.Save(ctx, "nat", "filter")
+	s.asRead = nil
+	stamp, unstamped := s.tool.Stamp("nat", "filter")
+	tables, err := s.tool.SaveIf(ctx, func(id iptables.ID) bool { return isOurs(id.Chain) }, "nat", "filter")
 	if err != nil {
 		return 0, fmt.Errorf("read %s tables: %w", s.book.ground.family, err)
 	}
@@ -67,7 +71,20 @@ func (s *side) read(ctx context.Context) (sdk.Role, error) {
 		}
 	}
 	s.known = true
+	if unstamped == nil {
+		s.asRead = &stamp
+	}
 	return s.book.adopt(tables), nil
+}
+
+// justRead reports whether the book has what the kernel has, as far as the kernel tells
+// without another reading: nobody wrote since the last one.
+func (s *side) justRead() bool {
+	if !s.known || s.asRead == nil {
+		return false
+	}
+	now, err := s.tool.Stamp("nat", "filter")
+	return err == nil && now == *s.asRead
 }
 
 // settled notes that the kernel says what the book says.
@@ -166,6 +183,9 @@ func (s *side) suspects(refused *iptables.LineError, pieces map[sdk.Name]piece) 
 // write carries out p, in pieces if it is big. Many pieces go in by one program: each
 // takes effect by itself.
 func (s *side) write(ctx context.Context, p plan) error {
+	if len(p) > 0 {
+		s.asRead = nil
+	}
 	s.count.write(p)
 	chains, pieces := s.atOnce()
 	for some := range slices.Chunk(p.pieces(chains), pieces) {

@@ -152,24 +152,25 @@ func (g ground) jumps(role sdk.Role) []iptables.Jump {
 // route 127.0.0.0/8.
 func (g ground) guarded(jumps []iptables.Jump) []iptables.Jump {
 	if g.localhost {
-		jumps = append(jumps, iptables.Jump{At: filter("INPUT"), Rule: "-j " + guard}, iptables.Jump{At: filter("OUTPUT"), Rule: "-j " + guard})
+		jumps = append(jumps, toGuard...)
 	}
 	return jumps
 }
 
+var toGuard = []iptables.Jump{{At: filter("INPUT"), Rule: "-j " + guard}, {At: filter("OUTPUT"), Rule: "-j " + guard}}
+
 // leads are the jumps that role needs. In Standby there are none, but the way to
 // the guard stays if it is there: what was Active may have made the kernel route
 // 127.0.0.0/8. Before the first Full there may be no chains to lead to, so none is
-// added.
+// added; and nobody knows the node yet, so the way to the guard stays in every role.
 func (b *book) leads(role sdk.Role) []iptables.Jump {
-	jumps := b.ground.jumps(role)
-	if role == sdk.Standby {
-		jumps = b.present(b.ground.guarded(nil))
+	switch {
+	case !b.whole:
+		return b.present(append(ground{}.jumps(role), toGuard...))
+	case role == sdk.Standby:
+		return b.present(b.ground.guarded(nil))
 	}
-	if !b.whole {
-		jumps = b.present(jumps)
-	}
-	return jumps
+	return b.ground.jumps(role)
 }
 
 // present are those of jumps that are there.

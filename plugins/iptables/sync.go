@@ -57,7 +57,7 @@ func (p *plugin) begin(ctx context.Context, afresh bool) error {
 	role := sdk.Standby
 	for _, s := range p.sides {
 		p.mayCount(ctx, s)
-		if s.known && !afresh {
+		if s.justRead() || s.known && !afresh {
 			continue
 		}
 		shown, err := s.read(ctx)

@@ -98,7 +98,7 @@ func (t *tool) Restore(ctx context.Context, s *iptables.Script) error {
 // changed reports whether tables are not as they were when this was last asked, or
 // after the last Restore. Who cannot tell says yes.
 func (t *tool) changed() bool {
-	stamp, err := t.Stamp()
+	stamp, err := t.Stamp("nat", "filter", "mangle")
 	same := err == nil && stamp == t.stamp
 	t.stamp = stamp
 	return !same

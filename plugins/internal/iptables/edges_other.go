@@ -46,6 +46,11 @@ func (t Tool) Outline(context.Context, string, func(ID) bool) (Tables, error) {
 	return nil, errors.ErrUnsupported
 }
 
+// SaveIf is Save of the tables in which stands a chain that is named.
+func (t Tool) SaveIf(context.Context, func(ID) bool, ...string) (Tables, error) {
+	return nil, errors.ErrUnsupported
+}
+
 // Size is how big the kernel says that one of legacy's tables is.
 type Size struct{ Rules, Bytes uint32 }
 
@@ -55,8 +60,8 @@ func TableSize(sdk.Family, string) (Size, error) { return Size{}, errors.ErrUnsu
 // TakeTally reads one of legacy's tables.
 func TakeTally(sdk.Family, string) (Tally, error) { return Tally{}, errors.ErrUnsupported }
 
-// Stamp is that of the tables nat, filter and mangle.
-func (t Tool) Stamp() (Stamp, error) { return Stamp{}, errors.ErrUnsupported }
+// Stamp is that of three tables at most.
+func (t Tool) Stamp(...string) (Stamp, error) { return Stamp{}, errors.ErrUnsupported }
 
 // Events are the changes of nft's tables.
 type Events struct{ Matters func(Gone) bool }

@@ -5,6 +5,7 @@ package iptables
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -49,6 +50,42 @@ func (t Tool) Outline(ctx context.Context, table string, mine func(ID) bool) (Ta
 		found[id] = rules
 	}
 	return found, nil
+}
+
+// SaveIf is Save of those of tables in which stands a chain that mine names; of the others
+// there is nothing to be known, because no rule leads to a chain that is not there. To find
+// that out costs a fraction of having tens of thousands of other chains printed.
+func (t Tool) SaveIf(ctx context.Context, mine func(ID) bool, tables ...string) (Tables, error) {
+	var some []string
+	for _, table := range tables {
+		chains, err := t.chains(ctx, table)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(chains, func(chain string) bool { return mine(ID{table, chain}) }) {
+			some = append(some, table)
+		}
+	}
+	if len(some) == 0 {
+		return make(Tables), nil
+	}
+	return t.Save(ctx, some...)
+}
+
+// chains are the names of a table's chains, but for the kernel's own. A table that is not
+// there is not made.
+func (t Tool) chains(ctx context.Context, table string) ([]string, error) {
+	if t.Backend == NFT {
+		return chainsNFT(ctx, t.Family, table)
+	}
+	if !slices.Contains(legacyTables(t.Family), table) {
+		return nil, nil
+	}
+	tally, err := TakeTally(t.Family, table)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Collect(maps.Keys(tally.Rules)), nil
 }
 
 // outlineLegacy has one of the kernel's own chains printed only if it leads to one that

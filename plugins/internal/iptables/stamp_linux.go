@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stamp is that of the tables nat, filter and mangle, in the network namespace of the
-// calling thread.
-func (t Tool) Stamp() (s Stamp, err error) {
+// Stamp is that of three tables at most, in the network namespace of the calling thread.
+// Of legacy, one that is not there is made.
+func (t Tool) Stamp(tables ...string) (s Stamp, err error) {
 	if t.Backend == NFT {
 		s.generation, err = generation()
 		return s, err
 	}
-	for i, table := range []string{"nat", "filter", "mangle"} {
+	for i, table := range tables {
 		if s.sizes[i], err = TableSize(t.Family, table); err != nil {
 			return s, err
 		}

@@ -47,7 +47,7 @@ func TestKernelStamp(t *testing.T) {
 
 func stamp(t *testing.T, tool Tool) Stamp {
 	t.Helper()
-	s, err := tool.Stamp()
+	s, err := tool.Stamp("nat", "filter", "mangle")
 	if err != nil {
 		t.Fatal(err)
 	}

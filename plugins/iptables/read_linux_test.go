@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// What the kernel has is read once for a process, and not at all where it has nothing of
+// ours; but a Full reads it again if somebody wrote meanwhile.
+func TestKernelReadsOnce(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		k.run("iptables-"+string(k.backend), "-t", "nat", "-N", "THEIRS")
+		s := beforeUs(scenario(k.T, "node-port").Node)
+		s.Services = s.Services[:1]
+		saves := k.countSaves()
+
+		first := k.start()
+		k.role(first, sdk.Active)
+		k.sync(first, s.Update(1))
+		if n := saves(); n > 0 {
+			k.Errorf("it printed tables %d times in which nothing was ours", n)
+		}
+		first.die()
+
+		next := k.start()
+		k.role(next, sdk.Active)
+		if saves() == 0 {
+			k.Error("a process that comes after another has not read what that one wrote")
+		}
+		k.want(s, sdk.Active) // it was told nothing, so it takes nothing away
+		saves()
+		k.sync(next, s.Update(1))
+		if n := saves(); n > 0 {
+			k.Errorf("what had just been read was read %d times more", n)
+		}
+		k.want(s, sdk.Active)
+		next.die()
+
+		last := k.start()
+		k.role(last, sdk.Active)
+		saves()
+		k.run("iptables-"+string(k.backend), "-t", "nat", "-F", services)
+		k.sync(last, s.Update(1))
+		if n := saves(); n == 0 {
+			k.Error("somebody wrote, and it was not read again")
+		}
+		k.want(s, sdk.Active)
+	})
+}
+
+// countSaves tells how many times programs printed tables since it was last asked.
+func (k kernel) countSaves() func() int {
+	k.Helper()
+	started := k.spyOnPrograms()
+	k.run("iptables-"+string(k.backend), "--version")
+	before := 0
+	return func() int {
+		all := 0
+		for _, line := range started() {
+			if program, _, _ := strings.Cut(line, " "); strings.HasSuffix(program, "-save") {
+				all++
+			}
+		}
+		since := all - before
+		before = all
+		return since
+	}
+}
