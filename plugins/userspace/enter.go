@@ -21,6 +21,7 @@ type way struct {
 	rules   *rules
 	backend string               // as the options say it
 	looked  bool                 // the kernel was asked which role it shows
+	told    bool                 // the books say what is to be served
 	limited *sdk.ConntrackLimits // what was set; nil: nothing yet
 	fresh   map[place]bool       // of UDP: no flow that the kernel remembers leads to their sockets
 	steps   []string             // what the last write would have done, had it been allowed
@@ -208,7 +209,7 @@ func (d *Dataplane) rebind(f sdk.Family) {
 
 // lay writes the books into the kernel, and does what comes after.
 func (d *Dataplane) lay(ctx context.Context, touched map[place]bool) error {
-	if d.way == nil {
+	if d.way == nil || !d.way.told {
 		return nil
 	}
 	r := d.way.rules
@@ -267,6 +268,9 @@ func (d *Dataplane) playWay(ctx context.Context, role sdk.Role) error {
 		return err
 	}
 	d.role = role
+	if !d.way.told {
+		return nil // the first update writes it: until then the kernel keeps what it has
+	}
 	_, err := d.carryOut(ctx, nil, d.everyPlace()...)
 	return err
 }

@@ -62,7 +62,7 @@ func (d *Dataplane) look(ctx context.Context) {
 		further = append(further, d.reframe(false)...)
 		moved = d.way != nil && !slices.Equal(was.nodePorts, d.relay.ground.Load().nodePorts)
 	}
-	if d.way != nil && d.way.rules.patrol(ctx, d.role) {
+	if d.way != nil && d.way.told && d.way.rules.patrol(ctx, d.role) {
 		d.standDown()
 	}
 	if moved || len(edits)+len(further)+len(d.undone) > 0 {

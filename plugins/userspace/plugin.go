@@ -164,6 +164,9 @@ func (d *Dataplane) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) 
 		edits = d.stand(newGround(d.state.Node, own))
 		further = d.reframe(true)
 	}
+	if d.way != nil {
+		d.way.told = true
+	}
 	edits = append(edits, d.edits(changes)...)
 	done, err := d.carryOut(ctx, edits, further...)
 	if err != nil {

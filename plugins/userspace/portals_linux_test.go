@@ -153,6 +153,54 @@ func TestKernelRestart(t *testing.T) {
 	})
 }
 
+// One that was told nothing yet writes nothing, whatever its role: a standby has all its
+// rules written at once, and whoever calls while a process comes after another finds what
+// the one before wrote.
+func TestKernelToldNothing(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		tables := func() (all string) {
+			for _, table := range []string{"nat", "filter"} {
+				all += k.run("iptables-"+string(k.backend), "-t", table, "-S")
+			}
+			return all
+		}
+		begin := func(role sdk.Role) *Dataplane {
+			d := New(k.dir)
+			k.Cleanup(func() { _ = d.Close() })
+			if _, err := d.Configure(k.Context(), sdk.Setup{Options: k.options()}); err != nil {
+				k.Fatal(err)
+			}
+			if err := d.SetRole(k.Context(), role); err != nil {
+				k.Fatal(err)
+			}
+			d.look(k.Context())
+			return d
+		}
+		before := tables()
+		first := begin(sdk.Standby)
+		if after := tables(); after != before {
+			k.Errorf("told nothing, it wrote\n%s", after)
+		}
+		web := svc("web", "cluster-ip 172.30.0.41:80", "10.128.1.5:8080")
+		told := sdk.Update{Full: true, Node: &sdk.Node{Name: "n1", MasqueradeBit: 14}, Set: []sdk.Service{web}}
+		if _, err := first.Sync(k.Context(), told); err != nil || tables() == before {
+			k.Fatalf("told a Service, there is\n%s%v", tables(), err)
+		}
+		if err := first.SetRole(k.Context(), sdk.Active); err != nil {
+			k.Fatal(err)
+		}
+		before = tables()
+		_ = first.Close()
+		next := begin(sdk.Active)
+		if after := tables(); after != before {
+			k.Errorf("the one after it was told nothing, and made of\n%s\n%s", before, after)
+		}
+		if _, err := next.Sync(k.Context(), told); err != nil || !strings.Contains(tables(), "172.30.0.41") {
+			k.Errorf("told the same, there is\n%s%v", tables(), err)
+		}
+	})
+}
+
 // TestKernelNodePortsFollow the addresses that the node has now.
 func TestKernelNodePortsFollow(t *testing.T) {
 	onNode(t, func(n node) {

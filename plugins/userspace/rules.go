@@ -184,7 +184,7 @@ func (r *rules) write(ctx context.Context, role sdk.Role) (steps []string, err e
 
 // read takes the kernel's tables into the book.
 func (s *side) read(ctx context.Context) error {
-	tables, err := s.tool.Save(ctx, "nat", "filter")
+	tables, err := s.tool.SaveIf(ctx, isOurs, "nat", "filter")
 	if err != nil {
 		return fmt.Errorf("read %s tables: %w", s.book.frame.family, err)
 	}
