@@ -175,11 +175,11 @@ func (c *crew) drain(ctx context.Context) error {
 	if err := c.from.SetRole(ctx, c.leaving()); err != nil {
 		c.yard.Failed(Drain, err) // it has been told before, but for a host that was killed
 	}
-	for idle := 0; idle < 5; { // a flow that is just beginning is not in the first count
+	for idle := 0; ; { // a flow that is just beginning is not in the first count
 		if n, err := c.from.Flows(ctx); n > 0 || err != nil {
 			idle = 0
-		} else {
-			idle++
+		} else if idle++; idle == 3 {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
@@ -187,5 +187,4 @@ func (c *crew) drain(ctx context.Context) error {
 		case <-time.After(5 * lull):
 		}
 	}
-	return nil
 }

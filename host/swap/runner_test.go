@@ -251,7 +251,7 @@ func TestRunnerStays(t *testing.T) {
 func TestRunnerDrains(t *testing.T) {
 	t.Parallel()
 	b := newBook("")
-	b.flows = []int{0, 2, 0, 0, 0, 0, -1, 0, 1}
+	b.flows = []int{0, 2, 0, 0, -1, 0, 0, 1}
 	o := run(t, b, func(r *Runner) {
 		if err := r.Ask(toUserspace); err != nil {
 			t.Fatal(err)
