@@ -34,7 +34,7 @@ func (b *book) adopt(t iptables.Tables) sdk.Role {
 	clear(b.rules)
 	for id, rules := range t {
 		if isOurs(id.Chain) {
-			b.hold(id, joined(rules))
+			b.hold(id, iptables.Join(rules))
 			b.touched[id] = true
 			continue
 		}
@@ -74,7 +74,7 @@ func (b *book) keep(name sdk.Name) piece {
 			if !t.Has(id) {
 				continue
 			}
-			for _, r := range lines(text) {
+			for _, r := range iptables.Split(text) {
 				if e, ok := entryIn(t, r, name); ok {
 					p.entries = append(p.entries, entry{branch(i), e})
 				}
@@ -108,8 +108,8 @@ func (b *book) keepBehind(p *piece, id iptables.ID) {
 	if !ok || slices.Contains(ourChains, id.Chain) || slices.ContainsFunc(p.chains, func(c iptables.Chain) bool { return c.ID == id }) {
 		return
 	}
-	p.chains = append(p.chains, iptables.Chain{ID: id, Rules: lines(text)})
-	for _, r := range lines(text) {
+	p.chains = append(p.chains, iptables.Chain{ID: id, Rules: iptables.Split(text)})
+	for _, r := range iptables.Split(text) {
 		b.keepBehind(p, iptables.ID{Table: id.Table, Chain: r.Target()})
 	}
 }

@@ -211,7 +211,7 @@ func (b *book) rooted(which branch, rules []iptables.Rule) []iptables.Rule {
 }
 
 func (b *book) write(name sdk.Name, c iptables.Chain) {
-	p := page{name, c.Level, joined(c.Rules)}
+	p := page{name, c.Level, iptables.Join(c.Rules)}
 	if old, ok := b.should[c.ID]; ok && old == p {
 		return
 	}
@@ -236,21 +236,4 @@ func (b *book) hold(id iptables.ID, text string) {
 func (b *book) lose(id iptables.ID) {
 	b.rules[id.Table] -= strings.Count(b.have[id], "\n")
 	delete(b.have, id)
-}
-
-// joined is rules as one text; lines is the way back.
-func joined(rules []iptables.Rule) string {
-	var s strings.Builder
-	for _, r := range rules {
-		s.WriteString(string(r) + "\n")
-	}
-	return s.String()
-}
-
-func lines(text string) []iptables.Rule {
-	var rules []iptables.Rule
-	for line := range strings.Lines(text) {
-		rules = append(rules, iptables.Rule(strings.TrimSuffix(line, "\n")))
-	}
-	return rules
 }

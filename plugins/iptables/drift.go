@@ -125,7 +125,7 @@ func (s *side) audit(ctx context.Context, jumps []iptables.Jump) {
 	}
 	want, ours := s.book.have[next.At]
 	rules, there, err := s.tool.List(ctx, next.At)
-	if err == nil && ours && (!there || joined(rules) != want) {
+	if err == nil && ours && (!there || iptables.Join(rules) != want) {
 		s.doubt = fmt.Sprintf("%s is not as it was written", next.At)
 	}
 }

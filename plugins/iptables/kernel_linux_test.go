@@ -134,7 +134,7 @@ func (k kernel) wrong(s sdktest.Scenario, role sdk.Role) []string {
 			}
 		}
 		for _, id := range slices.SortedFunc(maps.Keys(b.should), iptables.ID.Compare) {
-			if have := joined(got[id]); have != b.should[id].text {
+			if have := iptables.Join(got[id]); have != b.should[id].text {
 				wrong = append(wrong, fmt.Sprintf("%s: chain %s is\n%s, and should be\n%s", family, id, have, b.should[id].text))
 			}
 		}

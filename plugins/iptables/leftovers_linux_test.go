@@ -99,7 +99,7 @@ func TestKernelCleanupLeavesWhatIsShared(t *testing.T) {
 				for _, name := range c.stays {
 					table, chain, _ := strings.Cut(name, " ")
 					id := iptables.ID{Table: table, Chain: chain}
-					if _, there := after[id]; !there || joined(after[id]) != joined(before[id]) {
+					if _, there := after[id]; !there || iptables.Join(after[id]) != iptables.Join(before[id]) {
 						k.Errorf("%s is %q, and was %q", id, after[id], before[id])
 					}
 				}

@@ -31,13 +31,13 @@ func (b *book) plan(between map[iptables.ID]string, jumps []iptables.Jump) plan 
 		if id.Table == "filter" {
 			into = &last
 			if text, ok := between[id]; ok && (!there || have != text) {
-				first.Whole = append(first.Whole, iptables.Chain{ID: id, Rules: lines(text), Level: page.level})
+				first.Whole = append(first.Whole, iptables.Chain{ID: id, Rules: iptables.Split(text), Level: page.level})
 				have, there = text, true
 			}
 		}
 		switch {
 		case wanted && (!there || have != page.text):
-			into.Whole = append(into.Whole, iptables.Chain{ID: id, Rules: lines(page.text), Level: page.level})
+			into.Whole = append(into.Whole, iptables.Chain{ID: id, Rules: iptables.Split(page.text), Level: page.level})
 		case !wanted && there:
 			into.Remove = append(into.Remove, id)
 		}
@@ -112,11 +112,11 @@ func (b *book) done(p plan) {
 
 func (b *book) doneBlock(block iptables.Block) {
 	for _, c := range block.Whole {
-		if page, ok := b.should[c.ID]; ok && page.text == joined(c.Rules) {
+		if page, ok := b.should[c.ID]; ok && page.text == iptables.Join(c.Rules) {
 			b.hold(c.ID, page.text) // one copy of the text for both
 			continue
 		}
-		b.hold(c.ID, joined(c.Rules))
+		b.hold(c.ID, iptables.Join(c.Rules))
 	}
 	for _, id := range block.Remove {
 		b.lose(id)

@@ -97,8 +97,8 @@ func FuzzRender(f *testing.F) {
 				t.Errorf("%s: there are %d chains, not %d:\n%s", family, len(back), len(b.should), text)
 			}
 			for id, page := range b.should {
-				if joined(back[id]) != page.text {
-					t.Errorf("%s: %s reads back as\n%s, and was\n%s", family, id, joined(back[id]), page.text)
+				if iptables.Join(back[id]) != page.text {
+					t.Errorf("%s: %s reads back as\n%s, and was\n%s", family, id, iptables.Join(back[id]), page.text)
 				}
 				for _, r := range back[id] {
 					wholesome(t, b, r)

@@ -41,7 +41,7 @@ func piecesOf(family sdk.Family, node sdk.Node, services []sdk.Service) map[sdk.
 func (b *book) tables() iptables.Tables {
 	t := make(iptables.Tables)
 	for id, page := range b.should {
-		t[id] = lines(page.text)
+		t[id] = iptables.Split(page.text)
 	}
 	for _, j := range b.ground.jumps(sdk.Active) {
 		t[j.At] = slices.Insert(t[j.At], 0, j.Rule)

@@ -152,7 +152,7 @@ func (b *book) adoptTables(t iptables.Tables) {
 	b.have.strays, b.have.relics = strays, relics
 	for id, rules := range t {
 		if isOurs(id.Chain) {
-			b.have.chains[id] = joined(rules)
+			b.have.chains[id] = iptables.Join(rules)
 			continue
 		}
 		for _, r := range rules {

@@ -94,7 +94,7 @@ func (s *side) saved(ctx context.Context) (iptables.Tables, error) {
 // flushed reports whether chains or jumps of ours are otherwise than we know.
 func (s *side) flushed(tables iptables.Tables) bool {
 	for id, text := range s.book.have.chains {
-		if rules, there := tables[id]; !there || joined(rules) != text {
+		if rules, there := tables[id]; !there || iptables.Join(rules) != text {
 			return true
 		}
 	}

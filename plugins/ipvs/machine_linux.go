@@ -65,9 +65,12 @@ func reach(ctx context.Context) (kernel, error) {
 	}
 	k := kernel{linker: &links{handle: handle}}
 	if ipvsThere() {
-		if k.balancer, err = openBalancer(); err != nil {
+		balancer, err := openBalancer()
+		if err != nil {
+			k.close()
 			return kernel{}, err
 		}
+		k.balancer = balancer
 	}
 	if _, err := exec.LookPath("ipset"); err == nil {
 		k.setKeeper = new(ipset)

@@ -77,7 +77,7 @@ func (b *book) relics() []iptables.ID {
 func (b *book) chains() []chain {
 	return slices.DeleteFunc(b.ground.chains(), func(c chain) bool {
 		text, there := b.have.chains[c.id]
-		return there && text == joined(c.rules)
+		return there && text == iptables.Join(c.rules)
 	})
 }
 
@@ -287,7 +287,7 @@ func (b *book) done(s step) {
 
 func (b *book) doneRules(r rules) {
 	for _, c := range r.chains {
-		b.have.chains[c.id] = joined(c.rules)
+		b.have.chains[c.id] = iptables.Join(c.rules)
 	}
 	for _, j := range r.insert {
 		b.have.jumps[j] = true

@@ -21,7 +21,8 @@ import (
 // entry.
 var oldestIPSet = [2]int{6, 22}
 
-// probe finds out whether this node can do it. What is missing is a *sdk.Refusal that says what would help.
+// probe finds out whether this node can do it. What is missing is a *sdk.Refusal that says
+// what would help.
 func probe(ctx context.Context, o options) error {
 	if err := hasIPVS(ctx); err != nil {
 		return err

@@ -119,12 +119,3 @@ func (p plan) steps() []string {
 }
 
 func (p plan) String() string { return strings.Join(p.steps(), "\n") }
-
-// joined is rules as one text.
-func joined(rules []iptables.Rule) string {
-	var s strings.Builder
-	for _, r := range rules {
-		s.WriteString(string(r) + "\n")
-	}
-	return s.String()
-}

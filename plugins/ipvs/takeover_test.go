@@ -135,8 +135,8 @@ func TestTakesOverFromKubeProxyThatHadJustBegun(t *testing.T) {
 	}
 	l.role(sdk.Active)
 	for id, rules := range l.fake.tables[sdk.IPv4] {
-		if strings.HasPrefix(id.Chain, "KUBE-") && !isOurs(id.Chain) || strings.Contains(joined(rules), "KUBE-SERVICES") {
-			t.Errorf("there is %s with\n%s", id, joined(rules))
+		if strings.HasPrefix(id.Chain, "KUBE-") && !isOurs(id.Chain) || strings.Contains(iptables.Join(rules), "KUBE-SERVICES") {
+			t.Errorf("there is %s with\n%s", id, iptables.Join(rules))
 		}
 	}
 }

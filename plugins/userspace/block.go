@@ -25,13 +25,13 @@ func (b *book) plan(jumps []iptables.Jump) []iptables.Block {
 		if id.Table == "filter" {
 			into = &last
 			if text, ok := between[id]; ok && (!there || have != text) {
-				first.Whole = append(first.Whole, iptables.Chain{ID: id, Rules: apart(text)})
+				first.Whole = append(first.Whole, iptables.Chain{ID: id, Rules: iptables.Split(text)})
 				have, there = text, true
 			}
 		}
 		switch {
 		case wanted && (!there || have != page.text):
-			into.Whole = append(into.Whole, iptables.Chain{ID: id, Rules: apart(page.text)})
+			into.Whole = append(into.Whole, iptables.Chain{ID: id, Rules: iptables.Split(page.text)})
 		case !wanted && there && b.held[id]:
 			if have != "" {
 				into.Whole = append(into.Whole, iptables.Chain{ID: id}) // it cannot go while others lead to it

@@ -193,7 +193,7 @@ func (b *book) leaf() {
 }
 
 func (b *book) write(id iptables.ID, level int, rules []iptables.Rule) {
-	p := page{level, joined(rules)}
+	p := page{level, iptables.Join(rules)}
 	if old, ok := b.should[id]; !ok || old != p {
 		b.should[id] = p
 		b.touched[id] = true
@@ -215,7 +215,7 @@ func (b *book) adopt(t iptables.Tables) {
 	clear(b.held)
 	for id, rules := range t {
 		if isOurs(id) {
-			b.have[id] = joined(rules)
+			b.have[id] = iptables.Join(rules)
 			b.touched[id] = true
 			continue
 		}
@@ -239,7 +239,7 @@ func (b *book) adopt(t iptables.Tables) {
 func (b *book) done(blocks []iptables.Block) {
 	for _, block := range blocks {
 		for _, c := range block.Whole {
-			b.have[c.ID] = joined(c.Rules)
+			b.have[c.ID] = iptables.Join(c.Rules)
 			if page := b.should[c.ID]; page.text == b.have[c.ID] {
 				b.have[c.ID] = page.text // one copy for both
 			}
@@ -276,23 +276,6 @@ func (b *book) shown() sdk.Role {
 		}
 	}
 	return sdk.Standby
-}
-
-// joined is rules as one text; apart is the way back.
-func joined(rules []iptables.Rule) string {
-	var s strings.Builder
-	for _, r := range rules {
-		s.WriteString(string(r) + "\n")
-	}
-	return s.String()
-}
-
-func apart(text string) []iptables.Rule {
-	var rules []iptables.Rule
-	for line := range strings.Lines(text) {
-		rules = append(rules, iptables.Rule(strings.TrimSuffix(line, "\n")))
-	}
-	return rules
 }
 
 // formerDoors are the doors to which the kernel's rules lead: those of the process

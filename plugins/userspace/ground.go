@@ -51,8 +51,9 @@ func loopback(addresses []address, addr netip.Addr) bool {
 	return addr.IsLoopback() && slices.ContainsFunc(addresses, func(a address) bool { return a.prefix.Contains(addr) })
 }
 
-// caller is who calls from addr, by a device if that is known. Only an address that an interface or the node
-// has counts as the node's, not all that a loopback interface would take.
+// caller is who calls from addr, by a device if that is known. Only an address that an
+// interface or the node has counts as the node's, not all that a loopback interface would
+// take.
 func (g *ground) caller(addr netip.Addr, device string) sdk.Caller {
 	addr = addr.Unmap().WithZone("")
 	switch {

@@ -132,11 +132,8 @@ func (d *Dataplane) narrowed(own []address) sdk.Description {
 		return slices.ContainsFunc(own, func(a address) bool { return sdk.FamilyOf(a.prefix.Addr()) == f }) &&
 			(d.way == nil || d.way.rules.has(f))
 	}
-	here := Description
+	here := duty.Narrow(Description, has)
 	here.Limits = d.limits()
-	here.Features = slices.DeleteFunc(slices.Clone(here.Features), func(f sdk.Feature) bool {
-		return f == sdk.FeatureIPv4 && !has(sdk.IPv4) || f == sdk.FeatureIPv6 && !has(sdk.IPv6)
-	})
 	return here
 }
 

@@ -104,12 +104,8 @@ func (r *rules) tryLock() error {
 	if r.lock != nil {
 		return nil
 	}
-	lock, err := r.ledger.TryLock(mode)
-	if errors.Is(err, ledger.ErrLocked) {
-		r.relay.log.Load().Info("only planning", "err", err)
-		return nil
-	}
-	if err != nil {
+	lock, err := duty.Writer(r.ledger, mode, r.relay.log.Load())
+	if lock == nil {
 		return err
 	}
 	r.lock = lock

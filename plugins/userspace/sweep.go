@@ -15,8 +15,8 @@ import (
 )
 
 // sweepAll removes, or only names, every rule of ours, in both families and both
-// backends, and kube-proxy's if that is asked for, and gives the kernel's parameters back. heard is told now and then that it
-// gets on.
+// backends, and kube-proxy's if that is asked for, and gives the kernel's parameters back.
+// heard is called now and then, as a sign that it gets on.
 func sweepAll(ctx context.Context, ledgerDir string, l sdk.Leftovers, heard func()) ([]string, error) {
 	if !mayUse() {
 		return nil, nil // nor could we ever have written any

@@ -67,7 +67,7 @@ func (s *scene) tables(f sdk.Family, role sdk.Role) iptables.Tables {
 	b.settle()
 	t := make(iptables.Tables)
 	for id, page := range b.should {
-		t[id] = apart(page.text)
+		t[id] = iptables.Split(page.text)
 	}
 	for _, j := range b.frame.jumps(role) {
 		t[j.At] = slices.Insert(t[j.At], 0, j.Rule)

@@ -114,6 +114,25 @@ func (r Rule) Fields() ([]string, error) {
 	return fields, nil
 }
 
+// Join is rules as one text, a line each. Two chains say the same when their texts are
+// equal.
+func Join(rules []Rule) string {
+	var s strings.Builder
+	for _, r := range rules {
+		s.WriteString(string(r) + "\n")
+	}
+	return s.String()
+}
+
+// Split is the way back from Join.
+func Split(text string) []Rule {
+	var rules []Rule
+	for line := range strings.Lines(text) {
+		rules = append(rules, Rule(strings.TrimSuffix(line, "\n")))
+	}
+	return rules
+}
+
 // Target is the chain or the action that the rule goes to: what follows -j or -g.
 // It is empty when the rule only counts.
 func (r Rule) Target() string {

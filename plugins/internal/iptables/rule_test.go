@@ -82,3 +82,18 @@ func TestShare(t *testing.T) {
 		}
 	}
 }
+
+func TestJoinAndSplit(t *testing.T) {
+	for text, rules := range map[string][]Rule{
+		"":                             nil,
+		"-j DROP\n":                    {"-j DROP"},
+		"-s 10.0.0.0/8 -j A\n\n-j B\n": {"-s 10.0.0.0/8 -j A", "", "-j B"},
+	} {
+		if got := Join(rules); got != text {
+			t.Errorf("%q join to %q, want %q", rules, got, text)
+		}
+		if got := Split(text); !slices.Equal(got, rules) {
+			t.Errorf("%q splits to %q, want %q", text, got, rules)
+		}
+	}
+}
