@@ -8,9 +8,12 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"os"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 )
 
 // links are the node's addresses, by netlink.
@@ -128,7 +131,24 @@ func (l *links) Bind(addr netip.Addr) error {
 	if l.ours == nil {
 		return fmt.Errorf("there is no %s", device)
 	}
-	return unless(l.handle.AddrAdd(l.ours, address(addr, unix.IFA_F_NODAD)), unix.EEXIST)
+	err := l.handle.AddrAdd(l.ours, address(addr, unix.IFA_F_NODAD))
+	if addr.Is6() && errors.Is(err, unix.EACCES) {
+		if err := allowIPv6(); err != nil {
+			return err
+		}
+		err = l.handle.AddrAdd(l.ours, address(addr, unix.IFA_F_NODAD))
+	}
+	return unless(err, unix.EEXIST)
+}
+
+// allowIPv6 lets the device have addresses of IPv6 where the node is set up so that new
+// devices have none. The device is ours alone, so there is nothing to give back.
+func allowIPv6() error {
+	const off = duty.Folder + "net/ipv6/conf/" + device + "/disable_ipv6"
+	if err := os.WriteFile(off, []byte("0"), 0); err != nil {
+		return fmt.Errorf("allow IPv6 on %s: %w; try: sysctl -w net.ipv6.conf.%s.disable_ipv6=0", device, err, device)
+	}
+	return nil
 }
 
 func (l *links) Unbind(addr netip.Addr) error {

@@ -51,8 +51,8 @@ func (s *stand) shows(text string) bool {
 	return strings.Contains(strings.Join(s.services(), "\n"), text)
 }
 
-// Who is connected to an endpoint that leaves stays so, also over a restart, while
-// nobody else is sent there; when he has hung up the endpoint goes.
+// Who is connected to an endpoint that leaves stays so, also over a restart and when it
+// comes back, while nobody else is sent there; when he has hung up the endpoint goes.
 func TestKernelIPVSDrainsLiveConnections(t *testing.T) {
 	s := newStand(t, "")
 	served := s.serve(strings.ReplaceAll(leaving, "PROTO", "tcp"))
@@ -88,6 +88,12 @@ func TestKernelIPVSDrainsLiveConnections(t *testing.T) {
 	s.sync(fewer.Update(1))
 	s.role(sdk.Active)
 	check("after a restart")
+	s.sync(sdk.Update{Set: served.Services})
+	if s.shows("-w 0") {
+		t.Errorf("they are wanted again, and there is\n%s", strings.Join(s.services(), "\n"))
+	}
+	s.sync(sdk.Update{Set: fewer.Services})
+	check("when they leave again")
 	for caller := range callers {
 		if err := errors.Join(caller.SetLinger(0), caller.Close()); err != nil { // else the kernel remembers it for minutes
 			t.Fatal(err)

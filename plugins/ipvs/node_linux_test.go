@@ -189,3 +189,17 @@ func (s *stand) conntrack(name string) string {
 	}
 	return strings.TrimSpace(string(have))
 }
+
+// A node on which new devices have no IPv6 serves Services of it all the same.
+func TestKernelIPVSNoIPv6OnNewDevices(t *testing.T) {
+	s := newStand(t, "")
+	served := s.scenario(loadBalancer)
+	const off = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
+	if err := os.WriteFile(off, []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	defer os.WriteFile(off, []byte("0"), 0)
+	s.sync(served.Update(1))
+	s.role(sdk.Active)
+	s.packets(served)
+}
