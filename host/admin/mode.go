@@ -55,6 +55,7 @@ type ModePlan struct {
 	Written []string `json:"written"` // what the one to come would make
 	Left    []string `json:"left"`    // what the one to leave would take away, after its connections have ended
 	Steps   []string `json:"steps"`
+	Refused []string `json:"refused,omitempty"` // why it would not be made, as far as that is known before
 }
 
 // Modes are what a Server asks about the mode.

@@ -96,6 +96,9 @@ func writeModePlan(w io.Writer, p admin.ModePlan) {
 			label = ""
 		}
 	}
+	if len(p.Refused) > 0 {
+		list("refused", "", p.Refused)
+	}
 	list("lost", "nothing", p.Lost)
 	list("written", "nothing", p.Written)
 	list("taken away", "nothing", p.Left)

@@ -153,13 +153,18 @@ func (y *Yard) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
 		return p, nil
 	}
 	next := Describe(ctx, y.found(to), y.Now().Plugins[to].SHA256)
-	if ends := main.ends(ctx); ends != "" {
+	ends, unserved := main.ends(ctx), []string(nil)
+	if ends != "" {
 		p.Lost = append(p.Lost, ends)
 	}
 	if next.Why != "" {
 		p.Lost = append(p.Lost, "nobody can say before it runs: "+next.Why)
 	} else {
-		p.Lost = append(p.Lost, y.lacks(next)...)
+		unserved, p.Refused = y.unserved(next), y.unfit(ctx, to)
+		p.Lost = append(append(p.Lost, y.lacks(next)...), unserved...)
+	}
+	if ends != "" || len(unserved) > 0 {
+		p.Refused = append(p.Refused, "what would be lost is given up only if it is asked for with --force")
 	}
 	services, frontends := 0, 0
 	for _, s := range y.Tracker.Services() {
@@ -184,7 +189,7 @@ func (y *Yard) found(mode string) supervise.Found {
 	return supervise.Found{Name: mode, Err: fmt.Errorf("%s runs by itself, and its binary is not here", mode)}
 }
 
-// lacks are the differences between a plugin and the one that serves.
+// lacks are the limits of a plugin that the one that serves does not have.
 func (y *Yard) lacks(next admin.Plugin) []string {
 	var lost []string
 	has := phrase.Plain(y.serving().supervisor.Status().Description.Limits)
@@ -193,16 +198,47 @@ func (y *Yard) lacks(next admin.Plugin) []string {
 			lost = append(lost, limit+": "+meaning(sdk.Limit(limit)))
 		}
 	}
+	return lost
+}
+
+// unserved are the Services that the one that serves can serve, and a plugin cannot.
+func (y *Yard) unserved(next admin.Plugin) []string {
+	var lost []string
+	has := y.serving().supervisor.Status().Description.Features
 	for _, s := range y.Tracker.Services() {
 		for _, port := range s.Ports {
 			for _, need := range port.Service.Needs() {
-				if !slices.Contains(next.Features, string(need)) {
+				if slices.Contains(has, need) && !slices.Contains(next.Features, string(need)) {
 					lost = append(lost, fmt.Sprintf("%s: %s does not serve %s", port.Service.Name, next.Name, need))
 				}
 			}
 		}
 	}
 	return lost
+}
+
+// unfit is why this node cannot run a mode's plugin, by the plugin's own word; none: it can,
+// or it is not for us to ask.
+func (y *Yard) unfit(ctx context.Context, mode string) []string {
+	s := y.Now().Plugins[mode]
+	if s.Address != "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	words := []string{"check"}
+	if len(s.Options) > 0 {
+		words = append(words, "--options", string(s.Options))
+	}
+	_, err := verb(ctx, y.found(mode).Path, s.SHA256, words...)
+	if err == nil {
+		return nil
+	}
+	_, why, said := strings.Cut(err.Error(), "cannot run it: ")
+	if !said {
+		why = err.Error()
+	}
+	return []string{oneLine(why)}
 }
 
 // meaning says each limit in words.

@@ -99,7 +99,11 @@ func TestKernelOldTools(t *testing.T) {
 		}
 	}
 	n.start("PATH=" + n.path("tools") + ":" + os.Getenv("PATH"))
-	out, err := n.verb("mode", "swap", "iptables", "--wait")
+	out, err := n.verb("mode", "plan", "iptables")
+	if _, why, refused := strings.Cut(out, "refused "); err != nil || !refused || !strings.Contains(why, "1.4.21") {
+		t.Errorf("a plan for iptables: %v: %s", err, out)
+	}
+	out, err = n.verb("mode", "swap", "iptables", "--wait")
 	if err == nil || !strings.Contains(out, "1.4.21") {
 		t.Errorf("swap to iptables: %v: %s", err, out)
 	}
