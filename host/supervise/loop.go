@@ -235,7 +235,7 @@ func (l *loop) ended(how string) {
 }
 
 // finish stops the plugin or leaves it.
-func (l *loop) finish() {
+func (l *loop) finish(why string) {
 	defer l.launching.Wait()
 	l.mu.Lock()
 	leave := l.leave
@@ -244,7 +244,15 @@ func (l *loop) finish() {
 		l.live.let()
 		l.live = nil
 	}
-	l.step(context.Background(), event{Event: Event{Kind: End, Why: "the host ends"}})
+	l.step(context.Background(), event{Event: Event{Kind: End, Why: why}})
+}
+
+// why is what ended ctx: the host, if nobody says otherwise.
+func why(ctx context.Context) string {
+	if cause := context.Cause(ctx); cause != ctx.Err() {
+		return cause.Error()
+	}
+	return "the host ends"
 }
 
 // come is a process that is up: at first, that which a former host left serving,

@@ -116,12 +116,12 @@ func New(p Plugin, h Hooks) *Supervisor {
 	}
 }
 
-// Run keeps the plugin running until ctx ends, and then stops it, unless Leave
-// was called. It begins with the process that a former host left behind, if there is
+// Run keeps the plugin running until ctx ends, and then stops it, for the reason that is
+// ctx's cause where it has one, unless Leave was called. It begins with the process that a former host left behind, if there is
 // one.
 func (s *Supervisor) Run(ctx context.Context) {
 	l := &loop{Supervisor: s, now: time.Now}
-	defer l.finish()
+	defer func() { l.finish(why(ctx)) }()
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	l.step(ctx, event{Event: Event{Kind: Begin}})

@@ -47,9 +47,9 @@ type plane struct {
 
 	lost func(*plane, string) // called when its process is gone or hangs; nil: nobody asks
 
-	ctx    context.Context    // from start to Stop
-	cancel context.CancelFunc // ends the process; nil: it was not started
-	ended  chan struct{}      // closed when it is over
+	ctx    context.Context         // from start to Stop
+	cancel context.CancelCauseFunc // ends the process; nil: it was not started
+	ended  chan struct{}           // closed when it is over
 
 	plugin supervise.Plugin
 	ward   ward

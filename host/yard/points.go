@@ -256,7 +256,7 @@ func (p *plane) clear(ctx context.Context) error {
 
 // start begins to run its process, until ctx ends or Stop.
 func (p *plane) start(ctx context.Context) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
 	p.mu.Lock()
 	p.ctx, p.cancel, p.ended = ctx, cancel, ended
@@ -282,10 +282,12 @@ func (p *plane) Stop() {
 	cancel := p.cancel
 	p.mu.Unlock()
 	if cancel != nil {
-		cancel()
+		cancel(errNotNeeded)
 		p.wait()
 	}
 }
+
+var errNotNeeded = errors.New("it is no longer needed")
 
 // wait for its end.
 func (p *plane) wait() {

@@ -42,6 +42,7 @@ func TestKernelThereAndBack(t *testing.T) {
 	n.swapTo("userspace")
 	n.settled("userspace")
 	n.traceless("iptables")
+	n.event("it is no longer needed")
 }
 
 // TestKernelConfigFile changes the mode in the file, and changes it again while the swap
