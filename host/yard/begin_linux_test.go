@@ -154,3 +154,33 @@ func TestStrays(t *testing.T) {
 	default:
 	}
 }
+
+// TestHeeds has what was asked for end with the file's change, for good.
+func TestHeeds(t *testing.T) {
+	s := newSiding(t)
+	begin := func(mode string) string {
+		s.host.Mode = mode
+		y := s.next()
+		return y.noted.wanted(mode)
+	}
+	s.write(inForceFile(s.host.StateDir), `{"serving":"iptables","asked":"userspace","file":"iptables"}`)
+	for _, c := range []struct{ file, want string }{
+		{"iptables", "userspace"},
+		{"userspace", "userspace"},
+		{"iptables", "iptables"}, // nobody has asked for another since
+	} {
+		if got := begin(c.file); got != c.want {
+			t.Errorf("the file says %s: the host goes to %s, want %s", c.file, got, c.want)
+		}
+	}
+	s.write(inForceFile(s.host.StateDir), `{"serving":"iptables","asked":"userspace","file":"iptables"}`)
+	y := s.next()
+	for _, file := range []string{"ipvs", "iptables"} {
+		if err := y.Reload(config.Change{Host: &config.Host{Mode: file}, Applied: []string{"mode"}}); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := readInForce(s.host.StateDir).wanted("iptables"); got != "iptables" {
+		t.Errorf("the file changed there and back: the next host goes to %s", got)
+	}
+}

@@ -52,6 +52,15 @@ func (f inForce) wanted(mode string) string {
 	return mode
 }
 
+// under is what is left of it when the file says mode: who asked for another mode before
+// the file changed is not heard again when the file changes back.
+func (f inForce) under(mode string) inForce {
+	if f.File != mode {
+		f.Asked, f.File = "", ""
+	}
+	return f
+}
+
 // serving is the mode to begin with, and the slot of its process: the one that
 // served before, as long as it has a binary.
 func (f inForce) serving(mode string, there func(string) bool) (serve, slot string) {

@@ -89,6 +89,7 @@ func (y *Yard) Begin() {
 		y.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Message: err.Error()})
 	}
 	y.noted = readInForce(y.Begun.StateDir)
+	y.heed(y.Begun.Mode)
 	y.wanted = y.noted.wanted(y.Begun.Mode)
 	var keeps, leaves swap.Party
 	keeps.Mode, keeps.Slot = y.noted.serving(y.Begun.Mode, y.there)
@@ -243,6 +244,21 @@ func (y *Yard) owe(before, mode string) {
 	}
 }
 
+// heed lets the file's mode take the place of what was asked for before it changed.
+func (y *Yard) heed(mode string) {
+	y.mu.Lock()
+	next := y.noted.under(mode)
+	news := next != y.noted
+	y.noted = next
+	y.mu.Unlock()
+	if !news {
+		return
+	}
+	if err := next.write(y.Begun.StateDir); err != nil {
+		y.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Object: mode, Message: err.Error()})
+	}
+}
+
 // note writes down that p serves, if it still does: the next host begins with it.
 func (y *Yard) note(p *plane) {
 	y.mu.Lock()
@@ -281,6 +297,7 @@ func (y *Yard) Reload(c config.Change) error {
 		errs = append(errs, p.setPeriods(c.Host.MinSyncPeriod, c.Host.SyncPeriod))
 	}
 	if slices.Contains(c.Applied, "mode") {
+		y.heed(c.Host.Mode)
 		y.mu.Lock()
 		y.owed = c.Host.Mode
 		y.mu.Unlock()
