@@ -58,7 +58,7 @@ func where(node sdk.Node, machine []Addr) []netip.Addr {
 	}
 	for _, a := range machine {
 		covered := wild4 && a.IP.Is4() || wild6 && a.IP.Is6()
-		usable := !a.IP.IsLinkLocalUnicast() && !strings.HasPrefix(a.Device, heldByDataplanes)
+		usable := !(a.IP.Is6() && a.IP.IsLinkLocalUnicast()) && !strings.HasPrefix(a.Device, heldByDataplanes)
 		if !covered && usable && node.TakesNodePorts(a.IP) && !slices.Contains(list, a.IP) {
 			list = append(list, a.IP)
 		}

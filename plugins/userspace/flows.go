@@ -26,8 +26,10 @@ func (d *Dataplane) forgetFlows(touched map[place]bool) error {
 	if len(services) == 0 {
 		return nil
 	}
-	ports := d.relay.ground.Load().nodePorts
-	takes := func(addr netip.Addr) bool { return slices.Contains(ports, addr) }
+	ground := d.relay.ground.Load()
+	takes := func(addr netip.Addr) bool {
+		return slices.Contains(ground.nodePorts, addr) || onLink(addr) && ground.node.TakesNodePorts(addr)
+	}
 	for _, s := range w.rules.sides {
 		f := s.book.frame.family
 		began := time.Now()

@@ -109,9 +109,16 @@ func (f *frame) guards() []entry {
 	return all
 }
 
+// onLinks are the addresses that each link has for itself. There are as many as pods, so
+// one rule is for all of them.
+var onLinks = netip.MustParsePrefix("fe80::/10")
+
 // atNode leads what is for addresses that take node ports to a chain.
 func (f *frame) atNode(to iptables.ID) []iptables.Rule {
 	var rules []iptables.Rule
+	if f.family == sdk.IPv6 && f.node.TakesNodePorts(onLinks.Addr()) {
+		rules = append(rules, iptables.Words("-d", onLinks, "-m addrtype --dst-type LOCAL -j", to.Chain))
+	}
 	for _, addr := range f.nodePorts {
 		if sdk.FamilyOf(addr) == f.family {
 			rules = append(rules, iptables.Words("-d", addr, "-j", to.Chain))

@@ -74,9 +74,11 @@ func (g *ground) reachable(f sdk.Family) netip.Addr {
 			return addr
 		}
 	}
-	for _, a := range g.addresses {
-		if addr := a.prefix.Addr(); sdk.FamilyOf(addr) == f && addr.IsGlobalUnicast() && !a.foreign {
-			return addr
+	for _, fits := range []func(netip.Addr) bool{netip.Addr.IsGlobalUnicast, netip.Addr.IsLinkLocalUnicast} {
+		for _, a := range g.addresses {
+			if addr := a.prefix.Addr(); sdk.FamilyOf(addr) == f && fits(addr) && !onLink(addr) && !a.foreign {
+				return addr
+			}
 		}
 	}
 	if f == sdk.IPv6 {

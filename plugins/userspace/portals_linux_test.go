@@ -219,6 +219,38 @@ func TestKernelNodePortsFollow(t *testing.T) {
 	})
 }
 
+// TestKernelLinkAddresses: node ports are taken at the addresses too that each link has
+// for itself, and where a node has no others, its callers still find their Services.
+func TestKernelLinkAddresses(t *testing.T) {
+	onNode(t, func(n node) {
+		const pod6 = "[fd00:10:180::1]:8080"
+		end, err := netns.Answer(n.Context(), n.host("fd00:10:180::1"), sdk.TCP, netip.MustParseAddrPort(pod6))
+		if err != nil {
+			n.Fatal(err)
+		}
+		defer end.Close()
+		for _, a := range []string{"169.254.7.7/32", "fe80::7:7/128"} {
+			n.kernel.run("ip", "address", "replace", a, "dev", "lo")
+			defer n.kernel.run("ip", "address", "del", a, "dev", "lo")
+		}
+		facts := n.facts()
+		facts.NodePorts = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+		six := svc("web", "node-port [::]:30080", pod6)
+		n.must(sdk.Update{Full: true, Node: facts, Set: []sdk.Service{svc("web", "node-port 0.0.0.0:30080, cluster-ip 172.30.0.41:80", podHere+":8080"), six}})
+		n.role(sdk.Active)
+		n.finds("tcp", "169.254.7.7:30080", podHere+":8080")
+		if got, err := ask("[fe80::7:7%lo]:30080"); !strings.HasPrefix(got, pod6) {
+			n.Errorf("the node calls its address of a link: %q, %v", got, err)
+		}
+		for _, a := range []string{"169.254.9.9", "10.9.9.9"} { // who has another goes by that
+			g := newGround(*facts, []address{{prefix: netip.MustParsePrefix("169.254.7.7/32")}, {prefix: netip.MustParsePrefix(a + "/32")}})
+			if to := g.reachable(sdk.IPv4); a == "10.9.9.9" && to.String() != a || to.IsLoopback() {
+				n.Errorf("with %s packets go to %s", a, to)
+			}
+		}
+	})
+}
+
 // TestKernelOnlyByRules: nobody reaches a socket of ours but by calling a Service.
 func TestKernelOnlyByRules(t *testing.T) {
 	onNode(t, func(n node) {
