@@ -219,7 +219,7 @@ type Report struct {
 	Progress uint64   // grows while a call gets on; zero: never told. One that stands still for seconds hangs, and is killed
 	Waiting  string   // what the present call waits for, such as another tool's lock; empty: nothing
 	Flows    int      // while Draining: established connections left
-	Leaving  string   // while Active: what a change to another mode would end, in Standby: what a change to this one would, and what to do; empty: nothing
+	Leaving  string   // what a change of mode would end, and what to do about it: while Active, a change away from this one; in Standby, a change to it. empty: nothing
 	Repaired uint64   // how often someone else's change was undone (contract line 12)
 	Samples  []Sample // metrics, published by the host on its one scrape port
 

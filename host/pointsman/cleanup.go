@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/supervise"
@@ -28,7 +30,7 @@ func cleanupVerb() *cobra.Command {
 		Short: "Remove every trace of the dataplanes from this node",
 		Long: `Cleanup ends the plugins that a host left running, and asks each plugin's binary to
 remove what it made on this node, and only that. Beside a running host it leaves the
-mode in use alone.`,
+mode in use alone, and while a swap is under way both of its modes.`,
 		Args: noWords(),
 	}
 	c.Flags().BoolVar(&kubeProxy, "kube-proxy", false, "also what kube-proxy left in the modes that the plugins replace")
@@ -41,18 +43,35 @@ mode in use alone.`,
 		ctx, stop := untilInterrupt(c.Context())
 		defer stop()
 		j := janitor{settings: s, kubeProxy: kubeProxy, dryRun: dryRun, out: c.OutOrStdout(), errs: c.ErrOrStderr()}
-		if status, err := client(c).Status(ctx); err == nil {
-			j.inUse = status.Mode
+		status, err := client(c).Status(ctx)
+		if err != nil && !nobodyThere(err) {
+			return fmt.Errorf("which modes does the running host use: %w; stop it first", err)
 		}
+		j.inUse = modesOf(status)
 		return j.clean(ctx)
 	}
 	return c
 }
 
+// nobodyThere reports whether err, of asking a host, says that none runs. One that is too
+// busy to answer does.
+func nobodyThere(err error) bool {
+	return errors.Is(err, admin.ErrUnreachable) && !errors.Is(err, context.DeadlineExceeded)
+}
+
+// modesOf are those that a host uses: the one that serves, and for the time of a swap the
+// one that is to come, or that still has connections.
+func modesOf(s admin.Status) []string {
+	if s.Swap != nil {
+		return []string{s.Mode, s.Swap.From, s.Swap.To}
+	}
+	return []string{s.Mode}
+}
+
 // A janitor cleans up after all plugins, one by one.
 type janitor struct {
 	settings          *config.Host
-	inUse             string // the mode of a running host; empty: none runs
+	inUse             []string // the modes of a running host
 	kubeProxy, dryRun bool
 	out, errs         io.Writer
 }
@@ -65,7 +84,7 @@ func (j janitor) clean(ctx context.Context) error {
 	}
 	var failed []error
 	for _, f := range found {
-		if f.Name == j.inUse {
+		if slices.Contains(j.inUse, f.Name) {
 			fmt.Fprintf(j.out, "%s: left alone, a running host uses it\n", f.Name)
 			continue
 		}

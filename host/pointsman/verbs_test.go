@@ -4,10 +4,13 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -118,6 +121,41 @@ func TestPluginsWithoutAHost(t *testing.T) {
 	}
 }
 
+// TestModesInUse are those that cleanup leaves alone beside a running host: also the one
+// that is to come, and the one that still has connections.
+func TestModesInUse(t *testing.T) {
+	for name, c := range map[string]struct {
+		status admin.Status
+		want   []string
+	}{
+		"at rest":     {admin.Status{Mode: "ipvs"}, []string{"ipvs"}},
+		"in a swap":   {admin.Status{Mode: "ipvs", Swap: &admin.Swap{From: "ipvs", To: "iptables"}}, []string{"iptables", "ipvs"}},
+		"one drains":  {admin.Status{Mode: "iptables", Swap: &admin.Swap{From: "ipvs", To: "iptables"}}, []string{"iptables", "ipvs"}},
+		"nobody runs": {admin.Status{}, []string{""}},
+	} {
+		got := slices.Compact(slices.Sorted(slices.Values(modesOf(c.status))))
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestNobodyThere tells a host that does not run from one that does not answer in time.
+func TestNobodyThere(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{fmt.Errorf("%w: there is no socket", admin.ErrUnreachable), true},
+		{fmt.Errorf("%w on /s: %w", admin.ErrUnreachable, context.DeadlineExceeded), false},
+		{&admin.Error{What: "GET /v1/status: 500"}, false},
+	} {
+		if got := nobodyThere(c.err); got != c.want {
+			t.Errorf("%v: nobody is there: %t, want %t", c.err, got, c.want)
+		}
+	}
+}
+
 // Cleanup does all it can: one plugin that fails does not keep the next from it.
 func TestCleanupAsksEachPlugin(t *testing.T) {
 	dir := t.TempDir()
@@ -125,7 +163,7 @@ func TestCleanupAsksEachPlugin(t *testing.T) {
 	fakePlugin(t, dir, "broken", `echo why >&2; exit 1`)
 	fakePlugin(t, dir, "zebra", `echo removed`)
 	var out, errs bytes.Buffer
-	j := janitor{settings: hostOf(t, "pluginDirs: ["+dir+"]\nstateDir: "+dir), kubeProxy: true, dryRun: true, inUse: "zebra", out: &out, errs: &errs}
+	j := janitor{settings: hostOf(t, "pluginDirs: ["+dir+"]\nstateDir: "+dir), kubeProxy: true, dryRun: true, inUse: modesOf(admin.Status{Mode: "zebra"}), out: &out, errs: &errs}
 	err := j.clean(t.Context())
 	if err == nil || !strings.Contains(err.Error(), supervise.Prefix+"broken cleanup: exit status 1") {
 		t.Errorf("error %v", err)

@@ -23,8 +23,8 @@ The files source serves one machine without a cluster. It reads the manifests on
 would give to kubectl, and does what an API server would have done with them
 before a proxy sees them: it fills in defaults and refuses what makes no sense.
 
-The files source trusts no single look. What is new or changed counts at once. What is missing
-goes only when a second look misses it too: an editor may be between two writes.
-And a file that cannot be read, or holds an error, takes nothing away.
+The files source trusts no single look. What is new or changed counts at once. What
+is missing goes only when a second look misses it too: an editor may be between two
+writes. And a file that cannot be read, or holds an error, takes nothing away.
 */
 package watch

@@ -28,9 +28,9 @@ import (
 // with each failure in a row.
 const firstRetry = time.Second
 
-// syncDeadline is for one update. The longest is a first Full of a large cluster
-// into a kernel that is slow to take it.
-const syncDeadline = 5 * time.Minute
+// syncDeadline is for one update; package wire gives it no more. The longest is a first
+// Full of a large cluster into a kernel that is slow to take it.
+const syncDeadline = 3 * time.Minute
 
 // A plane is one dataplane as the host runs it: a process that supervise keeps
 // alive, and for each life of it a session.

@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"unicode/utf8"
@@ -15,7 +16,7 @@ import (
 func sendable(addr netip.Addr) error {
 	switch {
 	case !addr.IsValid():
-		return fmt.Errorf("no address")
+		return errors.New("no address")
 	case addr.Zone() != "":
 		return fmt.Errorf("address %s has a zone", addr)
 	}
@@ -47,14 +48,14 @@ func decodeAddrs(list [][]byte) ([]netip.Addr, error) {
 
 func encodePrefix(p netip.Prefix) ([]byte, error) {
 	if !p.IsValid() {
-		return nil, fmt.Errorf("no range of addresses")
+		return nil, errors.New("no range of addresses")
 	}
 	return append(p.Addr().AsSlice(), byte(p.Bits())), nil
 }
 
 func decodePrefix(b []byte) (netip.Prefix, error) {
 	if len(b) == 0 {
-		return netip.Prefix{}, fmt.Errorf("a range of no bytes")
+		return netip.Prefix{}, errors.New("a range of no bytes")
 	}
 	addr, err := decodeAddr(b[:len(b)-1])
 	if err != nil {

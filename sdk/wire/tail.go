@@ -17,28 +17,28 @@ const dumpBytes = 64 << 10
 // A tail keeps the last lines a process printed; once it panics, the first ones
 // from there, because those have the reason.
 type tail struct {
-	mu    sync.Mutex // guards what is below
-	lines []string
-	panic bool
-	room  int // for more of a dump, in bytes
+	mu     sync.Mutex // guards what is below
+	lines  []string
+	filled bool // from the top: these lines have the reason, later ones do not push them out
+	room   int  // for more of a dump, in bytes
 }
 
 func (t *tail) add(line string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case !t.panic && (strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")):
-		t.panic = true
+	case !t.filled && (strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")):
+		t.filled = true
 		t.lines = []string{line}
-	case !t.panic && strings.HasPrefix(line, "SIGQUIT: "):
-		t.panic, t.room = true, dumpBytes
+	case !t.filled && strings.HasPrefix(line, "SIGQUIT: "):
+		t.filled, t.room = true, dumpBytes
 		t.lines = []string{line}
 	case len(t.lines) < tailLines:
 		t.lines = append(t.lines, line)
 	case t.room > len(line):
 		t.room -= len(line) + 1
 		t.lines = append(t.lines, line)
-	case !t.panic:
+	case !t.filled:
 		t.lines = append(t.lines[1:len(t.lines):len(t.lines)], line)
 	}
 }
