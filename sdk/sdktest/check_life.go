@@ -14,7 +14,8 @@ import (
 )
 
 // restartAdopts: what was served goes on without the process, and its successor
-// adopts it. One that dies with its process serves nothing until it is told to.
+// adopts it, also if its role comes before its first update. One that dies with its
+// process serves nothing until it is told to.
 func restartAdopts(t *trial) error {
 	s, err := t.scenario("cluster-ip")
 	if err != nil {
@@ -34,6 +35,12 @@ func restartAdopts(t *trial) error {
 	}
 	if err := before(); err != nil {
 		return fmt.Errorf("after a restart, before a first update: %w", err)
+	}
+	if err := t.role(sdk.Active); err != nil {
+		return err
+	}
+	if err := before(); err != nil {
+		return fmt.Errorf("after a restart, Active before a first update: %w", err)
 	}
 	if err := t.serve(s); err != nil {
 		return err

@@ -34,6 +34,7 @@ type lasting struct {
 	neglects  bool // what others do
 	sweeps    bool // away what is foreign, too
 	forgetful bool // of what it finds at start
+	hasty     bool // has the kernel follow its role before it was told what to serve
 }
 
 // lasts is a Subject whose lives share a kernel.
@@ -125,6 +126,9 @@ func (l *lasting) SetRole(ctx context.Context, r sdk.Role) error {
 	l.kernel.mu.Lock()
 	defer l.kernel.mu.Unlock()
 	l.kernel.role, l.kernel.latest = r, l
+	if l.hasty && l.state.Revision() == 0 {
+		clear(l.kernel.served)
+	}
 	return l.Recorder.SetRole(ctx, r)
 }
 
@@ -175,6 +179,7 @@ func TestSuiteBitesWhatLasts(t *testing.T) {
 	}{
 		{"flushes at start", func(l *lasting) { l.flushes = true }, "C06/restart"},
 		{"does not adopt what it finds", func(l *lasting) { l.forgetful = true }, "C06/restart"},
+		{"writes when its role comes first", func(l *lasting) { l.hasty = true }, "C06/restart"},
 		{"sweeps away what is foreign", func(l *lasting) { l.sweeps = true }, "C06/foreign-stays"},
 		{"writes without the lock", func(l *lasting) { l.unlocked = true }, "C08/second-only-plans"},
 		{"tells no steps", func(l *lasting) { l.silent = true }, "C08/second-only-plans"},

@@ -169,13 +169,13 @@ func (r *Recorder) SetRole(_ context.Context, role sdk.Role) error {
 	defer r.mu.Unlock()
 	back := r.role == sdk.Yielded && role != sdk.Yielded
 	r.role = role
-	if back {
+	if back && r.state.Revision() > 0 {
 		r.catchUp()
 	}
 	return nil
 }
 
-// catchUp serves the whole state.
+// catchUp serves the whole state, once it was told any.
 func (r *Recorder) catchUp() {
 	all := sdk.Changes{Full: true}
 	for name, s := range r.state.Services {
