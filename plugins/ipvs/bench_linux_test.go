@@ -53,41 +53,50 @@ func loaded(b *testing.B, n int, role sdk.Role) (*plugin, time.Duration) {
 	return p, time.Since(began)
 }
 
-// One endpoint that comes and goes, among few Services and among ten times as many.
+// One endpoint that comes and goes, among few Services and among ten times as many. It
+// is the median that counts: of hundreds of changes some meet the watch on its round, or
+// what else the machine does.
 func BenchmarkKernelOneEndpoint(b *testing.B) {
 	world(b)
-	var small, large time.Duration
+	var small, large []time.Duration
 	for b.Loop() {
-		small += altered(b, scale()/10)
-		large += altered(b, scale())
+		small = append(small, altered(b, scale()/10)...)
+		large = append(large, altered(b, scale())...)
 	}
-	b.ReportMetric(float64(large)/float64(small), "x-ten-times")
-	b.ReportMetric(float64(large.Microseconds())/float64(b.N*changes), "µs/change")
+	b.ReportMetric(float64(median(large))/float64(median(small)), "x-ten-times(≤1.3)")
+	b.ReportMetric(float64(median(large).Microseconds()), "µs/change")
+	b.ReportMetric(float64(scale()), "services")
 }
 
-const changes = 300
+const changes = 500
 
-// altered is how long it takes to change one endpoint of n Services several times.
-func altered(b *testing.B, n int) time.Duration {
+// altered is how long it takes each time to change one endpoint of n Services.
+func altered(b *testing.B, n int) []time.Duration {
 	b.Helper()
 	p, _ := loaded(b, n, sdk.Active)
 	svc := many(n).Services[n/2]
-	began := time.Now()
-	for i := range uint64(changes) {
+	took := make([]time.Duration, changes)
+	for i := range took {
 		changed := svc
 		if i%2 == 0 {
 			changed.Cluster = append(slices.Clone(svc.Cluster), sdk.Endpoint{Addr: endpoint(n/2, 3)})
 		}
-		if _, err := p.Sync(b.Context(), sdk.Update{From: i + 1, To: i + 2, Set: []sdk.Service{changed}}); err != nil {
+		at := uint64(i) + 1
+		began := time.Now()
+		if _, err := p.Sync(b.Context(), sdk.Update{From: at, To: at + 1, Set: []sdk.Service{changed}}); err != nil {
 			b.Fatal(err)
 		}
+		took[i] = time.Since(began)
 	}
-	took := time.Since(began)
 	if _, err := p.Cleanup(b.Context(), sdk.Leftovers{}); err != nil {
 		b.Fatal(err)
 	}
 	p.Close()
 	return took
+}
+
+func median(all []time.Duration) time.Duration {
+	return slices.Sorted(slices.Values(all))[len(all)/2]
 }
 
 // The first load, beside the bare cost of its messages to IPVS, one behind the other;
@@ -119,7 +128,7 @@ func BenchmarkKernelFull(b *testing.B) {
 		next.Close()
 		bare += send(b, servers)
 	}
-	b.ReportMetric(float64(ours)/float64(bare), "x-bare")
+	b.ReportMetric(float64(ours)/float64(bare), "x-bare(≤1.3)")
 	b.ReportMetric(again.Seconds()/float64(b.N), "s-restart")
 	b.ReportMetric(ours.Seconds()/float64(b.N), "s-load")
 }

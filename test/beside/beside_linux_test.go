@@ -26,6 +26,7 @@ type contest struct {
 	*book
 	proxies []*proxy
 	again   time.Duration // how long an answer may take that is asked for once more
+	seen    thing         // the Service that was last seen to be served by everybody
 }
 
 func newContest(t testing.TB, kinds ...kind) *contest {
@@ -69,6 +70,7 @@ func (c *contest) settle() {
 	if c.Failed() {
 		c.FailNow()
 	}
+	c.seen = m
 }
 
 // compare asks all, everywhere, and what is asked besides, and reports what differs
@@ -143,9 +145,15 @@ func (c *contest) report(list []question, answers [][]answer) {
 			c.Errorf("%s", text)
 		}
 		for p := 1; p < len(c.proxies); p++ {
-			if alike(c.proxies[p].kind, q, answers[0][i], answers[p][i]) {
+			theirs, ours := answers[0][i], answers[p][i]
+			switch why := explained(c.proxies[p], q, theirs, ours); {
+			case alike(c.proxies[p].kind, q, theirs, ours):
 				same++
-			} else if why := explained(c.proxies[p], q, answers[0][i], answers[p][i]); why != "" {
+			case why == "":
+				c.Logf("%s: %s", q, c.blame(c.proxies[p], q))
+			case c.proxies[p].kind == theirIPVS:
+				reasons[fmt.Sprintf("%s: %s: %s", c.proxies[p].label, why, q.turn(theirs, ours))]++
+			default:
 				reasons[c.proxies[p].label+": "+why]++
 			}
 		}
