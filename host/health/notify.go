@@ -15,7 +15,6 @@ import (
 // What a service manager can be told, as sd_notify(3) has it.
 const (
 	Ready    = "READY=1"
-	Stopping = "STOPPING=1"
 	watchdog = "WATCHDOG=1"
 )
 

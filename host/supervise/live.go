@@ -20,6 +20,7 @@ type live struct {
 	remote      *wire.Remote
 	description sdk.Description
 	foreign     bool               // something else keeps it running
+	left        bool               // a former host left it serving
 	binary      identity           // of a process that a former host left; zero: that of the file
 	trial       bool               // it must pass before it may serve
 	cancel      context.CancelFunc // ends what goes on beside it; nil: nothing does
@@ -88,11 +89,13 @@ func (p Plugin) attach(ctx context.Context) (*live, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := p.configure(limited, remote)
-	if err == nil {
-		v.binary = h.Binary
+	v, err := p.begin(limited, remote)
+	if err != nil {
+		_ = remote.Close() // whether it is to end, too, is for the caller to say
+		return nil, err
 	}
-	return v, err
+	v.left, v.binary = true, h.Binary
+	return v, nil
 }
 
 // attachLimit is for a process that a former host left. It may be hung.
@@ -244,9 +247,10 @@ func (v *live) stop() {
 	v.let()
 }
 
-// drop is for a process that came up when nobody wanted it any more.
-func (v *live) drop() {
-	if v.foreign {
+// drop is for a process that came up when nobody wanted it any more. One that was left to
+// serve is left again by a host that leaves its own.
+func (s *Supervisor) drop(v *live) {
+	if v.foreign || v.left && s.leaves() {
 		v.let()
 		return
 	}

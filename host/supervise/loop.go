@@ -39,7 +39,7 @@ func (l *loop) step(ctx context.Context, e event) {
 		if before.State == Starting && (l.machine.State == Serving || l.machine.State == Trying) {
 			l.begin(ctx, e.came)
 		} else {
-			e.came.drop()
+			l.drop(e.came)
 		}
 	}
 	if e.Kind == Exited {
@@ -169,7 +169,7 @@ func (s *Supervisor) send(ctx context.Context, e event) {
 	case s.events <- e:
 	case <-ctx.Done():
 		if e.came != nil {
-			e.came.drop()
+			s.drop(e.came)
 		}
 	}
 }
@@ -237,10 +237,7 @@ func (l *loop) ended(how string) {
 // finish stops the plugin or leaves it.
 func (l *loop) finish(why string) {
 	defer l.launching.Wait()
-	l.mu.Lock()
-	leave := l.leave
-	l.mu.Unlock()
-	if l.live != nil && (leave || l.live.foreign) {
+	if l.live != nil && (l.leaves() || l.live.foreign) {
 		l.live.let()
 		l.live = nil
 	}
@@ -264,8 +261,11 @@ func (l *loop) come(ctx context.Context, p Plugin, first bool) (*live, error) {
 	}
 	if first {
 		came, err := p.attach(ctx)
-		if err == nil {
+		switch {
+		case err == nil:
 			return came, nil
+		case ctx.Err() != nil && l.leaves():
+			return nil, err // it was not asked for long enough to say that it does not answer
 		}
 		var skew *wire.SkewError
 		l.keeps.Store(errors.As(err, &skew))

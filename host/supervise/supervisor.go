@@ -134,7 +134,7 @@ func (s *Supervisor) Run(ctx context.Context) {
 			if e.process == 0 || e.process == l.machine.Launches {
 				l.step(ctx, e)
 			} else if e.came != nil {
-				e.came.drop()
+				s.drop(e.came)
 			}
 		case <-ticker.C:
 			l.tick(ctx)
@@ -169,6 +169,12 @@ func (s *Supervisor) Leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.leave = true
+}
+
+func (s *Supervisor) leaves() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leave
 }
 
 // Status is how the plugin stands now.

@@ -399,6 +399,28 @@ func TestLeftBehind(t *testing.T) {
 	}
 }
 
+// A host that is told to leave its plugin before it has come to it leaves it, too, however
+// far it came.
+func TestLeftBehindAgain(t *testing.T) {
+	y := newYard(t, "serve")
+	y.run()
+	left := y.untilServing()
+	y.host.Leave()
+	y.stop()
+	for _, came := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond} {
+		next := New(y.plugin, Hooks{})
+		next.Leave()
+		ctx, cancel := context.WithTimeout(t.Context(), came)
+		next.Run(ctx)
+		cancel()
+		if _, err := wire.StartTime(left.PID); err != nil {
+			t.Fatalf("a host that ended after %s took its plugin along: %v", came, err)
+		}
+	}
+	y.run()
+	y.until("serving on", func(s Status) bool { return s.State == Serving && s.PID == left.PID })
+}
+
 // What is told of a process that is not the present one means nothing.
 func TestHeardTooLate(t *testing.T) {
 	y := newYard(t, "serve")

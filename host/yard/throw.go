@@ -33,8 +33,8 @@ func (y lever) Open(ctx context.Context, p swap.Plan) (swap.Dataplane, error) {
 	if !p.Same || p.Overlap {
 		d.want = sdk.Standby // else it inherits the role with the lock
 	}
+	y.add(d)
 	y.mu.Lock()
-	y.planes = append(y.planes, d)
 	life := y.life
 	y.mu.Unlock()
 	d.start(life)

@@ -52,6 +52,7 @@ type Yard struct {
 	life   context.Context
 	noted  inForce // as written down last
 	wanted string  // the mode that was asked for when the host began
+	leaves bool    // the processes are to outlive the host
 	owed   string  // the file's mode, where another swap is in its way; empty: none
 }
 
@@ -96,10 +97,10 @@ func (y *Yard) Begin() {
 	if was.Stage != swap.Idle {
 		keeps, leaves = was.Parties()
 	}
-	y.main = y.newPlane(keeps.Mode, keeps.Slot)
-	y.main.want = sdk.Active
-	y.planes = []*plane{y.main}
-	y.runner = swap.New(lever{y}, file, y.main)
+	main := y.newPlane(keeps.Mode, keeps.Slot)
+	main.want = sdk.Active
+	y.runner = swap.New(lever{y}, file, main)
+	y.add(main)
 	if was.Stage != swap.Idle {
 		y.resume(was, leaves)
 	}
@@ -123,8 +124,21 @@ func (y *Yard) resume(was swap.Machine, leaves swap.Party) {
 	case was.Stage >= swap.Draining:
 		other.want = sdk.Draining
 	}
-	y.planes = append(y.planes, other)
-	y.runner.Resume(was, y.main, other)
+	y.add(other)
+	y.runner.Resume(was, y.serving(), other)
+}
+
+// add has the yard know of p. The first one is the one that serves.
+func (y *Yard) add(p *plane) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.main == nil {
+		y.main = p
+	}
+	y.planes = append(y.planes, p)
+	if y.leaves {
+		p.supervisor.Leave()
+	}
 }
 
 // leftover reports whether a former host left that process running.
@@ -138,7 +152,7 @@ func (y *Yard) leftover(p swap.Party) bool {
 func (y *Yard) endStrays() {
 	for _, f := range Discover(y.Begun) {
 		for _, slot := range []string{"", otherSlot("")} {
-			if slices.ContainsFunc(y.planes, func(p *plane) bool { return p.name == f.Name && p.slot == slot }) {
+			if slices.ContainsFunc(y.all(), func(p *plane) bool { return p.name == f.Name && p.slot == slot }) {
 				continue
 			}
 			pid, err := supervise.EndLeftover(context.Background(), stateDir(y.Begun, f.Name), slot, false)
@@ -283,9 +297,12 @@ func (y *Yard) all() []*plane {
 	return slices.Clone(y.planes)
 }
 
-// Leave has the processes outlive the host.
+// Leave has the processes outlive the host. It may be called before Begin, too.
 func (y *Yard) Leave() {
-	for _, p := range y.all() {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.leaves = true
+	for _, p := range y.planes {
 		p.supervisor.Leave()
 	}
 }
