@@ -70,8 +70,11 @@ func (y *Yard) Restart(name string) (string, error) {
 		return "", err
 	}
 	if p == y.serving() && p.supervisor.Replaced() && p.supervisor.Status().State == supervise.Serving {
-		return "plugin " + name + " gives way to its new binary; pointsman mode show tells how far it is",
-			y.ask(name, "pointsman plugin restart, and the binary was replaced", true)
+		y.cleared()
+		if err := y.ask(name, "pointsman plugin restart, and the binary was replaced", true); err != nil {
+			return "", &admin.Error{Code: http.StatusConflict, What: "give way to the new binary of " + name, Why: err.Error(), Try: "pointsman mode show"}
+		}
+		return "plugin " + name + " gives way to its new binary; pointsman mode show tells how far it is", nil
 	}
 	p.supervisor.Restart("asked for by pointsman plugin restart")
 	return "plugin " + name + " is started anew", nil
