@@ -108,6 +108,7 @@ func (d *Dataplane) begin(edits []edit, further []place) *turn {
 			t.failed[e.name] = e.err
 			continue
 		}
+		d.gotOn()
 		t.edits[e.name] = e
 		before := d.table.put(e.name, e.claims)
 		if _, again := t.before[e.name]; !again {
@@ -129,6 +130,7 @@ func (d *Dataplane) begin(edits []edit, further []place) *turn {
 // plan is what t's places need now.
 func (d *Dataplane) plan(t *turn) []step {
 	return plan(slices.Collect(maps.Keys(t.touched)), &d.table, func(p place) (holder, bool) {
+		d.gotOn()
 		s := d.sockets[p]
 		if s == nil {
 			return holder{}, false
@@ -156,7 +158,7 @@ func (d *Dataplane) prepare(ctx context.Context, steps []step) (map[refused]erro
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		d.relay.counts.progress.Add(1)
+		d.gotOn()
 		var err error
 		switch d.acts() {
 		case opens:
@@ -216,6 +218,7 @@ func (d *Dataplane) commit(t *turn, steps []step) {
 		if t.failed[name] != nil {
 			continue
 		}
+		d.gotOn()
 		t.were[name] = d.as(name)
 		if e.value != nil {
 			d.publish(*e.value)
@@ -232,6 +235,7 @@ func (d *Dataplane) commit(t *turn, steps []step) {
 			d.tellSockets(name)
 		}
 		d.stakeHealth(name)
+		d.gotOn()
 	}
 	d.stake(t.touched)
 }
@@ -256,6 +260,10 @@ func (d *Dataplane) noteRoaming(svc sdk.Service) {
 	}
 }
 
+// gotOn has Report tell that the call gets on. With many Services on a busy node also
+// what only computes takes seconds.
+func (d *Dataplane) gotOn() { d.relay.counts.progress.Add(1) }
+
 // settle gives, or closes.
 func (d *Dataplane) settle(steps []step, verb verb) {
 	for _, st := range steps {
@@ -269,7 +277,7 @@ func (d *Dataplane) settle(steps []step, verb verb) {
 		case closeDown:
 			d.release(st.claim.place, s)
 		}
-		d.relay.counts.progress.Add(1)
+		d.gotOn()
 	}
 }
 

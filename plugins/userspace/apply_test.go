@@ -240,3 +240,18 @@ func TestCleanupNames(t *testing.T) {
 	s.role(sdk.Active)
 	dial(t, front)
 }
+
+// TestGetsOn has what only computes report progress too: with many Services, on a busy
+// node, it takes longer than a call may stand still.
+func TestGetsOn(t *testing.T) {
+	s := onStage(t)
+	with := func(back string) []sdk.Service {
+		return []sdk.Service{svc("a", "cluster-ip "+at(1, 8000), back), svc("b", "cluster-ip "+at(1, 8001), back)}
+	}
+	s.offer(sdk.Update{Set: with(at(2, 8000))})
+	before := s.Report().Progress
+	s.offer(sdk.Update{Set: with(at(3, 8000))}) // there is nothing to open
+	if steps := s.Report().Progress - before; steps < 6 {
+		t.Errorf("2 Services are %d steps", steps)
+	}
+}

@@ -132,6 +132,7 @@ func (d *Dataplane) stake(touched map[place]bool) {
 		return
 	}
 	for p := range touched {
+		d.gotOn()
 		if b := d.way.rules.bookOf(sdk.FamilyOf(p.addr.Addr())); b != nil {
 			b.put(key{caught: p}, d.pieceAt(&b.frame, p))
 		}

@@ -218,6 +218,7 @@ func (s *side) attempt(ctx context.Context, role sdk.Role) (steps []string, err 
 	blocks := cut(s.book.plan(s.book.frame.jumps(role)), chainsAtOnce(s.tool.Backend))
 	script := new(iptables.Script)
 	for _, b := range blocks {
+		s.tool.Heard()
 		b.Write(script, s.tool.Backend)
 		steps = append(steps, b.Steps()...)
 	}
