@@ -63,6 +63,11 @@ const (
 	ExpectSysctls                // someone else has; the dataplane checks them, and refuses by name
 )
 
+// NotSet is the message of a warning by which a dataplane says, in Setup.Log, that it
+// could not set one of the kernel's parameters and serves without. Its attributes are
+// path, value and err. The host makes an event of the node of it.
+const NotSet = "cannot set a kernel parameter"
+
 // A Description is what a dataplane is, known without touching the node.
 type Description struct {
 	Name     string    // as in the binary's name: [a-z0-9-]+

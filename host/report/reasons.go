@@ -18,6 +18,7 @@ const (
 	ServiceFreed    = "ServiceFreed"    // it changed, and is tried again
 	PluginRefuses   = "PluginRefuses"   // this node cannot run it
 	PluginNote      = "PluginNote"      // something about it to know
+	ParameterNotSet = "ParameterNotSet" // a plugin could not set one of the kernel's
 	SyncFailed      = "SyncFailed"      // an update did not go in, and is tried again
 	DataplaneActive = "DataplaneActive" // it was told to serve
 	SwapStage       = "SwapStage"       // a change of mode is under way

@@ -291,6 +291,10 @@ func (p *plane) transition(t supervise.Transition) {
 // line takes in one line of the plugin's log.
 func (p *plane) line(l wire.LogLine) {
 	p.book.add(admin.LogLine{Time: l.Time, Level: l.Level.String(), Message: l.String(), Dropped: l.Dropped})
+	if l.Message == sdk.NotSet && l.Dropped == 0 {
+		p.reports.Report(notSet(p.name, l))
+		return
+	}
 	args := make([]any, 0, 2*len(l.Attrs)+4)
 	args = append(args, "plugin", p.name)
 	for _, a := range l.Attrs {
@@ -300,6 +304,16 @@ func (p *plane) line(l wire.LogLine) {
 		args = append(args, "dropped", l.Dropped)
 	}
 	p.log.Log(levelOf(l.Level), l.Message, args...)
+}
+
+// notSet is the event of a parameter that a plugin could not set.
+func notSet(plugin string, l wire.LogLine) report.Event {
+	said := make(map[string]string)
+	for _, a := range l.Attrs {
+		said[a.Key] = a.Value.String()
+	}
+	return report.Event{Time: l.Time, Warning: true, Reason: report.ParameterNotSet, Object: plugin,
+		Message: fmt.Sprintf("%s stays as it is, and was to be %s: %s; set it on the machine itself", said["path"], said["value"], said["err"])}
 }
 
 func levelOf(l slog.Level) hclog.Level {

@@ -4,11 +4,13 @@ package yard
 
 import (
 	"context"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/pointsman/pointsman/host/swap"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // idle is a plane whose process is still to come.
@@ -170,6 +173,23 @@ func TestTransitions(t *testing.T) {
 		if (gone == why) != c.gone {
 			t.Errorf("%s → %s: a swap hears %q, want that it is gone: %t", c.from, c.to, gone, c.gone)
 		}
+	}
+}
+
+// TestNotSet has what a plugin says of a parameter out of its reach be an event, and what
+// else it says none.
+func TestNotSet(t *testing.T) {
+	p := idle("m")
+	p.log, p.book = hclog.NewNullLogger(), newLogBook()
+	var told []report.Event
+	p.reports = report.New(time.Now, func(e report.Event) { told = append(told, e) })
+	p.line(wire.LogLine{Level: slog.LevelWarn, Message: "cannot do something else"})
+	p.line(wire.LogLine{Level: slog.LevelWarn, Message: sdk.NotSet, Attrs: []slog.Attr{
+		slog.String("path", "/sys/x"), slog.String("value", "7"), slog.String("err", "read-only file system"),
+	}})
+	const want = "/sys/x stays as it is, and was to be 7: read-only file system; set it on the machine itself"
+	if len(told) != 1 || !told[0].Warning || told[0].Reason != report.ParameterNotSet || told[0].Message != want {
+		t.Errorf("told %+v", told)
 	}
 }
 

@@ -76,7 +76,7 @@ func (all Settings) Take(book *ledger.Ledger, mode string, log *slog.Logger) err
 		case s.Must || !outOfReach(err):
 			return err
 		default:
-			log.Warn("cannot set a kernel parameter", "path", s.Path, "value", s.Value, "err", err)
+			log.Warn(sdk.NotSet, "path", s.Path, "value", s.Value, "err", err)
 		}
 	}
 	return nil
