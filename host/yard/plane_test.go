@@ -199,22 +199,24 @@ func TestHeads(t *testing.T) {
 	plan := swap.Plan{From: a, To: b}
 	for _, w := range []struct {
 		stage       swap.Stage
+		undo        string
 		serves      string
 		mode        string
 		there, free bool
 	}{
-		{swap.Idle, a, a, true, true},
-		{swap.Idle, a, b, false, true},
-		{swap.Staging, a, a, false, false}, // b will serve, if all goes well
-		{swap.Staging, a, b, false, false},
-		{swap.Returning, a, a, false, false},
-		{swap.Draining, a, b, true, false}, // the host does not speak of b yet
-		{swap.Draining, b, a, false, true}, // it is there still, and can be had back
-		{swap.Draining, b, c, false, false},
-		{swap.Clearing, b, a, false, false},
-		{swap.Clearing, b, b, true, false},
+		{swap.Idle, "", a, a, true, true},
+		{swap.Idle, "", a, b, false, true},
+		{swap.Staging, "", a, a, false, false}, // b will serve, if all goes well
+		{swap.Staging, "", a, b, false, false},
+		{swap.Returning, "", a, a, false, false},
+		{swap.Draining, "", a, b, true, false}, // the host does not speak of b yet
+		{swap.Draining, "", b, a, false, true}, // it is there still, and can be had back
+		{swap.Draining, "", b, c, false, false},
+		{swap.Draining, "it failed", b, a, false, false},
+		{swap.Clearing, "", b, a, false, false},
+		{swap.Clearing, "", b, b, true, false},
 	} {
-		there, free := heads(swap.Machine{Stage: w.stage, Plan: plan}, w.serves, w.mode)
+		there, free := heads(swap.Machine{Stage: w.stage, Plan: plan, Undo: w.undo}, w.serves, w.mode)
 		if there != w.there || free != w.free {
 			t.Errorf("%s of %s while %s serves, to %s: there %t, free %t", w.stage, plan, w.serves, w.mode, there, free)
 		}

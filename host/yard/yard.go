@@ -242,7 +242,7 @@ func heads(m swap.Machine, serves, mode string) (there, free bool) {
 	case swap.Idle:
 		return serves == mode, true
 	case swap.Draining:
-		return m.Plan.To == mode, m.Plan.From == mode
+		return m.Plan.To == mode, m.Plan.From == mode && m.Undo == "" // one that failed is cleared away first
 	case swap.Clearing:
 		return m.Plan.To == mode, false
 	}
