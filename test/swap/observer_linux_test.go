@@ -106,12 +106,9 @@ func observerBy(cmd *exec.Cmd, ends []*os.File) (*observer, error) {
 	})}, cmd.Start()
 }
 
-// silence ends the observer, and is the longest that it met, in words.
-func (o *observer) silence(t testing.TB) string {
+// longest ends the observer, and is the longest silence that it met.
+func (o *observer) longest(t testing.TB) (silence time.Duration) {
 	t.Helper()
-	if o == nil {
-		return "-"
-	}
 	said, err := o.end()
 	if err != nil {
 		t.Errorf("the observer: %v", err)
@@ -122,6 +119,20 @@ func (o *observer) silence(t testing.TB) string {
 		t.Errorf("the observer says %q: %v", said, err)
 	}
 	t.Logf("the observer was answered %d times", answers)
+	silence, err = time.ParseDuration(text)
+	if err != nil {
+		t.Error(err)
+	}
+	return silence
+}
+
+// silence is longest, in words.
+func (o *observer) silence(t testing.TB) string {
+	t.Helper()
+	if o == nil {
+		return "-"
+	}
+	text := o.longest(t).String()
 	if !o.calm {
 		text += " (without real-time priority)"
 	}

@@ -60,6 +60,8 @@ func swapsOfMany(t *testing.T, count int, backend string, meant, again time.Dura
 		measured.time(fmt.Sprintf("%d Services, %s: %s", count, backend, what), took, meant)
 	}
 	note("to iptables, under load", n.swapTo("iptables"), 0)
+	ruled := n.observe(n.callers()) // who calls from now on has no relay between
+	defer ruled.end()
 	before, began := n.plugin("iptables"), time.Now()
 	if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -68,6 +70,7 @@ func swapsOfMany(t *testing.T, count int, backend string, meant, again time.Dura
 	n.synced()
 	note("a plugin killed: updates are served again", time.Since(began), again)
 	note("to userspace, under load", n.swapTo("userspace"), 0)
+	note("longest silence of who was there with iptables", ruled.longest(t), 50*time.Millisecond)
 	l.done(fmt.Sprintf("swaps with %d Services, %s", count, backend))
 	n.settled("userspace")
 	time.Sleep(2 * streamsLast) // so that no stream of the load's is waited for
