@@ -21,7 +21,7 @@ type Update struct {
 	Set    []Service // added or changed
 	Delete []Name    // gone; one that was never there is harmless
 
-	// Keep names Services that are set aside because a dataplane cannot bear
+	// Keep names Services that are set aside because a dataplane crashes on
 	// them. They are left as they are served now, also by a Full.
 	Keep []Name
 }

@@ -74,7 +74,7 @@ func (d *demo) ask(ctx context.Context, mode string) (out string, err error) {
 	return out, errors.Join(err, late)
 }
 
-// later is how the host says that a change may come off another time.
+// later is how the host says that a change may succeed another time.
 var later = []string{"another swap is under way", "deadline exceeded", "did not get on for", "took longer than", "no handshake within"}
 
 // killKernel kills a plugin whose rules are in the kernel.

@@ -86,7 +86,7 @@ type Feed struct {
 	runner    *pace.Runner
 
 	turn  chan struct{} // holds one while the loop tells the dataplane, or someone holds the feed
-	acked uint64        // for who has the turn
+	acked uint64        // guarded by turn
 
 	mu      sync.Mutex // guards what follows
 	owed    owed

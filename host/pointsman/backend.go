@@ -82,7 +82,7 @@ func unserved(c track.CursorStatus, services []track.ServiceStatus) []admin.Prob
 		add(w.Name.String(), "withheld", "the dataplane does not serve "+phrase.List(w.Lacks))
 	}
 	for _, name := range c.Kept {
-		add(name.String(), "keptAside", "the dataplane could not bear it; it is left as it was served")
+		add(name.String(), "keptAside", "the dataplane crashes on it; it is left as it was served before")
 	}
 	for _, s := range services {
 		for _, why := range s.Problems {

@@ -92,7 +92,7 @@ func TestUnserved(t *testing.T) {
 		got = append(got, p.Service+" "+p.Reason+": "+p.Why)
 	}
 	want := []string{
-		"ns/a/tcp4 keptAside: the dataplane could not bear it; it is left as it was served",
+		"ns/a/tcp4 keptAside: the dataplane crashes on it; it is left as it was served before",
 		"ns/b/tcp4 withheld: the dataplane does not serve sctp",
 		"ns/c/tcp4 refused: not mine",
 		"ns/d/tcp4 failed: in use",

@@ -12,7 +12,7 @@ const (
 	PluginDown      = "PluginDown"      // its process ended, hangs, or does not come up
 	PluginStarting  = "PluginStarting"  // its process is started
 	PluginStopped   = "PluginStopped"   // it was told to end
-	PluginBanned    = "PluginBanned"    // it failed too often, and is let be for a while
+	PluginBanned    = "PluginBanned"    // it failed too often, and is left alone for a while
 	PluginPoisoned  = "PluginPoisoned"  // it dies of what it is told
 	ServicePoison   = "ServicePoison"   // a plugin dies of it
 	ServiceFreed    = "ServiceFreed"    // it changed, and is tried again

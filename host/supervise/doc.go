@@ -24,7 +24,7 @@ on forwarding meanwhile.
 
 A binary that fails too often gives way to the last one that served for long, of
 which a copy is kept under its hash; if that one fails too, or there is none, the
-plugin is let be for a while, and costs nothing.
+plugin is left alone for a while, and costs nothing.
 
 A process hangs when it answers no beat, when a call does not return after its
 deadline, or when a call gets on no more by the dataplane's own reports, although it

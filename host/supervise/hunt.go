@@ -4,7 +4,7 @@ package supervise
 
 import "github.com/pointsman/pointsman/sdk"
 
-// A Hunt looks for the Services that a plugin cannot bear, among those that it was
+// A Hunt looks for the Services that a plugin crashes on, among those that it was
 // told of when it died. It is a value: Next says which to try on an instance that
 // serves nobody, Told takes in what came of it. With k culprits among n it takes
 // about k·log n trials.

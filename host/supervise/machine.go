@@ -213,7 +213,7 @@ func (m Machine) suspect(e Event, now time.Time, jitter func(time.Duration) time
 	return m, nil
 }
 
-// trying is a process that failed often before. Nothing of it is put up with.
+// trying is a process that failed often before. No further failure is tolerated.
 func (m Machine) trying(e Event, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
 	switch {
 	case e.Kind == Passed:

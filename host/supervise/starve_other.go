@@ -6,5 +6,5 @@ package supervise
 
 import "time"
 
-// spent is not to be had here.
+// spent is not known on this system.
 func spent(int) (ran, queued time.Duration) { return 0, 0 }

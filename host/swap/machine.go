@@ -150,9 +150,9 @@ func (m Machine) passed(now time.Time) (Machine, []Action) {
 	return m.enter(m.Stage+1, now)
 }
 
-// failed is work that did not come off. Before the points are thrown, To is
-// cleared away; after, they are thrown back. What has no way back is tried again,
-// until its time is over.
+// failed is what becomes of a stage whose work failed. Before the points are thrown,
+// To is cleared away; after, they are thrown back. What has no way back is tried
+// again, until its time is over.
 func (m Machine) failed(why string, now time.Time) (Machine, []Action) {
 	switch {
 	case m.Stage == Proving && m.Plan.Stay:
@@ -193,8 +193,8 @@ func (m Machine) late(now time.Time) bool {
 	return now.Sub(last) >= m.limit() || now.Sub(m.Since) >= m.longest()
 }
 
-// givenUp is a stage without a way back that did not come off in its time. If
-// From cannot be had back, To is what the kernel has, and is left alone.
+// givenUp is a stage without a way back that did not succeed in its time. If From
+// cannot be made Active again, To is what the kernel has, and is left alone.
 func (m Machine) givenUp(why string, now time.Time) (Machine, []Action) {
 	if m.Stage == Draining {
 		return m.enter(Clearing, now)

@@ -73,7 +73,7 @@ type Yard interface {
 	// Moved is called for each change of stage; it must return soon.
 	Moved(before, now Machine)
 
-	// Failed is called for what did not come off and is no end of the swap.
+	// Failed is called for an action that failed without ending the swap.
 	Failed(action Action, err error)
 }
 

@@ -20,8 +20,8 @@ type HealthCheck struct {
 }
 
 // HealthChecks are those of all Services that own theirs, in order of name. Until
-// everything was told there are none, lest a load balancer take the missing for
-// gone.
+// everything was told there are none, so that a load balancer does not take the
+// missing for gone.
 func (t *Tracker) HealthChecks() []HealthCheck {
 	t.mu.Lock()
 	defer t.unlock()

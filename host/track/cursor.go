@@ -226,7 +226,7 @@ func (c *Cursor) difference() (sdk.Update, bool) {
 		node = c.t.node
 	}
 	if len(c.flight) == 0 && node == nil {
-		c.triggers = nil // what they announced came to nothing
+		c.triggers = nil // the changes they were for cancelled out
 		return sdk.Update{}, false
 	}
 	c.handOut(&u, node)

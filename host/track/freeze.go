@@ -14,8 +14,8 @@ func (t *Tracker) Freeze() (thaw func()) {
 	return t.gate.Unlock
 }
 
-// admit is how a change comes in; unlock is how it leaves. Who is in does not keep
-// the gate, lest one that is reported to in between could not come in itself.
+// admit is how a change comes in; unlock is how it leaves. The gate is not held in
+// between: unlock reports, and whoever is told may come in with a change of its own.
 func (t *Tracker) admit() {
 	t.gate.RLock()
 	defer t.gate.RUnlock()

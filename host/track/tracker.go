@@ -86,7 +86,8 @@ func (t *Tracker) Configure(f Facts) {
 }
 
 // Synced says that everything there was at the start has been told. Until then
-// cursors have nothing to hand out, lest a dataplane take the missing for gone.
+// cursors have nothing to hand out, so that a dataplane does not take the missing for
+// gone.
 func (t *Tracker) Synced() {
 	t.admit()
 	defer t.unlock()

@@ -20,7 +20,7 @@ func unservedBy(s track.CursorStatus) map[sdk.Name]string {
 		all[w.Name] = "it does not serve " + phrase.List(w.Lacks)
 	}
 	for _, name := range s.Kept {
-		all[name] = "it could not bear it"
+		all[name] = "its process crashes on it"
 	}
 	return all
 }

@@ -26,7 +26,7 @@ func TestLosses(t *testing.T) {
 		Withheld: []track.Withheld{{Name: service("phone"), Lacks: []sdk.Feature{"sctp"}}},
 		Kept:     []sdk.Name{service("poison"), service("fresh")},
 	}
-	want := []string{"shop/fresh/tcp4: it could not bear it", "shop/phone/tcp4: it does not serve sctp"}
+	want := []string{"shop/fresh/tcp4: its process crashes on it", "shop/phone/tcp4: it does not serve sctp"}
 	if got := losses(now, next); !slices.Equal(got, want) {
 		t.Errorf("a swap loses %q, want %q", got, want)
 	}

@@ -175,7 +175,7 @@ func (y *Yard) settled(o swap.Outcome) {
 	}
 }
 
-// Failed reports what did not come off and is no end of the swap.
+// Failed reports an action that failed without ending the swap.
 func (y lever) Failed(a swap.Action, err error) { y.failed(a, err) }
 
 func (y *Yard) failed(a swap.Action, err error) {

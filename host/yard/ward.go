@@ -30,7 +30,7 @@ type ward struct {
 	fatal   []sdk.Name // what it was being told at each of its last deaths, as many as deaths says
 	deaths  int        // in a row, each while it was being told, and of something in common
 	hunting bool
-	aside   map[sdk.Name]sdk.Service // with the value that it could not bear
+	aside   map[sdk.Name]sdk.Service // with the value that its process crashed on
 }
 
 // A teller notes what it tells the process.

@@ -31,7 +31,7 @@ func listen(news chan<- struct{}) *ear {
 		e.deaf = true
 		return e
 	}
-	go func() {
+	go func() { // ends with close, or when the kernel lost something
 		for u := range updates {
 			e.note(u)
 		}

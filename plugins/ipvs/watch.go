@@ -62,7 +62,7 @@ func (p *plugin) startWatch() {
 	news := p.kernel.Listen()
 	ctx, stop := context.WithCancel(context.Background())
 	p.watch = &watch{stop: stop}
-	go p.keepWatch(ctx, p.watch, news)
+	go p.keepWatch(ctx, p.watch, news) // ends with stop, which stopWatch calls
 }
 
 // stopWatch ends the watch. The caller has the turn, so no beat is under way, and

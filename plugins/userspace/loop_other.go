@@ -6,7 +6,7 @@ package userspace
 
 import "context"
 
-// loops are not to be had here.
+// loops exist on Linux alone.
 type loops struct{}
 
 func (*loops) forget() {}

@@ -78,6 +78,7 @@ func note(f *os.File) error {
 	return err
 }
 
+// holderOf is the pid that the writer noted, as far as it can be read.
 func holderOf(f *os.File) string {
 	b := make([]byte, 16)
 	n, _ := f.ReadAt(b, 0)

@@ -16,10 +16,10 @@ type Lock struct{}
 // ErrLocked says that another process has the right to write.
 var ErrLocked = errors.New("another process is the writer")
 
-// TryLock is not to be had here: only Linux has network namespaces.
+// TryLock is not supported here: only Linux has network namespaces.
 func (l *Ledger) TryLock(string) (*Lock, error) { return nil, errors.ErrUnsupported }
 
-// Lock is not to be had here: only Linux has network namespaces.
+// Lock is not supported here: only Linux has network namespaces.
 func (l *Ledger) Lock(context.Context, string) (*Lock, error) { return nil, errors.ErrUnsupported }
 
 // File is nil here.

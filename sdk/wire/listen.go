@@ -38,7 +38,7 @@ func listenAndServe(s *server, d door, w io.Writer) error {
 	}()
 	g := grpc.NewServer(serverOptions()...)
 	s.register(g)
-	go s.stopWhenEnded(g)
+	go s.stopWhenEnded(g) // ends with the server
 	return g.Serve(listener)
 }
 
