@@ -62,7 +62,7 @@ func (l *Ledger) Take(holder, path, value string) error {
 			e = &entry{Before: current, Holders: make(map[string]string)}
 			p[path] = e
 		}
-		was := e.Ours
+		was := entry{Ours: e.Ours, Holders: maps.Clone(e.Holders)}
 		e.Ours = value
 		e.Holders[holder] = value
 		if current == value {
@@ -72,8 +72,7 @@ func (l *Ledger) Take(holder, path, value string) error {
 			return err
 		}
 		if err := put(path, value); err != nil {
-			e.Ours = was // nothing was taken
-			delete(e.Holders, holder)
+			e.Ours, e.Holders = was.Ours, was.Holders // nothing was taken
 			if len(e.Holders) == 0 {
 				delete(p, path)
 			}

@@ -109,6 +109,29 @@ func TestTheOtherHoldersWishComesBack(t *testing.T) {
 	n.want("60")
 }
 
+// A holder who cannot have another value goes on holding the one it has.
+func TestWhatCannotBeTakenChangesNothing(t *testing.T) {
+	n := newNode(t, "0")
+	n.take("iptables", "1")
+	program, err := os.Executable()
+	if err == nil {
+		err = errors.Join(os.Remove(n.path), os.Symlink(program, n.path)) // a program that runs cannot be written
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.open().Take("iptables", n.path, "2"); !errors.Is(err, unix.ETXTBSY) {
+		t.Fatalf("took what cannot be written: %v", err)
+	}
+	if err := os.Remove(n.path); err != nil {
+		t.Fatal(err)
+	}
+	n.set("1")
+	n.release("iptables", 1)
+	n.want("0")
+	n.wantEmpty()
+}
+
 func TestWhatWasRightAlreadyIsNotWritten(t *testing.T) {
 	n := newNode(t, "1")
 	if err := os.Chmod(n.path, 0o400); err != nil {
