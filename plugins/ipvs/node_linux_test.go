@@ -152,8 +152,9 @@ func (s *stand) reaches(from, to string, silence bool) string {
 	return err.Error()
 }
 
-// The size and the timeouts of connection tracking are the node's, and given back.
-func TestKernelIPVSConntrackLimits(t *testing.T) {
+// The timeouts of connection tracking are the node's, and given back. Services of IPv6
+// are served also where new devices have none.
+func TestKernelIPVSParameters(t *testing.T) {
 	s := newStand(t, "")
 	asked := map[string]string{"tcp_timeout_established": "1234", "tcp_timeout_close_wait": "55", "tcp_be_liberal": "1", "udp_timeout": "31", "udp_timeout_stream": "181"}
 	before := make(map[string]string)
@@ -161,6 +162,11 @@ func TestKernelIPVSConntrackLimits(t *testing.T) {
 		before[name] = s.conntrack(name)
 	}
 	served := s.scenario(loadBalancer)
+	const off = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
+	if err := os.WriteFile(off, []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	defer os.WriteFile(off, []byte("0"), 0)
 	served.Node.Conntrack = sdk.ConntrackLimits{TCPEstablishedTimeout: 1234 * time.Second, TCPCloseWaitTimeout: 55 * time.Second, TCPBeLiberal: true,
 		UDPTimeout: 31 * time.Second, UDPStreamTimeout: 181 * time.Second}
 	s.sync(served.Update(1))
@@ -188,18 +194,4 @@ func (s *stand) conntrack(name string) string {
 		s.Fatal(err)
 	}
 	return strings.TrimSpace(string(have))
-}
-
-// A node on which new devices have no IPv6 serves Services of it all the same.
-func TestKernelIPVSNoIPv6OnNewDevices(t *testing.T) {
-	s := newStand(t, "")
-	served := s.scenario(loadBalancer)
-	const off = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
-	if err := os.WriteFile(off, []byte("1"), 0); err != nil {
-		t.Fatal(err)
-	}
-	defer os.WriteFile(off, []byte("0"), 0)
-	s.sync(served.Update(1))
-	s.role(sdk.Active)
-	s.packets(served)
 }

@@ -38,16 +38,28 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 	if p.lock == nil {
 		return nil // it takes effect once the writer has yielded
 	}
-	for _, s := range p.sides {
-		if _, err := s.sync(ctx, nil); err != nil {
-			return err
-		}
+	if err := p.follow(ctx); err != nil {
+		return err
 	}
 	switch {
 	case role == sdk.Active && was != sdk.Active:
 		return p.forget(sdk.Changes{Full: true}, nil)
 	case role == sdk.Draining && was != sdk.Draining:
 		return p.countFlows() // before anybody can think that there are none
+	}
+	return nil
+}
+
+// follow makes the kernel what the role asks for. Before the first update nobody knows
+// what is wanted: what serves goes on, and the role takes effect with that update.
+func (p *plugin) follow(ctx context.Context) error {
+	if p.state.Revision() == 0 {
+		return nil
+	}
+	for _, s := range p.sides {
+		if _, err := s.sync(ctx, nil); err != nil {
+			return err
+		}
 	}
 	return nil
 }
