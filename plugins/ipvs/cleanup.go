@@ -23,6 +23,11 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 		return nil, err
 	}
 	defer p.turn.Give()
+	if p.lock == nil && !l.DryRun { // the writer would put everything back
+		if err := p.cleaned().Leave(p.dir, mode); err != nil {
+			return nil, err
+		}
+	}
 	k, err := p.edges.reach(ctx)
 	if err != nil {
 		return nil, err

@@ -69,3 +69,33 @@ func TestPutsBackWhatWasTaken(t *testing.T) {
 		})
 	}
 }
+
+// What another process cleaned up is not put back by the writer, which lets it write; and
+// is, once a host says again that the writer is to serve.
+func TestStandsDownWhenAnotherCleansUp(t *testing.T) {
+	l := newLife(t)
+	if err := l.full(many(3)); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	if err := l.plugin.turn.Take(t.Context()); err != nil { // the watch has to wait
+		t.Fatal(err)
+	}
+	before := l.fake.picture()
+	other := newPlugin(l.plugin.dir, l.fake.edges())
+	if _, err := other.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {
+		t.Fatal(err)
+	}
+	clean := l.fake.picture()
+	if err := l.plugin.probeAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if after := l.fake.picture(); after != clean || l.plugin.lock != nil || l.plugin.Report().Repaired != 0 {
+		t.Errorf("cleaned up by another, it wrote, or would:\n%s", after)
+	}
+	l.plugin.turn.Give()
+	l.role(sdk.Active)
+	if after := l.fake.picture(); after != before {
+		t.Errorf("to serve again, there is\n%s\nand was\n%s", after, before)
+	}
+}

@@ -122,5 +122,7 @@ func (p *plugin) tryLock() error {
 		s.known = false
 	}
 	p.startWatch()
-	return nil
+	return p.cleaned().Remove()
 }
+
+func (p *plugin) cleaned() duty.Cleaned { return duty.CleanedIn(p.dir, mode) }

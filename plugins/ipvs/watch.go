@@ -166,8 +166,13 @@ func (p *plugin) probeAll(ctx context.Context) error {
 }
 
 // repair reads parts of the kernel and makes it right again. One that fails is begun
-// anew with the next beat, and reads all.
+// anew with the next beat, and reads all. What another process of ours cleaned up stays
+// so, until a host says by a role that this one is to serve.
 func (p *plugin) repair(ctx context.Context, which parts, drifted bool) error {
+	if drifted && p.cleaned().Left() {
+		p.log.Warn("another process cleaned up: standing down")
+		return p.yield()
+	}
 	err := p.mend(ctx, which)
 	switch {
 	case err != nil:
