@@ -92,8 +92,9 @@ serves. [Draining] catches nothing new, keeps what is established, and still tak
 updates but only removes endpoints that are gone. [Yielded] lets go of the
 writer's lock, leaves the kernel as it is, and finishes only what lives in its
 process. At start the role is what the kernel shows; a dataplane that keeps
-nothing in the kernel starts in Standby. Two dataplanes may be Active for a
-moment: the one made Active last goes first.
+nothing in the kernel starts in Standby. A role that comes before the first Update
+of a process takes away nothing that serves: nobody knows yet what is wanted. Two
+dataplanes may be Active for a moment: the one made Active last goes first.
 
 8. One writer for each mode and network namespace, by a file lock that every tool
 the dataplane runs inherits. A second instance without the lock only plans
