@@ -86,6 +86,18 @@ type Status struct {
 	Vitals      wire.Vitals
 }
 
+// Coming reports whether the plugin has a process, or will have one at any moment, so that
+// it is worth waiting for what that says.
+func (s Status) Coming() bool {
+	switch s.State {
+	case Waiting, Refused, Quarantined:
+		return false
+	case Stopped:
+		return s.Since.IsZero() // Run has not begun
+	}
+	return true
+}
+
 // A Supervisor runs one plugin.
 type Supervisor struct {
 	plugin Plugin

@@ -97,6 +97,21 @@ func TestSetRole(t *testing.T) {
 	}
 }
 
+// TestFlows: nobody can say what a process has begun before it is in session, and one that
+// is gone has begun nothing.
+func TestFlows(t *testing.T) {
+	p := idle("away")
+	if n, err := p.Flows(t.Context()); err == nil {
+		t.Errorf("before its process was looked for it has %d", n)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	p.supervisor.Run(ctx) // there is no such program
+	if n, err := p.Flows(t.Context()); n != 0 || err != nil {
+		t.Errorf("once it has ended it has %d, %v", n, err)
+	}
+}
+
 // TestNote writes down who serves, and nobody else.
 func TestNote(t *testing.T) {
 	main, other := idle("iptables"), idle("userspace")

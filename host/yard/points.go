@@ -193,15 +193,21 @@ func (p *plane) Seed(ctx context.Context, sticks []sdk.Stick) error {
 // Progress is how far its process has come, as it told with its last beat.
 func (p *plane) Progress() uint64 { return p.supervisor.Status().Vitals.Progress }
 
-// Flows are what is left of those it has begun.
+// Flows are what is left of those it has begun. Of a process that is still to come into
+// session nobody knows: a host before may have left it, with flows.
 func (p *plane) Flows(ctx context.Context) (int, error) {
 	remote := p.process()
-	if remote == nil {
-		return 0, nil
+	switch {
+	case remote != nil:
+		vitals, err := remote.Vitals(ctx)
+		return vitals.Flows, err
+	case p.supervisor.Status().Coming():
+		return 0, errComing
 	}
-	vitals, err := remote.Vitals(ctx)
-	return vitals.Flows, err
+	return 0, nil
 }
+
+var errComing = errors.New("its process is not in session yet")
 
 // ends is what a change to another mode would end, or, of the one to come, what the change
 // to it would, in its own words; empty: nothing.
