@@ -35,7 +35,6 @@ func (b *book) adopt(t iptables.Tables) sdk.Role {
 	for id, rules := range t {
 		if isOurs(id.Chain) {
 			b.hold(id, iptables.Join(rules))
-			b.touched[id] = true
 			continue
 		}
 		for _, r := range rules {
@@ -44,10 +43,18 @@ func (b *book) adopt(t iptables.Tables) sdk.Role {
 			}
 		}
 	}
+	b.touchAll()
+	return b.shown()
+}
+
+// touchAll has the next plan look at every chain.
+func (b *book) touchAll() {
+	for id := range b.have {
+		b.touched[id] = true
+	}
 	for id := range b.should {
 		b.touched[id] = true
 	}
-	return b.shown()
 }
 
 // shown is the role that jumps to our chains mean.

@@ -16,11 +16,17 @@ func TestKernelReadsOnce(t *testing.T) {
 		k.run("iptables-"+string(k.backend), "-t", "nat", "-N", "THEIRS")
 		s := beforeUs(scenario(k.T, "node-port").Node)
 		s.Services = s.Services[:1]
-		saves := k.countSaves()
+		started := k.spyOnPrograms()
+		saves := startsOf(started, "-save")
 
 		first := k.start()
 		k.role(first, sdk.Active)
+		restores := startsOf(started, "-restore --noflush -w 1")
+		restores()
 		k.sync(first, s.Update(1))
+		if n := restores(); n != 2 {
+			k.Errorf("both families took %d restores", n)
+		}
 		if n := saves(); n > 0 {
 			k.Errorf("it printed tables %d times in which nothing was ours", n)
 		}
@@ -52,16 +58,14 @@ func TestKernelReadsOnce(t *testing.T) {
 	})
 }
 
-// countSaves tells how many times programs printed tables since it was last asked.
-func (k kernel) countSaves() func() int {
-	k.Helper()
-	started := k.spyOnPrograms()
-	k.run("iptables-"+string(k.backend), "--version")
+// startsOf tells how many programs were started, since it was last asked, with words in
+// their lines.
+func startsOf(started func() []string, words string) func() int {
 	before := 0
 	return func() int {
 		all := 0
 		for _, line := range started() {
-			if program, _, _ := strings.Cut(line, " "); strings.HasSuffix(program, "-save") {
+			if strings.Contains(line, words) && !strings.HasSuffix(line, "--test") {
 				all++
 			}
 		}

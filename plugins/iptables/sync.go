@@ -57,7 +57,11 @@ func (p *plugin) begin(ctx context.Context, afresh bool) error {
 	role := sdk.Standby
 	for _, s := range p.sides {
 		p.mayCount(ctx, s)
-		if s.justRead() || s.known && !afresh {
+		if afresh && s.justRead() {
+			s.book.touchAll()
+			continue
+		}
+		if s.known && !afresh {
 			continue
 		}
 		shown, err := s.read(ctx)
