@@ -262,6 +262,7 @@ func (d *Dataplane) playWay(ctx context.Context, role sdk.Role) error {
 		d.role = role
 		return d.way.rules.unlock()
 	}
+	before := d.acts()
 	if d.role == sdk.Yielded {
 		d.role = sdk.Standby
 	}
@@ -272,7 +273,11 @@ func (d *Dataplane) playWay(ctx context.Context, role sdk.Role) error {
 	if !d.way.told {
 		return nil // the first update writes it: until then the kernel keeps what it has
 	}
-	_, err := d.carryOut(ctx, nil, d.everyPlace()...)
+	var places []place // of which more than the ways in may be otherwise
+	if role == sdk.Active || d.acts() != before {
+		places = d.everyPlace()
+	}
+	_, err := d.carryOut(ctx, nil, places...)
 	return err
 }
 
