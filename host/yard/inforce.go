@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/pointsman/pointsman/host/report"
 )
 
 // inForce is what a host writes down of the mode, for the next one: what the kernel
@@ -68,4 +70,19 @@ func (f inForce) serving(mode string, there func(string) bool) (serve, slot stri
 		return f.Serving, f.Slot
 	}
 	return f.wanted(mode), ""
+}
+
+// heed lets the file's mode take the place of what was asked for before it changed.
+func (y *Yard) heed(mode string) {
+	y.mu.Lock()
+	next := y.noted.under(mode)
+	news := next != y.noted
+	y.noted = next
+	y.mu.Unlock()
+	if !news {
+		return
+	}
+	if err := next.write(y.Begun.StateDir); err != nil {
+		y.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Object: mode, Message: err.Error()})
+	}
 }

@@ -258,21 +258,6 @@ func (y *Yard) owe(before, mode string) {
 	}
 }
 
-// heed lets the file's mode take the place of what was asked for before it changed.
-func (y *Yard) heed(mode string) {
-	y.mu.Lock()
-	next := y.noted.under(mode)
-	news := next != y.noted
-	y.noted = next
-	y.mu.Unlock()
-	if !news {
-		return
-	}
-	if err := next.write(y.Begun.StateDir); err != nil {
-		y.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Object: mode, Message: err.Error()})
-	}
-}
-
 // note writes down that p serves, if it still does: the next host begins with it.
 func (y *Yard) note(p *plane) {
 	y.mu.Lock()
