@@ -469,34 +469,25 @@ func (n *node) serve(addr netip.Addr) {
 // echo answers TCP.
 func (n *node) echo(at netip.AddrPort) {
 	n.Helper()
-	host, err := n.ground.Host(at.Addr())
-	if err != nil {
-		n.Fatal(err)
-	}
-	l, err := host.Listen(n.Context(), "tcp", at)
-	if err != nil {
-		n.Fatal(err)
-	}
-	context.AfterFunc(n.Context(), func() { _ = l.Close() })
-	go func() { // ends with the listener
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { defer conn.Close(); _, _ = io.Copy(conn, conn) }() // ends with its caller
-		}
-	}()
+	n.takes("tcp", at, func(conn net.Conn) {
+		go func() { defer conn.Close(); _, _ = io.Copy(conn, conn) }() // ends with its caller
+	})
 }
 
 // hear takes in, on one of the backends, who calls to be observed.
 func (n *node) hear(addr netip.Addr) {
 	n.Helper()
-	host, err := n.ground.Host(addr)
+	n.takes("tcp", netip.AddrPortFrom(addr, earPort), func(conn net.Conn) { n.ears <- conn })
+}
+
+// takes hands everyone who calls there to take, one after the other, until the test ends.
+func (n *node) takes(network string, at netip.AddrPort, take func(net.Conn)) {
+	n.Helper()
+	host, err := n.ground.Host(at.Addr())
 	if err != nil {
 		n.Fatal(err)
 	}
-	l, err := host.Listen(n.Context(), "tcp", netip.AddrPortFrom(addr, earPort))
+	l, err := host.Listen(n.Context(), network, at)
 	if err != nil {
 		n.Fatal(err)
 	}
@@ -507,7 +498,7 @@ func (n *node) hear(addr netip.Addr) {
 			if err != nil {
 				return
 			}
-			n.ears <- conn
+			take(conn)
 		}
 	}()
 }

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -53,25 +54,10 @@ endpoints: [{addresses: [10.180.0.1]}, {addresses: [10.180.1.1]}]
 // name answers with the backend's own address.
 func (n *node) name(at netip.AddrPort) {
 	n.Helper()
-	host, err := n.ground.Host(at.Addr())
-	if err != nil {
-		n.Fatal(err)
-	}
-	l, err := host.Listen(n.Context(), "tcp4", at)
-	if err != nil {
-		n.Fatal(err)
-	}
-	context.AfterFunc(n.Context(), func() { _ = l.Close() })
-	go func() { // ends with the listener
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			fmt.Fprintln(conn, at)
-			_ = conn.Close()
-		}
-	}()
+	n.takes("tcp4", at, func(conn net.Conn) {
+		fmt.Fprintln(conn, at)
+		_ = conn.Close()
+	})
 }
 
 // asked is who answers the client outside.
