@@ -172,28 +172,26 @@ func (r *reading) endpoints(found []netip.AddrPort, id iptables.ID) []netip.Addr
 
 // caught is what packets rule catches: those to one port, and mostly one address.
 func caught(rule iptables.Rule, family sdk.Family) (tree.Key, bool) {
-	fields, err := rule.Fields()
-	if err != nil || len(fields) == 0 {
-		return tree.Key{}, false
-	}
 	k := tree.Key{Addr: unspecified(family)}
-	for i, f := range fields[:len(fields)-1] {
-		switch f {
+	before := ""
+	for word := range rule.All() {
+		switch before {
 		case "-d":
-			prefix, err := netip.ParsePrefix(fields[i+1])
+			prefix, err := netip.ParsePrefix(word)
 			if err != nil || !prefix.IsSingleIP() {
 				return k, false
 			}
 			k.Addr = prefix.Addr()
 		case "-p":
-			k.Protocol = protocolOf(fields[i+1])
+			k.Protocol = protocolOf(word)
 		case "--dport":
-			port, err := strconv.ParseUint(fields[i+1], 10, 16)
+			port, err := strconv.ParseUint(word, 10, 16)
 			if err != nil {
 				return k, false // a range: a branch, and no entry
 			}
 			k.Port = uint16(port)
 		}
+		before = word
 	}
 	return k, k.Port != 0 && k.Protocol != 0
 }

@@ -3,8 +3,11 @@
 package iptables
 
 import (
+	"bytes"
 	"fmt"
+	"iter"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -22,13 +25,13 @@ type Text string
 // written in the program; an address as the prefix of its whole length; a Text
 // quoted; prefixes, addresses with ports, and numbers as they print.
 func Words(words ...any) Rule {
-	texts := make([]string, 0, len(words))
+	text := make([]byte, 0, 128)
 	for _, w := range words {
 		if s := word(w); s != "" {
-			texts = append(texts, s)
+			text = append(append(text, s...), ' ')
 		}
 	}
-	return Rule(strings.Join(texts, " "))
+	return Rule(bytes.TrimSuffix(text, []byte(" ")))
 }
 
 func word(w any) string {
@@ -43,6 +46,10 @@ func word(w any) string {
 		return netip.PrefixFrom(w, w.BitLen()).String()
 	case netip.Prefix:
 		return w.Masked().String()
+	case netip.AddrPort:
+		return w.String()
+	case uint16:
+		return strconv.Itoa(int(w))
 	}
 	return fmt.Sprint(w)
 }
@@ -82,34 +89,60 @@ func printable(r rune) rune {
 	return r
 }
 
-// Fields takes a rule apart into its words, quotes and escapes resolved.
-func (r Rule) Fields() ([]string, error) {
-	var fields []string
+// All are the rule's words, quotes and escapes resolved. They end where a quote is not
+// closed.
+func (r Rule) All() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for {
+			word, rest, ok := r.cut()
+			if !ok || !yield(word) {
+				return
+			}
+			r = rest
+		}
+	}
+}
+
+// cut takes the first word off the rule. It is not ok if there is none, or a quote is not
+// closed.
+func (r Rule) cut() (word string, rest Rule, ok bool) {
+	r = Rule(strings.TrimLeft(string(r), " "))
+	end := strings.IndexAny(string(r), ` "`)
+	switch {
+	case r == "":
+		return "", "", false
+	case end < 0:
+		return string(r), "", true
+	case r[end] == ' ':
+		return string(r[:end]), r[end:], true
+	}
 	var b strings.Builder
-	open, started := false, false
+	open := false
 	for i := 0; i < len(r); i++ {
 		switch c := r[i]; {
 		case c == '\\' && open && i+1 < len(r):
 			i++
 			b.WriteByte(r[i])
 		case c == '"':
-			open, started = !open, true
+			open = !open
 		case c == ' ' && !open:
-			if started {
-				fields = append(fields, b.String())
-			}
-			b.Reset()
-			started = false
+			return b.String(), r[i:], true
 		default:
 			b.WriteByte(c)
-			started = true
 		}
 	}
-	if open {
-		return nil, fmt.Errorf("rule %q: a quote is not closed", string(r))
-	}
-	if started {
-		fields = append(fields, b.String())
+	return b.String(), "", !open
+}
+
+// Fields takes a rule apart into its words.
+func (r Rule) Fields() ([]string, error) {
+	var fields []string
+	for rest := Rule(strings.TrimRight(string(r), " ")); rest != ""; {
+		word, behind, ok := rest.cut()
+		if !ok {
+			return nil, fmt.Errorf("rule %q: a quote is not closed", string(r))
+		}
+		fields, rest = append(fields, word), behind
 	}
 	return fields, nil
 }
@@ -117,9 +150,15 @@ func (r Rule) Fields() ([]string, error) {
 // Join is rules as one text, a line each. Two chains say the same when their texts are
 // equal.
 func Join(rules []Rule) string {
-	var s strings.Builder
+	size := 0
 	for _, r := range rules {
-		s.WriteString(string(r) + "\n")
+		size += len(r) + 1
+	}
+	var s strings.Builder
+	s.Grow(size)
+	for _, r := range rules {
+		s.WriteString(string(r))
+		s.WriteByte('\n')
 	}
 	return s.String()
 }
@@ -135,32 +174,24 @@ func Split(text string) []Rule {
 
 // Target is the chain or the action that the rule goes to: what follows -j or -g.
 // It is empty when the rule only counts.
-func (r Rule) Target() string {
-	fields, err := r.Fields()
-	if err != nil {
-		return ""
-	}
-	for i, f := range fields[:max(len(fields)-1, 0)] {
-		if f == "-j" || f == "-g" {
-			return fields[i+1]
-		}
-	}
-	return ""
-}
+func (r Rule) Target() string { return r.behind("-j", "-g") }
 
 // Comment is the text of the rule's comment, or empty.
 func (r Rule) Comment() string {
 	if !strings.Contains(string(r), "--comment ") {
 		return ""
 	}
-	fields, err := r.Fields()
-	if err != nil {
-		return ""
-	}
-	for i, f := range fields[:max(len(fields)-1, 0)] {
-		if f == "--comment" {
-			return fields[i+1]
+	return r.behind("--comment")
+}
+
+// behind is the word behind the first that is one of words.
+func (r Rule) behind(words ...string) string {
+	next := false
+	for word := range r.All() {
+		if next {
+			return word
 		}
+		next = slices.Contains(words, word)
 	}
 	return ""
 }

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"regexp"
 	"sort"
 	"strings"
 )
@@ -28,7 +27,10 @@ type mark struct {
 	id   ID
 }
 
-var chainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_./:-]{0,27}$`)
+// isChainName reports whether name is one that the programs and the kernel take.
+func isChainName(name string) bool {
+	return len(name) <= 28 && strings.Trim(name, plain+"./:") == "" && !strings.ContainsAny(name[:1], "_-./:")
+}
 
 // Empty reports whether the script changes nothing.
 func (s *Script) Empty() bool { return s.lines == 0 }
@@ -74,24 +76,29 @@ func (s *Script) Delete(chain string, rule Rule) { s.rule("-D", chain, rule) }
 func (s *Script) Remove(chain string) { s.put(ID{s.table, chain}, "-X "+chain) }
 
 func (s *Script) rule(verb, chain string, r Rule) {
-	line := verb + " " + chain
-	if r != "" {
-		line += " " + string(r)
-	}
-	s.put(ID{s.table, chain}, line)
-}
-
-func (s *Script) put(id ID, line string) {
-	if id.Chain != "" && !chainName.MatchString(id.Chain) {
-		s.fail(fmt.Errorf("%q is no name for a chain", id.Chain))
-	}
-	if strings.ContainsAny(line, "\n\r\x00") {
-		s.fail(fmt.Errorf("chain %s: rule %q does not fit a line", id, line))
+	if r == "" {
+		s.put(ID{s.table, chain}, verb, chain)
 		return
 	}
-	s.lines++
-	s.text.WriteString(line)
+	s.put(ID{s.table, chain}, verb, chain, string(r))
+}
+
+// put adds a line of words about a chain; about none where that has no name.
+func (s *Script) put(id ID, words ...string) {
+	if id.Chain != "" && !isChainName(id.Chain) {
+		s.fail(fmt.Errorf("%q is no name for a chain", id.Chain))
+	}
+	for i, w := range words {
+		if strings.ContainsAny(w, "\n\r\x00") {
+			s.fail(fmt.Errorf("chain %s: rule %q does not fit a line", id, w))
+		}
+		if i > 0 {
+			s.text.WriteByte(' ')
+		}
+		s.text.WriteString(w)
+	}
 	s.text.WriteByte('\n')
+	s.lines++
 	if n := len(s.marks); n == 0 || s.marks[n-1].id != id {
 		s.marks = append(s.marks, mark{s.lines, id})
 	}
