@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// patience is how long an answer may take; later is never. What takes a second and more
-// is in the table of figures.
-const patience = 3 * time.Second
+// patience is how long an answer may take; later is never. It is what the kernel waits
+// before it says a lost SYN again, so a connection that only the second one opened failed.
+const patience = time.Second
 
 // silence is how long an answer is awaited where there should be none.
 const silence = time.Second
