@@ -205,8 +205,9 @@ func TestKernelTakesEveryScenario(t *testing.T) {
 				if err := next.ground(); err != nil {
 					t.Fatal(err)
 				}
+				all := sdk.Changes{Full: true}
 				for _, side := range next.sides {
-					pieces := next.render(side, sdk.Changes{Full: true})
+					pieces := next.render(side, all, wants(next.state, all))
 					if plan := side.book.plan(side.book.put(pieces), side.book.ground.jumps(sdk.Active)); len(plan) > 0 {
 						t.Errorf("a new process would write, in %s:\n%s", side.book.ground.family, plan)
 					}

@@ -4,8 +4,11 @@ package iptables
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/netip"
+	"slices"
+	"sync"
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
@@ -21,13 +24,20 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	if err != nil {
 		return sdk.Result{}, err
 	}
-	if err := p.begin(ctx, changes.Full); err != nil {
-		return sdk.Result{}, err
-	}
 	if changes.Node || changes.Full {
 		if err := checkPods(p.state.Node.Pods); err != nil {
 			return sdk.Result{}, err
 		}
+	}
+	var wanted map[sdk.Name]piece
+	var beside sync.WaitGroup
+	beside.Go(func() { wanted = wants(p.state, changes) })
+	err = p.begin(ctx, changes.Full)
+	beside.Wait()
+	if err != nil {
+		return sdk.Result{}, err
+	}
+	if changes.Node || changes.Full {
 		if err := p.ground(); err != nil {
 			return sdk.Result{}, err
 		}
@@ -36,7 +46,7 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		}
 	}
 	defer p.publish()
-	result, err := p.follow(ctx, changes)
+	result, err := p.follow(ctx, changes, wanted)
 	if err != nil {
 		return sdk.Result{}, err
 	}
@@ -48,34 +58,44 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 }
 
 // begin takes the writer's lock if it can, and reads the kernel if what is there
-// is not known.
+// is not known: both families at once, as who was killed is back that much sooner.
 func (p *plugin) begin(ctx context.Context, afresh bool) error {
 	p.status.Step()
 	if err := p.tryLock(); err != nil {
 		return err
 	}
-	role := sdk.Standby
-	for _, s := range p.sides {
-		p.mayCount(ctx, s)
-		if afresh && s.justRead() {
-			s.book.touchAll()
-			continue
-		}
-		if s.known && !afresh {
-			continue
-		}
-		shown, err := s.read(ctx)
-		if err != nil {
-			return err
-		}
-		if role != sdk.Active && shown != sdk.Standby {
-			role = shown
-		}
+	shown, errs := make([]sdk.Role, len(p.sides)), make([]error, len(p.sides))
+	var all sync.WaitGroup
+	for i, s := range p.sides {
+		all.Go(func() { shown[i], errs[i] = p.know(ctx, s, afresh) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	if p.role == 0 {
-		p.role = role
+		p.role = sdk.Standby
+		for _, role := range []sdk.Role{sdk.Draining, sdk.Active} {
+			if slices.Contains(shown, role) {
+				p.role = role
+			}
+		}
 	}
 	return nil
+}
+
+// know has s know what the kernel has and can do, and reports the role that it shows;
+// zero: nobody had to look.
+func (p *plugin) know(ctx context.Context, s *side, afresh bool) (sdk.Role, error) {
+	p.mayCount(ctx, s)
+	if afresh && s.justRead() {
+		s.book.touchAll()
+		return 0, nil
+	}
+	if s.known && !afresh {
+		return 0, nil
+	}
+	return s.read(ctx)
 }
 
 // ground tells each side what the node is like.
@@ -105,11 +125,11 @@ func localhost(f sdk.Family, n sdk.Node) bool {
 
 // follow writes what the changes ask for, in one family after the other. Who is
 // not the writer only says what it would do.
-func (p *plugin) follow(ctx context.Context, c sdk.Changes) (sdk.Result, error) {
+func (p *plugin) follow(ctx context.Context, c sdk.Changes, wanted map[sdk.Name]piece) (sdk.Result, error) {
 	var result sdk.Result
 	for _, s := range p.sides {
 		p.status.Step()
-		pieces := p.render(s, c)
+		pieces := p.render(s, c, wanted)
 		s.book.whole = s.book.whole || c.Full
 		jumps := s.book.leads(p.role)
 		if p.lock == nil {
@@ -126,13 +146,25 @@ func (p *plugin) follow(ctx context.Context, c sdk.Changes) (sdk.Result, error) 
 	return result, nil
 }
 
-// render is the pieces of the Services that changed. When the node changed that is
-// all of them.
-func (p *plugin) render(s *side, c sdk.Changes) map[sdk.Name]piece {
+// wants are what the Services need that changed. When the node changed that is all of
+// them.
+func wants(state sdk.State, c sdk.Changes) map[sdk.Name]piece {
+	wanted := make(map[sdk.Name]piece)
+	for name := range duty.Touched(state, c, maps.Keys(wanted)) {
+		if svc, ok := state.Services[name]; ok {
+			wanted[name] = want(svc, state.Node)
+		}
+	}
+	return wanted
+}
+
+// render is the pieces of s that change: those that are wanted, and those of nobody any
+// more.
+func (p *plugin) render(s *side, c sdk.Changes, wanted map[sdk.Name]piece) map[sdk.Name]piece {
 	pieces := make(map[sdk.Name]piece)
 	for name := range duty.Touched(p.state, c, maps.Keys(s.book.pieces)) {
-		if svc, ok := p.state.Services[name]; ok && name.Family == s.book.ground.family {
-			pieces[name] = want(svc, p.state.Node)
+		if now, ok := wanted[name]; ok && name.Family == s.book.ground.family {
+			pieces[name] = now
 		} else if _, had := s.book.pieces[name]; had && !p.state.Kept[name] {
 			pieces[name] = piece{}
 		}
