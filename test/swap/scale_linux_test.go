@@ -49,10 +49,10 @@ func TestKernelManyServices(t *testing.T) {
 // meant to be retired within that time, and a killed plugin to have its updates served
 // again.
 func swapsOfMany(t *testing.T, count int, backend string, meant, again time.Duration) {
-	n := newNode(t, "userspace")
+	n := newNode(t, "iptables")
 	n.drain = 10 * time.Minute // what many Services take must not cut a kept connection
 	n.options = "backend: " + backend
-	n.mode("userspace")
+	n.mode("iptables")
 	n.write("services/many.yaml", many(count))
 	n.start()
 	n.synced()
@@ -60,7 +60,6 @@ func swapsOfMany(t *testing.T, count int, backend string, meant, again time.Dura
 	note := func(what string, took, meant time.Duration) {
 		measured.time(fmt.Sprintf("%d Services, %s: %s", count, backend, what), took, meant)
 	}
-	note("under load, until userspace is retired", n.swapTo("iptables"), meant)
 	ruled := n.observe(n.callers()) // who calls from now on has no relay between
 	defer ruled.end()
 	before, began := n.plugin("iptables"), time.Now()
@@ -72,10 +71,11 @@ func swapsOfMany(t *testing.T, count int, backend string, meant, again time.Dura
 	note("a plugin killed: updates are served again", time.Since(began), again)
 	note("under load, until iptables is retired", n.swapTo("userspace"), meant)
 	note("longest silence of who was there with iptables", ruled.longest(t), 50*time.Millisecond)
+	note("under load, until userspace is retired", n.swapTo("iptables"), meant)
 	l.done(fmt.Sprintf("swaps with %d Services, %s", count, backend))
-	n.settled("userspace")
+	n.settled("iptables")
 	time.Sleep(2 * streamsLast) // so that no stream of the load's is waited for
-	for _, mode := range []string{"iptables", "userspace"} {
+	for _, mode := range []string{"userspace", "iptables"} {
 		retired := n.swapTo(mode)
 		m := n.settled(mode)
 		if m.Last == nil || m.Last.Error != "" {
