@@ -71,7 +71,10 @@ func swapsOfMany(t *testing.T, count int, backend string, meant, again time.Dura
 	note("a plugin killed: updates are served again", time.Since(began), again)
 	note("under load, until iptables is retired", n.swapTo("userspace"), meant)
 	note("longest silence of who was there with iptables", ruled.longest(t), 50*time.Millisecond)
+	relayed := n.observe(n.callers())
+	defer relayed.end()
 	note("under load, until userspace is retired", n.swapTo("iptables"), meant)
+	note("longest silence of who was there with userspace", relayed.longest(t), 50*time.Millisecond)
 	l.done(fmt.Sprintf("swaps with %d Services, %s", count, backend))
 	n.settled("iptables")
 	time.Sleep(2 * streamsLast) // so that no stream of the load's is waited for
