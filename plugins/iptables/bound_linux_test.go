@@ -21,9 +21,9 @@ func TestRanges(t *testing.T) {
 		}
 		return all
 	}
-	here := "10.96.0.1 10.96.0.10 203.0.113.7 192.0.2.10 fd00::1 fe80::1"
+	here := "10.96.0.1 10.96.0.10 203.0.113.7 169.254.7.7 192.0.2.10 fd00::1 fe80::1"
 	got := ranges(sdk.IPv4, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}, addrs(here), addrs(here+" 192.0.2.10 127.0.0.1"))
-	want := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("203.0.113.7/32")}
+	want := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("169.254.7.7/32"), netip.MustParsePrefix("203.0.113.7/32")}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, not %v", got, want)
 	}

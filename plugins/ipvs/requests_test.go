@@ -344,3 +344,35 @@ func rounds(l *life) (n uint64, forgot float64) {
 	}
 	return n, forgot
 }
+
+// Node ports are served at the node's own addresses, those of 169.254.0.0/16 among them,
+// as by kube-proxy; not at loopback's, nor where an address means another machine on each
+// link.
+func TestAddressesOfNodePorts(t *testing.T) {
+	l := newLife(t)
+	s := many(1)
+	six := s.Services[0]
+	six.Name.Family = sdk.IPv6
+	six.Frontends = []sdk.Frontend{{Kind: sdk.NodePort, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(netip.IPv6Unspecified(), 20000)}}
+	six.Cluster = []sdk.Endpoint{{Addr: netip.MustParseAddrPort("[fd00:10:180::1]:8080")}}
+	s.Services = append(s.Services, six)
+	s.Node.NodePorts = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	clear(l.fake.others)
+	for _, a := range []string{"192.0.2.10", "169.254.7.7", "127.0.0.1", "2001:db8::10", "fe80::7", "::1"} {
+		l.fake.others[netip.MustParseAddr(a)] = true
+	}
+	if err := l.full(s); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	var at []string
+	for v := range l.fake.servers {
+		if v.addr.Port() == 20000 {
+			at = append(at, v.addr.Addr().String())
+		}
+	}
+	slices.Sort(at)
+	if want := []string{"169.254.7.7", "192.0.2.10", "2001:db8::10"}; !slices.Equal(at, want) {
+		t.Errorf("node ports are served at %q, not at %q", at, want)
+	}
+}

@@ -150,7 +150,7 @@ func (p *plugin) prepare(c sdk.Changes) error {
 func (p *plugin) groundOf(s *side) ground {
 	g := ground{family: s.book.ground.family, node: p.state.Node, scheduler: p.options.Scheduler}
 	for addr := range s.book.have.others {
-		if p.state.Node.TakesNodePorts(addr) && !addr.IsLoopback() && !addr.IsLinkLocalUnicast() {
+		if p.state.Node.TakesNodePorts(addr) && !addr.IsLoopback() && !duty.OnLink(addr) {
 			g.addrs = append(g.addrs, addr)
 		}
 	}

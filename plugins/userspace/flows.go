@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 )
@@ -28,7 +29,7 @@ func (d *Dataplane) forgetFlows(touched map[place]bool) error {
 	}
 	ground := d.relay.ground.Load()
 	takes := func(addr netip.Addr) bool {
-		return slices.Contains(ground.nodePorts, addr) || onLink(addr) && ground.node.TakesNodePorts(addr)
+		return slices.Contains(ground.nodePorts, addr) || duty.OnLink(addr) && ground.node.TakesNodePorts(addr)
 	}
 	for _, s := range w.rules.sides {
 		f := s.book.frame.family

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -31,7 +32,7 @@ func newGround(node sdk.Node, addresses []address) *ground {
 	for _, a := range addresses {
 		addr := a.prefix.Addr()
 		g.own[addr] = true
-		if !a.foreign && !onLink(addr) && node.TakesNodePorts(addr) {
+		if !a.foreign && !duty.OnLink(addr) && node.TakesNodePorts(addr) {
 			taking[addr] = true
 		}
 	}
@@ -44,10 +45,6 @@ func newGround(node sdk.Node, addresses []address) *ground {
 	g.nodePorts = slices.SortedFunc(maps.Keys(taking), netip.Addr.Compare)
 	return g
 }
-
-// onLink reports whether addr means another machine on each link. By rules node ports
-// are taken there too, see frame.go; nothing can listen there without naming a link.
-func onLink(addr netip.Addr) bool { return addr.Is6() && addr.IsLinkLocalUnicast() }
 
 // loopback reports whether addr can be bound because a loopback interface has
 // all of its range, as Linux has with 127.0.0.0/8.

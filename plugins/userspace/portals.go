@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -76,7 +77,7 @@ func (g *ground) reachable(f sdk.Family) netip.Addr {
 	}
 	for _, fits := range []func(netip.Addr) bool{netip.Addr.IsGlobalUnicast, netip.Addr.IsLinkLocalUnicast} {
 		for _, a := range g.addresses {
-			if addr := a.prefix.Addr(); sdk.FamilyOf(addr) == f && fits(addr) && !onLink(addr) && !a.foreign {
+			if addr := a.prefix.Addr(); sdk.FamilyOf(addr) == f && fits(addr) && !duty.OnLink(addr) && !a.foreign {
 				return addr
 			}
 		}

@@ -5,6 +5,7 @@ package duty
 import (
 	"iter"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -60,3 +61,8 @@ func Narrow(d sdk.Description, has func(sdk.Family) bool) sdk.Description {
 	})
 	return d
 }
+
+// OnLink reports whether addr means another machine on each link, as IPv6's link-local
+// addresses do: to listen there, or to have a virtual server there, takes the link's name
+// too. 169.254.0.0/16 has no such names.
+func OnLink(addr netip.Addr) bool { return addr.Is6() && addr.IsLinkLocalUnicast() }
