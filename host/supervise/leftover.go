@@ -30,12 +30,13 @@ type kept struct {
 	Binary identity
 }
 
-// keepHandle writes it. Without it a later host could not end the process, which
-// is no reason not to serve now.
+// keepHandle writes it: all of it or nothing, for a host may be killed at any moment.
+// Without it a later host could not end the process, which is no reason not to serve now.
 func (v *live) keepHandle(p Plugin, binary identity) {
 	data, err := json.Marshal(kept{v.remote.Handle(), binary})
-	if err == nil {
-		_ = os.WriteFile(handleFile(p.StateDir, p.Slot), data, 0o600)
+	next := handleFile(p.StateDir, p.Slot) + ".new"
+	if err == nil && os.WriteFile(next, data, 0o600) == nil {
+		_ = os.Rename(next, handleFile(p.StateDir, p.Slot))
 	}
 }
 
