@@ -13,7 +13,7 @@ import (
 // A presence knows whether a host is connected, and calls gone when none has
 // been for too long.
 type presence struct {
-	patience time.Duration // zero: endless
+	patience func() time.Duration // as from now on; zero: endless
 	gone     func()
 
 	mu    sync.Mutex // guards what is below
@@ -23,7 +23,7 @@ type presence struct {
 
 // newPresence begins without a host: one that dies between the launch and its
 // first call never connects.
-func newPresence(patience time.Duration, gone func()) *presence {
+func newPresence(patience func() time.Duration, gone func()) *presence {
 	p := &presence{patience: patience, gone: gone}
 	p.wait()
 	return p
@@ -48,16 +48,22 @@ func (p *presence) left() {
 
 // wait begins to wait for a host. The lock is held.
 func (p *presence) wait() {
-	if p.patience > 0 {
-		p.timer = time.AfterFunc(p.patience, p.expire)
+	if patience := p.patience(); patience > 0 {
+		p.timer = time.AfterFunc(patience, func() { p.expire(patience) })
 	}
 }
 
-func (p *presence) expire() {
+// expire is the end of the waiting, unless there is more patience than when it began: a call
+// that gave the process its role may have gone on without its host.
+func (p *presence) expire(waited time.Duration) {
 	p.mu.Lock()
 	alone := p.hosts == 0
+	more := p.patience() != waited
+	if alone && more {
+		p.wait()
+	}
 	p.mu.Unlock()
-	if alone {
+	if alone && !more {
 		p.gone()
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pointsman/pointsman/sdk"
 )
 
 func TestRingCountsWhatNobodyRead(t *testing.T) {
@@ -143,7 +145,7 @@ func TestTailKeepsADump(t *testing.T) {
 func TestPresence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // its clock costs no time
 		gone := 0
-		p := newPresence(time.Minute, func() { gone++ })
+		p := newPresence(func() time.Duration { return time.Minute }, func() { gone++ })
 		p.came()
 		p.came()
 		p.left()
@@ -169,5 +171,35 @@ func TestPatience(t *testing.T) {
 	if got := patience(relayDescription()); got != 0 {
 		t.Errorf("a relay waits %s; want for good", got)
 	}
-	newPresence(0, func() { t.Error("gone") }).left()
+}
+
+// A relay whose host died before it gave it a role is found by no other host, and goes; one
+// that has a role may have connections, and stays.
+func TestARelayWithoutARoleGoes(t *testing.T) {
+	for _, late := range []bool{false, true} { // the host dies while the role is set
+		for _, role := range []sdk.Role{0, sdk.Standby, sdk.Active} {
+			synctest.Test(t, func(t *testing.T) { // its clock costs no time
+				s := newServer(relayDescription(), &subject{})
+				p := newPresence(s.stays, s.end)
+				p.came()
+				if !late {
+					s.session.setRole(role)
+				}
+				p.left()
+				time.Sleep(30 * time.Second)
+				s.session.setRole(role)
+				time.Sleep(24 * time.Hour)
+				synctest.Wait()
+				var ended bool
+				select {
+				case <-s.closing:
+					ended = true
+				default:
+				}
+				if ended != (role == 0) {
+					t.Errorf("role %v, late %t: after a day without a host ended is %t", role, late, ended)
+				}
+			})
+		}
+	}
 }

@@ -23,6 +23,10 @@ import (
 // the kernel stays longer. One whose serving ends with its process stays for good.
 const hostless = 10 * time.Minute
 
+// unneeded is how long one stays that was never given a role. Its host died before it could
+// write down the way to it, so that none after it can find this process.
+const unneeded = time.Minute
+
 // Serve is a plugin's main. Launched by a host, it serves dp until the host or a
 // SIGTERM ends it, and returns. Run by hand, it does what its arguments say
 // (--help tells), and exits.
@@ -45,7 +49,7 @@ func serveLaunched(s *server) bool {
 	takeName()
 	defer onSignals(s, syscall.SIGTERM)()
 	out := newOutput(s.ring)
-	here := newPresence(s.patience, s.end)
+	here := newPresence(s.stays, s.end)
 	var began bool
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig:  handshakeConfig(),
@@ -92,6 +96,14 @@ func patience(d sdk.Description) time.Duration {
 		return 0
 	}
 	return hostless
+}
+
+// stays is how long this process does without a host now; zero: for good.
+func (s *server) stays() time.Duration {
+	if _, role := s.session.now(); role == 0 && (s.patience == 0 || s.patience > unneeded) {
+		return unneeded
+	}
+	return s.patience
 }
 
 // warnOfSkew tells a host that does not speak our major what would fit. It goes
