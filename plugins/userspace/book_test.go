@@ -145,7 +145,7 @@ func (k pretended) disturb(random *rand.Rand) {
 		}
 		switch random.IntN(4) {
 		case 0:
-			delete(k.Tables, id)
+			k.remove(id)
 		case 1:
 			k.Tables[id] = nil
 		case 2:
@@ -156,6 +156,23 @@ func (k pretended) disturb(random *rand.Rand) {
 		}
 		return
 	}
+}
+
+// remove takes a chain away, and first what leads to it, as the kernel wants it. One to
+// which a hook leads stays: the order of the jumps there is not told apart.
+func (k pretended) remove(id iptables.ID) {
+	leads := func(r iptables.Rule) bool { return r.Target() == id.Chain }
+	for at, rules := range k.Tables {
+		if at.Table == id.Table && !isOurs(at) && slices.ContainsFunc(rules, leads) {
+			return
+		}
+	}
+	for at, rules := range k.Tables {
+		if at.Table == id.Table {
+			k.Tables[at] = slices.DeleteFunc(slices.Clone(rules), leads)
+		}
+	}
+	delete(k.Tables, id)
 }
 
 // TestChangeIsSmall: one Service of many that changes costs a few chains.
