@@ -14,4 +14,5 @@ const (
 	errTooMany    = unix.EMFILE
 	errTooManyAll = unix.ENFILE
 	errRefused    = unix.ECONNREFUSED
+	errTooLong    = unix.EMSGSIZE
 )

@@ -12,4 +12,5 @@ const (
 	errTooMany    = windows.WSAEMFILE
 	errTooManyAll = windows.WSAENOBUFS
 	errRefused    = windows.WSAECONNREFUSED
+	errTooLong    = windows.WSAEMSGSIZE
 )

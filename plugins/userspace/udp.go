@@ -157,7 +157,8 @@ func (s *udpSocket) read() {
 }
 
 // forward sends one datagram on. An endpoint that has refused the one before is
-// left for another, once.
+// left for another, once. One for which the one before was too long is not: the kernel
+// knows since how long they may be, and sends what is longer in parts.
 func (s *udpSocket) forward(datagram []byte, from netip.AddrPort, in *datagrams) {
 	var tried []netip.AddrPort
 	for range 2 {
@@ -167,7 +168,10 @@ func (s *udpSocket) forward(datagram []byte, from netip.AddrPort, in *datagrams)
 		}
 		f.touch()
 		_, err := f.conn.Write(datagram)
-		if err == nil {
+		if errors.Is(err, errTooLong) {
+			_, err = f.conn.Write(datagram)
+		}
+		if err == nil || errors.Is(err, errTooLong) {
 			return
 		}
 		tried = append(tried, f.endpoint)
@@ -262,6 +266,9 @@ func (f *flow) replies() {
 		buf, n, _, err := in.read()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			continue // a datagram of the caller may have prolonged it
+		}
+		if errors.Is(err, errTooLong) {
+			continue // a datagram was, for a router on the way: nobody is refused
 		}
 		if err != nil {
 			return
