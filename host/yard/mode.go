@@ -100,7 +100,7 @@ const clearedSoon = 10 * time.Second
 // prefer notes what was asked for.
 func (y *Yard) prefer(mode string) {
 	y.mu.Lock()
-	y.owed = ""
+	y.owed, y.wanted = "", ""
 	y.noted.Asked, y.noted.File = mode, y.Now().Mode
 	if mode == y.noted.File {
 		y.noted.Asked, y.noted.File = "", ""

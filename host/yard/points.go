@@ -53,6 +53,13 @@ func (p *plane) Filled(ctx context.Context) error {
 	return p.until(ctx, "has confirmed everything", func() bool { return p.filled })
 }
 
+// whole reports whether it has.
+func (p *plane) whole() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.filled
+}
+
 // refill has it told everything anew.
 func (p *plane) refill() {
 	p.mu.Lock()

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -51,7 +50,7 @@ type Yard struct {
 	planes []*plane   // all that run
 	life   context.Context
 	noted  inForce // as written down last
-	wanted string  // the mode that was asked for when the host began
+	wanted string  // the mode that was asked for when the host began; empty: somebody has asked since
 	leaves bool    // the processes are to outlive the host
 	owed   string  // the file's mode, where another swap is in its way; empty: none
 }
@@ -193,71 +192,6 @@ func (y *Yard) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow notes the first dataplane that serves, for the hosts to come, and then
-// goes to the mode that is asked for, if that is another: it is after a change of
-// the file while no host ran, or where a host ended before its swap was written down.
-// From then on it goes to the file's mode whenever nothing is in the way any more.
-func (y *Yard) follow(ctx context.Context) {
-	main := y.serving()
-	if main.Filled(ctx) != nil {
-		return
-	}
-	y.note(main)
-	there := y.there(y.wanted)
-	y.mu.Lock()
-	if there && y.noted.wanted(y.Begun.Mode) == y.wanted {
-		y.owed = y.wanted
-	}
-	y.mu.Unlock()
-	ticker := time.NewTicker(5 * glance)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			y.settleUp()
-		}
-	}
-}
-
-// settleUp begins the swap to the mode that is owed, as soon as it can be.
-func (y *Yard) settleUp() {
-	y.mu.Lock()
-	mode, serves := y.owed, y.main.name
-	y.mu.Unlock()
-	if mode == "" {
-		return
-	}
-	there, free := heads(y.runner.Machine(), serves, mode)
-	if there || free && y.ask(mode, "the mode in the config file", false) == nil {
-		y.owe(mode, "")
-	}
-}
-
-// heads says how a swap that may be under way stands to a mode: it is there already, or
-// the way to it is free.
-func heads(m swap.Machine, serves, mode string) (there, free bool) {
-	switch m.Stage {
-	case swap.Idle:
-		return serves == mode, true
-	case swap.Draining:
-		return m.Plan.To == mode, m.Plan.From == mode && m.Undo == "" // one that failed is cleared away first
-	case swap.Clearing:
-		return m.Plan.To == mode, false
-	}
-	return false, false // it may be undone yet
-}
-
-// owe notes another mode as owed, if that is still the one before.
-func (y *Yard) owe(before, mode string) {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	if y.owed == before {
-		y.owed = mode
-	}
-}
-
 // note writes down that p serves, if it still does: the next host begins with it.
 func (y *Yard) note(p *plane) {
 	y.mu.Lock()
@@ -301,7 +235,7 @@ func (y *Yard) Reload(c config.Change) error {
 	if slices.Contains(c.Applied, "mode") {
 		y.heed(c.Host.Mode)
 		y.mu.Lock()
-		y.owed = c.Host.Mode
+		y.owed, y.wanted = c.Host.Mode, ""
 		y.mu.Unlock()
 		y.settleUp()
 	}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package yard
+
+import (
+	"context"
+	"time"
+
+	"github.com/pointsman/pointsman/host/swap"
+)
+
+// This file is about the way to the mode that is asked for.
+
+// follow notes the dataplane that serves, for the hosts to come, and goes to the mode that
+// is asked for, if that is another: it is after a change of the file while no host ran, or
+// where a host ended before its swap was written down. From then on it goes to the file's
+// mode whenever nothing is in the way any more. A dataplane that does not come up is not
+// waited for: another mode may be asked for because of that.
+func (y *Yard) follow(ctx context.Context) {
+	ticker := time.NewTicker(5 * glance)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		main := y.serving()
+		whole := main.whole()
+		if whole {
+			y.note(main)
+		}
+		if whole || !main.supervisor.Status().Coming() {
+			y.begun()
+		}
+		y.settleUp()
+	}
+}
+
+// begun has the mode that was asked for when the host began owed, once, if nobody has asked
+// for another since.
+func (y *Yard) begun() {
+	y.mu.Lock()
+	wanted := y.wanted
+	y.mu.Unlock()
+	if wanted == "" {
+		return
+	}
+	there := y.there(wanted)
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if there && y.wanted == wanted {
+		y.owed = wanted
+	}
+	y.wanted = ""
+}
+
+// settleUp begins the swap to the mode that is owed, as soon as it can be.
+func (y *Yard) settleUp() {
+	y.mu.Lock()
+	mode, serves := y.owed, y.main.name
+	y.mu.Unlock()
+	if mode == "" {
+		return
+	}
+	there, free := heads(y.runner.Machine(), serves, mode)
+	if there || free && y.ask(mode, "the mode in the config file", false) == nil {
+		y.owe(mode, "")
+	}
+}
+
+// heads says how a swap that may be under way stands to a mode: it is there already, or
+// the way to it is free.
+func heads(m swap.Machine, serves, mode string) (there, free bool) {
+	switch m.Stage {
+	case swap.Idle:
+		return serves == mode, true
+	case swap.Draining:
+		return m.Plan.To == mode, m.Plan.From == mode && m.Undo == "" // one that failed is cleared away first
+	case swap.Clearing:
+		return m.Plan.To == mode, false
+	}
+	return false, false // it may be undone yet
+}
+
+// owe notes another mode as owed, if that is still the one before.
+func (y *Yard) owe(before, mode string) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.owed == before {
+		y.owed = mode
+	}
+}
