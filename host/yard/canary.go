@@ -62,14 +62,14 @@ func (c *canary) begin() error {
 	if err != nil {
 		return fmt.Errorf("make the canary: %w", err)
 	}
-	nodePort, err := freePort(c.addr)
+	own, nodePort, err := freePorts(c.addr)
 	if err != nil {
 		return errors.Join(fmt.Errorf("make the canary: %w", err), l.Close())
 	}
 	c.listener = l
 	go answerCanary(l) // ends with the listener
 	at := netip.MustParseAddrPort(l.Addr().String())
-	port, own := uint16(7079), nodePort+1
+	port := uint16(7079)
 	c.ways = []way{{near, netip.AddrPortFrom(c.addr, own)}, {near, netip.AddrPortFrom(c.addr, nodePort)}}
 	c.tell(near, c.addr, own, nodePort, at)
 	if c.addr.Is4() {
@@ -123,20 +123,19 @@ func (c *canary) tell(name string, addr netip.Addr, port, nodePort uint16, at ne
 	c.tracker.SetSlice(slice)
 }
 
-// freePort is one that nobody listens on, nor on the next.
-func freePort(addr netip.Addr) (uint16, error) {
-	for range 20 {
+// freePorts are two that nobody has. On a busy node most may be callers' own, so they are
+// those that the kernel finds.
+func freePorts(addr netip.Addr) (one, other uint16, err error) {
+	var ports [2]uint16
+	for i := range ports {
 		l, err := net.Listen("tcp", netip.AddrPortFrom(addr, 0).String())
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
-		port := netip.MustParseAddrPort(l.Addr().String()).Port()
-		next, err := net.Listen("tcp", netip.AddrPortFrom(addr, port+1).String())
-		if err = errors.Join(err, l.Close()); err == nil {
-			return port, next.Close()
-		}
+		defer l.Close() // only then, or the other would be the same
+		ports[i] = netip.MustParseAddrPort(l.Addr().String()).Port()
 	}
-	return 0, errors.New("no free port")
+	return ports[0], ports[1], nil
 }
 
 func answerCanary(l net.Listener) {

@@ -18,17 +18,19 @@ import (
 // A lever is the yard as a swap works it (swap.Yard).
 type lever struct{ *Yard }
 
-// Open has To's process started. One that still drains is wanted back.
+// Open has To's process started, and makes the canary, of which that is told like of any
+// Service. One that still drains is wanted back.
 func (y lever) Open(ctx context.Context, p swap.Plan) (swap.Dataplane, error) {
+	if err := y.canary.begin(); err != nil {
+		return nil, err // nothing could be proved later, and who leaves would have left by then
+	}
 	for _, d := range y.all() {
 		if d.name == p.To && d != y.serving() {
 			err := d.SetRole(ctx, sdk.Standby)
 			d.refill()
-			y.prepare()
 			return d, err
 		}
 	}
-	y.prepare()
 	d := y.newPlane(p.To, p.ToSlot)
 	if !p.Same || p.Overlap {
 		d.want = sdk.Standby // else it inherits the role with the lock
@@ -44,13 +46,6 @@ func (y lever) Open(ctx context.Context, p swap.Plan) (swap.Dataplane, error) {
 		return nil, err
 	}
 	return d, nil
-}
-
-// prepare makes the canary, of which the one to come is told like of any Service.
-func (y *Yard) prepare() {
-	if err := y.canary.begin(); err != nil {
-		y.failed(swap.Launch, err)
-	}
 }
 
 // otherSlot is that of a second process of one mode.
