@@ -86,7 +86,7 @@ func swapsOfMany(t *testing.T, count int, backend string, meant, again time.Dura
 			continue
 		}
 		note("from the command until "+m.Last.From+" is retired", retired, meant)
-		note("… and until it is gone", time.Duration(m.Last.Seconds*float64(time.Second)), 0)
+		note("… and until "+m.Last.From+" is gone", time.Duration(m.Last.Seconds*float64(time.Second)), 0)
 	}
 }
 
