@@ -20,7 +20,7 @@ type Runner struct {
 	machine Machine
 	started Dataplane // that served when the swap began
 	coming  Dataplane // that was to replace it; nil: not open yet
-	wanted  bool      // Ask was accepted, and the machine has not heard of it yet
+	asked   *Plan     // of an Ask that was accepted, and that the machine has not heard of yet; nil: there is none
 }
 
 // New is a Runner that begins with Run. serving is the dataplane that serves.
@@ -54,12 +54,13 @@ func (r *Runner) Ask(p Plan) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next, work := r.machine.Step(Event{Kind: Ask, Plan: p}, time.Now())
-	if r.wanted || work == nil || next.Stage != Preflight {
+	switch {
+	case r.asked != nil:
+		return fmt.Errorf("%w: %s, about to begin", ErrBusy, r.asked)
+	case work == nil, next.Stage != Preflight, !r.tell(Event{Kind: Ask, Plan: p}):
 		return fmt.Errorf("%w: %s, %s", ErrBusy, r.machine.Plan, r.machine.Stage)
 	}
-	if r.wanted = r.tell(Event{Kind: Ask, Plan: p}); !r.wanted {
-		return fmt.Errorf("%w: %s, %s", ErrBusy, r.machine.Plan, r.machine.Stage)
-	}
+	r.asked = &p
 	return nil
 }
 
@@ -129,7 +130,7 @@ func (r *Runner) Run(ctx context.Context) {
 func (r *Runner) heard() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.wanted = false
+	r.asked = nil
 }
 
 // A loop is the goroutine of Run, and the work it has given out.

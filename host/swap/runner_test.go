@@ -369,6 +369,9 @@ func TestRunnerIsAskedWhileItHasMuchToDo(t *testing.T) {
 	if err := r.Ask(toUserspace); err != nil {
 		t.Errorf("asked of one that can: %v", err)
 	}
+	if err := r.Ask(toUserspace.back()); !errors.Is(err, ErrBusy) || !strings.HasSuffix(err.Error(), ": iptables → userspace, about to begin") {
+		t.Errorf("asked again before it began: %v", err)
+	}
 }
 
 // TestRunnerResumes finds a swap that was under way.
