@@ -58,10 +58,16 @@ func swapped(o swap.Outcome) *admin.Swapped {
 // warning.
 const Recently = 10 * time.Minute
 
+// byReset is why a swap is undone that somebody does not want any more.
+const byReset = "pointsman mode reset"
+
 // LastSwap is the last swap, if it still is one to speak of: one that was undone
-// and is still wanted, or was not long ago.
+// and is still wanted, or was not long ago. Who asked for that need not be told of it.
 func (y *Yard) LastSwap() *admin.Swapped {
 	last := swapped(y.runner.Machine().Last)
+	if last != nil && last.Error == byReset && last.Left == "" {
+		return nil
+	}
 	if last == nil || last.Error == "" || time.Since(last.At) < Recently {
 		return last
 	}
@@ -129,7 +135,7 @@ func (y *Yard) possible(mode string) error {
 // file's mode.
 func (y *Yard) Reset() (string, error) {
 	if m := y.runner.Machine(); m.Stage != swap.Idle && m.Stage < swap.Draining {
-		y.runner.Reset("pointsman mode reset")
+		y.runner.Reset(byReset)
 		y.prefer(y.serving().name) // or the next host would begin it again
 		return "the swap to " + m.Plan.To + " is undone", nil
 	}

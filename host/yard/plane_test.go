@@ -135,6 +135,7 @@ func TestLastSwap(t *testing.T) {
 	}{
 		"made long ago":                    {ago: time.Hour, want: true},
 		"undone just now":                  {err: "no luck", want: true},
+		"undone because that was wanted":   {err: "pointsman mode reset"},
 		"undone long ago":                  {ago: time.Hour, err: "no luck"},
 		"undone long ago, and still asked": {ago: time.Hour, err: "no luck", asked: "userspace", want: true},
 	} {

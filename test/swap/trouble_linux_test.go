@@ -160,6 +160,9 @@ func TestKernelAskedTwice(t *testing.T) {
 	if m, err := n.Mode(t.Context()); err != nil || m.Asked != "" {
 		t.Errorf("the next host goes to %q, %v", m.Asked, err)
 	}
+	if out, err := n.verb("status", "--wait", "1m"); err != nil {
+		t.Errorf("a swap was undone as was asked for, and status says: %v: %s", err, out)
+	}
 }
 
 // TestKernelSourceAway has what Services come from vanish, and swaps: what is served is
