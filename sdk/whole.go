@@ -15,8 +15,14 @@ import (
 // The function's error means that nothing was served; it is retried. Options are
 // refused. Roles need no care of the function's: in Standby and Draining it is
 // given a State without Services, and when it has yielded it is no longer called.
-// Until a role is set, one that declares LimitDiesWithProcess is in Standby; any
-// other may have left something in the kernel, and is Active.
+// One that declares LimitDiesWithProcess is in Standby until a role is set, and is
+// given a State without Services too when it has yielded: what its process listens
+// on is not left to its successor. Any other may have left something in the kernel,
+// and begins Active; it takes no writer's lock (contract line 8), so beside a second
+// process of its own, as when its binary is changed, it does not keep the contract.
+//
+// A Service in State.Kept is to stay as it is served, also where State.Services
+// lacks it: a function that removes what it is not given leaves that alone.
 //
 // Cleanup is the function called with an empty State. It names nothing where
 // nothing can be left: after another Cleanup, or in a new process of one that
@@ -24,7 +30,7 @@ import (
 func Whole(description Description, serve func(context.Context, State) error) Dataplane {
 	w := &whole{description: description, serve: serve, role: Active}
 	if slices.Contains(description.Limits, LimitDiesWithProcess) {
-		w.role, w.clean = Standby, true
+		w.role, w.clean, w.dies = Standby, true, true
 	}
 	return w
 }
@@ -35,6 +41,7 @@ type whole struct {
 	state       State
 	role        Role
 	clean       bool // nothing is served, and nothing was left
+	dies        bool // with the process, all that it serves
 }
 
 func (w *whole) Configure(_ context.Context, setup Setup) (Description, error) {
@@ -74,11 +81,14 @@ func (w *whole) SetRole(ctx context.Context, role Role) error {
 // follow has the function serve what there is to serve in a role.
 func (w *whole) follow(ctx context.Context, role Role) error {
 	state := w.state
-	switch role {
-	case Yielded:
+	switch {
+	case role == Yielded && !w.dies:
 		return nil
-	case Standby, Draining:
+	case role != Active:
 		state.Services = nil
+		if w.dies {
+			state.Kept = nil // nobody else holds it
+		}
 	}
 	w.clean = false
 	return w.serve(ctx, state)

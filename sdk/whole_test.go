@@ -142,6 +142,33 @@ func TestWholeRoles(t *testing.T) {
 	}
 }
 
+// TestWholeYieldsWhatDies: what a process listens on is in its successor's way, and
+// the other's role does not close it.
+func TestWholeYieldsWhatDies(t *testing.T) {
+	w, dp := begun(t, Description{Name: "process", Limits: []Limit{LimitDiesWithProcess}})
+	sync(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
+	for _, c := range []struct {
+		role  Role
+		given string
+	}{{Active, "[a=1]"}, {Yielded, "[]"}, {Active, "[a=1]"}} {
+		w.take()
+		if err := dp.SetRole(t.Context(), c.role); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, w, c.given)
+	}
+	if err := dp.SetRole(t.Context(), Yielded); err != nil {
+		t.Fatal(err)
+	}
+	w.take()
+	sync(t, dp, Update{From: 1, To: 2, Set: []Service{svc("b", 1)}, Keep: []Name{svc("a", 0).Name}})
+	expect(t, w, "[]")
+	if err := dp.SetRole(t.Context(), Active); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, w, "[a=1 b=1 keep a]")
+}
+
 func TestWholeRoleAtStart(t *testing.T) {
 	full := Update{To: 1, Full: true, Set: []Service{svc("a", 1)}}
 	w, dp := begun(t, Description{Name: "kernel"})
