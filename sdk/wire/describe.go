@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"time"
@@ -22,14 +23,32 @@ func encodeDescription(d sdk.Description) *pb.Description {
 	return out
 }
 
+// decodeDescription leaves out options that are no JSON: the host shows them as a
+// part of its own.
 func decodeDescription(d *pb.Description) sdk.Description {
-	return sdk.Description{
+	out := sdk.Description{
 		Name:     oneLine(d.GetName()),
 		Version:  oneLine(d.GetVersion()),
 		Features: texts[sdk.Feature](d.GetFeatures()),
 		Limits:   texts[sdk.Limit](d.GetLimits()),
-		Options:  d.GetOptions(),
 	}
+	if json.Valid(d.GetOptions()) {
+		out.Options = d.GetOptions()
+	}
+	return out
+}
+
+// checkDescription tells an author what no host could show.
+func checkDescription(d sdk.Description) error {
+	var schema json.RawMessage
+	if err := json.Unmarshal(d.Options, &schema); len(d.Options) > 0 && err != nil {
+		return &sdk.Refusal{
+			Field: "Description.Options",
+			Why:   fmt.Sprintf("it is no JSON: %v", err),
+			Try:   "a plugin whose author has written a JSON schema there, or nothing",
+		}
+	}
+	return nil
 }
 
 // encodeSysctls moves by one, because the zero of the vocabulary is a meaning and

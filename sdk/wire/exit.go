@@ -34,15 +34,25 @@ func (e Exit) how() string {
 	return "ended, nobody knows how: it was not a child of this process"
 }
 
-// reason is the line most likely to say why: a panic's first, or else the last.
+// reason is the line most likely to say why: the first of a panic or of a dump of all
+// goroutines, or else the last.
 func (e Exit) reason() string {
 	if len(e.Stderr) == 0 {
 		return ""
 	}
-	if first := e.Stderr[0]; strings.HasPrefix(first, "panic: ") || strings.HasPrefix(first, "fatal error: ") {
-		return first
+	if e.Crash() != nil || strings.HasPrefix(e.Stderr[0], "SIGQUIT: ") {
+		return e.Stderr[0]
 	}
 	return e.Stderr[len(e.Stderr)-1]
+}
+
+// Crash is what a program in Go said as it crashed, and where it was then; nil: it ended
+// otherwise.
+func (e Exit) Crash() []string {
+	if len(e.Stderr) > 0 && (strings.HasPrefix(e.Stderr[0], "panic: ") || strings.HasPrefix(e.Stderr[0], "fatal error: ")) {
+		return e.Stderr
+	}
+	return nil
 }
 
 func exitOf(state *os.ProcessState, stderr []string) Exit {

@@ -172,6 +172,7 @@ type order struct {
 	Steps   int    // lines in Result.Steps
 	Digest  bool   // Sync's one step is the digest of the update
 	Chatter int    // bytes to print after Configure, in the background
+	Schema  string // the options in the description that Configure returns
 	Big     int    // bytes of options in the description that Configure returns
 }
 
@@ -199,7 +200,10 @@ func (s *subject) Configure(_ context.Context, setup sdk.Setup) (sdk.Description
 	d := subjectDescription()
 	d.Features = d.Features[:1]
 	if s.order.Big > 0 {
-		d.Options = make([]byte, s.order.Big)
+		d.Options = []byte(`"` + strings.Repeat("x", s.order.Big) + `"`)
+	}
+	if s.order.Schema != "" {
+		d.Options = []byte(s.order.Schema)
 	}
 	return d, nil
 }
@@ -276,8 +280,12 @@ func (s *subject) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		result.Steps = append(result.Steps, fmt.Sprintf("step %d %s", i, strings.Repeat("s", 100)))
 	}
 	for _, svc := range u.Set {
-		if svc.Hints["fail"] != "" {
-			result.Failed = append(result.Failed, sdk.Failure{Name: svc.Name, Err: errors.New(svc.Hints["fail"])})
+		if why, fails := svc.Hints["fail"]; fails {
+			failure := sdk.Failure{Name: svc.Name}
+			if why != "" {
+				failure.Err = errors.New(why)
+			}
+			result.Failed = append(result.Failed, failure)
 		}
 	}
 	return result, nil

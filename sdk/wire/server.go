@@ -76,6 +76,9 @@ func (s *server) Configure(ctx context.Context, r *pb.ConfigureRequest) (*pb.Con
 	if err != nil {
 		return nil, encodeStatus(because(ctx, err))
 	}
+	if err := checkDescription(d); err != nil {
+		return nil, encodeStatus(err)
+	}
 	s.session.confirm()
 	return &pb.ConfigureReply{Description: encodeDescription(d)}, nil
 }

@@ -111,10 +111,16 @@ func (s *server) sync(ctx context.Context, in *incoming) (sdk.Result, error) {
 	return result, nil
 }
 
+// errUnexplained is why a Service failed of which the dataplane does not say why.
+var errUnexplained = errors.New("the dataplane does not say why (its Failure has no Err)")
+
 // sendResult sends r in as many messages as it takes, the last one marked.
 func sendResult(r sdk.Result, send func(*pb.ResultChunk) error) error {
 	failures := batch[*pb.Failure]{send: func(f []*pb.Failure) error { return send(&pb.ResultChunk{Failed: f}) }}
 	for _, f := range r.Failed {
+		if f.Err == nil {
+			f.Err = errUnexplained
+		}
 		failure := &pb.Failure{Name: encodeName(f.Name), Problem: encodeProblem(f.Err)}
 		if err := failures.add(failure, proto.Size(failure)); err != nil {
 			return err
