@@ -106,10 +106,19 @@ func (p Plugin) configure(ctx context.Context, remote *wire.Remote) (*live, erro
 	v, err := p.begin(ctx, remote)
 	if err != nil {
 		_ = remote.Stop(context.WithoutCancel(ctx)) // why it is stopped says more
-		return nil, err
+		return nil, &crashed{err, remote.Exit().Crash()}
 	}
 	return v, nil
 }
+
+// crashed is an error of a process that is gone, with what it said as it crashed, if it
+// did.
+type crashed struct {
+	error
+	said []string
+}
+
+func (c *crashed) Unwrap() error { return c.error }
 
 func (p Plugin) begin(ctx context.Context, remote *wire.Remote) (*live, error) {
 	d, err := remote.Configure(ctx, sdk.Setup{Options: p.Options, StateDir: p.StateDir})

@@ -153,6 +153,9 @@ func (l *loop) start(ctx context.Context) {
 		cancel()
 		e := event{process: process, came: came, Event: Event{Kind: Launched}}
 		var refusal *sdk.Refusal
+		if crash := new(crashed); errors.As(err, &crash) {
+			l.print(crash.said)
+		}
 		switch {
 		case errors.As(err, &refusal):
 			e.Event = Event{Kind: Refuses, Why: err.Error()}
@@ -196,8 +199,7 @@ func (l *loop) lost(why string) {
 	if l.live == nil {
 		return
 	}
-	l.live.stop()
-	l.live = nil
+	l.bury()
 	l.ended(why)
 }
 
@@ -207,10 +209,28 @@ func (l *loop) kill() {
 	if l.live == nil || l.live.foreign || !runs(l.live.remote.Handle()) {
 		return
 	}
-	for _, line := range l.live.remote.Abort() {
-		if l.hooks.Log != nil {
-			l.hooks.Log(wire.LogLine{Time: l.now(), Level: slog.LevelError, Message: line, Attrs: []slog.Attr{slog.String("stream", "stderr")}})
-		}
+	l.print(l.live.remote.Abort())
+}
+
+// bury ends what goes on beside the present process. Of one that has crashed, where it
+// was goes to its log.
+func (l *loop) bury() {
+	select {
+	case <-l.live.remote.Exited():
+		l.print(l.live.remote.Exit().Crash())
+	default:
+	}
+	l.live.stop()
+	l.live = nil
+}
+
+// print has a plugin's log say what its process printed past it.
+func (l *loop) print(said []string) {
+	if l.hooks.Log == nil {
+		return
+	}
+	for _, line := range said {
+		l.hooks.Log(wire.LogLine{Time: l.now(), Level: slog.LevelError, Message: line, Attrs: []slog.Attr{slog.String("stream", "stderr")}})
 	}
 }
 
@@ -223,8 +243,7 @@ func (l *loop) end(why string) {
 	if l.live == nil {
 		return
 	}
-	l.live.stop()
-	l.live = nil
+	l.bury()
 	l.ended(why)
 	l.show(func(s *Status) { s.PID = 0 })
 	forgetHandle(l.plugin)

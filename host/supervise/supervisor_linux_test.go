@@ -41,6 +41,9 @@ func TestMain(m *testing.M) {
 type plugin struct{ how string }
 
 func (p *plugin) Configure(context.Context, sdk.Setup) (sdk.Description, error) {
+	if p.how == "panic-early" {
+		panic("no steam")
+	}
 	if p.how == "refuse" {
 		return sdk.Description{}, &sdk.Refusal{Why: "the points are frozen", Try: "heating them"}
 	}
@@ -50,8 +53,11 @@ func (p *plugin) Configure(context.Context, sdk.Setup) (sdk.Description, error) 
 // Sync of one that hangs does not return, whatever its context says, and its beats are
 // answered.
 func (p *plugin) Sync(context.Context, sdk.Update) (sdk.Result, error) {
-	if p.how == "hang" {
+	switch p.how {
+	case "hang":
 		select {}
+	case "panic":
+		panic("no steam")
 	}
 	return sdk.Result{}, nil
 }
