@@ -136,7 +136,7 @@ func addressNotOurs(t *trial) error {
 		return nil
 	}
 	if err := failedFor(r, nil, other.Name); err != nil {
-		return err
+		return fmt.Errorf("offered %s in Standby, an address that the node lacks: %w", other.Frontends[0].Addr, err)
 	}
 	if err := t.role(sdk.Active); err != nil {
 		return err

@@ -47,9 +47,10 @@ type Subject struct {
 
 // InProcess is a Subject made in this process, joined by both ends of the wire as
 // a plugin's process is, so that everything that Serve does is done. Where the
-// kernel would end what a process held, an io.Closer is closed.
+// kernel would end what a process held, as its listeners, an io.Closer is closed. One
+// that is none, and declares that all it serves dies with its process, is told to clean up.
 func InProcess(d sdk.Description, make func() sdk.Dataplane) Subject {
-	var lives sync.Map // from *wire.Remote to the io.Closer behind it
+	var lives sync.Map // from *wire.Remote to what ends what is behind it
 	return Subject{
 		Start: func(ctx context.Context, _ string) (sdk.Dataplane, error) {
 			dp := make()
@@ -57,17 +58,36 @@ func InProcess(d sdk.Description, make func() sdk.Dataplane) Subject {
 			if err != nil {
 				return nil, err
 			}
-			if c, ok := dp.(io.Closer); ok {
-				lives.Store(remote, c)
+			if end := ending(d, dp); end != nil {
+				lives.Store(remote, end)
 			}
 			return remote, nil
 		},
 		Stop: func(dp sdk.Dataplane) {
 			stopRemote(dp)
-			if c, ok := lives.LoadAndDelete(dp); ok {
-				_ = c.(io.Closer).Close() // as with a process, nobody is left to ask
+			if end, ok := lives.LoadAndDelete(dp); ok {
+				end.(func())()
 			}
 		},
+	}
+}
+
+// ending ends what the process would have held; nil: nothing does. As with a process,
+// nobody is left to ask how it went.
+func ending(d sdk.Description, dp sdk.Dataplane) func() {
+	if c, ok := dp.(io.Closer); ok {
+		return func() { _ = c.Close() }
+	}
+	if !limited(d, sdk.LimitDiesWithProcess) {
+		return nil
+	}
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = returns(ctx, func(ctx context.Context) error {
+			_, err := dp.Cleanup(ctx, sdk.Leftovers{})
+			return err
+		})
 	}
 }
 

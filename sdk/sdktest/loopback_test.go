@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -35,6 +36,25 @@ func TestLoopback(t *testing.T) {
 	}
 	if n := report.Count(Pass) + report.Count(Limit); n < 60 {
 		t.Errorf("only %d checks ran", n)
+	}
+}
+
+// TestLoopbackWithoutClose: what dies with its process is gone with a life in this one
+// too, of whoever has no Close.
+func TestLoopbackWithoutClose(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
+	}
+	bare := func() sdk.Dataplane { return struct{ sdk.Dataplane }{newRelay()} }
+	run := regexp.MustCompile("^(C06/restart|C08/)")
+	report, err := Check(t.Context(), InProcess(relayDescription, bare), Options{TempDir: t.TempDir(), Run: run})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range report.Findings {
+		if f.Status != Pass && f.Status != Limit {
+			t.Error(f)
+		}
 	}
 }
 
