@@ -28,7 +28,9 @@ type Dataplane interface {
 	// the last acknowledged revision. ErrResync asks for a Full.
 	Sync(context.Context, Update) (Result, error)
 
-	// SetRole changes the part this dataplane plays, from any role to any.
+	// SetRole changes the part this dataplane plays, from any role to any. It cannot
+	// say that one Service failed: a Sync in Standby names those that Active could
+	// not serve, as far as can be known, and an error means that the role was not taken.
 	SetRole(context.Context, Role) error
 
 	// Cleanup removes every trace of this dataplane from the node, and names
@@ -40,7 +42,8 @@ type Dataplane interface {
 // A Setup begins a session.
 type Setup struct {
 	// Options are the plugin's own options from the host's file, as JSON with
-	// the case kept. They satisfy Description.Options.
+	// the case kept; none, or null, where the file has none. Nobody has held them to
+	// Description.Options: what a dataplane does not know it answers with a *Refusal.
 	Options []byte
 
 	// StateDir is a directory of the plugin's own that outlives the process but
@@ -74,7 +77,7 @@ type Description struct {
 	Version  string    // the plugin's own
 	Features []Feature // what it serves beyond a ClusterIP over TCP
 	Limits   []Limit   // what it does otherwise than the contract says
-	Options  []byte    // JSON schema of Setup.Options; nil: it has none
+	Options  []byte    // JSON schema of Setup.Options, shown to whoever writes the file; nil: it has none
 }
 
 // A Feature is a part of the vocabulary that a dataplane may lack. A Service
@@ -142,7 +145,7 @@ const (
 	LimitAffinityPerFrontend Limit = "affinity-per-frontend"
 
 	// Only frontends whose address the node already has are served, because
-	// nothing redirects packets; the others are in Result.Failed.
+	// nothing redirects packets; the others are in Result.Failed, in Standby too.
 	LimitOwnAddressesOnly Limit = "own-addresses-only"
 
 	// Nothing stays in the kernel: when the process ends, so does the serving.
@@ -165,8 +168,8 @@ type Result struct {
 	Steps []string
 }
 
-// A Failure is one Service that could not be served, and why. A *Refusal in Err
-// means that trying again will not help.
+// A Failure is one Service that could not be served, and why; Err is never nil. A
+// *Refusal in Err means that trying again will not help.
 type Failure struct {
 	Name Name
 	Err  error
