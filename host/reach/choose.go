@@ -65,10 +65,13 @@ func (c *Counts) Add(f sdk.Family) {
 }
 
 // LocalReady counts the addresses on this node that are ready: what a load balancer's
-// health check asks for.
+// health check asks for. A slice without a port has nobody whom it could call.
 func LocalReady(joined []*Slice, here Here) (n Counts) {
 	var addrs []netip.Addr
 	for _, s := range joined {
+		if len(s.Ports) == 0 {
+			continue
+		}
 		for _, ep := range s.Endpoints {
 			if ep.State&Ready != 0 && here.Node != "" && ep.Place.Value().Node == here.Node {
 				addrs = append(addrs, ep.Addr)

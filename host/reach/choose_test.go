@@ -244,6 +244,16 @@ func TestLocalReadyCountsAddressesOnce(t *testing.T) {
 	}
 }
 
+// Who is written down without a port that can be called does not serve (A24): so are
+// the pods that have no port of the name that the Service wants.
+func TestLocalReadyNeedsAPort(t *testing.T) {
+	none, unnumbered := slice("http", 8080, "10.0.0.1 n1"), slice("http", 8080, "10.0.0.2 n1")
+	none.Ports, unnumbered.Ports[0].Port = nil, nil
+	if n := LocalReady(read(none, unnumbered, slice("other", 8080, "10.0.0.3 n1")), here); n.Of(sdk.IPv4) != 1 {
+		t.Errorf("%+v ready here, want 10.0.0.3 alone", n)
+	}
+}
+
 func TestSlicesThatAreRefused(t *testing.T) {
 	number, zero := int32(80), int32(0)
 	tests := []struct {
