@@ -94,8 +94,9 @@ type candidate struct {
 	onNode bool // its node is ours, or not given
 }
 
-// gather lists every address and port once. Of duplicates the local one wins,
-// then the one more ready to serve.
+// gather lists every address and port once. Of duplicates the one that does not
+// terminate wins, for a pod may have its address from another that ends elsewhere; then
+// the local one, then the one more ready to serve.
 func gather(joined []*Slice, port Port, family sdk.Family, node string) []candidate {
 	var all []candidate
 	for _, s := range joined {
@@ -131,16 +132,16 @@ func see(ep Endpoint, port uint16, node string) candidate {
 
 func (c candidate) worth() int {
 	worth := 0
-	if c.local {
+	if c.state&Terminating == 0 {
 		worth += 8
 	}
-	if c.state&Ready != 0 {
+	if c.local {
 		worth += 4
 	}
-	if c.state&Serving != 0 {
+	if c.state&Ready != 0 {
 		worth += 2
 	}
-	if c.state&Terminating == 0 {
+	if c.state&Serving != 0 {
 		worth++
 	}
 	return worth

@@ -186,6 +186,9 @@ func TestDuplicates(t *testing.T) {
 	}{
 		{"the local one is preferred (A6)", "10.0.0.1 n2", "10.0.0.1 n1", "10.0.0.1?", "10.0.0.1?"},
 		{"of two elsewhere the ready one is", "10.0.0.1 n2 unready", "10.0.0.1 n2", "10.0.0.1", ""},
+		{"one that ends here left its address to one elsewhere", "10.0.0.1 n2", "10.0.0.1 n1 leaving", "10.0.0.1", ""},
+		{"and one that ends elsewhere to one here", "10.0.0.1 n2 leaving", "10.0.0.1 n1", "10.0.0.1?", "10.0.0.1?"},
+		{"of two that end the local one is preferred", "10.0.0.1 n2 leaving", "10.0.0.1 n1 leaving", "10.0.0.1?", "10.0.0.1?"},
 		{"the local one even when it is not ready", "10.0.0.1 n2", "10.0.0.1 n1 unready", "", ""},
 	}
 	for _, tt := range tests {
