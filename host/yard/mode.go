@@ -63,8 +63,20 @@ const byReset = "pointsman mode reset"
 
 // LastSwap is the last swap, if it still is one to speak of: one that was undone
 // and is still wanted, or was not long ago. Who asked for that need not be told of it.
+// That a mode has another binary since is not to speak of, while a change of mode that was
+// undone is.
 func (y *Yard) LastSwap() *admin.Swapped {
-	last := swapped(y.runner.Machine().Last)
+	newest := y.runner.Machine().Last
+	if newest.Plan.Same && newest.OK() {
+		if undone := y.toSpeakOf(y.lastUndone()); undone != nil {
+			return undone
+		}
+	}
+	return y.toSpeakOf(newest)
+}
+
+func (y *Yard) toSpeakOf(o swap.Outcome) *admin.Swapped {
+	last := swapped(o)
 	if last != nil && last.Error == byReset && last.Left == "" {
 		return nil
 	}
@@ -77,6 +89,25 @@ func (y *Yard) LastSwap() *admin.Swapped {
 		return nil
 	}
 	return last
+}
+
+// remember notes how a change of mode ended.
+func (y *Yard) remember(o swap.Outcome) {
+	if o.Plan.Same {
+		return
+	}
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.undone = swap.Outcome{}
+	if o.Err != "" {
+		y.undone = o
+	}
+}
+
+func (y *Yard) lastUndone() swap.Outcome {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.undone
 }
 
 // SwapTo begins a swap that someone asks for. It holds, also for hosts to come,

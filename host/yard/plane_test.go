@@ -147,6 +147,11 @@ func TestLastSwap(t *testing.T) {
 		if got := y.LastSwap(); (got != nil) != c.want {
 			t.Errorf("one that was %s: %+v", name, got)
 		}
+		y.remember(swap.Outcome{Plan: swap.Plan{From: "iptables", To: "userspace"}, At: time.Now().Add(-c.ago), Err: c.err})
+		y.runner.Resume(swap.Machine{Last: swap.Outcome{Plan: swap.Plan{From: "iptables", To: "iptables", Same: true}, At: time.Now()}}, y.main, nil)
+		if got := y.LastSwap(); got == nil || (got.Error == c.err) != c.want {
+			t.Errorf("one that was %s, and another binary since: %+v", name, got)
+		}
 	}
 }
 

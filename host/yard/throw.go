@@ -159,6 +159,7 @@ func (y lever) Moved(before, now swap.Machine) {
 
 // settled reports how a swap ended.
 func (y *Yard) settled(o swap.Outcome) {
+	y.remember(o)
 	e := report.Event{Reason: report.SwapDone, Object: o.Plan.To, Message: fmt.Sprintf("%s in %s", o.Plan, phrase.Round(o.Took))}
 	if o.Err != "" {
 		e.Reason, e.Warning = report.SwapUndone, true

@@ -49,10 +49,11 @@ type Yard struct {
 	main   *plane     // the one that serves
 	planes []*plane   // all that run
 	life   context.Context
-	noted  inForce // as written down last
-	wanted string  // the mode that was asked for when the host began; empty: somebody has asked since
-	leaves bool    // the processes are to outlive the host
-	owed   string  // the file's mode, where another swap is in its way; empty: none
+	noted  inForce      // as written down last
+	wanted string       // the mode that was asked for when the host began; empty: somebody has asked since
+	leaves bool         // the processes are to outlive the host
+	owed   string       // the file's mode, where another swap is in its way; empty: none
+	undone swap.Outcome // of the last change of mode, where it was undone; zero: it was made
 }
 
 // New is a Yard with no dataplane yet. Nothing happens before Begin.
