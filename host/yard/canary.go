@@ -174,14 +174,24 @@ func (c *canary) sound(ctx context.Context) []string {
 	return lead
 }
 
+// errUnproved is that no way to the canary can be demanded.
+var errUnproved = errors.New("the swap goes on unproved")
+
 // prove holds the ways that lead there before to leading there, but for those of
-// Services that are not served. If none did, one must now.
+// Services that are not served. If none did, one must now, unless none is served at all:
+// that is errUnproved.
 func (c *canary) prove(ctx context.Context, before []string, unserved map[sdk.Name]bool) error {
 	var errs []error
+	ways := c.all()
+	served := slices.DeleteFunc(slices.Clone(ways), func(w way) bool {
+		return unserved[sdk.Name{Namespace: canarySpace, Service: w.service, Protocol: sdk.TCP, Family: sdk.FamilyOf(w.at.Addr())}]
+	})
+	if len(served) == 0 && len(ways) > 0 {
+		return fmt.Errorf("what is to serve has said that it serves no way to the canary: %w", errUnproved)
+	}
 	lead := 0
-	for _, w := range c.all() {
-		name := sdk.Name{Namespace: canarySpace, Service: w.service, Protocol: sdk.TCP, Family: sdk.FamilyOf(w.at.Addr())}
-		if unserved[name] || len(before) > 0 && !slices.Contains(before, w.at.String()) {
+	for _, w := range served {
+		if len(before) > 0 && !slices.Contains(before, w.at.String()) {
 			continue
 		}
 		if err := heard(ctx, w, 10, 3*time.Second); err != nil {

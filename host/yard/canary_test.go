@@ -46,14 +46,16 @@ func TestProve(t *testing.T) {
 		unserved map[sdk.Name]bool
 		want     string // in the error; empty: none
 	}{
-		"all lead there still":        {ways: []way{{near, lives}, {afar, other}}, before: []netip.AddrPort{lives, other}},
-		"one leads nowhere any more":  {ways: []way{{near, lives}, {afar, dead}}, before: []netip.AddrPort{lives, dead}, want: dead.String()},
-		"one leads to a stranger":     {ways: []way{{near, lives}, {afar, stranger}}, before: []netip.AddrPort{lives, stranger}, want: stranger.String()},
-		"one led nowhere before":      {ways: []way{{near, lives}, {afar, dead}}, before: []netip.AddrPort{lives}},
-		"one is not served":           {ways: []way{{near, lives}, {afar, dead}}, before: []netip.AddrPort{lives, dead}, unserved: far},
-		"none led there, and one now": {ways: []way{{near, lives}, {afar, dead}}},
-		"none led there, nor now":     {ways: []way{{afar, dead}}, want: "no way leads to the canary"},
-		"there is none":               {want: "no way leads to the canary"},
+		"all lead there still":               {ways: []way{{near, lives}, {afar, other}}, before: []netip.AddrPort{lives, other}},
+		"one leads nowhere any more":         {ways: []way{{near, lives}, {afar, dead}}, before: []netip.AddrPort{lives, dead}, want: dead.String()},
+		"one leads to a stranger":            {ways: []way{{near, lives}, {afar, stranger}}, before: []netip.AddrPort{lives, stranger}, want: stranger.String()},
+		"one led nowhere before":             {ways: []way{{near, lives}, {afar, dead}}, before: []netip.AddrPort{lives}},
+		"one is not served":                  {ways: []way{{near, lives}, {afar, dead}}, before: []netip.AddrPort{lives, dead}, unserved: far},
+		"none led there, and one now":        {ways: []way{{near, lives}, {afar, dead}}},
+		"none led there, nor now":            {ways: []way{{afar, dead}}, want: "no way leads to the canary"},
+		"none led there, and none is served": {ways: []way{{afar, dead}}, unserved: far, want: errUnproved.Error()},
+		"one led there that is not served":   {ways: []way{{afar, dead}}, before: []netip.AddrPort{dead}, unserved: far, want: errUnproved.Error()},
+		"there is none":                      {want: "no way leads to the canary"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

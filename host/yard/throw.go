@@ -110,11 +110,15 @@ func (y lever) Prove(ctx context.Context, ways []string) error {
 	if next == nil {
 		return errNoProcess
 	}
-	if y.canary.addr.IsLoopback() {
-		y.failed(swap.Prove, errors.New("this node has no address but its own loopback's: the swap goes on unproved"))
+	err := fmt.Errorf("this node has no address but its own loopback's: %w", errUnproved)
+	if !y.canary.addr.IsLoopback() {
+		err = y.canary.prove(ctx, ways, next.fails())
+	}
+	if errors.Is(err, errUnproved) {
+		y.failed(swap.Prove, err)
 		return nil
 	}
-	return y.canary.prove(ctx, ways, next.fails())
+	return err
 }
 
 // coming is the dataplane besides the one that serves.
