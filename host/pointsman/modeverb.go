@@ -153,7 +153,11 @@ func awaitSwap(ctx context.Context, client *admin.Client, began time.Time, wait 
 		last := m.Last
 		switch {
 		case m.Swap != nil && m.Swap.Moved() && m.Swap.Began.After(began):
-			fmt.Fprintf(w, "%s serves; %s drains\n", m.Swap.To, m.Swap.From)
+			leaves := m.Swap.From
+			if leaves == m.Swap.To {
+				leaves = "its process before"
+			}
+			fmt.Fprintf(w, "%s serves; %s drains\n", m.Swap.To, leaves)
 			return nil
 		case m.Swap == nil && last != nil && last.At.After(began) && last.Error != "":
 			return fmt.Errorf("the swap to %s was undone, and %s serves on: %s", last.To, last.From, last.Error)

@@ -76,7 +76,7 @@ func (y *Yard) Restart(name string) (string, error) {
 		}
 		return "plugin " + name + " gives way to its new binary; pointsman mode show tells how far it is", nil
 	}
-	p.supervisor.Restart("asked for by pointsman plugin restart")
+	p.supervisor.Restart("pointsman plugin restart " + name + " was asked for")
 	return "plugin " + name + " is started anew", nil
 }
 
