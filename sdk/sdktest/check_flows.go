@@ -120,7 +120,8 @@ func drainingKeeps(t *trial) error {
 		if err := t.role(sdk.Active); err != nil {
 			return err
 		}
-		if err := t.serves(left); err != nil {
+		again := func(s Scenario) error { return t.packetsOn(f.stage, s) }
+		if err := t.servesBy(left, again); err != nil {
 			return fmt.Errorf("active again: %w", err)
 		}
 		return nil

@@ -58,6 +58,29 @@ func TestLoopbackWithoutClose(t *testing.T) {
 	}
 }
 
+// TestLoopbackWithoutInspector: what cannot say what it serves is sent packets, by the
+// endpoints that answer already, and by none where nobody calls.
+func TestLoopbackWithoutInspector(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
+	}
+	mute := func() sdk.Dataplane {
+		r := newRelay()
+		return struct {
+			sdk.Dataplane
+			io.Closer
+		}{r, r.(io.Closer)}
+	}
+	run := regexp.MustCompile("^(C05/ten-thousand-services|C07/draining-keeps-established)$")
+	report, err := Check(t.Context(), InProcess(relayDescription, mute), Options{TempDir: t.TempDir(), Run: run})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := report.Count(Pass) + report.Count(Limit); n != 2 {
+		t.Errorf("%d pass: %s", n, report)
+	}
+}
+
 // TestLoopbackBites: a relay that lets everyone in fails where it should.
 func TestLoopbackBites(t *testing.T) {
 	if runtime.GOOS != "linux" {

@@ -283,10 +283,13 @@ func wanted(services []sdk.Service) []string {
 
 // serves checks that the dataplane serves exactly s: by asking it, and where it
 // cannot say, with s's packets.
-func (t *trial) serves(s Scenario) error {
+func (t *trial) serves(s Scenario) error { return t.servesBy(s, t.packets) }
+
+// servesBy is serves, where packets are sent otherwise.
+func (t *trial) servesBy(s Scenario, packets func(Scenario) error) error {
 	got, err := t.inspect()
 	if errors.Is(err, wire.ErrUnsupported) {
-		return settled(t.packets(s))
+		return settled(packets(s))
 	}
 	if err != nil {
 		return fmt.Errorf("inspect: %w", err)
