@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// ports leaves the node those from first to last to give away, until the test ends.
+// ports leaves the node those from first to last to give away, until the test ends: ports
+// that are not given away otherwise, so that connections of before have none of them.
 func (n *node) ports(firstAndLast string) {
 	n.Helper()
 	const file = "/proc/sys/net/ipv4/ip_local_port_range"
@@ -44,8 +45,8 @@ func (n *node) take(port uint16) uint16 {
 func TestKernelFewPorts(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.start()
-	n.ports("40000 40399")
-	other := 40001 - n.take(0)%2 // of those that the kernel does not give away first
+	n.ports("20000 20399")
+	other := 20001 - n.take(0)%2 // of those that the kernel does not give away first
 	for i := range uint16(200) {
 		n.take(other + 2*i)
 	}
@@ -62,9 +63,9 @@ func TestKernelFewPorts(t *testing.T) {
 func TestKernelNoPort(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.start()
-	n.ports("40000 40001")
-	n.take(40000)
-	n.take(40001)
+	n.ports("21000 21001")
+	n.take(21000)
+	n.take(21001)
 	if out, err := n.verb("mode", "swap", "userspace", "--wait"); err == nil {
 		t.Errorf("it went: %s", out)
 	}
