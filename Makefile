@@ -29,7 +29,9 @@ test: ## run every test that needs neither root nor a cluster
 test-kernel: ## run the tests that write to a real kernel, in namespaces of their own (root)
 	@if [ "$$(id -u)" != 0 ]; then echo "make test-kernel needs root: it makes network namespaces; try: sudo make test-kernel"; exit 1; fi
 	$(GO) test -p 2 -count=1 -timeout 20m -run '^TestKernel' $(filter-out ./test/swap,$(KERNEL))
-	$(GO) test -count=1 -timeout 20m -run '^TestKernel' ./test/swap
+	@mkdir -p bin
+	POINTSMAN_FIGURES=$(CURDIR)/bin/swap-figures.txt $(GO) test -count=1 -timeout 20m -run '^TestKernel' ./test/swap
+	@cat bin/swap-figures.txt
 
 test-ipvs: ## run the ipvs tests under a kernel that has IPVS
 	@GO="$(GO)" test/uml/suite

@@ -5,6 +5,7 @@ package swap
 import (
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -41,6 +42,13 @@ func (f *figures) time(what string, took, meant time.Duration) {
 	f.times = append(f.times, fmt.Sprintf("%s\t%s\t%s", what, took.Round(time.Millisecond), goal))
 }
 
+// keep writes the tables to a file.
+func (f *figures) keep(file string) error {
+	var text strings.Builder
+	f.print(&text)
+	return os.WriteFile(file, []byte(text.String()), 0o644)
+}
+
 // print writes the tables.
 func (f *figures) print(w io.Writer) {
 	f.mu.Lock()
@@ -55,7 +63,7 @@ func (f *figures) print(w io.Writer) {
 		if len(t.rows) > 0 {
 			columns := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 			fmt.Fprintf(columns, "\n%s\n%s\n", t.head, strings.Join(slices.Sorted(slices.Values(t.rows)), "\n"))
-			_ = columns.Flush() // to standard output
+			_ = columns.Flush() // what it goes to takes everything, or there is nobody to tell
 		}
 	}
 }

@@ -41,6 +41,12 @@ type tidy struct{ *testing.M }
 func (t tidy) Run() int {
 	code := t.M.Run()
 	measured.print(os.Stdout)
+	if file := os.Getenv("POINTSMAN_FIGURES"); file != "" { // go test hides what is printed where all is well
+		if err := measured.keep(file); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
 	if built.dir != "" {
 		_ = os.RemoveAll(built.dir)
 	}
