@@ -205,12 +205,9 @@ func (l *load) forgive(p point) {
 	if !relay {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.failed) > 0 {
-		l.t.Logf("a relay was killed: %d calls through it failed, the first: %s", len(l.failed), l.failed[0])
+	if failed := l.Sofar().Failed; len(failed) > 0 {
+		l.t.Logf("a relay was killed: %d calls through it failed, the first: %s", len(failed), failed[0])
 	}
-	l.failed = nil
 	l.excused = true
 }
 

@@ -329,8 +329,8 @@ func (n *node) exec(host *exec.Cmd, env ...string) {
 func (n *node) answering() {
 	n.Helper()
 	for _, c := range n.callers() {
-		n.until(c.name+" is answered at "+c.to.String(), long, func() error {
-			_, err := new(load).once(n.Context(), c)
+		n.until(c.Name+" is answered at "+c.To.String(), long, func() error {
+			_, err := c.Once(n.Context())
 			return err
 		})
 	}

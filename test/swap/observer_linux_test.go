@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
 // An observer says something every 20 ms on one kept connection of each caller, and
@@ -56,10 +58,10 @@ func (n *node) observe(callers []caller) *observer {
 		ends = append(ends, f)
 	}
 	for _, c := range callers {
-		c.to = netip.AddrPortFrom(c.to.Addr(), map[uint16]uint16{port: earPort, nodePort: earNodePort}[c.to.Port()])
-		conn, err := c.dial(n.Context(), c.over("tcp"), c.to)
+		c.To = netip.AddrPortFrom(c.To.Addr(), map[uint16]uint16{port: earPort, nodePort: earNodePort}[c.To.Port()])
+		conn, err := c.Dial(n.Context(), c.Over("tcp"), c.To)
 		if err != nil {
-			n.Fatalf("observe from %s to %s: %v", c.name, c.to, err)
+			n.Fatalf("observe from %s to %s: %v", c.Name, c.To, err)
 		}
 		keep(conn)
 	}
@@ -183,7 +185,7 @@ func observed(count int) {
 func ask(conn net.Conn) (time.Duration, error) {
 	before, asked := stolen(), time.Now()
 	_ = conn.SetDeadline(asked.Add(patience))
-	err := say(conn)
+	err := traffic.Say(conn)
 	return max(0, time.Since(asked)-(stolen()-before)), err
 }
 

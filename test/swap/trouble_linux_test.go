@@ -302,12 +302,12 @@ func TestKernelIPv6(t *testing.T) {
 	n.write("services/six.yaml", six)
 	n.start()
 	c := n.caller("client", from, to)
-	n.until("IPv6 is served", long, func() error { _, err := new(load).once(t.Context(), c); return err })
+	n.until("IPv6 is served", long, func() error { _, err := c.Once(t.Context()); return err })
 	l := n.loadOf(c)
 	n.swapTo("userspace")
 	n.swapTo("iptables")
 	l.done("swaps in IPv6")
-	if l.asked == 0 {
+	if l.End().New == 0 {
 		t.Error("nobody asked")
 	}
 }

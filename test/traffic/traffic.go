@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/*
+Package traffic calls a node as its users do, all the time, and says what failed:
+
+	new connections       connect, say something, hear it, hang up
+	kept connections      say something every 20 ms, and hear it
+	streams of datagrams  the same; one that is lost is no failure, a second of silence is
+
+The far ends answer with what was said. The suites that swap modes and that break things
+call their nodes by it.
+*/
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Patience is how long an answer may take; later is never. It is what the kernel waits
+// before it says a lost SYN again, so a connection that only the second one opened failed.
+const Patience = time.Second
+
+// Starvation is how long this process may be kept from running before its callers'
+// patience says nothing of the node.
+const Starvation = 200 * time.Millisecond
+
+// pause is the time between two words on a kept connection.
+const pause = 20 * time.Millisecond
+
+// A Caller is one that calls from an address to one of the ways in.
+type Caller struct {
+	Name string
+	Dial func(context.Context, string, netip.AddrPort) (net.Conn, error)
+	To   netip.AddrPort
+	UDP  bool // it may be called by datagrams too
+}
+
+// Over is the network by which to call: "tcp" or "udp" of the address's family.
+func (c Caller) Over(protocol string) string {
+	if c.To.Addr().Is4() {
+		return protocol + "4"
+	}
+	return protocol + "6"
+}
+
+// Once connects, says something and hears it, and is how long that took.
+func (c Caller) Once(ctx context.Context) (time.Duration, error) {
+	began := time.Now()
+	limited, cancel := context.WithDeadline(context.WithoutCancel(ctx), began.Add(Patience))
+	defer cancel()
+	conn, err := c.Dial(limited, c.Over("tcp"), c.To)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(began.Add(Patience))
+	err = Say(conn)
+	return time.Since(began), err
+}
+
+// Say says something, and hears it.
+func Say(conn net.Conn) error {
+	if _, err := conn.Write([]byte("points")); err != nil {
+		return err
+	}
+	heard := make([]byte, 6)
+	_, err := io.ReadFull(conn, heard)
+	if err == nil && string(heard) != "points" {
+		err = fmt.Errorf("heard %q", heard)
+	}
+	return err
+}
+
+// A Plan is how much each caller calls.
+type Plan struct {
+	New   int                  // how many open new connections, one after the other
+	Every time.Duration        // one of these does so at most
+	Keep  int                  // how many keep a connection
+	Lives func() time.Duration // how long a connection or a stream is kept before the next one; nil: as long as the load
+}
+
+// A Failure is a call that failed.
+type Failure struct {
+	What      string
+	New       bool      // it was a new connection, and no kept one
+	Began, At time.Time // the connection, and its failure
+	After     time.Duration
+	Err       error
+}
+
+func (f Failure) String() string {
+	return fmt.Sprintf("%s after %.3f s: %v", f.What, f.After.Seconds(), short(f.Err))
+}
+
+func short(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// A Tally is how callers fared.
+type Tally struct {
+	New     int // new connections that were answered
+	Kept    int // answers on kept connections
+	Worst   time.Duration
+	Stall   time.Duration // the longest, of a kept connection
+	Failed  []Failure
+	Starved int // how often this process itself, callers and far ends, did not run
+	Unheard int // failures for which that is the reason
+	Took    time.Duration
+}
+
+// A Load is callers at work.
+type Load struct {
+	plan  Plan
+	began time.Time
+	stop  context.CancelFunc
+	calls sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	tally   Tally
+	starved time.Time // when this process last did not run
+}
+
+// Start has these call, until End.
+func Start(p Plan, callers ...Caller) *Load {
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &Load{plan: p, stop: cancel, began: time.Now()}
+	for _, c := range callers {
+		for range p.New {
+			l.calls.Go(func() { l.anew(ctx, c) })
+		}
+		for range p.Keep {
+			l.calls.Go(func() { l.again(ctx, func(ctx context.Context) { l.keep(ctx, c) }) })
+		}
+		if c.UDP {
+			l.calls.Go(func() { l.again(ctx, func(ctx context.Context) { l.stream(ctx, c) }) })
+		}
+	}
+	l.calls.Go(func() { l.watch(ctx) })
+	return l
+}
+
+// End stops them, and returns how they fared. It may be called again.
+func (l *Load) End() Tally {
+	l.stop()
+	l.calls.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.tally.Took == 0 {
+		l.tally.Took = time.Since(l.began)
+	}
+	return l.tally
+}
+
+// Sofar is how they have fared.
+func (l *Load) Sofar() Tally {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.tally
+	t.Failed = t.Failed[:len(t.Failed):len(t.Failed)]
+	return t
+}
+
+// watch notes when this process was not run in time, as on a machine that has much
+// else to do.
+func (l *Load) watch(ctx context.Context) {
+	for last := time.Now(); ctx.Err() == nil; last = time.Now() {
+		time.Sleep(10 * time.Millisecond)
+		if time.Since(last) > Starvation {
+			l.mu.Lock()
+			l.starved = time.Now()
+			l.tally.Starved++
+			l.mu.Unlock()
+		}
+	}
+}
+
+// again has a connection kept for as long as one lives, and then the next one.
+func (l *Load) again(ctx context.Context, keep func(context.Context)) {
+	if l.plan.Lives == nil {
+		keep(ctx)
+		return
+	}
+	for ctx.Err() == nil {
+		life, cancel := context.WithTimeout(ctx, l.plan.Lives())
+		keep(life)
+		cancel()
+		time.Sleep(pause)
+	}
+}
+
+// anew connects, says something and hears it, again and again.
+func (l *Load) anew(ctx context.Context, c Caller) {
+	next := time.NewTicker(l.plan.Every)
+	defer next.Stop()
+	for ctx.Err() == nil {
+		began := time.Now()
+		took, err := c.Once(ctx)
+		l.note(&l.tally.New, began, took, err, "new from %s to %s", c.Name, c.To)
+		<-next.C
+	}
+}
+
+// keep says something on one connection for as long as it may.
+func (l *Load) keep(ctx context.Context, c Caller) {
+	opened := time.Now()
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), Patience)
+	conn, err := c.Dial(limited, c.Over("tcp"), c.To)
+	cancel()
+	if err != nil {
+		l.note(&l.tally.New, opened, 0, err, "to keep, from %s to %s", c.Name, c.To)
+		return
+	}
+	defer conn.Close()
+	next := time.NewTicker(pause)
+	defer next.Stop()
+	for ctx.Err() == nil {
+		began := time.Now()
+		_ = conn.SetDeadline(began.Add(Patience))
+		err := Say(conn)
+		l.note(&l.tally.Kept, opened, time.Since(began), err, "kept, from %s to %s", c.Name, c.To)
+		if err != nil {
+			return
+		}
+		<-next.C
+	}
+}
+
+// stream sends datagrams and listens for answers. One that is lost is no failure, as
+// any may be: silence is.
+func (l *Load) stream(ctx context.Context, c Caller) {
+	opened := time.Now()
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), Patience)
+	conn, err := c.Dial(limited, c.Over("udp"), c.To)
+	cancel()
+	if err != nil {
+		l.note(&l.tally.Kept, opened, 0, err, "a stream from %s to %s", c.Name, c.To)
+		return
+	}
+	defer conn.Close()
+	next := time.NewTicker(pause)
+	defer next.Stop()
+	heard, said := time.Now(), make([]byte, 64)
+	for ctx.Err() == nil {
+		_, _ = conn.Write([]byte("points")) // what the one before came to
+		_ = conn.SetReadDeadline(time.Now().Add(15 * time.Millisecond))
+		if _, err := conn.Read(said); err == nil {
+			l.note(&l.tally.Kept, opened, time.Since(heard), nil, "")
+			heard = time.Now()
+		} else if time.Since(heard) > Patience {
+			l.note(&l.tally.Kept, opened, 0, errors.New("silence"), "a stream from %s to %s", c.Name, c.To)
+			return
+		}
+		<-next.C
+	}
+}
+
+func (l *Load) note(count *int, began time.Time, took time.Duration, err error, format string, args ...any) {
+	at := time.Now()
+	if err != nil {
+		time.Sleep(Starvation) // what kept this caller from running may have kept watch too
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil && l.hungry() {
+		l.tally.Unheard++
+		return
+	}
+	if err != nil {
+		l.tally.Failed = append(l.tally.Failed, Failure{
+			What: fmt.Sprintf(format, args...), New: count == &l.tally.New, Began: began, At: at, After: at.Sub(l.began), Err: err,
+		})
+		return
+	}
+	*count++
+	l.tally.Worst = max(l.tally.Worst, took)
+	if count == &l.tally.Kept {
+		l.tally.Stall = max(l.tally.Stall, took)
+	}
+}
+
+// hungry reports whether this process did not run while a call waited. The caller has
+// the mutex.
+func (l *Load) hungry() bool {
+	return !l.starved.IsZero() && time.Since(l.starved) < Patience+Starvation
+}
