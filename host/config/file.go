@@ -5,48 +5,51 @@ package config
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
-	"io"
-	"os"
+	"time"
+
+	"github.com/pointsman/pointsman/host/bounded"
 )
 
-// maxFile is more than any file of settings needs.
-const maxFile = 1 << 20
+const (
+	maxFile = 1 << 20 // more than any file of settings needs
 
-// readFile reads the file at path. It never waits: a pipe is no file.
+	// patience is how long the file system has to answer: one that hangs, as NFS does
+	// without its server, must keep neither the host nor a signal waiting.
+	patience = time.Second
+)
+
+// readFile reads the file at path for a host that starts.
 func readFile(path string) ([]byte, error) {
-	stat, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("read config: %w", err)
-	}
-	if !stat.Mode().IsRegular() {
-		return nil, fmt.Errorf("read config: %s is no file but a %s", path, kindOf(stat.Mode()))
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read config: %w", err)
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("read config: %w", err)
-	}
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("read config: %s is larger than 1 MiB, which no config is", path)
-	}
-	return data, nil
+	data, err := bounded.ReadFileWithin(path, maxFile, 5*patience)
+	return data, about(path, err)
 }
 
-func kindOf(mode os.FileMode) string {
-	switch {
-	case mode.IsDir():
-		return "folder"
-	case mode&os.ModeNamedPipe != 0:
-		return "pipe"
-	case mode&os.ModeSocket != 0:
-		return "socket"
+// An answer is what a look at the file came to.
+type answer struct {
+	data []byte
+	err  error
+}
+
+// read reads the file again while the host runs. A read without an answer goes on, and
+// is the next look's, so that only one is ever under way.
+func (f *Follower) read() ([]byte, error) {
+	a, ok := f.calls.Do(f.path, patience, func() answer {
+		data, err := bounded.ReadFile(f.path, maxFile)
+		return answer{data, err}
+	})
+	if !ok {
+		a.err = errors.New("its file system does not answer")
 	}
-	return "device"
+	return a.data, about(f.path, a.err)
+}
+
+func about(path string, err error) error {
+	if err != nil {
+		return fmt.Errorf("read config: %s: %w", path, err)
+	}
+	return nil
 }
 
 // hashOf tells one content from another; empty: there was no file.

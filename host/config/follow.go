@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/pointsman/pointsman/host/bounded"
 )
 
 // A Follower keeps a running host's settings as its file says. It looks and
@@ -17,6 +19,7 @@ type Follower struct {
 	path  string
 	flags *pflag.FlagSet
 	now   func() time.Time
+	calls bounded.Caller[string, answer] // of the looks, which follow one another
 
 	mu     sync.Mutex // guards what follows
 	host   *Host      // in force
@@ -91,7 +94,7 @@ func (f *Follower) Look() (c Change, ok bool) {
 	if f.path == "" {
 		return Change{}, false
 	}
-	data, err := readFile(f.path)
+	data, err := f.read()
 	found := hashOf(data)
 	if err != nil {
 		found = err.Error()

@@ -4,12 +4,15 @@ package config
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pointsman/pointsman/host/bounded/boundedtest"
 )
 
 // A follow is a host that runs on a file which a test does things to.
@@ -117,13 +120,13 @@ func TestFollow(t *testing.T) {
 		}},
 		{"gone, and back as it was", func(f *follow) {
 			f.remove()
-			f.want("refused: read config: stat host.yaml: no such file or directory", 10*time.Second, true)
+			f.want("refused: read config: host.yaml: no such file or directory", 10*time.Second, true)
 			f.write(good)
 			f.want("applied [] pending []", 10*time.Second, false)
 		}},
 		{"gone, and back as another", func(f *follow) {
 			f.remove()
-			f.want("refused: read config: stat host.yaml: no such file or directory", 10*time.Second, true)
+			f.want("refused: read config: host.yaml: no such file or directory", 10*time.Second, true)
 			f.write(better)
 			f.want("applied [syncPeriod] pending []", 20*time.Second, false)
 		}},
@@ -132,7 +135,7 @@ func TestFollow(t *testing.T) {
 			if err := os.Mkdir(f.path, 0o755); err != nil {
 				f.t.Fatal(err)
 			}
-			f.want("refused: read config: host.yaml is no file but a folder", 10*time.Second, true)
+			f.want("refused: read config: host.yaml: it is no ordinary file but a folder", 10*time.Second, true)
 		}},
 		{"an editor in the middle of writing is waited for", func(f *follow) {
 			f.write(better[:len(better)-4]) // syncPeriod: 20 → and nothing after it
@@ -201,7 +204,7 @@ func TestFollowConfigMap(t *testing.T) {
 	point("..v2")
 	f.want("applied [syncPeriod] pending []", 20*time.Second, false)
 	point("..nowhere")
-	f.want("refused: read config: stat host.yaml: no such file or directory", 20*time.Second, true)
+	f.want("refused: read config: host.yaml: no such file or directory", 20*time.Second, true)
 	point("..v1")
 	f.want("applied [syncPeriod] pending []", 10*time.Second, false)
 }
@@ -214,7 +217,7 @@ func TestFollowUnreadable(t *testing.T) {
 	if err := os.Chmod(f.path, 0); err != nil {
 		t.Fatal(err)
 	}
-	f.want("refused: read config: open host.yaml: permission denied", 10*time.Second, true)
+	f.want("refused: read config: host.yaml: permission denied", 10*time.Second, true)
 	if err := os.Chmod(f.path, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -256,4 +259,32 @@ func TestFollowNothing(t *testing.T) {
 	if c, ok := Follow(mustLoad(t, "", nil), nil, time.Now).Look(); ok {
 		t.Errorf("came to %+v", c)
 	}
+}
+
+// A file that does not answer is a stale config, and keeps nothing waiting.
+func TestFollowHungFile(t *testing.T) {
+	hung, release := boundedtest.Hung(t)
+	f := newFollow(t, write(t, "syncPeriod: 10s\n"))
+	path := f.path
+	link := func(to string) {
+		t.Helper()
+		if err := errors.Join(os.Symlink(to, path+".new"), os.Rename(path+".new", path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link(filepath.Join(hung, "host.yaml"))
+	begun := time.Now()
+	f.want("refused: read config: host.yaml: its file system does not answer", 10*time.Second, true)
+	if took := time.Since(begun); took > 30*time.Second {
+		t.Errorf("four looks took %s", took)
+	}
+	release()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	f.write(head + "syncPeriod: 20s\n")
+	f.want("applied [syncPeriod] pending []", 20*time.Second, false)
+
+	link("/proc/kmsg")
+	f.want("refused: read config: host.yaml: it lies in procfs, whose files are no ordinary ones", 20*time.Second, true)
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -102,15 +101,8 @@ func (h *host) run(ctx context.Context) error {
 
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	var parts sync.WaitGroup
-	part := func(name string, run func(context.Context) error) {
-		parts.Go(func() {
-			// A part that fails is no reason to stop serving.
-			if err := run(ctx); err != nil && ctx.Err() == nil {
-				h.log.Error("a part of the host ended", "part", name, "err", err)
-			}
-		})
-	}
+	all := newParts(h.log)
+	part := func(name string, run func(context.Context) error) { all.begin(ctx, name, run) }
 	part("source", h.source.Run)
 	if h.written != nil {
 		part("events", h.written.Run)
@@ -126,7 +118,7 @@ func (h *host) run(ctx context.Context) error {
 	part("config", func(ctx context.Context) error { h.follower.Run(ctx, configPeriod, h.reload); return nil })
 	part("admin", func(ctx context.Context) error { return admin.Serve(ctx, listener, h.backend()) })
 	part("dataplanes", h.yard.Run)
-	parts.Wait()
+	all.wait(ctx, "dataplanes")
 	h.log.Info("host ended")
 	if err := context.Cause(ctx); err != context.Canceled {
 		return err

@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/pointsman/pointsman/host/bounded"
 )
 
 // A Connection says how the API server is reached.
@@ -54,8 +56,14 @@ func Connect(c Connection) (kubernetes.Interface, error) {
 	return client, nil
 }
 
+// maxKubeconfig is more than any kubeconfig needs.
+const maxKubeconfig = 16 << 20
+
 func load(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig != "" {
+		if _, err := bounded.ReadFileWithin(kubeconfig, maxKubeconfig, 5*time.Second); err != nil {
+			return nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
+		}
 		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 		if err != nil {
 			return nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
