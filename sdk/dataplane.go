@@ -4,6 +4,7 @@ package sdk
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"time"
@@ -23,7 +24,8 @@ type Dataplane interface {
 	Configure(context.Context, Setup) (Description, error)
 
 	// Sync makes the kernel serve the state that the update leads to. A nil
-	// error is the acknowledgement of all but the Services in Result.Failed.
+	// error is the acknowledgement of all but the Services in Result.Failed; with
+	// Result.Planned, of having received it, and of nothing served.
 	// After an error nothing is taken for granted: the next update leads from
 	// the last acknowledged revision. ErrResync asks for a Full.
 	Sync(context.Context, Update) (Result, error)
@@ -161,10 +163,18 @@ var Limits = []Limit{
 type Result struct {
 	// Failed are the Services of this update that are not served as it says.
 	// Each keeps what served it before; the host reports it and offers it again.
+	// When this Sync also wrote what earlier ones had planned, they are the Services
+	// of all of them.
 	Failed []Failure
 
-	// Steps are what was planned and not done, one a line, because another
-	// process holds the writer's lock (contract line 8). Empty otherwise.
+	// Planned says that the update was received and is not served: another process
+	// holds the writer's lock (contract line 8), or this one is Yielded. The host
+	// does not send it again: the dataplane writes it once it has the lock, and says
+	// so with Report.Served, or with the first Result that is not Planned.
+	Planned bool
+
+	// Steps are what was planned and not done, one a line, for people. There are
+	// none where nothing is to be done, also with Planned.
 	Steps []string
 }
 
@@ -232,6 +242,44 @@ type Report struct {
 	Samples  []Sample // metrics, published by the host on its one scrape port
 
 	Histograms []Histogram // more of them
+
+	// How it stands with the writer's lock (contract line 8). A dataplane that has no
+	// such lock leaves all of these zero: it serves what it acknowledges.
+	Lock     Lock
+	Holder   Holder    // with LockAwaited: the process that holds the lock
+	Served   uint64    // the last revision of this session that is served
+	Unserved []Failure // of Served: Services that failed when what was planned was written between calls; until the next Sync names them
+}
+
+// A Lock says how a process stands to the writer's lock of its mode.
+type Lock uint8
+
+// The answers.
+const (
+	LockUnused  Lock = iota // it has none: its mode needs none, it was not told anything yet, or it is Yielded
+	LockHeld                // it is the writer
+	LockAwaited             // another process is the writer; it tries again by itself
+)
+
+var locks = []string{LockUnused: "unused", LockHeld: "held", LockAwaited: "awaited"}
+
+func (l Lock) String() string { return word(locks, uint8(l), "lock") }
+
+// A Holder is the process that holds a writer's lock. The zero value is one that
+// cannot be seen from where the dataplane runs, such as in another PID namespace.
+type Holder struct {
+	PID     int
+	Program string // the name of its executable; empty: not known
+}
+
+func (h Holder) String() string {
+	switch {
+	case h.PID == 0:
+		return "a process that is not visible from here"
+	case h.Program == "":
+		return fmt.Sprintf("pid %d", h.PID)
+	}
+	return fmt.Sprintf("pid %d (%s)", h.PID, h.Program)
 }
 
 // A Sample is one value of a metric.

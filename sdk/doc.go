@@ -97,8 +97,15 @@ of a process takes away nothing that serves: nobody knows yet what is wanted. Tw
 dataplanes may be Active for a moment: the one made Active last goes first.
 
 8. One writer for each mode and network namespace, by a file lock that every tool
-the dataplane runs inherits. A second instance without the lock only plans
-([Result].Steps) and writes once the first has yielded.
+the dataplane runs inherits. An instance without the lock serves nothing: it only
+plans, and says so ([Result].Planned, whatever the number of [Result].Steps). Between
+calls it tries the lock again by itself, every 100 ms for 3 s and then each second.
+Once it has the lock it adopts what the kernel has and writes all that it was told,
+without a further Sync, in the turn of a call (line 11); a Standby that it was told
+while another process was the writer takes nothing away then that serves. Its [Report]
+says whether it is the writer, which process is, which revision is served, and which
+Services failed when it wrote by itself. A Yielded instance is owed nothing and never
+tries the lock.
 
 9. UDP. Only the Active dataplane forgets flows, and only those whose original
 destination is a frontend of a Service with a serving address (Cluster, Local or

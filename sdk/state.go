@@ -92,7 +92,8 @@ func (s *State) Apply(u Update) (Changes, error) {
 
 // Confirm says that the kernel follows everything applied so far, but for what
 // failed: that is served as before, and Apply tells it again once an update names
-// it again. The next Update leads from here.
+// it again. The next Update leads from here. What failed may have been confirmed
+// before, when it was only planned.
 func (s *State) Confirm(failed ...Failure) {
 	s.begun = s.begun || s.full
 	s.revision = s.applied
@@ -100,6 +101,10 @@ func (s *State) Confirm(failed ...Failure) {
 		if u, ok := s.unsettled[f.Name]; ok && !s.Kept[f.Name] {
 			s.failed[f.Name] = u.before
 			delete(s.unsettled, f.Name)
+		} else if _, there := s.Services[f.Name]; there && !ok && !s.Kept[f.Name] {
+			if _, again := s.failed[f.Name]; !again {
+				s.failed[f.Name] = nil // which value serves is not known
+			}
 		}
 	}
 	settling := s.unsettled

@@ -283,3 +283,57 @@ func another() (name string, inode uint64, err error) {
 	<-done
 	return name, inode, err
 }
+
+// The process that holds a lock is named by what the kernel says, with its program.
+func TestTheHolderIsNamed(t *testing.T) {
+	n := newNode(t, "0")
+	lock, err := n.open().TryLock("iptables")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(n.open().file("-iptables.lock"), []byte("1\n"), 0o600); err != nil { // what is noted there may be of another PID namespace
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var locked *Locked
+	_, err = n.open().TryLock("iptables")
+	if !errors.As(err, &locked) || locked.Holder.PID != os.Getpid() || locked.Holder.Program != filepath.Base(self) {
+		t.Errorf("the holder is %+v, by %v; want pid %d, %s", locked, err, os.Getpid(), filepath.Base(self))
+	}
+	if err := lock.Unlock(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFlockOn(t *testing.T) {
+	const locks = `1: FLOCK  ADVISORY  WRITE 4242 00:1a:1234 0 EOF
+1: -> FLOCK  ADVISORY  WRITE 4243 00:1a:1234 0 EOF
+2: POSIX  ADVISORY  WRITE 7 00:1a:77 0 EOF
+3: FLOCK  ADVISORY  WRITE 8 00:1b:88 0 EOF
+4: FLOCK  ADVISORY  WRITE 9 00:1a:99 0 EOF
+5: FLOCK  ADVISORY  WRITE 10 00:1b:99 0 EOF
+6: FLOCK  ADVISORY  WRITE 0 00:1a:55 0 EOF
+7: nonsense
+`
+	for _, c := range []struct {
+		what   string
+		inode  uint64
+		device string
+		pid    int
+	}{
+		{"a lock, and one who waits for it", 1234, "00:1a", 4242},
+		{"a lock of another kind", 77, "00:1a", 0},
+		{"another device, and the only one", 88, "00:1a", 8},
+		{"two with the inode", 99, "00:1b", 10},
+		{"two with the inode, on other devices", 99, "00:1c", 0},
+		{"a process of another PID namespace", 55, "00:1a", 0},
+		{"no lock", 5, "00:1a", 0},
+	} {
+		if pid := flockOn(locks, c.inode, c.device); pid != c.pid {
+			t.Errorf("%s: pid %d, want %d", c.what, pid, c.pid)
+		}
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,12 +17,7 @@ import (
 // with Unlock, or when the last process that holds File is gone.
 type Lock struct{ file *os.File }
 
-// ErrLocked says that another process has the right to write; the error that
-// wraps it names the process.
-var ErrLocked = errors.New("another process is the writer")
-
-// TryLock takes the right to write for mode, or returns an error that wraps
-// ErrLocked.
+// TryLock takes the right to write for mode, or returns a *Locked.
 func (l *Ledger) TryLock(mode string) (*Lock, error) {
 	f, err := os.OpenFile(l.file("-"+mode+".lock"), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -32,7 +26,7 @@ func (l *Ledger) TryLock(mode string) (*Lock, error) {
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		defer f.Close()
-		return nil, fmt.Errorf("lock %s, held by pid %s: %w", mode, holderOf(f), ErrLocked)
+		return nil, &Locked{Mode: mode, Holder: holderOf(f)}
 	}
 	if err != nil {
 		defer f.Close()
@@ -76,16 +70,6 @@ func note(f *os.File) error {
 	}
 	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	return err
-}
-
-// holderOf is the pid that the writer noted, as far as it can be read.
-func holderOf(f *os.File) string {
-	b := make([]byte, 16)
-	n, _ := f.ReadAt(b, 0)
-	if pid := strings.TrimSpace(string(b[:n])); pid != "" {
-		return pid
-	}
-	return "unknown"
 }
 
 // lockFile waits for the lock of a ledger's page. It is held for as long as a

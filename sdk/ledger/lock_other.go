@@ -13,9 +13,6 @@ import (
 // A Lock is the right to write for one mode in one network namespace.
 type Lock struct{}
 
-// ErrLocked says that another process has the right to write.
-var ErrLocked = errors.New("another process is the writer")
-
 // TryLock is not supported here: only Linux has network namespaces.
 func (l *Ledger) TryLock(string) (*Lock, error) { return nil, errors.ErrUnsupported }
 

@@ -170,6 +170,7 @@ type order struct {
 	Refuse  bool   // Configure refuses
 	Resync  bool   // Sync answers ErrResync
 	Steps   int    // lines in Result.Steps
+	Planned bool   // Sync only plans
 	Digest  bool   // Sync's one step is the digest of the update
 	Chatter int    // bytes to print after Configure, in the background
 	Schema  string // the options in the description that Configure returns
@@ -272,7 +273,7 @@ func (s *subject) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.updates = append(s.updates, u)
-	result := sdk.Result{}
+	result := sdk.Result{Planned: s.order.Planned}
 	if s.order.Digest {
 		result.Steps = []string{digest(u)}
 	}

@@ -118,10 +118,7 @@ var errUnexplained = errors.New("the dataplane does not say why (its Failure has
 func sendResult(r sdk.Result, send func(*pb.ResultChunk) error) error {
 	failures := batch[*pb.Failure]{send: func(f []*pb.Failure) error { return send(&pb.ResultChunk{Failed: f}) }}
 	for _, f := range r.Failed {
-		if f.Err == nil {
-			f.Err = errUnexplained
-		}
-		failure := &pb.Failure{Name: encodeName(f.Name), Problem: encodeProblem(f.Err)}
+		failure := encodeFailure(f)
 		if err := failures.add(failure, proto.Size(failure)); err != nil {
 			return err
 		}
@@ -132,7 +129,18 @@ func sendResult(r sdk.Result, send func(*pb.ResultChunk) error) error {
 			return err
 		}
 	}
-	return send(&pb.ResultChunk{Failed: failures.items, Steps: steps.items, Last: true})
+	return send(&pb.ResultChunk{Failed: failures.items, Steps: steps.items, Planned: r.Planned, Last: true})
+}
+
+func encodeFailure(f sdk.Failure) *pb.Failure {
+	if f.Err == nil {
+		f.Err = errUnexplained
+	}
+	return &pb.Failure{Name: encodeName(f.Name), Problem: encodeProblem(f.Err)}
+}
+
+func decodeFailure(f *pb.Failure) sdk.Failure {
+	return sdk.Failure{Name: decodeName(f.GetName()), Err: decodeProblem(f.GetProblem())}
 }
 
 func receiveResult(stream grpc.ClientStream, result *sdk.Result) error {
@@ -163,10 +171,11 @@ func addResult(r *sdk.Result, c *pb.ResultChunk) error {
 		return tooMany("failures", maxFailures)
 	}
 	for _, f := range c.Failed {
-		r.Failed = append(r.Failed, sdk.Failure{Name: decodeName(f.GetName()), Err: decodeProblem(f.GetProblem())})
+		r.Failed = append(r.Failed, decodeFailure(f))
 	}
 	for _, step := range first(c.Steps, maxSteps-len(r.Steps)) {
 		r.Steps = append(r.Steps, text(step))
 	}
+	r.Planned = r.Planned || c.Planned
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/pointsman/pointsman/sdk"
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
@@ -28,6 +29,10 @@ type Vitals struct {
 
 	Memory     uint64 // bytes resident
 	LogDropped uint64 // log lines that nobody read in time
+
+	// UnservedMore is how many more Unserved there are than fit into an answer. A
+	// Full names them all.
+	UnservedMore int
 }
 
 // Vitals asks how the plugin is doing; it answers beside any call.
@@ -74,7 +79,35 @@ func encodeVitals(v Vitals) *pb.ReportReply {
 			Name: text(h.Name), Labels: encodeLabels(h.Labels), Bounds: h.Bounds, Counts: h.Counts, Sum: h.Sum,
 		})
 	}
+	encodeLock(out, v)
 	return out
+}
+
+// encodeLock tells how it stands with the writer's lock, and as many failures as fit.
+func encodeLock(out *pb.ReportReply, v Vitals) {
+	out.Lock = pb.Lock(v.Lock)
+	out.HolderPid, out.HolderProgram = int64(v.Holder.PID), text(v.Holder.Program)
+	out.Served = v.Served
+	out.UnservedMore = uint64(v.UnservedMore)
+	size := 0
+	for i, f := range v.Unserved {
+		failure := encodeFailure(f)
+		if size += proto.Size(failure); size > maxUnserved {
+			out.UnservedMore += uint64(len(v.Unserved) - i)
+			return
+		}
+		out.Unserved = append(out.Unserved, failure)
+	}
+}
+
+func decodeLock(v *Vitals, r *pb.ReportReply) {
+	v.Lock = sdk.Lock(enum(int32(r.GetLock())))
+	v.Holder = sdk.Holder{PID: int(r.GetHolderPid()), Program: oneLine(r.GetHolderProgram())}
+	v.Served = r.GetServed()
+	for _, f := range first(r.GetUnserved(), maxSamples) {
+		v.Unserved = append(v.Unserved, decodeFailure(f))
+	}
+	v.UnservedMore = int(min(r.GetUnservedMore(), maxFailures)) + max(0, len(r.GetUnserved())-maxSamples)
 }
 
 func encodeLabels(labels map[string]string) map[string]string {
@@ -110,5 +143,6 @@ func decodeVitals(r *pb.ReportReply) Vitals {
 			Name: h.GetName(), Labels: h.GetLabels(), Bounds: h.GetBounds(), Counts: h.GetCounts(), Sum: h.GetSum(),
 		})
 	}
+	decodeLock(&v, r)
 	return v
 }

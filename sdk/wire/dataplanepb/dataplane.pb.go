@@ -339,6 +339,55 @@ func (Role) EnumDescriptor() ([]byte, []int) {
 	return file_dataplane_proto_rawDescGZIP(), []int{5}
 }
 
+type Lock int32
+
+const (
+	Lock_LOCK_UNSPECIFIED Lock = 0
+	Lock_LOCK_HELD        Lock = 1 // it is the writer
+	Lock_LOCK_AWAITED     Lock = 2 // another process is; it tries again by itself
+)
+
+// Enum value maps for Lock.
+var (
+	Lock_name = map[int32]string{
+		0: "LOCK_UNSPECIFIED",
+		1: "LOCK_HELD",
+		2: "LOCK_AWAITED",
+	}
+	Lock_value = map[string]int32{
+		"LOCK_UNSPECIFIED": 0,
+		"LOCK_HELD":        1,
+		"LOCK_AWAITED":     2,
+	}
+)
+
+func (x Lock) Enum() *Lock {
+	p := new(Lock)
+	*p = x
+	return p
+}
+
+func (x Lock) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Lock) Descriptor() protoreflect.EnumDescriptor {
+	return file_dataplane_proto_enumTypes[6].Descriptor()
+}
+
+func (Lock) Type() protoreflect.EnumType {
+	return &file_dataplane_proto_enumTypes[6]
+}
+
+func (x Lock) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Lock.Descriptor instead.
+func (Lock) EnumDescriptor() ([]byte, []int) {
+	return file_dataplane_proto_rawDescGZIP(), []int{6}
+}
+
 type Problem_Kind int32
 
 const (
@@ -378,11 +427,11 @@ func (x Problem_Kind) String() string {
 }
 
 func (Problem_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_proto_enumTypes[6].Descriptor()
+	return file_dataplane_proto_enumTypes[7].Descriptor()
 }
 
 func (Problem_Kind) Type() protoreflect.EnumType {
-	return &file_dataplane_proto_enumTypes[6]
+	return &file_dataplane_proto_enumTypes[7]
 }
 
 func (x Problem_Kind) Number() protoreflect.EnumNumber {
@@ -1487,6 +1536,7 @@ type ResultChunk struct {
 	Failed        []*Failure             `protobuf:"bytes,1,rep,name=failed,proto3" json:"failed,omitempty"`
 	Steps         []string               `protobuf:"bytes,2,rep,name=steps,proto3" json:"steps,omitempty"` // planned and not done, because another process holds the writer's lock
 	Last          bool                   `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
+	Planned       bool                   `protobuf:"varint,4,opt,name=planned,proto3" json:"planned,omitempty"` // in the last one: received, and not served
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1538,6 +1588,13 @@ func (x *ResultChunk) GetSteps() []string {
 func (x *ResultChunk) GetLast() bool {
 	if x != nil {
 		return x.Last
+	}
+	return false
+}
+
+func (x *ResultChunk) GetPlanned() bool {
+	if x != nil {
+		return x.Planned
 	}
 	return false
 }
@@ -1831,15 +1888,22 @@ type ReportReply struct {
 	Repaired uint64    `protobuf:"varint,4,opt,name=repaired,proto3" json:"repaired,omitempty"` // how often someone else's change was undone
 	Samples  []*Sample `protobuf:"bytes,5,rep,name=samples,proto3" json:"samples,omitempty"`
 	// Serve's word.
-	Revision      uint64       `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`                              // the last one acknowledged in this session
-	Role          Role         `protobuf:"varint,7,opt,name=role,proto3,enum=pointsman.dataplane.v1.Role" json:"role,omitempty"`     // the last one set in this process; unspecified: none was
-	Call          string       `protobuf:"bytes,8,opt,name=call,proto3" json:"call,omitempty"`                                       // the name of the present call; empty: none
-	CallNanos     int64        `protobuf:"varint,9,opt,name=call_nanos,json=callNanos,proto3" json:"call_nanos,omitempty"`           // how long it has run
-	OverdueNanos  int64        `protobuf:"varint,10,opt,name=overdue_nanos,json=overdueNanos,proto3" json:"overdue_nanos,omitempty"` // how long it has run on after its context ended; more than a second: hung
-	Memory        uint64       `protobuf:"varint,11,opt,name=memory,proto3" json:"memory,omitempty"`                                 // bytes resident
-	LogDropped    uint64       `protobuf:"varint,12,opt,name=log_dropped,json=logDropped,proto3" json:"log_dropped,omitempty"`       // log lines lost because nobody read them in time
-	Histograms    []*Histogram `protobuf:"bytes,13,rep,name=histograms,proto3" json:"histograms,omitempty"`                          // the dataplane's own word, as samples are
-	Leaving       string       `protobuf:"bytes,14,opt,name=leaving,proto3" json:"leaving,omitempty"`                                // and this: what a change to another mode would end, and what to do
+	Revision     uint64       `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`                              // the last one acknowledged in this session
+	Role         Role         `protobuf:"varint,7,opt,name=role,proto3,enum=pointsman.dataplane.v1.Role" json:"role,omitempty"`     // the last one set in this process; unspecified: none was
+	Call         string       `protobuf:"bytes,8,opt,name=call,proto3" json:"call,omitempty"`                                       // the name of the present call; empty: none
+	CallNanos    int64        `protobuf:"varint,9,opt,name=call_nanos,json=callNanos,proto3" json:"call_nanos,omitempty"`           // how long it has run
+	OverdueNanos int64        `protobuf:"varint,10,opt,name=overdue_nanos,json=overdueNanos,proto3" json:"overdue_nanos,omitempty"` // how long it has run on after its context ended; more than a second: hung
+	Memory       uint64       `protobuf:"varint,11,opt,name=memory,proto3" json:"memory,omitempty"`                                 // bytes resident
+	LogDropped   uint64       `protobuf:"varint,12,opt,name=log_dropped,json=logDropped,proto3" json:"log_dropped,omitempty"`       // log lines lost because nobody read them in time
+	Histograms   []*Histogram `protobuf:"bytes,13,rep,name=histograms,proto3" json:"histograms,omitempty"`                          // the dataplane's own word, as samples are
+	Leaving      string       `protobuf:"bytes,14,opt,name=leaving,proto3" json:"leaving,omitempty"`                                // and this: what a change to another mode would end, and what to do
+	// How it stands with the writer's lock of its mode; all zero where it has none.
+	Lock          Lock       `protobuf:"varint,15,opt,name=lock,proto3,enum=pointsman.dataplane.v1.Lock" json:"lock,omitempty"`
+	HolderPid     int64      `protobuf:"varint,16,opt,name=holder_pid,json=holderPid,proto3" json:"holder_pid,omitempty"`            // with LOCK_AWAITED: the process that holds the lock; zero: not visible from there
+	HolderProgram string     `protobuf:"bytes,17,opt,name=holder_program,json=holderProgram,proto3" json:"holder_program,omitempty"` // the name of its executable
+	Served        uint64     `protobuf:"varint,18,opt,name=served,proto3" json:"served,omitempty"`                                   // the last revision of this session that is served
+	Unserved      []*Failure `protobuf:"bytes,19,rep,name=unserved,proto3" json:"unserved,omitempty"`                                // Services that failed when what was planned was written between calls
+	UnservedMore  uint64     `protobuf:"varint,20,opt,name=unserved_more,json=unservedMore,proto3" json:"unserved_more,omitempty"`   // and how many more there are than fit; a Full names them all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1970,6 +2034,48 @@ func (x *ReportReply) GetLeaving() string {
 		return x.Leaving
 	}
 	return ""
+}
+
+func (x *ReportReply) GetLock() Lock {
+	if x != nil {
+		return x.Lock
+	}
+	return Lock_LOCK_UNSPECIFIED
+}
+
+func (x *ReportReply) GetHolderPid() int64 {
+	if x != nil {
+		return x.HolderPid
+	}
+	return 0
+}
+
+func (x *ReportReply) GetHolderProgram() string {
+	if x != nil {
+		return x.HolderProgram
+	}
+	return ""
+}
+
+func (x *ReportReply) GetServed() uint64 {
+	if x != nil {
+		return x.Served
+	}
+	return 0
+}
+
+func (x *ReportReply) GetUnserved() []*Failure {
+	if x != nil {
+		return x.Unserved
+	}
+	return nil
+}
+
+func (x *ReportReply) GetUnservedMore() uint64 {
+	if x != nil {
+		return x.UnservedMore
+	}
+	return 0
 }
 
 type Sample struct {
@@ -2906,11 +3012,12 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\x04R\x02to\x12\x12\n" +
 	"\x04full\x18\x04 \x01(\bR\x04full\x120\n" +
-	"\x04node\x18\x05 \x01(\v2\x1c.pointsman.dataplane.v1.NodeR\x04node\"p\n" +
+	"\x04node\x18\x05 \x01(\v2\x1c.pointsman.dataplane.v1.NodeR\x04node\"\x8a\x01\n" +
 	"\vResultChunk\x127\n" +
 	"\x06failed\x18\x01 \x03(\v2\x1f.pointsman.dataplane.v1.FailureR\x06failed\x12\x14\n" +
 	"\x05steps\x18\x02 \x03(\tR\x05steps\x12\x12\n" +
-	"\x04last\x18\x03 \x01(\bR\x04last\"v\n" +
+	"\x04last\x18\x03 \x01(\bR\x04last\x12\x18\n" +
+	"\aplanned\x18\x04 \x01(\bR\aplanned\"v\n" +
 	"\aFailure\x120\n" +
 	"\x04name\x18\x01 \x01(\v2\x1c.pointsman.dataplane.v1.NameR\x04name\x129\n" +
 	"\aproblem\x18\x02 \x01(\v2\x1f.pointsman.dataplane.v1.ProblemR\aproblem\"\\\n" +
@@ -2925,7 +3032,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\"(\n" +
 	"\fCleanupReply\x12\x18\n" +
 	"\aremoved\x18\x01 \x03(\tR\aremoved\"\x0f\n" +
-	"\rReportRequest\"\xeb\x03\n" +
+	"\rReportRequest\"\xdd\x05\n" +
 	"\vReportReply\x12\x1a\n" +
 	"\bprogress\x18\x01 \x01(\x04R\bprogress\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\tR\awaiting\x12\x14\n" +
@@ -2945,7 +3052,14 @@ const file_dataplane_proto_rawDesc = "" +
 	"\n" +
 	"histograms\x18\r \x03(\v2!.pointsman.dataplane.v1.HistogramR\n" +
 	"histograms\x12\x18\n" +
-	"\aleaving\x18\x0e \x01(\tR\aleaving\"\xb1\x01\n" +
+	"\aleaving\x18\x0e \x01(\tR\aleaving\x120\n" +
+	"\x04lock\x18\x0f \x01(\x0e2\x1c.pointsman.dataplane.v1.LockR\x04lock\x12\x1d\n" +
+	"\n" +
+	"holder_pid\x18\x10 \x01(\x03R\tholderPid\x12%\n" +
+	"\x0eholder_program\x18\x11 \x01(\tR\rholderProgram\x12\x16\n" +
+	"\x06served\x18\x12 \x01(\x04R\x06served\x12;\n" +
+	"\bunserved\x18\x13 \x03(\v2\x1f.pointsman.dataplane.v1.FailureR\bunserved\x12#\n" +
+	"\runserved_more\x18\x14 \x01(\x04R\funservedMore\"\xb1\x01\n" +
 	"\x06Sample\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12B\n" +
 	"\x06labels\x18\x02 \x03(\v2*.pointsman.dataplane.v1.Sample.LabelsEntryR\x06labels\x12\x14\n" +
@@ -3030,7 +3144,11 @@ const file_dataplane_proto_rawDesc = "" +
 	"\fROLE_STANDBY\x10\x01\x12\x0f\n" +
 	"\vROLE_ACTIVE\x10\x02\x12\x11\n" +
 	"\rROLE_DRAINING\x10\x03\x12\x10\n" +
-	"\fROLE_YIELDED\x10\x042\xf8\x06\n" +
+	"\fROLE_YIELDED\x10\x04*=\n" +
+	"\x04Lock\x12\x14\n" +
+	"\x10LOCK_UNSPECIFIED\x10\x00\x12\r\n" +
+	"\tLOCK_HELD\x10\x01\x12\x10\n" +
+	"\fLOCK_AWAITED\x10\x022\xf8\x06\n" +
 	"\tDataplane\x12]\n" +
 	"\tConfigure\x12(.pointsman.dataplane.v1.ConfigureRequest\x1a&.pointsman.dataplane.v1.ConfigureReply\x12T\n" +
 	"\x04Sync\x12#.pointsman.dataplane.v1.UpdateChunk\x1a#.pointsman.dataplane.v1.ResultChunk(\x010\x01\x12W\n" +
@@ -3055,7 +3173,7 @@ func file_dataplane_proto_rawDescGZIP() []byte {
 	return file_dataplane_proto_rawDescData
 }
 
-var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
 var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_dataplane_proto_goTypes = []any{
 	(Protocol)(0),            // 0: pointsman.dataplane.v1.Protocol
@@ -3064,115 +3182,118 @@ var file_dataplane_proto_goTypes = []any{
 	(Policy)(0),              // 3: pointsman.dataplane.v1.Policy
 	(Sysctls)(0),             // 4: pointsman.dataplane.v1.Sysctls
 	(Role)(0),                // 5: pointsman.dataplane.v1.Role
-	(Problem_Kind)(0),        // 6: pointsman.dataplane.v1.Problem.Kind
-	(*Name)(nil),             // 7: pointsman.dataplane.v1.Name
-	(*Service)(nil),          // 8: pointsman.dataplane.v1.Service
-	(*Frontend)(nil),         // 9: pointsman.dataplane.v1.Frontend
-	(*Addresses)(nil),        // 10: pointsman.dataplane.v1.Addresses
-	(*Endpoints)(nil),        // 11: pointsman.dataplane.v1.Endpoints
-	(*Node)(nil),             // 12: pointsman.dataplane.v1.Node
-	(*Pods)(nil),             // 13: pointsman.dataplane.v1.Pods
-	(*ConntrackLimits)(nil),  // 14: pointsman.dataplane.v1.ConntrackLimits
-	(*Problem)(nil),          // 15: pointsman.dataplane.v1.Problem
-	(*Refusal)(nil),          // 16: pointsman.dataplane.v1.Refusal
-	(*ConfigureRequest)(nil), // 17: pointsman.dataplane.v1.ConfigureRequest
-	(*ConfigureReply)(nil),   // 18: pointsman.dataplane.v1.ConfigureReply
-	(*Description)(nil),      // 19: pointsman.dataplane.v1.Description
-	(*UpdateChunk)(nil),      // 20: pointsman.dataplane.v1.UpdateChunk
-	(*UpdateHead)(nil),       // 21: pointsman.dataplane.v1.UpdateHead
-	(*ResultChunk)(nil),      // 22: pointsman.dataplane.v1.ResultChunk
-	(*Failure)(nil),          // 23: pointsman.dataplane.v1.Failure
-	(*SetRoleRequest)(nil),   // 24: pointsman.dataplane.v1.SetRoleRequest
-	(*SetRoleReply)(nil),     // 25: pointsman.dataplane.v1.SetRoleReply
-	(*CleanupRequest)(nil),   // 26: pointsman.dataplane.v1.CleanupRequest
-	(*CleanupReply)(nil),     // 27: pointsman.dataplane.v1.CleanupReply
-	(*ReportRequest)(nil),    // 28: pointsman.dataplane.v1.ReportRequest
-	(*ReportReply)(nil),      // 29: pointsman.dataplane.v1.ReportReply
-	(*Sample)(nil),           // 30: pointsman.dataplane.v1.Sample
-	(*Histogram)(nil),        // 31: pointsman.dataplane.v1.Histogram
-	(*InspectRequest)(nil),   // 32: pointsman.dataplane.v1.InspectRequest
-	(*InspectReply)(nil),     // 33: pointsman.dataplane.v1.InspectReply
-	(*Served)(nil),           // 34: pointsman.dataplane.v1.Served
-	(*StuckRequest)(nil),     // 35: pointsman.dataplane.v1.StuckRequest
-	(*StuckReply)(nil),       // 36: pointsman.dataplane.v1.StuckReply
-	(*Stick)(nil),            // 37: pointsman.dataplane.v1.Stick
-	(*SeedChunk)(nil),        // 38: pointsman.dataplane.v1.SeedChunk
-	(*SeedReply)(nil),        // 39: pointsman.dataplane.v1.SeedReply
-	(*LogsRequest)(nil),      // 40: pointsman.dataplane.v1.LogsRequest
-	(*LogsReply)(nil),        // 41: pointsman.dataplane.v1.LogsReply
-	(*LogLine)(nil),          // 42: pointsman.dataplane.v1.LogLine
-	(*LogAttr)(nil),          // 43: pointsman.dataplane.v1.LogAttr
-	(*ShutdownRequest)(nil),  // 44: pointsman.dataplane.v1.ShutdownRequest
-	(*ShutdownReply)(nil),    // 45: pointsman.dataplane.v1.ShutdownReply
-	nil,                      // 46: pointsman.dataplane.v1.Service.HintsEntry
-	nil,                      // 47: pointsman.dataplane.v1.Sample.LabelsEntry
-	nil,                      // 48: pointsman.dataplane.v1.Histogram.LabelsEntry
+	(Lock)(0),                // 6: pointsman.dataplane.v1.Lock
+	(Problem_Kind)(0),        // 7: pointsman.dataplane.v1.Problem.Kind
+	(*Name)(nil),             // 8: pointsman.dataplane.v1.Name
+	(*Service)(nil),          // 9: pointsman.dataplane.v1.Service
+	(*Frontend)(nil),         // 10: pointsman.dataplane.v1.Frontend
+	(*Addresses)(nil),        // 11: pointsman.dataplane.v1.Addresses
+	(*Endpoints)(nil),        // 12: pointsman.dataplane.v1.Endpoints
+	(*Node)(nil),             // 13: pointsman.dataplane.v1.Node
+	(*Pods)(nil),             // 14: pointsman.dataplane.v1.Pods
+	(*ConntrackLimits)(nil),  // 15: pointsman.dataplane.v1.ConntrackLimits
+	(*Problem)(nil),          // 16: pointsman.dataplane.v1.Problem
+	(*Refusal)(nil),          // 17: pointsman.dataplane.v1.Refusal
+	(*ConfigureRequest)(nil), // 18: pointsman.dataplane.v1.ConfigureRequest
+	(*ConfigureReply)(nil),   // 19: pointsman.dataplane.v1.ConfigureReply
+	(*Description)(nil),      // 20: pointsman.dataplane.v1.Description
+	(*UpdateChunk)(nil),      // 21: pointsman.dataplane.v1.UpdateChunk
+	(*UpdateHead)(nil),       // 22: pointsman.dataplane.v1.UpdateHead
+	(*ResultChunk)(nil),      // 23: pointsman.dataplane.v1.ResultChunk
+	(*Failure)(nil),          // 24: pointsman.dataplane.v1.Failure
+	(*SetRoleRequest)(nil),   // 25: pointsman.dataplane.v1.SetRoleRequest
+	(*SetRoleReply)(nil),     // 26: pointsman.dataplane.v1.SetRoleReply
+	(*CleanupRequest)(nil),   // 27: pointsman.dataplane.v1.CleanupRequest
+	(*CleanupReply)(nil),     // 28: pointsman.dataplane.v1.CleanupReply
+	(*ReportRequest)(nil),    // 29: pointsman.dataplane.v1.ReportRequest
+	(*ReportReply)(nil),      // 30: pointsman.dataplane.v1.ReportReply
+	(*Sample)(nil),           // 31: pointsman.dataplane.v1.Sample
+	(*Histogram)(nil),        // 32: pointsman.dataplane.v1.Histogram
+	(*InspectRequest)(nil),   // 33: pointsman.dataplane.v1.InspectRequest
+	(*InspectReply)(nil),     // 34: pointsman.dataplane.v1.InspectReply
+	(*Served)(nil),           // 35: pointsman.dataplane.v1.Served
+	(*StuckRequest)(nil),     // 36: pointsman.dataplane.v1.StuckRequest
+	(*StuckReply)(nil),       // 37: pointsman.dataplane.v1.StuckReply
+	(*Stick)(nil),            // 38: pointsman.dataplane.v1.Stick
+	(*SeedChunk)(nil),        // 39: pointsman.dataplane.v1.SeedChunk
+	(*SeedReply)(nil),        // 40: pointsman.dataplane.v1.SeedReply
+	(*LogsRequest)(nil),      // 41: pointsman.dataplane.v1.LogsRequest
+	(*LogsReply)(nil),        // 42: pointsman.dataplane.v1.LogsReply
+	(*LogLine)(nil),          // 43: pointsman.dataplane.v1.LogLine
+	(*LogAttr)(nil),          // 44: pointsman.dataplane.v1.LogAttr
+	(*ShutdownRequest)(nil),  // 45: pointsman.dataplane.v1.ShutdownRequest
+	(*ShutdownReply)(nil),    // 46: pointsman.dataplane.v1.ShutdownReply
+	nil,                      // 47: pointsman.dataplane.v1.Service.HintsEntry
+	nil,                      // 48: pointsman.dataplane.v1.Sample.LabelsEntry
+	nil,                      // 49: pointsman.dataplane.v1.Histogram.LabelsEntry
 }
 var file_dataplane_proto_depIdxs = []int32{
 	0,  // 0: pointsman.dataplane.v1.Name.protocol:type_name -> pointsman.dataplane.v1.Protocol
 	1,  // 1: pointsman.dataplane.v1.Name.family:type_name -> pointsman.dataplane.v1.Family
-	7,  // 2: pointsman.dataplane.v1.Service.name:type_name -> pointsman.dataplane.v1.Name
-	9,  // 3: pointsman.dataplane.v1.Service.frontends:type_name -> pointsman.dataplane.v1.Frontend
-	11, // 4: pointsman.dataplane.v1.Service.cluster:type_name -> pointsman.dataplane.v1.Endpoints
-	11, // 5: pointsman.dataplane.v1.Service.local:type_name -> pointsman.dataplane.v1.Endpoints
-	10, // 6: pointsman.dataplane.v1.Service.serving:type_name -> pointsman.dataplane.v1.Addresses
-	46, // 7: pointsman.dataplane.v1.Service.hints:type_name -> pointsman.dataplane.v1.Service.HintsEntry
+	8,  // 2: pointsman.dataplane.v1.Service.name:type_name -> pointsman.dataplane.v1.Name
+	10, // 3: pointsman.dataplane.v1.Service.frontends:type_name -> pointsman.dataplane.v1.Frontend
+	12, // 4: pointsman.dataplane.v1.Service.cluster:type_name -> pointsman.dataplane.v1.Endpoints
+	12, // 5: pointsman.dataplane.v1.Service.local:type_name -> pointsman.dataplane.v1.Endpoints
+	11, // 6: pointsman.dataplane.v1.Service.serving:type_name -> pointsman.dataplane.v1.Addresses
+	47, // 7: pointsman.dataplane.v1.Service.hints:type_name -> pointsman.dataplane.v1.Service.HintsEntry
 	2,  // 8: pointsman.dataplane.v1.Frontend.kind:type_name -> pointsman.dataplane.v1.Kind
 	3,  // 9: pointsman.dataplane.v1.Frontend.policy:type_name -> pointsman.dataplane.v1.Policy
-	13, // 10: pointsman.dataplane.v1.Node.pods:type_name -> pointsman.dataplane.v1.Pods
-	14, // 11: pointsman.dataplane.v1.Node.conntrack:type_name -> pointsman.dataplane.v1.ConntrackLimits
-	6,  // 12: pointsman.dataplane.v1.Problem.kind:type_name -> pointsman.dataplane.v1.Problem.Kind
-	16, // 13: pointsman.dataplane.v1.Problem.refusal:type_name -> pointsman.dataplane.v1.Refusal
+	14, // 10: pointsman.dataplane.v1.Node.pods:type_name -> pointsman.dataplane.v1.Pods
+	15, // 11: pointsman.dataplane.v1.Node.conntrack:type_name -> pointsman.dataplane.v1.ConntrackLimits
+	7,  // 12: pointsman.dataplane.v1.Problem.kind:type_name -> pointsman.dataplane.v1.Problem.Kind
+	17, // 13: pointsman.dataplane.v1.Problem.refusal:type_name -> pointsman.dataplane.v1.Refusal
 	4,  // 14: pointsman.dataplane.v1.ConfigureRequest.sysctls:type_name -> pointsman.dataplane.v1.Sysctls
-	19, // 15: pointsman.dataplane.v1.ConfigureReply.description:type_name -> pointsman.dataplane.v1.Description
-	21, // 16: pointsman.dataplane.v1.UpdateChunk.head:type_name -> pointsman.dataplane.v1.UpdateHead
-	8,  // 17: pointsman.dataplane.v1.UpdateChunk.set:type_name -> pointsman.dataplane.v1.Service
-	7,  // 18: pointsman.dataplane.v1.UpdateChunk.delete:type_name -> pointsman.dataplane.v1.Name
-	7,  // 19: pointsman.dataplane.v1.UpdateChunk.keep:type_name -> pointsman.dataplane.v1.Name
-	12, // 20: pointsman.dataplane.v1.UpdateHead.node:type_name -> pointsman.dataplane.v1.Node
-	23, // 21: pointsman.dataplane.v1.ResultChunk.failed:type_name -> pointsman.dataplane.v1.Failure
-	7,  // 22: pointsman.dataplane.v1.Failure.name:type_name -> pointsman.dataplane.v1.Name
-	15, // 23: pointsman.dataplane.v1.Failure.problem:type_name -> pointsman.dataplane.v1.Problem
+	20, // 15: pointsman.dataplane.v1.ConfigureReply.description:type_name -> pointsman.dataplane.v1.Description
+	22, // 16: pointsman.dataplane.v1.UpdateChunk.head:type_name -> pointsman.dataplane.v1.UpdateHead
+	9,  // 17: pointsman.dataplane.v1.UpdateChunk.set:type_name -> pointsman.dataplane.v1.Service
+	8,  // 18: pointsman.dataplane.v1.UpdateChunk.delete:type_name -> pointsman.dataplane.v1.Name
+	8,  // 19: pointsman.dataplane.v1.UpdateChunk.keep:type_name -> pointsman.dataplane.v1.Name
+	13, // 20: pointsman.dataplane.v1.UpdateHead.node:type_name -> pointsman.dataplane.v1.Node
+	24, // 21: pointsman.dataplane.v1.ResultChunk.failed:type_name -> pointsman.dataplane.v1.Failure
+	8,  // 22: pointsman.dataplane.v1.Failure.name:type_name -> pointsman.dataplane.v1.Name
+	16, // 23: pointsman.dataplane.v1.Failure.problem:type_name -> pointsman.dataplane.v1.Problem
 	5,  // 24: pointsman.dataplane.v1.SetRoleRequest.role:type_name -> pointsman.dataplane.v1.Role
-	30, // 25: pointsman.dataplane.v1.ReportReply.samples:type_name -> pointsman.dataplane.v1.Sample
+	31, // 25: pointsman.dataplane.v1.ReportReply.samples:type_name -> pointsman.dataplane.v1.Sample
 	5,  // 26: pointsman.dataplane.v1.ReportReply.role:type_name -> pointsman.dataplane.v1.Role
-	31, // 27: pointsman.dataplane.v1.ReportReply.histograms:type_name -> pointsman.dataplane.v1.Histogram
-	47, // 28: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
-	48, // 29: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
-	34, // 30: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
-	7,  // 31: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
-	9,  // 32: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
-	11, // 33: pointsman.dataplane.v1.Served.endpoints:type_name -> pointsman.dataplane.v1.Endpoints
-	37, // 34: pointsman.dataplane.v1.StuckReply.sticks:type_name -> pointsman.dataplane.v1.Stick
-	7,  // 35: pointsman.dataplane.v1.Stick.name:type_name -> pointsman.dataplane.v1.Name
-	37, // 36: pointsman.dataplane.v1.SeedChunk.sticks:type_name -> pointsman.dataplane.v1.Stick
-	42, // 37: pointsman.dataplane.v1.LogsReply.lines:type_name -> pointsman.dataplane.v1.LogLine
-	43, // 38: pointsman.dataplane.v1.LogLine.attrs:type_name -> pointsman.dataplane.v1.LogAttr
-	17, // 39: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
-	20, // 40: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
-	24, // 41: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
-	26, // 42: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
-	28, // 43: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
-	32, // 44: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
-	35, // 45: pointsman.dataplane.v1.Dataplane.Stuck:input_type -> pointsman.dataplane.v1.StuckRequest
-	38, // 46: pointsman.dataplane.v1.Dataplane.Seed:input_type -> pointsman.dataplane.v1.SeedChunk
-	40, // 47: pointsman.dataplane.v1.Dataplane.Logs:input_type -> pointsman.dataplane.v1.LogsRequest
-	44, // 48: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
-	18, // 49: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
-	22, // 50: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
-	25, // 51: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
-	27, // 52: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
-	29, // 53: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
-	33, // 54: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
-	36, // 55: pointsman.dataplane.v1.Dataplane.Stuck:output_type -> pointsman.dataplane.v1.StuckReply
-	39, // 56: pointsman.dataplane.v1.Dataplane.Seed:output_type -> pointsman.dataplane.v1.SeedReply
-	41, // 57: pointsman.dataplane.v1.Dataplane.Logs:output_type -> pointsman.dataplane.v1.LogsReply
-	45, // 58: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
-	49, // [49:59] is the sub-list for method output_type
-	39, // [39:49] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	32, // 27: pointsman.dataplane.v1.ReportReply.histograms:type_name -> pointsman.dataplane.v1.Histogram
+	6,  // 28: pointsman.dataplane.v1.ReportReply.lock:type_name -> pointsman.dataplane.v1.Lock
+	24, // 29: pointsman.dataplane.v1.ReportReply.unserved:type_name -> pointsman.dataplane.v1.Failure
+	48, // 30: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
+	49, // 31: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
+	35, // 32: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
+	8,  // 33: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
+	10, // 34: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
+	12, // 35: pointsman.dataplane.v1.Served.endpoints:type_name -> pointsman.dataplane.v1.Endpoints
+	38, // 36: pointsman.dataplane.v1.StuckReply.sticks:type_name -> pointsman.dataplane.v1.Stick
+	8,  // 37: pointsman.dataplane.v1.Stick.name:type_name -> pointsman.dataplane.v1.Name
+	38, // 38: pointsman.dataplane.v1.SeedChunk.sticks:type_name -> pointsman.dataplane.v1.Stick
+	43, // 39: pointsman.dataplane.v1.LogsReply.lines:type_name -> pointsman.dataplane.v1.LogLine
+	44, // 40: pointsman.dataplane.v1.LogLine.attrs:type_name -> pointsman.dataplane.v1.LogAttr
+	18, // 41: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
+	21, // 42: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
+	25, // 43: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
+	27, // 44: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
+	29, // 45: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
+	33, // 46: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
+	36, // 47: pointsman.dataplane.v1.Dataplane.Stuck:input_type -> pointsman.dataplane.v1.StuckRequest
+	39, // 48: pointsman.dataplane.v1.Dataplane.Seed:input_type -> pointsman.dataplane.v1.SeedChunk
+	41, // 49: pointsman.dataplane.v1.Dataplane.Logs:input_type -> pointsman.dataplane.v1.LogsRequest
+	45, // 50: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
+	19, // 51: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
+	23, // 52: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
+	26, // 53: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
+	28, // 54: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
+	30, // 55: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
+	34, // 56: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
+	37, // 57: pointsman.dataplane.v1.Dataplane.Stuck:output_type -> pointsman.dataplane.v1.StuckReply
+	40, // 58: pointsman.dataplane.v1.Dataplane.Seed:output_type -> pointsman.dataplane.v1.SeedReply
+	42, // 59: pointsman.dataplane.v1.Dataplane.Logs:output_type -> pointsman.dataplane.v1.LogsReply
+	46, // 60: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
+	51, // [51:61] is the sub-list for method output_type
+	41, // [41:51] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_dataplane_proto_init() }
@@ -3185,7 +3306,7 @@ func file_dataplane_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dataplane_proto_rawDesc), len(file_dataplane_proto_rawDesc)),
-			NumEnums:      7,
+			NumEnums:      8,
 			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
