@@ -24,6 +24,7 @@ package iptables
 import (
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
@@ -73,6 +74,13 @@ func sourcesChain(svc sdk.Service, f sdk.Frontend) string {
 func partChain(chain string, i int) string {
 	n := strconv.FormatInt(int64(i), 36)
 	return chain + "000"[min(len(n), 3):] + n
+}
+
+// stickyPart is the chain that sends callers back to the endpoints of a part. Those of
+// partChain have no capital letters.
+func stickyPart(chain string, i int) string {
+	n := strings.ToUpper(strconv.FormatInt(int64(i), 36))
+	return chain + "S0"[:max(0, 3-len(n))] + n
 }
 
 func portName(n sdk.Name) string {

@@ -3,7 +3,10 @@
 package iptables
 
 import (
+	"encoding/binary"
 	"math"
+	"math/bits"
+	"net/netip"
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
@@ -16,20 +19,26 @@ const widest = 16
 
 // spread chooses one of endpoints: the one that the caller had before if the
 // Service is sticky, else each with the same chance.
-func (r *render) spread(svc sdk.Service, chain string, endpoints []sdk.Endpoint, first []iptables.Rule) {
-	rules := append(first, sticky(svc, endpoints)...)
-	if len(endpoints) <= widest {
-		rules = append(rules, r.choose(svc, endpoints)...)
+func (r *render) spread(svc sdk.Service, chain string, endpoints []sdk.Endpoint, rules []iptables.Rule) {
+	parts := divide(endpoints)
+	if len(parts) == 1 {
+		rules = append(append(rules, sticky(svc, endpoints)...), r.choose(svc, endpoints)...)
 		r.chain(nat(chain), named(svc, rules)...)
 		return
 	}
-	parts := divide(endpoints)
+	for i, part := range parts {
+		if svc.Affinity > 0 && len(part) > 0 {
+			r.chain(nat(stickyPart(chain, i)), sticky(svc, part)...)
+			rules = append(rules, iptables.Words("-j", stickyPart(chain, i)))
+		}
+	}
 	left := len(endpoints)
 	for i, part := range parts {
-		name := partChain(chain, i)
-		r.chain(nat(name), r.choose(svc, part)...)
-		rules = append(rules, iptables.Words(oneIn(len(part), left), "-j", name))
-		left -= len(part)
+		if len(part) > 0 {
+			r.chain(nat(partChain(chain, i)), r.choose(svc, part)...)
+			rules = append(rules, iptables.Words(oneIn(len(part), left), "-j", partChain(chain, i)))
+			left -= len(part)
+		}
 	}
 	r.chain(nat(chain), named(svc, rules)...)
 }
@@ -43,16 +52,43 @@ func named(svc sdk.Service, rules []iptables.Rule) []iptables.Rule {
 	return rules
 }
 
-// divide cuts a long list into parts of nearly the same length: as many as each
-// is long, so that the way to an endpoint is shortest.
+// divide cuts a long list into parts: about as many as each is long, so that the way
+// to an endpoint is short. An endpoint's part follows from a hash of its address, and as
+// the list grows one part after the other is split (linear hashing). So an endpoint that
+// comes or goes changes its own part, seldom one or two more, and all others stay as they
+// are written.
 func divide(endpoints []sdk.Endpoint) [][]sdk.Endpoint {
+	if len(endpoints) <= widest {
+		return [][]sdk.Endpoint{endpoints}
+	}
 	n := int(math.Ceil(math.Sqrt(float64(len(endpoints)))))
-	parts := make([][]sdk.Endpoint, 0, n)
-	for i := range n {
-		from, to := i*len(endpoints)/n, (i+1)*len(endpoints)/n
-		parts = append(parts, endpoints[from:to])
+	parts := make([][]sdk.Endpoint, n)
+	for _, ep := range endpoints {
+		i := partOf(ep.Addr, n)
+		parts[i] = append(parts[i], ep)
 	}
 	return parts
+}
+
+// partOf is the part, of n, that addr belongs to. With one part more only those change
+// that come from the part which that one is split off.
+func partOf(addr netip.AddrPort, n int) int {
+	all := 1 << bits.Len(uint(n-1)) // the next power of two
+	i := int(scattered(addr) & uint64(all-1))
+	if i >= n {
+		i &= all/2 - 1
+	}
+	return i
+}
+
+// scattered is a number for an address, whose last digits are even where addresses are
+// in a row: splitmix64's last steps.
+func scattered(addr netip.AddrPort) uint64 {
+	b := addr.Addr().As16()
+	x := binary.BigEndian.Uint64(b[:8])*0x9e3779b97f4a7c15 ^ binary.BigEndian.Uint64(b[8:]) ^ uint64(addr.Port())<<48
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
 }
 
 // sticky sends back a caller to the endpoint that remembers it.

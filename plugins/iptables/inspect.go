@@ -140,7 +140,7 @@ func (r *reading) entry(rule iptables.Rule) {
 	if f.Policy == sdk.Local {
 		chain = localChain(name)
 	}
-	r.found[entryOf{name, f.Addr}] = sdk.Served{Name: name, Frontend: f, Endpoints: r.endpoints(nil, nat(chain))}
+	r.found[entryOf{name, f.Addr}] = sdk.Served{Name: name, Frontend: f, Endpoints: r.endpoints(nil, make(map[netip.AddrPort]bool), nat(chain))}
 }
 
 // owner is the Service whose chain is called so: its first rule says it.
@@ -153,18 +153,19 @@ func (r *reading) owner(chain string) sdk.Name {
 	return sdk.Name{}
 }
 
-// endpoints adds to those already found where chain id sends packets.
-func (r *reading) endpoints(found []netip.AddrPort, id iptables.ID) []netip.AddrPort {
+// endpoints adds to those already found, which has names, where chain id sends packets.
+func (r *reading) endpoints(found []netip.AddrPort, has map[netip.AddrPort]bool, id iptables.ID) []netip.AddrPort {
 	for _, rule := range r.tables[id] {
 		switch target := rule.Target(); {
 		case target == "DNAT":
 			_, to, _ := strings.Cut(string(rule), "--to-destination ")
 			ep, err := netip.ParseAddrPort(to)
-			if err == nil && !slices.Contains(found, ep) {
+			if err == nil && !has[ep] {
+				has[ep] = true
 				found = append(found, ep)
 			}
 		case strings.HasPrefix(target, "KUBE-SEP-"), strings.HasPrefix(target, id.Chain):
-			found = r.endpoints(found, nat(target))
+			found = r.endpoints(found, has, nat(target))
 		}
 	}
 	return found

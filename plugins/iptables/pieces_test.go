@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,9 +37,9 @@ func TestPiecesEachStandAlone(t *testing.T) {
 	}
 	for _, pieces := range []map[sdk.Name]piece{all, none} {
 		p := b.plan(b.put(pieces), nil)
-		cut := p.pieces(10)
+		cut := p.pieces(size{10, 100})
 		if len(cut) < 20 {
-			t.Fatalf("%d chains in %d pieces", p.chains(), len(cut))
+			t.Fatalf("all is in %d pieces", len(cut))
 		}
 		for i, part := range cut {
 			for _, block := range part {
@@ -81,12 +82,37 @@ func TestManyAreEmptiedFirst(t *testing.T) {
 	for i := range manyGo + 1 {
 		b.Remove = append(b.Remove, nat(fmt.Sprint("KUBE-SEP-", i)))
 	}
-	cut := plan{b}.pieces(math.MaxInt)
+	cut := plan{b}.pieces(size{math.MaxInt, math.MaxInt})
 	if len(cut) != 2 || len(cut[0][0].Whole) != len(b.Remove) || len(cut[0][0].Remove) > 0 || len(cut[1][0].Remove) != len(b.Remove) {
 		t.Errorf("%d chains that go are in %d pieces", len(b.Remove), len(cut))
 	}
 	b.Remove = b.Remove[:manyGo]
-	if few := (plan{b}).pieces(math.MaxInt); len(few) != 1 {
+	if few := (plan{b}).pieces(size{math.MaxInt, math.MaxInt}); len(few) != 1 {
 		t.Errorf("%d chains that go are in %d pieces", len(b.Remove), len(few))
+	}
+}
+
+// However many rules a load has, no piece of it has more lines than a piece may have,
+// unless one chain alone has, and the chains stay in order.
+func TestPiecesHoldSoManyLines(t *testing.T) {
+	var chains []iptables.Chain
+	for i := range 300 {
+		chains = append(chains, iptables.Chain{ID: nat(fmt.Sprint("KUBE-SEP-", i)), Rules: make([]iptables.Rule, i%7*20)})
+	}
+	chains[100].Rules = make([]iptables.Rule, 5000)
+	limit := size{chains: 20, lines: 1000}
+	var all []iptables.Chain
+	for _, part := range limit.cut(chains) {
+		lines := 0
+		for _, c := range part {
+			lines += 1 + len(c.Rules)
+		}
+		if len(part) > limit.chains || len(part) > 1 && lines > limit.lines {
+			t.Errorf("a piece has %d chains with %d lines", len(part), lines)
+		}
+		all = append(all, part...)
+	}
+	if !slices.EqualFunc(all, chains, func(a, b iptables.Chain) bool { return a.ID == b.ID }) {
+		t.Errorf("of %d chains %d are written, or in another order", len(chains), len(all))
 	}
 }

@@ -129,20 +129,20 @@ func (b *book) doneBlock(block iptables.Block) {
 	}
 }
 
-// pieces cuts a plan that is too big for one go: as many chains at a time as size
-// says. Those that others lead to are written first, so that nothing half-written
+// pieces cuts a plan that is too big for one go: as many chains, and lines of them, at a
+// time as size says. Those that others lead to are written first, so that nothing half-written
 // is seen; those that go are all emptied before the first is removed. So are many in
 // any case: legacy's program takes a time that grows with the square of those that are
 // not empty (33,000: 1.5 s of a processor at once, 0.6 s emptied first).
-func (p plan) pieces(size int) []plan {
-	if p.chains() <= size && !p.removes(manyGo) {
+func (p plan) pieces(size size) []plan {
+	if size.holds(p) && !p.removes(manyGo) {
 		return []plan{p}
 	}
 	var cut []plan
 	for _, b := range p {
 		chains := slices.Clone(b.Whole)
 		slices.SortStableFunc(chains, func(x, y iptables.Chain) int { return cmp.Compare(rank(x), rank(y)) })
-		parts := slices.Collect(slices.Chunk(chains, size))
+		parts := size.cut(chains)
 		for _, part := range parts[:max(0, len(parts)-1)] {
 			cut = append(cut, plan{{Table: b.Table, Whole: part}})
 		}
@@ -153,10 +153,10 @@ func (p plan) pieces(size int) []plan {
 		if !last.Empty() {
 			cut = append(cut, plan{last})
 		}
-		for part := range slices.Chunk(b.Remove, size) {
+		for part := range slices.Chunk(b.Remove, size.chains) {
 			cut = append(cut, plan{{Table: b.Table, Whole: iptables.Emptied(part)}})
 		}
-		for part := range slices.Chunk(b.Remove, size) {
+		for part := range slices.Chunk(b.Remove, size.chains) {
 			cut = append(cut, plan{{Table: b.Table, Remove: part}})
 		}
 	}
@@ -170,12 +170,38 @@ func (p plan) removes(many int) bool {
 	return slices.ContainsFunc(p, func(b iptables.Block) bool { return len(b.Remove) > many })
 }
 
-func (p plan) chains() int {
-	n := 0
+// A size is how much one piece of a plan may hold.
+type size struct {
+	chains int
+	lines  int // of chains that are written: one more than a chain has rules
+}
+
+func (s size) holds(p plan) bool {
+	var all size
 	for _, b := range p {
-		n += len(b.Whole) + len(b.Remove)
+		all.chains += len(b.Whole) + len(b.Remove)
+		for _, c := range b.Whole {
+			all.lines += 1 + len(c.Rules)
+		}
 	}
-	return n
+	return all.chains <= s.chains && all.lines <= s.lines
+}
+
+// cut divides chains, in order. A chain that is too big by itself is a piece of its own.
+func (s size) cut(chains []iptables.Chain) [][]iptables.Chain {
+	var parts [][]iptables.Chain
+	from, lines := 0, 0
+	for i, c := range chains {
+		if i > from && (i-from == s.chains || lines+1+len(c.Rules) > s.lines) {
+			parts = append(parts, chains[from:i])
+			from, lines = i, 0
+		}
+		lines += 1 + len(c.Rules)
+	}
+	if from < len(chains) {
+		parts = append(parts, chains[from:])
+	}
+	return parts
 }
 
 // rank orders chains so that each stands behind those it leads to. A chain of a

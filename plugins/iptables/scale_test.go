@@ -5,11 +5,14 @@ package iptables
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
@@ -209,6 +212,66 @@ func TestManyEndpoints(t *testing.T) {
 		}
 		if n := p.Walked("nat", nil); n > most {
 			t.Errorf("%d rules on the way to %s", n, p.To)
+		}
+	}
+}
+
+// Of a Service with very many endpoints one comes or goes: some of its rules are written
+// anew, about as many as the root of their number, and all others stay as they are. So it
+// is with affinity, and wherever their number crosses a power of two.
+func TestOneOfManyEndpointsCostsLittle(t *testing.T) {
+	for _, affinity := range []time.Duration{0, time.Hour} {
+		for _, n := range []int{200, 256, 1024, 4096, 20_000} {
+			svc := service(1, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+1), 80)})
+			svc.Affinity, svc.Cluster = affinity, endpoints(n)
+			b := tablesOf(sdk.IPv4, sdk.Node{MasqueradeBit: 14}, []sdk.Service{svc})
+			b.done(b.plan(b.put(nil), nil))
+			clear(b.touched)
+			for _, to := range []struct {
+				what      string
+				endpoints []sdk.Endpoint
+			}{
+				{"one goes", slices.Delete(endpoints(n), n/3, n/3+1)},
+				{"it comes back", endpoints(n)},
+				{"one comes", endpoints(n + 1)},
+				{"two more come", endpoints(n + 3)},
+			} {
+				svc.Cluster = to.endpoints
+				written := 0
+				p := b.plan(b.put(map[sdk.Name]piece{svc.Name: want(svc, sdk.Node{MasqueradeBit: 14})}), nil)
+				for _, block := range p {
+					for _, c := range block.Whole {
+						written += len(c.Rules)
+					}
+				}
+				b.done(p)
+				clear(b.touched)
+				if most := 10 * int(math.Sqrt(float64(n))); written > most || written == 0 {
+					t.Errorf("of %d endpoints, affinity %s, %s: %d rules are written, and may be %d", n, affinity, to.what, written, most)
+				}
+			}
+		}
+	}
+}
+
+// endpoints are n of them, in a row.
+func endpoints(n int) []sdk.Endpoint {
+	all := make([]sdk.Endpoint, n)
+	for i := range all {
+		all[i].Addr = netip.AddrPortFrom(v4(11<<24|uint32(i)), 8080)
+	}
+	return all
+}
+
+// A Service with very many endpoints is read back whole, in a time that grows with their
+// number.
+func TestManyEndpointsAreReadBack(t *testing.T) {
+	for _, affinity := range []time.Duration{0, time.Hour} {
+		svc := service(1, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+1), 80)})
+		svc.Affinity, svc.Cluster = affinity, endpoints(20_000)
+		found := served(sdk.IPv4, tablesOf(sdk.IPv4, sdk.Node{MasqueradeBit: 14}, []sdk.Service{svc}).tables())
+		if len(found) != 1 || len(found[0].Endpoints) != len(svc.Cluster) {
+			t.Fatalf("affinity %s: found is %.100v", affinity, found)
 		}
 	}
 }
