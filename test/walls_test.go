@@ -45,7 +45,7 @@ var walls = []wall{
 	{"host/feed", []string{"sdk", "host/track", "host/pace", "k8s.io/utils/clock"}, "the loop of one dataplane; it knows neither where Services come from nor where they go"},
 	{"host/supervise", []string{"sdk", "sdk/wire", "golang.org/x/sys"}, "a plugin's process, whatever it serves"},
 	{"host/swap", []string{"sdk", "host/supervise", "host/feed"}, "from one dataplane to another; it decides, and is told what it acts by"},
-	{"host/health", []string{"sdk", "host/track", "github.com/prometheus/client_golang", "github.com/prometheus/client_model", "k8s.io/utils/clock"}, "answers probes and scrapes; decides nothing"},
+	{"host/health", []string{"sdk", "host/phrase", "host/track", "github.com/prometheus/client_golang", "github.com/prometheus/client_model", "k8s.io/utils/clock"}, "answers probes and scrapes, and judges by what it is told whether the node is well; it acts on nothing"},
 	{"host/report", []string{"sdk"}, "one call for each thing that happened"},
 	{"host/admin", nil, "the verbs' way in; its JSON is a promise, so its types are its own"},
 	{"host/demo", nil, "drives the real binaries as a user would, never in process"},

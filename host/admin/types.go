@@ -53,7 +53,15 @@ type Status struct {
 	Services  Counts    `json:"services"`
 	Unserved  []Problem `json:"unserved"` // Services that are not served as asked for
 	Config    ConfigUse `json:"config"`
+	Probes    Probes    `json:"probes"`
 	Warnings  []Warning `json:"warnings"`
+}
+
+// Probes are what the host's probes say of the node; true is 200.
+type Probes struct {
+	Healthz bool `json:"healthz"`
+	Livez   bool `json:"livez"`
+	Readyz  bool `json:"readyz"`
 }
 
 // A Node is this node as the host knows it.

@@ -22,11 +22,12 @@ func (c *collector) Describe(chan<- *prometheus.Desc) {}
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	e := emitter(out)
 	s := c.server.settings
+	j := c.server.Judge()
 	c.tracked(e, s.Tracker)
 	c.pending(e)
-	for _, p := range s.Planes() {
-		plane(e, p)
-		if p.Active {
+	for i, p := range s.Planes() {
+		plane(e, p, i == 0)
+		if i == 0 {
 			c.samples.emit(e, p)
 		}
 	}
@@ -34,7 +35,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	for reason, n := range s.Events() {
 		e.counter("pointsman_events_total", "What happened, by reason; docs/metrics.md.", float64(n), pair{"reason", reason})
 	}
-	c.host(e)
+	c.host(e, j)
 }
 
 func (c *collector) tracked(e emitter, t *track.Tracker) {
@@ -55,9 +56,8 @@ func (c *collector) tracked(e emitter, t *track.Tracker) {
 // pending emits how much changed, and how much of that is not applied.
 func (c *collector) pending(e emitter) {
 	seen := c.server.settings.Tracker.Changes()
-	waits := c.server.pending()
 	c.server.mu.Lock()
-	applied := c.server.changes
+	applied, waits := c.server.changes, !c.server.progress.waiting.IsZero()
 	c.server.mu.Unlock()
 	for _, kind := range []struct {
 		name          string
@@ -73,10 +73,10 @@ func (c *collector) pending(e emitter) {
 }
 
 // plane emits how the host runs one dataplane.
-func plane(e emitter, p Plane) {
+func plane(e emitter, p Plane, meant bool) {
 	name := pair{"plugin", p.Name}
 	e.gauge("pointsman_plugin_up", "Whether the plugin's process is there and in a session.", truth(p.Up), name)
-	e.gauge("pointsman_plugin_active", "Whether it is the one that serves.", truth(p.Active), name)
+	e.gauge("pointsman_plugin_active", "Whether it is the one that serves.", truth(meant && p.Up && p.Active && p.NoWriter == ""), name)
 	e.counter("pointsman_plugin_restarts_total", "Processes started after the first.", float64(p.Restarts), name)
 	e.gauge("pointsman_plugin_memory_bytes", "Its resident memory.", float64(p.Memory), name)
 	e.counter("pointsman_plugin_repaired_total", "How often it undid someone else's change of what it serves.", float64(p.Report.Repaired), name)
@@ -89,12 +89,12 @@ func plane(e emitter, p Plane) {
 	}
 }
 
-func (c *collector) host(e emitter) {
-	_, ready := c.server.probe(readyz)
-	_, healthy := c.server.probe(livez)
+func (c *collector) host(e emitter, j Judgement) {
 	open, failed := c.server.checks.counts()
-	e.gauge("pointsman_ready", "Whether everything was applied once.", truth(ready))
-	e.gauge("pointsman_healthy", "Whether what changes is applied in time.", truth(healthy))
+	e.gauge("pointsman_live", "Whether all loops of the host turn: what livez says.", truth(j.Live))
+	e.gauge("pointsman_ready", "Whether the dataplane serves, was told everything and writes: what readyz says.", truth(j.Ready))
+	e.gauge("pointsman_healthy", "Whether what changes is served in time: what healthz says, but for a Node that is about to go.", truth(j.Healthy))
+	e.gauge("pointsman_waiting_seconds", "For how long the oldest of what is owed to the node has waited; 0: nothing does.", c.server.waited().Seconds())
 	e.gauge("pointsman_source_reachable", "Whether changes are heard of now.", truth(c.server.settings.Fault() == ""))
 	e.gauge("pointsman_health_checks", "healthCheckNodePorts of Services, by whether they are answered.", float64(open), pair{"state", "open"})
 	e.gauge("pointsman_health_checks", "healthCheckNodePorts of Services, by whether they are answered.", float64(failed), pair{"state", "failed"})

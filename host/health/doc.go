@@ -2,10 +2,11 @@
 
 /*
 Package health answers those who ask how the node is doing: the kubelet, load
-balancers, Prometheus, systemd. It decides nothing, and has servers of its own, so
-that they go on answering while a plugin is away.
+balancers, Prometheus, systemd. What they hear is one judgement (judgement.go), which
+status says too. The package acts on nothing, and its servers go on
+answering while a plugin is away.
 
-	:10256  /healthz /livez /readyz            probes.go    ◀─ progress: is what changed applied in time?
+	:10256  /healthz /livez /readyz            probes.go    ◀─ Judge: live, healthy, eligible, ready?
 	:10249  /metrics /metrics/slis             metrics.go, collect.go, samples.go
 	        /proxyMode /configz /statusz …     pages.go
 	:PORT   each Service's healthCheckNodePort checks.go    ◀─ tracker: how many endpoints are ready here?

@@ -41,7 +41,7 @@ type bench struct {
 }
 
 func newBench(edits ...func(*Settings)) *bench {
-	b := &bench{tracker: track.New(nil), now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), planes: []Plane{{Name: "iptables", Up: true, Active: true}}}
+	b := &bench{tracker: track.New(nil), now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), planes: []Plane{{Name: "iptables", State: Serving, Up: true, Filled: true, Active: true}}}
 	b.tracker.Configure(track.Facts{NodeName: "n1"})
 	b.tracker.Synced()
 	s := Settings{
@@ -96,6 +96,7 @@ func ask(h http.Handler, method, path, body string) *httptest.ResponseRecorder {
 
 // codes are what the three probes answer.
 func (b *bench) codes() string {
+	b.look()
 	var all []string
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		all = append(all, fmt.Sprint(ask(b.Server.probes(), "GET", path, "").Code))
@@ -108,26 +109,54 @@ func (b *bench) codes() string {
 func TestProbes(t *testing.T) {
 	b := newBench()
 	both := []sdk.Family{sdk.IPv4, sdk.IPv6}
+	owed := func(since time.Time) { b.setPlane(func(p *Plane) { p.Since = since; p.Pending = 1 }) }
+	served := func() { b.setPlane(func(p *Plane) { p.Since, p.Pending = time.Time{}, 0 }) }
+	b.setPlane(func(p *Plane) { p.Filled = false })
 	for _, step := range []struct {
 		what string
 		do   func()
 		want string
 	}{
 		{"it starts", func() {}, "200 200 503"},
-		{"and waits long for its first update", func() { b.setPlane(func(p *Plane) { p.Pending = 9 }); b.pass(5 * time.Minute) }, "200 200 503"},
-		{"everything is applied", func() { b.setPlane(func(p *Plane) { p.Pending = 0 }); b.Applied(Applied{Families: both, Full: true}) }, "200 200 200"},
+		{"its first update goes in after a while", func() { b.pass(59 * time.Second) }, "200 200 503"},
+		{"it is late", func() { b.pass(time.Second) }, "503 200 503"},
+		{"however late that is", func() { b.pass(5 * time.Minute) }, "503 200 503"},
+		{"everything is applied", func() {
+			b.setPlane(func(p *Plane) { p.Filled = true })
+			b.Applied(Applied{Families: both, Full: true})
+		}, "200 200 200"},
 		{"nothing changes for an hour", func() { b.pass(time.Hour) }, "200 200 200"},
-		{"a change waits", func() { b.setPlane(func(p *Plane) { p.Pending = 1 }); b.pass(59 * time.Second) }, "200 200 200"},
-		{"for more than two periods", func() { b.pass(5 * time.Second) }, "503 503 503"},
-		{"and is applied", func() { b.setPlane(func(p *Plane) { p.Pending = 0 }); b.Applied(Applied{Families: both[:1]}) }, "200 200 200"},
+		{"a change waits", func() { owed(b.now); b.pass(59 * time.Second) }, "200 200 200"},
+		{"for two periods", func() { b.pass(time.Second) }, "503 200 503"},
+		{"it is applied, and another has waited for less", func() { owed(b.now.Add(-30 * time.Second)); b.Applied(Applied{Families: both[:1]}) }, "200 200 200"},
+		{"for too long now", func() { b.pass(30 * time.Second) }, "503 200 503"},
+		{"and is applied", func() { served(); b.Applied(Applied{Families: both[:1]}) }, "200 200 200"},
 		{"the autoscaler wants the node", func() { b.SetEligible(false) }, "503 200 200"},
 		{"and no more", func() { b.SetEligible(true) }, "200 200 200"},
-		{"the plugin is away, nothing changes", func() { b.setPlane(func(p *Plane) { p.Up = false }); b.pass(time.Hour) }, "200 200 200"},
-		{"something changes", func() { b.tracker.SetService(service("a", 0)); b.pass(30 * time.Second) }, "200 200 200"},
-		{"for too long", func() { b.pass(40 * time.Second) }, "503 503 503"},
-		{"the plugin is back", func() { b.setPlane(func(p *Plane) { p.Up = true }); b.Applied(Applied{Families: both, Full: true}) }, "200 200 200"},
-		{"a relay is away: what it served is gone", func() { b.setPlane(func(p *Plane) { p.Up, p.Mortal = false, true }); b.pass(70 * time.Second) }, "503 503 503"},
-		{"the period is longer now", func() { b.SetPeriod(time.Minute) }, "200 200 200"},
+		{"the plugin is away, nothing changes", func() { b.setPlane(func(p *Plane) { p.Up, p.Filled = false, false }); b.pass(time.Hour) }, "200 200 503"},
+		{"it is back, and told everything for long", func() { b.setPlane(func(p *Plane) { p.Up = true; p.Since = b.now }); b.pass(5 * time.Minute) }, "200 200 503"},
+		{"which does not go in", func() { b.setPlane(func(p *Plane) { p.Failure = "busy" }); b.pass(30 * time.Second) }, "200 200 503"},
+		{"it dies of that again and again", func() { b.setPlane(func(p *Plane) { p.Up, p.Failure = false, "" }); b.pass(31 * time.Second) }, "503 200 503"},
+		{"it has confirmed everything", func() { b.setPlane(func(p *Plane) { p.Up, p.Filled = true, true }); served() }, "200 200 200"},
+		{"the plugin is away, and something changes", func() {
+			b.setPlane(func(p *Plane) { p.Up, p.Filled = false, false })
+			b.tracker.SetService(service("a", 0))
+			b.pass(30 * time.Second)
+		}, "200 200 503"},
+		{"for too long", func() { b.pass(40 * time.Second) }, "503 200 503"},
+		{"the plugin is back", func() {
+			b.setPlane(func(p *Plane) { p.Up, p.Filled = true, true })
+			b.Applied(Applied{Families: both, Full: true})
+		}, "200 200 200"},
+		{"another process is the writer", func() { b.setPlane(func(p *Plane) { p.NoWriter = "pid 7 is" }); b.pass(time.Second) }, "200 200 503"},
+		{"for too long", func() { b.pass(time.Minute) }, "503 200 503"},
+		{"and no more", func() { b.setPlane(func(p *Plane) { p.NoWriter = "" }) }, "200 200 200"},
+		{"a relay is away: what it served is gone", func() {
+			b.setPlane(func(p *Plane) { p.Up, p.Filled, p.Mortal = false, false, true })
+			b.pass(70 * time.Second)
+		}, "503 200 503"},
+		{"the period is longer now", func() { b.SetPeriods(0, time.Minute) }, "200 200 503"},
+		{"the loop that keeps the process is stuck", func() { b.setPlane(func(p *Plane) { p.Turned = b.now }); b.pass(62 * time.Second) }, "503 503 503"},
 	} {
 		step.do()
 		if got := b.codes(); got != step.want {
@@ -345,7 +374,7 @@ func TestCheckOfALateNode(t *testing.T) {
 	if got := codes(); got != "200 [1] 503 [0]" {
 		t.Errorf("in time: %s", got)
 	}
-	b.setPlane(func(p *Plane) { p.Pending = 1 })
+	b.setPlane(func(p *Plane) { p.Since = b.now })
 	b.pass(70 * time.Second)
 	if got := codes(); got != "503 [1] 503 [0]" {
 		t.Errorf("late: %s", got)

@@ -33,6 +33,7 @@ func busy(t *testing.T) *bench {
 	t.Helper()
 	b := newBench()
 	b.setPlane(func(p *Plane) {
+		p.Since = b.now.Add(-time.Second)
 		p.Pending, p.Restarts, p.Sent, p.Acked, p.Failed = 2, 3, 9, 8, 1
 		p.Report = sdk.Report{Repaired: 4, Samples: []sdk.Sample{
 			{Name: "kubeproxy_sync_proxy_rules_iptables_total", Labels: map[string]string{"table": "nat", "ip_family": "IPv4"}, Value: 120},

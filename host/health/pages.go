@@ -107,14 +107,16 @@ func (s *Server) statusz(w http.ResponseWriter, paths []string) {
 	}
 	b.WriteString("pointsman statusz\nFor people: the lines may change. Programs ask /metrics, or pointsman status -o json.\n\n")
 	now := s.settings.Now()
-	_, healthy := s.probe(livez)
-	_, ready := s.probe(readyz)
+	j := s.Judge()
 	line("Version", "%s", s.settings.Version)
 	line("Go", "%s", runtime.Version())
 	line("Started", "%s (%s ago)", s.started.UTC().Format(time.RFC3339), now.Sub(s.started).Round(time.Second))
 	line("Mode", "%s", s.settings.Mode())
-	line("Ready", "%v", ready)
-	line("Healthy", "%v", healthy)
+	line("Ready", "%v", j.Ready)
+	line("Healthy", "%v", j.Healthy)
+	for _, f := range j.Findings {
+		line("Warning", "%s %s", f.Code, f.Text)
+	}
 	if fault := s.settings.Fault(); fault != "" {
 		line("Source", "%s", fault)
 	}

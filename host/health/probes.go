@@ -33,27 +33,28 @@ const (
 	readyz  = "readyz"
 )
 
-// probe is what one of the probes answers now, and whether that is good.
+// probe is what one of the probes answers now, and whether that is good. It waits for
+// nobody: it goes by what was looked at last.
 func (s *Server) probe(which string) (a answer, good bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.settings.Now()
-	a = answer{LastUpdated: s.progress.last(), CurrentTime: now, Healthy: !s.progress.late(now), Status: make(map[string]familyProgress)}
+	j := Judge(s.facts(now))
+	a = answer{LastUpdated: s.progress.last(), CurrentTime: now, Healthy: j.Healthy, Status: make(map[string]familyProgress)}
 	for f, at := range s.progress.applied {
 		a.Status[familyName(f)] = familyProgress{LastUpdated: at, Healthy: a.Healthy}
 	}
-	good = a.Healthy
 	switch which {
 	case healthz: // load balancers ask it
-		eligible := s.eligible
-		a.NodeEligible = &eligible
-		good = good && eligible
+		a.NodeEligible = &j.Eligible
+		good = j.Healthy && j.Eligible
 	case readyz:
-		ready := s.progress.ready
-		a.Ready = &ready
-		good = good && ready
+		a.Ready = &j.Ready
+		good = j.Ready
+	case livez: // the kubelet ends the host for it: a node that is late is late all the more then
+		good = j.Live
 	}
-	if good {
+	if good && j.Healthy {
 		// It used to say when the rules were last looked at, which was always a
 		// moment ago; readers of it still expect that of a healthy node.
 		a.LastUpdated = now

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -28,6 +29,8 @@ const (
 const (
 	bindAgain  = 5 * time.Second // after an address could not be bound
 	lookPeriod = time.Second     // how often is looked whether something waits
+	stuckAfter = time.Minute     // a loop that has not turned for so long will not
+	shownAfter = 3 * time.Second // what has waited for so long is worth a look
 )
 
 // Settings are what the servers must know.
@@ -39,9 +42,10 @@ type Settings struct {
 	Mode    func() string // the dataplane that serves; nil: not said
 	Version string
 	Period  time.Duration // a change that waits for two of them is late
+	MinGap  time.Duration // between two updates: a change may wait for that
 
 	Tracker *track.Tracker
-	Planes  func() []Plane           // as they are now, the one that serves among them; nil: none
+	Planes  func() []Plane           // as they are now, the one that is meant to serve first; nil: none
 	Config  func() ([]byte, error)   // the settings in force, as JSON; nil: not shown
 	Events  func() map[string]int    // how often each kind of event happened; nil: not counted
 	Fault   func() string            // why no changes are heard of now; empty: they are; nil: they are
@@ -55,9 +59,16 @@ type Settings struct {
 // A Plane is one dataplane as the host runs it.
 type Plane struct {
 	Name     string
-	Up       bool // in a session
-	Active   bool // it is the one that serves
-	Mortal   bool // what it does ends with its process
+	State    string    // of its process, as package supervise names it
+	Why      string    // it is in that state
+	Up       bool      // in a session
+	Filled   bool      // it has confirmed everything, in this session
+	Active   bool      // in this session it was made the one that serves
+	Mortal   bool      // what it does ends with its process
+	NoWriter string    // why it may not write; empty: it may
+	Failure  string    // of the last update, where that failed
+	Since    time.Time // since when the oldest of what it is owed is; zero: nothing is
+	Turned   time.Time // when the loop that keeps its process last turned; zero: not known
 	Restarts int
 	Memory   uint64 // bytes
 	Report   sdk.Report
@@ -74,8 +85,16 @@ type Server struct {
 	checks   *checks
 	started  time.Time
 
-	mu       sync.Mutex // guards what follows
+	looks sync.Mutex // held while looking
+
+	mu       sync.Mutex // guards what follows; nothing else is waited for while it is held
 	progress progress
+	plane    Plane     // that is meant to serve, as it was when it was last looked
+	heard    bool      // then
+	looked   time.Time // when that was
+	open     time.Time // when the tracker last took changes in
+	shown    time.Duration
+	allowed  time.Duration
 	eligible bool
 	changes  track.Changes     // that are applied
 	unbound  map[string]string // by setting, why its address cannot be bound
@@ -105,17 +124,18 @@ func New(s Settings) *Server {
 		s.Addrs = machineAddrs
 	}
 	server := &Server{settings: s, started: s.Now(), eligible: true, unbound: make(map[string]string)}
-	server.progress.allowed = 2 * s.Period
+	server.looked, server.open = server.started, server.started
+	server.SetPeriods(s.MinGap, s.Period)
 	server.metrics = newMetrics(server)
-	server.checks = newChecks(s, server.healthy)
+	server.checks = newChecks(s, func() bool { return server.judged().Healthy })
 	return server
 }
 
-// SetPeriod changes Settings.Period.
-func (s *Server) SetPeriod(period time.Duration) {
+// SetPeriods changes Settings.MinGap and Settings.Period.
+func (s *Server) SetPeriods(minGap, period time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.progress.allowed = 2 * period
+	s.allowed, s.shown = 2*period, shownAfter+max(0, minGap-time.Second)
 }
 
 // SetEligible says whether load balancers may choose this node. They may until
@@ -126,10 +146,56 @@ func (s *Server) SetEligible(eligible bool) {
 	s.eligible = eligible
 }
 
-// healthy reports whether what changes is applied in time.
-func (s *Server) healthy() bool {
-	_, good := s.probe(livez)
-	return good
+// Judge is how the node is now.
+func (s *Server) Judge() Judgement {
+	s.look()
+	return s.judged()
+}
+
+// judged is how the node was when it was last looked.
+func (s *Server) judged() Judgement {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Judge(s.facts(s.settings.Now()))
+}
+
+// Live reports whether all loops of the host turn.
+func (s *Server) Live() bool { return s.judged().Live }
+
+// facts are what is known at now. The caller has mu.
+func (s *Server) facts(now time.Time) Facts {
+	return Facts{
+		Now: now, Shown: s.shown, Allowed: s.allowed,
+		Plane: s.plane, Heard: s.heard, Waiting: s.progress.waiting, Eligible: s.eligible,
+		Stuck: s.stuck(now),
+	}
+}
+
+// waited is for how long something has waited to be served.
+func (s *Server) waited() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.progress.waiting.IsZero() {
+		return 0
+	}
+	return max(0, s.settings.Now().Sub(s.progress.waiting))
+}
+
+// stuck says which loop of the host does not turn. The caller has mu.
+func (s *Server) stuck(now time.Time) string {
+	for _, l := range []struct {
+		what   string
+		turned time.Time
+	}{
+		{"the host has not looked at its dataplane", s.looked},
+		{"the host has not taken in a change", s.open},
+		{"the host has not looked at its plugin's process", s.plane.Turned},
+	} {
+		if d := now.Sub(l.turned); !l.turned.IsZero() && d > stuckAfter {
+			return fmt.Sprintf("%s for %s", l.what, phrase.Round(d))
+		}
+	}
+	return ""
 }
 
 // An Applied is one update that the dataplane that serves has confirmed.
@@ -145,41 +211,34 @@ func (s *Server) Applied(a Applied) {
 	now := s.settings.Now()
 	changes := s.settings.Tracker.Changes()
 	s.mu.Lock()
-	s.progress.confirm(a.Families, a.Full, now)
+	s.progress.confirm(a.Families, now)
 	s.changes = changes
 	s.mu.Unlock()
 	s.metrics.applied(a, now)
+	s.look()
 }
 
 // Failed takes in an update that failed altogether.
 func (s *Server) Failed() { s.metrics.failures.Inc() }
 
-// look looks whether something waits to be applied.
+// look looks how the dataplane that is meant to serve is, and whether something waits.
 func (s *Server) look() {
-	pending := s.pending()
+	s.looks.Lock() // an older look must not come after a newer one
+	defer s.looks.Unlock()
+	var plane Plane
+	changes := s.settings.Tracker.Changes() // before what is owed: a change in between is in neither, or in what is owed
+	heard, open := s.settings.Tracker.Heard(), s.settings.Tracker.Open()
+	if planes := s.settings.Planes(); len(planes) > 0 {
+		plane = planes[0]
+	}
 	now := s.settings.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.progress.look(pending, now)
-}
-
-// pending reports whether something waits to be applied. While no dataplane is
-// there, that is what changed since; all that was before is served still, save by
-// one that ended with its process.
-func (s *Server) pending() bool {
-	for _, p := range s.settings.Planes() {
-		switch {
-		case !p.Active:
-		case p.Up:
-			return p.Pending > 0
-		case p.Mortal:
-			return true
-		}
+	s.plane, s.heard, s.looked = plane, heard, now
+	if open {
+		s.open = now
 	}
-	changes := s.settings.Tracker.Changes()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return changes != s.changes
+	s.progress.look(plane, heard, changes, now)
 }
 
 // Run serves until ctx ends, or an address cannot be bound and must be.

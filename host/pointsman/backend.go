@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
@@ -49,13 +50,15 @@ func (h *host) status() admin.Status {
 	var followed track.CursorStatus
 	s.Sync, followed = h.yard.Followed()
 	s.Unserved = unserved(followed, h.tracker.Services())
-	s.Warnings = warnings(s, h.besides())
+	j := h.servers.Judge()
+	s.Probes = admin.Probes{Healthz: j.Healthy && j.Eligible, Livez: j.Live, Readyz: j.Ready}
+	s.Warnings = warnings(s, h.besides(j))
 	s.Healthy = len(s.Warnings) == 0
 	return s
 }
 
-func (h *host) besides() besides {
-	b := besides{away: h.fault(), staleSince: h.follower.Status().StaleSince, unbound: h.servers.Unbound()}
+func (h *host) besides(j health.Judgement) besides {
+	b := besides{found: j.Findings, away: h.fault(), staleSince: h.follower.Status().StaleSince, unbound: h.servers.Unbound()}
 	if f, ok := h.source.(faulty); ok {
 		for _, fault := range f.Faults() {
 			b.faults = append(b.faults, fault.Error())

@@ -145,7 +145,7 @@ func (h *host) reload(c config.Change) {
 	}
 	h.log.SetLevel(hclog.LevelFromString(c.Host.Logging.Level))
 	h.tracker.Configure(factsOf(c.Host, h.machine, h.started))
-	h.servers.SetPeriod(c.Host.SyncPeriod)
+	h.servers.SetPeriods(c.Host.MinSyncPeriod, c.Host.SyncPeriod)
 	err := h.yard.Reload(c)
 	h.reports.Report(report.Event{Reason: report.ConfigTaken, Object: h.settings.Path(), Message: told(c, err)})
 }

@@ -27,8 +27,9 @@ func (h *host) newServers() *health.Server {
 		Mode:      func() string { return h.yard.Mode() },
 		Version:   wire.Build(),
 		Period:    s.SyncPeriod,
+		MinGap:    s.MinSyncPeriod,
 		Tracker:   h.tracker,
-		Planes:    func() []health.Plane { return []health.Plane{h.yard.Health()} },
+		Planes:    func() []health.Plane { return h.yard.Health() },
 		Config:    func() ([]byte, error) { return h.follower.Host().JSON(false) },
 		Events:    h.reports.Counts,
 		Fault:     h.fault,
@@ -80,9 +81,5 @@ func (h *host) watched(ctx context.Context) error {
 	if err := health.Notify(health.Ready); err != nil {
 		return err
 	}
-	return health.Watch(ctx, func() bool {
-		h.tracker.Counts()
-		h.yard.Serving()
-		return true
-	})
+	return health.Watch(ctx, h.servers.Live)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"time"
 
@@ -86,6 +87,9 @@ func writeStatus(w io.Writer, s admin.Status, now time.Time) {
 	if s.Config.Path != "" {
 		line("config", "%s, loaded %s ago", s.Config.Path, phrase.Round(now.Sub(s.Config.Loaded)))
 	}
+	if p := s.Probes; !p.Healthz || !p.Livez || !p.Readyz {
+		line("probes", "healthz %d, livez %d, readyz %d", codeOf(p.Healthz), codeOf(p.Livez), codeOf(p.Readyz))
+	}
 	for i, p := range s.Unserved {
 		if i == shownProblems {
 			line("unserved", "… and %d more: pointsman status -o yaml", len(s.Unserved)-i)
@@ -102,6 +106,14 @@ func writeStatus(w io.Writer, s admin.Status, now time.Time) {
 	if s.Healthy {
 		line("all", "is well")
 	}
+}
+
+// codeOf is how a probe is answered.
+func codeOf(good bool) int {
+	if good {
+		return http.StatusOK
+	}
+	return http.StatusServiceUnavailable
 }
 
 func writeDataplane(line func(label, format string, args ...any), d admin.Plugin, now time.Time) {

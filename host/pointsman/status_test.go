@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
@@ -31,9 +32,8 @@ func TestWarnings(t *testing.T) {
 		want string // code and a part of the text, for each
 	}{
 		{name: "all is well", change: func(*admin.Status) {}},
-		{name: "down", change: func(s *admin.Status) { s.Dataplane.State, s.Dataplane.Why = "waiting", "it fell" },
-			want: "W001 dataplane acme is waiting: it fell"},
-		{name: "not told yet", change: func(s *admin.Status) { s.Dataplane.Role = "" }, want: "W001 dataplane acme is up, and has not been told"},
+		{name: "what the probes say", change: func(*admin.Status) {}, besides: besides{found: []health.Finding{{Code: health.NotServing, Text: "it fell"}, {Code: health.Waits, Text: "for 100%"}}},
+			want: "W001 it fell\nW013 for 100%"},
 		{name: "restarted", change: func(s *admin.Status) {
 			s.Dataplane.Restarts, s.Dataplane.EndedAt, s.Dataplane.LastEnd = 1, time.Now().Add(-time.Minute), "signal 9"
 		}, want: "W002 dataplane acme was restarted 1m0s ago: signal 9"},

@@ -8,13 +8,14 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/yard"
 )
 
-// The codes of warnings. They stay the same, and docs/warnings.md explains them.
+// The codes of warnings. They stay the same, and docs/warnings.md explains them. Those of
+// what the probes say too are package health's.
 const (
-	notServing     = "W001"
 	restartedLate  = "W002"
 	lastSyncFailed = "W003"
 	notAllServed   = "W004"
@@ -33,7 +34,8 @@ type besides struct {
 	faults     []string  // the source's
 	away       string    // why the source is not heard; empty: it is
 	staleSince time.Time // since when the config file cannot be used
-	unbound    []string  // addresses of the host's own servers that cannot be bound
+	found      []health.Finding
+	unbound    []string // addresses of the host's own servers that cannot be bound
 }
 
 // warnings are the things to look at in s and besides, the gravest first.
@@ -43,11 +45,8 @@ func warnings(s admin.Status, b besides) []admin.Warning {
 		list = append(list, admin.Warning{Code: code, Text: fmt.Sprintf(format, args...), Try: try})
 	}
 	d := s.Dataplane
-	switch {
-	case d.State != "serving":
-		warn(notServing, "pointsman plugin info "+d.Name, "dataplane %s is %s%s", d.Name, d.State, because(d.Why))
-	case d.Role != "active":
-		warn(notServing, "", "dataplane %s is up, and has not been told everything yet", d.Name)
+	for _, f := range b.found {
+		warn(f.Code, f.Try, "%s", f.Text)
 	}
 	if d.Restarts > 0 && time.Since(d.EndedAt) < yard.Recently {
 		warn(restartedLate, "pointsman plugin logs "+d.Name, "dataplane %s was restarted %s ago%s", d.Name, phrase.Round(time.Since(d.EndedAt)), because(d.LastEnd))

@@ -84,6 +84,7 @@ type Status struct {
 	LastEndAt   time.Time
 	Next        time.Time // when it is tried again; zero: it is not waiting
 	Vitals      wire.Vitals
+	Turned      time.Time // when Run last looked; zero: it has not begun
 }
 
 // Coming reports whether the plugin has a process, or will have one at any moment, so that
@@ -139,6 +140,7 @@ func (s *Supervisor) Run(ctx context.Context) {
 	l.step(ctx, event{Event: Event{Kind: Begin}})
 	for {
 		wake := l.wake()
+		s.show(func(st *Status) { st.Turned = l.now() })
 		select {
 		case <-ctx.Done():
 			return

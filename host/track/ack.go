@@ -24,7 +24,10 @@ func (c *Cursor) Ack(rev uint64, failed []sdk.Failure) []time.Time {
 	}
 	c.acked, c.open = rev, false
 	if c.nodeSent != nil {
-		c.node, c.nodeSent = c.nodeSent, nil
+		c.node, c.nodeSent, c.nodeSince = c.nodeSent, nil, time.Time{}
+		if !c.node.Equal(*c.t.node) {
+			c.nodeSince = c.t.nodeSince
+		}
 	}
 	if c.fullSent {
 		c.full = false
@@ -32,9 +35,12 @@ func (c *Cursor) Ack(rev uint64, failed []sdk.Failure) []time.Time {
 		c.dropFailed()
 	}
 	for _, name := range c.land(rev, failed) {
-		if _, owed := c.owed[name]; owed {
+		if since, owed := c.owed[name]; owed {
 			delete(c.owed, name)
 			c.changed(name)
+			if _, still := c.owed[name]; still {
+				c.owed[name] = since
+			}
 		}
 	}
 	triggers := c.triggersSent

@@ -24,13 +24,16 @@ type Cursor struct {
 	fullSent    bool   // the one in flight is
 
 	told     map[sdk.Name]*sdk.Service // as last confirmed
-	owed     map[sdk.Name]struct{}     // changed since they were told
+	owed     map[sdk.Name]time.Time    // changed since they were told; since when
 	flight   map[sdk.Name]told         // handed out, or offered again; not confirmed
 	failed   map[sdk.Name]failure      // the dataplane could not serve them
 	kept     map[sdk.Name]bool         // set aside
 	withheld map[sdk.Name][]sdk.Feature
 
 	node, nodeSent *sdk.Node // as last confirmed; as handed out, nil: not in flight
+
+	fullSince time.Time // since when everything is owed; it counts while full
+	nodeSince time.Time // since when node is; zero: it is not
 
 	triggers, triggersSent []time.Time // when changes were made: owed, in flight
 }
@@ -39,6 +42,7 @@ type Cursor struct {
 type told struct {
 	rev   uint64 // zero: in none yet, it is to be offered again
 	value *sdk.Service
+	since time.Time // since when it is owed
 }
 
 // failure is what a dataplane could not serve.
@@ -60,11 +64,13 @@ func (t *Tracker) Cursor(d sdk.Description) *Cursor {
 		ready:    make(chan struct{}, 1),
 		full:     true,
 		told:     make(map[sdk.Name]*sdk.Service),
-		owed:     make(map[sdk.Name]struct{}),
+		owed:     make(map[sdk.Name]time.Time),
 		flight:   make(map[sdk.Name]told),
 		failed:   make(map[sdk.Name]failure),
 		kept:     make(map[sdk.Name]bool),
 		withheld: make(map[sdk.Name][]sdk.Feature),
+
+		fullSince: t.now(),
 	}
 	for _, f := range d.Features {
 		c.features[f] = true
@@ -101,6 +107,9 @@ func (c *Cursor) signal() {
 func (c *Cursor) Resync() {
 	c.t.mu.Lock()
 	defer c.t.unlock()
+	if !c.full {
+		c.fullSince = c.t.now()
+	}
 	c.full, c.open = true, false
 	c.signal()
 }
@@ -112,7 +121,7 @@ func (c *Cursor) Retry() {
 	defer c.t.unlock()
 	for name, f := range c.failed {
 		if _, flying := c.flight[name]; !flying && !refused(f.err) {
-			c.flight[name] = told{}
+			c.flight[name] = told{since: c.t.now()}
 			c.signal()
 		}
 	}
@@ -135,7 +144,7 @@ func (c *Cursor) Keep(names ...sdk.Name) {
 	}
 	for name := range before {
 		if !c.kept[name] {
-			c.flight[name] = told{} // nobody knows what is served
+			c.flight[name] = told{since: c.t.now()} // nobody knows what is served
 			c.signal()
 		}
 	}
@@ -152,18 +161,25 @@ func (c *Cursor) changed(name sdk.Name) {
 	f, failed := c.failed[name]
 	switch {
 	case flying:
-		c.owed[name] = struct{}{} // judged again when the flight has landed
+		c.owe(name) // judged again when the flight has landed
 	case failed && !same(now, f.value):
-		c.flight[name] = told{}
+		c.flight[name] = told{since: c.t.now()}
 	case failed:
 		return // the very value that failed: in its own time
 	case same(now, c.told[name]):
 		delete(c.owed, name)
 		return
 	default:
-		c.owed[name] = struct{}{}
+		c.owe(name)
 	}
 	c.signal()
+}
+
+// owe notes that name is owed, since now unless it was owed before.
+func (c *Cursor) owe(name sdk.Name) {
+	if _, before := c.owed[name]; !before {
+		c.owed[name] = c.t.now()
+	}
 }
 
 // now is what this dataplane is to serve under name.
@@ -191,12 +207,13 @@ func (c *Cursor) Next() (sdk.Update, bool) {
 // everything is a Full.
 func (c *Cursor) everything() sdk.Update {
 	u := sdk.Update{To: c.sent + 1, Full: true, Set: make([]sdk.Service, 0, len(c.t.values))}
-	c.owed = make(map[sdk.Name]struct{})
+	since := c.since()
+	c.owed = make(map[sdk.Name]time.Time)
 	clear(c.flight)
 	for name, value := range c.t.values {
 		if c.withheld[name] == nil && !c.kept[name] {
 			u.Set = append(u.Set, *value)
-			c.flight[name] = told{u.To, value}
+			c.flight[name] = told{u.To, value, since}
 		}
 	}
 	c.handOut(&u, c.t.node)
@@ -206,15 +223,15 @@ func (c *Cursor) everything() sdk.Update {
 // difference is what changed, and what is not known to have arrived.
 func (c *Cursor) difference() (sdk.Update, bool) {
 	u := sdk.Update{From: c.acked, To: c.sent + 1}
-	for name := range c.owed {
+	for name, since := range c.owed {
 		if _, flying := c.flight[name]; !flying {
-			c.flight[name] = told{}
+			c.flight[name] = told{since: since}
 		}
 	}
-	c.owed = make(map[sdk.Name]struct{})
-	for name := range c.flight {
+	c.owed = make(map[sdk.Name]time.Time)
+	for name, before := range c.flight {
 		value := c.now(name)
-		c.flight[name] = told{u.To, value}
+		c.flight[name] = told{u.To, value, before.since}
 		if value == nil {
 			u.Delete = append(u.Delete, name)
 		} else {
@@ -224,6 +241,8 @@ func (c *Cursor) difference() (sdk.Update, bool) {
 	var node *sdk.Node
 	if c.nodeSent != nil || c.node == nil || !c.node.Equal(*c.t.node) {
 		node = c.t.node
+	} else {
+		c.nodeSince = time.Time{} // it is as it was
 	}
 	if len(c.flight) == 0 && node == nil {
 		c.triggers = nil // the changes they were for cancelled out

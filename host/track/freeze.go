@@ -14,6 +14,15 @@ func (t *Tracker) Freeze() (thaw func()) {
 	return t.gate.Unlock
 }
 
+// Open reports whether changes are let in now.
+func (t *Tracker) Open() bool {
+	open := t.gate.TryRLock()
+	if open {
+		t.gate.RUnlock()
+	}
+	return open
+}
+
 // admit is how a change comes in; unlock is how it leaves. The gate is not held in
 // between: unlock reports, and whoever is told may come in with a change of its own.
 func (t *Tracker) admit() {

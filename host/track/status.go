@@ -5,6 +5,7 @@ package track
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pointsman/pointsman/host/reach"
 	"github.com/pointsman/pointsman/sdk"
@@ -12,8 +13,9 @@ import (
 
 // A CursorStatus is how far a dataplane has followed.
 type CursorStatus struct {
-	Sent, Acked uint64 // revisions
-	Pending     int    // names that are owed or in flight
+	Sent, Acked uint64    // revisions
+	Pending     int       // names that are owed or in flight
+	Since       time.Time // since when the oldest of what is owed is; zero: nothing is
 	Failed      []sdk.Failure
 	Withheld    []Withheld
 	Kept        []sdk.Name
@@ -29,7 +31,7 @@ type Withheld struct {
 func (c *Cursor) Status() CursorStatus {
 	c.t.mu.Lock()
 	defer c.t.unlock()
-	s := CursorStatus{Sent: c.sent, Acked: c.acked, Pending: len(c.flight)}
+	s := CursorStatus{Sent: c.sent, Acked: c.acked, Pending: len(c.flight), Since: c.since()}
 	for name := range c.owed {
 		if _, flying := c.flight[name]; !flying {
 			s.Pending++
@@ -48,6 +50,44 @@ func (c *Cursor) Status() CursorStatus {
 	slices.SortFunc(s.Withheld, func(a, b Withheld) int { return a.Name.Compare(b.Name) })
 	slices.SortFunc(s.Kept, sdk.Name.Compare)
 	return s
+}
+
+// since is since when the oldest of what is owed is: a Service, the node, or everything.
+// Before Synced nothing is.
+func (c *Cursor) since() (oldest time.Time) {
+	if !c.t.synced {
+		return time.Time{}
+	}
+	older := func(at time.Time) {
+		if !at.IsZero() && (oldest.IsZero() || at.Before(oldest)) {
+			oldest = at
+		}
+	}
+	if c.full {
+		older(latest(c.fullSince, c.t.syncedSince))
+	}
+	older(c.nodeSince)
+	for _, at := range c.owed {
+		older(at)
+	}
+	for _, t := range c.flight {
+		older(t.since)
+	}
+	return oldest
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// Heard reports whether everything there was at the start has been told.
+func (t *Tracker) Heard() bool {
+	t.mu.Lock()
+	defer t.unlock()
+	return t.synced
 }
 
 // Counts are how much is tracked.

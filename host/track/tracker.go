@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -19,6 +20,8 @@ import (
 type Tracker struct {
 	report  func(Notice)  // called with the mutex free
 	checked chan struct{} // holds one token while health checks may have changed
+
+	now func() time.Time
 
 	gate sync.RWMutex // held for writing, no change comes in
 
@@ -38,6 +41,9 @@ type Tracker struct {
 	changes  Changes
 	cursors  []*Cursor
 	notices  []Notice // to be reported as soon as mu is free
+
+	syncedSince time.Time // zero: not yet
+	nodeSince   time.Time // when node last changed
 
 	// What the next object is read into: equal to what we have, it is forgotten
 	// and cost nothing.
@@ -70,6 +76,7 @@ func New(report func(Notice)) *Tracker {
 		owners:   newOwners(),
 		checks:   make(map[Key]HealthCheck),
 		checked:  make(chan struct{}, 1),
+		now:      time.Now,
 	}
 }
 
@@ -91,7 +98,9 @@ func (t *Tracker) Configure(f Facts) {
 func (t *Tracker) Synced() {
 	t.admit()
 	defer t.unlock()
-	t.synced = true
+	if !t.synced {
+		t.synced, t.syncedSince = true, t.now()
+	}
 	t.signalChecked()
 	for _, c := range t.cursors {
 		c.signal()
@@ -124,8 +133,11 @@ func (t *Tracker) renode() {
 	facts := t.facts
 	facts.ServiceCIDRs = t.serviceCIDRs()
 	if n := facts.node(t.seen); !n.Equal(*t.node) {
-		t.node = &n
+		t.node, t.nodeSince = &n, t.now()
 		for _, c := range t.cursors {
+			if c.nodeSince.IsZero() {
+				c.nodeSince = t.nodeSince
+			}
 			c.signal()
 		}
 	}

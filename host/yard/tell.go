@@ -27,8 +27,18 @@ func (y *Yard) Serving() admin.Plugin { return y.serving().shown() }
 // Followed is how far the dataplane that serves has come.
 func (y *Yard) Followed() (admin.Sync, track.CursorStatus) { return y.serving().followed() }
 
-// Health is how the dataplane that serves does, for probes and metrics.
-func (y *Yard) Health() health.Plane { return y.serving().health() }
+// Health is how the dataplanes do, for probes and metrics: the one that is meant to serve
+// first, and those of other modes that run beside it.
+func (y *Yard) Health() []health.Plane {
+	main := y.serving()
+	list := []health.Plane{main.health()}
+	for _, p := range y.all() {
+		if p.name != main.name {
+			list = append(list, p.health())
+		}
+	}
+	return list
+}
 
 // Plugins are all that were found, those that run as they do: that of the mode, and
 // for the time of a swap another.
@@ -131,13 +141,19 @@ func (p *plane) followed() (admin.Sync, track.CursorStatus) {
 func (p *plane) health() health.Plane {
 	s := p.supervisor.Status()
 	p.mu.Lock()
-	up, active := p.cursor != nil, p.role == sdk.Active
+	up, filled, active := p.cursor != nil, p.filled, p.role == sdk.Active
 	p.mu.Unlock()
 	sync, followed := p.followed()
 	return health.Plane{
 		Name:     p.name,
+		State:    s.State.String(),
+		Why:      s.Why,
 		Up:       up,
-		Active:   active || !up, // one that is away serves what it left in the kernel
+		Filled:   filled,
+		Active:   active,
+		Failure:  sync.Error,
+		Since:    followed.Since,
+		Turned:   s.Turned,
 		Mortal:   slices.Contains(s.Description.Limits, sdk.LimitDiesWithProcess),
 		Restarts: s.Restarts,
 		Memory:   s.Vitals.Memory,

@@ -74,7 +74,12 @@ func (y *Yard) newPlane(mode, slot string) *plane {
 	p := &plane{
 		name: mode, slot: slot, tracker: y.Tracker, reports: y.Reports, log: y.Log, book: newLogBook(),
 		minGap: s.MinSyncPeriod, period: s.SyncPeriod,
-		applied: y.Applied, refused: y.Refused,
+		refused: y.Refused,
+	}
+	p.applied = func(a feed.Acked) {
+		if y.serving() == p { // what another one confirms is not served yet, or no more
+			y.Applied(a)
+		}
 	}
 	p.lost = func(p *plane, why string) { y.runner.Lost(p, why) }
 	p.supervised(y.plugin(mode, slot))

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pointsman/pointsman/host/phrase"
+)
+
+// Facts are what the health of a node is judged by, at one instant.
+type Facts struct {
+	Now      time.Time
+	Shown    time.Duration // what has waited for so long is worth a look
+	Allowed  time.Duration // what has waited for so long is late
+	Plane    Plane         // the dataplane that is meant to serve; no other one counts
+	Heard    bool          // the source has told once what there is
+	Waiting  time.Time     // since when something waits to be served; zero: nothing does
+	Eligible bool          // load balancers may choose this node
+	Stuck    string        // a loop of the host that does not turn; empty: all of them do
+}
+
+// A Judgement is how a node is. It is made in one place, and all that can be asked say
+// it: status and its exit, the probes, the metrics, and the Services' health checks.
+type Judgement struct {
+	Live     bool // livez: a restart of the host would not help
+	Healthy  bool // nothing is late; the Services' health checks and pointsman_healthy
+	Eligible bool // with Healthy: healthz
+	Ready    bool // readyz: the dataplane serves, was told everything, writes, and is not late
+	Findings []Finding
+}
+
+// A Finding is a reason why a node is not well. A node without one is live, healthy,
+// eligible and ready.
+type Finding struct{ Code, Text, Try string }
+
+// The codes of findings. They stay the same, and docs/warnings.md explains them.
+const (
+	NotServing  = "W001"
+	Waits       = "W013"
+	NoWriter    = "W014"
+	NotEligible = "W015"
+	HostStuck   = "W016"
+)
+
+// Judge is the judgement of f.
+func Judge(f Facts) Judgement {
+	p := f.Plane
+	waited := time.Duration(0)
+	if !f.Waiting.IsZero() {
+		waited = max(0, f.Now.Sub(f.Waiting))
+	}
+	late := !f.Waiting.IsZero() && waited >= f.Allowed
+	j := Judgement{
+		Live:     f.Stuck == "",
+		Healthy:  !late,
+		Eligible: f.Eligible,
+		Ready:    p.serves() && p.NoWriter == "" && !late,
+	}
+	find := func(code, try, format string, args ...any) {
+		j.Findings = append(j.Findings, Finding{code, fmt.Sprintf(format, args...), try})
+	}
+	if f.Stuck != "" {
+		find(HostStuck, "restart the host", "%s, and livez answers 503", f.Stuck)
+	}
+	if why := notServing(p, f.Heard); why != "" {
+		find(NotServing, "pointsman plugin info "+p.Name, "dataplane %s %s", p.Name, why)
+	}
+	if p.NoWriter != "" {
+		find(NoWriter, "pointsman plugin info "+p.Name, "dataplane %s may not write, so what it was told is not served: %s", p.Name, p.NoWriter)
+	}
+	if late || !f.Waiting.IsZero() && waited >= f.Shown {
+		find(Waits, "pointsman plugin logs "+p.Name, "%s for %s%s", whatWaits(p), phrase.Round(waited), consequence(late))
+	}
+	if !f.Eligible {
+		find(NotEligible, "", "the Node is about to be removed, and healthz answers 503 so that load balancers leave it out")
+	}
+	return j
+}
+
+// serves reports whether the dataplane serves all that it was told.
+func (p Plane) serves() bool { return p.Up && p.Filled && p.Active }
+
+// notServing says why the dataplane does not serve; empty: it does.
+func notServing(p Plane, heard bool) string {
+	switch {
+	case p.State != Serving && p.Why != "":
+		return fmt.Sprintf("is %s: %s", p.State, p.Why)
+	case p.State != Serving:
+		return "is " + p.State
+	case p.serves():
+		return ""
+	case !heard:
+		return "is up, and has been told nothing: the source has not said yet what there is"
+	}
+	return "is up, and has not been told everything yet"
+}
+
+// Serving is the state of a plugin that is in a session and answers.
+const Serving = "serving"
+
+func whatWaits(p Plane) string {
+	switch p.Pending {
+	case 0:
+		return "what is to be served has waited to be written"
+	case 1:
+		return "a port of a Service has waited to be served"
+	}
+	return fmt.Sprintf("%d ports of Services wait to be served, the first", p.Pending)
+}
+
+func consequence(late bool) string {
+	if late {
+		return "; healthz answers 503, so load balancers leave this node out"
+	}
+	return ""
+}

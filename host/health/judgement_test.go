@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// states are those that package supervise has names for.
+var states = []string{Serving, "stopped", "starting", "suspect", "waiting", "refused", "quarantined", "trying"}
+
+// every calls f with facts in every combination.
+func every(f func(Facts)) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	both := []bool{false, true}
+	for bits := range 1 << 6 {
+		bit := func(n int) bool { return both[bits>>n&1] }
+		for _, state := range states {
+			for _, waited := range []time.Duration{-time.Second, 0, 2 * time.Second, 3 * time.Second, 59 * time.Second, time.Minute, 24 * time.Hour} {
+				for _, stuck := range []string{"", "a loop has not turned for 2m0s"} {
+					facts := Facts{
+						Now: now, Shown: 3 * time.Second, Allowed: time.Minute, Heard: bit(0), Eligible: bit(1), Stuck: stuck,
+						Plane: Plane{Name: "acme", State: state, Up: bit(2), Filled: bit(3), Active: bit(4)},
+					}
+					if bit(5) {
+						facts.Plane.NoWriter = "pid 7 is the writer"
+					}
+					if waited >= 0 {
+						facts.Waiting = now.Add(-waited)
+					}
+					f(facts)
+				}
+			}
+		}
+	}
+}
+
+// TestJudgeIsOne: where status has nothing to say every probe is 200, and where a probe is
+// not 200 status says why.
+func TestJudgeIsOne(t *testing.T) {
+	every(func(f Facts) {
+		j := Judge(f)
+		codes := make(map[string]bool)
+		for _, found := range j.Findings {
+			codes[found.Code] = true
+		}
+		well := j.Live && j.Healthy && j.Eligible && j.Ready
+		switch {
+		case len(j.Findings) == 0 && !well:
+			t.Errorf("nothing to look at, and it is not well: %+v of %+v", j, f)
+		case !j.Live != codes[HostStuck], !j.Healthy && !codes[Waits], !j.Eligible != codes[NotEligible]:
+			t.Errorf("a probe fails without a reason: %+v of %+v", j, f)
+		case !j.Ready && !codes[NotServing] && !codes[NoWriter] && !codes[Waits]:
+			t.Errorf("it is not ready without a reason: %+v of %+v", j, f)
+		}
+	})
+}
+
+// TestJudgement holds each part of the judgement to what it is to hang on.
+func TestJudgement(t *testing.T) {
+	every(func(f Facts) {
+		j := Judge(f)
+		late := !f.Waiting.IsZero() && f.Now.Sub(f.Waiting) >= f.Allowed
+		if j.Live != (f.Stuck == "") {
+			t.Errorf("a restart of the host helps only where a loop of it is stuck: %+v of %+v", j, f)
+		}
+		if j.Healthy != !late {
+			t.Errorf("healthy is what waits for less than two periods: %+v of %+v", j, f)
+		}
+		if p := f.Plane; j.Ready && (!p.Up || !p.Filled || !p.Active || p.NoWriter != "" || late) {
+			t.Errorf("ready without a dataplane that serves: %+v of %+v", j, f)
+		}
+		if shown := !f.Waiting.IsZero() && f.Now.Sub(f.Waiting) >= f.Shown; shown != slices.ContainsFunc(j.Findings, func(x Finding) bool { return x.Code == Waits }) {
+			t.Errorf("what waits is shown %t: %+v of %+v", !shown, j, f)
+		}
+	})
+}
+
+// TestFindings reads each of them.
+func TestFindings(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	since := func(d time.Duration) time.Time { return now.Add(-d) }
+	for _, c := range []struct {
+		change func(*Facts)
+		want   string
+	}{
+		{func(*Facts) {}, ""},
+		{func(f *Facts) { f.Plane.State, f.Plane.Why, f.Plane.Up = "refused", "it needs ip_vs", false }, "W001 dataplane acme is refused: it needs ip_vs"},
+		{func(f *Facts) { f.Plane.State, f.Plane.Up = "starting", false }, "W001 dataplane acme is starting"},
+		{func(f *Facts) { f.Plane.Filled = false }, "W001 dataplane acme is up, and has not been told everything yet"},
+		{func(f *Facts) { f.Plane.Filled, f.Heard = false, false }, "W001 dataplane acme is up, and has been told nothing: the source has not said yet what there is"},
+		{func(f *Facts) { f.Plane.NoWriter = "pid 7 is the writer" }, "W014 dataplane acme may not write, so what it was told is not served: pid 7 is the writer"},
+		{func(f *Facts) { f.Waiting, f.Plane.Pending = since(2*time.Second), 3 }, ""},
+		{func(f *Facts) { f.Waiting, f.Plane.Pending = since(3*time.Second), 3 }, "W013 3 ports of Services wait to be served, the first for 3s"},
+		{func(f *Facts) { f.Waiting, f.Plane.Pending = since(61*time.Second), 1 }, "W013 a port of a Service has waited to be served for 1m1s; healthz answers 503, so load balancers leave this node out"},
+		{func(f *Facts) { f.Waiting = since(5 * time.Second) }, "W013 what is to be served has waited to be written for 5s"},
+		{func(f *Facts) { f.Eligible = false }, "W015 the Node is about to be removed, and healthz answers 503 so that load balancers leave it out"},
+		{func(f *Facts) { f.Stuck = "a loop has not turned for 2m0s" }, "W016 a loop has not turned for 2m0s, and livez answers 503"},
+	} {
+		f := Facts{Now: now, Shown: 3 * time.Second, Allowed: time.Minute, Heard: true, Eligible: true, Plane: Plane{Name: "acme", State: Serving, Up: true, Filled: true, Active: true}}
+		c.change(&f)
+		var got []string
+		for _, found := range Judge(f).Findings {
+			got = append(got, found.Code+" "+found.Text)
+		}
+		if strings.Join(got, "\n") != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// TestNeverProgrammed is the start of a node on which nothing ever goes in, for each cause.
+func TestNeverProgrammed(t *testing.T) {
+	for what, plane := range map[string]Plane{
+		"no binary":                {State: "waiting", Why: "there is no such file"},
+		"it refuses":               {State: "refused", Why: "it needs ip_vs"},
+		"it is quarantined":        {State: "quarantined"},
+		"its first update fails":   {State: Serving, Up: true, Active: true, Failure: "iptables-restore: exit status 1"},
+		"its first update is slow": {State: Serving, Up: true, Active: true},
+		"it is not the writer":     {State: Serving, Up: true, Filled: true, Active: true, NoWriter: "pid 7 is"},
+		"it is tried":              {State: "trying", Up: true, Filled: true},
+	} {
+		b := newBench()
+		b.setPlane(func(p *Plane) { *p = plane; p.Name = "acme" })
+		b.pass(5 * time.Second)
+		if j := b.Judge(); len(j.Findings) == 0 || j.Ready || !j.Healthy {
+			t.Errorf("%s, after 5 s: %+v", what, j)
+		}
+		b.pass(54 * time.Second)
+		early := b.codes()
+		b.pass(2 * time.Second)
+		if late := b.codes(); early != "200 200 503" || late != "503 200 503" {
+			t.Errorf("%s: %s within two periods, and %s later", what, early, late)
+		}
+		if all := scrape(t, b); series(all["pointsman_healthy"])+series(all["pointsman_ready"])+series(all["pointsman_live"]) != " 0 0 1" {
+			t.Errorf("%s: healthy %s, ready %s, live %s", what, series(all["pointsman_healthy"]), series(all["pointsman_ready"]), series(all["pointsman_live"]))
+		}
+	}
+}
+
+// TestUnheard: while nobody has said what there is nothing is owed, so an earlier host's
+// rules go on getting their share of what load balancers send.
+func TestUnheard(t *testing.T) {
+	b := newBench(func(s *Settings) { s.Tracker = track.New(nil) })
+	b.setPlane(func(p *Plane) { p.Filled = false })
+	b.pass(10 * time.Minute)
+	if got := b.codes(); got != "200 200 503" {
+		t.Errorf("%s", got)
+	}
+}
+
+// TestActive: the metric is 1 for what serves, and not for what should.
+func TestActive(t *testing.T) {
+	for _, c := range []struct {
+		change func(*Plane)
+		want   string
+	}{
+		{func(*Plane) {}, "1"},
+		{func(p *Plane) { p.Up = false }, "0"},
+		{func(p *Plane) { p.Active = false }, "0"},
+		{func(p *Plane) { p.NoWriter = "pid 7 is" }, "0"},
+	} {
+		b := newBench()
+		b.planes = append(b.planes, Plane{Name: "other", State: Serving, Up: true, Filled: true, Active: true, Report: sdk.Report{Flows: 4}})
+		b.setPlane(c.change)
+		all := scrape(t, b)
+		if got, want := series(all["pointsman_plugin_active"]), fmt.Sprintf("plugin=iptables %s; plugin=other 0", c.want); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		if got := series(all["pointsman_plugin_flows"]); got != "plugin=iptables 0; plugin=other 4" {
+			t.Errorf("flows: %s", got)
+		}
+	}
+}
