@@ -191,9 +191,9 @@ type Role uint8
 
 // The roles.
 const (
-	Standby  Role = iota + 1 // programmed, and catches no packet
+	Standby  Role = iota + 1 // programmed, catches nothing new, keeps what is established
 	Active                   // serves
-	Draining                 // catches nothing new, keeps what is established
+	Draining                 // as Standby, and counts what is established
 	Yielded                  // lets go of the writer's lock, leaves the kernel as it is
 )
 
@@ -236,7 +236,7 @@ type Reporter interface {
 type Report struct {
 	Progress uint64   // grows while a call gets on; zero: never told. One that stands still for seconds hangs, and is killed
 	Waiting  string   // what the present call waits for, such as another tool's lock; empty: nothing
-	Flows    int      // while Draining: established connections left
+	Flows    int      // while Draining: established connections of its own that are left
 	Leaving  string   // what a change of mode would end, and what to do about it: while Active, a change away from this one; in Standby, a change to it. empty: nothing
 	Repaired uint64   // how often someone else's change was undone (contract line 12)
 	Samples  []Sample // metrics, published by the host on its one scrape port

@@ -88,10 +88,12 @@ restarted dataplane adopts what it finds and rewrites only what differs. Only
 Cleanup removes, only what is ours; foreign objects stay byte for byte.
 
 7. Roles, from any to any. [Standby] is programmed and catches no packet. [Active]
-serves. [Draining] catches nothing new, keeps what is established, and still takes
-updates but only removes endpoints that are gone. [Yielded] lets go of the
-writer's lock, leaves the kernel as it is, and finishes only what lives in its
-process. At start the role is what the kernel shows; a dataplane that keeps
+serves. [Draining] catches nothing new, and tells by [Report].Flows how many established
+connections of its own are left. It takes updates as Standby does and removes endpoints
+that are gone, for it may be made Active again at once. What is established is kept in
+every role until it ends: a change of role takes away nothing that a connection needs.
+[Yielded] lets go of the writer's lock, leaves the kernel as it is, and finishes only
+what lives in its process. At start the role is what the kernel shows; a dataplane that keeps
 nothing in the kernel starts in Standby. A role that comes before the first Update
 of a process takes away nothing that serves: nobody knows yet what is wanted. Two
 dataplanes may be Active for a moment: the one made Active last goes first.

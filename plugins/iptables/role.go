@@ -50,7 +50,7 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 		p.undrained()
 	case !p.caught:
 		p.drain.left = map[flow]bool{} // what there is, others began
-	case was != sdk.Draining:
+	case p.drain.left == nil: // before they can be taken for none, also in a process that finds it drains
 		p.countFlows()
 	}
 	if role == sdk.Active && was != sdk.Active {

@@ -24,6 +24,7 @@ type book struct {
 
 	have    state
 	touched touched
+	busy    busy // in Standby: what still has connections
 }
 
 // A state is what the kernel has of ours.
@@ -255,7 +256,8 @@ func (b *book) touchAll() {
 
 // server is the virtual server that should be at a place, in the present role, and
 // the weight of its reals. Standby catches nothing, so there is none at an address
-// that the node has; Draining makes no new one.
+// that the node has, unless it still has connections; Draining keeps all that there are,
+// and is as ready as Standby to be Active.
 func (b *book) server(at server) (place, int, bool) {
 	c, ok := b.places[at].first()
 	if !ok {
@@ -266,9 +268,12 @@ func (b *book) server(at server) (place, int, bool) {
 	case sdk.Active:
 		return c.place, 1, true
 	case sdk.Draining:
-		return c.place, 0, there
+		if there {
+			return c.place, 0, true
+		}
 	}
-	return c.place, 0, at.mark != 0 || !b.have.others[at.addr.Addr()]
+	elsewhere := at.mark != 0 || !b.have.others[at.addr.Addr()]
+	return c.place, 0, elsewhere || there && b.busy.servers[at]
 }
 
 // vip reports whether our device should have addr. One that another device had first
@@ -278,7 +283,7 @@ func (b *book) vip(addr netip.Addr) bool {
 	case b.vips[addr] == 0:
 		return false
 	case b.have.vips[addr]:
-		return b.role == sdk.Active || b.role == sdk.Draining
+		return b.role == sdk.Active || b.role == sdk.Draining || b.busy.addrs[addr]
 	}
 	return b.role == sdk.Active && !b.have.others[addr]
 }

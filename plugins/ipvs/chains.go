@@ -233,12 +233,12 @@ func catching() []jump {
 
 const newFlows = `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j `
 
-// jumpsOf are the jumps that stand in a role.
-func jumpsOf(role sdk.Role) []jump {
-	switch role {
-	case sdk.Active:
+// jumps are those that stand in the present role.
+func (b *book) jumps() []jump {
+	switch {
+	case b.role == sdk.Active:
 		return append(steadying(), catching()...)
-	case sdk.Draining:
+	case b.role == sdk.Draining, len(b.busy.servers) > 0:
 		return steadying()
 	}
 	return nil

@@ -140,11 +140,15 @@ func (v *view) endpoints(at server) []netip.AddrPort {
 	if v.awake {
 		return s.serving()
 	}
+	wanted, parked := v.parked.at(at)
 	if !there {
-		reals, _ := v.parked.at(at)
-		return reals
+		return wanted
 	}
-	return slices.SortedFunc(maps.Keys(s.reals), netip.AddrPort.Compare)
+	reals := slices.SortedFunc(maps.Keys(s.reals), netip.AddrPort.Compare)
+	if parked {
+		reals = slices.DeleteFunc(reals, func(real netip.AddrPort) bool { return !slices.Contains(wanted, real) })
+	}
+	return reals
 }
 
 func everywhere(f sdk.Family) netip.Addr {

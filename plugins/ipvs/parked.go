@@ -10,22 +10,23 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Parked are the virtual servers that Standby leaves out, because at an address that
-// the node has they would catch packets. Inspect tells of them too: they are there from
-// the moment that the role is Active.
+// Parked is what cannot be seen in the kernel while no real has weight. A role other than
+// Active leaves out virtual servers that at an address of the node would catch packets; and
+// reals that have gone, and still have connections, look like those that are wanted.
+// Inspect tells what would be there if the role were Active.
 type parked struct {
 	mu    sync.Mutex // guards reals: Inspect runs beside the calls that write
 	reals map[server][]netip.AddrPort
 }
 
-// park notes which of the servers that were touched are left out now.
+// park notes of the servers that were touched what the kernel does not show now.
 func (b *book) park(p *parked) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for at := range b.touched.servers {
 		c, wanted := b.places[at].first()
-		_, _, there := b.server(at)
-		if wanted && !there && b.role == sdk.Standby {
+		_, _, should := b.server(at)
+		if wanted && b.role != sdk.Active && (!should || b.draining(at)) {
 			p.reals[at] = c.place.reals
 		} else {
 			delete(p.reals, at)
@@ -33,7 +34,7 @@ func (b *book) park(p *parked) {
 	}
 }
 
-// at are the reals of a virtual server that is left out.
+// at are the reals that are wanted of a virtual server which is left out, or has others too.
 func (p *parked) at(at server) ([]netip.AddrPort, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

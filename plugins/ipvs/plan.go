@@ -16,7 +16,7 @@ import (
 // led our way last, and led away first.
 func (b *book) plan() plan {
 	var p plan
-	jumps := jumpsOf(b.role)
+	jumps := b.jumps()
 	p.rules(b.ground.family, rules{delete: b.surplus(catching(), jumps)})
 	p = append(p, b.makeSets()...)
 	entries := slices.SortedFunc(maps.Keys(b.touched.entries), compareEntries)
@@ -177,8 +177,7 @@ func (b *book) raise(at server) plan {
 }
 
 // lower ends new connections to reals that should get none. A connection of theirs
-// goes on where the protocol has any; the reaper removes them when they are idle. In
-// Standby they have none.
+// goes on where the protocol has any; the reaper removes them when they are idle.
 func (b *book) lower(at server) plan {
 	place, weight, should := b.server(at)
 	if !should {
@@ -188,7 +187,7 @@ func (b *book) lower(at server) plan {
 	reals := b.have.servers[at].reals
 	for _, real := range slices.SortedFunc(maps.Keys(reals), netip.AddrPort.Compare) {
 		wanted := slices.Contains(place.reals, real)
-		stays := wanted || b.role != sdk.Standby && place.keeps(real)
+		stays := wanted || place.keeps(real)
 		switch {
 		case wanted && weight > 0, stays && reals[real] == 0:
 		case stays:

@@ -79,7 +79,7 @@ func TestRules(t *testing.T) {
 	s := sdktest.Scenarios()[0]
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		g := ground{family: family, node: s.Node, scheduler: "rr"}
-		r := rules{chains: g.chains(), insert: jumpsOf(sdk.Active)}
+		r := rules{chains: g.chains(), insert: (&book{role: sdk.Active}).jumps()}
 		golden(t, "testdata/rules-"+family.String()+".golden", r.script().String())
 	}
 }

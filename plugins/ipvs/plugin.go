@@ -53,7 +53,8 @@ type plugin struct {
 	state  sdk.State
 	role   sdk.Role // zero: nobody has looked yet
 
-	untracked int // connections that a change of mode would end
+	untracked int  // connections that a change of mode would end
+	recount   bool // the flows that Report tells of are to be counted again soon
 
 	status duty.Status
 

@@ -34,18 +34,21 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 		return err
 	}
 	defer p.publish()
-	p.setRole(role)
+	if err := p.setRole(role); err != nil {
+		return err
+	}
 	if p.lock == nil {
 		return nil // it takes effect once the writer has yielded
 	}
 	if err := p.follow(ctx); err != nil {
 		return err
 	}
-	switch {
-	case role == sdk.Active && was != sdk.Active:
+	if role == sdk.Draining {
+		return p.countFlows(was != sdk.Draining) // before they can be taken for none
+	}
+	p.tellFlows(0)
+	if role == sdk.Active && was != sdk.Active {
 		return p.forget(sdk.Changes{Full: true}, nil)
-	case role == sdk.Draining && was != sdk.Draining:
-		return p.countFlows() // before anybody can think that there are none
 	}
 	return nil
 }
@@ -95,10 +98,15 @@ func (p *plugin) unlock() error {
 }
 
 // setRole tells the books which role they are to plan for.
-func (p *plugin) setRole(role sdk.Role) {
+func (p *plugin) setRole(role sdk.Role) error {
 	p.role = role
 	if role == sdk.Yielded {
-		return // the kernel stays as it is
+		return nil // the kernel stays as it is
+	}
+	if role == sdk.Standby {
+		if err := p.seeBusy(); err != nil {
+			return err
+		}
 	}
 	for _, s := range p.sides {
 		if s.book.role != role {
@@ -106,6 +114,7 @@ func (p *plugin) setRole(role sdk.Role) {
 			s.book.touchAll()
 		}
 	}
+	return nil
 }
 
 func (p *plugin) tryLock() error {

@@ -68,7 +68,7 @@ func (p *plugin) begin(ctx context.Context, afresh bool) error {
 		return err
 	}
 	if p.role == 0 {
-		p.setRole(role)
+		return p.setRole(role)
 	}
 	return nil
 }

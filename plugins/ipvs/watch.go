@@ -123,8 +123,10 @@ func (p *plugin) beat(ctx context.Context, n int) error {
 	switch {
 	case n%reapBeats == 1:
 		return p.reap()
-	case n%drainBeats == 1 && p.role == sdk.Draining:
-		return p.countFlows()
+	case p.role == sdk.Draining && (p.recount || n%drainBeats == 1):
+		return p.countFlows(false)
+	case p.role == sdk.Standby && n%drainBeats == 1:
+		return p.settle(ctx)
 	case n%drainBeats == 1:
 		return p.keepTracking()
 	}

@@ -281,11 +281,11 @@ func (d *Dataplane) settle(steps []step, verb verb) {
 	}
 }
 
-// release lets go of s: at once in Standby, else when what it has begun is over.
+// release lets go of s when what it has begun is over.
 func (d *Dataplane) release(p place, s socket) {
 	delete(d.sockets, p)
 	switch {
-	case d.role == sdk.Standby && d.way == nil || s.target() == nil:
+	case s.target() == nil:
 		s.shut()
 	case d.role == sdk.Yielded && p.protocol == sdk.UDP:
 		s.shut() // a successor shares the port, and half of the datagrams would come to us

@@ -83,10 +83,8 @@ func (d *Dataplane) acts() act {
 		return plans
 	case d.way != nil || d.role == sdk.Active:
 		return opens
-	case d.role == sdk.Standby:
-		return probes
 	}
-	return plans
+	return probes
 }
 
 // An act is what becomes of a socket that is wanted.

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/sdk"
 )
 
 // A dataplane of rules lets replies through on a node that forwards nothing by itself. A
@@ -21,13 +20,15 @@ const errForward = "the policy of FORWARD is DROP, and nothing but KUBE-FORWARD 
 
 // lookBefore is for the time before we serve: it has Report tell of what a change to us
 // would end. Where there is no such tool no such rule was made by it.
-func (d *Dataplane) lookBefore(ctx context.Context, role sdk.Role) {
-	var why string
-	if role == sdk.Standby && slices.ContainsFunc(d.tools(ctx), func(t iptables.Tool) bool { return forwardsByLeave(ctx, t) }) {
+func (d *Dataplane) lookBefore(ctx context.Context) {
+	why := ""
+	if slices.ContainsFunc(d.tools(ctx), func(t iptables.Tool) bool { return forwardsByLeave(ctx, t) }) {
 		why = errForward
 	}
-	d.relay.counts.leaving.Store(&why)
+	d.ends(why)
 }
+
+func (d *Dataplane) ends(why string) { d.relay.counts.leaving.Store(&why) }
 
 // tools are those that our rules are written with; where none are, all that may have some.
 func (d *Dataplane) tools(ctx context.Context) (all []iptables.Tool) {

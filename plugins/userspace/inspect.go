@@ -14,8 +14,8 @@ import (
 )
 
 // Inspect tells the frontends whose every socket and rule the kernel still has, and
-// those that need no socket because callers are to be turned away. In Standby
-// without rules, which has no sockets, it tells what would be served.
+// those that need no socket because callers are to be turned away. Standby and Draining
+// without rules have no sockets: there it tells what would be served.
 func (d *Dataplane) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
 	laid, err := d.laid(ctx)
 	if err != nil {
@@ -156,8 +156,8 @@ func (b *book) leads(p piece, laid laid) bool {
 
 // standsFor reports whether every socket is there that f of a Service needs.
 func (d *Dataplane) standsFor(name sdk.Name, f sdk.Frontend) bool {
-	if d.role == sdk.Standby && d.way == nil {
-		return true
+	if d.way == nil && d.role != sdk.Active {
+		return d.role != sdk.Yielded // there are no sockets: it is what would be served
 	}
 	for _, c := range d.table.claims[name] {
 		owner, _ := d.table.owner(c.place)
@@ -169,7 +169,7 @@ func (d *Dataplane) standsFor(name sdk.Name, f sdk.Frontend) bool {
 			return false
 		}
 	}
-	return d.role == sdk.Active || d.role == sdk.Standby
+	return d.role != sdk.Yielded
 }
 
 func served(svc *sdk.Service, f sdk.Frontend) sdk.Served {

@@ -173,11 +173,14 @@ func (d *Dataplane) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) 
 		clear(d.seeds)
 	}
 	d.state.Confirm(done.failed...)
+	if changes.Full && d.role == sdk.Draining {
+		d.lookBefore(ctx) // it may be wanted back
+	}
 	return sdk.Result{Failed: done.failed, Steps: done.planned}, nil
 }
 
-// SetRole opens the sockets or lets go of them. Connections that are established
-// stay in every role; flows of UDP in all but Standby.
+// SetRole opens the sockets or lets go of them. Connections that are established, and flows
+// of UDP, stay in every role.
 func (d *Dataplane) SetRole(ctx context.Context, role sdk.Role) error {
 	if !role.Known() {
 		return &sdk.Refusal{Field: "role", Why: "unknown role " + role.String()}
@@ -189,7 +192,10 @@ func (d *Dataplane) SetRole(ctx context.Context, role sdk.Role) error {
 		d.role = was
 		return fmt.Errorf("become %s: %w", role, err)
 	}
-	d.lookBefore(ctx, role)
+	d.ends("")
+	if role == sdk.Standby {
+		d.lookBefore(ctx)
+	}
 	return nil
 }
 
@@ -213,16 +219,10 @@ func (d *Dataplane) play(ctx context.Context, was, role sdk.Role) error {
 	return nil
 }
 
-// letGo of all sockets, as the role has it.
+// letGo of all sockets. What they have begun goes on.
 func (d *Dataplane) letGo() {
 	for p, s := range d.sockets {
 		d.release(p, s)
-	}
-	if d.role == sdk.Standby {
-		for p, s := range d.retired {
-			s.shut()
-			delete(d.retired, p)
-		}
 	}
 	clear(d.owed)
 }

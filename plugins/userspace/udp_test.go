@@ -224,7 +224,10 @@ func TestDrainingFlows(t *testing.T) {
 		t.Errorf("%d flows are reported while draining", n)
 	}
 	s.role(sdk.Standby)
-	if n := s.Report().Flows; n != 0 {
+	if who := tells(t, c, "x"); who != back {
+		t.Errorf("in Standby an established flow finds %s", who)
+	}
+	if n := s.Report().Flows; n != 1 {
 		t.Errorf("%d flows are reported in standby", n)
 	}
 }

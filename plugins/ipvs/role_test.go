@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// An open is a connection that is established.
+type open struct {
+	at   server
+	real netip.AddrPort
+}
+
+// TestEstablishedStayInEveryRole walks over the roles, with updates and new processes in
+// between, while connections begin and end. Each one has what it needs in the kernel for as
+// long as it lasts; while it drains the plugin says how many there are; and it always tells
+// what it would serve were it Active.
+func TestEstablishedStayInEveryRole(t *testing.T) {
+	for seed := range uint64(40) {
+		w := roleWalk{life: newLife(t), Rand: rand.New(rand.NewPCG(seed, 14)), base: many(2), role: sdk.Active}
+		w.scenario = w.base
+		w.full()
+		w.life.role(sdk.Active)
+		for step := range 40 {
+			w.step()
+			if wrong := w.wrong(); wrong != "" {
+				t.Fatalf("seed %d, step %d, %s: %s", seed, step, w.role, wrong)
+			}
+		}
+		w.leavesNothing(seed)
+	}
+}
+
+// A roleWalk is one life, and the connections of its callers.
+type roleWalk struct {
+	*life
+	*rand.Rand
+	base, scenario sdktest.Scenario // all endpoints, and those that are there now
+	role           sdk.Role
+	open           []open
+}
+
+func (w *roleWalk) full() {
+	w.Helper()
+	if err := w.life.full(w.scenario); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *roleWalk) step() {
+	w.Helper()
+	switch w.IntN(8) {
+	case 0, 1, 2:
+		w.role = []sdk.Role{sdk.Standby, sdk.Active, sdk.Draining}[w.IntN(3)]
+		w.life.role(w.role)
+	case 3: // an endpoint goes, or all are there again; and once a Service comes
+		if w.IntN(4) == 0 {
+			w.base = many(3)
+		}
+		w.scenario = w.base
+		w.scenario.Services = slices.Clone(w.base.Services)
+		if i := w.IntN(len(w.base.Services)); w.IntN(2) == 0 {
+			w.scenario.Services[i].Cluster = w.base.Services[i].Cluster[1:]
+		}
+		w.sync(sdk.Update{Set: w.scenario.Services})
+	case 4:
+		w.restart()
+		w.full()
+		w.life.role(w.role)
+	case 5:
+		w.look()
+	case 6:
+		if i := len(w.open); i > 0 {
+			o := w.open[i-1]
+			w.fake.open(o.at, o.real, -1)
+			w.open = w.open[:i-1]
+		}
+	case 7:
+		w.call()
+	}
+	if w.role == sdk.Draining {
+		w.life.role(w.role) // it counts them anew
+	}
+}
+
+// look is what the watch does from time to time.
+func (w *roleWalk) look() {
+	w.Helper()
+	w.reap()
+	if err := w.plugin.take(w.Context()); err != nil {
+		w.Fatal(err)
+	}
+	defer w.plugin.turn.Give()
+	if w.role != sdk.Standby {
+		return
+	}
+	if err := w.plugin.settle(w.Context()); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// call begins a connection, where the kernel takes one.
+func (w *roleWalk) call() {
+	w.fake.mu.Lock()
+	var can []open
+	for at, s := range w.fake.servers {
+		for real, weight := range s.reals {
+			if weight > 0 {
+				can = append(can, open{at, real})
+			}
+		}
+	}
+	w.fake.mu.Unlock()
+	if len(can) > 0 {
+		o := can[w.IntN(len(can))]
+		w.fake.open(o.at, o.real, 1)
+		w.open = append(w.open, o)
+	}
+}
+
+// wrong is what is not as it should be; empty: all is.
+func (w *roleWalk) wrong() string {
+	if wrong := w.lacks(); wrong != "" {
+		return wrong
+	}
+	if flows := w.plugin.Report().Flows; w.role == sdk.Draining && flows != len(w.open) {
+		return fmt.Sprintf("it says that %d connections are left of %d", flows, len(w.open))
+	}
+	return w.untold()
+}
+
+// lacks is what connections need, or the role, and the kernel does not have.
+func (w *roleWalk) lacks() string {
+	w.fake.mu.Lock()
+	defer w.fake.mu.Unlock()
+	left := make(map[open]int)
+	for _, o := range w.open {
+		left[o]++
+		s, there := w.fake.servers[o.at]
+		addr := o.at.addr.Addr()
+		switch {
+		case !there:
+			return fmt.Sprintf("%s has a connection to %s, and is gone", o.at, o.real)
+		case !w.fake.ours[addr] && !w.fake.others[addr]:
+			return fmt.Sprintf("the node lacks %s, to which there is a connection", addr)
+		case s.conns[o.real] < left[o]:
+			return fmt.Sprintf("%s had %d connections to %s, and knows of %d", o.at, left[o], o.real, s.conns[o.real])
+		}
+	}
+	for _, j := range steadying() {
+		if len(w.open) > 0 && !slices.Contains(w.fake.tables[sdk.IPv4][j.at], j.rule) {
+			return fmt.Sprintf("there are connections, and no %s in %s", j.rule, j.at)
+		}
+	}
+	for _, svc := range w.scenario.Services {
+		if at := (server{family: sdk.IPv4, protocol: sdk.TCP, addr: svc.Frontends[0].Addr}); w.fake.servers[at] == nil {
+			return fmt.Sprintf("there is no %s, so it is not ready to be Active", at)
+		}
+	}
+	return ""
+}
+
+// untold is where Inspect tells another list of endpoints than is wanted.
+func (w *roleWalk) untold() (wrong string) {
+	told := 0
+	err := w.plugin.Inspect(w.Context(), func(s sdk.Served) error {
+		told++
+		i := slices.IndexFunc(w.scenario.Services, func(svc sdk.Service) bool { return svc.Name == s.Name })
+		if want := addrs(w.scenario.Services[i].Cluster); !slices.Equal(s.Endpoints, want) {
+			wrong = fmt.Sprintf("%s at %s leads to %v, not %v", s.Name, s.Frontend, s.Endpoints, want)
+		}
+		return nil
+	})
+	if want := 2 * len(w.scenario.Services); err == nil && told != want {
+		return fmt.Sprintf("Inspect tells of %d frontends of %d", told, want)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return wrong
+}
+
+// leavesNothing ends all connections: what was kept for them goes, and what is left is what
+// a fresh start in Standby makes.
+func (w *roleWalk) leavesNothing(seed uint64) {
+	w.Helper()
+	w.role = sdk.Standby
+	w.life.role(w.role)
+	for _, o := range w.open {
+		w.fake.open(o.at, o.real, -1)
+	}
+	w.look()
+	fresh := newLife(w.T)
+	maps.Copy(fresh.fake.others, w.fake.others)
+	if err := fresh.full(w.scenario); err != nil {
+		w.Fatal(err)
+	}
+	fresh.role(sdk.Standby)
+	want, got := fresh.fake.picture(), w.fake.picture()
+	if extra, lacks := lacking(got, want), lacking(want, got); extra+lacks != "" {
+		w.Errorf("seed %d: when all connections have ended, it has\n%s\n\nand lacks\n%s", seed, extra, lacks)
+	}
+}
