@@ -201,10 +201,15 @@ func (p *plane) Seed(ctx context.Context, sticks []sdk.Stick) error {
 func (p *plane) Progress() uint64 { return p.supervisor.Status().Vitals.Progress }
 
 // Flows are what is left of those it has begun. Of a process that is still to come into
-// session nobody knows: a host before may have left it, with flows.
+// session they are not known: a host before may have left it, with flows. Nor are they of
+// one that has not heard its role yet: it counts them while it drains.
 func (p *plane) Flows(ctx context.Context) (int, error) {
-	remote := p.process()
+	p.mu.Lock()
+	remote, told := p.remote, p.role == p.want
+	p.mu.Unlock()
 	switch {
+	case remote != nil && !told:
+		return 0, errUntold
 	case remote != nil:
 		vitals, err := remote.Vitals(ctx)
 		return vitals.Flows, err
@@ -214,7 +219,10 @@ func (p *plane) Flows(ctx context.Context) (int, error) {
 	return 0, nil
 }
 
-var errComing = errors.New("its process is not in session yet")
+var (
+	errComing = errors.New("its process is not in session yet")
+	errUntold = errors.New("its process has not been told its role yet")
+)
 
 // ends is what a change to another mode would end, or, of the one to come, what the change
 // to it would, in its own words; empty: nothing.

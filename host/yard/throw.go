@@ -19,16 +19,16 @@ import (
 type lever struct{ *Yard }
 
 // Open has To's process started, and makes the canary, of which that is told like of any
-// Service. One that still drains is wanted back.
+// Service. One that still drains is wanted back: it goes on draining until it is Active, so
+// that it keeps, and counts, the connections that it has.
 func (y lever) Open(ctx context.Context, p swap.Plan) (swap.Dataplane, error) {
 	if err := y.canary.begin(); err != nil {
 		return nil, err // nothing could be proved later, and who leaves would have left by then
 	}
 	for _, d := range y.all() {
 		if d.name == p.To && d != y.serving() {
-			err := d.SetRole(ctx, sdk.Standby)
 			d.refill()
-			return d, err
+			return d, nil
 		}
 	}
 	d := y.newPlane(p.To, p.ToSlot)
