@@ -31,6 +31,7 @@ func isOurs(chain string) bool {
 func (b *book) adopt(t iptables.Tables) sdk.Role {
 	clear(b.have)
 	clear(b.jumps)
+	clear(b.held)
 	clear(b.rules)
 	for id, rules := range t {
 		if isOurs(id.Chain) {
@@ -38,8 +39,12 @@ func (b *book) adopt(t iptables.Tables) sdk.Role {
 			continue
 		}
 		for _, r := range rules {
-			if isOurs(r.Target()) {
-				b.jumps[iptables.Jump{At: id, Rule: r}] = true
+			switch j := (iptables.Jump{At: id, Rule: r}); {
+			case !isOurs(r.Target()):
+			case j.Listed():
+				b.jumps[j] = true
+			default:
+				b.held[iptables.ID{Table: id.Table, Chain: r.Target()}] = true
 			}
 		}
 	}

@@ -49,7 +49,8 @@ type book struct {
 	touched map[iptables.ID]bool
 
 	have  map[iptables.ID]string // the rules of each chain of ours, as text
-	jumps map[iptables.Jump]bool // the rules in chains that are not ours, and are there
+	jumps map[iptables.Jump]bool // the listed jumps that are there
+	held  map[iptables.ID]bool   // the chains of ours to which foreign rules lead
 	rules map[string]int         // how many rules of each table are in have
 }
 
@@ -76,6 +77,7 @@ func newBook(family sdk.Family) *book {
 		touched: make(map[iptables.ID]bool),
 		have:    make(map[iptables.ID]string),
 		jumps:   make(map[iptables.Jump]bool),
+		held:    make(map[iptables.ID]bool),
 		rules:   make(map[string]int),
 	}
 }

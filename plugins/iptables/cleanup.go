@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
@@ -86,7 +87,7 @@ func tools(ctx context.Context, family sdk.Family) []iptables.Tool {
 func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, error) {
 	if l == (sdk.Leftovers{}) {
 		gone, err := sweepBy(ctx, tool, l, func(ctx context.Context, table string) (iptables.Tables, error) {
-			return tool.Outline(ctx, table, func(id iptables.ID) bool { return isOurs(id.Chain) })
+			return tool.OutlineFree(ctx, table, func(id iptables.ID) bool { return isOurs(id.Chain) })
 		})
 		if err == nil || ctx.Err() != nil {
 			return gone, err
@@ -113,12 +114,12 @@ func sweepBy(ctx context.Context, tool iptables.Tool, l sdk.Leftovers, read func
 		if err != nil {
 			return nil, err
 		}
-		b := leftovers(table, found, l.KubeProxy)
+		b, kept := leftovers(table, found, l.KubeProxy)
 		if b.Empty() {
 			continue
 		}
 		all = append(all, b)
-		for _, step := range b.Steps() {
+		for _, step := range slices.Concat(b.Steps(), kept) {
 			gone = append(gone, fmt.Sprintf("%s: %s", tool.Prefix, step))
 		}
 	}

@@ -3,6 +3,7 @@
 package iptables
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
@@ -17,7 +19,8 @@ import (
 )
 
 // foreign makes what others may have on a node: a chain whose name begins as ours
-// do, rules of users above and below ours, and a table of nft's own.
+// do, rules of users above and below ours, rules that lead to chains of ours, and a table
+// of nft's own.
 func (k kernel) foreign() {
 	k.Helper()
 	for _, program := range []string{"iptables-" + string(k.backend), "ip6tables-" + string(k.backend)} {
@@ -26,6 +29,11 @@ func (k kernel) foreign() {
 			"-N KUBE-SERVICE-OF-OTHERS", "-A INPUT -p 98 -j KUBE-SERVICE-OF-OTHERS",
 			"-A INPUT -p 97 -m comment --comment KUBE-SERVICES -j DROP",
 			"-t nat -A POSTROUTING -o theirs -j MASQUERADE", "-t mangle -A PREROUTING -p 99 -j ACCEPT",
+			"-t nat -N KUBE-MARK-MASQ", "-t nat -N CNI-HOSTPORT-SETMARK", "-t nat -N CNI-DN-0123456789abcdef", "-t nat -N MY-OWN",
+			"-t nat -A CNI-HOSTPORT-SETMARK -m comment --comment portfwd -j KUBE-MARK-MASQ",
+			"-t nat -A CNI-DN-0123456789abcdef -p tcp -m tcp --dport 99 -j KUBE-MARK-MASQ",
+			"-t nat -A MY-OWN -p 96 -j KUBE-MARK-MASQ", "-t nat -A PREROUTING -p 95 -j KUBE-MARK-MASQ",
+			"-N KUBE-FORWARD", "-N DOCKER-USER", "-A DOCKER-USER -j KUBE-FORWARD", "-A FORWARD -p 94 -j KUBE-FORWARD",
 		} {
 			k.run(program, strings.Fields(line)...)
 		}
@@ -41,6 +49,23 @@ func (k kernel) foreign() {
 // notOurs is everything on the node that is not ours, as text.
 func (k kernel) notOurs() string {
 	k.Helper()
+	b := bytes.NewBufferString(k.foreignRules())
+	if _, err := exec.LookPath("nft"); err == nil {
+		if out, err := exec.Command("nft", "list", "table", "inet", "theirs").Output(); err == nil {
+			b.Write(out)
+		}
+	}
+	for _, path := range []string{routeLocalnet, netfilter + "nf_conntrack_tcp_timeout_established", netfilter + "nf_conntrack_udp_timeout"} {
+		value, _ := os.ReadFile(path)
+		fmt.Fprintf(b, "%s %s", path, value)
+	}
+	return b.String()
+}
+
+// foreignRules are the chains that are not ours, with their rules but for the jumps of ours
+// and of kube-proxy.
+func (k kernel) foreignRules() string {
+	k.Helper()
 	var b strings.Builder
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		tables := k.tables(family)
@@ -50,22 +75,13 @@ func (k kernel) notOurs() string {
 			}
 			fmt.Fprintf(&b, "%s %s\n", family, id)
 			for _, r := range tables[id] {
-				if !isOurs(r.Target()) {
+				if !isOurs(r.Target()) || !(iptables.Jump{At: id, Rule: r}).Listed() {
 					fmt.Fprintln(&b, r)
 				}
 			}
 		}
 		program := map[sdk.Family]string{sdk.IPv4: "iptables-", sdk.IPv6: "ip6tables-"}[family]
 		b.WriteString(k.run(program+string(k.backend), "-t", "mangle", "-S"))
-	}
-	if _, err := exec.LookPath("nft"); err == nil {
-		if out, err := exec.Command("nft", "list", "table", "inet", "theirs").Output(); err == nil {
-			b.Write(out)
-		}
-	}
-	for _, path := range []string{routeLocalnet, netfilter + "nf_conntrack_tcp_timeout_established", netfilter + "nf_conntrack_udp_timeout"} {
-		value, _ := os.ReadFile(path)
-		fmt.Fprintf(&b, "%s %s", path, value)
 	}
 	return b.String()
 }
@@ -105,5 +121,68 @@ func (k kernel) settle() {
 		before = now
 		time.Sleep(300 * time.Millisecond)
 		return same
+	})
+}
+
+// Rules of others that lead to chains of ours stay, word for word, whatever becomes of us:
+// first sync, repair, restart, changes of role, and cleanup, which says which chains they
+// keep. Whatever leads there from a built-in chain is theirs too, unless it is our jump or
+// kube-proxy's.
+func TestKernelForeignRulesLeadToOurs(t *testing.T) {
+	world(t)
+	onKernel(t, func(k kernel) {
+		k.foreign()
+		before := k.foreignRules()
+		stays := func(after string) {
+			k.Helper()
+			if now := k.foreignRules(); now != before {
+				k.Fatalf("after %s there is\n%s\nand before there was\n%s", after, now, before)
+			}
+		}
+		s := scenario(k.T, "cluster-ip")
+		program := "iptables-" + string(k.backend)
+		p := k.start()
+		k.sync(p, s.Update(1))
+		stays("the first sync")
+		for _, role := range []sdk.Role{sdk.Active, sdk.Draining, sdk.Standby, sdk.Active} {
+			k.role(p, role)
+			stays(role.String())
+		}
+		// A chain of a Service that goes, to which a rule was added meanwhile.
+		own := clusterChain(s.Services[0].Name)
+		k.run(program, "-t", "nat", "-A", "MY-OWN", "-p", "93", "-j", own)
+		before = k.foreignRules()
+		k.sync(p, sdk.Update{From: 1, To: 2, Delete: []sdk.Name{s.Services[0].Name}})
+		stays("a Service went")
+		if rules := k.tables(sdk.IPv4)[nat(own)]; len(rules) > 0 {
+			k.Errorf("%s, which a foreign rule keeps, has %q", own, rules)
+		}
+		k.sync(p, sdk.Update{From: 2, To: 3, Set: s.Services})
+		k.run(program, "-t", "nat", "-F", services)
+		k.eventually("it is repaired", func() bool { return p.Report().Repaired > 0 && len(k.wrong(s, sdk.Active)) == 0 })
+		stays("a repair")
+		p.die()
+		p = k.start()
+		k.sync(p, s.Update(1))
+		stays("a restart")
+		k.want(s, sdk.Active)
+		for _, l := range []sdk.Leftovers{{KubeProxy: true, DryRun: true}, {}, {KubeProxy: true}} {
+			gone, err := p.Cleanup(k.Context(), l)
+			if err != nil {
+				k.Fatal(err)
+			}
+			said := strings.Join(gone, "\n")
+			says := strings.Contains(said, "keep nat "+own+", empty: a rule of MY-OWN leads to it") &&
+				strings.Contains(said, "keep filter KUBE-FORWARD, empty: a rule of DOCKER-USER leads to it")
+			if goes := l != (sdk.Leftovers{KubeProxy: true}); says != goes { // the last one finds them empty
+				k.Errorf("cleaning up %+v says\n%s", l, said)
+			}
+			stays(fmt.Sprintf("cleaning up %+v", l))
+		}
+		for id, rules := range k.tables(sdk.IPv4) {
+			if isOurs(id.Chain) && len(rules) > 0 {
+				k.Errorf("cleaned up, %s has %q", id, rules)
+			}
+		}
 	})
 }

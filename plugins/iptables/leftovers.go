@@ -14,53 +14,35 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// leftovers is the block that removes what is ours from one table.
-func leftovers(table string, found iptables.Tables, kubeProxy bool) iptables.Block {
-	b := iptables.Block{Table: table}
-	mine := func(chain string) bool { return isOurs(chain) && (chain != canary || kubeProxy) }
-	for _, id := range slices.SortedFunc(maps.Keys(found), iptables.ID.Compare) {
-		if mine(id.Chain) {
-			b.Remove = append(b.Remove, id)
-			continue
-		}
-		for _, r := range found[id] {
-			if mine(r.Target()) {
-				b.Delete = append(b.Delete, iptables.Jump{At: id, Rule: r})
-			}
-		}
-	}
-	if kubeProxy {
-		shared(&b, found)
-	}
-	return b
-}
-
-// shared adds to b what kube-proxy and the kubelet both make: the guard of 127.0.0.0/8
-// in KUBE-FIREWALL, and then the chain, if nothing else stands in it; and
-// KUBE-MARK-DROP, if nothing leads to it. A kubelet that wants them makes them
-// again within a minute.
-func shared(b *iptables.Block, found iptables.Tables) {
-	firewall := filter("KUBE-FIREWALL")
-	if rules, ok := found[firewall]; ok && b.Table == "filter" && !slices.ContainsFunc(rules, notGuard) {
-		lead(b, found, firewall)
-	}
-	if markDrop := nat("KUBE-MARK-DROP"); b.Table == "nat" {
-		if _, ok := found[markDrop]; ok && !leadsTo(found, markDrop.Chain) {
+// leftovers is the block that removes what is ours from one table, and what stays because
+// foreign rules lead to it.
+func leftovers(table string, found iptables.Tables, kubeProxy bool) (iptables.Block, []string) {
+	b, kept := found.Leftovers(table, func(id iptables.ID) bool {
+		return isOurs(id.Chain) && (id.Chain != canary || kubeProxy) || kubeProxy && id == firewall && firewallGoes(found)
+	})
+	if _, there := found[markDrop]; there && kubeProxy && table == markDrop.Table {
+		if from, leads := leadsTo(found, markDrop); leads {
+			kept = append(kept, fmt.Sprintf("keep %s: a rule of %s leads to it", markDrop, from.Chain))
+		} else {
 			b.Remove = append(b.Remove, markDrop)
 		}
 	}
+	return b, kept
 }
 
-// lead has b remove chain id with every rule that leads to it.
-func lead(b *iptables.Block, found iptables.Tables, id iptables.ID) {
-	b.Remove = append(b.Remove, id)
-	for _, at := range slices.SortedFunc(maps.Keys(found), iptables.ID.Compare) {
-		for _, r := range found[at] {
-			if r.Target() == id.Chain && !isOurs(at.Chain) {
-				b.Delete = append(b.Delete, iptables.Jump{At: at, Rule: r})
-			}
-		}
-	}
+// What kube-proxy and the kubelet both make: the guard of 127.0.0.0/8 in KUBE-FIREWALL, and
+// then the chain, goes if nothing else stands in it; KUBE-MARK-DROP goes if nothing leads to
+// it. A kubelet that wants them makes them again within a minute.
+var (
+	firewall = filter("KUBE-FIREWALL")
+	markDrop = nat("KUBE-MARK-DROP")
+)
+
+// firewallGoes reports whether KUBE-FIREWALL has nothing but the guard, and no foreign rule
+// leads to it.
+func firewallGoes(found iptables.Tables) bool {
+	_, held := found.Held(func(id iptables.ID) bool { return id == firewall })[firewall]
+	return !held && !slices.ContainsFunc(found[firewall], notGuard)
 }
 
 // unroute has the kernel route 127.0.0.0/8 no more, if kube-proxy had it do so: its
@@ -86,11 +68,11 @@ func unroute(ctx context.Context, dryRun bool, given []string) ([]string, error)
 // guardGoes reports whether the guard stands in a KUBE-FIREWALL that goes.
 func guardGoes(ctx context.Context) (bool, error) {
 	for _, tool := range tools(ctx, sdk.IPv4) {
-		rules, _, err := tool.List(ctx, filter("KUBE-FIREWALL"))
+		found, err := tool.SaveIf(ctx, func(id iptables.ID) bool { return id == firewall }, firewall.Table)
 		if err != nil {
 			return false, err
 		}
-		if len(rules) > 0 && !slices.ContainsFunc(rules, notGuard) {
+		if len(found[firewall]) > 0 && firewallGoes(found) {
 			return true, nil
 		}
 	}
@@ -101,11 +83,13 @@ func notGuard(r iptables.Rule) bool {
 	return !strings.Contains(string(r), "block incoming localnet connections")
 }
 
-func leadsTo(found iptables.Tables, chain string) bool {
-	for id, rules := range found {
-		if !isOurs(id.Chain) && slices.ContainsFunc(rules, func(r iptables.Rule) bool { return r.Target() == chain }) {
-			return true
+// leadsTo is the first chain, but for ours, with a rule that leads to chain id.
+func leadsTo(found iptables.Tables, id iptables.ID) (from iptables.ID, leads bool) {
+	for _, at := range slices.SortedFunc(maps.Keys(found), iptables.ID.Compare) {
+		to := func(r iptables.Rule) bool { return r.Target() == id.Chain }
+		if at.Table == id.Table && !isOurs(at.Chain) && slices.ContainsFunc(found[at], to) {
+			return at, true
 		}
 	}
-	return false
+	return iptables.ID{}, false
 }

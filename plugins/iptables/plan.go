@@ -38,6 +38,10 @@ func (b *book) plan(between map[iptables.ID]string, jumps []iptables.Jump) plan 
 		switch {
 		case wanted && (!there || have != page.text):
 			into.Whole = append(into.Whole, iptables.Chain{ID: id, Rules: iptables.Split(page.text), Level: page.level})
+		case !wanted && b.held[id]:
+			if have != "" { // a foreign rule leads to it, so it cannot be removed
+				into.Whole = append(into.Whole, iptables.Chain{ID: id})
+			}
 		case !wanted && there:
 			into.Remove = append(into.Remove, id)
 		}

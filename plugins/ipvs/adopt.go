@@ -148,15 +148,15 @@ func (e entry) portProtocol() sdk.Protocol {
 
 func (b *book) adoptTables(t iptables.Tables) {
 	b.have.chains, b.have.jumps = make(map[iptables.ID]string), make(map[jump]bool)
-	strays, relics := kubeProxy(t)
-	b.have.strays, b.have.relics = strays, relics
+	b.have.strays, b.have.relics = kubeProxy(t)
+	b.have.held = t.Held(func(id iptables.ID) bool { return slices.Contains(b.have.relics, id) })
 	for id, rules := range t {
 		if isOurs(id.Chain) {
 			b.have.chains[id] = iptables.Join(rules)
 			continue
 		}
 		for _, r := range rules {
-			if isOurs(r.Target()) {
+			if isOurs(r.Target()) && (iptables.Jump{At: id, Rule: r}).Listed() {
 				b.have.jumps[jump{id, r}] = true
 			}
 		}
@@ -195,22 +195,22 @@ var (
 	}
 )
 
-// kubeProxy finds the chains of a kube-proxy in its ipvs mode, and the rules that
-// lead to them from chains that are not its own.
+// kubeProxy finds the chains of a kube-proxy in its ipvs mode, and its jumps that lead to
+// them. A chain that is empty because a foreign rule has kept it is no sign of one.
 func kubeProxy(t iptables.Tables) (strays []jump, relics []iptables.ID) {
 	gone := func(id iptables.ID) bool { _, there := t[id]; return !there }
 	chains := slices.DeleteFunc(slices.Clone(kubeProxyChains), gone)
+	held := t.Held(func(id iptables.ID) bool { return slices.Contains(chains, id) })
+	chains = slices.DeleteFunc(chains, func(id iptables.ID) bool { _, kept := held[id]; return kept && len(t[id]) == 0 })
 	rules := t[nat("KUBE-SERVICES")]
 	looks := slices.ContainsFunc(rules, func(r iptables.Rule) bool { return strings.Contains(string(r), "--match-set KUBE-") })
 	if looks || len(rules) == 0 && len(chains) > 0 {
 		chains = append(chains, slices.DeleteFunc(slices.Clone(kubeProxyShared), gone)...)
 	}
 	for _, at := range slices.SortedFunc(maps.Keys(t), compareIDs) {
-		if slices.Contains(chains, at) {
-			continue
-		}
 		for _, r := range t[at] {
-			if slices.Contains(chains, iptables.ID{Table: at.Table, Chain: r.Target()}) {
+			to := iptables.ID{Table: at.Table, Chain: r.Target()}
+			if slices.Contains(chains, to) && (iptables.Jump{At: at, Rule: r}).Listed() {
 				strays = append(strays, jump{at, r})
 			}
 		}

@@ -41,6 +41,8 @@ type state struct {
 	jumps   map[jump]bool
 	strays  []jump        // of kube-proxy in its ipvs mode, which we replace
 	relics  []iptables.ID // and its chains
+
+	held map[iptables.ID]iptables.ID // those of its chains to which foreign rules lead, and from where
 }
 
 // A shape is how the kernel's set of a name is made.

@@ -154,21 +154,24 @@ func (p *plugin) findRules(ctx context.Context, s *sweeper, family sdk.Family, k
 	return nil
 }
 
-// leftovers are the rules and chains of ours, and kube-proxy's if asked for.
+// leftovers are the jumps and chains of ours, and kube-proxy's if asked for. A chain to which
+// foreign rules lead is only emptied.
 func leftovers(t iptables.Tables, kubeProxyToo bool) rules {
-	var r rules
+	var relics []iptables.ID
 	if kubeProxyToo {
-		r.delete, r.remove = kubeProxy(t)
+		_, relics = kubeProxy(t)
 	}
-	for _, id := range slices.SortedFunc(maps.Keys(t), compareIDs) {
-		if isOurs(id.Chain) {
-			r.remove = append(r.remove, id)
-			continue
+	goes := func(id iptables.ID) bool { return isOurs(id.Chain) || slices.Contains(relics, id) }
+	var r rules
+	for _, table := range []string{"filter", "nat", "mangle"} {
+		b, kept := t.Leftovers(table, goes)
+		r.kept = append(r.kept, kept...)
+		r.remove = append(r.remove, b.Remove...)
+		for _, c := range b.Whole {
+			r.chains = append(r.chains, chain{id: c.ID})
 		}
-		for _, rule := range t[id] {
-			if isOurs(rule.Target()) {
-				r.delete = append(r.delete, jump{id, rule})
-			}
+		for _, j := range b.Delete {
+			r.delete = append(r.delete, jump{j.At, j.Rule})
 		}
 	}
 	return r

@@ -28,7 +28,7 @@ func (b *book) plan() plan {
 		p = append(p, b.raise(s)...)
 	}
 	p = append(p, b.bind(vips)...)
-	p.rules(b.ground.family, rules{insert: b.lacking(catching(), jumps), delete: b.strays(), remove: b.relics()})
+	p.rules(b.ground.family, rules{insert: b.lacking(catching(), jumps), delete: b.strays(), chains: b.emptied(), remove: b.relics()})
 	for _, s := range servers {
 		p = append(p, b.lower(s)...)
 	}
@@ -71,8 +71,22 @@ func (b *book) relics() []iptables.ID {
 	if b.role != sdk.Active {
 		return nil
 	}
-	return slices.Clone(b.have.relics)
+	return slices.DeleteFunc(slices.Clone(b.have.relics), b.isHeld)
 }
+
+// emptied are the chains of a kube-proxy that cannot be removed, because foreign rules lead
+// to them.
+func (b *book) emptied() []chain {
+	var chains []chain
+	for _, id := range b.have.relics {
+		if b.role == sdk.Active && b.isHeld(id) {
+			chains = append(chains, chain{id: id})
+		}
+	}
+	return chains
+}
+
+func (b *book) isHeld(id iptables.ID) bool { _, held := b.have.held[id]; return held }
 
 func (b *book) chains() []chain {
 	return slices.DeleteFunc(b.ground.chains(), func(c chain) bool {
@@ -285,8 +299,14 @@ func (b *book) done(s step) {
 }
 
 func (b *book) doneRules(r rules) {
+	done := func(id iptables.ID) {
+		b.have.relics = slices.DeleteFunc(b.have.relics, func(r iptables.ID) bool { return r == id })
+	}
 	for _, c := range r.chains {
-		b.have.chains[c.id] = iptables.Join(c.rules)
+		if isOurs(c.id.Chain) {
+			b.have.chains[c.id] = iptables.Join(c.rules)
+		}
+		done(c.id)
 	}
 	for _, j := range r.insert {
 		b.have.jumps[j] = true
@@ -297,6 +317,6 @@ func (b *book) doneRules(r rules) {
 	}
 	for _, id := range r.remove {
 		delete(b.have.chains, id)
-		b.have.relics = slices.DeleteFunc(b.have.relics, func(r iptables.ID) bool { return r == id })
+		done(id)
 	}
 }

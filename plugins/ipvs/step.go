@@ -59,6 +59,7 @@ type rules struct {
 	insert []jump // each at the top, in this order
 	delete []jump
 	remove []iptables.ID
+	kept   []string // for people: why chains are emptied, and not removed
 }
 
 func (r rules) empty() bool {
@@ -106,7 +107,7 @@ func (r rules) steps() []string {
 	for _, id := range r.remove {
 		all = append(all, fmt.Sprintf("remove %s", id))
 	}
-	return all
+	return append(all, r.kept...)
 }
 
 // steps is the plan for people, a step a line.

@@ -44,8 +44,8 @@ type book struct {
 	touched map[iptables.ID]bool
 
 	have  map[iptables.ID]string // the rules of each chain of ours, as text
-	jumps map[iptables.Jump]bool // the rules at the hooks that lead to ours
-	held  map[iptables.ID]bool   // chains of ours to which others lead from theirs
+	jumps map[iptables.Jump]bool // the listed jumps that are there
+	held  map[iptables.ID]bool   // chains of ours to which foreign rules lead
 }
 
 // A key says what a piece is for: a frontend, or the health port of a Service.
@@ -221,12 +221,12 @@ func (b *book) adopt(t iptables.Tables) {
 		}
 		for _, r := range rules {
 			to := iptables.ID{Table: id.Table, Chain: r.Target()}
-			switch {
+			switch j := (iptables.Jump{At: id, Rule: r}); {
 			case !isOurs(to):
-			case slices.Contains(entrances, id):
-				b.jumps[iptables.Jump{At: id, Rule: r}] = true
+			case j.Listed():
+				b.jumps[j] = true
 			default:
-				b.held[to] = true // what stands in their chains is not ours to correct
+				b.held[to] = true
 			}
 		}
 	}

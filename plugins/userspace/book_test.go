@@ -137,7 +137,7 @@ func TestBookWalk(t *testing.T) {
 }
 
 // disturb takes one chain of ours away, or empties it, or says something twice; or
-// leaves there what kube-proxy has made.
+// leaves there what kube-proxy has made, with its jump.
 func (k pretended) disturb(random *rand.Rand) {
 	for id, rules := range k.Tables {
 		if !isOurs(id) {
@@ -151,8 +151,12 @@ func (k pretended) disturb(random *rand.Rand) {
 		case 2:
 			k.Tables[id] = append(rules, rules...)
 		case 3:
+			jump := iptables.Rule(`-m comment --comment "handle ClusterIPs; NOTE: this must be before the NodePort rules" -j KUBE-PORTALS-HOST`)
 			k.Tables[nat("KUBE-PORTALS-OLD")] = []iptables.Rule{"-j RETURN"}
-			k.Tables[nat("OUTPUT")] = append(k.Tables[nat("OUTPUT")], "-j KUBE-PORTALS-OLD")
+			if !slices.Contains(k.Tables[nat("OUTPUT")], jump) {
+				k.Tables[nat("KUBE-PORTALS-HOST")] = k.Tables[nat("KUBE-PORTALS-HOST")]
+				k.Tables[nat("OUTPUT")] = append(k.Tables[nat("OUTPUT")], jump)
+			}
 		}
 		return
 	}

@@ -77,7 +77,7 @@ func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, 
 func outline(ctx context.Context, tool iptables.Tool) (iptables.Tables, error) {
 	both := make(iptables.Tables)
 	for _, table := range []string{"nat", "filter"} {
-		found, err := tool.Outline(ctx, table, isOurs)
+		found, err := tool.OutlineFree(ctx, table, isOurs)
 		if err != nil {
 			return nil, err
 		}
@@ -97,9 +97,14 @@ func remove(ctx context.Context, tool iptables.Tool, found iptables.Tables, l sd
 	}
 	var gone []string
 	script := new(iptables.Script)
-	blocks := slices.DeleteFunc([]iptables.Block{leftovers("nat", found), leftovers("filter", found)}, iptables.Block.Empty)
-	for _, b := range blocks {
-		for _, step := range b.Steps() {
+	var blocks []iptables.Block
+	for _, table := range []string{"nat", "filter"} {
+		b, kept := found.Leftovers(table, isOurs)
+		if b.Empty() {
+			continue
+		}
+		blocks = append(blocks, b)
+		for _, step := range slices.Concat(b.Steps(), kept) {
 			gone = append(gone, fmt.Sprintf("%s: %s", tool.Prefix, step))
 		}
 	}
@@ -110,24 +115,4 @@ func remove(ctx context.Context, tool iptables.Tool, found iptables.Tables, l sd
 		b.Write(script, tool.Backend)
 	}
 	return gone, tool.Restore(ctx, script)
-}
-
-// leftovers is the block that removes what is ours from one table.
-func leftovers(table string, found iptables.Tables) iptables.Block {
-	b := iptables.Block{Table: table}
-	for _, id := range slices.SortedFunc(maps.Keys(found), iptables.ID.Compare) {
-		switch {
-		case id.Table != table:
-			continue
-		case isOurs(id):
-			b.Remove = append(b.Remove, id)
-			continue
-		}
-		for _, r := range found[id] {
-			if isOurs(iptables.ID{Table: table, Chain: r.Target()}) {
-				b.Delete = append(b.Delete, iptables.Jump{At: id, Rule: r})
-			}
-		}
-	}
-	return b
 }

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// jumpLines are the rules at built-in chains by which our dataplanes, and kube-proxy in
+// any of its versions, lead packets to their chains: table, chains, and the rule as
+// iptables-save prints it. A rule that is not listed here is foreign, wherever it leads,
+// and is never deleted.
+const jumpLines = `
+nat PREROUTING,OUTPUT          -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+nat POSTROUTING                -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING
+filter INPUT,FORWARD,OUTPUT    -m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+filter INPUT                   -m comment --comment "kubernetes health check service ports" -j KUBE-NODEPORTS
+filter FORWARD                 -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
+filter INPUT,OUTPUT            -j KUBE-LOCALNET-GUARD
+
+nat POSTROUTING                -m comment --comment "kubernetes postrouting rules" -j KUBE-IPVS-POSTROUTING
+nat PREROUTING,OUTPUT          -m comment --comment "kubernetes service portals" -j KUBE-IPVS-SERVICES
+mangle PREROUTING,OUTPUT       -m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-IPVS-DROP
+mangle INPUT,OUTPUT            -m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-IPVS-NEAR
+filter FORWARD                 -m comment --comment "kubernetes forwarding rules" -j KUBE-IPVS-FORWARD
+filter INPUT                   -m comment --comment "kubernetes health check rules" -j KUBE-IPVS-HEALTH
+filter INPUT                   -m comment --comment "kubernetes ipvs access filter" -j KUBE-IPVS-GUARD
+
+nat PREROUTING                 -j KUBE-PORTALS-CONTAINER
+nat OUTPUT                     -m mark ! --mark BIT -j KUBE-PORTALS-HOST
+filter INPUT                   -m conntrack ! --ctstate RELATED,ESTABLISHED -j KUBE-NODEPORT-NON-LOCAL
+filter INPUT,FORWARD           -m conntrack --ctstate NEW -j KUBE-PORTALS-DENY
+filter OUTPUT                  -m conntrack --ctstate NEW -m mark ! --mark BIT -j KUBE-PORTALS-DENY
+` + // and what only kube-proxy makes, in other versions and modes
+	`
+filter INPUT,OUTPUT            -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+filter INPUT,FORWARD           -m conntrack --ctstate NEW -m comment --comment "kubernetes externally-visible service portals" -j KUBE-EXTERNAL-SERVICES
+filter INPUT                   -m comment --comment "kubernetes externally-visible service portals" -j KUBE-EXTERNAL-SERVICES
+filter INPUT,FORWARD,OUTPUT    -m conntrack --ctstate NEW -m comment --comment "kubernetes load balancer firewall" -j KUBE-PROXY-FIREWALL
+filter FORWARD                 -m comment --comment "kubernetes forward rules" -j KUBE-FORWARD
+filter INPUT,OUTPUT            -j KUBE-FIREWALL
+
+filter INPUT                   -m comment --comment "kubernetes health check rules" -j KUBE-NODE-PORT
+filter INPUT,FORWARD           -m comment --comment "kube-proxy firewall rules" -j KUBE-PROXY-FIREWALL
+filter INPUT                   -m comment --comment "kubernetes ipvs access filter" -j KUBE-IPVS-FILTER
+filter OUTPUT                  -m comment --comment "kubernetes ipvs access filter" -j KUBE-IPVS-OUT-FILTER
+
+nat PREROUTING                 -m comment --comment "handle ClusterIPs; NOTE: this must be before the NodePort rules" -j KUBE-PORTALS-CONTAINER
+nat OUTPUT                     -m comment --comment "handle ClusterIPs; NOTE: this must be before the NodePort rules" -j KUBE-PORTALS-HOST
+nat PREROUTING                 -m addrtype --dst-type LOCAL -m comment --comment "handle service NodePorts; NOTE: this must be the last rule in the chain" -j KUBE-NODEPORT-CONTAINER
+nat OUTPUT                     -m addrtype --dst-type LOCAL -m comment --comment "handle service NodePorts; NOTE: this must be the last rule in the chain" -j KUBE-NODEPORT-HOST
+filter INPUT                   -m comment --comment "Ensure that non-local NodePort traffic can flow" -j KUBE-NODEPORT-NON-LOCAL
+`
+
+// jumps are the list, with each rule in its plain form.
+var jumps = readJumps(jumpLines)
+
+func readJumps(lines string) map[Jump]bool {
+	all := make(map[Jump]bool)
+	for line := range strings.Lines(lines) {
+		table, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		chains, rule, _ := strings.Cut(rest, " ")
+		plain, ok := Rule(rule).plain()
+		if !ok {
+			continue // an empty line
+		}
+		for chain := range strings.SplitSeq(chains, ",") {
+			all[Jump{ID{table, chain}, plain}] = true
+		}
+	}
+	return all
+}
+
+// Listed reports whether j stands in the list of the jumps of our dataplanes and of
+// kube-proxy. Their order of matches does not count. Any other rule that leads to a chain
+// of ours is foreign.
+func (j Jump) Listed() bool {
+	plain, ok := j.Rule.plain()
+	return ok && jumps[Jump{j.At, plain}]
+}
+
+// plain is a rule that consists of matches and a target, its matches in the order of the
+// alphabet, and with the word BIT for a mark of one bit. A rule with anything else, such
+// as an address, is not ok.
+func (r Rule) plain() (Rule, bool) {
+	var matches []string
+	target, before := "", ""
+	for word := range r.All() {
+		switch last := len(matches) - 1; {
+		case target == "-j":
+			target = word
+		case target != "":
+			return "", false
+		case before == "--comment":
+			matches[last] += " " + quote(word)
+		case word == "-j":
+			target = word
+		case word == "-m":
+			matches = append(matches, word)
+		case last < 0, before != "-m" && strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--"):
+			return "", false
+		case before == "--mark" && isOneBit(word):
+			matches[last] += " BIT"
+		default:
+			matches[last] += " " + word
+		}
+		before = word
+	}
+	if target == "" || target == "-j" {
+		return "", false
+	}
+	slices.Sort(matches)
+	return Rule(strings.Join(append(matches, "-j", target), " ")), true
+}
+
+// isOneBit reports whether a mark is one bit, as value and mask, or the word for that.
+func isOneBit(mark string) bool {
+	value, mask, _ := strings.Cut(mark, "/")
+	n, err := strconv.ParseUint(value, 0, 32)
+	return mark == "BIT" || err == nil && value == mask && n != 0 && n&(n-1) == 0
+}
+
+// Held are those of the chains that ours names to which foreign rules lead, each with the
+// first chain that has such a rule. They cannot be removed, only emptied.
+func (t Tables) Held(ours func(ID) bool) map[ID]ID {
+	held := make(map[ID]ID)
+	for at, rules := range t {
+		if ours(at) {
+			continue
+		}
+		for _, r := range rules {
+			to := ID{at.Table, r.Target()}
+			if !ours(to) || (Jump{at, r}).Listed() {
+				continue
+			}
+			if first, there := held[to]; !there || at.Compare(first) < 0 {
+				held[to] = at
+			}
+		}
+	}
+	return held
+}
+
+// Leftovers is the block that removes from a table the chains that ours names, with the
+// listed jumps that lead to them. A chain to which foreign rules lead is only emptied, if it
+// has rules; kept says so, for people.
+func (t Tables) Leftovers(table string, ours func(ID) bool) (b Block, kept []string) {
+	b.Table = table
+	held := t.Held(ours)
+	for _, id := range slices.SortedFunc(maps.Keys(t), ID.Compare) {
+		switch from, stays := held[id]; {
+		case id.Table != table:
+		case stays && len(t[id]) == 0:
+		case stays:
+			b.Whole = append(b.Whole, Chain{ID: id})
+			kept = append(kept, Kept(id, from))
+		case ours(id):
+			b.Remove = append(b.Remove, id)
+		default:
+			for _, r := range t[id] {
+				if j := (Jump{id, r}); ours(ID{table, r.Target()}) && j.Listed() {
+					b.Delete = append(b.Delete, j)
+				}
+			}
+		}
+	}
+	return b, kept
+}
+
+// OutlineFree is Outline, or Save where it finds foreign rules that lead to chains that ours
+// names: what those chains have must be known then.
+func (t Tool) OutlineFree(ctx context.Context, table string, ours func(ID) bool) (Tables, error) {
+	found, err := t.Outline(ctx, table, ours)
+	if err != nil || len(found.Held(ours)) == 0 {
+		return found, err
+	}
+	return t.Save(ctx, table)
+}
+
+// Kept says, for people, that chain id stays because a foreign rule in another leads to it.
+func Kept(id, from ID) string {
+	return fmt.Sprintf("keep %s, empty: a rule of %s leads to it", id, from.Chain)
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// TestJumpsAreListed: whatever is not listed, nobody takes out again.
+func TestJumpsAreListed(t *testing.T) {
+	for _, j := range append(steadying(), catching()...) {
+		if !(iptables.Jump{At: j.at, Rule: j.rule}).Listed() {
+			t.Errorf("%s: %s is not listed", j.at, j.rule)
+		}
+	}
+}
+
+// foreignRules lead to chains of ours, and of a kube-proxy in its ipvs mode.
+var foreignRules = []jump{
+	{nat("MY-OWN"), "-d 10.96.0.0/12 -j KUBE-IPVS-SERVICES"},
+	{nat("PREROUTING"), "-p tcp -j KUBE-IPVS-SERVICES"},
+	{filter("DOCKER-USER"), "-j KUBE-FORWARD"},
+	{filter("DOCKER-USER"), "-j KUBE-IPVS-FORWARD"},
+	{filter("FORWARD"), "-i eth7 -j KUBE-FORWARD"},
+}
+
+func (f *fake) addForeign() {
+	for _, j := range foreignRules {
+		t := f.tables[sdk.IPv4]
+		t[j.at] = append(t[j.at], j.rule)
+	}
+}
+
+// Rules of others that lead to chains of ours stay, whatever becomes of us and of the
+// kube-proxy whose place we take; a chain that they keep is empty at the end.
+func TestForeignRulesLeadToOurs(t *testing.T) {
+	l := newLife(t)
+	served := l.fake.runKubeProxy(t)
+	l.fake.addForeign()
+	stay := func(after string) {
+		t.Helper()
+		for _, j := range foreignRules {
+			if n := count(l.fake.tables[sdk.IPv4][j.at], j.rule); n != 1 {
+				t.Errorf("after %s, %s has %d times %s", after, j.at, n, j.rule)
+			}
+		}
+	}
+	if err := l.full(served); err != nil {
+		t.Fatal(err)
+	}
+	stay("the first sync")
+	for _, role := range []sdk.Role{sdk.Active, sdk.Draining, sdk.Standby, sdk.Active} {
+		l.role(role)
+		stay(role.String())
+	}
+	if rules, there := l.fake.tables[sdk.IPv4][filter("KUBE-FORWARD")]; !there || len(rules) > 0 {
+		t.Errorf("kube-proxy's KUBE-FORWARD, which foreign rules keep: %v, %q", there, rules)
+	}
+	l.restart()
+	if err := l.full(served); err != nil {
+		t.Fatal(err)
+	}
+	stay("a restart")
+	if l.plugin.role != sdk.Active {
+		t.Errorf("after a restart the role is %s", l.plugin.role)
+	}
+	for _, leftovers := range []sdk.Leftovers{{KubeProxy: true, DryRun: true}, {KubeProxy: true}} {
+		gone, err := l.plugin.Cleanup(t.Context(), leftovers)
+		if err != nil || !strings.Contains(strings.Join(gone, "\n"), "keep nat KUBE-IPVS-SERVICES, empty: a rule of MY-OWN leads to it") {
+			t.Errorf("cleaning up says\n%s\n%v", strings.Join(gone, "\n"), err)
+		}
+		stay("cleaning up")
+	}
+	for id, rules := range l.fake.tables[sdk.IPv4] {
+		if strings.HasPrefix(id.Chain, "KUBE-") && (len(rules) > 0 || !slices.ContainsFunc(foreignRules, func(j jump) bool { return j.rule.Target() == id.Chain })) {
+			t.Errorf("left is %s with %q", id, rules)
+		}
+	}
+}
+
+func count(rules []iptables.Rule, rule iptables.Rule) (n int) {
+	for _, r := range rules {
+		if r == rule {
+			n++
+		}
+	}
+	return n
+}
