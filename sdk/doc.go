@@ -120,7 +120,9 @@ Name is switched, never removed after it was added.
 
 11. Calls never overlap, though Inspect and Report may run beside one; Serve sees
 to it. The context is honoured within a second and child processes are killed and
-reaped. What does not return is hung, and is killed; waiting for another tool's
+reaped: nothing of a call goes on after it. A helper that the dataplane keeps for
+long is no leftover of a call; the host ends it when the dataplane's process has
+ended. What does not return is hung, and is killed; waiting for another tool's
 lock is a reported state ([Report].Waiting), not a hang.
 
 12. Drift. A flush or deletion by someone else of a chain, set, address or all

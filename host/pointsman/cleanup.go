@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"time"
 
@@ -82,7 +83,7 @@ func (j janitor) clean(ctx context.Context) error {
 	if len(found) == 0 {
 		return fmt.Errorf("no plugins in %s; try: --plugin-dir DIR", phrase.List(j.settings.PluginDirs))
 	}
-	var failed []error
+	failed := []error{j.endOrphans(ctx)}
 	for _, f := range found {
 		if slices.Contains(j.inUse, f.Name) {
 			fmt.Fprintf(j.out, "%s: left alone, a running host uses it\n", f.Name)
@@ -95,14 +96,43 @@ func (j janitor) clean(ctx context.Context) error {
 
 func (j janitor) endLeftover(ctx context.Context, name string) error {
 	pid, err := yard.EndLeftovers(ctx, j.settings, name, j.dryRun)
-	verb := "ended"
-	if j.dryRun {
-		verb = "would end"
-	}
 	if pid != 0 && err == nil {
-		fmt.Fprintf(j.out, "%s: %s the process %d that a host left running\n", name, verb, pid)
+		fmt.Fprintf(j.out, "%s: %s the process %d that a host left running\n", name, j.ended(), pid)
 	}
 	return err
+}
+
+func (j janitor) ended() string {
+	if j.dryRun {
+		return "would end"
+	}
+	return "ended"
+}
+
+// endOrphans ends the processes that a host left running and that nothing in its state
+// directory speaks of. Beside a running host there are none: that one has ended them.
+func (j janitor) endOrphans(ctx context.Context) error {
+	if _, err := os.Stat(j.settings.StateDir); err != nil {
+		return nil // no host has been here
+	}
+	lock, err := lockState(j.settings.StateDir)
+	if err != nil {
+		return nil // a host runs
+	}
+	defer lock.Close()
+	orphans, err := yard.EndOrphans(ctx, j.settings, j.dryRun)
+	failed := []error{err}
+	for _, o := range orphans {
+		switch {
+		case o.Err != nil:
+			failed = append(failed, o.Err)
+		case o.Alone != "":
+			fmt.Fprintf(j.out, "left alone: %s: %s\n", o, o.Alone)
+		default:
+			fmt.Fprintf(j.out, "%s %s, of which nothing was written down\n", j.ended(), o)
+		}
+	}
+	return errors.Join(failed...)
 }
 
 // ask runs the plugin's own cleanup.

@@ -13,6 +13,7 @@ const (
 	PluginStarting  = "PluginStarting"  // its process is started
 	PluginStopped   = "PluginStopped"   // it was told to end
 	PluginBanned    = "PluginBanned"    // it failed too often, and is left alone for a while
+	PluginLeftAlone = "PluginLeftAlone" // a process that seems to be a plugin, and is not ours to end
 	PluginPoisoned  = "PluginPoisoned"  // it dies of what it is told
 	ServicePoison   = "ServicePoison"   // a plugin dies of it
 	ServiceFreed    = "ServiceFreed"    // it changed, and is tried again

@@ -51,6 +51,10 @@ func Discover(dirs []string, named map[string]string) []Found {
 // modeName is what a mode may be called, as the config file has it.
 var modeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
+// ValidName reports whether a mode, and its plugin, may be called so. Whatever else stands
+// where a mode is expected leads to no file.
+func ValidName(name string) bool { return modeName.MatchString(name) }
+
 func binaries(dir string) []string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -44,8 +44,9 @@ func forgetHandle(p Plugin) { _ = os.Remove(handleFile(p.StateDir, p.Slot)) }
 
 // EndLeftover ends the plugin whose process a host left running, by what it wrote
 // into the plugin's state directory for that slot, and returns its pid; zero: there
-// was none. With a dry run it only looks. It is not for use beside the host that
-// runs the plugin.
+// was none. With a dry run it only looks. A process that does not show itself to be that
+// plugin is left alone, and what was written down is forgotten. It is not for use beside
+// the host that runs the plugin.
 func EndLeftover(ctx context.Context, stateDir, slot string, dryRun bool) (pid int, err error) {
 	h, err := readHandle(stateDir, slot)
 	if errors.Is(err, os.ErrNotExist) {
@@ -54,16 +55,23 @@ func EndLeftover(ctx context.Context, stateDir, slot string, dryRun bool) (pid i
 	if err == nil && runs(h.Handle) {
 		pid = h.PID
 	}
-	if err == nil && !dryRun {
+	switch {
+	case err != nil:
+	case dryRun && pid != 0:
+		_, err = h.Shown()
+	case !dryRun:
 		err = wire.End(ctx, h.Handle) // of a process that is gone it removes the socket
 	}
+	if errors.Is(err, wire.ErrNotPlugin) {
+		pid = 0
+	}
 	if err != nil {
-		return pid, fmt.Errorf("end the plugin that a former host left running: %w", err)
+		err = fmt.Errorf("end the plugin that a former host left running, by %s: %w", handleFile(stateDir, slot), err)
 	}
-	if dryRun {
-		return pid, nil
+	if dryRun || pid != 0 && err != nil {
+		return pid, err
 	}
-	return pid, os.Remove(handleFile(stateDir, slot))
+	return pid, errors.Join(err, os.Remove(handleFile(stateDir, slot)))
 }
 
 func readHandle(stateDir, slot string) (kept, error) {

@@ -33,6 +33,7 @@ func (p Plugin) launch(ctx context.Context) (*live, error) {
 	if err := os.MkdirAll(p.StateDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the plugin's state directory: %w", err)
 	}
+	mark := p.mark()
 	remote, err := wire.Launch(ctx, wire.Command{
 		Path:        p.Path,
 		SHA256:      p.SHA256,
@@ -40,8 +41,10 @@ func (p Plugin) launch(ctx context.Context) (*live, error) {
 		SocketDir:   p.SocketDir,
 		StateDir:    p.StateDir,
 		OOMScoreAdj: p.OOMScoreAdj,
+		Mark:        mark,
 	})
 	if err != nil {
+		endHelpers(mark.Launch)
 		return nil, err
 	}
 	return p.configure(ctx, remote)
@@ -83,6 +86,9 @@ func (p Plugin) attach(ctx context.Context) (*live, error) {
 	if !runs(h.Handle) {
 		return nil, os.ErrProcessDone
 	}
+	if netns, err := wire.NetNS(); err != nil || h.NetNS != "" && h.NetNS != netns {
+		return nil, fmt.Errorf("process %d is in the network namespace %s, and this host in %s", h.PID, h.NetNS, netns)
+	}
 	limited, cancel := context.WithTimeout(ctx, attachLimit)
 	defer cancel()
 	remote, err := wire.Attach(limited, h.Handle)
@@ -106,6 +112,7 @@ func (p Plugin) configure(ctx context.Context, remote *wire.Remote) (*live, erro
 	v, err := p.begin(ctx, remote)
 	if err != nil {
 		_ = remote.Stop(context.WithoutCancel(ctx)) // why it is stopped says more
+		endHelpers(ended(remote))
 		return nil, &crashed{err, remote.Exit().Crash()}
 	}
 	return v, nil
@@ -250,7 +257,7 @@ func (v *live) logs(ctx context.Context, hook func(wire.LogLine)) {
 	}
 }
 
-// stop ends the process and what goes on beside it.
+// stop ends the process and what goes on beside it. What it has started may be left.
 func (v *live) stop() {
 	_ = v.remote.Stop(context.Background()) // ErrStillThere: the kernel has it; nothing more can be done
 	v.let()
@@ -264,6 +271,7 @@ func (s *Supervisor) drop(v *live) {
 		return
 	}
 	v.stop()
+	endHelpers(ended(v.remote))
 }
 
 // let ends what goes on beside the process, and lets go of it.

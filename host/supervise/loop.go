@@ -26,7 +26,8 @@ type loop struct {
 	proved    bool               // the present process has served long enough to be fallen back to
 	giveUp    context.CancelFunc // ends the launching that goes on; nil: there was none
 	launching sync.WaitGroup
-	keeps     atomic.Bool // a process of another major that a former host left
+	sweeping  sync.WaitGroup // ends what former processes have left behind
+	keeps     atomic.Bool    // a process of another major that a former host left
 }
 
 // step tells the machine, shows what became of it, and acts.
@@ -221,6 +222,8 @@ func (l *loop) bury() {
 	default:
 	}
 	l.live.stop()
+	launch := ended(l.live.remote)
+	l.sweeping.Go(func() { endHelpers(launch) }) // finish waits for it
 	l.live = nil
 }
 
@@ -255,6 +258,7 @@ func (l *loop) ended(how string) {
 
 // finish stops the plugin or leaves it.
 func (l *loop) finish(why string) {
+	defer l.sweeping.Wait()
 	defer l.launching.Wait()
 	if l.live != nil && (l.leaves() || l.live.foreign) {
 		l.live.let()

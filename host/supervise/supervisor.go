@@ -21,6 +21,7 @@ type Plugin struct {
 	SHA256      string          // of its content, in hexadecimal; empty: anything
 	Options     json.RawMessage // Setup.Options
 	StateDir    string          // its own; made if it must be
+	HostDir     string          // the host's state directory, which marks its processes; empty: StateDir
 	Slot        string          // tells two processes of one StateDir apart
 	SocketDir   string          // where its socket goes; empty: the system's for temporary files
 	OOMScoreAdj *int

@@ -29,6 +29,8 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(behaviour) {
 	case "":
 		goleak.VerifyTestMain(m)
+	case "host", "host that stays":
+		playHost()
 	case "crash":
 		fmt.Fprintln(os.Stderr, "no more coal")
 		os.Exit(3)
@@ -43,6 +45,14 @@ type plugin struct{ how string }
 func (p *plugin) Configure(context.Context, sdk.Setup) (sdk.Description, error) {
 	if p.how == "panic-early" {
 		panic("no steam")
+	}
+	if p.how == "helper" {
+		if err := os.Remove("helper"); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return sdk.Description{}, err
+		}
+		if err := startHelper(); err != nil {
+			return sdk.Description{}, err
+		}
 	}
 	if p.how == "refuse" {
 		return sdk.Description{}, &sdk.Refusal{Why: "the points are frozen", Try: "heating them"}

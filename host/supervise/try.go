@@ -18,7 +18,7 @@ func (p Plugin) Try(ctx context.Context, f func(context.Context, *wire.Remote, s
 	if err != nil {
 		return false, err
 	}
-	defer v.stop()
+	defer func() { v.stop(); endHelpers(ended(v.remote)) }()
 	err = f(ctx, v.remote, v.description)
 	if err == nil {
 		return false, nil

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -47,6 +48,7 @@ func (s siding) write(file, text string) {
 func (s siding) left(mode, slot string) (ended chan struct{}) {
 	s.Helper()
 	cmd := exec.Command("cat")
+	cmd.Env = append(os.Environ(), `POINTSMAN_PROCESS={"launch":"L"}`)
 	input, err := cmd.StdinPipe() // it ends when this closes
 	if err == nil {
 		err = cmd.Start()
@@ -64,12 +66,26 @@ func (s siding) left(mode, slot string) (ended chan struct{}) {
 	if err != nil {
 		s.Fatal(err)
 	}
+	netns, err := wire.NetNS()
+	if err != nil {
+		s.Fatal(err)
+	}
 	if slot != "" {
 		slot = "-" + slot
 	}
 	s.write(filepath.Join(stateDir(s.host, mode), "process"+slot+".json"),
-		fmt.Sprintf(`{"network":"unix","address":"/nowhere","pid":%d,"start":%d,"nonce":"n"}`, cmd.Process.Pid, start))
+		fmt.Sprintf(`{"network":"unix","address":"/nowhere","pid":%d,"start":%d,"nonce":"n","launch":"L","netns":%q,"exe":%q}`, cmd.Process.Pid, start, netns, exe(s.T, cmd.Process.Pid)))
 	return ended
+}
+
+// exe is what a process executes, as a wire.Handle has it.
+func exe(t *testing.T, pid int) string {
+	t.Helper()
+	var s syscall.Stat_t
+	if err := syscall.Stat(fmt.Sprintf("/proc/%d/exe", pid), &s); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%d:%d", s.Dev, s.Ino)
 }
 
 // next is the host that comes after, as it begins.

@@ -25,6 +25,7 @@ func (y *Yard) plugin(mode, slot string) supervise.Plugin {
 		Address:   s.Plugins[mode].Address,
 		Options:   s.Plugins[mode].Options,
 		StateDir:  stateDir(y.Begun, mode),
+		HostDir:   y.Begun.StateDir,
 		SocketDir: socketDir(y.Begun.StateDir),
 		Env:       []string{wire.LevelEnv + "=" + pluginLevel(y.Begun.Logging.Level)},
 	}

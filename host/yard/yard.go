@@ -5,7 +5,6 @@ package yard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -110,6 +109,7 @@ func (y *Yard) Begin() {
 		y.resume(was, leaves)
 	}
 	y.endStrays()
+	y.endOrphans()
 }
 
 // resume has the runner go on with a swap. One of the same mode is over when the
@@ -143,30 +143,6 @@ func (y *Yard) add(p *plane) {
 	y.planes = append(y.planes, p)
 	if y.leaves {
 		p.supervisor.Leave()
-	}
-}
-
-// leftover reports whether a former host left that process running.
-func (y *Yard) leftover(p swap.Party) bool {
-	pid, err := supervise.EndLeftover(context.Background(), stateDir(y.Begun, p.Mode), p.Slot, true)
-	return err == nil && pid != 0
-}
-
-// endStrays ends the processes that a former host left and nobody needs: it ended before
-// it had written down what they were for.
-func (y *Yard) endStrays() {
-	for _, f := range Discover(y.Begun) {
-		for _, slot := range []string{"", otherSlot("")} {
-			if slices.ContainsFunc(y.all(), func(p *plane) bool { return p.name == f.Name && p.slot == slot }) {
-				continue
-			}
-			pid, err := supervise.EndLeftover(context.Background(), stateDir(y.Begun, f.Name), slot, false)
-			if err != nil {
-				y.failed(swap.Stop, err)
-			} else if pid != 0 {
-				y.Reports.Report(report.Event{Reason: report.PluginStopped, Object: f.Name, Message: fmt.Sprintf("a former host left pid %d running, and nobody needs it", pid)})
-			}
-		}
 	}
 }
 

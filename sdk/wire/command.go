@@ -32,6 +32,9 @@ type Command struct {
 	// host's.
 	OOMScoreAdj *int
 
+	// Mark goes into its environment.
+	Mark Mark
+
 	// Timeout is how long the process may take to answer. Zero: five seconds.
 	Timeout time.Duration
 }
@@ -63,6 +66,7 @@ func (c *Command) prepare() (*Binary, error) {
 func (c Command) command(b *Binary, cert []byte) *exec.Cmd {
 	cmd := b.Command(context.Background(), c.Args...) // its end is seen to by child
 	cmd.Dir = c.stateDir()
+	cmd.Env = append([]string{c.Mark.environ()}, cmd.Env...)
 	cmd.Env = append(cmd.Env, c.Env...)
 	cmd.Env = append(cmd.Env, "PLUGIN_CLIENT_CERT="+string(cert))
 	cmd.SysProcAttr = separate()

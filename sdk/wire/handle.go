@@ -21,6 +21,11 @@ type Handle struct {
 	Key     []byte `json:"key,omitempty"`   // its key, PEM
 	Peer    []byte `json:"peer,omitempty"`  // the plugin's certificate, DER
 	Dir     string `json:"dir,omitempty"`   // made for the socket, and removed with the process
+
+	// By these the process is known before it gets a signal.
+	Launch string `json:"launch,omitempty"` // of its Mark
+	NetNS  string `json:"netns,omitempty"`  // its network namespace, as /proc names it
+	Exe    string `json:"exe,omitempty"`    // device and inode of what it executes
 }
 
 // String leaves the key out.

@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -34,8 +35,9 @@ func launch(ctx context.Context, c Command) (*Remote, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Mark.Launch = cmp.Or(c.Mark.Launch, NewLaunch())
 	child := newChild(ctx, c.command(binary, cert))
-	handle := Handle{Cert: cert, Key: key}
+	handle := Handle{Cert: cert, Key: key, Launch: c.Mark.Launch}
 	began := time.Now()
 	if err := handle.start(c, child); err != nil {
 		late := time.Since(began) >= c.timeout()
@@ -89,6 +91,7 @@ func (h *Handle) start(c Command, child *child) error {
 	}
 	h.Network, h.Address = addr.Network(), addr.String()
 	h.PID, h.Start, h.Peer = child.pid, child.start, answer.certificate
+	h.NetNS, h.Exe = traits(child.pid)
 	return nil
 }
 

@@ -3,7 +3,6 @@
 package wire
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -23,23 +22,8 @@ func separate() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true}
 // the pid it names a process for good. The error is os.ErrProcessDone when there
 // is no such process, or only a zombie.
 func StartTime(pid int) (uint64, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		return 0, fmt.Errorf("process %d: %w", pid, os.ErrProcessDone)
-	}
-	if err != nil {
-		return 0, err
-	}
-	// The name, in parentheses, may hold anything; the state is the first field
-	// after it, and the start time the twentieth.
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 20 {
-		return 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
-	}
-	if state := fields[0][0]; state == 'Z' || state == 'X' {
-		return 0, fmt.Errorf("process %d: %w", pid, os.ErrProcessDone)
-	}
-	return strconv.ParseUint(string(fields[19]), 10, 64)
+	s, err := readStat(pid)
+	return s.start, err
 }
 
 // watch watches a process that is no child, by a pidfd: it cannot be mistaken for
