@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// balanced is a Service with a healthCheckNodePort, and an endpoint on this node.
+const balanced = `
+apiVersion: v1
+kind: Service
+metadata: {name: front, namespace: shop}
+spec:
+  type: LoadBalancer
+  clusterIP: 172.30.0.11
+  externalTrafficPolicy: Local
+  healthCheckNodePort: 30999
+  ports: [{name: tcp, port: 8080, nodePort: 30081, protocol: TCP}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: front-1, namespace: shop, labels: {kubernetes.io/service-name: front}}
+addressType: IPv4
+ports: [{name: tcp, port: 8080, protocol: TCP}]
+endpoints: [{addresses: [10.180.0.1], nodeName: here}]
+`
+
+// judged is a node whose host answers probes, with these stand-ins for the programs of
+// iptables; it is begun, and not waited for.
+func judged(t *testing.T, mode string, tools map[string]string, edits ...func(*node)) *node {
+	t.Helper()
+	n := newNode(t, mode)
+	n.forks()
+	for _, edit := range edits {
+		edit(n)
+	}
+	n.write("host.yaml", strings.NewReplacer(
+		`healthzBindAddress: ""`, "healthzBindAddress: 127.0.0.1:10256", `metricsBindAddress: ""`, "metricsBindAddress: 127.0.0.1:10249",
+	).Replace(n.settings(mode))+"hostnameOverride: here\n")
+	n.write("services/front.yaml", balanced)
+	for tool, text := range tools {
+		n.write("tools/"+tool, "#!/bin/sh\n"+strings.ReplaceAll(text, "DIR", n.dir))
+		if err := os.Chmod(n.path("tools/"+tool), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(n.path("tools"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.exec(n.host(), "PATH="+n.path("tools")+":"+os.Getenv("PATH"))
+	n.until("the host answers", long, func() error {
+		_, err := n.Status(t.Context())
+		if live := get(10256, "livez"); err == nil && !strings.HasPrefix(live, "200 ") {
+			err = errors.New(live)
+		}
+		return err
+	})
+	return n
+}
+
+// restores are the programs that write rules, all of which do this instead.
+func restores(text string) map[string]string {
+	tools := make(map[string]string)
+	for _, name := range []string{"iptables", "ip6tables", "iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"} {
+		tools[name+"-restore"] = text
+	}
+	return tools
+}
+
+// unhide takes the stand-ins away.
+func (n *node) unhide(tools map[string]string) {
+	n.Helper()
+	for tool := range tools {
+		if err := os.Remove(n.path("tools/" + tool)); err != nil {
+			n.Fatal(err)
+		}
+	}
+}
+
+// get is what the host answers: "CODE BODY".
+func get(port int, path string) string {
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/%s", port, path))
+	if err != nil {
+		return err.Error()
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%d %s", answer.StatusCode, body)
+}
+
+// says waits until an answer begins with a code and has all of want; livez must be 200 all
+// the time.
+func (n *node) says(within time.Duration, port int, path, code string, want ...string) {
+	n.Helper()
+	n.until(path+" says "+code, within, func() error {
+		if live := get(10256, "livez"); !strings.HasPrefix(live, "200 ") {
+			n.Fatalf("livez: %s", live)
+		}
+		got := get(port, path)
+		for _, part := range append(want, code+" ") {
+			if !strings.Contains(got, part) {
+				return fmt.Errorf("%s: %s has no %q", path, got, part)
+			}
+		}
+		return nil
+	})
+}
+
+// looks are what status says: its exit, and a part of its text.
+func (n *node) looks(well bool, part string) error {
+	out, err := n.verb("status")
+	if (err == nil) != well || strings.Contains(out, "is well") != well || !strings.Contains(out, part) {
+		return fmt.Errorf("status: %v, without %q: %s", err, part, out)
+	}
+	return nil
+}
+
+// soon is by when a report must be true, on a machine that others use too.
+const soon = 5*time.Second + 10*time.Second
+
+// wronged waits until all that can be asked says that nothing was ever served, and why.
+func (n *node) wronged(why string) {
+	n.Helper()
+	n.until("status says why", soon, func() error { return n.looks(false, why) })
+	n.says(soon, 10256, "readyz", "503", `"ready":false`)
+	n.says(soon, 10249, "metrics", "200", "\npointsman_ready 0\n", "\npointsman_live 1\n")
+	n.says(soon, 10256, "healthz", "503", `"nodeEligible":true,"healthy":false`)
+	n.says(soon, 10249, "metrics", "200", "\npointsman_healthy 0\n")
+	n.says(soon, 30999, "", "503", `"localEndpoints": 1`, `"serviceProxyHealthy": false`)
+	n.until("status says that it waits", soon, func() error { return n.looks(false, "W013 ") })
+}
+
+// mended waits until all that can be asked says that all is well.
+func (n *node) mended() {
+	n.Helper()
+	n.says(long, 10256, "readyz", "200", `"ready":true`)
+	n.says(long, 10256, "healthz", "200", `"healthy":true`)
+	n.says(long, 30999, "", "200", `"serviceProxyHealthy": true`)
+	n.says(long, 10249, "metrics", "200", "\npointsman_ready 1\n", "\npointsman_healthy 1\n", "\npointsman_waiting_seconds 0\n", "\npointsman_plugin_active{plugin=\"iptables\"} 1\n")
+	n.until("the Service is answered", long, func() error { return n.hears(pod, netip.AddrPortFrom(vip, port)) })
+}
+
+// TestKernelNoBinary is a node without the plugin that its mode names.
+func TestKernelNoBinary(t *testing.T) {
+	const binary = "plugins/pointsman-dataplane-iptables"
+	n := judged(t, "iptables", nil, func(n *node) {
+		if err := os.Rename(n.path(binary), n.path("away")); err != nil {
+			t.Fatal(err)
+		}
+	})
+	n.wronged("pointsman-dataplane-iptables")
+	if err := os.Rename(n.path("away"), n.path(binary)); err != nil {
+		t.Fatal(err)
+	}
+	n.mended()
+}
+
+// TestKernelRefused is a node that the plugin cannot run on.
+func TestKernelRefused(t *testing.T) {
+	tools := make(map[string]string)
+	for name := range restores("") {
+		tools[strings.TrimSuffix(name, "-restore")] = "echo 'iptables v1.4.21'\n"
+	}
+	n := judged(t, "iptables", tools)
+	n.wronged("is refused")
+	n.unhide(tools)
+	if out, err := n.verb("plugin", "restart", "iptables"); err != nil {
+		t.Fatalf("restart: %v: %s", err, out)
+	}
+	n.mended()
+}
+
+// TestKernelRestoreFails is a node on which no update ever goes in.
+func TestKernelRestoreFails(t *testing.T) {
+	tools := restores("cat >/dev/null; echo 'no room for it' >&2; exit 4\n")
+	n := judged(t, "iptables", tools)
+	n.wronged("no room for it")
+	n.unhide(tools)
+	n.mended()
+	n.until("all is well", long, func() error { return n.looks(true, "") })
+}
+
+// TestKernelSlowFirstSync is a node whose first update takes longer than healthz is patient,
+// and goes in: load balancers leave it out meanwhile, and nothing ends the host.
+func TestKernelSlowFirstSync(t *testing.T) {
+	n := judged(t, "iptables", restores(`
+end=$(($(date +%s) + 15))
+while [ ! -e DIR/fast ] && [ $(date +%s) -lt $end ]; do :; done # at work, and not hung
+PATH=${PATH#*:} exec "${0##*/}" "$@"
+`))
+	began, err := n.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.wronged("has not been told everything yet")
+	n.write("fast", "")
+	n.mended()
+	n.until("all is well", long, func() error { return n.looks(true, "") })
+	if now, err := n.Status(t.Context()); err != nil || now.Dataplane.Restarts > 0 || now.Host.Started != began.Host.Started {
+		t.Errorf("it went on as it was: %v, %+v", err, now)
+	}
+}
+
+// TestKernelWaits is a node that serves, until an update is slow: that shows while it waits,
+// and no more as soon as it is served.
+func TestKernelWaits(t *testing.T) {
+	n := judged(t, "iptables", restores("[ ! -e DIR/full ] || { cat >/dev/null; echo 'no room for it' >&2; exit 4; }\nPATH=${PATH#*:} exec \"${0##*/}\" \"$@\"\n"))
+	n.mended()
+	n.until("all is well", long, func() error { return n.looks(true, "") })
+	n.write("full", "")
+	n.write("services/more.yaml", fmt.Sprintf(storm, 3, 4, 5))
+	n.until("status says so", soon, func() error { return n.looks(false, "W013 ") })
+	n.says(soon, 10256, "healthz", "503", `"healthy":false`)
+	n.says(soon, 30999, "", "503", `"serviceProxyHealthy": false`)
+	n.says(soon, 10249, "metrics", "200", "\npointsman_healthy 0\n", "\npointsman_ready 0\n", "\npointsman_plugin_active{plugin=\"iptables\"} 1\n")
+	if err := os.Remove(n.path("full")); err != nil {
+		t.Fatal(err)
+	}
+	n.mended()
+	n.until("all is well", long, func() error { return n.looks(true, "") })
+}
