@@ -28,6 +28,8 @@ type side struct {
 
 	asRead *iptables.Stamp // of the tables, when they were last read; nil: written to since
 
+	rests map[sdk.Name]*rest // heavy Services that are still to be written
+
 	counts bool // rules can count in accounts,
 	asked  bool // and that will not change
 
@@ -40,7 +42,7 @@ type side struct {
 }
 
 func newSide(tool iptables.Tool) *side {
-	return &side{tool: tool, book: newBook(tool.Family), sizes: make(map[string]sized), audited: time.Now(), count: newCounts(), rounds: conntrack.NewRounds(tool.Family)}
+	return &side{tool: tool, book: newBook(tool.Family), rests: make(map[sdk.Name]*rest), sizes: make(map[string]sized), audited: time.Now(), count: newCounts(), rounds: conntrack.NewRounds(tool.Family)}
 }
 
 // atOnce is how many chains go into one piece, and how many pieces one program is handed:
@@ -91,9 +93,10 @@ func (s *side) justRead() bool {
 	return err == nil && now == *s.asRead
 }
 
-// settled notes that the kernel says what the book says.
+// settled notes that the kernel says what the book says, but for chains that are left to
+// be removed.
 func (s *side) settled() {
-	clear(s.book.touched)
+	s.book.settled()
 	s.doubt = ""
 	s.measure()
 }

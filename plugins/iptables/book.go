@@ -45,6 +45,9 @@ type book struct {
 	// knows which chains are too many.
 	whole bool
 
+	// sweeps is how many chains that are of no use any more one plan removes; zero: all.
+	sweeps int
+
 	should  map[iptables.ID]page
 	touched map[iptables.ID]bool
 
@@ -225,6 +228,18 @@ func (b *book) erase(id iptables.ID) {
 	if _, ok := b.should[id]; ok {
 		delete(b.should, id)
 		b.touched[id] = true
+	}
+}
+
+// settled forgets what was touched and now is as it should be.
+func (b *book) settled() {
+	touched := b.touched
+	b.touched = make(map[iptables.ID]bool) // small again: to walk a map costs its largest size
+	for id := range touched {
+		_, wanted := b.should[id]
+		if _, there := b.have[id]; there && !wanted {
+			b.touched[id] = true
+		}
 	}
 }
 

@@ -65,6 +65,7 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 func (p *plugin) unlearn() {
 	for _, s := range p.sides {
 		s.known, s.asked, s.book.whole = false, false, false
+		clear(s.rests)
 	}
 	p.role = 0
 }

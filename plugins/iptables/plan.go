@@ -46,6 +46,7 @@ func (b *book) plan(between map[iptables.ID]string, jumps []iptables.Jump) plan 
 			into.Remove = append(into.Remove, id)
 		}
 	}
+	middle.Remove, last.Remove = b.sweep(middle.Remove), b.sweep(last.Remove)
 	b.planJumps(jumps, &first, &middle, &last)
 	proxied := iptables.Block{Table: "mangle"}
 	if _, there := b.have[nat(canary)]; there && b.whole {
@@ -58,6 +59,28 @@ func (b *book) plan(between map[iptables.ID]string, jumps []iptables.Jump) plan 
 		}
 	}
 	return p
+}
+
+// sweep is as many of gone as one plan removes. Of those that are left no packet comes to
+// any: they are endpoints' chains, and parts of lists, and what led there is gone.
+func (b *book) sweep(gone []iptables.ID) []iptables.ID {
+	if b.sweeps == 0 || len(gone) <= b.sweeps {
+		return gone
+	}
+	order := func(id iptables.ID) int { // parts of lists lead to endpoints' chains
+		if c := (iptables.Chain{ID: id}); isBelow(c) {
+			return -rank(c)
+		}
+		return -3
+	}
+	some := slices.Clone(gone)
+	slices.SortStableFunc(some, func(x, y iptables.ID) int { return cmp.Compare(order(x), order(y)) })
+	n := b.sweeps
+	for n < len(some) && order(some[n]) == -3 {
+		n++
+	}
+	slices.SortFunc(some[:n], iptables.ID.Compare)
+	return some[:n]
 }
 
 // looked are the chains to look at: those that were touched, once it is known what

@@ -27,12 +27,13 @@ var Description = sdk.Description{
 
 // New is the dataplane, which keeps its ledger in dir (ledger.Dir on a node).
 func New(dir string) sdk.Dataplane {
-	return &plugin{dir: dir, log: slog.New(slog.DiscardHandler), turn: duty.NewTurn()}
+	return &plugin{dir: dir, log: slog.New(slog.DiscardHandler), turn: duty.NewTurn(), among: amongOthers}
 }
 
 // A plugin is what lies between the contract and the two families' books.
 type plugin struct {
-	dir string
+	dir   string
+	among time.Duration // as amongOthers
 
 	// turn is had by a call, or the watch, while it is at work. It guards what
 	// follows, and the kernel's tables.
@@ -48,6 +49,7 @@ type plugin struct {
 	state   sdk.State
 	role    sdk.Role // zero: nobody has looked yet
 	caught  bool     // it was more than in Standby once: connections may be its own
+	stands  bool     // it was told to be in Standby, rather than found itself there
 	drain   drain
 
 	addressed time.Time // when the node's addresses were looked at last
@@ -85,7 +87,7 @@ func (p *plugin) Configure(ctx context.Context, setup sdk.Setup) (sdk.Descriptio
 	p.use(sides)
 	p.state = sdk.State{}
 	if p.role != sdk.Yielded {
-		p.role = 0
+		p.role, p.stands = 0, false
 	}
 	return narrowed(sides), nil
 }

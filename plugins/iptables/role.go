@@ -35,7 +35,7 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 	}
 	defer p.publish()
 	was := p.role
-	p.role, p.caught = role, p.caught || was != sdk.Standby
+	p.role, p.caught, p.stands = role, p.caught || was != sdk.Standby, role == sdk.Standby
 	if p.lock == nil {
 		return nil // it takes effect once the writer has yielded
 	}

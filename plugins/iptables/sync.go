@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
@@ -127,6 +128,7 @@ func localhost(f sdk.Family, n sdk.Node) bool {
 // not the writer only says what it would do.
 func (p *plugin) follow(ctx context.Context, c sdk.Changes, wanted map[sdk.Name]piece) (sdk.Result, error) {
 	var result sdk.Result
+	heavy := make(map[*side][]sdk.Name)
 	for _, s := range p.sides {
 		p.status.Step()
 		pieces := p.render(s, c, wanted)
@@ -137,7 +139,32 @@ func (p *plugin) follow(ctx context.Context, c sdk.Changes, wanted map[sdk.Name]
 			result.Steps = append(result.Steps, s.book.plan(s.book.put(pieces), jumps).steps()...)
 			continue
 		}
+		s.book.sweeps = s.slice()
+		if c.Full {
+			s.book.sweeps = 0
+		}
+		changing := slices.Collect(maps.Keys(pieces))
+		refused := s.setApart(pieces, p.state, c.Full)
+		heavy[s] = slices.DeleteFunc(changing, func(name sdk.Name) bool { return s.rests[name] == nil })
 		failed, err := s.sync(ctx, pieces, jumps)
+		result.Failed = append(append(result.Failed, refused...), failed...)
+		if err != nil {
+			return result, err
+		}
+	}
+	return p.bring(ctx, heavy, result)
+}
+
+// bring writes the heavy Services of an update, once all others of both families are
+// served, for as long as that may take; the rest of them is written between calls.
+func (p *plugin) bring(ctx context.Context, heavy map[*side][]sdk.Name, result sdk.Result) (sdk.Result, error) {
+	until := time.Now().Add(p.among)
+	if p.role == sdk.Standby && p.stands {
+		until = time.Now().Add(inStandby)
+	}
+	for _, s := range p.sides {
+		more := func() bool { p.status.Step(); return time.Now().Before(until) }
+		failed, err := s.bringAll(ctx, heavy[s], s.book.leads(p.role), more)
 		result.Failed = append(result.Failed, failed...)
 		if err != nil {
 			return result, err

@@ -139,6 +139,12 @@ func (w *watch) look(ctx context.Context) {
 			return
 		}
 		w.plugin.patrol(ctx, w.take())
+		for w.plugin.goOn(ctx) {
+			w.plugin.turn.Give() // a call that waits goes first
+			if w.plugin.turn.Take(ctx) != nil {
+				return
+			}
+		}
 		w.plugin.turn.Give()
 	}
 }
