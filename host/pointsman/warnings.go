@@ -27,6 +27,7 @@ const (
 	swapUnfinished = "W010"
 	fallenBack     = "W011"
 	notAnswering   = "W012"
+	notWritten     = "W017"
 )
 
 // besides is what is worth a warning and stands nowhere else in a status.
@@ -35,6 +36,8 @@ type besides struct {
 	away       string    // why the source is not heard; empty: it is
 	staleSince time.Time // since when the config file cannot be used
 	found      []health.Finding
+	unwritten  []string // what the next host must know, and could not be written down
+	stateDir   string
 	unbound    []string // addresses of the host's own servers that cannot be bound
 }
 
@@ -74,6 +77,9 @@ func warnings(s admin.Status, b besides) []admin.Warning {
 	}
 	for _, why := range b.unbound {
 		warn(notAnswering, "ss -ltnp", "the host does not answer, and tries again each 5s: %s", why)
+	}
+	for _, why := range b.unwritten {
+		warn(notWritten, "df -h "+b.stateDir, "what the next host must know cannot be written down, and is tried again each second: %s", why)
 	}
 	for _, fault := range b.faults {
 		warn(sourceFaulty, "", "%s", fault)

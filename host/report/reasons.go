@@ -20,6 +20,9 @@ const (
 	PluginRefuses   = "PluginRefuses"   // this node cannot run it
 	PluginNote      = "PluginNote"      // something about it to know
 	ParameterNotSet = "ParameterNotSet" // a plugin could not set one of the kernel's
+	StateNotUsed    = "StateNotUsed"    // a state file cannot be used; the host begins without it
+	StateNotWritten = "StateNotWritten" // what the next host must know could not be written down
+	StateWritten    = "StateWritten"    // it could, at last
 	SyncFailed      = "SyncFailed"      // an update did not go in, and is tried again
 	DataplaneActive = "DataplaneActive" // it was told to serve
 	SwapStage       = "SwapStage"       // a change of mode is under way

@@ -33,7 +33,7 @@ type Found struct {
 func Discover(dirs []string, named map[string]string) []Found {
 	found := make(map[string]Found)
 	for name, path := range named {
-		if path != "" {
+		if path != "" && ValidName(name) {
 			found[name] = examine(name, path)
 		}
 	}
@@ -54,6 +54,9 @@ var modeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 // ValidName reports whether a mode, and its plugin, may be called so. Whatever else stands
 // where a mode is expected leads to no file.
 func ValidName(name string) bool { return modeName.MatchString(name) }
+
+// ValidSlot reports whether a process of a plugin may be called so.
+func ValidSlot(slot string) bool { return slot == "" || ValidName(slot) }
 
 func binaries(dir string) []string {
 	entries, err := os.ReadDir(dir)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/pointsman/pointsman/sdk/statefile"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
@@ -30,17 +31,29 @@ type kept struct {
 	Binary identity
 }
 
-// keepHandle writes it: all of it or nothing, for a host may be killed at any moment.
-// Without it a later host could not end the process, which is no reason not to serve now.
-func (v *live) keepHandle(p Plugin, binary identity) {
+// keepHandle writes it, for a host that comes later. Without it that one could not go on
+// with the process, and would end it.
+func (v *live) keepHandle(p Plugin, binary identity) error {
 	data, err := json.Marshal(kept{v.remote.Handle(), binary})
-	next := handleFile(p.StateDir, p.Slot) + ".new"
-	if err == nil && os.WriteFile(next, data, 0o600) == nil {
-		_ = os.Rename(next, handleFile(p.StateDir, p.Slot))
+	if err == nil {
+		err = os.MkdirAll(p.StateDir, 0o700) // it may have been lost with all that is in it
 	}
+	if err == nil {
+		err = statefile.Write(handleFile(p.StateDir, p.Slot), data)
+	}
+	if err != nil {
+		return fmt.Errorf("write down the way to process %d: %w", v.remote.Hello().PID, err)
+	}
+	return nil
 }
 
-func forgetHandle(p Plugin) { _ = os.Remove(handleFile(p.StateDir, p.Slot)) }
+// keptHandle reports whether it is still there.
+func keptHandle(p Plugin) bool {
+	info, err := os.Lstat(handleFile(p.StateDir, p.Slot))
+	return err == nil && info.Mode().IsRegular()
+}
+
+func forgetHandle(p Plugin) { _ = os.Remove(handleFile(p.StateDir, p.Slot)) } // the process is gone, and the next host sees that
 
 // EndLeftover ends the plugin whose process a host left running, by what it wrote
 // into the plugin's state directory for that slot, and returns its pid; zero: there
@@ -76,7 +89,7 @@ func EndLeftover(ctx context.Context, stateDir, slot string, dryRun bool) (pid i
 
 func readHandle(stateDir, slot string) (kept, error) {
 	var h kept
-	data, err := os.ReadFile(handleFile(stateDir, slot))
+	data, err := statefile.Read(handleFile(stateDir, slot))
 	if err != nil {
 		return h, err
 	}

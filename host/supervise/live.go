@@ -30,6 +30,9 @@ type live struct {
 // launch starts a process and configures it. What does not come up is gone when
 // it returns.
 func (p Plugin) launch(ctx context.Context) (*live, error) {
+	if err := p.named(); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(p.StateDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the plugin's state directory: %w", err)
 	}
@@ -48,6 +51,14 @@ func (p Plugin) launch(ctx context.Context) (*live, error) {
 		return nil, err
 	}
 	return p.configure(ctx, remote)
+}
+
+// named reports why nothing may be called so, if so: the names lead to files.
+func (p Plugin) named() error {
+	if !ValidName(p.Name) || !ValidSlot(p.Slot) {
+		return fmt.Errorf("%q is no dataplane's name: want lower-case letters, digits and -", p.Name+p.Slot)
+	}
+	return nil
 }
 
 // connect connects to a plugin that something else keeps running, and configures

@@ -21,6 +21,7 @@ type loop struct {
 	now     func() time.Time
 	machine Machine
 	live    *live // nil: none that is up
+	kept    *live // the way to which is written down
 
 	good      identity           // of the file that was kept as the one to fall back to
 	proved    bool               // the present process has served long enough to be fallen back to
@@ -63,6 +64,7 @@ func (l *loop) step(ctx context.Context, e event) {
 // tick looks at what does not tell of itself.
 func (l *loop) tick(ctx context.Context) {
 	l.prove()
+	l.keep()
 	if s := l.machine.State; s == Waiting || s == Refused || s == Quarantined {
 		if now := identify(l.plugin.where()); now != l.binary {
 			l.step(ctx, event{Event: Event{Kind: Changed, Why: "the binary changed"}})
@@ -185,14 +187,27 @@ func (l *loop) begin(ctx context.Context, came *live) {
 		l.binary = came.binary
 		l.mu.Unlock()
 	}
-	if !came.foreign {
-		came.keepHandle(l.plugin, l.binary)
-	}
 	l.live, came.trial = came, l.machine.State == Trying
 	l.show(func(s *Status) {
 		s.Version, s.Description = came.description.Version, came.description
 	})
 	came.attend(ctx, l.Supervisor, l.machine.Launches)
+	l.keep()
+}
+
+// keep sees to it that the way to the present process is written down: at once, and again
+// each second if it could not be, or was lost.
+func (l *loop) keep() {
+	if l.live == nil || l.live.foreign || keptHandle(l.plugin) && l.kept == l.live {
+		return
+	}
+	unwritten := ""
+	if err := l.live.keepHandle(l.plugin, l.binary); err != nil {
+		unwritten = err.Error()
+	} else {
+		l.kept = l.live
+	}
+	l.show(func(s *Status) { s.Unwritten = unwritten })
 }
 
 // lost is a process that ended by itself.
@@ -279,6 +294,9 @@ func why(ctx context.Context) string {
 // if there is one. One that does not answer is ended, for two of one mode would be
 // in each other's way. One of another major serves on until there is one that fits.
 func (l *loop) come(ctx context.Context, p Plugin, first bool) (*live, error) {
+	if err := p.named(); err != nil {
+		return nil, err
+	}
 	if p.Address != "" {
 		return p.connect(ctx)
 	}

@@ -85,6 +85,7 @@ type Status struct {
 	LastEndAt   time.Time
 	Next        time.Time // when it is tried again; zero: it is not waiting
 	Vitals      wire.Vitals
+	Unwritten   string    // why the way to its process could not be written down; empty: it is
 	Turned      time.Time // when Run last looked; zero: it has not begun
 }
 

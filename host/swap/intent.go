@@ -7,9 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
+
+	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
 // An intent is a Machine as it is written down.
@@ -24,7 +25,7 @@ type intent struct {
 // Remember reads what a host before wrote down of a swap. Without a file it is
 // Idle.
 func Remember(file string) (Machine, error) {
-	data, err := os.ReadFile(file)
+	data, err := statefile.Read(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Machine{}, nil
 	}
@@ -36,7 +37,7 @@ func Remember(file string) (Machine, error) {
 		return Machine{}, fmt.Errorf("read the swap that was under way: %s: %w", file, err)
 	}
 	stage, err := ParseStage(i.Stage)
-	if err != nil || i.Plan.From == "" || i.Plan.To == "" {
+	if err != nil || !i.Plan.named() {
 		return Machine{}, fmt.Errorf("read the swap that was under way: %s makes no sense: stage %q from %q to %q", file, i.Stage, i.Plan.From, i.Plan.To)
 	}
 	return Machine{Stage: stage, Plan: i.Plan, Began: i.Began, Undo: i.Undo, Back: i.Back}, nil
@@ -47,7 +48,7 @@ func Remember(file string) (Machine, error) {
 func write(file string, m Machine) error {
 	data, err := json.Marshal(intent{m.Stage.String(), m.Plan, m.Began, m.Undo, m.Back})
 	if err == nil {
-		err = durably(file, data)
+		err = statefile.Write(file, append(data, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("write down where the swap stands: %w", err)
@@ -55,26 +56,16 @@ func write(file string, m Machine) error {
 	return nil
 }
 
-func durably(file string, data []byte) error {
-	next := file + ".new"
-	f, err := os.OpenFile(next, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(data, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(next, file)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(next))
-	}
-	return settle(filepath.Dir(file))
+// named reports whether the modes and processes of a plan may be called so: their names
+// lead to files.
+func (p Plan) named() bool {
+	return supervise.ValidName(p.From) && supervise.ValidName(p.To) && supervise.ValidSlot(p.FromSlot) && supervise.ValidSlot(p.ToSlot)
 }
 
 // forget removes what was written.
 func forget(file string) error {
-	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := statefile.Remove(file); err != nil {
 		return fmt.Errorf("forget the swap: %w", err)
 	}
-	return settle(filepath.Dir(file))
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 )
@@ -20,6 +21,7 @@ type Runner struct {
 	machine Machine
 	started Dataplane // that served when the swap began
 	coming  Dataplane // that was to replace it; nil: not open yet
+	kept    error     // why the intent of a swap that is over could not be forgotten; nil: it is
 	asked   *Plan     // of an Ask that was accepted, and that the machine has not heard of yet; nil: there is none
 }
 
@@ -117,6 +119,7 @@ func (r *Runner) Run(ctx context.Context) {
 			if l.stirs() {
 				e.Kind = Stirs
 			}
+			l.tidy()
 		}
 		l.take(ctx, func(m Machine, now time.Time) (Machine, []Action) { return m.Step(e, now) })
 		if e.Kind == Ask {
@@ -207,6 +210,28 @@ func (l *loop) stirs() bool {
 	before := l.progress
 	l.progress = now
 	return now != before
+}
+
+// tidy forgets the intent of a swap that is over, where that failed before: the next host
+// would go on with it.
+func (l *loop) tidy() {
+	if l.Machine().Stage != Idle {
+		return
+	}
+	var err error
+	if _, gone := os.Lstat(l.file); gone == nil {
+		err = forget(l.file)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.kept = err
+}
+
+// Unwritten is why what must be written down is not, if so: that a swap is over.
+func (r *Runner) Unwritten() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.kept
 }
 
 // halt ends the work under way, and waits for its end.

@@ -196,7 +196,8 @@ func TestHeeds(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := readInForce(s.host.StateDir).wanted("iptables"); got != "iptables" {
-		t.Errorf("the file changed there and back: the next host goes to %s", got)
+	written, err := readInForce(s.host.StateDir)
+	if got := written.wanted("iptables"); got != "iptables" || err != nil {
+		t.Errorf("the file changed there and back: the next host goes to %s, %v", got, err)
 	}
 }

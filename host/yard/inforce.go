@@ -4,11 +4,14 @@ package yard
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/pointsman/pointsman/host/report"
+	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
 // inForce is what a host writes down of the mode, for the next one: what the kernel
@@ -22,22 +25,39 @@ type inForce struct {
 
 func inForceFile(stateDir string) string { return filepath.Join(stateDir, "mode.json") }
 
-// readInForce is what was written; the zero value if nothing can be read.
-func readInForce(stateDir string) (f inForce) {
-	data, err := os.ReadFile(inForceFile(stateDir))
-	if err != nil || json.Unmarshal(data, &f) != nil {
-		return inForce{}
+// readInForce is what was written; the zero value, and why, if it cannot be used.
+func readInForce(stateDir string) (f inForce, err error) {
+	data, err := statefile.Read(inForceFile(stateDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return inForce{}, nil
 	}
-	return f
+	if err == nil {
+		err = json.Unmarshal(data, &f)
+	}
+	if err == nil && !f.named() {
+		err = errors.New("it has names that no mode can have")
+	}
+	if err != nil {
+		return inForce{}, fmt.Errorf("read which mode serves: %s: %w", inForceFile(stateDir), err)
+	}
+	return f, nil
+}
+
+// named reports whether its modes and its process may be called so: their names lead to
+// files.
+func (f inForce) named() bool {
+	for _, mode := range []string{f.Serving, f.Asked, f.File} {
+		if mode != "" && !supervise.ValidName(mode) {
+			return false
+		}
+	}
+	return supervise.ValidSlot(f.Slot)
 }
 
 func (f inForce) write(stateDir string) error {
 	data, err := json.Marshal(f)
 	if err == nil {
-		next := inForceFile(stateDir) + ".new"
-		if err = os.WriteFile(next, data, 0o600); err == nil {
-			err = os.Rename(next, inForceFile(stateDir))
-		}
+		err = statefile.Write(inForceFile(stateDir), data)
 	}
 	if err != nil {
 		return fmt.Errorf("write down the mode: %w", err)

@@ -17,6 +17,9 @@ import (
 // not come up: the host waits for it, and says so.
 func (y *Yard) plugin(mode, slot string) supervise.Plugin {
 	s := y.Now()
+	if !supervise.ValidName(mode) || !supervise.ValidSlot(slot) {
+		return supervise.Plugin{Name: mode, Slot: slot} // which refuses to be launched
+	}
 	p := supervise.Plugin{
 		Name:      mode,
 		Slot:      slot,

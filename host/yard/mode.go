@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -152,6 +153,9 @@ func (y *Yard) prefer(mode string) {
 // possible refuses a swap to a mode that nobody has, or to the very process that serves:
 // beside a plugin that runs by itself there is no second one.
 func (y *Yard) possible(mode string) error {
+	if !supervise.ValidName(mode) {
+		return &admin.Error{Code: http.StatusBadRequest, What: "swap to " + strconv.Quote(mode), Why: "no dataplane can be called so: want lower-case letters, digits and -", Try: "pointsman plugin list"}
+	}
 	if !y.there(mode) {
 		return &admin.Error{Code: http.StatusNotFound, What: "swap to " + mode, Why: missing(y.Now(), mode), Try: "pointsman plugin list"}
 	}

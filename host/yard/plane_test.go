@@ -119,7 +119,7 @@ func TestNote(t *testing.T) {
 	y := &Yard{Settings: Settings{Begun: &config.Host{StateDir: t.TempDir()}, Reports: main.reports}, main: main}
 	for p, want := range map[*plane]string{other: "", main: "iptables"} {
 		y.note(p)
-		if got := readInForce(y.Begun.StateDir); p == main && got != (inForce{Serving: want, Slot: "b"}) || p == other && got.Serving == other.name {
+		if got, _ := readInForce(y.Begun.StateDir); p == main && got != (inForce{Serving: want, Slot: "b"}) || p == other && got.Serving == other.name {
 			t.Errorf("after %s: %+v is written", p.name, got)
 		}
 	}

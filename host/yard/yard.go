@@ -44,15 +44,16 @@ type Yard struct {
 	runner *swap.Runner
 	canary *canary
 
-	mu     sync.Mutex // guards what follows
-	main   *plane     // the one that serves
-	planes []*plane   // all that run
-	life   context.Context
-	noted  inForce      // as written down last
-	wanted string       // the mode that was asked for when the host began; empty: somebody has asked since
-	leaves bool         // the processes are to outlive the host
-	owed   string       // the file's mode, where another swap is in its way; empty: none
-	undone swap.Outcome // of the last change of mode, where it was undone; zero: it was made
+	mu        sync.Mutex // guards what follows
+	main      *plane     // the one that serves
+	planes    []*plane   // all that run
+	life      context.Context
+	noted     inForce      // as written down last
+	wanted    string       // the mode that was asked for when the host began; empty: somebody has asked since
+	leaves    bool         // the processes are to outlive the host
+	owed      string       // the file's mode, where another swap is in its way; empty: none
+	unwritten []string     // what the next host must know and could not be written down
+	undone    swap.Outcome // of the last change of mode, where it was undone; zero: it was made
 }
 
 // New is a Yard with no dataplane yet. Nothing happens before Begin.
@@ -91,9 +92,9 @@ func (y *Yard) Begin() {
 	file := filepath.Join(y.Begun.StateDir, "swap.json")
 	was, err := swap.Remember(file)
 	if err != nil {
-		y.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Message: err.Error()})
+		y.Reports.Report(report.Event{Warning: true, Reason: report.StateNotUsed, Message: err.Error() + "; the host begins without it"})
 	}
-	y.noted = readInForce(y.Begun.StateDir)
+	y.noted = y.remembered()
 	y.heed(y.Begun.Mode)
 	y.wanted = y.noted.wanted(y.Begun.Mode)
 	var keeps, leaves swap.Party
@@ -166,6 +167,7 @@ func (y *Yard) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	parts.Go(func() { y.runner.Run(ctx) })
 	parts.Go(func() { y.follow(ctx) })
+	parts.Go(func() { y.keepState(ctx) })
 	parts.Wait()
 	y.canary.end()
 	for _, p := range y.all() {

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
 // Dir is where dataplanes on a node keep their ledger: a directory that outlives
@@ -177,7 +179,7 @@ func (l *Ledger) edit(change func(page) error) error {
 
 func (l *Ledger) read() (page, error) {
 	p := make(page)
-	data, err := os.ReadFile(l.file(".json"))
+	data, err := statefile.Read(l.file(".json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return p, nil
 	}
@@ -204,26 +206,13 @@ func (l *Ledger) write(p page) error {
 	if err != nil {
 		return fmt.Errorf("write ledger: %w", err)
 	}
-	if err := replace(name, append(data, '\n')); err != nil {
+	if err := statefile.Write(name, append(data, '\n')); err != nil {
 		return fmt.Errorf("write ledger: %w", err)
 	}
 	return nil
 }
 
 func (l *Ledger) file(suffix string) string { return filepath.Join(l.dir, l.namespace+suffix) }
-
-func replace(name string, data []byte) error {
-	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(name+".new", name)
-}
 
 // get is a parameter's value; several fields are one space apart, however the
 // kernel prints them.
