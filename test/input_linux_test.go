@@ -123,6 +123,7 @@ func TestOddInput(t *testing.T) {
 		"link-local":  web("link-local", "NET.11", "169.254.1.1", "NET.101"),
 		"multicast":   web("multicast", "NET.12", "224.0.0.5", "NET.101"),
 		"unspecified": web("unspecified", "NET.13", "0.0.0.0", "NET.101"),
+		"broadcast":   web("broadcast", "255.255.255.255", "NET.101") + web("to-all", "NET.24", "255.255.255.255", "NET.101"),
 		"twice":       web("twice", "NET.14", "NET.101", "NET.101", "NET.101"),
 		"zero":        serviceOf("zero", "NET.15", "TCP", 80) + strings.Replace(sliceOf("zero", "TCP", "NET.101"), strconv.Itoa(backendPort), "0", 1),
 		"nil":         serviceOf("nil", "NET.16", "TCP", 80) + strings.Replace(sliceOf("nil", "TCP", "NET.101"), fmt.Sprintf(", port: %d", backendPort), "", 1),
@@ -145,6 +146,8 @@ func TestOddInput(t *testing.T) {
 		{"InvalidAddress", "169.254.1.1 is link-local"},
 		{"InvalidAddress", "224.0.0.5 is multicast"},
 		{"InvalidAddress", "0.0.0.0 is unspecified"},
+		{"InvalidAddress", "cluster IP 255.255.255.255 is the broadcast address"},
+		{"InvalidAddress", "endpoint 255.255.255.255 is the broadcast address"},
 		{"InvalidPort", `port "p" has no number`},
 		{"UnknownValue", `address type "FQDN"`},
 		{"SliceNotJoined", "ns/lost-2"},
@@ -154,7 +157,7 @@ func TestOddInput(t *testing.T) {
 	} {
 		s.until("there is an event "+want.reason, func() error { return s.event(want.reason, want.part) })
 	}
-	for _, n := range []int{11, 12, 13, 14, 17, 18, 19, 21, 23} {
+	for _, n := range []int{11, 12, 13, 14, 17, 18, 19, 21, 23, 24} {
 		s.served("tcp", fmt.Sprintf("%s%d:18080", s.net, n), at(s.net+"101"))
 	}
 	for _, n := range []int{15, 16, 20} {

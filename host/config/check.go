@@ -79,8 +79,10 @@ func (c *checker) periods() {
 func (c *checker) addresses() {
 	h := c.h
 	if h.BindAddress != "" {
-		_, err := netip.ParseAddr(h.BindAddress)
+		addr, err := netip.ParseAddr(h.BindAddress)
 		c.want(err == nil, "bindAddress", fmt.Sprintf("want an IP address, not %q", h.BindAddress), "")
+		broadcast := addr == netip.AddrFrom4([4]byte{255, 255, 255, 255})
+		c.want(!addr.IsMulticast() && !broadcast, "bindAddress", fmt.Sprintf("want an address that a machine can have, not %q", h.BindAddress), "")
 	}
 	for _, text := range h.NodePortAddresses {
 		if text == primaryAddresses {

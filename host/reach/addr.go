@@ -44,6 +44,12 @@ func withoutLeadingZeros(s string) string {
 	return strings.Join(octets, ".")
 }
 
+// broadcast is every machine's on a link, so it is no machine's.
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// Unusable says why addr is no address that a machine can have; empty: it is one.
+func Unusable(addr netip.Addr) string { return unusable(addr, true) }
+
 // unusable says why nothing may be served at addr; empty: it may.
 func unusable(addr netip.Addr, loopback bool) string {
 	switch {
@@ -55,6 +61,8 @@ func unusable(addr netip.Addr, loopback bool) string {
 		return "is unspecified"
 	case addr.IsMulticast():
 		return "is multicast"
+	case addr == broadcast:
+		return "is the broadcast address"
 	case addr.IsLoopback() && !loopback:
 		return "is loopback"
 	}

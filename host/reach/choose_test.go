@@ -271,6 +271,7 @@ func TestSlicesThatAreRefused(t *testing.T) {
 		{"loopback (CVE-2021-25737)", *slice("http", 80, "127.0.0.1", "127.0.0.2"), "endpoint 127.0.0.1 is loopback; it is not used, nor are 1 more"},
 		{"link-local (CVE-2021-25737)", *slice("http", 80, "169.254.169.254"), "is link-local"},
 		{"multicast", *slice("http", 80, "224.0.0.1"), "is multicast"},
+		{"broadcast", *slice("http", 80, "255.255.255.255"), "endpoint 255.255.255.255 is the broadcast address; it is not used"},
 		{"unspecified", *slice("http", 80, "0.0.0.0"), "is unspecified"},
 		{"of the other family", *slice("http", 80, "fd00::1"), "is of the other IP family"},
 		{"IPv4 in IPv6", *slice("http", 80, "::ffff:127.0.0.1"), "written as IPv6"},

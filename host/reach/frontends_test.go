@@ -73,6 +73,13 @@ func TestFrontends(t *testing.T) {
 		{"an address that is both is the balancer's, with its ranges",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalIPs: []string{"203.0.113.1"}, LoadBalancerSourceRanges: []string{"10.0.0.0/8"}}, corev1.LoadBalancerIngress{IP: "203.0.113.1"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80, load-balancer 203.0.113.1:80 from 10.0.0.0/8", ""},
+		{"a cluster IP that no machine can have", service(corev1.ServiceSpec{ClusterIP: "255.255.255.255"}), "", "cluster IP 255.255.255.255 is the broadcast address; it is not served"},
+		{"the same from outside",
+			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalIPs: []string{"255.255.255.255"}}, corev1.LoadBalancerIngress{IP: "255.255.255.255"}, corev1.LoadBalancerIngress{IP: "ff02::1"}),
+			"http/tcp4: cluster-ip 172.30.0.1:80",
+			"external IP 255.255.255.255 is the broadcast address; it is not served\n" +
+				"load balancer IP 255.255.255.255 is the broadcast address; it is not served\n" +
+				"load balancer IP ff02::1 is ipv6, and the Service has no cluster IP in that family; it is not served"},
 		{"external IPs that would catch what others send (A15)",
 			service(corev1.ServiceSpec{ExternalIPs: []string{"192.0.2.10", "10.180.3.4", "172.30.0.9", "127.0.0.1", "169.254.169.254", "0.0.0.0", "here"}}),
 			"http/tcp4: cluster-ip 172.30.0.1:80",

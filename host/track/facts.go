@@ -3,6 +3,7 @@
 package track
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -39,9 +40,10 @@ type Facts struct {
 
 // A nodeRecord is what matters of the Node object.
 type nodeRecord struct {
-	zone  string
-	addrs []netip.Addr
-	pods  []netip.Prefix
+	zone    string
+	addrs   []netip.Addr
+	pods    []netip.Prefix
+	refused []reach.Problem // addresses that are not used
 }
 
 func readNode(n *corev1.Node) nodeRecord {
@@ -49,9 +51,14 @@ func readNode(n *corev1.Node) nodeRecord {
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
 		for _, a := range n.Status.Addresses {
 			addr, err := netip.ParseAddr(a.Address)
-			if a.Type == kind && err == nil && !slices.Contains(r.addrs, addr) {
-				r.addrs = append(r.addrs, addr)
+			if a.Type != kind || err != nil || slices.Contains(r.addrs, addr) {
+				continue
 			}
+			if why := reach.Unusable(addr); why != "" {
+				r.refused = append(r.refused, reach.Problem{Reason: reach.InvalidAddress, Message: fmt.Sprintf("node address %s %s; it is not used", addr, why)})
+				continue
+			}
+			r.addrs = append(r.addrs, addr)
 		}
 	}
 	cidrs := n.Spec.PodCIDRs

@@ -112,7 +112,9 @@ func (t *Tracker) SetNode(n *corev1.Node) {
 	t.admit()
 	defer t.unlock()
 	if n.Name == t.facts.NodeName {
+		before := t.seen.refused
 		t.seen = readNode(n)
+		t.warnNew(n.Name, before, t.seen.refused)
 		t.renode()
 	}
 }

@@ -167,3 +167,23 @@ func TestStatus(t *testing.T) {
 		t.Errorf("counts %+v", c)
 	}
 }
+
+// A Node object may name an address that no machine has.
+func TestNodeAddresses(t *testing.T) {
+	var notices []string
+	tracker := New(func(n Notice) { notices = append(notices, n.Reason+" "+n.Object+": "+n.Message) })
+	tracker.Configure(Facts{NodeName: "n1"})
+	n := newNode("n1", "z1")
+	n.Status.Addresses = nil
+	for _, a := range []string{"255.255.255.255", "0.0.0.0", "224.0.0.1", "192.0.2.10", "::"} {
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
+	}
+	tracker.SetNode(n)
+	tracker.SetNode(n)
+	if got := tracker.Node().Addrs; len(got) != 1 || got[0].String() != "192.0.2.10" {
+		t.Errorf("the node has %v", got)
+	}
+	if len(notices) != 4 || notices[0] != "InvalidAddress n1: node address 255.255.255.255 is the broadcast address; it is not used" {
+		t.Errorf("said %q", notices)
+	}
+}
