@@ -28,7 +28,8 @@ test: ## run every test that needs neither root nor a cluster
 
 test-kernel: ## run the tests that write to a real kernel, in namespaces of their own (root)
 	@if [ "$$(id -u)" != 0 ]; then echo "make test-kernel needs root: it makes network namespaces; try: sudo make test-kernel"; exit 1; fi
-	$(GO) test -p 2 -count=1 -timeout 20m -run '^TestKernel' $(filter-out ./test/swap,$(KERNEL))
+	$(GO) test -p 2 -count=1 -timeout 20m -run '^TestKernel' $(filter-out ./test/swap ./test/breakage,$(KERNEL))
+	$(GO) test -count=1 -timeout 20m -run '^TestKernel' ./test/breakage
 	@mkdir -p bin
 	POINTSMAN_FIGURES=$(CURDIR)/bin/swap-figures.txt $(GO) test -count=1 -timeout 20m -run '^TestKernel' ./test/swap
 	@cat bin/swap-figures.txt
@@ -59,9 +60,10 @@ bench: ## measure what docs/performance.md states, as ratios in one run
 soak: peers ## run faults and swaps for hours
 	@if [ "$$(id -u)" != 0 ]; then echo "make soak needs root: it makes network namespaces; try: sudo make soak"; exit 1; fi
 	POINTSMAN_SOAK=100 $(GO) test -p 1 -count=1 -timeout 12h -v -run '^TestKernel' ./plugins/iptables ./test/swap ./test/privileges
+	POINTSMAN_SOAK=20 $(GO) test -count=1 -timeout 12h -v -run '^TestKernel' ./test/breakage # POINTSMAN_SEED repeats one
 	POINTSMAN_SOAK=100 $(GO) test -count=1 -timeout 12h -v -run 'TestMalice' ./test
 	POINTSMAN_SOAK=100 POINTSMAN_E2E=1 $(GO) test -count=1 -timeout 12h -v ./test/beside
-	GO="$(GO)" POINTSMAN_SOAK=100 UML_TIMEOUT=40000 IPVS_TESTS='^TestKernelIPVS(Swaps|Beside|Demo)' IPVS_FLAGS='-test.timeout=11h' test/uml/suite
+	GO="$(GO)" POINTSMAN_SOAK=100 UML_TIMEOUT=40000 IPVS_TESTS='^TestKernelIPVS(Swaps|Beside|Demo|Breakage)' IPVS_FLAGS='-test.timeout=11h' test/uml/suite
 
 demo: build ## show it at work on this machine, in under a minute, without root
 	bin/pointsman demo

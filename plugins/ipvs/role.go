@@ -37,7 +37,6 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 	if err := p.setRole(role); err != nil {
 		return err
 	}
-	p.stands = role == sdk.Standby
 	if p.lock == nil {
 		return nil // it takes effect once the writer has yielded
 	}

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package breakage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/traffic"
+)
+
+const settings = `apiVersion: pointsman.dev/v1alpha1
+kind: HostConfig
+mode: %s
+source: {files: {path: services}}
+hostnameOverride: n1
+minSyncPeriod: 20ms
+syncPeriod: %s
+detectLocal: {clusterCIDRs: [10.180.0.0/24]}
+adminSocket: %s
+stateDir: %s
+healthzBindAddress: %s
+metricsBindAddress: %s
+oomScoreAdj: 0
+pluginDirs: [plugins]
+swap: {drainTimeout: 1m}
+linux: {conntrack: {maxPerCore: 0}}
+logging: {level: debug}
+plugins:
+`
+
+// syncPeriod is short, so that healthz changes its code soon.
+const syncPeriod = 3 * time.Second
+
+// Where a node's host answers, in its own namespace.
+const healthz, metrics = "127.0.0.1:10256", "127.0.0.1:10249"
+
+// streamsLast is how long a node remembers a flow of datagrams, which has no end that
+// anyone could see. What drains waits for it.
+const streamsLast = 3 * time.Second
+
+// long is how long a test waits for what comes soon on a machine that does little else.
+const long = time.Minute
+
+// A node is a host with its plugins in a namespace of its own, and those who call it.
+type node struct {
+	*testing.T
+	*admin.Client
+	*rand.Rand
+	dir     string
+	backend string // of iptables
+	ground  *netns.Ground
+	here    *netns.Host // the node itself
+	before  dump        // what was there before any host
+
+	mode     string // that the config file has
+	services map[int]service
+	cmd      *exec.Cmd
+	exited   chan struct{}
+
+	load     *traffic.Load
+	lost     clock     // time in which this process did not run
+	relayed  []window  // in which a relay's connections may fail
+	sequence []string  // what was done
+	began    time.Time // the run
+}
+
+// newNode makes one with the mode and the Services, and what is foreign to it. It does
+// not start the host. It skips without root.
+func newNode(t *testing.T, backend, mode string, r *rand.Rand) *node {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it makes network namespaces and writes rules")
+	}
+	ground, err := netns.Apart()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "brk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{
+		T: t, Client: admin.NewClient(filepath.Join(dir, "admin.sock")), Rand: r, dir: dir, backend: backend, ground: ground, here: ground.Node(),
+		mode: mode, services: make(map[int]service), began: time.Now(),
+	}
+	t.Cleanup(n.close)
+	if err := ground.Own(nodeAddr); err != nil {
+		t.Fatal(err)
+	}
+	for _, timeout := range []string{"nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"} {
+		n.sysctl("net/netfilter/"+timeout, fmt.Sprint(int(streamsLast.Seconds())))
+	}
+	for _, addr := range backends {
+		n.serve(addr)
+	}
+	n.install("pointsman", "pointsman")
+	for _, name := range dataplanes {
+		n.install(plugin(name), "plugins/"+plugin(name))
+	}
+	n.write("services/web.yaml", web)
+	n.configure(mode)
+	n.foreign()
+	n.before = n.dump()
+	return n
+}
+
+func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
+
+// write puts a file in place at once.
+func (n *node) write(name, text string) {
+	n.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(n.path(name)), 0o755), os.WriteFile(n.path(name)+".new", []byte(text), 0o644), os.Rename(n.path(name)+".new", n.path(name))); err != nil {
+		n.Fatal(err)
+	}
+}
+
+func (n *node) read(name string) string {
+	n.Helper()
+	data, err := os.ReadFile(n.path(name))
+	if err != nil {
+		n.Fatal(err)
+	}
+	return string(data)
+}
+
+// sysctl sets a kernel parameter of the node, if it has it.
+func (n *node) sysctl(name, value string) {
+	n.Helper()
+	err := n.here.Do(func() error { return os.WriteFile("/proc/sys/"+name, []byte(value), 0) })
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		n.Fatal(err)
+	}
+}
+
+// configure writes the config file.
+func (n *node) configure(mode string) {
+	n.Helper()
+	n.mode = mode
+	n.write("host.yaml", n.settings(mode))
+}
+
+func (n *node) settings(mode string) string {
+	return n.settingsOf(mode, "admin.sock", "state", healthz, metrics)
+}
+
+func (n *node) settingsOf(mode, socket, state, healthz, metrics string) string {
+	text := fmt.Sprintf(settings, mode, syncPeriod, socket, state, healthz, metrics)
+	for _, name := range dataplanes {
+		text += fmt.Sprintf("  %s: {options: {backend: %s}}\n", name, n.backend)
+	}
+	return text
+}
+
+// modes are those that this kernel has.
+func (n *node) modes() []string {
+	if n.here.Do(func() error { _, err := os.Stat("/proc/sys/net/ipv4/vs"); return err }) == nil {
+		return dataplanes
+	}
+	return []string{"iptables", "userspace"}
+}
+
+// run runs a command on the node to its end.
+func (n *node) run(name string, words ...string) (string, error) {
+	var out []byte
+	err := n.here.Do(func() (err error) {
+		out, err = exec.Command(name, words...).CombinedOutput()
+		return err
+	})
+	return string(out), err
+}
+
+// must is run of what has to work.
+func (n *node) must(name string, words ...string) string {
+	n.Helper()
+	out, err := n.run(name, words...)
+	if err != nil {
+		n.Fatalf("%s %q: %v: %s", name, words, err, out)
+	}
+	return out
+}
+
+// verb runs pointsman with these words.
+func (n *node) verb(words ...string) (string, error) {
+	return n.run(n.path("pointsman"), append(words, "--config", n.path("host.yaml"))...)
+}
+
+// begin starts the host, with more in its environment, and does not wait.
+func (n *node) begin(env ...string) {
+	n.Helper()
+	n.cmd, n.exited = n.host("host.yaml", "host.log", env...)
+}
+
+// host starts one by a config file.
+func (n *node) host(config, log string, env ...string) (*exec.Cmd, chan struct{}) {
+	n.Helper()
+	out, err := os.OpenFile(n.path(log), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer out.Close()
+	cmd := exec.Command(n.path("pointsman"), "run", "--config", n.path(config))
+	cmd.Stdout, cmd.Stderr, cmd.Env = out, out, append(os.Environ(), env...)
+	if err := n.here.Do(cmd.Start); err != nil {
+		n.Fatal(err)
+	}
+	exited := make(chan struct{})
+	go func() { // ends with the host
+		_ = cmd.Wait()
+		close(exited)
+	}()
+	return cmd, exited
+}
+
+// end sends the host a signal, and waits for its end, which it reports if that takes
+// longer than limit.
+func (n *node) end(sig syscall.Signal, limit time.Duration) {
+	n.Helper()
+	if n.cmd == nil {
+		return
+	}
+	lost := n.lost.lost()
+	began := time.Now()
+	_ = n.cmd.Process.Signal(sig)
+	select {
+	case <-n.exited:
+		if took := time.Since(began) - 4*(n.lost.lost()-lost); took > limit {
+			n.Errorf("the host took %s to end by %s, and may take %s", took.Round(time.Millisecond), sig, limit)
+		}
+	case <-time.After(30 * time.Second):
+		n.Errorf("the host did not end within 30 s of %s", sig)
+		_ = n.cmd.Process.Signal(syscall.SIGQUIT) // and it says in its log what it is doing
+		select {
+		case <-n.exited:
+		case <-time.After(5 * time.Second):
+			_ = n.cmd.Process.Kill()
+			<-n.exited
+		}
+	}
+	n.cmd = nil
+}
+
+// until waits for check to find nothing wrong.
+func (n *node) until(what string, wait time.Duration, check func() error) {
+	n.Helper()
+	deadline := time.Now().Add(wait)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			n.Fatalf("waiting until %s: %v", what, err)
+		}
+		time.Sleep(30 * time.Millisecond)
+	}
+}
+
+// close ends what is left of a run.
+func (n *node) close() {
+	if n.ground == nil {
+		return
+	}
+	if n.load != nil {
+		n.load.End()
+	}
+	if n.Failed() {
+		n.bundle()
+	}
+	n.end(syscall.SIGINT, time.Minute)
+	for pid := range n.processes() {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if err := n.ground.Close(); err != nil {
+		n.Error(err)
+	}
+	n.ground = nil
+	n.lost.stop()
+	_ = os.RemoveAll(n.dir)
+}
+
+// serve answers on one of the backends, until the test ends.
+func (n *node) serve(addr netip.Addr) {
+	n.Helper()
+	at := netip.AddrPortFrom(addr, port)
+	host, err := n.ground.Host(addr)
+	if err != nil {
+		n.Fatal(err)
+	}
+	l, err := host.Listen(n.Context(), "tcp4", at)
+	if err != nil {
+		n.Fatal(err)
+	}
+	packets, err := host.ListenPacket(n.Context(), "udp4", at)
+	if err != nil {
+		n.Fatal(err)
+	}
+	names, err := netns.Answer(n.Context(), host, sdk.TCP, netip.AddrPortFrom(addr, namePort))
+	if err != nil {
+		n.Fatal(err)
+	}
+	context.AfterFunc(n.Context(), func() { _, _, _ = l.Close(), packets.Close(), names.Close() })
+	go echoStreams(l)       // ends with the listener
+	go echoPackets(packets) // ends with the socket
+}
+
+func echoStreams(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() { defer conn.Close(); _, _ = io.Copy(conn, conn) }() // ends with its caller
+	}
+}
+
+func echoPackets(packets net.PacketConn) {
+	said := make([]byte, 64)
+	for {
+		count, from, err := packets.ReadFrom(said)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			_, _ = packets.WriteTo(said[:count], from)
+		}
+	}
+}
+
+// processes are those in the node's namespace, or of its binaries wherever they are.
+func (n *node) processes() map[int]string {
+	found := make(map[int]string)
+	var ours string
+	_ = n.here.Do(func() (err error) { ours, err = os.Readlink("/proc/thread-self/ns/net"); return err })
+	links, _ := filepath.Glob("/proc/[0-9]*/exe")
+	for _, link := range links {
+		exe, err := os.Readlink(link)
+		if err != nil {
+			continue
+		}
+		ns, _ := os.Readlink(filepath.Join(filepath.Dir(link), "ns/net"))
+		var pid int
+		_, _ = fmt.Sscan(filepath.Base(filepath.Dir(link)), &pid)
+		if pid != os.Getpid() && (ns == ours || strings.HasPrefix(exe, n.dir+"/")) {
+			found[pid] = exe
+		}
+	}
+	return found
+}
+
+// plugins are the processes of a mode's plugin.
+func (n *node) plugins(mode string) (pids []int) {
+	for pid, exe := range n.processes() {
+		if strings.HasSuffix(strings.TrimSuffix(exe, " (deleted)"), plugin(mode)) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
