@@ -128,6 +128,35 @@ func drainingKeeps(t *trial) error {
 	})
 }
 
+// everyRoleKeeps: what is established stays in every role, and Draining tells that it is
+// there, whichever roles came before.
+func everyRoleKeeps(scenario string) func(*trial) error {
+	return func(t *trial) error {
+		return t.withFlow(scenario, func(f flowing) error {
+			for _, role := range []sdk.Role{sdk.Standby, sdk.Draining, sdk.Active, sdk.Draining, sdk.Standby, sdk.Active} {
+				if err := t.role(role); err != nil {
+					return err
+				}
+				if err := f.stays(t, "when the role is "+role.String()); err != nil {
+					return err
+				}
+				if role == sdk.Draining && t.untold() {
+					return mismatch{"Draining to tell of an established connection", "no flows in its Report"}
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// untold reports whether the dataplane says that no connections are left. One that
+// only tells what it would do with packets has none.
+func (t *trial) untold() bool {
+	r, tells := t.dp.(sdk.Reporter)
+	_, carriesNone := t.dp.(Sender)
+	return tells && !carriesNone && r.Report().Flows == 0
+}
+
 // flowing is a flow that has found its endpoint.
 type flowing struct {
 	scenario Scenario

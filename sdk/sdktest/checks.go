@@ -37,6 +37,8 @@ func checks() []check {
 		check{"C07/any-role-to-any", true, anyRoleToAny},
 		check{"C07/only-active-catches", true, onlyActiveCatches},
 		check{"C07/draining-keeps-established", false, drainingKeeps},
+		check{"C07/every-role-keeps-established", false, everyRoleKeeps("cluster-ip")},
+		check{"C07/every-role-keeps-established-by-node-port", false, everyRoleKeeps("node-port")},
 		check{"C07/yielded-catches-up", true, yieldedCatchesUp},
 		check{"C08/second-only-plans", false, secondOnlyPlans},
 		check{"C09/udp-leaves-the-gone", false, udpLeavesTheGone},

@@ -186,6 +186,8 @@ func mistakes() []mistake {
 		{"serves whatever its role", ignoreRole, "C07/only-active-catches"},
 		{"cuts connections while draining", cutAll, "C07/draining-keeps-established"},
 		{"takes no update while draining", errDraining, "C07/draining-keeps-established"},
+		{"cuts connections in another role", cutAll, "C07/every-role-keeps-established"},
+		{"cuts connections by node ports in another role", cutAll, "C07/every-role-keeps-established-by-node-port"},
 		{"does not hear while yielded", deafYielded, "C07/yielded-catches-up"},
 		{"forgets no flow", forgetNone, "C09/udp-leaves-the-gone"},
 		{"forgets every flow", cutAll, "C09/udp-stays-with-the-others"},
