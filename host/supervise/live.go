@@ -243,14 +243,14 @@ func (v *live) ask(ctx context.Context) (wire.Vitals, spell, error) {
 	if v.foreign {
 		pid = 0
 	}
-	ran, queued := spent(pid)
+	ran, queued := wire.Spent(pid)
 	asked := time.Now()
 	vitals, err := v.remote.Vitals(ctx)
 	took := time.Since(asked)
 	if err == nil {
 		return vitals, spell{took: took}, nil
 	}
-	ranNow, queuedNow := spent(pid)
+	ranNow, queuedNow := wire.Spent(pid)
 	return vitals, spell{took, ranNow - ran, queuedNow - queued}, err
 }
 

@@ -47,9 +47,9 @@ func ParseStage(name string) (Stage, error) {
 // dataplane; one that gets on is not failed for being slow, until it has taken patience
 // times as long. Draining has its own limit, from the plan, and must be done by then.
 var limits = [...]time.Duration{
-	Preflight: 10 * time.Second,
-	Staging:   3 * time.Minute, // nobody is troubled by it, and not every dataplane reports progress
-	Verifying: 3 * time.Minute, // the kernel may be slow to list much
+	Preflight: 45 * time.Second, // a launch has a shorter limit, but for one that gets no processor
+	Staging:   3 * time.Minute,  // nobody is troubled by it, and not every dataplane reports progress
+	Verifying: 3 * time.Minute,  // the kernel may be slow to list much
 	Holding:   10 * time.Second,
 	Cutting:   15 * time.Second,
 	Proving:   3 * time.Minute,

@@ -20,6 +20,7 @@ import (
 
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // A canary is a Service of the host's own, there for the time of a swap: an address
@@ -29,6 +30,7 @@ type canary struct {
 	tracker *track.Tracker
 	node    string // this node's name
 	addr    netip.Addr
+	plugins func() []int // the processes that may have to do with a packet's way; nil: nobody asks
 
 	mu       sync.Mutex // guards what follows
 	listener net.Listener
@@ -163,7 +165,7 @@ func (c *canary) sound(ctx context.Context) []string {
 	var all sync.WaitGroup
 	for _, w := range c.all() {
 		all.Go(func() {
-			if heard(ctx, w, 5, time.Second/2) == nil {
+			if heard(ctx, w, 5, c.patience(time.Second/2)) == nil {
 				mu.Lock()
 				defer mu.Unlock()
 				lead = append(lead, w.at.String())
@@ -194,7 +196,7 @@ func (c *canary) prove(ctx context.Context, before []string, unserved map[sdk.Na
 		if len(before) > 0 && !slices.Contains(before, w.at.String()) {
 			continue
 		}
-		if err := heard(ctx, w, 10, 3*time.Second); err != nil {
+		if err := heard(ctx, w, 10, c.patience(3*time.Second)); err != nil {
 			errs = append(errs, err)
 		} else {
 			lead++
@@ -209,9 +211,19 @@ func (c *canary) prove(ctx context.Context, before []string, unserved map[sdk.Na
 	return nil
 }
 
+// patience is a limit in which time does not count that the host, or a plugin, spends
+// waiting for a processor: the canary answers from this process, and a relay is in its way.
+func (c *canary) patience(limit time.Duration) wire.Patience {
+	p := wire.Patience{Limit: limit}
+	if c.plugins != nil {
+		p.PIDs = c.plugins()
+	}
+	return p
+}
+
 // heard tries until the canary was heard n times in a row.
-func heard(ctx context.Context, w way, n int, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func heard(ctx context.Context, w way, n int, patience wire.Patience) error {
+	ctx, cancel := patience.Context(ctx)
 	defer cancel()
 	for row := 0; row < n; {
 		err := hear(ctx, w.at)

@@ -58,7 +58,19 @@ type Yard struct {
 
 // New is a Yard with no dataplane yet. Nothing happens before Begin.
 func New(s Settings) *Yard {
-	return &Yard{Settings: s, canary: newCanary(s.Tracker, s.NodeName, s.Addrs)}
+	y := &Yard{Settings: s, canary: newCanary(s.Tracker, s.NodeName, s.Addrs)}
+	y.canary.plugins = y.processes
+	return y
+}
+
+// processes are those of the plugins on this machine, by their ids.
+func (y *Yard) processes() (pids []int) {
+	for _, p := range y.all() {
+		if remote := p.process(); remote != nil && p.plugin.Address == "" {
+			pids = append(pids, remote.Hello().PID)
+		}
+	}
+	return pids
 }
 
 // serving is the dataplane that serves.

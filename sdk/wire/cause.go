@@ -8,16 +8,16 @@ import (
 	"path/filepath"
 )
 
-// cause is why a launch failed, as far as can be told; err is go-plugin's word,
-// and late says that time ran out.
-func (c Command) cause(ctx context.Context, err error, child *child, late bool) error {
+// cause is why a launch failed, as far as can be told; err is go-plugin's word.
+func (c Command) cause(ctx context.Context, err error, child *child) error {
+	late := child.late.Load()
 	switch {
 	case child.pid == 0:
 		return unstarted(c.Path, err)
 	case ctx.Err() != nil:
 		return child.explain(context.Cause(ctx))
-	case child.silent() && late:
-		return child.explain(fmt.Errorf("no handshake within %s: does it call wire.Serve?", c.timeout()))
+	case child.silent() && late != nil:
+		return child.explain(fmt.Errorf("no handshake within %s%s: does it call wire.Serve?", c.timeout(), late.excused()))
 	case child.silent():
 		return child.explain(fmt.Errorf("it %s before the handshake; does it call wire.Serve?", child.exit.how()))
 	}

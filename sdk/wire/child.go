@@ -4,11 +4,13 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,8 +24,10 @@ type child struct {
 	until context.Context // ends the process, until release is called
 	free  func() bool
 	tail  *tail
-	first chan struct{} // closed when the first line of stdout is there, or will never be
-	line  string        // written before first is closed
+	first chan struct{}                 // closed when the first line of stdout is there, or will never be
+	line  string                        // written before first is closed
+	limit time.Duration                 // for the first line
+	late  atomic.Pointer[outOfPatience] // that it did not come in time; nil: it may yet
 }
 
 func newChild(until context.Context, cmd *exec.Cmd) *child {
@@ -66,7 +70,25 @@ func (c *child) Start(context.Context) error {
 	go func() { c.readStdout(stdout); read <- struct{}{} }()
 	go func() { eachLine(stderr, c.tail.add); read <- struct{}{} }()
 	go c.reap(stdout, stderr, read)
+	go c.hurry()
 	return nil
+}
+
+// hurry ends a process that prints no line in time. It returns once there is a line, or the
+// process is gone.
+func (c *child) hurry() {
+	ctx, cancel := Patience{Limit: c.limit, PIDs: []int{c.pid}, Works: true}.Context(context.Background())
+	defer cancel()
+	select {
+	case <-c.first:
+	case <-c.exited:
+	case <-ctx.Done():
+		late := new(outOfPatience)
+		if errors.As(context.Cause(ctx), &late) {
+			c.late.Store(late)
+		}
+		c.kill(os.Kill)
+	}
 }
 
 func (c *child) readStdout(stdout io.Reader) {

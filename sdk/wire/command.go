@@ -35,7 +35,8 @@ type Command struct {
 	// Mark goes into its environment.
 	Mark Mark
 
-	// Timeout is how long the process may take to answer. Zero: five seconds.
+	// Timeout is how long the process may take to answer: of a Patience, with an end at six
+	// times as much. Zero: five seconds.
 	Timeout time.Duration
 }
 

@@ -37,13 +37,12 @@ func launch(ctx context.Context, c Command) (*Remote, error) {
 	}
 	c.Mark.Launch = cmp.Or(c.Mark.Launch, NewLaunch())
 	child := newChild(ctx, c.command(binary, cert))
+	child.limit = c.timeout()
 	handle := Handle{Cert: cert, Key: key, Launch: c.Mark.Launch}
-	began := time.Now()
 	if err := handle.start(c, child); err != nil {
-		late := time.Since(began) >= c.timeout()
 		end(child)
 		handle.sweep()
-		return nil, c.cause(ctx, err, child, late)
+		return nil, c.cause(ctx, err, child)
 	}
 	remote, err := greeted(ctx, handle, child.process)
 	if err != nil {
@@ -71,9 +70,9 @@ func (h *Handle) start(c Command, child *child) error {
 		VersionedPlugins: plugins(nil, majors()...),
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
 		Logger:           silent(),
-		SkipHostEnv:      true,   // the host's may hold credentials
-		TLSConfig:        config, // never nil: go-plugin would fall over a certificate it did not ask for
-		StartTimeout:     c.timeout(),
+		SkipHostEnv:      true,                                    // the host's may hold credentials
+		TLSConfig:        config,                                  // never nil: go-plugin would fall over a certificate it did not ask for
+		StartTimeout:     Patience{Limit: 2 * c.timeout()}.most(), // the child's own limit comes first
 		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: c.SocketDir},
 		RunnerFunc: func(_ hclog.Logger, spec *exec.Cmd, dir string) (runner.Runner, error) {
 			h.Dir = dir

@@ -134,6 +134,8 @@ func TestLaunchFails(t *testing.T) {
 	foreign := "POINTSMAN_TEST_CERT=" + base64.RawStdEncoding.EncodeToString(block.Bytes)
 	impatient := part("no-handshake", dir)
 	impatient.Timeout = 3 * time.Second
+	circles := part("works-for-ever", dir)
+	circles.Timeout = time.Second
 	deep := part("serve", filepath.Join(dir, strings.Repeat("deep", 30)))
 	tests := []struct {
 		name    string
@@ -150,6 +152,7 @@ func TestLaunchFails(t *testing.T) {
 		{"exits", part("exits", dir), []string{"exited with code 3 before the handshake", "/dev/points"}},
 		{"panics", part("panics", dir), []string{"exited with code 2", "panic: the points are frozen"}},
 		{"no handshake", impatient, []string{"no handshake within 3s", "thinking"}},
+		{"works for ever", circles, []string{"no handshake within 1s, and ", " in which it worked"}},
 		{"rubbish on stdout", part("rubbish-stdout", dir), []string{`printed "starting up…" to stdout`, "only print to stderr"}},
 		{"a long line on stdout", part("long-stdout", dir), []string{`printed "xxx`, "to stdout before the handshake"}},
 		{"another major", part("major-2", dir), []string{"speaks major 2 of the wire, this host speaks 1", "pointsman 2.0.0 or later", "oldest that fits is 0.1.0"}},

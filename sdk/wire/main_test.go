@@ -49,6 +49,8 @@ var parts = map[string]func(){
 	"long-stdout":    func() { fmt.Println(strings.Repeat("x", 100<<10)); Serve(subjectDescription(), &subject{}) },
 	"rubbish-stderr": func() { printRubbish(); Serve(subjectDescription(), &subject{}) },
 	"no-handshake":   func() { fmt.Fprintln(os.Stderr, "thinking"); time.Sleep(time.Minute) },
+	"works-first":    func() { work(3 * time.Second); Serve(subjectDescription(), &subject{}) },
+	"works-for-ever": func() { work(time.Hour) },
 	"exits":          func() { fmt.Fprintln(os.Stderr, "no such thing as /dev/points"); os.Exit(3) },
 	"panics":         func() { panic("the points are frozen") },
 	"major-2":        playMajor2,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package supervise
+package wire
 
 import (
 	"fmt"
@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// spent is how long the threads of a process have run, and how long they waited for a
+// Spent is how long the threads of a process have run, and how long they waited for a
 // processor. It is nothing where the kernel does not count that.
-func spent(pid int) (ran, queued time.Duration) {
+func Spent(pid int) (ran, queued time.Duration) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	for _, file := range threads {
 		text, err := os.ReadFile(file)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package supervise
+package wire
 
 import (
 	"os"
@@ -14,7 +14,7 @@ func TestSpent(t *testing.T) {
 	if _, err := os.Stat("/proc/self/schedstat"); err != nil {
 		t.Skip("needs a kernel that counts how long threads wait: ", err)
 	}
-	ranBefore, queuedBefore := spent(os.Getpid())
+	ranBefore, queuedBefore := Spent(os.Getpid())
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3 * runtime.NumCPU()))
 	stop := make(chan struct{})
 	defer close(stop)
@@ -29,8 +29,8 @@ func TestSpent(t *testing.T) {
 			}
 		}()
 	}
-	for deadline := time.Now().Add(long); ; time.Sleep(10 * time.Millisecond) {
-		ran, queued := spent(os.Getpid())
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		ran, queued := Spent(os.Getpid())
 		if ran > ranBefore && queued-queuedBefore > 50*time.Millisecond {
 			return
 		}
