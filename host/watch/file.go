@@ -4,11 +4,11 @@ package watch
 
 import (
 	"crypto/sha256"
-	"errors"
-	"io"
 	"os"
 	"slices"
 	"time"
+
+	"github.com/pointsman/pointsman/host/bounded"
 )
 
 // maxFile bounds what is read: a hundred thousand endpoints are a quarter of it.
@@ -18,64 +18,121 @@ const maxFile = 128 << 20
 // differ when the file does.
 const settled = 2 * time.Second
 
-// A file is what one file said when it was last read.
+// A file is what one file says, and what is known of how it changes.
 type file struct {
-	info    os.FileInfo
-	read    time.Time
+	known   bool // it has been read
 	hash    sum
 	objects []Object // also those that it defined before it held a fault
 	faults  []Fault
 	parts   map[sum]Manifest
+
+	stamp   stamp  // of the last read
+	draft   draft  // what it may come to say
+	trouble *Fault // why it cannot be read now
+	link    bool
+	event   event // the last that the kernel told
+	news    bool  // since the last look began
+	looked  time.Time
+	due     time.Time // when to look again, if it is among the restless
 }
 
-// readFile reads a file if it is another than before.
-func readFile(name string, before file) (file, error) {
-	info, err := os.Stat(name)
-	if err != nil {
-		return before, err
-	}
-	if !info.Mode().IsRegular() {
-		return before, errors.New("it is no ordinary file")
-	}
-	if before.stands(info) {
-		return before, nil
-	}
-	now := file{info: info, read: time.Now()}
-	data, err := readAll(name)
-	if err != nil {
-		return before, err
-	}
-	if now.hash = sha256.Sum256(data); now.hash == before.hash && before.parts != nil {
-		before.info, before.read = now.info, now.read
-		return before, nil
-	}
-	var m Manifest
-	m, now.parts = parse(name, data, before.parts)
-	now.objects, now.faults = m.Objects, m.Faults
-	if slices.ContainsFunc(now.faults, func(f Fault) bool { return !f.Note }) {
-		now.objects = append(now.objects, missing(before.objects, now.objects)...)
-	}
-	return now, nil
+// A draft is content that a look found and that does not count yet.
+type draft struct {
+	hash  sum
+	since time.Time // when it was found first; zero: there is none
+	began time.Time // since when the file is another than it is taken for
 }
 
-// stands reports whether the file cannot have changed since it was read.
-func (f file) stands(info os.FileInfo) bool {
-	return f.info != nil && os.SameFile(f.info, info) &&
-		f.info.Size() == info.Size() && f.info.ModTime().Equal(info.ModTime()) &&
-		f.read.Sub(info.ModTime()) > settled
+// next is the draft after a look that found hash.
+func (d draft) next(hash sum, now time.Time) draft {
+	if d.began.IsZero() {
+		d.began = now
+	}
+	if d.since.IsZero() || d.hash != hash {
+		d.hash, d.since = hash, now
+	}
+	return d
 }
 
-func readAll(name string) ([]byte, error) {
-	r, err := os.Open(name)
-	if err != nil {
-		return nil, err
+// An event is what happened to a file last, as the kernel tells it.
+type event int
+
+const (
+	ordinary event = iota
+	written        // and may be in the middle of that
+	closed         // by one that wrote
+	touched        // its mode, owner or times
+	moved          // to its name, so it is whole
+	gone
+)
+
+// stir takes in an event.
+func (f *file) stir(e event, now time.Time, interval time.Duration) {
+	if e == touched && f.event == written {
+		e = written
+	} else if e == touched {
+		e = closed
 	}
-	defer r.Close()
-	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
-	if err == nil && len(data) > maxFile {
-		err = errors.New("it is larger than 128 MiB")
+	f.event, f.news = e, true
+	f.draft.since = time.Time{}
+	if f.draft.began.IsZero() {
+		f.draft.began = now
 	}
-	return data, err
+	switch e {
+	case written:
+		f.due = now.Add(interval)
+	case closed:
+		f.due = now.Add(quick)
+	default:
+		f.due = now
+		if soonest := f.looked.Add(quick); soonest.After(now) {
+			f.due = soonest
+		}
+	}
+}
+
+// gap is how long content must stay before it counts.
+func (f *file) gap(interval time.Duration) time.Duration {
+	switch f.event {
+	case moved:
+		return 0
+	case closed:
+		return quick
+	}
+	return interval
+}
+
+// complete reports whether content counts that a look found: it was moved there as a
+// whole, or an earlier look found the same; or, before anything is known, the file
+// system says that it has been so for long.
+func (f *file) complete(seen found, begun time.Time, interval time.Duration) bool {
+	switch {
+	case f.event == moved:
+		return true
+	case !f.known && f.event != written && !seen.changed.IsZero() && begun.Sub(seen.changed) >= interval:
+		return true
+	}
+	return !f.draft.since.IsZero() && f.draft.hash == seen.hash && begun.Sub(f.draft.since) >= f.gap(interval)
+}
+
+// accept makes content count.
+func (f *file) accept(name string, seen found) {
+	m, parts := parse(name, seen.data, f.parts)
+	before := f.objects
+	f.known, f.hash, f.stamp, f.parts = true, seen.hash, seen.stamp, parts
+	f.objects, f.faults = m.Objects, m.Faults
+	if slices.ContainsFunc(f.faults, func(f Fault) bool { return !f.Note }) {
+		f.objects = append(f.objects, missing(before, f.objects)...)
+	}
+	f.draft, f.trouble = draft{}, nil
+	if !f.news {
+		f.event = ordinary
+	}
+}
+
+// calm reports whether there is nothing about the file but what it says.
+func (f *file) calm() bool {
+	return f.known && !f.link && f.trouble == nil && f.event == ordinary && f.draft == draft{}
 }
 
 // missing are the objects of before that now lacks.
@@ -85,4 +142,72 @@ func missing(before, now []Object) []Object {
 		have[o.ID] = true
 	}
 	return slices.DeleteFunc(slices.Clone(before), func(o Object) bool { return have[o.ID] })
+}
+
+// A stamp tells one state of a file from another without reading it.
+type stamp struct {
+	info os.FileInfo
+	read time.Time
+}
+
+// stands reports whether the file cannot have changed since it was read.
+func (s stamp) stands(info os.FileInfo) bool {
+	return s.info != nil && os.SameFile(s.info, info) && s.info.Size() == info.Size() &&
+		changedAt(s.info).Equal(changedAt(info)) && s.info.ModTime().Equal(info.ModTime()) &&
+		s.read.Sub(latest(info.ModTime(), changedAt(info))) > settled
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// standing are those files that cannot have changed.
+func standing(files map[string]stamp) (names []string) {
+	for name, before := range files {
+		if info, err := os.Lstat(name); err == nil && before.stands(info) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// found is what a look at a file found.
+type found struct {
+	there   bool // there is such a name, though it may lead nowhere
+	link    bool
+	stamp   stamp
+	same    bool      // as before: it was not read
+	changed time.Time // when, by this machine's clock; zero: not known
+	data    []byte
+	hash    sum
+	err     error
+}
+
+// readFile reads a file if it is another than before.
+func readFile(name string, before stamp) (seen found) {
+	info, err := os.Lstat(name)
+	seen.there = err == nil
+	if err == nil && info.Mode()&os.ModeSymlink != 0 {
+		seen.link = true
+		info, err = os.Stat(name)
+	}
+	if seen.err = err; err != nil {
+		return seen
+	}
+	if seen.same = before.stands(info); seen.same {
+		seen.stamp = before
+		return seen
+	}
+	seen.stamp = stamp{info: info, read: time.Now()}
+	if seen.data, seen.err = bounded.ReadFile(name, maxFile); seen.err != nil {
+		return seen
+	}
+	seen.hash = sha256.Sum256(seen.data)
+	if clockIsOurs(name) {
+		seen.changed = latest(info.ModTime(), changedAt(info))
+	}
+	return seen
 }

@@ -7,13 +7,12 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/pointsman/pointsman/host/bounded"
 	"github.com/pointsman/pointsman/host/track"
 )
 
@@ -36,14 +35,25 @@ type FileSource struct {
 	path     string
 	tracker  *track.Tracker
 	settings FileSettings
+	now      func() time.Time
+	notify   *notifier // of changes in the folder; nil: there is none
 
-	looked bool            // at least once
-	fault  string          // why the last look saw nothing
-	files  map[string]file // by name, as last read
+	begun    time.Time // when it looked first
+	synced   bool
+	folder   folder           // as last listed
+	fault    string           // why the last look saw nothing
+	files    map[string]*file // by name
+	restless map[string]bool  // of files, those to look at before the next full look
+	full     time.Time        // when all is to be looked at next
+	patience time.Duration    // what this look may still wait for calls that hang
+	lists    bounded.Caller[string, listing]
+	scans    bounded.Caller[string, []string]
+	reads    bounded.Caller[string, found]
 	merged
 
-	mu     sync.Mutex // guards faults
+	mu     sync.Mutex // guards what follows
 	faults []Fault    // after the last look
+	ended  time.Time  // of the last look; zero: none has
 }
 
 // Files is the source that reads path: a file, or a folder, of which it reads the
@@ -56,51 +66,54 @@ func Files(path string, t *track.Tracker, s FileSettings) *FileSource {
 	if s.Report == nil {
 		s.Report = func(track.Notice) {}
 	}
-	return &FileSource{path: path, tracker: t, settings: s, files: make(map[string]file), merged: newMerged()}
+	return &FileSource{
+		path: filepath.Clean(path), tracker: t, settings: s, now: time.Now,
+		files: make(map[string]*file), restless: make(map[string]bool), merged: newMerged(),
+	}
 }
 
-// Run looks at the files until ctx ends. The tracker is synced after the first
-// look that saw them.
+// Run follows the files until ctx ends. The tracker is synced after the first looks
+// that saw them.
 func (f *FileSource) Run(ctx context.Context) error {
-	tick := time.NewTicker(f.settings.Interval)
-	defer tick.Stop()
+	f.notify = newNotifier()
+	defer f.notify.close()
+	f.mu.Lock()
+	f.ended = time.Now()
+	f.mu.Unlock()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
-		f.Look()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-tick.C:
+		case <-timer.C:
+		case <-f.notify.news():
 		}
+		f.heed(f.notify.take())
+		if f.now().Before(f.full) {
+			f.glance()
+		} else {
+			f.Look()
+		}
+		timer.Reset(f.wake().Sub(f.now()))
 	}
 }
 
-// Look looks once, and tells the tracker what differs. Run calls it; it is not for
-// use beside Run.
-func (f *FileSource) Look() {
-	defer f.showFaults()
-	names, err := list(f.path)
-	if err != nil {
-		f.unreadable(err)
-		return
+// wake is when to look again at the latest.
+func (f *FileSource) wake() time.Time {
+	next := f.full
+	if check := f.folder.seen.Add(f.settings.Interval); check.Before(next) {
+		next = check
 	}
-	f.fault = ""
-	changed := false
-	for _, name := range names {
-		changed = f.read(name) || changed
-	}
-	for name := range f.files {
-		if !slices.Contains(names, name) {
-			delete(f.files, name)
-			changed = true
+	for name := range f.restless {
+		if due := f.files[name].due; due.Before(next) {
+			next = due
 		}
 	}
-	if changed || f.doubtful() {
-		f.merge(names)
+	if missed, ok := f.nextMissed(f.settings.Interval); ok && missed.Before(next) {
+		next = missed
 	}
-	if !f.looked {
-		f.looked = true
-		f.tracker.Synced()
-	}
+	return next
 }
 
 // Faults are what is wrong in the files now, in their order. It may be called
@@ -108,8 +121,18 @@ func (f *FileSource) Look() {
 func (f *FileSource) Faults() []Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if late := time.Since(f.ended); !f.ended.IsZero() && late > f.settings.Interval+stale {
+		return append([]Fault{{File: f.path, Message: fmt.Sprintf("no look at the manifests has ended for %s; what they said stays in force", late.Round(time.Second))}}, f.faults...)
+	}
 	return f.faults
 }
+
+// stale is how long a file, or all of them, may be without a look that ended before
+// that is shown.
+const stale = 4 * time.Second
+
+// maxFaults is how many faults are told of one file, and of all.
+const maxFaults = 100
 
 // showFaults makes Faults tell what the last look found.
 func (f *FileSource) showFaults() {
@@ -118,6 +141,9 @@ func (f *FileSource) showFaults() {
 		faults = append(faults, Fault{File: f.path, Message: f.fault})
 	}
 	for _, file := range f.files {
+		if file.trouble != nil {
+			faults = append(faults, *file.trouble)
+		}
 		for _, fault := range file.faults {
 			if !fault.Note {
 				faults = append(faults, fault)
@@ -129,57 +155,12 @@ func (f *FileSource) showFaults() {
 	slices.SortFunc(faults, func(a, b Fault) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Message, b.Message))
 	})
+	if more := len(faults) - maxFaults; more > 0 {
+		faults = append(faults[:maxFaults], Fault{File: f.path, Message: fmt.Sprintf("and %d more", more)})
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.faults = faults
-}
-
-// unreadable keeps everything as it is, and says so once.
-func (f *FileSource) unreadable(err error) {
-	if f.fault != err.Error() {
-		f.fault = err.Error()
-		f.warn(SourceUnreadable, f.path, fmt.Sprintf("%v; what it said stays in force", err))
-	}
-}
-
-// list names the files that path stands for, in order.
-func list(path string) ([]string, error) {
-	if info, err := os.Stat(path); err != nil || !info.IsDir() {
-		return []string{path}, err
-	}
-	entries, err := os.ReadDir(path) // sorted
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, e := range entries {
-		if manifest(e.Name()) {
-			names = append(names, filepath.Join(path, e.Name()))
-		}
-	}
-	return names, nil
-}
-
-func manifest(name string) bool {
-	return !strings.HasPrefix(name, ".") && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
-}
-
-// read reads one file if it may be another than before, and reports whether it
-// is.
-func (f *FileSource) read(name string) bool {
-	before := f.files[name]
-	now, err := readFile(name, before)
-	if err != nil {
-		now = before
-		now.faults = []Fault{{File: name, Line: 1, Message: fmt.Sprintf("reading: %v; what it said stays in force", err)}}
-	}
-	for _, fault := range now.faults {
-		if !slices.Contains(before.faults, fault) {
-			f.say(fault)
-		}
-	}
-	f.files[name] = now
-	return now.hash != before.hash
+	f.faults, f.ended = faults, time.Now()
 }
 
 func (f *FileSource) say(fault Fault) {

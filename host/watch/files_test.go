@@ -23,12 +23,26 @@ type desk struct {
 	source  *FileSource
 	tracker *track.Tracker
 	notices []string
+	clock   time.Time // the source's; long before the files', so that their age says nothing
 }
 
 func newDesk(t *testing.T) *desk {
 	d := &desk{t: t, dir: t.TempDir(), tracker: track.New(nil)}
-	d.source = Files(d.dir, d.tracker, FileSettings{Report: func(n track.Notice) { d.notices = append(d.notices, n.Reason+": "+n.Message) }})
+	d.clock = time.Unix(1000, 0)
+	d.open(d.dir)
 	return d
+}
+
+// open begins with a source of that path.
+func (d *desk) open(path string) {
+	d.source = Files(path, d.tracker, FileSettings{Report: func(n track.Notice) { d.notices = append(d.notices, n.Reason+": "+n.Message) }})
+	d.source.now = func() time.Time { return d.clock }
+}
+
+// look looks once, an interval after the last time.
+func (d *desk) look() {
+	d.clock = d.clock.Add(time.Second)
+	d.source.Look()
 }
 
 // write writes a file as an editor does that writes in place.
@@ -55,11 +69,18 @@ func (d *desk) remove(name string) {
 	}
 }
 
-// sees checks what the tracker serves after one more look: "service=endpoints"
+// sees checks what the tracker serves after two more looks: "service=endpoints"
 // for each.
 func (d *desk) sees(when string, want ...string) {
 	d.t.Helper()
-	d.source.Look()
+	d.look()
+	d.glimpses(when, want...)
+}
+
+// glimpses is sees after one more look.
+func (d *desk) glimpses(when string, want ...string) {
+	d.t.Helper()
+	d.look()
 	var got []string
 	for _, s := range d.tracker.Services() {
 		var eps []string
@@ -119,7 +140,8 @@ func TestFollowEdits(t *testing.T) {
 	d.sees("again", "web=10.0.0.1,10.0.0.2")
 
 	d.write("web.yaml", serviceText("web", "172.30.0.1")+"---\n"+sliceText("web", "10.0.0.1"))
-	d.sees("an edit in place counts at once", "web=10.0.0.1")
+	d.glimpses("an edit in place, caught in the middle or not", "web=10.0.0.1,10.0.0.2")
+	d.glimpses("counts when a second look finds the same", "web=10.0.0.1")
 	d.replace("web.yaml", serviceText("web", "172.30.0.1")+"---\n"+sliceText("web", "10.0.0.3"))
 	d.sees("so does a rename", "web=10.0.0.3")
 	d.write("api.yml", serviceText("api", "172.30.0.2"))
@@ -129,37 +151,72 @@ func TestFollowEdits(t *testing.T) {
 	d.hears()
 }
 
-// What is missing goes when a second look misses it too.
-func TestSecondLook(t *testing.T) {
+// What is missing goes when it was missed for an interval.
+func TestMissing(t *testing.T) {
 	d := newDesk(t)
 	both := serviceText("web", "172.30.0.1") + "---\n" + serviceText("api", "172.30.0.2")
 	d.write("all.yaml", both)
 	d.sees("at first", "api=", "web=")
 
 	d.write("all.yaml", "")
-	d.sees("empty: an editor may be about to write", "api=", "web=")
+	d.sees("empty: another command may be about to write", "api=", "web=")
 	d.write("all.yaml", both)
 	d.sees("written", "api=", "web=")
 
 	d.remove("all.yaml")
-	d.sees("deleted", "api=", "web=")
+	d.glimpses("deleted", "api=", "web=")
 	d.write("all.yaml", both)
 	d.sees("and restored", "api=", "web=")
 
 	d.write("all.yaml", serviceText("web", "172.30.0.1"))
 	d.sees("half of it", "api=", "web=")
-	d.sees("and still half", "web=")
+	d.glimpses("and still half", "web=")
 
 	d.write("all.yaml", "")
 	d.sees("empty", "web=")
-	d.sees("and still")
+	d.glimpses("and still")
 
 	d.write("all.yaml", both)
 	d.sees("all back, the same as before", "api=", "web=")
 	d.remove("all.yaml")
-	d.sees("gone", "api=", "web=")
-	d.sees("and still gone")
+	d.glimpses("gone", "api=", "web=")
+	d.glimpses("and still gone")
 	d.hears()
+}
+
+// A file caught half-written counts neither at the start nor later.
+func TestHalfWritten(t *testing.T) {
+	d := newDesk(t)
+	c := d.tracker.Cursor(sdk.Description{Features: sdk.Features})
+	whole := serviceText("web", "172.30.0.1") + "---\n" + sliceText("web", "10.0.0.1", "10.0.0.2")
+	half := strings.TrimSuffix(whole, "- addresses: [10.0.0.2]\n")
+	d.write("web.yaml", serviceText("web", "172.30.0.1"))
+	d.glimpses("half at the first look")
+	if _, ok := c.Next(); ok {
+		t.Error("synced by a file that was seen once")
+	}
+	d.write("web.yaml", whole)
+	d.glimpses("whole at the second")
+	d.glimpses("and at the third", "web=10.0.0.1,10.0.0.2")
+	if u, ok := c.Next(); !ok || !u.Full {
+		t.Errorf("not synced: %v %+v", ok, u)
+	}
+	for range 3 {
+		d.write("web.yaml", half)
+		d.glimpses("half", "web=10.0.0.1,10.0.0.2")
+		d.write("web.yaml", whole)
+		d.glimpses("whole", "web=10.0.0.1,10.0.0.2")
+	}
+	d.hears()
+	for i := range 9 {
+		d.write("web.yaml", half+strings.Repeat("#", i))
+		d.glimpses("never the same twice", "web=10.0.0.1,10.0.0.2")
+	}
+	d.hears("web.yaml:1: it is written to again and again")
+	d.faults("web.yaml:1: it is written to again and again")
+	d.write("web.yaml", whole)
+	d.glimpses("as it was", "web=10.0.0.1,10.0.0.2")
+	d.faults()
 }
 
 // A ConfigMap in a volume is a folder of links into a hidden folder, which is
@@ -213,7 +270,7 @@ func TestFaultyFile(t *testing.T) {
 	d.sees("for long", "api=", "db=", "web=10.0.0.1")
 	d.write("web.yaml", serviceText("web", "172.30.0.1"))
 	d.sees("mended", "api=", "db=", "web=10.0.0.1")
-	d.sees("and what it no longer says is gone", "api=", "db=", "web=")
+	d.glimpses("and what it no longer says is gone", "api=", "db=", "web=")
 }
 
 func TestUnreadableFile(t *testing.T) {
@@ -226,7 +283,7 @@ func TestUnreadableFile(t *testing.T) {
 	}
 	d.sees("something that cannot be read", "web=")
 	d.sees("for long", "web=")
-	d.hears("it is no ordinary file; what it said stays in force")
+	d.hears("it is no ordinary file but a folder; what it said stays in force")
 }
 
 // When the folder itself cannot be read nothing changes, and before it has been
@@ -261,7 +318,7 @@ func TestUnreadableFolder(t *testing.T) {
 func TestOneFile(t *testing.T) {
 	d := newDesk(t)
 	d.write("services", serviceText("web", "172.30.0.1"))
-	d.source = Files(filepath.Join(d.dir, "services"), d.tracker, d.source.settings)
+	d.open(filepath.Join(d.dir, "services"))
 	d.sees("a file of any name", "web=")
 	d.remove("services")
 	d.sees("gone", "web=")
@@ -282,7 +339,6 @@ func TestDefinedTwice(t *testing.T) {
 	d.sees("the second changes", "web=10.0.0.1")
 	d.hears()
 	d.remove("a.yaml")
-	d.source.Look()
 	d.sees("the first is gone", "web=10.0.0.3")
 	d.faults()
 }
@@ -352,6 +408,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	d := newDesk(t)
 	d.write("web.yaml", serviceText("web", "172.30.0.1"))
 	d.source.settings.Interval = time.Millisecond
+	d.source.now = time.Now
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- d.source.Run(ctx) }()

@@ -5,30 +5,45 @@ package watch
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 )
 
 // merged is what the tracker has been told, and what is in doubt.
 type merged struct {
 	told    map[ID]sum
-	missed  map[ID]bool  // told, and not seen by the last look
-	clashes map[ID]Fault // objects that two files define
-	orphans map[ID]Fault // slices whose Service no file defines
+	missed  map[ID]time.Time // told, and since then in no file
+	changed bool             // a file says something else than when last merged
+	clashes map[ID]Fault     // objects that two files define
+	orphans map[ID]Fault     // slices whose Service no file defines
 }
 
-func newMerged() merged { return merged{told: make(map[ID]sum), missed: make(map[ID]bool)} }
+func newMerged() merged { return merged{told: make(map[ID]sum), missed: make(map[ID]time.Time)} }
 
-// doubtful reports whether another look may have to take something away, though
-// no file changed.
-func (m *merged) doubtful() bool { return len(m.missed) > 0 }
+// overdue reports whether something has been missed for so long that it is gone.
+func (m *merged) overdue(now time.Time, long time.Duration) bool {
+	first, ok := m.nextMissed(long)
+	return ok && !first.After(now)
+}
+
+// nextMissed is when the first of what is missed is gone.
+func (m *merged) nextMissed(long time.Duration) (first time.Time, ok bool) {
+	for _, since := range m.missed {
+		if at := since.Add(long); !ok || at.Before(first) {
+			first, ok = at, true
+		}
+	}
+	return first, ok
+}
 
 // merge tells the tracker the difference between what it was told and what the
 // files say. Of two files that define an object the first by name wins.
-func (f *FileSource) merge(names []string) {
+func (f *FileSource) merge(now time.Time) {
 	wanted := make(map[ID]*Object)
 	owner := make(map[ID]string)
 	clashes := make(map[ID]Fault)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(f.files)) {
 		objects := f.files[name].objects
 		for i := range objects {
 			o := &objects[i]
@@ -45,7 +60,7 @@ func (f *FileSource) merge(names []string) {
 	f.sayNew(ManifestInvalid, f.orphans, orphans)
 	f.orphans = orphans
 	f.tell(wanted, owner)
-	f.takeAway(wanted)
+	f.takeAway(wanted, now)
 	for _, file := range f.files {
 		for i := range file.objects {
 			file.objects[i].value = nil
@@ -75,22 +90,26 @@ func (f *FileSource) tell(wanted map[ID]*Object, owner map[ID]string) {
 // reread makes the next look read a file from its beginning.
 func (f *FileSource) reread(name string) {
 	file := f.files[name]
-	file.info, file.hash, file.parts = nil, sum{}, nil
-	f.files[name] = file
+	file.known, file.stamp, file.parts = false, stamp{}, nil
+	file.due = f.now()
+	file.draft = draft{hash: file.hash, since: file.due.Add(-f.settings.Interval), began: file.due}
+	f.restless[name] = true
 }
 
-// takeAway takes back what two looks in a row have missed.
-func (f *FileSource) takeAway(wanted map[ID]*Object) {
+// takeAway takes back what has been missing for an interval: its file may be in the
+// middle of being replaced, or written by several commands.
+func (f *FileSource) takeAway(wanted map[ID]*Object, now time.Time) {
 	for id := range f.told {
+		since, missed := f.missed[id]
 		switch {
 		case wanted[id] != nil:
 			delete(f.missed, id)
-		case f.missed[id]:
+		case !missed:
+			f.missed[id] = now
+		case now.Sub(since) >= f.settings.Interval:
 			delete(f.missed, id)
 			delete(f.told, id)
 			id.forget(f.tracker)
-		default:
-			f.missed[id] = true
 		}
 	}
 }

@@ -55,13 +55,18 @@ func Parse(file string, data []byte) Manifest {
 func parse(file string, data []byte, before map[sum]Manifest) (Manifest, map[sum]Manifest) {
 	var m Manifest
 	now := make(map[sum]Manifest)
-	for _, doc := range documents(data) {
+	aliased := 0
+	for i, doc := range documents(data) {
+		if i == maxDocuments {
+			m.Faults = append(m.Faults, Fault{File: file, Line: doc.line + 1, Message: fmt.Sprintf("there are more than %d documents in it; what follows is not read: make several files of it", maxDocuments)})
+			break
+		}
 		key := sum(sha256.Sum256(doc.text))
 		part, ok := before[key]
 		if !ok {
-			part = readDocument(doc.text, key)
+			part = readDocument(doc.text, key, &aliased)
 		}
-		if len(part.Objects)+len(part.Faults) > 0 {
+		if len(part.Objects)+len(part.Faults) > 0 && aliased <= maxAliased {
 			now[key] = part.told()
 		}
 		m.add(part, file, doc.line)
@@ -103,7 +108,13 @@ func (m Manifest) distinct(file string) Manifest {
 		first[o.ID] = o.Line
 		return false
 	})
-	slices.SortStableFunc(m.Faults, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
+	slices.SortStableFunc(m.Faults, func(a, b Fault) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Message, b.Message))
+	})
+	m.Faults = slices.Compact(m.Faults) // one place may be read many times, by aliases
+	if more := len(m.Faults) - maxFaults; more > 0 {
+		m.Faults = append(m.Faults[:maxFaults:maxFaults], Fault{File: file, Message: fmt.Sprintf("and %d more faults", more)})
+	}
 	return m
 }
 
@@ -123,6 +134,9 @@ func documents(data []byte) []document {
 			end = at + i + 1
 		}
 		if at > start && separator(data[at:end]) {
+			if len(docs) > maxDocuments {
+				return docs // what is too much is not even listed
+			}
 			docs = append(docs, document{startLine, data[start:at]})
 			start, startLine = at, line
 		}
@@ -138,11 +152,18 @@ func separator(line []byte) bool {
 // A reader reads the objects of one document. Its lines count from zero.
 type reader struct {
 	Manifest
-	key sum
+	key     sum
+	aliased *int // bytes of JSON that aliases stood for, in the whole file
+	within  int  // of how many aliases
+	lists   int  // and of how many lists
 }
 
-func readDocument(text []byte, key sum) Manifest {
-	r := &reader{key: key}
+func readDocument(text []byte, key sum, aliased *int) Manifest {
+	r := &reader{key: key, aliased: aliased}
+	if n := separators(text); n > maxSeparators {
+		r.fault(1, "this document has more than %d commas, colons and lines; make several documents of it", maxSeparators)
+		return r.Manifest
+	}
 	var doc yaml.Node
 	switch err := yaml.NewDecoder(bytes.NewReader(text)).Decode(&doc); {
 	case errors.Is(err, io.EOF):
@@ -152,6 +173,12 @@ func readDocument(text []byte, key sum) Manifest {
 		r.read(doc.Content[0], "", "")
 	}
 	return r.Manifest
+}
+
+// separators bounds the values of a document from above, before any memory is spent
+// on them: between two there is one of these.
+func separators(text []byte) int {
+	return bytes.Count(text, []byte{','}) + bytes.Count(text, []byte{':'}) + bytes.Count(text, []byte{'\n'})
 }
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
@@ -209,8 +236,39 @@ func (r *reader) readItems(n *yaml.Node, apiVersion, kind string) {
 		r.fault(n.Line, "a list needs items")
 		return
 	}
-	for _, item := range items.Content {
-		r.read(follow(item), apiVersion, kind)
+	if r.lists++; r.lists > maxLists {
+		r.fault(n.Line, "lists are nested deeper than %d", maxLists)
+	} else {
+		for _, item := range items.Content {
+			r.readItem(item, apiVersion, kind)
+		}
+	}
+	r.lists--
+}
+
+func (r *reader) readItem(item *yaml.Node, apiVersion, kind string) {
+	if item.Kind == yaml.AliasNode {
+		r.within++
+		defer func() { r.within-- }()
+	}
+	if r.within > 0 {
+		if r.spent() {
+			return // and that was said
+		}
+		r.spend(item.Line, leastValue)
+	}
+	r.read(follow(item), apiVersion, kind)
+}
+
+// spent reports whether aliases stood for more than they may.
+func (r *reader) spent() bool { return *r.aliased > maxAliased }
+
+// spend counts what aliases stand for, and says when that is too much.
+func (r *reader) spend(line, bytes int) {
+	before := r.spent()
+	*r.aliased += bytes
+	if !before && r.spent() {
+		r.fault(line, "the aliases in this file stand for more than %d MiB; what they stand for is not read from here on: write it out", maxAliased>>20)
 	}
 }
 

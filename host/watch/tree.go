@@ -30,12 +30,28 @@ const (
 	maxDepth  = 64
 )
 
+// The limits of one file.
+const (
+	maxAliased    = 8 << 20 // bytes of JSON that its aliases stand for
+	leastValue    = 64      // what one that is an alias counts at least
+	maxSeparators = 4 << 20 // in one document
+	maxDocuments  = 100000
+	maxLists      = 8 // in one another
+)
+
 // A rendering is an object as JSON, and which line each of its values is from.
 type rendering struct {
 	json   bytes.Buffer
 	starts []int // offsets at which values begin, ascending
 	lines  []int // of those values
+
+	within  int // of how many aliases that is which is added now
+	aliased int // bytes that aliases stood for,
+	limit   int // and how many they may
 }
+
+// errSpent is an object that is not read to its end, as its aliases stand for too much.
+var errSpent = errors.New("its aliases stand for too much")
 
 // lineAt is the line of the value that was being read when offset was reached.
 func (r *rendering) lineAt(offset int64) int {
@@ -55,7 +71,22 @@ type misplaced struct {
 func (m *misplaced) Error() string { return m.why }
 
 func (r *rendering) add(n *yaml.Node, depth int) error {
-	n = follow(n)
+	if n.Kind != yaml.AliasNode {
+		return r.addPlain(n, depth)
+	}
+	if r.aliased > r.limit {
+		return errSpent
+	}
+	before := r.json.Len()
+	r.within++
+	err := r.addPlain(follow(n), depth)
+	if r.within--; r.within == 0 {
+		r.aliased += r.json.Len() - before + leastValue
+	}
+	return err
+}
+
+func (r *rendering) addPlain(n *yaml.Node, depth int) error {
 	switch {
 	case r.json.Len() > maxBytes, len(r.starts) > maxValues:
 		return &misplaced{n.Line, fmt.Sprintf("the object is larger than %d MiB, or holds more than %d values", maxBytes>>20, maxValues)}
@@ -159,14 +190,19 @@ var strict = sync.OnceValue(func() *kjson.Serializer {
 
 // decode reads n into value, and notes what does not fit.
 func (r *reader) decode(n *yaml.Node, value runtime.Object) bool {
-	var text rendering
-	if err := text.add(n, 0); err != nil {
-		var m *misplaced
-		errors.As(err, &m)
-		r.fault(m.line, "%s", m.why)
-		return false
+	text := rendering{limit: maxAliased - *r.aliased}
+	err := text.add(n, 0)
+	if r.within > 0 {
+		text.aliased = text.json.Len()
 	}
-	_, _, err := strict().Decode(text.json.Bytes(), nil, value)
+	r.spend(n.Line, text.aliased)
+	if at := new(misplaced); errors.As(err, &at) {
+		r.fault(at.line, "%s", at.why)
+		return false
+	} else if err != nil {
+		return false // errSpent, which spend has said
+	}
+	_, _, err = strict().Decode(text.json.Bytes(), nil, value)
 	if err == nil {
 		return true
 	}

@@ -275,7 +275,7 @@ func (b *book) keepPlace(p *piece, at server, any bool) {
 
 func (p piece) has(real netip.AddrPort) bool {
 	for _, place := range p.places {
-		if slices.Contains(place.reals, real) {
+		if place.wants(real) {
 			return true
 		}
 	}

@@ -27,6 +27,8 @@ type side struct {
 	// knows, and the next call reads it again.
 	known bool
 
+	rests map[sdk.Name]*rest // heavy Services that are still to be written
+
 	// seen is what the probe under way found in the tables, if that is to be repaired.
 	seen iptables.Tables
 

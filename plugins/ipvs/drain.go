@@ -20,7 +20,7 @@ import (
 func (b *book) draining(at server) bool {
 	c, _ := b.places[at].first()
 	for real, weight := range b.have.servers[at].reals {
-		if weight == 0 && !slices.Contains(c.place.reals, real) {
+		if weight == 0 && !c.place.wants(real) {
 			return true
 		}
 	}
@@ -51,7 +51,7 @@ func (s *side) reapAt(at server) error {
 	}
 	c, _ := s.book.places[at].first()
 	for real, l := range loads {
-		if l.weight > 0 || l.active+l.inactive > 0 || slices.Contains(c.place.reals, real) {
+		if l.weight > 0 || l.active+l.inactive > 0 || c.place.wants(real) {
 			continue
 		}
 		if err := s.kernel.RemoveReal(at, real); err != nil {

@@ -146,7 +146,10 @@ func (v *view) endpoints(at server) []netip.AddrPort {
 	}
 	reals := slices.SortedFunc(maps.Keys(s.reals), netip.AddrPort.Compare)
 	if parked {
-		reals = slices.DeleteFunc(reals, func(real netip.AddrPort) bool { return !slices.Contains(wanted, real) })
+		reals = slices.DeleteFunc(reals, func(real netip.AddrPort) bool {
+			_, found := slices.BinarySearchFunc(wanted, real, netip.AddrPort.Compare)
+			return !found
+		})
 	}
 	return reals
 }

@@ -200,7 +200,7 @@ func (b *book) lower(at server) plan {
 	var p plan
 	reals := b.have.servers[at].reals
 	for _, real := range slices.SortedFunc(maps.Keys(reals), netip.AddrPort.Compare) {
-		wanted := slices.Contains(place.reals, real)
+		wanted := place.wants(real)
 		stays := wanted || place.keeps(real)
 		switch {
 		case wanted && weight > 0, stays && reals[real] == 0:

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
@@ -31,7 +32,7 @@ var Description = sdk.Description{
 func New(dir string) sdk.Dataplane { return newPlugin(dir, machine()) }
 
 func newPlugin(dir string, e edges) *plugin {
-	return &plugin{dir: dir, edges: e, parked: &parked{reals: make(map[server][]netip.AddrPort)}, log: slog.New(slog.DiscardHandler), turn: duty.NewTurn()}
+	return &plugin{dir: dir, edges: e, parked: &parked{reals: make(map[server][]netip.AddrPort)}, log: slog.New(slog.DiscardHandler), turn: duty.NewTurn(), among: amongOthers}
 }
 
 // A plugin is what lies between the contract and the two families' books.
@@ -52,6 +53,9 @@ type plugin struct {
 	sides  []*side
 	state  sdk.State
 	role   sdk.Role // zero: nobody has looked yet
+
+	stands bool          // it was told to be in Standby, rather than found itself there
+	among  time.Duration // as amongOthers
 
 	untracked int  // connections that a change of mode would end
 	recount   bool // the flows that Report tells of are to be counted again soon
@@ -99,7 +103,7 @@ func (p *plugin) Configure(ctx context.Context, setup sdk.Setup) (sdk.Descriptio
 	p.state = sdk.State{}
 	p.hold()
 	if p.role != sdk.Yielded {
-		p.role = 0
+		p.role, p.stands = 0, false
 	}
 	return narrowed(sides), nil
 }
@@ -129,7 +133,7 @@ func (p *plugin) openSides(ctx context.Context, o options) ([]*side, error) {
 	var sides []*side
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		if r, ok := rules[family]; ok {
-			sides = append(sides, &side{rules: r, book: newBook(family), kernel: p.kernel, parked: p.parked, rounds: conntrack.NewRounds(family), step: p.status.Step, extra: make(map[set]int)})
+			sides = append(sides, &side{rules: r, book: newBook(family), kernel: p.kernel, parked: p.parked, rests: make(map[sdk.Name]*rest), rounds: conntrack.NewRounds(family), step: p.status.Step, extra: make(map[set]int)})
 		}
 	}
 	return sides, nil

@@ -37,6 +37,7 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 	if err := p.setRole(role); err != nil {
 		return err
 	}
+	p.stands = role == sdk.Standby
 	if p.lock == nil {
 		return nil // it takes effect once the writer has yielded
 	}

@@ -31,6 +31,7 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	}
 	defer p.publish()
 	var result sdk.Result
+	heavy := make(map[*side][]sdk.Name)
 	for _, s := range p.sides {
 		pieces, failed := p.render(s, changes, u)
 		result.Failed = append(result.Failed, failed...)
@@ -40,12 +41,18 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 			result.Steps = append(result.Steps, s.book.plan().steps()...)
 			continue
 		}
+		heavy[s] = s.setApart(pieces)
 		failed, err := s.sync(ctx, pieces)
 		result.Failed = append(result.Failed, failed...)
 		if err != nil {
 			return sdk.Result{}, err
 		}
 	}
+	failed, err := p.bring(ctx, heavy)
+	if err != nil {
+		return sdk.Result{}, err
+	}
+	result.Failed = append(result.Failed, failed...)
 	if err := p.forget(changes, result.Failed); err != nil {
 		return sdk.Result{}, err
 	}
@@ -171,6 +178,9 @@ func (p *plugin) render(s *side, c sdk.Changes, u sdk.Update) (map[sdk.Name]piec
 			piece, err := s.book.render(svc)
 			if err != nil {
 				failed = append(failed, sdk.Failure{Name: name, Err: err})
+				if kept := s.book.keep(name); !had && !kept.empty() {
+					pieces[name] = kept // what a process before this one made of it
+				}
 				continue
 			}
 			pieces[name] = piece
@@ -188,6 +198,9 @@ func (p *plugin) render(s *side, c sdk.Changes, u sdk.Update) (map[sdk.Name]piec
 
 // render is the piece of svc, with a mark of its own if it needs one.
 func (b *book) render(svc sdk.Service) (piece, error) {
+	if err := tooMany(svc); err != nil {
+		return piece{}, err
+	}
 	var mark uint32
 	if needsMark(svc) {
 		mark = b.marks.take(svc.Name, b.ground)

@@ -24,9 +24,9 @@ type piece struct {
 // names an address has it, rather than one that has a node port there.
 type place struct {
 	how     how
-	reals   []netip.AddrPort // each of weight 1
+	reals   []netip.AddrPort // each of weight 1; in order
 	drains  bool             // a real that leaves keeps its connections
-	serving []netip.Addr     // UDP: so does one of these
+	serving []netip.Addr     // UDP: so does one of these; in order
 	any     bool             // by a node port's number alone
 	entries map[entry]note   // needed by who has the place
 }
@@ -90,9 +90,16 @@ func (r *render) place(list []sdk.Endpoint) place {
 	return p
 }
 
+// wants reports whether real is one of the place's.
+func (p place) wants(real netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(p.reals, real, netip.AddrPort.Compare)
+	return found
+}
+
 // keeps reports whether a real that is no longer wanted keeps its connections.
 func (p place) keeps(real netip.AddrPort) bool {
-	return p.drains || slices.Contains(p.serving, real.Addr())
+	_, serves := slices.BinarySearchFunc(p.serving, real.Addr(), netip.Addr.Compare)
+	return p.drains || serves
 }
 
 // serving are the addresses that serve svc, whatever policy or readiness say of them.
@@ -101,7 +108,8 @@ func serving(svc sdk.Service) []netip.Addr {
 	for _, ep := range svc.Reachable() {
 		all = append(all, ep.Addr.Addr())
 	}
-	return all
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all)
 }
 
 // seconds is how long the kernel keeps a client's real: whole seconds, at least one.
@@ -254,6 +262,7 @@ func addrs(list []sdk.Endpoint) []netip.AddrPort {
 	for _, ep := range list {
 		all = append(all, ep.Addr)
 	}
+	slices.SortFunc(all, netip.AddrPort.Compare) // the host's are in order already
 	return all
 }
 

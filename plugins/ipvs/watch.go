@@ -120,6 +120,9 @@ func (p *plugin) beat(ctx context.Context, n int) error {
 	if err := p.probeAll(ctx); err != nil {
 		return err
 	}
+	if err := p.goOn(ctx); err != nil {
+		return err
+	}
 	switch {
 	case n%reapBeats == 1:
 		return p.reap()

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"time"
+)
+
+const (
+	// sweep is the time between two looks at everything where the kernel tells of
+	// changes: it does not tell of those through another name of a file.
+	sweep = 10 * time.Second
+
+	// quick is how long a file must stay as it is that its writer has closed.
+	quick = 50 * time.Millisecond
+
+	callPatience = 250 * time.Millisecond // for one call that may hang,
+	lookPatience = time.Second            // and for all those of a look
+	leastWait    = 10 * time.Millisecond
+	statPatience = 20 * time.Microsecond // more for each file that is only looked at
+
+	// maxHung is how many calls may hang at a time, as each has a thread of its own;
+	// and as many more of files that are no links, which rarely do.
+	maxHung = 64
+)
+
+// Look looks at all there is, and tells the tracker what differs.
+func (f *FileSource) Look() {
+	f.begin()
+	defer f.showFaults()
+	if !f.list() {
+		return
+	}
+	f.visit(slices.Sorted(maps.Keys(f.changeable())))
+}
+
+// changeable are the files but those that are known to be as they were. One call finds
+// that out for all: if it does not come back soon, each is looked at by itself.
+func (f *FileSource) changeable() map[string]*file {
+	calm := make(map[string]stamp, len(f.files))
+	for name, file := range f.files {
+		if file.calm() {
+			calm[name] = file.stamp
+		}
+	}
+	same, ok := f.scans.Do(f.path, callPatience+time.Duration(len(calm))*statPatience, func() []string { return standing(calm) })
+	if !ok {
+		return f.files
+	}
+	rest := maps.Clone(f.files)
+	for _, name := range same {
+		if file := f.files[name]; file != nil && file.calm() {
+			delete(rest, name)
+		}
+	}
+	return rest
+}
+
+// glance looks at what may have changed since the last look.
+func (f *FileSource) glance() {
+	f.begin()
+	defer f.showFaults()
+	if now := f.now(); now.Sub(f.folder.seen) >= f.settings.Interval && !f.check(now) {
+		return
+	}
+	var names []string
+	for name := range f.restless {
+		if !f.files[name].due.After(f.now()) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	f.visit(names)
+}
+
+func (f *FileSource) begin() {
+	f.patience = lookPatience
+	if f.begun.IsZero() {
+		f.begun = f.now()
+	}
+}
+
+// check has everything looked at when the folder is another than the one watched.
+func (f *FileSource) check(now time.Time) bool {
+	l, ok := f.lists.Do(f.path, callPatience, func() listing { return stat(f.path) })
+	f.folder.seen = now
+	if ok && l.err == nil && l.folder.same(f.folder) {
+		return true
+	}
+	f.full = now
+	if !ok {
+		f.unreadable(errHung)
+	} else if l.err != nil {
+		f.unreadable(l.err)
+	}
+	return false
+}
+
+// list finds out which files there are.
+func (f *FileSource) list() bool {
+	now := f.now()
+	notify := f.notify
+	l, ok := f.lists.Do(f.path, callPatience, func() listing { return list(f.path, notify) })
+	if !ok {
+		l.err = errHung
+	}
+	f.full = now.Add(f.settings.Interval)
+	f.folder.seen = now
+	if l.err == nil && l.partial { // the answer to an earlier check
+		f.full = now
+		return false
+	}
+	if l.err != nil {
+		f.unreadable(l.err)
+		return false
+	}
+	if l.folder.watched {
+		f.full = now.Add(max(sweep, f.settings.Interval))
+	}
+	l.folder.seen = now
+	f.fault, f.folder = "", l.folder
+	there := make(map[string]bool, len(l.names))
+	for _, name := range l.names {
+		there[name] = true
+		if f.files[name] == nil {
+			f.files[name] = &file{}
+		}
+		f.files[name].link = l.links[name]
+	}
+	for name := range f.files {
+		if !there[name] {
+			f.drop(name)
+		}
+	}
+	return true
+}
+
+// drop forgets a file that is gone. What it said goes when it is missed for long.
+func (f *FileSource) drop(name string) {
+	f.changed = f.changed || f.files[name].known
+	delete(f.files, name)
+	delete(f.restless, name)
+	f.reads.Forget(name)
+}
+
+var errHung = errors.New("its file system does not answer")
+
+// unreadable keeps everything as it is, and says so once.
+func (f *FileSource) unreadable(err error) {
+	if f.fault != err.Error() {
+		f.fault = err.Error()
+		f.warn(SourceUnreadable, f.path, fmt.Sprintf("%v; what it said stays in force", err))
+	}
+}
+
+// visit looks at those files, and then has the tracker told.
+func (f *FileSource) visit(names []string) {
+	for _, name := range names {
+		f.read(name)
+	}
+	now := f.now()
+	f.lookForUnsettled(now)
+	if f.changed || f.overdue(now, f.settings.Interval) {
+		f.changed = false
+		f.merge(now)
+	}
+	if !f.synced && f.ready(now) {
+		f.synced = true
+		f.tracker.Synced()
+	}
+}
+
+// lookForUnsettled says which files change too often to be taken in.
+func (f *FileSource) lookForUnsettled(now time.Time) {
+	for name := range f.restless {
+		file := f.files[name]
+		if began := file.draft.began; file.trouble == nil && !began.IsZero() && now.Sub(began) > f.settings.Interval+stale {
+			f.troubled(file, Fault{File: name, Line: 1, Message: "it is written to again and again, and never found the same twice; what it said stays in force: write another file and rename it"})
+		}
+	}
+}
+
+// ready reports whether each file has been read, or has had its time for it.
+func (f *FileSource) ready(now time.Time) bool {
+	for name := range f.restless {
+		file := f.files[name]
+		if !file.known && (file.trouble == nil || !f.reads.Since(name).IsZero()) && now.Sub(f.begun) < f.settings.Interval+stale {
+			return false
+		}
+	}
+	return true
+}
+
+// read looks at one file.
+func (f *FileSource) read(name string) {
+	file, begun := f.files[name], f.now()
+	file.news, file.looked = false, begun
+	before := file.stamp
+	if !file.draft.since.IsZero() {
+		before = stamp{}
+	}
+	seen, ok := f.call(name, file.link, before)
+	now := f.now()
+	switch {
+	case !ok:
+		f.waitFor(name, file, now)
+	case errors.Is(seen.err, fs.ErrNotExist) && !seen.there && f.folder.only != "":
+		f.full = now // the one file is missing, which list tells of
+	case errors.Is(seen.err, fs.ErrNotExist) && !seen.there:
+		f.drop(name)
+		return
+	case seen.err != nil:
+		file.draft = draft{}
+		f.troubled(file, Fault{File: name, Line: 1, Message: fmt.Sprintf("reading: %v; what it said stays in force", seen.err)})
+	case seen.same:
+		file.trouble, file.event = nil, ordinary
+	default:
+		f.weigh(name, file, seen, begun)
+	}
+	f.rest(name, file, seen, now)
+}
+
+// call reads a file apart, and waits for that as long as this look may.
+func (f *FileSource) call(name string, link bool, before stamp) (found, bool) {
+	limit := maxHung
+	if !link {
+		limit *= 2
+	}
+	if f.reads.Waiting() >= limit && f.reads.Since(name).IsZero() {
+		return found{}, false
+	}
+	begun, patience := time.Now(), max(min(callPatience, f.patience), leastWait)
+	if !f.reads.Since(name).IsZero() { // it hangs already
+		patience = time.Millisecond
+	}
+	seen, ok := f.reads.Do(name, patience, func() found { return readFile(name, before) })
+	if !ok {
+		f.patience -= time.Since(begun)
+	}
+	return seen, ok
+}
+
+// waitFor says that a file does not answer, once it has had time to.
+func (f *FileSource) waitFor(name string, file *file, now time.Time) {
+	since := f.reads.Since(name)
+	if since.IsZero() {
+		f.troubled(file, Fault{File: name, Line: 1, Message: fmt.Sprintf("it is not read while %d others do not answer; what it said stays in force", f.reads.Waiting())})
+		return
+	}
+	if waited := time.Since(since); waited > stale/2 {
+		f.troubled(file, Fault{File: name, Line: 1, Message: fmt.Sprintf("reading: %v; what it said stays in force", errHung)})
+	}
+}
+
+// troubled notes why a file cannot be read, and says so when that is new.
+func (f *FileSource) troubled(file *file, fault Fault) {
+	if file.trouble == nil || *file.trouble != fault {
+		f.say(fault)
+	}
+	file.trouble = &fault
+}
+
+// weigh decides about content that was read.
+func (f *FileSource) weigh(name string, file *file, seen found, begun time.Time) {
+	now := f.now()
+	switch {
+	case file.known && seen.hash == file.hash:
+		file.draft, file.trouble, file.event, file.stamp = draft{}, nil, ordinary, seen.stamp
+	case file.complete(seen, begun, f.settings.Interval) && !f.stirred(file):
+		before := file.faults
+		file.accept(name, seen)
+		f.changed = true
+		for _, fault := range file.faults {
+			if !slices.Contains(before, fault) {
+				f.say(fault)
+			}
+		}
+		return
+	default:
+		file.draft, file.stamp = file.draft.next(seen.hash, now), stamp{}
+	}
+}
+
+// stirred reports whether the file was written to while it was read.
+func (f *FileSource) stirred(file *file) bool {
+	news := f.notify.take()
+	f.heed(news)
+	return news.all || file.news && (file.event == written || file.event == closed)
+}
+
+// rest decides when to look at the file again.
+func (f *FileSource) rest(name string, file *file, seen found, now time.Time) {
+	file.link = seen.link || file.link && !seen.there
+	switch {
+	case file.news: // while it was read
+	case !file.draft.since.IsZero():
+		file.due = latest(now.Add(quick/2), file.draft.since.Add(file.gap(f.settings.Interval)))
+	case file.trouble != nil || !file.known || seen.afar(f.folder):
+		file.due = now.Add(f.settings.Interval)
+	default:
+		delete(f.restless, name)
+		return
+	}
+	f.restless[name] = true
+}
+
+// heed takes in what the kernel says has changed.
+func (f *FileSource) heed(n news) {
+	now := f.now()
+	if n.all {
+		f.full = now
+	}
+	for name, what := range n.names {
+		if !f.folder.mine(name) {
+			continue
+		}
+		if f.files[name] == nil {
+			f.files[name] = &file{link: true} // for all that is known
+		}
+		f.files[name].stir(what, now, f.settings.Interval)
+		f.restless[name] = true
+	}
+	if n.swapped {
+		for name := range f.restless {
+			if file := f.files[name]; file.link {
+				file.stir(closed, now, f.settings.Interval)
+			}
+		}
+	}
+}

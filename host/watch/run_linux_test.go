@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/host/bounded/boundedtest"
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A running is a source that follows a folder, or what else path is, as in a host.
+type running struct {
+	*desk
+	stop  func()
+	mu    sync.Mutex // guards heard
+	heard []string
+}
+
+func run(t *testing.T, d *desk, path string, interval time.Duration) *running {
+	t.Helper()
+	r := &running{desk: d}
+	d.source = Files(path, d.tracker, FileSettings{Interval: interval, Report: func(n track.Notice) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.heard = append(r.heard, n.Message)
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { _ = d.source.Run(ctx); close(done) }()
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		begun := time.Now()
+		<-done
+		if took := time.Since(begun); took > 5*time.Second {
+			t.Errorf("Run ended %s after its context", took)
+		}
+	})
+	t.Cleanup(r.stop)
+	return r
+}
+
+// served is what the tracker serves: "service=endpoints" for each.
+func (r *running) served() string {
+	var all []string
+	for _, s := range r.tracker.Services() {
+		var eps []string
+		for _, ep := range s.Ports[0].Service.Cluster {
+			eps = append(eps, ep.Addr.Addr().String())
+		}
+		all = append(all, s.Name+"="+strings.Join(eps, ","))
+	}
+	return strings.Join(all, " ")
+}
+
+// until waits for something to become true.
+func (r *running) until(what string, is func() bool) {
+	r.t.Helper()
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("%s: never; served is %q, faults are %v", what, r.served(), r.source.Faults())
+		}
+	}
+}
+
+func (r *running) serves(want string) {
+	r.t.Helper()
+	r.until(want, func() bool { return r.served() == want })
+}
+
+func (r *running) faulty(part string) bool {
+	for _, f := range r.source.Faults() {
+		if strings.Contains(f.Error(), part) {
+			return true
+		}
+	}
+	return false
+}
+
+// never is an interval in which no look comes but those that the kernel's news bring.
+const never = time.Hour
+
+// Each way to change a file is followed at once, without a look at the others.
+func TestNews(t *testing.T) {
+	d := newDesk(t)
+	r := run(t, d, d.dir, never)
+	web := func(ip string) string {
+		return serviceText("web", "172.30.0.1") + "---\n" + sliceText("web", ip)
+	}
+	r.until("watching", func() bool {
+		c := d.tracker.Cursor(sdk.Description{Features: sdk.Features})
+		_, ok := c.Next()
+		return ok
+	})
+	d.write("web.yaml", web("10.0.0.1"))
+	r.serves("web=10.0.0.1")
+	d.write("web.yaml", web("10.0.0.2"))
+	r.serves("web=10.0.0.2")
+	d.replace("web.yaml", web("10.0.0.3"))
+	r.serves("web=10.0.0.3")
+	for i := range 50 { // each a whole file, so none needs a second look
+		d.replace("web.yaml", web(fmt.Sprintf("10.0.1.%d", i)))
+	}
+	r.serves("web=10.0.1.49")
+	d.write("elsewhere", web("10.0.0.4"))
+	if err := os.Rename(filepath.Join(d.dir, "elsewhere"), filepath.Join(d.dir, "web.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	r.serves("web=10.0.0.4")
+	d.write("an\nodd name.yaml", serviceText("odd", "172.30.0.9"))
+	r.serves("odd= web=10.0.0.4")
+}
+
+// The volume of a ConfigMap is followed at once, too.
+func TestNewsOfConfigMap(t *testing.T) {
+	d := newDesk(t)
+	version := func(n int, ip string) {
+		dir := fmt.Sprintf("..%d", n)
+		must(t, os.Mkdir(filepath.Join(d.dir, dir), 0o700))
+		d.write(filepath.Join(dir, "web.yaml"), serviceText("web", "172.30.0.1")+"---\n"+sliceText("web", ip))
+		must(t, os.Symlink(dir, filepath.Join(d.dir, "..data_tmp")))
+		must(t, os.Rename(filepath.Join(d.dir, "..data_tmp"), filepath.Join(d.dir, "..data")))
+	}
+	version(1, "10.0.0.1")
+	must(t, os.Symlink(filepath.Join("..data", "web.yaml"), filepath.Join(d.dir, "web.yaml")))
+	for _, path := range []string{d.dir, filepath.Join(d.dir, "web.yaml")} {
+		d.tracker = track.New(nil)
+		r := run(t, d, path, never)
+		time.Sleep(200 * time.Millisecond) // so that it watches
+		version(2+len(path), "10.0.0.2")
+		r.serves("web=10.0.0.2")
+		version(3+len(path), "10.0.0.3")
+		r.serves("web=10.0.0.3")
+		r.stop()
+	}
+}
+
+// The folder may be moved away, replaced and made anew.
+func TestFolderReplaced(t *testing.T) {
+	d := newDesk(t)
+	root := d.dir
+	must(t, os.Mkdir(filepath.Join(root, "a"), 0o700))
+	must(t, os.Mkdir(filepath.Join(root, "b"), 0o700))
+	must(t, os.Symlink("a", filepath.Join(root, "now")))
+	d.write("a/web.yaml", serviceText("web", "172.30.0.1"))
+	d.write("b/api.yaml", serviceText("api", "172.30.0.2"))
+	r := run(t, d, filepath.Join(root, "now"), 100*time.Millisecond)
+	r.serves("web=")
+	must(t, os.Symlink("b", filepath.Join(root, "next")))
+	must(t, os.Rename(filepath.Join(root, "next"), filepath.Join(root, "now")))
+	r.serves("api=")
+	d.write("b/db.yaml", serviceText("db", "172.30.0.3"))
+	r.serves("api= db=")
+	must(t, os.RemoveAll(filepath.Join(root, "b")))
+	r.until("gone", func() bool { return r.faulty("no such file or directory") })
+	if got := r.served(); got != "api= db=" {
+		t.Errorf("a folder that is gone took away: %q", got)
+	}
+	must(t, os.Mkdir(filepath.Join(root, "b"), 0o700))
+	d.write("b/db.yaml", serviceText("db", "172.30.0.3"))
+	r.serves("db=")
+	r.until("no fault", func() bool { return len(r.source.Faults()) == 0 })
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A process that writes a file in place, with pauses, is never caught in the middle.
+func TestWriterInPlace(t *testing.T) {
+	d := newDesk(t)
+	whole := serviceText("web", "172.30.0.1") + "---\n" + sliceText("web", "10.0.0.1", "10.0.0.2")
+	rest := "- addresses: [10.0.0.2]\n"
+	d.write("web.yaml", whole)
+	r := run(t, d, d.dir, 2*time.Second)
+	r.serves("web=10.0.0.1,10.0.0.2")
+	writer := exec.CommandContext(t.Context(), "sh", "-c", `while :; do { printf "%s" "$HALF"; sleep 0.2; printf "%s" "$REST"; } >web.yaml; done`)
+	writer.Dir, writer.Env = d.dir, append(os.Environ(), "HALF="+strings.TrimSuffix(whole, rest), "REST="+rest)
+	writer.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	must(t, writer.Start())
+	stop := sync.OnceFunc(func() { _ = syscall.Kill(-writer.Process.Pid, syscall.SIGKILL); _ = writer.Wait() })
+	defer stop()
+	for end := time.Now().Add(9 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if got := r.served(); got != "web=10.0.0.1,10.0.0.2" {
+			t.Fatalf("served is %q", got)
+		}
+	}
+	r.until("said", func() bool { return r.faulty("it is written to again and again") })
+	stop()
+	d.write("web.yaml", serviceText("web", "172.30.0.1")+"---\n"+sliceText("web", "10.0.0.3"))
+	r.serves("web=10.0.0.3")
+	r.until("no fault", func() bool { return len(r.source.Faults()) == 0 })
+}
+
+// Files that do not answer keep neither the others nor the end of the source waiting,
+// however many they are.
+func TestHungFiles(t *testing.T) {
+	for _, count := range []int{1, maxHung + 20} {
+		t.Run(fmt.Sprint(count), func(t *testing.T) {
+			hung, release := boundedtest.Hung(t)
+			d := newDesk(t)
+			d.write("a.yaml", serviceText("a", "172.30.0.1"))
+			d.write("z.yaml", serviceText("z", "172.30.0.2"))
+			r := run(t, d, d.dir, 200*time.Millisecond)
+			r.serves("a= z=")
+			link := func(i int) string { return filepath.Join(d.dir, fmt.Sprintf("h%d.yaml", i)) }
+			for i := range count {
+				must(t, os.Symlink(filepath.Join(hung, "x.yaml"), link(i)))
+			}
+			begun := time.Now()
+			r.until("said", func() bool { return r.faulty("h0.yaml:1: reading: its file system does not answer") })
+			if took := time.Since(begun); took > 20*time.Second {
+				t.Errorf("said after %s", took)
+			}
+			d.write("z.yaml", serviceText("z", "172.30.0.2")+"---\n"+sliceText("z", "10.0.0.1"))
+			r.serves("a= z=10.0.0.1")
+			for i := range count {
+				must(t, os.Remove(link(i)))
+			}
+			release()
+			d.write("h0.yaml", serviceText("h", "172.30.0.3"))
+			r.serves("a= h= z=10.0.0.1")
+			r.until("no fault", func() bool { return len(r.source.Faults()) == 0 })
+		})
+	}
+}
+
+// What hangs at the start keeps the others waiting only so long.
+func TestHungAtTheStart(t *testing.T) {
+	hung, _ := boundedtest.Hung(t)
+	d := newDesk(t)
+	d.write("a.yaml", serviceText("a", "172.30.0.1"))
+	must(t, os.Symlink(filepath.Join(hung, "x.yaml"), filepath.Join(d.dir, "h.yaml")))
+	must(t, syscall.Mkfifo(filepath.Join(d.dir, "pipe.yaml"), 0o600))
+	must(t, os.Symlink("/proc/kmsg", filepath.Join(d.dir, "kmsg.yaml")))
+	c := d.tracker.Cursor(sdk.Description{Features: sdk.Features})
+	r := run(t, d, d.dir, 100*time.Millisecond)
+	r.until("synced", func() bool { _, ok := c.Next(); return ok })
+	r.serves("a=")
+	for _, part := range []string{"h.yaml:1: reading: its file system", "pipe.yaml:1: reading: it is no ordinary file but a pipe", "kmsg.yaml:1: reading: it lies in procfs"} {
+		r.until(part, func() bool { return r.faulty(part) })
+	}
+}
+
+// A folder that does not answer is a fault, and the source can be ended.
+func TestHungFolder(t *testing.T) {
+	hung, _ := boundedtest.Hung(t)
+	r := run(t, newDesk(t), hung, 100*time.Millisecond)
+	r.until("said", func() bool { return r.faulty("its file system does not answer") })
+	r.stop()
+}
+
+// Ten thousand files that do not change cost next to nothing.
+func TestIdle(t *testing.T) {
+	d := newDesk(t)
+	for i := range 10000 {
+		d.write(fmt.Sprintf("s%05d.yaml", i), serviceText(fmt.Sprintf("s%d", i), fmt.Sprintf("172.30.%d.%d", i/200, i%200+1)))
+	}
+	r := run(t, d, d.dir, time.Second)
+	r.until("all", func() bool { return d.tracker.Counts().Services == 10000 })
+	time.Sleep(3 * time.Second)
+	before := cpu(t)
+	time.Sleep(3 * time.Second)
+	idle := cpu(t) - before
+	t.Logf("%.1f %% of a core", float64(idle)/float64(3*time.Second)*100)
+	if idle > 300*time.Millisecond {
+		t.Errorf("3 s without a change cost %s of CPU", idle)
+	}
+	r.stop()
+	d.source.notify = nil
+	d.source.Look() // reads what was young when it was last read
+	before = cpu(t)
+	d.source.Look()
+	t.Logf("a look at everything costs %s", cpu(t)-before)
+}
+
+// cpu is what this process has used.
+func cpu(t *testing.T) time.Duration {
+	var u syscall.Rusage
+	must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
