@@ -256,12 +256,13 @@ type Lock uint8
 
 // The answers.
 const (
-	LockUnused  Lock = iota // it has none: its mode needs none, it was not told anything yet, or it is Yielded
-	LockHeld                // it is the writer
-	LockAwaited             // another process is the writer; it tries again by itself
+	LockUnused   Lock = iota // its mode has none, or it was not told anything yet
+	LockHeld                 // it is the writer
+	LockAwaited              // another process is the writer; it tries again by itself
+	LockReleased             // it has let go of it, as in Yielded, and does not try
 )
 
-var locks = []string{LockUnused: "unused", LockHeld: "held", LockAwaited: "awaited"}
+var locks = []string{LockUnused: "unused", LockHeld: "held", LockAwaited: "awaited", LockReleased: "released"}
 
 func (l Lock) String() string { return word(locks, uint8(l), "lock") }
 

@@ -60,7 +60,7 @@ func (w *whole) Sync(ctx context.Context, u Update) (Result, error) {
 		return Result{}, err
 	}
 	w.state.Confirm()
-	return Result{}, nil
+	return Result{Planned: w.role == Yielded && !w.dies}, nil
 }
 
 // SetRole changes the role when the function has followed, so that asking again

@@ -38,6 +38,8 @@ var ErrGone = errors.New("the dataplane is gone")
 type Cursor interface {
 	Next() (u sdk.Update, ok bool) // not ok: nothing to tell
 	Ack(revision uint64, failed []sdk.Failure) (triggers []time.Time)
+	Planned(revision uint64, failed []sdk.Failure) // received, and not served
+	Served(revision uint64, failed []sdk.Failure) (triggers []time.Time)
 	Retry()  // offer what failed again
 	Resync() // the next update is a Full
 	Changed() <-chan struct{}
@@ -64,11 +66,16 @@ type Hooks struct {
 	Failed func(error) // a Sync failed, and is tried again
 }
 
-// An Acked is one update that the dataplane confirmed, all but Result.Failed.
+// An Acked is one update that the dataplane confirmed, all but Result.Failed; with
+// Result.Planned it has only received it.
 type Acked struct {
 	Update sdk.Update
 	Result sdk.Result
 	Took   time.Duration
+
+	// Late says that this was planned before, and is served by now. Of Update only To is
+	// set.
+	Late bool
 
 	// Triggers are when the changes that are now served were made, as far as
 	// their makers said.
@@ -149,6 +156,17 @@ func (f *Feed) SetPeriods(minGap, period time.Duration) error {
 	}
 	f.periods = changed
 	return f.runner.SetGaps(changed.gaps(f.owed))
+}
+
+// Served takes in that the dataplane by now serves a revision that it had only planned,
+// save for failed, and returns when the changes in it were made.
+func (f *Feed) Served(revision uint64, failed []sdk.Failure) []time.Time {
+	triggers := f.cursor.Served(revision, failed)
+	if len(failed) > 0 {
+		f.owe(failed)
+		_ = f.keepPace(pace.ErrIdle) // its periods were checked before
+	}
+	return triggers
 }
 
 // Hold waits for the update under way and lets no other go until Release. It

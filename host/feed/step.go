@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"github.com/pointsman/pointsman/host/pace"
 	"github.com/pointsman/pointsman/sdk"
@@ -95,7 +96,12 @@ func (f *Feed) sync(ctx context.Context, u sdk.Update) error {
 		return fmt.Errorf("sync revision %d (%d set, %d deleted): %w", u.To, len(u.Set), len(u.Delete), err)
 	}
 	took := f.clock.Since(start)
-	triggers := f.cursor.Ack(u.To, result.Failed)
+	var triggers []time.Time
+	if result.Planned {
+		f.cursor.Planned(u.To, result.Failed)
+	} else {
+		triggers = f.cursor.Ack(u.To, result.Failed)
+	}
 	f.acked = u.To
 	f.owe(result.Failed)
 	if f.hooks.Acked != nil {

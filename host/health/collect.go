@@ -81,8 +81,10 @@ func plane(e emitter, p Plane, meant bool) {
 	e.gauge("pointsman_plugin_memory_bytes", "Its resident memory.", float64(p.Memory), name)
 	e.counter("pointsman_plugin_repaired_total", "How often it undid someone else's change of what it serves.", float64(p.Report.Repaired), name)
 	e.gauge("pointsman_plugin_flows", "While it drains: established connections left.", float64(p.Report.Flows), name)
-	e.gauge("pointsman_plugin_revision", "The last update it was told, and the last it confirmed.", float64(p.Sent), name, pair{"state", "sent"})
-	e.gauge("pointsman_plugin_revision", "The last update it was told, and the last it confirmed.", float64(p.Acked), name, pair{"state", "acked"})
+	e.gauge("pointsman_plugin_revision", "The last update it was told, the last it confirmed, and the last it serves.", float64(p.Sent), name, pair{"state", "sent"})
+	e.gauge("pointsman_plugin_revision", "The last update it was told, the last it confirmed, and the last it serves.", float64(p.Acked), name, pair{"state", "acked"})
+	e.gauge("pointsman_plugin_revision", "The last update it was told, the last it confirmed, and the last it serves.", float64(p.Served), name, pair{"state", "served"})
+	e.gauge("pointsman_plugin_writer", "Whether it is the writer of its mode, or needs no lock for that.", truth(p.Up && p.Writer), name)
 	e.gauge("pointsman_plugin_pending", "Ports of Services that it is still owed.", float64(p.Pending), name)
 	for why, n := range map[string]int{"failed": p.Failed, "withheld": p.Withheld, "kept": p.Kept} {
 		e.gauge("pointsman_unserved", "Ports of Services that are not served as they ask: pointsman status names them.", float64(n), name, pair{"why", why})

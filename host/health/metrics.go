@@ -109,11 +109,13 @@ func (m *metrics) applied(a Applied, now time.Time) {
 		if a.Full {
 			kind = m.fullSync
 		}
-		for _, h := range []*prometheus.HistogramVec{m.sync, kind} {
-			h.WithLabelValues(family).Observe(a.Took.Seconds())
+		if !a.Late {
+			for _, h := range []*prometheus.HistogramVec{m.sync, kind} {
+				h.WithLabelValues(family).Observe(a.Took.Seconds())
+			}
+			m.lastQueued.WithLabelValues(family).Set(seconds(now.Add(-a.Took)))
 		}
 		m.lastApplied.WithLabelValues(family).Set(seconds(now))
-		m.lastQueued.WithLabelValues(family).Set(seconds(now.Add(-a.Took)))
 		for _, at := range a.Triggers {
 			m.programming.WithLabelValues(family).Observe(max(0, now.Sub(at).Seconds()))
 		}

@@ -34,7 +34,7 @@ func busy(t *testing.T) *bench {
 	b := newBench()
 	b.setPlane(func(p *Plane) {
 		p.Since = b.now.Add(-time.Second)
-		p.Pending, p.Restarts, p.Sent, p.Acked, p.Failed = 2, 3, 9, 8, 1
+		p.Pending, p.Restarts, p.Sent, p.Acked, p.Served, p.Failed, p.Writer = 2, 3, 9, 8, 7, 1, true
 		p.Report = sdk.Report{Repaired: 4, Samples: []sdk.Sample{
 			{Name: "kubeproxy_sync_proxy_rules_iptables_total", Labels: map[string]string{"table": "nat", "ip_family": "IPv4"}, Value: 120},
 			{Name: "pointsman_iptables_x_total", Value: 7},
@@ -115,7 +115,8 @@ func TestMetrics(t *testing.T) {
 		"kubeproxy_conntrack_reconciler_sync_duration_seconds": "ip_family=IPv6 2",
 		"pointsman_iptables_x_total":                           " 7",
 		"pointsman_events_total":                               "reason=PluginDown 3",
-		"pointsman_plugin_revision":                            "plugin=iptables,state=acked 8; plugin=iptables,state=sent 9",
+		"pointsman_plugin_revision":                            "plugin=iptables,state=acked 8; plugin=iptables,state=sent 9; plugin=iptables,state=served 7",
+		"pointsman_plugin_writer":                              "plugin=iptables 1",
 		"pointsman_unserved":                                   "plugin=iptables,why=failed 1; plugin=iptables,why=kept 0; plugin=iptables,why=withheld 0",
 		"pointsman_samples_refused_total":                      " 1",
 		"pointsman_sync_failures_total":                        " 1",

@@ -73,7 +73,8 @@ type Plane struct {
 	Memory   uint64 // bytes
 	Report   sdk.Report
 
-	Sent, Acked            uint64 // revisions
+	Writer                 bool   // it is the writer, or needs no lock
+	Sent, Acked, Served    uint64 // revisions
 	Pending                int    // ports of Services that are owed or in flight
 	Failed, Withheld, Kept int    // ports of Services that are not served as asked
 }
@@ -202,6 +203,7 @@ func (s *Server) stuck(now time.Time) string {
 type Applied struct {
 	Families []sdk.Family // that it was about
 	Full     bool
+	Late     bool // it was confirmed before as only planned; how long it took is not known
 	Took     time.Duration
 	Triggers []time.Time // when the changes in it were made
 }

@@ -114,6 +114,8 @@ func writePlugin(w io.Writer, p admin.Plugin, now time.Time) {
 	}
 	line("role", p.Role)
 	line("call", p.Call)
+	line("writer's lock", p.Lock)
+	line("held by", p.Holder)
 	line("waits for", p.Waiting)
 	line("pid", pidText(p.PID))
 	if !p.Up.IsZero() {

@@ -50,7 +50,11 @@ func (h *host) setLevel(level string) error {
 
 // applied tells the servers of an update that the dataplane confirmed.
 func (h *host) applied(a feed.Acked) {
-	h.servers.Applied(health.Applied{Families: families(a.Update), Full: a.Update.Full, Took: a.Took, Triggers: a.Triggers})
+	about := families(a.Update)
+	if a.Late {
+		about = []sdk.Family{sdk.IPv4, sdk.IPv6}
+	}
+	h.servers.Applied(health.Applied{Families: about, Full: a.Update.Full, Late: a.Late, Took: a.Took, Triggers: a.Triggers})
 }
 
 // families are the IP families that an update is about: both, if it is about

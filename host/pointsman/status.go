@@ -79,9 +79,12 @@ func writeStatus(w io.Writer, s admin.Status, now time.Time) {
 	if s.Swap != nil {
 		line("swap", "%s → %s: %s for %s", s.Swap.From, s.Swap.To, s.Swap.Stage, phrase.Round(now.Sub(s.Swap.Since)))
 	}
-	if s.Sync.Last.IsZero() {
+	switch {
+	case s.Sync.Served != s.Sync.Acked:
+		line("sync", "revision %d of %d received, %d served: %s of the last one planned and not done", s.Sync.Acked, s.Sync.Sent, s.Sync.Served, phrase.Count(s.Sync.Steps, "step"))
+	case s.Sync.Last.IsZero():
 		line("sync", "none yet")
-	} else {
+	default:
 		line("sync", "revision %d of %d, %d pending; the last %s ago, in %.1f ms", s.Sync.Acked, s.Sync.Sent, s.Sync.Pending, phrase.Round(now.Sub(s.Sync.Last)), s.Sync.TookMS)
 	}
 	if s.Config.Path != "" {
@@ -125,6 +128,9 @@ func writeDataplane(line func(label, format string, args ...any), d admin.Plugin
 	}
 	if !d.Next.IsZero() {
 		line("", "tried again in %s", phrase.Round(max(0, d.Next.Sub(now))))
+	}
+	if d.Lock == "awaited" || d.Lock == "released" {
+		line("", "not the writer%s", because(d.Holder))
 	}
 	if d.Waiting != "" {
 		line("", "%s waits for %s", d.Call, d.Waiting)

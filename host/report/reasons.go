@@ -23,6 +23,8 @@ const (
 	StateNotUsed    = "StateNotUsed"    // a state file cannot be used; the host begins without it
 	StateNotWritten = "StateNotWritten" // what the next host must know could not be written down
 	StateWritten    = "StateWritten"    // it could, at last
+	WriterElsewhere = "WriterElsewhere" // another process holds the writer's lock of the mode
+	WriterHere      = "WriterHere"      // the plugin is the writer again
 	SyncFailed      = "SyncFailed"      // an update did not go in, and is tried again
 	DataplaneActive = "DataplaneActive" // it was told to serve
 	SwapStage       = "SwapStage"       // a change of mode is under way

@@ -220,6 +220,9 @@ func (v *live) beat(ctx context.Context, s *Supervisor, about func(EventKind, st
 			var hangs string
 			felt, hangs = felt.feel(vitals, silence.took)
 			s.show(func(st *Status) { st.Vitals = vitals })
+			if s.hooks.Beat != nil {
+				s.hooks.Beat(v.remote, vitals)
+			}
 			if hangs != "" {
 				about(Hung, hangs)
 			} else {

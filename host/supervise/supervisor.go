@@ -46,6 +46,9 @@ type Hooks struct {
 
 	// Log is called for each line of the plugin's log.
 	Log func(wire.LogLine)
+
+	// Beat is called with what a process reports, each second. It must return soon.
+	Beat func(*wire.Remote, wire.Vitals)
 }
 
 // A Life is that of one process.

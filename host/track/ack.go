@@ -13,14 +13,73 @@ import (
 
 // Ack confirms the update that led to rev, save for the Services in failed: they
 // stay owed, and are offered again when they change, or after Retry unless they
-// were refused. It returns when the changes that are now served were made, as
-// far as their makers said. An Ack of any update but the last one handed out, or
-// of one from before a Resync, is ignored.
+// were refused. Failed may name Services of updates before it, which were only planned.
+// It returns when the changes that are now served were made, as far as their makers
+// said. An Ack of any update but the last one handed out, or of one from before a
+// Resync, is ignored.
 func (c *Cursor) Ack(rev uint64, failed []sdk.Failure) []time.Time {
 	c.t.mu.Lock()
 	defer c.t.unlock()
-	if !c.open || rev != c.sent {
+	if !c.take(rev, failed) {
 		return nil
+	}
+	c.failOthers(failed)
+	return c.serve()
+}
+
+// Planned is Ack for a dataplane that received the update and serves nothing of it,
+// because it is not the writer: it is not told again, and Served says when it serves.
+func (c *Cursor) Planned(rev uint64, failed []sdk.Failure) {
+	c.t.mu.Lock()
+	defer c.t.unlock()
+	if c.take(rev, failed) && c.plannedSince.IsZero() {
+		c.plannedSince = c.t.now()
+	}
+}
+
+// Served takes in that the dataplane by now serves rev, which it had only planned, save
+// for the Services in failed. What it returns is as with Ack. It is ignored unless rev is
+// the last one that the dataplane received.
+func (c *Cursor) Served(rev uint64, failed []sdk.Failure) []time.Time {
+	c.t.mu.Lock()
+	defer c.t.unlock()
+	if rev != c.acked || c.full {
+		return nil
+	}
+	c.failOthers(failed)
+	if c.served == rev {
+		return nil
+	}
+	return c.serve()
+}
+
+// serve notes that all that was received is served.
+func (c *Cursor) serve() []time.Time {
+	c.served, c.plannedSince = c.acked, time.Time{}
+	triggers := c.triggersPlanned
+	c.triggersPlanned = nil
+	return triggers
+}
+
+// failOthers takes in failures of Services that were confirmed, and have not been told
+// otherwise since.
+func (c *Cursor) failOthers(failed []sdk.Failure) {
+	for _, f := range failed {
+		value, told := c.told[f.Name]
+		_, flying := c.flight[f.Name]
+		if _, already := c.failed[f.Name]; told && !flying && !already && !c.kept[f.Name] {
+			delete(c.told, f.Name) // which value is served is not known
+			c.fail(f.Name, value, f.Err)
+			c.changed(f.Name)
+		}
+	}
+}
+
+// take takes in the answer to the update that led to rev. It is false for any but the
+// last one handed out.
+func (c *Cursor) take(rev uint64, failed []sdk.Failure) bool {
+	if !c.open || rev != c.sent {
+		return false
 	}
 	c.acked, c.open = rev, false
 	if c.nodeSent != nil {
@@ -43,9 +102,9 @@ func (c *Cursor) Ack(rev uint64, failed []sdk.Failure) []time.Time {
 			}
 		}
 	}
-	triggers := c.triggersSent
+	c.triggersPlanned = remember(c.triggersPlanned, c.triggersSent...)
 	c.triggersSent = nil
-	return triggers
+	return true
 }
 
 // land takes what the update of that revision told out of flight: it is

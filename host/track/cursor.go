@@ -19,9 +19,12 @@ type Cursor struct {
 	closed   bool
 
 	acked, sent uint64 // revisions
-	open        bool   // sent may still be acknowledged
-	full        bool   // the next update is a Full
-	fullSent    bool   // the one in flight is
+	served      uint64 // the last one that was not only planned
+
+	plannedSince time.Time // since when what was received is only planned; zero: it is served
+	open         bool      // sent may still be acknowledged
+	full         bool      // the next update is a Full
+	fullSent     bool      // the one in flight is
 
 	told     map[sdk.Name]*sdk.Service // as last confirmed
 	owed     map[sdk.Name]time.Time    // changed since they were told; since when
@@ -36,6 +39,7 @@ type Cursor struct {
 	nodeSince time.Time // since when node is; zero: it is not
 
 	triggers, triggersSent []time.Time // when changes were made: owed, in flight
+	triggersPlanned        []time.Time // and received, but not served
 }
 
 // told is a value that was handed out in an update; a nil value is a Delete.

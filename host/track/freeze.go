@@ -31,6 +31,20 @@ func (t *Tracker) admit() {
 	t.mu.Lock()
 }
 
+// Wanted is how many Services the dataplane is to serve: all but those that it failed to
+// serve, those kept from it, and those set aside.
+func (c *Cursor) Wanted() int {
+	c.t.mu.Lock()
+	defer c.t.unlock()
+	n := 0
+	for name := range c.t.values {
+		if _, failed := c.failed[name]; !failed && !c.kept[name] && c.withheld[name] == nil {
+			n++
+		}
+	}
+	return n
+}
+
 // Told is what the dataplane has confirmed, in no order. What it failed to serve,
 // and what is set aside, is not among it.
 func (c *Cursor) Told() []sdk.Service {

@@ -14,6 +14,7 @@ import (
 // A CursorStatus is how far a dataplane has followed.
 type CursorStatus struct {
 	Sent, Acked uint64    // revisions
+	Served      uint64    // the last one that the dataplane serves, and did not only plan
 	Pending     int       // names that are owed or in flight
 	Since       time.Time // since when the oldest of what is owed is; zero: nothing is
 	Failed      []sdk.Failure
@@ -31,7 +32,7 @@ type Withheld struct {
 func (c *Cursor) Status() CursorStatus {
 	c.t.mu.Lock()
 	defer c.t.unlock()
-	s := CursorStatus{Sent: c.sent, Acked: c.acked, Pending: len(c.flight), Since: c.since()}
+	s := CursorStatus{Sent: c.sent, Acked: c.acked, Served: c.served, Pending: len(c.flight), Since: c.since()}
 	for name := range c.owed {
 		if _, flying := c.flight[name]; !flying {
 			s.Pending++
@@ -52,7 +53,8 @@ func (c *Cursor) Status() CursorStatus {
 	return s
 }
 
-// since is since when the oldest of what is owed is: a Service, the node, or everything.
+// since is since when the oldest of what is owed is: a Service, the node, everything, or
+// what was only planned.
 // Before Synced nothing is.
 func (c *Cursor) since() (oldest time.Time) {
 	if !c.t.synced {
@@ -67,6 +69,7 @@ func (c *Cursor) since() (oldest time.Time) {
 		older(latest(c.fullSince, c.t.syncedSince))
 	}
 	older(c.nodeSince)
+	older(c.plannedSince)
 	for _, at := range c.owed {
 		older(at)
 	}

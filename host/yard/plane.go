@@ -68,9 +68,13 @@ type plane struct {
 	cursor  *track.Cursor // of the session
 	filled  bool          // it has confirmed everything, in this session
 	role    sdk.Role
-	last    time.Time // when an update was confirmed; zero: none was, in any session
+	writing writing   // how its process stands to the writer's lock
+	last    time.Time // when an update was served; zero: none was, in any session
 	took    time.Duration
 	failure string // of the last Sync, where it failed
+
+	succeeds    bool // it takes the place of another process of its mode, and only plans until it is promoted
+	unannounced bool // it was made Active, and is not the writer yet
 }
 
 // supervised gives the plane its process. It begins with supervisor.Run.
@@ -80,6 +84,7 @@ func (p *plane) supervised(plugin supervise.Plugin) {
 		Session:    p.session,
 		Transition: p.transition,
 		Log:        p.line,
+		Beat:       p.beat,
 	})
 }
 
@@ -174,20 +179,26 @@ func (p *plane) become(ctx context.Context, remote *wire.Remote, role sdk.Role) 
 	p.mu.Lock()
 	was := p.role
 	p.role = role
+	p.unannounced = role == sdk.Active && (was != sdk.Active || p.unannounced)
 	p.mu.Unlock()
-	if role == sdk.Active && was != sdk.Active {
-		p.reports.Report(report.Event{Reason: report.DataplaneActive, Object: p.name, Message: "it serves this node"})
-	}
+	p.ask(ctx, remote)
 	return nil
 }
 
 func (s *session) acked(a feed.Acked) {
 	s.mu.Lock()
-	s.last, s.took, s.failure = time.Now(), a.Took, ""
+	s.took, s.failure, s.writing.steps = a.Took, "", len(a.Result.Steps)
+	if !a.Result.Planned {
+		s.last, s.succeeds = time.Now(), false
+	}
 	s.mu.Unlock()
-	s.applied(a)
+	if a.Result.Planned {
+		s.ask(s.ctx, s.remote) // which process has the lock
+	} else {
+		s.applied(a)
+	}
 	s.log.Debug("update confirmed", "rev", a.Update.To, "set", len(a.Update.Set), "deleted", len(a.Update.Delete),
-		"failed", len(a.Result.Failed), "took", phrase.Round(a.Took))
+		"failed", len(a.Result.Failed), "planned", a.Result.Planned, "steps", len(a.Result.Steps), "took", phrase.Round(a.Took))
 	tried := s.trial // the first update of a session is a Full, so it was told everything
 	s.trial = false
 	if err := s.play(); err != nil {
@@ -221,6 +232,7 @@ func (p *plane) begin(r *wire.Remote, c *track.Cursor, f *feed.Feed) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.remote, p.filled, p.failure = r, false, ""
+	p.writing = writing{told: p.writing.told}
 	if p.leaving {
 		return false
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/swap"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
@@ -48,9 +49,15 @@ func (p *plane) trouble(failure string) error {
 	return nil
 }
 
-// Filled waits until its process has confirmed everything.
+// Filled waits until its process has confirmed everything, and serves that. One that may
+// plan has only received it.
 func (p *plane) Filled(ctx context.Context) error {
-	return p.until(ctx, "has confirmed everything", func() bool { return p.filled })
+	var failed error
+	err := p.until(ctx, "has confirmed everything", func() bool {
+		failed = p.locked()
+		return p.filled && p.mayPlan() || p.wrote() || failed != nil
+	})
+	return errors.Join(err, failed)
 }
 
 // whole reports whether it has.
@@ -136,9 +143,9 @@ func (p *plane) process() *wire.Remote {
 }
 
 // Verify compares what the kernel serves with what it was told, while no update is
-// under way.
+// under way, and once all that it only planned is written.
 func (p *plane) Verify(ctx context.Context) (bool, error) {
-	if err := p.Filled(ctx); err != nil {
+	if err := p.written(ctx); err != nil {
 		return false, err
 	}
 	if err := p.grip(ctx); err != nil {
@@ -148,10 +155,14 @@ func (p *plane) Verify(ctx context.Context) (bool, error) {
 	p.mu.Lock()
 	remote, cursor := p.remote, p.cursor
 	p.mu.Unlock()
-	if remote == nil {
+	if remote == nil || cursor == nil {
 		return false, errNoProcess
 	}
-	v := swap.Expect(cursor.Told())
+	told := cursor.Told()
+	if n := cursor.Wanted(); len(told) == 0 && n > 0 {
+		return false, fmt.Errorf("it has confirmed nothing, and %s are to be served", phrase.Count(n, "port of a Service"))
+	}
+	v := swap.Expect(told)
 	err := remote.Inspect(ctx, func(s sdk.Served) error { v.Saw(s); return nil })
 	if errors.Is(err, wire.ErrUnsupported) {
 		return false, nil

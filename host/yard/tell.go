@@ -107,7 +107,7 @@ func (y *Yard) running(name string) (*plane, error) {
 func (p *plane) shown() admin.Plugin {
 	s := p.supervisor.Status()
 	p.mu.Lock()
-	role := p.role
+	role, lock, holder := p.role, p.writing.lock, p.writing.holder
 	p.mu.Unlock()
 	a := admin.Plugin{
 		Name: s.Name, Path: s.Path, InUse: true,
@@ -121,6 +121,12 @@ func (p *plane) shown() admin.Plugin {
 	if role != 0 {
 		a.Role = role.String()
 	}
+	if lock != sdk.LockUnused {
+		a.Lock = lock.String()
+	}
+	if lock == sdk.LockAwaited {
+		a.Holder = holder.String()
+	}
 	return a
 }
 
@@ -133,7 +139,10 @@ func (p *plane) followed() (admin.Sync, track.CursorStatus) {
 		return s, track.CursorStatus{}
 	}
 	c := p.cursor.Status()
-	s.Sent, s.Acked, s.Pending = c.Sent, c.Acked, c.Pending
+	s.Sent, s.Acked, s.Served, s.Pending = c.Sent, c.Acked, c.Served, c.Pending
+	if c.Served != c.Acked {
+		s.Steps = p.writing.steps
+	}
 	return s, c
 }
 
@@ -142,6 +151,7 @@ func (p *plane) health() health.Plane {
 	s := p.supervisor.Status()
 	p.mu.Lock()
 	up, filled, active := p.cursor != nil, p.filled, p.role == sdk.Active
+	noWriter, writer := p.noWriter(p.cursor), p.writing.lock == sdk.LockHeld || p.writing.lock == sdk.LockUnused
 	p.mu.Unlock()
 	sync, followed := p.followed()
 	return health.Plane{
@@ -151,6 +161,8 @@ func (p *plane) health() health.Plane {
 		Up:       up,
 		Filled:   filled,
 		Active:   active,
+		NoWriter: noWriter,
+		Writer:   writer,
 		Failure:  sync.Error,
 		Since:    followed.Since,
 		Turned:   s.Turned,
@@ -160,6 +172,7 @@ func (p *plane) health() health.Plane {
 		Report:   s.Vitals.Report,
 		Sent:     sync.Sent,
 		Acked:    sync.Acked,
+		Served:   sync.Served,
 		Pending:  sync.Pending,
 		Failed:   len(followed.Failed),
 		Withheld: len(followed.Withheld),

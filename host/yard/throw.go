@@ -32,6 +32,7 @@ func (y lever) Open(ctx context.Context, p swap.Plan) (swap.Dataplane, error) {
 		}
 	}
 	d := y.newPlane(p.To, p.ToSlot)
+	d.succeeds = p.Same
 	if !p.Same || p.Overlap {
 		d.want = sdk.Standby // else it inherits the role with the lock
 	}

@@ -26,6 +26,10 @@ type side struct {
 	// we did it. After an error nobody knows, and the next call reads it again.
 	known bool
 
+	// planned says that the book does not know by what the kernel serves, because it only
+	// planned while another process was the writer.
+	planned bool
+
 	asRead *iptables.Stamp // of the tables, when they were last read; nil: written to since
 
 	rests map[sdk.Name]*rest // heavy Services that are still to be written
@@ -116,6 +120,7 @@ func (s *side) sync(ctx context.Context, pieces map[sdk.Name]piece, jumps []ipta
 		}
 		return s.try(ctx, some, jumps)
 	})
+	s.planned = s.planned && err != nil
 	var failed []sdk.Failure
 	for name, err := range refused {
 		failed = append(failed, sdk.Failure{Name: name, Err: err})
@@ -143,7 +148,22 @@ func (s *side) try(ctx context.Context, pieces map[sdk.Name]piece, jumps []iptab
 		return nil, err
 	}
 	s.book.put(before)
+	if s.planned && len(pieces) == 1 {
+		suspects = slices.Collect(maps.Keys(pieces))
+	}
+	if s.planned {
+		s.book.put(s.asServed(suspects))
+	}
 	return suspects, refused
+}
+
+// asServed are the pieces by which the kernel serves these Services now.
+func (s *side) asServed(names []sdk.Name) map[sdk.Name]piece {
+	pieces := make(map[sdk.Name]piece, len(names))
+	for _, name := range names {
+		pieces[name] = s.book.keep(name)
+	}
+	return pieces
 }
 
 // attempt writes what differs, once. A line that was not taken is told apart from

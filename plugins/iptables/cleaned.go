@@ -23,6 +23,7 @@ func (p *plugin) standDown() {
 	p.log.Warn("another process cleaned up: standing down")
 	lock, w := p.lock, p.watch
 	p.lock, p.watch, p.role = nil, nil, sdk.Yielded
+	p.claim.Forget()
 	p.hold()
 	w.quit()
 	if err := lock.Unlock(); err != nil {

@@ -68,6 +68,10 @@ func (p *plugin) unlearn() {
 		clear(s.rests)
 	}
 	p.role = 0
+	p.claim.Begin()
+	if p.lock == nil {
+		p.claim.Forget() // the next call tries it
+	}
 }
 
 // tools are the programs of each backend in which family has rules.

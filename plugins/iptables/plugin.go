@@ -27,7 +27,9 @@ var Description = sdk.Description{
 
 // New is the dataplane, which keeps its ledger in dir (ledger.Dir on a node).
 func New(dir string) sdk.Dataplane {
-	return &plugin{dir: dir, log: slog.New(slog.DiscardHandler), turn: duty.NewTurn(), among: amongOthers}
+	p := &plugin{dir: dir, log: slog.New(slog.DiscardHandler), turn: duty.NewTurn(), among: amongOthers}
+	p.claim = duty.NewClaim(mode, duty.Planner{Enter: p.turn.Enter, Lock: p.tryLock, Write: p.writePlanned, Log: func() *slog.Logger { return p.log }})
+	return p
 }
 
 // A plugin is what lies between the contract and the two families' books.
@@ -44,6 +46,7 @@ type plugin struct {
 	options options
 	ledger  *ledger.Ledger
 	lock    *ledger.Lock // nil: another process is the writer, or we have yielded
+	claim   *duty.Claim  // to the lock
 	watch   *watch       // while we are the writer
 	sides   []*side
 	state   sdk.State
@@ -86,6 +89,7 @@ func (p *plugin) Configure(ctx context.Context, setup sdk.Setup) (sdk.Descriptio
 	p.setup, p.options, p.ledger = setup, options, book
 	p.use(sides)
 	p.state = sdk.State{}
+	p.claim.Begin()
 	if p.role != sdk.Yielded {
 		p.role, p.stands = 0, false
 	}

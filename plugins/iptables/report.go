@@ -7,6 +7,7 @@ import "github.com/pointsman/pointsman/sdk"
 // Report says how far the present call is.
 func (p *plugin) Report() sdk.Report {
 	r := p.status.Report()
+	p.claim.Tell(&r)
 	r.Samples = append(r.Samples, tally()...)
 	return r
 }

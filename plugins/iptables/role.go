@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -39,11 +38,9 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 	if p.lock == nil {
 		return nil // it takes effect once the writer has yielded
 	}
-	for _, s := range p.sides {
-		if _, err := s.sync(ctx, nil, s.book.leads(role)); err != nil {
-			p.role = was
-			return err
-		}
+	if err := p.play(ctx); err != nil {
+		p.role = was
+		return err
 	}
 	switch {
 	case role != sdk.Draining:
@@ -59,8 +56,26 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 	return nil
 }
 
+// play makes the tables say what the present role needs, and what was planned.
+func (p *plugin) play(ctx context.Context) error {
+	if p.claim.Owes() {
+		failed, err := p.writePlanned(ctx)
+		if err == nil {
+			p.claim.Wrote(failed)
+		}
+		return err
+	}
+	for _, s := range p.sides {
+		if _, err := s.sync(ctx, nil, s.book.leads(p.role)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Close ends what ends with the process.
 func (p *plugin) Close() error {
+	p.claim.Close()
 	if err := p.turn.Take(context.Background()); err != nil {
 		return err
 	}
@@ -68,16 +83,21 @@ func (p *plugin) Close() error {
 	return p.unlock()
 }
 
-// tryLock becomes the writer, if nobody else is and we have not yielded.
+// tryLock becomes the writer, if nobody else is and we have not yielded. Who was told to
+// stand by while another process was the writer begins in the role that the kernel shows:
+// what serves there may be all that does.
 func (p *plugin) tryLock() error {
 	if p.lock != nil || p.role == sdk.Yielded {
 		return nil
 	}
-	lock, err := duty.Writer(p.ledger, mode, p.log)
+	lock, err := p.claim.Lock(p.ledger)
 	if lock == nil {
 		return err
 	}
 	p.lock = lock
+	if p.role == sdk.Standby {
+		p.role = 0
+	}
 	p.hold()
 	p.watch = p.startWatch()
 	return p.cleanedMark().Remove()
@@ -96,6 +116,7 @@ func (p *plugin) hold() {
 
 // unlock gives up the right to write, and with it the duty to watch.
 func (p *plugin) unlock() error {
+	p.claim.Forget()
 	if p.lock == nil {
 		return nil
 	}

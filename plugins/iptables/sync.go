@@ -30,10 +30,37 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 			return sdk.Result{}, err
 		}
 	}
+	result, err := p.carry(ctx, changes)
+	if err != nil {
+		return sdk.Result{}, err
+	}
+	p.state.Confirm(result.Failed...)
+	return p.claim.Took(u, result), nil
+}
+
+// writePlanned writes what was planned while another process was the writer.
+func (p *plugin) writePlanned(ctx context.Context) ([]sdk.Failure, error) {
+	result, err := p.carry(ctx, sdk.Changes{})
+	if err == nil {
+		p.state.Confirm(result.Failed...)
+	}
+	return result.Failed, err
+}
+
+// carry makes the tables of both families follow the changes; and all that was planned,
+// once this process is the writer.
+func (p *plugin) carry(ctx context.Context, changes sdk.Changes) (sdk.Result, error) {
+	if err := p.tryLock(); err != nil {
+		return sdk.Result{}, err
+	}
+	owed := p.lock != nil && p.claim.Owes()
+	if owed {
+		changes = p.everything()
+	}
 	var wanted map[sdk.Name]piece
 	var beside sync.WaitGroup
 	beside.Go(func() { wanted = wants(p.state, changes) })
-	err = p.begin(ctx, changes.Full)
+	err := p.begin(ctx, changes.Full)
 	beside.Wait()
 	if err != nil {
 		return sdk.Result{}, err
@@ -47,6 +74,9 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		}
 	}
 	defer p.publish()
+	for _, s := range p.sides {
+		s.planned = owed
+	}
 	result, err := p.follow(ctx, changes, wanted)
 	if err != nil {
 		return sdk.Result{}, err
@@ -54,7 +84,6 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	if err := p.afterwards(changes, result.Failed); err != nil {
 		return sdk.Result{}, err
 	}
-	p.state.Confirm(result.Failed...)
 	return result, nil
 }
 
@@ -99,6 +128,20 @@ func (p *plugin) know(ctx context.Context, s *side, afresh bool) (sdk.Role, erro
 	return s.read(ctx)
 }
 
+// everything is the whole state as a change, for books that say nothing of it: what they
+// had was only planned.
+func (p *plugin) everything() sdk.Changes {
+	for _, s := range p.sides {
+		none := make(map[sdk.Name]piece, len(s.book.pieces))
+		for name := range s.book.pieces {
+			none[name] = piece{}
+		}
+		s.book.put(none)
+		clear(s.rests)
+	}
+	return sdk.Changes{Full: true, Node: true}
+}
+
 // ground tells each side what the node is like.
 func (p *plugin) ground() error {
 	for _, s := range p.sides {
@@ -127,7 +170,7 @@ func localhost(f sdk.Family, n sdk.Node) bool {
 // follow writes what the changes ask for, in one family after the other. Who is
 // not the writer only says what it would do.
 func (p *plugin) follow(ctx context.Context, c sdk.Changes, wanted map[sdk.Name]piece) (sdk.Result, error) {
-	var result sdk.Result
+	result := sdk.Result{Planned: p.lock == nil}
 	heavy := make(map[*side][]sdk.Name)
 	for _, s := range p.sides {
 		p.status.Step()

@@ -29,6 +29,10 @@ type side struct {
 
 	rests map[sdk.Name]*rest // heavy Services that are still to be written
 
+	// planned says that the book does not know by what the kernel serves, because it only
+	// planned while another process was the writer.
+	planned bool
+
 	// seen is what the probe under way found in the tables, if that is to be repaired.
 	seen iptables.Tables
 
@@ -39,20 +43,22 @@ type side struct {
 
 // sync makes the kernel have what pieces need. A Service that the kernel does not
 // take keeps what served it, and is named; the others go in without it.
-func (s *side) sync(ctx context.Context, pieces map[sdk.Name]piece) ([]sdk.Failure, error) {
+func (s *side) sync(ctx context.Context, pieces map[sdk.Name]piece) (failed []sdk.Failure, err error) {
 	before := make(map[sdk.Name]piece, len(pieces))
 	for name := range pieces {
 		before[name] = s.book.pieces[name]
 	}
 	s.book.put(pieces)
+	defer func() { s.planned = s.planned && err != nil }()
 	bad, err := s.write(ctx)
 	if err != nil || len(bad) == 0 {
 		return nil, err
 	}
-	var failed []sdk.Failure
 	undo := make(map[sdk.Name]piece, len(bad))
 	for name, why := range bad {
-		undo[name] = before[name]
+		if undo[name] = before[name]; s.planned {
+			undo[name] = s.book.keep(name)
+		}
 		if _, changing := pieces[name]; changing {
 			failed = append(failed, sdk.Failure{Name: name, Err: why})
 		}

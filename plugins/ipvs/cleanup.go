@@ -44,6 +44,10 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 			s.known = false
 		}
 		p.role = 0
+		p.claim.Begin()
+	}
+	if !l.DryRun && p.lock == nil {
+		p.claim.Forget() // the next call tries it
 	}
 	return append(gone, given...), errors.Join(err, err2)
 }

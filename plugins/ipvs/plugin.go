@@ -32,7 +32,9 @@ var Description = sdk.Description{
 func New(dir string) sdk.Dataplane { return newPlugin(dir, machine()) }
 
 func newPlugin(dir string, e edges) *plugin {
-	return &plugin{dir: dir, edges: e, parked: &parked{reals: make(map[server][]netip.AddrPort)}, log: slog.New(slog.DiscardHandler), turn: duty.NewTurn(), among: amongOthers}
+	p := &plugin{dir: dir, edges: e, parked: &parked{reals: make(map[server][]netip.AddrPort)}, log: slog.New(slog.DiscardHandler), turn: duty.NewTurn(), among: amongOthers}
+	p.claim = duty.NewClaim(mode, duty.Planner{Enter: p.turn.Enter, Lock: p.tryLock, Write: p.writePlanned, Log: func() *slog.Logger { return p.log }})
+	return p
 }
 
 // A plugin is what lies between the contract and the two families' books.
@@ -50,6 +52,7 @@ type plugin struct {
 	kernel kernel
 	ledger *ledger.Ledger
 	lock   *ledger.Lock // nil: another process is the writer, or we have yielded
+	claim  *duty.Claim  // to the lock
 	sides  []*side
 	state  sdk.State
 	role   sdk.Role // zero: nobody has looked yet
@@ -101,6 +104,7 @@ func (p *plugin) Configure(ctx context.Context, setup sdk.Setup) (sdk.Descriptio
 	}
 	p.setup, p.options, p.ledger, p.sides = setup, options, book, sides
 	p.state = sdk.State{}
+	p.claim.Begin()
 	p.hold()
 	if p.role != sdk.Yielded {
 		p.role, p.stands = 0, false

@@ -9,7 +9,11 @@ import (
 )
 
 // Report says how far the present call is.
-func (p *plugin) Report() sdk.Report { return p.status.Report() }
+func (p *plugin) Report() sdk.Report {
+	r := p.status.Report()
+	p.claim.Tell(&r)
+	return r
+}
 
 // publish makes the counts of all sides those that Report has. What kube-proxy counts
 // too has the name it gave it.

@@ -60,6 +60,13 @@ func (p *plugin) follow(ctx context.Context) error {
 	if p.state.Revision() == 0 {
 		return nil
 	}
+	if p.claim.Owes() {
+		failed, err := p.writePlanned(ctx)
+		if err == nil {
+			p.claim.Wrote(failed)
+		}
+		return err
+	}
 	for _, s := range p.sides {
 		if _, err := s.sync(ctx, nil); err != nil {
 			return err
@@ -76,6 +83,7 @@ func (p *plugin) yield() error {
 // Close ends what this process does beside the host's calls, lets go of the lock, and
 // of the kernel, which stays as it is.
 func (p *plugin) Close() error {
+	p.claim.Close()
 	if err := p.take(context.Background()); err != nil {
 		return err
 	}
@@ -88,6 +96,7 @@ func (p *plugin) Close() error {
 
 // unlock gives up the right to write, and with it the duty to watch.
 func (p *plugin) unlock() error {
+	p.claim.Forget()
 	if p.lock == nil {
 		return nil
 	}
@@ -118,15 +127,21 @@ func (p *plugin) setRole(role sdk.Role) error {
 	return nil
 }
 
+// tryLock becomes the writer, if nobody else is and we have not yielded. Who was told to
+// stand by while another process was the writer begins in the role that the kernel shows:
+// what serves there may be all that does.
 func (p *plugin) tryLock() error {
 	if p.lock != nil || p.role == sdk.Yielded {
 		return nil
 	}
-	lock, err := duty.Writer(p.ledger, mode, p.log)
+	lock, err := p.claim.Lock(p.ledger)
 	if lock == nil {
 		return err
 	}
 	p.lock = lock
+	if p.role == sdk.Standby {
+		p.role = 0
+	}
 	p.hold()
 	for _, s := range p.sides {
 		s.known = false

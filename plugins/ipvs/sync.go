@@ -23,17 +23,44 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	if err != nil {
 		return sdk.Result{}, err
 	}
+	result, err := p.carry(ctx, changes)
+	if err != nil {
+		return sdk.Result{}, err
+	}
+	p.state.Confirm(result.Failed...)
+	return p.claim.Took(u, result), nil
+}
+
+// writePlanned writes what was planned while another process was the writer.
+func (p *plugin) writePlanned(ctx context.Context) ([]sdk.Failure, error) {
+	result, err := p.carry(ctx, sdk.Changes{})
+	if err == nil {
+		p.state.Confirm(result.Failed...)
+	}
+	return result.Failed, err
+}
+
+// carry makes the kernel follow the changes; and all that was planned, once this process
+// is the writer.
+func (p *plugin) carry(ctx context.Context, changes sdk.Changes) (sdk.Result, error) {
 	if err := p.begin(ctx, changes.Full); err != nil {
 		return sdk.Result{}, err
+	}
+	owed := p.lock != nil && p.claim.Owes()
+	if owed {
+		changes.Node = true
+		for _, s := range p.sides {
+			s.forgetPlan()
+		}
 	}
 	if err := p.prepare(changes); err != nil {
 		return sdk.Result{}, err
 	}
 	defer p.publish()
-	var result sdk.Result
+	result := sdk.Result{Planned: p.lock == nil}
 	heavy := make(map[*side][]sdk.Name)
 	for _, s := range p.sides {
-		pieces, failed := p.render(s, changes, u)
+		pieces, failed := p.render(s, changes)
 		result.Failed = append(result.Failed, failed...)
 		if p.lock == nil {
 			s.known = false // the writer goes on writing
@@ -41,6 +68,7 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 			result.Steps = append(result.Steps, s.book.plan().steps()...)
 			continue
 		}
+		s.planned = owed
 		heavy[s] = s.setApart(pieces)
 		failed, err := s.sync(ctx, pieces)
 		result.Failed = append(result.Failed, failed...)
@@ -53,11 +81,22 @@ func (p *plugin) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		return sdk.Result{}, err
 	}
 	result.Failed = append(result.Failed, failed...)
+	changes.Full = changes.Full || owed
 	if err := p.forget(changes, result.Failed); err != nil {
 		return sdk.Result{}, err
 	}
-	p.state.Confirm(result.Failed...)
 	return result, nil
+}
+
+// forgetPlan has the book say nothing of any Service: what it had was only planned.
+func (s *side) forgetPlan() {
+	none := make(map[sdk.Name]piece, len(s.book.pieces))
+	for name := range s.book.pieces {
+		none[name] = piece{}
+	}
+	s.book.put(none)
+	s.book.adoptMarks()
+	clear(s.rests)
 }
 
 // begin takes the writer's lock if it can, and reads the kernel if what is there is
@@ -167,7 +206,7 @@ func (p *plugin) groundOf(s *side) ground {
 
 // render is the pieces of the Services that changed. When the node changed that is
 // all of them.
-func (p *plugin) render(s *side, c sdk.Changes, u sdk.Update) (map[sdk.Name]piece, []sdk.Failure) {
+func (p *plugin) render(s *side, c sdk.Changes) (map[sdk.Name]piece, []sdk.Failure) {
 	pieces := make(map[sdk.Name]piece)
 	var failed []sdk.Failure
 	for name := range duty.Touched(p.state, c, maps.Keys(s.book.pieces)) {

@@ -200,7 +200,7 @@ func (p *plugin) mend(ctx context.Context, which parts) error {
 	}
 	for _, s := range p.sides {
 		s.book.setGround(p.groundOf(s))
-		pieces, _ := p.render(s, sdk.Changes{Node: true}, sdk.Update{})
+		pieces, _ := p.render(s, sdk.Changes{Node: true})
 		if _, err := s.sync(ctx, pieces); err != nil {
 			return err
 		}

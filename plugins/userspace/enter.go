@@ -36,7 +36,7 @@ func (d *Dataplane) chooseWay(ctx context.Context, o options) error {
 	if d.way != nil && d.way.backend == o.backend {
 		return nil
 	}
-	found, err := openRules(ctx, d.relay, d.ledgerDir, o.backend)
+	found, err := openRules(ctx, d.relay, d.claim, d.ledgerDir, o.backend)
 	switch {
 	case err != nil && o.redirect == redirectAuto && ctx.Err() == nil:
 		d.relay.log.Load().Info("listening on the frontends' own addresses only", "why", err)
@@ -274,6 +274,13 @@ func (d *Dataplane) playWay(ctx context.Context, role sdk.Role) error {
 	var places []place // of which more than the ways in may be otherwise
 	if role == sdk.Active || d.acts() != before {
 		places = d.everyPlace()
+	}
+	if d.writes() && d.claim.Owes() {
+		failed, err := d.writePlanned(ctx)
+		if err == nil {
+			d.claim.Wrote(failed)
+		}
+		return err
 	}
 	_, err := d.carryOut(ctx, nil, places...)
 	return err

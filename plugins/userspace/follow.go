@@ -43,15 +43,18 @@ func (d *Dataplane) look(ctx context.Context) {
 		d.relay.log.Load().Warn("node ports stay at the addresses known so far", "err", err)
 		return
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	d.urgent.Store(&cancel)
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	ctx, leave, err := d.aside(ctx)
+	if err != nil {
+		return
+	}
+	defer leave()
 	for p, s := range d.retired {
 		if !s.retire() {
 			delete(d.retired, p)
 		}
+	}
+	if d.writes() && d.claim.Owes() {
+		return // that comes first
 	}
 	var edits []edit
 	further := slices.Collect(maps.Keys(d.owed))

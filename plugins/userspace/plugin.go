@@ -44,7 +44,9 @@ type Dataplane struct {
 	relay     *relay
 	addresses func() ([]address, error) // of this machine
 	ledgerDir string
-	urgent    atomic.Pointer[context.CancelFunc] // ends what follow is doing
+	claim     *duty.Claim                        // to the writer's lock, where there are rules
+	urgent    atomic.Pointer[context.CancelFunc] // ends what is done between calls
+	between   sync.Mutex                         // held by what is done between calls: one thing at a time
 
 	mu       sync.Mutex // guards all below, for calls and for follow; no connection takes it
 	sysctls  sdk.Sysctls
@@ -68,6 +70,7 @@ type Dataplane struct {
 // Close ends it.
 func New(dir string) *Dataplane {
 	d := &Dataplane{relay: newRelay(), addresses: addresses, ledgerDir: dir}
+	d.claim = duty.NewClaim(mode, duty.Planner{Enter: d.aside, Lock: d.tryLock, Write: d.writePlanned, Log: d.relay.log.Load})
 	d.forget()
 	return d
 }
@@ -118,6 +121,7 @@ func (d *Dataplane) Configure(ctx context.Context, setup sdk.Setup) (sdk.Descrip
 	d.relay.idle.Store(int64(o.udpIdleTimeout))
 	d.relay.ground.Store(newGround(d.relay.ground.Load().node, own))
 	d.state, d.session = sdk.State{}, true
+	d.claim.Begin()
 	if d.stop == nil {
 		following, cancel := context.WithCancel(context.Background())
 		d.stop = cancel
@@ -148,24 +152,7 @@ func (d *Dataplane) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) 
 	if err != nil {
 		return sdk.Result{}, err
 	}
-	if err := d.prepareWay(ctx); err != nil {
-		return sdk.Result{}, err
-	}
-	var edits []edit
-	var further []place
-	if changes.Node || changes.Full {
-		own, err := d.addresses()
-		if err != nil {
-			return sdk.Result{}, err
-		}
-		edits = d.stand(newGround(d.state.Node, own))
-		further = d.reframe(true)
-	}
-	if d.way != nil {
-		d.way.told = true
-	}
-	edits = append(edits, d.edits(changes)...)
-	done, err := d.carryOut(ctx, edits, further...)
+	done, err := d.carry(ctx, changes)
 	if err != nil {
 		return sdk.Result{}, fmt.Errorf("sync stopped: %w", err)
 	}
@@ -173,10 +160,33 @@ func (d *Dataplane) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) 
 		clear(d.seeds)
 	}
 	d.state.Confirm(done.failed...)
-	if changes.Full && d.role == sdk.Draining {
-		d.lookBefore(ctx) // it may be wanted back
+	planned := d.acts() == plans && (d.way != nil || d.role == sdk.Yielded)
+	return d.claim.Took(u, sdk.Result{Failed: done.failed, Planned: planned, Steps: done.planned}), nil
+}
+
+// carry makes the sockets follow the changes; and all that was planned, once this process
+// is the writer.
+func (d *Dataplane) carry(ctx context.Context, changes sdk.Changes) (outcome, error) {
+	if err := d.prepareWay(ctx); err != nil {
+		return outcome{}, err
 	}
-	return sdk.Result{Failed: done.failed, Steps: done.planned}, nil
+	if d.writes() && d.claim.Owes() {
+		changes = d.everything()
+	}
+	var edits []edit
+	var further []place
+	if changes.Node || changes.Full {
+		own, err := d.addresses()
+		if err != nil {
+			return outcome{}, err
+		}
+		edits = d.stand(newGround(d.state.Node, own))
+		further = d.reframe(true)
+	}
+	if d.way != nil {
+		d.way.told = true
+	}
+	return d.carryOut(ctx, append(edits, d.edits(changes)...), further...)
 }
 
 // SetRole opens the sockets or lets go of them. Connections that are established, and flows
@@ -191,6 +201,9 @@ func (d *Dataplane) SetRole(ctx context.Context, role sdk.Role) error {
 	if err := d.play(ctx, was, role); err != nil {
 		d.role = was
 		return fmt.Errorf("become %s: %w", role, err)
+	}
+	if d.way == nil && role != sdk.Yielded && d.claim.Owes() {
+		d.claim.Wrote(nil) // it opened every place
 	}
 	d.ends("")
 	if role == sdk.Standby {
@@ -240,6 +253,8 @@ func (d *Dataplane) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, err
 	swept, err := sweepAll(ctx, d.ledgerDir, l, func() { d.relay.counts.progress.Add(1) })
 	names = append(names, swept...)
 	if !l.DryRun {
+		d.claim.Begin()
+		d.claim.Forget() // the next call tries it
 		d.leave()
 		d.relay.sendHome()
 		d.relay.crowd.again()
@@ -274,6 +289,7 @@ func (d *Dataplane) enter() {
 
 // Close ends everything that runs, as the end of the process would.
 func (d *Dataplane) Close() error {
+	d.claim.Close()
 	d.mu.Lock()
 	stop := d.stop
 	d.mu.Unlock()

@@ -29,5 +29,6 @@ func (d *Dataplane) Report() sdk.Report {
 	for _, rounds := range c.rounds {
 		rounds.Tell(&r)
 	}
+	d.claim.Tell(&r)
 	return r
 }

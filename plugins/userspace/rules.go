@@ -23,6 +23,7 @@ const mode = "userspace"
 // right to write it into the kernel. They are guarded as the Dataplane is.
 type rules struct {
 	relay   *relay
+	claim   *duty.Claim
 	ledger  *ledger.Ledger
 	lock    *ledger.Lock // nil: another process is the writer, or we have yielded
 	cleaned duty.Cleaned
@@ -45,7 +46,7 @@ type side struct {
 
 // openRules finds the programs of each family that this node has, and whether we
 // may use them. It changes nothing.
-func openRules(ctx context.Context, r *relay, dir string, backend string) (*rules, error) {
+func openRules(ctx context.Context, r *relay, claim *duty.Claim, dir string, backend string) (*rules, error) {
 	book, err := ledger.Open(dir)
 	if err != nil {
 		return nil, err
@@ -58,7 +59,7 @@ func openRules(ctx context.Context, r *relay, dir string, backend string) (*rule
 		}
 		use = found.Choose()
 	}
-	all := &rules{relay: r, ledger: book, cleaned: duty.CleanedIn(dir, mode), audited: time.Now()}
+	all := &rules{relay: r, claim: claim, ledger: book, cleaned: duty.CleanedIn(dir, mode), audited: time.Now()}
 	if all.ear, err = newEar(use); err != nil {
 		r.log.Load().Warn("cannot hear who changes the tables", "err", err)
 	}
@@ -104,7 +105,7 @@ func (r *rules) tryLock() error {
 	if r.lock != nil {
 		return nil
 	}
-	lock, err := duty.Writer(r.ledger, mode, r.relay.log.Load())
+	lock, err := r.claim.Lock(r.ledger)
 	if lock == nil {
 		return err
 	}
@@ -118,6 +119,7 @@ func (r *rules) tryLock() error {
 
 // unlock gives up the right to write.
 func (r *rules) unlock() error {
+	r.claim.Forget()
 	if r.lock == nil {
 		return nil
 	}

@@ -240,45 +240,6 @@ func yieldedCatchesUp(t *trial) error {
 	return t.serves(b)
 }
 
-// secondOnlyPlans: two lives at once, of which the first has the lock. Where
-// nothing stays in the kernel there is none, and the second serves when it is
-// told to.
-func secondOnlyPlans(t *trial) error {
-	dies := limited(t.description, sdk.LimitDiesWithProcess)
-	a, b, err := t.two()
-	if err != nil {
-		return err
-	}
-	if err := t.serve(a); err != nil {
-		return err
-	}
-	second := &trial{subject: t.subject, ctx: t.ctx, stateDir: t.stateDir}
-	if err := second.start(); err != nil {
-		return fmt.Errorf("start a second: %w", err)
-	}
-	defer second.stop()
-	r, err := second.offer(b.Update(0))
-	if err != nil {
-		return fmt.Errorf("the second: %w", err)
-	}
-	if len(r.Steps) == 0 && !dies {
-		return mismatch{"the second to tell which steps it planned", "none"}
-	}
-	if err := t.serves(a); err != nil {
-		return fmt.Errorf("after a second only planned: %w", err)
-	}
-	if err := errors.Join(t.role(sdk.Yielded), second.role(sdk.Active)); err != nil {
-		return err
-	}
-	if err := second.serves(b); err != nil {
-		return fmt.Errorf("after the first yielded: %w", err)
-	}
-	if dies {
-		return by(sdk.LimitDiesWithProcess)
-	}
-	return nil
-}
-
 // driftIsRepaired within five seconds, and some for a machine that is busy.
 func driftIsRepaired(t *trial) error {
 	switch {

@@ -17,9 +17,11 @@ type kernel struct {
 	served  map[sdk.Name]sdk.Service
 	node    sdk.Node
 	role    sdk.Role
-	writer  *lasting // who has the lock
 	latest  *lasting
 	foreign string
+
+	lock   sync.Mutex // guards writer; nothing is locked while it is held
+	writer *lasting   // that has the lock; nil: none has
 }
 
 // A lasting dataplane leaves what it serves in a kernel, has a lock, and repairs
@@ -31,6 +33,10 @@ type lasting struct {
 	flushes   bool // at start
 	unlocked  bool // writes whoever has the lock
 	silent    bool // plans, and tells no steps
+	certain   bool // says that it serves what it plans
+	patient   bool // does not look again whether the lock is free
+	mum       bool // does not report how it stands with the lock
+	greedy    bool // tries the lock although it has yielded
 	neglects  bool // what others do
 	sweeps    bool // away what is foreign, too
 	forgetful bool // of what it finds at start
@@ -61,15 +67,22 @@ func (k *kernel) start(breaks func(*lasting)) *lasting {
 	if l.forgetful {
 		l.served = map[sdk.Name]sdk.Service{}
 	}
-	if k.latest == nil || k.writer == nil {
+	if k.latest == nil || k.free() {
 		k.latest = l
 	}
+	l.Writer = func() (bool, sdk.Holder) { return l.unlocked || l.locks(), sdk.Holder{PID: 7, Program: "lasting"} }
 	return l
 }
 
+func (k *kernel) free() bool {
+	k.lock.Lock()
+	defer k.lock.Unlock()
+	return k.writer == nil
+}
+
 func (k *kernel) stop(l *lasting) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	k.lock.Lock()
+	defer k.lock.Unlock()
 	if k.writer == l {
 		k.writer = nil
 	}
@@ -86,27 +99,26 @@ func (k *kernel) disturb() error {
 
 // locks takes the lock, if it is free.
 func (l *lasting) locks() bool {
-	l.kernel.mu.Lock()
-	defer l.kernel.mu.Unlock()
-	if l.kernel.writer == nil {
+	l.kernel.lock.Lock()
+	defer l.kernel.lock.Unlock()
+	if l.kernel.writer == nil && (!l.patient || !l.session || l.state.Revision() == 0) {
 		l.kernel.writer = l
 	}
 	return l.kernel.writer == l
 }
 
 func (l *lasting) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
-	was := l.Role()
-	if !l.unlocked && !l.locks() {
-		l.setRole(sdk.Yielded) // so it plans
-		defer l.setRole(was)
-	}
 	r, err := l.Recorder.Sync(ctx, u)
 	if l.silent {
 		r.Steps = nil
 	}
+	if l.certain {
+		r.Planned = false
+	}
+	node := l.Node()
 	l.kernel.mu.Lock()
 	defer l.kernel.mu.Unlock()
-	l.kernel.node = l.Node()
+	l.kernel.node = node
 	return r, err
 }
 
@@ -117,19 +129,27 @@ func (l *lasting) setRole(r sdk.Role) {
 }
 
 func (l *lasting) SetRole(ctx context.Context, r sdk.Role) error {
-	if r == sdk.Yielded {
-		l.kernel.stop(l)
-	} else {
-		l.locks()
-		l.setRole(sdk.Yielded) // so it catches up
-	}
 	l.kernel.mu.Lock()
-	defer l.kernel.mu.Unlock()
 	l.kernel.role, l.kernel.latest = r, l
 	if l.hasty && l.state.Revision() == 0 {
 		clear(l.kernel.served)
 	}
+	l.kernel.mu.Unlock()
+	if r == sdk.Yielded {
+		defer l.kernel.stop(l)
+	}
 	return l.Recorder.SetRole(ctx, r)
+}
+
+func (l *lasting) Report() sdk.Report {
+	if l.greedy && l.Role() == sdk.Yielded {
+		l.setRole(sdk.Active)
+	}
+	r := l.Recorder.Report()
+	if l.mum {
+		r.Lock, r.Served = sdk.LockUnused, 0
+	}
+	return r
 }
 
 func (l *lasting) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
@@ -183,6 +203,11 @@ func TestSuiteBitesWhatLasts(t *testing.T) {
 		{"sweeps away what is foreign", func(l *lasting) { l.sweeps = true }, "C06/foreign-stays"},
 		{"writes without the lock", func(l *lasting) { l.unlocked = true }, "C08/second-only-plans"},
 		{"tells no steps", func(l *lasting) { l.silent = true }, "C08/second-only-plans"},
+		{"says that it serves what it plans", func(l *lasting) { l.certain = true }, "C08/second-only-plans"},
+		{"does not say who is the writer", func(l *lasting) { l.mum = true }, "C08/second-only-plans"},
+		{"waits for a Sync to take the lock", func(l *lasting) { l.patient = true }, "C08/second-takes-over-from-dead"},
+		{"waits for a Sync to take the lock", func(l *lasting) { l.patient = true }, "C08/second-takes-over-from-yielded"},
+		{"takes the lock back by itself", func(l *lasting) { l.greedy = true }, "C08/yielded-never-tries"},
 		{"leaves what others did", func(l *lasting) { l.neglects = true }, "C12/drift-is-repaired"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

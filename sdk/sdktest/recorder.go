@@ -29,6 +29,12 @@ type Recorder struct {
 	// to be slow, or to fail as a whole.
 	Stall func(context.Context, sdk.Update) error
 
+	// Writer, when set, says whether the recorder has the writer's lock, and else which
+	// process does (contract line 8). A recorder without the lock plans; it looks again
+	// with each call, Report and Inspect, and writes what it was told once it has the
+	// lock. Nil: there is no lock. A test's hook.
+	Writer func() (mine bool, holder sdk.Holder)
+
 	mu      sync.Mutex // guards all below
 	setups  []sdk.Setup
 	updates []sdk.Update
@@ -40,6 +46,11 @@ type Recorder struct {
 	steps   uint64
 	turn    uint64 // whose it is among endpoints
 	sticks  map[stickKey]sdk.Stick
+
+	lock     sdk.Lock
+	holder   sdk.Holder
+	written  uint64 // the revision that is served
+	unserved []sdk.Failure
 }
 
 type stickKey struct {
@@ -53,6 +64,7 @@ func (r *Recorder) Configure(_ context.Context, setup sdk.Setup) (sdk.Descriptio
 	defer r.mu.Unlock()
 	r.setups = append(r.setups, setup)
 	r.state = sdk.State{}
+	r.written, r.unserved = 0, nil
 	r.session = true
 	if r.role == 0 {
 		r.role = sdk.Standby
@@ -95,14 +107,45 @@ func (r *Recorder) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	}
 	r.updates = append(r.updates, u)
 	r.steps++
-	if r.role == sdk.Yielded {
+	if !r.writes() {
 		r.state.Confirm()
-		return sdk.Result{Steps: plan(changes)}, nil
+		return sdk.Result{Planned: true, Steps: plan(changes)}, nil
+	}
+	if r.written < r.state.Revision() {
+		changes = r.everything()
 	}
 	r.node = r.state.Node
 	result := r.serve(changes)
 	r.state.Confirm(result.Failed...)
+	r.written, r.unserved = r.state.Revision(), nil
 	return result, nil
+}
+
+// writes reports whether what it is told is served, as far as the lock goes. The caller
+// has the mutex.
+func (r *Recorder) writes() bool {
+	switch {
+	case r.role == sdk.Yielded:
+		r.lock, r.holder, r.written = sdk.LockReleased, sdk.Holder{}, 0
+		return false
+	case r.Writer == nil:
+		r.lock = sdk.LockUnused
+		return true
+	}
+	mine, holder := r.Writer()
+	if !mine {
+		r.lock, r.holder, r.written = sdk.LockAwaited, holder, 0
+		return false
+	}
+	r.lock, r.holder = sdk.LockHeld, sdk.Holder{}
+	return true
+}
+
+// look writes what was planned, if it may by now. The caller has the mutex.
+func (r *Recorder) look() {
+	if r.session && r.writes() && r.written < r.state.Revision() {
+		r.catchUp()
+	}
 }
 
 // serve makes served follow the state, and names what it could not.
@@ -159,30 +202,33 @@ func plan(changes sdk.Changes) []string {
 	return steps
 }
 
-// SetRole changes the role. What a Yielded recorder did not write, it writes when
-// it is called back.
+// SetRole changes the role. What was only planned is written if the role allows it.
 func (r *Recorder) SetRole(_ context.Context, role sdk.Role) error {
 	if !role.Known() {
 		return &sdk.Refusal{Field: "role", Why: "unknown role " + role.String()}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	back := r.role == sdk.Yielded && role != sdk.Yielded
 	r.role = role
-	if back && r.state.Revision() > 0 {
-		r.catchUp()
-	}
+	r.look()
 	return nil
 }
 
 // catchUp serves the whole state, once it was told any.
 func (r *Recorder) catchUp() {
+	r.node = r.state.Node
+	r.unserved = r.serve(r.everything()).Failed
+	r.state.Confirm(r.unserved...)
+	r.written = r.state.Revision()
+}
+
+// everything is the whole state as a change.
+func (r *Recorder) everything() sdk.Changes {
 	all := sdk.Changes{Full: true}
 	for name, s := range r.state.Services {
 		all.Services = append(all.Services, sdk.Change{Name: name, After: &s})
 	}
-	r.node = r.state.Node
-	r.serve(all)
+	return all
 }
 
 // Cleanup forgets everything.
@@ -203,6 +249,9 @@ func (r *Recorder) Cleanup(_ context.Context, l sdk.Leftovers) ([]string, error)
 
 // Inspect tells what is served now.
 func (r *Recorder) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
+	r.mu.Lock()
+	r.look()
+	r.mu.Unlock()
 	for _, s := range r.Services() {
 		for _, f := range s.Frontends {
 			served := sdk.Served{Name: s.Name, Frontend: f}
@@ -221,10 +270,16 @@ func (r *Recorder) Inspect(ctx context.Context, tell func(sdk.Served) error) err
 func (r *Recorder) Report() sdk.Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return sdk.Report{
+	r.look()
+	report := sdk.Report{
 		Progress: r.steps,
 		Samples:  []sdk.Sample{{Name: "recorder_services", Value: float64(len(r.served))}},
+		Lock:     r.lock, Holder: r.holder, Unserved: slices.Clone(r.unserved),
 	}
+	if r.lock == sdk.LockHeld {
+		report.Served = r.written
+	}
+	return report
 }
 
 // Stuck tells what was seeded.

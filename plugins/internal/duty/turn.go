@@ -36,3 +36,11 @@ func (t Turn) Try() bool {
 
 // Give lets the next have it.
 func (t Turn) Give() { <-t }
+
+// Enter takes the turn, and returns what gives it back.
+func (t Turn) Enter(ctx context.Context) (context.Context, func(), error) {
+	if err := t.Take(ctx); err != nil {
+		return nil, nil, err
+	}
+	return ctx, t.Give, nil
+}

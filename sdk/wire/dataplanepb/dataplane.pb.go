@@ -345,6 +345,7 @@ const (
 	Lock_LOCK_UNSPECIFIED Lock = 0
 	Lock_LOCK_HELD        Lock = 1 // it is the writer
 	Lock_LOCK_AWAITED     Lock = 2 // another process is; it tries again by itself
+	Lock_LOCK_RELEASED    Lock = 3 // it has let go of the lock, as in ROLE_YIELDED, and does not try
 )
 
 // Enum value maps for Lock.
@@ -353,11 +354,13 @@ var (
 		0: "LOCK_UNSPECIFIED",
 		1: "LOCK_HELD",
 		2: "LOCK_AWAITED",
+		3: "LOCK_RELEASED",
 	}
 	Lock_value = map[string]int32{
 		"LOCK_UNSPECIFIED": 0,
 		"LOCK_HELD":        1,
 		"LOCK_AWAITED":     2,
+		"LOCK_RELEASED":    3,
 	}
 )
 
@@ -3144,11 +3147,12 @@ const file_dataplane_proto_rawDesc = "" +
 	"\fROLE_STANDBY\x10\x01\x12\x0f\n" +
 	"\vROLE_ACTIVE\x10\x02\x12\x11\n" +
 	"\rROLE_DRAINING\x10\x03\x12\x10\n" +
-	"\fROLE_YIELDED\x10\x04*=\n" +
+	"\fROLE_YIELDED\x10\x04*P\n" +
 	"\x04Lock\x12\x14\n" +
 	"\x10LOCK_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tLOCK_HELD\x10\x01\x12\x10\n" +
-	"\fLOCK_AWAITED\x10\x022\xf8\x06\n" +
+	"\fLOCK_AWAITED\x10\x02\x12\x11\n" +
+	"\rLOCK_RELEASED\x10\x032\xf8\x06\n" +
 	"\tDataplane\x12]\n" +
 	"\tConfigure\x12(.pointsman.dataplane.v1.ConfigureRequest\x1a&.pointsman.dataplane.v1.ConfigureReply\x12T\n" +
 	"\x04Sync\x12#.pointsman.dataplane.v1.UpdateChunk\x1a#.pointsman.dataplane.v1.ResultChunk(\x010\x01\x12W\n" +
