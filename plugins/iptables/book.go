@@ -3,6 +3,7 @@
 package iptables
 
 import (
+	"maps"
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
@@ -51,10 +52,12 @@ type book struct {
 	should  map[iptables.ID]page
 	touched map[iptables.ID]bool
 
-	have  map[iptables.ID]string // the rules of each chain of ours, as text
-	jumps map[iptables.Jump]bool // the listed jumps that are there
-	held  map[iptables.ID]bool   // the chains of ours to which foreign rules lead
-	rules map[string]int         // how many rules of each table are in have
+	have    map[iptables.ID]string // the rules of each chain of ours, as text
+	jumps   map[iptables.Jump]bool // the listed jumps that are there
+	held    map[iptables.ID]bool   // the chains of ours to which foreign rules lead
+	largest int                    // how many chains there have been since the maps were made
+
+	rules map[string]int // how many rules of each table are in have
 }
 
 // A page is what one chain should say, and for which Service it does.
@@ -241,6 +244,24 @@ func (b *book) settled() {
 			b.touched[id] = true
 		}
 	}
+	b.shrink()
+}
+
+// shrink makes the maps of chains anew when many have gone: a map keeps the size that it
+// had when it was largest.
+func (b *book) shrink() {
+	n := max(len(b.have), len(b.should))
+	if b.largest = max(b.largest, n); 3*n > 2*b.largest {
+		return
+	}
+	b.largest = n
+	b.have, b.should, b.pieces = anew(b.have), anew(b.should), anew(b.pieces)
+}
+
+func anew[K comparable, V any](old map[K]V) map[K]V {
+	m := make(map[K]V, len(old))
+	maps.Copy(m, old)
+	return m
 }
 
 // hold notes what the kernel has for chain id.

@@ -27,6 +27,7 @@ type server struct {
 	ring        *ring
 	log         *slog.Logger
 	turn        *turn
+	tidier      *tidier
 	session     session
 	patience    time.Duration // how long to do without a host; zero: for good
 
@@ -43,6 +44,7 @@ func newServer(d sdk.Description, dp sdk.Dataplane) *server {
 		ring:        r,
 		log:         slog.New(newRingHandler(r, logLevel())),
 		turn:        newTurn(),
+		tidier:      newTidier(),
 		patience:    patience(d),
 		closing:     make(chan struct{}),
 	}

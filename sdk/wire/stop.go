@@ -106,7 +106,12 @@ func (s *server) settle(d time.Duration) {
 }
 
 // end asks whoever serves to stop. It may be called any number of times.
-func (s *server) end() { s.ended.Do(func() { close(s.closing) }) }
+func (s *server) end() {
+	s.ended.Do(func() {
+		s.tidier.stop()
+		close(s.closing)
+	})
+}
 
 // stopWhenEnded ends g once the server is to end: gently, and if that takes
 // longer than a moment, not.

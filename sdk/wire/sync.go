@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"runtime/debug"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -55,21 +54,18 @@ func (s *server) Sync(stream grpc.BidiStreamingServer[pb.UpdateChunk, pb.ResultC
 	if err != nil {
 		return encodeStatus(err)
 	}
-	large := in.update.Full && len(in.update.Set) >= largeFull
 	result, err := s.sync(stream.Context(), in)
+	s.tidier.took(len(in.update.Set) + len(in.update.Delete))
 	if err != nil {
 		return encodeStatus(err)
 	}
+	large := in.update.Full && len(in.update.Set) >= much
 	if err := sendResult(result, stream.Send); err != nil || !large {
 		return err
 	}
-	debug.FreeOSMemory() // the host has its answer; what that Full took on its way is garbage now
+	s.tidier.tidy() // the host has its answer, and what that Full took on its way is garbage now
 	return nil
 }
-
-// largeFull is how many Services make a Full that is worth a collection of its
-// own.
-const largeFull = 1000
 
 // receive puts an update together. One that ends before its last chunk is an
 // error, and has changed nothing.

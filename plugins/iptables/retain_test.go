@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"net/netip"
+	"runtime"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// What is needed to follow changes is not kept: when all endpoints of all Services have
+// changed, and changed again, the book has as much as before; also when many Services came
+// and went, and one with very many endpoints.
+func TestChangesLeaveNothingBehind(t *testing.T) {
+	node := sdk.Node{MasqueradeBit: 14}
+	s := newSide(iptables.Tool{Family: sdk.IPv4, Backend: iptables.NFT})
+	b := s.book
+	b.whole = true
+	b.setGround(groundOf(sdk.IPv4, node))
+	follow := func(pieces map[sdk.Name]piece) {
+		b.done(b.plan(b.put(pieces), nil))
+		b.settled()
+	}
+	const n = 600
+	services := func(from int, first byte) map[sdk.Name]piece {
+		pieces := make(map[sdk.Name]piece)
+		for i := from; i < from+n; i++ {
+			svc := service(i, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+uint32(i)), 80)})
+			svc.Cluster = nil
+			for e := range 10 {
+				addr := netip.AddrFrom4([4]byte{first, byte(e), byte(i >> 8), byte(i)})
+				svc.Cluster = append(svc.Cluster, sdk.Endpoint{Addr: netip.AddrPortFrom(addr, 8080), OnNode: true})
+			}
+			pieces[svc.Name] = want(svc, node)
+		}
+		return pieces
+	}
+	gone := func(pieces map[sdk.Name]piece) map[sdk.Name]piece {
+		for name := range pieces {
+			pieces[name] = piece{}
+		}
+		return pieces
+	}
+	follow(services(0, 20))
+	before := live()
+	for round := range 8 {
+		follow(services(0, byte(21+round)))
+		follow(services(n, 20))
+		follow(gone(services(n, 20)))
+	}
+	huge := large(endpoints(5000))
+	follow(map[sdk.Name]piece{huge.Name: want(huge, node)})
+	follow(map[sdk.Name]piece{huge.Name: {}})
+	after := live()
+	runtime.KeepAlive(s)
+	t.Logf("%.1f MB before, %.1f MB after", before, after)
+	if after > 1.3*before {
+		t.Errorf("before the changes the book has %.1f MB, and after them %.1f MB", before, after)
+	}
+	if len(b.touched) > 0 || len(b.pieces) != n {
+		t.Errorf("%d chains are touched, and %d Services are there", len(b.touched), len(b.pieces))
+	}
+}
+
+// live is what of the heap is in use, in MB.
+func live() float64 {
+	runtime.GC()
+	runtime.GC() // what a finalizer kept
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc) / 1e6
+}
