@@ -3,15 +3,20 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/pointsman/pointsman/host/limit"
 )
 
 // A Backend is what a Server asks. Its functions are called from any goroutine,
@@ -30,6 +35,7 @@ type Backend struct {
 	Restart func(name string) (string, error) // what is done about it
 
 	Modes Modes
+	Log   *log.Logger // what net/http has to say; nil: nobody hears it
 }
 
 // Listen makes the socket, which only the owner may open. A socket that a host
@@ -71,6 +77,10 @@ func (s *socket) Close() error {
 	return s.Listener.Close()
 }
 
+// mostConns is how many may be connected. One more ends the connection that has been without
+// activity for the longest time.
+const mostConns = 32
+
 // Serve answers on l until ctx ends. It returns when every answer is given or cut
 // off, at most a second later.
 func Serve(ctx context.Context, l net.Listener, b Backend) error {
@@ -80,7 +90,9 @@ func Serve(ctx context.Context, l net.Listener, b Backend) error {
 		ReadTimeout:       10 * time.Second,
 		MaxHeaderBytes:    16 << 10,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ErrorLog:          cmp.Or(b.Log, log.New(io.Discard, "", 0)),
 	}
+	limit.NewConns(mostConns).Bound(server)
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)

@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
+	"log"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pointsman/pointsman/host/limit"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -26,6 +27,8 @@ type checks struct {
 	report  func(track.Notice)
 	addrs   func() []Addr
 	healthy func() bool // whether what changes is applied in time
+	pool    *limit.Pool // of descriptors
+	log     *log.Logger // what net/http has to say
 
 	open map[track.Key]*check // for run alone
 
@@ -40,9 +43,9 @@ type check struct {
 	servers map[netip.Addr]*http.Server
 }
 
-func newChecks(s Settings, healthy func() bool) *checks {
+func newChecks(s Settings, pool *limit.Pool, healthy func() bool) *checks {
 	return &checks{
-		tracker: s.Tracker, report: s.Report, addrs: s.Addrs, healthy: healthy,
+		tracker: s.Tracker, report: s.Report, addrs: s.Addrs, healthy: healthy, pool: pool, log: s.Log,
 		open: make(map[track.Key]*check), wanted: make(map[track.Key]track.HealthCheck),
 	}
 }
@@ -106,7 +109,7 @@ func (c *checks) serve(w track.HealthCheck, addrs []netip.Addr) error {
 		if k.servers[addr] != nil {
 			continue
 		}
-		server, err := listen(netip.AddrPortFrom(addr, w.Port), c.handler(w.Key, familyOf(addr)))
+		server, err := c.listen(netip.AddrPortFrom(addr, w.Port), c.handler(w.Key, familyOf(addr)))
 		if err != nil {
 			k.closeBut(nil)
 			delete(c.open, w.Key)
@@ -129,16 +132,16 @@ func (k *check) closeBut(addrs []netip.Addr) {
 }
 
 // listen begins to answer at addr.
-func listen(addr netip.AddrPort, h http.Handler) (*http.Server, error) {
+func (c *checks) listen(addr netip.AddrPort, h http.Handler) (*http.Server, error) {
 	network := "tcp4"
 	if addr.Addr().Is6() {
 		network = "tcp6"
 	}
-	l, err := net.Listen(network, addr.String())
+	l, err := c.pool.Listen(context.Background(), network, addr.String())
 	if err != nil {
 		return nil, err
 	}
-	server := newHTTPServer(h)
+	server := newHTTPServer(h, c.pool, c.log)
 	go func() { // ends when the server is closed
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			l.Close()

@@ -6,13 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"maps"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/pointsman/pointsman/host/limit"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
@@ -52,6 +54,9 @@ type Settings struct {
 	Level   func(level string) error // changes the log's level; nil: it cannot be changed
 	Report  func(track.Notice)       // nil: nobody is told
 
+	Log         *log.Logger // what net/http has to say; nil: nobody hears it
+	Descriptors int         // that the process may hold; zero: as the kernel says
+
 	Now   func() time.Time // nil: time.Now
 	Addrs func() []Addr    // this machine's; nil: as they are
 }
@@ -85,6 +90,7 @@ type Server struct {
 	metrics  *metrics
 	checks   *checks
 	started  time.Time
+	pool     *limit.Pool // of descriptors
 
 	looks sync.Mutex // held while looking
 
@@ -121,14 +127,20 @@ func New(s Settings) *Server {
 	if s.Events == nil {
 		s.Events = func() map[string]int { return nil }
 	}
+	if s.Log == nil {
+		s.Log = log.New(io.Discard, "", 0)
+	}
+	if s.Descriptors == 0 {
+		s.Descriptors = limit.Descriptors()
+	}
 	if s.Addrs == nil {
 		s.Addrs = machineAddrs
 	}
-	server := &Server{settings: s, started: s.Now(), eligible: true, unbound: make(map[string]string)}
+	server := &Server{settings: s, started: s.Now(), eligible: true, unbound: make(map[string]string), pool: limit.NewPool(s.Descriptors)}
 	server.looked, server.open = server.started, server.started
 	server.SetPeriods(s.MinGap, s.Period)
 	server.metrics = newMetrics(server)
-	server.checks = newChecks(s, func() bool { return server.judged().Healthy })
+	server.checks = newChecks(s, server.pool, func() bool { return server.judged().Healthy })
 	return server
 }
 
@@ -297,13 +309,12 @@ func (s *Server) serve(ctx context.Context, addr, reason, what string, h http.Ha
 
 // serveAt answers at addr until ctx ends.
 func (s *Server) serveAt(ctx context.Context, addr, what string, h http.Handler) error {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", addr)
+	l, err := s.pool.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return err
 	}
 	s.bound(what, nil)
-	server := newHTTPServer(h)
+	server := newHTTPServer(h, s.pool, s.settings.Log)
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -332,13 +343,16 @@ func (s *Server) Unbound() []string {
 }
 
 // newHTTPServer is one that nobody can hold up.
-func newHTTPServer(h http.Handler) *http.Server {
-	return &http.Server{
+func newHTTPServer(h http.Handler, pool *limit.Pool, to *log.Logger) *http.Server {
+	server := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       60 * time.Second,
 		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          to,
 	}
+	pool.Bound(server)
+	return server
 }

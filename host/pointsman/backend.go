@@ -26,6 +26,7 @@ func (h *host) backend() admin.Backend {
 		Events:   h.events,
 		Logs:     h.yard.Logs,
 		Restart:  h.yard.Restart,
+		Log:      serverLog(h.log, "admin"),
 		Modes:    admin.Modes{Show: h.yard.Show, Plan: h.yard.Plan, Swap: h.yard.SwapTo, Reset: h.yard.Reset},
 	}
 }

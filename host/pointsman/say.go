@@ -4,6 +4,7 @@ package main
 
 import (
 	"io"
+	"log"
 	"strings"
 	"unicode"
 
@@ -21,6 +22,22 @@ func newLog(l config.Logging, w io.Writer) hclog.Logger {
 		Output:     w,
 		TimeFormat: "2006-01-02T15:04:05.000Z07:00",
 	})
+}
+
+// serverLog has an HTTP server of the host's own write to the log, a line for each thing that
+// it has to say.
+func serverLog(to hclog.Logger, server string) *log.Logger {
+	return log.New(serverLines{to, server}, "", 0)
+}
+
+type serverLines struct {
+	log    hclog.Logger
+	server string
+}
+
+func (s serverLines) Write(text []byte) (int, error) {
+	s.log.Warn("http server", "server", s.server, "err", strings.TrimPrefix(strings.TrimSpace(string(text)), "http: "))
+	return len(text), nil
 }
 
 // logged is the sink that writes events to the log.
@@ -54,15 +71,34 @@ func keyOf(e report.Event) string {
 }
 
 // sentence is a reason as a log line says it: "PluginDown" is "plugin down".
+// Letters that stand for words stay as they are: "ExternalIPRefused" is "external IP refused".
 func sentence(reason string) string {
-	var b strings.Builder
-	for i, r := range reason {
-		if unicode.IsUpper(r) && i > 0 {
-			b.WriteByte(' ')
+	return strings.Join(wordsOf(reason), " ")
+}
+
+// wordsOf are the words of a name in which each begins with a capital, or is all capitals.
+func wordsOf(name string) []string {
+	var words []string
+	letters := []rune(name)
+	for len(letters) > 0 {
+		n := 1
+		for n < len(letters) && unicode.IsUpper(letters[n]) { // the last capital begins the next word, unless it is the last letter
+			n++
 		}
-		b.WriteRune(unicode.ToLower(r))
+		word := string(letters[:n])
+		switch {
+		case n > 1 && n < len(letters):
+			n--
+			word = string(letters[:n])
+		case n == 1:
+			for n < len(letters) && !unicode.IsUpper(letters[n]) {
+				n++
+			}
+			word = strings.ToLower(string(letters[:n]))
+		}
+		words, letters = append(words, word), letters[n:]
 	}
-	return b.String()
+	return words
 }
 
 // noticed reports what the tracker and the sources notice.

@@ -35,6 +35,7 @@ func (h *host) newServers() *health.Server {
 		Fault:     h.fault,
 		Level:     h.setLevel,
 		Report:    noticed(h.reports),
+		Log:       serverLog(h.log, "probes and metrics"),
 	})
 }
 

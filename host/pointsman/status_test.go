@@ -118,6 +118,12 @@ func TestEventsAsLogLines(t *testing.T) {
 		{"ServiceWithheld", "service", "service withheld"},
 		{"SyncFailed", "plugin", "sync failed"},
 		{"ManifestInvalid", "object", "manifest invalid"},
+		{"ExternalIPRefused", "object", "external IP refused"},
+		{"ServiceCIDR", "service", "service CIDR"},
+		{"IPRefused", "object", "IP refused"},
+		{"IP", "object", "IP"},
+		{"Starting", "object", "starting"},
+		{"", "object", ""},
 	} {
 		if got := keyOf(report.Event{Reason: c.reason}) + " " + sentence(c.reason); got != c.key+" "+c.words {
 			t.Errorf("%s: %s", c.reason, got)

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pointsman/pointsman/host/limit"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
@@ -212,7 +213,7 @@ func (v *live) beat(ctx context.Context, s *Supervisor, about func(EventKind, st
 			return
 		}
 		switch {
-		case err != nil && silence.excused():
+		case err != nil && (silence.excused() || limit.Exhausted(err)):
 			about(Starved, err.Error())
 		case err != nil:
 			about(Missed, err.Error())

@@ -6,11 +6,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/pointsman/pointsman/host/limit"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
@@ -28,6 +30,7 @@ type loop struct {
 	giveUp    context.CancelFunc // ends the launching that goes on; nil: there was none
 	launching sync.WaitGroup
 	sweeping  sync.WaitGroup // ends what former processes have left behind
+	looked    atomic.Bool    // for a process that a former host left
 	keeps     atomic.Bool    // a process of another major that a former host left
 }
 
@@ -152,7 +155,7 @@ func (l *loop) start(ctx context.Context) {
 		p = p.good()
 	}
 	l.launching.Go(func() {
-		came, err := l.come(limited, p, process == 1)
+		came, err := l.come(limited, p, !l.looked.Load())
 		cancel()
 		e := event{process: process, came: came, Event: Event{Kind: Launched}}
 		var refusal *sdk.Refusal
@@ -162,6 +165,8 @@ func (l *loop) start(ctx context.Context) {
 		switch {
 		case errors.As(err, &refusal):
 			e.Event = Event{Kind: Refuses, Why: err.Error()}
+		case limit.Exhausted(err):
+			e.Event = Event{Kind: Hindered, Why: fmt.Sprintf("the host is short of descriptors or memory (RLIMIT_NOFILE is %d), which is not the plugin's fault: %v", limit.Descriptors(), err)}
 		case err != nil:
 			e.Event = Event{Kind: Failed, Why: err.Error()}
 		}
@@ -304,10 +309,14 @@ func (l *loop) come(ctx context.Context, p Plugin, first bool) (*live, error) {
 		came, err := p.attach(ctx)
 		switch {
 		case err == nil:
+			l.looked.Store(true)
 			return came, nil
 		case ctx.Err() != nil && l.leaves():
 			return nil, err // it was not asked for long enough to say that it does not answer
+		case limit.Exhausted(err):
+			return nil, err // it was not asked at all
 		}
+		l.looked.Store(true)
 		var skew *wire.SkewError
 		l.keeps.Store(errors.As(err, &skew))
 		if !l.keeps.Load() {

@@ -33,19 +33,20 @@ func (s State) String() string {
 
 // The times that the machine goes by.
 const (
-	startLimit   = 20 * time.Second       // for Starting; launching and configuring have deadlines of their own within it
-	suspectLimit = 3 * time.Second        // for Suspect; the answer that is awaited has less
-	tryLimit     = 5 * time.Minute        // for Trying; one that hangs is found sooner
-	missedBeats  = 1                      // in a row make a suspect, and one more a corpse
-	longLife     = 60 * time.Second       // who served so long is started again at once
-	firstBackoff = 100 * time.Millisecond // doubled with each failure in a row,
-	lastBackoff  = 30 * time.Second       // up to this
-	forgiveness  = 5 * time.Minute        // who serves so long has no failures
-	refusedRetry = time.Minute            // what cannot be seen changing may have
-	tooOften     = 5                      // failures
-	tooSoon      = 2 * time.Minute        // within this open the breaker
-	firstBan     = 5 * time.Minute        // how long it stays open, doubled each time,
-	lastBan      = time.Hour              // up to this
+	startLimit    = 20 * time.Second       // for Starting; launching and configuring have deadlines of their own within it
+	suspectLimit  = 3 * time.Second        // for Suspect; the answer that is awaited has less
+	tryLimit      = 5 * time.Minute        // for Trying; one that hangs is found sooner
+	missedBeats   = 1                      // in a row make a suspect, and one more a corpse
+	longLife      = 60 * time.Second       // who served so long is started again at once
+	firstBackoff  = 100 * time.Millisecond // doubled with each failure in a row,
+	lastBackoff   = 30 * time.Second       // up to this
+	forgiveness   = 5 * time.Minute        // who serves so long has no failures
+	refusedRetry  = time.Minute            // what cannot be seen changing may have
+	hinderedRetry = time.Second            // the plugin is not to blame, and has done nothing
+	tooOften      = 5                      // failures
+	tooSoon       = 2 * time.Minute        // within this open the breaker
+	firstBan      = 5 * time.Minute        // how long it stays open, doubled each time,
+	lastBan       = time.Hour              // up to this
 )
 
 // An Event is what happened to a plugin.
@@ -63,6 +64,7 @@ const (
 	Launched                  // it is up and configured
 	Passed                    // on trial it did what it had to
 	Failed                    // it did not come up, or its session ended by an error
+	Hindered                  // it was not started: the host, or the machine, had no descriptor or no memory left
 	Refuses                   // it came up and said that it cannot run here, or now is another host's
 	Exited                    // its process ended
 	Beat                      // it answered that it is well
@@ -144,6 +146,10 @@ func (m Machine) starting(e Event, now time.Time, jitter func(time.Duration) tim
 		return m, nil
 	case e.Kind == Failed:
 		return m.backoff(e.Why, now, jitter)
+	case e.Kind == Hindered:
+		m = m.enter(Waiting, now, e.Why)
+		m.Next = now.Add(hinderedRetry)
+		return m, nil
 	case e.Kind == Refuses:
 		m = m.enter(Refused, now, e.Why)
 		m.Next = now.Add(refusedRetry)

@@ -44,6 +44,22 @@ func TestLives(t *testing.T) {
 			{0, Launched, "serving"},
 			{2 * second, Exited, "waiting 800ms"},
 		},
+		"is hindered by the host, which counts for nothing": {
+			{0, Begin, "starting launch"},
+			{0, Failed, "waiting 100ms"},
+			{second, Tick, "starting launch"},
+			{0, Hindered, "waiting 1s"},
+			{second, Tick, "starting launch"},
+			{0, Hindered, "waiting 1s"},
+			{second, Tick, "starting launch"},
+			{0, Hindered, "waiting 1s"},
+			{second, Tick, "starting launch"},
+			{0, Hindered, "waiting 1s"},
+			{second, Tick, "starting launch"},
+			{0, Hindered, "waiting 1s"},
+			{second, Tick, "starting launch"},
+			{0, Failed, "waiting 200ms"},
+		},
 		"served for long, and is missed at once": {
 			{0, Begin, "starting launch"},
 			{0, Failed, "waiting 100ms"},
@@ -384,7 +400,7 @@ func TestAnyLife(t *testing.T) {
 func gone(m Machine, e Event) bool {
 	switch m.State {
 	case Starting:
-		return e.Kind == Failed || e.Kind == Refuses
+		return e.Kind == Failed || e.Kind == Refuses || e.Kind == Hindered
 	case Serving, Suspect, Trying:
 		return e.Kind == Exited
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -30,8 +31,8 @@ const (
 )
 
 // dial opens a connection to the plugin behind h. pid is who must be at the other
-// end; zero: whoever is trusted.
-func dial(h Handle, pid int) (*grpc.ClientConn, error) {
+// end; zero: whoever is trusted. What keeps it from being reached goes to attempts.
+func dial(h Handle, pid int, attempts *attempts) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if h.Cert != nil {
 		config, err := hostTLS(h.Cert, h.Key, h.Peer)
@@ -42,6 +43,7 @@ func dial(h Handle, pid int) (*grpc.ClientConn, error) {
 	}
 	return connect(creds, func(ctx context.Context, _ string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, h.Network, h.Address)
+		attempts.note(err)
 		if err != nil || h.Network != "unix" {
 			return conn, err
 		}
@@ -52,6 +54,37 @@ func dial(h Handle, pid int) (*grpc.ClientConn, error) {
 		return conn, nil
 	})
 }
+
+// attempts remember why a plugin could not be reached: what grpc makes of it is a text, which
+// does not tell whose fault it was.
+type attempts struct {
+	mu   sync.Mutex
+	last error // nil: it was reached
+}
+
+func (a *attempts) note(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.last = err
+}
+
+// explain is err, the failure of a call, with what kept the plugin from being reached.
+func (a *attempts) explain(err error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err == nil || a.last == nil {
+		return err
+	}
+	return &unreached{err, a.last}
+}
+
+// An unreached is the error of a call for which there was no connection.
+type unreached struct {
+	error
+	cause error
+}
+
+func (u *unreached) Unwrap() []error { return []error{u.error, u.cause} }
 
 // expected reports why the other end is not who it must be, if so.
 func expected(conn net.Conn, pid int) error {

@@ -96,17 +96,20 @@ func (h *Handle) start(c Command, child *child) error {
 
 // greeted connects to a plugin and makes its Remote.
 func greeted(ctx context.Context, h Handle, p *process) (*Remote, error) {
-	conn, err := dial(h, p.pid)
+	tried := &attempts{}
+	conn, err := dial(h, p.pid, tried)
 	if err != nil {
 		return nil, err
 	}
 	hello, err := greet(ctx, conn, h.Nonce)
 	if err != nil {
 		conn.Close()
-		return nil, err
+		return nil, tried.explain(err)
 	}
 	h.Nonce = hello.Nonce
-	return newRemote(conn, hello, h, p), nil
+	remote := newRemote(conn, hello, h, p)
+	remote.attempts = tried
+	return remote, nil
 }
 
 // end makes sure that a child which did not come up is gone.

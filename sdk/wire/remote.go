@@ -45,6 +45,7 @@ type Remote struct {
 	warnings []string
 	session  atomic.Pointer[string] // of the last Configure; nil: none
 	closed   sync.Once
+	attempts *attempts // at reaching it
 }
 
 var (
@@ -58,7 +59,7 @@ func newRemote(conn *grpc.ClientConn, hello Hello, h Handle, p *process) *Remote
 		hello.PID = p.pid // the kernel's word, not the plugin's
 	}
 	calls := speaking(conn, hello.common())
-	return &Remote{conn: conn, calls: calls, client: pb.NewDataplaneClient(calls), hello: hello, handle: h, process: p}
+	return &Remote{conn: conn, calls: calls, client: pb.NewDataplaneClient(calls), hello: hello, handle: h, process: p, attempts: &attempts{}}
 }
 
 // Hello is what the plugin said of itself when it was connected to.
@@ -153,7 +154,7 @@ func (r *Remote) told(call string, err error) error {
 	if (code == codes.Unavailable || code == codes.Canceled) && r.process.wait(context.Background(), exitNotice) {
 		return fmt.Errorf("%s: %s %s", call, r.hello, r.process.exit)
 	}
-	err = decodeStatus(err)
+	err = r.attempts.explain(decodeStatus(err))
 	var remote *remoteError
 	var refusal *sdk.Refusal
 	if errors.As(err, &refusal) || errors.As(err, &remote) && code != codes.DeadlineExceeded && code != codes.Canceled {

@@ -106,7 +106,7 @@ func get(port int, path string) string {
 func (n *node) says(within time.Duration, port int, path, code string, want ...string) {
 	n.Helper()
 	n.until(path+" says "+code, within, func() error {
-		if live := get(10256, "livez"); !strings.HasPrefix(live, "200 ") {
+		if live := get(10256, "livez"); strings.HasPrefix(live, "503 ") {
 			n.Fatalf("livez: %s", live)
 		}
 		got := get(port, path)

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !unix
+
+package limit
+
+// Descriptors is how many this process may hold, as far as is known.
+func Descriptors() int { return 1 << 16 }
+
+// Exhausted reports whether err says that this process, or the machine, has no descriptor or
+// no memory left.
+func Exhausted(error) bool { return false }

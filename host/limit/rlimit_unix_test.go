@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package limit
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+)
+
+// TestExhausted: what is short here, and what is somebody else's to answer for.
+func TestExhausted(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{errors.New("too many open files"), false}, // a plugin's own words
+		{fmt.Errorf("launch: %w", &os.PathError{Op: "open", Path: "/x", Err: syscall.EMFILE}), true},
+		{syscall.ENFILE, true},
+		{syscall.ENOMEM, true},
+		{&os.PathError{Op: "fork/exec", Path: "/x", Err: syscall.EAGAIN}, true},
+		{&os.PathError{Op: "read", Path: "/x", Err: syscall.EAGAIN}, false},
+		{syscall.ECONNREFUSED, false},
+		{&os.PathError{Op: "open", Path: "/x", Err: syscall.ENOENT}, false},
+	} {
+		if got := Exhausted(c.err); got != c.want {
+			t.Errorf("%v: %t", c.err, got)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package supervise
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A hoard is all descriptors that this process may still have, but for some.
+type hoard struct {
+	*testing.T
+	files []*os.File
+}
+
+// newHoard lets this process have few descriptors, until the test ends, and takes them.
+func newHoard(t *testing.T) *hoard {
+	t.Helper()
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	h := &hoard{T: t}
+	t.Cleanup(func() {
+		h.leave(all)
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
+			t.Error(err)
+		}
+	})
+	few := was
+	few.Cur = 256
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// leave takes all descriptors but n.
+func (h *hoard) leave(n int) {
+	h.Helper()
+	for n == all && len(h.files) > 0 {
+		h.free()
+	}
+	for n != all {
+		f, err := os.Open(os.DevNull)
+		if errors.Is(err, syscall.EMFILE) {
+			break
+		}
+		if err != nil {
+			h.Fatal(err)
+		}
+		h.files = append(h.files, f)
+	}
+	for range min(n, len(h.files)) {
+		h.free()
+	}
+}
+
+const all = 1 << 20
+
+func (h *hoard) free() {
+	h.files[len(h.files)-1].Close()
+	h.files = h.files[:len(h.files)-1]
+}
+
+// TestHindered starts a plugin anew while the host has no descriptors left, or few: whatever
+// the launch fails of is the host's, it is tried again soon, and counts for nothing.
+func TestHindered(t *testing.T) {
+	y := newYard(t, "serve")
+	y.run()
+	h := newHoard(t)
+	hindered := 0
+	for left := range 24 {
+		h.leave(all)
+		before := y.untilServing()
+		h.leave(left)
+		y.host.Restart("the test wants it")
+		after := y.until("back, or tried again", func(s Status) bool {
+			return s.Restarts > before.Restarts && s.State != Starting
+		})
+		switch {
+		case after.State == Serving:
+		case after.State == Waiting && strings.Contains(after.Why, "not the plugin's fault") && strings.Contains(after.Why, "RLIMIT_NOFILE is 256"):
+			hindered++
+			if wait := after.Next.Sub(after.Since); wait > time.Second {
+				t.Errorf("with %d descriptors left it is tried again after %s", left, wait)
+			}
+		default:
+			t.Errorf("with %d descriptors left it is %s: %s", left, after.State, after.Why)
+		}
+	}
+	if hindered == 0 {
+		t.Error("no launch was hindered")
+	}
+	h.leave(all)
+	before := y.untilServing()
+	h.leave(0)
+	y.host.Restart("the test wants it")
+	y.until("hindered more often than breaks the breaker", func(s Status) bool {
+		if s.State == Quarantined {
+			t.Fatalf("it is quarantined: %s", s.Why)
+		}
+		return s.Restarts > before.Restarts+2*tooOften
+	})
+	h.leave(all)
+	y.untilServing()
+}
+
+// TestHinderedAtFirst is a host that finds a plugin which a former one left, and has no
+// descriptor to ask it with: it is not ended for that.
+func TestHinderedAtFirst(t *testing.T) {
+	y := newYard(t, "serve")
+	y.run()
+	pid := y.untilServing().PID
+	y.host.Leave()
+	y.stop()
+	h := newHoard(t)
+	h.leave(0)
+	y.run()
+	y.until("tried again", func(s Status) bool {
+		return s.State == Waiting && strings.Contains(s.Why, "not the plugin's fault")
+	})
+	h.leave(all)
+	if now := y.untilServing(); now.PID != pid {
+		t.Errorf("pid %d serves, and %d was left to", now.PID, pid)
+	}
+}
