@@ -190,6 +190,37 @@ func TestASocketLeftBehindIsReplaced(t *testing.T) {
 	l.Close()
 }
 
+// TestAHalfMadeSocketIsReplaced: a host was killed before it had put its socket in place.
+func TestAHalfMadeSocketIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.sock")
+	left, err := net.Listen("unix", path+".new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.(*net.UnixListener).SetUnlinkOnClose(false)
+	left.Close()
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+}
+
+// TestLongestPath: what a config may name can be listened on.
+func TestLongestPath(t *testing.T) {
+	dir, err := os.MkdirTemp("", "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, strings.Repeat("x", 103-len(dir)-1))
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatalf("%d bytes: %v", len(path), err)
+	}
+	l.Close()
+}
+
 func TestAFileIsNotReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "precious")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

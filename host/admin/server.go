@@ -52,6 +52,9 @@ func Listen(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on the admin socket %s: there is something that is no socket; move it away, or set adminSocket to another path", path)
 	}
 	_ = os.Remove(path) // it is not there, or nobody answers
+	if info, err := os.Lstat(path + ".new"); err == nil && info.Mode()&os.ModeSocket != 0 {
+		_ = os.Remove(path + ".new") // a host was killed before it had put that in place
+	}
 	// The socket is made where nobody else can reach it, closed, and then put in place.
 	l, err := net.Listen("unix", path+".new")
 	if err != nil {

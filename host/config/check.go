@@ -153,13 +153,22 @@ func (c *checker) hostPort(field, text string) {
 	c.want(err == nil && addr.Port() > 0, field, fmt.Sprintf("want an IP address and a port, such as 127.0.0.1:10249, or [::1]:10249, not %q", text), "")
 }
 
-// maxSocket is how long the path of a unix socket can be.
-const maxSocket = 107
+// maxSocket is how long the path of a unix socket can be; that of the admin socket is shorter,
+// because it is made under a name with newSocket behind it.
+const (
+	maxSocket = 107
+	newSocket = len(".new")
+)
+
+// fits wants the path of a socket to be no longer than most.
+func (c *checker) fits(field, path string, most int) {
+	c.want(len(path) <= most, field, fmt.Sprintf("is %d bytes long, and the path of this socket may have %d", len(path), most), "use a shorter path")
+}
 
 func (c *checker) places() {
 	h := c.h
 	c.want(h.AdminSocket != "", "adminSocket", "is missing", "")
-	c.want(len(h.AdminSocket) <= maxSocket, "adminSocket", fmt.Sprintf("is %d bytes long, and the kernel takes %d", len(h.AdminSocket), maxSocket), "use a shorter path")
+	c.fits("adminSocket", h.AdminSocket, maxSocket-newSocket)
 	c.want(h.StateDir != "", "stateDir", "is missing", "")
 	c.want(!slices.Contains(h.PluginDirs, ""), "pluginDirs", "names an empty path", "")
 	c.want(h.OOMScoreAdj >= -1000 && h.OOMScoreAdj <= 1000, "oomScoreAdj", fmt.Sprintf("want -1000 to 1000, not %d", h.OOMScoreAdj), "")
@@ -215,6 +224,7 @@ func (c *checker) plugins() {
 			continue
 		}
 		c.want(strings.HasPrefix(p.Address, "unix:///"), field+".address", fmt.Sprintf("want a socket such as unix:///run/acme.sock, not %q", p.Address), "")
+		c.fits(field+".address", strings.TrimPrefix(p.Address, "unix://"), maxSocket)
 		c.want(p.Path == "" && p.SHA256 == "", field+".address", "says that the plugin runs already, while path or sha256 say what to start", "keep one of the two")
 	}
 }

@@ -52,6 +52,15 @@ func AndMore(n int) string {
 	return fmt.Sprintf(" and %d more", n)
 }
 
+// Since is the time from at until now, fit to be read. A clock that was set back makes none
+// negative; where at is not known, neither is the time.
+func Since(at, now time.Time) string {
+	if at.IsZero() {
+		return "an unknown time"
+	}
+	return Round(max(0, now.Sub(at))).String()
+}
+
 // Round makes a time fit to be read.
 func Round(d time.Duration) time.Duration {
 	switch {

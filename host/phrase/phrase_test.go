@@ -32,3 +32,23 @@ func TestPhrases(t *testing.T) {
 		t.Error("no values are no list; JSON would say null")
 	}
 }
+
+// TestSince: what is not known, or lies ahead by a clock that was set back, makes no number that
+// nobody believes.
+func TestSince(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, c := range []struct {
+		at   time.Time
+		want string
+	}{
+		{time.Time{}, "an unknown time"},
+		{now.Add(time.Hour), "0s"},
+		{now, "0s"},
+		{now.Add(-1234 * time.Millisecond), "1.2s"},
+		{now.Add(-90 * time.Minute), "1h30m0s"},
+	} {
+		if got := Since(c.at, now); got != c.want {
+			t.Errorf("%v: %s, want %s", c.at, got, c.want)
+		}
+	}
+}

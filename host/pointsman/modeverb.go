@@ -48,7 +48,7 @@ func writeMode(w io.Writer, m admin.Mode, now time.Time) {
 		line("config file", "%s", m.File)
 	}
 	if s := m.Swap; s != nil {
-		line("swap", "%s → %s: %s for %s (%s)", s.From, s.To, s.Stage, phrase.Round(now.Sub(s.Since)), s.Why)
+		line("swap", "%s → %s: %s for %s (%s)", s.From, s.To, s.Stage, phrase.Since(s.Since, now), s.Why)
 		if s.Undo != "" {
 			line("undone", "%s", s.Undo)
 		}
@@ -61,7 +61,7 @@ func writeMode(w io.Writer, m admin.Mode, now time.Time) {
 		if l.Error != "" {
 			how = "undone: " + l.Error
 		}
-		line("last swap", "%s → %s, %s ago, in %.1f s, %s", l.From, l.To, phrase.Round(now.Sub(l.At)), l.Seconds, how)
+		line("last swap", "%s → %s, %s ago%s, %s", l.From, l.To, phrase.Since(l.At, now), took(l.Seconds), how)
 		if l.Left != "" {
 			line("not finished", "%s", l.Left)
 		}
@@ -189,4 +189,12 @@ func modeResetVerb() *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// took says how long a swap took, as far as is known.
+func took(seconds float64) string {
+	if seconds <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(", in %.1f s", seconds)
 }

@@ -119,11 +119,11 @@ func writePlugin(w io.Writer, p admin.Plugin, now time.Time) {
 	line("waits for", p.Waiting)
 	line("pid", pidText(p.PID))
 	if !p.Up.IsZero() {
-		line("up", phrase.Round(now.Sub(p.Up)).String())
+		line("up", phrase.Since(p.Up, now))
 	}
 	line("restarts", fmt.Sprint(p.Restarts))
 	if !p.EndedAt.IsZero() {
-		line("last end", fmt.Sprintf("%s ago: %s", phrase.Round(now.Sub(p.EndedAt)), p.LastEnd))
+		line("last end", fmt.Sprintf("%s ago: %s", phrase.Since(p.EndedAt, now), p.LastEnd))
 	}
 	if p.Memory > 0 {
 		line("memory", fmt.Sprintf("%.1f MiB", float64(p.Memory)/(1<<20)))

@@ -72,12 +72,12 @@ func writeStatus(w io.Writer, s admin.Status, now time.Time) {
 		fmt.Fprintf(w, "%s\t%s\n", label, text)
 	}
 	line("node", "%s %v", s.Node.Name, s.Node.Addrs)
-	line("host", "%s, pid %d, up %s", s.Host.Version, s.Host.PID, phrase.Round(now.Sub(s.Host.Started)))
+	line("host", "%s, pid %d, up %s", s.Host.Version, s.Host.PID, phrase.Since(s.Host.Started, now))
 	line("source", "%s: %s, %s, %s", s.Source, phrase.Count(s.Services.Services, "Service"), phrase.Count(s.Services.EndpointSlices, "EndpointSlice"), phrase.Count(s.Services.Endpoints, "endpoint"))
 	line("mode", "%s", s.Mode)
 	writeDataplane(line, s.Dataplane, now)
 	if s.Swap != nil {
-		line("swap", "%s → %s: %s for %s", s.Swap.From, s.Swap.To, s.Swap.Stage, phrase.Round(now.Sub(s.Swap.Since)))
+		line("swap", "%s → %s: %s for %s", s.Swap.From, s.Swap.To, s.Swap.Stage, phrase.Since(s.Swap.Since, now))
 	}
 	switch {
 	case s.Sync.Served != s.Sync.Acked:
@@ -85,10 +85,10 @@ func writeStatus(w io.Writer, s admin.Status, now time.Time) {
 	case s.Sync.Last.IsZero():
 		line("sync", "none yet")
 	default:
-		line("sync", "revision %d of %d, %d pending; the last %s ago, in %.1f ms", s.Sync.Acked, s.Sync.Sent, s.Sync.Pending, phrase.Round(now.Sub(s.Sync.Last)), s.Sync.TookMS)
+		line("sync", "revision %d of %d, %d pending; the last %s ago, in %.1f ms", s.Sync.Acked, s.Sync.Sent, s.Sync.Pending, phrase.Since(s.Sync.Last, now), s.Sync.TookMS)
 	}
 	if s.Config.Path != "" {
-		line("config", "%s, loaded %s ago", s.Config.Path, phrase.Round(now.Sub(s.Config.Loaded)))
+		line("config", "%s, loaded %s ago", s.Config.Path, phrase.Since(s.Config.Loaded, now))
 	}
 	if p := s.Probes; !p.Healthz || !p.Livez || !p.Readyz {
 		line("probes", "healthz %d, livez %d, readyz %d", codeOf(p.Healthz), codeOf(p.Livez), codeOf(p.Readyz))
@@ -124,7 +124,7 @@ func writeDataplane(line func(label, format string, args ...any), d admin.Plugin
 	case d.PID == 0:
 		line("dataplane", "%s is %s%s", d.Name, d.State, because(d.Why))
 	default:
-		line("dataplane", "%s %s is %s, pid %d, up %s, %s", d.Name, d.Version, d.Role, d.PID, phrase.Round(now.Sub(d.Up)), phrase.Count(d.Restarts, "restart"))
+		line("dataplane", "%s %s is %s, pid %d, up %s, %s", d.Name, d.Version, d.Role, d.PID, phrase.Since(d.Up, now), phrase.Count(d.Restarts, "restart"))
 	}
 	if !d.Next.IsZero() {
 		line("", "tried again in %s", phrase.Round(max(0, d.Next.Sub(now))))

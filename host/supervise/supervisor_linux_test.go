@@ -552,7 +552,8 @@ func TestAddress(t *testing.T) {
 	y.until("connected to the next", func(s Status) bool { return s.State == Serving && s.PID == second.Process.Pid })
 
 	y.host.Restart("someone asked")
-	if err := second.Wait(); err != nil {
+	err := second.Wait() // SIGTERM asks, too: on a busy machine it may be sent, and find the process on its way out
+	if end, ok := second.ProcessState.Sys().(syscall.WaitStatus); err != nil && !(ok && end.Signaled() && end.Signal() == syscall.SIGTERM) {
 		t.Errorf("asked to end, the plugin ended with %v", err)
 	}
 	third := y.listener(y.plugin.Address)
@@ -574,7 +575,7 @@ func (y *yard) listener(address string) *exec.Cmd {
 		y.Fatal(err)
 	}
 	cmd := exec.Command(self, "--listen", address)
-	cmd.Env = append(os.Environ(), behaviour+"=serve")
+	cmd.Env = append(os.Environ(), behaviour+"=serve", "GORACE=atexit_sleep_ms=0") // else it ends a second late under -race
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		y.Fatal(err)

@@ -217,7 +217,10 @@ func (m Machine) rest(now time.Time, left string) (Machine, []Action) {
 
 func (m Machine) outcome(now time.Time, left string) Outcome {
 	// Began may be from before a restart, by a clock that was set back since.
-	o := Outcome{Plan: m.Plan, Took: max(0, now.Sub(m.Began)), At: now, Err: m.Undo, Left: left}
+	o := Outcome{Plan: m.Plan, At: now, Err: m.Undo, Left: left}
+	if !m.Began.IsZero() { // else it is not known
+		o.Took = max(0, now.Sub(m.Began))
+	}
 	if m.Back {
 		o.Plan = o.Plan.back() // as asked for
 	}

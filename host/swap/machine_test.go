@@ -375,3 +375,17 @@ func (n *node) atRest() error {
 	}
 	return n.serves()
 }
+
+// TestTook: of a swap whose beginning nobody wrote down it is not known how long it took.
+func TestTook(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for began, want := range map[time.Time]time.Duration{
+		{}:                        0,
+		now.Add(-3 * time.Second): 3 * time.Second,
+		now.Add(time.Hour):        0, // the clock was set back
+	} {
+		if got := (Machine{Plan: toUserspace, Began: began}).outcome(now, "").Took; got != want {
+			t.Errorf("begun %v: it took %s, want %s", began, got, want)
+		}
+	}
+}

@@ -78,7 +78,8 @@ func TestFaults(t *testing.T) {
 		{"a word for a number", service("clusterIP: 172.30.0.1\nports:\n- port: http"), "m.yaml:7: spec.ports.port: here should be a number, not a string"},
 		{"a number for a word", service("clusterIP: 172.30.0.1\nports:\n- port: 80\n  name: 80"), "m.yaml:8: spec.ports.name: here should be a string, not a number"},
 		{"a word for a list", service("clusterIP: 172.30.0.1\nports: http"), "m.yaml:6: spec.ports: here should be a list, not a string"},
-		{"a number too large", service("clusterIP: 172.30.0.1\nports:\n- port: 99999999999"), "m.yaml:7: spec.ports.port: here should be a number, not a number 99999999999"},
+		{"a number too large", service("clusterIP: 172.30.0.1\nports:\n- port: 99999999999"), "m.yaml:7: spec.ports.port: here should be a whole number up to 2147483647, not 99999999999"},
+		{"a part of a number", service("clusterIP: 172.30.0.1\nports:\n- port: 80.5"), "m.yaml:7: spec.ports.port: here should be a whole number up to 2147483647, not 80.5"},
 
 		{"no cluster IP", service("ports: [{port: 80}]"), "m.yaml:4: spec.clusterIP: is missing: an API server would choose an address, in a file you do"},
 		{"a cluster IP that is none", service("clusterIP: web\nports: [{port: 80}]"), `m.yaml:5: spec.clusterIP: "web" is no IP address`},

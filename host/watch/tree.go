@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"sort"
@@ -214,7 +215,14 @@ func (r *reader) decode(n *yaml.Node, value runtime.Object) bool {
 			r.unknown(n, e)
 		}
 	case errors.As(err, &mistyped):
-		r.fault(text.lineAt(mistyped.Offset), "%s: here should be %s, not a %s", mistyped.Field, kindOf(mistyped), mistyped.Value)
+		want, found := kindOf(mistyped), "a "+mistyped.Value
+		if number, is := strings.CutPrefix(mistyped.Value, "number "); is { // it is none of that kind, or too large
+			want, found = "a whole number", number
+			if mistyped.Type.Kind() == reflect.Int32 {
+				want = "a whole number up to 2147483647"
+			}
+		}
+		r.fault(text.lineAt(mistyped.Offset), "%s: here should be %s, not %s", mistyped.Field, want, found)
 	default:
 		r.fault(n.Line, "%v", err)
 	}
