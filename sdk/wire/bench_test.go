@@ -65,7 +65,7 @@ func joined(b *testing.B, register func(*grpc.Server)) *grpc.ClientConn {
 	register(g)
 	go g.Serve(listener)
 	b.Cleanup(g.Stop)
-	conn, err := dial(h, 0)
+	conn, err := dial(h, 0, &attempts{})
 	if err != nil {
 		b.Fatal(err)
 	}

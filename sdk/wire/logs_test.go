@@ -53,7 +53,7 @@ func faking(t *testing.T, register func(*grpc.Server)) *Remote {
 	register(g)
 	go g.Serve(listener)
 	t.Cleanup(g.Stop)
-	conn, err := dial(Handle{Network: "unix", Address: path}, 0)
+	conn, err := dial(Handle{Network: "unix", Address: path}, 0, &attempts{})
 	if err != nil {
 		t.Fatal(err)
 	}
