@@ -22,6 +22,7 @@ import (
 // A fault is one way to break a node.
 type fault struct {
 	name string
+	mode string           // that it is about; empty: any
 	can  func(*node) bool // there is something to break now; nil: always
 	do   func(*node)      // breaks it, holds the reports to it, and undoes it
 }
@@ -109,7 +110,11 @@ func (n *node) breaks(f fault) {
 	if n.IntN(2) == 0 {
 		n.churn(1 + n.IntN(6))
 	}
-	if n.IntN(3) == 0 {
+	switch {
+	case f.mode != "" && f.mode != n.mode:
+		n.swap(f.mode)
+		n.settle()
+	case f.mode == "" && n.IntN(3) == 0:
 		n.swap(n.other())
 		n.settle()
 	}

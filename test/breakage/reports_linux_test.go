@@ -101,12 +101,12 @@ func (n *node) look() (l look, err error) {
 	}
 	l.codes, l.bodies = make(map[string]int), make(map[string]string)
 	for _, probe := range []string{"healthz", "livez", "readyz"} {
-		l.codes[probe], l.bodies[probe], err = n.get(ctx, "http://"+healthz+"/"+probe)
+		l.codes[probe], l.bodies[probe], err = n.get(ctx, "http://"+n.healthz+"/"+probe)
 		if err != nil {
 			return l, err
 		}
 	}
-	_, l.metrics, err = n.get(ctx, "http://"+metrics+"/metrics")
+	_, l.metrics, err = n.get(ctx, "http://"+n.metrics+"/metrics")
 	return l, err
 }
 

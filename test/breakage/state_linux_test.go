@@ -4,10 +4,13 @@ package breakage
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // ofState are those of what the host writes down.
@@ -19,6 +22,8 @@ var ofState = []fault{
 	{name: "state-link", do: func(n *node) { n.stateless(link) }},
 	{name: "state-folder", do: stateFolder},
 	{name: "state-all-lost", do: stateAllLost},
+	{name: "state-full", do: stateFull},
+	{name: "state-read-only", can: immutable, do: stateReadOnly},
 }
 
 // What becomes of a file.
@@ -65,9 +70,7 @@ func stateAllLost(n *node) {
 		if len(n.plugins("userspace")) > 0 {
 			n.relayGone()
 		}
-		if err := os.RemoveAll(n.path("state")); err != nil {
-			n.Fatal(err)
-		}
+		n.must("find", n.path("state"), "-mindepth", "1", "-delete")
 	})
 }
 
@@ -79,5 +82,80 @@ func stateFolder(n *node) {
 	n.until("the host serves", long, n.served)
 	for _, path := range there {
 		_ = os.Remove(path)
+	}
+}
+
+// stateFull has no room for what is to be written down: a swap is not made, and status
+// says what cannot be written, until there is room.
+func stateFull(n *node) {
+	ballast := n.path("state/ballast")
+	if err := os.WriteFile(ballast, make([]byte, stateSize), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		n.Fatalf("there is room left: %v", err)
+	}
+	n.unwritten("no space left")
+	if err := os.Remove(ballast); err != nil {
+		n.Fatal(err)
+	}
+	n.written()
+}
+
+// stateReadOnly has a state in which nothing can be made, changed or removed, save for the
+// sockets, without which no plugin could be reached.
+func stateReadOnly(n *node) {
+	protect := func(how string) {
+		n.must("find", n.path("state"), "-name", "sockets", "-prune", "-o", "(", "-type", "d", "-o", "-type", "f", ")", "-exec", "chattr", how, "{}", "+")
+	}
+	protect("+i")
+	n.unwritten("operation not permitted")
+	protect("-i")
+	n.written()
+}
+
+// immutable reports whether the kernel can have that.
+func immutable(n *node) bool {
+	n.write("state/probe", "")
+	_, err := n.run("chattr", "+i", n.path("state/probe"))
+	_, _ = n.run("chattr", "-i", n.path("state/probe"))
+	_ = os.Remove(n.path("state/probe"))
+	return err == nil
+}
+
+// stateSize is what there is room for.
+const stateSize = 128 << 20
+
+// mount has the state on a file system of its own.
+func (n *node) mount() {
+	n.Helper()
+	if err := unix.Mount("none", n.path("state"), "tmpfs", 0, fmt.Sprintf("size=%d,mode=700", stateSize)); err != nil {
+		n.Fatalf("mount a file system for the state: %v", err)
+	}
+}
+
+// written waits until the host has written down what it could not, and takes back the swap
+// that was asked for.
+func (n *node) written() {
+	n.Helper()
+	n.within(soon, "no warning W017 is left", func() error {
+		l, err := n.look()
+		if err == nil && warning("W017", "").wrong(l) == nil {
+			err = fmt.Errorf("%q", l.status.Warnings)
+		}
+		return err
+	})
+	if out, err := n.verb("mode", "reset"); err != nil {
+		n.Errorf("mode reset: %v: %s", err, out)
+	}
+}
+
+// unwritten kills the plugin, the way to whose next process cannot be written down: that is
+// said, and the plugin serves. A swap is refused for the same reason.
+func (n *node) unwritten(why string) {
+	n.Helper()
+	n.kill(n.mode, syscall.SIGKILL)
+	n.shows(2*soon, warning("W017", why))
+	n.until("the next process serves all the same", long, func() error { err := n.served(); n.relayBack(); return err })
+	out, err := n.verb("mode", "swap", n.other(), "--wait")
+	if err == nil || !strings.Contains(out, why) {
+		n.Errorf("a swap that cannot be written down: %v: %s", err, out)
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
@@ -47,7 +49,7 @@ plugins:
 // syncPeriod is short, so that healthz changes its code soon.
 const syncPeriod = 3 * time.Second
 
-// Where a node's host answers, in its own namespace.
+// Where a host answers, in its node's namespace.
 const healthz, metrics = "127.0.0.1:10256", "127.0.0.1:10249"
 
 // streamsLast is how long a node remembers a flow of datagrams, which has no end that
@@ -73,8 +75,10 @@ type node struct {
 	cmd      *exec.Cmd
 	exited   chan struct{}
 
+	healthz, metrics string // where its host answers, in its own namespace
+
 	load     *traffic.Load
-	lost     clock     // time in which this process did not run
+	lost     *clock    // time in which this process did not run
 	relayed  []window  // in which a relay's connections may fail
 	sequence []string  // what was done
 	began    time.Time // the run
@@ -97,7 +101,7 @@ func newNode(t *testing.T, backend, mode string, r *rand.Rand) *node {
 	}
 	n := &node{
 		T: t, Client: admin.NewClient(filepath.Join(dir, "admin.sock")), Rand: r, dir: dir, backend: backend, ground: ground, here: ground.Node(),
-		mode: mode, services: make(map[int]service), began: time.Now(),
+		mode: mode, services: make(map[int]service), began: time.Now(), lost: new(clock), healthz: healthz, metrics: metrics,
 	}
 	t.Cleanup(n.close)
 	if err := ground.Own(nodeAddr); err != nil {
@@ -109,6 +113,10 @@ func newNode(t *testing.T, backend, mode string, r *rand.Rand) *node {
 	for _, addr := range backends {
 		n.serve(addr)
 	}
+	if err := os.Mkdir(n.path("state"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n.mount()
 	n.install("pointsman", "pointsman")
 	for _, name := range dataplanes {
 		n.install(plugin(name), "plugins/"+plugin(name))
@@ -173,6 +181,14 @@ func (n *node) modes() []string {
 		return dataplanes
 	}
 	return []string{"iptables", "userspace"}
+}
+
+// beside is the node as another host on it sees it, with the same Services.
+func (n *node) beside(socket, healthz, metrics string) *node {
+	return &node{
+		T: n.T, Client: admin.NewClient(n.path(socket)), Rand: n.Rand, dir: n.dir, backend: n.backend, ground: n.ground, here: n.here,
+		mode: n.mode, services: n.services, began: n.began, lost: n.lost, healthz: healthz, metrics: metrics,
+	}
 }
 
 // run runs a command on the node to its end.
@@ -291,6 +307,7 @@ func (n *node) close() {
 	}
 	n.ground = nil
 	n.lost.stop()
+	_ = unix.Unmount(n.path("state"), unix.MNT_DETACH)
 	_ = os.RemoveAll(n.dir)
 }
 
