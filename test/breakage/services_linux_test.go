@@ -217,18 +217,11 @@ func (n *node) asks(from netip.Addr, to netip.AddrPort) (netip.Addr, error) {
 	return at.Addr(), err
 }
 
-// caller is one that calls from there; the node's address: from the node itself.
+// caller is one that calls from there, by a port that nobody had before: for two minutes the
+// kernel sends a new connection from a port where it sent the one before, which may be a
+// relay that has gone.
 func (n *node) caller(name string, from netip.Addr, to netip.AddrPort) traffic.Caller {
 	n.Helper()
-	if from == nodeAddr {
-		return traffic.Caller{Name: name, To: to, Dial: func(ctx context.Context, network string, to netip.AddrPort) (conn net.Conn, err error) {
-			err = n.here.Do(func() error {
-				conn, err = new(net.Dialer).DialContext(ctx, network, to.String())
-				return err
-			})
-			return conn, err
-		}}
-	}
 	host, err := n.ground.Host(from)
 	if err != nil {
 		n.Fatal(err)

@@ -51,16 +51,18 @@ func (c Caller) Over(protocol string) string {
 }
 
 // Once connects, says something and hears it, and is how long that took.
-func (c Caller) Once(ctx context.Context) (time.Duration, error) {
+func (c Caller) Once(ctx context.Context) (time.Duration, error) { return c.once(ctx, Patience) }
+
+func (c Caller) once(ctx context.Context, patience time.Duration) (time.Duration, error) {
 	began := time.Now()
-	limited, cancel := context.WithDeadline(context.WithoutCancel(ctx), began.Add(Patience))
+	limited, cancel := context.WithDeadline(context.WithoutCancel(ctx), began.Add(patience))
 	defer cancel()
 	conn, err := c.Dial(limited, c.Over("tcp"), c.To)
 	if err != nil {
 		return 0, err
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(began.Add(Patience))
+	_ = conn.SetDeadline(began.Add(patience))
 	err = Say(conn)
 	return time.Since(began), err
 }
@@ -84,6 +86,8 @@ type Plan struct {
 	Every time.Duration        // one of these does so at most
 	Keep  int                  // how many keep a connection
 	Lives func() time.Duration // how long a connection or a stream is kept before the next one; nil: as long as the load
+
+	Patience time.Duration // zero: Patience
 }
 
 // A Failure is a call that failed.
@@ -134,6 +138,9 @@ type Load struct {
 // Start has these call, until End.
 func Start(p Plan, callers ...Caller) *Load {
 	ctx, cancel := context.WithCancel(context.Background())
+	if p.Patience == 0 {
+		p.Patience = Patience
+	}
 	l := &Load{plan: p, stop: cancel, began: time.Now()}
 	for _, c := range callers {
 		for range p.New {
@@ -205,7 +212,7 @@ func (l *Load) anew(ctx context.Context, c Caller) {
 	defer next.Stop()
 	for ctx.Err() == nil {
 		began := time.Now()
-		took, err := c.Once(ctx)
+		took, err := c.once(ctx, l.plan.Patience)
 		l.note(&l.tally.New, began, took, err, "new from %s to %s", c.Name, c.To)
 		<-next.C
 	}
@@ -214,7 +221,7 @@ func (l *Load) anew(ctx context.Context, c Caller) {
 // keep says something on one connection for as long as it may.
 func (l *Load) keep(ctx context.Context, c Caller) {
 	opened := time.Now()
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), Patience)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.plan.Patience)
 	conn, err := c.Dial(limited, c.Over("tcp"), c.To)
 	cancel()
 	if err != nil {
@@ -226,7 +233,7 @@ func (l *Load) keep(ctx context.Context, c Caller) {
 	defer next.Stop()
 	for ctx.Err() == nil {
 		began := time.Now()
-		_ = conn.SetDeadline(began.Add(Patience))
+		_ = conn.SetDeadline(began.Add(l.plan.Patience))
 		err := Say(conn)
 		l.note(&l.tally.Kept, opened, time.Since(began), err, "kept, from %s to %s", c.Name, c.To)
 		if err != nil {
@@ -240,7 +247,7 @@ func (l *Load) keep(ctx context.Context, c Caller) {
 // any may be: silence is.
 func (l *Load) stream(ctx context.Context, c Caller) {
 	opened := time.Now()
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), Patience)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.plan.Patience)
 	conn, err := c.Dial(limited, c.Over("udp"), c.To)
 	cancel()
 	if err != nil {
@@ -257,7 +264,7 @@ func (l *Load) stream(ctx context.Context, c Caller) {
 		if _, err := conn.Read(said); err == nil {
 			l.note(&l.tally.Kept, opened, time.Since(heard), nil, "")
 			heard = time.Now()
-		} else if time.Since(heard) > Patience {
+		} else if time.Since(heard) > l.plan.Patience {
 			l.note(&l.tally.Kept, opened, 0, errors.New("silence"), "a stream from %s to %s", c.Name, c.To)
 			return
 		}
@@ -292,5 +299,5 @@ func (l *Load) note(count *int, began time.Time, took time.Duration, err error, 
 // hungry reports whether this process did not run while a call waited. The caller has
 // the mutex.
 func (l *Load) hungry() bool {
-	return !l.starved.IsZero() && time.Since(l.starved) < Patience+Starvation
+	return !l.starved.IsZero() && time.Since(l.starved) < l.plan.Patience+Starvation
 }
