@@ -44,6 +44,7 @@ type Swapped struct {
 	Seconds float64   `json:"seconds"`
 	Error   string    `json:"error,omitempty"` // why it was undone
 	Left    string    `json:"left,omitempty"`  // what could not be finished
+	Stays   string    `json:"stays,omitempty"` // the mode that the host goes on with
 }
 
 // A ModePlan is what a change of mode would come to.

@@ -60,7 +60,7 @@ func (h *host) status() admin.Status {
 
 func (h *host) besides(j health.Judgement) besides {
 	b := besides{found: j.Findings, away: h.fault(), staleSince: h.follower.Status().StaleSince, unbound: h.servers.Unbound(),
-		unwritten: h.yard.Unwritten(), stateDir: h.settings.StateDir}
+		unwritten: h.yard.Unwritten(), stateDir: h.settings.StateDir, unattended: h.yard.Unattended()}
 	if f, ok := h.source.(faulty); ok {
 		for _, fault := range f.Faults() {
 			b.faults = append(b.faults, fault.Error())

@@ -56,6 +56,8 @@ func TestWarnings(t *testing.T) {
 			want: "W010 the swap to ipvs is not finished: clear: no space"},
 		{name: "a port is taken", change: func(*admin.Status) {}, besides: besides{unbound: []string{"healthzBindAddress: in use"}},
 			want: "W012 the host does not answer, and tries again each 5s: healthzBindAddress: in use"},
+		{name: "left behind", change: func(s *admin.Status) { s.Dataplane.State = "refused" }, besides: besides{unattended: []string{"iptables: jump to KUBE-SERVICES and 3 more"}},
+			want: "W018 acme is refused; the kernel has rules that nothing updates: iptables: jump to KUBE-SERVICES and 3 more"},
 		{name: "away", change: func(*admin.Status) {}, besides: besides{away: "listing Nodes: refused"}, want: "W008 no changes are heard of: listing Nodes: refused"},
 	} {
 		s := well()

@@ -28,6 +28,7 @@ const (
 	fallenBack     = "W011"
 	notAnswering   = "W012"
 	notWritten     = "W017"
+	notUpdated     = "W018"
 )
 
 // besides is what is worth a warning and stands nowhere else in a status.
@@ -39,6 +40,7 @@ type besides struct {
 	unwritten  []string // what the next host must know, and could not be written down
 	stateDir   string
 	unbound    []string // addresses of the host's own servers that cannot be bound
+	unattended []string // rules in the kernel that serve, and that nothing updates, by mode
 }
 
 // warnings are the things to look at in s and besides, the gravest first.
@@ -58,10 +60,13 @@ func warnings(s admin.Status, b besides) []admin.Warning {
 		warn(fallenBack, "pointsman plugin restart "+d.Name, "dataplane %s runs the last binary that worked: the one at %s failed too often", d.Name, d.Path)
 	}
 	if l := s.LastSwap; l != nil && l.Error != "" {
-		warn(swapFailed, "pointsman mode show", "the swap to %s was undone, and %s serves on: %s", l.To, l.From, l.Error)
+		warn(swapFailed, "pointsman mode show", "the swap to %s %s: %s", l.To, ended(*l, d), l.Error)
 	}
 	if l := s.LastSwap; l != nil && l.Left != "" {
 		warn(swapUnfinished, "pointsman cleanup --dry-run", "the swap to %s is not finished: %s", l.To, l.Left)
+	}
+	for _, rules := range b.unattended {
+		warn(notUpdated, "pointsman mode show", "%s is %s; the kernel has rules that nothing updates: %s", d.Name, d.State, rules)
 	}
 	if s.Sync.Error != "" {
 		warn(lastSyncFailed, "pointsman plugin logs "+d.Name, "the last update did not go in, and is tried again: %s", s.Sync.Error)
@@ -88,6 +93,17 @@ func warnings(s admin.Status, b besides) []admin.Warning {
 		warn(sourceAway, "", "no changes are heard of: %s", b.away)
 	}
 	return list
+}
+
+// ended says how a swap ended that did not go well.
+func ended(l admin.Swapped, d admin.Plugin) string {
+	switch {
+	case l.Stays == l.To:
+		return "failed and could not be undone"
+	case d.Name == l.From && d.State != "serving":
+		return "was undone, and " + l.From + " does not serve either"
+	}
+	return "was undone, and " + l.From + " serves on"
 }
 
 func because(why string) string {

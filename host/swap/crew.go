@@ -73,7 +73,7 @@ func (c *crew) act(ctx context.Context, a Action) error {
 	case Release:
 		c.held.release()
 	case Prove:
-		return c.yard.Prove(ctx, c.held.ways)
+		return c.yard.Prove(ctx, c.to, c.held.ways)
 	default:
 		return c.switchOver(ctx, a)
 	}
@@ -94,6 +94,8 @@ func (c *crew) switchOver(ctx context.Context, a Action) error {
 		return c.from.SetRole(ctx, sdk.Active)
 	case Recall:
 		return c.to.SetRole(ctx, c.leaving())
+	case Await:
+		return c.to.Serving(ctx)
 	case Drain:
 		return c.drain(ctx)
 	case Clear:
@@ -109,9 +111,10 @@ func (c *crew) switchOver(ctx context.Context, a Action) error {
 	return nil
 }
 
-// leaving is the role of the one that no longer serves.
+// leaving is the role of the one that no longer serves. Where its rules are to stay it
+// yields, which leaves the kernel as it is.
 func (c *crew) leaving() sdk.Role {
-	if c.m.Plan.Same {
+	if !c.m.Plan.cleans() {
 		return sdk.Yielded
 	}
 	return sdk.Draining
@@ -147,7 +150,7 @@ func (c *crew) hold(ctx context.Context) error {
 		return err
 	}
 	c.held.who = append(c.held.who, c.from)
-	short, cancel := context.WithTimeout(ctx, 5*time.Second)
+	short, cancel := context.WithTimeout(ctx, maxHeld/3)
 	defer cancel()
 	if err := c.from.Hold(short); err != nil {
 		c.yard.Failed(Hold, err)

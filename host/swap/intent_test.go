@@ -59,12 +59,12 @@ func TestClockSet(t *testing.T) {
 func TestRecover(t *testing.T) {
 	for stage, want := range map[Stage]string{
 		Idle:      "→ idle",
-		Staging:   "userspace→iptables draining: note drain",
-		Holding:   "userspace→iptables draining: note drain",
+		Staging:   "userspace→iptables draining: note await drain",
+		Holding:   "userspace→iptables draining: note await drain",
 		Cutting:   "iptables→userspace returning: note restore recall",
 		Proving:   "iptables→userspace returning: note restore recall",
-		Draining:  "iptables→userspace draining: note drain",
-		Clearing:  "iptables→userspace clearing: note clear stop",
+		Draining:  "iptables→userspace draining: note await drain",
+		Clearing:  "iptables→userspace draining: note await drain",
 		Returning: "iptables→userspace returning: note restore recall",
 	} {
 		m := Machine{Stage: stage}

@@ -18,17 +18,36 @@ type Plan struct {
 	Force   bool          `json:"force,omitempty"`   // also if Services or connections are lost by it
 	Stay    bool          `json:"stay,omitempty"`    // a canary that fails is no reason to go back
 
+	// FromDown says that From did not serve when the swap was asked for. To then begins in
+	// the role that the kernel shows, because its rules may be the ones that serve, and an
+	// undo leaves those rules in place.
+	FromDown bool `json:"fromDown,omitempty"`
+
+	// LeaveRules says that From goes without Cleanup: it yields, its process ends, and its
+	// rules stay in the kernel.
+	LeaveRules bool `json:"leaveRules,omitempty"`
+
+	// Leftover says that To serves already, and From is only what an earlier swap left in
+	// the kernel: it is drained and cleaned up once To has passed the canary.
+	Leftover bool `json:"leftover,omitempty"`
+
 	// The slots tell processes of one mode apart.
 	FromSlot string `json:"fromSlot,omitempty"`
 	ToSlot   string `json:"toSlot,omitempty"`
 }
 
 func (p Plan) String() string {
-	if p.Same {
+	switch {
+	case p.Same:
 		return p.From + " → " + p.To + ", another binary"
+	case p.Leftover:
+		return p.From + " → " + p.To + ", cleaning up what an earlier swap left of " + p.From
 	}
 	return p.From + " → " + p.To
 }
+
+// cleans reports whether From is removed from the kernel at the end.
+func (p Plan) cleans() bool { return !p.Same && !p.LeaveRules }
 
 // back is the swap that undoes p.
 func (p Plan) back() Plan {
@@ -37,9 +56,11 @@ func (p Plan) back() Plan {
 	return p
 }
 
-// turn makes the one that was to come the one to leave.
+// turn makes the one that was to come the one to leave. Its rules stay where they may
+// be all that serves.
 func (m Machine) turn() Machine {
 	m.Plan, m.Back = m.Plan.back(), !m.Back
+	m.Plan.LeaveRules = m.Plan.FromDown
 	return m
 }
 
@@ -51,6 +72,7 @@ type Machine struct {
 	Since time.Time // when it came into Stage
 	Moved time.Time // when a dataplane got on in it, as it reported
 	Began time.Time // when the swap did
+	Held  time.Time // when updates began to be held back; zero: they flow
 	Undo  string    // why it is being undone; empty: it is not
 	Back  bool      // To and From have changed places, because it is being undone
 	Trial int       // how often the present stage's work has failed
@@ -63,8 +85,11 @@ type Outcome struct {
 	Plan Plan // as asked for
 	Took time.Duration
 	At   time.Time
-	Err  string // why the one that was to leave serves on; empty: it went well
+	Err  string // why the swap was undone; empty: it went well
 	Left string // what could not be cleared away, and why; empty: nothing
+
+	Stays   string // the mode that the host goes on with
+	Remains string // the mode that left rules in the kernel; empty: none
 }
 
 // OK reports whether the swap was made.
@@ -130,14 +155,23 @@ func (m Machine) Step(e Event, now time.Time) (next Machine, work []Action) {
 
 // ask begins a swap: from rest, or back to the one that is about to leave.
 func (m Machine) ask(p Plan, now time.Time) (Machine, []Action) {
-	back := m.Stage == Draining && p.From == m.Plan.To && p.To == m.Plan.From && !p.Same
+	back := m.Stage == Draining && p.From == m.Plan.To && p.To == m.Plan.From && m.Plan.cleans()
 	if m.Stage != Idle && !back {
 		return m, nil
 	}
 	if m.Stage == Draining {
 		m.Last = m.outcome(now, "")
 	}
-	return Machine{Plan: p, Began: now, Last: m.Last}.enter(Preflight, now)
+	first := Preflight
+	if p.Leftover {
+		first = Proving
+	}
+	return Machine{Plan: p, Began: now, Last: m.Last}.enter(first, now)
+}
+
+// fresh reports whether m has just begun by an Ask.
+func (m Machine) fresh() bool {
+	return m.Stage == Preflight || m.Plan.Leftover && m.Stage == Proving
 }
 
 func (m Machine) passed(now time.Time) (Machine, []Action) {
@@ -155,8 +189,11 @@ func (m Machine) passed(now time.Time) (Machine, []Action) {
 // again, until its time is over.
 func (m Machine) failed(why string, now time.Time) (Machine, []Action) {
 	switch {
-	case m.Stage == Proving && m.Plan.Stay:
-		return m.rest(now, why)
+	case m.Stage == Proving && (m.Plan.Stay || m.Plan.FromDown || m.Plan.Leftover):
+		return m.rest(now, why) // there is nothing better to go back to
+	case m.Stage == Cutting && m.Plan.FromDown:
+		m.Undo = why
+		return m.turn().enter(Draining, now)
 	case m.Stage.cut():
 		m.Undo = why
 		return m.enter(Returning, now)
@@ -175,6 +212,9 @@ func (m Machine) overdue(now time.Time) (Machine, []Action) {
 	if m.Stage == Draining {
 		return m.enter(Clearing, now)
 	}
+	if m.heldTooLong(now) {
+		return m.failed(fmt.Sprintf("updates were held back for %s, and %s was not done", maxHeld, m.Stage), now)
+	}
 	if now.Sub(m.Since) >= m.longest() {
 		return m.failed(fmt.Sprintf("%s took longer than %s", m.Stage, m.longest()), now)
 	}
@@ -186,11 +226,20 @@ func (m Machine) late(now time.Time) bool {
 	if m.Stage == Draining {
 		return now.Sub(m.Since) >= m.limit()
 	}
+	if m.heldTooLong(now) {
+		return true
+	}
 	last := m.Since
 	if m.Moved.After(last) {
 		last = m.Moved
 	}
 	return now.Sub(last) >= m.limit() || now.Sub(m.Since) >= m.longest()
+}
+
+// heldTooLong reports whether updates have been held back for as long as they may,
+// whatever progress a dataplane reports: the one that serves must follow its Services.
+func (m Machine) heldTooLong(now time.Time) bool {
+	return !m.Held.IsZero() && now.Sub(m.Held) >= maxHeld
 }
 
 // givenUp is a stage without a way back that did not succeed in its time. If From
@@ -212,6 +261,10 @@ func (m Machine) reset(why string, now time.Time) (Machine, []Action) {
 // rest ends the swap. left is what could not be done.
 func (m Machine) rest(now time.Time, left string) (Machine, []Action) {
 	last := m.outcome(now, left)
+	last.Stays = m.Plan.To
+	if left != "" && m.Plan.cleans() || m.Plan.LeaveRules {
+		last.Remains = m.Plan.From
+	}
 	return Machine{Stage: Idle, Since: now, Last: last}, []Action{Finish}
 }
 
@@ -229,6 +282,12 @@ func (m Machine) outcome(now time.Time, left string) Outcome {
 
 func (m Machine) enter(s Stage, now time.Time) (Machine, []Action) {
 	m.Stage, m.Since, m.Moved, m.Trial, m.Next = s, now, time.Time{}, 0, time.Time{}
+	switch {
+	case s == Holding:
+		m.Held = now
+	case s != Cutting:
+		m.Held = time.Time{}
+	}
 	return m, m.Plan.work(s)
 }
 
@@ -256,12 +315,18 @@ func Recover(m Machine, now time.Time) (Machine, []Action) {
 	switch {
 	case m.Stage == Idle:
 		return m, nil
-	case m.Stage.cut():
+	case m.Plan.Leftover && m.Stage < Draining:
+		return m.rest(now, killed) // To serves already; the next attempt begins anew
+	case m.Stage.cut() && !m.Plan.FromDown:
 		m.Undo = killed
 		return m.enter(Returning, now)
-	case m.Stage < Cutting:
+	case m.Stage < Draining:
 		m.Undo = killed
 		return m.turn().enter(Draining, now)
+	case m.Stage == Clearing:
+		// To may not have come up yet. Until it serves From only drains, and can be
+		// wanted back.
+		return m.enter(Draining, now)
 	}
 	return m.enter(m.Stage, now)
 }
@@ -279,4 +344,6 @@ func (m Machine) Parties() (keeps, leaves Party) {
 	return from, to
 }
 
-func (m Machine) keepsTo() bool { return m.Stage >= Draining && m.Stage != Returning }
+func (m Machine) keepsTo() bool {
+	return m.Plan.Leftover || m.Stage >= Draining && m.Stage != Returning
+}

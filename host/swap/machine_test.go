@@ -40,29 +40,29 @@ func TestSwaps(t *testing.T) {
 			{second, passed(Verifying), "iptables→userspace holding: record freeze hold carry"},
 			{second, passed(Holding), "iptables→userspace cutting: record promote retire release"},
 			{second, passed(Cutting), "iptables→userspace proving: record prove verify"},
-			{second, passed(Proving), "iptables→userspace draining: note drain"},
-			{second, passed(Draining), "iptables→userspace clearing: note clear stop"},
+			{second, passed(Proving), "iptables→userspace draining: note await drain"},
+			{second, passed(Draining), "iptables→userspace clearing: note await clear stop"},
 			{second, passed(Clearing), "→ idle: finish"},
 		},
 		"is refused": append(upTo(Preflight),
-			step{second, failed(Preflight), "userspace→iptables draining: note drain"},
-			step{second, passed(Draining), "userspace→iptables clearing: note clear stop"},
+			step{second, failed(Preflight), "userspace→iptables draining: note await drain"},
+			step{second, passed(Draining), "userspace→iptables clearing: note await clear stop"},
 			step{second, passed(Clearing), "→ idle: finish"}),
 		"does not verify": append(upTo(Verifying),
-			step{second, failed(Verifying), "userspace→iptables draining: note drain"}),
+			step{second, failed(Verifying), "userspace→iptables draining: note await drain"}),
 		"loses the one that comes": append(upTo(Holding),
-			step{second, Event{Kind: Lost, Why: "killed"}, "userspace→iptables draining: note drain"}),
+			step{second, Event{Kind: Lost, Why: "killed"}, "userspace→iptables draining: note await drain"}),
 		"loses the one that comes when the points are thrown": append(upTo(Proving),
 			step{second, Event{Kind: Lost, Why: "killed"}, "iptables→userspace returning: note restore recall"}),
 		"cannot throw the points": append(upTo(Cutting),
 			step{second, failed(Cutting), "iptables→userspace returning: note restore recall"},
-			step{second, passed(Returning), "userspace→iptables draining: note drain"}),
+			step{second, passed(Returning), "userspace→iptables draining: note await drain"}),
 		"has a canary that dies": append(upTo(Proving),
 			step{second, failed(Proving), "iptables→userspace returning: note restore recall"},
 			step{second, failed(Returning), "iptables→userspace returning"},
 			step{again, Event{Kind: Tick}, "iptables→userspace returning: note restore recall"},
-			step{second, passed(Returning), "userspace→iptables draining: note drain"},
-			step{second, passed(Draining), "userspace→iptables clearing: note clear stop"},
+			step{second, passed(Returning), "userspace→iptables draining: note await drain"},
+			step{second, passed(Draining), "userspace→iptables clearing: note await clear stop"},
 			step{second, passed(Clearing), "→ idle: finish"}),
 		"is to stay whatever the canary says": {
 			{0, Event{Kind: Ask, Plan: Plan{From: "iptables", To: "userspace", Stay: true}}, "iptables→userspace preflight: launch"},
@@ -83,30 +83,64 @@ func TestSwaps(t *testing.T) {
 		},
 		"takes too long": append(upTo(Staging),
 			step{179 * second, Event{Kind: Tick}, "iptables→userspace staging"},
-			step{second, Event{Kind: Tick}, "userspace→iptables draining: note drain"}),
+			step{second, Event{Kind: Tick}, "userspace→iptables draining: note await drain"}),
 		"gets on slowly": append(upTo(Staging),
 			step{179 * second, Event{Kind: Stirs}, "iptables→userspace staging"},
 			step{179 * second, Event{Kind: Tick}, "iptables→userspace staging"},
-			step{second, Event{Kind: Tick}, "userspace→iptables draining: note drain"}),
+			step{second, Event{Kind: Tick}, "userspace→iptables draining: note await drain"}),
 		"gets on for ever": append(upTo(Cutting),
 			step{14 * second, Event{Kind: Stirs}, "iptables→userspace cutting"},
 			step{14 * second, Event{Kind: Stirs}, "iptables→userspace cutting"},
 			step{patience*15*second - 28*second, Event{Kind: Stirs}, "iptables→userspace cutting"},
 			step{0, Event{Kind: Tick}, "iptables→userspace returning: note restore recall"}),
+		"holds updates back for too long, whatever is reported": append(upTo(Cutting),
+			step{time.Second, Event{Kind: Stirs}, "iptables→userspace cutting"},
+			step{time.Second, Event{Kind: Stirs}, "iptables→userspace cutting"},
+			step{time.Second / 2, Event{Kind: Tick}, "iptables→userspace cutting"},
+			step{time.Second, Event{Kind: Tick}, "iptables→userspace returning: note restore recall"}),
+		"does not come to hold": append(upTo(Holding),
+			step{maxHeld - 1, Event{Kind: Stirs}, "iptables→userspace holding"},
+			step{1, Event{Kind: Tick}, "userspace→iptables draining: note await drain"}),
+		"comes from one that does not serve, and fails": {
+			{0, Event{Kind: Ask, Plan: Plan{From: "ipvs", To: "iptables", FromDown: true, Drain: time.Minute}}, "ipvs→iptables preflight: launch"},
+			{0, passed(Preflight), "ipvs→iptables staging: record fill"},
+			{0, failed(Staging), "iptables→ipvs draining: note drain"},
+			{0, passed(Draining), "iptables→ipvs clearing: note stop"},
+			{0, passed(Clearing), "→ idle: finish"},
+		},
+		"comes from one that does not serve, and has a canary that dies": {
+			{0, Event{Kind: Ask, Plan: Plan{From: "ipvs", To: "iptables", FromDown: true, Drain: time.Minute}}, "ipvs→iptables preflight: launch"},
+			{0, passed(Preflight), "ipvs→iptables staging: record fill"},
+			{0, passed(Staging), "ipvs→iptables verifying: record check verify sound"},
+			{0, passed(Verifying), "ipvs→iptables holding: record freeze hold carry"},
+			{0, passed(Holding), "ipvs→iptables cutting: record promote retire release"},
+			{0, passed(Cutting), "ipvs→iptables proving: record prove verify"},
+			{0, failed(Proving), "→ idle: finish"},
+		},
+		"cleans up what an earlier one left": {
+			{0, Event{Kind: Ask, Plan: Plan{From: "ipvs", To: "iptables", Leftover: true, Drain: time.Minute}}, "ipvs→iptables proving: record prove verify"},
+			{0, passed(Proving), "ipvs→iptables draining: note await drain"},
+			{0, passed(Draining), "ipvs→iptables clearing: note await clear stop"},
+			{0, passed(Clearing), "→ idle: finish"},
+		},
+		"does not clean up what an earlier one left, without a canary": {
+			{0, Event{Kind: Ask, Plan: Plan{From: "ipvs", To: "iptables", Leftover: true, Drain: time.Minute}}, "ipvs→iptables proving: record prove verify"},
+			{0, failed(Proving), "→ idle: finish"},
+		},
 		"hears from a stage that is over": append(upTo(Proving),
 			step{0, failed(Staging), "iptables→userspace proving"}),
 		"drains for as long as it may": append(upTo(Draining),
 			step{14 * time.Minute, Event{Kind: Tick}, "iptables→userspace draining"},
 			step{0, Event{Kind: Lost}, "iptables→userspace draining"},
-			step{time.Minute, Event{Kind: Tick}, "iptables→userspace clearing: note clear stop"}),
+			step{time.Minute, Event{Kind: Tick}, "iptables→userspace clearing: note await clear stop"}),
 		"cannot clear away": append(upTo(Clearing),
 			step{179 * second, failed(Clearing), "iptables→userspace clearing"},
-			step{again, Event{Kind: Tick}, "iptables→userspace clearing: note clear stop"},
+			step{again, Event{Kind: Tick}, "iptables→userspace clearing: note await clear stop"},
 			step{0, failed(Clearing), "→ idle: finish"}),
 		"is wanted back while it drains": append(upTo(Draining),
 			step{second, ask, "iptables→userspace draining"},
 			step{second, Event{Kind: Ask, Plan: toUserspace.back()}, "userspace→iptables preflight: launch"},
-			step{second, failed(Preflight), "iptables→userspace draining: note drain"}),
+			step{second, failed(Preflight), "iptables→userspace draining: note await drain"}),
 		"of one mode is asked for again while it drains": {
 			{0, Event{Kind: Ask, Plan: Plan{From: "m", To: "m", Same: true, Drain: time.Minute}}, "m→m preflight: launch"},
 			{0, passed(Preflight), "m→m staging: record fill"},
@@ -187,8 +221,11 @@ func TestSameMode(t *testing.T) {
 func TestAnySwap(t *testing.T) {
 	var ends [3]int
 	for seed := range uint64(2000) {
-		n := &node{Rand: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(0, 0), same: seed%4 == 0, stuck: seed%10 == 1}
-		n.planes = [2]plane{{catches: true, rules: true}, {}}
+		n := &node{Rand: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(0, 0), same: seed%4 == 0, stuck: seed%10 == 1, fromDown: seed%4 == 1}
+		n.planes = [2]plane{{catches: true, rules: true, told: true}, {}}
+		if n.fromDown { // what serves are To's rules, and no process keeps them up to date
+			n.planes = [2]plane{{}, {catches: true, rules: true}}
+		}
 		if err := n.story(); err != nil {
 			t.Fatalf("seed %d: %v\n%s", seed, err, strings.Join(n.log, "\n"))
 		}
@@ -216,6 +253,7 @@ type node struct {
 	now       time.Time
 	same      bool
 	stuck     bool // nothing can be cleared away
+	fromDown  bool // From does not serve, and To's mode does: by rules that it finds
 	m         Machine
 	disk      Machine // as recorded last
 	planes    [2]plane
@@ -232,7 +270,7 @@ var (
 // story is one swap until it has ended.
 func (n *node) story() error {
 	p := toUserspace
-	p.Same = n.same
+	p.Same, p.FromDown = n.same, n.fromDown
 	if n.same {
 		p.To = p.From
 	}
@@ -265,7 +303,9 @@ func (n *node) killed() (work []Action) {
 	n.m, work = Recover(n.disk, n.now)
 	n.log = append(n.log, "killed → "+describe(n.m, work))
 	if n.m.Stage == Idle { // nothing was written yet: To is not known of
-		n.planes[1-n.pos], n.forgotten = plane{}, true
+		if n.forgotten = true; !n.fromDown {
+			n.planes[1-n.pos] = plane{}
+		}
 	}
 	return work
 }
@@ -321,6 +361,14 @@ func (n *node) act(work []Action) error {
 			return errLuck
 		case a == Record, a == Note && lucky:
 			n.disk = n.m
+		case a == Launch && !n.same && !n.m.Plan.FromDown:
+			to.catches = false // Standby
+		case a == Await:
+			if !to.catches || !to.told {
+				return errLuck
+			}
+		case a == Drain && n.m.Plan.cleans():
+			from.catches = false
 		case a == Fill:
 			to.told, to.rules = true, true
 		case a == Promote:
@@ -346,6 +394,9 @@ func (n *node) act(work []Action) error {
 			if from.catches {
 				return errors.New("one is cleared that catches packets")
 			}
+			if n.m.Plan.FromDown && n.m.Back {
+				return errors.New("one is cleared whose rules may be all that serves")
+			}
 			if !n.m.Back && !n.proved {
 				return errors.New("one is cleared before the canary of the other has passed")
 			}
@@ -370,7 +421,7 @@ func (n *node) atRest() error {
 	if o.At.IsZero() {
 		return errors.New("ended without an outcome")
 	}
-	if o.OK() && !n.proved {
+	if o.OK() && !n.proved && o.Left == "" {
 		return errors.New("went well without a canary")
 	}
 	return n.serves()

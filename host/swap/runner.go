@@ -22,6 +22,7 @@ type Runner struct {
 	started Dataplane // that served when the swap began
 	coming  Dataplane // that was to replace it; nil: not open yet
 	kept    error     // why the intent of a swap that is over could not be forgotten; nil: it is
+	left    Dataplane // that Retire is about; nil: none
 	asked   *Plan     // of an Ask that was accepted, and that the machine has not heard of yet; nil: there is none
 }
 
@@ -59,11 +60,20 @@ func (r *Runner) Ask(p Plan) error {
 	switch {
 	case r.asked != nil:
 		return fmt.Errorf("%w: %s, about to begin", ErrBusy, r.asked)
-	case work == nil, next.Stage != Preflight, !r.tell(Event{Kind: Ask, Plan: p}):
+	case work == nil, !next.fresh(), !r.tell(Event{Kind: Ask, Plan: p}):
 		return fmt.Errorf("%w: %s, %s", ErrBusy, r.machine.Plan, r.machine.Stage)
 	}
 	r.asked = &p
 	return nil
+}
+
+// Retire drains and cleans up d, which is what an earlier swap left in the kernel,
+// beside the dataplane that serves. p.Leftover is set.
+func (r *Runner) Retire(p Plan, d Dataplane) error {
+	r.mu.Lock()
+	r.left = d
+	r.mu.Unlock()
+	return r.Ask(p)
 }
 
 // Lost tells that the process of a dataplane is gone or hangs.
@@ -102,6 +112,7 @@ func (r *Runner) pair(m Machine) (from, to Dataplane) {
 // the next host goes on with it.
 func (r *Runner) Run(ctx context.Context) {
 	l := &loop{Runner: r, done: make(chan Event, 1)}
+	defer l.held.release() // or the host could not tell the tracker of anything more
 	defer l.halt()
 	ticker := time.NewTicker(500 * time.Millisecond)
 	defer ticker.Stop()
@@ -155,6 +166,9 @@ func (l *loop) take(ctx context.Context, step func(Machine, time.Time) (Machine,
 	if before.Stage == Draining && now.Stage == Preflight { // it is wanted back
 		l.coming, l.started = l.pair(before)
 	}
+	if before.Stage == Idle && now.Plan.Leftover {
+		l.started, l.coming, l.left = l.left, l.started, nil
+	}
 	l.machine = now
 	from, to := l.pair(now)
 	l.mu.Unlock()
@@ -182,19 +196,36 @@ func (l *loop) take(ctx context.Context, step func(Machine, time.Time) (Machine,
 
 // begin does the work of a stage, in a goroutine that halt ends.
 func (l *loop) begin(ctx context.Context, c crew, work []Action) {
-	ctx, l.cancel = context.WithTimeout(ctx, c.m.longest()) // halt ends it sooner, if it does not get on
+	ctx, l.cancel = c.m.bound(ctx) // halt ends it sooner, if it does not get on
 	done := make(chan Event, 1)
 	l.done = done
 	l.work.Go(func() {
 		e := Event{Kind: Passed, Stage: c.m.Stage}
 		for _, a := range work {
 			if err := c.do(ctx, a); err != nil {
-				e.Kind, e.Why = Failed, err.Error()
+				e.Kind, e.Why = Failed, c.m.because(err, time.Now())
 				break
 			}
 		}
 		done <- e
 	})
+}
+
+// bound ends the work of the present stage when its time is over.
+func (m Machine) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if m.Held.IsZero() {
+		return context.WithTimeout(ctx, m.longest())
+	}
+	return context.WithDeadline(ctx, m.Held.Add(maxHeld))
+}
+
+// because says why an action failed: by its error, after the reason for its deadline. The
+// error of a call may come a moment before that.
+func (m Machine) because(err error, now time.Time) string {
+	if m.heldTooLong(now.Add(maxHeld / 20)) {
+		return fmt.Sprintf("updates may be held back for %s at most: %v", maxHeld, err)
+	}
+	return err.Error()
 }
 
 // stirs reports whether a dataplane got on since this was last asked.

@@ -68,8 +68,11 @@ type train struct {
 }
 
 func (t *train) Filled(context.Context) error { return t.note("fill " + t.name) }
-func (t *train) Hold(context.Context) error   { return t.note("hold " + t.name) }
-func (t *train) Release()                     { _ = t.note("release " + t.name) }
+func (t *train) Serving(context.Context) error {
+	return t.note("await " + t.name)
+}
+func (t *train) Hold(context.Context) error { return t.note("hold " + t.name) }
+func (t *train) Release()                   { _ = t.note("release " + t.name) }
 func (t *train) SetRole(_ context.Context, r sdk.Role) error {
 	return t.note(t.name + " " + r.String())
 }
@@ -84,12 +87,12 @@ func (t *train) Stop()                                       { _ = t.note("stop 
 func (b *book) Open(_ context.Context, p Plan) (Dataplane, error) {
 	return &train{b, p.To}, b.note("open " + p.To)
 }
-func (b *book) Check(context.Context, Plan) error            { return b.note("check") }
-func (b *book) Freeze() func()                               { _ = b.note("freeze"); return func() { _ = b.note("thaw") } }
-func (b *book) Sound(context.Context) []string               { return []string{"way"} }
-func (b *book) Prove(_ context.Context, ways []string) error { return b.note("prove") }
-func (b *book) Serves(d Dataplane)                           { _ = b.note("serves " + d.(*train).name) }
-func (b *book) Failed(a Action, err error)                   { _ = b.note(a.String() + " failed") }
+func (b *book) Check(context.Context, Plan) error                         { return b.note("check") }
+func (b *book) Freeze() func()                                            { _ = b.note("freeze"); return func() { _ = b.note("thaw") } }
+func (b *book) Sound(context.Context) []string                            { return []string{"way"} }
+func (b *book) Prove(_ context.Context, _ Dataplane, ways []string) error { return b.note("prove") }
+func (b *book) Serves(d Dataplane)                                        { _ = b.note("serves " + d.(*train).name) }
+func (b *book) Failed(a Action, err error)                                { _ = b.note(a.String() + " failed") }
 func (b *book) Moved(_, now Machine) {
 	select {
 	case b.moved <- now:
@@ -156,7 +159,7 @@ func runnerSwaps(t *testing.T, late bool) {
 		"open userspace", "fill userspace", "check", "verify userspace",
 		"freeze", "hold userspace", "hold iptables", "seed userspace",
 		"userspace active", "iptables draining", "release userspace", "release iptables", "thaw",
-		"prove", "serves userspace", "iptables draining", "clear iptables", "stop iptables",
+		"prove", "serves userspace", "await userspace", "iptables draining", "await userspace", "clear iptables", "stop iptables",
 	}
 	if late { // what was seen in Standby says nothing of now
 		want = slices.Insert(want, slices.Index(want, "prove")+1, "verify userspace")
@@ -192,6 +195,43 @@ func TestRunnerUndoes(t *testing.T) {
 				t.Errorf("did not set the roles back, once what serves had been told everything:\n%s", did)
 			}
 		})
+	}
+}
+
+// TestRunnerEnds in the middle of holding, and lets go of what it held: who tells the
+// tracker of a change would wait for ever.
+func TestRunnerEnds(t *testing.T) {
+	t.Parallel()
+	b := newBook("")
+	b.when = "hold userspace"
+	ctx, cancel := context.WithCancel(t.Context())
+	b.then = cancel
+	r := New(b, filepath.Join(t.TempDir(), "swap.json"), &train{b, "iptables"})
+	if err := r.Ask(toUserspace); err != nil {
+		t.Fatal(err)
+	}
+	r.Run(ctx)
+	if did := b.text(); !strings.Contains(did, "freeze") || !strings.Contains(did, "release userspace") || !strings.Contains(did, "thaw") {
+		t.Errorf("ended, and let go of nothing:\n%s", did)
+	}
+}
+
+// TestRunnerRetires what an earlier swap left, beside the one that serves.
+func TestRunnerRetires(t *testing.T) {
+	t.Parallel()
+	for bad, want := range map[string]string{
+		"":      "prove\nserves iptables\nawait iptables\nipvs draining\nawait iptables\nclear ipvs\nstop ipvs\nstop ipvs\nserves iptables",
+		"prove": "prove\nstop ipvs\nserves iptables",
+	} {
+		b := newBook(bad)
+		o := run(t, b, func(r *Runner) {
+			if err := r.Retire(Plan{From: "ipvs", To: "iptables", Leftover: true, Drain: time.Minute}, &train{b, "ipvs"}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if remains := map[string]string{"prove": "ipvs"}[bad]; b.text() != want || o.Remains != remains || o.Stays != "iptables" {
+			t.Errorf("%q fails: ended with %+v, after\n%s", bad, o, b.text())
+		}
 	}
 }
 
@@ -378,10 +418,10 @@ func TestRunnerIsAskedWhileItHasMuchToDo(t *testing.T) {
 func TestRunnerResumes(t *testing.T) {
 	t.Parallel()
 	for want, m := range map[string]Machine{
-		"iptables active":                     {Stage: Proving, Plan: toUserspace},
-		"clear iptables":                      {Stage: Draining, Plan: toUserspace},
-		"clear userspace":                     {Stage: Staging, Plan: toUserspace},
-		"userspace draining\nclear userspace": {Stage: Draining, Plan: toUserspace.back(), Back: true, Undo: "no luck"},
+		"iptables active": {Stage: Proving, Plan: toUserspace},
+		"clear iptables":  {Stage: Draining, Plan: toUserspace},
+		"clear userspace": {Stage: Staging, Plan: toUserspace},
+		"userspace draining\nawait iptables\nclear userspace": {Stage: Draining, Plan: toUserspace.back(), Back: true, Undo: "no luck"},
 	} {
 		b := newBook("")
 		o := run(t, b, func(r *Runner) {

@@ -57,6 +57,10 @@ var limits = [...]time.Duration{
 	Returning: 30 * time.Second,
 }
 
+// maxHeld is how long updates may be held back in all, from the beginning of Holding to
+// the end of Cutting. The Runner looks twice a second.
+const maxHeld = 4500 * time.Millisecond
+
 // patience is how many times its limit a stage may take, with progress.
 const patience = 10
 
@@ -85,6 +89,7 @@ const (
 	Prove                     // every way that led to the canary before must lead there now
 	Restore                   // From: Active, once it has confirmed everything
 	Recall                    // To: Draining, or Yielded
+	Await                     // wait until To serves: only then may From be taken away
 	Drain                     // wait until From has nothing left that it began
 	Clear                     // From: Cleanup
 	Stop                      // end From's process
@@ -94,7 +99,7 @@ const (
 var actions = [...]string{
 	Record: "record", Note: "note", Launch: "launch", Check: "check", Fill: "fill", Verify: "verify", Sound: "sound",
 	Freeze: "freeze", Hold: "hold", Carry: "carry", Promote: "promote", Retire: "retire", Release: "release",
-	Prove: "prove", Restore: "restore", Recall: "recall", Drain: "drain", Clear: "clear", Stop: "stop", Finish: "finish",
+	Prove: "prove", Restore: "restore", Recall: "recall", Await: "await", Drain: "drain", Clear: "clear", Stop: "stop", Finish: "finish",
 }
 
 func (a Action) String() string {
@@ -129,12 +134,15 @@ func (p Plan) work(s Stage) []Action {
 	case Proving:
 		return []Action{Record, Prove, Verify}
 	case Draining:
-		return []Action{Note, Drain}
+		if !p.cleans() {
+			return []Action{Note, Drain}
+		}
+		return []Action{Note, Await, Drain}
 	case Clearing:
-		if p.Same {
+		if !p.cleans() {
 			return []Action{Note, Stop}
 		}
-		return []Action{Note, Clear, Stop}
+		return []Action{Note, Await, Clear, Stop}
 	case Returning:
 		if p.Same && !p.Overlap {
 			return []Action{Note, Recall, Restore}

@@ -15,6 +15,10 @@ type Dataplane interface {
 	// Filled waits until it has confirmed everything, in its present process.
 	Filled(context.Context) error
 
+	// Serving waits until it is Active and has confirmed everything, or was when its
+	// process was last seen and its rules outlive that process.
+	Serving(context.Context) error
+
 	// Hold waits until it has confirmed what there is, and lets no update go to
 	// it until Release, which may be called without. It does not wait for one that
 	// has no process.
@@ -51,8 +55,9 @@ type Dataplane interface {
 
 // A Yard is the rest of the host, as a swap needs it.
 type Yard interface {
-	// Open has To's process started, in Standby, and returns when it is
-	// configured. A dataplane that runs already is the one.
+	// Open has To's process started, in Standby or, where From does not serve, in the
+	// role that the kernel shows; it returns when the process is configured. A
+	// dataplane that runs already is the one.
 	Open(context.Context, Plan) (Dataplane, error)
 
 	// Check says why To may not replace From.
@@ -62,9 +67,9 @@ type Yard interface {
 	Freeze() (thaw func())
 
 	// Sound finds the ways to the canary that lead somewhere now; Prove holds
-	// each of those, or all if there are none, to leading there still.
+	// each of those, or all if there are none, to leading there by to.
 	Sound(context.Context) []string
-	Prove(ctx context.Context, ways []string) error
+	Prove(ctx context.Context, to Dataplane, ways []string) error
 
 	// Serves is called when d is the one that serves and stays, and at the end of
 	// each swap.

@@ -22,8 +22,8 @@ func TestWantedBackDrainsOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := d.(*plane); p.name != "iptables" || p.want != sdk.Draining {
-		t.Errorf("%s is to be %s", p.name, p.want)
+	if p := d.(*plane); p.name != "iptables" || p.want != 0 {
+		t.Errorf("%s is to be %s, want that it keeps the role it has", p.name, p.want)
 	}
 }
 

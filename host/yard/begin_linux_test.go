@@ -110,7 +110,7 @@ func TestBegin(t *testing.T) {
 		"a mode that was asked for":             {mode: `{"serving":"userspace","slot":"b"}`, want: "userspace/b active; idle"},
 		"a swap before its points were thrown":  {swap: `"stage":"staging","plan":{"from":"iptables","to":"userspace"}`, want: "iptables/ active, userspace/ none; staging"},
 		"a swap whose points may be thrown":     {swap: `"stage":"proving","plan":{"from":"iptables","to":"userspace"}`, want: "iptables/ active, userspace/ none; proving"},
-		"a swap that is decided":                {swap: `"stage":"draining","plan":{"from":"iptables","to":"userspace"}`, want: "userspace/ active, iptables/ draining; draining"},
+		"a swap that is decided":                {swap: `"stage":"draining","plan":{"from":"iptables","to":"userspace"}`, want: "userspace/ active, iptables/ none; draining"},
 		"another binary, in the kernel":         {swap: `"stage":"cutting","plan":{"from":"iptables","to":"iptables","same":true,"toSlot":"b"}`, left: "b", want: "iptables/ active; idle"},
 		"another binary, in the kernel, passed": {swap: `"stage":"draining","plan":{"from":"iptables","to":"iptables","same":true,"toSlot":"b"}`, want: "iptables/b active; idle"},
 		"another binary of a relay":             {swap: `"stage":"cutting","plan":{"from":"iptables","to":"iptables","same":true,"overlap":true,"toSlot":"b"}`, left: "b", want: "iptables/ active, iptables/b none; cutting"},

@@ -183,7 +183,6 @@ var errUnproved = errors.New("the swap goes on unproved")
 // Services that are not served. If none did, one must now, unless none is served at all:
 // that is errUnproved.
 func (c *canary) prove(ctx context.Context, before []string, unserved map[sdk.Name]bool) error {
-	var errs []error
 	ways := c.all()
 	served := slices.DeleteFunc(slices.Clone(ways), func(w way) bool {
 		return unserved[sdk.Name{Namespace: canarySpace, Service: w.service, Protocol: sdk.TCP, Family: sdk.FamilyOf(w.at.Addr())}]
@@ -191,17 +190,11 @@ func (c *canary) prove(ctx context.Context, before []string, unserved map[sdk.Na
 	if len(served) == 0 && len(ways) > 0 {
 		return fmt.Errorf("what is to serve has said that it serves no way to the canary: %w", errUnproved)
 	}
-	lead := 0
-	for _, w := range served {
-		if len(before) > 0 && !slices.Contains(before, w.at.String()) {
-			continue
-		}
-		if err := heard(ctx, w, 10, c.patience(3*time.Second)); err != nil {
-			errs = append(errs, err)
-		} else {
-			lead++
-		}
-	}
+	demanded := slices.DeleteFunc(served, func(w way) bool {
+		return len(before) > 0 && !slices.Contains(before, w.at.String())
+	})
+	errs := c.hearAll(ctx, demanded)
+	lead := len(demanded) - len(errs)
 	switch {
 	case len(before) > 0:
 		return errors.Join(errs...)
@@ -220,6 +213,28 @@ func (c *canary) patience(limit time.Duration) wire.Patience {
 	}
 	return p
 }
+
+// hearAll tries all ways at once, and returns why those that do not lead there do not. New
+// connections of users go to the same dataplane meanwhile, so it gives up soon.
+func (c *canary) hearAll(ctx context.Context, ways []way) (errs []error) {
+	var mu sync.Mutex // guards errs
+	var all sync.WaitGroup
+	for _, w := range ways {
+		all.Go(func() {
+			if err := heard(ctx, w, 10, c.patience(provedWithin)); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+			}
+		})
+	}
+	all.Wait()
+	return errs
+}
+
+// provedWithin is how long a way may take to lead to the canary, ten times in a row, once a
+// dataplane is Active.
+const provedWithin = 1500 * time.Millisecond
 
 // heard tries until the canary was heard n times in a row.
 func heard(ctx context.Context, w way, n int, patience wire.Patience) error {
@@ -243,7 +258,7 @@ func heard(ctx context.Context, w way, n int, patience wire.Patience) error {
 
 // hear connects once, and listens.
 func hear(ctx context.Context, at netip.AddrPort) error {
-	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", at.String())
+	conn, err := (&net.Dialer{Timeout: time.Second / 2}).DialContext(ctx, "tcp", at.String())
 	if err != nil {
 		return err
 	}

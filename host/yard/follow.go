@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/swap"
+	"github.com/pointsman/pointsman/sdk"
 )
 
 // This file is about the way to the mode that is asked for.
@@ -30,12 +31,34 @@ func (y *Yard) follow(ctx context.Context) {
 		if whole {
 			y.note(main)
 		}
+		y.keepActive(ctx, main)
 		if whole || !main.supervisor.Status().Coming() {
 			y.begun()
 		}
+		now := time.Now()
+		y.retryDue(now)
 		y.settleUp()
+		y.cleanLeft(ctx, now)
 	}
 }
+
+// keepActive makes the dataplane that the host goes on with Active. After a swap that could
+// not be undone it may be one that was never told to be.
+func (y *Yard) keepActive(ctx context.Context, main *plane) {
+	main.mu.Lock()
+	want := main.want
+	main.mu.Unlock()
+	if want == sdk.Active || y.runner.Machine().Stage != swap.Idle {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, keepActiveLimit)
+	defer cancel()
+	if err := main.SetRole(limited, sdk.Active); err != nil {
+		y.failed(swap.Promote, err)
+	}
+}
+
+const keepActiveLimit = 5 * time.Second
 
 // begun has the mode that was asked for when the host began owed, once, if nobody has asked
 // for another since.

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 
-	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/sdk/statefile"
 )
@@ -21,6 +21,14 @@ type inForce struct {
 	Slot    string `json:"slot,omitempty"`  // of its process
 	Asked   string `json:"asked,omitempty"` // by pointsman mode swap; empty: nobody asked for another than the file
 	File    string `json:"file,omitempty"`  // the mode in the file when that was asked for
+
+	// Left are the modes that do not serve and may have rules in the kernel, because a
+	// swap ended without cleaning up after them.
+	Left []string `json:"left,omitempty"`
+}
+
+func (f inForce) equal(o inForce) bool {
+	return f.Serving == o.Serving && f.Slot == o.Slot && f.Asked == o.Asked && f.File == o.File && slices.Equal(f.Left, o.Left)
 }
 
 func inForceFile(stateDir string) string { return filepath.Join(stateDir, "mode.json") }
@@ -46,7 +54,7 @@ func readInForce(stateDir string) (f inForce, err error) {
 // named reports whether its modes and its process may be called so: their names lead to
 // files.
 func (f inForce) named() bool {
-	for _, mode := range []string{f.Serving, f.Asked, f.File} {
+	for _, mode := range append([]string{f.Serving, f.Asked, f.File}, f.Left...) {
 		if mode != "" && !supervise.ValidName(mode) {
 			return false
 		}
@@ -94,15 +102,5 @@ func (f inForce) serving(mode string, there func(string) bool) (serve, slot stri
 
 // heed lets the file's mode take the place of what was asked for before it changed.
 func (y *Yard) heed(mode string) {
-	y.mu.Lock()
-	next := y.noted.under(mode)
-	news := next != y.noted
-	y.noted = next
-	y.mu.Unlock()
-	if !news {
-		return
-	}
-	if err := next.write(y.Begun.StateDir); err != nil {
-		y.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Object: mode, Message: err.Error()})
-	}
+	y.write(func(f *inForce) { *f = f.under(mode) })
 }

@@ -52,7 +52,7 @@ func swapped(o swap.Outcome) *admin.Swapped {
 	if o.At.IsZero() {
 		return nil
 	}
-	return &admin.Swapped{From: o.Plan.From, To: o.Plan.To, At: o.At, Seconds: o.Took.Seconds(), Error: oneLine(o.Err), Left: oneLine(o.Left)}
+	return &admin.Swapped{From: o.Plan.From, To: o.Plan.To, At: o.At, Seconds: o.Took.Seconds(), Error: oneLine(o.Err), Left: oneLine(o.Left), Stays: o.Stays}
 }
 
 // Recently is how long a swap that was undone, or a restart of the plugin, is worth a
@@ -139,15 +139,13 @@ const clearedSoon = 10 * time.Second
 func (y *Yard) prefer(mode string) {
 	y.mu.Lock()
 	y.owed, y.wanted = "", ""
-	y.noted.Asked, y.noted.File = mode, y.Now().Mode
-	if mode == y.noted.File {
-		y.noted.Asked, y.noted.File = "", ""
-	}
-	next := y.noted
 	y.mu.Unlock()
-	if err := next.write(y.Begun.StateDir); err != nil {
-		y.failed(swap.Record, err)
-	}
+	y.write(func(f *inForce) {
+		f.Asked, f.File = mode, y.Now().Mode
+		if mode == f.File {
+			f.Asked, f.File = "", ""
+		}
+	})
 }
 
 // possible refuses a swap to a mode that nobody has, or to the very process that serves:
@@ -311,17 +309,7 @@ func (p *plane) leftovers(ctx context.Context) ([]string, error) {
 		}
 		return remote.Cleanup(ctx, sdk.Leftovers{DryRun: true})
 	}
-	printed, err := verb(ctx, p.plugin.Path, p.plugin.SHA256, "cleanup", "--dry-run")
-	if err != nil {
-		return nil, err
-	}
-	var left []string
-	for line := range strings.Lines(string(printed)) {
-		if what, ok := strings.CutPrefix(strings.TrimSpace(line), "would remove "); ok {
-			left = append(left, what)
-		}
-	}
-	return left, nil
+	return cleanupNames(ctx, p.plugin.Path, p.plugin.SHA256)
 }
 
 // oneLine is several errors in a row.

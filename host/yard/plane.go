@@ -55,7 +55,7 @@ type plane struct {
 	ward   ward
 	hunts  sync.WaitGroup // for what the process dies of
 
-	part sync.Mutex // held while the process is told its role
+	part chan struct{} // holds an element while the process is told its role
 
 	mu      sync.Mutex // guards what follows
 	minGap  time.Duration
@@ -70,6 +70,8 @@ type plane struct {
 	role    sdk.Role
 	writing writing   // how its process stands to the writer's lock
 	last    time.Time // when an update was served; zero: none was, in any session
+	served  bool      // it was Active and had confirmed everything when its process was last seen
+	mortal  bool      // it serves only while its process runs
 	took    time.Duration
 	failure string // of the last Sync, where it failed
 
@@ -112,7 +114,7 @@ func (p *plane) session(outer context.Context, life supervise.Life) error {
 		return err
 	}
 	defer p.end()
-	if !p.begin(remote, cursor, f) {
+	if !p.begin(remote, cursor, f, slices.Contains(d.Limits, sdk.LimitDiesWithProcess)) {
 		<-ctx.Done()
 		return nil
 	}
@@ -160,8 +162,11 @@ func (s *session) first(d sdk.Description) error {
 
 // play tells the process its role, if it does not have it.
 func (s *session) play() error {
-	s.part.Lock()
-	defer s.part.Unlock()
+	give, err := s.take(s.ctx)
+	if err != nil {
+		return err
+	}
+	defer give()
 	s.mu.Lock()
 	want, has := s.want, s.role
 	s.mu.Unlock()
@@ -169,6 +174,16 @@ func (s *session) play() error {
 		return nil
 	}
 	return s.become(s.ctx, s.remote, want)
+}
+
+// take waits for the right to tell the process its role, which give returns.
+func (p *plane) take(ctx context.Context) (give func(), err error) {
+	select {
+	case p.part <- struct{}{}:
+		return func() { <-p.part }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%s is being told another role: %w", p.name, ctx.Err())
+	}
 }
 
 // become tells a process its role. The caller has part.
@@ -180,6 +195,7 @@ func (p *plane) become(ctx context.Context, remote *wire.Remote, role sdk.Role) 
 	was := p.role
 	p.role = role
 	p.unannounced = role == sdk.Active && (was != sdk.Active || p.unannounced)
+	p.observe()
 	p.mu.Unlock()
 	p.ask(ctx, remote)
 	return nil
@@ -211,6 +227,7 @@ func (s *session) acked(a feed.Acked) {
 	if a.Update.Full {
 		s.mu.Lock()
 		s.filled = true
+		s.observe()
 		s.mu.Unlock()
 	}
 }
@@ -228,11 +245,12 @@ func (s *session) failed(err error) {
 
 // begin is false for a dataplane that is being cleared away: it is there to be told that,
 // and nothing else.
-func (p *plane) begin(r *wire.Remote, c *track.Cursor, f *feed.Feed) bool {
+func (p *plane) begin(r *wire.Remote, c *track.Cursor, f *feed.Feed, mortal bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.remote, p.filled, p.failure = r, false, ""
 	p.writing = writing{told: p.writing.told}
+	p.mortal = mortal
 	if p.leaving {
 		return false
 	}
@@ -244,6 +262,7 @@ func (p *plane) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.remote, p.cursor, p.feed, p.filled, p.role = nil, nil, nil, false, 0
+	p.served = p.served && !p.mortal // rules outlive their process
 }
 
 func (p *plane) periods() (minGap, period time.Duration) {

@@ -25,7 +25,7 @@ import (
 
 // idle is a plane whose process is still to come.
 func idle(name string) *plane {
-	return &plane{name: name, reports: report.New(time.Now), supervisor: supervise.New(supervise.Plugin{Name: name}, supervise.Hooks{})}
+	return &plane{name: name, part: make(chan struct{}, 1), reports: report.New(time.Now), supervisor: supervise.New(supervise.Plugin{Name: name}, supervise.Hooks{})}
 }
 
 // told is a plane that was told what there is, all of it, as one with these features.
@@ -119,7 +119,7 @@ func TestNote(t *testing.T) {
 	y := &Yard{Settings: Settings{Begun: &config.Host{StateDir: t.TempDir()}, Reports: main.reports}, main: main}
 	for p, want := range map[*plane]string{other: "", main: "iptables"} {
 		y.note(p)
-		if got, _ := readInForce(y.Begun.StateDir); p == main && got != (inForce{Serving: want, Slot: "b"}) || p == other && got.Serving == other.name {
+		if got, _ := readInForce(y.Begun.StateDir); p == main && !got.equal(inForce{Serving: want, Slot: "b"}) || p == other && got.Serving == other.name {
 			t.Errorf("after %s: %+v is written", p.name, got)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/swap"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
@@ -50,14 +51,37 @@ func (p *plane) trouble(failure string) error {
 }
 
 // Filled waits until its process has confirmed everything, and serves that. One that may
-// plan has only received it.
+// plan has only received it. It does not wait for a plugin that is refused or quarantined,
+// which may stay so for long.
 func (p *plane) Filled(ctx context.Context) error {
 	var failed error
 	err := p.until(ctx, "has confirmed everything", func() bool {
 		failed = p.locked()
+		if s := p.supervisor.Status(); s.State == supervise.Refused || s.State == supervise.Quarantined {
+			failed = fmt.Errorf("%s is %s: %s", p.name, s.State, s.Why)
+		}
 		return p.filled && p.mayPlan() || p.wrote() || failed != nil
 	})
 	return errors.Join(err, failed)
+}
+
+// Serving waits until it serves.
+func (p *plane) Serving(ctx context.Context) error {
+	return p.until(ctx, "serves", func() bool { return p.served })
+}
+
+// serves reports whether it does, as far as this host has seen: packets find their way by
+// what it made, also while its process is away, unless that is what they go through.
+func (p *plane) serves() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.served
+}
+
+// observe notes whether it serves, from what its process reports. The caller has the mutex.
+func (p *plane) observe() {
+	locked := p.writing.lock != sdk.LockAwaited && p.writing.lock != sdk.LockReleased
+	p.served = p.role == sdk.Active && p.filled && locked && (p.served || p.wrote())
 }
 
 // whole reports whether it has.
@@ -126,8 +150,11 @@ func (p *plane) SetRole(ctx context.Context, role sdk.Role) error {
 			return err
 		}
 	}
-	p.part.Lock()
-	defer p.part.Unlock()
+	give, err := p.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer give()
 	remote := p.process()
 	if remote == nil {
 		return nil

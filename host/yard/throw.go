@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/report"
@@ -33,9 +34,7 @@ func (y lever) Open(ctx context.Context, p swap.Plan) (swap.Dataplane, error) {
 	}
 	d := y.newPlane(p.To, p.ToSlot)
 	d.succeeds = p.Same
-	if !p.Same || p.Overlap {
-		d.want = sdk.Standby // else it inherits the role with the lock
-	}
+	d.want = firstRole(p)
 	y.add(d)
 	y.mu.Lock()
 	life := y.life
@@ -47,6 +46,17 @@ func (y lever) Open(ctx context.Context, p swap.Plan) (swap.Dataplane, error) {
 		return nil, err
 	}
 	return d, nil
+}
+
+// firstRole is the role that To is given before it is told anything; zero: it keeps the
+// one that the kernel shows. In Standby it catches no packet, so whatever its mode has in
+// the kernel no longer serves: that is right only where From does. Within one mode the role
+// goes over with the writer's lock, unless both can serve at a time.
+func firstRole(p swap.Plan) sdk.Role {
+	if p.FromDown || p.Same && !p.Overlap {
+		return 0
+	}
+	return sdk.Standby
 }
 
 // otherSlot is that of a second process of one mode.
@@ -82,6 +92,9 @@ func (y lever) Check(ctx context.Context, p swap.Plan) error {
 	if next == nil {
 		return errNoProcess
 	}
+	if p.FromDown {
+		return nil // what does not serve has nothing to lose
+	}
 	main := y.serving()
 	if ends := next.ends(ctx); ends != "" && !p.Same && !p.Force {
 		return fmt.Errorf("%s; or, to do it all the same: pointsman mode swap %s --force", ends, p.To)
@@ -103,12 +116,11 @@ func (y lever) Freeze() (thaw func()) { return y.Tracker.Freeze() }
 // Sound finds the ways to the canary that lead somewhere.
 func (y lever) Sound(ctx context.Context) []string { return y.canary.sound(ctx) }
 
-// Prove holds the ways to leading there still, but for those that the one that
-// serves now has said it does not serve. A node that has no network has no way to lead
-// packets by.
-func (y lever) Prove(ctx context.Context, ways []string) error {
-	next := y.coming()
-	if next == nil {
+// Prove holds the ways to leading there still, but for those that to has said it does
+// not serve. A node that has no network has no way to lead packets by.
+func (y lever) Prove(ctx context.Context, to swap.Dataplane, ways []string) error {
+	next, ok := to.(*plane)
+	if !ok {
 		return errNoProcess
 	}
 	err := fmt.Errorf("this node has no address but its own loopback's: %w", errUnproved)
@@ -165,15 +177,36 @@ func (y lever) Moved(before, now swap.Machine) {
 // settled reports how a swap ended.
 func (y *Yard) settled(o swap.Outcome) {
 	y.remember(o)
+	y.noteLeft(o)
+	now := time.Now()
+	y.mu.Lock()
+	y.retry = y.retry.after(o, now)
+	again := y.retry
+	y.mu.Unlock()
 	e := report.Event{Reason: report.SwapDone, Object: o.Plan.To, Message: fmt.Sprintf("%s in %s", o.Plan, phrase.Round(o.Took))}
 	if o.Err != "" {
 		e.Reason, e.Warning = report.SwapUndone, true
-		e.Message = fmt.Sprintf("%s, and %s serves on: %s", o.Plan, o.Plan.From, o.Err)
+		e.Message = undone(o, y.serving().serves())
+	}
+	if again.to != "" {
+		e.Message += fmt.Sprintf("; it is tried again in %s", phrase.Round(again.at.Sub(now)))
 	}
 	y.Reports.Report(e)
 	if o.Left != "" {
 		y.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Object: o.Plan.To, Message: "not finished: " + o.Left})
 	}
+}
+
+// undone says how a swap that did not go well ended. serves is whether the dataplane that
+// the host goes on with does.
+func undone(o swap.Outcome, serves bool) string {
+	switch {
+	case o.Stays == o.Plan.To:
+		return fmt.Sprintf("%s failed, and %s stays because %s could not be brought back: %s", o.Plan, o.Plan.To, o.Plan.From, o.Err)
+	case serves:
+		return fmt.Sprintf("%s, and %s serves on: %s", o.Plan, o.Stays, o.Err)
+	}
+	return fmt.Sprintf("%s was undone, and %s does not serve either: %s; what the kernel has stays as it is, and nothing updates it", o.Plan, o.Stays, o.Err)
 }
 
 // Failed reports an action that failed without ending the swap.

@@ -48,6 +48,11 @@ func (p *plane) beat(remote *wire.Remote, v wire.Vitals) {
 	p.mu.Unlock()
 	p.takeServed(f, c, v, role)
 	p.tellWriter(c)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if remote == p.remote {
+		p.observe()
+	}
 }
 
 // ask asks the process at once, where waiting for the next beat would take too long.
@@ -181,10 +186,10 @@ func (p *plane) written(ctx context.Context) error {
 	}
 }
 
-// locked is an error once a dataplane that stands by has lacked its mode's lock for too
+// locked is an error once a dataplane that stands by, or keeps the role it found, has lacked its mode's lock for too
 // long: it can never serve what it was told. The caller has the mutex.
 func (p *plane) locked() error {
-	if p.want != sdk.Standby || p.succeeds || p.writing.since.IsZero() || time.Since(p.writing.since) < lockLimit {
+	if p.want != sdk.Standby && p.want != 0 || p.succeeds || p.writing.since.IsZero() || time.Since(p.writing.since) < lockLimit {
 		return nil
 	}
 	return fmt.Errorf("%s may not write: %s", p.name, p.noWriter(p.cursor))

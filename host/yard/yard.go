@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -54,6 +55,11 @@ type Yard struct {
 	owed      string       // the file's mode, where another swap is in its way; empty: none
 	unwritten []string     // what the next host must know and could not be written down
 	undone    swap.Outcome // of the last change of mode, where it was undone; zero: it was made
+	retry     retry        // of a change of mode that was undone while nothing in session served
+
+	nextClean  time.Time // when what an earlier swap left may be cleaned up
+	unattended []string  // what serves while the mode in use does not, as the last survey found
+	nextSurvey time.Time
 }
 
 // New is a Yard with no dataplane yet. Nothing happens before Begin.
@@ -84,7 +90,7 @@ func (y *Yard) serving() *plane {
 func (y *Yard) newPlane(mode, slot string) *plane {
 	s := y.Now()
 	p := &plane{
-		name: mode, slot: slot, tracker: y.Tracker, reports: y.Reports, log: y.Log, book: newLogBook(),
+		name: mode, slot: slot, part: make(chan struct{}, 1), tracker: y.Tracker, reports: y.Reports, log: y.Log, book: newLogBook(),
 		minGap: s.MinSyncPeriod, period: s.SyncPeriod,
 		refused: y.Refused,
 	}
@@ -136,12 +142,9 @@ func (y *Yard) resume(was swap.Machine, leaves swap.Party) {
 		return
 	}
 	other := y.newPlane(leaves.Mode, leaves.Slot)
-	switch {
-	case was.Plan.Same && was.Stage >= swap.Draining:
+	if was.Plan.Same && was.Stage >= swap.Draining {
 		other.want = sdk.Yielded
-	case was.Stage >= swap.Draining:
-		other.want = sdk.Draining
-	}
+	} // else it keeps the role that the kernel shows until the swap knows that the other one serves
 	y.add(other)
 	y.runner.Resume(was, y.serving(), other)
 }
@@ -180,6 +183,7 @@ func (y *Yard) Run(ctx context.Context) error {
 	parts.Go(func() { y.runner.Run(ctx) })
 	parts.Go(func() { y.follow(ctx) })
 	parts.Go(func() { y.keepState(ctx) })
+	parts.Go(func() { y.surveys(ctx) })
 	parts.Wait()
 	y.canary.end()
 	for _, p := range y.all() {
@@ -190,20 +194,13 @@ func (y *Yard) Run(ctx context.Context) error {
 
 // note writes down that p serves, if it still does: the next host begins with it.
 func (y *Yard) note(p *plane) {
-	y.mu.Lock()
-	next := y.noted
-	next.Serving, next.Slot = p.name, p.slot
-	news := y.main == p && next != y.noted
-	if news {
-		y.noted = next
-	}
-	y.mu.Unlock()
-	if !news {
-		return
-	}
-	if err := next.write(y.Begun.StateDir); err != nil {
-		y.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Object: p.name, Message: err.Error()})
-	}
+	y.write(func(f *inForce) {
+		if y.main != p {
+			return
+		}
+		f.Serving, f.Slot = p.name, p.slot
+		f.Left = slices.DeleteFunc(slices.Clone(f.Left), func(mode string) bool { return mode == p.name })
+	})
 }
 
 func (y *Yard) all() []*plane {
@@ -244,6 +241,7 @@ func (y *Yard) ask(mode, why string, force bool) error {
 	p := swap.Plan{
 		From: main.name, To: mode, Same: main.name == mode, Why: why, Force: force,
 		Drain: s.Swap.DrainTimeout, Stay: s.Swap.OnFailure == "stay", FromSlot: main.slot,
+		FromDown: main.name != mode && !main.serves(),
 	}
 	if p.Same {
 		p.ToSlot = otherSlot(main.slot)
