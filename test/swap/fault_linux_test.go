@@ -339,10 +339,7 @@ func (n *node) others() string {
 // TestKernelCannotRun is a swap to a mode that this node cannot run.
 func TestKernelCannotRun(t *testing.T) {
 	n := newNode(t, "iptables")
-	n.write("plugins/pointsman-dataplane-broken", "#!/bin/sh\necho no such thing here >&2\nexit 1\n")
-	if err := os.Chmod(n.path("plugins/pointsman-dataplane-broken"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	n.broken()
 	n.start()
 	l := n.newLoad()
 	out, err := n.verb("mode", "swap", "broken", "--wait")

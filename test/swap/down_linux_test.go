@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestKernelFromDown corrects the mode of a host whose plugin does not come up, while the
+// rules that a host before left serve the node. Whatever goes wrong on the way, no
+// connection fails: the rules are adopted, and nothing takes them away.
+func TestKernelFromDown(t *testing.T) {
+	for _, backend := range []string{"nft", "legacy"} {
+		for name, c := range map[string]struct {
+			fail    string
+			trouble func(n *node)
+		}{
+			"nothing goes wrong": {},
+			"the plugin is killed": {"staging/fill=wait", func(n *node) {
+				n.waiting("staging/fill")
+				n.slay(n.plugin("iptables"))
+				if err := os.Remove(n.path("gate")); err != nil {
+					n.Fatal(err)
+				}
+			}},
+			"the host is killed": {"verifying/verify=kill", func(n *node) {
+				n.died()
+				n.exec(n.host())
+			}},
+			"both are killed": {"staging/fill=kill", func(n *node) {
+				n.died()
+				n.slay(n.plugin("iptables"))
+				n.exec(n.host())
+			}},
+		} {
+			t.Run(backend+"/"+name, func(t *testing.T) {
+				n := newNode(t, "iptables")
+				n.forks()
+				n.options = "backend: " + backend
+				n.mode("iptables")
+				n.start()
+				n.slay(n.cmd.Process.Pid)
+				n.gone(long)
+				n.slay(n.plugin("iptables"))
+				n.broken()
+				n.mode("broken")
+				n.write("state/mode.json", `{"serving":"broken"}`) // as of old; the host had just begun to serve
+				n.write("gate", "")
+				n.exec(n.host(), "POINTSMAN_FAIL="+c.fail, "POINTSMAN_FAIL_GATE="+n.path("gate"))
+				n.until("status names the rules that nothing updates", long, func() error {
+					if out, _ := n.verb("status"); !strings.Contains(out, "W018") || !strings.Contains(out, "iptables: ") {
+						return errors.New(out)
+					}
+					return nil
+				})
+				l := n.newLoad()
+				n.mode("iptables")
+				if c.trouble != nil {
+					c.trouble(n)
+				}
+				n.until("iptables serves", long, n.serves("iptables"))
+				n.settled("iptables")
+				l.done(name)
+				n.updated(1)
+			})
+		}
+	}
+}
+
+// TestKernelSignals ends the host at every stage of a swap, there and back, as an operator
+// or systemd would: it is gone soon, whatever it was at, and the next one finishes the swap
+// or undoes it. No connection fails in a mode that keeps rules.
+func TestKernelSignals(t *testing.T) {
+	for i, at := range []string{"preflight/launch", "staging/fill", "verifying/verify", "holding/freeze", "holding/hold", "cutting/promote", "cutting/retire", "proving/prove", "draining/drain", "clearing/clear"} {
+		from, to := "iptables", "userspace"
+		if i%2 == 1 {
+			from, to = to, from
+		}
+		t.Run(from+"/"+at, func(t *testing.T) {
+			n := newNode(t, from)
+			n.forks()
+			n.write("gate", "")
+			n.start("POINTSMAN_FAIL="+at+"=wait", "POINTSMAN_FAIL_GATE="+n.path("gate"))
+			l := n.newLoad()
+			if _, err := n.SwapMode(t.Context(), to, false); err != nil {
+				t.Fatal(err)
+			}
+			n.waiting(at)
+			signal := []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}[i/2%2]
+			if err := errors.Join(n.cmd.Process.Signal(signal), os.Remove(n.path("gate"))); err != nil {
+				t.Fatal(err)
+			}
+			n.gone(30 * time.Second) // 3 s on an idle machine; one that waits for itself never ends
+			n.start()
+			n.until(to+" serves", long, n.serves(to))
+			// SIGINT ends a relay, and what goes through it; and so does the end of a drain.
+			l.excused = signal == syscall.SIGINT || from == "userspace" && strings.HasPrefix(at, "clearing")
+			l.done(signal.String() + " at " + at)
+			n.rested()
+		})
+	}
+}
+
+// broken is a mode whose plugin ends at once; it has nothing to clean up.
+func (n *node) broken() {
+	n.Helper()
+	n.write("plugins/pointsman-dataplane-broken", "#!/bin/sh\n[ \"$1\" = cleanup ] && exit\necho no such thing here >&2\nexit 1\n")
+	if err := os.Chmod(n.path("plugins/pointsman-dataplane-broken"), 0o755); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// slay kills a process.
+func (n *node) slay(pid int) {
+	n.Helper()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		n.Fatalf("kill pid %d: %v", pid, err)
+	}
+}
