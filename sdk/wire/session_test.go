@@ -254,6 +254,29 @@ func TestABigUpdateArrives(t *testing.T) {
 	}
 }
 
+// A Service with very many endpoints arrives as long as it fits a chunk. One that does not
+// is refused, with what to do, and the others arrive.
+func TestALargeServiceArrives(t *testing.T) {
+	fits, does := bulkService(1, 150_000), bulkService(2, 300_000)
+	small := bulkService(3, 1)
+	u := sdk.Update{To: 1, Full: true, Node: &sdk.Node{Name: "n1"}, Set: []sdk.Service{fits, does, small}}
+	s := &subject{}
+	r := configured(t, local(t, s), order{})
+	result, err := r.Sync(soon(t), u)
+	var refusal *sdk.Refusal
+	if err != nil || len(result.Failed) != 1 || result.Failed[0].Name != does.Name || !errors.As(result.Failed[0].Err, &refusal) || refusal.Field == "" || refusal.Try == "" {
+		t.Fatalf("%+v, %v; want %s refused alone", result.Failed, err, does.Name)
+	}
+	if got := s.updates[0]; len(got.Set) != 2 || !got.Set[0].Equal(fits) || !got.Set[1].Equal(small) || len(got.Keep) != 1 || got.Keep[0] != does.Name {
+		t.Errorf("%d Services came, and %v are kept", len(got.Set), got.Keep)
+	}
+	for _, c := range chunksOf(t, u) {
+		if c > chunkSize {
+			t.Errorf("a chunk of %d bytes", c)
+		}
+	}
+}
+
 // An update that ends before its last chunk changes nothing.
 func TestACutOffUpdateChangesNothing(t *testing.T) {
 	s := &subject{}

@@ -56,11 +56,12 @@ func (c *chunker) set(services []sdk.Service) ([]sdk.Failure, error) {
 	var failed []sdk.Failure
 	for i := range services {
 		svc, err := encodeService(&services[i])
-		if err == nil && proto.Size(svc) > chunkSize/2 {
-			err = fmt.Errorf("it takes %d bytes, and %d is the most", proto.Size(svc), chunkSize/2)
-		}
 		if err != nil {
 			failed = append(failed, unsendable(services[i].Name, err))
+			continue
+		}
+		if size := proto.Size(svc); size+itemOverhead > chunkSize {
+			failed = append(failed, sdk.Failure{Name: services[i].Name, Err: tooLarge(&services[i], size)})
 			continue
 		}
 		if err := c.room(proto.Size(svc)); err != nil {
@@ -101,6 +102,15 @@ func (c *chunker) room(size int) error {
 
 func unsendable(name sdk.Name, err error) sdk.Failure {
 	return sdk.Failure{Name: name, Err: &sdk.Refusal{Why: "cannot be sent to a plugin: " + err.Error()}}
+}
+
+// tooLarge refuses a Service that does not fit a chunk.
+func tooLarge(svc *sdk.Service, size int) error {
+	return &sdk.Refusal{
+		Field: "endpoints",
+		Why:   fmt.Sprintf("a Service with %d endpoints takes %d bytes, and no plugin is sent more than %d of one", max(len(svc.Cluster), len(svc.Local)), size, chunkSize-itemOverhead),
+		Try:   "several Services, or a trafficDistribution that keeps traffic near",
+	}
 }
 
 // An incoming update is put together from its chunks.
