@@ -164,7 +164,8 @@ func (b *book) adoptTables(t iptables.Tables) {
 }
 
 // shown is the role that jumps mean. Those of a kube-proxy in its ipvs mode count:
-// its virtual servers are ours now, and go on serving.
+// its virtual servers are ours now, and go on serving. Draining keeps addresses, which
+// Standby has only where there are connections to them.
 func (b *book) shown() sdk.Role {
 	role := sdk.Standby
 	if len(b.have.strays) > 0 {
@@ -175,7 +176,9 @@ func (b *book) shown() sdk.Role {
 		case services:
 			return sdk.Active
 		case postrouting:
-			role = sdk.Draining
+			if len(b.have.vips) > 0 {
+				role = sdk.Draining
+			}
 		}
 	}
 	return role

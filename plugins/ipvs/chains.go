@@ -233,13 +233,12 @@ func catching() []jump {
 
 const newFlows = `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j `
 
-// jumps are those that stand in the present role.
+// jumps are those that stand in the present role. Those that steady connections stand in
+// every role: they catch nothing while no address is bound, and connections of another role
+// may need them. So one write of rules, and not two, makes this dataplane Active.
 func (b *book) jumps() []jump {
-	switch {
-	case b.role == sdk.Active:
+	if b.role == sdk.Active {
 		return append(steadying(), catching()...)
-	case b.role == sdk.Draining, len(b.busy.servers) > 0:
-		return steadying()
 	}
-	return nil
+	return steadying()
 }

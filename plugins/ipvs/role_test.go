@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -208,5 +209,30 @@ func (w *roleWalk) leavesNothing(seed uint64) {
 	want, got := fresh.fake.picture(), w.fake.picture()
 	if extra, lacks := lacking(got, want), lacking(want, got); extra+lacks != "" {
 		w.Errorf("seed %d: when all connections have ended, it has\n%s\n\nand lacks\n%s", seed, extra, lacks)
+	}
+}
+
+// TestOneWriteOfRulesMakesItActive: while the dataplanes change places callers share the
+// processors with the programs that write rules, so of those there are few.
+func TestOneWriteOfRulesMakesItActive(t *testing.T) {
+	l := newLife(t)
+	if err := l.full(many(3)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ before, role sdk.Role }{
+		{sdk.Standby, sdk.Active}, {sdk.Active, sdk.Draining}, {sdk.Draining, sdk.Active},
+	} {
+		l.role(c.before)
+		l.fake.counted()
+		l.role(c.role)
+		writes := 0
+		for _, request := range l.fake.counted() {
+			if strings.HasPrefix(request, "rules:") {
+				writes++
+			}
+		}
+		if families := 2; writes != families {
+			t.Errorf("from %s to %s rules are written %d times for %d families", c.before, c.role, writes, families)
+		}
 	}
 }
