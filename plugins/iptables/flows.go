@@ -61,15 +61,26 @@ type flow struct {
 const countEvery = 5 * time.Second
 
 // countFlows counts what is left of the connections that were established when
-// this dataplane began to drain. Its successor's are not among them.
+// this dataplane began to drain. Its successor's are not among them, nor are those of a
+// relay on this node, which rules lead to a socket where no endpoint is.
 func (p *plugin) countFlows() {
 	if time.Since(p.drain.counted) < countEvery {
 		return
 	}
 	p.drain.counted = time.Now()
 	now := make(map[flow]bool)
+	relayed, err := p.relayed()
+	if err != nil {
+		p.log.Warn("cannot count established connections", "err", err)
+		return
+	}
 	for _, s := range p.sides {
-		if err := translated(s.book.ground.family, func(f flow) { now[f] = true }); err != nil {
+		tell := func(f flow, reply netip.AddrPort) {
+			if !relayed(reply) {
+				now[f] = true
+			}
+		}
+		if err := translated(s.book.ground.family, tell); err != nil {
 			p.log.Warn("cannot count established connections", "err", err)
 			return
 		}
@@ -79,6 +90,24 @@ func (p *plugin) countFlows() {
 	}
 	maps.DeleteFunc(p.drain.left, func(f flow, _ bool) bool { return !now[f] })
 	p.tellFlows(len(p.drain.left))
+}
+
+// relayed says of an address to which a connection is translated whether it is one of this
+// node at which no Service has an endpoint.
+func (p *plugin) relayed() (func(netip.AddrPort) bool, error) {
+	own, err := addrsOf(net.InterfaceAddrs)
+	if err != nil {
+		return nil, err
+	}
+	endpoints := make(map[netip.AddrPort]bool)
+	for _, svc := range p.state.Services {
+		for _, ep := range svc.Reachable() {
+			if own[ep.Addr.Addr()] > 0 {
+				endpoints[ep.Addr] = true
+			}
+		}
+	}
+	return func(reply netip.AddrPort) bool { return own[reply.Addr()] > 0 && !endpoints[reply] }, nil
 }
 
 // undrained forgets what was counted.

@@ -6,8 +6,9 @@ package iptables
 
 import (
 	"errors"
+	"net/netip"
 
 	"github.com/pointsman/pointsman/sdk"
 )
 
-func translated(sdk.Family, func(flow)) error { return errors.ErrUnsupported }
+func translated(sdk.Family, func(flow, netip.AddrPort)) error { return errors.ErrUnsupported }
