@@ -159,6 +159,8 @@ func awaitSwap(ctx context.Context, client *admin.Client, began time.Time, wait 
 			}
 			fmt.Fprintf(w, "%s serves; %s drains\n", m.Swap.To, leaves)
 			return nil
+		case m.Swap != nil && m.Swap.Undo != "" && m.Swap.Stage == "draining" && m.Swap.Flows > 0 && m.Swap.Began.After(began):
+			return fmt.Errorf("the swap to %s was undone, and %s serves on: %s; %s goes on draining", m.Swap.From, m.Swap.To, m.Swap.Undo, m.Swap.From)
 		case m.Swap == nil && last != nil && last.At.After(began) && last.Error != "":
 			return fmt.Errorf("the swap to %s was undone, and %s serves on: %s", last.To, last.From, last.Error)
 		case m.Swap == nil && last != nil && last.At.After(began) && last.Left != "":

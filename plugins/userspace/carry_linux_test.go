@@ -76,6 +76,29 @@ func TestCallerLeaves(t *testing.T) {
 	s.empty()
 }
 
+// TestCallingIsAFlow: a caller for whom endpoints are still tried would be cut off by a
+// clean-up like one who has found one.
+func TestCallingIsAFlow(t *testing.T) {
+	front := at(1, 8000)
+	s := onStage(t, svc("web", "cluster-ip "+front, silent(t, at(2, 8000))))
+	flows := func(want int) {
+		t.Helper()
+		eventually(t, func() error {
+			if n := s.Report().Flows; n != want {
+				return fmt.Errorf("%d flows are reported, not %d", n, want)
+			}
+			return nil
+		})
+	}
+	c := dial(t, front)
+	flows(1)
+	if n := s.relay.counts.open.Load(); n != 0 {
+		t.Errorf("%d connections have an endpoint that never answered", n)
+	}
+	abort(c)
+	flows(0)
+}
+
 // TestAnswerBeforeReset: an endpoint that answers without having heard all, and
 // breaks off, is heard and then seen to break off.
 func TestAnswerBeforeReset(t *testing.T) { onBothStages(t, answerBeforeReset) }

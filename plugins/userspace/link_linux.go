@@ -64,6 +64,7 @@ func (l *loop) link(a arrived, receive reception) {
 	k.in = stream{link: k, from: &k.caller, to: &k.endpoint, count: &l.relay.counts.bytesIn}
 	k.out = stream{link: k, from: &k.endpoint, to: &k.caller, count: &l.relay.counts.bytesOut}
 	l.links.Add(1)
+	l.relay.counts.calling.Add(1)
 	if err := k.caller.watch(); err != nil {
 		k.breakOff()
 		return
@@ -108,6 +109,7 @@ func (k *link) heard(events uint32) {
 	case events&unix.EPOLLOUT != 0:
 		k.loop.stopWaiting(k.call)
 		k.call = nil
+		k.loop.relay.counts.calling.Add(-1)
 		k.loop.relay.counts.open.Add(1)
 		k.goOn()
 	}
@@ -164,6 +166,7 @@ func (k *link) end() {
 	k.ended = true
 	if k.call != nil {
 		k.loop.stopWaiting(k.call)
+		k.loop.relay.counts.calling.Add(-1)
 	} else {
 		k.loop.relay.counts.open.Add(-1)
 	}

@@ -85,7 +85,9 @@ func (r *relay) serve(conn *net.TCPConn, receive reception) {
 	defer r.crowd.leave(conn)
 	r.counts.connections.Add(1)
 	d, caller := receive(plainArrival{conn})
+	r.counts.calling.Add(1)
 	up := r.reach(d, caller)
+	r.counts.calling.Add(-1)
 	if up == nil {
 		abort(conn)
 		return

@@ -32,7 +32,8 @@ type relay struct {
 type counts struct {
 	progress    atomic.Uint64 // steps done
 	connections atomic.Uint64 // TCP connections accepted
-	open        atomic.Int64  // of them, now with an endpoint
+	calling     atomic.Int64  // of them, now without an endpoint yet
+	open        atomic.Int64  // of them, now with one
 	dialErrors  atomic.Uint64
 	turnedAway  atomic.Uint64 // connections and datagrams dropped by their route
 	unanswered  atomic.Uint64 // connections for which no endpoint answered

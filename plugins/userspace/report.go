@@ -11,7 +11,7 @@ func (d *Dataplane) Report() sdk.Report {
 		Progress: c.progress.Load(),
 		Waiting:  c.wait(),
 		Leaving:  c.parting(),
-		Flows:    int(c.open.Load() + c.flows.Load()),
+		Flows:    int(c.calling.Load() + c.open.Load() + c.flows.Load()),
 		Repaired: c.repaired.Load(),
 		Samples: []sdk.Sample{
 			{Name: "pointsman_userspace_connections_total", Value: float64(c.connections.Load())},

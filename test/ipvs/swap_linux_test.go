@@ -170,6 +170,10 @@ func (n *node) ask(to string) (undone string) {
 	}
 	n.until(to+" serves, or the change is undone", func() error {
 		m, err := n.Mode(n.Context())
+		if err == nil && m.Swap != nil && m.Swap.Undo != "" && m.Swap.Stage == "draining" && m.Swap.Flows > 0 {
+			undone = m.Swap.Undo // and what it had before goes on draining
+			return nil
+		}
 		newer := m.Last != nil && (before.Last == nil || m.Last.At.After(before.Last.At))
 		if err == nil && m.Swap == nil && newer && m.Last.Error != "" {
 			undone = m.Last.Error
