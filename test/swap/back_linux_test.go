@@ -63,9 +63,9 @@ func (p past) leaves(mode string) {
 }
 
 // patientNode is one on which connections may take their time to end.
-func patientNode(t *testing.T, mode string) past {
+func patientNode(t *testing.T, mode, backend string) past {
 	n := newNode(t, mode)
-	n.drain = 10 * time.Minute
+	n.drain, n.options = 10*time.Minute, "backend: "+backend
 	n.mode(mode)
 	n.start()
 	n.answering()
@@ -76,23 +76,27 @@ func patientNode(t *testing.T, mode string) past {
 // at once or after a while. Whoever is connected stays so, and the one that drains counts
 // those that are its own.
 func TestKernelWantedBack(t *testing.T) {
-	p := patientNode(t, "iptables")
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 14))
-	modes := []string{"iptables", "userspace"}
-	for i := range 2 * rounds() {
-		from, to := modes[i%2], modes[(i+1)%2]
-		if i < 4 || random.IntN(2) == 0 {
-			p.remember(from)
-		}
-		p.swapTo(to)
-		p.lives("as " + to + " serves")
-		p.drains(from)
-		time.Sleep(time.Duration(random.Int64N(int64(2 * time.Second))))
-		p.lives("while " + from + " drains")
+	for _, backend := range []string{"nft", "legacy"} {
+		t.Run(backend, func(t *testing.T) {
+			p := patientNode(t, "iptables", backend)
+			seed := uint64(time.Now().UnixNano())
+			t.Logf("seed %d", seed)
+			random := rand.New(rand.NewPCG(seed, 14))
+			modes := []string{"iptables", "userspace"}
+			for i := range 2 * rounds() {
+				from, to := modes[i%2], modes[(i+1)%2]
+				if i < 4 || random.IntN(2) == 0 {
+					p.remember(from)
+				}
+				p.swapTo(to)
+				p.lives("as " + to + " serves")
+				p.drains(from)
+				time.Sleep(time.Duration(random.Int64N(int64(2 * time.Second))))
+				p.lives("while " + from + " drains")
+			}
+			p.leaves("userspace")
+		})
 	}
-	p.leaves("userspace")
 }
 
 // TestKernelUndoneWhileItDrains has a swap undone that goes back to the one that drains: it
@@ -101,7 +105,7 @@ func TestKernelUndoneWhileItDrains(t *testing.T) {
 	for _, point := range []string{"verifying/check", "cutting/retire", "proving/prove"} {
 		for mode, other := range map[string]string{"iptables": "userspace", "userspace": "iptables"} {
 			t.Run(mode+"/"+point, func(t *testing.T) {
-				p := patientNode(t, mode)
+				p := patientNode(t, mode, "auto")
 				p.remember(mode)
 				p.swapTo(other)
 				p.remember(other)
