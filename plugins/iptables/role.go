@@ -47,8 +47,8 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 		p.undrained()
 	case !p.caught:
 		p.drain.left = map[flow]bool{} // what there is, others began
-	case p.drain.left == nil: // before they can be taken for none, also in a process that finds it drains
-		p.countFlows()
+	case p.drain.left == nil:
+		p.tellFlows(1) // the watch counts them: to list a large table takes long, and updates wait for this call
 	}
 	if role == sdk.Active && was != sdk.Active {
 		return p.afterwards(sdk.Changes{Full: true}, nil)
