@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -69,5 +70,44 @@ func TestProve(t *testing.T) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// TestProveTriesAllWaysAtOnce: callers go to the same dataplane meanwhile, so a way that
+// leads nowhere may not keep the others waiting. Here none answers before all were tried.
+func TestProveTriesAllWaysAtOnce(t *testing.T) {
+	t.Parallel()
+	const n = 3
+	var tried sync.WaitGroup
+	tried.Add(n)
+	var ways []way
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		ways = append(ways, way{near, netip.MustParseAddrPort(l.Addr().String())})
+		go func() { // ends with the listener
+			for first := true; ; first = false {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				if first {
+					tried.Done()
+					tried.Wait()
+				}
+				_, _ = conn.Write([]byte(chirp))
+				_ = conn.Close()
+			}
+		}()
+	}
+	canary := &canary{ways: ways}
+	if err := canary.prove(t.Context(), nil, nil); err != nil {
+		t.Error(err)
+	}
+	if errs := canary.hearAll(t.Context(), ways); len(errs) > 0 {
+		t.Error(errs)
 	}
 }
