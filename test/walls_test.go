@@ -51,6 +51,7 @@ var walls = []wall{
 	{"host/admin", []string{"host/limit"}, "the verbs' way in; its JSON is a promise, so its types are its own"},
 	{"host/demo", nil, "drives the real binaries as a user would, never in process"},
 	{"host/limit", nil, "how many descriptors the host's servers may hold, and when there are none left"},
+	{"host/sockets", []string{"sdk", "host/track"}, "what listens on this node where a Service is; it only tells"},
 	{"host/phrase", nil, "words, for events and verbs alike"},
 	{"host/yard", []string{"sdk", "sdk/statefile", "sdk/wire", "host/admin", "host/config", "host/feed", "host/health", "host/phrase", "host/report", "host/supervise", "host/swap", "host/track", "github.com/hashicorp/go-hclog", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/utils/clock"},
 		"where feed, supervise and swap meet; it knows neither the command line nor the API server"},

@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 
@@ -65,6 +66,14 @@ func (h *host) besides(j health.Judgement) besides {
 		for _, fault := range f.Faults() {
 			b.faults = append(b.faults, fault.Error())
 		}
+	}
+	all := h.sockets.Now()
+	for i, c := range all {
+		if i == shownProblems {
+			b.portsInUse = append(b.portsInUse, fmt.Sprintf("and %d more ports of Services are listened on", len(all)-i))
+			break
+		}
+		b.portsInUse = append(b.portsInUse, c.String())
 	}
 	return b
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/report"
+	"github.com/pointsman/pointsman/host/sockets"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/host/watch"
 	"github.com/pointsman/pointsman/host/yard"
@@ -43,6 +44,7 @@ type host struct {
 	written *watch.Events // to the cluster; nil: there is none
 	servers *health.Server
 	yard    *yard.Yard
+	sockets *sockets.Watch
 }
 
 // newHost constructs the parts. Nothing happens before run.
@@ -70,7 +72,13 @@ func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host
 		Tracker: h.tracker, Reports: h.reports, Log: h.log,
 		Applied: h.applied, Refused: h.servers.Failed,
 	})
+	h.sockets = sockets.New(h.tracker, h.yard.Processes, h.collided)
 	return h, nil
+}
+
+// collided says that a process listens where a Service is reached.
+func (h *host) collided(c sockets.Collision) {
+	h.reports.Report(report.Event{Warning: true, Reason: report.PortInUse, Object: c.Port.Service.String(), Message: c.String()})
 }
 
 func thisMachine() (machine, error) {
@@ -114,6 +122,7 @@ func (h *host) run(ctx context.Context) error {
 		}
 		return err
 	})
+	part("sockets", h.sockets.Run)
 	part("service manager", h.watched)
 	part("config", func(ctx context.Context) error { h.follower.Run(ctx, configPeriod, h.reload); return nil })
 	part("admin", func(ctx context.Context) error { return admin.Serve(ctx, listener, h.backend()) })

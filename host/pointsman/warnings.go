@@ -29,6 +29,7 @@ const (
 	notAnswering   = "W012"
 	notWritten     = "W017"
 	notUpdated     = "W018"
+	portInUse      = "W019"
 )
 
 // besides is what is worth a warning and stands nowhere else in a status.
@@ -39,6 +40,7 @@ type besides struct {
 	found      []health.Finding
 	unwritten  []string // what the next host must know, and could not be written down
 	stateDir   string
+	portsInUse []string // ports of Services that other processes listen on
 	unbound    []string // addresses of the host's own servers that cannot be bound
 	unattended []string // rules in the kernel that serve, and that nothing updates, by mode
 }
@@ -85,6 +87,9 @@ func warnings(s admin.Status, b besides) []admin.Warning {
 	}
 	for _, why := range b.unwritten {
 		warn(notWritten, "df -h "+b.stateDir, "what the next host must know cannot be written down, and is tried again each second: %s", why)
+	}
+	for _, why := range b.portsInUse {
+		warn(portInUse, "ss -lntup", "%s", why)
 	}
 	for _, fault := range b.faults {
 		warn(sourceFaulty, "", "%s", fault)

@@ -17,10 +17,11 @@ import (
 type owners struct {
 	queues    map[claim][]holder
 	addresses addresses
+	outside   *outside
 }
 
 func newOwners() owners {
-	return owners{queues: make(map[claim][]holder), addresses: make(addresses)}
+	return owners{queues: make(map[claim][]holder), addresses: make(addresses), outside: &outside{claims: make(map[claim]bool)}}
 }
 
 // A claim is what one Service can hold at a time: an address, port and protocol.
@@ -85,6 +86,7 @@ func (o owners) enqueue(c claim, h holder) (others []*service) {
 	i, _ := slices.BinarySearchFunc(queue, h, holder.compare)
 	o.queues[c] = slices.Insert(queue, i, h)
 	h.svc.held = append(h.svc.held, c)
+	o.outside.add(c, h.kind)
 	return others
 }
 
@@ -94,6 +96,7 @@ func (o owners) release(svc *service) (touched []*service) {
 		queue := slices.DeleteFunc(o.queues[c], func(h holder) bool { return h.svc == svc })
 		if len(queue) == 0 {
 			delete(o.queues, c)
+			o.outside.remove(c)
 			continue
 		}
 		o.queues[c] = queue

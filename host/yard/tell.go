@@ -40,6 +40,19 @@ func (y *Yard) Health() []health.Plane {
 	return list
 }
 
+// Processes are those of all dataplanes; 0 stands for one that the host did not start,
+// whose number may be another container's.
+func (y *Yard) Processes() (pids []int) {
+	for _, p := range append(y.all(), y.serving()) {
+		if s := p.supervisor.Status(); p.plugin.Address != "" {
+			pids = append(pids, 0)
+		} else if s.PID != 0 {
+			pids = append(pids, s.PID)
+		}
+	}
+	return pids
+}
+
 // Plugins are all that were found, those that run as they do: that of the mode, and
 // for the time of a swap another.
 func (y *Yard) Plugins() []admin.Plugin {
