@@ -13,9 +13,10 @@ import (
 
 // ourChains are the names that are ours, or kube-proxy's, whose place we take. A
 // name that merely begins alike (KUBE-ROUTER-X) is neither. KUBE-FIREWALL and
-// KUBE-MARK-DROP are not here: the kubelet shares them.
+// KUBE-MARK-DROP are not here: the kubelet shares them. Nor is what all dataplanes share
+// (package masquerade).
 var (
-	ourChains = []string{services, nodePorts, turnedAway, denied, forward, guard, postrouting, markMasq, markOthers, canary}
+	ourChains = []string{services, nodePorts, turnedAway, denied, forward, guard, markOthers, canary}
 	ourStems  = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-", "KUBE-XLB-", "KUBE-VIP-", "KUBE-NP-", "KUBE-HC-"}
 )
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 )
@@ -43,6 +44,8 @@ type side struct {
 	audited time.Time        // when the last thing was
 	count   counts
 	rounds  *conntrack.Rounds // of forgetting UDP flows
+
+	masq *masquerade.Hold // nil: this only cleans up
 }
 
 func newSide(tool iptables.Tool) *side {
@@ -81,6 +84,9 @@ const muchThere = 20_000
 func (s *side) read(ctx context.Context) (sdk.Role, error) {
 	s.known = false
 	s.asRead = nil
+	if s.masq != nil {
+		s.masq.Doubt()
+	}
 	stamp, unstamped := s.tool.Stamp("nat", "filter")
 	tables, err := s.tool.SaveIf(ctx, func(id iptables.ID) bool { return isOurs(id.Chain) }, "nat", "filter")
 	if err != nil {
@@ -185,6 +191,9 @@ func (s *side) attempt(ctx context.Context, pieces map[sdk.Name]piece, jumps []i
 			return nil, err
 		}
 	}
+	if err := s.share(ctx); err != nil {
+		return nil, err
+	}
 	p := s.book.plan(s.book.put(pieces), jumps)
 	err = s.write(ctx, p)
 	if err == nil {
@@ -197,6 +206,16 @@ func (s *side) attempt(ctx context.Context, pieces map[sdk.Name]piece, jumps []i
 		return refused, nil
 	}
 	return nil, err
+}
+
+// share has the chains that all dataplanes share be there, once it is known what the node is
+// like: our rules lead to them.
+func (s *side) share(ctx context.Context) error {
+	if s.masq == nil || !s.book.whole {
+		return nil
+	}
+	_, err := s.masq.Ensure(ctx, s.book.ground.node.MasqueradeBit)
+	return err
 }
 
 // suspects are the Services that a refused line may belong to: the one whose

@@ -26,9 +26,7 @@ type ground struct {
 // chains are the fixed ones. What the trees hang in has only its head or tail here.
 func (g ground) chains() []iptables.Chain {
 	fixed := []iptables.Chain{
-		{ID: nat(markMasq), Rules: []iptables.Rule{mark(g.node)}},
 		{ID: nat(markOthers), Rules: g.others()},
-		{ID: nat(postrouting), Rules: g.postrouting()},
 		{ID: filter(denied), Rules: []iptables.Rule{"-j DROP"}},
 		{ID: filter(forward), Rules: g.forward()},
 	}
@@ -39,16 +37,13 @@ func (g ground) chains() []iptables.Chain {
 	return fixed
 }
 
-// postrouting masquerades what is marked. What was sent to 127.0.0.1 is counted there:
-// it is always marked, and each connection comes by once.
-func (g ground) postrouting() []iptables.Rule {
-	rules := []iptables.Rule{iptables.Words("-m mark ! --mark", bit(g.node), "-j RETURN")}
-	if g.localhost && g.counted {
-		rules = append(rules, iptables.Words("-m conntrack --ctorigdst 127.0.0.0/8", counted(localhostAccepted)))
+// localhostCount counts the connections to node ports of 127.0.0.1, once nat has found an
+// endpoint: they are always marked for masquerading.
+func (g ground) localhostCount() []iptables.Rule {
+	if !g.localhost || !g.counted {
+		return nil
 	}
-	return append(rules,
-		iptables.Words("-j MARK --set-xmark", fmt.Sprintf("%#x/0x0", uint32(1)<<(g.node.MasqueradeBit&31))), // once is enough
-		iptables.Words("-m comment --comment", iptables.Text("kubernetes service traffic requiring SNAT"), "-j MASQUERADE --random-fully"))
+	return []iptables.Rule{iptables.Words("-m conntrack --ctorigdst 127.0.0.0/8 -m mark --mark", bit(g.node), counted(localhostAccepted))}
 }
 
 // others masquerades callers of a ClusterIP that are no pods of the cluster, as far
@@ -144,7 +139,6 @@ func (g ground) jumps(role sdk.Role) []iptables.Jump {
 		{At: filter("OUTPUT"), Rule: newFlows},
 		{At: nat("PREROUTING"), Rule: `-m comment --comment "kubernetes service portals" -j ` + services},
 		{At: nat("OUTPUT"), Rule: `-m comment --comment "kubernetes service portals" -j ` + services},
-		{At: nat("POSTROUTING"), Rule: `-m comment --comment "kubernetes postrouting rules" -j ` + postrouting},
 	})
 }
 
@@ -180,7 +174,7 @@ func (b *book) present(jumps []iptables.Jump) []iptables.Jump {
 
 const newFlows = `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j ` + services
 
-// mark marks a packet for masquerading.
+// mark marks a packet for masquerading, as markMasq does.
 func mark(n sdk.Node) iptables.Rule { return iptables.Words("-j MARK --set-xmark", bit(n)) }
 
 // bit is the mark, as value and mask.

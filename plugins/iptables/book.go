@@ -213,7 +213,8 @@ func (b *book) rooted(which branch, rules []iptables.Rule) []iptables.Rule {
 		return append(rules, b.ground.toNode(nodePorts)...)
 	case unservedAddrs:
 		rules = append(rules, b.ground.toNode(turnedAway)...)
-		return append([]iptables.Rule{"-m conntrack --ctstate DNAT -j RETURN"}, rules...) // nat has found someone
+		head := append(b.ground.localhostCount(), "-m conntrack --ctstate DNAT -j RETURN") // nat has found an endpoint
+		return append(head, rules...)
 	}
 	return rules
 }

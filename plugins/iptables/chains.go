@@ -27,20 +27,20 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 )
 
 // The chains that are there whatever Services there are.
 const (
-	services    = "KUBE-SERVICES"          // both tables: the way in
-	nodePorts   = "KUBE-NODEPORTS"         // nat: to a port of the node; filter: health-check ports
-	turnedAway  = "KUBE-EXTERNAL-SERVICES" // filter: node ports that nobody may answer
-	denied      = "KUBE-PROXY-FIREWALL"    // filter: the source is not allowed
-	forward     = "KUBE-FORWARD"           // filter: what is on its way stays on its way
-	guard       = "KUBE-LOCALNET-GUARD"    // filter: nobody outside calls 127.0.0.0/8
-	postrouting = "KUBE-POSTROUTING"       // nat: masquerade what is marked
-	markMasq    = "KUBE-MARK-MASQ"         // nat: mark it
-	markOthers  = "KUBE-MARK-NOT-POD"      // nat: mark it unless a pod of the cluster sent it
+	services   = "KUBE-SERVICES"          // both tables: the way in
+	nodePorts  = "KUBE-NODEPORTS"         // nat: to a port of the node; filter: health-check ports
+	turnedAway = "KUBE-EXTERNAL-SERVICES" // filter: node ports that nobody may answer
+	denied     = "KUBE-PROXY-FIREWALL"    // filter: the source is not allowed
+	forward    = "KUBE-FORWARD"           // filter: what is on its way stays on its way
+	guard      = "KUBE-LOCALNET-GUARD"    // filter: nobody outside calls 127.0.0.0/8
+	markMasq   = masquerade.Mark          // nat: have it masqueraded; all dataplanes share it
+	markOthers = "KUBE-MARK-NOT-POD"      // nat: mark it unless a pod of the cluster sent it
 )
 
 func nat(chain string) iptables.ID    { return iptables.ID{Table: "nat", Chain: chain} }

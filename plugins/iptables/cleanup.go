@@ -10,6 +10,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -38,14 +39,19 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 		given = append(given, closed...)
 	}
 	var gone []string
+	var places []masquerade.Place
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		for _, tool := range tools(ctx, family) {
 			tool.Waiting, tool.Heard = p.status.Waiting, p.status.Step
+			places = append(places, masquerade.At(tool))
 			found, err := sweep(ctx, tool, l)
 			gone = append(gone, found...)
 			errs = append(errs, err)
 		}
 	}
+	left, err := masquerade.Leave(ctx, p.dir, mode, places, l, func(id iptables.ID) bool { return isOurs(id.Chain) })
+	gone = append(gone, left...)
+	errs = append(errs, err)
 	if l.KubeProxy {
 		found, err := iptables.SweepKubeProxy(l.DryRun)
 		gone = append(gone, found...)
@@ -66,6 +72,7 @@ func (p *plugin) unlearn() {
 	for _, s := range p.sides {
 		s.known, s.asked, s.book.whole = false, false, false
 		clear(s.rests)
+		s.masq.Forget()
 	}
 	p.role = 0
 	p.claim.Begin()

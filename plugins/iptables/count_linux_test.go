@@ -46,7 +46,7 @@ func TestKernelCounts(t *testing.T) {
 			k.Errorf("two connections to 127.0.0.1, and %v were counted", after-before)
 		}
 		// The rules are written anew, and the counts stay.
-		k.run("iptables-"+string(k.backend), "-t", "nat", "-F", postrouting)
+		k.run("iptables-"+string(k.backend), "-t", "filter", "-F", services)
 		k.sync(p, s.Update(2))
 		k.want(s, sdk.Active)
 		if after := sampled(p, accounts[localhostAccepted]); after < before+2 {

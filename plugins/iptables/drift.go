@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 )
 
 // matters reports whether a loss may be one of ours: a chain of ours, one in which we
 // have jumps, or a whole table. Another proxy that goes takes thousands of others along.
 func matters(g iptables.Gone) bool {
 	id := g.ID
-	return (id.Table == "nat" || id.Table == "filter") && (id.Chain == "" || isOurs(id.Chain) || slices.Contains(entrances, id.Chain))
+	return masquerade.Concerns(id) || (id.Table == "nat" || id.Table == "filter") && (id.Chain == "" || isOurs(id.Chain) || slices.Contains(entrances, id.Chain))
 }
 
 // entrances are the chains of others in which we have jumps.
@@ -25,9 +26,13 @@ var entrances = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTIN
 func (s *side) weigh(ctx context.Context, c iptables.Commit, jumps []iptables.Jump) {
 	if c.Missed {
 		s.doubt = "more was changed than the kernel could tell"
+		s.masq.Doubt()
 		return
 	}
 	for _, gone := range c.Gone {
+		if gone.Family == s.book.ground.family && masquerade.Concerns(gone.ID) {
+			s.masq.Doubt()
+		}
 		if gone.Family != s.book.ground.family || s.doubt != "" {
 			continue
 		}
@@ -79,6 +84,7 @@ func (s *side) compare(table string, now iptables.Size, jumps []iptables.Jump) {
 		s.sizes[table] = was
 		return // somebody is at it
 	}
+	s.masq.Doubt()
 	s.doubt = iptables.Lost(s.book.ground.family, table, was.ours, now, s.book.have, jumps)
 	s.sizes[table] = sized{ours: now, seen: now}
 }
@@ -144,6 +150,9 @@ func (b *book) agenda(jumps []iptables.Jump) []iptables.Jump {
 // repair reads everything and writes what differs. The plan says what did.
 func (s *side) repair(ctx context.Context, jumps []iptables.Jump) (plan, error) {
 	if _, err := s.read(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.share(ctx); err != nil {
 		return nil, err
 	}
 	p := s.book.plan(s.book.put(nil), jumps)

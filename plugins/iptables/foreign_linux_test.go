@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -29,10 +30,6 @@ func (k kernel) foreign() {
 			"-N KUBE-SERVICE-OF-OTHERS", "-A INPUT -p 98 -j KUBE-SERVICE-OF-OTHERS",
 			"-A INPUT -p 97 -m comment --comment KUBE-SERVICES -j DROP",
 			"-t nat -A POSTROUTING -o theirs -j MASQUERADE", "-t mangle -A PREROUTING -p 99 -j ACCEPT",
-			"-t nat -N KUBE-MARK-MASQ", "-t nat -N CNI-HOSTPORT-SETMARK", "-t nat -N CNI-DN-0123456789abcdef", "-t nat -N MY-OWN",
-			"-t nat -A CNI-HOSTPORT-SETMARK -m comment --comment portfwd -j KUBE-MARK-MASQ",
-			"-t nat -A CNI-DN-0123456789abcdef -p tcp -m tcp --dport 99 -j KUBE-MARK-MASQ",
-			"-t nat -A MY-OWN -p 96 -j KUBE-MARK-MASQ", "-t nat -A PREROUTING -p 95 -j KUBE-MARK-MASQ",
 			"-N KUBE-FORWARD", "-N DOCKER-USER", "-A DOCKER-USER -j KUBE-FORWARD", "-A FORWARD -p 94 -j KUBE-FORWARD",
 		} {
 			k.run(program, strings.Fields(line)...)
@@ -43,6 +40,22 @@ func (k kernel) foreign() {
 		k.Cleanup(func() { k.run("nft", "delete", "table", "inet", "theirs") })
 	} else if k.backend == iptables.NFT && !errors.Is(err, exec.ErrNotFound) {
 		k.Fatalf("nft %s: %v: %s", table, err, out) // a kernel with legacy alone has no such tables
+	}
+}
+
+// foreignMarks makes rules that lead to what all dataplanes share, and that as a kubelet has
+// it.
+func (k kernel) foreignMarks() {
+	k.Helper()
+	for _, program := range []string{"iptables-" + string(k.backend), "ip6tables-" + string(k.backend)} {
+		for _, line := range []string{
+			"-N KUBE-MARK-MASQ", "-A KUBE-MARK-MASQ -j MARK --or-mark 0x4000", "-N CNI-HOSTPORT-SETMARK", "-N CNI-DN-0123456789abcdef", "-N MY-OWN",
+			"-A CNI-HOSTPORT-SETMARK -m comment --comment portfwd -j KUBE-MARK-MASQ",
+			"-A CNI-DN-0123456789abcdef -p tcp -m tcp --dport 99 -j KUBE-MARK-MASQ",
+			"-A MY-OWN -p 96 -j KUBE-MARK-MASQ", "-A PREROUTING -p 95 -j KUBE-MARK-MASQ",
+		} {
+			k.run(program, append([]string{"-t", "nat"}, strings.Fields(line)...)...)
+		}
 	}
 }
 
@@ -70,12 +83,12 @@ func (k kernel) foreignRules() string {
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		tables := k.tables(family)
 		for _, id := range slices.SortedFunc(maps.Keys(tables), iptables.ID.Compare) {
-			if isOurs(id.Chain) {
+			if isOurs(id.Chain) || masquerade.Is(id) {
 				continue
 			}
 			fmt.Fprintf(&b, "%s %s\n", family, id)
 			for _, r := range tables[id] {
-				if !isOurs(r.Target()) || !(iptables.Jump{At: id, Rule: r}).Listed() {
+				if !(iptables.Jump{At: id, Rule: r}).Listed() {
 					fmt.Fprintln(&b, r)
 				}
 			}
@@ -132,6 +145,7 @@ func TestKernelForeignRulesLeadToOurs(t *testing.T) {
 	world(t)
 	onKernel(t, func(k kernel) {
 		k.foreign()
+		k.foreignMarks()
 		before := k.foreignRules()
 		stays := func(after string) {
 			k.Helper()
@@ -179,10 +193,14 @@ func TestKernelForeignRulesLeadToOurs(t *testing.T) {
 			}
 			stays(fmt.Sprintf("cleaning up %+v", l))
 		}
-		for id, rules := range k.tables(sdk.IPv4) {
+		left := k.tables(sdk.IPv4)
+		for id, rules := range left {
 			if isOurs(id.Chain) && len(rules) > 0 {
 				k.Errorf("cleaned up, %s has %q", id, rules)
 			}
+		}
+		if lacks := masquerade.Lacks(left, 14); len(lacks) > 0 { // a kubelet's, and foreign rules lead there
+			k.Errorf("cleaned up, what others rely on lacks %q", lacks)
 		}
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
@@ -126,6 +127,9 @@ func (k kernel) wrong(s sdktest.Scenario, role sdk.Role) []string {
 	var wrong []string
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		got, b := k.tables(family), tablesOf(family, s.Node, s.Services)
+		if lacks := masquerade.Lacks(got, s.Node.MasqueradeBit); len(lacks) > 0 {
+			wrong = append(wrong, fmt.Sprintf("%s: what all dataplanes share lacks %q", family, lacks))
+		}
 		b.ground.counted = counting()
 		b.setGround(b.ground)
 		for id := range got {

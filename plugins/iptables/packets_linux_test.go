@@ -44,6 +44,7 @@ func TestKernelConforms(t *testing.T) {
 			return nil
 		}
 		k.foreign()
+		k.foreignMarks()
 		s.Foreign = func(context.Context) (string, error) { return k.notOurs(), nil }
 		sdktest.Conform(sdktest.Testing(k.T), s)
 	})

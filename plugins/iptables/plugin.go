@@ -10,6 +10,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
@@ -85,6 +86,9 @@ func (p *plugin) Configure(ctx context.Context, setup sdk.Setup) (sdk.Descriptio
 	sides, err := p.open(ctx, options)
 	if err != nil {
 		return sdk.Description{}, err
+	}
+	for _, s := range sides {
+		s.masq = &masquerade.Hold{Book: book, Holder: mode, Place: masquerade.At(s.tool)}
 	}
 	p.setup, p.options, p.ledger = setup, options, book
 	p.use(sides)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -128,7 +129,7 @@ func wholesome(t *testing.T, b *book, r iptables.Rule) {
 	if targets != 1 {
 		t.Errorf("%d targets in %q", targets, r)
 	}
-	known := []string{"DNAT", "DROP", "REJECT", "MARK", "RETURN", "ACCEPT", "MASQUERADE"}
+	known := []string{"DNAT", "DROP", "REJECT", "MARK", "RETURN", "ACCEPT", "MASQUERADE", masquerade.Mark}
 	_, nat := b.should[iptables.ID{Table: "nat", Chain: r.Target()}]
 	_, filter := b.should[iptables.ID{Table: "filter", Chain: r.Target()}]
 	if !nat && !filter && !slices.Contains(known, r.Target()) && r.Target() != "-j" {

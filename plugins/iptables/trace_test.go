@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
@@ -46,6 +47,7 @@ func (b *book) tables() iptables.Tables {
 	for _, j := range b.ground.jumps(sdk.Active) {
 		t[j.At] = slices.Insert(t[j.At], 0, j.Rule)
 	}
+	masquerade.AddTo(t, b.ground.node.MasqueradeBit)
 	return t
 }
 

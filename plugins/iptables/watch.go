@@ -165,16 +165,31 @@ func (p *plugin) patrol(ctx context.Context, heard []iptables.Commit) {
 		}
 		s.glance(jumps)
 		s.audit(ctx, jumps)
-		if s.doubt != "" && p.cleanedMark().Left() {
+		if (s.doubt != "" || s.masq.Doubted()) && p.cleanedMark().Left() {
 			p.standDown()
 			return
 		}
+		p.mend(ctx, s)
 		if s.doubt != "" {
 			p.repair(ctx, s, jumps)
 		}
 	}
 	if p.role == sdk.Draining {
 		p.countFlows()
+	}
+}
+
+// mend puts back what somebody took away of the chains that all dataplanes share.
+func (p *plugin) mend(ctx context.Context, s *side) {
+	steps, err := s.masq.Mend(ctx)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		p.log.Warn("cannot put back what somebody took away", "family", s.book.ground.family, "err", err)
+	case len(steps) > 0:
+		p.log.Warn("put back what somebody took away", "family", s.book.ground.family, "steps", len(steps), "first", steps[0])
+		p.status.Tell(func(r *sdk.Report) { r.Repaired++ })
+		p.publish()
 	}
 }
 

@@ -20,7 +20,7 @@ type sight struct {
 	tables  iptables.Tables
 }
 
-var ourChains = []string{services, nodePorts, notPod, markMasq, postrouting, denied, near, guard, health, forward}
+var ourChains = []string{services, nodePorts, notPod, postrouting, denied, near, guard, health, forward}
 
 func isOurs(chain string) bool { return slices.Contains(ourChains, chain) }
 
@@ -193,8 +193,7 @@ var (
 		filter("KUBE-NODE-PORT"), filter("KUBE-SOURCE-RANGES-FIREWALL"), filter("KUBE-IPVS-FILTER"), filter("KUBE-IPVS-OUT-FILTER"),
 	}
 	kubeProxyShared = []iptables.ID{
-		nat("KUBE-SERVICES"), nat("KUBE-POSTROUTING"), nat("KUBE-MARK-MASQ"),
-		filter("KUBE-FORWARD"), filter("KUBE-PROXY-FIREWALL"),
+		nat("KUBE-SERVICES"), filter("KUBE-FORWARD"), filter("KUBE-PROXY-FIREWALL"),
 	}
 )
 

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 )
@@ -22,6 +23,8 @@ type side struct {
 	parked *parked
 	rounds *conntrack.Rounds // of forgetting UDP flows
 	step   func()            // says that the present call goes on
+
+	masq *masquerade.Hold // on what all dataplanes share
 
 	// known says that book.have is what the kernel has. After an error nobody
 	// knows, and the next call reads it again.
@@ -76,6 +79,10 @@ func (s *side) sync(ctx context.Context, pieces map[sdk.Name]piece) (failed []sd
 // write plans, and takes the steps. What a step of one Service says of that Service
 // alone is returned by name; the steps after it go on without that virtual server.
 func (s *side) write(ctx context.Context) (map[sdk.Name]error, error) {
+	if _, err := s.masq.Ensure(ctx, s.book.ground.node.MasqueradeBit); err != nil {
+		s.known = false
+		return nil, err
+	}
 	p := s.book.plan()
 	w := writer{side: s, bad: make(map[sdk.Name]error), skip: make(map[server]bool)}
 	for len(p) > 0 {

@@ -30,7 +30,6 @@ func (g ground) chains() []chain {
 		{nat(services), g.services()},
 		{nat(nodePorts), g.nodePorts()},
 		{nat(notPod), g.notPod()},
-		{nat(markMasq), words("-j MARK --set-xmark", g.bit())},
 		{nat(postrouting), g.postrouting()},
 		{filter(guard), g.guard()},
 		{filter(health), words("-p tcp", g.in(healthPorts, "dst"), "-j ACCEPT")},
@@ -141,17 +140,14 @@ func (g ground) notPod() []iptables.Rule {
 }
 
 // postrouting hides the caller: from itself; where a Local frontend was called from
-// the node; where the kernel chose an address of a Service as the node's own, for it
-// has that address too; and where a mark says so. An endpoint on loopback can answer
+// the node; and where the kernel chose an address of a Service as the node's own, for it
+// has that address too. Where a mark says so, what all dataplanes share does it. An endpoint on loopback can answer
 // any address of the node, and who guards loopback drops what is called from others.
 func (g ground) postrouting() []iptables.Rule {
 	return []iptables.Rule{
 		iptables.Words(g.in(loopBack, "dst,dst,src"), "-j MASQUERADE --random-fully"),
 		iptables.Words("-m mark --mark", fmt.Sprintf("%#x/%#x", g.tag(), tagMask), "-m addrtype --src-type LOCAL -j MASQUERADE --random-fully"),
 		iptables.Words("! -d", g.loopback(), g.in(bound, "src"), g.notIn(bound, "dst"), "-j MASQUERADE --random-fully"),
-		iptables.Words("-m mark ! --mark", g.bit(), "-j RETURN"),
-		iptables.Words("-j MARK --set-xmark", fmt.Sprintf("%#x/0x0", uint32(1)<<(g.node.MasqueradeBit&31))), // once is enough
-		`-m comment --comment "kubernetes service traffic requiring SNAT" -j MASQUERADE --random-fully`,
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -38,10 +39,14 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 		return nil, err
 	}
 	gone, err := sweep(deeds(ctx, k, sweepers), l.DryRun)
-	given, err2 := duty.GiveBack(p.dir, mode, l)
+	left, err1 := p.leave(ctx, l)
+	without, err2 := sweep(setDeeds(ctx, k, sweepers), l.DryRun) // of which a rule may have spoken
+	given, err3 := duty.GiveBack(p.dir, mode, l)
+	gone, err = slices.Concat(gone, left, without), errors.Join(err, err1, err2, err3)
 	if !l.DryRun {
 		for _, s := range p.sides {
 			s.known = false
+			s.masq.Forget()
 		}
 		p.role = 0
 		p.claim.Begin()
@@ -49,7 +54,25 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 	if !l.DryRun && p.lock == nil {
 		p.claim.Forget() // the next call tries it
 	}
-	return append(gone, given...), errors.Join(err, err2)
+	return append(gone, given...), err
+}
+
+// leave lets go of what all dataplanes share.
+func (p *plugin) leave(ctx context.Context, l sdk.Leftovers) ([]string, error) {
+	var places []masquerade.Place
+	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		rulers, err := p.edges.ruled(ctx, family)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range rulers {
+			places = append(places, r.place())
+		}
+	}
+	proxied := slices.Concat(kubeProxyChains, kubeProxyShared)
+	return masquerade.Leave(ctx, p.dir, mode, places, l, func(id iptables.ID) bool {
+		return isOurs(id.Chain) || l.KubeProxy && slices.Contains(proxied, id)
+	})
 }
 
 // A sweeper removes what there is of one family.

@@ -91,8 +91,12 @@ func (s *side) saved(ctx context.Context) (iptables.Tables, error) {
 	return s.rules.Save(ctx)
 }
 
-// flushed reports whether chains or jumps of ours are otherwise than we know.
+// flushed reports whether chains or jumps of ours, or what all dataplanes share, are otherwise
+// than we know.
 func (s *side) flushed(tables iptables.Tables) bool {
+	if !s.masq.Stands(tables) {
+		return true
+	}
 	for id, text := range s.book.have.chains {
 		if rules, there := tables[id]; !there || iptables.Join(rules) != text {
 			return true

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 	"github.com/pointsman/pointsman/sdk/ledger"
@@ -41,6 +42,9 @@ type ruler interface {
 	// changed reports, at little cost, whether rules may be others than when it was
 	// last asked.
 	changed() bool
+
+	// place is where they are, for what all dataplanes share.
+	place() masquerade.Place
 
 	// hold hands a lock, if not nil, to every program that writes; status is told
 	// what such a program waits for, and that it gets on.

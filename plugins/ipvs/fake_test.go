@@ -17,6 +17,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 	"github.com/pointsman/pointsman/sdk/ledger"
@@ -383,6 +384,27 @@ func (f fakeLinks) Heard() heard {
 type fakeRules struct {
 	*fake
 	family sdk.Family
+}
+
+func (f fakeRules) place() masquerade.Place {
+	return masquerade.Place{Name: f.family.String(), Backend: iptables.NFT, Rules: func(*os.File) masquerade.Rules { return f }}
+}
+
+func (f fakeRules) List(_ context.Context, id iptables.ID) ([]iptables.Rule, bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock() // a chain of a few rules is no reading to count
+	rules, there := f.tables[f.family][id]
+	return slices.Clone(rules), there, nil
+}
+
+func (f fakeRules) SaveIf(ctx context.Context, ours func(iptables.ID) bool, names ...string) (iptables.Tables, error) {
+	all, err := f.Save(ctx, names...)
+	for id := range all {
+		if ours(id) {
+			return all, err
+		}
+	}
+	return nil, err
 }
 
 func (f fakeRules) changed() bool                   { return true }

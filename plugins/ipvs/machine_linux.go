@@ -13,6 +13,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 	"github.com/pointsman/pointsman/sdk/ledger"
@@ -85,6 +86,8 @@ type tool struct {
 }
 
 func (t *tool) String() string { return t.Prefix }
+
+func (t *tool) place() masquerade.Place { return masquerade.At(t.Tool) }
 
 func (t *tool) hold(lock *ledger.Lock, status *duty.Status) {
 	t.Waiting, t.Heard, t.Hold = status.Waiting, status.Step, nil

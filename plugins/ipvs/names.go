@@ -26,6 +26,7 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -37,8 +38,8 @@ const (
 	services    = "KUBE-IPVS-SERVICES"    // nat: the way in
 	nodePorts   = "KUBE-IPVS-NODE-PORT"   // nat: to a port of the node
 	notPod      = "KUBE-IPVS-NOT-POD"     // nat: mark it unless a pod of the cluster sent it
-	markMasq    = "KUBE-IPVS-MARK-MASQ"   // nat: mark it
-	postrouting = "KUBE-IPVS-POSTROUTING" // nat: masquerade what is marked, and what calls itself
+	markMasq    = masquerade.Mark         // nat: have it masqueraded; all dataplanes share it
+	postrouting = "KUBE-IPVS-POSTROUTING" // nat: masquerade what calls itself, and a few others
 	denied      = "KUBE-IPVS-DROP"        // mangle: DROP
 	near        = "KUBE-IPVS-NEAR"        // mangle: to the virtual server for callers on this node
 	guard       = "KUBE-IPVS-GUARD"       // filter: nobody reaches the host through an address of a Service

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 	"github.com/pointsman/pointsman/sdk/ledger"
@@ -101,6 +102,9 @@ func (p *plugin) Configure(ctx context.Context, setup sdk.Setup) (sdk.Descriptio
 	sides, err := p.openSides(ctx, options)
 	if err != nil {
 		return sdk.Description{}, err
+	}
+	for _, s := range sides {
+		s.masq = &masquerade.Hold{Book: book, Holder: mode, Place: s.rules.place()}
 	}
 	p.setup, p.options, p.ledger, p.sides = setup, options, book, sides
 	p.state = sdk.State{}

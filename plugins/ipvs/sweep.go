@@ -18,7 +18,7 @@ type deed struct {
 // deeds are what sweepers come to. Established connections need their virtual server
 // and the address until the last moment, and without the rules that masquerade them
 // they would be answered by strangers: so it is servers, addresses, rules, and then
-// the sets that rules speak of.
+// (setDeeds) the sets that rules speak of.
 func deeds(ctx context.Context, k kernel, all []*sweeper) []deed {
 	w := writer{side: &side{kernel: k}}
 	var list []deed
@@ -43,6 +43,13 @@ func deeds(ctx context.Context, k kernel, all []*sweeper) []deed {
 			add(ruler.String()+": "+strings.Join(r.steps(), "; "), func() error { return ruler.Restore(ctx, r.script()) })
 		}
 	}
+	return list
+}
+
+// setDeeds are those about sets.
+func setDeeds(ctx context.Context, k kernel, all []*sweeper) []deed {
+	var list []deed
+	add := func(what string, do func() error) { list = append(list, deed{what, do}) }
 	for _, s := range all {
 		if len(s.sets) > 0 {
 			add("sets "+strings.Join(s.sets, " "), func() error {

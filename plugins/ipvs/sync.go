@@ -136,6 +136,9 @@ func (p *plugin) read(ctx context.Context, which parts) (sdk.Role, error) {
 		}
 		shown := s.book.adopt(seen, which, p.options.ExcludeCIDRs)
 		s.known = s.known || which == inAll
+		if which.has(inRules(family)) {
+			s.masq.Doubt()
+		}
 		if role != sdk.Active && shown != sdk.Standby {
 			role = shown
 		}

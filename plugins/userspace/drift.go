@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -28,6 +29,7 @@ type ear struct {
 	ours   []int      // programs that we ran last
 	doubts map[sdk.Family]string
 	asks   map[sdk.Family][]lost // where our jumps may have gone
+	shared map[sdk.Family]bool   // whether what all dataplanes share may lack something
 }
 
 // A lost is a chain of others that lost something, and by whom.
@@ -41,7 +43,7 @@ type lost struct {
 const remembered = 64
 
 func newEar(b iptables.Backend) (*ear, error) {
-	e := &ear{doubts: make(map[sdk.Family]string), asks: make(map[sdk.Family][]lost)}
+	e := &ear{doubts: make(map[sdk.Family]string), asks: make(map[sdk.Family][]lost), shared: make(map[sdk.Family]bool)}
 	if b != iptables.NFT {
 		return e, nil
 	}
@@ -50,7 +52,7 @@ func newEar(b iptables.Backend) (*ear, error) {
 		return e, err
 	}
 	e.events.Matters = func(g iptables.Gone) bool {
-		return g.ID.Chain == "" || isOurs(g.ID) || slices.Contains(entrances, g.ID)
+		return masquerade.Concerns(g.ID) || g.ID.Chain == "" || isOurs(g.ID) || slices.Contains(entrances, g.ID)
 	}
 	e.running.Go(e.listen) // ends with close
 	return e, nil
@@ -94,9 +96,11 @@ func (e *ear) hear(c iptables.Commit) {
 	if c.Missed {
 		for _, f := range families {
 			e.doubts[f] = "more was changed than the kernel could tell"
+			e.shared[f] = true
 		}
 	}
 	for _, gone := range c.Gone {
+		e.shared[gone.Family] = e.shared[gone.Family] || masquerade.Concerns(gone.ID)
 		if id := gone.ID; slices.Contains(entrances, id) {
 			e.asks[gone.Family] = append(e.asks[gone.Family], lost{id, c.Program})
 		} else if id.Chain == "" || isOurs(id) {
@@ -117,6 +121,16 @@ func (e *ear) doubt(f sdk.Family) string {
 	why := e.doubts[f]
 	delete(e.doubts, f)
 	return why
+}
+
+// sharedLost reports whether what all dataplanes share may lack something since this was last
+// called.
+func (e *ear) sharedLost(f sdk.Family) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	lost := e.shared[f]
+	delete(e.shared, f)
+	return lost
 }
 
 // asked are the chains of others that lost something since this was last called.
@@ -174,6 +188,7 @@ func (s *side) lacks(role sdk.Role) string {
 		if now[i] == s.sizes[i] {
 			continue
 		}
+		s.masq.Doubt()
 		if why := iptables.Lost(s.book.frame.family, table, s.sizes[i], now[i], s.book.have, s.book.frame.jumps(role)); why != "" {
 			return why
 		}
@@ -206,15 +221,35 @@ func (r *rules) patrol(ctx context.Context, role sdk.Role) (cleaned bool) {
 		default:
 			why = s.lacks(role)
 		}
-		if why == "" {
+		if r.ear.sharedLost(s.book.frame.family) {
+			s.masq.Doubt()
+		}
+		if why == "" && !s.masq.Doubted() {
 			continue
 		}
 		if r.cleaned.Left() {
 			return true
 		}
-		r.repair(ctx, s, role, why)
+		r.mend(ctx, s)
+		if why != "" {
+			r.repair(ctx, s, role, why)
+		}
 	}
 	return false
+}
+
+// mend puts back what somebody took away of what all dataplanes share.
+func (r *rules) mend(ctx context.Context, s *side) {
+	missing, err := s.masq.Mend(ctx)
+	log := r.relay.log.Load()
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		log.Warn("cannot put back what somebody took away", "family", s.book.frame.family, "err", err)
+	case len(missing) > 0:
+		r.relay.counts.repaired.Add(1)
+		log.Warn("put back what somebody took away", "family", s.book.frame.family, "steps", len(missing), "first", missing[0])
+	}
 }
 
 // repair reads what one family's tables have, and writes what differs.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -30,6 +31,7 @@ type way struct {
 // chooseWay finds out which way it is to be. One that is in use is kept.
 func (d *Dataplane) chooseWay(ctx context.Context, o options) error {
 	if o.redirect == redirectNever || o.redirect == redirectAuto && !mayUse() {
+		d.relay.log.Load().Info("other software finds no chain " + masquerade.Mark + ": this process writes no rules")
 		d.leave()
 		return nil
 	}
@@ -39,7 +41,7 @@ func (d *Dataplane) chooseWay(ctx context.Context, o options) error {
 	found, err := openRules(ctx, d.relay, d.claim, d.ledgerDir, o.backend)
 	switch {
 	case err != nil && o.redirect == redirectAuto && ctx.Err() == nil:
-		d.relay.log.Load().Info("listening on the frontends' own addresses only", "why", err)
+		d.relay.log.Load().Info("listening on the frontends' own addresses only, and other software finds no chain "+masquerade.Mark, "why", err)
 		d.leave()
 		return nil
 	case err != nil:

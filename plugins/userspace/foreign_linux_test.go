@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -35,7 +36,7 @@ func (k kernel) foreignRules() string {
 	var lines []string
 	for id, rules := range tables {
 		for _, r := range rules {
-			if to := (iptables.ID{Table: id.Table, Chain: r.Target()}); isOurs(id) || isOurs(to) && (iptables.Jump{At: id, Rule: r}).Listed() {
+			if isOurs(id) || masquerade.Is(id) || (iptables.Jump{At: id, Rule: r}).Listed() {
 				continue
 			}
 			lines = append(lines, fmt.Sprintf("%s: %s\n", id, r))

@@ -191,5 +191,6 @@ func (f *frame) jumps(role sdk.Role) []iptables.Jump {
 	}
 }
 
-// mark is on what the relay itself sends, so that it never comes back to it.
-func (f *frame) mark() uint32 { return 1 << (f.node.MasqueradeBit & 31) }
+// mark is on what the relay itself sends, so that it never comes back to it. It is the bit
+// below that for masquerading, which would give those packets another source.
+func (f *frame) mark() uint32 { return 1 << ((f.node.MasqueradeBit + 31) & 31) }

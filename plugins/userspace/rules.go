@@ -12,6 +12,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
@@ -42,6 +43,8 @@ type side struct {
 	known bool
 
 	sizes [2]iptables.Size // of legacy's tables, after the last write
+
+	masq *masquerade.Hold
 }
 
 // openRules finds the programs of each family that this node has, and whether we
@@ -76,7 +79,8 @@ func openRules(ctx context.Context, r *relay, claim *duty.Claim, dir string, bac
 		tool.Started = all.ear.started
 		tool.Heard = func() { r.counts.progress.Add(1) }
 		tool.Waiting = func(what string) { r.counts.waiting.Store(&what) }
-		all.sides = append(all.sides, &side{tool: tool, book: newBook(family)})
+		hold := &masquerade.Hold{Book: book, Holder: mode, Place: masquerade.At(tool)}
+		all.sides = append(all.sides, &side{tool: tool, book: newBook(family), masq: hold})
 	}
 	if len(all.sides) == 0 {
 		all.ear.close()
@@ -187,6 +191,7 @@ func (s *side) read(ctx context.Context) error {
 		return fmt.Errorf("read %s tables: %w", s.book.frame.family, err)
 	}
 	s.book.adopt(tables)
+	s.masq.Doubt()
 	s.known = true
 	return nil
 }
@@ -217,6 +222,10 @@ func chainsAtOnce(b iptables.Backend) int {
 }
 
 func (s *side) attempt(ctx context.Context, role sdk.Role) (steps []string, err error) {
+	steps, err = s.masq.Ensure(ctx, s.book.frame.node.MasqueradeBit)
+	if err != nil {
+		return nil, err
+	}
 	blocks := cut(s.book.plan(s.book.frame.jumps(role)), chainsAtOnce(s.tool.Backend))
 	script := new(iptables.Script)
 	for _, b := range blocks {

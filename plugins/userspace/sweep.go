@@ -11,6 +11,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -23,6 +24,7 @@ func sweepAll(ctx context.Context, ledgerDir string, l sdk.Leftovers, heard func
 	}
 	var gone []string
 	var errs []error
+	var places []masquerade.Place
 	for _, family := range families {
 		for _, backend := range []iptables.Backend{iptables.NFT, iptables.Legacy} {
 			if !iptables.InUse(family, backend) {
@@ -33,11 +35,15 @@ func sweepAll(ctx context.Context, ledgerDir string, l sdk.Leftovers, heard func
 				continue // without its programs there are no rules of ours
 			}
 			tool.Heard = heard
+			places = append(places, masquerade.At(tool))
 			found, err := sweep(ctx, tool, l)
 			gone = append(gone, found...)
 			errs = append(errs, err)
 		}
 	}
+	left, err := masquerade.Leave(ctx, ledgerDir, mode, places, l, isOurs)
+	gone = append(gone, left...)
+	errs = append(errs, err)
 	if l.KubeProxy {
 		found, err := iptables.SweepKubeProxy(l.DryRun)
 		gone = append(gone, found...)

@@ -195,7 +195,7 @@ filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1001 -g KUBE-PORTALS-OWN
 filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 1002 -g KUBE-PORTALS-OWN
 filter NODEPORT-NON-LOCAL -p tcp -m tcp --dport 31080 -j ACCEPT
 filter NODEPORT-NON-LOCAL -p udp -m udp --dport 2000 -g KUBE-PORTALS-OWN
-filter OUTPUT -m conntrack --ctstate NEW -m mark ! --mark 0x4000/0x4000 -j KUBE-PORTALS-DENY
+filter OUTPUT -m conntrack --ctstate NEW -m mark ! --mark 0x2000/0x2000 -j KUBE-PORTALS-DENY
 filter PORTALS-DENY -m conntrack --ctstate DNAT -j RETURN
 filter PORTALS-DENY -j KUBE-PORTALS-VIP
 filter PORTALS-DENY -d 192.0.2.10/32 -j KUBE-NODEPORT-ANY
@@ -205,7 +205,7 @@ filter PORTALS-OWN -j REJECT --reject-with icmp-port-unreachable
 filter PORTALS-VIP -d 172.30.0.42/32 -p tcp -m tcp --dport 80 -m comment --comment "ns1/gone" -j REJECT --reject-with icmp-port-unreachable
 filter PORTALS-VIP -d 198.51.100.1/32 -p tcp -m tcp --dport 80 -m comment --comment "ns1/web" -j DROP
 nat NODEPORT-ANY -p tcp -m tcp --dport 30080 -m comment --comment "ns1/web" -j KUBE-PORTALS-ANY
-nat OUTPUT -m mark ! --mark 0x4000/0x4000 -j KUBE-PORTALS-HOST
+nat OUTPUT -m mark ! --mark 0x2000/0x2000 -j KUBE-PORTALS-HOST
 nat PORTALS-ANY -s 10.180.0.0/24 -j KUBE-PORTALS-POD
 nat PORTALS-ANY -p tcp -j DNAT --to-destination 192.0.2.10:1000
 nat PORTALS-ANY -m addrtype --src-type LOCAL -j KUBE-PORTALS-NODE

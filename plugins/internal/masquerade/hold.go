@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package masquerade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// A Hold is one dataplane's hold on the object in one place. Its methods are called by one
+// goroutine at a time.
+type Hold struct {
+	Book   *ledger.Ledger
+	Holder string // the dataplane's name
+	Place  Place
+
+	held   bool      // it was written, or seen to be right, in this life
+	told   uint8     // the bit that the host said last
+	bit    uint8     // the bit that the object has
+	looked time.Time // when it was seen to be right; zero: it may have changed since
+}
+
+// lookEvery is after how long the object is looked at, whatever seems to be the case.
+const lookEvery = time.Minute
+
+// patience is for how long the lock is waited for.
+const patience = 20 * time.Second
+
+// Ensure makes the object say what it should, in the ledger's lock, and says which steps that
+// took. It does nothing if that was done, and nothing happened since. bit is the mark's, as
+// the host says it; where the host says nothing new, the one that the ledger has holds, for
+// another dataplane may have been told later.
+func (h *Hold) Ensure(ctx context.Context, bit uint8) (steps []string, err error) {
+	known := h.held && h.told == bit
+	if known && !h.looked.IsZero() {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	share, err := h.Book.Share(ctx, Mark)
+	if err != nil {
+		return nil, fmt.Errorf("hold %s: %w", Mark, err)
+	}
+	defer func() { err = errors.Join(err, share.Close()) }()
+	if latest, err := strconv.ParseUint(share.Facts[factBit], 10, 5); err == nil && known {
+		h.bit = uint8(latest)
+	} else {
+		h.bit = bit
+	}
+	steps, err = h.write(ctx, share)
+	if err != nil {
+		return nil, fmt.Errorf("hold %s: %w", Mark, err)
+	}
+	h.held, h.told, h.looked = true, bit, time.Now()
+	return steps, nil
+}
+
+// write notes who holds the object, and then writes what it lacks.
+func (h *Hold) write(ctx context.Context, share *ledger.Share) ([]string, error) {
+	rules := h.Place.Rules(share.File())
+	chains := []iptables.ID{mark, postrouting, jump.At}
+	if share.Facts[h.Place.Name] == "" {
+		chains = append(chains, markDrop, kubeletCanary, proxyCanary)
+	}
+	found, err := read(ctx, rules, chains...)
+	if err != nil {
+		return nil, err
+	}
+	if share.Facts[h.Place.Name] == "" {
+		share.Facts[h.Place.Name] = maker(found)
+	}
+	share.Facts[factBit] = strconv.Itoa(int(h.bit))
+	share.Add(h.Holder)
+	if err := share.Save(); err != nil {
+		return nil, err
+	}
+	b := lacking(found, h.bit)
+	if b.Empty() {
+		return nil, nil
+	}
+	s := new(iptables.Script)
+	b.Write(s, h.Place.Backend)
+	return b.Steps(), rules.Restore(ctx, s)
+}
+
+// Doubt has the next Ensure look at the object.
+func (h *Hold) Doubt() { h.looked = time.Time{} }
+
+// Doubted reports whether it is time to look at an object that this dataplane holds.
+func (h *Hold) Doubted() bool { return h.held && time.Since(h.looked) > lookEvery }
+
+// Stands reports whether tables have the object, if this dataplane holds it.
+func (h *Hold) Stands(t iptables.Tables) bool { return !h.held || lacking(t, h.bit).Empty() }
+
+// Mend looks at the object if that is due, and puts back what it lacks.
+func (h *Hold) Mend(ctx context.Context) ([]string, error) {
+	if !h.Doubted() {
+		return nil, nil
+	}
+	h.Doubt()
+	return h.Ensure(ctx, h.told)
+}
+
+// Forget has the object be somebody else's, until the next Ensure.
+func (h *Hold) Forget() { h.held = false }
+
+// The facts that the ledger has of the object: the bit of its mark, and, by the name of each
+// place, whether we made it there.
+const (
+	factBit = "bit"
+	made    = "made"  // there was none, or kube-proxy's, whose place we took: it may be removed
+	found   = "found" // there was one: it stays
+)
+
+// Chains by which others show that they are, or were, there: kube-proxy has a canary, and so
+// has a kubelet. An old kubelet, which makes the object too, also has rules in KUBE-MARK-DROP.
+var (
+	proxyCanary   = iptables.ID{Table: table, Chain: "KUBE-PROXY-CANARY"}
+	kubeletCanary = iptables.ID{Table: table, Chain: "KUBE-KUBELET-CANARY"}
+	markDrop      = iptables.ID{Table: table, Chain: "KUBE-MARK-DROP"}
+)
+
+// maker is the fact about an object that the ledger knows nothing of.
+func maker(t iptables.Tables) string {
+	_, marks := t[mark]
+	_, masquerades := t[postrouting]
+	_, proxied := t[proxyCanary]
+	if !marks && !masquerades || proxied && !byKubelet(t) {
+		return made
+	}
+	return found
+}
+
+// byKubelet reports whether a kubelet is there that makes the object.
+func byKubelet(t iptables.Tables) bool {
+	_, canary := t[kubeletCanary]
+	return canary && len(t[markDrop]) > 0
+}
+
+// isOwn reports whether a rule is the listed jump to the object.
+func isOwn(at iptables.ID, r iptables.Rule) bool {
+	return at.Table == table && r.Target() == postrouting.Chain && (iptables.Jump{At: at, Rule: r}).Listed()
+}
+
+// ownJumps are the listed jumps to the object that are there.
+func ownJumps(t iptables.Tables) []iptables.Jump {
+	var all []iptables.Jump
+	for _, r := range slices.Clone(t[jump.At]) {
+		if isOwn(jump.At, r) {
+			all = append(all, iptables.Jump{At: jump.At, Rule: r})
+		}
+	}
+	return all
+}

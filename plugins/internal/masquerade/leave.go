@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package masquerade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// Leave ends what holder holds, in all places, and names what goes and what stays, and why. A
+// dry run only names it. goes are the chains that holder takes out now: their rules keep
+// nothing. It comes once those are gone.
+//
+// Only the last holder removes the object. Where the ledger knows nothing of it, it stays,
+// unless what kube-proxy left is to go.
+func Leave(ctx context.Context, dir, holder string, places []Place, l sdk.Leftovers, goes func(iptables.ID) bool) (gone []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	book, err := ledger.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	share, err := book.Share(ctx, Mark)
+	if err != nil {
+		return nil, fmt.Errorf("let go of %s: %w", Mark, err)
+	}
+	defer func() { err = errors.Join(err, share.Close()) }()
+	held := share.Remove(holder)
+	var errs []error
+	if len(share.Holders) == 0 {
+		for _, p := range places {
+			if !held && share.Facts[p.Name] != made && !l.KubeProxy {
+				continue
+			}
+			v := leaving{place: p, share: share, held: held, leftovers: l, goes: goes}
+			steps, err := v.leave(ctx)
+			gone = append(gone, steps...)
+			errs = append(errs, err)
+		}
+	}
+	if l.DryRun {
+		return gone, errors.Join(errs...)
+	}
+	if len(share.Holders) == 0 && len(share.Facts) == 1 {
+		delete(share.Facts, factBit) // there is no object left
+	}
+	return gone, errors.Join(append(errs, share.Save())...)
+}
+
+// A leaving is the last holder's, or that of whoever asks for what kube-proxy left, in one
+// place.
+type leaving struct {
+	place     Place
+	share     *ledger.Share
+	held      bool
+	leftovers sdk.Leftovers
+	goes      func(iptables.ID) bool
+}
+
+// leave removes the object in one place, or says why it stays.
+func (v leaving) leave(ctx context.Context) ([]string, error) {
+	rules := v.place.Rules(v.share.File())
+	t, err := rules.SaveIf(ctx, Is, table)
+	if err != nil {
+		return nil, err
+	}
+	if len(t) == 0 { // nowhere is a chain of the object
+		delete(v.share.Facts, v.place.Name)
+		return nil, nil
+	}
+	why := v.stays(t)
+	b := v.keep(t)
+	if why == "" {
+		b = removal(t)
+	}
+	steps := b.Steps()
+	if why != "" && v.held {
+		steps = append(steps, fmt.Sprintf("keep nat %s and %s: %s", Mark, postrouting.Chain, why))
+	}
+	for i, s := range steps {
+		steps[i] = v.place.Name + ": " + s
+	}
+	if v.leftovers.DryRun {
+		return steps, nil
+	}
+	if why == "" {
+		delete(v.share.Facts, v.place.Name)
+	} else if v.share.Facts[v.place.Name] == "" && byKubelet(t) {
+		v.share.Facts[v.place.Name] = found
+	}
+	if b.Empty() {
+		return steps, nil
+	}
+	s := new(iptables.Script)
+	b.Write(s, v.place.Backend)
+	return steps, rules.Restore(ctx, s)
+}
+
+// stays says why the object does; empty: it goes.
+func (v leaving) stays(t iptables.Tables) string {
+	fact := v.share.Facts[v.place.Name]
+	if fact == found {
+		return "they were there before us"
+	}
+	if byKubelet(t) {
+		return "a kubelet made them"
+	}
+	if _, whole := t[postrouting]; fact == "" && !whole {
+		return "kube-proxy would have made both"
+	}
+	held := t.Held(func(id iptables.ID) bool { return Is(id) || v.goes(id) })
+	for _, id := range []iptables.ID{mark, postrouting} {
+		if from, is := held[id]; is {
+			return fmt.Sprintf("a rule of %s leads to %s", from.Chain, id.Chain)
+		}
+	}
+	return ""
+}
+
+// removal is the block that removes the object.
+func removal(t iptables.Tables) iptables.Block {
+	b := iptables.Block{Table: table, Delete: ownJumps(t)}
+	for _, id := range []iptables.ID{mark, postrouting} {
+		if _, there := t[id]; there {
+			b.Remove = append(b.Remove, id)
+		}
+	}
+	return b
+}
+
+// keep is the block after which an object that stays speaks of none of the sets that
+// kube-proxy left and that go.
+func (v leaving) keep(t iptables.Tables) iptables.Block {
+	b := iptables.Block{Table: table}
+	ofSet := func(r iptables.Rule) bool { return strings.Contains(string(r), "--match-set KUBE-") }
+	if rules := t[postrouting]; v.leftovers.KubeProxy && slices.ContainsFunc(rules, ofSet) {
+		b.Whole = []iptables.Chain{{ID: postrouting, Rules: slices.DeleteFunc(slices.Clone(rules), ofSet)}}
+	}
+	return b
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package masquerade keeps the one part of the rules that all dataplanes share: packets that
+// the chain KUBE-MARK-MASQ marks leave the node with an address of the node.
+//
+//	any chain of nat ─▶ KUBE-MARK-MASQ           sets the mark
+//	nat POSTROUTING ──▶ KUBE-POSTROUTING         masquerades what has it
+//
+// Other software leads packets to KUBE-MARK-MASQ too (the portmap plugin of CNI, old kubelets,
+// an administrator), and fails where the chain is not there. So the chains and the jump are
+// one object in each family and backend, with kube-proxy's names and text, whichever
+// dataplane serves. They say nothing about a dataplane's role.
+//
+// A dataplane that writes rules holds the object, from its first write until its Cleanup. Who
+// holds it stands in the ledger, and its lock is held while it is written, so that one
+// dataplane joins before another leaves. The last one to leave removes it, unless it was
+// there before us, a kubelet made it, or foreign rules lead to it.
+package masquerade
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+)
+
+// Mark is the chain that marks packets: what "-j" leads to.
+const Mark = "KUBE-MARK-MASQ"
+
+const table = "nat"
+
+var (
+	mark        = iptables.ID{Table: table, Chain: Mark}
+	postrouting = iptables.ID{Table: table, Chain: "KUBE-POSTROUTING"}
+	jump        = iptables.Jump{
+		At:   iptables.ID{Table: table, Chain: "POSTROUTING"},
+		Rule: `-m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING`,
+	}
+)
+
+// Is reports whether chain id is one of the object's.
+func Is(id iptables.ID) bool { return id == mark || id == postrouting }
+
+// Concerns reports whether the object may lack something when a rule of chain id, or the
+// chain, is deleted; no chain stands for the whole table.
+func Concerns(id iptables.ID) bool {
+	return Is(id) || id == jump.At || id == iptables.ID{Table: table}
+}
+
+// Chains are the object's chains, for a mark of one bit: its number.
+func Chains(bit uint8) []iptables.Chain {
+	value := uint32(1) << (bit & 31)
+	masked := fmt.Sprintf("%#x/%#x", value, value)
+	return []iptables.Chain{
+		{ID: mark, Rules: []iptables.Rule{iptables.Words("-j MARK --set-xmark", masked)}},
+		{ID: postrouting, Rules: []iptables.Rule{
+			iptables.Words("-m mark ! --mark", masked, "-j RETURN"),
+			iptables.Words("-j MARK --set-xmark", fmt.Sprintf("%#x/0x0", value)), // once is enough
+			`-m comment --comment "kubernetes service traffic requiring SNAT" -j MASQUERADE --random-fully`,
+		}},
+	}
+}
+
+// AddTo adds the object to tables, as if the kernel had it.
+func AddTo(t iptables.Tables, bit uint8) {
+	for _, c := range Chains(bit) {
+		t[c.ID] = c.Rules
+	}
+	t[jump.At] = slices.Insert(slices.Clone(t[jump.At]), 0, jump.Rule)
+}
+
+// Lacks says which steps would give tables the object; none: they have it.
+func Lacks(t iptables.Tables, bit uint8) []string { return lacking(t, bit).Steps() }
+
+// lacking is the block after which tables have the object.
+func lacking(t iptables.Tables, bit uint8) iptables.Block {
+	b := iptables.Block{Table: table}
+	for _, c := range Chains(bit) {
+		if rules, there := t[c.ID]; !there || !slices.Equal(rules, c.Rules) {
+			b.Whole = append(b.Whole, c)
+		}
+	}
+	if !t.Has(jump.At, jump.Rule) {
+		b.Insert = append(b.Insert, jump)
+	}
+	return b
+}
+
+// Rules are the rules of one family in one backend.
+type Rules interface {
+	List(context.Context, iptables.ID) (rules []iptables.Rule, there bool, err error)
+	SaveIf(ctx context.Context, ours func(iptables.ID) bool, tables ...string) (iptables.Tables, error)
+	Restore(context.Context, *iptables.Script) error
+}
+
+// A Place is where the object is, or may be: one family in one backend.
+type Place struct {
+	Name    string
+	Backend iptables.Backend
+
+	// Rules are the place's rules. Every program that writes them is handed the lock.
+	Rules func(lock *os.File) Rules
+}
+
+// At is the place that a tool writes to.
+func At(t iptables.Tool) Place {
+	return Place{
+		Name:    fmt.Sprintf("%s %s", t.Family, t.Backend),
+		Backend: t.Backend,
+		Rules: func(lock *os.File) Rules {
+			t := t
+			t.Hold = lock
+			return t
+		},
+	}
+}
+
+// read is what must be known of chains in nat: their rules, if they are there.
+func read(ctx context.Context, rules Rules, chains ...iptables.ID) (iptables.Tables, error) {
+	t := make(iptables.Tables)
+	for _, id := range chains {
+		listed, there, err := rules.List(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			t[id] = listed
+		}
+	}
+	return t, nil
+}
