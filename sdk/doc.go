@@ -89,7 +89,13 @@ carries Node, and what legacy iptables itself costs in the kernel.
 
 6. Fail-static. Nothing is flushed at start, exit, disconnect or crash. A
 restarted dataplane adopts what it finds and rewrites only what differs. Only
-Cleanup removes, only what is ours; foreign objects stay byte for byte.
+Cleanup removes, only what is ours; foreign objects stay byte for byte. A rule that
+leads to an object of ours is foreign unless it stands in a written list of the
+dataplane's own jumps and of those that it replaces; what a foreign rule leads to is
+emptied and stays, and Cleanup says so. What several dataplanes and other software
+share, such as the chain KUBE-MARK-MASQ, is one object with holders in the ledger
+(package sdk/ledger): it is there while any of them serves, it shows no role, and the last
+holder removes it, unless it was there before or foreign rules lead to it.
 
 7. Roles, from any to any. [Standby] is programmed and catches no packet. [Active]
 serves. [Draining] catches nothing new, and tells by [Report].Flows how many established

@@ -23,6 +23,7 @@ func TestPiecesEachStandAlone(t *testing.T) {
 	node := sdk.Node{Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10)}, NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, MasqueradeBit: 14}
 	b := tablesOf(sdk.IPv4, node, nil)
 	kernel := make(map[iptables.ID][]iptables.ID) // where each chain leads
+	kernel[nat(markMasq)] = nil                   // it is there before anything of ours
 	all := make(map[sdk.Name]piece)
 	for range 160 {
 		svc := randomService(random)

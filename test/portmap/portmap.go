@@ -15,6 +15,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
+
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
 // Program is where distributions install it.
@@ -88,5 +92,43 @@ func (m Mapping) config() map[string]any {
 			"interfaces": []object{{"name": "eth0", "sandbox": "/proc/self/ns/net"}},
 			"ips":        []object{{"version": "4", "address": m.Pod.Addr().String() + "/24", "interface": 0}},
 		},
+	}
+}
+
+// During maps and unmaps the ports that other makes, and lets callers call, all the time until
+// finish is called: that says how often each was done, and what failed.
+func During(ctx context.Context, other func(i int) Mapping, callers []traffic.Caller) (finish func() (done map[string]int, failed []error)) {
+	ctx, stop := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	var mu sync.Mutex // guards what follows
+	var failed []error
+	done := make(map[string]int)
+	do := func(what string, f func(ctx context.Context, i int) error) {
+		all.Go(func() { // ends with finish
+			for i := 0; ctx.Err() == nil; i++ {
+				err := f(context.WithoutCancel(ctx), i)
+				mu.Lock()
+				if done[what]++; err != nil {
+					failed = append(failed, fmt.Errorf("%s: %w", what, err))
+				}
+				mu.Unlock()
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+	}
+	do("map", func(ctx context.Context, i int) error {
+		m := other(i)
+		if err := m.Add(ctx); err != nil {
+			return err
+		}
+		return m.Delete(ctx)
+	})
+	for _, c := range callers {
+		do(c.Name, func(ctx context.Context, _ int) error { _, err := c.Once(ctx); return err })
+	}
+	return func() (map[string]int, []error) {
+		stop()
+		all.Wait()
+		return done, failed
 	}
 }

@@ -9,10 +9,8 @@ import (
 	"net/netip"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/pointsman/pointsman/test/portmap"
 	"github.com/pointsman/pointsman/test/traffic"
@@ -110,41 +108,13 @@ func (p *ports) answers(m portmap.Mapping) {
 // during maps other ports, and calls the one that lasts, until it is told that the swap is
 // over. Then it says what failed meanwhile.
 func (p *ports) during(lasts portmap.Mapping) (finish func(swap string)) {
-	ctx, stop := context.WithCancel(p.Context())
-	var all sync.WaitGroup
-	var mu sync.Mutex // guards what follows
-	var failed []string
-	done := make(map[string]int)
-	do := func(what string, f func(i int) error) {
-		all.Go(func() {
-			for i := 0; ctx.Err() == nil; i++ {
-				err := f(i)
-				mu.Lock()
-				if done[what]++; err != nil {
-					failed = append(failed, what+": "+err.Error())
-				}
-				mu.Unlock()
-				time.Sleep(10 * time.Millisecond)
-			}
-		})
-	}
-	do("map", func(i int) error {
-		m := p.mapping(fmt.Sprintf("during-%d", i), 31002)
-		if err := m.Add(context.WithoutCancel(ctx)); err != nil {
-			return err
-		}
-		return m.Delete(context.WithoutCancel(ctx))
-	})
-	for _, c := range p.callers(lasts) {
-		do(c.Name, func(int) error { _, err := c.Once(ctx); return err })
-	}
+	end := portmap.During(p.Context(), func(i int) portmap.Mapping { return p.mapping(fmt.Sprintf("during-%d", i), 31002) }, p.callers(lasts))
 	return func(swap string) {
 		p.Helper()
-		stop()
-		all.Wait()
+		done, failed := end()
 		p.Logf("%s: %v", swap, done)
 		if len(failed) > 0 {
-			p.Errorf("%s: %d of %v failed, the first: %s", swap, len(failed), done, failed[0])
+			p.Errorf("%s: %d of %v failed, the first: %v", swap, len(failed), done, failed[0])
 		}
 	}
 }
