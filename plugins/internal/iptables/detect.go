@@ -15,13 +15,16 @@ type Use struct {
 	Rules map[Backend]int // about how many rules each has
 	Kube  map[Backend]int // how much of that stands in chains that begin with KUBE-
 	Has   map[Backend]bool
+
+	Plain Backend // the one that the program "iptables" writes to; empty: there is none
 }
 
 // Mixed reports whether Kubernetes' rules stand in both.
 func (u Use) Mixed() bool { return u.Kube[NFT] > 0 && u.Kube[Legacy] > 0 }
 
 // Choose is the backend that the node uses already: the one where Kubernetes'
-// rules are, else the one with more rules, else nft if it can.
+// rules are, else the one with more rules, else the one that other software on the node
+// writes to when it runs "iptables", else nft.
 func (u Use) Choose() Backend {
 	switch {
 	case u.Has[Legacy] && !u.Has[NFT]:
@@ -30,6 +33,8 @@ func (u Use) Choose() Backend {
 		return most(u.Kube)
 	case u.Rules[Legacy] != u.Rules[NFT]:
 		return most(u.Rules)
+	case u.Plain == Legacy && u.Has[Legacy]:
+		return Legacy
 	}
 	return NFT
 }
@@ -54,6 +59,9 @@ func Look(ctx context.Context, family sdk.Family) (Use, error) {
 		if c, err := count(ctx, family); err == nil { // else this kernel lacks the backend
 			u.Rules[backend], u.Kube[backend] = c.rules, c.allKube()
 		}
+	}
+	if plain, err := (Tool{Family: family, Prefix: program(family)}).writesTo(ctx); err == nil {
+		u.Plain = plain
 	}
 	return u, ctx.Err()
 }

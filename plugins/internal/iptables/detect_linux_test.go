@@ -23,6 +23,9 @@ func TestChoose(t *testing.T) {
 		{"a kubelet's rules", Use{Rules: count{NFT: 100, Legacy: 3}, Kube: count{Legacy: 3}}, Legacy, false},
 		{"more rules", Use{Rules: count{NFT: 1, Legacy: 9}}, Legacy, false},
 		{"as many", Use{Rules: count{NFT: 5, Legacy: 5}}, NFT, false},
+		{"what other software runs", Use{Plain: Legacy, Has: map[Backend]bool{NFT: true, Legacy: true}}, Legacy, false},
+		{"other software runs what we cannot", Use{Plain: Legacy, Has: map[Backend]bool{NFT: true}}, NFT, false},
+		{"other software beside rules", Use{Plain: Legacy, Has: map[Backend]bool{NFT: true, Legacy: true}, Rules: count{NFT: 5}}, NFT, false},
 		{"both", Use{Kube: count{NFT: 9, Legacy: 2}}, NFT, true},
 	} {
 		if got := c.use.Choose(); got != c.want || c.use.Mixed() != c.mixed {
