@@ -88,7 +88,7 @@ func (k kernel) foreignRules() string {
 			}
 			fmt.Fprintf(&b, "%s %s\n", family, id)
 			for _, r := range tables[id] {
-				if !(iptables.Jump{At: id, Rule: r}).Listed() {
+				if !isOurJump(id, r) {
 					fmt.Fprintln(&b, r)
 				}
 			}
@@ -97,6 +97,14 @@ func (k kernel) foreignRules() string {
 		b.WriteString(k.run(program+string(k.backend), "-t", "mangle", "-S"))
 	}
 	return b.String()
+}
+
+// isOurJump reports whether a rule is a jump that a dataplane of ours, or kube-proxy, makes: at
+// a built-in chain, for all packets or all new ones, and told by its comment.
+func isOurJump(at iptables.ID, r iptables.Rule) bool {
+	ours := isOurs(r.Target()) || r.Target() == "KUBE-POSTROUTING" || r.Target() == "KUBE-FIREWALL"
+	plain := strings.HasPrefix(string(r), "-m comment") || strings.HasPrefix(string(r), "-m conntrack") || strings.HasPrefix(string(r), "-j ")
+	return slices.Contains(entrances, at.Chain) && ours && plain
 }
 
 // everything is all that this backend and nft show, and whether the kernel routes

@@ -4,6 +4,7 @@ package userspace
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,7 +37,8 @@ func (k kernel) foreignRules() string {
 	var lines []string
 	for id, rules := range tables {
 		for _, r := range rules {
-			if isOurs(id) || masquerade.Is(id) || (iptables.Jump{At: id, Rule: r}).Listed() {
+			builtIn := slices.Contains(entrances, id) || id == nat("POSTROUTING")
+			if isOurs(id) || masquerade.Is(id) || builtIn && !strings.HasPrefix(string(r), "-p ") { // the foreign ones begin so
 				continue
 			}
 			lines = append(lines, fmt.Sprintf("%s: %s\n", id, r))

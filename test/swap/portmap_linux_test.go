@@ -34,6 +34,11 @@ func TestKernelPortmap(t *testing.T) {
 				t.Skip("needs the backend: ", err)
 			}
 			p.once("first", 31001)
+			for _, mode := range []string{"userspace", "iptables"} { // with no port mapped, that would keep the chain
+				n.swapTo(mode)
+				n.settled(mode)
+				p.once("alone-in-"+mode, 31001)
+			}
 			lasts := p.mapping("lasts", 31000)
 			if err := lasts.Add(t.Context()); err != nil {
 				t.Fatal(err)
