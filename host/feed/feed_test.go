@@ -209,6 +209,21 @@ func TestStories(t *testing.T) {
 1s sync 2
 1s full 3
 1s acked 3 after 0s`},
+		{"what is only planned is confirmed as that, and not told again", func(y *story) {
+			y.answers <- answer{result: sdk.Result{Planned: true}}
+			y.until("acked 1 after 0s")
+			y.feed.Served(1, failure.Failed)
+			y.answers <- answer{}
+			y.pass(30 * time.Second)
+			y.until("acked 2 after 0s")
+		}, `
+0s full 1
+0s planned 1
+0s acked 1 after 0s
+0s served 1, 1 failed
+30s retry
+30s sync 2
+30s acked 2 after 0s`},
 		{"an error is tried again, ever later, and nothing hastens it", func(y *story) {
 			for _, wait := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
 				y.answers <- answer{err: broken}

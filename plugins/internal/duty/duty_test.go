@@ -55,28 +55,6 @@ func open(t *testing.T, dir string) *ledger.Ledger {
 	return book
 }
 
-func TestOneWrites(t *testing.T) {
-	book := open(t, t.TempDir())
-	log := slog.New(slog.DiscardHandler)
-	first, err := duty.Writer(book, "some", log)
-	if err != nil || first == nil {
-		t.Fatal(first, err)
-	}
-	if second, err := duty.Writer(book, "some", log); second != nil || err != nil {
-		t.Errorf("beside a writer: %v, %v", second, err)
-	}
-	if err := first.Unlock(); err != nil {
-		t.Fatal(err)
-	}
-	third, err := duty.Writer(book, "some", log)
-	if err != nil || third == nil {
-		t.Fatal("after the writer:", third, err)
-	}
-	if err := third.Unlock(); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestGivesBackWhatWasTaken(t *testing.T) {
 	dir, path := t.TempDir(), parameter(t)
 	if err := open(t, dir).Take("some", path, "1"); err != nil {

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package duty_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// A planner is a dataplane of which only the lock matters.
+type planner struct {
+	*testing.T
+	turn  duty.Turn
+	book  *ledger.Ledger
+	claim *duty.Claim
+	lock  *ledger.Lock
+	wrote int     // how often it did
+	fails []error // of the next writes
+	names []sdk.Failure
+}
+
+func newPlanner(t *testing.T, book *ledger.Ledger) *planner {
+	p := &planner{T: t, turn: duty.NewTurn(), book: book}
+	p.claim = duty.NewClaim("some", duty.Planner{Enter: p.turn.Enter, Lock: p.take, Write: p.write, Log: func() *slog.Logger { return slog.New(slog.DiscardHandler) }})
+	t.Cleanup(func() {
+		p.claim.Close()
+		if p.lock != nil {
+			_ = p.lock.Unlock()
+		}
+	})
+	return p
+}
+
+func (p *planner) take() (err error) {
+	if p.lock == nil {
+		p.lock, err = p.claim.Lock(p.book)
+	}
+	return err
+}
+
+func (p *planner) write(context.Context) ([]sdk.Failure, error) {
+	p.wrote++
+	if len(p.fails) > 0 {
+		err := p.fails[0]
+		p.fails = p.fails[1:]
+		return nil, err
+	}
+	return p.names, nil
+}
+
+// within does something in the turn, as a call does.
+func (p *planner) within(f func()) {
+	p.Helper()
+	if err := p.turn.Take(p.Context()); err != nil {
+		p.Fatal(err)
+	}
+	defer p.turn.Give()
+	f()
+}
+
+func (p *planner) report() (r sdk.Report) {
+	p.claim.Tell(&r)
+	return r
+}
+
+// plan tells it of a revision while another process is the writer.
+func (p *planner) plan(revision uint64) {
+	p.Helper()
+	p.within(func() {
+		if err := p.take(); err != nil || p.lock != nil {
+			p.Fatalf("beside a writer it has %v, %v", p.lock, err)
+		}
+		p.claim.Took(sdk.Update{To: revision, Full: true}, sdk.Result{Planned: true})
+	})
+}
+
+func (p *planner) until(what string, ok func(sdk.Report) bool) {
+	p.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(p.report()); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.Fatalf("it never %s: %+v", what, p.report())
+		}
+	}
+}
+
+func held(t *testing.T, book *ledger.Ledger) *ledger.Lock {
+	t.Helper()
+	lock, err := book.TryLock("some")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lock
+}
+
+// What was planned is written when the lock is free, again where that fails, and what
+// fails of it is told until an update names it.
+func TestAClaimIsMadeGood(t *testing.T) {
+	book := open(t, t.TempDir())
+	first, p := held(t, book), newPlanner(t, book)
+	p.plan(7)
+	if r := p.report(); r.Lock != sdk.LockAwaited || r.Holder.PID != os.Getpid() || r.Served != 0 {
+		t.Errorf("beside a writer it reports %+v", r)
+	}
+	web := sdk.Name{Service: "web"}
+	p.within(func() {
+		p.fails, p.names = []error{errors.New("no room")}, []sdk.Failure{{Name: web, Err: errors.New("no such module")}}
+	})
+	if err := first.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	p.until("serves what it planned", func(r sdk.Report) bool { return r.Served == 7 })
+	p.within(func() {
+		if p.wrote != 2 || p.lock == nil || p.claim.Owes() {
+			t.Errorf("it wrote %d times, and has %v", p.wrote, p.lock)
+		}
+	})
+	if r := p.report(); r.Lock != sdk.LockHeld || r.Holder != (sdk.Holder{}) || len(r.Unserved) != 1 || r.Unserved[0].Name != web {
+		t.Errorf("then it reports %+v", r)
+	}
+	p.within(func() { p.claim.Took(sdk.Update{From: 7, To: 8, Set: []sdk.Service{{Name: web}}}, sdk.Result{}) })
+	if r := p.report(); r.Served != 8 || len(r.Unserved) > 0 {
+		t.Errorf("after another update it reports %+v", r)
+	}
+}
+
+// Who was told to let go leaves the lock alone, and still owes what it was told.
+func TestAForgottenClaimIsNotMade(t *testing.T) {
+	book := open(t, t.TempDir())
+	first, p := held(t, book), newPlanner(t, book)
+	p.plan(7)
+	p.within(p.claim.Forget)
+	if err := first.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond) // several tries
+	p.within(func() {
+		if p.lock != nil || p.wrote > 0 || !p.claim.Owes() {
+			t.Errorf("it has %v, and wrote %d times", p.lock, p.wrote)
+		}
+	})
+	if r := p.report(); r.Lock != sdk.LockReleased || r.Served != 0 {
+		t.Errorf("it reports %+v", r)
+	}
+	held(t, book)
+}
+
+// A session in which nothing was told owes nothing, though the lock is taken for it.
+func TestAClaimOfANewSession(t *testing.T) {
+	book := open(t, t.TempDir())
+	first, p := held(t, book), newPlanner(t, book)
+	p.plan(7)
+	p.within(p.claim.Begin)
+	if err := first.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	p.until("has the lock", func(r sdk.Report) bool { return r.Lock == sdk.LockHeld })
+	p.within(func() {
+		if p.wrote > 0 || p.report().Served != 0 {
+			t.Errorf("it wrote %d times, and reports %+v", p.wrote, p.report())
+		}
+	})
+}
+
+// It ends when it is closed, also while it tries.
+func TestAClosedClaim(t *testing.T) {
+	book := open(t, t.TempDir())
+	held(t, book)
+	p := newPlanner(t, book)
+	p.plan(7)
+	done := make(chan struct{})
+	go func() { p.claim.Close(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not end")
+	}
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// added is a Service that only the second host hears of.
+const added = `
+apiVersion: v1
+kind: Service
+metadata: {name: added, namespace: shop}
+spec:
+  clusterIP: %s
+  ports: [{name: tcp, port: 8080, protocol: TCP}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: added-1, namespace: shop, labels: {kubernetes.io/service-name: added}}
+addressType: IPv4
+ports: [{name: tcp, port: 8080, protocol: TCP}]
+endpoints: [{addresses: [10.180.0.1]}]
+`
+
+// beside is a second host in the namespace of n, with files and a state directory of its
+// own, that answers probes.
+func (n *node) beside(mode string) *node {
+	n.Helper()
+	dir, err := os.MkdirTemp("", "swap")
+	if err != nil {
+		n.Fatal(err)
+	}
+	second := newClient(n.T, dir)
+	second.options = n.options
+	n.Cleanup(func() {
+		second.ground = nil // which is the first one's to close
+		second.close()
+	})
+	second.ground = n.ground
+	second.install()
+	second.write("services/web.yaml", manifest)
+	second.write("host.yaml", strings.NewReplacer(
+		`healthzBindAddress: ""`, "healthzBindAddress: 127.0.0.1:10256", `metricsBindAddress: ""`, "metricsBindAddress: 127.0.0.1:10249",
+	).Replace(second.settings(mode)))
+	return second
+}
+
+// onlyPlans waits until all that can be asked says that the dataplane of n is not the
+// writer, and which process is.
+func (n *node) onlyPlans(mode string, writer int) {
+	n.Helper()
+	holder := fmt.Sprintf("pid %d (pointsman-dataplane-%s)", writer, mode)
+	n.until("status says who is the writer", soon, func() error {
+		s, err := n.Status(n.Context())
+		if err != nil {
+			return err
+		}
+		if s.Healthy || s.Sync.Served != 0 || s.Sync.Acked == 0 || s.Dataplane.Lock != "awaited" || s.Dataplane.Holder != holder {
+			return fmt.Errorf("healthy %t, sync %+v, lock %q of %q", s.Healthy, s.Sync, s.Dataplane.Lock, s.Dataplane.Holder)
+		}
+		return errors.Join(n.looks(false, "W014 "), n.looks(false, holder), n.looks(false, " 0 served: "))
+	})
+	n.says(soon, 10256, "readyz", "503", `"ready":false`)
+	n.says(soon, 10249, "metrics", "200",
+		fmt.Sprintf("\npointsman_plugin_writer{plugin=%q} 0\n", mode), fmt.Sprintf("\npointsman_plugin_active{plugin=%q} 0\n", mode),
+		fmt.Sprintf("\npointsman_plugin_revision{plugin=%q,state=\"served\"} 0\n", mode), "\npointsman_ready 0\n")
+	n.event(holder + " holds the writer's lock")
+}
+
+// writes waits until all that can be asked says that the dataplane of n is the writer.
+func (n *node) writes(mode string) {
+	n.Helper()
+	n.until("all is well", long, func() error {
+		s, err := n.Status(n.Context())
+		if err == nil && (s.Sync.Served != s.Sync.Acked || s.Dataplane.Lock != "held" || s.Dataplane.Holder != "") {
+			err = fmt.Errorf("sync %+v, lock %q of %q", s.Sync, s.Dataplane.Lock, s.Dataplane.Holder)
+		}
+		return errors.Join(err, n.looks(true, ""))
+	})
+	n.says(long, 10256, "readyz", "200", `"ready":true`)
+	n.says(long, 10249, "metrics", "200", fmt.Sprintf("\npointsman_plugin_writer{plugin=%q} 1\n", mode), fmt.Sprintf("\npointsman_plugin_active{plugin=%q} 1\n", mode))
+	n.event("it is the writer now")
+}
+
+// TestKernelTwoHosts has two hosts in one namespace that do not know of one another. The
+// second one serves nothing, says so and names the process that does, until that is
+// killed; then it serves what it was told, without being told again.
+func TestKernelTwoHosts(t *testing.T) {
+	for name, c := range map[string]struct{ mode, options string }{
+		"nft": {"iptables", "backend: nft"}, "legacy": {"iptables", "backend: legacy"}, "userspace": {"userspace", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, c.mode)
+			n.forks()
+			n.options = c.options
+			n.mode(c.mode)
+			n.start()
+			n.answering()
+			writer := n.plugin(c.mode)
+
+			second := n.beside(c.mode)
+			second.start()
+			second.onlyPlans(c.mode, writer)
+			for i, addr := range []string{"172.30.0.21", "172.30.0.22"} { // and its clusterIP changes
+				second.write("services/added.yaml", fmt.Sprintf(added, addr))
+				second.until("the change is received", long, func() error { return second.received(uint64(i + 2)) })
+			}
+			second.onlyPlans(c.mode, writer)
+			at := netip.MustParseAddrPort("172.30.0.22:8080")
+			if err := n.hears(pod, at); err == nil {
+				t.Error("a Service is served that nobody with the right to write was told of")
+			}
+			n.answering()
+
+			if err := n.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			n.gone(long)
+			if err := syscall.Kill(writer, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			killed := time.Now()
+			n.until("the Service is answered", 3*time.Second+soon, func() error { return n.hears(pod, at) })
+			t.Logf("the second host serves %s after the writer was killed", time.Since(killed).Round(time.Millisecond))
+			second.writes(c.mode)
+			if err := n.hears(pod, netip.MustParseAddrPort("172.30.0.21:8080")); err == nil {
+				t.Error("the clusterIP of before is served")
+			}
+			n.answering()
+		})
+	}
+}
+
+// received is whether the dataplane has confirmed so many updates.
+func (n *node) received(revision uint64) error {
+	s, err := n.Status(n.Context())
+	if err == nil && (s.Sync.Acked < revision || s.Sync.Pending > 0) {
+		err = fmt.Errorf("sync %+v", s.Sync)
+	}
+	return err
+}
+
+// TestKernelWriterElsewhere is a change to a mode of which another process is the writer:
+// it is undone, the text names the process, and nothing of what that one wrote goes.
+func TestKernelWriterElsewhere(t *testing.T) {
+	n := newNode(t, "userspace")
+	n.forks()
+	n.start()
+	n.answering()
+	second := n.beside("iptables")
+	second.start()
+	second.until("it serves", long, func() error { return second.looks(true, "") })
+	out, err := n.verb("mode", "swap", "iptables", "--wait=5m")
+	if holder := fmt.Sprintf("pid %d (pointsman-dataplane-iptables)", second.plugin("iptables")); err == nil || !strings.Contains(out, holder) {
+		t.Errorf("the swap: %v: %s; want that it was undone, and %s", err, out, holder)
+	}
+	n.settled("userspace")
+	second.until("the other host serves on", long, func() error {
+		s, err := second.Status(second.Context())
+		if err == nil && (s.Dataplane.Lock != "held" || !s.Healthy) {
+			err = fmt.Errorf("lock %q, warnings %+v", s.Dataplane.Lock, s.Warnings)
+		}
+		return err
+	})
+	n.answering()
+}
