@@ -176,10 +176,8 @@ func (p *plane) hunt(ctx context.Context, suspects []sdk.Name) {
 
 // taste tells an instance of a group, and lets it leave all else as it is.
 func (p *plane) taste(ctx context.Context, r *wire.Remote, d sdk.Description, group []sdk.Name) error {
-	if slices.Contains(d.Limits, sdk.LimitDiesWithProcess) {
-		if err := r.SetRole(ctx, sdk.Standby); err != nil {
-			return err
-		}
+	if err := r.SetRole(ctx, onTrial(d)); err != nil { // it must not try for the writer's lock
+		return err
 	}
 	c := p.tracker.Cursor(d)
 	defer c.Close()
