@@ -5,6 +5,7 @@ package breakage
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,6 +23,7 @@ var ofState = []fault{
 	{name: "state-link", do: func(n *node) { n.stateless(link) }},
 	{name: "state-folder", do: stateFolder},
 	{name: "state-all-lost", do: stateAllLost},
+	{name: "socket-left", do: socketLeft},
 	{name: "state-full", do: stateFull},
 	{name: "state-read-only", can: immutable, do: stateReadOnly},
 }
@@ -83,6 +85,18 @@ func stateFolder(n *node) {
 	for _, path := range there {
 		_ = os.Remove(path)
 	}
+}
+
+// socketLeft has what a kill leaves while the admin socket is being made.
+func socketLeft(n *node) {
+	n.again(syscall.SIGKILL, func() {
+		l, err := net.Listen("unix", n.path("admin.sock.new"))
+		if err != nil {
+			n.Fatal(err)
+		}
+		l.(*net.UnixListener).SetUnlinkOnClose(false)
+		_ = l.Close()
+	})
 }
 
 // stateFull has no room for what is to be written down: a swap is not made, and status
