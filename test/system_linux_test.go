@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
 // TestMain removes what the tests have built. This binary is also the villain that
@@ -250,7 +251,10 @@ func (s *system) leftBehind() int {
 	found := 0
 	_ = filepath.WalkDir(s.path("state"), func(path string, _ fs.DirEntry, _ error) error {
 		var handle struct{ PID int }
-		if text, err := os.ReadFile(path); filepath.Base(path) == "process.json" && err == nil && json.Unmarshal(text, &handle) == nil && alive(handle.PID) {
+		if filepath.Base(path) != "process.json" {
+			return nil
+		}
+		if text, err := statefile.Read(path); err == nil && json.Unmarshal(text, &handle) == nil && alive(handle.PID) {
 			found = handle.PID
 		}
 		return nil

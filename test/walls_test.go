@@ -25,7 +25,7 @@ type wall struct {
 
 var walls = []wall{
 	{"sdk", nil, "who writes a dataplane imports it, and must bring nothing else in"},
-	{"sdk/wire", []string{"sdk", "sdk/wire/...", "github.com/hashicorp/go-plugin", "github.com/hashicorp/go-hclog", "google.golang.org/grpc", "google.golang.org/protobuf", "golang.org/x/sys"},
+	{"sdk/wire", []string{"sdk", "sdk/statefile", "sdk/wire/...", "github.com/hashicorp/go-plugin", "github.com/hashicorp/go-hclog", "google.golang.org/grpc", "google.golang.org/protobuf", "golang.org/x/sys"},
 		"the only room that knows how plugins are talked to"},
 	{"sdk/sdktest", []string{"sdk", "sdk/wire", "sdk/sdktest/...", "golang.org/x/tools/txtar", "golang.org/x/sys", "github.com/vishvananda/netns", "github.com/vishvananda/netlink"},
 		"third parties hold their dataplanes to it"},

@@ -175,19 +175,23 @@ func TestASocketInUseIsNotTaken(t *testing.T) {
 	}
 }
 
+// TestASocketLeftBehindIsReplaced, also one that a host was killed over before it was in
+// place.
 func TestASocketLeftBehindIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.sock")
-	left, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
+	for _, behind := range []string{path, path + ".new"} {
+		left, err := net.Listen("unix", behind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left.(*net.UnixListener).SetUnlinkOnClose(false)
+		left.Close()
+		l, err := Listen(path)
+		if err != nil {
+			t.Fatalf("%s was left: %v", behind, err)
+		}
+		l.Close()
 	}
-	left.(*net.UnixListener).SetUnlinkOnClose(false)
-	left.Close()
-	l, err := Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
 }
 
 // TestAHalfMadeSocketIsReplaced: a host was killed before it had put its socket in place.
@@ -223,11 +227,16 @@ func TestLongestPath(t *testing.T) {
 
 func TestAFileIsNotReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "precious")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), "no socket") {
-		t.Errorf("error %v", err)
+	for _, file := range []string{path, path + ".new"} {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), "no socket at "+file) {
+			t.Errorf("%s: error %v", file, err)
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"net"
 	"net/http"
@@ -48,12 +49,10 @@ func Listen(path string) (net.Listener, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("listen on the admin socket %s: another host answers there; stop it, or set adminSocket and stateDir to others", path)
 	}
-	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
-		return nil, fmt.Errorf("listen on the admin socket %s: there is something that is no socket; move it away, or set adminSocket to another path", path)
-	}
-	_ = os.Remove(path) // it is not there, or nobody answers
-	if info, err := os.Lstat(path + ".new"); err == nil && info.Mode()&os.ModeSocket != 0 {
-		_ = os.Remove(path + ".new") // a host was killed before it had put that in place
+	for _, left := range []string{path, path + ".new"} { // a host that was killed leaves either
+		if err := vacate(left); err != nil {
+			return nil, fmt.Errorf("listen on the admin socket %s: %w", path, err)
+		}
 	}
 	// The socket is made where nobody else can reach it, closed, and then put in place.
 	l, err := net.Listen("unix", path+".new")
@@ -67,6 +66,20 @@ func Listen(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on the admin socket: %w", err)
 	}
 	return &socket{l, path}, nil
+}
+
+// vacate removes a socket on which nothing listens.
+func vacate(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode()&os.ModeSocket == 0:
+		return fmt.Errorf("there is something that is no socket at %s; move it away, or set adminSocket to another path", path)
+	}
+	return os.Remove(path)
 }
 
 // A socket is gone from the file system when it is closed.

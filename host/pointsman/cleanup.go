@@ -116,8 +116,11 @@ func (j janitor) endOrphans(ctx context.Context) error {
 		return nil // no host has been here
 	}
 	lock, err := lockState(j.settings.StateDir)
+	if errors.Is(err, errInUse) {
+		return nil
+	}
 	if err != nil {
-		return nil // a host runs
+		return err
 	}
 	defer lock.Close()
 	orphans, err := yard.EndOrphans(ctx, j.settings, j.dryRun)

@@ -5,11 +5,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 )
+
+// errInUse says that a host with that state directory lives. It is never said here.
+var errInUse = errors.New("another host uses it")
 
 // lockState makes the state directory. That one host at a time uses it is left to
 // the admin socket here.

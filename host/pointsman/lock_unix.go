@@ -5,26 +5,69 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
+// errInUse says that a host with that state directory lives.
+var errInUse = errors.New("another host uses it")
+
 // lockState makes the state directory, and sees to it that one host at a time uses
-// it. The kernel ends the lock with the process.
+// it. The kernel ends the lock with the process. The directory itself is locked, so that
+// it holds where no file can be made, or the file was deleted; and the file, for hosts that
+// know only of that.
 func lockState(dir string) (io.Closer, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the state directory: %w; try: --state-dir DIR, or as root", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "host.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err := statefile.Guarded(dir); err != nil {
+		return nil, fmt.Errorf("the state directory cannot be trusted: %w (--state-dir DIR)", err)
+	}
+	locked, err := lock(dir, os.O_RDONLY|syscall.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	file, err := lock(filepath.Join(dir, "host.lock"), os.O_CREATE|os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK)
+	switch {
+	case err == nil:
+		return locks{locked, file}, nil
+	case errors.Is(err, errInUse), errors.Is(err, os.ErrPermission):
+		_ = locked.Close()
+		return nil, err
+	}
+	return locked, nil // it cannot be written there, or something else lies in its place
+}
+
+type locks [2]io.Closer
+
+func (l locks) Close() error { return errors.Join(l[0].Close(), l[1].Close()) }
+
+// lockPatience is for what locks a directory for a moment, as systemd-tmpfiles does.
+const lockPatience = time.Second
+
+func lock(path string, flags int) (io.Closer, error) {
+	f, err := os.OpenFile(path, flags, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the state directory: %w; try: --state-dir DIR, or as root", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("another host uses the state directory %s; stop it, or set stateDir and adminSocket to others", dir)
+	for deadline := time.Now().Add(lockPatience); ; time.Sleep(lockPatience / 20) {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case err == nil:
+			return f, nil
+		case !errors.Is(err, syscall.EWOULDBLOCK):
+			_ = f.Close()
+			return nil, fmt.Errorf("lock the state directory: %s: %w", path, err)
+		case time.Now().After(deadline):
+			_ = f.Close()
+			return nil, fmt.Errorf("the state directory cannot be locked (%s): %w; stop it, or set stateDir and adminSocket to others", path, errInUse)
+		}
 	}
-	return f, nil
 }

@@ -42,7 +42,7 @@ func (p Plugin) launch(ctx context.Context) (*live, error) {
 		Path:        p.Path,
 		SHA256:      p.SHA256,
 		Env:         p.Env,
-		SocketDir:   p.SocketDir,
+		SocketDir:   p.socketDir(),
 		StateDir:    p.StateDir,
 		OOMScoreAdj: p.OOMScoreAdj,
 		Mark:        mark,
@@ -60,6 +60,20 @@ func (p Plugin) named() error {
 		return fmt.Errorf("%q is no dataplane's name: want lower-case letters, digits and -", p.Name+p.Slot)
 	}
 	return nil
+}
+
+// socketDir is where the socket goes: to the system's directory for temporary files where
+// nothing can be made in the one that is asked for, because it is full or read-only.
+func (p Plugin) socketDir() string {
+	if p.SocketDir == "" || os.MkdirAll(p.SocketDir, 0o700) != nil {
+		return ""
+	}
+	probe, err := os.MkdirTemp(p.SocketDir, "plugin-dir")
+	if err != nil {
+		return ""
+	}
+	_ = os.Remove(probe)
+	return p.SocketDir
 }
 
 // connect connects to a plugin that something else keeps running, and configures

@@ -21,6 +21,7 @@ import (
 	"github.com/pointsman/pointsman/host/swap"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // Settings are what a Yard works with.
@@ -129,6 +130,9 @@ func (y *Yard) Begin() {
 	}
 	y.endStrays()
 	y.endOrphans()
+	if dir := socketDir(y.Begun.StateDir); dir != "" { // else others' may be there too
+		wire.SweepSockets(dir)
+	}
 }
 
 // resume has the runner go on with a swap. One of the same mode is over when the

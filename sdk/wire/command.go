@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
 // A Command says how to start a plugin's process.
@@ -58,6 +60,12 @@ func (c *Command) prepare() (*Binary, error) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			binary.Close()
 			return nil, err
+		}
+	}
+	if c.SocketDir != "" {
+		if err := statefile.Guarded(c.SocketDir); err != nil {
+			binary.Close()
+			return nil, fmt.Errorf("its socket cannot be made: %w", err)
 		}
 	}
 	return binary, nil

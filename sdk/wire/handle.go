@@ -4,9 +4,11 @@ package wire
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // A Handle is all that it takes to reach a plugin again, from another process
@@ -61,6 +63,25 @@ func socketPath(address string) (string, error) {
 
 // maxSocketPath is what the kernel has room for in a socket's address.
 const maxSocketPath = 107
+
+// SweepSockets removes from dir, a Command's SocketDir, what was made for the sockets of
+// plugins that have ended. Where something listens, nothing is removed.
+func SweepSockets(dir string) {
+	left, _ := filepath.Glob(filepath.Join(dir, "plugin-dir*", "plugin*")) // go-plugin's names; the pattern is none that fails
+	listens := make(map[string]bool)
+	for _, socket := range left {
+		if conn, err := net.DialTimeout("unix", socket, time.Second); err == nil {
+			_ = conn.Close()
+			listens[filepath.Dir(socket)] = true
+		}
+	}
+	made, _ := filepath.Glob(filepath.Join(dir, "plugin-dir*"))
+	for _, m := range made {
+		if !listens[m] {
+			Handle{Dir: m}.sweep()
+		}
+	}
+}
 
 // sweep removes what was made for the plugin's socket. A plugin that was killed
 // leaves it behind.

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestStateDirSpoiled: a state directory that is full, or read-only, keeps nothing from
+// being served, by this host and the next; it is said for as long as it is so, and nothing
+// is lost once it is not.
+func TestStateDirSpoiled(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: to mount a file system")
+	}
+	for name, c := range map[string]struct{ spoil, mend func(dir string) error }{
+		"full": {
+			func(dir string) error { return fill(filepath.Join(dir, "filler")) },
+			func(dir string) error { return os.Remove(filepath.Join(dir, "filler")) },
+		},
+		"read-only": {
+			func(dir string) error {
+				return unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
+			},
+			func(dir string) error { return unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND, "") },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSystem(t)
+			state := s.path("state")
+			if err := os.Mkdir(state, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Mount("tmpfs", state, "tmpfs", 0, "size=256k,mode=0700"); err != nil {
+				t.Skipf("needs the right to mount: %v", err)
+			}
+			t.Cleanup(func() { s.stop(); s.cmd = nil; _ = unix.Unmount(state, unix.MNT_DETACH) })
+			backend(t, at(s.net+"101"))
+			s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
+			s.start()
+			s.serving()
+			s.served("tcp", s.net+"10:18080")
+
+			s.until("the mode is written down", func() error { _, err := os.Stat(s.path("state/mode.json")); return err })
+			if err := c.spoil(state); err != nil {
+				t.Fatal(err)
+			}
+			_ = syscall.Kill(s.plugin(), syscall.SIGKILL)
+			s.until("it is said", func() error { return s.warning("W017", "process.json") })
+			s.until("an event says so", func() error { return s.event("StateNotWritten", "process.json") })
+			s.manifest("web.yaml", tcpService("web", "NET.11", 18080, "NET.101"))
+			s.served("tcp", s.net+"11:18080")
+
+			left := orphan(s) // what is written down is of the process that was killed
+			s.start()
+			s.manifest("web.yaml", tcpService("web", "NET.12", 18080, "NET.101"))
+			s.served("tcp", s.net+"12:18080")
+			if alive(left) {
+				t.Errorf("process %d of the former host still runs", left)
+			}
+			s.until("the next host writes it, or says so", func() error {
+				if pid := s.leftBehind(); pid != 0 && pid == s.plugin() { // what was written down of the one before may have made room
+					return nil
+				}
+				return s.warning("W017", "process.json")
+			})
+
+			if err := c.mend(state); err != nil {
+				t.Fatal(err)
+			}
+			s.until("it is written", func() error { return s.noWarning("W017") })
+			now := s.plugin()
+			s.signal(syscall.SIGTERM)
+			s.start()
+			s.serving()
+			s.until("the one after goes on with it", func() error {
+				if pid := s.plugin(); pid != now {
+					return fmt.Errorf("process %d serves, not %d", pid, now)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// fill makes a file that takes all the room there is.
+func fill(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for chunk := make([]byte, 4096); ; {
+		if _, err := f.Write(chunk); errors.Is(err, unix.ENOSPC) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+// TestOddStateFiles: whatever lies where a host looks for what one before wrote down, it
+// begins, and serves.
+func TestOddStateFiles(t *testing.T) {
+	t.Parallel()
+	files := []string{"mode.json", "swap.json", "host.lock", "mode.json.new", "plugins/userspace/process.json", "plugins/userspace/process-b.json"}
+	for name, lay := range map[string]func(string) error{
+		"pipes":   func(f string) error { return syscall.Mkfifo(f, 0o600) },
+		"endless": func(f string) error { return os.Symlink("/dev/zero", f) },
+		"garbage": func(f string) error { return os.WriteFile(f, []byte(`{"serving":"../x","plan":7`), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := begun(t)
+			left := orphan(s)
+			for _, file := range files {
+				path := filepath.Join(s.path("state"), file)
+				_ = os.Remove(path)
+				if err := lay(path); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.start()
+			s.manifest("web.yaml", tcpService("web", "NET.11", 18080, "NET.101"))
+			s.served("tcp", s.net+"11:18080")
+			if alive(left) {
+				t.Errorf("process %d of the former host still runs", left)
+			}
+			for _, file := range []string{"mode.json", "swap.json"} {
+				s.until("it is said of "+file, func() error { return s.event("StateNotUsed", file) })
+			}
+		})
+	}
+}
+
+// TestStartsOverWhatWasLeft: sockets that a killed host has left keep the next one from
+// nothing, and go.
+func TestStartsOverWhatWasLeft(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	stale := s.path("state/sockets/plugin-dir123")
+	if err := os.MkdirAll(stale, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(stale, "plugin456"), s.path("admin.sock.new")} {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false)
+		l.Close()
+	}
+	s.start()
+	if _, err := os.Stat(stale); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there: %v", stale, err)
+	}
+	s.serving()
+	pid := s.plugin()
+	s.signal(syscall.SIGTERM)
+	s.start()
+	s.serving()
+	if now := s.plugin(); now != pid {
+		t.Errorf("process %d serves, not %d: was its socket removed?", now, pid)
+	}
+}
+
+// TestOpenStateDir is refused, with what to do about it.
+func TestOpenStateDir(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	if err := errors.Join(os.Mkdir(s.path("state"), 0o700), os.Chmod(s.path("state"), 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.verb("run"); got.code != 1 || !strings.Contains(got.err, "may be written to by everyone") || !strings.Contains(got.err, "chmod o-w") {
+		t.Errorf("says %+v", got)
+	}
+}
