@@ -77,6 +77,7 @@ func plane(e emitter, p Plane, meant bool) {
 	name := pair{"plugin", p.Name}
 	e.gauge("pointsman_plugin_up", "Whether the plugin's process is there and in a session.", truth(p.Up), name)
 	e.gauge("pointsman_plugin_active", "Whether it is the one that serves.", truth(meant && p.Up && p.Active && p.NoWriter == ""), name)
+	e.counter("pointsman_plugin_log_lines_dropped_total", "Lines of its log that are not in the host's, because there were too many.", float64(p.LogDropped), name)
 	e.counter("pointsman_plugin_restarts_total", "Processes started after the first.", float64(p.Restarts), name)
 	e.gauge("pointsman_plugin_memory_bytes", "Its resident memory.", float64(p.Memory), name)
 	e.counter("pointsman_plugin_repaired_total", "How often it undid someone else's change of what it serves.", float64(p.Report.Repaired), name)

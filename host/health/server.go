@@ -63,20 +63,21 @@ type Settings struct {
 
 // A Plane is one dataplane as the host runs it.
 type Plane struct {
-	Name     string
-	State    string    // of its process, as package supervise names it
-	Why      string    // it is in that state
-	Up       bool      // in a session
-	Filled   bool      // it has confirmed everything, in this session
-	Active   bool      // in this session it was made the one that serves
-	Mortal   bool      // what it does ends with its process
-	NoWriter string    // why it may not write; empty: it may
-	Failure  string    // of the last update, where that failed
-	Since    time.Time // since when the oldest of what it is owed is; zero: nothing is
-	Turned   time.Time // when the loop that keeps its process last turned; zero: not known
-	Restarts int
-	Memory   uint64 // bytes
-	Report   sdk.Report
+	Name       string
+	State      string    // of its process, as package supervise names it
+	Why        string    // it is in that state
+	Up         bool      // in a session
+	Filled     bool      // it has confirmed everything, in this session
+	Active     bool      // in this session it was made the one that serves
+	Mortal     bool      // what it does ends with its process
+	NoWriter   string    // why it may not write; empty: it may
+	Failure    string    // of the last update, where that failed
+	Since      time.Time // since when the oldest of what it is owed is; zero: nothing is
+	Turned     time.Time // when the loop that keeps its process last turned; zero: not known
+	Restarts   int
+	LogDropped uint64 // lines of its log that are not in the host's
+	Memory     uint64 // bytes
+	Report     sdk.Report
 
 	Writer                 bool   // it is the writer, or needs no lock
 	Sent, Acked, Served    uint64 // revisions

@@ -73,6 +73,7 @@ type plane struct {
 	served  bool      // it was Active and had confirmed everything when its process was last seen
 	mortal  bool      // it serves only while its process runs
 	took    time.Duration
+	lines   logLimit
 	failure string // of the last Sync, where it failed
 
 	succeeds    bool // it takes the place of another process of its mode, and only plans until it is promoted
@@ -326,6 +327,9 @@ func (p *plane) line(l wire.LogLine) {
 		p.reports.Report(notSet(p.name, l))
 		return
 	}
+	if !p.loggable() {
+		return
+	}
 	args := make([]any, 0, 2*len(l.Attrs)+4)
 	args = append(args, "plugin", p.name)
 	for _, a := range l.Attrs {
@@ -335,6 +339,20 @@ func (p *plane) line(l wire.LogLine) {
 		args = append(args, "dropped", l.Dropped)
 	}
 	p.log.Log(levelOf(l.Level), l.Message, args...)
+}
+
+// loggable reports whether one more line of the plugin's log goes into the host's, and says
+// there how many did not.
+func (p *plane) loggable() bool {
+	p.mu.Lock()
+	var pass, say bool
+	var left uint64
+	p.lines, pass, say, left = p.lines.line(time.Now())
+	p.mu.Unlock()
+	if say {
+		p.log.Warn("lines of the plugin's log are left out here: it says too much", "plugin", p.name, "lines", left, "try", "pointsman plugin logs "+p.name)
+	}
+	return pass
 }
 
 // notSet is the event of a parameter that a plugin could not set.

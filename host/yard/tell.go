@@ -163,32 +163,34 @@ func (p *plane) followed() (admin.Sync, track.CursorStatus) {
 func (p *plane) health() health.Plane {
 	s := p.supervisor.Status()
 	p.mu.Lock()
+	dropped := p.lines.dropped
 	up, filled, active := p.cursor != nil, p.filled, p.role == sdk.Active
 	noWriter, writer := p.noWriter(p.cursor), p.writing.lock == sdk.LockHeld || p.writing.lock == sdk.LockUnused
 	p.mu.Unlock()
 	sync, followed := p.followed()
 	return health.Plane{
-		Name:     p.name,
-		State:    s.State.String(),
-		Why:      s.Why,
-		Up:       up,
-		Filled:   filled,
-		Active:   active,
-		NoWriter: noWriter,
-		Writer:   writer,
-		Failure:  sync.Error,
-		Since:    followed.Since,
-		Turned:   s.Turned,
-		Mortal:   slices.Contains(s.Description.Limits, sdk.LimitDiesWithProcess),
-		Restarts: s.Restarts,
-		Memory:   s.Vitals.Memory,
-		Report:   s.Vitals.Report,
-		Sent:     sync.Sent,
-		Acked:    sync.Acked,
-		Served:   sync.Served,
-		Pending:  sync.Pending,
-		Failed:   len(followed.Failed),
-		Withheld: len(followed.Withheld),
-		Kept:     len(followed.Kept),
+		Name:       p.name,
+		State:      s.State.String(),
+		Why:        s.Why,
+		Up:         up,
+		Filled:     filled,
+		Active:     active,
+		NoWriter:   noWriter,
+		Writer:     writer,
+		Failure:    sync.Error,
+		Since:      followed.Since,
+		Turned:     s.Turned,
+		Mortal:     slices.Contains(s.Description.Limits, sdk.LimitDiesWithProcess),
+		Restarts:   s.Restarts,
+		LogDropped: dropped,
+		Memory:     s.Vitals.Memory,
+		Report:     s.Vitals.Report,
+		Sent:       sync.Sent,
+		Acked:      sync.Acked,
+		Served:     sync.Served,
+		Pending:    sync.Pending,
+		Failed:     len(followed.Failed),
+		Withheld:   len(followed.Withheld),
+		Kept:       len(followed.Kept),
 	}
 }

@@ -20,4 +20,9 @@
 // (contract line 8 in package sdk). The lock is a file lock, which the kernel
 // frees when the last process that has the file open is gone; handing the file to
 // the tools that a plugin runs keeps a successor out until they are done too.
+//
+// Open also removes what is left of network namespaces that are gone: that nothing was
+// written for an hour, whose locks nothing holds, and that no process, open file or mount
+// has. Where not every process can be looked at, as in a container, or without the right
+// to enter namespaces, nothing is removed; a reboot clears the directory.
 package ledger

@@ -28,7 +28,8 @@ type Ledger struct {
 }
 
 // Open is the ledger, in dir, of the network namespace that the calling thread is
-// in. It makes dir if it must.
+// in. It makes dir if it must, and removes from it what is left of network namespaces that
+// are gone, as far as that can be known.
 func Open(dir string) (*Ledger, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
@@ -37,7 +38,11 @@ func Open(dir string) (*Ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open ledger: which network namespace is this: %w", err)
 	}
-	return &Ledger{dir: dir, namespace: namespace}, nil
+	l := &Ledger{dir: dir, namespace: namespace}
+	if seesAll() {
+		l.sweep(sweepAge, sweepLimit)
+	}
+	return l, nil
 }
 
 // A page is what the file holds: each setting that somebody holds, by its path.

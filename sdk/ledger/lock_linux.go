@@ -19,24 +19,53 @@ type Lock struct{ file *os.File }
 
 // TryLock takes the right to write for mode, or returns a *Locked.
 func (l *Ledger) TryLock(mode string) (*Lock, error) {
-	f, err := os.OpenFile(l.file("-"+mode+".lock"), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock %s: %w", mode, err)
-	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	f, err := tryFile(l.file("-" + mode + ".lock"))
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		defer f.Close()
 		return nil, &Locked{Mode: mode, Holder: holderOf(f)}
 	}
-	if err != nil {
-		defer f.Close()
-		return nil, fmt.Errorf("lock %s: %w", mode, err)
+	if err == nil {
+		if err = note(f); err != nil {
+			_ = f.Close()
+		}
 	}
-	if err := note(f); err != nil {
-		defer f.Close()
+	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", mode, err)
 	}
 	return &Lock{f}, nil
+}
+
+// tryFile locks the file of that name. With EWOULDBLOCK, which says that another process
+// has the lock, the file is open nevertheless. A file that was removed since it was opened,
+// because its namespace seemed to be gone, is no lock: the next one would lock another.
+func tryFile(name string) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		switch err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return f, err
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			_ = f.Close()
+			return nil, err
+		case isThere(name, f):
+			return f, nil
+		}
+		_ = f.Close()
+	}
+}
+
+// isThere reports whether f is still the file of that name.
+func isThere(name string, f *os.File) bool {
+	now, err := os.Lstat(name)
+	if err != nil {
+		return false
+	}
+	opened, err := f.Stat()
+	return err == nil && os.SameFile(now, opened)
 }
 
 // Lock waits for the right to write for mode, until ctx ends.
@@ -75,18 +104,16 @@ func note(f *os.File) error {
 // lockFile waits for the lock of a ledger's page. It is held for as long as a
 // few files take to be written, by code that never waits for anything else.
 func lockFile(name string) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock ledger: %w", err)
-	}
 	deadline := time.Now().Add(5 * time.Second)
 	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
+		f, err := tryFile(name)
+		switch {
+		case err == nil:
 			return f, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Now().After(deadline) {
+		case f != nil:
 			_ = f.Close()
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
 			return nil, fmt.Errorf("lock ledger %s: %w", name, err)
 		}
 		time.Sleep(time.Millisecond)
