@@ -278,12 +278,19 @@ func (p *plane) ends(ctx context.Context) string {
 
 // Cleanup removes it from the node. It is told nothing more, or it would come
 // back; and what its process cannot do, another one of its binary does. Of a plugin that
-// runs by itself that is the next one in session, when Cleanup is called again.
+// runs by itself that is the next one in session, when Cleanup is called again. Where
+// another process is the writer of its mode it only ends: the rules are that one's.
 func (p *plane) Cleanup(ctx context.Context) error {
 	p.mu.Lock()
 	p.leaving = true
+	elsewhere, holder := p.writing.lock == sdk.LockAwaited, p.writing.holder
 	p.mu.Unlock()
 	defer p.Release()
+	if elsewhere {
+		p.log.Info("the rules of this mode are left to the process that writes them", "plugin", p.name, "holder", holder)
+		p.Stop()
+		return nil
+	}
 	err := p.clear(ctx)
 	if err != nil && p.plugin.Address != "" {
 		return fmt.Errorf("%s at %s did not clean up after itself: %w; if it stays so, run there: pointsman-dataplane-%s cleanup", p.name, p.plugin.Address, err, p.name)

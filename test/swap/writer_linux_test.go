@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -158,11 +159,16 @@ func TestKernelWriterElsewhere(t *testing.T) {
 	second := n.beside("iptables")
 	second.start()
 	second.until("it serves", long, func() error { return second.looks(true, "") })
+	rules := n.natRules()
 	out, err := n.verb("mode", "swap", "iptables", "--wait=5m")
 	if holder := fmt.Sprintf("pid %d (pointsman-dataplane-iptables)", second.plugin("iptables")); err == nil || !strings.Contains(out, holder) {
 		t.Errorf("the swap: %v: %s; want that it was undone, and %s", err, out, holder)
 	}
 	n.settled("userspace")
+	s, err := second.Status(t.Context())
+	if now := n.natRules(); err != nil || s.Dataplane.Lock != "held" || now != rules {
+		t.Errorf("after the swap was undone the other process has the lock %q (%v), and its chains are\n%s\nwant\n%s", s.Dataplane.Lock, err, now, rules)
+	}
 	second.until("the other host serves on", long, func() error {
 		s, err := second.Status(second.Context())
 		if err == nil && (s.Dataplane.Lock != "held" || !s.Healthy) {
@@ -171,4 +177,20 @@ func TestKernelWriterElsewhere(t *testing.T) {
 		return err
 	})
 	n.answering()
+}
+
+// natRules are the rules in the chains of the iptables mode.
+func (n *node) natRules() string {
+	n.Helper()
+	out, err := exec.CommandContext(n.Context(), "iptables-save", "-t", "nat").Output()
+	if err != nil {
+		n.Fatal(err)
+	}
+	var ours []string
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, "-A KUBE-S") || strings.HasPrefix(line, "-A KUBE-EXT-") {
+			ours = append(ours, line)
+		}
+	}
+	return strings.Join(ours, "")
 }
