@@ -94,16 +94,24 @@ func (b *book) looked() []iptables.ID {
 
 // planJumps adds the jumps that are missing and takes out those that should not
 // be there. A jump of filter goes in first and out last; one that kube-proxy made,
-// and we do not, goes with the chain that it leads to.
+// and we do not, goes with the chain that it leads to. Each is put at the top, so those
+// that are there and go before one that is missing are put there again, in the same
+// commit: the guard must see a packet before anything accepts it.
 func (b *book) planJumps(jumps []iptables.Jump, first, middle, last *iptables.Block) {
+	added := make(map[iptables.ID]bool)
 	for _, j := range jumps {
-		if !b.jumps[j] {
-			into := first
-			if j.At.Table == "nat" {
-				into = middle
-			}
-			into.Insert = append(into.Insert, j)
+		if b.jumps[j] && !added[j.At] {
+			continue
 		}
+		into := first
+		if j.At.Table == "nat" {
+			into = middle
+		}
+		if b.jumps[j] {
+			into.Delete = append(into.Delete, j)
+		}
+		into.Insert = append(into.Insert, j)
+		added[j.At] = true
 	}
 	ours := b.ground.jumps(sdk.Active)
 	for _, j := range slices.SortedFunc(maps.Keys(b.jumps), iptables.Jump.Compare) {
