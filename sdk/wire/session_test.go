@@ -207,7 +207,7 @@ func TestUnknownValuesAreSetAside(t *testing.T) {
 
 // What cannot be put on the wire is set aside by the sender.
 func TestUnsendableIsSetAside(t *testing.T) {
-	bad := []sdk.Service{bulkService(1, 2), bulkService(2, 2), bulkService(3, 200_000)}
+	bad := []sdk.Service{bulkService(1, 2), bulkService(2, 2), bulkService(3, 400_000)}
 	bad[0].Cluster[1].Addr = netip.MustParseAddrPort("[fe80::1%eth0]:80")
 	bad[1].Frontends[0].Addr = netip.AddrPort{}
 	s := &subject{}
