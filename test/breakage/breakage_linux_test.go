@@ -280,7 +280,7 @@ func (n *node) alone() error {
 // files holds what the host wrote down to having no socket, and nothing half-written.
 func (n *node) files() {
 	n.Helper()
-	out, err := n.run("find", n.dir, "-type", "s", "-o", "-name", "*.new")
+	out, err := n.run("find", n.dir, "-type", "s", "-o", "-name", "*.new", "-o", "-name", "plugin-dir*")
 	if err != nil || out != "" {
 		n.Errorf("files that are left: %v\n%s", err, out)
 	}

@@ -74,11 +74,17 @@ func TestKernelFromDown(t *testing.T) {
 
 // TestKernelSignals ends the host at every stage of a swap, there and back, as an operator
 // or systemd would: it is gone soon, whatever it was at, and the next one finishes the swap
-// or undoes it. No connection fails in a mode that keeps rules.
+// or undoes it. No connection fails in a mode that keeps rules. A soak has each stage in both
+// directions.
 func TestKernelSignals(t *testing.T) {
-	for i, at := range []string{"preflight/launch", "staging/fill", "verifying/verify", "holding/freeze", "holding/hold", "cutting/promote", "cutting/retire", "proving/prove", "draining/drain", "clearing/clear"} {
-		from, to := "iptables", "userspace"
-		if i%2 == 1 {
+	stages := []string{"preflight/launch", "staging/fill", "verifying/verify", "holding/freeze", "holding/hold", "cutting/promote", "cutting/retire", "proving/prove", "draining/drain", "clearing/clear"}
+	turns := len(stages)
+	if os.Getenv("POINTSMAN_SOAK") != "" {
+		turns = 2 * len(stages)
+	}
+	for i := range turns {
+		at, from, to := stages[i%len(stages)], "iptables", "userspace"
+		if (i+i/len(stages))%2 == 1 {
 			from, to = to, from
 		}
 		t.Run(from+"/"+at, func(t *testing.T) {
