@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/sdk"
 )
 
 // Whatever is strange about a Service, iptables takes its rules: those that fuzzing
@@ -23,12 +25,22 @@ func TestKernelTestsWhatIsStrange(t *testing.T) {
 		for range 30 {
 			all = append(all, randomStranger(random))
 		}
+		tools := make(map[sdk.Family]iptables.Tool)
+		for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+			tool, err := iptables.Open(k.Context(), family, k.backend)
+			if err != nil {
+				k.Fatal(err)
+			}
+			shared := new(iptables.Script) // legacy's program looks in the kernel for what rules lead to
+			iptables.Block{Table: "nat", Whole: masquerade.Chains(14)}.Write(shared, tool.Backend)
+			if err := tool.Restore(k.Context(), shared); err != nil {
+				k.Fatal(err)
+			}
+			tools[family] = tool
+		}
 		for _, s := range all {
 			for family, b := range s.scripts() {
-				tool, err := iptables.Open(k.Context(), family, k.backend)
-				if err != nil {
-					k.Fatal(err)
-				}
+				tool := tools[family]
 				if err := tool.Test(k.Context(), b.plan(nil, nil).script(tool.Backend)); err != nil {
 					k.Errorf("%+v: %v", s, err)
 				}
