@@ -3,6 +3,7 @@
 package breakage
 
 import (
+	"os/signal"
 	"slices"
 	"syscall"
 	"time"
@@ -18,7 +19,7 @@ var ofProcesses = []fault{
 	{name: "plugin-restarted", do: pluginRestarted},
 	{name: "plugin-gone", do: pluginGone},
 	{name: "host-killed", do: func(n *node) { n.again(syscall.SIGKILL, nothing) }},
-	{name: "host-hung-up", do: func(n *node) { n.again(syscall.SIGHUP, nothing) }},
+	{name: "host-hung-up", can: hangsUp, do: func(n *node) { n.again(syscall.SIGHUP, nothing) }},
 	{name: "host-terminated", do: func(n *node) { n.again(syscall.SIGTERM, nothing) }},
 	{name: "host-interrupted", do: func(n *node) { n.again(syscall.SIGINT, nothing) }},
 	{name: "host-and-plugin-killed", do: bothKilled},
@@ -26,6 +27,10 @@ var ofProcesses = []fault{
 }
 
 func nothing() {}
+
+// hangsUp reports whether a hangup ends the programs that this one starts: below nohup they
+// ignore it, and a host does so on purpose.
+func hangsUp(*node) bool { return !signal.Ignored(syscall.SIGHUP) }
 
 // pluginKilled kills the plugin. The next one serves, and its restart is reported.
 func pluginKilled(n *node) {
