@@ -110,13 +110,19 @@ func (j janitor) ended() string {
 }
 
 // endOrphans ends the processes that a host left running and that nothing in its state
-// directory speaks of. Beside a running host there are none: that one has ended them.
+// directory speaks of. Beside a running host there are none: that one has ended them. Where
+// another user's host had the directory, as one without privileges has that plugins run
+// apart from, what is in it proves nothing to this one.
 func (j janitor) endOrphans(ctx context.Context) error {
 	if _, err := os.Stat(j.settings.StateDir); err != nil {
 		return nil // no host has been here
 	}
 	lock, err := lockState(j.settings.StateDir)
 	if errors.Is(err, errInUse) {
+		return nil
+	}
+	if errors.Is(err, errUntrusted) {
+		fmt.Fprintf(j.errs, "processes that a host left running are not looked for: %v\n", err)
 		return nil
 	}
 	if err != nil {

@@ -19,6 +19,9 @@ import (
 // errInUse says that a host with that state directory lives.
 var errInUse = errors.New("another host uses it")
 
+// errUntrusted says that others may change what is in a state directory.
+var errUntrusted = errors.New("the state directory cannot be trusted")
+
 // lockState makes the state directory, and sees to it that one host at a time uses
 // it. The kernel ends the lock with the process. The directory itself is locked, so that
 // it holds where no file can be made, or the file was deleted; and the file, for hosts that
@@ -28,7 +31,7 @@ func lockState(dir string) (io.Closer, error) {
 		return nil, fmt.Errorf("make the state directory: %w; try: --state-dir DIR, or as root", err)
 	}
 	if err := statefile.Guarded(dir); err != nil {
-		return nil, fmt.Errorf("the state directory cannot be trusted: %w (--state-dir DIR)", err)
+		return nil, fmt.Errorf("%w: %w (--state-dir DIR)", errUntrusted, err)
 	}
 	locked, err := lock(dir, os.O_RDONLY|syscall.O_DIRECTORY)
 	if err != nil {

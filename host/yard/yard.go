@@ -145,6 +145,12 @@ func (y *Yard) resume(was swap.Machine, leaves swap.Party) {
 		}
 		return
 	}
+	if was.Plan.Same { // the one that leaves may be the writer until it hears that it does
+		main := y.serving()
+		main.mu.Lock()
+		main.succeeds = true
+		main.mu.Unlock()
+	}
 	other := y.newPlane(leaves.Mode, leaves.Slot)
 	if was.Plan.Same && was.Stage >= swap.Draining {
 		other.want = sdk.Yielded
