@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
@@ -132,11 +133,15 @@ func maker(t iptables.Tables) string {
 	_, marks := t[mark]
 	_, masquerades := t[postrouting]
 	_, proxied := t[proxyCanary]
+	proxied = proxied || slices.ContainsFunc(t[postrouting], ofSet) // in ipvs mode it has no canary
 	if !marks && !masquerades || proxied && !byKubelet(t) {
 		return made
 	}
 	return found
 }
+
+// ofSet reports whether a rule speaks of one of kube-proxy's sets.
+func ofSet(r iptables.Rule) bool { return strings.Contains(string(r), "--match-set KUBE-") }
 
 // byKubelet reports whether a kubelet is there that makes the object.
 func byKubelet(t iptables.Tables) bool {

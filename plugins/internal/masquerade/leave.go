@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
@@ -139,7 +138,6 @@ func removal(t iptables.Tables) iptables.Block {
 // kube-proxy left and that go.
 func (v leaving) keep(t iptables.Tables) iptables.Block {
 	b := iptables.Block{Table: table}
-	ofSet := func(r iptables.Rule) bool { return strings.Contains(string(r), "--match-set KUBE-") }
 	if rules := t[postrouting]; v.leftovers.KubeProxy && slices.ContainsFunc(rules, ofSet) {
 		b.Whole = []iptables.Chain{{ID: postrouting, Rules: slices.DeleteFunc(slices.Clone(rules), ofSet)}}
 	}
