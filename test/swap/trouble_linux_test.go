@@ -115,7 +115,7 @@ func TestKernelOldTools(t *testing.T) {
 func TestKernelFullDisk(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.forks()
-	if err := errors.Join(os.MkdirAll(n.path("state"), 0o700), unix.Mount("none", n.path("state"), "tmpfs", 0, "size=64k")); err != nil {
+	if err := errors.Join(os.MkdirAll(n.path("state"), 0o700), unix.Mount("none", n.path("state"), "tmpfs", 0, "size=64k,mode=700")); err != nil {
 		t.Skipf("cannot mount: %v", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(n.path("state"), unix.MNT_DETACH) })
