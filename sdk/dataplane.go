@@ -36,7 +36,7 @@ type Dataplane interface {
 	SetRole(context.Context, Role) error
 
 	// Cleanup removes every trace of this dataplane from the node, and names
-	// what goes, in words an operator knows. It works without Configure, in a
+	// what is removed, in words an operator knows. It works without Configure, in a
 	// process that has never served, and never touches what is not its own.
 	Cleanup(context.Context, Leftovers) ([]string, error)
 }
@@ -237,9 +237,12 @@ type Report struct {
 	Progress uint64   // grows while a call gets on; zero: never told. One that stands still for seconds hangs, and is killed
 	Waiting  string   // what the present call waits for, such as another tool's lock; empty: nothing
 	Flows    int      // while Draining: established connections of its own that are left
-	Leaving  string   // what a change of mode would end, and what to do about it: while Active, a change away from this one; in Standby, a change to it. empty: nothing
 	Repaired uint64   // how often someone else's change was undone (contract line 12)
 	Samples  []Sample // metrics, published by the host on its one scrape port
+
+	// SwapImpact says which connections or flows a swap would end, and what to do about
+	// it: while Active, a swap from this dataplane; in Standby, a swap to it. Empty: none.
+	SwapImpact string
 
 	Histograms []Histogram // more of them
 
@@ -290,17 +293,22 @@ type Sample struct {
 	Value  float64
 }
 
-// A Sticky dataplane can hand client affinity to its successor, so that a change
-// of mode does not send clients elsewhere.
-type Sticky interface {
-	Stuck(context.Context, func(Stick) error) error // tells what is remembered
-	Seed(context.Context, []Stick) error            // remembers it
+// An AffinityCarrier can hand client affinity to its successor, so that after a swap
+// clients keep their endpoints.
+type AffinityCarrier interface {
+	// ExportAffinity calls the function once for each entry that is in force, in any
+	// order, and stops with the first error that the function returns.
+	ExportAffinity(context.Context, func(AffinityEntry) error) error
+
+	// ImportAffinity adds entries to those in force. It is called before the role
+	// Active, so that the first packet of a client already finds its entry.
+	ImportAffinity(context.Context, []AffinityEntry) error
 }
 
-// A Stick is one client of one Service that keeps its endpoint.
-type Stick struct {
+// An AffinityEntry is one client of one Service that keeps its endpoint.
+type AffinityEntry struct {
 	Name     Name
 	Client   netip.Addr
 	Endpoint netip.AddrPort
-	Left     time.Duration // until it may go elsewhere
+	Left     time.Duration // until the entry expires
 }

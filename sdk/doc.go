@@ -106,7 +106,7 @@ every role until it ends: a change of role takes away nothing that a connection 
 what lives in its process. At start the role is what the kernel shows; a dataplane that keeps
 nothing in the kernel starts in Standby. A role that comes before the first Update
 of a process takes away nothing that serves: nobody knows yet what is wanted. Two
-dataplanes may be Active for a moment: the one made Active last goes first.
+dataplanes may be Active for a moment: the one made Active last takes precedence.
 
 8. One writer for each mode and network namespace, by a file lock that every tool
 the dataplane runs inherits. An instance without the lock serves nothing: it only

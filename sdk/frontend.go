@@ -18,7 +18,7 @@ type Frontend struct {
 
 	// Addr is the address and port. An unspecified IP (0.0.0.0 or ::) stands for
 	// every address of the node that takes node ports; where a specific address
-	// names the same port, it goes first.
+	// names the same port, it takes precedence.
 	Addr netip.AddrPort
 
 	Policy Policy

@@ -160,9 +160,9 @@ func (c *crew) hold(ctx context.Context) error {
 
 // carry hands affinity over, as far as both can.
 func (c *crew) carry(ctx context.Context) {
-	sticks, err := c.from.Stuck(ctx)
-	if err == nil && len(sticks) > 0 {
-		err = c.to.Seed(ctx, sticks)
+	entries, err := c.from.ExportAffinity(ctx)
+	if err == nil && len(entries) > 0 {
+		err = c.to.ImportAffinity(ctx, entries)
 	}
 	if err != nil {
 		c.yard.Failed(Carry, err)

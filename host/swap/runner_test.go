@@ -76,14 +76,18 @@ func (t *train) Release()                   { _ = t.note("release " + t.name) }
 func (t *train) SetRole(_ context.Context, r sdk.Role) error {
 	return t.note(t.name + " " + r.String())
 }
-func (t *train) Verify(context.Context) (bool, error)        { return true, t.note("verify " + t.name) }
-func (t *train) Laid() bool                                  { return !t.late }
-func (t *train) Stuck(context.Context) ([]sdk.Stick, error)  { return make([]sdk.Stick, 1), nil }
-func (t *train) Seed(_ context.Context, s []sdk.Stick) error { return t.note("seed " + t.name) }
-func (t *train) Progress() uint64                            { return 1 }
-func (t *train) Flows(context.Context) (int, error)          { return t.left() }
-func (t *train) Cleanup(context.Context) error               { return t.note("clear " + t.name) }
-func (t *train) Stop()                                       { _ = t.note("stop " + t.name) }
+func (t *train) Verify(context.Context) (bool, error) { return true, t.note("verify " + t.name) }
+func (t *train) Laid() bool                           { return !t.late }
+func (t *train) ExportAffinity(context.Context) ([]sdk.AffinityEntry, error) {
+	return make([]sdk.AffinityEntry, 1), nil
+}
+func (t *train) ImportAffinity(_ context.Context, s []sdk.AffinityEntry) error {
+	return t.note("seed " + t.name)
+}
+func (t *train) Progress() uint64                   { return 1 }
+func (t *train) Flows(context.Context) (int, error) { return t.left() }
+func (t *train) Cleanup(context.Context) error      { return t.note("clear " + t.name) }
+func (t *train) Stop()                              { _ = t.note("stop " + t.name) }
 func (b *book) Open(_ context.Context, p Plan) (Dataplane, error) {
 	return &train{b, p.To}, b.note("open " + p.To)
 }

@@ -37,10 +37,10 @@ type Dataplane interface {
 	// shows the ways.
 	Laid() bool
 
-	// Stuck and Seed hand affinity over; a dataplane that cannot has none, and
+	// ExportAffinity and ImportAffinity hand client affinity over; a dataplane that cannot has none, and
 	// takes none.
-	Stuck(context.Context) ([]sdk.Stick, error)
-	Seed(context.Context, []sdk.Stick) error
+	ExportAffinity(context.Context) ([]sdk.AffinityEntry, error)
+	ImportAffinity(context.Context, []sdk.AffinityEntry) error
 
 	// Progress is another number whenever its work got on, as it last reported.
 	Progress() uint64

@@ -209,27 +209,27 @@ func (p *plane) Laid() bool {
 
 var errNoProcess = errors.New("its process is gone")
 
-// Stuck tells which clients keep which endpoints; none if it cannot say.
-func (p *plane) Stuck(ctx context.Context) ([]sdk.Stick, error) {
+// ExportAffinity lists which clients keep which endpoints; none if the plugin cannot say.
+func (p *plane) ExportAffinity(ctx context.Context) ([]sdk.AffinityEntry, error) {
 	remote := p.process()
 	if remote == nil {
 		return nil, nil
 	}
-	var sticks []sdk.Stick
-	err := remote.Stuck(ctx, func(s sdk.Stick) error { sticks = append(sticks, s); return nil })
+	var entries []sdk.AffinityEntry
+	err := remote.ExportAffinity(ctx, func(e sdk.AffinityEntry) error { entries = append(entries, e); return nil })
 	if errors.Is(err, wire.ErrUnsupported) {
 		err = nil
 	}
-	return sticks, err
+	return entries, err
 }
 
-// Seed has it keep clients where they are, if it can.
-func (p *plane) Seed(ctx context.Context, sticks []sdk.Stick) error {
+// ImportAffinity has the plugin keep clients at their endpoints, if it can.
+func (p *plane) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry) error {
 	remote := p.process()
 	if remote == nil {
 		return errNoProcess
 	}
-	if err := remote.Seed(ctx, sticks); !errors.Is(err, wire.ErrUnsupported) {
+	if err := remote.ImportAffinity(ctx, entries); !errors.Is(err, wire.ErrUnsupported) {
 		return err
 	}
 	return nil
@@ -273,7 +273,7 @@ func (p *plane) ends(ctx context.Context) string {
 	if err != nil {
 		return "" // who cannot say so must not keep the mode from being changed
 	}
-	return vitals.Leaving
+	return vitals.SwapImpact
 }
 
 // Cleanup removes it from the node. It is told nothing more, or it would come

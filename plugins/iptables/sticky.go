@@ -18,9 +18,9 @@ import (
 // memory is where the kernel shows whom it remembers, a file for each list.
 const memory = "/proc/net/xt_recent"
 
-// Stuck tells which callers the kernel remembers. It says when each called last in
+// ExportAffinity tells which callers the kernel remembers. It says when each called last in
 // ticks of a length that nobody tells, so each is told as if it had just called.
-func (p *plugin) Stuck(ctx context.Context, tell func(sdk.Stick) error) error {
+func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
 	return p.eachList(ctx, func(svc sdk.Service, ep netip.AddrPort, file string) error {
 		text, err := os.ReadFile(file)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -34,7 +34,7 @@ func (p *plugin) Stuck(ctx context.Context, tell func(sdk.Stick) error) error {
 			if !ok {
 				continue
 			}
-			if err := tell(sdk.Stick{Name: svc.Name, Client: client, Endpoint: ep, Left: svc.Affinity}); err != nil {
+			if err := tell(sdk.AffinityEntry{Name: svc.Name, Client: client, Endpoint: ep, Left: svc.Affinity}); err != nil {
 				return err
 			}
 		}
@@ -42,14 +42,14 @@ func (p *plugin) Stuck(ctx context.Context, tell func(sdk.Stick) error) error {
 	})
 }
 
-// Seed has the kernel remember callers, in the lists of the rules that are there.
-func (p *plugin) Seed(ctx context.Context, sticks []sdk.Stick) error {
+// ImportAffinity has the kernel remember callers, in the lists of the rules that are there.
+func (p *plugin) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry) error {
 	type end struct {
 		name sdk.Name
 		at   netip.AddrPort
 	}
 	callers := make(map[end][]netip.Addr)
-	for _, s := range sticks {
+	for _, s := range entries {
 		e := end{s.Name, s.Endpoint}
 		callers[e] = append(callers[e], s.Client)
 	}

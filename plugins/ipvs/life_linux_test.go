@@ -64,8 +64,8 @@ func TestKernelIPVSStickyClientsAreTold(t *testing.T) {
 	if shown := strings.Join(s.services(), "\n"); !strings.Contains(shown, "-p 600") {
 		t.Errorf("the virtual server does not persist:\n%s", shown)
 	}
-	var told []sdk.Stick
-	if err := s.plugin.Stuck(t.Context(), func(stick sdk.Stick) error { told = append(told, stick); return nil }); err != nil {
+	var told []sdk.AffinityEntry
+	if err := s.plugin.ExportAffinity(t.Context(), func(stick sdk.AffinityEntry) error { told = append(told, stick); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if len(told) != 1 || told[0].Endpoint != first.Endpoint || told[0].Client != netip.MustParseAddr("10.180.0.9") || told[0].Left <= 0 || told[0].Left > 10*time.Minute {

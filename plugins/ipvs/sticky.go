@@ -16,9 +16,9 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Stuck tells which clients the kernel keeps at an endpoint: it lists them among its
+// ExportAffinity tells which clients the kernel keeps at an endpoint: it lists them among its
 // connections.
-func (p *plugin) Stuck(ctx context.Context, tell func(sdk.Stick) error) error {
+func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
 	if err := p.take(ctx); err != nil {
 		return err
 	}
@@ -48,9 +48,9 @@ func (p *plugin) Stuck(ctx context.Context, tell func(sdk.Stick) error) error {
 	}
 }
 
-// Seed cannot have the kernel keep a client: it learns that from packets alone.
-func (p *plugin) Seed(_ context.Context, sticks []sdk.Stick) error {
-	return &sdk.Refusal{Field: "affinity", Why: fmt.Sprintf("ipvs learns from packets alone who keeps to an endpoint: %d clients may be sent to another once", len(sticks))}
+// ImportAffinity cannot have the kernel keep a client: it learns that from packets alone.
+func (p *plugin) ImportAffinity(_ context.Context, entries []sdk.AffinityEntry) error {
+	return &sdk.Refusal{Field: "affinity", Why: fmt.Sprintf("ipvs learns from packets alone who keeps to an endpoint: %d clients may be sent to another once", len(entries))}
 }
 
 // whose is the Service that has a virtual server, if its clients stick.
@@ -68,10 +68,10 @@ func (p *plugin) whose(at server) (sdk.Name, bool) {
 //
 //	Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires
 //	TCP 0AB40009 0000 AC1E0029 0050 0AB40101 1F90 NONE           10780
-func kept(line string) (server, sdk.Stick, bool) {
+func kept(line string) (server, sdk.AffinityEntry, bool) {
 	words := strings.Fields(line)
 	if len(words) < 9 || words[2] != "0000" {
-		return server{}, sdk.Stick{}, false
+		return server{}, sdk.AffinityEntry{}, false
 	}
 	client, ok1 := hexAddr(words[1], words[2])
 	at, ok2 := hexAddr(words[3], words[4])
@@ -79,10 +79,10 @@ func kept(line string) (server, sdk.Stick, bool) {
 	left, err := strconv.Atoi(words[8])
 	protocol, ok := protocolOf(words[0])
 	if !ok || !ok1 || !ok2 || !ok3 || err != nil {
-		return server{}, sdk.Stick{}, false
+		return server{}, sdk.AffinityEntry{}, false
 	}
 	return server{family: sdk.FamilyOf(at.Addr()), protocol: protocol, addr: at},
-		sdk.Stick{Client: client.Addr(), Endpoint: real, Left: time.Duration(left) * time.Second}, true
+		sdk.AffinityEntry{Client: client.Addr(), Endpoint: real, Left: time.Duration(left) * time.Second}, true
 }
 
 // hexAddr reads an address and a port as the kernel writes them there: IPv6 with its

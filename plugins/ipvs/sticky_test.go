@@ -46,21 +46,21 @@ ns1/other:http tcp
 	if err := l.full(served); err != nil {
 		t.Fatal(err)
 	}
-	var told []sdk.Stick
-	if err := l.plugin.Stuck(t.Context(), func(s sdk.Stick) error { told = append(told, s); return nil }); err != nil {
+	var told []sdk.AffinityEntry
+	if err := l.plugin.ExportAffinity(t.Context(), func(s sdk.AffinityEntry) error { told = append(told, s); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	web := func(f sdk.Family) sdk.Name {
 		return sdk.Name{Namespace: "ns1", Service: "web", Port: "http", Protocol: sdk.TCP, Family: f}
 	}
-	want := []sdk.Stick{
+	want := []sdk.AffinityEntry{
 		{Name: web(sdk.IPv4), Client: netip.MustParseAddr("10.180.0.9"), Endpoint: netip.MustParseAddrPort("10.180.1.1:8080"), Left: 10780 * time.Second},
 		{Name: web(sdk.IPv6), Client: netip.MustParseAddr("fd00:10:180::9"), Endpoint: netip.MustParseAddrPort("[fd00:10:180:1::1]:8080"), Left: time.Minute},
 	}
 	if !slices.Equal(told, want) {
 		t.Errorf("it tells %v", told)
 	}
-	if err := l.plugin.Seed(t.Context(), told); err == nil {
+	if err := l.plugin.ImportAffinity(t.Context(), told); err == nil {
 		t.Error("nobody can have the kernel keep a client, and nobody says so")
 	}
 }

@@ -57,7 +57,7 @@ func (p *plugin) tellUntracked(n int) {
 	if n > 0 {
 		why = fmt.Sprintf("%d established connections began while net.ipv4.vs.conntrack was 0, and would end; wait until they are over (ipvsadm -Lnc lists them)", n)
 	}
-	p.status.Tell(func(r *sdk.Report) { r.Leaving = why })
+	p.status.Tell(func(r *sdk.Report) { r.SwapImpact = why })
 }
 
 // established are the connections to virtual servers of ours that a change of mode

@@ -32,7 +32,7 @@ func TestTellsOfUntrackedConnections(t *testing.T) {
 	}
 	tells := func(when, want string) {
 		t.Helper()
-		if told := l.plugin.Report().Leaving; want == "" && told != "" || !strings.HasPrefix(told, want) {
+		if told := l.plugin.Report().SwapImpact; want == "" && told != "" || !strings.HasPrefix(told, want) {
 			t.Errorf("%s it tells %q", when, told)
 		}
 	}

@@ -180,8 +180,8 @@ func served(svc *sdk.Service, f sdk.Frontend) sdk.Served {
 	return s
 }
 
-// Stuck tells which client keeps which endpoint.
-func (d *Dataplane) Stuck(ctx context.Context, tell func(sdk.Stick) error) error {
+// ExportAffinity tells which client keeps which endpoint.
+func (d *Dataplane) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
 	for _, s := range d.sticky() {
 		for _, k := range s.stuck(time.Now()) {
 			if err := errors.Join(ctx.Err(), tell(k)); err != nil {
@@ -205,15 +205,15 @@ func (d *Dataplane) sticky() []*service {
 	return all
 }
 
-// Seed remembers clients of a dataplane before us, also of Services that only the
+// ImportAffinity remembers clients of a dataplane before us, also of Services that only the
 // next Full will name.
-func (d *Dataplane) Seed(_ context.Context, sticks []sdk.Stick) error {
+func (d *Dataplane) ImportAffinity(_ context.Context, entries []sdk.AffinityEntry) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
-	for _, k := range sticks {
+	for _, k := range entries {
 		if s := d.services[k.Name]; s != nil {
-			s.seed([]sdk.Stick{k}, now)
+			s.seed([]sdk.AffinityEntry{k}, now)
 		} else if len(d.seeds[k.Name]) < maxSticks {
 			d.seeds[k.Name] = append(d.seeds[k.Name], k)
 		}

@@ -129,7 +129,7 @@ func (s *service) sweep(now time.Time) {
 }
 
 // seed remembers what another dataplane did.
-func (s *service) seed(sticks []sdk.Stick, now time.Time) {
+func (s *service) seed(sticks []sdk.AffinityEntry, now time.Time) {
 	svc := s.value.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,13 +141,13 @@ func (s *service) seed(sticks []sdk.Stick, now time.Time) {
 }
 
 // stuck is what is remembered.
-func (s *service) stuck(now time.Time) []sdk.Stick {
+func (s *service) stuck(now time.Time) []sdk.AffinityEntry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []sdk.Stick
+	var all []sdk.AffinityEntry
 	for client, k := range s.sticks {
 		if left := k.until.Sub(now); left > 0 {
-			all = append(all, sdk.Stick{Name: s.name, Client: client, Endpoint: k.endpoint, Left: left})
+			all = append(all, sdk.AffinityEntry{Name: s.name, Client: client, Endpoint: k.endpoint, Left: left})
 		}
 	}
 	return all

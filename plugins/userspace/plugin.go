@@ -61,7 +61,7 @@ type Dataplane struct {
 	retired  map[place]socket // what they have begun still needs them
 	owed     map[place]error  // wanted, and could not be opened
 	undone   []place          // where the last turn was not carried out to its end
-	seeds    map[sdk.Name][]sdk.Stick
+	seeds    map[sdk.Name][]sdk.AffinityEntry
 	stop     context.CancelFunc // ends follow; nil: it does not run
 	follows  sync.WaitGroup
 }
@@ -78,7 +78,7 @@ func New(dir string) *Dataplane {
 // forget is the state of one that has served nothing.
 func (d *Dataplane) forget() {
 	d.state, d.session, d.role = sdk.State{}, false, sdk.Standby
-	d.seeds = make(map[sdk.Name][]sdk.Stick)
+	d.seeds = make(map[sdk.Name][]sdk.AffinityEntry)
 	d.forgetSockets()
 }
 

@@ -8,11 +8,11 @@ import "github.com/pointsman/pointsman/sdk"
 func (d *Dataplane) Report() sdk.Report {
 	c := &d.relay.counts
 	r := sdk.Report{
-		Progress: c.progress.Load(),
-		Waiting:  c.wait(),
-		Leaving:  c.parting(),
-		Flows:    int(c.calling.Load() + c.open.Load() + c.flows.Load()),
-		Repaired: c.repaired.Load(),
+		Progress:   c.progress.Load(),
+		Waiting:    c.wait(),
+		SwapImpact: c.parting(),
+		Flows:      int(c.calling.Load() + c.open.Load() + c.flows.Load()),
+		Repaired:   c.repaired.Load(),
 		Samples: []sdk.Sample{
 			{Name: "pointsman_userspace_connections_total", Value: float64(c.connections.Load())},
 			{Name: "pointsman_userspace_connections_open", Value: float64(c.open.Load())},

@@ -31,7 +31,7 @@ func udpLeavesTheGone(t *trial) error {
 	})
 }
 
-// udpStaysWithOthers: a flow is not touched when another endpoint goes and a new
+// udpStaysWithOthers: a flow is not touched when another endpoint is removed and a new
 // one comes. Forgotten, it might find its endpoint again by chance, so they come
 // and go several times.
 func udpStaysWithOthers(t *trial) error {

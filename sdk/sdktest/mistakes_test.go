@@ -182,7 +182,7 @@ func forgetClients(b *broken) {
 	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		clear(b.sticks)
+		clear(b.affinity)
 		return a
 	}
 }

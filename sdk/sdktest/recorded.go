@@ -39,14 +39,14 @@ func (r *Recorder) Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protoco
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	svc, _, _ := Find(maps.Values(r.served), r.node, to, protocol)
-	key := stickKey{svc.Name, from.Addr}
-	ep := r.sticks[key].Endpoint
+	key := affinityKey{svc.Name, from.Addr}
+	ep := r.affinity[key].Endpoint
 	if svc.Affinity == 0 || !slices.Contains(o.Endpoints, ep) {
 		ep = o.Endpoints[r.turn%uint64(len(o.Endpoints))]
 		r.turn++
 	}
 	if svc.Affinity > 0 {
-		r.stick(sdk.Stick{Name: svc.Name, Client: from.Addr, Endpoint: ep, Left: svc.Affinity})
+		r.remember(sdk.AffinityEntry{Name: svc.Name, Client: from.Addr, Endpoint: ep, Left: svc.Affinity})
 	}
 	client := from.Addr
 	if o.Masquerades(ep) {

@@ -35,17 +35,17 @@ type Recorder struct {
 	// lock. Nil: there is no lock. A test's hook.
 	Writer func() (mine bool, holder sdk.Holder)
 
-	mu      sync.Mutex // guards all below
-	setups  []sdk.Setup
-	updates []sdk.Update
-	state   sdk.State
-	served  map[sdk.Name]sdk.Service // outlives a session, as a kernel would
-	node    sdk.Node
-	role    sdk.Role
-	session bool
-	steps   uint64
-	turn    uint64 // whose it is among endpoints
-	sticks  map[stickKey]sdk.Stick
+	mu       sync.Mutex // guards all below
+	setups   []sdk.Setup
+	updates  []sdk.Update
+	state    sdk.State
+	served   map[sdk.Name]sdk.Service // outlives a session, as a kernel would
+	node     sdk.Node
+	role     sdk.Role
+	session  bool
+	steps    uint64
+	turn     uint64 // whose it is among endpoints
+	affinity map[affinityKey]sdk.AffinityEntry
 
 	lock     sdk.Lock
 	holder   sdk.Holder
@@ -53,7 +53,7 @@ type Recorder struct {
 	unserved []sdk.Failure
 }
 
-type stickKey struct {
+type affinityKey struct {
 	name   sdk.Name
 	client netip.Addr
 }
@@ -241,7 +241,7 @@ func (r *Recorder) Cleanup(_ context.Context, l sdk.Leftovers) ([]string, error)
 	}
 	slices.Sort(names)
 	if !l.DryRun {
-		r.served, r.sticks = nil, nil
+		r.served, r.affinity = nil, nil
 		r.state, r.session = sdk.State{}, false
 	}
 	return names, nil
@@ -282,32 +282,32 @@ func (r *Recorder) Report() sdk.Report {
 	return report
 }
 
-// Stuck tells what was seeded.
-func (r *Recorder) Stuck(ctx context.Context, tell func(sdk.Stick) error) error {
+// ExportAffinity lists every entry, imported or its own.
+func (r *Recorder) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
 	r.mu.Lock()
-	sticks := slices.Collect(maps.Values(r.sticks))
+	entries := slices.Collect(maps.Values(r.affinity))
 	r.mu.Unlock()
-	for _, s := range sticks {
-		if err := errors.Join(ctx.Err(), tell(s)); err != nil {
+	for _, entry := range entries {
+		if err := errors.Join(ctx.Err(), tell(entry)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Seed remembers clients' endpoints.
-func (r *Recorder) Seed(_ context.Context, sticks []sdk.Stick) error {
+// ImportAffinity remembers clients' endpoints.
+func (r *Recorder) ImportAffinity(_ context.Context, entries []sdk.AffinityEntry) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, s := range sticks {
-		r.stick(s)
+	for _, entry := range entries {
+		r.remember(entry)
 	}
 	return nil
 }
 
-func (r *Recorder) stick(s sdk.Stick) {
-	if r.sticks == nil {
-		r.sticks = make(map[stickKey]sdk.Stick)
+func (r *Recorder) remember(entry sdk.AffinityEntry) {
+	if r.affinity == nil {
+		r.affinity = make(map[affinityKey]sdk.AffinityEntry)
 	}
-	r.sticks[stickKey{s.Name, s.Client}] = s
+	r.affinity[affinityKey{entry.Name, entry.Client}] = entry
 }

@@ -15,18 +15,18 @@ import (
 // harm, and must not cost the host its memory: a byte on the wire may become fifty
 // in memory, so the small answers are bounded more tightly than grpc could.
 const (
-	maxReceive  = 3 << 19   // one message; a batch is half a chunk, and an item as much at most
-	maxHello    = 64 << 10  // Hello
-	maxVitals   = 256 << 10 // Report
-	maxHeader   = 64 << 10  // an error, with its detail
-	maxSamples  = 1024      // of a Report, and histograms
-	maxUnserved = 64 << 10  // bytes of the failures in a Report; of more only the number is told
-	maxWords    = 256       // features, limits, attributes of a log line
-	maxAnswer   = 64 << 20  // bytes of a Result, or of a Cleanup's answer
-	maxSteps    = 100_000   // of a Result; more are left out
-	maxFailures = 200_000   // of a Result
-	maxRemoved  = 200_000   // lines of a Cleanup
-	maxSticks   = 500_000   // clients that keep their endpoint
+	maxReceive         = 3 << 19   // one message; a batch is half a chunk, and an item as much at most
+	maxHello           = 64 << 10  // Hello
+	maxVitals          = 256 << 10 // Report
+	maxHeader          = 64 << 10  // an error, with its detail
+	maxSamples         = 1024      // of a Report, and histograms
+	maxUnserved        = 64 << 10  // bytes of the failures in a Report; of more only the number is told
+	maxWords           = 256       // features, limits, attributes of a log line
+	maxAnswer          = 64 << 20  // bytes of a Result, or of a Cleanup's answer
+	maxSteps           = 100_000   // of a Result; more are left out
+	maxFailures        = 200_000   // of a Result
+	maxRemoved         = 200_000   // lines of a Cleanup
+	maxAffinityEntries = 500_000   // clients that keep their endpoint
 
 	// logRate is how many bytes of a plugin's log the host reads in a second. What
 	// comes faster stays with the plugin, which drops and counts it.

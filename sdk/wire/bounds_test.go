@@ -25,7 +25,7 @@ type gusher struct {
 	pb.UnimplementedDataplaneServer
 	chunk *pb.ResultChunk // of Sync, again and again
 	words []string        // of Cleanup, again and again
-	stick *pb.Stick
+	entry *pb.Stick
 }
 
 func (g gusher) Hello(context.Context, *pb.HelloRequest) (*pb.HelloReply, error) {
@@ -68,7 +68,7 @@ func (g gusher) Cleanup(_ *pb.CleanupRequest, stream grpc.ServerStreamingServer[
 func (g gusher) Stuck(_ *pb.StuckRequest, stream grpc.ServerStreamingServer[pb.StuckReply]) error {
 	reply := &pb.StuckReply{}
 	for range 10_000 {
-		reply.Sticks = append(reply.Sticks, g.stick)
+		reply.Sticks = append(reply.Sticks, g.entry)
 	}
 	for {
 		if err := stream.Send(reply); err != nil {
@@ -88,7 +88,7 @@ func gushing(t *testing.T, g gusher) *Remote {
 
 // However much a plugin answers, a host takes in what the constants say.
 func TestAnswersAreBounded(t *testing.T) {
-	stick, err := encodeStick(sdk.Stick{Name: bulkService(1, 1).Name, Client: netip.MustParseAddr("10.0.0.1"),
+	entry, err := encodeAffinityEntry(sdk.AffinityEntry{Name: bulkService(1, 1).Name, Client: netip.MustParseAddr("10.0.0.1"),
 		Endpoint: netip.MustParseAddrPort("10.0.0.2:80"), Left: time.Hour})
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		{"lines of a Cleanup", gusher{words: make([]string, maxRemoved/2)}, clean, tooMany("lines", maxRemoved).Error()},
 		{"bytes of a Result", gusher{chunk: &pb.ResultChunk{Steps: []string{megabyte}}}, sync, tooMany("bytes", maxAnswer).Error()},
 		{"failures of a Result", gusher{chunk: &pb.ResultChunk{Failed: make([]*pb.Failure, maxFailures/2)}}, sync, tooMany("failures", maxFailures).Error()},
-		{"clients of Stuck", gusher{stick: stick}, func(r *Remote) error { return r.Stuck(soon(t), func(sdk.Stick) error { return nil }) }, tooMany("clients", maxSticks).Error()},
+		{"clients of Stuck", gusher{entry: entry}, func(r *Remote) error { return r.ExportAffinity(soon(t), func(sdk.AffinityEntry) error { return nil }) }, tooMany("clients", maxAffinityEntries).Error()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for i := range c.g.chunk.GetFailed() {
@@ -172,7 +172,7 @@ func TestWordsAreHarmless(t *testing.T) {
 	v := decodeVitals(&pb.ReportReply{Waiting: evil, Leaving: evil, Call: evil})
 	for _, said := range []string{
 		hello.Name, hello.Version, hello.Needs, line.Message, line.Attrs[0].Key, line.Attrs[0].Value.String(),
-		d.Name, d.Version, string(d.Features[0]), string(d.Limits[0]), v.Waiting, v.Leaving, v.Call,
+		d.Name, d.Version, string(d.Features[0]), string(d.Limits[0]), v.Waiting, v.SwapImpact, v.Call,
 	} {
 		if said != oneLine(evil) {
 			t.Errorf("it comes in as %q", said)

@@ -101,7 +101,7 @@ func decodeServed(s *pb.Served) (sdk.Served, error) {
 	return out, nil
 }
 
-func encodeStick(s sdk.Stick) (*pb.Stick, error) {
+func encodeAffinityEntry(s sdk.AffinityEntry) (*pb.Stick, error) {
 	client, err := encodeAddr(s.Client)
 	if err != nil {
 		return nil, err
@@ -119,20 +119,20 @@ func encodeStick(s sdk.Stick) (*pb.Stick, error) {
 	}, checkName(s.Name)
 }
 
-func decodeStick(s *pb.Stick) (sdk.Stick, error) {
+func decodeAffinityEntry(s *pb.Stick) (sdk.AffinityEntry, error) {
 	client, err := decodeAddr(s.GetClient())
 	if err != nil {
-		return sdk.Stick{}, err
+		return sdk.AffinityEntry{}, err
 	}
 	endpoint, err := decodeAddr(s.GetEndpoint())
 	if err != nil {
-		return sdk.Stick{}, err
+		return sdk.AffinityEntry{}, err
 	}
 	p, err := port(s.GetEndpointPort())
 	if err != nil {
-		return sdk.Stick{}, err
+		return sdk.AffinityEntry{}, err
 	}
-	return sdk.Stick{
+	return sdk.AffinityEntry{
 		Name:     decodeName(s.GetName()),
 		Client:   client,
 		Endpoint: netip.AddrPortFrom(endpoint, p),

@@ -19,8 +19,8 @@ import (
 // the plugin since. Whoever gets it must leave the plugin alone.
 var ErrFenced = errors.New("fenced: another session has begun")
 
-// ErrUnsupported is what Inspect, Stuck and Seed return where the dataplane is no
-// sdk.Inspector or no sdk.Sticky.
+// ErrUnsupported is what Inspect, ExportAffinity and ImportAffinity return where the dataplane is no
+// sdk.Inspector or no sdk.AffinityCarrier.
 var ErrUnsupported = errors.New("not supported by this dataplane")
 
 // remoteError is an error that came over the wire: the text it had there, and

@@ -119,7 +119,7 @@ func FuzzAnswersAreHarmless(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	stick, err := encodeStick(sdk.Stick{
+	entry, err := encodeAffinityEntry(sdk.AffinityEntry{
 		Name:     bulkService(1, 1).Name,
 		Client:   netip.MustParseAddr("fd00::1"),
 		Endpoint: netip.MustParseAddrPort("10.0.0.1:80"),
@@ -129,7 +129,7 @@ func FuzzAnswersAreHarmless(f *testing.F) {
 		f.Fatal(err)
 	}
 	for kind, m := range []proto.Message{
-		served, stick,
+		served, entry,
 		encodeVitals(Vitals{Role: sdk.Active, Report: sdk.Report{
 			Samples:    []sdk.Sample{{Name: "m", Labels: map[string]string{"a": "b"}}},
 			Histograms: []sdk.Histogram{sdk.NewHistogram("h", map[string]string{"a": "b"}, 1, 2)},
@@ -153,7 +153,7 @@ func FuzzAnswersAreHarmless(f *testing.F) {
 		case 0:
 			again(t, raw, &pb.Served{}, decodeServed, encodeServed)
 		case 1:
-			again(t, raw, &pb.Stick{}, decodeStick, encodeStick)
+			again(t, raw, &pb.Stick{}, decodeAffinityEntry, encodeAffinityEntry)
 		case 2:
 			again(t, raw, &pb.ReportReply{}, sure(decodeVitals), sure(encodeVitals))
 		case 3:

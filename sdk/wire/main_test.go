@@ -156,7 +156,7 @@ type subject struct {
 
 	mu      sync.Mutex // guards what is below
 	updates []sdk.Update
-	sticks  []sdk.Stick
+	entries []sdk.AffinityEntry
 }
 
 // An order is the options of a subject.
@@ -307,7 +307,7 @@ func (s *subject) Report() sdk.Report {
 	took := sdk.NewHistogram("h", map[string]string{"c": "d"}, 1, 2)
 	took.Observe(1.5)
 	return sdk.Report{
-		Progress: 7, Waiting: "the lock", Leaving: "2 flows", Histograms: []sdk.Histogram{took},
+		Progress: 7, Waiting: "the lock", SwapImpact: "2 flows", Histograms: []sdk.Histogram{took},
 		Samples: []sdk.Sample{{Name: "m", Labels: map[string]string{"a": "b"}, Value: 1.5}},
 	}
 }

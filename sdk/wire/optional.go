@@ -61,8 +61,8 @@ func (s *server) Inspect(_ *pb.InspectRequest, stream grpc.ServerStreamingServer
 	return b.flush()
 }
 
-// Stuck is as sdk.Sticky says, or ErrUnsupported.
-func (r *Remote) Stuck(ctx context.Context, f func(sdk.Stick) error) error {
+// ExportAffinity is as sdk.AffinityCarrier says, or ErrUnsupported.
+func (r *Remote) ExportAffinity(ctx context.Context, f func(sdk.AffinityEntry) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	stream, err := r.client.Stuck(ctx, &pb.StuckRequest{})
@@ -72,15 +72,15 @@ func (r *Remote) Stuck(ctx context.Context, f func(sdk.Stick) error) error {
 	var own error
 	many := 0
 	err = receiveAll(stream, func(reply *pb.StuckReply) error {
-		if many += len(reply.GetSticks()); many > maxSticks {
-			return tooMany("clients", maxSticks)
+		if many += len(reply.GetSticks()); many > maxAffinityEntries {
+			return tooMany("clients", maxAffinityEntries)
 		}
 		for _, s := range reply.GetSticks() {
-			stick, err := decodeStick(s)
+			entry, err := decodeAffinityEntry(s)
 			if err != nil {
 				return err
 			}
-			if own = f(stick); own != nil {
+			if own = f(entry); own != nil {
 				return own
 			}
 		}
@@ -93,15 +93,15 @@ func (r *Remote) Stuck(ctx context.Context, f func(sdk.Stick) error) error {
 }
 
 func (s *server) Stuck(_ *pb.StuckRequest, stream grpc.ServerStreamingServer[pb.StuckReply]) error {
-	sticky, ok := s.dataplane.(sdk.Sticky)
+	carrier, ok := s.dataplane.(sdk.AffinityCarrier)
 	if !ok {
 		return encodeStatus(fmt.Errorf("stuck: %w", ErrUnsupported))
 	}
-	b := batch[*pb.Stick]{send: func(sticks []*pb.Stick) error { return stream.Send(&pb.StuckReply{Sticks: sticks}) }}
-	err := sticky.Stuck(stream.Context(), func(stick sdk.Stick) error {
-		out, err := encodeStick(stick)
+	b := batch[*pb.Stick]{send: func(entries []*pb.Stick) error { return stream.Send(&pb.StuckReply{Sticks: entries}) }}
+	err := carrier.ExportAffinity(stream.Context(), func(entry sdk.AffinityEntry) error {
+		out, err := encodeAffinityEntry(entry)
 		if err != nil {
-			return fmt.Errorf("client %s of %s: %w", stick.Client, stick.Name, err)
+			return fmt.Errorf("client %s of %s: %w", entry.Client, entry.Name, err)
 		}
 		return b.add(out, proto.Size(out))
 	})
@@ -111,15 +111,15 @@ func (s *server) Stuck(_ *pb.StuckRequest, stream grpc.ServerStreamingServer[pb.
 	return b.flush()
 }
 
-// Seed is as sdk.Sticky says, or ErrUnsupported.
-func (r *Remote) Seed(ctx context.Context, sticks []sdk.Stick) error {
+// ImportAffinity is as sdk.AffinityCarrier says, or ErrUnsupported.
+func (r *Remote) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	stream, err := r.client.Seed(ctx)
 	if err != nil {
 		return r.told("Seed", err)
 	}
-	err = sendSticks(r.sessionID(), sticks, stream.Send)
+	err = sendAffinity(r.sessionID(), entries, stream.Send)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return r.told("Seed", err)
 	}
@@ -127,12 +127,12 @@ func (r *Remote) Seed(ctx context.Context, sticks []sdk.Stick) error {
 	return r.told("Seed", err)
 }
 
-func sendSticks(session string, sticks []sdk.Stick, send func(*pb.SeedChunk) error) error {
+func sendAffinity(session string, entries []sdk.AffinityEntry, send func(*pb.SeedChunk) error) error {
 	b := batch[*pb.Stick]{send: func(s []*pb.Stick) error { return send(&pb.SeedChunk{Session: session, Sticks: s}) }}
-	for _, stick := range sticks {
-		out, err := encodeStick(stick)
+	for _, entry := range entries {
+		out, err := encodeAffinityEntry(entry)
 		if err != nil {
-			return fmt.Errorf("client %s of %s: %w", stick.Client, stick.Name, err)
+			return fmt.Errorf("client %s of %s: %w", entry.Client, entry.Name, err)
 		}
 		if err := b.add(out, proto.Size(out)); err != nil {
 			return err
@@ -142,11 +142,11 @@ func sendSticks(session string, sticks []sdk.Stick, send func(*pb.SeedChunk) err
 }
 
 func (s *server) Seed(stream grpc.ClientStreamingServer[pb.SeedChunk, pb.SeedReply]) error {
-	sticky, ok := s.dataplane.(sdk.Sticky)
+	carrier, ok := s.dataplane.(sdk.AffinityCarrier)
 	if !ok {
 		return encodeStatus(fmt.Errorf("seed: %w", ErrUnsupported))
 	}
-	id, sticks, err := receiveSticks(stream)
+	id, entries, err := receiveAffinity(stream)
 	if err != nil {
 		return encodeStatus(err)
 	}
@@ -158,13 +158,13 @@ func (s *server) Seed(stream grpc.ClientStreamingServer[pb.SeedChunk, pb.SeedRep
 	if err := s.session.admit(id); err != nil {
 		return encodeStatus(err)
 	}
-	if err := sticky.Seed(ctx, sticks); err != nil {
+	if err := carrier.ImportAffinity(ctx, entries); err != nil {
 		return encodeStatus(because(ctx, err))
 	}
 	return stream.SendAndClose(&pb.SeedReply{})
 }
 
-func receiveSticks(stream grpc.ClientStreamingServer[pb.SeedChunk, pb.SeedReply]) (session string, sticks []sdk.Stick, err error) {
+func receiveAffinity(stream grpc.ClientStreamingServer[pb.SeedChunk, pb.SeedReply]) (session string, entries []sdk.AffinityEntry, err error) {
 	for {
 		chunk, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -177,14 +177,14 @@ func receiveSticks(stream grpc.ClientStreamingServer[pb.SeedChunk, pb.SeedReply]
 			session = chunk.Session
 		}
 		for _, s := range chunk.Sticks {
-			stick, err := decodeStick(s)
+			entry, err := decodeAffinityEntry(s)
 			if err != nil {
 				return "", nil, fmt.Errorf("seed: %w", err)
 			}
-			sticks = append(sticks, stick)
+			entries = append(entries, entry)
 		}
 		if chunk.Last {
-			return session, sticks, nil
+			return session, entries, nil
 		}
 	}
 }

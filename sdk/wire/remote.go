@@ -49,9 +49,9 @@ type Remote struct {
 }
 
 var (
-	_ sdk.Dataplane = (*Remote)(nil)
-	_ sdk.Inspector = (*Remote)(nil)
-	_ sdk.Sticky    = (*Remote)(nil)
+	_ sdk.Dataplane       = (*Remote)(nil)
+	_ sdk.Inspector       = (*Remote)(nil)
+	_ sdk.AffinityCarrier = (*Remote)(nil)
 )
 
 func newRemote(conn *grpc.ClientConn, hello Hello, h Handle, p *process) *Remote {

@@ -31,7 +31,7 @@ const unneeded = time.Minute
 // SIGTERM ends it, and returns. Run by hand, it does what its arguments say
 // (--help tells), and exits.
 //
-// Calls of dp never overlap, but for Inspect, Stuck and Report. From the first
+// Calls of dp never overlap, but for Inspect, ExportAffinity and Report. From the first
 // connection on, stdout and stderr lead to the log that the host reads.
 func Serve(d sdk.Description, dp sdk.Dataplane) {
 	if os.Getenv(cookieKey) != cookieValue {

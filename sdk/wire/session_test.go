@@ -93,10 +93,10 @@ func TestErrorsSurvive(t *testing.T) {
 	if err := r.Inspect(soon(t), nil); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("Inspect: %v; want ErrUnsupported", err)
 	}
-	if err := r.Stuck(soon(t), nil); !errors.Is(err, ErrUnsupported) {
+	if err := r.ExportAffinity(soon(t), nil); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("Stuck: %v; want ErrUnsupported", err)
 	}
-	if err := r.Seed(soon(t), nil); !errors.Is(err, ErrUnsupported) {
+	if err := r.ImportAffinity(soon(t), nil); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("Seed: %v; want ErrUnsupported", err)
 	}
 }
@@ -330,10 +330,10 @@ func TestCallsWaitForEachOther(t *testing.T) {
 	}
 }
 
-// A sticky and inspectable subject.
+// A carrier and inspectable subject.
 type gifted struct {
 	subject
-	seeded []sdk.Stick
+	seeded []sdk.AffinityEntry
 }
 
 func (g *gifted) Inspect(_ context.Context, f func(sdk.Served) error) error {
@@ -350,7 +350,7 @@ func (g *gifted) Inspect(_ context.Context, f func(sdk.Served) error) error {
 	return nil
 }
 
-func (g *gifted) Stuck(_ context.Context, f func(sdk.Stick) error) error {
+func (g *gifted) ExportAffinity(_ context.Context, f func(sdk.AffinityEntry) error) error {
 	for _, s := range g.seeded {
 		if err := f(s); err != nil {
 			return err
@@ -359,8 +359,8 @@ func (g *gifted) Stuck(_ context.Context, f func(sdk.Stick) error) error {
 	return nil
 }
 
-func (g *gifted) Seed(_ context.Context, sticks []sdk.Stick) error {
-	g.seeded = sticks
+func (g *gifted) ImportAffinity(_ context.Context, entries []sdk.AffinityEntry) error {
+	g.seeded = entries
 	return nil
 }
 
@@ -389,23 +389,23 @@ func TestInspect(t *testing.T) {
 
 func TestSticksGoAroundTheWorld(t *testing.T) {
 	r := configured(t, local(t, &gifted{}), order{})
-	var sticks []sdk.Stick
+	var entries []sdk.AffinityEntry
 	for i := range 30000 {
 		svc := bulkService(i, 1)
-		sticks = append(sticks, sdk.Stick{Name: svc.Name, Client: svc.Cluster[0].Addr.Addr(), Endpoint: svc.Cluster[0].Addr, Left: time.Duration(i) * time.Second})
+		entries = append(entries, sdk.AffinityEntry{Name: svc.Name, Client: svc.Cluster[0].Addr.Addr(), Endpoint: svc.Cluster[0].Addr, Left: time.Duration(i) * time.Second})
 	}
-	if err := r.Seed(soon(t), sticks); err != nil {
+	if err := r.ImportAffinity(soon(t), entries); err != nil {
 		t.Fatal(err)
 	}
 	n := 0
-	err := r.Stuck(soon(t), func(s sdk.Stick) error {
-		if s != sticks[n] {
-			t.Fatalf("stick %d is %+v; want %+v", n, s, sticks[n])
+	err := r.ExportAffinity(soon(t), func(s sdk.AffinityEntry) error {
+		if s != entries[n] {
+			t.Fatalf("entry %d is %+v; want %+v", n, s, entries[n])
 		}
 		n++
 		return nil
 	})
-	if err != nil || n != len(sticks) {
+	if err != nil || n != len(entries) {
 		t.Errorf("%d came back, %v", n, err)
 	}
 }

@@ -45,10 +45,10 @@ func halt(t *testing.T, r *Remote) {
 func TestEveryCallOfAStoppedPluginReturns(t *testing.T) {
 	t.Parallel() // it mostly waits
 	r := stopped(t)
-	sticks := make([]sdk.Stick, 100_000)
-	for i := range sticks {
+	entries := make([]sdk.AffinityEntry, 100_000)
+	for i := range entries {
 		svc := bulkService(i, 1)
-		sticks[i] = sdk.Stick{Name: svc.Name, Client: svc.Cluster[0].Addr.Addr(), Endpoint: svc.Cluster[0].Addr}
+		entries[i] = sdk.AffinityEntry{Name: svc.Name, Client: svc.Cluster[0].Addr.Addr(), Endpoint: svc.Cluster[0].Addr}
 	}
 	calls := []struct {
 		name string
@@ -61,9 +61,9 @@ func TestEveryCallOfAStoppedPluginReturns(t *testing.T) {
 		{"Cleanup", func(ctx context.Context) error { _, err := r.Cleanup(ctx, sdk.Leftovers{}); return err }},
 		{"Vitals", func(ctx context.Context) error { _, err := r.Vitals(ctx); return err }},
 		{"Inspect", func(ctx context.Context) error { return r.Inspect(ctx, nil) }},
-		{"Stuck", func(ctx context.Context) error { return r.Stuck(ctx, nil) }},
-		{"Seed", func(ctx context.Context) error { return r.Seed(ctx, nil) }},
-		{"a big Seed", func(ctx context.Context) error { return r.Seed(ctx, sticks) }},
+		{"Stuck", func(ctx context.Context) error { return r.ExportAffinity(ctx, nil) }},
+		{"Seed", func(ctx context.Context) error { return r.ImportAffinity(ctx, nil) }},
+		{"a big Seed", func(ctx context.Context) error { return r.ImportAffinity(ctx, entries) }},
 		{"Attach", func(ctx context.Context) error { _, err := Attach(ctx, r.Handle()); return err }},
 		{"Vitals without a deadline", func(context.Context) error { _, err := r.Vitals(context.Background()); return err }},
 	}

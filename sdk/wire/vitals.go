@@ -61,7 +61,7 @@ func encodeVitals(v Vitals) *pb.ReportReply {
 		Progress:     v.Progress,
 		Waiting:      text(v.Waiting),
 		Flows:        int64(v.Flows),
-		Leaving:      text(v.Leaving),
+		Leaving:      text(v.SwapImpact),
 		Repaired:     v.Repaired,
 		Revision:     v.Revision,
 		Role:         pb.Role(v.Role),
@@ -121,11 +121,11 @@ func encodeLabels(labels map[string]string) map[string]string {
 func decodeVitals(r *pb.ReportReply) Vitals {
 	v := Vitals{
 		Report: sdk.Report{
-			Progress: r.GetProgress(),
-			Waiting:  oneLine(r.GetWaiting()),
-			Flows:    int(r.GetFlows()),
-			Leaving:  oneLine(r.GetLeaving()),
-			Repaired: r.GetRepaired(),
+			Progress:   r.GetProgress(),
+			Waiting:    oneLine(r.GetWaiting()),
+			Flows:      int(r.GetFlows()),
+			SwapImpact: oneLine(r.GetLeaving()),
+			Repaired:   r.GetRepaired(),
 		},
 		Revision:   r.GetRevision(),
 		Role:       sdk.Role(enum(int32(r.GetRole()))),

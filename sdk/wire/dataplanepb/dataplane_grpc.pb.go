@@ -56,7 +56,7 @@ type DataplaneClient interface {
 	// reply with last set is the acknowledgement.
 	Sync(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[UpdateChunk, ResultChunk], error)
 	SetRole(ctx context.Context, in *SetRoleRequest, opts ...grpc.CallOption) (*SetRoleReply, error)
-	// Removes every trace, and names what goes. Needs no session when none began.
+	// Removes every trace, and names what is removed. Needs no session when none began.
 	Cleanup(ctx context.Context, in *CleanupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CleanupReply], error)
 	// How it is doing; asked each second, and answered at once, beside any call.
 	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportReply, error)
@@ -237,7 +237,7 @@ type DataplaneServer interface {
 	// reply with last set is the acknowledgement.
 	Sync(grpc.BidiStreamingServer[UpdateChunk, ResultChunk]) error
 	SetRole(context.Context, *SetRoleRequest) (*SetRoleReply, error)
-	// Removes every trace, and names what goes. Needs no session when none began.
+	// Removes every trace, and names what is removed. Needs no session when none began.
 	Cleanup(*CleanupRequest, grpc.ServerStreamingServer[CleanupReply]) error
 	// How it is doing; asked each second, and answered at once, beside any call.
 	Report(context.Context, *ReportRequest) (*ReportReply, error)

@@ -56,5 +56,5 @@ func (p *parting) Cleanup(context.Context, sdk.Leftovers) ([]string, error) { re
 func (p *parting) Report() sdk.Report {
 	role := sdk.Role(p.role.Load()).String()
 	text, _ := os.ReadFile(filepath.Join(p.beside, role)) // there is none where nothing would end
-	return sdk.Report{Leaving: strings.TrimSpace(string(text))}
+	return sdk.Report{SwapImpact: strings.TrimSpace(string(text))}
 }
