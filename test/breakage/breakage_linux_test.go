@@ -177,7 +177,8 @@ func (n *node) call() {
 	n.load = traffic.Start(plan, n.callers()...)
 }
 
-// A window is a time in which a relay's process was gone by our doing.
+// A window is a time in which a relay's process, or what leads to a Service, was gone by
+// our doing.
 type window struct {
 	from, to time.Time
 	kept     bool // it relayed only what it had before: another mode served
@@ -190,6 +191,9 @@ func (n *node) relayGone() {
 	m, err := n.Mode(context.Background())
 	n.relayed = append(n.relayed, window{from: time.Now(), kept: err == nil && m.Mode != "userspace" && (m.Swap == nil || m.Swap.Moved())})
 }
+
+// cut begins one in which every call may fail.
+func (n *node) cut() { n.relayed = append(n.relayed, window{from: time.Now()}) }
 
 // relayBack ends those that have begun: all is served again.
 func (n *node) relayBack() {

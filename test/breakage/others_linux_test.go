@@ -4,8 +4,11 @@ package breakage
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -18,6 +21,10 @@ import (
 var ofOthers = []fault{
 	{name: "chain-flushed", mode: "iptables", do: func(n *node) { n.drifts("-F") }},
 	{name: "rule-deleted", mode: "iptables", do: func(n *node) { n.drifts("-D") }},
+	{name: "lock-held", mode: "iptables", can: func(n *node) bool { return n.backend == "legacy" }, do: lockHeld},
+	{name: "set-flushed", mode: "ipvs", can: (*node).guest, do: setFlushed},
+	{name: "address-deleted", mode: "ipvs", can: (*node).guest, do: addressDeleted},
+	{name: "virtual-servers-cleared", mode: "ipvs", can: (*node).guest, do: virtualServersCleared},
 	{name: "foreign-rules", do: foreignRules},
 	{name: "foreign-rules-to-ours", mode: "iptables", do: foreignRulesToOurs},
 	{name: "descriptors-exhausted", do: descriptorsExhausted},
@@ -52,10 +59,79 @@ func (n *node) drifts(how string) {
 	if how == "-D" { // which only the slow audit sees
 		limit = time.Minute
 	}
-	n.must("iptables-"+n.backend, words...)
-	n.within(limit+time.Second, "the chain is as it was", func() error {
+	n.repaired(limit, func() { n.must("iptables-"+n.backend, words...) })
+}
+
+// lockHeld holds the lock of legacy's tables while Services change: what is waited for is
+// reported, the plugin is not taken to hang, and rules serve on.
+func lockHeld(n *node) {
+	var lock *os.File
+	err := n.here.Do(func() (err error) {
+		if lock, err = os.OpenFile("/run/xtables.lock", os.O_CREATE|os.O_RDONLY, 0o600); err != nil {
+			return err
+		}
+		return unix.Flock(int(lock.Fd()), unix.LOCK_EX)
+	})
+	if err != nil {
+		n.Fatal(err)
+	}
+	pids := n.plugins(n.mode)
+	n.services[0] = n.another(0)
+	n.write("services/s0.yaml", n.services[0].manifest())
+	n.shows(soon, report{"status says that the lock is waited for", func(l look) error {
+		if !strings.Contains(l.status.Dataplane.Waiting, "xtables lock") {
+			return fmt.Errorf("it is %q, call %q", l.status.Dataplane.Waiting, l.status.Dataplane.Call)
+		}
+		return nil
+	}})
+	n.shows(2*syncPeriod+soon, probe("healthz", 503))
+	if err := lock.Close(); err != nil {
+		n.Fatal(err)
+	}
+	n.until("the change is served", long, n.served)
+	if after := n.plugins(n.mode); !slices.Equal(pids, after) {
+		n.Errorf("the plugin was %v and is %v: it waited, and did not hang", pids, after)
+	}
+}
+
+// setFlushed empties the set of endpoints that call themselves.
+func setFlushed(n *node) {
+	n.settle() // changes of Services are under way
+	n.repaired(soon, func() { n.must("ipset", "flush", "KUBE-LOOP-BACK") })
+}
+
+// addressDeleted takes a cluster IP off the device, of a Service that is not called all the
+// time.
+func addressDeleted(n *node) {
+	n.settle()
+	indexes := slices.Sorted(maps.Keys(n.services))
+	if len(indexes) == 0 {
+		return
+	}
+	s := n.services[indexes[n.IntN(len(indexes))]]
+	n.repaired(soon, func() { n.must("ip", "addr", "del", s.vip().Addr().String()+"/32", "dev", "kube-ipvs0") })
+}
+
+// virtualServersCleared takes away all virtual servers, foreign ones too. Calls fail until
+// they are back.
+func virtualServersCleared(n *node) {
+	n.settle()
+	n.cut()
+	n.repaired(soon, func() {
+		n.must("ipvsadm", "-C")
+		n.must("ipvsadm", "-A", "-t", "203.0.113.77:99", "-s", "rr")
+	})
+}
+
+// repaired has something be taken away, and holds the plugin to noticing that within a time,
+// to putting back all that was there, and to reporting it.
+func (n *node) repaired(limit time.Duration, harm func()) {
+	n.Helper()
+	before := n.dump()
+	harm()
+	n.within(limit+time.Second, "all is as it was", func() error {
 		if text := before.differs(n.dump()); text != "" {
-			return fmt.Errorf("%s", text)
+			return errors.New(text)
 		}
 		return nil
 	})

@@ -110,8 +110,8 @@ func (n *node) start() {
 	n.serving()
 }
 
-// launch starts the host.
-func (n *node) launch() {
+// launch starts the host, with more in its environment.
+func (n *node) launch(env ...string) {
 	n.Helper()
 	log, err := os.OpenFile(filepath.Join(n.dir, "host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -119,7 +119,7 @@ func (n *node) launch() {
 	}
 	defer log.Close()
 	n.cmd = exec.Command(filepath.Join(n.bin, "pointsman"), "run", "--config", filepath.Join(n.dir, "host.yaml"))
-	n.cmd.Stdout, n.cmd.Stderr = log, log
+	n.cmd.Stdout, n.cmd.Stderr, n.cmd.Env = log, log, append(os.Environ(), env...)
 	if err := n.cmd.Start(); err != nil {
 		n.Fatal(err)
 	}
