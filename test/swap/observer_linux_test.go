@@ -38,8 +38,10 @@ const (
 // observing in the environment has this binary be an observer of that many connections.
 const observing = "POINTSMAN_OBSERVER"
 
-// realTime begins a command that runs another with real-time priority.
-var realTime = []string{"chrt", "-f", "10"}
+// realTime begins a command that runs another with real-time priority: in turns with others
+// of that priority, and killed after two seconds of never sleeping, as one that never sleeps
+// takes a processor from all other programs for good.
+var realTime = []string{"chrt", "-r", "10", "prlimit", "--rttime=2000000:2000000"}
 
 // observe begins to observe.
 func (n *node) observe(callers []caller) *observer {
@@ -93,7 +95,9 @@ func (n *node) observe(callers []caller) *observer {
 // observerBy starts one by that command, with near ends of connections and as many far
 // ones. Its end is that of its standard input.
 func observerBy(cmd *exec.Cmd, ends []*os.File) (*observer, error) {
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", observing, len(ends)/2))
+	// One processor and no collection of garbage: threads of the runtime that spin until
+	// another one gets on keep that one from running where both have real-time priority.
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", observing, len(ends)/2), "GOMAXPROCS=1", "GOGC=off")
 	cmd.ExtraFiles = ends
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, os.Stderr
