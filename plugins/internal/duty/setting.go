@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,6 +23,7 @@ import (
 type Setting struct {
 	Path, Value string
 	Must        bool
+	First       bool // it is to be so before anything is written, in any role
 }
 
 // Settings are what a mode asks of the kernel.
@@ -65,6 +67,11 @@ func hashed() uint64 {
 	}
 	n, _ := strconv.ParseUint(strings.TrimSpace(string(value)), 10, 64)
 	return n
+}
+
+// First are those that are to be set before anything is written.
+func (all Settings) First() Settings {
+	return slices.DeleteFunc(slices.Clone(all), func(s Setting) bool { return !s.First })
 }
 
 // Take sets them, by the ledger.

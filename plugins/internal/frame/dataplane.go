@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package frame
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// A Dataplane is a Mode behind the contract's calls. What only some dataplanes can do, such
+// as Inspect, a mode adds by embedding it.
+type Dataplane[P any] struct {
+	mode Mode[P]
+	dir  string
+
+	// Among and InStandby are for how long an update writes large Services; a test's to
+	// change, before the first call.
+	Among, InStandby time.Duration
+
+	// semaphore guards everything that follows, and what the mode writes.
+	semaphore *semaphore
+
+	log      *slog.Logger
+	setup    sdk.Setup
+	ledger   *ledger.Ledger
+	lock     *ledger.Lock // nil: another process is the writer, or this one has yielded, or the mode has none
+	claim    *duty.Claim  // to the lock
+	session  bool         // Configure has begun one
+	told     bool         // an update was taken in it: it is known what is desired
+	open     Session[P]
+	families []*family[P]
+	state    sdk.State
+	role     sdk.Role // zero: the kernel says it, and was not asked yet
+	played   sdk.Role // the role that the families were told last
+	caught   bool     // the role was more than Standby once: connections may be this process's
+	stands   bool     // the host said Standby, rather than the kernel
+	drain    drain
+
+	monitor *monitor // nil: there was no session yet
+	status  duty.Status
+
+	mu   sync.Mutex // guards wake, which the monitor reads without the semaphore
+	wake <-chan struct{}
+}
+
+// A family is what the frame knows of a Family.
+type family[P any] struct {
+	Family[P]
+
+	known   bool // what the kernel has, as far as this process did it
+	planned bool // what was put was only planned: the kernel serves something else
+
+	large   map[sdk.Name]*backlog[P] // Services that are still to be written
+	rounds  rounds                   // of forgetting UDP flows
+	audited time.Time
+	retried time.Time // when a family that is not known was last read between calls
+}
+
+// New is the dataplane of a mode, which keeps its ledger in dir (ledger.Dir on a node).
+func New[P any](mode Mode[P], dir string) *Dataplane[P] {
+	d := &Dataplane[P]{
+		mode: mode, dir: dir, Among: amongOthers, InStandby: inStandby,
+		semaphore: newSemaphore(), log: slog.New(slog.DiscardHandler),
+	}
+	d.claim = duty.NewClaim(mode.Description.Name, duty.Planner{
+		Enter: d.semaphore.idle,
+		Lock:  d.tryLock,
+		Write: d.writePlanned,
+		Log:   func() *slog.Logger { return d.log },
+	})
+	return d
+}
+
+// name is the mode's, under which it holds locks and settings.
+func (d *Dataplane[P]) name() string { return d.mode.Description.Name }
+
+// Configure begins a session. What is served goes on being served.
+func (d *Dataplane[P]) Configure(ctx context.Context, setup sdk.Setup) (sdk.Description, error) {
+	if err := d.semaphore.call(ctx); err != nil {
+		return sdk.Description{}, err
+	}
+	defer d.semaphore.done()
+	book, err := ledger.Open(d.dir)
+	if err != nil {
+		return sdk.Description{}, err
+	}
+	if setup.Log != nil {
+		d.log = setup.Log
+	}
+	env := d.env()
+	env.Ledger = book
+	open, err := d.mode.Open(ctx, setup, env)
+	if err != nil {
+		return sdk.Description{}, err
+	}
+	d.setup, d.ledger = setup, book
+	d.use(open)
+	d.state, d.session, d.told = sdk.State{}, true, false
+	d.claim.Begin()
+	if d.role != sdk.Yielded {
+		d.role, d.stands = 0, false
+	}
+	if d.monitor == nil {
+		d.monitor = d.startMonitor()
+	}
+	return d.description(), nil
+}
+
+// use makes the families of a session those that are written to.
+func (d *Dataplane[P]) use(open Session[P]) {
+	for _, f := range d.families {
+		f.Hold(nil)
+	}
+	d.open, d.families, d.played = open, nil, 0
+	for _, f := range open.Families {
+		d.families = append(d.families, &family[P]{
+			Family: f, large: make(map[sdk.Name]*backlog[P]), rounds: newRounds(), audited: time.Now(),
+		})
+	}
+	d.hold()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.wake = open.Wake
+}
+
+// env is what the mode is given.
+func (d *Dataplane[P]) env() Env {
+	return Env{
+		Log: d.log, Dir: d.dir, Ledger: d.ledger,
+		Step: d.status.Step, Waiting: d.status.Waiting,
+		GiveBack: func(l sdk.Leftovers) ([]string, error) { return duty.GiveBack(d.dir, d.name(), l) },
+	}
+}
+
+// description is the mode's, narrowed to what this node has.
+func (d *Dataplane[P]) description() sdk.Description {
+	here := duty.Narrow(d.mode.Description, func(f sdk.Family) bool { return d.serving(f) != nil })
+	if d.open.Limits != nil {
+		here.Limits = d.open.Limits
+	}
+	return here
+}
+
+// serving is what serves an IP family; nil: nothing does.
+func (d *Dataplane[P]) serving(of sdk.Family) *family[P] {
+	for _, f := range d.families {
+		if f.Serves(of) {
+			return f
+		}
+	}
+	return nil
+}
+
+// Close ends what runs between calls, and lets go of the lock. The kernel stays as it is.
+func (d *Dataplane[P]) Close() error {
+	d.claim.Close()
+	if err := d.semaphore.call(context.Background()); err != nil {
+		return err
+	}
+	m := d.monitor
+	d.monitor, d.session = nil, false
+	err := d.release()
+	d.semaphore.done()
+	if m != nil {
+		m.stop()
+	}
+	return err
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package frame
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// A Mode is what one dataplane is, where it differs from the others.
+type Mode[P any] struct {
+	Description sdk.Description
+
+	// Open begins a session: it finds out what this node has for the mode, and changes
+	// nothing. A *sdk.Refusal says what is missing.
+	Open func(context.Context, sdk.Setup, Env) (Session[P], error)
+
+	// Sweep is Cleanup, of the whole node, with or without a session. It names what goes;
+	// a dry run only names it. It gives the kernel's parameters back by Env.GiveBack, when
+	// that does no harm.
+	Sweep func(context.Context, sdk.Leftovers, Env) ([]string, error)
+}
+
+// A Session is what Open found.
+type Session[P any] struct {
+	// Families are what is written to. Each IP family that the node has is served by one.
+	Families []Family[P]
+
+	// Settings are the kernel's parameters that the mode asks for on a node. Nil: none.
+	Settings func(sdk.Node) duty.Settings
+
+	// Limits are those that hold here. Nil: those of the Description.
+	Limits []sdk.Limit
+
+	// Unlocked says that nothing which is written outlives the process, so that there is
+	// no writer's lock: two processes do not meet.
+	Unlocked bool
+
+	// Wake has the monitor probe at once. Nil: it does so at its own pace.
+	Wake <-chan struct{}
+}
+
+// An Env is what the frame does for a mode.
+type Env struct {
+	Log    *slog.Logger
+	Dir    string         // of the ledger
+	Ledger *ledger.Ledger // nil in Sweep, which may run without a session
+
+	Step    func()       // says that the present call gets on
+	Waiting func(string) // says what the present call waits for; nothing, if it is empty
+
+	// GiveBack gives back all parameters that the mode took, and names them.
+	GiveBack func(sdk.Leftovers) ([]string, error)
+}
+
+// A Family makes the kernel follow what is desired in one IP family, or in both.
+type Family[P any] interface {
+	// Serves reports whether Services of an IP family are this Family's.
+	Serves(sdk.Family) bool
+
+	// Hold says that this process is the writer, and hands over the lock, which every
+	// program that writes must hold too; nil: it is the writer no more. Where the mode is
+	// Unlocked the lock has no file.
+	Hold(*ledger.Lock)
+
+	// Adopt takes parts of what the kernel has for what this process did, and says which
+	// role the kernel shows. After it, all of Plan's comparison is made anew for them.
+	Adopt(context.Context, Parts) (sdk.Role, error)
+
+	// Node and Role say for which node, and for which role, is planned from now on. They
+	// may read the node. Role is never told Yielded.
+	Node(sdk.Node) error
+	Role(sdk.Role) error
+
+	// Want is the P of a Service, for the node that was told last. An error is this
+	// Service's alone.
+	Want(sdk.Service) (P, error)
+
+	// Pieces are the Ps that were put, and are not of Services that are gone. They are
+	// only read.
+	Pieces() map[sdk.Name]P
+
+	// Keep is the P by which the kernel serves a Service, as far as Adopt found out: of
+	// one that this process was never told of, or only planned.
+	Keep(sdk.Name) P
+
+	// Put says that these Ps are desired, in place of those that their Services had; the
+	// zero P: none.
+	Put(map[sdk.Name]P)
+
+	// Plan is what leads from what the kernel has to what is desired, of what was touched
+	// by Adopt, Node, Role and Put since a plan was applied to its end.
+	Plan() Plan
+
+	// Probe looks, at next to no cost, for signs that the kernel does not have what was
+	// written, and does small work that is due by itself.
+	Probe(context.Context) Finding
+
+	// Audit compares one small piece of what was written with the kernel, another each
+	// time.
+	Audit(context.Context) Finding
+}
+
+// A Plan is what is to be done in one family.
+type Plan interface {
+	// Steps are what it does, one a line, for people. None: nothing.
+	Steps() []string
+
+	// Apply does it; it may be empty. The Services in failed were not taken, each for a
+	// reason of its own, and everything else was. Any error means that it is not known
+	// what the kernel has; a *Refused, that one of several changes that go in together was
+	// not taken.
+	Apply(context.Context) (failed []sdk.Failure, err error)
+}
+
+// Refused is the error of a Plan of which the kernel refused a part, and it is not certain
+// which Service that belongs to.
+type Refused struct {
+	Suspects []sdk.Name // the Services that it may belong to; none: it cannot be told
+	Err      error
+}
+
+func (r *Refused) Error() string { return r.Err.Error() }
+
+// Unwrap is what the kernel said.
+func (r *Refused) Unwrap() error { return r.Err }
+
+// Parts are a set of what a family can read by itself. Which bit is which part is the
+// family's own affair.
+type Parts uint32
+
+// All is everything.
+const All = ^Parts(0)
+
+// A Finding is what a probe or an audit found. The zero value: nothing.
+type Finding struct {
+	// Lost are the parts that may not be as they were written, and Why says how that was
+	// noticed. They are read, and what differs is written again.
+	Lost Parts
+	Why  string
+
+	// Moved says that the node is otherwise, in what the family itself reads of it: Node is
+	// called again, and all Services are rendered again.
+	Moved bool
+
+	// Due says that there is something to write, though nothing was lost.
+	Due bool
+}
+
+// A Divider is a Family in which a Service may be so large that writing it would keep the
+// others waiting.
+type Divider[P any] interface {
+	// Divide is the next P on the way to that which is desired of a Service, and how much
+	// is left to be written after it, in whatever unit; zero: next is the desired P. With
+	// more it writes as much as others can wait for; without, next is nothing but what the
+	// kernel has already of the one or the other.
+	Divide(name sdk.Name, desired P, more bool) (next P, left int)
+
+	// Behind reports whether something that is of no use any more is still to be removed.
+	Behind() bool
+}
+
+// A Drainer is a Family of which the connections can be counted.
+type Drainer interface {
+	// Flows are the established connections that this dataplane serves and that were there
+	// when draining began; fresh says that it begins. services are all that there are.
+	Flows(services map[sdk.Name]sdk.Service, fresh bool) (int, error)
+}
+
+// A Forgetter is a Family behind which the kernel remembers where it sent UDP.
+type Forgetter interface {
+	// Forget ends the flows to these Services of family that lead to an address which does
+	// not serve, and says how many those were.
+	Forget(family sdk.Family, services []sdk.Service, step func()) (int, error)
+}
+
+// A Sampler is a Family that has metrics.
+type Sampler interface {
+	Samples() []sdk.Sample
+}
+
+// A Masquerader is a Family whose rules lead to the chains that all dataplanes share.
+type Masquerader interface {
+	// Masquerade is the dataplane's hold on them.
+	Masquerade() *masquerade.Hold
+}

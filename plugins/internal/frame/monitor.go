@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package frame
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+const (
+	probeEvery = 500 * time.Millisecond // whatever costs next to nothing
+	auditEvery = 10 * time.Second       // one small piece in each family
+	retryEvery = 5 * time.Second        // a family of which it is not known what the kernel has
+)
+
+// A monitor looks after the kernel between calls: it notices when somebody else takes away
+// what this process wrote, and puts it back; counts connections while draining; and writes
+// what calls have left of large Services.
+type monitor struct {
+	end     context.CancelFunc
+	running sync.WaitGroup
+}
+
+// startMonitor begins to look after the kernel. Its goroutine ends with stop.
+func (d *Dataplane[P]) startMonitor() *monitor {
+	ctx, end := context.WithCancel(context.Background())
+	m := &monitor{end: end}
+	m.running.Go(func() { d.watch(ctx) })
+	return m
+}
+
+// stop ends it. It is called without the semaphore, which the monitor may hold.
+func (m *monitor) stop() {
+	m.end()
+	m.running.Wait()
+}
+
+// watch goes round until ctx ends.
+func (d *Dataplane[P]) watch(ctx context.Context) {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-d.woken():
+		}
+		look := d.look
+		for more := true; more; look = d.proceed {
+			work, done, err := d.semaphore.idle(ctx)
+			if err != nil {
+				return
+			}
+			more = look(work)
+			done() // a call that waits goes first
+		}
+	}
+}
+
+// woken is what has the monitor look at once.
+func (d *Dataplane[P]) woken() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.wake
+}
+
+// look looks at each family once, and repairs what others broke. What fails is tried again
+// on a later round. It reports whether there may be something left to write.
+func (d *Dataplane[P]) look(ctx context.Context) (more bool) {
+	if ctx.Err() != nil || !d.session || !d.writes() || d.role == 0 {
+		return false
+	}
+	d.count()
+	if !d.told || d.claim.Owes() {
+		return false // first it has to be known, or written, what is desired
+	}
+	for _, f := range d.families {
+		found := d.examine(ctx, f)
+		if ctx.Err() != nil {
+			return false
+		}
+		if (found.Lost != 0 || f.sharedDoubted()) && d.cleaned().Left() {
+			d.standDown()
+			return false
+		}
+		d.mend(ctx, f)
+		d.repair(ctx, f, found)
+	}
+	return true
+}
+
+// examine probes f, and audits it when that is due.
+func (d *Dataplane[P]) examine(ctx context.Context, f *family[P]) Finding {
+	if !f.known {
+		if time.Since(f.retried) < retryEvery {
+			return Finding{}
+		}
+		f.retried = time.Now()
+		return Finding{Lost: All, Why: "what was written last may not be there"}
+	}
+	found := f.Probe(ctx)
+	if found.Lost == 0 && time.Since(f.audited) >= auditEvery {
+		f.audited = time.Now()
+		audit := f.Audit(ctx)
+		found.Lost, found.Why = audit.Lost, audit.Why
+		found.Moved, found.Due = found.Moved || audit.Moved, found.Due || audit.Due
+	}
+	return found
+}
+
+// sharedDoubted reports whether what all dataplanes share is to be looked at.
+func (f *family[P]) sharedDoubted() bool {
+	m, ok := f.Family.(Masquerader)
+	return ok && m.Masquerade().Doubted()
+}
+
+// mend puts back what somebody took away of the chains that all dataplanes share.
+func (d *Dataplane[P]) mend(ctx context.Context, f *family[P]) {
+	m, ok := f.Family.(Masquerader)
+	if !ok {
+		return
+	}
+	steps, err := m.Masquerade().Mend(ctx)
+	d.repaired(ctx, "it belongs to all dataplanes", steps, err)
+}
+
+// repair writes what a finding says is to be written.
+func (d *Dataplane[P]) repair(ctx context.Context, f *family[P], found Finding) {
+	switch {
+	case found.Lost != 0:
+		d.status.Step()
+		steps, err := d.restore(ctx, f, found)
+		d.repaired(ctx, found.Why, steps, err)
+	case found.Moved, found.Due:
+		if err := d.catchUp(ctx, f, found); err != nil && ctx.Err() == nil {
+			d.log.Warn("cannot write what is due", "err", err) // the family is read, and tried again
+		}
+		d.publish()
+	}
+}
+
+// restore reads what may be lost, and writes what differs.
+func (d *Dataplane[P]) restore(ctx context.Context, f *family[P], found Finding) ([]string, error) {
+	if !f.known {
+		found.Lost = All
+	}
+	if _, err := d.adopt(ctx, f, found.Lost); err != nil {
+		f.known = false
+		return nil, err
+	}
+	if found.Moved {
+		if err := d.renew(f); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.share(ctx, f); err != nil {
+		return nil, err
+	}
+	plan := f.Plan()
+	failed, err := plan.Apply(ctx)
+	f.known = err == nil && len(failed) == 0
+	if err == nil && len(failed) > 0 {
+		err = failed[0].Err
+	}
+	return plan.Steps(), err
+}
+
+// catchUp writes what is due, though nothing was lost.
+func (d *Dataplane[P]) catchUp(ctx context.Context, f *family[P], found Finding) error {
+	if found.Moved {
+		if err := d.renew(f); err != nil {
+			return err
+		}
+	}
+	_, err := d.write(ctx, f, nil)
+	return err
+}
+
+// renew has f look at the node again, and renders all its Services.
+func (d *Dataplane[P]) renew(f *family[P]) error {
+	if err := f.Node(d.state.Node); err != nil {
+		return err
+	}
+	pieces, _ := d.render(f, sdk.Changes{Node: true}) // what fails was named by the Sync that brought it
+	for name := range f.large {
+		delete(pieces, name) // they go on as they are
+	}
+	f.Put(pieces)
+	return nil
+}
+
+// repaired tells what a repair came to.
+func (d *Dataplane[P]) repaired(ctx context.Context, why string, steps []string, err error) {
+	switch {
+	case ctx.Err() != nil: // a call goes first, and begins with a reading
+	case err != nil:
+		d.log.Warn("cannot put back what somebody took away", "why", why, "err", err)
+	case len(steps) > 0:
+		d.log.Warn("put back what somebody took away", "why", why, "steps", len(steps), "first", steps[0])
+		d.status.Tell(func(r *sdk.Report) { r.Repaired++ })
+		d.publish()
+	}
+}

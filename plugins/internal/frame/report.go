@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package frame
+
+import (
+	"context"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Report says how far the present call is. It waits for nothing.
+func (d *Dataplane[P]) Report() sdk.Report {
+	r := d.status.Report()
+	d.claim.Tell(&r)
+	return r
+}
+
+// Do calls f when no call of the host is at work, with the Services that are desired.
+func (d *Dataplane[P]) Do(ctx context.Context, f func(map[sdk.Name]sdk.Service) error) error {
+	if err := d.semaphore.call(ctx); err != nil {
+		return err
+	}
+	defer d.semaphore.done()
+	return f(d.state.Services)
+}
+
+// publish makes the metrics of all families those that Report has.
+func (d *Dataplane[P]) publish() {
+	var now sdk.Report
+	for _, f := range d.families {
+		if s, ok := f.Family.(Sampler); ok {
+			now.Samples = append(now.Samples, s.Samples()...)
+		}
+		if _, ok := f.Family.(Forgetter); !ok {
+			continue
+		}
+		for _, of := range families {
+			if f.Serves(of) {
+				f.rounds[of].Tell(&now)
+			}
+		}
+	}
+	d.status.Tell(func(r *sdk.Report) { r.Samples, r.Histograms = now.Samples, now.Histograms })
+}

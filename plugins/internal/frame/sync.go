@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package frame
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Sync makes the kernel follow u.
+func (d *Dataplane[P]) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+	if err := d.semaphore.call(ctx); err != nil {
+		return sdk.Result{}, err
+	}
+	defer d.semaphore.done()
+	if !d.session {
+		return sdk.Result{}, fmt.Errorf("an update before a session: %w", sdk.ErrResync)
+	}
+	changes, err := d.state.Apply(u)
+	if err != nil {
+		return sdk.Result{}, err
+	}
+	result, err := d.reconcile(ctx, changes)
+	if err != nil {
+		return sdk.Result{}, err
+	}
+	d.state.Confirm(result.Failed...)
+	return d.claim.Took(u, result), nil
+}
+
+// reconcile makes all families follow the changes; and all that was planned, once this
+// process is the writer.
+func (d *Dataplane[P]) reconcile(ctx context.Context, changes sdk.Changes) (sdk.Result, error) {
+	if err := d.begin(ctx, changes.Full); err != nil {
+		return sdk.Result{}, err
+	}
+	owed := d.writes() && d.claim.Owes()
+	if owed {
+		changes = d.everything()
+	}
+	d.told = true
+	if changes.Node || changes.Full {
+		if err := d.node(); err != nil {
+			return sdk.Result{}, err
+		}
+	}
+	defer d.publish()
+	for _, f := range d.families {
+		f.planned = owed
+	}
+	result, err := d.follow(ctx, changes)
+	if err != nil {
+		return sdk.Result{}, err
+	}
+	result.Failed = append(result.Failed, d.unserved(changes)...)
+	slices.SortFunc(result.Failed, func(a, b sdk.Failure) int { return a.Name.Compare(b.Name) })
+	return result, d.afterwards(changes, result.Failed)
+}
+
+// begin takes the writer's lock if it can, and has the families adopt what the kernel has
+// where that is not known; afresh: wherever it may have changed.
+func (d *Dataplane[P]) begin(ctx context.Context, afresh bool) error {
+	d.status.Step()
+	if err := d.tryLock(); err != nil {
+		return err
+	}
+	shown, errs := make([]sdk.Role, len(d.families)), make([]error, len(d.families))
+	var all sync.WaitGroup
+	for i, f := range d.families { // at once: a process that was killed is back that much sooner
+		if !f.known || afresh || d.role == 0 {
+			all.Go(func() { shown[i], errs[i] = d.adopt(ctx, f, All) })
+		}
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if d.role == 0 {
+		return d.play(latest(shown))
+	}
+	return d.play(d.role)
+}
+
+// latest is the role that several families show together.
+func latest(shown []sdk.Role) sdk.Role {
+	for _, role := range []sdk.Role{sdk.Active, sdk.Draining} {
+		if slices.Contains(shown, role) {
+			return role
+		}
+	}
+	return sdk.Standby
+}
+
+// adopt has f read parts of the kernel.
+func (d *Dataplane[P]) adopt(ctx context.Context, f *family[P], which Parts) (sdk.Role, error) {
+	f.known = f.known && which != All
+	if m, ok := f.Family.(Masquerader); ok {
+		m.Masquerade().Doubt()
+	}
+	role, err := f.Adopt(ctx, which)
+	f.known = err == nil && (f.known || which == All)
+	return role, err
+}
+
+// everything is the whole state as a change, for families in which nothing is put: what was
+// put had only been planned.
+func (d *Dataplane[P]) everything() sdk.Changes {
+	for _, f := range d.families {
+		none := make(map[sdk.Name]P, len(f.Pieces()))
+		for name := range f.Pieces() {
+			none[name] = *new(P)
+		}
+		f.Put(none)
+		clear(f.large)
+	}
+	return sdk.Changes{Full: true, Node: true}
+}
+
+// node tells the families what the node is like, and sees to the kernel's parameters that
+// must be as they should before anything is written.
+func (d *Dataplane[P]) node() error {
+	if err := d.settle(); err != nil {
+		return err
+	}
+	for _, f := range d.families {
+		if err := f.Node(d.state.Node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow writes what the changes ask for, in one family after the other, and large Services
+// at the end. Without the right to write it only plans.
+func (d *Dataplane[P]) follow(ctx context.Context, c sdk.Changes) (sdk.Result, error) {
+	result := sdk.Result{Planned: !d.writes()}
+	large := make(map[*family[P]][]sdk.Name)
+	for _, f := range d.families {
+		d.status.Step()
+		pieces, failed := d.render(f, c)
+		result.Failed = append(result.Failed, failed...)
+		if !d.writes() {
+			f.known = false // the writer goes on writing
+			f.Put(pieces)
+			result.Steps = append(result.Steps, f.Plan().Steps()...)
+			continue
+		}
+		large[f] = f.setApart(pieces)
+		failed, err := d.write(ctx, f, pieces)
+		result.Failed = append(result.Failed, failed...)
+		if err != nil {
+			return result, err
+		}
+	}
+	failed, err := d.writeLarge(ctx, large)
+	result.Failed = append(result.Failed, failed...)
+	return result, err
+}
+
+// render is the Ps of f that change: those of Services that changed, and none for those
+// that are gone. What cannot be rendered keeps what serves it.
+func (d *Dataplane[P]) render(f *family[P], c sdk.Changes) (map[sdk.Name]P, []sdk.Failure) {
+	had, pieces := f.Pieces(), make(map[sdk.Name]P)
+	var failed []sdk.Failure
+	for name := range duty.Touched(d.state, c, maps.Keys(had)) {
+		svc, wanted := d.state.Services[name]
+		_, has := had[name]
+		switch {
+		case wanted && f.Serves(name.Family):
+			p, err := f.Want(svc)
+			if err != nil {
+				failed = append(failed, sdk.Failure{Name: name, Err: err})
+			}
+			if err != nil && has {
+				continue
+			}
+			if err != nil {
+				p = f.Keep(name) // what a process before this one made of it
+			}
+			pieces[name] = p
+		case has && !d.state.Kept[name]:
+			pieces[name] = *new(P)
+		}
+	}
+	for name := range d.state.Kept {
+		if _, has := had[name]; !has && f.Serves(name.Family) {
+			pieces[name] = f.Keep(name)
+		}
+	}
+	return pieces, failed
+}
+
+// unserved refuses what no family serves on this node.
+func (d *Dataplane[P]) unserved(c sdk.Changes) []sdk.Failure {
+	var failed []sdk.Failure
+	for name := range duty.Touched(d.state, c, maps.Keys(map[sdk.Name]bool{})) {
+		if _, wanted := d.state.Services[name]; wanted && d.serving(name.Family) == nil {
+			failed = append(failed, sdk.Failure{Name: name, Err: &sdk.Refusal{
+				Field: "name.family", Why: fmt.Sprintf("this node has nothing to serve %s with", name.Family), Try: "pointsman plugin info " + d.name() + ", for what it has",
+			}})
+		}
+	}
+	return failed
+}
+
+// afterwards is what follows once the kernel serves: the other parameters, and the UDP flows
+// that lead nowhere now.
+func (d *Dataplane[P]) afterwards(c sdk.Changes, failed []sdk.Failure) error {
+	if !d.writes() || d.role != sdk.Active {
+		return nil
+	}
+	if c.Full || c.Node {
+		if err := d.takeSettings(); err != nil {
+			return err
+		}
+	}
+	return d.forget(c, failed)
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package frame
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// write makes the kernel have these pieces, and whatever else was touched. A Service that
+// is refused keeps what served it, and is named; the others go in without it.
+func (d *Dataplane[P]) write(ctx context.Context, f *family[P], pieces map[sdk.Name]P) ([]sdk.Failure, error) {
+	var failed []sdk.Failure
+	names := slices.SortedFunc(maps.Keys(pieces), sdk.Name.Compare)
+	err := sift(names, &failed, func(some []sdk.Name) ([]sdk.Name, []sdk.Failure, error) {
+		return d.try(ctx, f, only(pieces, some))
+	})
+	if err == nil && slices.ContainsFunc(failed, func(b sdk.Failure) bool { return errors.As(b.Err, new(*Refused)) }) {
+		_, err = d.attempt(ctx, f) // puts back what a refused try left
+	}
+	f.planned = f.planned && err != nil
+	return failed, err
+}
+
+// only are those of pieces that have these names.
+func only[P any](pieces map[sdk.Name]P, names []sdk.Name) map[sdk.Name]P {
+	if len(names) == len(pieces) {
+		return pieces
+	}
+	some := make(map[sdk.Name]P, len(names))
+	for _, name := range names {
+		some[name] = pieces[name]
+	}
+	return some
+}
+
+// sift has try bring about what names stand for, and bisects those among which one is
+// refused, until it stands alone: one bad Service never keeps out the others.
+func sift(names []sdk.Name, failed *[]sdk.Failure, try func([]sdk.Name) ([]sdk.Name, []sdk.Failure, error)) error {
+	suspects, without, err := try(names)
+	*failed = append(*failed, without...)
+	switch {
+	case err == nil, !errors.As(err, new(*Refused)), len(names) == 0:
+		return err
+	case len(names) == 1:
+		*failed = append(*failed, sdk.Failure{Name: names[0], Err: err})
+		return nil
+	}
+	var rest, bad []sdk.Name
+	for _, name := range names {
+		if slices.Contains(suspects, name) {
+			bad = append(bad, name)
+		} else {
+			rest = append(rest, name)
+		}
+	}
+	if len(rest) == 0 || len(bad) == 0 {
+		rest, bad = names[:len(names)/2], names[len(names)/2:]
+	}
+	if err := sift(rest, failed, try); err != nil {
+		return err
+	}
+	return sift(bad, failed, try)
+}
+
+// try is write for all of pieces or none, but for those that fail for a reason of their
+// own. With a *Refused everything that was put is taken back, and suspects are the Services
+// among which the refused one is.
+func (d *Dataplane[P]) try(ctx context.Context, f *family[P], pieces map[sdk.Name]P) (suspects []sdk.Name, failed []sdk.Failure, err error) {
+	before := f.before(pieces)
+	f.Put(pieces)
+	failed, err = d.attempt(ctx, f)
+	refused := new(Refused)
+	if errors.As(err, &refused) && ctx.Err() == nil {
+		// Perhaps somebody else took away what it needs. The kernel is read afresh now.
+		failed, err = d.attempt(ctx, f)
+	}
+	switch {
+	case errors.As(err, &refused) && ctx.Err() == nil:
+		if _, adopting := d.adopt(ctx, f, All); adopting != nil {
+			return nil, nil, adopting
+		}
+		return f.takeBack(before, refused.Suspects), nil, err
+	case err != nil || len(failed) == 0:
+		return nil, nil, err
+	}
+	return nil, failed, d.undo(ctx, f, before, failed)
+}
+
+// before are the pieces that these Services have.
+func (f *family[P]) before(pieces map[sdk.Name]P) map[sdk.Name]P {
+	put := f.Pieces()
+	before := make(map[sdk.Name]P, len(pieces))
+	for name := range pieces {
+		before[name] = put[name]
+	}
+	return before
+}
+
+// takeBack puts back what Services had before a try that was refused. What had only been
+// planned the kernel serves otherwise: as it was adopted.
+func (f *family[P]) takeBack(before map[sdk.Name]P, suspects []sdk.Name) []sdk.Name {
+	f.Put(before)
+	if !f.planned {
+		return suspects
+	}
+	if len(before) == 1 {
+		suspects = slices.Collect(maps.Keys(before))
+	}
+	served := make(map[sdk.Name]P, len(suspects))
+	for _, name := range suspects {
+		served[name] = f.Keep(name)
+	}
+	f.Put(served)
+	return suspects
+}
+
+// undo puts back what served the Services that failed.
+func (d *Dataplane[P]) undo(ctx context.Context, f *family[P], before map[sdk.Name]P, failed []sdk.Failure) error {
+	served := make(map[sdk.Name]P, len(failed))
+	for _, b := range failed {
+		p, changing := before[b.Name]
+		if f.planned || !changing {
+			p = f.Keep(b.Name)
+		}
+		served[b.Name] = p
+	}
+	f.Put(served)
+	again, err := d.attempt(ctx, f)
+	for _, b := range again {
+		f.known = false
+		err = errors.Join(err, b.Err)
+	}
+	return err
+}
+
+// attempt writes what differs, once, from what is known or read now.
+func (d *Dataplane[P]) attempt(ctx context.Context, f *family[P]) ([]sdk.Failure, error) {
+	if !f.known {
+		if _, err := d.adopt(ctx, f, All); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.share(ctx, f); err != nil {
+		return nil, err
+	}
+	failed, err := f.Plan().Apply(ctx)
+	f.known = err == nil
+	return failed, err
+}
+
+// share has the chains that all dataplanes share be there: rules lead to them.
+func (d *Dataplane[P]) share(ctx context.Context, f *family[P]) error {
+	m, ok := f.Family.(Masquerader)
+	if !ok {
+		return nil
+	}
+	_, err := m.Masquerade().Ensure(ctx, d.state.Node.MasqueradeBit)
+	return err
+}
