@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -23,50 +24,14 @@ var (
 // canary is the chain by which kube-proxy notices that somebody flushed its rules.
 const canary = "KUBE-PROXY-CANARY"
 
-func isOurs(chain string) bool {
-	return slices.Contains(ourChains, chain) || slices.ContainsFunc(ourStems, func(stem string) bool { return strings.HasPrefix(chain, stem) })
-}
-
-// adopt takes what the kernel has for what we did: from now on only what differs
-// is written. It reports the role that the kernel shows.
-func (b *book) adopt(t iptables.Tables) sdk.Role {
-	clear(b.have)
-	clear(b.jumps)
-	clear(b.held)
-	clear(b.rules)
-	for id, rules := range t {
-		if isOurs(id.Chain) {
-			b.hold(id, iptables.Join(rules))
-			continue
-		}
-		for _, r := range rules {
-			switch j := (iptables.Jump{At: id, Rule: r}); {
-			case !isOurs(r.Target()):
-			case j.Listed():
-				b.jumps[j] = true
-			default:
-				b.held[iptables.ID{Table: id.Table, Chain: r.Target()}] = true
-			}
-		}
-	}
-	b.touchAll()
-	return b.shown()
-}
-
-// touchAll has the next plan look at every chain.
-func (b *book) touchAll() {
-	for id := range b.have {
-		b.touched[id] = true
-	}
-	for id := range b.should {
-		b.touched[id] = true
-	}
+func isOurs(id iptables.ID) bool {
+	return slices.Contains(ourChains, id.Chain) || slices.ContainsFunc(ourStems, func(stem string) bool { return strings.HasPrefix(id.Chain, stem) })
 }
 
 // shown is the role that jumps to our chains mean.
-func (b *book) shown() sdk.Role {
+func (s *side) shown() sdk.Role {
 	role := sdk.Standby
-	for j := range b.jumps {
+	for j := range s.Standing() {
 		switch {
 		case j.At.Table == "nat" && j.Rule.Target() == services:
 			return sdk.Active
@@ -77,27 +42,28 @@ func (b *book) shown() sdk.Role {
 	return role
 }
 
-// keep finds, in what was adopted, the piece of a Service that is set aside and
-// that this process has never been told: the entries that lead to its chains or
-// speak of it, and all chains behind them.
-func (b *book) keep(name sdk.Name) piece {
-	var p piece
-	for i, t := range b.trees {
-		for id, text := range b.have {
+// keep finds, in what was adopted, what serves a Service that is set aside and that this
+// process has never been told: the entries that lead to its chains or speak of it, and all
+// chains behind them.
+func (s *side) keep(name sdk.Name) ruleset.Desired {
+	var d ruleset.Desired
+	for i, t := range s.Trees() {
+		for id, text := range s.ObservedAll() {
 			if !t.Has(id) {
 				continue
 			}
 			for _, r := range iptables.Split(text) {
-				if e, ok := entryIn(t, r, name); ok {
-					p.entries = append(p.entries, entry{branch(i), e})
+				if e, ok := entryIn(t.Tree, r, name); ok {
+					d.Entries = append(d.Entries, ruleset.Entry{In: i, Entry: e})
 				}
 			}
 		}
 	}
-	for i := range p.entries {
-		b.keepBehind(&p, iptables.ID{Table: b.trees[p.entries[i].in].Root().Table, Chain: p.entries[i].Rule.Target()})
+	fixed := func(id iptables.ID) bool { return slices.Contains(ourChains, id.Chain) }
+	for _, e := range d.Entries {
+		d.Chains = s.Behind(d.Chains, iptables.ID{Table: s.Tree(e.In).Root().Table, Chain: e.Rule.Target()}, fixed)
 	}
-	return p
+	return d
 }
 
 // entryIn is the entry of t that rule r is, if it is one of the Service called name.
@@ -113,16 +79,4 @@ func entryIn(t *tree.Tree, r iptables.Rule, name sdk.Name) (tree.Entry, bool) {
 	}
 	rest, ok := strings.CutPrefix(string(r), string(t.Words(k))+" ")
 	return tree.Entry{Key: k, Rule: iptables.Rule(rest), Behind: 5, Owner: name}, ok
-}
-
-// keepBehind adds the chain id to p, and the chains that it leads to.
-func (b *book) keepBehind(p *piece, id iptables.ID) {
-	text, ok := b.have[id]
-	if !ok || slices.Contains(ourChains, id.Chain) || slices.ContainsFunc(p.chains, func(c iptables.Chain) bool { return c.ID == id }) {
-		return
-	}
-	p.chains = append(p.chains, iptables.Chain{ID: id, Rules: iptables.Split(text)})
-	for _, r := range iptables.Split(text) {
-		b.keepBehind(p, iptables.ID{Table: id.Table, Chain: r.Target()})
-	}
 }

@@ -9,11 +9,12 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A ground is what there is with no Service at all, in one family.
-type ground struct {
+// A nodeConfig is what the rules of one family follow with no Service at all.
+type nodeConfig struct {
 	family    sdk.Family
 	node      sdk.Node
 	localhost bool // node ports answer on 127.0.0.1 too
@@ -23,14 +24,23 @@ type ground struct {
 	bound []netip.Prefix // the node's addresses that take no node ports
 }
 
+// setNode writes the fixed chains, and what stands beside the trees in their roots.
+func (s *side) setNode(n nodeConfig) {
+	s.node, s.MasqueradeBit = n, n.node.MasqueradeBit
+	s.SetFixed(ruleset.Desired{Chains: n.chains()})
+	s.SetRoot(servedAddrs, nil, n.toNode(nodePorts))
+	translated := append(n.localhostCount(), "-m conntrack --ctstate DNAT -j RETURN") // nat has found an endpoint
+	s.SetRoot(unservedAddrs, translated, n.toNode(turnedAway))
+}
+
 // chains are the fixed ones. What the trees hang in has only its head or tail here.
-func (g ground) chains() []iptables.Chain {
+func (n nodeConfig) chains() []iptables.Chain {
 	fixed := []iptables.Chain{
-		{ID: nat(markOthers), Rules: g.others()},
+		{ID: nat(markOthers), Rules: n.others()},
 		{ID: filter(denied), Rules: []iptables.Rule{"-j DROP"}},
-		{ID: filter(forward), Rules: g.forward()},
+		{ID: filter(forward), Rules: n.forward()},
 	}
-	if g.localhost {
+	if n.localhost {
 		fixed = append(fixed, iptables.Chain{ID: filter(guard), Rules: []iptables.Rule{
 			`! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP`}})
 	}
@@ -39,19 +49,19 @@ func (g ground) chains() []iptables.Chain {
 
 // localhostCount counts the connections to node ports of 127.0.0.1, once nat has found an
 // endpoint: they are always marked for masquerading.
-func (g ground) localhostCount() []iptables.Rule {
-	if !g.localhost || !g.counted {
+func (n nodeConfig) localhostCount() []iptables.Rule {
+	if !n.localhost || !n.counted {
 		return nil
 	}
-	return []iptables.Rule{iptables.Words("-m conntrack --ctorigdst 127.0.0.0/8 -m mark --mark", bit(g.node), counted(localhostAccepted))}
+	return []iptables.Rule{iptables.Words("-m conntrack --ctorigdst 127.0.0.0/8 -m mark --mark", bit(n.node), counted(localhostAccepted))}
 }
 
 // others masquerades callers of a ClusterIP that are no pods of the cluster, as far
 // as that can be told.
-func (g ground) others() []iptables.Rule {
-	pods := fromPods(g.node.Pods, g.family)
+func (n nodeConfig) others() []iptables.Rule {
+	pods := fromPods(n.node.Pods, n.family)
 	switch {
-	case g.node.MasqueradeAll:
+	case n.node.MasqueradeAll:
 		return []iptables.Rule{"-j " + markMasq}
 	case len(pods) == 0:
 		return nil
@@ -65,16 +75,16 @@ func (g ground) others() []iptables.Rule {
 
 // forward lets on their way what a FORWARD policy of DROP would stop. A packet
 // that conntrack cannot place would have its answer reset, so it goes first.
-func (g ground) forward() []iptables.Rule {
+func (n nodeConfig) forward() []iptables.Rule {
 	rules := []iptables.Rule{
-		iptables.Words(`-m comment --comment "kubernetes forwarding rules" -m mark --mark`, bit(g.node), "-j ACCEPT"),
+		iptables.Words(`-m comment --comment "kubernetes forwarding rules" -m mark --mark`, bit(n.node), "-j ACCEPT"),
 		`-m comment --comment "kubernetes forwarding conntrack rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT`,
 	}
-	if g.liberal {
+	if n.liberal {
 		return rules
 	}
 	count := iptables.Rule("")
-	if g.counted {
+	if n.counted {
 		count = counted(invalidDropped)
 	}
 	return append([]iptables.Rule{iptables.Words("-m conntrack --ctstate INVALID", count, "-j DROP")}, rules...)
@@ -83,17 +93,17 @@ func (g ground) forward() []iptables.Rule {
 // toNode are the rules, at the end of a way in, that lead packets for the node's
 // own addresses to chain, if the address takes node ports. The kernel knows its
 // addresses better than we do, so a change of them needs no change here.
-func (g ground) toNode(chain string) []iptables.Rule {
+func (n nodeConfig) toNode(chain string) []iptables.Rule {
 	var rules []iptables.Rule
 	loopback := netip.MustParsePrefix("127.0.0.0/8")
-	if g.family == sdk.IPv6 {
+	if n.family == sdk.IPv6 {
 		loopback = netip.MustParsePrefix("::1/128")
 	}
-	for _, p := range g.node.NodePorts {
-		if sdk.FamilyOf(p.Addr()) != g.family {
+	for _, p := range n.node.NodePorts {
+		if sdk.FamilyOf(p.Addr()) != n.family {
 			continue
 		}
-		if len(rules) == 0 && !g.localhost {
+		if len(rules) == 0 && !n.localhost {
 			rules = append(rules, iptables.Words("-d", loopback, "-j RETURN"))
 		}
 		rules = append(rules, iptables.Words(within(p), "-m addrtype --dst-type LOCAL -j", chain))
@@ -101,13 +111,13 @@ func (g ground) toNode(chain string) []iptables.Rule {
 	if len(rules) == 0 {
 		return nil
 	}
-	return append(g.notBound(), rules...)
+	return append(n.notBound(), rules...)
 }
 
 // notBound leads packets for what a dataplane bound past the node ports.
-func (g ground) notBound() []iptables.Rule {
+func (n nodeConfig) notBound() []iptables.Rule {
 	var rules []iptables.Rule
-	for _, p := range g.bound {
+	for _, p := range n.bound {
 		rules = append(rules, iptables.Words("-d", p, "-j RETURN"))
 	}
 	return rules
@@ -122,16 +132,16 @@ func within(p netip.Prefix) iptables.Rule {
 }
 
 // jumps lead packets into our chains. Without them we catch nothing.
-func (g ground) jumps(role sdk.Role) []iptables.Jump {
+func (n nodeConfig) jumps(role sdk.Role) []iptables.Jump {
 	onItsWay := iptables.Jump{At: filter("FORWARD"), Rule: `-m comment --comment "kubernetes forwarding rules" -j ` + forward}
 	switch role {
 	case sdk.Active:
 	case sdk.Draining:
-		return g.guarded([]iptables.Jump{onItsWay})
+		return n.guarded([]iptables.Jump{onItsWay})
 	default:
 		return nil
 	}
-	return g.guarded([]iptables.Jump{ // each is put at the top, so the last of a chain goes first
+	return n.guarded([]iptables.Jump{ // each is put at the top, so the last of a chain goes first
 		{At: filter("INPUT"), Rule: newFlows},
 		{At: filter("INPUT"), Rule: `-m comment --comment "kubernetes health check service ports" -j ` + nodePorts},
 		{At: filter("FORWARD"), Rule: newFlows},
@@ -144,8 +154,8 @@ func (g ground) jumps(role sdk.Role) []iptables.Jump {
 
 // guarded adds the way to the guard, which stays for as long as the kernel may
 // route 127.0.0.0/8.
-func (g ground) guarded(jumps []iptables.Jump) []iptables.Jump {
-	if g.localhost {
+func (n nodeConfig) guarded(jumps []iptables.Jump) []iptables.Jump {
+	if n.localhost {
 		jumps = append(jumps, toGuard...)
 	}
 	return jumps
@@ -157,19 +167,19 @@ var toGuard = []iptables.Jump{{At: filter("INPUT"), Rule: "-j " + guard}, {At: f
 // the guard stays if it is there: what was Active may have made the kernel route
 // 127.0.0.0/8. Before the first Full there may be no chains to lead to, so none is
 // added; and nobody knows the node yet, so the way to the guard stays in every role.
-func (b *book) leads(role sdk.Role) []iptables.Jump {
+func (s *side) leads(role sdk.Role) []iptables.Jump {
 	switch {
-	case !b.whole:
-		return b.present(append(ground{}.jumps(role), toGuard...))
+	case !s.Complete():
+		return s.present(append(nodeConfig{}.jumps(role), toGuard...))
 	case role == sdk.Standby:
-		return b.present(b.ground.guarded(nil))
+		return s.present(s.node.guarded(nil))
 	}
-	return b.ground.jumps(role)
+	return s.node.jumps(role)
 }
 
 // present are those of jumps that are there.
-func (b *book) present(jumps []iptables.Jump) []iptables.Jump {
-	return slices.DeleteFunc(slices.Clone(jumps), func(j iptables.Jump) bool { return !b.jumps[j] })
+func (s *side) present(jumps []iptables.Jump) []iptables.Jump {
+	return slices.DeleteFunc(slices.Clone(jumps), func(j iptables.Jump) bool { return !s.Stands(j) })
 }
 
 const newFlows = `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j ` + services

@@ -87,22 +87,22 @@ func (p *plugin) followAddresses(ctx context.Context) {
 	}
 	p.addressed = time.Now()
 	for _, s := range p.sides {
-		if !s.known || !s.book.whole {
+		if !s.Known() || !s.Complete() {
 			continue // the next Sync looks anyway
 		}
-		now, err := bound(s.book.ground.family, p.state.Node.ServiceCIDRs)
+		now, err := bound(s.Family(), p.state.Node.ServiceCIDRs)
 		if err != nil {
 			p.log.Warn("cannot see which addresses take node ports", "err", err)
 			return
 		}
-		if slices.Equal(now, s.book.ground.bound) {
+		if slices.Equal(now, s.node.bound) {
 			continue
 		}
-		p.log.Info("other addresses are bound by ipvs", "family", s.book.ground.family, "ranges", len(now))
-		g := s.book.ground
-		g.bound = now
-		s.book.setGround(g)
-		if _, err := s.sync(ctx, nil, s.book.leads(p.role)); err != nil {
+		p.log.Info("other addresses are bound by ipvs", "family", s.Family(), "ranges", len(now))
+		n := s.node
+		n.bound = now
+		s.setNode(n)
+		if _, err := s.sync(ctx, nil, p.role); err != nil {
 			p.log.Warn("cannot write which addresses take node ports", "err", err) // the next Sync reads everything
 		}
 	}
@@ -111,6 +111,6 @@ func (p *plugin) followAddresses(ctx context.Context) {
 // bound reports whether an ipvs dataplane bound addr, as far as anybody looked.
 func (p *plugin) bound(addr netip.Addr) bool {
 	return slices.ContainsFunc(p.sides, func(s *side) bool {
-		return slices.ContainsFunc(s.book.ground.bound, func(r netip.Prefix) bool { return r.Contains(addr) })
+		return slices.ContainsFunc(s.node.bound, func(r netip.Prefix) bool { return r.Contains(addr) })
 	})
 }

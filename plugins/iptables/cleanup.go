@@ -11,6 +11,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -49,7 +50,7 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 			errs = append(errs, err)
 		}
 	}
-	left, err := masquerade.Leave(ctx, p.dir, mode, places, l, func(id iptables.ID) bool { return isOurs(id.Chain) })
+	left, err := masquerade.Leave(ctx, p.dir, mode, places, l, isOurs)
 	gone = append(gone, left...)
 	errs = append(errs, err)
 	if l.KubeProxy {
@@ -70,9 +71,11 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 // unlearn forgets what is in the kernel.
 func (p *plugin) unlearn() {
 	for _, s := range p.sides {
-		s.known, s.asked, s.book.whole = false, false, false
+		s.Forget()
+		s.SetComplete(false)
+		s.asked = false
 		clear(s.rests)
-		s.masq.Forget()
+		s.Masquerade.Forget()
 	}
 	p.role = 0
 	p.claim.Begin()
@@ -99,7 +102,7 @@ func tools(ctx context.Context, family sdk.Family) []iptables.Tool {
 func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, error) {
 	if l == (sdk.Leftovers{}) {
 		gone, err := sweepBy(ctx, tool, l, func(ctx context.Context, table string) (iptables.Tables, error) {
-			return tool.OutlineFree(ctx, table, func(id iptables.ID) bool { return isOurs(id.Chain) })
+			return tool.OutlineFree(ctx, table, isOurs)
 		})
 		if err == nil || ctx.Err() != nil {
 			return gone, err
@@ -117,7 +120,7 @@ func sweepBy(ctx context.Context, tool iptables.Tool, l sdk.Leftovers, read func
 		return nil, err
 	}
 	var gone []string
-	var all plan
+	var all ruleset.Plan
 	for _, table := range tables {
 		if table == "mangle" && !l.KubeProxy {
 			continue // only it has something there: a canary
@@ -138,5 +141,5 @@ func sweepBy(ctx context.Context, tool iptables.Tool, l sdk.Leftovers, read func
 	if l.DryRun {
 		return gone, nil
 	}
-	return gone, newSide(tool).write(ctx, all)
+	return gone, all.Write(ctx, tool, rank, 0, func(ruleset.Plan) {})
 }

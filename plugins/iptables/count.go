@@ -42,13 +42,13 @@ func (p *plugin) mayCount(ctx context.Context, s *side) {
 	probe.Begin("filter")
 	probe.Chain(forward, []iptables.Rule{counted(invalidDropped)})
 	probe.Commit()
-	err := s.tool.Test(ctx, probe)
+	err := s.Tool.Test(ctx, probe)
 	if err == nil {
 		err = openAccounts()
 	}
 	s.asked, s.counts = ctx.Err() == nil, err == nil
 	if err != nil {
-		p.log.Info("the kernel or the programs cannot count for rules", "family", s.book.ground.family, "err", err)
+		p.log.Info("the kernel or the programs cannot count for rules", "family", s.Family(), "err", err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
@@ -106,15 +107,16 @@ func TestKernelLeavesOthersAlone(t *testing.T) {
 			k.run(program, "-F", "THEIRS")
 			k.run(program, "-X", "THEIRS")
 		}
-		written := p.sides[0].book.rules["nat"]
+		written := p.sides[0].RuleCount("nat")
 		if err := p.turn.Take(k.Context()); err != nil {
 			k.Fatal(err)
 		}
-		for range 2 * patience {
-			p.patrol(k.Context(), p.watch.soFar())
+		time.Sleep(ruleset.LookEvery) // else the monitor waits for more
+		for range 2 * ruleset.Patience {
+			p.patrol(k.Context(), p.watch.monitor.Take())
 		}
 		p.turn.Give()
-		if n := p.Report().Repaired; n != 0 || p.sides[0].book.rules["nat"] != written {
+		if n := p.Report().Repaired; n != 0 || p.sides[0].RuleCount("nat") != written {
 			k.Errorf("%d repairs of what was not ours", n)
 		}
 	})
@@ -132,14 +134,13 @@ func TestKernelAuditFindsWhatWasReplaced(t *testing.T) {
 		k.run("iptables-"+string(k.backend), "-t", "nat", "-R", clusterChain(s.Services[0].Name), "1", "-j", "RETURN")
 		side := p.sides[0]
 		ctx := context.Background()
-		for range len(side.book.have) + len(side.book.jumps) {
-			side.audited = time.Time{}
-			side.audit(ctx, side.book.leads(sdk.Active))
+		for range len(side.ObservedAll()) + len(side.Standing()) {
+			side.Audit(ctx)
 		}
-		if side.doubt == "" {
+		if side.Doubt() == "" {
 			k.Fatal("a whole round found nothing")
 		}
-		p.repair(ctx, side, side.book.leads(sdk.Active))
+		p.repair(ctx, side)
 		k.want(s, sdk.Active)
 	})
 }
@@ -147,11 +148,4 @@ func TestKernelAuditFindsWhatWasReplaced(t *testing.T) {
 // idleWatch is a watch that sees nothing.
 func (p *plugin) idleWatch() *watch {
 	return &watch{plugin: p, end: func() {}}
-}
-
-// soFar is what was heard, whether or not more is to come.
-func (w *watch) soFar() []iptables.Commit {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.heard
 }

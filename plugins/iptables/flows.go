@@ -24,7 +24,7 @@ func (p *plugin) forget(c sdk.Changes, failed []sdk.Failure) error {
 		return err
 	}
 	for _, s := range p.sides {
-		family := s.book.ground.family
+		family := s.Family()
 		began := time.Now()
 		n, err := conntrack.Forget(family, conntrack.Serving(family, services, func(a netip.Addr) bool { return own[a] }).Telling(p.status.Step))
 		s.rounds.Count(time.Since(began), n)
@@ -80,7 +80,7 @@ func (p *plugin) countFlows() {
 				now[f] = true
 			}
 		}
-		if err := translated(s.book.ground.family, tell); err != nil {
+		if err := translated(s.Family(), tell); err != nil {
 			p.log.Warn("cannot count established connections", "err", err)
 			return
 		}

@@ -83,7 +83,7 @@ func (k kernel) foreignRules() string {
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		tables := k.tables(family)
 		for _, id := range slices.SortedFunc(maps.Keys(tables), iptables.ID.Compare) {
-			if isOurs(id.Chain) || masquerade.Is(id) {
+			if isOurs(id) || masquerade.Is(id) {
 				continue
 			}
 			fmt.Fprintf(&b, "%s %s\n", family, id)
@@ -102,9 +102,9 @@ func (k kernel) foreignRules() string {
 // isOurJump reports whether a rule is a jump that a dataplane of ours, or kube-proxy, makes: at
 // a built-in chain, for all packets or all new ones, and told by its comment.
 func isOurJump(at iptables.ID, r iptables.Rule) bool {
-	ours := isOurs(r.Target()) || r.Target() == "KUBE-POSTROUTING" || r.Target() == "KUBE-FIREWALL"
+	ours := isOurs(iptables.ID{Chain: r.Target()}) || r.Target() == "KUBE-POSTROUTING" || r.Target() == "KUBE-FIREWALL"
 	plain := strings.HasPrefix(string(r), "-m comment") || strings.HasPrefix(string(r), "-m conntrack") || strings.HasPrefix(string(r), "-j ")
-	return slices.Contains(entrances, at.Chain) && ours && plain
+	return slices.Contains(builtIn, at.Chain) && ours && plain
 }
 
 // everything is all that this backend and nft show, and whether the kernel routes
@@ -203,7 +203,7 @@ func TestKernelForeignRulesLeadToOurs(t *testing.T) {
 		}
 		left := k.tables(sdk.IPv4)
 		for id, rules := range left {
-			if isOurs(id.Chain) && len(rules) > 0 {
+			if isOurs(id) && len(rules) > 0 {
 				k.Errorf("cleaned up, %s has %q", id, rules)
 			}
 		}
@@ -212,3 +212,6 @@ func TestKernelForeignRulesLeadToOurs(t *testing.T) {
 		}
 	})
 }
+
+// builtIn are the chains of others in which we have jumps.
+var builtIn = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}

@@ -4,6 +4,7 @@ package iptables
 
 import (
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -44,9 +45,9 @@ func answered(svc sdk.Service, f sdk.Frontend) bool {
 }
 
 // catch adds an entry for f to a tree.
-func (r *render) catch(svc sdk.Service, f sdk.Frontend, in branch, words ...any) {
+func (r *render) catch(svc sdk.Service, f sdk.Frontend, in int, words ...any) {
 	k := tree.Key{Addr: f.Addr.Addr(), Protocol: svc.Name.Protocol, Port: f.Addr.Port()}
-	r.entries = append(r.entries, entry{in, tree.Entry{Key: k, Rule: iptables.Words(words...), Behind: behind(f), Owner: svc.Name}})
+	r.Entries = append(r.Entries, ruleset.Entry{In: in, Entry: tree.Entry{Key: k, Rule: iptables.Words(words...), Behind: behind(f), Owner: svc.Name}})
 }
 
 // behind is how many chains lie behind an entry of f, at most: the Service's own

@@ -23,12 +23,13 @@ func TestGolden(t *testing.T) {
 		t.Run(s.Name, func(t *testing.T) {
 			var text strings.Builder
 			for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-				b := newBook(family)
-				b.whole = true
-				b.setGround(groundOf(family, s.Node))
-				plan := b.plan(b.put(piecesOf(family, s.Node, s.Services)), b.ground.jumps(sdk.Active))
-				if len(b.pieces) > 0 {
-					text.WriteString("# " + family.String() + "\n" + plan.script(iptables.NFT).String())
+				b := newSide(iptables.Tool{Family: family})
+				b.SetComplete(true)
+				b.setNode(nodeOf(family, s.Node))
+				b.lead(sdk.Active)
+				plan := b.next(piecesOf(family, s.Node, s.Services))
+				if len(b.Owners()) > 0 {
+					text.WriteString("# " + family.String() + "\n" + plan.Script(iptables.NFT).String())
 				}
 			}
 			file := filepath.Join("testdata", s.Name+".rules")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -31,21 +32,13 @@ const (
 // entries: those that nothing leads to yet, and the parts of its lists.
 type rest struct {
 	name  sdk.Name
-	piece piece
+	want  ruleset.Desired
 	below []iptables.Chain // still to be written, each behind those that it leads to
 	lines int              // of all that was to be written
 }
 
 // left are the lines of what is still to be written.
-func (r rest) left() int { return lines(r.below) }
-
-func lines(chains []iptables.Chain) int {
-	n := 0
-	for _, c := range chains {
-		n += 1 + len(c.Rules)
-	}
-	return n
-}
+func (r rest) left() int { return ruleset.Lines(r.below) }
 
 // unfinished is why a heavy Service is not served as an update says.
 func (r rest) unfinished() error {
@@ -55,7 +48,7 @@ func (r rest) unfinished() error {
 // slice is how many lines of heavy Services are written at once. Another call waits for
 // so many at most.
 func (s *side) slice() int {
-	if s.tool.Backend == iptables.NFT {
+	if s.Tool.Backend == iptables.NFT {
 		return 8000
 	}
 	return 20_000 // legacy copies the whole table each time
@@ -64,28 +57,26 @@ func (s *side) slice() int {
 // setApart takes out of pieces those that are too big to be written among others, and
 // notes them in rests. Those that no node is to have are refused. With afresh the book
 // does not know yet what the kernel has of them; that stays.
-func (s *side) setApart(pieces map[sdk.Name]piece, state sdk.State, afresh bool) []sdk.Failure {
+func (s *side) setApart(pieces map[sdk.Name]ruleset.Desired, state sdk.State, afresh bool) []sdk.Failure {
 	var refused []sdk.Failure
-	for name, p := range pieces {
+	for name, d := range pieces {
 		delete(s.rests, name)
 		n := listed(state.Services[name])
-		below, there := s.book.missing(p, s.slice())
+		below, there := s.missing(d, s.slice())
 		switch {
-		case n > Ceiling && !p.empty():
+		case n > Ceiling && !d.Empty():
 			refused = append(refused, sdk.Failure{Name: name, Err: tooMany(n)})
 			there = nil
-		case lines(below) > s.slice():
-			s.rests[name] = &rest{name: name, piece: p, below: below, lines: lines(below)}
+		case ruleset.Lines(below) > s.slice():
+			s.rests[name] = &rest{name: name, want: d, below: below, lines: ruleset.Lines(below)}
 		default:
 			continue
 		}
 		delete(pieces, name)
-		if _, had := s.book.pieces[name]; !had && afresh {
-			s.book.pieces[name] = s.book.keep(name)
-			s.book.hang(s.book.pieces[name])
-			s.book.prepare(name, s.book.pieces[name].chains)
+		if _, had := s.Desired(name); !had && afresh {
+			s.Put(name, s.keep(name))
 		}
-		s.book.prepare(name, there) // or it would be removed, as of no use
+		s.Add(name, there) // or it would be removed, as of no use
 	}
 	return refused
 }
@@ -101,20 +92,19 @@ func tooMany(n int) error {
 	}
 }
 
-// missing are the chains that p's own lead to and that the kernel does not have so, each
-// behind those that it leads to itself; and those that are there. Of a piece with so few
-// lines nobody asks.
-func (b *book) missing(p piece, few int) (below, there []iptables.Chain) {
-	if lines(p.chains) <= few {
+// missing are the chains that d's own lead to and that the kernel does not have so, each
+// behind those that it leads to itself; and those that are there. Of what has so few lines
+// neither is asked for.
+func (s *side) missing(d ruleset.Desired, few int) (below, there []iptables.Chain) {
+	if ruleset.Lines(d.Chains) <= few {
 		return nil, nil
 	}
-	for _, c := range p.chains {
-		if !isBelow(c) {
-			continue
-		}
-		if text, ok := b.have[c.ID]; ok && text == iptables.Join(c.Rules) {
+	for _, c := range d.Chains {
+		switch {
+		case !isSpare(c.ID):
+		case s.Has(c):
 			there = append(there, c)
-		} else {
+		default:
 			below = append(below, c)
 		}
 	}
@@ -122,12 +112,9 @@ func (b *book) missing(p piece, few int) (below, there []iptables.Chain) {
 	return below, there
 }
 
-// isBelow reports whether c is an endpoint's chain, or a part of a list.
-func isBelow(c iptables.Chain) bool { r := rank(c); return r == 1 || r == 2 }
-
 // bringAll writes the heavy Services among names, the smallest first, for as long as
 // more says. Those that are not done go on later, and are named.
-func (s *side) bringAll(ctx context.Context, names []sdk.Name, jumps []iptables.Jump, more func() bool) ([]sdk.Failure, error) {
+func (s *side) bringAll(ctx context.Context, names []sdk.Name, more func() bool) ([]sdk.Failure, error) {
 	var failed []sdk.Failure
 	for _, r := range s.waiting() {
 		if !slices.Contains(names, r.name) {
@@ -140,7 +127,7 @@ func (s *side) bringAll(ctx context.Context, names []sdk.Name, jumps []iptables.
 			}
 			var refused []sdk.Failure
 			var err error
-			if done, refused, err = s.bring(ctx, r, jumps); err != nil {
+			if done, refused, err = s.bring(ctx, r); err != nil {
 				return failed, err
 			}
 			failed = append(failed, refused...)
@@ -158,10 +145,10 @@ func (s *side) waiting() []*rest {
 
 // bring writes a slice of r, or all that is left when that is little, and reports whether
 // r is done: served, or refused by the kernel.
-func (s *side) bring(ctx context.Context, r *rest, jumps []iptables.Jump) (done bool, refused []sdk.Failure, err error) {
+func (s *side) bring(ctx context.Context, r *rest) (done bool, refused []sdk.Failure, err error) {
 	if len(r.below) > 0 {
-		some := size{chains: s.slice(), lines: s.slice()}.cut(r.below)[0]
-		if why, err := s.prepare(ctx, r.name, some, jumps); why != nil || err != nil {
+		some := ruleset.Size{Chains: s.slice(), Lines: s.slice()}.Cut(r.below)[0]
+		if why, err := s.prepare(ctx, r.name, some); why != nil || err != nil {
 			delete(s.rests, r.name)
 			if err != nil {
 				return true, nil, err
@@ -172,53 +159,35 @@ func (s *side) bring(ctx context.Context, r *rest, jumps []iptables.Jump) (done 
 		return false, nil, nil
 	}
 	delete(s.rests, r.name)
-	refused, err = s.sync(ctx, map[sdk.Name]piece{r.name: r.piece}, jumps)
+	refused, err = s.follow(ctx, map[sdk.Name]ruleset.Desired{r.name: r.want})
 	return true, refused, err
 }
 
 // prepare writes some chains of a Service, to which nothing leads that is not served by
 // them already. refused says that the kernel did not take a line; then it has what it had.
-func (s *side) prepare(ctx context.Context, name sdk.Name, some []iptables.Chain, jumps []iptables.Jump) (refused, err error) {
-	before := s.book.pieces[name]
-	s.book.prepare(name, some)
-	line, err := s.attempt(ctx, nil, jumps)
+func (s *side) prepare(ctx context.Context, name sdk.Name, some []iptables.Chain) (refused, err error) {
+	before, _ := s.Desired(name)
+	s.Add(name, some)
+	_, line, err := s.Attempt(ctx, nil)
 	if line == nil {
 		return nil, err
 	}
-	if _, err := s.read(ctx); err != nil {
+	if err := s.Read(ctx); err != nil {
 		return nil, err
 	}
-	_, err = s.attempt(ctx, map[sdk.Name]piece{name: before}, jumps)
+	_, _, err = s.Attempt(ctx, map[sdk.Name]ruleset.Desired{name: before})
 	return line, err
 }
 
-// prepare enters chains of a Service beside those that it has.
-func (b *book) prepare(name sdk.Name, some []iptables.Chain) {
-	p := b.pieces[name]
-	at := make(map[iptables.ID]int, len(p.chains))
-	for i, c := range p.chains {
-		at[c.ID] = i
-	}
-	p.chains = slices.Clone(p.chains)
-	for _, c := range some {
-		if i, has := at[c.ID]; has {
-			p.chains[i] = c
-		} else {
-			p.chains = append(p.chains, c)
-		}
-		b.write(name, c)
-	}
-	b.pieces[name] = p
-}
-
 // goOn writes a slice of what calls have left, and reports whether there is more.
-func (s *side) goOn(ctx context.Context, jumps []iptables.Jump) (more bool, err error) {
-	if len(s.book.touched) > 0 { // chains that are left to be removed
-		_, err := s.sync(ctx, nil, jumps)
+func (s *side) goOn(ctx context.Context, role sdk.Role) (more bool, err error) {
+	s.lead(role)
+	if s.Pending() { // chains that are left to be removed
+		_, err := s.follow(ctx, nil)
 		return err == nil, err
 	}
 	for _, r := range s.waiting() {
-		_, refused, err := s.bring(ctx, r, jumps)
+		_, refused, err := s.bring(ctx, r)
 		if err == nil && len(refused) > 0 {
 			return true, refused[0].Err // it is offered again, and named then
 		}
@@ -231,12 +200,12 @@ func (s *side) goOn(ctx context.Context, jumps []iptables.Jump) (more bool, err 
 func (p *plugin) goOn(ctx context.Context) bool {
 	left := false
 	for _, s := range p.sides {
-		if !s.known || !s.book.whole || s.doubt != "" {
+		if !s.Known() || !s.Complete() || s.Doubt() != "" {
 			continue // first it is read again
 		}
-		more, err := s.goOn(ctx, s.book.leads(p.role))
+		more, err := s.goOn(ctx, p.role)
 		if err != nil && ctx.Err() == nil {
-			p.log.Warn("cannot write the rest of a large Service", "family", s.book.ground.family, "err", err) // it is offered again
+			p.log.Warn("cannot write the rest of a large Service", "family", s.Family(), "err", err) // it is offered again
 		}
 		left = left || more
 	}

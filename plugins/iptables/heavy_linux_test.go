@@ -65,7 +65,7 @@ func (k kernel) brought(p *plugin) {
 			k.Fatal(err)
 		}
 		defer p.turn.Give()
-		return p.sides[0].known && len(p.sides[0].rests) == 0 && len(p.sides[0].book.touched) == 0
+		return p.sides[0].Known() && len(p.sides[0].rests) == 0 && !p.sides[0].Pending()
 	})
 }
 
@@ -131,7 +131,7 @@ func (k kernel) oneOfMany(p *plugin, s sdktest.Scenario) {
 	huge := &s.Services[len(s.Services)-1]
 	huge.Cluster = slices.Delete(slices.Clone(huge.Cluster), 77, 78)
 	k.sync(p, sdk.Update{From: 4, To: 5, Set: []sdk.Service{*huge}})
-	if written, most := p.sides[0].count.last["nat"], int(10*math.Sqrt(many)); written == 0 || written > most {
+	if written, most := p.sides[0].Stats.Last["nat"], int(10*math.Sqrt(many)); written == 0 || written > most {
 		k.Errorf("of one endpoint that went %d rules are written, and may be %d", written, most)
 	}
 	k.wantAll(p, s)

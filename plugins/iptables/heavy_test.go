@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -38,7 +39,7 @@ func TestTooManyEndpointsAreRefused(t *testing.T) {
 		s := newSide(iptables.Tool{Family: sdk.IPv4, Backend: iptables.NFT})
 		svc := large(endpoints(c.endpoints))
 		state := sdk.State{Services: map[sdk.Name]sdk.Service{svc.Name: svc}}
-		pieces := map[sdk.Name]piece{svc.Name: want(svc, sdk.Node{MasqueradeBit: 14})}
+		pieces := map[sdk.Name]ruleset.Desired{svc.Name: want(svc, sdk.Node{MasqueradeBit: 14})}
 		failed := s.setApart(pieces, state, true)
 		var refusal *sdk.Refusal
 		refused := len(failed) == 1 && failed[0].Name == svc.Name && errors.As(failed[0].Err, &refusal) && refusal.Field != "" && refusal.Try != ""
@@ -53,17 +54,17 @@ func TestTooManyEndpointsAreRefused(t *testing.T) {
 // needs is still to be written, the endpoints' chains before the parts that lead to them.
 func TestALargeServiceThatHasNoTime(t *testing.T) {
 	s := newSide(iptables.Tool{Family: sdk.IPv4, Backend: iptables.NFT})
-	s.book.setGround(groundOf(sdk.IPv4, sdk.Node{}))
+	s.setNode(nodeOf(sdk.IPv4, sdk.Node{}))
 	svc := large(endpoints(20_000))
 	p := want(svc, sdk.Node{MasqueradeBit: 14})
-	s.setApart(map[sdk.Name]piece{svc.Name: p}, sdk.State{Services: map[sdk.Name]sdk.Service{svc.Name: svc}}, false)
-	failed, err := s.bringAll(t.Context(), []sdk.Name{svc.Name}, nil, func() bool { return false })
+	s.setApart(map[sdk.Name]ruleset.Desired{svc.Name: p}, sdk.State{Services: map[sdk.Name]sdk.Service{svc.Name: svc}}, false)
+	failed, err := s.bringAll(t.Context(), []sdk.Name{svc.Name}, func() bool { return false })
 	if err != nil || len(failed) != 1 || failed[0].Err == nil {
 		t.Fatalf("%v, %v", failed, err)
 	}
 	below := s.rests[svc.Name].below
-	if len(below) != len(p.chains)-1 { // all but its own
-		t.Errorf("of %d chains %d are to be written first", len(p.chains), len(below))
+	if len(below) != len(p.Chains)-1 { // all but its own
+		t.Errorf("of %d chains %d are to be written first", len(p.Chains), len(below))
 	}
 	for i := range below[1:] {
 		if rank(below[i]) > rank(below[i+1]) {
@@ -78,15 +79,16 @@ func TestManyThatGoAreRemovedInSteps(t *testing.T) {
 	svc := large(endpoints(2000))
 	svc.Affinity = time.Hour
 	b := tablesOf(sdk.IPv4, sdk.Node{MasqueradeBit: 14}, []sdk.Service{svc})
-	b.done(b.plan(b.put(nil), nil))
-	b.settled()
-	b.sweeps = 300
-	between := b.put(map[sdk.Name]piece{svc.Name: {}})
-	before, steps, last := len(b.have), 0, 4
-	for len(b.touched) > 0 {
-		p := b.plan(between, nil)
+	b.Done(b.Plan())
+	b.Settled()
+	const limit = 300
+	b.LimitRemovals(limit)
+	b.PutAll(map[sdk.Name]ruleset.Desired{svc.Name: {}})
+	before, steps, last := len(b.ObservedAll()), 0, 4
+	for b.Pending() {
+		p := b.Plan()
 		for _, block := range p {
-			if len(block.Remove) > b.sweeps {
+			if len(block.Remove) > limit {
 				t.Fatalf("step %d removes %d chains", steps, len(block.Remove))
 			}
 			most := 0
@@ -99,12 +101,11 @@ func TestManyThatGoAreRemovedInSteps(t *testing.T) {
 				last = most
 			}
 		}
-		b.done(p)
-		b.settled()
-		between = b.put(nil)
+		b.Done(p)
+		b.Settled()
 		steps++
 	}
-	if gone := before - len(b.have); gone <= 2000 || steps < gone/b.sweeps {
+	if gone := before - len(b.ObservedAll()); gone <= 2000 || steps < gone/limit {
 		t.Errorf("%d chains are gone in %d steps", gone, steps)
 	}
 }

@@ -18,10 +18,11 @@ func TestJumpsKeepTheirOrder(t *testing.T) {
 	node := sdk.Node{Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10)}, NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, MasqueradeBit: 14}
 	walk := func(roles ...sdk.Role) map[iptables.ID][]iptables.Rule {
 		b := tablesOf(sdk.IPv4, node, nil)
-		b.ground.localhost, b.whole = true, true
+		b.node.localhost = true
 		kernel := make(map[iptables.ID][]iptables.Rule)
 		for _, role := range roles {
-			p := b.plan(b.put(nil), b.leads(role))
+			b.lead(role)
+			p := b.Plan()
 			for _, block := range p {
 				for _, j := range block.Delete {
 					i := slices.Index(kernel[j.At], j.Rule)
@@ -34,7 +35,7 @@ func TestJumpsKeepTheirOrder(t *testing.T) {
 					kernel[j.At] = slices.Insert(kernel[j.At], 0, j.Rule)
 				}
 			}
-			b.done(p)
+			b.Done(p)
 		}
 		maps.DeleteFunc(kernel, func(_ iptables.ID, rules []iptables.Rule) bool { return len(rules) == 0 })
 		return kernel

@@ -44,7 +44,7 @@ func (p *plugin) unset() error {
 }
 
 func (p *plugin) localhost() bool {
-	return slices.ContainsFunc(p.sides, func(s *side) bool { return s.book.ground.localhost })
+	return slices.ContainsFunc(p.sides, func(s *side) bool { return s.node.localhost })
 }
 
 // liberal reports whether the kernel takes TCP packets outside the window for

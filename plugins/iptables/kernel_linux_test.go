@@ -130,20 +130,21 @@ func (k kernel) wrong(s sdktest.Scenario, role sdk.Role) []string {
 		if lacks := masquerade.Lacks(got, s.Node.MasqueradeBit); len(lacks) > 0 {
 			wrong = append(wrong, fmt.Sprintf("%s: what all dataplanes share lacks %q", family, lacks))
 		}
-		b.ground.counted = counting()
-		b.setGround(b.ground)
+		b.node.counted = counting()
+		b.setNode(b.node)
+		should := b.Tables()
 		for id := range got {
-			if _, ok := b.should[id]; !ok && isOurs(id.Chain) {
+			if _, ok := should[id]; !ok && isOurs(id) {
 				wrong = append(wrong, fmt.Sprintf("%s: chain %s should not be there", family, id))
 			}
 		}
-		for _, id := range slices.SortedFunc(maps.Keys(b.should), iptables.ID.Compare) {
-			if have := iptables.Join(got[id]); have != b.should[id].text {
-				wrong = append(wrong, fmt.Sprintf("%s: chain %s is\n%s, and should be\n%s", family, id, have, b.should[id].text))
+		for _, id := range slices.SortedFunc(maps.Keys(should), iptables.ID.Compare) {
+			if have, want := iptables.Join(got[id]), iptables.Join(should[id]); have != want {
+				wrong = append(wrong, fmt.Sprintf("%s: chain %s is\n%s, and should be\n%s", family, id, have, want))
 			}
 		}
-		for _, j := range b.ground.jumps(sdk.Active) {
-			if should := slices.Contains(b.ground.jumps(role), j); got.Has(j.At, j.Rule) != should {
+		for _, j := range b.node.jumps(sdk.Active) {
+			if should := slices.Contains(b.node.jumps(role), j); got.Has(j.At, j.Rule) != should {
 				wrong = append(wrong, fmt.Sprintf("%s: jump in %s %q: should be there: %v, has %q", family, j.At, j.Rule, should, got[j.At]))
 			}
 		}
@@ -212,8 +213,10 @@ func TestKernelTakesEveryScenario(t *testing.T) {
 				all := sdk.Changes{Full: true}
 				for _, side := range next.sides {
 					pieces := next.render(side, all, wants(next.state, all))
-					if plan := side.book.plan(side.book.put(pieces), side.book.ground.jumps(sdk.Active)); len(plan) > 0 {
-						t.Errorf("a new process would write, in %s:\n%s", side.book.ground.family, plan)
+					side.SetComplete(true)
+					side.lead(sdk.Active)
+					if plan := side.next(pieces); len(plan) > 0 {
+						t.Errorf("a new process would write, in %s:\n%s", side.Family(), plan)
 					}
 				}
 			})

@@ -57,7 +57,7 @@ func TestKernelBesideALargeKubeProxy(t *testing.T) {
 			k.Fatal(err)
 		}
 		took := time.Since(began)
-		if got := p.sides[0].tool.Backend; got != k.backend {
+		if got := p.sides[0].Tool.Backend; got != k.backend {
 			k.Errorf("the rules are in %s, and the backend is %s", k.backend, got)
 		}
 		for _, line := range started() {
@@ -129,7 +129,7 @@ func TestKernelCleansUpAfterALargeKubeProxy(t *testing.T) {
 				k.Errorf("to clean up it ran %s", line)
 			}
 		}
-		if chains := k.tables(sdk.IPv4); slices.ContainsFunc(slices.Collect(maps.Keys(chains)), func(id iptables.ID) bool { return isOurs(id.Chain) }) {
+		if chains := k.tables(sdk.IPv4); slices.ContainsFunc(slices.Collect(maps.Keys(chains)), func(id iptables.ID) bool { return isOurs(id) }) {
 			k.Errorf("left are\n%v", chains)
 		}
 	})

@@ -18,7 +18,7 @@ import (
 // foreign rules lead to it.
 func leftovers(table string, found iptables.Tables, kubeProxy bool) (iptables.Block, []string) {
 	b, kept := found.Leftovers(table, func(id iptables.ID) bool {
-		return isOurs(id.Chain) && (id.Chain != canary || kubeProxy) || kubeProxy && id == firewall && firewallGoes(found)
+		return isOurs(id) && (id.Chain != canary || kubeProxy) || kubeProxy && id == firewall && firewallGoes(found)
 	})
 	if _, there := found[markDrop]; there && kubeProxy && table == markDrop.Table {
 		if from, leads := leadsTo(found, markDrop); leads {
@@ -87,7 +87,7 @@ func notGuard(r iptables.Rule) bool {
 func leadsTo(found iptables.Tables, id iptables.ID) (from iptables.ID, leads bool) {
 	for _, at := range slices.SortedFunc(maps.Keys(found), iptables.ID.Compare) {
 		to := func(r iptables.Rule) bool { return r.Target() == id.Chain }
-		if at.Table == id.Table && !isOurs(at.Chain) && slices.ContainsFunc(found[at], to) {
+		if at.Table == id.Table && !isOurs(at) && slices.ContainsFunc(found[at], to) {
 			return at, true
 		}
 	}

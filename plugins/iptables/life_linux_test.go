@@ -218,7 +218,7 @@ func TestKernelSamples(t *testing.T) {
 		undo()
 		rules := 0
 		for id, have := range k.tables(sdk.IPv4) {
-			if isOurs(id.Chain) && id.Table == "nat" {
+			if isOurs(id) && id.Table == "nat" {
 				rules += len(have)
 			}
 		}
@@ -309,7 +309,7 @@ func TestKernelCleansUpAmongMany(t *testing.T) {
 		}
 		script.Insert("THEIRS-59", "-j "+services)
 		script.Commit()
-		if err := p.sides[0].tool.Restore(k.Context(), script); err != nil {
+		if err := p.sides[0].Tool.Restore(k.Context(), script); err != nil {
 			k.Fatal(err)
 		}
 		if _, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {

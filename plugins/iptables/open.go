@@ -53,7 +53,7 @@ func (p *plugin) use(sides []*side) {
 	defer p.mu.Unlock()
 	p.tools = nil
 	for _, s := range sides {
-		p.tools = append(p.tools, s.tool)
+		p.tools = append(p.tools, s.Tool)
 	}
 }
 
@@ -67,6 +67,6 @@ func (p *plugin) programs() []iptables.Tool {
 // narrowed is the Description without the family that the node lacks.
 func narrowed(sides []*side) sdk.Description {
 	return duty.Narrow(Description, func(f sdk.Family) bool {
-		return slices.ContainsFunc(sides, func(s *side) bool { return s.book.ground.family == f })
+		return slices.ContainsFunc(sides, func(s *side) bool { return s.Family() == f })
 	})
 }

@@ -3,15 +3,13 @@
 package iptables
 
 import (
-	"fmt"
-	"math"
 	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -24,7 +22,7 @@ func TestPiecesEachStandAlone(t *testing.T) {
 	b := tablesOf(sdk.IPv4, node, nil)
 	kernel := make(map[iptables.ID][]iptables.ID) // where each chain leads
 	kernel[nat(markMasq)] = nil                   // it is there before anything of ours
-	all := make(map[sdk.Name]piece)
+	all := make(map[sdk.Name]ruleset.Desired)
 	for range 160 {
 		svc := randomService(random)
 		for i := range random.IntN(40) {
@@ -32,13 +30,13 @@ func TestPiecesEachStandAlone(t *testing.T) {
 		}
 		all[svc.Name] = want(svc, node)
 	}
-	none := make(map[sdk.Name]piece, len(all))
+	none := make(map[sdk.Name]ruleset.Desired, len(all))
 	for name := range all {
-		none[name] = piece{}
+		none[name] = ruleset.Desired{}
 	}
-	for _, pieces := range []map[sdk.Name]piece{all, none} {
-		p := b.plan(b.put(pieces), nil)
-		cut := p.pieces(size{10, 100})
+	for _, pieces := range []map[sdk.Name]ruleset.Desired{all, none} {
+		p := b.next(pieces)
+		cut := p.Cut(ruleset.Size{Chains: 10, Lines: 100}, rank)
 		if len(cut) < 20 {
 			t.Fatalf("all is in %d pieces", len(cut))
 		}
@@ -47,8 +45,8 @@ func TestPiecesEachStandAlone(t *testing.T) {
 				carryOut(t, i, kernel, block)
 			}
 		}
-		b.done(p)
-		clear(b.touched)
+		b.Done(p)
+		b.Settled()
 	}
 }
 
@@ -73,47 +71,5 @@ func carryOut(t *testing.T, i int, kernel map[iptables.ID][]iptables.ID, block i
 				t.Fatalf("after piece %d a rule of %s leads to %s, which is not there", i, id, to.Chain)
 			}
 		}
-	}
-}
-
-// Many chains that go are emptied first, even where everything fits one piece; and no
-// piece is empty.
-func TestManyAreEmptiedFirst(t *testing.T) {
-	b := iptables.Block{Table: "nat"}
-	for i := range manyGo + 1 {
-		b.Remove = append(b.Remove, nat(fmt.Sprint("KUBE-SEP-", i)))
-	}
-	cut := plan{b}.pieces(size{math.MaxInt, math.MaxInt})
-	if len(cut) != 2 || len(cut[0][0].Whole) != len(b.Remove) || len(cut[0][0].Remove) > 0 || len(cut[1][0].Remove) != len(b.Remove) {
-		t.Errorf("%d chains that go are in %d pieces", len(b.Remove), len(cut))
-	}
-	b.Remove = b.Remove[:manyGo]
-	if few := (plan{b}).pieces(size{math.MaxInt, math.MaxInt}); len(few) != 1 {
-		t.Errorf("%d chains that go are in %d pieces", len(b.Remove), len(few))
-	}
-}
-
-// However many rules a load has, no piece of it has more lines than a piece may have,
-// unless one chain alone has, and the chains stay in order.
-func TestPiecesHoldSoManyLines(t *testing.T) {
-	var chains []iptables.Chain
-	for i := range 300 {
-		chains = append(chains, iptables.Chain{ID: nat(fmt.Sprint("KUBE-SEP-", i)), Rules: make([]iptables.Rule, i%7*20)})
-	}
-	chains[100].Rules = make([]iptables.Rule, 5000)
-	limit := size{chains: 20, lines: 1000}
-	var all []iptables.Chain
-	for _, part := range limit.cut(chains) {
-		lines := 0
-		for _, c := range part {
-			lines += 1 + len(c.Rules)
-		}
-		if len(part) > limit.chains || len(part) > 1 && lines > limit.lines {
-			t.Errorf("a piece has %d chains with %d lines", len(part), lines)
-		}
-		all = append(all, part...)
-	}
-	if !slices.EqualFunc(all, chains, func(a, b iptables.Chain) bool { return a.ID == b.ID }) {
-		t.Errorf("of %d chains %d are written, or in another order", len(chains), len(all))
 	}
 }

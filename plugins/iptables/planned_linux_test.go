@@ -96,7 +96,7 @@ func TestKernelCleanupForgetsThePlan(t *testing.T) {
 		k.eventually("the writer stands down", func() bool { return first.Report().Lock == sdk.LockReleased })
 		time.Sleep(1500 * time.Millisecond) // more than one try
 		for id := range k.tables(sdk.IPv4) {
-			if isOurs(id.Chain) {
+			if isOurs(id) {
 				k.Errorf("after a cleanup there is %s", id)
 			}
 		}

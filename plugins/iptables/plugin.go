@@ -59,7 +59,6 @@ type plugin struct {
 	addressed time.Time // when the node's addresses were looked at last
 
 	status duty.Status
-	ours   recent
 
 	mu    sync.Mutex // guards tools, which are read beside a call
 	tools []iptables.Tool
@@ -88,7 +87,7 @@ func (p *plugin) Configure(ctx context.Context, setup sdk.Setup) (sdk.Descriptio
 		return sdk.Description{}, err
 	}
 	for _, s := range sides {
-		s.masq = &masquerade.Hold{Book: book, Holder: mode, Place: masquerade.At(s.tool)}
+		s.Masquerade = &masquerade.Hold{Book: book, Holder: mode, Place: masquerade.At(s.Tool)}
 	}
 	p.setup, p.options, p.ledger = setup, options, book
 	p.use(sides)

@@ -41,7 +41,7 @@ func TestKernelTestsWhatIsStrange(t *testing.T) {
 		for _, s := range all {
 			for family, b := range s.scripts() {
 				tool := tools[family]
-				if err := tool.Test(k.Context(), b.plan(nil, nil).script(tool.Backend)); err != nil {
+				if err := tool.Test(k.Context(), b.Plan().Script(tool.Backend)); err != nil {
 					k.Errorf("%+v: %v", s, err)
 				}
 			}

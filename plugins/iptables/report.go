@@ -22,47 +22,19 @@ func (p *plugin) publish() {
 	p.status.Tell(func(r *sdk.Report) { r.Samples, r.Histograms = now.Samples, now.Histograms })
 }
 
-// counts are what operators of kube-proxy know, for one family.
-type counts struct {
-	last     map[string]int // rules written by the last update, by table
-	failures int            // restores that were turned down
-	partial  int            // of these, those with only what changed
-}
-
-func newCounts() counts { return counts{last: make(map[string]int)} }
-
-func (c *counts) write(p plan) {
-	c.last["nat"], c.last["filter"] = 0, 0
-	for _, b := range p {
-		for _, chain := range b.Whole {
-			c.last[b.Table] += len(chain.Rules)
-		}
-		c.last[b.Table] += len(b.Insert)
-	}
-}
-
-// failed counts a restore that was turned down, and whether it had only some of the
-// chains.
-func (c *counts) failed(partial bool) {
-	c.failures++
-	if partial {
-		c.partial++
-	}
-}
-
 // samples have the names that kube-proxy gave them.
 func (s *side) samples() []sdk.Sample {
 	const prefix = "kubeproxy_sync_proxy_rules_iptables_"
-	family := map[sdk.Family]string{sdk.IPv4: "IPv4", sdk.IPv6: "IPv6"}[s.book.ground.family]
+	family := map[sdk.Family]string{sdk.IPv4: "IPv4", sdk.IPv6: "IPv6"}[s.Family()]
 	one := func(name string, value int) sdk.Sample {
 		return sdk.Sample{Name: name, Labels: map[string]string{"ip_family": family}, Value: float64(value)}
 	}
 	all := []sdk.Sample{
-		one(prefix+"restore_failures_total", s.count.failures),
-		one(prefix+"partial_restore_failures_total", s.count.partial),
+		one(prefix+"restore_failures_total", s.Stats.Failures),
+		one(prefix+"partial_restore_failures_total", s.Stats.Partial),
 	}
 	for _, table := range []string{"filter", "nat"} {
-		total, last := one(prefix+"total", s.book.rules[table]), one(prefix+"last", s.count.last[table])
+		total, last := one(prefix+"total", s.RuleCount(table)), one(prefix+"last", s.Stats.Last[table])
 		total.Labels["table"], last.Labels["table"] = table, table
 		all = append(all, total, last)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -17,16 +18,16 @@ import (
 func TestChangesLeaveNothingBehind(t *testing.T) {
 	node := sdk.Node{MasqueradeBit: 14}
 	s := newSide(iptables.Tool{Family: sdk.IPv4, Backend: iptables.NFT})
-	b := s.book
-	b.whole = true
-	b.setGround(groundOf(sdk.IPv4, node))
-	follow := func(pieces map[sdk.Name]piece) {
-		b.done(b.plan(b.put(pieces), nil))
-		b.settled()
+	b := s
+	b.SetComplete(true)
+	b.setNode(nodeOf(sdk.IPv4, node))
+	follow := func(pieces map[sdk.Name]ruleset.Desired) {
+		b.Done(b.next(pieces))
+		b.Settled()
 	}
 	const n = 600
-	services := func(from int, first byte) map[sdk.Name]piece {
-		pieces := make(map[sdk.Name]piece)
+	services := func(from int, first byte) map[sdk.Name]ruleset.Desired {
+		pieces := make(map[sdk.Name]ruleset.Desired)
 		for i := from; i < from+n; i++ {
 			svc := service(i, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+uint32(i)), 80)})
 			svc.Cluster = nil
@@ -38,9 +39,9 @@ func TestChangesLeaveNothingBehind(t *testing.T) {
 		}
 		return pieces
 	}
-	gone := func(pieces map[sdk.Name]piece) map[sdk.Name]piece {
+	gone := func(pieces map[sdk.Name]ruleset.Desired) map[sdk.Name]ruleset.Desired {
 		for name := range pieces {
-			pieces[name] = piece{}
+			pieces[name] = ruleset.Desired{}
 		}
 		return pieces
 	}
@@ -52,16 +53,16 @@ func TestChangesLeaveNothingBehind(t *testing.T) {
 		follow(gone(services(n, 20)))
 	}
 	huge := large(endpoints(5000))
-	follow(map[sdk.Name]piece{huge.Name: want(huge, node)})
-	follow(map[sdk.Name]piece{huge.Name: {}})
+	follow(map[sdk.Name]ruleset.Desired{huge.Name: want(huge, node)})
+	follow(map[sdk.Name]ruleset.Desired{huge.Name: {}})
 	after := live()
 	runtime.KeepAlive(s)
 	t.Logf("%.1f MB before, %.1f MB after", before, after)
 	if after > 1.3*before {
 		t.Errorf("before the changes the book has %.1f MB, and after them %.1f MB", before, after)
 	}
-	if len(b.touched) > 0 || len(b.pieces) != n {
-		t.Errorf("%d chains are touched, and %d Services are there", len(b.touched), len(b.pieces))
+	if b.Pending() || len(b.Owners()) != n {
+		t.Errorf("chains are touched: %t; %d Services are there", b.Pending(), len(b.Owners()))
 	}
 }
 

@@ -66,7 +66,7 @@ func (p *plugin) play(ctx context.Context) error {
 		return err
 	}
 	for _, s := range p.sides {
-		if _, err := s.sync(ctx, nil, s.book.leads(p.role)); err != nil {
+		if _, err := s.sync(ctx, nil, p.role); err != nil {
 			return err
 		}
 	}
@@ -106,10 +106,9 @@ func (p *plugin) tryLock() error {
 // hold hands the lock to whatever the sides run. What they knew is of before.
 func (p *plugin) hold() {
 	for _, s := range p.sides {
-		s.known = false
-		s.tool.Hold = nil
+		s.Hold(nil)
 		if p.lock != nil {
-			s.tool.Hold = p.lock.File()
+			s.Hold(p.lock.File())
 		}
 	}
 }

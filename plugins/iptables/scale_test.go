@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -109,10 +110,10 @@ func manyPorts(services []sdk.Service) []sdk.Service {
 // its entries.
 func fewRules(t *testing.T, node sdk.Node, services []sdk.Service, n int, random *rand.Rand) {
 	family := services[0].Name.Family
-	b := newBook(family)
-	b.whole = true
-	b.setGround(groundOf(family, node))
-	pieces := make(map[sdk.Name]piece, len(services))
+	b := newSide(iptables.Tool{Family: family})
+	b.SetComplete(true)
+	b.setNode(nodeOf(family, node))
+	pieces := make(map[sdk.Name]ruleset.Desired, len(services))
 	var called []sdk.Service
 	for i, svc := range services {
 		if i%31 == 0 || i >= n { // all that are special, and enough of the others
@@ -124,9 +125,9 @@ func fewRules(t *testing.T, node sdk.Node, services []sdk.Service, n int, random
 		for _, f := range svc.Frontends {
 			r.frontend(svc, f)
 		}
-		pieces[svc.Name] = r.piece
+		pieces[svc.Name] = r.Desired
 	}
-	b.put(pieces)
+	b.PutAll(pieces)
 	tracer := iptables.NewTracer(b.tables())
 
 	worst, sum, packets := 0, 0, 0
@@ -225,8 +226,8 @@ func TestOneOfManyEndpointsCostsLittle(t *testing.T) {
 			svc := service(1, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+1), 80)})
 			svc.Affinity, svc.Cluster = affinity, endpoints(n)
 			b := tablesOf(sdk.IPv4, sdk.Node{MasqueradeBit: 14}, []sdk.Service{svc})
-			b.done(b.plan(b.put(nil), nil))
-			clear(b.touched)
+			b.Done(b.Plan())
+			b.Settled()
 			for _, to := range []struct {
 				what      string
 				endpoints []sdk.Endpoint
@@ -238,14 +239,14 @@ func TestOneOfManyEndpointsCostsLittle(t *testing.T) {
 			} {
 				svc.Cluster = to.endpoints
 				written := 0
-				p := b.plan(b.put(map[sdk.Name]piece{svc.Name: want(svc, sdk.Node{MasqueradeBit: 14})}), nil)
+				p := b.next(map[sdk.Name]ruleset.Desired{svc.Name: want(svc, sdk.Node{MasqueradeBit: 14})})
 				for _, block := range p {
 					for _, c := range block.Whole {
 						written += len(c.Rules)
 					}
 				}
-				b.done(p)
-				clear(b.touched)
+				b.Done(p)
+				b.Settled()
 				if most := 10 * int(math.Sqrt(float64(n))); written > most || written == 0 {
 					t.Errorf("of %d endpoints, affinity %s, %s: %d rules are written, and may be %d", n, affinity, to.what, written, most)
 				}

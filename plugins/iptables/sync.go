@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -57,7 +58,7 @@ func (p *plugin) carry(ctx context.Context, changes sdk.Changes) (sdk.Result, er
 	if owed {
 		changes = p.everything()
 	}
-	var wanted map[sdk.Name]piece
+	var wanted map[sdk.Name]ruleset.Desired
 	var beside sync.WaitGroup
 	beside.Go(func() { wanted = wants(p.state, changes) })
 	err := p.begin(ctx, changes.Full)
@@ -75,7 +76,7 @@ func (p *plugin) carry(ctx context.Context, changes sdk.Changes) (sdk.Result, er
 	}
 	defer p.publish()
 	for _, s := range p.sides {
-		s.planned = owed
+		s.Planned = owed
 	}
 	result, err := p.follow(ctx, changes, wanted)
 	if err != nil {
@@ -118,25 +119,28 @@ func (p *plugin) begin(ctx context.Context, afresh bool) error {
 // zero: nobody had to look.
 func (p *plugin) know(ctx context.Context, s *side, afresh bool) (sdk.Role, error) {
 	p.mayCount(ctx, s)
-	if afresh && s.justRead() {
-		s.book.touchAll()
+	if afresh && s.JustRead() {
+		s.TouchAll()
 		return 0, nil
 	}
-	if s.known && !afresh {
+	if s.Known() && !afresh {
 		return 0, nil
 	}
-	return s.read(ctx)
+	if err := s.Read(ctx); err != nil {
+		return 0, err
+	}
+	return s.shown(), nil
 }
 
 // everything is the whole state as a change, for books that say nothing of it: what they
 // had was only planned.
 func (p *plugin) everything() sdk.Changes {
 	for _, s := range p.sides {
-		none := make(map[sdk.Name]piece, len(s.book.pieces))
-		for name := range s.book.pieces {
-			none[name] = piece{}
+		none := make(map[sdk.Name]ruleset.Desired, len(s.Owners()))
+		for name := range s.Owners() {
+			none[name] = ruleset.Desired{}
 		}
-		s.book.put(none)
+		s.PutAll(none)
 		clear(s.rests)
 	}
 	return sdk.Changes{Full: true, Node: true}
@@ -145,14 +149,14 @@ func (p *plugin) everything() sdk.Changes {
 // ground tells each side what the node is like.
 func (p *plugin) ground() error {
 	for _, s := range p.sides {
-		bound, err := bound(s.book.ground.family, p.state.Node.ServiceCIDRs)
+		bound, err := bound(s.Family(), p.state.Node.ServiceCIDRs)
 		if err != nil {
 			return err
 		}
-		s.book.setGround(ground{
-			family:    s.book.ground.family,
+		s.setNode(nodeConfig{
+			family:    s.Family(),
 			node:      p.state.Node,
-			localhost: *p.options.LocalhostNodePorts && localhost(s.book.ground.family, p.state.Node),
+			localhost: *p.options.LocalhostNodePorts && localhost(s.Family(), p.state.Node),
 			liberal:   p.state.Node.Conntrack.TCPBeLiberal || liberal(),
 			counted:   s.counts,
 			bound:     bound,
@@ -169,27 +173,28 @@ func localhost(f sdk.Family, n sdk.Node) bool {
 
 // follow writes what the changes ask for, in one family after the other. Who is
 // not the writer only says what it would do.
-func (p *plugin) follow(ctx context.Context, c sdk.Changes, wanted map[sdk.Name]piece) (sdk.Result, error) {
+func (p *plugin) follow(ctx context.Context, c sdk.Changes, wanted map[sdk.Name]ruleset.Desired) (sdk.Result, error) {
 	result := sdk.Result{Planned: p.lock == nil}
 	heavy := make(map[*side][]sdk.Name)
 	for _, s := range p.sides {
 		p.status.Step()
 		pieces := p.render(s, c, wanted)
-		s.book.whole = s.book.whole || c.Full
-		jumps := s.book.leads(p.role)
+		s.SetComplete(s.Complete() || c.Full)
 		if p.lock == nil {
-			s.known = false // the writer goes on writing
-			result.Steps = append(result.Steps, s.book.plan(s.book.put(pieces), jumps).steps()...)
+			s.Forget() // the writer goes on writing
+			s.PutAll(pieces)
+			s.lead(p.role)
+			result.Steps = append(result.Steps, s.Plan().Steps()...)
 			continue
 		}
-		s.book.sweeps = s.slice()
+		s.LimitRemovals(s.slice())
 		if c.Full {
-			s.book.sweeps = 0
+			s.LimitRemovals(0)
 		}
 		changing := slices.Collect(maps.Keys(pieces))
 		refused := s.setApart(pieces, p.state, c.Full)
 		heavy[s] = slices.DeleteFunc(changing, func(name sdk.Name) bool { return s.rests[name] == nil })
-		failed, err := s.sync(ctx, pieces, jumps)
+		failed, err := s.sync(ctx, pieces, p.role)
 		result.Failed = append(append(result.Failed, refused...), failed...)
 		if err != nil {
 			return result, err
@@ -207,7 +212,7 @@ func (p *plugin) bring(ctx context.Context, heavy map[*side][]sdk.Name, result s
 	}
 	for _, s := range p.sides {
 		more := func() bool { p.status.Step(); return time.Now().Before(until) }
-		failed, err := s.bringAll(ctx, heavy[s], s.book.leads(p.role), more)
+		failed, err := s.bringAll(ctx, heavy[s], more)
 		result.Failed = append(result.Failed, failed...)
 		if err != nil {
 			return result, err
@@ -218,8 +223,8 @@ func (p *plugin) bring(ctx context.Context, heavy map[*side][]sdk.Name, result s
 
 // wants are what the Services need that changed. When the node changed that is all of
 // them.
-func wants(state sdk.State, c sdk.Changes) map[sdk.Name]piece {
-	wanted := make(map[sdk.Name]piece)
+func wants(state sdk.State, c sdk.Changes) map[sdk.Name]ruleset.Desired {
+	wanted := make(map[sdk.Name]ruleset.Desired)
 	for name := range duty.Touched(state, c, maps.Keys(wanted)) {
 		if svc, ok := state.Services[name]; ok {
 			wanted[name] = want(svc, state.Node)
@@ -230,18 +235,18 @@ func wants(state sdk.State, c sdk.Changes) map[sdk.Name]piece {
 
 // render is the pieces of s that change: those that are wanted, and those of nobody any
 // more.
-func (p *plugin) render(s *side, c sdk.Changes, wanted map[sdk.Name]piece) map[sdk.Name]piece {
-	pieces := make(map[sdk.Name]piece)
-	for name := range duty.Touched(p.state, c, maps.Keys(s.book.pieces)) {
-		if now, ok := wanted[name]; ok && name.Family == s.book.ground.family {
+func (p *plugin) render(s *side, c sdk.Changes, wanted map[sdk.Name]ruleset.Desired) map[sdk.Name]ruleset.Desired {
+	pieces := make(map[sdk.Name]ruleset.Desired)
+	for name := range duty.Touched(p.state, c, maps.Keys(s.Owners())) {
+		if now, ok := wanted[name]; ok && name.Family == s.Family() {
 			pieces[name] = now
-		} else if _, had := s.book.pieces[name]; had && !p.state.Kept[name] {
-			pieces[name] = piece{}
+		} else if _, had := s.Owners()[name]; had && !p.state.Kept[name] {
+			pieces[name] = ruleset.Desired{}
 		}
 	}
 	for name := range p.state.Kept {
-		if _, had := s.book.pieces[name]; !had && name.Family == s.book.ground.family {
-			pieces[name] = s.book.keep(name)
+		if _, had := s.Owners()[name]; !had && name.Family == s.Family() {
+			pieces[name] = s.keep(name)
 		}
 	}
 	return pieces

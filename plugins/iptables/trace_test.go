@@ -11,25 +11,26 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
 // tablesOf is what the tables of family say when node serves services.
-func tablesOf(family sdk.Family, node sdk.Node, services []sdk.Service) *book {
-	b := newBook(family)
-	b.whole = true
-	b.setGround(groundOf(family, node))
-	b.put(piecesOf(family, node, services))
+func tablesOf(family sdk.Family, node sdk.Node, services []sdk.Service) *side {
+	b := newSide(iptables.Tool{Family: family})
+	b.SetComplete(true)
+	b.setNode(nodeOf(family, node))
+	b.PutAll(piecesOf(family, node, services))
 	return b
 }
 
-func groundOf(family sdk.Family, node sdk.Node) ground {
-	return ground{family: family, node: node, localhost: localhost(family, node)}
+func nodeOf(family sdk.Family, node sdk.Node) nodeConfig {
+	return nodeConfig{family: family, node: node, localhost: localhost(family, node)}
 }
 
-func piecesOf(family sdk.Family, node sdk.Node, services []sdk.Service) map[sdk.Name]piece {
-	pieces := make(map[sdk.Name]piece)
+func piecesOf(family sdk.Family, node sdk.Node, services []sdk.Service) map[sdk.Name]ruleset.Desired {
+	pieces := make(map[sdk.Name]ruleset.Desired)
 	for _, svc := range services {
 		if svc.Name.Family == family {
 			pieces[svc.Name] = want(svc, node)
@@ -39,16 +40,19 @@ func piecesOf(family sdk.Family, node sdk.Node, services []sdk.Service) map[sdk.
 }
 
 // tables is what the book says, as if the kernel had it, in the role of Active.
-func (b *book) tables() iptables.Tables {
-	t := make(iptables.Tables)
-	for id, page := range b.should {
-		t[id] = iptables.Split(page.text)
-	}
-	for _, j := range b.ground.jumps(sdk.Active) {
+func (b *side) tables() iptables.Tables {
+	t := b.Tables()
+	for _, j := range b.node.jumps(sdk.Active) {
 		t[j.At] = slices.Insert(t[j.At], 0, j.Rule)
 	}
-	masquerade.AddTo(t, b.ground.node.MasqueradeBit)
+	masquerade.AddTo(t, b.node.node.MasqueradeBit)
 	return t
+}
+
+// next is what changes come to.
+func (b *side) next(changes map[sdk.Name]ruleset.Desired) ruleset.Plan {
+	b.PutAll(changes)
+	return b.Plan()
 }
 
 // packet is what p looks like to the tables of node. A caller on the node has no

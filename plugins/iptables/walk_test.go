@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -19,17 +20,17 @@ func TestAWalkEndsWhereAFreshStartDoes(t *testing.T) {
 	b := tablesOf(sdk.IPv4, node, nil)
 	have := make(map[sdk.Name]sdk.Service)
 	for step := range 400 {
-		pieces := make(map[sdk.Name]piece)
+		pieces := make(map[sdk.Name]ruleset.Desired)
 		for range 1 + random.IntN(40) {
 			svc := randomService(random)
 			pieces[svc.Name] = want(svc, node)
 			have[svc.Name] = svc
 			if random.IntN(5) < 2+step%2 { // it grows for a while, and shrinks
-				pieces[svc.Name] = piece{}
+				pieces[svc.Name] = ruleset.Desired{}
 				delete(have, svc.Name)
 			}
 		}
-		b.put(pieces)
+		b.PutAll(pieces)
 		if step%20 == 0 {
 			wantSame(t, step, b, tablesOf(sdk.IPv4, node, slices.Collect(maps.Values(have))))
 		}
@@ -59,15 +60,16 @@ func randomService(random *rand.Rand) sdk.Service {
 	return svc
 }
 
-func wantSame(t *testing.T, step int, got, fresh *book) {
+func wantSame(t *testing.T, step int, got, fresh *side) {
 	t.Helper()
-	for id, page := range fresh.should {
-		if got.should[id] != page {
-			t.Fatalf("step %d: chain %s says\n%s, and a fresh one\n%s", step, id, got.should[id].text, page.text)
+	has, should := got.Tables(), fresh.Tables()
+	for id, rules := range should {
+		if !slices.Equal(has[id], rules) {
+			t.Fatalf("step %d: chain %s says\n%q, and a fresh one\n%q", step, id, has[id], rules)
 		}
 	}
-	for id := range got.should {
-		if _, ok := fresh.should[id]; !ok {
+	for id := range has {
+		if _, ok := should[id]; !ok {
 			t.Fatalf("step %d: chain %s is left over", step, id)
 		}
 	}
@@ -84,10 +86,10 @@ func TestBetweenNobodyIsForgotten(t *testing.T) {
 	gone := other
 	gone.Cluster = nil
 	b := tablesOf(sdk.IPv4, node, []sdk.Service{down, other})
-	b.done(b.plan(nil, nil))
-	clear(b.touched)
+	b.Done(b.Plan())
+	b.Settled()
 
-	p := b.plan(b.put(map[sdk.Name]piece{up.Name: want(up, node), gone.Name: want(gone, node)}), nil)
+	p := b.next(map[sdk.Name]ruleset.Desired{up.Name: want(up, node), gone.Name: want(gone, node)})
 	if len(p) != 3 || p[0].Table != "filter" || p[1].Table != "nat" || p[2].Table != "filter" {
 		t.Fatalf("the plan is\n%s", p)
 	}

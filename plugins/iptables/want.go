@@ -6,37 +6,33 @@ import (
 	"net/netip"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A piece is what one Service needs in the tables: chains of its own, and entries
-// that lead there from the trees.
-type piece struct {
-	chains  []iptables.Chain
-	entries []entry
-	health  uint16
-}
-
-// An entry catches the packets to one address in one of the trees.
-type entry struct {
-	in branch
-	tree.Entry
-}
-
-// A render puts the piece of one Service together, on a node of this kind.
+// A render puts together what one Service needs, on a node of this kind: chains of its own,
+// and entries that lead there from the trees.
 type render struct {
 	node sdk.Node
 	own  map[netip.AddrPort]bool // endpoints with a chain of their own
-	piece
+	ruleset.Desired
 }
 
 // want is what svc needs on node. It is pure: the same Service on the same node
 // always needs the same.
-func want(svc sdk.Service, node sdk.Node) piece {
-	r := render{node: node, own: make(map[netip.AddrPort]bool), piece: piece{health: svc.HealthPort}}
+func want(svc sdk.Service, node sdk.Node) ruleset.Desired {
+	r := render{node: node, own: make(map[netip.AddrPort]bool)}
+	if svc.HealthPort != 0 {
+		r.Entries = append(r.Entries, healthEntry(svc.HealthPort))
+	}
 	r.service(svc)
-	return r.piece
+	return r.Desired
+}
+
+// healthEntry accepts health checks on port.
+func healthEntry(port uint16) ruleset.Entry {
+	return ruleset.Entry{In: healthPorts, Entry: tree.Entry{Key: tree.Key{Protocol: sdk.TCP, Port: port}, Rule: "-j ACCEPT"}}
 }
 
 func (r *render) service(svc sdk.Service) {
@@ -77,7 +73,7 @@ func reached(svc sdk.Service) sdk.Service {
 
 // chain adds a chain.
 func (r *render) chain(id iptables.ID, rules ...iptables.Rule) {
-	r.chains = append(r.chains, iptables.Chain{ID: id, Rules: rules})
+	r.Chains = append(r.Chains, iptables.Chain{ID: id, Rules: rules})
 }
 
 // proto is the words that say which protocol is meant.

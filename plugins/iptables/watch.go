@@ -8,14 +8,8 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
-)
-
-const (
-	lookEvery  = 500 * time.Millisecond // at what costs nothing: what was heard, how big tables are
-	auditEvery = 10 * time.Second       // one chain, whatever seems to be the case
-	patience   = 4                      // for how many looks somebody may be at it
-	manyHeard  = 1000                   // more than anybody need hear before looking
 )
 
 // A watch notices, while this process is the writer, when somebody else takes away
@@ -25,48 +19,36 @@ const (
 //	legacy  the sizes of the tables; when one is another, the jumps, and all if it shrank
 //	both    one chain at a time is read and compared, slowly, whatever seems to be the case
 //
-// Whoever empties tables mostly is not done yet, and would stumble over what comes
-// back at once; so it waits for a moment in which nobody changes anything, though
-// not for long.
-//
-// It has two goroutines, which stop ends: one listens, and one looks.
+// It has a goroutine, which stop ends, and that of its monitor.
 type watch struct {
 	plugin  *plugin
 	end     context.CancelFunc
 	running sync.WaitGroup
-	events  *iptables.Events // nil: the backend tells nothing
-
-	mu    sync.Mutex // guards what follows
-	heard []iptables.Commit
-	first time.Time // when the first of heard came
-	last  time.Time // and the last
+	monitor *ruleset.Monitor // nil: the backend tells nothing
 }
 
 // writes is told of each program that writes for us, so that it is not heard.
 func (p *plugin) writes(pid int) {
-	p.ours.add(pid)
-	p.ignore(pid)
+	if p.watch != nil {
+		p.watch.monitor.Started(pid)
+	}
 }
 
 // wrote is told when it has ended.
-func (p *plugin) wrote() { p.ignore(0) }
-
-func (p *plugin) ignore(pid int) {
-	if p.watch != nil && p.watch.events != nil {
-		_ = p.watch.events.Ignore(pid) // else it is heard, and known by its number
+func (p *plugin) wrote() {
+	if p.watch != nil {
+		p.watch.monitor.Ended()
 	}
 }
 
 func (p *plugin) startWatch() *watch {
 	ctx, end := context.WithCancel(context.Background())
 	w := &watch{plugin: p, end: end}
-	if len(p.sides) > 0 && p.sides[0].tool.Backend == iptables.NFT {
-		events, err := iptables.Listen()
+	if len(p.sides) > 0 && p.sides[0].Tool.Backend == iptables.NFT {
+		var err error
+		w.monitor, err = ruleset.Listen(func(g iptables.Gone) bool { return ruleset.Matters(g, isOurs) })
 		if err != nil {
 			p.log.Warn("cannot hear who changes the tables", "err", err)
-		} else {
-			w.events, events.Matters = events, matters
-			w.running.Go(w.listen)
 		}
 	}
 	w.running.Go(func() { w.look(ctx) })
@@ -77,57 +59,18 @@ func (p *plugin) startWatch() *watch {
 func (w *watch) stop() {
 	w.quit()
 	w.running.Wait()
+	w.monitor.Close()
 }
 
 // quit tells both goroutines to end.
 func (w *watch) quit() {
 	w.end()
-	if w.events != nil {
-		_ = w.events.Close() // nothing was written to it
-	}
-}
-
-// listen passes on what others did, until the events are closed.
-func (w *watch) listen() {
-	for {
-		c, err := w.events.Next()
-		if err != nil {
-			return
-		}
-		if !w.plugin.ours.has(int(c.Port)) {
-			w.hear(c)
-		}
-	}
-}
-
-func (w *watch) hear(c iptables.Commit) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.heard) >= manyHeard {
-		w.heard = []iptables.Commit{{Missed: true}}
-	}
-	w.last = time.Now()
-	if len(w.heard) == 0 {
-		w.first = w.last
-	}
-	w.heard = append(w.heard, c)
-}
-
-// take is what was heard, once nobody has anything to add.
-func (w *watch) take() []iptables.Commit {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if time.Since(w.last) < lookEvery && time.Since(w.first) < patience*lookEvery {
-		return nil
-	}
-	heard := w.heard
-	w.heard = nil
-	return heard
+	w.monitor.Stop()
 }
 
 // look goes round until ctx ends.
 func (w *watch) look(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(ruleset.LookEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -138,7 +81,7 @@ func (w *watch) look(ctx context.Context) {
 		if w.plugin.turn.Take(ctx) != nil {
 			return
 		}
-		w.plugin.patrol(ctx, w.take())
+		w.plugin.patrol(ctx, w.monitor.Take())
 		for w.plugin.goOn(ctx) {
 			w.plugin.turn.Give() // a call that waits goes first
 			if w.plugin.turn.Take(ctx) != nil {
@@ -154,24 +97,25 @@ func (w *watch) look(ctx context.Context) {
 func (p *plugin) patrol(ctx context.Context, heard []iptables.Commit) {
 	p.followAddresses(ctx)
 	for _, s := range p.sides {
-		if !s.known || !s.book.whole {
+		if !s.Known() || !s.Complete() {
 			continue // the next Sync reads everything anyway
 		}
-		jumps := s.book.leads(p.role)
+		s.lead(p.role)
 		for _, c := range heard {
-			if !p.ours.has(int(c.Port)) { // a Sync may have begun while it was heard
-				s.weigh(ctx, c, jumps)
-			}
+			s.Hear(ctx, c)
 		}
-		s.glance(jumps)
-		s.audit(ctx, jumps)
-		if (s.doubt != "" || s.masq.Doubted()) && p.cleanedMark().Left() {
+		s.Glance()
+		if time.Since(s.audited) >= ruleset.AuditEvery && s.Doubt() == "" {
+			s.audited = time.Now()
+			s.Audit(ctx)
+		}
+		if (s.Doubt() != "" || s.Masquerade.Doubted()) && p.cleanedMark().Left() {
 			p.standDown()
 			return
 		}
 		p.mend(ctx, s)
-		if s.doubt != "" {
-			p.repair(ctx, s, jumps)
+		if s.Doubt() != "" {
+			p.repair(ctx, s)
 		}
 	}
 	if p.role == sdk.Draining {
@@ -181,30 +125,30 @@ func (p *plugin) patrol(ctx context.Context, heard []iptables.Commit) {
 
 // mend puts back what somebody took away of the chains that all dataplanes share.
 func (p *plugin) mend(ctx context.Context, s *side) {
-	steps, err := s.masq.Mend(ctx)
+	steps, err := s.Masquerade.Mend(ctx)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		p.log.Warn("cannot put back what somebody took away", "family", s.book.ground.family, "err", err)
+		p.log.Warn("cannot put back what somebody took away", "family", s.Family(), "err", err)
 	case len(steps) > 0:
-		p.log.Warn("put back what somebody took away", "family", s.book.ground.family, "steps", len(steps), "first", steps[0])
+		p.log.Warn("put back what somebody took away", "family", s.Family(), "steps", len(steps), "first", steps[0])
 		p.status.Tell(func(r *sdk.Report) { r.Repaired++ })
 		p.publish()
 	}
 }
 
 // repair makes a side say what it should, from a fresh reading.
-func (p *plugin) repair(ctx context.Context, s *side, jumps []iptables.Jump) {
-	why := s.doubt
+func (p *plugin) repair(ctx context.Context, s *side) {
+	why := s.Doubt()
 	p.status.Step()
-	plan, err := s.repair(ctx, jumps)
+	plan, err := s.Repair(ctx)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		p.log.Warn("cannot put back what somebody took away", "family", s.book.ground.family, "why", why, "err", err)
+		p.log.Warn("cannot put back what somebody took away", "family", s.Family(), "why", why, "err", err)
 	case len(plan) > 0:
-		steps := plan.steps()
-		p.log.Warn("put back what somebody took away", "family", s.book.ground.family, "why", why, "steps", len(steps), "first", steps[0])
+		steps := plan.Steps()
+		p.log.Warn("put back what somebody took away", "family", s.Family(), "why", why, "steps", len(steps), "first", steps[0])
 		p.status.Tell(func(r *sdk.Report) { r.Repaired++ })
 		p.publish()
 	}

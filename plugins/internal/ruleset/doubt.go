@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ruleset
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+)
+
+// This file finds out whether another process removed rules, at little cost: nft's kernel
+// says who deleted what, legacy's tables have a size, and an audit reads one chain at a time.
+// A reason for doubt stays until the kernel was read and written again.
+
+// tables are those in which a set has rules.
+var tables = []string{"nat", "filter"}
+
+// entrances are the built-in chains in which our jumps may stand.
+var entrances = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+
+// Matters reports whether a loss may be one of a dataplane's with these chains: one of its
+// chains, one in which it has jumps, or a whole table. Another proxy that goes takes
+// thousands of others along.
+func Matters(g iptables.Gone, ours func(iptables.ID) bool) bool {
+	id := g.ID
+	return masquerade.Concerns(id) || slices.Contains(tables, id.Table) && (id.Chain == "" || ours(id) || slices.Contains(entrances, id.Chain))
+}
+
+// Doubt is why the kernel may not have what was observed; empty: no reason is known.
+func (r *Rules[K]) Doubt() string { return r.doubt }
+
+// Hear doubts the rules if c, which another process did, removed some of ours.
+func (r *Rules[K]) Hear(ctx context.Context, c iptables.Commit) {
+	if c.Missed {
+		r.doubt = "more was changed than the kernel could tell"
+		r.Masquerade.Doubt()
+		return
+	}
+	for _, gone := range c.Gone {
+		if gone.Family == r.Family() && masquerade.Concerns(gone.ID) {
+			r.Masquerade.Doubt()
+		}
+		if gone.Family != r.Family() || r.doubt != "" || !slices.Contains(tables, gone.ID.Table) {
+			continue
+		}
+		switch id := gone.ID; {
+		case id.Chain == "":
+			r.doubt = fmt.Sprintf("%s deleted the table %s", c.Program, id.Table)
+		case r.config.Ours(id):
+			r.doubt = fmt.Sprintf("%s deleted from %s", c.Program, id)
+		default:
+			r.ask(ctx, id, c.Program)
+		}
+	}
+}
+
+// ask looks whether the jumps that should be at id are there.
+func (r *Rules[K]) ask(ctx context.Context, id iptables.ID, program string) {
+	if !slices.ContainsFunc(r.jumps, func(j iptables.Jump) bool { return j.At == id }) {
+		return
+	}
+	rules, _, err := r.Tool.List(ctx, id)
+	for _, j := range r.jumps {
+		if err == nil && j.At == id && !slices.Contains(rules, j.Rule) {
+			r.doubt = fmt.Sprintf("%s deleted a jump from %s", program, id)
+		}
+	}
+}
+
+// Glance asks the kernel, on legacy, how large the tables are.
+func (r *Rules[K]) Glance() {
+	if r.Tool.Backend != iptables.Legacy {
+		return
+	}
+	for _, table := range tables {
+		if size, err := iptables.TableSize(r.Family(), table); err == nil {
+			r.compare(table, size)
+		}
+	}
+}
+
+// A sized says how large one of legacy's tables is.
+type sized struct {
+	ours  iptables.Size // as we left it
+	seen  iptables.Size // when it was looked at last
+	looks int           // how often it was another than ours
+}
+
+// compare looks closer when a table has another size, once it keeps that: rules of ours may
+// have been removed. What is doubted already is read again, whole.
+func (r *Rules[K]) compare(table string, now iptables.Size) {
+	was := r.sizes[table]
+	if now == was.ours || r.doubt != "" {
+		return
+	}
+	if was.looks++; now != was.seen && was.looks < Patience {
+		was.seen = now
+		r.sizes[table] = was
+		return // another process is changing it
+	}
+	r.Masquerade.Doubt()
+	r.doubt = iptables.Lost(r.Family(), table, was.ours, now, r.text, r.jumps)
+	r.sizes[table] = sized{ours: now, seen: now}
+}
+
+// measure notes how large the tables are once they have what they should.
+func (r *Rules[K]) measure() {
+	if r.Tool.Backend != iptables.Legacy {
+		return
+	}
+	for _, table := range tables {
+		if size, err := iptables.TableSize(r.Family(), table); err == nil {
+			r.sizes[table] = sized{ours: size, seen: size}
+		}
+	}
+}
+
+// Audit reads one chain of ours, or asks for one jump, and compares. Call by call it goes
+// through all of them.
+func (r *Rules[K]) Audit(ctx context.Context) {
+	if r.doubt != "" {
+		return
+	}
+	if len(r.audit) == 0 {
+		r.audit = r.agenda()
+	}
+	if len(r.audit) == 0 {
+		return
+	}
+	next := r.audit[0]
+	r.audit = r.audit[1:]
+	if next.Rule != "" {
+		if there, err := r.Tool.Exists(next.At, next.Rule); err == nil && !there && slices.Contains(r.jumps, next) {
+			r.doubt = fmt.Sprintf("a jump is missing from %s", next.At)
+		}
+		return
+	}
+	want, ours := r.text[next.At]
+	rules, there, err := r.Tool.List(ctx, next.At)
+	if err == nil && ours && (!there || iptables.Join(rules) != want) {
+		r.doubt = fmt.Sprintf("%s is not as it was written", next.At)
+	}
+}
+
+// agenda is what an audit goes through: the jumps, and chains as jumps without a rule.
+func (r *Rules[K]) agenda() []iptables.Jump {
+	all := make([]iptables.Jump, 0, len(r.jumps)+len(r.text))
+	for id := range r.text {
+		all = append(all, iptables.Jump{At: id})
+	}
+	slices.SortFunc(all, iptables.Jump.Compare)
+	return append(slices.Clone(r.jumps), all...)
+}
+
+// Repair reads the kernel and writes what differs. The plan says what did.
+func (r *Rules[K]) Repair(ctx context.Context) (Plan, error) {
+	r.known = false
+	written, refused, err := r.Attempt(ctx, nil)
+	if refused != nil {
+		err = refused
+	}
+	return written, err
+}

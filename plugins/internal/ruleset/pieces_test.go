@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ruleset
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+)
+
+// Many chains that go are emptied first, even where everything fits one piece; and no
+// piece is empty.
+func TestManyAreEmptiedFirst(t *testing.T) {
+	b := iptables.Block{Table: "nat"}
+	for i := range manyRemoved + 1 {
+		b.Remove = append(b.Remove, nat(fmt.Sprint("KUBE-SEP-", i)))
+	}
+	cut := Plan{b}.Cut(Size{math.MaxInt, math.MaxInt}, rank)
+	if len(cut) != 2 || len(cut[0][0].Whole) != len(b.Remove) || len(cut[0][0].Remove) > 0 || len(cut[1][0].Remove) != len(b.Remove) {
+		t.Errorf("%d chains that go are in %d pieces", len(b.Remove), len(cut))
+	}
+	b.Remove = b.Remove[:manyRemoved]
+	if few := (Plan{b}).Cut(Size{math.MaxInt, math.MaxInt}, rank); len(few) != 1 {
+		t.Errorf("%d chains that go are in %d pieces", len(b.Remove), len(few))
+	}
+}
+
+// However many rules a load has, no piece of it has more lines than a piece may have,
+// unless one chain alone has, and the chains stay in order.
+func TestPiecesHoldSoManyLines(t *testing.T) {
+	var chains []iptables.Chain
+	for i := range 300 {
+		chains = append(chains, iptables.Chain{ID: nat(fmt.Sprint("KUBE-SEP-", i)), Rules: make([]iptables.Rule, i%7*20)})
+	}
+	chains[100].Rules = make([]iptables.Rule, 5000)
+	limit := Size{Chains: 20, Lines: 1000}
+	var all []iptables.Chain
+	for _, part := range limit.Cut(chains) {
+		lines := 0
+		for _, c := range part {
+			lines += 1 + len(c.Rules)
+		}
+		if len(part) > limit.Chains || len(part) > 1 && lines > limit.Lines {
+			t.Errorf("a piece has %d chains with %d lines", len(part), lines)
+		}
+		all = append(all, part...)
+	}
+	if !slices.EqualFunc(all, chains, func(a, b iptables.Chain) bool { return a.ID == b.ID }) {
+		t.Errorf("of %d chains %d are written, or in another order", len(chains), len(all))
+	}
+}

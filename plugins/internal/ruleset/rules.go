@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ruleset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+)
+
+// Rules are the set of one IP family and the programs that make the kernel follow it. One
+// goroutine at a time uses it.
+type Rules[K comparable] struct {
+	*Set[K]
+	Tool iptables.Tool
+
+	// Masquerade is the hold on what all dataplanes share; nil: only leftovers are removed.
+	Masquerade *masquerade.Hold
+
+	// MasqueradeBit is the bit of the mark that has a packet masqueraded.
+	MasqueradeBit uint8
+
+	// Reading, if not nil, is called at each reading: what rules need beside rules may have
+	// been removed with them.
+	Reading func() error
+
+	// Served finds what the kernel serves an owner by, in what was adopted. It is asked in
+	// place of what an owner wanted before, while that was Planned.
+	Served func(K) Desired
+
+	// Planned says that what owners wanted so far was only planned, because another process
+	// was the writer.
+	Planned bool
+
+	Stats Stats
+
+	// known says that the observed rules are what the kernel has, as far as this process
+	// wrote them. After an error that is uncertain, and the next call reads the kernel.
+	known bool
+
+	asRead *iptables.Stamp // of the tables, when they were last read; nil: written to since
+
+	doubt string           // why the kernel may not have what was observed; empty: it has
+	sizes map[string]sized // of legacy's tables
+	audit []iptables.Jump  // what is still to be audited
+}
+
+// Stats are what operators of kube-proxy know of rules.
+type Stats struct {
+	Last     map[string]int // rules written by the last update, by table
+	Failures int            // restores that failed
+	Partial  int            // of these, those with only what changed
+}
+
+// NewRules are rules of which nothing is known yet.
+func NewRules[K comparable](c Config[K], tool iptables.Tool) *Rules[K] {
+	return &Rules[K]{
+		Set:   New(c),
+		Tool:  tool,
+		Stats: Stats{Last: make(map[string]int)},
+		sizes: make(map[string]sized),
+	}
+}
+
+// Known reports whether the observed rules are what the kernel has.
+func (r *Rules[K]) Known() bool { return r.known }
+
+// Forget has the next call read the kernel first.
+func (r *Rules[K]) Forget() { r.known = false }
+
+// Hold hands the writer's lock to every program that writes; nil: this process is not the
+// writer. What was known is of before.
+func (r *Rules[K]) Hold(lock *os.File) {
+	r.Tool.Hold = lock
+	r.known = false
+}
+
+// Read takes the kernel's tables into the set.
+func (r *Rules[K]) Read(ctx context.Context) error {
+	r.known = false
+	r.asRead = nil
+	if r.Masquerade != nil {
+		r.Masquerade.Doubt()
+	}
+	stamp, unstamped := r.Tool.Stamp("nat", "filter")
+	tables, err := r.Tool.SaveIf(ctx, r.config.Ours, "nat", "filter")
+	if err != nil {
+		return fmt.Errorf("read %s tables: %w", r.Family(), err)
+	}
+	if r.Reading != nil {
+		if err := r.Reading(); err != nil {
+			return err
+		}
+	}
+	r.known = true
+	if unstamped == nil {
+		r.asRead = &stamp
+	}
+	r.Adopt(tables)
+	return nil
+}
+
+// JustRead reports whether the observed rules are what the kernel has, as far as the kernel
+// tells without another reading: no process wrote since the last one.
+func (r *Rules[K]) JustRead() bool {
+	if !r.known || r.asRead == nil {
+		return false
+	}
+	now, err := r.Tool.Stamp("nat", "filter")
+	return err == nil && now == *r.asRead
+}
+
+// Attempt writes what differs, once, with changes to what owners want. written is what that
+// took. refused is a line that the kernel did not take; any other error is err. After either
+// the kernel is read before anything else is written.
+func (r *Rules[K]) Attempt(ctx context.Context, changes map[K]Desired) (written Plan, refused *iptables.LineError, err error) {
+	if !r.known {
+		if err := r.Read(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := r.share(ctx); err != nil {
+		return nil, nil, err
+	}
+	r.PutAll(changes)
+	p := r.Plan()
+	err = r.Write(ctx, p)
+	if err == nil {
+		return p, nil, nil
+	}
+	r.known = false
+	r.Stats.failed(len(r.touched) < len(r.chains))
+	if ctx.Err() == nil && errors.As(err, &refused) {
+		return nil, refused, nil
+	}
+	return nil, nil, err
+}
+
+// share has the chains that all dataplanes share be there, once it is known what the node is
+// like: our rules lead to them.
+func (r *Rules[K]) share(ctx context.Context) error {
+	if r.Masquerade == nil || !r.complete {
+		return nil
+	}
+	_, err := r.Masquerade.Ensure(ctx, r.MasqueradeBit)
+	return err
+}
+
+// Write carries out a plan of these rules. Each part of it that is done is noted, and at the
+// end that the kernel has what it should, but for chains that are left to be removed.
+func (r *Rules[K]) Write(ctx context.Context, p Plan) error {
+	if len(p) > 0 {
+		r.asRead = nil
+	}
+	r.Stats.write(p)
+	if err := p.Write(ctx, r.Tool, r.config.Rank, r.RuleCount("nat"), r.Done); err != nil {
+		return err
+	}
+	r.Settled()
+	r.doubt = ""
+	r.measure()
+	return nil
+}
+
+// Write carries out p, in pieces if it is large. Many pieces go in by one run of the
+// program: each takes effect by itself. done is called with what was carried out, after each
+// run that succeeded. there is how many rules the table of nat has.
+func (p Plan) Write(ctx context.Context, tool iptables.Tool, rank func(iptables.Chain) int, there int, done func(Plan)) error {
+	each, pieces := pace(tool.Backend, there)
+	for some := range slices.Chunk(p.Cut(each, rank), pieces) {
+		joint := slices.Concat(some...)
+		if err := tool.Restore(ctx, joint.Script(tool.Backend)); err != nil {
+			return err
+		}
+		done(joint)
+		if tool.Heard != nil {
+			tool.Heard()
+		}
+	}
+	return nil
+}
+
+func (s *Stats) write(p Plan) {
+	s.Last["nat"], s.Last["filter"] = 0, 0
+	for _, b := range p {
+		for _, chain := range b.Whole {
+			s.Last[b.Table] += len(chain.Rules)
+		}
+		s.Last[b.Table] += len(b.Insert)
+	}
+}
+
+// failed counts a restore that failed, and whether it had only some of the chains.
+func (s *Stats) failed(partial bool) {
+	s.Failures++
+	if partial {
+		s.Partial++
+	}
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ruleset
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/tree"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A Config says what is particular to one dataplane's rules in one family.
+type Config[K comparable] struct {
+	Family sdk.Family
+	Trees  []Tree
+
+	// Compare orders owners. Their order decides which of them are tried together when the
+	// kernel refuses a line.
+	Compare func(a, b K) int
+
+	// Ours reports whether a chain is this dataplane's, by its name.
+	Ours func(iptables.ID) bool
+
+	// Rank orders chains: each has a higher rank than those that its rules lead to.
+	Rank func(iptables.Chain) int
+
+	// Spare, if not nil, reports whether a chain may be removed later than what led to it.
+	// See Set.LimitRemovals.
+	Spare func(iptables.ID) bool
+
+	// Companions are chains in tables that are never read, which go with one that is.
+	Companions map[iptables.ID]iptables.ID
+}
+
+// A Tree is one in which entries of a set hang.
+type Tree struct {
+	*tree.Tree
+
+	// Shared says that several owners may want the same entry. It stays until none does.
+	Shared bool
+}
+
+// Desired is what one owner wants.
+type Desired struct {
+	Chains  []iptables.Chain
+	Entries []Entry
+}
+
+// Empty reports whether nothing is wanted.
+func (d Desired) Empty() bool { return len(d.Chains) == 0 && len(d.Entries) == 0 }
+
+// An Entry catches packets in one of the set's trees, which is named by its index in
+// Config.Trees.
+type Entry struct {
+	In int
+	tree.Entry
+}
+
+// A place is where an entry hangs.
+type place struct {
+	in  int
+	key tree.Key
+}
+
+func (e Entry) place() place { return place{e.In, e.Key} }
+
+// A Set is the desired and the observed rules of one family.
+type Set[K comparable] struct {
+	config  Config[K]
+	desired map[K]Desired
+	fixed   Desired
+	ends    []ends        // of the trees' roots
+	shares  map[place]int // how many owners want an entry of a shared tree
+	parting map[iptables.ID]K
+	leaving map[place]Entry // both: what filter loses only after nat has changed
+
+	jumps []iptables.Jump // those that should be there
+	own   []iptables.Jump // those that this dataplane makes in any role
+
+	// complete says that the set has had all owners. Before, it cannot tell which chains
+	// are surplus.
+	complete bool
+
+	// limit is how many spare chains one plan removes from a table; 0: all.
+	limit int
+
+	chains  map[iptables.ID]chain[K]
+	touched map[iptables.ID]bool
+
+	observed
+}
+
+// New is a set of no owner, for a kernel that has nothing.
+func New[K comparable](c Config[K]) *Set[K] {
+	return &Set[K]{
+		config:   c,
+		desired:  make(map[K]Desired),
+		ends:     make([]ends, len(c.Trees)),
+		shares:   make(map[place]int),
+		parting:  make(map[iptables.ID]K),
+		leaving:  make(map[place]Entry),
+		chains:   make(map[iptables.ID]chain[K]),
+		touched:  make(map[iptables.ID]bool),
+		observed: newObserved(),
+	}
+}
+
+// Family is that of the set's addresses.
+func (s *Set[K]) Family() sdk.Family { return s.config.Family }
+
+// Tree is one of the set's trees.
+func (s *Set[K]) Tree(in int) *tree.Tree { return s.config.Trees[in].Tree }
+
+// Trees are all of the set's trees, in the order of their indexes.
+func (s *Set[K]) Trees() []Tree { return s.config.Trees }
+
+// Desired is what owner wants, if it wants anything.
+func (s *Set[K]) Desired(owner K) (Desired, bool) {
+	d, ok := s.desired[owner]
+	return d, ok
+}
+
+// Owners are those that want something. The map is the set's own: it is only read.
+func (s *Set[K]) Owners() map[K]Desired { return s.desired }
+
+// SetComplete says whether the set has had all owners.
+func (s *Set[K]) SetComplete(complete bool) { s.complete = complete }
+
+// Complete reports whether the set has had all owners.
+func (s *Set[K]) Complete() bool { return s.complete }
+
+// LimitRemovals has each plan remove at most n spare chains from a table, so that other
+// updates need not wait for it; 0: all. The others stay touched, and the plans after it
+// remove them.
+func (s *Set[K]) LimitRemovals(n int) { s.limit = n }
+
+// SetJumps says which jumps at built-in chains should be there, in the order in which they
+// are inserted, each at the top of its chain. own are all that this dataplane makes in any
+// role: another one that is listed is kube-proxy's, whose chains it replaces.
+func (s *Set[K]) SetJumps(jumps, own []iptables.Jump) { s.jumps, s.own = jumps, own }
+
+// SetFixed replaces what serves all owners.
+func (s *Set[K]) SetFixed(d Desired) {
+	var all K
+	s.replace(all, s.fixed, d)
+	s.fixed = d
+}
+
+// SetRoot says which rules stand before and after those that a tree has in its root.
+func (s *Set[K]) SetRoot(in int, head, tail []iptables.Rule) {
+	s.ends[in] = ends{head, tail}
+	s.Tree(in).Touch()
+}
+
+// Put replaces what owner wants. In nat that takes effect at once. In filter, what is no
+// longer wanted goes only after nat has changed (see Plan).
+func (s *Set[K]) Put(owner K, d Desired) {
+	s.replace(owner, s.desired[owner], d)
+	if d.Empty() {
+		delete(s.desired, owner)
+		return
+	}
+	s.desired[owner] = d
+}
+
+// PutAll is Put for several owners.
+func (s *Set[K]) PutAll(all map[K]Desired) {
+	for owner, d := range all {
+		s.Put(owner, d)
+	}
+}
+
+// Add adds chains to those that owner wants, in place of those with the same name.
+func (s *Set[K]) Add(owner K, chains []iptables.Chain) {
+	d := s.desired[owner]
+	at := make(map[iptables.ID]int, len(d.Chains))
+	for i, c := range d.Chains {
+		at[c.ID] = i
+	}
+	d.Chains = slices.Clone(d.Chains)
+	for _, c := range chains {
+		if i, has := at[c.ID]; has {
+			d.Chains[i] = c
+		} else {
+			d.Chains = append(d.Chains, c)
+		}
+		s.write(owner, c)
+	}
+	s.desired[owner] = d
+}
+
+// Tables are the chains that should be there, as if the kernel had them. A Tracer finds
+// where they send a packet.
+func (s *Set[K]) Tables() iptables.Tables {
+	s.settle()
+	t := make(iptables.Tables, len(s.chains))
+	for id, c := range s.chains {
+		t[id] = iptables.Split(c.text)
+	}
+	return t
+}
+
+// Concerns reports whether a line that the kernel refused may be one of owner's: its chain
+// is owner's, or it is one of owner's entries.
+func (s *Set[K]) Concerns(owner K, refused *iptables.LineError) bool {
+	if c, ok := s.chains[refused.Chain]; ok && c.owner == owner {
+		return true
+	}
+	return slices.ContainsFunc(s.desired[owner].Entries, func(e Entry) bool {
+		t := s.Tree(e.In)
+		return t.Has(refused.Chain) && strings.HasSuffix(refused.Line, " "+string(t.Line(e.Entry)))
+	})
+}
