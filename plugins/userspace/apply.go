@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -135,7 +136,7 @@ func (d *Dataplane) plan(t *turn) []step {
 		if s == nil {
 			return holder{}, false
 		}
-		return s.target().holder(), true
+		return holderOf(s), true
 	})
 }
 
@@ -164,7 +165,7 @@ func (d *Dataplane) prepare(ctx context.Context, steps []step) (map[refused]erro
 		case opens:
 			err = d.open(ctx, p)
 		case probes:
-			if err = probe(ctx, p); errors.Is(err, errInUse) {
+			if err = relay.Probe(ctx, p.protocol, p.addr); errors.Is(err, relay.ErrInUse) {
 				err = nil
 			}
 		}
@@ -178,7 +179,7 @@ func (d *Dataplane) prepare(ctx context.Context, steps []step) (map[refused]erro
 func (d *Dataplane) open(ctx context.Context, p place) error {
 	if s := d.retired[p]; s != nil {
 		delete(d.retired, p)
-		if s.resume() {
+		if s.Resume() {
 			d.sockets[p] = s
 			return nil
 		}
@@ -209,7 +210,7 @@ func (d *Dataplane) giveUp(t *turn, p place, name sdk.Name, err error) {
 
 func (d *Dataplane) owe(p place, name sdk.Name, err error) {
 	d.owed[p] = err
-	d.relay.log.Load().Warn("cannot listen; trying again", "at", p.String(), "service", name, "err", err)
+	d.status.log.Load().Warn("cannot listen; trying again", "at", p.String(), "service", name, "err", err)
 }
 
 // commit publishes the values, and then does all that cannot fail.
@@ -244,11 +245,12 @@ func (d *Dataplane) commit(t *turn, steps []step) {
 func (d *Dataplane) publish(svc sdk.Service) {
 	s := d.services[svc.Name]
 	if s == nil {
-		s = newService(svc.Name)
+		s = relay.NewService(svc)
 		d.services[svc.Name] = s
+	} else {
+		s.Set(svc)
 	}
-	s.set(svc)
-	s.seed(d.seeds[svc.Name], time.Now())
+	s.ImportAffinity(d.seeds[svc.Name], time.Now())
 	delete(d.seeds, svc.Name)
 	d.noteRoaming(svc)
 }
@@ -262,7 +264,7 @@ func (d *Dataplane) noteRoaming(svc sdk.Service) {
 
 // gotOn has Report tell that the call gets on. With many Services on a busy node also
 // what only computes takes seconds.
-func (d *Dataplane) gotOn() { d.relay.counts.progress.Add(1) }
+func (d *Dataplane) gotOn() { d.status.step() }
 
 // settle gives, or closes.
 func (d *Dataplane) settle(steps []step, verb verb) {
@@ -273,7 +275,7 @@ func (d *Dataplane) settle(steps []step, verb verb) {
 		}
 		switch st.verb {
 		case give:
-			s.give(&target{d.services[st.claim.name], st.claim.frontend})
+			s.Serve(&relay.Target{Service: d.services[st.claim.name], Frontend: st.claim.frontend})
 		case closeDown:
 			d.release(st.claim.place, s)
 		}
@@ -282,14 +284,14 @@ func (d *Dataplane) settle(steps []step, verb verb) {
 }
 
 // release lets go of s when what it has begun is over.
-func (d *Dataplane) release(p place, s socket) {
+func (d *Dataplane) release(p place, s relay.Socket) {
 	delete(d.sockets, p)
 	switch {
-	case s.target() == nil:
-		s.shut()
+	case s.Target() == nil:
+		s.Close()
 	case d.role == sdk.Yielded && p.protocol == sdk.UDP:
-		s.shut() // a successor shares the port, and half of the datagrams would come to us
-	case s.retire():
+		s.Close() // a successor shares the port, and half of the datagrams would come to us
+	case s.Drain():
 		d.retired[p] = s
 	}
 }
@@ -300,9 +302,9 @@ func (d *Dataplane) tellSockets(name sdk.Name) {
 		return
 	}
 	for _, c := range d.table.claims[name] {
-		for _, s := range []socket{d.sockets[c.place], d.retired[c.place]} {
-			if s != nil && s.target() != nil && s.target().service.name == name {
-				s.follow()
+		for _, s := range []relay.Socket{d.sockets[c.place], d.retired[c.place]} {
+			if s != nil && holderOf(s).name == name {
+				s.EndpointsChanged()
 			}
 		}
 	}

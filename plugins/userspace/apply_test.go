@@ -4,11 +4,15 @@ package userspace
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -254,4 +258,102 @@ func TestGetsOn(t *testing.T) {
 	if steps := s.Report().Progress - before; steps < 6 {
 		t.Errorf("2 Services are %d steps", steps)
 	}
+}
+
+// TestNobodyServes: there is no socket, so callers are refused, over UDP too.
+func TestNobodyServes(t *testing.T) {
+	front, back := at(1, 8000), at(2, 8000)
+	speaker(t, back, nil)
+	s := onStage(t, svc("web", "load-balancer "+front, back), udp(svc("dns", "load-balancer "+front, back)))
+	c := caller(t, front)
+	s.set(svc("web", "load-balancer "+front, ""), udp(svc("dns", "load-balancer "+front, "")))
+	if _, err := ask(front); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("over TCP: %v", err)
+	}
+	eventually(t, func() error {
+		_, err := c.Write([]byte("x"))
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			return nil
+		}
+		return fmt.Errorf("over UDP the caller sees %v", err)
+	})
+	s.set(svc("web", "load-balancer "+front, back))
+	finds(t, front, back)
+}
+
+// TestSwitch: an address goes to and fro between two Services. The socket stays,
+// and not one caller is turned away.
+func TestSwitch(t *testing.T) {
+	front := at(1, 8000)
+	a, b := at(2, 8000), at(3, 8000)
+	speaker(t, a, nil)
+	speaker(t, b, nil)
+	services := []sdk.Service{svc("a", "cluster-ip "+front, a), svc("b", "cluster-ip "+front, b)}
+	s := onStage(t, services[0])
+	socket := s.sockets[place{sdk.TCP, addrPortOf(front)}]
+	var stop atomic.Bool
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for !stop.Load() {
+				if _, err := ask(front); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 50 {
+		was, next := services[i%2], services[1-i%2]
+		s.must(sdk.Update{Delete: []sdk.Name{was.Name}, Set: []sdk.Service{next}})
+		finds(t, front, next.Cluster[0].Addr.String())
+	}
+	stop.Store(true)
+	callers.Wait()
+	if s.sockets[place{sdk.TCP, addrPortOf(front)}] != socket {
+		t.Error("the socket was opened anew")
+	}
+}
+
+// TestRolesEndNothing: what is established lives through every role. Draining and standby
+// begin no flow.
+func TestRolesEndNothing(t *testing.T) {
+	front, back := at(1, 8000), at(2, 8000)
+	speaker(t, back, echo)
+	teller(t, back)
+	s := onStage(t, svc("web", "cluster-ip "+front, back), udp(svc("dns", "cluster-ip "+front, back)))
+	c, u := dial(t, front), caller(t, front)
+	lives := func(when string) {
+		t.Helper()
+		fmt.Fprint(c, "x")
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		if who := tells(t, u, "x"); who != back {
+			t.Errorf("%s an established flow finds %s", when, who)
+		}
+		if n := s.Report().Flows; n != 2 {
+			t.Errorf("%s %d flows are reported", when, n)
+		}
+	}
+	lives("at first")
+	for _, r := range []sdk.Role{sdk.Draining, sdk.Standby, sdk.Active} {
+		s.role(r)
+		if r != sdk.Active {
+			_, _ = caller(t, front).Write([]byte("x"))
+		}
+		lives(r.String())
+	}
+	s.role(sdk.Yielded) // a successor shares the port: UDP is all its
+	fmt.Fprint(c, "x")
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		t.Fatalf("yielded: %v", err)
+	}
+	c.Close()
+	eventually(t, func() error {
+		if n := s.Report().Flows; n != 0 {
+			return fmt.Errorf("%d flows are reported after the end", n)
+		}
+		return nil
+	})
 }

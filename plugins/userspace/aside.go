@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -15,7 +16,7 @@ import (
 
 // was is a Service as it was before a turn; nil: there was none.
 type was struct {
-	service *service
+	service *relay.Service
 	value   *sdk.Service
 }
 
@@ -24,7 +25,7 @@ func (d *Dataplane) as(name sdk.Name) was {
 	if s == nil {
 		return was{}
 	}
-	return was{s, s.value.Load()}
+	return was{s, s.Value()}
 }
 
 // takeBack makes sockets, services and books what they were before t. The kernel
@@ -40,7 +41,7 @@ func (d *Dataplane) takeBack(t *turn) {
 			continue
 		}
 		d.services[name] = was.service
-		was.service.set(*was.value)
+		was.service.Set(*was.value)
 		d.noteRoaming(*was.value)
 	}
 	for _, verb := range []verb{give, closeDown} {

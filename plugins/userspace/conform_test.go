@@ -3,19 +3,11 @@
 package userspace
 
 import (
-	"runtime"
 	"testing"
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
-
-func needsLoopback(t *testing.T) {
-	t.Helper()
-	if runtime.GOOS != "linux" {
-		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
-	}
-}
 
 // TestConforms holds the relay to the contract, with real packets on loopback
 // addresses: every scenario that these can express is among the checks.

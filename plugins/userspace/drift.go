@@ -241,13 +241,13 @@ func (r *rules) patrol(ctx context.Context, role sdk.Role) (cleaned bool) {
 // mend puts back what somebody took away of what all dataplanes share.
 func (r *rules) mend(ctx context.Context, s *side) {
 	missing, err := s.masq.Mend(ctx)
-	log := r.relay.log.Load()
+	log := r.status.log.Load()
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
 		log.Warn("cannot put back what somebody took away", "family", s.book.frame.family, "err", err)
 	case len(missing) > 0:
-		r.relay.counts.repaired.Add(1)
+		r.status.repaired.Add(1)
 		log.Warn("put back what somebody took away", "family", s.book.frame.family, "steps", len(missing), "first", missing[0])
 	}
 }
@@ -256,13 +256,13 @@ func (r *rules) mend(ctx context.Context, s *side) {
 func (r *rules) repair(ctx context.Context, s *side, role sdk.Role, why string) {
 	s.known = false
 	missing, err := s.write(ctx, role)
-	log := r.relay.log.Load()
+	log := r.status.log.Load()
 	switch {
 	case ctx.Err() != nil: // whoever ended it begins with a reading
 	case err != nil:
 		log.Warn("cannot put back what somebody took away", "family", s.book.frame.family, "why", why, "err", err)
 	case len(missing) > 0:
-		r.relay.counts.repaired.Add(1)
+		r.status.repaired.Add(1)
 		log.Warn("put back what somebody took away", "family", s.book.frame.family, "why", why, "steps", len(missing), "first", missing[0])
 	}
 }

@@ -50,13 +50,14 @@ func (d *Dataplane) edits(c sdk.Changes) []edit {
 // stand makes g the ground under all connections, and returns what node ports
 // come to on it when it takes them at other addresses.
 func (d *Dataplane) stand(g *ground) []edit {
-	was := d.relay.ground.Swap(g)
+	was := d.ground
+	d.setGround(g)
 	if d.way != nil || slices.Equal(was.nodePorts, g.nodePorts) {
 		return nil
 	}
 	var edits []edit
 	for name := range d.roaming {
-		value := d.services[name].value.Load()
+		value := d.services[name].Value()
 		claims, err := want(*value, g.nodePorts)
 		edits = append(edits, edit{name: name, value: value, claims: claims, err: err, ours: true})
 	}

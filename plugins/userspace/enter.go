@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -31,17 +32,17 @@ type way struct {
 // chooseWay finds out which way it is to be. One that is in use is kept.
 func (d *Dataplane) chooseWay(ctx context.Context, o options) error {
 	if o.redirect == redirectNever || o.redirect == redirectAuto && !mayUse() {
-		d.relay.log.Load().Info("other software finds no chain " + masquerade.Mark + ": this process writes no rules")
+		d.status.log.Load().Info("other software finds no chain " + masquerade.Mark + ": this process writes no rules")
 		d.leave()
 		return nil
 	}
 	if d.way != nil && d.way.backend == o.backend {
 		return nil
 	}
-	found, err := openRules(ctx, d.relay, d.claim, d.ledgerDir, o.backend)
+	found, err := openRules(ctx, d.status, d.claim, d.ledgerDir, o.backend)
 	switch {
 	case err != nil && o.redirect == redirectAuto && ctx.Err() == nil:
-		d.relay.log.Load().Info("listening on the frontends' own addresses only, and other software finds no chain "+masquerade.Mark, "why", err)
+		d.status.log.Load().Info("listening on the frontends' own addresses only, and other software finds no chain "+masquerade.Mark, "why", err)
 		d.leave()
 		return nil
 	case err != nil:
@@ -61,11 +62,11 @@ func (d *Dataplane) leave() {
 	w := d.way
 	d.way = nil
 	d.forgetSockets()
-	w.portals.close()
+	w.portals.Close()
 	if err := w.rules.close(); err != nil {
-		d.relay.log.Load().Warn("cannot let go of the lock", "err", err)
+		d.status.log.Load().Warn("cannot let go of the lock", "err", err)
 	}
-	d.relay.mark.Store(0)
+	d.relay.SetMark(0)
 }
 
 // nodePorts are the addresses at which places for node ports stand.
@@ -73,7 +74,7 @@ func (d *Dataplane) nodePorts() []netip.Addr {
 	if d.way != nil {
 		return everywhere
 	}
-	return d.relay.ground.Load().nodePorts
+	return d.ground.nodePorts
 }
 
 // acts says what a change does to sockets in the present role.
@@ -117,7 +118,7 @@ func (d *Dataplane) prepareWay(ctx context.Context) error {
 	}
 	r.askPatience(ctx)
 	for _, s := range r.sides {
-		d.way.portals.former[index(s.book.frame.family)] = s.book.formerDoors()
+		d.way.portals.Prefer(s.book.frame.family, s.book.formerDoors())
 	}
 	d.way.looked = true
 	if d.role == sdk.Standby {
@@ -146,9 +147,9 @@ func (d *Dataplane) pieceAt(f *frame, p place) piece {
 	if !owned || s == nil {
 		return piece{}
 	}
-	caught := catch{frame: f, service: s.value.Load(), frontend: c.frontend}
-	if u, ok := d.sockets[p].(*udpSocket); ok {
-		caught.udp = u.port()
+	caught := catch{frame: f, service: s.Value(), frontend: c.frontend}
+	if socket := d.sockets[p]; socket != nil && p.protocol == sdk.UDP {
+		caught.udp = socket.Port()
 	}
 	return caught.piece()
 }
@@ -163,8 +164,8 @@ func (d *Dataplane) stakeHealth(name sdk.Name) {
 		return
 	}
 	var p piece
-	if s := d.services[name]; s != nil && s.value.Load().HealthPort != 0 {
-		p = health(s.value.Load().HealthPort)
+	if s := d.services[name]; s != nil && s.Value().HealthPort != 0 {
+		p = health(s.Value().HealthPort)
 	}
 	b.put(key{health: name}, p)
 }
@@ -176,7 +177,7 @@ func (d *Dataplane) reframe(node bool) []place {
 	if d.way == nil {
 		return nil
 	}
-	g := d.relay.ground.Load()
+	g := d.ground
 	moved := d.way.portals.settle(g)
 	for _, family := range moved {
 		d.rebind(family)
@@ -186,7 +187,7 @@ func (d *Dataplane) reframe(node bool) []place {
 		f := &s.book.frame
 		ports = ports || !slices.Equal(f.nodePorts, g.nodePorts)
 		f.node, f.nodePorts, f.to = g.node, g.nodePorts, *d.way.portals.to[index(f.family)].Load()
-		d.relay.mark.Store(f.mark())
+		d.relay.SetMark(f.mark())
 	}
 	switch {
 	case node || len(moved) > 0:
@@ -203,7 +204,7 @@ func (d *Dataplane) rebind(f sdk.Family) {
 	for p, s := range d.sockets {
 		if p.protocol == sdk.UDP && sdk.FamilyOf(p.addr.Addr()) == f {
 			delete(d.sockets, p)
-			s.shut()
+			s.Close()
 		}
 	}
 }
@@ -215,7 +216,7 @@ func (d *Dataplane) lay(ctx context.Context, touched map[place]bool) error {
 	}
 	r := d.way.rules
 	for _, s := range r.sides {
-		s.book.frame.doors = d.way.portals.ports(s.book.frame.family)
+		s.book.frame.doors = d.way.portals.Ports(s.book.frame.family)
 	}
 	steps, err := r.write(ctx, d.role)
 	d.way.steps = steps
@@ -245,9 +246,9 @@ func (d *Dataplane) limits() []sdk.Limit {
 }
 
 // openNew opens a socket for what is sent to p.
-func (d *Dataplane) openNew(ctx context.Context, p place) (socket, error) {
+func (d *Dataplane) openNew(ctx context.Context, p place) (relay.Socket, error) {
 	if d.way == nil {
-		return d.relay.open(ctx, p)
+		return d.relay.Listen(ctx, p.protocol, p.addr)
 	}
 	if p.protocol == sdk.UDP {
 		d.way.fresh[p] = true
@@ -291,10 +292,10 @@ func (d *Dataplane) playWay(ctx context.Context, role sdk.Role) error {
 // standDown yields because another process cleaned up. What is established stays; a
 // host that wants this process to serve says so by a role.
 func (d *Dataplane) standDown() {
-	d.relay.log.Load().Warn("another process cleaned up: standing down")
+	d.status.log.Load().Warn("another process cleaned up: standing down")
 	d.role = sdk.Yielded
 	if err := d.way.rules.unlock(); err != nil {
-		d.relay.log.Load().Warn("cannot give up the right to write", "err", err)
+		d.status.log.Load().Warn("cannot give up the right to write", "err", err)
 	}
 }
 

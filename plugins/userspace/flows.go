@@ -27,20 +27,20 @@ func (d *Dataplane) forgetFlows(touched map[place]bool) error {
 	if len(services) == 0 {
 		return nil
 	}
-	ground := d.relay.ground.Load()
+	ground := d.ground
 	takes := func(addr netip.Addr) bool {
 		return slices.Contains(ground.nodePorts, addr) || duty.OnLink(addr) && ground.node.TakesNodePorts(addr)
 	}
 	for _, s := range w.rules.sides {
 		f := s.book.frame.family
 		began := time.Now()
-		n, err := conntrack.Forget(f, conntrack.Serving(f, services, takes).Telling(func() { d.relay.counts.progress.Add(1) }))
-		d.relay.counts.rounds[index(f)].Count(time.Since(began), n)
+		n, err := conntrack.Forget(f, conntrack.Serving(f, services, takes).Telling(d.gotOn))
+		d.status.rounds[index(f)].Count(time.Since(began), n)
 		if err != nil {
 			return fmt.Errorf("forget udp flows: %w", err)
 		}
 		if n > 0 {
-			d.relay.log.Load().Info("forgot udp flows", "family", f, "flows", n)
+			d.status.log.Load().Info("forgot udp flows", "family", f, "flows", n)
 		}
 	}
 	for p := range touched {
@@ -60,7 +60,7 @@ func (d *Dataplane) udpAt(touched map[place]bool) []sdk.Service {
 			continue
 		}
 		if _, again := found[c.name]; !again {
-			found[c.name] = d.servedHere(*s.value.Load())
+			found[c.name] = d.servedHere(*s.Value())
 		}
 	}
 	return slices.Collect(maps.Values(found))

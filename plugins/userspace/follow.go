@@ -40,7 +40,7 @@ func (d *Dataplane) follow(ctx context.Context) {
 func (d *Dataplane) look(ctx context.Context) {
 	own, err := d.addresses()
 	if err != nil {
-		d.relay.log.Load().Warn("node ports stay at the addresses known so far", "err", err)
+		d.status.log.Load().Warn("node ports stay at the addresses known so far", "err", err)
 		return
 	}
 	ctx, leave, err := d.aside(ctx)
@@ -49,7 +49,7 @@ func (d *Dataplane) look(ctx context.Context) {
 	}
 	defer leave()
 	for p, s := range d.retired {
-		if !s.retire() {
+		if !s.Drain() {
 			delete(d.retired, p)
 		}
 	}
@@ -59,20 +59,20 @@ func (d *Dataplane) look(ctx context.Context) {
 	var edits []edit
 	further := slices.Collect(maps.Keys(d.owed))
 	moved := false
-	was := d.relay.ground.Load()
+	was := d.ground
 	if !slices.Equal(own, was.addresses) {
 		edits = d.stand(newGround(was.node, own))
 		further = append(further, d.reframe(false)...)
-		moved = d.way != nil && !slices.Equal(was.nodePorts, d.relay.ground.Load().nodePorts)
+		moved = d.way != nil && !slices.Equal(was.nodePorts, d.ground.nodePorts)
 	}
 	if d.way != nil && d.way.told && d.way.rules.patrol(ctx, d.role) {
 		d.standDown()
 	}
 	if moved || len(edits)+len(further)+len(d.undone) > 0 {
 		if _, err := d.carryOut(ctx, edits, further...); err != nil {
-			d.relay.ground.Store(was) // the next look begins there
+			d.setGround(was) // the next look begins there
 			d.undone = append(d.undone, further...)
-			d.relay.log.Load().Info("not following the machine's addresses yet", "err", err)
+			d.status.log.Load().Info("not following the machine's addresses yet", "err", err)
 		}
 	}
 }
@@ -83,8 +83,8 @@ func (d *Dataplane) sweep(now time.Time) {
 	services := slices.Collect(maps.Values(d.services))
 	d.mu.Unlock()
 	for _, s := range services {
-		if s.value.Load().Affinity > 0 {
-			s.sweep(now)
+		if s.Value().Affinity > 0 {
+			s.ExpireAffinity(now)
 		}
 	}
 }

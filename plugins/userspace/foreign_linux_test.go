@@ -72,10 +72,10 @@ func TestKernelForeignRulesLeadToOurs(t *testing.T) {
 			n.role(role)
 			stays(role.String())
 		}
-		repaired := n.relay.counts.repaired.Load()
+		repaired := n.status.repaired.Load()
 		n.kernel.run(program, "-t", "nat", "-F", vips.Chain)
 		eventually(n.T, func() error {
-			if n.relay.counts.repaired.Load() == repaired {
+			if n.status.repaired.Load() == repaired {
 				return fmt.Errorf("it is not repaired")
 			}
 			return nil

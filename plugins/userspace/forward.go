@@ -28,7 +28,7 @@ func (d *Dataplane) lookBefore(ctx context.Context) {
 	d.ends(why)
 }
 
-func (d *Dataplane) ends(why string) { d.relay.counts.leaving.Store(&why) }
+func (d *Dataplane) ends(why string) { d.status.impact.Store(&why) }
 
 // tools are those that our rules are written with; where none are, all that may have some.
 func (d *Dataplane) tools(ctx context.Context) (all []iptables.Tool) {

@@ -52,16 +52,8 @@ func loopback(addresses []address, addr netip.Addr) bool {
 	return addr.IsLoopback() && slices.ContainsFunc(addresses, func(a address) bool { return a.prefix.Contains(addr) })
 }
 
-// caller is who calls from addr, by a device if that is known. Only an address that an
-// interface or the node has counts as the node's, not all that a loopback interface would
-// take.
-func (g *ground) caller(addr netip.Addr, device string) sdk.Caller {
-	addr = addr.Unmap().WithZone("")
-	switch {
-	case g.node.Pods.Contains(addr, device):
-		return sdk.Caller{Addr: addr, From: sdk.OnPod}
-	case g.own[addr]:
-		return sdk.Caller{Addr: addr, From: sdk.OnNode}
-	}
-	return sdk.Caller{Addr: addr}
+// setGround makes g the node, for the relay too.
+func (d *Dataplane) setGround(g *ground) {
+	d.ground = g
+	d.relay.SetNode(g.node, g.own)
 }

@@ -54,7 +54,7 @@ func TestKernelTakenAway(t *testing.T) {
 			"the guard":  {"-t filter -F KUBE-NODEPORT-NON-LOCAL"},
 			"a reload":   nil, // as a firewall does it: all tables written anew, other chains gone
 		} {
-			before, repaired := n.kernel.saved(), n.relay.counts.repaired.Load()
+			before, repaired := n.kernel.saved(), n.status.repaired.Load()
 			began := time.Now()
 			for _, c := range commands {
 				n.kernel.run(program, strings.Fields(c)...)
@@ -75,7 +75,7 @@ func TestKernelTakenAway(t *testing.T) {
 			})
 			n.Logf("%s: %s", name, time.Since(began).Round(100*time.Millisecond))
 			eventually(n.T, func() error { // it is counted when all is written
-				if n.relay.counts.repaired.Load() == repaired {
+				if n.status.repaired.Load() == repaired {
 					return fmt.Errorf("%s: nobody counted it", name)
 				}
 				return nil
@@ -142,13 +142,13 @@ func TestKernelAddressesOfPods(t *testing.T) {
 		n.follows.Wait()
 		port := svc("port", "node-port 0.0.0.0:30080", podHere+":8080")
 		n.serve(svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080"), port)
-		own := n.relay.ground.Load().addresses
+		own := n.ground.addresses
 		for added, want := range map[string]int{"10.180.0.99/32": 0, "fe80::99/64": 0, "192.0.2.99/32": 1} {
-			n.relay.ground.Store(newGround(*n.facts(), append(slices.Clone(own), address{prefix: netip.MustParsePrefix(added)})))
+			n.setGround(newGround(*n.facts(), append(slices.Clone(own), address{prefix: netip.MustParsePrefix(added)})))
 			if got := n.reframe(false); len(got) != want {
 				n.Errorf("%s touches %v", added, got)
 			}
-			n.relay.ground.Store(newGround(*n.facts(), own))
+			n.setGround(newGround(*n.facts(), own))
 			n.reframe(false)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/tree"
+	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -97,7 +98,7 @@ func (d *Dataplane) served(laid laid) []sdk.Served {
 		if shut[name.Family] {
 			continue
 		}
-		svc := s.value.Load()
+		svc := s.Value()
 		for _, f := range svc.Frontends {
 			if d.leadsTo(name, f, laid) && d.standsFor(name, f) {
 				all = append(all, served(svc, f))
@@ -165,7 +166,7 @@ func (d *Dataplane) standsFor(name sdk.Name, f sdk.Frontend) bool {
 			continue
 		}
 		s := d.sockets[c.place]
-		if s == nil || !s.target().holder().holds(c) || s.stands() != nil {
+		if s == nil || !holderOf(s).holds(c) || s.Alive() != nil {
 			return false
 		}
 	}
@@ -183,7 +184,7 @@ func served(svc *sdk.Service, f sdk.Frontend) sdk.Served {
 // ExportAffinity tells which client keeps which endpoint.
 func (d *Dataplane) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
 	for _, s := range d.sticky() {
-		for _, k := range s.stuck(time.Now()) {
+		for _, k := range s.ExportAffinity(time.Now()) {
 			if err := errors.Join(ctx.Err(), tell(k)); err != nil {
 				return err
 			}
@@ -193,12 +194,12 @@ func (d *Dataplane) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEn
 }
 
 // sticky are the Services whose clients keep their endpoints.
-func (d *Dataplane) sticky() []*service {
+func (d *Dataplane) sticky() []*relay.Service {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var all []*service
+	var all []*relay.Service
 	for _, s := range d.services {
-		if s.value.Load().Affinity > 0 {
+		if s.Value().Affinity > 0 {
 			all = append(all, s)
 		}
 	}
@@ -213,8 +214,8 @@ func (d *Dataplane) ImportAffinity(_ context.Context, entries []sdk.AffinityEntr
 	now := time.Now()
 	for _, k := range entries {
 		if s := d.services[k.Name]; s != nil {
-			s.seed([]sdk.AffinityEntry{k}, now)
-		} else if len(d.seeds[k.Name]) < maxSticks {
+			s.ImportAffinity([]sdk.AffinityEntry{k}, now)
+		} else if len(d.seeds[k.Name]) < relay.MaxAffinity {
 			d.seeds[k.Name] = append(d.seeds[k.Name], k)
 		}
 	}

@@ -5,22 +5,11 @@ package userspace
 import (
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"testing"
 
 	"github.com/pointsman/pointsman/sdk"
 )
-
-// descriptors are how many files this process has open.
-func descriptors(t *testing.T) int {
-	t.Helper()
-	open, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(open)
-}
 
 // TestNothingStays: whatever connections, flows, changes and roles there were, a
 // relay that was closed leaves neither a goroutine nor a descriptor.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -31,7 +32,7 @@ const (
 	backendAuto = "auto"
 )
 
-var defaults = options{udpIdleTimeout: 250 * time.Millisecond, redirect: redirectAuto, backend: backendAuto}
+var defaults = options{udpIdleTimeout: relay.DefaultUDPIdle, redirect: redirectAuto, backend: backendAuto}
 
 // schema describes options to whoever writes the file.
 const schema = `{

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -42,6 +43,15 @@ func (s step) String() string {
 type holder struct {
 	name     sdk.Name
 	frontend sdk.Frontend
+}
+
+// holderOf is who has s.
+func holderOf(s relay.Socket) holder {
+	t := s.Target()
+	if t == nil {
+		return holder{}
+	}
+	return holder{t.Service.Name(), t.Frontend}
 }
 
 func (h holder) holds(c claim) bool { return h.name == c.name && h.frontend.Equal(c.frontend) }

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package userspace serves Services with sockets: it takes in what is sent to them
-// and carries it to an endpoint. With root, rules in the kernel lead callers to few
-// sockets (portals.go, rules.go). Without, it needs no privileges and no other
-// program: it listens on the frontends' own addresses (listen.go). That makes it the
-// dataplane to try things with, and the one where nothing else is allowed.
+// Package userspace serves Services with sockets: it accepts what is sent to them, and a
+// relay carries it to an endpoint. With root, rules in the kernel redirect clients of every
+// frontend to few sockets (portals.go, rules.go). Without, it needs no privileges and no
+// other program: it listens on the frontends' own addresses. That makes it the dataplane
+// to try things with, and the one where nothing else is allowed.
 //
 //	Update ──▶ want ──▶ table ──▶ plan ──▶ apply ──▶ sockets, and rules to them
-//	                                                   │ give: a target
-//	caller ───────────────────────────────────────▶ socket ──▶ pick ──▶ endpoint
-//	       ◀──────────────────── link (TCP), flow (UDP) ─────────────▶
+//	                                                   │ Serve: a target
+//	client ──────────────────────────────────────▶ package relay ──▶ endpoint
 //
-// A change of a Service never passes through the connections' way. A socket has a
-// target, a target has a service, and a service has an immutable sdk.Service:
-// each is one atomic pointer that the next connection reads.
+// This package decides which sockets there are, and which Service each is for; the ones
+// in package relay do the rest. No connection waits for a lock of this package.
 package userspace
 
 import (
@@ -24,6 +22,7 @@ import (
 	"sync/atomic"
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -41,7 +40,8 @@ var Description = sdk.Description{
 
 // A Dataplane is the relay behind the contract's calls.
 type Dataplane struct {
-	relay     *relay
+	relay     *relay.Relay
+	status    *status
 	addresses func() ([]address, error) // of this machine
 	ledgerDir string
 	claim     *duty.Claim                        // to the writer's lock, where there are rules
@@ -50,17 +50,18 @@ type Dataplane struct {
 
 	mu       sync.Mutex // guards all below, for calls and for follow; no connection takes it
 	sysctls  sdk.Sysctls
+	ground   *ground
 	state    sdk.State
 	session  bool
 	role     sdk.Role
 	way      *way // nil: sockets stand on the frontends' own addresses
 	table    table
-	services map[sdk.Name]*service
+	services map[sdk.Name]*relay.Service
 	roaming  map[sdk.Name]bool // those with frontends that stand for every address
-	sockets  map[place]socket
-	retired  map[place]socket // what they have begun still needs them
-	owed     map[place]error  // wanted, and could not be opened
-	undone   []place          // where the last turn was not carried out to its end
+	sockets  map[place]relay.Socket
+	retired  map[place]relay.Socket // what they have begun still needs them
+	owed     map[place]error        // wanted, and could not be opened
+	undone   []place                // where the last turn was not carried out to its end
 	seeds    map[sdk.Name][]sdk.AffinityEntry
 	stop     context.CancelFunc // ends follow; nil: it does not run
 	follows  sync.WaitGroup
@@ -69,8 +70,8 @@ type Dataplane struct {
 // New is a relay in Standby, which keeps its ledger in dir (ledger.Dir on a node).
 // Close ends it.
 func New(dir string) *Dataplane {
-	d := &Dataplane{relay: newRelay(), addresses: addresses, ledgerDir: dir}
-	d.claim = duty.NewClaim(mode, duty.Planner{Enter: d.aside, Lock: d.tryLock, Write: d.writePlanned, Log: d.relay.log.Load})
+	d := &Dataplane{relay: relay.New(), status: newStatus(), ground: newGround(sdk.Node{}, nil), addresses: addresses, ledgerDir: dir}
+	d.claim = duty.NewClaim(mode, duty.Planner{Enter: d.aside, Lock: d.tryLock, Write: d.writePlanned, Log: d.status.log.Load})
 	d.forget()
 	return d
 }
@@ -85,16 +86,16 @@ func (d *Dataplane) forget() {
 // forgetSockets closes them all, and forgets whom they served.
 func (d *Dataplane) forgetSockets() {
 	for _, s := range d.sockets {
-		s.shut()
+		s.Close()
 	}
 	for _, s := range d.retired {
-		s.shut()
+		s.Close()
 	}
 	d.table = newTable()
-	d.services = make(map[sdk.Name]*service)
+	d.services = make(map[sdk.Name]*relay.Service)
 	d.roaming = make(map[sdk.Name]bool)
-	d.sockets = make(map[place]socket)
-	d.retired = make(map[place]socket)
+	d.sockets = make(map[place]relay.Socket)
+	d.retired = make(map[place]relay.Socket)
 	d.owed = make(map[place]error)
 	d.undone = nil
 }
@@ -112,14 +113,15 @@ func (d *Dataplane) Configure(ctx context.Context, setup sdk.Setup) (sdk.Descrip
 		return sdk.Description{}, err
 	}
 	if setup.Log != nil {
-		d.relay.log.Store(setup.Log)
+		d.status.log.Store(setup.Log)
+		d.relay.SetLog(setup.Log)
 	}
 	if err := d.chooseWay(ctx, o); err != nil {
 		return sdk.Description{}, err
 	}
 	d.sysctls = setup.Sysctls
-	d.relay.idle.Store(int64(o.udpIdleTimeout))
-	d.relay.ground.Store(newGround(d.relay.ground.Load().node, own))
+	d.relay.SetUDPIdle(o.udpIdleTimeout)
+	d.setGround(newGround(d.ground.node, own))
 	d.state, d.session = sdk.State{}, true
 	d.claim.Begin()
 	if d.stop == nil {
@@ -250,14 +252,13 @@ func (d *Dataplane) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, err
 		}
 	}
 	names := d.held()
-	swept, err := sweepAll(ctx, d.ledgerDir, l, func() { d.relay.counts.progress.Add(1) })
+	swept, err := sweepAll(ctx, d.ledgerDir, l, d.gotOn)
 	names = append(names, swept...)
 	if !l.DryRun {
 		d.claim.Begin()
 		d.claim.Forget() // the next call tries it
 		d.leave()
-		d.relay.sendHome()
-		d.relay.crowd.again()
+		d.relay.Stop()
 		d.forget()
 	}
 	return names, err
@@ -267,13 +268,13 @@ func (d *Dataplane) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, err
 func (d *Dataplane) held() []string {
 	var names []string
 	for p, s := range d.sockets {
-		names = append(names, "socket "+p.String()+" of "+s.target().holder().name.String())
+		names = append(names, "socket "+p.String()+" of "+holderOf(s).name.String())
 	}
 	for p := range d.retired {
 		names = append(names, "socket "+p.String()+", which finishes flows")
 	}
 	slices.Sort(names)
-	if n := d.relay.counts.open.Load(); n > 0 {
+	if n := d.relay.Counts().Established; n > 0 {
 		names = append(names, fmt.Sprintf("%d established connections", n))
 	}
 	return names
@@ -300,7 +301,7 @@ func (d *Dataplane) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.leave()
-	d.relay.sendHome()
+	d.relay.Stop()
 	d.forget()
 	return nil
 }

@@ -260,12 +260,12 @@ func TestKernelOnlyByRules(t *testing.T) {
 		n.finds("udp", "172.30.0.10:53", podHere+":8080")
 		for _, role := range []sdk.Role{sdk.Active, sdk.Standby, sdk.Draining} {
 			n.role(role)
-			for _, port := range n.way.portals.ports(sdk.IPv4) {
+			for _, port := range n.way.portals.Ports(sdk.IPv4) {
 				if got, err := n.calls("tcp", fmt.Sprintf("%s:%d", nodeAddr, port)); !errors.Is(err, syscall.ECONNREFUSED) {
 					n.Errorf("%s: door %d: %q, %v", role, port, got, err)
 				}
 			}
-			port := n.sockets[place{sdk.UDP, netip.MustParseAddrPort("172.30.0.10:53")}].(*udpSocket).port()
+			port := n.sockets[place{sdk.UDP, netip.MustParseAddrPort("172.30.0.10:53")}].Port()
 			if got, err := n.calls("udp", fmt.Sprintf("%s:%d", nodeAddr, port)); !errors.Is(err, syscall.ECONNREFUSED) {
 				n.Errorf("%s: udp socket %d: %q, %v", role, port, got, err)
 			}
@@ -283,7 +283,7 @@ func TestKernelCallersWait(t *testing.T) {
 		if !n.way.rules.bookOf(sdk.IPv4).frame.patient {
 			t.Skip("needs xt_socket: this kernel cannot tell whether a socket is there")
 		}
-		before := n.way.portals.ports(sdk.IPv4)
+		before := n.way.portals.Ports(sdk.IPv4)
 		if err := n.Close(); err != nil {
 			n.Fatal(err)
 		}
@@ -307,7 +307,7 @@ func TestKernelCallersWait(t *testing.T) {
 		n.stage.Dataplane = New(n.kernel.dir)
 		n.begin()
 		n.must(sdk.Update{Full: true, Node: n.facts(), Set: []sdk.Service{web}})
-		if after := n.way.portals.ports(sdk.IPv4); after != before {
+		if after := n.way.portals.Ports(sdk.IPv4); after != before {
 			n.Errorf("the doors are at %v, and were at %v", after, before)
 		}
 		if err := <-called; err != nil {
@@ -589,8 +589,8 @@ func TestKernelFailedWrite(t *testing.T) {
 		if got, err := n.calls("tcp", "172.30.0.41:80"); err == nil {
 			n.Errorf("%s still answers at the old address", got)
 		}
-		if len(n.sockets) != 1 || len(n.way.portals.found) != 1 {
-			n.Errorf("sockets at %v, portals at %v", n.sockets, n.way.portals.found)
+		if len(n.sockets) != 1 {
+			n.Errorf("sockets at %v", n.sockets)
 		}
 	})
 }

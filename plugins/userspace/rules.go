@@ -23,7 +23,7 @@ const mode = "userspace"
 // rules are what leads callers to the portals: a book for each family, and the
 // right to write it into the kernel. They are guarded as the Dataplane is.
 type rules struct {
-	relay   *relay
+	status  *status
 	claim   *duty.Claim
 	ledger  *ledger.Ledger
 	lock    *ledger.Lock // nil: another process is the writer, or we have yielded
@@ -49,7 +49,7 @@ type side struct {
 
 // openRules finds the programs of each family that this node has, and whether we
 // may use them. It changes nothing.
-func openRules(ctx context.Context, r *relay, claim *duty.Claim, dir string, backend string) (*rules, error) {
+func openRules(ctx context.Context, st *status, claim *duty.Claim, dir string, backend string) (*rules, error) {
 	book, err := ledger.Open(dir)
 	if err != nil {
 		return nil, err
@@ -62,9 +62,9 @@ func openRules(ctx context.Context, r *relay, claim *duty.Claim, dir string, bac
 		}
 		use = found.Choose()
 	}
-	all := &rules{relay: r, claim: claim, ledger: book, cleaned: duty.CleanedIn(dir, mode), audited: time.Now()}
+	all := &rules{status: st, claim: claim, ledger: book, cleaned: duty.CleanedIn(dir, mode), audited: time.Now()}
 	if all.ear, err = newEar(use); err != nil {
-		r.log.Load().Warn("cannot hear who changes the tables", "err", err)
+		st.log.Load().Warn("cannot hear who changes the tables", "err", err)
 	}
 	var errs []error
 	for _, family := range families {
@@ -77,8 +77,8 @@ func openRules(ctx context.Context, r *relay, claim *duty.Claim, dir string, bac
 			continue
 		}
 		tool.Started = all.ear.started
-		tool.Heard = func() { r.counts.progress.Add(1) }
-		tool.Waiting = func(what string) { r.counts.waiting.Store(&what) }
+		tool.Heard = st.step
+		tool.Waiting = func(what string) { st.waiting.Store(&what) }
 		hold := &masquerade.Hold{Book: book, Holder: mode, Place: masquerade.At(tool)}
 		all.sides = append(all.sides, &side{tool: tool, book: newBook(family), masq: hold})
 	}
@@ -161,7 +161,7 @@ func (r *rules) askPatience(ctx context.Context) {
 		err := s.tool.Test(ctx, probe)
 		s.book.frame.patient = err == nil
 		if err != nil {
-			r.relay.log.Load().Info("who calls while the relay is started anew will be refused", "family", s.book.frame.family, "why", err)
+			r.status.log.Load().Info("who calls while the relay is started anew will be refused", "family", s.book.frame.family, "why", err)
 		}
 	}
 }
@@ -174,7 +174,7 @@ func (r *rules) write(ctx context.Context, role sdk.Role) (steps []string, err e
 			if _, err := s.write(ctx, role); err != nil {
 				return nil, err
 			}
-			r.relay.counts.progress.Add(1)
+			r.status.step()
 			continue
 		}
 		for _, b := range s.book.plan(s.book.frame.jumps(role)) {

@@ -3,22 +3,36 @@
 package userspace
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"net/netip"
-	"os"
-	"strings"
 	"testing"
-	"time"
 
+	"github.com/pointsman/pointsman/plugins/userspace/relay/relaytest"
 	"github.com/pointsman/pointsman/sdk"
 )
 
+// The words in which tests speak.
+var (
+	at          = relaytest.Addr
+	svc         = relaytest.Service
+	udp         = relaytest.UDP
+	speaker     = relaytest.Endpoint
+	echo        = relaytest.Echo
+	dial        = relaytest.Dial
+	ask         = relaytest.Ask
+	finds       = relaytest.Finds
+	eventually  = relaytest.Eventually
+	teller      = relaytest.UDPEndpoint
+	caller      = relaytest.UDPClient
+	tells       = relaytest.AskUDP
+	descriptors = relaytest.Descriptors
+
+	needsLoopback = relaytest.NeedsLoopback
+)
+
 // patience is how long a test waits for what must come.
-const patience = time.Minute
+const patience = relaytest.Timeout
 
 // A stage is an active relay with its session, on addresses of 127.0.0.0/8 that
 // this process has for itself.
@@ -32,21 +46,6 @@ type stage struct {
 func onStage(t *testing.T, services ...sdk.Service) *stage {
 	t.Helper()
 	return raise(t, New(t.TempDir()), services)
-}
-
-// onPlainStage is one whose relay carries TCP as it does where there is no better
-// way.
-func onPlainStage(t *testing.T, services ...sdk.Service) *stage {
-	t.Helper()
-	d := New(t.TempDir())
-	d.relay.listen = d.relay.listenPlain
-	return raise(t, d, services)
-}
-
-// onBothStages runs a test on either.
-func onBothStages(t *testing.T, test func(*testing.T, func(*testing.T, ...sdk.Service) *stage)) {
-	t.Run("best", func(t *testing.T) { test(t, onStage) })
-	t.Run("plain", func(t *testing.T) { test(t, onPlainStage) })
 }
 
 func raise(t *testing.T, d *Dataplane, services []sdk.Service) *stage {
@@ -111,103 +110,6 @@ func (s *stage) set(services ...sdk.Service) {
 
 // Context is the test's.
 func (s *stage) Context() context.Context { return s.T.Context() }
-
-// at is the n-th address of this process, with a port.
-func at(n int, port uint16) string {
-	pid := os.Getpid()
-	return fmt.Sprintf("127.%d.%d.%d:%d", 100+pid>>8&63, pid&255, n, port)
-}
-
-// A speaker answers as an endpoint: one line, its name, and then ends, unless a
-// test has something better for it to do.
-func speaker(t *testing.T, addr string, serve func(*net.TCPConn)) {
-	t.Helper()
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	if serve == nil {
-		serve = func(c *net.TCPConn) { fmt.Fprintln(c, addr) }
-	}
-	go func() { // ends when l is closed
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { // ends with serve
-				defer c.Close()
-				_ = c.SetDeadline(time.Now().Add(patience))
-				serve(c.(*net.TCPConn))
-			}()
-		}
-	}()
-}
-
-// echo says back what it hears, until the caller has said all.
-func echo(c *net.TCPConn) { _, _ = io.Copy(c, c) }
-
-func dial(t testing.TB, addr string) *net.TCPConn {
-	t.Helper()
-	c, err := net.DialTimeout("tcp", addr, patience)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
-	return c.(*net.TCPConn)
-}
-
-// ask is the first line that whoever serves addr says.
-func ask(addr string) (string, error) {
-	c, err := net.DialTimeout("tcp", addr, patience)
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
-	line, err := bufio.NewReader(c).ReadString('\n')
-	return strings.TrimSpace(line), err
-}
-
-// finds fails the test unless the callers of addr find exactly these endpoints.
-func finds(t *testing.T, addr string, endpoints ...string) {
-	t.Helper()
-	seen := make(map[string]bool)
-	for range 4 * len(endpoints) {
-		got, err := ask(addr)
-		if err != nil {
-			t.Fatalf("ask %s: %v", addr, err)
-		}
-		seen[got] = true
-	}
-	for _, ep := range endpoints {
-		if !seen[ep] {
-			t.Errorf("callers of %s never find %s", addr, ep)
-		}
-		delete(seen, ep)
-	}
-	if len(seen) > 0 {
-		t.Errorf("callers of %s also find %v", addr, seen)
-	}
-}
-
-// eventually waits until f is nil.
-func eventually(t testing.TB, f func() error) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s still: %v", patience, err)
-		}
-		time.Sleep(5 * time.Millisecond) // between two looks
-	}
-}
 
 // told is what Inspect tells, a frontend a line.
 func (s *stage) told() []string {

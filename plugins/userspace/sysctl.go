@@ -14,7 +14,7 @@ func (d *Dataplane) setLimits() error {
 	if w == nil || w.rules.lock == nil || d.role != sdk.Active {
 		return nil
 	}
-	asked := d.relay.ground.Load().node.Conntrack
+	asked := d.ground.node.Conntrack
 	if w.limited != nil && *w.limited == asked {
 		return nil
 	}
@@ -22,7 +22,7 @@ func (d *Dataplane) setLimits() error {
 	if d.sysctls == sdk.ExpectSysctls {
 		return all.Expect()
 	}
-	log := d.relay.log.Load()
+	log := d.status.log.Load()
 	if err := all.Take(w.rules.ledger, mode, log); err != nil {
 		return err
 	}

@@ -21,36 +21,6 @@ func addrs(text string) []netip.Addr {
 	return all
 }
 
-// svc is a Service in few words: a name, its frontends as "KIND ADDR [local]",
-// its endpoints.
-func svc(name, frontends, endpoints string) sdk.Service {
-	s := sdk.Service{Name: sdk.Name{Namespace: "ns1", Service: name, Protocol: sdk.TCP, Family: sdk.IPv4}}
-	kinds := map[string]sdk.Kind{"cluster-ip": sdk.ClusterIP, "node-port": sdk.NodePort, "external-ip": sdk.ExternalIP, "load-balancer": sdk.LoadBalancer}
-	for _, line := range strings.Split(frontends, ",") {
-		words := strings.Fields(line)
-		if len(words) == 0 {
-			continue
-		}
-		f := sdk.Frontend{Kind: kinds[words[0]], Addr: netip.MustParseAddrPort(words[1]), Policy: sdk.Cluster}
-		if len(words) > 2 {
-			f.Policy = sdk.Local
-		}
-		s.Frontends = append(s.Frontends, f)
-	}
-	if len(s.Frontends) > 0 {
-		s.Name.Family = sdk.FamilyOf(s.Frontends[0].Addr.Addr())
-	}
-	for _, ep := range strings.Fields(endpoints) {
-		s.Cluster = append(s.Cluster, sdk.Endpoint{Addr: netip.MustParseAddrPort(ep)})
-	}
-	return s
-}
-
-func udp(s sdk.Service) sdk.Service {
-	s.Name.Protocol = sdk.UDP
-	return s
-}
-
 func TestWant(t *testing.T) {
 	sctp := svc("web", "cluster-ip 10.0.0.1:80", "10.1.0.1:80")
 	sctp.Name.Protocol = sdk.SCTP

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A loopListener is a listener that is watched by one loop. What it accepts is shared
+// out among all loops.
+type loopListener struct {
+	loop *loop
+	at   netip.AddrPort
+	once sync.Once
+
+	mu sync.Mutex // guards fd, so that no other file is mistaken for it
+	fd int        // -1: closed
+
+	// The loop's own:
+	accept      acceptor
+	token       token
+	backoff     backoff
+	pausedUntil time.Time
+}
+
+func (l *loopListener) start(accept acceptor) {
+	l.once.Do(func() {
+		l.loop.post(func() { l.watch(accept) })
+	})
+}
+
+func (l *loopListener) watch(accept acceptor) {
+	l.accept = accept
+	err := l.use(func(fd int) (err error) {
+		l.token, err = l.loop.watch(fd, unix.EPOLLIN, l)
+		return err
+	})
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		l.loop.relay.log.Load().Error("cannot accept", "at", "tcp "+l.at.String(), "err", err, "try", "sysctl fs.epoll.max_user_watches: raise it")
+	}
+}
+
+// use calls f with the socket.
+func (l *loopListener) use(f func(fd int) error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fd < 0 {
+		return net.ErrClosed
+	}
+	return f(l.fd)
+}
+
+func (l *loopListener) port() (port uint16) {
+	_ = l.use(func(fd int) error { port = portOf(fd); return nil }) // zero when it is closed
+	return port
+}
+
+func (l *loopListener) alive() error {
+	return l.use(func(fd int) error { _, err := unix.Getsockname(fd); return err })
+}
+
+// Close accepts nothing from now on.
+func (l *loopListener) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fd < 0 {
+		return net.ErrClosed
+	}
+	err := unix.Close(l.fd)
+	l.fd = -1
+	l.loop.post(func() {
+		l.loop.slots.drop(l.token)
+		l.loop.timers.unpause(l)
+	})
+	return err
+}
+
+func (l *loopListener) onClose() { l.Close() }
+
+// onEvent accepts one connection. The kernel reports the socket again when there are
+// more: accepting until there are none costs more than an event.
+func (l *loopListener) onEvent(uint32) {
+	var c accepted
+	err := l.use(func(fd int) (err error) {
+		c.fd, c.from, err = accept(fd)
+		return err
+	})
+	switch {
+	case err == nil:
+		l.backoff.reset()
+		l.loop.admit(c, l.accept)
+	case errors.Is(err, net.ErrClosed) || transient(err):
+	default:
+		l.loop.timers.pause(l, l.backoff.next(err))
+		_ = l.use(func(fd int) error { return l.loop.poll.change(fd, 0, l.token) })
+	}
+}
+
+// resume accepts again after a pause.
+func (l *loopListener) resume() {
+	_ = l.use(func(fd int) error { return l.loop.poll.change(fd, unix.EPOLLIN, l.token) })
+}
+
+// transient reports whether err is of one connection only, or of none.
+func transient(err error) bool {
+	switch err {
+	case unix.EAGAIN, unix.EINTR, unix.ECONNABORTED:
+		return true
+	}
+	return false
+}
+
+// An accepted is a conn.
+type accepted struct {
+	fd   int
+	from netip.AddrPort
+}
+
+func (c accepted) remote() netip.Addr { return c.from.Addr() }
+
+func (c accepted) original() (netip.AddrPort, error) {
+	return originalDestination(c.fd, c.from.Addr().Is4())
+}

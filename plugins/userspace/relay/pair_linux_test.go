@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pointsman/pointsman/plugins/userspace/relay/relaytest"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// TestLateEndpoint: one that says neither yes nor no is left for the next.
+func TestLateEndpoint(t *testing.T) { onBoth(t, lateEndpoint) }
+
+func lateEndpoint(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
+	front, back := at(1, 8000), at(3, 8000)
+	endpoint(t, back, nil)
+	s := serve(t, svc("web", "cluster-ip "+front, silent(t, at(2, 8000))+" "+back))
+	for range 2 { // one of two in turn would be the silent one's
+		if got, err := ask(front); got != back {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	if s.Counts().DialErrors == 0 {
+		t.Error("the silent endpoint was never tried")
+	}
+}
+
+// TestOnlyEndpoint: one that takes its time, as on a busy machine, is not hung up on
+// where there is no other to call.
+func TestOnlyEndpoint(t *testing.T) {
+	front, back := at(1, 8000), at(2, 8000)
+	fd := silentAt(t, back)
+	s := serve(t, svc("web", "cluster-ip "+front, back))
+	dial(t, front)
+	time.AfterFunc(2*dialTimeouts[0], func() { // it is called for the second time by then
+		if taken, _, err := unix.Accept(fd); err == nil {
+			unix.Close(taken)
+		}
+	})
+	eventually(t, func() error {
+		if open := s.Counts().Established; open != 1 {
+			return fmt.Errorf("%d connections are carried", open)
+		}
+		return nil
+	})
+	if n := s.Counts().DialErrors; n != 0 {
+		t.Errorf("%d calls were given up", n)
+	}
+}
+
+// TestCallerLeaves while endpoints are tried for it.
+func TestCallerLeaves(t *testing.T) {
+	front := at(1, 8000)
+	s := serve(t, svc("web", "cluster-ip "+front, silent(t, at(2, 8000))))
+	c := dial(t, front)
+	fmt.Fprint(c, "x")
+	c.CloseWrite() // not yet
+	eventually(t, func() error {
+		if s.Counts().Accepted == 0 {
+			return errors.New("nobody was taken in")
+		}
+		return nil
+	})
+	abort(c)
+	s.carries(0)
+}
+
+// TestCallingIsAFlow: a caller for whom endpoints are still tried would be cut off by a
+// clean-up like one who has found one.
+func TestCallingIsAFlow(t *testing.T) {
+	front := at(1, 8000)
+	s := serve(t, svc("web", "cluster-ip "+front, silent(t, at(2, 8000))))
+	flows := func(want int) {
+		t.Helper()
+		eventually(t, func() error {
+			if n := s.Counts().Open(); n != want {
+				return fmt.Errorf("%d flows are reported, not %d", n, want)
+			}
+			return nil
+		})
+	}
+	c := dial(t, front)
+	flows(1)
+	if n := s.Counts().Established; n != 0 {
+		t.Errorf("%d connections have an endpoint that never answered", n)
+	}
+	abort(c)
+	flows(0)
+}
+
+// TestAnswerBeforeReset: an endpoint that answers without having heard all, and
+// breaks off, is heard and then seen to break off.
+func TestAnswerBeforeReset(t *testing.T) { onBoth(t, answerBeforeReset) }
+
+func answerBeforeReset(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
+	front, back := at(1, 8000), at(2, 8000)
+	answered := make(chan struct{})
+	endpoint(t, back, func(c *net.TCPConn) {
+		_, _ = c.Read(make([]byte, 1))
+		fmt.Fprint(c, "too much")
+		<-answered // the reset would drop what is still under way
+		_ = c.SetLinger(0)
+	})
+	serve(t, svc("web", "cluster-ip "+front, back))
+	c := dial(t, front)
+	fmt.Fprint(c, strings.Repeat("x", 1<<16))
+	if _, err := io.ReadFull(c, make([]byte, len("too much"))); err != nil {
+		t.Fatal(err)
+	}
+	close(answered)
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the caller sees %v", err)
+	}
+}
+
+// TestResetAfterAll: a caller that has said all and then breaks off is seen to, by an
+// endpoint that says nothing.
+func TestResetAfterAll(t *testing.T) {
+	front, back := at(1, 8000), at(2, 8000)
+	heard, seen := make(chan struct{}), make(chan error, 1)
+	endpoint(t, back, func(c *net.TCPConn) {
+		_, _ = io.ReadAll(c)
+		close(heard)
+		raw, err := c.SyscallConn()
+		if err == nil {
+			err = broken(raw)
+		}
+		seen <- err
+	})
+	s := serve(t, svc("web", "cluster-ip "+front, back))
+	c := dial(t, front)
+	fmt.Fprint(c, "all")
+	c.CloseWrite()
+	<-heard
+	abort(c)
+	if err := <-seen; !errors.Is(err, syscall.EPIPE) { // so Linux calls a reset that comes after the end
+		t.Errorf("the endpoint sees %v", err)
+	}
+	s.carries(0)
+}
+
+// broken waits until c is broken off, and says how.
+func broken(c syscall.RawConn) (err error) {
+	deadline := time.Now().Add(relaytest.Timeout)
+	for err == nil && time.Now().Before(deadline) {
+		asked := c.Control(func(fd uintptr) { err = brokenNow(fd) })
+		err = errors.Join(err, asked)
+		time.Sleep(time.Millisecond) // between two looks
+	}
+	return err
+}
+
+// TestSlowReader: who does not read stops the one who writes, with little in
+// between, and misses nothing.
+func TestSlowReader(t *testing.T) {
+	for _, piece := range []int{1000, 100_000} {
+		t.Run(fmt.Sprintf("pieces of %d", piece), func(t *testing.T) {
+			onBoth(t, func(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) { slowReader(t, serve, piece) })
+		})
+	}
+}
+
+func slowReader(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig, piece int) {
+	const size = 48 << 20 // more than all sockets on the way hold
+	front, back := at(1, 8000), at(2, 8000)
+	text := bytes.Repeat([]byte("0123456789abcdef"), size/16)
+	written := make(chan int, 1)
+	stopped := make(chan int, 1)
+	endpoint(t, back, func(c *net.TCPConn) {
+		n := 0
+		for next := range slices.Chunk(text, piece) {
+			_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // nobody reads for so long: it has stopped
+			m, err := c.Write(next)
+			if n += m; err == nil {
+				continue
+			}
+			select {
+			case stopped <- n:
+			default:
+			}
+			_ = c.SetWriteDeadline(time.Now().Add(relaytest.Timeout))
+			m, err = c.Write(next[m:])
+			if n += m; err != nil {
+				break
+			}
+		}
+		select {
+		case stopped <- n:
+		default:
+		}
+		written <- n
+	})
+	serve(t, svc("web", "cluster-ip "+front, back))
+	c := dial(t, front)
+	if n := <-stopped; n == size {
+		t.Error("all was written, and nothing read")
+	}
+	got, err := io.ReadAll(c)
+	if n := <-written; err != nil || n != size || !bytes.Equal(got, text) {
+		t.Errorf("of %d bytes %d were written and %d read (%v), same: %v", size, n, len(got), err, bytes.Equal(got, text))
+	}
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// This file and pump.go carry TCP with package net and goroutines, two for each
+// connection: that is how it is done on systems other than Linux.
+
+// A netListener is a listener of package net.
+type netListener struct {
+	relay *Relay
+	at    netip.AddrPort
+	tcp   *net.TCPListener
+	once  sync.Once
+}
+
+// listenPortable opens a netListener.
+func (r *Relay) listenPortable(ctx context.Context, at netip.AddrPort) (listener, error) {
+	config := net.ListenConfig{Control: reusePort, KeepAliveConfig: keepAlive}
+	config.SetMultipathTCP(false) // an abort must be a reset
+	l, err := config.Listen(ctx, network(sdk.TCP, at), at.String())
+	if err != nil {
+		return nil, err
+	}
+	return &netListener{relay: r, at: at, tcp: l.(*net.TCPListener)}, nil
+}
+
+func (l *netListener) start(accept acceptor) {
+	l.once.Do(func() {
+		if l.relay.group.add(l.tcp) {
+			go l.run(accept) // ends when l.tcp is closed
+		}
+	})
+}
+
+func (l *netListener) port() uint16 { return l.tcp.Addr().(*net.TCPAddr).AddrPort().Port() }
+func (l *netListener) alive() error { return alive(l.tcp) }
+func (l *netListener) Close() error { return l.tcp.Close() }
+
+// run accepts connections until the listener is closed.
+func (l *netListener) run(accept acceptor) {
+	r := l.relay
+	defer r.group.remove(l.tcp)
+	backoff := backoff{relay: r, at: "tcp " + l.at.String()}
+	for {
+		conn, err := l.tcp.AcceptTCP()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			if !backoff.wait(r.group.context(), err) {
+				return
+			}
+			continue
+		}
+		backoff.reset()
+		if r.group.add(conn) {
+			go r.carry(conn, accept) // ends when both of its ends have, or with the group
+		}
+	}
+}
+
+// A netConn is a connection that no rule can have redirected.
+type netConn struct{ *net.TCPConn }
+
+func (c netConn) remote() netip.Addr { return c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr() }
+func (c netConn) original() (netip.AddrPort, error) {
+	return netip.AddrPort{}, errors.ErrUnsupported
+}
+
+// carry connects an accepted connection to an endpoint, and moves bytes until both have
+// ended.
+func (r *Relay) carry(client *net.TCPConn, accept acceptor) {
+	defer r.group.remove(client)
+	r.counters.accepted.Add(1)
+	server, from := accept(netConn{client})
+	r.counters.dialing.Add(1)
+	endpoint := r.connect(server, from)
+	r.counters.dialing.Add(-1)
+	if endpoint == nil {
+		abort(client)
+		return
+	}
+	if !r.group.add(endpoint) {
+		return
+	}
+	defer r.group.remove(endpoint)
+	r.counters.established.Add(1)
+	defer r.counters.established.Add(-1)
+	r.join(client, endpoint)
+}
+
+// connect connects to an endpoint that accepts. Nil: none does.
+func (r *Relay) connect(s *server, from sdk.Caller) *net.TCPConn {
+	if s == nil {
+		return nil
+	}
+	ctx := r.group.context()
+	for a := (attempts{server: s, from: from}); ctx.Err() == nil; {
+		ep, timeout, ok := a.next()
+		if !ok {
+			return nil
+		}
+		dialer := r.dialer(timeout)
+		// Not DialTCP: it takes a local port before it knows the address that is called.
+		endpoint, err := dialer.DialContext(ctx, network(sdk.TCP, s.at), ep.String())
+		if err == nil {
+			return endpoint.(*net.TCPConn)
+		}
+		a.failed(ep, err)
+	}
+	return nil
+}

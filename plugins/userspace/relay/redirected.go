@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Redirected opens Sockets for addresses that the machine need not have: rules of the
+// kernel redirect what is sent there to this process.
+//
+// All TCP Sockets of a family share three listeners, because the kernel remembers where
+// a redirected connection was first sent to. Which of the three it came in by says where
+// its client is: on the node, on a pod or elsewhere. A UDP Socket has a port of its own.
+type Redirected struct {
+	relay *Relay
+
+	mu        sync.RWMutex // guards all below; connections take it to read
+	families  [2]shared
+	redirects map[netip.AddrPort]*redirect // TCP, by where clients send to
+}
+
+// shared are the TCP listeners of one family.
+type shared struct {
+	listeners [3]listener // by sdk.Origin
+	preferred Ports
+}
+
+// Ports are those of the shared listeners, by sdk.Origin. Zero: not open.
+type Ports = [3]uint16
+
+// NewRedirected returns one without sockets. Close ends it.
+func (r *Relay) NewRedirected() *Redirected {
+	return &Redirected{relay: r, redirects: make(map[netip.AddrPort]*redirect)}
+}
+
+func (x *Redirected) family(f sdk.Family) *shared {
+	if f == sdk.IPv6 {
+		return &x.families[1]
+	}
+	return &x.families[0]
+}
+
+// Prefer has the shared listeners of a family open at these ports if they are free.
+// Connections on their way to a process that had them before then find this one.
+func (x *Redirected) Prefer(f sdk.Family, ports Ports) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.family(f).preferred = ports
+}
+
+// Ports returns the ports of the shared listeners, to which rules must redirect TCP.
+func (x *Redirected) Ports(f sdk.Family) (ports Ports) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for from, l := range x.family(f).listeners {
+		if l != nil {
+			ports[from] = l.port()
+		}
+	}
+	return ports
+}
+
+// ListenUDP opens a Socket for datagrams sent to at, which rules redirect to the
+// Socket's port at an address of this machine. It tells clients apart by the device that
+// a datagram came in by too.
+func (x *Redirected) ListenUDP(ctx context.Context, at netip.AddrPort, to netip.Addr) (Socket, error) {
+	s, err := x.relay.listenUDP(ctx, at, netip.AddrPortFrom(to, 0))
+	if err != nil {
+		return nil, err
+	}
+	if err := receiveDevices(s.conn); err != nil {
+		s.Close()
+		return nil, err
+	}
+	s.wantsDevice = true
+	return s, nil
+}
+
+// ListenTCP opens a Socket for connections sent to at, which rules redirect to one of
+// Ports. At an unspecified address it is for those to its port at any address, unless
+// another Socket names that address.
+func (x *Redirected) ListenTCP(ctx context.Context, at netip.AddrPort) (Socket, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if err := x.listen(ctx, sdk.FamilyOf(at.Addr())); err != nil {
+		return nil, fmt.Errorf("listen for redirected connections: %w", err)
+	}
+	s := &redirect{redirected: x, server: server{relay: x.relay, at: at}}
+	x.redirects[at] = s
+	return s, nil
+}
+
+// listen opens the shared listeners of a family that are not open. The caller holds mu.
+func (x *Redirected) listen(ctx context.Context, f sdk.Family) error {
+	shared := x.family(f)
+	for i := range shared.listeners {
+		if shared.listeners[i] != nil {
+			continue
+		}
+		l, err := x.listenAt(ctx, unspecified(f), shared.preferred[i])
+		if err != nil {
+			return err
+		}
+		shared.listeners[i] = l
+		l.start(func(c conn) (*server, sdk.Caller) { return x.accept(c, sdk.Origin(i)) })
+	}
+	return nil
+}
+
+// listenAt opens a listener at the preferred port if that is free, else at any.
+func (x *Redirected) listenAt(ctx context.Context, addr netip.Addr, preferred uint16) (listener, error) {
+	if preferred != 0 {
+		at := netip.AddrPortFrom(addr, preferred)
+		err := bindOnce(at) // a process that still has the port shares it with none
+		if err == nil {
+			return x.relay.listen(ctx, at)
+		}
+		x.relay.log.Load().Info("a redirected port is another than before", "port", preferred, "why", err)
+	}
+	return x.relay.listen(ctx, netip.AddrPortFrom(addr, 0))
+}
+
+// accept is the acceptor of the listener for clients from there.
+func (x *Redirected) accept(c conn, from sdk.Origin) (*server, sdk.Caller) {
+	to, err := c.original()
+	if err != nil {
+		return nil, sdk.Caller{}
+	}
+	s := x.find(to)
+	if s == nil {
+		return nil, sdk.Caller{}
+	}
+	return &s.server, sdk.Caller{Addr: c.remote().Unmap().WithZone(""), From: from}
+}
+
+// find returns the Socket for connections to an address: one that names it, or the one
+// that has its port at every address. Nil: there is none.
+func (x *Redirected) find(to netip.AddrPort) *redirect {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if s := x.redirects[to]; s != nil {
+		return s
+	}
+	return x.redirects[netip.AddrPortFrom(unspecified(sdk.FamilyOf(to.Addr())), to.Port())]
+}
+
+// Close closes the shared listeners. Clients that wait in them are reset.
+func (x *Redirected) Close() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for i := range x.families {
+		for _, l := range x.families[i].listeners {
+			if l != nil {
+				l.Close()
+			}
+		}
+		x.families[i].listeners = [3]listener{}
+	}
+	clear(x.redirects)
+}
+
+func unspecified(f sdk.Family) netip.Addr {
+	if f == sdk.IPv6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}
+
+// A redirect is the Socket for TCP connections to one address. The listeners are shared.
+type redirect struct {
+	server
+	redirected *Redirected
+}
+
+func (s *redirect) Serve(t *Target)   { s.target.Store(t) }
+func (s *redirect) Target() *Target   { return s.target.Load() }
+func (s *redirect) EndpointsChanged() {}
+func (s *redirect) Drain() bool       { s.Close(); return false }
+func (s *redirect) Resume() bool      { return false }
+func (s *redirect) Port() uint16      { return 0 } // see Ports
+
+func (s *redirect) Close() {
+	x := s.redirected
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.redirects[s.at] == s {
+		delete(x.redirects, s.at)
+	}
+}
+
+// Alive reports on the shared listeners.
+func (s *redirect) Alive() error {
+	x := s.redirected
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	var errs []error
+	for _, l := range x.family(sdk.FamilyOf(s.at.Addr())).listeners {
+		if l == nil {
+			return net.ErrClosed
+		}
+		errs = append(errs, l.alive())
+	}
+	return errors.Join(errs...)
+}

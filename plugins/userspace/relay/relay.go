@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// DefaultUDPIdle is how long a UDP flow lasts without a datagram, until SetUDPIdle says
+// otherwise.
+const DefaultUDPIdle = 250 * time.Millisecond
+
+// A Relay carries connections and flows from its Sockets to endpoints. Its methods may
+// be called at any time, by several goroutines at once.
+type Relay struct {
+	group    group
+	node     atomic.Pointer[node]
+	udpIdle  atomic.Int64  // of a UDP flow, in nanoseconds
+	mark     atomic.Uint32 // on packets to endpoints; zero: none
+	log      atomic.Pointer[slog.Logger]
+	counters counters
+	buffers  buffers
+	loops    loops
+
+	// listen opens a TCP listener. Tests replace it to run the portable one on Linux.
+	listen func(context.Context, netip.AddrPort) (listener, error)
+}
+
+// New returns a Relay without sockets, on a node of which nothing is known. Stop ends it.
+func New() *Relay {
+	r := new(Relay)
+	r.group.init()
+	r.listen = r.listenTCP
+	r.SetNode(sdk.Node{}, nil)
+	r.SetUDPIdle(DefaultUDPIdle)
+	r.SetLog(slog.New(slog.DiscardHandler))
+	return r
+}
+
+// SetLog makes log the one that is written to from now on.
+func (r *Relay) SetLog(log *slog.Logger) { r.log.Store(log) }
+
+// SetUDPIdle makes UDP flows end after so long without a datagram in either direction.
+// Flows that are open notice with their next datagram.
+func (r *Relay) SetUDPIdle(d time.Duration) { r.udpIdle.Store(int64(d)) }
+
+// SetMark puts a mark on the packets of connections to endpoints that begin from now on,
+// so that rules can tell them from those of clients. Zero means no mark. It needs Linux
+// and CAP_NET_ADMIN.
+func (r *Relay) SetMark(mark uint32) { r.mark.Store(mark) }
+
+// SetNode says what the machine is like, and which addresses it has: by these a client
+// on the node is told from others. The caller must not change own afterwards.
+func (r *Relay) SetNode(n sdk.Node, own map[netip.Addr]bool) { r.node.Store(&node{n, own}) }
+
+// Stop ends all connections, flows and loops, and waits until their goroutines have
+// ended. Sockets that never served anything stay open. The Relay can be used again.
+func (r *Relay) Stop() {
+	r.group.stop()
+	r.loops.forget()
+	r.group.init()
+}
+
+// Listen opens a Socket at an address that this machine has. Its error wraps one of
+// ErrNotLocal, ErrNotAllowed and ErrInUse if that is the reason.
+func (r *Relay) Listen(ctx context.Context, protocol sdk.Protocol, at netip.AddrPort) (Socket, error) {
+	switch protocol {
+	case sdk.TCP:
+		l, err := r.listen(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		return &tcpSocket{server: server{relay: r, at: at}, listener: l}, nil
+	case sdk.UDP:
+		s, err := r.listenUDP(ctx, at, at)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+	return nil, fmt.Errorf("listen on %s %s: no such protocol here", protocol, at)
+}
+
+// Probe finds out whether Listen would succeed, and leaves no socket. No client is
+// answered meanwhile.
+func Probe(ctx context.Context, protocol sdk.Protocol, at netip.AddrPort) error {
+	if protocol == sdk.TCP {
+		return bindOnce(at)
+	}
+	var l net.ListenConfig
+	conn, err := l.ListenPacket(ctx, network(protocol, at), at.String())
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// network is what package net calls the protocol in the family of at.
+func network(protocol sdk.Protocol, at netip.AddrPort) string {
+	return sdk.Name{Protocol: protocol, Family: sdk.FamilyOf(at.Addr())}.Network()
+}
+
+// choose asks t's route for an endpoint that is not among those tried. The verdict is
+// Forward if there is one.
+func (r *Relay) choose(t *Target, from sdk.Caller, tried []netip.AddrPort) (netip.AddrPort, sdk.Verdict) {
+	svc := t.Service.Value()
+	route := svc.Route(t.Frontend, from, r.node.Load().Node)
+	if route.Verdict != sdk.Forward {
+		r.counters.turnedAway.Add(1)
+		return netip.AddrPort{}, route.Verdict
+	}
+	return t.Service.pick(svc, route.Endpoints, from.Addr, tried, time.Now()), sdk.Forward
+}
+
+// dialer connects to endpoints, and gives up after timeout if that is not zero.
+func (r *Relay) dialer(timeout time.Duration) net.Dialer {
+	return net.Dialer{Timeout: timeout, KeepAliveConfig: keepAlive, Control: withMark(r.mark.Load())}
+}
+
+// A node is the machine as connections see it. It is replaced, never changed.
+type node struct {
+	sdk.Node
+	own map[netip.Addr]bool
+}
+
+// caller says where a client at addr is, which came in by a device if that is known. Only
+// addresses that the node or an interface has count as the node's: a loopback interface
+// would accept all of its range.
+func (n *node) caller(addr netip.Addr, device string) sdk.Caller {
+	addr = addr.Unmap().WithZone("")
+	switch {
+	case n.Pods.Contains(addr, device):
+		return sdk.Caller{Addr: addr, From: sdk.OnPod}
+	case n.own[addr]:
+		return sdk.Caller{Addr: addr, From: sdk.OnNode}
+	}
+	return sdk.Caller{Addr: addr}
+}

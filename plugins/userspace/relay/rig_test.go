@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/userspace/relay/relaytest"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// The words in which tests speak.
+var (
+	at         = relaytest.Addr
+	svc        = relaytest.Service
+	udp        = relaytest.UDP
+	endpoint   = relaytest.Endpoint
+	echo       = relaytest.Echo
+	dial       = relaytest.Dial
+	ask        = relaytest.Ask
+	finds      = relaytest.Finds
+	eventually = relaytest.Eventually
+)
+
+// A rig is a Relay that serves Services at their frontends' own addresses, with a socket
+// wherever there are endpoints.
+type rig struct {
+	testing.TB
+	*Relay
+	services map[sdk.Name]*Service
+	sockets  map[listen]Socket
+	draining map[listen]Socket
+}
+
+// A listen is where a socket is.
+type listen struct {
+	protocol sdk.Protocol
+	addr     netip.AddrPort
+}
+
+// serve makes a rig.
+func serve(t testing.TB, services ...sdk.Service) *rig { return serveBy(t, New(), services) }
+
+// servePortable makes one that carries TCP as systems other than Linux do.
+func servePortable(t testing.TB, services ...sdk.Service) *rig {
+	r := New()
+	r.listen = r.listenPortable
+	return serveBy(t, r, services)
+}
+
+func serveBy(t testing.TB, r *Relay, services []sdk.Service) *rig {
+	t.Helper()
+	relaytest.NeedsLoopback(t)
+	g := &rig{TB: t, Relay: r, services: make(map[sdk.Name]*Service), sockets: make(map[listen]Socket), draining: make(map[listen]Socket)}
+	g.SetUDPIdle(relaytest.Timeout)
+	t.Cleanup(g.close)
+	g.set(services...)
+	return g
+}
+
+// onBoth runs a test on either kind.
+func onBoth(t *testing.T, test func(*testing.T, func(testing.TB, ...sdk.Service) *rig)) {
+	t.Run("best", func(t *testing.T) { test(t, serve) })
+	t.Run("portable", func(t *testing.T) { test(t, servePortable) })
+}
+
+// set serves services, and closes the sockets that they had before and no longer need.
+func (g *rig) set(services ...sdk.Service) {
+	g.Helper()
+	for _, svc := range services {
+		svc.Normalize()
+		s := g.services[svc.Name]
+		if s == nil {
+			s = NewService(svc)
+			g.services[svc.Name] = s
+		}
+		s.Set(svc)
+		wanted := make(map[listen]bool)
+		for _, f := range svc.Frontends {
+			at := listen{svc.Name.Protocol, f.Addr}
+			if wanted[at] = len(svc.Cluster) > 0; wanted[at] {
+				g.open(at).Serve(&Target{s, f})
+			}
+		}
+		for at, socket := range g.sockets {
+			if socket.Target().Service == s && !wanted[at] {
+				g.drain(at)
+			}
+		}
+	}
+}
+
+// remove stops serving a Service.
+func (g *rig) remove(svc sdk.Service) {
+	g.Helper()
+	svc.Frontends = nil
+	g.set(svc)
+	delete(g.services, svc.Name)
+}
+
+func (g *rig) open(at listen) Socket {
+	g.Helper()
+	if s := g.draining[at]; s != nil {
+		delete(g.draining, at)
+		if s.Resume() {
+			g.sockets[at] = s
+		}
+	}
+	if g.sockets[at] == nil {
+		s, err := g.Listen(g.Context(), at.protocol, at.addr)
+		if err != nil {
+			g.Fatal(err)
+		}
+		g.sockets[at] = s
+	}
+	return g.sockets[at]
+}
+
+func (g *rig) drain(at listen) {
+	if s := g.sockets[at]; s.Drain() {
+		g.draining[at] = s
+	}
+	delete(g.sockets, at)
+}
+
+// close ends all.
+func (g *rig) close() {
+	for _, s := range g.sockets {
+		s.Close()
+	}
+	for _, s := range g.draining {
+		s.Close()
+	}
+	g.Stop()
+}
+
+// carries waits until there are so many connections and flows.
+func (g *rig) carries(want int) {
+	g.Helper()
+	eventually(g, func() error {
+		if n := g.Counts().Open(); n != want {
+			return fmt.Errorf("%d connections and flows are open, not %d", n, want)
+		}
+		return nil
+	})
+}
+
+func sourceRange(text string) netip.Prefix { return netip.MustParsePrefix(text) }
+
+// hostOf is the address of one with a port.
+func hostOf(text string) netip.Addr { return netip.MustParseAddr(strings.Split(text, ":")[0]) }
+
+func addrPortOf(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// TestHalfClose: a caller that has said all still hears the answer, and an endpoint
+// that has said all still hears the caller.
+func TestHalfClose(t *testing.T) { onBoth(t, halfClose) }
+
+func halfClose(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
+	front, back := at(1, 8000), at(2, 8000)
+	t.Run("the caller ends first", func(t *testing.T) {
+		endpoint(t, back, func(c *net.TCPConn) {
+			all, _ := io.ReadAll(c)
+			fmt.Fprintf(c, "heard %d", len(all))
+		})
+		serve(t, svc("web", "cluster-ip "+front, back))
+		c := dial(t, front)
+		fmt.Fprint(c, "12345")
+		c.CloseWrite()
+		if got, err := io.ReadAll(c); string(got) != "heard 5" {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
+	t.Run("the endpoint ends first", func(t *testing.T) {
+		heard := make(chan string, 1)
+		endpoint(t, at(3, 8000), func(c *net.TCPConn) {
+			fmt.Fprint(c, "that is all")
+			c.CloseWrite()
+			all, _ := io.ReadAll(c)
+			heard <- string(all)
+		})
+		serve(t, svc("web", "cluster-ip "+front, at(3, 8000)))
+		c := dial(t, front)
+		if got, err := io.ReadAll(c); string(got) != "that is all" {
+			t.Errorf("%q, %v", got, err)
+		}
+		fmt.Fprint(c, "thank you")
+		c.Close()
+		if got := <-heard; got != "thank you" {
+			t.Errorf("the endpoint heard %q", got)
+		}
+	})
+}
+
+// TestReset: who breaks off is seen to break off.
+func TestReset(t *testing.T) { onBoth(t, reset) }
+
+func reset(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
+	front, back := at(1, 8000), at(2, 8000)
+	t.Run("the endpoint", func(t *testing.T) {
+		endpoint(t, back, func(c *net.TCPConn) {
+			_, _ = c.Read(make([]byte, 1))
+			_ = c.SetLinger(0)
+		})
+		serve(t, svc("web", "cluster-ip "+front, back))
+		c := dial(t, front)
+		fmt.Fprint(c, "x")
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the caller sees %v", err)
+		}
+	})
+	t.Run("the caller", func(t *testing.T) {
+		seen := make(chan error, 1)
+		endpoint(t, at(3, 8000), func(c *net.TCPConn) {
+			_, _ = c.Read(make([]byte, 1))
+			fmt.Fprint(c, "x")
+			_, err := c.Read(make([]byte, 1))
+			seen <- err
+		})
+		serve(t, svc("web", "cluster-ip "+front, at(3, 8000)))
+		c := dial(t, front)
+		fmt.Fprint(c, "x")
+		_, _ = c.Read(make([]byte, 1))
+		_ = c.SetLinger(0)
+		c.Close()
+		if err := <-seen; !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the endpoint sees %v", err)
+		}
+	})
+}
+
+// TestBulk: what is moved inside the kernel arrives whole, both ways at once.
+func TestBulk(t *testing.T) { onBoth(t, bulk) }
+
+func bulk(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
+	front, back := at(1, 8000), at(2, 8000)
+	endpoint(t, back, echo)
+	s := serve(t, svc("web", "cluster-ip "+front, back))
+	const size = 32 << 20
+	c := dial(t, front)
+	said, heard := sha256.New(), sha256.New()
+	var saying sync.WaitGroup
+	saying.Go(func() {
+		_, _ = io.Copy(io.MultiWriter(c, said), io.LimitReader(rand.NewChaCha8([32]byte{1}), size))
+		c.CloseWrite()
+	})
+	n, err := io.Copy(heard, c)
+	saying.Wait()
+	if n != size || err != nil || !sameSum(said, heard) {
+		t.Errorf("of %d bytes %d came back (%v), same: %v", size, n, err, sameSum(said, heard))
+	}
+	if in, out := s.Counts().BytesIn, s.Counts().BytesOut; in != size || out != size {
+		t.Errorf("counted %d in and %d out", in, out)
+	}
+}
+
+func sameSum(a, b hash.Hash) bool { return bytes.Equal(a.Sum(nil), b.Sum(nil)) }
+
+// TestNextEndpoint: one that refuses is left for the next, and no caller notices.
+func TestNextEndpoint(t *testing.T) { onBoth(t, nextEndpoint) }
+
+func nextEndpoint(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
+	front, back := at(1, 8000), at(3, 8000)
+	endpoint(t, back, nil)
+	s := serve(t, svc("web", "cluster-ip "+front, at(2, 8000)+" "+back))
+	for range 10 {
+		if got, err := ask(front); got != back {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	if s.Counts().DialErrors == 0 {
+		t.Error("the other endpoint was never tried")
+	}
+}
+
+// TestStuckEndpointFails: its clients go to another, and stay there.
+func TestStuckEndpointFails(t *testing.T) {
+	front, back := at(1, 8000), at(3, 8000)
+	endpoint(t, back, nil)
+	web := svc("web", "cluster-ip "+front, at(2, 8000)+" "+back)
+	web.Affinity = 1 << 40
+	s := serve(t, web)
+	for range 10 {
+		if got, err := ask(front); got != back {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	if n := s.Counts().DialErrors; n > 1 {
+		t.Errorf("the one that fails was tried %d times", n)
+	}
+}
+
+// TestNobodyAnswers: callers are turned away with a reset.
+func TestNobodyAnswers(t *testing.T) { onBoth(t, nobodyAnswers) }
+
+func nobodyAnswers(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
+	front := at(1, 8000)
+	serve(t, svc("web", "cluster-ip "+front, at(2, 8000)))
+	if _, err := ask(front); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the caller sees %v", err)
+	}
+}
+
+// TestTurnedAway: a client whose route drops it is reset.
+func TestTurnedAway(t *testing.T) {
+	front, back := at(1, 8000), at(2, 8000)
+	endpoint(t, back, nil)
+	web := svc("web", "load-balancer "+front, back)
+	web.Frontends[0].Sources = append(web.Frontends[0].Sources, sourceRange("198.18.0.0/15"))
+	s := serve(t, web)
+	if _, err := ask(front); !errors.Is(err, syscall.ECONNRESET) || s.Counts().TurnedAway != 1 {
+		t.Errorf("from a range that is not allowed: %v", err)
+	}
+	s.set(svc("web", "load-balancer "+front, back))
+	finds(t, front, back)
+}
+
+// TestSwitch: a socket goes to and fro between two Services, and no client is refused.
+func TestSwitch(t *testing.T) { onBoth(t, switches) }
+
+func switches(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
+	front := at(1, 8000)
+	a, b := at(2, 8000), at(3, 8000)
+	endpoint(t, a, nil)
+	endpoint(t, b, nil)
+	s := serve(t, svc("a", "cluster-ip "+front, a))
+	s.set(svc("b", "", b))
+	socket := s.sockets[listen{sdk.TCP, addrPortOf(front)}]
+	targets := make([]*Target, 2)
+	for i, svc := range []sdk.Service{svc("a", "cluster-ip "+front, a), svc("b", "cluster-ip "+front, b)} {
+		targets[i] = &Target{s.services[svc.Name], svc.Frontends[0]}
+	}
+	var stop atomic.Bool
+	var clients sync.WaitGroup
+	for range 4 {
+		clients.Go(func() {
+			for !stop.Load() {
+				if _, err := ask(front); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 50 {
+		socket.Serve(targets[1-i%2])
+		finds(t, front, []string{b, a}[i%2])
+	}
+	stop.Store(true)
+	clients.Wait()
+}
+
+// TestEstablished connections outlive their endpoint, their Service and their socket.
+// Stop ends them, and the relay can be used again.
+func TestEstablished(t *testing.T) { onBoth(t, established) }
+
+func established(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
+	front, back := at(1, 8000), at(2, 8000)
+	endpoint(t, back, echo)
+	web := svc("web", "cluster-ip "+front, back)
+	s := serve(t, web)
+	c := dial(t, front)
+	lives := func(when string) {
+		t.Helper()
+		fmt.Fprint(c, "x")
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+	}
+	lives("at first")
+	s.set(svc("web", "cluster-ip "+front, at(3, 8000)))
+	lives("when its endpoint has gone")
+	s.remove(web)
+	lives("when its Service has gone")
+	if _, err := ask(front); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("the socket is still there: %v", err)
+	}
+	s.carries(1)
+	s.Stop()
+	if _, err := c.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection outlives the relay")
+	}
+	s.carries(0)
+	s.set(web)
+	c = dial(t, front)
+	lives("after Stop")
+	c.Close()
+	s.carries(0)
+}
+
+// TestIPv6 on the one address that every machine has.
+func TestIPv6(t *testing.T) {
+	l, err := net.Listen("tcp6", "[::1]:0")
+	if err != nil {
+		t.Skip("needs IPv6: ", err)
+	}
+	front := l.Addr().String()
+	l.Close()
+	back, err := net.Listen("tcp6", "[::1]:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := back.Addr().String()
+	back.Close()
+	endpoint(t, addr, nil)
+	serve(t, svc("web", "cluster-ip "+front, addr))
+	finds(t, front, addr)
+}

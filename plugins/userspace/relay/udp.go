@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// maxFlows bounds the flows of a Relay: each holds a socket. Beyond it, datagrams of new
+// clients are dropped until other flows have been idle long enough.
+const maxFlows = 16384
+
+// A udpSocket receives at one address. What endpoints answer goes back through it, so
+// that clients see the address they sent to.
+//
+//	client A ──▶ ┌────────┐ ──▶ flow of A ──▶ endpoint 1
+//	client B ──▶ │ socket │ ──▶ flow of B ──▶ endpoint 2
+//	         ◀── └────────┘ ◀── replies
+type udpSocket struct {
+	relay  *Relay
+	at     netip.AddrPort // where clients send to
+	conn   *net.UDPConn
+	target atomic.Pointer[Target]
+	start  sync.Once
+
+	wantsDevice bool // the kernel says by which device a datagram came in
+
+	mu       sync.Mutex // guards all below
+	flows    map[netip.AddrPort]*flow
+	draining bool // begins no flow, and is closed with the last
+	closed   bool
+}
+
+// listenUDP opens a socket for datagrams to at, which reach it at bound.
+func (r *Relay) listenUDP(ctx context.Context, at, bound netip.AddrPort) (*udpSocket, error) {
+	l := net.ListenConfig{Control: reusePort}
+	conn, err := l.ListenPacket(ctx, network(sdk.UDP, at), bound.String())
+	if err != nil {
+		return nil, err
+	}
+	return &udpSocket{relay: r, at: at, conn: conn.(*net.UDPConn), flows: make(map[netip.AddrPort]*flow)}, nil
+}
+
+// Serve makes t the target. The flows of the one before it go on where t has their
+// endpoint too.
+func (s *udpSocket) Serve(t *Target) {
+	s.target.Store(t)
+	s.EndpointsChanged()
+	s.start.Do(func() {
+		if s.relay.group.add(s.conn) {
+			go s.read() // ends when s.conn is closed
+		}
+	})
+}
+
+func (s *udpSocket) Target() *Target { return s.target.Load() }
+func (s *udpSocket) Alive() error    { return alive(s.conn) }
+func (s *udpSocket) Port() uint16    { return s.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() }
+
+// EndpointsChanged ends the flows to endpoints that serve no more, unless none is left
+// at all: an endpoint that terminates is better than none.
+func (s *udpSocket) EndpointsChanged() {
+	svc := s.target.Load().Service.Value()
+	if len(svc.Cluster)+len(svc.Local)+len(svc.Serving) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.flows {
+		if !serves(svc, f.endpoint) {
+			s.drop(f)
+		}
+	}
+}
+
+func (s *udpSocket) Drain() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draining = true
+	s.closeIfDrained()
+	return !s.closed
+}
+
+func (s *udpSocket) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.flows {
+		s.drop(f)
+	}
+	s.draining = true
+	s.closeIfDrained()
+}
+
+func (s *udpSocket) Resume() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draining = s.closed
+	return !s.closed
+}
+
+// closeIfDrained closes a draining socket that has no flows. The caller holds mu.
+func (s *udpSocket) closeIfDrained() {
+	if s.draining && len(s.flows) == 0 {
+		s.closed = true
+		s.conn.Close()
+	}
+}
+
+// read forwards datagrams until the socket is closed.
+func (s *udpSocket) read() {
+	defer s.relay.group.remove(s.conn)
+	in := newPackets(&s.relay.buffers, s.conn)
+	in.receiveDevice(s.wantsDevice)
+	backoff := backoff{relay: s.relay, at: "udp " + s.at.String()}
+	for {
+		buf, n, from, err := in.read()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			if !backoff.wait(s.relay.group.context(), err) {
+				return
+			}
+			continue
+		}
+		backoff.reset()
+		s.relay.counters.bytesIn.Add(uint64(n))
+		s.forward(buf[:n], from, in)
+		in.giveBack(buf)
+	}
+}
+
+// forward sends one datagram to an endpoint. One that refused the datagram before is
+// replaced by another, once. One for which the datagram before was too long is not: the
+// kernel has learnt the path's MTU, and sends what is longer in fragments.
+func (s *udpSocket) forward(datagram []byte, from netip.AddrPort, in *packets) {
+	var tried []netip.AddrPort
+	for range 2 {
+		f := s.flow(from, tried, in)
+		if f == nil {
+			return
+		}
+		f.touch()
+		_, err := f.conn.Write(datagram)
+		if errors.Is(err, errTooLong) {
+			_, err = f.conn.Write(datagram)
+		}
+		if err == nil || errors.Is(err, errTooLong) {
+			return
+		}
+		tried = append(tried, f.endpoint)
+		s.end(f)
+	}
+}
+
+// flow returns the client's flow, or begins one. Nil: there is no endpoint for it.
+func (s *udpSocket) flow(from netip.AddrPort, tried []netip.AddrPort, in *packets) *flow {
+	s.mu.Lock()
+	f, draining := s.flows[from], s.draining
+	s.mu.Unlock()
+	if f != nil || draining {
+		return f
+	}
+	r, target := s.relay, s.target.Load()
+	ep, verdict := r.choose(target, r.node.Load().caller(from.Addr(), in.device()), tried)
+	if verdict != sdk.Forward {
+		return nil
+	}
+	if r.counters.flows.Load() >= maxFlows {
+		r.counters.overflow.Add(1)
+		return nil
+	}
+	d := r.dialer(0)
+	conn, err := d.DialContext(r.group.context(), network(sdk.UDP, s.at), ep.String())
+	if err != nil {
+		r.counters.dialErrors.Add(1)
+		r.log.Load().Debug("cannot send to endpoint", "service", target.Service.name, "endpoint", ep, "err", err)
+		return nil
+	}
+	return s.begin(&flow{socket: s, client: from, endpoint: ep, conn: conn.(*net.UDPConn)})
+}
+
+// begin makes f the client's flow. Only the socket's own reader calls it, so there is
+// none yet.
+func (s *udpSocket) begin(f *flow) *flow {
+	f.touch()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining || !s.relay.group.add(f.conn) {
+		f.conn.Close()
+		return nil
+	}
+	s.flows[f.client] = f
+	s.relay.counters.flows.Add(1)
+	s.relay.counters.flowsBegun.Add(1)
+	go f.replies() // ends when f is dropped, idle or refused
+	return f
+}
+
+// end drops f, and closes the socket if it was draining for f alone.
+func (s *udpSocket) end(f *flow) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(f)
+	s.closeIfDrained()
+}
+
+// drop forgets f, whose goroutine ends by it. The caller holds mu.
+func (s *udpSocket) drop(f *flow) {
+	if s.flows[f.client] == f {
+		delete(s.flows, f.client)
+		s.relay.counters.flows.Add(-1)
+		f.conn.Close()
+	}
+}
