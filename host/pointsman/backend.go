@@ -22,13 +22,13 @@ func (h *host) backend() admin.Backend {
 	return admin.Backend{
 		Status:   h.status,
 		Services: h.services,
-		Plugins:  h.yard.Plugins,
+		Plugins:  h.dataplanes.Plugins,
 		Config:   h.config,
 		Events:   h.events,
-		Logs:     h.yard.Logs,
-		Restart:  h.yard.Restart,
+		Logs:     h.dataplanes.Logs,
+		Restart:  h.dataplanes.Restart,
 		Log:      serverLog(h.log, "admin"),
-		Modes:    admin.Modes{Show: h.yard.Show, Plan: h.yard.Plan, Swap: h.yard.SwapTo, Reset: h.yard.Reset},
+		Modes:    admin.Modes{Show: h.dataplanes.Show, Plan: h.dataplanes.Plan, Swap: h.dataplanes.SwapTo, Reset: h.dataplanes.Reset},
 	}
 }
 
@@ -39,18 +39,18 @@ func (h *host) status() admin.Status {
 		Node:      admin.Node{Name: node.Name, Addrs: phrase.Texts(node.Addrs)},
 		Host:      admin.Host{Version: wire.Build(), PID: os.Getpid(), Started: h.started},
 		Source:    h.from,
-		Mode:      h.yard.Mode(),
-		Dataplane: h.yard.Serving(),
+		Mode:      h.dataplanes.Mode(),
+		Dataplane: h.dataplanes.Serving(),
 		Services: admin.Counts{
 			Services: counts.Services, Ports: counts.Names,
 			EndpointSlices: counts.Slices, Endpoints: counts.Endpoints,
 		},
 		Config: configUse(h.follower.Status()),
 	}
-	s.Swap, s.LastSwap = h.yard.UnderWay(), h.yard.LastSwap()
+	s.Swap, s.LastSwap = h.dataplanes.UnderWay(), h.dataplanes.LastSwap()
 	s.Dataplane.APIVersion, s.Dataplane.Kind = admin.APIVersion, "Plugin"
 	var followed track.CursorStatus
-	s.Sync, followed = h.yard.Followed()
+	s.Sync, followed = h.dataplanes.Followed()
 	s.Unserved = unserved(followed, h.tracker.Services())
 	j := h.servers.Judge()
 	s.Probes = admin.Probes{Healthz: j.Healthy && j.Eligible, Livez: j.Live, Readyz: j.Ready}
@@ -61,7 +61,7 @@ func (h *host) status() admin.Status {
 
 func (h *host) besides(j health.Judgement) besides {
 	b := besides{found: j.Findings, away: h.fault(), staleSince: h.follower.Status().StaleSince, unbound: h.servers.Unbound(),
-		unwritten: h.yard.Unwritten(), stateDir: h.settings.StateDir, unattended: h.yard.Unattended()}
+		unwritten: h.dataplanes.Unwritten(), stateDir: h.settings.StateDir, unattended: h.dataplanes.Unattended()}
 	if f, ok := h.source.(faulty); ok {
 		for _, fault := range f.Faults() {
 			b.faults = append(b.faults, fault.Error())

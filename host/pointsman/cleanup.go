@@ -15,9 +15,9 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/dataplanes"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/supervise"
-	"github.com/pointsman/pointsman/host/yard"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
@@ -79,7 +79,7 @@ type janitor struct {
 
 // clean does all it can, and returns what did not work.
 func (j janitor) clean(ctx context.Context) error {
-	found := yard.Discover(j.settings)
+	found := dataplanes.Discover(j.settings)
 	if len(found) == 0 {
 		return fmt.Errorf("no plugins in %s; try: --plugin-dir DIR", phrase.List(j.settings.PluginDirs))
 	}
@@ -95,7 +95,7 @@ func (j janitor) clean(ctx context.Context) error {
 }
 
 func (j janitor) endLeftover(ctx context.Context, name string) error {
-	pid, err := yard.EndLeftovers(ctx, j.settings, name, j.dryRun)
+	pid, err := dataplanes.EndLeftovers(ctx, j.settings, name, j.dryRun)
 	if pid != 0 && err == nil {
 		fmt.Fprintf(j.out, "%s: %s the process %d that a host left running\n", name, j.ended(), pid)
 	}
@@ -129,7 +129,7 @@ func (j janitor) endOrphans(ctx context.Context) error {
 		return err
 	}
 	defer lock.Close()
-	orphans, err := yard.EndOrphans(ctx, j.settings, j.dryRun)
+	orphans, err := dataplanes.EndOrphans(ctx, j.settings, j.dryRun)
 	failed := []error{err}
 	for _, o := range orphans {
 		switch {

@@ -15,13 +15,13 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/dataplanes"
 	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/sockets"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/host/watch"
-	"github.com/pointsman/pointsman/host/yard"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
@@ -36,15 +36,15 @@ type host struct {
 	machine  machine
 	started  time.Time
 
-	log     hclog.Logger
-	reports *report.Reporter
-	tracker *track.Tracker
-	source  source
-	from    string        // what the source is called
-	written *watch.Events // to the cluster; nil: there is none
-	servers *health.Server
-	yard    *yard.Yard
-	sockets *sockets.Watch
+	log        hclog.Logger
+	reports    *report.Reporter
+	tracker    *track.Tracker
+	source     source
+	from       string        // what the source is called
+	written    *watch.Events // to the cluster; nil: there is none
+	servers    *health.Server
+	dataplanes *dataplanes.Set
+	sockets    *sockets.Watch
 }
 
 // newHost constructs the parts. Nothing happens before run.
@@ -67,12 +67,12 @@ func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host
 	if err := h.openSource(settings.Source); err != nil {
 		return nil, err
 	}
-	h.yard = yard.New(yard.Settings{
+	h.dataplanes = dataplanes.New(dataplanes.Settings{
 		Begun: settings, Now: h.follower.Host, NodeName: nodeName(settings, m), Addrs: m.addrs,
 		Tracker: h.tracker, Reports: h.reports, Log: h.log,
 		Applied: h.applied, Refused: h.servers.Failed,
 	})
-	h.sockets = sockets.New(h.tracker, h.yard.Processes, h.collided)
+	h.sockets = sockets.New(h.tracker, h.dataplanes.Processes, h.collided)
 	return h, nil
 }
 
@@ -105,7 +105,7 @@ func (h *host) run(ctx context.Context) error {
 		return fmt.Errorf("%w; try: --admin-socket PATH", err)
 	}
 	h.greet()
-	h.yard.Begin()
+	h.dataplanes.Begin()
 
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -126,7 +126,7 @@ func (h *host) run(ctx context.Context) error {
 	part("service manager", h.watched)
 	part("config", func(ctx context.Context) error { h.follower.Run(ctx, configPeriod, h.reload); return nil })
 	part("admin", func(ctx context.Context) error { return admin.Serve(ctx, listener, h.backend()) })
-	part("dataplanes", h.yard.Run)
+	part("dataplanes", h.dataplanes.Run)
 	all.wait(ctx, "dataplanes")
 	h.log.Info("host ended")
 	if err := context.Cause(ctx); err != context.Canceled {
@@ -155,7 +155,7 @@ func (h *host) reload(c config.Change) {
 	h.log.SetLevel(hclog.LevelFromString(c.Host.Logging.Level))
 	h.tracker.Configure(factsOf(c.Host, h.machine, h.started))
 	h.servers.SetPeriods(c.Host.MinSyncPeriod, c.Host.SyncPeriod)
-	err := h.yard.Reload(c)
+	err := h.dataplanes.Reload(c)
 	h.reports.Report(report.Event{Reason: report.ConfigTaken, Object: h.settings.Path(), Message: told(c, err)})
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/dataplanes"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/supervise"
-	"github.com/pointsman/pointsman/host/yard"
 )
 
 func pluginVerb() *cobra.Command {
@@ -54,8 +54,8 @@ func plugins(c *cobra.Command) (admin.PluginList, error) {
 		return list, err
 	}
 	list = admin.PluginList{Meta: admin.Meta{APIVersion: admin.APIVersion, Kind: "PluginList"}, Items: []admin.Plugin{}}
-	for _, f := range yard.Discover(s) {
-		list.Items = append(list.Items, yard.Describe(c.Context(), f, s.Plugins[f.Name].SHA256))
+	for _, f := range dataplanes.Discover(s) {
+		list.Items = append(list.Items, dataplanes.Describe(c.Context(), f, s.Plugins[f.Name].SHA256))
 	}
 	return list, nil
 }
@@ -90,7 +90,7 @@ func plugin(c *cobra.Command, name string) (admin.Plugin, error) {
 			if err != nil {
 				return p, err
 			}
-			return yard.Describe(c.Context(), supervise.Found{Name: p.Name, Path: p.Path}, s.Plugins[p.Name].SHA256), nil
+			return dataplanes.Describe(c.Context(), supervise.Found{Name: p.Name, Path: p.Path}, s.Plugins[p.Name].SHA256), nil
 		default:
 			return p, nil
 		}

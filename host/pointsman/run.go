@@ -35,7 +35,7 @@ SIGINT stops the plugin too. SIGTERM leaves it serving; the next host goes on wi
 			ctx, stop := untilSignal(c.Context(), func(sig os.Signal) {
 				h.log.Info("host ends", "signal", sig)
 				if sig == syscall.SIGTERM {
-					h.yard.Leave()
+					h.dataplanes.Leave()
 				}
 			})
 			defer stop()

@@ -8,9 +8,9 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/dataplanes"
 	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/phrase"
-	"github.com/pointsman/pointsman/host/yard"
 )
 
 // The codes of warnings. They stay the same, and docs/warnings.md explains them. Those of
@@ -55,7 +55,7 @@ func warnings(s admin.Status, b besides) []admin.Warning {
 	for _, f := range b.found {
 		warn(f.Code, f.Try, "%s", f.Text)
 	}
-	if d.Restarts > 0 && time.Since(d.EndedAt) < yard.Recently {
+	if d.Restarts > 0 && time.Since(d.EndedAt) < dataplanes.Recently {
 		warn(restartedLate, "pointsman plugin logs "+d.Name, "dataplane %s was restarted %s ago%s", d.Name, phrase.Round(time.Since(d.EndedAt)), because(d.LastEnd))
 	}
 	if d.Fallback {

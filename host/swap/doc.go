@@ -21,14 +21,14 @@ Machine.Step is a pure function: where the swap stands, what happened, what time
 it is; out come the next stage and its Work, a list of actions that can be
 printed. A Runner does them, one after the other, and tells the machine how it
 went. What the actions need of a dataplane is the interface Dataplane; of the
-host, the interface Yard.
+host, the interface Host.
 
 # What is promised
 
 The stage is on disk, with fsync, before its first action. A host that is killed
 anywhere finds it at its next start (Recover), and finishes the swap if the
 canary had passed, else undoes it. Both dataplanes are fed until one is gone.
-The points are thrown while no update is under way and both have confirmed the
+Traffic is switched while no update is under way and both have confirmed the
 same state. Every stage ends by time. Nothing is removed because something is
 broken: only who has been told to drain, while another one is Active, is cleared.
 

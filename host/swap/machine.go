@@ -184,8 +184,8 @@ func (m Machine) passed(now time.Time) (Machine, []Action) {
 	return m.enter(m.Stage+1, now)
 }
 
-// failed is what becomes of a stage whose work failed. Before the points are thrown,
-// To is cleared away; after, they are thrown back. What has no way back is tried
+// failed is what becomes of a stage whose work failed. Before traffic is switched,
+// To is cleared away; after, it is switched back. What has no way back is tried
 // again, until its time is over.
 func (m Machine) failed(why string, now time.Time) (Machine, []Action) {
 	switch {
@@ -308,8 +308,8 @@ func (m Machine) longest() time.Duration {
 }
 
 // Recover is the swap that a host which was killed had under way, by what it had
-// written down: finished if the canary had passed, else undone. Where the points
-// may have been thrown they are thrown back.
+// written down: finished if the canary had passed, else undone. Where traffic
+// may have been switched it is switched back.
 func Recover(m Machine, now time.Time) (Machine, []Action) {
 	const killed = "the host ended in the middle of it"
 	switch {

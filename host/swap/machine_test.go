@@ -36,8 +36,8 @@ func TestSwaps(t *testing.T) {
 		"goes well": {
 			{0, ask, "iptables→userspace preflight: launch"},
 			{second, passed(Preflight), "iptables→userspace staging: record fill"},
-			{second, passed(Staging), "iptables→userspace verifying: record check verify sound"},
-			{second, passed(Verifying), "iptables→userspace holding: record freeze hold carry"},
+			{second, passed(Staging), "iptables→userspace verifying: record check verify probe-canary"},
+			{second, passed(Verifying), "iptables→userspace holding: record freeze hold hand-over-affinity"},
 			{second, passed(Holding), "iptables→userspace cutting: record promote retire release"},
 			{second, passed(Cutting), "iptables→userspace proving: record prove verify"},
 			{second, passed(Proving), "iptables→userspace draining: note await drain"},
@@ -52,9 +52,9 @@ func TestSwaps(t *testing.T) {
 			step{second, failed(Verifying), "userspace→iptables draining: note await drain"}),
 		"loses the one that comes": append(upTo(Holding),
 			step{second, Event{Kind: Lost, Why: "killed"}, "userspace→iptables draining: note await drain"}),
-		"loses the one that comes when the points are thrown": append(upTo(Proving),
+		"loses the one that comes when traffic is switched": append(upTo(Proving),
 			step{second, Event{Kind: Lost, Why: "killed"}, "iptables→userspace returning: note restore recall"}),
-		"cannot throw the points": append(upTo(Cutting),
+		"cannot switch traffic": append(upTo(Cutting),
 			step{second, failed(Cutting), "iptables→userspace returning: note restore recall"},
 			step{second, passed(Returning), "userspace→iptables draining: note await drain"}),
 		"has a canary that dies": append(upTo(Proving),
@@ -67,17 +67,17 @@ func TestSwaps(t *testing.T) {
 		"is to stay whatever the canary says": {
 			{0, Event{Kind: Ask, Plan: Plan{From: "iptables", To: "userspace", Stay: true}}, "iptables→userspace preflight: launch"},
 			{0, passed(Preflight), "iptables→userspace staging: record fill"},
-			{0, passed(Staging), "iptables→userspace verifying: record check verify sound"},
-			{0, passed(Verifying), "iptables→userspace holding: record freeze hold carry"},
+			{0, passed(Staging), "iptables→userspace verifying: record check verify probe-canary"},
+			{0, passed(Verifying), "iptables→userspace holding: record freeze hold hand-over-affinity"},
 			{0, passed(Holding), "iptables→userspace cutting: record promote retire release"},
 			{0, passed(Cutting), "iptables→userspace proving: record prove verify"},
 			{0, failed(Proving), "→ idle: finish"},
 		},
-		"is to stay, and cannot throw the points": {
+		"is to stay, and cannot switch traffic": {
 			{0, Event{Kind: Ask, Plan: Plan{From: "iptables", To: "userspace", Stay: true}}, "iptables→userspace preflight: launch"},
 			{0, passed(Preflight), "iptables→userspace staging: record fill"},
-			{0, passed(Staging), "iptables→userspace verifying: record check verify sound"},
-			{0, passed(Verifying), "iptables→userspace holding: record freeze hold carry"},
+			{0, passed(Staging), "iptables→userspace verifying: record check verify probe-canary"},
+			{0, passed(Verifying), "iptables→userspace holding: record freeze hold hand-over-affinity"},
 			{0, passed(Holding), "iptables→userspace cutting: record promote retire release"},
 			{0, failed(Cutting), "iptables→userspace returning: note restore recall"},
 		},
@@ -111,8 +111,8 @@ func TestSwaps(t *testing.T) {
 		"comes from one that does not serve, and has a canary that dies": {
 			{0, Event{Kind: Ask, Plan: Plan{From: "ipvs", To: "iptables", FromDown: true, Drain: time.Minute}}, "ipvs→iptables preflight: launch"},
 			{0, passed(Preflight), "ipvs→iptables staging: record fill"},
-			{0, passed(Staging), "ipvs→iptables verifying: record check verify sound"},
-			{0, passed(Verifying), "ipvs→iptables holding: record freeze hold carry"},
+			{0, passed(Staging), "ipvs→iptables verifying: record check verify probe-canary"},
+			{0, passed(Verifying), "ipvs→iptables holding: record freeze hold hand-over-affinity"},
 			{0, passed(Holding), "ipvs→iptables cutting: record promote retire release"},
 			{0, passed(Cutting), "ipvs→iptables proving: record prove verify"},
 			{0, failed(Proving), "→ idle: finish"},
@@ -144,8 +144,8 @@ func TestSwaps(t *testing.T) {
 		"of one mode is asked for again while it drains": {
 			{0, Event{Kind: Ask, Plan: Plan{From: "m", To: "m", Same: true, Drain: time.Minute}}, "m→m preflight: launch"},
 			{0, passed(Preflight), "m→m staging: record fill"},
-			{0, passed(Staging), "m→m verifying: record check sound"},
-			{0, passed(Verifying), "m→m holding: record freeze hold carry"},
+			{0, passed(Staging), "m→m verifying: record check probe-canary"},
+			{0, passed(Verifying), "m→m holding: record freeze hold hand-over-affinity"},
 			{0, passed(Holding), "m→m cutting: record retire promote release"},
 			{0, passed(Cutting), "m→m proving: record prove verify"},
 			{0, passed(Proving), "m→m draining: note drain"},
@@ -195,13 +195,13 @@ func words(work []Action) string {
 func TestSameMode(t *testing.T) {
 	for overlap, stages := range map[bool]map[Stage]string{
 		false: {
-			Verifying: "record check sound",
+			Verifying: "record check probe-canary",
 			Cutting:   "record retire promote release",
 			Clearing:  "note stop",
 			Returning: "note recall restore",
 		},
 		true: {
-			Verifying: "record check sound",
+			Verifying: "record check probe-canary",
 			Cutting:   "record promote retire promote release",
 			Clearing:  "note stop",
 			Returning: "note restore recall",

@@ -13,7 +13,7 @@ import (
 
 // A Runner makes swaps, one at a time.
 type Runner struct {
-	yard   Yard
+	host   Host
 	file   string // where the intent is
 	events chan Event
 
@@ -27,8 +27,8 @@ type Runner struct {
 }
 
 // New is a Runner that begins with Run. serving is the dataplane that serves.
-func New(y Yard, file string, serving Dataplane) *Runner {
-	return &Runner{yard: y, file: file, events: make(chan Event, 16), started: serving}
+func New(h Host, file string, serving Dataplane) *Runner {
+	return &Runner{host: h, file: file, events: make(chan Event, 16), started: serving}
 }
 
 // Resume gives a Runner that has not begun the swap that a host before had under
@@ -180,22 +180,22 @@ func (l *loop) take(ctx context.Context, step func(Machine, time.Time) (Machine,
 		l.held.release()
 	}
 	if now.Stage != before.Stage {
-		l.yard.Moved(before, now)
+		l.host.Moved(before, now)
 	}
 	switch now.Stage {
 	case Idle:
 		l.finish(before)
 		return
 	case Draining:
-		l.yard.Serves(to)
+		l.host.Serves(to)
 	}
 	if len(work) > 0 {
-		l.begin(ctx, crew{l, now, from, to}, work)
+		l.begin(ctx, executor{l, now, from, to}, work)
 	}
 }
 
 // begin does the work of a stage, in a goroutine that halt ends.
-func (l *loop) begin(ctx context.Context, c crew, work []Action) {
+func (l *loop) begin(ctx context.Context, c executor, work []Action) {
 	ctx, l.cancel = c.m.bound(ctx) // halt ends it sooner, if it does not get on
 	done := make(chan Event, 1)
 	l.done = done
@@ -283,8 +283,8 @@ func (l *loop) finish(last Machine) {
 	if from != nil {
 		from.Stop()
 	}
-	l.yard.Serves(to)
+	l.host.Serves(to)
 	if err := forget(l.file); err != nil {
-		l.yard.Failed(Finish, err)
+		l.host.Failed(Finish, err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A book is what dataplanes and a yard were asked, in order.
+// A book is what dataplanes and a host were asked, in order.
 type book struct {
 	mu    sync.Mutex // guards what follows
 	lines []string
@@ -77,7 +77,7 @@ func (t *train) SetRole(_ context.Context, r sdk.Role) error {
 	return t.note(t.name + " " + r.String())
 }
 func (t *train) Verify(context.Context) (bool, error) { return true, t.note("verify " + t.name) }
-func (t *train) Laid() bool                           { return !t.late }
+func (t *train) ReadyInStandby() bool                 { return !t.late }
 func (t *train) ExportAffinity(context.Context) ([]sdk.AffinityEntry, error) {
 	return make([]sdk.AffinityEntry, 1), nil
 }
@@ -93,7 +93,7 @@ func (b *book) Open(_ context.Context, p Plan) (Dataplane, error) {
 }
 func (b *book) Check(context.Context, Plan) error                         { return b.note("check") }
 func (b *book) Freeze() func()                                            { _ = b.note("freeze"); return func() { _ = b.note("thaw") } }
-func (b *book) Sound(context.Context) []string                            { return []string{"way"} }
+func (b *book) ProbeCanary(context.Context) []string                      { return []string{"way"} }
 func (b *book) Prove(_ context.Context, _ Dataplane, ways []string) error { return b.note("prove") }
 func (b *book) Serves(d Dataplane)                                        { _ = b.note("serves " + d.(*train).name) }
 func (b *book) Failed(a Action, err error)                                { _ = b.note(a.String() + " failed") }

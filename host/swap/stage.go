@@ -73,32 +73,32 @@ type Action uint8
 
 // The actions.
 const (
-	Record  Action = iota + 1 // write down where the swap stands, durably
-	Note                      // the same, where going on without is better than staying
-	Launch                    // bring To up, in Standby
-	Check                     // may it replace From?
-	Fill                      // wait until To has confirmed everything
-	Verify                    // compare what the kernel serves for To with what it was told
-	Sound                     // find out which ways to the canary lead somewhere now
-	Freeze                    // let no change of Services in
-	Hold                      // wait for both to confirm what there is, and tell neither anything
-	Carry                     // hand client affinity over
-	Promote                   // To: Active
-	Retire                    // From: Draining, or Yielded if To is of the same mode
-	Release                   // let changes and updates flow again
-	Prove                     // every way that led to the canary before must lead there now
-	Restore                   // From: Active, once it has confirmed everything
-	Recall                    // To: Draining, or Yielded
-	Await                     // wait until To serves: only then may From be taken away
-	Drain                     // wait until From has nothing left that it began
-	Clear                     // From: Cleanup
-	Stop                      // end From's process
-	Finish                    // forget the swap; To is the dataplane now, and From's process goes if it is still there
+	Record           Action = iota + 1 // write down where the swap stands, durably
+	Note                               // the same, where going on without is better than staying
+	Launch                             // bring To up, in Standby
+	Check                              // may it replace From?
+	Fill                               // wait until To has confirmed everything
+	Verify                             // compare what the kernel serves for To with what it was told
+	ProbeCanary                        // find out which ways to the canary lead somewhere now
+	Freeze                             // let no change of Services in
+	Hold                               // wait for both to confirm what there is, and tell neither anything
+	HandOverAffinity                   // hand client affinity over
+	Promote                            // To: Active
+	Retire                             // From: Draining, or Yielded if To is of the same mode
+	Release                            // let changes and updates flow again
+	Prove                              // every way that led to the canary before must lead there now
+	Restore                            // From: Active, once it has confirmed everything
+	Recall                             // To: Draining, or Yielded
+	Await                              // wait until To serves: only then may From be taken away
+	Drain                              // wait until From has nothing left that it began
+	Clear                              // From: Cleanup
+	Stop                               // end From's process
+	Finish                             // forget the swap; To is the dataplane now, and From's process goes if it is still there
 )
 
 var actions = [...]string{
-	Record: "record", Note: "note", Launch: "launch", Check: "check", Fill: "fill", Verify: "verify", Sound: "sound",
-	Freeze: "freeze", Hold: "hold", Carry: "carry", Promote: "promote", Retire: "retire", Release: "release",
+	Record: "record", Note: "note", Launch: "launch", Check: "check", Fill: "fill", Verify: "verify", ProbeCanary: "probe-canary",
+	Freeze: "freeze", Hold: "hold", HandOverAffinity: "hand-over-affinity", Promote: "promote", Retire: "retire", Release: "release",
 	Prove: "prove", Restore: "restore", Recall: "recall", Await: "await", Drain: "drain", Clear: "clear", Stop: "stop", Finish: "finish",
 }
 
@@ -118,11 +118,11 @@ func (p Plan) work(s Stage) []Action {
 		return []Action{Record, Fill}
 	case Verifying:
 		if p.Same { // the kernel has what From made of it, until To writes
-			return []Action{Record, Check, Sound}
+			return []Action{Record, Check, ProbeCanary}
 		}
-		return []Action{Record, Check, Verify, Sound}
+		return []Action{Record, Check, Verify, ProbeCanary}
 	case Holding:
-		return []Action{Record, Freeze, Hold, Carry}
+		return []Action{Record, Freeze, Hold, HandOverAffinity}
 	case Cutting:
 		if p.Same && p.Overlap {
 			return []Action{Record, Promote, Retire, Promote, Release} // what To could not write before, it can now

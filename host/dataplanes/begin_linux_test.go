@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/report"
+	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// A siding is where a host ended: what it left on the disk, and which processes.
+type siding struct {
+	*testing.T
+	host *config.Host
+}
+
+func newSiding(t *testing.T) siding {
+	t.Helper()
+	s := siding{t, &config.Host{Mode: "iptables", StateDir: t.TempDir(), PluginDirs: []string{t.TempDir()}}}
+	for _, mode := range []string{"iptables", "userspace"} {
+		s.write(filepath.Join(s.host.PluginDirs[0], supervise.Prefix+mode), "#!/bin/sh\n")
+	}
+	return s
+}
+
+func (s siding) write(file, text string) {
+	s.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o755)); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// left is a process that was left, as that of a mode. It is closed when it ends.
+func (s siding) left(mode, slot string) (ended chan struct{}) {
+	s.Helper()
+	cmd := exec.Command("cat")
+	cmd.Env = append(os.Environ(), `POINTSMAN_PROCESS={"launch":"L"}`)
+	input, err := cmd.StdinPipe() // it ends when this closes
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+	ended = make(chan struct{})
+	go func() { // ends with the process
+		_ = cmd.Wait()
+		close(ended)
+	}()
+	s.Cleanup(func() { input.Close(); <-ended })
+	start, err := wire.StartTime(cmd.Process.Pid)
+	if err != nil {
+		s.Fatal(err)
+	}
+	netns, err := wire.NetNS()
+	if err != nil {
+		s.Fatal(err)
+	}
+	if slot != "" {
+		slot = "-" + slot
+	}
+	s.write(filepath.Join(stateDir(s.host, mode), "process"+slot+".json"),
+		fmt.Sprintf(`{"network":"unix","address":"/nowhere","pid":%d,"start":%d,"nonce":"n","launch":"L","netns":%q,"exe":%q}`, cmd.Process.Pid, start, netns, exe(s.T, cmd.Process.Pid)))
+	return ended
+}
+
+// exe is what a process executes, as a wire.Handle has it.
+func exe(t *testing.T, pid int) string {
+	t.Helper()
+	var s syscall.Stat_t
+	if err := syscall.Stat(fmt.Sprintf("/proc/%d/exe", pid), &s); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%d:%d", s.Dev, s.Ino)
+}
+
+// next is the host that comes after, as it begins.
+func (s siding) next() *Set {
+	set := New(Settings{
+		Begun: s.host, Now: func() *config.Host { return s.host },
+		Tracker: track.New(nil), Reports: report.New(time.Now), Log: hclog.NewNullLogger(),
+	})
+	set.Begin()
+	return set
+}
+
+// TestBegin has a host begin with what the one before left: who serves, and who leaves
+// in which role.
+func TestBegin(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode, swap string // as written down
+		left       string // the slot of an iptables process that still runs; empty: none does
+		want       string
+	}{
+		"nothing":                               {want: "iptables/ active; idle"},
+		"a mode that was asked for":             {mode: `{"serving":"userspace","slot":"b"}`, want: "userspace/b active; idle"},
+		"a swap before traffic was switched":    {swap: `"stage":"staging","plan":{"from":"iptables","to":"userspace"}`, want: "iptables/ active, userspace/ none; staging"},
+		"a swap whose traffic may be switched":  {swap: `"stage":"proving","plan":{"from":"iptables","to":"userspace"}`, want: "iptables/ active, userspace/ none; proving"},
+		"a swap that is decided":                {swap: `"stage":"draining","plan":{"from":"iptables","to":"userspace"}`, want: "userspace/ active, iptables/ none; draining"},
+		"another binary, in the kernel":         {swap: `"stage":"cutting","plan":{"from":"iptables","to":"iptables","same":true,"toSlot":"b"}`, left: "b", want: "iptables/ active; idle"},
+		"another binary, in the kernel, passed": {swap: `"stage":"draining","plan":{"from":"iptables","to":"iptables","same":true,"toSlot":"b"}`, want: "iptables/b active; idle"},
+		"another binary of a relay":             {swap: `"stage":"cutting","plan":{"from":"iptables","to":"iptables","same":true,"overlap":true,"toSlot":"b"}`, left: "b", want: "iptables/ active, iptables/b none; cutting"},
+		"another binary of a relay, passed":     {swap: `"stage":"draining","plan":{"from":"iptables","to":"iptables","same":true,"overlap":true,"fromSlot":"b"}`, left: "b", want: "iptables/ active, iptables/b yielded; draining"},
+		"another binary of a relay, gone since": {swap: `"stage":"draining","plan":{"from":"iptables","to":"iptables","same":true,"overlap":true,"fromSlot":"b"}`, want: "iptables/ active; idle"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSiding(t)
+			file := filepath.Join(s.host.StateDir, "swap.json")
+			if c.swap != "" {
+				s.write(file, "{"+c.swap+"}")
+			}
+			if c.mode != "" {
+				s.write(inForceFile(s.host.StateDir), c.mode)
+			}
+			if c.left != "" {
+				s.left("iptables", c.left)
+			}
+			set := s.next()
+			got := ""
+			for i, p := range set.members {
+				if i > 0 {
+					got += ", "
+				}
+				role := "none"
+				if p.want != 0 {
+					role = p.want.String()
+				}
+				got += p.name + "/" + p.slot + " " + role
+			}
+			stage := set.runner.Machine().Stage.String()
+			if got += "; " + stage; got != c.want {
+				t.Errorf("begins with %s, want %s", got, c.want)
+			}
+			if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) != (stage == "idle") {
+				t.Errorf("%s, and what was written down: %v", stage, err)
+			}
+		})
+	}
+}
+
+// TestStrays has a host end what the one before left, and nobody needs.
+func TestStrays(t *testing.T) {
+	s := newSiding(t)
+	needed, stray, second := s.left("iptables", ""), s.left("userspace", ""), s.left("iptables", "b")
+	s.next()
+	for what, ended := range map[string]chan struct{}{"another mode's": stray, "a second one": second} {
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			t.Errorf("%s still runs", what)
+		}
+	}
+	select {
+	case <-needed:
+		t.Error("the one that serves was ended")
+	default:
+	}
+}
+
+// TestHeeds has what was asked for end with the file's change, for good.
+func TestHeeds(t *testing.T) {
+	s := newSiding(t)
+	begin := func(mode string) string {
+		s.host.Mode = mode
+		set := s.next()
+		return set.noted.wanted(mode)
+	}
+	s.write(inForceFile(s.host.StateDir), `{"serving":"iptables","asked":"userspace","file":"iptables"}`)
+	for _, c := range []struct{ file, want string }{
+		{"iptables", "userspace"},
+		{"userspace", "userspace"},
+		{"iptables", "iptables"}, // nobody has asked for another since
+	} {
+		if got := begin(c.file); got != c.want {
+			t.Errorf("the file says %s: the host goes to %s, want %s", c.file, got, c.want)
+		}
+	}
+	s.write(inForceFile(s.host.StateDir), `{"serving":"iptables","asked":"userspace","file":"iptables"}`)
+	set := s.next()
+	for _, file := range []string{"ipvs", "iptables"} {
+		if err := set.Reload(config.Change{Host: &config.Host{Mode: file}, Applied: []string{"mode"}}); err != nil {
+			t.Error(err)
+		}
+	}
+	written, err := readInForce(s.host.StateDir)
+	if got := written.wanted("iptables"); got != "iptables" || err != nil {
+		t.Errorf("the file changed there and back: the next host goes to %s, %v", got, err)
+	}
+}

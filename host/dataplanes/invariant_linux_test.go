@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/feed"
+	"github.com/pointsman/pointsman/host/report"
+	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/track"
+)
+
+const modelHostEnv = "YARD_TEST_HOST"
+
+// desired are the Services of the model.
+var desired = []string{"web", "db"}
+
+// modelHost is a host of its own process: it serves desired in the mode that the file
+// "mode" in dir names, and follows that file.
+func modelHost(dir string) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	var current atomic.Pointer[config.Host]
+	current.Store(modelConfig(dir))
+	tracker := track.New(nil)
+	for i, name := range desired {
+		c := newCanary(tracker, "node", nil)
+		c.tell(name, netip.AddrFrom4([4]byte{172, 30, 0, byte(i + 1)}), 80, 0, netip.MustParseAddrPort("10.180.0.1:80"))
+	}
+	tracker.Synced()
+	log := hclog.New(&hclog.LoggerOptions{Output: os.Stderr, TimeFormat: "05.000"})
+	set := New(Settings{
+		Begun: current.Load(), Now: current.Load, NodeName: "node", Tracker: tracker, Log: log,
+		Applied: func(feed.Acked) {}, Refused: func() {},
+		Reports: report.New(time.Now, func(e report.Event) { log.Info(e.Message, "reason", e.Reason, "object", e.Object) }),
+	})
+	set.Leave()
+	set.Begin()
+	go func() { // ends with the process
+		for range time.Tick(20 * time.Millisecond) {
+			if next := modelConfig(dir); next.Mode != current.Load().Mode {
+				current.Store(next)
+				_ = set.Reload(config.Change{Host: next, Applied: []string{"mode"}})
+			}
+		}
+	}()
+	_ = set.Run(ctx)
+}
+
+func modelConfig(dir string) *config.Host {
+	mode, err := os.ReadFile(filepath.Join(dir, "mode"))
+	if err != nil {
+		panic(err) // the test begins with one
+	}
+	h := &config.Host{Mode: string(mode), StateDir: filepath.Join(dir, "state"), PluginDirs: []string{dir}, MinSyncPeriod: 10 * time.Millisecond, SyncPeriod: time.Minute}
+	h.Swap.DrainTimeout, h.Swap.OnFailure = 5*time.Second, "rollback"
+	return h
+}
+
+// A machine is a model kernel, and the processes on it.
+type machine struct {
+	*testing.T
+	*rand.Rand
+	dir    string
+	kernel modelKernel
+	host   *exec.Cmd // nil: none runs
+	ended  chan struct{}
+	story  []string
+
+	spoiled bool // state files were lost, so no host knows what the ones before left
+}
+
+func newMachine(t *testing.T, seed uint64) *machine {
+	t.Helper()
+	m := &machine{T: t, Rand: rand.New(rand.NewPCG(seed, 14)), dir: t.TempDir()}
+	m.kernel = modelKernel{filepath.Join(m.dir, "kernel")}
+	self, err := os.Executable()
+	if err == nil {
+		err = errors.Join(os.Mkdir(m.kernel.dir, 0o700), os.Mkdir(filepath.Join(m.dir, "state"), 0o700))
+	}
+	for _, mode := range []string{"a", "b"} {
+		err = errors.Join(err, copyFile(self, filepath.Join(m.dir, supervise.Prefix+mode)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.end)
+	return m
+}
+
+// copyFile links to to from, so that both are one binary.
+func copyFile(from, to string) error {
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	data, err := os.ReadFile(from)
+	return errors.Join(err, os.WriteFile(to, data, 0o700))
+}
+
+func (m *machine) did(format string, args ...any) {
+	m.story = append(m.story, time.Now().Format("05.000 ")+fmt.Sprintf(format, args...))
+}
+
+func (m *machine) write(file, text string) {
+	m.Helper()
+	if err := os.WriteFile(filepath.Join(m.dir, file), []byte(text), 0o600); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// start starts a host, if none runs.
+func (m *machine) start() {
+	m.Helper()
+	if m.host != nil {
+		return
+	}
+	log, err := os.OpenFile(filepath.Join(m.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		m.Fatal(err)
+	}
+	defer log.Close()
+	self, _ := os.Executable()
+	m.host, m.ended = exec.Command(self), make(chan struct{})
+	m.host.Env = append(os.Environ(), modelHostEnv+"="+m.dir)
+	m.host.Stderr = log
+	if err := m.host.Start(); err != nil {
+		m.Fatal(err)
+	}
+	m.did("host %d starts", m.host.Process.Pid)
+	go func(host *exec.Cmd, ended chan struct{}) { // ends with the host
+		_ = host.Wait()
+		close(ended)
+	}(m.host, m.ended)
+}
+
+// stop ends the host by a signal, which it obeys within 3 s whatever it is at.
+func (m *machine) stop(s syscall.Signal) {
+	m.Helper()
+	if m.host == nil {
+		return
+	}
+	m.did("host %d gets %s", m.host.Process.Pid, s)
+	_ = m.host.Process.Signal(s)
+	select {
+	case <-m.ended:
+	case <-time.After(30 * time.Second): // 3 s on an idle machine
+		_ = m.host.Process.Signal(syscall.SIGQUIT)
+		<-m.ended
+		m.Errorf("the host did not end\n%s", m.evidence())
+	}
+	m.host = nil
+}
+
+// plugins are the processes of a mode; of an empty one, of all.
+func (m *machine) plugins(mode string) []int {
+	var pids []int
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		name, _, _ := strings.Cut(string(line), "\x00")
+		if strings.HasPrefix(name, filepath.Join(m.dir, supervise.Prefix+mode)) {
+			pid, _ := strconv.Atoi(filepath.Base(dir))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func (m *machine) kill(mode string) {
+	for _, pid := range m.plugins(mode) {
+		m.did("plugin %s, pid %d, is killed", mode, pid)
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+func (m *machine) end() {
+	m.stop(syscall.SIGKILL)
+	m.kill("")
+	for deadline := time.Now().Add(10 * time.Second); len(m.plugins("")) > 0 && time.Now().Before(deadline); {
+		time.Sleep(glance)
+	}
+}
+
+// until waits for ok.
+func (m *machine) until(what string, ok func(kernelState) bool) {
+	m.Helper()
+	deadline := time.Now().Add(45 * time.Second)
+	for {
+		var s kernelState
+		err := m.kernel.locked(func() (err error) { s, err = m.kernel.read(); return err })
+		if err != nil {
+			m.Fatal(err)
+		}
+		if ok(s) {
+			return
+		}
+		if time.Now().After(deadline) {
+			m.Fatalf("never %s: %v\n%s", what, s, m.evidence())
+		}
+		time.Sleep(glance)
+	}
+}
+
+func (m *machine) evidence() string {
+	log, _ := os.ReadFile(filepath.Join(m.dir, "log"))
+	return strings.Join(m.story, "\n") + "\n" + string(log)
+}
+
+// held checks that nothing reachable was taken away.
+func (m *machine) held() {
+	m.Helper()
+	bad, err := os.ReadFile(filepath.Join(m.kernel.dir, "violations"))
+	if len(bad) > 0 || !errors.Is(err, os.ErrNotExist) {
+		m.Errorf("reachable before a step, and not after it:\n%s\n%s", bad, m.evidence())
+	}
+}
+
+// serves is that only this mode has rules, and leads to all that is desired.
+func serves(mode string) func(kernelState) bool {
+	return func(s kernelState) bool {
+		return len(s) == 1 && len(s[mode].Frontends) == len(desired) && s[mode].Active
+	}
+}
+
+// left are rules that a host before, or kube-proxy, left serving.
+func (m *machine) left(mode string) {
+	m.Helper()
+	r := rules{Active: true, Frontends: map[string]bool{}}
+	for _, name := range desired {
+		r.Frontends[canarySpace+"/"+name+"/tcp4"] = true
+	}
+	if err := m.kernel.write(kernelState{mode: r}); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// TestFromDown has a host in mode b, whose plugin is refused, on a node that the rules of
+// mode a serve. The mode is corrected to a, with something going wrong on the way: a
+// serves without a gap, and in the end it is kept up to date.
+func TestFromDown(t *testing.T) {
+	t.Parallel()
+	for name, trouble := range map[string]func(*machine){
+		"nothing goes wrong":      func(*machine) {},
+		"the plugin is killed":    func(m *machine) { m.crashAfter(1) },
+		"it is killed again":      func(m *machine) { m.crashAfter(0); m.crashed(); m.crashAfter(2) },
+		"the host is killed":      func(m *machine) { m.kills("staging"); m.start() },
+		"both are killed":         func(m *machine) { m.crashAfter(1); m.kills("staging"); m.kill("a"); m.start() },
+		"the host is ended":       func(m *machine) { m.reaches("staging"); m.stop(syscall.SIGTERM); m.start() },
+		"mode.json is old":        func(m *machine) { m.stop(syscall.SIGKILL); m.write("state/mode.json", `{"serving":"b"}`); m.start() },
+		"mode.json is from afar":  func(m *machine) { m.stop(syscall.SIGKILL); m.write("state/mode.json", `{"serving":"c"}`); m.start() },
+		"an old swap, of a to b":  func(m *machine) { m.stop(syscall.SIGKILL); m.swapFile("clearing", "a", "b"); m.start() },
+		"an old swap, draining a": func(m *machine) { m.stop(syscall.SIGKILL); m.swapFile("draining", "a", "b"); m.start() },
+		"an old swap, of b to a":  func(m *machine) { m.stop(syscall.SIGKILL); m.swapFile("proving", "b", "a"); m.start() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t, 0)
+			m.left("a")
+			m.write("kernel/refuse-b", "")
+			m.write("mode", "b")
+			m.start()
+			m.reaches("PluginRefuses")
+			m.write("mode", "a")
+			m.did("the mode is a")
+			trouble(m)
+			m.reaches("DataplaneActive object=a")
+			m.until("a serves alone", serves("a"))
+			m.held()
+		})
+	}
+}
+
+// TestHangsWhenActive has the mode that comes never get through its change to Active, and
+// report progress all the time: the swap is undone soon, and says why.
+func TestHangsWhenActive(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, 0)
+	m.write("kernel/hang-b", "")
+	m.write("mode", "a")
+	m.start()
+	m.reaches("DataplaneActive object=a")
+	m.write("mode", "b")
+	m.reaches("to undo it: updates may be held back for 4.5s at most: promote")
+	m.reaches("a serves on")
+	m.until("a serves alone", serves("a"))
+	m.held()
+}
+
+// TestLeftIsCleaned: a change that was undone while its From did not serve leaves rules,
+// which are cleaned up once another mode serves.
+func TestLeftIsCleaned(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, 0)
+	m.left("a")
+	m.write("kernel/refuse-b", "")
+	m.write("mode", "b")
+	m.start()
+	m.reaches("PluginRefuses")
+	for range 3 { // as often as it takes for the plugin to be quarantined
+		m.crashAfter(0)
+		m.write("mode", "a")
+		m.crashed()
+	}
+	m.reaches("does not serve either")
+	if err := os.Remove(filepath.Join(m.kernel.dir, "refuse-b")); err != nil {
+		t.Fatal(err)
+	}
+	m.write("mode", "b")
+	m.stop(syscall.SIGKILL)
+	m.start()
+	m.until("b serves alone", serves("b"))
+	m.held()
+}
+
+// TestReachableStays walks at random through changes of mode, with hosts and plugins killed
+// after any step, plugins that are refused and state files that are gone, old or nonsense:
+// what is desired and reachable before a step is reachable after it, and in the end the
+// mode that is asked for serves; no other does, as far as the state files still tell.
+func TestReachableStays(t *testing.T) {
+	t.Parallel()
+	seeds := 4
+	if n, err := strconv.Atoi(os.Getenv("POINTSMAN_SOAK")); err == nil {
+		seeds = n
+	}
+	slots := make(chan struct{}, 4)
+	for seed := range uint64(seeds) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			newMachine(t, seed).walk()
+		})
+	}
+}
+
+func (m *machine) walk() {
+	m.left([]string{"a", "b"}[m.IntN(2)])
+	m.write("mode", "a")
+	m.start()
+	for range 12 {
+		m.step()
+		time.Sleep(time.Duration(m.IntN(700)) * time.Millisecond)
+	}
+	m.stop(syscall.SIGKILL) // what was refused is tried again by the next host only
+	for _, mode := range []string{"a", "b"} {
+		_ = os.Remove(filepath.Join(m.kernel.dir, "refuse-"+mode)) // most often it is not there
+	}
+	_ = os.Remove(filepath.Join(m.kernel.dir, "crash"))
+	m.write("mode", "a")
+	m.did("all is well again, and the mode is a")
+	m.start()
+	m.until("a serves, and b does not", func(s kernelState) bool {
+		return len(s["a"].Frontends) == len(desired) && s["a"].Active && (m.spoiled || !s["b"].Active)
+	})
+	m.held()
+}
+
+// step is one thing that happens.
+func (m *machine) step() {
+	mode := []string{"a", "b"}[m.IntN(2)]
+	switch m.IntN(9) {
+	case 0, 1, 2:
+		m.did("the mode is %s", mode)
+		m.write("mode", mode)
+	case 3:
+		m.kill(mode)
+	case 4:
+		m.crashAfter(m.IntN(6))
+	case 5:
+		m.did("%s is refused", mode)
+		m.write("kernel/refuse-"+mode, "")
+	case 6:
+		m.did("%s is not refused", mode)
+		_ = os.Remove(filepath.Join(m.kernel.dir, "refuse-"+mode)) // it may not be there
+	case 7:
+		m.stop([]syscall.Signal{syscall.SIGKILL, syscall.SIGTERM}[m.IntN(2)])
+		m.start()
+	case 8:
+		m.stop(syscall.SIGKILL)
+		m.spoil(mode)
+		m.start()
+	}
+}
+
+// spoil has the next host find other state files than the last one wrote.
+func (m *machine) spoil(mode string) {
+	other := map[string]string{"a": "b", "b": "a"}[mode]
+	m.spoiled = true
+	switch m.IntN(4) {
+	case 0:
+		m.did("mode.json is gone")
+		_ = os.Remove(filepath.Join(m.dir, "state/mode.json")) // it may not be there yet
+	case 1:
+		m.did("mode.json says that %s serves", mode)
+		m.write("state/mode.json", `{"serving":"`+mode+`"}`)
+	case 2:
+		m.swapFile([]string{"staging", "cutting", "proving", "draining", "clearing", "returning"}[m.IntN(6)], mode, other)
+	case 3:
+		m.did("the state files are nonsense")
+		m.write("state/mode.json", "{")
+		m.write("state/swap.json", "{")
+	}
+}
+
+func (m *machine) swapFile(stage, from, to string) {
+	m.did("swap.json says %s of %s to %s", stage, from, to)
+	m.write("state/swap.json", fmt.Sprintf(`{"stage":%q,"plan":{"from":%q,"to":%q,"drain":1000000000}}`, stage, from, to))
+}
+
+// crashAfter has a plugin be killed after so many more steps.
+func (m *machine) crashAfter(steps int) {
+	m.did("a plugin is killed after %d steps", steps)
+	m.write("kernel/crash", fmt.Sprint(steps))
+}
+
+func (m *machine) crashed() {
+	m.Helper()
+	m.until("a plugin was killed", func(kernelState) bool {
+		_, err := os.Stat(filepath.Join(m.kernel.dir, "crash"))
+		return err != nil
+	})
+}
+
+// reaches waits until the log has something new.
+func (m *machine) reaches(what string) {
+	m.Helper()
+	m.until("logged "+what, func(kernelState) bool {
+		log, _ := os.ReadFile(filepath.Join(m.dir, "log"))
+		return strings.Contains(string(log), what)
+	})
+}
+
+// kills kills the host once it has logged what.
+func (m *machine) kills(what string) {
+	m.Helper()
+	m.reaches(what)
+	m.stop(syscall.SIGKILL)
+}

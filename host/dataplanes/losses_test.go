@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+func service(name string) sdk.Name {
+	return sdk.Name{Namespace: "shop", Service: name, Protocol: sdk.TCP, Family: sdk.IPv4}
+}
+
+// TestLosses says what a swap would take from whom, and nothing else.
+func TestLosses(t *testing.T) {
+	now := track.CursorStatus{
+		Failed: []sdk.Failure{{Name: service("broken"), Err: errors.New("no room")}},
+		Kept:   []sdk.Name{service("poison")},
+	}
+	next := track.CursorStatus{
+		Failed:   []sdk.Failure{{Name: service("broken"), Err: errors.New("no room")}, {Name: sdk.Name{Namespace: canarySpace, Service: near}, Err: errors.New("taken")}},
+		Withheld: []track.Withheld{{Name: service("phone"), Lacks: []sdk.Feature{"sctp"}}},
+		Kept:     []sdk.Name{service("poison"), service("fresh")},
+	}
+	want := []string{"shop/fresh/tcp4: its process crashes on it", "shop/phone/tcp4: it does not serve sctp"}
+	if got := losses(now, next); !slices.Equal(got, want) {
+		t.Errorf("a swap loses %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// This file is a model of a kernel in which two modes have rules, and a plugin that
+// writes to it. Test processes share the model through files, so it outlives each of them
+// as the kernel does.
+
+// TestMain makes this test's binary a plugin where it is called as one, and a host where
+// the environment says so.
+func TestMain(m *testing.M) {
+	if mode, ok := strings.CutPrefix(filepath.Base(os.Args[0]), supervise.Prefix); ok {
+		p := &modelPlugin{mode: mode, kernel: modelKernel{filepath.Join(filepath.Dir(os.Args[0]), "kernel")}}
+		wire.Serve(sdk.Description{Name: mode, Version: "1", Features: sdk.Features}, p)
+		return
+	}
+	if dir, ok := os.LookupEnv(modelHostEnv); ok {
+		modelHost(dir)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// A modelKernel is a directory: state.json has the rules, and violations what broke the
+// invariant.
+type modelKernel struct{ dir string }
+
+// rules are what one mode has in the kernel.
+type rules struct {
+	Frontends map[string]bool `json:"frontends"`
+	Active    bool            `json:"active"` // packets are led to them
+}
+
+type kernelState map[string]rules // by mode
+
+// reachable are the frontends that packets find their way by.
+func (s kernelState) reachable() map[string]bool {
+	all := make(map[string]bool)
+	for _, r := range s {
+		if r.Active {
+			maps.Copy(all, r.Frontends)
+		}
+	}
+	return all
+}
+
+// change is one step that a plugin takes: an atomic change of its mode's rules. What was
+// reachable before and is not after is a violation, for all that is still desired. A
+// process may be killed after any step.
+func (k modelKernel) change(mode string, edit func(*rules)) error {
+	return k.locked(func() error {
+		s, err := k.read()
+		if err != nil {
+			return err
+		}
+		before := s.reachable()
+		r := rules{Frontends: maps.Clone(s[mode].Frontends), Active: s[mode].Active}
+		if r.Frontends == nil {
+			r.Frontends = make(map[string]bool)
+		}
+		edit(&r)
+		s[mode] = r
+		if len(r.Frontends) == 0 && !r.Active {
+			delete(s, mode)
+		}
+		for f := range before {
+			if !s.reachable()[f] {
+				k.violated(fmt.Sprintf("%s by %s (pid %d): now %v", f, mode, os.Getpid(), s))
+			}
+		}
+		if err := k.write(s); err != nil {
+			return err
+		}
+		return k.crash()
+	})
+}
+
+// crash kills this process if it is the one to be killed at this step.
+func (k modelKernel) crash() error {
+	file := filepath.Join(k.dir, "crash")
+	data, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	left, err := strconv.Atoi(string(data))
+	if err != nil {
+		return err
+	}
+	if left > 0 {
+		return os.WriteFile(file, strconv.AppendInt(nil, int64(left-1), 10), 0o600)
+	}
+	_ = os.Remove(file)
+	return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+}
+
+func (k modelKernel) locked(do func() error) error {
+	f, err := os.OpenFile(filepath.Join(k.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close() // which unlocks
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return err
+	}
+	return do()
+}
+
+func (k modelKernel) read() (kernelState, error) {
+	data, err := os.ReadFile(filepath.Join(k.dir, "state.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return make(kernelState), nil
+	}
+	s := make(kernelState)
+	return s, errors.Join(err, json.Unmarshal(data, &s))
+}
+
+func (k modelKernel) write(s kernelState) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	next := filepath.Join(k.dir, "state.json.new")
+	return errors.Join(os.WriteFile(next, data, 0o600), os.Rename(next, filepath.Join(k.dir, "state.json")))
+}
+
+func (k modelKernel) violated(what string) {
+	f, err := os.OpenFile(filepath.Join(k.dir, "violations"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = fmt.Fprintln(f, what)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		panic(err) // the test would pass without it
+	}
+}
+
+// A modelPlugin is a dataplane that keeps the contract on the model kernel.
+type modelPlugin struct {
+	mode   string
+	kernel modelKernel
+	state  sdk.State
+	role   sdk.Role
+	full   bool // this process was told everything
+	beats  atomic.Uint64
+}
+
+func (p *modelPlugin) Configure(context.Context, sdk.Setup) (sdk.Description, error) {
+	if _, err := os.Stat(filepath.Join(p.kernel.dir, "refuse-"+p.mode)); err == nil {
+		return sdk.Description{}, &sdk.Refusal{Why: "this kernel has no " + p.mode, Try: "another mode"}
+	}
+	p.full = false
+	return sdk.Description{Name: p.mode, Version: "1", Features: sdk.Features}, nil
+}
+
+// adopt takes the role that the kernel shows, where this process has none yet.
+func (p *modelPlugin) adopt() error {
+	if p.role != 0 {
+		return nil
+	}
+	s, err := p.kernel.read()
+	p.role = sdk.Standby
+	if s[p.mode].Active {
+		p.role = sdk.Active
+	}
+	return err
+}
+
+func (p *modelPlugin) Sync(_ context.Context, u sdk.Update) (sdk.Result, error) {
+	changes, err := p.state.Apply(u)
+	if err != nil {
+		return sdk.Result{}, err
+	}
+	p.full = p.full || changes.Full
+	if err := errors.Join(p.adopt(), p.program()); err != nil {
+		return sdk.Result{}, err
+	}
+	p.state.Confirm()
+	return sdk.Result{}, nil
+}
+
+// program makes the kernel have what was told, step by step, adding before removing.
+func (p *modelPlugin) program() error {
+	if p.role == sdk.Yielded {
+		return nil
+	}
+	want := make(map[string]bool)
+	for name := range p.state.Services {
+		if name.Service != near && name.Service != afar {
+			want[name.String()] = true
+		}
+	}
+	var errs []error
+	for name := range want {
+		errs = append(errs, p.kernel.change(p.mode, func(r *rules) { r.Frontends[name] = true }))
+	}
+	for name := range p.state.Kept { // quarantined: left as it is served
+		want[name.String()] = true
+	}
+	errs = append(errs, p.kernel.change(p.mode, func(r *rules) {
+		maps.DeleteFunc(r.Frontends, func(name string, _ bool) bool { return !want[name] })
+	}), p.lead())
+	return errors.Join(errs...)
+}
+
+// lead has packets come, or not, as the role says.
+func (p *modelPlugin) lead() error {
+	return p.kernel.change(p.mode, func(r *rules) { r.Active = p.role == sdk.Active })
+}
+
+// Report says that it gets on, whatever it does.
+func (p *modelPlugin) Report() sdk.Report { return sdk.Report{Progress: p.beats.Add(1)} }
+
+func (p *modelPlugin) SetRole(ctx context.Context, role sdk.Role) error {
+	if _, err := os.Stat(filepath.Join(p.kernel.dir, "hang-"+p.mode)); err == nil && role == sdk.Active {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	p.role = role
+	if !p.full || role == sdk.Yielded { // a role before the first update takes nothing away
+		return nil
+	}
+	return p.lead()
+}
+
+func (p *modelPlugin) Cleanup(_ context.Context, l sdk.Leftovers) ([]string, error) {
+	s, err := p.kernel.read()
+	if err != nil {
+		return nil, err
+	}
+	names := slices.Sorted(maps.Keys(s[p.mode].Frontends))
+	if l.DryRun {
+		return names, nil
+	}
+	return names, errors.Join(
+		p.kernel.change(p.mode, func(r *rules) { r.Active = false }),
+		p.kernel.change(p.mode, func(r *rules) { clear(r.Frontends) }))
+}
+
+func (p *modelPlugin) Inspect(_ context.Context, saw func(sdk.Served) error) error {
+	s, err := p.kernel.read()
+	if err != nil {
+		return err
+	}
+	for name, svc := range p.state.Services {
+		if !s[p.mode].Frontends[name.String()] && name.Service != near && name.Service != afar {
+			continue
+		}
+		for _, f := range svc.Frontends {
+			served := sdk.Served{Name: name, Frontend: f}
+			for _, ep := range svc.Endpoints(f.Policy) {
+				served.Endpoints = append(served.Endpoints, ep.Addr)
+			}
+			if err := saw(served); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// TestCanaryOfOneThatIsNotRun: where the host has to wait for a processor, the canary is
+// waited for, for as long as six times what it may take.
+func TestCanaryOfOneThatIsNotRun(t *testing.T) {
+	if _, err := os.Stat("/proc/self/schedstat"); err != nil {
+		t.Skip("needs a kernel that counts how long threads wait: ", err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3 * runtime.NumCPU()))
+	stop := make(chan struct{})
+	defer close(stop)
+	for range 3 * runtime.NumCPU() {
+		go func() { // ends with stop
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		}()
+	}
+	time.AfterFunc(2*time.Second, func() { answerCanary(l) }) // ends with the listener
+	c := &canary{}
+	w := way{near, netip.MustParseAddrPort(l.Addr().String())}
+	if err := heard(t.Context(), w, 1, c.patience(time.Second/2)); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/health"
+	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// This file is what can be asked of the dataplanes, and of each.
+
+// Mode is the one that serves.
+func (set *Set) Mode() string { return set.serving().name }
+
+// Serving is the plugin that serves, as status shows it.
+func (set *Set) Serving() admin.Plugin { return set.serving().shown() }
+
+// Followed is how far the dataplane that serves has come.
+func (set *Set) Followed() (admin.Sync, track.CursorStatus) { return set.serving().followed() }
+
+// Health is how the dataplanes do, for probes and metrics: the one that is meant to serve
+// first, and those of other modes that run beside it.
+func (set *Set) Health() []health.Plane {
+	main := set.serving()
+	list := []health.Plane{main.health()}
+	for _, p := range set.all() {
+		if p.name != main.name {
+			list = append(list, p.health())
+		}
+	}
+	return list
+}
+
+// Processes are those of all dataplanes; 0 stands for one that the host did not start,
+// whose number may be another container's.
+func (set *Set) Processes() (pids []int) {
+	for _, p := range append(set.all(), set.serving()) {
+		if s := p.supervisor.Status(); p.plugin.Address != "" {
+			pids = append(pids, 0)
+		} else if s.PID != 0 {
+			pids = append(pids, s.PID)
+		}
+	}
+	return pids
+}
+
+// Plugins are all that were found, those that run as they do: that of the mode, and
+// for the time of a swap another.
+func (set *Set) Plugins() []admin.Plugin {
+	main := set.serving()
+	list := []admin.Plugin{main.shown()}
+	for _, f := range Discover(set.Now()) {
+		switch p := set.named(f.Name); {
+		case p == nil:
+			list = append(list, unused(f))
+		case p != main:
+			other := p.shown()
+			other.InUse = false
+			list = append(list, other)
+		}
+	}
+	slices.SortFunc(list, func(a, b admin.Plugin) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range list {
+		list[i].APIVersion, list[i].Kind = admin.APIVersion, "Plugin"
+	}
+	return list
+}
+
+// Logs calls line for each line of a plugin's log that is kept, and with follow for
+// each that comes, until ctx ends.
+func (set *Set) Logs(ctx context.Context, name string, follow bool, line func(admin.LogLine) error) error {
+	p, err := set.running(name)
+	if err != nil {
+		return err
+	}
+	return p.book.read(ctx, follow, line)
+}
+
+// Restart starts the plugin anew: by a swap to its own mode if the binary is
+// another by now.
+func (set *Set) Restart(name string) (string, error) {
+	p, err := set.running(name)
+	if err != nil {
+		return "", err
+	}
+	if p == set.serving() && p.supervisor.Replaced() && p.supervisor.Status().State == supervise.Serving {
+		set.cleared()
+		if err := set.ask(name, "pointsman plugin restart, and the binary was replaced", true); err != nil {
+			return "", &admin.Error{Code: http.StatusConflict, What: "give way to the new binary of " + name, Why: err.Error(), Try: "pointsman mode show"}
+		}
+		return "plugin " + name + " gives way to its new binary; pointsman mode show tells how far it is", nil
+	}
+	p.supervisor.Restart("pointsman plugin restart " + name + " was asked for")
+	return "plugin " + name + " is started anew", nil
+}
+
+// running is the dataplane of that name, or why nothing can be asked of it.
+func (set *Set) running(name string) (*dataplane, error) {
+	if p := set.named(name); p != nil {
+		return p, nil
+	}
+	for _, f := range Discover(set.Begun) {
+		if f.Name == name {
+			return nil, &admin.Error{Code: http.StatusConflict, What: "plugin " + name + " is not in use", Why: "the mode is " + set.serving().name, Try: "pointsman mode plan " + name}
+		}
+	}
+	return nil, admin.UnknownPlugin(name)
+}
+
+// shown is the dataplane's plugin as status shows it.
+func (p *dataplane) shown() admin.Plugin {
+	s := p.supervisor.Status()
+	p.mu.Lock()
+	role, lock, holder := p.role, p.writing.lock, p.writing.holder
+	p.mu.Unlock()
+	a := admin.Plugin{
+		Name: s.Name, Path: s.Path, InUse: true,
+		State: s.State.String(), Why: s.Why,
+		Version: s.Version, PID: s.PID, Up: s.Up, Restarts: s.Restarts, Fallback: s.Fallback,
+		LastEnd: s.LastEnd, EndedAt: s.LastEndAt, Next: s.Next,
+		Call: s.Vitals.Call, Waiting: s.Vitals.Waiting, Memory: s.Vitals.Memory,
+		Features: phrase.Plain(s.Description.Features), Limits: phrase.Plain(s.Description.Limits),
+		Options: s.Description.Options,
+	}
+	if role != 0 {
+		a.Role = role.String()
+	}
+	if lock != sdk.LockUnused {
+		a.Lock = lock.String()
+	}
+	if lock == sdk.LockAwaited {
+		a.Holder = holder.String()
+	}
+	return a
+}
+
+// followed is how far the dataplane has come.
+func (p *dataplane) followed() (admin.Sync, track.CursorStatus) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := admin.Sync{Last: p.last, TookMS: float64(p.took.Microseconds()) / 1000, Error: p.failure}
+	if p.cursor == nil {
+		return s, track.CursorStatus{}
+	}
+	c := p.cursor.Status()
+	s.Sent, s.Acked, s.Served, s.Pending = c.Sent, c.Acked, c.Served, c.Pending
+	if c.Served != c.Acked {
+		s.Steps = p.writing.steps
+	}
+	return s, c
+}
+
+// health is how the dataplane does, for probes and metrics.
+func (p *dataplane) health() health.Plane {
+	s := p.supervisor.Status()
+	p.mu.Lock()
+	dropped := p.lines.dropped
+	up, filled, active := p.cursor != nil, p.filled, p.role == sdk.Active
+	noWriter, writer := p.noWriter(p.cursor), p.writing.lock == sdk.LockHeld || p.writing.lock == sdk.LockUnused
+	p.mu.Unlock()
+	sync, followed := p.followed()
+	return health.Plane{
+		Name:       p.name,
+		State:      s.State.String(),
+		Why:        s.Why,
+		Up:         up,
+		Filled:     filled,
+		Active:     active,
+		NoWriter:   noWriter,
+		Writer:     writer,
+		Failure:    sync.Error,
+		Since:      followed.Since,
+		Turned:     s.Turned,
+		Mortal:     slices.Contains(s.Description.Limits, sdk.LimitDiesWithProcess),
+		Restarts:   s.Restarts,
+		LogDropped: dropped,
+		Memory:     s.Vitals.Memory,
+		Report:     s.Vitals.Report,
+		Sent:       sync.Sent,
+		Acked:      sync.Acked,
+		Served:     sync.Served,
+		Pending:    sync.Pending,
+		Failed:     len(followed.Failed),
+		Withheld:   len(followed.Withheld),
+		Kept:       len(followed.Kept),
+	}
+}

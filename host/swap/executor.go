@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A executor does the actions of one stage. from leaves and to stays; to is nil until
+// it was launched.
+type executor struct {
+	*loop
+	m        Machine
+	from, to Dataplane
+}
+
+// held is what is to be let go of again.
+type held struct {
+	thaw func() // nil: nothing is frozen
+	who  []Dataplane
+	ways []string // to the canary, that led somewhere before
+}
+
+func (h *held) release() {
+	for _, d := range h.who {
+		d.Release()
+	}
+	if h.thaw != nil {
+		h.thaw()
+	}
+	h.who, h.thaw = nil, nil
+}
+
+// do does one action.
+func (x *executor) do(ctx context.Context, a Action) error {
+	if err := fail(x.m.Stage, a); err != nil {
+		return err
+	}
+	if err := x.act(ctx, a); err != nil {
+		return fmt.Errorf("%s: %w", a, err)
+	}
+	return nil
+}
+
+func (x *executor) act(ctx context.Context, a Action) error {
+	switch a {
+	case Record:
+		return write(x.file, x.m)
+	case Note:
+		if err := write(x.file, x.m); err != nil {
+			x.host.Failed(a, err)
+		}
+	case Launch:
+		return x.launch(ctx)
+	case Check:
+		return x.host.Check(ctx, x.m.Plan)
+	case Fill:
+		return x.to.Filled(ctx)
+	case Verify:
+		return x.verify(ctx)
+	case ProbeCanary:
+		x.held.ways = x.host.ProbeCanary(ctx)
+	case Freeze:
+		x.held.thaw = x.host.Freeze()
+	case Hold:
+		return x.hold(ctx)
+	case HandOverAffinity:
+		x.carry(ctx)
+	case Release:
+		x.held.release()
+	case Prove:
+		return x.host.Prove(ctx, x.to, x.held.ways)
+	default:
+		return x.switchOver(ctx, a)
+	}
+	return nil
+}
+
+// switchOver is what changes who serves.
+func (x *executor) switchOver(ctx context.Context, a Action) error {
+	switch a {
+	case Promote:
+		return x.to.SetRole(ctx, sdk.Active)
+	case Retire:
+		return x.from.SetRole(ctx, x.leaving())
+	case Restore:
+		if err := x.from.Filled(ctx); err != nil {
+			return err
+		}
+		return x.from.SetRole(ctx, sdk.Active)
+	case Recall:
+		return x.to.SetRole(ctx, x.leaving())
+	case Await:
+		return x.to.Serving(ctx)
+	case Drain:
+		return x.drain(ctx)
+	case Clear:
+		if x.from == nil {
+			return nil // it never came up
+		}
+		return x.from.Cleanup(ctx)
+	case Stop:
+		if x.from != nil {
+			x.from.Stop()
+		}
+	}
+	return nil
+}
+
+// leaving is the role of the one that no longer serves. Where its rules are to stay it
+// yields, which leaves the kernel as it is.
+func (x *executor) leaving() sdk.Role {
+	if !x.m.Plan.cleans() {
+		return sdk.Yielded
+	}
+	return sdk.Draining
+}
+
+func (x *executor) launch(ctx context.Context) error {
+	d, err := x.host.Open(ctx, x.m.Plan)
+	if d != nil {
+		x.mu.Lock()
+		x.coming, x.to = d, d
+		x.mu.Unlock()
+	}
+	return err
+}
+
+// verify holds the kernel to what To was told. A dataplane that cannot say is
+// taken at its word, and the host says so.
+func (x *executor) verify(ctx context.Context) error {
+	if x.m.Stage == Proving && !x.m.Plan.Same && x.to.ReadyInStandby() {
+		return nil
+	}
+	verified, err := x.to.Verify(ctx)
+	if err == nil && !verified {
+		x.host.Failed(Verify, fmt.Errorf("%s cannot say what it serves: the swap goes on unverified", x.m.Plan.To))
+	}
+	return err
+}
+
+// hold waits for both; for From only for a while, because it may be what is wrong.
+func (x *executor) hold(ctx context.Context) error {
+	x.held.who = append(x.held.who, x.to)
+	if err := x.to.Hold(ctx); err != nil {
+		return err
+	}
+	x.held.who = append(x.held.who, x.from)
+	short, cancel := context.WithTimeout(ctx, maxHeld/3)
+	defer cancel()
+	if err := x.from.Hold(short); err != nil {
+		x.host.Failed(Hold, err)
+	}
+	return nil
+}
+
+// carry hands affinity over, as far as both can.
+func (x *executor) carry(ctx context.Context) {
+	entries, err := x.from.ExportAffinity(ctx)
+	if err == nil && len(entries) > 0 {
+		err = x.to.ImportAffinity(ctx, entries)
+	}
+	if err != nil {
+		x.host.Failed(HandOverAffinity, err)
+	}
+}
+
+// drain waits until From has nothing left. That its time is over is the machine's
+// to see.
+func (x *executor) drain(ctx context.Context) error {
+	if x.from == nil {
+		return nil
+	}
+	if err := x.from.SetRole(ctx, x.leaving()); err != nil {
+		x.host.Failed(Drain, err) // it has been told before, but for a host that was killed
+	}
+	for idle := 0; ; { // a flow that is just beginning is not in the first count
+		if n, err := x.from.Flows(ctx); n > 0 || err != nil {
+			idle = 0
+		} else if idle++; idle == 3 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * lull):
+		}
+	}
+}
