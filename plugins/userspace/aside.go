@@ -4,7 +4,6 @@ package userspace
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/userspace/relay"
@@ -28,7 +27,7 @@ func (d *Dataplane) as(name sdk.Name) was {
 	return was{s, s.Value()}
 }
 
-// takeBack makes sockets, services and books what they were before t. The kernel
+// takeBack makes sockets, services and rules what they were before t. The kernel
 // follows with the next write, which reads it first.
 func (d *Dataplane) takeBack(t *turn) {
 	for name := range t.edits {
@@ -59,32 +58,18 @@ func (d *Dataplane) takeBack(t *turn) {
 func (d *Dataplane) suspects(t *turn, refused *iptables.LineError) []sdk.Name {
 	var all []sdk.Name
 	for name := range t.edits {
-		b := d.way.rules.bookOf(name.Family)
-		if b == nil {
+		rules := d.way.rules.of(name.Family)
+		if rules == nil {
 			continue
 		}
 		for _, c := range slices.Concat(t.before[name], d.table.claims[name]) {
-			if b.about(c.place, refused) {
+			if refused.Chain.Chain == ownChain(c.place) || rules.Concerns(key{caught: c.place}, refused) {
 				all = append(all, name)
 				break
 			}
 		}
 	}
 	return all
-}
-
-// about reports whether the refused line is about the frontend at p.
-func (b *book) about(p place, refused *iptables.LineError) bool {
-	if refused.Chain.Chain == ownChain(p) {
-		return true
-	}
-	for _, e := range b.pieces[key{caught: p}].entries {
-		t := b.trees[e.in]
-		if t.Has(refused.Chain) && strings.HasSuffix(refused.Line, " "+string(t.Line(e.Entry))) {
-			return true
-		}
-	}
-	return false
 }
 
 // names are those of the Services that edits are about, each once.

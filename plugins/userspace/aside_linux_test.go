@@ -67,15 +67,16 @@ func (n node) named(refused *iptables.LineError) bool {
 	return n.kernel.backend != iptables.Legacy || refused.Line != "COMMIT"
 }
 
-// lasts fails unless the kernel has, word for word, what the books say.
+// lasts fails unless the kernel has, word for word, what is desired.
 func (n node) lasts() {
 	n.Helper()
 	for _, s := range n.way.rules.sides {
-		if err := s.read(n.Context()); err != nil {
+		if err := s.Read(n.Context()); err != nil {
 			n.Fatal(err)
 		}
-		for _, b := range s.book.plan(s.book.frame.jumps(n.Dataplane.role)) {
-			n.Errorf("%s: still to be written: %q", s.book.frame.family, b.Steps())
+		s.lead(n.Dataplane.role)
+		if p := s.Plan(); len(p) > 0 {
+			n.Errorf("%s: still to be written: %q", s.Family(), p.Steps())
 		}
 	}
 }

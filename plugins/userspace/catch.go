@@ -8,86 +8,74 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 )
 
 // This file says which rules lead a frontend's packets to the relay, and which
 // turn away those that are not to be let in. The chains that are there without any
-// frontend are in frame.go.
-
-// A piece is what one frontend needs in the tables: an entry in a tree of nat, one
-// in a tree of filter, and a chain of its own behind them where one rule is not
-// enough.
-type piece struct {
-	entries []entry
-	chains  []iptables.Chain
-}
-
-// An entry catches the packets to one place.
-type entry struct {
-	in branch
-	tree.Entry
-}
+// frontend are in node.go.
 
 // ownStem is what the names of the chains that belong to one frontend begin with.
 const ownStem = "KUBE-PS-"
 
 // A catch is a frontend as rules see it.
 type catch struct {
-	frame    *frame
+	node     *nodeConfig
 	service  *sdk.Service
 	frontend sdk.Frontend
 	udp      uint16 // the port of its own socket
 }
 
-// piece is what c needs. Callers that get an endpoint are led to the relay by nat;
-// whoever is left over is turned away by filter.
-func (c catch) piece() piece {
-	var p piece
-	c.lead(&p)
-	c.turnAway(&p)
+// desired is what c needs: an entry in a tree of nat, one in a tree of filter, and a chain
+// of its own behind them where one rule is not enough. Nat leads callers that get an
+// endpoint to the relay; filter rejects or drops the others.
+func (c catch) desired() ruleset.Desired {
+	var d ruleset.Desired
+	c.lead(&d)
+	c.turnAway(&d)
 	if c.udp != 0 {
-		p.entries = append(p.entries, guard(sdk.UDP, c.udp))
+		d.Entries = append(d.Entries, guard(sdk.UDP, c.udp))
 	}
-	return p
+	return d
 }
 
 // lead sends on whoever gets an endpoint. Who else calls an address of a Service
 // goes no further in nat, or a node port of another Service could take him.
-func (c catch) lead(p *piece) {
+func (c catch) lead(d *ruleset.Desired) {
 	lanes := c.lanes()
 	switch {
 	case len(lanes) == 1 && lanes[0].match == match{}:
-		c.enter(p, leadsPortal, leadsPort, lanes[0].action)
+		c.enter(d, leadsPortal, leadsPort, lanes[0].action)
 	case len(lanes) > 0:
 		own := c.own("nat")
 		for _, w := range lanes {
 			own.Rules = append(own.Rules, w.match.rule("-p", c.service.Name.Protocol, w.action))
 		}
 		own.Rules = append(own.Rules, "-j ACCEPT")
-		p.chains = append(p.chains, own)
-		c.enter(p, leadsPortal, leadsPort, iptables.Words("-j", own.ID.Chain))
+		d.Chains = append(d.Chains, own)
+		c.enter(d, leadsPortal, leadsPort, iptables.Words("-j", own.ID.Chain))
 	case !c.every():
-		c.enter(p, leadsPortal, leadsPort, "-j ACCEPT")
+		c.enter(d, leadsPortal, leadsPort, "-j ACCEPT")
 	}
 }
 
 // turnAway is for whoever nat has led nowhere.
-func (c catch) turnAway(p *piece) {
+func (c catch) turnAway(d *ruleset.Desired) {
 	switch {
 	case len(c.service.Cluster) == 0 && len(c.frontend.Sources) == 0:
-		c.enter(p, turnsPortal, turnsPort, c.frame.rejected())
+		c.enter(d, turnsPortal, turnsPort, c.node.rejected())
 	case len(c.service.Cluster) == 0:
 		own := c.own("filter")
 		for _, source := range c.sources() {
-			own.Rules = append(own.Rules, source.rule(c.frame.rejected()))
+			own.Rules = append(own.Rules, source.rule(c.node.rejected()))
 		}
 		own.Rules = append(own.Rules, "-j DROP")
-		p.chains = append(p.chains, own)
-		c.enter(p, turnsPortal, turnsPort, iptables.Words("-j", own.ID.Chain))
+		d.Chains = append(d.Chains, own)
+		c.enter(d, turnsPortal, turnsPort, iptables.Words("-j", own.ID.Chain))
 	case len(c.frontend.Sources) > 0 || !c.open(sdk.Elsewhere):
-		c.enter(p, turnsPortal, turnsPort, "-j DROP")
+		c.enter(d, turnsPortal, turnsPort, "-j DROP")
 	}
 }
 
@@ -124,13 +112,13 @@ func (c catch) callers() []match {
 	case c.service.Name.Protocol == sdk.TCP:
 		return []match{{}}
 	}
-	return append([]match{{local: true}}, c.frame.pods()...)
+	return append([]match{{local: true}}, c.node.pods()...)
 }
 
 func (c catch) action() iptables.Rule {
 	switch {
 	case c.service.Name.Protocol == sdk.UDP:
-		return iptables.Words("-j DNAT --to-destination", netip.AddrPortFrom(c.frame.to, c.udp))
+		return iptables.Words("-j DNAT --to-destination", netip.AddrPortFrom(c.node.to, c.udp))
 	case c.open(sdk.Elsewhere):
 		return iptables.Words("-j", toAny.Chain)
 	}
@@ -142,7 +130,7 @@ func (c catch) action() iptables.Rule {
 func (c catch) open(from sdk.Origin) bool {
 	f := c.frontend
 	f.Sources = nil
-	return c.service.Route(f, sdk.Caller{From: from}, c.frame.node).Verdict == sdk.Forward
+	return c.service.Route(f, sdk.Caller{From: from}, c.node.node).Verdict == sdk.Forward
 }
 
 // every reports whether c stands for all addresses that take node ports.
@@ -150,13 +138,13 @@ func (c catch) every() bool { return c.frontend.Addr.Addr().IsUnspecified() }
 
 // enter adds an entry for c's packets: to the first tree if c names an address, to
 // the second if it is a node port.
-func (c catch) enter(p *piece, portal, port branch, action iptables.Rule) {
+func (c catch) enter(d *ruleset.Desired, portal, port int, action iptables.Rule) {
 	in := portal
 	if c.every() {
 		in = port
 	}
 	name := c.service.Name
-	p.entries = append(p.entries, entry{in, tree.Entry{
+	d.Entries = append(d.Entries, ruleset.Entry{In: in, Entry: tree.Entry{
 		Key:    tree.Key{Addr: c.frontend.Addr.Addr(), Protocol: name.Protocol, Port: c.frontend.Addr.Port()},
 		Rule:   iptables.Words("-m comment --comment", label(name), action),
 		Behind: 3, // a chain of its own, and two that all share
@@ -180,7 +168,7 @@ func (c catch) sources() []match {
 	}
 	var all []match
 	for _, p := range c.frontend.Sources {
-		if sdk.FamilyOf(p.Addr()) == c.frame.family {
+		if sdk.FamilyOf(p.Addr()) == c.node.family {
 			all = append(all, match{from: p.Masked()})
 		}
 	}
@@ -197,13 +185,13 @@ func label(n sdk.Name) iptables.Text {
 }
 
 // guard lets in who was led to a socket of ours, and nobody else.
-func guard(p sdk.Protocol, port uint16) entry {
-	return entry{guards, tree.Entry{Key: tree.Key{Protocol: p, Port: port}, Rule: iptables.Words("-g", ownSocket.Chain), Behind: 1}}
+func guard(p sdk.Protocol, port uint16) ruleset.Entry {
+	return ruleset.Entry{In: guards, Entry: tree.Entry{Key: tree.Key{Protocol: p, Port: port}, Rule: iptables.Words("-g", ownSocket.Chain), Behind: 1}}
 }
 
 // health lets in who asks the host how many endpoints this node has.
-func health(port uint16) piece {
-	return piece{entries: []entry{{guards, tree.Entry{Key: tree.Key{Protocol: sdk.TCP, Port: port}, Rule: "-j ACCEPT"}}}}
+func health(port uint16) ruleset.Desired {
+	return ruleset.Desired{Entries: []ruleset.Entry{{In: guards, Entry: tree.Entry{Key: tree.Key{Protocol: sdk.TCP, Port: port}, Rule: "-j ACCEPT"}}}}
 }
 
 // A match is where a packet comes from, as far as it matters.

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -23,7 +24,7 @@ type way struct {
 	rules   *rules
 	backend string               // as the options say it
 	looked  bool                 // the kernel was asked which role it shows
-	told    bool                 // the books say what is to be served
+	told    bool                 // it is known what is to be served
 	limited *sdk.ConntrackLimits // what was set; nil: nothing yet
 	fresh   map[place]bool       // of UDP: no flow that the kernel remembers leads to their sockets
 	steps   []string             // what the last write would have done, had it been allowed
@@ -118,7 +119,7 @@ func (d *Dataplane) prepareWay(ctx context.Context) error {
 	}
 	r.askPatience(ctx)
 	for _, s := range r.sides {
-		d.way.portals.Prefer(s.book.frame.family, s.book.formerDoors())
+		d.way.portals.Prefer(s.Family(), s.formerDoors())
 	}
 	d.way.looked = true
 	if d.role == sdk.Standby {
@@ -127,31 +128,31 @@ func (d *Dataplane) prepareWay(ctx context.Context) error {
 	return nil
 }
 
-// stake writes into the books what the places need now.
+// stake notes which rules the places need now.
 func (d *Dataplane) stake(touched map[place]bool) {
 	if d.way == nil {
 		return
 	}
 	for p := range touched {
 		d.gotOn()
-		if b := d.way.rules.bookOf(sdk.FamilyOf(p.addr.Addr())); b != nil {
-			b.put(key{caught: p}, d.pieceAt(&b.frame, p))
+		if s := d.way.rules.of(sdk.FamilyOf(p.addr.Addr())); s != nil {
+			s.Put(key{caught: p}, d.desiredAt(&s.node, p))
 		}
 	}
 }
 
-// pieceAt is what the frontend at p needs.
-func (d *Dataplane) pieceAt(f *frame, p place) piece {
+// desiredAt is what the frontend at p needs.
+func (d *Dataplane) desiredAt(n *nodeConfig, p place) ruleset.Desired {
 	c, owned := d.table.owner(p)
 	s := d.services[c.name]
 	if !owned || s == nil {
-		return piece{}
+		return ruleset.Desired{}
 	}
-	caught := catch{frame: f, service: s.Value(), frontend: c.frontend}
+	caught := catch{node: n, service: s.Value(), frontend: c.frontend}
 	if socket := d.sockets[p]; socket != nil && p.protocol == sdk.UDP {
 		caught.udp = socket.Port()
 	}
-	return caught.piece()
+	return caught.desired()
 }
 
 // stakeHealth lets in who asks for the health of a Service.
@@ -159,18 +160,18 @@ func (d *Dataplane) stakeHealth(name sdk.Name) {
 	if d.way == nil {
 		return
 	}
-	b := d.way.rules.bookOf(name.Family)
-	if b == nil {
+	rules := d.way.rules.of(name.Family)
+	if rules == nil {
 		return
 	}
-	var p piece
+	var wanted ruleset.Desired
 	if s := d.services[name]; s != nil && s.Value().HealthPort != 0 {
-		p = health(s.Value().HealthPort)
+		wanted = health(s.Value().HealthPort)
 	}
-	b.put(key{health: name}, p)
+	rules.Put(key{health: name}, wanted)
 }
 
-// reframe tells the books what the node is like, and returns the places whose rules
+// reframe notes what the node is like, and returns the places whose rules
 // depend on what is other than before: all of them when the node is, or where packets
 // are sent to; node ports, when other addresses take them.
 func (d *Dataplane) reframe(node bool) []place {
@@ -184,10 +185,10 @@ func (d *Dataplane) reframe(node bool) []place {
 	}
 	ports := false
 	for _, s := range d.way.rules.sides {
-		f := &s.book.frame
-		ports = ports || !slices.Equal(f.nodePorts, g.nodePorts)
-		f.node, f.nodePorts, f.to = g.node, g.nodePorts, *d.way.portals.to[index(f.family)].Load()
-		d.relay.SetMark(f.mark())
+		n := &s.node
+		ports = ports || !slices.Equal(n.nodePorts, g.nodePorts)
+		n.node, n.nodePorts, n.to = g.node, g.nodePorts, *d.way.portals.to[index(n.family)].Load()
+		d.relay.SetMark(n.mark())
 	}
 	switch {
 	case node || len(moved) > 0:
@@ -209,14 +210,14 @@ func (d *Dataplane) rebind(f sdk.Family) {
 	}
 }
 
-// lay writes the books into the kernel, and does what comes after.
+// lay writes the rules into the kernel, and does what comes after.
 func (d *Dataplane) lay(ctx context.Context, touched map[place]bool) error {
 	if d.way == nil || !d.way.told {
 		return nil
 	}
 	r := d.way.rules
 	for _, s := range r.sides {
-		s.book.frame.doors = d.way.portals.Ports(s.book.frame.family)
+		s.node.doors = d.way.portals.Ports(s.Family())
 	}
 	steps, err := r.write(ctx, d.role)
 	d.way.steps = steps

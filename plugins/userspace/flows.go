@@ -32,7 +32,7 @@ func (d *Dataplane) forgetFlows(touched map[place]bool) error {
 		return slices.Contains(ground.nodePorts, addr) || duty.OnLink(addr) && ground.node.TakesNodePorts(addr)
 	}
 	for _, s := range w.rules.sides {
-		f := s.book.frame.family
+		f := s.Family()
 		began := time.Now()
 		n, err := conntrack.Forget(f, conntrack.Serving(f, services, takes).Telling(d.gotOn))
 		d.status.rounds[index(f)].Count(time.Since(began), n)

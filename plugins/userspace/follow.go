@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 )
 
 // How often the machine's addresses are read again, and how often clients whose
@@ -23,10 +25,14 @@ func (d *Dataplane) follow(ctx context.Context) {
 	defer look.Stop()
 	sweep := time.NewTicker(sweepPeriod)
 	defer sweep.Stop()
+	watch := time.NewTicker(ruleset.LookEvery)
+	defer watch.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-watch.C:
+			d.watch(ctx)
 		case <-look.C:
 			d.look(ctx)
 		case <-sweep.C:
@@ -35,7 +41,19 @@ func (d *Dataplane) follow(ctx context.Context) {
 	}
 }
 
-// look at the addresses and the rules, and try again what is owed, or was not carried
+// watch looks at the rules, and puts back what another process removed. A call ends it.
+func (d *Dataplane) watch(ctx context.Context) {
+	ctx, leave, err := d.aside(ctx)
+	if err != nil {
+		return
+	}
+	defer leave()
+	if d.way != nil && d.way.told && !(d.writes() && d.claim.Owes()) && d.way.rules.patrol(ctx) {
+		d.standDown()
+	}
+}
+
+// look at the addresses, and try again what is owed, or was not carried
 // out to its end. A call ends it.
 func (d *Dataplane) look(ctx context.Context) {
 	own, err := d.addresses()
@@ -64,9 +82,6 @@ func (d *Dataplane) look(ctx context.Context) {
 		edits = d.stand(newGround(was.node, own))
 		further = append(further, d.reframe(false)...)
 		moved = d.way != nil && !slices.Equal(was.nodePorts, d.ground.nodePorts)
-	}
-	if d.way != nil && d.way.told && d.way.rules.patrol(ctx, d.role) {
-		d.standDown()
 	}
 	if moved || len(edits)+len(further)+len(d.undone) > 0 {
 		if _, err := d.carryOut(ctx, edits, further...); err != nil {

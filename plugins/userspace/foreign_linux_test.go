@@ -15,7 +15,7 @@ import (
 
 // TestJumpsAreListed: whatever is not listed, nobody takes out again.
 func TestJumpsAreListed(t *testing.T) {
-	f := frame{family: sdk.IPv4, node: sdk.Node{MasqueradeBit: 14}}
+	f := nodeConfig{family: sdk.IPv4, node: sdk.Node{MasqueradeBit: 14}}
 	for _, j := range f.jumps(sdk.Active) {
 		if !j.Listed() {
 			t.Errorf("%s: %s is not listed", j.At, j.Rule)
@@ -37,7 +37,7 @@ func (k kernel) foreignRules() string {
 	var lines []string
 	for id, rules := range tables {
 		for _, r := range rules {
-			builtIn := slices.Contains(entrances, id) || id == nat("POSTROUTING")
+			builtIn := slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}, id.Chain)
 			if isOurs(id) || masquerade.Is(id) || builtIn && !strings.HasPrefix(string(r), "-p ") { // the foreign ones begin so
 				continue
 			}

@@ -34,7 +34,7 @@ func (d *Dataplane) ends(why string) { d.status.impact.Store(&why) }
 func (d *Dataplane) tools(ctx context.Context) (all []iptables.Tool) {
 	if d.way != nil {
 		for _, s := range d.way.rules.sides {
-			all = append(all, s.tool)
+			all = append(all, s.Tool)
 		}
 		return all
 	}

@@ -97,8 +97,8 @@ func sorted(text string) []string { return slices.Sorted(strings.Lines(text)) }
 func (n node) branch() string {
 	n.Helper()
 	for _, s := range n.way.rules.sides {
-		for id, page := range s.book.should {
-			if strings.HasPrefix(id.Chain, "KUBE-PV-") && strings.Contains(page.text, "--comment") {
+		for id, text := range s.ObservedAll() {
+			if strings.HasPrefix(id.Chain, "KUBE-PV-") && strings.Contains(text, "--comment") {
 				return id.Chain
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
@@ -47,7 +48,7 @@ func (d *Dataplane) laid(ctx context.Context) (laid, error) {
 	var tools []iptables.Tool
 	if d.way != nil {
 		for _, s := range d.way.rules.sides {
-			tools = append(tools, s.tool)
+			tools = append(tools, s.Tool)
 		}
 	}
 	d.mu.Unlock()
@@ -62,8 +63,8 @@ func (d *Dataplane) laid(ctx context.Context) (laid, error) {
 				found[laidRule{tool.Family, id, r}] = true
 			}
 		}
-		for _, t := range newBook(tool.Family).trees {
-			found.reach(tool.Family, t, tables, t.Root())
+		for _, t := range ruleConfig(tool.Family).Trees {
+			found.reach(tool.Family, t.Tree, tables, t.Root())
 		}
 	}
 	return found, nil
@@ -90,7 +91,7 @@ func (d *Dataplane) served(laid laid) []sdk.Served {
 	shut := make(map[sdk.Family]bool)
 	if d.way != nil {
 		for _, s := range d.way.rules.sides {
-			shut[s.book.frame.family] = !s.book.ways(d.role, laid)
+			shut[s.Family()] = !s.node.ways(d.role, laid)
 		}
 	}
 	var all []sdk.Served
@@ -119,15 +120,15 @@ func (d *Dataplane) leadsTo(name sdk.Name, f sdk.Frontend, laid laid) bool {
 	if d.way == nil {
 		return true
 	}
-	b := d.way.rules.bookOf(name.Family)
-	if b == nil {
+	rules := d.way.rules.of(name.Family)
+	if rules == nil {
 		return false
 	}
 	for _, c := range d.table.claims[name] {
 		if owner, _ := d.table.owner(c.place); !c.frontend.Equal(f) || owner.name != name {
 			continue
 		}
-		if p := d.pieceAt(&b.frame, c.place); len(p.entries) == 0 || !b.leads(p, laid) {
+		if wanted := d.desiredAt(&rules.node, c.place); len(wanted.Entries) == 0 || !rules.leads(wanted, laid) {
 			return false
 		}
 	}
@@ -135,24 +136,24 @@ func (d *Dataplane) leadsTo(name sdk.Name, f sdk.Frontend, laid laid) bool {
 }
 
 // ways reports whether the ways in are laid, and those from there to the sockets.
-func (b *book) ways(role sdk.Role, laid laid) bool {
-	for _, j := range b.frame.jumps(role) {
-		if !laid[laidRule{b.frame.family, j.At, j.Rule}] {
+func (n *nodeConfig) ways(role sdk.Role, laid laid) bool {
+	for _, j := range n.jumps(role) {
+		if !laid[laidRule{n.family, j.At, j.Rule}] {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(b.frame.chains(), func(c iptables.Chain) bool { return !laid.has(b.frame.family, c) })
+	return !slices.ContainsFunc(n.chains(), func(c iptables.Chain) bool { return !laid.has(n.family, c) })
 }
 
-// leads reports whether p is laid.
-func (b *book) leads(p piece, laid laid) bool {
-	for _, e := range p.entries {
-		t := b.trees[e.in]
-		if !laid[laidRule{b.frame.family, t.Root(), t.Line(e.Entry)}] {
+// leads reports whether what is wanted is laid.
+func (s *side) leads(wanted ruleset.Desired, laid laid) bool {
+	for _, e := range wanted.Entries {
+		t := s.Tree(e.In)
+		if !laid[laidRule{s.Family(), t.Root(), t.Line(e.Entry)}] {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(p.chains, func(c iptables.Chain) bool { return !laid.has(b.frame.family, c) })
+	return !slices.ContainsFunc(wanted.Chains, func(c iptables.Chain) bool { return !laid.has(s.Family(), c) })
 }
 
 // standsFor reports whether every socket is there that f of a Service needs.

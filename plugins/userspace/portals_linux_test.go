@@ -280,7 +280,7 @@ func TestKernelCallersWait(t *testing.T) {
 		web := svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080")
 		n.serve(web)
 		n.finds("tcp", "172.30.0.41:80", podHere+":8080")
-		if !n.way.rules.bookOf(sdk.IPv4).frame.patient {
+		if !n.way.rules.of(sdk.IPv4).node.patient {
 			t.Skip("needs xt_socket: this kernel cannot tell whether a socket is there")
 		}
 		before := n.way.portals.Ports(sdk.IPv4)
@@ -573,7 +573,7 @@ func TestKernelFailedWrite(t *testing.T) {
 	onNode(t, func(n node) {
 		web := svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080")
 		n.serve(web)
-		tool := &n.way.rules.sides[0].tool
+		tool := &n.way.rules.sides[0].Tool
 		prefix := tool.Prefix
 		tool.Prefix = "/nowhere/iptables"
 		moved := svc("web", "cluster-ip 172.30.0.42:80", podHere+":8080")

@@ -13,6 +13,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
@@ -20,8 +21,8 @@ import (
 // mode is the plugin's name, and that under which it holds locks and settings.
 const mode = "userspace"
 
-// rules are what leads callers to the portals: a book for each family, and the
-// right to write it into the kernel. They are guarded as the Dataplane is.
+// rules are what leads callers to the portals: those of each family, and the right to write
+// them into the kernel. They are guarded as the Dataplane is.
 type rules struct {
 	status  *status
 	claim   *duty.Claim
@@ -29,22 +30,8 @@ type rules struct {
 	lock    *ledger.Lock // nil: another process is the writer, or we have yielded
 	cleaned duty.Cleaned
 	sides   []*side
-	ear     *ear
-	audited time.Time // when everything was read last
-}
-
-// A side is one family.
-type side struct {
-	tool iptables.Tool
-	book *book
-
-	// known says that the book has what the kernel has. After an error nobody
-	// knows, and the next write reads it first.
-	known bool
-
-	sizes [2]iptables.Size // of legacy's tables, after the last write
-
-	masq *masquerade.Hold
+	monitor *ruleset.Monitor // nil: the backend tells nothing
+	audited time.Time        // when the last part of an audit was
 }
 
 // openRules finds the programs of each family that this node has, and whether we
@@ -63,9 +50,7 @@ func openRules(ctx context.Context, st *status, claim *duty.Claim, dir string, b
 		use = found.Choose()
 	}
 	all := &rules{status: st, claim: claim, ledger: book, cleaned: duty.CleanedIn(dir, mode), audited: time.Now()}
-	if all.ear, err = newEar(use); err != nil {
-		st.log.Load().Warn("cannot hear who changes the tables", "err", err)
-	}
+	all.listen(use)
 	var errs []error
 	for _, family := range families {
 		tool, err := iptables.Open(ctx, family, use)
@@ -76,14 +61,15 @@ func openRules(ctx context.Context, st *status, claim *duty.Claim, dir string, b
 			errs = append(errs, err)
 			continue
 		}
-		tool.Started = all.ear.started
+		tool.Started, tool.Ended = all.monitor.Started, all.monitor.Ended
 		tool.Heard = st.step
 		tool.Waiting = func(what string) { st.waiting.Store(&what) }
-		hold := &masquerade.Hold{Book: book, Holder: mode, Place: masquerade.At(tool)}
-		all.sides = append(all.sides, &side{tool: tool, book: newBook(family), masq: hold})
+		side := newSide(tool)
+		side.Masquerade = &masquerade.Hold{Book: book, Holder: mode, Place: masquerade.At(tool)}
+		all.sides = append(all.sides, side)
 	}
 	if len(all.sides) == 0 {
-		all.ear.close()
+		all.monitor.Close()
 		return nil, errors.Join(errs...)
 	}
 	return all, nil
@@ -91,14 +77,14 @@ func openRules(ctx context.Context, st *status, claim *duty.Claim, dir string, b
 
 // has reports whether family is served.
 func (r *rules) has(f sdk.Family) bool {
-	return slices.ContainsFunc(r.sides, func(s *side) bool { return s.book.frame.family == f })
+	return slices.ContainsFunc(r.sides, func(s *side) bool { return s.Family() == f })
 }
 
-// bookOf is that of family; nil: it is not served.
-func (r *rules) bookOf(f sdk.Family) *book {
+// of are those of family; nil: it is not served.
+func (r *rules) of(f sdk.Family) *side {
 	for _, s := range r.sides {
-		if s.book.frame.family == f {
-			return s.book
+		if s.Family() == f {
+			return s
 		}
 	}
 	return nil
@@ -115,8 +101,7 @@ func (r *rules) tryLock() error {
 	}
 	r.lock = lock
 	for _, s := range r.sides {
-		s.tool.Hold = lock.File()
-		s.known = false
+		s.Hold(lock.File())
 	}
 	return r.cleaned.Remove()
 }
@@ -130,8 +115,7 @@ func (r *rules) unlock() error {
 	lock := r.lock
 	r.lock = nil
 	for _, s := range r.sides {
-		s.tool.Hold = nil
-		s.known = false // the next writer goes on
+		s.Hold(nil) // the next writer goes on
 	}
 	return lock.Unlock()
 }
@@ -140,10 +124,10 @@ func (r *rules) unlock() error {
 func (r *rules) shown(ctx context.Context) (sdk.Role, error) {
 	role := sdk.Standby
 	for _, s := range r.sides {
-		if err := s.read(ctx); err != nil {
+		if err := s.Read(ctx); err != nil {
 			return 0, err
 		}
-		if s.book.shown() == sdk.Active {
+		if s.shown() == sdk.Active {
 			role = sdk.Active
 		}
 	}
@@ -158,94 +142,52 @@ func (r *rules) askPatience(ctx context.Context) {
 		probe.Begin("filter")
 		probe.Chain(ownSocket.Chain, []iptables.Rule{hasSocket})
 		probe.Commit()
-		err := s.tool.Test(ctx, probe)
-		s.book.frame.patient = err == nil
+		err := s.Tool.Test(ctx, probe)
+		s.node.patient = err == nil
 		if err != nil {
-			r.status.log.Load().Info("who calls while the relay is started anew will be refused", "family", s.book.frame.family, "why", err)
+			r.status.log.Load().Info("who calls while the relay is started anew will be refused", "family", s.Family(), "why", err)
 		}
 	}
 }
 
-// write makes the kernel say what the books do, in role. Without the right to, it
+// write makes the kernel have what is desired, in role. Without the right to, it
 // returns what it would do.
 func (r *rules) write(ctx context.Context, role sdk.Role) (steps []string, err error) {
 	for _, s := range r.sides {
 		if r.lock != nil {
-			if _, err := s.write(ctx, role); err != nil {
+			if err := s.write(ctx, role); err != nil {
 				return nil, err
 			}
 			r.status.step()
 			continue
 		}
-		for _, b := range s.book.plan(s.book.frame.jumps(role)) {
-			steps = append(steps, b.Steps()...)
-		}
+		s.lead(role)
+		steps = append(steps, s.Plan().Steps()...)
 	}
 	return steps, nil
 }
 
-// read takes the kernel's tables into the book.
-func (s *side) read(ctx context.Context) error {
-	tables, err := s.tool.SaveIf(ctx, isOurs, "nat", "filter")
-	if err != nil {
-		return fmt.Errorf("read %s tables: %w", s.book.frame.family, err)
+// write carries out what is planned for role. A line that is not taken may lack what another
+// process removed: then it is tried once more from a fresh reading.
+func (s *side) write(ctx context.Context, role sdk.Role) error {
+	s.lead(role)
+	again := s.Known()
+	_, refused, err := s.Attempt(ctx, nil)
+	if refused != nil && again {
+		_, refused, err = s.Attempt(ctx, nil)
 	}
-	s.book.adopt(tables)
-	s.masq.Doubt()
-	s.known = true
+	if refused != nil {
+		err = refused
+	}
+	if err != nil {
+		return fmt.Errorf("write %s rules: %w", s.Family(), err)
+	}
 	return nil
-}
-
-// write carries out the book's plan, and says which steps that took. A line that is
-// not taken may lack what somebody else took away: then it is tried once more from
-// a fresh reading.
-func (s *side) write(ctx context.Context, role sdk.Role) (steps []string, err error) {
-	if s.known {
-		steps, err = s.attempt(ctx, role)
-		if refused := new(iptables.LineError); err == nil || ctx.Err() != nil || !errors.As(err, &refused) {
-			return steps, err
-		}
-	}
-	if err := s.read(ctx); err != nil {
-		return nil, err
-	}
-	return s.attempt(ctx, role)
-}
-
-// chainsAtOnce is how many chains go into one block. nft takes a time that grows with
-// their square; legacy copies the whole table each time, so it takes them all.
-func chainsAtOnce(b iptables.Backend) int {
-	if b == iptables.NFT {
-		return 500
-	}
-	return 1 << 30
-}
-
-func (s *side) attempt(ctx context.Context, role sdk.Role) (steps []string, err error) {
-	steps, err = s.masq.Ensure(ctx, s.book.frame.node.MasqueradeBit)
-	if err != nil {
-		return nil, err
-	}
-	blocks := cut(s.book.plan(s.book.frame.jumps(role)), chainsAtOnce(s.tool.Backend))
-	script := new(iptables.Script)
-	for _, b := range blocks {
-		s.tool.Heard()
-		b.Write(script, s.tool.Backend)
-		steps = append(steps, b.Steps()...)
-	}
-	if err := s.tool.Restore(ctx, script); err != nil {
-		s.known = false
-		return nil, fmt.Errorf("write %s rules: %w", s.book.frame.family, err)
-	}
-	s.book.done(blocks)
-	clear(s.book.touched)
-	s.measure()
-	return steps, nil
 }
 
 // close ends hearing, and the right to write.
 func (r *rules) close() error {
-	r.ear.close()
+	r.monitor.Close()
 	return r.unlock()
 }
 

@@ -175,7 +175,7 @@ func TestChangeCostsTheSame(t *testing.T) {
 	for _, n := range []int{1000, 10000} {
 		services := crowdOf(n, sparse)
 		s := newScene(bigNode(), services)
-		b, kernel := s.books[sdk.IPv4], pretended{T: t, Tables: make(iptables.Tables)}
+		b, kernel := s.sides[sdk.IPv4], pretended{T: t, Tables: make(iptables.Tables)}
 		kernel.write(b)
 		victim := &services[n/3]
 		serving := victim.Cluster
@@ -197,14 +197,11 @@ func TestChangeCostsTheSame(t *testing.T) {
 	}
 }
 
-// write has b written, and says how many bytes that took.
-func (k pretended) write(b *book) int {
-	script := new(iptables.Script)
-	blocks := b.plan(b.frame.jumps(sdk.Active))
-	for _, block := range blocks {
-		block.Write(script, iptables.NFT)
-	}
-	b.done(blocks)
-	clear(b.touched)
-	return script.Len()
+// write has s written, and says how many bytes that took.
+func (k pretended) write(s *side) int {
+	s.lead(sdk.Active)
+	plan := s.Plan()
+	s.Done(plan)
+	s.Settled()
+	return plan.Script(iptables.NFT).Len()
 }

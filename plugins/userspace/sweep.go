@@ -12,6 +12,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -102,14 +103,13 @@ func remove(ctx context.Context, tool iptables.Tool, found iptables.Tables, l sd
 		return nil, nil
 	}
 	var gone []string
-	script := new(iptables.Script)
-	var blocks []iptables.Block
+	var all ruleset.Plan
 	for _, table := range []string{"nat", "filter"} {
 		b, kept := found.Leftovers(table, isOurs)
 		if b.Empty() {
 			continue
 		}
-		blocks = append(blocks, b)
+		all = append(all, b)
 		for _, step := range slices.Concat(b.Steps(), kept) {
 			gone = append(gone, fmt.Sprintf("%s: %s", tool.Prefix, step))
 		}
@@ -117,8 +117,5 @@ func remove(ctx context.Context, tool iptables.Tool, found iptables.Tables, l sd
 	if l.DryRun {
 		return gone, nil
 	}
-	for _, b := range cut(blocks, chainsAtOnce(tool.Backend)) {
-		b.Write(script, tool.Backend)
-	}
-	return gone, tool.Restore(ctx, script)
+	return gone, all.Write(ctx, tool, rank, 0, func(ruleset.Plan) {})
 }

@@ -15,30 +15,30 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// A scene is what the books say when node serves services, with sockets that
+// A scene is what the rules are when node serves services, with sockets that
 // nobody opened: the doors are at 1000 and on, a frontend's own socket at 2000 and
 // on.
 type scene struct {
 	node     sdk.Node
 	services []sdk.Service
-	books    map[sdk.Family]*book
+	sides    map[sdk.Family]*side
 	udp      map[uint16]sdk.Service
 }
 
 func newScene(node sdk.Node, services []sdk.Service) *scene {
-	s := &scene{node: node, services: services, books: make(map[sdk.Family]*book), udp: make(map[uint16]sdk.Service)}
+	s := &scene{node: node, services: services, sides: make(map[sdk.Family]*side), udp: make(map[uint16]sdk.Service)}
 	for _, family := range families {
-		b := newBook(family)
-		b.frame.node, b.frame.doors = node, [3]uint16{1000, 1001, 1002}
+		b := newSide(iptables.Tool{Family: family})
+		b.node.node, b.node.doors = node, [3]uint16{1000, 1001, 1002}
 		for _, addr := range node.Addrs {
 			if node.TakesNodePorts(addr) {
-				b.frame.nodePorts = append(b.frame.nodePorts, addr)
+				b.node.nodePorts = append(b.node.nodePorts, addr)
 			}
 			if sdk.FamilyOf(addr) == family {
-				b.frame.to = addr
+				b.node.to = addr
 			}
 		}
-		s.books[family] = b
+		s.sides[family] = b
 	}
 	for i := range services {
 		s.put(&services[i])
@@ -47,29 +47,26 @@ func newScene(node sdk.Node, services []sdk.Service) *scene {
 }
 
 func (s *scene) put(svc *sdk.Service) {
-	b := s.books[svc.Name.Family]
+	b := s.sides[svc.Name.Family]
 	for _, f := range svc.Frontends {
-		c := catch{frame: &b.frame, service: svc, frontend: f}
+		c := catch{node: &b.node, service: svc, frontend: f}
 		if svc.Name.Protocol == sdk.UDP && len(svc.Cluster) > 0 {
 			c.udp = 2000 + uint16(len(s.udp))
 			s.udp[c.udp] = *svc
 		}
-		b.put(key{caught: place{svc.Name.Protocol, f.Addr}}, c.piece())
+		b.Put(key{caught: place{svc.Name.Protocol, f.Addr}}, c.desired())
 	}
 	if svc.HealthPort != 0 {
-		b.put(key{health: svc.Name}, health(svc.HealthPort))
+		b.Put(key{health: svc.Name}, health(svc.HealthPort))
 	}
 }
 
 // tables are a family's, as the kernel would have them in role.
 func (s *scene) tables(f sdk.Family, role sdk.Role) iptables.Tables {
-	b := s.books[f]
-	b.settle()
-	t := make(iptables.Tables)
-	for id, page := range b.should {
-		t[id] = iptables.Split(page.text)
-	}
-	for _, j := range b.frame.jumps(role) {
+	b := s.sides[f]
+	b.lead(role)
+	t := b.Tables()
+	for _, j := range b.node.jumps(role) {
 		t[j.At] = slices.Insert(t[j.At], 0, j.Rule)
 	}
 	return t

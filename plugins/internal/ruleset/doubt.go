@@ -57,14 +57,15 @@ func (r *Rules[K]) Hear(ctx context.Context, c iptables.Commit) {
 	}
 }
 
-// ask looks whether the jumps that should be at id are there.
+// ask looks whether the jumps that should be at id are there. Where that cannot be seen they
+// may not be: what was heard is not heard again.
 func (r *Rules[K]) ask(ctx context.Context, id iptables.ID, program string) {
 	if !slices.ContainsFunc(r.jumps, func(j iptables.Jump) bool { return j.At == id }) {
 		return
 	}
 	rules, _, err := r.Tool.List(ctx, id)
 	for _, j := range r.jumps {
-		if err == nil && j.At == id && !slices.Contains(rules, j.Rule) {
+		if j.At == id && (err != nil || !slices.Contains(rules, j.Rule)) {
 			r.doubt = fmt.Sprintf("%s deleted a jump from %s", program, id)
 		}
 	}

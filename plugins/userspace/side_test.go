@@ -3,6 +3,7 @@
 package userspace
 
 import (
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
@@ -63,19 +65,22 @@ func (k pretended) drop(id iptables.ID, rule iptables.Rule) {
 	k.Tables[id] = slices.Delete(k.Tables[id], i, i+1)
 }
 
-// lay carries out what b plans, in role.
-func (k pretended) lay(b *book, role sdk.Role) []iptables.Block {
+// lay carries out what s plans, in role.
+func (k pretended) lay(s *side, role sdk.Role) ruleset.Plan {
 	k.Helper()
-	blocks := b.plan(b.frame.jumps(role))
-	for _, block := range cut(blocks, 3) { // each takes effect by itself
-		k.take(block)
+	s.lead(role)
+	plan := s.Plan()
+	for _, piece := range plan.Cut(ruleset.Size{Chains: 3, Lines: 20}, rank) { // each takes effect by itself
+		for _, block := range piece {
+			k.take(block)
+		}
 	}
-	b.done(blocks)
-	clear(b.touched)
-	if again := b.plan(b.frame.jumps(role)); len(again) > 0 {
-		k.Fatalf("written, and still to be written: %q", again[0].Steps())
+	s.Done(plan)
+	s.Settled()
+	if again := s.Plan(); len(again) > 0 {
+		k.Fatalf("written, and still to be written: %q", again.Steps())
 	}
-	return blocks
+	return plan
 }
 
 // is compares the tables with what they should be; foreign ones stand beside.
@@ -97,9 +102,9 @@ func (k pretended) is(should iptables.Tables) {
 	}
 }
 
-// TestBookWalk leads the tables from state to state in an order of its own: each
+// TestWalk leads the tables from state to state in an order of its own: each
 // change lands where it should, whatever was there, and what is not ours stays.
-func TestBookWalk(t *testing.T) {
+func TestWalk(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	node := sdk.Node{Addrs: addrs("192.0.2.10"), NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, MasqueradeBit: 14}
 	var services []sdk.Service
@@ -112,13 +117,13 @@ func TestBookWalk(t *testing.T) {
 	}
 	foreign := iptables.Rule("-s 203.0.113.1/32 -j DROP")
 	kernel := pretended{t, iptables.Tables{filter("FORWARD"): {foreign}, nat("KUBE-SERVICES"): {foreign}}}
-	b := newScene(node, nil).books[sdk.IPv4]
+	b := newScene(node, nil).sides[sdk.IPv4]
 	for range 300 {
 		role := []sdk.Role{sdk.Standby, sdk.Active, sdk.Draining}[random.IntN(3)]
-		now := &scene{node: node, books: map[sdk.Family]*book{sdk.IPv4: b}, udp: make(map[uint16]sdk.Service)}
-		for k := range b.pieces { // all go, and some come back
+		now := &scene{node: node, sides: map[sdk.Family]*side{sdk.IPv4: b}, udp: make(map[uint16]sdk.Service)}
+		for k := range maps.Clone(b.Owners()) { // all go, and some come back
 			if random.IntN(2) == 0 {
-				b.put(k, piece{})
+				b.Put(k, ruleset.Desired{})
 			}
 		}
 		for range random.IntN(4) {
@@ -126,7 +131,7 @@ func TestBookWalk(t *testing.T) {
 		}
 		if random.IntN(4) == 0 {
 			kernel.disturb(random)
-			b.adopt(kernel.Tables)
+			b.Adopt(kernel.Tables)
 		}
 		kernel.lay(b, role)
 		kernel.is(now.tables(sdk.IPv4, role))
@@ -188,14 +193,11 @@ func TestChangeIsSmall(t *testing.T) {
 		services = append(services, svc("s"+addr.String(), "cluster-ip "+addr.String()+":80", "10.180.1.1:8080"))
 	}
 	s := newScene(node, services)
-	b, kernel := s.books[sdk.IPv4], pretended{t, make(iptables.Tables)}
+	b, kernel := s.sides[sdk.IPv4], pretended{t, make(iptables.Tables)}
 	kernel.lay(b, sdk.Active)
 	services[7].Cluster = nil
 	s.put(&services[7])
-	var steps []string
-	for _, block := range kernel.lay(b, sdk.Active) {
-		steps = append(steps, block.Steps()...)
-	}
+	steps := kernel.lay(b, sdk.Active).Steps()
 	if len(steps) != 2 || steps[0] != "write filter KUBE-PORTALS-VIP (1 rules)" || steps[1] != "write nat KUBE-PV-172.30.0.8/30 (4 rules)" {
 		t.Errorf("%q", steps)
 	}

@@ -8,11 +8,12 @@ import (
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A frame is what rules there are in one family with no Service at all: the ways
-// in, and the ways from there to the relay's sockets.
+// A nodeConfig is what the rules of one family follow with no Service at all: the ways in,
+// and the ways from there to the relay's sockets.
 //
 //	PREROUTING ─▶ KUBE-PORTALS-CONTAINER ─┬▶ KUBE-PORTALS-VIP: tree of addresses ───┐
 //	OUTPUT ─────▶ KUBE-PORTALS-HOST ──────┴▶ KUBE-NODEPORT-ANY: tree of node ports ─┤
@@ -26,7 +27,7 @@ import (
 //	                          dropped; two more trees have who is to be
 //	INPUT ─▶ KUBE-NODEPORT-NON-LOCAL: a tree of our sockets, which are for those whom nat
 //	         led there
-type frame struct {
+type nodeConfig struct {
 	family    sdk.Family
 	node      sdk.Node
 	nodePorts []netip.Addr // those that take node ports now
@@ -64,25 +65,25 @@ func nat(chain string) iptables.ID    { return iptables.ID{Table: "nat", Chain: 
 func filter(chain string) iptables.ID { return iptables.ID{Table: "filter", Chain: chain} }
 
 // chains are the fixed ones, and their rules.
-func (f *frame) chains() []iptables.Chain {
-	way := append([]iptables.Rule{iptables.Words("-j", vips.Chain)}, f.atNode(ports)...)
-	inside := append([]iptables.Rule{iptables.Words("-m addrtype --src-type LOCAL -j", toNode.Chain)}, f.byPods()...)
+func (n *nodeConfig) chains() []iptables.Chain {
+	way := append([]iptables.Rule{iptables.Words("-j", vips.Chain)}, n.atNode(ports)...)
+	inside := append([]iptables.Rule{iptables.Words("-m addrtype --src-type LOCAL -j", toNode.Chain)}, n.byPods()...)
 	return []iptables.Chain{
-		{ID: toPods, Rules: f.door("-j DNAT --to-destination", sdk.OnPod)},
-		{ID: toNode, Rules: f.door("-j REDIRECT --to-ports", sdk.OnNode)},
-		{ID: toAny, Rules: append(slices.Clone(inside), f.door("-j DNAT --to-destination", sdk.Elsewhere)...)},
+		{ID: toPods, Rules: n.door("-j DNAT --to-destination", sdk.OnPod)},
+		{ID: toNode, Rules: n.door("-j REDIRECT --to-ports", sdk.OnNode)},
+		{ID: toAny, Rules: append(slices.Clone(inside), n.door("-j DNAT --to-destination", sdk.Elsewhere)...)},
 		{ID: toInside, Rules: append(slices.Clone(inside), "-j ACCEPT")},
 		{ID: container, Rules: way},
 		{ID: host, Rules: way},
-		{ID: ownSocket, Rules: append(f.awaited(),
+		{ID: ownSocket, Rules: append(n.awaited(),
 			"-m conntrack --ctstate DNAT -j ACCEPT",
 			"-p tcp -j REJECT --reject-with tcp-reset",
-			iptables.Words(f.rejected()),
+			iptables.Words(n.rejected()),
 		)},
 		{ID: deny, Rules: append([]iptables.Rule{
 			"-m conntrack --ctstate DNAT -j RETURN",
 			iptables.Words("-j", turned.Chain),
-		}, f.atNode(turnedPorts)...)},
+		}, n.atNode(turnedPorts)...)},
 	}
 }
 
@@ -91,17 +92,17 @@ const hasSocket iptables.Rule = "-p tcp -m conntrack --ctstate DNAT -m socket --
 
 // awaited has those who were led here wait for a relay that is being started anew: it
 // opens the same doors again.
-func (f *frame) awaited() []iptables.Rule {
-	if !f.patient {
+func (n *nodeConfig) awaited() []iptables.Rule {
+	if !n.patient {
 		return nil
 	}
 	return []iptables.Rule{hasSocket, "-p tcp -m conntrack --ctstate DNAT -j DROP"}
 }
 
 // guards are the entries for the sockets of TCP that all frontends share.
-func (f *frame) guards() []entry {
-	var all []entry
-	for _, port := range f.doors {
+func (n *nodeConfig) guards() []ruleset.Entry {
+	var all []ruleset.Entry
+	for _, port := range n.doors {
 		if port != 0 {
 			all = append(all, guard(sdk.TCP, port))
 		}
@@ -114,13 +115,13 @@ func (f *frame) guards() []entry {
 var onLinks = netip.MustParsePrefix("fe80::/10")
 
 // atNode leads what is for addresses that take node ports to a chain.
-func (f *frame) atNode(to iptables.ID) []iptables.Rule {
+func (n *nodeConfig) atNode(to iptables.ID) []iptables.Rule {
 	var rules []iptables.Rule
-	if f.family == sdk.IPv6 && f.node.TakesNodePorts(onLinks.Addr()) {
+	if n.family == sdk.IPv6 && n.node.TakesNodePorts(onLinks.Addr()) {
 		rules = append(rules, iptables.Words("-d", onLinks, "-m addrtype --dst-type LOCAL -j", to.Chain))
 	}
-	for _, addr := range f.nodePorts {
-		if sdk.FamilyOf(addr) == f.family {
+	for _, addr := range n.nodePorts {
+		if sdk.FamilyOf(addr) == n.family {
 			rules = append(rules, iptables.Words("-d", addr, "-j", to.Chain))
 		}
 	}
@@ -128,25 +129,25 @@ func (f *frame) atNode(to iptables.ID) []iptables.Rule {
 }
 
 // byPods leads pods of this node to the socket for them.
-func (f *frame) byPods() []iptables.Rule {
+func (n *nodeConfig) byPods() []iptables.Rule {
 	var rules []iptables.Rule
-	for _, pods := range f.pods() {
+	for _, pods := range n.pods() {
 		rules = append(rules, pods.rule("-j "+toPods.Chain))
 	}
 	return rules
 }
 
 // pods are how pods of this node are known.
-func (f *frame) pods() []match {
-	switch pods := f.node.Pods; {
+func (n *nodeConfig) pods() []match {
+	switch pods := n.node.Pods; {
 	case pods.Bridge != "":
 		return []match{{device: pods.Bridge}}
 	case pods.InterfacePrefix != "":
 		return []match{{device: pods.InterfacePrefix + "+"}}
 	}
 	var all []match
-	for _, p := range f.node.Pods.CIDRs {
-		if sdk.FamilyOf(p.Addr()) == f.family {
+	for _, p := range n.node.Pods.CIDRs {
+		if sdk.FamilyOf(p.Addr()) == n.family {
 			all = append(all, match{from: p.Masked()})
 		}
 	}
@@ -154,20 +155,20 @@ func (f *frame) pods() []match {
 }
 
 // door leads TCP to the socket for callers from there.
-func (f *frame) door(how string, from sdk.Origin) []iptables.Rule {
-	port := f.doors[from]
+func (n *nodeConfig) door(how string, from sdk.Origin) []iptables.Rule {
+	port := n.doors[from]
 	switch {
 	case port == 0:
 		return nil
 	case from == sdk.OnNode:
 		return []iptables.Rule{iptables.Words("-p tcp", how, port)}
 	}
-	return []iptables.Rule{iptables.Words("-p tcp", how, netip.AddrPortFrom(f.to, port))}
+	return []iptables.Rule{iptables.Words("-p tcp", how, netip.AddrPortFrom(n.to, port))}
 }
 
 // rejected is what turns a caller away at once.
-func (f *frame) rejected() iptables.Rule {
-	if f.family == sdk.IPv6 {
+func (n *nodeConfig) rejected() iptables.Rule {
+	if n.family == sdk.IPv6 {
 		return "-j REJECT --reject-with icmp6-port-unreachable"
 	}
 	return "-j REJECT --reject-with icmp-port-unreachable"
@@ -175,12 +176,12 @@ func (f *frame) rejected() iptables.Rule {
 
 // jumps lead packets into our chains. The guard of our sockets is there in every
 // role; without the others we catch nothing. Each is put at the top.
-func (f *frame) jumps(role sdk.Role) []iptables.Jump {
+func (n *nodeConfig) jumps(role sdk.Role) []iptables.Jump {
 	guard := iptables.Jump{At: filter("INPUT"), Rule: iptables.Words("-m conntrack ! --ctstate RELATED,ESTABLISHED -j", nonLocal.Chain)}
 	if role != sdk.Active {
 		return []iptables.Jump{guard}
 	}
-	notOurs := fmt.Sprintf("-m mark ! --mark %#x/%#x", f.mark(), f.mark())
+	notOurs := fmt.Sprintf("-m mark ! --mark %#x/%#x", n.mark(), n.mark())
 	return []iptables.Jump{
 		guard,
 		{At: filter("INPUT"), Rule: iptables.Words("-m conntrack --ctstate NEW -j", deny.Chain)},
@@ -193,4 +194,4 @@ func (f *frame) jumps(role sdk.Role) []iptables.Jump {
 
 // mark is on what the relay itself sends, so that it never comes back to it. It is the bit
 // below that for masquerading, which would give those packets another source.
-func (f *frame) mark() uint32 { return 1 << ((f.node.MasqueradeBit + 31) & 31) }
+func (n *nodeConfig) mark() uint32 { return 1 << ((n.node.MasqueradeBit + 31) & 31) }
