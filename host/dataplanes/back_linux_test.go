@@ -14,15 +14,15 @@ import (
 // TestWantedBackDrainsOn: a dataplane that drains and is wanted back stays Draining until
 // the swap makes it Active. In any other role it might let go of connections that it has.
 func TestWantedBackDrainsOn(t *testing.T) {
-	s := newSiding(t)
+	s := newFormerHost(t)
 	s.write(filepath.Join(s.host.StateDir, "swap.json"), `{"stage":"draining","plan":{"from":"iptables","to":"userspace"}}`)
 	set := s.next()
-	defer set.canary.end()
+	defer set.canary.End()
 	d, err := swapHost{set}.Open(t.Context(), swap.Plan{From: "userspace", To: "iptables"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := d.(*dataplane); p.name != "iptables" || p.want != 0 {
+	if p := d.(swapSide); p.name != "iptables" || p.want != 0 {
 		t.Errorf("%s is to be %s, want that it keeps the role it has", p.name, p.want)
 	}
 }
@@ -31,8 +31,8 @@ func TestWantedBackDrainsOn(t *testing.T) {
 // took them for none would clear away what serves them.
 func TestFlowsOfOneWithoutItsRole(t *testing.T) {
 	p := idle("iptables")
-	p.want, p.remote = sdk.Draining, new(wire.Remote)
-	if n, err := p.Flows(t.Context()); err == nil {
+	p.want, p.session = sdk.Draining, &session{remote: new(wire.Remote)}
+	if n, err := (swapSide{p}).Flows(t.Context()); err == nil {
 		t.Errorf("%d flows, before the process was told that it drains", n)
 	}
 }

@@ -22,30 +22,33 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// A siding is where a host ended: what it left on the disk, and which processes.
-type siding struct {
+// A formerHost is what a host left as it ended: on the disk, and which processes.
+type formerHost struct {
 	*testing.T
 	host *config.Host
 }
 
-func newSiding(t *testing.T) siding {
+func newFormerHost(t *testing.T) formerHost {
 	t.Helper()
-	s := siding{t, &config.Host{Mode: "iptables", StateDir: t.TempDir(), PluginDirs: []string{t.TempDir()}}}
+	s := formerHost{t, &config.Host{Mode: "iptables", StateDir: t.TempDir(), PluginDirs: []string{t.TempDir()}}}
 	for _, mode := range []string{"iptables", "userspace"} {
 		s.write(filepath.Join(s.host.PluginDirs[0], supervise.Prefix+mode), "#!/bin/sh\n")
 	}
 	return s
 }
 
-func (s siding) write(file, text string) {
+func (s formerHost) write(file, text string) {
 	s.Helper()
 	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o755)); err != nil {
 		s.Fatal(err)
 	}
 }
 
+// modeFile is where a host finds which mode serves.
+func modeFile(h *config.Host) string { return filepath.Join(h.StateDir, "mode.json") }
+
 // left is a process that was left, as that of a mode. It is closed when it ends.
-func (s siding) left(mode, slot string) (ended chan struct{}) {
+func (s formerHost) left(mode, slot string) (ended chan struct{}) {
 	s.Helper()
 	cmd := exec.Command("cat")
 	cmd.Env = append(os.Environ(), `POINTSMAN_PROCESS={"launch":"L"}`)
@@ -89,7 +92,7 @@ func exe(t *testing.T, pid int) string {
 }
 
 // next is the host that comes after, as it begins.
-func (s siding) next() *Set {
+func (s formerHost) next() *Set {
 	set := New(Settings{
 		Begun: s.host, Now: func() *config.Host { return s.host },
 		Tracker: track.New(nil), Reports: report.New(time.Now), Log: hclog.NewNullLogger(),
@@ -118,13 +121,13 @@ func TestBegin(t *testing.T) {
 		"another binary of a relay, gone since": {swap: `"stage":"draining","plan":{"from":"iptables","to":"iptables","same":true,"overlap":true,"fromSlot":"b"}`, want: "iptables/ active; idle"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSiding(t)
+			s := newFormerHost(t)
 			file := filepath.Join(s.host.StateDir, "swap.json")
 			if c.swap != "" {
 				s.write(file, "{"+c.swap+"}")
 			}
 			if c.mode != "" {
-				s.write(inForceFile(s.host.StateDir), c.mode)
+				s.write(modeFile(s.host), c.mode)
 			}
 			if c.left != "" {
 				s.left("iptables", c.left)
@@ -145,16 +148,19 @@ func TestBegin(t *testing.T) {
 			if got += "; " + stage; got != c.want {
 				t.Errorf("begins with %s, want %s", got, c.want)
 			}
-			if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) != (stage == "idle") {
-				t.Errorf("%s, and what was written down: %v", stage, err)
+			if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s, and the file of an older host: %v", stage, err)
+			}
+			if next := s.next(); next.runner.Machine() != set.runner.Machine() {
+				t.Errorf("the host after it begins with %+v, not %+v", next.runner.Machine(), set.runner.Machine())
 			}
 		})
 	}
 }
 
-// TestStrays has a host end what the one before left, and nobody needs.
-func TestStrays(t *testing.T) {
-	s := newSiding(t)
+// TestEndsWhatIsLeft has a host end what the one before left, and nobody needs.
+func TestEndsWhatIsLeft(t *testing.T) {
+	s := newFormerHost(t)
 	needed, stray, second := s.left("iptables", ""), s.left("userspace", ""), s.left("iptables", "b")
 	s.next()
 	for what, ended := range map[string]chan struct{}{"another mode's": stray, "a second one": second} {
@@ -168,36 +174,5 @@ func TestStrays(t *testing.T) {
 	case <-needed:
 		t.Error("the one that serves was ended")
 	default:
-	}
-}
-
-// TestHeeds has what was asked for end with the file's change, for good.
-func TestHeeds(t *testing.T) {
-	s := newSiding(t)
-	begin := func(mode string) string {
-		s.host.Mode = mode
-		set := s.next()
-		return set.noted.wanted(mode)
-	}
-	s.write(inForceFile(s.host.StateDir), `{"serving":"iptables","asked":"userspace","file":"iptables"}`)
-	for _, c := range []struct{ file, want string }{
-		{"iptables", "userspace"},
-		{"userspace", "userspace"},
-		{"iptables", "iptables"}, // nobody has asked for another since
-	} {
-		if got := begin(c.file); got != c.want {
-			t.Errorf("the file says %s: the host goes to %s, want %s", c.file, got, c.want)
-		}
-	}
-	s.write(inForceFile(s.host.StateDir), `{"serving":"iptables","asked":"userspace","file":"iptables"}`)
-	set := s.next()
-	for _, file := range []string{"ipvs", "iptables"} {
-		if err := set.Reload(config.Change{Host: &config.Host{Mode: file}, Applied: []string{"mode"}}); err != nil {
-			t.Error(err)
-		}
-	}
-	written, err := readInForce(s.host.StateDir)
-	if got := written.wanted("iptables"); got != "iptables" || err != nil {
-		t.Errorf("the file changed there and back: the next host goes to %s, %v", got, err)
 	}
 }

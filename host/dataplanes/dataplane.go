@@ -5,18 +5,14 @@ package dataplanes
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"k8s.io/utils/clock"
 
-	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/feed"
-	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/host/quarantine"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/track"
@@ -24,355 +20,183 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// firstRetry is how soon an update that failed is tried again; the feed doubles it
-// with each failure in a row.
-const firstRetry = time.Second
-
-// syncDeadline is for one update; package wire gives it no more. The longest is a first
-// Full of a large cluster into a kernel that is slow to take it.
-const syncDeadline = 3 * time.Minute
-
-// A dataplane is a mode as the host runs it: a process that supervise keeps
-// alive, and for each life of it a session.
+// A dataplane is a mode as the host runs it: a process that is started again whenever it
+// ends, and for each life of it a session. A swap sees it as a swapSide.
 type dataplane struct {
 	name       string
 	slot       string // of its process, where there are two of the mode
 	tracker    *track.Tracker
 	reports    *report.Reporter
-	applied    func(feed.Acked) // an update was confirmed
-	refused    func()           // an update failed altogether
 	log        hclog.Logger
-	book       *logBook
-	supervisor *supervise.Supervisor
+	hooks      hooks
+	process    *process
+	quarantine *quarantine.Quarantine
+	changes    notifier      // of what mu guards, and of the process's state
+	roleTurn   chan struct{} // holds an element while the process is told its role
 
-	lost func(*dataplane, string) // called when its process is gone or hangs; nil: nobody asks
+	mu       sync.Mutex // guards what follows, and what is said to be in a session
+	periods  periods
+	want     sdk.Role   // that it is to have; zero: as it finds itself
+	leaving  bool       // it is being cleared away: it is told nothing more
+	session  *session   // with the present process; nil: there is none
+	held     *feed.Feed // that waits for Release; nil: none does
+	writer   writer     // how its process stands to the writer's lock
+	followed followed
 
-	ctx    context.Context         // from start to Stop
-	cancel context.CancelCauseFunc // ends the process; nil: it was not started
-	ended  chan struct{}           // closed when it is over
-
-	plugin supervise.Plugin
-	ward   ward
-	hunts  sync.WaitGroup // for what the process dies of
-
-	part chan struct{} // holds an element while the process is told its role
-
-	mu      sync.Mutex // guards what follows
-	minGap  time.Duration
-	period  time.Duration
-	want    sdk.Role     // that it is to have; zero: as it finds itself
-	leaving bool         // it is being cleared away: it is told nothing more
-	remote  *wire.Remote // nil: no session
-	feed    *feed.Feed
-	held    *feed.Feed    // that waits for Release
-	cursor  *track.Cursor // of the session
-	filled  bool          // it has confirmed everything, in this session
-	role    sdk.Role
-	writing writing   // how its process stands to the writer's lock
-	last    time.Time // when an update was served; zero: none was, in any session
-	served  bool      // it was Active and had confirmed everything when its process was last seen
-	mortal  bool      // it serves only while its process runs
-	took    time.Duration
-	lines   logLimit
-	failure string // of the last Sync, where it failed
-
+	served      bool // it was Active and had confirmed everything when its process was last seen
 	succeeds    bool // it takes the place of another process of its mode, and only plans until it is promoted
 	unannounced bool // it was made Active, and is not the writer yet
 }
 
-// supervised gives the dataplane its process. It begins with supervisor.Run.
-func (p *dataplane) supervised(plugin supervise.Plugin) {
-	p.plugin = plugin
-	p.supervisor = supervise.New(plugin, supervise.Hooks{
-		Session:    p.session,
-		Transition: p.transition,
-		Log:        p.line,
+// hooks are what the rest of the host hears of a dataplane.
+type hooks struct {
+	applied func(*dataplane, feed.Acked) // an update was confirmed
+	refused func()                       // an update failed altogether
+	lost    func(*dataplane, string)     // its process is gone or hangs
+	changed func()                       // something of it is other than before
+}
+
+// periods are how often it is updated at most, and how often what failed is tried again.
+type periods struct{ gap, retry time.Duration }
+
+// followed is how it got on with the last update.
+type followed struct {
+	last    time.Time // when one was served; zero: none was, in any session
+	took    time.Duration
+	failure string // of the last one, where it failed
+}
+
+// run gives the dataplane its process, which begins with start.
+func (p *dataplane) run(plugin supervise.Plugin) {
+	p.process = &process{
+		plugin: plugin, reports: p.reports, log: p.log, book: newLogBook(),
+		lost:    func(why string) { p.hooks.lost(p, why) },
+		changed: p.notify,
+	}
+	p.process.supervisor = supervise.New(plugin, supervise.Hooks{
+		Session:    p.serve,
+		Transition: p.process.transition,
+		Log:        p.process.line,
 		Beat:       p.beat,
 	})
-}
-
-// session feeds one process until it is gone.
-func (p *dataplane) session(outer context.Context, life supervise.Life) error {
-	ctx, cancel := context.WithCancelCause(outer)
-	defer cancel(nil)
-	remote, d := life.Remote, life.Description
-	for _, w := range remote.Warnings() {
-		p.reports.Report(report.Event{Reason: report.PluginNote, Object: p.name, Message: w})
-	}
-	cursor := p.tracker.Cursor(d)
-	defer cursor.Close()
-
-	s := &session{dataplane: p, remote: remote, ctx: ctx, cancel: cancel, trial: life.Trial, passed: life.Passed}
-	minGap, period := p.periods()
-	cursor.Keep(p.ward.names()...)
-	f, err := feed.New(clock.RealClock{}, cursor, teller{remote, &p.ward}, feed.Settings{
-		MinGap: minGap, Period: period, Retry: firstRetry,
-		Deadline: syncDeadline,
-		Gone:     remote.Exited(),
-		Hooks:    feed.Hooks{Acked: s.acked, Failed: s.failed},
+	p.quarantine = quarantine.New(quarantine.Settings{
+		Plugin: p.name, Report: p.reports.Report, Value: p.tracker.Value,
+		Ready: swapSide{p}.Filled, Try: p.try, Changed: p.applyQuarantine,
 	})
-	if err != nil {
-		return err
-	}
-	defer p.end()
-	if !p.begin(remote, cursor, f, slices.Contains(d.Limits, sdk.LimitDiesWithProcess)) {
-		<-ctx.Done()
-		return nil
-	}
-
-	if err := s.first(d); err != nil {
-		return err
-	}
-	err = f.Run(ctx)
-	if errors.Is(err, feed.ErrGone) {
-		p.bury(p.life())
-	}
-	if errors.Is(err, feed.ErrGone) || outer.Err() != nil {
-		return nil
-	}
-	return context.Cause(ctx)
 }
 
-// A session is with one process.
-type session struct {
-	*dataplane
-	remote *wire.Remote
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	trial  bool   // it may not serve yet; read and written by the feed's loop, once that runs
-	passed func() // says that it may
+// start begins to run its process, until ctx ends or the process is stopped.
+func (p *dataplane) start(ctx context.Context) { p.process.start(ctx, p.quarantine.Run) }
+
+// notify has whatever waits for a change look again.
+func (p *dataplane) notify() {
+	p.changes.notify()
+	p.hooks.changed()
 }
 
-// first gives the process its role before it is told anything, where it must be
-// so: one that keeps nothing in the kernel can only listen once it is Active, and
-// says of each Service whether that went well when it hears of it. One that keeps
-// rules is filled before it catches a packet; and one that is to catch none must
-// not begin to.
-func (s *session) first(d sdk.Description) error {
-	if s.trial {
-		return s.become(s.ctx, s.remote, onTrial(d))
-	}
-	s.mu.Lock()
-	want := s.want
-	s.mu.Unlock()
-	if want == sdk.Standby || want != 0 && slices.Contains(d.Limits, sdk.LimitDiesWithProcess) {
-		return s.play()
-	}
-	return nil
-}
+// status is what is known of its process.
+func (p *dataplane) status() supervise.Status { return p.process.supervisor.Status() }
 
-// play tells the process its role, if it does not have it.
-func (s *session) play() error {
-	give, err := s.take(s.ctx)
-	if err != nil {
-		return err
-	}
-	defer give()
-	s.mu.Lock()
-	want, has := s.want, s.role
-	s.mu.Unlock()
-	if want == 0 || want == has {
-		return nil
-	}
-	return s.become(s.ctx, s.remote, want)
-}
-
-// take waits for the right to tell the process its role, which give returns.
-func (p *dataplane) take(ctx context.Context) (give func(), err error) {
-	select {
-	case p.part <- struct{}{}:
-		return func() { <-p.part }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%s is being told another role: %w", p.name, ctx.Err())
-	}
-}
-
-// become tells a process its role. The caller has part.
-func (p *dataplane) become(ctx context.Context, remote *wire.Remote, role sdk.Role) error {
-	if err := remote.SetRole(ctx, role); err != nil {
-		return fmt.Errorf("make it %s: %w", role, err)
-	}
-	p.mu.Lock()
-	was := p.role
-	p.role = role
-	p.unannounced = role == sdk.Active && (was != sdk.Active || p.unannounced)
-	p.observe()
-	p.mu.Unlock()
-	p.ask(ctx, remote)
-	return nil
-}
-
-func (s *session) acked(a feed.Acked) {
-	s.mu.Lock()
-	s.took, s.failure, s.writing.steps = a.Took, "", len(a.Result.Steps)
-	if !a.Result.Planned {
-		s.last, s.succeeds = time.Now(), false
-	}
-	s.mu.Unlock()
-	if a.Result.Planned {
-		s.ask(s.ctx, s.remote) // which process has the lock
-	} else {
-		s.applied(a)
-	}
-	s.log.Debug("update confirmed", "rev", a.Update.To, "set", len(a.Update.Set), "deleted", len(a.Update.Delete),
-		"failed", len(a.Result.Failed), "planned", a.Result.Planned, "steps", len(a.Result.Steps), "took", phrase.Round(a.Took))
-	tried := s.trial // the first update of a session is a Full, so it was told everything
-	s.trial = false
-	if err := s.play(); err != nil {
-		s.cancel(err)
-		return
-	}
-	if tried {
-		s.hunts.Go(s.prove) // ends with the session
-	}
-	if a.Update.Full {
-		s.mu.Lock()
-		s.filled = true
-		s.observe()
-		s.mu.Unlock()
-	}
-}
-
-func (s *session) failed(err error) {
-	s.mu.Lock()
-	s.failure = err.Error()
-	s.mu.Unlock()
-	s.refused()
-	s.reports.Report(report.Event{Warning: true, Reason: report.SyncFailed, Object: s.name, Message: err.Error()})
-	if errors.Is(err, wire.ErrFenced) {
-		s.cancel(err) // another host has it now
-	}
-}
-
-// begin is false for a dataplane that is being cleared away: it is there to be told that,
-// and nothing else.
-func (p *dataplane) begin(r *wire.Remote, c *track.Cursor, f *feed.Feed, mortal bool) bool {
+// remote is the process in session; nil: there is none.
+func (p *dataplane) remote() *wire.Remote {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.remote, p.filled, p.failure = r, false, ""
-	p.writing = writing{told: p.writing.told}
-	p.mortal = mortal
-	if p.leaving {
-		return false
+	if p.session == nil {
+		return nil
 	}
-	p.cursor, p.feed = c, f
-	return true
+	return p.session.remote
 }
 
-func (p *dataplane) end() {
+var errNoProcess = errors.New("its process is gone")
+
+// cursorStatus is how far it has followed, and what it fails to serve.
+func (p *dataplane) cursorStatus() track.CursorStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.remote, p.cursor, p.feed, p.filled, p.role = nil, nil, nil, false, 0
-	p.served = p.served && !p.mortal // rules outlive their process
+	return p.session.status()
 }
 
-func (p *dataplane) periods() (minGap, period time.Duration) {
+// serves reports whether it does, as far as this host has seen: packets find their way by
+// what it made, also while its process is away, unless that is what they go through.
+func (p *dataplane) serves() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.minGap, p.period
+	return p.served
+}
+
+// synced reports whether it has confirmed everything.
+func (p *dataplane) synced() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.session.filled()
+}
+
+// observe notes whether it serves, from what its process reports. The caller has the mutex.
+func (p *dataplane) observe() {
+	locked := p.writer.lock != sdk.LockAwaited && p.writer.lock != sdk.LockReleased
+	p.served = p.session.is(sdk.Active) && p.session.filled() && locked && (p.served || p.session.wrote())
+}
+
+// refill has it told everything anew.
+func (p *dataplane) refill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.session; s.fed() {
+		s.full = false
+		s.cursor.Resync()
+	}
 }
 
 // setPeriods changes them, also for the session that goes on.
-func (p *dataplane) setPeriods(minGap, period time.Duration) error {
+func (p *dataplane) setPeriods(gap, retry time.Duration) error {
 	p.mu.Lock()
-	p.minGap, p.period = minGap, period
-	f := p.feed
+	p.periods = periods{gap, retry}
+	s := p.session
 	p.mu.Unlock()
-	if f == nil {
+	if !s.fed() {
 		return nil
 	}
-	return f.SetPeriods(minGap, period)
+	return s.feed.SetPeriods(gap, retry)
 }
 
-func (p *dataplane) gone(why string) {
-	if p.lost != nil {
-		p.lost(p, why)
-	}
-}
-
-// transition reports what became of the process.
-func (p *dataplane) transition(t supervise.Transition) {
-	e := report.Event{Time: t.Time, Object: p.name, Message: t.Why}
-	switch {
-	case t.From == t.To:
-		e.Reason = report.PluginNote
-	case t.To == supervise.Serving:
-		e.Reason, e.Message = report.PluginServing, fmt.Sprintf("pid %d is up", t.PID)
-	case t.To == supervise.Trying:
-		e.Reason, e.Message = report.PluginStarting, fmt.Sprintf("pid %d is up, and is tried before it may serve", t.PID)
-	case t.To == supervise.Waiting, t.To == supervise.Suspect:
-		p.gone(t.Why)
-		e.Reason, e.Warning = report.PluginDown, true
-	case t.To == supervise.Refused:
-		p.gone(t.Why)
-		e.Reason, e.Warning = report.PluginRefuses, true
-	case t.To == supervise.Starting && t.From == supervise.Serving && t.Why != "": // it is started again at once
-		p.gone(t.Why)
-		e.Reason, e.Warning = report.PluginDown, true
-	case t.To == supervise.Quarantined:
-		p.gone(t.Why)
-		e.Reason, e.Warning = report.PluginBanned, true
-	case t.To == supervise.Starting:
-		e.Reason = report.PluginStarting
-	default:
-		e.Reason = report.PluginStopped
-	}
-	p.reports.Report(e)
-}
-
-// line takes in one line of the plugin's log.
-func (p *dataplane) line(l wire.LogLine) {
-	p.book.add(admin.LogLine{Time: l.Time, Level: l.Level.String(), Message: l.String(), Dropped: l.Dropped})
-	if l.Message == sdk.NotSet && l.Dropped == 0 {
-		p.reports.Report(notSet(p.name, l))
-		return
-	}
-	if !p.loggable() {
-		return
-	}
-	args := make([]any, 0, 2*len(l.Attrs)+4)
-	args = append(args, "plugin", p.name)
-	for _, a := range l.Attrs {
-		args = append(args, a.Key, a.Value.String())
-	}
-	if l.Dropped > 0 {
-		args = append(args, "dropped", l.Dropped)
-	}
-	p.log.Log(levelOf(l.Level), l.Message, args...)
-}
-
-// loggable reports whether one more line of the plugin's log goes into the host's, and says
-// there how many did not.
-func (p *dataplane) loggable() bool {
+// applyQuarantine tells the session's cursor which Services are quarantined.
+func (p *dataplane) applyQuarantine() {
 	p.mu.Lock()
-	var pass, say bool
-	var left uint64
-	p.lines, pass, say, left = p.lines.line(time.Now())
-	p.mu.Unlock()
-	if say {
-		p.log.Warn("lines of the plugin's log are left out here: it says too much", "plugin", p.name, "lines", left, "try", "pointsman plugin logs "+p.name)
+	defer p.mu.Unlock()
+	if p.session.fed() {
+		p.session.cursor.Keep(p.quarantine.Names()...)
 	}
-	return pass
 }
 
-// notSet is the event of a parameter that a plugin could not set.
-func notSet(plugin string, l wire.LogLine) report.Event {
-	said := make(map[string]string)
-	for _, a := range l.Attrs {
-		said[a.Key] = a.Value.String()
-	}
-	return report.Event{Time: l.Time, Warning: true, Reason: report.ParameterNotSet, Object: plugin,
-		Message: fmt.Sprintf("%s stays as it is, and was to be %s: %s; set it on the machine itself", said["path"], said["value"], said["err"])}
+// try updates an instance that serves nothing with a group of Services, and lets it leave
+// all others as they are. It reports whether the instance crashed.
+func (p *dataplane) try(ctx context.Context, group []sdk.Name) (crashed bool, err error) {
+	return p.process.plugin.Try(ctx, func(ctx context.Context, r *wire.Remote, d sdk.Description) error {
+		if err := r.SetRole(ctx, trialRole(d)); err != nil { // it must not try for the writer's lock
+			return err
+		}
+		c := p.tracker.Cursor(d)
+		defer c.Close()
+		c.Keep(p.tracker.NamesBut(group)...)
+		u, ok := c.Next()
+		if !ok {
+			return nil
+		}
+		_, err := r.Sync(ctx, u)
+		return err
+	})
 }
 
-func levelOf(l slog.Level) hclog.Level {
-	switch {
-	case l < slog.LevelInfo:
-		return hclog.Debug
-	case l < slog.LevelWarn:
-		return hclog.Info
-	case l < slog.LevelError:
-		return hclog.Warn
+// trialRole is the role in which a process changes nothing that serves: it plans all, writes
+// nothing, and lives or crashes. One whose serving ended with its process anyway stands by.
+func trialRole(d sdk.Description) sdk.Role {
+	if diesWithProcess(d) {
+		return sdk.Standby
 	}
-	return hclog.Error
+	return sdk.Yielded
+}
+
+// diesWithProcess reports whether a dataplane serves only while its process runs.
+func diesWithProcess(d sdk.Description) bool {
+	return slices.Contains(d.Limits, sdk.LimitDiesWithProcess)
 }

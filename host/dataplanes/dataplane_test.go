@@ -13,8 +13,10 @@ import (
 	"github.com/hashicorp/go-hclog"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 
-	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/feed"
+	"github.com/pointsman/pointsman/host/intent"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/swap"
@@ -24,30 +26,56 @@ import (
 )
 
 // idle is a dataplane whose process is still to come.
-func idle(name string) *dataplane {
-	return &dataplane{name: name, part: make(chan struct{}, 1), reports: report.New(time.Now), supervisor: supervise.New(supervise.Plugin{Name: name}, supervise.Hooks{})}
+func idle(name string) *dataplane { return idleOf(name, track.New(nil)) }
+
+func idleOf(name string, tracker *track.Tracker) *dataplane {
+	p := &dataplane{
+		name: name, tracker: tracker, reports: report.New(time.Now), log: hclog.NewNullLogger(), roleTurn: make(chan struct{}, 1),
+		hooks: hooks{
+			applied: func(*dataplane, feed.Acked) {}, refused: func() {},
+			lost: func(*dataplane, string) {}, changed: func() {},
+		},
+	}
+	p.run(supervise.Plugin{Name: name})
+	return p
 }
 
 // told is a dataplane that was told what there is, all of it, as one with these features.
 func told(t *testing.T, name string, tracker *track.Tracker, features ...sdk.Feature) *dataplane {
 	t.Helper()
-	p := idle(name)
-	p.cursor, p.filled = tracker.Cursor(sdk.Description{Name: name, Features: features}), true
-	if u, ok := p.cursor.Next(); ok {
-		p.cursor.Ack(u.To, nil)
+	p := idleOf(name, tracker)
+	c := tracker.Cursor(sdk.Description{Name: name, Features: features})
+	p.session = &session{dataplane: p, cursor: c, feed: feedOf(t, c), full: true}
+	if u, ok := c.Next(); ok {
+		c.Ack(u.To, nil)
 	}
 	return p
+}
+
+// feedOf is a feed of that cursor, which does not run.
+func feedOf(t *testing.T, c *track.Cursor) *feed.Feed {
+	t.Helper()
+	f, err := feed.New(clock.RealClock{}, c, nil, feed.Settings{MinGap: time.Second, Period: time.Minute, Retry: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// clusterService is a Service at addr, of that protocol, without an endpoint.
+func clusterService(name string, addr netip.Addr, protocol corev1.Protocol) *corev1.Service {
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+	svc.Spec = corev1.ServiceSpec{
+		Type: corev1.ServiceTypeClusterIP, ClusterIP: addr.String(), ClusterIPs: []string{addr.String()},
+		IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, Ports: []corev1.ServicePort{{Protocol: protocol, Port: 80}},
+	}
+	return svc
 }
 
 // TestCheck refuses a swap that would lose a Service, unless it is to be made all the same.
 func TestCheck(t *testing.T) {
 	tracker := track.New(nil)
-	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "phone"}}
-	svc.Spec = corev1.ServiceSpec{
-		Type: corev1.ServiceTypeClusterIP, ClusterIP: "172.30.0.1", ClusterIPs: []string{"172.30.0.1"},
-		IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolSCTP, Port: 80}},
-	}
-	tracker.SetService(svc)
+	tracker.SetService(clusterService("phone", netip.MustParseAddr("172.30.0.1"), corev1.ProtocolSCTP))
 	tracker.Synced()
 	able, lacks := told(t, "able", tracker, sdk.FeatureIPv4, sdk.FeatureSCTP), told(t, "lacks", tracker, sdk.FeatureIPv4)
 	for name, c := range map[string]struct {
@@ -68,17 +96,17 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestHold waits until all there is was confirmed, but not for who has no process.
+// TestHold waits until all there is was confirmed, but not for one that has no process.
 func TestHold(t *testing.T) {
 	tracker := track.New(nil)
 	tracker.Synced()
 	unfilled, behind := told(t, "unfilled", tracker, sdk.FeatureIPv4), told(t, "behind", tracker, sdk.FeatureIPv4)
-	newCanary(tracker, "node", nil).tell(afar, canaryAddr, 80, 0, netip.MustParseAddrPort("10.180.0.1:80"))
+	tracker.SetService(clusterService("web", netip.MustParseAddr("172.30.0.1"), corev1.ProtocolTCP))
 	ready := told(t, "ready", tracker, sdk.FeatureIPv4)
-	unfilled.cursor, unfilled.filled = ready.cursor, false
+	unfilled.session.full = false
 	for p, want := range map[*dataplane]bool{ready: true, idle("away"): true, unfilled: false, behind: false} {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*glance)
-		if err := p.Hold(ctx); (err == nil) != want {
+		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
+		if err := (swapSide{p}).Hold(ctx); (err == nil) != want {
 			t.Errorf("%s: %v", p.name, err)
 		}
 		cancel()
@@ -89,8 +117,8 @@ func TestHold(t *testing.T) {
 func TestSetRole(t *testing.T) {
 	for role, want := range map[sdk.Role]bool{sdk.Active: false, sdk.Standby: true, sdk.Draining: true, sdk.Yielded: true} {
 		p := idle("m")
-		ctx, cancel := context.WithTimeout(t.Context(), 3*glance)
-		if err := p.SetRole(ctx, role); (err == nil) != want || p.want != role {
+		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
+		if err := (swapSide{p}).SetRole(ctx, role); (err == nil) != want || p.want != role {
 			t.Errorf("%s: %v, and the next process is told %s", role, err, p.want)
 		}
 		cancel()
@@ -101,26 +129,30 @@ func TestSetRole(t *testing.T) {
 // is gone has begun nothing.
 func TestFlows(t *testing.T) {
 	p := idle("away")
-	if n, err := p.Flows(t.Context()); err == nil {
+	if n, err := (swapSide{p}).Flows(t.Context()); err == nil {
 		t.Errorf("before its process was looked for it has %d", n)
 	}
 	ctx, end := context.WithCancel(t.Context())
 	end()
-	p.supervisor.Run(ctx) // there is no such program
-	if n, err := p.Flows(t.Context()); n != 0 || err != nil {
+	p.process.supervisor.Run(ctx) // there is no such program
+	if n, err := (swapSide{p}).Flows(t.Context()); n != 0 || err != nil {
 		t.Errorf("once it has ended it has %d, %v", n, err)
 	}
 }
 
-// TestNote writes down who serves, and nobody else.
+// TestNote writes down what serves, and nothing else.
 func TestNote(t *testing.T) {
 	main, other := idle("iptables"), idle("userspace")
 	main.slot = "b"
-	set := &Set{Settings: Settings{Begun: &config.Host{StateDir: t.TempDir()}, Reports: main.reports}, main: main}
-	for p, want := range map[*dataplane]string{other: "", main: "iptables"} {
-		set.note(p)
-		if got, _ := readInForce(set.Begun.StateDir); p == main && !got.equal(inForce{Serving: want, Slot: "b"}) || p == other && got.Serving == other.name {
-			t.Errorf("after %s: %+v is written", p.name, got)
+	store, _ := intent.Open(t.TempDir(), "iptables")
+	set := &Set{Settings: Settings{Reports: main.reports}, main: main, intent: store}
+	for _, c := range []struct {
+		p    *dataplane
+		want intent.Saved
+	}{{other, intent.Saved{}}, {main, intent.Saved{Serving: "iptables", Slot: "b"}}} {
+		set.note(c.p)
+		if got := store.Intent(); got.Serving != c.want.Serving || got.Slot != c.want.Slot {
+			t.Errorf("after %s: %+v is noted", c.p.name, got.Saved)
 		}
 	}
 }
@@ -139,16 +171,23 @@ func TestLastSwap(t *testing.T) {
 		"undone long ago":                  {ago: time.Hour, err: "no luck"},
 		"undone long ago, and still asked": {ago: time.Hour, err: "no luck", asked: "userspace", want: true},
 	} {
-		h := &config.Host{Mode: "iptables"}
-		set := &Set{Settings: Settings{Now: func() *config.Host { return h }}, main: idle("iptables")}
-		set.noted.Asked, set.noted.File = c.asked, "iptables"
-		set.runner = swap.New(swapHost{set}, "", set.main)
-		set.runner.Resume(swap.Machine{Last: swap.Outcome{At: time.Now().Add(-c.ago), Err: c.err}}, set.main, nil)
+		store, _ := intent.Open(t.TempDir(), "iptables")
+		set := &Set{main: idle("iptables"), intent: store}
+		serving := swapSide{set.main}
+		at := time.Now().Add(-c.ago)
+		set.runner = swap.New(swapHost{set}, serving)
+		set.runner.Resume(swap.Machine{Last: swap.Outcome{At: at, Err: c.err}}, serving, nil)
+		undone := swap.Outcome{Plan: swap.Plan{From: "iptables", To: "userspace"}, At: at, Err: c.err, Stays: "iptables"}
+		set.change(func(i intent.Intent) intent.Intent {
+			if c.asked != "" {
+				i = i.Ask(c.asked)
+			}
+			return i.Ended(undone, "iptables", "", at)
+		})
 		if got := set.LastSwap(); (got != nil) != c.want {
 			t.Errorf("one that was %s: %+v", name, got)
 		}
-		set.remember(swap.Outcome{Plan: swap.Plan{From: "iptables", To: "userspace"}, At: time.Now().Add(-c.ago), Err: c.err})
-		set.runner.Resume(swap.Machine{Last: swap.Outcome{Plan: swap.Plan{From: "iptables", To: "iptables", Same: true}, At: time.Now()}}, set.main, nil)
+		set.runner.Resume(swap.Machine{Last: swap.Outcome{Plan: swap.Plan{From: "iptables", To: "iptables", Same: true}, At: time.Now()}}, serving, nil)
 		if got := set.LastSwap(); got == nil || (got.Error == c.err) != c.want {
 			t.Errorf("one that was %s, and another binary since: %+v", name, got)
 		}
@@ -184,10 +223,10 @@ func TestTransitions(t *testing.T) {
 	} {
 		p := idle("m")
 		var told []report.Event
-		p.reports = report.New(time.Now, func(e report.Event) { told = append(told, e) })
+		p.process.reports = report.New(time.Now, func(e report.Event) { told = append(told, e) })
 		gone := ""
-		p.lost = func(_ *dataplane, why string) { gone = why }
-		p.transition(supervise.Transition{From: c.from, To: c.to, Why: c.why, PID: 7})
+		p.hooks.lost = func(_ *dataplane, why string) { gone = why }
+		p.process.transition(supervise.Transition{From: c.from, To: c.to, Why: c.why, PID: 7})
 		if len(told) != 1 || told[0].Reason != c.reason || told[0].Warning != c.warns {
 			t.Errorf("%s → %s: told %+v, want %s, warning %t", c.from, c.to, told, c.reason, c.warns)
 		}
@@ -201,11 +240,10 @@ func TestTransitions(t *testing.T) {
 // else it says none.
 func TestNotSet(t *testing.T) {
 	p := idle("m")
-	p.log, p.book = hclog.NewNullLogger(), newLogBook()
 	var told []report.Event
-	p.reports = report.New(time.Now, func(e report.Event) { told = append(told, e) })
-	p.line(wire.LogLine{Level: slog.LevelWarn, Message: "cannot do something else"})
-	p.line(wire.LogLine{Level: slog.LevelWarn, Message: sdk.NotSet, Attrs: []slog.Attr{
+	p.process.reports = report.New(time.Now, func(e report.Event) { told = append(told, e) })
+	p.process.line(wire.LogLine{Level: slog.LevelWarn, Message: "cannot do something else"})
+	p.process.line(wire.LogLine{Level: slog.LevelWarn, Message: sdk.NotSet, Attrs: []slog.Attr{
 		slog.String("path", "/sys/x"), slog.String("value", "7"), slog.String("err", "read-only file system"),
 	}})
 	const want = "/sys/x stays as it is, and was to be 7: read-only file system; set it on the machine itself"
@@ -214,32 +252,77 @@ func TestNotSet(t *testing.T) {
 	}
 }
 
-// TestHeads has the file's mode be gone to when nothing is in the way, and not before.
-func TestHeads(t *testing.T) {
-	const a, b, c = "iptables", "userspace", "ipvs"
-	plan := swap.Plan{From: a, To: b}
-	for _, w := range []struct {
-		stage       swap.Stage
-		undo        string
-		serves      string
-		mode        string
-		there, free bool
-	}{
-		{swap.Idle, "", a, a, true, true},
-		{swap.Idle, "", a, b, false, true},
-		{swap.Staging, "", a, a, false, false}, // b will serve, if all goes well
-		{swap.Staging, "", a, b, false, false},
-		{swap.Returning, "", a, a, false, false},
-		{swap.Draining, "", a, b, true, false}, // the host does not speak of b yet
-		{swap.Draining, "", b, a, false, true}, // it is there still, and can be had back
-		{swap.Draining, "", b, c, false, false},
-		{swap.Draining, "it failed", b, a, false, false},
-		{swap.Clearing, "", b, a, false, false},
-		{swap.Clearing, "", b, b, true, false},
+// TestTrialRole gives a process on trial a role in which it changes nothing that serves.
+func TestTrialRole(t *testing.T) {
+	for role, limits := range map[sdk.Role][]sdk.Limit{
+		sdk.Yielded: {sdk.LimitNoDrop},                           // or it would take away what catches packets
+		sdk.Standby: {sdk.LimitNoDrop, sdk.LimitDiesWithProcess}, // which has died with the one before
 	} {
-		there, free := heads(swap.Machine{Stage: w.stage, Plan: plan, Undo: w.undo}, w.serves, w.mode)
-		if there != w.there || free != w.free {
-			t.Errorf("%s of %s while %s serves, to %s: there %t, free %t", w.stage, plan, w.serves, w.mode, there, free)
+		if got := trialRole(sdk.Description{Limits: limits}); got != role {
+			t.Errorf("one with the limits %v is tried in %s, want %s", limits, got, role)
+		}
+	}
+}
+
+// TestUntil wakes with the change it waits for, and says what it waited for in vain, and why.
+func TestUntil(t *testing.T) {
+	p := idle("m")
+	go func() {
+		p.mu.Lock()
+		p.served = true
+		p.mu.Unlock()
+		p.notify()
+	}()
+	began := time.Now()
+	if err := (swapSide{p}).Serving(t.Context()); err != nil || time.Since(began) > time.Minute {
+		t.Errorf("after %s: %v", time.Since(began), err)
+	}
+	p.followed.failure = "no room"
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := p.until(ctx, "dances", func() bool { return false }); err == nil || !strings.Contains(err.Error(), "wait until m dances") || !strings.Contains(err.Error(), "no room") {
+		t.Errorf("in vain: %v", err)
+	}
+}
+
+// TestNotifier loses no change that comes between a look and a wait.
+func TestNotifier(t *testing.T) {
+	var s notifier
+	s.notify() // nothing waits
+	first, second := s.wait(), s.wait()
+	s.notify()
+	<-first
+	<-second
+	select {
+	case <-s.wait():
+		t.Error("there was no change since")
+	default:
+	}
+}
+
+// TestWriterLacks reports a missing lock once it has been missing for a while, of one that is
+// Active only, and that it is there again.
+func TestWriterLacks(t *testing.T) {
+	var w writer
+	now := time.Now()
+	for i, c := range []struct {
+		why    string
+		active bool
+		after  time.Duration
+		news   bool
+	}{
+		{"", true, 0, false},
+		{"pid 7 holds the writer's lock", true, 0, false}, // it may be a tool that ends
+		{"pid 7 holds the writer's lock", false, 2 * lockGrace, false},
+		{"pid 7 holds the writer's lock", true, 0, true},
+		{"pid 7 holds the writer's lock", true, lockGrace, false},
+		{"", false, lockGrace, true},
+		{"", true, lockGrace, false},
+	} {
+		now = now.Add(c.after)
+		var news bool
+		if w, news = w.lacks(c.why, c.active, now); news != c.news {
+			t.Errorf("%d: %q is news: %t", i, c.why, news)
 		}
 	}
 }

@@ -5,20 +5,28 @@ Package dataplanes runs the dataplanes of a host: one that serves, and for the t
 swap another beside it.
 
 The parts that decide know nothing of each other: supervise keeps a process alive, feed
-tells it what has changed, swap leads from one dataplane to the next. They meet here,
-with what they need of this machine.
+tells it what has changed, swap leads from one dataplane to the next, intent says which mode
+is to serve. They meet here, with what they need of this machine.
 
-	                        ┌───────────────── Set ──────────────────┐
-	mode swap, config file ─┼▶ swap.Runner ── swapHost ─┬▶ dataplane ◀┼── track: Services
-	                        │        canary: a Service  │  supervise ─┼─▶ the plugin's process
-	                        │        of the host's own  │  feed       │
-	                        │                           │  ward       │
-	                        │                           └▶ dataplane  │
-	                        └────────────────────────────────────────┘
+	                        ┌──────────────────── Set ─────────────────────┐
+	mode swap, config file ─┼▶ intent.Store ─▶ follow                      │
+	                        │        ▲            │                        │
+	                        │        │            ▼                        │
+	                        │     swapHost ◀─ swap.Runner ─▶ swapSide      │
+	                        │        │                          │          │
+	                        │        ▼                          ▼          │
+	                        │     canary                    dataplane ◀────┼── track: Services
+	                        │                    process, session, writer  │
+	                        │                    quarantine   │            │
+	                        └─────────────────────────────────┼────────────┘
+	                                                          ▼ the plugin's process
 
-A dataplane is a mode as the host runs it (dataplane.go), and as a swap sees it
-(swap_side.go). A swapHost is what a swap needs of the rest of the host (swap_host.go). A
-ward holds the Services that a plugin crashes on (ward.go), a canary proves that packets
-find their way (canary.go), and inForce is what the next host must know (inforce.go).
+A dataplane is a mode as the host runs it (dataplane.go). Its process is started again
+whenever it ends (process.go); each life of that is a session, in which a feed updates it
+(session.go), and in which it may lack the writer's lock (writer.go). A swap sees it as a
+swapSide (swap_side.go), and the set as a swapHost (swap_host.go).
+
+What the next host must know is in the intent, and written down by it; keepState tries again
+what could not be written (state.go).
 */
 package dataplanes

@@ -6,111 +6,114 @@ import (
 	"context"
 	"time"
 
+	"github.com/pointsman/pointsman/host/intent"
 	"github.com/pointsman/pointsman/host/swap"
 	"github.com/pointsman/pointsman/sdk"
 )
 
 // This file is about the way to the mode that is asked for.
 
-// follow notes the dataplane that serves, for the hosts to come, and goes to the mode that
-// is asked for, if that is another: it is after a change of the file while no host ran, or
-// where a host ended before its swap was written down. From then on it goes to the file's
-// mode whenever nothing is in the way any more. A dataplane that does not come up is not
-// waited for: another mode may be asked for because of that.
+// followEach is how often the intent is followed where nothing has changed: for what is due
+// by time alone.
+const followEach = time.Second
+
+// follow does what the intent says to do next, until ctx ends.
 func (set *Set) follow(ctx context.Context) {
-	ticker := time.NewTicker(5 * glance)
+	ticker := time.NewTicker(followEach)
 	defer ticker.Stop()
 	for {
+		changed := set.changes.wait()
+		set.next(ctx, time.Now())
 		select {
 		case <-ctx.Done():
 			return
+		case <-changed:
 		case <-ticker.C:
 		}
-		main := set.serving()
-		whole := main.whole()
-		if whole {
-			set.note(main)
-		}
-		set.keepActive(ctx, main)
-		if whole || !main.supervisor.Status().Coming() {
-			set.begun()
-		}
-		now := time.Now()
-		set.retryDue(now)
-		set.settleUp()
-		set.cleanLeft(ctx, now)
 	}
 }
 
-// keepActive makes the dataplane that the host goes on with Active. After a swap that could
-// not be undone it may be one that was never told to be.
+// next notes the dataplane that serves, for the hosts to come, and begins what the intent
+// says to do.
+func (set *Set) next(ctx context.Context, now time.Time) {
+	main := set.serving()
+	v := intent.View{
+		Mode: main.name, Synced: main.synced(), Coming: main.status().Coming(), Serves: main.serves(),
+		Swap: set.runner.Machine(), Available: make(map[string]bool),
+	}
+	for _, mode := range set.intent.Intent().Candidates() {
+		v.Available[mode] = set.available(mode)
+	}
+	if v.Synced {
+		set.note(main)
+	}
+	if v.Swap.Stage == swap.Idle {
+		set.keepActive(ctx, main)
+	}
+	var do intent.Action
+	if err := set.intent.Change(func(i intent.Intent) (next intent.Intent) { next, do = i.Next(v, now); return next }); err != nil {
+		set.notWritten([]string{err.Error()})
+	}
+	switch do.Kind {
+	case intent.Change:
+		if set.ask(do.Mode, "the mode in the config file", false) == nil {
+			set.change(func(i intent.Intent) intent.Intent { return i.Begun(do.Mode) })
+		}
+	case intent.CleanUp:
+		if err := set.cleanUp(ctx, do.Mode, main); err != nil {
+			set.failed(swap.Clear, err)
+		}
+	}
+}
+
+// note writes down that p serves, if it still does: the next host begins with it.
+func (set *Set) note(p *dataplane) {
+	err := set.intent.Change(func(i intent.Intent) intent.Intent {
+		if set.serving() != p {
+			return i
+		}
+		return i.Serves(p.name, p.slot)
+	})
+	if err != nil {
+		set.notWritten([]string{err.Error()})
+	}
+}
+
+// keepActive makes the dataplane that the host goes on with Active, while no swap is under
+// way. After a swap that could not be undone it may be one that was never told to be.
 func (set *Set) keepActive(ctx context.Context, main *dataplane) {
 	main.mu.Lock()
 	want := main.want
 	main.mu.Unlock()
-	if want == sdk.Active || set.runner.Machine().Stage != swap.Idle {
+	if want == sdk.Active || main != set.serving() {
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, keepActiveLimit)
 	defer cancel()
-	if err := main.SetRole(limited, sdk.Active); err != nil {
+	if err := (swapSide{main}).SetRole(limited, sdk.Active); err != nil {
 		set.failed(swap.Promote, err)
 	}
 }
 
 const keepActiveLimit = 5 * time.Second
 
-// begun has the mode that was asked for when the host began owed, once, if nobody has asked
-// for another since.
-func (set *Set) begun() {
-	set.mu.Lock()
-	wanted := set.wanted
-	set.mu.Unlock()
-	if wanted == "" {
-		return
+// cleanUp has the runner drain and clean up what a mode left, beside main. Its process keeps
+// the role that the kernel shows until main has passed the canary.
+func (set *Set) cleanUp(ctx context.Context, mode string, main *dataplane) error {
+	if err := set.canary.Begin(); err != nil {
+		return err
 	}
-	there := set.there(wanted)
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	if there && set.wanted == wanted {
-		set.owed = wanted
+	d := set.newDataplane(mode, "")
+	set.add(d)
+	d.start(ctx)
+	err := set.runner.Retire(swap.Plan{
+		From: mode, To: main.name, ToSlot: main.slot, Why: "an earlier swap left rules of " + mode,
+		Drain: set.Now().Swap.DrainTimeout, Leftover: true,
+	}, swapSide{d})
+	if err != nil {
+		d.process.stop()
+		set.drop(d)
+		set.canary.End()
 	}
-	set.wanted = ""
-}
-
-// settleUp begins the swap to the mode that is owed, as soon as it can be.
-func (set *Set) settleUp() {
-	set.mu.Lock()
-	mode, serves := set.owed, set.main.name
-	set.mu.Unlock()
-	if mode == "" {
-		return
-	}
-	there, free := heads(set.runner.Machine(), serves, mode)
-	if there || free && set.ask(mode, "the mode in the config file", false) == nil {
-		set.owe(mode, "")
-	}
-}
-
-// heads says how a swap that may be under way stands to a mode: it is there already, or
-// the way to it is free.
-func heads(m swap.Machine, serves, mode string) (there, free bool) {
-	switch m.Stage {
-	case swap.Idle:
-		return serves == mode, true
-	case swap.Draining:
-		return m.Plan.To == mode, m.Plan.From == mode && m.Undo == "" // one that failed is cleared away first
-	case swap.Clearing:
-		return m.Plan.To == mode, false
-	}
-	return false, false // it may be undone yet
-}
-
-// owe notes another mode as owed, if that is still the one before.
-func (set *Set) owe(before, mode string) {
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	if set.owed == before {
-		set.owed = mode
-	}
+	return err
 }

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/intent"
 )
 
 // TestFollowLeavesWhatDoesNotComeUp has a host begin with the mode that served before, whose
 // binary is broken by now, and go to the file's mode all the same.
 func TestFollowLeavesWhatDoesNotComeUp(t *testing.T) {
-	s := newSiding(t)
-	s.write(inForceFile(s.host.StateDir), `{"serving":"userspace"}`)
+	s := newFormerHost(t)
+	s.write(modeFile(s.host), `{"serving":"userspace"}`)
 	set := s.next()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -25,7 +26,7 @@ func TestFollowLeavesWhatDoesNotComeUp(t *testing.T) {
 		}
 	}()
 	defer func() { cancel(); <-ended }()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(glance) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		m := set.runner.Machine()
 		if m.Plan.To == "iptables" || m.Last.Plan.To == "iptables" {
 			return
@@ -36,28 +37,28 @@ func TestFollowLeavesWhatDoesNotComeUp(t *testing.T) {
 	}
 }
 
-// TestFollowHearsTheLast has the file change, or somebody ask for a mode, before the first
-// dataplane is up: what was asked for when the host began holds no more.
+// TestFollowHearsTheLast has the file change, or a mode be asked for, before the first
+// dataplane is up: what was wanted when the host began holds no more.
 func TestFollowHearsTheLast(t *testing.T) {
 	for name, change := range map[string]func(*Set) error{
+		"nothing": func(*Set) error { return nil },
 		"the file": func(set *Set) error {
 			return set.Reload(config.Change{Host: &config.Host{Mode: "userspace"}, Applied: []string{"mode"}})
 		},
 		"mode swap": func(set *Set) error { return set.SwapTo("userspace", false) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			set := newSiding(t).next()
+			s := newFormerHost(t)
+			s.write(modeFile(s.host), `{"serving":"userspace"}`)
+			set := s.next()
 			if err := change(set); err != nil {
 				t.Fatal(err)
 			}
-			set.begun()
-			if set.owed == "iptables" {
-				t.Error("the host goes back to the mode it began with")
+			v := intent.View{Mode: "userspace", Available: map[string]bool{"iptables": true}}
+			_, do := set.intent.Intent().Next(v, time.Now())
+			if goes := do.Mode == "iptables"; goes != (name == "nothing") {
+				t.Errorf("the host does %+v", do)
 			}
 		})
-	}
-	set := newSiding(t).next()
-	if set.begun(); set.owed != "iptables" {
-		t.Errorf("nobody changed anything, and the host goes to %q, want iptables", set.owed)
 	}
 }

@@ -15,8 +15,8 @@ import (
 
 // This file is about the processes that former hosts left running.
 
-// leftover reports whether a former host left that process running.
-func (set *Set) leftover(p swap.Party) bool {
+// leftRunning reports whether a former host left that process running.
+func (set *Set) leftRunning(p swap.Party) bool {
 	pid, err := supervise.EndLeftover(context.Background(), stateDir(set.Begun, p.Mode), p.Slot, true)
 	return err == nil && pid != 0
 }
@@ -44,7 +44,7 @@ func (set *Set) endFormer() {
 func (set *Set) endOrphans() {
 	var keep []string
 	for _, p := range set.all() {
-		keep = append(keep, supervise.KeptLaunch(p.plugin.StateDir, p.slot))
+		keep = append(keep, supervise.KeptLaunch(p.process.plugin.StateDir, p.slot))
 	}
 	orphans, err := supervise.EndOrphans(context.Background(), set.Begun.StateDir, keep, false)
 	if err != nil {

@@ -4,6 +4,7 @@ package dataplanes
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/feed"
@@ -28,7 +30,7 @@ import (
 	"github.com/pointsman/pointsman/host/track"
 )
 
-const modelHostEnv = "YARD_TEST_HOST"
+const modelHostEnv = "DATAPLANES_TEST_HOST"
 
 // desired are the Services of the model.
 var desired = []string{"web", "db"}
@@ -42,8 +44,7 @@ func modelHost(dir string) {
 	current.Store(modelConfig(dir))
 	tracker := track.New(nil)
 	for i, name := range desired {
-		c := newCanary(tracker, "node", nil)
-		c.tell(name, netip.AddrFrom4([4]byte{172, 30, 0, byte(i + 1)}), 80, 0, netip.MustParseAddrPort("10.180.0.1:80"))
+		tracker.SetService(clusterService(name, netip.AddrFrom4([4]byte{172, 30, 0, byte(i + 1)}), corev1.ProtocolTCP))
 	}
 	tracker.Synced()
 	log := hclog.New(&hclog.LoggerOptions{Output: os.Stderr, TimeFormat: "05.000"})
@@ -52,6 +53,7 @@ func modelHost(dir string) {
 		Applied: func(feed.Acked) {}, Refused: func() {},
 		Reports: report.New(time.Now, func(e report.Event) { log.Info(e.Message, "reason", e.Reason, "object", e.Object) }),
 	})
+	go dies(dir) // ends with the process
 	set.Leave()
 	set.Begin()
 	go func() { // ends with the process
@@ -195,7 +197,7 @@ func (m *machine) end() {
 	m.stop(syscall.SIGKILL)
 	m.kill("")
 	for deadline := time.Now().Add(10 * time.Second); len(m.plugins("")) > 0 && time.Now().Before(deadline); {
-		time.Sleep(glance)
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 
@@ -215,7 +217,7 @@ func (m *machine) until(what string, ok func(kernelState) bool) {
 		if time.Now().After(deadline) {
 			m.Fatalf("never %s: %v\n%s", what, s, m.evidence())
 		}
-		time.Sleep(glance)
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 
@@ -245,7 +247,7 @@ func (m *machine) left(mode string) {
 	m.Helper()
 	r := rules{Active: true, Frontends: map[string]bool{}}
 	for _, name := range desired {
-		r.Frontends[canarySpace+"/"+name+"/tcp4"] = true
+		r.Frontends["shop/"+name+"/tcp4"] = true
 	}
 	if err := m.kernel.write(kernelState{mode: r}); err != nil {
 		m.Fatal(err)
@@ -265,6 +267,8 @@ func TestFromDown(t *testing.T) {
 		"both are killed":         func(m *machine) { m.crashAfter(1); m.kills("staging"); m.kill("a"); m.start() },
 		"the host is ended":       func(m *machine) { m.reaches("staging"); m.stop(syscall.SIGTERM); m.start() },
 		"mode.json is old":        func(m *machine) { m.stop(syscall.SIGKILL); m.write("state/mode.json", `{"serving":"b"}`); m.start() },
+		"it is of an older host":  func(m *machine) { m.reaches("staging"); m.stop(syscall.SIGKILL); m.older(); m.start() },
+		"an older host's swap":    func(m *machine) { m.stop(syscall.SIGKILL); m.oldSwap("proving", "b", "a"); m.start() },
 		"mode.json is from afar":  func(m *machine) { m.stop(syscall.SIGKILL); m.write("state/mode.json", `{"serving":"c"}`); m.start() },
 		"an old swap, of a to b":  func(m *machine) { m.stop(syscall.SIGKILL); m.swapFile("clearing", "a", "b"); m.start() },
 		"an old swap, draining a": func(m *machine) { m.stop(syscall.SIGKILL); m.swapFile("draining", "a", "b"); m.start() },
@@ -285,6 +289,88 @@ func TestFromDown(t *testing.T) {
 			m.until("a serves alone", serves("a"))
 			m.held()
 		})
+	}
+}
+
+// TestCrashAtEachWrite kills the host after each write of its one state file in turn, over a
+// change of mode there and back, until a host came through without: whatever it had just
+// written, the next one goes on, and nothing reachable is lost.
+func TestCrashAtEachWrite(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, 0)
+	m.left("a")
+	m.write("mode", "a")
+	m.start()
+	m.until("it is noted that a serves", func(kernelState) bool {
+		text, _ := os.ReadFile(filepath.Join(m.dir, "state/mode.json"))
+		return string(text) == `{"serving":"a"}`
+	})
+	to, crashes := "b", 0
+	for writes := 1; ; writes++ {
+		m.stop(syscall.SIGKILL)
+		m.write("dies", fmt.Sprint(writes))
+		m.write("mode", to)
+		m.did("the mode is %s, and the host dies after %d writes", to, writes)
+		m.start()
+		crashed := m.outlasts(to)
+		_ = os.Remove(filepath.Join(m.dir, "dies")) // the host that died removed it
+		m.start()
+		m.until(to+" serves alone", serves(to))
+		m.held()
+		if !crashed {
+			break
+		}
+		crashes++
+		to = map[string]string{"a": "b", "b": "a"}[to]
+	}
+	if crashes < 6 { // it serves, and 7 stages of a change are written down
+		t.Errorf("the host died after %d writes alone\n%s", crashes, m.evidence())
+	}
+}
+
+// outlasts waits until the host has died, or has come through a change to a mode.
+func (m *machine) outlasts(mode string) (crashed bool) {
+	m.Helper()
+	m.until("the host died, or "+mode+" serves alone", func(s kernelState) bool {
+		select {
+		case <-m.ended:
+			crashed = true
+			return true
+		default:
+			var saved struct{ Swap *struct{} }
+			text, err := os.ReadFile(filepath.Join(m.dir, "state/mode.json"))
+			idle := err == nil && json.Unmarshal(text, &saved) == nil && saved.Swap == nil
+			return serves(mode)(s) && idle
+		}
+	})
+	if crashed {
+		m.did("the host died of its write")
+		m.host = nil
+	}
+	return crashed
+}
+
+// dies kills this process once its state file was written so often.
+func dies(dir string) {
+	text, err := os.ReadFile(filepath.Join(dir, "dies"))
+	if err != nil {
+		return // most do not
+	}
+	writes, err := strconv.Atoi(string(text))
+	if err != nil {
+		panic(err)
+	}
+	file := filepath.Join(dir, "state/mode.json")
+	last, _ := os.Stat(file)
+	for range time.Tick(100 * time.Microsecond) {
+		now, err := os.Stat(file)
+		if err != nil || os.SameFile(now, last) {
+			continue
+		}
+		if last, writes = now, writes-1; writes == 0 {
+			_ = os.Remove(filepath.Join(dir, "dies"))
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
 	}
 }
 
@@ -404,7 +490,7 @@ func (m *machine) step() {
 func (m *machine) spoil(mode string) {
 	other := map[string]string{"a": "b", "b": "a"}[mode]
 	m.spoiled = true
-	switch m.IntN(4) {
+	switch m.IntN(6) {
 	case 0:
 		m.did("mode.json is gone")
 		_ = os.Remove(filepath.Join(m.dir, "state/mode.json")) // it may not be there yet
@@ -417,12 +503,43 @@ func (m *machine) spoil(mode string) {
 		m.did("the state files are nonsense")
 		m.write("state/mode.json", "{")
 		m.write("state/swap.json", "{")
+	case 4:
+		m.oldSwap([]string{"staging", "cutting", "proving", "draining", "clearing", "returning"}[m.IntN(6)], mode, other)
+	case 5:
+		m.older()
 	}
 }
 
+// swapFile has the state file say that a swap is under way.
 func (m *machine) swapFile(stage, from, to string) {
+	m.did("mode.json says %s of %s to %s", stage, from, to)
+	m.write("state/mode.json", fmt.Sprintf(`{"serving":%q,"swap":{"stage":%q,"plan":{"from":%q,"to":%q,"drain":1000000000}}}`, from, stage, from, to))
+}
+
+// oldSwap has it say so in the file of a host of before.
+func (m *machine) oldSwap(stage, from, to string) {
 	m.did("swap.json says %s of %s to %s", stage, from, to)
 	m.write("state/swap.json", fmt.Sprintf(`{"stage":%q,"plan":{"from":%q,"to":%q,"drain":1000000000}}`, stage, from, to))
+}
+
+// older writes the state as a host of before would have: in two files.
+func (m *machine) older() {
+	m.Helper()
+	m.did("the state is in two files")
+	var mode map[string]json.RawMessage
+	text, err := os.ReadFile(filepath.Join(m.dir, "state/mode.json"))
+	if errors.Is(err, os.ErrNotExist) || json.Unmarshal(text, &mode) != nil {
+		return // nothing was written yet, or it was spoiled
+	}
+	if swap, ok := mode["swap"]; ok {
+		delete(mode, "swap")
+		m.write("state/swap.json", string(swap))
+	}
+	text, err = json.Marshal(mode)
+	if err != nil {
+		m.Fatal(err)
+	}
+	m.write("state/mode.json", string(text))
 }
 
 // crashAfter has a plugin be killed after so many more steps.

@@ -5,6 +5,7 @@ package dataplanes
 import (
 	"slices"
 
+	"github.com/pointsman/pointsman/host/canary"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
@@ -30,7 +31,7 @@ func losses(now, next track.CursorStatus) []string {
 	served := unservedBy(now)
 	var lost []string
 	for name, why := range unservedBy(next) {
-		if _, already := served[name]; !already && name.Namespace != canarySpace {
+		if _, already := served[name]; !already && name.Namespace != canary.Namespace {
 			lost = append(lost, name.String()+": "+why)
 		}
 	}

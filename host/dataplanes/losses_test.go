@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/pointsman/pointsman/host/canary"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -22,7 +23,7 @@ func TestLosses(t *testing.T) {
 		Kept:   []sdk.Name{service("poison")},
 	}
 	next := track.CursorStatus{
-		Failed:   []sdk.Failure{{Name: service("broken"), Err: errors.New("no room")}, {Name: sdk.Name{Namespace: canarySpace, Service: near}, Err: errors.New("taken")}},
+		Failed:   []sdk.Failure{{Name: service("broken"), Err: errors.New("no room")}, {Name: sdk.Name{Namespace: canary.Namespace, Service: "canary"}, Err: errors.New("taken")}},
 		Withheld: []track.Withheld{{Name: service("phone"), Lacks: []sdk.Feature{"sctp"}}},
 		Kept:     []sdk.Name{service("poison"), service("fresh")},
 	}

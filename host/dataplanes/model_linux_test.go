@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/pointsman/pointsman/host/canary"
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
@@ -205,7 +206,7 @@ func (p *modelPlugin) program() error {
 	}
 	want := make(map[string]bool)
 	for name := range p.state.Services {
-		if name.Service != near && name.Service != afar {
+		if name.Namespace != canary.Namespace {
 			want[name.String()] = true
 		}
 	}
@@ -262,7 +263,7 @@ func (p *modelPlugin) Inspect(_ context.Context, saw func(sdk.Served) error) err
 		return err
 	}
 	for name, svc := range p.state.Services {
-		if !s[p.mode].Frontends[name.String()] && name.Service != near && name.Service != afar {
+		if !s[p.mode].Frontends[name.String()] && name.Namespace != canary.Namespace {
 			continue
 		}
 		for _, f := range svc.Frontends {

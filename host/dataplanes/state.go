@@ -3,17 +3,12 @@
 package dataplanes
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/pointsman/pointsman/host/report"
-	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
 // This file sees to it that what the next host must know is on the disk.
@@ -38,40 +33,15 @@ func (set *Set) keepState(ctx context.Context) {
 // writeState writes what differs from what is on the disk, and returns what it could not
 // write.
 func (set *Set) writeState() (unwritten []string) {
-	add := func(err error) {
-		if err != nil {
-			unwritten = append(unwritten, err.Error())
-		}
+	if err := set.intent.Repair(); err != nil {
+		unwritten = append(unwritten, err.Error())
 	}
-	add(set.inForce().rewrite(set.Begun.StateDir))
-	add(set.runner.Unwritten())
 	for _, p := range set.all() {
-		if why := p.supervisor.Status().Unwritten; why != "" {
-			add(fmt.Errorf("dataplane %s: %s", p.name, why))
+		if why := p.status().Unwritten; why != "" {
+			unwritten = append(unwritten, fmt.Sprintf("dataplane %s: %s", p.name, why))
 		}
 	}
 	return unwritten
-}
-
-func (set *Set) inForce() inForce {
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	return set.noted
-}
-
-// rewrite writes f, unless it is there, or there is nothing to say.
-func (f inForce) rewrite(stateDir string) error {
-	data, err := json.Marshal(f)
-	if err != nil {
-		return err
-	}
-	if nothing, _ := json.Marshal(inForce{}); bytes.Equal(data, nothing) {
-		return nil
-	}
-	if there, err := statefile.Read(inForceFile(stateDir)); err == nil && bytes.Equal(there, data) {
-		return nil
-	}
-	return errors.Join(os.MkdirAll(stateDir, 0o700), f.write(stateDir))
 }
 
 // notWritten notes what could not be written, and tells of it when that changes.
@@ -95,13 +65,4 @@ func (set *Set) Unwritten() []string {
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	return slices.Clone(set.unwritten)
-}
-
-// remembered is what a host before wrote down of the mode.
-func (set *Set) remembered() inForce {
-	f, err := readInForce(set.Begun.StateDir)
-	if err != nil {
-		set.Reports.Report(report.Event{Warning: true, Reason: report.StateNotUsed, Message: err.Error() + "; the host begins without it"})
-	}
-	return f
 }

@@ -49,7 +49,7 @@ func TestBeginsWithoutWhatCannotBeUsed(t *testing.T) {
 		"swap: a path for a slot":   {"swap.json", text(`{"stage":"draining","plan":{"from":"iptables","to":"userspace","toSlot":"/../../x"}}`)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSiding(t)
+			s := newFormerHost(t)
 			if err := c.lay(filepath.Join(s.host.StateDir, c.file)); err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +68,7 @@ func TestBeginsWithoutWhatCannotBeUsed(t *testing.T) {
 
 // TestNamesLeadNowhere: no way in takes a mode whose name is a path.
 func TestNamesLeadNowhere(t *testing.T) {
-	s := newSiding(t)
+	s := newFormerHost(t)
 	set := s.next()
 	for _, name := range []string{"../iptables", "", "a/b", "iptables\n", ".."} {
 		if err := set.SwapTo(name, true); err == nil {
@@ -86,11 +86,11 @@ func TestNamesLeadNowhere(t *testing.T) {
 // TestUnwrittenIsSaid: what cannot be written is said for as long as that lasts, is written
 // as soon as it can be, and what was lost is written again.
 func TestUnwrittenIsSaid(t *testing.T) {
-	s := newSiding(t)
+	s := newFormerHost(t)
 	set := s.next()
 	set.notWritten(set.writeState())
 	set.note(set.serving())
-	file := inForceFile(s.host.StateDir)
+	file := modeFile(s.host)
 	if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil { // as good as a file system that is full
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestUnwrittenIsSaid(t *testing.T) {
 	if left := set.Unwritten(); len(left) != 0 || len(eventsOf(set, report.StateWritten)) != 1 {
 		t.Errorf("unwritten: %q; said: %q", left, eventsOf(set, report.StateWritten))
 	}
-	if f, err := readInForce(s.host.StateDir); err != nil || f.Serving != "iptables" {
-		t.Errorf("written: %+v, %v", f, err)
+	if text, err := os.ReadFile(file); err != nil || string(text) != `{"serving":"iptables"}` {
+		t.Errorf("written: %s, %v", text, err)
 	}
 }

@@ -25,7 +25,7 @@ func (set *Set) Mode() string { return set.serving().name }
 func (set *Set) Serving() admin.Plugin { return set.serving().shown() }
 
 // Followed is how far the dataplane that serves has come.
-func (set *Set) Followed() (admin.Sync, track.CursorStatus) { return set.serving().followed() }
+func (set *Set) Followed() (admin.Sync, track.CursorStatus) { return set.serving().sync() }
 
 // Health is how the dataplanes do, for probes and metrics: the one that is meant to serve
 // first, and those of other modes that run beside it.
@@ -44,7 +44,7 @@ func (set *Set) Health() []health.Plane {
 // whose number may be another container's.
 func (set *Set) Processes() (pids []int) {
 	for _, p := range append(set.all(), set.serving()) {
-		if s := p.supervisor.Status(); p.plugin.Address != "" {
+		if s := p.status(); p.process.plugin.Address != "" {
 			pids = append(pids, 0)
 		} else if s.PID != 0 {
 			pids = append(pids, s.PID)
@@ -82,7 +82,7 @@ func (set *Set) Logs(ctx context.Context, name string, follow bool, line func(ad
 	if err != nil {
 		return err
 	}
-	return p.book.read(ctx, follow, line)
+	return p.process.book.read(ctx, follow, line)
 }
 
 // Restart starts the plugin anew: by a swap to its own mode if the binary is
@@ -92,14 +92,14 @@ func (set *Set) Restart(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if p == set.serving() && p.supervisor.Replaced() && p.supervisor.Status().State == supervise.Serving {
+	if p == set.serving() && p.process.supervisor.Replaced() && p.status().State == supervise.Serving {
 		set.cleared()
 		if err := set.ask(name, "pointsman plugin restart, and the binary was replaced", true); err != nil {
 			return "", &admin.Error{Code: http.StatusConflict, What: "give way to the new binary of " + name, Why: err.Error(), Try: "pointsman mode show"}
 		}
 		return "plugin " + name + " gives way to its new binary; pointsman mode show tells how far it is", nil
 	}
-	p.supervisor.Restart("pointsman plugin restart " + name + " was asked for")
+	p.process.supervisor.Restart("pointsman plugin restart " + name + " was asked for")
 	return "plugin " + name + " is started anew", nil
 }
 
@@ -118,9 +118,13 @@ func (set *Set) running(name string) (*dataplane, error) {
 
 // shown is the dataplane's plugin as status shows it.
 func (p *dataplane) shown() admin.Plugin {
-	s := p.supervisor.Status()
+	s := p.status()
 	p.mu.Lock()
-	role, lock, holder := p.role, p.writing.lock, p.writing.holder
+	var role sdk.Role
+	if p.session != nil {
+		role = p.session.role
+	}
+	lock, holder := p.writer.lock, p.writer.holder
 	p.mu.Unlock()
 	a := admin.Plugin{
 		Name: s.Name, Path: s.Path, InUse: true,
@@ -143,46 +147,33 @@ func (p *dataplane) shown() admin.Plugin {
 	return a
 }
 
-// followed is how far the dataplane has come.
-func (p *dataplane) followed() (admin.Sync, track.CursorStatus) {
+// sync is how far the dataplane has come.
+func (p *dataplane) sync() (admin.Sync, track.CursorStatus) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := admin.Sync{Last: p.last, TookMS: float64(p.took.Microseconds()) / 1000, Error: p.failure}
-	if p.cursor == nil {
-		return s, track.CursorStatus{}
-	}
-	c := p.cursor.Status()
+	s := admin.Sync{Last: p.followed.last, TookMS: float64(p.followed.took.Microseconds()) / 1000, Error: p.followed.failure}
+	c := p.session.status()
 	s.Sent, s.Acked, s.Served, s.Pending = c.Sent, c.Acked, c.Served, c.Pending
 	if c.Served != c.Acked {
-		s.Steps = p.writing.steps
+		s.Steps = p.writer.steps
 	}
 	return s, c
 }
 
 // health is how the dataplane does, for probes and metrics.
 func (p *dataplane) health() health.Plane {
-	s := p.supervisor.Status()
-	p.mu.Lock()
-	dropped := p.lines.dropped
-	up, filled, active := p.cursor != nil, p.filled, p.role == sdk.Active
-	noWriter, writer := p.noWriter(p.cursor), p.writing.lock == sdk.LockHeld || p.writing.lock == sdk.LockUnused
-	p.mu.Unlock()
-	sync, followed := p.followed()
-	return health.Plane{
+	s := p.status()
+	sync, followed := p.sync()
+	h := health.Plane{
 		Name:       p.name,
 		State:      s.State.String(),
 		Why:        s.Why,
-		Up:         up,
-		Filled:     filled,
-		Active:     active,
-		NoWriter:   noWriter,
-		Writer:     writer,
 		Failure:    sync.Error,
 		Since:      followed.Since,
 		Turned:     s.Turned,
-		Mortal:     slices.Contains(s.Description.Limits, sdk.LimitDiesWithProcess),
+		Mortal:     diesWithProcess(s.Description),
 		Restarts:   s.Restarts,
-		LogDropped: dropped,
+		LogDropped: p.process.leftOut(),
 		Memory:     s.Vitals.Memory,
 		Report:     s.Vitals.Report,
 		Sent:       sync.Sent,
@@ -193,4 +184,9 @@ func (p *dataplane) health() health.Plane {
 		Withheld:   len(followed.Withheld),
 		Kept:       len(followed.Kept),
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h.Up, h.Filled, h.Active = p.session.fed(), p.session.filled(), p.session.is(sdk.Active)
+	h.NoWriter, h.Writer = p.noWriter(p.session), p.writer.lock == sdk.LockHeld || p.writer.lock == sdk.LockUnused
+	return h
 }

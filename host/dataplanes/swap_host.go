@@ -9,9 +9,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pointsman/pointsman/host/canary"
+	"github.com/pointsman/pointsman/host/intent"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/report"
-	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/swap"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -19,18 +20,18 @@ import (
 // A swapHost is the set as a swap sees it (swap.Host).
 type swapHost struct{ *Set }
 
+var _ swap.Host = swapHost{}
+
 // Open has To's process started, and makes the canary, of which that is told like of any
 // Service. One that still drains is wanted back: it goes on draining until it is Active, so
 // that it keeps, and counts, the connections that it has.
 func (set swapHost) Open(ctx context.Context, p swap.Plan) (swap.Dataplane, error) {
-	if err := set.canary.begin(); err != nil {
-		return nil, err // nothing could be proved later, and who leaves would have left by then
+	if err := set.canary.Begin(); err != nil {
+		return nil, err // nothing could be proved later, and From would have left by then
 	}
-	for _, d := range set.all() {
-		if d.name == p.To && d != set.serving() {
-			d.refill()
-			return d, nil
-		}
+	if d := set.coming(p); d != nil {
+		d.refill()
+		return swapSide{d}, nil
 	}
 	d := set.newDataplane(p.To, p.ToSlot)
 	d.succeeds = p.Same
@@ -40,12 +41,22 @@ func (set swapHost) Open(ctx context.Context, p swap.Plan) (swap.Dataplane, erro
 	life := set.life
 	set.mu.Unlock()
 	d.start(life)
-	if err := d.comeUp(ctx); err != nil {
-		d.Stop()
-		set.dropped(d)
+	if err := (swapSide{d}).comeUp(ctx); err != nil {
+		d.process.stop()
+		set.drop(d)
 		return nil, err
 	}
-	return d, nil
+	return swapSide{d}, nil
+}
+
+// coming is To of a plan, where it runs; nil: it does not.
+func (set swapHost) coming(p swap.Plan) *dataplane {
+	for _, d := range set.all() {
+		if d.name == p.To && d != set.serving() {
+			return d
+		}
+	}
+	return nil
 }
 
 // firstRole is the role that To is given before it is told anything; zero: it keeps the
@@ -59,36 +70,10 @@ func firstRole(p swap.Plan) sdk.Role {
 	return sdk.Standby
 }
 
-// otherSlot is that of a second process of one mode.
-func otherSlot(slot string) string {
-	if slot == "" {
-		return "b"
-	}
-	return ""
-}
-
-// comeUp waits until it is in session, or has failed to be.
-func (p *dataplane) comeUp(ctx context.Context) error {
-	var failed error
-	err := p.until(ctx, "is up", func() bool {
-		switch s := p.supervisor.Status(); s.State {
-		case supervise.Waiting, supervise.Refused, supervise.Quarantined:
-			failed = fmt.Errorf("%s is %s: %s", p.name, s.State, s.Why)
-		}
-		return p.remote != nil || failed != nil
-	})
-	return errors.Join(err, failed)
-}
-
 // Check says what would be lost: Services that are served now, and that the one to
 // come has said it cannot serve; or what else the node has from the one to leave.
 func (set swapHost) Check(ctx context.Context, p swap.Plan) error {
-	var next *dataplane
-	for _, d := range set.all() {
-		if d.name == p.To && d != set.serving() {
-			next = d
-		}
-	}
+	next := set.coming(p)
 	if next == nil {
 		return errNoProcess
 	}
@@ -102,7 +87,7 @@ func (set swapHost) Check(ctx context.Context, p swap.Plan) error {
 	if ends := main.ends(ctx); ends != "" && !p.Same && !p.Force {
 		return fmt.Errorf("of %s %s; to do it all the same: pointsman mode swap %s --force", p.From, ends, p.To)
 	}
-	lost := losses(main.status(), next.status())
+	lost := losses(main.cursorStatus(), next.cursorStatus())
 	if len(lost) == 0 || p.Force {
 		return nil
 	}
@@ -114,82 +99,71 @@ func (set swapHost) Check(ctx context.Context, p swap.Plan) error {
 func (set swapHost) Freeze() (thaw func()) { return set.Tracker.Freeze() }
 
 // ProbeCanary finds the ways to the canary that lead somewhere.
-func (set swapHost) ProbeCanary(ctx context.Context) []string { return set.canary.sound(ctx) }
+func (set swapHost) ProbeCanary(ctx context.Context) []string { return set.canary.Probe(ctx) }
 
-// Prove holds the ways to leading there still, but for those that to has said it does
-// not serve. A node that has no network has no way to lead packets by.
+// Prove demands that the ways lead there still, but for those that to has said it does
+// not serve.
 func (set swapHost) Prove(ctx context.Context, to swap.Dataplane, ways []string) error {
-	next, ok := to.(*dataplane)
-	if !ok {
-		return errNoProcess
+	unserved := make(map[sdk.Name]bool)
+	for name := range unservedBy(to.(swapSide).cursorStatus()) {
+		unserved[name] = true
 	}
-	err := fmt.Errorf("this node has no address but its own loopback's: %w", errUnproved)
-	if !set.canary.addr.IsLoopback() {
-		err = set.canary.prove(ctx, ways, next.fails())
-	}
-	if errors.Is(err, errUnproved) {
+	err := set.canary.Prove(ctx, ways, unserved)
+	if errors.Is(err, canary.ErrUnproved) {
 		set.failed(swap.Prove, err)
 		return nil
 	}
 	return err
 }
 
-// coming is the dataplane besides the one that serves.
-func (set *Set) coming() *dataplane {
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	for _, p := range set.members {
-		if p != set.main {
-			return p
-		}
-	}
-	return nil
+// Record writes down where a swap stands.
+func (set swapHost) Record(m swap.Machine) error {
+	return set.intent.Change(func(i intent.Intent) intent.Intent { return i.Record(m) })
 }
 
-// Serves makes d the dataplane that the host speaks of, and forgets those that
-// have ended.
+// Serves makes d the dataplane that the host speaks of.
 func (set swapHost) Serves(d swap.Dataplane) {
-	p, ok := d.(*dataplane)
-	if !ok {
-		return
-	}
 	set.mu.Lock()
-	set.main = p
-	set.members = slices.DeleteFunc(set.members, func(o *dataplane) bool { return o != p && o.over() })
+	set.main = d.(swapSide).dataplane
 	set.mu.Unlock()
-	set.note(p)
+	set.changes.notify()
+}
+
+// Finished makes d the only dataplane, and reports how the swap ended.
+func (set swapHost) Finished(d swap.Dataplane, last swap.Machine, o swap.Outcome) {
+	set.canary.End()
+	main, now := d.(swapSide).dataplane, time.Now()
+	set.mu.Lock()
+	set.main = main
+	set.members = slices.DeleteFunc(set.members, func(p *dataplane) bool { return p != main && p.process.over() })
+	set.mu.Unlock()
+	err := set.intent.Change(func(i intent.Intent) intent.Intent { return i.Ended(o, main.name, main.slot, now) })
+	if err != nil {
+		set.failed(swap.Finish, err)
+	}
+	set.reportEnd(o, now)
+	set.changes.notify()
 }
 
 // Moved reports each change of stage.
 func (set swapHost) Moved(before, now swap.Machine) {
-	if now.Stage == swap.Idle {
-		set.canary.end() // before another swap can begin, which would take this one's for its own
-		set.settled(now.Last)
-		return
-	}
 	e := report.Event{Reason: report.SwapStage, Object: now.Plan.To, Message: fmt.Sprintf("%s: %s", now.Plan, now.Stage)}
 	if now.Undo != "" && before.Undo == "" {
 		e.Warning, e.Message = true, e.Message+", to undo it: "+now.Undo
 	}
 	set.Reports.Report(e)
+	set.changes.notify()
 }
 
-// settled reports how a swap ended.
-func (set *Set) settled(o swap.Outcome) {
-	set.remember(o)
-	set.noteLeft(o)
-	now := time.Now()
-	set.mu.Lock()
-	set.retry = set.retry.after(o, now)
-	again := set.retry
-	set.mu.Unlock()
+// reportEnd reports how a swap ended.
+func (set *Set) reportEnd(o swap.Outcome, now time.Time) {
 	e := report.Event{Reason: report.SwapDone, Object: o.Plan.To, Message: fmt.Sprintf("%s in %s", o.Plan, phrase.Round(o.Took))}
 	if o.Err != "" {
 		e.Reason, e.Warning = report.SwapUndone, true
 		e.Message = undone(o, set.serving().serves())
 	}
-	if again.to != "" {
-		e.Message += fmt.Sprintf("; it is tried again in %s", phrase.Round(again.at.Sub(now)))
+	if retry := set.intent.Intent().Retry(); retry.To != "" {
+		e.Message += fmt.Sprintf("; it is tried again in %s", phrase.Round(retry.At.Sub(now)))
 	}
 	set.Reports.Report(e)
 	if o.Left != "" {
@@ -215,6 +189,3 @@ func (set swapHost) Failed(a swap.Action, err error) { set.failed(a, err) }
 func (set *Set) failed(a swap.Action, err error) {
 	set.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Message: fmt.Sprintf("%s: %v", a, err)})
 }
-
-var _ swap.Host = swapHost{}
-var _ swap.Dataplane = (*dataplane)(nil)

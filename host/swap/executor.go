@@ -49,9 +49,9 @@ func (x *executor) do(ctx context.Context, a Action) error {
 func (x *executor) act(ctx context.Context, a Action) error {
 	switch a {
 	case Record:
-		return write(x.file, x.m)
+		return x.host.Record(x.m)
 	case Note:
-		if err := write(x.file, x.m); err != nil {
+		if err := x.host.Record(x.m); err != nil {
 			x.host.Failed(a, err)
 		}
 	case Launch:

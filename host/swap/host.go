@@ -71,11 +71,18 @@ type Host interface {
 	ProbeCanary(context.Context) []string
 	Prove(ctx context.Context, to Dataplane, ways []string) error
 
-	// Serves is called when d is the one that serves and stays, and at the end of
-	// each swap.
+	// Record writes down where the swap stands. When it returns nil, that is there also
+	// after a crash of the machine.
+	Record(Machine) error
+
+	// Serves is called when d is the one that serves and stays, while the other drains.
 	Serves(d Dataplane)
 
-	// Moved is called for each change of stage; it must return soon.
+	// Finished is called at the end of each swap, which was last before: d stays, and the
+	// other one's process has ended. What was recorded of the swap is to be forgotten.
+	Finished(d Dataplane, last Machine, o Outcome)
+
+	// Moved is called for each change of stage but the end; it must return soon.
 	Moved(before, now Machine)
 
 	// Failed is called for an action that failed without ending the swap.

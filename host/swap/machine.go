@@ -56,9 +56,9 @@ func (p Plan) back() Plan {
 	return p
 }
 
-// turn makes the one that was to come the one to leave. Its rules stay where they may
+// reversed makes the one that was to come the one to leave. Its rules stay where they may
 // be all that serves.
-func (m Machine) turn() Machine {
+func (m Machine) reversed() Machine {
 	m.Plan, m.Back = m.Plan.back(), !m.Back
 	m.Plan.LeaveRules = m.Plan.FromDown
 	return m
@@ -177,7 +177,7 @@ func (m Machine) fresh() bool {
 func (m Machine) passed(now time.Time) (Machine, []Action) {
 	switch m.Stage {
 	case Returning:
-		return m.turn().enter(Draining, now)
+		return m.reversed().enter(Draining, now)
 	case Clearing:
 		return m.rest(now, "")
 	}
@@ -193,13 +193,13 @@ func (m Machine) failed(why string, now time.Time) (Machine, []Action) {
 		return m.rest(now, why) // there is nothing better to go back to
 	case m.Stage == Cutting && m.Plan.FromDown:
 		m.Undo = why
-		return m.turn().enter(Draining, now)
+		return m.reversed().enter(Draining, now)
 	case m.Stage.cut():
 		m.Undo = why
 		return m.enter(Returning, now)
 	case m.Stage < Cutting:
 		m.Undo = why
-		return m.turn().enter(Draining, now)
+		return m.reversed().enter(Draining, now)
 	case now.Sub(m.Since) >= m.limit():
 		return m.givenUp(why, now)
 	}
@@ -305,45 +305,4 @@ func (m Machine) longest() time.Duration {
 		return m.Plan.Drain
 	}
 	return patience * limits[m.Stage]
-}
-
-// Recover is the swap that a host which was killed had under way, by what it had
-// written down: finished if the canary had passed, else undone. Where traffic
-// may have been switched it is switched back.
-func Recover(m Machine, now time.Time) (Machine, []Action) {
-	const killed = "the host ended in the middle of it"
-	switch {
-	case m.Stage == Idle:
-		return m, nil
-	case m.Plan.Leftover && m.Stage < Draining:
-		return m.rest(now, killed) // To serves already; the next attempt begins anew
-	case m.Stage.cut() && !m.Plan.FromDown:
-		m.Undo = killed
-		return m.enter(Returning, now)
-	case m.Stage < Draining:
-		m.Undo = killed
-		return m.turn().enter(Draining, now)
-	case m.Stage == Clearing:
-		// To may not have come up yet. Until it serves From only drains, and can be
-		// wanted back.
-		return m.enter(Draining, now)
-	}
-	return m.enter(m.Stage, now)
-}
-
-// A Party is one process of a mode.
-type Party struct{ Mode, Slot string }
-
-// Parties are those of a swap that a host finds written down: the one that it is to
-// serve with, and the one that is to leave.
-func (m Machine) Parties() (keeps, leaves Party) {
-	from, to := Party{m.Plan.From, m.Plan.FromSlot}, Party{m.Plan.To, m.Plan.ToSlot}
-	if m.keepsTo() {
-		return to, from
-	}
-	return from, to
-}
-
-func (m Machine) keepsTo() bool {
-	return m.Plan.Leftover || m.Stage >= Draining && m.Stage != Returning
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 )
@@ -14,21 +13,19 @@ import (
 // A Runner makes swaps, one at a time.
 type Runner struct {
 	host   Host
-	file   string // where the intent is
 	events chan Event
 
 	mu      sync.Mutex // guards what follows
 	machine Machine
 	started Dataplane // that served when the swap began
 	coming  Dataplane // that was to replace it; nil: not open yet
-	kept    error     // why the intent of a swap that is over could not be forgotten; nil: it is
 	left    Dataplane // that Retire is about; nil: none
 	asked   *Plan     // of an Ask that was accepted, and that the machine has not heard of yet; nil: there is none
 }
 
 // New is a Runner that begins with Run. serving is the dataplane that serves.
-func New(h Host, file string, serving Dataplane) *Runner {
-	return &Runner{host: h, file: file, events: make(chan Event, 16), started: serving}
+func New(h Host, serving Dataplane) *Runner {
+	return &Runner{host: h, events: make(chan Event, 16), started: serving}
 }
 
 // Resume gives a Runner that has not begun the swap that a host before had under
@@ -130,7 +127,6 @@ func (r *Runner) Run(ctx context.Context) {
 			if l.stirs() {
 				e.Kind = Stirs
 			}
-			l.tidy()
 		}
 		l.take(ctx, func(m Machine, now time.Time) (Machine, []Action) { return m.Step(e, now) })
 		if e.Kind == Ask {
@@ -179,14 +175,14 @@ func (l *loop) take(ctx context.Context, step func(Machine, time.Time) (Machine,
 	if now.Stage != Cutting && now.Stage != Proving {
 		l.held.release()
 	}
+	if now.Stage == Idle {
+		l.finish(before)
+		return
+	}
 	if now.Stage != before.Stage {
 		l.host.Moved(before, now)
 	}
-	switch now.Stage {
-	case Idle:
-		l.finish(before)
-		return
-	case Draining:
+	if now.Stage == Draining {
 		l.host.Serves(to)
 	}
 	if len(work) > 0 {
@@ -243,28 +239,6 @@ func (l *loop) stirs() bool {
 	return now != before
 }
 
-// tidy forgets the intent of a swap that is over, where that failed before: the next host
-// would go on with it.
-func (l *loop) tidy() {
-	if l.Machine().Stage != Idle {
-		return
-	}
-	var err error
-	if _, gone := os.Lstat(l.file); gone == nil {
-		err = forget(l.file)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.kept = err
-}
-
-// Unwritten is why what must be written down is not, if so: that a swap is over.
-func (r *Runner) Unwritten() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.kept
-}
-
 // halt ends the work under way, and waits for its end.
 func (l *loop) halt() {
 	if l.cancel != nil {
@@ -279,12 +253,10 @@ func (l *loop) finish(last Machine) {
 	l.mu.Lock()
 	from, to := l.pair(last)
 	l.started, l.coming = to, nil
+	ended := l.machine
 	l.mu.Unlock()
 	if from != nil {
 		from.Stop()
 	}
-	l.host.Serves(to)
-	if err := forget(l.file); err != nil {
-		l.host.Failed(Finish, err)
-	}
+	l.host.Finished(to, last, ended.Last)
 }

@@ -5,8 +5,6 @@ package swap
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,8 +14,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A book is what dataplanes and a host were asked, in order.
-type book struct {
+// A calls is what dataplanes and a host were asked, in order.
+type calls struct {
 	mu    sync.Mutex // guards what follows
 	lines []string
 	moved chan Machine
@@ -26,9 +24,10 @@ type book struct {
 	flows []int  // left at each look; -1: nobody can say; then none
 	when  string // something is noted,
 	then  func() // this is done
+	saved Stage
 }
 
-func (b *book) note(line string) error {
+func (b *calls) note(line string) error {
 	b.mu.Lock()
 	b.lines = append(b.lines, line)
 	b.mu.Unlock()
@@ -42,7 +41,7 @@ func (b *book) note(line string) error {
 }
 
 // left is the next of flows.
-func (b *book) left() (n int, err error) {
+func (b *calls) left() (n int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.flows) == 0 {
@@ -55,61 +54,80 @@ func (b *book) left() (n int, err error) {
 	return n, nil
 }
 
-func (b *book) text() string {
+func (b *calls) text() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return strings.Join(b.lines, "\n")
 }
 
-// A train is a Dataplane that does all it is asked.
-type train struct {
-	*book
+// A fake is a Dataplane that does all that is asked of it.
+type fake struct {
+	*calls
 	name string
 }
 
-func (t *train) Filled(context.Context) error { return t.note("fill " + t.name) }
-func (t *train) Serving(context.Context) error {
-	return t.note("await " + t.name)
+func (f *fake) Filled(context.Context) error { return f.note("fill " + f.name) }
+func (f *fake) Serving(context.Context) error {
+	return f.note("await " + f.name)
 }
-func (t *train) Hold(context.Context) error { return t.note("hold " + t.name) }
-func (t *train) Release()                   { _ = t.note("release " + t.name) }
-func (t *train) SetRole(_ context.Context, r sdk.Role) error {
-	return t.note(t.name + " " + r.String())
+func (f *fake) Hold(context.Context) error { return f.note("hold " + f.name) }
+func (f *fake) Release()                   { _ = f.note("release " + f.name) }
+func (f *fake) SetRole(_ context.Context, r sdk.Role) error {
+	return f.note(f.name + " " + r.String())
 }
-func (t *train) Verify(context.Context) (bool, error) { return true, t.note("verify " + t.name) }
-func (t *train) ReadyInStandby() bool                 { return !t.late }
-func (t *train) ExportAffinity(context.Context) ([]sdk.AffinityEntry, error) {
+func (f *fake) Verify(context.Context) (bool, error) { return true, f.note("verify " + f.name) }
+func (f *fake) ReadyInStandby() bool                 { return !f.late }
+func (f *fake) ExportAffinity(context.Context) ([]sdk.AffinityEntry, error) {
 	return make([]sdk.AffinityEntry, 1), nil
 }
-func (t *train) ImportAffinity(_ context.Context, s []sdk.AffinityEntry) error {
-	return t.note("seed " + t.name)
+func (f *fake) ImportAffinity(_ context.Context, s []sdk.AffinityEntry) error {
+	return f.note("seed " + f.name)
 }
-func (t *train) Progress() uint64                   { return 1 }
-func (t *train) Flows(context.Context) (int, error) { return t.left() }
-func (t *train) Cleanup(context.Context) error      { return t.note("clear " + t.name) }
-func (t *train) Stop()                              { _ = t.note("stop " + t.name) }
-func (b *book) Open(_ context.Context, p Plan) (Dataplane, error) {
-	return &train{b, p.To}, b.note("open " + p.To)
+func (f *fake) Progress() uint64                   { return 1 }
+func (f *fake) Flows(context.Context) (int, error) { return f.left() }
+func (f *fake) Cleanup(context.Context) error      { return f.note("clear " + f.name) }
+func (f *fake) Stop()                              { _ = f.note("stop " + f.name) }
+func (b *calls) Open(_ context.Context, p Plan) (Dataplane, error) {
+	return &fake{b, p.To}, b.note("open " + p.To)
 }
-func (b *book) Check(context.Context, Plan) error                         { return b.note("check") }
-func (b *book) Freeze() func()                                            { _ = b.note("freeze"); return func() { _ = b.note("thaw") } }
-func (b *book) ProbeCanary(context.Context) []string                      { return []string{"way"} }
-func (b *book) Prove(_ context.Context, _ Dataplane, ways []string) error { return b.note("prove") }
-func (b *book) Serves(d Dataplane)                                        { _ = b.note("serves " + d.(*train).name) }
-func (b *book) Failed(a Action, err error)                                { _ = b.note(a.String() + " failed") }
-func (b *book) Moved(_, now Machine) {
+func (b *calls) Check(context.Context, Plan) error                         { return b.note("check") }
+func (b *calls) Freeze() func()                                            { _ = b.note("freeze"); return func() { _ = b.note("thaw") } }
+func (b *calls) ProbeCanary(context.Context) []string                      { return []string{"way"} }
+func (b *calls) Prove(_ context.Context, _ Dataplane, ways []string) error { return b.note("prove") }
+func (b *calls) Serves(d Dataplane)                                        { _ = b.note("serves " + d.(*fake).name) }
+func (b *calls) Failed(a Action, err error)                                { _ = b.note(a.String() + " failed") }
+func (b *calls) Moved(_, now Machine) {
 	select {
 	case b.moved <- now:
 	default:
 	}
 }
 
-// run runs a runner until it rests, and returns how the swap ended. Nothing of it is on
-// the disk then.
-func run(t *testing.T, b *book, begin func(*Runner)) Outcome {
+func (b *calls) Record(m Machine) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.saved = m.Stage
+	return nil
+}
+
+func (b *calls) Finished(d Dataplane, last Machine, o Outcome) {
+	b.Serves(d)
+	_ = b.Record(Machine{})
+	b.Moved(last, Machine{Last: o})
+}
+
+// recorded is the stage that the next host would find.
+func (b *calls) recorded() Stage {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.saved
+}
+
+// run runs a runner until it is idle, and returns how the swap ended. Nothing of it is
+// recorded then.
+func run(t *testing.T, b *calls, begin func(*Runner)) Outcome {
 	t.Helper()
-	dir := t.TempDir()
-	r := New(b, filepath.Join(dir, "swap.json"), &train{b, "iptables"})
+	r := New(b, &fake{b, "iptables"})
 	begin(r)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -120,8 +138,8 @@ func run(t *testing.T, b *book, begin func(*Runner)) Outcome {
 	defer func() {
 		cancel()
 		<-ended
-		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-			t.Errorf("left on the disk: %v, %v", left, err)
+		if left := b.recorded(); left != Idle {
+			t.Errorf("still recorded: %s", left)
 		}
 	}()
 	for deadline := time.After(30 * time.Second); ; {
@@ -136,7 +154,7 @@ func run(t *testing.T, b *book, begin func(*Runner)) Outcome {
 	}
 }
 
-func newBook(bad string) *book { return &book{bad: bad, moved: make(chan Machine, 64)} }
+func newCalls(bad string) *calls { return &calls{bad: bad, moved: make(chan Machine, 64)} }
 
 func TestRunnerSwaps(t *testing.T) {
 	t.Parallel()
@@ -146,7 +164,7 @@ func TestRunnerSwaps(t *testing.T) {
 }
 
 func runnerSwaps(t *testing.T, late bool) {
-	b := newBook("")
+	b := newCalls("")
 	b.late = late
 	o := run(t, b, func(r *Runner) {
 		if err := r.Ask(toUserspace); err != nil {
@@ -181,7 +199,7 @@ func TestRunnerUndoes(t *testing.T) {
 	for _, bad := range []string{"open userspace", "fill userspace", "check", "verify userspace", "hold userspace", "userspace active", "iptables draining", "prove"} {
 		t.Run(bad, func(t *testing.T) {
 			t.Parallel()
-			b := newBook(bad)
+			b := newCalls(bad)
 			o := run(t, b, func(r *Runner) {
 				if err := r.Ask(toUserspace); err != nil {
 					t.Fatal(err)
@@ -206,11 +224,11 @@ func TestRunnerUndoes(t *testing.T) {
 // tracker of a change would wait for ever.
 func TestRunnerEnds(t *testing.T) {
 	t.Parallel()
-	b := newBook("")
+	b := newCalls("")
 	b.when = "hold userspace"
 	ctx, cancel := context.WithCancel(t.Context())
 	b.then = cancel
-	r := New(b, filepath.Join(t.TempDir(), "swap.json"), &train{b, "iptables"})
+	r := New(b, &fake{b, "iptables"})
 	if err := r.Ask(toUserspace); err != nil {
 		t.Fatal(err)
 	}
@@ -227,9 +245,9 @@ func TestRunnerRetires(t *testing.T) {
 		"":      "prove\nserves iptables\nawait iptables\nipvs draining\nawait iptables\nclear ipvs\nstop ipvs\nstop ipvs\nserves iptables",
 		"prove": "prove\nstop ipvs\nserves iptables",
 	} {
-		b := newBook(bad)
+		b := newCalls(bad)
 		o := run(t, b, func(r *Runner) {
-			if err := r.Retire(Plan{From: "ipvs", To: "iptables", Leftover: true, Drain: time.Minute}, &train{b, "ipvs"}); err != nil {
+			if err := r.Retire(Plan{From: "ipvs", To: "iptables", Leftover: true, Drain: time.Minute}, &fake{b, "ipvs"}); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -246,7 +264,7 @@ func TestRunnerSameMode(t *testing.T) {
 		false: "iptables yielded\nm active\nrelease",
 		true:  "m active\niptables yielded\nm active\n",
 	} {
-		b := newBook("")
+		b := newCalls("")
 		o := run(t, b, func(r *Runner) {
 			if err := r.Ask(Plan{From: "m", To: "m", Same: true, Overlap: overlap, Drain: time.Minute}); err != nil {
 				t.Fatal(err)
@@ -262,7 +280,7 @@ func TestRunnerSameMode(t *testing.T) {
 // TestRunnerPutsUpWith what is wrong with the one that leaves: it may be why it does.
 func TestRunnerPutsUpWith(t *testing.T) {
 	t.Parallel()
-	b := newBook("hold iptables")
+	b := newCalls("hold iptables")
 	o := run(t, b, func(r *Runner) {
 		if err := r.Ask(toUserspace); err != nil {
 			t.Fatal(err)
@@ -277,7 +295,7 @@ func TestRunnerPutsUpWith(t *testing.T) {
 // the same.
 func TestRunnerStays(t *testing.T) {
 	t.Parallel()
-	b := newBook("prove")
+	b := newCalls("prove")
 	p := toUserspace
 	p.Stay = true
 	o := run(t, b, func(r *Runner) {
@@ -294,7 +312,7 @@ func TestRunnerStays(t *testing.T) {
 // TestRunnerDrains for as long as something is left, or nobody can say.
 func TestRunnerDrains(t *testing.T) {
 	t.Parallel()
-	b := newBook("")
+	b := newCalls("")
 	b.flows = []int{0, 2, 0, 0, -1, 0, 0, 1}
 	o := run(t, b, func(r *Runner) {
 		if err := r.Ask(toUserspace); err != nil {
@@ -313,7 +331,7 @@ func TestRunnerDrains(t *testing.T) {
 func TestRunnerLoses(t *testing.T) {
 	t.Parallel()
 	for _, coming := range []bool{true, false} {
-		b := newBook("")
+		b := newCalls("")
 		b.when = "hold userspace"
 		o := run(t, b, func(r *Runner) {
 			b.then = func() {
@@ -341,7 +359,7 @@ func TestRunnerLoses(t *testing.T) {
 // TestRunnerTurnsBack when the one that drains is wanted again: then the other leaves.
 func TestRunnerTurnsBack(t *testing.T) {
 	t.Parallel()
-	b := newBook("")
+	b := newCalls("")
 	b.flows = []int{1, 1, 1, 1, 1, 1, 1, 1} // until it is wanted
 	b.when = "iptables draining"
 	var first Outcome
@@ -374,10 +392,9 @@ func TestRunnerTurnsBack(t *testing.T) {
 // being cleared away. It swaps when it is asked again, all the same.
 func TestRunnerIsAskedTooLate(t *testing.T) {
 	t.Parallel()
-	b := newBook("")
-	file := filepath.Join(t.TempDir(), "swap.json")
-	r := New(b, file, &train{b, "iptables"})
-	r.Resume(Machine{Stage: Draining, Plan: toUserspace}, &train{b, "userspace"}, &train{b, "iptables"})
+	b := newCalls("")
+	r := New(b, &fake{b, "iptables"})
+	r.Resume(Machine{Stage: Draining, Plan: toUserspace}, &fake{b, "userspace"}, &fake{b, "iptables"})
 	if err := r.Ask(toUserspace.back()); err != nil {
 		t.Fatal(err)
 	}
@@ -401,8 +418,8 @@ func TestRunnerIsAskedTooLate(t *testing.T) {
 // TestRunnerIsAskedWhileItHasMuchToDo says so, and is not taken for asked.
 func TestRunnerIsAskedWhileItHasMuchToDo(t *testing.T) {
 	t.Parallel()
-	b := newBook("")
-	r := New(b, filepath.Join(t.TempDir(), "swap.json"), &train{b, "iptables"})
+	b := newCalls("")
+	r := New(b, &fake{b, "iptables"})
 	for range cap(r.events) {
 		r.Reset("someone is impatient")
 	}
@@ -427,10 +444,10 @@ func TestRunnerResumes(t *testing.T) {
 		"clear userspace": {Stage: Staging, Plan: toUserspace},
 		"userspace draining\nawait iptables\nclear userspace": {Stage: Draining, Plan: toUserspace.back(), Back: true, Undo: "no luck"},
 	} {
-		b := newBook("")
+		b := newCalls("")
 		o := run(t, b, func(r *Runner) {
 			keeps, leaves := m.Parties()
-			r.Resume(m, &train{b, keeps.Mode}, &train{b, leaves.Mode})
+			r.Resume(m, &fake{b, keeps.Mode}, &fake{b, leaves.Mode})
 		})
 		if !strings.Contains(b.text(), want) || o.OK() != (want == "clear iptables") {
 			t.Errorf("%s: ended with %+v, without %q:\n%s", m.Stage, o, want, b.text())

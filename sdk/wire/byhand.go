@@ -24,7 +24,9 @@ import (
 const (
 	exitOK     = 0
 	exitFailed = 1
-	exitUsage  = 64
+
+	// ExitUsage is that of a verb or a flag that the plugin does not know.
+	ExitUsage = 64
 )
 
 // byHand does what the arguments say, and returns the exit.
@@ -39,7 +41,7 @@ func byHand(d sdk.Description, dp sdk.Dataplane, args []string, stdout, stderr i
 		return exitOK
 	case errors.As(err, &usage):
 		fmt.Fprintln(stderr, usage)
-		return exitUsage
+		return ExitUsage
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", h.binary(), err)
 	return exitFailed
@@ -98,7 +100,7 @@ func (h hand) help() string {
 	return fmt.Sprintf(`%[1]s is a dataplane of Pointsman. A host starts it; by hand it does this:
 
   %[1]s --version      its version, what it is built from, and the wire it speaks
-  %[1]s describe       what it serves, its limits and options (-o json for programs)
+  %[1]s describe       what it serves, its limits and options
   %[1]s check          whether this node can run it; changes nothing (--options JSON)
   %[1]s cleanup        removes every trace of it from this node
       --dry-run        only names what would go
@@ -111,7 +113,7 @@ func (h hand) help() string {
   %[1]s alive unix:///run/pointsman/%[2]s/plugin.sock
                        asks the one that listens there whether it still answers
 
-It exits 0 when all went well, 1 when not, 64 on a wrong word.
+For programs, describe, check and cleanup answer with -o json. It exits 0 when all went well, 1 when not, 64 on a wrong word.
 `, h.binary(), h.description.Name)
 }
 
@@ -130,19 +132,30 @@ func (h hand) flags(verb string, args []string, define func(*flag.FlagSet)) erro
 	return nil
 }
 
-func (h hand) describe(args []string) error {
+// outputFlags reads the verb's own flags and -o, and reports whether JSON is asked for.
+func (h hand) outputFlags(verb string, args []string, define func(*flag.FlagSet)) (asJSON bool, err error) {
 	var output string
-	if err := h.flags("describe", args, func(f *flag.FlagSet) { f.StringVar(&output, "o", "text", "text or json") }); err != nil {
+	err = h.flags(verb, args, func(f *flag.FlagSet) {
+		f.StringVar(&output, "o", "text", "text or json")
+		define(f)
+	})
+	if err == nil && output != "text" && output != "json" {
+		err = usageError(fmt.Sprintf("%s %s: -o %q is neither text nor json", h.binary(), verb, output))
+	}
+	return output == "json", err
+}
+
+func (h hand) describe(args []string) error {
+	asJSON, err := h.outputFlags("describe", args, func(*flag.FlagSet) {})
+	if err != nil {
 		return err
 	}
-	switch output {
-	case "text":
+	if !asJSON {
 		h.print(h.description)
 		return nil
-	case "json":
-		return h.printJSON(h.description)
 	}
-	return usageError(fmt.Sprintf("%s describe: -o %q is neither text nor json", h.binary(), output))
+	d := h.description
+	return h.printJSON(described{d.Name, d.Version, Major, d.Features, d.Limits, json.RawMessage(d.Options)})
 }
 
 func (h hand) print(d sdk.Description) {
@@ -179,38 +192,61 @@ type described struct {
 	Options  json.RawMessage `json:"options,omitempty"`
 }
 
-func (h hand) printJSON(d sdk.Description) error {
+func (h hand) printJSON(v any) error {
 	out := json.NewEncoder(h.stdout)
 	out.SetIndent("", "  ")
-	return out.Encode(described{d.Name, d.Version, Major, d.Features, d.Limits, json.RawMessage(d.Options)})
+	return out.Encode(v)
+}
+
+// A checked is the answer of check as programs read it.
+type checked struct {
+	Runs    bool     `json:"runs"`
+	Why     string   `json:"why,omitempty"` // it does not
+	Version string   `json:"version"`
+	Lacks   []string `json:"lacks"` // what does not work on this node
 }
 
 // check is Configure, which only reads the node.
 func (h hand) check(ctx context.Context, args []string) error {
 	var options string
-	if err := h.flags("check", args, func(f *flag.FlagSet) { f.StringVar(&options, "options", "{}", "JSON") }); err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "pointsman-check")
+	asJSON, err := h.outputFlags("check", args, func(f *flag.FlagSet) { f.StringVar(&options, "options", "{}", "JSON") })
 	if err != nil {
 		return err
+	}
+	d, err := h.configure(ctx, options)
+	answer := checked{Runs: err == nil, Version: h.description.Version, Lacks: []string{}}
+	if err != nil {
+		answer.Why = err.Error()
+		err = fmt.Errorf("this node cannot run it: %w", err)
+	} else {
+		answer.Version, answer.Lacks = d.Version, append(answer.Lacks, narrowed(h.description, d)...)
+	}
+	if asJSON {
+		return errors.Join(h.printJSON(answer), err)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(h.stdout, "this node can run %s %s\n", d.Name, d.Version)
+	for _, missing := range answer.Lacks {
+		fmt.Fprintln(h.stdout, "  but here", missing)
+	}
+	return nil
+}
+
+func (h hand) configure(ctx context.Context, options string) (sdk.Description, error) {
+	dir, err := os.MkdirTemp("", "pointsman-check")
+	if err != nil {
+		return sdk.Description{}, err
 	}
 	defer os.RemoveAll(dir)
 	ctx, cancel := context.WithTimeout(ctx, configureTimeout)
 	defer cancel()
-	d, err := h.dataplane.Configure(ctx, sdk.Setup{
+	return h.dataplane.Configure(ctx, sdk.Setup{
 		Options:  []byte(options),
 		StateDir: dir,
 		Log:      slog.New(slog.NewTextHandler(h.stderr, nil)),
 	})
-	if err != nil {
-		return fmt.Errorf("this node cannot run it: %w", err)
-	}
-	fmt.Fprintf(h.stdout, "this node can run %s %s\n", d.Name, d.Version)
-	for _, missing := range narrowed(h.description, d) {
-		fmt.Fprintln(h.stdout, "  but here", missing)
-	}
-	return nil
 }
 
 // narrowed says what of a dataplane does not work on this node.
@@ -236,9 +272,16 @@ func narrowed(all, here sdk.Description) []string {
 	return lines
 }
 
+// A cleaned is the answer of cleanup as programs read it.
+type cleaned struct {
+	DryRun  bool     `json:"dryRun"` // nothing was removed, only named
+	Removed []string `json:"removed"`
+	Error   string   `json:"error,omitempty"`
+}
+
 func (h hand) cleanup(ctx context.Context, args []string) error {
 	var l sdk.Leftovers
-	err := h.flags("cleanup", args, func(f *flag.FlagSet) {
+	asJSON, err := h.outputFlags("cleanup", args, func(f *flag.FlagSet) {
 		f.BoolVar(&l.KubeProxy, "kube-proxy", false, "")
 		f.BoolVar(&l.DryRun, "dry-run", false, "")
 	})
@@ -246,6 +289,13 @@ func (h hand) cleanup(ctx context.Context, args []string) error {
 		return err
 	}
 	removed, err := h.dataplane.Cleanup(ctx, l)
+	if asJSON {
+		answer := cleaned{DryRun: l.DryRun, Removed: append([]string{}, removed...)}
+		if err != nil {
+			answer.Error = err.Error()
+		}
+		return errors.Join(h.printJSON(answer), err)
+	}
 	verb := "removed"
 	if l.DryRun {
 		verb = "would remove"

@@ -441,12 +441,13 @@ func TestKernelNoSpace(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.start()
 	l := n.newLoad()
-	if err := os.Mkdir(n.path("state/swap.json"), 0o755); err != nil { // nothing can take its place
+	file := n.path("state/mode.json")
+	if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o755)); err != nil { // nothing can take its place
 		t.Fatal(err)
 	}
-	n.write("state/swap.json/full", "")
+	n.write("state/mode.json/full", "")
 	out, err := n.verb("mode", "swap", "userspace", "--wait")
-	if err == nil || !strings.Contains(out, "write down where the swap stands") {
+	if err == nil || !strings.Contains(out, "where the swap stands") {
 		t.Errorf("%v: %s", err, out)
 	}
 	n.settled("iptables")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package swap
+package intent
 
 import (
 	"errors"
@@ -12,12 +12,13 @@ import (
 	"testing"
 )
 
-// TestDurable holds write to what it promises: a folder that cannot be made to last is an
+// TestDurable holds Change to what it promises: a folder that cannot be made to last is an
 // error.
 func TestDurable(t *testing.T) {
 	dir := t.TempDir()
+	s, _ := Open(dir, "iptables")
 	blind(t, dir)
-	if err := write(filepath.Join(dir, "swap.json"), Machine{Stage: Cutting, Plan: toUserspace}); !errors.Is(err, fs.ErrPermission) {
+	if err := s.Change(func(i Intent) Intent { return i.Serves("iptables", "") }); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("a folder that cannot be opened, and so not be synced: %v", err)
 	}
 }

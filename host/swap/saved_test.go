@@ -3,36 +3,42 @@
 package swap
 
 import (
-	"os"
-	"path/filepath"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
 )
 
-func TestIntent(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "swap.json")
-	if m, err := Remember(file); err != nil || m.Stage != Idle {
-		t.Errorf("without a file: %+v, %v", m, err)
+// TestSaved goes through JSON and back, and takes no name that leads to another file.
+func TestSaved(t *testing.T) {
+	if m, err := (Machine{}).Saved().Machine(); err != nil || m != (Machine{}) {
+		t.Errorf("of nothing: %+v, %v", m, err)
 	}
 	want := Machine{Stage: Draining, Plan: toUserspace.back(), Began: time.Unix(7, 0).UTC(), Undo: "no luck", Back: true}
-	if err := write(file, want); err != nil {
+	data, err := json.Marshal(want.Saved())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := Remember(file); err != nil || got != want {
-		t.Errorf("remembers %+v, %v, want %+v", got, err, want)
-	}
-	if err := os.WriteFile(file, []byte(`{"stage":"flying","plan":{"from":"a","to":"b"}}`), 0o600); err != nil {
+	var s Saved
+	if err := json.Unmarshal(data, &s); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Remember(file); err == nil || !strings.Contains(err.Error(), file) {
-		t.Errorf("a file that makes no sense: %v", err)
+	if got, err := s.Machine(); err != nil || got != want {
+		t.Errorf("read as %+v, %v, want %+v", got, err, want)
 	}
-	if err := forget(file); err != nil {
-		t.Fatal(err)
-	}
-	if left, _ := os.ReadDir(filepath.Dir(file)); len(left) > 0 {
-		t.Errorf("left %v", left)
+	for _, text := range []string{
+		`{"stage":"flying","plan":{"from":"a","to":"b"}}`,
+		`{"stage":"draining","plan":{"from":"a","to":"../b"}}`,
+		`{"stage":"draining","plan":{"from":"","to":"b"}}`,
+		`{"stage":"draining","plan":{"from":"a","to":"b","toSlot":"/../x"}}`,
+	} {
+		s = Saved{}
+		if err := json.Unmarshal([]byte(text), &s); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := s.Machine(); err == nil {
+			t.Errorf("%s is %+v", text, m)
+		}
 	}
 }
 
@@ -83,7 +89,7 @@ func TestRecover(t *testing.T) {
 		if k, l := m.Parties(); stage != Idle && (k != keeps || l != leaves) {
 			t.Errorf("%s: keeps %+v, and %+v leaves", stage, k, l)
 		}
-		back := m.turn()
+		back := m.reversed()
 		if k, l := back.Parties(); stage == Draining && (k != leaves || l != keeps) {
 			t.Errorf("%s, to undo it: keeps %+v, and %+v leaves", stage, k, l)
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package dataplanes
+package canary
 
 import (
 	"net"
@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestCanaryOfOneThatIsNotRun: where the host has to wait for a processor, the canary is
+// TestHostIsNotRun: where the host has to wait for a processor, the canary is
 // waited for, for as long as six times what it may take.
-func TestCanaryOfOneThatIsNotRun(t *testing.T) {
+func TestHostIsNotRun(t *testing.T) {
 	if _, err := os.Stat("/proc/self/schedstat"); err != nil {
 		t.Skip("needs a kernel that counts how long threads wait: ", err)
 	}
@@ -36,10 +36,10 @@ func TestCanaryOfOneThatIsNotRun(t *testing.T) {
 			}
 		}()
 	}
-	time.AfterFunc(2*time.Second, func() { answerCanary(l) }) // ends with the listener
-	c := &canary{}
-	w := way{near, netip.MustParseAddrPort(l.Addr().String())}
-	if err := heard(t.Context(), w, 1, c.patience(time.Second/2)); err != nil {
+	time.AfterFunc(2*time.Second, func() { answer(l) }) // ends with the listener
+	c := &Canary{}
+	to := target{onNode, netip.MustParseAddrPort(l.Addr().String())}
+	if err := probe(t.Context(), to, 1, c.patience(time.Second/2)); err != nil {
 		t.Error(err)
 	}
 }

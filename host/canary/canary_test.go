@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package canary
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// listening is where something listens, and answers with text; empty: nothing does.
+func listening(t *testing.T, text string) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() { // ends with the listener
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte(text))
+			_ = conn.Close()
+		}
+	}()
+	if text == "" {
+		_ = l.Close()
+	}
+	return netip.MustParseAddrPort(l.Addr().String())
+}
+
+// TestProve demands that the targets that answered before answer still, and if none did, that one
+// does.
+func TestProve(t *testing.T) {
+	lives, other, dead, stranger := listening(t, greeting), listening(t, greeting), listening(t, ""), listening(t, "good day\n")
+	far := map[sdk.Name]bool{{Namespace: Namespace, Service: onTest, Protocol: sdk.TCP, Family: sdk.IPv4}: true}
+	for name, c := range map[string]struct {
+		targets  []target
+		before   []netip.AddrPort
+		unserved map[sdk.Name]bool
+		want     string // in the error; empty: none
+	}{
+		"all lead there still":               {targets: []target{{onNode, lives}, {onTest, other}}, before: []netip.AddrPort{lives, other}},
+		"one leads nowhere any more":         {targets: []target{{onNode, lives}, {onTest, dead}}, before: []netip.AddrPort{lives, dead}, want: dead.String()},
+		"one leads to a stranger":            {targets: []target{{onNode, lives}, {onTest, stranger}}, before: []netip.AddrPort{lives, stranger}, want: stranger.String()},
+		"one led nowhere before":             {targets: []target{{onNode, lives}, {onTest, dead}}, before: []netip.AddrPort{lives}},
+		"one is not served":                  {targets: []target{{onNode, lives}, {onTest, dead}}, before: []netip.AddrPort{lives, dead}, unserved: far},
+		"none led there, and one now":        {targets: []target{{onNode, lives}, {onTest, dead}}},
+		"none led there, nor now":            {targets: []target{{onTest, dead}}, want: "no way leads to the canary"},
+		"none led there, and none is served": {targets: []target{{onTest, dead}}, unserved: far, want: ErrUnproved.Error()},
+		"one led there that is not served":   {targets: []target{{onTest, dead}}, before: []netip.AddrPort{dead}, unserved: far, want: ErrUnproved.Error()},
+		"there is none":                      {want: "no way leads to the canary"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var before []string
+			for _, at := range c.before {
+				before = append(before, at.String())
+			}
+			canary := &Canary{targets: c.targets}
+			err := canary.Prove(t.Context(), before, c.unserved)
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestProbesAllAtOnce: callers go to the same dataplane meanwhile, so a target that does not
+// answer may not keep the others waiting. Here none answers before all were tried.
+func TestProbesAllAtOnce(t *testing.T) {
+	t.Parallel()
+	const n = 3
+	var tried sync.WaitGroup
+	tried.Add(n)
+	var targets []target
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		targets = append(targets, target{onNode, netip.MustParseAddrPort(l.Addr().String())})
+		go func() { // ends with the listener
+			for first := true; ; first = false {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				if first {
+					tried.Done()
+					tried.Wait()
+				}
+				_, _ = conn.Write([]byte(greeting))
+				_ = conn.Close()
+			}
+		}()
+	}
+	canary := &Canary{targets: targets}
+	if err := canary.Prove(t.Context(), nil, nil); err != nil {
+		t.Error(err)
+	}
+	if errs := canary.probeAll(t.Context(), targets, provedInARow, provedWithin); errors.Join(errs...) != nil {
+		t.Error(errs)
+	}
+}
+
+// TestBeginEnd has the canary's Services come and go, with an endpoint that greets.
+func TestBeginEnd(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		addr string
+		want []string // the Services
+	}{
+		"IPv4": {"127.0.0.1", []string{onTest, onNode}},
+		"IPv6": {"::1", []string{onNode}}, // 192.0.2.0/24 is not of this family
+	} {
+		t.Run(name, func(t *testing.T) {
+			tracker := track.New(nil)
+			tracker.Synced()
+			canary := New(tracker, "node", []netip.Addr{netip.MustParseAddr(c.addr)}, nil)
+			for range 2 { // one that is there stays as it is
+				if err := canary.Begin(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var got []string
+			for _, s := range tracker.Services() {
+				got = append(got, s.Key.Name)
+			}
+			if slices.Sort(got); !slices.Equal(got, c.want) {
+				t.Errorf("the Services are %v, want %v", got, c.want)
+			}
+			if err := connect(t.Context(), netip.MustParseAddrPort(canary.listener.Addr().String())); err != nil {
+				t.Errorf("behind them: %v", err)
+			}
+			canary.End()
+			canary.End()
+			if left := tracker.Services(); len(left) != 0 || canary.all() != nil {
+				t.Errorf("%v are left", left)
+			}
+		})
+	}
+}
+
+// TestProbe finds the targets that answer; on a node without a network nothing is demanded.
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	lives, dead := listening(t, greeting), listening(t, "")
+	canary := &Canary{targets: []target{{onNode, lives}, {onTest, dead}}, plugins: func() []int { return nil }}
+	if got := canary.Probe(t.Context()); !slices.Equal(got, []string{lives.String()}) {
+		t.Errorf("%v answer, want %s alone", got, lives)
+	}
+	if err := New(nil, "node", nil, nil).Prove(t.Context(), nil, nil); !errors.Is(err, ErrUnproved) {
+		t.Errorf("with no address but the loopback's: %v", err)
+	}
+}

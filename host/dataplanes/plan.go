@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/swap"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// This file is about what a change of mode would come to.
+
+// Plan says what a swap would come to, and changes nothing.
+func (set *Set) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
+	if err := set.possible(to); err != nil {
+		return admin.ModePlan{}, err
+	}
+	main := set.serving()
+	p := admin.ModePlan{From: main.name, To: to, Lost: []string{}, Written: []string{}, Left: []string{}, Steps: swap.Steps(swap.Plan{From: main.name, To: to, Same: main.name == to})}
+	if main.name == to {
+		p.Written = append(p.Written, "only what differs from what is in the kernel")
+		return p, nil
+	}
+	next := Describe(ctx, set.found(to), set.Now().Plugins[to].SHA256)
+	ends, unserved := main.ends(ctx), []string(nil)
+	if ends != "" {
+		p.Lost = append(p.Lost, ends)
+	}
+	if next.Why != "" {
+		p.Lost = append(p.Lost, "nobody can say before it runs: "+next.Why)
+	} else {
+		unserved, p.Refused = set.unserved(next), set.unfit(ctx, to)
+		p.Lost = append(append(p.Lost, set.lacks(next)...), unserved...)
+	}
+	if ends != "" || len(unserved) > 0 {
+		p.Refused = append(p.Refused, "what would be lost is given up only if it is asked for with --force")
+	}
+	services, frontends := 0, 0
+	for _, s := range set.Tracker.Services() {
+		for _, port := range s.Ports {
+			services++
+			frontends += len(port.Service.Frontends)
+		}
+	}
+	p.Written = append(p.Written, fmt.Sprintf("%s with %s", phrase.Count(services, "port"), phrase.Count(frontends, "frontend")))
+	left, err := main.leftovers(ctx)
+	if errors.Is(err, errNoAnswer) {
+		left, err = []string{"what " + main.name + " has in the kernel; its binary names it by hand: cleanup --dry-run"}, nil
+	}
+	p.Left = append(p.Left, left...)
+	return p, err
+}
+
+// found is the binary of a mode. One that runs by itself may have none here.
+func (set *Set) found(mode string) supervise.Found {
+	for _, f := range Discover(set.Now()) {
+		if f.Name == mode {
+			return f
+		}
+	}
+	return supervise.Found{Name: mode, Err: fmt.Errorf("%s runs by itself, and its binary is not here", mode)}
+}
+
+// lacks are the limits of a plugin that the one that serves does not have.
+func (set *Set) lacks(next admin.Plugin) []string {
+	var lost []string
+	has := phrase.Plain(set.serving().status().Description.Limits)
+	for _, limit := range next.Limits {
+		if !slices.Contains(has, limit) {
+			lost = append(lost, limit+": "+meaning(sdk.Limit(limit)))
+		}
+	}
+	return lost
+}
+
+// unserved are the Services that the one that serves can serve, and a plugin cannot.
+func (set *Set) unserved(next admin.Plugin) []string {
+	var lost []string
+	has := set.serving().status().Description.Features
+	for _, s := range set.Tracker.Services() {
+		for _, port := range s.Ports {
+			for _, need := range port.Service.Needs() {
+				if slices.Contains(has, need) && !slices.Contains(next.Features, string(need)) {
+					lost = append(lost, fmt.Sprintf("%s: %s does not serve %s", port.Service.Name, next.Name, need))
+				}
+			}
+		}
+	}
+	return lost
+}
+
+// unfit is why this node cannot run a mode's plugin, by the plugin's own word; none: it can,
+// or it is not for this host to ask.
+func (set *Set) unfit(ctx context.Context, mode string) []string {
+	s := set.Now().Plugins[mode]
+	if s.Address != "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	why, err := refuses(ctx, set.found(mode).Path, s.SHA256, s.Options)
+	switch {
+	case errors.Is(err, errNoAnswer):
+		return nil // it is asked once more as the change begins
+	case err != nil:
+		why = err.Error()
+	case why == "":
+		return nil
+	}
+	return []string{oneLine(why)}
+}
+
+// askLimit is how long a plugin's binary may take to say what it can, or would do.
+const askLimit = 20 * time.Second
+
+// meaning says each limit in words.
+func meaning(l sdk.Limit) string {
+	switch l {
+	case sdk.LimitNoDrop:
+		return "callers who are to be dropped are refused instead, and know at once"
+	case sdk.LimitNoClientAddress:
+		return "endpoints see an address of the node, not the caller's"
+	case sdk.LimitAffinityPerFrontend:
+		return "a client entries to an endpoint on each frontend separately"
+	case sdk.LimitOwnAddressesOnly:
+		return "only frontends on addresses that this node has are served"
+	case sdk.LimitDiesWithProcess:
+		return "when its process ends, so do the connections through it"
+	}
+	return "see docs/writing-a-plugin.md"
+}
+
+// leftovers are what the dataplane would clean up. Another process of its binary says it,
+// so that it need not stop serving for that; of one that runs by itself there is no other.
+func (p *dataplane) leftovers(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	plugin := p.process.plugin
+	if plugin.Address == "" {
+		return wouldRemove(ctx, plugin.Path, plugin.SHA256)
+	}
+	remote := p.remote()
+	if remote == nil {
+		return nil, fmt.Errorf("ask %s at %s what it would clean up: %w", p.name, plugin.Address, errNoProcess)
+	}
+	return remote.Cleanup(ctx, sdk.Leftovers{DryRun: true})
+}
+
+// ends is what a change to another mode would end, or, of the one to come, what the change
+// to it would, in its own words; empty: nothing.
+func (p *dataplane) ends(ctx context.Context) string {
+	remote := p.remote()
+	if remote == nil {
+		return ""
+	}
+	vitals, err := remote.Vitals(ctx)
+	if err != nil {
+		return "" // one that cannot say so must not keep the mode from being changed
+	}
+	return vitals.SwapImpact
+}
+
+// oneLine is several errors in a row.
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/report"
+	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// A process is a plugin's, as the host runs it: package supervise starts it again whenever
+// it ends. It knows nothing of what is served.
+type process struct {
+	plugin     supervise.Plugin
+	supervisor *supervise.Supervisor
+	reports    *report.Reporter
+	log        hclog.Logger
+	book       *logBook
+	lost       func(why string) // called when it is gone or hangs
+	changed    func()           // called after each change of its state
+
+	mu     sync.Mutex // guards what follows
+	lines  logLimit
+	cancel context.CancelCauseFunc // ends it; nil: it was not started
+	ended  chan struct{}           // closed when it is over
+}
+
+// start begins to run it, and beside it what besides does, until ctx ends or Stop.
+func (p *process) start(ctx context.Context, besides func(context.Context)) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	p.mu.Lock()
+	p.cancel, p.ended = cancel, ended
+	p.mu.Unlock()
+	go func() { // ends with ctx; stop and wait wait for it
+		defer close(ended)
+		var all sync.WaitGroup
+		all.Go(func() { besides(ctx) })
+		p.supervisor.Run(ctx)
+		all.Wait()
+	}()
+}
+
+// stop ends it; what is in the kernel stays.
+func (p *process) stop() {
+	p.mu.Lock()
+	cancel := p.cancel
+	p.mu.Unlock()
+	if cancel != nil {
+		cancel(errNotNeeded)
+		p.wait()
+	}
+}
+
+var errNotNeeded = errors.New("it is no longer needed")
+
+// wait for its end.
+func (p *process) wait() {
+	p.mu.Lock()
+	ended := p.ended
+	p.mu.Unlock()
+	if ended != nil {
+		<-ended
+	}
+}
+
+// over reports whether it was stopped for good.
+func (p *process) over() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// transition reports a change of its state.
+func (p *process) transition(t supervise.Transition) {
+	defer p.changed()
+	e, gone := transitionEvent(t)
+	if gone {
+		p.lost(t.Why)
+	}
+	e.Time, e.Object = t.Time, p.plugin.Name
+	p.reports.Report(e)
+}
+
+// transitionEvent is the event of a change of state, and whether the process is gone by it.
+func transitionEvent(t supervise.Transition) (e report.Event, gone bool) {
+	e.Message = t.Why
+	switch {
+	case t.From == t.To:
+		e.Reason = report.PluginNote
+	case t.To == supervise.Serving:
+		e.Reason, e.Message = report.PluginServing, fmt.Sprintf("pid %d is up", t.PID)
+	case t.To == supervise.Trying:
+		e.Reason, e.Message = report.PluginStarting, fmt.Sprintf("pid %d is up, and is tried before it may serve", t.PID)
+	case t.To == supervise.Waiting, t.To == supervise.Suspect:
+		e.Reason, gone = report.PluginDown, true
+	case t.To == supervise.Refused:
+		e.Reason, gone = report.PluginRefuses, true
+	case t.To == supervise.Starting && t.From == supervise.Serving && t.Why != "": // it is started again at once
+		e.Reason, gone = report.PluginDown, true
+	case t.To == supervise.Quarantined:
+		e.Reason, gone = report.PluginBanned, true
+	case t.To == supervise.Starting:
+		e.Reason = report.PluginStarting
+	default:
+		e.Reason = report.PluginStopped
+	}
+	e.Warning = gone
+	return e, gone
+}
+
+// line takes in one line of its log.
+func (p *process) line(l wire.LogLine) {
+	p.book.add(admin.LogLine{Time: l.Time, Level: l.Level.String(), Message: l.String(), Dropped: l.Dropped})
+	if l.Message == sdk.NotSet && l.Dropped == 0 {
+		p.reports.Report(notSet(p.plugin.Name, l))
+		return
+	}
+	if !p.loggable() {
+		return
+	}
+	args := make([]any, 0, 2*len(l.Attrs)+4)
+	args = append(args, "plugin", p.plugin.Name)
+	for _, a := range l.Attrs {
+		args = append(args, a.Key, a.Value.String())
+	}
+	if l.Dropped > 0 {
+		args = append(args, "dropped", l.Dropped)
+	}
+	p.log.Log(levelOf(l.Level), l.Message, args...)
+}
+
+// loggable reports whether one more line of its log goes into the host's, and says there how
+// many did not.
+func (p *process) loggable() bool {
+	p.mu.Lock()
+	var pass, say bool
+	var left uint64
+	p.lines, pass, say, left = p.lines.line(time.Now())
+	p.mu.Unlock()
+	if say {
+		p.log.Warn("lines of the plugin's log are left out here: it says too much", "plugin", p.plugin.Name, "lines", left, "try", "pointsman plugin logs "+p.plugin.Name)
+	}
+	return pass
+}
+
+// leftOut is how many lines of its log were not taken into the host's.
+func (p *process) leftOut() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lines.dropped
+}
+
+// notSet is the event of a parameter that a plugin could not set.
+func notSet(plugin string, l wire.LogLine) report.Event {
+	said := make(map[string]string)
+	for _, a := range l.Attrs {
+		said[a.Key] = a.Value.String()
+	}
+	return report.Event{Time: l.Time, Warning: true, Reason: report.ParameterNotSet, Object: plugin,
+		Message: fmt.Sprintf("%s stays as it is, and was to be %s: %s; set it on the machine itself", said["path"], said["value"], said["err"])}
+}
+
+func levelOf(l slog.Level) hclog.Level {
+	switch {
+	case l < slog.LevelInfo:
+		return hclog.Debug
+	case l < slog.LevelWarn:
+		return hclog.Info
+	case l < slog.LevelError:
+		return hclog.Warn
+	}
+	return hclog.Error
+}

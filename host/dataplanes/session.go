@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/pointsman/pointsman/host/feed"
+	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/host/report"
+	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// firstRetry is how soon an update that failed is tried again; the feed doubles it
+// with each failure in a row.
+const firstRetry = time.Second
+
+// syncDeadline is for one update; package wire gives it no more. The longest is a first
+// Full of a large cluster into a kernel that is slow to take it.
+const syncDeadline = 3 * time.Minute
+
+// A session is with one process of a dataplane, until that is gone.
+type session struct {
+	dataplane *dataplane
+	remote    *wire.Remote
+	desc      sdk.Description
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	passed    func()         // says that a process on trial may serve
+	proof     sync.WaitGroup // that it may
+	trial     bool           // it may not serve yet; read and written by the feed's loop, once that runs
+
+	// Without them the process is told nothing: it is being cleared away.
+	cursor *track.Cursor
+	feed   *feed.Feed
+
+	// The dataplane's mutex guards what follows.
+	role sdk.Role
+	full bool // it has confirmed everything
+}
+
+// serve is the session with a process, until that is gone.
+func (p *dataplane) serve(outer context.Context, life supervise.Life) error {
+	ctx, cancel := context.WithCancelCause(outer)
+	for _, w := range life.Remote.Warnings() {
+		p.reports.Report(report.Event{Reason: report.PluginNote, Object: p.name, Message: w})
+	}
+	s := &session{dataplane: p, remote: life.Remote, desc: life.Description, ctx: ctx, cancel: cancel, trial: life.Trial, passed: life.Passed}
+	defer func() { cancel(nil); s.proof.Wait() }()
+	cursor := p.tracker.Cursor(life.Description)
+	defer cursor.Close()
+	cursor.Keep(p.quarantine.Names()...)
+	f, err := s.newFeed(cursor)
+	if err != nil {
+		return err
+	}
+	defer s.end()
+	if !s.begin(cursor, f) {
+		<-ctx.Done()
+		return nil
+	}
+	if err := s.firstRole(); err != nil {
+		return err
+	}
+	err = f.Run(ctx)
+	gone := errors.Is(err, feed.ErrGone)
+	if gone {
+		p.quarantine.Crashed()
+	}
+	if gone || outer.Err() != nil {
+		return nil
+	}
+	return context.Cause(ctx)
+}
+
+func (s *session) newFeed(cursor *track.Cursor) (*feed.Feed, error) {
+	p := s.dataplane
+	p.mu.Lock()
+	periods := p.periods
+	p.mu.Unlock()
+	return feed.New(clock.RealClock{}, cursor, p.quarantine.Watch(s.remote), feed.Settings{
+		MinGap: periods.gap, Period: periods.retry, Retry: firstRetry,
+		Deadline: syncDeadline,
+		Gone:     s.remote.Exited(),
+		Hooks:    feed.Hooks{Acked: s.acked, Failed: s.failed},
+	})
+}
+
+// begin makes s the session of the dataplane. It is false for one that is being cleared
+// away: its process is there to be told that, and nothing else.
+func (s *session) begin(c *track.Cursor, f *feed.Feed) bool {
+	p := s.dataplane
+	defer p.notify()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.session, p.followed.failure = s, ""
+	p.writer = writer{reported: p.writer.reported}
+	if p.leaving {
+		return false
+	}
+	s.cursor, s.feed = c, f
+	return true
+}
+
+func (s *session) end() {
+	p := s.dataplane
+	defer p.notify()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.session = nil
+	p.served = p.served && !diesWithProcess(s.desc) // rules outlive their process
+}
+
+// fed reports whether there is a session in which the process is told of Services.
+func (s *session) fed() bool { return s != nil && s.feed != nil }
+
+// filled reports whether there is a session in which everything was confirmed. The caller
+// has the dataplane's mutex.
+func (s *session) filled() bool { return s != nil && s.full }
+
+// is reports whether there is a session with a process in that role. The caller has the
+// dataplane's mutex.
+func (s *session) is(role sdk.Role) bool { return s != nil && s.role == role }
+
+// status is how far the process has followed. The caller has the dataplane's mutex.
+func (s *session) status() track.CursorStatus {
+	if s == nil || s.cursor == nil {
+		return track.CursorStatus{}
+	}
+	return s.cursor.Status()
+}
+
+// wrote reports whether the process serves everything that it received. The caller has the
+// dataplane's mutex.
+func (s *session) wrote() bool {
+	if !s.filled() || s.cursor == nil {
+		return false
+	}
+	c := s.cursor.Status()
+	return c.Served == c.Acked
+}
+
+// firstRole gives the process its role before it is told anything, where it must be
+// so: one that keeps nothing in the kernel can only listen once it is Active, and
+// says of each Service whether that went well when it hears of it. One that keeps
+// rules is filled before it catches a packet; and one that is to catch none must
+// not begin to.
+func (s *session) firstRole() error {
+	if s.trial {
+		return s.dataplane.become(s.ctx, s, trialRole(s.desc))
+	}
+	s.dataplane.mu.Lock()
+	want := s.dataplane.want
+	s.dataplane.mu.Unlock()
+	if want == sdk.Standby || want != 0 && diesWithProcess(s.desc) {
+		return s.takeRole()
+	}
+	return nil
+}
+
+// takeRole tells the process the role that it is to have, if it does not have it.
+func (s *session) takeRole() error {
+	p := s.dataplane
+	give, err := p.takeTurn(s.ctx)
+	if err != nil {
+		return err
+	}
+	defer give()
+	p.mu.Lock()
+	want, has := p.want, s.role
+	p.mu.Unlock()
+	if want == 0 || want == has {
+		return nil
+	}
+	return p.become(s.ctx, s, want)
+}
+
+// takeTurn waits for the right to tell the process its role, which give returns.
+func (p *dataplane) takeTurn(ctx context.Context) (give func(), err error) {
+	select {
+	case p.roleTurn <- struct{}{}:
+		return func() { <-p.roleTurn }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%s is being told another role: %w", p.name, ctx.Err())
+	}
+}
+
+// become tells the process of a session its role. The caller has the turn.
+func (p *dataplane) become(ctx context.Context, s *session, role sdk.Role) error {
+	if err := s.remote.SetRole(ctx, role); err != nil {
+		return fmt.Errorf("make it %s: %w", role, err)
+	}
+	p.mu.Lock()
+	was := s.role
+	s.role = role
+	p.unannounced = role == sdk.Active && (was != sdk.Active || p.unannounced)
+	p.observe()
+	p.mu.Unlock()
+	p.notify()
+	p.ask(ctx, s.remote)
+	return nil
+}
+
+// acked takes in that the process has confirmed an update. The feed's loop waits for it.
+func (s *session) acked(a feed.Acked) {
+	p := s.dataplane
+	defer p.notify()
+	s.note(a)
+	tried := s.trial // the first update of a session is a Full, so it was told everything
+	s.trial = false
+	if err := s.takeRole(); err != nil {
+		s.cancel(err)
+		return
+	}
+	if tried {
+		s.proof.Go(s.prove) // ends with the session
+	}
+	if a.Update.Full {
+		p.mu.Lock()
+		s.full = true
+		p.observe()
+		p.mu.Unlock()
+	}
+}
+
+func (s *session) note(a feed.Acked) {
+	p := s.dataplane
+	p.mu.Lock()
+	p.followed.took, p.followed.failure, p.writer.steps = a.Took, "", len(a.Result.Steps)
+	if !a.Result.Planned {
+		p.followed.last, p.succeeds = time.Now(), false
+	}
+	p.mu.Unlock()
+	if a.Result.Planned {
+		p.ask(s.ctx, s.remote) // which process has the lock
+	} else {
+		p.hooks.applied(p, a)
+	}
+	p.log.Debug("update confirmed", "rev", a.Update.To, "set", len(a.Update.Set), "deleted", len(a.Update.Delete),
+		"failed", len(a.Result.Failed), "planned", a.Result.Planned, "steps", len(a.Result.Steps), "took", phrase.Round(a.Took))
+}
+
+// failed takes in that an update failed altogether.
+func (s *session) failed(err error) {
+	p := s.dataplane
+	defer p.notify()
+	p.mu.Lock()
+	p.followed.failure = err.Error()
+	p.mu.Unlock()
+	p.hooks.refused()
+	p.reports.Report(report.Event{Warning: true, Reason: report.SyncFailed, Object: p.name, Message: err.Error()})
+	if errors.Is(err, wire.ErrFenced) {
+		s.cancel(err) // another host has it now
+	}
+}
+
+// prove holds the kernel to what a process on trial was told, once it has its role. One
+// that does not serve that has failed again.
+func (s *session) prove() {
+	if _, err := (swapSide{s.dataplane}).Verify(s.ctx); err != nil {
+		s.cancel(err)
+		return
+	}
+	s.passed()
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package intent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/pointsman/pointsman/host/swap"
+	"github.com/pointsman/pointsman/sdk/statefile"
+)
+
+// The files of a state directory. Hosts of before have the change of mode that is under way
+// in a file of its own; what is there is taken over, and the file removed.
+const (
+	file    = "mode.json"
+	oldFile = "swap.json"
+)
+
+// A Store keeps an Intent, and on the disk what of it the next host must know. It is safe
+// for concurrent use.
+type Store struct {
+	dir string
+
+	writing sync.Mutex // held during a write, so that the last Intent is written last
+
+	mu     sync.Mutex // guards what follows
+	intent Intent
+}
+
+// Open begins with what a host before wrote, while the config file says mode. What cannot be
+// used is returned, too; the host begins without it.
+func Open(dir, mode string) (*Store, []error) {
+	saved, errs := read(dir)
+	return &Store{dir: dir, intent: Begin(saved, mode)}, errs
+}
+
+// Intent is the present one.
+func (s *Store) Intent() Intent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.intent
+}
+
+// Change changes the intent, and writes it down if it is news to the next host. With an
+// error the next host may find what was there before; Repair tries it again.
+func (s *Store) Change(change func(Intent) Intent) error {
+	s.mu.Lock()
+	before := s.intent.Saved
+	s.intent = change(s.intent)
+	after := s.intent.Saved
+	s.mu.Unlock()
+	if bytes.Equal(before.text(), after.text()) {
+		return nil
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	return s.write(s.Intent().text())
+}
+
+// Repair writes the intent down if that is not what is on the disk, unless there is nothing
+// to say.
+func (s *Store) Repair() error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	text := s.Intent().text()
+	there, err := statefile.Read(s.path(file))
+	_, old := os.Lstat(s.path(oldFile))
+	if old != nil && (err == nil && bytes.Equal(there, text) || bytes.Equal(text, Saved{}.text())) {
+		return nil
+	}
+	return s.write(text)
+}
+
+// write replaces what is on the disk. When it returns nil, text is there also after a crash
+// of the machine. The caller holds writing.
+func (s *Store) write(text []byte) error {
+	err := os.MkdirAll(s.dir, 0o700)
+	if err == nil {
+		err = statefile.Write(s.path(file), text)
+	}
+	if err == nil {
+		err = statefile.Remove(s.path(oldFile)) // only now: a host that finds it believes it
+	}
+	if err != nil {
+		return fmt.Errorf("write down which mode serves and where the swap stands: %w", err)
+	}
+	return nil
+}
+
+// Leave writes a change of mode that is under way for a host of before, too, as this one
+// ends. A host like this one finds the same in both files.
+func (s *Store) Leave() error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	under := s.Intent().Swap
+	if under == nil {
+		return nil
+	}
+	text, err := json.Marshal(under)
+	if err == nil {
+		err = statefile.Write(s.path(oldFile), text)
+	}
+	if err != nil {
+		return fmt.Errorf("write down where the swap stands, for an older host: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
+
+func (s Saved) text() []byte {
+	text, err := json.Marshal(s.encoded())
+	if err != nil {
+		panic(err) // it has nothing but texts, numbers and times
+	}
+	return text
+}
+
+// read is what is in the files, and why what is there cannot be used.
+func read(dir string) (s Saved, errs []error) {
+	path := filepath.Join(dir, file)
+	if err := readJSON(path, &s); err != nil {
+		s, errs = Saved{}, append(errs, fmt.Errorf("read which mode serves: %w", err))
+	}
+	if !s.named() {
+		s, errs = Saved{}, append(errs, fmt.Errorf("read which mode serves: %s has names that no mode can have", path))
+	}
+	if _, err := s.Swap.Machine(); err != nil {
+		s.Swap, errs = nil, append(errs, fmt.Errorf("read the swap that was under way: %s: %w", path, err))
+	}
+	old, err := readOld(filepath.Join(dir, oldFile))
+	if err != nil {
+		errs = append(errs, fmt.Errorf("read the swap that was under way: %w", err))
+	} else if old != nil {
+		s.Swap = old
+	}
+	return s.decoded(), errs
+}
+
+// readOld is the change of mode that a host of before wrote; nil: there is none.
+func readOld(path string) (*swap.Saved, error) {
+	var old swap.Saved
+	if err := readJSON(path, &old); err != nil {
+		return nil, err
+	}
+	if old == (swap.Saved{}) {
+		return nil, nil
+	}
+	if _, err := old.Machine(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &old, nil
+}
+
+// readJSON reads a file into v. Without a file it leaves v as it is.
+func readJSON(path string, v any) error {
+	data, err := statefile.Read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, v)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/*
+Package quarantine finds the Services that a plugin crashes on, and keeps them from it.
+
+	Sync ─▶ Watch notes what the process is updated with
+	          │ it crashes twice, and both updates have Services in common
+	          ▼
+	        Crashed: those are quarantined, so that the process lives and serves the rest
+	          │
+	          ▼
+	        Run: bisects them on an instance that serves nothing, and keeps only the
+	        culprits; each of these is released when it changes
+
+What a quarantined Service was served by stays as it is.
+*/
+package quarantine
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/pointsman/pointsman/host/report"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// crashesToSuspect is how often in a row a plugin must crash on a Service to have it
+// suspected.
+const crashesToSuspect = 2
+
+// A Syncer is the part of a dataplane that may crash on a Service.
+type Syncer interface {
+	Sync(context.Context, sdk.Update) (sdk.Result, error)
+}
+
+// Settings are what a Quarantine works with.
+type Settings struct {
+	Plugin string
+	Report func(report.Event)
+	Value  func(sdk.Name) (sdk.Service, bool) // what is to be served under a name
+
+	// Ready waits until the plugin's own process serves everything that is not in
+	// quarantine: it goes first, and has the writer's lock.
+	Ready func(context.Context) error
+
+	// Try updates an instance that serves nothing with a group of Services, and reports
+	// whether it crashed.
+	Try func(ctx context.Context, group []sdk.Name) (crashed bool, err error)
+
+	// Changed is called when other Services are quarantined than before.
+	Changed func()
+}
+
+// A Quarantine is the Services that are kept from one plugin. It is safe for concurrent
+// use.
+type Quarantine struct {
+	Settings
+	suspected chan []sdk.Name // for Run to bisect; it has room for one
+
+	mu        sync.Mutex // guards what follows
+	syncing   []sdk.Name // what the process is being updated with; nil: nothing
+	common    []sdk.Name // what the updates of the last crashes have in common
+	crashes   int        // in a row, each during an update, with Services in common
+	bisecting bool
+	held      map[sdk.Name]sdk.Service // by the value that the process crashed on
+}
+
+// New is a Quarantine of no Service. It bisects with Run.
+func New(s Settings) *Quarantine {
+	return &Quarantine{Settings: s, suspected: make(chan []sdk.Name, 1)}
+}
+
+// Watch is s, with what it is updated with noted.
+func (q *Quarantine) Watch(s Syncer) Syncer { return watched{s, q} }
+
+type watched struct {
+	Syncer
+	quarantine *Quarantine
+}
+
+func (w watched) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+	names := make([]sdk.Name, 0, len(u.Set))
+	for i := range u.Set {
+		names = append(names, u.Set[i].Name)
+	}
+	w.quarantine.updating(names)
+	result, err := w.Syncer.Sync(ctx, u)
+	if err == nil {
+		w.quarantine.updated()
+	}
+	return result, err
+}
+
+func (q *Quarantine) updating(names []sdk.Name) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.syncing = names
+}
+
+func (q *Quarantine) updated() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.syncing = nil
+	if !q.bisecting {
+		q.common, q.crashes = nil, 0
+	}
+}
+
+// Names are the Services in quarantine.
+func (q *Quarantine) Names() []sdk.Name {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var all []sdk.Name
+	for n := range q.held {
+		all = append(all, n)
+	}
+	return all
+}
+
+// Crashed takes in that the process has crashed.
+func (q *Quarantine) Crashed() {
+	suspects := q.suspects()
+	if suspects == nil {
+		return
+	}
+	q.hold(append(suspects, q.Names()...)) // the next process is told so as its session begins
+	q.reportSuspects(len(suspects))
+	q.suspected <- suspects // there is room: bisecting is set until Run has taken them, and is done
+}
+
+// suspects are the Services that the process seems to crash on; nil: there is no reason to
+// suspect any.
+func (q *Quarantine) suspects() []sdk.Name {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.syncing) == 0 || q.bisecting {
+		return nil
+	}
+	q.crashes++
+	if q.common = inBoth(q.common, q.syncing); len(q.common) == 0 {
+		q.common, q.crashes = q.syncing, 1 // the first crash, or on something else than before
+	}
+	q.syncing = nil
+	if q.crashes < crashesToSuspect {
+		return nil
+	}
+	q.bisecting = true
+	return q.common
+}
+
+// inBoth are the names in both lists.
+func inBoth(a, b []sdk.Name) []sdk.Name {
+	in := make(map[sdk.Name]bool, len(a))
+	for _, n := range a {
+		in[n] = true
+	}
+	return slices.DeleteFunc(slices.Clone(b), func(n sdk.Name) bool { return !in[n] })
+}
+
+// hold quarantines these, and no others.
+func (q *Quarantine) hold(names []sdk.Name) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.held = make(map[sdk.Name]sdk.Service, len(names))
+	for _, n := range names {
+		if v, ok := q.Value(n); ok {
+			q.held[n] = v
+		}
+	}
+}
+
+// release ends the quarantine of Services that have changed or are gone, and returns them.
+// While a bisection goes on none is released.
+func (q *Quarantine) release() (released []sdk.Name) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.bisecting {
+		return nil
+	}
+	for n, before := range q.held {
+		if now, ok := q.Value(n); !ok || !now.Equal(before) {
+			delete(q.held, n)
+			released = append(released, n)
+		}
+	}
+	return released
+}

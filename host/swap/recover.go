@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import "time"
+
+// Recover is the swap that a host which was killed had under way, by what it had
+// written down: finished if the canary had passed, else undone. Where traffic
+// may have been switched it is switched back.
+func Recover(m Machine, now time.Time) (Machine, []Action) {
+	const killed = "the host ended in the middle of it"
+	switch {
+	case m.Stage == Idle:
+		return m, nil
+	case m.Plan.Leftover && m.Stage < Draining:
+		return m.rest(now, killed) // To serves already; the next attempt begins anew
+	case m.Stage.cut() && !m.Plan.FromDown:
+		m.Undo = killed
+		return m.enter(Returning, now)
+	case m.Stage < Draining:
+		m.Undo = killed
+		return m.reversed().enter(Draining, now)
+	case m.Stage == Clearing:
+		// To may not have come up yet. Until it serves From only drains, and can be
+		// wanted back.
+		return m.enter(Draining, now)
+	}
+	return m.enter(m.Stage, now)
+}
+
+// A Party is one process of a mode.
+type Party struct{ Mode, Slot string }
+
+// Parties are those of a swap that a host finds written down: the one that it is to
+// serve with, and the one that is to leave.
+func (m Machine) Parties() (keeps, leaves Party) {
+	from, to := Party{m.Plan.From, m.Plan.FromSlot}, Party{m.Plan.To, m.Plan.ToSlot}
+	if m.keepsTo() {
+		return to, from
+	}
+	return from, to
+}
+
+func (m Machine) keepsTo() bool {
+	return m.Plan.Leftover || m.Stage >= Draining && m.Stage != Returning
+}
