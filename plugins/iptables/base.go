@@ -163,15 +163,10 @@ func (n nodeConfig) guarded(jumps []iptables.Jump) []iptables.Jump {
 
 var toGuard = []iptables.Jump{{At: filter("INPUT"), Rule: "-j " + guard}, {At: filter("OUTPUT"), Rule: "-j " + guard}}
 
-// leads are the jumps that role needs. In Standby there are none, but the way to
-// the guard stays if it is there: what was Active may have made the kernel route
-// 127.0.0.0/8. Before the first Full there may be no chains to lead to, so none is
-// added; and nobody knows the node yet, so the way to the guard stays in every role.
+// leads are the jumps that role needs. In Standby there are none, but the way to the guard
+// stays if it is there: what was Active may have made the kernel route 127.0.0.0/8.
 func (s *side) leads(role sdk.Role) []iptables.Jump {
-	switch {
-	case !s.Complete():
-		return s.present(append(nodeConfig{}.jumps(role), toGuard...))
-	case role == sdk.Standby:
+	if role == sdk.Standby {
 		return s.present(s.node.guarded(nil))
 	}
 	return s.node.jumps(role)

@@ -3,7 +3,6 @@
 package iptables
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -80,37 +79,7 @@ func sortedPrefixes(set map[netip.Prefix]bool) []netip.Prefix {
 	return all
 }
 
-// followAddresses writes the ways to node ports anew when other addresses are bound.
-func (p *plugin) followAddresses(ctx context.Context) {
-	if time.Since(p.addressed) < addressesEvery {
-		return
-	}
-	p.addressed = time.Now()
-	for _, s := range p.sides {
-		if !s.Known() || !s.Complete() {
-			continue // the next Sync looks anyway
-		}
-		now, err := bound(s.Family(), p.state.Node.ServiceCIDRs)
-		if err != nil {
-			p.log.Warn("cannot see which addresses take node ports", "err", err)
-			return
-		}
-		if slices.Equal(now, s.node.bound) {
-			continue
-		}
-		p.log.Info("other addresses are bound by ipvs", "family", s.Family(), "ranges", len(now))
-		n := s.node
-		n.bound = now
-		s.setNode(n)
-		if _, err := s.sync(ctx, nil, p.role); err != nil {
-			p.log.Warn("cannot write which addresses take node ports", "err", err) // the next Sync reads everything
-		}
-	}
-}
-
-// bound reports whether an ipvs dataplane bound addr, as far as anybody looked.
-func (p *plugin) bound(addr netip.Addr) bool {
-	return slices.ContainsFunc(p.sides, func(s *side) bool {
-		return slices.ContainsFunc(s.node.bound, func(r netip.Prefix) bool { return r.Contains(addr) })
-	})
+// isBound reports whether an ipvs dataplane bound addr, when the node was looked at last.
+func (n nodeConfig) isBound(addr netip.Addr) bool {
+	return slices.ContainsFunc(n.bound, func(r netip.Prefix) bool { return r.Contains(addr) })
 }

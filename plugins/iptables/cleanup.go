@@ -8,29 +8,19 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Cleanup takes out every jump to a chain of ours, then the chains, in both
-// families and both backends, and gives the kernel's parameters back. The names
-// are kube-proxy's too, so its rules go with them; what only kube-proxy made goes
-// when asked for.
-func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
-	if err := p.turn.Take(ctx); err != nil {
-		return nil, err
-	}
-	defer p.turn.Give()
-	if !l.DryRun {
-		if err := p.warnWriter(); err != nil {
-			return nil, err
-		}
-	}
+// sweepAll takes out every jump to a chain of ours, then the chains, in both families and
+// both backends, and gives the kernel's parameters back. The names are kube-proxy's too, so
+// its rules go with them; what only kube-proxy made goes when asked for.
+func sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
 	// Parameters first: while the kernel routes 127.0.0.0/8, the guard must stand.
-	given, err := duty.GiveBack(p.dir, mode, l)
+	given, err := env.GiveBack(l)
 	errs := []error{err}
 	if l.KubeProxy {
 		closed, err := unroute(ctx, l.DryRun, given)
@@ -43,14 +33,14 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 	var places []masquerade.Place
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		for _, tool := range tools(ctx, family) {
-			tool.Waiting, tool.Heard = p.status.Waiting, p.status.Step
+			tool.Waiting, tool.Heard = env.Waiting, env.Step
 			places = append(places, masquerade.At(tool))
 			found, err := sweep(ctx, tool, l)
 			gone = append(gone, found...)
 			errs = append(errs, err)
 		}
 	}
-	left, err := masquerade.Leave(ctx, p.dir, mode, places, l, isOurs)
+	left, err := masquerade.Leave(ctx, env.Dir, mode, places, l, isOurs)
 	gone = append(gone, left...)
 	errs = append(errs, err)
 	if l.KubeProxy {
@@ -62,26 +52,7 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 	gone = append(gone, closed...)
 	errs = append(errs, err)
 	gone = append(gone, given...)
-	if !l.DryRun {
-		p.unlearn()
-	}
 	return gone, errors.Join(errs...)
-}
-
-// unlearn forgets what is in the kernel.
-func (p *plugin) unlearn() {
-	for _, s := range p.sides {
-		s.Forget()
-		s.SetComplete(false)
-		s.asked = false
-		clear(s.rests)
-		s.Masquerade.Forget()
-	}
-	p.role = 0
-	p.claim.Begin()
-	if p.lock == nil {
-		p.claim.Forget() // the next call tries it
-	}
 }
 
 // tools are the programs of each backend in which family has rules.

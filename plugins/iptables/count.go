@@ -27,14 +27,15 @@ var accounts = map[string]string{
 // words before them match.
 func counted(name string) iptables.Rule { return iptables.Words("-m nfacct --nfacct-name", name) }
 
-// mayCount finds out whether rules of s can count: the kernel and the programs must be
-// able to, and the writer has to make the accounts first. Who does not write only looks
-// whether they are there.
-func (p *plugin) mayCount(ctx context.Context, s *side) {
+// mayCount finds out whether rules can count: the kernel and the programs must be able to,
+// and the writer has to make the accounts first. One that does not write only looks whether
+// they are there.
+func (f *family) mayCount(ctx context.Context) {
+	s := f.rules
 	if s.asked {
 		return
 	}
-	if p.lock == nil {
+	if s.Tool.Hold == nil {
 		_, s.counts = iptables.Account(invalidDropped)
 		return
 	}
@@ -48,7 +49,7 @@ func (p *plugin) mayCount(ctx context.Context, s *side) {
 	}
 	s.asked, s.counts = ctx.Err() == nil, err == nil
 	if err != nil {
-		p.log.Info("the kernel or the programs cannot count for rules", "family", s.Family(), "err", err)
+		f.log.Info("the kernel or the programs cannot count for rules", "family", s.Family(), "err", err)
 	}
 }
 

@@ -3,7 +3,6 @@
 package iptables
 
 import (
-	"context"
 	"os/exec"
 	"strings"
 	"testing"
@@ -107,16 +106,9 @@ func TestKernelLeavesOthersAlone(t *testing.T) {
 			k.run(program, "-F", "THEIRS")
 			k.run(program, "-X", "THEIRS")
 		}
-		written := p.sides[0].RuleCount("nat")
-		if err := p.turn.Take(k.Context()); err != nil {
-			k.Fatal(err)
-		}
-		time.Sleep(ruleset.LookEvery) // else the monitor waits for more
-		for range 2 * ruleset.Patience {
-			p.patrol(k.Context(), p.watch.monitor.Take())
-		}
-		p.turn.Give()
-		if n := p.Report().Repaired; n != 0 || p.sides[0].RuleCount("nat") != written {
+		written := p.families[0].rules.RuleCount("nat")
+		time.Sleep(2 * ruleset.Patience * ruleset.LookEvery)
+		if n := p.Report().Repaired; n != 0 || p.families[0].rules.RuleCount("nat") != written {
 			k.Errorf("%d repairs of what was not ours", n)
 		}
 	})
@@ -129,23 +121,20 @@ func TestKernelAuditFindsWhatWasReplaced(t *testing.T) {
 		p := k.start()
 		k.sync(p, s.Update(1))
 		k.role(p, sdk.Active)
-		p.watch.stop() // nobody looks by himself now
-		p.watch = p.idleWatch()
-		k.run("iptables-"+string(k.backend), "-t", "nat", "-R", clusterChain(s.Services[0].Name), "1", "-j", "RETURN")
-		side := p.sides[0]
-		ctx := context.Background()
-		for range len(side.ObservedAll()) + len(side.Standing()) {
-			side.Audit(ctx)
+		side, doubt := p.families[0].rules, ""
+		if err := p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error { // nothing else looks meanwhile
+			k.run("iptables-"+string(k.backend), "-t", "nat", "-R", clusterChain(s.Services[0].Name), "1", "-j", "RETURN")
+			for range len(side.ObservedAll()) + len(side.Standing()) {
+				side.Audit(k.Context())
+			}
+			doubt = side.Doubt()
+			return nil
+		}); err != nil {
+			k.Fatal(err)
 		}
-		if side.Doubt() == "" {
+		if doubt == "" {
 			k.Fatal("a whole round found nothing")
 		}
-		p.repair(ctx, side)
-		k.want(s, sdk.Active)
+		k.eventually("the tables are right again", func() bool { return len(k.wrong(s, sdk.Active)) == 0 })
 	})
-}
-
-// idleWatch is a watch that sees nothing.
-func (p *plugin) idleWatch() *watch {
-	return &watch{plugin: p, end: func() {}}
 }

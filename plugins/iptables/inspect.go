@@ -20,7 +20,7 @@ import (
 // frontend is read from the rule that catches its packets, and its endpoints from
 // the chain behind.
 func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
-	tools := p.programs()
+	tools := p.tools()
 	if len(tools) == 0 {
 		return errors.New("nothing to inspect yet: call Configure first")
 	}

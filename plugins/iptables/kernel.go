@@ -3,6 +3,7 @@
 package iptables
 
 import (
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -16,35 +17,23 @@ const (
 	routeLocalnet = duty.Folder + "net/ipv4/conf/all/route_localnet"
 )
 
-// settings are the kernel's parameters that n asks for.
-func settings(n sdk.Node, localhost bool) duty.Settings {
-	all := duty.Conntrack(duty.Folder, n.Conntrack)
-	if localhost {
-		all = append(all, duty.Setting{Path: routeLocalnet, Value: "1", Must: true})
+// settingsFor are the kernel's parameters that a node asks for, where these families are
+// served. While the kernel routes 127.0.0.0/8 the guard must stand: the frame sets them after
+// the rules, and gives them back before.
+func settingsFor(families []*family) func(sdk.Node) duty.Settings {
+	return func(n sdk.Node) duty.Settings {
+		all := duty.Conntrack(duty.Folder, n.Conntrack)
+		if slices.ContainsFunc(families, func(f *family) bool { return *f.options.LocalhostNodePorts && localhost(f.rules.Family(), n) }) {
+			all = append(all, duty.Setting{Path: routeLocalnet, Value: "1", Must: true})
+		}
+		return all
 	}
-	return all
 }
 
-// sysctls sets the parameters, or checks them when somebody else sets them.
-func (p *plugin) sysctls() error {
-	all := settings(p.state.Node, p.localhost())
-	if p.setup.Sysctls == sdk.ExpectSysctls {
-		return all.Expect()
-	}
-	return all.Take(p.ledger, mode, p.log)
-}
-
-// unset gives back the parameters that the node no longer asks for. It goes before
-// the rules: while the kernel routes 127.0.0.0/8, the guard must stand.
-func (p *plugin) unset() error {
-	if p.lock == nil || p.setup.Sysctls == sdk.ExpectSysctls {
-		return nil
-	}
-	return settings(p.state.Node, p.localhost()).Release(p.ledger, mode, p.log)
-}
-
-func (p *plugin) localhost() bool {
-	return slices.ContainsFunc(p.sides, func(s *side) bool { return s.node.localhost })
+// localhost reports whether node ports are to be had on 127.0.0.1. IPv6 has no
+// way to do it.
+func localhost(f sdk.Family, n sdk.Node) bool {
+	return f == sdk.IPv4 && n.TakesNodePorts(netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 }
 
 // liberal reports whether the kernel takes TCP packets outside the window for

@@ -57,7 +57,7 @@ func TestKernelBesideALargeKubeProxy(t *testing.T) {
 			k.Fatal(err)
 		}
 		took := time.Since(began)
-		if got := p.sides[0].Tool.Backend; got != k.backend {
+		if got := p.tools()[0].Backend; got != k.backend {
 			k.Errorf("the rules are in %s, and the backend is %s", k.backend, got)
 		}
 		for _, line := range started() {
@@ -69,12 +69,7 @@ func TestKernelBesideALargeKubeProxy(t *testing.T) {
 		before, began := p.Report().Progress, time.Now()
 		s := beforeUs(scenario(k.T, "node-port").Node)
 		s.Services = s.Services[:1]
-		if err := p.begin(k.Context(), true); err != nil {
-			k.Fatal(err)
-		}
-		if p.role != sdk.Active {
-			k.Errorf("kube-proxy's rules serve, and the role is %s", p.role)
-		}
+		k.role(p, sdk.Active)
 		if after := p.Report().Progress; after < before+7 {
 			k.Errorf("while it read, it said %d times that it got on", after-before)
 		}

@@ -309,7 +309,7 @@ func TestKernelCleansUpAmongMany(t *testing.T) {
 		}
 		script.Insert("THEIRS-59", "-j "+services)
 		script.Commit()
-		if err := p.sides[0].Tool.Restore(k.Context(), script); err != nil {
+		if err := p.tools()[0].Restore(k.Context(), script); err != nil {
 			k.Fatal(err)
 		}
 		if _, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {

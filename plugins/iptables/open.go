@@ -5,15 +5,15 @@ package iptables
 import (
 	"context"
 	"errors"
-	"slices"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// open finds the programs of each family that this node has.
-func (p *plugin) open(ctx context.Context, o options) ([]*side, error) {
+// openFamilies finds the programs of each family that this node has.
+func openFamilies(ctx context.Context, o options, env frame.Env) ([]*family, error) {
 	backend := iptables.Backend(o.Backend)
 	if o.Backend == "auto" {
 		use, err := iptables.Look(ctx, sdk.IPv4)
@@ -21,14 +21,15 @@ func (p *plugin) open(ctx context.Context, o options) ([]*side, error) {
 			return nil, err
 		}
 		if use.Mixed() {
-			p.log.Warn("rules of Kubernetes stand in both backends", "nft", use.Kube[iptables.NFT], "legacy", use.Kube[iptables.Legacy])
+			env.Log.Warn("rules of Kubernetes stand in both backends", "nft", use.Kube[iptables.NFT], "legacy", use.Kube[iptables.Legacy])
 		}
 		backend = use.Choose()
 	}
-	var sides []*side
+	losses := &losses{log: env.Log, nft: backend == iptables.NFT}
+	var families []*family
 	var errs []error
-	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		tool, err := iptables.Open(ctx, family, backend)
+	for _, of := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		tool, err := iptables.Open(ctx, of, backend)
 		if err == nil {
 			err = tool.Reach()
 		}
@@ -36,37 +37,13 @@ func (p *plugin) open(ctx context.Context, o options) ([]*side, error) {
 			errs = append(errs, err)
 			continue
 		}
-		tool.Waiting, tool.Heard, tool.Started, tool.Ended = p.status.Waiting, p.status.Step, p.writes, p.wrote
-		sides = append(sides, newSide(tool))
+		tool.Waiting, tool.Heard, tool.Started, tool.Ended = env.Waiting, env.Step, losses.started, losses.ended
+		f := newFamily(tool, o, losses, env.Log)
+		f.rules.Masquerade = &masquerade.Hold{Book: env.Ledger, Holder: mode, Place: masquerade.At(f.rules.Tool)}
+		families = append(families, f)
 	}
-	if len(sides) == 0 {
+	if len(families) == 0 {
 		return nil, errors.Join(errs...)
 	}
-	return sides, nil
-}
-
-// use makes sides those that are written to.
-func (p *plugin) use(sides []*side) {
-	p.sides = sides
-	p.hold()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.tools = nil
-	for _, s := range sides {
-		p.tools = append(p.tools, s.Tool)
-	}
-}
-
-// programs are those of each family that is served.
-func (p *plugin) programs() []iptables.Tool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.tools)
-}
-
-// narrowed is the Description without the family that the node lacks.
-func narrowed(sides []*side) sdk.Description {
-	return duty.Narrow(Description, func(f sdk.Family) bool {
-		return slices.ContainsFunc(sides, func(s *side) bool { return s.Family() == f })
-	})
+	return families, nil
 }

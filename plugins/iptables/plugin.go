@@ -4,15 +4,13 @@ package iptables
 
 import (
 	"context"
-	"log/slog"
+	"slices"
 	"sync"
-	"time"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
 // mode is the plugin's name, and that under which it holds locks and settings.
@@ -28,73 +26,54 @@ var Description = sdk.Description{
 
 // New is the dataplane, which keeps its ledger in dir (ledger.Dir on a node).
 func New(dir string) sdk.Dataplane {
-	p := &plugin{dir: dir, log: slog.New(slog.DiscardHandler), turn: duty.NewTurn(), among: amongOthers}
-	p.claim = duty.NewClaim(mode, duty.Planner{Enter: p.turn.Enter, Lock: p.tryLock, Write: p.writePlanned, Log: func() *slog.Logger { return p.log }})
+	p := new(plugin)
+	p.Dataplane = frame.New(frame.Mode[ruleset.Desired]{Description: Description, Open: p.open, Sweep: sweepAll}, dir)
 	return p
 }
 
-// A plugin is what lies between the contract and the two families' books.
+// A plugin is the frame around both families, and what this mode can do besides.
 type plugin struct {
-	dir   string
-	among time.Duration // as amongOthers
+	*frame.Dataplane[ruleset.Desired]
 
-	// turn is had by a call, or the watch, while it is at work. It guards what
-	// follows, and the kernel's tables.
-	turn duty.Turn
-
-	log     *slog.Logger
-	setup   sdk.Setup
-	options options
-	ledger  *ledger.Ledger
-	lock    *ledger.Lock // nil: another process is the writer, or we have yielded
-	claim   *duty.Claim  // to the lock
-	watch   *watch       // while we are the writer
-	sides   []*side
-	state   sdk.State
-	role    sdk.Role // zero: nobody has looked yet
-	caught  bool     // it was more than in Standby once: connections may be its own
-	stands  bool     // it was told to be in Standby, rather than found itself there
-	drain   drain
-
-	addressed time.Time // when the node's addresses were looked at last
-
-	status duty.Status
-
-	mu    sync.Mutex // guards tools, which are read beside a call
-	tools []iptables.Tool
+	mu       sync.Mutex // guards what follows, which is read beside a call
+	families []*family
 }
 
-// Configure begins a session: which programs are there, and which of the two
-// backends does the node use?
-func (p *plugin) Configure(ctx context.Context, setup sdk.Setup) (sdk.Description, error) {
-	if err := p.turn.Take(ctx); err != nil {
-		return sdk.Description{}, err
-	}
-	defer p.turn.Give()
+// open begins a session: which programs are there, and which of the two backends does the
+// node use?
+func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (frame.Session[ruleset.Desired], error) {
 	options, err := parseOptions(setup.Options)
 	if err != nil {
-		return sdk.Description{}, err
+		return frame.Session[ruleset.Desired]{}, err
 	}
-	book, err := ledger.Open(p.dir)
+	families, err := openFamilies(ctx, options, env)
 	if err != nil {
-		return sdk.Description{}, err
+		return frame.Session[ruleset.Desired]{}, err
 	}
-	if setup.Log != nil {
-		p.log = setup.Log
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.families = families
+	session := frame.Session[ruleset.Desired]{Settings: settingsFor(families)}
+	for _, f := range families {
+		session.Families = append(session.Families, f)
 	}
-	sides, err := p.open(ctx, options)
-	if err != nil {
-		return sdk.Description{}, err
+	return session, nil
+}
+
+// tools are the programs of each family that is served.
+func (p *plugin) tools() []iptables.Tool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []iptables.Tool
+	for _, f := range p.families {
+		all = append(all, f.rules.Tool)
 	}
-	for _, s := range sides {
-		s.Masquerade = &masquerade.Hold{Book: book, Holder: mode, Place: masquerade.At(s.Tool)}
-	}
-	p.setup, p.options, p.ledger = setup, options, book
-	p.use(sides)
-	p.state = sdk.State{}
-	p.claim.Begin()
-	if p.role != sdk.Yielded {
-		p.role, p.stands = 0, false
-	}
-	return narrowed(sides), nil
+	return all
+}
+
+// Report says how far the present call is, and what the kernel has counted.
+func (p *plugin) Report() sdk.Report {
+	r := p.Dataplane.Report()
+	r.Samples = append(slices.Clip(r.Samples), tally()...)
+	return r
 }

@@ -66,21 +66,19 @@ func (p *plugin) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry
 
 // eachList calls f for the list of each endpoint that callers keep to.
 func (p *plugin) eachList(ctx context.Context, f func(sdk.Service, netip.AddrPort, string) error) error {
-	if err := p.turn.Take(ctx); err != nil {
-		return err
-	}
-	defer p.turn.Give()
-	for _, svc := range p.state.Services {
-		if svc.Affinity <= 0 {
-			continue
-		}
-		for _, ep := range svc.Reachable() {
-			if err := errors.Join(ctx.Err(), f(svc, ep.Addr, filepath.Join(memory, endpointChain(svc.Name, ep.Addr)))); err != nil {
-				return err
+	return p.Do(ctx, func(services map[sdk.Name]sdk.Service) error {
+		for _, svc := range services {
+			if svc.Affinity <= 0 {
+				continue
+			}
+			for _, ep := range svc.Reachable() {
+				if err := errors.Join(ctx.Err(), f(svc, ep.Addr, filepath.Join(memory, endpointChain(svc.Name, ep.Addr)))); err != nil {
+					return err
+				}
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // remembered is the caller that a line of a list is about:

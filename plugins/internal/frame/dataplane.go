@@ -5,6 +5,7 @@ package frame
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -60,6 +61,17 @@ type family[P any] struct {
 	rounds  rounds                   // of forgetting UDP flows
 	audited time.Time
 	retried time.Time // when a family that is not known was last read between calls
+}
+
+// served is the IP family that f serves, or both, for people.
+func (f *family[P]) served() string {
+	var all []string
+	for _, of := range families {
+		if f.Serves(of) {
+			all = append(all, of.String())
+		}
+	}
+	return strings.Join(all, " and ")
 }
 
 // New is the dataplane of a mode, which keeps its ledger in dir (ledger.Dir on a node).

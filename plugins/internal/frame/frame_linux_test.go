@@ -9,10 +9,14 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -468,4 +472,127 @@ func TestUnservedFamily(t *testing.T) {
 		t.Errorf("failed: %v", r.Failed)
 	}
 	k.expect(t, service(1, 1))
+}
+
+// A watched is a family in memory of which a test says what its probe finds.
+type watched struct {
+	*memory
+	found chan Finding
+	wants int // how often a Service was rendered
+}
+
+func (w *watched) Want(s sdk.Service) (*sdk.Service, error) { w.wants++; return w.memory.Want(s) }
+
+func (w *watched) Probe(context.Context) Finding {
+	select {
+	case f := <-w.found:
+		return f
+	default:
+		return Finding{}
+	}
+}
+
+// TestMovedAndDue: what is to be written though nothing was lost is written, and is no
+// repair. Only another node has everything rendered again.
+func TestMovedAndDue(t *testing.T) {
+	t.Parallel()
+	k := newKernel()
+	w := &watched{memory: newMemory(sdk.IPv4, k), found: make(chan Finding)}
+	wake := make(chan struct{})
+	mode := inMemory(k)
+	mode.Open = func(context.Context, sdk.Setup, Env) (Session[*sdk.Service], error) {
+		return Session[*sdk.Service]{Families: []Family[*sdk.Service]{w}, Wake: wake}, nil
+	}
+	l := beginMode(t, k, mode, t.TempDir())
+	l.full(service(1, 1), service(2, 1))
+	find := func(f Finding) {
+		l.semaphore.held <- struct{}{}
+		w.wants = 0
+		w.touched[service(1, 0).Name] = true
+		delete(w.have, service(1, 0).Name)
+		k.flush()
+		<-l.semaphore.held
+		select {
+		case wake <- struct{}{}:
+		case w.found <- f: // the monitor was there by itself
+			return
+		}
+		w.found <- f
+	}
+	find(Finding{Due: true})
+	eventually(t, "what is due was not written", func() bool { return k.differs([]sdk.Service{service(1, 1)}) == nil })
+	if w.wants > 0 {
+		t.Errorf("for what is due %d Services were rendered", w.wants)
+	}
+	find(Finding{Moved: true})
+	eventually(t, "on a node that is otherwise nothing was written", func() bool { return k.differs([]sdk.Service{service(1, 1)}) == nil })
+	if w.wants != 2 {
+		t.Errorf("for another node %d of 2 Services were rendered", w.wants)
+	}
+	if n := l.Report().Repaired; n > 0 {
+		t.Errorf("%d of it were repairs", n)
+	}
+	find(Finding{Lost: All, Why: "a test says so"})
+	eventually(t, "what was lost was not written", func() bool { return k.differs([]sdk.Service{service(1, 1), service(2, 1)}) == nil })
+	eventually(t, "the repair was not counted", func() bool { return l.Report().Repaired == 1 })
+}
+
+// TestSettings: what must be there first is set before anything is written, the others once
+// it is Active, and what is no longer asked for is given back.
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	k, dir := newKernel(), t.TempDir()
+	first, later := filepath.Join(dir, "first"), filepath.Join(dir, "later")
+	values := func() string {
+		a, _ := os.ReadFile(first)
+		b, _ := os.ReadFile(later)
+		return strings.TrimSpace(string(a)) + " " + strings.TrimSpace(string(b))
+	}
+	for _, path := range []string{first, later} {
+		if err := os.WriteFile(path, []byte("0"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mode := inMemory(k)
+	open := mode.Open
+	mode.Open = func(ctx context.Context, setup sdk.Setup, env Env) (Session[*sdk.Service], error) {
+		s, err := open(ctx, setup, env)
+		s.Settings = func(n sdk.Node) duty.Settings {
+			all := duty.Settings{{Path: first, Value: "1", Must: true, First: true}}
+			if n.Conntrack.Max > 0 {
+				all = append(all, duty.Setting{Path: later, Value: "1", Must: true})
+			}
+			return all
+		}
+		return s, err
+	}
+	mode.Sweep = func(_ context.Context, l sdk.Leftovers, env Env) ([]string, error) { return env.GiveBack(l) }
+	l := beginMode(t, k, mode, dir)
+	expect := func(when, want string) {
+		t.Helper()
+		if got := values(); got != want {
+			t.Errorf("%s they are %s, not %s", when, got, want)
+		}
+	}
+	l.become(sdk.Active)
+	expect("before an update", "0 0")
+	l.become(sdk.Standby)
+	node := sdk.Node{Name: "n1", Conntrack: sdk.ConntrackLimits{Max: 1}}
+	l.offer(sdk.Update{Full: true, Node: &node})
+	expect("in Standby", "1 0")
+	l.become(sdk.Active)
+	expect("once Active", "1 1")
+	l.offer(sdk.Update{Node: &sdk.Node{Name: "n1"}})
+	expect("when one is no longer asked for", "1 0")
+	if _, err := l.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {
+		t.Fatal(err)
+	}
+	expect("cleaned up", "0 0")
+	if _, err := l.Configure(t.Context(), sdk.Setup{Sysctls: sdk.ExpectSysctls}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Sync(t.Context(), sdk.Update{Full: true, To: 1, Node: &node}); !errors.As(err, new(*sdk.Refusal)) {
+		t.Error("somebody else is to set them, and they are not set:", err)
+	}
+	expect("when somebody else is to set them", "0 0")
 }

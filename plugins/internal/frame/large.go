@@ -128,7 +128,7 @@ func (d *Dataplane[P]) proceed(ctx context.Context) (more bool) {
 		}
 		again, err := d.proceedIn(context.WithoutCancel(ctx), f)
 		if err != nil {
-			d.log.Warn("cannot write the rest of a large Service", "err", err) // it is offered again
+			d.log.Warn("cannot write the rest of a large Service", "family", f.served(), "err", err) // it is offered again
 		}
 		more = more || again
 	}

@@ -41,7 +41,8 @@ type Session[P any] struct {
 	// no writer's lock: two processes do not meet.
 	Unlocked bool
 
-	// Wake has the monitor probe at once. Nil: it does so at its own pace.
+	// Wake has the monitor probe at once, and is never closed. Nil: it does so at its own
+	// pace.
 	Wake <-chan struct{}
 }
 
@@ -186,6 +187,6 @@ type Sampler interface {
 
 // A Masquerader is a Family whose rules lead to the chains that all dataplanes share.
 type Masquerader interface {
-	// Masquerade is the dataplane's hold on them.
+	// Masquerade is the dataplane's hold on them. Adopt doubts it when it reads rules.
 	Masquerade() *masquerade.Hold
 }

@@ -125,7 +125,7 @@ func (d *Dataplane[P]) mend(ctx context.Context, f *family[P]) {
 		return
 	}
 	steps, err := m.Masquerade().Mend(ctx)
-	d.repaired(ctx, "it belongs to all dataplanes", steps, err)
+	d.repaired(ctx, f, "it belongs to all dataplanes", steps, err)
 }
 
 // repair writes what a finding says is to be written.
@@ -134,10 +134,10 @@ func (d *Dataplane[P]) repair(ctx context.Context, f *family[P], found Finding) 
 	case found.Lost != 0:
 		d.status.Step()
 		steps, err := d.restore(ctx, f, found)
-		d.repaired(ctx, found.Why, steps, err)
+		d.repaired(ctx, f, found.Why, steps, err)
 	case found.Moved, found.Due:
 		if err := d.catchUp(ctx, f, found); err != nil && ctx.Err() == nil {
-			d.log.Warn("cannot write what is due", "err", err) // the family is read, and tried again
+			d.log.Warn("cannot write what is due", "family", f.served(), "err", err) // the family is read, and tried again
 		}
 		d.publish()
 	}
@@ -194,13 +194,13 @@ func (d *Dataplane[P]) renew(f *family[P]) error {
 }
 
 // repaired tells what a repair came to.
-func (d *Dataplane[P]) repaired(ctx context.Context, why string, steps []string, err error) {
+func (d *Dataplane[P]) repaired(ctx context.Context, f *family[P], why string, steps []string, err error) {
 	switch {
 	case ctx.Err() != nil: // a call goes first, and begins with a reading
 	case err != nil:
-		d.log.Warn("cannot put back what somebody took away", "why", why, "err", err)
+		d.log.Warn("cannot put back what somebody took away", "family", f.served(), "why", why, "err", err)
 	case len(steps) > 0:
-		d.log.Warn("put back what somebody took away", "why", why, "steps", len(steps), "first", steps[0])
+		d.log.Warn("put back what somebody took away", "family", f.served(), "why", why, "steps", len(steps), "first", steps[0])
 		d.status.Tell(func(r *sdk.Report) { r.Repaired++ })
 		d.publish()
 	}

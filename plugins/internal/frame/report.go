@@ -24,6 +24,17 @@ func (d *Dataplane[P]) Do(ctx context.Context, f func(map[sdk.Name]sdk.Service) 
 	return f(d.state.Services)
 }
 
+// Unfinished is how many large Services are not written to their end.
+func (d *Dataplane[P]) Unfinished(ctx context.Context) (n int, err error) {
+	err = d.Do(ctx, func(map[sdk.Name]sdk.Service) error {
+		for _, f := range d.families {
+			n += len(f.large)
+		}
+		return nil
+	})
+	return n, err
+}
+
 // publish makes the metrics of all families those that Report has.
 func (d *Dataplane[P]) publish() {
 	var now sdk.Report

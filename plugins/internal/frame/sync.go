@@ -45,12 +45,12 @@ func (d *Dataplane[P]) reconcile(ctx context.Context, changes sdk.Changes) (sdk.
 	if owed {
 		changes = d.everything()
 	}
-	d.told = true
 	if changes.Node || changes.Full {
 		if err := d.node(); err != nil {
 			return sdk.Result{}, err
 		}
 	}
+	d.told = true
 	defer d.publish()
 	for _, f := range d.families {
 		f.planned = owed
@@ -101,9 +101,6 @@ func latest(shown []sdk.Role) sdk.Role {
 // adopt has f read parts of the kernel.
 func (d *Dataplane[P]) adopt(ctx context.Context, f *family[P], which Parts) (sdk.Role, error) {
 	f.known = f.known && which != All
-	if m, ok := f.Family.(Masquerader); ok {
-		m.Masquerade().Doubt()
-	}
 	role, err := f.Adopt(ctx, which)
 	f.known = err == nil && (f.known || which == All)
 	return role, err
@@ -213,7 +210,7 @@ func (d *Dataplane[P]) unserved(c sdk.Changes) []sdk.Failure {
 // afterwards is what follows once the kernel serves: the other parameters, and the UDP flows
 // that lead nowhere now.
 func (d *Dataplane[P]) afterwards(c sdk.Changes, failed []sdk.Failure) error {
-	if !d.writes() || d.role != sdk.Active {
+	if !d.writes() || !d.told || d.role != sdk.Active {
 		return nil
 	}
 	if c.Full || c.Node {

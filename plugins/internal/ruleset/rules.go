@@ -133,8 +133,6 @@ func (r *Rules[K]) Attempt(ctx context.Context, changes map[K]Desired) (written 
 	if err == nil {
 		return p, nil, nil
 	}
-	r.known = false
-	r.Stats.failed(len(r.touched) < len(r.chains))
 	if ctx.Err() == nil && errors.As(err, &refused) {
 		return nil, refused, nil
 	}
@@ -152,13 +150,16 @@ func (r *Rules[K]) share(ctx context.Context) error {
 }
 
 // Write carries out a plan of these rules. Each part of it that is done is noted, and at the
-// end that the kernel has what it should, but for chains that are left to be removed.
+// end that the kernel has what it should, but for chains that are left to be removed. After
+// an error the kernel is read before anything else is written.
 func (r *Rules[K]) Write(ctx context.Context, p Plan) error {
 	if len(p) > 0 {
 		r.asRead = nil
 	}
 	r.Stats.write(p)
 	if err := p.Write(ctx, r.Tool, r.config.Rank, r.RuleCount("nat"), r.Done); err != nil {
+		r.known = false
+		r.Stats.failed(len(r.touched) < len(r.chains))
 		return err
 	}
 	r.Settled()

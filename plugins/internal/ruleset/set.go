@@ -48,6 +48,23 @@ type Desired struct {
 	Entries []Entry
 }
 
+// With is d with these chains beside its own, or in place of those with the same name.
+func (d Desired) With(chains []iptables.Chain) Desired {
+	at := make(map[iptables.ID]int, len(d.Chains))
+	for i, c := range d.Chains {
+		at[c.ID] = i
+	}
+	d.Chains = slices.Clone(d.Chains)
+	for _, c := range chains {
+		if i, has := at[c.ID]; has {
+			d.Chains[i] = c
+		} else {
+			d.Chains = append(d.Chains, c)
+		}
+	}
+	return d
+}
+
 // Empty reports whether nothing is wanted.
 func (d Desired) Empty() bool { return len(d.Chains) == 0 && len(d.Entries) == 0 }
 
@@ -170,25 +187,6 @@ func (s *Set[K]) PutAll(all map[K]Desired) {
 	for owner, d := range all {
 		s.Put(owner, d)
 	}
-}
-
-// Add adds chains to those that owner wants, in place of those with the same name.
-func (s *Set[K]) Add(owner K, chains []iptables.Chain) {
-	d := s.desired[owner]
-	at := make(map[iptables.ID]int, len(d.Chains))
-	for i, c := range d.Chains {
-		at[c.ID] = i
-	}
-	d.Chains = slices.Clone(d.Chains)
-	for _, c := range chains {
-		if i, has := at[c.ID]; has {
-			d.Chains[i] = c
-		} else {
-			d.Chains = append(d.Chains, c)
-		}
-		s.write(owner, c)
-	}
-	s.desired[owner] = d
 }
 
 // Tables are the chains that should be there, as if the kernel had them. A Tracer finds

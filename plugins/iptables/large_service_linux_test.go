@@ -61,11 +61,19 @@ func failedWith(r sdk.Result) map[sdk.Name]error {
 func (k kernel) brought(p *plugin) {
 	k.Helper()
 	k.eventually("the rest of a large Service is written", func() bool {
-		if err := p.turn.Take(k.Context()); err != nil {
+		left, err := p.Unfinished(k.Context())
+		if err != nil {
 			k.Fatal(err)
 		}
-		defer p.turn.Give()
-		return p.sides[0].Known() && len(p.sides[0].rests) == 0 && !p.sides[0].Pending()
+		done := false
+		err = p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
+			done = left == 0 && p.families[0].rules.Known() && !p.families[0].rules.Pending()
+			return nil
+		})
+		if err != nil {
+			k.Fatal(err)
+		}
+		return done
 	})
 }
 
@@ -85,7 +93,7 @@ func TestKernelNobodyWaitsForALargeService(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		s := several(20)
 		p := k.start()
-		p.among = 0 // all of it between calls
+		p.Among = 0 // all of it between calls
 		k.sync(p, s.Update(1))
 		k.role(p, sdk.Active)
 		lines := k.noted("10.9.9.1:", "10.9.9.2:", "11.0.")
@@ -131,7 +139,7 @@ func (k kernel) oneOfMany(p *plugin, s sdktest.Scenario) {
 	huge := &s.Services[len(s.Services)-1]
 	huge.Cluster = slices.Delete(slices.Clone(huge.Cluster), 77, 78)
 	k.sync(p, sdk.Update{From: 4, To: 5, Set: []sdk.Service{*huge}})
-	if written, most := p.sides[0].Stats.Last["nat"], int(10*math.Sqrt(many)); written == 0 || written > most {
+	if written, most := p.families[0].rules.Stats.Last["nat"], int(10*math.Sqrt(many)); written == 0 || written > most {
 		k.Errorf("of one endpoint that went %d rules are written, and may be %d", written, most)
 	}
 	k.wantAll(p, s)
@@ -162,7 +170,7 @@ func TestKernelTakesOverALargeService(t *testing.T) {
 		s.Services[2] = moved(s.Services[2], 10<<24|9<<16|9<<8|1)
 		for _, life := range []string{"that dies", "that lives"} {
 			p = k.start()
-			p.among = 0
+			p.Among = 0
 			result, err := p.Sync(k.Context(), s.Update(1))
 			if failed := failedWith(result); err != nil || len(failed) != 1 && life == "that dies" || len(failed) == 1 && failed[huge.Name] == nil {
 				k.Fatalf("a process %s: failed: %v, %v; want %s alone", life, failed, err, huge.Name)
@@ -199,7 +207,7 @@ func TestKernelSetsALargeServiceAside(t *testing.T) {
 		var refused *iptables.LineError
 		if failed := failedWith(result); err != nil || len(failed) != 1 || failed[huge.Name] == nil {
 			k.Fatalf("failed: %v, %v; want %s alone", failed, err, huge.Name)
-		} else if p.among > 0 && !errors.As(failed[huge.Name], &refused) && !strings.Contains(failed[huge.Name].Error(), "still to be written") {
+		} else if p.Among > 0 && !errors.As(failed[huge.Name], &refused) && !strings.Contains(failed[huge.Name].Error(), "still to be written") {
 			k.Errorf("it failed with %v", failed[huge.Name])
 		}
 		for _, got := range served(sdk.IPv4, k.tables(sdk.IPv4)) {

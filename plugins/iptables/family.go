@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// A family is one side, as the frame sees it.
+type family struct {
+	rules   *side
+	options options
+	losses  *losses
+	log     *slog.Logger
+
+	role      sdk.Role
+	addressed time.Time     // when the node's addresses were looked at last
+	draining  map[flow]bool // what is left of the connections that draining began with
+}
+
+var _ interface {
+	frame.Family[ruleset.Desired]
+	frame.Divider[ruleset.Desired]
+	frame.Drainer
+	frame.Forgetter
+	frame.Sampler
+	frame.Masquerader
+} = (*family)(nil)
+
+func newFamily(tool iptables.Tool, o options, l *losses, log *slog.Logger) *family {
+	return &family{rules: newSide(tool), options: o, losses: l, log: log}
+}
+
+// Serves reports whether f is the family's.
+func (f *family) Serves(of sdk.Family) bool { return of == f.rules.Family() }
+
+// Masquerade is the hold on the chains that all dataplanes share.
+func (f *family) Masquerade() *masquerade.Hold { return f.rules.Masquerade }
+
+// Hold hands the lock to every program that writes, and listens while there is one.
+func (f *family) Hold(lock *ledger.Lock) {
+	if lock == nil {
+		f.rules.Hold(nil)
+		f.losses.ignore()
+		return
+	}
+	f.rules.Hold(lock.File())
+	f.losses.listen()
+}
+
+// Adopt reads the tables, unless nobody wrote since they were last read.
+func (f *family) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
+	f.mayCount(ctx)
+	f.rules.LimitRemovals(0)
+	if f.rules.Doubt() == "" && f.rules.JustRead() {
+		f.rules.TouchAll()
+		return f.rules.shown(), nil
+	}
+	if err := f.rules.Read(ctx); err != nil {
+		return 0, err
+	}
+	return f.rules.shown(), nil
+}
+
+// Node takes what the host says of the node, and what the kernel says of its addresses.
+func (f *family) Node(n sdk.Node) error {
+	if err := checkPods(n.Pods); err != nil {
+		return err
+	}
+	of := f.rules.Family()
+	bound, err := bound(of, n.ServiceCIDRs)
+	if err != nil {
+		return err
+	}
+	f.rules.setNode(nodeConfig{
+		family:    of,
+		node:      n,
+		localhost: *f.options.LocalhostNodePorts && localhost(of, n),
+		liberal:   n.Conntrack.TCPBeLiberal || liberal(),
+		counted:   f.rules.counts,
+		bound:     bound,
+	})
+	return nil
+}
+
+// Role is the part that the jumps are to play.
+func (f *family) Role(r sdk.Role) error {
+	f.role = r
+	return nil
+}
+
+// Want is what a Service needs in the tables.
+func (f *family) Want(svc sdk.Service) (ruleset.Desired, error) {
+	d := want(svc, f.rules.node.node)
+	if n := listed(svc); n > Ceiling && !d.Empty() {
+		return ruleset.Desired{}, tooMany(n)
+	}
+	return d, nil
+}
+
+// Pieces are what Services need, as it was put.
+func (f *family) Pieces() map[sdk.Name]ruleset.Desired { return f.rules.Owners() }
+
+// Keep is what the tables have of a Service.
+func (f *family) Keep(name sdk.Name) ruleset.Desired { return f.rules.keep(name) }
+
+// Put says what Services need.
+func (f *family) Put(pieces map[sdk.Name]ruleset.Desired) { f.rules.PutAll(pieces) }
+
+// Plan is what the tables lack.
+func (f *family) Plan() frame.Plan {
+	f.rules.lead(f.role)
+	return plan{f, f.rules.Plan()}
+}
+
+// A plan is one of the rules.
+type plan struct {
+	family *family
+	ruleset.Plan
+}
+
+// Apply writes the rules. A line that the kernel does not take keeps out all that are
+// written with it.
+func (p plan) Apply(ctx context.Context) ([]sdk.Failure, error) {
+	rules := p.family.rules
+	err := rules.Write(ctx, p.Plan)
+	refused := new(iptables.LineError)
+	switch {
+	case err == nil:
+		rules.LimitRemovals(rules.slice())
+		return nil, nil
+	case ctx.Err() == nil && errors.As(err, &refused):
+		return nil, &frame.Refused{Suspects: rules.Suspects(refused, rules.Owners()), Err: err}
+	}
+	return nil, err
+}
+
+// Probe looks at what nft's kernel told, and at the sizes of legacy's tables; and now and
+// then at the node's addresses.
+func (f *family) Probe(ctx context.Context) frame.Finding {
+	f.rules.lead(f.role)
+	for _, c := range f.losses.take(f.rules.Family()) {
+		f.rules.Hear(ctx, c)
+	}
+	f.rules.Glance()
+	found := f.doubted()
+	found.Moved = f.moved()
+	return found
+}
+
+// Audit reads one chain, or asks for one jump.
+func (f *family) Audit(ctx context.Context) frame.Finding {
+	f.rules.Audit(ctx)
+	return f.doubted()
+}
+
+func (f *family) doubted() frame.Finding {
+	if why := f.rules.Doubt(); why != "" {
+		return frame.Finding{Lost: frame.All, Why: why}
+	}
+	return frame.Finding{}
+}
+
+// moved reports whether an ipvs dataplane has bound other addresses than the rules know of.
+func (f *family) moved() bool {
+	if time.Since(f.addressed) < addressesEvery {
+		return false
+	}
+	f.addressed = time.Now()
+	now, err := bound(f.rules.Family(), f.rules.node.node.ServiceCIDRs)
+	if err != nil {
+		f.log.Warn("cannot see which addresses take node ports", "err", err)
+		return false
+	}
+	if slices.Equal(now, f.rules.node.bound) {
+		return false
+	}
+	f.log.Info("other addresses are bound by ipvs", "family", f.rules.Family(), "ranges", len(now))
+	return true
+}
