@@ -27,6 +27,7 @@ type way struct {
 	told    bool                 // it is known what is to be served
 	limited *sdk.ConntrackLimits // what was set; nil: nothing yet
 	fresh   map[place]bool       // of UDP: no flow that the kernel remembers leads to their sockets
+	former  sharedPorts          // of a process before this one; connections may still be sent there
 	steps   []string             // what the last write would have done, had it been allowed
 }
 
@@ -118,8 +119,13 @@ func (d *Dataplane) prepareWay(ctx context.Context) error {
 		return err
 	}
 	r.askPatience(ctx)
+	d.way.former = make(sharedPorts)
 	for _, s := range r.sides {
-		d.way.portals.Prefer(s.Family(), s.formerDoors())
+		f, ports := s.Family(), s.formerDoors()
+		if ports != (relay.Ports{}) {
+			d.way.former[f] = ports
+			d.way.portals.Prefer(f, ports)
+		}
 	}
 	d.way.looked = true
 	if d.role == sdk.Standby {

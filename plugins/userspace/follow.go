@@ -74,6 +74,7 @@ func (d *Dataplane) look(ctx context.Context) {
 	if d.writes() && d.claim.Owes() {
 		return // that comes first
 	}
+	d.forgetFormer(ctx)
 	var edits []edit
 	further := slices.Collect(maps.Keys(d.owed))
 	moved := false

@@ -255,11 +255,13 @@ func (d *Dataplane) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, err
 	swept, err := sweepAll(ctx, d.ledgerDir, l, d.gotOn)
 	names = append(names, swept...)
 	if !l.DryRun {
+		closed := d.sharedPorts()
 		d.claim.Begin()
 		d.claim.Forget() // the next call tries it
 		d.leave()
 		d.relay.Stop()
 		d.forget()
+		d.forgetReset(closed)
 	}
 	return names, err
 }

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conntrack forgets UDP flows that lead nowhere, for any dataplane.
+// Package conntrack forgets what the kernel remembers of flows that lead nowhere, for any
+// dataplane.
 //
 // A UDP client keeps sending from one port, and the kernel keeps sending each of
 // those datagrams where it sent the first, for as long as they come. When that
 // endpoint is gone, or when there was none at the first datagram, the flow never
-// finds the right one by itself. TCP needs none of this: its clients notice.
+// finds the right one by itself.
 //
-// Only the Active dataplane does this, and only for flows that the contract names
+// TCP clients notice, and begin a new connection. It finds the right endpoint, because
+// the kernel looks for one anew, even if the port is that of a connection before. The
+// exception is a connection that the endpoint's side has reset: for 10 s, and anew with
+// each attempt, the next one from that port is sent where it was sent (ForgetReset).
+//
+// Only the Active dataplane forgets UDP flows, and only those that the contract names
 // (line 9 in package sdk): the original destination is a frontend of a UDP Service
 // that somebody serves, and the reply comes from nobody who does.
 package conntrack

@@ -19,20 +19,38 @@ func Forget(family sdk.Family, s Served) (int, error) {
 	if s.Empty() {
 		return 0, nil
 	}
+	n, err := forget(family, stale{s})
+	if err != nil {
+		return n, fmt.Errorf("forget stale %s udp flows: %w", family, err)
+	}
+	return n, nil
+}
+
+// ForgetReset deletes the kernel's entries of TCP connections that were reset and whose
+// replies came from an address for which gone is true, because no socket is there any
+// more. Connections that have not ended stay. It says how many entries there were, and
+// needs what Forget needs.
+func ForgetReset(family sdk.Family, gone func(reply netip.AddrPort) bool) (int, error) {
+	n, err := forget(family, reset(gone))
+	if err != nil {
+		return n, fmt.Errorf("forget reset %s tcp connections: %w", family, err)
+	}
+	return n, nil
+}
+
+// forget deletes the entries of family that match.
+func forget(family sdk.Family, match netlink.CustomConntrackFilter) (int, error) {
 	inet := netlink.InetFamily(unix.AF_INET)
 	if family == sdk.IPv6 {
 		inet = unix.AF_INET6
 	}
 	h, err := netlink.NewHandle(unix.NETLINK_NETFILTER) // one socket for them all
 	if err != nil {
-		return 0, fmt.Errorf("open a socket to forget %s udp flows: %w", family, err)
+		return 0, fmt.Errorf("open a socket: %w", err)
 	}
 	defer h.Close()
-	n, err := h.ConntrackDeleteFilters(netlink.ConntrackTable, inet, stale{s})
-	if err != nil {
-		return int(n), fmt.Errorf("forget stale %s udp flows: %w", family, err)
-	}
-	return int(n), nil
+	n, err := h.ConntrackDeleteFilters(netlink.ConntrackTable, inet, match)
+	return int(n), err
 }
 
 // stale is the filter that package netlink asks about each flow.
@@ -51,4 +69,19 @@ func (s stale) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 		To:    netip.AddrPortFrom(to.Unmap(), f.Forward.DstPort),
 		Reply: netip.AddrPortFrom(reply.Unmap(), f.Reverse.SrcPort),
 	})
+}
+
+// reset is the filter of ForgetReset.
+type reset func(reply netip.AddrPort) bool
+
+// tcpClose is the kernel's TCP_CONNTRACK_CLOSE: a reset ended the connection.
+const tcpClose = 8
+
+func (r reset) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
+	tcp, ok := f.ProtoInfo.(*netlink.ProtoInfoTCP)
+	if !ok || tcp.State != tcpClose {
+		return false
+	}
+	reply, ok := netip.AddrFromSlice(f.Reverse.SrcIP)
+	return ok && r(netip.AddrPortFrom(reply.Unmap(), f.Reverse.SrcPort))
 }

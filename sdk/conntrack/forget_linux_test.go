@@ -4,6 +4,7 @@ package conntrack
 
 import (
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"runtime"
@@ -52,6 +53,64 @@ func TestKernelForget(t *testing.T) {
 	}
 	if left["10.0.0.1"] || !left["10.0.0.2"] || !left["198.51.100.1"] {
 		t.Errorf("flows left lead to %v; want 10.0.0.2 and 198.51.100.1", left)
+	}
+}
+
+// TestKernelForgetReset: of TCP connections only those are forgotten that were reset, and
+// whose replies came from where nothing is any more.
+func TestKernelForgetReset(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it makes a network namespace")
+	}
+	ownNamespace(t)
+	run(t, "ip", "link", "set", "lo", "up")
+	listener := func(addr string) net.Listener {
+		l, err := net.Listen("tcp4", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		return l
+	}
+	gone, there := listener("127.0.0.1:8001"), listener("127.0.0.1:8002")
+	run(t, "iptables", "-t", "nat", "-A", "OUTPUT", "-p", "tcp", "-d", "10.0.0.1", "--dport", "80", "-j", "REDIRECT", "--to-ports", "8001")
+	run(t, "iptables", "-t", "nat", "-A", "OUTPUT", "-p", "tcp", "-d", "10.0.0.1", "--dport", "81", "-j", "REDIRECT", "--to-ports", "8002")
+	run(t, "ip", "address", "add", "10.0.0.1/32", "dev", "lo")
+	for _, c := range []struct {
+		to    string
+		at    net.Listener
+		reset bool
+	}{{"10.0.0.1:80", gone, true}, {"10.0.0.1:80", gone, false}, {"10.0.0.1:81", there, true}} {
+		meet(t, c.to, c.at, c.reset)
+	}
+	n, err := ForgetReset(sdk.IPv4, func(reply netip.AddrPort) bool { return reply.Port() == 8001 })
+	if err != nil || n != 1 {
+		t.Fatalf("forgot %d connections, error %v; want the one that was reset at a port that is gone", n, err)
+	}
+	flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+	if err != nil || len(flows) != 2 {
+		t.Errorf("there are %v, %v; want the one that was not reset, and the one at the port that is there", flows, err)
+	}
+}
+
+// meet makes a connection, which the listener's side ends.
+func meet(t *testing.T, to string, l net.Listener, reset bool) {
+	t.Helper()
+	client, err := net.Dial("tcp4", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reset {
+		_ = server.(*net.TCPConn).SetLinger(0)
+	}
+	server.Close()
+	if _, err := client.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection did not end")
 	}
 }
 

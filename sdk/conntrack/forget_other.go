@@ -6,6 +6,7 @@ package conntrack
 
 import (
 	"errors"
+	"net/netip"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -15,5 +16,10 @@ func Forget(family sdk.Family, s Served) (int, error) {
 	if s.Empty() {
 		return 0, nil
 	}
+	return 0, errors.ErrUnsupported
+}
+
+// ForgetReset does nothing here: only Linux tracks connections this way.
+func ForgetReset(sdk.Family, func(reply netip.AddrPort) bool) (int, error) {
 	return 0, errors.ErrUnsupported
 }
