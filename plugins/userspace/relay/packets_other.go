@@ -17,10 +17,6 @@ type packets struct {
 
 func newPackets(b *buffers, conn *net.UDPConn) *packets { return &packets{b, conn} }
 
-// receiveDevice and device: nothing says by which device a datagram came in.
-func (p *packets) receiveDevice(bool) {}
-func (p *packets) device() string     { return "" }
-
 // read returns a borrowed buffer with a datagram of n bytes in it.
 func (p *packets) read() (buf *buffer, n int, from netip.AddrPort, err error) {
 	buf = p.lend()

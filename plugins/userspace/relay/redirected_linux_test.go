@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/userspace/relay/relaytest"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// redirectTo has the kernel send to a port of this process what the node sends to an
+// address, which needs a route, until the test ends.
+func redirectTo(t *testing.T, protocol, addr string, port uint16) {
+	t.Helper()
+	rule := func(command string) {
+		words := strings.Fields(fmt.Sprintf("-w -t nat %s OUTPUT -p %s -d %s -j REDIRECT --to-ports %d", command, protocol, addr, port))
+		if out, err := exec.Command("iptables", words...).CombinedOutput(); err != nil {
+			t.Fatalf("iptables %q: %v: %s", words, err, out)
+		}
+	}
+	rule("-A")
+	t.Cleanup(func() { rule("-D") })
+	if out, err := exec.Command("ip", "route", "replace", addr, "dev", "lo", "src", "127.0.0.1").CombinedOutput(); err != nil {
+		t.Fatalf("a route to %s: %v: %s", addr, err, out)
+	}
+}
+
+// TestKernelRedirected: connections to addresses that the machine does not have reach the
+// Socket for each, at its own port before the one for every address. A Socket that is
+// closed resets them, and the next one opens at the ports that it prefers.
+func TestKernelRedirected(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it writes rules, in a namespace of its own")
+	}
+	if _, err := exec.LookPath("iptables"); err != nil {
+		t.Skip("needs iptables: ", err)
+	}
+	exact, every := at(2, 8000), at(3, 8000)
+	endpoint(t, exact, nil)
+	endpoint(t, every, nil)
+	r := New()
+	defer r.Stop()
+	x := r.NewRedirected()
+	defer func() { x.Close() }()
+	listen := func(addr, endpoint string) Socket {
+		t.Helper()
+		s, err := x.ListenTCP(t.Context(), addrPortOf(addr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		web := svc("web", "node-port "+addr, endpoint)
+		s.Serve(&Target{NewService(web), web.Frontends[0]})
+		return s
+	}
+	named := listen("192.0.2.1:80", exact)
+	listen("0.0.0.0:80", every)
+	ports := x.Ports(sdk.IPv4)
+	redirectTo(t, "tcp", "192.0.2.0/24", ports[sdk.OnNode])
+	finds(t, "192.0.2.1:80", exact)
+	finds(t, "192.0.2.2:80", every)
+	if _, err := ask("192.0.2.1:81"); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("at a port that no socket is for: %v", err)
+	}
+	named.Close()
+	finds(t, "192.0.2.1:80", every)
+
+	x.Close()
+	if _, err := ask("192.0.2.1:80"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("closed, the listeners still accept: %v", err)
+	}
+	x = r.NewRedirected()
+	x.Prefer(sdk.IPv4, ports)
+	if again := listen("0.0.0.0:80", every); x.Ports(sdk.IPv4) != ports || again.Alive() != nil {
+		t.Errorf("the ports are %v, and not %v", x.Ports(sdk.IPv4), ports)
+	}
+	finds(t, "192.0.2.1:80", every)
+}
+
+// TestKernelRedirectedUDP: a datagram is answered from the address that it was sent to.
+func TestKernelRedirectedUDP(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it writes rules, in a namespace of its own")
+	}
+	if _, err := exec.LookPath("iptables"); err != nil {
+		t.Skip("needs iptables: ", err)
+	}
+	back := at(2, 5300)
+	relaytest.UDPEndpoint(t, back)
+	r := New()
+	defer r.Stop()
+	r.SetUDPIdle(relaytest.Timeout)
+	x := r.NewRedirected()
+	defer x.Close()
+	s, err := x.ListenUDP(t.Context(), addrPortOf("192.0.2.3:53"), netip.MustParseAddr("127.0.0.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	dns := udp(svc("dns", "cluster-ip 192.0.2.3:53", back))
+	s.Serve(&Target{NewService(dns), dns.Frontends[0]})
+	redirectTo(t, "udp", "192.0.2.3", s.Port())
+	if got := relaytest.AskUDP(t, relaytest.UDPClient(t, "192.0.2.3:53"), "x"); got != back {
+		t.Errorf("the client finds %s", got)
+	}
+}
