@@ -120,7 +120,7 @@ func (n *node) swap(s sdktest.Scenario, stage sdktest.Stage, from, to string) {
 var busy = []string{
 	"did not get on for", "took longer than", "timeout while waiting", "no handshake within", "deadline exceeded",
 	"after its deadline", "gets on no more", // and so the host killed it
-	"updates may be held back", `refused "COMMIT"`, // another program changed the table since it was read
+	"updates may be held back", "updates were held back", `refused "COMMIT"`, // another program changed the table since it was read
 }
 
 // isBusy reports whether a change was undone because the machine had no time for it.
