@@ -10,9 +10,11 @@ VCS     := -buildvcs=$(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && e
 # two go side by side. Those that measure what traffic sees go alone, and last.
 KERNEL  := $(shell grep -rlE '^func TestKernel' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u)
 BENCHES := $(shell grep -rlE '^func Benchmark' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u)
+# Packages that touch neither processes nor the kernel, and test in no time.
+PURE    := ./sdk ./host/pace ./host/phrase ./host/reach ./host/report ./host/swap ./host/track ./plugins/internal/tree
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-kernel test-ipvs e2e peers bench soak demo proto verify
+.PHONY: help build check test test-kernel test-ipvs e2e peers bench soak demo proto staticcheck verify
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +24,13 @@ build: ## build pointsman and every plugin into bin/
 	$(GO) build -trimpath $(VCS) -o bin/pointsman ./host/pointsman
 	@for p in $(PLUGINS); do echo "$(GO) build -trimpath $(VCS) -o bin/$$p ./plugins/$${p#pointsman-dataplane-}/$$p"; \
 		$(GO) build -trimpath $(VCS) -o bin/$$p ./plugins/$${p#pointsman-dataplane-}/$$p || exit 1; done
+
+check: bin/staticcheck ## what to run at each save: format, vet, staticcheck, walls, and the tests of pure packages
+	@unformatted="$$(gofmt -l .)"; if [ -n "$$unformatted" ]; then echo "gofmt these: $$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	bin/staticcheck ./...
+	$(GO) test -run '^Test(Walls|KeptInOneRoom)$$' ./test
+	$(GO) test $(PURE)
 
 test: ## run every test that needs neither root nor a cluster
 	$(GO) test -parallel 4 -skip "^TestKernel" ./... # most of them wait for processes
@@ -71,9 +80,18 @@ demo: build ## show it at work on this machine, in under a minute, without root
 proto: ## generate the wire's Go code again (needs protoc)
 	sdk/wire/generate.sh
 
-verify: ## check format, vet, other systems' builds, and that nothing generated is stale
+# A program of a module of its own, so that nothing of it is in what a plugin imports.
+bin/staticcheck: test/tools/go.mod
+	@mkdir -p bin
+	cd test/tools && $(GO) build -o ../../bin/ honnef.co/go/tools/cmd/staticcheck
+
+staticcheck: bin/staticcheck
+	bin/staticcheck ./...
+
+verify: ## check format, vet, staticcheck, other systems' builds, and that nothing generated is stale
 	@unformatted="$$(gofmt -l .)"; if [ -n "$$unformatted" ]; then echo "gofmt these: $$unformatted"; exit 1; fi
 	$(GO) vet ./...
+	@$(MAKE) --no-print-directory staticcheck
 	GOOS=darwin $(GO) build ./...
 	GOOS=windows $(GO) build ./...
 	$(GO) mod verify

@@ -46,7 +46,6 @@ type tale struct {
 
 	// The host.
 	want     map[Name]Service
-	node     Node
 	owed     map[Name]bool // changed since the last acknowledgement
 	kept     map[Name]bool // set aside
 	at       uint64        // the revision last acknowledged

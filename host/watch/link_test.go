@@ -67,7 +67,7 @@ func TestLinkIgnores(t *testing.T) {
 	cancel()
 	l.note(ended, errors.New("context canceled"))
 	l.note(t.Context(), apierrors.NewResourceExpired("too old resource version"))
-	l.note(t.Context(), apierrors.NewGone("410"))
+	l.note(t.Context(), &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonGone, Code: http.StatusGone}}) // as servers of old say it
 	l.note(t.Context(), apierrors.NewTooManyRequests("later", 1))
 	l.note(t.Context(), apierrors.NewTimeoutError("the watch was long enough", 0))
 	if l.now() != "" {

@@ -159,7 +159,7 @@ func (k pretended) disturb(random *rand.Rand) {
 			jump := iptables.Rule(`-m comment --comment "handle ClusterIPs; NOTE: this must be before the NodePort rules" -j KUBE-PORTALS-HOST`)
 			k.Tables[nat("KUBE-PORTALS-OLD")] = []iptables.Rule{"-j RETURN"}
 			if !slices.Contains(k.Tables[nat("OUTPUT")], jump) {
-				k.Tables[nat("KUBE-PORTALS-HOST")] = k.Tables[nat("KUBE-PORTALS-HOST")]
+				k.Tables[nat("KUBE-PORTALS-HOST")] = slices.Clone(k.Tables[nat("KUBE-PORTALS-HOST")]) // it is there, empty or not
 				k.Tables[nat("OUTPUT")] = append(k.Tables[nat("OUTPUT")], jump)
 			}
 		}

@@ -156,7 +156,6 @@ type subject struct {
 
 	mu      sync.Mutex // guards what is below
 	updates []sdk.Update
-	entries []sdk.AffinityEntry
 }
 
 // An order is the options of a subject.

@@ -5,6 +5,7 @@ package wire
 import (
 	"os"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -16,16 +17,11 @@ func TestSpent(t *testing.T) {
 	}
 	ranBefore, queuedBefore := Spent(os.Getpid())
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3 * runtime.NumCPU()))
-	stop := make(chan struct{})
-	defer close(stop)
+	var stop atomic.Bool
+	defer stop.Store(true)
 	for range 3 * runtime.NumCPU() {
 		go func() { // ends with stop
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for !stop.Load() {
 			}
 		}()
 	}
