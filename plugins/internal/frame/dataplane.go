@@ -60,7 +60,8 @@ type family[P any] struct {
 	large   map[sdk.Name]*backlog[P] // Services that are still to be written
 	rounds  rounds                   // of forgetting UDP flows
 	audited time.Time
-	retried time.Time // when a family that is not known was last read between calls
+	retry   time.Duration // how long is waited before a family that is not known is read again,
+	retryAt time.Time     // and until when
 }
 
 // served is the IP family that f serves, or both, for people.

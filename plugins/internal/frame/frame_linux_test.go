@@ -331,7 +331,11 @@ func TestAfterFailure(t *testing.T) {
 	l.semaphore.held <- struct{}{}
 	k.fail = nil
 	<-l.semaphore.held
+	began := time.Now()
 	eventually(t, "nothing was read again", func() bool { return k.differs([]sdk.Service{service(1, 2)}) == nil })
+	if took := time.Since(began); took > retryMost-time.Second {
+		t.Errorf("the first try came after %s", took)
+	}
 }
 
 // TestRepair: what somebody takes away is put back, and is not by a process that must not.

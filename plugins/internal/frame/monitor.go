@@ -13,7 +13,7 @@ import (
 const (
 	probeEvery = 500 * time.Millisecond // whatever costs next to nothing
 	auditEvery = 10 * time.Second       // one small piece in each family
-	retryEvery = 5 * time.Second        // a family of which it is not known what the kernel has
+	retryMost  = 5 * time.Second        // between two tries to write what failed: the first comes at once
 )
 
 // A monitor looks after the kernel between calls: it notices when somebody else takes away
@@ -96,12 +96,14 @@ func (d *Dataplane[P]) look(ctx context.Context) (more bool) {
 // examine probes f, and audits it when that is due.
 func (d *Dataplane[P]) examine(ctx context.Context, f *family[P]) Finding {
 	if !f.known {
-		if time.Since(f.retried) < retryEvery {
+		if time.Now().Before(f.retryAt) {
 			return Finding{}
 		}
-		f.retried = time.Now()
+		f.retry = min(max(2*f.retry, probeEvery), retryMost)
+		f.retryAt = time.Now().Add(f.retry)
 		return Finding{Lost: All, Why: "what was written last may not be there"}
 	}
+	f.retry, f.retryAt = 0, time.Time{}
 	found := f.Probe(ctx)
 	if found.Lost == 0 && time.Since(f.audited) >= auditEvery {
 		f.audited = time.Now()
