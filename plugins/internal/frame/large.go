@@ -147,12 +147,13 @@ func (d *Dataplane[P]) proceedIn(ctx context.Context, f *family[P]) (more bool, 
 		_, err := d.write(ctx, f, nil)
 		return err == nil, err
 	}
-	for _, b := range f.waiting() {
-		refused, err := d.writeSlice(ctx, f, b)
-		if err == nil && len(refused) > 0 {
-			return true, refused[0].Err // it is offered again, and named then
-		}
-		return err == nil, err
+	waiting := f.waiting()
+	if len(waiting) == 0 {
+		return false, nil
 	}
-	return false, nil
+	refused, err := d.writeSlice(ctx, f, waiting[0])
+	if err == nil && len(refused) > 0 {
+		return true, refused[0].Err // it is offered again, and named then
+	}
+	return err == nil, err
 }
