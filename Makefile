@@ -80,12 +80,12 @@ demo: build ## show it at work on this machine, in under a minute, without root
 proto: ## generate the wire's Go code again (needs protoc)
 	sdk/wire/generate.sh
 
-# A program of a module of its own, so that nothing of it is in what a plugin imports.
+# It is of a module of its own, so that nothing of it is in what a plugin imports.
 bin/staticcheck: test/tools/go.mod
 	@mkdir -p bin
 	cd test/tools && $(GO) build -o ../../bin/ honnef.co/go/tools/cmd/staticcheck
 
-staticcheck: bin/staticcheck
+staticcheck: bin/staticcheck ## look for mistakes that the compiler does not see
 	bin/staticcheck ./...
 
 verify: ## check format, vet, staticcheck, other systems' builds, and that nothing generated is stale
