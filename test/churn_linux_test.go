@@ -8,15 +8,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // A plugin that has followed many changes, none of which was an update of everything, has
 // as much memory as before, some time later.
 func TestMemoryAfterManyChanges(t *testing.T) {
 	plugin := build(t, "./test/keeper")
-	remote, err := wire.Launch(t.Context(), wire.Command{Path: plugin, SocketDir: t.TempDir()})
+	remote, err := launch.Launch(t.Context(), launch.Command{Path: plugin, SocketDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pointsman/pointsman/host/feed"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
@@ -95,7 +96,7 @@ func newWay(tb testing.TB, plugin string, services int) *way {
 		w.tracker.SetSlice(sliceObject(i, 10))
 	}
 	w.tracker.Synced()
-	remote, err := wire.Launch(tb.Context(), wire.Command{Path: plugin, SocketDir: tb.TempDir()})
+	remote, err := launch.Launch(tb.Context(), launch.Command{Path: plugin, SocketDir: tb.TempDir()})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -108,7 +109,7 @@ func newWay(tb testing.TB, plugin string, services int) *way {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	w.feed(tb, d, remote)
+	w.feed(tb, d, remote.Remote)
 	if first := <-w.acked; len(first.Update.Set) != services {
 		tb.Fatalf("the first update has %d Services", len(first.Update.Set))
 	}

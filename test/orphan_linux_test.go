@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/pointsman/pointsman/sdk/wire"
+	"github.com/pointsman/pointsman/host/launch"
 )
 
 // orphan ends the host of s, and loses what it wrote down of the plugin that serves on.
@@ -80,7 +80,7 @@ func TestInnocentProcess(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = innocent.Process.Kill(); _ = innocent.Wait() })
 	pid := innocent.Process.Pid
-	start, err := wire.StartTime(pid)
+	start, err := launch.StartTime(pid)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,8 +25,9 @@ type wall struct {
 
 var walls = []wall{
 	{"sdk", nil, "who writes a dataplane imports it, and must bring nothing else in"},
-	{"sdk/wire", []string{"sdk", "sdk/statefile", "sdk/wire/...", "github.com/hashicorp/go-plugin", "github.com/hashicorp/go-hclog", "google.golang.org/grpc", "google.golang.org/protobuf", "golang.org/x/sys"},
-		"the only room that knows how plugins are talked to"},
+	{"internal/lines", nil, "reads what a process prints, at either end of the wire"},
+	{"sdk/wire", []string{"sdk", "sdk/wire/...", "internal/lines", "github.com/hashicorp/go-plugin", "github.com/hashicorp/go-hclog", "google.golang.org/grpc", "google.golang.org/protobuf", "golang.org/x/sys"},
+		"the only room that knows how plugins are talked to; an author links it into a plugin, so what only a host needs is in host/launch"},
 	{"sdk/sdktest", []string{"sdk", "sdk/wire", "sdk/sdktest/...", "golang.org/x/tools/txtar", "golang.org/x/sys", "github.com/vishvananda/netns", "github.com/vishvananda/netlink"},
 		"third parties hold their dataplanes to it"},
 	{"sdk/conntrack", []string{"sdk", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "for any dataplane, also a third party's"},
@@ -44,11 +45,12 @@ var walls = []wall{
 	{"host/track", []string{"sdk", "host/reach", "k8s.io/api", "k8s.io/apimachinery"}, "pure: what each dataplane has not yet confirmed"},
 	{"host/pace", []string{"k8s.io/utils/clock"}, "when to run, whatever it is that runs"},
 	{"host/feed", []string{"sdk", "host/track", "host/pace", "k8s.io/utils/clock"}, "the loop of one dataplane; it knows neither where Services come from nor where they go"},
-	{"host/supervise", []string{"sdk", "sdk/statefile", "sdk/wire", "host/limit", "golang.org/x/sys"}, "a plugin's process, whatever it serves"},
+	{"host/launch", []string{"sdk/statefile", "sdk/wire", "internal/lines", "github.com/hashicorp/go-plugin", "github.com/hashicorp/go-hclog", "golang.org/x/sys"}, "starts, finds and ends plugins' processes; how they are called is sdk/wire's"},
+	{"host/supervise", []string{"sdk", "sdk/statefile", "sdk/wire", "host/launch", "host/limit", "golang.org/x/sys"}, "a plugin's process, whatever it serves"},
 	{"host/swap", []string{"sdk", "host/supervise"}, "from one dataplane to another; it decides, and is told what it acts by"},
 	{"host/intent", []string{"sdk/statefile", "host/supervise", "host/swap"}, "which mode is to serve: it decides, and keeps that in one file; it acts on nothing"},
 	{"host/quarantine", []string{"sdk", "host/phrase", "host/report"}, "which Services a plugin crashes on; it is handed what it tries them by"},
-	{"host/canary", []string{"sdk", "sdk/wire", "host/track", "k8s.io/api", "k8s.io/apimachinery"}, "a Service of the host's own, and nothing of who asks for it"},
+	{"host/canary", []string{"sdk", "host/launch", "host/track", "k8s.io/api", "k8s.io/apimachinery"}, "a Service of the host's own, and nothing of who asks for it"},
 	{"host/health", []string{"sdk", "host/limit", "host/phrase", "host/track", "github.com/prometheus/client_golang", "github.com/prometheus/client_model", "k8s.io/utils/clock"}, "answers probes and scrapes, and judges by what it is told whether the node is well; it acts on nothing"},
 	{"host/report", []string{"sdk"}, "one call for each thing that happened"},
 	{"host/admin", []string{"host/limit"}, "the verbs' way in; its JSON is a promise, so its types are its own"},
@@ -56,7 +58,7 @@ var walls = []wall{
 	{"host/limit", nil, "how many descriptors the host's servers may hold, and when there are none left"},
 	{"host/sockets", []string{"sdk", "host/track"}, "what listens on this node where a Service is; it only tells"},
 	{"host/phrase", nil, "words, for events and verbs alike"},
-	{"host/dataplanes", []string{"sdk", "sdk/wire", "host/admin", "host/canary", "host/config", "host/feed", "host/health", "host/intent", "host/phrase", "host/quarantine", "host/report", "host/supervise", "host/swap", "host/track", "github.com/hashicorp/go-hclog", "k8s.io/utils/clock"},
+	{"host/dataplanes", []string{"sdk", "sdk/wire", "host/admin", "host/canary", "host/config", "host/feed", "host/health", "host/intent", "host/launch", "host/phrase", "host/quarantine", "host/report", "host/supervise", "host/swap", "host/track", "github.com/hashicorp/go-hclog", "k8s.io/utils/clock"},
 		"where feed, supervise and swap meet; it knows neither the command line nor the API server"},
 	{"host/pointsman", []string{"host/...", "sdk", "sdk/...", "github.com/hashicorp/go-hclog", "github.com/spf13/cobra", "github.com/spf13/pflag", "go.yaml.in/yaml/v3"},
 		"constructs, connects, waits"},
@@ -97,7 +99,7 @@ func TestWalls(t *testing.T) {
 func TestKeptInOneRoom(t *testing.T) {
 	only := map[string][]string{
 		"google.golang.org/grpc":         {"sdk/wire"},
-		"github.com/hashicorp/go-plugin": {"sdk/wire"},
+		"github.com/hashicorp/go-plugin": {"sdk/wire", "host/launch"}, // its server, and its client
 		"k8s.io/client-go":               {"host/watch", "test"},
 		"github.com/spf13/viper":         {"host/config"},
 	}
@@ -112,6 +114,30 @@ func TestKeptInOneRoom(t *testing.T) {
 				if within(imported, what) && !inside {
 					t.Errorf("%s imports %s, which belongs to %s alone", room, imported, strings.Join(rooms, ", "))
 				}
+			}
+		}
+	}
+}
+
+// TestAPluginLinksNoHost: what an author's plugin is built of has nothing of the host, and
+// sdk/wire itself nothing to start or find a process with.
+func TestAPluginLinksNoHost(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", module+"sdk/examples/printer").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for _, dep := range strings.Fields(string(out)) {
+		if within(dep, module+"host") || within(dep, "k8s.io") {
+			t.Errorf("sdk/examples/printer is built with %s", dep)
+		}
+	}
+	for _, pkg := range packages(t) {
+		if pkg.ImportPath != module+"sdk/wire" {
+			continue
+		}
+		for _, host := range []string{"os/exec", "debug/elf", "crypto/x509/pkix"} {
+			if slices.Contains(pkg.Imports, host) {
+				t.Errorf("sdk/wire imports %s, which only a host needs: it belongs to host/launch", host)
 			}
 		}
 	}

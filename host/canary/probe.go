@@ -14,8 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // ErrUnproved says that no answer of the canary can be demanded.
@@ -89,8 +89,8 @@ func (c *Canary) probeAll(ctx context.Context, targets []target, inARow int, lim
 // patience is a limit in which time does not count that the host, or a plugin, spends
 // waiting for a processor: this process answers, and the connection may lead through a
 // relay.
-func (c *Canary) patience(limit time.Duration) wire.Patience {
-	p := wire.Patience{Limit: limit}
+func (c *Canary) patience(limit time.Duration) launch.Timeout {
+	p := launch.Timeout{Limit: limit}
 	if c.plugins != nil {
 		p.PIDs = c.plugins()
 	}
@@ -98,7 +98,7 @@ func (c *Canary) patience(limit time.Duration) wire.Patience {
 }
 
 // probe connects until the target has answered so often in a row.
-func probe(ctx context.Context, t target, inARow int, patience wire.Patience) error {
+func probe(ctx context.Context, t target, inARow int, patience launch.Timeout) error {
 	ctx, cancel := patience.Context(ctx)
 	defer cancel()
 	for answered := 0; answered < inARow; {

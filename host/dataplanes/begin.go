@@ -4,10 +4,10 @@ package dataplanes
 
 import (
 	"github.com/pointsman/pointsman/host/intent"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/swap"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // Begin decides with which dataplane to serve: that of a swap which a host before
@@ -30,7 +30,7 @@ func (set *Set) Begin() {
 	set.endFormer()
 	set.endOrphans()
 	if dir := socketDir(set.Begun.StateDir); dir != "" { // else others' may be there too
-		wire.SweepSockets(dir)
+		launch.SweepSockets(dir)
 	}
 	set.notWritten(set.writeState())
 }

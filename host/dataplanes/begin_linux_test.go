@@ -16,10 +16,10 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/track"
-	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // A formerHost is what a host left as it ended: on the disk, and which processes.
@@ -65,11 +65,11 @@ func (s formerHost) left(mode, slot string) (ended chan struct{}) {
 		close(ended)
 	}()
 	s.Cleanup(func() { input.Close(); <-ended })
-	start, err := wire.StartTime(cmd.Process.Pid)
+	start, err := launch.StartTime(cmd.Process.Pid)
 	if err != nil {
 		s.Fatal(err)
 	}
-	netns, err := wire.NetNS()
+	netns, err := launch.NetNS()
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func (s formerHost) left(mode, slot string) (ended chan struct{}) {
 	return ended
 }
 
-// exe is what a process executes, as a wire.Handle has it.
+// exe is what a process executes, as a launch.Handle has it.
 func exe(t *testing.T, pid int) string {
 	t.Helper()
 	var s syscall.Stat_t

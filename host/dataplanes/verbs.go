@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
@@ -91,7 +92,7 @@ func answer[T any](printed []byte, failed error) (T, error) {
 // verb runs a plugin's binary by hand, until ctx ends, and returns what it prints. Like
 // the plugin itself it is run only if nothing else could have changed it.
 func verb(ctx context.Context, path, sum string, words ...string) ([]byte, error) {
-	binary, err := wire.OpenBinary(path, sum)
+	binary, err := launch.OpenBinary(path, sum)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

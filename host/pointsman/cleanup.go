@@ -16,9 +16,9 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/dataplanes"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/supervise"
-	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // cleanupLimit is how long one plugin may take to clean up.
@@ -158,7 +158,7 @@ func (j janitor) ask(ctx context.Context, f supervise.Found) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, cleanupLimit)
 	defer cancel()
-	binary, err := wire.OpenBinary(f.Path, j.settings.Plugins[f.Name].SHA256)
+	binary, err := launch.OpenBinary(f.Path, j.settings.Plugins[f.Name].SHA256)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Path, err)
 	}

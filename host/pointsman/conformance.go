@@ -3,13 +3,17 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"regexp"
+	"sync"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/launch"
+	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
@@ -36,7 +40,7 @@ It exits 0 when the plugin conforms, 1 when not.`,
 	c.Flags().StringVar(&plugin, "options", "", "the plugin's own options, as JSON")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "also print what passed")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		options := sdktest.Options{Verbose: verbose, Plugin: []byte(plugin)}
+		options := sdktest.Options{Verbose: verbose}
 		if run != "" {
 			pattern, err := regexp.Compile(run)
 			if err != nil {
@@ -44,13 +48,14 @@ It exits 0 when the plugin conforms, 1 when not.`,
 			}
 			options.Run = pattern
 		}
-		progress := c.OutOrStdout()
-		if *out != "table" {
-			progress = io.Discard
+		if *out == "table" {
+			options.Out = c.OutOrStdout()
 		}
 		ctx, stop := untilInterrupt(c.Context())
 		defer stop()
-		report, err := sdktest.ConformBinary(ctx, args[0], progress, options)
+		subject := launched(args[0])
+		subject.Options = []byte(plugin)
+		report, err := sdktest.Check(ctx, subject, options)
 		if err != nil {
 			return err
 		}
@@ -64,4 +69,24 @@ It exits 0 when the plugin conforms, 1 when not.`,
 		return nil
 	}
 	return c
+}
+
+// launched is a Subject whose lives are started as a host starts a plugin.
+func launched(path string) sdktest.Subject {
+	var lives sync.Map // from *wire.Remote to its *launch.Plugin
+	return sdktest.Subject{
+		Start: func(ctx context.Context, stateDir string) (sdk.Dataplane, error) {
+			plugin, err := launch.Launch(ctx, launch.Command{Path: path, StateDir: stateDir})
+			if err != nil {
+				return nil, err
+			}
+			lives.Store(plugin.Remote, plugin)
+			return plugin.Remote, nil
+		},
+		Stop: func(dp sdk.Dataplane) {
+			if plugin, ok := lives.LoadAndDelete(dp); ok {
+				_ = plugin.(*launch.Plugin).Stop(context.Background()) // it kills in the end, whatever the plugin does
+			}
+		},
+	}
 }

@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pointsman/pointsman/sdk/wire"
+	"github.com/pointsman/pointsman/host/launch"
 )
 
 // Prefix is what the name of every plugin's binary begins with.
@@ -74,7 +74,7 @@ func binaries(dir string) []string {
 
 func examine(name, path string) Found {
 	f := Found{Name: name, Path: path}
-	binary, err := wire.OpenBinary(path, "")
+	binary, err := launch.OpenBinary(path, "")
 	if err != nil {
 		f.Err = fmt.Errorf("%s: %w", path, err)
 		return f

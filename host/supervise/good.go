@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pointsman/pointsman/sdk/wire"
+	"github.com/pointsman/pointsman/host/launch"
 )
 
 // proof is how long a binary must have served to be the one to fall back to.
@@ -58,7 +58,7 @@ func lastGood(stateDir, path string) (good, sum string) {
 		return "", ""
 	}
 	good, sum = filepath.Join(stateDir, name), strings.TrimPrefix(name, "good-")
-	binary, err := wire.OpenBinary(good, sum)
+	binary, err := launch.OpenBinary(good, sum)
 	if err != nil {
 		return "", ""
 	}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pointsman/pointsman/sdk/wire"
+	"github.com/pointsman/pointsman/host/launch"
 )
 
 const (
@@ -23,15 +23,15 @@ const (
 // in sessions of its own: the tools that it ran, and long-lived helpers. They are known by
 // the launch in their environment. It returns within ten seconds, at once where there
 // are none.
-func endHelpers(launch string) {
-	if launch == "" {
+func endHelpers(id string) {
+	if id == "" {
 		return
 	}
-	for deadline := time.Now().Add(helperGrace); len(helpers(launch)) > 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(helperGrace); len(helpers(id)) > 0 && time.Now().Before(deadline); {
 		time.Sleep(helperGrace / 10)
 	}
 	for range helperRounds {
-		left := helpers(launch)
+		left := helpers(id)
 		if len(left) == 0 {
 			return
 		}
@@ -45,7 +45,7 @@ func endHelpers(launch string) {
 
 // ended is the launch of a process that has ended; empty: it has not, as where another
 // host has taken it over, or it is not known.
-func ended(remote *wire.Remote) string {
+func ended(remote *launch.Plugin) string {
 	select {
 	case <-remote.Exited():
 		return remote.Handle().Launch
@@ -55,10 +55,10 @@ func ended(remote *wire.Remote) string {
 }
 
 // helpers are the processes of a launch.
-func helpers(launch string) []wire.Marked {
-	marked, err := wire.FindMarked()
+func helpers(id string) []launch.Marked {
+	marked, err := launch.FindMarked()
 	if err != nil {
 		return nil // without /proc nothing can be known of them
 	}
-	return slices.DeleteFunc(marked, func(m wire.Marked) bool { return m.Mark.Launch != launch })
+	return slices.DeleteFunc(marked, func(m launch.Marked) bool { return m.Mark.Launch != id })
 }

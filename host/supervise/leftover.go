@@ -10,8 +10,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/sdk/statefile"
-	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // handleFile is where the way to a plugin's process is written down, for a host
@@ -27,7 +27,7 @@ func handleFile(stateDir, slot string) string {
 // A kept handle is what is written down: the way to a process, and of which binary it
 // is. By now another one may lie where that was.
 type kept struct {
-	wire.Handle
+	launch.Handle
 	Binary identity
 }
 
@@ -73,9 +73,9 @@ func EndLeftover(ctx context.Context, stateDir, slot string, dryRun bool) (pid i
 	case dryRun && pid != 0:
 		_, err = h.Shown()
 	case !dryRun:
-		err = wire.End(ctx, h.Handle) // of a process that is gone it removes the socket
+		err = launch.End(ctx, h.Handle) // of a process that is gone it removes the socket
 	}
-	if errors.Is(err, wire.ErrNotPlugin) {
+	if errors.Is(err, launch.ErrNotPlugin) {
 		pid = 0
 	}
 	if err != nil {
@@ -100,7 +100,7 @@ func readHandle(stateDir, slot string) (kept, error) {
 }
 
 // runs reports whether the very process that h names still runs.
-func runs(h wire.Handle) bool {
-	start, err := wire.StartTime(h.PID)
+func runs(h launch.Handle) bool {
+	start, err := launch.StartTime(h.PID)
 	return err == nil && start == h.Start
 }

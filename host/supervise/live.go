@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/limit"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
@@ -18,7 +19,7 @@ import (
 
 // A live plugin is a process that is up, and what goes on beside it.
 type live struct {
-	remote      *wire.Remote
+	remote      *launch.Plugin
 	description sdk.Description
 	foreign     bool               // something else keeps it running
 	left        bool               // a former host left it serving
@@ -38,7 +39,7 @@ func (p Plugin) launch(ctx context.Context) (*live, error) {
 		return nil, fmt.Errorf("make the plugin's state directory: %w", err)
 	}
 	mark := p.mark()
-	remote, err := wire.Launch(ctx, wire.Command{
+	remote, err := launch.Launch(ctx, launch.Command{
 		Path:        p.Path,
 		SHA256:      p.SHA256,
 		Env:         p.Env,
@@ -79,13 +80,13 @@ func (p Plugin) socketDir() string {
 // connect connects to a plugin that something else keeps running, and configures
 // it. One with which that fails is left to itself.
 func (p Plugin) connect(ctx context.Context) (*live, error) {
-	h, err := wire.At(p.Address)
+	target, err := wire.At(p.Address)
 	if err != nil {
 		return nil, err
 	}
 	limited, cancel := context.WithTimeout(ctx, connectLimit)
 	defer cancel()
-	remote, err := wire.Attach(limited, h)
+	remote, err := launch.Attach(limited, launch.Handle{Target: target})
 	if err != nil {
 		return nil, err
 	}
@@ -112,12 +113,12 @@ func (p Plugin) attach(ctx context.Context) (*live, error) {
 	if !runs(h.Handle) {
 		return nil, os.ErrProcessDone
 	}
-	if netns, err := wire.NetNS(); err != nil || h.NetNS != "" && h.NetNS != netns {
+	if netns, err := launch.NetNS(); err != nil || h.NetNS != "" && h.NetNS != netns {
 		return nil, fmt.Errorf("process %d is in the network namespace %s, and this host in %s", h.PID, h.NetNS, netns)
 	}
 	limited, cancel := context.WithTimeout(ctx, attachLimit)
 	defer cancel()
-	remote, err := wire.Attach(limited, h.Handle)
+	remote, err := launch.Attach(limited, h.Handle)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +135,7 @@ func (p Plugin) attach(ctx context.Context) (*live, error) {
 const attachLimit = 3 * time.Second
 
 // configure begins a session. A process with which that fails is gone afterwards.
-func (p Plugin) configure(ctx context.Context, remote *wire.Remote) (*live, error) {
+func (p Plugin) configure(ctx context.Context, remote *launch.Plugin) (*live, error) {
 	v, err := p.begin(ctx, remote)
 	if err != nil {
 		_ = remote.Stop(context.WithoutCancel(ctx)) // why it is stopped says more
@@ -153,7 +154,7 @@ type crashed struct {
 
 func (c *crashed) Unwrap() error { return c.error }
 
-func (p Plugin) begin(ctx context.Context, remote *wire.Remote) (*live, error) {
+func (p Plugin) begin(ctx context.Context, remote *launch.Plugin) (*live, error) {
 	d, err := remote.Configure(ctx, sdk.Setup{Options: p.Options, StateDir: p.StateDir})
 	if err == nil && d.Name != p.Name {
 		err = fmt.Errorf("%s calls itself %q: its name must be %q", p.where(), d.Name, p.Name)
@@ -206,7 +207,7 @@ func (v *live) session(ctx context.Context, hook func(context.Context, Life) err
 		case <-ctx.Done():
 		}
 	}()
-	life := Life{Remote: v.remote, Description: v.description, Trial: v.trial, Passed: func() { about(Passed, "") }}
+	life := Life{Remote: v.remote.Remote, Warnings: v.remote.Warnings(), Description: v.description, Trial: v.trial, Passed: func() { about(Passed, "") }}
 	switch err := hook(ctx, life); {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, wire.ErrFenced):
@@ -236,7 +237,7 @@ func (v *live) beat(ctx context.Context, s *Supervisor, about func(EventKind, st
 			felt, hangs = felt.feel(vitals, silence.took)
 			s.show(func(st *Status) { st.Vitals = vitals })
 			if s.hooks.Beat != nil {
-				s.hooks.Beat(v.remote, vitals)
+				s.hooks.Beat(v.remote.Remote, vitals)
 			}
 			if hangs != "" {
 				about(Hung, hangs)
@@ -261,14 +262,14 @@ func (v *live) ask(ctx context.Context) (wire.Vitals, spell, error) {
 	if v.foreign {
 		pid = 0
 	}
-	ran, queued := wire.Spent(pid)
+	ran, queued := launch.CPUTime(pid)
 	asked := time.Now()
 	vitals, err := v.remote.Vitals(ctx)
 	took := time.Since(asked)
 	if err == nil {
 		return vitals, spell{took: took}, nil
 	}
-	ranNow, queuedNow := wire.Spent(pid)
+	ranNow, queuedNow := launch.CPUTime(pid)
 	return vitals, spell{took, ranNow - ran, queuedNow - queued}, err
 }
 

@@ -10,14 +10,14 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/pointsman/pointsman/sdk/wire"
+	"github.com/pointsman/pointsman/host/launch"
 )
 
-// An Orphan is a process with the mark of a launch (wire.Mark) that no file of this host
+// An Orphan is a process with the mark of a launch (launch.Mark) that no file of this host
 // speaks of: a plugin whose process.json was lost or never written, or what a plugin
 // started and left behind.
 type Orphan struct {
-	wire.Marked
+	launch.Marked
 	Alone string // why it was left alone; empty: it was ended
 	Other bool   // it is the plugin of another host, with another state directory
 	Err   error  // why it could not be ended
@@ -28,11 +28,11 @@ type Orphan struct {
 // holds the lock on the state directory, so that no other host with it lives. With a dry
 // run it only looks.
 func EndOrphans(ctx context.Context, stateDir string, keep []string, dryRun bool) ([]Orphan, error) {
-	marked, err := wire.FindMarked()
+	marked, err := launch.FindMarked()
 	if err != nil {
 		return nil, err
 	}
-	netns, err := wire.NetNS()
+	netns, err := launch.NetNS()
 	if err != nil {
 		return nil, fmt.Errorf("which network namespace is this: %w", err)
 	}
@@ -61,7 +61,7 @@ type place struct {
 
 // judge says what is to become of a marked process; false: it does not concern this host.
 // ours says that its mark names our state directory.
-func (p place) judge(m wire.Marked, ours bool) (Orphan, bool) {
+func (p place) judge(m launch.Marked, ours bool) (Orphan, bool) {
 	o := Orphan{Marked: m, Other: !ours}
 	switch {
 	case m.Parent == p.pid:
@@ -112,7 +112,7 @@ func KeptLaunch(stateDir, slot string) string {
 }
 
 // mark is what the plugin's process gets into its environment.
-func (p Plugin) mark() wire.Mark {
+func (p Plugin) mark() launch.Mark {
 	dir := p.HostDir
 	if dir == "" {
 		dir = p.StateDir
@@ -123,7 +123,7 @@ func (p Plugin) mark() wire.Mark {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
 	}
-	return wire.Mark{Launch: wire.NewLaunch(), StateDir: dir, Mode: p.Name, Slot: p.Slot, Host: os.Getpid()}
+	return launch.Mark{Launch: launch.NewLaunch(), StateDir: dir, Mode: p.Name, Slot: p.Slot, Host: os.Getpid()}
 }
 
 // String is the process in a sentence.

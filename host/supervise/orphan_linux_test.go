@@ -16,13 +16,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pointsman/pointsman/sdk/wire"
+	"github.com/pointsman/pointsman/host/launch"
 )
 
 // wantAlive fails the test if the process has ended.
 func wantAlive(t *testing.T, what string, pid int) {
 	t.Helper()
-	if _, err := wire.StartTime(pid); err != nil {
+	if _, err := launch.StartTime(pid); err != nil {
 		t.Errorf("%s is gone: %v", what, err)
 	}
 }
@@ -133,24 +133,24 @@ func TestOrphansThatAreLeftAlone(t *testing.T) {
 // TestOrphanIsJudged decides by what is known of a process.
 func TestOrphanIsJudged(t *testing.T) {
 	here := place{netns: "net:[1]", uid: 0, pid: 50}
-	process := func(change func(*wire.Marked)) wire.Marked {
-		m := wire.Marked{PID: 7, Parent: 1, NetNS: "net:[1]", Mark: wire.Mark{Launch: "x", StateDir: "/there", Mode: "test", Host: 40}}
+	process := func(change func(*launch.Marked)) launch.Marked {
+		m := launch.Marked{PID: 7, Parent: 1, NetNS: "net:[1]", Mark: launch.Mark{Launch: "x", StateDir: "/there", Mode: "test", Host: 40}}
 		change(&m)
 		return m
 	}
 	for _, c := range []struct {
 		name   string
-		change func(*wire.Marked)
+		change func(*launch.Marked)
 		ours   bool
 		want   string // in Alone; "ended", or "ignored"
 	}{
-		{"ours", func(*wire.Marked) {}, true, "ended"},
-		{"our own child", func(m *wire.Marked) { m.Parent = 50 }, true, "ignored"},
-		{"of a host that lives", func(m *wire.Marked) { m.Parent = 40 }, true, "process 40, lives"},
-		{"in another namespace", func(m *wire.Marked) { m.NetNS = "net:[2]" }, true, "another network namespace"},
-		{"another user's", func(m *wire.Marked) { m.UID = 1000 }, true, "user 1000"},
-		{"another state directory's", func(*wire.Marked) {}, false, `"/there"`},
-		{"another one's, elsewhere", func(m *wire.Marked) { m.NetNS = "net:[2]" }, false, "ignored"},
+		{"ours", func(*launch.Marked) {}, true, "ended"},
+		{"our own child", func(m *launch.Marked) { m.Parent = 50 }, true, "ignored"},
+		{"of a host that lives", func(m *launch.Marked) { m.Parent = 40 }, true, "process 40, lives"},
+		{"in another namespace", func(m *launch.Marked) { m.NetNS = "net:[2]" }, true, "another network namespace"},
+		{"another user's", func(m *launch.Marked) { m.UID = 1000 }, true, "user 1000"},
+		{"another state directory's", func(*launch.Marked) {}, false, `"/there"`},
+		{"another one's, elsewhere", func(m *launch.Marked) { m.NetNS = "net:[2]" }, false, "ignored"},
 	} {
 		o, concerns := here.judge(process(c.change), c.ours)
 		got := o.Alone
@@ -227,7 +227,7 @@ func TestInnocentProcessIsNotKilled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pid := innocent(t)
-			start, err := wire.StartTime(pid)
+			start, err := launch.StartTime(pid)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -236,7 +236,7 @@ func TestInnocentProcessIsNotKilled(t *testing.T) {
 			if err := errors.Join(os.MkdirAll(y.plugin.StateDir, 0o700), os.WriteFile(handleFile(y.plugin.StateDir, ""), []byte(note), 0o600)); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := EndLeftover(t.Context(), y.plugin.StateDir, "", true); got != 0 || !errors.Is(err, wire.ErrNotPlugin) {
+			if got, err := EndLeftover(t.Context(), y.plugin.StateDir, "", true); got != 0 || !errors.Is(err, launch.ErrNotPlugin) {
 				t.Errorf("a dry run: %d, %v", got, err)
 			}
 			y.run()
@@ -257,17 +257,17 @@ func TestPretenderIsNotKilled(t *testing.T) {
 	_, left := orphaned(t, "serve")
 	mark := foundOrphan(t, t.TempDir(), left).Mark
 	pid := innocent(t, fmt.Sprintf(`POINTSMAN_PROCESS={"launch":%q}`, mark.Launch))
-	start, err := wire.StartTime(pid)
+	start, err := launch.StartTime(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	netns, _ := wire.NetNS()
-	for name, h := range map[string]wire.Handle{
+	netns, _ := launch.NetNS()
+	for name, h := range map[string]launch.Handle{
 		"another program":   {Launch: mark.Launch, NetNS: netns, Exe: "1:2"},
 		"another namespace": {Launch: mark.Launch, NetNS: "net:[1]"},
 	} {
 		h.Network, h.Address, h.PID, h.Start = "unix", "/nowhere", pid, start
-		if err := wire.End(context.Background(), h); !errors.Is(err, wire.ErrNotPlugin) {
+		if err := launch.End(context.Background(), h); !errors.Is(err, launch.ErrNotPlugin) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -54,6 +54,7 @@ type Hooks struct {
 // A Life is that of one process.
 type Life struct {
 	Remote      *wire.Remote
+	Warnings    []string // what went wrong at launch without keeping it from being used
 	Description sdk.Description
 
 	// Trial says that the plugin failed so often that this process is only tried. It

@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
@@ -211,7 +212,7 @@ func wantGone(t *testing.T, pid int) {
 	t.Helper()
 	deadline := time.Now().Add(long)
 	for {
-		if _, err := wire.StartTime(pid); errors.Is(err, os.ErrProcessDone) {
+		if _, err := launch.StartTime(pid); errors.Is(err, os.ErrProcessDone) {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -398,7 +399,7 @@ func TestLeftBehind(t *testing.T) {
 			left := y.untilServing()
 			y.host.Leave()
 			y.stop()
-			if _, err := wire.StartTime(left.PID); err != nil {
+			if _, err := launch.StartTime(left.PID); err != nil {
 				t.Fatalf("the plugin did not outlive its host: %v", err)
 			}
 			if stopped {
@@ -429,7 +430,7 @@ func TestLeftBehindAgain(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(came, cancel) // a deadline would be told to the plugin, which might be sooner to say that it is over
 		next.Run(ctx)
-		if _, err := wire.StartTime(left.PID); err != nil {
+		if _, err := launch.StartTime(left.PID); err != nil {
 			t.Fatalf("a host that ended after %s took its plugin along: %v", came, err)
 		}
 	}
@@ -487,7 +488,7 @@ func TestAStrangersPIDIsLeftAlone(t *testing.T) {
 	}
 	y.run()
 	y.untilServing()
-	if _, err := wire.StartTime(pid); err != nil {
+	if _, err := launch.StartTime(pid); err != nil {
 		t.Errorf("the stranger is gone: %v", err)
 	}
 }
@@ -559,7 +560,7 @@ func TestAddress(t *testing.T) {
 	third := y.listener(y.plugin.Address)
 	y.until("connected to the third", func(s Status) bool { return s.State == Serving && s.PID == third.Process.Pid })
 	y.stop()
-	if _, err := wire.StartTime(third.Process.Pid); err != nil {
+	if _, err := launch.StartTime(third.Process.Pid); err != nil {
 		t.Errorf("the plugin went with the host: %v", err)
 	}
 	if _, err := os.Stat(handleFile(y.plugin.StateDir, "")); !os.IsNotExist(err) {

@@ -19,7 +19,7 @@ func (p Plugin) Try(ctx context.Context, f func(context.Context, *wire.Remote, s
 		return false, err
 	}
 	defer func() { v.stop(); endHelpers(ended(v.remote)) }()
-	err = f(ctx, v.remote, v.description)
+	err = f(ctx, v.remote.Remote, v.description)
 	if err == nil {
 		return false, nil
 	}

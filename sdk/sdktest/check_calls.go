@@ -164,7 +164,7 @@ func (t *trial) ask(ctx context.Context) error {
 // noChildrenLeft: after a call was cut off no process of the plugin's is left.
 func noChildrenLeft(t *trial) error {
 	r, ok := t.dp.(*wire.Remote)
-	if !ok || r.Hello().PID == 0 || r.Handle().Network == "local" {
+	if !ok || r.Hello().PID == 0 || r.Target().Network == "local" {
 		return excused{"the dataplane is in this process"}
 	}
 	_, b, err := t.two()

@@ -55,7 +55,7 @@ func newSessionStartsOver(t *trial) error {
 // olderIsFenced: when another host has begun a session, the one before is refused.
 func olderIsFenced(t *trial) error {
 	older, ok := t.dp.(*wire.Remote)
-	if !ok || older.Handle().Network == "local" {
+	if !ok || older.Target().Network == "local" {
 		return excused{"the dataplane is in this process, where there is one host"}
 	}
 	s, err := t.scenario("cluster-ip")
@@ -65,7 +65,7 @@ func olderIsFenced(t *trial) error {
 	if err := t.serve(s); err != nil {
 		return err
 	}
-	newer, err := wire.Attach(t.ctx, older.Handle())
+	newer, err := wire.Attach(t.ctx, older.Target())
 	if err != nil {
 		return fmt.Errorf("attach as another host: %w", err)
 	}

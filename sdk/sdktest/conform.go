@@ -64,7 +64,7 @@ func InProcess(d sdk.Description, make func() sdk.Dataplane) Subject {
 			return remote, nil
 		},
 		Stop: func(dp sdk.Dataplane) {
-			stopRemote(dp)
+			stopLocal(dp)
 			if end, ok := lives.LoadAndDelete(dp); ok {
 				end.(func())()
 			}
@@ -72,8 +72,8 @@ func InProcess(d sdk.Description, make func() sdk.Dataplane) Subject {
 	}
 }
 
-// ending ends what the process would have held; nil: nothing does. As with a process,
-// nobody is left to ask how it went.
+// ending ends what the process would have held; nil: nothing does. As with a process, there
+// is no answer.
 func ending(d sdk.Description, dp sdk.Dataplane) func() {
 	if c, ok := dp.(io.Closer); ok {
 		return func() { _ = c.Close() }
@@ -91,25 +91,22 @@ func ending(d sdk.Description, dp sdk.Dataplane) func() {
 	}
 }
 
-// Binary is a Subject that is a plugin's binary.
-func Binary(path string) Subject {
-	return Subject{
-		Start: func(ctx context.Context, stateDir string) (sdk.Dataplane, error) {
-			return wire.Launch(ctx, wire.Command{Path: path, StateDir: stateDir})
-		},
-		Stop: stopRemote,
+// stopLocal ends both ends of the wire in this process.
+func stopLocal(dp sdk.Dataplane) {
+	r, ok := dp.(*wire.Remote)
+	if !ok {
+		return
 	}
+	if r.Shutdown(context.Background()) == nil {
+		select {
+		case <-r.Exited():
+		case <-time.After(3 * time.Second): // a call that does not return is left behind
+		}
+	}
+	_ = r.Close() // nothing is left to be told of it
 }
 
-func stopRemote(dp sdk.Dataplane) {
-	if r, ok := dp.(*wire.Remote); ok {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		_ = r.Stop(ctx) // it kills in the end, whatever the plugin does
-	}
-}
-
-// T is whom the suite tells, and who decides what is run. See Testing and Check.
+// T is told what the suite finds, and decides what is run. See Testing and Check.
 type T interface {
 	Context() context.Context
 	TempDir() string
@@ -174,8 +171,8 @@ func Check(ctx context.Context, s Subject, o Options) (Report, error) {
 	return c.report, nil
 }
 
-// ConformBinary is Check for a plugin's binary. What is printed to out is for who
-// waits; the report's String says it all.
+// ConformBinary is Check for a plugin's binary. What is printed to out shows how far the
+// suite is; the report's String says it all.
 func ConformBinary(ctx context.Context, path string, out io.Writer, o Options) (Report, error) {
 	o.Out = out
 	s := Binary(path)

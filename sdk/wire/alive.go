@@ -11,21 +11,21 @@ import (
 	"time"
 )
 
-// A plugin that listens for itself is nobody's child here. A host that finds it hung may
-// not end it: who started it must, and so must find it out. The kubelet asks by the verb
-// alive; systemd waits for a word now and then (sd_notify).
+// A plugin that listens for itself is no child of a host. A host that finds it hung may not
+// end it: what started it must, and so must find that out. The kubelet asks by the verb
+// alive; systemd expects a message in time (sd_notify).
 
 // aliveLimit is for an answer.
 const aliveLimit = 3 * time.Second
 
-// alive asks the plugin that listens at an address who it is.
-func (h hand) alive(ctx context.Context, args []string) error {
+// alive asks the plugin that listens at an address for its Hello.
+func (c cli) alive(ctx context.Context, args []string) error {
 	if len(args) != 1 {
-		return usageError(fmt.Sprintf("%s alive: want the address that it listens on: unix:///absolute/path", h.binary()))
+		return usageError(fmt.Sprintf("%s alive: want the address that it listens on: unix:///absolute/path", c.binary()))
 	}
 	at, err := At(args[0])
 	if err != nil {
-		return usageError(fmt.Sprintf("%s alive: %v", h.binary(), err))
+		return usageError(fmt.Sprintf("%s alive: %v", c.binary(), err))
 	}
 	ctx, cancel := context.WithTimeout(ctx, aliveLimit)
 	defer cancel()
@@ -33,12 +33,12 @@ func (h hand) alive(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(h.stdout, "%s answers\n", remote.Hello())
+	fmt.Fprintf(c.stdout, "%s answers\n", remote.Hello())
 	return remote.Close()
 }
 
 // reassure tells systemd that this process runs, twice as often as it asked for, until
-// the plugin ends. It returns at once where nobody asked.
+// the plugin ends. It returns at once where systemd did not ask for it.
 func (s *server) reassure() error {
 	usec, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64)
 	socket, pid := os.Getenv("NOTIFY_SOCKET"), os.Getenv("WATCHDOG_PID")

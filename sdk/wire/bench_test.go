@@ -4,7 +4,13 @@ package wire
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
 	"net"
 	"path/filepath"
 	"slices"
@@ -43,20 +49,13 @@ func (k *keeper) Cleanup(context.Context, sdk.Leftovers) ([]string, error) { ret
 // plugin has them, in one process.
 func joined(b *testing.B, register func(*grpc.Server)) *grpc.ClientConn {
 	b.Helper()
-	cert, key, err := newKeys()
+	target := selfSigned(b)
+	target.Network, target.Address = "unix", filepath.Join(shortDir(b), "s")
+	listener, err := net.Listen("unix", target.Address)
 	if err != nil {
 		b.Fatal(err)
 	}
-	config, err := hostTLS(cert, key, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	h := Handle{Network: "unix", Address: filepath.Join(shortDir(b), "s"), Cert: cert, Key: key, Peer: config.Certificates[0].Certificate[0]}
-	listener, err := net.Listen("unix", h.Address)
-	if err != nil {
-		b.Fatal(err)
-	}
-	trust, err := hostTLS(cert, key, h.Peer)
+	trust, err := target.TLS()
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -65,7 +64,7 @@ func joined(b *testing.B, register func(*grpc.Server)) *grpc.ClientConn {
 	register(g)
 	go g.Serve(listener)
 	b.Cleanup(g.Stop)
-	conn, err := dial(h, 0, &attempts{})
+	conn, err := dial(target, 0, &attempts{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -73,12 +72,38 @@ func joined(b *testing.B, register func(*grpc.Server)) *grpc.ClientConn {
 	return conn
 }
 
+// selfSigned is a Target with one certificate for both ends.
+func selfSigned(b *testing.B) Target {
+	b.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		b.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{serverName}, NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		b.Fatal(err)
+	}
+	key, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return Target{
+		Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		Key:  pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key}),
+		Peer: der,
+	}
+}
+
 // kept is a Remote whose dataplane only keeps what it is told.
 func kept(b *testing.B) *Remote {
 	b.Helper()
 	s := newServer(subjectDescription(), &keeper{})
 	conn := joined(b, func(g *grpc.Server) { s.register(g) })
-	r := newRemote(conn, s.hello, Handle{}, newProcess(0))
+	r := newRemote(conn, s.hello, Target{}, newUnseen())
 	if _, err := r.Configure(context.Background(), sdk.Setup{}); err != nil {
 		b.Fatal(err)
 	}

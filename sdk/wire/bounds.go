@@ -42,6 +42,10 @@ const (
 // where a long one would cost the whole answer.
 const maxMessage = 4 << 10
 
+// Printable makes what a plugin says fit to be shown: one bounded text without characters
+// that would move a terminal's cursor.
+func Printable(s string) string { return text(s) }
+
 // text makes s fit to travel, and to be shown: valid UTF-8, because protobuf loses
 // a whole message over one bad byte, without characters that would move a
 // terminal's cursor, and of bounded length.
@@ -73,7 +77,7 @@ func shown(r rune) rune {
 	return r
 }
 
-// oneLine is text that cannot be taken for a line of somebody else.
+// oneLine is text that cannot be taken for a line of its own, as in a log.
 func oneLine(s string) string { return strings.ReplaceAll(text(s), "\n", " ") }
 
 // first are at most n of all.
@@ -88,15 +92,15 @@ func texts[S ~string](all []string) []S {
 	return out
 }
 
-// tooMany is for an answer that goes on beyond all measure.
+// tooMany is the error of an answer without a reasonable end.
 func tooMany(what string, most int) error {
 	return fmt.Errorf("it answers with more than %d %s", most, what)
 }
 
-// digest waits until as much of a log may be read again.
-func (p *process) digest(ctx context.Context, bytes, lines int) {
+// limitLog waits until as much of a log may be read again.
+func (r *Remote) limitLog(ctx context.Context, bytes, lines int) {
 	wait := time.Duration(max(bytes, lines*lineCost)) * time.Second / logRate
 	if wait > time.Millisecond {
-		p.wait(ctx, wait)
+		r.ended(ctx, wait)
 	}
 }

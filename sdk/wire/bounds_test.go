@@ -29,7 +29,7 @@ type gusher struct {
 }
 
 func (g gusher) Hello(context.Context, *pb.HelloRequest) (*pb.HelloReply, error) {
-	return &pb.HelloReply{Name: strings.Repeat("x", maxHello), Majors: majors()}, nil
+	return &pb.HelloReply{Name: strings.Repeat("x", maxHello), Majors: Majors()}, nil
 }
 
 func (g gusher) Report(context.Context, *pb.ReportRequest) (*pb.ReportReply, error) {
@@ -136,7 +136,7 @@ func TestTooMuchIsLeftOut(t *testing.T) {
 
 // A plugin takes no message that no host sends: it runs as root.
 func TestACallIsBounded(t *testing.T) {
-	r := launched(t, "serve")
+	r := local(t, &subject{})
 	_, err := r.Configure(soon(t), sdk.Setup{Options: bytes.Repeat([]byte("x"), maxUpdate+1)})
 	if err == nil || !strings.Contains(err.Error(), "larger than max") {
 		t.Errorf("Configure: %v; want that the call was too large", err)

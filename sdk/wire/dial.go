@@ -25,26 +25,46 @@ const (
 	// window is how much of a stream may be on its way unread.
 	window = 1 << 20
 
-	// helloTimeout is how long a plugin may take to say who it is, on a machine
-	// that is just starting everything.
+	// helloTimeout is how long a plugin may take to answer Hello, on a machine that is
+	// just starting everything.
 	helloTimeout = 5 * time.Second
 )
 
-// dial opens a connection to the plugin behind h. pid is who must be at the other
-// end; zero: whoever is trusted. What keeps it from being reached goes to attempts.
-func dial(h Handle, pid int, attempts *attempts) (*grpc.ClientConn, error) {
+// Dial connects to the plugin behind t, which must be that process; where its PID is zero,
+// any that runs as this user or as root. Close lets go of it.
+func Dial(ctx context.Context, t Target, process Process) (*Remote, error) {
+	tried := &attempts{}
+	conn, err := dial(t, process.PID(), tried)
+	if err != nil {
+		return nil, err
+	}
+	hello, err := greet(ctx, conn, t.Nonce)
+	if err != nil {
+		conn.Close()
+		return nil, tried.explain(err)
+	}
+	t.Nonce = hello.Nonce
+	remote := newRemote(conn, hello, t, process)
+	remote.attempts = tried
+	return remote, nil
+}
+
+// dial makes a connection, which is opened by its first call. pid is the process that must
+// be at the other end; zero: any that is trusted. What keeps it from being reached is
+// noted in attempts.
+func dial(t Target, pid int, attempts *attempts) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
-	if h.Cert != nil {
-		config, err := hostTLS(h.Cert, h.Key, h.Peer)
+	if t.Cert != nil {
+		config, err := t.TLS()
 		if err != nil {
 			return nil, err
 		}
 		creds = credentials.NewTLS(config)
 	}
 	return connect(creds, func(ctx context.Context, _ string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, h.Network, h.Address)
+		conn, err := (&net.Dialer{}).DialContext(ctx, t.Network, t.Address)
 		attempts.note(err)
-		if err != nil || h.Network != "unix" {
+		if err != nil || t.Network != "unix" {
 			return conn, err
 		}
 		if err := expected(conn, pid); err != nil {
@@ -55,8 +75,8 @@ func dial(h Handle, pid int, attempts *attempts) (*grpc.ClientConn, error) {
 	})
 }
 
-// attempts remember why a plugin could not be reached: what grpc makes of it is a text, which
-// does not tell whose fault it was.
+// attempts remember why a plugin could not be reached: of that grpc makes a text, from which
+// the cause cannot be told.
 type attempts struct {
 	mu   sync.Mutex
 	last error // nil: it was reached
@@ -86,7 +106,7 @@ type unreached struct {
 
 func (u *unreached) Unwrap() []error { return []error{u.error, u.cause} }
 
-// expected reports why the other end is not who it must be, if so.
+// expected reports why the other end is not the process that it must be, if so.
 func expected(conn net.Conn, pid int) error {
 	if pid == 0 {
 		return trusted(conn)
@@ -126,11 +146,11 @@ func serverOptions() []grpc.ServerOption {
 	}
 }
 
-// greet asks who is at the other end, and checks that it is who it should be.
+// greet asks what is at the other end, and checks that it is the process that is meant.
 func greet(ctx context.Context, conn *grpc.ClientConn, nonce string) (Hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	reply, err := pb.NewHelloClient(conn).Hello(ctx, &pb.HelloRequest{Majors: majors()}, grpc.MaxCallRecvMsgSize(maxHello))
+	reply, err := pb.NewHelloClient(conn).Hello(ctx, &pb.HelloRequest{Majors: Majors()}, grpc.MaxCallRecvMsgSize(maxHello))
 	if err != nil {
 		return Hello{}, fmt.Errorf("ask the plugin who it is: %w", decodeStatus(err))
 	}

@@ -3,13 +3,13 @@
 /*
 Package wire carries the vocabulary of package sdk between a host and a dataplane
 in another process. Both ends speak [sdk.Dataplane]; what lies between is here and
-nowhere else, so no other package knows gRPC or go-plugin.
+nowhere else, so no other package knows gRPC.
 
 	host process                                   plugin process
-	                 Launch: exec, handshake
+	                 Dial: greeting
 	feed ─▶ Remote ══════════════════════════════▶ Serve ─▶ sdk.Dataplane ─▶ kernel
 	          │      gRPC, unix socket, mutual TLS   │
-	          │      Attach: the same, by Handle     ├─ one call at a time
+	          │      Attach: the same, by address    ├─ one call at a time
 	          │                                      ├─ the session's fence
 	          ◀── Vitals, Logs ───────────────────── └─ the log ring
 
@@ -17,18 +17,18 @@ A plugin's main is one call:
 
 	func main() { wire.Serve(description, dataplane) }
 
-The host's end is a [Remote]: [Launch] makes one by starting a binary, [Attach] by
-what a former host wrote down ([Handle]) or by the address of a plugin that
-someone else runs with --listen. [Local] joins the two ends in one process, for
-tests.
+The host's end is a [Remote]: [Dial] makes one for a process that the caller knows,
+[Attach] for whatever runs with --listen at an address ([At]). [Local] joins the two ends
+in one process, for tests. How a host starts, finds and ends the process is not here but
+in host/launch, which no plugin needs.
 
 # What each end may rely on
 
 Every call of a Remote returns by its deadline, whatever the plugin does: stopped,
 hung, dead, or talking rubbish. It has one even if its context has none.
 
-A plugin never blocks and never dies because its host did, or because nobody
-reads what it prints. Whatever it prints goes to a ring in its memory, which the
+A plugin never blocks and never dies because its host did, or because its output is not
+read. Whatever it prints goes to a ring in its memory, which the
 host reads as a stream.
 
 One host at a time: each Configure begins a session, and calls of an older one

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+
+	"github.com/pointsman/pointsman/internal/lines"
 )
 
 // LevelEnv is the environment variable that sets a plugin's log level: debug,
@@ -86,8 +88,8 @@ const maxAttrs = 32
 
 // bounded cuts what is too long to keep.
 func bounded(s string) string {
-	if len(s) > maxLine {
-		return s[:maxLine] + "…"
+	if len(s) > lines.Max {
+		return s[:lines.Max] + "…"
 	}
 	return s
 }

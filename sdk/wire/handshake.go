@@ -4,14 +4,8 @@ package wire
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/base64"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
 )
@@ -22,15 +16,16 @@ const (
 	cookieValue = "8d7c4cf0-the-points-are-set"
 )
 
-func handshakeConfig() plugin.HandshakeConfig {
+// Handshake is what go-plugin has to know at both ends.
+func Handshake() plugin.HandshakeConfig {
 	return plugin.HandshakeConfig{MagicCookieKey: cookieKey, MagicCookieValue: cookieValue}
 }
 
-// A registration is what go-plugin wants to be given on both sides. The host's
-// side makes its own client, so only the plugin's does anything.
+// A registration gives go-plugin the services of a plugin. The host's side makes its own
+// client, without go-plugin.
 type registration struct {
 	plugin.NetRPCUnsupportedPlugin
-	server *server // nil in a host
+	server *server
 }
 
 func (r registration) GRPCServer(_ *plugin.GRPCBroker, g *grpc.Server) error {
@@ -40,56 +35,4 @@ func (r registration) GRPCServer(_ *plugin.GRPCBroker, g *grpc.Server) error {
 
 func (registration) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (any, error) {
 	return nil, fmt.Errorf("the host dials by itself")
-}
-
-// plugins is the set for each major, as go-plugin keeps it.
-func plugins(s *server, majors ...uint32) map[int]plugin.PluginSet {
-	sets := make(map[int]plugin.PluginSet)
-	for _, major := range majors {
-		sets[int(major)] = plugin.PluginSet{"dataplane": registration{server: s}}
-	}
-	return sets
-}
-
-// silent is the only logger under which go-plugin leaves a plugin's stderr alone.
-// Under any other it parses each line, and a line such as {"@message":5} ends
-// the host.
-func silent() hclog.Logger { return hclog.New(&hclog.LoggerOptions{Level: hclog.Off}) }
-
-// A handshake is the one line that a plugin prints to stdout:
-// core|major|network|address|protocol|certificate.
-type handshake struct {
-	major       uint32
-	certificate []byte // DER
-}
-
-// parseHandshake reads what we need of the line; go-plugin reads the rest. It is
-// false for a line that is something else.
-func parseHandshake(line string) (handshake, bool) {
-	parts := strings.Split(strings.TrimSpace(line), "|")
-	if len(parts) < 5 || parts[0] != strconv.Itoa(plugin.CoreProtocolVersion) {
-		return handshake{}, false
-	}
-	major, err := strconv.ParseUint(parts[1], 10, 32)
-	if err != nil {
-		return handshake{}, false
-	}
-	h := handshake{major: uint32(major)}
-	if len(parts) > 5 {
-		h.certificate, _ = base64.RawStdEncoding.DecodeString(parts[5]) // checked where it is used
-	}
-	return h, true
-}
-
-func (h handshake) speaksOurs() bool { return slices.Contains(majors(), h.major) }
-
-// certified reports why the certificate cannot be used, if so.
-func (h handshake) certified() error {
-	if len(h.certificate) == 0 {
-		return fmt.Errorf("it answered without a certificate, so nobody can tell it from another: build it with wire.Serve")
-	}
-	if _, err := x509.ParseCertificate(h.certificate); err != nil {
-		return fmt.Errorf("it answered with a certificate that is none: %w", err)
-	}
-	return nil
 }

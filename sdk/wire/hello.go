@@ -22,7 +22,7 @@ func oldest(major uint32) string {
 	return fmt.Sprintf("%d.0.0", major)
 }
 
-// Hello is who is at the other end. It is the first thing asked on a connection.
+// Hello is what a plugin says of itself. It is the first thing asked on a connection.
 type Hello struct {
 	Name    string    // the dataplane's, as in the binary's name
 	Version string    // the plugin's own
@@ -80,7 +80,7 @@ func decodeHello(h *pb.HelloReply) Hello {
 
 // common is the newest major that both ends speak; zero: there is none.
 func (h Hello) common() uint32 {
-	for _, major := range majors() {
+	for _, major := range Majors() {
 		if slices.Contains(h.Majors, major) {
 			return major
 		}
@@ -93,18 +93,19 @@ func (h Hello) fits() error {
 	if h.common() != 0 {
 		return nil
 	}
-	return skew(fmt.Sprintf("plugin %s %s", h.Name, h.Version), h.Majors, h.Needs)
+	return &SkewError{fmt.Sprintf("plugin %s %s", h.Name, h.Version), h.Majors, h.Needs}
 }
 
-// A SkewError is that two ends have no major in common. It says what would fit.
-type SkewError struct{ text string }
+// A SkewError is that host and plugin have no major in common. It says what would fit.
+type SkewError struct {
+	Plugin string   // which one, in words
+	Majors []uint32 // that it speaks
+	Needs  string   // Hello.Needs; empty: it did not come so far
+}
 
-func (e *SkewError) Error() string { return e.text }
-
-// skew is the error for two ends that have no major in common.
-func skew(plugin string, theirs []uint32, needs string) error {
-	ours := majors()
-	s := fmt.Sprintf("%s speaks major %s of the wire, this host speaks %s: ", plugin, list(theirs), list(ours))
+func (e *SkewError) Error() string {
+	ours, theirs := Majors(), e.Majors
+	s := fmt.Sprintf("%s speaks major %s of the wire, this host speaks %s: ", e.Plugin, list(theirs), list(ours))
 	if len(theirs) > 0 && slices.Max(theirs) < slices.Min(ours) {
 		s += fmt.Sprintf("use a plugin built with sdk %s or later", oldest(slices.Min(ours)))
 	} else {
@@ -113,10 +114,10 @@ func skew(plugin string, theirs []uint32, needs string) error {
 			s += fmt.Sprintf(", or pointsman %s or later as the host", oldest(slices.Min(theirs)))
 		}
 	}
-	if needs != "" {
-		s += "; the plugin says: " + text(needs)
+	if e.Needs != "" {
+		s += "; the plugin says: " + text(e.Needs)
 	}
-	return &SkewError{s}
+	return s
 }
 
 func list(majors []uint32) string {

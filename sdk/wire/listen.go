@@ -15,17 +15,17 @@ import (
 	"google.golang.org/grpc"
 )
 
-// A door is where a plugin listens for hosts, and for whose.
-type door struct {
+// A socket is where a plugin listens for hosts, and for which users'.
+type socket struct {
 	address string   // unix:///path
-	users   []uint32 // whose hosts may come in, beside this user's and root's
+	users   []uint32 // whose hosts may connect, beside this user's and root's
 }
 
-// listenAndServe serves whoever may come in by d, until a SIGTERM or a host's
-// Shutdown. It is for a plugin that something other than a host starts: a
-// container of its own, or systemd. Its log also goes to w.
-func listenAndServe(s *server, d door, w io.Writer) error {
-	listener, err := d.listen()
+// listenAndServe serves the hosts that may connect to that socket, until a SIGTERM or a
+// host's Shutdown. It is for a plugin that something other than a host starts: a
+// container of its own, or systemd. Its log is also written to w.
+func listenAndServe(s *server, on socket, w io.Writer) error {
+	listener, err := on.listen()
 	if err != nil {
 		return err
 	}
@@ -42,15 +42,15 @@ func listenAndServe(s *server, d door, w io.Writer) error {
 	return g.Serve(listener)
 }
 
-// listen opens the socket. Who may come in is checked twice: the folder lets in
-// this user, and where others are named this process's group; and of who connects
-// the kernel tells the user.
-func (d door) listen() (net.Listener, error) {
-	path, err := socketPath(d.address)
+// listen opens the socket. Other users are kept out twice: the folder is open to this user
+// alone, and where others are named to this process's group; and the kernel tells the user
+// of each process that connects.
+func (s socket) listen() (net.Listener, error) {
+	path, err := socketPath(s.address)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.folder(filepath.Dir(path)); err != nil {
+	if err := s.folder(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
 	if err := vacate(path); err != nil {
@@ -60,25 +60,25 @@ func (d door) listen() (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, 0o600|d.group()&0o060); err != nil {
+	if err := os.Chmod(path, 0o600|s.group()&0o060); err != nil {
 		listener.Close()
 		return nil, err
 	}
-	return &guarded{Listener: listener, users: d.users}, nil
+	return &userListener{Listener: listener, users: s.users}, nil
 }
 
 // group is what the group may do in the folder, and with the socket: nothing,
 // unless other users are named.
-func (d door) group() os.FileMode {
-	if len(d.users) == 0 {
+func (s socket) group() os.FileMode {
+	if len(s.users) == 0 {
 		return 0
 	}
 	return 0o070
 }
 
 // folder makes the socket's folder, or checks the one that is there.
-func (d door) folder(dir string) error {
-	mode := 0o700 | d.group()&0o050
+func (s socket) folder(dir string) error {
+	mode := 0o700 | s.group()&0o050
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (d door) folder(dir string) error {
 	case has&^mode != 0:
 		return fmt.Errorf("directory %s is open to others (%s); try: chmod %#o %s, or a directory of its own below it", dir, has, mode, dir)
 	case has&mode != mode:
-		return fmt.Errorf("directory %s is closed to those who are to come in (%s); try: chmod %#o %s", dir, has, mode, dir)
+		return fmt.Errorf("directory %s is closed to the users that are to connect (%s); try: chmod %#o %s", dir, has, mode, dir)
 	}
 	return owned(dir, info)
 }
@@ -118,14 +118,13 @@ func vacate(path string) error {
 	return os.Remove(path)
 }
 
-// A guarded listener turns away who is neither this user nor root, nor one of
-// users.
-type guarded struct {
+// A userListener refuses connections of users other than this one, root and users.
+type userListener struct {
 	net.Listener
 	users []uint32
 }
 
-func (g *guarded) Accept() (net.Conn, error) {
+func (g *userListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := g.Listener.Accept()
 		if err != nil {

@@ -14,18 +14,17 @@ import (
 )
 
 // Local joins both ends of the wire in this process: everything is as with a
-// plugin of its own, but for the process. It is for tests, and it ends with Stop.
+// plugin of its own, but for the process. It is for tests, and it ends with Shutdown.
 func Local(ctx context.Context, d sdk.Description, dp sdk.Dataplane) (*Remote, error) {
 	s := newServer(d, dp)
 	listener := bufconn.Listen(window)
 	g := grpc.NewServer(serverOptions()...)
 	s.register(g)
-	p := newProcess(0)
+	p := newUnseen()
 	go s.stopWhenEnded(g)
-	go func() { // ends with Stop
+	go func() { // ends with Shutdown
 		_ = g.Serve(listener)
-		p.exit = Exit{Code: 0}
-		close(p.exited)
+		p.end("was stopped")
 	}()
 	conn, err := connect(insecure.NewCredentials(), func(ctx context.Context, _ string) (net.Conn, error) {
 		return listener.DialContext(ctx)
@@ -40,5 +39,5 @@ func Local(ctx context.Context, d sdk.Description, dp sdk.Dataplane) (*Remote, e
 		s.end()
 		return nil, err
 	}
-	return newRemote(conn, hello, Handle{Network: "local", Nonce: hello.Nonce}, p), nil
+	return newRemote(conn, hello, Target{Network: "local", Nonce: hello.Nonce}, p), nil
 }

@@ -60,13 +60,13 @@ func (r *Remote) Logs(ctx context.Context, f func(LogLine)) error {
 	var last uint64
 	for {
 		err := r.readLogs(ctx, last, func(l LogLine) { f(l); last = l.number })
-		if ctx.Err() != nil || err == nil || r.process.wait(ctx, exitNotice) {
+		if ctx.Err() != nil || err == nil || r.ended(ctx, exitNotice) {
 			return nil
 		}
 		if status.Code(err) != codes.Unavailable || r.conn.GetState() == connectivity.Shutdown {
-			return r.told("Logs", err)
+			return r.callError("Logs", err)
 		}
-		r.process.wait(ctx, time.Second) // before it is tried again
+		r.ended(ctx, time.Second) // a pause before the next attempt
 	}
 }
 
@@ -79,7 +79,7 @@ func (r *Remote) readLogs(ctx context.Context, after uint64, f func(LogLine)) er
 		for _, l := range first(reply.GetLines(), maxLines) {
 			f(decodeLine(l))
 		}
-		r.process.digest(ctx, proto.Size(reply), len(reply.GetLines()))
+		r.limitLog(ctx, proto.Size(reply), len(reply.GetLines()))
 		return nil
 	})
 }

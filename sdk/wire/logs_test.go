@@ -53,12 +53,12 @@ func faking(t *testing.T, register func(*grpc.Server)) *Remote {
 	register(g)
 	go g.Serve(listener)
 	t.Cleanup(g.Stop)
-	conn, err := dial(Handle{Network: "unix", Address: path}, 0, &attempts{})
+	conn, err := dial(Target{Network: "unix", Address: path}, 0, &attempts{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return newRemote(conn, Hello{Majors: majors()}, Handle{}, newProcess(0))
+	return newRemote(conn, Hello{Majors: Majors()}, Target{}, newUnseen())
 }
 
 // Of many lines at once, a host takes no more than it reads in a second; and empty ones

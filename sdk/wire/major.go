@@ -15,9 +15,9 @@ import (
 // is a new field.
 const Major uint32 = 1
 
-// majors are those that a host of this version speaks: the newest, and the one
+// Majors are those that a host of this version speaks: the newest, and the one
 // before it once there is one. A plugin speaks Major only.
-func majors() []uint32 { return []uint32{Major} }
+func Majors() []uint32 { return []uint32{Major} }
 
 // speaking is conn, for calls of this major.
 func speaking(conn *grpc.ClientConn, _ uint32) grpc.ClientConnInterface { return conn }

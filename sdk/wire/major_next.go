@@ -19,8 +19,8 @@ import (
 // Major is what the plugins of that version speak.
 const Major uint32 = 2
 
-// majors are what its hosts speak.
-func majors() []uint32 { return []uint32{Major, 1} }
+// Majors are what its hosts speak.
+func Majors() []uint32 { return []uint32{Major, 1} }
 
 const (
 	now  = "pointsman.dataplane.v1.Dataplane"

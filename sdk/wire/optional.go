@@ -21,7 +21,7 @@ func (r *Remote) Inspect(ctx context.Context, f func(sdk.Served) error) error {
 	defer cancel()
 	stream, err := r.client.Inspect(ctx, &pb.InspectRequest{})
 	if err != nil {
-		return r.told("Inspect", err)
+		return r.callError("Inspect", err)
 	}
 	var own error // the function's, which is not to be decorated
 	err = receiveAll(stream, func(reply *pb.InspectReply) error {
@@ -39,7 +39,7 @@ func (r *Remote) Inspect(ctx context.Context, f func(sdk.Served) error) error {
 	if own != nil {
 		return own
 	}
-	return r.told("Inspect", err)
+	return r.callError("Inspect", err)
 }
 
 func (s *server) Inspect(_ *pb.InspectRequest, stream grpc.ServerStreamingServer[pb.InspectReply]) error {
@@ -67,7 +67,7 @@ func (r *Remote) ExportAffinity(ctx context.Context, f func(sdk.AffinityEntry) e
 	defer cancel()
 	stream, err := r.client.Stuck(ctx, &pb.StuckRequest{})
 	if err != nil {
-		return r.told("Stuck", err)
+		return r.callError("Stuck", err)
 	}
 	var own error
 	many := 0
@@ -89,7 +89,7 @@ func (r *Remote) ExportAffinity(ctx context.Context, f func(sdk.AffinityEntry) e
 	if own != nil {
 		return own
 	}
-	return r.told("Stuck", err)
+	return r.callError("Stuck", err)
 }
 
 func (s *server) Stuck(_ *pb.StuckRequest, stream grpc.ServerStreamingServer[pb.StuckReply]) error {
@@ -117,14 +117,14 @@ func (r *Remote) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry
 	defer cancel()
 	stream, err := r.client.Seed(ctx)
 	if err != nil {
-		return r.told("Seed", err)
+		return r.callError("Seed", err)
 	}
 	err = sendAffinity(r.sessionID(), entries, stream.Send)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return r.told("Seed", err)
+		return r.callError("Seed", err)
 	}
 	_, err = stream.CloseAndRecv()
-	return r.told("Seed", err)
+	return r.callError("Seed", err)
 }
 
 func sendAffinity(session string, entries []sdk.AffinityEntry, send func(*pb.SeedChunk) error) error {
@@ -150,7 +150,7 @@ func (s *server) Seed(stream grpc.ClientStreamingServer[pb.SeedChunk, pb.SeedRep
 	if err != nil {
 		return encodeStatus(err)
 	}
-	ctx, done, err := s.turn.take(stream.Context(), "Seed")
+	ctx, done, err := s.calls.acquire(stream.Context(), "Seed")
 	if err != nil {
 		return encodeStatus(err)
 	}

@@ -13,8 +13,8 @@ import (
 // A presence knows whether a host is connected, and calls gone when none has
 // been for too long.
 type presence struct {
-	patience func() time.Duration // as from now on; zero: endless
-	gone     func()
+	timeout func() time.Duration // as things are now; zero: none
+	gone    func()
 
 	mu    sync.Mutex // guards what is below
 	hosts int
@@ -23,13 +23,13 @@ type presence struct {
 
 // newPresence begins without a host: one that dies between the launch and its
 // first call never connects.
-func newPresence(patience func() time.Duration, gone func()) *presence {
-	p := &presence{patience: patience, gone: gone}
+func newPresence(timeout func() time.Duration, gone func()) *presence {
+	p := &presence{timeout: timeout, gone: gone}
 	p.wait()
 	return p
 }
 
-func (p *presence) came() {
+func (p *presence) connected() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hosts++
@@ -38,7 +38,7 @@ func (p *presence) came() {
 	}
 }
 
-func (p *presence) left() {
+func (p *presence) disconnected() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.hosts--; p.hosts == 0 {
@@ -48,22 +48,22 @@ func (p *presence) left() {
 
 // wait begins to wait for a host. The lock is held.
 func (p *presence) wait() {
-	if patience := p.patience(); patience > 0 {
-		p.timer = time.AfterFunc(patience, func() { p.expire(patience) })
+	if timeout := p.timeout(); timeout > 0 {
+		p.timer = time.AfterFunc(timeout, func() { p.expire(timeout) })
 	}
 }
 
-// expire is the end of the waiting, unless there is more patience than when it began: a call
-// that gave the process its role may have gone on without its host.
+// expire ends the waiting, unless the timeout is another one by now: a call that gave the
+// process its role may have ended after its host did.
 func (p *presence) expire(waited time.Duration) {
 	p.mu.Lock()
 	alone := p.hosts == 0
-	more := p.patience() != waited
-	if alone && more {
+	changed := p.timeout() != waited
+	if alone && changed {
 		p.wait()
 	}
 	p.mu.Unlock()
-	if alone && !more {
+	if alone && !changed {
 		p.gone()
 	}
 }
@@ -84,9 +84,9 @@ func (c *connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context
 func (c *connections) HandleConn(_ context.Context, s stats.ConnStats) {
 	switch s.(type) {
 	case *stats.ConnBegin:
-		c.presence.came()
+		c.presence.connected()
 	case *stats.ConnEnd:
-		c.presence.left()
+		c.presence.disconnected()
 	}
 }
 

@@ -4,50 +4,71 @@ package wire
 
 import (
 	"context"
-	"os"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 )
 
-// A process is a plugin's process as its host sees it: a child, or one that a
-// former host left behind, or only the far end of a connection.
-type process struct {
-	pid    int                   // zero: not known
-	start  uint64                // as StartTime tells; zero: not known
-	signal func(os.Signal) error // nil: there is no way to
-	exited chan struct{}         // closed when it has ended; exit is written before
-	exit   Exit
-	forget func() // ends the watch, where the process is no child
+// A Process is the process behind a Remote, as whoever started or found it sees it. A
+// call that fails because the process has ended says so, and how it ended.
+type Process interface {
+	PID() int                // zero: not known
+	Exited() <-chan struct{} // closed when it has ended
+	Ending() string          // how it ended, without the subject: "exited with code 2"; asked once Exited is closed
 }
 
-func newProcess(pid int) *process {
-	return &process{pid: pid, exited: make(chan struct{}), forget: func() {}}
-}
-
-// gone reports whether the process has ended.
-func (p *process) gone() bool {
+// ended reports whether the process has ended, after waiting for that at most d and no
+// longer than ctx.
+func (r *Remote) ended(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
-	case <-p.exited:
+	case <-r.process.Exited():
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	select {
+	case <-r.process.Exited():
 		return true
 	default:
 		return false
 	}
 }
 
-// wait waits for the end, at most d and no longer than ctx.
-func (p *process) wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-p.exited:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return p.gone()
+// An unseen process is known by its connection alone: it counts as ended when that is
+// lost.
+type unseen struct {
+	exited chan struct{}
+	ending string // written before exited is closed
+	cancel context.CancelFunc
 }
 
-// kill sends sig if there is a way to.
-func (p *process) kill(sig os.Signal) {
-	if p.signal != nil && !p.gone() {
-		_ = p.signal(sig) // it fails only for a process that has ended
-	}
+func newUnseen() *unseen { return &unseen{exited: make(chan struct{}), cancel: func() {}} }
+
+func (*unseen) PID() int                  { return 0 }
+func (u *unseen) Exited() <-chan struct{} { return u.exited }
+func (u *unseen) Ending() string          { return u.ending }
+
+// end says that the process has ended, and how. It is called once.
+func (u *unseen) end(how string) {
+	u.ending = how
+	close(u.exited)
+}
+
+// follow starts a goroutine that ends with the connection, or when cancel is called.
+func (u *unseen) follow(conn *grpc.ClientConn) {
+	ctx, cancel := context.WithCancel(context.Background())
+	u.cancel = cancel
+	go func() {
+		for state := conn.GetState(); ; state = conn.GetState() {
+			if state != connectivity.Ready {
+				u.end("ended, as far as can be seen from here: the connection to it was lost")
+				return
+			}
+			if !conn.WaitForStateChange(ctx, state) {
+				return
+			}
+		}
+	}()
 }

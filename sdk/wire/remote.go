@@ -40,9 +40,9 @@ type Remote struct {
 	calls    grpc.ClientConnInterface // conn, in the major that both speak
 	client   pb.DataplaneClient
 	hello    Hello
-	handle   Handle
-	process  *process
-	warnings []string
+	target   Target
+	process  Process
+	release  func()                 // of the process; called by Close
 	session  atomic.Pointer[string] // of the last Configure; nil: none
 	closed   sync.Once
 	attempts *attempts // at reaching it
@@ -54,33 +54,22 @@ var (
 	_ sdk.AffinityCarrier = (*Remote)(nil)
 )
 
-func newRemote(conn *grpc.ClientConn, hello Hello, h Handle, p *process) *Remote {
-	if p.pid != 0 {
-		hello.PID = p.pid // the kernel's word, not the plugin's
+func newRemote(conn *grpc.ClientConn, hello Hello, t Target, p Process) *Remote {
+	if pid := p.PID(); pid != 0 {
+		hello.PID = pid // the kernel's word, not the plugin's
 	}
 	calls := speaking(conn, hello.common())
-	return &Remote{conn: conn, calls: calls, client: pb.NewDataplaneClient(calls), hello: hello, handle: h, process: p, attempts: &attempts{}}
+	return &Remote{conn: conn, calls: calls, client: pb.NewDataplaneClient(calls), hello: hello, target: t, process: p, release: func() {}, attempts: &attempts{}}
 }
 
 // Hello is what the plugin said of itself when it was connected to.
 func (r *Remote) Hello() Hello { return r.hello }
 
-// Handle is what it takes to Attach to the plugin again.
-func (r *Remote) Handle() Handle { return r.handle }
-
-// Warnings are what went wrong at launch without keeping it from being used.
-func (r *Remote) Warnings() []string { return r.warnings }
+// Target is what it takes to reach this very process again.
+func (r *Remote) Target() Target { return r.target }
 
 // Exited is closed when the plugin's process has ended.
-func (r *Remote) Exited() <-chan struct{} { return r.process.exited }
-
-// Exit is how the process ended; it is told once Exited is closed.
-func (r *Remote) Exit() Exit {
-	if !r.process.gone() {
-		return Exit{Code: -1}
-	}
-	return r.process.exit
-}
+func (r *Remote) Exited() <-chan struct{} { return r.process.Exited() }
 
 // Configure begins a session: from here on, calls of every older one are refused.
 func (r *Remote) Configure(ctx context.Context, s sdk.Setup) (sdk.Description, error) {
@@ -95,7 +84,7 @@ func (r *Remote) Configure(ctx context.Context, s sdk.Setup) (sdk.Description, e
 		Sysctls:  encodeSysctls(s.Sysctls),
 	})
 	if err != nil {
-		return sdk.Description{}, r.told("Configure", err)
+		return sdk.Description{}, r.callError("Configure", err)
 	}
 	return decodeDescription(reply.GetDescription()), nil
 }
@@ -105,16 +94,16 @@ func (r *Remote) SetRole(ctx context.Context, role sdk.Role) error {
 	ctx, cancel := context.WithTimeout(ctx, roleTimeout)
 	defer cancel()
 	_, err := r.client.SetRole(ctx, &pb.SetRoleRequest{Session: r.sessionID(), Role: pb.Role(role)})
-	return r.told("SetRole", err)
+	return r.callError("SetRole", err)
 }
 
-// Cleanup is as sdk.Dataplane says. With an error it still names what went.
+// Cleanup is as sdk.Dataplane says. With an error it still names what was removed.
 func (r *Remote) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	stream, err := r.client.Cleanup(ctx, &pb.CleanupRequest{Session: r.sessionID(), KubeProxy: l.KubeProxy, DryRun: l.DryRun})
 	if err != nil {
-		return nil, r.told("Cleanup", err)
+		return nil, r.callError("Cleanup", err)
 	}
 	var removed []string
 	taken := 0
@@ -130,7 +119,7 @@ func (r *Remote) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 		}
 		return nil
 	})
-	return removed, r.told("Cleanup", err)
+	return removed, r.callError("Cleanup", err)
 }
 
 func (r *Remote) sessionID() string {
@@ -140,19 +129,19 @@ func (r *Remote) sessionID() string {
 	return ""
 }
 
-// exitNotice is how long the news of a process's end may lag behind that of its
-// connection's.
-const exitNotice = 100 * time.Millisecond
+// exitNotice is how much later than the end of its connection the end of a process may
+// become known.
+const exitNotice = 500 * time.Millisecond
 
-// told is err as the caller is to read it: the plugin's own error as it was, the
+// callError is err as the caller is to read it: the plugin's own error as it was, the
 // transport's with the reason if the process has ended.
-func (r *Remote) told(call string, err error) error {
+func (r *Remote) callError(call string, err error) error {
 	if err == nil {
 		return nil
 	}
 	code := status.Code(err)
-	if (code == codes.Unavailable || code == codes.Canceled) && r.process.wait(context.Background(), exitNotice) {
-		return fmt.Errorf("%s: %s %s", call, r.hello, r.process.exit)
+	if (code == codes.Unavailable || code == codes.Canceled) && r.ended(context.Background(), exitNotice) {
+		return fmt.Errorf("%s: %s %s", call, r.hello, r.process.Ending())
 	}
 	err = r.attempts.explain(decodeStatus(err))
 	var remote *remoteError

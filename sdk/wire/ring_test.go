@@ -85,76 +85,19 @@ func TestTheLogKeepsWhatItIsGiven(t *testing.T) {
 	}
 }
 
-func TestEachLine(t *testing.T) {
-	tests := []struct {
-		name, in string
-		want     []string
-	}{
-		{"nothing", "", nil},
-		{"lines", "a\nb\n", []string{"a", "b"}},
-		{"no end", "a\nb", []string{"a", "b"}},
-		{"empty ones", "\n\na\n", []string{"", "", "a"}},
-		{"carriage returns", "a\r\nb\r\n", []string{"a", "b"}},
-		{"a long one", strings.Repeat("x", maxLine+100) + "\nb\n", []string{strings.Repeat("x", maxLine) + "… (100 bytes more)", "b"}},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			var got []string
-			eachLine(strings.NewReader(test.in), func(l string) { got = append(got, l) })
-			if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", test.want) {
-				t.Errorf("got %.200q", got)
-			}
-		})
-	}
-}
-
-func TestTailKeepsAPanicsHead(t *testing.T) {
-	tail := &tail{}
-	for i := range 50 {
-		tail.add(fmt.Sprint("line ", i))
-	}
-	if got := tail.text(); len(got) != tailLines || got[0] != "line 30" {
-		t.Errorf("the tail is %q", got)
-	}
-	tail.add("panic: oh")
-	for i := range 50 {
-		tail.add(fmt.Sprint("frame ", i))
-	}
-	if got := tail.text(); len(got) != tailLines || got[0] != "panic: oh" || got[1] != "frame 0" {
-		t.Errorf("the tail is %q", got)
-	}
-}
-
-func TestTailKeepsADump(t *testing.T) {
-	tail := &tail{}
-	tail.add("before")
-	tail.add("SIGQUIT: quit")
-	for i := range dumpBytes {
-		tail.add(fmt.Sprint("goroutine ", i))
-	}
-	size := 0
-	got := tail.text()
-	for _, line := range got {
-		size += len(line) + 1
-	}
-	if got[0] != "SIGQUIT: quit" || len(got) < 1000 || size > 2*dumpBytes {
-		t.Errorf("of a dump %d lines with %d bytes are kept, from %q", len(got), size, got[0])
-	}
-}
-
 func TestPresence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // its clock costs no time
 		gone := 0
 		p := newPresence(func() time.Duration { return time.Minute }, func() { gone++ })
-		p.came()
-		p.came()
-		p.left()
+		p.connected()
+		p.connected()
+		p.disconnected()
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if gone != 0 {
 			t.Fatal("gone while a host is connected")
 		}
-		p.left()
+		p.disconnected()
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if gone != 1 {
@@ -163,12 +106,12 @@ func TestPresence(t *testing.T) {
 	})
 }
 
-// A kernel-mode plugin goes after a while without a host, a relay never.
-func TestPatience(t *testing.T) {
-	if got := patience(subjectDescription()); got != 10*time.Minute {
+// A kernel-mode plugin ends after a while without a host, a relay never.
+func TestHostTimeout(t *testing.T) {
+	if got := hostTimeoutOf(subjectDescription()); got != 10*time.Minute {
 		t.Errorf("a dataplane in the kernel waits %s", got)
 	}
-	if got := patience(relayDescription()); got != 0 {
+	if got := hostTimeoutOf(relayDescription()); got != 0 {
 		t.Errorf("a relay waits %s; want for good", got)
 	}
 }
@@ -180,12 +123,12 @@ func TestARelayWithoutARoleGoes(t *testing.T) {
 		for _, role := range []sdk.Role{0, sdk.Standby, sdk.Active} {
 			synctest.Test(t, func(t *testing.T) { // its clock costs no time
 				s := newServer(relayDescription(), &subject{})
-				p := newPresence(s.stays, s.end)
-				p.came()
+				p := newPresence(s.withoutHost, s.end)
+				p.connected()
 				if !late {
 					s.session.setRole(role)
 				}
-				p.left()
+				p.disconnected()
 				time.Sleep(30 * time.Second)
 				s.session.setRole(role)
 				time.Sleep(24 * time.Hour)

@@ -19,23 +19,23 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// hostless is how long a plugin stays when no host is connected. What it keeps in
-// the kernel stays longer. One whose serving ends with its process stays for good.
-const hostless = 10 * time.Minute
+// hostTimeout is how long a plugin runs while no host is connected. What it keeps in the
+// kernel stays. One whose serving ends with its process has no limit.
+const hostTimeout = 10 * time.Minute
 
-// unneeded is how long one stays that was never given a role. Its host died before it could
-// write down the way to it, so that none after it can find this process.
-const unneeded = time.Minute
+// unusedTimeout is the limit for a plugin that was never given a role. Its host died before
+// it could write down the process's handle, so that no later host can find it.
+const unusedTimeout = time.Minute
 
-// Serve is a plugin's main. Launched by a host, it serves dp until the host or a
-// SIGTERM ends it, and returns. Run by hand, it does what its arguments say
-// (--help tells), and exits.
+// Serve is a plugin's main. Launched by a host, it serves dp until the host or a SIGTERM
+// ends it, and returns. Run from a command line, it does what its arguments say (see
+// --help), and exits.
 //
 // Calls of dp never overlap, but for Inspect, ExportAffinity and Report. From the first
 // connection on, stdout and stderr lead to the log that the host reads.
 func Serve(d sdk.Description, dp sdk.Dataplane) {
 	if os.Getenv(cookieKey) != cookieValue {
-		os.Exit(byHand(d, dp, os.Args[1:], os.Stdout, os.Stderr))
+		os.Exit(runCLI(d, dp, os.Args[1:], os.Stdout, os.Stderr))
 	}
 	if !serveLaunched(newServer(d, dp)) {
 		os.Exit(1) // go-plugin has said why, on stderr
@@ -49,16 +49,16 @@ func serveLaunched(s *server) bool {
 	takeName()
 	defer onSignals(s, syscall.SIGTERM)()
 	out := newOutput(s.ring)
-	here := newPresence(s.stays, s.end)
+	hosts := newPresence(s.withoutHost, s.end)
 	var began bool
 	plugin.Serve(&plugin.ServeConfig{
-		HandshakeConfig:  handshakeConfig(),
-		VersionedPlugins: plugins(s, Major),
+		HandshakeConfig:  Handshake(),
+		VersionedPlugins: map[int]plugin.PluginSet{int(Major): {"dataplane": registration{server: s}}},
 		Logger:           hclog.New(&hclog.LoggerOptions{Output: os.Stderr, Level: hclog.Error}),
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
 			began = true
 			opts = append(opts, serverOptions()...)
-			opts = append(opts, grpc.StatsHandler(&connections{first: out.capture, presence: here}))
+			opts = append(opts, grpc.StatsHandler(&connections{first: out.capture, presence: hosts}))
 			g := grpc.NewServer(opts...)
 			go s.stopWhenEnded(g)
 			return g
@@ -67,9 +67,9 @@ func serveLaunched(s *server) bool {
 	return began
 }
 
-// onSignals makes the ending ones an orderly end, and SIGPIPE nothing: a host that is
-// gone must not take the plugin along at its next line of output. They are
-// caught rather than ignored, because children would inherit that.
+// onSignals makes these signals an orderly end, and SIGPIPE nothing: a plugin whose host is
+// gone must not end with its next line of output. They are caught rather than ignored,
+// because children would inherit that.
 func onSignals(s *server, ending ...os.Signal) (stop func()) {
 	pipe := make(chan os.Signal, 1) // never read
 	signal.Notify(pipe, syscall.SIGPIPE)
@@ -90,20 +90,21 @@ func onSignals(s *server, ending ...os.Signal) (stop func()) {
 	}
 }
 
-// patience is how long to do without a host; zero: for good.
-func patience(d sdk.Description) time.Duration {
+// hostTimeoutOf is how long this dataplane's process runs without a host; zero: no limit.
+func hostTimeoutOf(d sdk.Description) time.Duration {
 	if slices.Contains(d.Limits, sdk.LimitDiesWithProcess) {
 		return 0
 	}
-	return hostless
+	return hostTimeout
 }
 
-// stays is how long this process does without a host now; zero: for good.
-func (s *server) stays() time.Duration {
-	if _, role := s.session.now(); role == 0 && (s.patience == 0 || s.patience > unneeded) {
-		return unneeded
+// withoutHost is how long this process may run without a host, as things are now; zero: no
+// limit.
+func (s *server) withoutHost() time.Duration {
+	if _, role := s.session.now(); role == 0 && (s.hostTimeout == 0 || s.hostTimeout > unusedTimeout) {
+		return unusedTimeout
 	}
-	return s.patience
+	return s.hostTimeout
 }
 
 // warnOfSkew tells a host that does not speak our major what would fit. It goes

@@ -26,10 +26,10 @@ type server struct {
 	hello       Hello
 	ring        *ring
 	log         *slog.Logger
-	turn        *turn
+	calls       *semaphore
 	tidier      *tidier
 	session     session
-	patience    time.Duration // how long to do without a host; zero: for good
+	hostTimeout time.Duration // how long to run without a host; zero: no limit
 
 	closing chan struct{} // closed by end
 	ended   sync.Once
@@ -43,9 +43,9 @@ func newServer(d sdk.Description, dp sdk.Dataplane) *server {
 		hello:       newHello(d.Name, d.Version),
 		ring:        r,
 		log:         slog.New(newRingHandler(r, logLevel())),
-		turn:        newTurn(),
+		calls:       newSemaphore(),
 		tidier:      newTidier(),
-		patience:    patience(d),
+		hostTimeout: hostTimeoutOf(d),
 		closing:     make(chan struct{}),
 	}
 }
@@ -58,8 +58,8 @@ func (s *server) Configure(ctx context.Context, r *pb.ConfigureRequest) (*pb.Con
 	if r.Session == "" {
 		return nil, encodeStatus(errors.New("configure: the session has no id"))
 	}
-	s.turn.stop(ErrFenced)
-	ctx, done, err := s.turn.take(ctx, "Configure")
+	s.calls.interrupt(ErrFenced)
+	ctx, done, err := s.calls.acquire(ctx, "Configure")
 	if err != nil {
 		return nil, encodeStatus(err)
 	}
@@ -86,7 +86,7 @@ func (s *server) Configure(ctx context.Context, r *pb.ConfigureRequest) (*pb.Con
 }
 
 func (s *server) SetRole(ctx context.Context, r *pb.SetRoleRequest) (*pb.SetRoleReply, error) {
-	ctx, done, err := s.turn.take(ctx, "SetRole")
+	ctx, done, err := s.calls.acquire(ctx, "SetRole")
 	if err != nil {
 		return nil, encodeStatus(err)
 	}
@@ -106,7 +106,7 @@ func (s *server) SetRole(ctx context.Context, r *pb.SetRoleRequest) (*pb.SetRole
 }
 
 func (s *server) Cleanup(r *pb.CleanupRequest, stream grpc.ServerStreamingServer[pb.CleanupReply]) error {
-	ctx, done, err := s.turn.take(stream.Context(), "Cleanup")
+	ctx, done, err := s.calls.acquire(stream.Context(), "Cleanup")
 	if err != nil {
 		return encodeStatus(err)
 	}

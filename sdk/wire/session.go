@@ -14,7 +14,7 @@ import (
 var errNoSession = errors.New("no session: Configure comes first")
 
 // A session is what Serve knows of the host it works for. It is written only by
-// whoever has the turn, and read by Report at any time.
+// the call that holds the semaphore, and read by Report at any time.
 type session struct {
 	mu         sync.Mutex // guards what is below
 	id         string     // empty: none has begun
@@ -24,7 +24,7 @@ type session struct {
 	role       sdk.Role   // of the process: it outlives sessions
 }
 
-// begin fences every older session off.
+// begin ends every older session: its calls are refused from here on.
 func (s *session) begin(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

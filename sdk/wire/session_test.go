@@ -25,7 +25,7 @@ func local(t testing.TB, dp sdk.Dataplane) *Remote {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := r.Stop(context.Background()); err != nil {
+		if err := errors.Join(r.Shutdown(context.Background()), r.Close()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -56,8 +56,8 @@ func TestSessionsFirstUpdateIsFull(t *testing.T) {
 	if _, err := r.Sync(soon(t), sdk.Update{From: 2, To: 3}); !errors.Is(err, sdk.ErrResync) {
 		t.Errorf("in a new session: %v; want ErrResync", err)
 	}
-	if len(s.updates) != 4 {
-		t.Errorf("the dataplane saw %d updates; want the 4 that led on", len(s.updates))
+	if len(s.Updates) != 4 {
+		t.Errorf("the dataplane saw %d updates; want the 4 that led on", len(s.Updates))
 	}
 }
 
@@ -70,7 +70,7 @@ func TestCallsNeedASession(t *testing.T) {
 	if err != nil || len(removed) != 2 {
 		t.Errorf("Cleanup, which needs none: %v, %v", removed, err)
 	}
-	if _, err := r.Configure(soon(t), sdk.Setup{Options: order{Refuse: true}.options()}); err == nil {
+	if _, err := r.Configure(soon(t), sdk.Setup{Options: order{Refuse: true}.Options()}); err == nil {
 		t.Error("Configure went well")
 	}
 	if _, err := r.Sync(soon(t), full(1)); err == nil || !strings.Contains(err.Error(), "Configure failed") {
@@ -80,7 +80,7 @@ func TestCallsNeedASession(t *testing.T) {
 
 func TestErrorsSurvive(t *testing.T) {
 	r := local(t, &subject{})
-	_, err := r.Configure(soon(t), sdk.Setup{Options: order{Refuse: true}.options()})
+	_, err := r.Configure(soon(t), sdk.Setup{Options: order{Refuse: true}.Options()})
 	var refusal *sdk.Refusal
 	want := sdk.Refusal{Field: "options.refuse", Why: "it was asked for", Try: "asking for less"}
 	if !errors.As(err, &refusal) || *refusal != want || err.Error() != want.Error() {
@@ -193,7 +193,7 @@ func TestUnknownValuesAreSetAside(t *testing.T) {
 	if len(result.Failed) != len(bad) {
 		t.Errorf("failed: %v; want the %d bad ones", result.Failed, len(bad))
 	}
-	got := s.updates[0]
+	got := s.Updates[0]
 	if len(got.Set) != 1 || !got.Set[0].Equal(good) || len(got.Keep) != len(bad) {
 		t.Errorf("the dataplane was given %+v; want the good one, and the bad ones kept", got)
 	}
@@ -216,7 +216,7 @@ func TestUnsendableIsSetAside(t *testing.T) {
 	if err != nil || len(result.Failed) != 3 {
 		t.Fatalf("got %v, %v; want the three bad ones", result.Failed, err)
 	}
-	if got := s.updates[0]; len(got.Set) != 1 || len(got.Keep) != 3 {
+	if got := s.Updates[0]; len(got.Set) != 1 || len(got.Keep) != 3 {
 		t.Errorf("the dataplane was given %d and %d to keep; want 1 and 3", len(got.Set), len(got.Keep))
 	}
 }
@@ -233,7 +233,7 @@ func TestABigUpdateArrives(t *testing.T) {
 	if _, err := r.Sync(soon(t), u); err != nil {
 		t.Fatal(err)
 	}
-	got := s.updates[0]
+	got := s.Updates[0]
 	if len(got.Set) != len(u.Set) || got.Delete[0] != u.Delete[0] || got.Keep[0] != u.Keep[0] || !got.Node.Equal(*u.Node) {
 		t.Fatalf("%d Services came", len(got.Set))
 	}
@@ -267,7 +267,7 @@ func TestALargeServiceArrives(t *testing.T) {
 	if err != nil || len(result.Failed) != 1 || result.Failed[0].Name != does.Name || !errors.As(result.Failed[0].Err, &refusal) || refusal.Field == "" || refusal.Try == "" {
 		t.Fatalf("%+v, %v; want %s refused alone", result.Failed, err, does.Name)
 	}
-	if got := s.updates[0]; len(got.Set) != 2 || !got.Set[0].Equal(fits) || !got.Set[1].Equal(small) || len(got.Keep) != 1 || got.Keep[0] != does.Name {
+	if got := s.Updates[0]; len(got.Set) != 2 || !got.Set[0].Equal(fits) || !got.Set[1].Equal(small) || len(got.Keep) != 1 || got.Keep[0] != does.Name {
 		t.Errorf("%d Services came, and %v are kept", len(got.Set), got.Keep)
 	}
 	for _, c := range chunksOf(t, u) {
@@ -292,7 +292,7 @@ func TestACutOffUpdateChangesNothing(t *testing.T) {
 	if _, err := stream.Recv(); err == nil || !strings.Contains(err.Error(), "cut off") {
 		t.Errorf("got %v; want that it was cut off", err)
 	}
-	if len(s.updates) != 0 {
+	if len(s.Updates) != 0 {
 		t.Error("the dataplane was called")
 	}
 }

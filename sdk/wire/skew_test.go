@@ -4,8 +4,8 @@ package wire
 
 import (
 	"bufio"
+	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 )
@@ -40,7 +40,7 @@ func errorText(err error) string {
 // it: that host knows nothing of this one's words.
 func TestAPluginTellsAHostOfAnotherMajor(t *testing.T) {
 	line, stderr := handshaken(t, "serve", "PLUGIN_PROTOCOL_VERSIONS=2,3")
-	if answer, ok := parseHandshake(line); !ok || answer.major != Major {
+	if !strings.HasPrefix(line, fmt.Sprintf("1|%d|", Major)) {
 		t.Errorf("it answered %q; want its own major", line)
 	}
 	said := make([]byte, 4096)
@@ -55,9 +55,8 @@ func TestAPluginTellsAHostOfAnotherMajor(t *testing.T) {
 // which it answers, and its stderr.
 func handshaken(t *testing.T, name string, env ...string) (line string, stderr *os.File) {
 	t.Helper()
-	c := part(name, "", env...)
-	cmd := exec.Command(c.Path)
-	cmd.Env = append(os.Environ(), c.Env...)
+	cmd := part(name)
+	cmd.Env = append(cmd.Env, env...)
 	cmd.Env = append(cmd.Env, cookieKey+"="+cookieValue, "PLUGIN_UNIX_SOCKET_DIR="+shortDir(t))
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

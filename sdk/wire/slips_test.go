@@ -15,12 +15,12 @@ import (
 // it within JSON of its own, never gets it.
 func TestASchemaIsJSON(t *testing.T) {
 	r := local(t, &subject{})
-	_, err := r.Configure(soon(t), sdk.Setup{Options: order{Schema: `{"type": object}`}.options()})
+	_, err := r.Configure(soon(t), sdk.Setup{Options: order{Schema: `{"type": object}`}.Options()})
 	var refusal *sdk.Refusal
 	if !errors.As(err, &refusal) || refusal.Field != "Description.Options" || !strings.Contains(refusal.Why, "invalid character 'o'") {
 		t.Errorf("Configure: %v", err)
 	}
-	d, err := r.Configure(soon(t), sdk.Setup{Options: order{Schema: `{"type": "object"}`}.options()})
+	d, err := r.Configure(soon(t), sdk.Setup{Options: order{Schema: `{"type": "object"}`}.Options()})
 	if err != nil || string(d.Options) != `{"type": "object"}` {
 		t.Errorf("Configure: %s, %v", d.Options, err)
 	}
@@ -42,22 +42,5 @@ func TestAFailureWithoutAReason(t *testing.T) {
 	}
 	if f := result.Failed[0]; f.Name != u.Set[1].Name || !strings.Contains(f.Err.Error(), "does not say why") {
 		t.Errorf("%s failed: %v", f.Name, f.Err)
-	}
-}
-
-// The last line of a dump of all goroutines is a register.
-func TestAnExitSaysWhy(t *testing.T) {
-	for _, c := range []struct {
-		said []string
-		want string
-	}{
-		{nil, "exited with code 2"},
-		{[]string{"thinking", "no steam"}, "exited with code 2: no steam"},
-		{[]string{"panic: no steam", "goroutine 1"}, "exited with code 2: panic: no steam"},
-		{[]string{"SIGQUIT: quit", "goroutine 1", "gs     0x0"}, "exited with code 2: SIGQUIT: quit"},
-	} {
-		if got := (Exit{Code: 2, Stderr: c.said}).String(); got != c.want {
-			t.Errorf("after %q it %q, want %q", c.said, got, c.want)
-		}
 	}
 }

@@ -62,7 +62,7 @@ func TestAListenerTurnsStrangersAway(t *testing.T) {
 			t.Error("a stranger was spoken to")
 		}
 	})
-	r, err := Attach(soon(t), Handle{Network: "unix", Address: path})
+	r, err := Attach(soon(t), Target{Network: "unix", Address: path})
 	if err != nil {
 		t.Fatalf("Attach by the plugin's own user: %v", err)
 	}
@@ -80,7 +80,7 @@ func TestAHostTurnsFromStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	_, err = Attach(soon(t), Handle{Network: "unix", Address: path})
+	_, err = Attach(soon(t), Target{Network: "unix", Address: path})
 	if err == nil || !strings.Contains(err.Error(), "runs as user 65534") {
 		t.Errorf("Attach: %v; want that it is another user's", err)
 	}
@@ -142,7 +142,7 @@ func TestAListenerChoosesItsFolder(t *testing.T) {
 		{theirs, nil, "belongs to user 65534"},
 		{closed, []uint32{nobody}, "try: chmod 0750"},
 	} {
-		l, err := door{address: "unix://" + test.dir + "/s", users: test.users}.listen()
+		l, err := socket{address: "unix://" + test.dir + "/s", users: test.users}.listen()
 		if err == nil {
 			l.Close()
 		}
@@ -157,7 +157,7 @@ func TestAListenerChoosesItsFolder(t *testing.T) {
 func TestAListenerClosesItsFolder(t *testing.T) {
 	for mode, users := range map[os.FileMode][]uint32{0o600: nil, 0o660: {nobody}} {
 		path := filepath.Join(shortDir(t), "own", "s")
-		l, err := door{address: "unix://" + path, users: users}.listen()
+		l, err := socket{address: "unix://" + path, users: users}.listen()
 		if err != nil {
 			t.Fatal(err)
 		}

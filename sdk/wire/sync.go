@@ -32,11 +32,11 @@ func (r *Remote) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 		err = stream.CloseSend()
 	}
 	if err != nil && !errors.Is(err, io.EOF) { // EOF: the plugin's answer says why
-		return sdk.Result{}, r.told("Sync", err)
+		return sdk.Result{}, r.callError("Sync", err)
 	}
 	result := sdk.Result{Failed: failed}
 	if err := receiveResult(stream, &result); err != nil {
-		return sdk.Result{}, r.told("Sync", err)
+		return sdk.Result{}, r.callError("Sync", err)
 	}
 	return result, nil
 }
@@ -87,7 +87,7 @@ func receive(stream grpc.BidiStreamingServer[pb.UpdateChunk, pb.ResultChunk]) (*
 }
 
 func (s *server) sync(ctx context.Context, in *incoming) (sdk.Result, error) {
-	ctx, done, err := s.turn.take(ctx, "Sync")
+	ctx, done, err := s.calls.acquire(ctx, "Sync")
 	if err != nil {
 		return sdk.Result{}, err
 	}

@@ -41,7 +41,7 @@ func (r *Remote) Vitals(ctx context.Context) (Vitals, error) {
 	defer cancel()
 	reply, err := r.client.Report(ctx, &pb.ReportRequest{}, grpc.MaxCallRecvMsgSize(maxVitals))
 	if err != nil {
-		return Vitals{}, r.told("Report", err)
+		return Vitals{}, r.callError("Report", err)
 	}
 	return decodeVitals(reply), nil
 }
@@ -52,7 +52,7 @@ func (s *server) Report(context.Context, *pb.ReportRequest) (*pb.ReportReply, er
 		v.Report = r.Report()
 	}
 	v.Revision, v.Role = s.session.now()
-	v.Call, v.CallFor, v.Overdue = s.turn.now()
+	v.Call, v.CallFor, v.Overdue = s.calls.current()
 	return encodeVitals(v), nil
 }
 

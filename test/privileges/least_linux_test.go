@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
@@ -123,10 +124,11 @@ func newGround(t *testing.T) *netns.Ground {
 
 // A plugin is a binary that listens for itself, with the capabilities it is given.
 type plugin struct {
-	binary string
-	dir    string // for its sockets: a socket's path is short
-	lives  atomic.Int32
-	caps   []string
+	binary  string
+	dir     string // for its sockets: a socket's path is short
+	lives   atomic.Int32
+	plugins sync.Map // from *wire.Remote to its *launch.Plugin
+	caps    []string
 }
 
 // built are the binaries, by the plugin's name, that tests have asked for.
@@ -186,14 +188,15 @@ func (p *plugin) start(ctx context.Context, _ string) (sdk.Dataplane, error) {
 		return nil, err
 	}
 	go cmd.Wait() // ends with the process
-	h, err := wire.At(address)
+	target, err := wire.At(address)
 	if err != nil {
 		return nil, err
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		remote, err := wire.Attach(ctx, h)
+		remote, err := launch.Attach(ctx, launch.Handle{Target: target})
 		if err == nil {
-			return remote, holds(cmd.Process.Pid, p.caps)
+			p.plugins.Store(remote.Remote, remote)
+			return remote.Remote, holds(cmd.Process.Pid, p.caps)
 		}
 		if time.Now().After(end) {
 			_ = cmd.Process.Kill()
@@ -203,7 +206,9 @@ func (p *plugin) start(ctx context.Context, _ string) (sdk.Dataplane, error) {
 }
 
 func (p *plugin) stop(dp sdk.Dataplane) {
-	_ = dp.(*wire.Remote).Stop(context.Background()) // it kills in the end
+	if plugin, ok := p.plugins.LoadAndDelete(dp); ok {
+		_ = plugin.(*launch.Plugin).Stop(context.Background()) // it kills in the end
+	}
 }
 
 // holds reports what a process may do beyond caps, or less.

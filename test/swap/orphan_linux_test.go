@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/pointsman/pointsman/sdk/wire"
+	"github.com/pointsman/pointsman/host/launch"
 )
 
 // TestKernelOrphan: the plugin of a former host, of which nothing is written down any more,
@@ -30,7 +30,7 @@ func TestKernelOrphan(t *testing.T) {
 			if err := os.Remove(n.path("state/plugins/iptables/process.json")); err != nil || left == 0 {
 				t.Fatalf("process %d: %v", left, err)
 			}
-			if _, err := wire.StartTime(left); err != nil {
+			if _, err := launch.StartTime(left); err != nil {
 				t.Fatalf("the plugin ended with its host: %v", err)
 			}
 			const other = "172.30.0.11"
@@ -39,7 +39,7 @@ func TestKernelOrphan(t *testing.T) {
 			n.until("the change is served", long, func() error {
 				return n.hears(pod, netip.AddrPortFrom(netip.MustParseAddr(other), port))
 			})
-			if _, err := wire.StartTime(left); !errors.Is(err, os.ErrProcessDone) {
+			if _, err := launch.StartTime(left); !errors.Is(err, os.ErrProcessDone) {
 				t.Errorf("process %d of the former host still runs: %v", left, err)
 			}
 		})

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package launch
+
+// executed is the path to execute. Only Linux runs an open file.
+func (b *Binary) executed() string { return b.path }

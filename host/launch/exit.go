@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// An Exit is how a plugin's process ended.
+type Exit struct {
+	Code   int            // -1: not known, or ended by a signal
+	Signal syscall.Signal // zero: none, or not known
+	Stderr []string       // the last lines it printed past its log; of a panic, the first
+}
+
+// String is a sentence without its subject: "exited with code 2: panic: …".
+func (e Exit) String() string {
+	if reason := e.reason(); reason != "" {
+		return e.how() + ": " + reason
+	}
+	return e.how()
+}
+
+func (e Exit) how() string {
+	switch {
+	case e.Signal != 0:
+		return fmt.Sprintf("was ended by signal %d (%s)", int(e.Signal), e.Signal)
+	case e.Code >= 0:
+		return fmt.Sprintf("exited with code %d", e.Code)
+	}
+	return "ended, nobody knows how: it was not a child of this process"
+}
+
+// reason is the line most likely to say why: the first of a panic or of a dump of all
+// goroutines, or else the last.
+func (e Exit) reason() string {
+	if len(e.Stderr) == 0 {
+		return ""
+	}
+	if e.Crash() != nil || strings.HasPrefix(e.Stderr[0], "SIGQUIT: ") {
+		return e.Stderr[0]
+	}
+	return e.Stderr[len(e.Stderr)-1]
+}
+
+// Crash is what a program in Go said as it crashed, and where it was then; nil: it ended
+// otherwise.
+func (e Exit) Crash() []string {
+	if len(e.Stderr) > 0 && (strings.HasPrefix(e.Stderr[0], "panic: ") || strings.HasPrefix(e.Stderr[0], "fatal error: ")) {
+		return e.Stderr
+	}
+	return nil
+}
+
+func exitOf(state *os.ProcessState, stderr []string) Exit {
+	exit := Exit{Code: -1, Stderr: stderr}
+	if state == nil {
+		return exit
+	}
+	exit.Code = state.ExitCode()
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		exit.Signal = status.Signal()
+	}
+	return exit
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// A Handle is all that it takes to reach a plugin again, from another process too. It
+// holds the key to it: keep it where only the host can read (0600).
+type Handle struct {
+	wire.Target
+	PID   int    `json:"pid,omitempty"`   // zero: not known, as of a plugin that listens in another container
+	Start uint64 `json:"start,omitempty"` // the process's StartTime
+	Dir   string `json:"dir,omitempty"`   // made for the socket, and removed with the process
+
+	// By these the process is known before it gets a signal.
+	Launch string `json:"launch,omitempty"` // of its Mark
+	NetNS  string `json:"netns,omitempty"`  // its network namespace, as /proc names it
+	Exe    string `json:"exe,omitempty"`    // device and inode of what it executes
+}
+
+// String leaves the key out.
+func (h Handle) String() string {
+	if h.PID == 0 {
+		return h.Target.String()
+	}
+	return fmt.Sprintf("%s (pid %d)", h.Target, h.PID)
+}
+
+// socketDirPrefix is how go-plugin names the directory that it makes for a socket.
+const socketDirPrefix = "plugin-dir"
+
+// SweepSockets removes from dir, a Command's SocketDir, what was made for the sockets of
+// plugins that have ended. Where something listens, nothing is removed.
+func SweepSockets(dir string) {
+	sockets, _ := filepath.Glob(filepath.Join(dir, socketDirPrefix+"*", "plugin*")) // the pattern is none that fails
+	listens := make(map[string]bool)
+	for _, socket := range sockets {
+		if conn, err := net.DialTimeout("unix", socket, time.Second); err == nil {
+			_ = conn.Close()
+			listens[filepath.Dir(socket)] = true
+		}
+	}
+	made, _ := filepath.Glob(filepath.Join(dir, socketDirPrefix+"*"))
+	for _, m := range made {
+		if !listens[m] {
+			Handle{Dir: m}.removeDir()
+		}
+	}
+}
+
+// removeDir removes what was made for the plugin's socket. A plugin that was killed leaves
+// it behind.
+func (h Handle) removeDir() {
+	if strings.HasPrefix(filepath.Base(h.Dir), socketDirPrefix) {
+		_ = os.RemoveAll(h.Dir) // a leftover does no harm
+	}
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/actor"
+)
+
+func TestLaunchAndStop(t *testing.T) {
+	dir := shortDir(t)
+	r, err := Launch(soon(t), part("serve", dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := r.Hello(); h.Name != "subject" || h.Version != "0.0.1" || h.PID != r.Handle().PID || h.Nonce == "" {
+		t.Errorf("hello is %+v", h)
+	}
+	d, err := r.Configure(soon(t), sdk.Setup{})
+	if err != nil || len(d.Features) != 1 {
+		t.Errorf("Configure: %v, %v; want the narrowed description", d, err)
+	}
+	if _, err := r.Sync(soon(t), full(3)); err != nil {
+		t.Error(err)
+	}
+	if err := r.SetRole(soon(t), sdk.Active); err != nil {
+		t.Error(err)
+	}
+	v, err := r.Vitals(soon(t))
+	if err != nil || v.Revision != 3 || v.Role != sdk.Active || v.Progress != 7 || v.Waiting != "the lock" || v.SwapImpact != "2 flows" || v.Memory == 0 || v.Samples[0].Labels["a"] != "b" {
+		t.Errorf("vitals are %+v, %v", v, err)
+	}
+	if want := (&actor.Dataplane{}).Report().Histograms; !reflect.DeepEqual(v.Histograms, want) {
+		t.Errorf("histograms are %+v, want %+v", v.Histograms, want)
+	}
+	if err := r.Stop(soon(t)); err != nil {
+		t.Error(err)
+	}
+	if e := r.Exit(); e.Code != 0 || e.Signal != 0 {
+		t.Errorf("it %s; want an orderly end", e)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
+		t.Errorf("%s were left behind", left)
+	}
+	if err := r.Stop(soon(t)); err != nil {
+		t.Errorf("a second Stop: %v", err)
+	}
+}
+
+// Each way for a launch to fail is told by its true cause, and leaves no process.
+func TestLaunchFails(t *testing.T) {
+	dir := shortDir(t)
+	write := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	cert, _, err := newKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(cert)
+	foreign := "POINTSMAN_TEST_CERT=" + base64.RawStdEncoding.EncodeToString(block.Bytes)
+	impatient := part("no-handshake", dir)
+	impatient.Timeout = 3 * time.Second
+	circles := part("works-for-ever", dir)
+	circles.Timeout = time.Second
+	deep := part("serve", filepath.Join(dir, strings.Repeat("deep", 30)))
+	tests := []struct {
+		name    string
+		command Command
+		want    []string
+	}{
+		{"missing", Command{Path: dir + "/nothing"}, []string{"no such file", "install the plugin"}},
+		{"a directory", Command{Path: dir}, []string{"it is a directory"}},
+		{"not executable", Command{Path: write("plain", "x", 0o644)}, []string{"not executable", "chmod +x"}},
+		{"no program", Command{Path: write("text", "x", 0o755)}, []string{"not a program for this machine", "no ELF binary"}},
+		{"another architecture", Command{Path: write("other", foreignELF, 0o755)}, []string{"built for s390"}},
+		{"no interpreter", Command{Path: write("script", "#!/no/such/shell\n", 0o755)}, []string{"interpreter"}},
+		{"not a plugin", Command{Path: "/bin/true"}, []string{"exited with code 0 before the handshake", "wire.Serve"}},
+		{"exits", part("exits", dir), []string{"exited with code 3 before the handshake", "/dev/null0"}},
+		{"panics", part("panics", dir), []string{"exited with code 2", "panic: the ruleset is broken"}},
+		{"no handshake", impatient, []string{"no handshake within 3s", "thinking"}},
+		{"works for ever", circles, []string{"no handshake within 1s, and ", " in which it worked"}},
+		{"rubbish on stdout", part("rubbish-stdout", dir), []string{`printed "starting up…" to stdout`, "only print to stderr"}},
+		{"a long line on stdout", part("long-stdout", dir), []string{`printed "xxx`, "to stdout before the handshake"}},
+		{"another major", part("major-2", dir), []string{"speaks major 2 of the wire, this host speaks 1", "pointsman 2.0.0 or later", "oldest that fits is 0.1.0"}},
+		{"a certificate that is none", part("junk-cert", dir), []string{"certificate that is none"}},
+		{"no certificate", part("no-cert", dir), []string{"without a certificate"}},
+		{"somebody's certificate", part("foreign-cert", dir, foreign), []string{"ask the plugin who it is", "/nowhere/at/all"}},
+		{"too deep a directory", deep, []string{"use a shorter one"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if runtime.GOOS != "linux" && test.command.Path != os.Args[0] {
+				t.Skip("needs linux: the kernel's words for it differ elsewhere")
+			}
+			r, err := Launch(soon(t), test.command)
+			if err == nil {
+				r.Stop(soon(t))
+				t.Fatal("it came up")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("the error lacks %q:\n%s", want, err)
+				}
+			}
+			if len(err.Error()) > 10<<10 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
+			}
+		})
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "plugin-dir*")); len(left) > 0 {
+		t.Errorf("%s were left behind", left)
+	}
+	if left := children(); len(left) > 0 {
+		t.Errorf("processes %s were left behind", left)
+	}
+}
+
+// foreignELF is the head of a program for a big machine.
+const foreignELF = "\x7fELF\x02\x02\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00" +
+	"\x00\x02\x00\x16\x00\x00\x00\x01" + // an executable, for EM_S390
+	"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00" +
+	"\x00\x00\x00\x00\x00\x40\x00\x38\x00\x00\x00\x40\x00\x00\x00\x00"
+
+func TestLaunchEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	_, err := Launch(ctx, part("no-handshake", shortDir(t)))
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v; want that the deadline passed", err)
+	}
+}
+
+// Nothing of the host's environment reaches a plugin unless it is on the list, and
+// nothing of its terminal.
+func TestLaunchKeepsItsEnvironment(t *testing.T) {
+	t.Setenv("KUBECONFIG", "/secret")
+	t.Setenv("TZ", "UTC")
+	r, err := Launch(soon(t), part("serve", shortDir(t), "MINE=1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Stop(soon(t))
+	env := procFile(t, r.Handle().PID, "environ")
+	if strings.Contains(env, "KUBECONFIG") || !strings.Contains(env, "TZ=UTC\x00") || !strings.Contains(env, "MINE=1\x00") {
+		t.Errorf("the environment is\n%s", env)
+	}
+	if in, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/0", r.Handle().PID)); err != nil || in != os.DevNull {
+		t.Errorf("its stdin is %s, %v; want %s", in, err, os.DevNull)
+	}
+}
+
+// A plugin cannot fill the host's memory with an answer.
+func TestAnAnswerIsBounded(t *testing.T) {
+	r := launched(t, "serve")
+	_, err := r.Configure(soon(t), sdk.Setup{Options: order{Big: 2 << 20}.Options()})
+	if err == nil || !strings.Contains(err.Error(), "larger than max") {
+		t.Errorf("Configure: %v; want that the answer was too large", err)
+	}
+	configured(t, r, order{})
+}
+
+// Ten thousand Services with ten endpoints each arrive in another process as they
+// were sent.
+func TestABigUpdateArrivesInAnotherProcess(t *testing.T) {
+	r := configured(t, launched(t, "serve"), order{Digest: true})
+	u := actor.Bulk(10000, 10)
+	u.Delete = []sdk.Name{actor.BulkService(20000, 1).Name}
+	u.Keep = []sdk.Name{actor.BulkService(20001, 1).Name}
+	result, err := r.Sync(soon(t), u)
+	if err != nil || len(result.Failed) > 0 || len(result.Steps) != 1 || result.Steps[0] != actor.Digest(u) {
+		t.Errorf("%d failed, %s, %v; want the digest %s", len(result.Failed), result.Steps, err, actor.Digest(u))
+	}
+}
+
+// Many launches leave no goroutine, no file descriptor and no zombie behind.
+func TestLaunchLeaksNothing(t *testing.T) {
+	cycle := func() {
+		r, err := Launch(soon(t), part("serve", shortDir(t)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		configured(t, r, order{})
+		if err := r.Stop(soon(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cycle()
+	before := descriptors(t)
+	ignore := goleak.IgnoreCurrent()
+	for range 20 {
+		cycle()
+	}
+	eventually(t, "no goroutine more than before", func() bool {
+		err := goleak.Find(ignore)
+		if err != nil {
+			t.Log(err)
+		}
+		return err == nil
+	})
+	eventually(t, "as few file descriptors as before", func() bool { return descriptors(t) <= before })
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("needs /proc: ", err)
+	}
+	return len(open)
+}
+
+// children are this process's own, zombies too; none where there is no /proc.
+func children() (pids []string) {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		if fields[1] == strconv.Itoa(os.Getpid()) {
+			pids = append(pids, filepath.Base(filepath.Dir(path)))
+		}
+	}
+	return pids
+}
+
+func procFile(t *testing.T, pid int, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
+	if err != nil {
+		t.Skip("needs /proc: ", err)
+	}
+	return string(text)
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
+	"github.com/pointsman/pointsman/test/actor"
+)
+
+// partEnv makes this test binary play another part than running tests: it is the
+// plugins, and the hosts, that the tests start.
+const partEnv = "POINTSMAN_TEST_PART"
+
+func TestMain(m *testing.M) {
+	if part, ok := os.LookupEnv(partEnv); ok {
+		parts[part]()
+		return
+	}
+	exit := m.Run()
+	if err := goleak.Find(); err != nil && exit == 0 {
+		fmt.Fprintln(os.Stderr, "after all tests:", err)
+		exit = 1
+	}
+	os.Exit(exit)
+}
+
+type order = actor.Order
+
+func serve() { wire.Serve(actor.Description(), &actor.Dataplane{}) }
+
+var parts = map[string]func(){
+	"serve":          serve,
+	"host":           playHost,
+	"rubbish-stdout": func() { fmt.Println("starting up…"); serve() },
+	"long-stdout":    func() { fmt.Println(strings.Repeat("x", 100<<10)); serve() },
+	"rubbish-stderr": func() { printRubbish(); serve() },
+	"no-handshake":   func() { fmt.Fprintln(os.Stderr, "thinking"); time.Sleep(time.Minute) },
+	"works-first":    func() { work(3 * time.Second); serve() },
+	"works-for-ever": func() { work(time.Hour) },
+	"exits":          func() { fmt.Fprintln(os.Stderr, "no such thing as /dev/null0"); os.Exit(3) },
+	"panics":         func() { panic("the ruleset is broken") },
+	"major-2":        func() { playHandshake(2, "") },
+	"junk-cert":      func() { playHandshake(1, strings.Repeat("A", 60)) },
+	"no-cert":        func() { playHandshake(1, "") },
+	"foreign-cert":   func() { playHandshake(1, os.Getenv("POINTSMAN_TEST_CERT")) },
+}
+
+func printRubbish() {
+	fmt.Fprintln(os.Stderr, `{"@message":5}`)
+	fmt.Fprintln(os.Stderr, `{"@level":{},"@timestamp":[1]}`)
+	fmt.Fprintln(os.Stderr, strings.Repeat("y", 100<<10))
+	os.Stderr.Write([]byte{0xff, 0xfe, 0, 1, 2, '\n'})
+}
+
+// playHandshake answers like a plugin, by hand, and does no more.
+func playHandshake(major int, cert string) {
+	fmt.Printf("1|%d|unix|/nowhere/at/all|grpc|%s\n", major, cert)
+	time.Sleep(time.Minute)
+}
+
+// playHost launches a plugin, says how to reach it, and waits to be killed.
+func playHost() {
+	ctx := context.Background()
+	os.Unsetenv(partEnv)
+	p, err := Launch(ctx, part(os.Getenv("POINTSMAN_TEST_PLUGIN"), os.Getenv("POINTSMAN_TEST_DIR")))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := p.Configure(ctx, sdk.Setup{Options: order{Chatter: 4 << 20}.Options()}); err != nil {
+		log.Fatal(err)
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(p.Handle()); err != nil {
+		log.Fatal(err)
+	}
+	select {}
+}
+
+// part is the command that starts this binary in another part.
+func part(name, socketDir string, env ...string) Command {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err) // a test binary knows its path
+	}
+	// Under the race detector a process would take a second to exit.
+	env = append(env, partEnv+"="+name, "GORACE=atexit_sleep_ms=0")
+	return Command{Path: self, Env: env, SocketDir: socketDir, Timeout: time.Minute}
+}
+
+// byExec is the same without Launch.
+func byExec(c Command, args ...string) *exec.Cmd {
+	cmd := exec.Command(c.Path, args...)
+	cmd.Env = append(os.Environ(), c.Env...)
+	return cmd
+}
+
+// soon is a deadline for what takes milliseconds on a good day.
+func soon(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// eventually waits until a condition holds, and says what it waited for if not.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("still waiting for: %s", what)
+		}
+	}
+}
+
+// shortDir is a folder with a short path, gone after the test: t.TempDir's has the
+// test's name in it, and may leave no room for a socket's 107 bytes.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// launched is a plugin that plays a part, and is stopped after the test.
+func launched(t testing.TB, name string) *Plugin {
+	t.Helper()
+	r, err := Launch(soon(t), part(name, shortDir(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Stop(context.Background()) })
+	return r
+}
+
+// configured is r in a new session, under these orders.
+func configured(t testing.TB, r *Plugin, o order) *Plugin {
+	t.Helper()
+	if _, err := r.Configure(soon(t), sdk.Setup{Options: o.Options()}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func full(to uint64, set ...sdk.Service) sdk.Update {
+	return sdk.Update{To: to, Full: true, Set: set}
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lines reads what a process prints, whatever that is: in bounded memory, and
+// without losing a line.
+package lines
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+)
+
+// Max bounds a line that is kept; the rest of it is read and dropped.
+const Max = 4 << 10
+
+// Each reads r to its end, and calls f for each line, cut at Max. It
+// needs the same memory whatever comes.
+func Each(r io.Reader, f func(string)) {
+	in := bufio.NewReaderSize(r, Max)
+	for {
+		piece, err := in.ReadSlice('\n')
+		line, lost := string(trim(piece)), 0
+		for err == bufio.ErrBufferFull {
+			piece, err = in.ReadSlice('\n')
+			lost += len(trim(piece))
+		}
+		if lost > 0 {
+			line += fmt.Sprintf("… (%d bytes more)", lost)
+		}
+		if line != "" || err == nil {
+			f(line)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func trim(line []byte) []byte {
+	for len(line) > 0 && (line[len(line)-1] == '\n' || line[len(line)-1] == '\r') {
+		line = line[:len(line)-1]
+	}
+	return line
+}

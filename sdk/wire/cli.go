@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"os/user"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// The exit codes of a plugin that is run from a command line.
+const (
+	exitOK     = 0
+	exitFailed = 1
+
+	// ExitUsage is that of a verb or a flag that the plugin does not know.
+	ExitUsage = 64
+)
+
+// runCLI does what the arguments say, and returns the exit.
+func runCLI(d sdk.Description, dp sdk.Dataplane, args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	c := cli{description: d, dataplane: dp, stdout: stdout, stderr: stderr}
+	err := c.do(ctx, args)
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &usage):
+		fmt.Fprintln(stderr, usage)
+		return ExitUsage
+	}
+	fmt.Fprintf(stderr, "%s: %v\n", c.binary(), err)
+	return exitFailed
+}
+
+// A usageError is a wrong word on the command line.
+type usageError string
+
+func (e usageError) Error() string { return string(e) }
+
+// A cli is a plugin run from a command line.
+type cli struct {
+	description    sdk.Description
+	dataplane      sdk.Dataplane
+	stdout, stderr io.Writer
+}
+
+func (c cli) binary() string { return "pointsman-dataplane-" + c.description.Name }
+
+func (c cli) do(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return usageError(c.nothing())
+	}
+	verb, rest := args[0], args[1:]
+	if address, ok := strings.CutPrefix(verb, "--listen="); ok {
+		verb, rest = "--listen", append([]string{address}, rest...)
+	}
+	switch verb {
+	case "--help", "-h", "help":
+		fmt.Fprint(c.stdout, c.help())
+		return nil
+	case "--version", "version":
+		fmt.Fprintf(c.stdout, "%s %s (built from %s, wire major %d)\n", c.binary(), c.description.Version, Build(), Major)
+		return nil
+	case "describe":
+		return c.describe(rest)
+	case "check":
+		return c.check(ctx, rest)
+	case "cleanup":
+		return c.cleanup(ctx, rest)
+	case "--listen":
+		return c.listen(rest)
+	case "alive":
+		return c.alive(ctx, rest)
+	}
+	return usageError(fmt.Sprintf("%s: no such verb %q; try: %s --help", c.binary(), verb, c.binary()))
+}
+
+func (c cli) nothing() string {
+	return fmt.Sprintf(`%[1]s is a dataplane of Pointsman: a host starts it and tells it what to serve.
+Put it where the host looks for plugins (pluginDirs in its config) and choose it with "mode: %[2]s",
+or see what it can do by hand: %[1]s --help`, c.binary(), c.description.Name)
+}
+
+func (c cli) help() string {
+	return fmt.Sprintf(`%[1]s is a dataplane of Pointsman. A host starts it; by hand it does this:
+
+  %[1]s --version      its version, what it is built from, and the wire it speaks
+  %[1]s describe       what it serves, its limits and options
+  %[1]s check          whether this node can run it; changes nothing (--options JSON)
+  %[1]s cleanup        removes every trace of it from this node
+      --dry-run        only names what would be removed
+      --kube-proxy     also what kube-proxy left in the mode it replaces
+  %[1]s --listen unix:///run/pointsman/%[2]s/plugin.sock
+                       serves hosts that attach there, instead of one that starts it:
+                       those of this user and of root
+      --allow-uid N    also those of user N (its number or name; may come several
+                       times), who must be in this process's group
+  %[1]s alive unix:///run/pointsman/%[2]s/plugin.sock
+                       asks the one that listens there whether it still answers
+
+For programs, describe, check and cleanup answer with -o json. It exits 0 when all went well, 1 when not, 64 on a wrong word.
+`, c.binary(), c.description.Name)
+}
+
+// flags reads the verb's own flags, and no other word.
+func (c cli) flags(verb string, args []string, define func(*flag.FlagSet)) error {
+	set := flag.NewFlagSet(verb, flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	define(set)
+	err := set.Parse(args)
+	if err == nil && set.NArg() > 0 {
+		err = fmt.Errorf("unexpected %q", set.Arg(0))
+	}
+	if err != nil {
+		return usageError(fmt.Sprintf("%s %s: %v; try: %s --help", c.binary(), verb, err, c.binary()))
+	}
+	return nil
+}
+
+// outputFlags reads the verb's own flags and -o, and reports whether JSON is asked for.
+func (c cli) outputFlags(verb string, args []string, define func(*flag.FlagSet)) (asJSON bool, err error) {
+	var output string
+	err = c.flags(verb, args, func(f *flag.FlagSet) {
+		f.StringVar(&output, "o", "text", "text or json")
+		define(f)
+	})
+	if err == nil && output != "text" && output != "json" {
+		err = usageError(fmt.Sprintf("%s %s: -o %q is neither text nor json", c.binary(), verb, output))
+	}
+	return output == "json", err
+}
+
+func (c cli) describe(args []string) error {
+	asJSON, err := c.outputFlags("describe", args, func(*flag.FlagSet) {})
+	if err != nil {
+		return err
+	}
+	if !asJSON {
+		c.print(c.description)
+		return nil
+	}
+	d := c.description
+	return c.printJSON(described{d.Name, d.Version, Major, d.Features, d.Limits, json.RawMessage(d.Options)})
+}
+
+func (c cli) print(d sdk.Description) {
+	fmt.Fprintf(c.stdout, "name:     %s\nversion:  %s\nserves:   %s\nlimits:   %s\n",
+		d.Name, d.Version, words(d.Features, "a ClusterIP over TCP only"), words(d.Limits, "none"))
+	if len(d.Options) == 0 {
+		fmt.Fprintln(c.stdout, "options:  none")
+		return
+	}
+	fmt.Fprintf(c.stdout, "options:  %s\n", d.Options)
+}
+
+func words[S ~string](list []S, none string) string {
+	if len(list) == 0 {
+		return none
+	}
+	var b strings.Builder
+	for i, s := range list {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(string(s))
+	}
+	return b.String()
+}
+
+// A described is a Description as programs read it.
+type described struct {
+	Name     string          `json:"name"`
+	Version  string          `json:"version"`
+	Major    uint32          `json:"major"`
+	Features []sdk.Feature   `json:"features"`
+	Limits   []sdk.Limit     `json:"limits"`
+	Options  json.RawMessage `json:"options,omitempty"`
+}
+
+func (c cli) printJSON(v any) error {
+	out := json.NewEncoder(c.stdout)
+	out.SetIndent("", "  ")
+	return out.Encode(v)
+}
+
+// A checked is the answer of check as programs read it.
+type checked struct {
+	Runs    bool     `json:"runs"`
+	Why     string   `json:"why,omitempty"` // it does not
+	Version string   `json:"version"`
+	Lacks   []string `json:"lacks"` // what does not work on this node
+}
+
+// check is Configure, which only reads the node.
+func (c cli) check(ctx context.Context, args []string) error {
+	var options string
+	asJSON, err := c.outputFlags("check", args, func(f *flag.FlagSet) { f.StringVar(&options, "options", "{}", "JSON") })
+	if err != nil {
+		return err
+	}
+	d, err := c.configure(ctx, options)
+	answer := checked{Runs: err == nil, Version: c.description.Version, Lacks: []string{}}
+	if err != nil {
+		answer.Why = err.Error()
+		err = fmt.Errorf("this node cannot run it: %w", err)
+	} else {
+		answer.Version, answer.Lacks = d.Version, append(answer.Lacks, narrowed(c.description, d)...)
+	}
+	if asJSON {
+		return errors.Join(c.printJSON(answer), err)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.stdout, "this node can run %s %s\n", d.Name, d.Version)
+	for _, missing := range answer.Lacks {
+		fmt.Fprintln(c.stdout, "  but here", missing)
+	}
+	return nil
+}
+
+func (c cli) configure(ctx context.Context, options string) (sdk.Description, error) {
+	dir, err := os.MkdirTemp("", "pointsman-check")
+	if err != nil {
+		return sdk.Description{}, err
+	}
+	defer os.RemoveAll(dir)
+	ctx, cancel := context.WithTimeout(ctx, configureTimeout)
+	defer cancel()
+	return c.dataplane.Configure(ctx, sdk.Setup{
+		Options:  []byte(options),
+		StateDir: dir,
+		Log:      slog.New(slog.NewTextHandler(c.stderr, nil)),
+	})
+}
+
+// narrowed says what of a dataplane does not work on this node.
+func narrowed(all, here sdk.Description) []string {
+	var lines []string
+	has := make(map[string]bool)
+	for _, f := range here.Features {
+		has["feature "+string(f)] = true
+	}
+	for _, l := range all.Limits {
+		has["limit "+string(l)] = true
+	}
+	for _, f := range all.Features {
+		if !has["feature "+string(f)] {
+			lines = append(lines, "it does not serve "+string(f))
+		}
+	}
+	for _, l := range here.Limits {
+		if !has["limit "+string(l)] {
+			lines = append(lines, "it has the limit "+string(l))
+		}
+	}
+	return lines
+}
+
+// A cleaned is the answer of cleanup as programs read it.
+type cleaned struct {
+	DryRun  bool     `json:"dryRun"` // nothing was removed, only named
+	Removed []string `json:"removed"`
+	Error   string   `json:"error,omitempty"`
+}
+
+func (c cli) cleanup(ctx context.Context, args []string) error {
+	var l sdk.Leftovers
+	asJSON, err := c.outputFlags("cleanup", args, func(f *flag.FlagSet) {
+		f.BoolVar(&l.KubeProxy, "kube-proxy", false, "")
+		f.BoolVar(&l.DryRun, "dry-run", false, "")
+	})
+	if err != nil {
+		return err
+	}
+	removed, err := c.dataplane.Cleanup(ctx, l)
+	if asJSON {
+		answer := cleaned{DryRun: l.DryRun, Removed: append([]string{}, removed...)}
+		if err != nil {
+			answer.Error = err.Error()
+		}
+		return errors.Join(c.printJSON(answer), err)
+	}
+	verb := "removed"
+	if l.DryRun {
+		verb = "would remove"
+	}
+	for _, what := range removed {
+		fmt.Fprintf(c.stdout, "%s %s\n", verb, what)
+	}
+	if err == nil && len(removed) == 0 {
+		fmt.Fprintln(c.stdout, "nothing to remove")
+	}
+	return err
+}
+
+func (c cli) listen(args []string) error {
+	address := ""
+	if len(args) > 0 {
+		address, args = args[0], args[1:]
+	}
+	if _, err := socketPath(address); err != nil {
+		return usageError(fmt.Sprintf("%s --listen: %v", c.binary(), err))
+	}
+	on := socket{address: address}
+	err := c.flags("--listen", args, func(f *flag.FlagSet) { f.Var((*users)(&on.users), "allow-uid", "") })
+	if err != nil {
+		return err
+	}
+	return listenAndServe(newServer(c.description, c.dataplane), on, c.stderr)
+}
+
+// users is a flag that may come several times: the number of a user each, or the
+// name.
+type users []uint32
+
+func (u *users) String() string { return fmt.Sprint(*u) }
+
+func (u *users) Set(s string) error {
+	if named, err := user.Lookup(s); err == nil {
+		s = named.Uid
+	}
+	uid, err := strconv.ParseUint(s, 10, 32)
+	if err != nil {
+		return fmt.Errorf("there is no user %q here", s)
+	}
+	*u = append(*u, uint32(uid))
+	return nil
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// TestCLI: what a plugin that a person runs says, and the exit code that the shell sees.
+func TestCLI(t *testing.T) {
+	tests := []struct {
+		args           string
+		exit           int
+		stdout, stderr string // what must be in it; "": it is empty
+	}{
+		{"", 64, "", "is a dataplane of Pointsman: a host starts it"},
+		{"--help", 0, "cleanup        removes every trace", ""},
+		{"--version", 0, "pointsman-dataplane-subject 0.0.1 (built from " + Build() + ", wire major 1)\n", ""},
+		{"describe", 0, "serves:   ipv4, ipv6, udp", ""},
+		{"describe -o json", 0, `"features": [`, ""},
+		{"describe -o yaml", 64, "", "neither text nor json"},
+		{"describe it", 64, "", `unexpected "it"`},
+		{"check", 0, "but here it does not serve ipv6", ""},
+		{`check --options {"Refuse":true}`, 1, "", "this node cannot run it: options.refuse: it was asked for; try: asking for less"},
+		{"check -o json", 0, `"it does not serve ipv6"`, ""},
+		{`check -o json --options {"Refuse":true}`, 1, `"why": "options.refuse: it was asked for; try: asking for less"`, "this node cannot run it"},
+		{"check -o yaml", 64, "", "neither text nor json"},
+		{"cleanup", 0, "removed chain A\n", ""},
+		{"cleanup -o json", 0, "\"dryRun\": false,\n  \"removed\": [\n    \"chain A\"\n  ]", ""},
+		{"cleanup --dry-run -o json", 0, "\"dryRun\": true,\n  \"removed\": [\n    \"chain A\"\n  ]", ""},
+		{"cleanup -o yaml", 64, "", "neither text nor json"},
+		{"cleanup --dry-run", 0, "would remove chain A\n", ""},
+		{"cleanup --kube-proxy", 0, "removed chain KUBE\n", ""},
+		{"cleanup --dry-run --kube-proxy", 0, "would remove chain KUBE\n", ""},
+		{"cleanup --everything", 64, "", "flag provided but not defined"},
+		{"dance", 64, "", `no such verb "dance"`},
+		{"alive", 64, "", "want the address that it listens on"},
+		{"alive tcp://x", 64, "", "want unix:///absolute/path"},
+		{"alive unix:///nowhere/s", 1, "", "attach to unix:///nowhere/s"},
+		{"--listen", 64, "", "want unix:///absolute/path"},
+		{"--listen unix:///nowhere/s --allow-uid no-such-user", 64, "", `there is no user "no-such-user" here`},
+		{"--listen unix:///nowhere/s now", 64, "", `unexpected "now"`},
+		{"--listen tcp://x", 64, "", "want unix:///absolute/path"},
+	}
+	for _, test := range tests {
+		t.Run(test.args, func(t *testing.T) {
+			cmd := part("serve", strings.Fields(test.args)...)
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			_ = cmd.Run() // the exit says it
+			if exit := cmd.ProcessState.ExitCode(); exit != test.exit {
+				t.Errorf("exit %d; want %d", exit, test.exit)
+			}
+			for _, out := range []struct{ got, want string }{{stdout.String(), test.stdout}, {stderr.String(), test.stderr}} {
+				if !strings.Contains(out.got, out.want) || out.want == "" && out.got != "" {
+					t.Errorf("got %q; want %q", out.got, out.want)
+				}
+			}
+		})
+	}
+}
+
+func TestNarrowed(t *testing.T) {
+	all := sdk.Description{Features: []sdk.Feature{sdk.FeatureIPv4, sdk.FeatureIPv6}}
+	here := sdk.Description{Features: []sdk.Feature{sdk.FeatureIPv4}, Limits: []sdk.Limit{sdk.LimitNoDrop}}
+	got := strings.Join(narrowed(all, here), "; ")
+	if got != "it does not serve ipv6; it has the limit no-drop" {
+		t.Errorf("got %s", got)
+	}
+}

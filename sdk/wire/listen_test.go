@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package wire
+
+import (
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// listening starts a plugin by hand, with --listen.
+func listening(t *testing.T, address string) *exec.Cmd {
+	t.Helper()
+	return started(t, "serve", address, "--listen", address)
+}
+
+// started starts a part with these arguments, and waits for its socket.
+func started(t *testing.T, name, address string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := part(name, args...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	reaped := make(chan struct{})
+	go func() { cmd.Wait(); close(reaped) }()
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		<-reaped
+	})
+	path := strings.TrimPrefix(address, "unix://")
+	eventually(t, "the socket to take connections", func() bool { // it is there before it does
+		conn, err := net.Dial("unix", path)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+	return cmd
+}
+
+// A plugin that listens by itself is attached to by its address.
+func TestAttach(t *testing.T) {
+	dir := filepath.Join(shortDir(t), "own")
+	address := "unix://" + filepath.Join(dir, "plugin.sock")
+	cmd := listening(t, address)
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory: %v, %v; want it private", info.Mode(), err)
+	}
+	target, err := At(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Attach(soon(t), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	configured(t, r, order{})
+	if _, err := r.Sync(soon(t), full(1)); err != nil {
+		t.Error(err)
+	}
+	if r.Hello().PID != cmd.Process.Pid || r.Target().Nonce == "" {
+		t.Errorf("it is process %d, nonce %q; want %d and a nonce", r.Hello().PID, r.Target().Nonce, cmd.Process.Pid)
+	}
+	if pid, err := target.PID(soon(t)); pid != cmd.Process.Pid && os.Getenv("GOOS") == "linux" || err != nil {
+		t.Errorf("behind the socket is process %d, %v; want %d", pid, err, cmd.Process.Pid)
+	}
+	if err := r.Shutdown(soon(t)); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-r.Exited():
+	case <-soon(t).Done():
+		t.Error("its end was not seen")
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The end of a process that cannot be seen is that of the connection.
+func TestAttachSeesTheConnectionEnd(t *testing.T) {
+	address := "unix://" + filepath.Join(shortDir(t), "own", "plugin.sock")
+	cmd := listening(t, address)
+	target, err := At(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Attach(soon(t), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd.Process.Kill()
+	select {
+	case <-r.Exited():
+	case <-soon(t).Done():
+		t.Fatal("the end was not seen")
+	}
+	if _, err := r.Vitals(soon(t)); err == nil || !strings.Contains(err.Error(), "connection to it was lost") {
+		t.Errorf("Vitals: %v; want that the connection was lost", err)
+	}
+}
+
+// Attaching negotiates nothing by itself, so the first call must.
+func TestAttachToAnotherMajor(t *testing.T) {
+	address := "unix://" + filepath.Join(shortDir(t), "own", "s")
+	started(t, "listen-major-2", address, address)
+	target, err := At(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Attach(soon(t), target)
+	want := "speaks major 2 of the wire, this host speaks 1: use a plugin built with an sdk of major 1"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v; want %q", err, want)
+	}
+}
+
+func TestListenRefuses(t *testing.T) {
+	open := shortDir(t)
+	if err := os.Chmod(open, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	own := filepath.Join(shortDir(t), "own")
+	first, err := socket{address: "unix://" + own + "/s"}.listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	if err := os.WriteFile(own+"/file", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct{ address, want string }{
+		{"unix://" + open + "/s", "open to others"},
+		{"unix://" + own + "/s", "listens on"},
+		{"unix://" + own + "/file", "is no socket"},
+		{"tcp://1.2.3.4", "want unix:///absolute/path"},
+		{"unix://relative", "want unix:///absolute/path"},
+		{"unix:///" + strings.Repeat("x", 200), "a socket's may have 107"},
+	}
+	for _, test := range tests {
+		if l, err := (socket{address: test.address}).listen(); err == nil {
+			l.Close()
+			t.Errorf("listen on %s went well", test.address)
+		} else if !strings.Contains(err.Error(), test.want) {
+			t.Errorf("listen on %s: %v; want %q in it", test.address, err, test.want)
+		}
+	}
+}
+
+func TestListenReplacesADeadSocket(t *testing.T) {
+	address := "unix://" + filepath.Join(shortDir(t), "own", "s")
+	cmd := listening(t, address)
+	cmd.Process.Kill()
+	eventually(t, "the dead one's place", func() bool {
+		l, err := socket{address: address}.listen()
+		if err == nil {
+			l.Close()
+		}
+		return err == nil
+	})
+}
+
+// Whatever listens at an address, Attach comes back with a reason.
+func TestAttachToWhatIsNoPlugin(t *testing.T) {
+	t.Parallel() // it mostly waits
+	path := filepath.Join(shortDir(t), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, says := range []string{"", "HTTP/1.1 400 Bad Request\r\n\r\n"} {
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				conn.Write([]byte(says))
+				defer conn.Close()
+			}
+		}()
+		_, err := Attach(brief(t), Target{Network: "unix", Address: path})
+		if err == nil || !strings.Contains(err.Error(), "ask the plugin who it is") {
+			t.Errorf("says %q: %v; want that it does not answer", says, err)
+		}
+	}
+}
+
+// A host that dies before it ever connects leaves a plugin whose stderr nobody
+// reads; to write there must not end it.
+func TestAPluginOutlivesItsStderr(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "failed")
+	_, stderr := handshaken(t, "mutters", "POINTSMAN_TEST_FILE="+file, "PLUGIN_PROTOCOL_VERSIONS=1")
+	stderr.Close()
+	eventually(t, "a write to fail, and the plugin to live", func() bool {
+		_, err := os.Stat(file)
+		return err == nil
+	})
+}
+
+// A plugin that no host ever connects to does not stay for good.
+func TestAPluginWithoutAHostEnds(t *testing.T) {
+	t.Parallel() // it mostly waits
+	_, stderr := handshaken(t, "short-lived", "PLUGIN_PROTOCOL_VERSIONS=1")
+	ended := make(chan struct{})
+	go func() { // ends with the process, which is the last to have stderr open
+		defer close(ended)
+		_, _ = io.Copy(io.Discard, stderr)
+	}()
+	select {
+	case <-ended:
+	case <-soon(t).Done():
+		t.Error("it still runs")
+	}
+}

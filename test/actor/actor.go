@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package actor is a dataplane that does what its options say, for the tests of both ends
+// of the wire: it answers, or hangs, crashes, prints and fails as it is told to.
+package actor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Description is what it says of itself.
+func Description() sdk.Description {
+	return sdk.Description{Name: "subject", Version: "0.0.1", Features: sdk.Features, Options: []byte(`{"type":"object"}`)}
+}
+
+// RelayDescription is that of a dataplane whose serving ends with its process.
+func RelayDescription() sdk.Description {
+	d := Description()
+	d.Limits = []sdk.Limit{sdk.LimitDiesWithProcess}
+	return d
+}
+
+// A Dataplane does what its options say.
+type Dataplane struct {
+	setup sdk.Setup
+	order Order
+
+	Updates []sdk.Update // that Sync was called with
+}
+
+// An Order is the options of a Dataplane.
+type Order struct {
+	Hang    bool   // Sync never returns
+	Wait    bool   // Sync returns when its context ends
+	Signal  int    // which Sync then sends to its own process first; zero: none
+	Panic   string // Sync panics
+	Fatal   string // Sync calls log.Fatal
+	Print   int    // bytes for Sync to print with fmt.Println
+	Log     int    // lines for Sync to log
+	Raw     bool   // Sync prints rubbish to the stderr that package log has kept
+	Refuse  bool   // Configure refuses
+	Resync  bool   // Sync answers ErrResync
+	Steps   int    // lines in Result.Steps
+	Planned bool   // Sync only plans
+	Digest  bool   // Sync's one step is the digest of the update
+	Chatter int    // bytes to print after Configure, in the background
+	Schema  string // the options in the description that Configure returns
+	Big     int    // bytes of options in the description that Configure returns
+}
+
+// Options are o as Setup has them.
+func (o Order) Options() []byte {
+	out, err := json.Marshal(o)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return out
+}
+
+// Configure keeps its order, and narrows its description.
+func (d *Dataplane) Configure(_ context.Context, setup sdk.Setup) (sdk.Description, error) {
+	d.setup, d.order = setup, Order{}
+	if len(setup.Options) > 0 {
+		if err := json.Unmarshal(setup.Options, &d.order); err != nil {
+			return sdk.Description{}, err
+		}
+	}
+	if d.order.Refuse {
+		return sdk.Description{}, &sdk.Refusal{Field: "options.refuse", Why: "it was asked for", Try: "asking for less"}
+	}
+	if d.order.Chatter > 0 {
+		go chatter(d.order.Chatter, setup)
+	}
+	here := Description()
+	here.Features = here.Features[:1]
+	if d.order.Big > 0 {
+		here.Options = []byte(`"` + strings.Repeat("x", d.order.Big) + `"`)
+	}
+	if d.order.Schema != "" {
+		here.Options = []byte(d.order.Schema)
+	}
+	return here, nil
+}
+
+func signalSelf(signal int) {
+	if signal == 0 {
+		return
+	}
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		panic(err) // this process exists
+	}
+	if err := self.Signal(syscall.Signal(signal)); err != nil {
+		panic(err)
+	}
+}
+
+// Digest is short for all that u says.
+func Digest(u sdk.Update) string {
+	h := sha256.New()
+	for _, svc := range u.Set {
+		fmt.Fprintf(h, "%+v\n", svc)
+	}
+	u.Set, u.Node = nil, nil
+	fmt.Fprintf(h, "%+v", u)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// chatter prints in each way that a plugin can, slowly enough to outlive its host.
+func chatter(bytes int, setup sdk.Setup) {
+	for printed := 0; printed < bytes; printed += 4 << 10 {
+		fmt.Println(strings.Repeat("o", 1<<10))
+		fmt.Fprintln(os.Stderr, strings.Repeat("e", 1<<10))
+		log.Print(strings.Repeat("l", 1<<10))
+		setup.Log.Info(strings.Repeat("s", 1<<10))
+		time.Sleep(time.Millisecond)
+	}
+	setup.Log.Info("all is said")
+}
+
+// Sync does what was ordered.
+func (d *Dataplane) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+	switch {
+	case d.order.Hang:
+		select {}
+	case d.order.Wait:
+		<-ctx.Done()
+		signalSelf(d.order.Signal)
+		return sdk.Result{}, ctx.Err()
+	case d.order.Panic != "":
+		panic(d.order.Panic)
+	case d.order.Fatal != "":
+		log.Fatal(d.order.Fatal)
+	case d.order.Resync:
+		return sdk.Result{}, fmt.Errorf("lost my place: %w", sdk.ErrResync)
+	}
+	for printed := 0; printed < d.order.Print; printed += 64 {
+		fmt.Println(strings.Repeat("p", 63))
+	}
+	for i := range d.order.Log {
+		d.setup.Log.Info("a line", "n", i)
+	}
+	if d.order.Raw {
+		log.Print(`{"@message":5}`)
+		syscall.Write(2, []byte("\xff\xfe rubbish\n"))
+	}
+	d.Updates = append(d.Updates, u)
+	result := sdk.Result{Planned: d.order.Planned}
+	if d.order.Digest {
+		result.Steps = []string{Digest(u)}
+	}
+	for i := range d.order.Steps {
+		result.Steps = append(result.Steps, fmt.Sprintf("step %d %s", i, strings.Repeat("s", 100)))
+	}
+	for _, svc := range u.Set {
+		if why, fails := svc.Hints["fail"]; fails {
+			failure := sdk.Failure{Name: svc.Name}
+			if why != "" {
+				failure.Err = errors.New(why)
+			}
+			result.Failed = append(result.Failed, failure)
+		}
+	}
+	return result, nil
+}
+
+// SetRole accepts every role.
+func (d *Dataplane) SetRole(context.Context, sdk.Role) error { return nil }
+
+// Cleanup names what it would have.
+func (d *Dataplane) Cleanup(_ context.Context, l sdk.Leftovers) ([]string, error) {
+	if l.KubeProxy {
+		return []string{"chain A", "chain KUBE"}, nil
+	}
+	return []string{"chain A"}, nil
+}
+
+// Report is always the same.
+func (d *Dataplane) Report() sdk.Report {
+	took := sdk.NewHistogram("h", map[string]string{"c": "d"}, 1, 2)
+	took.Observe(1.5)
+	return sdk.Report{
+		Progress: 7, Waiting: "the lock", SwapImpact: "2 flows", Histograms: []sdk.Histogram{took},
+		Samples: []sdk.Sample{{Name: "m", Labels: map[string]string{"a": "b"}, Value: 1.5}},
+	}
+}
