@@ -42,15 +42,50 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// newShow starts the demo.
+// newShow starts the demo of the binaries as they are built.
 func newShow(t *testing.T) *show {
 	t.Helper()
-	config, err := filepath.Abs("../configs/demo.yaml")
+	return started(t, filepath.Join(binaries(t), "pointsman"), "demo", "--plugin-dir", filepath.Join(binaries(t), "plugins"))
+}
+
+// newInstalledShow starts the demo of an installation, which has no repository near it.
+func newInstalledShow(t *testing.T) *show {
+	t.Helper()
+	prefix := t.TempDir()
+	for _, dir := range []string{"bin", "libexec/pointsman"} {
+		if err := os.MkdirAll(filepath.Join(prefix, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	binary := filepath.Join(prefix, "bin", "pointsman")
+	install(t, filepath.Join(binaries(t), "pointsman"), binary)
+	plugins, err := filepath.Glob(filepath.Join(binaries(t), "plugins", "*"))
+	if err != nil || len(plugins) == 0 {
+		t.Fatal(plugins, err)
+	}
+	for _, plugin := range plugins {
+		install(t, plugin, filepath.Join(prefix, "libexec", "pointsman", filepath.Base(plugin)))
+	}
+	return started(t, binary, "demo")
+}
+
+// install copies a binary.
+func install(t *testing.T, from, to string) {
+	t.Helper()
+	content, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, content, 0o755)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// started runs a command in an empty folder.
+func started(t *testing.T, name string, args ...string) *show {
+	t.Helper()
 	d := &show{dir: t.TempDir(), out: new(lockedBuffer)}
-	d.cmd = exec.Command(filepath.Join(binaries(t), "pointsman"), "demo", "--config", config, "--plugin-dir", filepath.Join(binaries(t), "plugins"))
+	d.cmd = exec.Command(name, args...)
 	d.cmd.Dir, d.cmd.Stdout, d.cmd.Stderr = d.dir, d.out, d.out
 	d.cmd.Env = append(os.Environ(), "TMPDIR="+d.dir)
 	if err := d.cmd.Start(); err != nil {
@@ -68,10 +103,10 @@ func (d *show) clean(t *testing.T) {
 	}
 }
 
-// TestDemo runs two demos at a time, each to its end.
+// TestDemo runs three demos at a time, each to its end.
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	for _, d := range []*show{newShow(t), newShow(t)} {
+	for _, d := range []*show{newShow(t), newShow(t), newInstalledShow(t)} {
 		t.Cleanup(func() {
 			if t.Failed() {
 				t.Logf("the demo said:\n%s", d.out)

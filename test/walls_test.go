@@ -36,6 +36,7 @@ var walls = []wall{
 
 	{"sdk/examples", []string{"sdk", "sdk/wire"}, "what an author begins from"},
 
+	{"configs", nil, "files for people, and what the demo runs on"},
 	{"host/bounded", []string{"golang.org/x/sys"}, "reads files that may hang, for any room of the host"},
 	{"host/config", []string{"sdk", "host/bounded", "github.com/spf13/viper", "github.com/spf13/pflag", "go.yaml.in/yaml/v3", "k8s.io/kube-proxy/config", "k8s.io/api", "k8s.io/apimachinery"},
 		"the one file a user writes; nothing else reads files of settings"},
@@ -54,7 +55,7 @@ var walls = []wall{
 	{"host/health", []string{"sdk", "host/limit", "host/phrase", "host/track", "github.com/prometheus/client_golang", "github.com/prometheus/client_model", "k8s.io/utils/clock"}, "answers probes and scrapes, and judges by what it is told whether the node is well; it acts on nothing"},
 	{"host/report", []string{"sdk"}, "one call for each thing that happened"},
 	{"host/admin", []string{"host/limit"}, "the verbs' way in; its JSON is a promise, so its types are its own"},
-	{"host/demo", nil, "drives the real binaries as a user would, never in process"},
+	{"host/demo", []string{"sdk/statefile", "configs"}, "drives the real binaries as a user would, never in process"},
 	{"host/limit", nil, "how many descriptors the host's servers may hold, and when there are none left"},
 	{"host/sockets", []string{"sdk", "host/track"}, "what listens on this node where a Service is; it only tells"},
 	{"host/phrase", nil, "words, for events and verbs alike"},

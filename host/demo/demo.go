@@ -9,14 +9,18 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
+
+	"github.com/pointsman/pointsman/configs"
+	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
 // Settings are what a demo needs to know.
 type Settings struct {
 	Binary    string   // pointsman itself
-	Config    string   // a host's file; empty: configs/demo.yaml, near the binary or here
-	PluginDir []string // where plugins are; empty: where Config says
+	Config    string   // a host's file; empty: configs/demo.yaml as it was built in
+	PluginDir []string // where plugins are; empty: where an installation or make build puts them, or where Config says
 	Out       io.Writer
 }
 
@@ -59,9 +63,6 @@ type demo struct {
 
 // begin makes everything but the host.
 func begin(s Settings) (_ *demo, err error) {
-	if s.Config, err = findConfig(s); err != nil {
-		return nil, err
-	}
 	d := &demo{settings: s, screen: newScreen(s.Out), began: time.Now()}
 	defer func() {
 		if err != nil {
@@ -79,31 +80,53 @@ func begin(s Settings) (_ *demo, err error) {
 	if d.folder, err = os.MkdirTemp("", "pointsman-demo-"); err != nil {
 		return nil, err
 	}
-	if err := copyManifests(filepath.Join(filepath.Dir(s.Config), "demo"), d.manifests(), d.network); err != nil {
+	if err := writeManifests(d.manifests(), d.network); err != nil {
+		return nil, err
+	}
+	if err := d.settings.complete(d.folder); err != nil {
 		return nil, err
 	}
 	if d.servers, err = serve(d.network); err != nil {
 		return nil, err
 	}
-	d.host = newHost(s, d.folder, d.manifests())
+	d.host = newHost(d.settings, d.folder, d.manifests())
 	d.load = newLoad(d.network)
 	return d, nil
 }
 
 func (d *demo) manifests() string { return filepath.Join(d.folder, "services") }
 
-// findConfig is the host's file to use.
-func findConfig(s Settings) (string, error) {
+// complete fills in what the user left open. Without a file of the user's own it writes
+// the one that was built in, and finds the plugins by the binary's place.
+func (s *Settings) complete(folder string) error {
 	if s.Config != "" {
-		return s.Config, nil
+		return nil
 	}
-	near := filepath.Join(filepath.Dir(filepath.Dir(s.Binary)), "configs", "demo.yaml")
-	for _, file := range []string{near, filepath.Join("configs", "demo.yaml")} {
-		if _, err := os.Stat(file); err == nil {
-			return file, nil
+	text, err := configs.Demo.ReadFile("demo.yaml")
+	if err != nil {
+		return err
+	}
+	s.Config = filepath.Join(folder, "demo.yaml")
+	if err := statefile.Write(s.Config, text); err != nil {
+		return fmt.Errorf("write the host's file: %w", err)
+	}
+	if len(s.PluginDir) == 0 {
+		s.PluginDir = pluginDirs(s.Binary)
+	}
+	return nil
+}
+
+// pluginDirs are the folders that may have a binary's plugins and exist: its own, as make
+// build makes it, and those of an installation.
+func pluginDirs(binary string) []string {
+	beside := filepath.Dir(binary)
+	var dirs []string
+	for _, dir := range []string{beside, filepath.Join(beside, "..", "libexec", "pointsman"), "/usr/libexec/pointsman"} {
+		if found, _ := filepath.Glob(filepath.Join(dir, "pointsman-dataplane-*")); len(found) > 0 && !slices.Contains(dirs, dir) { // the pattern is none that fails
+			dirs = append(dirs, dir)
 		}
 	}
-	return "", fmt.Errorf("there is no %s; name the file with --config", near)
+	return dirs
 }
 
 // show takes the steps, with the load running beside them.

@@ -7,20 +7,24 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/pointsman/pointsman/configs"
+	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
-// copyManifests copies a folder of manifests, moved into the demo's network.
-func copyManifests(from, to string, n network) error {
-	if err := os.Mkdir(to, 0o755); err != nil {
+// writeManifests makes a folder of the manifests that were built in, moved into the demo's
+// network.
+func writeManifests(folder string, n network) error {
+	if err := os.Mkdir(folder, 0o755); err != nil {
 		return err
 	}
 	for _, svc := range services() {
-		text, err := os.ReadFile(filepath.Join(from, svc.manifest))
-		if err != nil {
-			return fmt.Errorf("copy the demo's manifests: %w", err)
+		text, err := configs.Demo.ReadFile("demo/" + svc.manifest)
+		if err == nil {
+			err = statefile.Write(filepath.Join(folder, svc.manifest), []byte(n.own(string(text))))
 		}
-		if err := os.WriteFile(filepath.Join(to, svc.manifest), []byte(n.own(string(text))), 0o644); err != nil {
-			return fmt.Errorf("copy the demo's manifests: %w", err)
+		if err != nil {
+			return fmt.Errorf("write the demo's manifests: %w", err)
 		}
 	}
 	return nil
@@ -42,13 +46,4 @@ func withoutLine(text, word string) (rest, line string, err error) {
 		return "", "", fmt.Errorf("%d lines hold %q, want one", found, word)
 	}
 	return strings.Join(kept, ""), line, nil
-}
-
-// replace puts a file in place of another at once, as an editor does.
-func replace(file, text string) error {
-	next := filepath.Join(filepath.Dir(file), "."+filepath.Base(file)+".new") // the host does not read names that begin with a dot
-	if err := os.WriteFile(next, []byte(text), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(next, file)
 }

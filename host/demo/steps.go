@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
 // start starts the host, and waits until each Service answers.
@@ -90,7 +92,7 @@ func (d *demo) edit(ctx context.Context) error {
 	d.screen.say("%s loses the line", file)
 	d.screen.say("  %s", line)
 	edited := time.Now()
-	if err := replace(file, rest); err != nil {
+	if err := statefile.Write(file, []byte(rest)); err != nil {
 		return err
 	}
 	err = d.watch(ctx, limit, nil, func() bool { return time.Since(latest(edited, d.load.tally.last(gone.name))) > quiet })

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/launch"
+	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
 // proof is how long a binary must have served to be the one to fall back to.
@@ -94,13 +95,8 @@ func copyFile(from, to string) error {
 		return err
 	}
 	defer in.Close()
-	out, err := os.OpenFile(to+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o700)
-	if err != nil {
+	return statefile.Replace(to, 0o700, func(w io.Writer) error {
+		_, err := io.Copy(w, in)
 		return err
-	}
-	_, err = io.Copy(out, in)
-	if err = errors.Join(err, out.Sync(), out.Close()); err == nil {
-		err = os.Rename(to+".new", to)
-	}
-	return err
+	})
 }

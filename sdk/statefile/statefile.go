@@ -67,25 +67,33 @@ func tooLarge(path string) error {
 	return fmt.Errorf("%s is larger than %d KiB: %w", path, Limit>>10, ErrUnusable)
 }
 
-// writing is held by the one Write that goes on: two would be in each other's way with
-// the file that becomes the new one.
+// writing is held by the one Replace that runs: two would write to the same temporary file.
 var writing sync.Mutex
 
 // Write puts data in a file at path, which only this user may read. When it returns nil,
 // the file is there also after a crash of the machine. With an error nothing is promised
 // but that it has the old content or the new one.
 func Write(path string, data []byte) error {
+	return Replace(path, 0o600, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}
+
+// Replace is Write for content that does not fit into memory, and for another mode. A
+// temporary file beside path, which a process that was killed leaves, is begun anew.
+func Replace(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	writing.Lock()
 	defer writing.Unlock()
 	next := path + ".new"
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	f, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_WRONLY|careful, 0o600)
+	f, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_WRONLY|careful, mode)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
+	err = write(f)
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(next, path)
 	}
