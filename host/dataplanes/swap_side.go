@@ -106,7 +106,7 @@ func (p swapSide) hold(ctx context.Context) error {
 	if !s.fed() {
 		return nil
 	}
-	if _, err := s.feed.Hold(ctx); err != nil {
+	if err := s.feed.Hold(ctx); err != nil {
 		return err
 	}
 	p.mu.Lock()

@@ -92,8 +92,7 @@ type Feed struct {
 	hooks     Hooks
 	runner    *pace.Runner
 
-	turn  chan struct{} // holds one while the loop tells the dataplane, or someone holds the feed
-	acked uint64        // guarded by turn
+	semaphore chan struct{} // holds one while an update is under way, or the feed is held
 
 	mu      sync.Mutex // guards what follows
 	owed    owed
@@ -106,8 +105,8 @@ func New(c clock.Clock, cursor Cursor, dataplane Syncer, s Settings) (*Feed, err
 	f := &Feed{
 		cursor: cursor, dataplane: dataplane, clock: c,
 		gone: s.Gone, deadline: s.Deadline, hooks: s.Hooks,
-		turn:    make(chan struct{}, 1),
-		periods: periods{min: s.MinGap, retry: s.Retry, period: s.Period},
+		semaphore: make(chan struct{}, 1),
+		periods:   periods{min: s.MinGap, retry: s.Retry, period: s.Period},
 	}
 	if err := f.periods.check(); err != nil {
 		return nil, err
@@ -169,16 +168,16 @@ func (f *Feed) Served(revision uint64, failed []sdk.Failure) []time.Time {
 	return triggers
 }
 
-// Hold waits for the update under way and lets no other go until Release. It
-// returns the revision that the dataplane has confirmed.
-func (f *Feed) Hold(ctx context.Context) (revision uint64, err error) {
+// Hold waits for the update under way and lets no other begin until Release. Which revision
+// the dataplane has confirmed then, its cursor knows.
+func (f *Feed) Hold(ctx context.Context) error {
 	select {
-	case f.turn <- struct{}{}:
-		return f.acked, nil
+	case f.semaphore <- struct{}{}:
+		return nil
 	case <-ctx.Done():
-		return 0, fmt.Errorf("hold the feed: %w", ctx.Err())
+		return fmt.Errorf("hold the feed: %w", ctx.Err())
 	}
 }
 
-// Release lets a held feed go on.
-func (f *Feed) Release() { <-f.turn }
+// Release ends a Hold.
+func (f *Feed) Release() { <-f.semaphore }

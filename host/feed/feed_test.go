@@ -310,9 +310,8 @@ func TestStories(t *testing.T) {
 		{"a feed that is held tells nothing, then everything that came meanwhile", func(y *story) {
 			y.answers <- answer{}
 			y.until("acked 1 after 0s")
-			rev, err := y.feed.Hold(y.t.Context())
-			if rev != 1 || err != nil {
-				y.t.Errorf("held at %d, %v", rev, err)
+			if err := y.feed.Hold(y.t.Context()); err != nil {
+				y.t.Error(err)
 			}
 			y.change()
 			y.clock.Step(time.Minute)
@@ -385,7 +384,7 @@ func TestHoldEndsWithItsContext(t *testing.T) {
 	y.until("full 1") // under way
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := y.feed.Hold(ctx); !errors.Is(err, context.Canceled) {
+	if err := y.feed.Hold(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("held: %v", err)
 	}
 }

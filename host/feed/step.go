@@ -15,7 +15,7 @@ import (
 
 // step is one turn of the loop.
 func (f *Feed) step(ctx context.Context) error {
-	if _, err := f.Hold(ctx); err != nil {
+	if err := f.Hold(ctx); err != nil {
 		return nil // the feed is ending
 	}
 	defer f.Release()
@@ -102,7 +102,6 @@ func (f *Feed) sync(ctx context.Context, u sdk.Update) error {
 	} else {
 		triggers = f.cursor.Ack(u.To, result.Failed)
 	}
-	f.acked = u.To
 	f.owe(result.Failed)
 	if f.hooks.Acked != nil {
 		f.hooks.Acked(Acked{Update: u, Result: result, Took: took, Triggers: triggers})
