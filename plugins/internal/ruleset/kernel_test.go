@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -36,7 +37,7 @@ func testConfig() Config[int] {
 		},
 		Compare: func(a, b int) int { return a - b },
 		Ours: func(id iptables.ID) bool {
-			return strings.HasPrefix(id.Chain, "KUBE-") && !strings.HasPrefix(id.Chain, "KUBE-ROUTER")
+			return strings.HasPrefix(id.Chain, "KUBE-") && !masquerade.Is(id)
 		},
 		Rank:       rank,
 		Spare:      func(id iptables.ID) bool { return strings.HasPrefix(id.Chain, "KUBE-SEP-") },
@@ -72,7 +73,7 @@ func nameOf(owner int) sdk.Name { return sdk.Name{Service: fmt.Sprint(owner)} }
 func serve(owner, endpoints int) Desired {
 	port := Entry{ports, tree.Entry{Key: tree.Key{Protocol: sdk.TCP, Port: uint16(owner % 5)}, Rule: "-j ACCEPT"}}
 	if endpoints == 0 {
-		return Desired{Entries: []Entry{port, {rejected, tree.Entry{Key: keyOf(owner), Rule: "-j REJECT", Owner: nameOf(owner)}}}}
+		return Desired{Entries: []Entry{port, {rejected, tree.Entry{Key: keyOf(owner), Rule: "-j REJECT --reject-with icmp-port-unreachable", Owner: nameOf(owner)}}}}
 	}
 	own := iptables.Chain{ID: nat(fmt.Sprint("KUBE-SVC-", owner))}
 	var d Desired

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ruleset
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
+
+// A stage is rules in the tables of a kernel, in a namespace of their own.
+type stage struct {
+	*testing.T
+	*Rules[int]
+}
+
+// onKernel runs a test with each backend.
+func onKernel(t *testing.T, test func(stage)) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it writes to a kernel's tables, in a namespace of its own")
+	}
+	for _, backend := range []iptables.Backend{iptables.NFT, iptables.Legacy} {
+		t.Run(string(backend), func(t *testing.T) {
+			tool, err := iptables.Open(t.Context(), sdk.IPv4, backend)
+			if err != nil {
+				t.Skip("needs the backend: ", err)
+			}
+			book, err := ledger.Open(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := stage{t, NewRules(testConfig(), tool)}
+			s.Masquerade = &masquerade.Hold{Book: book, Holder: "test", Place: masquerade.At(tool)}
+			s.MasqueradeBit = 14
+			s.SetComplete(true)
+			s.SetJumps(way, wider)
+			t.Cleanup(func() {
+				for _, table := range tables {
+					s.run("-t", table, "-F")
+					s.run("-t", table, "-X")
+				}
+			})
+			test(s)
+		})
+	}
+}
+
+func (s stage) run(args ...string) {
+	s.Helper()
+	program := "iptables-" + string(s.Tool.Backend)
+	if out, err := exec.Command(program, append([]string{"-w"}, args...)...).CombinedOutput(); err != nil {
+		s.Fatalf("%s %v: %v: %s", program, args, err, out)
+	}
+}
+
+// must is Sync that refuses nothing.
+func (s stage) must(changes map[int]Desired) {
+	s.Helper()
+	if refused, err := s.Sync(s.Context(), changes); err != nil || len(refused) > 0 {
+		s.Fatal(refused, err)
+	}
+}
+
+// lasts fails unless the kernel has what is desired.
+func (s stage) lasts() {
+	s.Helper()
+	if err := s.Read(s.Context()); err != nil {
+		s.Fatal(err)
+	}
+	if p := s.Plan(); len(p) > 0 {
+		s.Errorf("still to be written:\n%s", p)
+	}
+}
+
+// strange is what an owner wants that no kernel takes.
+func strange(owner int) Desired {
+	d := serve(owner, 2)
+	d.Chains[0].Rules = []iptables.Rule{"-p tcp -m tcp --dport 99999 -j DROP"}
+	return d
+}
+
+// An owner whose line the kernel refuses keeps what it had, and is named; the others go in.
+func TestKernelSync(t *testing.T) {
+	onKernel(t, func(s stage) {
+		s.must(map[int]Desired{1: serve(1, 1), 2: serve(2, 1), 3: serve(3, 0)})
+		refused, err := s.Sync(s.Context(), map[int]Desired{1: strange(1), 2: serve(2, 3), 4: strange(4), 5: serve(5, 2)})
+		if err != nil || len(refused) != 2 {
+			s.Fatal(refused, err)
+		}
+		for _, owner := range []int{1, 4} {
+			line := new(iptables.LineError)
+			if !errors.As(refused[owner], &line) {
+				s.Errorf("%d is refused for %v", owner, refused[owner])
+			}
+		}
+		for owner, chains := range map[int]int{1: 2, 2: 4, 3: 0, 4: 0, 5: 3} {
+			if d, _ := s.Desired(owner); len(d.Chains) != chains {
+				s.Errorf("%d has %d chains, not %d", owner, len(d.Chains), chains)
+			}
+		}
+		if s.Stats.Failures == 0 || s.Stats.Partial == 0 {
+			s.Errorf("it is counted as %+v", s.Stats)
+		}
+		s.lasts()
+	})
+}
+
+// What an owner was only planned to have is not what it gets back: that is what the kernel
+// serves it by.
+func TestKernelSyncOfWhatWasPlanned(t *testing.T) {
+	onKernel(t, func(s stage) {
+		s.must(map[int]Desired{1: serve(1, 1)})
+		s.Served = func(owner int) Desired { return serve(owner, 1) }
+		s.Put(1, serve(1, 5))
+		s.Planned = true
+		refused, err := s.Sync(s.Context(), map[int]Desired{1: strange(1)})
+		if d, _ := s.Desired(1); err != nil || len(refused) != 1 || len(d.Chains) != 2 || s.Planned {
+			s.Fatal(refused, err, d)
+		}
+		s.lasts()
+	})
+}
+
+// Other rules are noticed, each by the cheapest look that can, and put back.
+func TestKernelDoubt(t *testing.T) {
+	onKernel(t, func(s stage) {
+		monitor := new(Monitor)
+		if monitor = nil; s.Tool.Backend == iptables.NFT {
+			var err error
+			if monitor, err = Listen(func(g iptables.Gone) bool { return Matters(g, s.config.Ours) }); err != nil {
+				s.Fatal(err)
+			}
+		}
+		defer monitor.Close()
+		s.Tool.Started, s.Tool.Ended = monitor.Started, monitor.Ended
+		s.must(map[int]Desired{1: serve(1, 1), 2: serve(2, 0)})
+		look := func() {
+			for range 2 * Patience {
+				for _, c := range monitor.Take() {
+					s.Hear(s.Context(), c)
+				}
+				s.Glance()
+				time.Sleep(LookEvery / 2)
+			}
+		}
+		if look(); s.Doubt() != "" {
+			s.Fatalf("nothing happened, and yet: %s", s.Doubt())
+		}
+		s.run("-A", "FORWARD", "-p", "99", "-j", "DROP")
+		s.run("-D", "FORWARD", "-p", "99", "-j", "DROP")
+		if look(); s.Doubt() != "" {
+			s.Fatalf("others did something with their own rules, and: %s", s.Doubt())
+		}
+		for _, args := range []string{"-t nat -F KUBE-SVC-1", "-t nat -D PREROUTING 1"} {
+			if s.run(strings.Fields(args)...); s.Doubt() != "" {
+				s.Fatal(s.Doubt())
+			}
+			if look(); s.Doubt() == "" {
+				s.Fatalf("iptables %s is not noticed", args)
+			}
+			if p, err := s.Repair(s.Context()); err != nil || len(p) == 0 {
+				s.Fatalf("after iptables %s: %v, %v", args, p, err)
+			}
+			s.lasts()
+		}
+	})
+}
+
+// An audit finds what no look finds: a rule in place of another.
+func TestKernelAudit(t *testing.T) {
+	onKernel(t, func(s stage) {
+		s.must(map[int]Desired{1: serve(1, 1)})
+		around := len(s.ObservedAll()) + len(s.Standing())
+		for range 2 * around {
+			s.Audit(s.Context())
+		}
+		if s.Doubt() != "" {
+			s.Fatal(s.Doubt())
+		}
+		s.run("-t", "nat", "-R", "KUBE-SVC-1", "1", "-j", "RETURN")
+		for range 2 * around {
+			s.Audit(s.Context())
+		}
+		if !strings.Contains(s.Doubt(), "KUBE-SVC-1") {
+			s.Errorf("a whole round found %q", s.Doubt())
+		}
+	})
+}
+
+// Who just read what nobody changed need not read it again.
+func TestKernelJustRead(t *testing.T) {
+	onKernel(t, func(s stage) {
+		s.must(map[int]Desired{1: serve(1, 1)})
+		if err := s.Read(s.Context()); err != nil || !s.JustRead() || !s.Known() {
+			s.Fatal(err, s.JustRead())
+		}
+		s.run("-t", "nat", "-N", "OTHER")
+		if s.JustRead() {
+			s.Error("a chain more is not seen")
+		}
+		s.Hold(nil)
+		if s.Known() {
+			s.Error("who may have written since is not known")
+		}
+	})
+}
+
+// Where a plan stops is known: what was written before the failure is read, not guessed.
+func TestKernelAPlanThatStops(t *testing.T) {
+	onKernel(t, func(s stage) {
+		s.must(map[int]Desired{1: serve(1, 1)})
+		prefix := s.Tool.Prefix
+		s.Tool.Prefix = "/nowhere/iptables"
+		if _, err := s.Sync(s.Context(), map[int]Desired{2: serve(2, 1)}); err == nil || s.Known() {
+			s.Fatal("nothing was written, and it is said to be", err)
+		}
+		s.Tool.Prefix = prefix
+		s.must(nil)
+		s.lasts()
+		if _, there := s.Observed(nat("KUBE-SVC-2")); !there {
+			s.Error("what was put is not written by the next call")
+		}
+	})
+}
