@@ -19,7 +19,6 @@ func TestChangesLeaveNothingBehind(t *testing.T) {
 	node := sdk.Node{MasqueradeBit: 14}
 	s := newSide(iptables.Tool{Family: sdk.IPv4, Backend: iptables.NFT})
 	b := s
-	b.SetComplete(true)
 	b.setNode(nodeOf(sdk.IPv4, node))
 	follow := func(pieces map[sdk.Name]ruleset.Desired) {
 		b.Done(b.next(pieces))

@@ -42,7 +42,6 @@ func ruleConfig(family sdk.Family) ruleset.Config[sdk.Name] {
 			unservedPorts: {Tree: tree.ByPort(filter(turnedAway), "KUBE-NP-", 2)},
 			healthPorts:   {Tree: tree.ByPort(filter(nodePorts), "KUBE-HC-", 1), Shared: true},
 		},
-		Compare:    sdk.Name.Compare,
 		Ours:       isOurs,
 		Rank:       rank,
 		Spare:      isSpare,

@@ -19,7 +19,6 @@ type side struct {
 
 func newSide(tool iptables.Tool) *side {
 	s := &side{Rules: ruleset.NewRules(ruleConfig(tool.Family), tool), node: nodeConfig{family: tool.Family}}
-	s.SetComplete(true) // nothing is planned before the first update
 	s.Reading = func() error {
 		if !s.counts || s.Tool.Hold == nil {
 			return nil

@@ -19,7 +19,6 @@ import (
 // tablesOf is what the tables of family say when node serves services.
 func tablesOf(family sdk.Family, node sdk.Node, services []sdk.Service) *side {
 	b := newSide(iptables.Tool{Family: family})
-	b.SetComplete(true)
 	b.setNode(nodeOf(family, node))
 	b.PutAll(piecesOf(family, node, services))
 	return b

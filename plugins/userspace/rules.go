@@ -172,9 +172,9 @@ func (r *rules) write(ctx context.Context, role sdk.Role) (steps []string, err e
 func (s *side) write(ctx context.Context, role sdk.Role) error {
 	s.lead(role)
 	again := s.Known()
-	_, refused, err := s.Attempt(ctx, nil)
+	_, refused, err := s.Attempt(ctx)
 	if refused != nil && again {
-		_, refused, err = s.Attempt(ctx, nil)
+		_, refused, err = s.Attempt(ctx)
 	}
 	if refused != nil {
 		err = refused

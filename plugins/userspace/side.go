@@ -3,7 +3,6 @@
 package userspace
 
 import (
-	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -30,10 +29,6 @@ type key struct {
 	health sdk.Name
 }
 
-func (k key) compare(l key) int {
-	return cmp.Or(k.caught.compare(l.caught), k.health.Compare(l.health))
-}
-
 // ruleConfig says what is particular to this dataplane's rules in one family.
 func ruleConfig(family sdk.Family) ruleset.Config[key] {
 	return ruleset.Config[key]{
@@ -45,9 +40,8 @@ func ruleConfig(family sdk.Family) ruleset.Config[key] {
 			turnsPort:   {Tree: tree.ByPort(turnedPorts, "KUBE-PN-", 2)},
 			guards:      {Tree: tree.ByPort(nonLocal, "KUBE-PI-", 1), Shared: true},
 		},
-		Compare: key.compare,
-		Ours:    isOurs,
-		Rank:    rank,
+		Ours: isOurs,
+		Rank: rank,
 	}
 }
 
@@ -88,9 +82,7 @@ type side struct {
 }
 
 func newSide(tool iptables.Tool) *side {
-	s := &side{Rules: ruleset.NewRules(ruleConfig(tool.Family), tool), node: nodeConfig{family: tool.Family}}
-	s.SetComplete(true) // nothing is written before the first update
-	return s
+	return &side{Rules: ruleset.NewRules(ruleConfig(tool.Family), tool), node: nodeConfig{family: tool.Family}}
 }
 
 // lead has the fixed chains follow the node, and the jumps role.

@@ -159,7 +159,7 @@ func (r *Rules[K]) agenda() []iptables.Jump {
 // Repair reads the kernel and writes what differs. The plan says what did.
 func (r *Rules[K]) Repair(ctx context.Context) (Plan, error) {
 	r.known = false
-	written, refused, err := r.Attempt(ctx, nil)
+	written, refused, err := r.Attempt(ctx)
 	if refused != nil {
 		err = refused
 	}

@@ -35,7 +35,6 @@ func testConfig() Config[int] {
 			rejected: {Tree: tree.ByAddress(filter("KUBE-SERVICES"), "KUBE-VIP-", sdk.IPv4, 1)},
 			ports:    {Tree: tree.ByPort(filter("KUBE-NODEPORTS"), "KUBE-HC-", 1), Shared: true},
 		},
-		Compare: func(a, b int) int { return a - b },
 		Ours: func(id iptables.ID) bool {
 			return strings.HasPrefix(id.Chain, "KUBE-") && !masquerade.Is(id)
 		},

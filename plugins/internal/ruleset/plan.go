@@ -16,11 +16,12 @@ import (
 type Plan []iptables.Block
 
 // Plan finds what must be written so that the kernel has what it should, of the chains that
-// were touched, with the jumps in place.
+// were touched, with the jumps in place. It is called once the set has had all owners: what
+// none wants is removed.
 func (s *Set[K]) Plan() Plan {
 	between := s.settle()
 	first, middle, last := iptables.Block{Table: "filter"}, iptables.Block{Table: "nat"}, iptables.Block{Table: "filter"}
-	for _, id := range s.compared() {
+	for _, id := range slices.SortedFunc(maps.Keys(s.touched), iptables.ID.Compare) {
 		want, wanted := s.chains[id]
 		have, there := s.text[id]
 		into := &middle
@@ -46,15 +47,6 @@ func (s *Set[K]) Plan() Plan {
 	s.planJumps(&first, &middle, &last)
 	blocks := append([]iptables.Block{first, middle, last}, s.companions(slices.Concat(middle.Remove, last.Remove))...)
 	return slices.DeleteFunc(Plan(blocks), iptables.Block.Empty)
-}
-
-// compared are the chains to look at: those that were touched, once it is known what they
-// should be.
-func (s *Set[K]) compared() []iptables.ID {
-	if !s.complete {
-		return nil
-	}
-	return slices.SortedFunc(maps.Keys(s.touched), iptables.ID.Compare)
 }
 
 // limited is as many of surplus as one plan removes. No rule leads to any that are left:

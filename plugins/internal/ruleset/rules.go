@@ -29,14 +29,6 @@ type Rules[K comparable] struct {
 	// been removed with them.
 	Reading func() error
 
-	// Served finds what the kernel serves an owner by, in what was adopted. It is asked in
-	// place of what an owner wanted before, while that was Planned.
-	Served func(K) Desired
-
-	// Planned says that what owners wanted so far was only planned, because another process
-	// was the writer.
-	Planned bool
-
 	Stats Stats
 
 	// known says that the observed rules are what the kernel has, as far as this process
@@ -115,10 +107,9 @@ func (r *Rules[K]) JustRead() bool {
 	return err == nil && now == *r.asRead
 }
 
-// Attempt writes what differs, once, with changes to what owners want. written is what that
-// took. refused is a line that the kernel did not take; any other error is err. After either
+// Attempt writes what differs, once. written is what that took. refused is a line that the kernel did not take; any other error is err. After either
 // the kernel is read before anything else is written.
-func (r *Rules[K]) Attempt(ctx context.Context, changes map[K]Desired) (written Plan, refused *iptables.LineError, err error) {
+func (r *Rules[K]) Attempt(ctx context.Context) (written Plan, refused *iptables.LineError, err error) {
 	if !r.known {
 		if err := r.Read(ctx); err != nil {
 			return nil, nil, err
@@ -127,7 +118,6 @@ func (r *Rules[K]) Attempt(ctx context.Context, changes map[K]Desired) (written 
 	if err := r.share(ctx); err != nil {
 		return nil, nil, err
 	}
-	r.PutAll(changes)
 	p := r.Plan()
 	err = r.Write(ctx, p)
 	if err == nil {
@@ -142,7 +132,7 @@ func (r *Rules[K]) Attempt(ctx context.Context, changes map[K]Desired) (written 
 // share has the chains that all dataplanes share be there, once it is known what the node is
 // like: our rules lead to them.
 func (r *Rules[K]) share(ctx context.Context) error {
-	if r.Masquerade == nil || !r.complete {
+	if r.Masquerade == nil {
 		return nil
 	}
 	_, err := r.Masquerade.Ensure(ctx, r.MasqueradeBit)

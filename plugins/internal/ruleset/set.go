@@ -16,10 +16,6 @@ type Config[K comparable] struct {
 	Family sdk.Family
 	Trees  []Tree
 
-	// Compare orders owners. Their order decides which of them are tried together when the
-	// kernel refuses a line.
-	Compare func(a, b K) int
-
 	// Ours reports whether a chain is this dataplane's, by its name.
 	Ours func(iptables.ID) bool
 
@@ -96,10 +92,6 @@ type Set[K comparable] struct {
 	jumps []iptables.Jump // those that should be there
 	own   []iptables.Jump // those that this dataplane makes in any role
 
-	// complete says that the set has had all owners. Before, it cannot tell which chains
-	// are surplus.
-	complete bool
-
 	// limit is how many spare chains one plan removes from a table; 0: all.
 	limit int
 
@@ -141,12 +133,6 @@ func (s *Set[K]) Desired(owner K) (Desired, bool) {
 
 // Owners are those that want something. The map is the set's own: it is only read.
 func (s *Set[K]) Owners() map[K]Desired { return s.desired }
-
-// SetComplete says whether the set has had all owners.
-func (s *Set[K]) SetComplete(complete bool) { s.complete = complete }
-
-// Complete reports whether the set has had all owners.
-func (s *Set[K]) Complete() bool { return s.complete }
 
 // LimitRemovals has each plan remove at most n spare chains from a table, so that other
 // updates need not wait for it; 0: all. The others stay touched, and the plans after it
@@ -210,4 +196,20 @@ func (s *Set[K]) Concerns(owner K, refused *iptables.LineError) bool {
 		t := s.Tree(e.In)
 		return t.Has(refused.Chain) && strings.HasSuffix(refused.Line, " "+string(t.Line(e.Entry)))
 	})
+}
+
+// Suspects are those of the owners in changes to which a refused line may belong. None:
+// that cannot be told.
+func (s *Set[K]) Suspects(refused *iptables.LineError, changes map[K]Desired) []K {
+	if c, ok := s.chains[refused.Chain]; ok {
+		if _, changing := changes[c.owner]; changing {
+			return []K{c.owner}
+		}
+	}
+	for owner := range changes {
+		if s.Concerns(owner, refused) {
+			return []K{owner}
+		}
+	}
+	return nil
 }

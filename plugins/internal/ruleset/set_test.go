@@ -31,7 +31,6 @@ func TestWalk(t *testing.T) {
 	for seed := range uint64(4) {
 		random := rand.New(rand.NewPCG(seed, 7))
 		s, k := newSet(), newKernel(t)
-		s.SetComplete(true)
 		s.LimitRemovals([]int{0, 5}[seed%2])
 		all := make(map[int]Desired)
 		for step := range 40 {
@@ -147,7 +146,6 @@ func (k kernel) like(s *Set[int], all map[int]Desired, jumps []iptables.Jump) {
 // nat serves it, and what nat served goes only when filter rejects it.
 func TestPlanAddsBeforeItRemoves(t *testing.T) {
 	s := newSet()
-	s.SetComplete(true)
 	s.SetJumps(way, wider)
 	s.Put(1, serve(1, 0))
 	s.Put(2, serve(2, 1))
@@ -169,25 +167,10 @@ delete from filter INPUT: -m conntrack --ctstate NEW -m comment --comment "kuber
 	}
 }
 
-// Before a set has had all owners nothing is taken away: only jumps change.
-func TestNothingGoesBeforeASetIsComplete(t *testing.T) {
-	s := newSet()
-	s.Adopt(iptables.Tables{nat("KUBE-SVC-1"): {"-j RETURN"}, way[2].At: {way[2].Rule}})
-	s.SetJumps(way[2:], wider)
-	if p := s.Plan(); len(p) > 0 {
-		t.Errorf("the plan is\n%s", p)
-	}
-	s.SetComplete(true)
-	if p := s.Plan(); !slices.Contains(p.Steps(), "remove nat KUBE-SVC-1") {
-		t.Errorf("of a complete set the plan is\n%s", p)
-	}
-}
-
 // A chain to which a foreign rule leads is emptied, and not removed; and then there is
 // nothing left to do.
 func TestForeignRulesHoldAChain(t *testing.T) {
 	s := newSet()
-	s.SetComplete(true)
 	foreign := iptables.Rule("-s 192.0.2.1/32 -j KUBE-SVC-1")
 	s.Adopt(iptables.Tables{nat("KUBE-SVC-1"): {"-j RETURN"}, nat("KUBE-SVC-2"): {"-j RETURN"}, nat("PREROUTING"): {foreign}})
 	p := s.Plan()
@@ -205,7 +188,6 @@ func TestForeignRulesHoldAChain(t *testing.T) {
 // to change; its own of filter go last. One that is missing is added above those that stand.
 func TestJumpsOfOthers(t *testing.T) {
 	s := newSet()
-	s.SetComplete(true)
 	proxys := iptables.Jump{At: filter("FORWARD"), Rule: `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`}
 	s.Adopt(iptables.Tables{proxys.At: {proxys.Rule}, filter("INPUT"): {way[0].Rule}, nat("KUBE-PROXY-CANARY"): {}})
 	s.SetJumps(way[:2], wider)
@@ -229,7 +211,6 @@ func TestJumpsOfOthers(t *testing.T) {
 func TestCostFollowsTheChange(t *testing.T) {
 	for _, n := range []int{100, 10_000} {
 		s := New(testConfig())
-		s.SetComplete(true)
 		for owner := range n {
 			s.Put(owner, serve(owner, 1))
 		}
@@ -252,7 +233,6 @@ func TestCostFollowsTheChange(t *testing.T) {
 // What an owner is served by is found behind its entry.
 func TestBehind(t *testing.T) {
 	s, k := newSet(), newKernel(t)
-	s.SetComplete(true)
 	s.Put(1, serve(1, 3))
 	s.Put(2, serve(2, 3))
 	k.follow(s, Size{100, 100}, nil, nil)
@@ -294,7 +274,6 @@ func TestConcerns(t *testing.T) {
 // rest.
 func TestFixed(t *testing.T) {
 	s, k := newSet(), newKernel(t)
-	s.SetComplete(true)
 	s.SetFixed(Desired{Chains: []iptables.Chain{{ID: filter("KUBE-FORWARD"), Rules: []iptables.Rule{"-j ACCEPT"}}, {ID: nat("KUBE-MARK")}}})
 	s.SetRoot(rejected, []iptables.Rule{"-m conntrack --ctstate DNAT -j RETURN"}, []iptables.Rule{"-j KUBE-FORWARD"})
 	s.Put(2, serve(2, 0))
@@ -312,7 +291,7 @@ func TestFixed(t *testing.T) {
 // A set says of which family it is, and has no owner at first.
 func TestNew(t *testing.T) {
 	s := newSet()
-	if s.Family() != sdk.IPv4 || len(s.Owners()) != 0 || s.Complete() {
-		t.Error(fmt.Sprint(s.Family(), s.Owners(), s.Complete()))
+	if s.Family() != sdk.IPv4 || len(s.Owners()) != 0 {
+		t.Error(fmt.Sprint(s.Family(), s.Owners()))
 	}
 }
