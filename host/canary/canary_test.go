@@ -11,6 +11,9 @@ import (
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -163,5 +166,50 @@ func TestProbe(t *testing.T) {
 	}
 	if err := New(nil, "node", nil, nil).Prove(t.Context(), nil, nil); !errors.Is(err, ErrUnproved) {
 		t.Errorf("with no address but the loopback's: %v", err)
+	}
+}
+
+// TestObjects are a Service and its EndpointSlice of one family, which belong together.
+func TestObjects(t *testing.T) {
+	for name, c := range map[string]struct {
+		s       service
+		family  corev1.IPFamily
+		address discoveryv1.AddressType
+		kind    corev1.ServiceType
+	}{
+		"on the node, IPv4": {service{onNode, netip.MustParseAddr("192.0.2.10"), 1024, 30000, netip.MustParseAddrPort("192.0.2.10:4000")}, corev1.IPv4Protocol, discoveryv1.AddressTypeIPv4, corev1.ServiceTypeNodePort},
+		"on the node, IPv6": {service{onNode, netip.MustParseAddr("2001:db8::1"), 1024, 30000, netip.MustParseAddrPort("[2001:db8::1]:4000")}, corev1.IPv6Protocol, discoveryv1.AddressTypeIPv6, corev1.ServiceTypeNodePort},
+		"on no node":        {service{onTest, testAddr, testPort, 0, netip.MustParseAddrPort("192.0.2.10:4000")}, corev1.IPv4Protocol, discoveryv1.AddressTypeIPv4, corev1.ServiceTypeClusterIP},
+	} {
+		svc, slice := c.s.object(), c.s.slice("node")
+		if svc.Spec.Type != c.kind || len(svc.Spec.IPFamilies) != 1 || svc.Spec.IPFamilies[0] != c.family || svc.Spec.ClusterIP != c.s.addr.String() {
+			t.Errorf("%s: the Service is %+v", name, svc.Spec)
+		}
+		if port := svc.Spec.Ports[0]; port.Port != int32(c.s.port) || port.NodePort != int32(c.s.nodePort) {
+			t.Errorf("%s: its port is %+v", name, port)
+		}
+		if slice.AddressType != c.address || slice.Namespace != svc.Namespace || slice.Labels[discoveryv1.LabelServiceName] != svc.Name || *slice.Endpoints[0].NodeName != "node" {
+			t.Errorf("%s: the slice is %+v", name, slice)
+		}
+		if got := netip.AddrPortFrom(netip.MustParseAddr(slice.Endpoints[0].Addresses[0]), uint16(*slice.Ports[0].Port)); got != c.s.endpoint {
+			t.Errorf("%s: it leads to %s, want %s", name, got, c.s.endpoint)
+		}
+	}
+}
+
+// TestAddress is the node's first one of IPv4, or else its first; without a network it is the
+// loopback's, to which no packet is led.
+func TestAddress(t *testing.T) {
+	v4, v6 := netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::1")
+	for _, c := range []struct {
+		addrs []netip.Addr
+		want  string
+	}{{nil, "127.0.0.1"}, {[]netip.Addr{v6}, v6.String()}, {[]netip.Addr{v6, v4}, v4.String()}} {
+		if got := New(nil, "node", c.addrs, nil).addr; got.String() != c.want {
+			t.Errorf("of %v: %s, want %s", c.addrs, got, c.want)
+		}
+	}
+	if err := New(nil, "node", []netip.Addr{netip.MustParseAddr("203.0.113.1")}, nil).Begin(); err == nil || !strings.Contains(err.Error(), "make the canary") {
+		t.Errorf("at an address that the node does not have: %v", err)
 	}
 }

@@ -44,6 +44,12 @@ func (s formerHost) write(file, text string) {
 	}
 }
 
+// script is the binary of a mode: a shell script with these cases of its words.
+func (s formerHost) script(mode, cases string) {
+	s.Helper()
+	s.write(filepath.Join(s.host.PluginDirs[0], supervise.Prefix+mode), "#!/bin/sh\ncase \"$*\" in\n"+cases+"\n*) exit 64;;\nesac\n")
+}
+
 // modeFile is where a host finds which mode serves.
 func modeFile(h *config.Host) string { return filepath.Join(h.StateDir, "mode.json") }
 

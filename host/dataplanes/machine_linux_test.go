@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/host/supervise"
+)
+
+// A machine is a model kernel, and the processes on it.
+type machine struct {
+	*testing.T
+	*rand.Rand
+	dir    string
+	kernel modelKernel
+	host   *exec.Cmd // nil: none runs
+	ended  chan struct{}
+	story  []string
+
+	spoiled bool // state files were lost, so no host knows what the ones before left
+}
+
+func newMachine(t *testing.T, seed uint64) *machine {
+	t.Helper()
+	m := &machine{T: t, Rand: rand.New(rand.NewPCG(seed, 14)), dir: t.TempDir()}
+	m.kernel = modelKernel{filepath.Join(m.dir, "kernel")}
+	self, err := os.Executable()
+	if err == nil {
+		err = errors.Join(os.Mkdir(m.kernel.dir, 0o700), os.Mkdir(filepath.Join(m.dir, "state"), 0o700))
+	}
+	for _, mode := range []string{"a", "b"} {
+		err = errors.Join(err, copyFile(self, filepath.Join(m.dir, supervise.Prefix+mode)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.end)
+	return m
+}
+
+// copyFile links to to from, so that both are one binary.
+func copyFile(from, to string) error {
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	data, err := os.ReadFile(from)
+	return errors.Join(err, os.WriteFile(to, data, 0o700))
+}
+
+func (m *machine) did(format string, args ...any) {
+	m.story = append(m.story, time.Now().Format("05.000 ")+fmt.Sprintf(format, args...))
+}
+
+func (m *machine) write(file, text string) {
+	m.Helper()
+	if err := os.WriteFile(filepath.Join(m.dir, file), []byte(text), 0o600); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// start starts a host, if none runs.
+func (m *machine) start() {
+	m.Helper()
+	if m.host != nil {
+		return
+	}
+	log, err := os.OpenFile(filepath.Join(m.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		m.Fatal(err)
+	}
+	defer log.Close()
+	self, _ := os.Executable()
+	m.host, m.ended = exec.Command(self), make(chan struct{})
+	m.host.Env = append(os.Environ(), modelHostEnv+"="+m.dir)
+	m.host.Stderr = log
+	if err := m.host.Start(); err != nil {
+		m.Fatal(err)
+	}
+	m.did("host %d starts", m.host.Process.Pid)
+	go func(host *exec.Cmd, ended chan struct{}) { // ends with the host
+		_ = host.Wait()
+		close(ended)
+	}(m.host, m.ended)
+}
+
+// stop ends the host by a signal, which it obeys within 3 s whatever it is at.
+func (m *machine) stop(s syscall.Signal) {
+	m.Helper()
+	if m.host == nil {
+		return
+	}
+	m.did("host %d gets %s", m.host.Process.Pid, s)
+	_ = m.host.Process.Signal(s)
+	select {
+	case <-m.ended:
+	case <-time.After(30 * time.Second): // 3 s on an idle machine
+		_ = m.host.Process.Signal(syscall.SIGQUIT)
+		<-m.ended
+		m.Errorf("the host did not end\n%s", m.evidence())
+	}
+	m.host = nil
+}
+
+// plugins are the processes of a mode; of an empty one, of all.
+func (m *machine) plugins(mode string) []int {
+	var pids []int
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		name, _, _ := strings.Cut(string(line), "\x00")
+		if strings.HasPrefix(name, filepath.Join(m.dir, supervise.Prefix+mode)) {
+			pid, _ := strconv.Atoi(filepath.Base(dir))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func (m *machine) kill(mode string) {
+	for _, pid := range m.plugins(mode) {
+		m.did("plugin %s, pid %d, is killed", mode, pid)
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+func (m *machine) end() {
+	m.stop(syscall.SIGKILL)
+	m.kill("")
+	for deadline := time.Now().Add(10 * time.Second); len(m.plugins("")) > 0 && time.Now().Before(deadline); {
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// until waits for ok.
+func (m *machine) until(what string, ok func(kernelState) bool) {
+	m.Helper()
+	deadline := time.Now().Add(45 * time.Second)
+	for {
+		var s kernelState
+		err := m.kernel.locked(func() (err error) { s, err = m.kernel.read(); return err })
+		if err != nil {
+			m.Fatal(err)
+		}
+		if ok(s) {
+			return
+		}
+		if time.Now().After(deadline) {
+			m.Fatalf("never %s: %v\n%s", what, s, m.evidence())
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func (m *machine) evidence() string {
+	log, _ := os.ReadFile(filepath.Join(m.dir, "log"))
+	return strings.Join(m.story, "\n") + "\n" + string(log)
+}
+
+// held checks that nothing reachable was taken away.
+func (m *machine) held() {
+	m.Helper()
+	bad, err := os.ReadFile(filepath.Join(m.kernel.dir, "violations"))
+	if len(bad) > 0 || !errors.Is(err, os.ErrNotExist) {
+		m.Errorf("reachable before a step, and not after it:\n%s\n%s", bad, m.evidence())
+	}
+}
+
+// spoil has the next host find other state files than the last one wrote.
+func (m *machine) spoil(mode string) {
+	other := map[string]string{"a": "b", "b": "a"}[mode]
+	m.spoiled = true
+	switch m.IntN(6) {
+	case 0:
+		m.did("mode.json is gone")
+		_ = os.Remove(filepath.Join(m.dir, "state/mode.json")) // it may not be there yet
+	case 1:
+		m.did("mode.json says that %s serves", mode)
+		m.write("state/mode.json", `{"serving":"`+mode+`"}`)
+	case 2:
+		m.swapFile([]string{"staging", "cutting", "proving", "draining", "clearing", "returning"}[m.IntN(6)], mode, other)
+	case 3:
+		m.did("the state files are nonsense")
+		m.write("state/mode.json", "{")
+		m.write("state/swap.json", "{")
+	case 4:
+		m.oldSwap([]string{"staging", "cutting", "proving", "draining", "clearing", "returning"}[m.IntN(6)], mode, other)
+	case 5:
+		m.older()
+	}
+}
+
+// swapFile has the state file say that a swap is under way.
+func (m *machine) swapFile(stage, from, to string) {
+	m.did("mode.json says %s of %s to %s", stage, from, to)
+	m.write("state/mode.json", fmt.Sprintf(`{"serving":%q,"swap":{"stage":%q,"plan":{"from":%q,"to":%q,"drain":1000000000}}}`, from, stage, from, to))
+}
+
+// oldSwap has it say so in the file of a host of before.
+func (m *machine) oldSwap(stage, from, to string) {
+	m.did("swap.json says %s of %s to %s", stage, from, to)
+	m.write("state/swap.json", fmt.Sprintf(`{"stage":%q,"plan":{"from":%q,"to":%q,"drain":1000000000}}`, stage, from, to))
+}
+
+// older writes the state as a host of before would have: in two files.
+func (m *machine) older() {
+	m.Helper()
+	m.did("the state is in two files")
+	var mode map[string]json.RawMessage
+	text, err := os.ReadFile(filepath.Join(m.dir, "state/mode.json"))
+	if errors.Is(err, os.ErrNotExist) || json.Unmarshal(text, &mode) != nil {
+		return // nothing was written yet, or it was spoiled
+	}
+	if swap, ok := mode["swap"]; ok {
+		delete(mode, "swap")
+		m.write("state/swap.json", string(swap))
+	}
+	text, err = json.Marshal(mode)
+	if err != nil {
+		m.Fatal(err)
+	}
+	m.write("state/mode.json", string(text))
+}
+
+// crashAfter has a plugin be killed after so many more steps.
+func (m *machine) crashAfter(steps int) {
+	m.did("a plugin is killed after %d steps", steps)
+	m.write("kernel/crash", fmt.Sprint(steps))
+}
+
+func (m *machine) crashed() {
+	m.Helper()
+	m.until("a plugin was killed", func(kernelState) bool {
+		_, err := os.Stat(filepath.Join(m.kernel.dir, "crash"))
+		return err != nil
+	})
+}
+
+// reaches waits until the log has something new.
+func (m *machine) reaches(what string) {
+	m.Helper()
+	m.until("logged "+what, func(kernelState) bool {
+		log, _ := os.ReadFile(filepath.Join(m.dir, "log"))
+		return strings.Contains(string(log), what)
+	})
+}
+
+// kills kills the host once it has logged what.
+func (m *machine) kills(what string) {
+	m.Helper()
+	m.reaches(what)
+	m.stop(syscall.SIGKILL)
+}

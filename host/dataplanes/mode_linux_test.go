@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/swap"
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// underWay is a set that finds a swap of iptables to userspace at that stage.
+func underWay(t *testing.T, stage string) *Set {
+	t.Helper()
+	s := newFormerHost(t)
+	s.write(modeFile(s.host), `{"serving":"iptables","swap":{"stage":"`+stage+`","plan":{"from":"iptables","to":"userspace","why":"a test","drain":60000000000}}}`)
+	return s.next()
+}
+
+// TestShow says which mode serves, which one is asked for, and how far the change is.
+func TestShow(t *testing.T) {
+	idle := newFormerHost(t).next()
+	if m := idle.Show(); m.Mode != "iptables" || m.File != "iptables" || m.Asked != "" || m.Swap != nil || m.Last != nil || idle.UnderWay() != nil {
+		t.Errorf("at rest: %+v", m)
+	}
+	idle.prefer("userspace")
+	if m := idle.Show(); m.Asked != "userspace" {
+		t.Errorf("userspace was asked for: %+v", m)
+	}
+	staging := underWay(t, "staging")
+	if s := staging.Show().Swap; s == nil || s.From != "iptables" || s.To != "userspace" || s.Stage != "staging" || s.Why != "a test" || !s.Until.IsZero() {
+		t.Errorf("staging: %+v", s)
+	}
+	draining := underWay(t, "draining")
+	if s := draining.UnderWay(); s == nil || draining.Mode() != "userspace" || s.Until.Sub(s.Since) != time.Minute {
+		t.Errorf("%s serves, and %+v", draining.Mode(), s)
+	}
+	if draining.besides().name != "iptables" || idle.besides() != nil {
+		t.Error("the one that drains is not the other one")
+	}
+}
+
+// TestSwapTo refuses what cannot be, each with a code of its own, and notes what it begins.
+func TestSwapTo(t *testing.T) {
+	s := newFormerHost(t)
+	s.host.Plugins = map[string]config.Plugin{"afar": {Address: "unix:///nowhere/plugin.sock"}}
+	set := s.next()
+	for mode, code := range map[string]int{"../x": http.StatusBadRequest, "ipvs": http.StatusNotFound} {
+		var refused *admin.Error
+		if err := set.SwapTo(mode, false); !errors.As(err, &refused) || refused.Code != code || refused.Try == "" {
+			t.Errorf("to %s: %+v, want %d", mode, refused, code)
+		}
+	}
+	if err := set.possible("afar"); err != nil {
+		t.Errorf("to one that runs by itself: %v", err)
+	}
+	if err := set.SwapTo("userspace", true); err != nil || set.intent.Intent().Wanted() != "userspace" {
+		t.Errorf("to userspace: %v, and %s is wanted", err, set.intent.Intent().Wanted())
+	}
+	var refused *admin.Error
+	if err := set.SwapTo("iptables", false); !errors.As(err, &refused) || refused.Code != http.StatusConflict {
+		t.Errorf("while another is about to begin: %v", err)
+	}
+	s.host.Mode = "afar"
+	apart := s.next()
+	if err := apart.SwapTo("afar", false); !errors.As(err, &refused) || refused.Code != http.StatusConflict || !strings.Contains(refused.Why, "runs by itself") {
+		t.Errorf("to the very one that runs by itself: %v", err)
+	}
+}
+
+// TestReset undoes what has not passed its canary, and else goes back to the file's mode.
+func TestReset(t *testing.T) {
+	for stage, want := range map[string]struct{ said, wanted string }{
+		"proving":  {"the swap to userspace is undone", "iptables"},
+		"draining": {"the swap to iptables begins", "iptables"},
+	} {
+		set := underWay(t, stage)
+		if said, err := set.Reset(); err != nil || said != want.said || set.intent.Intent().Wanted() != want.wanted {
+			t.Errorf("%s: %q, %v; %s is wanted", stage, said, err, set.intent.Intent().Wanted())
+		}
+	}
+	set := newFormerHost(t).next()
+	set.prefer("userspace")
+	if said, err := set.Reset(); err != nil || said != "the mode is iptables, as in the config file" || set.intent.Intent().Asked != "" {
+		t.Errorf("the file's mode serves: %q, %v, %+v", said, err, set.intent.Intent().Saved)
+	}
+}
+
+// TestCleared waits for a swap that only clears away, and for nothing else.
+func TestCleared(t *testing.T) {
+	began := time.Now()
+	underWay(t, "draining").cleared()
+	if took := time.Since(began); took > clearedSoon/2 {
+		t.Errorf("it waited %s for one that drains", took)
+	}
+	set := newFormerHost(t).next()
+	set.runner.Resume(swap.Machine{Stage: swap.Clearing}, swapSide{set.main}, nil)
+	done := make(chan struct{})
+	go func() { // ends with the swap
+		set.cleared()
+		close(done)
+	}()
+	select {
+	case <-done:
+		t.Error("it did not wait for one that clears away")
+	case <-time.After(50 * time.Millisecond):
+	}
+	set.runner.Resume(swap.Machine{}, swapSide{set.main}, nil)
+	set.changes.notify()
+	<-done
+}
+
+// TestPlugins lists those in use as they do, and those that are only there.
+func TestPlugins(t *testing.T) {
+	set := newFormerHost(t).next()
+	list := set.Plugins()
+	if len(list) != 2 || list[0].Name != "iptables" || !list[0].InUse || list[1].Name != "userspace" || list[1].State != "unused" {
+		t.Errorf("at rest: %+v", list)
+	}
+	list = underWay(t, "staging").Plugins()
+	if len(list) != 2 || !list[0].InUse || list[1].InUse || list[1].State == "unused" || list[1].APIVersion != admin.APIVersion {
+		t.Errorf("in a swap: %+v", list)
+	}
+	for _, c := range []struct {
+		name string
+		code int
+	}{{"userspace", http.StatusConflict}, {"ipvs", http.StatusNotFound}} {
+		_, err := set.Restart(c.name)
+		var refused *admin.Error
+		if !errors.As(err, &refused) || refused.Code != c.code {
+			t.Errorf("restart %s: %v, want %d", c.name, err, c.code)
+		}
+		if err := set.Logs(t.Context(), c.name, false, nil); !errors.As(err, &refused) || refused.Code != c.code {
+			t.Errorf("logs of %s: %v, want %d", c.name, err, c.code)
+		}
+	}
+	if said, err := set.Restart("iptables"); err != nil || said != "plugin iptables is started anew" {
+		t.Errorf("restart the one in use: %q, %v", said, err)
+	}
+	set.main.process.book.add(admin.LogLine{Message: "hello"})
+	var lines []string
+	if err := set.Logs(t.Context(), "iptables", false, func(l admin.LogLine) error { lines = append(lines, l.Message); return nil }); err != nil || len(lines) != 1 {
+		t.Errorf("its log: %q, %v", lines, err)
+	}
+}
+
+// TestHealth is that of the one which is meant to serve first, and says what it lacks.
+func TestHealth(t *testing.T) {
+	set := underWay(t, "staging")
+	all := set.Health()
+	if len(all) != 2 || all[0].Name != "iptables" || all[0].Up || all[0].Filled || all[0].NoWriter != "" {
+		t.Errorf("before a session: %+v", all)
+	}
+	p := set.main
+	c := p.tracker.Cursor(sdk.Description{Name: p.name})
+	p.session = &session{dataplane: p, cursor: c, feed: feedOf(t, c), full: true, role: sdk.Active}
+	p.writer.lock, p.writer.holder = sdk.LockAwaited, sdk.Holder{PID: 7}
+	p.followed = followed{last: time.Now(), took: 1500 * time.Microsecond, failure: "no room"}
+	h := set.Health()[0]
+	if !h.Up || !h.Filled || !h.Active || h.Writer || !strings.Contains(h.NoWriter, "holds the writer's lock") || h.Failure != "no room" {
+		t.Errorf("without the lock: %+v", h)
+	}
+	if shown := set.Serving(); shown.Role != "active" || shown.Lock == "" || shown.Holder == "" {
+		t.Errorf("without the lock it is shown as %+v", shown)
+	}
+	if sync, _ := set.Followed(); sync.TookMS != 1.5 || sync.Error != "no room" || sync.Last.IsZero() {
+		t.Errorf("it has followed %+v", sync)
+	}
+	p.writer.lock = sdk.LockReleased
+	if why := p.noWriter(p.session); !strings.Contains(why, "let go") {
+		t.Errorf("released: %q", why)
+	}
+	p.session.role = sdk.Draining
+	if why := p.noWriter(p.session); why != "" {
+		t.Errorf("one that drains need not write: %q", why)
+	}
+}
+
+// TestPlan says what a change would come to, by the words of the two plugins.
+func TestPlan(t *testing.T) {
+	s := newFormerHost(t)
+	s.script("iptables", `cleanup*) echo '{"removed":["chain A","chain B"]}';;`)
+	s.script("userspace", `describe*) echo '{"version":"2","features":["ipv4"],"limits":["dies-with-process"]}';;
+check*) echo '{"runs":false,"why":"a port is taken"}'; exit 1;;`)
+	set := s.next()
+	set.Tracker = track.New(nil)
+	p, err := set.Plan(t.Context(), "userspace")
+	if err != nil || p.From != "iptables" || p.To != "userspace" || strings.Join(p.Left, ", ") != "chain A, chain B" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if len(p.Lost) != 1 || !strings.Contains(p.Lost[0], "when its process ends, so do the connections through it") || strings.Join(p.Refused, ", ") != "a port is taken" {
+		t.Errorf("lost: %q, refused: %q", p.Lost, p.Refused)
+	}
+	if len(p.Steps) != 8 || p.Steps[2] != "verifying: record check verify probe-canary" {
+		t.Errorf("the steps are %q", p.Steps)
+	}
+	if p, err = set.Plan(t.Context(), "iptables"); err != nil || len(p.Written) != 1 || len(p.Left) != 0 {
+		t.Errorf("to itself: %+v, %v", p, err)
+	}
+	s.script("iptables", "")
+	if p, err = set.Plan(t.Context(), "userspace"); err != nil || len(p.Left) != 1 || !strings.Contains(p.Left[0], "by hand") {
+		t.Errorf("of a binary that cannot say: %+v, %v", p.Left, err)
+	}
+}
+
+// TestSurvey names what goes on serving while the mode in use does not.
+func TestSurvey(t *testing.T) {
+	s := newFormerHost(t)
+	s.script("userspace", `"cleanup --dry-run -o json --kube-proxy") echo '{"removed":["chain KUBE-PORTALS","chain B"]}';;`)
+	set := s.next()
+	set.look(t.Context(), time.Now())
+	if found := set.Unattended(); found != nil {
+		t.Errorf("while its process is still to come: %q", found)
+	}
+	set.surveyed(survey{found: set.leftServing(t.Context())})
+	if found := set.Unattended(); len(found) != 1 || found[0] != "userspace: chain KUBE-PORTALS and 1 more" {
+		t.Errorf("found: %q", found)
+	}
+	set.main.served = true
+	set.look(t.Context(), time.Now())
+	if found := set.Unattended(); found != nil {
+		t.Errorf("while the mode in use serves: %q", found)
+	}
+}
