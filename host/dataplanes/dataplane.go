@@ -48,7 +48,7 @@ type dataplane struct {
 	unannounced bool // it was made Active, and is not the writer yet
 }
 
-// hooks are what the rest of the host hears of a dataplane.
+// hooks are what the rest of the host is told of a dataplane.
 type hooks struct {
 	applied func(*dataplane, feed.Acked) // an update was confirmed
 	refused func()                       // an update failed altogether

@@ -21,7 +21,7 @@ func (set *Set) leftRunning(p swap.Party) bool {
 	return err == nil && pid != 0
 }
 
-// endFormer ends the processes that a former host left and nobody needs: it ended before
+// endFormer ends the processes that a former host left and that are not needed: it ended before
 // it had written down what they were for.
 func (set *Set) endFormer() {
 	for _, f := range Discover(set.Begun) {
@@ -33,7 +33,7 @@ func (set *Set) endFormer() {
 			if err != nil {
 				set.failed(swap.Stop, err)
 			} else if pid != 0 {
-				set.Reports.Report(report.Event{Reason: report.PluginStopped, Object: f.Name, Message: fmt.Sprintf("a former host left pid %d running, and nobody needs it", pid)})
+				set.Reports.Report(report.Event{Reason: report.PluginStopped, Object: f.Name, Message: fmt.Sprintf("a former host left pid %d running, and it is not needed", pid)})
 			}
 		}
 	}

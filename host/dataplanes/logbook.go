@@ -13,8 +13,8 @@ import (
 // bookLines is how many lines of a plugin's log the host keeps.
 const bookLines = 1000
 
-// A logBook keeps the last lines of a plugin's log, over its restarts, for who
-// asks later. It is safe for concurrent use.
+// A logBook keeps the last lines of a plugin's log, over its restarts, for
+// whatever asks later. It is safe for concurrent use.
 type logBook struct {
 	mu    sync.Mutex // guards what follows
 	lines []admin.LogLine

@@ -53,7 +53,7 @@ func swapped(o swap.Outcome) *admin.Swapped {
 const Recently = 10 * time.Minute
 
 // LastSwap is the last swap, if it still is one to speak of: one that was undone
-// and is still wanted, or was not long ago. Who asked for that need not be told of it.
+// and is still wanted, or was not long ago. One that was undone because that was asked for is not.
 // That a mode has another binary since is not to speak of, while a change of mode that was
 // undone is.
 func (set *Set) LastSwap() *admin.Swapped {
@@ -129,7 +129,7 @@ func (set *Set) possible(mode string) error {
 	}
 	if address := set.Now().Plugins[mode].Address; address != "" && set.serving().name == mode {
 		return &admin.Error{Code: http.StatusConflict, What: "swap to " + mode,
-			Why: "it serves, and runs by itself at " + address + ": who keeps it running puts another in its place", Try: "pointsman plugin restart " + mode}
+			Why: "it serves, and runs by itself at " + address + ": what keeps it running puts another in its place", Try: "pointsman plugin restart " + mode}
 	}
 	return nil
 }

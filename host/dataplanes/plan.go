@@ -36,7 +36,7 @@ func (set *Set) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
 		p.Lost = append(p.Lost, ends)
 	}
 	if next.Why != "" {
-		p.Lost = append(p.Lost, "nobody can say before it runs: "+next.Why)
+		p.Lost = append(p.Lost, "not known before it runs: "+next.Why)
 	} else {
 		unserved, p.Refused = set.unserved(next), set.unfit(ctx, to)
 		p.Lost = append(append(p.Lost, set.lacks(next)...), unserved...)
@@ -126,7 +126,7 @@ const askLimit = 20 * time.Second
 func meaning(l sdk.Limit) string {
 	switch l {
 	case sdk.LimitNoDrop:
-		return "callers who are to be dropped are refused instead, and know at once"
+		return "callers that are to be dropped are refused instead, and know at once"
 	case sdk.LimitNoClientAddress:
 		return "endpoints see an address of the node, not the caller's"
 	case sdk.LimitAffinityPerFrontend:

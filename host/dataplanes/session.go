@@ -151,7 +151,7 @@ func (s *session) wrote() bool {
 
 // firstRole gives the process its role before it is told anything, where it must be
 // so: one that keeps nothing in the kernel can only listen once it is Active, and
-// says of each Service whether that went well when it hears of it. One that keeps
+// says of each Service whether that went well when it is told of it. One that keeps
 // rules is filled before it catches a packet; and one that is to catch none must
 // not begin to.
 func (s *session) firstRole() error {

@@ -15,7 +15,7 @@ There are always two, the one to stay and the one to leave; a swap that fails
 only makes them change places. So there is one way to get rid of a dataplane,
 and it is never taken by the one that serves.
 
-# Who decides, who acts
+# What decides, what acts
 
 Machine.Step is a pure function: where the swap stands, what happened, what time
 it is; out come the next stage and its Work, a list of actions that can be

@@ -21,18 +21,18 @@ type executor struct {
 // held is what is to be let go of again.
 type held struct {
 	thaw func() // nil: nothing is frozen
-	who  []Dataplane
+	all  []Dataplane
 	ways []string // to the canary, that led somewhere before
 }
 
 func (h *held) release() {
-	for _, d := range h.who {
+	for _, d := range h.all {
 		d.Release()
 	}
 	if h.thaw != nil {
 		h.thaw()
 	}
-	h.who, h.thaw = nil, nil
+	h.all, h.thaw = nil, nil
 }
 
 // do does one action.
@@ -75,13 +75,13 @@ func (x *executor) act(ctx context.Context, a Action) error {
 	case Prove:
 		return x.host.Prove(ctx, x.to, x.held.ways)
 	default:
-		return x.switchOver(ctx, a)
+		return x.switchTraffic(ctx, a)
 	}
 	return nil
 }
 
-// switchOver is what changes who serves.
-func (x *executor) switchOver(ctx context.Context, a Action) error {
+// switchTraffic is what changes which dataplane serves.
+func (x *executor) switchTraffic(ctx context.Context, a Action) error {
 	switch a {
 	case Promote:
 		return x.to.SetRole(ctx, sdk.Active)
@@ -145,11 +145,11 @@ func (x *executor) verify(ctx context.Context) error {
 
 // hold waits for both; for From only for a while, because it may be what is wrong.
 func (x *executor) hold(ctx context.Context) error {
-	x.held.who = append(x.held.who, x.to)
+	x.held.all = append(x.held.all, x.to)
 	if err := x.to.Hold(ctx); err != nil {
 		return err
 	}
-	x.held.who = append(x.held.who, x.from)
+	x.held.all = append(x.held.all, x.from)
 	short, cancel := context.WithTimeout(ctx, maxHeld/3)
 	defer cancel()
 	if err := x.from.Hold(short); err != nil {
@@ -187,7 +187,7 @@ func (x *executor) drain(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(5 * lull):
+		case <-time.After(betweenCounts):
 		}
 	}
 }

@@ -89,5 +89,6 @@ type Host interface {
 	Failed(action Action, err error)
 }
 
-// lull is between two looks at something that cannot be waited for.
-const lull = 20 * time.Millisecond
+// betweenCounts is between two counts of the flows that are left: no dataplane tells of the
+// last one's end.
+const betweenCounts = 100 * time.Millisecond

@@ -13,7 +13,7 @@ type Plan struct {
 	To      string        `json:"to"`                // the mode that comes, and serves from then on
 	Same    bool          `json:"same,omitempty"`    // the same mode, another binary: From yields what To then has
 	Overlap bool          `json:"overlap,omitempty"` // with Same: both can serve at a time, because nothing is in the kernel
-	Why     string        `json:"why"`               // who asked for it
+	Why     string        `json:"why"`               // it was asked for
 	Drain   time.Duration `json:"drain"`             // how long From may take to finish what it began
 	Force   bool          `json:"force,omitempty"`   // also if Services or connections are lost by it
 	Stay    bool          `json:"stay,omitempty"`    // a canary that fails is no reason to go back
@@ -108,13 +108,13 @@ type EventKind uint8
 
 // The events.
 const (
-	Ask    EventKind = iota // a swap is asked for
-	Passed                  // the stage's work is done
-	Failed                  // it is not, and why
-	Lost                    // To's process is gone, or hangs
-	Stirs                   // a dataplane reports that its work gets on
-	Tick                    // time has passed
-	Reset                   // whatever goes on is to be undone, as far as it can be
+	Ask        EventKind = iota // a swap is asked for
+	Passed                      // the stage's work is done
+	Failed                      // it is not, and why
+	Lost                        // To's process is gone, or hangs
+	Progressed                  // a dataplane reports that its work gets on
+	Tick                        // time has passed
+	Reset                       // whatever goes on is to be undone, as far as it can be
 )
 
 // again is how long after a failure the work of a stage that has no way back is
@@ -141,7 +141,7 @@ func (m Machine) Step(e Event, now time.Time) (next Machine, work []Action) {
 		return m.reset(e.Why, now)
 	case e.Kind == Lost && m.Stage < Draining:
 		return m.failed(e.Why, now)
-	case e.Kind == Stirs:
+	case e.Kind == Progressed:
 		m.Moved = now
 		return m, nil
 	case e.Kind == Tick && m.Next.IsZero() && m.late(now):

@@ -85,21 +85,21 @@ func TestSwaps(t *testing.T) {
 			step{179 * second, Event{Kind: Tick}, "iptables→userspace staging"},
 			step{second, Event{Kind: Tick}, "userspace→iptables draining: note await drain"}),
 		"gets on slowly": append(upTo(Staging),
-			step{179 * second, Event{Kind: Stirs}, "iptables→userspace staging"},
+			step{179 * second, Event{Kind: Progressed}, "iptables→userspace staging"},
 			step{179 * second, Event{Kind: Tick}, "iptables→userspace staging"},
 			step{second, Event{Kind: Tick}, "userspace→iptables draining: note await drain"}),
 		"gets on for ever": append(upTo(Cutting),
-			step{14 * second, Event{Kind: Stirs}, "iptables→userspace cutting"},
-			step{14 * second, Event{Kind: Stirs}, "iptables→userspace cutting"},
-			step{patience*15*second - 28*second, Event{Kind: Stirs}, "iptables→userspace cutting"},
+			step{14 * second, Event{Kind: Progressed}, "iptables→userspace cutting"},
+			step{14 * second, Event{Kind: Progressed}, "iptables→userspace cutting"},
+			step{patience*15*second - 28*second, Event{Kind: Progressed}, "iptables→userspace cutting"},
 			step{0, Event{Kind: Tick}, "iptables→userspace returning: note restore recall"}),
 		"holds updates back for too long, whatever is reported": append(upTo(Cutting),
-			step{time.Second, Event{Kind: Stirs}, "iptables→userspace cutting"},
-			step{time.Second, Event{Kind: Stirs}, "iptables→userspace cutting"},
+			step{time.Second, Event{Kind: Progressed}, "iptables→userspace cutting"},
+			step{time.Second, Event{Kind: Progressed}, "iptables→userspace cutting"},
 			step{time.Second / 2, Event{Kind: Tick}, "iptables→userspace cutting"},
 			step{time.Second, Event{Kind: Tick}, "iptables→userspace returning: note restore recall"}),
 		"does not come to hold": append(upTo(Holding),
-			step{maxHeld - 1, Event{Kind: Stirs}, "iptables→userspace holding"},
+			step{maxHeld - 1, Event{Kind: Progressed}, "iptables→userspace holding"},
 			step{1, Event{Kind: Tick}, "userspace→iptables draining: note await drain"}),
 		"comes from one that does not serve, and fails": {
 			{0, Event{Kind: Ask, Plan: Plan{From: "ipvs", To: "iptables", FromDown: true, Drain: time.Minute}}, "ipvs→iptables preflight: launch"},
@@ -291,7 +291,7 @@ func (n *node) story() error {
 			continue
 		}
 		n.now = n.now.Add(time.Duration(n.Int64N(int64(20 * time.Second))))
-		if err := n.step(Event{Kind: []EventKind{Tick, Tick, Tick, Stirs, Lost, Reset}[n.IntN(6)], Why: "chance"}); err != nil {
+		if err := n.step(Event{Kind: []EventKind{Tick, Tick, Tick, Progressed, Lost, Reset}[n.IntN(6)], Why: "chance"}); err != nil {
 			return err
 		}
 	}

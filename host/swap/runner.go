@@ -20,7 +20,7 @@ type Runner struct {
 	started Dataplane // that served when the swap began
 	coming  Dataplane // that was to replace it; nil: not open yet
 	left    Dataplane // that Retire is about; nil: none
-	asked   *Plan     // of an Ask that was accepted, and that the machine has not heard of yet; nil: there is none
+	asked   *Plan     // of an Ask that was accepted, and that the machine has not taken in yet; nil: there is none
 }
 
 // New is a Runner that begins with Run. serving is the dataplane that serves.
@@ -97,7 +97,7 @@ func (r *Runner) tell(e Event) bool {
 	}
 }
 
-// pair is who leaves and who stays, as m has it. The caller has the mutex.
+// pair is the one that leaves and the one that stays, as m has it. The caller has the mutex.
 func (r *Runner) pair(m Machine) (from, to Dataplane) {
 	if m.Back {
 		return r.coming, r.started
@@ -124,20 +124,20 @@ func (r *Runner) Run(ctx context.Context) {
 		case e = <-r.events:
 		case e = <-l.done:
 		case <-ticker.C:
-			if l.stirs() {
-				e.Kind = Stirs
+			if l.progressed() {
+				e.Kind = Progressed
 			}
 		}
 		l.take(ctx, func(m Machine, now time.Time) (Machine, []Action) { return m.Step(e, now) })
 		if e.Kind == Ask {
-			l.heard()
+			l.taken()
 		}
 	}
 }
 
-// heard lets the next one Ask. What was asked may have come to nothing: by the time it was
-// heard, the one that was wanted back was already being cleared away.
-func (r *Runner) heard() {
+// taken lets the next one Ask. What was asked may have come to nothing: by the time it was
+// taken in, the one that was wanted back was already being cleared away.
+func (r *Runner) taken() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked = nil
@@ -224,8 +224,8 @@ func (m Machine) because(err error, now time.Time) string {
 	return err.Error()
 }
 
-// stirs reports whether a dataplane got on since this was last asked.
-func (l *loop) stirs() bool {
+// progressed reports whether a dataplane got on since this was last asked.
+func (l *loop) progressed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var now [2]uint64

@@ -343,7 +343,7 @@ func TestRunnerLoses(t *testing.T) {
 				r.mu.Unlock()
 				r.Lost(lost, "killed")
 				for deadline := time.Now().Add(10 * time.Second); coming && r.Machine().Undo == "" && time.Now().Before(deadline); {
-					time.Sleep(lull)
+					time.Sleep(betweenCounts)
 				}
 			}
 			if err := r.Ask(toUserspace); err != nil {
@@ -408,7 +408,7 @@ func TestRunnerIsAskedTooLate(t *testing.T) {
 		r.Run(ctx)
 	}()
 	defer func() { cancel(); <-ended }()
-	for deadline := time.Now().Add(30 * time.Second); r.Ask(toUserspace.back()) != nil; time.Sleep(lull) {
+	for deadline := time.Now().Add(30 * time.Second); r.Ask(toUserspace.back()) != nil; time.Sleep(betweenCounts) {
 		if time.Now().After(deadline) {
 			t.Fatalf("nobody can ask any more:\n%s", b.text())
 		}

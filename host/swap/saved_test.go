@@ -101,7 +101,7 @@ func TestRecover(t *testing.T) {
 func TestClockSetMeanwhile(t *testing.T) {
 	m, _ := Machine{}.Step(Event{Kind: Ask, Plan: toUserspace}, time.Now())
 	for m.Stage != Idle {
-		m, _ = m.Step(Event{Kind: Stirs}, time.Now())
+		m, _ = m.Step(Event{Kind: Progressed}, time.Now())
 		if m.Stage == Clearing {
 			m, _ = m.Step(Event{Kind: Failed, Stage: Clearing}, time.Now())
 		}

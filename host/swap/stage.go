@@ -48,7 +48,7 @@ func ParseStage(name string) (Stage, error) {
 // times as long. Draining has its own limit, from the plan, and must be done by then.
 var limits = [...]time.Duration{
 	Preflight: 45 * time.Second, // a launch has a shorter limit, but for one that gets no processor
-	Staging:   3 * time.Minute,  // nobody is troubled by it, and not every dataplane reports progress
+	Staging:   3 * time.Minute,  // no traffic depends on it, and not every dataplane reports progress
 	Verifying: 3 * time.Minute,  // the kernel may be slow to list much
 	Holding:   10 * time.Second,
 	Cutting:   15 * time.Second,

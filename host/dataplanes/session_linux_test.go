@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/host/feed"
+	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// modelDataplane is one of the model's mode a, with a process of its own that runs.
+func modelDataplane(t *testing.T) (*dataplane, modelKernel) {
+	t.Helper()
+	m := newMachine(t, 0)
+	p := idle("a")
+	p.run(supervise.Plugin{Name: "a", Path: filepath.Join(m.dir, supervise.Prefix+"a"), StateDir: filepath.Join(m.dir, "state/a")})
+	p.periods = periods{gap: time.Millisecond, retry: time.Minute}
+	p.tracker.Synced()
+	p.start(t.Context())
+	t.Cleanup(p.process.stop)
+	return p, m.kernel
+}
+
+// await waits for a step of a swap, which is to come soon.
+func await(t *testing.T, step func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := step(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSwapSide takes a dataplane through what a swap asks of it, with a process of its own.
+func TestSwapSide(t *testing.T) {
+	t.Parallel()
+	p, kernel := modelDataplane(t)
+	side := swapSide{p}
+	p.mu.Lock()
+	p.want = sdk.Standby
+	p.mu.Unlock()
+	await(t, side.comeUp)
+	await(t, side.Filled)
+	if p.serves() || !p.synced() || side.ReadyInStandby() != true {
+		t.Errorf("in Standby it serves: %t, and is synced: %t", p.serves(), p.synced())
+	}
+	await(t, side.Hold)
+	await(t, func(ctx context.Context) error { return side.SetRole(ctx, sdk.Active) })
+	side.Release()
+	await(t, side.Serving)
+	if verified, err := side.Verify(t.Context()); !verified || err != nil {
+		t.Errorf("verified: %t, %v", verified, err)
+	}
+	if n, err := side.Flows(t.Context()); n != 0 || err != nil {
+		t.Errorf("%d flows, %v", n, err)
+	}
+	if entries, err := side.ExportAffinity(t.Context()); len(entries) != 0 || err != nil {
+		t.Errorf("of one that keeps no affinity: %v, %v", entries, err)
+	}
+	if err := side.ImportAffinity(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	p.refill()
+	await(t, side.Filled)
+	await(t, side.Cleanup)
+	if s, err := kernel.read(); len(s) != 0 || err != nil {
+		t.Errorf("after Cleanup the kernel has %v, %v", s, err)
+	}
+	if !p.process.over() || p.remote() != nil {
+		t.Error("its process runs on")
+	}
+	if err := side.ImportAffinity(t.Context(), nil); err == nil {
+		t.Error("a process that is gone took affinity over")
+	}
+	if _, err := side.Verify(expired(t)); err == nil || !strings.Contains(err.Error(), "wait until a serves what it was told") {
+		t.Errorf("verify without a process: %v", err)
+	}
+}
+
+// expired is a context whose time is over.
+func expired(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 0)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// TestSessionsFollow each other: a process that is killed is followed by one that is told the
+// same role, and everything.
+func TestSessionsFollow(t *testing.T) {
+	t.Parallel()
+	p, _ := modelDataplane(t)
+	side := swapSide{p}
+	await(t, func(ctx context.Context) error { return side.SetRole(ctx, sdk.Active) })
+	await(t, side.Serving)
+	first := p.remote()
+	pid := first.Hello().PID
+	process, err := os.FindProcess(pid)
+	if err == nil {
+		err = process.Kill()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, func(ctx context.Context) error {
+		return p.until(ctx, "has another process", func() bool {
+			return p.session != nil && p.session.remote != first && p.session.is(sdk.Active)
+		})
+	})
+	await(t, side.Serving)
+	if now := p.remote().Hello().PID; now == pid {
+		t.Errorf("process %d is in session still", now)
+	}
+}
+
+// TestFailedUpdate is told of for as long as it fails.
+func TestFailedUpdate(t *testing.T) {
+	p := idle("m")
+	refused := 0
+	p.hooks.refused = func() { refused++ }
+	s := &session{dataplane: p, ctx: t.Context(), cancel: func(error) {}}
+	s.failed(context.DeadlineExceeded)
+	if sync, _ := p.sync(); refused != 1 || sync.Error != context.DeadlineExceeded.Error() {
+		t.Errorf("refused %d times: %+v", refused, sync)
+	}
+	s.note(feed.Acked{Took: time.Second})
+	if sync, _ := p.sync(); sync.Error != "" || sync.Last.IsZero() || sync.TookMS != 1000 {
+		t.Errorf("and then it went well: %+v", sync)
+	}
+}
