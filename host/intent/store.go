@@ -32,6 +32,7 @@ type Store struct {
 
 	mu     sync.Mutex // guards what follows
 	intent Intent
+	behind bool // the last write failed, so the disk has something older
 }
 
 // Open begins with what a host before wrote, while the config file says mode. What cannot be
@@ -49,14 +50,15 @@ func (s *Store) Intent() Intent {
 }
 
 // Change changes the intent, and writes it down if it is news to the next host. With an
-// error the next host may find what was there before; Repair tries it again.
+// error the next host may find what was there before; the next Change, and Repair, try it
+// again.
 func (s *Store) Change(change func(Intent) Intent) error {
 	s.mu.Lock()
 	before := s.intent.Saved
 	s.intent = change(s.intent)
-	after := s.intent.Saved
+	after, behind := s.intent.Saved, s.behind
 	s.mu.Unlock()
-	if bytes.Equal(before.text(), after.text()) {
+	if !behind && bytes.Equal(before.text(), after.text()) {
 		return nil
 	}
 	s.writing.Lock()
@@ -88,6 +90,9 @@ func (s *Store) write(text []byte) error {
 	if err == nil {
 		err = statefile.Remove(s.path(oldFile)) // only now: a host that finds it believes it
 	}
+	s.mu.Lock()
+	s.behind = err != nil
+	s.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("write down which mode serves and where the swap stands: %w", err)
 	}

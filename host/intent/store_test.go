@@ -154,6 +154,29 @@ func TestChange(t *testing.T) {
 	}
 }
 
+// TestBehind: what could not be written is written with the next change, although that is no
+// news; until then each one says why it is not.
+func TestBehind(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := Open(dir, "iptables")
+	path := filepath.Join(dir, file)
+	if err := os.MkdirAll(filepath.Join(path, "full"), 0o700); err != nil { // nothing can take its place
+		t.Fatal(err)
+	}
+	serves := func(i Intent) Intent { return i.Serves("iptables", "") }
+	for range 2 {
+		if err := s.Change(serves); err == nil || !strings.Contains(err.Error(), "where the swap stands") {
+			t.Errorf("with no room: %v", err)
+		}
+	}
+	if err := errors.Join(os.RemoveAll(path), s.Change(serves)); err != nil {
+		t.Fatal(err)
+	}
+	if next, errs := Open(dir, "iptables"); next.Intent().Serving != "iptables" || len(errs) > 0 {
+		t.Errorf("written: %+v, %v", next.Intent().Saved, errs)
+	}
+}
+
 // TestUnusable: whatever lies where the files are is told of by its path, and left out.
 func TestUnusable(t *testing.T) {
 	for text, names := range map[string]string{

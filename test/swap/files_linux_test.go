@@ -74,6 +74,43 @@ func TestKernelUpgradeMidSwap(t *testing.T) {
 	}
 }
 
+// TestKernelUpgradeFromOlder kills an older host while the one that leaves drains, and has
+// this one go on with what that wrote. POINTSMAN_OLDER is a folder with the binaries of one.
+func TestKernelUpgradeFromOlder(t *testing.T) {
+	older := os.Getenv("POINTSMAN_OLDER")
+	if older == "" {
+		t.Skip("needs the binaries of an older host, in POINTSMAN_OLDER; files as one writes them are tried by TestKernelUpgradeMidSwap")
+	}
+	n := newNode(t, "iptables")
+	n.forks()
+	n.drain = 15 * time.Second
+	n.mode("iptables")
+	n.copy(filepath.Join(older, "pointsman"), "pointsman")
+	n.start()
+	l := n.newLoad()
+	if _, err := n.SwapMode(t.Context(), "userspace", false); err != nil {
+		t.Fatal(err)
+	}
+	n.decided()
+	was := n.plugin("userspace")
+	n.slay(n.cmd.Process.Pid)
+	n.gone(long)
+	if text := n.read("state/swap.json"); !strings.Contains(text, `"draining"`) {
+		t.Errorf("the older host wrote %s", text)
+	}
+	n.copy(filepath.Join(built.dir, "pointsman"), "pointsman")
+	n.start()
+	n.until("userspace serves, by the same process", long, func() error {
+		if now := n.plugin("userspace"); now != was {
+			return fmt.Errorf("process %d, not %d", now, was)
+		}
+		return n.serves("userspace")()
+	})
+	n.rested()
+	l.done("an upgrade from an older host while the one that leaves drains")
+	n.traceless("iptables")
+}
+
 // TestKernelDowngradeMidSwap has an older host come in the middle of a swap, after one that
 // was told to end and after one that was killed. Without POINTSMAN_OLDER, a folder with the
 // binaries of one, this host finds what an older one would.
