@@ -3,6 +3,7 @@
 package test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -118,6 +119,13 @@ func TestPluginKilled(t *testing.T) {
 		s.manifest("web.yaml", tcpService("web", "NET.10", 18080, to))
 		s.served("tcp", s.net+"10:18080", at(to))
 		s.until("status tells of it", func() error { return s.warning("W002", "signal") })
+		s.until("status tells of the process that serves", func() error { // which is up before that is shown
+			st, err := s.Status(t.Context())
+			if err == nil && st.Dataplane.PID == 0 {
+				err = errors.New(st.Dataplane.State)
+			}
+			return err
+		})
 		if now := s.plugin(); now == pid || alive(pid) {
 			t.Errorf("process %d serves, and %d was killed (alive: %t)", now, pid, alive(pid))
 		}
