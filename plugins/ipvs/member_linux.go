@@ -115,17 +115,18 @@ func (i *ipset) Count(s set, f sdk.Family) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("count the entries of %s: %w", s.in(f), err)
 	}
-	for _, message := range messages {
+	count := -1
+	for _, message := range messages { // to the end: what parses attributes waits until each was taken
 		for a := range nl.ParseAttributes(message[nl.SizeofNfgenmsg:]) {
 			if a.Type != nl.IPSET_ATTR_DATA|nl.NLA_F_NESTED {
 				continue
 			}
 			for b := range nl.ParseAttributes(a.Value) {
 				if b.Type == nl.IPSET_ATTR_ELEMENTS|nl.NLA_F_NET_BYTEORDER {
-					return int(b.Uint32()), nil
+					count = int(b.Uint32())
 				}
 			}
 		}
 	}
-	return -1, nil
+	return count, nil
 }
