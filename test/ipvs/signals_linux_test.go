@@ -101,7 +101,8 @@ func (n *node) finished(to string, began time.Time) {
 		case m.Mode == to:
 			undone = ""
 			return nil
-		case m.Last == nil || m.Last.Error == "" || m.Last.At.Before(began):
+		case m.Last == nil || m.Last.Error == "" || m.Last.At.Before(began) || strings.Contains(m.Last.Error, "the host ended"):
+			// Undone as the host ended, it is tried again by the next one.
 			return fmt.Errorf("mode %s, last %+v", m.Mode, m.Last)
 		}
 		undone = m.Last.Error
