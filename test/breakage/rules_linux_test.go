@@ -35,7 +35,7 @@ func (n *node) dump() dump {
 		d["nft mine"] = strings.Split(out, "\n")
 	}
 	if out, err := n.run("ipvsadm", "-Sn"); err == nil {
-		d["virtual servers"] = sorted(out)
+		d["virtual servers"] = sorted(anyMark.ReplaceAllString(out, "${1}ANY"))
 	}
 	for _, device := range []string{"kube-ipvs0", "lo"} {
 		if out, err := n.run("ip", "-o", "addr", "show", "dev", device); err == nil {
@@ -54,6 +54,8 @@ var (
 	counters = regexp.MustCompile(` \[\d+:\d+\]`)
 	// The ports that a relay listens on are any that were free.
 	anyPort = regexp.MustCompile(`(--to-ports |--to-destination \S+:|--ctorigdstport |--dport )(3[2-9]\d{3}|[4-6]\d{4})\b`)
+	// Services get marks in the order in which they come.
+	anyMark = regexp.MustCompile(`( -f |skbmark )\S+`)
 )
 
 // rules takes in what iptables-save says: the rules of each chain in their order.
@@ -83,7 +85,7 @@ func (d dump) rules(family, text string) {
 func (d dump) sets(text string) {
 	hashes := regexp.MustCompile(` (hashsize|initval|bucketsize) \S+`)
 	for line := range strings.Lines(text) {
-		words := strings.Fields(hashes.ReplaceAllString(line, ""))
+		words := strings.Fields(anyMark.ReplaceAllString(hashes.ReplaceAllString(line, ""), "${1}ANY"))
 		if len(words) > 1 {
 			d["set "+words[1]] = append(d["set "+words[1]], strings.Join(words, " "))
 		}
