@@ -35,7 +35,8 @@ func (n *node) dump() dump {
 		d["nft mine"] = strings.Split(out, "\n")
 	}
 	if out, err := n.run("ipvsadm", "-Sn"); err == nil {
-		d["virtual servers"] = sorted(anyMark.ReplaceAllString(out, "${1}ANY"))
+		// One with weight 0 takes nothing new: an endpoint that left, while it has connections.
+		d["virtual servers"] = slices.DeleteFunc(sorted(anyMark.ReplaceAllString(out, "${1}ANY")), func(line string) bool { return strings.HasSuffix(line, " -w 0") })
 	}
 	for _, device := range []string{"kube-ipvs0", "lo"} {
 		if out, err := n.run("ip", "-o", "addr", "show", "dev", device); err == nil {
