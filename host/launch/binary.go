@@ -86,14 +86,23 @@ func (b *Binary) checkSum(want string) error {
 	return nil
 }
 
+// passed are the variables of the environment that plugins get: what any program needs,
+// what Go's runtime reads, and where the lock of iptables' tables is, which has to be the
+// same one for all programs of a node.
+var passed = []string{
+	"PATH", "HOME", "TMPDIR", "LANG", "TZ", "SystemRoot",
+	"GOTRACEBACK", "GODEBUG", "GOMEMLIMIT", "GOMAXPROCS", "GOGC", "GOCOVERDIR",
+	"XTABLES_LOCKFILE",
+}
+
 // Command is a process of the binary, to be started while it is open. Of this
-// process's environment it gets what any program needs, and no more: the rest may
-// hold credentials.
+// process's environment it gets what is passed, and no more: the rest may hold
+// credentials.
 func (b *Binary) Command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, b.executed(), args...)
 	cmd.Args[0] = b.path
 	cmd.Env = []string{}
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG", "TZ", "GOTRACEBACK", "GODEBUG", "GOMEMLIMIT", "GOMAXPROCS", "GOGC", "GOCOVERDIR", "SystemRoot"} {
+	for _, name := range passed {
 		if value, ok := os.LookupEnv(name); ok {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}

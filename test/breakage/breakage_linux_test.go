@@ -114,6 +114,9 @@ func (n *node) round(seed uint64) {
 // breaks has one fault, and before it, now and then, changes of Services and of the mode.
 func (n *node) breaks(f fault) {
 	n.Helper()
+	if f.mode != "" && !slices.Contains(n.modes(), f.mode) {
+		return
+	}
 	if n.IntN(2) == 0 {
 		n.churn(1 + n.IntN(6))
 	}

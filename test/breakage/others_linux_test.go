@@ -22,9 +22,9 @@ var ofOthers = []fault{
 	{name: "chain-flushed", mode: "iptables", do: func(n *node) { n.drifts("-F") }},
 	{name: "rule-deleted", mode: "iptables", do: func(n *node) { n.drifts("-D") }},
 	{name: "lock-held", mode: "iptables", can: func(n *node) bool { return n.backend == "legacy" }, do: lockHeld},
-	{name: "set-flushed", mode: "ipvs", can: (*node).guest, do: setFlushed},
-	{name: "address-deleted", mode: "ipvs", can: (*node).guest, do: addressDeleted},
-	{name: "virtual-servers-cleared", mode: "ipvs", can: (*node).guest, do: virtualServersCleared},
+	{name: "set-flushed", mode: "ipvs", do: setFlushed},
+	{name: "address-deleted", mode: "ipvs", do: addressDeleted},
+	{name: "virtual-servers-cleared", mode: "ipvs", do: virtualServersCleared},
 	{name: "foreign-rules", do: foreignRules},
 	{name: "foreign-rules-to-ours", mode: "iptables", do: foreignRulesToOurs},
 	{name: "descriptors-exhausted", do: descriptorsExhausted},
@@ -67,7 +67,7 @@ func (n *node) drifts(how string) {
 func lockHeld(n *node) {
 	var lock *os.File
 	err := n.here.Do(func() (err error) {
-		if lock, err = os.OpenFile("/run/xtables.lock", os.O_CREATE|os.O_RDONLY, 0o600); err != nil {
+		if lock, err = os.OpenFile(os.Getenv("XTABLES_LOCKFILE"), os.O_CREATE|os.O_RDONLY, 0o600); err != nil {
 			return err
 		}
 		return unix.Flock(int(lock.Fd()), unix.LOCK_EX)
