@@ -338,7 +338,7 @@ func TestAfterFailure(t *testing.T) {
 	}
 }
 
-// TestRepair: what somebody takes away is put back, and is not by a process that must not.
+// TestRepair: what another process takes away is put back, but not by a process that must not write.
 func TestRepair(t *testing.T) {
 	t.Parallel()
 	k, dir := newKernel(), t.TempDir()

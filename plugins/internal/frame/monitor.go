@@ -16,7 +16,7 @@ const (
 	retryMost  = 5 * time.Second        // between two tries to write what failed: the first comes at once
 )
 
-// A monitor looks after the kernel between calls: it notices when somebody else takes away
+// A monitor looks after the kernel between calls: it notices when another process takes away
 // what this process wrote, and puts it back; counts connections while draining; and writes
 // what calls have left of large Services.
 type monitor struct {
@@ -120,7 +120,7 @@ func (f *family[P]) sharedDoubted() bool {
 	return ok && m.Masquerade().Doubted()
 }
 
-// mend puts back what somebody took away of the chains that all dataplanes share.
+// mend puts back what another process took away of the chains that all dataplanes share.
 func (d *Dataplane[P]) mend(ctx context.Context, f *family[P]) {
 	m, ok := f.Family.(Masquerader)
 	if !ok {

@@ -31,7 +31,7 @@ func (d *Dataplane[P]) settle() error {
 	return d.settings().First().Take(d.ledger, d.name(), d.log)
 }
 
-// takeSettings sets all parameters, or checks them when somebody else sets them. It goes
+// takeSettings sets all parameters, or checks them where the node sets them. It goes
 // after what is written, and only while Active.
 func (d *Dataplane[P]) takeSettings() error {
 	if d.setup.Sysctls == sdk.ExpectSysctls {

@@ -12,7 +12,7 @@ import (
 )
 
 // This file finds out whether another process removed rules, at little cost: nft's kernel
-// says who deleted what, legacy's tables have a size, and an audit reads one chain at a time.
+// says which process deleted what, legacy's tables have a size, and an audit reads one chain at a time.
 // A reason for doubt stays until the kernel was read and written again.
 
 // tables are those in which a set has rules.

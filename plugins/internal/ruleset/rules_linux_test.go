@@ -178,7 +178,7 @@ func TestKernelAudit(t *testing.T) {
 	})
 }
 
-// Who just read what nobody changed need not read it again.
+// What was just read, and not changed since, is not read again.
 func TestKernelJustRead(t *testing.T) {
 	onKernel(t, func(s stage) {
 		s.must(map[int]Desired{1: serve(1, 1)})
@@ -191,7 +191,7 @@ func TestKernelJustRead(t *testing.T) {
 		}
 		s.Hold(nil)
 		if s.Known() {
-			s.Error("who may have written since is not known")
+			s.Error("it is not known which process may have written since")
 		}
 	})
 }
