@@ -164,7 +164,7 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// TestEndsWhatIsLeft has a host end what the one before left, and nobody needs.
+// TestEndsWhatIsLeft has a host end what the one before left and is not needed.
 func TestEndsWhatIsLeft(t *testing.T) {
 	s := newFormerHost(t)
 	needed, stray, second := s.left("iptables", ""), s.left("userspace", ""), s.left("iptables", "b")

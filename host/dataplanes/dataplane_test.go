@@ -113,7 +113,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestSetRole has who is to serve have a process, and who is to leave hear of it later.
+// TestSetRole: the dataplane that is to serve must have a process; the one that leaves is told later.
 func TestSetRole(t *testing.T) {
 	for role, want := range map[sdk.Role]bool{sdk.Active: false, sdk.Standby: true, sdk.Draining: true, sdk.Yielded: true} {
 		p := idle("m")
@@ -125,7 +125,7 @@ func TestSetRole(t *testing.T) {
 	}
 }
 
-// TestFlows: nobody can say what a process has begun before it is in session, and one that
+// TestFlows: it is not known what a process has begun before it is in session, and one that
 // is gone has begun nothing.
 func TestFlows(t *testing.T) {
 	p := idle("away")

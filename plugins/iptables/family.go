@@ -59,7 +59,7 @@ func (f *family) Hold(lock *ledger.Lock) {
 	f.losses.listen()
 }
 
-// Adopt reads the tables, unless nobody wrote since they were last read.
+// Adopt reads the tables, unless no process wrote since they were last read.
 func (f *family) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
 	f.mayCount(ctx)
 	f.rules.LimitRemovals(0)

@@ -45,7 +45,7 @@ type holder struct {
 	frontend sdk.Frontend
 }
 
-// holderOf is who has s.
+// holderOf is the process that has s.
 func holderOf(s relay.Socket) holder {
 	t := s.Target()
 	if t == nil {

@@ -21,7 +21,7 @@ type poller struct {
 	file   *os.File
 	raw    syscall.RawConn
 	until  time.Time // the deadline of file
-	wakeFD int       // an eventfd: written to by those who want the waiting to end
+	wakeFD int       // an eventfd: written to, to end the waiting
 	look   func(fd uintptr) bool
 	events [128]unix.EpollEvent
 	n      int // of events

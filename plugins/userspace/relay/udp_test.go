@@ -56,7 +56,7 @@ func TestDatagramsIPv6(t *testing.T) {
 }
 
 // TestFlowFollows: a flow whose endpoint has gone goes elsewhere with the next
-// datagram, one whose endpoint still serves stays, and while nobody serves all do.
+// datagram, one whose endpoint still serves stays, and while none serves all do.
 func TestFlowFollows(t *testing.T) {
 	front, a, b := at(1, 5300), at(2, 5300), at(3, 5300)
 	relaytest.UDPEndpoint(t, a)
@@ -113,7 +113,7 @@ func TestFlowEnds(t *testing.T) {
 }
 
 // TestDatagramsTurnedAway: nothing answers a caller whom the route drops, and the
-// kernel itself says so where nobody serves.
+// kernel itself says so where no endpoint serves.
 func TestDatagramsTurnedAway(t *testing.T) {
 	front, back := at(1, 5300), at(2, 5300)
 	relaytest.UDPEndpoint(t, back)
