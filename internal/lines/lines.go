@@ -18,11 +18,11 @@ const Max = 4 << 10
 func Each(r io.Reader, f func(string)) {
 	in := bufio.NewReaderSize(r, Max)
 	for {
-		piece, err := in.ReadSlice('\n')
-		line, lost := string(trim(piece)), 0
+		part, err := in.ReadSlice('\n')
+		line, lost := string(trim(part)), 0
 		for err == bufio.ErrBufferFull {
-			piece, err = in.ReadSlice('\n')
-			lost += len(trim(piece))
+			part, err = in.ReadSlice('\n')
+			lost += len(trim(part))
 		}
 		if lost > 0 {
 			line += fmt.Sprintf("… (%d bytes more)", lost)
