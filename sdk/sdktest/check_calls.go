@@ -38,105 +38,74 @@ func returns(ctx context.Context, call func(context.Context) error) error {
 var errHung = errors.New("the call did not return when its context ended")
 
 // endedContext: a call that came too late returns, and harms nothing.
-func endedContext(t *trial) error {
-	a, b, err := t.two()
-	if err != nil {
-		return err
-	}
-	if err := t.serve(a); err != nil {
-		return err
-	}
+func endedContext(t *trial) {
+	a, b := t.two()
+	t.serve(a)
 	ended, cancel := context.WithCancel(t.ctx)
 	cancel()
-	if err := t.cutOff(ended, b); err != nil {
-		return err
-	}
-	if err := t.again(b); err != nil {
-		return err
-	}
-	return t.serves(b)
+	t.cutOff(ended, b)
+	t.again(b)
+	t.serves(b)
 }
 
 // contextEndsInSync: a long Sync stops when it is told to, and the next update
 // puts everything right: the same, or another.
-func contextEndsInSync(t *trial) error {
-	_, b, err := t.two()
-	if err != nil {
-		return err
-	}
+func contextEndsInSync(t *trial) {
+	_, b := t.two()
 	big := t.many(many)
-	if err := t.serve(b); err != nil {
-		return err
-	}
+	t.serve(b)
 	const soon = 20 * time.Millisecond
 	for _, after := range []time.Duration{time.Millisecond, soon, 100 * time.Millisecond} {
+		t.during("cut off after %s", after)
 		ctx, cancel := context.WithTimeout(t.ctx, after)
-		err := t.cutOff(ctx, big)
+		t.cutOff(ctx, big)
 		cancel()
-		if err == nil && after == soon {
-			err = t.again(big)
+		if after == soon {
+			t.again(big)
 		}
-		if err == nil {
-			err = t.again(b)
-		}
-		if err != nil {
-			return fmt.Errorf("cut off after %s: %w", after, err)
-		}
-		if err := t.serves(b); err != nil {
-			return fmt.Errorf("cut off after %s, then told again: %w", after, err)
-		}
+		t.again(b)
+		t.during("cut off after %s, then told again", after)
+		t.serves(b)
 	}
-	return nil
 }
 
 // cutOff offers s with a context that ends. Only a call that hangs is an error.
-func (t *trial) cutOff(ctx context.Context, s Scenario) error {
+func (t *trial) cutOff(ctx context.Context, s Scenario) {
 	u := s.Update(t.revision + 1)
 	err := returns(ctx, func(ctx context.Context) error {
 		_, err := t.dp.Sync(ctx, u)
 		return err
 	})
 	if errors.Is(err, errHung) {
-		return err
+		t.fail(err)
 	}
 	if err == nil {
 		t.revision = u.To
 	}
-	return nil
 }
 
 // again offers s after a call that was cut off, as a host does: until it is taken.
-func (t *trial) again(s Scenario) error {
-	return poll(t.ctx, 2*t.patience(), func() error { return t.sync(s.Update(0)) })
+func (t *trial) again(s Scenario) {
+	t.need(poll(t.ctx, 2*t.patience(), func() error { return t.takes(s.Update(0)) }))
 }
 
 // besideSync: Inspect and Report are answered while updates come in.
-func besideSync(t *trial) error {
-	a, b, err := t.two()
-	if err != nil {
-		return err
-	}
-	if err := t.serve(a); err != nil {
-		return err
-	}
+func besideSync(t *trial) {
+	a, b := t.two()
+	t.serve(a)
 	ctx, cancel := context.WithCancel(t.ctx)
 	asked := make(chan error, 1)
 	go func() { asked <- t.ask(ctx) }() // ends with ctx
-	for i := range 50 {
-		from, to := a, b
-		if i%2 == 1 {
-			from, to = b, a
-		}
-		if err := t.sync(delta(from, to)); err != nil {
-			cancel()
-			return errors.Join(err, <-asked)
+	var err error
+	for i := 0; i < 25 && err == nil; i++ {
+		if err = t.takes(delta(a, b)); err == nil {
+			err = t.takes(delta(b, a))
 		}
 	}
 	cancel()
-	if err := <-asked; err != nil {
-		return fmt.Errorf("asked while updates came in: %w", err)
-	}
-	return t.serves(a)
+	t.during("asked while updates came in")
+	t.need(errors.Join(err, <-asked))
+	t.serves(a)
 }
 
 // ask inspects and has reports until ctx ends.
@@ -162,60 +131,50 @@ func (t *trial) ask(ctx context.Context) error {
 }
 
 // noChildrenLeft: after a call was cut off no process of the plugin's is left.
-func noChildrenLeft(t *trial) error {
+func noChildrenLeft(t *trial) {
 	r, ok := t.dp.(*wire.Remote)
 	if !ok || r.Hello().PID == 0 || r.Target().Network == "local" {
-		return excused{"the dataplane is in this process"}
+		t.fail(excused{"the dataplane is in this process"})
 	}
-	_, b, err := t.two()
-	if err != nil {
-		return err
-	}
-	if err := t.serve(b); err != nil {
-		return err
-	}
+	_, b := t.two()
+	t.serve(b)
 	ctx, cancel := context.WithTimeout(t.ctx, 20*time.Millisecond)
 	defer cancel()
-	if err := t.cutOff(ctx, t.many(many)); err != nil {
-		return err
-	}
-	return poll(t.ctx, 10*time.Second, func() error {
+	t.cutOff(ctx, t.many(many))
+	t.need(poll(t.ctx, 10*time.Second, func() error {
 		left, err := children(r.Hello().PID)
 		if err == nil && len(left) > 0 {
 			err = mismatch{"no child process", fmt.Sprintf("processes %v", left)}
 		}
 		return err
-	})
+	}))
 }
 
 // many is how many Services a large cluster has here.
 const many = 10000
 
 // tenThousandServices goes in at once, and then one change costs little beside it.
-func tenThousandServices(t *trial) error {
+func tenThousandServices(t *trial) {
 	s := t.many(many)
 	began := time.Now()
-	if err := t.serve(s); err != nil {
-		return err
-	}
+	t.serve(s)
 	all := time.Since(began)
-	if err := t.serves(s); err != nil && !errors.As(err, new(notRun)) {
-		return err
+	if err := t.differs(s); err != nil && !errors.As(err, new(notRun)) {
+		t.fail(err)
 	}
 	// A busy machine makes some changes slow; rendering everything, all of them.
+	t.during("one change among %d Services", many)
 	least := all
 	for i := range 9 {
 		changed := s.Services[i*1000]
 		changed.Cluster = changed.Cluster[:1+i%2]
 		began := time.Now()
-		if err := t.sync(sdk.Update{Set: []sdk.Service{changed}}); err != nil {
-			return err
-		}
+		t.sync(sdk.Update{Set: []sdk.Service{changed}})
 		if least = min(least, time.Since(began)); least <= max(all/4, 50*time.Millisecond) {
-			return nil
+			return
 		}
 	}
-	return fmt.Errorf("one change among %d Services: %w", many, mismatch{
+	t.fail(mismatch{
 		fmt.Sprintf("at most a quarter of the %s that all of them take", all.Round(time.Millisecond)),
 		least.Round(time.Millisecond).String(),
 	})

@@ -3,7 +3,6 @@
 package sdktest
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 
@@ -11,124 +10,73 @@ import (
 )
 
 // two are the scenarios that most checks go to and fro between.
-func (t *trial) two() (a, b Scenario, err error) {
-	if a, err = t.scenario("cluster-ip"); err != nil {
-		return a, b, err
-	}
-	b, err = t.scenario("named-target-port")
+func (t *trial) two() (a, b Scenario) {
+	a, b = t.scenario("cluster-ip"), t.scenario("named-target-port")
 	for i := range b.Services { // other than a's in name and address, so that both can stand
 		b.Services[i].Name.Namespace = "ns9"
 	}
-	return a, b, err
+	return a, b
 }
 
-func fullTwice(t *trial) error {
-	a, _, err := t.two()
-	if err != nil {
-		return err
-	}
+func fullTwice(t *trial) {
+	a, _ := t.two()
 	for range 2 {
-		if err := t.serve(a); err != nil {
-			return err
-		}
-		if err := t.serves(a); err != nil {
-			return err
-		}
+		t.serve(a)
+		t.serves(a)
 	}
-	return nil
 }
 
-func fullDropsStale(t *trial) error {
-	a, b, err := t.two()
-	if err != nil {
-		return err
-	}
-	if err := t.serve(a); err != nil {
-		return err
-	}
-	if err := t.sync(b.Update(0)); err != nil {
-		return err
-	}
-	return t.serves(b)
+func fullDropsStale(t *trial) {
+	a, b := t.two()
+	t.serve(a)
+	t.sync(b.Update(0))
+	t.serves(b)
 }
 
-func deltaTwice(t *trial) error {
-	a, _, err := t.two()
-	if err != nil {
-		return err
-	}
+func deltaTwice(t *trial) {
+	a, _ := t.two()
 	empty := a
 	empty.Services = nil
-	if err := t.serve(empty); err != nil {
-		return err
-	}
+	t.serve(empty)
 	for range 2 {
-		if err := t.sync(sdk.Update{Set: a.Services}); err != nil {
-			return err
-		}
-		if err := t.serves(a); err != nil {
-			return err
-		}
+		t.sync(sdk.Update{Set: a.Services})
+		t.serves(a)
 	}
-	return nil
 }
 
-func deleteOfNothing(t *trial) error {
-	a, _, err := t.two()
-	if err != nil {
-		return err
-	}
-	if err := t.serve(a); err != nil {
-		return err
-	}
-	nobody := sdk.Name{Namespace: "ns1", Service: "never", Protocol: sdk.TCP, Family: sdk.IPv4}
-	if err := t.sync(sdk.Update{Delete: []sdk.Name{nobody}}); err != nil {
-		return err
-	}
-	return t.serves(a)
+func deleteOfNothing(t *trial) {
+	a, _ := t.two()
+	t.serve(a)
+	never := sdk.Name{Namespace: "ns1", Service: "never", Protocol: sdk.TCP, Family: sdk.IPv4}
+	t.sync(sdk.Update{Delete: []sdk.Name{never}})
+	t.serves(a)
 }
 
 // keepKeeps: what is set aside stays as it is served, by a delta and by a Full,
 // also in a session that never learned what it is.
-func keepKeeps(t *trial) error {
-	a, b, err := t.two()
-	if err != nil {
-		return err
-	}
-	if err := t.serve(a); err != nil {
-		return err
-	}
+func keepKeeps(t *trial) {
+	a, b := t.two()
+	t.serve(a)
 	keep := []sdk.Name{a.Services[0].Name}
 	without := a.Update(0)
 	without.Set, without.Keep = nil, keep
-	if err := t.sync(sdk.Update{Keep: keep}); err != nil {
-		return err
-	}
-	if err := t.serves(a); err != nil {
-		return fmt.Errorf("kept by a delta: %w", err)
-	}
-	if err := t.sync(without); err != nil {
-		return err
-	}
-	if err := t.serves(a); err != nil {
-		return fmt.Errorf("kept by a Full: %w", err)
-	}
-	if err := t.configure(); err != nil {
-		return err
-	}
-	if err := t.sync(without); err != nil {
-		return err
-	}
-	if err := t.serves(a); err != nil {
-		return fmt.Errorf("kept by the first Full of a session: %w", err)
-	}
-	if err := t.sync(b.Update(0)); err != nil {
-		return err
-	}
-	if err := t.serves(b); err != nil {
-		return fmt.Errorf("no longer kept: %w", err)
-	}
-	return nil
+
+	t.during("kept by a delta")
+	t.sync(sdk.Update{Keep: keep})
+	t.serves(a)
+
+	t.during("kept by a Full")
+	t.sync(without)
+	t.serves(a)
+
+	t.during("kept by the first Full of a session")
+	t.need(t.configure())
+	t.sync(without)
+	t.serves(a)
+
+	t.during("no longer kept")
+	t.sync(b.Update(0))
+	t.serves(b)
 }
 
 // steps is how far the random walk goes.
@@ -136,7 +84,7 @@ const steps = 120
 
 // randomWalk goes from any scenario's state to any other by deltas, and compares
 // on its way; at the end a Full of the same must change nothing.
-func randomWalk(t *trial) error {
+func randomWalk(t *trial) {
 	var states []Scenario
 	for _, s := range Scenarios() {
 		if len(s.Lacks(t.description)) == 0 {
@@ -145,29 +93,23 @@ func randomWalk(t *trial) error {
 		}
 	}
 	if len(states) < 2 {
-		return excused{"too few scenarios that it claims the features of"}
+		t.fail(excused{"too few scenarios that it claims the features of"})
 	}
 	at := Scenario{Node: states[0].Node}
-	if err := t.serve(at); err != nil {
-		return err
-	}
+	t.serve(at)
 	random := rand.New(rand.NewPCG(1, 2)) // the same walk each time
 	for i := range steps {
 		next := states[random.IntN(len(states))]
-		if err := t.sync(delta(at, next)); err != nil {
-			return fmt.Errorf("step %d, %s to %s: %w", i, at.Name, next.Name, err)
-		}
+		t.during("step %d, %s to %s", i, at.Name, next.Name)
+		t.sync(delta(at, next))
 		if i%6 == 5 {
-			if err := t.serves(next); err != nil {
-				return fmt.Errorf("step %d, %s to %s: %w", i, at.Name, next.Name, err)
-			}
+			t.serves(next)
 		}
 		at = next
 	}
-	if err := t.sync(at.Update(0)); err != nil {
-		return err
-	}
-	return t.serves(at)
+	t.during("a Full at the end")
+	t.sync(at.Update(0))
+	t.serves(at)
 }
 
 // delta leads from a to b.
@@ -191,28 +133,17 @@ func delta(a, b Scenario) sdk.Update {
 
 // frontendChangesOwner: an address goes from one Service to another in one
 // update, and back, whichever of the two is first in any order.
-func frontendChangesOwner(t *trial) error {
-	a, err := t.scenario("cluster-ip")
-	if err != nil {
-		return err
-	}
+func frontendChangesOwner(t *trial) {
+	a := t.scenario("cluster-ip")
 	for _, namespace := range []string{"aa", "zz", "aa"} {
 		b := a
 		b.Services = slices.Clone(a.Services)
 		b.Packets = slices.Clone(a.Packets)
 		b.Services[0].Name.Namespace = namespace
-		if err := t.serve(a); err != nil {
-			return err
-		}
-		if err := t.sync(delta(a, b)); err != nil {
-			return err
-		}
-		if err := t.serves(b); err != nil {
-			return fmt.Errorf("from %s to %s: %w", a.Services[0].Name, b.Services[0].Name, err)
-		}
-		if err := settledOrNoGround(t.packets(b)); err != nil {
-			return fmt.Errorf("from %s to %s: %w", a.Services[0].Name, b.Services[0].Name, err)
-		}
+		t.during("from %s to %s", a.Services[0].Name, b.Services[0].Name)
+		t.serve(a)
+		t.sync(delta(a, b))
+		t.serves(b)
+		t.need(settledOrNoGround(t.packets(b)))
 	}
-	return nil
 }

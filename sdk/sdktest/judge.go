@@ -3,6 +3,7 @@
 package sdktest
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,7 +15,7 @@ import (
 // packets sends every packet of s, which is placed and served, and judges.
 func (t *trial) packets(s Scenario) error {
 	if t.subject.Ground != nil && len(s.Packets) == 0 {
-		return nil // there may be thousands of endpoints that nobody calls
+		return nil // there may be thousands of endpoints that no packet is for
 	}
 	stage, err := t.stage(s)
 	if err != nil {
@@ -95,7 +96,7 @@ func (j *judge) take(a Answer) error {
 	switch {
 	case want.Unserved:
 		if a.Verdict == sdk.Forward {
-			return mismatch{"nobody to answer, as it is none of ours", a.String()}
+			return mismatch{"no answer, as it is none of ours", a.String()}
 		}
 		return nil
 	case a.Verdict == want.Verdict && want.Verdict == sdk.Forward:
@@ -128,4 +129,21 @@ func (j *judge) forwarded(a Answer) error {
 		j.used = append(j.used, sdk.LimitNoClientAddress)
 	}
 	return nil
+}
+
+// settled takes a limit for a pass: it is not what is asked here.
+func settled(err error) error {
+	var limits byLimits
+	if errors.As(err, &limits) {
+		return nil
+	}
+	return err
+}
+
+// settledOrNoGround is settled, for packets that only add to what was inspected.
+func settledOrNoGround(err error) error {
+	if errors.As(err, new(notRun)) {
+		return nil
+	}
+	return settled(err)
 }

@@ -7,21 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // A check is one line of the contract, or a part of one.
 type check struct {
 	name   string
 	needed bool // not run, it disqualifies
-	run    func(*trial) error
+	run    func(*trial)
 }
 
 // A check's error is a failure, unless it is one of the first three.
@@ -69,13 +68,20 @@ func (c check) find(t T, s Subject) Finding {
 // with a scenario.
 func (c check) onlyPackets() bool { return strings.Contains(c.name, "/scenario/") }
 
+// try runs the check on a goroutine of its own, which a step that fails ends.
 func (c check) try(t T, s Subject) error {
 	tr, err := begin(t, s)
 	if err != nil {
 		return err
 	}
 	defer tr.end()
-	return c.run(tr)
+	done := make(chan struct{})
+	go func() { // ends with the check
+		defer close(done)
+		c.run(tr)
+	}()
+	<-done
+	return *tr.failure
 }
 
 // judge says what a check's error comes to.
@@ -87,7 +93,7 @@ func (f *Finding) judge(err error) {
 	switch {
 	case err == nil:
 	case errors.As(err, &limits):
-		f.Status, f.Reason, f.Limits = Limit, err.Error(), limits.limits
+		f.Status, f.Reason, f.Limits = Limit, limits.Error(), limits.limits
 	case errors.As(err, &left):
 		f.Status, f.Reason = NotRun, left.why
 	case errors.As(err, &rightly):
@@ -100,7 +106,9 @@ func (f *Finding) judge(err error) {
 	}
 }
 
-// A trial is a life of the subject, for one check: configured, in no role yet.
+// A trial is a life of the subject, for one check: configured, in no role yet. The steps of a
+// check are its methods that return no error: one that fails ends the check, as t.Fatal ends
+// a test.
 type trial struct {
 	subject     Subject
 	ctx         context.Context
@@ -109,6 +117,9 @@ type trial struct {
 	description sdk.Description
 	stateDir    string
 	revision    uint64 // last acknowledged
+	part        string // of the check, for its errors
+	failure     *error // shared with a second life; nil in it: the check has passed so far
+	after       []func()
 }
 
 func begin(t T, s Subject) (*trial, error) {
@@ -116,13 +127,47 @@ func begin(t T, s Subject) (*trial, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a state directory: %w", err)
 	}
-	tr := &trial{subject: s, stateDir: dir}
+	tr := &trial{subject: s, stateDir: dir, failure: new(error)}
 	tr.ctx, tr.cancel = context.WithTimeout(t.Context(), checkTime)
 	if err := tr.start(); err != nil {
 		tr.cancel()
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return tr, nil
+}
+
+// another is a second life beside this one. It is ended before this one is, and what it
+// wrote is taken away: the first may be gone by then.
+func (t *trial) another() *trial {
+	second := &trial{subject: t.subject, ctx: t.ctx, stateDir: t.stateDir, failure: t.failure}
+	t.need(second.start())
+	t.cleanup(func() {
+		_, _ = second.dp.Cleanup(t.ctx, sdk.Leftovers{})
+		second.stop()
+	})
+	return second
+}
+
+// cleanup has f called when the check has ended, however it did.
+func (t *trial) cleanup(f func()) { t.after = append(t.after, f) }
+
+// during says which part of the check begins, for its errors.
+func (t *trial) during(format string, args ...any) { t.part = fmt.Sprintf(format, args...) }
+
+// fail ends the check with err, which need not be a failure: see judge.
+func (t *trial) fail(err error) {
+	if t.part != "" {
+		err = fmt.Errorf("%s: %w", t.part, err)
+	}
+	*t.failure = err
+	runtime.Goexit()
+}
+
+// need ends the check with err, unless it is nil.
+func (t *trial) need(err error) {
+	if err != nil {
+		t.fail(err)
+	}
 }
 
 // start begins a life and a session.
@@ -135,11 +180,14 @@ func (t *trial) start() (err error) {
 
 func (t *trial) configure() (err error) {
 	t.revision = 0
-	setup := sdk.Setup{Options: t.subject.Options, StateDir: t.stateDir, Log: slog.New(slog.DiscardHandler)}
-	if t.description, err = t.dp.Configure(t.ctx, setup); err != nil {
+	if t.description, err = t.dp.Configure(t.ctx, t.setup()); err != nil {
 		return fmt.Errorf("configure: %w", err)
 	}
 	return nil
+}
+
+func (t *trial) setup() sdk.Setup {
+	return sdk.Setup{Options: t.subject.Options, StateDir: t.stateDir, Log: slog.New(slog.DiscardHandler)}
 }
 
 // stop ends the present life, leaving what it left.
@@ -151,6 +199,9 @@ func (t *trial) stop() {
 
 // end leaves no trace for the next check.
 func (t *trial) end() {
+	for _, f := range slices.Backward(t.after) {
+		f()
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), min(t.patience(), 20*time.Second))
 	defer cancel()
 	done := make(chan struct{})
@@ -167,8 +218,11 @@ func (t *trial) end() {
 	_ = os.RemoveAll(t.stateDir)
 }
 
-// sync sends u as the next update and expects it to be taken whole.
-func (t *trial) sync(u sdk.Update) error {
+// sync sends u as the next update, which must be taken whole.
+func (t *trial) sync(u sdk.Update) { t.need(t.takes(u)) }
+
+// takes reports why u was not taken whole, if so.
+func (t *trial) takes(u sdk.Update) error {
 	r, err := t.offer(u)
 	if err != nil {
 		return err
@@ -207,18 +261,15 @@ func (t *trial) patience() time.Duration {
 }
 
 // serve puts a scenario's state in place and makes the dataplane Active.
-func (t *trial) serve(s Scenario) error {
-	if err := t.sync(s.Update(0)); err != nil {
-		return err
-	}
-	return t.role(sdk.Active)
+func (t *trial) serve(s Scenario) {
+	t.sync(s.Update(0))
+	t.role(sdk.Active)
 }
 
-func (t *trial) role(r sdk.Role) error {
+func (t *trial) role(r sdk.Role) {
 	if err := t.dp.SetRole(t.ctx, r); err != nil {
-		return fmt.Errorf("set role %s: %w", r, err)
+		t.fail(fmt.Errorf("set role %s: %w", r, err))
 	}
-	return nil
 }
 
 // place moves s to the ground, where there is one.
@@ -230,109 +281,21 @@ func (t *trial) place(s Scenario) (Scenario, []string) {
 }
 
 // scenario is one of this package's, placed.
-func (t *trial) scenario(name string) (Scenario, error) {
+func (t *trial) scenario(name string) Scenario {
 	s, err := read(name + ".txtar")
-	if err != nil {
-		return s, err
-	}
+	t.need(err)
 	if lacks := s.Lacks(t.description); len(lacks) > 0 {
-		return s, excused{"does not claim " + join(lacks)}
+		t.fail(excused{"does not claim " + join(lacks)})
 	}
 	s, _ = t.place(s)
-	return s, nil
+	return s
 }
 
-// inspect is what the dataplane says it serves, a frontend a line.
-func (t *trial) inspect() ([]string, error) {
-	i, ok := t.dp.(sdk.Inspector)
-	if !ok {
-		return nil, wire.ErrUnsupported
+// calling is a scenario of which the ground can express some packets.
+func (t *trial) calling(name string, least int) Scenario {
+	s := t.scenario(name)
+	if len(s.Packets) < least {
+		t.fail(notRun{"the ground can express too few of the packets"})
 	}
-	var lines []string
-	err := i.Inspect(t.ctx, func(s sdk.Served) error {
-		lines = append(lines, servedLine(s))
-		return nil
-	})
-	slices.Sort(lines)
-	return lines, err
-}
-
-func servedLine(s sdk.Served) string {
-	// Who may call is asked with packets: a dataplane need not keep the ranges as told.
-	f := sdk.Frontend{Kind: s.Frontend.Kind, Addr: s.Frontend.Addr, Policy: s.Frontend.Policy}
-	endpoints := slices.Clone(s.Endpoints)
-	slices.SortFunc(endpoints, netip.AddrPort.Compare)
-	return fmt.Sprintf("%s %s = %v", s.Name, f, endpoints)
-}
-
-// wanted are the lines that services come to.
-func wanted(services []sdk.Service) []string {
-	var lines []string
-	for _, s := range services {
-		for _, f := range s.Frontends {
-			served := sdk.Served{Name: s.Name, Frontend: f}
-			for _, ep := range s.Endpoints(f.Policy) {
-				served.Endpoints = append(served.Endpoints, ep.Addr)
-			}
-			lines = append(lines, servedLine(served))
-		}
-	}
-	slices.Sort(lines)
-	return lines
-}
-
-// serves checks that the dataplane serves exactly s: by asking it, and where it
-// cannot say, with s's packets.
-func (t *trial) serves(s Scenario) error { return t.servesBy(s, t.packets) }
-
-// servesBy is serves, where packets are sent otherwise.
-func (t *trial) servesBy(s Scenario, packets func(Scenario) error) error {
-	got, err := t.inspect()
-	if errors.Is(err, wire.ErrUnsupported) {
-		return settled(packets(s))
-	}
-	if err != nil {
-		return fmt.Errorf("inspect: %w", err)
-	}
-	if want := wanted(s.Services); !slices.Equal(got, want) {
-		return mismatch{want: besides(want, got), seen: besides(got, want)}
-	}
-	return nil
-}
-
-// settled takes a limit for a pass: it is not what is asked here.
-func settled(err error) error {
-	var limits byLimits
-	if errors.As(err, &limits) {
-		return nil
-	}
-	return err
-}
-
-// besides shows the first few of these lines that the others lack.
-func besides(these, others []string) string {
-	const most = 5
-	var lines []string
-	for _, l := range these {
-		if _, found := slices.BinarySearch(others, l); !found {
-			lines = append(lines, l)
-		}
-	}
-	if len(lines) > most {
-		lines = append(lines[:most], fmt.Sprintf("and %d more", len(lines)-most))
-	}
-	if len(lines) == 0 {
-		return "nothing else"
-	}
-	return strings.Join(lines, "\n")
-}
-
-func limited(d sdk.Description, l sdk.Limit) bool { return slices.Contains(d.Limits, l) }
-
-func join[S ~string](words []S) string {
-	list := make([]string, len(words))
-	for i, w := range words {
-		list[i] = string(w)
-	}
-	return strings.Join(list, ", ")
+	return s
 }
