@@ -14,7 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // A show is a run of the demo, with a folder of its own for what it writes.
@@ -136,11 +137,12 @@ func TestDemo(t *testing.T) {
 func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
 	d := newShow(t)
-	for deadline := time.Now().Add(long); !strings.Contains(d.out.String(), "2  Requests"); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the demo does not begin:\n%s", d.out)
+	eventually.Succeeds(t, "the demo begins", func() error {
+		if out := d.out.String(); !strings.Contains(out, "2  Requests") {
+			return fmt.Errorf("it says\n%s", out)
 		}
-	}
+		return nil
+	})
 	if err := d.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
@@ -149,11 +151,12 @@ func TestDemoInterrupted(t *testing.T) {
 		t.Errorf("the demo ends with %v and says:\n%s", err, d.out)
 	}
 	d.clean(t)
-	for deadline := time.Now().Add(long); d.left(t) != ""; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("a process is left: %s", d.left(t))
+	eventually.Succeeds(t, "no process is left", func() error {
+		if left := d.left(t); left != "" {
+			return errors.New(left)
 		}
-	}
+		return nil
+	})
 }
 
 // left is a process of the demo's; none: empty.

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // TestFlat kills the plugin again and again. The host is as large at the end as it was
@@ -53,15 +55,16 @@ func (s *system) another() {
 	if err := syscall.Kill(was, syscall.SIGKILL); err != nil {
 		s.t.Fatal(err)
 	}
-	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	eventually.SucceedsWithin(s.t, 5*time.Minute, "another process serves", func() error {
 		st, err := s.Status(s.t.Context())
 		if err == nil && st.Dataplane.State == "serving" && st.Dataplane.PID != was {
-			return
+			return nil
 		}
-		if err = errors.Join(err, s.asked("userspace")); err != nil || time.Now().After(deadline) {
-			s.t.Fatalf("another process should serve: %s (%s): %v", st.Dataplane.State, st.Dataplane.Why, err)
+		if err = errors.Join(err, s.asked("userspace")); err != nil {
+			return eventually.Final(err)
 		}
-	}
+		return fmt.Errorf("%s (%s)", st.Dataplane.State, st.Dataplane.Why)
+	})
 }
 
 // asked has a plugin that would wait, as who dies so often has to, tried at once.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // BenchmarkMemory10kx10 is what the real host and a real plugin have resident with
@@ -109,16 +110,20 @@ plugins: {%[1]s: {path: %[2]s, options: %[3]s}}
 	}
 	b.Cleanup(func() { _ = h.cmd.Process.Kill() }) // if it still runs
 	client := admin.NewClient(filepath.Join(dir, "admin.sock"))
-	for deadline := began.Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	err := eventually.Try(eventually.Patience, func() error {
 		s, err := client.Status(context.Background())
-		if err == nil && s.Services.Services == 10_000 && s.Sync.Acked > 0 && s.Sync.Pending == 0 {
+		if err == nil && (s.Services.Services != 10_000 || s.Sync.Acked == 0 || s.Sync.Pending > 0) {
+			err = fmt.Errorf("%+v", s.Sync)
+		}
+		if err == nil {
 			h.host, h.plugin, h.took = s.Host.PID, s.Dataplane.PID, time.Since(began)
-			return h
 		}
-		if time.Now().After(deadline) {
-			b.Fatalf("not served in time: %+v, %v\n%.4000s", s.Sync, err, log.String())
-		}
+		return err
+	})
+	if err != nil {
+		b.Fatalf("not served in time: %v\n%.4000s", err, log.String())
 	}
+	return h
 }
 
 // settling is time enough for both to give back what the way there took.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/sdk/statefile"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // TestMain removes what the tests have built. This binary is also the villain that
@@ -315,18 +316,14 @@ func (s *system) until(what string, check func() error) {
 // within is until, for as long as that.
 func (s *system) within(patience time.Duration, what string, check func() error) {
 	s.t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
+	eventually.SucceedsWithin(s.t, patience, what, func() error {
 		ended := s.cmd != nil && s.exited != nil && isClosed(s.exited)
-		if ended || time.Now().After(deadline) {
-			s.t.Fatalf("waiting until %s: %v (host ended: %t)", what, err, ended)
+		err := check()
+		if err != nil && ended {
+			err = eventually.Final(fmt.Errorf("%w (the host ended)", err))
 		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return err
+	})
 }
 
 func isClosed(c <-chan struct{}) bool {

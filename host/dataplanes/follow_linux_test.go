@@ -4,11 +4,13 @@ package dataplanes
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/intent"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // TestFollowLeavesWhatDoesNotComeUp has a host begin with the mode that served before, whose
@@ -26,15 +28,12 @@ func TestFollowLeavesWhatDoesNotComeUp(t *testing.T) {
 		}
 	}()
 	defer func() { cancel(); <-ended }()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		m := set.runner.Machine()
-		if m.Plan.To == "iptables" || m.Last.Plan.To == "iptables" {
-			return
+	eventually.Succeeds(t, "the host goes to iptables, as the file says", func() error {
+		if m := set.runner.Machine(); m.Plan.To != "iptables" && m.Last.Plan.To != "iptables" {
+			return fmt.Errorf("it stays with %s, which is %s", set.Mode(), set.Serving().State)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the host stays with %s, which is %s, and the file says iptables", set.Mode(), set.Serving().State)
-		}
-	}
+		return nil
+	})
 }
 
 // TestFollowHearsTheLast has the file change, or a mode be asked for, before the first

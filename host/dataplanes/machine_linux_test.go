@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // A machine is a model kernel, and the processes on it.
@@ -138,28 +139,22 @@ func (m *machine) kill(mode string) {
 func (m *machine) end() {
 	m.stop(syscall.SIGKILL)
 	m.kill("")
-	for deadline := time.Now().Add(10 * time.Second); len(m.plugins("")) > 0 && time.Now().Before(deadline); {
-		time.Sleep(20 * time.Millisecond)
-	}
+	eventually.True(m, "no plugin is left", func() bool { return len(m.plugins("")) == 0 })
 }
 
 // until waits for ok.
 func (m *machine) until(what string, ok func(kernelState) bool) {
 	m.Helper()
-	deadline := time.Now().Add(45 * time.Second)
-	for {
+	err := eventually.Try(45*time.Second, func() error {
 		var s kernelState
 		err := m.kernel.locked(func() (err error) { s, err = m.kernel.read(); return err })
-		if err != nil {
-			m.Fatal(err)
+		if err == nil && !ok(s) {
+			return fmt.Errorf("%v", s)
 		}
-		if ok(s) {
-			return
-		}
-		if time.Now().After(deadline) {
-			m.Fatalf("never %s: %v\n%s", what, s, m.evidence())
-		}
-		time.Sleep(20 * time.Millisecond)
+		return eventually.Final(err)
+	})
+	if err != nil {
+		m.Fatalf("never %s: %v\n%s", what, err, m.evidence())
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 const patience = time.Minute
@@ -311,13 +312,12 @@ func fetch(url string) string {
 
 func until(t *testing.T, what string, get func() string, want string) {
 	t.Helper()
-	var got string
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if got = get(); got == want {
-			return
+	eventually.Succeeds(t, what, func() error {
+		if got := get(); got != want {
+			return fmt.Errorf("\n%s\nwant\n%s", got, want)
 		}
-	}
-	t.Fatalf("%s:\n%s\nwant\n%s", what, got, want)
+		return nil
+	})
 }
 
 // TestChecks follows one healthCheckNodePort.

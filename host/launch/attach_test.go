@@ -18,6 +18,7 @@ import (
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // hostKilled starts a host that launches a plugin, kills it with SIGKILL while
@@ -54,7 +55,7 @@ func TestAKilledHostLeavesItsPlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := read(t, r)
-	eventually(t, "the last it has to say", func() bool { return contains(lines(), "all is said") })
+	eventually.True(t, "its last line is logged", func() bool { return contains(lines(), "all is said") })
 	configured(t, r, order{})
 	if _, err := r.Sync(soon(t), full(1)); err != nil {
 		t.Error(err)
@@ -136,7 +137,7 @@ func TestTheSecondHostFencesTheFirst(t *testing.T) {
 		_, err := first.Sync(soon(t), full(1))
 		running <- err
 	}()
-	eventually(t, "Sync to run", func() bool {
+	eventually.True(t, "Sync runs", func() bool {
 		v, err := first.Vitals(soon(t))
 		return err == nil && v.Call == "Sync"
 	})
@@ -186,7 +187,7 @@ func listening(t *testing.T, address string) *exec.Cmd {
 		<-reaped
 	})
 	path := strings.TrimPrefix(address, "unix://")
-	eventually(t, "the socket to take connections", func() bool { // it is there before it does
+	eventually.True(t, "the socket takes connections", func() bool { // it is there before it does
 		conn, err := net.Dial("unix", path)
 		if err == nil {
 			conn.Close()

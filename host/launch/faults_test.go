@@ -17,6 +17,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 	"github.com/pointsman/pointsman/test/actor"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // read gathers a plugin's log beside the test.
@@ -61,8 +62,8 @@ func TestRubbishOnStderrIsHarmless(t *testing.T) {
 	if _, err := r.Sync(soon(t), full(1)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the line that package log printed", func() bool { return contains(logged(), `{"@message":5}`) })
-	eventually(t, "the rubbish", func() bool { return contains(logged(), "\uFFFD rubbish") })
+	eventually.True(t, "the line that package log printed is logged", func() bool { return contains(logged(), `{"@message":5}`) })
+	eventually.True(t, "the rubbish is logged", func() bool { return contains(logged(), "\uFFFD rubbish") })
 	r.process.kill(syscall.SIGKILL)
 	<-r.Exited()
 	said := strings.Join(r.Exit().Stderr, "\n")
@@ -84,7 +85,7 @@ func TestPrintingDoesNotBlock(t *testing.T) {
 			t.Fatal(err)
 		}
 		if reading {
-			eventually(t, "the log's last line", func() bool { return contains(logged(), "a line") })
+			eventually.True(t, "the last line is logged", func() bool { return contains(logged(), "a line") })
 		}
 		v, err := r.Vitals(soon(t))
 		if err != nil || !reading && v.LogDropped == 0 {
@@ -117,7 +118,7 @@ func TestStoppedInSync(t *testing.T) {
 	t.Parallel() // it mostly waits
 	r := configured(t, launched(t, "serve"), order{Wait: true})
 	go r.Sync(soon(t), full(1))
-	eventually(t, "Sync to run", func() bool {
+	eventually.True(t, "Sync runs", func() bool {
 		v, err := r.Vitals(soon(t))
 		return err == nil && v.Call == "Sync"
 	})
@@ -153,7 +154,7 @@ func TestHungInSync(t *testing.T) {
 	if _, err := r.Sync(ctx, full(1)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Sync: %v; want that the deadline passed", err)
 	}
-	eventually(t, "the call to be overdue", func() bool {
+	eventually.True(t, "the call is overdue", func() bool {
 		v, err := r.Vitals(soon(t))
 		return err == nil && v.Call == "Sync" && v.Overdue > time.Second
 	})
@@ -173,7 +174,7 @@ func TestKilledInSync(t *testing.T) {
 		_, err := r.Sync(soon(t), full(1))
 		failed <- err
 	}()
-	eventually(t, "Sync to run", func() bool {
+	eventually.True(t, "Sync runs", func() bool {
 		v, err := r.Vitals(soon(t))
 		return err == nil && v.Call == "Sync"
 	})

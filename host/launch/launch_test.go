@@ -21,6 +21,7 @@ import (
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/actor"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 func TestLaunchAndStop(t *testing.T) {
@@ -211,14 +212,14 @@ func TestLaunchLeaksNothing(t *testing.T) {
 	for range 20 {
 		cycle()
 	}
-	eventually(t, "no goroutine more than before", func() bool {
+	eventually.True(t, "there are no more goroutines than before", func() bool {
 		err := goleak.Find(ignore)
 		if err != nil {
 			t.Log(err)
 		}
 		return err == nil
 	})
-	eventually(t, "as few file descriptors as before", func() bool { return descriptors(t) <= before })
+	eventually.True(t, "there are no more file descriptors than before", func() bool { return descriptors(t) <= before })
 }
 
 func descriptors(t *testing.T) int {

@@ -114,16 +114,6 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
-// eventually waits until a condition holds, and says what it waited for if not.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("still waiting for: %s", what)
-		}
-	}
-}
-
 // shortDir is a folder with a short path, gone after the test: t.TempDir's has the
 // test's name in it, and may leave no room for a socket's 107 bytes.
 func shortDir(t testing.TB) string {

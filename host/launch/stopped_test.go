@@ -16,6 +16,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 	"github.com/pointsman/pointsman/test/actor"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // stopped is a plugin that the kernel has stopped: it is there, its socket takes
@@ -34,7 +35,7 @@ func halt(t *testing.T, r *Plugin) {
 	if err := r.process.signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it to be stopped", func() bool {
+	eventually.True(t, "it is stopped", func() bool {
 		_, err := r.Vitals(brief(t))
 		return errors.Is(err, context.DeadlineExceeded)
 	})
@@ -87,7 +88,7 @@ func TestStoppedInShutdown(t *testing.T) {
 	t.Parallel() // it mostly waits
 	r := configured(t, launched(t, "serve"), order{Wait: true, Signal: int(syscall.SIGSTOP)})
 	go r.Sync(soon(t), full(1))
-	eventually(t, "Sync to run", func() bool {
+	eventually.True(t, "Sync runs", func() bool {
 		v, err := r.Vitals(soon(t))
 		return err == nil && v.Call == "Sync"
 	})

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // TestShares: half of the descriptors, and at least 64, are for all else, unless there are
@@ -119,17 +121,14 @@ func TestGivenBack(t *testing.T) {
 		}
 		c.Close()
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	eventually.Succeeds(t, "nothing is counted any more", func() error {
 		p.mu.Lock()
-		left := p.recent.Len() + len(p.open) + len(p.of)
-		p.mu.Unlock()
-		if left == 0 {
-			break
+		defer p.mu.Unlock()
+		if left := p.recent.Len() + len(p.open) + len(p.of); left > 0 {
+			return fmt.Errorf("%d are left", left)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d are left", left)
-		}
-	}
+		return nil
+	})
 }
 
 // TestListeners may take their share, and no more.

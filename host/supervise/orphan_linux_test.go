@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/launch"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // wantAlive fails the test if the process has ended.
@@ -69,8 +70,14 @@ func playHost() {
 	ctx, end := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { s.Run(ctx); close(done) }()
-	for s.Status().State != Serving {
-		time.Sleep(10 * time.Millisecond)
+	err := eventually.Try(eventually.Patience, func() error {
+		if st := s.Status(); st.State != Serving {
+			return fmt.Errorf("the plugin does not serve: %+v", st)
+		}
+		return nil
+	})
+	if err != nil {
+		panic(err) // the test waits for the process id
 	}
 	fmt.Println(s.Status().PID)
 	if os.Getenv(behaviour) != "host" {

@@ -21,6 +21,7 @@ import (
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // behaviour, in the environment, makes this test's binary a plugin.
@@ -179,19 +180,16 @@ const long = 2 * time.Minute
 // until waits for something of the status, and returns the status.
 func (y *yard) until(what string, ok func(Status) bool) Status {
 	y.Helper()
-	deadline := time.Now().Add(long)
-	for {
-		s := y.host.Status()
-		if ok(s) {
-			return s
+	var s Status
+	eventually.SucceedsWithin(y, long, what, func() error {
+		if s = y.host.Status(); ok(s) {
+			return nil
 		}
-		if time.Now().After(deadline) {
-			y.mu.Lock()
-			defer y.mu.Unlock()
-			y.Fatalf("never %s: %+v\n%s", what, s, strings.Join(y.transitions, "\n"))
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		y.mu.Lock()
+		defer y.mu.Unlock()
+		return fmt.Errorf("%+v\n%s", s, strings.Join(y.transitions, "\n"))
+	})
+	return s
 }
 
 func (y *yard) untilServing() Status {
@@ -210,16 +208,10 @@ func (y *yard) wantSessions(n int) {
 
 func wantGone(t *testing.T, pid int) {
 	t.Helper()
-	deadline := time.Now().Add(long)
-	for {
-		if _, err := launch.StartTime(pid); errors.Is(err, os.ErrProcessDone) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("process %d still runs", pid)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	eventually.TrueWithin(t, long, fmt.Sprintf("process %d has ended", pid), func() bool {
+		_, err := launch.StartTime(pid)
+		return errors.Is(err, os.ErrProcessDone)
+	})
 }
 
 func TestServesUntilItIsStopped(t *testing.T) {

@@ -5,6 +5,7 @@ package swap
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // A calls is what dataplanes and a host were asked, in order.
@@ -342,9 +344,7 @@ func TestRunnerLoses(t *testing.T) {
 				}
 				r.mu.Unlock()
 				r.Lost(lost, "killed")
-				for deadline := time.Now().Add(10 * time.Second); coming && r.Machine().Undo == "" && time.Now().Before(deadline); {
-					time.Sleep(betweenCounts)
-				}
+				eventually.True(t, "the runner hears of it", func() bool { return !coming || r.Machine().Undo != "" })
 			}
 			if err := r.Ask(toUserspace); err != nil {
 				t.Fatal(err)
@@ -408,11 +408,13 @@ func TestRunnerIsAskedTooLate(t *testing.T) {
 		r.Run(ctx)
 	}()
 	defer func() { cancel(); <-ended }()
-	for deadline := time.Now().Add(30 * time.Second); r.Ask(toUserspace.back()) != nil; time.Sleep(betweenCounts) {
-		if time.Now().After(deadline) {
-			t.Fatalf("nobody can ask any more:\n%s", b.text())
+	eventually.Succeeds(t, "the runner takes it, when it is asked again", func() error {
+		err := r.Ask(toUserspace.back())
+		if err != nil {
+			err = fmt.Errorf("%w, after\n%s", err, b.text())
 		}
-	}
+		return err
+	})
 }
 
 // TestRunnerIsAskedWhileItHasMuchToDo says so, and is not taken for asked.

@@ -19,6 +19,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // TestEvent is what a notice becomes.
@@ -121,9 +122,7 @@ func TestEventsFew(t *testing.T) {
 	waitForEvents(t, client, eventBurst)
 	for range 3 * eventBurst {
 		e.Write(track.Notice{Reason: "After"})
-		for len(e.queue) > 0 {
-			time.Sleep(time.Millisecond)
-		}
+		eventually.True(t, "the queue is empty", func() bool { return len(e.queue) == 0 })
 	}
 	most := eventBurst + int(time.Since(began)/eventInterval) + 1 // one may be on its way
 	if got := len(waitForEvents(t, client, eventBurst)); got > most {
@@ -133,16 +132,13 @@ func TestEventsFew(t *testing.T) {
 
 func waitForEvents(t *testing.T, client *fake.Clientset, n int) []eventsv1.Event {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		list, err := client.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
+	var list *eventsv1.EventList
+	eventually.Succeeds(t, fmt.Sprintf("there are %d events", n), func() (err error) {
+		list, err = client.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
+		if err == nil && len(list.Items) < n {
+			err = fmt.Errorf("there are %d", len(list.Items))
 		}
-		if len(list.Items) >= n {
-			return list.Items
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d events after %s", len(list.Items), patience)
-		}
-	}
+		return err
+	})
+	return list.Items
 }

@@ -5,6 +5,7 @@ package watch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"sync"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 const patience = time.Minute
@@ -125,11 +127,12 @@ func (h *heardOf) next() sdk.Update {
 
 func (h *heardOf) until(what string, done func() bool) {
 	h.t.Helper()
-	for deadline := time.Now().Add(patience); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			h.t.Fatalf("waited for: %s; notices: %v", what, h.reasons())
+	eventually.Succeeds(h.t, what, func() error {
+		if !done() {
+			return fmt.Errorf("notices: %v", h.reasons())
 		}
-	}
+		return nil
+	})
 }
 
 func endpoints(u sdk.Update) []string {

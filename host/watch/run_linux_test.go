@@ -17,6 +17,7 @@ import (
 	"github.com/pointsman/pointsman/host/bounded/boundedtest"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // A running is a source that follows a folder, or what else path is, as in a host.
@@ -66,11 +67,12 @@ func (r *running) served() string {
 // until waits for something to become true.
 func (r *running) until(what string, is func() bool) {
 	r.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			r.t.Fatalf("%s: never; served is %q, faults are %v", what, r.served(), r.source.Faults())
+	eventually.Succeeds(r.t, what, func() error {
+		if !is() {
+			return fmt.Errorf("served is %q, faults are %v", r.served(), r.source.Faults())
 		}
-	}
+		return nil
+	})
 }
 
 func (r *running) serves(want string) {

@@ -4,6 +4,7 @@ package ledger
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // inNamespace runs f in a network namespace of its own, which ends with keep's closing.
@@ -134,13 +137,18 @@ func TestSweep(t *testing.T) {
 	if here.sweep(time.Hour, time.Minute); !strings.Contains(ofNamespaces(t, dir), theirs.namespace) {
 		t.Error("what was written just now was removed")
 	}
-	deadline := time.Now().Add(time.Minute) // the kernel takes a while to see that the namespace is gone
-	for strings.Contains(ofNamespaces(t, dir), theirs.namespace) && time.Now().Before(deadline) {
+	// The kernel takes a while to see that the namespace is gone.
+	eventually.Succeeds(t, "what belongs to "+theirs.namespace+", which is gone, is removed", func() error {
 		here.sweep(0, time.Minute)
-	}
-	if left := ofNamespaces(t, dir); strings.Contains(left, theirs.namespace) || !strings.Contains(left, ours.namespace) {
-		t.Errorf("%s is gone and %s lives, and there is left: %s", theirs.namespace, ours.namespace, left)
-	}
+		left := ofNamespaces(t, dir)
+		if !strings.Contains(left, ours.namespace) {
+			return eventually.Final(fmt.Errorf("%s lives, and there is left: %s", ours.namespace, left))
+		}
+		if strings.Contains(left, theirs.namespace) {
+			return fmt.Errorf("there is left: %s", left)
+		}
+		return nil
+	})
 }
 
 // TestLocksHoldWhileTheyAreSwept: one at a time has the lock, though its file is removed

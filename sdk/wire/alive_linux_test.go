@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // Who keeps a plugin running finds out that it hangs: by asking, or by waiting in vain.
@@ -37,7 +39,7 @@ func TestAliveOrNot(t *testing.T) {
 		out, err := part("serve", "alive", address).CombinedOutput()
 		return string(out), err
 	}
-	eventually(t, "one that is well to be called so", func() bool { // a busy machine may be late
+	eventually.True(t, "one that is well is called so", func() bool { // a busy machine may be late
 		out, err := alive()
 		return err == nil && strings.Contains(out, "answers")
 	})

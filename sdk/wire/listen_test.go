@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // listening starts a plugin by hand, with --listen.
@@ -34,7 +36,7 @@ func started(t *testing.T, name, address string, args ...string) *exec.Cmd {
 		<-reaped
 	})
 	path := strings.TrimPrefix(address, "unix://")
-	eventually(t, "the socket to take connections", func() bool { // it is there before it does
+	eventually.True(t, "the socket takes connections", func() bool { // it is there before it does
 		conn, err := net.Dial("unix", path)
 		if err == nil {
 			conn.Close()
@@ -158,7 +160,7 @@ func TestListenReplacesADeadSocket(t *testing.T) {
 	address := "unix://" + filepath.Join(shortDir(t), "own", "s")
 	cmd := listening(t, address)
 	cmd.Process.Kill()
-	eventually(t, "the dead one's place", func() bool {
+	eventually.True(t, "the place of the dead one is free", func() bool {
 		l, err := socket{address: address}.listen()
 		if err == nil {
 			l.Close()
@@ -200,7 +202,7 @@ func TestAPluginOutlivesItsStderr(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "failed")
 	_, stderr := handshaken(t, "mutters", "POINTSMAN_TEST_FILE="+file, "PLUGIN_PROTOCOL_VERSIONS=1")
 	stderr.Close()
-	eventually(t, "a write to fail, and the plugin to live", func() bool {
+	eventually.True(t, "a write fails, and the plugin lives", func() bool {
 		_, err := os.Stat(file)
 		return err == nil
 	})

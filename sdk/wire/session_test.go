@@ -15,6 +15,7 @@ import (
 
 	"github.com/pointsman/pointsman/sdk"
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // local is a subject behind the wire in this process.
@@ -307,7 +308,7 @@ func TestCallsWaitForEachOther(t *testing.T) {
 		_, err := r.Sync(ctx, full(1))
 		syncing <- err
 	}()
-	eventually(t, "Sync to run", func() bool {
+	eventually.True(t, "Sync runs", func() bool {
 		v, err := r.Vitals(soon(t))
 		return err == nil && v.Call == "Sync" && v.CallFor > 0
 	})

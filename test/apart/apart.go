@@ -23,6 +23,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // User is the user, and the group, that the host runs as.
@@ -185,15 +187,13 @@ func (k *Keeper) Stop() error {
 
 // listens waits until somebody listens there.
 func listens(socket string) error {
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	return eventually.Try(30*time.Second, func() error {
 		conn, err := net.Dial("unix", socket)
 		if err == nil {
-			return conn.Close()
+			err = conn.Close()
 		}
-		if time.Now().After(end) {
-			return err
-		}
-	}
+		return err
+	})
 }
 
 // Give lets the host's user have what is at these paths.

@@ -4,6 +4,7 @@ package beside
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/test/cluster"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // patience is for what must happen: long, for a loaded machine is no failure.
@@ -59,19 +61,19 @@ func (c *contest) settle() {
 	c.each(func(p *proxy) {
 		for _, to := range m.targets() {
 			q := question{called("near0"), to}
-			last := ""
 			limit := patience
 			if p.kind == theirIPVS {
 				limit = slowest
 			}
-			for end := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
-				if last = p.call(c.Context(), q.from, to, time.Second); strings.Contains(last, " saw ") {
-					break
+			err := eventually.Try(limit, func() error {
+				if answer := p.call(c.Context(), q.from, to, time.Second); !strings.Contains(answer, " saw ") {
+					return errors.New(answer)
 				}
-				if time.Now().After(end) {
-					c.Errorf("%s does not serve %s: %s; its last words:\n%s", p, to, last, p.words())
-					return
-				}
+				return nil
+			})
+			if err != nil {
+				c.Errorf("%s does not serve %s: %v; its last words:\n%s", p, to, err, p.words())
+				return
 			}
 		}
 	})

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/pointsman/pointsman/test/cluster"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // A book is the API server, and what has been written to it.
@@ -122,10 +122,11 @@ func twice(s *corev1.Service) bool {
 
 func (b *book) put(s *corev1.Service) {
 	b.Helper()
-	stored, err := b.create(s)
-	for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	var stored *corev1.Service
+	err := eventually.Try(eventually.Patience, func() (err error) {
 		stored, err = b.create(s) // the server takes a while to give addresses and ports free
-	}
+		return err
+	})
 	if err != nil {
 		b.Fatalf("writing Service %s: %v", s.Name, err)
 	}

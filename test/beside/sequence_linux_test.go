@@ -3,6 +3,7 @@
 package beside
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // sequence changes Services one step at a time: what is served after each step is the
@@ -159,9 +162,12 @@ func (c *contest) claimed(addr netip.Addr) bool {
 
 // until tries some times.
 func (c *contest) until(ok func() bool) {
-	for end := time.Now().Add(5 * time.Second); !ok() && time.Now().Before(end); {
-		time.Sleep(50 * time.Millisecond)
-	}
+	_ = eventually.Try(5*time.Second, func() error {
+		if !ok() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
 }
 
 // ask asks on f's sockets, in all worlds at once.

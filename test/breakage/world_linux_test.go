@@ -23,6 +23,7 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/eventually"
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
@@ -274,17 +275,7 @@ func (n *node) end(sig syscall.Signal, limit time.Duration) {
 // until waits for check to find nothing wrong.
 func (n *node) until(what string, wait time.Duration, check func() error) {
 	n.Helper()
-	deadline := time.Now().Add(wait)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			n.Fatalf("waiting until %s: %v", what, err)
-		}
-		time.Sleep(30 * time.Millisecond)
-	}
+	eventually.SucceedsWithin(n, wait, what, check)
 }
 
 // close ends what is left of a run.

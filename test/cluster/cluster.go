@@ -19,6 +19,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -29,6 +30,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // Admin is a user who may do everything.
@@ -192,12 +195,18 @@ func (c *Cluster) StartServer() {
 	c.t.Helper()
 	c.server.start()
 	c.t.Cleanup(c.server.stop)
-	deadline := time.Now().Add(patience)
-	for ; !c.ready(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(deadline) || c.server.ended() {
-			c.server.stop()
-			c.t.Fatalf("kube-apiserver is not ready; its last words:\n%s", c.server.words())
+	err := eventually.Try(patience, func() error {
+		switch {
+		case c.ready():
+			return nil
+		case c.server.ended():
+			return eventually.Final(errors.New("it ended"))
 		}
+		return errors.New("it is not ready")
+	})
+	if err != nil {
+		c.server.stop()
+		c.t.Fatalf("kube-apiserver: %v; its last words:\n%s", err, c.server.words())
 	}
 }
 

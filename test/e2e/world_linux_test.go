@@ -15,6 +15,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 	"github.com/pointsman/pointsman/test/cluster"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // patience is for what must happen: long, for a loaded machine is no failure.
@@ -160,7 +161,7 @@ func (w *world) lead(to netip.Addr, p *place) {
 // until waits for ok.
 func (w *world) until(what string, ok func() error) {
 	w.Helper()
-	if err := wait(ok); err != nil {
+	if err := eventually.Try(patience, ok); err != nil {
 		w.Fatalf("%s: %v", what, err)
 	}
 }
@@ -172,7 +173,7 @@ func (w *world) everywhere(what string, ok func(*land) error) {
 	var waiting sync.WaitGroup
 	for i, l := range w.lands {
 		waiting.Go(func() {
-			if err := wait(func() error { return ok(l) }); err != nil {
+			if err := eventually.Try(patience, func() error { return ok(l) }); err != nil {
 				errs[i] = fmt.Errorf("%s: %w", l.label, err)
 			}
 		})
@@ -181,14 +182,4 @@ func (w *world) everywhere(what string, ok func(*land) error) {
 	if err := errors.Join(errs...); err != nil {
 		w.Fatalf("%s: %v", what, err)
 	}
-}
-
-// wait tries until ok returns no error, and returns the last one if it always does.
-func wait(ok func() error) (err error) {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if err = ok(); err == nil {
-			return nil
-		}
-	}
-	return err
 }

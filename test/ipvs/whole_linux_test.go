@@ -19,6 +19,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
@@ -156,17 +157,7 @@ func (n *node) until(what string, is func() error) {
 
 func (n *node) within(limit time.Duration, what string, is func() error) {
 	n.Helper()
-	end := time.Now().Add(limit)
-	for {
-		err := is()
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			n.Fatalf("%s: %v", what, err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	eventually.SucceedsWithin(n, limit, what, is)
 }
 
 // stop ends the host as a shutdown of the node would: its plugin ends with it.

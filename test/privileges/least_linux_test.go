@@ -15,13 +15,13 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 	"github.com/pointsman/pointsman/sdk/wire"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 func TestMain(m *testing.M) { netns.Main(tidy{m}) }
@@ -192,17 +192,17 @@ func (p *plugin) start(ctx context.Context, _ string) (sdk.Dataplane, error) {
 	if err != nil {
 		return nil, err
 	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		remote, err := launch.Attach(ctx, launch.Handle{Target: target})
-		if err == nil {
-			p.plugins.Store(remote.Remote, remote)
-			return remote.Remote, holds(cmd.Process.Pid, p.caps)
-		}
-		if time.Now().After(end) {
-			_ = cmd.Process.Kill()
-			return nil, err
-		}
+	var remote *launch.Plugin
+	err = eventually.Try(eventually.Patience, func() (err error) {
+		remote, err = launch.Attach(ctx, launch.Handle{Target: target})
+		return err
+	})
+	if err != nil {
+		_ = cmd.Process.Kill()
+		return nil, err
 	}
+	p.plugins.Store(remote.Remote, remote)
+	return remote.Remote, holds(cmd.Process.Pid, p.caps)
 }
 
 func (p *plugin) stop(dp sdk.Dataplane) {

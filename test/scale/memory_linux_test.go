@@ -24,6 +24,7 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 	"github.com/pointsman/pointsman/test/cluster"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
@@ -257,11 +258,7 @@ func start(b *testing.B, cmd *exec.Cmd) (end func()) {
 
 func until(b *testing.B, what string, done func() bool) {
 	b.Helper()
-	for deadline := time.Now().Add(patience); !done(); time.Sleep(200 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.Fatalf("waited %s in vain for %s", patience, what)
-		}
-	}
+	eventually.TrueWithin(b, patience, what, done)
 }
 
 func resident(b *testing.B, pid int, field string) float64 {

@@ -25,6 +25,7 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 	"github.com/pointsman/pointsman/test/apart"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 func TestMain(m *testing.M) {
@@ -352,17 +353,7 @@ func (n *node) gone(wait time.Duration) {
 // until waits for check to find nothing wrong.
 func (n *node) until(what string, wait time.Duration, check func() error) {
 	n.Helper()
-	deadline := time.Now().Add(wait)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			n.Fatalf("waiting until %s: %v", what, err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	eventually.SucceedsWithin(n, wait, what, check)
 }
 
 // swapTo swaps, waits until the other mode serves, and says how long that took.
