@@ -105,7 +105,7 @@ var Features = []Feature{
 	FeatureNodePort, FeatureLocalPolicy, FeatureSourceRanges, FeatureAffinity,
 }
 
-// Needs are the features without which s would not be served as it is meant.
+// Needs returns the features without which s would not be served as it is meant.
 func (s Service) Needs() []Feature {
 	var needs []Feature
 	add := func(f Feature, needed bool) {

@@ -16,7 +16,7 @@ type Histogram struct {
 	Sum    float64   // of the values
 }
 
-// NewHistogram is one that has seen no value.
+// NewHistogram returns one that has seen no value.
 func NewHistogram(name string, labels map[string]string, bounds ...float64) Histogram {
 	return Histogram{Name: name, Labels: labels, Bounds: bounds, Counts: make([]uint64, len(bounds)+1)}
 }
@@ -28,7 +28,7 @@ func (h *Histogram) Observe(v float64) {
 	h.Sum += v
 }
 
-// Clone is h as it is now: what is observed later does not reach it.
+// Clone returns h as it is now: what is observed later does not reach it.
 func (h Histogram) Clone() Histogram {
 	h.Labels, h.Bounds, h.Counts = maps.Clone(h.Labels), slices.Clone(h.Bounds), slices.Clone(h.Counts)
 	return h

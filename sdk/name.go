@@ -31,7 +31,7 @@ func (n Name) String() string {
 	return b.String()
 }
 
-// Network is the protocol and family in the words of package net: "tcp4", "udp6".
+// Network returns the protocol and family in the words of package net: "tcp4", "udp6".
 func (n Name) Network() string {
 	switch n.Family {
 	case IPv4:
@@ -82,7 +82,7 @@ var families = []string{IPv4: "ipv4", IPv6: "ipv6"}
 
 func (f Family) String() string { return word(families, uint8(f), "family") }
 
-// FamilyOf is the family that addr belongs to. An IPv4 address mapped into IPv6
+// FamilyOf returns the family that addr belongs to. An IPv4 address mapped into IPv6
 // is IPv6 to the sdk, because the kernel's tables see it so: unmap it first.
 func FamilyOf(addr netip.Addr) Family {
 	switch {

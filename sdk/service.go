@@ -49,7 +49,7 @@ type Service struct {
 	Hints map[string]string
 }
 
-// Endpoints is the list that policy p draws from.
+// Endpoints returns the list that policy p draws from.
 func (s Service) Endpoints(p Policy) []Endpoint {
 	if p == Local {
 		return s.Local
@@ -62,7 +62,7 @@ func (s Service) Uses(p Policy) bool {
 	return slices.ContainsFunc(s.Frontends, func(f Frontend) bool { return f.Policy == p })
 }
 
-// Reachable are the endpoints that some caller may be sent to: Cluster and
+// Reachable returns the endpoints that some caller may be sent to: Cluster and
 // Local, in order and without repetition.
 func (s Service) Reachable() []Endpoint {
 	all := slices.Concat(s.Cluster, s.Local)

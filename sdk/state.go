@@ -59,7 +59,7 @@ type Change struct {
 	Before, After *Service
 }
 
-// Revision is the revision last confirmed: what the next Update must lead from.
+// Revision returns the revision last confirmed: what the next Update must lead from.
 func (s *State) Revision() uint64 { return s.revision }
 
 // Apply takes u in and says what is changed by it. It returns ErrResync, and
@@ -182,7 +182,7 @@ func (s *State) put(name Name, svc *Service) {
 	s.Services[name] = *svc
 }
 
-// confirmed is the value that the kernel follows; nil: none.
+// confirmed returns the value that the kernel follows; nil: none.
 func (s *State) confirmed(name Name) *Service {
 	if before, ok := s.failed[name]; ok {
 		return before
@@ -190,7 +190,7 @@ func (s *State) confirmed(name Name) *Service {
 	return s.service(name)
 }
 
-// service is a copy of what is under name now; nil: nothing.
+// service returns a copy of what is under name now; nil: nothing.
 func (s *State) service(name Name) *Service {
 	now, ok := s.Services[name]
 	if !ok {

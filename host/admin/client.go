@@ -28,7 +28,7 @@ type Client struct {
 	http   http.Client
 }
 
-// NewClient is a client of the host on the unix socket at path.
+// NewClient returns a client of the host on the unix socket at path.
 func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "unix", path)
@@ -117,7 +117,7 @@ func (c *Client) ask(ctx context.Context, method, path string, into any) error {
 	return decode(body, into)
 }
 
-// do is the body of a successful answer, or the host's error.
+// do returns the body of a successful answer, or the host's error.
 func (c *Client) do(ctx context.Context, method, path string) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://pointsman/v1/"+path, nil)
 	if err != nil {

@@ -175,7 +175,7 @@ func (b Backend) plugin(name string) (any, error) {
 	return nil, UnknownPlugin(name)
 }
 
-// UnknownPlugin is the error for a plugin that was not found.
+// UnknownPlugin returns the error for a plugin that was not found.
 func UnknownPlugin(name string) *Error {
 	return &Error{Code: http.StatusNotFound, What: "no plugin " + name, Why: "there is no binary of that name in pluginDirs", Try: "pointsman plugin list"}
 }

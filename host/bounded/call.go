@@ -44,10 +44,10 @@ func (c *Caller[K, T]) Do(key K, patience time.Duration, f func() T) (answer T, 
 	return answer, false
 }
 
-// Waiting is how many calls had no answer in time.
+// Waiting returns how many calls had no answer in time.
 func (c *Caller[K, T]) Waiting() int { return len(c.waiting) }
 
-// Since is when the call of key began that has had no answer; zero: there is none.
+// Since returns when the call of key began that has had no answer; zero: there is none.
 func (c *Caller[K, T]) Since(key K) time.Time {
 	if w := c.waiting[key]; w != nil {
 		return w.begun

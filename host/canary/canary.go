@@ -63,7 +63,7 @@ type target struct {
 	addr    netip.AddrPort
 }
 
-// New is a Canary that begins with Begin. It is to be reached at the node's first address
+// New returns a Canary that begins with Begin. It is to be reached at the node's first address
 // of IPv4, or else at its first one. plugins are the processes whose time without a
 // processor does not count while an answer is waited for; it may be nil.
 func New(t *track.Tracker, node string, addrs []netip.Addr, plugins func() []int) *Canary {
@@ -118,7 +118,7 @@ func (c *Canary) End() {
 	c.listener, c.targets = nil, nil
 }
 
-// freePorts are two that nothing listens on. On a busy node callers have most of them, so
+// freePorts returns two that nothing listens on. On a busy node callers have most of them, so
 // they are those that the kernel finds.
 func freePorts(addr netip.Addr) (one, other uint16, err error) {
 	var ports [2]uint16

@@ -86,7 +86,7 @@ func (c *Canary) probeAll(ctx context.Context, targets []target, inARow int, lim
 	return errs
 }
 
-// patience is a limit in which time does not count that the host, or a plugin, spends
+// patience returns a limit in which time does not count that the host, or a plugin, spends
 // waiting for a processor: this process answers, and the connection may lead through a
 // relay.
 func (c *Canary) patience(limit time.Duration) launch.Timeout {

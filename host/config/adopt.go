@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// live are the fields that a running host can change.
+// live returns the fields that a running host can change.
 func live() []string {
 	return []string{"mode", "logging.level", "syncPeriod", "minSyncPeriod", "nodePortAddresses", "swap.drainTimeout", "swap.onFailure"}
 }
@@ -24,7 +24,7 @@ func spare(path, mode string) bool {
 	return ours && name[:max(0, strings.LastIndexByte(name, '.'))] != mode
 }
 
-// adopt is what becomes of running when its file says wanted: the host with the
+// adopt returns what becomes of running when its file says wanted: the host with the
 // live fields of wanted, which of them are other than before, and which fields
 // are other in wanted but must wait for a restart.
 func adopt(running, wanted *Host) (h *Host, applied, pending []string) {
@@ -56,7 +56,7 @@ func adopt(running, wanted *Host) (h *Host, applied, pending []string) {
 	return &next, applied, pending
 }
 
-// differences are the fields that are not the same in a and b, in the order of
+// differences returns the fields that are not the same in a and b, in the order of
 // fields, those that only one of them has at the end.
 func differences(a, b *Host) []string {
 	before, after := make(map[string]any), make(map[string]any)

@@ -49,7 +49,7 @@ func entries(path string, v reflect.Value) []field {
 	return all
 }
 
-// names are the fields that a mapping of type t may have, with their types.
+// names returns the fields that a mapping of type t may have, with their types.
 func names(t reflect.Type) map[string]reflect.Type {
 	all := make(map[string]reflect.Type)
 	for _, f := range reflect.VisibleFields(t) {
@@ -60,7 +60,7 @@ func names(t reflect.Type) map[string]reflect.Type {
 	return all
 }
 
-// withSources is a Host that has both sources and the named plugins, so that
+// withSources returns a Host that has both sources and the named plugins, so that
 // fields lists every field that can be set.
 func withSources(plugins ...string) *Host {
 	h := &Host{Source: Source{Kubernetes: &Kubernetes{}, Files: &Files{}}, Plugins: make(map[string]Plugin)}
@@ -77,5 +77,5 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// leafName is the last name of a path.
+// leafName returns the last name of a path.
 func leafName(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }

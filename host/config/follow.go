@@ -73,14 +73,14 @@ func (f *Follower) Run(ctx context.Context, period time.Duration, changed func(C
 	}
 }
 
-// Host is the settings in force.
+// Host returns the settings in force.
 func (f *Follower) Host() *Host {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.host
 }
 
-// Status is how the host stands to its file.
+// Status returns how the host stands to its file.
 func (f *Follower) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()

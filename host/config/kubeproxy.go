@@ -57,7 +57,7 @@ func (r *reader) eachLeaf(n *yaml.Node, path string, visit func(path string, n *
 	})
 }
 
-// valueOr is the text of a field of root, or what kube-proxy takes instead.
+// valueOr returns the text of a field of root, or what kube-proxy takes instead.
 func valueOr(root *yaml.Node, name, otherwise string) string {
 	if n := child(root, name); n != nil && n.Value != "" && !isNull(n) {
 		return n.Value
@@ -114,7 +114,7 @@ func kubeProxyMoves(mode, detect string) map[string]move {
 	return moves
 }
 
-// counts is a field of a mode's section, of which only one counts.
+// counts returns a field of a mode's section, of which only one counts.
 func counts(section, chosen, to string) move {
 	if section == chosen {
 		return move{to: to}
@@ -122,7 +122,7 @@ func counts(section, chosen, to string) move {
 	return move{idle: "does not count in this mode: " + chosen + "'s does"}
 }
 
-// detects is a field of one way to tell pods.
+// detects returns a field of one way to tell pods.
 func detects(chosen, way, to string) move {
 	if chosen == way {
 		return move{to: to}
@@ -156,7 +156,7 @@ func isUnset(path string, n *yaml.Node) bool {
 	return anyAddress || !pointer && slices.Contains([]string{"", "0", "0s", "false"}, n.Value)
 }
 
-// translated is the value n of a field in our notation.
+// translated returns the value n of a field in our notation.
 func translated(path string, n *yaml.Node) *yaml.Node {
 	switch path {
 	case "clusterCIDR":
@@ -183,7 +183,7 @@ func withPort(n *yaml.Node, port uint16) *yaml.Node {
 	return n
 }
 
-// textAt is a text in the line of n.
+// textAt returns a text in the line of n.
 func textAt(text string, n *yaml.Node) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text, Line: n.Line}
 }

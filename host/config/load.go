@@ -13,7 +13,7 @@ import (
 //go:embed defaults.yaml
 var defaults string
 
-// Defaults is the file that has every field at its default, with comments.
+// Defaults returns the file that has every field at its default, with comments.
 func Defaults() string { return defaults }
 
 // Load reads the settings: the defaults, the file at path unless that is empty,

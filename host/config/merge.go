@@ -51,7 +51,7 @@ func merge(layers []*reader, flags *pflag.FlagSet) (*Host, Problems) {
 	return h, problems
 }
 
-// pluginsIn are the plugins that a file names, or only the environment.
+// pluginsIn returns the plugins that a file names, or only the environment.
 func pluginsIn(layers []*reader) (names []string) {
 	for _, r := range layers {
 		names = append(names, r.plugins...)
@@ -66,7 +66,7 @@ func pluginsIn(layers []*reader) (names []string) {
 	return names
 }
 
-// pluginOf is the plugin of which an environment variable sets a field: my-plane, of
+// pluginOf returns the plugin of which an environment variable sets a field: my-plane, of
 // POINTSMAN_PLUGINS_MY_PLANE_PATH=/plane.
 func pluginOf(entry string) string {
 	variable, _, _ := strings.Cut(entry, "=")
@@ -153,7 +153,7 @@ func (h *Host) put(f field, set func(reflect.Value) error) error {
 	return nil
 }
 
-// outside is the origin of a value that stands in no file.
+// outside returns the origin of a value that stands in no file.
 func outside(path string, flags *pflag.FlagSet) Origin {
 	if flag := lookup(flags, path); flag != nil && flag.Changed {
 		return Origin{Layer: Flag, Name: flag.Name}
@@ -161,10 +161,10 @@ func outside(path string, flags *pflag.FlagSet) Origin {
 	return Origin{Layer: Env, Name: envName(path)}
 }
 
-// key is a path as viper has it.
+// key returns a path as viper has it.
 func key(path string) string { return strings.ReplaceAll(path, ".", delimiter) }
 
-// nested is the map that has value at path.
+// nested returns the map that has value at path.
 func nested(path string, value any) map[string]any {
 	parts := strings.Split(path, ".")
 	for _, part := range slices.Backward(parts) {
@@ -175,7 +175,7 @@ func nested(path string, value any) map[string]any {
 
 const envPrefix = "POINTSMAN_"
 
-// envName is the environment variable of a field: POINTSMAN_LOGGING_LEVEL.
+// envName returns the environment variable of a field: POINTSMAN_LOGGING_LEVEL.
 func envName(path string) string {
 	return envPrefix + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(path))
 }

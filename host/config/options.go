@@ -35,7 +35,7 @@ func (r *reader) takeOptions(n *yaml.Node, path string) {
 	r.options[name] = data
 }
 
-// plain is the value of n in maps, slices and scalars that JSON knows.
+// plain returns the value of n in maps, slices and scalars that JSON knows.
 func (r *reader) plain(n *yaml.Node, path string) any {
 	switch n.Kind {
 	case yaml.MappingNode:

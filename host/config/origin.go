@@ -49,13 +49,13 @@ type provenance struct {
 	warnings []Problem
 }
 
-// Path is the file that was read; empty when none was.
+// Path returns the file that was read; empty when none was.
 func (h *Host) Path() string { return h.from.path }
 
 // Hash tells one content of the file from another; empty when none was read.
 func (h *Host) Hash() string { return h.from.hash }
 
-// Warnings are what is odd but no error, such as an environment variable that
+// Warnings returns what is odd but no error, such as an environment variable that
 // looks like a setting and is none.
 func (h *Host) Warnings() []Problem { return h.from.warnings }
 

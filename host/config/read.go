@@ -54,7 +54,7 @@ func (r *reader) bad(n *yaml.Node, path, why, try string) {
 
 func (r *reader) at(n *yaml.Node) Origin { return Origin{Layer: r.layer, Name: r.file, Line: n.Line} }
 
-// document is the one mapping that the file must hold.
+// document returns the one mapping that the file must hold.
 func (r *reader) document(data []byte) *yaml.Node {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
@@ -208,7 +208,7 @@ func whereIs(name string) string {
 	return found[0]
 }
 
-// child is the value of a key in a mapping; nil: there is none.
+// child returns the value of a key in a mapping; nil: there is none.
 func child(n *yaml.Node, key string) *yaml.Node {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {

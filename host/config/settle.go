@@ -33,7 +33,7 @@ func (h *Host) settleSource() Problems {
 	return nil
 }
 
-// layerOf is the last layer that gives one of the fields at paths.
+// layerOf returns the last layer that gives one of the fields at paths.
 func (h *Host) layerOf(paths ...string) Layer {
 	last := Default
 	for _, p := range paths {

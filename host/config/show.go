@@ -33,7 +33,7 @@ func (h *Host) Settings() []Setting {
 	return all
 }
 
-// plainValue is a value as a file would have it; not ok: it was not given.
+// plainValue returns a value as a file would have it; not ok: it was not given.
 func plainValue(v reflect.Value) (plain any, ok bool) {
 	switch v := v.Interface().(type) {
 	case time.Duration:
@@ -53,7 +53,7 @@ func plainValue(v reflect.Value) (plain any, ok bool) {
 	}
 }
 
-// YAML is the settings in force as a file that would bring them about; with
+// YAML returns the settings in force as a file that would bring them about; with
 // origins, each line says where its value came from.
 func (h *Host) YAML(origins bool) ([]byte, error) {
 	var out bytes.Buffer
@@ -65,7 +65,7 @@ func (h *Host) YAML(origins bool) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// JSON is the same as YAML. With origins it is a list of fields instead, because
+// JSON returns the same as YAML. With origins it is a list of fields instead, because
 // JSON has no comments.
 func (h *Host) JSON(origins bool) ([]byte, error) {
 	if origins {
@@ -95,7 +95,7 @@ func (h *Host) originsJSON() ([]byte, error) {
 	return json.MarshalIndent(doc, "", "  ")
 }
 
-// tree is the settings as YAML, in the order of fields.
+// tree returns the settings as YAML, in the order of fields.
 func (h *Host) tree(origins bool) *yaml.Node {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, s := range h.Settings() {
@@ -124,7 +124,7 @@ func plant(root *yaml.Node, path []string, n *yaml.Node) {
 	root.Content = append(root.Content, keyOf(path[len(path)-1], n), n)
 }
 
-// keyOf is the key of n, in the line of n.
+// keyOf returns the key of n, in the line of n.
 func keyOf(name string, n *yaml.Node) *yaml.Node {
 	key := nodeOf(name)
 	key.Line = n.Line
@@ -147,7 +147,7 @@ func nodeOf(value any) *yaml.Node {
 	return n
 }
 
-// brief is a duration without the zeros that Go appends: 24h, not 24h0m0s.
+// brief returns a duration without the zeros that Go appends: 24h, not 24h0m0s.
 func brief(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

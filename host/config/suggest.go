@@ -21,7 +21,7 @@ func suggest(word string, words []string) string {
 	return best
 }
 
-// distance is the number of letters to insert, delete, replace or swap with the
+// distance returns the number of letters to insert, delete, replace or swap with the
 // next one to make b of a.
 func distance(a, b string) int {
 	before, last, row := []int{}, make([]int, len(b)+1), make([]int, len(b)+1)

@@ -166,7 +166,7 @@ func (p swapSide) Verify(ctx context.Context) (bool, error) {
 	if !s.fed() {
 		return false, errNoProcess
 	}
-	told := s.cursor.Told()
+	told := s.cursor.Confirmed()
 	if n := s.cursor.Wanted(); len(told) == 0 && n > 0 {
 		return false, fmt.Errorf("it has confirmed nothing, and %s are to be served", phrase.Count(n, "port of a Service"))
 	}

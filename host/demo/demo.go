@@ -116,7 +116,7 @@ func (s *Settings) complete(folder string) error {
 	return nil
 }
 
-// pluginDirs are the folders that may have a binary's plugins and exist: its own, as make
+// pluginDirs returns the folders that may have a binary's plugins and exist: its own, as make
 // build makes it, and those of an installation.
 func pluginDirs(binary string) []string {
 	beside := filepath.Dir(binary)

@@ -24,7 +24,7 @@ func hasIPVS() bool {
 	return err == nil
 }
 
-// balance is the act that needs IPVS: from iptables to ipvs while requests run.
+// balance returns the act that needs IPVS: from iptables to ipvs while requests run.
 func (d *demo) balance(ctx context.Context) error {
 	if err := d.swapTo(ctx, "ipvs"); err != nil {
 		return err

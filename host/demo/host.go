@@ -59,7 +59,7 @@ func (h *host) start() error {
 	return nil
 }
 
-// environment is env without what would change the host's settings: each demo
+// environment returns env without what would change the host's settings: each demo
 // shows the same.
 func environment(env []string) []string {
 	var kept []string
@@ -87,7 +87,7 @@ func (h *host) ask(ctx context.Context, verb ...string) (string, error) {
 	return h.within(ctx, 30*time.Second, verb...)
 }
 
-// within is ask with a limit.
+// within returns ask with a limit.
 func (h *host) within(ctx context.Context, limit time.Duration, verb ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -104,7 +104,7 @@ func (h *host) within(ctx context.Context, limit time.Duration, verb ...string) 
 	return string(out), err
 }
 
-// pluginProcess is the process of the plugin that serves.
+// pluginProcess returns the process of the plugin that serves.
 func (h *host) pluginProcess(ctx context.Context) (int, error) {
 	out, err := h.ask(ctx, "plugin", "list", "-o", "json")
 	if err != nil {

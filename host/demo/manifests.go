@@ -30,7 +30,7 @@ func writeManifests(folder string, n network) error {
 	return nil
 }
 
-// withoutLine is text without its one line that holds word, and that line.
+// withoutLine returns text without its one line that holds word, and that line.
 func withoutLine(text, word string) (rest, line string, err error) {
 	var kept []string
 	found := 0

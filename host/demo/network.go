@@ -40,8 +40,8 @@ func (n network) release() {
 	}
 }
 
-// own is text with the network's own addresses instead of those written.
+// own returns text with the network's own addresses instead of those written.
 func (n network) own(text string) string { return strings.ReplaceAll(text, written, n.prefix) }
 
-// at is an address as written, in the network itself.
+// at returns an address as written, in the network itself.
 func (n network) at(addr string) netip.AddrPort { return netip.MustParseAddrPort(n.own(addr)) }

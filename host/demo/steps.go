@@ -234,5 +234,5 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// short is d as one would say it.
+// short returns d as one would say it.
 func short(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }

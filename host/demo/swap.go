@@ -14,7 +14,7 @@ import (
 // errNoNamespace says that there is no network to write rules in.
 var errNoNamespace = errors.New("no network namespace of the demo's own")
 
-// swap is the second act: the mode changes while requests run, there and back, and
+// swap returns the second act: the mode changes while requests run, there and back, and
 // the plugin is killed where that costs nothing.
 func (d *demo) swap(ctx context.Context) error {
 	if !inside() {

@@ -41,7 +41,7 @@ type sum struct {
 	by       map[string]map[string]int // answers by Service and endpoint
 }
 
-// sumUp is the sum of what was answered and what was not.
+// sumUp returns the sum of what was answered and what was not.
 func sumUp(by map[string]map[string]int, failures []answer, g gap) sum {
 	s := sum{by: make(map[string]map[string]int)}
 	for svc, counts := range by {
@@ -65,7 +65,7 @@ func sumUp(by map[string]map[string]int, failures []answer, g gap) sum {
 	return s
 }
 
-// minus is what came after before.
+// minus returns what came after before.
 func (s sum) minus(before sum) map[string]map[string]int {
 	diff := make(map[string]map[string]int)
 	for svc, counts := range s.by {
@@ -125,7 +125,7 @@ func (t *tally) gone(now time.Time) {
 	t.gap.gone = now
 }
 
-// back is since when all Services answer again, if they do.
+// back returns since when all Services answer again, if they do.
 func (t *tally) back() (time.Time, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -142,7 +142,7 @@ func (t *tally) back() (time.Time, bool) {
 	return last, true
 }
 
-// last is when the last request began that an endpoint answered.
+// last returns when the last request began that an endpoint answered.
 func (t *tally) last(endpoint string) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()

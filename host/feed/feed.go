@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package feed is the loop that keeps one dataplane told:
+Package feed is the loop that sends one dataplane its updates:
 
 	cursor.Changed ─▶ pace ─▶ Next ─▶ Sync ─▶ Ack ─▶ (wait)
 	                   ▲       ▲        │
@@ -9,9 +9,9 @@ Package feed is the loop that keeps one dataplane told:
 	                   └────────────────┘ another error: later, and everything
 	                                      unconfirmed again
 
-The cursor remembers what the dataplane has not confirmed, the dataplane does
-what it is told; the loop only carries. So nothing is forgotten by it: an update
-whose answer never came is told again by the cursor, as things stand then.
+The cursor keeps what the dataplane has not confirmed; the loop keeps nothing. So
+it forgets nothing: an update whose answer never came is handed out again by the
+cursor, as things stand then.
 
 A feed lasts as long as one session with one plugin process. When the process is
 gone so is the feed, and the next process gets a new one.
@@ -36,7 +36,7 @@ var ErrGone = errors.New("the dataplane is gone")
 
 // A Cursor hands out what one dataplane has not confirmed. *track.Cursor is one.
 type Cursor interface {
-	Next() (u sdk.Update, ok bool) // not ok: nothing to tell
+	Next() (u sdk.Update, ok bool) // not ok: nothing to send
 	Ack(revision uint64, failed []sdk.Failure) (triggers []time.Time)
 	Planned(revision uint64, failed []sdk.Failure) // received, and not served
 	Served(revision uint64, failed []sdk.Failure) (triggers []time.Time)
@@ -50,7 +50,7 @@ type Syncer interface {
 	Sync(context.Context, sdk.Update) (sdk.Result, error)
 }
 
-// Settings are how a feed goes about it.
+// Settings are the times a feed keeps, and what it calls.
 type Settings struct {
 	MinGap   time.Duration   // between two updates
 	Retry    time.Duration   // how soon after an error; doubled with each in a row, up to Period
@@ -82,7 +82,7 @@ type Acked struct {
 	Triggers []time.Time
 }
 
-// A Feed carries updates from one cursor to one dataplane.
+// A Feed sends updates from one cursor to one dataplane.
 type Feed struct {
 	cursor    Cursor
 	dataplane Syncer
@@ -119,7 +119,7 @@ func New(c clock.Clock, cursor Cursor, dataplane Syncer, s Settings) (*Feed, err
 	return f, nil
 }
 
-// Run begins a session: it tells the dataplane everything, and from then on what
+// Run begins a session: it sends the dataplane everything, and from then on what
 // changes. It ends with ctx, or with ErrGone.
 func (f *Feed) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -157,7 +157,7 @@ func (f *Feed) SetPeriods(minGap, period time.Duration) error {
 	return f.runner.SetGaps(changed.gaps(f.owed))
 }
 
-// Served takes in that the dataplane by now serves a revision that it had only planned,
+// Served notes that the dataplane now serves a revision that it had only planned,
 // save for failed, and returns when the changes in it were made.
 func (f *Feed) Served(revision uint64, failed []sdk.Failure) []time.Time {
 	triggers := f.cursor.Served(revision, failed)

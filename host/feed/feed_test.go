@@ -166,7 +166,7 @@ func (y *story) pass(d time.Duration) {
 	y.clock.Step(d)
 }
 
-func (y *story) told() string {
+func (y *story) transcript() string {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	return strings.Join(y.lines, "\n")
@@ -209,7 +209,7 @@ func TestStories(t *testing.T) {
 1s sync 2
 1s full 3
 1s acked 3 after 0s`},
-		{"what is only planned is confirmed as that, and not told again", func(y *story) {
+		{"what is only planned is confirmed as that, and not sent again", func(y *story) {
 			y.answers <- answer{result: sdk.Result{Planned: true}}
 			y.until("acked 1 after 0s")
 			y.feed.Served(1, failure.Failed)
@@ -342,7 +342,7 @@ func TestStories(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			y := begin(t, settings)
 			tc.play(y)
-			if got, want := y.told(), strings.TrimPrefix(tc.want, "\n"); got != want {
+			if got, want := y.transcript(), strings.TrimPrefix(tc.want, "\n"); got != want {
 				t.Errorf("it went\n%s\nwant\n%s", got, want)
 			}
 		})
@@ -367,7 +367,7 @@ func TestGone(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("did not end")
 	}
-	if got := y.told(); got != "0s full 1" {
+	if got := y.transcript(); got != "0s full 1" {
 		t.Errorf("it went\n%s", got)
 	}
 }
@@ -401,7 +401,7 @@ func TestPeriodsChange(t *testing.T) {
 	y.answers <- answer{}
 	for range 29 {
 		y.pass(time.Second)
-		if strings.Contains(y.told(), "retry") {
+		if strings.Contains(y.transcript(), "retry") {
 			break
 		}
 		time.Sleep(10 * time.Millisecond) // time to act, were it slow; it only lets the test notice

@@ -11,14 +11,14 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// An owed is what the dataplane has not managed so far.
+// owed is what the dataplane has failed so far.
 type owed struct {
 	services bool      // some failed that may go in later
 	since    time.Time // when the first of them did
 	errors   int       // Syncs that failed in a row
 }
 
-// failed takes in the failures of one update. A refusal is not owed: trying
+// failed notes the failures of one update. A refusal is not owed: trying
 // again will not help.
 func (o *owed) failed(failures []sdk.Failure, now time.Time) {
 	for _, f := range failures {
@@ -34,7 +34,7 @@ func (o *owed) due(now time.Time, period time.Duration) bool {
 	return o.services && now.Sub(o.since) >= period
 }
 
-// count takes in how a step ended.
+// count counts the errors in a row.
 func (o *owed) count(err error) {
 	if err == nil {
 		o.errors = 0
@@ -49,7 +49,7 @@ type periods struct {
 }
 
 // check says what is wrong with p, if anything. Without a wait after an error, a
-// dataplane that fails would be asked without end.
+// dataplane that fails would be called without end.
 func (p periods) check() error {
 	if p.min < 0 || p.retry <= 0 || p.period <= 0 {
 		return fmt.Errorf("feed: want a gap of 0s or more, and waits of more than 0s, not gap %s, retry %s, period %s", p.min, p.retry, p.period)

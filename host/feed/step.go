@@ -13,7 +13,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// step is one turn of the loop.
+// step returns one turn of the loop.
 func (f *Feed) step(ctx context.Context) error {
 	if err := f.Hold(ctx); err != nil {
 		return nil // the feed is ending
@@ -23,7 +23,7 @@ func (f *Feed) step(ctx context.Context) error {
 	if f.due() {
 		f.cursor.Retry()
 	}
-	err := f.tell(ctx)
+	err := f.send(ctx)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -58,16 +58,16 @@ func (f *Feed) keepPace(err error) error {
 	return f.runner.SetGaps(f.periods.gaps(f.owed))
 }
 
-// owe takes in what an update failed for.
+// owe notes what an update failed for.
 func (f *Feed) owe(failures []sdk.Failure) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.owed.failed(failures, f.clock.Now())
 }
 
-// tell carries what the cursor has, if anything. A dataplane that has lost the
-// thread gets everything at once.
-func (f *Feed) tell(ctx context.Context) error {
+// send sends what the cursor has, if anything. A dataplane that asks for a resync
+// gets everything at once.
+func (f *Feed) send(ctx context.Context) error {
 	u, ok := f.cursor.Next()
 	if !ok {
 		return pace.ErrIdle
@@ -83,7 +83,7 @@ func (f *Feed) tell(ctx context.Context) error {
 	return f.sync(ctx, u)
 }
 
-// sync carries one update, and its answer back.
+// sync sends one update, and passes the answer to the cursor.
 func (f *Feed) sync(ctx context.Context, u sdk.Update) error {
 	if f.deadline > 0 {
 		var cancel context.CancelFunc
@@ -107,7 +107,7 @@ func (f *Feed) sync(ctx context.Context, u sdk.Update) error {
 		f.hooks.Acked(Acked{Update: u, Result: result, Took: took, Triggers: triggers})
 	}
 	if u.Full && len(u.Set) >= large {
-		debug.FreeOSMemory() // reading and sending all that left more garbage than a day of changes will
+		debug.FreeOSMemory() // reading and sending all that left more garbage than a day of changes does
 	}
 	return nil
 }

@@ -184,7 +184,7 @@ func (c *checks) handler(key track.Key, family sdk.Family) http.Handler {
 	})
 }
 
-// counts are how many are answered, and how many should be and are not.
+// counts returns how many are answered, and how many should be and are not.
 func (c *checks) counts() (open, failed int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -28,7 +28,7 @@ type known struct {
 	bounds []float64 // of a histogram; nil: it is one value
 }
 
-// allowed are those by name. Besides, a dataplane publishes under its own name:
+// allowed returns those by name. Besides, a dataplane publishes under its own name:
 // pointsman_NAME_….
 func allowed() map[string]known {
 	family := known{labels: []string{"ip_family"}}
@@ -95,7 +95,7 @@ func metricOf(name string, labels map[string]string, histogram bool) metric {
 	return metric{name, strings.Join(slices.Sorted(maps.Keys(labels)), ","), histogram}
 }
 
-// names are those that its series go by.
+// names returns those that its series go by.
 func (m metric) names() []string {
 	if !m.histogram {
 		return []string{m.name}

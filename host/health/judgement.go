@@ -44,7 +44,7 @@ const (
 	HostStuck   = "W016"
 )
 
-// Judge is the judgement of f.
+// Judge returns the judgement of f.
 func Judge(f Facts) Judgement {
 	p := f.Plane
 	waited := time.Duration(0)

@@ -60,7 +60,7 @@ func Watch(ctx context.Context, well func() bool) error {
 	}
 }
 
-// watchPeriod is half of the time after which the service manager loses patience.
+// watchPeriod returns half of the time after which the service manager loses patience.
 func watchPeriod(usec, forPID string, pid int) (period time.Duration, asked bool, err error) {
 	if usec == "" || forPID != "" && forPID != strconv.Itoa(pid) {
 		return 0, false, nil

@@ -48,7 +48,7 @@ func (s *Server) pages() http.Handler {
 	return mux
 }
 
-// profiles are Go's, and the switch of the log's level: both tell, or change, more
+// profiles returns Go's, and the switch of the log's level: both tell, or change, more
 // than a scrape should.
 func (s *Server) profiles() []page {
 	long := func(h http.HandlerFunc) http.HandlerFunc {
@@ -149,7 +149,7 @@ func (s *Server) setLevel(w http.ResponseWriter, r *http.Request) {
 	writeText(w, "successfully set log level to "+level+"\n")
 }
 
-// levelOf is the level that a verbosity comes to.
+// levelOf returns the level that a verbosity comes to.
 func levelOf(v string) string {
 	switch v {
 	case "0", "1", "2":

@@ -33,7 +33,7 @@ const (
 	readyz  = "readyz"
 )
 
-// probe is what one of the probes answers now, and whether that is good. It waits for
+// probe returns what one of the probes answers now, and whether that is good. It waits for
 // nobody: it goes by what was looked at last.
 func (s *Server) probe(which string) (a answer, good bool) {
 	s.mu.Lock()
@@ -100,7 +100,7 @@ func (s *Server) probes() http.Handler {
 	return mux
 }
 
-// familyName is f as Kubernetes writes it.
+// familyName returns f as Kubernetes writes it.
 func familyName(f sdk.Family) string {
 	if f == sdk.IPv6 {
 		return "IPv6"

@@ -56,7 +56,7 @@ func (p *progress) confirm(families []sdk.Family, now time.Time) {
 	}
 }
 
-// last is when something was confirmed; zero: nothing was.
+// last returns when something was confirmed; zero: nothing was.
 func (p *progress) last() time.Time {
 	var last time.Time
 	for _, at := range p.applied {

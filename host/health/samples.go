@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/host/track"
 )
 
-// gauges are those of allowed whose names end as a counter's do.
+// gauges returns those of allowed whose names end as a counter's do.
 func gauges() []string { return []string{"kubeproxy_sync_proxy_rules_iptables_total"} }
 
 // samples publishes what the dataplane that serves counts.
@@ -63,7 +63,7 @@ func (s *samples) say(plugin string, bad []string) {
 	s.told = text
 }
 
-// count is how many were refused so far.
+// count returns how many were refused so far.
 func (s *samples) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -160,13 +160,13 @@ func (s *Server) SetEligible(eligible bool) {
 	s.eligible = eligible
 }
 
-// Judge is how the node is now.
+// Judge returns how the node is now.
 func (s *Server) Judge() Judgement {
 	s.look()
 	return s.judged()
 }
 
-// judged is how the node was when it was last looked.
+// judged returns how the node was when it was last looked.
 func (s *Server) judged() Judgement {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +176,7 @@ func (s *Server) judged() Judgement {
 // Live reports whether all loops of the host turn.
 func (s *Server) Live() bool { return s.judged().Live }
 
-// facts are what is known at now. The caller has mu.
+// facts returns what is known at now. The caller has mu.
 func (s *Server) facts(now time.Time) Facts {
 	return Facts{
 		Now: now, Shown: s.shown, Allowed: s.allowed,
@@ -242,7 +242,7 @@ func (s *Server) look() {
 	defer s.looks.Unlock()
 	var plane Plane
 	changes := s.settings.Tracker.Changes() // before what is owed: a change in between is in neither, or in what is owed
-	heard, open := s.settings.Tracker.Heard(), s.settings.Tracker.Open()
+	heard, open := s.settings.Tracker.HasSynced(), s.settings.Tracker.Open()
 	if planes := s.settings.Planes(); len(planes) > 0 {
 		plane = planes[0]
 	}
@@ -343,7 +343,7 @@ func (s *Server) Unbound() []string {
 	return append(list, s.checks.unbound()...)
 }
 
-// newHTTPServer is one that nobody can hold up.
+// newHTTPServer returns one that nobody can hold up.
 func newHTTPServer(h http.Handler, pool *limit.Pool, to *log.Logger) *http.Server {
 	server := &http.Server{
 		Handler:           h,

@@ -48,16 +48,16 @@ const (
 // ByReset is why a change is undone that is not wanted any more.
 const ByReset = "pointsman mode reset"
 
-// Begin is the intent of a host that finds what was saved, while the config file says mode.
+// Begin returns the intent of a host that finds what was saved, while the config file says mode.
 func Begin(saved Saved, mode string) Intent {
 	return Intent{Saved: saved.under(mode), FileMode: mode, beginning: true}
 }
 
-// Wanted is the mode to serve with. What was asked for holds until the file says another
+// Wanted returns the mode to serve with. What was asked for holds until the file says another
 // mode than it did then.
 func (i Intent) Wanted() string { return i.wanted(i.FileMode) }
 
-// Retry is the change of mode that is to be tried again.
+// Retry returns the change of mode that is to be tried again.
 func (i Intent) Retry() Retry { return i.retry }
 
 // FileSays takes in the mode of the config file, after that has changed. It takes the place
@@ -119,7 +119,7 @@ func (i Intent) Ended(o swap.Outcome, mode, slot string, now time.Time) Intent {
 	return i.Serves(mode, slot)
 }
 
-// after is the retry that follows from the end of a change.
+// after returns the retry that follows from the end of a change.
 func (r Retry) after(o swap.Outcome, now time.Time) Retry {
 	if !o.Plan.FromDown || o.Err == "" || o.Err == ByReset || o.Stays == o.Plan.To {
 		return Retry{}
@@ -132,7 +132,7 @@ func (r Retry) after(o swap.Outcome, now time.Time) Retry {
 	return r
 }
 
-// without is a copy of modes that lacks one.
+// without returns a copy of modes that lacks one.
 func without(modes []string, mode string) []string {
 	return slices.DeleteFunc(slices.Clone(modes), func(m string) bool { return m == mode })
 }

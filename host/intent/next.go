@@ -36,7 +36,7 @@ const (
 	CleanUp      // what an earlier change left of the mode
 )
 
-// Candidates are the modes of which Next asks whether they have a plugin.
+// Candidates returns the modes of which Next asks whether they have a plugin.
 func (i Intent) Candidates() []string {
 	if i.beginning {
 		return append(slices.Clone(i.Left), i.Wanted())
@@ -44,7 +44,7 @@ func (i Intent) Candidates() []string {
 	return i.Left
 }
 
-// Next is the intent at now, and what is to be done by it. A dataplane that does not come up
+// Next returns the intent at now, and what is to be done by it. A dataplane that does not come up
 // is not waited for: another mode may be asked for because of that.
 func (i Intent) Next(v View, now time.Time) (Intent, Action) {
 	if i.beginning && (v.Synced || !v.Coming) {
@@ -91,7 +91,7 @@ func (i Intent) retried(mode string, now time.Time) Intent {
 	return i
 }
 
-// cleanable is the mode of which rules are left that may be cleaned up now: another mode
+// cleanable returns the mode of which rules are left that may be cleaned up now: another mode
 // serves, and nothing else is to be done. Empty: there is none.
 func (i Intent) cleanable(v View, now time.Time) string {
 	busy := i.due != "" || i.beginning || now.Before(i.cleanNext) || i.Wanted() != v.Mode

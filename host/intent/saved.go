@@ -43,7 +43,7 @@ func (s Saved) wanted(mode string) string {
 	return mode
 }
 
-// under is what is left of it when the file says mode: what was asked for before the file
+// under returns what is left of it when the file says mode: what was asked for before the file
 // changed does not hold again when the file changes back.
 func (s Saved) under(mode string) Saved {
 	if s.File != mode {
@@ -52,7 +52,7 @@ func (s Saved) under(mode string) Saved {
 	return s
 }
 
-// Begins is the process to begin with: the one that the change under way keeps, else the
+// Begins returns the process to begin with: the one that the change under way keeps, else the
 // one that served before as long as its mode is available, else one of the mode that is
 // wanted.
 func (i Intent) Begins(available func(mode string) bool) swap.Party {
@@ -66,7 +66,7 @@ func (i Intent) Begins(available func(mode string) bool) swap.Party {
 	return swap.Party{Mode: i.Wanted()}
 }
 
-// UnderWay is the change of mode that was under way.
+// UnderWay returns the change of mode that was under way.
 func (s Saved) UnderWay() swap.Machine {
 	m, err := s.Swap.Machine()
 	if err != nil {
@@ -75,7 +75,7 @@ func (s Saved) UnderWay() swap.Machine {
 	return m
 }
 
-// encoded is s as it is written. While a change is under way the mode that is to leave is
+// encoded returns s as it is written. While a change is under way the mode that is to leave is
 // among Left: a host that does not know Swap then cleans up after it.
 func (s Saved) encoded() Saved {
 	if leaves := s.leaves(); leaves != "" && !slices.Contains(s.Left, leaves) {
@@ -84,7 +84,7 @@ func (s Saved) encoded() Saved {
 	return s
 }
 
-// decoded is s as it was before it was encoded.
+// decoded returns s as it was before it was encoded.
 func (s Saved) decoded() Saved {
 	if leaves := s.leaves(); leaves != "" {
 		s.Left = without(s.Left, leaves)
@@ -92,7 +92,7 @@ func (s Saved) decoded() Saved {
 	return s
 }
 
-// leaves is the mode that the change under way takes out of the kernel; empty: none.
+// leaves returns the mode that the change under way takes out of the kernel; empty: none.
 func (s Saved) leaves() string {
 	m := s.UnderWay()
 	if m.Stage == swap.Idle || m.Plan.Same {

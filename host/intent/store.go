@@ -42,7 +42,7 @@ func Open(dir, mode string) (*Store, []error) {
 	return &Store{dir: dir, intent: Begin(saved, mode)}, errs
 }
 
-// Intent is the present one.
+// Intent returns the present one.
 func (s *Store) Intent() Intent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +128,7 @@ func (s Saved) text() []byte {
 	return text
 }
 
-// read is what is in the files, and why what is there cannot be used.
+// read returns what is in the files, and why what is there cannot be used.
 func read(dir string) (s Saved, errs []error) {
 	path := filepath.Join(dir, file)
 	if err := readJSON(path, &s); err != nil {
@@ -149,7 +149,7 @@ func read(dir string) (s Saved, errs []error) {
 	return s.decoded(), errs
 }
 
-// readOld is the change of mode that a host of before wrote; nil: there is none.
+// readOld returns the change of mode that a host of before wrote; nil: there is none.
 func readOld(path string) (*swap.Saved, error) {
 	var old swap.Saved
 	if err := readJSON(path, &old); err != nil {

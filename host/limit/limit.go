@@ -47,7 +47,7 @@ type conn struct {
 	server *http.Server
 }
 
-// NewPool is a pool for a process that may hold so many descriptors.
+// NewPool returns a pool for a process that may hold so many descriptors.
 func NewPool(descriptors int) *Pool {
 	shared := max(leastLeft, min(descriptors/2, descriptors-forRest))
 	conns := max(leastLeft/2, min(mostConns, shared/4))
@@ -57,7 +57,7 @@ func NewPool(descriptors int) *Pool {
 	}
 }
 
-// NewConns is a pool of so many connections, for a server that has its listener elsewhere.
+// NewConns returns a pool of so many connections, for a server that has its listener elsewhere.
 func NewConns(most int) *Pool {
 	return &Pool{conns: most, ofServer: most, recent: list.New(), open: make(map[net.Conn]*list.Element), of: make(map[*http.Server]int)}
 }

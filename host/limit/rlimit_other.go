@@ -4,7 +4,7 @@
 
 package limit
 
-// Descriptors is how many this process may hold, as far as is known.
+// Descriptors returns how many this process may hold, as far as is known.
 func Descriptors() int { return 1 << 16 }
 
 // Exhausted reports whether err says that this process, or the machine, has no descriptor or

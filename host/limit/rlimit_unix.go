@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// Descriptors is how many this process may hold. At its start Go has raised the soft limit
+// Descriptors returns how many this process may hold. At its start Go has raised the soft limit
 // to the hard one; what it executes gets the former back.
 func Descriptors() int {
 	var l syscall.Rlimit

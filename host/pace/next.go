@@ -9,13 +9,13 @@ import (
 
 // A state is all that decides when the next run starts.
 type state struct {
-	kicked bool      // someone asked for it
+	kicked bool      // it was asked for
 	failed bool      // the last one did
 	end    time.Time // when the last one ended; before the first, when Run began
 	worked time.Time // when the last one that had something to do ended; zero: none did
 }
 
-// after is the state after a run that ended now, in err.
+// after returns the state after a run that ended now, in err.
 func (s state) after(err error, now time.Time) state {
 	if errors.Is(err, ErrIdle) {
 		return state{end: now, worked: s.worked}
@@ -33,7 +33,7 @@ func (s state) next(g Gaps) (start time.Time, due bool) {
 	return start, due
 }
 
-// gap is the shortest of the gaps after which there is a reason to run.
+// gap returns the shortest of the gaps after which there is a reason to run.
 func (s state) gap(g Gaps) (gap time.Duration, due bool) {
 	switch {
 	case s.kicked:

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Texts are values as their String says them; no values are an empty list.
+// Texts returns values as their String says them; no values are an empty list.
 func Texts[T fmt.Stringer](values []T) []string {
 	list := make([]string, len(values))
 	for i, v := range values {
@@ -19,7 +19,7 @@ func Texts[T fmt.Stringer](values []T) []string {
 	return list
 }
 
-// Plain are named strings as plain ones.
+// Plain returns named strings as plain ones.
 func Plain[S ~string](values []S) []string {
 	list := make([]string, len(values))
 	for i, v := range values {
@@ -28,7 +28,7 @@ func Plain[S ~string](values []S) []string {
 	return list
 }
 
-// List is a list in a sentence.
+// List returns a list in a sentence.
 func List[S ~string](values []S) string {
 	if len(values) == 0 {
 		return "nothing"
@@ -36,7 +36,7 @@ func List[S ~string](values []S) string {
 	return strings.Join(Plain(values), ", ")
 }
 
-// Count is a number of things: "1 Service", "3 Services".
+// Count returns a number of things: "1 Service", "3 Services".
 func Count(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -52,7 +52,7 @@ func AndMore(n int) string {
 	return fmt.Sprintf(" and %d more", n)
 }
 
-// Since is the time from at until now, fit to be read. A clock that was set back makes none
+// Since returns the time from at until now, fit to be read. A clock that was set back makes none
 // negative; where at is not known, neither is the time.
 func Since(at, now time.Time) string {
 	if at.IsZero() {

@@ -60,7 +60,7 @@ func nobodyThere(err error) bool {
 	return errors.Is(err, admin.ErrUnreachable) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-// modesOf are those that a host uses: the one that serves, and for the time of a swap the
+// modesOf returns those that a host uses: the one that serves, and for the time of a swap the
 // one that is to come, or that still has connections.
 func modesOf(s admin.Status) []string {
 	if s.Swap != nil {

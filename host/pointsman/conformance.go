@@ -71,7 +71,7 @@ It exits 0 when the plugin conforms, 1 when not.`,
 	return c
 }
 
-// launched is a Subject whose lives are started as a host starts a plugin.
+// launched returns a Subject whose lives are started as a host starts a plugin.
 func launched(path string) sdktest.Subject {
 	var lives sync.Map // from *wire.Remote to its *launch.Plugin
 	return sdktest.Subject{

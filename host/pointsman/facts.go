@@ -21,7 +21,7 @@ type machine struct {
 	addrs    []netip.Addr // that others can reach it by
 }
 
-// nodeName is this node's name as endpoints have it.
+// nodeName returns this node's name as endpoints have it.
 func nodeName(h *config.Host, m machine) string {
 	name := h.HostnameOverride
 	if name == "" {
@@ -30,7 +30,7 @@ func nodeName(h *config.Host, m machine) string {
 	return strings.ToLower(strings.TrimSpace(name))
 }
 
-// factsOf are what the settings say of this node. started is when the host did.
+// factsOf returns what the settings say of this node. started is when the host did.
 func factsOf(h *config.Host, m machine, started time.Time) track.Facts {
 	f := track.Facts{
 		NodeName:      nodeName(h, m),
@@ -64,7 +64,7 @@ func factsOf(h *config.Host, m machine, started time.Time) track.Facts {
 	return f
 }
 
-// familiesNotIn are all addresses of each family that no range is of: who says nothing
+// familiesNotIn returns all addresses of each family that no range is of: who says nothing
 // of a family restricts nothing there, as with kube-proxy.
 func familiesNotIn(ranges []netip.Prefix) []netip.Prefix {
 	all := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
@@ -88,7 +88,7 @@ func conntrackOf(c config.Conntrack, cpus int) sdk.ConntrackLimits {
 	return limits
 }
 
-// ownAddrs are the addresses of this machine that others can reach it by.
+// ownAddrs returns the addresses of this machine that others can reach it by.
 func ownAddrs() ([]netip.Addr, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

@@ -46,7 +46,7 @@ SIGINT stops the plugin too. SIGTERM leaves it serving; the next host goes on wi
 	return c
 }
 
-// untilSignal is a context that ends with the first SIGINT or SIGTERM, after came
+// untilSignal returns a context that ends with the first SIGINT or SIGTERM, after came
 // was called. The second one ends the process as it would any other.
 func untilSignal(ctx context.Context, came func(os.Signal)) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)

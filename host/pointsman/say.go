@@ -40,7 +40,7 @@ func (s serverLines) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// logged is the sink that writes events to the log.
+// logged returns the sink that writes events to the log.
 func logged(log hclog.Logger) report.Sink {
 	return func(e report.Event) {
 		args := []any{}
@@ -70,13 +70,13 @@ func keyOf(e report.Event) string {
 	return "object"
 }
 
-// sentence is a reason as a log line says it: "PluginDown" is "plugin down".
+// sentence returns a reason as a log line says it: "PluginDown" is "plugin down".
 // Letters that stand for words stay as they are: "ExternalIPRefused" is "external IP refused".
 func sentence(reason string) string {
 	return strings.Join(wordsOf(reason), " ")
 }
 
-// wordsOf are the words of a name in which each begins with a capital, or is all capitals.
+// wordsOf returns the words of a name in which each begins with a capital, or is all capitals.
 func wordsOf(name string) []string {
 	var words []string
 	letters := []rune(name)

@@ -15,7 +15,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// newServers are the servers that answer probes, scrapes and health checks of
+// newServers returns the servers that answer probes, scrapes and health checks of
 // Services. All that they tell is looked up when they are asked.
 func (h *host) newServers() *health.Server {
 	s := h.settings
@@ -58,7 +58,7 @@ func (h *host) applied(a feed.Acked) {
 	h.servers.Applied(health.Applied{Families: about, Full: a.Update.Full, Late: a.Late, Took: a.Took, Triggers: a.Triggers})
 }
 
-// families are the IP families that an update is about: both, if it is about
+// families returns the IP families that an update is about: both, if it is about
 // everything or about the node.
 func families(u sdk.Update) []sdk.Family {
 	if u.Full || u.Node != nil {

@@ -56,7 +56,7 @@ func (h *host) openCluster(k config.Kubernetes) error {
 	return nil
 }
 
-// fault is why no changes are heard of now; empty: they are.
+// fault returns why no changes are heard of now; empty: they are.
 func (h *host) fault() string {
 	if d, ok := h.source.(distant); ok {
 		return d.Fault()

@@ -111,7 +111,7 @@ func writeStatus(w io.Writer, s admin.Status, now time.Time) {
 	}
 }
 
-// codeOf is how a probe is answered.
+// codeOf returns how a probe is answered.
 func codeOf(good bool) int {
 	if good {
 		return http.StatusOK

@@ -98,7 +98,7 @@ func strict(root *cobra.Command) {
 	}
 }
 
-// group is a verb that only has verbs below it.
+// group returns a verb that only has verbs below it.
 func group(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, SuggestionsMinimumDistance: 2}
 	c.AddCommand(verbs...)
@@ -106,7 +106,7 @@ func group(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// helpOrRefuse is what a group does that is run itself.
+// helpOrRefuse returns what a group does that is run itself.
 func helpOrRefuse(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return c.Help()
@@ -134,7 +134,7 @@ func words(least, most int, what string) cobra.PositionalArgs {
 
 func noWords() cobra.PositionalArgs { return words(0, 0, "nothing behind it") }
 
-// configPath is the file that --config names, or the usual one if it is there.
+// configPath returns the file that --config names, or the usual one if it is there.
 func configPath(c *cobra.Command) string {
 	path, _ := c.Flags().GetString("config") // every verb has it
 	if path != "" {
@@ -146,7 +146,7 @@ func configPath(c *cobra.Command) string {
 	return usualConfig
 }
 
-// settings are what the flags, the environment and the config file say.
+// settings returns what the flags, the environment and the config file say.
 func settings(c *cobra.Command) (*config.Host, error) { return config.Load(configPath(c), c.Flags()) }
 
 // client reaches the running host. A config file that is wrong must not keep anyone

@@ -45,7 +45,7 @@ type besides struct {
 	unattended []string // rules in the kernel that serve, and that nothing updates, by mode
 }
 
-// warnings are the things to look at in s and besides, the gravest first.
+// warnings returns the things to look at in s and besides, the gravest first.
 func warnings(s admin.Status, b besides) []admin.Warning {
 	list := []admin.Warning{}
 	warn := func(code, try, format string, args ...any) {

@@ -16,7 +16,7 @@ type bisection struct {
 // bisect begins a bisection of names.
 func bisect(names []sdk.Name) bisection { return bisection{groups: halves(names)} }
 
-// next are the Services to try together; nil: the bisection is over.
+// next returns the Services to try together; nil: the bisection is over.
 func (b bisection) next() []sdk.Name {
 	if len(b.groups) == 0 {
 		return nil
@@ -24,7 +24,7 @@ func (b bisection) next() []sdk.Name {
 	return b.groups[0]
 }
 
-// tried is the bisection after those of next were tried.
+// tried returns the bisection after those of next were tried.
 func (b bisection) tried(crashed bool) bisection {
 	group, rest := b.groups[0], b.groups[1:]
 	switch {

@@ -66,12 +66,12 @@ type Quarantine struct {
 	held      map[sdk.Name]sdk.Service // by the value that the process crashed on
 }
 
-// New is a Quarantine of no Service. It bisects with Run.
+// New returns a Quarantine of no Service. It bisects with Run.
 func New(s Settings) *Quarantine {
 	return &Quarantine{Settings: s, suspected: make(chan []sdk.Name, 1)}
 }
 
-// Watch is s, with what it is updated with noted.
+// Watch returns s, with what it is updated with noted.
 func (q *Quarantine) Watch(s Syncer) Syncer { return watched{s, q} }
 
 type watched struct {
@@ -107,7 +107,7 @@ func (q *Quarantine) updated() {
 	}
 }
 
-// Names are the Services in quarantine.
+// Names returns the Services in quarantine.
 func (q *Quarantine) Names() []sdk.Name {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -129,7 +129,7 @@ func (q *Quarantine) Crashed() {
 	q.suspected <- suspects // there is room: bisecting is set until Run has taken them, and is done
 }
 
-// suspects are the Services that the process seems to crash on; nil: there is no reason to
+// suspects returns the Services that the process seems to crash on; nil: there is no reason to
 // suspect any.
 func (q *Quarantine) suspects() []sdk.Name {
 	q.mu.Lock()
@@ -149,7 +149,7 @@ func (q *Quarantine) suspects() []sdk.Name {
 	return q.common
 }
 
-// inBoth are the names in both lists.
+// inBoth returns the names in both lists.
 func inBoth(a, b []sdk.Name) []sdk.Name {
 	in := make(map[sdk.Name]bool, len(a))
 	for _, n := range a {

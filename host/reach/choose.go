@@ -36,8 +36,8 @@ func Choose(joined []*Slice, port Port, family sdk.Family, here Here) Lists {
 			l.Ready++
 		}
 	}
-	l.Cluster = pick(all, cluster, leaving)
-	l.Local = pick(all, local, func(c candidate) bool { return leaving(c) && c.local })
+	l.Cluster = pick(all, cluster, terminating)
+	l.Local = pick(all, local, func(c candidate) bool { return terminating(c) && c.local })
 	if port.Protocol == sdk.UDP {
 		l.Serving = serving(all, l)
 	}
@@ -47,7 +47,7 @@ func Choose(joined []*Slice, port Port, family sdk.Family, here Here) Lists {
 // Counts are numbers of endpoints in each family.
 type Counts struct{ IPv4, IPv6 int }
 
-// Of is the one of a family.
+// Of returns the one of a family.
 func (c Counts) Of(f sdk.Family) int {
 	if f == sdk.IPv6 {
 		return c.IPv6
@@ -65,7 +65,7 @@ func (c *Counts) Add(f sdk.Family) {
 }
 
 // LocalReady counts the addresses on this node that are ready: what a load balancer's
-// health check asks for. A slice without a port has nobody whom it could call.
+// health check asks for. A slice without a port has no address that it could call.
 func LocalReady(joined []*Slice, here Here) (n Counts) {
 	var addrs []netip.Addr
 	for _, s := range joined {
@@ -147,11 +147,11 @@ func (c candidate) worth() int {
 	return worth
 }
 
-// leaving is who serves when nobody is ready: those that still serve while they
-// terminate.
-func leaving(c candidate) bool { return c.state&(Serving|Terminating) == Serving|Terminating }
+// terminating reports whether c may serve while none is ready: it still serves while it
+// terminates.
+func terminating(c candidate) bool { return c.state&(Serving|Terminating) == Serving|Terminating }
 
-// pick takes the first choice or, when that is nobody, the second.
+// pick takes the first choice or, when that is empty, the second.
 func pick(all []candidate, first, second func(candidate) bool) []sdk.Endpoint {
 	if list := filter(all, first); list != nil {
 		return list
@@ -179,7 +179,7 @@ func filter(all []candidate, keep func(candidate) bool) []sdk.Endpoint {
 	return list
 }
 
-// serving are the addresses whose flows must not be forgotten although nothing
+// serving returns the addresses whose flows must not be forgotten although nothing
 // new is sent there. An address that has another port in a list may be one.
 func serving(all []candidate, l Lists) []netip.Addr {
 	var addrs []netip.Addr
@@ -223,8 +223,8 @@ func topology(all []candidate, here Here) func(candidate) bool {
 type hints struct {
 	me   string
 	of   func(Place) string
-	all  bool // nobody lacks them
-	mine bool // somebody is hinted for us
+	all  bool // none lacks them
+	mine bool // one is hinted for us
 }
 
 func newHints(me string, of func(Place) string) *hints { return &hints{me: me, of: of, all: true} }

@@ -17,7 +17,7 @@ import (
 
 var here = Here{Node: "n1", Zone: "z1"}
 
-// endpoint reads "ADDRESS [NODE] [unready|leaving|gone] [zone=Z,Z] [node=N]".
+// endpoint reads "ADDRESS [NODE] [unready|terminating|gone] [zone=Z,Z] [node=N]".
 // What is not said is not said to the decider either.
 func endpoint(text string) discoveryv1.Endpoint {
 	words := strings.Fields(text)
@@ -38,11 +38,11 @@ func endpoint(text string) discoveryv1.Endpoint {
 			}
 		case w == "unready":
 			ep.Conditions = discoveryv1.EndpointConditions{Ready: new(false)}
-		case w == "leaving": // still serves
+		case w == "terminating": // still serves
 			ep.Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}
 		case w == "gone": // serves no more
 			ep.Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false), Terminating: new(true)}
-		case w == "published": // leaving, of a Service that publishes whoever is not ready
+		case w == "published": // terminating, of a Service that publishes whoever is not ready
 			ep.Conditions = discoveryv1.EndpointConditions{Ready: new(true), Serving: new(false), Terminating: new(true)}
 		default:
 			ep.NodeName = &w
@@ -100,13 +100,13 @@ func TestChoose(t *testing.T) {
 		{"an endpoint that gives no node may be here, but is not local (A6, A22)",
 			[]string{"10.0.0.1"}, "10.0.0.1?", ""},
 		{"who leaves is not used while another is ready (A8)",
-			[]string{"10.0.0.1 n1 leaving", "10.0.0.2 n2"}, "10.0.0.2", "10.0.0.1?"},
+			[]string{"10.0.0.1 n1 terminating", "10.0.0.2 n2"}, "10.0.0.2", "10.0.0.1?"},
 		{"who leaves is used when nobody is ready (A8)",
-			[]string{"10.0.0.1 n1 leaving", "10.0.0.2 n2 leaving", "10.0.0.3 n2 gone"}, "10.0.0.1? 10.0.0.2", "10.0.0.1?"},
+			[]string{"10.0.0.1 n1 terminating", "10.0.0.2 n2 terminating", "10.0.0.3 n2 gone"}, "10.0.0.1? 10.0.0.2", "10.0.0.1?"},
 		{"who leaves a Service that publishes everybody stays ready (A7)",
 			[]string{"10.0.0.1 n1 published"}, "10.0.0.1?", "10.0.0.1?"},
 		{"a local one that leaves gives way to a local one that is ready (A8)",
-			[]string{"10.0.0.1 n1 leaving", "10.0.0.2 n1"}, "10.0.0.2?", "10.0.0.2?"},
+			[]string{"10.0.0.1 n1 terminating", "10.0.0.2 n1"}, "10.0.0.2?", "10.0.0.2?"},
 
 		{"zone hints choose our zone, and the Local list ignores them (A9)",
 			[]string{"10.0.0.1 n1 zone=z2", "10.0.0.2 n2 zone=z1", "10.0.0.3 n3 zone=z2,z1"}, "10.0.0.2 10.0.0.3", "10.0.0.1?"},
@@ -123,7 +123,7 @@ func TestChoose(t *testing.T) {
 		{"a zone whose name begins like ours is not ours (A9)",
 			[]string{"10.0.0.1 n2 zone=z10", "10.0.0.2 n2 zone=z1"}, "10.0.0.2", ""},
 		{"hints do not bind when nobody is ready (A8)",
-			[]string{"10.0.0.1 n2 leaving zone=z1", "10.0.0.2 n2 leaving zone=z2"}, "10.0.0.1 10.0.0.2", ""},
+			[]string{"10.0.0.1 n2 terminating zone=z1", "10.0.0.2 n2 terminating zone=z2"}, "10.0.0.1 10.0.0.2", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -186,9 +186,9 @@ func TestDuplicates(t *testing.T) {
 	}{
 		{"the local one is preferred (A6)", "10.0.0.1 n2", "10.0.0.1 n1", "10.0.0.1?", "10.0.0.1?"},
 		{"of two elsewhere the ready one is", "10.0.0.1 n2 unready", "10.0.0.1 n2", "10.0.0.1", ""},
-		{"one that ends here left its address to one elsewhere", "10.0.0.1 n2", "10.0.0.1 n1 leaving", "10.0.0.1", ""},
-		{"and one that ends elsewhere to one here", "10.0.0.1 n2 leaving", "10.0.0.1 n1", "10.0.0.1?", "10.0.0.1?"},
-		{"of two that end the local one is preferred", "10.0.0.1 n2 leaving", "10.0.0.1 n1 leaving", "10.0.0.1?", "10.0.0.1?"},
+		{"one that ends here left its address to one elsewhere", "10.0.0.1 n2", "10.0.0.1 n1 terminating", "10.0.0.1", ""},
+		{"and one that ends elsewhere to one here", "10.0.0.1 n2 terminating", "10.0.0.1 n1", "10.0.0.1?", "10.0.0.1?"},
+		{"of two that end the local one is preferred", "10.0.0.1 n2 terminating", "10.0.0.1 n1 terminating", "10.0.0.1?", "10.0.0.1?"},
 		{"the local one even when it is not ready", "10.0.0.1 n2", "10.0.0.1 n1 unready", "", ""},
 	}
 	for _, tt := range tests {
@@ -209,7 +209,7 @@ func TestServing(t *testing.T) {
 		"10.0.0.1 n1 zone=z2", // another zone's, but in the Local list
 		"10.0.0.2 n2 zone=z1",
 		"10.0.0.3 n2 zone=z2", // another zone's
-		"10.0.0.4 n2 leaving zone=z1",
+		"10.0.0.4 n2 terminating zone=z1",
 		"10.0.0.5 n2 gone zone=z1",
 	)
 	udp.Ports[0].Protocol = new(corev1.ProtocolUDP)
@@ -224,7 +224,7 @@ func TestServing(t *testing.T) {
 
 // One whose other port takes new callers serves on at this one.
 func TestServingAtAnotherPort(t *testing.T) {
-	before, after := slice("dns", 8080, "10.0.0.1 n2 leaving"), slice("dns", 8081, "10.0.0.1 n2")
+	before, after := slice("dns", 8080, "10.0.0.1 n2 terminating"), slice("dns", 8081, "10.0.0.1 n2")
 	for _, s := range []*discoveryv1.EndpointSlice{before, after} {
 		s.Ports[0].Protocol = new(corev1.ProtocolUDP)
 	}
@@ -236,7 +236,7 @@ func TestServingAtAnotherPort(t *testing.T) {
 
 func TestLocalReadyCountsAddressesOnce(t *testing.T) {
 	records := read(
-		slice("http", 8080, "10.0.0.1 n1", "10.0.0.2 n1 leaving", "10.0.0.3 n2", "10.0.0.4"),
+		slice("http", 8080, "10.0.0.1 n1", "10.0.0.2 n1 terminating", "10.0.0.3 n2", "10.0.0.4"),
 		slice("https", 8443, "10.0.0.1 n1", "10.0.0.5 n1 published"),
 	)
 	six := slice("https", 8443, "fd00::1 n1", "fd00::2 n2")

@@ -10,20 +10,20 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// PortFrontends is one port of a Service in one family, and the ways in to it.
+// PortFrontends is one port of a Service in one family, and the frontends by which it is reached.
 type PortFrontends struct {
 	Port      Port
 	Family    sdk.Family
 	Frontends []sdk.Frontend // in canonical order, each address once
 }
 
-// Frontends are the ways in to s on this node, and what of s is no way in though
+// Frontends returns the ways in to s on this node, and what of s is no way in though
 // it was asked for. A Service lives in the families in which it has a cluster IP.
 func Frontends(s *Service, here Here) ([]PortFrontends, []Problem) {
 	var all []PortFrontends
-	j := judge{here: here, problems: slices.Clone(s.Problems)}
+	f := addressFilter{here: here, problems: slices.Clone(s.Problems)}
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		w := j.ways(s, family)
+		w := f.addresses(s, family)
 		if !w.clusterIP.IsValid() {
 			continue
 		}
@@ -31,68 +31,68 @@ func Frontends(s *Service, here Here) ([]PortFrontends, []Problem) {
 			all = append(all, PortFrontends{p, family, w.frontends(s, p)})
 		}
 	}
-	return all, j.problems
+	return all, f.problems
 }
 
-// ways are the addresses of a Service in one family. All its ports have them.
-type ways struct {
+// addresses are those of a Service in one family. All its ports have them.
+type addresses struct {
 	clusterIP   netip.Addr
 	externalIPs []netip.Addr
 	vips        []vip
 }
 
-// A vip is a load balancer's address, and who may use it.
+// A vip is a load balancer's address, and the callers that may use it.
 type vip struct {
 	addr    netip.Addr
 	sources []netip.Prefix
 }
 
-// A judge says which addresses are served, and remembers why others are not.
-type judge struct {
+// An addressFilter decides which addresses are served, and keeps why others are not.
+type addressFilter struct {
 	here     Here
 	problems []Problem
 }
 
 // accept reports whether there is no reason, why, against addr.
-func (j *judge) accept(reason, what string, addr netip.Addr, why string) bool {
+func (f *addressFilter) accept(reason, what string, addr netip.Addr, why string) bool {
 	if why != "" {
-		j.problems = append(j.problems, Problem{reason, fmt.Sprintf("%s %s %s; it is not served", what, addr, why)})
+		f.problems = append(f.problems, Problem{reason, fmt.Sprintf("%s %s %s; it is not served", what, addr, why)})
 	}
 	return why == ""
 }
 
-func (j *judge) ways(s *Service, family sdk.Family) ways {
-	w := ways{clusterIP: j.clusterIP(s, family)}
+func (f *addressFilter) addresses(s *Service, family sdk.Family) addresses {
+	w := addresses{clusterIP: f.clusterIP(s, family)}
 	outside := ""
 	if !w.clusterIP.IsValid() {
 		outside = fmt.Sprintf("is %s, and the Service has no cluster IP in that family", family)
 	}
 	for _, addr := range of(s.ExternalIPs, family) {
-		if j.accept(IncorrectIPVersion, "external IP", addr, outside) &&
-			j.accept(ExternalIPRefused, "external IP", addr, j.here.refusesExternal(addr)) {
+		if f.accept(IncorrectIPVersion, "external IP", addr, outside) &&
+			f.accept(ExternalIPRefused, "external IP", addr, f.here.refusesExternal(addr)) {
 			w.externalIPs = append(w.externalIPs, addr)
 		}
 	}
 	for _, addr := range of(s.VIPs, family) {
-		if j.accept(IncorrectIPVersion, "load balancer IP", addr, outside) &&
-			j.accept(InvalidAddress, "load balancer IP", addr, unusable(addr, j.here.Loopback)) &&
+		if f.accept(IncorrectIPVersion, "load balancer IP", addr, outside) &&
+			f.accept(InvalidAddress, "load balancer IP", addr, unusable(addr, f.here.Loopback)) &&
 			!s.Unreadable {
-			w.vips = append(w.vips, vip{addr, j.here.sources(s.Sources, addr)})
+			w.vips = append(w.vips, vip{addr, f.here.sources(s.Sources, addr)})
 		}
 	}
 	return w
 }
 
-func (j *judge) clusterIP(s *Service, family sdk.Family) netip.Addr {
+func (f *addressFilter) clusterIP(s *Service, family sdk.Family) netip.Addr {
 	for _, addr := range of(s.ClusterIPs, family) {
-		if j.accept(InvalidAddress, "cluster IP", addr, unusable(addr, j.here.Loopback)) {
+		if f.accept(InvalidAddress, "cluster IP", addr, unusable(addr, f.here.Loopback)) {
 			return addr
 		}
 	}
 	return netip.Addr{}
 }
 
-// of are the addresses of one family.
+// of returns the addresses of one family.
 func of(addrs []netip.Addr, family sdk.Family) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return sdk.FamilyOf(a) != family })
 }
@@ -116,7 +116,7 @@ func (h Here) refusesExternal(addr netip.Addr) string {
 	return ""
 }
 
-// sources are those ranges that are of vip's family. A node that may call may
+// sources returns those ranges that are of vip's family. A node that may call may
 // call itself by the VIP, which is then its source address too.
 func (h Here) sources(ranges []netip.Prefix, vip netip.Addr) []netip.Prefix {
 	var own []netip.Prefix
@@ -134,7 +134,7 @@ func (h Here) sources(ranges []netip.Prefix, vip netip.Addr) []netip.Prefix {
 
 // frontends of port p. Where one address is named twice the kind that says more
 // about it wins: the load balancer's with its ranges before the external IP.
-func (w ways) frontends(s *Service, p Port) []sdk.Frontend {
+func (w addresses) frontends(s *Service, p Port) []sdk.Frontend {
 	list := make([]sdk.Frontend, 0, 1+len(w.vips)+len(w.externalIPs)+1)
 	add := func(kind sdk.Kind, addr netip.Addr, number uint16, policy sdk.Policy, sources []netip.Prefix) {
 		at := netip.AddrPortFrom(addr, number)
@@ -157,7 +157,7 @@ func (w ways) frontends(s *Service, p Port) []sdk.Frontend {
 	return list
 }
 
-// every is the unspecified address of addr's family: all that take node ports.
+// every returns the unspecified address of addr's family: all that take node ports.
 func every(addr netip.Addr) netip.Addr {
 	if addr.Is4() {
 		return netip.IPv4Unspecified()

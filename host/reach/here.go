@@ -43,7 +43,7 @@ type Problem struct {
 // The reasons of problems.
 const (
 	IncorrectIPVersion = "IncorrectIPVersion" // an address of a family the object is not in
-	InvalidAddress     = "InvalidAddress"     // no address at all, or one nobody may use
+	InvalidAddress     = "InvalidAddress"     // no address at all, or one that may not be used
 	InvalidPort        = "InvalidPort"
 	ExternalIPRefused  = "ExternalIPRefused"
 	UnknownValue       = "UnknownValue" // a value from a later Kubernetes

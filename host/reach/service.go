@@ -16,12 +16,12 @@ import (
 
 // A Service is what matters of a Kubernetes Service.
 type Service struct {
-	Created     int64        // seconds; the older of two Services goes first
+	Created     int64        // seconds; the older of two Services takes precedence
 	ClusterIPs  []netip.Addr // at most one in each family
 	ExternalIPs []netip.Addr
 	VIPs        []netip.Addr   // of load balancers that are short-circuited on the node
-	Sources     []netip.Prefix // who may use the VIPs, both families
-	Unreadable  bool           // a source range could not be read: the VIPs are for nobody
+	Sources     []netip.Prefix // the callers that may use the VIPs, both families
+	Unreadable  bool           // a source range could not be read: the VIPs are not served
 	Internal    sdk.Policy     // of the ClusterIP
 	External    sdk.Policy     // of all else
 	Affinity    time.Duration
@@ -173,7 +173,7 @@ func (s *Service) Equal(t *Service) bool {
 		slices.Equal(s.Problems, t.Problems)
 }
 
-// Clone is a copy of s that no later Read changes.
+// Clone returns a copy of s that no later Read changes.
 func (s *Service) Clone() *Service {
 	c := *s
 	c.ClusterIPs = slices.Clone(s.ClusterIPs)
@@ -196,7 +196,7 @@ func protocolOf(p corev1.Protocol) (sdk.Protocol, bool) {
 	return 0, false
 }
 
-// port is n as a port number, zero when it is none.
+// port returns n as a port number, zero when it is none.
 func port(n int32) uint16 {
 	if n < 0 || n > 65535 {
 		return 0

@@ -36,7 +36,7 @@ type Endpoint struct {
 	State State
 }
 
-// A Place is where an endpoint is, and whom it is hinted for. Hints are names
+// A Place is where an endpoint is, and which nodes and zones it is hinted for. Hints are names
 // joined by commas, which no name holds.
 type Place struct {
 	Node      string // empty: not given
@@ -174,7 +174,7 @@ func (s *Slice) Equal(t *Slice) bool {
 		slices.Equal(s.Problems, t.Problems)
 }
 
-// Clone is a copy of s that no later Read changes.
+// Clone returns a copy of s that no later Read changes.
 func (s *Slice) Clone() Slice {
 	c := *s
 	c.Ports = slices.Clone(s.Ports)

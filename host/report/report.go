@@ -113,7 +113,7 @@ func (r *Reporter) take(e Event) []Event {
 	return r.flood(e.Reason).admit(told)
 }
 
-// reason is the name under which to count: past a bound, reasons share one.
+// reason returns the name under which to count: past a bound, reasons share one.
 func (r *Reporter) reason(reason string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

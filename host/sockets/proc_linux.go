@@ -119,7 +119,7 @@ func owners(inodes map[uint64]bool, own []int) map[uint64]owner {
 	return found
 }
 
-// socketsOf are the inodes of a process's sockets.
+// socketsOf returns the inodes of a process's sockets.
 func socketsOf(pid int) (inodes []uint64, ok bool) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)

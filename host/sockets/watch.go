@@ -31,7 +31,7 @@ type Watch struct {
 	found []Collision
 }
 
-// New is a watch that tells report of each collision when it begins. Nothing happens
+// New returns a watch that tells report of each collision when it begins. Nothing happens
 // before Run.
 func New(t *track.Tracker, own func() []int, report func(Collision)) *Watch {
 	return &Watch{tracker: t, own: own, report: report, owner: make(map[uint64]owner)}
@@ -80,7 +80,7 @@ func (w *Watch) look() {
 	}
 }
 
-// foreign are those with sockets of other processes. Whose a socket is is found out
+// foreign returns those with sockets of other processes. Whose a socket is is found out
 // once.
 func (w *Watch) foreign(all []Collision) []Collision {
 	inodes := make(map[uint64]bool)

@@ -90,7 +90,7 @@ type identity struct {
 	Mode    fs.FileMode
 }
 
-// identify is the zero identity for a file that is not there.
+// identify returns the zero identity for a file that is not there.
 func identify(path string) identity {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 // proof is how long a binary must have served to be the one to fall back to.
 const proof = 10 * time.Minute
 
-// goodFile is where the last binary that proved itself is kept, under its hash: the
+// goodFile returns where the last binary that proved itself is kept, under its hash: the
 // one that is installed may be replaced by one that does not work.
 func goodFile(stateDir string) string { return filepath.Join(stateDir, "good") }
 
@@ -51,7 +51,7 @@ func keepGood(stateDir, path string) error {
 	return nil
 }
 
-// lastGood is the binary that proved itself, with its hash; none if it is the very
+// lastGood returns the binary that proved itself, with its hash; none if it is the very
 // one at path, or is not what was kept, or cannot be run by its hash, as a script cannot.
 func lastGood(stateDir, path string) (good, sum string) {
 	name, err := os.Readlink(goodFile(stateDir))
@@ -70,7 +70,7 @@ func lastGood(stateDir, path string) (good, sum string) {
 	return good, sum
 }
 
-// good is the plugin by the binary that proved itself, and by no other content.
+// good returns the plugin by the binary that proved itself, and by no other content.
 func (p Plugin) good() Plugin {
 	p.Path, p.SHA256 = lastGood(p.StateDir, p.Path)
 	return p

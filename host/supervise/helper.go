@@ -43,7 +43,7 @@ func endHelpers(id string) {
 	}
 }
 
-// ended is the launch of a process that has ended; empty: it has not, as where another
+// ended returns the launch of a process that has ended; empty: it has not, as where another
 // host has taken it over, or it is not known.
 func ended(remote *launch.Plugin) string {
 	select {
@@ -54,7 +54,7 @@ func ended(remote *launch.Plugin) string {
 	}
 }
 
-// helpers are the processes of a launch.
+// helpers returns the processes of a launch.
 func helpers(id string) []launch.Marked {
 	marked, err := launch.FindMarked()
 	if err != nil {

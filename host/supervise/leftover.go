@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
-// handleFile is where the way to a plugin's process is written down, for a host
+// handleFile returns where the way to a plugin's process is written down, for a host
 // that comes after this one. There may be a second process for a while, which has
 // its own.
 func handleFile(stateDir, slot string) string {

@@ -63,7 +63,7 @@ func (p Plugin) named() error {
 	return nil
 }
 
-// socketDir is where the socket goes: to the system's directory for temporary files where
+// socketDir returns where the socket goes: to the system's directory for temporary files where
 // nothing can be made in the one that is asked for, because it is full or read-only.
 func (p Plugin) socketDir() string {
 	if p.SocketDir == "" || os.MkdirAll(p.SocketDir, 0o700) != nil {
@@ -165,7 +165,7 @@ func (p Plugin) begin(ctx context.Context, remote *launch.Plugin) (*live, error)
 	return &live{remote: remote, description: d}, nil
 }
 
-// where is the file that tells by its change that it is worth another try.
+// where returns the file that tells by its change that it is worth another try.
 func (p Plugin) where() string {
 	if p.Address != "" {
 		return strings.TrimPrefix(p.Address, "unix://")

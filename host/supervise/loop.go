@@ -109,7 +109,7 @@ func (l *loop) fallsBack(k EventKind) bool {
 	return good != ""
 }
 
-// wake is when the machine waits for an instant that comes before the next tick.
+// wake returns when the machine waits for an instant that comes before the next tick.
 func (l *loop) wake() <-chan time.Time {
 	if l.machine.Next.IsZero() {
 		return nil
@@ -117,7 +117,7 @@ func (l *loop) wake() <-chan time.Time {
 	return time.After(max(0, l.machine.Next.Sub(l.now())))
 }
 
-// pid is the present process, or zero.
+// pid returns the present process, or zero.
 func (l *loop) pid() int {
 	if l.live == nil {
 		return 0
@@ -287,7 +287,7 @@ func (l *loop) finish(why string) {
 	l.step(context.Background(), event{Event: Event{Kind: End, Why: why}})
 }
 
-// why is what ended ctx: the host, if nobody says otherwise.
+// why returns what ended ctx: the host, if nobody says otherwise.
 func why(ctx context.Context) string {
 	if cause := context.Cause(ctx); cause != ctx.Err() {
 		return cause.Error()
@@ -295,7 +295,7 @@ func why(ctx context.Context) string {
 	return "the host ends"
 }
 
-// come is a process that is up: at first, that which a former host left serving,
+// come finds a process that is up: at first, that which a former host left serving,
 // if there is one. One that does not answer is ended, for two of one mode would be
 // in each other's way. One of another major serves on until there is one that fits.
 func (l *loop) come(ctx context.Context, p Plugin, first bool) (*live, error) {

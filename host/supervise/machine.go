@@ -105,7 +105,7 @@ type Machine struct {
 	recent   [tooOften]time.Time // the last failures; the oldest first
 }
 
-// Step is what becomes of m by e, and what to do about it. jitter picks a time
+// Step returns what becomes of m by e, and what to do about it. jitter picks a time
 // between zero and its argument, so that plugins of many nodes that fail together
 // do not come back together. An event that means nothing in a state is ignored.
 func (m Machine) Step(e Event, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
@@ -219,7 +219,7 @@ func (m Machine) suspect(e Event, now time.Time, jitter func(time.Duration) time
 	return m, nil
 }
 
-// trying is a process that failed often before. No further failure is tolerated.
+// trying is for a process that failed often before. No further failure is tolerated.
 func (m Machine) trying(e Event, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
 	switch {
 	case e.Kind == Passed:
@@ -244,7 +244,7 @@ func (m Machine) trying(e Event, now time.Time, jitter func(time.Duration) time.
 	return m, nil
 }
 
-// idle is Waiting, Refused and Quarantined: nothing runs. Who was quarantined is put
+// idle is for Waiting, Refused and Quarantined: nothing runs. Who was quarantined is put
 // on trial, whatever the reason to try it.
 func (m Machine) idle(e Event, now time.Time) (Machine, []Action) {
 	why := m.Why
@@ -260,7 +260,7 @@ func (m Machine) idle(e Event, now time.Time) (Machine, []Action) {
 	return m.launch(now, why)
 }
 
-// ended is a process that ended by itself. One that served for long is missed at
+// ended is for a process that ended by itself. One that served for long is missed at
 // once; one that did not has to wait.
 func (m Machine) ended(why string, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
 	if now.Sub(m.Up) >= longLife {
@@ -295,7 +295,7 @@ func (m Machine) backoff(why string, now time.Time, jitter func(time.Duration) t
 	return m, nil
 }
 
-// after is what follows when a process has to be ended first.
+// after returns what follows when a process has to be ended first.
 func (m Machine) after(end Action, why string, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
 	m, then := m.backoff(why, now, jitter)
 	return m, append([]Action{end}, then...)

@@ -101,7 +101,7 @@ func endAll(ctx context.Context, orphans []Orphan) {
 	ending.Wait()
 }
 
-// KeptLaunch is the launch of the process that a former host wrote down for that slot, if
+// KeptLaunch returns the launch of the process that a former host wrote down for that slot, if
 // it still runs; empty: there is none.
 func KeptLaunch(stateDir, slot string) string {
 	h, err := readHandle(stateDir, slot)
@@ -111,7 +111,7 @@ func KeptLaunch(stateDir, slot string) string {
 	return h.Launch
 }
 
-// mark is what the plugin's process gets into its environment.
+// mark returns what the plugin's process gets into its environment.
 func (p Plugin) mark() launch.Mark {
 	dir := p.HostDir
 	if dir == "" {
@@ -126,7 +126,7 @@ func (p Plugin) mark() launch.Mark {
 	return launch.Mark{Launch: launch.NewLaunch(), StateDir: dir, Mode: p.Name, Slot: p.Slot, Host: os.Getpid()}
 }
 
-// String is the process in a sentence.
+// String returns the process in a sentence.
 func (o Orphan) String() string {
 	return fmt.Sprintf("process %d, launched for the dataplane %q", o.PID, o.Mark.Mode)
 }

@@ -30,7 +30,7 @@ type pulse struct {
 	still    int // beats in a row that found the call where it was
 }
 
-// feel is the pulse after a beat that was answered in took. why says that the call
+// feel returns the pulse after a beat that was answered in took. why says that the call
 // hangs: it has not ended when it had to, or gets on no more although it waits for
 // nothing. Of a dataplane that never reports progress only the former is known.
 func (p pulse) feel(v wire.Vitals, took time.Duration) (next pulse, why string) {

@@ -197,7 +197,7 @@ func (s *Supervisor) leaves() bool {
 	return s.leave
 }
 
-// Status is how the plugin stands now.
+// Status returns how the plugin stands now.
 func (s *Supervisor) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()

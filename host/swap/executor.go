@@ -80,7 +80,7 @@ func (x *executor) act(ctx context.Context, a Action) error {
 	return nil
 }
 
-// switchTraffic is what changes which dataplane serves.
+// switchTraffic returns what changes which dataplane serves.
 func (x *executor) switchTraffic(ctx context.Context, a Action) error {
 	switch a {
 	case Promote:
@@ -111,7 +111,7 @@ func (x *executor) switchTraffic(ctx context.Context, a Action) error {
 	return nil
 }
 
-// leaving is the role of the one that no longer serves. Where its rules are to stay it
+// leaving returns the role of the one that no longer serves. Where its rules are to stay it
 // yields, which leaves the kernel as it is.
 func (x *executor) leaving() sdk.Role {
 	if !x.m.Plan.cleans() {

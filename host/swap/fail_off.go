@@ -4,6 +4,6 @@
 
 package swap
 
-// fail is where tests make a swap go wrong, in binaries built with the tag
+// fail returns where tests make a swap go wrong, in binaries built with the tag
 // failpoints. In all others it does nothing.
 func fail(Stage, Action) error { return nil }

@@ -49,7 +49,7 @@ func (p Plan) String() string {
 // cleans reports whether From is removed from the kernel at the end.
 func (p Plan) cleans() bool { return !p.Same && !p.LeaveRules }
 
-// back is the swap that undoes p.
+// back returns the swap that undoes p.
 func (p Plan) back() Plan {
 	p.From, p.To = p.To, p.From
 	p.FromSlot, p.ToSlot = p.ToSlot, p.FromSlot
@@ -121,7 +121,7 @@ const (
 // tried again.
 const again = 2 * time.Second
 
-// Step is what becomes of m by e. With work, the runner ends what it was doing
+// Step returns what becomes of m by e. With work, the runner ends what it was doing
 // and does that, and answers with Passed or Failed; without it goes on. An event
 // that means nothing in a stage is ignored.
 func (m Machine) Step(e Event, now time.Time) (next Machine, work []Action) {
@@ -184,7 +184,7 @@ func (m Machine) passed(now time.Time) (Machine, []Action) {
 	return m.enter(m.Stage+1, now)
 }
 
-// failed is what becomes of a stage whose work failed. Before traffic is switched,
+// failed returns what becomes of a stage whose work failed. Before traffic is switched,
 // To is cleared away; after, it is switched back. What has no way back is tried
 // again, until its time is over.
 func (m Machine) failed(why string, now time.Time) (Machine, []Action) {
@@ -242,7 +242,7 @@ func (m Machine) heldTooLong(now time.Time) bool {
 	return !m.Held.IsZero() && now.Sub(m.Held) >= maxHeld
 }
 
-// givenUp is a stage without a way back that did not succeed in its time. If From
+// givenUp ends a stage without a way back that did not succeed in its time. If From
 // cannot be made Active again, To is what the kernel has, and is left alone.
 func (m Machine) givenUp(why string, now time.Time) (Machine, []Action) {
 	if m.Stage == Draining {
@@ -291,7 +291,7 @@ func (m Machine) enter(s Stage, now time.Time) (Machine, []Action) {
 	return m, m.Plan.work(s)
 }
 
-// limit is how long the present stage may take without getting on.
+// limit returns how long the present stage may take without getting on.
 func (m Machine) limit() time.Duration {
 	if m.Stage == Draining {
 		return m.Plan.Drain
@@ -299,7 +299,7 @@ func (m Machine) limit() time.Duration {
 	return limits[m.Stage]
 }
 
-// longest is how long it may take if it does.
+// longest returns how long it may take if it does.
 func (m Machine) longest() time.Duration {
 	if m.Stage == Draining {
 		return m.Plan.Drain

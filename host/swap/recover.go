@@ -4,7 +4,7 @@ package swap
 
 import "time"
 
-// Recover is the swap that a host which was killed had under way, by what it had
+// Recover returns the swap that a host which was killed had under way, by what it had
 // written down: finished if the canary had passed, else undone. Where traffic
 // may have been switched it is switched back.
 func Recover(m Machine, now time.Time) (Machine, []Action) {
@@ -31,7 +31,7 @@ func Recover(m Machine, now time.Time) (Machine, []Action) {
 // A Party is one process of a mode.
 type Party struct{ Mode, Slot string }
 
-// Parties are those of a swap that a host finds written down: the one that it is to
+// Parties returns those of a swap that a host finds written down: the one that it is to
 // serve with, and the one that is to leave.
 func (m Machine) Parties() (keeps, leaves Party) {
 	from, to := Party{m.Plan.From, m.Plan.FromSlot}, Party{m.Plan.To, m.Plan.ToSlot}

@@ -23,7 +23,7 @@ type Runner struct {
 	asked   *Plan     // of an Ask that was accepted, and that the machine has not taken in yet; nil: there is none
 }
 
-// New is a Runner that begins with Run. serving is the dataplane that serves.
+// New returns a Runner that begins with Run. serving is the dataplane that serves.
 func New(h Host, serving Dataplane) *Runner {
 	return &Runner{host: h, events: make(chan Event, 16), started: serving}
 }
@@ -39,7 +39,7 @@ func (r *Runner) Resume(m Machine, keeps, leaves Dataplane) {
 	}
 }
 
-// Machine is where the swap stands.
+// Machine returns where the swap stands.
 func (r *Runner) Machine() Machine {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,7 +97,7 @@ func (r *Runner) tell(e Event) bool {
 	}
 }
 
-// pair is the one that leaves and the one that stays, as m has it. The caller has the mutex.
+// pair returns the one that leaves and the one that stays, as m has it. The caller has the mutex.
 func (r *Runner) pair(m Machine) (from, to Dataplane) {
 	if m.Back {
 		return r.coming, r.started

@@ -18,7 +18,7 @@ type Saved struct {
 	Back  bool      `json:"back,omitempty"`
 }
 
-// Saved is what of m is written down; nil: m is Idle, and there is nothing to go on with.
+// Saved returns what of m is written down; nil: m is Idle, and there is nothing to go on with.
 func (m Machine) Saved() *Saved {
 	if m.Stage == Idle {
 		return nil
@@ -26,7 +26,7 @@ func (m Machine) Saved() *Saved {
 	return &Saved{m.Stage.String(), m.Plan, m.Began.Round(0), m.Undo, m.Back} // without the reading of this process's clock
 }
 
-// Machine is the swap that was written down. Of nil it is Idle.
+// Machine returns the swap that was written down. Of nil it is Idle.
 func (s *Saved) Machine() (Machine, error) {
 	if s == nil {
 		return Machine{}, nil

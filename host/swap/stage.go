@@ -33,7 +33,7 @@ func (s Stage) String() string {
 	return fmt.Sprintf("stage(%d)", s)
 }
 
-// ParseStage is the stage of that name.
+// ParseStage returns the stage of that name.
 func ParseStage(name string) (Stage, error) {
 	for s, n := range stages {
 		if n == name {
@@ -109,7 +109,7 @@ func (a Action) String() string {
 	return fmt.Sprintf("action(%d)", a)
 }
 
-// work is what a stage consists of. An error ends it.
+// work returns what a stage consists of. An error ends it.
 func (p Plan) work(s Stage) []Action {
 	switch s {
 	case Preflight:
@@ -152,7 +152,7 @@ func (p Plan) work(s Stage) []Action {
 	return nil
 }
 
-// Steps are what a swap by p does, stage by stage, in words.
+// Steps returns what a swap by p does, stage by stage, in words.
 func Steps(p Plan) []string {
 	var steps []string
 	for s := Preflight; s <= Clearing; s++ {

@@ -31,7 +31,7 @@ type frontend struct {
 // maxShown is how many differences are told in words.
 const maxShown = 5
 
-// Expect is a Verifier of what a dataplane was told and has confirmed.
+// Expect returns a Verifier of what a dataplane was told and has confirmed.
 func Expect(told []sdk.Service) *Verifier {
 	v := &Verifier{want: map[frontend]sdk.Frontend{}, ends: map[frontend][]netip.AddrPort{}, seen: map[frontend]bool{}}
 	for _, svc := range told {

@@ -28,7 +28,7 @@ func (c *Cursor) Ack(rev uint64, failed []sdk.Failure) []time.Time {
 }
 
 // Planned is Ack for a dataplane that received the update and serves nothing of it,
-// because it is not the writer: it is not told again, and Served says when it serves.
+// because it has no writer's lock: it is not handed out again, and Served reports when it is served.
 func (c *Cursor) Planned(rev uint64, failed []sdk.Failure) {
 	c.t.mu.Lock()
 	defer c.t.unlock()
@@ -37,7 +37,7 @@ func (c *Cursor) Planned(rev uint64, failed []sdk.Failure) {
 	}
 }
 
-// Served takes in that the dataplane by now serves rev, which it had only planned, save
+// Served notes that the dataplane now serves rev, which it had only planned, save
 // for the Services in failed. What it returns is as with Ack. It is ignored unless rev is
 // the last one that the dataplane received.
 func (c *Cursor) Served(rev uint64, failed []sdk.Failure) []time.Time {
@@ -61,21 +61,21 @@ func (c *Cursor) serve() []time.Time {
 	return triggers
 }
 
-// failOthers takes in failures of Services that were confirmed, and have not been told
-// otherwise since.
+// failOthers notes failures of Services that were confirmed, and have not been handed
+// out since.
 func (c *Cursor) failOthers(failed []sdk.Failure) {
 	for _, f := range failed {
-		value, told := c.told[f.Name]
+		value, known := c.confirmed[f.Name]
 		_, flying := c.flight[f.Name]
-		if _, already := c.failed[f.Name]; told && !flying && !already && !c.kept[f.Name] {
-			delete(c.told, f.Name) // which value is served is not known
+		if _, already := c.failed[f.Name]; known && !flying && !already && !c.kept[f.Name] {
+			delete(c.confirmed, f.Name) // which value is served is not known
 			c.fail(f.Name, value, f.Err)
 			c.changed(f.Name)
 		}
 	}
 }
 
-// take takes in the answer to the update that led to rev. It is false for any but the
+// take notes the answer to the update that led to rev. It is false for any but the
 // last one handed out.
 func (c *Cursor) take(rev uint64, failed []sdk.Failure) bool {
 	if !c.open || rev != c.sent {
@@ -90,10 +90,10 @@ func (c *Cursor) take(rev uint64, failed []sdk.Failure) bool {
 	}
 	if c.fullSent {
 		c.full = false
-		clear(c.told)
+		clear(c.confirmed)
 		c.dropFailed()
 	}
-	for _, name := range c.land(rev, failed) {
+	for _, name := range c.endFlight(rev, failed) {
 		if since, owed := c.owed[name]; owed {
 			delete(c.owed, name)
 			c.changed(name)
@@ -107,36 +107,36 @@ func (c *Cursor) take(rev uint64, failed []sdk.Failure) bool {
 	return true
 }
 
-// land takes what the update of that revision told out of flight: it is
-// confirmed, or failed.
-func (c *Cursor) land(rev uint64, failed []sdk.Failure) []sdk.Name {
+// endFlight takes what was handed out in the update of that revision out of flight: it
+// is confirmed, or failed.
+func (c *Cursor) endFlight(rev uint64, failed []sdk.Failure) []sdk.Name {
 	why := make(map[sdk.Name]error, len(failed))
 	for _, f := range failed {
 		why[f.Name] = f.Err
 	}
-	var landed []sdk.Name
+	var answered []sdk.Name
 	flight := c.flight
-	c.flight = make(map[sdk.Name]told) // small again: to walk a map costs its largest size
+	c.flight = make(map[sdk.Name]handout) // small again: to walk a map costs its largest size
 	for name, t := range flight {
 		if t.rev != rev {
 			c.flight[name] = t
 			continue
 		}
-		landed = append(landed, name)
+		answered = append(answered, name)
 		if err, ok := why[name]; ok {
 			c.fail(name, t.value, err)
 		} else {
 			c.confirm(name, t.value)
 		}
 	}
-	return landed
+	return answered
 }
 
 func (c *Cursor) confirm(name sdk.Name, value *sdk.Service) {
 	if value == nil {
-		delete(c.told, name)
+		delete(c.confirmed, name)
 	} else {
-		c.told[name] = value
+		c.confirmed[name] = value
 	}
 	if _, ok := c.failed[name]; ok {
 		delete(c.failed, name)
@@ -174,9 +174,9 @@ func refused(err error) bool {
 	return errors.As(err, &r)
 }
 
-// judge decides whether a Service is kept from this dataplane because it would
-// only half understand it, and says so when that changes.
-func (c *Cursor) judge(name sdk.Name) {
+// withhold decides whether a Service is kept from this dataplane because it lacks a
+// feature that the Service needs, and reports when that changes.
+func (c *Cursor) withhold(name sdk.Name) {
 	value := c.t.values[name]
 	if value == nil {
 		delete(c.withheld, name)

@@ -12,7 +12,7 @@ import (
 )
 
 // addresses are those that Services have as cluster IP or as external IP. A cluster IP
-// is its Service's at every port: no user draws what is sent there to himself by naming
+// is its Service's at every port: no user can catch what is sent there by naming
 // it as an external IP (CVE-2020-8554).
 type addresses map[netip.Addr]*sharers
 
@@ -23,7 +23,7 @@ type sharers struct {
 	external map[*service]bool // nil: none had it yet
 }
 
-// others are those with the external IP, in the order of their names.
+// others returns those with the external IP, in the order of their names.
 func (s *sharers) others() []*service {
 	return slices.SortedFunc(maps.Keys(s.external), func(a, b *service) int {
 		return cmp.Or(cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name))
@@ -80,7 +80,7 @@ func (a addresses) remove(svc *service) (touched []*service) {
 	return touched
 }
 
-// cluster is the Service besides svc whose cluster IP f takes as an external IP; nil:
+// cluster returns the Service besides svc whose cluster IP f takes as an external IP; nil:
 // it takes none.
 func (a addresses) cluster(svc *service, f sdk.Frontend) *service {
 	if f.Kind != sdk.ExternalIP {

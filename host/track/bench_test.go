@@ -20,10 +20,10 @@ func turning(tb testing.TB, n int) func() {
 	c := tracker.Cursor(everything)
 	u, _ := c.Next()
 	c.Ack(u.To, nil)
-	turns := [2]*discoveryv1.EndpointSlice{sliceOf(7, 9), sliceOf(7, 10)}
+	rounds := [2]*discoveryv1.EndpointSlice{sliceOf(7, 9), sliceOf(7, 10)}
 	i := 0
 	return func() {
-		tracker.SetSlice(turns[i%2])
+		tracker.SetSlice(rounds[i%2])
 		i++
 		u, ok := c.Next()
 		if !ok || len(u.Set) != 1 || len(u.Delete) != 0 || u.Full || u.Node != nil {
@@ -45,10 +45,10 @@ func TestOneEndpointCostsTheSameInMany(t *testing.T) {
 // BenchmarkOneEndpoint is the time of it, at 100 and at 10,000 Services in turn.
 func BenchmarkOneEndpoint(b *testing.B) {
 	const batch = 100
-	turns := []func(){turning(b, 100), turning(b, 10_000)}
-	took := make([][]time.Duration, len(turns))
+	rounds := []func(){turning(b, 100), turning(b, 10_000)}
+	took := make([][]time.Duration, len(rounds))
 	for b.Loop() {
-		for i, change := range turns {
+		for i, change := range rounds {
 			began := time.Now()
 			for range batch {
 				change()

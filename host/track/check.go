@@ -19,8 +19,8 @@ type HealthCheck struct {
 	Ports reach.Counts // of the Service; a family with none is not asked
 }
 
-// HealthChecks are those of all Services that own theirs, in order of name. Until
-// everything was told there are none, so that a load balancer does not take the
+// HealthChecks returns those of all Services that own theirs, in order of name. Until
+// everything is known there are none, so that a load balancer does not take the
 // missing for gone.
 func (t *Tracker) HealthChecks() []HealthCheck {
 	t.mu.Lock()
@@ -69,7 +69,7 @@ func (t *Tracker) signalChecked() {
 	}
 }
 
-// A Lack is a kind of traffic that finds nobody on this node, though somebody
+// A Lack is a kind of traffic that has no endpoint on this node, though one
 // elsewhere could answer it.
 type Lack struct {
 	Internal bool // to the ClusterIP; else from outside

@@ -9,13 +9,13 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Cursor is what one dataplane has confirmed, and what it is owed. One caller
-// at a time goes Next, Sync, Ack; the other methods may be called beside it.
+// A Cursor keeps what one dataplane has confirmed, and what it is owed. One caller
+// at a time calls Next, Sync, Ack; the other methods may be called beside it.
 type Cursor struct {
 	t        *Tracker // its mutex guards what follows
 	name     string   // the dataplane's, for notices
 	features map[sdk.Feature]bool
-	ready    chan struct{} // holds one token while there may be something to tell
+	ready    chan struct{} // holds one token while Next may have an update
 	closed   bool
 
 	acked, sent uint64 // revisions
@@ -26,12 +26,12 @@ type Cursor struct {
 	full         bool      // the next update is a Full
 	fullSent     bool      // the one in flight is
 
-	told     map[sdk.Name]*sdk.Service // as last confirmed
-	owed     map[sdk.Name]time.Time    // changed since they were told; since when
-	flight   map[sdk.Name]told         // handed out, or offered again; not confirmed
-	failed   map[sdk.Name]failure      // the dataplane could not serve them
-	kept     map[sdk.Name]bool         // set aside
-	withheld map[sdk.Name][]sdk.Feature
+	confirmed map[sdk.Name]*sdk.Service // by the dataplane
+	owed      map[sdk.Name]time.Time    // changed since they were confirmed; since when
+	flight    map[sdk.Name]handout      // handed out, or offered again; not confirmed
+	failed    map[sdk.Name]failure      // the dataplane could not serve them
+	kept      map[sdk.Name]bool         // quarantined
+	withheld  map[sdk.Name][]sdk.Feature
 
 	node, nodeSent *sdk.Node // as last confirmed; as handed out, nil: not in flight
 
@@ -42,8 +42,8 @@ type Cursor struct {
 	triggersPlanned        []time.Time // and received, but not served
 }
 
-// told is a value that was handed out in an update; a nil value is a Delete.
-type told struct {
+// A handout is a value that was handed out in an update; a nil value is a Delete.
+type handout struct {
 	rev   uint64 // zero: in none yet, it is to be offered again
 	value *sdk.Service
 	since time.Time // since when it is owed
@@ -55,24 +55,24 @@ type failure struct {
 	value *sdk.Service
 }
 
-// Cursor begins to follow what is to be served for a dataplane that describes
+// Cursor returns a new cursor for a dataplane that describes
 // itself as d. Its first update is a Full. Services that need a feature which d
 // does not claim are kept from it.
 func (t *Tracker) Cursor(d sdk.Description) *Cursor {
 	t.mu.Lock()
 	defer t.unlock()
 	c := &Cursor{
-		t:        t,
-		name:     d.Name,
-		features: make(map[sdk.Feature]bool),
-		ready:    make(chan struct{}, 1),
-		full:     true,
-		told:     make(map[sdk.Name]*sdk.Service),
-		owed:     make(map[sdk.Name]time.Time),
-		flight:   make(map[sdk.Name]told),
-		failed:   make(map[sdk.Name]failure),
-		kept:     make(map[sdk.Name]bool),
-		withheld: make(map[sdk.Name][]sdk.Feature),
+		t:         t,
+		name:      d.Name,
+		features:  make(map[sdk.Feature]bool),
+		ready:     make(chan struct{}, 1),
+		full:      true,
+		confirmed: make(map[sdk.Name]*sdk.Service),
+		owed:      make(map[sdk.Name]time.Time),
+		flight:    make(map[sdk.Name]handout),
+		failed:    make(map[sdk.Name]failure),
+		kept:      make(map[sdk.Name]bool),
+		withheld:  make(map[sdk.Name][]sdk.Feature),
 
 		fullSince: t.now(),
 	}
@@ -81,7 +81,7 @@ func (t *Tracker) Cursor(d sdk.Description) *Cursor {
 	}
 	t.cursors = append(t.cursors, c)
 	for name := range t.values {
-		c.judge(name)
+		c.withhold(name)
 	}
 	c.signal()
 	return c
@@ -95,8 +95,8 @@ func (c *Cursor) Close() {
 	c.t.cursors = slices.DeleteFunc(c.t.cursors, func(o *Cursor) bool { return o == c })
 }
 
-// Changed holds a token when there may be something to tell. Many changes are one
-// token.
+// Changed returns a channel that holds a token while Next may have an update. Many
+// changes are one token.
 func (c *Cursor) Changed() <-chan struct{} { return c.ready }
 
 func (c *Cursor) signal() {
@@ -125,15 +125,15 @@ func (c *Cursor) Retry() {
 	defer c.t.unlock()
 	for name, f := range c.failed {
 		if _, flying := c.flight[name]; !flying && !refused(f.err) {
-			c.flight[name] = told{since: c.t.now()}
+			c.flight[name] = handout{since: c.t.now()}
 			c.signal()
 		}
 	}
 }
 
-// Keep sets these names aside, and no others: their Services are left as they are
-// served now, whatever happens to them, also by a Full. Those that were aside
-// before and are no longer are told as they are now.
+// Keep quarantines these names, and no others: their Services are left as they are
+// served now, whatever happens to them, also by a Full. Those that were quarantined
+// before and are no longer are handed out as they are now.
 func (c *Cursor) Keep(names ...sdk.Name) {
 	c.t.mu.Lock()
 	defer c.t.unlock()
@@ -141,14 +141,14 @@ func (c *Cursor) Keep(names ...sdk.Name) {
 	c.kept = make(map[sdk.Name]bool, len(names))
 	for _, name := range names {
 		c.kept[name] = true
-		delete(c.told, name)
+		delete(c.confirmed, name)
 		delete(c.owed, name)
 		delete(c.flight, name)
 		delete(c.failed, name)
 	}
 	for name := range before {
 		if !c.kept[name] {
-			c.flight[name] = told{since: c.t.now()} // nobody knows what is served
+			c.flight[name] = handout{since: c.t.now()} // what is served is not known
 			c.signal()
 		}
 	}
@@ -156,7 +156,7 @@ func (c *Cursor) Keep(names ...sdk.Name) {
 
 // changed notes that another value than before is to be served under name.
 func (c *Cursor) changed(name sdk.Name) {
-	c.judge(name)
+	c.withhold(name)
 	if c.kept[name] {
 		return
 	}
@@ -165,12 +165,12 @@ func (c *Cursor) changed(name sdk.Name) {
 	f, failed := c.failed[name]
 	switch {
 	case flying:
-		c.owe(name) // judged again when the flight has landed
+		c.owe(name) // judged again when the flight has answered
 	case failed && !same(now, f.value):
-		c.flight[name] = told{since: c.t.now()}
+		c.flight[name] = handout{since: c.t.now()}
 	case failed:
 		return // the very value that failed: in its own time
-	case same(now, c.told[name]):
+	case same(now, c.confirmed[name]):
 		delete(c.owed, name)
 		return
 	default:
@@ -186,7 +186,7 @@ func (c *Cursor) owe(name sdk.Name) {
 	}
 }
 
-// now is what this dataplane is to serve under name.
+// now returns what this dataplane is to serve under name.
 func (c *Cursor) now(name sdk.Name) *sdk.Service {
 	if len(c.withheld) > 0 && c.withheld[name] != nil {
 		return nil
@@ -194,8 +194,8 @@ func (c *Cursor) now(name sdk.Name) *sdk.Service {
 	return c.t.values[name]
 }
 
-// Next is the update that leads from what the dataplane confirmed to what is to
-// be served now. It is false when there is nothing to tell.
+// Next returns the update that leads from what the dataplane confirmed to what is to
+// be served now. It is false when there is nothing to hand out.
 func (c *Cursor) Next() (sdk.Update, bool) {
 	c.t.mu.Lock()
 	defer c.t.unlock()
@@ -208,7 +208,7 @@ func (c *Cursor) Next() (sdk.Update, bool) {
 	return c.difference()
 }
 
-// everything is a Full.
+// everything returns a Full.
 func (c *Cursor) everything() sdk.Update {
 	u := sdk.Update{To: c.sent + 1, Full: true, Set: make([]sdk.Service, 0, len(c.t.values))}
 	since := c.since()
@@ -217,25 +217,25 @@ func (c *Cursor) everything() sdk.Update {
 	for name, value := range c.t.values {
 		if c.withheld[name] == nil && !c.kept[name] {
 			u.Set = append(u.Set, *value)
-			c.flight[name] = told{u.To, value, since}
+			c.flight[name] = handout{u.To, value, since}
 		}
 	}
 	c.handOut(&u, c.t.node)
 	return u
 }
 
-// difference is what changed, and what is not known to have arrived.
+// difference returns what changed, and what is not known to have arrived.
 func (c *Cursor) difference() (sdk.Update, bool) {
 	u := sdk.Update{From: c.acked, To: c.sent + 1}
 	for name, since := range c.owed {
 		if _, flying := c.flight[name]; !flying {
-			c.flight[name] = told{since: since}
+			c.flight[name] = handout{since: since}
 		}
 	}
 	c.owed = make(map[sdk.Name]time.Time)
 	for name, before := range c.flight {
 		value := c.now(name)
-		c.flight[name] = told{u.To, value, before.since}
+		c.flight[name] = handout{u.To, value, before.since}
 		if value == nil {
 			u.Delete = append(u.Delete, name)
 		} else {
@@ -256,7 +256,7 @@ func (c *Cursor) difference() (sdk.Update, bool) {
 	return u, true
 }
 
-// handOut completes u, and remembers that it is out. The order in u means
+// handOut completes u, and notes that it is in flight. The order in u means
 // nothing, and is fixed so that it reads well.
 func (c *Cursor) handOut(u *sdk.Update, node *sdk.Node) {
 	for name := range c.kept {

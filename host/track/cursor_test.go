@@ -22,10 +22,10 @@ func followed(t *testing.T) (*Tracker, *Cursor, *[]Notice) {
 	tracker.SetService(newService("web", "172.30.0.1"))
 	tracker.SetSlice(newSlice("web-1", "web", "10.180.0.1 n1", "10.180.1.1 n2"))
 	c := tracker.Cursor(everything)
-	want(t, "the first update", toldBy(c), `
+	want(t, "the first update", handedOut(c), `
 		full
 		set ns1/web:http/tcp4 [cluster-ip 172.30.0.1:80] = [10.180.0.1:8080 here 10.180.1.1:8080]`)
-	want(t, "then", toldBy(c), "nothing")
+	want(t, "then", handedOut(c), "nothing")
 	return tracker, c, notices
 }
 
@@ -44,11 +44,11 @@ func TestNothingBeforeSynced(t *testing.T) {
 	tracker := New(nil)
 	c := tracker.Cursor(everything)
 	tracker.SetService(newService("web", "172.30.0.1"))
-	want(t, "before the caches are full", toldBy(c), "nothing")
+	want(t, "before the caches are full", handedOut(c), "nothing")
 	<-c.Changed()
 	tracker.Synced()
 	<-c.Changed()
-	want(t, "after", toldBy(c), "full\n"+setNone)
+	want(t, "after", handedOut(c), "full\n"+setNone)
 }
 
 // Many changes before one Next are one change, and none if all is as it was.
@@ -57,10 +57,10 @@ func TestLastStateWins(t *testing.T) {
 	oneEndpoint(tracker)
 	tracker.SetSlice(newSlice("web-1", "web"))
 	oneEndpoint(tracker)
-	want(t, "three changes", toldBy(c), setFirst)
+	want(t, "three changes", handedOut(c), setFirst)
 	bothEndpoints(tracker)
 	oneEndpoint(tracker)
-	want(t, "there and back", toldBy(c), "nothing")
+	want(t, "there and back", handedOut(c), "nothing")
 	if s := c.Status(); s.Pending != 0 {
 		t.Errorf("pending %d", s.Pending)
 	}
@@ -68,7 +68,7 @@ func TestLastStateWins(t *testing.T) {
 
 // What was handed out and not confirmed is told again as it is now, even if it is
 // back at what was confirmed before: nobody knows how far the dataplane got.
-func TestUnconfirmedIsToldAgain(t *testing.T) {
+func TestUnconfirmedIsHandedOutAgain(t *testing.T) {
 	tracker, c, _ := followed(t)
 	oneEndpoint(tracker)
 	lost, _ := c.Next()
@@ -80,8 +80,8 @@ func TestUnconfirmedIsToldAgain(t *testing.T) {
 		t.Errorf("the second update leads from %d to %d, the lost one from %d to %d", again.From, again.To, lost.From, lost.To)
 	}
 	c.Ack(lost.To, nil) // comes late, and is of no use
-	want(t, "and still", toldBy(c), setBoth)
-	want(t, "then", toldBy(c), "nothing")
+	want(t, "and still", handedOut(c), setBoth)
+	want(t, "then", handedOut(c), "nothing")
 }
 
 func TestUnconfirmedAndGone(t *testing.T) {
@@ -89,10 +89,10 @@ func TestUnconfirmedAndGone(t *testing.T) {
 	tracker.SetService(newService("api", "172.30.0.2"))
 	c.Next() // lost
 	tracker.DeleteService("ns1", "api")
-	want(t, "a Service that the dataplane may have", toldBy(c), "delete ns1/api:http/tcp4")
+	want(t, "a Service that the dataplane may have", handedOut(c), "delete ns1/api:http/tcp4")
 	tracker.SetService(newService("api", "172.30.0.2"))
 	tracker.DeleteService("ns1", "api")
-	want(t, "one it cannot have", toldBy(c), "nothing")
+	want(t, "one it cannot have", handedOut(c), "nothing")
 }
 
 // A change that comes while an update is under way is not lost with its ack.
@@ -102,14 +102,14 @@ func TestChangedWhileUnderWay(t *testing.T) {
 	u, _ := c.Next()
 	bothEndpoints(tracker)
 	c.Ack(u.To, nil)
-	want(t, "after the ack", toldBy(c), setBoth)
+	want(t, "after the ack", handedOut(c), setBoth)
 
 	oneEndpoint(tracker)
 	u, _ = c.Next()
 	bothEndpoints(tracker)
 	oneEndpoint(tracker)
 	c.Ack(u.To, nil)
-	want(t, "back at what was under way", toldBy(c), "nothing")
+	want(t, "back at what was under way", handedOut(c), "nothing")
 }
 
 func TestResync(t *testing.T) {
@@ -118,14 +118,14 @@ func TestResync(t *testing.T) {
 	u, _ := c.Next()
 	c.Resync()
 	c.Ack(u.To, nil) // of the session before
-	want(t, "a new session", toldBy(c), "full\n"+setFirst)
+	want(t, "a new session", handedOut(c), "full\n"+setFirst)
 
 	c.Resync()
 	full, _ := c.Next()
 	if full.From != 0 || !full.Full || full.Node == nil {
 		t.Errorf("a Full leads from %d, with node %v", full.From, full.Node)
 	}
-	want(t, "a Full that is not confirmed", toldBy(c), "full\n"+setFirst)
+	want(t, "a Full that is not confirmed", handedOut(c), "full\n"+setFirst)
 }
 
 // What a Full did not name is gone, and is told when it comes back the same.
@@ -133,9 +133,9 @@ func TestFullForgets(t *testing.T) {
 	tracker, c, _ := followed(t)
 	tracker.DeleteService("ns1", "web")
 	c.Resync()
-	want(t, "a Full without it", toldBy(c), "full")
+	want(t, "a Full without it", handedOut(c), "full")
 	tracker.SetService(newService("web", "172.30.0.1"))
-	want(t, "back as it was", toldBy(c), setBoth)
+	want(t, "back as it was", handedOut(c), setBoth)
 }
 
 // A Service that failed is offered again with Retry, or when it changes; one that
@@ -151,18 +151,18 @@ func TestFailedStaysOwed(t *testing.T) {
 	}
 	oneEndpoint(tracker)
 	fails(errors.New("no memory"))
-	want(t, "by itself", toldBy(c), "nothing")
+	want(t, "by itself", handedOut(c), "nothing")
 	c.Retry()
 	fails(errors.New("no memory"))
 	c.Retry()
 	fails(&sdk.Refusal{Why: "no such module"})
 	c.Retry()
-	want(t, "a refused one with Retry", toldBy(c), "nothing")
+	want(t, "a refused one with Retry", handedOut(c), "nothing")
 	if s := c.Status(); len(s.Failed) != 1 || s.Failed[0].Name != web || s.Pending != 0 {
 		t.Errorf("status %+v", s)
 	}
 	bothEndpoints(tracker)
-	want(t, "a refused one that changed", toldBy(c), setBoth)
+	want(t, "a refused one that changed", handedOut(c), setBoth)
 
 	got := reasons(*notices)
 	if want := []string{"ServiceFailed ns1/web:http/tcp4", "ServiceRefused ns1/web:http/tcp4", "ServiceServed ns1/web:http/tcp4"}; !slices.Equal(got, want) {
@@ -176,7 +176,7 @@ func TestFailedAndThenAsBefore(t *testing.T) {
 	u, _ := c.Next()
 	c.Ack(u.To, []sdk.Failure{{Name: web, Err: errors.New("no memory")}})
 	bothEndpoints(tracker)
-	want(t, "back at what was confirmed before it failed", toldBy(c), setBoth)
+	want(t, "back at what was confirmed before it failed", handedOut(c), setBoth)
 }
 
 func TestFailedAndThenGone(t *testing.T) {
@@ -189,7 +189,7 @@ func TestFailedAndThenGone(t *testing.T) {
 	want(t, "gone", text(u), "delete ns1/web:http/tcp4")
 	c.Ack(u.To, []sdk.Failure{{Name: web, Err: errors.New("no memory")}})
 	c.Retry()
-	want(t, "a Delete that failed", toldBy(c), "delete ns1/web:http/tcp4")
+	want(t, "a Delete that failed", handedOut(c), "delete ns1/web:http/tcp4")
 }
 
 // What is set aside is left alone, whatever happens to it.
@@ -197,13 +197,13 @@ func TestKeep(t *testing.T) {
 	tracker, c, _ := followed(t)
 	c.Keep(web)
 	oneEndpoint(tracker)
-	want(t, "kept", toldBy(c), "nothing")
+	want(t, "kept", handedOut(c), "nothing")
 	c.Resync()
-	want(t, "kept by a Full", toldBy(c), "full\nkeep ns1/web:http/tcp4")
+	want(t, "kept by a Full", handedOut(c), "full\nkeep ns1/web:http/tcp4")
 	tracker.DeleteService("ns1", "web")
-	want(t, "kept though it is gone", toldBy(c), "nothing")
+	want(t, "kept though it is gone", handedOut(c), "nothing")
 	c.Keep()
-	want(t, "no longer kept", toldBy(c), "delete ns1/web:http/tcp4")
+	want(t, "no longer kept", handedOut(c), "delete ns1/web:http/tcp4")
 }
 
 func TestWithheld(t *testing.T) {
@@ -211,26 +211,26 @@ func TestWithheld(t *testing.T) {
 	d := sdk.Description{Name: "simple", Features: []sdk.Feature{sdk.FeatureIPv4}}
 	simple, all := tracker.Cursor(d), tracker.Cursor(everything)
 	tracker.SetService(newService("web", "172.30.0.1"))
-	want(t, "a simple dataplane", toldBy(simple), "full\n"+setNone)
-	toldBy(all)
+	want(t, "a simple dataplane", handedOut(simple), "full\n"+setNone)
+	handedOut(all)
 
 	sticky := func(svc *corev1.Service) { svc.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }
 	tracker.SetService(newService("web", "172.30.0.1", sticky))
-	want(t, "one that would only half understand it", toldBy(simple), "delete ns1/web:http/tcp4")
-	want(t, "one that understands it", toldBy(all), setNone)
+	want(t, "one that would only half understand it", handedOut(simple), "delete ns1/web:http/tcp4")
+	want(t, "one that understands it", handedOut(all), setNone)
 	if s := simple.Status(); len(s.Withheld) != 1 || fmt.Sprint(s.Withheld[0].Lacks) != "[affinity]" {
 		t.Errorf("withheld %+v", s.Withheld)
 	}
 	bothEndpoints(tracker)
-	want(t, "still withheld", toldBy(simple), "nothing")
+	want(t, "still withheld", handedOut(simple), "nothing")
 	if got := reasons(*notices); !slices.Equal(got, []string{"ServiceWithheld ns1/web:http/tcp4"}) {
 		t.Errorf("reported %q, want it once", got)
 	}
 	tracker.SetService(newService("web", "172.30.0.1"))
-	want(t, "simple again", toldBy(simple), setBoth)
+	want(t, "simple again", handedOut(simple), setBoth)
 
 	late := tracker.Cursor(sdk.Description{Name: "late"})
-	want(t, "a cursor made later judges what is there", toldBy(late), "full")
+	want(t, "a cursor made later judges what is there", handedOut(late), "full")
 }
 
 // A swap feeds two dataplanes, each at its own pace.
@@ -238,23 +238,23 @@ func TestTwoCursors(t *testing.T) {
 	tracker, a, _ := followed(t)
 	b := tracker.Cursor(everything)
 	oneEndpoint(tracker)
-	want(t, "a", toldBy(a), setFirst)
-	want(t, "b", toldBy(b), "full\n"+setFirst)
+	want(t, "a", handedOut(a), setFirst)
+	want(t, "b", handedOut(b), "full\n"+setFirst)
 	bothEndpoints(tracker)
 	a.Next() // lost
-	want(t, "b again", toldBy(b), setBoth)
+	want(t, "b again", handedOut(b), setBoth)
 	oneEndpoint(tracker)
-	want(t, "a again", toldBy(a), setFirst)
+	want(t, "a again", handedOut(a), setFirst)
 	b.Close()
 	bothEndpoints(tracker)
-	want(t, "a closed cursor", toldBy(b), "nothing")
-	want(t, "the other", toldBy(a), setBoth)
+	want(t, "a closed cursor", handedOut(b), "nothing")
+	want(t, "the other", handedOut(a), setBoth)
 }
 
 func TestNodeIsAnUpdate(t *testing.T) {
 	tracker, c, _ := followed(t)
 	tracker.SetNode(newNode("n2", "z1"))
-	want(t, "another node", toldBy(c), "nothing")
+	want(t, "another node", handedOut(c), "nothing")
 	tracker.Configure(Facts{NodeName: "n1", PodsFromNode: true, PrimaryNodePorts: true})
 	n := newNode("n1", "", "192.0.2.10", "192.0.2.11", "2001:db8::10")
 	n.Spec.PodCIDRs = []string{"10.180.0.0/24"}
@@ -268,9 +268,9 @@ func TestNodeIsAnUpdate(t *testing.T) {
 	}
 	c.Ack(u.To, nil)
 	tracker.SetNode(n)
-	want(t, "the same node", toldBy(c), "nothing")
+	want(t, "the same node", handedOut(c), "nothing")
 	tracker.DeleteNode("n1")
-	want(t, "its object gone", toldBy(c), "nothing")
+	want(t, "its object gone", handedOut(c), "nothing")
 }
 
 // Our zone's label decides about hints, so its change is a change of endpoints.
@@ -279,16 +279,16 @@ func TestZoneChange(t *testing.T) {
 	slice := newSlice("web-1", "web", "10.180.0.1 n1", "10.180.1.1 n2")
 	slice.Endpoints[0].Hints, slice.Endpoints[1].Hints = forZone("z1"), forZone("z2")
 	tracker.SetSlice(slice)
-	want(t, "without a zone", toldBy(c), "nothing")
+	want(t, "without a zone", handedOut(c), "nothing")
 	tracker.SetNode(newNode("n1", "z1"))
-	want(t, "in zone z1", toldBy(c), setFirst)
+	want(t, "in zone z1", handedOut(c), setFirst)
 }
 
 // Trigger times are collected until what they announced is confirmed.
 func TestTriggerTimes(t *testing.T) {
 	tracker, c, _ := followed(t)
 	tracker.Configure(Facts{NodeName: "n1", Since: at("2026-01-01T00:00:00Z")})
-	toldBy(c)
+	handedOut(c)
 	change := func(when string, endpoints ...string) {
 		s := newSlice("web-1", "web", endpoints...)
 		s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: when}
@@ -327,5 +327,5 @@ func TestManyChangesTakeNoRoom(t *testing.T) {
 	if len(c.triggers) > maxTriggers {
 		t.Errorf("%d triggers", len(c.triggers))
 	}
-	want(t, "and the dataplane hears", toldBy(c), "nothing")
+	want(t, "and the dataplane hears", handedOut(c), "nothing")
 }

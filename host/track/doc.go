@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package track knows what should be served on this node, and what each dataplane
+Package track keeps what should be served on this node, and what each dataplane
 has not yet confirmed of it.
 
 	SetService ┐                                   ┌─▶ Cursor of one dataplane
@@ -9,8 +9,8 @@ has not yet confirmed of it.
 	SetNode    ┘            own                    └─▶   Ack  ◀─ confirmed, failed
 
 An object becomes a record that holds what matters of it. A record that is equal
-to the one before ends the matter at once: nothing is allocated and no cursor
-hears of it. Otherwise the one Service it belongs to is decided anew, the values
+to the one before has no effect: nothing is allocated and no cursor is
+touched. Otherwise the one Service it belongs to is decided again, the values
 that differ are put in place, and each cursor notes their names. So the cost
 follows the change, whatever the size of the cluster.
 
@@ -18,9 +18,9 @@ follows the change, whatever the size of the cluster.
 
 A cursor keeps, for each name, the value that its dataplane last confirmed. What
 Next hands out stays in flight until Ack. A name in flight that is not confirmed
-is told again, as things are then, even if its value is back at what was once
-confirmed: nobody knows how far the dataplane got. A name that is not in flight
-and equal to what was confirmed is not told at all. Many changes before one Next
+is handed out again, as things are then, even if its value is back at what was once
+confirmed: it is not known how far the dataplane got. A name that is not in flight
+and equal to what was confirmed is not handed out at all. Many changes before one Next
 are one change; last state wins, and memory is bounded by what exists.
 */
 package track

@@ -29,7 +29,7 @@ type Facts struct {
 
 	MasqueradeAll bool
 	MasqueradeBit uint8
-	ServiceCIDRs  []netip.Prefix // beside those that SetServiceCIDR tells of
+	ServiceCIDRs  []netip.Prefix // beside those of SetServiceCIDR
 	Conntrack     sdk.ConntrackLimits
 
 	ExternalIPs   []netip.Prefix // see reach.Here
@@ -73,7 +73,7 @@ func readNode(n *corev1.Node) nodeRecord {
 	return r
 }
 
-// node is what a dataplane must know.
+// node returns what a dataplane must know.
 func (f Facts) node(r nodeRecord) sdk.Node {
 	n := sdk.Node{
 		Name:          f.NodeName,
@@ -100,7 +100,7 @@ func (f Facts) node(r nodeRecord) sdk.Node {
 	return n
 }
 
-// primary is the first address of each family, as a range of one.
+// primary returns the first address of each family, as a range of one.
 func primary(addrs []netip.Addr) []netip.Prefix {
 	var first []netip.Prefix
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
@@ -112,7 +112,7 @@ func primary(addrs []netip.Addr) []netip.Prefix {
 	return first
 }
 
-// here is what decisions about endpoints and frontends hang on.
+// here returns what decisions about endpoints and frontends depend on.
 func (f Facts) here(r nodeRecord, n sdk.Node) reach.Here {
 	return reach.Here{
 		Node:        f.NodeName,

@@ -4,12 +4,12 @@ package track
 
 import "github.com/pointsman/pointsman/sdk"
 
-// Freeze lets no change in until thaw is called: whoever tells the tracker of one
-// waits. What was told before can be asked and handed out. So cursors that have
+// Freeze lets no change in until thaw is called: callers of SetService and the like
+// wait. What was there before can be asked and handed out. So cursors that have
 // nothing pending have all confirmed the same.
 func (t *Tracker) Freeze() (thaw func()) {
 	t.gate.Lock()
-	t.mu.Lock() // whoever came in before is done
+	t.mu.Lock() // a change that came in before is complete
 	defer t.mu.Unlock()
 	return t.gate.Unlock
 }
@@ -24,15 +24,15 @@ func (t *Tracker) Open() bool {
 }
 
 // admit is how a change comes in; unlock is how it leaves. The gate is not held in
-// between: unlock reports, and whoever is told may come in with a change of its own.
+// between: unlock reports, and what it calls may make a change of its own.
 func (t *Tracker) admit() {
 	t.gate.RLock()
 	defer t.gate.RUnlock()
 	t.mu.Lock()
 }
 
-// Wanted is how many Services the dataplane is to serve: all but those that it failed to
-// serve, those kept from it, and those set aside.
+// Wanted returns how many Services the dataplane is to serve: all but those that it failed to
+// serve, those kept from it, and those quarantined.
 func (c *Cursor) Wanted() int {
 	c.t.mu.Lock()
 	defer c.t.unlock()
@@ -45,21 +45,21 @@ func (c *Cursor) Wanted() int {
 	return n
 }
 
-// Told is what the dataplane has confirmed, in no order. What it failed to serve,
-// and what is set aside, is not among it.
-func (c *Cursor) Told() []sdk.Service {
+// Confirmed returns what the dataplane has confirmed, in no order. What it failed to serve,
+// and what is quarantined, is not among it.
+func (c *Cursor) Confirmed() []sdk.Service {
 	c.t.mu.Lock()
 	defer c.t.unlock()
-	told := make([]sdk.Service, 0, len(c.told))
-	for name, value := range c.told {
+	confirmed := make([]sdk.Service, 0, len(c.confirmed))
+	for name, value := range c.confirmed {
 		if _, failed := c.failed[name]; !failed && !c.kept[name] {
-			told = append(told, *value)
+			confirmed = append(confirmed, *value)
 		}
 	}
-	return told
+	return confirmed
 }
 
-// Value is what is to be served under name.
+// Value returns what is to be served under name.
 func (t *Tracker) Value(name sdk.Name) (sdk.Service, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,7 +70,7 @@ func (t *Tracker) Value(name sdk.Name) (sdk.Service, bool) {
 	return *v, true
 }
 
-// NamesBut are all names under which something is to be served, save for these.
+// NamesBut returns all names under which something is to be served, save for these.
 func (t *Tracker) NamesBut(these []sdk.Name) []sdk.Name {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -41,18 +41,18 @@ func TestFreeze(t *testing.T) {
 	}
 }
 
-func TestTold(t *testing.T) {
+func TestConfirmed(t *testing.T) {
 	tr := New(nil)
 	tr.Synced()
 	c := tr.Cursor(sdk.Description{Features: sdk.Features})
 	tr.values[sdk.Name{Service: "a"}] = &sdk.Service{Name: sdk.Name{Service: "a"}}
 	tr.values[sdk.Name{Service: "b"}] = &sdk.Service{Name: sdk.Name{Service: "b"}}
 	u, _ := c.Next()
-	if told := c.Told(); len(told) != 0 {
-		t.Errorf("told %v before it was confirmed", told)
+	if got := c.Confirmed(); len(got) != 0 {
+		t.Errorf("%v before it was confirmed", got)
 	}
 	c.Ack(u.To, []sdk.Failure{{Name: sdk.Name{Service: "b"}}})
-	if told := c.Told(); len(told) != 1 || told[0].Name.Service != "a" {
-		t.Errorf("told %v, want a alone: b failed", told)
+	if got := c.Confirmed(); len(got) != 1 || got[0].Name.Service != "a" {
+		t.Errorf("confirmed %v, want a alone: b failed", got)
 	}
 }

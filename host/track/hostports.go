@@ -27,7 +27,7 @@ func (p HostPort) String() string {
 	return fmt.Sprintf("%s/%s", p.Addr, p.Protocol)
 }
 
-// outside are the claims that somebody made from outside the cluster, so that to list
+// outside are the claims on ports that are reached from outside the cluster, so that to list
 // them costs what they are, not what all Services are.
 type outside struct {
 	claims  map[claim]bool
@@ -66,7 +66,7 @@ func (t *Tracker) HostPorts() (list []HostPort, changes uint64) {
 	return list, t.owners.outside.changes
 }
 
-// HostPortChanges is another number after each change of HostPorts but one of the
+// HostPortChanges returns another number after each change of HostPorts but one of the
 // node's addresses.
 func (t *Tracker) HostPortChanges() uint64 {
 	t.mu.Lock()

@@ -21,13 +21,13 @@ import (
 // dataplane serves exactly what a tracker would say that had been told nothing
 // but the end.
 type model struct {
-	t        *testing.T
-	rand     *rand.Rand
-	tracker  *Tracker
-	services map[string]*corev1.Service
-	slices   map[string]*discoveryv1.EndpointSlice
-	zone     string
-	planes   []*plane
+	t          *testing.T
+	rand       *rand.Rand
+	tracker    *Tracker
+	services   map[string]*corev1.Service
+	slices     map[string]*discoveryv1.EndpointSlice
+	zone       string
+	dataplanes []*dataplane
 }
 
 func TestWhateverHappensEveryDataplaneGetsThere(t *testing.T) {
@@ -50,7 +50,7 @@ func newModel(t *testing.T, seed uint64) *model {
 		slices:   make(map[string]*discoveryv1.EndpointSlice),
 	}
 	for range 2 {
-		m.planes = append(m.planes, &plane{rand: m.rand, meanwhile: m.change, cursor: tracker.Cursor(everything), served: make(map[sdk.Name]sdk.Service)})
+		m.dataplanes = append(m.dataplanes, &dataplane{rand: m.rand, meanwhile: m.change, cursor: tracker.Cursor(everything), served: make(map[sdk.Name]sdk.Service)})
 	}
 	return m
 }
@@ -62,7 +62,7 @@ func (m *model) step() {
 		m.change()
 		return
 	}
-	m.planes[m.rand.IntN(len(m.planes))].follow()
+	m.dataplanes[m.rand.IntN(len(m.dataplanes))].follow()
 }
 
 // change changes the cluster, or what is set aside.
@@ -84,10 +84,10 @@ func (m *model) change() {
 		m.zone = m.pick("z1", "z2")
 		m.tracker.SetNode(newNode("n1", m.zone))
 	case 7:
-		p := m.planes[m.rand.IntN(len(m.planes))]
+		p := m.dataplanes[m.rand.IntN(len(m.dataplanes))]
 		p.cursor.Keep(sdk.Name{Namespace: "ns1", Service: m.pick("a", "b"), Port: "http", Protocol: sdk.TCP, Family: sdk.IPv4})
 	default:
-		m.planes[m.rand.IntN(len(m.planes))].cursor.Keep()
+		m.dataplanes[m.rand.IntN(len(m.dataplanes))].cursor.Keep()
 	}
 }
 
@@ -136,14 +136,14 @@ func (m *model) calm() {
 		truth.SetSlice(slice)
 	}
 	full, _ := truth.Cursor(everything).Next()
-	for i, p := range m.planes {
+	for i, p := range m.dataplanes {
 		p.settle(m.t)
 		p.compare(m.t, fmt.Sprintf("dataplane %d", i), full)
 	}
 }
 
-// A plane is a dataplane that is not quite reliable.
-type plane struct {
+// A dataplane is a dataplane that is not quite reliable.
+type dataplane struct {
 	rand      *rand.Rand
 	meanwhile func() // what happens while an update is under way
 	cursor    *Cursor
@@ -155,7 +155,7 @@ type plane struct {
 var errBroken = errors.New("broken")
 
 // follow takes one update, with whatever may go wrong.
-func (p *plane) follow() {
+func (p *dataplane) follow() {
 	u, ok := p.cursor.Next()
 	if !ok {
 		return
@@ -190,7 +190,7 @@ func never() bool { return false }
 
 // apply serves what u says, save for what fails. If the call as a whole breaks
 // its revision is not taken.
-func (p *plane) apply(u sdk.Update, fails func() bool, breaks bool) (failed []sdk.Failure) {
+func (p *dataplane) apply(u sdk.Update, fails func() bool, breaks bool) (failed []sdk.Failure) {
 	stays := make(map[sdk.Name]bool)
 	for _, name := range u.Keep {
 		stays[name] = true
@@ -221,7 +221,7 @@ func (p *plane) apply(u sdk.Update, fails func() bool, breaks bool) (failed []sd
 	return failed
 }
 
-func (p *plane) why() error {
+func (p *dataplane) why() error {
 	if p.rand.IntN(20) == 0 {
 		return &sdk.Refusal{Why: "not here"}
 	}
@@ -230,7 +230,7 @@ func (p *plane) why() error {
 
 // settle follows until there is nothing more to follow. What was refused is not
 // offered again by itself, so a new session ends the story.
-func (p *plane) settle(t *testing.T) {
+func (p *dataplane) settle(t *testing.T) {
 	p.cursor.Keep()
 	p.cursor.Retry()
 	if slices.ContainsFunc(p.cursor.Status().Failed, func(f sdk.Failure) bool { return refused(f.Err) }) {
@@ -250,7 +250,7 @@ func (p *plane) settle(t *testing.T) {
 	t.Fatal("there is always more to tell")
 }
 
-func (p *plane) compare(t *testing.T, who string, full sdk.Update) {
+func (p *dataplane) compare(t *testing.T, who string, full sdk.Update) {
 	t.Helper()
 	for _, s := range full.Set {
 		if got, ok := p.served[s.Name]; !ok || !got.Equal(s) {

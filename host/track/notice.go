@@ -27,8 +27,8 @@ const (
 	ServiceWithheld = "ServiceWithheld" // a dataplane lacks a feature it needs
 )
 
-// unlock lets go of the mutex, and then says what there is to say: whoever is
-// told may call back.
+// unlock unlocks the mutex, and then reports the notices: the function that is
+// called may call the tracker.
 func (t *Tracker) unlock() {
 	notices := t.notices
 	t.notices = nil

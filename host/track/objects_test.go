@@ -115,8 +115,8 @@ func newTracker() (*Tracker, *[]Notice) {
 	return t, &notices
 }
 
-// told is the next update as text, acknowledged; "nothing" when there is none.
-func toldBy(c *Cursor) string {
+// handedOut is the next update as text, acknowledged; "nothing" when there is none.
+func handedOut(c *Cursor) string {
 	u, ok := c.Next()
 	if !ok {
 		return "nothing"

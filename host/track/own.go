@@ -13,7 +13,7 @@ import (
 )
 
 // owners decides which Service an address belongs to, because a packet can go to
-// one only. Whoever asks for it stands in a queue, and the first is the owner.
+// one only. The Services that ask for it are in a queue, and the first is the owner.
 type owners struct {
 	queues    map[claim][]holder
 	addresses addresses
@@ -38,12 +38,12 @@ func (c claim) String() string {
 	return fmt.Sprintf("%s/%s", c.addr, c.protocol)
 }
 
-// healthPort is the claim of a healthCheckNodePort, which has no address.
+// healthPort returns the claim of a healthCheckNodePort, which has no address.
 func healthPort(number uint16) claim {
 	return claim{addr: netip.AddrPortFrom(netip.Addr{}, number), protocol: sdk.TCP}
 }
 
-// A holder is who asks: a Service, by one of its ports, as one kind of frontend.
+// A holder is what asks: a Service, by one of its ports, as one kind of frontend.
 // That of a health port has neither port nor kind.
 type holder struct {
 	svc  *service
@@ -51,10 +51,10 @@ type holder struct {
 	kind sdk.Kind
 }
 
-// precedence of kinds: what the cluster gave goes before what a user asked for.
+// precedence of kinds: what the cluster gave takes precedence over what a user asked for.
 var precedence = [...]int{sdk.ClusterIP: 1, sdk.LoadBalancer: 2, sdk.ExternalIP: 3, sdk.NodePort: 4}
 
-// compare is the order of a queue: by kind, then the older Service, then by name.
+// compare returns the order of a queue: by kind, then the older Service, then by name.
 func (h holder) compare(g holder) int {
 	return cmp.Or(
 		cmp.Compare(precedence[h.kind], precedence[g.kind]),
@@ -65,7 +65,7 @@ func (h holder) compare(g holder) int {
 	)
 }
 
-// claim puts svc into the queues of all it asks for, and returns who else stands
+// claim puts svc into the queues of all it asks for, and returns the others
 // in them.
 func (o owners) claim(svc *service) (touched []*service) {
 	for i, p := range svc.ports {
@@ -90,7 +90,7 @@ func (o owners) enqueue(c claim, h holder) (others []*service) {
 	return others
 }
 
-// release takes svc out of every queue, and returns who stays in them.
+// release takes svc out of every queue, and returns those that stay in them.
 func (o owners) release(svc *service) (touched []*service) {
 	for _, c := range svc.held {
 		queue := slices.DeleteFunc(o.queues[c], func(h holder) bool { return h.svc == svc })
@@ -114,7 +114,7 @@ func services(queue []holder) []*service {
 	return list
 }
 
-// owner is who has what f is of port i of svc.
+// owner returns the Service that owns frontend f of port i of svc.
 func (o owners) owner(svc *service, i int, f sdk.Frontend) (*service, int) {
 	if other := o.addresses.cluster(svc, f); other != nil {
 		return other, 0
@@ -128,7 +128,7 @@ func (o owners) owns(svc *service, i int, f sdk.Frontend) bool {
 	return owner == svc && port == i
 }
 
-// owned are the frontends of port i that belong to it.
+// owned returns the frontends of port i that belong to it.
 func (o owners) owned(svc *service, i int) []sdk.Frontend {
 	var list []sdk.Frontend
 	for _, f := range svc.ports[i].Frontends {
@@ -150,7 +150,7 @@ func (o owners) lost(svc *service, i int) []reach.Problem {
 	return problems
 }
 
-// healthPort is svc's healthCheckNodePort if it owns it, or zero.
+// healthPort returns svc's healthCheckNodePort if it owns it, or zero.
 func (o owners) healthPort(svc *service) uint16 {
 	number := svc.spec.HealthPort
 	if number == 0 || o.queues[healthPort(number)][0].svc != svc {

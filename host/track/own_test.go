@@ -11,7 +11,7 @@ import (
 )
 
 // Of two Services that ask for one address and port, one owns it (contract line
-// 10), whichever came first to our ears.
+// 10), whichever was read first.
 func TestOwner(t *testing.T) {
 	at := func(port int32) func(*corev1.Service) {
 		return func(svc *corev1.Service) { svc.Spec.Ports[0].Port = port }
@@ -76,21 +76,21 @@ func TestNextOwnerInTheSameUpdate(t *testing.T) {
 	tracker.SetService(newService("a", "172.30.0.1", created(1), externalIPs("203.0.113.1")))
 	tracker.SetService(newService("b", "172.30.0.2", created(2), externalIPs("203.0.113.1")))
 	tracker.SetService(newService("c", "172.30.0.3", created(3), externalIPs("203.0.113.1")))
-	want(t, "the oldest has it", toldBy(c), `
+	want(t, "the oldest has it", handedOut(c), `
 		full
 		set ns1/a:http/tcp4 [cluster-ip 172.30.0.1:80 external-ip 203.0.113.1:80] = []
 		set ns1/b:http/tcp4 [cluster-ip 172.30.0.2:80] = []
 		set ns1/c:http/tcp4 [cluster-ip 172.30.0.3:80] = []`)
 	tracker.SetService(newService("a", "172.30.0.1", created(1)))
-	want(t, "it lets go", toldBy(c), `
+	want(t, "it lets go", handedOut(c), `
 		set ns1/a:http/tcp4 [cluster-ip 172.30.0.1:80] = []
 		set ns1/b:http/tcp4 [cluster-ip 172.30.0.2:80 external-ip 203.0.113.1:80] = []`)
 	tracker.SetService(newService("d", "203.0.113.1", created(9)))
-	want(t, "a cluster IP takes it", toldBy(c), `
+	want(t, "a cluster IP takes it", handedOut(c), `
 		set ns1/b:http/tcp4 [cluster-ip 172.30.0.2:80] = []
 		set ns1/d:http/tcp4 [cluster-ip 203.0.113.1:80] = []`)
 	tracker.DeleteService("ns1", "d")
-	want(t, "and is gone", toldBy(c), `
+	want(t, "and is gone", handedOut(c), `
 		set ns1/b:http/tcp4 [cluster-ip 172.30.0.2:80 external-ip 203.0.113.1:80] = []
 		delete ns1/d:http/tcp4`)
 	for _, n := range *notices {
@@ -106,9 +106,9 @@ func TestLoserOfEverything(t *testing.T) {
 	c := tracker.Cursor(everything)
 	tracker.SetService(newService("a", "172.30.0.1"))
 	tracker.SetService(newService("b", "172.30.0.1"))
-	want(t, "one of two", toldBy(c), "full\nset ns1/a:http/tcp4 [cluster-ip 172.30.0.1:80] = []")
+	want(t, "one of two", handedOut(c), "full\nset ns1/a:http/tcp4 [cluster-ip 172.30.0.1:80] = []")
 	tracker.DeleteService("ns1", "a")
-	want(t, "the other", toldBy(c), `
+	want(t, "the other", handedOut(c), `
 		set ns1/b:http/tcp4 [cluster-ip 172.30.0.1:80] = []
 		delete ns1/a:http/tcp4`)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// What a dataplane only planned it is not told again, and it is not served until the
+// What a dataplane only planned is not handed out again, and is not served until the
 // dataplane says so.
 func TestPlannedIsNotServed(t *testing.T) {
 	tracker, c, _ := followed(t)
@@ -22,7 +22,7 @@ func TestPlannedIsNotServed(t *testing.T) {
 	if s.Acked != u.To || s.Served != served || s.Pending != 0 || s.Since.IsZero() {
 		t.Errorf("planned: %+v, want revision %d received and %d served, and that it is owed since then", s, u.To, served)
 	}
-	want(t, "by itself", toldBy(c), "nothing")
+	want(t, "by itself", handedOut(c), "nothing")
 
 	c.Served(u.To-1, nil) // of before
 	if s := c.Status(); s.Served != served {
@@ -33,14 +33,14 @@ func TestPlannedIsNotServed(t *testing.T) {
 		t.Errorf("served: %+v", s)
 	}
 	bothEndpoints(tracker)
-	want(t, "a change after it", toldBy(c), setBoth)
+	want(t, "a change after it", handedOut(c), setBoth)
 	if s := c.Status(); s.Served != s.Acked {
 		t.Errorf("an update that is not planned is served: %+v", s)
 	}
 }
 
 // What fails when the plan is written is owed like any failure, and offered again although
-// its value was confirmed; what was handed out since is judged by its own answer.
+// its value was confirmed; what was handed out since is confirmed by its own answer.
 func TestFailsWhenThePlanIsWritten(t *testing.T) {
 	tracker, c, notices := followed(t)
 	oneEndpoint(tracker)
@@ -53,10 +53,10 @@ func TestFailsWhenThePlanIsWritten(t *testing.T) {
 	if s := c.Status(); s.Served != u.To || len(s.Failed) != 1 || s.Failed[0].Name != web {
 		t.Errorf("it is %+v", s)
 	}
-	if told := c.Told(); len(told) != 0 || c.Wanted() != 0 {
-		t.Errorf("it counts as confirmed: %v, %d wanted", told, c.Wanted())
+	if got := c.Confirmed(); len(got) != 0 || c.Wanted() != 0 {
+		t.Errorf("it counts as confirmed: %v, %d wanted", got, c.Wanted())
 	}
-	want(t, "by itself", toldBy(c), "nothing")
+	want(t, "by itself", handedOut(c), "nothing")
 	c.Retry()
 	u, _ = c.Next()
 	want(t, "with Retry", text(u), setFirst)

@@ -9,8 +9,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// SetServiceCIDR tells of a ServiceCIDR object: ranges that ClusterIPs are taken from
-// (KEP-1880). No external IP in them is served, whoever asks for it.
+// SetServiceCIDR adds or replaces a ServiceCIDR object: ranges that ClusterIPs are taken from
+// (KEP-1880). No external IP in them is served, whichever Service asks for it.
 func (t *Tracker) SetServiceCIDR(obj *networkingv1.ServiceCIDR) {
 	var ranges []netip.Prefix
 	for _, text := range obj.Spec.CIDRs {
@@ -24,7 +24,7 @@ func (t *Tracker) SetServiceCIDR(obj *networkingv1.ServiceCIDR) {
 	t.renode()
 }
 
-// DeleteServiceCIDR tells that a ServiceCIDR object is gone.
+// DeleteServiceCIDR removes a ServiceCIDR object.
 func (t *Tracker) DeleteServiceCIDR(name string) {
 	t.admit()
 	defer t.unlock()
@@ -32,7 +32,7 @@ func (t *Tracker) DeleteServiceCIDR(name string) {
 	t.renode()
 }
 
-// serviceCIDRs are all the ranges that ClusterIPs are taken from, as far as known.
+// serviceCIDRs returns all the ranges that ClusterIPs are taken from, as far as known.
 func (t *Tracker) serviceCIDRs() []netip.Prefix {
 	all := slices.Clone(t.facts.ServiceCIDRs)
 	for _, ranges := range t.ranges {

@@ -13,11 +13,11 @@ import (
 // A service is a Kubernetes Service as tracked, with the slices that name it.
 type service struct {
 	key    Key
-	spec   *reach.Service // nil: not heard of, or none of ours
+	spec   *reach.Service // nil: not known, or none of ours
 	slices []*slice       // in order of name
 	ports  []port         // what spec comes to here
 	held   []claim        // what it asks for, whether it owns that or not
-	addrs  []netip.Addr   // of those, where it matters who else has the address
+	addrs  []netip.Addr   // of those, where it matters which others have the address
 
 	problems []reach.Problem // with its spec
 	taken    []reach.Problem // with what others own
@@ -33,7 +33,7 @@ type port struct {
 	ready, total int // endpoints, on any node
 }
 
-// renew decides svc's frontends anew, and settles svc and whoever won or lost an
+// renew decides svc's frontends anew, and settles svc and the Services that won or lost an
 // address by that.
 func (t *Tracker) renew(svc *service) {
 	before := svc.ports
@@ -133,7 +133,7 @@ func (s *service) records() []*reach.Slice {
 	return records
 }
 
-// value is what p comes to. A port that owns no frontend is not served.
+// value returns what p comes to. A port that owns no frontend is not served.
 func (t *Tracker) value(svc *service, p *port, records []*reach.Slice) *sdk.Service {
 	lists := reach.Choose(records, p.Port, p.Family, t.here)
 	p.ready, p.total = lists.Ready, lists.Total

@@ -28,7 +28,7 @@ type Withheld struct {
 	Lacks []sdk.Feature
 }
 
-// Status is how far the dataplane has followed.
+// Status returns how far the dataplane has followed.
 func (c *Cursor) Status() CursorStatus {
 	c.t.mu.Lock()
 	defer c.t.unlock()
@@ -53,7 +53,7 @@ func (c *Cursor) Status() CursorStatus {
 	return s
 }
 
-// since is since when the oldest of what is owed is: a Service, the node, everything, or
+// since returns since when the oldest of what is owed is: a Service, the node, everything, or
 // what was only planned.
 // Before Synced nothing is.
 func (c *Cursor) since() (oldest time.Time) {
@@ -86,14 +86,14 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// Heard reports whether everything there was at the start has been told.
-func (t *Tracker) Heard() bool {
+// HasSynced reports whether everything there was at the start is known.
+func (t *Tracker) HasSynced() bool {
 	t.mu.Lock()
 	defer t.unlock()
 	return t.synced
 }
 
-// Counts are how much is tracked.
+// Counts returns how much is tracked.
 type Counts struct {
 	Services  int // Kubernetes Services that are served
 	Names     int // ports of them, in each family
@@ -117,11 +117,11 @@ func (t *Tracker) Counts() Counts {
 	return c
 }
 
-// Changes are how many changes were heard of since the beginning. What was told
+// Changes are how many changes were heard of since the beginning. What came
 // again, and is as before, is none.
 type Changes struct{ Services, Slices uint64 }
 
-// Changes are how many changes were heard of.
+// Changes returns how many changes were heard of.
 func (t *Tracker) Changes() Changes {
 	t.mu.Lock()
 	defer t.unlock()
@@ -144,7 +144,7 @@ type PortStatus struct {
 	Total   int         // endpoints
 }
 
-// Services are all that are known, in order of name.
+// Services returns all that are known, in order of name.
 func (t *Tracker) Services() []ServiceStatus {
 	t.mu.Lock()
 	defer t.unlock()
@@ -160,7 +160,7 @@ func (t *Tracker) Services() []ServiceStatus {
 	return list
 }
 
-// Service is one of Services.
+// Service returns one of Services.
 func (t *Tracker) Service(key Key) (ServiceStatus, bool) {
 	t.mu.Lock()
 	defer t.unlock()
@@ -194,7 +194,7 @@ func (t *Tracker) status(svc *service) ServiceStatus {
 	return s
 }
 
-// Node is what is known of this node.
+// Node returns what is known of this node.
 func (t *Tracker) Node() sdk.Node {
 	t.mu.Lock()
 	defer t.unlock()

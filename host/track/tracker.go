@@ -16,7 +16,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Tracker is what should be served on this node. It is safe for concurrent use.
+// A Tracker keeps what should be served on this node. It is safe for concurrent use.
 type Tracker struct {
 	report  func(Notice)  // called with the mutex free
 	checked chan struct{} // holds one token while health checks may have changed
@@ -63,7 +63,7 @@ type slice struct {
 	record  reach.Slice
 }
 
-// New is a tracker of nothing yet. What there is to say goes to report, which may
+// New returns a tracker of nothing yet. What there is to say goes to report, which may
 // be nil, and may call the tracker.
 func New(report func(Notice)) *Tracker {
 	return &Tracker{
@@ -92,7 +92,7 @@ func (t *Tracker) Configure(f Facts) {
 	t.renode()
 }
 
-// Synced says that everything there was at the start has been told. Until then
+// Synced marks everything there was at the start as known. Until then
 // cursors have nothing to hand out, so that a dataplane does not take the missing for
 // gone.
 func (t *Tracker) Synced() {
@@ -107,7 +107,7 @@ func (t *Tracker) Synced() {
 	}
 }
 
-// SetNode tells of a Node object; any but this node's is ignored.
+// SetNode adds or replaces a Node object; any but this node's is ignored.
 func (t *Tracker) SetNode(n *corev1.Node) {
 	t.admit()
 	defer t.unlock()
@@ -119,7 +119,7 @@ func (t *Tracker) SetNode(n *corev1.Node) {
 	}
 }
 
-// DeleteNode tells that a Node object is gone. What it last said stays in force:
+// DeleteNode removes a Node object. What it last said stays in force:
 // the machine is still there.
 func (t *Tracker) DeleteNode(name string) {
 	t.admit()
@@ -130,7 +130,7 @@ func (t *Tracker) DeleteNode(name string) {
 }
 
 // renode follows a change of what is known of this node. Only a change that
-// decisions hang on makes every Service be decided anew.
+// decisions depend on makes every Service be decided again.
 func (t *Tracker) renode() {
 	facts := t.facts
 	facts.ServiceCIDRs = t.serviceCIDRs()
@@ -153,7 +153,7 @@ func (t *Tracker) renode() {
 	}
 }
 
-// SetService tells of a Service that is new, or may have changed.
+// SetService adds a Service that is new, or replaces one that may have changed.
 func (t *Tracker) SetService(obj *corev1.Service) {
 	t.admit()
 	defer t.unlock()
@@ -173,7 +173,7 @@ func (t *Tracker) SetService(obj *corev1.Service) {
 	t.renew(svc)
 }
 
-// DeleteService tells that a Service is gone.
+// DeleteService removes a Service.
 func (t *Tracker) DeleteService(namespace, name string) {
 	t.admit()
 	defer t.unlock()
@@ -191,7 +191,7 @@ func (t *Tracker) dropService(key Key) {
 	t.forget(svc)
 }
 
-// SetSlice tells of an EndpointSlice that is new, or may have changed. It may come
+// SetSlice adds or replaces an EndpointSlice. It may come
 // before its Service, and move from one to another.
 func (t *Tracker) SetSlice(obj *discoveryv1.EndpointSlice) {
 	t.admit()
@@ -223,7 +223,7 @@ func (t *Tracker) SetSlice(obj *discoveryv1.EndpointSlice) {
 	}
 }
 
-// ownerOf is the key of the Service that a slice says it belongs to; the zero Key
+// ownerOf returns the key of the Service that a slice says it belongs to; the zero Key
 // when it does not say.
 func ownerOf(obj *discoveryv1.EndpointSlice) Key {
 	if name := obj.Labels[discoveryv1.LabelServiceName]; name != "" {
@@ -232,7 +232,7 @@ func ownerOf(obj *discoveryv1.EndpointSlice) Key {
 	return Key{}
 }
 
-// owner is the key of the Service that s was joined with.
+// owner returns the key of the Service that s was joined with.
 func (s *slice) owner() Key {
 	if s.service == nil {
 		return Key{}
@@ -255,7 +255,7 @@ func (t *Tracker) joinSlice(key, owner Key) *slice {
 	return s
 }
 
-// DeleteSlice tells that an EndpointSlice is gone.
+// DeleteSlice removes an EndpointSlice.
 func (t *Tracker) DeleteSlice(namespace, name string) {
 	t.admit()
 	defer t.unlock()
@@ -276,7 +276,7 @@ func (t *Tracker) dropSlice(key Key) {
 	}
 }
 
-// serviceOf is the Service of that key, made if nothing named it before.
+// serviceOf returns the Service of that key, made if nothing named it before.
 func (t *Tracker) serviceOf(key Key) *service {
 	svc := t.services[key]
 	if svc == nil {
@@ -286,7 +286,7 @@ func (t *Tracker) serviceOf(key Key) *service {
 	return svc
 }
 
-// forget lets go of a Service that nothing names any more.
+// forget drops a Service that nothing names any more.
 func (t *Tracker) forget(svc *service) {
 	if svc.spec == nil && len(svc.slices) == 0 {
 		delete(t.services, svc.key)

@@ -16,7 +16,7 @@ import (
 const maxAffinity = 86400 // seconds, a day
 
 // checkService refuses what an API server would have refused, as far as it
-// matters to who serves it, and asks for what only an API server could choose.
+// matters to a dataplane, and asks for what only an API server could choose.
 func checkService(at place, svc *corev1.Service) {
 	checkName(at, svc, validation.IsDNS1123Label)
 	spec := &svc.Spec
@@ -156,7 +156,7 @@ func checkAddress(at place, path, text string) {
 }
 
 // checkSlice refuses a slice that says nothing sound. A single endpoint that
-// nobody may use is left to the decider, so that it does not hide the others.
+// may not be used is left to package reach, so that it does not hide the others.
 func checkSlice(at place, slice *discoveryv1.EndpointSlice) {
 	checkName(at, slice, validation.IsDNS1123Subdomain)
 	oneOf(at, "addressType", slice.AddressType, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN)

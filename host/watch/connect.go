@@ -24,7 +24,7 @@ type Connection struct {
 	Burst      int     // and at once
 	UserAgent  string
 
-	Observe func(Request) // told of every request; nil: nobody is
+	Observe func(Request) // called for every request; nil: not called
 }
 
 // A Request is one that was made of the API server.
@@ -34,7 +34,7 @@ type Request struct {
 	Took         time.Duration // until the answer began
 }
 
-// Connect is a client of the API server. It is not an error that the server does
+// Connect returns a client of the API server. It is not an error that the server does
 // not answer yet.
 func Connect(c Connection) (kubernetes.Interface, error) {
 	config, err := load(c.Kubeconfig)
@@ -80,7 +80,7 @@ func load(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-// An observer tells of every request that goes through it.
+// An observer calls tell for every request that goes through it.
 type observer struct {
 	next http.RoundTripper
 	tell func(Request)

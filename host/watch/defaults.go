@@ -37,7 +37,7 @@ func defaultService(svc *corev1.Service) {
 }
 
 // defaultSlice fills in what an API server would have filled in. What is not said
-// of a condition stays so: the decider knows what that means.
+// of a condition stays so: package reach knows what that means.
 func defaultSlice(slice *discoveryv1.EndpointSlice) {
 	slice.Namespace = cmp.Or(slice.Namespace, metav1.NamespaceDefault)
 	for i := range slice.Ports {

@@ -2,21 +2,21 @@
 
 /*
 Package watch is where Services come from. A source finds objects, reads them
-strictly, and tells the tracker what differs; it decides nothing.
+strictly, and passes what differs to the tracker; it decides nothing.
 
 	folder ─look─▶ files ─Parse─▶ objects ─merge─┐
-	   when told, or       │                     ├▶ tracker.SetService, DeleteSlice, …
+	   on an event, or     │                     ├▶ tracker.SetService, DeleteSlice, …
 	   each second         └▶ faults: file:line  │
-	API server ─list, watch─▶ trim ─▶ heard ─────┘
+	API server ─list, watch─▶ trim ─▶ store ─────┘
 	   │
 	   └▶ link: away, forbidden, back
 
-Neither begins to count before it has seen everything there is, and neither takes
-anything away because it sees nothing any more.
+Neither marks the tracker as synced before it has seen everything there is, and neither
+removes anything because its source does not answer any more.
 
 The Kubernetes source follows Services, EndpointSlices and this node's Node. It
 uses client-go's reflectors, which list, watch, and list again when a watch is too
-old or the server was away; but it keeps no cache behind them (see heard). Events
+old or the server was away; but it keeps no cache behind them (see store). Events
 goes the other way: it writes to the API server what the operator should know.
 
 The files source serves one machine without a cluster. It reads the manifests one
@@ -25,13 +25,13 @@ before a proxy sees them: it fills in defaults and refuses what makes no sense.
 
 The files source trusts no single look, as a file may be in the middle of being
 written. What is new or changed counts when two looks found the same, an interval
-apart; where the kernel tells of changes (inotify, on the file systems of this
-machine), as soon as the file has stayed as it is for a moment after its writer closed
-it, and at once when it was moved to its name as a whole. What is missing goes when it
-was missed for an interval. And a file that cannot be read, or holds an error, takes
-nothing away.
+apart; where the kernel reports changes (inotify, on the file systems of this
+machine), as soon as the file has stayed as it is for 50 ms after its writer closed
+it, and at once when it was renamed into place. What is missing is removed when it
+was missed for an interval. A file that cannot be read, or holds an error, removes
+nothing.
 
 A read that does not come back, as on a network file system whose server is gone, is
-left alone: the file keeps what it said, and the others are followed.
+left alone: what the file said stays in force, and the others are followed.
 */
 package watch

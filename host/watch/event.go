@@ -35,7 +35,7 @@ const EventsForbidden = "EventsForbidden"
 type EventSettings struct {
 	NodeName string             // what an event without another object is about
 	Action   string             // what we were doing; empty: Serve
-	Report   func(track.Notice) // nil: nobody is told
+	Report   func(track.Notice) // nil: nothing is reported
 }
 
 // Events writes notices to the API server, where `kubectl describe` shows them
@@ -97,7 +97,7 @@ func (e *Events) write(ctx context.Context, n track.Notice) error {
 	return err
 }
 
-// event is n as the API wants it.
+// event returns n as the API wants it.
 func (e *Events) event(n track.Notice, now time.Time) *eventsv1.Event {
 	about := e.about(n.Object)
 	namespace := about.Namespace
@@ -121,7 +121,7 @@ func (e *Events) event(n track.Notice, now time.Time) *eventsv1.Event {
 	}
 }
 
-// about is the object that text names: "ns/name", a Service's port as it prints
+// about returns the object that text names: "ns/name", a Service's port as it prints
 // itself ("ns/name:http/tcp4"), or "EndpointSlice ns/name". All else is this
 // node's.
 func (e *Events) about(text string) corev1.ObjectReference {
@@ -139,7 +139,7 @@ func (e *Events) about(text string) corev1.ObjectReference {
 	return corev1.ObjectReference{APIVersion: version, Kind: kind, Namespace: namespace, Name: name}
 }
 
-// note is the message, which also names what the event is about where the
+// note returns the message, which also names what the event is about where the
 // reference cannot.
 func note(n track.Notice, about corev1.ObjectReference) string {
 	text := n.Message

@@ -26,24 +26,24 @@ type file struct {
 	faults  []Fault
 	parts   map[sum]Manifest
 
-	stamp   stamp  // of the last read
-	draft   draft  // what it may come to say
-	trouble *Fault // why it cannot be read now
+	state   fileState // of the last read
+	draft   draft     // content that was found and does not count yet
+	trouble *Fault    // why it cannot be read now
 	link    bool
-	event   event // the last that the kernel told
+	event   event // the last that the kernel reported
 	news    bool  // since the last look began
 	looked  time.Time
-	due     time.Time // when to look again, if it is among the restless
+	due     time.Time // when to look again, if it is among the pending
 }
 
 // A draft is content that a look found and that does not count yet.
 type draft struct {
 	hash  sum
 	since time.Time // when it was found first; zero: there is none
-	began time.Time // since when the file is another than it is taken for
+	began time.Time // since when the file differs from what counts
 }
 
-// next is the draft after a look that found hash.
+// next returns the draft after a look that found hash.
 func (d draft) next(hash sum, now time.Time) draft {
 	if d.began.IsZero() {
 		d.began = now
@@ -54,7 +54,7 @@ func (d draft) next(hash sum, now time.Time) draft {
 	return d
 }
 
-// An event is what happened to a file last, as the kernel tells it.
+// An event is what happened to a file last, as the kernel reports it.
 type event int
 
 const (
@@ -62,12 +62,12 @@ const (
 	written        // and may be in the middle of that
 	closed         // by one that wrote
 	touched        // its mode, owner or times
-	moved          // to its name, so it is whole
+	moved          // renamed into place, so it is whole
 	gone
 )
 
-// stir takes in an event.
-func (f *file) stir(e event, now time.Time, interval time.Duration) {
+// onEvent notes an event.
+func (f *file) onEvent(e event, now time.Time, interval time.Duration) {
 	if e == touched && f.event == written {
 		e = written
 	} else if e == touched {
@@ -91,7 +91,7 @@ func (f *file) stir(e event, now time.Time, interval time.Duration) {
 	}
 }
 
-// gap is how long content must stay before it counts.
+// gap returns how long content must stay before it counts.
 func (f *file) gap(interval time.Duration) time.Duration {
 	switch f.event {
 	case moved:
@@ -102,8 +102,8 @@ func (f *file) gap(interval time.Duration) time.Duration {
 	return interval
 }
 
-// complete reports whether content counts that a look found: it was moved there as a
-// whole, or an earlier look found the same; or, before anything is known, the file
+// complete reports whether content counts that a look found: it was renamed into
+// place, or an earlier look found the same; or, before anything is known, the file
 // system says that it has been so for long.
 func (f *file) complete(seen found, begun time.Time, interval time.Duration) bool {
 	switch {
@@ -119,7 +119,7 @@ func (f *file) complete(seen found, begun time.Time, interval time.Duration) boo
 func (f *file) accept(name string, seen found) {
 	m, parts := parse(name, seen.data, f.parts)
 	before := f.objects
-	f.known, f.hash, f.stamp, f.parts = true, seen.hash, seen.stamp, parts
+	f.known, f.hash, f.state, f.parts = true, seen.hash, seen.state, parts
 	f.objects, f.faults = m.Objects, m.Faults
 	if slices.ContainsFunc(f.faults, func(f Fault) bool { return !f.Note }) {
 		f.objects = append(f.objects, missing(before, f.objects)...)
@@ -130,12 +130,12 @@ func (f *file) accept(name string, seen found) {
 	}
 }
 
-// calm reports whether there is nothing about the file but what it says.
-func (f *file) calm() bool {
+// stable reports whether the file was read, and nothing has happened to it since.
+func (f *file) stable() bool {
 	return f.known && !f.link && f.trouble == nil && f.event == ordinary && f.draft == draft{}
 }
 
-// missing are the objects of before that now lacks.
+// missing returns the objects of before that now lacks.
 func missing(before, now []Object) []Object {
 	have := make(map[ID]bool, len(now))
 	for _, o := range now {
@@ -144,14 +144,14 @@ func missing(before, now []Object) []Object {
 	return slices.DeleteFunc(slices.Clone(before), func(o Object) bool { return have[o.ID] })
 }
 
-// A stamp tells one state of a file from another without reading it.
-type stamp struct {
+// A fileState tells one state of a file from another without reading it.
+type fileState struct {
 	info os.FileInfo
 	read time.Time
 }
 
-// stands reports whether the file cannot have changed since it was read.
-func (s stamp) stands(info os.FileInfo) bool {
+// unchanged reports whether the file cannot have changed since it was read.
+func (s fileState) unchanged(info os.FileInfo) bool {
 	return s.info != nil && os.SameFile(s.info, info) && s.info.Size() == info.Size() &&
 		changedAt(s.info).Equal(changedAt(info)) && s.info.ModTime().Equal(info.ModTime()) &&
 		s.read.Sub(latest(info.ModTime(), changedAt(info))) > settled
@@ -164,10 +164,10 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// standing are those files that cannot have changed.
-func standing(files map[string]stamp) (names []string) {
+// unchangedFiles returns the files that cannot have changed.
+func unchangedFiles(files map[string]fileState) (names []string) {
 	for name, before := range files {
-		if info, err := os.Lstat(name); err == nil && before.stands(info) {
+		if info, err := os.Lstat(name); err == nil && before.unchanged(info) {
 			names = append(names, name)
 		}
 	}
@@ -178,7 +178,7 @@ func standing(files map[string]stamp) (names []string) {
 type found struct {
 	there   bool // there is such a name, though it may lead nowhere
 	link    bool
-	stamp   stamp
+	state   fileState
 	same    bool      // as before: it was not read
 	changed time.Time // when, by this machine's clock; zero: not known
 	data    []byte
@@ -186,8 +186,8 @@ type found struct {
 	err     error
 }
 
-// readFile reads a file if it is another than before.
-func readFile(name string, before stamp) (seen found) {
+// readFile reads a file if it may differ from before.
+func readFile(name string, before fileState) (seen found) {
 	info, err := os.Lstat(name)
 	seen.there = err == nil
 	if err == nil && info.Mode()&os.ModeSymlink != 0 {
@@ -197,11 +197,11 @@ func readFile(name string, before stamp) (seen found) {
 	if seen.err = err; err != nil {
 		return seen
 	}
-	if seen.same = before.stands(info); seen.same {
-		seen.stamp = before
+	if seen.same = before.unchanged(info); seen.same {
+		seen.state = before
 		return seen
 	}
-	seen.stamp = stamp{info: info, read: time.Now()}
+	seen.state = fileState{info: info, read: time.Now()}
 	if seen.data, seen.err = bounded.ReadFile(name, maxFile); seen.err != nil {
 		return seen
 	}

@@ -27,7 +27,7 @@ const (
 // FileSettings are how a files source goes about it.
 type FileSettings struct {
 	Interval time.Duration      // between two looks; zero: a second
-	Report   func(track.Notice) // nil: nobody is told
+	Report   func(track.Notice) // nil: nothing is reported
 }
 
 // A FileSource keeps a tracker true to a file or a folder of manifests.
@@ -38,17 +38,17 @@ type FileSource struct {
 	now      func() time.Time
 	notify   *notifier // of changes in the folder; nil: there is none
 
-	begun    time.Time // when it looked first
-	synced   bool
-	folder   folder           // as last listed
-	fault    string           // why the last look saw nothing
-	files    map[string]*file // by name
-	restless map[string]bool  // of files, those to look at before the next full look
-	full     time.Time        // when all is to be looked at next
-	patience time.Duration    // what this look may still wait for calls that hang
-	lists    bounded.Caller[string, listing]
-	scans    bounded.Caller[string, []string]
-	reads    bounded.Caller[string, found]
+	begun   time.Time // when it looked first
+	synced  bool
+	folder  folder           // as last listed
+	fault   string           // why the last look saw nothing
+	files   map[string]*file // by name
+	pending map[string]bool  // of files, those to look at before the next full look
+	full    time.Time        // when all is to be looked at next
+	timeout time.Duration    // what this look may still wait for calls that hang
+	lists   bounded.Caller[string, listing]
+	scans   bounded.Caller[string, []string]
+	reads   bounded.Caller[string, found]
 	merged
 
 	mu     sync.Mutex // guards what follows
@@ -56,7 +56,7 @@ type FileSource struct {
 	ended  time.Time  // of the last look; zero: none has
 }
 
-// Files is the source that reads path: a file, or a folder, of which it reads the
+// Files returns the source that reads path: a file, or a folder, of which it reads the
 // .yaml, .yml and .json files, but not those in folders below, and not those
 // whose names begin with a dot. Nothing happens before Run.
 func Files(path string, t *track.Tracker, s FileSettings) *FileSource {
@@ -68,7 +68,7 @@ func Files(path string, t *track.Tracker, s FileSettings) *FileSource {
 	}
 	return &FileSource{
 		path: filepath.Clean(path), tracker: t, settings: s, now: time.Now,
-		files: make(map[string]*file), restless: make(map[string]bool), merged: newMerged(),
+		files: make(map[string]*file), pending: make(map[string]bool), merged: newMerged(),
 	}
 }
 
@@ -89,9 +89,9 @@ func (f *FileSource) Run(ctx context.Context) error {
 		case <-timer.C:
 		case <-f.notify.news():
 		}
-		f.heed(f.notify.take())
+		f.onNews(f.notify.take())
 		if f.now().Before(f.full) {
-			f.glance()
+			f.lookAtPending()
 		} else {
 			f.Look()
 		}
@@ -99,13 +99,13 @@ func (f *FileSource) Run(ctx context.Context) error {
 	}
 }
 
-// wake is when to look again at the latest.
+// wake returns when to look again at the latest.
 func (f *FileSource) wake() time.Time {
 	next := f.full
 	if check := f.folder.seen.Add(f.settings.Interval); check.Before(next) {
 		next = check
 	}
-	for name := range f.restless {
+	for name := range f.pending {
 		if due := f.files[name].due; due.Before(next) {
 			next = due
 		}
@@ -116,7 +116,7 @@ func (f *FileSource) wake() time.Time {
 	return next
 }
 
-// Faults are what is wrong in the files now, in their order. It may be called
+// Faults returns what is wrong in the files now, in their order. It may be called
 // beside Run.
 func (f *FileSource) Faults() []Fault {
 	f.mu.Lock()
@@ -131,7 +131,7 @@ func (f *FileSource) Faults() []Fault {
 // that is shown.
 const stale = 4 * time.Second
 
-// maxFaults is how many faults are told of one file, and of all.
+// maxFaults is how many faults are shown of one file, and of all.
 const maxFaults = 100
 
 // showFaults makes Faults tell what the last look found.

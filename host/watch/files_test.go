@@ -16,8 +16,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A desk is a folder of manifests, and who watches it.
-type desk struct {
+// A harness is a folder of manifests, with the source and the tracker that follow it.
+type harness struct {
 	t       *testing.T
 	dir     string
 	source  *FileSource
@@ -26,27 +26,27 @@ type desk struct {
 	clock   time.Time // the source's; long before the files', so that their age says nothing
 }
 
-func newDesk(t *testing.T) *desk {
-	d := &desk{t: t, dir: t.TempDir(), tracker: track.New(nil)}
+func newHarness(t *testing.T) *harness {
+	d := &harness{t: t, dir: t.TempDir(), tracker: track.New(nil)}
 	d.clock = time.Unix(1000, 0)
 	d.open(d.dir)
 	return d
 }
 
 // open begins with a source of that path.
-func (d *desk) open(path string) {
+func (d *harness) open(path string) {
 	d.source = Files(path, d.tracker, FileSettings{Report: func(n track.Notice) { d.notices = append(d.notices, n.Reason+": "+n.Message) }})
 	d.source.now = func() time.Time { return d.clock }
 }
 
 // look looks once, an interval after the last time.
-func (d *desk) look() {
+func (d *harness) look() {
 	d.clock = d.clock.Add(time.Second)
 	d.source.Look()
 }
 
 // write writes a file as an editor does that writes in place.
-func (d *desk) write(name, text string) {
+func (d *harness) write(name, text string) {
 	d.t.Helper()
 	if err := os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600); err != nil {
 		d.t.Fatal(err)
@@ -54,7 +54,7 @@ func (d *desk) write(name, text string) {
 }
 
 // replace writes a file as an editor does that writes aside and renames.
-func (d *desk) replace(name, text string) {
+func (d *harness) replace(name, text string) {
 	d.t.Helper()
 	d.write(name+".tmp", text)
 	if err := os.Rename(filepath.Join(d.dir, name+".tmp"), filepath.Join(d.dir, name)); err != nil {
@@ -62,7 +62,7 @@ func (d *desk) replace(name, text string) {
 	}
 }
 
-func (d *desk) remove(name string) {
+func (d *harness) remove(name string) {
 	d.t.Helper()
 	if err := os.Remove(filepath.Join(d.dir, name)); err != nil {
 		d.t.Fatal(err)
@@ -71,14 +71,14 @@ func (d *desk) remove(name string) {
 
 // sees checks what the tracker serves after two more looks: "service=endpoints"
 // for each.
-func (d *desk) sees(when string, want ...string) {
+func (d *harness) sees(when string, want ...string) {
 	d.t.Helper()
 	d.look()
-	d.glimpses(when, want...)
+	d.seesNow(when, want...)
 }
 
-// glimpses is sees after one more look.
-func (d *desk) glimpses(when string, want ...string) {
+// seesNow is sees after only one more look.
+func (d *harness) seesNow(when string, want ...string) {
 	d.t.Helper()
 	d.look()
 	var got []string
@@ -95,7 +95,7 @@ func (d *desk) glimpses(when string, want ...string) {
 }
 
 // faults checks what is wrong now: for each file a part of what is said.
-func (d *desk) faults(want ...string) {
+func (d *harness) faults(want ...string) {
 	d.t.Helper()
 	got := d.source.Faults()
 	same := slices.EqualFunc(got, want, func(f Fault, part string) bool { return strings.Contains(f.Error(), part) })
@@ -105,7 +105,7 @@ func (d *desk) faults(want ...string) {
 }
 
 // hears checks what was reported since the last time.
-func (d *desk) hears(want ...string) {
+func (d *harness) hears(want ...string) {
 	d.t.Helper()
 	if len(d.notices) != len(want) {
 		d.t.Errorf("reported %q, want %q", d.notices, want)
@@ -132,7 +132,7 @@ func sliceText(service string, addrs ...string) string {
 }
 
 func TestFollowEdits(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.write("web.yaml", serviceText("web", "172.30.0.1")+"---\n"+sliceText("web", "10.0.0.1", "10.0.0.2"))
 	d.write("readme.txt", "not a manifest")
 	d.write(".hidden.yaml", "nor: this")
@@ -140,8 +140,8 @@ func TestFollowEdits(t *testing.T) {
 	d.sees("again", "web=10.0.0.1,10.0.0.2")
 
 	d.write("web.yaml", serviceText("web", "172.30.0.1")+"---\n"+sliceText("web", "10.0.0.1"))
-	d.glimpses("an edit in place, caught in the middle or not", "web=10.0.0.1,10.0.0.2")
-	d.glimpses("counts when a second look finds the same", "web=10.0.0.1")
+	d.seesNow("an edit in place, caught in the middle or not", "web=10.0.0.1,10.0.0.2")
+	d.seesNow("counts when a second look finds the same", "web=10.0.0.1")
 	d.replace("web.yaml", serviceText("web", "172.30.0.1")+"---\n"+sliceText("web", "10.0.0.3"))
 	d.sees("so does a rename", "web=10.0.0.3")
 	d.write("api.yml", serviceText("api", "172.30.0.2"))
@@ -153,7 +153,7 @@ func TestFollowEdits(t *testing.T) {
 
 // What is missing goes when it was missed for an interval.
 func TestMissing(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	both := serviceText("web", "172.30.0.1") + "---\n" + serviceText("api", "172.30.0.2")
 	d.write("all.yaml", both)
 	d.sees("at first", "api=", "web=")
@@ -164,65 +164,65 @@ func TestMissing(t *testing.T) {
 	d.sees("written", "api=", "web=")
 
 	d.remove("all.yaml")
-	d.glimpses("deleted", "api=", "web=")
+	d.seesNow("deleted", "api=", "web=")
 	d.write("all.yaml", both)
 	d.sees("and restored", "api=", "web=")
 
 	d.write("all.yaml", serviceText("web", "172.30.0.1"))
 	d.sees("half of it", "api=", "web=")
-	d.glimpses("and still half", "web=")
+	d.seesNow("and still half", "web=")
 
 	d.write("all.yaml", "")
 	d.sees("empty", "web=")
-	d.glimpses("and still")
+	d.seesNow("and still")
 
 	d.write("all.yaml", both)
 	d.sees("all back, the same as before", "api=", "web=")
 	d.remove("all.yaml")
-	d.glimpses("gone", "api=", "web=")
-	d.glimpses("and still gone")
+	d.seesNow("gone", "api=", "web=")
+	d.seesNow("and still gone")
 	d.hears()
 }
 
 // A file caught half-written counts neither at the start nor later.
 func TestHalfWritten(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	c := d.tracker.Cursor(sdk.Description{Features: sdk.Features})
 	whole := serviceText("web", "172.30.0.1") + "---\n" + sliceText("web", "10.0.0.1", "10.0.0.2")
 	half := strings.TrimSuffix(whole, "- addresses: [10.0.0.2]\n")
 	d.write("web.yaml", serviceText("web", "172.30.0.1"))
-	d.glimpses("half at the first look")
+	d.seesNow("half at the first look")
 	if _, ok := c.Next(); ok {
 		t.Error("synced by a file that was seen once")
 	}
 	d.write("web.yaml", whole)
-	d.glimpses("whole at the second")
-	d.glimpses("and at the third", "web=10.0.0.1,10.0.0.2")
+	d.seesNow("whole at the second")
+	d.seesNow("and at the third", "web=10.0.0.1,10.0.0.2")
 	if u, ok := c.Next(); !ok || !u.Full {
 		t.Errorf("not synced: %v %+v", ok, u)
 	}
 	for range 3 {
 		d.write("web.yaml", half)
-		d.glimpses("half", "web=10.0.0.1,10.0.0.2")
+		d.seesNow("half", "web=10.0.0.1,10.0.0.2")
 		d.write("web.yaml", whole)
-		d.glimpses("whole", "web=10.0.0.1,10.0.0.2")
+		d.seesNow("whole", "web=10.0.0.1,10.0.0.2")
 	}
 	d.hears()
 	for i := range 9 {
 		d.write("web.yaml", half+strings.Repeat("#", i))
-		d.glimpses("never the same twice", "web=10.0.0.1,10.0.0.2")
+		d.seesNow("never the same twice", "web=10.0.0.1,10.0.0.2")
 	}
 	d.hears("web.yaml:1: it is written to again and again")
 	d.faults("web.yaml:1: it is written to again and again")
 	d.write("web.yaml", whole)
-	d.glimpses("as it was", "web=10.0.0.1,10.0.0.2")
+	d.seesNow("as it was", "web=10.0.0.1,10.0.0.2")
 	d.faults()
 }
 
 // A ConfigMap in a volume is a folder of links into a hidden folder, which is
 // swapped by renaming a link.
 func TestConfigMapSwap(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	link := func(old, name string) {
 		if err := os.Symlink(old, filepath.Join(d.dir, name)); err != nil {
 			t.Skipf("needs symbolic links: %v", err)
@@ -250,7 +250,7 @@ func TestConfigMapSwap(t *testing.T) {
 // A file with a fault takes nothing away, hides no other, and is complained of
 // once.
 func TestFaultyFile(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	web := serviceText("web", "172.30.0.1") + "---\n" + sliceText("web", "10.0.0.1")
 	d.write("web.yaml", web)
 	d.write("api.yaml", serviceText("api", "172.30.0.2"))
@@ -270,11 +270,11 @@ func TestFaultyFile(t *testing.T) {
 	d.sees("for long", "api=", "db=", "web=10.0.0.1")
 	d.write("web.yaml", serviceText("web", "172.30.0.1"))
 	d.sees("mended", "api=", "db=", "web=10.0.0.1")
-	d.glimpses("and what it no longer says is gone", "api=", "db=", "web=")
+	d.seesNow("and what it no longer says is gone", "api=", "db=", "web=")
 }
 
 func TestUnreadableFile(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.write("web.yaml", serviceText("web", "172.30.0.1"))
 	d.sees("at first", "web=")
 	d.remove("web.yaml")
@@ -289,7 +289,7 @@ func TestUnreadableFile(t *testing.T) {
 // When the folder itself cannot be read nothing changes, and before it has been
 // read once the tracker is not synced.
 func TestUnreadableFolder(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	c := d.tracker.Cursor(sdk.Description{Features: sdk.Features})
 	if err := os.Remove(d.dir); err != nil {
 		t.Fatal(err)
@@ -316,7 +316,7 @@ func TestUnreadableFolder(t *testing.T) {
 }
 
 func TestOneFile(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.write("services", serviceText("web", "172.30.0.1"))
 	d.open(filepath.Join(d.dir, "services"))
 	d.sees("a file of any name", "web=")
@@ -328,7 +328,7 @@ func TestOneFile(t *testing.T) {
 // Of two files that define one object the first by name wins, and the other takes
 // over when the first lets go.
 func TestDefinedTwice(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.write("b.yaml", sliceText("web", "10.0.0.2")+"---\n"+serviceText("web", "172.30.0.1"))
 	d.sees("one", "web=10.0.0.2")
 	d.write("a.yaml", sliceText("web", "10.0.0.1"))
@@ -343,9 +343,9 @@ func TestDefinedTwice(t *testing.T) {
 	d.faults()
 }
 
-// What is wrong is told as long as it is, and no longer.
+// A fault is shown as long as it lasts, and no longer.
 func TestFaultsAreShownWhileTheyLast(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.write("web.yaml", serviceText("web", "172.30.0.1"))
 	d.sees("right", "web=")
 	d.faults()
@@ -365,7 +365,7 @@ func TestFaultsAreShownWhileTheyLast(t *testing.T) {
 }
 
 func TestSliceOfNoService(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.write("web.yaml", sliceText("wbe", "10.0.0.1")+"---\n"+serviceText("web", "172.30.0.1"))
 	d.sees("a wrong label", "web=")
 	d.sees("a wrong label", "web=")
@@ -374,19 +374,19 @@ func TestSliceOfNoService(t *testing.T) {
 
 // Many edits in the same moment, of the same length: the hash tells them apart.
 func TestSameSizeSameTime(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	name := filepath.Join(d.dir, "web.yaml")
-	stamp := time.Now()
+	state := time.Now()
 	for _, ip := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"} {
 		d.write("web.yaml", serviceText("web", "172.30.0.1")+"---\n"+sliceText("web", ip))
-		if err := os.Chtimes(name, stamp, stamp); err != nil {
+		if err := os.Chtimes(name, state, state); err != nil {
 			t.Fatal(err)
 		}
 		d.sees(ip, "web="+ip)
 	}
 }
 
-// A document that stays as it is is not read again, and its object not told.
+// A document that stays as it is is not read again, and its object not passed on.
 func TestUntouchedDocumentsAreNotReadAgain(t *testing.T) {
 	web, api := serviceText("web", "172.30.0.1"), serviceText("api", "172.30.0.2")
 	_, parts := parse("m.yaml", []byte(web+"---\n"+api), nil)
@@ -405,7 +405,7 @@ func TestUntouchedDocumentsAreNotReadAgain(t *testing.T) {
 }
 
 func TestRunEndsWithItsContext(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.write("web.yaml", serviceText("web", "172.30.0.1"))
 	d.source.settings.Interval = time.Millisecond
 	d.source.now = time.Now
@@ -414,11 +414,11 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	go func() { done <- d.source.Run(ctx) }()
 	c := d.tracker.Cursor(sdk.Description{Features: sdk.Features})
 	deadline := time.After(30 * time.Second)
-	for told := false; !told; _, told = c.Next() {
+	for changed := false; !changed; _, changed = c.Next() {
 		select {
 		case <-c.Changed():
 		case <-deadline:
-			t.Fatal("nothing was told")
+			t.Fatal("nothing was handed out")
 		}
 	}
 	cancel()

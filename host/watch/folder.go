@@ -55,7 +55,7 @@ func stat(path string) listing {
 	return l
 }
 
-// list has the folder of path watched, and then lists the files that path stands for.
+// list has the folder of path watched, and then lists the files that path unchanged for.
 func list(path string, n *notifier) listing {
 	l := stat(path)
 	l.partial = false

@@ -28,13 +28,13 @@ const NodeUnknown = "NodeUnknown"
 // KubeSettings are how a Kubernetes source goes about it.
 type KubeSettings struct {
 	NodeName string             // whose Node object is followed
-	Eligible func(bool)         // told with each Node whether load balancers may choose it; nil: nobody is
-	Report   func(track.Notice) // nil: nobody is told
+	Eligible func(bool)         // called for each Node: whether load balancers may choose it; nil: not called
+	Report   func(track.Notice) // nil: nothing is reported
 }
 
 // A KubeSource keeps a tracker true to a cluster's API server.
 //
-// While the server is away, or turns us down, the tracker stays as it is, and so
+// While the server does not answer, or refuses, the tracker stays as it is, and so
 // does the node: what was served goes on being served.
 type KubeSource struct {
 	tracker  *track.Tracker
@@ -44,7 +44,7 @@ type KubeSource struct {
 	first    chan struct{} // one for each kind that was listed
 }
 
-// Kubernetes is the source that follows the API server of client. Nothing happens
+// Kubernetes returns the source that follows the API server of client. Nothing happens
 // before Run, which is for one call.
 func Kubernetes(client kubernetes.Interface, t *track.Tracker, s KubeSettings) *KubeSource {
 	if s.Eligible == nil {
@@ -56,7 +56,7 @@ func Kubernetes(client kubernetes.Interface, t *track.Tracker, s KubeSettings) *
 	k := &KubeSource{tracker: t, settings: s, first: make(chan struct{}, 4)}
 	ours := metav1.ListOptions{LabelSelector: ourLabels()}
 	thisNode := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, s.NodeName).String()}
-	k.follow(&networkingv1.ServiceCIDR{}, client, k.ranges(), ifTold(lister(client.NetworkingV1().ServiceCIDRs(), metav1.ListOptions{}), k.mayNotReadRanges))
+	k.follow(&networkingv1.ServiceCIDR{}, client, k.ranges(), ifAllowed(lister(client.NetworkingV1().ServiceCIDRs(), metav1.ListOptions{}), k.mayNotReadRanges))
 	k.follow(&corev1.Node{}, client, k.nodes(), lister(client.CoreV1().Nodes(), thisNode))
 	k.follow(&discoveryv1.EndpointSlice{}, client, k.slices(), lister(client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), ours))
 	k.follow(&corev1.Service{}, client, k.services(), lister(client.CoreV1().Services(metav1.NamespaceAll), ours))
@@ -72,8 +72,8 @@ func ourLabels() string {
 
 const serviceProxyName = "service.kubernetes.io/service-proxy-name"
 
-// follow has what lw lists and watches told to h.
-func (k *KubeSource) follow(example any, client kubernetes.Interface, h *heard, lw *cache.ListWatch) {
+// follow passes what lw lists and watches to h.
+func (k *KubeSource) follow(example any, client kubernetes.Interface, h *store, lw *cache.ListWatch) {
 	l := newLink(h.kind, k.settings.Report)
 	k.links = append(k.links, l)
 	h.first = func() { k.first <- struct{}{} }
@@ -88,7 +88,7 @@ func (k *KubeSource) follow(example any, client kubernetes.Interface, h *heard, 
 	))
 }
 
-// again is how long to wait before a server that fails is asked again: soon at first,
+// again returns how long to wait before a server that fails is asked again: soon at first,
 // then each quarter of a minute, and as much longer as chance has it, so that not all
 // nodes come at once.
 func again() *wait.Backoff {
@@ -117,7 +117,7 @@ func (k *KubeSource) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Fault says why the API server is not heard now; empty: it is.
+// Fault says why nothing comes from the API server now; empty: it answers.
 func (k *KubeSource) Fault() string {
 	for _, l := range k.links {
 		if fault := l.now(); fault != "" {
@@ -127,20 +127,20 @@ func (k *KubeSource) Fault() string {
 	return ""
 }
 
-func (k *KubeSource) services() *heard {
-	return newHeard("Services",
+func (k *KubeSource) services() *store {
+	return newStore("Services",
 		func(o any) { k.tracker.SetService(o.(*corev1.Service)) },
 		func(key track.Key) { k.tracker.DeleteService(key.Namespace, key.Name) })
 }
 
-func (k *KubeSource) slices() *heard {
-	return newHeard("EndpointSlices",
+func (k *KubeSource) slices() *store {
+	return newStore("EndpointSlices",
 		func(o any) { k.tracker.SetSlice(o.(*discoveryv1.EndpointSlice)) },
 		func(key track.Key) { k.tracker.DeleteSlice(key.Namespace, key.Name) })
 }
 
-func (k *KubeSource) nodes() *heard {
-	h := newHeard("Nodes",
+func (k *KubeSource) nodes() *store {
+	h := newStore("Nodes",
 		func(o any) {
 			node := o.(*corev1.Node)
 			k.tracker.SetNode(node)
@@ -154,7 +154,7 @@ func (k *KubeSource) nodes() *heard {
 	return h
 }
 
-// autoscalerTaint says that a node is about to be taken away.
+// autoscalerTaint says that a node is about to be removed.
 const autoscalerTaint = "ToBeDeletedByClusterAutoscaler"
 
 // eligible reports whether load balancers may send new connections to node.

@@ -27,7 +27,7 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-const patience = time.Minute
+const timeout = time.Minute
 
 func kubeService() *corev1.Service {
 	return &corev1.Service{
@@ -56,8 +56,8 @@ func kubeNode() *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelTopologyZone: "z1"}}}
 }
 
-// A heardOf is a source at work, and what came of it.
-type heardOf struct {
+// A kubeHarness runs a source, and keeps what it reports.
+type kubeHarness struct {
 	t       *testing.T
 	source  *KubeSource
 	tracker *track.Tracker
@@ -69,8 +69,8 @@ type heardOf struct {
 }
 
 // hear runs a source against client until the test ends.
-func hear(t *testing.T, client *fake.Clientset) *heardOf {
-	h := &heardOf{t: t, tracker: track.New(nil)}
+func hear(t *testing.T, client *fake.Clientset) *kubeHarness {
+	h := &kubeHarness{t: t, tracker: track.New(nil)}
 	h.tracker.Configure(track.Facts{NodeName: "n1"})
 	h.cursor = h.tracker.Cursor(sdk.Description{Name: "test", Features: []sdk.Feature{sdk.FeatureIPv4}})
 	h.source = Kubernetes(client, h.tracker, KubeSettings{NodeName: "n1", Report: h.report, Eligible: h.eligibility})
@@ -86,19 +86,19 @@ func hear(t *testing.T, client *fake.Clientset) *heardOf {
 	return h
 }
 
-func (h *heardOf) report(n track.Notice) {
+func (h *kubeHarness) report(n track.Notice) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.notices = append(h.notices, n)
 }
 
-func (h *heardOf) eligibility(ok bool) {
+func (h *kubeHarness) eligibility(ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.eligible = append(h.eligible, ok)
 }
 
-func (h *heardOf) reasons() []string {
+func (h *kubeHarness) reasons() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var all []string
@@ -109,9 +109,9 @@ func (h *heardOf) reasons() []string {
 }
 
 // next is the next update that the cursor has to tell, confirmed.
-func (h *heardOf) next() sdk.Update {
+func (h *kubeHarness) next() sdk.Update {
 	h.t.Helper()
-	timeout := time.After(patience)
+	timeout := time.After(timeout)
 	for {
 		if u, ok := h.cursor.Next(); ok {
 			h.cursor.Ack(u.To, nil)
@@ -125,7 +125,7 @@ func (h *heardOf) next() sdk.Update {
 	}
 }
 
-func (h *heardOf) until(what string, done func() bool) {
+func (h *kubeHarness) until(what string, done func() bool) {
 	h.t.Helper()
 	eventually.Succeeds(h.t, what, func() error {
 		if !done() {
@@ -305,7 +305,7 @@ func TestKubeTrims(t *testing.T) {
 	}
 	k := Kubernetes(client, track.New(nil), KubeSettings{NodeName: "n1"})
 	seen := make(chan *corev1.Service, 1)
-	h := newHeard("Services", func(o any) { seen <- o.(*corev1.Service) }, func(track.Key) {})
+	h := newStore("Services", func(o any) { seen <- o.(*corev1.Service) }, func(track.Key) {})
 	k.first = make(chan struct{}, 1)
 	k.follow(&corev1.Service{}, client, h, lister(client.CoreV1().Services(metav1.NamespaceAll), metav1.ListOptions{}))
 	var ended sync.WaitGroup
@@ -317,7 +317,7 @@ func TestKubeTrims(t *testing.T) {
 		if got.Name != "web" || got.ManagedFields != nil || got.Spec.Selector != nil {
 			t.Errorf("it came in as %+v", got)
 		}
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatal("nothing came in")
 	}
 }
@@ -353,10 +353,10 @@ func TestTrim(t *testing.T) {
 	}
 }
 
-// TestHeardReplace relists: what is new comes before what is gone.
-func TestHeardReplace(t *testing.T) {
+// TestStoreReplace relists: what is new comes before what is gone.
+func TestStoreReplace(t *testing.T) {
 	var story []string
-	h := newHeard("Services",
+	h := newStore("Services",
 		func(o any) { story = append(story, "set "+o.(*corev1.Service).Name) },
 		func(k track.Key) { story = append(story, "gone "+k.String()) })
 	first := 0

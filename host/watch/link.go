@@ -24,20 +24,20 @@ import (
 const (
 	SourceUnreachable = "SourceUnreachable" // the API server does not answer
 	SourceForbidden   = "SourceForbidden"   // it does not let us read
-	SourceBack        = "SourceBack"        // it is heard again
+	SourceBack        = "SourceBack"        // it answers again
 )
 
 // sayAgain is the time between two notices of a link that stays down.
 const sayAgain = time.Minute
 
-// A link is how one kind of object is heard of. It says once that nothing is heard
-// any more, and once that it is heard again.
+// A link reports once that the API server no longer answers for one kind of object,
+// and once that it answers again.
 type link struct {
 	kind   string
 	report func(track.Notice)
 
 	mu    sync.Mutex // guards what follows
-	fault string     // empty: it is heard
+	fault string     // empty: it answers
 	since time.Time  // of the fault
 	said  time.Time
 }
@@ -46,7 +46,7 @@ func newLink(kind string, report func(track.Notice)) *link {
 	return &link{kind: kind, report: report}
 }
 
-// now is why nothing is heard now; empty: it is.
+// now returns why the server does not answer now; empty: it answers.
 func (l *link) now() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,22 +71,22 @@ func (l *link) around(lw *cache.ListWatch) *cache.ListWatch {
 
 // note takes in how a request went.
 func (l *link) note(ctx context.Context, err error) {
-	if ctx.Err() != nil || goesOn(err) {
+	if ctx.Err() != nil || isRoutine(err) {
 		return
 	}
-	if notice, say := l.judge(err, time.Now()); say {
+	if notice, say := l.noticeOf(err, time.Now()); say {
 		l.report(notice)
 	}
 }
 
-// goesOn reports whether err is an ordinary turn of a conversation that goes on: a
-// watch too old to be continued, or a server that asks us to wait.
-func goesOn(err error) bool {
+// isRoutine reports whether err belongs to the ordinary course of a watch: one that is
+// too old to be continued, or a server that asks us to wait.
+func isRoutine(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err)
 }
 
-// judge decides what is to be said of a request that ended with err.
-func (l *link) judge(err error, now time.Time) (n track.Notice, say bool) {
+// noticeOf decides what to report of a request that ended with err.
+func (l *link) noticeOf(err error, now time.Time) (n track.Notice, say bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil {

@@ -46,7 +46,7 @@ func TestLinkSays(t *testing.T) {
 		{65 * time.Second, apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "", nil), "SourceForbidden: we may not read Services"},
 		{66 * time.Second, nil, "SourceBack: Services are heard of again, after 1s"},
 	} {
-		n, say := l.judge(step.err, start.Add(step.after))
+		n, say := l.noticeOf(step.err, start.Add(step.after))
 		got := ""
 		if say {
 			got = n.Reason + ": " + n.Message

@@ -12,74 +12,74 @@ import (
 )
 
 const (
-	// sweep is the time between two looks at everything where the kernel tells of
-	// changes: it does not tell of those through another name of a file.
+	// sweep is the time between two looks at everything where the kernel reports
+	// changes: it does not report those through another name of a file.
 	sweep = 10 * time.Second
 
 	// quick is how long a file must stay as it is that its writer has closed.
 	quick = 50 * time.Millisecond
 
-	callPatience = 250 * time.Millisecond // for one call that may hang,
-	lookPatience = time.Second            // and for all those of a look
-	leastWait    = 10 * time.Millisecond
-	statPatience = 20 * time.Microsecond // more for each file that is only looked at
+	callTimeout = 250 * time.Millisecond // for one call that may hang,
+	lookTimeout = time.Second            // and for all those of a look
+	leastWait   = 10 * time.Millisecond
+	statTimeout = 20 * time.Microsecond // more for each file that is only looked at
 
 	// maxHung is how many calls may hang at a time, as each has a thread of its own;
 	// and as many more of files that are no links, which rarely do.
 	maxHung = 64
 )
 
-// Look looks at all there is, and tells the tracker what differs.
+// Look looks at all files, and passes what differs to the tracker.
 func (f *FileSource) Look() {
 	f.begin()
 	defer f.showFaults()
 	if !f.list() {
 		return
 	}
-	f.visit(slices.Sorted(maps.Keys(f.changeable())))
+	f.lookAt(slices.Sorted(maps.Keys(f.changeable())))
 }
 
-// changeable are the files but those that are known to be as they were. One call finds
-// that out for all: if it does not come back soon, each is looked at by itself.
+// changeable returns the files that may have changed. One call finds
+// that out for all: if it does not return soon, each is looked at by itself.
 func (f *FileSource) changeable() map[string]*file {
-	calm := make(map[string]stamp, len(f.files))
+	stable := make(map[string]fileState, len(f.files))
 	for name, file := range f.files {
-		if file.calm() {
-			calm[name] = file.stamp
+		if file.stable() {
+			stable[name] = file.state
 		}
 	}
-	same, ok := f.scans.Do(f.path, callPatience+time.Duration(len(calm))*statPatience, func() []string { return standing(calm) })
+	same, ok := f.scans.Do(f.path, callTimeout+time.Duration(len(stable))*statTimeout, func() []string { return unchangedFiles(stable) })
 	if !ok {
 		return f.files
 	}
 	rest := maps.Clone(f.files)
 	for _, name := range same {
-		if file := f.files[name]; file != nil && file.calm() {
+		if file := f.files[name]; file != nil && file.stable() {
 			delete(rest, name)
 		}
 	}
 	return rest
 }
 
-// glance looks at what may have changed since the last look.
-func (f *FileSource) glance() {
+// lookAtPending looks at the files that may have changed since the last look.
+func (f *FileSource) lookAtPending() {
 	f.begin()
 	defer f.showFaults()
 	if now := f.now(); now.Sub(f.folder.seen) >= f.settings.Interval && !f.check(now) {
 		return
 	}
 	var names []string
-	for name := range f.restless {
+	for name := range f.pending {
 		if !f.files[name].due.After(f.now()) {
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
-	f.visit(names)
+	f.lookAt(names)
 }
 
 func (f *FileSource) begin() {
-	f.patience = lookPatience
+	f.timeout = lookTimeout
 	if f.begun.IsZero() {
 		f.begun = f.now()
 	}
@@ -87,7 +87,7 @@ func (f *FileSource) begin() {
 
 // check has everything looked at when the folder is another than the one watched.
 func (f *FileSource) check(now time.Time) bool {
-	l, ok := f.lists.Do(f.path, callPatience, func() listing { return stat(f.path) })
+	l, ok := f.lists.Do(f.path, callTimeout, func() listing { return stat(f.path) })
 	f.folder.seen = now
 	if ok && l.err == nil && l.folder.same(f.folder) {
 		return true
@@ -105,7 +105,7 @@ func (f *FileSource) check(now time.Time) bool {
 func (f *FileSource) list() bool {
 	now := f.now()
 	notify := f.notify
-	l, ok := f.lists.Do(f.path, callPatience, func() listing { return list(f.path, notify) })
+	l, ok := f.lists.Do(f.path, callTimeout, func() listing { return list(f.path, notify) })
 	if !ok {
 		l.err = errHung
 	}
@@ -140,11 +140,11 @@ func (f *FileSource) list() bool {
 	return true
 }
 
-// drop forgets a file that is gone. What it said goes when it is missed for long.
+// drop forgets a file that is gone. What it said is removed once it is missed for long.
 func (f *FileSource) drop(name string) {
 	f.changed = f.changed || f.files[name].known
 	delete(f.files, name)
-	delete(f.restless, name)
+	delete(f.pending, name)
 	f.reads.Forget(name)
 }
 
@@ -158,8 +158,8 @@ func (f *FileSource) unreadable(err error) {
 	}
 }
 
-// visit looks at those files, and then has the tracker told.
-func (f *FileSource) visit(names []string) {
+// lookAt looks at those files, and then passes what differs to the tracker.
+func (f *FileSource) lookAt(names []string) {
 	for _, name := range names {
 		f.read(name)
 	}
@@ -175,9 +175,9 @@ func (f *FileSource) visit(names []string) {
 	}
 }
 
-// lookForUnsettled says which files change too often to be taken in.
+// lookForUnsettled reports the files that change too often to be read.
 func (f *FileSource) lookForUnsettled(now time.Time) {
-	for name := range f.restless {
+	for name := range f.pending {
 		file := f.files[name]
 		if began := file.draft.began; file.trouble == nil && !began.IsZero() && now.Sub(began) > f.settings.Interval+stale {
 			f.troubled(file, Fault{File: name, Line: 1, Message: "it is written to again and again, and never found the same twice; what it said stays in force: write another file and rename it"})
@@ -187,7 +187,7 @@ func (f *FileSource) lookForUnsettled(now time.Time) {
 
 // ready reports whether each file has been read, or has had its time for it.
 func (f *FileSource) ready(now time.Time) bool {
-	for name := range f.restless {
+	for name := range f.pending {
 		file := f.files[name]
 		if !file.known && (file.trouble == nil || !f.reads.Since(name).IsZero()) && now.Sub(f.begun) < f.settings.Interval+stale {
 			return false
@@ -200,9 +200,9 @@ func (f *FileSource) ready(now time.Time) bool {
 func (f *FileSource) read(name string) {
 	file, begun := f.files[name], f.now()
 	file.news, file.looked = false, begun
-	before := file.stamp
+	before := file.state
 	if !file.draft.since.IsZero() {
-		before = stamp{}
+		before = fileState{}
 	}
 	seen, ok := f.call(name, file.link, before)
 	now := f.now()
@@ -210,7 +210,7 @@ func (f *FileSource) read(name string) {
 	case !ok:
 		f.waitFor(name, file, now)
 	case errors.Is(seen.err, fs.ErrNotExist) && !seen.there && f.folder.only != "":
-		f.full = now // the one file is missing, which list tells of
+		f.full = now // the one file is missing, which list reports
 	case errors.Is(seen.err, fs.ErrNotExist) && !seen.there:
 		f.drop(name)
 		return
@@ -220,13 +220,13 @@ func (f *FileSource) read(name string) {
 	case seen.same:
 		file.trouble, file.event = nil, ordinary
 	default:
-		f.weigh(name, file, seen, begun)
+		f.decide(name, file, seen, begun)
 	}
 	f.rest(name, file, seen, now)
 }
 
-// call reads a file apart, and waits for that as long as this look may.
-func (f *FileSource) call(name string, link bool, before stamp) (found, bool) {
+// call reads a file in a goroutine, and waits for that as long as this look may.
+func (f *FileSource) call(name string, link bool, before fileState) (found, bool) {
 	limit := maxHung
 	if !link {
 		limit *= 2
@@ -234,13 +234,13 @@ func (f *FileSource) call(name string, link bool, before stamp) (found, bool) {
 	if f.reads.Waiting() >= limit && f.reads.Since(name).IsZero() {
 		return found{}, false
 	}
-	begun, patience := time.Now(), max(min(callPatience, f.patience), leastWait)
+	begun, timeout := time.Now(), max(min(callTimeout, f.timeout), leastWait)
 	if !f.reads.Since(name).IsZero() { // it hangs already
-		patience = time.Millisecond
+		timeout = time.Millisecond
 	}
-	seen, ok := f.reads.Do(name, patience, func() found { return readFile(name, before) })
+	seen, ok := f.reads.Do(name, timeout, func() found { return readFile(name, before) })
 	if !ok {
-		f.patience -= time.Since(begun)
+		f.timeout -= time.Since(begun)
 	}
 	return seen, ok
 }
@@ -265,13 +265,13 @@ func (f *FileSource) troubled(file *file, fault Fault) {
 	file.trouble = &fault
 }
 
-// weigh decides about content that was read.
-func (f *FileSource) weigh(name string, file *file, seen found, begun time.Time) {
+// decide decides whether content that was read counts.
+func (f *FileSource) decide(name string, file *file, seen found, begun time.Time) {
 	now := f.now()
 	switch {
 	case file.known && seen.hash == file.hash:
-		file.draft, file.trouble, file.event, file.stamp = draft{}, nil, ordinary, seen.stamp
-	case file.complete(seen, begun, f.settings.Interval) && !f.stirred(file):
+		file.draft, file.trouble, file.event, file.state = draft{}, nil, ordinary, seen.state
+	case file.complete(seen, begun, f.settings.Interval) && !f.writtenMeanwhile(file):
 		before := file.faults
 		file.accept(name, seen)
 		f.changed = true
@@ -282,14 +282,14 @@ func (f *FileSource) weigh(name string, file *file, seen found, begun time.Time)
 		}
 		return
 	default:
-		file.draft, file.stamp = file.draft.next(seen.hash, now), stamp{}
+		file.draft, file.state = file.draft.next(seen.hash, now), fileState{}
 	}
 }
 
-// stirred reports whether the file was written to while it was read.
-func (f *FileSource) stirred(file *file) bool {
+// writtenMeanwhile reports whether the file was written to while it was read.
+func (f *FileSource) writtenMeanwhile(file *file) bool {
 	news := f.notify.take()
-	f.heed(news)
+	f.onNews(news)
 	return news.all || file.news && (file.event == written || file.event == closed)
 }
 
@@ -300,17 +300,17 @@ func (f *FileSource) rest(name string, file *file, seen found, now time.Time) {
 	case file.news: // while it was read
 	case !file.draft.since.IsZero():
 		file.due = latest(now.Add(quick/2), file.draft.since.Add(file.gap(f.settings.Interval)))
-	case file.trouble != nil || !file.known || seen.afar(f.folder):
+	case file.trouble != nil || !file.known || seen.unwatched(f.folder):
 		file.due = now.Add(f.settings.Interval)
 	default:
-		delete(f.restless, name)
+		delete(f.pending, name)
 		return
 	}
-	f.restless[name] = true
+	f.pending[name] = true
 }
 
-// heed takes in what the kernel says has changed.
-func (f *FileSource) heed(n news) {
+// onNews notes what the kernel reports as changed.
+func (f *FileSource) onNews(n news) {
 	now := f.now()
 	if n.all {
 		f.full = now
@@ -322,13 +322,13 @@ func (f *FileSource) heed(n news) {
 		if f.files[name] == nil {
 			f.files[name] = &file{link: true} // for all that is known
 		}
-		f.files[name].stir(what, now, f.settings.Interval)
-		f.restless[name] = true
+		f.files[name].onEvent(what, now, f.settings.Interval)
+		f.pending[name] = true
 	}
 	if n.swapped {
-		for name := range f.restless {
+		for name := range f.pending {
 			if file := f.files[name]; file.link {
-				file.stir(closed, now, f.settings.Interval)
+				file.onEvent(closed, now, f.settings.Interval)
 			}
 		}
 	}

@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// merged is what the tracker has been told, and what is in doubt.
+// merged is what the tracker has from the files, and what is uncertain.
 type merged struct {
-	told    map[ID]sum
-	missed  map[ID]time.Time // told, and since then in no file
+	tracked map[ID]sum
+	missed  map[ID]time.Time // tracked, and since then in no file
 	changed bool             // a file says something else than when last merged
 	clashes map[ID]Fault     // objects that two files define
 	orphans map[ID]Fault     // slices whose Service no file defines
 }
 
-func newMerged() merged { return merged{told: make(map[ID]sum), missed: make(map[ID]time.Time)} }
+func newMerged() merged { return merged{tracked: make(map[ID]sum), missed: make(map[ID]time.Time)} }
 
-// overdue reports whether something has been missed for so long that it is gone.
+// overdue reports whether something has been missed for so long that it is removed.
 func (m *merged) overdue(now time.Time, long time.Duration) bool {
 	first, ok := m.nextMissed(long)
 	return ok && !first.After(now)
 }
 
-// nextMissed is when the first of what is missed is gone.
+// nextMissed returns when the first of what is missed is removed.
 func (m *merged) nextMissed(long time.Duration) (first time.Time, ok bool) {
 	for _, since := range m.missed {
 		if at := since.Add(long); !ok || at.Before(first) {
@@ -37,7 +37,7 @@ func (m *merged) nextMissed(long time.Duration) (first time.Time, ok bool) {
 	return first, ok
 }
 
-// merge tells the tracker the difference between what it was told and what the
+// merge passes to the tracker the difference between what it has and what the
 // files say. Of two files that define an object the first by name wins.
 func (f *FileSource) merge(now time.Time) {
 	wanted := make(map[ID]*Object)
@@ -60,7 +60,7 @@ func (f *FileSource) merge(now time.Time) {
 	f.sayNew(ManifestInvalid, f.orphans, orphans)
 	f.orphans = orphans
 	f.tell(wanted, owner)
-	f.takeAway(wanted, now)
+	f.removeMissed(wanted, now)
 	for _, file := range f.files {
 		for i := range file.objects {
 			file.objects[i].value = nil
@@ -68,17 +68,17 @@ func (f *FileSource) merge(now time.Time) {
 	}
 }
 
-// tell tells what is new or another.
+// tell passes on what is new or differs.
 func (f *FileSource) tell(wanted map[ID]*Object, owner map[ID]string) {
 	var news []*Object
 	for id, o := range wanted {
 		switch {
-		case f.told[id] == o.sum:
+		case f.tracked[id] == o.sum:
 		case o.value == nil: // it was another file's to say until now
 			f.reread(owner[id])
 		default:
 			news = append(news, o)
-			f.told[id] = o.sum
+			f.tracked[id] = o.sum
 		}
 	}
 	slices.SortFunc(news, func(a, b *Object) int { return cmp.Compare(a.ID.Kind.order(), b.ID.Kind.order()) })
@@ -90,16 +90,16 @@ func (f *FileSource) tell(wanted map[ID]*Object, owner map[ID]string) {
 // reread makes the next look read a file from its beginning.
 func (f *FileSource) reread(name string) {
 	file := f.files[name]
-	file.known, file.stamp, file.parts = false, stamp{}, nil
+	file.known, file.state, file.parts = false, fileState{}, nil
 	file.due = f.now()
 	file.draft = draft{hash: file.hash, since: file.due.Add(-f.settings.Interval), began: file.due}
-	f.restless[name] = true
+	f.pending[name] = true
 }
 
-// takeAway takes back what has been missing for an interval: its file may be in the
+// removeMissed removes what has been missing for an interval: its file may be in the
 // middle of being replaced, or written by several commands.
-func (f *FileSource) takeAway(wanted map[ID]*Object, now time.Time) {
-	for id := range f.told {
+func (f *FileSource) removeMissed(wanted map[ID]*Object, now time.Time) {
+	for id := range f.tracked {
 		since, missed := f.missed[id]
 		switch {
 		case wanted[id] != nil:
@@ -108,13 +108,13 @@ func (f *FileSource) takeAway(wanted map[ID]*Object, now time.Time) {
 			f.missed[id] = now
 		case now.Sub(since) >= f.settings.Interval:
 			delete(f.missed, id)
-			delete(f.told, id)
+			delete(f.tracked, id)
 			id.forget(f.tracker)
 		}
 	}
 }
 
-// sayNew says the faults that were not there before.
+// sayNew reports the faults that were not there before.
 func (f *FileSource) sayNew(reason string, before, now map[ID]Fault) {
 	for id, fault := range now {
 		if before[id] != fault {
@@ -124,7 +124,7 @@ func (f *FileSource) sayNew(reason string, before, now map[ID]Fault) {
 }
 
 // findOrphans finds the slices that name a Service which no file defines: here
-// nobody else will, so the label is wrong.
+// nothing else will define it, so the label is wrong.
 func findOrphans(wanted map[ID]*Object, owner map[ID]string) map[ID]Fault {
 	orphans := make(map[ID]Fault)
 	for id, o := range wanted {

@@ -6,5 +6,5 @@ package watch
 type news struct {
 	names   map[string]event // the last of each name
 	swapped bool             // a hidden name that links may lead through was replaced
-	all     bool             // look at everything: it may have left something out
+	all     bool             // look at everything: events may have been lost
 }

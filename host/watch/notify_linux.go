@@ -19,7 +19,7 @@ import (
 // maxNews is how many names are remembered until they are taken.
 const maxNews = 1 << 16
 
-// A notifier tells of changes in one folder, by inotify. A nil one tells of none.
+// A notifier reports changes in one folder, by inotify. A nil one reports none.
 type notifier struct {
 	file *os.File
 	conn syscall.RawConn
@@ -117,7 +117,7 @@ func (n *notifier) parse(data []byte) {
 const watched = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM |
 	unix.IN_DELETE | unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_EXCL_UNLINK | unix.IN_ONLYDIR
 
-// note takes in one event.
+// note notes one event.
 func (n *notifier) note(mask uint32, wd int, name string) {
 	switch {
 	case mask&unix.IN_Q_OVERFLOW != 0:
@@ -158,7 +158,7 @@ func eventOf(mask uint32) event {
 	return written
 }
 
-// watch has changes in dir told from now on, and those elsewhere no more. It reports
+// watch reports changes in dir from now on, and those elsewhere no more. It returns
 // whether that can be relied on.
 func (n *notifier) watch(dir string) bool {
 	if n == nil || !clockIsOurs(dir) {
@@ -199,7 +199,7 @@ func clockIsOurs(name string) bool {
 	return unix.Statfs(name, &fs) == nil && slices.Contains(disks, int64(fs.Type))
 }
 
-// changedAt is when a file, or what is known of it, changed last: nobody can set that.
+// changedAt returns when a file, or what is known of it, changed last: no program can set that.
 func changedAt(info os.FileInfo) time.Time {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		return time.Unix(s.Ctim.Unix())
@@ -207,12 +207,12 @@ func changedAt(info os.FileInfo) time.Time {
 	return time.Time{}
 }
 
-// afar reports whether the file may change without the folder's watch telling of it.
-func (seen found) afar(in folder) bool {
-	if seen.link || seen.stamp.info == nil || in.info == nil {
+// unwatched reports whether the file may change without the folder's watch reporting it.
+func (seen found) unwatched(in folder) bool {
+	if seen.link || seen.state.info == nil || in.info == nil {
 		return true
 	}
-	file, ok1 := seen.stamp.info.Sys().(*syscall.Stat_t)
+	file, ok1 := seen.state.info.Sys().(*syscall.Stat_t)
 	dir, ok2 := in.info.Sys().(*syscall.Stat_t)
 	return !ok1 || !ok2 || file.Dev != dir.Dev
 }

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// A notifier tells of changes; here it does not, and the files are looked at each
-// interval.
+// A notifier reports no changes here: the files are looked at each interval.
 type notifier struct{}
 
 func newNotifier() *notifier              { return nil }
@@ -18,6 +17,6 @@ func (*notifier) close()                  {}
 func (*notifier) news() <-chan struct{}   { return nil }
 func (*notifier) take() news              { return news{} }
 func (*notifier) watch(string) bool       { return false }
-func (found) afar(folder) bool            { return false }
+func (found) unwatched(folder) bool       { return false }
 func changedAt(os.FileInfo) (t time.Time) { return t }
 func clockIsOurs(string) bool             { return false }

@@ -42,13 +42,13 @@ type Object struct {
 	Line    int
 	Service string // of an EndpointSlice: the Service it says it belongs to
 
-	value runtime.Object // nil once told, to let the memory go
+	value runtime.Object // nil once passed on, to free the memory
 	sum   sum            // equal sums are equal objects
 }
 
 type sum [sha256.Size]byte
 
-// Tell tells t of o.
+// Tell passes o to t.
 func (o Object) Tell(t *track.Tracker) {
 	switch v := o.value.(type) {
 	case *corev1.Service:
@@ -60,7 +60,7 @@ func (o Object) Tell(t *track.Tracker) {
 	}
 }
 
-// forget tells t that the object named id is gone.
+// forget removes the object named id from t.
 func (id ID) forget(t *track.Tracker) {
 	switch id.Kind {
 	case Service:
@@ -72,7 +72,7 @@ func (id ID) forget(t *track.Tracker) {
 	}
 }
 
-// order is the order in which kinds are told: so that the least is decided twice.
+// order returns the order in which kinds are passed on: the one in which the least is decided twice.
 func (k Kind) order() int {
 	switch k {
 	case Node:

@@ -67,15 +67,15 @@ func parse(file string, data []byte, before map[sum]Manifest) (Manifest, map[sum
 			part = readDocument(doc.text, key, &aliased)
 		}
 		if len(part.Objects)+len(part.Faults) > 0 && aliased <= maxAliased {
-			now[key] = part.told()
+			now[key] = part.withoutValues()
 		}
 		m.add(part, file, doc.line)
 	}
 	return m.distinct(file), now
 }
 
-// told is m without the values.
-func (m Manifest) told() Manifest {
+// withoutValues returns m without the values.
+func (m Manifest) withoutValues() Manifest {
 	m.Objects = slices.Clone(m.Objects)
 	for i := range m.Objects {
 		m.Objects[i].value = nil
@@ -196,8 +196,8 @@ func (r *reader) fault(line int, format string, args ...any) {
 	r.Faults = append(r.Faults, Fault{Line: line, Message: fmt.Sprintf(format, args...)})
 }
 
-// read reads one object, or those in a list. A list says for its items what they
-// need not say themselves.
+// read reads one object, or those in a list. A list gives its items the kind and
+// version that they do not have themselves.
 func (r *reader) read(n *yaml.Node, apiVersion, kind string) {
 	if n.Tag == "!!null" {
 		return

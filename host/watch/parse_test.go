@@ -53,7 +53,7 @@ func faults(m Manifest) string {
 	return strings.Join(lines, "\n")
 }
 
-// What is wrong is said with the line it stands on, and does not hide what is
+// What is wrong is said with the line it unchanged on, and does not hide what is
 // right.
 func TestFaults(t *testing.T) {
 	service := func(spec string) string {
@@ -194,7 +194,7 @@ func describe(services []sdk.Service) string {
 	return b.String()
 }
 
-// tell is what a tracker on node n1 hands out that has been told these objects.
+// tell is what a tracker on node n1 hands out that was given these objects.
 func tell(t *testing.T, objects []Object) []sdk.Service {
 	t.Helper()
 	tracker := track.New(func(n track.Notice) { t.Errorf("%+v", n) })

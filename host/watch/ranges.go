@@ -21,26 +21,25 @@ import (
 // a role from before we asked for them does not let us read them: then it goes on
 // without, as each ClusterIP that is in use is known anyway.
 
-// askAgain is how long to go without what the server does not tell.
+// askAgain is how long to go without what the server does not give.
 const askAgain = time.Hour
 
-func (k *KubeSource) ranges() *heard {
-	h := newHeard("ServiceCIDRs",
+func (k *KubeSource) ranges() *store {
+	h := newStore("ServiceCIDRs",
 		func(o any) { k.tracker.SetServiceCIDR(o.(*networkingv1.ServiceCIDR)) },
 		func(key track.Key) { k.tracker.DeleteServiceCIDR(key.Name) })
 	h.listed = true // only that says at once that there is nothing to be had
 	return h
 }
 
-// mayNotReadRanges says so. It is no fault of the source: everything else is heard.
+// mayNotReadRanges says so. It is no fault of the source: everything else is followed.
 func (k *KubeSource) mayNotReadRanges(err error) {
 	k.settings.Report(newLink("ServiceCIDRs", nil).down(err))
 }
 
-// ifTold lists and watches as lw does; of what the server does not have, or does not
-// tell us, there are none until askAgain is over. forbidden is told, once, that we may
-// not read them.
-func ifTold(lw *cache.ListWatch, forbidden func(error)) *cache.ListWatch {
+// ifAllowed lists and watches as lw does; of what the server does not have, or refuses, there are none until askAgain is over.
+// forbidden is called, once, where we may not read them.
+func ifAllowed(lw *cache.ListWatch, forbidden func(error)) *cache.ListWatch {
 	var once sync.Once
 	lacks := func(err error) bool {
 		if apierrors.IsForbidden(err) {
@@ -66,15 +65,15 @@ func ifTold(lw *cache.ListWatch, forbidden func(error)) *cache.ListWatch {
 	}
 }
 
-// silence is a watch that tells nothing, and ends after a time.
+// silence returns a watch without events, which ends after a time.
 func silence(long time.Duration) watch.Interface {
 	w := watch.NewFake()
 	time.AfterFunc(long, w.Stop)
 	return w
 }
 
-// inLists has a reflector ask for a list, not for a stream of all there is.
+// inLists makes a reflector ask for a list, not for a stream of everything.
 type inLists struct{ *cache.ListWatch }
 
-// IsWatchListSemanticsUnSupported is what a reflector asks.
+// IsWatchListSemanticsUnSupported makes a reflector ask for a list.
 func (inLists) IsWatchListSemanticsUnSupported() bool { return true }

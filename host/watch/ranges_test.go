@@ -44,8 +44,8 @@ func TestKubeRanges(t *testing.T) {
 	}
 }
 
-// TestKubeRangesUntold serves although the server has no such kind, or does not tell.
-func TestKubeRangesUntold(t *testing.T) {
+// TestKubeRangesNotServed serves although the server has no such kind, or does not tell.
+func TestKubeRangesNotServed(t *testing.T) {
 	resource := schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"}
 	for name, c := range map[string]struct {
 		err  error

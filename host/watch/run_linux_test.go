@@ -22,15 +22,15 @@ import (
 
 // A running is a source that follows a folder, or what else path is, as in a host.
 type running struct {
-	*desk
+	*harness
 	stop  func()
 	mu    sync.Mutex // guards heard
 	heard []string
 }
 
-func run(t *testing.T, d *desk, path string, interval time.Duration) *running {
+func run(t *testing.T, d *harness, path string, interval time.Duration) *running {
 	t.Helper()
-	r := &running{desk: d}
+	r := &running{harness: d}
 	d.source = Files(path, d.tracker, FileSettings{Interval: interval, Report: func(n track.Notice) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -94,7 +94,7 @@ const never = time.Hour
 
 // Each way to change a file is followed at once, without a look at the others.
 func TestNews(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	r := run(t, d, d.dir, never)
 	web := func(ip string) string {
 		return serviceText("web", "172.30.0.1") + "---\n" + sliceText("web", ip)
@@ -125,7 +125,7 @@ func TestNews(t *testing.T) {
 
 // The volume of a ConfigMap is followed at once, too.
 func TestNewsOfConfigMap(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	version := func(n int, ip string) {
 		dir := fmt.Sprintf("..%d", n)
 		must(t, os.Mkdir(filepath.Join(d.dir, dir), 0o700))
@@ -149,7 +149,7 @@ func TestNewsOfConfigMap(t *testing.T) {
 
 // The folder may be moved away, replaced and made anew.
 func TestFolderReplaced(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	root := d.dir
 	must(t, os.Mkdir(filepath.Join(root, "a"), 0o700))
 	must(t, os.Mkdir(filepath.Join(root, "b"), 0o700))
@@ -183,7 +183,7 @@ func must(t *testing.T, err error) {
 
 // A process that writes a file in place, with pauses, is never caught in the middle.
 func TestWriterInPlace(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	whole := serviceText("web", "172.30.0.1") + "---\n" + sliceText("web", "10.0.0.1", "10.0.0.2")
 	rest := "- addresses: [10.0.0.2]\n"
 	d.write("web.yaml", whole)
@@ -213,7 +213,7 @@ func TestHungFiles(t *testing.T) {
 	for _, count := range []int{1, maxHung + 20} {
 		t.Run(fmt.Sprint(count), func(t *testing.T) {
 			hung, release := boundedtest.Hung(t)
-			d := newDesk(t)
+			d := newHarness(t)
 			d.write("a.yaml", serviceText("a", "172.30.0.1"))
 			d.write("z.yaml", serviceText("z", "172.30.0.2"))
 			r := run(t, d, d.dir, 200*time.Millisecond)
@@ -243,7 +243,7 @@ func TestHungFiles(t *testing.T) {
 // What hangs at the start keeps the others waiting only so long.
 func TestHungAtTheStart(t *testing.T) {
 	hung, _ := boundedtest.Hung(t)
-	d := newDesk(t)
+	d := newHarness(t)
 	d.write("a.yaml", serviceText("a", "172.30.0.1"))
 	must(t, os.Symlink(filepath.Join(hung, "x.yaml"), filepath.Join(d.dir, "h.yaml")))
 	must(t, syscall.Mkfifo(filepath.Join(d.dir, "pipe.yaml"), 0o600))
@@ -260,14 +260,14 @@ func TestHungAtTheStart(t *testing.T) {
 // A folder that does not answer is a fault, and the source can be ended.
 func TestHungFolder(t *testing.T) {
 	hung, _ := boundedtest.Hung(t)
-	r := run(t, newDesk(t), hung, 100*time.Millisecond)
+	r := run(t, newHarness(t), hung, 100*time.Millisecond)
 	r.until("said", func() bool { return r.faulty("its file system does not answer") })
 	r.stop()
 }
 
 // Ten thousand files that do not change cost next to nothing.
 func TestIdle(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	for i := range 10000 {
 		d.write(fmt.Sprintf("s%05d.yaml", i), serviceText(fmt.Sprintf("s%d", i), fmt.Sprintf("172.30.%d.%d", i/200, i%200+1)))
 	}

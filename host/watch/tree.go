@@ -54,7 +54,7 @@ type rendering struct {
 // errSpent is an object that is not read to its end, as its aliases stand for too much.
 var errSpent = errors.New("its aliases stand for too much")
 
-// lineAt is the line of the value that was being read when offset was reached.
+// lineAt returns the line of the value that was being read when offset was reached.
 func (r *rendering) lineAt(offset int64) int {
 	i := sort.SearchInts(r.starts, int(offset)) - 1
 	if i < 0 {
@@ -170,7 +170,7 @@ func (r *rendering) string(s string) {
 	r.json.Write(text)
 }
 
-// follow is what an alias stands for.
+// follow returns what an alias stands for.
 func follow(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -253,8 +253,8 @@ func (r *reader) unknown(n *yaml.Node, err error) {
 	r.fault(lineOf(n, found[1]), "there is no field %s", found[1])
 }
 
-// lineOf is the line of the value at a path such as spec.ports[0].port, or of the
-// nearest that stands there.
+// lineOf returns the line of the value at a path such as spec.ports[0].port, or of the
+// nearest that unchanged there.
 func lineOf(n *yaml.Node, path string) int {
 	line := n.Line
 	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
@@ -267,7 +267,7 @@ func lineOf(n *yaml.Node, path string) int {
 	return line
 }
 
-// entry is the key and the value of a field or, of a list, of the item of that
+// entry returns the key and the value of a field or, of a list, of the item of that
 // number.
 func entry(n *yaml.Node, name string) (key, value *yaml.Node) {
 	if n.Kind == yaml.SequenceNode {
@@ -299,7 +299,7 @@ func text(n *yaml.Node, name string) string {
 	return ""
 }
 
-// A place is where in the files an object stands, for faults in its fields.
+// A place is where in the files an object unchanged, for faults in its fields.
 type place struct {
 	r *reader
 	n *yaml.Node

@@ -72,7 +72,7 @@ func Serving(family sdk.Family, services []sdk.Service, takesNodePorts func(neti
 	return s
 }
 
-// Telling is s, which calls step for each flow that is looked at. Many flows take
+// Telling returns s, which calls step for each flow that is looked at. Many flows take
 // seconds on a busy node, and who waits for them should see that it goes on.
 func (s Served) Telling(step func()) Served {
 	s.step = step

@@ -17,13 +17,13 @@ type Rounds struct {
 	took   sdk.Histogram // seconds
 }
 
-// NewRounds are those of family; there was none so far.
+// NewRounds returns those of family; there was none so far.
 func NewRounds(family sdk.Family) *Rounds {
 	return &Rounds{took: sdk.NewHistogram("kubeproxy_conntrack_reconciler_sync_duration_seconds",
 		map[string]string{"ip_family": familyName(family)}, bounds()...)}
 }
 
-// familyName is how kube-proxy's metrics call it.
+// familyName returns how kube-proxy's metrics call it.
 func familyName(f sdk.Family) string {
 	if f == sdk.IPv6 {
 		return "IPv6"

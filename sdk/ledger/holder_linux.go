@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// holderOf is the process that holds the lock on f, by the kernel's own list of locks.
+// holderOf returns the process that holds the lock on f, by the kernel's own list of locks.
 // The pid that is noted in the file is not asked: of a process in another PID namespace
 // it would name another one here. The kernel lists only those that can be seen from here.
 func holderOf(f *os.File) sdk.Holder {
@@ -33,7 +33,7 @@ func holderOf(f *os.File) sdk.Holder {
 	return sdk.Holder{PID: pid, Program: program(pid)}
 }
 
-// flockOn is the process that took a flock on the file of that inode and device, by
+// flockOn returns the process that took a flock on the file of that inode and device, by
 // what /proc/locks says; 0: none is listed. Some file systems have another device there
 // than in stat: then the inode has to do, if it is the only one.
 //
@@ -62,7 +62,7 @@ func flockOn(locks string, inode uint64, device string) int {
 	return 0
 }
 
-// program is the name of a process's executable; empty: it cannot be seen. A process
+// program returns the name of a process's executable; empty: it cannot be seen. A process
 // that is gone leaves its lock to the programs that it started.
 func program(pid int) string {
 	path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))

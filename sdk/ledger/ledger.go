@@ -27,7 +27,7 @@ type Ledger struct {
 	namespace string
 }
 
-// Open is the ledger, in dir, of the network namespace that the calling thread is
+// Open returns the ledger, in dir, of the network namespace that the calling thread is
 // in. It makes dir if it must, and removes from it what is left of network namespaces that
 // are gone, as far as that can be known.
 func Open(dir string) (*Ledger, error) {
@@ -219,7 +219,7 @@ func (l *Ledger) write(p page) error {
 
 func (l *Ledger) file(suffix string) string { return filepath.Join(l.dir, l.namespace+suffix) }
 
-// get is a parameter's value; several fields are one space apart, however the
+// get returns a parameter's value; several fields are one space apart, however the
 // kernel prints them.
 func get(path string) (string, error) {
 	data, err := os.ReadFile(path)

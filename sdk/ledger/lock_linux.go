@@ -85,7 +85,7 @@ func (l *Ledger) Lock(ctx context.Context, mode string) (*Lock, error) {
 	}
 }
 
-// File is what to hand to a tool (as one of exec.Cmd's ExtraFiles), so that the
+// File returns what to hand to a tool (as one of exec.Cmd's ExtraFiles), so that the
 // lock lasts until the tool is done, whatever becomes of this process.
 func (k *Lock) File() *os.File { return k.file }
 

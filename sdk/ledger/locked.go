@@ -23,5 +23,5 @@ func (e *Locked) Error() string {
 	return fmt.Sprintf("lock %s, held by %s: %v", e.Mode, e.Holder, ErrLocked)
 }
 
-// Unwrap is ErrLocked.
+// Unwrap returns ErrLocked.
 func (e *Locked) Unwrap() error { return ErrLocked }

@@ -88,7 +88,7 @@ func (s *Share) Save() error {
 	return nil
 }
 
-// File is what to hand to a tool that changes the thing, so that the lock lasts until the
+// File returns what to hand to a tool that changes the thing, so that the lock lasts until the
 // tool is done.
 func (s *Share) File() *os.File { return s.lock.File() }
 

@@ -60,7 +60,7 @@ func seesAll() bool {
 	return err == nil && first == "pid:[4026531836]" // PROC_PID_INIT_INO, which the kernel promises
 }
 
-// old are the files of each other namespace for which nothing was written since.
+// old returns the files of each other namespace for which nothing was written since.
 func (l *Ledger) old(since time.Time) map[string][]string {
 	entries, err := os.ReadDir(l.dir)
 	if err != nil {
@@ -103,7 +103,7 @@ func (l *Ledger) remove(files []string) {
 	}
 }
 
-// namespaces are those that a process, an open file or a mount keeps, by the names that
+// namespaces returns those that a process, an open file or a mount keeps, by the names that
 // ledgers have. The error says that some could not be looked at.
 func namespaces(deadline time.Time) (map[string]bool, error) {
 	found, err := look(deadline)

@@ -18,7 +18,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// Binary is a Subject that is a plugin's binary. It is run with --listen, as a container
+// Binary returns a Subject that is a plugin's binary. It is run with --listen, as a container
 // or systemd runs it.
 func Binary(path string) Subject {
 	var lives sync.Map // from *wire.Remote to its *binaryLife
@@ -142,7 +142,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// quoted is the output as a part of an error; empty: there is none.
+// quoted returns the output as a part of an error; empty: there is none.
 func (o *output) quoted() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

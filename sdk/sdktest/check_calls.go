@@ -180,7 +180,7 @@ func tenThousandServices(t *trial) {
 	})
 }
 
-// many is a state of n Services with two endpoints each, placed.
+// many returns a state of n Services with two endpoints each, placed.
 func (t *trial) many(n int) Scenario {
 	s := Scenario{Name: "many", Node: defaultNode()}
 	for i := range n {
@@ -194,7 +194,7 @@ func (t *trial) many(n int) Scenario {
 	return s
 }
 
-// at is the i-th address of a range, with a port.
+// at returns the i-th address of a range, with a port.
 func at(a, b byte, i int, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{a, b, byte(i >> 8), byte(i)}), port)
 }

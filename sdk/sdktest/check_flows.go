@@ -135,7 +135,7 @@ func (t *trial) stays(f flowing, when string) {
 	}
 }
 
-// found is an answer that is not what it should be, or why there is none.
+// found returns an answer that is not what it should be, or why there is none.
 func found(want string, a Answer, err error) error {
 	if err != nil {
 		return mismatch{want, err.Error()}
@@ -161,7 +161,7 @@ func (t *trial) dial(name string) flowing {
 	return flowing{s, stage, p, flow, a.Endpoint}
 }
 
-// without is s when an endpoint is gone.
+// without returns s when an endpoint is gone.
 func without(s Scenario, gone netip.AddrPort) Scenario {
 	left := func(list []sdk.Endpoint) []sdk.Endpoint {
 		return slices.DeleteFunc(slices.Clone(list), func(ep sdk.Endpoint) bool { return ep.Addr == gone })

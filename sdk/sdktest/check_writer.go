@@ -61,7 +61,7 @@ func (t *trial) reports(lock sdk.Lock) error {
 	return nil
 }
 
-// report is what the dataplane says of itself.
+// report returns what the dataplane says of itself.
 func (t *trial) report() (sdk.Report, error) {
 	switch dp := t.dp.(type) {
 	case *wire.Remote:

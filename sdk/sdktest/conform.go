@@ -45,7 +45,7 @@ type Subject struct {
 	Foreign func(context.Context) (string, error)
 }
 
-// InProcess is a Subject made in this process, joined by both ends of the wire as
+// InProcess returns a Subject made in this process, joined by both ends of the wire as
 // a plugin's process is, so that everything that Serve does is done. Where the
 // kernel would end what a process held, as its listeners, an io.Closer is closed. One
 // that is none, and declares that all it serves dies with its process, is told to clean up.
@@ -133,7 +133,7 @@ func groundFor(t T, s Subject) Ground {
 	return nil
 }
 
-// describe is what the dataplane says of itself on this node.
+// describe returns what the dataplane says of itself on this node.
 func describe(t T, s Subject) (sdk.Description, error) {
 	tr, err := begin(t, s)
 	if err != nil {
@@ -171,7 +171,7 @@ func Check(ctx context.Context, s Subject, o Options) (Report, error) {
 	return c.report, nil
 }
 
-// ConformBinary is Check for a plugin's binary. What is printed to out shows how far the
+// ConformBinary runs Check for a plugin's binary. What is printed to out shows how far the
 // suite is; the report's String says it all.
 func ConformBinary(ctx context.Context, path string, out io.Writer, o Options) (Report, error) {
 	o.Out = out

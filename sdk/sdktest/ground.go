@@ -63,7 +63,7 @@ type Sender interface {
 	Forgets(to netip.AddrPort, protocol sdk.Protocol, endpoint netip.AddrPort) bool
 }
 
-// Said is the ground for a dataplane in memory, which no packet can reach: it is
+// Said returns the ground for a dataplane in memory, which no packet can reach: it is
 // asked instead. find leads from the dataplane under test to its Sender; nil: it
 // is one itself.
 func Said(find func(sdk.Dataplane) Sender) Ground {

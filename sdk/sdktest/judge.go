@@ -25,7 +25,7 @@ func (t *trial) packets(s Scenario) error {
 	return t.packetsOn(stage, s)
 }
 
-// packetsOn is packets, where endpoints answer already.
+// packetsOn returns packets, where endpoints answer already.
 func (t *trial) packetsOn(stage Stage, s Scenario) error {
 	var used []sdk.Limit
 	for _, p := range s.Packets {

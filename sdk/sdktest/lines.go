@@ -35,7 +35,7 @@ type Line struct {
 	Findings []Finding
 }
 
-// Lines are the contract's lines in order, those that were looked at.
+// Lines returns the contract's lines in order, those that were looked at.
 func (r Report) Lines() []Line {
 	var lines []Line
 	for number, title := range titles {
@@ -53,12 +53,12 @@ func (r Report) Lines() []Line {
 	return lines
 }
 
-// with are the line's findings that have a status.
+// with returns the line's findings that have a status.
 func (l Line) with(s Status) []Finding {
 	return slices.DeleteFunc(slices.Clone(l.Findings), func(f Finding) bool { return f.Status != s })
 }
 
-// Status is the worst that was found: Fail, then NotRun where it disqualifies or
+// Status returns the worst that was found: Fail, then NotRun where it disqualifies or
 // nothing else was found, then Limit, then Pass.
 func (l Line) Status() Status {
 	switch {
@@ -72,7 +72,7 @@ func (l Line) Status() Status {
 	return Pass
 }
 
-// String is the line, what it came to, and below it the reasons.
+// String returns the line, what it came to, and below it the reasons.
 //
 //	0  session                                  ok (3 checks)
 //	5  cost follows the change                  NOT KEPT
@@ -101,7 +101,7 @@ func (l Line) String() string {
 	return b.String()
 }
 
-// words are what the line came to.
+// words returns what the line came to.
 func (l Line) words() string {
 	n := len(l.Findings)
 	count := fmt.Sprintf("%d of %d checks", n-len(l.with(NotRun)), n)
@@ -126,7 +126,7 @@ func (l Line) words() string {
 	return "ok (" + count + ")"
 }
 
-// limits are those that the line's checks came upon.
+// limits returns those that the line's checks came upon.
 func (l Line) limits() []sdk.Limit {
 	var all []sdk.Limit
 	for _, f := range l.Findings {
@@ -136,7 +136,7 @@ func (l Line) limits() []sdk.Limit {
 	return slices.Compact(all)
 }
 
-// shown is a failure, with what was expected and seen below it.
+// shown returns a failure, with what was expected and seen below it.
 func (f Finding) shown() string {
 	if f.Want == "" && f.Seen == "" {
 		return f.name() + ": " + f.Reason
@@ -150,7 +150,7 @@ func (f Finding) shown() string {
 	return f.name() + where + "\nexpected  " + indent(f.Want) + "\nseen      " + indent(f.Seen)
 }
 
-// reasons are those of findings, each once, in order.
+// reasons returns those of findings, each once, in order.
 func reasons(findings []Finding) []string {
 	var all []string
 	for _, f := range findings {

@@ -12,7 +12,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Loopback is a ground that needs no privileges: every IPv4 address of a scenario
+// Loopback returns a ground that needs no privileges: every IPv4 address of a scenario
 // becomes one of 127.0.0.0/8, so that the machine has them all, and callers send
 // from theirs. On it a caller is the node if it is one of Node.Addrs, a pod if
 // Node.Pods has it, and elsewhere otherwise, though all of them are loopback
@@ -216,7 +216,7 @@ func (s socket) network() string {
 	return sdk.Name{Protocol: s.protocol, Family: sdk.FamilyOf(s.addr.Addr())}.Network()
 }
 
-// backends are where all endpoints of services listen, each once.
+// backends returns where all endpoints of services listen, each once.
 func backends(services []sdk.Service) map[socket]bool {
 	all := make(map[socket]bool)
 	for _, s := range services {

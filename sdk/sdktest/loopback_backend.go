@@ -67,7 +67,7 @@ func answerStreams(l net.Listener, me netip.AddrPort) {
 	}
 }
 
-// line1 is what endpoint me says to a client.
+// line1 returns what endpoint me says to a client.
 func line1(me netip.AddrPort, client net.Addr) string {
 	return me.String() + " " + client.String() + "\n"
 }

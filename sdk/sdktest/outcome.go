@@ -71,7 +71,7 @@ func Where(services iter.Seq[sdk.Service], node sdk.Node, from sdk.Caller, to ne
 	return outcome(svc.Route(f, from, node), from)
 }
 
-// Find is the frontend that a packet to an address is for. One that names the
+// Find returns the frontend that a packet to an address is for. One that names the
 // address takes precedence over one that stands for all that take node ports.
 func Find(services iter.Seq[sdk.Service], node sdk.Node, to netip.AddrPort, protocol sdk.Protocol) (sdk.Service, sdk.Frontend, bool) {
 	every := netip.AddrPortFrom(unspecified(to.Addr()), to.Port())

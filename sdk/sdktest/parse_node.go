@@ -9,7 +9,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// defaultNode is the node of a scenario that does not say otherwise.
+// defaultNode returns the node of a scenario that does not say otherwise.
 func defaultNode() sdk.Node {
 	return sdk.Node{
 		Name:          "n1",

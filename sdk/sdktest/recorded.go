@@ -11,7 +11,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Services are what is served now, sorted by name.
+// Services returns what is served now, sorted by name.
 func (r *Recorder) Services() []sdk.Service {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -29,7 +29,7 @@ func (r *Recorder) Where(from sdk.Caller, to netip.AddrPort, protocol sdk.Protoc
 	return Where(maps.Values(r.served), r.node, from, to, protocol)
 }
 
-// Send is one new connection: it chooses among the endpoints, in turn or as the
+// Send opens one new connection: it chooses among the endpoints, in turn or as the
 // client's affinity says, and tells whom the endpoint would see.
 func (r *Recorder) Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protocol) Answer {
 	o := r.Where(from, to, protocol)
@@ -55,7 +55,7 @@ func (r *Recorder) Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protoco
 	return Answer{Verdict: sdk.Forward, Endpoint: ep, Client: client}
 }
 
-// Forgets is the contract's line 9: a UDP flow to one of our frontends whose
+// Forgets follows the contract's line 9: a UDP flow to one of our frontends whose
 // endpoint no longer serves, while somebody else does.
 func (r *Recorder) Forgets(to netip.AddrPort, protocol sdk.Protocol, endpoint netip.AddrPort) bool {
 	r.mu.Lock()
@@ -71,35 +71,35 @@ func (r *Recorder) Forgets(to netip.AddrPort, protocol sdk.Protocol, endpoint ne
 	return len(serving) > 0 && !slices.Contains(serving, endpoint.Addr())
 }
 
-// Updates are those that were taken, oldest first.
+// Updates returns those that were taken, oldest first.
 func (r *Recorder) Updates() []sdk.Update {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.updates)
 }
 
-// Setups are the sessions that were begun, oldest first.
+// Setups returns the sessions that were begun, oldest first.
 func (r *Recorder) Setups() []sdk.Setup {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.setups)
 }
 
-// Node is the node as last told.
+// Node returns the node as last told.
 func (r *Recorder) Node() sdk.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.node
 }
 
-// Role is the present role; zero before Configure.
+// Role returns the present role; zero before Configure.
 func (r *Recorder) Role() sdk.Role {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.role
 }
 
-// Recorded is a Subject whose every life is a new Recorder from make, joined by
+// Recorded returns a Subject whose every life is a new Recorder from make, joined by
 // both ends of the wire, and asked where packets go.
 func Recorded(make func() *Recorder) Subject {
 	var mu sync.Mutex // guards live

@@ -188,7 +188,7 @@ func (r *Recorder) sound(s sdk.Service) error {
 	return nil
 }
 
-// plan is what would be done to follow changes, a step a line.
+// plan returns what would be done to follow changes, a step a line.
 func plan(changes sdk.Changes) []string {
 	var steps []string
 	for _, c := range changes.Services {
@@ -222,7 +222,7 @@ func (r *Recorder) catchUp() {
 	r.written = r.state.Revision()
 }
 
-// everything is the whole state as a change.
+// everything returns the whole state as a change.
 func (r *Recorder) everything() sdk.Changes {
 	all := sdk.Changes{Full: true}
 	for name, s := range r.state.Services {

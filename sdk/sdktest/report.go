@@ -41,7 +41,7 @@ func (f Finding) String() string {
 	return s
 }
 
-// name is the check's without its line: "full-drops-stale".
+// name returns the check's without its line: "full-drops-stale".
 func (f Finding) name() string {
 	_, name, _ := strings.Cut(f.Check, "/")
 	return name
@@ -70,7 +70,7 @@ func (r Report) Conforms() bool {
 	return len(r.Findings) > 0
 }
 
-// Count is how many findings have a status.
+// Count returns how many findings have a status.
 func (r Report) Count(s Status) int {
 	n := 0
 	for _, f := range r.Findings {
@@ -81,7 +81,7 @@ func (r Report) Count(s Status) int {
 	return n
 }
 
-// Verdict is the report in one line.
+// Verdict returns the report in one line.
 func (r Report) Verdict() string {
 	verdict := "conforms"
 	if !r.Conforms() {
@@ -91,7 +91,7 @@ func (r Report) Verdict() string {
 		r.Name, r.Version, verdict, len(r.Findings), r.Count(Pass), r.Count(Limit), r.Count(Fail), r.Count(NotRun))
 }
 
-// String is the verdict, and below it a line for each line of the contract, with
+// String returns the verdict, and below it a line for each line of the contract, with
 // what was expected and seen where it is not kept.
 func (r Report) String() string {
 	var b strings.Builder

@@ -47,7 +47,7 @@ type Packet struct {
 	Want      Outcome
 }
 
-// Scenarios are all that this package has, sorted by name. They are what every
+// Scenarios returns all that this package has, sorted by name. They are what every
 // dataplane is held to, and a page of the manual each. It panics on a scenario
 // that does not parse, which a test of this package rules out.
 func Scenarios() []Scenario {
@@ -74,13 +74,13 @@ func read(file string) (Scenario, error) {
 	return Parse(file, data)
 }
 
-// Update is the Full that leads to the scenario from nothing.
+// Update returns the Full that leads to the scenario from nothing.
 func (s Scenario) Update(to uint64) sdk.Update {
 	node := s.Node
 	return sdk.Update{To: to, Full: true, Node: &node, Set: slices.Clone(s.Services)}
 }
 
-// judged is s with its packets' outcomes as the rule gives them, for Services that
+// judged returns s with its packets' outcomes as the rule gives them, for Services that
 // were changed.
 func (s Scenario) judged() Scenario {
 	s.Packets = slices.Clone(s.Packets)
@@ -90,7 +90,7 @@ func (s Scenario) judged() Scenario {
 	return s
 }
 
-// Lacks are the features that s needs and d does not claim.
+// Lacks returns the features that s needs and d does not claim.
 func (s Scenario) Lacks(d sdk.Description) []sdk.Feature {
 	var lacks []sdk.Feature
 	for _, f := range s.Needs {
@@ -101,7 +101,7 @@ func (s Scenario) Lacks(d sdk.Description) []sdk.Feature {
 	return lacks
 }
 
-// needs are the features that any of services needs, in the order of sdk.Features.
+// needs returns the features that any of services needs, in the order of sdk.Features.
 func needs(services []sdk.Service) []sdk.Feature {
 	var all []sdk.Feature
 	for _, f := range sdk.Features {

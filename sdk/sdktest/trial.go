@@ -38,7 +38,7 @@ func (e mismatch) Error() string { return "expected " + e.want + "; seen " + e.s
 
 var noPackets = notRun{"no packets can be sent to it here (a test can give a Ground)"}
 
-// by is the outcome that a declared limit has instead of the contract's.
+// by returns the outcome that a declared limit has instead of the contract's.
 func by(l sdk.Limit) error { return byLimits{[]sdk.Limit{l}} }
 
 // checkTime is how long one check may take. It is there so that a hung dataplane

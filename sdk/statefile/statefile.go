@@ -25,7 +25,7 @@ const Limit = 1 << 20
 // ErrUnusable says that what is there is no state file.
 var ErrUnusable = errors.New("it is not used; remove it")
 
-// Read is the content of the file at path. Without a file the error is fs.ErrNotExist.
+// Read returns the content of the file at path. Without a file the error is fs.ErrNotExist.
 func Read(path string) ([]byte, error) {
 	before, err := os.Lstat(path) // to open a device may do something
 	if err != nil {

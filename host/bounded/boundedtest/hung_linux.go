@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hung is a folder on a file system that never answers, as that of an NFS server
+// Hung returns a folder on a file system that never answers, as that of an NFS server
 // which is gone: every call that touches it, or a link into it, waits. release ends
 // the waiting with an error; the end of the test does so too.
 func Hung(t testing.TB) (dir string, release func()) {

@@ -7,7 +7,7 @@ package boundedtest
 
 import "testing"
 
-// Hung is a folder on a file system that never answers.
+// Hung returns a folder on a file system that never answers.
 func Hung(t testing.TB) (dir string, release func()) {
 	t.Skip("needs Linux")
 	return "", nil

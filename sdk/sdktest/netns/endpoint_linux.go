@@ -72,7 +72,7 @@ func answerStreams(l net.Listener, me netip.AddrPort) {
 	}
 }
 
-// says is what endpoint me tells a client.
+// says returns what endpoint me tells a client.
 func says(me netip.AddrPort, client string) string { return me.String() + " " + client + "\n" }
 
 func parseLine(text string) (sdktest.Answer, error) {

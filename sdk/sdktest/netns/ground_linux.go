@@ -36,7 +36,7 @@ type Ground struct {
 
 var _ sdktest.Ground = (*Ground)(nil)
 
-// New is the ground around the namespace that this process is in, which must not
+// New returns the ground around the namespace that this process is in, which must not
 // be the machine's: see Main. Close takes the hosts away again.
 func New() (*Ground, error) {
 	if err := ownNamespace(); err != nil {
@@ -49,7 +49,7 @@ func New() (*Ground, error) {
 	return found(home, home)
 }
 
-// Apart is a ground as New makes it, but around a namespace of its own: several can
+// Apart returns a ground as New makes it, but around a namespace of its own: several can
 // be in one process, and have the same addresses.
 func Apart() (*Ground, error) {
 	if os.Getuid() != 0 {
@@ -216,10 +216,10 @@ func (g *Ground) Open(ctx context.Context, _ sdk.Dataplane, s sdktest.Scenario) 
 	return stage, nil
 }
 
-// Node is the node itself.
+// Node returns the node itself.
 func (g *Ground) Node() *Host { return &Host{home: g.home, ns: g.ns, ports: g.ports} }
 
-// Host is the host that has addr: the node for one of its own, else one behind it.
+// Host returns the host that has addr: the node for one of its own, else one behind it.
 func (g *Ground) Host(addr netip.Addr) (*Host, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -229,7 +229,7 @@ func (g *Ground) Host(addr netip.Addr) (*Host, error) {
 	return g.host(addr.String(), addr)
 }
 
-// Behind is the host that has addr and whose packets come in on the node's device
+// Behind returns the host that has addr and whose packets come in on the node's device
 // called device. Several addresses may share one.
 func (g *Ground) Behind(device string, addr netip.Addr) (*Host, error) {
 	g.mu.Lock()
@@ -237,7 +237,7 @@ func (g *Ground) Behind(device string, addr netip.Addr) (*Host, error) {
 	return g.host(device, addr)
 }
 
-// Pod is a new host behind another one, as a pod is behind its node: all its packets
+// Pod returns a new host behind another one, as a pod is behind its node: all its packets
 // go through that one.
 func (g *Ground) Pod(node *Host, addrs ...netip.Addr) (*Host, error) {
 	g.mu.Lock()

@@ -35,7 +35,7 @@ func socketSCTP(at netip.Addr) (int, error) {
 	return unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
 }
 
-// boundSCTP is a socket at an address of the namespace of the calling thread.
+// boundSCTP returns a socket at an address of the namespace of the calling thread.
 func boundSCTP(at netip.AddrPort) (int, error) {
 	fd, err := socketSCTP(at.Addr())
 	if err != nil {

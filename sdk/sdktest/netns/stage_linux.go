@@ -31,7 +31,7 @@ type socket struct {
 	addr     netip.AddrPort
 }
 
-// sockets are those of all endpoints of s, each once.
+// sockets returns those of all endpoints of s, each once.
 func sockets(s sdktest.Scenario) map[socket]bool {
 	all := make(map[socket]bool)
 	for _, svc := range s.Services {
@@ -42,7 +42,7 @@ func sockets(s sdktest.Scenario) map[socket]bool {
 	return all
 }
 
-// network is protocol in the words of package net.
+// network returns protocol in the words of package net.
 func network(p sdk.Protocol, addr netip.Addr) string {
 	return sdk.Name{Protocol: p, Family: sdk.FamilyOf(addr)}.Network()
 }
@@ -107,7 +107,7 @@ func dial(ctx context.Context, h *Host, p sdktest.Packet) (net.Conn, error) {
 	return h.Dial(ctx, network(p.Protocol, p.To.Addr()), p.From.Addr, p.To)
 }
 
-// caller is the host that sends p. A node that calls by an address which it has
+// caller returns the host that sends p. A node that calls by an address which it has
 // not has it for as long as the flow lasts, as where a dataplane binds it.
 func (g *Ground) caller(p sdktest.Packet) (h *Host, leave func(), err error) {
 	nothing := func() {}

@@ -299,7 +299,7 @@ func noDAD(addr netip.Addr) int {
 	return 0
 }
 
-// whole is addr as a prefix of its whole length.
+// whole returns addr as a prefix of its whole length.
 func whole(addr netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/pointsman/pointsman/host/track"
 )
 
-// heard passes on what a reflector hears of one kind. It stands where an informer
+// A store passes on what a reflector hears of one kind. It stands where an informer
 // has its cache, and keeps only names: what matters of an object is in the
 // tracker, and a second copy of every endpoint would be most of the host's
 // memory. For the same reason there is nothing to go through again now and then:
 // no copy is here that could differ from the tracker's.
 //
 // Its methods are called by one reflector, one at a time, but for Resync.
-type heard struct {
+type store struct {
 	kind   string
 	set    func(object any)
 	gone   func(track.Key)
@@ -32,14 +32,14 @@ type heard struct {
 	have map[track.Key]struct{}
 }
 
-var _ cache.TransformingStore = (*heard)(nil)
+var _ cache.TransformingStore = (*store)(nil)
 
-func newHeard(kind string, set func(any), gone func(track.Key)) *heard {
-	return &heard{kind: kind, set: set, gone: gone, have: make(map[track.Key]struct{})}
+func newStore(kind string, set func(any), gone func(track.Key)) *store {
+	return &store{kind: kind, set: set, gone: gone, have: make(map[track.Key]struct{})}
 }
 
 // Add passes on an object that is new.
-func (h *heard) Add(object any) error {
+func (h *store) Add(object any) error {
 	key, err := keyOf(object)
 	if err != nil {
 		return err
@@ -54,10 +54,10 @@ func (h *heard) Add(object any) error {
 }
 
 // Update passes on an object that may have changed.
-func (h *heard) Update(object any) error { return h.Add(object) }
+func (h *store) Update(object any) error { return h.Add(object) }
 
 // Delete passes on that an object is gone.
-func (h *heard) Delete(object any) error {
+func (h *store) Delete(object any) error {
 	key, err := keyOf(object)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (h *heard) Delete(object any) error {
 
 // Replace passes on a whole list, and that what it lacks is gone. What is new goes
 // first: an endpoint that moved from one slice to another is never missing.
-func (h *heard) Replace(list []any, _ string) error {
+func (h *store) Replace(list []any, _ string) error {
 	before := h.have
 	h.have = make(map[track.Key]struct{}, len(list))
 	for _, object := range list {
@@ -93,11 +93,11 @@ func (h *heard) Replace(list []any, _ string) error {
 }
 
 // Resync has nothing to do: see heard.
-func (h *heard) Resync() error { return nil }
+func (h *store) Resync() error { return nil }
 
 // Transformer keeps a list small while it comes in as a stream. Only then does a
 // reflector ask for it: what comes in at once, or later, Add trims.
-func (h *heard) Transformer() cache.TransformFunc { return trim }
+func (h *store) Transformer() cache.TransformFunc { return trim }
 
 func keyOf(object any) (track.Key, error) {
 	m, err := meta.Accessor(object)
@@ -107,7 +107,7 @@ func keyOf(object any) (track.Key, error) {
 	return track.Key{Namespace: m.GetNamespace(), Name: m.GetName()}, nil
 }
 
-// trim takes from an object what nobody here reads: who wrote which field, and
+// trim removes from an object what the host does not read: who wrote which field, and
 // all annotations but the one that says when an endpoint changed.
 func trim(object any) (any, error) {
 	m, ok := object.(metav1.Object)
