@@ -88,12 +88,19 @@ func TestCheck(t *testing.T) {
 		"one that cannot, all the same":  {from: able, to: lacks, force: true},
 		"one that cannot, from one such": {from: lacks, to: told(t, "other", tracker, sdk.FeatureIPv4)},
 	} {
-		set := swapHost{&Set{main: c.from, members: []*dataplane{c.from, c.to}}}
+		set := swapHost{newSet(Settings{}, nil, c.from, c.to)}
 		err := set.Check(t.Context(), swap.Plan{From: c.from.name, To: c.to.name, Force: c.force})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("a swap to %s: %v, want %q", name, err, c.want)
 		}
 	}
+}
+
+// newSet is a set of these dataplanes, of which the first serves.
+func newSet(s Settings, store *intent.Store, planes ...*dataplane) *Set {
+	set := &Set{Modes: newModes(s)}
+	set.intent, set.main, set.members = store, planes[0], planes
+	return set
 }
 
 // TestHold waits until all there is was confirmed, but not for one that has no process.
@@ -145,7 +152,7 @@ func TestNote(t *testing.T) {
 	main, other := idle("iptables"), idle("userspace")
 	main.slot = "b"
 	store, _ := intent.Open(t.TempDir(), "iptables")
-	set := &Set{Settings: Settings{Reports: main.reports}, main: main, intent: store}
+	set := newSet(Settings{Reports: main.reports}, store, main)
 	for _, c := range []struct {
 		p    *dataplane
 		want intent.Saved
@@ -172,7 +179,7 @@ func TestLastSwap(t *testing.T) {
 		"undone long ago, and still asked": {ago: time.Hour, err: "no luck", asked: "userspace", want: true},
 	} {
 		store, _ := intent.Open(t.TempDir(), "iptables")
-		set := &Set{main: idle("iptables"), intent: store}
+		set := newSet(Settings{}, store, idle("iptables"))
 		serving := swapSide{set.main}
 		at := time.Now().Add(-c.ago)
 		set.runner = swap.New(swapHost{set}, serving)

@@ -21,12 +21,17 @@ is to serve. They meet here, with what they need of this machine.
 	                        └─────────────────────────────────┼────────────┘
 	                                                          ▼ the plugin's process
 
+A Set is put together from parts that each know only what they need: the group of dataplanes
+that run (group.go), the plugins that are installed (found.go), the record of what the next
+host must know (state.go), Modes, which has the verbs that an operator asks for (mode.go), and
+a survey of rules that are left to themselves (survey.go).
+
 A dataplane is a mode as the host runs it (dataplane.go). Its process is started again
 whenever it ends (process.go); each life of that is a session, in which a feed updates it
 (session.go), and in which it may lack the writer's lock (writer.go). A swap sees it as a
 swapSide (swap_side.go), and the set as a swapHost (swap_host.go).
 
-What the next host must know is in the intent, and written down by it; keepState tries again
-what could not be written (state.go).
+What the next host must know is in the intent, and written down by it; the record tries again
+what could not be written.
 */
 package dataplanes

@@ -51,9 +51,7 @@ func (set *Set) next(ctx context.Context, now time.Time) {
 		set.keepActive(ctx, main)
 	}
 	var do intent.Action
-	if err := set.intent.Change(func(i intent.Intent) (next intent.Intent) { next, do = i.Next(v, now); return next }); err != nil {
-		set.notWritten([]string{err.Error()})
-	}
+	set.change(func(i intent.Intent) (next intent.Intent) { next, do = i.Next(v, now); return next })
 	switch do.Kind {
 	case intent.Change:
 		if set.ask(do.Mode, "the mode in the config file", false) == nil {
@@ -68,15 +66,12 @@ func (set *Set) next(ctx context.Context, now time.Time) {
 
 // note writes down that p serves, if it still does: the next host begins with it.
 func (set *Set) note(p *dataplane) {
-	err := set.intent.Change(func(i intent.Intent) intent.Intent {
+	set.change(func(i intent.Intent) intent.Intent {
 		if set.serving() != p {
 			return i
 		}
 		return i.Serves(p.name, p.slot)
 	})
-	if err != nil {
-		set.notWritten([]string{err.Error()})
-	}
 }
 
 // keepActive makes the dataplane that the host goes on with Active, while no swap is under
@@ -104,15 +99,13 @@ func (set *Set) cleanUp(ctx context.Context, mode string, main *dataplane) error
 		return err
 	}
 	d := set.newDataplane(mode, "")
-	set.add(d)
-	d.start(ctx)
+	set.join(d)
 	err := set.runner.Retire(swap.Plan{
 		From: mode, To: main.name, ToSlot: main.slot, Why: "an earlier swap left rules of " + mode,
 		Drain: set.Now().Swap.DrainTimeout, Leftover: true,
 	}, swapSide{d})
 	if err != nil {
-		d.process.stop()
-		set.drop(d)
+		set.retire(d)
 		set.canary.End()
 	}
 	return err

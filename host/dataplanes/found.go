@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
@@ -29,6 +30,48 @@ func Discover(h *config.Host) []supervise.Found {
 		dirs = append(dirs[:len(dirs):len(dirs)], filepath.Dir(self))
 	}
 	return supervise.Discover(dirs, named)
+}
+
+// installed is the plugins of this machine, by a host's settings.
+type installed struct{ Settings }
+
+// available reports whether a mode has a plugin: a binary, or an address.
+func (in installed) available(mode string) bool {
+	if in.Now().Plugins[mode].Address != "" {
+		return true // whether something listens there shows when it is connected to
+	}
+	return slices.ContainsFunc(Discover(in.Begun), func(f supervise.Found) bool { return f.Name == mode && f.Err == nil })
+}
+
+// found is the binary of a mode. One that runs by itself may have none here.
+func (in installed) found(mode string) supervise.Found {
+	for _, f := range Discover(in.Now()) {
+		if f.Name == mode {
+			return f
+		}
+	}
+	return supervise.Found{Name: mode, Err: fmt.Errorf("%s runs by itself, and its binary is not here", mode)}
+}
+
+// unfit is why this node cannot run a mode's plugin, by the plugin's own word; none: it can,
+// or it is not for this host to ask.
+func (in installed) unfit(ctx context.Context, mode string) []string {
+	s := in.Now().Plugins[mode]
+	if s.Address != "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	why, err := refuses(ctx, in.found(mode).Path, s.SHA256, s.Options)
+	switch {
+	case errors.Is(err, errNoAnswer):
+		return nil // it is asked once more as the change begins
+	case err != nil:
+		why = err.Error()
+	case why == "":
+		return nil
+	}
+	return []string{oneLine(why)}
 }
 
 // missing says that there is no binary for the mode, and what there is.

@@ -15,24 +15,24 @@ import (
 
 // plugin is a mode's plugin. Where no binary of it is there, it is one that does
 // not come up: the host waits for it, and says so.
-func (set *Set) plugin(mode, slot string) supervise.Plugin {
-	s := set.Now()
+func (in installed) plugin(mode, slot string) supervise.Plugin {
+	s := in.Now()
 	if !supervise.ValidName(mode) || !supervise.ValidSlot(slot) {
 		return supervise.Plugin{Name: mode, Slot: slot} // which refuses to be launched
 	}
 	p := supervise.Plugin{
 		Name:      mode,
 		Slot:      slot,
-		Path:      filepath.Join(set.Begun.PluginDirs[0], supervise.Prefix+mode),
+		Path:      filepath.Join(in.Begun.PluginDirs[0], supervise.Prefix+mode),
 		SHA256:    s.Plugins[mode].SHA256,
 		Address:   s.Plugins[mode].Address,
 		Options:   s.Plugins[mode].Options,
-		StateDir:  stateDir(set.Begun, mode),
-		HostDir:   set.Begun.StateDir,
-		SocketDir: socketDir(set.Begun.StateDir),
-		Env:       []string{wire.LevelEnv + "=" + pluginLevel(set.Begun.Logging.Level)},
+		StateDir:  stateDir(in.Begun, mode),
+		HostDir:   in.Begun.StateDir,
+		SocketDir: socketDir(in.Begun.StateDir),
+		Env:       []string{wire.LevelEnv + "=" + pluginLevel(in.Begun.Logging.Level)},
 	}
-	if adj := set.Begun.OOMScoreAdj; adj != 0 && set.spareMe(adj) {
+	if adj := in.Begun.OOMScoreAdj; adj != 0 && in.spareMe(adj) {
 		p.OOMScoreAdj = &adj
 	}
 	if p.Address != "" {
@@ -44,16 +44,16 @@ func (set *Set) plugin(mode, slot string) supervise.Plugin {
 			return p
 		}
 	}
-	set.Reports.Report(report.Event{Warning: true, Reason: report.PluginDown, Object: mode, Message: missing(s, mode)})
+	in.Reports.Report(report.Event{Warning: true, Reason: report.PluginDown, Object: mode, Message: missing(s, mode)})
 	return p
 }
 
 // spareMe asks the kernel to spare the host when memory runs out, and reports
 // whether it may ask that.
-func (set *Set) spareMe(adj int) bool {
+func (in installed) spareMe(adj int) bool {
 	err := os.WriteFile("/proc/self/oom_score_adj", fmt.Append(nil, adj), 0)
 	if err != nil {
-		set.Log.Info("oomScoreAdj is left as it is", "err", err)
+		in.Log.Info("oomScoreAdj is left as it is", "err", err)
 	}
 	return err == nil
 }

@@ -219,7 +219,7 @@ func TestSurvey(t *testing.T) {
 	if found := set.Unattended(); found != nil {
 		t.Errorf("while its process is still to come: %q", found)
 	}
-	set.surveyed(survey{found: set.leftServing(t.Context())})
+	set.survey.note(set.leftServing(t.Context()), time.Time{})
 	if found := set.Unattended(); len(found) != 1 || found[0] != "userspace: chain KUBE-PORTALS and 1 more" {
 		t.Errorf("found: %q", found)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/phrase"
-	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/swap"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -20,17 +19,17 @@ import (
 // This file is about what a change of mode would come to.
 
 // Plan says what a swap would come to, and changes nothing.
-func (set *Set) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
-	if err := set.possible(to); err != nil {
+func (m *Modes) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
+	if err := m.possible(to); err != nil {
 		return admin.ModePlan{}, err
 	}
-	main := set.serving()
+	main := m.serving()
 	p := admin.ModePlan{From: main.name, To: to, Lost: []string{}, Written: []string{}, Left: []string{}, Steps: swap.Steps(swap.Plan{From: main.name, To: to, Same: main.name == to})}
 	if main.name == to {
 		p.Written = append(p.Written, "only what differs from what is in the kernel")
 		return p, nil
 	}
-	next := Describe(ctx, set.found(to), set.Now().Plugins[to].SHA256)
+	next := Describe(ctx, m.found(to), m.Now().Plugins[to].SHA256)
 	ends, unserved := main.ends(ctx), []string(nil)
 	if ends != "" {
 		p.Lost = append(p.Lost, ends)
@@ -38,14 +37,14 @@ func (set *Set) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
 	if next.Why != "" {
 		p.Lost = append(p.Lost, "not known before it runs: "+next.Why)
 	} else {
-		unserved, p.Refused = set.unserved(next), set.unfit(ctx, to)
-		p.Lost = append(append(p.Lost, set.lacks(next)...), unserved...)
+		unserved, p.Refused = m.unserved(next), m.unfit(ctx, to)
+		p.Lost = append(append(p.Lost, m.lacks(next)...), unserved...)
 	}
 	if ends != "" || len(unserved) > 0 {
 		p.Refused = append(p.Refused, "what would be lost is given up only if it is asked for with --force")
 	}
 	services, frontends := 0, 0
-	for _, s := range set.Tracker.Services() {
+	for _, s := range m.Tracker.Services() {
 		for _, port := range s.Ports {
 			services++
 			frontends += len(port.Service.Frontends)
@@ -60,20 +59,10 @@ func (set *Set) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
 	return p, err
 }
 
-// found is the binary of a mode. One that runs by itself may have none here.
-func (set *Set) found(mode string) supervise.Found {
-	for _, f := range Discover(set.Now()) {
-		if f.Name == mode {
-			return f
-		}
-	}
-	return supervise.Found{Name: mode, Err: fmt.Errorf("%s runs by itself, and its binary is not here", mode)}
-}
-
 // lacks are the limits of a plugin that the one that serves does not have.
-func (set *Set) lacks(next admin.Plugin) []string {
+func (m *Modes) lacks(next admin.Plugin) []string {
 	var lost []string
-	has := phrase.Plain(set.serving().status().Description.Limits)
+	has := phrase.Plain(m.serving().status().Description.Limits)
 	for _, limit := range next.Limits {
 		if !slices.Contains(has, limit) {
 			lost = append(lost, limit+": "+meaning(sdk.Limit(limit)))
@@ -83,10 +72,10 @@ func (set *Set) lacks(next admin.Plugin) []string {
 }
 
 // unserved are the Services that the one that serves can serve, and a plugin cannot.
-func (set *Set) unserved(next admin.Plugin) []string {
+func (m *Modes) unserved(next admin.Plugin) []string {
 	var lost []string
-	has := set.serving().status().Description.Features
-	for _, s := range set.Tracker.Services() {
+	has := m.serving().status().Description.Features
+	for _, s := range m.Tracker.Services() {
 		for _, port := range s.Ports {
 			for _, need := range port.Service.Needs() {
 				if slices.Contains(has, need) && !slices.Contains(next.Features, string(need)) {
@@ -96,27 +85,6 @@ func (set *Set) unserved(next admin.Plugin) []string {
 		}
 	}
 	return lost
-}
-
-// unfit is why this node cannot run a mode's plugin, by the plugin's own word; none: it can,
-// or it is not for this host to ask.
-func (set *Set) unfit(ctx context.Context, mode string) []string {
-	s := set.Now().Plugins[mode]
-	if s.Address != "" {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
-	why, err := refuses(ctx, set.found(mode).Path, s.SHA256, s.Options)
-	switch {
-	case errors.Is(err, errNoAnswer):
-		return nil // it is asked once more as the change begins
-	case err != nil:
-		why = err.Error()
-	case why == "":
-		return nil
-	}
-	return []string{oneLine(why)}
 }
 
 // askLimit is how long a plugin's binary may take to say what it can, or would do.

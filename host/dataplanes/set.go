@@ -5,6 +5,7 @@ package dataplanes
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -16,7 +17,6 @@ import (
 	"github.com/pointsman/pointsman/host/feed"
 	"github.com/pointsman/pointsman/host/intent"
 	"github.com/pointsman/pointsman/host/report"
-	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/swap"
 	"github.com/pointsman/pointsman/host/track"
 )
@@ -36,27 +36,23 @@ type Settings struct {
 	Refused func()           // called when an update failed altogether
 }
 
+// failed reports that a part of a swap failed, and that the host goes on.
+func (s Settings) failed(a swap.Action, err error) {
+	s.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Message: fmt.Sprintf("%s: %v", a, err)})
+}
+
 // A Set is the dataplanes of a host. Its methods are safe for concurrent use, once
 // Begin has returned.
 type Set struct {
-	Settings
-	runner  *swap.Runner
-	canary  *canary.Canary
-	intent  *intent.Store
-	changes notifier // of a dataplane, of a swap, or of the intent
-
-	mu        sync.Mutex   // guards what follows; no call into intent is made with it
-	main      *dataplane   // the one that serves
-	members   []*dataplane // all that run
-	life      context.Context
-	leaves    bool     // the processes are to outlive the host
-	unwritten []string // what the next host must know and could not be written down
-	survey    survey
+	*Modes
+	*survey
+	canary *canary.Canary
 }
 
 // New is a Set with no dataplane yet. Nothing happens before Begin.
 func New(s Settings) *Set {
-	set := &Set{Settings: s}
+	set := &Set{Modes: newModes(s)}
+	set.survey = &survey{plugins: set.installed, running: set.group}
 	set.canary = canary.New(s.Tracker, s.NodeName, s.Addrs, set.ownProcesses)
 	return set
 }
@@ -69,44 +65,6 @@ func (set *Set) ownProcesses() (pids []int) {
 		}
 	}
 	return pids
-}
-
-// serving is the dataplane that serves.
-func (set *Set) serving() *dataplane {
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	return set.main
-}
-
-func (set *Set) all() []*dataplane {
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	return slices.Clone(set.members)
-}
-
-// besides is the dataplane besides the one that serves; nil: there is none.
-func (set *Set) besides() *dataplane {
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	for _, p := range set.members {
-		if p != set.main {
-			return p
-		}
-	}
-	return nil
-}
-
-// named is the dataplane of that mode that runs; nil: none does.
-func (set *Set) named(mode string) *dataplane {
-	if main := set.serving(); main.name == mode {
-		return main
-	}
-	for _, p := range set.all() {
-		if p.name == mode {
-			return p
-		}
-	}
-	return nil
 }
 
 // newDataplane is one of that mode, which begins with start.
@@ -135,47 +93,14 @@ func (set *Set) applied(p *dataplane, a feed.Acked) {
 	}
 }
 
-// add has the set know of p. The first one is the one that serves.
-func (set *Set) add(p *dataplane) {
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	if set.main == nil {
-		set.main = p
-	}
-	set.members = append(set.members, p)
-	if set.leaves {
-		p.process.supervisor.Leave()
-	}
-}
-
-func (set *Set) drop(d *dataplane) {
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	set.members = slices.DeleteFunc(set.members, func(p *dataplane) bool { return p == d })
-}
-
-// available reports whether a mode has a plugin: a binary, or an address.
-func (set *Set) available(mode string) bool {
-	if set.Now().Plugins[mode].Address != "" {
-		return true // whether something listens there shows when it is connected to
-	}
-	return slices.ContainsFunc(Discover(set.Begun), func(f supervise.Found) bool { return f.Name == mode && f.Err == nil })
-}
-
 // Run runs the dataplanes, and swaps, until ctx ends.
 func (set *Set) Run(ctx context.Context) error {
-	set.mu.Lock()
-	set.life = ctx
-	begun := slices.Clone(set.members)
-	set.mu.Unlock()
-	for _, p := range begun {
-		p.start(ctx)
-	}
+	set.group.run(ctx)
 	var parts sync.WaitGroup
 	parts.Go(func() { set.runner.Run(ctx) })
 	parts.Go(func() { set.follow(ctx) })
-	parts.Go(func() { set.keepState(ctx) })
-	parts.Go(func() { set.surveys(ctx) })
+	parts.Go(func() { set.record.keep(ctx) })
+	parts.Go(func() { set.survey.run(ctx) })
 	parts.Wait()
 	set.canary.End()
 	for _, p := range set.all() {
@@ -187,16 +112,6 @@ func (set *Set) Run(ctx context.Context) error {
 	return nil
 }
 
-// Leave has the processes outlive the host. It may be called before Begin, too.
-func (set *Set) Leave() {
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	set.leaves = true
-	for _, p := range set.members {
-		p.process.supervisor.Leave()
-	}
-}
-
 // Reload follows a change of the config file.
 func (set *Set) Reload(c config.Change) error {
 	var errs []error
@@ -205,41 +120,7 @@ func (set *Set) Reload(c config.Change) error {
 	}
 	if slices.Contains(c.Applied, "mode") {
 		set.change(func(i intent.Intent) intent.Intent { return i.FileSays(c.Host.Mode) })
+		set.changes.notify()
 	}
 	return errors.Join(errs...)
-}
-
-// change changes the intent. What cannot be written down keepState tries again.
-func (set *Set) change(change func(intent.Intent) intent.Intent) {
-	if err := set.intent.Change(change); err != nil {
-		set.notWritten([]string{err.Error()})
-	}
-	set.changes.notify()
-}
-
-// ask begins a swap to mode.
-func (set *Set) ask(mode, why string, force bool) error {
-	main, s := set.serving(), set.Now()
-	p := swap.Plan{
-		From: main.name, To: mode, Same: main.name == mode, Why: why, Force: force,
-		Drain: s.Swap.DrainTimeout, Stay: s.Swap.OnFailure == "stay", FromSlot: main.slot,
-		FromDown: main.name != mode && !main.serves(),
-	}
-	if p.Same {
-		p.ToSlot = otherSlot(main.slot)
-		p.Overlap = diesWithProcess(main.status().Description)
-	}
-	err := set.runner.Ask(p)
-	if err != nil {
-		set.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Object: mode, Message: err.Error()})
-	}
-	return err
-}
-
-// otherSlot is that of a second process of one mode.
-func otherSlot(slot string) string {
-	if slot == "" {
-		return "b"
-	}
-	return ""
 }

@@ -18,9 +18,6 @@ import (
 
 // This file is what can be asked of the dataplanes, and of each.
 
-// Mode is the one that serves.
-func (set *Set) Mode() string { return set.serving().name }
-
 // Serving is the plugin that serves, as status shows it.
 func (set *Set) Serving() admin.Plugin { return set.serving().shown() }
 

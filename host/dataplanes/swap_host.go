@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/pointsman/pointsman/host/canary"
@@ -36,14 +35,9 @@ func (set swapHost) Open(ctx context.Context, p swap.Plan) (swap.Dataplane, erro
 	d := set.newDataplane(p.To, p.ToSlot)
 	d.succeeds = p.Same
 	d.want = firstRole(p)
-	set.add(d)
-	set.mu.Lock()
-	life := set.life
-	set.mu.Unlock()
-	d.start(life)
+	set.join(d)
 	if err := (swapSide{d}).comeUp(ctx); err != nil {
-		d.process.stop()
-		set.drop(d)
+		set.retire(d)
 		return nil, err
 	}
 	return swapSide{d}, nil
@@ -123,9 +117,7 @@ func (set swapHost) Record(m swap.Machine) error {
 
 // Serves makes d the dataplane that the host speaks of.
 func (set swapHost) Serves(d swap.Dataplane) {
-	set.mu.Lock()
-	set.main = d.(swapSide).dataplane
-	set.mu.Unlock()
+	set.lead(d.(swapSide).dataplane)
 	set.changes.notify()
 }
 
@@ -133,10 +125,8 @@ func (set swapHost) Serves(d swap.Dataplane) {
 func (set swapHost) Finished(d swap.Dataplane, last swap.Machine, o swap.Outcome) {
 	set.canary.End()
 	main, now := d.(swapSide).dataplane, time.Now()
-	set.mu.Lock()
-	set.main = main
-	set.members = slices.DeleteFunc(set.members, func(p *dataplane) bool { return p != main && p.process.over() })
-	set.mu.Unlock()
+	set.lead(main)
+	set.drop(func(p *dataplane) bool { return p != main && p.process.over() })
 	err := set.intent.Change(func(i intent.Intent) intent.Intent { return i.Ended(o, main.name, main.slot, now) })
 	if err != nil {
 		set.failed(swap.Finish, err)
@@ -156,7 +146,7 @@ func (set swapHost) Moved(before, now swap.Machine) {
 }
 
 // reportEnd reports how a swap ended.
-func (set *Set) reportEnd(o swap.Outcome, now time.Time) {
+func (set swapHost) reportEnd(o swap.Outcome, now time.Time) {
 	e := report.Event{Reason: report.SwapDone, Object: o.Plan.To, Message: fmt.Sprintf("%s in %s", o.Plan, phrase.Round(o.Took))}
 	if o.Err != "" {
 		e.Reason, e.Warning = report.SwapUndone, true
@@ -185,7 +175,3 @@ func undone(o swap.Outcome, serves bool) string {
 
 // Failed reports an action that failed without ending the swap.
 func (set swapHost) Failed(a swap.Action, err error) { set.failed(a, err) }
-
-func (set *Set) failed(a swap.Action, err error) {
-	set.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Message: fmt.Sprintf("%s: %v", a, err)})
-}

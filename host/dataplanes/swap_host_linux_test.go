@@ -178,6 +178,7 @@ func TestNextBegins(t *testing.T) {
 	set.main.session, set.main.served = &session{dataplane: set.main, cursor: c, feed: feedOf(t, c), full: true}, true
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // the process that would clean up ends at once
+	set.life = ctx
 	set.next(ctx, time.Now())
 	defer set.canary.End()
 	other := set.besides()
