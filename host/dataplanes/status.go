@@ -167,7 +167,7 @@ func (p *dataplane) health() health.Plane {
 		Why:        s.Why,
 		Failure:    sync.Error,
 		Since:      followed.Since,
-		Turned:     s.Turned,
+		Looked:     s.Looked,
 		Mortal:     diesWithProcess(s.Description),
 		Restarts:   s.Restarts,
 		LogDropped: p.process.leftOut(),

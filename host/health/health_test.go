@@ -157,7 +157,7 @@ func TestProbes(t *testing.T) {
 			b.pass(70 * time.Second)
 		}, "503 200 503"},
 		{"the period is longer now", func() { b.SetPeriods(0, time.Minute) }, "200 200 503"},
-		{"the loop that keeps the process is stuck", func() { b.setPlane(func(p *Plane) { p.Turned = b.now }); b.pass(62 * time.Second) }, "503 503 503"},
+		{"the loop that keeps the process is stuck", func() { b.setPlane(func(p *Plane) { p.Looked = b.now }); b.pass(62 * time.Second) }, "503 503 503"},
 	} {
 		step.do()
 		if got := b.codes(); got != step.want {

@@ -73,7 +73,7 @@ type Plane struct {
 	NoWriter   string    // why it may not write; empty: it may
 	Failure    string    // of the last update, where that failed
 	Since      time.Time // since when the oldest of what it is owed is; zero: nothing is
-	Turned     time.Time // when the loop that keeps its process last turned; zero: not known
+	Looked     time.Time // when the loop that keeps its process last looked; zero: not known
 	Restarts   int
 	LogDropped uint64 // lines of its log that are not in the host's
 	Memory     uint64 // bytes
@@ -203,7 +203,7 @@ func (s *Server) stuck(now time.Time) string {
 	}{
 		{"the host has not looked at its dataplane", s.looked},
 		{"the host has not taken in a change", s.open},
-		{"the host has not looked at its plugin's process", s.plane.Turned},
+		{"the host has not looked at its plugin's process", s.plane.Looked},
 	} {
 		if d := now.Sub(l.turned); !l.turned.IsZero() && d > stuckAfter {
 			return fmt.Sprintf("%s for %s", l.what, phrase.Round(d))

@@ -9,8 +9,8 @@ import (
 )
 
 // TestClockSet holds the machine to instants that the wall's clock has no part in: each
-// that it keeps carries the reading of a clock that only goes forward, so whoever sets
-// the time ends no backoff, no ban and no patience. (To set it for one process alone is
+// that it keeps carries the reading of a clock that only goes forward, so setting
+// the time ends no backoff, no quarantine and no deadline. (To set it for one process alone is
 // not to be had: time namespaces leave the wall's clock as it is.)
 func TestClockSet(t *testing.T) {
 	var m Machine

@@ -11,7 +11,7 @@ import (
 func TestCrashSaysWhere(t *testing.T) {
 	for how, where := range map[string]string{"panic": "(*plugin).Sync", "panic-early": "(*plugin).Configure"} {
 		t.Run(how, func(t *testing.T) {
-			y := newYard(t, how)
+			y := newHarness(t, how)
 			y.run()
 			y.until("crashed", func(s Status) bool { return strings.Contains(s.Why+s.LastEnd, "panic: no steam") })
 			y.until("logged where", func(Status) bool { // which may come after its end

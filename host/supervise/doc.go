@@ -18,20 +18,20 @@ Package supervise keeps a plugin's process alive.
 	                              can, and goes back at its first failure
 
 What to do is decided by a pure function, Machine.Step; a Supervisor does it, and
-tells the machine what came of it. Each new process is a new session: the whole
+gives the machine the outcome as an event. Each new process is a new session: the whole
 state is sent again, and a dataplane that keeps its state in the kernel has gone
 on forwarding meanwhile.
 
 A binary that fails too often gives way to the last one that served for long, of
 which a copy is kept under its hash; if that one fails too, or there is none, the
-plugin is left alone for a while, and costs nothing.
+plugin is not tried for a while, and costs nothing.
 
-A process hangs when it answers no beat, when a call does not return after its
-deadline, or when a call gets on no more by the dataplane's own reports, although it
+A process hangs when it answers no heartbeat, when a call does not return after its
+deadline, or when a call makes no progress by the dataplane's own reports, although it
 waits for nothing that it names. The last is how a deadlock in a call that may take
 minutes is found within seconds.
 
 Nothing here removes what a dataplane has made. A plugin that crashes, hangs or
-cannot come up is no reason to take rules away that serve.
+cannot come up is no reason to remove rules that serve.
 */
 package supervise

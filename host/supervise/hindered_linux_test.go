@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// A hoard is all descriptors that this process may still have, but for some.
-type hoard struct {
+// descriptors holds all descriptors that this process may still have, but for some.
+type descriptors struct {
 	*testing.T
 	files []*os.File
 }
 
-// newHoard lets this process have few descriptors, until the test ends, and takes them.
-func newHoard(t *testing.T) *hoard {
+// holdDescriptors lets this process have few descriptors, until the test ends, and takes them.
+func holdDescriptors(t *testing.T) *descriptors {
 	t.Helper()
 	var was syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
 	}
-	h := &hoard{T: t}
+	h := &descriptors{T: t}
 	t.Cleanup(func() {
 		h.leave(all)
 		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
@@ -40,7 +40,7 @@ func newHoard(t *testing.T) *hoard {
 }
 
 // leave takes all descriptors but n.
-func (h *hoard) leave(n int) {
+func (h *descriptors) leave(n int) {
 	h.Helper()
 	for n == all && len(h.files) > 0 {
 		h.free()
@@ -62,7 +62,7 @@ func (h *hoard) leave(n int) {
 
 const all = 1 << 20
 
-func (h *hoard) free() {
+func (h *descriptors) free() {
 	h.files[len(h.files)-1].Close()
 	h.files = h.files[:len(h.files)-1]
 }
@@ -70,9 +70,9 @@ func (h *hoard) free() {
 // TestHindered starts a plugin anew while the host has no descriptors left, or few: whatever
 // the launch fails of is the host's, it is tried again soon, and counts for nothing.
 func TestHindered(t *testing.T) {
-	y := newYard(t, "serve")
+	y := newHarness(t, "serve")
 	y.run()
-	h := newHoard(t)
+	h := holdDescriptors(t)
 	hindered := 0
 	for left := range 24 {
 		h.leave(all)
@@ -113,12 +113,12 @@ func TestHindered(t *testing.T) {
 // TestHinderedAtFirst is a host that finds a plugin which a former one left, and has no
 // descriptor to ask it with: it is not ended for that.
 func TestHinderedAtFirst(t *testing.T) {
-	y := newYard(t, "serve")
+	y := newHarness(t, "serve")
 	y.run()
 	pid := y.untilServing().PID
 	y.host.Leave()
 	y.stop()
-	h := newHoard(t)
+	h := holdDescriptors(t)
 	h.leave(0)
 	y.run()
 	y.until("tried again", func(s Status) bool {

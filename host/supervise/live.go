@@ -173,9 +173,9 @@ func (p Plugin) where() string {
 	return p.Path
 }
 
-// attend starts the goroutines beside a process. They end with the process, or
-// with stop or let.
-func (v *live) attend(ctx context.Context, s *Supervisor, process int) {
+// startLoops starts the goroutines beside a process. They end with the process, or
+// with stop or detach.
+func (v *live) startLoops(ctx context.Context, s *Supervisor, process int) {
 	ctx, v.cancel = context.WithCancel(ctx)
 	about := func(kind EventKind, why string) {
 		s.send(ctx, event{process: process, Event: Event{Kind: kind, Why: why}})
@@ -221,7 +221,7 @@ func (v *live) session(ctx context.Context, hook func(context.Context, Life) err
 func (v *live) beat(ctx context.Context, s *Supervisor, about func(EventKind, string)) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	var felt pulse
+	var last heartbeat
 	for {
 		vitals, silence, err := v.ask(ctx)
 		if ctx.Err() != nil {
@@ -234,7 +234,7 @@ func (v *live) beat(ctx context.Context, s *Supervisor, about func(EventKind, st
 			about(Missed, err.Error())
 		default:
 			var hangs string
-			felt, hangs = felt.feel(vitals, silence.took)
+			last, hangs = last.next(vitals, silence.took)
 			s.show(func(st *Status) { st.Vitals = vitals })
 			if s.hooks.Beat != nil {
 				s.hooks.Beat(v.remote.Remote, vitals)
@@ -256,8 +256,8 @@ func (v *live) beat(ctx context.Context, s *Supervisor, about func(EventKind, st
 }
 
 // ask asks once how the plugin is doing, and notes what the process did meanwhile: of one
-// that is somebody else's, which may be in another pid namespace, that is not known.
-func (v *live) ask(ctx context.Context) (wire.Vitals, spell, error) {
+// that the host did not start, which may be in another pid namespace, that is not known.
+func (v *live) ask(ctx context.Context) (wire.Vitals, unanswered, error) {
 	pid := v.remote.Hello().PID
 	if v.foreign {
 		pid = 0
@@ -267,10 +267,10 @@ func (v *live) ask(ctx context.Context) (wire.Vitals, spell, error) {
 	vitals, err := v.remote.Vitals(ctx)
 	took := time.Since(asked)
 	if err == nil {
-		return vitals, spell{took: took}, nil
+		return vitals, unanswered{took: took}, nil
 	}
 	ranNow, queuedNow := launch.CPUTime(pid)
-	return vitals, spell{took, ranNow - ran, queuedNow - queued}, err
+	return vitals, unanswered{took, ranNow - ran, queuedNow - queued}, err
 }
 
 // logs passes the plugin's log on. A stream that breaks while the process lives
@@ -290,22 +290,22 @@ func (v *live) logs(ctx context.Context, hook func(wire.LogLine)) {
 // stop ends the process and what goes on beside it. What it has started may be left.
 func (v *live) stop() {
 	_ = v.remote.Stop(context.Background()) // ErrStillThere: the kernel has it; nothing more can be done
-	v.let()
+	v.detach()
 }
 
-// drop is for a process that came up when nobody wanted it any more. One that was left to
+// drop is for a process that came up when it was no longer wanted. One that was left to
 // serve is left again by a host that leaves its own.
 func (s *Supervisor) drop(v *live) {
 	if v.foreign || v.left && s.leaves() {
-		v.let()
+		v.detach()
 		return
 	}
 	v.stop()
 	endHelpers(ended(v.remote))
 }
 
-// let ends what goes on beside the process, and lets go of it.
-func (v *live) let() {
+// detach ends what goes on beside the process, and closes the connection to it.
+func (v *live) detach() {
 	if v.cancel != nil {
 		v.cancel()
 	}

@@ -34,7 +34,7 @@ type loop struct {
 	keeps     atomic.Bool    // a process of another major that a former host left
 }
 
-// step tells the machine, shows what became of it, and acts.
+// step gives the machine an event, shows the new state, and does the actions.
 func (l *loop) step(ctx context.Context, e event) {
 	before, pid := l.machine, l.pid()
 	var actions []Action
@@ -64,7 +64,7 @@ func (l *loop) step(ctx context.Context, e event) {
 	}
 }
 
-// tick looks at what does not tell of itself.
+// tick looks at what sends no event.
 func (l *loop) tick(ctx context.Context) {
 	l.prove()
 	l.keep()
@@ -95,7 +95,7 @@ func (l *loop) prove() {
 }
 
 // fallsBack reports whether there is a binary to fall back to. It is looked for
-// only when something failed. Who says what the binary must be wants no other. That the
+// only when something failed. Where the config names a checksum, no other binary is run. That the
 // one that failed is the very one is known without reading both.
 func (l *loop) fallsBack(k EventKind) bool {
 	failure := k == Failed || k == Exited || k == Hung || k == Missed || k == Tick && l.machine.State == Suspect
@@ -125,7 +125,7 @@ func (l *loop) pid() int {
 	return l.live.remote.Hello().PID
 }
 
-// tell shows the machine's state, and a change of it to the hook. before and pid
+// tell shows the machine's state, and passes a change of it to the hook. before and pid
 // are as they were.
 func (l *loop) tell(before Machine, pid int) {
 	m := l.machine
@@ -155,7 +155,7 @@ func (l *loop) start(ctx context.Context) {
 		p = p.good()
 	}
 	l.launching.Go(func() {
-		came, err := l.come(limited, p, !l.looked.Load())
+		came, err := l.obtain(limited, p, !l.looked.Load())
 		cancel()
 		e := event{process: process, came: came, Event: Event{Kind: Launched}}
 		var refusal *sdk.Refusal
@@ -174,7 +174,7 @@ func (l *loop) start(ctx context.Context) {
 	})
 }
 
-// send tells the loop of e, unless it has ended; what came with it then ends too.
+// send sends e to the loop, unless it has ended; what came with it then ends too.
 func (s *Supervisor) send(ctx context.Context, e event) {
 	select {
 	case s.events <- e:
@@ -196,7 +196,7 @@ func (l *loop) begin(ctx context.Context, came *live) {
 	l.show(func(s *Status) {
 		s.Version, s.Description = came.description.Version, came.description
 	})
-	came.attend(ctx, l.Supervisor, l.machine.Launches)
+	came.startLoops(ctx, l.Supervisor, l.machine.Launches)
 	l.keep()
 }
 
@@ -220,7 +220,7 @@ func (l *loop) lost(why string) {
 	if l.live == nil {
 		return
 	}
-	l.bury()
+	l.dropProcess()
 	l.ended(why)
 }
 
@@ -233,9 +233,9 @@ func (l *loop) kill() {
 	l.print(l.live.remote.Abort())
 }
 
-// bury ends what goes on beside the present process. Of one that has crashed, where it
-// was goes to its log.
-func (l *loop) bury() {
+// dropProcess ends what goes on beside the present process. What a process that crashed
+// printed goes to its log.
+func (l *loop) dropProcess() {
 	select {
 	case <-l.live.remote.Exited():
 		l.print(l.live.remote.Exit().Crash())
@@ -266,7 +266,7 @@ func (l *loop) end(why string) {
 	if l.live == nil {
 		return
 	}
-	l.bury()
+	l.dropProcess()
 	l.ended(why)
 	l.show(func(s *Status) { s.PID = 0 })
 	forgetHandle(l.plugin)
@@ -281,13 +281,13 @@ func (l *loop) finish(why string) {
 	defer l.sweeping.Wait()
 	defer l.launching.Wait()
 	if l.live != nil && (l.leaves() || l.live.foreign) {
-		l.live.let()
+		l.live.detach()
 		l.live = nil
 	}
 	l.step(context.Background(), event{Event: Event{Kind: End, Why: why}})
 }
 
-// why returns what ended ctx: the host, if nobody says otherwise.
+// why returns what ended ctx: the host, unless its cause says otherwise.
 func why(ctx context.Context) string {
 	if cause := context.Cause(ctx); cause != ctx.Err() {
 		return cause.Error()
@@ -295,10 +295,10 @@ func why(ctx context.Context) string {
 	return "the host ends"
 }
 
-// come finds a process that is up: at first, that which a former host left serving,
-// if there is one. One that does not answer is ended, for two of one mode would be
-// in each other's way. One of another major serves on until there is one that fits.
-func (l *loop) come(ctx context.Context, p Plugin, first bool) (*live, error) {
+// obtain returns a process that is up: at first, the one that a former host left serving,
+// if there is one. One that does not answer is ended, for two of one mode would
+// hinder each other. One of another major serves on until there is one that fits.
+func (l *loop) obtain(ctx context.Context, p Plugin, first bool) (*live, error) {
 	if err := p.named(); err != nil {
 		return nil, err
 	}

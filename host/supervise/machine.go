@@ -33,20 +33,20 @@ func (s State) String() string {
 
 // The times that the machine goes by.
 const (
-	startLimit    = 20 * time.Second       // for Starting; launching and configuring have deadlines of their own within it
-	suspectLimit  = 3 * time.Second        // for Suspect; the answer that is awaited has less
-	tryLimit      = 5 * time.Minute        // for Trying; one that hangs is found sooner
-	missedBeats   = 1                      // in a row make a suspect, and one more a corpse
-	longLife      = 60 * time.Second       // who served so long is started again at once
-	firstBackoff  = 100 * time.Millisecond // doubled with each failure in a row,
-	lastBackoff   = 30 * time.Second       // up to this
-	forgiveness   = 5 * time.Minute        // who serves so long has no failures
-	refusedRetry  = time.Minute            // what cannot be seen changing may have
-	hinderedRetry = time.Second            // the plugin is not to blame, and has done nothing
-	tooOften      = 5                      // failures
-	tooSoon       = 2 * time.Minute        // within this open the breaker
-	firstBan      = 5 * time.Minute        // how long it stays open, doubled each time,
-	lastBan       = time.Hour              // up to this
+	startLimit      = 20 * time.Second       // for Starting; launching and configuring have deadlines of their own within it
+	suspectLimit    = 3 * time.Second        // for Suspect; the answer that is awaited has less
+	tryLimit        = 5 * time.Minute        // for Trying; one that hangs is found sooner
+	missedBeats     = 1                      // in a row make it Suspect, and one more ends it
+	longLife        = 60 * time.Second       // a process that served so long is started again at once
+	firstBackoff    = 100 * time.Millisecond // doubled with each failure in a row,
+	lastBackoff     = 30 * time.Second       // up to this
+	forgetFailures  = 5 * time.Minute        // failures are forgotten after it served so long
+	refusedRetry    = time.Minute            // what cannot be seen changing may have
+	hinderedRetry   = time.Second            // the plugin is not to blame, and has done nothing
+	tooOften        = 5                      // failures
+	tooSoon         = 2 * time.Minute        // within this open the breaker
+	firstQuarantine = 5 * time.Minute        // how long it stays open, doubled each time,
+	lastQuarantine  = time.Hour              // up to this
 )
 
 // An Event is what happened to a plugin.
@@ -72,7 +72,7 @@ const (
 	Starved                   // it did not answer, and could not, for nothing runs in time here: nothing is known
 	Hung                      // it answered that a call does not return
 	Changed                   // its binary is another
-	Restart                   // someone wants it started anew
+	Restart                   // it is to be started again
 	Tick                      // time has passed
 	End                       // it is no longer wanted
 )
@@ -81,14 +81,14 @@ const (
 type Action uint8
 
 // The actions. Launch is answered by Launched, Failed or Refuses; what Kill and
-// Stop end is not heard of again.
+// Stop end sends no more events.
 const (
 	Launch Action = iota + 1 // start a process and configure it
 	Kill                     // end one that does not answer
 	Stop                     // end one that does
 )
 
-// A Machine is a plugin's life so far, as a value. The zero Machine is Stopped.
+// A Machine is the state of a plugin's process, as a value. The zero Machine is Stopped.
 type Machine struct {
 	State    State
 	Since    time.Time           // when it came into State
@@ -164,7 +164,7 @@ func (m Machine) serving(e Event, now time.Time, jitter func(time.Duration) time
 	switch e.Kind {
 	case Beat:
 		m.missed = 0
-		if now.Sub(m.Up) >= forgiveness {
+		if now.Sub(m.Up) >= forgetFailures {
 			m.Failures, m.Trips, m.recent = 0, 0, [tooOften]time.Time{}
 		}
 	case Missed:
@@ -187,7 +187,7 @@ func (m Machine) serving(e Event, now time.Time, jitter func(time.Duration) time
 }
 
 // yield leaves the plugin to another host that has taken it over. Two that took it
-// from each other again and again would serve nobody: this one waits until it is
+// from each other again and again would not serve: this one waits until it is
 // asked, or the plugin is another one, or for so long that the other host may be
 // gone.
 func (m Machine) yield(now time.Time, why string) (Machine, []Action) {
@@ -219,7 +219,7 @@ func (m Machine) suspect(e Event, now time.Time, jitter func(time.Duration) time
 	return m, nil
 }
 
-// trying is for a process that failed often before. No further failure is tolerated.
+// trying is Step in Trying, for a plugin that failed often before. No further failure is tolerated.
 func (m Machine) trying(e Event, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
 	switch {
 	case e.Kind == Passed:
@@ -244,8 +244,8 @@ func (m Machine) trying(e Event, now time.Time, jitter func(time.Duration) time.
 	return m, nil
 }
 
-// idle is for Waiting, Refused and Quarantined: nothing runs. Who was quarantined is put
-// on trial, whatever the reason to try it.
+// idle is Step in Waiting, Refused and Quarantined: nothing runs. A plugin that was quarantined
+// is started on trial, whatever the reason to try it.
 func (m Machine) idle(e Event, now time.Time) (Machine, []Action) {
 	why := m.Why
 	switch {
@@ -260,8 +260,8 @@ func (m Machine) idle(e Event, now time.Time) (Machine, []Action) {
 	return m.launch(now, why)
 }
 
-// ended is for a process that ended by itself. One that served for long is missed at
-// once; one that did not has to wait.
+// ended is Step for a process that ended by itself. One that served for long is started
+// again at once; one that did not has to wait.
 func (m Machine) ended(why string, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
 	if now.Sub(m.Up) >= longLife {
 		m.Failures = 0
@@ -270,8 +270,8 @@ func (m Machine) ended(why string, now time.Time, jitter func(time.Duration) tim
 	return m.backoff(why, now, jitter)
 }
 
-// backoff waits, longer with each failure in a row. Who fails too often is tried no
-// more for a while: it would cost, and help nobody. If there is another binary that
+// backoff waits, longer with each failure in a row. A plugin that fails too often is
+// not tried for a while: it would cost, and be of no use. If there is another binary that
 // has proved itself, that one is run.
 func (m Machine) backoff(why string, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
 	wait := min(firstBackoff<<min(m.Failures, 16), lastBackoff)
@@ -284,7 +284,7 @@ func (m Machine) backoff(why string, now time.Time, jitter func(time.Duration) t
 		m.Fallback, m.Trial, m.Failures, m.recent = true, false, 0, [tooOften]time.Time{}
 		return m.launch(now, why)
 	case open:
-		ban := min(firstBan<<min(m.Trips, 8), lastBan)
+		ban := min(firstQuarantine<<min(m.Trips, 8), lastQuarantine)
 		m.Trips++
 		m = m.enter(Quarantined, now, why)
 		m.Next = now.Add(ban)

@@ -3,9 +3,6 @@
 package supervise
 
 import (
-	"fmt"
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -110,14 +107,14 @@ func TestLives(t *testing.T) {
 			{second, Tick, "starting launch"},
 			{0, Launched, "serving"},
 			{second, Hung, "quarantined 5m0s kill"},
-			{firstBan - 1, Tick, "quarantined 1ns"},
+			{firstQuarantine - 1, Tick, "quarantined 1ns"},
 			{1, Tick, "starting launch"},
 			{0, Failed, "quarantined 10m0s"},
 			{second, Changed, "starting launch"},
 			{0, Launched, "trying"},
 			{second, Beat, "trying"},
 			{second, Passed, "serving"},
-			{forgiveness, Beat, "serving"},
+			{forgetFailures, Beat, "serving"},
 			{0, Failed, "waiting 100ms stop"},
 		},
 		"answers, and dies young again": {
@@ -263,17 +260,17 @@ func TestRefusedOnTrial(t *testing.T) {
 	}
 }
 
-// TestWaitsNoLonger has who fails again and again wait longer each time, up to a limit.
+// TestWaitsNoLonger has a plugin that fails again and again wait longer each time, up to a limit.
 func TestWaitsNoLonger(t *testing.T) {
 	now := time.Unix(0, 0)
-	wait, ban := firstBackoff, firstBan
+	wait, ban := firstBackoff, firstQuarantine
 	for n := range 40 {
 		m, _ := Machine{State: Starting, Failures: n}.Step(Event{Kind: Failed}, now, most)
 		if got := m.Next.Sub(now); m.State != Waiting || got != wait {
 			t.Errorf("after %d failures: %s for %s, want %s", n, m.State, got, wait)
 		}
 		m, _ = Machine{State: Starting, Trial: true, Trips: n + 1}.Step(Event{Kind: Failed}, now, most)
-		if ban = min(2*ban, lastBan); m.State != Quarantined || m.Next.Sub(now) != ban {
+		if ban = min(2*ban, lastQuarantine); m.State != Quarantined || m.Next.Sub(now) != ban {
 			t.Errorf("after %d bans: %s for %s, want %s", n+1, m.State, m.Next.Sub(now), ban)
 		}
 		wait = min(2*wait, lastBackoff)
@@ -296,54 +293,6 @@ func TestTrialOnce(t *testing.T) {
 	}
 }
 
-// TestFallback runs the binary that has proved itself when the new one fails too
-// often, and the new one again when it changes.
-func TestFallback(t *testing.T) {
-	m := Machine{Good: true}
-	now := time.Unix(0, 0)
-	m, _ = m.Step(Event{Kind: Begin}, now, most)
-	for range tooOften - 1 {
-		m, _ = m.Step(Event{Kind: Failed}, now, most)
-		now = m.Next
-		m, _ = m.Step(Event{Kind: Tick}, now, most)
-	}
-	m, actions := m.Step(Event{Kind: Failed}, now, most)
-	if !m.Fallback || describe(m, actions, now) != "starting launch" {
-		t.Fatalf("after %d failures: %s, fallback %t", tooOften, describe(m, actions, now), m.Fallback)
-	}
-	up, _ := m.Step(Event{Kind: Launched}, now, most)
-	if up, _ = up.Step(Event{Kind: Restart}, now, most); up.Fallback {
-		t.Error("someone wants it started anew, and it is not the one that is installed")
-	}
-	for range tooOften {
-		m, _ = m.Step(Event{Kind: Failed}, now, most)
-		if m.State == Waiting {
-			now = m.Next
-			m, _ = m.Step(Event{Kind: Tick}, now, most)
-		}
-	}
-	if m.State != Quarantined {
-		t.Fatalf("the other binary fails too, and it is %s", m.State)
-	}
-	if m, _ = m.Step(Event{Kind: Changed}, now, most); m.Fallback || m.State != Starting {
-		t.Errorf("the binary changed, and it is %s, fallback %t", m.State, m.Fallback)
-	}
-}
-
-// TestFallbackIsNotTried has the binary that proved itself serve at once, when the new one
-// fails on trial.
-func TestFallbackIsNotTried(t *testing.T) {
-	m := Machine{State: Quarantined, Trips: 1}
-	now := time.Unix(0, 0)
-	for _, e := range []EventKind{Tick, Failed, Launched} {
-		m.Good = e == Failed
-		m, _ = m.Step(Event{Kind: e}, now, most)
-	}
-	if !m.Fallback || m.State != Serving {
-		t.Errorf("it is %s, fallback %t", m.State, m.Fallback)
-	}
-}
-
 func describe(m Machine, actions []Action, now time.Time) string {
 	words := []string{m.State.String()}
 	if !m.Next.IsZero() {
@@ -353,91 +302,4 @@ func describe(m Machine, actions []Action, now time.Time) string {
 		words = append(words, [...]string{Launch: "launch", Kill: "kill", Stop: "stop"}[a])
 	}
 	return strings.Join(words, " ")
-}
-
-// TestAnyLife leads machines through events in any order and watches what a
-// supervisor relies on.
-func TestAnyLife(t *testing.T) {
-	for seed := range uint64(200) {
-		r := rand.New(rand.NewPCG(seed, 0))
-		var m Machine
-		now := time.Unix(0, 0)
-		processes := 0 // that run, or are being started
-		banned := false
-		for range 300 {
-			now = now.Add(time.Duration(r.Int64N(int64(10 * time.Second))))
-			e := Event{Kind: EventKind(r.IntN(int(End))), Why: "why"} // anything but End
-			if m.State == Starting && e.Kind == Exited {
-				continue // a process that did not come up is told by Failed
-			}
-			m.Good = r.IntN(4) == 0
-			before := m
-			var actions []Action
-			m, actions = m.Step(e, now, func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d) + 1)) })
-			if gone(before, e) {
-				processes--
-			}
-			for _, a := range actions {
-				switch a {
-				case Launch:
-					processes++
-				case Kill, Stop:
-					processes--
-				}
-			}
-			banned = (banned || m.State == Quarantined) && e.Kind != Passed && !m.Fallback
-			if banned && (m.State == Serving || m.State == Suspect) {
-				t.Fatalf("seed %d: it serves, and was not tried since it was quarantined\nbefore %+v\nevent %+v\nafter  %+v", seed, before, e, m)
-			}
-			if err := check(before, m, e, actions, processes, now); err != nil {
-				t.Fatalf("seed %d: %v\nbefore %+v\nevent %+v\nafter  %+v", seed, err, before, e, m)
-			}
-		}
-	}
-}
-
-// gone reports whether e says that the process has ended by itself.
-func gone(m Machine, e Event) bool {
-	switch m.State {
-	case Starting:
-		return e.Kind == Failed || e.Kind == Refuses || e.Kind == Hindered
-	case Serving, Suspect, Trying:
-		return e.Kind == Exited
-	}
-	return false
-}
-
-func check(before, m Machine, e Event, actions []Action, processes int, now time.Time) error {
-	running := m.State == Starting || m.State == Trying || m.State == Serving || m.State == Suspect
-	switch {
-	case processes < 0 || processes > 1:
-		return fmt.Errorf("%d processes", processes)
-	case running != (processes == 1):
-		return fmt.Errorf("%s with %d processes", m.State, processes)
-	case m.State == Waiting && (m.Next.IsZero() || m.Next.Sub(now) > lastBackoff):
-		return fmt.Errorf("waits until %s", m.Next)
-	case m.State == Quarantined && (m.Next.IsZero() || m.Next.Sub(now) > lastBan):
-		return fmt.Errorf("is banned until %s", m.Next)
-	case m.State == Refused && m.Next.IsZero():
-		return fmt.Errorf("is refused for ever")
-	case m.State == Stopped && before.State != Stopped:
-		return fmt.Errorf("stopped without being told to")
-	case m.Launches < before.Launches:
-		return fmt.Errorf("forgot a launch")
-	case slices.Contains(actions, Kill) && m.State != Waiting && m.State != Quarantined && !(m.Fallback && !before.Fallback):
-		return fmt.Errorf("killed, and then %s", m.State)
-	}
-	return leavesByTime(m, now)
-}
-
-// leavesByTime checks that no state but Serving and Stopped lasts by itself.
-func leavesByTime(m Machine, now time.Time) error {
-	if m.State == Serving || m.State == Stopped {
-		return nil
-	}
-	later, _ := m.Step(Event{Kind: Tick}, now.Add(lastBan), most)
-	if later.State == m.State && later.Launches == m.Launches {
-		return fmt.Errorf("%s does not end by time", m.State)
-	}
-	return nil
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // An Orphan is a process with the mark of a launch (launch.Mark) that no file of this host
-// speaks of: a plugin whose process.json was lost or never written, or what a plugin
+// names: a plugin whose process.json was lost or never written, or what a plugin
 // started and left behind.
 type Orphan struct {
 	launch.Marked
@@ -24,7 +24,7 @@ type Orphan struct {
 }
 
 // EndOrphans ends the processes of launches by hosts with this state directory, but for
-// those of the launches in keep, and of those that it leaves alone it says why. The caller
+// those of the launches in keep. Of those that it leaves alone it returns why. The caller
 // holds the lock on the state directory, so that no other host with it lives. With a dry
 // run it only looks.
 func EndOrphans(ctx context.Context, stateDir string, keep []string, dryRun bool) ([]Orphan, error) {
@@ -42,7 +42,7 @@ func EndOrphans(ctx context.Context, stateDir string, keep []string, dryRun bool
 		if slices.Contains(keep, m.Mark.Launch) {
 			continue
 		}
-		if o, ok := here.judge(m, m.SeesDir(stateDir)); ok {
+		if o, ok := here.decide(m, m.SeesDir(stateDir)); ok {
 			found = append(found, o)
 		}
 	}
@@ -59,9 +59,9 @@ type place struct {
 	pid   int
 }
 
-// judge says what is to become of a marked process; false: it does not concern this host.
+// decide says what is to become of a marked process; false: it does not concern this host.
 // ours says that its mark names our state directory.
-func (p place) judge(m launch.Marked, ours bool) (Orphan, bool) {
+func (p place) decide(m launch.Marked, ours bool) (Orphan, bool) {
 	o := Orphan{Marked: m, Other: !ours}
 	switch {
 	case m.Parent == p.pid:

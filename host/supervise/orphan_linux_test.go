@@ -30,9 +30,9 @@ func wantAlive(t *testing.T, what string, pid int) {
 
 // orphaned is a plugin that a former host, another process, left serving, and of which
 // nothing is written down any more.
-func orphaned(t *testing.T, how string) (y *yard, pid int) {
+func orphaned(t *testing.T, how string) (y *harness, pid int) {
 	t.Helper()
-	y = newYard(t, how)
+	y = newHarness(t, how)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -137,8 +137,8 @@ func TestOrphansThatAreLeftAlone(t *testing.T) {
 	wantAlive(t, "the plugin", left)
 }
 
-// TestOrphanIsJudged decides by what is known of a process.
-func TestOrphanIsJudged(t *testing.T) {
+// TestWhichOrphansEnd decides by what is known of a process.
+func TestWhichOrphansEnd(t *testing.T) {
 	here := place{netns: "net:[1]", uid: 0, pid: 50}
 	process := func(change func(*launch.Marked)) launch.Marked {
 		m := launch.Marked{PID: 7, Parent: 1, NetNS: "net:[1]", Mark: launch.Mark{Launch: "x", StateDir: "/there", Mode: "test", Host: 40}}
@@ -159,7 +159,7 @@ func TestOrphanIsJudged(t *testing.T) {
 		{"another state directory's", func(*launch.Marked) {}, false, `"/there"`},
 		{"another one's, elsewhere", func(m *launch.Marked) { m.NetNS = "net:[2]" }, false, "ignored"},
 	} {
-		o, concerns := here.judge(process(c.change), c.ours)
+		o, concerns := here.decide(process(c.change), c.ours)
 		got := o.Alone
 		switch {
 		case !concerns:
@@ -176,7 +176,7 @@ func TestOrphanIsJudged(t *testing.T) {
 // TestLivingHostKeepsItsPlugin: where the lock on the state directory is of no use, as on a
 // file system that has none, a plugin whose host lives is left alone nevertheless.
 func TestLivingHostKeepsItsPlugin(t *testing.T) {
-	y := newYard(t, "serve")
+	y := newHarness(t, "serve")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -238,7 +238,7 @@ func TestInnocentProcessIsNotKilled(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			y := newYard(t, "serve")
+			y := newHarness(t, "serve")
 			note := fmt.Sprintf(`{"network":"unix","address":"/nowhere","pid":%d,"start":%d,"nonce":"n"%s}`, pid, start, more)
 			if err := errors.Join(os.MkdirAll(y.plugin.StateDir, 0o700), os.WriteFile(handleFile(y.plugin.StateDir, ""), []byte(note), 0o600)); err != nil {
 				t.Fatal(err)
@@ -251,8 +251,8 @@ func TestInnocentProcessIsNotKilled(t *testing.T) {
 			wantAlive(t, "the innocent process", pid)
 			y.mu.Lock()
 			defer y.mu.Unlock()
-			if told := strings.Join(y.transitions, "\n"); !strings.Contains(told, "left alone") {
-				t.Errorf("it is not said:\n%s", told)
+			if got := strings.Join(y.transitions, "\n"); !strings.Contains(got, "left alone") {
+				t.Errorf("it is not said:\n%s", got)
 			}
 		})
 	}
@@ -284,7 +284,7 @@ func TestPretenderIsNotKilled(t *testing.T) {
 // TestHungOfAnUpgradedBinaryIsEnded: its file was replaced since, and it does not answer;
 // by its environment, namespace and inode it is known nevertheless.
 func TestHungOfAnUpgradedBinaryIsEnded(t *testing.T) {
-	y := newYard(t, "serve")
+	y := newHarness(t, "serve")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -315,7 +315,7 @@ func TestHungOfAnUpgradedBinaryIsEnded(t *testing.T) {
 func TestHelpersEnd(t *testing.T) {
 	for _, how := range []string{"stopped", "killed"} {
 		t.Run(how, func(t *testing.T) {
-			y := newYard(t, "helper")
+			y := newHarness(t, "helper")
 			y.run()
 			left := y.untilServing()
 			helper := y.helper()
@@ -345,7 +345,7 @@ func TestHelpersOfAnOrphanEnd(t *testing.T) {
 }
 
 // helper is the process that the plugin has started.
-func (y *yard) helper() int {
+func (y *harness) helper() int {
 	y.Helper()
 	text, err := os.ReadFile(filepath.Join(y.plugin.StateDir, "helper"))
 	if err != nil {
@@ -360,7 +360,7 @@ func (y *yard) helper() int {
 	return pid
 }
 
-// startHelper starts a process that is nobody's child and in a session of its own, and
+// startHelper starts a process that has no parent here and in a session of its own, and
 // ignores SIGTERM.
 func startHelper() error {
 	return exec.Command("sh", "-c", `trap "" TERM; setsid sh -c 'echo $$ > helper.new; mv helper.new helper; exec sleep 600' </dev/null >/dev/null 2>&1 & while ! [ -e helper ]; do sleep 0.01; done`).Run()

@@ -4,15 +4,15 @@ package supervise
 
 import "time"
 
-// A spell is what a question took that was not answered, and what the process did
+// unanswered is how long a call of Report took that was not answered, and what the process did
 // meanwhile: how long its threads ran, and how long they could have and got no processor.
-type spell struct{ took, ran, queued time.Duration }
+type unanswered struct{ took, ran, queued time.Duration }
 
-// excused reports whether a silence tells nothing of the process: it wanted to run and
-// was hardly let, or we were not run ourselves when the answer was due. To kill who
-// starves helps nobody. One that is stopped, or waits for what never comes, asks for no
-// processor; and one that runs in circles has had it.
-func (s spell) excused() bool {
+// excused reports whether a missing answer says nothing of the process: it was ready to run
+// and got hardly any processor, or the host itself was not run when the answer was due. To
+// kill a process that starves is of no use. One that is stopped, or waits for what never
+// comes, asks for no processor; and one in an endless loop has had it.
+func (s unanswered) excused() bool {
 	if s.took < answerLimit {
 		return false // it was no deadline that ended the question
 	}

@@ -25,7 +25,7 @@ func TestOddHandles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			y := newYard(t, "serve")
+			y := newHarness(t, "serve")
 			file := handleFile(y.plugin.StateDir, "")
 			if err := errors.Join(os.MkdirAll(y.plugin.StateDir, 0o700), lay(file)); err != nil {
 				t.Fatal(err)
@@ -44,7 +44,7 @@ func TestOddHandles(t *testing.T) {
 
 // TestHandleIsWrittenAgain: a way to the process that was lost is written down again.
 func TestHandleIsWrittenAgain(t *testing.T) {
-	y := newYard(t, "serve")
+	y := newHarness(t, "serve")
 	y.run()
 	serving := y.untilServing()
 	if err := os.RemoveAll(y.plugin.StateDir); err != nil {
@@ -75,7 +75,7 @@ func TestNoPlaceForTheHandle(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			y := newYard(t, "serve")
+			y := newHarness(t, "serve")
 			if err := os.MkdirAll(y.plugin.StateDir, 0o700); err != nil {
 				t.Fatal(err)
 			}

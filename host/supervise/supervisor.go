@@ -33,7 +33,7 @@ type Plugin struct {
 	Env     []string // beyond the few variables that every plugin gets
 }
 
-// Hooks are how a Supervisor tells what happens. They are called from its
+// Hooks are what a Supervisor calls when something happens. They are called from its
 // goroutines, never two Session calls at a time.
 type Hooks struct {
 	// Session is called for each process that came up and was configured. It
@@ -73,7 +73,7 @@ type Transition struct {
 	PID      int // of the process it is about; zero: none
 }
 
-// A Status is how a plugin stands.
+// A Status is the state of a plugin.
 type Status struct {
 	Name, Path  string // Path: or its address
 	State       State
@@ -90,7 +90,7 @@ type Status struct {
 	Next        time.Time // when it is tried again; zero: it is not waiting
 	Vitals      wire.Vitals
 	Unwritten   string    // why the way to its process could not be written down; empty: it is
-	Turned      time.Time // when Run last looked; zero: it has not begun
+	Looked      time.Time // when Run last looked at it; zero: it has not begun
 }
 
 // Coming reports whether the plugin has a process, or will have one at any moment, so that
@@ -117,7 +117,7 @@ type Supervisor struct {
 	leave  bool
 }
 
-// An event is told to the machine if it is about the present process; process
+// An event is given to the machine if it is about the present process; process
 // zero is about the plugin as such.
 type event struct {
 	Event
@@ -146,7 +146,7 @@ func (s *Supervisor) Run(ctx context.Context) {
 	l.step(ctx, event{Event: Event{Kind: Begin}})
 	for {
 		wake := l.wake()
-		s.show(func(st *Status) { st.Turned = l.now() })
+		s.show(func(st *Status) { st.Looked = l.now() })
 		select {
 		case <-ctx.Done():
 			return
@@ -173,7 +173,7 @@ func (s *Supervisor) Restart(why string) {
 }
 
 // Replaced reports whether the binary is another than the one that runs. Of a plugin that
-// something else keeps running nobody here knows.
+// something else keeps running that is not known here.
 func (s *Supervisor) Replaced() bool {
 	if s.plugin.Address != "" {
 		return false
@@ -197,7 +197,7 @@ func (s *Supervisor) leaves() bool {
 	return s.leave
 }
 
-// Status returns how the plugin stands now.
+// Status returns the present state of the plugin.
 func (s *Supervisor) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,216 +6,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/pointsman/pointsman/host/launch"
-	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/wire"
-	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// behaviour, in the environment, makes this test's binary a plugin.
-const behaviour = "SUPERVISE_TEST_PLUGIN"
-
-func TestMain(m *testing.M) {
-	switch os.Getenv(behaviour) {
-	case "":
-		goleak.VerifyTestMain(m)
-	case "host", "host that stays":
-		playHost()
-	case "crash":
-		fmt.Fprintln(os.Stderr, "no more coal")
-		os.Exit(3)
-	default:
-		wire.Serve(sdk.Description{Name: "test", Version: "1.2.3"}, &plugin{os.Getenv(behaviour)})
-	}
-}
-
-// plugin is a dataplane that serves nothing, or refuses to.
-type plugin struct{ how string }
-
-func (p *plugin) Configure(context.Context, sdk.Setup) (sdk.Description, error) {
-	if p.how == "panic-early" {
-		panic("no steam")
-	}
-	if p.how == "helper" {
-		if err := os.Remove("helper"); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return sdk.Description{}, err
-		}
-		if err := startHelper(); err != nil {
-			return sdk.Description{}, err
-		}
-	}
-	if p.how == "refuse" {
-		return sdk.Description{}, &sdk.Refusal{Why: "the points are frozen", Try: "heating them"}
-	}
-	return sdk.Description{Name: "test", Version: "1.2.3"}, nil
-}
-
-// Sync of one that hangs does not return, whatever its context says, and its beats are
-// answered.
-func (p *plugin) Sync(context.Context, sdk.Update) (sdk.Result, error) {
-	switch p.how {
-	case "hang":
-		select {}
-	case "panic":
-		panic("no steam")
-	}
-	return sdk.Result{}, nil
-}
-
-func (p *plugin) Report() sdk.Report                                       { return sdk.Report{Progress: 1} }
-func (p *plugin) SetRole(context.Context, sdk.Role) error                  { return nil }
-func (p *plugin) Cleanup(context.Context, sdk.Leftovers) ([]string, error) { return nil, nil }
-
-// A yard is a plugin's binary and its supervisor under test.
-type yard struct {
-	*testing.T
-	plugin Plugin
-	host   *Supervisor
-	cancel context.CancelFunc
-	done   chan struct{}
-
-	mu          sync.Mutex // guards what follows
-	sessions    int
-	transitions []string
-	logged      []string
-}
-
-func newYard(t *testing.T, how string) *yard {
-	t.Helper()
-	dir := t.TempDir()
-	y := &yard{T: t, plugin: Plugin{
-		Name:      "test",
-		Path:      filepath.Join(dir, Prefix+"test"),
-		StateDir:  filepath.Join(dir, "state"),
-		SocketDir: shortDir(t),
-	}}
-	y.install(how)
-	return y
-}
-
-// shortDir is a directory whose name leaves room for a socket's.
-func shortDir(t *testing.T) string {
-	dir, err := os.MkdirTemp("", "sv")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
-// install puts a plugin of that behaviour in place of the one before.
-func (y *yard) install(how string) {
-	y.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		y.Fatal(err)
-	}
-	script := fmt.Sprintf("#!/bin/sh\n%s=%s exec %s\n", behaviour, how, self)
-	if err := os.WriteFile(y.plugin.Path+".new", []byte(script), 0o700); err != nil {
-		y.Fatal(err)
-	}
-	if err := os.Rename(y.plugin.Path+".new", y.plugin.Path); err != nil {
-		y.Fatal(err)
-	}
-}
-
-// run starts a supervisor; it ends with the test, or with stop.
-func (y *yard) run() {
-	y.host = New(y.plugin, Hooks{
-		Session: func(ctx context.Context, l Life) error {
-			y.mu.Lock()
-			y.sessions++
-			y.mu.Unlock()
-			if l.Trial {
-				l.Passed()
-			}
-			_, _ = l.Remote.Sync(ctx, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
-			<-ctx.Done()
-			return nil
-		},
-		Transition: func(tr Transition) {
-			y.mu.Lock()
-			defer y.mu.Unlock()
-			y.transitions = append(y.transitions, fmt.Sprintf("%s → %s %s", tr.From, tr.To, tr.Why))
-		},
-		Log: func(l wire.LogLine) {
-			y.mu.Lock()
-			defer y.mu.Unlock()
-			y.logged = append(y.logged, l.Message)
-		},
-	})
-	ctx, cancel := context.WithCancel(context.Background())
-	y.cancel, y.done = cancel, make(chan struct{})
-	go func() {
-		defer close(y.done)
-		y.host.Run(ctx)
-	}()
-	y.Cleanup(y.stop)
-}
-
-func (y *yard) stop() {
-	y.cancel()
-	select {
-	case <-y.done:
-	case <-time.After(long):
-		y.Error("the supervisor does not end")
-	}
-}
-
-// long is how long a test waits for what comes soon, on a machine that does little else.
-const long = 2 * time.Minute
-
-// until waits for something of the status, and returns the status.
-func (y *yard) until(what string, ok func(Status) bool) Status {
-	y.Helper()
-	var s Status
-	eventually.SucceedsWithin(y, long, what, func() error {
-		if s = y.host.Status(); ok(s) {
-			return nil
-		}
-		y.mu.Lock()
-		defer y.mu.Unlock()
-		return fmt.Errorf("%+v\n%s", s, strings.Join(y.transitions, "\n"))
-	})
-	return s
-}
-
-func (y *yard) untilServing() Status {
-	y.Helper()
-	return y.until("serving", func(s Status) bool { return s.State == Serving && s.Vitals.Memory > 0 })
-}
-
-func (y *yard) wantSessions(n int) {
-	y.Helper()
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	if y.sessions != n {
-		y.Errorf("%d sessions, want %d", y.sessions, n)
-	}
-}
-
-func wantGone(t *testing.T, pid int) {
-	t.Helper()
-	eventually.TrueWithin(t, long, fmt.Sprintf("process %d has ended", pid), func() bool {
-		_, err := launch.StartTime(pid)
-		return errors.Is(err, os.ErrProcessDone)
-	})
-}
-
 func TestServesUntilItIsStopped(t *testing.T) {
-	y := newYard(t, "serve")
+	y := newHarness(t, "serve")
 	y.run()
 	s := y.untilServing()
 	if s.Version != "1.2.3" || s.PID == 0 || s.Restarts != 0 {
@@ -233,7 +36,7 @@ func TestServesUntilItIsStopped(t *testing.T) {
 }
 
 func TestKilledAndBack(t *testing.T) {
-	y := newYard(t, "serve")
+	y := newHarness(t, "serve")
 	y.run()
 	first := y.untilServing()
 	if err := syscall.Kill(first.PID, syscall.SIGKILL); err != nil {
@@ -247,7 +50,7 @@ func TestKilledAndBack(t *testing.T) {
 }
 
 func TestHungIsKilledAndBack(t *testing.T) {
-	y := newYard(t, "serve")
+	y := newHarness(t, "serve")
 	y.run()
 	first := y.untilServing()
 	if err := syscall.Kill(first.PID, syscall.SIGSTOP); err != nil {
@@ -260,7 +63,7 @@ func TestHungIsKilledAndBack(t *testing.T) {
 // A call that gets on no more is found long before its deadline, and where it stood is
 // in the log.
 func TestHungCallIsFound(t *testing.T) {
-	y := newYard(t, "hang")
+	y := newHarness(t, "hang")
 	y.run()
 	began := time.Now()
 	first := y.until("up", func(s Status) bool { return s.State == Serving && s.PID != 0 })
@@ -276,7 +79,7 @@ func TestHungCallIsFound(t *testing.T) {
 }
 
 func TestCrashingAtStartSaysWhy(t *testing.T) {
-	y := newYard(t, "crash")
+	y := newHarness(t, "crash")
 	y.run()
 	s := y.until("tried three times", func(s Status) bool { return s.Restarts >= 3 && (s.State == Waiting || s.State == Quarantined) })
 	if !strings.Contains(s.Why, "no more coal") || !strings.Contains(s.Why, "code 3") {
@@ -288,22 +91,22 @@ func TestCrashingAtStartSaysWhy(t *testing.T) {
 
 // Who was quarantined is tried before it serves.
 func TestTriedAfterQuarantine(t *testing.T) {
-	y := newYard(t, "crash")
+	y := newHarness(t, "crash")
 	y.run()
 	y.until("quarantined", func(s Status) bool { return s.State == Quarantined })
 	y.install("serve")
 	y.untilServing()
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	told := strings.Join(y.transitions, "\n")
-	if !strings.Contains(told, "starting → trying") || strings.Contains(told, "starting → serving") {
-		t.Errorf("it was not tried:\n%s", told)
+	got := strings.Join(y.transitions, "\n")
+	if !strings.Contains(got, "starting → trying") || strings.Contains(got, "starting → serving") {
+		t.Errorf("it was not tried:\n%s", got)
 	}
 }
 
 // A new binary that dies again and again gives way to a copy of the last one that worked.
 func TestFallsBack(t *testing.T) {
-	y := newYard(t, "crash")
+	y := newHarness(t, "crash")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -324,7 +127,7 @@ func TestFallsBack(t *testing.T) {
 
 // A script cannot be held to a hash, so none is fallen back to.
 func TestFallsBackToNoScript(t *testing.T) {
-	y := newYard(t, "serve")
+	y := newHarness(t, "serve")
 	if err := errors.Join(os.MkdirAll(y.plugin.StateDir, 0o700), keepGood(y.plugin.StateDir, y.plugin.Path)); err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +138,7 @@ func TestFallsBackToNoScript(t *testing.T) {
 }
 
 func TestRefusedUntilItChanges(t *testing.T) {
-	y := newYard(t, "refuse")
+	y := newHarness(t, "refuse")
 	y.run()
 	s := y.until("refused", func(s Status) bool { return s.State == Refused })
 	if !strings.Contains(s.Why, "the points are frozen") || !strings.Contains(s.Why, "heating them") {
@@ -346,7 +149,7 @@ func TestRefusedUntilItChanges(t *testing.T) {
 }
 
 func TestMissingUntilItIsInstalled(t *testing.T) {
-	y := newYard(t, "serve")
+	y := newHarness(t, "serve")
 	away := y.plugin.Path + ".away"
 	if err := os.Rename(y.plugin.Path, away); err != nil {
 		t.Fatal(err)
@@ -363,7 +166,7 @@ func TestMissingUntilItIsInstalled(t *testing.T) {
 }
 
 func TestAnotherName(t *testing.T) {
-	y := newYard(t, "serve")
+	y := newHarness(t, "serve")
 	y.plugin.Name = "other"
 	y.run()
 	s := y.until("waiting", func(s Status) bool { return s.State == Waiting })
@@ -373,7 +176,7 @@ func TestAnotherName(t *testing.T) {
 }
 
 func TestRestart(t *testing.T) {
-	y := newYard(t, "serve")
+	y := newHarness(t, "serve")
 	y.run()
 	first := y.untilServing()
 	y.host.Restart("someone asked")
@@ -386,7 +189,7 @@ func TestRestart(t *testing.T) {
 func TestLeftBehind(t *testing.T) {
 	for _, stopped := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stopped=%t", stopped), func(t *testing.T) {
-			y := newYard(t, "serve")
+			y := newHarness(t, "serve")
 			y.run()
 			left := y.untilServing()
 			y.host.Leave()
@@ -408,10 +211,10 @@ func TestLeftBehind(t *testing.T) {
 	}
 }
 
-// A host that is told to leave its plugin before it has come to it leaves it, too, however
+// A host that is told to leave its plugin before it has attached to it leaves it, too, however
 // far it came.
 func TestLeftBehindAgain(t *testing.T) {
-	y := newYard(t, "serve")
+	y := newHarness(t, "serve")
 	y.run()
 	left := y.untilServing()
 	y.host.Leave()
@@ -420,7 +223,7 @@ func TestLeftBehindAgain(t *testing.T) {
 		next := New(y.plugin, Hooks{})
 		next.Leave()
 		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(came, cancel) // a deadline would be told to the plugin, which might be sooner to say that it is over
+		time.AfterFunc(came, cancel) // a deadline would be passed to the plugin, which might report first that it is over
 		next.Run(ctx)
 		if _, err := launch.StartTime(left.PID); err != nil {
 			t.Fatalf("a host that ended after %s took its plugin along: %v", came, err)
@@ -430,9 +233,9 @@ func TestLeftBehindAgain(t *testing.T) {
 	y.until("serving on", func(s Status) bool { return s.State == Serving && s.PID == left.PID })
 }
 
-// What is told of a process that is not the present one means nothing.
+// An event of a process that is not the present one means nothing.
 func TestHeardTooLate(t *testing.T) {
-	y := newYard(t, "serve")
+	y := newHarness(t, "serve")
 	y.run()
 	first := y.untilServing()
 	for range cap(y.host.events) + 4 { // the last is taken when some have been heard
@@ -445,7 +248,7 @@ func TestHeardTooLate(t *testing.T) {
 
 // A process that is up when it is no longer waited for is ended.
 func TestComesTooLate(t *testing.T) {
-	y := newYard(t, "serve")
+	y := newHarness(t, "serve")
 	came, err := y.plugin.launch(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -470,7 +273,7 @@ func TestAStrangersPIDIsLeftAlone(t *testing.T) {
 	}
 	defer func() { input.Close(); _ = stranger.Wait() }()
 	pid := stranger.Process.Pid
-	y := newYard(t, "serve")
+	y := newHarness(t, "serve")
 	if err := os.MkdirAll(y.plugin.StateDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -485,49 +288,10 @@ func TestAStrangersPIDIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestDiscover(t *testing.T) {
-	first, second := t.TempDir(), t.TempDir()
-	for path, mode := range map[string]os.FileMode{
-		filepath.Join(first, Prefix+"ipvs"):       0o755,
-		filepath.Join(first, Prefix+"broken"):     0o644,
-		filepath.Join(second, Prefix+"ipvs"):      0o755,
-		filepath.Join(second, Prefix+"userspace"): 0o755,
-		filepath.Join(second, "README"):           0o644,
-
-		filepath.Join(second, Prefix+"x\x1b[2J\nserving"): 0o755, // would take a terminal over
-		filepath.Join(second, Prefix+"Loud"):              0o755,
-	} {
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, mode)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.WriteString(f, "x")
-		f.Close()
-	}
-	named := map[string]string{"acme": "/nowhere/acme", "userspace": ""}
-	var got []string
-	for _, f := range Discover([]string{first, "/nowhere", second}, named) {
-		line := f.Name + " " + f.Path
-		if f.Err != nil {
-			line += ": " + strings.TrimPrefix(f.Err.Error(), f.Path+": ")
-		}
-		got = append(got, line)
-	}
-	want := []string{
-		"acme /nowhere/acme: there is no such file; install the plugin there, or set its path in the config: file does not exist",
-		fmt.Sprintf("broken %[1]s/%[2]sbroken: it is not executable; try: chmod +x %[1]s/%[2]sbroken: permission denied", first, Prefix),
-		fmt.Sprintf("ipvs %s/%sipvs", first, Prefix),
-		fmt.Sprintf("userspace %s/%suserspace", second, Prefix),
-	}
-	if strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-}
-
 // A plugin that something else keeps running is found when it comes, and again when
 // it comes back; a restart asks it to end, and the host's end leaves it running.
 func TestAddress(t *testing.T) {
-	y := newYard(t, "serve")
+	y := newHarness(t, "serve")
 	socket := filepath.Join(shortDir(t), "own", "test.sock")
 	y.plugin.Address, y.plugin.Path = "unix://"+socket, ""
 	y.run()
@@ -558,21 +322,4 @@ func TestAddress(t *testing.T) {
 	if _, err := os.Stat(handleFile(y.plugin.StateDir, "")); !os.IsNotExist(err) {
 		t.Errorf("a later host would end it, by what this one left written down (%v)", err)
 	}
-}
-
-// listener is the plugin as another supervisor would run it.
-func (y *yard) listener(address string) *exec.Cmd {
-	y.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		y.Fatal(err)
-	}
-	cmd := exec.Command(self, "--listen", address)
-	cmd.Env = append(os.Environ(), behaviour+"=serve", "GORACE=atexit_sleep_ms=0") // else it ends a second late under -race
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		y.Fatal(err)
-	}
-	y.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	return cmd
 }

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package swap leads a node from one dataplane to another while connections run.
+Package swap takes a node from one dataplane to another while connections run.
 
 	            ┌────────────── the one that serves (From) ─────────────┐
 	preflight ─▶ staging ─▶ verifying ─▶ holding ─▶ cutting ─▶ proving ─▶ draining ─▶ clearing ─▶ idle
-	            └─ To: standby, told everything ──┘  roles      canary    └─ From: nothing new ─┘
+	            └─ To: standby, sent everything ──┘  roles      canary    └─ From: nothing new ─┘
 	    │           │           │          │           │          │
 	    └───────────┴───────────┴──────────┘           └──────────┴──▶ returning ─▶ draining ─▶ …
 	      failed: To is cleared away,                    failed: the roles are set back, and
 	      From never noticed                             To is the one that drains and goes
 
 There are always two, the one to stay and the one to leave; a swap that fails
-only makes them change places. So there is one way to get rid of a dataplane,
-and it is never taken by the one that serves.
+only makes them change places. So there is one way to remove a dataplane,
+and it is never that of the one that serves.
 
 # What decides, what acts
 
 Machine.Step is a pure function: where the swap stands, what happened, what time
-it is; out come the next stage and its Work, a list of actions that can be
-printed. A Runner does them, one after the other, and tells the machine how it
-went. What the actions need of a dataplane is the interface Dataplane; of the
+it is; out come the next stage and its work, a list of actions that can be
+printed. A Runner does them, one after the other, and gives the machine the outcome
+as an event. What the actions need of a dataplane is the interface Dataplane; of the
 host, the interface Host.
 
 # What is promised
@@ -30,13 +30,13 @@ anywhere finds it at its next start (Recover), and finishes the swap if the
 canary had passed, else undoes it. Both dataplanes are fed until one is gone.
 Traffic is switched while no update is under way and both have confirmed the
 same state. Every stage ends by time. Nothing is removed because something is
-broken: only who has been told to drain, while another one is Active, is cleared.
+broken: only a dataplane that drains, while another one is Active, is cleared.
 
 # The same mode with another binary
 
 The kernel's state is the hand-over. The second process only plans, for the
-first one has the writer's lock; it inherits when that one yields, and writes
-what differs. The first one's process ends when what lives in it has ended, and
+first one has the writer's lock; it gets the lock when that one yields, and writes
+what differs. The first one's process ends when its connections have ended, and
 nothing is cleared.
 */
 package swap

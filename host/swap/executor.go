@@ -10,7 +10,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A executor does the actions of one stage. from leaves and to stays; to is nil until
+// An executor does the actions of one stage. from leaves and to stays; to is nil until
 // it was launched.
 type executor struct {
 	*loop
@@ -18,7 +18,7 @@ type executor struct {
 	from, to Dataplane
 }
 
-// held is what is to be let go of again.
+// held is what is to be released again.
 type held struct {
 	thaw func() // nil: nothing is frozen
 	all  []Dataplane
@@ -69,7 +69,7 @@ func (x *executor) act(ctx context.Context, a Action) error {
 	case Hold:
 		return x.hold(ctx)
 	case HandOverAffinity:
-		x.carry(ctx)
+		x.handOverAffinity(ctx)
 	case Release:
 		x.held.release()
 	case Prove:
@@ -80,20 +80,20 @@ func (x *executor) act(ctx context.Context, a Action) error {
 	return nil
 }
 
-// switchTraffic returns what changes which dataplane serves.
+// switchTraffic does the actions that change which dataplane serves.
 func (x *executor) switchTraffic(ctx context.Context, a Action) error {
 	switch a {
 	case Promote:
 		return x.to.SetRole(ctx, sdk.Active)
 	case Retire:
-		return x.from.SetRole(ctx, x.leaving())
+		return x.from.SetRole(ctx, x.leavingRole())
 	case Restore:
 		if err := x.from.Filled(ctx); err != nil {
 			return err
 		}
 		return x.from.SetRole(ctx, sdk.Active)
 	case Recall:
-		return x.to.SetRole(ctx, x.leaving())
+		return x.to.SetRole(ctx, x.leavingRole())
 	case Await:
 		return x.to.Serving(ctx)
 	case Drain:
@@ -111,9 +111,9 @@ func (x *executor) switchTraffic(ctx context.Context, a Action) error {
 	return nil
 }
 
-// leaving returns the role of the one that no longer serves. Where its rules are to stay it
+// leavingRole returns the role of the one that no longer serves. Where its rules are to stay it
 // yields, which leaves the kernel as it is.
-func (x *executor) leaving() sdk.Role {
+func (x *executor) leavingRole() sdk.Role {
 	if !x.m.Plan.cleans() {
 		return sdk.Yielded
 	}
@@ -130,8 +130,8 @@ func (x *executor) launch(ctx context.Context) error {
 	return err
 }
 
-// verify holds the kernel to what To was told. A dataplane that cannot say is
-// taken at its word, and the host says so.
+// verify compares the kernel with what To was sent. A dataplane that has no Inspect is
+// not verified, and the host says so.
 func (x *executor) verify(ctx context.Context) error {
 	if x.m.Stage == Proving && !x.m.Plan.Same && x.to.ReadyInStandby() {
 		return nil
@@ -143,7 +143,7 @@ func (x *executor) verify(ctx context.Context) error {
 	return err
 }
 
-// hold waits for both; for From only for a while, because it may be what is wrong.
+// hold waits for both; for From only for a while, because it may be the faulty one.
 func (x *executor) hold(ctx context.Context) error {
 	x.held.all = append(x.held.all, x.to)
 	if err := x.to.Hold(ctx); err != nil {
@@ -158,8 +158,8 @@ func (x *executor) hold(ctx context.Context) error {
 	return nil
 }
 
-// carry hands affinity over, as far as both can.
-func (x *executor) carry(ctx context.Context) {
+// handOverAffinity hands client affinity over, as far as both can.
+func (x *executor) handOverAffinity(ctx context.Context) {
 	entries, err := x.from.ExportAffinity(ctx)
 	if err == nil && len(entries) > 0 {
 		err = x.to.ImportAffinity(ctx, entries)
@@ -175,8 +175,8 @@ func (x *executor) drain(ctx context.Context) error {
 	if x.from == nil {
 		return nil
 	}
-	if err := x.from.SetRole(ctx, x.leaving()); err != nil {
-		x.host.Failed(Drain, err) // it has been told before, but for a host that was killed
+	if err := x.from.SetRole(ctx, x.leavingRole()); err != nil {
+		x.host.Failed(Drain, err) // it has the role already, unless the host was killed
 	}
 	for idle := 0; ; { // a flow that is just beginning is not in the first count
 		if n, err := x.from.Flows(ctx); n > 0 || err != nil {

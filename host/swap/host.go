@@ -28,13 +28,13 @@ type Dataplane interface {
 	// SetRole is for its present process, and for those after it.
 	SetRole(context.Context, sdk.Role) error
 
-	// Verify compares what the kernel serves with what it was told. It is false
+	// Verify compares what the kernel serves with what it was sent. It is false
 	// where the dataplane cannot say.
 	Verify(context.Context) (bool, error)
 
 	// ReadyInStandby reports whether all that it serves by is there already in Standby, but for
-	// the ways in. Then it need not be verified again once it is Active: the canary
-	// shows the ways.
+	// what leads packets to it. Then it need not be verified again once it is Active: the
+	// canary shows that packets arrive.
 	ReadyInStandby() bool
 
 	// ExportAffinity and ImportAffinity hand client affinity over; a dataplane that cannot has none, and
@@ -42,10 +42,10 @@ type Dataplane interface {
 	ExportAffinity(context.Context) ([]sdk.AffinityEntry, error)
 	ImportAffinity(context.Context, []sdk.AffinityEntry) error
 
-	// Progress is another number whenever its work got on, as it last reported.
+	// Progress is another number whenever its work has made progress, as it last reported.
 	Progress() uint64
 
-	// Flows are those left of what it has begun; none if it has no process.
+	// Flows counts the connections left of those it has begun; none if it has no process.
 	Flows(context.Context) (int, error)
 
 	// Cleanup removes it from the node, also if its process does not run.
@@ -89,6 +89,6 @@ type Host interface {
 	Failed(action Action, err error)
 }
 
-// betweenCounts is between two counts of the flows that are left: no dataplane tells of the
+// betweenCounts is between two counts of the flows that are left: no dataplane reports the
 // last one's end.
 const betweenCounts = 100 * time.Millisecond

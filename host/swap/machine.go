@@ -304,5 +304,5 @@ func (m Machine) longest() time.Duration {
 	if m.Stage == Draining {
 		return m.Plan.Drain
 	}
-	return patience * limits[m.Stage]
+	return progressFactor * limits[m.Stage]
 }

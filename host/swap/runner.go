@@ -20,7 +20,7 @@ type Runner struct {
 	started Dataplane // that served when the swap began
 	coming  Dataplane // that was to replace it; nil: not open yet
 	left    Dataplane // that Retire is about; nil: none
-	asked   *Plan     // of an Ask that was accepted, and that the machine has not taken in yet; nil: there is none
+	asked   *Plan     // of an Ask that was accepted, and that the machine has not got yet; nil: there is none
 }
 
 // New returns a Runner that begins with Run. serving is the dataplane that serves.
@@ -49,7 +49,7 @@ func (r *Runner) Machine() Machine {
 // ErrBusy is what Ask returns while another swap goes on.
 var ErrBusy = errors.New("another swap is under way")
 
-// Ask begins a swap. What becomes of it, Machine tells.
+// Ask begins a swap. Machine returns how far it is.
 func (r *Runner) Ask(p Plan) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,7 +57,7 @@ func (r *Runner) Ask(p Plan) error {
 	switch {
 	case r.asked != nil:
 		return fmt.Errorf("%w: %s, about to begin", ErrBusy, r.asked)
-	case work == nil, !next.fresh(), !r.tell(Event{Kind: Ask, Plan: p}):
+	case work == nil, !next.fresh(), !r.send(Event{Kind: Ask, Plan: p}):
 		return fmt.Errorf("%w: %s, %s", ErrBusy, r.machine.Plan, r.machine.Stage)
 	}
 	r.asked = &p
@@ -73,22 +73,22 @@ func (r *Runner) Retire(p Plan, d Dataplane) error {
 	return r.Ask(p)
 }
 
-// Lost tells that the process of a dataplane is gone or hangs.
+// Lost reports that the process of a dataplane is gone or hangs.
 func (r *Runner) Lost(d Dataplane, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, to := r.pair(r.machine); d == to && r.machine.Stage != Idle {
-		r.tell(Event{Kind: Lost, Why: why})
+		r.send(Event{Kind: Lost, Why: why})
 	}
 }
 
 // Reset undoes a swap that has not passed its canary.
-func (r *Runner) Reset(why string) { r.tell(Event{Kind: Reset, Why: why}) }
+func (r *Runner) Reset(why string) { r.send(Event{Kind: Reset, Why: why}) }
 
-// tell gives the loop an event, and reports whether there was room for it. It never
+// send gives the loop an event, and reports whether there was room for it. It never
 // blocks. What is lost while the loop has so much to do is no worse than late: each
 // stage ends by time.
-func (r *Runner) tell(e Event) bool {
+func (r *Runner) send(e Event) bool {
 	select {
 	case r.events <- e:
 		return true
@@ -109,7 +109,7 @@ func (r *Runner) pair(m Machine) (from, to Dataplane) {
 // the next host goes on with it.
 func (r *Runner) Run(ctx context.Context) {
 	l := &loop{Runner: r, done: make(chan Event, 1)}
-	defer l.held.release() // or the host could not tell the tracker of anything more
+	defer l.held.release() // or the tracker would stay frozen
 	defer l.halt()
 	ticker := time.NewTicker(500 * time.Millisecond)
 	defer ticker.Stop()

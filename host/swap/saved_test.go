@@ -97,7 +97,7 @@ func TestRecover(t *testing.T) {
 }
 
 // TestClockSetMeanwhile holds a swap to instants that the wall's clock has no part in, so
-// whoever sets it ends no stage, and no drain.
+// setting it ends no stage, and no drain.
 func TestClockSetMeanwhile(t *testing.T) {
 	m, _ := Machine{}.Step(Event{Kind: Ask, Plan: toUserspace}, time.Now())
 	for m.Stage != Idle {

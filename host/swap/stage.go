@@ -14,8 +14,8 @@ type Stage uint8
 const (
 	Idle      Stage = iota
 	Preflight       // can To run here?
-	Staging         // To is told everything, and catches nothing
-	Verifying       // can it serve what From serves, and has the kernel what it was told?
+	Staging         // To is sent everything, and catches nothing
+	Verifying       // can it serve what From serves, and has the kernel what To was sent?
 	Holding         // no update goes to either; both have confirmed the same
 	Cutting         // To becomes Active, From drains
 	Proving         // connections to the host's own Service find their way
@@ -44,8 +44,8 @@ func ParseStage(name string) (Stage, error) {
 }
 
 // limits are how long each stage may go without a sign of progress from either
-// dataplane; one that gets on is not failed for being slow, until it has taken patience
-// times as long. Draining has its own limit, from the plan, and must be done by then.
+// dataplane; one that makes progress is not failed for being slow, until it has taken
+// progressFactor times as long. Draining has its own limit, from the plan, and must be done by then.
 var limits = [...]time.Duration{
 	Preflight: 45 * time.Second, // a launch has a shorter limit, but for one that gets no processor
 	Staging:   3 * time.Minute,  // no traffic depends on it, and not every dataplane reports progress
@@ -61,8 +61,8 @@ var limits = [...]time.Duration{
 // the end of Cutting. The Runner looks twice a second.
 const maxHeld = 4500 * time.Millisecond
 
-// patience is how many times its limit a stage may take, with progress.
-const patience = 10
+// progressFactor is how many times its limit a stage may take, with progress.
+const progressFactor = 10
 
 // cut reports whether packets may go to To in s: what was done cannot be undone
 // without draining.
@@ -78,10 +78,10 @@ const (
 	Launch                             // bring To up, in Standby
 	Check                              // may it replace From?
 	Fill                               // wait until To has confirmed everything
-	Verify                             // compare what the kernel serves for To with what it was told
+	Verify                             // compare what the kernel serves for To with what To was sent
 	ProbeCanary                        // find out which ways to the canary lead somewhere now
 	Freeze                             // let no change of Services in
-	Hold                               // wait for both to confirm what there is, and tell neither anything
+	Hold                               // wait for both to confirm what there is, and send neither anything
 	HandOverAffinity                   // hand client affinity over
 	Promote                            // To: Active
 	Retire                             // From: Draining, or Yielded if To is of the same mode
@@ -89,11 +89,11 @@ const (
 	Prove                              // every way that led to the canary before must lead there now
 	Restore                            // From: Active, once it has confirmed everything
 	Recall                             // To: Draining, or Yielded
-	Await                              // wait until To serves: only then may From be taken away
+	Await                              // wait until To serves: only then may From be removed
 	Drain                              // wait until From has nothing left that it began
 	Clear                              // From: Cleanup
 	Stop                               // end From's process
-	Finish                             // forget the swap; To is the dataplane now, and From's process goes if it is still there
+	Finish                             // forget the swap; To is the dataplane now, and From's process is ended if it is still there
 )
 
 var actions = [...]string{

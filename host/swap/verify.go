@@ -11,7 +11,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Verifier compares what the kernel serves with what a dataplane was told.
+// A Verifier compares what the kernel serves with what a dataplane was sent.
 type Verifier struct {
 	want map[frontend]sdk.Frontend
 	ends map[frontend][]netip.AddrPort
@@ -28,13 +28,13 @@ type frontend struct {
 	policy sdk.Policy
 }
 
-// maxShown is how many differences are told in words.
+// maxShown is how many differences are named.
 const maxShown = 5
 
-// Expect returns a Verifier of what a dataplane was told and has confirmed.
-func Expect(told []sdk.Service) *Verifier {
+// Expect returns a Verifier of what a dataplane was sent and has confirmed.
+func Expect(sent []sdk.Service) *Verifier {
 	v := &Verifier{want: map[frontend]sdk.Frontend{}, ends: map[frontend][]netip.AddrPort{}, seen: map[frontend]bool{}}
-	for _, svc := range told {
+	for _, svc := range sent {
 		for _, f := range svc.Frontends {
 			k := frontend{svc.Name, f.Kind, f.Addr, f.Policy}
 			v.want[k] = f
@@ -57,7 +57,7 @@ func sorted(all []netip.AddrPort) []netip.AddrPort {
 	return slices.Compact(all)
 }
 
-// Saw takes in what is served. What nobody was told of is no fault of the swap: it
+// Saw notes what is served. What was not expected is no fault of the swap: it
 // may be one of those that are excepted.
 func (v *Verifier) Saw(s sdk.Served) {
 	k := frontend{s.Name, s.Frontend.Kind, s.Frontend.Addr, s.Frontend.Policy}
@@ -70,7 +70,7 @@ func (v *Verifier) Saw(s sdk.Served) {
 	}
 }
 
-// Differences say what is otherwise than told; nil: nothing is.
+// Differences returns what is served otherwise than it was sent; nil: nothing is.
 func (v *Verifier) Differences() error {
 	for k := range v.want {
 		if !v.seen[k] {

@@ -37,8 +37,8 @@ func TestVerify(t *testing.T) {
 		served []sdk.Served
 		want   string
 	}{
-		{"as told, in another order", []sdk.Served{shown(b), shown(a, "10.0.0.2:80", "10.0.0.1:80")}, ""},
-		{"and what nobody told of", []sdk.Served{shown(a, "10.0.0.1:80", "10.0.0.2:80"), shown(b), shown(web(9), "10.0.0.9:80")}, ""},
+		{"as sent, in another order", []sdk.Served{shown(b), shown(a, "10.0.0.2:80", "10.0.0.1:80")}, ""},
+		{"and what was not expected", []sdk.Served{shown(a, "10.0.0.1:80", "10.0.0.2:80"), shown(b), shown(web(9), "10.0.0.9:80")}, ""},
 		{"an endpoint is missing", []sdk.Served{shown(a, "10.0.0.1:80"), shown(b)}, "shop/web1/tcp4 at 172.30.0.1:80 leads to [10.0.0.1:80]"},
 		{"one too many", []sdk.Served{shown(a, "10.0.0.1:80", "10.0.0.2:80"), shown(b, "10.0.0.3:80")}, "web2"},
 		{"a Service is missing", []sdk.Served{shown(a, "10.0.0.1:80", "10.0.0.2:80")}, "shop/web2/tcp4 at 172.30.0.2:80 is not served"},
@@ -56,11 +56,11 @@ func TestVerify(t *testing.T) {
 
 // TestVerifyMany names a few, and counts the rest.
 func TestVerifyMany(t *testing.T) {
-	var told []sdk.Service
+	var sent []sdk.Service
 	for i := range 40 {
-		told = append(told, web(i))
+		sent = append(sent, web(i))
 	}
-	err := Expect(told).Differences()
+	err := Expect(sent).Differences()
 	if err == nil || strings.Count(err.Error(), "not served") != maxShown || !strings.Contains(err.Error(), "and 35 more") {
 		t.Errorf("%v", err)
 	}

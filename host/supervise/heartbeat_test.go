@@ -11,9 +11,9 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// TestPulseOfACall feels the pulse of calls each second, and finds at which beat one
+// TestHeartbeatOfACall follows calls each second, and finds at which beat one
 // is held to hang.
-func TestPulseOfACall(t *testing.T) {
+func TestHeartbeatOfACall(t *testing.T) {
 	const second = time.Second
 	still := func(i int) wire.Vitals {
 		return wire.Vitals{Report: sdk.Report{Progress: 7}, Call: "Sync", CallFor: time.Duration(i) * second}
@@ -33,11 +33,11 @@ func TestPulseOfACall(t *testing.T) {
 		"is another call each time": {beat: func(i int) wire.Vitals { v := still(i); v.CallFor = second / 2; return v }},
 		"gets on now and then":      {beat: func(i int) wire.Vitals { v := still(i); v.Progress += uint64(i / stillBeats); return v }},
 	} {
-		var p pulse
+		var p heartbeat
 		found := 0
 		for i := 1; i <= 20 && found == 0; i++ {
 			var why string
-			if p, why = p.feel(c.beat(i), c.took); why != "" {
+			if p, why = p.next(c.beat(i), c.took); why != "" {
 				found = i
 			}
 			if why != "" && !strings.HasPrefix(why, "Sync ") {

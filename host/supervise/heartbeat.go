@@ -18,36 +18,36 @@ const overdueLimit = 3 * time.Second
 const stillBeats = 4
 
 // promptly is how soon a beat is answered by one that only waits in a call. What comes
-// later says that the whole node is slow, and tells nothing of the call.
+// later means that the whole node is slow, and says nothing of the call.
 const promptly = 250 * time.Millisecond
 
-// A pulse is what the beats of a process tell of the call that it is in. The zero
-// pulse has felt none.
-type pulse struct {
+// A heartbeat is what a process reported each second of the call that it is in. The zero
+// heartbeat is that before the first report.
+type heartbeat struct {
 	call     string
 	ran      time.Duration
 	progress uint64
 	still    int // beats in a row that found the call where it was
 }
 
-// feel returns the pulse after a beat that was answered in took. why says that the call
-// hangs: it has not ended when it had to, or gets on no more although it waits for
+// next returns the heartbeat after a beat that was answered in took. why says that the call
+// hangs: it has not ended when it had to, or makes no progress although it waits for
 // nothing. Of a dataplane that never reports progress only the former is known.
-func (p pulse) feel(v wire.Vitals, took time.Duration) (next pulse, why string) {
+func (p heartbeat) next(v wire.Vitals, took time.Duration) (after heartbeat, why string) {
 	if v.Overdue >= overdueLimit {
 		return p, fmt.Sprintf("%s has not returned %s after its deadline", v.Call, v.Overdue.Round(time.Second))
 	}
-	next = pulse{call: v.Call, ran: v.CallFor, progress: v.Progress}
+	after = heartbeat{call: v.Call, ran: v.CallFor, progress: v.Progress}
 	same := v.Call == p.call && v.CallFor > p.ran && v.Progress == p.progress
 	if v.Call == "" || v.Progress == 0 || v.Waiting != "" || !same {
-		return next, ""
+		return after, ""
 	}
-	next.still = p.still
+	after.still = p.still
 	if took <= promptly {
-		next.still++
+		after.still++
 	}
-	if next.still < stillBeats {
-		return next, ""
+	if after.still < stillBeats {
+		return after, ""
 	}
-	return next, fmt.Sprintf("%s gets on no more: it has run for %s, and waits for nothing", v.Call, v.CallFor.Round(time.Second))
+	return after, fmt.Sprintf("%s gets on no more: it has run for %s, and waits for nothing", v.Call, v.CallFor.Round(time.Second))
 }
