@@ -92,7 +92,7 @@ func TestPageOfWarnings(t *testing.T) {
 		code, _, _ := strings.Cut(head, ":")
 		told[code] = true
 	}
-	for _, m := range regexp.MustCompile(`= "(W\d{3})"`).FindAllStringSubmatch(read(t, "../host/pointsman/warnings.go")+read(t, "../host/health/judgement.go"), -1) {
+	for _, m := range regexp.MustCompile(`= "(W\d{3})"`).FindAllStringSubmatch(read(t, "../host/pointsman/warnings.go")+read(t, "../host/health/assessment.go"), -1) {
 		if !told[m[1]] {
 			t.Errorf("docs/warnings.md does not explain %s", m[1])
 		}

@@ -110,7 +110,7 @@ plugins: {%[1]s: {path: %[2]s, options: %[3]s}}
 	}
 	b.Cleanup(func() { _ = h.cmd.Process.Kill() }) // if it still runs
 	client := admin.NewClient(filepath.Join(dir, "admin.sock"))
-	err := eventually.Try(eventually.Patience, func() error {
+	err := eventually.Try(eventually.Timeout, func() error {
 		s, err := client.Status(context.Background())
 		if err == nil && (s.Services.Services != 10_000 || s.Sync.Acked == 0 || s.Sync.Pending > 0) {
 			err = fmt.Errorf("%+v", s.Sync)

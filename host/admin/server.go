@@ -36,7 +36,7 @@ type Backend struct {
 	Restart func(name string) (string, error) // what is done about it
 
 	Modes Modes
-	Log   *log.Logger // what net/http has to say; nil: nobody hears it
+	Log   *log.Logger // what net/http has to say; nil: discarded
 }
 
 // Listen makes the socket, which only the owner may open. A socket that a host
@@ -54,7 +54,7 @@ func Listen(path string) (net.Listener, error) {
 			return nil, fmt.Errorf("listen on the admin socket %s: %w", path, err)
 		}
 	}
-	// The socket is made where nobody else can reach it, closed, and then put in place.
+	// The socket is made where no other user can reach it, closed, and then put in place.
 	l, err := net.Listen("unix", path+".new")
 	if err != nil {
 		return nil, fmt.Errorf("listen on the admin socket: %w", err)

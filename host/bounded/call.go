@@ -17,18 +17,18 @@ type call[T any] struct {
 	answer chan T // of one
 }
 
-// Do returns what f returns if that is within patience. Otherwise the call goes on,
+// Do returns what f returns if that is within timeout. Otherwise the call goes on,
 // and the next Do of the same key waits for its answer instead of calling f again.
-func (c *Caller[K, T]) Do(key K, patience time.Duration, f func() T) (answer T, ok bool) {
+func (c *Caller[K, T]) Do(key K, timeout time.Duration, f func() T) (answer T, ok bool) {
 	w := c.waiting[key]
 	if w == nil {
 		w = &call[T]{begun: time.Now(), answer: make(chan T, 1)}
 		go func() { w.answer <- f() }() // ends when f returns
 	}
 	if c.timer == nil {
-		c.timer = time.NewTimer(patience)
+		c.timer = time.NewTimer(timeout)
 	} else {
-		c.timer.Reset(patience)
+		c.timer.Reset(timeout)
 	}
 	defer c.timer.Stop()
 	select {

@@ -52,18 +52,18 @@ func ReadFile(name string, limit int64) ([]byte, error) {
 
 // ReadFileWithin is ReadFile for one call with a deadline. When it passes, the
 // goroutine that reads is left to end when the file system answers.
-func ReadFileWithin(name string, limit int64, patience time.Duration) ([]byte, error) {
+func ReadFileWithin(name string, limit int64, timeout time.Duration) ([]byte, error) {
 	type answer struct {
 		data []byte
 		err  error
 	}
 	var c Caller[string, answer]
-	a, ok := c.Do(name, patience, func() answer {
+	a, ok := c.Do(name, timeout, func() answer {
 		data, err := ReadFile(name, limit)
 		return answer{data, err}
 	})
 	if !ok {
-		return nil, fmt.Errorf("the file system did not answer within %s", patience)
+		return nil, fmt.Errorf("the file system did not answer within %s", timeout)
 	}
 	return a.data, a.err
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package canary proves that a dataplane leads packets to where they belong, by a Service of
+Package canary proves that a dataplane forwards packets to where they belong, by a Service of
 the host's own.
 
 The Service is there for the time of a swap. It has an address of 192.0.2.0/24, one of the
@@ -103,7 +103,7 @@ func (c *Canary) Begin() error {
 	return nil
 }
 
-// End takes the Service away, if it is there.
+// End removes the Service, if it is there.
 func (c *Canary) End() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

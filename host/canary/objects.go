@@ -19,7 +19,7 @@ type service struct {
 	endpoint netip.AddrPort
 }
 
-// track tells the tracker of a Service.
+// track gives the tracker a Service.
 func (c *Canary) track(s service) {
 	c.tracker.SetService(s.object())
 	c.tracker.SetSlice(s.slice(c.node))

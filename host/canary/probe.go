@@ -80,16 +80,16 @@ func (c *Canary) probeAll(ctx context.Context, targets []target, inARow int, lim
 	errs := make([]error, len(targets))
 	var all sync.WaitGroup
 	for i, t := range targets {
-		all.Go(func() { errs[i] = probe(ctx, t, inARow, c.patience(limit)) })
+		all.Go(func() { errs[i] = probe(ctx, t, inARow, c.timeout(limit)) })
 	}
 	all.Wait()
 	return errs
 }
 
-// patience returns a limit in which time does not count that the host, or a plugin, spends
+// timeout returns a limit in which time does not count that the host, or a plugin, spends
 // waiting for a processor: this process answers, and the connection may lead through a
 // relay.
-func (c *Canary) patience(limit time.Duration) launch.Timeout {
+func (c *Canary) timeout(limit time.Duration) launch.Timeout {
 	p := launch.Timeout{Limit: limit}
 	if c.plugins != nil {
 		p.PIDs = c.plugins()
@@ -98,8 +98,8 @@ func (c *Canary) patience(limit time.Duration) launch.Timeout {
 }
 
 // probe connects until the target has answered so often in a row.
-func probe(ctx context.Context, t target, inARow int, patience launch.Timeout) error {
-	ctx, cancel := patience.Context(ctx)
+func probe(ctx context.Context, t target, inARow int, timeout launch.Timeout) error {
+	ctx, cancel := timeout.Context(ctx)
 	defer cancel()
 	for answered := 0; answered < inARow; {
 		err := connect(ctx, t.addr)

@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-const page = "../../docs/configuration.md"
+const docs = "../../docs/configuration.md"
 
-// TestPage holds the user's page against the settings: every field stands there,
+// TestDocs holds the user's docs against the settings: every field stands there,
 // with its default, and with what a running host makes of a change.
-func TestPage(t *testing.T) {
-	text, err := os.ReadFile(page)
+func TestDocs(t *testing.T) {
+	text, err := os.ReadFile(docs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,37 +31,37 @@ func TestPage(t *testing.T) {
 	for _, f := range fields(withSources("NAME")) {
 		row, ok := rows[f.path]
 		if !ok {
-			t.Errorf("%s lacks %s", page, f.path)
+			t.Errorf("%s lacks %s", docs, f.path)
 			continue
 		}
 		delete(rows, f.path)
 		if want := map[bool]string{true: "live", false: "restart"}[Live(f.path)]; row[1] != want {
-			t.Errorf("%s says %s of %s, which is %s", page, row[1], f.path, want)
+			t.Errorf("%s says %s of %s, which is %s", docs, row[1], f.path, want)
 		}
 		switch value := fmt.Sprint(values[f.path]); row[0] {
 		case "none", "", "empty":
 			if value != "" && values[f.path] != nil && f.path != "apiVersion" && f.path != "kind" {
-				t.Errorf("%s gives no default for %s, which is %s", page, f.path, value)
+				t.Errorf("%s gives no default for %s, which is %s", docs, f.path, value)
 			}
 		case "`" + value + "`":
 		default:
-			t.Errorf("%s gives %s the default %s, which is %s", page, f.path, row[0], value)
+			t.Errorf("%s gives %s the default %s, which is %s", docs, f.path, row[0], value)
 		}
 	}
 	for path := range rows {
-		t.Errorf("%s has %s, which is no field", page, path)
+		t.Errorf("%s has %s, which is no field", docs, path)
 	}
 }
 
-// TestPageExamples checks the file and the complaints that the page shows.
-func TestPageExamples(t *testing.T) {
-	text, err := os.ReadFile(page)
+// TestDocsExamples checks the file and the complaints that the docs show.
+func TestDocsExamples(t *testing.T) {
+	text, err := os.ReadFile(docs)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
-		if _, err := load("page.yaml", []byte(m[1]), nil); err != nil {
-			t.Errorf("an example on the page is wrong: %v", err)
+		if _, err := load("docs.yaml", []byte(m[1]), nil); err != nil {
+			t.Errorf("an example in the docs is wrong: %v", err)
 		}
 	}
 	_, err = load("host.yaml", []byte(head+"mod: ipvs\nmasqueradeBit: 13\nsyncPeriod: 30\nlogging:\n  level: info\n  format: text\n  level: debug\n"), nil)
@@ -69,6 +69,6 @@ func TestPageExamples(t *testing.T) {
 		t.Fatal("the wrong file is taken")
 	}
 	if !strings.Contains(string(text), "\n"+err.Error()+"\n") {
-		t.Errorf("the page does not show\n%v", err)
+		t.Errorf("the docs do not show\n%v", err)
 	}
 }

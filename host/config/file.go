@@ -15,14 +15,14 @@ import (
 const (
 	maxFile = 1 << 20 // more than any file of settings needs
 
-	// patience is how long the file system has to answer: one that hangs, as NFS does
+	// timeout is how long the file system has to answer: one that hangs, as NFS does
 	// without its server, must keep neither the host nor a signal waiting.
-	patience = time.Second
+	timeout = time.Second
 )
 
 // readFile reads the file at path for a host that starts.
 func readFile(path string) ([]byte, error) {
-	data, err := bounded.ReadFileWithin(path, maxFile, 5*patience)
+	data, err := bounded.ReadFileWithin(path, maxFile, 5*timeout)
 	return data, about(path, err)
 }
 
@@ -35,7 +35,7 @@ type answer struct {
 // read reads the file again while the host runs. A read without an answer goes on, and
 // is the next look's, so that only one is ever under way.
 func (f *Follower) read() ([]byte, error) {
-	a, ok := f.calls.Do(f.path, patience, func() answer {
+	a, ok := f.calls.Do(f.path, timeout, func() answer {
 		data, err := bounded.ReadFile(f.path, maxFile)
 		return answer{data, err}
 	})

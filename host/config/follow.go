@@ -21,11 +21,11 @@ type Follower struct {
 	now   func() time.Time
 	calls bounded.Caller[string, answer] // of the looks, which follow one another
 
-	mu     sync.Mutex // guards what follows
-	host   *Host      // in force
-	seen   string     // what the last look found: a hash or an error
-	judged string     // what was last acted upon
-	status Status
+	mu      sync.Mutex // guards what follows
+	host    *Host      // in force
+	seen    string     // what the last look found: a hash or an error
+	handled string     // what was last acted upon
+	status  Status
 }
 
 // A Change is what one look at the file came to.
@@ -51,7 +51,7 @@ type Status struct {
 func Follow(h *Host, flags *pflag.FlagSet, now func() time.Time) *Follower {
 	return &Follower{
 		path: h.Path(), flags: flags, now: now,
-		host: h, seen: h.Hash(), judged: h.Hash(),
+		host: h, seen: h.Hash(), handled: h.Hash(),
 		status: Status{Path: h.Path(), Hash: h.Hash(), Loaded: now()},
 	}
 }
@@ -103,10 +103,10 @@ func (f *Follower) Look() (c Change, ok bool) {
 	defer f.mu.Unlock()
 	settled := found == f.seen
 	f.seen = found
-	if !settled || found == f.judged {
+	if !settled || found == f.handled {
 		return Change{}, false
 	}
-	f.judged = found
+	f.handled = found
 	if err != nil {
 		return f.refuse(err), true
 	}

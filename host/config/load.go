@@ -68,10 +68,10 @@ func inOrder(problems Problems) Problems {
 	slices.SortStableFunc(problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Where.Layer, b.Where.Layer), cmp.Compare(a.Where.Line, b.Where.Line))
 	})
-	told := make(map[string]bool)
+	seen := make(map[string]bool)
 	return slices.DeleteFunc(problems, func(p Problem) bool {
-		again := p.Field != "" && told[p.Field]
-		told[p.Field] = true
+		again := p.Field != "" && seen[p.Field]
+		seen[p.Field] = true
 		return again
 	})
 }

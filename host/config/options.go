@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// takeOptions takes in a plugin's options. They are the plugin's to judge: here
+// takeOptions notes a plugin's options. They are the plugin's to judge: here
 // they only become JSON, with every key as it was written.
 func (r *reader) takeOptions(n *yaml.Node, path string) {
 	if isNull(n) {

@@ -166,7 +166,7 @@ func (r *reader) value(n *yaml.Node, path string, t reflect.Type) {
 	}
 }
 
-// plugin takes in the section of one plugin, whose key is its name.
+// plugin notes the section of one plugin, whose key is its name.
 func (r *reader) plugin(key, value *yaml.Node, path string) {
 	if !isName(key.Value) {
 		r.bad(key, path, "is no plugin's name: want lower-case letters, digits and -", "")

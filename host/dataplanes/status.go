@@ -26,9 +26,9 @@ func (set *Set) Followed() (admin.Sync, track.CursorStatus) { return set.serving
 
 // Health is how the dataplanes do, for probes and metrics: the one that is meant to serve
 // first, and those of other modes that run beside it.
-func (set *Set) Health() []health.Plane {
+func (set *Set) Health() []health.Dataplane {
 	main := set.serving()
-	list := []health.Plane{main.health()}
+	list := []health.Dataplane{main.health()}
 	for _, p := range set.all() {
 		if p.name != main.name {
 			list = append(list, p.health())
@@ -158,10 +158,10 @@ func (p *dataplane) sync() (admin.Sync, track.CursorStatus) {
 }
 
 // health is how the dataplane does, for probes and metrics.
-func (p *dataplane) health() health.Plane {
+func (p *dataplane) health() health.Dataplane {
 	s := p.status()
 	sync, followed := p.sync()
-	h := health.Plane{
+	h := health.Dataplane{
 		Name:       p.name,
 		State:      s.State.String(),
 		Why:        s.Why,

@@ -134,36 +134,36 @@ func TestSum(t *testing.T) {
 	}
 }
 
-// TestBack follows a tally through a kill.
+// TestBack follows counts through a kill.
 func TestBack(t *testing.T) {
 	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
-	tally := newTally()
+	counts := newCounts()
 	served := func(svc service, began int) {
-		tally.add(answer{service: svc.name, from: svc.endpoints[0].name, began: at(began), ended: at(began + 5)})
+		counts.add(answer{service: svc.name, from: svc.endpoints[0].name, began: at(began), ended: at(began + 5)})
 	}
 	served(web, 900)
-	tally.killing(at(1000))
+	counts.killing(at(1000))
 	served(web, 999) // answered all the same
-	tally.gone(at(1010))
+	counts.gone(at(1010))
 	served(web, 1009) // sent while it was dying
-	if _, ok := tally.back(); ok {
+	if _, ok := counts.back(); ok {
 		t.Fatal("it is back before anything was sent after its end")
 	}
 	served(web, 1200)
 	served(web, 1190)
-	if _, ok := tally.back(); ok {
+	if _, ok := counts.back(); ok {
 		t.Fatal("it is back before each Service is")
 	}
 	served(clock, 1150)
-	if when, ok := tally.back(); !ok || !when.Equal(at(1195)) {
+	if when, ok := counts.back(); !ok || !when.Equal(at(1195)) {
 		t.Errorf("it is back at %v, %t", when, ok)
 	}
 	// Two requests set out; the later one is quicker, and too early.
-	tally.add(answer{service: web.name, began: at(1192), ended: at(1193), err: errors.New("refused")})
-	if s := tally.sum(); s.refused != 1 || len(s.failed) != 0 {
+	counts.add(answer{service: web.name, began: at(1192), ended: at(1193), err: errors.New("refused")})
+	if s := counts.sum(); s.refused != 1 || len(s.failed) != 0 {
 		t.Errorf("sent before the first answer, %d refused, failed are %v", s.refused, s.failed)
 	}
-	if when := tally.last("web-a"); !when.Equal(at(1200)) {
+	if when := counts.last("web-a"); !when.Equal(at(1200)) {
 		t.Errorf("web-a was asked last at %v", when)
 	}
 }

@@ -8,7 +8,7 @@ it takes an endpoint away and kills the plugin.
 	        this process                      pointsman run      pointsman-dataplane-NAME
 	┌───────────────────────────┐
 	│ load ── requests ─────────┼──────────────────────────────▶ the Services' addresses
-	│  └▶ tally                 │  manifests ──▶ host ═════════▶  │
+	│  └▶ counts                 │  manifests ──▶ host ═════════▶  │
 	│ backends ◀────────────────┼─────────────────────────────────┘
 	│ steps: edit, kill, ask    │
 	└───────────────────────────┘

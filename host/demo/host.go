@@ -136,7 +136,7 @@ func processInUse(list []byte) (int, error) {
 	return 0, errors.New("no plugin runs")
 }
 
-// stop ends the host as Ctrl-C does, and sees to it that its plugin is gone too.
+// stop ends the host as Ctrl-C does, and makes sure that its plugin is gone too.
 func (h *host) stop() error {
 	if h.cmd == nil {
 		return nil

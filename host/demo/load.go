@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	patience = 5 * time.Second       // a request that took longer has failed
-	pause    = 25 * time.Millisecond // between an answer and the same caller's next request
+	timeout = 5 * time.Second       // a request that took longer has failed
+	pause   = 25 * time.Millisecond // between an answer and the same caller's next request
 )
 
 // A load sends requests to every Service, each over a connection of its own, and
 // tries none a second time.
 type load struct {
 	network network
-	tally   *tally
+	counts  *counts
 	client  *http.Client
 }
 
 func newLoad(n network) *load {
 	return &load{
 		network: n,
-		tally:   newTally(),
+		counts:  newCounts(),
 		client:  &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
 	}
 }
@@ -52,7 +52,7 @@ func (l *load) start() (stop func()) {
 
 func (l *load) call(svc service, stopping <-chan struct{}) {
 	for {
-		l.tally.add(l.request(svc))
+		l.counts.add(l.request(svc))
 		select {
 		case <-stopping:
 			return
@@ -63,7 +63,7 @@ func (l *load) call(svc service, stopping <-chan struct{}) {
 
 // request sends one request, and waits for its answer.
 func (l *load) request(svc service) answer {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	a := answer{service: svc.name, began: time.Now()}
 	ask := l.get

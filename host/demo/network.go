@@ -16,7 +16,7 @@ const written = "127.77."
 // them can run at a time.
 type network struct {
 	prefix string       // such as "127.77."
-	guard  net.Listener // who has it, has the network
+	guard  net.Listener // whose address reserves the network
 }
 
 // claim takes the first network that is free, beginning with the one that is

@@ -95,11 +95,11 @@ func (d *demo) edit(ctx context.Context) error {
 	if err := statefile.Write(file, []byte(rest)); err != nil {
 		return err
 	}
-	err = d.watch(ctx, limit, nil, func() bool { return time.Since(latest(edited, d.load.tally.last(gone.name))) > quiet })
+	err = d.watch(ctx, limit, nil, func() bool { return time.Since(latest(edited, d.load.counts.last(gone.name))) > quiet })
 	if err != nil {
 		return fmt.Errorf("wait until %s is asked no more: %w", gone.name, err)
 	}
-	d.screen.say("%s got its last request %s after the edit. The others go on:", gone.name, short(latest(edited, d.load.tally.last(gone.name)).Sub(edited)))
+	d.screen.say("%s got its last request %s after the edit. The others go on:", gone.name, short(latest(edited, d.load.counts.last(gone.name)).Sub(edited)))
 	by, err := d.count(ctx, 3*time.Second)
 	if err == nil && by[web.name][gone.name] > 0 {
 		err = fmt.Errorf("%s was asked again after it was gone from the manifest", gone.name)
@@ -118,17 +118,17 @@ func (d *demo) kill(ctx context.Context) error {
 		return err
 	}
 	d.screen.say("$ kill -9 %d", pid)
-	tally := d.load.tally
+	counts := d.load.counts
 	killed := time.Now()
-	tally.killing(killed)
+	counts.killing(killed)
 	endProcess(pid)
 	if err := d.watch(ctx, limit, nil, func() bool { return !alive(pid) }); err != nil {
 		return fmt.Errorf("wait for process %d to end: %w", pid, err)
 	}
-	tally.gone(time.Now())
+	counts.gone(time.Now())
 	var back time.Time
 	err = d.watch(ctx, limit, nil, func() (ok bool) {
-		back, ok = tally.back()
+		back, ok = counts.back()
 		return ok
 	})
 	if err != nil {
@@ -146,7 +146,7 @@ func (d *demo) kill(ctx context.Context) error {
 	if n := by[web.name][web.endpoints[len(web.endpoints)-1].name]; n > 0 {
 		return fmt.Errorf("the new process asked %d times an endpoint that is gone", n)
 	}
-	s := tally.sum()
+	s := counts.sum()
 	d.screen.say("Connections in flight through it that were lost: %d. Requests turned away meanwhile: %d.", s.inFlight, s.refused)
 	d.screen.say("(This plugin is a relay. What a plugin keeps in the kernel goes on forwarding without it.)")
 	return d.noneFailed()
@@ -168,7 +168,7 @@ func (d *demo) status(ctx context.Context) error {
 
 // last says what all requests came to, after everything has ended.
 func (d *demo) last(err error) {
-	s := d.load.tally.sum()
+	s := d.load.counts.sum()
 	if isGuest() {
 		d.screen.say("(%d requests there, %d failed)", s.requests, len(s.failed))
 		return
@@ -185,8 +185,8 @@ func (d *demo) last(err error) {
 
 // count shows who answers for a while, and returns it.
 func (d *demo) count(ctx context.Context, length time.Duration) (map[string]map[string]int, error) {
-	before, until := d.load.tally.sum(), time.Now().Add(length)
-	now := func() map[string]map[string]int { return d.load.tally.sum().minus(before) }
+	before, until := d.load.counts.sum(), time.Now().Add(length)
+	now := func() map[string]map[string]int { return d.load.counts.sum().minus(before) }
 	picture := func() []string { return bars(now()) }
 	if err := d.watch(ctx, length+time.Minute, picture, func() bool { return !time.Now().Before(until) }); err != nil {
 		return nil, err
@@ -198,7 +198,7 @@ func (d *demo) count(ctx context.Context, length time.Duration) (map[string]map[
 
 // noneFailed says what failed so far that should not have.
 func (d *demo) noneFailed() error {
-	s := d.load.tally.sum()
+	s := d.load.counts.sum()
 	if len(s.failed) == 0 {
 		return nil
 	}

@@ -48,7 +48,7 @@ func firstLine(err error) string {
 // swapTo changes the mode, and lets requests run on.
 func (d *demo) swapTo(ctx context.Context, mode string) error {
 	d.screen.say("$ pointsman mode swap %s --wait", mode)
-	before, began := d.load.tally.sum(), time.Now()
+	before, began := d.load.counts.sum(), time.Now()
 	out, err := d.ask(ctx, mode)
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (d *demo) swapTo(ctx context.Context, mode string) error {
 	if err := d.watch(ctx, limit, nil, func() bool { return time.Since(began) > took+time.Second }); err != nil {
 		return err
 	}
-	s := d.load.tally.sum()
+	s := d.load.counts.sum()
 	d.screen.say("  %s (%s; %d requests meanwhile and in the second after, %d failed)",
 		strings.TrimSpace(out), short(took), s.requests-before.requests, len(s.failed)-len(before.failed))
 	return d.noneFailed()
@@ -84,7 +84,7 @@ func (d *demo) killKernel(ctx context.Context) error {
 		return err
 	}
 	d.screen.say("$ kill -9 %d", pid)
-	before, killed := d.load.tally.sum(), time.Now()
+	before, killed := d.load.counts.sum(), time.Now()
 	endProcess(pid)
 	next := 0
 	var last error
@@ -95,7 +95,7 @@ func (d *demo) killKernel(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("wait for another process: %w", errors.Join(err, last))
 	}
-	s := d.load.tally.sum()
+	s := d.load.counts.sum()
 	d.screen.say("  its rules forward on, and process %d takes them over (%d requests meanwhile, %d failed)",
 		next, s.requests-before.requests, len(s.failed)-len(before.failed))
 	return d.noneFailed()

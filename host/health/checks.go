@@ -67,8 +67,8 @@ func (c *checks) run(ctx context.Context) {
 	}
 }
 
-// settle makes what is answered what wanted says, on addrs. Ports are let go of
-// before others are taken: one may have moved to another Service.
+// settle makes what is answered what wanted says, on addrs. Ports are closed
+// before others are opened: one may have moved to another Service.
 func (c *checks) settle(wanted []track.HealthCheck, addrs []netip.Addr) {
 	byKey := make(map[track.Key]track.HealthCheck, len(wanted))
 	for _, w := range wanted {
@@ -157,8 +157,8 @@ func familyOf(addr netip.Addr) sdk.Family {
 	return sdk.IPv4
 }
 
-// handler answers for one Service, whatever the path. Who asks in a family means to
-// send in that family.
+// handler answers for one Service, whatever the path. A load balancer that asks in a family
+// sends in that family.
 func (c *checks) handler(key track.Key, family sdk.Family) http.Handler {
 	type service struct {
 		Namespace string `json:"namespace"`

@@ -22,11 +22,11 @@ func (c *collector) Describe(chan<- *prometheus.Desc) {}
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	e := emitter(out)
 	s := c.server.settings
-	j := c.server.Judge()
+	j := c.server.Assess()
 	c.tracked(e, s.Tracker)
 	c.pending(e)
-	for i, p := range s.Planes() {
-		plane(e, p, i == 0)
+	for i, p := range s.Dataplanes() {
+		dataplane(e, p, i == 0)
 		if i == 0 {
 			c.samples.emit(e, p)
 		}
@@ -72,8 +72,8 @@ func (c *collector) pending(e emitter) {
 	}
 }
 
-// plane emits how the host runs one dataplane.
-func plane(e emitter, p Plane, meant bool) {
+// dataplane emits how the host runs one dataplane.
+func dataplane(e emitter, p Dataplane, meant bool) {
 	name := pair{"plugin", p.Name}
 	e.gauge("pointsman_plugin_up", "Whether the plugin's process is there and in a session.", truth(p.Up), name)
 	e.gauge("pointsman_plugin_active", "Whether it is the one that serves.", truth(meant && p.Up && p.Active && p.NoWriter == ""), name)
@@ -92,7 +92,7 @@ func plane(e emitter, p Plane, meant bool) {
 	}
 }
 
-func (c *collector) host(e emitter, j Judgement) {
+func (c *collector) host(e emitter, j Assessment) {
 	open, failed := c.server.checks.counts()
 	e.gauge("pointsman_live", "Whether all loops of the host turn: what livez says.", truth(j.Live))
 	e.gauge("pointsman_ready", "Whether the dataplane serves, was told everything and writes: what readyz says.", truth(j.Ready))

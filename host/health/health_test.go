@@ -26,35 +26,35 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-const patience = time.Minute
+const timeout = time.Minute
 
-// A bench is a server on a clock of its own, with what it was told.
-type bench struct {
+// A harness is a server on a clock of its own, with the notices it reported.
+type harness struct {
 	*Server
 	tracker *track.Tracker
 
-	mu      sync.Mutex
-	now     time.Time
-	planes  []Plane
-	fault   string
-	level   string
-	notices []track.Notice
+	mu         sync.Mutex
+	now        time.Time
+	dataplanes []Dataplane
+	fault      string
+	level      string
+	notices    []track.Notice
 }
 
-func newBench(edits ...func(*Settings)) *bench {
-	b := &bench{tracker: track.New(nil), now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), planes: []Plane{{Name: "iptables", State: Serving, Up: true, Filled: true, Active: true}}}
+func newHarness(edits ...func(*Settings)) *harness {
+	b := &harness{tracker: track.New(nil), now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), dataplanes: []Dataplane{{Name: "iptables", State: Serving, Up: true, Filled: true, Active: true}}}
 	b.tracker.Configure(track.Facts{NodeName: "n1"})
 	b.tracker.Synced()
 	s := Settings{
 		Mode: func() string { return "iptables" }, Version: "v1.2.3", Period: 30 * time.Second, Tracker: b.tracker,
-		Planes: func() []Plane { b.mu.Lock(); defer b.mu.Unlock(); return slices.Clone(b.planes) },
-		Fault:  func() string { b.mu.Lock(); defer b.mu.Unlock(); return b.fault },
-		Events: func() map[string]int { return map[string]int{"PluginDown": 3} },
-		Config: func() ([]byte, error) { return []byte(`{"mode":"iptables"}`), nil },
-		Level:  func(l string) error { b.level = l; return nil },
-		Report: func(n track.Notice) { b.mu.Lock(); defer b.mu.Unlock(); b.notices = append(b.notices, n) },
-		Now:    func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return b.now },
-		Addrs:  func() []Addr { return nil },
+		Dataplanes: func() []Dataplane { b.mu.Lock(); defer b.mu.Unlock(); return slices.Clone(b.dataplanes) },
+		Fault:      func() string { b.mu.Lock(); defer b.mu.Unlock(); return b.fault },
+		Events:     func() map[string]int { return map[string]int{"PluginDown": 3} },
+		Config:     func() ([]byte, error) { return []byte(`{"mode":"iptables"}`), nil },
+		Level:      func(l string) error { b.level = l; return nil },
+		Report:     func(n track.Notice) { b.mu.Lock(); defer b.mu.Unlock(); b.notices = append(b.notices, n) },
+		Now:        func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return b.now },
+		Addrs:      func() []Addr { return nil },
 	}
 	for _, edit := range edits {
 		edit(&s)
@@ -64,7 +64,7 @@ func newBench(edits ...func(*Settings)) *bench {
 }
 
 // pass lets time pass, looking each second.
-func (b *bench) pass(d time.Duration) {
+func (b *harness) pass(d time.Duration) {
 	for range int(d / time.Second) {
 		b.mu.Lock()
 		b.now = b.now.Add(time.Second)
@@ -73,13 +73,13 @@ func (b *bench) pass(d time.Duration) {
 	}
 }
 
-func (b *bench) setPlane(edit func(*Plane)) {
+func (b *harness) setDataplane(edit func(*Dataplane)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	edit(&b.planes[0])
+	edit(&b.dataplanes[0])
 }
 
-func (b *bench) reasons() []string {
+func (b *harness) reasons() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var all []string
@@ -96,7 +96,7 @@ func ask(h http.Handler, method, path, body string) *httptest.ResponseRecorder {
 }
 
 // codes are what the three probes answer.
-func (b *bench) codes() string {
+func (b *harness) codes() string {
 	b.look()
 	var all []string
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
@@ -108,11 +108,11 @@ func (b *bench) codes() string {
 // TestProbes tells the story of a node. The codes are those of healthz, livez and
 // readyz.
 func TestProbes(t *testing.T) {
-	b := newBench()
+	b := newHarness()
 	both := []sdk.Family{sdk.IPv4, sdk.IPv6}
-	owed := func(since time.Time) { b.setPlane(func(p *Plane) { p.Since = since; p.Pending = 1 }) }
-	served := func() { b.setPlane(func(p *Plane) { p.Since, p.Pending = time.Time{}, 0 }) }
-	b.setPlane(func(p *Plane) { p.Filled = false })
+	owed := func(since time.Time) { b.setDataplane(func(p *Dataplane) { p.Since = since; p.Pending = 1 }) }
+	served := func() { b.setDataplane(func(p *Dataplane) { p.Since, p.Pending = time.Time{}, 0 }) }
+	b.setDataplane(func(p *Dataplane) { p.Filled = false })
 	for _, step := range []struct {
 		what string
 		do   func()
@@ -123,7 +123,7 @@ func TestProbes(t *testing.T) {
 		{"it is late", func() { b.pass(time.Second) }, "503 200 503"},
 		{"however late that is", func() { b.pass(5 * time.Minute) }, "503 200 503"},
 		{"everything is applied", func() {
-			b.setPlane(func(p *Plane) { p.Filled = true })
+			b.setDataplane(func(p *Dataplane) { p.Filled = true })
 			b.Applied(Applied{Families: both, Full: true})
 		}, "200 200 200"},
 		{"nothing changes for an hour", func() { b.pass(time.Hour) }, "200 200 200"},
@@ -134,30 +134,30 @@ func TestProbes(t *testing.T) {
 		{"and is applied", func() { served(); b.Applied(Applied{Families: both[:1]}) }, "200 200 200"},
 		{"the autoscaler wants the node", func() { b.SetEligible(false) }, "503 200 200"},
 		{"and no more", func() { b.SetEligible(true) }, "200 200 200"},
-		{"the plugin is away, nothing changes", func() { b.setPlane(func(p *Plane) { p.Up, p.Filled = false, false }); b.pass(time.Hour) }, "200 200 503"},
-		{"it is back, and told everything for long", func() { b.setPlane(func(p *Plane) { p.Up = true; p.Since = b.now }); b.pass(5 * time.Minute) }, "200 200 503"},
-		{"which does not go in", func() { b.setPlane(func(p *Plane) { p.Failure = "busy" }); b.pass(30 * time.Second) }, "200 200 503"},
-		{"it dies of that again and again", func() { b.setPlane(func(p *Plane) { p.Up, p.Failure = false, "" }); b.pass(31 * time.Second) }, "503 200 503"},
-		{"it has confirmed everything", func() { b.setPlane(func(p *Plane) { p.Up, p.Filled = true, true }); served() }, "200 200 200"},
+		{"the plugin is away, nothing changes", func() { b.setDataplane(func(p *Dataplane) { p.Up, p.Filled = false, false }); b.pass(time.Hour) }, "200 200 503"},
+		{"it is back, and told everything for long", func() { b.setDataplane(func(p *Dataplane) { p.Up = true; p.Since = b.now }); b.pass(5 * time.Minute) }, "200 200 503"},
+		{"which does not go in", func() { b.setDataplane(func(p *Dataplane) { p.Failure = "busy" }); b.pass(30 * time.Second) }, "200 200 503"},
+		{"it dies of that again and again", func() { b.setDataplane(func(p *Dataplane) { p.Up, p.Failure = false, "" }); b.pass(31 * time.Second) }, "503 200 503"},
+		{"it has confirmed everything", func() { b.setDataplane(func(p *Dataplane) { p.Up, p.Filled = true, true }); served() }, "200 200 200"},
 		{"the plugin is away, and something changes", func() {
-			b.setPlane(func(p *Plane) { p.Up, p.Filled = false, false })
+			b.setDataplane(func(p *Dataplane) { p.Up, p.Filled = false, false })
 			b.tracker.SetService(service("a", 0))
 			b.pass(30 * time.Second)
 		}, "200 200 503"},
 		{"for too long", func() { b.pass(40 * time.Second) }, "503 200 503"},
 		{"the plugin is back", func() {
-			b.setPlane(func(p *Plane) { p.Up, p.Filled = true, true })
+			b.setDataplane(func(p *Dataplane) { p.Up, p.Filled = true, true })
 			b.Applied(Applied{Families: both, Full: true})
 		}, "200 200 200"},
-		{"another process is the writer", func() { b.setPlane(func(p *Plane) { p.NoWriter = "pid 7 is" }); b.pass(time.Second) }, "200 200 503"},
+		{"another process is the writer", func() { b.setDataplane(func(p *Dataplane) { p.NoWriter = "pid 7 is" }); b.pass(time.Second) }, "200 200 503"},
 		{"for too long", func() { b.pass(time.Minute) }, "503 200 503"},
-		{"and no more", func() { b.setPlane(func(p *Plane) { p.NoWriter = "" }) }, "200 200 200"},
+		{"and no more", func() { b.setDataplane(func(p *Dataplane) { p.NoWriter = "" }) }, "200 200 200"},
 		{"a relay is away: what it served is gone", func() {
-			b.setPlane(func(p *Plane) { p.Up, p.Filled, p.Mortal = false, false, true })
+			b.setDataplane(func(p *Dataplane) { p.Up, p.Filled, p.Mortal = false, false, true })
 			b.pass(70 * time.Second)
 		}, "503 200 503"},
 		{"the period is longer now", func() { b.SetPeriods(0, time.Minute) }, "200 200 503"},
-		{"the loop that keeps the process is stuck", func() { b.setPlane(func(p *Plane) { p.Looked = b.now }); b.pass(62 * time.Second) }, "503 503 503"},
+		{"the loop that keeps the process is stuck", func() { b.setDataplane(func(p *Dataplane) { p.Looked = b.now }); b.pass(62 * time.Second) }, "503 503 503"},
 	} {
 		step.do()
 		if got := b.codes(); got != step.want {
@@ -168,7 +168,7 @@ func TestProbes(t *testing.T) {
 
 // TestProbeBodies holds the bodies to kube-proxy's, byte for byte.
 func TestProbeBodies(t *testing.T) {
-	b := newBench()
+	b := newHarness()
 	b.Applied(Applied{Families: []sdk.Family{sdk.IPv4}, Full: true})
 	b.pass(time.Second)
 	status := `"status":{"IPv4":{"lastUpdated":"2026-01-02T03:04:05Z","healthy":true}}}`
@@ -193,10 +193,10 @@ func TestProbeBodies(t *testing.T) {
 	}
 }
 
-// TestPages asks for each page of the metrics server.
-func TestPages(t *testing.T) {
-	b := newBench(func(s *Settings) { s.Profiling = true })
-	h := b.Server.pages()
+// TestEndpoints asks for each endpoint of the metrics server.
+func TestEndpoints(t *testing.T) {
+	b := newHarness(func(s *Settings) { s.Profiling = true })
+	h := b.Server.endpoints()
 	for _, test := range []struct{ path, kind, body string }{
 		{"/healthz", "text/plain; charset=utf-8", "ok"},
 		{"/proxyMode", "text/plain; charset=utf-8", "iptables"},
@@ -223,15 +223,15 @@ func TestPages(t *testing.T) {
 		t.Errorf("reading the level: %d", w.Code)
 	}
 	for _, path := range []string{"/debug/pprof/", "/debug/flags/v", "/nothing"} {
-		if w := ask(newBench().Server.pages(), "GET", path, ""); w.Code != 404 {
+		if w := ask(newHarness().Server.endpoints(), "GET", path, ""); w.Code != 404 {
 			t.Errorf("without profiling %s: %d", path, w.Code)
 		}
 	}
 }
 
-// Whether changes are heard of, a page says to people and a metric to alerts.
+// Whether changes are heard of, statusz says to users and a metric to alerts.
 func TestSourceAway(t *testing.T) {
-	b := newBench()
+	b := newHarness()
 	for _, test := range []struct{ fault, reachable string }{
 		{"", "pointsman_source_reachable 1\n"},
 		{"the API server does not answer", "pointsman_source_reachable 0\n"},
@@ -239,10 +239,10 @@ func TestSourceAway(t *testing.T) {
 		b.mu.Lock()
 		b.fault = test.fault
 		b.mu.Unlock()
-		h := b.Server.pages()
-		page, metrics := ask(h, "GET", "/statusz", "").Body.String(), ask(h, "GET", "/metrics", "").Body.String()
-		if line := "Source:      " + test.fault + "\n"; strings.Contains(page, line) != (test.fault != "") || strings.Count(page, "Source:") > 1 {
-			t.Errorf("%q: statusz says\n%s", test.fault, page)
+		h := b.Server.endpoints()
+		statusz, metrics := ask(h, "GET", "/statusz", "").Body.String(), ask(h, "GET", "/metrics", "").Body.String()
+		if line := "Source:      " + test.fault + "\n"; strings.Contains(statusz, line) != (test.fault != "") || strings.Count(statusz, "Source:") > 1 {
+			t.Errorf("%q: statusz says\n%s", test.fault, statusz)
 		}
 		if !strings.Contains(metrics, test.reachable) {
 			t.Errorf("%q: no %s", test.fault, test.reachable)
@@ -274,7 +274,7 @@ func slice(name string, addresses ...string) *discoveryv1.EndpointSlice {
 }
 
 // run runs b's servers until the test ends.
-func (b *bench) run(t *testing.T) {
+func (b *harness) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { // ends with ctx
@@ -322,7 +322,7 @@ func until(t *testing.T, what string, get func() string, want string) {
 
 // TestChecks follows one healthCheckNodePort.
 func TestChecks(t *testing.T) {
-	b := newBench(func(s *Settings) { s.Now = nil })
+	b := newHarness(func(s *Settings) { s.Now = nil })
 	b.tracker.Configure(track.Facts{NodeName: "n1", NodePorts: prefixes("0.0.0.0/0")})
 	b.run(t)
 	port := free(t)
@@ -361,7 +361,7 @@ func TestChecks(t *testing.T) {
 // TestCheckOfALateNode sends no more to a node that does not follow, and to each family
 // no more than it has.
 func TestCheckOfALateNode(t *testing.T) {
-	b := newBench()
+	b := newHarness()
 	b.tracker.SetService(service("web", 31000))
 	b.tracker.SetSlice(slice("web", "10.1.0.1"))
 	b.Applied(Applied{Families: []sdk.Family{sdk.IPv4}, Full: true})
@@ -374,7 +374,7 @@ func TestCheckOfALateNode(t *testing.T) {
 	if got := codes(); got != "200 [1] 503 [0]" {
 		t.Errorf("in time: %s", got)
 	}
-	b.setPlane(func(p *Plane) { p.Since = b.now })
+	b.setDataplane(func(p *Dataplane) { p.Since = b.now })
 	b.pass(70 * time.Second)
 	if got := codes(); got != "503 [1] 503 [0]" {
 		t.Errorf("late: %s", got)
@@ -383,7 +383,7 @@ func TestCheckOfALateNode(t *testing.T) {
 
 // TestCheckOfOneFamily is asked in the family that its Service is in, and in no other.
 func TestCheckOfOneFamily(t *testing.T) {
-	b := newBench()
+	b := newHarness()
 	port := free(t)
 	b.tracker.SetService(service("web", port))
 	b.checks.settle(b.tracker.HealthChecks(), []netip.Addr{addr("127.0.0.1"), addr("::1")})
@@ -398,7 +398,7 @@ func TestCheckOfOneFamily(t *testing.T) {
 
 // TestCheckConflict has another process hold the port for a while.
 func TestCheckConflict(t *testing.T) {
-	b := newBench(func(s *Settings) {
+	b := newHarness(func(s *Settings) {
 		s.Addrs = func() []Addr {
 			return []Addr{{IP: addr("127.0.0.1")}, {IP: addr("127.0.0.2")}, {IP: addr("10.255.255.1")}}
 		}
@@ -457,8 +457,8 @@ func TestHardFail(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	b := newBench(func(s *Settings) { s.Healthz, s.HardFail = taken.Addr().String(), true })
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	b := newHarness(func(s *Settings) { s.Healthz, s.HardFail = taken.Addr().String(), true })
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	if err := b.Run(ctx); err == nil || !strings.HasPrefix(err.Error(), "healthzBindAddress: ") || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("Run returned %v", err)
@@ -467,7 +467,7 @@ func TestHardFail(t *testing.T) {
 		t.Errorf("told of %v", got)
 	}
 
-	soft := newBench(func(s *Settings) { s.Metrics = taken.Addr().String() })
+	soft := newHarness(func(s *Settings) { s.Metrics = taken.Addr().String() })
 	soft.run(t)
 	until(t, "the address is taken", func() string { return fmt.Sprint(soft.reasons()) }, fmt.Sprint([]string{MetricsNotServed}))
 	if got := soft.Unbound(); len(got) != 1 || !strings.HasPrefix(got[0], "metricsBindAddress: listen tcp ") {
@@ -486,7 +486,7 @@ func TestJSON(t *testing.T) {
 		LastUpdated  time.Time
 		NodeEligible bool
 	}
-	if err := json.Unmarshal(ask(newBench().Server.probes(), "GET", "/healthz", "").Body.Bytes(), &a); err != nil || !a.NodeEligible || a.LastUpdated.IsZero() {
+	if err := json.Unmarshal(ask(newHarness().Server.probes(), "GET", "/healthz", "").Body.Bytes(), &a); err != nil || !a.NodeEligible || a.LastUpdated.IsZero() {
 		t.Errorf("read %+v: %v", a, err)
 	}
 }

@@ -88,7 +88,7 @@ func (m *metrics) measureProbes() {
 	m.slis.MustRegister(m.good, m.probes)
 }
 
-// probed takes in what a probe was answered.
+// probed counts what a probe was answered.
 func (m *metrics) probed(which string, code int, good bool) {
 	byCode := map[string]*prometheus.CounterVec{healthz: m.healthz, livez: m.livez, readyz: m.readyz}[which]
 	byCode.WithLabelValues(strconv.Itoa(code)).Inc()
@@ -100,7 +100,7 @@ func (m *metrics) probed(which string, code int, good bool) {
 	m.probes.WithLabelValues("proxy", status, which).Inc()
 }
 
-// applied takes in an update that was applied at now. One update serves both IP
+// applied counts an update that was applied at now. One update serves both IP
 // families, so each that it was about took all of the time.
 func (m *metrics) applied(a Applied, now time.Time) {
 	for _, f := range a.Families {
@@ -122,7 +122,7 @@ func (m *metrics) applied(a Applied, now time.Time) {
 	}
 }
 
-// Requested takes in a request to the API server.
+// Requested counts a request to the API server.
 func (s *Server) Requested(method, host, code string, took time.Duration) {
 	s.metrics.requests.WithLabelValues(code, method, host).Inc()
 	s.metrics.requestTook.WithLabelValues(method, host).Observe(took.Seconds())

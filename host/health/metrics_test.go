@@ -28,11 +28,11 @@ func prefixes(texts ...string) (list []netip.Prefix) {
 	return list
 }
 
-// busy is a bench on which everything has happened that is counted.
-func busy(t *testing.T) *bench {
+// busy is a harness on which everything has happened that is counted.
+func busy(t *testing.T) *harness {
 	t.Helper()
-	b := newBench()
-	b.setPlane(func(p *Plane) {
+	b := newHarness()
+	b.setDataplane(func(p *Dataplane) {
 		p.Since = b.now.Add(-time.Second)
 		p.Pending, p.Restarts, p.Sent, p.Acked, p.Served, p.Failed, p.Writer = 2, 3, 9, 8, 7, 1, true
 		p.Report = sdk.Report{Repaired: 4, Samples: []sdk.Sample{
@@ -61,7 +61,7 @@ func forgetting() sdk.Histogram {
 }
 
 // scrape is all that /metrics and /metrics/slis say.
-func scrape(t *testing.T, b *bench) map[string]*dto.MetricFamily {
+func scrape(t *testing.T, b *harness) map[string]*dto.MetricFamily {
 	t.Helper()
 	all := make(map[string]*dto.MetricFamily)
 	families, err := b.metrics.registry.Gather()
@@ -178,12 +178,12 @@ func TestBuckets(t *testing.T) {
 
 // TestDocumented holds docs/metrics.md to what is served, both ways.
 func TestDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/metrics.md")
+	docs, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	documented := make(map[string]bool)
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)`").FindAllStringSubmatch(string(page), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)`").FindAllStringSubmatch(string(docs), -1) {
 		documented[m[1]] = true
 	}
 	all := scrape(t, busy(t))
@@ -205,8 +205,8 @@ func TestDocumented(t *testing.T) {
 	}
 }
 
-// TestJudge decides on samples one by one.
-func TestJudge(t *testing.T) {
+// TestFilter decides on samples one by one.
+func TestFilter(t *testing.T) {
 	one := func(name string, labels ...string) sdk.Sample {
 		s := sdk.Sample{Name: name}
 		for i := 0; i < len(labels); i += 2 {
@@ -236,19 +236,19 @@ func TestJudge(t *testing.T) {
 		{one("pointsman_my_relay_x", "l", "\xff"), "is no metric's"},
 		{one("pointsman_my_relay_x", "a", "", "b", "", "c", "", "d", ""), "is no metric's"},
 	} {
-		j := newJudge("my-relay")
+		j := newFilter("my-relay")
 		if good := j.sample(test.sample); good != (test.want == "") || !strings.Contains(strings.Join(j.refused, ""), test.want) {
 			t.Errorf("%v: %t, %q; want %q", test.sample, good, j.refused, test.want)
 		}
 	}
-	j := newJudge("r")
+	j := newFilter("r")
 	for _, s := range []sdk.Sample{one("pointsman_r_x", "a", "1"), one("pointsman_r_x", "a", "1"), one("pointsman_r_x", "b", "1")} {
 		j.sample(s)
 	}
 	if text := strings.Join(j.refused, "\n"); !strings.Contains(text, "comes twice") || !strings.Contains(text, `has the labels "b", and before "a"`) {
 		t.Errorf("of one name: %s", text)
 	}
-	j = newJudge("r")
+	j = newFilter("r")
 	for i := range 1000 {
 		j.sample(one("pointsman_r_x", "service", fmt.Sprint(i)))
 	}
@@ -270,7 +270,7 @@ func TestHostsNames(t *testing.T) {
 			t.Errorf("%s is the host's, and not known as such", name)
 		}
 		word, _, _ := strings.Cut(rest, "_")
-		j := newJudge(word)
+		j := newFilter(word)
 		if word != rest && (j.sample(sdk.Sample{Name: name}) || !strings.Contains(j.refused[0], "the host's own")) {
 			t.Errorf("a dataplane called %s may publish %s: %q", word, name, j.refused)
 		}
@@ -278,8 +278,8 @@ func TestHostsNames(t *testing.T) {
 	if served < 20 {
 		t.Errorf("the host has only %d metrics", served)
 	}
-	b := newBench()
-	b.setPlane(func(p *Plane) {
+	b := newHarness()
+	b.setDataplane(func(p *Dataplane) {
 		p.Name = "plugin"
 		p.Report.Samples = []sdk.Sample{{Name: "pointsman_plugin_up", Labels: map[string]string{"plugin": "plugin"}, Value: 7}, {Name: "pointsman_plugin_jam", Value: 2}}
 	})
@@ -289,8 +289,8 @@ func TestHostsNames(t *testing.T) {
 	}
 }
 
-// TestJudgeHistogram decides on histograms one by one.
-func TestJudgeHistogram(t *testing.T) {
+// TestFilterHistogram decides on histograms one by one.
+func TestFilterHistogram(t *testing.T) {
 	own := func(bounds ...float64) sdk.Histogram { return sdk.NewHistogram("pointsman_r_took", nil, bounds...) }
 	for name, test := range map[string]struct {
 		change func(*sdk.Histogram)
@@ -314,12 +314,12 @@ func TestJudgeHistogram(t *testing.T) {
 	} {
 		h := own(1, 2)
 		test.change(&h)
-		j := newJudge("r")
+		j := newFilter("r")
 		if good := j.histogram(h); good != (test.want == "") || !strings.Contains(strings.Join(j.refused, ""), test.want) {
 			t.Errorf("%s: %t, %q; want %q", name, good, j.refused, test.want)
 		}
 	}
-	j := newJudge("r")
+	j := newFilter("r")
 	j.histogram(own(1, 2))
 	j.sample(sdk.Sample{Name: "pointsman_r_took_count"})
 	j.sample(sdk.Sample{Name: "pointsman_r_took"})

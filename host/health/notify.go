@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// What a service manager can be told, as sd_notify(3) has it.
+// What a service manager is notified of, as sd_notify(3) has it.
 const (
 	Ready    = "READY=1"
 	watchdog = "WATCHDOG=1"
@@ -36,9 +36,9 @@ func Notify(state string) error {
 	return nil
 }
 
-// Watch tells the service manager that all is well, as often as it asked for, until
-// ctx ends. While well says otherwise it is silent, and so ends the process after a
-// while. It returns at once where nobody asked.
+// Watch notifies the service manager that all is well, as often as it asked for, until
+// ctx ends. While well says otherwise it sends nothing, and so the service manager ends the
+// process after a while. It returns at once where no service manager asked.
 func Watch(ctx context.Context, well func() bool) error {
 	period, asked, err := watchPeriod(os.Getenv("WATCHDOG_USEC"), os.Getenv("WATCHDOG_PID"), os.Getpid())
 	if err != nil || !asked {
@@ -60,7 +60,7 @@ func Watch(ctx context.Context, well func() bool) error {
 	}
 }
 
-// watchPeriod returns half of the time after which the service manager loses patience.
+// watchPeriod returns half of the time after which the service manager ends the process.
 func watchPeriod(usec, forPID string, pid int) (period time.Duration, asked bool, err error) {
 	if usec == "" || forPID != "" && forPID != strconv.Itoa(pid) {
 		return 0, false, nil

@@ -23,7 +23,7 @@ func manager(t *testing.T) (hear func() string) {
 	return func() string {
 		t.Helper()
 		buf := make([]byte, 100)
-		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 			t.Fatal(err)
 		}
 		n, err := conn.Read(buf)

@@ -34,12 +34,12 @@ const (
 )
 
 // probe returns what one of the probes answers now, and whether that is good. It waits for
-// nobody: it goes by what was looked at last.
+// nothing: it goes by what was looked at last.
 func (s *Server) probe(which string) (a answer, good bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.settings.Now()
-	j := Judge(s.facts(now))
+	j := Assess(s.facts(now))
 	a = answer{LastUpdated: s.progress.last(), CurrentTime: now, Healthy: j.Healthy, Status: make(map[string]familyProgress)}
 	for f, at := range s.progress.applied {
 		a.Status[familyName(f)] = familyProgress{LastUpdated: at, Healthy: a.Healthy}
@@ -89,7 +89,7 @@ func write(w http.ResponseWriter, code int, text []byte, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write(text) // who asked may be gone
+	_, _ = w.Write(text) // the client may be gone
 }
 
 func (s *Server) probes() http.Handler {

@@ -9,8 +9,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// progress knows since when something waits to be served, over all sessions and all
-// dataplanes. It is told what is, and when; it looks at no clock.
+// progress keeps since when something waits to be served, over all sessions and all
+// dataplanes. It is given what is, and when; it looks at no clock.
 type progress struct {
 	waiting time.Time                // since when something waits; zero: nothing does
 	served  track.Changes            // that nothing was owed of when it was last looked
@@ -18,31 +18,31 @@ type progress struct {
 	applied map[sdk.Family]time.Time // when something last was confirmed
 }
 
-// look takes in how the dataplane that is meant to serve is. Before anything was heard
+// look notes how the dataplane that is meant to serve is. Before the source has synced
 // nothing can be owed: what an earlier host left in the kernel serves.
-func (p *progress) look(plane Plane, heard bool, changes track.Changes, now time.Time) {
-	follows := plane.serves() && plane.NoWriter == ""
+func (p *progress) look(dataplane Dataplane, synced bool, changes track.Changes, now time.Time) {
+	follows := dataplane.serves() && dataplane.NoWriter == ""
 	switch {
-	case !heard:
+	case !synced:
 		p.waiting = time.Time{}
 	case follows:
-		p.waiting, p.ready = plane.Since, true
-	case p.waiting.IsZero() && p.owes(plane, changes):
+		p.waiting, p.ready = dataplane.Since, true
+	case p.waiting.IsZero() && p.owes(dataplane, changes):
 		p.waiting = now
 	}
-	if follows && plane.Since.IsZero() {
+	if follows && dataplane.Since.IsZero() {
 		p.served = changes
 	}
 }
 
 // owes reports whether something is owed by a dataplane that does not follow: it is away,
-// or is told everything anew, or may not write. What was confirmed before is in the kernel,
+// or is sent everything again, or may not write. What was confirmed before is in the kernel,
 // save of one whose work ends with its process.
-func (p *progress) owes(plane Plane, changes track.Changes) bool {
-	return !p.ready || plane.Mortal || plane.NoWriter != "" || plane.Failure != "" || changes != p.served
+func (p *progress) owes(dataplane Dataplane, changes track.Changes) bool {
+	return !p.ready || dataplane.Mortal || dataplane.NoWriter != "" || dataplane.Failure != "" || changes != p.served
 }
 
-// confirm takes in when something was confirmed. A family that an update was not about is
+// confirm notes when something was confirmed. A family that an update was not about is
 // as up to date as the others.
 func (p *progress) confirm(families []sdk.Family, now time.Time) {
 	if p.applied == nil {

@@ -22,13 +22,13 @@ type samples struct {
 	report func(track.Notice)
 
 	mu      sync.Mutex // guards what follows
-	told    string     // the last refusal
+	last    string     // refusal
 	refused int        // so far
 }
 
 // emit publishes p's samples, but for those that are refused.
-func (s *samples) emit(e emitter, p Plane) {
-	j := newJudge(p.Name)
+func (s *samples) emit(e emitter, p Dataplane) {
+	j := newFilter(p.Name)
 	help := "As the " + p.Name + " dataplane counts it."
 	for _, h := range p.Report.Histograms {
 		if j.histogram(h) {
@@ -57,10 +57,10 @@ func (s *samples) say(plugin string, bad []string) {
 	defer s.mu.Unlock()
 	s.refused += len(bad)
 	text := strings.Join(bad[:min(len(bad), 3)], "; ")
-	if text != "" && text != s.told {
+	if text != "" && text != s.last {
 		s.report(track.Notice{Warning: true, Reason: SampleRefused, Object: plugin, Message: fmt.Sprintf("%d of its metrics are not published: %s", len(bad), text)})
 	}
-	s.told = text
+	s.last = text
 }
 
 // count returns how many were refused so far.

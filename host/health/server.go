@@ -31,7 +31,7 @@ const (
 const (
 	bindAgain  = 5 * time.Second // after an address could not be bound
 	lookPeriod = time.Second     // how often is looked whether something waits
-	stuckAfter = time.Minute     // a loop that has not turned for so long will not
+	stuckAfter = time.Minute     // a loop that has not run for so long is stuck
 	shownAfter = 3 * time.Second // what has waited for so long is worth a look
 )
 
@@ -46,23 +46,23 @@ type Settings struct {
 	Period  time.Duration // a change that waits for two of them is late
 	MinGap  time.Duration // between two updates: a change may wait for that
 
-	Tracker *track.Tracker
-	Planes  func() []Plane           // as they are now, the one that is meant to serve first; nil: none
-	Config  func() ([]byte, error)   // the settings in force, as JSON; nil: not shown
-	Events  func() map[string]int    // how often each kind of event happened; nil: not counted
-	Fault   func() string            // why no changes are heard of now; empty: they are; nil: they are
-	Level   func(level string) error // changes the log's level; nil: it cannot be changed
-	Report  func(track.Notice)       // nil: nobody is told
+	Tracker    *track.Tracker
+	Dataplanes func() []Dataplane       // as they are now, the one that is meant to serve first; nil: none
+	Config     func() ([]byte, error)   // the settings in force, as JSON; nil: not shown
+	Events     func() map[string]int    // how often each kind of event happened; nil: not counted
+	Fault      func() string            // why no changes come now; empty: they do; nil: they do
+	Level      func(level string) error // changes the log's level; nil: it cannot be changed
+	Report     func(track.Notice)       // nil: nothing is reported
 
-	Log         *log.Logger // what net/http has to say; nil: nobody hears it
+	Log         *log.Logger // what net/http has to say; nil: discarded
 	Descriptors int         // that the process may hold; zero: as the kernel says
 
 	Now   func() time.Time // nil: time.Now
 	Addrs func() []Addr    // this machine's; nil: as they are
 }
 
-// A Plane is one dataplane as the host runs it.
-type Plane struct {
+// A Dataplane is one dataplane as the host runs it.
+type Dataplane struct {
 	Name       string
 	State      string    // of its process, as package supervise names it
 	Why        string    // it is in that state
@@ -85,7 +85,7 @@ type Plane struct {
 	Failed, Withheld, Kept int    // ports of Services that are not served as asked
 }
 
-// A Server is all that answers. Its methods are safe for concurrent use.
+// A Server answers probes, scrapes and health checks. Its methods are safe for concurrent use.
 type Server struct {
 	settings Settings
 	metrics  *metrics
@@ -95,17 +95,17 @@ type Server struct {
 
 	looks sync.Mutex // held while looking
 
-	mu       sync.Mutex // guards what follows; nothing else is waited for while it is held
-	progress progress
-	plane    Plane     // that is meant to serve, as it was when it was last looked
-	heard    bool      // then
-	looked   time.Time // when that was
-	open     time.Time // when the tracker last took changes in
-	shown    time.Duration
-	allowed  time.Duration
-	eligible bool
-	changes  track.Changes     // that are applied
-	unbound  map[string]string // by setting, why its address cannot be bound
+	mu        sync.Mutex // guards what follows; nothing else is waited for while it is held
+	progress  progress
+	dataplane Dataplane // that is meant to serve, as it was when it was last looked
+	synced    bool      // then
+	looked    time.Time // when that was
+	open      time.Time // when the tracker last took changes in
+	shown     time.Duration
+	allowed   time.Duration
+	eligible  bool
+	changes   track.Changes     // that are applied
+	unbound   map[string]string // by setting, why its address cannot be bound
 }
 
 // New makes the servers; nothing listens before Run.
@@ -116,8 +116,8 @@ func New(s Settings) *Server {
 	if s.Report == nil {
 		s.Report = func(track.Notice) {}
 	}
-	if s.Planes == nil {
-		s.Planes = func() []Plane { return nil }
+	if s.Dataplanes == nil {
+		s.Dataplanes = func() []Dataplane { return nil }
 	}
 	if s.Fault == nil {
 		s.Fault = func() string { return "" }
@@ -141,7 +141,7 @@ func New(s Settings) *Server {
 	server.looked, server.open = server.started, server.started
 	server.SetPeriods(s.MinGap, s.Period)
 	server.metrics = newMetrics(server)
-	server.checks = newChecks(s, server.pool, func() bool { return server.judged().Healthy })
+	server.checks = newChecks(s, server.pool, func() bool { return server.assessed().Healthy })
 	return server
 }
 
@@ -153,34 +153,34 @@ func (s *Server) SetPeriods(minGap, period time.Duration) {
 }
 
 // SetEligible says whether load balancers may choose this node. They may until
-// told otherwise.
+// it is called.
 func (s *Server) SetEligible(eligible bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.eligible = eligible
 }
 
-// Judge returns how the node is now.
-func (s *Server) Judge() Judgement {
+// Assess returns how the node is now.
+func (s *Server) Assess() Assessment {
 	s.look()
-	return s.judged()
+	return s.assessed()
 }
 
-// judged returns how the node was when it was last looked.
-func (s *Server) judged() Judgement {
+// assessed returns how the node was when it was last looked.
+func (s *Server) assessed() Assessment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Judge(s.facts(s.settings.Now()))
+	return Assess(s.facts(s.settings.Now()))
 }
 
-// Live reports whether all loops of the host turn.
-func (s *Server) Live() bool { return s.judged().Live }
+// Live reports whether no loop of the host is stuck.
+func (s *Server) Live() bool { return s.assessed().Live }
 
 // facts returns what is known at now. The caller has mu.
 func (s *Server) facts(now time.Time) Facts {
 	return Facts{
 		Now: now, Shown: s.shown, Allowed: s.allowed,
-		Plane: s.plane, Heard: s.heard, Waiting: s.progress.waiting, Eligible: s.eligible,
+		Dataplane: s.dataplane, Synced: s.synced, Waiting: s.progress.waiting, Eligible: s.eligible,
 		Stuck: s.stuck(now),
 	}
 }
@@ -195,7 +195,7 @@ func (s *Server) waited() time.Duration {
 	return max(0, s.settings.Now().Sub(s.progress.waiting))
 }
 
-// stuck says which loop of the host does not turn. The caller has mu.
+// stuck says which loop of the host is stuck. The caller has mu.
 func (s *Server) stuck(now time.Time) string {
 	for _, l := range []struct {
 		what   string
@@ -203,7 +203,7 @@ func (s *Server) stuck(now time.Time) string {
 	}{
 		{"the host has not looked at its dataplane", s.looked},
 		{"the host has not taken in a change", s.open},
-		{"the host has not looked at its plugin's process", s.plane.Looked},
+		{"the host has not looked at its plugin's process", s.dataplane.Looked},
 	} {
 		if d := now.Sub(l.turned); !l.turned.IsZero() && d > stuckAfter {
 			return fmt.Sprintf("%s for %s", l.what, phrase.Round(d))
@@ -221,7 +221,7 @@ type Applied struct {
 	Triggers []time.Time // when the changes in it were made
 }
 
-// Applied takes in an update that was confirmed.
+// Applied counts an update that was confirmed.
 func (s *Server) Applied(a Applied) {
 	now := s.settings.Now()
 	changes := s.settings.Tracker.Changes()
@@ -233,27 +233,27 @@ func (s *Server) Applied(a Applied) {
 	s.look()
 }
 
-// Failed takes in an update that failed altogether.
+// Failed counts an update that failed altogether.
 func (s *Server) Failed() { s.metrics.failures.Inc() }
 
 // look looks how the dataplane that is meant to serve is, and whether something waits.
 func (s *Server) look() {
 	s.looks.Lock() // an older look must not come after a newer one
 	defer s.looks.Unlock()
-	var plane Plane
+	var dataplane Dataplane
 	changes := s.settings.Tracker.Changes() // before what is owed: a change in between is in neither, or in what is owed
-	heard, open := s.settings.Tracker.HasSynced(), s.settings.Tracker.Open()
-	if planes := s.settings.Planes(); len(planes) > 0 {
-		plane = planes[0]
+	synced, open := s.settings.Tracker.HasSynced(), s.settings.Tracker.Open()
+	if dataplanes := s.settings.Dataplanes(); len(dataplanes) > 0 {
+		dataplane = dataplanes[0]
 	}
 	now := s.settings.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.plane, s.heard, s.looked = plane, heard, now
+	s.dataplane, s.synced, s.looked = dataplane, synced, now
 	if open {
 		s.open = now
 	}
-	s.progress.look(plane, heard, changes, now)
+	s.progress.look(dataplane, synced, changes, now)
 }
 
 // Run serves until ctx ends, or an address cannot be bound and must be.
@@ -272,7 +272,7 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	}
 	listen(s.settings.Healthz, ProbesNotServed, "healthzBindAddress", s.probes())
-	listen(s.settings.Metrics, MetricsNotServed, "metricsBindAddress", s.pages())
+	listen(s.settings.Metrics, MetricsNotServed, "metricsBindAddress", s.endpoints())
 	running.Go(func() { s.checks.run(ctx) })
 	tick := time.NewTicker(lookPeriod)
 	defer tick.Stop()
@@ -343,7 +343,7 @@ func (s *Server) Unbound() []string {
 	return append(list, s.checks.unbound()...)
 }
 
-// newHTTPServer returns one that nobody can hold up.
+// newHTTPServer returns a server that no client can hold up.
 func newHTTPServer(h http.Handler, pool *limit.Pool, to *log.Logger) *http.Server {
 	server := &http.Server{
 		Handler:           h,

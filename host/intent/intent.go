@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package intent is what a host means to do about modes: which one serves, which one is asked
+Package intent decides what a host does about modes: which one serves, which one is asked
 for, which change is under way, and what an earlier change has left to clean up.
 
 An Intent is a value, and decides: Next says from what the host sees which change of mode to
@@ -60,7 +60,7 @@ func (i Intent) Wanted() string { return i.wanted(i.FileMode) }
 // Retry returns the change of mode that is to be tried again.
 func (i Intent) Retry() Retry { return i.retry }
 
-// FileSays takes in the mode of the config file, after that has changed. It takes the place
+// FileSays notes the mode of the config file, after that has changed. It takes the place
 // of what was asked for.
 func (i Intent) FileSays(mode string) Intent {
 	i.Saved, i.FileMode = i.under(mode), mode
@@ -68,7 +68,7 @@ func (i Intent) FileSays(mode string) Intent {
 	return i
 }
 
-// Ask takes in that a mode was asked for. It holds, also for hosts to come, until the file
+// Ask notes that a mode was asked for. It holds, also for hosts to come, until the file
 // says another mode or another one is asked for.
 func (i Intent) Ask(mode string) Intent {
 	i.Asked, i.File = mode, i.FileMode
@@ -79,14 +79,14 @@ func (i Intent) Ask(mode string) Intent {
 	return i
 }
 
-// Serves takes in which process of which mode serves: the next host begins with it.
+// Serves notes which process of which mode serves: the next host begins with it.
 func (i Intent) Serves(mode, slot string) Intent {
 	i.Serving, i.Slot = mode, slot
 	i.Left = without(i.Left, mode)
 	return i
 }
 
-// Record takes in where a change of mode stands. From the canary on, it is decided which
+// Record notes where a change of mode stands. From the canary on, it is decided which
 // process serves.
 func (i Intent) Record(m swap.Machine) Intent {
 	i.Swap = m.Saved()
@@ -97,7 +97,7 @@ func (i Intent) Record(m swap.Machine) Intent {
 	return i
 }
 
-// Ended takes in that a change of mode has ended, and which process serves now. What was
+// Ended notes that a change of mode has ended, and which process serves now. What was
 // recorded of it is forgotten.
 func (i Intent) Ended(o swap.Outcome, mode, slot string, now time.Time) Intent {
 	i.Swap = nil

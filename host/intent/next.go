@@ -32,7 +32,7 @@ type Kind uint8
 // The kinds.
 const (
 	Nothing Kind = iota
-	Change       // of mode, to the one of the Action; Begun takes in that it has begun
+	Change       // of mode, to the one of the Action; Begun notes that it has begun
 	CleanUp      // what an earlier change left of the mode
 )
 
@@ -70,7 +70,7 @@ func (i Intent) Next(v View, now time.Time) (Intent, Action) {
 	return i, Action{}
 }
 
-// Begun takes in that the change to a mode has begun.
+// Begun notes that the change to a mode has begun.
 func (i Intent) Begun(mode string) Intent {
 	if i.due == mode {
 		i.due = ""

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package limit bounds the file descriptors that a host's own servers hold, so that whoever
+Package limit bounds the file descriptors that a host's own servers hold, so that whatever
 can connect to them cannot keep the host from starting a plugin, reaching it, or writing
 down its state.
 

@@ -29,5 +29,5 @@ func Exhausted(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ENOBUFS)
 }
 
-// unknown is what is assumed where nobody says.
+// unknown is what is assumed where the kernel does not say.
 const unknown = 1024

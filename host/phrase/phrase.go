@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package phrase says lists, counts and times in the words of an operator. The host's
-// events and its verbs tell of the same things, and so use the same words.
+// events and its verbs name the same things, and so use the same words.
 package phrase
 
 import (

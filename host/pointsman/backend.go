@@ -52,14 +52,14 @@ func (h *host) status() admin.Status {
 	var followed track.CursorStatus
 	s.Sync, followed = h.dataplanes.Followed()
 	s.Unserved = unserved(followed, h.tracker.Services())
-	j := h.servers.Judge()
+	j := h.servers.Assess()
 	s.Probes = admin.Probes{Healthz: j.Healthy && j.Eligible, Livez: j.Live, Readyz: j.Ready}
 	s.Warnings = warnings(s, h.besides(j))
 	s.Healthy = len(s.Warnings) == 0
 	return s
 }
 
-func (h *host) besides(j health.Judgement) besides {
+func (h *host) besides(j health.Assessment) besides {
 	b := besides{found: j.Findings, away: h.fault(), staleSince: h.follower.Status().StaleSince, unbound: h.servers.Unbound(),
 		unwritten: h.dataplanes.Unwritten(), stateDir: h.settings.StateDir, unattended: h.dataplanes.Unattended()}
 	if f, ok := h.source.(faulty); ok {

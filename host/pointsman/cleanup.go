@@ -43,9 +43,9 @@ mode in use alone, and while a swap is under way both of its modes.`,
 		}
 		ctx, stop := untilInterrupt(c.Context())
 		defer stop()
-		j := janitor{settings: s, kubeProxy: kubeProxy, dryRun: dryRun, out: c.OutOrStdout(), errs: c.ErrOrStderr()}
+		j := cleaner{settings: s, kubeProxy: kubeProxy, dryRun: dryRun, out: c.OutOrStdout(), errs: c.ErrOrStderr()}
 		status, err := client(c).Status(ctx)
-		if err != nil && !nobodyThere(err) {
+		if err != nil && !noHost(err) {
 			return fmt.Errorf("which modes does the running host use: %w; stop it first", err)
 		}
 		j.inUse = modesOf(status)
@@ -54,9 +54,9 @@ mode in use alone, and while a swap is under way both of its modes.`,
 	return c
 }
 
-// nobodyThere reports whether err, of asking a host, says that none runs. One that is too
+// noHost reports whether err, of asking a host, says that none runs. One that is too
 // busy to answer does.
-func nobodyThere(err error) bool {
+func noHost(err error) bool {
 	return errors.Is(err, admin.ErrUnreachable) && !errors.Is(err, context.DeadlineExceeded)
 }
 
@@ -69,8 +69,8 @@ func modesOf(s admin.Status) []string {
 	return []string{s.Mode}
 }
 
-// A janitor cleans up after all plugins, one by one.
-type janitor struct {
+// A cleaner cleans up after all plugins, one by one.
+type cleaner struct {
 	settings          *config.Host
 	inUse             []string // the modes of a running host
 	kubeProxy, dryRun bool
@@ -78,7 +78,7 @@ type janitor struct {
 }
 
 // clean does all it can, and returns what did not work.
-func (j janitor) clean(ctx context.Context) error {
+func (j cleaner) clean(ctx context.Context) error {
 	found := dataplanes.Discover(j.settings)
 	if len(found) == 0 {
 		return fmt.Errorf("no plugins in %s; try: --plugin-dir DIR", phrase.List(j.settings.PluginDirs))
@@ -94,7 +94,7 @@ func (j janitor) clean(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-func (j janitor) endLeftover(ctx context.Context, name string) error {
+func (j cleaner) endLeftover(ctx context.Context, name string) error {
 	pid, err := dataplanes.EndLeftovers(ctx, j.settings, name, j.dryRun)
 	if pid != 0 && err == nil {
 		fmt.Fprintf(j.out, "%s: %s the process %d that a host left running\n", name, j.ended(), pid)
@@ -102,20 +102,20 @@ func (j janitor) endLeftover(ctx context.Context, name string) error {
 	return err
 }
 
-func (j janitor) ended() string {
+func (j cleaner) ended() string {
 	if j.dryRun {
 		return "would end"
 	}
 	return "ended"
 }
 
-// endOrphans ends the processes that a host left running and that nothing in its state
-// directory speaks of. Beside a running host there are none: that one has ended them. Where
+// endOrphans ends the processes that a host left running and that no file of its state
+// directory names. Beside a running host there are none: that one has ended them. Where
 // another user's host had the directory, as one without privileges has that plugins run
 // apart from, what is in it proves nothing to this one.
-func (j janitor) endOrphans(ctx context.Context) error {
+func (j cleaner) endOrphans(ctx context.Context) error {
 	if _, err := os.Stat(j.settings.StateDir); err != nil {
-		return nil // no host has been here
+		return nil // no host has used it
 	}
 	lock, err := lockState(j.settings.StateDir)
 	if errors.Is(err, errInUse) {
@@ -145,7 +145,7 @@ func (j janitor) endOrphans(ctx context.Context) error {
 }
 
 // ask runs the plugin's own cleanup.
-func (j janitor) ask(ctx context.Context, f supervise.Found) error {
+func (j cleaner) ask(ctx context.Context, f supervise.Found) error {
 	if f.Err != nil {
 		return fmt.Errorf("%s: %w", f.Name, f.Err)
 	}

@@ -86,7 +86,7 @@ func configShowVerb() *cobra.Command {
 	return c
 }
 
-// trimEnd leaves the newline at the end to who prints.
+// trimEnd leaves the newline at the end to the function that prints.
 func trimEnd(data []byte) []byte {
 	for len(data) > 0 && data[len(data)-1] == '\n' {
 		data = data[:len(data)-1]

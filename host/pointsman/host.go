@@ -156,11 +156,11 @@ func (h *host) reload(c config.Change) {
 	h.tracker.Configure(factsOf(c.Host, h.machine, h.started))
 	h.servers.SetPeriods(c.Host.MinSyncPeriod, c.Host.SyncPeriod)
 	err := h.dataplanes.Reload(c)
-	h.reports.Report(report.Event{Reason: report.ConfigTaken, Object: h.settings.Path(), Message: told(c, err)})
+	h.reports.Report(report.Event{Reason: report.ConfigTaken, Object: h.settings.Path(), Message: changed(c, err)})
 }
 
-// told says what a change of the config file came to.
-func told(c config.Change, err error) string {
+// changed says what a change of the config file came to.
+func changed(c config.Change, err error) string {
 	text := "changed: " + phrase.List(c.Applied)
 	if len(c.Pending) > 0 {
 		text += "; waits for a restart of the host: " + phrase.List(c.Pending)

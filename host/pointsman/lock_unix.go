@@ -22,7 +22,7 @@ var errInUse = errors.New("another host uses it")
 // errUntrusted says that others may change what is in a state directory.
 var errUntrusted = errors.New("the state directory cannot be trusted")
 
-// lockState makes the state directory, and sees to it that one host at a time uses
+// lockState makes the state directory, and makes sure that one host at a time uses
 // it. The kernel ends the lock with the process. The directory itself is locked, so that
 // it holds where no file can be made, or the file was deleted; and the file, for hosts that
 // know only of that.
@@ -52,15 +52,15 @@ type locks [2]io.Closer
 
 func (l locks) Close() error { return errors.Join(l[0].Close(), l[1].Close()) }
 
-// lockPatience is for what locks a directory for a moment, as systemd-tmpfiles does.
-const lockPatience = time.Second
+// lockTimeout is for what locks a directory for a moment, as systemd-tmpfiles does.
+const lockTimeout = time.Second
 
 func lock(path string, flags int) (io.Closer, error) {
 	f, err := os.OpenFile(path, flags, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the state directory: %w; try: --state-dir DIR, or as root", err)
 	}
-	for deadline := time.Now().Add(lockPatience); ; time.Sleep(lockPatience / 20) {
+	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(lockTimeout / 20) {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		switch {
 		case err == nil:

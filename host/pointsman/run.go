@@ -27,7 +27,7 @@ SIGINT stops the plugin too. SIGTERM leaves it serving; the next host goes on wi
 			if err != nil {
 				return err
 			}
-			thrift()
+			tuneGC()
 			h, err := newHost(s, c.Flags(), c.ErrOrStderr())
 			if err != nil {
 				return err

@@ -16,26 +16,26 @@ import (
 )
 
 // newServers returns the servers that answer probes, scrapes and health checks of
-// Services. All that they tell is looked up when they are asked.
+// Services. All that they answer is looked up when they are asked.
 func (h *host) newServers() *health.Server {
 	s := h.settings
 	return health.New(health.Settings{
-		Healthz:   s.HealthzBindAddress,
-		Metrics:   s.MetricsBindAddress,
-		HardFail:  s.BindAddressHardFail,
-		Profiling: s.EnableProfiling,
-		Mode:      func() string { return h.dataplanes.Mode() },
-		Version:   wire.Build(),
-		Period:    s.SyncPeriod,
-		MinGap:    s.MinSyncPeriod,
-		Tracker:   h.tracker,
-		Planes:    func() []health.Plane { return h.dataplanes.Health() },
-		Config:    func() ([]byte, error) { return h.follower.Host().JSON(false) },
-		Events:    h.reports.Counts,
-		Fault:     h.fault,
-		Level:     h.setLevel,
-		Report:    noticed(h.reports),
-		Log:       serverLog(h.log, "probes and metrics"),
+		Healthz:    s.HealthzBindAddress,
+		Metrics:    s.MetricsBindAddress,
+		HardFail:   s.BindAddressHardFail,
+		Profiling:  s.EnableProfiling,
+		Mode:       func() string { return h.dataplanes.Mode() },
+		Version:    wire.Build(),
+		Period:     s.SyncPeriod,
+		MinGap:     s.MinSyncPeriod,
+		Tracker:    h.tracker,
+		Dataplanes: func() []health.Dataplane { return h.dataplanes.Health() },
+		Config:     func() ([]byte, error) { return h.follower.Host().JSON(false) },
+		Events:     h.reports.Counts,
+		Fault:      h.fault,
+		Level:      h.setLevel,
+		Report:     noticed(h.reports),
+		Log:        serverLog(h.log, "probes and metrics"),
 	})
 }
 
@@ -49,7 +49,7 @@ func (h *host) setLevel(level string) error {
 	return nil
 }
 
-// applied tells the servers of an update that the dataplane confirmed.
+// applied passes to the servers an update that the dataplane confirmed.
 func (h *host) applied(a feed.Acked) {
 	about := families(a.Update)
 	if a.Late {
@@ -79,7 +79,7 @@ func families(u sdk.Update) []sdk.Family {
 	return list
 }
 
-// watched tells a service manager that the host runs, and from then on that it is
+// watched notifies a service manager that the host runs, and from then on that it is
 // not stuck. A dataplane that is late is no reason to end the host: it would be
 // late all the more.
 func (h *host) watched(ctx context.Context) error {

@@ -14,7 +14,7 @@ import (
 
 // A source is where Services come from.
 type source interface {
-	Run(context.Context) error // tells the tracker, until the context ends
+	Run(context.Context) error // feeds the tracker, until the context ends
 }
 
 // A faulty source can say what is wrong with what it reads, as lines.
@@ -22,7 +22,7 @@ type faulty interface {
 	Faults() []watch.Fault
 }
 
-// A distant source can say why nothing is heard of it now; empty: it is heard.
+// A distant source can say why nothing comes from it now; empty: it answers.
 type distant interface {
 	Fault() string
 }

@@ -149,7 +149,7 @@ func configPath(c *cobra.Command) string {
 // settings returns what the flags, the environment and the config file say.
 func settings(c *cobra.Command) (*config.Host, error) { return config.Load(configPath(c), c.Flags()) }
 
-// client reaches the running host. A config file that is wrong must not keep anyone
+// client reaches the running host. A config file that is wrong must not keep a user
 // from asking what is going on: then the host is looked for where it usually is.
 func client(c *cobra.Command) *admin.Client {
 	h, err := settings(c)

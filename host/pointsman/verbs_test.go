@@ -150,7 +150,7 @@ func TestNobodyThere(t *testing.T) {
 		{fmt.Errorf("%w on /s: %w", admin.ErrUnreachable, context.DeadlineExceeded), false},
 		{&admin.Error{What: "GET /v1/status: 500"}, false},
 	} {
-		if got := nobodyThere(c.err); got != c.want {
+		if got := noHost(c.err); got != c.want {
 			t.Errorf("%v: nobody is there: %t, want %t", c.err, got, c.want)
 		}
 	}
@@ -163,7 +163,7 @@ func TestCleanupAsksEachPlugin(t *testing.T) {
 	fakePlugin(t, dir, "broken", `echo why >&2; exit 1`)
 	fakePlugin(t, dir, "zebra", `echo removed`)
 	var out, errs bytes.Buffer
-	j := janitor{settings: hostOf(t, "pluginDirs: ["+dir+"]\nstateDir: "+dir), kubeProxy: true, dryRun: true, inUse: modesOf(admin.Status{Mode: "zebra"}), out: &out, errs: &errs}
+	j := cleaner{settings: hostOf(t, "pluginDirs: ["+dir+"]\nstateDir: "+dir), kubeProxy: true, dryRun: true, inUse: modesOf(admin.Status{Mode: "zebra"}), out: &out, errs: &errs}
 	err := j.clean(t.Context())
 	if err == nil || !strings.Contains(err.Error(), supervise.Prefix+"broken cleanup: exit status 1") {
 		t.Errorf("error %v", err)

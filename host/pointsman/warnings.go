@@ -35,7 +35,7 @@ const (
 // besides is what is worth a warning and stands nowhere else in a status.
 type besides struct {
 	faults     []string  // the source's
-	away       string    // why the source is not heard; empty: it is
+	away       string    // why the source does not answer; empty: it does
 	staleSince time.Time // since when the config file cannot be used
 	found      []health.Finding
 	unwritten  []string // what the next host must know, and could not be written down

@@ -6,7 +6,7 @@ import "github.com/pointsman/pointsman/sdk"
 
 // A bisection looks for the Services that a plugin crashes on, among those that it was
 // updated with when it crashed. It is a value: next says which to try on an instance that
-// serves nothing, tried takes in what came of it. With k culprits among n it takes about
+// serves nothing, tried notes the outcome. With k culprits among n it takes about
 // k·log n trials.
 type bisection struct {
 	groups   [][]sdk.Name // still to be tried; the first is next

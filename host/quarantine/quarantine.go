@@ -118,13 +118,13 @@ func (q *Quarantine) Names() []sdk.Name {
 	return all
 }
 
-// Crashed takes in that the process has crashed.
+// Crashed notes that the process has crashed.
 func (q *Quarantine) Crashed() {
 	suspects := q.suspects()
 	if suspects == nil {
 		return
 	}
-	q.hold(append(suspects, q.Names()...)) // the next process is told so as its session begins
+	q.hold(append(suspects, q.Names()...)) // the next process gets them as its session begins
 	q.reportSuspects(len(suspects))
 	q.suspected <- suspects // there is room: bisecting is set until Run has taken them, and is done
 }

@@ -15,11 +15,11 @@ const (
 	maxReasons = 128  // reasons counted by name
 	maxText    = 2048 // bytes of an object or message
 
-	firstAgain = 10 * time.Second // a repeated event is told again after this,
+	firstAgain = 10 * time.Second // a repeated event is passed on again after this,
 	lastAgain  = 10 * time.Minute // then after twice as long, up to this
 
 	floodWindow = time.Minute // in one window,
-	floodLimit  = 100         // a reason is told at most so often
+	floodLimit  = 100         // a reason is passed on at most so often
 )
 
 // otherReasons counts what comes after maxReasons different ones.
@@ -33,14 +33,14 @@ type key struct {
 
 // A folded event stands for all that were the same.
 type folded struct {
-	event  Event // the last one, counted altogether
-	untold int   // how many since the sinks were told
-	again  time.Duration
-	next   time.Time // not told again before
+	event Event // the last one, counted altogether
+	since int   // how many since the sinks got it
+	again time.Duration
+	next  time.Time // not passed on again before
 }
 
-// fold joins e with those that were the same, and says whether to tell of it now.
-func (r *Reporter) fold(e Event) (told Event, tell bool) {
+// fold joins e with those that were the same, and says whether to pass it on now.
+func (r *Reporter) fold(e Event) (out Event, pass bool) {
 	k := key{e.Warning, e.Reason, e.Object, e.Message}
 	el, seen := r.byKey[k]
 	if !seen {
@@ -52,13 +52,13 @@ func (r *Reporter) fold(e Event) (told Event, tell bool) {
 	return el.Value.(*folded).add(e)
 }
 
-// add counts e. It is told at once the first time and after a long silence, and
+// add counts e. It is passed on at once the first time and after a long silence, and
 // in growing steps while it goes on.
-func (f *folded) add(e Event) (told Event, tell bool) {
+func (f *folded) add(e Event) (out Event, pass bool) {
 	quiet := e.Time.Sub(f.event.Time) >= lastAgain
 	e.Count = f.event.Count + 1
 	f.event = e
-	f.untold++
+	f.since++
 	if wait := f.next.Sub(e.Time); wait > 0 && wait <= lastAgain { // longer: the clock was set back
 		return Event{}, false
 	}
@@ -67,11 +67,11 @@ func (f *folded) add(e Event) (told Event, tell bool) {
 	}
 	f.again = min(max(2*f.again, firstAgain), lastAgain)
 	f.next = e.Time.Add(f.again)
-	e.Count, f.untold = f.untold, 0
+	e.Count, f.since = f.since, 0
 	return e, true
 }
 
-// forget lets go of the event that was not seen for longest.
+// forget drops the event that was not seen for longest.
 func (r *Reporter) forget() {
 	if r.recent.Len() <= maxRecent {
 		return
@@ -81,11 +81,11 @@ func (r *Reporter) forget() {
 	delete(r.byKey, key{e.Warning, e.Reason, e.Object, e.Message})
 }
 
-// A flood counts what one reason tells in a window: ten thousand Services that
+// A flood counts the events of one reason in a window: ten thousand Services that
 // fail for one cause are not ten thousand log lines.
 type flood struct {
-	start time.Time
-	told  int
+	start  time.Time
+	passed int
 }
 
 func (r *Reporter) flood(reason string) *flood {
@@ -102,11 +102,11 @@ func (f *flood) admit(e Event) []Event {
 	if e.Time.Sub(f.start).Abs() >= floodWindow {
 		*f = flood{start: e.Time}
 	}
-	f.told++
+	f.passed++
 	switch {
-	case f.told < floodLimit:
+	case f.passed < floodLimit:
 		return []Event{e}
-	case f.told == floodLimit:
+	case f.passed == floodLimit:
 		more := Event{
 			Time: e.Time, Warning: e.Warning, Reason: e.Reason, Count: 1,
 			Message: fmt.Sprintf("more than %d of these in a minute: the others are counted but not told; see pointsman status", floodLimit),

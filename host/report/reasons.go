@@ -11,11 +11,11 @@ const (
 	PluginServing   = "PluginServing"   // its process is up
 	PluginDown      = "PluginDown"      // its process ended, hangs, or does not come up
 	PluginStarting  = "PluginStarting"  // its process is started
-	PluginStopped   = "PluginStopped"   // it was told to end
-	PluginBanned    = "PluginBanned"    // it failed too often, and is left alone for a while
+	PluginStopped   = "PluginStopped"   // the host ended it
+	PluginBanned    = "PluginBanned"    // it failed too often, and is not tried for a while
 	PluginLeftAlone = "PluginLeftAlone" // a process that seems to be a plugin, and is not ours to end
-	PluginPoisoned  = "PluginPoisoned"  // it dies of what it is told
-	ServicePoison   = "ServicePoison"   // a plugin dies of it
+	PluginPoisoned  = "PluginPoisoned"  // it crashes on what it is sent
+	ServicePoison   = "ServicePoison"   // a plugin crashes on it
 	ServiceFreed    = "ServiceFreed"    // it changed, and is tried again
 	PluginRefuses   = "PluginRefuses"   // this node cannot run it
 	PluginNote      = "PluginNote"      // something about it to know
@@ -26,7 +26,7 @@ const (
 	WriterElsewhere = "WriterElsewhere" // another process holds the writer's lock of the mode
 	WriterHere      = "WriterHere"      // the plugin is the writer again
 	SyncFailed      = "SyncFailed"      // an update did not go in, and is tried again
-	DataplaneActive = "DataplaneActive" // it was told to serve
+	DataplaneActive = "DataplaneActive" // it was made Active
 	SwapStage       = "SwapStage"       // a change of mode is under way
 	SwapDone        = "SwapDone"        // it was made
 	SwapUndone      = "SwapUndone"      // it was not, and what served before serves on

@@ -2,17 +2,17 @@
 
 /*
 Package report takes one call for each thing that happened, and sees to it that
-whoever needs to know is told once: a log line, a Kubernetes event, a counter, the
+every sink gets it once: a log line, a Kubernetes event, a counter, the
 list of recent events that `pointsman status` shows.
 
 	            ┌─ fold ──────────────────┐      ┌─▶ sink: log line
-	Report ───▶ │ new? told. again? later │ ───▶ ├─▶ sink: event
+	Report ───▶ │ new? now. again? later │ ───▶ ├─▶ sink: event
 	            └────────────┬────────────┘      └─▶ …
 	                         ├─▶ Recent  (each kind of event once, with its count)
 	                         └─▶ Counts  (by reason)
 
 A plugin that crashes a hundred times a second must not fill a disk, so what
-repeats is told ever more seldom, and what comes in a flood is only counted. The
+repeats is passed on ever more seldom, and what comes in a flood is only counted. The
 counts are always true. Memory is bounded whatever comes in.
 */
 package report
@@ -33,15 +33,15 @@ type Event struct {
 	Message string // a sentence, and what to do about it
 
 	// Count is how often it happened: in Recent altogether, and given to a sink
-	// since the sink was last told. Report sets it.
+	// since the sink last got it. Report sets it.
 	Count int
 }
 
-// A Sink is told of events, on the goroutine that reported them. It must return
+// A Sink gets events, on the goroutine that reported them. It must return
 // soon, and be safe for concurrent use.
 type Sink func(Event)
 
-// A Reporter takes events in. It is safe for concurrent use.
+// A Reporter passes events to sinks. It is safe for concurrent use.
 type Reporter struct {
 	now   func() time.Time
 	sinks []Sink
@@ -53,7 +53,7 @@ type Reporter struct {
 	floods map[string]*flood // by reason
 }
 
-// New returns a Reporter that tells sinks, in their order. now is the clock,
+// New returns a Reporter that calls sinks, in their order. now is the clock,
 // such as time.Now.
 func New(now func() time.Time, sinks ...Sink) *Reporter {
 	return &Reporter{
@@ -66,8 +66,8 @@ func New(now func() time.Time, sinks ...Sink) *Reporter {
 	}
 }
 
-// Report takes e in: counts it, keeps it among the recent ones, and tells the
-// sinks unless they heard the same lately.
+// Report counts e, keeps it among the recent ones, and passes it to the
+// sinks unless they got the same lately.
 func (r *Reporter) Report(e Event) {
 	if e.Time.IsZero() {
 		e.Time = r.now()
@@ -75,9 +75,9 @@ func (r *Reporter) Report(e Event) {
 	e.Reason = r.reason(e.Reason)
 	e.Object = cut(e.Object)
 	e.Message = cut(e.Message)
-	for _, told := range r.take(e) {
+	for _, out := range r.take(e) {
 		for _, sink := range r.sinks {
-			sink(told)
+			sink(out)
 		}
 	}
 }
@@ -101,16 +101,16 @@ func (r *Reporter) Counts() map[string]int {
 	return maps.Clone(r.counts)
 }
 
-// take records e and returns what the sinks are to be told.
+// take records e and returns what the sinks are to get.
 func (r *Reporter) take(e Event) []Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.counts[e.Reason]++
-	told, ok := r.fold(e)
+	out, ok := r.fold(e)
 	if !ok {
 		return nil
 	}
-	return r.flood(e.Reason).admit(told)
+	return r.flood(e.Reason).admit(out)
 }
 
 // reason returns the name under which to count: past a bound, reasons share one.

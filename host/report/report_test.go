@@ -18,19 +18,19 @@ type watch struct{ at time.Time }
 
 func (w *watch) now() time.Time { return w.at }
 
-// told notes what a sink hears, a line each: the second, how often, what.
-type told struct {
+// sinkLog notes what a sink gets, a line each: the second, how often, what.
+type sinkLog struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (l *told) sink(e Event) {
+func (l *sinkLog) sink(e Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lines = append(l.lines, fmt.Sprintf("%gs %d× %s %s: %s", e.Time.Sub(start).Seconds(), e.Count, e.Reason, e.Object, e.Message))
 }
 
-func TestWhatIsTold(t *testing.T) {
+func TestWhatSinksGet(t *testing.T) {
 	crash := Event{Warning: true, Reason: "PluginCrashed", Object: "ipvs", Message: "exit status 2"}
 	other := Event{Warning: true, Reason: "PluginCrashed", Object: "ipvs", Message: "killed"}
 	type at struct {
@@ -53,7 +53,7 @@ func TestWhatIsTold(t *testing.T) {
 		{"another is another", []at{{0, crash}, {0, other}}, `
 0s 1× PluginCrashed ipvs: exit status 2
 0s 1× PluginCrashed ipvs: killed`},
-		{"what repeats is told ever more seldom, with how often", every(1, 100, crash), `
+		{"what repeats is passed on ever more seldom, with how often", every(1, 100, crash), `
 0s 1× PluginCrashed ipvs: exit status 2
 10s 10× PluginCrashed ipvs: exit status 2
 30s 20× PluginCrashed ipvs: exit status 2
@@ -68,14 +68,14 @@ func TestWhatIsTold(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var clock watch
-			var log told
+			var log sinkLog
 			r := New(clock.now, log.sink)
 			for _, e := range tc.events {
 				clock.at = start.Add(time.Duration(e.seconds * float64(time.Second)))
 				r.Report(e.event)
 			}
 			if got, want := strings.Join(log.lines, "\n"), strings.TrimPrefix(tc.want, "\n"); got != want {
-				t.Errorf("told\n%s\nwant\n%s", got, want)
+				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}
 		})
 	}
@@ -85,13 +85,13 @@ func TestWhatIsTold(t *testing.T) {
 // of them says so; the counts know of all.
 func TestFlood(t *testing.T) {
 	clock := watch{at: start}
-	var log told
+	var log sinkLog
 	r := New(clock.now, log.sink)
 	for i := range 10_000 {
 		r.Report(Event{Reason: "ServiceFailed", Object: fmt.Sprintf("ns/svc-%d", i), Message: "no room"})
 	}
 	if n := len(log.lines); n != floodLimit+1 {
-		t.Errorf("told %d lines, want %d and one that says more follow", n, floodLimit)
+		t.Errorf("got %d lines, want %d and one that says more follow", n, floodLimit)
 	}
 	if last := log.lines[len(log.lines)-1]; !strings.Contains(last, "counted but not told") {
 		t.Errorf("the last line is %q", last)
@@ -107,7 +107,7 @@ func TestFlood(t *testing.T) {
 	r.Report(Event{Reason: "ServiceFailed", Object: "ns/new", Message: "no room"})
 	r.Report(Event{Reason: "PluginCrashed", Object: "ipvs", Message: "killed"})
 	if n := len(log.lines) - before; n != 2 {
-		t.Errorf("after the flood told %d lines, want 2", n)
+		t.Errorf("after the flood got %d lines, want 2", n)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestBounds(t *testing.T) {
 }
 
 func TestManyReportAtOnce(t *testing.T) {
-	var log told
+	var log sinkLog
 	r := New(time.Now, log.sink, func(Event) {})
 	var wg sync.WaitGroup
 	for i := range 8 {

@@ -83,7 +83,7 @@ func parseAddr(text string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(number)), ok
 }
 
-// owners finds out whose the sockets with these inodes are. One that no process seems
+// owners finds the processes of the sockets with these inodes. One that no process seems
 // to have may be ours if the sockets of one of ours cannot be seen.
 func owners(inodes map[uint64]bool, own []int) map[uint64]owner {
 	own = append(own, os.Getpid())

@@ -31,7 +31,7 @@ type Watch struct {
 	found []Collision
 }
 
-// New returns a watch that tells report of each collision when it begins. Nothing happens
+// New returns a watch that calls report for each collision when it begins. Nothing happens
 // before Run.
 func New(t *track.Tracker, own func() []int, report func(Collision)) *Watch {
 	return &Watch{tracker: t, own: own, report: report, owner: make(map[uint64]owner)}
@@ -104,7 +104,7 @@ func (w *Watch) foreign(all []Collision) []Collision {
 	return slices.DeleteFunc(all, func(c Collision) bool { return w.owner[c.Socket.Inode].ours })
 }
 
-// An owner is whose a socket is.
+// An owner is the process that has a socket.
 type owner struct {
 	ours bool // or may be
 	name string

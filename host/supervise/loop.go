@@ -200,7 +200,7 @@ func (l *loop) begin(ctx context.Context, came *live) {
 	l.keep()
 }
 
-// keep sees to it that the way to the present process is written down: at once, and again
+// keep makes sure that the way to the present process is written down: at once, and again
 // each second if it could not be, or was lost.
 func (l *loop) keep() {
 	if l.live == nil || l.live.foreign || keptHandle(l.plugin) && l.kept == l.live {

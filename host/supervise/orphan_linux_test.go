@@ -70,7 +70,7 @@ func playHost() {
 	ctx, end := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { s.Run(ctx); close(done) }()
-	err := eventually.Try(eventually.Patience, func() error {
+	err := eventually.Try(eventually.Timeout, func() error {
 		if st := s.Status(); st.State != Serving {
 			return fmt.Errorf("the plugin does not serve: %+v", st)
 		}

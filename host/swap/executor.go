@@ -86,14 +86,14 @@ func (x *executor) switchTraffic(ctx context.Context, a Action) error {
 	case Promote:
 		return x.to.SetRole(ctx, sdk.Active)
 	case Retire:
-		return x.from.SetRole(ctx, x.leavingRole())
+		return x.from.SetRole(ctx, x.formerRole())
 	case Restore:
 		if err := x.from.Filled(ctx); err != nil {
 			return err
 		}
 		return x.from.SetRole(ctx, sdk.Active)
 	case Recall:
-		return x.to.SetRole(ctx, x.leavingRole())
+		return x.to.SetRole(ctx, x.formerRole())
 	case Await:
 		return x.to.Serving(ctx)
 	case Drain:
@@ -111,9 +111,9 @@ func (x *executor) switchTraffic(ctx context.Context, a Action) error {
 	return nil
 }
 
-// leavingRole returns the role of the one that no longer serves. Where its rules are to stay it
+// formerRole returns the role of the one that no longer serves. Where its rules are to stay it
 // yields, which leaves the kernel as it is.
-func (x *executor) leavingRole() sdk.Role {
+func (x *executor) formerRole() sdk.Role {
 	if !x.m.Plan.cleans() {
 		return sdk.Yielded
 	}
@@ -175,7 +175,7 @@ func (x *executor) drain(ctx context.Context) error {
 	if x.from == nil {
 		return nil
 	}
-	if err := x.from.SetRole(ctx, x.leavingRole()); err != nil {
+	if err := x.from.SetRole(ctx, x.formerRole()); err != nil {
 		x.host.Failed(Drain, err) // it has the role already, unless the host was killed
 	}
 	for idle := 0; ; { // a flow that is just beginning is not in the first count

@@ -243,8 +243,8 @@ func TestRunnerLoses(t *testing.T) {
 	}
 }
 
-// TestRunnerTurnsBack when the one that drains is wanted again: then the other leaves.
-func TestRunnerTurnsBack(t *testing.T) {
+// TestRunnerReverses when the one that drains is wanted again: then the other leaves.
+func TestRunnerReverses(t *testing.T) {
 	t.Parallel()
 	b := newCalls("")
 	b.flows = []int{1, 1, 1, 1, 1, 1, 1, 1} // until it is wanted

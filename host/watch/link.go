@@ -69,7 +69,7 @@ func (l *link) around(lw *cache.ListWatch) *cache.ListWatch {
 	}
 }
 
-// note takes in how a request went.
+// note notes how a request went.
 func (l *link) note(ctx context.Context, err error) {
 	if ctx.Err() != nil || isRoutine(err) {
 		return

@@ -40,7 +40,7 @@ func bounds() []float64 {
 	return list
 }
 
-// Count takes in a round that took so long and forgot so many flows.
+// Count notes a round that took so long and forgot so many flows.
 func (r *Rounds) Count(took time.Duration, forgot int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

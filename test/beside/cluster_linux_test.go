@@ -123,7 +123,7 @@ func twice(s *corev1.Service) bool {
 func (b *book) put(s *corev1.Service) {
 	b.Helper()
 	var stored *corev1.Service
-	err := eventually.Try(eventually.Patience, func() (err error) {
+	err := eventually.Try(eventually.Timeout, func() (err error) {
 		stored, err = b.create(s) // the server takes a while to give addresses and ports free
 		return err
 	})

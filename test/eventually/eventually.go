@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// Patience is how long True and Succeeds wait. It is many times what anything should take,
+// Timeout is how long True and Succeeds wait. It is many times what anything should take,
 // as a busy machine is no failure.
-const Patience = 2 * time.Minute
+const Timeout = 2 * time.Minute
 
 // The pause between two checks grows: what takes a moment is seen at once, and what takes
 // seconds is not kept from its processor by those who wait for it.
@@ -29,7 +29,7 @@ const (
 // waited for is said as a sentence that should be true: "the plugin exits".
 func True(t testing.TB, what string, check func() bool) {
 	t.Helper()
-	TrueWithin(t, Patience, what, check)
+	TrueWithin(t, Timeout, what, check)
 }
 
 // TrueWithin is True, for as long as limit.
@@ -42,7 +42,7 @@ func TrueWithin(t testing.TB, limit time.Duration, what string, check func() boo
 // takes too long.
 func Succeeds(t testing.TB, what string, check func() error) {
 	t.Helper()
-	SucceedsWithin(t, Patience, what, check)
+	SucceedsWithin(t, Timeout, what, check)
 }
 
 // SucceedsWithin is Succeeds, for as long as limit.

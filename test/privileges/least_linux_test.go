@@ -193,7 +193,7 @@ func (p *plugin) start(ctx context.Context, _ string) (sdk.Dataplane, error) {
 		return nil, err
 	}
 	var remote *launch.Plugin
-	err = eventually.Try(eventually.Patience, func() (err error) {
+	err = eventually.Try(eventually.Timeout, func() (err error) {
 		remote, err = launch.Attach(ctx, launch.Handle{Target: target})
 		return err
 	})

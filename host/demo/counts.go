@@ -77,8 +77,8 @@ func (s sum) minus(before sum) map[string]map[string]int {
 	return diff
 }
 
-// A tally counts answers.
-type tally struct {
+// counts counts answers.
+type counts struct {
 	mu       sync.Mutex // guards what follows
 	by       map[string]map[string]int
 	lastFrom map[string]time.Time // by endpoint: when the last request began that it answered
@@ -86,11 +86,11 @@ type tally struct {
 	gap      gap
 }
 
-func newTally() *tally {
-	return &tally{by: make(map[string]map[string]int), lastFrom: make(map[string]time.Time)}
+func newCounts() *counts {
+	return &counts{by: make(map[string]map[string]int), lastFrom: make(map[string]time.Time)}
 }
 
-func (t *tally) add(a answer) {
+func (t *counts) add(a answer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if a.err != nil {
@@ -112,21 +112,21 @@ func (t *tally) add(a answer) {
 }
 
 // killing notes that the plugin is killed now.
-func (t *tally) killing(now time.Time) {
+func (t *counts) killing(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.gap = gap{killed: now, back: make(map[string]time.Time)}
 }
 
 // gone notes that its process is no more.
-func (t *tally) gone(now time.Time) {
+func (t *counts) gone(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.gap.gone = now
 }
 
 // back returns since when all Services answer again, if they do.
-func (t *tally) back() (time.Time, bool) {
+func (t *counts) back() (time.Time, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var last time.Time
@@ -143,13 +143,13 @@ func (t *tally) back() (time.Time, bool) {
 }
 
 // last returns when the last request began that an endpoint answered.
-func (t *tally) last(endpoint string) time.Time {
+func (t *counts) last(endpoint string) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.lastFrom[endpoint]
 }
 
-func (t *tally) sum() sum {
+func (t *counts) sum() sum {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return sumUp(t.by, t.failures, t.gap)

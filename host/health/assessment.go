@@ -9,25 +9,25 @@ import (
 	"github.com/pointsman/pointsman/host/phrase"
 )
 
-// Facts are what the health of a node is judged by, at one instant.
+// Facts are what the health of a node depends on, at one instant.
 type Facts struct {
-	Now      time.Time
-	Shown    time.Duration // what has waited for so long is worth a look
-	Allowed  time.Duration // what has waited for so long is late
-	Plane    Plane         // the dataplane that is meant to serve; no other one counts
-	Heard    bool          // the source has told once what there is
-	Waiting  time.Time     // since when something waits to be served; zero: nothing does
-	Eligible bool          // load balancers may choose this node
-	Stuck    string        // a loop of the host that does not turn; empty: all of them do
+	Now       time.Time
+	Shown     time.Duration // what has waited for so long is worth a look
+	Allowed   time.Duration // what has waited for so long is late
+	Dataplane Dataplane     // the dataplane that is meant to serve; no other one counts
+	Synced    bool          // everything there was at the start is known
+	Waiting   time.Time     // since when something waits to be served; zero: nothing does
+	Eligible  bool          // load balancers may choose this node
+	Stuck     string        // a loop of the host that is stuck; empty: none is
 }
 
-// A Judgement is how a node is. It is made in one place, and all that can be asked say
-// it: status and its exit, the probes, the metrics, and the Services' health checks.
-type Judgement struct {
+// An Assessment is how a node is. It is made in one place, and everything that can be asked
+// answers by it: status and its exit, the probes, the metrics, and the Services' health checks.
+type Assessment struct {
 	Live     bool // livez: a restart of the host would not help
 	Healthy  bool // nothing is late; the Services' health checks and pointsman_healthy
 	Eligible bool // with Healthy: healthz
-	Ready    bool // readyz: the dataplane serves, was told everything, writes, and is not late
+	Ready    bool // readyz: the dataplane serves, was sent everything, writes, and is not late
 	Findings []Finding
 }
 
@@ -44,15 +44,15 @@ const (
 	HostStuck   = "W016"
 )
 
-// Judge returns the judgement of f.
-func Judge(f Facts) Judgement {
-	p := f.Plane
+// Assess returns how a node is by f.
+func Assess(f Facts) Assessment {
+	p := f.Dataplane
 	waited := time.Duration(0)
 	if !f.Waiting.IsZero() {
 		waited = max(0, f.Now.Sub(f.Waiting))
 	}
 	late := !f.Waiting.IsZero() && waited >= f.Allowed
-	j := Judgement{
+	j := Assessment{
 		Live:     f.Stuck == "",
 		Healthy:  !late,
 		Eligible: f.Eligible,
@@ -64,7 +64,7 @@ func Judge(f Facts) Judgement {
 	if f.Stuck != "" {
 		find(HostStuck, "restart the host", "%s, and livez answers 503", f.Stuck)
 	}
-	if why := notServing(p, f.Heard); why != "" {
+	if why := notServing(p, f.Synced); why != "" {
 		find(NotServing, "pointsman plugin info "+p.Name, "dataplane %s %s", p.Name, why)
 	}
 	if p.NoWriter != "" {
@@ -79,11 +79,11 @@ func Judge(f Facts) Judgement {
 	return j
 }
 
-// serves reports whether the dataplane serves all that it was told.
-func (p Plane) serves() bool { return p.Up && p.Filled && p.Active }
+// serves reports whether the dataplane serves all that it was sent.
+func (p Dataplane) serves() bool { return p.Up && p.Filled && p.Active }
 
 // notServing says why the dataplane does not serve; empty: it does.
-func notServing(p Plane, heard bool) string {
+func notServing(p Dataplane, synced bool) string {
 	switch {
 	case p.State != Serving && p.Why != "":
 		return fmt.Sprintf("is %s: %s", p.State, p.Why)
@@ -91,7 +91,7 @@ func notServing(p Plane, heard bool) string {
 		return "is " + p.State
 	case p.serves():
 		return ""
-	case !heard:
+	case !synced:
 		return "is up, and has been told nothing: the source has not said yet what there is"
 	}
 	return "is up, and has not been told everything yet"
@@ -100,7 +100,7 @@ func notServing(p Plane, heard bool) string {
 // Serving is the state of a plugin that is in a session and answers.
 const Serving = "serving"
 
-func whatWaits(p Plane) string {
+func whatWaits(p Dataplane) string {
 	switch p.Pending {
 	case 0:
 		return "what is to be served has waited to be written"

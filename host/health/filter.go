@@ -64,9 +64,9 @@ func isHosts(name string) bool {
 	}, name)
 }
 
-// A judge decides which of a dataplane's figures are published, and says why the
+// A filter decides which of a dataplane's samples are published, and says why the
 // others are not.
-type judge struct {
+type filter struct {
 	own     string            // how the names begin that are the dataplane's to use
 	known   map[string]known  // besides these
 	names   map[string]metric // those taken, and by what
@@ -75,8 +75,8 @@ type judge struct {
 	refused []string
 }
 
-func newJudge(plugin string) *judge {
-	return &judge{
+func newFilter(plugin string) *filter {
+	return &filter{
 		own:   "pointsman_" + strings.ReplaceAll(plugin, "-", "_") + "_",
 		known: allowed(),
 		names: make(map[string]metric),
@@ -104,31 +104,31 @@ func (m metric) names() []string {
 }
 
 // sample reports whether s is published.
-func (j *judge) sample(s sdk.Sample) bool {
+func (f *filter) sample(s sdk.Sample) bool {
 	m := metricOf(s.Name, s.Labels, false)
-	why := j.named(m, s.Labels)
-	if why == "" && j.known[s.Name].bounds != nil {
+	why := f.named(m, s.Labels)
+	if why == "" && f.known[s.Name].bounds != nil {
 		why = "is one value, where kube-proxy's is a histogram"
 	}
-	return j.take(m, s.Labels, 1, why)
+	return f.take(m, s.Labels, 1, why)
 }
 
 // histogram reports whether h is published.
-func (j *judge) histogram(h sdk.Histogram) bool {
+func (f *filter) histogram(h sdk.Histogram) bool {
 	m := metricOf(h.Name, h.Labels, true)
-	why := j.named(m, h.Labels)
+	why := f.named(m, h.Labels)
 	if why == "" {
-		why = j.spread(h)
+		why = f.spread(h)
 	}
-	return j.take(m, h.Labels, len(h.Bounds)+3, why)
+	return f.take(m, h.Labels, len(h.Bounds)+3, why)
 }
 
 // named says what is wrong with a metric's name and labels.
-func (j *judge) named(m metric, labels map[string]string) string {
-	k, known := j.known[m.name]
+func (f *filter) named(m metric, labels map[string]string) string {
+	k, known := f.known[m.name]
 	switch want := strings.Join(k.labels, ","); {
-	case !known && !strings.HasPrefix(m.name, j.own):
-		return "is neither kube-proxy's nor begins with " + j.own
+	case !known && !strings.HasPrefix(m.name, f.own):
+		return "is neither kube-proxy's nor begins with " + f.own
 	case slices.ContainsFunc(m.names(), isHosts):
 		return "is the host's own"
 	case known && m.labels != want:
@@ -142,8 +142,8 @@ func (j *judge) named(m metric, labels map[string]string) string {
 }
 
 // spread says what is wrong with a histogram's own part.
-func (j *judge) spread(h sdk.Histogram) string {
-	k, known := j.known[h.Name]
+func (f *filter) spread(h sdk.Histogram) string {
+	k, known := f.known[h.Name]
 	_, le := h.Labels["le"]
 	switch {
 	case known && k.bounds == nil:
@@ -167,34 +167,34 @@ func ascending(bounds []float64) bool {
 
 // take counts a metric's series in, which are so many for one set of values of its
 // labels, unless there is a reason why not, or they do not go with those before.
-func (j *judge) take(m metric, values map[string]string, series int, why string) bool {
+func (f *filter) take(m metric, values map[string]string, series int, why string) bool {
 	id := m.name + text(values)
 	if why == "" {
-		why = j.clash(m)
+		why = f.clash(m)
 	}
 	switch {
 	case why != "":
-	case j.seen[id]:
+	case f.seen[id]:
 		why = "comes twice"
-	case j.series+series > maxSeries:
-		why = fmt.Sprintf("comes after %d other series, of at most %d", j.series, maxSeries)
+	case f.series+series > maxSeries:
+		why = fmt.Sprintf("comes after %d other series, of at most %d", f.series, maxSeries)
 	}
 	if why != "" {
-		j.refused = append(j.refused, fmt.Sprintf("%q %s", cut(m.name), why))
+		f.refused = append(f.refused, fmt.Sprintf("%q %s", cut(m.name), why))
 		return false
 	}
 	for _, name := range m.names() {
-		j.names[name] = m
+		f.names[name] = m
 	}
-	j.seen[id] = true
-	j.series += series
+	f.seen[id] = true
+	f.series += series
 	return true
 }
 
 // clash says which metric before has a name of m's.
-func (j *judge) clash(m metric) string {
+func (f *filter) clash(m metric) string {
 	for _, name := range m.names() {
-		switch other, taken := j.names[name]; {
+		switch other, taken := f.names[name]; {
 		case !taken || other == m:
 		case other.name == m.name && other.histogram == m.histogram:
 			return fmt.Sprintf("has the labels %q, and before %q", m.labels, other.labels)

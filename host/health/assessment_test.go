@@ -26,11 +26,11 @@ func every(f func(Facts)) {
 			for _, waited := range []time.Duration{-time.Second, 0, 2 * time.Second, 3 * time.Second, 59 * time.Second, time.Minute, 24 * time.Hour} {
 				for _, stuck := range []string{"", "a loop has not turned for 2m0s"} {
 					facts := Facts{
-						Now: now, Shown: 3 * time.Second, Allowed: time.Minute, Heard: bit(0), Eligible: bit(1), Stuck: stuck,
-						Plane: Plane{Name: "acme", State: state, Up: bit(2), Filled: bit(3), Active: bit(4)},
+						Now: now, Shown: 3 * time.Second, Allowed: time.Minute, Synced: bit(0), Eligible: bit(1), Stuck: stuck,
+						Dataplane: Dataplane{Name: "acme", State: state, Up: bit(2), Filled: bit(3), Active: bit(4)},
 					}
 					if bit(5) {
-						facts.Plane.NoWriter = "pid 7 is the writer"
+						facts.Dataplane.NoWriter = "pid 7 is the writer"
 					}
 					if waited >= 0 {
 						facts.Waiting = now.Add(-waited)
@@ -42,11 +42,11 @@ func every(f func(Facts)) {
 	}
 }
 
-// TestJudgeIsOne: where status has nothing to say every probe is 200, and where a probe is
+// TestAssessmentIsOne: where status has nothing to say every probe is 200, and where a probe is
 // not 200 status says why.
-func TestJudgeIsOne(t *testing.T) {
+func TestAssessmentIsOne(t *testing.T) {
 	every(func(f Facts) {
-		j := Judge(f)
+		j := Assess(f)
 		codes := make(map[string]bool)
 		for _, found := range j.Findings {
 			codes[found.Code] = true
@@ -63,10 +63,10 @@ func TestJudgeIsOne(t *testing.T) {
 	})
 }
 
-// TestJudgement holds each part of the judgement to what it is to hang on.
-func TestJudgement(t *testing.T) {
+// TestAssessment holds each part of the assessment to what it is to hang on.
+func TestAssessment(t *testing.T) {
 	every(func(f Facts) {
-		j := Judge(f)
+		j := Assess(f)
 		late := !f.Waiting.IsZero() && f.Now.Sub(f.Waiting) >= f.Allowed
 		if j.Live != (f.Stuck == "") {
 			t.Errorf("a restart of the host helps only where a loop of it is stuck: %+v of %+v", j, f)
@@ -74,7 +74,7 @@ func TestJudgement(t *testing.T) {
 		if j.Healthy != !late {
 			t.Errorf("healthy is what waits for less than two periods: %+v of %+v", j, f)
 		}
-		if p := f.Plane; j.Ready && (!p.Up || !p.Filled || !p.Active || p.NoWriter != "" || late) {
+		if p := f.Dataplane; j.Ready && (!p.Up || !p.Filled || !p.Active || p.NoWriter != "" || late) {
 			t.Errorf("ready without a dataplane that serves: %+v of %+v", j, f)
 		}
 		if shown := !f.Waiting.IsZero() && f.Now.Sub(f.Waiting) >= f.Shown; shown != slices.ContainsFunc(j.Findings, func(x Finding) bool { return x.Code == Waits }) {
@@ -92,22 +92,24 @@ func TestFindings(t *testing.T) {
 		want   string
 	}{
 		{func(*Facts) {}, ""},
-		{func(f *Facts) { f.Plane.State, f.Plane.Why, f.Plane.Up = "refused", "it needs ip_vs", false }, "W001 dataplane acme is refused: it needs ip_vs"},
-		{func(f *Facts) { f.Plane.State, f.Plane.Up = "starting", false }, "W001 dataplane acme is starting"},
-		{func(f *Facts) { f.Plane.Filled = false }, "W001 dataplane acme is up, and has not been told everything yet"},
-		{func(f *Facts) { f.Plane.Filled, f.Heard = false, false }, "W001 dataplane acme is up, and has been told nothing: the source has not said yet what there is"},
-		{func(f *Facts) { f.Plane.NoWriter = "pid 7 is the writer" }, "W014 dataplane acme may not write, so what it was told is not served: pid 7 is the writer"},
-		{func(f *Facts) { f.Waiting, f.Plane.Pending = since(2*time.Second), 3 }, ""},
-		{func(f *Facts) { f.Waiting, f.Plane.Pending = since(3*time.Second), 3 }, "W013 3 ports of Services wait to be served, the first for 3s"},
-		{func(f *Facts) { f.Waiting, f.Plane.Pending = since(61*time.Second), 1 }, "W013 a port of a Service has waited to be served for 1m1s; healthz answers 503, so load balancers leave this node out"},
+		{func(f *Facts) {
+			f.Dataplane.State, f.Dataplane.Why, f.Dataplane.Up = "refused", "it needs ip_vs", false
+		}, "W001 dataplane acme is refused: it needs ip_vs"},
+		{func(f *Facts) { f.Dataplane.State, f.Dataplane.Up = "starting", false }, "W001 dataplane acme is starting"},
+		{func(f *Facts) { f.Dataplane.Filled = false }, "W001 dataplane acme is up, and has not been told everything yet"},
+		{func(f *Facts) { f.Dataplane.Filled, f.Synced = false, false }, "W001 dataplane acme is up, and has been told nothing: the source has not said yet what there is"},
+		{func(f *Facts) { f.Dataplane.NoWriter = "pid 7 is the writer" }, "W014 dataplane acme may not write, so what it was told is not served: pid 7 is the writer"},
+		{func(f *Facts) { f.Waiting, f.Dataplane.Pending = since(2*time.Second), 3 }, ""},
+		{func(f *Facts) { f.Waiting, f.Dataplane.Pending = since(3*time.Second), 3 }, "W013 3 ports of Services wait to be served, the first for 3s"},
+		{func(f *Facts) { f.Waiting, f.Dataplane.Pending = since(61*time.Second), 1 }, "W013 a port of a Service has waited to be served for 1m1s; healthz answers 503, so load balancers leave this node out"},
 		{func(f *Facts) { f.Waiting = since(5 * time.Second) }, "W013 what is to be served has waited to be written for 5s"},
 		{func(f *Facts) { f.Eligible = false }, "W015 the Node is about to be removed, and healthz answers 503 so that load balancers leave it out"},
 		{func(f *Facts) { f.Stuck = "a loop has not turned for 2m0s" }, "W016 a loop has not turned for 2m0s, and livez answers 503"},
 	} {
-		f := Facts{Now: now, Shown: 3 * time.Second, Allowed: time.Minute, Heard: true, Eligible: true, Plane: Plane{Name: "acme", State: Serving, Up: true, Filled: true, Active: true}}
+		f := Facts{Now: now, Shown: 3 * time.Second, Allowed: time.Minute, Synced: true, Eligible: true, Dataplane: Dataplane{Name: "acme", State: Serving, Up: true, Filled: true, Active: true}}
 		c.change(&f)
 		var got []string
-		for _, found := range Judge(f).Findings {
+		for _, found := range Assess(f).Findings {
 			got = append(got, found.Code+" "+found.Text)
 		}
 		if strings.Join(got, "\n") != c.want {
@@ -118,7 +120,7 @@ func TestFindings(t *testing.T) {
 
 // TestNeverProgrammed is the start of a node on which nothing ever goes in, for each cause.
 func TestNeverProgrammed(t *testing.T) {
-	for what, plane := range map[string]Plane{
+	for what, dataplane := range map[string]Dataplane{
 		"no binary":                {State: "waiting", Why: "there is no such file"},
 		"it refuses":               {State: "refused", Why: "it needs ip_vs"},
 		"it is quarantined":        {State: "quarantined"},
@@ -127,10 +129,10 @@ func TestNeverProgrammed(t *testing.T) {
 		"it is not the writer":     {State: Serving, Up: true, Filled: true, Active: true, NoWriter: "pid 7 is"},
 		"it is tried":              {State: "trying", Up: true, Filled: true},
 	} {
-		b := newBench()
-		b.setPlane(func(p *Plane) { *p = plane; p.Name = "acme" })
+		b := newHarness()
+		b.setDataplane(func(p *Dataplane) { *p = dataplane; p.Name = "acme" })
 		b.pass(5 * time.Second)
-		if j := b.Judge(); len(j.Findings) == 0 || j.Ready || !j.Healthy {
+		if j := b.Assess(); len(j.Findings) == 0 || j.Ready || !j.Healthy {
 			t.Errorf("%s, after 5 s: %+v", what, j)
 		}
 		b.pass(54 * time.Second)
@@ -145,11 +147,11 @@ func TestNeverProgrammed(t *testing.T) {
 	}
 }
 
-// TestUnheard: while nobody has said what there is nothing is owed, so an earlier host's
+// TestUnheard: before the source has synced nothing is owed, so an earlier host's
 // rules go on getting their share of what load balancers send.
 func TestUnheard(t *testing.T) {
-	b := newBench(func(s *Settings) { s.Tracker = track.New(nil) })
-	b.setPlane(func(p *Plane) { p.Filled = false })
+	b := newHarness(func(s *Settings) { s.Tracker = track.New(nil) })
+	b.setDataplane(func(p *Dataplane) { p.Filled = false })
 	b.pass(10 * time.Minute)
 	if got := b.codes(); got != "200 200 503" {
 		t.Errorf("%s", got)
@@ -159,17 +161,17 @@ func TestUnheard(t *testing.T) {
 // TestActive: the metric is 1 for what serves, and not for what should.
 func TestActive(t *testing.T) {
 	for _, c := range []struct {
-		change func(*Plane)
+		change func(*Dataplane)
 		want   string
 	}{
-		{func(*Plane) {}, "1"},
-		{func(p *Plane) { p.Up = false }, "0"},
-		{func(p *Plane) { p.Active = false }, "0"},
-		{func(p *Plane) { p.NoWriter = "pid 7 is" }, "0"},
+		{func(*Dataplane) {}, "1"},
+		{func(p *Dataplane) { p.Up = false }, "0"},
+		{func(p *Dataplane) { p.Active = false }, "0"},
+		{func(p *Dataplane) { p.NoWriter = "pid 7 is" }, "0"},
 	} {
-		b := newBench()
-		b.planes = append(b.planes, Plane{Name: "other", State: Serving, Up: true, Filled: true, Active: true, Report: sdk.Report{Flows: 4}})
-		b.setPlane(c.change)
+		b := newHarness()
+		b.dataplanes = append(b.dataplanes, Dataplane{Name: "other", State: Serving, Up: true, Filled: true, Active: true, Report: sdk.Report{Flows: 4}})
+		b.setDataplane(c.change)
 		all := scrape(t, b)
 		if got, want := series(all["pointsman_plugin_active"]), fmt.Sprintf("plugin=iptables %s; plugin=other 0", c.want); got != want {
 			t.Errorf("%s, want %s", got, want)

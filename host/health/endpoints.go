@@ -18,21 +18,21 @@ import (
 // profileTime is as long as one may ask a profile to take.
 const profileTime = 5 * time.Minute
 
-// A page is one path of the metrics server.
-type page struct {
+// An endpoint is one path of the metrics server.
+type endpoint struct {
 	path  string
 	serve http.HandlerFunc
 }
 
-func (s *Server) pages() http.Handler {
-	list := []page{
+func (s *Server) endpoints() http.Handler {
+	list := []endpoint{
 		{"/healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok") }},
 		{"/metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4}).ServeHTTP},
 		{"/metrics/slis", promhttp.HandlerFor(s.metrics.slis, promhttp.HandlerOpts{}).ServeHTTP},
 		{"/proxyMode", func(w http.ResponseWriter, _ *http.Request) { writeText(w, s.settings.Mode()) }},
 	}
 	if s.settings.Config != nil {
-		list = append(list, page{"/configz", s.configz}, page{"/flagz", s.flagz})
+		list = append(list, endpoint{"/configz", s.configz}, endpoint{"/flagz", s.flagz})
 	}
 	if s.settings.Profiling {
 		list = append(list, s.profiles()...)
@@ -48,16 +48,16 @@ func (s *Server) pages() http.Handler {
 	return mux
 }
 
-// profiles returns Go's, and the switch of the log's level: both tell, or change, more
+// profiles returns Go's, and the switch of the log's level: both show, or change, more
 // than a scrape should.
-func (s *Server) profiles() []page {
+func (s *Server) profiles() []endpoint {
 	long := func(h http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(profileTime))
 			h(w, r)
 		}
 	}
-	list := []page{
+	list := []endpoint{
 		{"/debug/pprof/", long(pprof.Index)},
 		{"/debug/pprof/cmdline", pprof.Cmdline},
 		{"/debug/pprof/profile", long(pprof.Profile)},
@@ -65,7 +65,7 @@ func (s *Server) profiles() []page {
 		{"/debug/pprof/trace", long(pprof.Trace)},
 	}
 	if s.settings.Level != nil {
-		list = append(list, page{"/debug/flags/v", s.setLevel})
+		list = append(list, endpoint{"/debug/flags/v", s.setLevel})
 	}
 	return list
 }
@@ -73,7 +73,7 @@ func (s *Server) profiles() []page {
 func writeText(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	_, _ = io.WriteString(w, text) // who asked may be gone
+	_, _ = io.WriteString(w, text) // the client may be gone
 }
 
 // configz is the settings in force, under the name of their group, as each
@@ -89,7 +89,7 @@ func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(w, `{"pointsman.dev":%s}`, settings)
 }
 
-// flagz is the same, for people.
+// flagz is the same, for users.
 func (s *Server) flagz(w http.ResponseWriter, _ *http.Request) {
 	settings, err := s.settings.Config()
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *Server) flagz(w http.ResponseWriter, _ *http.Request) {
 	writeText(w, "pointsman flagz\n\n"+string(settings)+"\n")
 }
 
-// statusz is how the host does, for people.
+// statusz is how the host does, for users.
 func (s *Server) statusz(w http.ResponseWriter, paths []string) {
 	var b strings.Builder
 	line := func(key, format string, args ...any) {
@@ -107,7 +107,7 @@ func (s *Server) statusz(w http.ResponseWriter, paths []string) {
 	}
 	b.WriteString("pointsman statusz\nFor people: the lines may change. Programs ask /metrics, or pointsman status -o json.\n\n")
 	now := s.settings.Now()
-	j := s.Judge()
+	j := s.Assess()
 	line("Version", "%s", s.settings.Version)
 	line("Go", "%s", runtime.Version())
 	line("Started", "%s (%s ago)", s.started.UTC().Format(time.RFC3339), now.Sub(s.started).Round(time.Second))
@@ -120,7 +120,7 @@ func (s *Server) statusz(w http.ResponseWriter, paths []string) {
 	if fault := s.settings.Fault(); fault != "" {
 		line("Source", "%s", fault)
 	}
-	for _, p := range s.settings.Planes() {
+	for _, p := range s.settings.Dataplanes() {
 		line("Plugin", "%s: up %v, active %v, restarts %d, revision %d of %d, pending %d, not served %d", p.Name, p.Up, p.Active, p.Restarts, p.Acked, p.Sent, p.Pending, p.Failed+p.Withheld+p.Kept)
 	}
 	counts := s.settings.Tracker.Counts()
