@@ -9,9 +9,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	testclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/clock"
 
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
@@ -21,10 +22,9 @@ var _ Cursor = (*track.Cursor)(nil)
 
 // A story is one feed between a cursor and a dataplane that do as the test says.
 // What happens is written down, a line each; "14s sync 2" happened 14 s after the
-// start, by a clock that the test moves.
+// start, in a bubble of testing/synctest: its time passes as the test lets it.
 type story struct {
 	t     *testing.T
-	clock *testclock.FakeClock
 	start time.Time
 	feed  *Feed
 	gone  chan struct{}
@@ -46,19 +46,23 @@ type answer struct {
 	took   time.Duration
 }
 
+// inBubble has a story play in one.
+func inBubble(t *testing.T, s Settings, play func(t *testing.T, y *story)) {
+	synctest.Test(t, func(t *testing.T) { play(t, begin(t, s)) })
+}
+
 func begin(t *testing.T, s Settings) *story {
 	y := &story{
-		t: t, clock: testclock.NewFakeClock(time.Unix(1000, 0)), gone: make(chan struct{}), ended: make(chan error, 1),
+		t: t, start: time.Now(), gone: make(chan struct{}), ended: make(chan error, 1),
 		answers: make(chan answer, 10), changed: make(chan struct{}, 1),
 	}
-	y.start = y.clock.Now()
 	s.Gone = y.gone
 	s.Hooks = Hooks{
 		Acked:  func(a Acked) { y.say("acked %d after %s", a.Update.To, a.Took) },
 		Failed: func(err error) { y.say("failed: %v", err) },
 	}
 	var err error
-	if y.feed, err = New(y.clock, y, y, s); err != nil {
+	if y.feed, err = New(clock.RealClock{}, y, y, s); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -71,7 +75,7 @@ func begin(t *testing.T, s Settings) *story {
 func (y *story) say(format string, args ...any) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	y.lines = append(y.lines, fmt.Sprintf("%s ", y.clock.Since(y.start))+fmt.Sprintf(format, args...))
+	y.lines = append(y.lines, fmt.Sprintf("%s ", time.Since(y.start))+fmt.Sprintf(format, args...))
 }
 
 // The cursor.
@@ -130,40 +134,27 @@ func (y *story) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	y.say("%s %d", what, u.To)
 	select {
 	case a := <-y.answers:
-		y.clock.Step(a.took)
+		time.Sleep(a.took)
 		return a.result, a.err
 	case <-ctx.Done():
 		return sdk.Result{}, ctx.Err()
 	}
 }
 
-// until waits for the story to have a line that ends so.
+// until wants the story to have come to a line that ends so, once nothing more happens by
+// itself.
 func (y *story) until(line string) {
 	y.t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		y.mu.Lock()
-		n := len(y.lines)
-		there := n > 0 && strings.HasSuffix(y.lines[n-1], line)
-		so := strings.Join(y.lines, "\n")
-		y.mu.Unlock()
-		if there {
-			return
-		}
-		if time.Now().After(deadline) {
-			y.t.Fatalf("waited in vain for %q; so far:\n%s", line, so)
-		}
+	synctest.Wait()
+	if so := y.transcript(); !strings.HasSuffix(so, line) {
+		y.t.Fatalf("%q is not what happened last:\n%s", line, so)
 	}
 }
 
 // pass lets d pass once the feed waits for it.
 func (y *story) pass(d time.Duration) {
-	y.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !y.clock.HasWaiters(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			y.t.Fatal("the feed waits for no time to pass")
-		}
-	}
-	y.clock.Step(d)
+	synctest.Wait()
+	time.Sleep(d)
 }
 
 func (y *story) transcript() string {
@@ -185,6 +176,7 @@ func TestStories(t *testing.T) {
 	}{
 		{"everything first, then what changes, no oftener than the gap", func(y *story) {
 			y.answers <- answer{took: 2 * time.Second}
+			y.pass(2 * time.Second)
 			y.until("acked 1 after 2s")
 			y.change()
 			y.answers <- answer{}
@@ -225,12 +217,12 @@ func TestStories(t *testing.T) {
 30s sync 2
 30s acked 2 after 0s`},
 		{"an error is tried again, ever later, and nothing hastens it", func(y *story) {
-			for _, wait := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+			for i, wait := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
 				y.answers <- answer{err: broken}
 				y.until("no room")
 				y.change()
 				y.pass(wait * time.Second)
-				y.until(fmt.Sprintf("full %d", y.sentNow()))
+				y.until(fmt.Sprintf("full %d", i+2))
 			}
 			y.answers <- answer{}
 			y.until("acked 8 after 0s")
@@ -273,13 +265,13 @@ func TestStories(t *testing.T) {
 		{"what failed is offered again each period, beside other changes", func(y *story) {
 			y.answers <- answer{result: failure}
 			y.until("acked 1 after 0s")
-			y.change()
-			y.answers <- answer{}
 			y.pass(20 * time.Second)
-			y.until("acked 2 after 0s")
 			y.change()
 			y.answers <- answer{}
+			y.until("acked 2 after 0s")
 			y.pass(10 * time.Second)
+			y.change()
+			y.answers <- answer{}
 			y.until("acked 3 after 0s")
 		}, `
 0s full 1
@@ -296,7 +288,7 @@ func TestStories(t *testing.T) {
 			y.answers <- answer{}
 			y.pass(time.Second)
 			y.until("acked 2 after 0s")
-			y.clock.Step(time.Hour)
+			y.pass(time.Hour)
 			y.change()
 			y.answers <- answer{}
 			y.until("acked 3 after 0s")
@@ -314,7 +306,7 @@ func TestStories(t *testing.T) {
 				y.t.Error(err)
 			}
 			y.change()
-			y.clock.Step(time.Minute)
+			y.pass(time.Minute)
 			y.say("released")
 			y.feed.Release()
 			y.answers <- answer{}
@@ -328,7 +320,7 @@ func TestStories(t *testing.T) {
 		{"nothing to tell takes no time", func(y *story) {
 			y.answers <- answer{}
 			y.until("acked 1 after 0s")
-			y.clock.Step(time.Minute)
+			y.pass(time.Minute)
 			y.feed.runner.Kick()
 			y.change()
 			y.answers <- answer{}
@@ -340,102 +332,93 @@ func TestStories(t *testing.T) {
 1m0s acked 2 after 0s`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			y := begin(t, settings)
-			tc.play(y)
-			if got, want := y.transcript(), strings.TrimPrefix(tc.want, "\n"); got != want {
-				t.Errorf("it went\n%s\nwant\n%s", got, want)
-			}
+			inBubble(t, settings, func(t *testing.T, y *story) {
+				tc.play(y)
+				if got, want := y.transcript(), strings.TrimPrefix(tc.want, "\n"); got != want {
+					t.Errorf("it went\n%s\nwant\n%s", got, want)
+				}
+			})
 		})
 	}
 }
 
-func (y *story) sentNow() uint64 {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	return y.sent + 1
-}
-
 func TestGone(t *testing.T) {
-	y := begin(t, settings)
-	y.until("full 1") // and no answer
-	close(y.gone)
-	select {
-	case err := <-y.ended:
-		if !errors.Is(err, ErrGone) {
+	inBubble(t, settings, func(t *testing.T, y *story) {
+		y.until("full 1") // and no answer
+		close(y.gone)
+		if err := <-y.ended; !errors.Is(err, ErrGone) {
 			t.Errorf("ended with %v", err)
 		}
-	case <-time.After(time.Minute):
-		t.Fatal("did not end")
-	}
-	if got := y.transcript(); got != "0s full 1" {
-		t.Errorf("it went\n%s", got)
-	}
+		if got := y.transcript(); got != "0s full 1" {
+			t.Errorf("it went\n%s", got)
+		}
+	})
 }
 
 func TestDeadline(t *testing.T) {
 	s := settings
 	s.Deadline = time.Millisecond
-	y := begin(t, s)
-	y.until("context deadline exceeded")
+	inBubble(t, s, func(t *testing.T, y *story) {
+		y.pass(s.Deadline)
+		y.until("context deadline exceeded")
+	})
 }
 
 func TestHoldEndsWithItsContext(t *testing.T) {
-	y := begin(t, settings)
-	y.until("full 1") // under way
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := y.feed.Hold(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("held: %v", err)
-	}
+	inBubble(t, settings, func(t *testing.T, y *story) {
+		y.until("full 1") // under way
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := y.feed.Hold(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("held: %v", err)
+		}
+	})
 }
 
 // A shorter period counts for what is owed already: it is offered again before
 // the longer one would have ended.
 func TestPeriodsChange(t *testing.T) {
-	y := begin(t, settings)
-	y.answers <- answer{result: sdk.Result{Failed: []sdk.Failure{{Err: errors.New("no room")}}}}
-	y.until("acked 1 after 0s")
-	if err := y.feed.SetPeriods(time.Second, 5*time.Second); err != nil {
-		t.Fatal(err)
-	}
-	y.answers <- answer{}
-	for range 29 {
-		y.pass(time.Second)
-		if strings.Contains(y.transcript(), "retry") {
-			break
+	inBubble(t, settings, func(t *testing.T, y *story) {
+		y.answers <- answer{result: sdk.Result{Failed: []sdk.Failure{{Err: errors.New("no room")}}}}
+		y.until("acked 1 after 0s")
+		if err := y.feed.SetPeriods(time.Second, 5*time.Second); err != nil {
+			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Millisecond) // time to act, were it slow; it only lets the test notice
-	}
-	y.until("acked 2 after 0s")
+		y.answers <- answer{}
+		y.pass(5 * time.Second)
+		y.until("acked 2 after 0s")
+	})
 }
 
 // A change that waits for a long gap to end goes when the gap is made short.
 func TestAShorterGapHastens(t *testing.T) {
-	y := begin(t, Settings{MinGap: time.Hour, Retry: time.Second, Period: time.Hour})
-	y.answers <- answer{}
-	y.until("acked 1 after 0s")
-	y.change()
-	y.pass(2 * time.Second) // it waits
-	y.answers <- answer{}
-	if err := y.feed.SetPeriods(time.Second, time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	y.until("acked 2 after 0s")
-	if now := y.clock.Since(y.start); now > time.Minute {
-		t.Errorf("after %s", now)
-	}
+	inBubble(t, Settings{MinGap: time.Hour, Retry: time.Second, Period: time.Hour}, func(t *testing.T, y *story) {
+		y.answers <- answer{}
+		y.until("acked 1 after 0s")
+		y.change()
+		y.pass(2 * time.Second) // it waits
+		y.answers <- answer{}
+		if err := y.feed.SetPeriods(time.Second, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		y.until("acked 2 after 0s")
+		if now := time.Since(y.start); now > time.Minute {
+			t.Errorf("after %s", now)
+		}
+	})
 }
 
 func TestPeriodsThatCannotBe(t *testing.T) {
-	y := begin(t, settings)
-	if err := y.feed.SetPeriods(-time.Second, time.Second); err == nil {
-		t.Error("takes a negative gap")
-	}
-	for _, s := range []Settings{{MinGap: -1, Retry: 1, Period: 1}, {Period: 1}, {Retry: 1}} {
-		if _, err := New(y.clock, y, y, s); err == nil {
-			t.Errorf("begins with %+v", s)
+	inBubble(t, settings, func(t *testing.T, y *story) {
+		if err := y.feed.SetPeriods(-time.Second, time.Second); err == nil {
+			t.Error("takes a negative gap")
 		}
-	}
+		for _, s := range []Settings{{MinGap: -1, Retry: 1, Period: 1}, {Period: 1}, {Retry: 1}} {
+			if _, err := New(clock.RealClock{}, y, y, s); err == nil {
+				t.Errorf("begins with %+v", s)
+			}
+		}
+	})
 }
 
 // The real cursor, tracker and dataplane contract together.
@@ -450,7 +433,7 @@ func TestWithTracker(t *testing.T) {
 	}
 	tracker := track.New(nil)
 	cursor := tracker.Cursor(sdk.Description{Name: "test"})
-	f, err := New(testclock.NewFakeClock(time.Unix(0, 0)), cursor, dataplane, settings)
+	f, err := New(clock.RealClock{}, cursor, dataplane, settings)
 	if err != nil {
 		t.Fatal(err)
 	}

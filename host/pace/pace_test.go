@@ -5,39 +5,38 @@ package pace
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	testclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/clock"
 )
 
-// A track is a Runner under a clock that the test moves. Each run waits until the
-// test lets it end, so that nothing depends on how fast this machine is.
+// A track is a Runner in a bubble of testing/synctest, whose time the test lets pass. Each
+// run waits until the test lets it end, so that nothing depends on how fast this machine is.
 type track struct {
 	t      *testing.T
-	clock  *testclock.FakeClock
 	start  time.Time
 	runner *Runner
 	runs   chan string // when each run started
 	end    chan error  // what each run comes to
-	asleep func() bool // the runner waits for a timer
 }
 
-func newTrack(t *testing.T, gaps Gaps) *track {
-	start := time.Unix(1000, 0)
-	k := &track{t: t, clock: testclock.NewFakeClock(start), start: start, runs: make(chan string), end: make(chan error)}
-	runner, err := New(k.clock, gaps, func(ctx context.Context) error {
-		k.runs <- fmt.Sprint(k.clock.Since(start))
-		return <-k.end
+// inBubble plays with a track.
+func inBubble(t *testing.T, gaps Gaps, play func(k *track)) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &track{t: t, start: time.Now(), runs: make(chan string), end: make(chan error)}
+		runner, err := New(clock.RealClock{}, gaps, func(ctx context.Context) error {
+			k.runs <- time.Since(k.start).String()
+			return <-k.end
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.runner = runner
+		play(k)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	k.runner = runner
-	k.asleep = k.clock.HasWaiters
-	return k
 }
 
 // begin starts the runner; its end belongs to the test.
@@ -48,32 +47,23 @@ func (k *track) begin() {
 	k.t.Cleanup(func() { cancel(); <-ended })
 }
 
-// started waits for a run, and says when it started.
+// started says when the run started that is under way.
 func (k *track) started() string {
 	k.t.Helper()
+	synctest.Wait()
 	select {
 	case at := <-k.runs:
 		return at
-	case <-time.After(time.Minute):
+	default:
 		k.t.Fatal("no run")
 		return ""
 	}
 }
 
-// pass lets d pass, once the runner waits.
+// pass lets d pass, once the runner waits for it.
 func (k *track) pass(d time.Duration) {
-	k.t.Helper()
-	k.await("the runner to wait", k.asleep)
-	k.clock.Step(d)
-}
-
-func (k *track) await(what string, ok func() bool) {
-	k.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			k.t.Fatalf("waited in vain for %s", what)
-		}
-	}
+	synctest.Wait()
+	time.Sleep(d)
 }
 
 func TestRuns(t *testing.T) {
@@ -89,7 +79,7 @@ func TestRuns(t *testing.T) {
 			func(k *track) []string {
 				k.runner.Kick()
 				first := k.started()
-				k.clock.Step(5 * time.Second) // the run takes so long
+				k.pass(5 * time.Second) // the run takes so long
 				k.runner.Kick()
 				k.end <- nil
 				k.pass(time.Second)
@@ -154,7 +144,7 @@ func TestRuns(t *testing.T) {
 			func(k *track) []string {
 				k.pass(time.Minute)
 				first := k.started()
-				k.clock.Step(10 * time.Second)
+				k.pass(10 * time.Second)
 				k.end <- nil
 				k.pass(time.Minute)
 				second := k.started()
@@ -167,48 +157,41 @@ func TestRuns(t *testing.T) {
 				k.runner.Kick()
 				first := k.started()
 				k.end <- nil
-				k.await("the runner to wait", k.asleep)
+				synctest.Wait()
 				if err := k.runner.SetGaps(Gaps{Min: time.Second, Max: time.Minute}); err != nil {
 					k.t.Fatal(err)
 				}
-				k.await("the new gap to count", func() bool { return len(k.runner.wake) == 0 && k.asleep() })
-				k.step(time.Minute)
+				k.pass(time.Minute)
 				second := k.started()
 				k.end <- nil
 				return []string{first, second}
 			}, "0s 1m0s"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			k := newTrack(t, tc.gaps)
-			k.begin()
-			if got := strings.Join(tc.play(k), " "); got != tc.want {
-				t.Errorf("runs at %s, want %s", got, tc.want)
-			}
+			inBubble(t, tc.gaps, func(k *track) {
+				k.begin()
+				if got := strings.Join(tc.play(k), " "); got != tc.want {
+					k.t.Errorf("runs at %s, want %s", got, tc.want)
+				}
+			})
 		})
 	}
 }
 
-// step lets d pass in small steps, for a runner that may be between two waits.
-func (k *track) step(d time.Duration) {
-	for range 60 {
-		k.await("the runner to wait", k.asleep)
-		k.clock.Step(d / 60)
-	}
-}
-
 func TestAKickBeforeRunIsNotLost(t *testing.T) {
-	k := newTrack(t, Gaps{Min: time.Second})
-	k.runner.Kick()
-	k.begin()
-	if at := k.started(); at != "0s" {
-		t.Errorf("run at %s", at)
-	}
-	k.end <- nil
+	inBubble(t, Gaps{Min: time.Second}, func(k *track) {
+		k.runner.Kick()
+		k.begin()
+		if at := k.started(); at != "0s" {
+			k.t.Errorf("run at %s", at)
+		}
+		k.end <- nil
+	})
 }
 
 func TestRunEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err := New(testclock.NewFakeClock(time.Unix(0, 0)), Gaps{}, func(ctx context.Context) error {
+	r, err := New(clock.RealClock{}, Gaps{}, func(ctx context.Context) error {
 		cancel()
 		return ctx.Err()
 	})
@@ -221,10 +204,10 @@ func TestRunEndsWithItsContext(t *testing.T) {
 
 func TestGapsThatCannotBe(t *testing.T) {
 	for _, g := range []Gaps{{Min: 2, Max: 1}, {Min: -1}, {Retry: -1}, {Max: -1}} {
-		if _, err := New(testclock.NewFakeClock(time.Unix(0, 0)), g, nil); err == nil {
+		if _, err := New(clock.RealClock{}, g, nil); err == nil {
 			t.Errorf("New takes %+v", g)
 		}
-		r, err := New(testclock.NewFakeClock(time.Unix(0, 0)), Gaps{}, nil)
+		r, err := New(clock.RealClock{}, Gaps{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
