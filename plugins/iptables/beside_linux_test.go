@@ -18,6 +18,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // BenchmarkBesideKubeProxy serves the same Services by the real kube-proxy and by
@@ -295,22 +296,14 @@ const (
 func (r race) settled(url string) {
 	for _, what := range []string{"service", "endpoint"} {
 		metric := "kubeproxy_sync_proxy_rules_" + what + "_changes_pending"
-		for end := time.Now().Add(10 * time.Minute); gauge(url, metric) != 0; time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(end) {
-				r.Fatal("kube-proxy does not get done: ", metric)
-			}
-		}
+		eventually.TrueWithin(r, 10*time.Minute, "kube-proxy gets done: "+metric, func() bool { return gauge(url, metric) == 0 })
 	}
 }
 
 // wait waits until kube-proxy says that it did something n times.
 func (r race) wait(url, metric string, n int) {
-	for end := time.Now().Add(40 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if _, count := measured(url, metric); count >= n {
-			return
-		}
-		if time.Now().After(end) {
-			r.Fatal("kube-proxy does not get done: ", metric)
-		}
-	}
+	eventually.TrueWithin(r, 40*time.Minute, "kube-proxy gets done: "+metric, func() bool {
+		_, count := measured(url, metric)
+		return count >= n
+	})
 }

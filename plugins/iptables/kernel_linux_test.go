@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
@@ -175,11 +175,7 @@ func (k kernel) tables(family sdk.Family) iptables.Tables {
 // eventually waits until ok, for much longer than it should take.
 func (k kernel) eventually(what string, ok func() bool) {
 	k.Helper()
-	for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			k.Fatalf("not in two minutes: %s", what)
-		}
-	}
+	eventually.True(k, what, ok)
 }
 
 // on is k for a test within its test.

@@ -112,7 +112,7 @@ func TestKernelIPVSFollowsAddresses(t *testing.T) {
 	had := len(s.services())
 	run(t, "ip", "address", "add", "192.0.2.77/32", "dev", "lo")
 	run(t, "ip", "address", "add", "2001:db8::77/128", "dev", "lo")
-	s.within(time.Minute, "the new addresses have no node ports", func() bool { return len(s.services()) == 2*had })
+	s.within(time.Minute, "the new addresses have node ports", func() bool { return len(s.services()) == 2*had })
 	for _, p := range served.Packets {
 		at := netip.MustParseAddr("192.0.2.77")
 		if p.To.Addr().Is6() {
@@ -123,7 +123,7 @@ func TestKernelIPVSFollowsAddresses(t *testing.T) {
 	}
 	run(t, "ip", "address", "delete", "192.0.2.77/32", "dev", "lo")
 	run(t, "ip", "address", "delete", "2001:db8::77/128", "dev", "lo")
-	s.within(time.Minute, "addresses that are gone have node ports", func() bool { return len(s.services()) == had })
+	s.within(time.Minute, "addresses that are gone have no node ports", func() bool { return len(s.services()) == had })
 	s.packets(served)
 }
 

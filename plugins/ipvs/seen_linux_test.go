@@ -328,7 +328,7 @@ func TestKernelIPVSTable(t *testing.T) {
 	}
 	used := 0
 	for at := range servers {
-		s.within(time.Minute, fmt.Sprintf("of %s it says %v at once", at, all[at]), func() bool { // connections end meanwhile
+		s.within(time.Minute, fmt.Sprintf("of %s all say the same", at), func() bool { // connections end meanwhile
 			each, there, err := s.plugin.kernel.Loads(at)
 			now, tableErr := s.plugin.kernel.Table()
 			return there && errors.Join(err, tableErr) == nil && maps.Equal(each, now[at])
@@ -399,7 +399,7 @@ func TestKernelIPVSRepairs(t *testing.T) {
 		repaired := s.plugin.Report().Repaired
 		run(t, broken[0], broken[1:]...)
 		began := time.Now()
-		s.within(2*time.Minute, words+" is not repaired", func() bool { return s.plugin.Report().Repaired > repaired })
+		s.within(2*time.Minute, words+" is repaired", func() bool { return s.plugin.Report().Repaired > repaired })
 		took := time.Since(began)
 		after, look := s.picture()
 		t.Logf("%s: repaired after %.1f s; a look takes %.1f s", words, took.Seconds(), look.Seconds())

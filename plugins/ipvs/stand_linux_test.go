@@ -13,6 +13,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // A stand is a node with hosts around it, and the dataplane on it.
@@ -148,12 +149,7 @@ func (s *stand) packet(p sdktest.Packet) sdktest.Answer {
 // within polls until what is asked for is so.
 func (s *stand) within(limit time.Duration, what string, is func() bool) {
 	s.Helper()
-	for end := time.Now().Add(limit); !is(); {
-		if time.Now().After(end) {
-			s.Fatalf("after %s: %s", limit, what)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	eventually.TrueWithin(s, limit, what, is)
 }
 
 // services are the virtual servers as ipvsadm shows them.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // A life is a process of the mode in memory, as a host sees it.
@@ -118,18 +119,6 @@ func (k *kernel) differs(services []sdk.Service) error {
 func (k *kernel) written() (n int) { k.do(func() { n = k.writes }); return n }
 func (k *kernel) flush()           { k.do(func() { clear(k.served) }) }
 
-// eventually waits for f to hold.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for range 200 {
-		if f() {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	t.Fatal(what)
-}
-
 // TestRoleBeforeFirstUpdate: a process that adopts what another one left writes nothing
 // before it knows what is desired, in whichever role.
 func TestRoleBeforeFirstUpdate(t *testing.T) {
@@ -195,7 +184,7 @@ func TestWithoutLock(t *testing.T) {
 	second.become(sdk.Active)
 	k.refuse = func(n sdk.Name) error { return map[bool]error{n.Service == "web-003": errors.New("no")}[true] }
 	first.become(sdk.Yielded)
-	eventually(t, "it did not take over", func() bool { return second.Report().Served == 2 })
+	eventually.True(t, "it takes over", func() bool { return second.Report().Served == 2 })
 	k.expect(t, service(1, 1), service(2, 1))
 	if r := second.Report(); r.Lock != sdk.LockHeld || len(r.Unserved) != 1 || r.Unserved[0].Name != service(3, 1).Name {
 		t.Errorf("it reports %+v", r)
@@ -272,7 +261,7 @@ func TestRejectedWhilePlanned(t *testing.T) {
 	second.full(service(1, 2), service(2, 2))
 	k.reject = func(n sdk.Name) error { return map[bool]error{n.Service == "web-001": errors.New("no")}[true] }
 	first.become(sdk.Yielded)
-	eventually(t, "it did not take over", func() bool { return second.Report().Served == 1 })
+	eventually.True(t, "it takes over", func() bool { return second.Report().Served == 1 })
 	k.expect(t, service(1, 1), service(2, 2))
 }
 
@@ -332,7 +321,7 @@ func TestAfterFailure(t *testing.T) {
 	k.fail = nil
 	<-l.semaphore.held
 	began := time.Now()
-	eventually(t, "nothing was read again", func() bool { return k.differs([]sdk.Service{service(1, 2)}) == nil })
+	eventually.True(t, "what is there is read again", func() bool { return k.differs([]sdk.Service{service(1, 2)}) == nil })
 	if took := time.Since(began); took > retryMost-time.Second {
 		t.Errorf("the first try came after %s", took)
 	}
@@ -345,7 +334,7 @@ func TestRepair(t *testing.T) {
 	l := begin(t, k, dir)
 	l.full(service(1, 1))
 	k.flush()
-	eventually(t, "it was not put back", func() bool { return l.Report().Repaired == 1 })
+	eventually.True(t, "it is put back", func() bool { return l.Report().Repaired == 1 })
 	k.expect(t, service(1, 1))
 	for what, end := range map[string]func(){
 		"yielded":    func() { l.become(sdk.Yielded) },
@@ -380,7 +369,7 @@ func TestStandsDown(t *testing.T) {
 	if _, err := other.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it did not stand down", func() bool { return l.Report().Lock == sdk.LockReleased })
+	eventually.True(t, "it stands down", func() bool { return l.Report().Lock == sdk.LockReleased })
 	k.expect(t)
 	if r := l.set(service(2, 1)); !r.Planned {
 		t.Error("it wrote, though another process had cleaned up")
@@ -423,7 +412,7 @@ func TestFlows(t *testing.T) {
 	if l.Report().Flows == 0 {
 		t.Error("before they were counted there are none")
 	}
-	eventually(t, "they were not counted", func() bool { return l.Report().Flows == 4 }) // two in each family
+	eventually.True(t, "they are counted", func() bool { return l.Report().Flows == 4 }) // two in each family
 	l.become(sdk.Standby)
 	if n := l.Report().Flows; n != 0 {
 		t.Errorf("in Standby there are %d", n)
@@ -524,12 +513,12 @@ func TestMovedAndDue(t *testing.T) {
 		w.found <- f
 	}
 	find(Finding{Due: true})
-	eventually(t, "what is due was not written", func() bool { return k.differs([]sdk.Service{service(1, 1)}) == nil })
+	eventually.True(t, "what is due is written", func() bool { return k.differs([]sdk.Service{service(1, 1)}) == nil })
 	if w.wants > 0 {
 		t.Errorf("for what is due %d Services were rendered", w.wants)
 	}
 	find(Finding{Moved: true})
-	eventually(t, "on a node that is otherwise nothing was written", func() bool { return k.differs([]sdk.Service{service(1, 1)}) == nil })
+	eventually.True(t, "on a node that is otherwise it is written", func() bool { return k.differs([]sdk.Service{service(1, 1)}) == nil })
 	if w.wants != 2 {
 		t.Errorf("for another node %d of 2 Services were rendered", w.wants)
 	}
@@ -537,8 +526,8 @@ func TestMovedAndDue(t *testing.T) {
 		t.Errorf("%d of it were repairs", n)
 	}
 	find(Finding{Lost: All, Why: "a test says so"})
-	eventually(t, "what was lost was not written", func() bool { return k.differs([]sdk.Service{service(1, 1), service(2, 1)}) == nil })
-	eventually(t, "the repair was not counted", func() bool { return l.Report().Repaired == 1 })
+	eventually.True(t, "what was lost is written", func() bool { return k.differs([]sdk.Service{service(1, 1), service(2, 1)}) == nil })
+	eventually.True(t, "the repair is counted", func() bool { return l.Report().Repaired == 1 })
 }
 
 // TestSettings: what must be there first is set before anything is written, the others once

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // few is how many endpoints a divided family writes at once.
@@ -57,7 +58,7 @@ func TestLargeComesLast(t *testing.T) {
 		t.Errorf("failed: %v", r.Failed)
 	}
 	k.expect(t, service(1, 2))
-	eventually(t, "the rest was not written", func() bool { return k.differs([]sdk.Service{service(1, 2), service(2, 95)}) == nil })
+	eventually.True(t, "the rest is written", func() bool { return k.differs([]sdk.Service{service(1, 2), service(2, 95)}) == nil })
 	if r := l.set(service(2, 95)); len(r.Failed) > 0 {
 		t.Errorf("offered again, it failed: %v", r.Failed)
 	}
