@@ -39,9 +39,7 @@ test-kernel: ## run the tests that write to a real kernel, in namespaces of thei
 	@if [ "$$(id -u)" != 0 ]; then echo "make test-kernel needs root: it makes network namespaces; try: sudo make test-kernel"; exit 1; fi
 	$(GO) test -p 2 -count=1 -timeout 20m -run '^TestKernel' $(filter-out ./test/swap ./test/breakage,$(KERNEL))
 	$(GO) test -count=1 -timeout 20m -run '^TestKernel' ./test/breakage
-	@mkdir -p bin
-	POINTSMAN_FIGURES=$(CURDIR)/bin/swap-figures.txt $(GO) test -count=1 -timeout 40m -run '^TestKernel' ./test/swap
-	@cat bin/swap-figures.txt
+	GO="$(GO)" test/swap/suite
 
 test-ipvs: ## run the ipvs tests under a kernel that has IPVS
 	@GO="$(GO)" test/uml/suite

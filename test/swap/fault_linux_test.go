@@ -104,11 +104,7 @@ func TestKernelFaults(t *testing.T) {
 
 func fault(n *node, p point) {
 	t := n.T
-	n.drain = 3 * time.Second
-	if strings.HasPrefix(p.at, "draining") {
-		n.drain = 15 * time.Second // it begins while the next host is still starting
-	}
-	n.mode(p.from)
+	n.drainsFrom(p.from, p.at)
 	gate := n.path("gate")
 	how := map[string]string{"host": "kill", "none": "error"}[p.victim]
 	if how == "" {
@@ -155,6 +151,16 @@ func fault(n *node, p point) {
 		}
 		return nil
 	})
+}
+
+// drainsFrom has a mode serve, and connections end soon where they are drained: not so soon
+// that a drain which begins before the host is ended is over before the next one is up.
+func (n *node) drainsFrom(mode, at string) {
+	n.Helper()
+	if n.drain = 3 * time.Second; strings.HasPrefix(at, "draining") {
+		n.drain = 15 * time.Second
+	}
+	n.mode(mode)
 }
 
 // died waits for the host to fall over its failpoint; it may have passed by.

@@ -48,8 +48,7 @@ func TestKernelUpgradeMidSwap(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			n := newNode(t, "iptables")
 			n.forks()
-			n.drain = 15 * time.Second
-			n.mode("iptables")
+			n.drainsFrom("iptables", at)
 			n.start("POINTSMAN_FAIL=" + at + "=kill")
 			l := n.newLoad()
 			_, _ = n.SwapMode(t.Context(), "userspace", false) // the host may be killed before it answers
@@ -120,8 +119,7 @@ func TestKernelDowngradeMidSwap(t *testing.T) {
 			t.Run(at+"/"+signal.String(), func(t *testing.T) {
 				n := newNode(t, "iptables")
 				n.forks()
-				n.drain = 15 * time.Second
-				n.mode("iptables")
+				n.drainsFrom("iptables", at)
 				n.write("gate", "")
 				n.start("POINTSMAN_FAIL="+at+"=wait", "POINTSMAN_FAIL_GATE="+n.path("gate"))
 				l := n.newLoad()

@@ -41,12 +41,12 @@ type tidy struct{ *testing.M }
 
 func (t tidy) Run() int {
 	code := t.M.Run()
-	measured.print(os.Stdout)
-	if file := os.Getenv("POINTSMAN_FIGURES"); file != "" { // go test hides what is printed where all is well
-		if err := measured.keep(file); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
+	file := os.Getenv("POINTSMAN_FIGURES")
+	if file == "" {
+		measured.print(os.Stdout)
+	} else if err := measured.keep(file); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
 	}
 	if built.dir != "" {
 		_ = os.RemoveAll(built.dir)
@@ -128,7 +128,7 @@ const long = 2 * time.Minute
 
 // streamsLast is how long the node remembers a flow of datagrams, which has no end that
 // anyone could see. Who drains waits for it.
-const streamsLast = 5 * time.Second
+const streamsLast = 2 * time.Second
 
 // newNode makes one that serves with mode. It skips without root.
 func newNode(t *testing.T, mode string) *node {
