@@ -241,6 +241,7 @@ func (b *book) keep(name sdk.Name) piece {
 		}
 	}
 	if mark, ok := b.marks.of[name]; ok {
+		p.mark = mark
 		b.keepPlace(&p, server{family: name.Family, mark: mark}, false)
 	}
 	for e, n := range b.have.entries {

@@ -10,95 +10,26 @@ import (
 	"syscall"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/conntrack"
 )
 
-// A side is one family: its book, and what makes the kernel follow it.
-type side struct {
-	book   *book
-	rules  ruler
-	kernel kernel
-	parked *parked
-	rounds *conntrack.Rounds // of forgetting UDP flows
-	step   func()            // says that the present call goes on
-
-	masq *masquerade.Hold // on what all dataplanes share
-
-	// known says that book.have is what the kernel has. After an error nobody
-	// knows, and the next call reads it again.
-	known bool
-
-	rests map[sdk.Name]*rest // heavy Services that are still to be written
-
-	// planned says that the book does not know by what the kernel serves, because it only
-	// planned while another process was the writer.
-	planned bool
-
-	// seen is what the probe under way found in the tables, if that is to be repaired.
-	seen iptables.Tables
-
-	// extra is by how many entries a set of the kernel differs from what we know of
-	// it, right after it was read.
-	extra map[set]int
-}
-
-// sync makes the kernel have what pieces need. A Service that the kernel does not
-// take keeps what served it, and is named; the others go in without it.
-func (s *side) sync(ctx context.Context, pieces map[sdk.Name]piece) (failed []sdk.Failure, err error) {
-	before := make(map[sdk.Name]piece, len(pieces))
-	for name := range pieces {
-		before[name] = s.book.pieces[name]
-	}
-	s.book.put(pieces)
-	defer func() { s.planned = s.planned && err != nil }()
-	bad, err := s.write(ctx)
-	if err != nil || len(bad) == 0 {
-		return nil, err
-	}
-	undo := make(map[sdk.Name]piece, len(bad))
-	for name, why := range bad {
-		if undo[name] = before[name]; s.planned {
-			undo[name] = s.book.keep(name)
-		}
-		if _, changing := pieces[name]; changing {
-			failed = append(failed, sdk.Failure{Name: name, Err: why})
-		}
-	}
-	s.book.put(undo)
-	if bad, err = s.write(ctx); len(bad) > 0 && err == nil {
-		s.known = false
-		for _, why := range bad {
-			err = errors.Join(err, why)
-		}
-	}
-	return failed, err
-}
-
-// write plans, and takes the steps. What a step of one Service says of that Service
-// alone is returned by name; the steps after it go on without that virtual server.
-func (s *side) write(ctx context.Context) (map[sdk.Name]error, error) {
-	if _, err := s.masq.Ensure(ctx, s.book.ground.node.MasqueradeBit); err != nil {
-		s.known = false
-		return nil, err
-	}
-	p := s.book.plan()
+// write takes the steps of p. What a step of one Service says of that Service alone is
+// returned by name; the steps after it go on without that virtual server.
+func (s *side) write(ctx context.Context, p plan) (map[sdk.Name]error, error) {
 	w := writer{side: s, bad: make(map[sdk.Name]error), skip: make(map[server]bool)}
 	for len(p) > 0 {
 		if err := ctx.Err(); err != nil {
-			s.known = false
 			return nil, err
 		}
-		s.step()
+		s.host.env.Step()
 		n, err := w.next(ctx, p)
 		if err != nil {
-			s.known = false
 			return nil, err
 		}
 		p = p[n:]
 	}
-	s.book.park(s.parked)
+	s.book.park(s.host.plugin.parked)
+	s.book.marks.settle(s.book.pieces)
 	s.book.touched = newTouched()
 	for at := range w.skip {
 		s.book.touched.servers[at] = true

@@ -109,7 +109,7 @@ func BenchmarkKernelFull(b *testing.B) {
 		p, took := loaded(b, n, sdk.Standby)
 		ours += took
 		servers := make(map[server]virtual)
-		for _, s := range p.sides {
+		for _, s := range p.host.sides {
 			maps.Copy(servers, s.book.have.servers)
 		}
 		p.Close()

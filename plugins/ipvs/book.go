@@ -127,12 +127,16 @@ func (b *book) put(pieces map[sdk.Name]piece) {
 		b.pieces[name] = p
 		if p.empty() {
 			delete(b.pieces, name)
-			b.marks.release(name)
+		}
+		if p.mark == 0 {
+			b.marks.leave(name)
 		}
 	}
 }
 
-func (p piece) empty() bool { return len(p.places) == 0 && len(p.entries) == 0 && len(p.vips) == 0 }
+func (p piece) empty() bool {
+	return p.mark == 0 && len(p.places) == 0 && len(p.entries) == 0 && len(p.vips) == 0
+}
 
 // grow adds what p has, or what is now otherwise in it.
 func (b *book) grow(name sdk.Name, p piece) {

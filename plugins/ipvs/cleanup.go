@@ -9,26 +9,17 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Cleanup takes out, in both families and both backends, the virtual servers that our
+// sweepAll takes out, in both families and both backends, the virtual servers that our
 // sets know of, the addresses on our device, what leads packets our way and kept them
 // safe, and the sets. What kube-proxy made goes when asked for. Nobody else's virtual
 // server goes, whatever is asked.
-func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
-	if err := p.take(ctx); err != nil {
-		return nil, err
-	}
-	defer p.turn.Give()
-	if p.lock == nil && !l.DryRun { // the writer would put everything back
-		if err := p.cleaned().Leave(p.dir, mode); err != nil {
-			return nil, err
-		}
-	}
+func (p *plugin) sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
 	k, err := p.edges.reach(ctx)
 	if err != nil {
 		return nil, err
@@ -41,19 +32,8 @@ func (p *plugin) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error)
 	gone, err := sweep(deeds(ctx, k, sweepers), l.DryRun)
 	left, err1 := p.leave(ctx, l)
 	without, err2 := sweep(setDeeds(ctx, k, sweepers), l.DryRun) // of which a rule may have spoken
-	given, err3 := duty.GiveBack(p.dir, mode, l)
+	given, err3 := env.GiveBack(l)
 	gone, err = slices.Concat(gone, left, without), errors.Join(err, err1, err2, err3)
-	if !l.DryRun {
-		for _, s := range p.sides {
-			s.known = false
-			s.masq.Forget()
-		}
-		p.role = 0
-		p.claim.Begin()
-	}
-	if !l.DryRun && p.lock == nil {
-		p.claim.Forget() // the next call tries it
-	}
 	return append(gone, given...), err
 }
 

@@ -3,7 +3,6 @@
 package ipvs
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -29,16 +28,13 @@ func (b *book) draining(at server) bool {
 
 // reap removes the reals that have had their last connection. Only virtual servers
 // that have such are read.
-func (p *plugin) reap() error {
-	for _, s := range p.sides {
-		for at := range s.book.have.servers {
-			if !s.book.draining(at) {
-				continue
-			}
-			if err := s.reapAt(at); err != nil {
-				s.known = false
-				return err
-			}
+func (s *side) reap() error {
+	for at := range s.book.have.servers {
+		if !s.book.draining(at) {
+			continue
+		}
+		if err := s.reapAt(at); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -69,24 +65,21 @@ type busy struct {
 	addrs   map[netip.Addr]bool // on our device
 }
 
-// seeBusy finds what still has connections. What has them no more is touched, so that the
-// next plan takes it away.
-func (p *plugin) seeBusy() error {
-	all, err := p.loads()
+// seeBusy finds what still has connections, and reports whether anything has them no more. The
+// next plan takes that away.
+func (s *side) seeBusy() (calmed bool, err error) {
+	all, err := s.loads()
 	if err != nil {
-		return err
+		return false, err
 	}
-	for _, s := range p.sides {
-		now := busy{servers: make(map[server]bool), addrs: make(map[netip.Addr]bool)}
-		for at, loads := range all[s] {
-			if slices.ContainsFunc(slices.Collect(maps.Values(loads)), func(l load) bool { return l.active+l.inactive > 0 }) {
-				now.servers[at] = true
-				s.book.serve(at, now.addrs)
-			}
+	now := busy{servers: make(map[server]bool), addrs: make(map[netip.Addr]bool)}
+	for at, loads := range all {
+		if slices.ContainsFunc(slices.Collect(maps.Values(loads)), func(l load) bool { return l.active+l.inactive > 0 }) {
+			now.servers[at] = true
+			s.book.serve(at, now.addrs)
 		}
-		s.book.become(now)
 	}
-	return nil
+	return s.book.become(now), nil
 }
 
 // serve notes the addresses by which the virtual server at a place is reached.
@@ -101,78 +94,65 @@ func (b *book) serve(at server, addrs map[netip.Addr]bool) {
 	}
 }
 
-// become takes note of what is busy now.
-func (b *book) become(now busy) {
+// become takes note of what is busy now, touches what was and is no more, and reports whether
+// there is such.
+func (b *book) become(now busy) (calmed bool) {
 	for at := range b.busy.servers {
 		if !now.servers[at] {
-			b.touched.servers[at] = true
+			b.touched.servers[at], calmed = true, true
 		}
 	}
 	for addr := range b.busy.addrs {
 		if !now.addrs[addr] {
-			b.touched.vips[addr] = true
+			b.touched.vips[addr], calmed = true, true
 		}
 	}
 	b.busy = now
+	return calmed
 }
 
-// settle takes away in Standby what has had its last connection.
-func (p *plugin) settle(ctx context.Context) error {
-	if !slices.ContainsFunc(p.sides, func(s *side) bool { return len(s.book.busy.servers) > 0 }) {
-		return nil
+// settle looks in Standby for what has had its last connection, and reports whether there is
+// something to take away.
+func (s *side) settle() (due bool, err error) {
+	if len(s.book.busy.servers) == 0 {
+		return false, nil
 	}
-	if err := p.seeBusy(); err != nil {
-		return err
-	}
-	return p.follow(ctx)
+	return s.seeBusy()
 }
 
-// countFlows says how many connections are left, while another dataplane takes the
-// new ones. Those that have been closed, and wait for their time to be over, are not
-// counted; but for the first time, when some of them may be just beginning.
-func (p *plugin) countFlows(first bool) error {
-	all, err := p.loads()
-	if err != nil {
-		return err
-	}
-	n := 0
-	for _, servers := range all {
-		for _, loads := range servers {
-			for _, l := range loads {
-				if n += l.active; first {
-					n += l.inactive
-				}
+// Flows are the connections of the virtual servers. Those that have been closed, and wait for
+// their time to be over, are not counted; but for the first time, when some of them may be
+// just beginning.
+func (s *side) Flows(_ map[sdk.Name]sdk.Service, fresh bool) (n int, err error) {
+	all, err := s.loads()
+	for _, loads := range all {
+		for _, l := range loads {
+			if n += l.active; fresh {
+				n += l.inactive
 			}
 		}
 	}
-	p.recount = first
-	p.tellFlows(n)
-	return nil
+	return n, err
 }
 
-func (p *plugin) tellFlows(n int) { p.status.Tell(func(r *sdk.Report) { r.Flows = n }) }
-
-// loads are what the virtual servers of each side have to do.
-func (p *plugin) loads() (map[*side]table, error) {
-	all := make(map[*side]table)
-	if !slices.ContainsFunc(p.sides, func(s *side) bool { return len(s.book.have.servers) > 0 }) {
+// loads are what the virtual servers have to do.
+func (s *side) loads() (table, error) {
+	all := make(table)
+	if len(s.book.have.servers) == 0 {
 		return all, nil
 	}
-	listed, err := p.kernel.Table()
+	listed, err := s.kernel.Table()
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range p.sides {
-		all[s] = make(table)
-		for at := range s.book.have.servers {
-			loads, there := listed[at]
-			if !there {
-				if loads, _, err = s.kernel.Loads(at); err != nil {
-					return nil, err
-				}
+	for at := range s.book.have.servers {
+		loads, there := listed[at]
+		if !there {
+			if loads, _, err = s.kernel.Loads(at); err != nil {
+				return nil, err
 			}
-			all[s][at] = loads
 		}
+		all[at] = loads
 	}
 	return all, nil
 }

@@ -6,7 +6,9 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -29,9 +31,6 @@ func (b *book) lost(h heard) bool {
 // gone is where something was taken away, or added: a virtual server, of which one is
 // asked for; an entry, of which the sets tell how many they have; rules.
 func (s *side) gone(ctx context.Context) (parts, error) {
-	if !s.known {
-		return inAll, nil
-	}
 	var gone parts
 	for at := range s.book.have.servers {
 		_, there, err := s.kernel.Loads(at)
@@ -110,24 +109,83 @@ func (s *side) flushed(tables iptables.Tables) bool {
 	return false
 }
 
-// audit compares a few virtual servers and entries with what we know of them.
-func (p *plugin) audit(ctx context.Context, n int) error {
-	for _, s := range p.sides {
-		same, err := s.sample()
-		if err == nil && same && n%tableBeats == tableBeats-1 {
-			var tables iptables.Tables
-			tables, err = s.rules.Save(ctx)
-			same = !s.flushed(tables)
-		}
-		if err != nil {
-			return err
-		}
-		if !same {
-			s.known = false // the next probe repairs it
+// Probe repairs nothing: it says what somebody took away or added, as far as that costs
+// little, and what is due by itself.
+func (s *side) Probe(ctx context.Context) (found frame.Finding) {
+	s.seen = nil
+	heard := s.host.take(s.book.ground.family)
+	if s.book.lost(heard) {
+		found.Lost, found.Why = frame.Parts(inAddrs), "an address was taken away"
+	}
+	s.moved = s.moved || heard.missed || s.book.moved(heard)
+	found.Moved = s.moved
+	if time.Since(s.probed) < probeEvery {
+		return found
+	}
+	s.probed = time.Now()
+	gone, err := s.gone(ctx)
+	if gone != 0 {
+		found.Lost, found.Why = found.Lost|frame.Parts(gone), "virtual servers, entries of sets, or rules are others than were written"
+	}
+	if err == nil && time.Since(s.reaped) >= reapEvery {
+		s.reaped = time.Now()
+		if err = s.reap(); err != nil {
+			found.Lost, found.Why = frame.All, "a real could not be removed"
 		}
 	}
-	return nil
+	if err == nil && time.Since(s.calmed) >= calmEvery {
+		s.calmed = time.Now()
+		found.Due, err = s.upkeep()
+	}
+	if err != nil && ctx.Err() == nil {
+		s.host.env.Log.Warn("cannot look after the kernel", "family", s.book.ground.family, "err", err)
+	}
+	return found
 }
+
+// How often is looked for what no process tells of. To ask costs some messages to the kernel,
+// so it is not done each time that an address comes or goes.
+const (
+	probeEvery = 900 * time.Millisecond // what somebody took away or added: with every other probe, or each that is late
+	reapEvery  = time.Minute            // reals that have had their last connection
+	calmEvery  = 5 * time.Second        // in Standby, what is busy no more; while Active, a parameter
+)
+
+// upkeep does what is due by itself in a role, and reports whether there is something to write.
+func (s *side) upkeep() (due bool, err error) {
+	switch s.book.role {
+	case sdk.Standby:
+		return s.settle()
+	case sdk.Active:
+		return false, s.host.keepTracking(s)
+	}
+	return false, nil
+}
+
+// Audit compares a few virtual servers and entries with what we know of them, and now and
+// then the rules.
+func (s *side) Audit(ctx context.Context) frame.Finding {
+	s.audits++
+	same, err := s.sample()
+	if err == nil && same && s.audits%tableAudits == 0 {
+		var tables iptables.Tables
+		tables, err = s.rules.Save(ctx)
+		same = err == nil && !s.flushed(tables)
+	}
+	if err != nil {
+		s.host.env.Log.Warn("cannot compare with the kernel", "family", s.book.ground.family, "err", err)
+		return frame.Finding{}
+	}
+	if !same {
+		return frame.Finding{Lost: frame.All, Why: "an audit found something else than was written"}
+	}
+	return frame.Finding{}
+}
+
+const (
+	auditShare  = 60 // a round over all virtual servers takes so many audits
+	tableAudits = 6  // and the rules are read with one of so many
+)
 
 // sample reports whether some of what there is, is as we know it. The order of a map
 // is another each time.

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"io/fs"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
@@ -46,9 +46,9 @@ type ruler interface {
 	// place is where they are, for what all dataplanes share.
 	place() masquerade.Place
 
-	// hold hands a lock, if not nil, to every program that writes; status is told
-	// what such a program waits for, and that it gets on.
-	hold(lock *ledger.Lock, status *duty.Status)
+	// hold hands a lock, if not nil, to every program that writes; env is told what such
+	// a program waits for, and that it gets on.
+	hold(lock *ledger.Lock, env frame.Env)
 }
 
 // allowed reports, by a refusal, that this process may not touch the kernel.

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
@@ -407,9 +407,9 @@ func (f fakeRules) SaveIf(ctx context.Context, ours func(iptables.ID) bool, name
 	return nil, err
 }
 
-func (f fakeRules) changed() bool                   { return true }
-func (f fakeRules) String() string                  { return "iptables of " + f.family.String() }
-func (f fakeRules) hold(*ledger.Lock, *duty.Status) {}
+func (f fakeRules) changed() bool                { return true }
+func (f fakeRules) String() string               { return "iptables of " + f.family.String() }
+func (f fakeRules) hold(*ledger.Lock, frame.Env) {}
 
 func (f fakeRules) Save(ctx context.Context, names ...string) (iptables.Tables, error) {
 	f.mu.Lock()

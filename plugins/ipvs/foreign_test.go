@@ -67,8 +67,8 @@ func TestForeignRulesLeadToOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	stay("a restart")
-	if l.plugin.role != sdk.Active {
-		t.Errorf("after a restart the role is %s", l.plugin.role)
+	if l.plugin.host.sides[0].book.role != sdk.Active {
+		t.Errorf("after a restart the role is %s", l.plugin.host.sides[0].book.role)
 	}
 	for _, leftovers := range []sdk.Leftovers{{KubeProxy: true, DryRun: true}, {KubeProxy: true}} {
 		gone, err := l.plugin.Cleanup(t.Context(), leftovers)

@@ -46,15 +46,10 @@ func (l *life) told(u sdk.Update) map[sdk.Name]error {
 func (l *life) brought() {
 	l.Helper()
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		if err := l.plugin.turn.Take(l.Context()); err != nil {
-			l.Fatal(err)
-		}
-		left := 0
-		for _, s := range l.plugin.sides {
-			left += len(s.rests)
-		}
-		l.plugin.turn.Give()
+		left, err := l.plugin.Unfinished(l.Context())
 		switch {
+		case err != nil:
+			l.Fatal(err)
 		case left == 0:
 			return
 		case time.Now().After(end):
@@ -74,7 +69,7 @@ func TestNobodyWaitsForALargeService(t *testing.T) {
 	}
 	l.role(sdk.Active)
 	l.fake.counted()
-	l.plugin.among = 0 // all of it between calls
+	l.plugin.Among = 0 // all of it between calls
 
 	large := widened(s.Services[0], 11, 5*slice)
 	one, other := widened(s.Services[1], 12, 1), widened(s.Services[2], 13, 1)
@@ -127,7 +122,7 @@ func TestALargeServiceIsServedMeanwhile(t *testing.T) {
 		if anew {
 			l.restart()
 		}
-		l.plugin.among = 0
+		l.plugin.Among = 0
 		at := server{family: sdk.IPv4, protocol: sdk.TCP, addr: s.Services[0].Frontends[0].Addr}
 		l.fake.refuse = func(string) error { // asked before each request
 			serving := 0
@@ -200,7 +195,7 @@ func TestManyEndpointsAreComparedInGoodTime(t *testing.T) {
 	if err := l.full(s); err != nil {
 		t.Fatal(err)
 	}
-	b := l.plugin.sides[0].book
+	b := l.plugin.host.sides[0].book
 	at := server{family: sdk.IPv4, protocol: sdk.TCP, addr: s.Services[0].Frontends[0].Addr}
 	of := func(n int) time.Duration {
 		place := b.pieces[s.Services[0].Name].places[at]

@@ -108,11 +108,14 @@ func TestKernelIPVSDrainsLiveConnections(t *testing.T) {
 // reap does what is due each minute.
 func (s *stand) reap() {
 	s.Helper()
-	if err := s.plugin.turn.Take(s.Context()); err != nil {
-		s.Fatal(err)
-	}
-	defer s.plugin.turn.Give()
-	if err := s.plugin.reap(); err != nil {
+	err := s.plugin.Do(s.Context(), func(map[sdk.Name]sdk.Service) error {
+		var errs []error
+		for _, side := range s.plugin.host.sides {
+			errs = append(errs, side.reap())
+		}
+		return errors.Join(errs...)
+	})
+	if err != nil {
 		s.Fatal(err)
 	}
 }

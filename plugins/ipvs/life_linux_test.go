@@ -100,7 +100,7 @@ func TestKernelIPVSGuardAndMasqueradeComeFirst(t *testing.T) {
 		}
 	}}
 	s.plugin.kernel = k
-	for _, side := range s.plugin.sides {
+	for _, side := range s.plugin.host.sides {
 		side.kernel = k
 	}
 	s.packets(s.serve(loadBalancer))

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
@@ -89,8 +90,8 @@ func (t *tool) String() string { return t.Prefix }
 
 func (t *tool) place() masquerade.Place { return masquerade.At(t.Tool) }
 
-func (t *tool) hold(lock *ledger.Lock, status *duty.Status) {
-	t.Waiting, t.Heard, t.Hold = status.Waiting, status.Step, nil
+func (t *tool) hold(lock *ledger.Lock, env frame.Env) {
+	t.Waiting, t.Heard, t.Hold = env.Waiting, env.Step, nil
 	if lock != nil {
 		t.Hold = lock.File()
 	}

@@ -19,15 +19,18 @@ func (g ground) tag() uint32 {
 
 func (g ground) masquerade() uint32 { return 1 << (g.node.MasqueradeBit & 31) }
 
-// marks are the marks that Services have.
+// marks are the marks that Services have. One whose Service needs it no more is free only
+// when the kernel has no virtual server of it: a Service that is rendered anew, because what
+// was put had only been planned, keeps the mark that its connections have.
 type marks struct {
-	of    map[sdk.Name]uint32
-	owner map[uint32]sdk.Name
-	next  uint32
+	of      map[sdk.Name]uint32
+	owner   map[uint32]sdk.Name
+	leaving map[sdk.Name]bool
+	next    uint32
 }
 
 func newMarks() marks {
-	return marks{of: make(map[sdk.Name]uint32), owner: make(map[uint32]sdk.Name)}
+	return marks{of: make(map[sdk.Name]uint32), owner: make(map[uint32]sdk.Name), leaving: make(map[sdk.Name]bool)}
 }
 
 // take is the mark of name, a new one if it has none.
@@ -49,6 +52,23 @@ func (m *marks) take(name sdk.Name, g ground) uint32 {
 func (m *marks) keep(name sdk.Name, mark uint32) {
 	m.release(name)
 	m.of[name], m.owner[mark] = mark, name
+}
+
+// leave notes that the Service called name needs its mark no more.
+func (m *marks) leave(name sdk.Name) {
+	if _, has := m.of[name]; has {
+		m.leaving[name] = true
+	}
+}
+
+// settle frees the marks that are not needed, once the kernel has what it should.
+func (m *marks) settle(needed map[sdk.Name]piece) {
+	for name := range m.leaving {
+		if needed[name].mark == 0 {
+			m.release(name)
+		}
+	}
+	clear(m.leaving)
 }
 
 func (m *marks) release(name sdk.Name) {

@@ -51,7 +51,7 @@ func TestPlans(t *testing.T) {
 				if svc.Name.Family != sdk.IPv4 {
 					continue
 				}
-				p, err := b.render(svc)
+				p, err := (&side{book: b}).Want(svc)
 				if err != nil {
 					t.Fatal(err)
 				}

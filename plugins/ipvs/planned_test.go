@@ -68,11 +68,9 @@ func TestNamesWhatFailedBetweenCalls(t *testing.T) {
 // quiet does something while nobody asks the kernel.
 func (l *life) quiet(f func()) {
 	l.Helper()
-	if err := l.plugin.take(l.Context()); err != nil {
+	if err := l.plugin.Do(l.Context(), func(map[sdk.Name]sdk.Service) error { f(); return nil }); err != nil {
 		l.Fatal(err)
 	}
-	defer l.plugin.turn.Give()
-	f()
 }
 
 // wants holds the virtual server of a Service to its scheduler, and how many it serves by.

@@ -88,25 +88,37 @@ func (w *roleWalk) step() {
 	case 7:
 		w.call()
 	}
-	if w.role == sdk.Draining {
-		w.life.role(w.role) // it counts them anew
-	}
 }
 
 // look is what the watch does from time to time.
 func (w *roleWalk) look() {
 	w.Helper()
 	w.reap()
-	if err := w.plugin.take(w.Context()); err != nil {
-		w.Fatal(err)
-	}
-	defer w.plugin.turn.Give()
 	if w.role != sdk.Standby {
 		return
 	}
-	if err := w.plugin.settle(w.Context()); err != nil {
-		w.Fatal(err)
-	}
+	w.quiet(func() {
+		for _, s := range w.plugin.host.sides {
+			if _, err := s.settle(); err != nil {
+				w.Fatal(err)
+			}
+		}
+	})
+	w.life.role(w.role) // what is due is written with it
+}
+
+// flows are the connections that it counts while it drains.
+func (w *roleWalk) flows() (n int) {
+	w.quiet(func() {
+		for _, s := range w.plugin.host.sides {
+			left, err := s.Flows(nil, true)
+			if err != nil {
+				w.Fatal(err)
+			}
+			n += left
+		}
+	})
+	return n
 }
 
 // call begins a connection, where the kernel takes one.
@@ -133,7 +145,7 @@ func (w *roleWalk) wrong() string {
 	if wrong := w.lacks(); wrong != "" {
 		return wrong
 	}
-	if flows := w.plugin.Report().Flows; w.role == sdk.Draining && flows != len(w.open) {
+	if flows := w.flows(); w.role == sdk.Draining && flows != len(w.open) {
 		return fmt.Sprintf("it says that %d connections are left of %d", flows, len(w.open))
 	}
 	return w.untold()

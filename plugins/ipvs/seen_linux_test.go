@@ -402,6 +402,9 @@ func TestKernelIPVSRepairs(t *testing.T) {
 		s.within(2*time.Minute, words+" is repaired", func() bool { return s.plugin.Report().Repaired > repaired })
 		took := time.Since(began)
 		after, look := s.picture()
+		for ; after != before && took < 2*time.Minute; took = time.Since(began) { // each family is repaired by itself
+			after, look = s.picture()
+		}
 		t.Logf("%s: repaired after %.1f s; a look takes %.1f s", words, took.Seconds(), look.Seconds())
 		if took > 5*time.Second+4*look {
 			t.Errorf("%s: that is too long", words)

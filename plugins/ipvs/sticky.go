@@ -19,10 +19,10 @@ import (
 // ExportAffinity tells which clients the kernel keeps at an endpoint: it lists them among its
 // connections.
 func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
-	if err := p.take(ctx); err != nil {
-		return err
-	}
-	defer p.turn.Give()
+	return p.Do(ctx, func(map[sdk.Name]sdk.Service) error { return p.exportAffinity(ctx, tell) })
+}
+
+func (p *plugin) exportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
 	list, err := os.Open(p.edges.connections)
 	if err != nil {
 		return fmt.Errorf("read who keeps to which endpoint: %w", err)
@@ -55,7 +55,7 @@ func (p *plugin) ImportAffinity(_ context.Context, entries []sdk.AffinityEntry) 
 
 // whose is the Service that has a virtual server, if its clients stick.
 func (p *plugin) whose(at server) (sdk.Name, bool) {
-	for _, s := range p.sides {
+	for _, s := range p.host.sides {
 		if c, ok := s.book.places[at].first(); ok && c.place.how.affinity > 0 {
 			return c.name, true
 		}

@@ -15,7 +15,7 @@ import (
 func (e edges) settings(n sdk.Node, o options) duty.Settings {
 	var all duty.Settings
 	must := func(name, value string) {
-		all = append(all, duty.Setting{Path: e.parameters + "net/ipv4/" + name, Value: value, Must: true})
+		all = append(all, duty.Setting{Path: e.parameters + "net/ipv4/" + name, Value: value, Must: true, First: true})
 	}
 	must("vs/conntrack", "1")                 // rules see what IPVS does, and a swap keeps its connections
 	must("vs/expire_nodest_conn", "1")        // who was sent to a real that is gone is sent to another
@@ -41,17 +41,4 @@ func reusesBadly(release string) bool {
 	x, _ := strconv.Atoi(major)
 	y, _ := strconv.Atoi(strings.TrimRight(minor, "-+abcdefghijklmnopqrstuvwxyz"))
 	return (x > 4 || x == 4 && y >= 1) && (x < 5 || x == 5 && y < 9)
-}
-
-// sysctls sets the parameters, or checks them when somebody else sets them, and gives
-// back those that are no longer asked for.
-func (p *plugin) sysctls() error {
-	all := p.edges.settings(p.state.Node, p.options)
-	if p.setup.Sysctls == sdk.ExpectSysctls {
-		return all.Expect()
-	}
-	if err := all.Take(p.ledger, mode, p.log); err != nil {
-		return err
-	}
-	return all.Release(p.ledger, mode, p.log)
 }

@@ -80,8 +80,8 @@ func TestTakesOverFromKubeProxy(t *testing.T) {
 	if err := l.full(served); err != nil {
 		t.Fatal(err)
 	}
-	if l.plugin.role != sdk.Active {
-		t.Errorf("kube-proxy's rules serve, and the role is %s", l.plugin.role)
+	if l.plugin.host.sides[0].book.role != sdk.Active {
+		t.Errorf("kube-proxy's rules serve, and the role is %s", l.plugin.host.sides[0].book.role)
 	}
 	for _, r := range l.fake.counted() {
 		for _, never := range []string{"remove server", "remove real", "real ", "unbind", "remove " + device, "; destroy KUBE-CLUSTER-IP"} {

@@ -28,42 +28,42 @@ type flow struct {
 
 // seeUntracked counts the established connections of ours that connection tracking
 // does not know, and has Report tell of them.
-func (p *plugin) seeUntracked() error {
-	flows, err := p.established()
+func (h *host) seeUntracked() error {
+	flows, err := h.established()
 	if err != nil {
 		return err
 	}
-	for _, s := range p.sides {
+	for _, s := range h.sides {
 		family := s.book.ground.family
 		if !slices.ContainsFunc(flowsOf(flows), func(f flow) bool { return sdk.FamilyOf(f.to.Addr()) == family }) {
 			continue // it may know very many, of which none matters
 		}
-		if err := p.edges.tracked(family, func(f flow) { delete(flows, f); p.status.Step() }); err != nil {
+		if err := h.plugin.edges.tracked(family, func(f flow) { delete(flows, f); h.env.Step() }); err != nil {
 			return fmt.Errorf("look for untracked %s connections: %w", family, err)
 		}
 	}
-	p.tellUntracked(len(flows))
+	h.tellUntracked(len(flows))
 	return nil
 }
 
 func flowsOf(all map[flow]bool) []flow { return slices.Collect(maps.Keys(all)) }
 
-func (p *plugin) tellUntracked(n int) {
-	if n > 0 && p.untracked == 0 {
-		p.log.Warn("connections began while net.ipv4.vs.conntrack was 0; until they have ended, a change of mode would end them", "connections", n)
+func (h *host) tellUntracked(n int) {
+	if n > 0 && h.untracked == 0 {
+		h.env.Log.Warn("connections began while net.ipv4.vs.conntrack was 0; until they have ended, a change of mode would end them", "connections", n)
 	}
-	p.untracked = n
+	h.untracked = n
 	why := ""
 	if n > 0 {
 		why = fmt.Sprintf("%d established connections began while net.ipv4.vs.conntrack was 0, and would end; wait until they are over (ipvsadm -Lnc lists them)", n)
 	}
-	p.status.Tell(func(r *sdk.Report) { r.SwapImpact = why })
+	h.plugin.swapImpact.Store(&why)
 }
 
 // established are the connections to virtual servers of ours that a change of mode
 // must not end. UDP has none: what is sent next is served by whoever serves then.
-func (p *plugin) established() (map[flow]bool, error) {
-	list, err := os.Open(p.edges.connections)
+func (h *host) established() (map[flow]bool, error) {
+	list, err := os.Open(h.plugin.edges.connections)
 	if err != nil {
 		return nil, fmt.Errorf("read the connections: %w", err)
 	}
@@ -71,16 +71,16 @@ func (p *plugin) established() (map[flow]bool, error) {
 	all := make(map[flow]bool)
 	lines := bufio.NewScanner(list)
 	for lines.Scan() {
-		if f, ok := establishedIn(lines.Text()); ok && p.serves(f) {
+		if f, ok := establishedIn(lines.Text()); ok && h.serves(f) {
 			all[f] = true
 		}
 	}
 	return all, lines.Err()
 }
 
-func (p *plugin) serves(f flow) bool {
+func (h *host) serves(f flow) bool {
 	at := server{family: sdk.FamilyOf(f.to.Addr()), protocol: f.protocol, addr: f.to}
-	return slices.ContainsFunc(p.sides, func(s *side) bool { _, ours := s.book.have.servers[at]; return ours })
+	return slices.ContainsFunc(h.sides, func(s *side) bool { _, ours := s.book.have.servers[at]; return ours })
 }
 
 // establishedIn reads a line of the kernel's list (kept says what it looks like), if
@@ -98,20 +98,24 @@ func establishedIn(line string) (flow, bool) {
 
 // keepTracking looks after the parameter: somebody else may set it to 0. It counts
 // again while there is anything to count.
-func (p *plugin) keepTracking() error {
-	value, err := os.ReadFile(p.edges.parameters + "net/ipv4/vs/conntrack")
+func (h *host) keepTracking(s *side) error {
+	if s != h.sides[0] {
+		return nil
+	}
+	const name = "net/ipv4/vs/conntrack"
+	value, err := os.ReadFile(h.plugin.edges.parameters + name)
 	if err != nil {
 		return err
 	}
 	set := strings.TrimSpace(string(value)) == "1"
-	if set && p.untracked == 0 {
+	if set && h.untracked == 0 {
 		return nil
 	}
-	if !set && p.setup.Sysctls != sdk.ExpectSysctls {
-		p.log.Warn("somebody set net.ipv4.vs.conntrack to 0; it is set again")
-		if err := p.sysctls(); err != nil {
+	if !set && h.sysctls != sdk.ExpectSysctls {
+		h.env.Log.Warn("somebody set net.ipv4.vs.conntrack to 0; it is set again")
+		if err := h.plugin.edges.settings(s.book.ground.node, h.options).Take(h.env.Ledger, mode, h.env.Log); err != nil {
 			return err
 		}
 	}
-	return p.seeUntracked()
+	return h.seeUntracked()
 }

@@ -61,13 +61,11 @@ func TestTellsOfUntrackedConnections(t *testing.T) {
 // keepTracking is what the watch does now and then.
 func (l *life) keepTracking() {
 	l.Helper()
-	if err := l.plugin.turn.Take(l.Context()); err != nil {
-		l.Fatal(err)
-	}
-	defer l.plugin.turn.Give()
-	if err := l.plugin.keepTracking(); err != nil {
-		l.Fatal(err)
-	}
+	l.quiet(func() {
+		if err := l.plugin.host.keepTracking(l.plugin.host.sides[0]); err != nil {
+			l.Fatal(err)
+		}
+	})
 }
 
 // reborn ends the process, and has the next one serve the same.

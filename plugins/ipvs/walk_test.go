@@ -93,13 +93,13 @@ func (l *life) role(r sdk.Role) {
 // reap is what the watch does each minute.
 func (l *life) reap() {
 	l.Helper()
-	if err := l.plugin.take(l.Context()); err != nil {
-		l.Fatal(err)
-	}
-	defer l.plugin.turn.Give()
-	if err := l.plugin.reap(); err != nil {
-		l.Fatal(err)
-	}
+	l.quiet(func() {
+		for _, s := range l.plugin.host.sides {
+			if err := s.reap(); err != nil {
+				l.Fatal(err)
+			}
+		}
+	})
 }
 
 // picture is all that a kernel has, a thing a line. Marks are told by whose they are.

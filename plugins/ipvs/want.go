@@ -15,6 +15,7 @@ import (
 
 // A piece is what one Service needs of the kernel.
 type piece struct {
+	mark    uint32 // of the virtual server for callers on this node; zero: there is none
 	places  map[server]place
 	entries map[entry]note // needed whichever Service has a place
 	vips    []netip.Addr   // addresses that the node must have
@@ -45,17 +46,15 @@ const schedulerHint = "ipvs.scheduler"
 // A render puts the piece of one Service together.
 type render struct {
 	ground
-	svc  sdk.Service
-	mark uint32 // for callers on this node
-	how  how
+	svc sdk.Service
+	how how
 	piece
 }
 
-// want is what svc needs. It is pure. mark is the Service's own; it is used only if
-// needsMark says so.
+// want is what svc needs. It is pure. mark is the Service's own, or zero unless needsMark.
 func (g ground) want(svc sdk.Service, mark uint32) (piece, error) {
-	r := render{ground: g, svc: svc, mark: mark, how: how{scheduler: g.scheduler, affinity: seconds(svc.Affinity)},
-		piece: piece{places: make(map[server]place), entries: make(map[entry]note)}}
+	r := render{ground: g, svc: svc, how: how{scheduler: g.scheduler, affinity: seconds(svc.Affinity)},
+		piece: piece{mark: mark, places: make(map[server]place), entries: make(map[entry]note)}}
 	if hint := svc.Hints[schedulerHint]; hint != "" {
 		r.how.scheduler = hint
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 // A planner is a dataplane of which only the lock matters.
 type planner struct {
 	*testing.T
-	turn  duty.Turn
+	turn  sync.Mutex // held by a call, or a try
 	book  *ledger.Ledger
 	claim *duty.Claim
 	lock  *ledger.Lock
@@ -28,8 +29,8 @@ type planner struct {
 }
 
 func newPlanner(t *testing.T, book *ledger.Ledger) *planner {
-	p := &planner{T: t, turn: duty.NewTurn(), book: book}
-	p.claim = duty.NewClaim("some", duty.Planner{Enter: p.turn.Enter, Lock: p.take, Write: p.write, Log: func() *slog.Logger { return slog.New(slog.DiscardHandler) }})
+	p := &planner{T: t, book: book}
+	p.claim = duty.NewClaim("some", duty.Planner{Enter: p.enter, Lock: p.take, Write: p.write, Log: func() *slog.Logger { return slog.New(slog.DiscardHandler) }})
 	t.Cleanup(func() {
 		p.claim.Close()
 		if p.lock != nil {
@@ -37,6 +38,11 @@ func newPlanner(t *testing.T, book *ledger.Ledger) *planner {
 		}
 	})
 	return p
+}
+
+func (p *planner) enter(ctx context.Context) (context.Context, func(), error) {
+	p.turn.Lock()
+	return ctx, p.turn.Unlock, nil
 }
 
 func (p *planner) take() (err error) {
@@ -59,10 +65,8 @@ func (p *planner) write(context.Context) ([]sdk.Failure, error) {
 // within does something in the turn, as a call does.
 func (p *planner) within(f func()) {
 	p.Helper()
-	if err := p.turn.Take(p.Context()); err != nil {
-		p.Fatal(err)
-	}
-	defer p.turn.Give()
+	p.turn.Lock()
+	defer p.turn.Unlock()
 	f()
 }
 

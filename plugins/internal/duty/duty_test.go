@@ -3,7 +3,6 @@
 package duty_test
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"maps"
@@ -19,28 +18,6 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
-
-func TestOneHasTheTurn(t *testing.T) {
-	turn := duty.NewTurn()
-	if err := turn.Take(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if turn.Try() {
-		t.Error("two have the turn")
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := turn.Take(ended); !errors.Is(err, context.Canceled) {
-		t.Errorf("whose context has ended: %v", err)
-	}
-	turn.Give()
-	if err := turn.Take(ended); !errors.Is(err, context.Canceled) {
-		t.Errorf("whose context has ended, while nobody has it: %v", err)
-	}
-	if !turn.Try() {
-		t.Error("nobody has the turn, and it cannot be taken")
-	}
-}
 
 // open is the ledger in dir.
 func open(t *testing.T, dir string) *ledger.Ledger {

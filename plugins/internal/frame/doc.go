@@ -2,7 +2,7 @@
 
 /*
 Package frame is what every dataplane does in the same way, whatever it writes. (iptables
-stands on it; ipvs and userspace do not yet.) A
+and ipvs stand on it; userspace does not yet.) A
 dataplane brings a [Mode]: how a session is opened, and one [Family] or more, each of
 which knows what it has written, what is desired, and how to get from one to the other.
 The frame brings everything else that the contract of package sdk asks for:
