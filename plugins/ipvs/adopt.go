@@ -22,7 +22,7 @@ type sight struct {
 
 var ourChains = []string{services, nodePorts, notPod, postrouting, denied, near, guard, health, forward}
 
-func isOurs(chain string) bool { return slices.Contains(ourChains, chain) }
+func isOurs(id iptables.ID) bool { return slices.Contains(ourChains, id.Chain) }
 
 // Parts are some of what a kernel has.
 type parts uint8
@@ -147,20 +147,9 @@ func (e entry) portProtocol() sdk.Protocol {
 }
 
 func (b *book) adoptTables(t iptables.Tables) {
-	b.have.chains, b.have.jumps = make(map[iptables.ID]string), make(map[jump]bool)
 	b.have.strays, b.have.relics = kubeProxy(t)
 	b.have.held = t.Held(func(id iptables.ID) bool { return slices.Contains(b.have.relics, id) })
-	for id, rules := range t {
-		if isOurs(id.Chain) {
-			b.have.chains[id] = iptables.Join(rules)
-			continue
-		}
-		for _, r := range rules {
-			if isOurs(r.Target()) && (iptables.Jump{At: id, Rule: r}).Listed() {
-				b.have.jumps[jump{id, r}] = true
-			}
-		}
-	}
+	b.have.rules.Adopt(t)
 }
 
 // shown is the role that jumps mean. Those of a kube-proxy in its ipvs mode count:
@@ -171,8 +160,8 @@ func (b *book) shown() sdk.Role {
 	if len(b.have.strays) > 0 {
 		return sdk.Active
 	}
-	for j := range b.have.jumps {
-		switch j.rule.Target() {
+	for j := range b.have.rules.Standing() {
+		switch j.Rule.Target() {
 		case services:
 			return sdk.Active
 		case postrouting:
@@ -199,7 +188,7 @@ var (
 
 // kubeProxy finds the chains of a kube-proxy in its ipvs mode, and its jumps that lead to
 // them. A chain that is empty because a foreign rule has kept it is no sign of one.
-func kubeProxy(t iptables.Tables) (strays []jump, relics []iptables.ID) {
+func kubeProxy(t iptables.Tables) (strays []iptables.Jump, relics []iptables.ID) {
 	gone := func(id iptables.ID) bool { _, there := t[id]; return !there }
 	chains := slices.DeleteFunc(slices.Clone(kubeProxyChains), gone)
 	held := t.Held(func(id iptables.ID) bool { return slices.Contains(chains, id) })
@@ -209,18 +198,16 @@ func kubeProxy(t iptables.Tables) (strays []jump, relics []iptables.ID) {
 	if looks || len(rules) == 0 && len(chains) > 0 {
 		chains = append(chains, slices.DeleteFunc(slices.Clone(kubeProxyShared), gone)...)
 	}
-	for _, at := range slices.SortedFunc(maps.Keys(t), compareIDs) {
+	for _, at := range slices.SortedFunc(maps.Keys(t), iptables.ID.Compare) {
 		for _, r := range t[at] {
 			to := iptables.ID{Table: at.Table, Chain: r.Target()}
-			if slices.Contains(chains, to) && (iptables.Jump{At: at, Rule: r}).Listed() {
-				strays = append(strays, jump{at, r})
+			if j := (iptables.Jump{At: at, Rule: r}); slices.Contains(chains, to) && j.Listed() {
+				strays = append(strays, j)
 			}
 		}
 	}
 	return strays, chains
 }
-
-func compareIDs(a, b iptables.ID) int { return strings.Compare(a.String(), b.String()) }
 
 // keep finds, in what was adopted, the piece of a Service that is set aside and that
 // this process has never been told.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -51,7 +50,7 @@ func (w *writer) next(ctx context.Context, p plan) (int, error) {
 	case makeSet, replaceSet, addEntry, removeEntry:
 		return w.inSets(ctx, p)
 	case writeRules:
-		err = w.rules.Restore(ctx, p[0].rules.script())
+		err = w.rules.Restore(ctx, p[0].rules.Script(w.rules.place().Backend))
 	case makeDevice, bind, unbind:
 		err = w.onDevice(p[0])
 	default:
@@ -202,63 +201,4 @@ func (w *writer) blame(s step, err error) error {
 
 func noScheduler(name string) *sdk.Refusal {
 	return &sdk.Refusal{Field: "scheduler", Why: "the kernel has no scheduler " + name + ", or cannot load it", Try: "modprobe ip_vs_" + name}
-}
-
-// script is rules as iptables-restore takes them. Tables take effect one after the
-// other: nat before mangle, whose marks are meant for no translation but IPVS's.
-func (r rules) script() *iptables.Script {
-	s := new(iptables.Script)
-	for _, table := range []string{"filter", "nat", "mangle"} {
-		part := r.in(table)
-		if part.empty() {
-			continue
-		}
-		s.Begin(table)
-		for _, c := range part.chains {
-			s.Declare(c.id.Chain)
-		}
-		for _, id := range part.remove {
-			s.Declare(id.Chain) // and empty it, so that nothing leads on from it
-		}
-		for _, c := range part.chains {
-			s.Append(c.id.Chain, c.rules)
-		}
-		for _, j := range part.delete {
-			s.Delete(j.at.Chain, j.rule)
-		}
-		for _, j := range part.insert {
-			s.Insert(j.at.Chain, j.rule)
-		}
-		for _, id := range part.remove {
-			s.Remove(id.Chain)
-		}
-		s.Commit()
-	}
-	return s
-}
-
-// in is the part of r that is about table.
-func (r rules) in(table string) rules {
-	var part rules
-	for _, c := range r.chains {
-		if c.id.Table == table {
-			part.chains = append(part.chains, c)
-		}
-	}
-	for _, j := range r.insert {
-		if j.at.Table == table {
-			part.insert = append(part.insert, j)
-		}
-	}
-	for _, j := range r.delete {
-		if j.at.Table == table {
-			part.delete = append(part.delete, j)
-		}
-	}
-	for _, id := range r.remove {
-		if id.Table == table {
-			part.remove = append(part.remove, id)
-		}
-	}
-	return part
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -36,11 +37,10 @@ type state struct {
 	sets    map[set]shape
 	vips    map[netip.Addr]bool
 	device  bool
-	others  map[netip.Addr]bool // addresses on other devices of the node
-	chains  map[iptables.ID]string
-	jumps   map[jump]bool
-	strays  []jump        // of kube-proxy in its ipvs mode, which we replace
-	relics  []iptables.ID // and its chains
+	others  map[netip.Addr]bool    // addresses on other devices of the node
+	rules   *ruleset.Set[struct{}] // chains of ours, and the jumps to them: only what the kernel has
+	strays  []iptables.Jump        // of kube-proxy in its ipvs mode, which we replace
+	relics  []iptables.ID          // and its chains
 
 	held map[iptables.ID]iptables.ID // those of its chains to which foreign rules lead, and from where
 }
@@ -94,7 +94,7 @@ func newState() state {
 	return state{
 		servers: make(map[server]virtual), foreign: make(map[server]bool), entries: make(map[entry]note),
 		counts: make(map[set]int), sets: make(map[set]shape), vips: make(map[netip.Addr]bool), others: make(map[netip.Addr]bool),
-		chains: make(map[iptables.ID]string), jumps: make(map[jump]bool),
+		rules: ruleset.New(ruleset.Config[struct{}]{Ours: isOurs}),
 	}
 }
 

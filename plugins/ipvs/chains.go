@@ -10,30 +10,18 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A chain is one chain with its rules.
-type chain struct {
-	id    iptables.ID
-	rules []iptables.Rule
-}
-
-// A jump is one rule in a chain that is not ours.
-type jump struct {
-	at   iptables.ID
-	rule iptables.Rule
-}
-
 // chains are all of ours. They depend on the node alone.
-func (g ground) chains() []chain {
-	return []chain{
-		{mangle(denied), g.denied()},
-		{mangle(near), g.near()},
-		{nat(services), g.services()},
-		{nat(nodePorts), g.nodePorts()},
-		{nat(notPod), g.notPod()},
-		{nat(postrouting), g.postrouting()},
-		{filter(guard), g.guard()},
-		{filter(health), words("-p tcp", g.in(healthPorts, "dst"), "-j ACCEPT")},
-		{filter(forward), []iptables.Rule{
+func (g ground) chains() []iptables.Chain {
+	return []iptables.Chain{
+		{ID: mangle(denied), Rules: g.denied()},
+		{ID: mangle(near), Rules: g.near()},
+		{ID: nat(services), Rules: g.services()},
+		{ID: nat(nodePorts), Rules: g.nodePorts()},
+		{ID: nat(notPod), Rules: g.notPod()},
+		{ID: nat(postrouting), Rules: g.postrouting()},
+		{ID: filter(guard), Rules: g.guard()},
+		{ID: filter(health), Rules: words("-p tcp", g.in(healthPorts, "dst"), "-j ACCEPT")},
+		{ID: filter(forward), Rules: []iptables.Rule{
 			iptables.Words(`-m comment --comment "kubernetes forwarding rules" -m mark --mark`, g.bit(), "-j ACCEPT"),
 			`-m comment --comment "kubernetes forwarding conntrack rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT`,
 		}},
@@ -202,39 +190,30 @@ func (g ground) bit() string {
 	return fmt.Sprintf("%#x/%#x", b, b)
 }
 
-// steadying are the jumps that must stand for as long as the node has addresses of
-// Services, or connections to them.
-func steadying() []jump {
-	return []jump{ // each is put at the top
-		{nat("POSTROUTING"), `-m comment --comment "kubernetes postrouting rules" -j ` + postrouting},
-		{filter("FORWARD"), `-m comment --comment "kubernetes forwarding rules" -j ` + forward},
-		{filter("INPUT"), `-m comment --comment "kubernetes health check rules" -j ` + health},
-		{filter("INPUT"), `-m comment --comment "kubernetes ipvs access filter" -j ` + guard},
+// steadying are the jumps that stand in every role: they catch nothing while no address is
+// bound, and connections of another role may need them. So one write of rules, and not two,
+// makes this dataplane Active.
+func steadying() []iptables.Jump {
+	return []iptables.Jump{ // each is put at the top
+		{At: nat("POSTROUTING"), Rule: `-m comment --comment "kubernetes postrouting rules" -j ` + postrouting},
+		{At: filter("FORWARD"), Rule: `-m comment --comment "kubernetes forwarding rules" -j ` + forward},
+		{At: filter("INPUT"), Rule: `-m comment --comment "kubernetes health check rules" -j ` + health},
+		{At: filter("INPUT"), Rule: `-m comment --comment "kubernetes ipvs access filter" -j ` + guard},
 	}
 }
 
 // catching are the jumps that lead new connections our way. The one of nat goes in
 // before those of mangle, whose marks are meant for nobody else's translation.
-func catching() []jump {
+func catching() []iptables.Jump {
 	const portals = `-m comment --comment "kubernetes service portals" `
-	return []jump{
-		{nat("PREROUTING"), portals + "-j " + services},
-		{nat("OUTPUT"), portals + "-j " + services},
-		{mangle("PREROUTING"), newFlows + denied},
-		{mangle("OUTPUT"), newFlows + denied},
-		{mangle("INPUT"), newFlows + near},
-		{mangle("OUTPUT"), newFlows + near},
+	return []iptables.Jump{
+		{At: nat("PREROUTING"), Rule: portals + "-j " + services},
+		{At: nat("OUTPUT"), Rule: portals + "-j " + services},
+		{At: mangle("PREROUTING"), Rule: newFlows + denied},
+		{At: mangle("OUTPUT"), Rule: newFlows + denied},
+		{At: mangle("INPUT"), Rule: newFlows + near},
+		{At: mangle("OUTPUT"), Rule: newFlows + near},
 	}
 }
 
 const newFlows = `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j `
-
-// jumps are those that stand in the present role. Those that steady connections stand in
-// every role: they catch nothing while no address is bound, and connections of another role
-// may need them. So one write of rules, and not two, makes this dataplane Active.
-func (b *book) jumps() []jump {
-	if b.role == sdk.Active {
-		return append(steadying(), catching()...)
-	}
-	return steadying()
-}

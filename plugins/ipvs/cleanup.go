@@ -12,6 +12,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -51,7 +52,7 @@ func (p *plugin) leave(ctx context.Context, l sdk.Leftovers) ([]string, error) {
 	}
 	proxied := slices.Concat(kubeProxyChains, kubeProxyShared)
 	return masquerade.Leave(ctx, p.dir, mode, places, l, func(id iptables.ID) bool {
-		return isOurs(id.Chain) || l.KubeProxy && slices.Contains(proxied, id)
+		return isOurs(id) || l.KubeProxy && slices.Contains(proxied, id)
 	})
 }
 
@@ -61,8 +62,9 @@ type sweeper struct {
 	addrs   []step
 	device  int // how many addresses go with it, if it goes
 	rulers  []ruler
-	rules   []rules  // of each ruler
-	sets    []string // by the kernel's names
+	rules   []ruleset.Plan // of each ruler
+	kept    [][]string     // and for people: why chains stay, empty
+	sets    []string       // by the kernel's names
 }
 
 // sweepers read what is there. A node without IPVS, or without ipset, has nothing of
@@ -154,8 +156,8 @@ func (p *plugin) findRules(ctx context.Context, s *sweeper, family sdk.Family, k
 		if err != nil {
 			continue // this kernel lacks the backend
 		}
-		if r := leftovers(all, kubeProxyToo); !r.empty() {
-			s.rulers, s.rules = append(s.rulers, ruler), append(s.rules, r)
+		if p, kept := leftovers(all, kubeProxyToo); len(p) > 0 {
+			s.rulers, s.rules, s.kept = append(s.rulers, ruler), append(s.rules, p), append(s.kept, kept)
 		}
 	}
 	return nil
@@ -163,23 +165,17 @@ func (p *plugin) findRules(ctx context.Context, s *sweeper, family sdk.Family, k
 
 // leftovers are the jumps and chains of ours, and kube-proxy's if asked for. A chain to which
 // foreign rules lead is only emptied.
-func leftovers(t iptables.Tables, kubeProxyToo bool) rules {
+func leftovers(t iptables.Tables, kubeProxyToo bool) (p ruleset.Plan, kept []string) {
 	var relics []iptables.ID
 	if kubeProxyToo {
 		_, relics = kubeProxy(t)
 	}
-	goes := func(id iptables.ID) bool { return isOurs(id.Chain) || slices.Contains(relics, id) }
-	var r rules
+	goes := func(id iptables.ID) bool { return isOurs(id) || slices.Contains(relics, id) }
 	for _, table := range []string{"filter", "nat", "mangle"} {
-		b, kept := t.Leftovers(table, goes)
-		r.kept = append(r.kept, kept...)
-		r.remove = append(r.remove, b.Remove...)
-		for _, c := range b.Whole {
-			r.chains = append(r.chains, chain{id: c.ID})
-		}
-		for _, j := range b.Delete {
-			r.delete = append(r.delete, jump{j.At, j.Rule})
+		b, stay := t.Leftovers(table, goes)
+		if kept = append(kept, stay...); !b.Empty() {
+			p = append(p, b)
 		}
 	}
-	return r
+	return p, kept
 }

@@ -93,20 +93,7 @@ func (s *side) saved(ctx context.Context) (iptables.Tables, error) {
 // flushed reports whether chains or jumps of ours, or what all dataplanes share, are otherwise
 // than we know.
 func (s *side) flushed(tables iptables.Tables) bool {
-	if !s.masq.Stands(tables) {
-		return true
-	}
-	for id, text := range s.book.have.chains {
-		if rules, there := tables[id]; !there || iptables.Join(rules) != text {
-			return true
-		}
-	}
-	for j := range s.book.have.jumps {
-		if !tables.Has(j.at, j.rule) {
-			return true
-		}
-	}
-	return false
+	return !s.masq.Stands(tables) || !s.book.have.rules.In(tables)
 }
 
 // Probe repairs nothing: it says what somebody took away or added, as far as that costs

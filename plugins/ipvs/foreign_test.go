@@ -15,25 +15,25 @@ import (
 // TestJumpsAreListed: whatever is not listed, nobody takes out again.
 func TestJumpsAreListed(t *testing.T) {
 	for _, j := range append(steadying(), catching()...) {
-		if !(iptables.Jump{At: j.at, Rule: j.rule}).Listed() {
-			t.Errorf("%s: %s is not listed", j.at, j.rule)
+		if !j.Listed() {
+			t.Errorf("%s: %s is not listed", j.At, j.Rule)
 		}
 	}
 }
 
 // foreignRules lead to chains of ours, and of a kube-proxy in its ipvs mode.
-var foreignRules = []jump{
-	{nat("MY-OWN"), "-d 10.96.0.0/12 -j KUBE-IPVS-SERVICES"},
-	{nat("PREROUTING"), "-p tcp -j KUBE-IPVS-SERVICES"},
-	{filter("DOCKER-USER"), "-j KUBE-FORWARD"},
-	{filter("DOCKER-USER"), "-j KUBE-IPVS-FORWARD"},
-	{filter("FORWARD"), "-i eth7 -j KUBE-FORWARD"},
+var foreignRules = []iptables.Jump{
+	{At: nat("MY-OWN"), Rule: "-d 10.96.0.0/12 -j KUBE-IPVS-SERVICES"},
+	{At: nat("PREROUTING"), Rule: "-p tcp -j KUBE-IPVS-SERVICES"},
+	{At: filter("DOCKER-USER"), Rule: "-j KUBE-FORWARD"},
+	{At: filter("DOCKER-USER"), Rule: "-j KUBE-IPVS-FORWARD"},
+	{At: filter("FORWARD"), Rule: "-i eth7 -j KUBE-FORWARD"},
 }
 
 func (f *fake) addForeign() {
 	for _, j := range foreignRules {
 		t := f.tables[sdk.IPv4]
-		t[j.at] = append(t[j.at], j.rule)
+		t[j.At] = append(t[j.At], j.Rule)
 	}
 }
 
@@ -46,8 +46,8 @@ func TestForeignRulesLeadToOurs(t *testing.T) {
 	stay := func(after string) {
 		t.Helper()
 		for _, j := range foreignRules {
-			if n := count(l.fake.tables[sdk.IPv4][j.at], j.rule); n != 1 {
-				t.Errorf("after %s, %s has %d times %s", after, j.at, n, j.rule)
+			if n := count(l.fake.tables[sdk.IPv4][j.At], j.Rule); n != 1 {
+				t.Errorf("after %s, %s has %d times %s", after, j.At, n, j.Rule)
 			}
 		}
 	}
@@ -78,7 +78,7 @@ func TestForeignRulesLeadToOurs(t *testing.T) {
 		stay("cleaning up")
 	}
 	for id, rules := range l.fake.tables[sdk.IPv4] {
-		if strings.HasPrefix(id.Chain, "KUBE-") && !masquerade.Is(id) && (len(rules) > 0 || !slices.ContainsFunc(foreignRules, func(j jump) bool { return j.rule.Target() == id.Chain })) {
+		if strings.HasPrefix(id.Chain, "KUBE-") && !masquerade.Is(id) && (len(rules) > 0 || !slices.ContainsFunc(foreignRules, func(j iptables.Jump) bool { return j.Rule.Target() == id.Chain })) {
 			t.Errorf("left is %s with %q", id, rules)
 		}
 	}

@@ -124,4 +124,3 @@ func TestAMarkIsFreeOnceItsServerHasGone(t *testing.T) {
 		t.Error("a mark that nothing has was not given out again")
 	}
 }
-

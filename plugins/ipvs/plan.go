@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -16,19 +17,18 @@ import (
 // led our way last, and led away first.
 func (b *book) plan() plan {
 	var p plan
-	jumps := b.jumps()
-	p.rules(b.ground.family, rules{delete: b.surplus(catching(), jumps)})
-	p = append(p, b.makeSets()...)
 	entries := slices.SortedFunc(maps.Keys(b.touched.entries), compareEntries)
 	vips := slices.SortedFunc(maps.Keys(b.touched.vips), netip.Addr.Compare)
 	servers := slices.SortedFunc(maps.Keys(b.touched.servers), compareServers)
+	p.rules(b.leadAway())
+	p = append(p, b.makeSets()...)
 	p = append(p, b.addEntries(entries, vips)...)
-	p.rules(b.ground.family, rules{chains: b.chains(), insert: b.lacking(steadying(), jumps)})
+	p.rules(iptables.Block{Whole: slices.DeleteFunc(b.ground.chains(), b.have.rules.Has), Insert: b.lacking(steadying())})
 	for _, s := range servers {
 		p = append(p, b.raise(s)...)
 	}
 	p = append(p, b.bind(vips)...)
-	p.rules(b.ground.family, rules{insert: b.lacking(catching(), jumps), delete: b.strays(), chains: b.emptied(), remove: b.relics()})
+	p.rules(b.lead())
 	for _, s := range servers {
 		p = append(p, b.lower(s)...)
 	}
@@ -38,61 +38,65 @@ func (b *book) plan() plan {
 	}
 	p = append(p, b.unbind(vips)...)
 	p = append(p, b.removeEntries(entries, false)...)
-	p.rules(b.ground.family, rules{delete: b.surplus(steadying(), jumps)})
 	return p
 }
 
-func (p *plan) rules(f sdk.Family, r rules) {
-	if !r.empty() {
-		*p = append(*p, step{verb: writeRules, rules: r, family: f})
+// rules adds a write of rules, if there is something to write.
+func (p *plan) rules(b iptables.Block) {
+	if !b.Empty() {
+		*p = append(*p, step{verb: writeRules, rules: inTables(b)})
 	}
 }
 
-// lacking are those of jumps that should be there and are not.
-func (b *book) lacking(jumps, should []jump) []jump {
-	return slices.DeleteFunc(slices.Clone(jumps), func(j jump) bool { return b.have.jumps[j] || !slices.Contains(should, j) })
-}
-
-// surplus are those of jumps that are there and should not be.
-func (b *book) surplus(jumps, should []jump) []jump {
-	return slices.DeleteFunc(slices.Clone(jumps), func(j jump) bool { return !b.have.jumps[j] || slices.Contains(should, j) })
-}
-
-// strays are what leads to the chains of a kube-proxy in its ipvs mode, whose place
-// an Active dataplane takes. Its sets and addresses are ours by then.
-func (b *book) strays() []jump {
-	if b.role != sdk.Active {
-		return nil
-	}
-	return slices.Clone(b.have.strays)
-}
-
-func (b *book) relics() []iptables.ID {
-	if b.role != sdk.Active {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(b.have.relics), b.isHeld)
-}
-
-// emptied are the chains of a kube-proxy that cannot be removed, because foreign rules lead
-// to them.
-func (b *book) emptied() []chain {
-	var chains []chain
-	for _, id := range b.have.relics {
-		if b.role == sdk.Active && b.isHeld(id) {
-			chains = append(chains, chain{id: id})
+// inTables is b as it is written, table by table. They take effect one after the other: nat
+// before mangle, whose marks are meant for no translation but IPVS's.
+func inTables(b iptables.Block) ruleset.Plan {
+	var p ruleset.Plan
+	for _, table := range []string{"filter", "nat", "mangle"} {
+		elsewhere := func(j iptables.Jump) bool { return j.At.Table != table }
+		part := iptables.Block{
+			Table:  table,
+			Whole:  slices.DeleteFunc(slices.Clone(b.Whole), func(c iptables.Chain) bool { return c.ID.Table != table }),
+			Insert: slices.DeleteFunc(slices.Clone(b.Insert), elsewhere),
+			Delete: slices.DeleteFunc(slices.Clone(b.Delete), elsewhere),
+			Remove: slices.DeleteFunc(slices.Clone(b.Remove), func(id iptables.ID) bool { return id.Table != table }),
+		}
+		if !part.Empty() {
+			p = append(p, part)
 		}
 	}
-	return chains
+	return p
 }
 
-func (b *book) isHeld(id iptables.ID) bool { _, held := b.have.held[id]; return held }
+// leadAway is what has new connections pass this dataplane by, in all roles but Active.
+func (b *book) leadAway() iptables.Block {
+	if b.role == sdk.Active {
+		return iptables.Block{}
+	}
+	return iptables.Block{Delete: slices.DeleteFunc(catching(), func(j iptables.Jump) bool { return !b.have.rules.Stands(j) })}
+}
 
-func (b *book) chains() []chain {
-	return slices.DeleteFunc(b.ground.chains(), func(c chain) bool {
-		text, there := b.have.chains[c.id]
-		return there && text == iptables.Join(c.rules)
-	})
+// lead is what leads new connections to this dataplane while it is Active. It takes the place
+// of a kube-proxy in its ipvs mode, whose sets and addresses are ours by then: what leads to
+// its chains goes, and so do they, unless foreign rules lead there too.
+func (b *book) lead() iptables.Block {
+	if b.role != sdk.Active {
+		return iptables.Block{}
+	}
+	block := iptables.Block{Insert: b.lacking(catching()), Delete: slices.Clone(b.have.strays)}
+	for _, id := range b.have.relics {
+		if _, held := b.have.held[id]; held {
+			block.Whole = append(block.Whole, iptables.Chain{ID: id})
+		} else {
+			block.Remove = append(block.Remove, id)
+		}
+	}
+	return block
+}
+
+// lacking are those of jumps that the kernel has not.
+func (b *book) lacking(jumps []iptables.Jump) []iptables.Jump {
+	return slices.DeleteFunc(jumps, b.have.rules.Stands)
 }
 
 // makeSets makes every set that is missing, since rules speak of them all, and puts
@@ -298,25 +302,14 @@ func (b *book) done(s step) {
 	}
 }
 
-func (b *book) doneRules(r rules) {
-	done := func(id iptables.ID) {
-		b.have.relics = slices.DeleteFunc(b.have.relics, func(r iptables.ID) bool { return r == id })
-	}
-	for _, c := range r.chains {
-		if isOurs(c.id.Chain) {
-			b.have.chains[c.id] = iptables.Join(c.rules)
+func (b *book) doneRules(p ruleset.Plan) {
+	b.have.rules.Done(p)
+	for _, block := range p {
+		gone := slices.Clone(block.Remove)
+		for _, c := range block.Whole {
+			gone = append(gone, c.ID)
 		}
-		done(c.id)
-	}
-	for _, j := range r.insert {
-		b.have.jumps[j] = true
-	}
-	for _, j := range r.delete {
-		delete(b.have.jumps, j)
-		b.have.strays = slices.DeleteFunc(b.have.strays, func(s jump) bool { return s == j })
-	}
-	for _, id := range r.remove {
-		delete(b.have.chains, id)
-		done(id)
+		b.have.relics = slices.DeleteFunc(b.have.relics, func(id iptables.ID) bool { return slices.Contains(gone, id) })
+		b.have.strays = slices.DeleteFunc(b.have.strays, func(j iptables.Jump) bool { return slices.Contains(block.Delete, j) })
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
@@ -79,7 +80,7 @@ func TestRules(t *testing.T) {
 	s := sdktest.Scenarios()[0]
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		g := ground{family: family, node: s.Node, scheduler: "rr"}
-		r := rules{chains: g.chains(), insert: (&book{role: sdk.Active}).jumps()}
-		golden(t, "testdata/rules-"+family.String()+".golden", r.script().String())
+		p := inTables(iptables.Block{Whole: g.chains(), Insert: append(steadying(), catching()...)})
+		golden(t, "testdata/rules-"+family.String()+".golden", p.Script(iptables.NFT).String())
 	}
 }

@@ -170,8 +170,8 @@ func (w *roleWalk) lacks() string {
 		}
 	}
 	for _, j := range steadying() {
-		if len(w.open) > 0 && !slices.Contains(w.fake.tables[sdk.IPv4][j.at], j.rule) {
-			return fmt.Sprintf("there are connections, and no %s in %s", j.rule, j.at)
+		if len(w.open) > 0 && !slices.Contains(w.fake.tables[sdk.IPv4][j.At], j.Rule) {
+			return fmt.Sprintf("there are connections, and no %s in %s", j.Rule, j.At)
 		}
 	}
 	for _, svc := range w.scenario.Services {

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -45,26 +45,13 @@ type step struct {
 	real   netip.AddrPort
 	weight int
 	addr   netip.Addr
-	rules  rules
+	rules  ruleset.Plan
 	family sdk.Family
 	fill   map[entry]note // what a set has when it takes another's place
 }
 
 // A plan is steps in the order in which they are taken.
 type plan []step
-
-// Rules are what changes in iptables at one moment.
-type rules struct {
-	chains []chain
-	insert []jump // each at the top, in this order
-	delete []jump
-	remove []iptables.ID
-	kept   []string // for people: why chains are emptied, and not removed
-}
-
-func (r rules) empty() bool {
-	return len(r.chains) == 0 && len(r.insert) == 0 && len(r.delete) == 0 && len(r.remove) == 0
-}
 
 // String is the step for people, in the words of the tools that they would use.
 func (s step) String() string {
@@ -90,24 +77,7 @@ func (s step) String() string {
 	case makeDevice:
 		return "make device " + device
 	}
-	return strings.Join(s.rules.steps(), "; ")
-}
-
-func (r rules) steps() []string {
-	var all []string
-	for _, c := range r.chains {
-		all = append(all, fmt.Sprintf("write %s (%d rules)", c.id, len(c.rules)))
-	}
-	for _, j := range r.insert {
-		all = append(all, fmt.Sprintf("insert into %s: %s", j.at, j.rule))
-	}
-	for _, j := range r.delete {
-		all = append(all, fmt.Sprintf("delete from %s: %s", j.at, j.rule))
-	}
-	for _, id := range r.remove {
-		all = append(all, fmt.Sprintf("remove %s", id))
-	}
-	return append(all, r.kept...)
+	return strings.Join(s.rules.Steps(), "; ")
 }
 
 // steps is the plan for people, a step a line.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -39,8 +40,9 @@ func deeds(ctx context.Context, k kernel, all []*sweeper) []deed {
 	}
 	for _, s := range all {
 		for i, ruler := range s.rulers {
-			r := s.rules[i]
-			add(ruler.String()+": "+strings.Join(r.steps(), "; "), func() error { return ruler.Restore(ctx, r.script()) })
+			p := s.rules[i]
+			what := strings.Join(slices.Concat(p.Steps(), s.kept[i]), "; ")
+			add(ruler.String()+": "+what, func() error { return ruler.Restore(ctx, p.Script(ruler.place().Backend)) })
 		}
 	}
 	return list

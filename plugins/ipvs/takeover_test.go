@@ -136,7 +136,7 @@ func TestTakesOverFromKubeProxyThatHadJustBegun(t *testing.T) {
 	}
 	l.role(sdk.Active)
 	for id, rules := range l.fake.tables[sdk.IPv4] {
-		if strings.HasPrefix(id.Chain, "KUBE-") && !isOurs(id.Chain) && !masquerade.Is(id) || strings.Contains(iptables.Join(rules), "KUBE-SERVICES") {
+		if strings.HasPrefix(id.Chain, "KUBE-") && !isOurs(id) && !masquerade.Is(id) || strings.Contains(iptables.Join(rules), "KUBE-SERVICES") {
 			t.Errorf("there is %s with\n%s", id, iptables.Join(rules))
 		}
 	}
