@@ -38,14 +38,6 @@ func decodeAddr(b []byte) (netip.Addr, error) {
 	return addr, nil
 }
 
-func encodeAddrs(addrs []netip.Addr) ([][]byte, error) {
-	return each(addrs, encodeAddr)
-}
-
-func decodeAddrs(list [][]byte) ([]netip.Addr, error) {
-	return each(list, decodeAddr)
-}
-
 func encodePrefix(p netip.Prefix) ([]byte, error) {
 	if !p.IsValid() {
 		return nil, errors.New("no range of addresses")
@@ -66,14 +58,6 @@ func decodePrefix(b []byte) (netip.Prefix, error) {
 		return netip.Prefix{}, fmt.Errorf("a range of %d bits from %s", b[len(b)-1], addr)
 	}
 	return p, nil
-}
-
-func encodePrefixes(prefixes []netip.Prefix) ([][]byte, error) {
-	return each(prefixes, encodePrefix)
-}
-
-func decodePrefixes(list [][]byte) ([]netip.Prefix, error) {
-	return each(list, decodePrefix)
 }
 
 // packAddrs puts addresses of one family end to end.
@@ -207,21 +191,6 @@ func setBit(bits []byte, i int) []byte {
 
 func bit(bits []byte, i int) bool {
 	return i/8 < len(bits) && bits[i/8]&(1<<(i%8)) != 0
-}
-
-// each is f of every value; nil for none.
-func each[V, W any](values []V, f func(V) (W, error)) ([]W, error) {
-	if len(values) == 0 {
-		return nil, nil
-	}
-	out := make([]W, len(values))
-	for i, v := range values {
-		var err error
-		if out[i], err = f(v); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
 }
 
 // enum brings a number from the wire into the vocabulary. One that does not fit

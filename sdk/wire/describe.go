@@ -70,72 +70,53 @@ func decodeSysctls(s pb.Sysctls) (sdk.Sysctls, error) {
 }
 
 func encodeServed(s sdk.Served) (*pb.Served, error) {
-	frontend, err := encodeFrontend(s.Frontend)
-	if err != nil {
-		return nil, err
-	}
 	endpoints := make([]sdk.Endpoint, len(s.Endpoints))
 	for i, addr := range s.Endpoints {
 		endpoints[i].Addr = addr
 	}
-	packed, err := packEndpoints(endpoints)
-	if err != nil {
-		return nil, err
+	c := conversion{checkName(s.Name)}
+	out := &pb.Served{
+		Name:      encodeName(s.Name),
+		Frontend:  field(&c, "frontend", s.Frontend, encodeFrontend),
+		Endpoints: field(&c, "endpoints", endpoints, packEndpoints),
 	}
-	return &pb.Served{Name: encodeName(s.Name), Frontend: frontend, Endpoints: packed}, checkName(s.Name)
-}
-
-func decodeServed(s *pb.Served) (sdk.Served, error) {
-	frontend, err := decodeFrontend(s.GetFrontend())
-	if err != nil {
-		return sdk.Served{}, err
-	}
-	endpoints, err := unpackEndpoints(s.GetEndpoints())
-	if err != nil {
-		return sdk.Served{}, err
-	}
-	out := sdk.Served{Name: decodeName(s.GetName()), Frontend: frontend}
-	for _, ep := range endpoints {
-		out.Endpoints = append(out.Endpoints, ep.Addr)
+	if c.err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Name, c.err)
 	}
 	return out, nil
 }
 
+func decodeServed(s *pb.Served) (sdk.Served, error) {
+	var c conversion
+	out := sdk.Served{Name: decodeName(s.GetName()), Frontend: field(&c, "frontend", s.GetFrontend(), decodeFrontend)}
+	for _, ep := range field(&c, "endpoints", s.GetEndpoints(), unpackEndpoints) {
+		out.Endpoints = append(out.Endpoints, ep.Addr)
+	}
+	return out, c.err
+}
+
 func encodeAffinityEntry(s sdk.AffinityEntry) (*pb.Stick, error) {
-	client, err := encodeAddr(s.Client)
-	if err != nil {
-		return nil, err
-	}
-	endpoint, err := encodeAddr(s.Endpoint.Addr())
-	if err != nil {
-		return nil, err
-	}
-	return &pb.Stick{
+	c := conversion{checkName(s.Name)}
+	out := &pb.Stick{
 		Name:         encodeName(s.Name),
-		Client:       client,
-		Endpoint:     endpoint,
+		Client:       field(&c, "client", s.Client, encodeAddr),
+		Endpoint:     field(&c, "endpoint", s.Endpoint.Addr(), encodeAddr),
 		EndpointPort: uint32(s.Endpoint.Port()),
 		LeftNanos:    int64(s.Left),
-	}, checkName(s.Name)
+	}
+	if c.err != nil {
+		return nil, fmt.Errorf("client %s of %s: %w", s.Client, s.Name, c.err)
+	}
+	return out, nil
 }
 
 func decodeAffinityEntry(s *pb.Stick) (sdk.AffinityEntry, error) {
-	client, err := decodeAddr(s.GetClient())
-	if err != nil {
-		return sdk.AffinityEntry{}, err
-	}
-	endpoint, err := decodeAddr(s.GetEndpoint())
-	if err != nil {
-		return sdk.AffinityEntry{}, err
-	}
-	p, err := port(s.GetEndpointPort())
-	if err != nil {
-		return sdk.AffinityEntry{}, err
-	}
-	return sdk.AffinityEntry{
+	var c conversion
+	out := sdk.AffinityEntry{
 		Name:     decodeName(s.GetName()),
-		Client:   client,
-		Endpoint: netip.AddrPortFrom(endpoint, p),
+		Client:   field(&c, "client", s.GetClient(), decodeAddr),
+		Endpoint: netip.AddrPortFrom(field(&c, "endpoint", s.GetEndpoint(), decodeAddr), field(&c, "port", s.GetEndpointPort(), port)),
 		Left:     time.Duration(s.GetLeftNanos()),
-	}, nil
+	}
+	return out, c.err
 }

@@ -105,7 +105,7 @@ type SkewError struct {
 
 func (e *SkewError) Error() string {
 	ours, theirs := Majors(), e.Majors
-	s := fmt.Sprintf("%s speaks major %s of the wire, this host speaks %s: ", e.Plugin, list(theirs), list(ours))
+	s := fmt.Sprintf("%s speaks major %s of the wire, this host speaks %s: ", e.Plugin, counted(theirs), counted(ours))
 	if len(theirs) > 0 && slices.Max(theirs) < slices.Min(ours) {
 		s += fmt.Sprintf("use a plugin built with sdk %s or later", oldest(slices.Min(ours)))
 	} else {
@@ -120,7 +120,7 @@ func (e *SkewError) Error() string {
 	return s
 }
 
-func list(majors []uint32) string {
+func counted(majors []uint32) string {
 	if len(majors) == 0 {
 		return "none"
 	}

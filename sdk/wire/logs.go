@@ -86,16 +86,17 @@ func (r *Remote) readLogs(ctx context.Context, after uint64, f func(LogLine)) er
 
 func (s *server) Logs(r *pb.LogsRequest, stream grpc.ServerStreamingServer[pb.LogsReply]) error {
 	reader := s.ring.reader(r.After)
-	b := batch[*pb.LogLine]{send: func(lines []*pb.LogLine) error { return stream.Send(&pb.LogsReply{Lines: lines}) }}
+	c := newReply(stream.Send)
 	for {
 		lines, more := reader.next(ringBatch)
 		for _, l := range lines {
 			out := encodeLine(l)
-			if err := b.add(out, proto.Size(out)); err != nil {
+			if err := c.room(proto.Size(out)); err != nil {
 				return err
 			}
+			c.chunk.Lines = append(c.chunk.Lines, out)
 		}
-		if err := b.flush(); err != nil {
+		if err := c.flush(); err != nil {
 			return err
 		}
 		if len(lines) > 0 {

@@ -17,25 +17,23 @@ func encodeNode(n *sdk.Node) (*pb.Node, error) {
 	if !utf8All(n.Name, n.Pods.Bridge, n.Pods.InterfacePrefix) {
 		return nil, fmt.Errorf("node %q is not UTF-8", n.Name)
 	}
+	var c conversion
 	out := &pb.Node{
-		Name:          n.Name,
-		Pods:          &pb.Pods{Bridge: n.Pods.Bridge, InterfacePrefix: n.Pods.InterfacePrefix},
+		Name:      n.Name,
+		Addrs:     list(&c, "addresses", n.Addrs, encodeAddr),
+		NodePorts: list(&c, "node ports", n.NodePorts, encodePrefix),
+		Pods: &pb.Pods{
+			Cidrs:           list(&c, "pods", n.Pods.CIDRs, encodePrefix),
+			Bridge:          n.Pods.Bridge,
+			InterfacePrefix: n.Pods.InterfacePrefix,
+		},
 		MasqueradeAll: n.MasqueradeAll,
 		MasqueradeBit: uint32(n.MasqueradeBit),
+		ServiceCidrs:  list(&c, "service ranges", n.ServiceCIDRs, encodePrefix),
 		Conntrack:     encodeConntrack(n.Conntrack),
 	}
-	var err error
-	if out.Addrs, err = encodeAddrs(n.Addrs); err != nil {
-		return nil, fmt.Errorf("addresses of node %q: %w", n.Name, err)
-	}
-	if out.NodePorts, err = encodePrefixes(n.NodePorts); err != nil {
-		return nil, fmt.Errorf("node ports of node %q: %w", n.Name, err)
-	}
-	if out.Pods.Cidrs, err = encodePrefixes(n.Pods.CIDRs); err != nil {
-		return nil, fmt.Errorf("pods of node %q: %w", n.Name, err)
-	}
-	if out.ServiceCidrs, err = encodePrefixes(n.ServiceCIDRs); err != nil {
-		return nil, fmt.Errorf("service ranges of node %q: %w", n.Name, err)
+	if c.err != nil {
+		return nil, fmt.Errorf("node %q: %w", n.Name, c.err)
 	}
 	return out, nil
 }
@@ -44,30 +42,32 @@ func decodeNode(n *pb.Node) (*sdk.Node, error) {
 	if n == nil {
 		return nil, nil
 	}
+	var c conversion
 	out := &sdk.Node{
-		Name:          n.GetName(),
-		Pods:          sdk.Pods{Bridge: n.GetPods().GetBridge(), InterfacePrefix: n.GetPods().GetInterfacePrefix()},
+		Name:      n.GetName(),
+		Addrs:     list(&c, "addresses", n.GetAddrs(), decodeAddr),
+		NodePorts: list(&c, "node ports", n.GetNodePorts(), decodePrefix),
+		Pods: sdk.Pods{
+			CIDRs:           list(&c, "pods", n.GetPods().GetCidrs(), decodePrefix),
+			Bridge:          n.GetPods().GetBridge(),
+			InterfacePrefix: n.GetPods().GetInterfacePrefix(),
+		},
 		MasqueradeAll: n.GetMasqueradeAll(),
-		MasqueradeBit: uint8(n.GetMasqueradeBit()),
+		MasqueradeBit: field(&c, "masquerade bit", n.GetMasqueradeBit(), decodeBit),
+		ServiceCIDRs:  list(&c, "service ranges", n.GetServiceCidrs(), decodePrefix),
 		Conntrack:     decodeConntrack(n.GetConntrack()),
 	}
-	if n.GetMasqueradeBit() > 31 {
-		return nil, fmt.Errorf("node %q: masquerade bit %d is none of 32", n.GetName(), n.GetMasqueradeBit())
-	}
-	var err error
-	if out.Addrs, err = decodeAddrs(n.GetAddrs()); err != nil {
-		return nil, fmt.Errorf("addresses of node %q: %w", n.GetName(), err)
-	}
-	if out.NodePorts, err = decodePrefixes(n.GetNodePorts()); err != nil {
-		return nil, fmt.Errorf("node ports of node %q: %w", n.GetName(), err)
-	}
-	if out.Pods.CIDRs, err = decodePrefixes(n.GetPods().GetCidrs()); err != nil {
-		return nil, fmt.Errorf("pods of node %q: %w", n.GetName(), err)
-	}
-	if out.ServiceCIDRs, err = decodePrefixes(n.GetServiceCidrs()); err != nil {
-		return nil, fmt.Errorf("service ranges of node %q: %w", n.GetName(), err)
+	if c.err != nil {
+		return nil, fmt.Errorf("node %q: %w", n.GetName(), c.err)
 	}
 	return out, nil
+}
+
+func decodeBit(b uint32) (uint8, error) {
+	if b > 31 {
+		return 0, fmt.Errorf("%d is none of 32", b)
+	}
+	return uint8(b), nil
 }
 
 func encodeConntrack(c sdk.ConntrackLimits) *pb.ConntrackLimits {

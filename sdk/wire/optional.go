@@ -23,23 +23,7 @@ func (r *Remote) Inspect(ctx context.Context, f func(sdk.Served) error) error {
 	if err != nil {
 		return r.callError("Inspect", err)
 	}
-	var own error // the function's, which is not to be decorated
-	err = receiveAll(stream, func(reply *pb.InspectReply) error {
-		for _, s := range reply.GetServed() {
-			served, err := decodeServed(s)
-			if err != nil {
-				return err
-			}
-			if own = f(served); own != nil {
-				return own
-			}
-		}
-		return nil
-	})
-	if own != nil {
-		return own
-	}
-	return r.callError("Inspect", err)
+	return r.callError("Inspect", receiveItems(stream, (*pb.InspectReply).GetServed, decodeServed, f))
 }
 
 func (s *server) Inspect(_ *pb.InspectRequest, stream grpc.ServerStreamingServer[pb.InspectReply]) error {
@@ -47,18 +31,22 @@ func (s *server) Inspect(_ *pb.InspectRequest, stream grpc.ServerStreamingServer
 	if !ok {
 		return encodeStatus(fmt.Errorf("inspect: %w", ErrUnsupported))
 	}
-	b := batch[*pb.Served]{send: func(served []*pb.Served) error { return stream.Send(&pb.InspectReply{Served: served}) }}
+	c := newReply(stream.Send)
 	err := inspector.Inspect(stream.Context(), func(served sdk.Served) error {
 		out, err := encodeServed(served)
 		if err != nil {
-			return fmt.Errorf("inspect %s: %w", served.Name, err)
+			return fmt.Errorf("inspect %w", err)
 		}
-		return b.add(out, proto.Size(out))
+		if err := c.room(proto.Size(out)); err != nil {
+			return err
+		}
+		c.chunk.Served = append(c.chunk.Served, out)
+		return nil
 	})
 	if err != nil {
 		return encodeStatus(err)
 	}
-	return b.flush()
+	return c.flush()
 }
 
 // ExportAffinity is as sdk.AffinityCarrier says, or ErrUnsupported.
@@ -69,27 +57,29 @@ func (r *Remote) ExportAffinity(ctx context.Context, f func(sdk.AffinityEntry) e
 	if err != nil {
 		return r.callError("Stuck", err)
 	}
-	var own error
 	many := 0
-	err = receiveAll(stream, func(reply *pb.StuckReply) error {
-		if many += len(reply.GetSticks()); many > maxAffinityEntries {
-			return tooMany("clients", maxAffinityEntries)
+	return r.callError("Stuck", receiveItems(stream, (*pb.StuckReply).GetSticks, func(s *pb.Stick) (sdk.AffinityEntry, error) {
+		if many++; many > maxAffinityEntries {
+			return sdk.AffinityEntry{}, tooMany("clients", maxAffinityEntries)
 		}
-		for _, s := range reply.GetSticks() {
-			entry, err := decodeAffinityEntry(s)
+		return decodeAffinityEntry(s)
+	}, f))
+}
+
+// receiveItems calls f for each item of a stream's messages.
+func receiveItems[M, P, V any](stream grpc.ServerStreamingClient[M], items func(*M) []P, decode func(P) (V, error), f func(V) error) error {
+	return receiveAll(stream, func(m *M) error {
+		for _, item := range items(m) {
+			v, err := decode(item)
 			if err != nil {
 				return err
 			}
-			if own = f(entry); own != nil {
-				return own
+			if err := f(v); err != nil {
+				return callerError{err}
 			}
 		}
 		return nil
 	})
-	if own != nil {
-		return own
-	}
-	return r.callError("Stuck", err)
 }
 
 func (s *server) Stuck(_ *pb.StuckRequest, stream grpc.ServerStreamingServer[pb.StuckReply]) error {
@@ -97,18 +87,22 @@ func (s *server) Stuck(_ *pb.StuckRequest, stream grpc.ServerStreamingServer[pb.
 	if !ok {
 		return encodeStatus(fmt.Errorf("stuck: %w", ErrUnsupported))
 	}
-	b := batch[*pb.Stick]{send: func(entries []*pb.Stick) error { return stream.Send(&pb.StuckReply{Sticks: entries}) }}
+	c := newReply(stream.Send)
 	err := carrier.ExportAffinity(stream.Context(), func(entry sdk.AffinityEntry) error {
 		out, err := encodeAffinityEntry(entry)
 		if err != nil {
-			return fmt.Errorf("client %s of %s: %w", entry.Client, entry.Name, err)
+			return err
 		}
-		return b.add(out, proto.Size(out))
+		if err := c.room(proto.Size(out)); err != nil {
+			return err
+		}
+		c.chunk.Sticks = append(c.chunk.Sticks, out)
+		return nil
 	})
 	if err != nil {
 		return encodeStatus(err)
 	}
-	return b.flush()
+	return c.flush()
 }
 
 // ImportAffinity is as sdk.AffinityCarrier says, or ErrUnsupported.
@@ -128,17 +122,20 @@ func (r *Remote) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry
 }
 
 func sendAffinity(session string, entries []sdk.AffinityEntry, send func(*pb.SeedChunk) error) error {
-	b := batch[*pb.Stick]{send: func(s []*pb.Stick) error { return send(&pb.SeedChunk{Session: session, Sticks: s}) }}
+	c := newReply(send)
+	c.chunk.Session = session // the first chunk says it for all
 	for _, entry := range entries {
 		out, err := encodeAffinityEntry(entry)
 		if err != nil {
-			return fmt.Errorf("client %s of %s: %w", entry.Client, entry.Name, err)
-		}
-		if err := b.add(out, proto.Size(out)); err != nil {
 			return err
 		}
+		if err := c.room(proto.Size(out)); err != nil {
+			return err
+		}
+		c.chunk.Sticks = append(c.chunk.Sticks, out)
 	}
-	return send(&pb.SeedChunk{Session: session, Sticks: b.items, Last: true})
+	c.chunk.Last = true
+	return send(c.chunk)
 }
 
 func (s *server) Seed(stream grpc.ClientStreamingServer[pb.SeedChunk, pb.SeedReply]) error {

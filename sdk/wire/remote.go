@@ -133,11 +133,17 @@ func (r *Remote) sessionID() string {
 // become known.
 const exitNotice = 500 * time.Millisecond
 
+// A callerError is one of the caller's own function, which is given back as it was.
+type callerError struct{ error }
+
 // callError is err as the caller is to read it: the plugin's own error as it was, the
 // transport's with the reason if the process has ended.
 func (r *Remote) callError(call string, err error) error {
 	if err == nil {
 		return nil
+	}
+	if own, ok := err.(callerError); ok {
+		return own.error
 	}
 	code := status.Code(err)
 	if (code == codes.Unavailable || code == codes.Canceled) && r.ended(context.Background(), exitNotice) {

@@ -115,25 +115,23 @@ func (s *server) Cleanup(r *pb.CleanupRequest, stream grpc.ServerStreamingServer
 		return encodeStatus(err)
 	}
 	removed, err := s.dataplane.Cleanup(ctx, sdk.Leftovers{KubeProxy: r.KubeProxy, DryRun: r.DryRun})
-	b := batch[string]{send: func(words []string) error { return stream.Send(&pb.CleanupReply{Removed: words}) }}
+	c := newReply(stream.Send)
 	for _, what := range removed {
-		if sendErr := b.add(text(what), len(what)); sendErr != nil {
-			return sendErr
+		if err := c.room(len(what)); err != nil {
+			return err
 		}
+		c.chunk.Removed = append(c.chunk.Removed, text(what))
 	}
-	if flushErr := b.flush(); flushErr != nil {
-		return flushErr
+	if err := c.flush(); err != nil {
+		return err
 	}
-	if err != nil {
-		return encodeStatus(because(ctx, err))
-	}
-	return nil
+	return encodeStatus(because(ctx, err))
 }
 
 // because prefers the reason a call was interrupted for over the error that the
-// dataplane made of it.
+// dataplane made of it, if any.
 func because(ctx context.Context, err error) error {
-	if errors.Is(context.Cause(ctx), ErrFenced) {
+	if err != nil && errors.Is(context.Cause(ctx), ErrFenced) {
 		return ErrFenced
 	}
 	return err

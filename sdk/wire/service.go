@@ -47,95 +47,62 @@ func encodeService(s *sdk.Service) (*pb.Service, error) {
 	if err := checkName(s.Name); err != nil {
 		return nil, err
 	}
-	out := &pb.Service{
-		Name:          encodeName(s.Name),
-		AffinityNanos: int64(s.Affinity),
-		HealthPort:    uint32(s.HealthPort),
-		Hints:         s.Hints,
-	}
 	for k, v := range s.Hints {
 		if !utf8All(k, v) {
 			return nil, fmt.Errorf("hint %q is not UTF-8", k)
 		}
 	}
-	var err error
-	if out.Frontends, err = each(s.Frontends, encodeFrontend); err != nil {
-		return nil, err
+	var c conversion
+	out := &pb.Service{
+		Name:          encodeName(s.Name),
+		Frontends:     list(&c, "frontend", s.Frontends, encodeFrontend),
+		Cluster:       field(&c, "cluster", s.Cluster, packEndpoints),
+		Local:         field(&c, "local", s.Local, packEndpoints),
+		Serving:       field(&c, "serving", s.Serving, packAddrs),
+		AffinityNanos: int64(s.Affinity),
+		HealthPort:    uint32(s.HealthPort),
+		Hints:         s.Hints,
 	}
-	if out.Cluster, err = packEndpoints(s.Cluster); err != nil {
-		return nil, err
-	}
-	if out.Local, err = packEndpoints(s.Local); err != nil {
-		return nil, err
-	}
-	if out.Serving, err = packAddrs(s.Serving); err != nil {
-		return nil, fmt.Errorf("serving: %w", err)
-	}
-	return out, nil
+	return out, c.err
 }
 
+// decodeService returns the name also with an error: so that it is known what to set aside.
 func decodeService(s *pb.Service) (sdk.Service, error) {
+	var c conversion
 	out := sdk.Service{
-		Name:     decodeName(s.GetName()),
-		Affinity: time.Duration(s.GetAffinityNanos()),
-		Hints:    s.GetHints(),
+		Name:       decodeName(s.GetName()),
+		Frontends:  list(&c, "frontend", s.GetFrontends(), decodeFrontend),
+		Cluster:    field(&c, "cluster", s.GetCluster(), unpackEndpoints),
+		Local:      field(&c, "local", s.GetLocal(), unpackEndpoints),
+		Serving:    field(&c, "serving", s.GetServing(), unpackAddrs),
+		Affinity:   time.Duration(s.GetAffinityNanos()),
+		HealthPort: field(&c, "health port", s.GetHealthPort(), port),
+		Hints:      s.GetHints(),
 	}
-	var err error
-	if out.HealthPort, err = port(s.GetHealthPort()); err != nil {
-		return out, fmt.Errorf("health port: %w", err)
-	}
-	if out.Frontends, err = each(s.GetFrontends(), decodeFrontend); err != nil {
-		return out, fmt.Errorf("frontend: %w", err)
-	}
-	if out.Cluster, err = unpackEndpoints(s.GetCluster()); err != nil {
-		return out, fmt.Errorf("cluster: %w", err)
-	}
-	if out.Local, err = unpackEndpoints(s.GetLocal()); err != nil {
-		return out, fmt.Errorf("local: %w", err)
-	}
-	if out.Serving, err = unpackAddrs(s.GetServing()); err != nil {
-		return out, fmt.Errorf("serving: %w", err)
-	}
-	return out, nil
+	return out, c.err
 }
 
 func encodeFrontend(f sdk.Frontend) (*pb.Frontend, error) {
-	addr, err := encodeAddr(f.Addr.Addr())
-	if err != nil {
-		return nil, fmt.Errorf("frontend %s: %w", f, err)
-	}
-	sources, err := encodePrefixes(f.Sources)
-	if err != nil {
-		return nil, fmt.Errorf("frontend %s: %w", f, err)
-	}
-	return &pb.Frontend{
+	var c conversion
+	out := &pb.Frontend{
 		Kind:    pb.Kind(f.Kind),
-		Addr:    addr,
+		Addr:    field(&c, "address", f.Addr.Addr(), encodeAddr),
 		Port:    uint32(f.Addr.Port()),
 		Policy:  pb.Policy(f.Policy),
-		Sources: sources,
-	}, nil
+		Sources: list(&c, "sources", f.Sources, encodePrefix),
+	}
+	return out, c.err
 }
 
 func decodeFrontend(f *pb.Frontend) (sdk.Frontend, error) {
-	addr, err := decodeAddr(f.GetAddr())
-	if err != nil {
-		return sdk.Frontend{}, err
-	}
-	p, err := port(f.GetPort())
-	if err != nil {
-		return sdk.Frontend{}, err
-	}
-	sources, err := decodePrefixes(f.GetSources())
-	if err != nil {
-		return sdk.Frontend{}, err
-	}
-	return sdk.Frontend{
+	var c conversion
+	out := sdk.Frontend{
 		Kind:    sdk.Kind(enum(int32(f.GetKind()))),
-		Addr:    netip.AddrPortFrom(addr, p),
+		Addr:    netip.AddrPortFrom(field(&c, "address", f.GetAddr(), decodeAddr), field(&c, "port", f.GetPort(), port)),
 		Policy:  sdk.Policy(enum(int32(f.GetPolicy()))),
-		Sources: sources,
-	}, nil
+		Sources: list(&c, "sources", f.GetSources(), decodePrefix),
+	}
+	return out, c.err
 }
 
 func port(p uint32) (uint16, error) {

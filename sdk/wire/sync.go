@@ -112,20 +112,22 @@ var errUnexplained = errors.New("the dataplane does not say why (its Failure has
 
 // sendResult sends r in as many messages as it takes, the last one marked.
 func sendResult(r sdk.Result, send func(*pb.ResultChunk) error) error {
-	failures := batch[*pb.Failure]{send: func(f []*pb.Failure) error { return send(&pb.ResultChunk{Failed: f}) }}
+	c := newReply(send)
 	for _, f := range r.Failed {
 		failure := encodeFailure(f)
-		if err := failures.add(failure, proto.Size(failure)); err != nil {
+		if err := c.room(proto.Size(failure)); err != nil {
 			return err
 		}
+		c.chunk.Failed = append(c.chunk.Failed, failure)
 	}
-	steps := batch[string]{send: func(s []string) error { return send(&pb.ResultChunk{Steps: s}) }}
 	for _, s := range r.Steps {
-		if err := steps.add(text(s), len(s)); err != nil {
+		if err := c.room(len(s)); err != nil {
 			return err
 		}
+		c.chunk.Steps = append(c.chunk.Steps, text(s))
 	}
-	return send(&pb.ResultChunk{Failed: failures.items, Steps: steps.items, Planned: r.Planned, Last: true})
+	c.chunk.Planned, c.chunk.Last = r.Planned, true
+	return send(c.chunk)
 }
 
 func encodeFailure(f sdk.Failure) *pb.Failure {

@@ -13,10 +13,6 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// chunkSize bounds a message. gRPC takes 4 MiB at most, and ten thousand Services
-// do not fit into that.
-const chunkSize = 1 << 20
-
 // sendUpdate sends u in chunks, the last one marked. What cannot be put on the
 // wire is set aside as the plugin's end does it: named in the failures, and kept
 // as it is served.
@@ -26,8 +22,8 @@ func sendUpdate(session string, u sdk.Update, send func(*pb.UpdateChunk) error) 
 		return nil, err
 	}
 	head := &pb.UpdateHead{Session: session, From: u.From, To: u.To, Full: u.Full, Node: node}
-	c := &chunker{send: send, chunk: &pb.UpdateChunk{Head: head}, size: proto.Size(head) + itemOverhead}
-	failed, err := c.set(u.Set)
+	c := &chunker[pb.UpdateChunk]{send: send, most: chunkSize, chunk: &pb.UpdateChunk{Head: head}, size: proto.Size(head) + itemOverhead}
+	failed, err := chunkServices(c, u.Set)
 	if err != nil {
 		return nil, err
 	}
@@ -35,24 +31,18 @@ func sendUpdate(session string, u sdk.Update, send func(*pb.UpdateChunk) error) 
 	for _, f := range failed {
 		keep = append(keep, f.Name)
 	}
-	if err := c.names(u.Delete, func(n *pb.Name) { c.chunk.Delete = append(c.chunk.Delete, n) }); err != nil {
+	if err := chunkNames(c, u.Delete, func(n *pb.Name) { c.chunk.Delete = append(c.chunk.Delete, n) }); err != nil {
 		return nil, err
 	}
-	if err := c.names(keep, func(n *pb.Name) { c.chunk.Keep = append(c.chunk.Keep, n) }); err != nil {
+	if err := chunkNames(c, keep, func(n *pb.Name) { c.chunk.Keep = append(c.chunk.Keep, n) }); err != nil {
 		return nil, err
 	}
 	c.chunk.Last = true
 	return failed, send(c.chunk)
 }
 
-// A chunker fills one chunk after the other.
-type chunker struct {
-	send  func(*pb.UpdateChunk) error
-	chunk *pb.UpdateChunk
-	size  int
-}
-
-func (c *chunker) set(services []sdk.Service) ([]sdk.Failure, error) {
+// chunkServices adds Services, and returns those that cannot travel.
+func chunkServices(c *chunker[pb.UpdateChunk], services []sdk.Service) ([]sdk.Failure, error) {
 	var failed []sdk.Failure
 	for i := range services {
 		svc, err := encodeService(&services[i])
@@ -60,11 +50,12 @@ func (c *chunker) set(services []sdk.Service) ([]sdk.Failure, error) {
 			failed = append(failed, unsendable(services[i].Name, err))
 			continue
 		}
-		if size := proto.Size(svc); size+itemOverhead > chunkSize {
+		size := proto.Size(svc)
+		if size+itemOverhead > chunkSize {
 			failed = append(failed, sdk.Failure{Name: services[i].Name, Err: tooLarge(&services[i], size)})
 			continue
 		}
-		if err := c.room(proto.Size(svc)); err != nil {
+		if err := c.room(size); err != nil {
 			return nil, err
 		}
 		c.chunk.Set = append(c.chunk.Set, svc)
@@ -72,9 +63,9 @@ func (c *chunker) set(services []sdk.Service) ([]sdk.Failure, error) {
 	return failed, nil
 }
 
-// names adds those that can travel. One that cannot was never sent, so the other
+// chunkNames adds those that can travel. One that cannot was never sent, so the other
 // end has nothing to delete or to keep.
-func (c *chunker) names(names []sdk.Name, add func(*pb.Name)) error {
+func chunkNames(c *chunker[pb.UpdateChunk], names []sdk.Name, add func(*pb.Name)) error {
 	for _, name := range names {
 		if checkName(name) != nil {
 			continue
@@ -86,18 +77,6 @@ func (c *chunker) names(names []sdk.Name, add func(*pb.Name)) error {
 		add(n)
 	}
 	return nil
-}
-
-// room makes room for an item, in a new chunk if need be.
-func (c *chunker) room(size int) error {
-	size += itemOverhead
-	if c.size+size <= chunkSize {
-		c.size += size
-		return nil
-	}
-	full := c.chunk
-	c.chunk, c.size = &pb.UpdateChunk{}, size
-	return c.send(full)
 }
 
 func unsendable(name sdk.Name, err error) sdk.Failure {
