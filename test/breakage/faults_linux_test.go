@@ -66,8 +66,8 @@ func pluginRestarted(n *node) {
 func pluginGone(n *node) {
 	n.write("plugins/"+plugin(n.mode), "#!/bin/sh\nexit 3\n")
 	n.must("chmod", "755", n.path("plugins/"+plugin(n.mode)))
+	began := time.Now() // with the process everything is owed, before the change is
 	n.kill(n.mode, syscall.SIGKILL)
-	began := time.Now()
 	n.write("services/owed.yaml", service{Index: most, Endpoints: backends}.manifest())
 	n.shows(soon, warning("W001", ""), metric(`pointsman_plugin_up{plugin="`+n.mode+`"}`, zero), probe("readyz", 503))
 	n.shows(2*syncPeriod+soon-time.Since(began), probe("healthz", 503))
