@@ -14,9 +14,9 @@ import (
 )
 
 // This file is for ports that rules redirected TCP to, and that no socket has any more.
-// When a connection was reset by our side, the kernel goes on redirecting the next one
-// from the client's port there for 10 s, and anew with each attempt: it would be refused
-// for as long as the client tries.
+// When a connection was reset by our side, or its SYN came while no process listened, the
+// kernel goes on redirecting the next one from the client's port there, for 10 s and for
+// 120 s, and anew with each attempt: it would be refused for as long as the client tries.
 
 // sharedPorts are those of the listeners that all TCP frontends share, by family.
 type sharedPorts map[sdk.Family]relay.Ports
@@ -32,18 +32,18 @@ func (d *Dataplane) sharedPorts() sharedPorts {
 	return all
 }
 
-// forgetReset makes the kernel forget what it would redirect to ports where no socket is.
-func (d *Dataplane) forgetReset(closed sharedPorts) {
+// forgetFailed makes the kernel forget what it would redirect to ports where no socket is.
+func (d *Dataplane) forgetFailed(closed sharedPorts) {
 	own := d.ground.own
 	for family, ports := range closed {
-		n, err := conntrack.ForgetReset(family, func(reply netip.AddrPort) bool {
+		n, err := conntrack.ForgetFailed(family, func(reply netip.AddrPort) bool {
 			addr := reply.Addr()
 			return slices.Contains(ports[:], reply.Port()) && (own[addr] || addr.IsLoopback())
 		})
 		if err != nil {
-			d.status.log.Load().Warn("clients that were reset may be refused for a while if they use their port again", "err", err)
+			d.status.log.Load().Warn("clients that were reset or not answered may be refused for a while if they use their port again", "err", err)
 		} else if n > 0 {
-			d.status.log.Load().Info("forgot tcp connections that were reset", "family", family, "connections", n)
+			d.status.log.Load().Info("forgot tcp connections that were reset or not answered", "family", family, "connections", n)
 		}
 	}
 }
@@ -64,7 +64,7 @@ func (d *Dataplane) forgetFormer(ctx context.Context) {
 				return false
 			}
 		}
-		d.forgetReset(sharedPorts{f: former})
+		d.forgetFailed(sharedPorts{f: former})
 		return true
 	})
 }

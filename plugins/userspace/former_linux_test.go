@@ -12,14 +12,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestKernelResetClient: a client whose connection an endpoint has reset uses its port
-// again, and finds the relay that serves by then at other ports than the one before.
-func TestKernelResetClient(t *testing.T) {
+// TestKernelFailedClient: a client whose connection was reset, or came when no relay ran, uses
+// its port again, and finds the relay that serves by then at other ports than the one before.
+func TestKernelFailedClient(t *testing.T) {
 	const frontend, port = "172.30.0.41:80", 45000
 	for name, replace := range map[string]func(n *node, services ...sdk.Service){
 		"cleaned up before": func(n *node, services ...sdk.Service) {
@@ -43,12 +44,12 @@ func TestKernelResetClient(t *testing.T) {
 			former.Close()
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run("reset, "+name, func(t *testing.T) {
 			onNode(t, func(n node) {
 				n.resets(podHere + ":9090")
 				resets := svc("web", "cluster-ip "+frontend, podHere+":9090")
 				n.serve(resets)
-				conn, err := n.dialFrom(port, frontend)
+				conn, err := n.dialFrom(outsider, port, frontend)
 				if err != nil {
 					n.Fatal(err)
 				}
@@ -59,21 +60,53 @@ func TestKernelResetClient(t *testing.T) {
 					n.Fatalf("the endpoint did not reset: %v", err)
 				}
 				replace(&n, svc("web", "cluster-ip "+frontend, podHere+":8080"))
-				began := time.Now()
-				eventually(n.T, func() error {
-					conn, err := n.dialFrom(port, frontend)
-					if err != nil {
-						return err
-					}
-					defer conn.Close()
-					_, err = hears(conn)
-					return err
-				})
-				if took := time.Since(began); took > 2*addressPeriod {
-					n.Errorf("the client was served after %s", took)
-				}
+				n.servesAgain(outsider, port, frontend)
 			})
 		})
+		t.Run("not answered, "+name, func(t *testing.T) {
+			onNode(t, func(n node) {
+				web := svc("web", "cluster-ip "+frontend, podHere+":8080")
+				n.serve(web)
+				n.stage.Close()
+				if conn, err := n.dialFrom(nodeAddr, port, frontend); err == nil {
+					conn.Close()
+					n.Fatal("a relay that ended answers")
+				}
+				n.stage.Dataplane = New(n.kernel.dir)
+				n.begin()
+				n.serve(web)
+				replace(&n, web)
+				n.servesAgain(nodeAddr, port, frontend)
+			})
+		})
+	}
+}
+
+// servesAgain holds the relay to serving a client at a port that it used before, at once when
+// the kernel has forgotten the connection from there, and that soon. Without it the first call
+// fails, and is what makes the kernel forget one that was never answered.
+func (n node) servesAgain(addr string, port uint16, frontend string) {
+	n.Helper()
+	began := time.Now()
+	eventually(n.T, func() error {
+		flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+		for _, f := range flows {
+			if f.Forward.Protocol == unix.IPPROTO_TCP && f.Forward.SrcPort == port {
+				err = fmt.Errorf("the kernel remembers %s", f)
+			}
+		}
+		return err
+	})
+	if took := time.Since(began); took > 2*addressPeriod {
+		n.Errorf("the kernel forgot the client's connection after %s", took)
+	}
+	conn, err := n.dialFrom(addr, port, frontend)
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := hears(conn); err != nil {
+		n.Error(err)
 	}
 }
 
@@ -98,17 +131,22 @@ func (n node) resets(addr string) {
 	}()
 }
 
-// dialFrom is a connection of an outsider from a port that may have been used before.
-func (n node) dialFrom(port uint16, to string) (conn net.Conn, err error) {
+// dialFrom is a connection of the node itself, of which the kernel remembers a SYN that was
+// dropped, or of an outsider. The port may have been used before.
+func (n node) dialFrom(addr string, port uint16, to string) (conn net.Conn, err error) {
+	h := n.world.Node()
+	if addr != nodeAddr {
+		h = n.host(addr)
+	}
 	d := net.Dialer{
 		Timeout:   time.Second,
-		LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(outsider), port)),
+		LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addr), port)),
 		Control: func(_, _ string, c syscall.RawConn) (err error) {
 			asked := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
 			return errors.Join(err, asked)
 		},
 	}
-	err = n.host(outsider).Do(func() error {
+	err = h.Do(func() error {
 		conn, err = d.DialContext(n.Context(), "tcp", to)
 		return err
 	})

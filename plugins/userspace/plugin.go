@@ -261,7 +261,7 @@ func (d *Dataplane) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, err
 		d.leave()
 		d.relay.Stop()
 		d.forget()
-		d.forgetReset(closed)
+		d.forgetFailed(closed)
 	}
 	return names, err
 }

@@ -10,8 +10,9 @@
 //
 // TCP clients notice, and begin a new connection. It finds the right endpoint, because
 // the kernel looks for one anew, even if the port is that of a connection before. The
-// exception is a connection that the endpoint's side has reset: for 10 s, and anew with
-// each attempt, the next one from that port is sent where it was sent (ForgetReset).
+// exceptions are a connection that the endpoint's side has reset, for 10 s, and one that
+// was never answered, for 120 s: until then, and anew with each attempt, the next one from
+// that port is sent where the one before was sent (ForgetFailed).
 //
 // Only the Active dataplane forgets UDP flows, and only those that the contract names
 // (line 9 in package sdk): the original destination is a frontend of a UDP Service

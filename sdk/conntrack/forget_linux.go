@@ -26,14 +26,14 @@ func Forget(family sdk.Family, s Served) (int, error) {
 	return n, nil
 }
 
-// ForgetReset deletes the kernel's entries of TCP connections that were reset and whose
-// replies came from an address for which gone is true, because no socket is there any
-// more. Connections that have not ended stay. It says how many entries there were, and
-// needs what Forget needs.
-func ForgetReset(family sdk.Family, gone func(reply netip.AddrPort) bool) (int, error) {
-	n, err := forget(family, reset(gone))
+// ForgetFailed deletes the kernel's entries of TCP connections that were reset, or never
+// answered, and whose replies come from an address for which gone is true, because no
+// socket is there any more. Connections that were established, or ended as they should,
+// stay. It says how many entries there were, and needs what Forget needs.
+func ForgetFailed(family sdk.Family, gone func(reply netip.AddrPort) bool) (int, error) {
+	n, err := forget(family, failed(gone))
 	if err != nil {
-		return n, fmt.Errorf("forget reset %s tcp connections: %w", family, err)
+		return n, fmt.Errorf("forget failed %s tcp connections: %w", family, err)
 	}
 	return n, nil
 }
@@ -71,17 +71,21 @@ func (s stale) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	})
 }
 
-// reset is the filter of ForgetReset.
-type reset func(reply netip.AddrPort) bool
+// failed is the filter of ForgetFailed.
+type failed func(reply netip.AddrPort) bool
 
-// tcpClose is the kernel's TCP_CONNTRACK_CLOSE: a reset ended the connection.
-const tcpClose = 8
+// The kernel's states (enum tcp_conntrack) of connections in which a SYN from the same port
+// goes where the one before went. From the others the kernel begins anew.
+const (
+	tcpSynSent = 1 // TCP_CONNTRACK_SYN_SENT: there was no answer
+	tcpClose   = 8 // TCP_CONNTRACK_CLOSE: a reset ended it
+)
 
-func (r reset) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
+func (gone failed) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	tcp, ok := f.ProtoInfo.(*netlink.ProtoInfoTCP)
-	if !ok || tcp.State != tcpClose {
+	if !ok || tcp.State != tcpSynSent && tcp.State != tcpClose {
 		return false
 	}
 	reply, ok := netip.AddrFromSlice(f.Reverse.SrcIP)
-	return ok && r(netip.AddrPortFrom(reply.Unmap(), f.Reverse.SrcPort))
+	return ok && gone(netip.AddrPortFrom(reply.Unmap(), f.Reverse.SrcPort))
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -56,9 +57,9 @@ func TestKernelForget(t *testing.T) {
 	}
 }
 
-// TestKernelForgetReset: of TCP connections only those are forgotten that were reset, and
-// whose replies came from where nothing is any more.
-func TestKernelForgetReset(t *testing.T) {
+// TestKernelForgetFailed: of TCP connections only those are forgotten that were reset or never
+// answered, and whose replies come from where nothing is any more.
+func TestKernelForgetFailed(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it makes a network namespace")
 	}
@@ -83,13 +84,20 @@ func TestKernelForgetReset(t *testing.T) {
 	}{{"10.0.0.1:80", gone, true}, {"10.0.0.1:80", gone, false}, {"10.0.0.1:81", there, true}} {
 		meet(t, c.to, c.at, c.reset)
 	}
-	n, err := ForgetReset(sdk.IPv4, func(reply netip.AddrPort) bool { return reply.Port() == 8001 })
-	if err != nil || n != 1 {
-		t.Fatalf("forgot %d connections, error %v; want the one that was reset at a port that is gone", n, err)
+	run(t, "iptables", "-A", "INPUT", "-p", "tcp", "--syn", "-j", "DROP")
+	for _, to := range []string{"10.0.0.1:80", "10.0.0.1:81"} {
+		if conn, err := net.DialTimeout("tcp4", to, 50*time.Millisecond); err == nil {
+			conn.Close()
+			t.Fatalf("%s was answered", to)
+		}
+	}
+	n, err := ForgetFailed(sdk.IPv4, func(reply netip.AddrPort) bool { return reply.Port() == 8001 })
+	if err != nil || n != 2 {
+		t.Fatalf("forgot %d connections, error %v; want the one that was reset and the one that was not answered, at a port that is gone", n, err)
 	}
 	flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
-	if err != nil || len(flows) != 2 {
-		t.Errorf("there are %v, %v; want the one that was not reset, and the one at the port that is there", flows, err)
+	if err != nil || len(flows) != 3 {
+		t.Errorf("there are %v, %v; want the one that was not reset, and the two at the port that is there", flows, err)
 	}
 }
 

@@ -19,7 +19,7 @@ func Forget(family sdk.Family, s Served) (int, error) {
 	return 0, errors.ErrUnsupported
 }
 
-// ForgetReset does nothing here: only Linux tracks connections this way.
-func ForgetReset(sdk.Family, func(reply netip.AddrPort) bool) (int, error) {
+// ForgetFailed does nothing here: only Linux tracks connections this way.
+func ForgetFailed(sdk.Family, func(reply netip.AddrPort) bool) (int, error) {
 	return 0, errors.ErrUnsupported
 }
