@@ -15,26 +15,34 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// An ending is a host's end by a signal, at a stage of a swap from ipvs to the other mode or
-// back.
+// An ending is a host's end by a signal, at a stage of a swap.
 type ending struct {
-	at, other string
-	sig       syscall.Signal
+	at  string
+	sig syscall.Signal
 }
 
-// endings are one for each stage, of both directions, modes and signals in turn. A soak has
-// each stage in every direction, to both modes, with both signals.
-func endings() (all []ending) {
-	stages := []string{"preflight/launch", "staging/fill", "verifying/verify", "holding/freeze", "holding/hold", "cutting/promote", "cutting/retire", "proving/prove", "draining/drain", "clearing/clear"}
-	others, signals := []string{"iptables", "userspace"}, []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}
-	for i, at := range stages {
-		if os.Getenv("POINTSMAN_SOAK") == "" {
-			all = append(all, ending{at, others[i/2%2], signals[i/3%2]})
-			continue
+// A journey is a swap to a mode, in the middle of which hosts are ended: each next one goes on
+// with it, or undoes it and begins it again, and so comes to the next stage.
+type journey struct {
+	to   string
+	ends []ending
+}
+
+// journeys have a host ended at each stage once. A soak has each stage in every direction,
+// to both modes, with both signals.
+func journeys() (all []journey) {
+	const term, interrupt = syscall.SIGTERM, syscall.SIGINT
+	if os.Getenv("POINTSMAN_SOAK") == "" {
+		return []journey{
+			{"iptables", []ending{{"preflight/launch", term}, {"verifying/verify", interrupt}, {"cutting/retire", term}, {"draining/drain", interrupt}}},
+			{"ipvs", []ending{{"staging/fill", interrupt}, {"holding/freeze", term}, {"cutting/promote", interrupt}}},
+			{"userspace", []ending{{"holding/hold", term}, {"proving/prove", term}, {"clearing/clear", term}}},
 		}
-		for _, other := range others {
-			for _, sig := range signals {
-				all = append(all, ending{at, other, sig}, ending{at, other, sig}) // there and back
+	}
+	for _, at := range []string{"preflight/launch", "staging/fill", "verifying/verify", "holding/freeze", "holding/hold", "cutting/promote", "cutting/retire", "proving/prove", "draining/drain", "clearing/clear"} {
+		for _, other := range []string{"iptables", "userspace"} {
+			for _, sig := range []syscall.Signal{term, interrupt} {
+				all = append(all, journey{other, []ending{{at, sig}}}, journey{"ipvs", []ending{{at, sig}}})
 			}
 		}
 	}
@@ -47,19 +55,57 @@ func endings() (all []ending) {
 func TestKernelIPVSSignals(t *testing.T) {
 	n := newNode(t)
 	s, stage := n.shows("dual-stack")
-	all, mode := endings(), "ipvs"
-	n.launchToWait(all[0].at)
+	all := journeys()
+	n.launchToWait(all[0].ends[0].at)
 	n.serving()
 	n.packets(s, stage)
-	for i, e := range all {
+	from := "ipvs"
+	for i, j := range all {
 		next := all[min(i+1, len(all)-1)]
-		mode = n.ends(s, stage, e, mode, next.at)
+		n.travels(s, stage, from, j, next.ends[0].at)
+		from = j.to
 	}
 }
 
+// travels swaps from one mode to another, and ends hosts on the way. The first was launched to
+// wait where it is to be ended; the last will wait at another point, in the next swap.
+func (n *node) travels(s sdktest.Scenario, stage sdktest.Stage, from string, j journey, next string) {
+	n.Helper()
+	load, began, relays := n.load(s, stage), time.Now(), false
+	before := n.closes(j.ends[0].at)
+	if _, err := n.SwapMode(n.Context(), j.to, false); err != nil {
+		n.Fatal(err)
+	}
+	for i, e := range j.ends {
+		n.Logf("%s at %s, from %s to %s", e.sig, e.at, from, j.to)
+		n.until("the swap is at "+e.at, func() error {
+			if n.reached(e.at) == before {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		if err := errors.Join(n.cmd.Process.Signal(e.sig), os.Remove(n.gate())); err != nil {
+			n.Fatal(err)
+		}
+		n.ended()
+		// SIGINT ends a relay, and what goes through it.
+		relays = relays || e.sig == syscall.SIGINT && (from == "userspace" || j.to == "userspace")
+		at := next
+		if i+1 < len(j.ends) {
+			at = j.ends[i+1].at
+			before = n.closes(at)
+		}
+		n.launchToWait(at)
+	}
+	n.finished(j.to, began)
+	if failed := load(); len(failed) > 0 && !relays {
+		n.Errorf("from %s to %s, %v: %d calls failed, the first: %s", from, j.to, j.ends, len(failed), failed[0])
+	}
+	n.packets(s, stage)
+}
+
 // launchToWait launches a host that waits at a point of a swap for as long as there is a
-// gate. It passes that point while there is none, so the host that finishes one swap is the
-// one that is ended in the next.
+// gate, and passes it while there is none.
 func (n *node) launchToWait(at string) {
 	n.Helper()
 	n.launch("POINTSMAN_FAIL="+at+"=wait", "POINTSMAN_FAIL_GATE="+n.gate())
@@ -67,40 +113,12 @@ func (n *node) launchToWait(at string) {
 
 func (n *node) gate() string { return filepath.Join(n.dir, "gate") }
 
-// ends ends the host, which was launched to wait where e is, by a signal there: from ipvs to
-// the other mode, or from whichever serves back to ipvs. The next host is launched to wait at
-// another point. It returns the mode that serves once that one has gone on.
-func (n *node) ends(s sdktest.Scenario, stage sdktest.Stage, e ending, from, next string) (to string) {
+// closes puts the gate there, and returns how often hosts have come to the point before.
+func (n *node) closes(at string) int {
 	n.Helper()
-	if to = e.other; from != "ipvs" {
-		to = "ipvs"
-	}
-	n.Logf("%s at %s, from %s to %s", e.sig, e.at, from, to)
+	before := n.reached(at)
 	n.write("gate", "")
-	before, began := n.reached(e.at), time.Now()
-	load := n.load(s, stage)
-	if _, err := n.SwapMode(n.Context(), to, false); err != nil {
-		n.Fatal(err)
-	}
-	n.until("the swap is at "+e.at, func() error {
-		if n.reached(e.at) == before {
-			return errors.New("not yet")
-		}
-		return nil
-	})
-	if err := errors.Join(n.cmd.Process.Signal(e.sig), os.Remove(n.gate())); err != nil {
-		n.Fatal(err)
-	}
-	n.ended()
-	n.launchToWait(next)
-	n.finished(to, began)
-	failed := load()
-	// SIGINT ends a relay, and what goes through it.
-	if relays := e.other == "userspace" && e.sig == syscall.SIGINT; len(failed) > 0 && !relays {
-		n.Errorf("%s at %s, from %s to %s: %d calls failed, the first: %s", e.sig, e.at, from, to, len(failed), failed[0])
-	}
-	n.packets(s, stage)
-	return to
+	return before
 }
 
 // reached is how often hosts have come to a point at which they wait.

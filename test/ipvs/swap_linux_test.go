@@ -215,6 +215,15 @@ func (n *node) connect(s sdktest.Scenario, stage sdktest.Stage) map[sdktest.Flow
 	return kept
 }
 
+// between is how long a caller of a load pauses: shorter in a soak. Without pauses those who
+// call leave a guest no time for the swap.
+func between() time.Duration {
+	if os.Getenv("POINTSMAN_SOAK") != "" {
+		return 50 * time.Millisecond
+	}
+	return 200 * time.Millisecond
+}
+
 // load calls by every packet of a scenario again and again. What it returns ends that,
 // and tells what failed.
 func (n *node) load(s sdktest.Scenario, stage sdktest.Stage) (end func() []string) {
@@ -231,7 +240,7 @@ func (n *node) load(s sdktest.Scenario, stage sdktest.Stage) (end func() []strin
 					failed = append(failed, fmt.Sprintf("%s: %s, %v", p.Text, a, err))
 					mu.Unlock()
 				}
-				time.Sleep(50 * time.Millisecond)
+				time.Sleep(between())
 			}
 		})
 	}
