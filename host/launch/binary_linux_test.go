@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/pointsman/pointsman/test/actor"
 )
 
 // pluginFile writes a file as a plugin's binary, below a directory of its own.
@@ -136,7 +138,7 @@ func TestCheckedFileIsTheOneExecuted(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := b.Command(context.Background())
-	cmd.Env = append(cmd.Env, partEnv+"=exits")
+	cmd.Env = append(cmd.Env, actor.PartEnv+"=exits")
 	out, _ := cmd.CombinedOutput()
 	if got := string(out); !strings.Contains(got, "/dev/null0") {
 		t.Errorf("it printed %q", got)

@@ -13,31 +13,20 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 	"github.com/pointsman/pointsman/test/actor"
 )
 
-// partEnv makes this test binary play another part than running tests: it is the
-// plugins, and the hosts, that the tests start.
-const partEnv = "POINTSMAN_TEST_PART"
-
-func TestMain(m *testing.M) {
-	if part, ok := os.LookupEnv(partEnv); ok {
-		parts[part]()
-		return
-	}
-	exit := m.Run()
-	if err := goleak.Find(); err != nil && exit == 0 {
-		fmt.Fprintln(os.Stderr, "after all tests:", err)
-		exit = 1
-	}
-	os.Exit(exit)
-}
+func TestMain(m *testing.M) { actor.Main(m, parts) }
 
 type order = actor.Order
+
+var (
+	soon     = actor.Soon
+	shortDir = actor.ShortDir
+	full     = actor.Full
+)
 
 func serve() { wire.Serve(actor.Description(), &actor.Dataplane{}) }
 
@@ -74,7 +63,7 @@ func playHandshake(major int, cert string) {
 // playHost launches a plugin, says how to reach it, and waits to be killed.
 func playHost() {
 	ctx := context.Background()
-	os.Unsetenv(partEnv)
+	os.Unsetenv(actor.PartEnv)
 	p, err := Launch(ctx, part(os.Getenv("POINTSMAN_TEST_PLUGIN"), os.Getenv("POINTSMAN_TEST_DIR")))
 	if err != nil {
 		log.Fatal(err)
@@ -90,13 +79,8 @@ func playHost() {
 
 // part is the command that starts this binary in another part.
 func part(name, socketDir string, env ...string) Command {
-	self, err := os.Executable()
-	if err != nil {
-		panic(err) // a test binary knows its path
-	}
-	// Under the race detector a process would take a second to exit.
-	env = append(env, partEnv+"="+name, "GORACE=atexit_sleep_ms=0")
-	return Command{Path: self, Env: env, SocketDir: socketDir, Timeout: time.Minute}
+	self, as := actor.As(name)
+	return Command{Path: self, Env: append(env, as...), SocketDir: socketDir, Timeout: time.Minute}
 }
 
 // byExec is the same without Launch.
@@ -104,26 +88,6 @@ func byExec(c Command, args ...string) *exec.Cmd {
 	cmd := exec.Command(c.Path, args...)
 	cmd.Env = append(os.Environ(), c.Env...)
 	return cmd
-}
-
-// soon is a deadline for what takes milliseconds on a good day.
-func soon(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// shortDir is a folder with a short path, gone after the test: t.TempDir's has the
-// test's name in it, and may leave no room for a socket's 107 bytes.
-func shortDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "w")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
 }
 
 // launched is a plugin that plays a part, and is stopped after the test.
@@ -144,8 +108,4 @@ func configured(t testing.TB, r *Plugin, o order) *Plugin {
 		t.Fatal(err)
 	}
 	return r
-}
-
-func full(to uint64, set ...sdk.Service) sdk.Update {
-	return sdk.Update{To: to, Full: true, Set: set}
 }

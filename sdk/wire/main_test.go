@@ -11,28 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/actor"
 )
 
-// partEnv makes this test binary play another part than running tests: it is the
-// plugins that the tests start.
-const partEnv = "POINTSMAN_TEST_PART"
-
-func TestMain(m *testing.M) {
-	if part, ok := os.LookupEnv(partEnv); ok {
-		parts[part]()
-		return
-	}
-	exit := m.Run()
-	if err := goleak.Find(); err != nil && exit == 0 {
-		fmt.Fprintln(os.Stderr, "after all tests:", err)
-		exit = 1
-	}
-	os.Exit(exit)
-}
+func TestMain(m *testing.M) { actor.Main(m, parts) }
 
 // The dataplane behind the wire, and what it is sent.
 type (
@@ -45,6 +28,9 @@ var (
 	relayDescription   = actor.RelayDescription
 	bulk               = actor.Bulk
 	bulkService        = actor.BulkService
+	soon               = actor.Soon
+	shortDir           = actor.ShortDir
+	full               = actor.Full
 )
 
 var parts = map[string]func(){
@@ -83,34 +69,10 @@ func playListenerOfMajor2() {
 
 // part is this binary in another part.
 func part(name string, args ...string) *exec.Cmd {
-	self, err := os.Executable()
-	if err != nil {
-		panic(err) // a test binary knows its path
-	}
+	self, env := actor.As(name)
 	cmd := exec.Command(self, args...)
-	// Under the race detector a process would take a second to exit.
-	cmd.Env = append(os.Environ(), partEnv+"="+name, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), env...)
 	return cmd
-}
-
-// soon is a deadline for what takes milliseconds on a good day.
-func soon(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// shortDir is a folder with a short path, gone after the test: t.TempDir's has the
-// test's name in it, and may leave no room for a socket's 107 bytes.
-func shortDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "w")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
 }
 
 // configured is r in a new session, under these orders.
@@ -120,10 +82,6 @@ func configured(t testing.TB, r *Remote, o order) *Remote {
 		t.Fatal(err)
 	}
 	return r
-}
-
-func full(to uint64, set ...sdk.Service) sdk.Update {
-	return sdk.Update{To: to, Full: true, Set: set}
 }
 
 func brief(t *testing.T) context.Context {
