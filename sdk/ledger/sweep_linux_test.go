@@ -139,7 +139,7 @@ func TestSweep(t *testing.T) {
 	}
 	// The kernel takes a while to see that the namespace is gone.
 	eventually.Succeeds(t, "what belongs to "+theirs.namespace+", which is gone, is removed", func() error {
-		here.sweep(0, time.Minute)
+		sweep()
 		left := ofNamespaces(t, dir)
 		if !strings.Contains(left, ours.namespace) {
 			return eventually.Final(fmt.Errorf("%s lives, and there is left: %s", ours.namespace, left))
