@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -25,6 +24,7 @@ import (
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
+	"github.com/pointsman/pointsman/test/built"
 )
 
 // BenchmarkOneEndpointChanges is the whole way of one changed EndpointSlice, from
@@ -182,13 +182,11 @@ func sliceObject(i, n int) *discoveryv1.EndpointSlice {
 // build builds a program of this module, and is its path.
 func build(tb testing.TB, pkg string) string {
 	tb.Helper()
-	path := filepath.Join(tb.TempDir(), filepath.Base(pkg))
-	cmd := exec.Command("go", "build", "-o", path, pkg)
-	cmd.Dir = ".."
-	if out, err := cmd.CombinedOutput(); err != nil {
-		tb.Fatalf("build %s: %v: %s", pkg, err, out)
+	dir := tb.TempDir()
+	if err := built.Into(dir, "", pkg); err != nil {
+		tb.Fatal(err)
 	}
-	return path
+	return filepath.Join(dir, filepath.Base(pkg))
 }
 
 // cpuTime is what this process has used so far, its children left out.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/sdk/statefile"
+	"github.com/pointsman/pointsman/test/built"
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	code := m.Run()
-	if dir := built.dir; dir != "" {
+	if dir := programs.dir; dir != "" {
 		_ = os.RemoveAll(dir)
 	}
 	os.Exit(code)
@@ -41,8 +42,8 @@ func TestMain(m *testing.M) {
 // userspace is the file name of the plugin that the tests serve with.
 const userspace = "pointsman-dataplane-userspace"
 
-// built is where the binaries are, once a test has asked for them.
-var built struct {
+// programs is where the binaries are, once a test has asked for them.
+var programs struct {
 	once sync.Once
 	dir  string
 	err  error
@@ -52,23 +53,18 @@ var built struct {
 // The plugin lies in one of its own below it, so that a host must be told of it.
 func binaries(t *testing.T) string {
 	t.Helper()
-	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "pointsman-test-"); built.err != nil {
+	programs.once.Do(func() {
+		if programs.dir, programs.err = os.MkdirTemp("", "pointsman-test-"); programs.err != nil {
 			return
 		}
-		build := exec.Command("go", "build", "-o", built.dir+"/", "./host/pointsman", "./plugins/userspace/pointsman-dataplane-userspace")
-		build.Dir = ".."
-		if out, err := build.CombinedOutput(); err != nil {
-			built.err = fmt.Errorf("%w: %s", err, out)
-			return
-		}
-		plugins := filepath.Join(built.dir, "plugins")
-		built.err = errors.Join(os.Mkdir(plugins, 0o755), os.Rename(filepath.Join(built.dir, userspace), filepath.Join(plugins, userspace)))
+		programs.err = errors.Join(
+			built.Into(programs.dir, "", "./host/pointsman"),
+			built.Into(filepath.Join(programs.dir, "plugins"), "", "./plugins/userspace/"+userspace))
 	})
-	if built.err != nil {
-		t.Fatalf("build the binaries: %v", built.err)
+	if programs.err != nil {
+		t.Fatalf("build the binaries: %v", programs.err)
 	}
-	return built.dir
+	return programs.dir
 }
 
 // loopback is a part of 127.0.0.0/8 that this test process has for itself, and how

@@ -5,6 +5,7 @@ package test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/test/built"
 )
 
 // TestVerbs runs every verb beside a host that is well.
@@ -177,10 +179,11 @@ func TestFollowLogs(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	s.plugins = s.path("plugins")
-	build := exec.Command("go", "build", "-o", filepath.Join(s.plugins, "pointsman-dataplane-printer"), "./sdk/examples/printer")
-	build.Dir = ".."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the example: %v: %s", err, out)
+	err := errors.Join(
+		built.Into(s.plugins, "", "./sdk/examples/printer"),
+		os.Rename(filepath.Join(s.plugins, "printer"), filepath.Join(s.plugins, "pointsman-dataplane-printer")))
+	if err != nil {
+		t.Fatal(err)
 	}
 	s.config("")
 	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))

@@ -3,29 +3,26 @@
 package userspace
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
+	programs "github.com/pointsman/pointsman/test/built"
 )
 
 // built is the path of the plugin, built for this test.
 func built(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "pointsman-dataplane-userspace")
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "./pointsman-dataplane-userspace").CombinedOutput(); err != nil {
-		t.Skipf("needs go to build the plugin: %v\n%s", err, out)
+	dir := t.TempDir()
+	if err := programs.Into(dir, "", "./plugins/userspace/pointsman-dataplane-userspace"); err != nil {
+		t.Skipf("needs go to build the plugin: %v", err)
 	}
-	return path
+	return filepath.Join(dir, "pointsman-dataplane-userspace")
 }
 
 // TestBinaryConforms holds the real binary to the contract, as a host would start it.

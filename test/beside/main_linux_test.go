@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/pointsman/pointsman/test/built"
 )
 
 // asked is set in the environment by make e2e: without it these tests, which need
@@ -49,14 +51,11 @@ func build(dir string) error {
 	if err != nil {
 		return err
 	}
-	args := []string{"build", "-trimpath", "-o", dir + "/", "../../host/pointsman"}
+	packages := []string{"./host/pointsman"}
 	for _, main := range mains {
-		args = append(args, filepath.Dir(main))
+		packages = append(packages, "./"+strings.TrimPrefix(filepath.Dir(main), "../../"))
 	}
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w: %s", err, out)
-	}
-	return nil
+	return built.Into(dir, "", packages...)
 }
 
 // need skips a test that was not asked for, or that this machine cannot run.

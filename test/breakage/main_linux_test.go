@@ -3,14 +3,13 @@
 package breakage
 
 import (
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
 
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/built"
 )
 
 func TestMain(m *testing.M) { netns.Main(tidy{m}) }
@@ -40,16 +39,11 @@ var binaries = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	words := []string{"build", "-tags", "failpoints", "-o", dir + "/", "./host/pointsman"}
+	packages := []string{"./host/pointsman"}
 	for _, name := range dataplanes {
-		words = append(words, "./plugins/"+name+"/"+plugin(name))
+		packages = append(packages, "./plugins/"+name+"/"+plugin(name))
 	}
-	build := exec.Command("go", words...)
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		return dir, fmt.Errorf("%w: %s", err, out)
-	}
-	return dir, nil
+	return dir, built.Into(dir, "failpoints", packages...)
 })
 
 // plugin is the name of a dataplane's binary.
@@ -66,15 +60,7 @@ func (n *node) install(name, to string) {
 	if err := os.MkdirAll(filepath.Dir(n.path(to)), 0o755); err != nil {
 		n.Fatal(err)
 	}
-	if os.Link(from, n.path(to)) == nil {
-		return
-	}
-	data, err := os.ReadFile(from)
-	if err != nil {
-		n.Fatal(err)
-	}
-	n.write(to, string(data))
-	if err := os.Chmod(n.path(to), 0o755); err != nil {
+	if err := built.Place(from, n.path(to)); err != nil {
 		n.Fatal(err)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 	"github.com/pointsman/pointsman/sdk/wire"
+	"github.com/pointsman/pointsman/test/built"
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) { netns.Main(tidy{m}) }
 type tidy struct{ *testing.M }
 
 func (t tidy) Run() int {
-	defer built.Range(func(_, build any) bool {
+	defer plugins.Range(func(_, build any) bool {
 		if binary, err := build.(func() (string, error))(); err == nil {
 			_ = os.RemoveAll(filepath.Dir(binary))
 		}
@@ -131,12 +132,12 @@ type plugin struct {
 	caps    []string
 }
 
-// built are the binaries, by the plugin's name, that tests have asked for.
-var built sync.Map
+// plugins are the binaries, by the plugin's name, that tests have asked for.
+var plugins sync.Map
 
 func (n need) install(t *testing.T) *plugin {
 	t.Helper()
-	build, _ := built.LoadOrStore(n.plugin, sync.OnceValues(func() (string, error) { return build(n.plugin) }))
+	build, _ := plugins.LoadOrStore(n.plugin, sync.OnceValues(func() (string, error) { return build(n.plugin) }))
 	binary, err := build.(func() (string, error))()
 	if err != nil {
 		t.Fatal(err)
@@ -161,12 +162,7 @@ func build(name string) (string, error) {
 	if prebuilt() != "" {
 		return binary, os.Symlink(filepath.Join(prebuilt(), filepath.Base(binary)), binary)
 	}
-	build := exec.Command("go", "build", "-o", binary, "./plugins/"+name+"/pointsman-dataplane-"+name)
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return binary, nil
+	return binary, built.Into(dir, "", "./plugins/"+name+"/pointsman-dataplane-"+name)
 }
 
 // command runs the plugin as root with its capabilities, none of which it can add to.

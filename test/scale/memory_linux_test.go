@@ -23,6 +23,7 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/built"
 	"github.com/pointsman/pointsman/test/cluster"
 	"github.com/pointsman/pointsman/test/eventually"
 )
@@ -225,13 +226,11 @@ plugins: {%[1]s: {path: %[4]s}}
 func binary(b *testing.B, name string) string {
 	b.Helper()
 	pkg := map[string]string{"host": "./host/pointsman", "iptables": "./plugins/iptables/pointsman-dataplane-iptables"}[name]
-	path := filepath.Join(b.TempDir(), filepath.Base(pkg))
-	cmd := exec.Command("go", "build", "-o", path, pkg)
-	cmd.Dir = filepath.Join("..", "..")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		b.Fatalf("build %s: %v: %s", pkg, err, out)
+	dir := b.TempDir()
+	if err := built.Into(dir, "", pkg); err != nil {
+		b.Fatal(err)
 	}
-	return path
+	return filepath.Join(dir, filepath.Base(pkg))
 }
 
 // start starts cmd; end interrupts it and waits.

@@ -97,7 +97,7 @@ func TestKernelUpgradeFromOlder(t *testing.T) {
 	if text := n.read("state/swap.json"); !strings.Contains(text, `"draining"`) {
 		t.Errorf("the older host wrote %s", text)
 	}
-	n.copy(filepath.Join(built.dir, "pointsman"), "pointsman")
+	n.copy(filepath.Join(programs.dir, "pointsman"), "pointsman")
 	n.start()
 	n.until("userspace serves, by the same process", long, func() error {
 		if now := n.plugin("userspace"); now != was {

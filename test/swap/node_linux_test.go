@@ -25,6 +25,7 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 	"github.com/pointsman/pointsman/test/apart"
+	"github.com/pointsman/pointsman/test/built"
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
@@ -48,8 +49,8 @@ func (t tidy) Run() int {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
-	if built.dir != "" {
-		_ = os.RemoveAll(built.dir)
+	if programs.dir != "" {
+		_ = os.RemoveAll(programs.dir)
 	}
 	return code
 }
@@ -220,8 +221,8 @@ func (n *node) settings(mode string) string {
 // measured is what all tests of this process measured.
 var measured figures
 
-// built are the binaries, with failpoints, once a test has asked for them.
-var built struct {
+// programs are the binaries, with failpoints, once a test has asked for them.
+var programs struct {
 	once sync.Once
 	dir  string
 	err  error
@@ -231,40 +232,29 @@ var built struct {
 // and copies where there is something to replace.
 func (n *node) install() {
 	n.Helper()
-	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "swap-bin"); built.err != nil {
+	programs.once.Do(func() {
+		if programs.dir, programs.err = os.MkdirTemp("", "swap-bin"); programs.err != nil {
 			return
 		}
-		build := exec.Command("go", "build", "-tags", "failpoints", "-o", built.dir+"/", "./host/pointsman",
+		programs.err = built.Into(programs.dir, "failpoints", "./host/pointsman",
 			"./plugins/userspace/pointsman-dataplane-userspace", "./plugins/iptables/pointsman-dataplane-iptables")
-		build.Dir = "../.."
-		if out, err := build.CombinedOutput(); err != nil {
-			built.err = fmt.Errorf("%w: %s", err, out)
-		}
 	})
-	if built.err != nil {
-		n.Fatal(built.err)
+	if programs.err != nil {
+		n.Fatal(programs.err)
 	}
 	for from, to := range map[string]string{
 		"pointsman":                     "pointsman",
 		"pointsman-dataplane-userspace": "plugins/pointsman-dataplane-userspace",
 		"pointsman-dataplane-iptables":  "plugins/pointsman-dataplane-iptables",
 	} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(n.path(to)), 0o755), os.Link(filepath.Join(built.dir, from), n.path(to))); err != nil {
-			n.copy(filepath.Join(built.dir, from), to)
-		}
+		n.copy(filepath.Join(programs.dir, from), to)
 	}
 }
 
-// copy puts a copy of a binary in place, as a package manager would.
+// copy puts a binary in place, as a package manager would.
 func (n *node) copy(from, to string) {
 	n.Helper()
-	data, err := os.ReadFile(from)
-	if err != nil {
-		n.Fatal(err)
-	}
-	n.write(to, string(data))
-	if err := os.Chmod(n.path(to), 0o755); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(n.path(to)), 0o755), built.Place(from, n.path(to))); err != nil {
 		n.Fatal(err)
 	}
 }

@@ -169,7 +169,7 @@ func TestKernelUpgrade(t *testing.T) {
 	n.forks()
 	older, newer := os.Getenv("POINTSMAN_OLDER"), n.path("newer")
 	if older == "" {
-		older = built.dir
+		older = programs.dir
 	}
 	n.newer("newer", "-tags=failpoints", "-ldflags=-buildid=newer")
 	n.copy(filepath.Join(older, "pointsman"), "pointsman")
@@ -262,13 +262,13 @@ func TestKernelMajors(t *testing.T) {
 		t.Errorf("under another host of the next major process %d serves, not %d", now, second)
 	}
 
-	n.replace(built.dir)
+	n.replace(programs.dir)
 	n.exec(n.host())
 	n.event("speaks major 2 of the wire, this host speaks 1")
 	if n.processes()[fmt.Sprint(second)] == "" {
 		t.Error("the plugin of the next major is gone")
 	}
-	n.dataplane(built.dir)
+	n.dataplane(programs.dir)
 	n.until("the one that fits serves", long, n.servesWith("iptables", second))
 	n.until("the plugin of the next major is gone", long, func() error {
 		if binary := n.processes()[fmt.Sprint(second)]; binary != "" {
