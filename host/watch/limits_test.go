@@ -50,7 +50,7 @@ func TestLimitsOfOneFile(t *testing.T) {
 			if last := m.Objects; len(last) == 0 || last[len(last)-1].ID.Name != "good" {
 				t.Errorf("the good Service of the same file is not read: %v", m.Objects)
 			}
-			if spent > 600 {
+			if spent > 1500 { // 320 without the race detector, which makes 1050 of them
 				t.Errorf("it cost %d MiB", spent)
 			}
 		})
