@@ -83,7 +83,7 @@ func TestAttachSeesTheEnd(t *testing.T) {
 	defer r.Close()
 	syscall.Kill(r.Handle().PID, syscall.SIGKILL)
 	<-r.Exited()
-	if e := r.Exit(); e.Code != -1 || !strings.Contains(e.String(), "nobody knows how") {
+	if e := r.Exit(); e.Code != -1 || !strings.Contains(e.String(), "it is not known how") {
 		t.Errorf("it %s", e)
 	}
 	if err := r.Stop(soon(t)); err != nil {

@@ -24,7 +24,7 @@ type Binary struct {
 	script bool
 }
 
-// OpenBinary opens the plugin at path, and checks that nobody may change it who
+// OpenBinary opens the plugin at path, and checks that no user may change it who
 // could not as well change the host: that it belongs to root, to this user or to
 // the owner of the host's binary, that neither others nor a foreign group may write
 // to it, and that the same goes for every directory that leads to it. With a sum,
@@ -70,7 +70,7 @@ func (b *Binary) check(sum string) error {
 		return nil
 	}
 	if b.script {
-		return errors.New("it is a script, which nobody can check as it is run; remove its sha256, or make it a program")
+		return errors.New("it is a script, which cannot be checked as it is run; remove its sha256, or make it a program")
 	}
 	return b.checkSum(sum)
 }

@@ -31,7 +31,7 @@ func (e Exit) how() string {
 	case e.Code >= 0:
 		return fmt.Sprintf("exited with code %d", e.Code)
 	}
-	return "ended, nobody knows how: it was not a child of this process"
+	return "ended, it is not known how: it was not a child of this process"
 }
 
 // reason is the line most likely to say why: the first of a panic or of a dump of all

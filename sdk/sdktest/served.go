@@ -29,7 +29,7 @@ func (t *trial) inspect() ([]string, error) {
 }
 
 func servedLine(s sdk.Served) string {
-	// Who may call is asked with packets: a dataplane need not keep the ranges as told.
+	// Which callers are let in is asked with packets: a dataplane need not keep the ranges as told.
 	f := sdk.Frontend{Kind: s.Frontend.Kind, Addr: s.Frontend.Addr, Policy: s.Frontend.Policy}
 	endpoints := slices.Clone(s.Endpoints)
 	slices.SortFunc(endpoints, netip.AddrPort.Compare)

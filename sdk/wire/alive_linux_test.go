@@ -13,7 +13,7 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// Who keeps a plugin running finds out that it hangs: by asking, or by waiting in vain.
+// What keeps a plugin running finds out that it hangs: by asking, or by waiting in vain.
 func TestAliveOrNot(t *testing.T) {
 	dir := shortDir(t)
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: filepath.Join(dir, "n")})

@@ -19,7 +19,7 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// A gusher answers every call with more than anybody could want.
+// A gusher answers every call with more than any host could want.
 type gusher struct {
 	pb.UnimplementedHelloServer
 	pb.UnimplementedDataplaneServer
@@ -122,7 +122,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// What is too much and harms nobody is left out.
+// What is too much and does no harm is left out.
 func TestTooMuchIsLeftOut(t *testing.T) {
 	v, err := gushing(t, gusher{}).Vitals(soon(t))
 	if err != nil || len(v.Samples) != maxSamples || len(v.Histograms) != maxSamples {

@@ -109,7 +109,7 @@ func (c cli) help() string {
                        serves hosts that attach there, instead of one that starts it:
                        those of this user and of root
       --allow-uid N    also those of user N (its number or name; may come several
-                       times), who must be in this process's group
+                       times), which must be in this process's group
   %[1]s alive unix:///run/pointsman/%[2]s/plugin.sock
                        asks the one that listens there whether it still answers
 

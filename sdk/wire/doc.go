@@ -25,16 +25,16 @@ in host/launch, which no plugin needs.
 # What each end may rely on
 
 Every call of a Remote returns by its deadline, whatever the plugin does: stopped,
-hung, dead, or talking rubbish. It has one even if its context has none.
+hung, ended, or sending what makes no sense. It has one even if its context has none.
 
-A plugin never blocks and never dies because its host did, or because its output is not
+A plugin never blocks and never ends because its host did, or because its output is not
 read. Whatever it prints goes to a ring in its memory, which the
 host reads as a stream.
 
 One host at a time: each Configure begins a session, and calls of an older one
 get [ErrFenced], also those that are running.
 
-# Who may connect
+# Access
 
 A launched plugin and its host know each other by certificates made for this one
 launch; the socket's directory is open to its owner only; and the host checks by

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// redirect puts the two pipes in the place of file descriptors 1 and 2, for those
-// who keep an older os.Stderr or write past Go. What the runtime says when the
+// redirect puts the two pipes in the place of file descriptors 1 and 2, for code
+// that keeps an older os.Stderr or writes past Go. What the runtime says when the
 // process crashes still goes to the old stderr, where the host reads it: the
 // pipe's reader would die with the process. The old stderr is returned; a write to
 // it fails rather than wait.

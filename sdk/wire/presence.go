@@ -21,7 +21,7 @@ type presence struct {
 	timer *time.Timer // runs while there is no host
 }
 
-// newPresence begins without a host: one that dies between the launch and its
+// newPresence begins without a host: one that ends between the launch and its
 // first call never connects.
 func newPresence(timeout func() time.Duration, gone func()) *presence {
 	p := &presence{timeout: timeout, gone: gone}

@@ -22,7 +22,7 @@ import (
 )
 
 // The longest a call may take where its context does not say less: long enough for
-// a large cluster on a node with much else to do. Whoever wants to know sooner that one
+// a large cluster on a node with much else to do. A caller that wants to know sooner that one
 // hangs reads Vitals beside it.
 const (
 	configureTimeout = 10 * time.Second

@@ -23,7 +23,7 @@ import (
 // kernel stays. One whose serving ends with its process has no limit.
 const hostTimeout = 10 * time.Minute
 
-// unusedTimeout is the limit for a plugin that was never given a role. Its host died before
+// unusedTimeout is the limit for a plugin that was never given a role. Its host ended before
 // it could write down the process's handle, so that no later host can find it.
 const unusedTimeout = time.Minute
 

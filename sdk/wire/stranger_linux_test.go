@@ -86,7 +86,7 @@ func TestAHostTurnsFromStrangers(t *testing.T) {
 	}
 }
 
-// A plugin lets in the users that it was told of, and nobody else, and its folder
+// A plugin lets in the users that it was told of, and no other, and its folder
 // their group.
 func TestAListenerLetsInWhomItWasToldOf(t *testing.T) {
 	dir := shortDir(t)
@@ -110,7 +110,7 @@ func TestAListenerLetsInWhomItWasToldOf(t *testing.T) {
 	}
 }
 
-// spokenTo reports whether who listens at path says anything to this user.
+// spokenTo reports whether the plugin that listens at path says anything to this user.
 func spokenTo(path string) bool {
 	conn, err := net.Dial("unix", path)
 	if err != nil {

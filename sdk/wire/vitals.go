@@ -28,7 +28,7 @@ type Vitals struct {
 	Overdue time.Duration
 
 	Memory     uint64 // bytes resident
-	LogDropped uint64 // log lines that nobody read in time
+	LogDropped uint64 // log lines that were not read in time
 
 	// UnservedMore is how many more Unserved there are than fit into an answer. A
 	// Full names them all.
