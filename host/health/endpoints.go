@@ -30,9 +30,8 @@ func (s *Server) endpoints() http.Handler {
 		{"/metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4}).ServeHTTP},
 		{"/metrics/slis", promhttp.HandlerFor(s.metrics.slis, promhttp.HandlerOpts{}).ServeHTTP},
 		{"/proxyMode", func(w http.ResponseWriter, _ *http.Request) { writeText(w, s.settings.Mode()) }},
-	}
-	if s.settings.Config != nil {
-		list = append(list, endpoint{"/configz", s.configz}, endpoint{"/flagz", s.flagz})
+		{"/configz", s.configz},
+		{"/flagz", s.flagz},
 	}
 	if s.settings.Profiling {
 		list = append(list, s.profiles()...)
@@ -57,17 +56,14 @@ func (s *Server) profiles() []endpoint {
 			h(w, r)
 		}
 	}
-	list := []endpoint{
+	return []endpoint{
 		{"/debug/pprof/", long(pprof.Index)},
 		{"/debug/pprof/cmdline", pprof.Cmdline},
 		{"/debug/pprof/profile", long(pprof.Profile)},
 		{"/debug/pprof/symbol", pprof.Symbol},
 		{"/debug/pprof/trace", long(pprof.Trace)},
+		{"/debug/flags/v", s.setLevel},
 	}
-	if s.settings.Level != nil {
-		list = append(list, endpoint{"/debug/flags/v", s.setLevel})
-	}
-	return list
 }
 
 func writeText(w http.ResponseWriter, text string) {

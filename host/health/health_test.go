@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -53,6 +54,7 @@ func newHarness(edits ...func(*Settings)) *harness {
 		Config:     func() ([]byte, error) { return []byte(`{"mode":"iptables"}`), nil },
 		Level:      func(l string) error { b.level = l; return nil },
 		Report:     func(n track.Notice) { b.mu.Lock(); defer b.mu.Unlock(); b.notices = append(b.notices, n) },
+		Log:        log.New(io.Discard, "", 0),
 		Now:        func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return b.now },
 		Addrs:      func() []Addr { return nil },
 	}

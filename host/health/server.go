@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log"
 	"maps"
 	"net/http"
@@ -35,26 +34,27 @@ const (
 	shownAfter = 3 * time.Second // what has waited for so long is worth a look
 )
 
-// Settings are what the servers must know.
+// Settings are what the servers must know. All are given, but where a zero is said to mean
+// something.
 type Settings struct {
 	Healthz, Metrics string // host:port; empty: not served
 	HardFail         bool   // an address that cannot be bound ends Run; else it is tried again
 	Profiling        bool
 
-	Mode    func() string // the dataplane that serves; nil: not said
+	Mode    func() string // the dataplane that serves
 	Version string
 	Period  time.Duration // a change that waits for two of them is late
 	MinGap  time.Duration // between two updates: a change may wait for that
 
 	Tracker    *track.Tracker
-	Dataplanes func() []Dataplane       // as they are now, the one that is meant to serve first; nil: none
-	Config     func() ([]byte, error)   // the settings in force, as JSON; nil: not shown
-	Events     func() map[string]int    // how often each kind of event happened; nil: not counted
-	Fault      func() string            // why no changes come now; empty: they do; nil: they do
-	Level      func(level string) error // changes the log's level; nil: it cannot be changed
-	Report     func(track.Notice)       // nil: nothing is reported
+	Dataplanes func() []Dataplane       // as they are now, the one that is meant to serve first
+	Config     func() ([]byte, error)   // the settings in force, as JSON
+	Events     func() map[string]int    // how often each kind of event happened
+	Fault      func() string            // why no changes come now; empty: they do
+	Level      func(level string) error // changes the log's level
+	Report     func(track.Notice)
 
-	Log         *log.Logger // what net/http has to say; nil: discarded
+	Log         *log.Logger // what net/http has to say
 	Descriptors int         // that the process may hold; zero: as the kernel says
 
 	Now   func() time.Time // nil: time.Now
@@ -112,24 +112,6 @@ type Server struct {
 func New(s Settings) *Server {
 	if s.Now == nil {
 		s.Now = time.Now
-	}
-	if s.Report == nil {
-		s.Report = func(track.Notice) {}
-	}
-	if s.Dataplanes == nil {
-		s.Dataplanes = func() []Dataplane { return nil }
-	}
-	if s.Fault == nil {
-		s.Fault = func() string { return "" }
-	}
-	if s.Mode == nil {
-		s.Mode = func() string { return "" }
-	}
-	if s.Events == nil {
-		s.Events = func() map[string]int { return nil }
-	}
-	if s.Log == nil {
-		s.Log = log.New(io.Discard, "", 0)
 	}
 	if s.Descriptors == 0 {
 		s.Descriptors = limit.Descriptors()

@@ -155,6 +155,7 @@ func (y *harness) run() {
 			defer y.mu.Unlock()
 			y.logged = append(y.logged, l.Message)
 		},
+		Beat: func(*wire.Remote, wire.Vitals) {},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	y.cancel, y.done = cancel, make(chan struct{})

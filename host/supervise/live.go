@@ -188,12 +188,8 @@ func (v *live) startLoops(ctx context.Context, s *Supervisor, process int) {
 		}
 	})
 	v.beside.Go(func() { v.beat(ctx, s, about) })
-	if s.hooks.Log != nil {
-		v.beside.Go(func() { v.logs(ctx, s.hooks.Log) })
-	}
-	if s.hooks.Session != nil {
-		v.beside.Go(func() { v.session(ctx, s.hooks.Session, about) })
-	}
+	v.beside.Go(func() { v.logs(ctx, s.hooks.Log) })
+	v.beside.Go(func() { v.session(ctx, s.hooks.Session, about) })
 }
 
 // session runs the hook until the process is gone.
@@ -236,9 +232,7 @@ func (v *live) beat(ctx context.Context, s *Supervisor, about func(EventKind, st
 			var hangs string
 			last, hangs = last.next(vitals, silence.took)
 			s.show(func(st *Status) { st.Vitals = vitals })
-			if s.hooks.Beat != nil {
-				s.hooks.Beat(v.remote.Remote, vitals)
-			}
+			s.hooks.Beat(v.remote.Remote, vitals)
 			if hangs != "" {
 				about(Hung, hangs)
 			} else {

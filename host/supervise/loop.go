@@ -89,7 +89,7 @@ func (l *loop) prove() {
 	err := keepGood(l.plugin.StateDir, l.plugin.Path)
 	if err == nil {
 		l.good = l.binary
-	} else if l.hooks.Transition != nil {
+	} else {
 		l.hooks.Transition(Transition{Time: l.now(), From: Serving, To: Serving, Why: err.Error(), PID: l.pid()})
 	}
 }
@@ -137,7 +137,7 @@ func (l *loop) tell(before Machine, pid int) {
 			s.Vitals = wire.Vitals{}
 		}
 	})
-	if m.State != before.State && l.hooks.Transition != nil {
+	if m.State != before.State {
 		l.hooks.Transition(Transition{Time: m.Since, From: before.State, To: m.State, Why: m.Why, PID: cmp.Or(l.pid(), pid)})
 	}
 }
@@ -249,9 +249,6 @@ func (l *loop) dropProcess() {
 
 // print has a plugin's log say what its process printed past it.
 func (l *loop) print(said []string) {
-	if l.hooks.Log == nil {
-		return
-	}
 	for _, line := range said {
 		l.hooks.Log(wire.LogLine{Time: l.now(), Level: slog.LevelError, Message: line, Attrs: []slog.Attr{slog.String("stream", "stderr")}})
 	}
@@ -332,7 +329,7 @@ func (l *loop) obtain(ctx context.Context, p Plugin, first bool) (*live, error) 
 
 func (l *loop) endLeftover(ctx context.Context, p Plugin) {
 	pid, err := EndLeftover(ctx, p.StateDir, p.Slot, false)
-	if err != nil && l.hooks.Transition != nil {
+	if err != nil {
 		l.hooks.Transition(Transition{Time: l.now(), Why: err.Error(), PID: pid})
 	}
 }

@@ -3,10 +3,13 @@
 package supervise
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // begun is a loop that has launched what is installed, and is in that state since then.
@@ -17,7 +20,7 @@ func begun(t *testing.T, s State) *loop {
 	if err := os.WriteFile(p.Path, []byte("new"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	l := &loop{Supervisor: New(p, Hooks{}), now: time.Now}
+	l := &loop{Supervisor: New(p, quiet()), now: time.Now}
 	l.machine = Machine{State: s, Up: time.Now().Add(-proof), Launches: 1}
 	l.binary = identify(p.Path)
 	return l
@@ -78,5 +81,15 @@ func TestFallsBackWhen(t *testing.T) {
 		if p := l.plugin.good(); c.want && (err != nil || p.SHA256 != sum) {
 			t.Errorf("one that %s: %s would be run by the hash %q, want %q, %v", name, p.Path, p.SHA256, sum, err)
 		}
+	}
+}
+
+// quiet are hooks that tell nothing, with a session that lasts as long as its process.
+func quiet() Hooks {
+	return Hooks{
+		Session:    func(ctx context.Context, _ Life) error { <-ctx.Done(); return nil },
+		Transition: func(Transition) {},
+		Log:        func(wire.LogLine) {},
+		Beat:       func(*wire.Remote, wire.Vitals) {},
 	}
 }

@@ -65,7 +65,7 @@ func playHost() {
 	if err := json.Unmarshal([]byte(os.Args[1]), &p); err != nil {
 		panic(err)
 	}
-	s := New(p, Hooks{})
+	s := New(p, quiet())
 	s.Leave()
 	ctx, end := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -33,7 +33,7 @@ type Plugin struct {
 	Env     []string // beyond the few variables that every plugin gets
 }
 
-// Hooks are what a Supervisor calls when something happens. They are called from its
+// Hooks are what a Supervisor calls when something happens. All are given. They are called from its
 // goroutines, never two Session calls at a time.
 type Hooks struct {
 	// Session is called for each process that came up and was configured. It

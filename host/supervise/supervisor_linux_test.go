@@ -220,7 +220,7 @@ func TestLeftBehindAgain(t *testing.T) {
 	y.host.Leave()
 	y.stop()
 	for _, came := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond} {
-		next := New(y.plugin, Hooks{})
+		next := New(y.plugin, quiet())
 		next.Leave()
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(came, cancel) // a deadline would be passed to the plugin, which might report first that it is over
@@ -253,7 +253,7 @@ func TestComesTooLate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &loop{Supervisor: New(y.plugin, Hooks{}), now: time.Now, machine: Machine{State: Waiting, Launches: 1, Next: time.Now().Add(time.Hour)}}
+	l := &loop{Supervisor: New(y.plugin, quiet()), now: time.Now, machine: Machine{State: Waiting, Launches: 1, Next: time.Now().Add(time.Hour)}}
 	l.step(t.Context(), event{process: 1, came: came, Event: Event{Kind: Launched}})
 	wantGone(t, came.remote.Hello().PID)
 	if l.live != nil {

@@ -24,7 +24,7 @@ type Connection struct {
 	Burst      int     // and at once
 	UserAgent  string
 
-	Observe func(Request) // called for every request; nil: not called
+	Observe func(Request) // called for every request
 }
 
 // A Request is one that was made of the API server.
@@ -46,9 +46,7 @@ func Connect(c Connection) (kubernetes.Interface, error) {
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.WarningHandler = rest.NoWarnings{}
-	if c.Observe != nil {
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return observer{next, c.Observe} })
-	}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return observer{next, c.Observe} })
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)

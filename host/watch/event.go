@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
 
 	"github.com/pointsman/pointsman/host/track"
 )
@@ -26,16 +28,16 @@ const (
 	eventInterval = 15 * time.Second
 	eventTimeout  = 10 * time.Second
 	maxNote       = 1024 // bytes, the API's own bound
+	action        = "Serve"
 )
 
 // EventsForbidden is the reason of the notice that events may not be written.
 const EventsForbidden = "EventsForbidden"
 
-// EventSettings say who writes events.
+// EventSettings say which node writes events.
 type EventSettings struct {
-	NodeName string             // what an event without another object is about
-	Action   string             // what we were doing; empty: Serve
-	Report   func(track.Notice) // nil: nothing is reported
+	NodeName string // what an event without another object is about
+	Report   func(track.Notice)
 }
 
 // Events writes notices to the API server, where `kubectl describe` shows them
@@ -48,12 +50,6 @@ type Events struct {
 
 // NewEvents writes to the API server of client. Nothing is written before Run.
 func NewEvents(client kubernetes.Interface, s EventSettings) *Events {
-	if s.Report == nil {
-		s.Report = func(track.Notice) {}
-	}
-	if s.Action == "" {
-		s.Action = "Serve"
-	}
 	return &Events{client: client, settings: s, queue: make(chan track.Notice, eventBurst)}
 }
 
@@ -68,12 +64,12 @@ func (e *Events) Write(n track.Notice) {
 
 // Run writes until ctx ends.
 func (e *Events) Run(ctx context.Context) error {
-	allowance := newAllowance(time.Now())
+	allowance := newAllowance(clock.RealClock{})
 	forbidden := false
 	for {
 		select {
 		case n := <-e.queue:
-			if !allowance.take(time.Now()) {
+			if !allowance.TryAccept() {
 				continue
 			}
 			err := e.write(ctx, n)
@@ -113,7 +109,7 @@ func (e *Events) event(n track.Notice, now time.Time) *eventsv1.Event {
 		EventTime:           metav1.NewMicroTime(now),
 		ReportingController: "pointsman",
 		ReportingInstance:   e.settings.NodeName,
-		Action:              e.settings.Action,
+		Action:              action,
 		Reason:              n.Reason,
 		Regarding:           about,
 		Note:                note(n, about),
@@ -152,22 +148,7 @@ func note(n track.Notice, about corev1.ObjectReference) string {
 	return text
 }
 
-// An allowance is how many events may be written now.
-type allowance struct {
-	left int
-	last time.Time // when it was last added to
-}
-
-func newAllowance(now time.Time) *allowance { return &allowance{left: eventBurst, last: now} }
-
-func (a *allowance) take(now time.Time) bool {
-	if more := int(now.Sub(a.last) / eventInterval); more > 0 {
-		a.left = min(a.left+more, eventBurst)
-		a.last = a.last.Add(time.Duration(more) * eventInterval)
-	}
-	if a.left == 0 {
-		return false
-	}
-	a.left--
-	return true
+// newAllowance says how many events may be written.
+func newAllowance(c clock.PassiveClock) flowcontrol.PassiveRateLimiter {
+	return flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(float32(1/eventInterval.Seconds()), eventBurst, c)
 }

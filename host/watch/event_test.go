@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/test/eventually"
@@ -24,7 +25,7 @@ import (
 
 // TestEvent is what a notice becomes.
 func TestEvent(t *testing.T) {
-	e := NewEvents(fake.NewClientset(), EventSettings{NodeName: "n1"})
+	e := NewEvents(fake.NewClientset(), EventSettings{NodeName: "n1", Report: func(track.Notice) {}})
 	for _, test := range []struct{ object, want string }{
 		{"ns1/web", "Service ns1/web in ns1: m"},
 		{"ns1/web:http/tcp4", "Service ns1/web in ns1: ns1/web:http/tcp4: m"},
@@ -54,11 +55,13 @@ func TestEvent(t *testing.T) {
 // TestAllowance counts what may be written in a bad hour.
 func TestAllowance(t *testing.T) {
 	start := time.Unix(1000, 0)
-	a := newAllowance(start)
+	now := clocktesting.NewFakePassiveClock(start)
+	a := newAllowance(now)
 	written := 0
 	for s := range 3600 {
+		now.SetTime(start.Add(time.Duration(s) * time.Second))
 		for range 10 {
-			if a.take(start.Add(time.Duration(s) * time.Second)) {
+			if a.TryAccept() {
 				written++
 			}
 		}
@@ -110,7 +113,7 @@ func TestEvents(t *testing.T) {
 // nobody who tells of them waits.
 func TestEventsFew(t *testing.T) {
 	client := fake.NewClientset()
-	e := NewEvents(client, EventSettings{NodeName: "n1"})
+	e := NewEvents(client, EventSettings{NodeName: "n1", Report: func(track.Notice) {}})
 	for range 3 * eventBurst {
 		e.Write(track.Notice{Reason: "Before"}) // nobody reads them yet
 	}

@@ -26,8 +26,8 @@ const (
 
 // FileSettings are how a files source goes about it.
 type FileSettings struct {
-	Interval time.Duration      // between two looks; zero: a second
-	Report   func(track.Notice) // nil: nothing is reported
+	Interval time.Duration // between two looks; zero: a second
+	Report   func(track.Notice)
 }
 
 // A FileSource keeps a tracker true to a file or a folder of manifests.
@@ -62,9 +62,6 @@ type FileSource struct {
 func Files(path string, t *track.Tracker, s FileSettings) *FileSource {
 	if s.Interval <= 0 {
 		s.Interval = time.Second
-	}
-	if s.Report == nil {
-		s.Report = func(track.Notice) {}
 	}
 	return &FileSource{
 		path: filepath.Clean(path), tracker: t, settings: s, now: time.Now,

@@ -27,9 +27,9 @@ const NodeUnknown = "NodeUnknown"
 
 // KubeSettings are how a Kubernetes source goes about it.
 type KubeSettings struct {
-	NodeName string             // whose Node object is followed
-	Eligible func(bool)         // called for each Node: whether load balancers may choose it; nil: not called
-	Report   func(track.Notice) // nil: nothing is reported
+	NodeName string     // whose Node object is followed
+	Eligible func(bool) // called for each Node: whether load balancers may choose it
+	Report   func(track.Notice)
 }
 
 // A KubeSource keeps a tracker true to a cluster's API server.
@@ -47,12 +47,6 @@ type KubeSource struct {
 // Kubernetes returns the source that follows the API server of client. Nothing happens
 // before Run, which is for one call.
 func Kubernetes(client kubernetes.Interface, t *track.Tracker, s KubeSettings) *KubeSource {
-	if s.Eligible == nil {
-		s.Eligible = func(bool) {}
-	}
-	if s.Report == nil {
-		s.Report = func(track.Notice) {}
-	}
 	k := &KubeSource{tracker: t, settings: s, first: make(chan struct{}, 4)}
 	ours := metav1.ListOptions{LabelSelector: ourLabels()}
 	thisNode := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, s.NodeName).String()}

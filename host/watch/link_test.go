@@ -90,7 +90,7 @@ func TestConnect(t *testing.T) {
 		{filepath.Join(dir, "none"), "no such file"},
 		{"", "set source.kubernetes.kubeconfig"},
 	} {
-		_, err := Connect(Connection{Kubeconfig: test.kubeconfig, QPS: 50, Burst: 100})
+		_, err := Connect(Connection{Kubeconfig: test.kubeconfig, QPS: 50, Burst: 100, Observe: func(Request) {}})
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("kubeconfig %q: %v, want %q", test.kubeconfig, err, test.want)
 		}

@@ -161,7 +161,7 @@ func hideClient(b *broken) {
 }
 
 func hideNobody(b *broken) {
-	caller := netip.MustParseAddr("192.0.2.7") // that calls first in that scenario
+	caller := netip.MustParseAddr("192.0.2.7") // who calls first in that scenario
 	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer { a.Client = caller; return a }
 }
 

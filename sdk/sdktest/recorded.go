@@ -30,7 +30,7 @@ func (r *Recorder) Where(from sdk.Caller, to netip.AddrPort, protocol sdk.Protoc
 }
 
 // Send opens one new connection: it chooses among the endpoints, in turn or as the
-// client's affinity says, and says which address the endpoint would see.
+// client's affinity says, and tells whom the endpoint would see.
 func (r *Recorder) Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protocol) Answer {
 	o := r.Where(from, to, protocol)
 	if o.Unserved || o.Verdict != sdk.Forward {
@@ -56,7 +56,7 @@ func (r *Recorder) Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protoco
 }
 
 // Forgets follows the contract's line 9: a UDP flow to one of our frontends whose
-// endpoint no longer serves, while another one does.
+// endpoint no longer serves, while somebody else does.
 func (r *Recorder) Forgets(to netip.AddrPort, protocol sdk.Protocol, endpoint netip.AddrPort) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// A shared ground has one set of addresses for all runs that send packets on this
+// A shared ground has one set of addresses for all who send packets on this
 // machine, so only one check at a time may have it.
 type shared interface {
 	turn(context.Context) (done func(), err error)
 }
 
-// turnAddr is where the run that has the loopback ground listens. The kernel gives it
+// turnAddr is where whoever has the loopback ground listens. The kernel gives it
 // back when a process ends, however that ends, and each network namespace has one.
 const turnAddr = "127.0.0.1:22999"
 
@@ -46,7 +46,7 @@ func (loopback) turn(ctx context.Context) (func(), error) {
 	}
 }
 
-// turn waits until no other run uses the subject's ground.
+// turn waits until nobody else uses the subject's ground.
 func (s Subject) turn(ctx context.Context) (done func(), err error) {
 	if g, ok := s.Ground.(shared); ok {
 		return g.turn(ctx)
