@@ -119,6 +119,7 @@ func TestEvery(t *testing.T) {
 		time.Sleep(3*time.Second + time.Second/2)
 		cancel()
 		time.Sleep(3 * time.Second)
+		synctest.Wait()
 		if calls != 3 {
 			t.Errorf("%d calls in 3.5 s", calls)
 		}
