@@ -39,10 +39,10 @@ func turning(tb testing.TB, n int) func() {
 		tb.Fatal(err)
 	}
 	s.Confirm()
-	turns := [2][]Service{{oneOf(7, 9)}, {oneOf(7, 10)}}
+	rounds := [2][]Service{{oneOf(7, 9)}, {oneOf(7, 10)}}
 	i := 0
 	return func() {
-		c, err := s.Apply(Update{From: s.Revision(), To: s.Revision() + 1, Set: turns[i%2]})
+		c, err := s.Apply(Update{From: s.Revision(), To: s.Revision() + 1, Set: rounds[i%2]})
 		i++
 		if err != nil || len(c.Services) != 1 {
 			tb.Fatalf("%d changes, %v", len(c.Services), err)

@@ -44,7 +44,7 @@ type Dataplane interface {
 // A Setup begins a session.
 type Setup struct {
 	// Options are the plugin's own options from the host's file, as JSON with
-	// the case kept; none, or null, where the file has none. Nobody has held them to
+	// the case kept; none, or null, where the file has none. They have not been held to
 	// Description.Options: what a dataplane does not know it answers with a *Refusal.
 	Options []byte
 
@@ -59,13 +59,13 @@ type Setup struct {
 	Log *slog.Logger
 }
 
-// Sysctls says who sets the kernel's parameters. The zero value is WriteSysctls.
+// Sysctls says what sets the kernel's parameters. The zero value is WriteSysctls.
 type Sysctls uint8
 
 // The answers.
 const (
 	WriteSysctls  Sysctls = iota // the dataplane does, and keeps the old value to give back
-	ExpectSysctls                // someone else has; the dataplane checks them, and refuses by name
+	ExpectSysctls                // another program has; the dataplane checks them, and refuses by name
 )
 
 // NotSet is the message of a warning by which a dataplane says, in Setup.Log, that it
@@ -79,7 +79,7 @@ type Description struct {
 	Version  string    // the plugin's own
 	Features []Feature // what it serves beyond a ClusterIP over TCP
 	Limits   []Limit   // what it does otherwise than the contract says
-	Options  []byte    // JSON schema of Setup.Options, shown to whoever writes the file; nil: it has none
+	Options  []byte    // JSON schema of Setup.Options, shown to the user who writes the file; nil: it has none
 }
 
 // A Feature is a part of the vocabulary that a dataplane may lack. A Service
@@ -136,7 +136,7 @@ type Limit string
 
 // The limits, as Description.Limits names them.
 const (
-	// What should be dropped is refused: the caller is told at once. (A process
+	// What should be dropped is refused: the caller learns at once. (A process
 	// without root cannot keep the kernel from answering a connection.)
 	LimitNoDrop Limit = "no-drop"
 
@@ -194,7 +194,7 @@ const (
 	Standby  Role = iota + 1 // programmed, catches nothing new, keeps what is established
 	Active                   // serves
 	Draining                 // as Standby, and counts what is established
-	Yielded                  // lets go of the writer's lock, leaves the kernel as it is
+	Yielded                  // releases the writer's lock, leaves the kernel as it is
 )
 
 var roles = []string{Standby: "standby", Active: "active", Draining: "draining", Yielded: "yielded"}
@@ -234,10 +234,10 @@ type Reporter interface {
 
 // A Report is how a dataplane is doing.
 type Report struct {
-	Progress uint64   // grows while a call gets on; zero: never told. One that stands still for seconds hangs, and is killed
+	Progress uint64   // grows while a call makes progress; zero: never reported. One that stands still for seconds hangs, and is killed
 	Waiting  string   // what the present call waits for, such as another tool's lock; empty: nothing
 	Flows    int      // while Draining: established connections of its own that are left
-	Repaired uint64   // how often someone else's change was undone (contract line 12)
+	Repaired uint64   // how often another program's change was undone (contract line 12)
 	Samples  []Sample // metrics, published by the host on its one scrape port
 
 	// SwapImpact says which connections or flows a swap would end, and what to do about
@@ -259,7 +259,7 @@ type Lock uint8
 
 // The answers.
 const (
-	LockUnused   Lock = iota // its mode has none, or it was not told anything yet
+	LockUnused   Lock = iota // its mode has none, or it was not sent anything yet
 	LockHeld                 // it is the writer
 	LockAwaited              // another process is the writer; it tries again by itself
 	LockReleased             // it has let go of it, as in Yielded, and does not try

@@ -2,15 +2,15 @@
 
 /*
 Package sdk is the vocabulary that Pointsman and its dataplanes share, and the
-contract between them. It imports only the standard library, so whoever writes a
-dataplane brings nothing else in.
+contract between them. It imports only the standard library, so a dataplane
+brings nothing else in.
 
 # Why there is a contract
 
 A service proxy has two halves that fail in different ways. One half talks to the
 Kubernetes API and decides which endpoints this node may use; it needs
-credentials and a good memory. The other writes rules into a kernel; it needs
-NET_ADMIN and must never surprise anyone. Pointsman runs them as two processes.
+credentials and much memory. The other writes rules into a kernel; it needs
+NET_ADMIN and must be predictable. Pointsman runs them as two processes.
 The first is the host. The second is a dataplane, behind the four methods of
 [Dataplane]:
 
@@ -66,7 +66,7 @@ is empty the packet is dropped.
 masqueraded if MasqueradeAll, or if local pods are known and the caller is none.
 The other kinds under the Cluster policy use Cluster and are always masqueraded.
 Under the Local policy a local pod gets Cluster, not masqueraded; the node gets
-Cluster, masqueraded; anyone else gets Local with the source kept. An endpoint
+Cluster, masqueraded; any other caller gets Local with the source kept. An endpoint
 that calls itself is masqueraded.
 
 3. Idempotent. A Full removes whatever of ours it does not name or keep. A gap is
@@ -98,23 +98,23 @@ share, such as the chain KUBE-MARK-MASQ, is one object with holders in the ledge
 holder removes it, unless it was there before or foreign rules lead to it.
 
 7. Roles, from any to any. [Standby] is programmed and catches no packet. [Active]
-serves. [Draining] catches nothing new, and tells by [Report].Flows how many established
+serves. [Draining] catches nothing new, and reports by [Report].Flows how many established
 connections of its own are left. It takes updates as Standby does and removes endpoints
 that are gone, for it may be made Active again at once. What is established is kept in
-every role until it ends: a change of role takes away nothing that a connection needs.
-[Yielded] lets go of the writer's lock, leaves the kernel as it is, and finishes only
+every role until it ends: a change of role removes nothing that a connection needs.
+[Yielded] releases the writer's lock, leaves the kernel as it is, and finishes only
 what lives in its process. At start the role is what the kernel shows; a dataplane that keeps
 nothing in the kernel starts in Standby. A role that comes before the first Update
-of a process takes away nothing that serves: nobody knows yet what is wanted. Two
+of a process removes nothing that serves: it is not known yet what is desired. Two
 dataplanes may be Active for a moment: the one made Active last takes precedence.
 
 8. One writer for each mode and network namespace, by a file lock that every tool
 the dataplane runs inherits. An instance without the lock serves nothing: it only
 plans, and says so ([Result].Planned, whatever the number of [Result].Steps). Between
 calls it tries the lock again by itself, every 100 ms for 3 s and then each second.
-Once it has the lock it adopts what the kernel has and writes all that it was told,
-without a further Sync, in the turn of a call (line 11); a Standby that it was told
-while another process was the writer takes nothing away then that serves. Its [Report]
+Once it has the lock it adopts what the kernel has and writes all that it was sent,
+without a further Sync, as a call would (line 11); a Standby that it was given
+while another process was the writer then removes nothing that serves. Its [Report]
 says whether it is the writer, which process is, which revision is served, and which
 Services failed when it wrote by itself. A Yielded instance is owed nothing and never
 tries the lock.
@@ -124,18 +124,18 @@ destination is a frontend of a Service with a serving address (Cluster, Local or
 Serving) and whose reply comes from none of them. No other flow is touched.
 
 10. A frontend has one owner: per family one address, port and protocol belongs to
-one Service. The host decides, and when the owner lets go the next one is Set in
+one Service. The host decides, and when the owner gives it up the next one is Set in
 the same Update. Order inside an Update means nothing: a frontend that changes
 Name is switched, never removed after it was added.
 
-11. Calls never overlap, though Inspect and Report may run beside one; Serve sees
-to it. The context is honoured within a second and child processes are killed and
+11. Calls never overlap, though Inspect and Report may run beside one; Serve makes
+sure of it. The context is honoured within a second and child processes are killed and
 reaped: nothing of a call goes on after it. A helper that the dataplane keeps for
 long is no leftover of a call; the host ends it when the dataplane's process has
 ended. What does not return is hung, and is killed; waiting for another tool's
 lock is a reported state ([Report].Waiting), not a hang.
 
-12. Drift. A flush or deletion by someone else of a chain, set, address or all
+12. Drift. A flush or deletion by another program of a chain, set, address or all
 virtual servers is noticed within 5 s and repaired; anything subtler by a slow,
 spread-out audit.
 

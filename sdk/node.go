@@ -23,7 +23,7 @@ type Node struct {
 	// an address that a dataplane itself bound. Empty: none.
 	NodePorts []netip.Prefix
 
-	// Pods says who counts as a pod of this node.
+	// Pods says which callers count as pods of this node.
 	Pods Pods
 
 	// MasqueradeAll masquerades every connection to a ClusterIP.

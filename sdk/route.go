@@ -4,7 +4,7 @@ package sdk
 
 import "net/netip"
 
-// A Caller is who sends a packet to a frontend, as far as a dataplane must know.
+// A Caller is the sender of a packet to a frontend, as far as a dataplane must know.
 type Caller struct {
 	Addr netip.Addr
 	From Origin
@@ -37,7 +37,7 @@ type Verdict uint8
 // The verdicts.
 const (
 	Drop    Verdict = iota // no answer at all
-	Reject                 // told at once: ICMP port unreachable, or a TCP reset
+	Reject                 // answered at once: ICMP port unreachable, or a TCP reset
 	Forward                // sent on to an endpoint
 )
 

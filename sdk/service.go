@@ -16,7 +16,7 @@ import (
 // termination) is behind it: a dataplane forwards what is sent to a frontend to
 // an endpoint of the list that [Service.Route] names, and need know nothing else.
 //
-// Services are values: whoever holds one may keep it and must not write to its
+// Services are values: code that holds one may keep it and must not write to its
 // slices or its map. The host hands them out with every list in canonical order
 // (see [Service.Normalize]), so two equal Services are equal field by field.
 type Service struct {
@@ -24,7 +24,7 @@ type Service struct {
 	Frontends []Frontend
 
 	// Cluster are the endpoints for the Cluster policy. The host always fills
-	// them, whatever the policies in use: empty means that nobody anywhere can
+	// them, whatever the policies in use: empty means that no endpoint anywhere can
 	// serve, and callers are rejected.
 	Cluster []Endpoint
 
@@ -91,7 +91,7 @@ func (s Service) Equal(t Service) bool {
 }
 
 // Normalize puts the lists of s in canonical order: sorted, each address once.
-// It sorts in place, so it is for whoever makes a Service.
+// It sorts in place, so it is for code that makes a Service.
 func (s *Service) Normalize() {
 	slices.SortFunc(s.Frontends, Frontend.Compare)
 	for i := range s.Frontends {

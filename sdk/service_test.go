@@ -276,7 +276,7 @@ func TestCheck(t *testing.T) {
 	two := sample()
 	two.Affinity, two.Name.Protocol = -1, 9
 	if err := two.Check(); err == nil || err.Error() != "unknown protocol 9\nnegative affinity -1ns" {
-		t.Errorf("two mistakes are told as: %v", err)
+		t.Errorf("two mistakes are reported as: %v", err)
 	}
 }
 

@@ -24,7 +24,7 @@ type State struct {
 	Node     Node
 	Services map[Name]Service
 
-	// Kept are the names that are set aside. Above stands the value last
+	// Kept are the names that are quarantined. Above stands the value last
 	// confirmed, if there was one (a new process never learned it); either way
 	// what the kernel serves stays.
 	Kept map[Name]bool
@@ -40,8 +40,8 @@ type State struct {
 
 // unsettled is a Service that the kernel may not follow yet.
 type unsettled struct {
-	before *Service // as last confirmed; nil: none
-	told   bool     // by an Apply that was not confirmed: nobody knows how far the kernel is
+	before  *Service // as last confirmed; nil: none
+	applied bool     // by an Apply that was not confirmed: it is not known how far the kernel is
 }
 
 // Changes are what one Update, and those before it that were not confirmed,
@@ -91,7 +91,7 @@ func (s *State) Apply(u Update) (Changes, error) {
 }
 
 // Confirm says that the kernel follows everything applied so far, but for what
-// failed: that is served as before, and Apply tells it again once an update names
+// failed: that is served as before, and Apply names it again once an update does
 // it again. The next Update leads from here. What failed may have been confirmed
 // before, when it was only planned.
 func (s *State) Confirm(failed ...Failure) {
@@ -110,8 +110,8 @@ func (s *State) Confirm(failed ...Failure) {
 	settling := s.unsettled
 	s.unsettled = make(map[Name]unsettled) // small again: to walk a map costs its largest size
 	for name, u := range settling {
-		if u.told && s.Kept[name] {
-			s.unsettled[name] = u // it was left half-way, and is told when it is named again
+		if u.applied && s.Kept[name] {
+			s.unsettled[name] = u // it was left half-way, and is in the Changes when it is named again
 			continue
 		}
 		delete(s.failed, name)
@@ -127,7 +127,7 @@ func (s *State) begin() {
 		s.failed = make(map[Name]*Service)
 	}
 	for name, u := range s.unsettled {
-		u.told = true
+		u.applied = true
 		s.unsettled[name] = u
 	}
 }
@@ -154,7 +154,7 @@ func (s *State) dropAllBut(u Update) {
 	clear(s.Kept)
 }
 
-// keep sets one Service aside: it goes back to the value last confirmed, which
+// keep quarantines one Service: it goes back to the value last confirmed, which
 // the kernel serves, and is no change.
 func (s *State) keep(name Name) {
 	s.Kept[name] = true
@@ -201,8 +201,8 @@ func (s *State) service(name Name) *Service {
 }
 
 // changes lists what was applied and not confirmed. The first time, what came
-// back to its old value is left out; after a failure nobody knows how far the
-// kernel followed, so it is told too. What is kept is no change.
+// back to its old value is left out; after a failure it is not known how far the
+// kernel followed, so it is in them too. What is kept is no change.
 func (s *State) changes() Changes {
 	c := Changes{Full: s.full, Node: s.node, Services: make([]Change, 0, len(s.unsettled))}
 	for name, u := range s.unsettled {
@@ -210,7 +210,7 @@ func (s *State) changes() Changes {
 			continue
 		}
 		change := Change{Name: name, Before: u.before, After: s.service(name)}
-		if u.told || !change.same() {
+		if u.applied || !change.same() {
 			c.Services = append(c.Services, change)
 		}
 	}

@@ -29,7 +29,7 @@ func TestStateApply(t *testing.T) {
 func FuzzStateApply(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16})
-	f.Add([]byte("set one, err, keep it, confirm, and set it again as it was: it must be told"))
+	f.Add([]byte("set one, err, keep it, confirm, and set it again as it was: it must be named"))
 	f.Add([]byte("a full, a gap, a full, a node, another node, the first node, and a failure"))
 	f.Fuzz(func(t *testing.T, dice []byte) {
 		if err := tell(dice); err != nil {
@@ -38,25 +38,25 @@ func FuzzStateApply(f *testing.F) {
 	})
 }
 
-// A tale is a host, a dataplane with a State, and a kernel, which go on as the
+// A walk has a host, a dataplane with a State, and a kernel, which go on as the
 // dice fall. All it knows of State is what its comments promise.
-type tale struct {
+type walk struct {
 	dice  []byte
 	state State
 
 	// The host.
 	want     map[Name]Service
 	owed     map[Name]bool // changed since the last acknowledgement
-	kept     map[Name]bool // set aside
+	kept     map[Name]bool // quarantined
 	at       uint64        // the revision last acknowledged
 	newest   uint64
 	fullNext bool
 
 	// What State should think.
-	applied     map[Name]Service // whatever was told last
+	applied     map[Name]Service // whatever was applied last
 	settled     map[Name]Service // as last confirmed
 	failed      map[Name]bool
-	unsure      map[Name]bool // told in vain
+	unsure      map[Name]bool // applied and not confirmed
 	nodeApplied Node
 	nodeOwed    bool
 	fullOwed    bool
@@ -66,7 +66,7 @@ type tale struct {
 
 // tell goes on until the dice are used up.
 func tell(dice []byte) error {
-	s := &tale{
+	s := &walk{
 		dice: dice, fullNext: true,
 		want: map[Name]Service{}, owed: map[Name]bool{}, kept: map[Name]bool{},
 		applied: map[Name]Service{}, settled: map[Name]Service{}, failed: map[Name]bool{}, unsure: map[Name]bool{},
@@ -80,8 +80,8 @@ func tell(dice []byte) error {
 	return nil
 }
 
-// throw is a number below n.
-func (s *tale) throw(n int) int {
+// draw is a number below n.
+func (s *walk) draw(n int) int {
 	if len(s.dice) == 0 {
 		return 0
 	}
@@ -99,9 +99,9 @@ var names = func() []Name {
 	return all
 }()
 
-func (s *tale) step() error {
+func (s *walk) step() error {
 	s.change()
-	if s.throw(8) == 7 {
+	if s.draw(8) == 7 {
 		return s.gap()
 	}
 	u := s.update()
@@ -116,7 +116,7 @@ func (s *tale) step() error {
 	if err := s.agrees(); err != nil {
 		return fmt.Errorf("%v: %w", u, err)
 	}
-	if s.throw(4) == 3 {
+	if s.draw(4) == 3 {
 		s.err(got)
 		return nil
 	}
@@ -125,10 +125,10 @@ func (s *tale) step() error {
 }
 
 // change is what happens in the cluster before the next update.
-func (s *tale) change() {
-	for range s.throw(3) {
-		name := names[s.throw(len(names))]
-		if version := s.throw(4); version == 0 {
+func (s *walk) change() {
+	for range s.draw(3) {
+		name := names[s.draw(len(names))]
+		if version := s.draw(4); version == 0 {
 			delete(s.want, name)
 		} else {
 			s.want[name] = Service{Name: name, HealthPort: uint16(version)}
@@ -136,12 +136,12 @@ func (s *tale) change() {
 		s.owed[name] = true
 	}
 	for _, name := range names {
-		if s.failed[name] && s.throw(3) == 0 {
+		if s.failed[name] && s.draw(3) == 0 {
 			s.owed[name] = true // it is offered again
 		}
 	}
-	name := names[s.throw(len(names))]
-	switch s.throw(8) {
+	name := names[s.draw(len(names))]
+	switch s.draw(8) {
 	case 0:
 		s.kept[name] = true
 	case 1, 2:
@@ -153,9 +153,9 @@ func (s *tale) change() {
 }
 
 // gap is an update that leads from elsewhere: it must change nothing.
-func (s *tale) gap() error {
+func (s *walk) gap() error {
 	before, services, kept := s.state, maps.Clone(s.state.Services), maps.Clone(s.state.Kept)
-	from := s.at + 1 + uint64(s.throw(3))
+	from := s.at + 1 + uint64(s.draw(3))
 	if s.fullNext && !s.state.begun {
 		from = 0 // nothing leads on from nothing
 	}
@@ -171,24 +171,24 @@ func (s *tale) gap() error {
 
 // update is the next one a host would send. It names whatever is owed, and some
 // that are not.
-func (s *tale) update() Update {
+func (s *walk) update() Update {
 	s.newest++
 	u := Update{From: s.at, To: s.newest}
-	if s.throw(3) == 0 {
-		u.Node = &Node{Name: fmt.Sprint("n", s.throw(2))}
+	if s.draw(3) == 0 {
+		u.Node = &Node{Name: fmt.Sprint("n", s.draw(2))}
 	}
-	if s.fullNext || s.throw(6) == 0 {
+	if s.fullNext || s.draw(6) == 0 {
 		u.Full, u.From = true, 0
-		u.Node = &Node{Name: fmt.Sprint("n", s.throw(2))}
+		u.Node = &Node{Name: fmt.Sprint("n", s.draw(2))}
 	}
 	for _, name := range names {
 		svc, exists := s.want[name]
 		switch {
 		case s.kept[name]:
 			u.Keep = append(u.Keep, name)
-		case exists && (u.Full || s.owed[name] || s.throw(9) == 0):
+		case exists && (u.Full || s.owed[name] || s.draw(9) == 0):
 			u.Set = append(u.Set, svc)
-		case !exists && !u.Full && (s.owed[name] || s.throw(9) == 0):
+		case !exists && !u.Full && (s.owed[name] || s.draw(9) == 0):
 			u.Delete = append(u.Delete, name)
 		}
 	}
@@ -202,7 +202,7 @@ type expected struct {
 }
 
 // expect takes u into the model, and says what State should make of it.
-func (s *tale) expect(u Update) expected {
+func (s *walk) expect(u Update) expected {
 	named := map[Name]bool{}
 	unsure := maps.Clone(s.unsure)
 	if u.Full {
@@ -271,7 +271,7 @@ func (e expected) compare(c Changes) error {
 	}
 	for _, change := range c.Services {
 		if got.services[change.Name] != "" {
-			return fmt.Errorf("%s is told twice", change.Name)
+			return fmt.Errorf("%s is named twice", change.Name)
 		}
 		got.services[change.Name] = value(change.Before) + " to " + value(change.After)
 	}
@@ -282,7 +282,7 @@ func (e expected) compare(c Changes) error {
 }
 
 // agrees compares what State holds.
-func (s *tale) agrees() error {
+func (s *walk) agrees() error {
 	if !maps.EqualFunc(s.state.Services, s.applied, Service.Equal) {
 		return fmt.Errorf("the state has %v, and should have %v", s.state.Services, s.applied)
 	}
@@ -299,20 +299,20 @@ func (s *tale) agrees() error {
 }
 
 // err writes some of the changes to the kernel, and then fails as a whole.
-func (s *tale) err(c Changes) {
+func (s *walk) err(c Changes) {
 	for _, change := range sorted(c) {
-		if s.throw(2) == 0 {
+		if s.draw(2) == 0 {
 			s.write(change)
 		}
 	}
 }
 
 // confirm writes the changes, but for some that fail, and acknowledges.
-func (s *tale) confirm(c Changes, to uint64) {
+func (s *walk) confirm(c Changes, to uint64) {
 	var failures []Failure
 	bad := map[Name]bool{}
 	for _, change := range sorted(c) {
-		if s.throw(5) == 4 {
+		if s.draw(5) == 4 {
 			bad[change.Name] = true
 			failures = append(failures, Failure{Name: change.Name, Err: errors.New("no")})
 			change.After = change.Before // it keeps what served it
@@ -329,7 +329,7 @@ func (s *tale) confirm(c Changes, to uint64) {
 	s.state.Confirm(failures...)
 	for name := range s.unsure {
 		if s.kept[name] {
-			continue // nobody knows, still
+			continue // it is still not known
 		}
 		delete(s.unsure, name)
 		if s.failed[name] = bad[name]; bad[name] {
@@ -346,7 +346,7 @@ func (s *tale) confirm(c Changes, to uint64) {
 	clear(s.owed)
 }
 
-func (s *tale) write(c Change) {
+func (s *walk) write(c Change) {
 	if c.After == nil {
 		delete(s.kernel, c.Name)
 		return
@@ -358,9 +358,9 @@ func sorted(c Changes) []Change {
 	return slices.SortedFunc(slices.Values(c.Services), func(a, b Change) int { return a.Name.Compare(b.Name) })
 }
 
-// served is what all this is for: whoever did as the changes say serves what is
+// served is what all this is for: a kernel that follows the changes serves what is
 // wanted.
-func (s *tale) served() error {
+func (s *walk) served() error {
 	if s.state.Revision() != s.at {
 		return fmt.Errorf("confirmed %d, at revision %d", s.at, s.state.Revision())
 	}
@@ -380,7 +380,7 @@ func (s *tale) served() error {
 	return nil
 }
 
-// What was confirmed when it was planned, and failed when it was written, is told again
+// What was confirmed when it was planned, and failed when it was written, is named again
 // once an update names it, although its value is the one that was confirmed.
 func TestStateForgetsWhatFailedLater(t *testing.T) {
 	web, db := Service{Name: Name{Service: "web"}}, Service{Name: Name{Service: "db"}}
@@ -392,7 +392,7 @@ func TestStateForgetsWhatFailedLater(t *testing.T) {
 	s.Confirm(Failure{Name: web.Name, Err: errors.New("no room")}, Failure{Name: Name{Service: "none"}})
 	changes, err := s.Apply(Update{From: 1, To: 2, Set: []Service{web, db}})
 	if err != nil || len(changes.Services) != 1 || changes.Services[0].Name != web.Name || changes.Services[0].Before != nil {
-		t.Errorf("told again: %+v, %v; want web alone", changes, err)
+		t.Errorf("named again: %+v, %v; want web alone", changes, err)
 	}
 	s.Confirm()
 	if changes, err = s.Apply(Update{From: 2, To: 3, Set: []Service{web, db}}); err != nil || len(changes.Services) != 0 {

@@ -10,7 +10,7 @@ type Update struct {
 	// From and To are revisions within a session; they mean nothing across
 	// sessions. A Full leads from nothing, and its From is zero. After an error
 	// the next update leads from the same revision, or is a Full, and names again
-	// whatever was told since, as it is now.
+	// whatever was sent since, as it is now.
 	From, To uint64
 
 	// Full says that Set is everything: what it does not name, and Keep does not
@@ -21,7 +21,7 @@ type Update struct {
 	Set    []Service // added or changed
 	Delete []Name    // gone; one that was never there is harmless
 
-	// Keep names Services that are set aside because a dataplane crashes on
+	// Keep names Services that are quarantined because a dataplane crashes on
 	// them. They are left as they are served now, also by a Full.
 	Keep []Name
 }

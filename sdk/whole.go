@@ -87,7 +87,7 @@ func (w *whole) follow(ctx context.Context, role Role) error {
 	case role != Active:
 		state.Services = nil
 		if w.dies {
-			state.Kept = nil // nobody else holds it
+			state.Kept = nil // nothing else holds it
 		}
 	}
 	w.clean = false
@@ -105,6 +105,6 @@ func (w *whole) Cleanup(ctx context.Context, l Leftovers) ([]string, error) {
 	if err := w.serve(ctx, State{}); err != nil {
 		return what, err
 	}
-	w.state, w.clean = State{}, true // whoever goes on begins with a Full
+	w.state, w.clean = State{}, true // the next session begins with a Full
 	return what, nil
 }

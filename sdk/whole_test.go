@@ -96,9 +96,9 @@ func TestWholeAsksForAFull(t *testing.T) {
 	expect(t, w, "")
 }
 
-// TestWholeErrsThenGoesOn: an error acknowledges nothing; the next update leads
+// TestWholeContinuesAfterAnError: an error acknowledges nothing; the next update leads
 // from where the last good one led.
-func TestWholeErrsThenGoesOn(t *testing.T) {
+func TestWholeContinuesAfterAnError(t *testing.T) {
 	w, dp := begun(t, Description{Name: "test"})
 	sync(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
 	w.take()

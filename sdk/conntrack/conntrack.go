@@ -16,7 +16,7 @@
 //
 // Only the Active dataplane forgets UDP flows, and only those that the contract names
 // (line 9 in package sdk): the original destination is a frontend of a UDP Service
-// that somebody serves, and the reply comes from nobody who does.
+// that has a serving address, and the reply comes from none of those.
 package conntrack
 
 import (
@@ -31,7 +31,7 @@ type Flow struct {
 	Reply netip.AddrPort // whose replies the kernel expects: the endpoint, after translation
 }
 
-// Served knows which UDP frontends are served, and by whom. The zero value knows
+// Served holds which UDP frontends are served, and by which addresses. The zero value holds
 // none, and so finds no flow stale.
 type Served struct {
 	byAddr map[netip.AddrPort]servers // frontends with an address of their own
@@ -40,7 +40,7 @@ type Served struct {
 	step   func()
 }
 
-// servers are who serves a Service, whatever policy, topology or readiness say of
+// servers are the addresses that serve a Service, whatever policy, topology or readiness say of
 // them: endpoints with their port, for one may go on at another, and addresses of
 // which only that is known, with port zero.
 type servers map[netip.AddrPort]bool
@@ -74,7 +74,7 @@ func Serving(family sdk.Family, services []sdk.Service, takesNodePorts func(neti
 }
 
 // Telling returns s, which calls step for each flow that is looked at. Many flows take
-// seconds on a busy node, and who waits for them should see that it goes on.
+// seconds on a busy node, and code that waits for them should see that it makes progress.
 func (s Served) Telling(step func()) Served {
 	s.step = step
 	return s

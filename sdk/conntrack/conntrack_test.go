@@ -44,11 +44,11 @@ func TestStale(t *testing.T) {
 		{"its endpoint serves", "10.0.0.1:53", "10.1.0.1:53", false},
 		{"its endpoint is gone", "10.0.0.1:53", "10.1.0.9:53", true},
 		{"its endpoint goes on at another port", "10.0.0.1:53", "10.1.0.1:54", true},
-		{"it began when nobody served, and was never translated", "10.0.0.1:53", "10.0.0.1:53", true},
+		{"it began when no endpoint served, and was never translated", "10.0.0.1:53", "10.0.0.1:53", true},
 		{"another port of the address is not ours", "10.0.0.1:54", "10.1.0.9:53", false},
 		{"an endpoint of the Local policy serves", "10.0.0.2:53", "10.1.0.2:53", false},
 		{"a terminating endpoint still serves, whatever its port", "10.0.0.3:53", "10.1.0.3:54", false},
-		{"nobody serves, so there is nowhere better", "10.0.0.6:53", "10.1.0.9:53", false},
+		{"no endpoint serves, so there is nowhere better", "10.0.0.6:53", "10.1.0.9:53", false},
 		{"a node port by its endpoint", "192.0.2.10:30053", "10.1.0.4:53", false},
 		{"a node port by a gone endpoint", "192.0.2.10:30053", "10.1.0.9:53", true},
 		{"the port of a node port on another machine", "198.51.100.1:30053", "198.51.100.1:53", false},
@@ -60,7 +60,7 @@ func TestStale(t *testing.T) {
 		}
 	}
 	if (Served{}).Stale(Flow{To: addrPort("10.0.0.1:53")}) {
-		t.Error("who knows no Service finds a flow stale")
+		t.Error("a Served of no Service finds a flow stale")
 	}
 	if !Serving(sdk.IPv6, services, nil).Empty() {
 		t.Error("IPv4 Services are served in IPv6")

@@ -45,13 +45,13 @@ func Open(dir string) (*Ledger, error) {
 	return l, nil
 }
 
-// A page is what the file holds: each setting that somebody holds, by its path.
-type page map[string]*entry
+// settings is what the file holds: each kernel parameter that has a holder, by its path.
+type settings map[string]*entry
 
 type entry struct {
 	Before  string            `json:"before"`  // its value before any of us
 	Ours    string            `json:"ours"`    // what one of us wrote last
-	Holders map[string]string `json:"holders"` // who wants which value
+	Holders map[string]string `json:"holders"` // which of them wants which value
 }
 
 // Take sets the kernel parameter at path (such as
@@ -59,7 +59,7 @@ type entry struct {
 // it was. Taking what one holds already is harmless. A parameter that has the
 // value is noted too, but not written.
 func (l *Ledger) Take(holder, path, value string) error {
-	return l.edit(func(p page) error {
+	return l.edit(func(p settings) error {
 		current, err := get(path)
 		if err != nil {
 			return fmt.Errorf("take %s: %w", path, err)
@@ -89,13 +89,13 @@ func (l *Ledger) Take(holder, path, value string) error {
 	})
 }
 
-// Release ends all that holder holds, but for the paths in but. What nobody else
-// holds gets back the value it had before, unless somebody changed it since; the
+// Release ends all that holder holds, but for the paths in but. What has no other
+// holder gets back the value it had before, unless another program changed it since; the
 // names of what was given back are returned. What another dataplane still holds
 // gets the value which that one wants.
 func (l *Ledger) Release(holder string, but ...string) ([]string, error) {
 	var given []string
-	err := l.edit(func(p page) error {
+	err := l.edit(func(p settings) error {
 		var errs []error
 		for _, path := range slices.Sorted(maps.Keys(p)) {
 			if slices.Contains(but, path) {
@@ -121,7 +121,7 @@ func (l *Ledger) Release(holder string, but ...string) ([]string, error) {
 // Held lists what holder holds, as Release would name it; nothing is changed.
 func (l *Ledger) Held(holder string) ([]string, error) {
 	var held []string
-	err := l.edit(func(p page) error {
+	err := l.edit(func(p settings) error {
 		for _, path := range slices.Sorted(maps.Keys(p)) {
 			e := p[path]
 			if _, ok := e.Holders[holder]; ok && len(e.Holders) == 1 && e.Ours != e.Before {
@@ -166,9 +166,9 @@ func (e *entry) release(holder, path string) (bool, error) {
 	return back, nil
 }
 
-// edit reads the page under its lock, lets change work on it, and writes what it
+// edit reads the settings under its lock, lets change work on it, and writes what it
 // left, also after an error: it says truthfully how far it came.
-func (l *Ledger) edit(change func(page) error) error {
+func (l *Ledger) edit(change func(settings) error) error {
 	lock, err := lockFile(l.file(".lock"))
 	if err != nil {
 		return err
@@ -182,8 +182,8 @@ func (l *Ledger) edit(change func(page) error) error {
 	return errors.Join(err, l.write(p))
 }
 
-func (l *Ledger) read() (page, error) {
-	p := make(page)
+func (l *Ledger) read() (settings, error) {
+	p := make(settings)
 	data, err := statefile.Read(l.file(".json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return p, nil
@@ -198,8 +198,8 @@ func (l *Ledger) read() (page, error) {
 }
 
 // write replaces the file as a whole, and is done when it is on disk. An empty
-// page leaves no file.
-func (l *Ledger) write(p page) error {
+// settings leaves no file.
+func (l *Ledger) write(p settings) error {
 	name := l.file(".json")
 	if len(p) == 0 {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -109,7 +109,7 @@ func TestTheOtherHoldersWishComesBack(t *testing.T) {
 	n.want("60")
 }
 
-// A holder who cannot have another value goes on holding the one it has.
+// A holder that cannot have another value goes on holding the one it has.
 func TestWhatCannotBeTakenChangesNothing(t *testing.T) {
 	n := newNode(t, "0")
 	n.take("iptables", "1")

@@ -92,7 +92,7 @@ func (k *Lock) File() *os.File { return k.file }
 // Unlock gives the right up, once the tools that File was handed to are done.
 func (k *Lock) Unlock() error { return k.file.Close() }
 
-// note writes who holds the lock into its file, for others to name.
+// note writes the holder of the lock into its file, for others to name.
 func note(f *os.File) error {
 	if err := f.Truncate(0); err != nil {
 		return err
@@ -101,7 +101,7 @@ func note(f *os.File) error {
 	return err
 }
 
-// lockFile waits for the lock of a ledger's page. It is held for as long as a
+// lockFile waits for the lock of a ledger's settings. It is held for as long as a
 // few files take to be written, by code that never waits for anything else.
 func lockFile(name string) (*os.File, error) {
 	deadline := time.Now().Add(5 * time.Second)

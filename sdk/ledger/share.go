@@ -92,5 +92,5 @@ func (s *Share) Save() error {
 // tool is done.
 func (s *Share) File() *os.File { return s.lock.File() }
 
-// Close lets go of the lock.
+// Close releases the lock.
 func (s *Share) Close() error { return s.lock.Unlock() }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestShare: who holds a thing is known to the next process, one has its lock at a time, and
+// TestShare: the holders of a thing are known to the next process, one has its lock at a time, and
 // a file that is lost or broken has no holders.
 func TestShare(t *testing.T) {
 	l, err := Open(t.TempDir())
@@ -29,7 +29,7 @@ func TestShare(t *testing.T) {
 	}
 	s := open()
 	if !s.Add("ipvs") || !s.Add("iptables") || s.Add("ipvs") {
-		t.Error("what is new was not told")
+		t.Error("what is new was not reported")
 	}
 	s.Facts["made by"] = "us"
 	if err := s.Save(); err != nil {
@@ -48,7 +48,7 @@ func TestShare(t *testing.T) {
 		t.Errorf("read back: %q, %q", s.Holders, s.Facts)
 	}
 	if !s.Remove("ipvs") || s.Remove("ipvs") || !s.Remove("iptables") {
-		t.Error("what was held was not told")
+		t.Error("what was held was not reported")
 	}
 	delete(s.Facts, "made by")
 	if err := errors.Join(s.Save(), s.Close()); err != nil {

@@ -40,7 +40,7 @@ func (l *Ledger) sweep(age, limit time.Duration) {
 	for range 2 {
 		alive, err := namespaces(deadline)
 		if err != nil {
-			return // nobody can say that they are gone
+			return // it is not known that they are gone
 		}
 		for namespace := range old {
 			if alive[namespace] {

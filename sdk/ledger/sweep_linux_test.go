@@ -94,7 +94,7 @@ func TestSweep(t *testing.T) {
 			if err == nil {
 				var lock *Lock
 				if lock, err = (*l).TryLock("iptables"); err == nil {
-					err = errors.Join((*l).edit(func(page) error { return nil }), lock.Unlock())
+					err = errors.Join((*l).edit(func(settings) error { return nil }), lock.Unlock())
 				}
 			}
 			if err != nil {

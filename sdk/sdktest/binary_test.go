@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestPrinter holds the example to the contract, as a binary. It serves nobody, so
+// TestPrinter holds the example to the contract, as a binary. It serves nothing, so
 // it does not conform, but what can be tried without packets is kept.
 func TestPrinter(t *testing.T) {
 	t.Parallel()

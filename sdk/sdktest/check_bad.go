@@ -70,7 +70,7 @@ func badKeepsWhatServed(t *trial) {
 	mended := s
 	mended.Services = slices.Clone(s.Services)
 	mended.Services[0].Cluster = mended.Services[0].Cluster[:1]
-	mended = mended.judged()
+	mended = mended.withOutcomes()
 	t.during("after it was mended")
 	t.sync(sdk.Update{Set: mended.Services})
 	t.serves(mended)

@@ -48,7 +48,7 @@ func endedContext(t *trial) {
 	t.serves(b)
 }
 
-// contextEndsInSync: a long Sync stops when it is told to, and the next update
+// contextEndsInSync: a long Sync stops when its context ends, and the next update
 // puts everything right: the same, or another.
 func contextEndsInSync(t *trial) {
 	_, b := t.two()
@@ -64,7 +64,7 @@ func contextEndsInSync(t *trial) {
 			t.again(big)
 		}
 		t.again(b)
-		t.during("cut off after %s, then told again", after)
+		t.during("cut off after %s, then sent again", after)
 		t.serves(b)
 	}
 }
@@ -86,7 +86,7 @@ func (t *trial) cutOff(ctx context.Context, s Scenario) {
 
 // again offers s after a call that was cut off, as a host does: until it is taken.
 func (t *trial) again(s Scenario) {
-	t.need(poll(t.ctx, 2*t.patience(), func() error { return t.takes(s.Update(0)) }))
+	t.need(poll(t.ctx, 2*t.timeout(), func() error { return t.takes(s.Update(0)) }))
 }
 
 // besideSync: Inspect and Report are answered while updates come in.

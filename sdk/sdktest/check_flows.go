@@ -78,7 +78,7 @@ func establishedStays(t *trial) {
 }
 
 // drainingKeeps: a dataplane that drains keeps what is established, catches nothing new, and
-// is still told which endpoints are gone.
+// is still sent which endpoints are gone.
 func drainingKeeps(t *trial) {
 	f := t.dial("cluster-ip")
 	t.during("while draining")
@@ -94,7 +94,7 @@ func drainingKeeps(t *trial) {
 	t.need(t.differsBy(left, func(s Scenario) error { return t.packetsOn(f.stage, s) }))
 }
 
-// everyRoleKeeps: what is established stays in every role, and Draining tells that it is
+// everyRoleKeeps: what is established stays in every role, and Draining reports that it is
 // there, whichever roles came before.
 func everyRoleKeeps(scenario string) func(*trial) {
 	return func(t *trial) {
@@ -102,16 +102,16 @@ func everyRoleKeeps(scenario string) func(*trial) {
 		for _, role := range []sdk.Role{sdk.Standby, sdk.Draining, sdk.Active, sdk.Draining, sdk.Standby, sdk.Active} {
 			t.role(role)
 			t.stays(f, "when the role is "+role.String())
-			if role == sdk.Draining && t.untold() {
-				t.fail(mismatch{"Draining to tell of an established connection", "no flows in its Report"})
+			if role == sdk.Draining && t.reportsNoFlows() {
+				t.fail(mismatch{"Draining to report an established connection", "no flows in its Report"})
 			}
 		}
 	}
 }
 
-// untold reports whether the dataplane says that no connections are left. One that
-// only tells what it would do with packets has none.
-func (t *trial) untold() bool {
+// reportsNoFlows reports whether the dataplane says that no connections are left. One that
+// only says what it would do with packets has none.
+func (t *trial) reportsNoFlows() bool {
 	r, tells := t.dp.(sdk.Reporter)
 	_, carriesNone := t.dp.(Sender)
 	return tells && !carriesNone && r.Report().Flows == 0
@@ -171,5 +171,5 @@ func without(s Scenario, gone netip.AddrPort) Scenario {
 		svc.Cluster, svc.Local = left(svc.Cluster), left(svc.Local)
 		s.Services[i] = svc
 	}
-	return s.judged()
+	return s.withOutcomes()
 }

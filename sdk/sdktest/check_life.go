@@ -15,7 +15,7 @@ import (
 
 // restartAdopts: what was served goes on without the process, and its successor
 // adopts it, also if its role comes before its first update. One that dies with its
-// process serves nothing until it is told to.
+// process serves nothing until it is made Active.
 func restartAdopts(t *trial) {
 	s := t.scenario("cluster-ip")
 	t.serve(s)
@@ -157,7 +157,7 @@ func onlyActiveCatches(t *trial) {
 	}
 }
 
-// yieldedCatchesUp: what it was told while it had no right to write is served
+// yieldedCatchesUp: what it was sent while it had no right to write is served
 // once it is Active again.
 func yieldedCatchesUp(t *trial) {
 	a, b := t.two()

@@ -58,9 +58,9 @@ func (t *trial) show(s Scenario) {
 	t.need(t.packets(s))
 }
 
-// affinitySticks: one client on one frontend keeps its endpoint.
-func affinitySticks(t *trial) {
-	t.sticks(func(s Scenario) []Packet { return slices.Repeat(s.Packets[:1], 12) }, oneForAll)
+// affinityIsKept: one client on one frontend keeps its endpoint.
+func affinityIsKept(t *trial) {
+	t.keepsEndpoint(func(s Scenario) []Packet { return slices.Repeat(s.Packets[:1], 12) }, oneForAll)
 }
 
 // affinityOverFrontends: the client keeps it also when it calls by another
@@ -71,7 +71,7 @@ func affinityOverFrontends(t *trial) {
 	if limited {
 		group = oneForEach
 	}
-	t.sticks(func(s Scenario) []Packet {
+	t.keepsEndpoint(func(s Scenario) []Packet {
 		p, q := s.Packets[0], s.Packets[0]
 		q.To = s.Packets[1].To
 		return []Packet{p, q, q, q, p, q, p, q, q, p, q, p, p}
@@ -84,8 +84,8 @@ func affinityOverFrontends(t *trial) {
 func oneForAll(Packet) string    { return "one client" }
 func oneForEach(p Packet) string { return "one client of " + p.To.String() }
 
-// sticks sends packets, and expects one endpoint for all those of a group.
-func (t *trial) sticks(packets func(Scenario) []Packet, group func(Packet) string) {
+// keepsEndpoint sends packets, and expects one endpoint for all those of a group.
+func (t *trial) keepsEndpoint(packets func(Scenario) []Packet, group func(Packet) string) {
 	s := t.calling("affinity", 2)
 	t.serve(s)
 	stage, err := t.stage(s)

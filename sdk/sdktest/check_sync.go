@@ -52,7 +52,7 @@ func deleteOfNothing(t *trial) {
 	t.serves(a)
 }
 
-// keepKeeps: what is set aside stays as it is served, by a delta and by a Full,
+// keepKeeps: what is quarantined stays as it is served, by a delta and by a Full,
 // also in a session that never learned what it is.
 func keepKeeps(t *trial) {
 	a, b := t.two()

@@ -17,7 +17,7 @@ const soonWrites = 15 * time.Second
 
 // besideFirst begins a second life beside one that serves a, and tells it of b. It
 // plans, and says so: also where there is nothing to do. Where nothing stays in the kernel
-// there is no lock, and the second serves when it is told to.
+// there is no lock, and the second serves when it is made Active.
 func besideFirst(t *trial) (second *trial, b Scenario, locks bool) {
 	a, b := t.two()
 	t.serve(a)
@@ -44,7 +44,7 @@ func besideFirst(t *trial) (second *trial, b Scenario, locks bool) {
 }
 
 // reports holds its Report to how it stands with the lock. Only the writer serves what
-// it was told.
+// it was sent.
 func (t *trial) reports(lock sdk.Lock) error {
 	r, err := t.report()
 	if err != nil {
@@ -100,13 +100,13 @@ func secondOnlyPlans(t *trial) {
 
 // secondTakesOver by itself: what it planned is written when the first is gone, without
 // another Sync or role.
-func secondTakesOver(goes func(first *trial)) func(*trial) {
+func secondTakesOver(leaves func(first *trial)) func(*trial) {
 	return func(t *trial) {
 		second, b, locks := besideFirst(t)
 		if !locks {
 			t.fail(by(sdk.LimitDiesWithProcess))
 		}
-		goes(t)
+		leaves(t)
 		second.writes(b)
 	}
 }

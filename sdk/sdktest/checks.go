@@ -16,7 +16,7 @@ func checks() []check {
 	all = append(all, verdictChecks()...)
 	all = append(all, routeChecks()...)
 	return append(all,
-		check{"C02/affinity", false, affinitySticks},
+		check{"C02/affinity", false, affinityIsKept},
 		check{"C02/affinity-over-frontends", false, affinityOverFrontends},
 		check{"C03/gap-resyncs", true, gapResyncs},
 		check{"C03/full-twice", true, fullTwice},

@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// children returns the processes whose parent is pid, the dead that nobody waited for
-// among them. Where there is no /proc it finds none.
+// children returns the processes whose parent is pid, zombies among them. Where there is no /proc it finds none.
 func children(pid int) ([]int, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {

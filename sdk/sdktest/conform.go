@@ -27,8 +27,8 @@ type Subject struct {
 
 	Options []byte // for Configure
 
-	// Patience is how long one call may take. Zero: a minute.
-	Patience time.Duration
+	// Timeout is how long one call may take. Zero: a minute.
+	Timeout time.Duration
 
 	// Ground is where packets are sent. Nil: a Loopback for a dataplane that
 	// serves only the addresses the node has, and otherwise the checks that need
@@ -48,7 +48,7 @@ type Subject struct {
 // InProcess returns a Subject made in this process, joined by both ends of the wire as
 // a plugin's process is, so that everything that Serve does is done. Where the
 // kernel would end what a process held, as its listeners, an io.Closer is closed. One
-// that is none, and declares that all it serves dies with its process, is told to clean up.
+// that is none, and declares that all it serves dies with its process, has to clean up.
 func InProcess(d sdk.Description, make func() sdk.Dataplane) Subject {
 	var lives sync.Map // from *wire.Remote to what ends what is behind it
 	return Subject{
@@ -103,10 +103,10 @@ func stopLocal(dp sdk.Dataplane) {
 		case <-time.After(3 * time.Second): // a call that does not return is left behind
 		}
 	}
-	_ = r.Close() // nothing is left to be told of it
+	_ = r.Close() // nothing more is to be learnt of it
 }
 
-// T is told what the suite finds, and decides what is run. See Testing and Check.
+// T gets what the suite finds, and decides what is run. See Testing and Check.
 type T interface {
 	Context() context.Context
 	TempDir() string

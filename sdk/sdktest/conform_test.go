@@ -38,7 +38,7 @@ func bare(breaks func(*Recorder) sdk.Dataplane) Subject {
 			live = new(Recorder)
 			return breaks(live), nil
 		},
-		Patience: time.Second,
+		Timeout: time.Second,
 		Ground: Said(func(dp sdk.Dataplane) Sender {
 			if s, ok := dp.(Sender); ok {
 				return s

@@ -15,11 +15,11 @@ var (
 	definition = regexp.MustCompile(`(?m)^\[([a-z0-9-]+)\]: (\S+)$`)
 )
 
-// TestDocsNameEveryScenario: the page for users rests on scenarios that exist,
-// and leaves none out.
+// TestDocsNameEveryScenario: the docs for users rest on scenarios that exist,
+// and leave none out.
 func TestDocsNameEveryScenario(t *testing.T) {
-	page := filepath.FromSlash("../../docs/what-a-service-means.md")
-	data, err := os.ReadFile(page)
+	docs := filepath.FromSlash("../../docs/what-a-service-means.md")
+	data, err := os.ReadFile(docs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,16 +29,16 @@ func TestDocsNameEveryScenario(t *testing.T) {
 	}
 	for _, m := range definition.FindAllStringSubmatch(string(data), -1) {
 		defined[m[1]] = true
-		if _, err := os.Stat(filepath.Join(filepath.Dir(page), filepath.FromSlash(m[2]))); err != nil {
-			t.Errorf("%s: [%s] leads to %s: %v", page, m[1], m[2], err)
+		if _, err := os.Stat(filepath.Join(filepath.Dir(docs), filepath.FromSlash(m[2]))); err != nil {
+			t.Errorf("%s: [%s] leads to %s: %v", docs, m[1], m[2], err)
 		}
 		if !used[m[1]] {
-			t.Errorf("%s: nothing rests on [%s]", page, m[1])
+			t.Errorf("%s: nothing rests on [%s]", docs, m[1])
 		}
 	}
 	for _, s := range Scenarios() {
 		if !defined[s.Name] {
-			t.Errorf("%s does not name scenario %s", page, s.Name)
+			t.Errorf("%s does not name scenario %s", docs, s.Name)
 		}
 		if !strings.HasSuffix(s.Doc, ".") {
 			t.Errorf("%s: its words end without a full stop", s.Name)
@@ -46,7 +46,7 @@ func TestDocsNameEveryScenario(t *testing.T) {
 	}
 	for name := range used {
 		if !defined[name] {
-			t.Errorf("%s: [%s] leads nowhere", page, name)
+			t.Errorf("%s: [%s] leads nowhere", docs, name)
 		}
 	}
 }

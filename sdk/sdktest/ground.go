@@ -35,7 +35,7 @@ type Stage interface {
 
 // A Flow is one connection, or one socket's datagrams, that goes on.
 type Flow interface {
-	Ask(context.Context) (Answer, error) // who answers now
+	Ask(context.Context) (Answer, error) // which endpoint answers now
 	Close() error
 }
 
@@ -97,7 +97,7 @@ func (s saidStage) Dial(_ context.Context, p Packet) (Flow, error) {
 
 func (saidStage) Close() error { return nil }
 
-// A saidFlow stays with whom it found first, until it is forgotten.
+// A saidFlow stays with the endpoint that it found first, until it is forgotten.
 type saidFlow struct {
 	sender Sender
 	packet Packet

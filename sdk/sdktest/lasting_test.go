@@ -25,13 +25,13 @@ type kernel struct {
 }
 
 // A lasting dataplane leaves what it serves in a kernel, has a lock, and repairs
-// what others do, whenever it is looked at. It breaks the contract as it is told.
+// what others do, whenever it is looked at. It breaks the contract as its fields say.
 type lasting struct {
 	*Recorder
 	kernel *kernel
 
 	flushes   bool // at start
-	unlocked  bool // writes whoever has the lock
+	unlocked  bool // writes whichever process has the lock
 	silent    bool // plans, and tells no steps
 	certain   bool // says that it serves what it plans
 	patient   bool // does not look again whether the lock is free
@@ -40,7 +40,7 @@ type lasting struct {
 	neglects  bool // what others do
 	sweeps    bool // away what is foreign, too
 	forgetful bool // of what it finds at start
-	hasty     bool // has the kernel follow its role before it was told what to serve
+	hasty     bool // has the kernel follow its role before it was sent what to serve
 }
 
 // lasts is a Subject whose lives share a kernel.
@@ -204,7 +204,7 @@ func TestSuiteBitesWhatLasts(t *testing.T) {
 		{"writes without the lock", func(l *lasting) { l.unlocked = true }, "C08/second-only-plans"},
 		{"tells no steps", func(l *lasting) { l.silent = true }, "C08/second-only-plans"},
 		{"says that it serves what it plans", func(l *lasting) { l.certain = true }, "C08/second-only-plans"},
-		{"does not say who is the writer", func(l *lasting) { l.mum = true }, "C08/second-only-plans"},
+		{"does not say which process is the writer", func(l *lasting) { l.mum = true }, "C08/second-only-plans"},
 		{"waits for a Sync to take the lock", func(l *lasting) { l.patient = true }, "C08/second-takes-over-from-dead"},
 		{"waits for a Sync to take the lock", func(l *lasting) { l.patient = true }, "C08/second-takes-over-from-yielded"},
 		{"takes the lock back by itself", func(l *lasting) { l.greedy = true }, "C08/yielded-never-tries"},
@@ -223,14 +223,14 @@ func TestSuiteBitesWhatLasts(t *testing.T) {
 		t.Parallel()
 		s := lasts(func(l *lasting) { l.Describe.Limits = []sdk.Limit{sdk.LimitDiesWithProcess} })
 		if f := find(t, s, "C06/restart"); f.Status != Fail {
-			t.Errorf("nobody saw it: %s", f)
+			t.Errorf("no check saw it: %s", f)
 		}
 	})
 	t.Run("does not last, and declares nothing", func(t *testing.T) {
 		t.Parallel()
 		s := bare(func(r *Recorder) sdk.Dataplane { r.Describe.Limits = []sdk.Limit{}; return r })
 		if f := find(t, s, "C06/restart"); f.Status != Fail {
-			t.Errorf("nobody saw it: %s", f)
+			t.Errorf("no check saw it: %s", f)
 		}
 	})
 }

@@ -16,7 +16,7 @@ import (
 
 // An endpoint answers each line, or datagram, with one line: its own address and
 // the client's as it sees it. Over TCP it says that once unasked, so that a
-// caller knows at once whom it reached.
+// caller knows at once which endpoint it reached.
 
 // listen starts an endpoint. It ends when the listener is closed.
 func listen(ctx context.Context, at socket) (net.Listener, error) {

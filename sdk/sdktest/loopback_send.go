@@ -16,8 +16,8 @@ import (
 // How long to wait for an answer: long where one must come, for a loaded machine
 // is no failure, and short where none should.
 const (
-	patience = 20 * time.Second
-	silence  = 400 * time.Millisecond
+	timeout = 20 * time.Second
+	silence = 400 * time.Millisecond
 )
 
 func (s *loopbackStage) Send(ctx context.Context, p Packet) (Answer, error) {
@@ -30,7 +30,7 @@ func (s *loopbackStage) Send(ctx context.Context, p Packet) (Answer, error) {
 }
 
 func (s *loopbackStage) Dial(ctx context.Context, p Packet) (Flow, error) {
-	wait := patience
+	wait := timeout
 	if p.Want.Unserved || p.Want.Verdict == sdk.Drop {
 		wait = silence
 	}

@@ -40,7 +40,7 @@ func TestLoopback(t *testing.T) {
 }
 
 // TestLoopbackWithoutClose: what dies with its process is gone with a life in this one
-// too, of whoever has no Close.
+// too, of a dataplane without Close.
 func TestLoopbackWithoutClose(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
@@ -59,7 +59,7 @@ func TestLoopbackWithoutClose(t *testing.T) {
 }
 
 // TestLoopbackWithoutInspector: what cannot say what it serves is sent packets, by the
-// endpoints that answer already, and by none where nobody calls.
+// endpoints that answer already, and by none where none is called.
 func TestLoopbackWithoutInspector(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
@@ -118,11 +118,11 @@ var relayDescription = sdk.Description{
 // A relay serves TCP by listening on the frontends' own addresses.
 type relay struct {
 	Recorder
-	open bool // a mistake: nobody is turned away
+	open bool // a mistake: no caller is rejected
 
-	mu        sync.Mutex // guards listeners and turn
+	mu        sync.Mutex // guards listeners and next
 	listeners map[netip.AddrPort]net.Listener
-	turn      int
+	next      int
 }
 
 func newRelay() sdk.Dataplane {
@@ -238,8 +238,8 @@ func (r *relay) relay(conn net.Conn, at netip.AddrPort) {
 		return
 	}
 	r.mu.Lock()
-	r.turn++
-	ep := route.Endpoints[r.turn%len(route.Endpoints)]
+	r.next++
+	ep := route.Endpoints[r.next%len(route.Endpoints)]
 	r.mu.Unlock()
 	to, err := net.Dial("tcp", ep.Addr.String())
 	if err != nil {

@@ -161,7 +161,7 @@ func hideClient(b *broken) {
 }
 
 func hideNobody(b *broken) {
-	caller := netip.MustParseAddr("192.0.2.7") // who calls first in that scenario
+	caller := netip.MustParseAddr("192.0.2.7") // the first caller in that scenario
 	b.send = func(_ sdk.Caller, _ netip.AddrPort, a Answer) Answer { a.Client = caller; return a }
 }
 
@@ -351,7 +351,7 @@ func forgetServing(b *broken) {
 	}
 }
 
-// forgetAlways also forgets flows of a Service that nobody serves.
+// forgetAlways also forgets flows of a Service without a serving endpoint.
 func forgetAlways(b *broken) { forgetServing(b) }
 
 func removeLast(b *broken) {

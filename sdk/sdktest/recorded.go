@@ -30,7 +30,7 @@ func (r *Recorder) Where(from sdk.Caller, to netip.AddrPort, protocol sdk.Protoc
 }
 
 // Send opens one new connection: it chooses among the endpoints, in turn or as the
-// client's affinity says, and tells whom the endpoint would see.
+// client's affinity says, and returns the address that the endpoint would see.
 func (r *Recorder) Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protocol) Answer {
 	o := r.Where(from, to, protocol)
 	if o.Unserved || o.Verdict != sdk.Forward {
@@ -42,8 +42,8 @@ func (r *Recorder) Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protoco
 	key := affinityKey{svc.Name, from.Addr}
 	ep := r.affinity[key].Endpoint
 	if svc.Affinity == 0 || !slices.Contains(o.Endpoints, ep) {
-		ep = o.Endpoints[r.turn%uint64(len(o.Endpoints))]
-		r.turn++
+		ep = o.Endpoints[r.next%uint64(len(o.Endpoints))]
+		r.next++
 	}
 	if svc.Affinity > 0 {
 		r.remember(sdk.AffinityEntry{Name: svc.Name, Client: from.Addr, Endpoint: ep, Left: svc.Affinity})
@@ -56,7 +56,7 @@ func (r *Recorder) Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protoco
 }
 
 // Forgets follows the contract's line 9: a UDP flow to one of our frontends whose
-// endpoint no longer serves, while somebody else does.
+// endpoint no longer serves, while another one does.
 func (r *Recorder) Forgets(to netip.AddrPort, protocol sdk.Protocol, endpoint netip.AddrPort) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,7 +85,7 @@ func (r *Recorder) Setups() []sdk.Setup {
 	return slices.Clone(r.setups)
 }
 
-// Node returns the node as last told.
+// Node returns the node as last sent.
 func (r *Recorder) Node() sdk.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()

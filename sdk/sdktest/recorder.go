@@ -31,7 +31,7 @@ type Recorder struct {
 
 	// Writer, when set, says whether the recorder has the writer's lock, and else which
 	// process does (contract line 8). A recorder without the lock plans; it looks again
-	// with each call, Report and Inspect, and writes what it was told once it has the
+	// with each call, Report and Inspect, and writes what it was sent once it has the
 	// lock. Nil: there is no lock. A test's hook.
 	Writer func() (mine bool, holder sdk.Holder)
 
@@ -44,7 +44,7 @@ type Recorder struct {
 	role     sdk.Role
 	session  bool
 	steps    uint64
-	turn     uint64 // whose it is among endpoints
+	next     uint64 // of the endpoints
 	affinity map[affinityKey]sdk.AffinityEntry
 
 	lock     sdk.Lock
@@ -121,7 +121,7 @@ func (r *Recorder) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	return result, nil
 }
 
-// writes reports whether what it is told is served, as far as the lock goes. The caller
+// writes reports whether what it is sent is served, as far as the lock goes. The caller
 // has the mutex.
 func (r *Recorder) writes() bool {
 	switch {
@@ -214,7 +214,7 @@ func (r *Recorder) SetRole(_ context.Context, role sdk.Role) error {
 	return nil
 }
 
-// catchUp serves the whole state, once it was told any.
+// catchUp serves the whole state, once it was sent any.
 func (r *Recorder) catchUp() {
 	r.node = r.state.Node
 	r.unserved = r.serve(r.everything()).Failed

@@ -72,7 +72,7 @@ func TestReportReads(t *testing.T) {
 		wrap("after a Full", mismatch{"10.180.0.1:8080", "drop"}),
 	} {
 		f := Finding{Check: "C03/full-twice", Status: Pass, Needed: true}
-		f.judge(err)
+		f.conclude(err)
 		r.Findings = append(r.Findings, f)
 	}
 	const want = `relay 1.2 does not conform: of 8 checks 2 passed, 1 came out as a declared limit says, 2 failed, 3 could not be tried here

@@ -80,9 +80,9 @@ func (s Scenario) Update(to uint64) sdk.Update {
 	return sdk.Update{To: to, Full: true, Node: &node, Set: slices.Clone(s.Services)}
 }
 
-// judged returns s with its packets' outcomes as the rule gives them, for Services that
+// withOutcomes returns s with its packets' outcomes as the rule gives them, for Services that
 // were changed.
-func (s Scenario) judged() Scenario {
+func (s Scenario) withOutcomes() Scenario {
 	s.Packets = slices.Clone(s.Packets)
 	for i, p := range s.Packets {
 		s.Packets[i].Want = Where(slices.Values(s.Services), s.Node, p.From, p.To, p.Protocol)

@@ -49,17 +49,17 @@ const checkTime = 3 * time.Minute
 func (c check) find(t T, s Subject) Finding {
 	f := Finding{Check: c.name, Status: Pass, Needed: c.needed}
 	if c.onlyPackets() && s.Ground == nil {
-		f.judge(noPackets) // it needs no life to say so
+		f.conclude(noPackets) // it needs no life to say so
 		return f
 	}
-	done, err := s.turn(t.Context())
+	done, err := s.exclusive(t.Context())
 	if err != nil {
-		f.judge(err)
+		f.conclude(err)
 		return f
 	}
 	defer done()
 	began := time.Now()
-	f.judge(c.try(t, s))
+	f.conclude(c.try(t, s))
 	f.Took = time.Since(began).Round(time.Millisecond)
 	return f
 }
@@ -84,8 +84,8 @@ func (c check) try(t T, s Subject) error {
 	return *tr.failure
 }
 
-// judge says what a check's error comes to.
-func (f *Finding) judge(err error) {
+// conclude says what a check's error comes to.
+func (f *Finding) conclude(err error) {
 	var limits byLimits
 	var left notRun
 	var rightly excused
@@ -154,7 +154,7 @@ func (t *trial) cleanup(f func()) { t.after = append(t.after, f) }
 // during says which part of the check begins, for its errors.
 func (t *trial) during(format string, args ...any) { t.part = fmt.Sprintf(format, args...) }
 
-// fail ends the check with err, which need not be a failure: see judge.
+// fail ends the check with err, which need not be a failure: see conclude.
 func (t *trial) fail(err error) {
 	if t.part != "" {
 		err = fmt.Errorf("%s: %w", t.part, err)
@@ -202,7 +202,7 @@ func (t *trial) end() {
 	for _, f := range slices.Backward(t.after) {
 		f()
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), min(t.patience(), 20*time.Second))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), min(t.timeout(), 20*time.Second))
 	defer cancel()
 	done := make(chan struct{})
 	go func() { // ends with Cleanup; a dataplane that never returns is left behind
@@ -239,7 +239,7 @@ func (t *trial) offer(u sdk.Update) (sdk.Result, error) {
 	if u.Full {
 		u.From = 0
 	}
-	ctx, cancel := context.WithTimeout(t.ctx, t.patience())
+	ctx, cancel := context.WithTimeout(t.ctx, t.timeout())
 	defer cancel()
 	var r sdk.Result
 	err := returns(ctx, func(ctx context.Context) (err error) {
@@ -253,9 +253,9 @@ func (t *trial) offer(u sdk.Update) (sdk.Result, error) {
 	return r, nil
 }
 
-func (t *trial) patience() time.Duration {
-	if t.subject.Patience > 0 {
-		return t.subject.Patience
+func (t *trial) timeout() time.Duration {
+	if t.subject.Timeout > 0 {
+		return t.subject.Timeout
 	}
 	return time.Minute
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Guarded reports who else could change what is in dir, if so. Dir must belong to this
-// user or root, and nobody else may write to it; nor to a directory that leads to it,
+// user or root, and no other user may write to it; nor to a directory that leads to it,
 // unless that is sticky, as /tmp is: there only its owner renames dir.
 func Guarded(dir string) error {
 	real, err := filepath.EvalSymlinks(dir)
@@ -65,7 +65,7 @@ func closed(dir string, info fs.FileInfo) error {
 }
 
 // volume reports whether dir is a file system that root has mounted for an ordinary user:
-// in Kubernetes an emptyDir is open to everyone, and nobody else is in the container.
+// in Kubernetes an emptyDir is open to everyone, and no other user is in the container.
 func volume(dir string, s *syscall.Stat_t) bool {
 	if os.Geteuid() == 0 || s.Uid != 0 {
 		return false

@@ -13,8 +13,8 @@
 //	            ├ 192.0.2.7    neighbours       │ through the node
 //	            └ 198.18.0.7   clients          ┘
 //
-// Every packet passes through the node, so who sends an answer elsewhere would be
-// found out. The node's own default route leads outside, where a router knows nobody
+// Every packet passes through the node, so an endpoint that sends an answer elsewhere would be
+// found out. The node's own default route leads outside, where a router has no routes
 // and says so: that tells a packet which no rule took from one that was dropped or
 // rejected.
 //

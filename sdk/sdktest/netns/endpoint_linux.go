@@ -18,7 +18,7 @@ import (
 
 // Answer starts an endpoint on h that answers each line, or datagram, with one:
 // its own address, and the client's as it sees it. On a connection it says that
-// once unasked, so that a caller knows at once whom it reached. A long datagram has as
+// once unasked, so that a caller knows at once which endpoint it reached. A long datagram has as
 // long an answer, with spaces at its end. It ends when it is closed.
 func Answer(ctx context.Context, h *Host, protocol sdk.Protocol, at netip.AddrPort) (io.Closer, error) {
 	switch protocol {

@@ -35,7 +35,7 @@ func ground(t *testing.T) *Ground {
 	return g
 }
 
-// Hosts reach each other through the node, in both families, and see who calls.
+// Hosts reach each other through the node, in both families, and see the caller.
 func TestKernelHostsReachEachOther(t *testing.T) {
 	g := ground(t)
 	for _, c := range []struct {
@@ -108,7 +108,7 @@ func TestKernelPods(t *testing.T) {
 	}
 }
 
-// What nobody takes is told from what is dropped and what is rejected, whether it
+// What nothing takes is told from what is dropped and what is rejected, whether it
 // comes from elsewhere or from the node.
 func TestKernelVerdicts(t *testing.T) {
 	g := ground(t)
@@ -144,8 +144,8 @@ func TestKernelVerdicts(t *testing.T) {
 				p.Want.Verdict = want
 				a, err := (&stage{ground: g}).Send(t.Context(), p)
 				switch {
-				case want == sdk.Forward && !nobody(err):
-					t.Errorf("%s > %s %s: found %s, %v, though nobody takes it", from.Addr, to, protocol, a, err)
+				case want == sdk.Forward && !unreachable(err):
+					t.Errorf("%s > %s %s: found %s, %v, though nothing takes it", from.Addr, to, protocol, a, err)
 				case want != sdk.Forward && (err != nil || a.Verdict != want):
 					t.Errorf("%s > %s %s: found %s, %v, and not %s", from.Addr, to, protocol, a, err, want)
 				}

@@ -60,7 +60,7 @@ func sockaddr(at netip.AddrPort) unix.Sockaddr {
 func dialSCTP(ctx context.Context, h *Host, from netip.Addr, to netip.AddrPort) (conn net.Conn, err error) {
 	end, ok := ctx.Deadline()
 	if !ok {
-		end = time.Now().Add(patience)
+		end = time.Now().Add(timeout)
 	}
 	err = h.Do(func() error {
 		fd, err := boundSCTP(netip.AddrPortFrom(from, 0))

@@ -21,8 +21,8 @@ import (
 // How long to wait for an answer: long where one must come, for a loaded machine
 // is no failure, and short where none should.
 const (
-	patience = 20 * time.Second
-	silence  = 300 * time.Millisecond
+	timeout = 20 * time.Second
+	silence = 300 * time.Millisecond
 )
 
 // A socket is where an endpoint answers.
@@ -86,7 +86,7 @@ func (s *stage) Dial(ctx context.Context, p sdktest.Packet) (sdktest.Flow, error
 	if err != nil {
 		return nil, err
 	}
-	wait := patience
+	wait := timeout
 	if p.Want.Unserved || p.Want.Verdict == sdk.Drop {
 		wait = silence
 	}
@@ -170,20 +170,20 @@ func (f *flow) Ask(ctx context.Context) (sdktest.Answer, error) {
 }
 
 // verdict reads an error: silence is a drop, and a refusal a rejection. Any other
-// says that nobody took the packet, which only one that is none of ours may hear.
+// says that nothing took the packet, which only one that is none of ours may hear.
 func verdict(err error, p sdktest.Packet) (sdktest.Answer, error) {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		return sdktest.Answer{Verdict: sdk.Drop}, nil
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
 		return sdktest.Answer{Verdict: sdk.Reject}, nil
-	case p.Want.Unserved && nobody(err):
+	case p.Want.Unserved && unreachable(err):
 		return sdktest.Answer{Verdict: sdk.Reject}, nil
 	}
-	return sdktest.Answer{}, fmt.Errorf("nobody took the packet: %w", err)
+	return sdktest.Answer{}, fmt.Errorf("nothing took the packet: %w", err)
 }
 
-// nobody reports whether err is what outside says, or the node without a route.
-func nobody(err error) bool {
+// unreachable reports whether err is what outside says, or the node without a route.
+func unreachable(err error) bool {
 	return errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EACCES)
 }

@@ -31,7 +31,7 @@ var (
 var routers = []netip.Addr{netip.MustParseAddr("192.0.0.8"), netip.MustParseAddr("100::8")}
 
 // routing are the settings of every namespace. What the kernel answers is not
-// rationed, so that no test mistakes thrift for a verdict.
+// rationed, so that no test mistakes economy for a verdict.
 var routing = map[string]string{
 	"net/ipv4/ip_forward":                 "1",
 	"net/ipv4/conf/all/rp_filter":         "0",
@@ -151,7 +151,7 @@ func (h *Host) knowNobody(family int) error {
 	}
 	route := &netlink.Route{Type: unix.RTN_PROHIBIT, Table: table, Family: family, Dst: everywhere(family)}
 	if err := h.handle.RouteAdd(route); err != nil {
-		return fmt.Errorf("route to nobody: %w", err)
+		return fmt.Errorf("route to nothing: %w", err)
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func through(h *netlink.Handle, link netlink.Link, gateway netip.Addr, mac net.H
 	return nil
 }
 
-// neighbour notes for good that addr is at mac, so that nobody need ask.
+// neighbour notes for good that addr is at mac, so that no neighbour discovery is needed.
 func neighbour(h *netlink.Handle, link netlink.Link, addr netip.Addr, mac net.HardwareAddr) error {
 	err := h.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// packets sends every packet of s, which is placed and served, and judges.
+// packets sends every packet of s, which is placed and served, and compares the outcomes.
 func (t *trial) packets(s Scenario) error {
 	if t.subject.Ground != nil && len(s.Packets) == 0 {
 		return nil // there may be thousands of endpoints that no packet is for
@@ -29,7 +29,7 @@ func (t *trial) packets(s Scenario) error {
 func (t *trial) packetsOn(stage Stage, s Scenario) error {
 	var used []sdk.Limit
 	for _, p := range s.Packets {
-		limits, err := t.packet(stage, p, sticks(s, p))
+		limits, err := t.packet(stage, p, keepsEndpoint(s, p))
 		if err != nil {
 			text, _, _ := strings.Cut(p.Text, " = ")
 			return fmt.Errorf("scenario %s, line %d, %s: %w", s.Name, p.Line, text, err)
@@ -55,13 +55,13 @@ func (t *trial) stage(s Scenario) (Stage, error) {
 }
 
 // packet sends p until every endpoint that may answer has, and some more times,
-// so that one that may not is found out. A client that sticks to its first
+// so that one that may not is found out. A client that keeps its first
 // endpoint need find no other.
-func (t *trial) packet(stage Stage, p Packet, sticks bool) ([]sdk.Limit, error) {
-	j := judge{packet: p, limits: t.description.Limits}
+func (t *trial) packet(stage Stage, p Packet, keeps bool) ([]sdk.Limit, error) {
+	j := comparison{packet: p, limits: t.description.Limits}
 	n := len(p.Want.Endpoints)
 	least, most := 1+2*n, 1+40*n
-	if sticks {
+	if keeps {
 		n = 1
 	}
 	for i := 0; i < least || i < most && len(j.seen) < n; i++ {
@@ -79,19 +79,19 @@ func (t *trial) packet(stage Stage, p Packet, sticks bool) ([]sdk.Limit, error) 
 	return j.used, nil
 }
 
-func sticks(s Scenario, p Packet) bool {
+func keepsEndpoint(s Scenario, p Packet) bool {
 	return slices.ContainsFunc(s.Services, func(svc sdk.Service) bool { return svc.Name == p.Service && svc.Affinity > 0 })
 }
 
-// A judge compares answers with what a packet's outcome should be.
-type judge struct {
+// A comparison compares answers with what a packet's outcome should be.
+type comparison struct {
 	packet Packet
 	limits []sdk.Limit
 	used   []sdk.Limit
 	seen   []netip.AddrPort
 }
 
-func (j *judge) take(a Answer) error {
+func (j *comparison) take(a Answer) error {
 	want := j.packet.Want
 	switch {
 	case want.Unserved:
@@ -110,7 +110,7 @@ func (j *judge) take(a Answer) error {
 	return mismatch{want.String(), a.String()}
 }
 
-func (j *judge) forwarded(a Answer) error {
+func (j *comparison) forwarded(a Answer) error {
 	want, from := j.packet.Want, j.packet.From
 	if !slices.Contains(want.Endpoints, a.Endpoint) {
 		return mismatch{want.String(), a.String()}

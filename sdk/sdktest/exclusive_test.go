@@ -13,22 +13,22 @@ import (
 	"time"
 )
 
-// TestTurn: of two runs on one machine, one at a time has the loopback ground; the
+// TestExclusive: of two runs on one machine, one at a time has the loopback ground; the
 // other waits, as long as its context lets it.
-func TestTurn(t *testing.T) {
+func TestExclusive(t *testing.T) {
 	s := Subject{Ground: Loopback()}
-	done, err := s.turn(t.Context())
+	done, err := s.exclusive(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	brief, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := s.turn(brief); err == nil || !strings.Contains(err.Error(), "no other run") {
-		t.Errorf("the second has its turn beside the first, or says nothing of it: %v", err)
+	if _, err := s.exclusive(brief); err == nil || !strings.Contains(err.Error(), "no other run") {
+		t.Errorf("the second has its exclusive beside the first, or says nothing of it: %v", err)
 	}
 	second := make(chan error, 1)
 	go func() { // ends when the first is done
-		done, err := s.turn(t.Context())
+		done, err := s.exclusive(t.Context())
 		if err == nil {
 			done()
 		}
@@ -38,13 +38,13 @@ func TestTurn(t *testing.T) {
 	if err := <-second; err != nil {
 		t.Error(err)
 	}
-	if _, err := (Subject{Ground: Said(nil)}).turn(t.Context()); err != nil {
+	if _, err := (Subject{Ground: Said(nil)}).exclusive(t.Context()); err != nil {
 		t.Errorf("a ground of one's own: %v", err)
 	}
 }
 
-// TestRunsSideBySide: two runs of the suite do not take each other's addresses.
-func TestRunsSideBySide(t *testing.T) {
+// TestRunsAtTheSameTime: two runs of the suite do not take each other's addresses.
+func TestRunsAtTheSameTime(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
 	}
@@ -76,7 +76,7 @@ func somePackets(ctx context.Context) error {
 // machine, on a port that many take, has none of the ground's.
 func TestAWildcardIsInNobodysWay(t *testing.T) {
 	l, err := net.Listen("tcp", ":8080")
-	if err == nil { // otherwise somebody has it, which is as good
+	if err == nil { // otherwise another process has it, which is as good
 		defer l.Close()
 	}
 	placed, _ := Loopback().Place(mustRead(t, "cluster-ip"))
