@@ -58,6 +58,35 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestNamedFiles looks for every file of the project that a page names: by its path, or by
+// its name alone after one in the same folder.
+func TestNamedFiles(t *testing.T) {
+	file := regexp.MustCompile("`((?:(?:host|sdk|plugins|internal|test|configs)/[a-z0-9_/.-]*/)?[a-z0-9_]+\\.(?:go|proto))`")
+	named := 0
+	for _, page := range pages(t) {
+		for line := range strings.Lines(read(t, page)) {
+			folder := ""
+			for _, m := range file.FindAllStringSubmatch(line, -1) {
+				path := m[1]
+				if strings.Contains(path, "/") {
+					folder = filepath.Dir(path)
+				} else if folder == "" {
+					continue // of a folder that the text names otherwise
+				} else {
+					path = filepath.Join(folder, path)
+				}
+				named++
+				if _, err := os.Stat(filepath.Join("..", path)); err != nil {
+					t.Errorf("%s names %s, which is not there", page, path)
+				}
+			}
+		}
+	}
+	if named < 40 {
+		t.Errorf("found only %d files that are named", named)
+	}
+}
+
 // anchors are what a link calls the headings of a page.
 func anchors(text string) (all []string) {
 	odd := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
