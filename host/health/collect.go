@@ -82,9 +82,9 @@ func dataplane(e emitter, p Dataplane, meant bool) {
 	e.gauge("pointsman_plugin_memory_bytes", "Its resident memory.", float64(p.Memory), name)
 	e.counter("pointsman_plugin_repaired_total", "How often it undid someone else's change of what it serves.", float64(p.Report.Repaired), name)
 	e.gauge("pointsman_plugin_flows", "While it drains: established connections left.", float64(p.Report.Flows), name)
-	e.gauge("pointsman_plugin_revision", "The last update it was told, the last it confirmed, and the last it serves.", float64(p.Sent), name, pair{"state", "sent"})
-	e.gauge("pointsman_plugin_revision", "The last update it was told, the last it confirmed, and the last it serves.", float64(p.Acked), name, pair{"state", "acked"})
-	e.gauge("pointsman_plugin_revision", "The last update it was told, the last it confirmed, and the last it serves.", float64(p.Served), name, pair{"state", "served"})
+	e.gauge("pointsman_plugin_revision", "The last update it was sent, the last it confirmed, and the last it serves.", float64(p.Sent), name, pair{"state", "sent"})
+	e.gauge("pointsman_plugin_revision", "The last update it was sent, the last it confirmed, and the last it serves.", float64(p.Acked), name, pair{"state", "acked"})
+	e.gauge("pointsman_plugin_revision", "The last update it was sent, the last it confirmed, and the last it serves.", float64(p.Served), name, pair{"state", "served"})
 	e.gauge("pointsman_plugin_writer", "Whether it is the writer of its mode, or needs no lock for that.", truth(p.Up && p.Writer), name)
 	e.gauge("pointsman_plugin_pending", "Ports of Services that it is still owed.", float64(p.Pending), name)
 	for why, n := range map[string]int{"failed": p.Failed, "withheld": p.Withheld, "kept": p.Kept} {
@@ -95,7 +95,7 @@ func dataplane(e emitter, p Dataplane, meant bool) {
 func (c *collector) host(e emitter, j Assessment) {
 	open, failed := c.server.checks.counts()
 	e.gauge("pointsman_live", "Whether all loops of the host turn: what livez says.", truth(j.Live))
-	e.gauge("pointsman_ready", "Whether the dataplane serves, was told everything and writes: what readyz says.", truth(j.Ready))
+	e.gauge("pointsman_ready", "Whether the dataplane serves, was sent everything and writes: what readyz says.", truth(j.Ready))
 	e.gauge("pointsman_healthy", "Whether what changes is served in time: what healthz says, but for a Node that is about to go.", truth(j.Healthy))
 	e.gauge("pointsman_waiting_seconds", "For how long the oldest of what is owed to the node has waited; 0: nothing does.", c.server.waited().Seconds())
 	e.gauge("pointsman_source_reachable", "Whether changes are heard of now.", truth(c.server.settings.Fault() == ""))
