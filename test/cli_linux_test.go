@@ -50,64 +50,64 @@ func verbs(s *system, path ...string) map[string][]string {
 	return all
 }
 
-// TestPageOfVerbs holds docs/cli.md against the verbs and flags that there are.
-func TestPageOfVerbs(t *testing.T) {
+// TestDocOfVerbs holds docs/cli.md against the verbs and flags that there are.
+func TestDocOfVerbs(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	page := sections(read(t, "../docs/cli.md"))
-	delete(page, "Exits")
+	doc := sections(read(t, "../docs/cli.md"))
+	delete(doc, "Exits")
 	there := verbs(s)
 	if len(there) < 10 {
 		t.Fatalf("found only %q", there)
 	}
 	for verb, flags := range there {
-		section, ok := page[verb]
+		section, ok := doc[verb]
 		if !ok {
 			t.Errorf("docs/cli.md has no section %q", verb)
 			continue
 		}
-		delete(page, verb)
-		var told []string
+		delete(doc, verb)
+		var documented []string
 		for row := range strings.Lines(section) {
 			if cell, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " | "); strings.HasPrefix(row, "| `-") {
-				told = append(told, regexp.MustCompile(`--[a-z-]+`).FindAllString(cell, -1)...)
+				documented = append(documented, regexp.MustCompile(`--[a-z-]+`).FindAllString(cell, -1)...)
 			}
 		}
-		slices.Sort(told)
+		slices.Sort(documented)
 		slices.Sort(flags)
-		if !slices.Equal(told, flags) {
-			t.Errorf("docs/cli.md gives %s the flags %q, it has %q", verb, told, flags)
+		if !slices.Equal(documented, flags) {
+			t.Errorf("docs/cli.md gives %s the flags %q, it has %q", verb, documented, flags)
 		}
 	}
-	for verb := range page {
+	for verb := range doc {
 		t.Errorf("docs/cli.md has a section %q, which is no verb", verb)
 	}
 }
 
-// TestPageOfWarnings holds docs/warnings.md against the codes that the host has.
-func TestPageOfWarnings(t *testing.T) {
-	page := sections(read(t, "../docs/warnings.md"))
-	told := make(map[string]bool)
-	for head := range page {
+// TestDocOfWarnings holds docs/warnings.md against the codes that the host has.
+func TestDocOfWarnings(t *testing.T) {
+	doc := sections(read(t, "../docs/warnings.md"))
+	documented := make(map[string]bool)
+	for head := range doc {
 		code, _, _ := strings.Cut(head, ":")
-		told[code] = true
+		documented[code] = true
 	}
 	for _, m := range regexp.MustCompile(`= "(W\d{3})"`).FindAllStringSubmatch(read(t, "../host/pointsman/warnings.go")+read(t, "../host/health/assessment.go"), -1) {
-		if !told[m[1]] {
+		if !documented[m[1]] {
 			t.Errorf("docs/warnings.md does not explain %s", m[1])
 		}
-		delete(told, m[1])
+		delete(documented, m[1])
 	}
-	for code := range told {
+	for code := range documented {
 		t.Errorf("docs/warnings.md explains %s, which the host does not have", code)
 	}
 }
 
-// TestPageOfEvents holds docs/events.md against the reasons that the host has.
-func TestPageOfEvents(t *testing.T) {
-	told := make(map[string]bool)
+// TestDocOfEvents holds docs/events.md against the reasons that the host has.
+func TestDocOfEvents(t *testing.T) {
+	documented := make(map[string]bool)
 	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\|").FindAllStringSubmatch(read(t, "../docs/events.md"), -1) {
-		told[m[1]] = true
+		documented[m[1]] = true
 	}
 	reason := regexp.MustCompile(`(?m)^\s*(?:const )?(?:[A-Z]\w+|otherReasons) += "([A-Z]\w+)"`)
 	for _, file := range []string{"report/reasons.go", "report/fold.go", "track/notice.go", "reach/here.go", "watch/link.go", "watch/files.go", "watch/event.go", "watch/kube.go", "health/server.go"} {
@@ -116,13 +116,13 @@ func TestPageOfEvents(t *testing.T) {
 			t.Errorf("%s has no reasons any more", file)
 		}
 		for _, m := range found {
-			if !told[m[1]] {
+			if !documented[m[1]] {
 				t.Errorf("docs/events.md does not explain %s, of %s", m[1], file)
 			}
-			delete(told, m[1])
+			delete(documented, m[1])
 		}
 	}
-	for reason := range told {
+	for reason := range documented {
 		t.Errorf("docs/events.md explains %s, which the host does not have", reason)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// pages are the texts a user reads.
-func pages(t *testing.T) []string {
+// docs are the texts a user reads.
+func docs(t *testing.T) []string {
 	t.Helper()
 	var all []string
 	for _, pattern := range []string{"../*.md", "../docs/*.md", "../plugins/*/README.md"} {
@@ -43,16 +43,16 @@ func read(t *testing.T, file string) string {
 // heading in it that it names.
 func TestLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`)
-	for _, page := range pages(t) {
-		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
-			file := page
+	for _, doc := range docs(t) {
+		for _, m := range link.FindAllStringSubmatch(read(t, doc), -1) {
+			file := doc
 			if m[1] != "" {
-				file = filepath.Join(filepath.Dir(page), m[1])
+				file = filepath.Join(filepath.Dir(doc), m[1])
 			}
 			if _, err := os.Stat(file); err != nil {
-				t.Errorf("%s links to %s, which is not there", page, m[1])
+				t.Errorf("%s links to %s, which is not there", doc, m[1])
 			} else if m[2] != "" && !slices.Contains(anchors(read(t, file)), m[2]) {
-				t.Errorf("%s links to the heading %s of %s, which is not there", page, m[2], file)
+				t.Errorf("%s links to the heading %s of %s, which is not there", doc, m[2], file)
 			}
 		}
 	}
@@ -63,8 +63,8 @@ func TestLinks(t *testing.T) {
 func TestNamedFiles(t *testing.T) {
 	file := regexp.MustCompile("`((?:(?:host|sdk|plugins|internal|test|configs)/[a-z0-9_/.-]*/)?[a-z0-9_]+\\.(?:go|proto))`")
 	named := 0
-	for _, page := range pages(t) {
-		for line := range strings.Lines(read(t, page)) {
+	for _, doc := range docs(t) {
+		for line := range strings.Lines(read(t, doc)) {
 			folder := ""
 			for _, m := range file.FindAllStringSubmatch(line, -1) {
 				path := m[1]
@@ -77,7 +77,7 @@ func TestNamedFiles(t *testing.T) {
 				}
 				named++
 				if _, err := os.Stat(filepath.Join("..", path)); err != nil {
-					t.Errorf("%s names %s, which is not there", page, path)
+					t.Errorf("%s names %s, which is not there", doc, path)
 				}
 			}
 		}
@@ -108,11 +108,11 @@ func TestShownExample(t *testing.T) {
 // TestCommands sees to it that a fresh clone can run the commands that pages show as
 // runnable: they build what they run, or run what was built.
 func TestCommands(t *testing.T) {
-	for _, page := range pages(t) {
-		for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllStringSubmatch(read(t, page), -1) {
+	for _, doc := range docs(t) {
+		for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllStringSubmatch(read(t, doc), -1) {
 			for _, line := range strings.Split(strings.TrimSpace(block[1]), "\n") {
 				if !regexp.MustCompile(`^(make|go|bin/\S+) `).MatchString(line) {
-					t.Errorf("%s shows a command that a fresh clone does not have: %s", page, line)
+					t.Errorf("%s shows a command that a fresh clone does not have: %s", doc, line)
 				}
 			}
 		}
@@ -123,10 +123,10 @@ func TestCommands(t *testing.T) {
 func TestTargets(t *testing.T) {
 	makefile := read(t, "../Makefile")
 	named := regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z0-9-]*)")
-	for _, page := range pages(t) {
-		for _, m := range named.FindAllStringSubmatch(read(t, page), -1) {
+	for _, doc := range docs(t) {
+		for _, m := range named.FindAllStringSubmatch(read(t, doc), -1) {
 			if !strings.Contains(makefile, "\n"+m[1]+": ") {
-				t.Errorf("%s names make %s, which the Makefile does not have", page, m[1])
+				t.Errorf("%s names make %s, which the Makefile does not have", doc, m[1])
 			}
 		}
 	}

@@ -13,13 +13,13 @@ import (
 // TestKubeProxyFields holds the table of kube-proxy's fields against kube-proxy's own
 // types: each must be there.
 func TestKubeProxyFields(t *testing.T) {
-	page := read(t, "../docs/kube-proxy.md")
+	doc := read(t, "../docs/kube-proxy.md")
 	fields := leaves(reflect.TypeFor[kubeproxy.KubeProxyConfiguration](), "")
 	if len(fields) < 50 {
 		t.Fatalf("found only %q", fields)
 	}
 	for _, field := range fields {
-		if !strings.Contains(page, "`"+field+"`") {
+		if !strings.Contains(doc, "`"+field+"`") {
 			t.Errorf("docs/kube-proxy.md does not say what becomes of %s", field)
 		}
 	}

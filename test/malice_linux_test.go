@@ -19,12 +19,12 @@ import (
 // escapes would take over a terminal that shows them, and forge a line of a log.
 const escapes = "\x1b]0;owned\x07\x1b[2J\r\n2026-01-01T00:00:00Z [ERROR] forged\x00"
 
-// malice is all that a villain can think of, and what the host says of it: in a
+// malice is all that a malicious plugin can do, and what the host says of it: in a
 // warning of its status, or nothing where it can be borne.
 func malice() []struct {
-	name string
-	tale tale
-	says string
+	name    string
+	answers answers
+	says    string
 } {
 	stranger := &pb.ResultChunk{Failed: []*pb.Failure{{Name: &pb.Name{Namespace: escapes, Service: escapes}, Problem: &pb.Problem{Message: strings.Repeat(escapes, 100)}}}}
 	line := &pb.LogLine{Message: strings.Repeat(escapes, 20), Attrs: []*pb.LogAttr{{Key: escapes, Value: escapes}}}
@@ -33,35 +33,35 @@ func malice() []struct {
 		lines.Lines = append(lines.Lines, line)
 	}
 	return []struct {
-		name string
-		tale tale
-		says string
+		name    string
+		answers answers
+		says    string
 	}{
-		{"a name of a megabyte", tale{"Hello": says(&pb.HelloReply{Name: strings.Repeat("x", 1<<20), Majors: []uint32{1}})}, "larger than max"},
-		{"a gigabyte for Hello", tale{"Hello": huge}, "larger than max"},
-		{"Hello that drips", tale{"Hello": drips}, "deadline"},
-		{"rubbish for Hello", tale{"Hello": raves}, "ask the plugin who it is"},
-		{"a name that is not its own", tale{"Configure": says(&pb.ConfigureReply{Description: &pb.Description{Name: escapes}})}, "calls itself"},
-		{"a description of empty words", tale{"Configure": empties(1, 1<<20)}, "calls itself"},
-		{"a gigabyte for Configure", tale{"Configure": huge}, "larger than max"},
-		{"an error of a megabyte", tale{"Configure": shouts}, "configure"},
-		{"no HTTP at all", tale{"connect": hangs}, "ask the plugin who it is"},
-		{"only major 9", tale{"Hello": says(&pb.HelloReply{Name: "villain", Version: "9", Majors: []uint32{9}, Needs: escapes})}, "or pointsman 9.0.0 or later as the host"},
-		{"failures without end", tale{"Sync": forever(stranger)}, "it answers with more than"},
-		{"empty failures without end", tale{"Sync": empties(1, 1<<20)}, "it answers with more than"},
-		{"a gigabyte for Sync", tale{"Sync": huge}, "larger than max"},
-		{"rubbish for Sync", tale{"Sync": raves}, "Sync"},
-		{"failures of strangers", tale{"Sync": says(stranger, &pb.ResultChunk{Last: true})}, ""},
-		{"empty samples", tale{"Report": empties(5, 250<<10)}, ""},
-		{"a Report of a megabyte", tale{"Report": empties(5, 1<<20)}, "Report"},
-		{"rubbish for Report", tale{"Report": raves}, "Report"},
-		{"Report that drips", tale{"Report": drips}, "Report"},
-		{"a gigabyte for Report", tale{"Report": huge}, "larger than max"},
-		{"a log without end", tale{"Logs": forever(lines)}, ""},
-		{"empty lines without end", tale{"Logs": forever(&pb.LogsReply{Lines: make([]*pb.LogLine, 200_000)})}, ""},
-		{"rubbish for a log", tale{"Logs": raves}, ""},
-		{"a gigabyte for a log", tale{"Logs": huge}, ""},
-		{"a log and an inspection without end", tale{"Logs": forever(lines), "Inspect": forever(&pb.InspectReply{Served: make([]*pb.Served, 1000)})}, "an address of 0 bytes"},
+		{"a name of a megabyte", answers{"Hello": says(&pb.HelloReply{Name: strings.Repeat("x", 1<<20), Majors: []uint32{1}})}, "larger than max"},
+		{"a gigabyte for Hello", answers{"Hello": huge}, "larger than max"},
+		{"Hello that drips", answers{"Hello": drips}, "deadline"},
+		{"rubbish for Hello", answers{"Hello": raves}, "ask the plugin who it is"},
+		{"a name that is not its own", answers{"Configure": says(&pb.ConfigureReply{Description: &pb.Description{Name: escapes}})}, "calls itself"},
+		{"a description of empty words", answers{"Configure": empties(1, 1<<20)}, "calls itself"},
+		{"a gigabyte for Configure", answers{"Configure": huge}, "larger than max"},
+		{"an error of a megabyte", answers{"Configure": shouts}, "configure"},
+		{"no HTTP at all", answers{"connect": hangs}, "ask the plugin who it is"},
+		{"only major 9", answers{"Hello": says(&pb.HelloReply{Name: "malicious", Version: "9", Majors: []uint32{9}, Needs: escapes})}, "or pointsman 9.0.0 or later as the host"},
+		{"failures without end", answers{"Sync": forever(stranger)}, "it answers with more than"},
+		{"empty failures without end", answers{"Sync": empties(1, 1<<20)}, "it answers with more than"},
+		{"a gigabyte for Sync", answers{"Sync": huge}, "larger than max"},
+		{"rubbish for Sync", answers{"Sync": raves}, "Sync"},
+		{"failures of strangers", answers{"Sync": says(stranger, &pb.ResultChunk{Last: true})}, ""},
+		{"empty samples", answers{"Report": empties(5, 250<<10)}, ""},
+		{"a Report of a megabyte", answers{"Report": empties(5, 1<<20)}, "Report"},
+		{"rubbish for Report", answers{"Report": raves}, "Report"},
+		{"Report that drips", answers{"Report": drips}, "Report"},
+		{"a gigabyte for Report", answers{"Report": huge}, "larger than max"},
+		{"a log without end", answers{"Logs": forever(lines)}, ""},
+		{"empty lines without end", answers{"Logs": forever(&pb.LogsReply{Lines: make([]*pb.LogLine, 200_000)})}, ""},
+		{"rubbish for a log", answers{"Logs": raves}, ""},
+		{"a gigabyte for a log", answers{"Logs": huge}, ""},
+		{"a log and an inspection without end", answers{"Logs": forever(lines), "Inspect": forever(&pb.InspectReply{Served: make([]*pb.Served, 1000)})}, "an address of 0 bytes"},
 	}
 }
 
@@ -76,9 +76,9 @@ func shouts(w http.ResponseWriter, _ *http.Request) {
 func TestMalice(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	v := &villain{t: t, socket: s.path("own/villain.sock")}
+	v := &malicious{t: t, socket: s.path("own/malicious.sock")}
 	t.Cleanup(v.stop)
-	s.write("host.yaml", strings.NewReplacer("mode: userspace", "mode: villain", "plugins: {userspace: {options: {redirect: never}}}", "plugins: {villain: {address: 'unix://"+v.socket+"'}}").Replace(s.text("")))
+	s.write("host.yaml", strings.NewReplacer("mode: userspace", "mode: malicious", "plugins: {userspace: {options: {redirect: never}}}", "plugins: {malicious: {address: 'unix://"+v.socket+"'}}").Replace(s.text("")))
 	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 	v.play("")
 	s.start()
@@ -91,7 +91,7 @@ func TestMalice(t *testing.T) {
 			s.within(3*time.Minute, "the host bears "+m.name, func() error { // it may be given up, and tried again
 				if m.says != "" {
 					// Only a process on trial is asked to inspect: another serves.
-					if err := s.says(m.says); err == nil || m.tale["Inspect"] == nil {
+					if err := s.says(m.says); err == nil || m.answers["Inspect"] == nil {
 						return err
 					}
 				}
@@ -102,7 +102,7 @@ func TestMalice(t *testing.T) {
 				return err
 			})
 			size = append(size, resident(t, pid))
-			for _, words := range [][]string{{"status"}, {"plugin", "info", "villain"}, {"plugin", "logs", "villain"}} {
+			for _, words := range [][]string{{"status"}, {"plugin", "info", "malicious"}, {"plugin", "logs", "malicious"}} {
 				if got := s.verb(words...); strings.ContainsFunc(got.out+got.err, moves) {
 					t.Errorf("%s: %q says %.300q", m.name, words, got.out+got.err)
 				}
@@ -126,17 +126,17 @@ func TestMalice(t *testing.T) {
 }
 
 // says finds a warning by a part of its text. A plugin that was given up is tried again:
-// on a busy machine it may not have come as far as its tale.
+// on a busy machine it may not have come as far as its answers.
 func (s *system) says(part string) error {
 	err := s.anyWarning(part)
 	if err != nil && s.anyWarning("is quarantined") == nil {
-		_, again := s.Restart(s.t.Context(), "villain")
+		_, again := s.Restart(s.t.Context(), "malicious")
 		err = errors.Join(err, again)
 	}
 	return err
 }
 
-// rounds is how often the whole tale is told: more in a soak.
+// rounds is how often the whole sequence is run: more in a soak.
 func rounds() int {
 	n, _ := strconv.Atoi(os.Getenv("POINTSMAN_SOAK"))
 	return max(n, 1)
@@ -156,26 +156,26 @@ func (s *system) anyWarning(part string) error {
 	return err
 }
 
-// TestMaliceAside has the villain beside a plugin that serves: a change of mode to it
+// TestMaliceAside has the malicious plugin beside a plugin that serves: a change of mode to it
 // is undone, and nobody notices.
 func TestMaliceAside(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	v := &villain{t: t, socket: s.path("own/villain.sock")}
+	v := &malicious{t: t, socket: s.path("own/malicious.sock")}
 	t.Cleanup(v.stop)
-	s.write("host.yaml", strings.Replace(s.text(""), "plugins: {", "plugins: {villain: {address: 'unix://"+v.socket+"'}, ", 1))
+	s.write("host.yaml", strings.Replace(s.text(""), "plugins: {", "plugins: {malicious: {address: 'unix://"+v.socket+"'}, ", 1))
 	backend(t, at(s.net+"101"))
 	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 	v.play("a log and an inspection without end")
 	s.start()
 	s.serving()
 	r := newRush(t, s.net+"10:18080")
-	if got := s.verb("mode", "swap", "villain", "--wait=60s"); got.code == 0 || !strings.Contains(got.out+got.err, "villain") {
-		t.Errorf("a change of mode to a villain says %+v", got)
+	if got := s.verb("mode", "swap", "malicious", "--wait=60s"); got.code == 0 || !strings.Contains(got.out+got.err, "malicious") {
+		t.Errorf("a change of mode to a malicious plugin says %+v", got)
 	} else {
 		t.Log(got.out + got.err)
 	}
-	s.until("the change is undone", func() error { return s.warning("W009", "villain") })
+	s.until("the change is undone", func() error { return s.warning("W009", "malicious") })
 	time.Sleep(200 * time.Millisecond) // of requests
 	r.stop()
 	if failed := r.failures(); len(failed) > 0 {

@@ -24,10 +24,10 @@ func TestNamedTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range pages(t) {
-		for _, m := range regexp.MustCompile("`(Test[A-Z]\\w+)`").FindAllStringSubmatch(read(t, page), -1) {
+	for _, doc := range docs(t) {
+		for _, m := range regexp.MustCompile("`(Test[A-Z]\\w+)`").FindAllStringSubmatch(read(t, doc), -1) {
 			if !there[m[1]] {
-				t.Errorf("%s names %s, and there is no such test", page, m[1])
+				t.Errorf("%s names %s, and there is no such test", doc, m[1])
 			}
 		}
 	}

@@ -81,9 +81,9 @@ endpoints: [{addresses: ["::1"]}]
 	s.served("tcp", fmt.Sprintf("[::1]:%d", front), l.Addr().String())
 }
 
-// TestEndpointGoes takes an endpoint away while requests run: none fails, what is
+// TestEndpointIsRemoved takes an endpoint away while requests run: none fails, what is
 // established stays, and nothing new goes there.
-func TestEndpointGoes(t *testing.T) {
+func TestEndpointIsRemoved(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	backend(t, at(s.net+"101"))
@@ -128,7 +128,7 @@ func TestEndpointGoes(t *testing.T) {
 	if failed := r.failures(); len(failed) > 0 {
 		t.Errorf("%d of %d requests failed; the first: %v", len(failed), r.count()+len(failed), failed[0])
 	}
-	_ = kept.SetDeadline(time.Now().Add(patience))
+	_ = kept.SetDeadline(time.Now().Add(timeout))
 	if _, err := fmt.Fprintln(kept, "still there?"); err != nil {
 		t.Errorf("the established connection: %v", err)
 	}

@@ -25,11 +25,11 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// TestMain removes what the tests have built. This binary is also the villain that
+// TestMain removes what the tests have built. This binary is also the malicious plugin that
 // some of them meet.
 func TestMain(m *testing.M) {
-	if name, ok := os.LookupEnv(villainEnv); ok {
-		fmt.Fprintln(os.Stderr, playVillain(name, os.Args[1]))
+	if name, ok := os.LookupEnv(maliciousEnv); ok {
+		fmt.Fprintln(os.Stderr, playMalicious(name, os.Args[1]))
 		os.Exit(1)
 	}
 	code := m.Run()
@@ -310,9 +310,9 @@ func (s *system) until(what string, check func() error) {
 }
 
 // within is until, for as long as that.
-func (s *system) within(patience time.Duration, what string, check func() error) {
+func (s *system) within(timeout time.Duration, what string, check func() error) {
 	s.t.Helper()
-	eventually.SucceedsWithin(s.t, patience, what, func() error {
+	eventually.SucceedsWithin(s.t, timeout, what, func() error {
 		ended := s.cmd != nil && s.exited != nil && isClosed(s.exited)
 		err := check()
 		if err != nil && ended {

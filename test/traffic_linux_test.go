@@ -67,8 +67,8 @@ func answer(conn net.PacketConn, name string) {
 	}
 }
 
-// patience is how long a request may take.
-const patience = 10 * time.Second
+// timeout is how long a request may take.
+const timeout = 10 * time.Second
 
 // ask asks once, and says who answered.
 func ask(network, addr string) (string, error) {
@@ -81,11 +81,11 @@ func ask(network, addr string) (string, error) {
 
 // connect asks and keeps the connection.
 func connect(network, addr string) (net.Conn, string, error) {
-	conn, err := net.DialTimeout(network, addr, patience)
+	conn, err := net.DialTimeout(network, addr, timeout)
 	if err != nil {
 		return nil, "", err
 	}
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(timeout))
 	from := ""
 	if network == "udp" {
 		packet := make([]byte, 512)

@@ -19,8 +19,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// patience is for what must happen: long, for a loaded machine is no failure.
-const patience = 2 * time.Minute
+// timeout is for what must happen: long, for a loaded machine is no failure.
+const timeout = 2 * time.Minute
 
 // slowest is for kube-proxy's ipvs mode in a kernel that is a process itself: there its
 // programs, one for each entry of a set, take it minutes.
@@ -29,7 +29,7 @@ const slowest = 20 * time.Minute
 // A contest is one cluster and the proxies that serve it. The first is the one that
 // the others are held against.
 type contest struct {
-	*book
+	*objects
 	proxies []*proxy
 	again   time.Duration // how long an answer may take that is asked for once more
 	seen    thing         // the Service that was last seen to be served by everybody
@@ -39,7 +39,7 @@ func newContest(t testing.TB, kinds ...kind) *contest {
 	t.Helper()
 	need(t)
 	api := cluster.Start(t, cluster.Options{})
-	c := &contest{book: newBook(t, api), again: 1500 * time.Millisecond}
+	c := &contest{objects: newObjects(t, api), again: 1500 * time.Millisecond}
 	for _, k := range kinds {
 		c.proxies = append(c.proxies, newProxy(t, k, api))
 	}
@@ -61,7 +61,7 @@ func (c *contest) settle() {
 	c.each(func(p *proxy) {
 		for _, to := range m.targets() {
 			q := question{called("near0"), to}
-			limit := patience
+			limit := timeout
 			if p.kind == theirIPVS {
 				limit = slowest
 			}
@@ -162,7 +162,7 @@ func (c *contest) report(list []question, answers [][]answer) {
 			case why == "":
 				c.Logf("%s: %s", q, c.blame(c.proxies[p], q))
 			case c.proxies[p].kind == theirIPVS:
-				reasons[fmt.Sprintf("%s: %s: %s", c.proxies[p].label, why, q.turn(theirs, ours))]++
+				reasons[fmt.Sprintf("%s: %s: %s", c.proxies[p].label, why, q.instead(theirs, ours))]++
 			default:
 				reasons[c.proxies[p].label+": "+why]++
 			}
@@ -227,7 +227,7 @@ func TestKernelBesideAtRandom(t *testing.T) {
 			c := c.on(t)
 			for _, p := range c.proxies {
 				p.stop()
-				p.start(c.book.root, s)
+				p.start(c.objects.root, s)
 			}
 			for range 3 {
 				things := d.things(12)
@@ -290,7 +290,7 @@ func long() bool { return os.Getenv("POINTSMAN_SOAK") != "" }
 
 // on is c for a test within the test.
 func (c *contest) on(t testing.TB) *contest {
-	b := *c.book
+	b := *c.objects
 	b.TB = t
-	return &contest{book: &b, proxies: c.proxies, again: c.again, seen: c.seen}
+	return &contest{objects: &b, proxies: c.proxies, again: c.again, seen: c.seen}
 }

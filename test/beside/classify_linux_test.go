@@ -26,8 +26,8 @@ func (a answer) shape() string {
 	return strings.Join(kinds, " or ")
 }
 
-// turn is what became of a kind of call, in place of what does elsewhere.
-func (q question) turn(theirs, ours answer) string {
+// instead is what became of a kind of call, in place of what does elsewhere.
+func (q question) instead(theirs, ours answer) string {
 	who := "others"
 	switch {
 	case q.from.place == "node":

@@ -19,8 +19,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// A book is the API server, and what has been written to it.
-type book struct {
+// objects is the API server, and what has been written to it.
+type objects struct {
 	testing.TB
 	root testing.TB // the test that all others are within
 	kubernetes.Interface
@@ -29,7 +29,7 @@ type book struct {
 	marks    *int
 }
 
-func newBook(t testing.TB, api *cluster.Cluster) *book {
+func newObjects(t testing.TB, api *cluster.Cluster) *objects {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", api.Kubeconfig(cluster.Token(cluster.Admin), ""))
 	if err != nil {
@@ -40,14 +40,14 @@ func newBook(t testing.TB, api *cluster.Cluster) *book {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &book{TB: t, root: t, Interface: kube, services: make(map[string]*corev1.Service), slices: make(map[string]*discoveryv1.EndpointSlice), marks: new(int)}
+	b := &objects{TB: t, root: t, Interface: kube, services: make(map[string]*corev1.Service), slices: make(map[string]*discoveryv1.EndpointSlice), marks: new(int)}
 	b.register(at("node"), "zone-a", 1)
 	b.register(at("other"), "zone-b", 2)
 	return b
 }
 
 // register does what a kubelet and the controllers do.
-func (b *book) register(p place, zone string, i int) {
+func (b *objects) register(p place, zone string, i int) {
 	b.Helper()
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: p.node, Labels: map[string]string{corev1.LabelTopologyZone: zone, corev1.LabelHostname: p.node}},
@@ -67,7 +67,7 @@ func (b *book) register(p place, zone string, i int) {
 }
 
 // write makes the cluster hold exactly things.
-func (b *book) write(things []thing) {
+func (b *objects) write(things []thing) {
 	b.Helper()
 	services, list := make(map[string]*corev1.Service), make(map[string]*discoveryv1.EndpointSlice)
 	for _, t := range things {
@@ -86,7 +86,7 @@ func (b *book) write(things []thing) {
 }
 
 // remove takes away what is not to be, or not to be changed to what it is to be.
-func (b *book) remove(services map[string]*corev1.Service, list map[string]*discoveryv1.EndpointSlice) {
+func (b *objects) remove(services map[string]*corev1.Service, list map[string]*discoveryv1.EndpointSlice) {
 	b.Helper()
 	for name, old := range b.services {
 		if s := services[name]; s != nil && !isAnother(old, s) {
@@ -120,7 +120,7 @@ func twice(s *corev1.Service) bool {
 	return len(ports) == 2 && ports[0].NodePort != 0 && ports[0].NodePort == ports[1].NodePort
 }
 
-func (b *book) put(s *corev1.Service) {
+func (b *objects) put(s *corev1.Service) {
 	b.Helper()
 	var stored *corev1.Service
 	err := eventually.Try(eventually.Timeout, func() (err error) {
@@ -141,7 +141,7 @@ func (b *book) put(s *corev1.Service) {
 }
 
 // create creates a Service, or changes it.
-func (b *book) create(s *corev1.Service) (*corev1.Service, error) {
+func (b *objects) create(s *corev1.Service) (*corev1.Service, error) {
 	api := b.CoreV1().Services(namespace)
 	if b.services[s.Name] == nil {
 		return api.Create(b.Context(), s, metav1.CreateOptions{})
@@ -155,7 +155,7 @@ func (b *book) create(s *corev1.Service) (*corev1.Service, error) {
 	return api.Update(b.Context(), update, metav1.UpdateOptions{})
 }
 
-func (b *book) putSlice(s *discoveryv1.EndpointSlice) {
+func (b *objects) putSlice(s *discoveryv1.EndpointSlice) {
 	b.Helper()
 	api := b.DiscoveryV1().EndpointSlices(namespace)
 	_, err := api.Create(b.Context(), s, metav1.CreateOptions{})
@@ -168,7 +168,7 @@ func (b *book) putSlice(s *discoveryv1.EndpointSlice) {
 	b.slices[s.Name] = s
 }
 
-func (b *book) must(err error) {
+func (b *objects) must(err error) {
 	b.Helper()
 	if err != nil && !apierrors.IsNotFound(err) {
 		b.Fatal(err)
@@ -176,7 +176,7 @@ func (b *book) must(err error) {
 }
 
 // mark writes a Service after all else: a proxy that serves it has heard the rest.
-func (b *book) mark() thing {
+func (b *objects) mark() thing {
 	b.Helper()
 	*b.marks++
 	m := a(8000+*b.marks, fmt.Sprintf("mark-%d", *b.marks), []end{on("far1", 8080)})

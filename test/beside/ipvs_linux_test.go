@@ -62,7 +62,7 @@ func TestKernelIPVSBesideAtRandom(t *testing.T) {
 			c := c.on(t)
 			for _, p := range c.proxies {
 				p.stop()
-				p.start(c.book.root, s)
+				p.start(c.objects.root, s)
 			}
 			things := d.things(12)
 			c.write(things)

@@ -44,11 +44,11 @@ func lives() []step {
 	if long() {
 		return all
 	}
-	return slices.DeleteFunc(all, func(s step) bool { return !slices.Contains(turns, s.label) })
+	return slices.DeleteFunc(all, func(s step) bool { return !slices.Contains(most, s.label) })
 }
 
-// turns are those of lives that change most.
-var turns = []string{"a Service", "for some", "no load balancer", "its ports swap names", "in one family", "in both again", "only a name", "an address again", "headless"}
+// most are those of lives that change most.
+var most = []string{"a Service", "for some", "no load balancer", "its ports swap names", "in one family", "in both again", "only a name", "an address again", "headless"}
 
 func renamed(t *thing) {
 	for i := range t.service.Spec.Ports {

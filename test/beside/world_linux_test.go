@@ -63,23 +63,23 @@ func at(name string) place {
 
 // A world is a node and who is around it.
 type world struct {
-	ground   *netns.Ground
+	testbed  *netns.Ground
 	hosts    map[string]*netns.Host // by name of place
 	firewall bool                   // some endpoints may be out of reach
 }
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	ground, err := netns.Apart()
+	testbed, err := netns.Apart()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := ground.Close(); err != nil {
+		if err := testbed.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	w := &world{ground: ground, hosts: make(map[string]*netns.Host)}
+	w := &world{testbed: testbed, hosts: make(map[string]*netns.Host)}
 	for _, p := range places {
 		for _, a := range p.addrs {
 			if err := w.settle(p.name, a); err != nil {
@@ -91,7 +91,7 @@ func newWorld(t testing.TB) *world {
 		}
 	}
 	for _, a := range slices.Concat(second[:], bound[0][:], bound[1][:], bound[2][:], bound[3][:]) {
-		if err := ground.Own(a); err != nil {
+		if err := testbed.Own(a); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -100,10 +100,10 @@ func newWorld(t testing.TB) *world {
 
 func (w *world) settle(name string, a netip.Addr) (err error) {
 	if name == "node" {
-		w.hosts[name] = w.ground.Node()
-		return w.ground.Own(a)
+		w.hosts[name] = w.testbed.Node()
+		return w.testbed.Own(a)
 	}
-	w.hosts[name], err = w.ground.Behind(name, a)
+	w.hosts[name], err = w.testbed.Behind(name, a)
 	return err
 }
 

@@ -175,7 +175,7 @@ func (n *node) call() {
 	lives := func() time.Duration { return 500*time.Millisecond + rand.N(2*time.Second) }
 	plan := traffic.Plan{New: 1, Every: 25 * time.Millisecond, Keep: 3, Lives: lives}
 	if n.guest() {
-		plan.Every, plan.Keep, plan.Patience = 400*time.Millisecond, 1, 20*time.Second
+		plan.Every, plan.Keep, plan.Timeout = 400*time.Millisecond, 1, 20*time.Second
 	}
 	n.load = traffic.Start(plan, n.callers()...)
 }
@@ -253,9 +253,9 @@ func (n *node) finish() {
 	n.churn(3)
 	n.settle()
 	n.fine()
-	tally := n.load.End()
+	counts := n.load.End()
 	n.Logf("%d new connections, %d answers on kept ones, %d failures that a relay's end excuses; this process was starved %d times, which cut %d calls short; it lost %s",
-		tally.New, tally.Kept, len(tally.Failed), tally.Starved, tally.Unheard, n.lost.lost().Round(time.Millisecond))
+		counts.New, counts.Kept, len(counts.Failed), counts.Starved, counts.Unheard, n.lost.lost().Round(time.Millisecond))
 	if n.Failed() {
 		return
 	}

@@ -200,14 +200,14 @@ func (n *node) reaches(s service, to netip.AddrPort, from netip.Addr, by []netip
 
 // asks calls, and is who answers.
 func (n *node) asks(from netip.Addr, to netip.AddrPort) (netip.Addr, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), traffic.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), traffic.Timeout)
 	defer cancel()
 	conn, err := n.caller("", from, to).Dial(ctx, "tcp4", to)
 	if err != nil {
 		return netip.Addr{}, err
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(traffic.Patience))
+	_ = conn.SetDeadline(time.Now().Add(traffic.Timeout))
 	line, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil {
 		return netip.Addr{}, err
@@ -222,7 +222,7 @@ func (n *node) asks(from netip.Addr, to netip.AddrPort) (netip.Addr, error) {
 // relay that has gone.
 func (n *node) caller(name string, from netip.Addr, to netip.AddrPort) traffic.Caller {
 	n.Helper()
-	host, err := n.ground.Host(from)
+	host, err := n.testbed.Host(from)
 	if err != nil {
 		n.Fatal(err)
 	}

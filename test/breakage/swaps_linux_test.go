@@ -103,10 +103,10 @@ func struckAtStage(n *node) {
 	n.end(syscall.SIGTERM, 3*time.Second)
 	n.begin("POINTSMAN_FAIL="+at+"=wait", "POINTSMAN_FAIL_GATE="+n.path("gate"))
 	n.until("the host serves", long, n.served)
-	told := strings.Count(n.read("host.log"), "failpoint reached: "+at)
+	before := strings.Count(n.read("host.log"), "failpoint reached: "+at)
 	n.configure(to)
 	n.until("the swap is at "+at, long, func() error {
-		if strings.Count(n.read("host.log"), "failpoint reached: "+at) == told {
+		if strings.Count(n.read("host.log"), "failpoint reached: "+at) == before {
 			return errors.New("not yet")
 		}
 		return nil

@@ -67,7 +67,7 @@ type node struct {
 	*rand.Rand
 	dir     string
 	backend string // of iptables
-	ground  *netns.Ground
+	testbed *netns.Ground
 	here    *netns.Host // the node itself
 	before  dump        // what was there before any host
 
@@ -92,7 +92,7 @@ func newNode(t *testing.T, backend, mode string, r *rand.Rand) *node {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it makes network namespaces and writes rules")
 	}
-	ground, err := netns.Apart()
+	testbed, err := netns.Apart()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,11 +101,11 @@ func newNode(t *testing.T, backend, mode string, r *rand.Rand) *node {
 		t.Fatal(err)
 	}
 	n := &node{
-		T: t, Client: admin.NewClient(filepath.Join(dir, "admin.sock")), Rand: r, dir: dir, backend: backend, ground: ground, here: ground.Node(),
+		T: t, Client: admin.NewClient(filepath.Join(dir, "admin.sock")), Rand: r, dir: dir, backend: backend, testbed: testbed, here: testbed.Node(),
 		mode: mode, services: make(map[int]service), began: time.Now(), lost: new(clock), healthz: healthz, metrics: metrics,
 	}
 	t.Cleanup(n.close)
-	if err := ground.Own(nodeAddr); err != nil {
+	if err := testbed.Own(nodeAddr); err != nil {
 		t.Fatal(err)
 	}
 	for _, timeout := range []string{"nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"} {
@@ -187,7 +187,7 @@ func (n *node) modes() []string {
 // beside is the node as another host on it sees it, with the same Services.
 func (n *node) beside(socket, healthz, metrics string) *node {
 	return &node{
-		T: n.T, Client: admin.NewClient(n.path(socket)), Rand: n.Rand, dir: n.dir, backend: n.backend, ground: n.ground, here: n.here,
+		T: n.T, Client: admin.NewClient(n.path(socket)), Rand: n.Rand, dir: n.dir, backend: n.backend, testbed: n.testbed, here: n.here,
 		mode: n.mode, services: n.services, began: n.began, lost: n.lost, healthz: healthz, metrics: metrics,
 	}
 }
@@ -280,7 +280,7 @@ func (n *node) until(what string, wait time.Duration, check func() error) {
 
 // close ends what is left of a run.
 func (n *node) close() {
-	if n.ground == nil {
+	if n.testbed == nil {
 		return
 	}
 	if n.load != nil {
@@ -293,10 +293,10 @@ func (n *node) close() {
 	for pid := range n.processes() {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	if err := n.ground.Close(); err != nil {
+	if err := n.testbed.Close(); err != nil {
 		n.Error(err)
 	}
-	n.ground = nil
+	n.testbed = nil
 	n.lost.stop()
 	_ = unix.Unmount(n.path("state"), unix.MNT_DETACH)
 	_ = os.RemoveAll(n.dir)
@@ -306,7 +306,7 @@ func (n *node) close() {
 func (n *node) serve(addr netip.Addr) {
 	n.Helper()
 	at := netip.AddrPortFrom(addr, port)
-	host, err := n.ground.Host(addr)
+	host, err := n.testbed.Host(addr)
 	if err != nil {
 		n.Fatal(err)
 	}

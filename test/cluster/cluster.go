@@ -37,7 +37,7 @@ import (
 // Admin is a user who may do everything.
 const Admin = "admin"
 
-const patience = 4 * time.Minute // it takes seconds, but for a machine that has much to do
+const timeout = 4 * time.Minute // it takes seconds, but for a machine that has much to do
 
 // Options are what a test may want to be otherwise.
 type Options struct {
@@ -195,7 +195,7 @@ func (c *Cluster) StartServer() {
 	c.t.Helper()
 	c.server.start()
 	c.t.Cleanup(c.server.stop)
-	err := eventually.Try(patience, func() error {
+	err := eventually.Try(timeout, func() error {
 		switch {
 		case c.ready():
 			return nil
@@ -246,7 +246,7 @@ func (c *Cluster) Compact() {
 
 func (c *Cluster) ask(path, body string) string {
 	c.t.Helper()
-	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Timeout: timeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	answer, err := client.Post(c.etcd+path, "application/json", bytes.NewReader([]byte(body)))
 	if err != nil {
 		c.t.Fatalf("asking etcd: %v", err)

@@ -24,11 +24,11 @@ type load struct {
 	ended sync.WaitGroup
 
 	mu    sync.Mutex // guards what follows
-	lands []tally
+	lands []counts
 }
 
-// A tally is what came of the calls in one land.
-type tally struct {
+// counts is what came of the calls in one land.
+type counts struct {
 	calls  int
 	failed []string
 }
@@ -36,8 +36,8 @@ type tally struct {
 // callGap is between two calls of a load, each of which may take loadPatience: where
 // other tests run too, callers themselves may be slow.
 const (
-	callGap      = 10 * time.Millisecond
-	loadPatience = 5 * time.Second
+	callGap     = 10 * time.Millisecond
+	loadTimeout = 5 * time.Second
 )
 
 // underLoad calls to from p, one call after the other, until result. What was called
@@ -52,7 +52,7 @@ func (w *world) underLoad(p *place, to netip.AddrPort) *load {
 		}
 	}
 	ctx, cancel := context.WithCancel(w.Context())
-	l := &load{stop: cancel, lands: make([]tally, len(w.lands))}
+	l := &load{stop: cancel, lands: make([]counts, len(w.lands))}
 	w.Cleanup(func() { cancel(); l.ended.Wait() })
 	for _, land := range w.lands {
 		l.ended.Go(func() { l.run(ctx, land, p, to) }) // ends with ctx
@@ -66,7 +66,7 @@ func (l *load) run(ctx context.Context, land *land, p *place, to netip.AddrPort)
 	pace := time.NewTicker(callGap)
 	defer pace.Stop()
 	for ; ctx.Err() == nil; <-pace.C {
-		got := land.callFor(ctx, loadPatience, p, "tcp4", to)
+		got := land.callFor(ctx, loadTimeout, p, "tcp4", to)
 		if ctx.Err() != nil {
 			return
 		}
@@ -206,9 +206,9 @@ func events(w *world) {
 	}
 }
 
-// nodeGoes takes a node out of load balancers' choice, as the autoscaler does, and
+// nodeIsRemoved takes a node out of load balancers' choice, as the autoscaler does, and
 // then as somebody does who deletes it. What it serves, it serves all the time.
-func nodeGoes(w *world) {
+func nodeIsRemoved(w *world) {
 	a, b := w.nodes[0], w.nodes[1]
 	pod := a.pods[0]
 	s := w.service("parting")

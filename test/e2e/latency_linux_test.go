@@ -26,7 +26,7 @@ const others = 1000
 // pointsman, and then on node-b with kube-proxy. Neither waits between two updates.
 func BenchmarkEndpointToConnection(b *testing.B) {
 	w := newWorld(b, modes()[0])
-	w.crowd()
+	w.fill()
 	s := w.service("hot")
 	var ours, theirs []time.Duration
 	b.Run("pointsman", func(b *testing.B) {
@@ -51,10 +51,10 @@ func percentile(took []time.Duration, n int) time.Duration {
 // follow moves s from one pod to another, and waits each time until a pod of n gets
 // there. It returns how long that took, the shortest first.
 func (w *world) follow(b *testing.B, n *node, s *corev1.Service) (took []time.Duration) {
-	pod, turn := n.pods[0], 0
+	pod, i := n.pods[0], 0
 	move := func() time.Duration {
-		e := w.nodes[turn%2].end(1)
-		turn++
+		e := w.nodes[i%2].end(1)
+		i++
 		begin := time.Now()
 		w.endpoints(s.Name, e)
 		for w.lands[0].call(w.Context(), pod, "tcp4", at(s, 0, 80)) != saw(e.pod, backend, pod.addrs[0]) && w.Context().Err() == nil {
@@ -75,8 +75,8 @@ func (w *world) follow(b *testing.B, n *node, s *corev1.Service) (took []time.Du
 	return took
 }
 
-// crowd makes the other Services, of ten endpoints each.
-func (w *world) crowd() {
+// fill makes the other Services, of ten endpoints each.
+func (w *world) fill() {
 	w.Helper()
 	var all []metav1.Object
 	for i := range others {

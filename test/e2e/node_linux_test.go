@@ -256,7 +256,7 @@ func (w *world) signal(m *machine, sig syscall.Signal) {
 	select {
 	case <-m.ended:
 		m.ended = nil
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		w.Fatalf("%s: %s's host does not end; its last words:\n%s", m.land.label, m.node.name, m.words())
 	}
 }

@@ -147,12 +147,12 @@ func (p pair) metrics() {
 		}
 		return text.String(), nil
 	})
-	page, err := os.ReadFile("../../docs/metrics.md")
+	doc, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
 		p.Fatal(err)
 	}
 	for name := range p.scrape(p.peers) {
-		if !strings.Contains(string(page), "`"+name+"`") {
+		if !strings.Contains(string(doc), "`"+name+"`") {
 			p.Errorf("docs/metrics.md does not tell of kube-proxy's %s", name)
 		}
 	}

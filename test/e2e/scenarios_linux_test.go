@@ -30,7 +30,7 @@ func scenarios() []scenario {
 		{"PortMoved", portMoved},
 		{"Probes", probes},
 		{"Events", events},
-		{"NodeGoes", nodeGoes},
+		{"NodeGoes", nodeIsRemoved},
 		{"ServerAway", serverAway},
 		{"SwapServerAway", swapServerAway},
 		{"WatchExpired", watchExpired},

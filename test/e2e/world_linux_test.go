@@ -18,8 +18,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// patience is for what must happen: long, for a loaded machine is no failure.
-const patience = 2 * time.Minute
+// timeout is for what must happen: long, for a loaded machine is no failure.
+const timeout = 2 * time.Minute
 
 // The ports that every pod answers on, TCP and UDP.
 const (
@@ -40,8 +40,8 @@ type world struct {
 // A land is a network with the cluster's nodes in it, which one dataplane serves.
 type land struct {
 	mode
-	index  int // in world.lands, place.hosts and node.machines
-	ground *netns.Ground
+	index   int // in world.lands, place.hosts and node.machines
+	testbed *netns.Ground
 }
 
 // A place is where one can call from: a host in each land, with the same addresses,
@@ -61,7 +61,7 @@ func newWorld(t testing.TB, modes ...mode) *world {
 	need(t)
 	w := &world{TB: t}
 	for i, m := range modes {
-		w.lands = append(w.lands, &land{mode: m, index: i, ground: newGround(t)})
+		w.lands = append(w.lands, &land{mode: m, index: i, testbed: newTestbed(t)})
 	}
 	w.api = cluster.Start(t, cluster.Options{Audit: true})
 	w.kube = w.connect()
@@ -73,18 +73,18 @@ func newWorld(t testing.TB, modes ...mode) *world {
 	return w
 }
 
-func newGround(t testing.TB) *netns.Ground {
+func newTestbed(t testing.TB) *netns.Ground {
 	t.Helper()
-	ground, err := netns.Apart()
+	testbed, err := netns.Apart()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := ground.Close(); err != nil {
+		if err := testbed.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return ground
+	return testbed
 }
 
 // on is w for a test within the test.
@@ -108,7 +108,7 @@ func (w *world) place(name string, addrs ...netip.Addr) *place {
 		var host *netns.Host
 		for _, a := range addrs {
 			var err error
-			if host, err = l.ground.Behind(name, a); err != nil {
+			if host, err = l.testbed.Behind(name, a); err != nil {
 				w.Fatal(err)
 			}
 		}
@@ -122,7 +122,7 @@ func (w *world) pod(i, j int, node *place) *place {
 	w.Helper()
 	p := &place{addrs: [2]netip.Addr{addr("10.244.%d.%d", i+1, j+2), addr("fd00:10:244:%d::%d", i+1, j+2)}}
 	for _, l := range w.lands {
-		host, err := l.ground.Pod(node.hosts[l.index], p.addrs[:]...)
+		host, err := l.testbed.Pod(node.hosts[l.index], p.addrs[:]...)
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -152,7 +152,7 @@ func (w *world) answer(host *netns.Host, addrs [2]netip.Addr, ports ...uint16) {
 func (w *world) lead(to netip.Addr, p *place) {
 	w.Helper()
 	for _, l := range w.lands {
-		if err := l.ground.Lead(to, p.hosts[l.index]); err != nil {
+		if err := l.testbed.Lead(to, p.hosts[l.index]); err != nil {
 			w.Fatal(err)
 		}
 	}
@@ -161,7 +161,7 @@ func (w *world) lead(to netip.Addr, p *place) {
 // until waits for ok.
 func (w *world) until(what string, ok func() error) {
 	w.Helper()
-	if err := eventually.Try(patience, ok); err != nil {
+	if err := eventually.Try(timeout, ok); err != nil {
 		w.Fatalf("%s: %v", what, err)
 	}
 }
@@ -173,7 +173,7 @@ func (w *world) everywhere(what string, ok func(*land) error) {
 	var waiting sync.WaitGroup
 	for i, l := range w.lands {
 		waiting.Go(func() {
-			if err := eventually.Try(patience, func() error { return ok(l) }); err != nil {
+			if err := eventually.Try(timeout, func() error { return ok(l) }); err != nil {
 				errs[i] = fmt.Errorf("%s: %w", l.label, err)
 			}
 		})

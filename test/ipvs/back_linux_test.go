@@ -45,7 +45,7 @@ func TestKernelIPVSWantedBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			placed, _ := n.ground.Place(s)
+			placed, _ := n.testbed.Place(s)
 			n.start()
 			n.packets(placed, stage)
 			seed := uint64(time.Now().UnixNano())

@@ -75,7 +75,7 @@ func (n *node) measure(c *cluster.Cluster, count, first int, start func() []int)
 	n.Helper()
 	began := time.Now()
 	pids := start()
-	limit := patience + time.Duration(count)*time.Second
+	limit := timeout + time.Duration(count)*time.Second
 	n.within(limit, "all is served", func() error {
 		// 10.97.0.0/16 are the Services, 10.131.0.0 to 10.133.255.255 their endpoints.
 		table := n.table()
@@ -124,7 +124,7 @@ func (n *node) atRest(pids []int) float64 {
 	n.Helper()
 	const lull, little = 3 * time.Second, 0.3
 	last, since := used(pids), time.Now()
-	for end := time.Now().Add(patience); time.Since(since) < lull && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(timeout); time.Since(since) < lull && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		if now := used(pids); now > last+little {
 			last, since = now, time.Now()
 		}

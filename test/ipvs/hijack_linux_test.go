@@ -51,7 +51,7 @@ endpoints: [{addresses: [169.254.169.254]}, {addresses: [224.0.0.5]}, {addresses
 func TestKernelIPVSHijack(t *testing.T) {
 	n := newNode(t)
 	n.shows("dual-stack")
-	if err := n.ground.Own(netip.MustParseAddr("192.0.2.10")); err != nil {
+	if err := n.testbed.Own(netip.MustParseAddr("192.0.2.10")); err != nil {
 		t.Fatal(err)
 	}
 	n.write("services/hijacker.yaml", hijacker)
@@ -88,7 +88,7 @@ func (n *node) calls(to string) error {
 // hears calls from a host around the node, and reports why nobody answers, if so.
 func (n *node) hears(from netip.Addr, to netip.AddrPort) error {
 	n.Helper()
-	host, err := n.ground.Host(from)
+	host, err := n.testbed.Host(from)
 	if err != nil {
 		n.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestKernelIPVSMartian(t *testing.T) {
 	s, stage := n.shows("dual-stack")
 	own := answers(t)
 	client := netip.MustParseAddr("192.0.2.7")
-	neighbour, err := n.ground.Host(client)
+	neighbour, err := n.testbed.Host(client)
 	if err != nil {
 		t.Fatal(err)
 	}

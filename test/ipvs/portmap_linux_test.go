@@ -82,7 +82,7 @@ func TestKernelIPVSPortmap(t *testing.T) {
 // echoes answers TCP at addr with what was said, until the test ends.
 func (n *node) echoes(addr netip.AddrPort) {
 	n.Helper()
-	host, err := n.ground.Host(addr.Addr())
+	host, err := n.testbed.Host(addr.Addr())
 	if err != nil {
 		n.Fatal(err)
 	}

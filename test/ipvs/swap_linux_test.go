@@ -144,7 +144,7 @@ func (n *node) isBusy(why string, since time.Time) bool {
 // its stages it undoes that, and is asked again.
 func (n *node) change(to string) {
 	n.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	for end := time.Now().Add(timeout); time.Now().Before(end); {
 		began := time.Now()
 		undone := n.ask(to)
 		if undone == "" {

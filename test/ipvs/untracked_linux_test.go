@@ -62,7 +62,7 @@ func (n *node) parameter(name, want string) error {
 // refuses wants a change of mode to be undone, with a reason, and ipvs to serve on.
 func (n *node) refuses(to, why string) {
 	n.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	for end := time.Now().Add(timeout); time.Now().Before(end); {
 		began := time.Now()
 		undone := n.ask(to)
 		if strings.Contains(undone, why) {

@@ -29,7 +29,7 @@ type node struct {
 	testing.TB
 	*admin.Client
 	bin, dir string
-	ground   *netns.Ground
+	testbed  *netns.Ground
 	cmd      *exec.Cmd
 	exited   chan struct{}
 }
@@ -47,7 +47,7 @@ func newNode(t testing.TB) *node {
 	if _, err := os.Stat("/proc/sys/net/ipv4/vs"); err != nil {
 		t.Skip("needs a kernel with IPVS: make test-ipvs brings one")
 	}
-	ground, err := netns.New()
+	testbed, err := netns.New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func newNode(t testing.TB) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{TB: t, Client: admin.NewClient(filepath.Join(dir, "admin.sock")), bin: bin, dir: dir, ground: ground}
+	n := &node{TB: t, Client: admin.NewClient(filepath.Join(dir, "admin.sock")), bin: bin, dir: dir, testbed: testbed}
 	t.Cleanup(n.end)
 	n.write("host.yaml", n.config("ipvs"))
 	if err := os.Mkdir(filepath.Join(dir, "services"), 0o755); err != nil {
@@ -146,13 +146,13 @@ func (n *node) serving() {
 	})
 }
 
-// patience is for what must happen: long, for a loaded machine is no failure, and a
+// timeout is for what must happen: long, for a loaded machine is no failure, and a
 // guest on one takes seconds to start a program.
-const patience = 4 * time.Minute
+const timeout = 4 * time.Minute
 
 func (n *node) until(what string, is func() error) {
 	n.Helper()
-	n.within(patience, what, is)
+	n.within(timeout, what, is)
 }
 
 func (n *node) within(limit time.Duration, what string, is func() error) {
@@ -194,7 +194,7 @@ func (n *node) end() {
 		text, _ := os.ReadFile(filepath.Join(n.dir, "host.log"))
 		n.Logf("the host's log:\n%s", text)
 	}
-	if err := n.ground.Close(); err != nil {
+	if err := n.testbed.Close(); err != nil {
 		n.Error(err)
 	}
 	_ = os.RemoveAll(n.dir)
@@ -207,8 +207,8 @@ func (n *node) shows(name string) (sdktest.Scenario, sdktest.Stage) {
 		if s.Name != name {
 			continue
 		}
-		placed, _ := n.ground.Place(s)
-		stage, err := n.ground.Open(n.Context(), nil, placed)
+		placed, _ := n.testbed.Place(s)
+		stage, err := n.testbed.Open(n.Context(), nil, placed)
 		if err != nil {
 			n.Fatal(err)
 		}

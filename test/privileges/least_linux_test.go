@@ -66,11 +66,11 @@ func needs() []need {
 // Without a soak it is those lines that write to the kernel: where packets go, UDP
 // flows that are forgotten, and all that is left or taken away.
 func TestKernelLeast(t *testing.T) {
-	ground := newGround(t)
+	testbed := newTestbed(t)
 	for _, n := range needs() {
 		t.Run(n.name, func(t *testing.T) {
 			p := n.install(t)
-			s := sdktest.Subject{Start: p.start, Stop: p.stop, Options: []byte(n.options), Ground: ground}
+			s := sdktest.Subject{Start: p.start, Stop: p.stop, Options: []byte(n.options), Ground: testbed}
 			sdktest.Conform(chosen{sdktest.Testing(t)}, s)
 		})
 	}
@@ -92,7 +92,7 @@ func (c chosen) Check(name string, run func() sdktest.Finding) {
 // TestKernelLess takes away one capability, and sees that it was needed: the plugin
 // says what it lacks.
 func TestKernelLess(t *testing.T) {
-	newGround(t)
+	newTestbed(t)
 	for _, n := range needs() {
 		p := n.install(t)
 		for _, lacks := range n.alone {
@@ -106,21 +106,21 @@ func TestKernelLess(t *testing.T) {
 	}
 }
 
-func newGround(t *testing.T) *netns.Ground {
+func newTestbed(t *testing.T) *netns.Ground {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it makes network namespaces, and processes with less than root has")
 	}
-	ground, err := netns.New()
+	testbed, err := netns.New()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := ground.Close(); err != nil {
+		if err := testbed.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return ground
+	return testbed
 }
 
 // A plugin is a binary that listens for itself, with the capabilities it is given.

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { netns.Main(m) }
 
 const (
 	services = 10_000
-	patience = 5 * time.Minute
+	timeout  = 5 * time.Minute
 	settling = 10 * time.Second // to come to rest; kube-proxy has as much after three minutes
 )
 
@@ -257,7 +257,7 @@ func start(b *testing.B, cmd *exec.Cmd) (end func()) {
 
 func until(b *testing.B, what string, done func() bool) {
 	b.Helper()
-	eventually.TrueWithin(b, patience, what, done)
+	eventually.TrueWithin(b, timeout, what, done)
 }
 
 func resident(b *testing.B, pid int, field string) float64 {

@@ -78,11 +78,11 @@ func TestKernelFromDown(t *testing.T) {
 // directions.
 func TestKernelSignals(t *testing.T) {
 	stages := []string{"preflight/launch", "staging/fill", "verifying/verify", "holding/freeze", "holding/hold", "cutting/promote", "cutting/retire", "proving/prove", "draining/drain", "clearing/clear"}
-	turns := len(stages)
+	rounds := len(stages)
 	if os.Getenv("POINTSMAN_SOAK") != "" {
-		turns = 2 * len(stages)
+		rounds = 2 * len(stages)
 	}
-	for i := range turns {
+	for i := range rounds {
 		at, from, to := stages[i%len(stages)], "iptables", "userspace"
 		if (i+i/len(stages))%2 == 1 {
 			from, to = to, from

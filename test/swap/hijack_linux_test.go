@@ -114,7 +114,7 @@ func (n *node) hears(from netip.Addr, to netip.AddrPort) error {
 	var conn net.Conn
 	var err error
 	if from.IsValid() {
-		host, hostErr := n.ground.Host(from)
+		host, hostErr := n.testbed.Host(from)
 		if hostErr != nil {
 			n.Fatal(hostErr)
 		}
@@ -157,7 +157,7 @@ func martian(t *testing.T, options string) {
 			go func() { defer conn.Close(); _, _ = io.Copy(conn, conn) }() // ends with its caller
 		}
 	}()
-	neighbour, err := n.ground.Host(client)
+	neighbour, err := n.testbed.Host(client)
 	if err != nil {
 		t.Fatal(err)
 	}

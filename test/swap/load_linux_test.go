@@ -14,8 +14,8 @@ import (
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// patience is how long an answer may take; later is never.
-const patience = traffic.Patience
+// timeout is how long an answer may take; later is never.
+const timeout = traffic.Timeout
 
 // silence is how long an answer is awaited where there should be none.
 const silence = time.Second
@@ -40,7 +40,7 @@ func (n *node) caller(name string, from netip.Addr, to netip.AddrPort) caller {
 			return new(net.Dialer).DialContext(ctx, network, to.String())
 		}}
 	}
-	host, err := n.ground.Host(from)
+	host, err := n.testbed.Host(from)
 	if err != nil {
 		n.Fatal(err)
 	}
@@ -115,20 +115,20 @@ func (k *kept) say() error {
 // done ends the load, and holds it to having lost nothing.
 func (l *load) done(what string) {
 	l.t.Helper()
-	tally := l.End()
+	counts := l.End()
 	var failed []string
-	for _, f := range tally.Failed {
+	for _, f := range counts.Failed {
 		if !l.excused {
 			failed = append(failed, f.String())
 		}
 	}
-	seconds := tally.Took.Seconds()
+	seconds := counts.Took.Seconds()
 	silence := l.observer.silence(l.t)
 	l.t.Logf("%s: %d new connections (%.0f/s) and %d answers on kept ones in %.1f s: %d failed; longest answer %s, on a kept one %s, observed %s",
-		what, tally.New, float64(tally.New)/seconds, tally.Kept, seconds, len(failed), tally.Worst.Round(time.Millisecond), tally.Stall.Round(time.Millisecond), silence)
-	measured.load(what, tally.New, int(float64(tally.New)/seconds), len(failed), silence, tally.Stall, tally.Worst)
-	if tally.Starved > 0 {
-		l.t.Logf("the callers themselves were starved %d times, and %d calls were cut short by it", tally.Starved, tally.Unheard)
+		what, counts.New, float64(counts.New)/seconds, counts.Kept, seconds, len(failed), counts.Worst.Round(time.Millisecond), counts.Stall.Round(time.Millisecond), silence)
+	measured.load(what, counts.New, int(float64(counts.New)/seconds), len(failed), silence, counts.Stall, counts.Worst)
+	if counts.Starved > 0 {
+		l.t.Logf("the callers themselves were starved %d times, and %d calls were cut short by it", counts.Starved, counts.Unheard)
 	}
 	if said := evidence(failed); said != "" {
 		l.t.Log(said)

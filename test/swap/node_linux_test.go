@@ -80,13 +80,13 @@ spec:
   ports:
   - {name: tcp, port: 8080, nodePort: 30080, protocol: TCP}
   - {name: udp, port: 8080, nodePort: 30080, protocol: UDP}
-  - {name: ear, port: 8090, nodePort: 30090, protocol: TCP}
+  - {name: observed, port: 8090, nodePort: 30090, protocol: TCP}
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
 addressType: IPv4
-ports: [{name: tcp, port: 8080, protocol: TCP}, {name: udp, port: 8080, protocol: UDP}, {name: ear, port: 8090, protocol: TCP}]
+ports: [{name: tcp, port: 8080, protocol: TCP}, {name: udp, port: 8080, protocol: UDP}, {name: observed, port: 8090, protocol: TCP}]
 endpoints: [{addresses: [10.180.0.1]}, {addresses: [10.180.1.1]}]
 `
 
@@ -111,12 +111,12 @@ linux: {conntrack: {maxPerCore: 0}}
 type node struct {
 	*testing.T
 	*admin.Client
-	dir     string
-	drain   time.Duration // how long connections may take to end
-	more    string        // that stands in the config file
-	options string        // of every plugin
-	ground  *netns.Ground
-	ears    chan net.Conn // the far ends of connections that are to be observed
+	dir      string
+	drain    time.Duration // how long connections may take to end
+	more     string        // that stands in the config file
+	options  string        // of every plugin
+	testbed  *netns.Ground
+	observed chan net.Conn // the far ends of connections that are to be observed
 
 	cmd    *exec.Cmd
 	exited chan struct{}
@@ -137,7 +137,7 @@ func newNode(t *testing.T, mode string) *node {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it makes network namespaces and writes rules")
 	}
-	ground, err := netns.New()
+	testbed, err := netns.New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,10 +146,10 @@ func newNode(t *testing.T, mode string) *node {
 		t.Fatal(err)
 	}
 	n := newClient(t, dir)
-	n.ground = ground
+	n.testbed = testbed
 	t.Cleanup(n.close)
 	for _, addr := range []netip.Addr{nodeAddr, vip} {
-		if err := ground.Own(addr); err != nil {
+		if err := testbed.Own(addr); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -176,7 +176,7 @@ func newNode(t *testing.T, mode string) *node {
 func (n *node) set(more string) { n.more += more }
 
 func newClient(t *testing.T, dir string) *node {
-	return &node{T: t, dir: dir, ears: make(chan net.Conn, 64), drain: 10 * time.Second, Client: admin.NewClient(filepath.Join(dir, "admin.sock"))}
+	return &node{T: t, dir: dir, observed: make(chan net.Conn, 64), drain: 10 * time.Second, Client: admin.NewClient(filepath.Join(dir, "admin.sock"))}
 }
 
 // close ends the host and all that it left, and cleans up after it.
@@ -186,12 +186,12 @@ func (n *node) close() {
 		n.gone(long)
 	}
 	n.letGo()
-	if n.ground != nil {
+	if n.testbed != nil {
 		clean := exec.Command(n.path("pointsman"), "cleanup", "--config", n.path("host.yaml"))
 		if out, err := clean.CombinedOutput(); err != nil {
 			n.Errorf("cleanup: %v: %s", err, out)
 		}
-		if err := n.ground.Close(); err != nil {
+		if err := n.testbed.Close(); err != nil {
 			n.Error(err)
 		}
 	}
@@ -430,7 +430,7 @@ func (n *node) serve(addr netip.Addr) {
 	n.Helper()
 	at := netip.AddrPortFrom(addr, port)
 	n.echo(at)
-	host, err := n.ground.Host(addr)
+	host, err := n.testbed.Host(addr)
 	if err != nil {
 		n.Fatal(err)
 	}
@@ -464,13 +464,13 @@ func (n *node) echo(at netip.AddrPort) {
 // hear takes in, on one of the backends, who calls to be observed.
 func (n *node) hear(addr netip.Addr) {
 	n.Helper()
-	n.takes("tcp", netip.AddrPortFrom(addr, earPort), func(conn net.Conn) { n.ears <- conn })
+	n.takes("tcp", netip.AddrPortFrom(addr, observedPort), func(conn net.Conn) { n.observed <- conn })
 }
 
 // takes hands everyone who calls there to take, one after the other, until the test ends.
 func (n *node) takes(network string, at netip.AddrPort, take func(net.Conn)) {
 	n.Helper()
-	host, err := n.ground.Host(at.Addr())
+	host, err := n.testbed.Host(at.Addr())
 	if err != nil {
 		n.Fatal(err)
 	}

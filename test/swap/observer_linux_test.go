@@ -31,8 +31,8 @@ type observer struct {
 
 // The port of the Service's that leads to an observer, and its node port.
 const (
-	earPort     = 8090
-	earNodePort = 30090
+	observedPort     = 8090
+	observedNodePort = 30090
 )
 
 // observing in the environment has this binary be an observer of that many connections.
@@ -60,7 +60,7 @@ func (n *node) observe(callers []caller) *observer {
 		ends = append(ends, f)
 	}
 	for _, c := range callers {
-		c.To = netip.AddrPortFrom(c.To.Addr(), map[uint16]uint16{port: earPort, nodePort: earNodePort}[c.To.Port()])
+		c.To = netip.AddrPortFrom(c.To.Addr(), map[uint16]uint16{port: observedPort, nodePort: observedNodePort}[c.To.Port()])
 		conn, err := c.Dial(n.Context(), c.Over("tcp"), c.To)
 		if err != nil {
 			n.Fatalf("observe from %s to %s: %v", c.Name, c.To, err)
@@ -69,7 +69,7 @@ func (n *node) observe(callers []caller) *observer {
 	}
 	for range callers {
 		select {
-		case conn := <-n.ears:
+		case conn := <-n.observed:
 			keep(conn)
 		case <-time.After(long):
 			n.Fatal("nobody comes to be observed")
@@ -188,7 +188,7 @@ func observed(count int) {
 // machine that this one is a guest of ran others.
 func ask(conn net.Conn) (time.Duration, error) {
 	before, asked := stolen(), time.Now()
-	_ = conn.SetDeadline(asked.Add(patience))
+	_ = conn.SetDeadline(asked.Add(timeout))
 	err := traffic.Say(conn)
 	return max(0, time.Since(asked)-(stolen()-before)), err
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-const poisoned = `
+const deadly = `
 apiVersion: v1
 kind: Service
 metadata: {name: poison, namespace: shop}
@@ -44,7 +44,7 @@ func TestPoison(t *testing.T) {
 	at := freeAddr(t)
 	n.write("host.yaml", strings.Replace(n.settings("fragile"), `metricsBindAddress: ""`, "metricsBindAddress: "+at, 1))
 	n.start()
-	n.write("services/poison.yaml", fmt.Sprintf(poisoned, 13))
+	n.write("services/poison.yaml", fmt.Sprintf(deadly, 13))
 	n.until("the poison is named", long, func() error {
 		s, err := n.Status(t.Context())
 		if err != nil {
@@ -79,7 +79,7 @@ func TestPoison(t *testing.T) {
 	if s, err := n.Status(t.Context()); err != nil || s.Dataplane.Restarts != before.Dataplane.Restarts {
 		t.Errorf("it was started %d times again: %v", s.Dataplane.Restarts-before.Dataplane.Restarts, err)
 	}
-	n.write("services/poison.yaml", fmt.Sprintf(poisoned, 14))
+	n.write("services/poison.yaml", fmt.Sprintf(deadly, 14))
 	n.until("it is served when it is harmless", long, func() error {
 		s, err := n.Status(t.Context())
 		if err == nil && len(s.Unserved) > 0 {

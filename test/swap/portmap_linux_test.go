@@ -86,7 +86,7 @@ func (p *ports) once(container string, port uint16) {
 // and somebody else.
 func (p *ports) callers(m portmap.Mapping) []traffic.Caller {
 	p.Helper()
-	host, err := p.ground.Host(client)
+	host, err := p.testbed.Host(client)
 	if err != nil {
 		p.Fatal(err)
 	}

@@ -63,13 +63,13 @@ func (n *node) name(at netip.AddrPort) {
 // asked is who answers the client outside.
 func (n *node) asked(t *testing.T) string {
 	t.Helper()
-	host, err := n.ground.Host(client)
+	host, err := n.testbed.Host(client)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var line string
 	n.until("the client is answered", long, func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
 		defer cancel()
 		conn, err := host.Dial(ctx, "tcp4", client, netip.AddrPortFrom(vip, 8081))
 		if err != nil {

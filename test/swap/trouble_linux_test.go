@@ -294,7 +294,7 @@ func TestKernelIPv6(t *testing.T) {
 	n := newNode(t, "iptables")
 	from, to := netip.MustParseAddr("fd00:198::7"), netip.MustParseAddrPort("[fd00:30::a]:8081")
 	for _, addr := range []string{"fd00:192::10", "fd00:30::a"} {
-		if err := n.ground.Own(netip.MustParseAddr(addr)); err != nil {
+		if err := n.testbed.Own(netip.MustParseAddr(addr)); err != nil {
 			t.Skipf("no IPv6 here: %v", err)
 		}
 	}

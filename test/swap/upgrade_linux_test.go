@@ -120,8 +120,8 @@ func (n *node) attached() (longest time.Duration) {
 	n.Helper()
 	var began time.Time
 	for line := range strings.Lines(n.read("host.log")) {
-		stamp, _, _ := strings.Cut(line, " ")
-		at, err := time.Parse("2006-01-02T15:04:05.000Z0700", stamp)
+		text, _, _ := strings.Cut(line, " ")
+		at, err := time.Parse("2006-01-02T15:04:05.000Z0700", text)
 		switch {
 		case err != nil:
 		case strings.Contains(line, " host begins: "):

@@ -42,10 +42,10 @@ func (n *node) beside(mode string) *node {
 	second := newClient(n.T, dir)
 	second.options = n.options
 	n.Cleanup(func() {
-		second.ground = nil // which is the first one's to close
+		second.testbed = nil // which is the first one's to close
 		second.close()
 	})
-	second.ground = n.ground
+	second.testbed = n.testbed
 	second.install()
 	second.write("services/web.yaml", manifest)
 	second.write("host.yaml", strings.NewReplacer(

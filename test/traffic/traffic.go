@@ -23,12 +23,12 @@ import (
 	"time"
 )
 
-// Patience is how long an answer may take; later is never. It is what the kernel waits
+// Timeout is how long an answer may take; later is never. It is what the kernel waits
 // before it says a lost SYN again, so a connection that only the second one opened failed.
-const Patience = time.Second
+const Timeout = time.Second
 
 // Starvation is how long this process may be kept from running before its callers'
-// patience says nothing of the node.
+// timeout says nothing of the node.
 const Starvation = 200 * time.Millisecond
 
 // pause is the time between two words on a kept connection.
@@ -51,18 +51,18 @@ func (c Caller) Over(protocol string) string {
 }
 
 // Once connects, says something and hears it, and is how long that took.
-func (c Caller) Once(ctx context.Context) (time.Duration, error) { return c.once(ctx, Patience) }
+func (c Caller) Once(ctx context.Context) (time.Duration, error) { return c.once(ctx, Timeout) }
 
-func (c Caller) once(ctx context.Context, patience time.Duration) (time.Duration, error) {
+func (c Caller) once(ctx context.Context, timeout time.Duration) (time.Duration, error) {
 	began := time.Now()
-	limited, cancel := context.WithDeadline(context.WithoutCancel(ctx), began.Add(patience))
+	limited, cancel := context.WithDeadline(context.WithoutCancel(ctx), began.Add(timeout))
 	defer cancel()
 	conn, err := c.Dial(limited, c.Over("tcp"), c.To)
 	if err != nil {
 		return 0, err
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(began.Add(patience))
+	_ = conn.SetDeadline(began.Add(timeout))
 	err = Say(conn)
 	return time.Since(began), err
 }
@@ -87,7 +87,7 @@ type Plan struct {
 	Keep  int                  // how many keep a connection
 	Lives func() time.Duration // how long a connection or a stream is kept before the next one; nil: as long as the load
 
-	Patience time.Duration // zero: Patience
+	Timeout time.Duration // zero: Timeout
 }
 
 // A Failure is a call that failed.
@@ -111,8 +111,8 @@ func short(err error) error {
 	return err
 }
 
-// A Tally is how callers fared.
-type Tally struct {
+// Counts are how callers fared.
+type Counts struct {
 	New     int // new connections that were answered
 	Kept    int // answers on kept connections
 	Worst   time.Duration
@@ -131,15 +131,15 @@ type Load struct {
 	calls sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
-	tally   Tally
+	counts  Counts
 	starved time.Time // when this process last did not run
 }
 
 // Start has these call, until End.
 func Start(p Plan, callers ...Caller) *Load {
 	ctx, cancel := context.WithCancel(context.Background())
-	if p.Patience == 0 {
-		p.Patience = Patience
+	if p.Timeout == 0 {
+		p.Timeout = Timeout
 	}
 	l := &Load{plan: p, stop: cancel, began: time.Now()}
 	for _, c := range callers {
@@ -158,22 +158,22 @@ func Start(p Plan, callers ...Caller) *Load {
 }
 
 // End stops them, and returns how they fared. It may be called again.
-func (l *Load) End() Tally {
+func (l *Load) End() Counts {
 	l.stop()
 	l.calls.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.tally.Took == 0 {
-		l.tally.Took = time.Since(l.began)
+	if l.counts.Took == 0 {
+		l.counts.Took = time.Since(l.began)
 	}
-	return l.tally
+	return l.counts
 }
 
 // Sofar is how they have fared.
-func (l *Load) Sofar() Tally {
+func (l *Load) Sofar() Counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.tally
+	t := l.counts
 	t.Failed = t.Failed[:len(t.Failed):len(t.Failed)]
 	return t
 }
@@ -186,7 +186,7 @@ func (l *Load) watch(ctx context.Context) {
 		if time.Since(last) > Starvation {
 			l.mu.Lock()
 			l.starved = time.Now()
-			l.tally.Starved++
+			l.counts.Starved++
 			l.mu.Unlock()
 		}
 	}
@@ -212,8 +212,8 @@ func (l *Load) anew(ctx context.Context, c Caller) {
 	defer next.Stop()
 	for ctx.Err() == nil {
 		began := time.Now()
-		took, err := c.once(ctx, l.plan.Patience)
-		l.note(&l.tally.New, began, took, err, "new from %s to %s", c.Name, c.To)
+		took, err := c.once(ctx, l.plan.Timeout)
+		l.note(&l.counts.New, began, took, err, "new from %s to %s", c.Name, c.To)
 		<-next.C
 	}
 }
@@ -221,11 +221,11 @@ func (l *Load) anew(ctx context.Context, c Caller) {
 // keep says something on one connection for as long as it may.
 func (l *Load) keep(ctx context.Context, c Caller) {
 	opened := time.Now()
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.plan.Patience)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.plan.Timeout)
 	conn, err := c.Dial(limited, c.Over("tcp"), c.To)
 	cancel()
 	if err != nil {
-		l.note(&l.tally.New, opened, 0, err, "to keep, from %s to %s", c.Name, c.To)
+		l.note(&l.counts.New, opened, 0, err, "to keep, from %s to %s", c.Name, c.To)
 		return
 	}
 	defer conn.Close()
@@ -233,9 +233,9 @@ func (l *Load) keep(ctx context.Context, c Caller) {
 	defer next.Stop()
 	for ctx.Err() == nil {
 		began := time.Now()
-		_ = conn.SetDeadline(began.Add(l.plan.Patience))
+		_ = conn.SetDeadline(began.Add(l.plan.Timeout))
 		err := Say(conn)
-		l.note(&l.tally.Kept, opened, time.Since(began), err, "kept, from %s to %s", c.Name, c.To)
+		l.note(&l.counts.Kept, opened, time.Since(began), err, "kept, from %s to %s", c.Name, c.To)
 		if err != nil {
 			return
 		}
@@ -247,11 +247,11 @@ func (l *Load) keep(ctx context.Context, c Caller) {
 // any may be: silence is.
 func (l *Load) stream(ctx context.Context, c Caller) {
 	opened := time.Now()
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.plan.Patience)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.plan.Timeout)
 	conn, err := c.Dial(limited, c.Over("udp"), c.To)
 	cancel()
 	if err != nil {
-		l.note(&l.tally.Kept, opened, 0, err, "a stream from %s to %s", c.Name, c.To)
+		l.note(&l.counts.Kept, opened, 0, err, "a stream from %s to %s", c.Name, c.To)
 		return
 	}
 	defer conn.Close()
@@ -262,10 +262,10 @@ func (l *Load) stream(ctx context.Context, c Caller) {
 		_, _ = conn.Write([]byte("points")) // what the one before came to
 		_ = conn.SetReadDeadline(time.Now().Add(15 * time.Millisecond))
 		if _, err := conn.Read(said); err == nil {
-			l.note(&l.tally.Kept, opened, time.Since(heard), nil, "")
+			l.note(&l.counts.Kept, opened, time.Since(heard), nil, "")
 			heard = time.Now()
-		} else if time.Since(heard) > l.plan.Patience {
-			l.note(&l.tally.Kept, opened, 0, errors.New("silence"), "a stream from %s to %s", c.Name, c.To)
+		} else if time.Since(heard) > l.plan.Timeout {
+			l.note(&l.counts.Kept, opened, 0, errors.New("silence"), "a stream from %s to %s", c.Name, c.To)
 			return
 		}
 		<-next.C
@@ -280,24 +280,24 @@ func (l *Load) note(count *int, began time.Time, took time.Duration, err error, 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil && l.hungry() {
-		l.tally.Unheard++
+		l.counts.Unheard++
 		return
 	}
 	if err != nil {
-		l.tally.Failed = append(l.tally.Failed, Failure{
-			What: fmt.Sprintf(format, args...), New: count == &l.tally.New, Began: began, At: at, After: at.Sub(l.began), Err: err,
+		l.counts.Failed = append(l.counts.Failed, Failure{
+			What: fmt.Sprintf(format, args...), New: count == &l.counts.New, Began: began, At: at, After: at.Sub(l.began), Err: err,
 		})
 		return
 	}
 	*count++
-	l.tally.Worst = max(l.tally.Worst, took)
-	if count == &l.tally.Kept {
-		l.tally.Stall = max(l.tally.Stall, took)
+	l.counts.Worst = max(l.counts.Worst, took)
+	if count == &l.counts.Kept {
+		l.counts.Stall = max(l.counts.Stall, took)
 	}
 }
 
 // hungry reports whether this process did not run while a call waited. The caller has
 // the mutex.
 func (l *Load) hungry() bool {
-	return !l.starved.IsZero() && time.Since(l.starved) < l.plan.Patience+Starvation
+	return !l.starved.IsZero() && time.Since(l.starved) < l.plan.Timeout+Starvation
 }

@@ -34,9 +34,9 @@ ports: [{name: tcp, port: 8080, protocol: TCP}]
 endpoints: [{addresses: [10.180.0.1], nodeName: here}]
 `
 
-// judged is a node whose host answers probes, with these stand-ins for the programs of
+// assessed is a node whose host answers probes, with these stand-ins for the programs of
 // iptables; it is begun, and not waited for.
-func judged(t *testing.T, mode string, tools map[string]string, edits ...func(*node)) *node {
+func assessed(t *testing.T, mode string, tools map[string]string, edits ...func(*node)) *node {
 	t.Helper()
 	n := newNode(t, mode)
 	n.forks()
@@ -156,7 +156,7 @@ func (n *node) mended() {
 // TestKernelNoBinary is a node without the plugin that its mode names.
 func TestKernelNoBinary(t *testing.T) {
 	const binary = "plugins/pointsman-dataplane-iptables"
-	n := judged(t, "iptables", nil, func(n *node) {
+	n := assessed(t, "iptables", nil, func(n *node) {
 		if err := os.Rename(n.path(binary), n.path("away")); err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +174,7 @@ func TestKernelRefused(t *testing.T) {
 	for name := range restores("") {
 		tools[strings.TrimSuffix(name, "-restore")] = "echo 'iptables v1.4.21'\n"
 	}
-	n := judged(t, "iptables", tools)
+	n := assessed(t, "iptables", tools)
 	n.wronged("is refused")
 	n.unhide(tools)
 	if out, err := n.verb("plugin", "restart", "iptables"); err != nil {
@@ -186,7 +186,7 @@ func TestKernelRefused(t *testing.T) {
 // TestKernelRestoreFails is a node on which no update ever goes in.
 func TestKernelRestoreFails(t *testing.T) {
 	tools := restores("cat >/dev/null; echo 'no room for it' >&2; exit 4\n")
-	n := judged(t, "iptables", tools)
+	n := assessed(t, "iptables", tools)
 	n.wronged("no room for it")
 	n.unhide(tools)
 	n.mended()
@@ -196,7 +196,7 @@ func TestKernelRestoreFails(t *testing.T) {
 // TestKernelSlowFirstSync is a node whose first update takes longer than healthz is patient,
 // and goes in: load balancers leave it out meanwhile, and nothing ends the host.
 func TestKernelSlowFirstSync(t *testing.T) {
-	n := judged(t, "iptables", restores(`
+	n := assessed(t, "iptables", restores(`
 end=$(($(date +%s) + 15))
 while [ ! -e DIR/fast ] && [ $(date +%s) -lt $end ]; do :; done # at work, and not hung
 PATH=${PATH#*:} exec "${0##*/}" "$@"
@@ -217,7 +217,7 @@ PATH=${PATH#*:} exec "${0##*/}" "$@"
 // TestKernelWaits is a node that serves, until an update is slow: that shows while it waits,
 // and no more as soon as it is served.
 func TestKernelWaits(t *testing.T) {
-	n := judged(t, "iptables", restores("[ ! -e DIR/full ] || { cat >/dev/null; echo 'no room for it' >&2; exit 4; }\nPATH=${PATH#*:} exec \"${0##*/}\" \"$@\"\n"))
+	n := assessed(t, "iptables", restores("[ ! -e DIR/full ] || { cat >/dev/null; echo 'no room for it' >&2; exit 4; }\nPATH=${PATH#*:} exec \"${0##*/}\" \"$@\"\n"))
 	n.mended()
 	n.until("all is well", long, func() error { return n.looks(true, "") })
 	n.write("full", "")

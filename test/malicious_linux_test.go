@@ -20,23 +20,23 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// A villain is a plugin that means harm: this test's own binary, in another process.
+// A malicious runs a plugin that means harm: this test's own binary, in another process.
 // It speaks the wire byte by byte, so that it can say what no library would. Every
-// call of its tale does as it likes, and the others answer as a plugin should.
-type villain struct {
+// call among its answers does as it likes, and the others answer as a plugin should.
+type malicious struct {
 	t       *testing.T
 	socket  string
 	process *exec.Cmd
 }
 
-// A tale is what it does, by the name of the call.
-type tale map[string]http.HandlerFunc
+// answers is what it does, by the name of the call.
+type answers map[string]http.HandlerFunc
 
-// villainEnv makes this binary a villain, and says which tale it tells.
-const villainEnv = "POINTSMAN_TEST_VILLAIN"
+// maliciousEnv makes this binary a malicious plugin, and names its answers.
+const maliciousEnv = "POINTSMAN_TEST_MALICIOUS"
 
-// play ends the tale before, and begins the next.
-func (v *villain) play(name string) {
+// play ends the process before, and begins the next.
+func (v *malicious) play(name string) {
 	v.t.Helper()
 	v.stop()
 	_ = os.Remove(v.socket)
@@ -44,7 +44,7 @@ func (v *villain) play(name string) {
 		v.t.Fatal(err)
 	}
 	v.process = exec.Command("/proc/self/exe", v.socket)
-	v.process.Env = append(os.Environ(), villainEnv+"="+name)
+	v.process.Env = append(os.Environ(), maliciousEnv+"="+name)
 	v.process.Stderr = os.Stderr
 	v.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := v.process.Start(); err != nil {
@@ -52,23 +52,23 @@ func (v *villain) play(name string) {
 	}
 }
 
-func (v *villain) stop() {
+func (v *malicious) stop() {
 	if v.process != nil {
 		_ = v.process.Process.Kill()
 		_ = v.process.Wait()
 	}
 }
 
-// playVillain is the process: it tells its tale at a socket until it is killed.
-func playVillain(name, socket string) error {
+// playMalicious is the process: it answers at a socket until it is killed.
+func playMalicious(name, socket string) error {
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		return err
 	}
-	var own tale
+	var own answers
 	for _, m := range malice() {
 		if m.name == name {
-			own = m.tale
+			own = m.answers
 		}
 	}
 	if own["connect"] != nil {
@@ -91,10 +91,10 @@ func playVillain(name, socket string) error {
 }
 
 // honest is how a plugin answers that does nothing.
-func honest() tale {
-	return tale{
-		"Hello":     says(&pb.HelloReply{Name: "villain", Version: "1", Majors: []uint32{1}, Nonce: "n"}),
-		"Configure": says(&pb.ConfigureReply{Description: &pb.Description{Name: "villain", Version: "1", Features: []string{"ipv4", "ipv6", "udp", "node-port"}}}),
+func honest() answers {
+	return answers{
+		"Hello":     says(&pb.HelloReply{Name: "malicious", Version: "1", Majors: []uint32{1}, Nonce: "n"}),
+		"Configure": says(&pb.ConfigureReply{Description: &pb.Description{Name: "malicious", Version: "1", Features: []string{"ipv4", "ipv6", "udp", "node-port"}}}),
 		"Sync": func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			says(&pb.ResultChunk{Last: true})(w, r)
