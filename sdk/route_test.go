@@ -69,7 +69,7 @@ func TestRouteVerdict(t *testing.T) {
 					want := Forward
 					switch {
 					case len(sources) == 1 && sources[0] == others:
-						want = Drop // also a pod, also the node, and also if nobody serves
+						want = Drop // also a pod, also the node, and also if no endpoint serves
 					case cluster == nil:
 						want = Reject // also if Local were not empty
 					case usesLocal && local == nil:

@@ -207,7 +207,7 @@ func TestAllows(t *testing.T) {
 		}
 	}
 	if !(Frontend{}).Allows(netip.MustParseAddr("192.0.2.1")) || !(Frontend{Sources: []netip.Prefix{}}).Allows(netip.MustParseAddr("::1")) {
-		t.Error("a frontend without ranges turns somebody away")
+		t.Error("a frontend without ranges rejects a caller")
 	}
 }
 

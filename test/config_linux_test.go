@@ -129,7 +129,7 @@ status: {addresses: [{type: InternalIP, address: NET.5}, {type: InternalIP, addr
 	only := func(yes, no string) {
 		t.Helper()
 		s.served("tcp", s.net+yes+":30999")
-		s.until("nobody answers at "+s.net+no, func() error {
+		s.until("nothing answers at "+s.net+no, func() error {
 			if from, err := ask("tcp", s.net+no+":30999"); err == nil {
 				return fmt.Errorf("answered by %s", from)
 			}

@@ -101,7 +101,7 @@ func TestImagePrograms(t *testing.T) {
 	for _, program := range []string{"iptables-nft-restore", "iptables-legacy-restore", "ip6tables-nft-save", "ip6tables-legacy-save", "ipset", "modprobe"} {
 		file, err := exec.LookPath(program)
 		if err != nil {
-			t.Logf("%s is not installed here, so nobody says whose it is", program)
+			t.Logf("%s is not installed here, so it is not known whose it is", program)
 			continue
 		}
 		out, err := exec.CommandContext(t.Context(), "dpkg-query", "-S", file, strings.TrimPrefix(file, "/usr")).Output()

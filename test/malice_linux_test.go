@@ -157,7 +157,7 @@ func (s *system) anyWarning(part string) error {
 }
 
 // TestMaliceAside has the malicious plugin beside a plugin that serves: a change of mode to it
-// is undone, and nobody notices.
+// is undone, and no caller notices.
 func TestMaliceAside(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)

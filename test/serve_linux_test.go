@@ -34,7 +34,7 @@ func TestTraffic(t *testing.T) {
 		t.Errorf("UDP is answered by %q, want %q", got, ends[:2])
 	}
 	if from, err := ask("tcp", s.net+"11:80"); err == nil {
-		t.Errorf("a Service of nobody is answered by %s", from)
+		t.Errorf("a Service without an endpoint is answered by %s", from)
 	}
 	s.manifest("new.yaml", tcpService("new", "NET.12", 18080, "NET.103"))
 	s.served("tcp", s.net+"12:18080", ends[2])

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestPluginAtAnAddress has the plugin run by someone else, as a container of its
+// TestPluginAtAnAddress has the plugin run by another program, as a container of its
 // own would be: the host serves by it, tells when it is gone, serves by the next
 // one, and leaves that running.
 func TestPluginAtAnAddress(t *testing.T) {
@@ -20,7 +20,7 @@ func TestPluginAtAnAddress(t *testing.T) {
 	backend(t, at(s.net+"101"))
 	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
 	s.start()
-	s.until("status says that nobody listens", func() error { return s.warning("W001", socket) })
+	s.until("status says that nothing listens", func() error { return s.warning("W001", socket) })
 
 	first := listening(t, socket)
 	s.served("tcp", s.net+"10:18080")

@@ -70,7 +70,7 @@ func answer(conn net.PacketConn, name string) {
 // timeout is how long a request may take.
 const timeout = 10 * time.Second
 
-// ask asks once, and says who answered.
+// ask asks once, and says what answered.
 func ask(network, addr string) (string, error) {
 	conn, from, err := connect(network, addr)
 	if err == nil {
@@ -104,7 +104,7 @@ func connect(network, addr string) (net.Conn, string, error) {
 	return conn, strings.TrimSpace(from), nil
 }
 
-// callers asks n times, and says who answered, in order of name.
+// callers asks n times, and says what answered, in order of name.
 func callers(t *testing.T, network, addr string, n int) []string {
 	t.Helper()
 	var all []string
@@ -139,7 +139,7 @@ type rush struct {
 	mu       sync.Mutex // guards what follows
 	answered int
 	failed   []error
-	last     map[string]time.Time // by who answered: when the last request was sent
+	last     map[string]time.Time // by what answered: when the last request was sent
 }
 
 // newRush starts four callers, who end with stop, or the test.

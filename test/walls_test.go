@@ -24,7 +24,7 @@ type wall struct {
 }
 
 var walls = []wall{
-	{"sdk", nil, "who writes a dataplane imports it, and must bring nothing else in"},
+	{"sdk", nil, "authors of dataplanes import it, and must bring nothing else in"},
 	{"internal/lines", nil, "reads what a process prints, at either end of the wire"},
 	{"sdk/wire", []string{"sdk", "sdk/wire/...", "internal/lines", "github.com/hashicorp/go-plugin", "github.com/hashicorp/go-hclog", "google.golang.org/grpc", "google.golang.org/protobuf", "golang.org/x/sys"},
 		"the only room that knows how plugins are talked to; an author links it into a plugin, so what only a host needs is in host/launch"},
@@ -51,7 +51,7 @@ var walls = []wall{
 	{"host/swap", []string{"sdk", "host/supervise"}, "from one dataplane to another; it decides, and is told what it acts by"},
 	{"host/intent", []string{"sdk/statefile", "host/supervise", "host/swap"}, "which mode is to serve: it decides, and keeps that in one file; it acts on nothing"},
 	{"host/quarantine", []string{"sdk", "host/phrase", "host/report"}, "which Services a plugin crashes on; it is handed what it tries them by"},
-	{"host/canary", []string{"sdk", "host/launch", "host/track", "k8s.io/api", "k8s.io/apimachinery"}, "a Service of the host's own, and nothing of who asks for it"},
+	{"host/canary", []string{"sdk", "host/launch", "host/track", "k8s.io/api", "k8s.io/apimachinery"}, "a Service of the host's own, and nothing of what asks for it"},
 	{"host/health", []string{"sdk", "host/limit", "host/phrase", "host/track", "github.com/prometheus/client_golang", "github.com/prometheus/client_model", "k8s.io/utils/clock"}, "answers probes and scrapes, and judges by what it is told whether the node is well; it acts on nothing"},
 	{"host/report", []string{"sdk"}, "one call for each thing that happened"},
 	{"host/admin", []string{"host/limit"}, "the verbs' way in; its JSON is a promise, so its types are its own"},

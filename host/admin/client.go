@@ -146,7 +146,7 @@ func decode(body io.Reader, into any) error {
 	return nil
 }
 
-// unreachable says why nobody answers, and what would help.
+// unreachable says why nothing answers, and what would help.
 func (c *Client) unreachable(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -24,7 +24,7 @@ type Mode struct {
 type Swap struct {
 	From  string    `json:"from"`
 	To    string    `json:"to"`
-	Why   string    `json:"why"`   // who asked for it
+	Why   string    `json:"why"`   // what asked for it: a user, or the config file
 	Stage string    `json:"stage"` // preflight, staging, verifying, holding, cutting, proving, draining, clearing, returning
 	Since time.Time `json:"since"` // of the stage
 	Began time.Time `json:"began"`

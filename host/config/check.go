@@ -43,7 +43,7 @@ func (c *checker) want(ok bool, field, why, try string) {
 	}
 }
 
-// given returns the one of two fields that someone set, where the default is not to
+// given returns the one of two fields that was set, where the default is not to
 // blame.
 func (c *checker) given(field, other string) string {
 	if c.h.Origin(field).Layer == Default {

@@ -8,7 +8,7 @@ Package config reads the one file a user writes.
 	POINTSMAN_* ───┼─▶ given once; all that is wrong is ───┤   value where it came from
 	flags ─────────┘   told at once, with file and line    └─▶ or Problems
 
-The later in this list wins. A field that nobody knows is an error and not a
+The later in this list wins. A field that it is not known is an error and not a
 shrug: a misspelt one would silently leave the default in force.
 
 A running host looks at its file again and again (Follow). What it can change

@@ -78,7 +78,7 @@ type ClientConnection struct {
 	Burst int     `yaml:"burst"`
 }
 
-// DetectLocal says who is a pod of this node; which field counts is
+// DetectLocal says what is a pod of this node; which field counts is
 // DetectLocalMode's choice.
 type DetectLocal struct {
 	ClusterCIDRs        []netip.Prefix `yaml:"clusterCIDRs"` // at most one for each family

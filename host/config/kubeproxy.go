@@ -130,7 +130,7 @@ func detects(chosen, way, to string) move {
 	return move{idle: "does not count: detectLocalMode is " + chosen}
 }
 
-// usual is what kube-proxy writes, by --write-config-to, where nobody chose. That it
+// usual is what kube-proxy writes, by --write-config-to, where no user chose. That it
 // does not count is nothing to warn of.
 var usual = map[string]string{
 	"clientConnection.contentType": "application/vnd.kubernetes.protobuf",

@@ -116,7 +116,7 @@ func set(h *Host, f field, value any, flags *pflag.FlagSet) Problems {
 	var err error
 	from := Origin{}
 	switch value := value.(type) {
-	case nil: // a plugin's field that nobody gave
+	case nil: // a plugin's field that was not given
 		return nil
 	case *written:
 		from = value.from

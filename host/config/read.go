@@ -176,7 +176,7 @@ func (r *reader) plugin(key, value *yaml.Node, path string) {
 	r.value(value, path, reflect.TypeFor[Plugin]())
 }
 
-// unknown notes a field that nobody knows, and looks for the one that was meant:
+// unknown notes a field that it is not known, and looks for the one that was meant:
 // here first, then by the same name elsewhere.
 func (r *reader) unknown(key *yaml.Node, path string, known map[string]reflect.Type) {
 	here := make([]string, 0, len(known))

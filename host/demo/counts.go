@@ -15,7 +15,7 @@ type answer struct {
 	err          error // nil: it was answered
 }
 
-// A gap is the time in which nobody serves because the plugin was killed.
+// A gap is the time in which nothing serves because the plugin was killed.
 type gap struct {
 	killed time.Time            // just before; zero: it was not
 	gone   time.Time            // the process was seen to be gone

@@ -141,7 +141,7 @@ func (h *host) stop() error {
 	if h.cmd == nil {
 		return nil
 	}
-	_, _ = h.pluginProcess(context.Background()) // to know whom to look for; a host that has ended cannot tell
+	_, _ = h.pluginProcess(context.Background()) // to know the process; a host that has ended cannot report it
 	_ = h.cmd.Process.Signal(os.Interrupt)
 	select {
 	case <-h.exited:

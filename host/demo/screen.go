@@ -81,7 +81,7 @@ func (s *screen) keep(lines []string) {
 // barWidth is how long the bar of the endpoint with the most answers is.
 const barWidth = 32
 
-// bars returns a picture of who answered how often.
+// bars returns a picture of what answered how often.
 func bars(by map[string]map[string]int) []string {
 	most := 1
 	for _, counts := range by {

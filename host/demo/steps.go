@@ -55,7 +55,7 @@ func (d *demo) spread(ctx context.Context) error {
 	return nil
 }
 
-// fair says who got less than half the share that is his, if anybody did.
+// fair reports an endpoint that got less than half its share, if one did.
 func fair(svc service, counts map[string]int) error {
 	total := 0
 	for _, n := range counts {
@@ -76,7 +76,7 @@ const limit = 2 * time.Minute
 // quiet is how long an endpoint must not be asked to count as out of use.
 const quiet = 1500 * time.Millisecond
 
-// edit takes the last endpoint of web away, and waits until nobody asks it.
+// edit removes the last endpoint of web, and waits until it gets no requests.
 func (d *demo) edit(ctx context.Context) error {
 	d.screen.step("3  An endpoint goes from the manifest while requests run")
 	gone := web.endpoints[len(web.endpoints)-1]
@@ -183,7 +183,7 @@ func (d *demo) last(err error) {
 	fmt.Fprintf(d.screen.out, "demo: %d requests, %d failed\n", s.requests, len(s.failed))
 }
 
-// count shows who answers for a while, and returns it.
+// count shows what answers for a while, and returns it.
 func (d *demo) count(ctx context.Context, length time.Duration) (map[string]map[string]int, error) {
 	before, until := d.load.counts.sum(), time.Now().Add(length)
 	now := func() map[string]map[string]int { return d.load.counts.sum().minus(before) }

@@ -47,7 +47,7 @@ func (c *collector) tracked(e emitter, t *track.Tracker) {
 	lacks := t.Lacks()
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		for policy, internal := range map[string]bool{"internal": true, "external": false} {
-			e.gauge("kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Services with a Local traffic policy that nobody on this node can answer, though somebody elsewhere could.",
+			e.gauge("kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Services with a Local traffic policy that nobody on this node can answer, though another programwhere could.",
 				float64(lacks[track.Lack{Internal: internal, Family: family}]), pair{"traffic_policy", policy}, pair{"ip_family", familyName(family)})
 		}
 	}
@@ -80,7 +80,7 @@ func dataplane(e emitter, p Dataplane, meant bool) {
 	e.counter("pointsman_plugin_log_lines_dropped_total", "Lines of its log that are not in the host's, because there were too many.", float64(p.LogDropped), name)
 	e.counter("pointsman_plugin_restarts_total", "Processes started after the first.", float64(p.Restarts), name)
 	e.gauge("pointsman_plugin_memory_bytes", "Its resident memory.", float64(p.Memory), name)
-	e.counter("pointsman_plugin_repaired_total", "How often it undid someone else's change of what it serves.", float64(p.Report.Repaired), name)
+	e.counter("pointsman_plugin_repaired_total", "How often it undid another program's change of what it serves.", float64(p.Report.Repaired), name)
 	e.gauge("pointsman_plugin_flows", "While it drains: established connections left.", float64(p.Report.Flows), name)
 	e.gauge("pointsman_plugin_revision", "The last update it was sent, the last it confirmed, and the last it serves.", float64(p.Sent), name, pair{"state", "sent"})
 	e.gauge("pointsman_plugin_revision", "The last update it was sent, the last it confirmed, and the last it serves.", float64(p.Acked), name, pair{"state", "acked"})

@@ -286,7 +286,7 @@ func (b *harness) run(t *testing.T) {
 	t.Cleanup(func() { cancel(); <-ended })
 }
 
-// free is a port that nobody listens on.
+// free is a port that nothing listens on.
 func free(t *testing.T) int32 {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")

@@ -72,7 +72,7 @@ func dial(t *testing.T, addr string) net.Conn {
 	return c
 }
 
-// TestFlood has many connect and say nothing: whoever asks is answered, and no more are
+// TestFlood has many connect and say nothing: what asks is answered, and no more are
 // held than may be.
 func TestFlood(t *testing.T) {
 	p := NewPool(128)

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestExhausted: what is short here, and what is somebody else's to answer for.
+// TestExhausted: what is short here, and what is another program's to answer for.
 func TestExhausted(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -64,7 +64,7 @@ func factsOf(h *config.Host, m machine, started time.Time) track.Facts {
 	return f
 }
 
-// familiesNotIn returns all addresses of each family that no range is of: who says nothing
+// familiesNotIn returns all addresses of each family that no range is of: a setting that says nothing
 // of a family restricts nothing there, as with kube-proxy.
 func familiesNotIn(ranges []netip.Prefix) []netip.Prefix {
 	all := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}

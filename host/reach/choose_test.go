@@ -42,7 +42,7 @@ func endpoint(text string) discoveryv1.Endpoint {
 			ep.Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}
 		case w == "gone": // serves no more
 			ep.Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false), Terminating: new(true)}
-		case w == "published": // terminating, of a Service that publishes whoever is not ready
+		case w == "published": // terminating, of a Service that publishes endpoints that are not ready
 			ep.Conditions = discoveryv1.EndpointConditions{Ready: new(true), Serving: new(false), Terminating: new(true)}
 		default:
 			ep.NodeName = &w
@@ -95,15 +95,15 @@ func TestChoose(t *testing.T) {
 		{"nobody", nil, "", ""},
 		{"what is not said of a condition is the good case (A7)",
 			[]string{"10.0.0.1 n1", "10.0.0.2 n2"}, "10.0.0.1? 10.0.0.2", "10.0.0.1?"},
-		{"who is not ready is not used, and nobody else is a refusal (A18)",
+		{"one that is not ready is not used, and no other one is a refusal (A18)",
 			[]string{"10.0.0.1 n1 unready"}, "", ""},
 		{"an endpoint that gives no node may be here, but is not local (A6, A22)",
 			[]string{"10.0.0.1"}, "10.0.0.1?", ""},
-		{"who leaves is not used while another is ready (A8)",
+		{"one that terminates is not used while another is ready (A8)",
 			[]string{"10.0.0.1 n1 terminating", "10.0.0.2 n2"}, "10.0.0.2", "10.0.0.1?"},
-		{"who leaves is used when nobody is ready (A8)",
+		{"one that terminates is used when none is ready (A8)",
 			[]string{"10.0.0.1 n1 terminating", "10.0.0.2 n2 terminating", "10.0.0.3 n2 gone"}, "10.0.0.1? 10.0.0.2", "10.0.0.1?"},
-		{"who leaves a Service that publishes everybody stays ready (A7)",
+		{"one that terminates in a Service that publishes all stays ready (A7)",
 			[]string{"10.0.0.1 n1 published"}, "10.0.0.1?", "10.0.0.1?"},
 		{"a local one that leaves gives way to a local one that is ready (A8)",
 			[]string{"10.0.0.1 n1 terminating", "10.0.0.2 n1"}, "10.0.0.2?", "10.0.0.2?"},
@@ -114,7 +114,7 @@ func TestChoose(t *testing.T) {
 			[]string{"10.0.0.1 n1 zone=z2", "10.0.0.2 n2 zone=z1", "10.0.0.3 n3"}, "10.0.0.1? 10.0.0.2 10.0.0.3", "10.0.0.1?"},
 		{"a missing hint of one that is not ready does not (A9)",
 			[]string{"10.0.0.1 n1 zone=z2", "10.0.0.2 n2 zone=z1", "10.0.0.3 n3 unready"}, "10.0.0.2", "10.0.0.1?"},
-		{"nobody hinted for our zone: all (A9)",
+		{"none hinted for our zone: all (A9)",
 			[]string{"10.0.0.1 n1 zone=z2", "10.0.0.2 n2 zone=z3"}, "10.0.0.1? 10.0.0.2", "10.0.0.1?"},
 		{"node hints go before zone hints (A9)",
 			[]string{"10.0.0.1 n1 zone=z1 node=n1", "10.0.0.2 n2 zone=z1 node=n2"}, "10.0.0.1?", "10.0.0.1?"},
@@ -122,7 +122,7 @@ func TestChoose(t *testing.T) {
 			[]string{"10.0.0.1 n1 zone=z2 node=n3", "10.0.0.2 n2 zone=z1 node=n2"}, "10.0.0.2", "10.0.0.1?"},
 		{"a zone whose name begins like ours is not ours (A9)",
 			[]string{"10.0.0.1 n2 zone=z10", "10.0.0.2 n2 zone=z1"}, "10.0.0.2", ""},
-		{"hints do not bind when nobody is ready (A8)",
+		{"hints do not bind when none is ready (A8)",
 			[]string{"10.0.0.1 n2 terminating zone=z1", "10.0.0.2 n2 terminating zone=z2"}, "10.0.0.1 10.0.0.2", ""},
 	}
 	for _, tt := range tests {

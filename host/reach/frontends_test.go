@@ -62,7 +62,7 @@ func TestFrontends(t *testing.T) {
 		{"a range that holds the node lets the balancer's own address in (A13)",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerSourceRanges: []string{"192.0.2.0/24"}}, corev1.LoadBalancerIngress{IP: "203.0.113.1"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80, load-balancer 203.0.113.1:80 from 192.0.2.0/24 203.0.113.1/32", ""},
-		{"a range that cannot be read lets nobody in, rather than everybody",
+		{"a range that cannot be read lets no caller in, rather than all",
 			service(corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerSourceRanges: []string{"10.0.0.0/8", "everyone"}}, corev1.LoadBalancerIngress{IP: "203.0.113.1"}),
 			"http/tcp4: cluster-ip 172.30.0.1:80", `source range "everyone" is no CIDR; the load balancer IPs are not served until it is mended`},
 		{"addresses of a family it has no cluster IP in (A5)",

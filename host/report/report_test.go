@@ -62,7 +62,7 @@ func TestWhatSinksGet(t *testing.T) {
 0s 1× PluginCrashed ipvs: exit status 2
 700s 2× PluginCrashed ipvs: exit status 2
 711s 2× PluginCrashed ipvs: exit status 2`},
-		{"a clock that was set back mutes nobody", []at{{9000, crash}, {0, crash}}, `
+		{"a clock that was set back mutes nothing", []at{{9000, crash}, {0, crash}}, `
 9000s 1× PluginCrashed ipvs: exit status 2
 0s 1× PluginCrashed ipvs: exit status 2`},
 	} {

@@ -36,7 +36,7 @@ func TestProof(t *testing.T) {
 		"has not":                {func(l *loop) { l.machine.Up = l.machine.Up.Add(time.Minute) }, false},
 		"is suspect":             {func(l *loop) { l.machine.State = Suspect }, false},
 		"was fallen back to":     {func(l *loop) { l.machine.Fallback = true }, false},
-		"is somebody else's":     {func(l *loop) { l.plugin.Address = "unix:///run/x.sock" }, false},
+		"is another program's":   {func(l *loop) { l.plugin.Address = "unix:///run/x.sock" }, false},
 		"was replaced meanwhile": {func(l *loop) { _ = os.WriteFile(l.plugin.Path, []byte("another"), 0o755) }, false},
 	} {
 		l := begun(t, Serving)
@@ -62,7 +62,7 @@ func TestFallsBackWhen(t *testing.T) {
 		"is silent":             {Tick, func(l *loop) { l.machine.State = Suspect }, true},
 		"is well":               {Beat, func(*loop) {}, false},
 		"is held to a hash":     {Failed, func(l *loop) { l.plugin.SHA256 = "00" }, false},
-		"is somebody else's":    {Failed, func(l *loop) { l.plugin.Address = "unix:///run/x.sock" }, false},
+		"is another program's":  {Failed, func(l *loop) { l.plugin.Address = "unix:///run/x.sock" }, false},
 		"is what proved itself": {Failed, func(l *loop) { _ = os.WriteFile(l.plugin.Path, []byte("good"), 0o755) }, false},
 	} {
 		l := begun(t, Serving)

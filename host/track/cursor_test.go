@@ -67,7 +67,7 @@ func TestLastStateWins(t *testing.T) {
 }
 
 // What was handed out and not confirmed is told again as it is now, even if it is
-// back at what was confirmed before: nobody knows how far the dataplane got.
+// back at what was confirmed before: it is not known how far the dataplane got.
 func TestUnconfirmedIsHandedOutAgain(t *testing.T) {
 	tracker, c, _ := followed(t)
 	oneEndpoint(tracker)

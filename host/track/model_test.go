@@ -168,7 +168,7 @@ func (p *dataplane) follow() {
 		p.meanwhile()
 	}
 	switch p.rand.IntN(10) {
-	case 0: // the call fails half-way, and nobody knows how far it got
+	case 0: // the call fails half-way, and it is not known how far it got
 		p.apply(u, func() bool { return p.rand.IntN(2) == 0 }, true)
 	case 1: // all is done, and the answer is lost
 		p.apply(u, never, false)

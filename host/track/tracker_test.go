@@ -74,7 +74,7 @@ func TestRenameIsOneUpdate(t *testing.T) {
 		delete ns1/web:http/tcp4`)
 }
 
-// What a change of one Service costs nobody else pays: no cursor hears of them.
+// A change of one Service costs the other Services nothing.
 func TestOneChangeTouchesOneService(t *testing.T) {
 	tracker, _ := newTracker()
 	fill(tracker, 100)
@@ -108,7 +108,7 @@ func fill(tracker *Tracker, n int) {
 	}
 }
 
-// An event that changes nothing we serve allocates nothing, and nobody hears of
+// An event that changes nothing we serve allocates nothing, and no cursor hears of
 // it.
 func TestNoChangeCostsNothing(t *testing.T) {
 	tracker, c, _ := followed(t)

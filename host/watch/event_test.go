@@ -110,12 +110,12 @@ func TestEvents(t *testing.T) {
 }
 
 // TestEventsFew has more happen than may be written: the API server gets a few, and
-// nobody who tells of them waits.
+// nothing that reports them waits.
 func TestEventsFew(t *testing.T) {
 	client := fake.NewClientset()
 	e := NewEvents(client, EventSettings{NodeName: "n1", Report: func(track.Notice) {}})
 	for range 3 * eventBurst {
-		e.Write(track.Notice{Reason: "Before"}) // nobody reads them yet
+		e.Write(track.Notice{Reason: "Before"}) // nothing reads them yet
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -268,7 +268,7 @@ func TestKubeMayNotWatch(t *testing.T) {
 }
 
 // TestKubeWatchExpired has the watch of the slices end as too old to go on: they are
-// listed again, what went meanwhile goes, and nobody takes it for a fault.
+// listed again, what went meanwhile goes, and nothing takes it for a fault.
 func TestKubeWatchExpired(t *testing.T) {
 	client := fake.NewClientset(kubeNode(), kubeService(), kubeSlice("10.1.0.1"))
 	broken := watch.NewFake()
@@ -294,7 +294,7 @@ func TestKubeWatchExpired(t *testing.T) {
 	}
 }
 
-// TestKubeTrims sees objects as they come out of a reflector: without what nobody reads.
+// TestKubeTrims sees objects as they come out of a reflector: without what the host does not read.
 func TestKubeTrims(t *testing.T) {
 	svc := kubeService()
 	svc.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}

@@ -107,7 +107,7 @@ func keyOf(object any) (track.Key, error) {
 	return track.Key{Namespace: m.GetNamespace(), Name: m.GetName()}, nil
 }
 
-// trim removes from an object what the host does not read: who wrote which field, and
+// trim removes from an object what the host does not read: which program wrote which field, and
 // all annotations but the one that says when an endpoint changed.
 func trim(object any) (any, error) {
 	m, ok := object.(metav1.Object)

@@ -154,7 +154,7 @@ func mistakes() []mistake {
 		{"sends elsewhere", misroute, "C01/packets-are-sent"},
 		{"rejects what should be dropped", reject, "C01/scenario/source-ranges"},
 		{"drops what should be rejected", drop, "C01/scenario/no-endpoints"},
-		{"lets everyone in", letIn, "C01/scenario/source-ranges-local"},
+		{"lets every caller in", letIn, "C01/scenario/source-ranges-local"},
 		{"catches what is not ours", catchAll, "C01/scenario/cluster-ip"},
 		{"shows endpoints the node", hideClient, "C02/scenario/node-port-local"},
 		{"hides nobody", hideNobody, "C02/scenario/node-port"},

@@ -81,7 +81,7 @@ func TestLoopbackWithoutInspector(t *testing.T) {
 	}
 }
 
-// TestLoopbackBites: a relay that lets everyone in fails where it should.
+// TestLoopbackBites: a relay that lets every caller in fails where it should.
 func TestLoopbackBites(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")

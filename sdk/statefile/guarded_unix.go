@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// Guarded reports who else could change what is in dir, if so. Dir must belong to this
+// Guarded reports which other users could change what is in dir, if so. Dir must belong to this
 // user or root, and no other user may write to it; nor to a directory that leads to it,
 // unless that is sticky, as /tmp is: there only its owner renames dir.
 func Guarded(dir string) error {

@@ -185,7 +185,7 @@ func (k *Keeper) Stop() error {
 	return k.err
 }
 
-// listens waits until somebody listens there.
+// listens waits until something listens there.
 func listens(socket string) error {
 	return eventually.Try(30*time.Second, func() error {
 		conn, err := net.Dial("unix", socket)

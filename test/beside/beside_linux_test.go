@@ -258,7 +258,7 @@ var manySettings = []settings{
 	{label: "node ports on loopback", text: pods, ports: []string{"127.0.0.0/8", "::1/128"}},
 }
 
-// kinds are who takes part: the first, and what POINTSMAN_BESIDE names.
+// kinds are what takes part: the first, and what POINTSMAN_BESIDE names.
 func kinds() []kind {
 	all := []kind{theirNft, theirLegacy, theirNftables, ourNft, ourLegacy, ourUserspace, ourSockets}
 	names := os.Getenv("POINTSMAN_BESIDE")

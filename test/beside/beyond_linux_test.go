@@ -18,7 +18,7 @@ import (
 const nobody = "no Service"
 
 // beyond are calls to what is no frontend of any Service. Each passes as if there were
-// no proxy: to pods, to the node, to ports and addresses that nobody has, and pings.
+// no proxy: to pods, to the node, to ports and addresses that nothing has, and pings.
 func beyond(things []thing) []question {
 	none := thing{service: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: nobody}}}
 	var all []question
@@ -56,7 +56,7 @@ func beyond(things []thing) []question {
 // echoes numbers pings, so that each knows its own answer.
 var echoes atomic.Uint32
 
-// ping sends one echo request, and says who answered it, or how.
+// ping sends one echo request, and says what answered it, or how.
 func (w *world) ping(place string, from, to netip.Addr, wait time.Duration) string {
 	network, request, reply, unreachable, refusal, header := "ip4:icmp", byte(8), byte(0), byte(3), byte(3), 20
 	if to.Is6() {

@@ -17,8 +17,8 @@ import (
 // What becomes of a call, besides "ENDPOINT saw CALLER".
 const (
 	refused = "refused" // by an answer
-	dropped = "dropped" // nobody answered
-	passed  = "passed"  // no rule took it: the router outside said that it knows nobody
+	dropped = "dropped" // nothing answered
+	passed  = "passed"  // no rule took it: the router outside said that it has no route
 )
 
 // A caller is where a call comes from.
@@ -62,7 +62,7 @@ func (w *world) call(ctx context.Context, from caller, to target, wait time.Dura
 	return line
 }
 
-// ask asks the endpoint at the other end who it is, and whom it sees, by a datagram of
+// ask asks the endpoint at the other end what it is, and which address it sees, by a datagram of
 // at least size bytes, that has as long an answer.
 func ask(conn net.Conn, size int, wait time.Duration) (string, error) {
 	if err := conn.SetDeadline(time.Now().Add(wait)); err != nil {

@@ -12,7 +12,7 @@ import (
 // This file says of a difference whose it is: a proxy's of kube-proxy, in which way; ours
 // to mend; or that of a machine too busy to answer in time.
 
-// shape is what kinds of answers there are, whoever gives them.
+// shape is what kinds of answers there are, whatever gives them.
 func (a answer) shape() string {
 	var kinds []string
 	for _, s := range a.unheard() {

@@ -178,7 +178,7 @@ func alike(k kind, q question, theirs, ours answer) bool {
 	return slices.Equal(theirs, ours)
 }
 
-// unseen leaves out whom endpoints saw.
+// unseen leaves out which addresses endpoints saw.
 func (a answer) unseen() answer {
 	var list answer
 	for _, s := range a {
@@ -190,7 +190,7 @@ func (a answer) unseen() answer {
 }
 
 // unheard takes what was passed on for dropped: with IPv4 the router outside does not
-// say each time that it knows nobody.
+// say each time that it has no route.
 func (a answer) unheard() answer {
 	list := slices.Clone(a)
 	for i := range list {

@@ -8,8 +8,8 @@
 //	(Services at random) └▶ userspace  ▶ node, pods, neighbours ◀┘   everywhere
 //
 // Every proxy has a world of its own, in network namespaces; the worlds are alike
-// down to the last address. All callers call all frontends of all Services: whom they
-// reached, how often it may be another, whom the endpoint saw, or else whether they
+// down to the last address. All callers call all frontends of all Services: which endpoint they
+// reached, how often it may be another, which address the endpoint saw, or else whether they
 // were refused or heard nothing, must be the same in each world. What differs is a
 // mistake of ours, or stands in the table of this package with its reason.
 //
@@ -19,7 +19,7 @@
 //
 // POINTSMAN_E2E=1 runs one of each kind, step by step. POINTSMAN_SOAK=N adds N rounds at
 // random, whose seed is printed and can be given as POINTSMAN_SEED. POINTSMAN_BESIDE
-// names who takes part besides kube-proxy, such as "iptables-nft,userspace".
+// names what takes part besides kube-proxy, such as "iptables-nft,userspace".
 //
 // One of our hosts runs apart from its plugin, as an ordinary user without a capability;
 // with POINTSMAN_APART they all do.

@@ -15,10 +15,10 @@ type reason struct {
 }
 
 var reasons = []reason{
-	{"the node itself is told too that nobody serves", func(_ *proxy, q question, theirs, ours answer) bool {
+	{"the node itself is told too that no endpoint serves", func(_ *proxy, q question, theirs, ours answer) bool {
 		return q.from.place == "node" && q.to.external() && only(theirs.unheard(), dropped) && only(ours, refused) && q.to.thing.usable() == 0
 	}},
-	{"who is not allowed is dropped, also if nobody serves", func(_ *proxy, q question, theirs, ours answer) bool {
+	{"who is not allowed is dropped, also if no endpoint serves", func(_ *proxy, q question, theirs, ours answer) bool {
 		return q.to.way == "load-balancer" && q.ranged() && q.to.thing.usable() == 0 && only(ours, dropped)
 	}},
 	{"an external IP may not be the node's own", func(_ *proxy, q question, theirs, ours answer) bool {

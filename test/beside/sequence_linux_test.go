@@ -53,7 +53,7 @@ func steps() []step {
 	}
 	one := func(e end) []end { return []end{e} }
 	return []step{
-		{"nobody serves", []thing{web(nil)}},
+		{"no endpoint serves", []thing{web(nil)}},
 		{"one comes", []thing{web(one(on("near0", 8080)))}},
 		{"another takes its place", []thing{web(one(on("far0", 8080)))}},
 		{"at another port", []thing{web(one(on("far0", 8081)))}},

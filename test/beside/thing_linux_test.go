@@ -27,7 +27,7 @@ type end struct {
 	port    int32 // the place's, for all ports of the Service
 	state   discoveryv1.EndpointConditions
 	hints   *discoveryv1.EndpointHints
-	unnamed bool // nobody says on which node it is
+	unnamed bool // it is not given on which node it is
 	slice   int  // in which of the Service's slices it is
 }
 

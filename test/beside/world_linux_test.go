@@ -18,7 +18,7 @@ const (
 	there = "node-b"
 )
 
-// A place is who calls, or answers: by its name, with its addresses, IPv4 first.
+// A place calls, or answers: by its name, with its addresses, IPv4 first.
 type place struct {
 	name  string
 	node  string // that it is on; empty: none
@@ -61,7 +61,7 @@ func at(name string) place {
 	return places[i]
 }
 
-// A world is a node and who is around it.
+// A world is a node and the hosts around it.
 type world struct {
 	testbed  *netns.Ground
 	hosts    map[string]*netns.Host // by name of place

@@ -198,7 +198,7 @@ func (n *node) reaches(s service, to netip.AddrPort, from netip.Addr, by []netip
 	return nil
 }
 
-// asks calls, and is who answers.
+// asks calls, and is what answers.
 func (n *node) asks(from netip.Addr, to netip.AddrPort) (netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), traffic.Timeout)
 	defer cancel()

@@ -262,7 +262,7 @@ func (c *Cluster) ask(path, body string) string {
 // Addr is where the API server listens, as host:port.
 func (c *Cluster) Addr() string { return strings.TrimPrefix(c.URL, "https://") }
 
-// free is a port that nobody has now.
+// free is a port that nothing has now.
 func free(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -47,7 +47,7 @@ func (l *land) callFor(ctx context.Context, wait time.Duration, p *place, networ
 	return line
 }
 
-// ask asks the endpoint at the other end who it is, and whom it sees.
+// ask asks the endpoint at the other end what it is, and which address it sees.
 func ask(conn net.Conn, wait time.Duration) (string, error) {
 	if err := conn.SetDeadline(time.Now().Add(wait)); err != nil {
 		return "", err
@@ -114,7 +114,7 @@ func (l *land) same(got, want string) bool {
 	return got == want
 }
 
-// spread calls until, in one go, all of want have answered and nobody else.
+// spread calls until, in one go, all of want have answered and no other.
 func (w *world) spread(from *place, network string, to netip.AddrPort, want ...string) {
 	w.Helper()
 	w.everywhere(fmt.Sprintf("%s calls %s %s", from.addrs[0], to, network), func(l *land) error {
@@ -134,7 +134,7 @@ func (w *world) spread(from *place, network string, to netip.AddrPort, want ...s
 	})
 }
 
-// gone calls until nobody takes the call: what is beyond the router says so.
+// gone calls until nothing takes the call: what is beyond the router says so.
 func (w *world) gone(from *place, network string, to netip.AddrPort) {
 	w.Helper()
 	w.everywhere(fmt.Sprintf("%s has no use for %s", from.addrs[0], to), func(l *land) error {

@@ -91,7 +91,7 @@ func (w *world) result(l *load, spare func(mode) bool) {
 			w.Errorf("%s: %d of %d calls failed: %q", land.label, len(t.failed), t.calls, t.failed[:min(5, len(t.failed))])
 		}
 		if t.calls == 0 {
-			w.Errorf("%s: nobody called", land.label)
+			w.Errorf("%s: none called", land.label)
 		}
 		w.Logf("%s: %d calls, %d failed", land.label, t.calls, len(t.failed))
 	}

@@ -17,7 +17,7 @@ type mode struct {
 	needs   string // a program
 	rules   string // a program that prints them
 	keeps   bool   // its rules serve while its process is away
-	hides   bool   // endpoints do not see who calls
+	hides   bool   // endpoints do not see the caller
 	apart   bool   // the host is an ordinary user, and plugins are not its children
 }
 

@@ -177,7 +177,7 @@ func (p pair) scrape(n *node) map[string]string {
 	return all
 }
 
-// going has the autoscaler, and then somebody else, take the nodes away.
+// going has the autoscaler, and then another program, take the nodes away.
 func (p pair) going() {
 	p.Helper()
 	codes := func(want string) {

@@ -118,7 +118,7 @@ func zones(w *world) {
 	w.spread(b.pods[1], "tcp4", at(s, 0, 80), saw(b.pods[0], backend, b.pods[1].addrs[0]))
 	w.relabel(a, corev1.LabelTopologyZone, "zone-b")
 	w.spread(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], backend, me))
-	w.relabel(a, corev1.LabelTopologyZone, "zone-c") // nobody is hinted for it
+	w.relabel(a, corev1.LabelTopologyZone, "zone-c") // none is hinted for it
 	w.spread(pod, "tcp4", at(s, 0, 80), saw(a.pods[1], backend, me), saw(b.pods[0], backend, me))
 	w.relabel(a, corev1.LabelTopologyZone, "zone-a")
 	w.spread(pod, "tcp4", at(s, 0, 80), saw(a.pods[1], backend, me))
@@ -161,7 +161,7 @@ func distribution(w *world) {
 	here, there := a.end(1).in("zone-a"), b.end(0).in("zone-b")
 	w.endpoints("close", here, there)
 	w.spread(pod, "tcp4", at(s, 0, 80), near)
-	w.endpoints("close", here.is(false, false, false), there) // nobody is hinted for us
+	w.endpoints("close", here.is(false, false, false), there) // none is hinted for us
 	w.spread(pod, "tcp4", at(s, 0, 80), far)
 	ask(corev1.ServiceTrafficDistributionPreferSameZone)
 	w.endpoints("close", here, there)

@@ -27,7 +27,7 @@ const (
 	renamed = 9090
 )
 
-// A world is the cluster, its nodes, and who calls.
+// A world is the cluster, its nodes, and the callers.
 type world struct {
 	testing.TB
 	api    *cluster.Cluster

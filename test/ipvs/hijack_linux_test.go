@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// hijacker is a Service that claims addresses of others, and one that nobody has; and
-// one whose endpoints are the node itself, and who hears everybody.
+// hijacker is a Service that claims addresses of others, and one that nothing has; and
+// one whose endpoints are the node itself, and one that listens for all.
 const hijacker = `
 apiVersion: v1
 kind: Service
@@ -46,7 +46,7 @@ ports: [{name: p, port: 7777}]
 endpoints: [{addresses: [169.254.169.254]}, {addresses: [224.0.0.5]}, {addresses: [0.0.0.0]}]
 `
 
-// What nobody may draw to himself (CVE-2020-8554) or point at (CVE-2021-25737) gets no
+// What no user may draw to a Service of his own (CVE-2020-8554) or point at (CVE-2021-25737) gets no
 // virtual server, no address on the device and no real, until the operator allows it.
 func TestKernelIPVSHijack(t *testing.T) {
 	n := newNode(t)
@@ -80,12 +80,12 @@ func TestKernelIPVSHijack(t *testing.T) {
 	})
 }
 
-// calls calls from a pod, and reports why nobody answers, if so.
+// calls calls from a pod, and reports why nothing answers, if so.
 func (n *node) calls(to string) error {
 	return n.hears(netip.MustParseAddr("10.180.0.9"), netip.MustParseAddrPort(to))
 }
 
-// hears calls from a host around the node, and reports why nobody answers, if so.
+// hears calls from a host around the node, and reports why nothing answers, if so.
 func (n *node) hears(from netip.Addr, to netip.AddrPort) error {
 	n.Helper()
 	host, err := n.testbed.Host(from)
@@ -101,7 +101,7 @@ func (n *node) hears(from netip.Addr, to netip.AddrPort) error {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(wait))
-	_, err = conn.Read(make([]byte, 1)) // who answers speaks first
+	_, err = conn.Read(make([]byte, 1)) // what answers speaks first
 	return err
 }
 

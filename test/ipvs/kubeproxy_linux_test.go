@@ -80,7 +80,7 @@ func (n *node) takesOver(proxy string, c *cluster.Cluster, s sdktest.Scenario, s
 	kept := n.connect(s, stage)
 	n.shell("echo 0 >/proc/sys/net/ipv4/vs/conntrack") // as a kube-proxy before us may have had it
 	byPod := s
-	byPod.Packets = s.Packets[:1] // whom nobody must masquerade
+	byPod.Packets = s.Packets[:1] // which must not be masqueraded
 	maps.Copy(kept, n.connect(byPod, stage))
 	stop() // what it wrote stays
 	load := n.load(s, stage)

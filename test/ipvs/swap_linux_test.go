@@ -29,8 +29,8 @@ func rounds() int {
 	return 2
 }
 
-// From ipvs to another mode and back: nobody who calls is turned away, and who is
-// connected stays connected until he hangs up.
+// From ipvs to another mode and back: no caller is rejected, and a caller that is
+// connected stays connected until it ends the connection.
 func TestKernelIPVSSwaps(t *testing.T) {
 	for _, other := range []string{"iptables", "userspace"} {
 		t.Run(other, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestKernelIPVSSwaps(t *testing.T) {
 	}
 }
 
-// Whichever plugin is killed while the mode changes: somebody serves all the time, and
+// Whichever plugin is killed while the mode changes: one serves all the time, and
 // in the end one of the two modes alone.
 func TestKernelIPVSKilledMidSwap(t *testing.T) {
 	n := newNode(t)
@@ -197,7 +197,7 @@ func (n *node) mode(want string, over bool) error {
 	return nil
 }
 
-// connect opens a flow for each packet of a scenario, and remembers who answers.
+// connect opens a flow for each packet of a scenario, and remembers what answers.
 func (n *node) connect(s sdktest.Scenario, stage sdktest.Stage) map[sdktest.Flow]sdktest.Answer {
 	n.Helper()
 	kept := make(map[sdktest.Flow]sdktest.Answer)

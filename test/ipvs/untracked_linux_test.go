@@ -20,7 +20,7 @@ func TestKernelIPVSUntracked(t *testing.T) {
 	n.stop() // what it wrote serves on, as after a kube-proxy
 	n.shell("echo 0 >/proc/sys/net/ipv4/vs/conntrack")
 	one := s
-	one.Packets = s.Packets[:1] // by a pod, which nobody must masquerade
+	one.Packets = s.Packets[:1] // by a pod, which must not be masqueraded
 	kept := n.connect(one, stage)
 
 	n.start()

@@ -268,7 +268,7 @@ func (n *node) plugins() map[string]int {
 }
 
 // From manifests in a folder to packets: what changes in the folder changes where they
-// go, and neither a killed plugin nor a stopped host is noticed by who calls.
+// go, and neither a killed plugin nor a stopped host is noticed by callers.
 func TestKernelIPVSWholeProduct(t *testing.T) {
 	n := newNode(t)
 	dual, stage := n.shows("dual-stack")

@@ -144,7 +144,7 @@ func kubeProxy(b *testing.B, c *cluster.Cluster) size {
 }
 
 // legacy is a folder in which iptables is the legacy one: in the other, a first
-// sync of kube-proxy takes longer than anybody waits.
+// sync of kube-proxy takes longer than a user waits.
 func legacy(b *testing.B) string {
 	b.Helper()
 	dir := b.TempDir()
@@ -156,7 +156,7 @@ func legacy(b *testing.B) string {
 	return dir
 }
 
-// flush takes away what kube-proxy leaves: nobody is to measure reading it.
+// flush takes away what kube-proxy leaves: reading it is not to be measured.
 func flush(b *testing.B, env []string) {
 	b.Helper()
 	for _, restore := range []string{"iptables-restore", "ip6tables-restore"} {

@@ -168,7 +168,7 @@ func TestKernelApart(t *testing.T) {
 }
 
 // TestKernelApartClears has the plugin that is to leave die before it has cleaned up after
-// itself: the next one, which somebody else starts, does. And nobody can swap to the very
+// itself: the next one, which another program starts, does. And nobody can swap to the very
 // process that serves.
 func TestKernelApartClears(t *testing.T) {
 	n := newApart(t, "iptables")

@@ -145,7 +145,7 @@ func fault(n *node, p point) {
 	if m.Mode != p.from && m.Mode != p.to {
 		t.Errorf("%s serves", m.Mode)
 	}
-	n.until("one plugin runs, or those that are somebody else's", long, func() error {
+	n.until("one plugin runs, or those that are another program's", long, func() error {
 		if all := n.processes(); len(all) != max(1, len(n.kept)) {
 			return fmt.Errorf("those that run: %v", all)
 		}
@@ -204,7 +204,7 @@ func (n *node) waiting(at string) {
 	})
 }
 
-// forgive passes over what nobody could have kept: connections through a relay whose
+// forgive passes over what nothing could have kept: connections through a relay whose
 // process was killed, and new ones until there is another.
 func (l *load) forgive(p point) {
 	relay := p.victim == "old" && p.from == "userspace" || p.victim == "new" && p.to == "userspace"
@@ -218,7 +218,7 @@ func (l *load) forgive(p point) {
 }
 
 // TestKernelPluginKilled kills the plugin under load, and has it serve an update
-// after that. A mode that keeps rules fails nobody.
+// after that. A mode that keeps rules fails no call.
 func TestKernelPluginKilled(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.start()
@@ -305,7 +305,7 @@ func TestKernelCrashLoop(t *testing.T) {
 	n.event("is tried before it may serve")
 }
 
-// TestKernelForeign leaves everyone else's rules and the kernel's settings as they
+// TestKernelForeign leaves all other programs' rules and the kernel's settings as they
 // are, and no trace of a mode that has gone.
 func TestKernelForeign(t *testing.T) {
 	n := newNode(t, "iptables")
@@ -403,7 +403,7 @@ ports: [{port: 80}]
 endpoints: [{addresses: [10.180.3.%d]}, {addresses: [10.180.4.%d]}]
 `
 
-// TestKernelFlushed has someone else flush the rules of the one that comes, in the
+// TestKernelFlushed has another program flush the rules of the one that comes, in the
 // middle of the swap. Either it is found before the points are thrown, and the swap
 // undone; or the one that comes has put them back by then, and serves.
 func TestKernelFlushed(t *testing.T) {
@@ -423,7 +423,7 @@ func TestKernelFlushed(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.decided()
-	l.done("rules that someone flushes")
+	l.done("rules that another program flushes")
 	switch m := n.rested(); {
 	case m.Last == nil:
 		t.Error("nothing is known of the swap")

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// hijacker is a Service that claims addresses of others, and one that nobody has; and
-// one whose endpoints are the node itself, and who hears everybody.
+// hijacker is a Service that claims addresses of others, and one that nothing has; and
+// one whose endpoints are the node itself, and one that listens for all.
 const hijacker = `
 apiVersion: v1
 kind: Service
@@ -48,7 +48,7 @@ ports: [{name: p, port: 8080}]
 endpoints: [{addresses: [169.254.169.254]}, {addresses: [224.0.0.5]}, {addresses: [0.0.0.0]}]
 `
 
-// TestKernelHijack holds every mode to what nobody may draw to himself
+// TestKernelHijack holds every mode to what no user may draw to a Service of his own
 // (CVE-2020-8554) or point at (CVE-2021-25737), until the operator allows it.
 func TestKernelHijack(t *testing.T) {
 	for _, mode := range []string{"iptables", "userspace"} {
@@ -106,7 +106,7 @@ func (n *node) calls(addr string) error {
 }
 
 // hears calls once, from an address or, if it is none, from the node itself; it
-// reports why nobody answers, if so.
+// reports why nothing answers, if so.
 func (n *node) hears(from netip.Addr, to netip.AddrPort) error {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), silence)

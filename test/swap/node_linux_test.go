@@ -394,7 +394,7 @@ func (n *node) plugin(mode string) int {
 	return 0
 }
 
-// processes are those of this node's plugins, whoever knows of them: their binaries, by
+// processes are those of this node's plugins, whichever file names them: their binaries, by
 // process id.
 func (n *node) processes() map[string]string {
 	n.Helper()

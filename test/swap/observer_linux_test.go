@@ -72,7 +72,7 @@ func (n *node) observe(callers []caller) *observer {
 		case conn := <-n.observed:
 			keep(conn)
 		case <-time.After(long):
-			n.Fatal("nobody comes to be observed")
+			n.Fatal("no connection comes to be observed")
 		}
 	}
 	self, err := os.Executable()

@@ -106,7 +106,7 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// freeAddr is one of this machine's where nobody listens.
+// freeAddr is one of this machine's where nothing listens.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	if lo, err := netlink.LinkByName("lo"); err == nil {

@@ -83,7 +83,7 @@ func (p *ports) once(container string, port uint16) {
 }
 
 // callers are those of a mapped port: the node by 127.0.0.1, whose address must be masqueraded,
-// and somebody else.
+// and another program.
 func (p *ports) callers(m portmap.Mapping) []traffic.Caller {
 	p.Helper()
 	host, err := p.testbed.Host(client)
@@ -94,7 +94,7 @@ func (p *ports) callers(m portmap.Mapping) []traffic.Caller {
 		{Name: "the node", To: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), m.HostPort), Dial: func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, to.String())
 		}},
-		{Name: "somebody else", To: netip.AddrPortFrom(nodeAddr, m.HostPort), Dial: func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
+		{Name: "another program", To: netip.AddrPortFrom(nodeAddr, m.HostPort), Dial: func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
 			return host.Dial(ctx, network, client, to)
 		}},
 	}

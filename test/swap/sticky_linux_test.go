@@ -60,7 +60,7 @@ func (n *node) name(at netip.AddrPort) {
 	})
 }
 
-// asked is who answers the client outside.
+// asked is what answers the client outside.
 func (n *node) asked(t *testing.T) string {
 	t.Helper()
 	host, err := n.testbed.Host(client)

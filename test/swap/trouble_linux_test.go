@@ -186,7 +186,7 @@ func TestKernelSourceAway(t *testing.T) {
 }
 
 // TestKernelIdle has connections that say nothing while the mode changes and the one
-// before is cleared away, in a namespace where nobody else has rules: the kernel's
+// before is cleared away, in a namespace where no other program has rules: the kernel's
 // connection tracking must not go with the rules that began it.
 func TestKernelIdle(t *testing.T) {
 	n := newNode(t, "iptables")
@@ -214,7 +214,7 @@ func TestKernelIdle(t *testing.T) {
 }
 
 // TestKernelLeavesAll holds a node to what it was, when all is over: kernel parameters,
-// everyone else's rules to the byte, and the ledger.
+// all other programs' rules to the byte, and the ledger.
 func TestKernelLeavesAll(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.foreign()

@@ -230,8 +230,8 @@ func (n *node) future() {
 }
 
 // TestKernelMajors goes to a version that speaks another major of the wire, and back:
-// the host first, which still speaks the one before. In the wrong order nobody is lost:
-// who does not fit is told what would, and what serves goes on.
+// the host first, which still speaks the one before. In the wrong order nothing is lost:
+// one that does not fit says what would, and what serves goes on.
 func TestKernelMajors(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.forks()

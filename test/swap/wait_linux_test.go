@@ -11,18 +11,18 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 )
 
-// decided waits until it is clear who serves: a swap is over, or has passed its canary.
+// decided waits until it is clear which serves: a swap is over, or has passed its canary.
 // What drains then is the drain's time, not the swap's.
 func (n *node) decided() {
 	n.Helper()
-	n.until("it is clear who serves", long, func() error {
+	n.until("it is clear which serves", long, func() error {
 		m, err := n.Mode(n.Context())
 		if err == nil && m.Swap != nil && m.Swap.Stage != "draining" && m.Swap.Stage != "clearing" {
 			err = fmt.Errorf("%+v", *m.Swap)
 		}
 		return err
 	})
-	time.Sleep(500 * time.Millisecond) // of the load, with whoever serves
+	time.Sleep(500 * time.Millisecond) // of the load, with whichever serves
 }
 
 // rested waits until no swap is under way.

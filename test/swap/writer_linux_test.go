@@ -59,7 +59,7 @@ func (n *node) beside(mode string) *node {
 func (n *node) onlyPlans(mode string, writer int) {
 	n.Helper()
 	holder := fmt.Sprintf("pid %d (pointsman-dataplane-%s)", writer, mode)
-	n.until("status says who is the writer", soon, func() error {
+	n.until("status says which process is the writer", soon, func() error {
 		s, err := n.Status(n.Context())
 		if err != nil {
 			return err
@@ -117,7 +117,7 @@ func TestKernelTwoHosts(t *testing.T) {
 			second.onlyPlans(c.mode, writer)
 			at := netip.MustParseAddrPort("172.30.0.22:8080")
 			if err := n.hears(pod, at); err == nil {
-				t.Error("a Service is served that nobody with the right to write was told of")
+				t.Error("a Service is served that no process with the right to write was sent")
 			}
 			n.answering()
 

@@ -34,7 +34,7 @@ func Hung(t testing.TB) (dir string, release func()) {
 	release = func() {
 		if !released {
 			released = true
-			unix.Close(fd) // nobody is left to answer: all requests fail
+			unix.Close(fd) // nothing is left to answer: all requests fail
 			if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 				t.Errorf("unmount %s: %v", dir, err)
 			}

@@ -76,7 +76,7 @@ func TestKernelHostsReachEachOther(t *testing.T) {
 	}
 }
 
-// A pod reaches the world through its node, and is reached, and sees who calls.
+// A pod reaches the world through its node, and is reached, and sees the caller.
 func TestKernelPods(t *testing.T) {
 	g := ground(t)
 	var pods []*Host
