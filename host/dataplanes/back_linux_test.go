@@ -33,6 +33,6 @@ func TestFlowsOfOneWithoutItsRole(t *testing.T) {
 	p := idle("iptables")
 	p.want, p.session = sdk.Draining, &session{remote: new(wire.Remote)}
 	if n, err := (swapSide{p}).Flows(t.Context()); err == nil {
-		t.Errorf("%d flows, before the process was told that it drains", n)
+		t.Errorf("%d flows, before the process was made Draining", n)
 	}
 }

@@ -45,7 +45,7 @@ func (set *Set) resume(was swap.Machine) {
 		return
 	}
 	main := set.serving()
-	if was.Plan.Same { // the one that leaves may be the writer until it is told that it does
+	if was.Plan.Same { // the one that leaves may be the writer until it is made to yield
 		main.mu.Lock()
 		main.succeeds = true
 		main.mu.Unlock()

@@ -23,21 +23,21 @@ import (
 // A dataplane is a mode as the host runs it: a process that is started again whenever it
 // ends, and for each life of it a session. A swap sees it as a swapSide.
 type dataplane struct {
-	name       string
-	slot       string // of its process, where there are two of the mode
-	tracker    *track.Tracker
-	reports    *report.Reporter
-	log        hclog.Logger
-	hooks      hooks
-	process    *process
-	quarantine *quarantine.Quarantine
-	changes    notifier      // of what mu guards, and of the process's state
-	roleTurn   chan struct{} // holds an element while the process is told its role
+	name          string
+	slot          string // of its process, where there are two of the mode
+	tracker       *track.Tracker
+	reports       *report.Reporter
+	log           hclog.Logger
+	hooks         hooks
+	process       *process
+	quarantine    *quarantine.Quarantine
+	changes       notifier      // of what mu guards, and of the process's state
+	roleSemaphore chan struct{} // holds an element while the role of the process is set
 
 	mu       sync.Mutex // guards what follows, and what is said to be in a session
 	periods  periods
 	want     sdk.Role   // that it is to have; zero: as it finds itself
-	leaving  bool       // it is being cleared away: it is told nothing more
+	clearing bool       // it is being cleared: it is sent nothing more
 	session  *session   // with the present process; nil: there is none
 	held     *feed.Feed // that waits for Release; nil: none does
 	writer   writer     // how its process stands to the writer's lock
@@ -48,7 +48,7 @@ type dataplane struct {
 	unannounced bool // it was made Active, and is not the writer yet
 }
 
-// hooks are what the rest of the host is told of a dataplane.
+// hooks are what the rest of the host gets from a dataplane.
 type hooks struct {
 	applied func(*dataplane, feed.Acked) // an update was confirmed
 	refused func()                       // an update failed altogether
@@ -69,7 +69,7 @@ type followed struct {
 // run gives the dataplane its process, which begins with start.
 func (p *dataplane) run(plugin supervise.Plugin) {
 	p.process = &process{
-		plugin: plugin, reports: p.reports, log: p.log, book: newLogBook(),
+		plugin: plugin, reports: p.reports, log: p.log, buffer: newLogBuffer(),
 		lost:    func(why string) { p.hooks.lost(p, why) },
 		changed: p.notify,
 	}
@@ -94,10 +94,10 @@ func (p *dataplane) notify() {
 	p.hooks.changed()
 }
 
-// status is what is known of its process.
+// status returns what is known of its process.
 func (p *dataplane) status() supervise.Status { return p.process.supervisor.Status() }
 
-// remote is the process in session; nil: there is none.
+// remote returns the process in session; nil: there is none.
 func (p *dataplane) remote() *wire.Remote {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,7 +109,7 @@ func (p *dataplane) remote() *wire.Remote {
 
 var errNoProcess = errors.New("its process is gone")
 
-// cursorStatus is how far it has followed, and what it fails to serve.
+// cursorStatus returns how far it has followed, and what it fails to serve.
 func (p *dataplane) cursorStatus() track.CursorStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +137,7 @@ func (p *dataplane) observe() {
 	p.served = p.session.is(sdk.Active) && p.session.filled() && locked && (p.served || p.session.wrote())
 }
 
-// refill has it told everything anew.
+// refill has everything sent to it again.
 func (p *dataplane) refill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,7 +159,7 @@ func (p *dataplane) setPeriods(gap, retry time.Duration) error {
 	return s.feed.SetPeriods(gap, retry)
 }
 
-// applyQuarantine tells the session's cursor which Services are quarantined.
+// applyQuarantine gives the session's cursor the quarantined Services.
 func (p *dataplane) applyQuarantine() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,8 +187,8 @@ func (p *dataplane) try(ctx context.Context, group []sdk.Name) (crashed bool, er
 	})
 }
 
-// trialRole is the role in which a process changes nothing that serves: it plans all, writes
-// nothing, and lives or crashes. One whose serving ended with its process anyway stands by.
+// trialRole returns the role in which a process changes nothing that serves: it plans all, writes
+// nothing, and lives or crashes. One whose serving ended with its process anyway is in Standby.
 func trialRole(d sdk.Description) sdk.Role {
 	if diesWithProcess(d) {
 		return sdk.Standby

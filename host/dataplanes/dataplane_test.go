@@ -30,7 +30,7 @@ func idle(name string) *dataplane { return idleOf(name, track.New(nil)) }
 
 func idleOf(name string, tracker *track.Tracker) *dataplane {
 	p := &dataplane{
-		name: name, tracker: tracker, reports: report.New(time.Now), log: hclog.NewNullLogger(), roleTurn: make(chan struct{}, 1),
+		name: name, tracker: tracker, reports: report.New(time.Now), log: hclog.NewNullLogger(), roleSemaphore: make(chan struct{}, 1),
 		hooks: hooks{
 			applied: func(*dataplane, feed.Acked) {}, refused: func() {},
 			lost: func(*dataplane, string) {}, changed: func() {},
@@ -40,8 +40,8 @@ func idleOf(name string, tracker *track.Tracker) *dataplane {
 	return p
 }
 
-// told is a dataplane that was told what there is, all of it, as one with these features.
-func told(t *testing.T, name string, tracker *track.Tracker, features ...sdk.Feature) *dataplane {
+// filled is a dataplane that was sent everything, as one with these features.
+func filled(t *testing.T, name string, tracker *track.Tracker, features ...sdk.Feature) *dataplane {
 	t.Helper()
 	p := idleOf(name, tracker)
 	c := tracker.Cursor(sdk.Description{Name: name, Features: features})
@@ -77,7 +77,7 @@ func TestCheck(t *testing.T) {
 	tracker := track.New(nil)
 	tracker.SetService(clusterService("phone", netip.MustParseAddr("172.30.0.1"), corev1.ProtocolSCTP))
 	tracker.Synced()
-	able, lacks := told(t, "able", tracker, sdk.FeatureIPv4, sdk.FeatureSCTP), told(t, "lacks", tracker, sdk.FeatureIPv4)
+	able, lacks := filled(t, "able", tracker, sdk.FeatureIPv4, sdk.FeatureSCTP), filled(t, "lacks", tracker, sdk.FeatureIPv4)
 	for name, c := range map[string]struct {
 		from, to *dataplane
 		force    bool
@@ -86,7 +86,7 @@ func TestCheck(t *testing.T) {
 		"one that can":                   {from: lacks, to: able},
 		"one that cannot":                {from: able, to: lacks, want: "1 Service would not be served any more: shop/phone/sctp4"},
 		"one that cannot, all the same":  {from: able, to: lacks, force: true},
-		"one that cannot, from one such": {from: lacks, to: told(t, "other", tracker, sdk.FeatureIPv4)},
+		"one that cannot, from one such": {from: lacks, to: filled(t, "other", tracker, sdk.FeatureIPv4)},
 	} {
 		set := swapHost{newSet(Settings{}, nil, c.from, c.to)}
 		err := set.Check(t.Context(), swap.Plan{From: c.from.name, To: c.to.name, Force: c.force})
@@ -97,9 +97,9 @@ func TestCheck(t *testing.T) {
 }
 
 // newSet is a set of these dataplanes, of which the first serves.
-func newSet(s Settings, store *intent.Store, planes ...*dataplane) *Set {
+func newSet(s Settings, store *intent.Store, all ...*dataplane) *Set {
 	set := &Set{Modes: newModes(s)}
-	set.intent, set.main, set.members = store, planes[0], planes
+	set.intent, set.main, set.members = store, all[0], all
 	return set
 }
 
@@ -107,9 +107,9 @@ func newSet(s Settings, store *intent.Store, planes ...*dataplane) *Set {
 func TestHold(t *testing.T) {
 	tracker := track.New(nil)
 	tracker.Synced()
-	unfilled, behind := told(t, "unfilled", tracker, sdk.FeatureIPv4), told(t, "behind", tracker, sdk.FeatureIPv4)
+	unfilled, behind := filled(t, "unfilled", tracker, sdk.FeatureIPv4), filled(t, "behind", tracker, sdk.FeatureIPv4)
 	tracker.SetService(clusterService("web", netip.MustParseAddr("172.30.0.1"), corev1.ProtocolTCP))
-	ready := told(t, "ready", tracker, sdk.FeatureIPv4)
+	ready := filled(t, "ready", tracker, sdk.FeatureIPv4)
 	unfilled.session.full = false
 	for p, want := range map[*dataplane]bool{ready: true, idle("away"): true, unfilled: false, behind: false} {
 		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
@@ -120,13 +120,13 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestSetRole: the dataplane that is to serve must have a process; the one that leaves is told later.
+// TestSetRole: the dataplane that is to serve must have a process; the one that leaves gets its role later.
 func TestSetRole(t *testing.T) {
 	for role, want := range map[sdk.Role]bool{sdk.Active: false, sdk.Standby: true, sdk.Draining: true, sdk.Yielded: true} {
 		p := idle("m")
 		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
 		if err := (swapSide{p}).SetRole(ctx, role); (err == nil) != want || p.want != role {
-			t.Errorf("%s: %v, and the next process is told %s", role, err, p.want)
+			t.Errorf("%s: %v, and the next process gets %s", role, err, p.want)
 		}
 		cancel()
 	}
@@ -229,13 +229,13 @@ func TestTransitions(t *testing.T) {
 		{supervise.Serving, supervise.Serving, why, report.PluginNote, false, false},
 	} {
 		p := idle("m")
-		var told []report.Event
-		p.process.reports = report.New(time.Now, func(e report.Event) { told = append(told, e) })
+		var got []report.Event
+		p.process.reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
 		gone := ""
 		p.hooks.lost = func(_ *dataplane, why string) { gone = why }
 		p.process.transition(supervise.Transition{From: c.from, To: c.to, Why: c.why, PID: 7})
-		if len(told) != 1 || told[0].Reason != c.reason || told[0].Warning != c.warns {
-			t.Errorf("%s → %s: told %+v, want %s, warning %t", c.from, c.to, told, c.reason, c.warns)
+		if len(got) != 1 || got[0].Reason != c.reason || got[0].Warning != c.warns {
+			t.Errorf("%s → %s: reported %+v, want %s, warning %t", c.from, c.to, got, c.reason, c.warns)
 		}
 		if (gone == why) != c.gone {
 			t.Errorf("%s → %s: a swap hears %q, want that it is gone: %t", c.from, c.to, gone, c.gone)
@@ -247,15 +247,15 @@ func TestTransitions(t *testing.T) {
 // else it says none.
 func TestNotSet(t *testing.T) {
 	p := idle("m")
-	var told []report.Event
-	p.process.reports = report.New(time.Now, func(e report.Event) { told = append(told, e) })
+	var got []report.Event
+	p.process.reports = report.New(time.Now, func(e report.Event) { got = append(got, e) })
 	p.process.line(wire.LogLine{Level: slog.LevelWarn, Message: "cannot do something else"})
 	p.process.line(wire.LogLine{Level: slog.LevelWarn, Message: sdk.NotSet, Attrs: []slog.Attr{
 		slog.String("path", "/sys/x"), slog.String("value", "7"), slog.String("err", "read-only file system"),
 	}})
 	const want = "/sys/x stays as it is, and was to be 7: read-only file system; set it on the machine itself"
-	if len(told) != 1 || !told[0].Warning || told[0].Reason != report.ParameterNotSet || told[0].Message != want {
-		t.Errorf("told %+v", told)
+	if len(got) != 1 || !got[0].Warning || got[0].Reason != report.ParameterNotSet || got[0].Message != want {
+		t.Errorf("reported %+v", got)
 	}
 }
 

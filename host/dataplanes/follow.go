@@ -75,7 +75,7 @@ func (set *Set) note(p *dataplane) {
 }
 
 // keepActive makes the dataplane that the host goes on with Active, while no swap is under
-// way. After a swap that could not be undone it may be one that was never told to be.
+// way. After a swap that could not be undone it may be one that was never made Active.
 func (set *Set) keepActive(ctx context.Context, main *dataplane) {
 	main.mu.Lock()
 	want := main.want

@@ -55,7 +55,7 @@ func TestFollowHearsTheLast(t *testing.T) {
 			}
 			v := intent.View{Mode: "userspace", Available: map[string]bool{"iptables": true}}
 			_, do := set.intent.Intent().Next(v, time.Now())
-			if goes := do.Mode == "iptables"; goes != (name == "nothing") {
+			if swaps := do.Mode == "iptables"; swaps != (name == "nothing") {
 				t.Errorf("the host does %+v", do)
 			}
 		})

@@ -52,7 +52,7 @@ func (set *Set) endOrphans() {
 	}
 	orphans = slices.DeleteFunc(orphans, func(o supervise.Orphan) bool { return o.Other && set.named(o.Mark.Mode) == nil })
 	for i, o := range orphans {
-		if i == toldOrphans {
+		if i == shownOrphans {
 			set.Reports.Report(report.Event{Warning: true, Reason: report.PluginLeftAlone, Message: fmt.Sprintf("and %d more processes that have the mark of a plugin's launch", len(orphans)-i)})
 			return
 		}
@@ -60,11 +60,11 @@ func (set *Set) endOrphans() {
 	}
 }
 
-// toldOrphans is how many processes are told of one by one: any user can start some that
+// shownOrphans is how many processes are reported one by one: any user can start some that
 // look like it.
-const toldOrphans = 20
+const shownOrphans = 20
 
-// orphaned is the event of what became of an orphan.
+// orphaned returns the event of what became of an orphan.
 func orphaned(o supervise.Orphan) report.Event {
 	e := report.Event{Warning: true, Reason: report.PluginLeftAlone}
 	if supervise.ValidName(o.Mark.Mode) { // anything may stand in an environment

@@ -43,7 +43,7 @@ func (in installed) available(mode string) bool {
 	return slices.ContainsFunc(Discover(in.Begun), func(f supervise.Found) bool { return f.Name == mode && f.Err == nil })
 }
 
-// found is the binary of a mode. One that runs by itself may have none here.
+// found returns the binary of a mode. One that runs by itself may have none here.
 func (in installed) found(mode string) supervise.Found {
 	for _, f := range Discover(in.Now()) {
 		if f.Name == mode {
@@ -53,7 +53,7 @@ func (in installed) found(mode string) supervise.Found {
 	return supervise.Found{Name: mode, Err: fmt.Errorf("%s runs by itself, and its binary is not here", mode)}
 }
 
-// unfit is why this node cannot run a mode's plugin, by the plugin's own word; none: it can,
+// unfit returns why this node cannot run a mode's plugin, by the plugin's own word; none: it can,
 // or it is not for this host to ask.
 func (in installed) unfit(ctx context.Context, mode string) []string {
 	s := in.Now().Plugins[mode]
@@ -87,7 +87,7 @@ func missing(h *config.Host, mode string) string {
 	return text + "; try: --plugin-dir DIR"
 }
 
-// unused is a plugin that no host runs.
+// unused returns a plugin that no host runs.
 func unused(f supervise.Found) admin.Plugin {
 	p := admin.Plugin{Name: f.Name, Path: f.Path, State: "unused"}
 	if f.Err != nil {

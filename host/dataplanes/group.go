@@ -60,7 +60,7 @@ func (g *group) lead(p *dataplane) {
 	g.main = p
 }
 
-// serving is the dataplane that serves.
+// serving returns the dataplane that serves.
 func (g *group) serving() *dataplane {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -73,7 +73,7 @@ func (g *group) all() []*dataplane {
 	return slices.Clone(g.members)
 }
 
-// besides is the dataplane besides the one that serves; nil: there is none.
+// besides returns the dataplane besides the one that serves; nil: there is none.
 func (g *group) besides() *dataplane {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -85,7 +85,7 @@ func (g *group) besides() *dataplane {
 	return nil
 }
 
-// named is the dataplane of that mode that runs; nil: none does.
+// named returns the dataplane of that mode that runs; nil: none does.
 func (g *group) named(mode string) *dataplane {
 	if main := g.serving(); main.name == mode {
 		return main

@@ -13,7 +13,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// plugin is a mode's plugin. Where no binary of it is there, it is one that does
+// plugin returns a mode's plugin. Where no binary of it is there, it is one that does
 // not come up: the host waits for it, and says so.
 func (in installed) plugin(mode, slot string) supervise.Plugin {
 	s := in.Now()
@@ -58,12 +58,12 @@ func (in installed) spareMe(adj int) bool {
 	return err == nil
 }
 
-// stateDir is where a plugin keeps what outlives the host.
+// stateDir returns where a plugin keeps what outlives the host.
 func stateDir(h *config.Host, name string) string {
 	return filepath.Join(h.StateDir, "plugins", name)
 }
 
-// socketDir is below stateDir, unless that is so long that a socket's path would not
+// socketDir returns below stateDir, unless that is so long that a socket's path would not
 // fit: the kernel takes 107 bytes.
 func socketDir(stateDir string) string {
 	if len(stateDir) > 50 {
@@ -72,7 +72,7 @@ func socketDir(stateDir string) string {
 	return filepath.Join(stateDir, "sockets")
 }
 
-// pluginLevel is a log level as plugins know them.
+// pluginLevel returns a log level as plugins know them.
 func pluginLevel(level string) string {
 	if level == "trace" {
 		return "debug"

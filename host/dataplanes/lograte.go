@@ -10,7 +10,7 @@ const (
 	logBurst = 500
 	logRate  = 20 // lines in a second
 
-	// logReminder is how often a flood that goes on is told of.
+	// logReminder is how often the log says that lines are left out.
 	logReminder = 10 * time.Second
 )
 
@@ -19,12 +19,12 @@ const (
 type logLimit struct {
 	spent   float64 // of the burst
 	seen    time.Time
-	left    uint64    // lines left out since it was told last
-	told    time.Time // when it was told last that lines are left out
+	left    uint64    // lines left out since the log last said so
+	shown   time.Time // when the log last said that lines are left out
 	dropped uint64    // lines left out, in all
 }
 
-// line is the limit after one more line. It goes into the log if pass is true; and before
+// line returns the limit after one more line. It goes into the log if pass is true; and before
 // it the log is to say that so many lines were left out, if say is true.
 func (l logLimit) line(now time.Time) (next logLimit, pass, say bool, left uint64) {
 	if !l.seen.IsZero() {
@@ -37,9 +37,9 @@ func (l logLimit) line(now time.Time) (next logLimit, pass, say bool, left uint6
 		l.left++
 		l.dropped++
 	}
-	if l.left > 0 && now.Sub(l.told) >= logReminder {
+	if l.left > 0 && now.Sub(l.shown) >= logReminder {
 		left = l.left
-		l.left, l.told = 0, now
+		l.left, l.shown = 0, now
 		return l, pass, true, left
 	}
 	return l, pass, false, 0

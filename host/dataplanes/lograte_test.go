@@ -15,7 +15,7 @@ import (
 )
 
 // TestLogLimit: a flood is cut to its burst and its rate, what is left out is counted and
-// told of, and a plugin that talks as usual loses nothing.
+// shown, and a plugin that talks as usual loses nothing.
 func TestLogLimit(t *testing.T) {
 	begin := time.Unix(1000, 0)
 	for name, c := range map[string]struct {
@@ -32,7 +32,7 @@ func TestLogLimit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var l logLimit
-			passed, told, tells := 0, uint64(0), 0
+			passed, shown, tells := 0, uint64(0), 0
 			for i := range c.lines {
 				var pass, say bool
 				var left uint64
@@ -41,15 +41,15 @@ func TestLogLimit(t *testing.T) {
 					passed++
 				}
 				if say {
-					told += left
+					shown += left
 					tells++
 				}
 			}
 			if passed < c.least || passed > c.most || passed+int(l.dropped) != c.lines {
 				t.Errorf("%d of %d pass, %d are counted as left out; want %d to %d", passed, c.lines, l.dropped, c.least, c.most)
 			}
-			if tells < c.tells || tells > c.remindersMax || told+l.left != l.dropped {
-				t.Errorf("told %d times, of %d of %d", tells, told, l.dropped)
+			if tells < c.tells || tells > c.remindersMax || shown+l.left != l.dropped {
+				t.Errorf("said %d times, of %d of %d", tells, shown, l.dropped)
 			}
 		})
 	}
@@ -60,7 +60,7 @@ func TestLogLimit(t *testing.T) {
 func TestLogFlood(t *testing.T) {
 	var log bytes.Buffer
 	p := idle("iptables")
-	p.process.book = newLogBook()
+	p.process.buffer = newLogBuffer()
 	p.process.log = hclog.New(&hclog.LoggerOptions{Output: &log, Level: hclog.Trace})
 	const flood = 20000
 	for i := range flood {
@@ -73,7 +73,7 @@ func TestLogFlood(t *testing.T) {
 	if dropped := p.health().LogDropped; dropped < flood-uint64(lines) || dropped > flood {
 		t.Errorf("%d are counted", dropped)
 	}
-	kept, _, _ := p.process.book.since(0)
+	kept, _, _ := p.process.buffer.since(0)
 	if last := kept[len(kept)-1].Message; !strings.Contains(last, fmt.Sprint(flood-1)) {
 		t.Errorf("the plugin's log ends with %q", last)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// unservedBy are the Services that a dataplane does not serve as they ask, and why.
+// unservedBy returns the Services that a dataplane does not serve as they ask, and why.
 func unservedBy(s track.CursorStatus) map[sdk.Name]string {
 	all := make(map[sdk.Name]string)
 	for _, f := range s.Failed {
@@ -26,7 +26,7 @@ func unservedBy(s track.CursorStatus) map[sdk.Name]string {
 	return all
 }
 
-// losses are the Services that now does serve and next does not, each with its why.
+// losses returns the Services that now does serve and next does not, each with its why.
 func losses(now, next track.CursorStatus) []string {
 	served := unservedBy(now)
 	var lost []string

@@ -24,10 +24,10 @@ func newModes(s Settings) *Modes {
 	return &Modes{installed: installed{s}, group: g, record: &record{group: g, reports: s.Reports}}
 }
 
-// Mode is the one that serves.
+// Mode returns the one that serves.
 func (m *Modes) Mode() string { return m.serving().name }
 
-// Show is which dataplane serves, and what becomes of it.
+// Show returns which dataplane serves, and what becomes of it.
 func (m *Modes) Show() admin.Mode {
 	mode := admin.Mode{Mode: m.Mode(), File: m.Now().Mode, Swap: m.UnderWay(), Last: swapped(m.runner.Machine().Last)}
 	if wanted := m.intent.Intent().Wanted(); wanted != mode.File {
@@ -36,7 +36,7 @@ func (m *Modes) Show() admin.Mode {
 	return mode
 }
 
-// UnderWay is the swap that goes on; nil: none does.
+// UnderWay returns the swap that goes on; nil: none does.
 func (m *Modes) UnderWay() *admin.Swap {
 	now := m.runner.Machine()
 	if now.Stage == swap.Idle {
@@ -63,7 +63,7 @@ func swapped(o swap.Outcome) *admin.Swapped {
 // warning.
 const Recently = 10 * time.Minute
 
-// LastSwap is the last swap, if it still is one to speak of: one that was undone
+// LastSwap returns the last swap, if it still is one to speak of: one that was undone
 // and is still wanted, or was not long ago. One that was undone because that was asked for is not.
 // That a mode has another binary since is not to speak of, while a change of mode that was
 // undone is.

@@ -161,7 +161,7 @@ type modelPlugin struct {
 	kernel modelKernel
 	state  sdk.State
 	role   sdk.Role
-	full   bool // this process was told everything
+	full   bool // this process was sent everything
 	beats  atomic.Uint64
 }
 
@@ -199,7 +199,7 @@ func (p *modelPlugin) Sync(_ context.Context, u sdk.Update) (sdk.Result, error) 
 	return sdk.Result{}, nil
 }
 
-// program makes the kernel have what was told, step by step, adding before removing.
+// program makes the kernel have what was sent, step by step, adding before removing.
 func (p *modelPlugin) program() error {
 	if p.role == sdk.Yielded {
 		return nil

@@ -10,7 +10,7 @@ type notifier struct {
 	next chan struct{} // closed with the next change; nil: nothing waits for it
 }
 
-// wait is closed with the next change. Whoever looks at what changes gets it before, so that
+// wait is closed with the next change. Code that looks at what changes gets it before, so that
 // no change comes between.
 func (n *notifier) wait() <-chan struct{} {
 	n.mu.Lock()

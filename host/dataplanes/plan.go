@@ -59,7 +59,7 @@ func (m *Modes) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
 	return p, err
 }
 
-// lacks are the limits of a plugin that the one that serves does not have.
+// lacks returns the limits of a plugin that the one that serves does not have.
 func (m *Modes) lacks(next admin.Plugin) []string {
 	var lost []string
 	has := phrase.Plain(m.serving().status().Description.Limits)
@@ -71,7 +71,7 @@ func (m *Modes) lacks(next admin.Plugin) []string {
 	return lost
 }
 
-// unserved are the Services that the one that serves can serve, and a plugin cannot.
+// unserved returns the Services that the one that serves can serve, and a plugin cannot.
 func (m *Modes) unserved(next admin.Plugin) []string {
 	var lost []string
 	has := m.serving().status().Description.Features
@@ -107,7 +107,7 @@ func meaning(l sdk.Limit) string {
 	return "see docs/writing-a-plugin.md"
 }
 
-// leftovers are what the dataplane would clean up. Another process of its binary says it,
+// leftovers returns what the dataplane would clean up. Another process of its binary says it,
 // so that it need not stop serving for that; of one that runs by itself there is no other.
 func (p *dataplane) leftovers(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
@@ -123,7 +123,7 @@ func (p *dataplane) leftovers(ctx context.Context) ([]string, error) {
 	return remote.Cleanup(ctx, sdk.Leftovers{DryRun: true})
 }
 
-// ends is what a change to another mode would end, or, of the one to come, what the change
+// ends returns what a change to another mode would end, or, of the one to come, what the change
 // to it would, in its own words; empty: nothing.
 func (p *dataplane) ends(ctx context.Context) string {
 	remote := p.remote()
@@ -137,5 +137,5 @@ func (p *dataplane) ends(ctx context.Context) string {
 	return vitals.SwapImpact
 }
 
-// oneLine is several errors in a row.
+// oneLine returns several errors in a row.
 func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }

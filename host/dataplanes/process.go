@@ -26,7 +26,7 @@ type process struct {
 	supervisor *supervise.Supervisor
 	reports    *report.Reporter
 	log        hclog.Logger
-	book       *logBook
+	buffer     *logBuffer
 	lost       func(why string) // called when it is gone or hangs
 	changed    func()           // called after each change of its state
 
@@ -98,7 +98,7 @@ func (p *process) transition(t supervise.Transition) {
 	p.reports.Report(e)
 }
 
-// transitionEvent is the event of a change of state, and whether the process is gone by it.
+// transitionEvent returns the event of a change of state, and whether the process is gone by it.
 func transitionEvent(t supervise.Transition) (e report.Event, gone bool) {
 	e.Message = t.Why
 	switch {
@@ -125,9 +125,9 @@ func transitionEvent(t supervise.Transition) (e report.Event, gone bool) {
 	return e, gone
 }
 
-// line takes in one line of its log.
+// line notes one line of its log.
 func (p *process) line(l wire.LogLine) {
-	p.book.add(admin.LogLine{Time: l.Time, Level: l.Level.String(), Message: l.String(), Dropped: l.Dropped})
+	p.buffer.add(admin.LogLine{Time: l.Time, Level: l.Level.String(), Message: l.String(), Dropped: l.Dropped})
 	if l.Message == sdk.NotSet && l.Dropped == 0 {
 		p.reports.Report(notSet(p.plugin.Name, l))
 		return
@@ -160,14 +160,14 @@ func (p *process) loggable() bool {
 	return pass
 }
 
-// leftOut is how many lines of its log were not taken into the host's.
+// leftOut returns how many lines of its log were not taken into the host's.
 func (p *process) leftOut() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.lines.dropped
 }
 
-// notSet is the event of a parameter that a plugin could not set.
+// notSet returns the event of a parameter that a plugin could not set.
 func notSet(plugin string, l wire.LogLine) report.Event {
 	said := make(map[string]string)
 	for _, a := range l.Attrs {

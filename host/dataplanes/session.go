@@ -39,7 +39,7 @@ type session struct {
 	proof     sync.WaitGroup // that it may
 	trial     bool           // it may not serve yet; read and written by the feed's loop, once that runs
 
-	// Without them the process is told nothing: it is being cleared away.
+	// Without them the process is sent nothing: it is being cleared.
 	cursor *track.Cursor
 	feed   *feed.Feed
 
@@ -48,7 +48,7 @@ type session struct {
 	full bool // it has confirmed everything
 }
 
-// serve is the session with a process, until that is gone.
+// serve runs the session with a process, until that is gone.
 func (p *dataplane) serve(outer context.Context, life supervise.Life) error {
 	ctx, cancel := context.WithCancelCause(outer)
 	for _, w := range life.Warnings {
@@ -96,7 +96,7 @@ func (s *session) newFeed(cursor *track.Cursor) (*feed.Feed, error) {
 }
 
 // begin makes s the session of the dataplane. It is false for one that is being cleared
-// away: its process is there to be told that, and nothing else.
+// away: its process is there for that, and nothing else.
 func (s *session) begin(c *track.Cursor, f *feed.Feed) bool {
 	p := s.dataplane
 	defer p.notify()
@@ -104,7 +104,7 @@ func (s *session) begin(c *track.Cursor, f *feed.Feed) bool {
 	defer p.mu.Unlock()
 	p.session, p.followed.failure = s, ""
 	p.writer = writer{reported: p.writer.reported}
-	if p.leaving {
+	if p.clearing {
 		return false
 	}
 	s.cursor, s.feed = c, f
@@ -120,7 +120,7 @@ func (s *session) end() {
 	p.served = p.served && !diesWithProcess(s.desc) // rules outlive their process
 }
 
-// fed reports whether there is a session in which the process is told of Services.
+// fed reports whether there is a session in which the process is sent Services.
 func (s *session) fed() bool { return s != nil && s.feed != nil }
 
 // filled reports whether there is a session in which everything was confirmed. The caller
@@ -131,7 +131,7 @@ func (s *session) filled() bool { return s != nil && s.full }
 // dataplane's mutex.
 func (s *session) is(role sdk.Role) bool { return s != nil && s.role == role }
 
-// status is how far the process has followed. The caller has the dataplane's mutex.
+// status returns how far the process has followed. The caller has the dataplane's mutex.
 func (s *session) status() track.CursorStatus {
 	if s == nil || s.cursor == nil {
 		return track.CursorStatus{}
@@ -149,9 +149,9 @@ func (s *session) wrote() bool {
 	return c.Served == c.Acked
 }
 
-// firstRole gives the process its role before it is told anything, where it must be
+// firstRole gives the process its role before it is sent anything, where it must be
 // so: one that keeps nothing in the kernel can only listen once it is Active, and
-// says of each Service whether that went well when it is told of it. One that keeps
+// says of each Service whether that went well when it is sent. One that keeps
 // rules is filled before it catches a packet; and one that is to catch none must
 // not begin to.
 func (s *session) firstRole() error {
@@ -167,14 +167,14 @@ func (s *session) firstRole() error {
 	return nil
 }
 
-// takeRole tells the process the role that it is to have, if it does not have it.
+// takeRole sets the role that the process is to have, if it does not have it.
 func (s *session) takeRole() error {
 	p := s.dataplane
-	give, err := p.takeTurn(s.ctx)
+	release, err := p.acquireRole(s.ctx)
 	if err != nil {
 		return err
 	}
-	defer give()
+	defer release()
 	p.mu.Lock()
 	want, has := p.want, s.role
 	p.mu.Unlock()
@@ -184,17 +184,17 @@ func (s *session) takeRole() error {
 	return p.become(s.ctx, s, want)
 }
 
-// takeTurn waits for the right to tell the process its role, which give returns.
-func (p *dataplane) takeTurn(ctx context.Context) (give func(), err error) {
+// acquireRole waits until no other caller sets the role of the process; release ends that.
+func (p *dataplane) acquireRole(ctx context.Context) (release func(), err error) {
 	select {
-	case p.roleTurn <- struct{}{}:
-		return func() { <-p.roleTurn }, nil
+	case p.roleSemaphore <- struct{}{}:
+		return func() { <-p.roleSemaphore }, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%s is being told another role: %w", p.name, ctx.Err())
+		return nil, fmt.Errorf("%s is being given another role: %w", p.name, ctx.Err())
 	}
 }
 
-// become tells the process of a session its role. The caller has the turn.
+// become sets the role of the process of a session. The caller holds roleSemaphore.
 func (p *dataplane) become(ctx context.Context, s *session, role sdk.Role) error {
 	if err := s.remote.SetRole(ctx, role); err != nil {
 		return fmt.Errorf("make it %s: %w", role, err)
@@ -210,12 +210,12 @@ func (p *dataplane) become(ctx context.Context, s *session, role sdk.Role) error
 	return nil
 }
 
-// acked takes in that the process has confirmed an update. The feed's loop waits for it.
+// acked notes that the process has confirmed an update. The feed's loop waits for it.
 func (s *session) acked(a feed.Acked) {
 	p := s.dataplane
 	defer p.notify()
 	s.note(a)
-	tried := s.trial // the first update of a session is a Full, so it was told everything
+	tried := s.trial // the first update of a session is a Full, so it was sent everything
 	s.trial = false
 	if err := s.takeRole(); err != nil {
 		s.cancel(err)
@@ -249,7 +249,7 @@ func (s *session) note(a feed.Acked) {
 		"failed", len(a.Result.Failed), "planned", a.Result.Planned, "steps", len(a.Result.Steps), "took", phrase.Round(a.Took))
 }
 
-// failed takes in that an update failed altogether.
+// failed notes that an update failed altogether.
 func (s *session) failed(err error) {
 	p := s.dataplane
 	defer p.notify()
@@ -263,7 +263,7 @@ func (s *session) failed(err error) {
 	}
 }
 
-// prove holds the kernel to what a process on trial was told, once it has its role. One
+// prove compares the kernel with what a process on trial was sent, once it has its role. One
 // that does not serve that has failed again.
 func (s *session) prove() {
 	if _, err := (swapSide{s.dataplane}).Verify(s.ctx); err != nil {

@@ -42,44 +42,44 @@ func await(t *testing.T, step func(context.Context) error) {
 func TestSwapSide(t *testing.T) {
 	t.Parallel()
 	p, kernel := modelDataplane(t)
-	side := swapSide{p}
+	member := swapSide{p}
 	p.mu.Lock()
 	p.want = sdk.Standby
 	p.mu.Unlock()
-	await(t, side.comeUp)
-	await(t, side.Filled)
-	if p.serves() || !p.synced() || side.ReadyInStandby() != true {
+	await(t, member.comeUp)
+	await(t, member.Filled)
+	if p.serves() || !p.synced() || member.ReadyInStandby() != true {
 		t.Errorf("in Standby it serves: %t, and is synced: %t", p.serves(), p.synced())
 	}
-	await(t, side.Hold)
-	await(t, func(ctx context.Context) error { return side.SetRole(ctx, sdk.Active) })
-	side.Release()
-	await(t, side.Serving)
-	if verified, err := side.Verify(t.Context()); !verified || err != nil {
+	await(t, member.Hold)
+	await(t, func(ctx context.Context) error { return member.SetRole(ctx, sdk.Active) })
+	member.Release()
+	await(t, member.Serving)
+	if verified, err := member.Verify(t.Context()); !verified || err != nil {
 		t.Errorf("verified: %t, %v", verified, err)
 	}
-	if n, err := side.Flows(t.Context()); n != 0 || err != nil {
+	if n, err := member.Flows(t.Context()); n != 0 || err != nil {
 		t.Errorf("%d flows, %v", n, err)
 	}
-	if entries, err := side.ExportAffinity(t.Context()); len(entries) != 0 || err != nil {
+	if entries, err := member.ExportAffinity(t.Context()); len(entries) != 0 || err != nil {
 		t.Errorf("of one that keeps no affinity: %v, %v", entries, err)
 	}
-	if err := side.ImportAffinity(t.Context(), nil); err != nil {
+	if err := member.ImportAffinity(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
 	p.refill()
-	await(t, side.Filled)
-	await(t, side.Cleanup)
+	await(t, member.Filled)
+	await(t, member.Cleanup)
 	if s, err := kernel.read(); len(s) != 0 || err != nil {
 		t.Errorf("after Cleanup the kernel has %v, %v", s, err)
 	}
 	if !p.process.over() || p.remote() != nil {
 		t.Error("its process runs on")
 	}
-	if err := side.ImportAffinity(t.Context(), nil); err == nil {
+	if err := member.ImportAffinity(t.Context(), nil); err == nil {
 		t.Error("a process that is gone took affinity over")
 	}
-	if _, err := side.Verify(expired(t)); err == nil || !strings.Contains(err.Error(), "wait until a serves what it was told") {
+	if _, err := member.Verify(expired(t)); err == nil || !strings.Contains(err.Error(), "wait until a serves what it was told") {
 		t.Errorf("verify without a process: %v", err)
 	}
 }
@@ -97,9 +97,9 @@ func expired(t *testing.T) context.Context {
 func TestSessionsFollow(t *testing.T) {
 	t.Parallel()
 	p, _ := modelDataplane(t)
-	side := swapSide{p}
-	await(t, func(ctx context.Context) error { return side.SetRole(ctx, sdk.Active) })
-	await(t, side.Serving)
+	member := swapSide{p}
+	await(t, func(ctx context.Context) error { return member.SetRole(ctx, sdk.Active) })
+	await(t, member.Serving)
 	first := p.remote()
 	pid := first.Hello().PID
 	process, err := os.FindProcess(pid)
@@ -114,13 +114,13 @@ func TestSessionsFollow(t *testing.T) {
 			return p.session != nil && p.session.remote != first && p.session.is(sdk.Active)
 		})
 	})
-	await(t, side.Serving)
+	await(t, member.Serving)
 	if now := p.remote().Hello().PID; now == pid {
 		t.Errorf("process %d is in session still", now)
 	}
 }
 
-// TestFailedUpdate is told of for as long as it fails.
+// TestFailedUpdate is reported for as long as it fails.
 func TestFailedUpdate(t *testing.T) {
 	p := idle("m")
 	refused := 0

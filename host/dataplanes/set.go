@@ -49,7 +49,7 @@ type Set struct {
 	canary *canary.Canary
 }
 
-// New is a Set with no dataplane yet. Nothing happens before Begin.
+// New returns a Set with no dataplane yet. Nothing happens before Begin.
 func New(s Settings) *Set {
 	set := &Set{Modes: newModes(s)}
 	set.survey = &survey{plugins: set.installed, running: set.group}
@@ -57,7 +57,7 @@ func New(s Settings) *Set {
 	return set
 }
 
-// ownProcesses are those of the plugins on this machine, by their ids.
+// ownProcesses returns those of the plugins on this machine, by their ids.
 func (set *Set) ownProcesses() (pids []int) {
 	for _, p := range set.all() {
 		if remote := p.remote(); remote != nil && p.process.plugin.Address == "" {
@@ -67,13 +67,13 @@ func (set *Set) ownProcesses() (pids []int) {
 	return pids
 }
 
-// newDataplane is one of that mode, which begins with start.
+// newDataplane returns one of that mode, which begins with start.
 func (set *Set) newDataplane(mode, slot string) *dataplane {
 	s := set.Now()
 	p := &dataplane{
 		name: mode, slot: slot, tracker: set.Tracker, reports: set.Reports, log: set.Log,
-		periods:  periods{s.MinSyncPeriod, s.SyncPeriod},
-		roleTurn: make(chan struct{}, 1),
+		periods:       periods{s.MinSyncPeriod, s.SyncPeriod},
+		roleSemaphore: make(chan struct{}, 1),
 		hooks: hooks{
 			applied: set.applied,
 			refused: set.Refused,

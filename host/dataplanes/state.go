@@ -66,7 +66,7 @@ func (r *record) writeState() (unwritten []string) {
 	return unwritten
 }
 
-// notWritten notes what could not be written, and tells of it when that changes.
+// notWritten notes what could not be written, and reports it when that changes.
 func (r *record) notWritten(unwritten []string) {
 	r.mu.Lock()
 	before := r.unwritten
@@ -82,7 +82,7 @@ func (r *record) notWritten(unwritten []string) {
 	}
 }
 
-// Unwritten is what the next host must know and could not be written down.
+// Unwritten returns what the next host must know and could not be written down.
 func (r *record) Unwritten() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

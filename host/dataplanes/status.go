@@ -18,13 +18,13 @@ import (
 
 // This file is what can be asked of the dataplanes, and of each.
 
-// Serving is the plugin that serves, as status shows it.
+// Serving returns the plugin that serves, as status shows it.
 func (set *Set) Serving() admin.Plugin { return set.serving().shown() }
 
-// Followed is how far the dataplane that serves has come.
+// Followed returns how far the dataplane that serves has come.
 func (set *Set) Followed() (admin.Sync, track.CursorStatus) { return set.serving().sync() }
 
-// Health is how the dataplanes do, for probes and metrics: the one that is meant to serve
+// Health returns how the dataplanes do, for probes and metrics: the one that is meant to serve
 // first, and those of other modes that run beside it.
 func (set *Set) Health() []health.Dataplane {
 	main := set.serving()
@@ -37,7 +37,7 @@ func (set *Set) Health() []health.Dataplane {
 	return list
 }
 
-// Processes are those of all dataplanes; 0 stands for one that the host did not start,
+// Processes returns those of all dataplanes; 0 stands for one that the host did not start,
 // whose number may be another container's.
 func (set *Set) Processes() (pids []int) {
 	for _, p := range append(set.all(), set.serving()) {
@@ -50,7 +50,7 @@ func (set *Set) Processes() (pids []int) {
 	return pids
 }
 
-// Plugins are all that were found, those that run as they do: that of the mode, and
+// Plugins returns all that were found, those that run as they do: that of the mode, and
 // for the time of a swap another.
 func (set *Set) Plugins() []admin.Plugin {
 	main := set.serving()
@@ -79,7 +79,7 @@ func (set *Set) Logs(ctx context.Context, name string, follow bool, line func(ad
 	if err != nil {
 		return err
 	}
-	return p.process.book.read(ctx, follow, line)
+	return p.process.buffer.read(ctx, follow, line)
 }
 
 // Restart starts the plugin anew: by a swap to its own mode if the binary is
@@ -100,7 +100,7 @@ func (set *Set) Restart(name string) (string, error) {
 	return "plugin " + name + " is started anew", nil
 }
 
-// running is the dataplane of that name, or why nothing can be asked of it.
+// running returns the dataplane of that name, or why nothing can be asked of it.
 func (set *Set) running(name string) (*dataplane, error) {
 	if p := set.named(name); p != nil {
 		return p, nil
@@ -113,7 +113,7 @@ func (set *Set) running(name string) (*dataplane, error) {
 	return nil, admin.UnknownPlugin(name)
 }
 
-// shown is the dataplane's plugin as status shows it.
+// shown returns the dataplane's plugin as status shows it.
 func (p *dataplane) shown() admin.Plugin {
 	s := p.status()
 	p.mu.Lock()
@@ -144,7 +144,7 @@ func (p *dataplane) shown() admin.Plugin {
 	return a
 }
 
-// sync is how far the dataplane has come.
+// sync returns how far the dataplane has come.
 func (p *dataplane) sync() (admin.Sync, track.CursorStatus) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +157,7 @@ func (p *dataplane) sync() (admin.Sync, track.CursorStatus) {
 	return s, c
 }
 
-// health is how the dataplane does, for probes and metrics.
+// health returns how the dataplane does, for probes and metrics.
 func (p *dataplane) health() health.Dataplane {
 	s := p.status()
 	sync, followed := p.sync()

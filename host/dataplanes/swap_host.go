@@ -21,7 +21,7 @@ type swapHost struct{ *Set }
 
 var _ swap.Host = swapHost{}
 
-// Open has To's process started, and makes the canary, of which that is told like of any
+// Open has To's process started, and makes the canary, which that is sent like any
 // Service. One that still drains is wanted back: it goes on draining until it is Active, so
 // that it keeps, and counts, the connections that it has.
 func (set swapHost) Open(ctx context.Context, p swap.Plan) (swap.Dataplane, error) {
@@ -43,7 +43,7 @@ func (set swapHost) Open(ctx context.Context, p swap.Plan) (swap.Dataplane, erro
 	return swapSide{d}, nil
 }
 
-// coming is To of a plan, where it runs; nil: it does not.
+// coming returns To of a plan, where it runs; nil: it does not.
 func (set swapHost) coming(p swap.Plan) *dataplane {
 	for _, d := range set.all() {
 		if d.name == p.To && d != set.serving() {
@@ -53,10 +53,10 @@ func (set swapHost) coming(p swap.Plan) *dataplane {
 	return nil
 }
 
-// firstRole is the role that To is given before it is told anything; zero: it keeps the
+// firstRole returns the role that To is given before it is sent anything; zero: it keeps the
 // one that the kernel shows. In Standby it catches no packet, so whatever its mode has in
 // the kernel no longer serves: that is right only where From does. Within one mode the role
-// goes over with the writer's lock, unless both can serve at a time.
+// swaps over with the writer's lock, unless both can serve at a time.
 func firstRole(p swap.Plan) sdk.Role {
 	if p.FromDown || p.Same && !p.Overlap {
 		return 0

@@ -43,7 +43,7 @@ func (p *dataplane) until(ctx context.Context, what string, ok func() bool) erro
 	}
 }
 
-// trouble is what is known to be wrong with it.
+// trouble returns what is known to be wrong with it.
 func (p *dataplane) trouble(failure string) error {
 	if why := p.status().Why; why != "" {
 		return errors.New(why)
@@ -126,7 +126,7 @@ func (p swapSide) Release() {
 }
 
 // SetRole is for its process, and for those after it. One that is to serve must have a
-// process; one that is to leave will be told when it has.
+// process; one that is to leave gets its role when it has one.
 func (p swapSide) SetRole(ctx context.Context, role sdk.Role) error {
 	p.mu.Lock()
 	p.want = role
@@ -136,11 +136,11 @@ func (p swapSide) SetRole(ctx context.Context, role sdk.Role) error {
 			return err
 		}
 	}
-	give, err := p.takeTurn(ctx)
+	release, err := p.acquireRole(ctx)
 	if err != nil {
 		return err
 	}
-	defer give()
+	defer release()
 	p.mu.Lock()
 	s := p.session
 	p.mu.Unlock()
@@ -150,7 +150,7 @@ func (p swapSide) SetRole(ctx context.Context, role sdk.Role) error {
 	return p.become(ctx, s, role)
 }
 
-// Verify compares what the kernel serves with what it was told, while no update is
+// Verify compares what the kernel serves with what it was sent, while no update is
 // under way, and once all that it only planned is written.
 func (p swapSide) Verify(ctx context.Context) (bool, error) {
 	if err := p.written(ctx); err != nil {
@@ -166,11 +166,11 @@ func (p swapSide) Verify(ctx context.Context) (bool, error) {
 	if !s.fed() {
 		return false, errNoProcess
 	}
-	told := s.cursor.Confirmed()
-	if n := s.cursor.Wanted(); len(told) == 0 && n > 0 {
+	confirmed := s.cursor.Confirmed()
+	if n := s.cursor.Wanted(); len(confirmed) == 0 && n > 0 {
 		return false, fmt.Errorf("it has confirmed nothing, and %s are to be served", phrase.Count(n, "port of a Service"))
 	}
-	v := swap.Expect(told)
+	v := swap.Expect(confirmed)
 	err := s.remote.Inspect(ctx, func(s sdk.Served) error { v.Saw(s); return nil })
 	if errors.Is(err, wire.ErrUnsupported) {
 		return false, nil
@@ -214,19 +214,19 @@ func (p swapSide) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntr
 	return nil
 }
 
-// Progress is how far its process has come, as it told with its last beat.
+// Progress returns how far its process has come, as it reported with its last heartbeat.
 func (p swapSide) Progress() uint64 { return p.status().Vitals.Progress }
 
-// Flows are what is left of those it has begun. Of a process that is still to come into
+// Flows returns what is left of those it has begun. Of a process that is still to come into
 // session they are not known: a host before may have left it, with flows. Nor are they of
-// one that has not been told its role yet: it counts them while it drains.
+// one that does not have its role yet: it counts them while it drains.
 func (p swapSide) Flows(ctx context.Context) (int, error) {
 	p.mu.Lock()
-	s, told := p.session, p.session.is(p.want)
+	s, has := p.session, p.session.is(p.want)
 	p.mu.Unlock()
 	switch {
-	case s != nil && !told:
-		return 0, errUntold
+	case s != nil && !has:
+		return 0, errNoRole
 	case s != nil:
 		vitals, err := s.remote.Vitals(ctx)
 		return vitals.Flows, err
@@ -238,19 +238,19 @@ func (p swapSide) Flows(ctx context.Context) (int, error) {
 
 var (
 	errComing = errors.New("its process is not in session yet")
-	errUntold = errors.New("its process has not been told its role yet")
+	errNoRole = errors.New("its process does not have its role yet")
 )
 
 // Stop ends its process; what is in the kernel stays.
 func (p swapSide) Stop() { p.process.stop() }
 
-// Cleanup removes it from the node. It is told nothing more, or it would come
+// Cleanup removes it from the node. It is sent nothing more, or it would come
 // back; and what its process cannot do, another one of its binary does. Of a plugin that
 // runs by itself that is the next one in session, when Cleanup is called again. Where
 // another process is the writer of its mode it only ends: the rules are that one's.
 func (p swapSide) Cleanup(ctx context.Context) error {
 	p.mu.Lock()
-	p.leaving = true
+	p.clearing = true
 	elsewhere, holder := p.writer.lock == sdk.LockAwaited, p.writer.holder
 	p.mu.Unlock()
 	defer p.Release()
@@ -276,7 +276,7 @@ func (p swapSide) Cleanup(ctx context.Context) error {
 }
 
 // clear has its process clean up after itself, and after those before it. No update
-// goes to it any more.
+// swaps to it any more.
 func (p swapSide) clear(ctx context.Context) error {
 	remote := p.remote()
 	if remote == nil {

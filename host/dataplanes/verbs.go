@@ -24,7 +24,7 @@ import (
 // describes itself so, and nothing else.
 var errNoAnswer = errors.New("it gives no answer in JSON; was it built with an older sdk?")
 
-// Describe is a plugin that no host runs, with what its binary says of itself.
+// Describe returns a plugin that no host runs, with what its binary says of itself.
 func Describe(ctx context.Context, f supervise.Found, sum string) admin.Plugin {
 	p := unused(f)
 	p.APIVersion, p.Kind = admin.APIVersion, "Plugin"
@@ -46,7 +46,7 @@ func Describe(ctx context.Context, f supervise.Found, sum string) admin.Plugin {
 	return p
 }
 
-// refuses is why this node cannot run a plugin, by its own word; empty: it can.
+// refuses returns why this node cannot run a plugin, by its own word; empty: it can.
 func refuses(ctx context.Context, path, sum string, options []byte) (why string, err error) {
 	words := []string{"check", "-o", "json"}
 	if len(options) > 0 {
@@ -62,7 +62,7 @@ func refuses(ctx context.Context, path, sum string, options []byte) (why string,
 	return checked.Why, nil
 }
 
-// wouldRemove are the things that a plugin's binary would clean up.
+// wouldRemove returns the things that a plugin's binary would clean up.
 func wouldRemove(ctx context.Context, path, sum string, flags ...string) ([]string, error) {
 	cleaned, err := answer[struct {
 		Removed []string
@@ -74,7 +74,7 @@ func wouldRemove(ctx context.Context, path, sum string, flags ...string) ([]stri
 	return cleaned.Removed, err
 }
 
-// answer is what a verb printed. One that failed may have said why in its answer.
+// answer returns what a verb printed. One that failed may have said why in its answer.
 func answer[T any](printed []byte, failed error) (T, error) {
 	var t T
 	if len(printed) == 0 && failed != nil {

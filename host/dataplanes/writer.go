@@ -15,7 +15,7 @@ import (
 )
 
 // This file is about the writer's lock (contract line 8): what a process without it was
-// told it has received, and does not serve.
+// sent it has received, and does not serve.
 
 // A writer is how a process stands to the writer's lock, as it last reported.
 type writer struct {
@@ -41,7 +41,7 @@ const (
 	askEach = 40 * time.Millisecond
 )
 
-// beat takes in what a process reports.
+// beat notes what a process reports.
 func (p *dataplane) beat(remote *wire.Remote, v wire.Vitals) {
 	p.mu.Lock()
 	s := p.session
@@ -69,7 +69,7 @@ func (p *dataplane) ask(ctx context.Context, remote *wire.Remote) {
 	}
 }
 
-// takeServed takes in which revision is served, and which Services failed when what was
+// takeServed notes which revision is served, and which Services failed when what was
 // planned was written. More of these than a report can name are named by a Full.
 func (p *dataplane) takeServed(s *session, v wire.Vitals, role sdk.Role) {
 	served := v.Served
@@ -125,7 +125,7 @@ func (p *dataplane) reportWriter(s *session) {
 	}
 }
 
-// lacks is the writer once it is known why the process may not write; empty: it may. news
+// lacks returns the writer once it is known why the process may not write; empty: it may. news
 // says that this is to be reported.
 func (w writer) lacks(why string, active bool, now time.Time) (next writer, news bool) {
 	switch {
@@ -166,8 +166,8 @@ func (p *dataplane) mayPlan() bool {
 	return p.succeeds || p.session.is(sdk.Yielded) || p.want == sdk.Yielded || p.want == sdk.Draining
 }
 
-// lockMissing is an error once a dataplane that stands by, or keeps the role it found, has
-// lacked its mode's lock for too long: it can never serve what it was told. The caller has
+// lockMissing returns an error once a dataplane that stands by, or keeps the role it found, has
+// lacked its mode's lock for too long: it can never serve what it was sent. The caller has
 // the mutex.
 func (p *dataplane) lockMissing() error {
 	if p.want != sdk.Standby && p.want != 0 || p.succeeds || p.writer.since.IsZero() || time.Since(p.writer.since) < lockLimit {
@@ -176,7 +176,7 @@ func (p *dataplane) lockMissing() error {
 	return fmt.Errorf("%s may not write: %s", p.name, p.noWriter(p.session))
 }
 
-// written waits until its process serves everything that it was told.
+// written waits until its process serves everything that it was sent.
 func (p *dataplane) written(ctx context.Context) error {
 	for {
 		p.mu.Lock()

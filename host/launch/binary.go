@@ -95,7 +95,7 @@ var passed = []string{
 	"XTABLES_LOCKFILE",
 }
 
-// Command is a process of the binary, to be started while it is open. Of this
+// Command returns a process of the binary, to be started while it is open. Of this
 // process's environment it gets what is passed, and no more: the rest may hold
 // credentials.
 func (b *Binary) Command(ctx context.Context, args ...string) *exec.Cmd {
@@ -110,5 +110,5 @@ func (b *Binary) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Close lets go of the file. What was started from it runs on.
+// Close closes the file. What was started from it runs on.
 func (b *Binary) Close() error { return b.file.Close() }

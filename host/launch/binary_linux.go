@@ -4,7 +4,7 @@ package launch
 
 import "fmt"
 
-// executed is the path to execute: the open file itself. It is closed when the
+// executed returns the path to execute: the open file itself. It is closed when the
 // program begins, which is why a script's interpreter needs the path.
 func (b *Binary) executed() string {
 	if b.script {

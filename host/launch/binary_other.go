@@ -4,5 +4,5 @@
 
 package launch
 
-// executed is the path to execute. Only Linux runs an open file.
+// executed returns the path to execute. Only Linux runs an open file.
 func (b *Binary) executed() string { return b.path }

@@ -21,7 +21,7 @@ func executable(path string, info os.FileInfo) error {
 	return nil
 }
 
-// unstarted is why the kernel would not run the binary.
+// unstarted returns why the kernel would not run the binary.
 func unstarted(path string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOEXEC):

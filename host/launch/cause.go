@@ -10,7 +10,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// cause is why a launch failed, as far as can be told; err is go-plugin's word.
+// cause returns why a launch failed, as far as can be told; err is go-plugin's word.
 func (c Command) cause(ctx context.Context, err error, child *child) error {
 	late := child.late.Load()
 	switch {

@@ -66,7 +66,7 @@ func (c *child) Start(context.Context) error {
 		return err
 	}
 	c.pid, c.signal = c.cmd.Process.Pid, c.cmd.Process.Signal
-	c.start, _ = StartTime(c.pid) // zero if it is gone already, and then nobody asks
+	c.start, _ = StartTime(c.pid) // zero if it is gone already, and then nothing asks
 	c.free = context.AfterFunc(c.until, func() { c.kill(os.Kill) })
 	read := make(chan struct{}, 2)
 	go func() { c.readStdout(stdout); read <- struct{}{} }()
@@ -116,7 +116,7 @@ const lastWords = 200 * time.Millisecond
 
 // reap waits for the process. Go does that by a pidfd where there is one.
 func (c *child) reap(stdout, stderr *os.File, read <-chan struct{}) {
-	state, _ := c.cmd.Process.Wait() // it fails only if someone else has reaped it
+	state, _ := c.cmd.Process.Wait() // it fails only if other code has reaped it
 	deadline := time.Now().Add(lastWords)
 	_ = stdout.SetReadDeadline(deadline) // pipes have deadlines wherever Go has a poller
 	_ = stderr.SetReadDeadline(deadline)

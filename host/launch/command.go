@@ -72,7 +72,7 @@ func (c *Command) prepare() (*Binary, error) {
 	return binary, nil
 }
 
-// command is the process to be, without what go-plugin adds to its environment.
+// command returns the process to be, without what go-plugin adds to its environment.
 func (c Command) command(b *Binary, cert []byte) *exec.Cmd {
 	cmd := b.Command(context.Background(), c.Args...) // its end is seen to by child
 	cmd.Dir = c.stateDir()

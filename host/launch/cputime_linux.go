@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// CPUTime is how long the threads of a process have run, and how long they waited for a
+// CPUTime returns how long the threads of a process have run, and how long they waited for a
 // processor. It is nothing where the kernel does not count that.
 func CPUTime(pid int) (ran, queued time.Duration) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))

@@ -16,7 +16,7 @@ type Exit struct {
 	Stderr []string       // the last lines it printed past its log; of a panic, the first
 }
 
-// String is a sentence without its subject: "exited with code 2: panic: …".
+// String returns a sentence without its subject: "exited with code 2: panic: …".
 func (e Exit) String() string {
 	if reason := e.reason(); reason != "" {
 		return e.how() + ": " + reason
@@ -34,7 +34,7 @@ func (e Exit) how() string {
 	return "ended, it is not known how: it was not a child of this process"
 }
 
-// reason is the line most likely to say why: the first of a panic or of a dump of all
+// reason returns the line most likely to say why: the first of a panic or of a dump of all
 // goroutines, or else the last.
 func (e Exit) reason() string {
 	if len(e.Stderr) == 0 {
@@ -46,7 +46,7 @@ func (e Exit) reason() string {
 	return e.Stderr[len(e.Stderr)-1]
 }
 
-// Crash is what a program in Go said as it crashed, and where it was then; nil: it ended
+// Crash returns what a program in Go said as it crashed, and where it was then; nil: it ended
 // otherwise.
 func (e Exit) Crash() []string {
 	if len(e.Stderr) > 0 && (strings.HasPrefix(e.Stderr[0], "panic: ") || strings.HasPrefix(e.Stderr[0], "fatal error: ")) {

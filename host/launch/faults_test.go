@@ -94,7 +94,7 @@ func TestPrintingDoesNotBlock(t *testing.T) {
 	}
 }
 
-func TestAPanicIsTold(t *testing.T) {
+func TestAPanicIsReported(t *testing.T) {
 	r := configured(t, launched(t, "serve"), order{Panic: "wrong step"})
 	_, err := r.Sync(soon(t), full(1))
 	if err == nil || !strings.Contains(err.Error(), "exited with code 2: panic: wrong step") {
@@ -106,7 +106,7 @@ func TestAPanicIsTold(t *testing.T) {
 	}
 }
 
-func TestAFatalLogIsTold(t *testing.T) {
+func TestAFatalLogIsReported(t *testing.T) {
 	r := configured(t, launched(t, "serve"), order{Fatal: "no way on"})
 	_, err := r.Sync(soon(t), full(1))
 	if err == nil || !strings.Contains(err.Error(), "exited with code 1: ") || !strings.HasSuffix(err.Error(), "no way on") {

@@ -46,7 +46,7 @@ type guard struct {
 	dirs   []string // that lead to the host's own binary
 }
 
-// hostBinary is the guard that the host's own binary has.
+// hostBinary returns the guard that the host's own binary has.
 func hostBinary() guard {
 	g := guard{owners: []uint32{0, uint32(os.Geteuid())}, group: uint32(os.Getegid())}
 	path, err := os.Executable()

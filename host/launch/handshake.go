@@ -16,7 +16,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// pluginSets is what go-plugin chooses a major from. The sets are empty, because the host
+// pluginSets returns what go-plugin chooses a major from. The sets are empty, because the host
 // makes its connection without go-plugin.
 func pluginSets() map[int]plugin.PluginSet {
 	sets := make(map[int]plugin.PluginSet)
@@ -26,7 +26,7 @@ func pluginSets() map[int]plugin.PluginSet {
 	return sets
 }
 
-// silent is the only logger under which go-plugin leaves a plugin's stderr alone.
+// silent returns the only logger under which go-plugin leaves a plugin's stderr alone.
 // Under any other it parses each line, and a line such as {"@message":5} ends
 // the host.
 func silent() hclog.Logger { return hclog.New(&hclog.LoggerOptions{Level: hclog.Off}) }

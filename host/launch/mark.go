@@ -16,14 +16,14 @@ type Mark struct {
 	Launch   string `json:"launch"`             // of this launch alone; empty: Launch makes one up
 	StateDir string `json:"stateDir,omitempty"` // the host's, absolute, without symbolic links
 	Mode     string `json:"mode,omitempty"`
-	Slot     string `json:"slot,omitempty"` // as Handle files are told apart
+	Slot     string `json:"slot,omitempty"` // to distinguish Handle files
 	Host     int    `json:"host,omitempty"` // the pid of the host that launched it
 }
 
 // markKey is the variable that holds the mark, as JSON.
 const markKey = "POINTSMAN_PROCESS"
 
-// NewLaunch is a name that no other launch has.
+// NewLaunch returns a name that no other launch has.
 func NewLaunch() string { return rand.Text() }
 
 func (m Mark) environ() string {
@@ -34,7 +34,7 @@ func (m Mark) environ() string {
 	return markKey + "=" + string(text)
 }
 
-// markIn is the mark in an environment as /proc has it; false: there is none.
+// markIn returns the mark in an environment as /proc has it; false: there is none.
 func markIn(environ string) (Mark, bool) {
 	for _, variable := range strings.Split(environ, "\x00") {
 		text, ok := strings.CutPrefix(variable, markKey+"=")

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NetNS is the network namespace of the calling thread, as Marked.NetNS has it.
+// NetNS returns the network namespace of the calling thread, as Marked.NetNS has it.
 func NetNS() (string, error) { return os.Readlink("/proc/thread-self/ns/net") }
 
 // FindMarked lists the processes that have a mark, the oldest first. What this user may
@@ -55,7 +55,7 @@ func entries(dir string) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// markedProcess is the process of that pid, if it has a mark.
+// markedProcess returns the process of that pid, if it has a mark.
 func markedProcess(pid int) (Marked, error) {
 	environ, err := environOf(pid)
 	if err != nil {
@@ -140,7 +140,7 @@ func (m Marked) End(ctx context.Context) error {
 	return nil
 }
 
-// traits are what tells a process from another that gets its pid: its network namespace,
+// traits returns what tells a process from another that gets its pid: its network namespace,
 // and the file that it executes, which reads "(deleted)" after an upgrade and is the same
 // inode nevertheless. Empty: nothing can be said.
 func traits(pid int) (netns, exe string) {
@@ -193,7 +193,7 @@ type stat struct {
 	parent int
 }
 
-// readStat is os.ErrProcessDone when there is no such process, or only a zombie.
+// readStat returns os.ErrProcessDone when there is no such process, or only a zombie.
 func readStat(pid int) (stat, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {

@@ -21,5 +21,5 @@ func (m Marked) End(context.Context) error { return ErrNotPlugin }
 
 func traits(int) (netns, exe string) { return "", "" }
 
-// shows is an error here: nothing tells a process from another that gets its pid.
+// shows returns an error here: nothing tells a process from another that gets its pid.
 func (h Handle) shows(*process) error { return ErrNotPlugin }

@@ -33,13 +33,13 @@ func connect(ctx context.Context, h Handle, p *process) (*Plugin, error) {
 	return &Plugin{Remote: remote, process: p, handle: h}, nil
 }
 
-// Handle is what it takes to Attach to the plugin again.
+// Handle returns what it takes to Attach to the plugin again.
 func (p *Plugin) Handle() Handle { return p.handle }
 
-// Warnings are what went wrong at launch without keeping the plugin from being used.
+// Warnings returns what went wrong at launch without keeping the plugin from being used.
 func (p *Plugin) Warnings() []string { return p.warnings }
 
-// Exit is how the process ended; it is known once Exited is closed.
+// Exit returns how the process ended; it is known once Exited is closed.
 func (p *Plugin) Exit() Exit {
 	if !p.process.gone() {
 		return Exit{Code: -1}
@@ -47,7 +47,7 @@ func (p *Plugin) Exit() Exit {
 	return p.process.exit
 }
 
-// Close lets go of the plugin and leaves it running. A child is still reaped when it ends.
+// Close closes the connections to the plugin and leaves it running. A child is still reaped when it ends.
 func (p *Plugin) Close() error {
 	p.closed.Do(p.process.forget)
 	return p.Remote.Close()

@@ -16,7 +16,7 @@ import (
 // host's terminal does not reach it.
 func separate() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
-// StartTime is when process pid started, in the kernel's ticks since boot. With
+// StartTime returns when process pid started, in the kernel's ticks since boot. With
 // the pid it names a process for good. The error is os.ErrProcessDone when there
 // is no such process, or only a zombie.
 func StartTime(pid int) (uint64, error) {

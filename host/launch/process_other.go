@@ -14,7 +14,7 @@ import (
 
 func separate() *syscall.SysProcAttr { return nil }
 
-// StartTime is when process pid started. This system has no way to tell that we
+// StartTime returns when process pid started. This system has no way to tell that we
 // know of; zero stands for that.
 func StartTime(int) (uint64, error) { return 0, nil }
 

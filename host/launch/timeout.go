@@ -35,7 +35,7 @@ func (t Timeout) max() time.Duration {
 	return 6 * t.Limit
 }
 
-// Context is ctx until the time is over; its cause says so then. A goroutine counts the
+// Context returns ctx until the time is over; its cause says so then. A goroutine counts the
 // time until cancel is called.
 func (t Timeout) Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -82,7 +82,7 @@ func usageOf(pids []int) []usage {
 	return all
 }
 
-// counts is how much of took counts, by what the processes have spent before and after it.
+// counts returns how much of took counts, by what the processes have spent before and after it.
 // The first of them is this one, which always runs a little.
 func (t Timeout) counts(took time.Duration, before, after []usage) time.Duration {
 	excused := time.Duration(0)

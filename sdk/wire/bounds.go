@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// What a host takes in of one answer. A plugin that says more is broken or means
+// What a host accepts of one answer. A plugin that says more is broken or means
 // harm, and must not cost the host its memory: a byte on the wire may become fifty
 // in memory, so the small answers are bounded more tightly than grpc could.
 const (
@@ -20,7 +20,7 @@ const (
 	maxVitals          = 256 << 10 // Report
 	maxHeader          = 64 << 10  // an error, with its detail
 	maxSamples         = 1024      // of a Report, and histograms
-	maxUnserved        = 64 << 10  // bytes of the failures in a Report; of more only the number is told
+	maxUnserved        = 64 << 10  // bytes of the failures in a Report; of more only the number is sent
 	maxWords           = 256       // features, limits, attributes of a log line
 	maxAnswer          = 64 << 20  // bytes of a Result, or of a Cleanup's answer
 	maxSteps           = 100_000   // of a Result; more are left out
@@ -69,7 +69,7 @@ func plain(s string) bool {
 	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return shown(r) != r }) < 0
 }
 
-// shown is r, if it may be shown as it is.
+// shown returns r, if it may be shown as it is.
 func shown(r rune) rune {
 	if unicode.IsControl(r) && r != '\n' && r != '\t' {
 		return utf8.RuneError
@@ -77,13 +77,13 @@ func shown(r rune) rune {
 	return r
 }
 
-// oneLine is text that cannot be taken for a line of its own, as in a log.
+// oneLine returns text that cannot be taken for a line of its own, as in a log.
 func oneLine(s string) string { return strings.ReplaceAll(text(s), "\n", " ") }
 
-// first are at most n of all.
+// first returns at most n of all.
 func first[T any](all []T, n int) []T { return all[:min(n, len(all))] }
 
-// texts are a list's words, fit to be shown.
+// texts returns a list's words, fit to be shown.
 func texts[S ~string](all []string) []S {
 	var out []S
 	for _, s := range first(all, maxWords) {
@@ -92,7 +92,7 @@ func texts[S ~string](all []string) []S {
 	return out
 }
 
-// tooMany is the error of an answer without a reasonable end.
+// tooMany returns the error of an answer without a reasonable end.
 func tooMany(what string, most int) error {
 	return fmt.Errorf("it answers with more than %d %s", most, what)
 }

@@ -38,7 +38,7 @@ func decodeDescription(d *pb.Description) sdk.Description {
 	return out
 }
 
-// checkDescription tells an author what no host could show.
+// checkDescription returns what is wrong with a Description that no host could show.
 func checkDescription(d sdk.Description) error {
 	var schema json.RawMessage
 	if err := json.Unmarshal(d.Options, &schema); len(d.Options) > 0 && err != nil {

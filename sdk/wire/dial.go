@@ -31,7 +31,7 @@ const (
 )
 
 // Dial connects to the plugin behind t, which must be that process; where its PID is zero,
-// any that runs as this user or as root. Close lets go of it.
+// any that runs as this user or as root. Close closes the connection to it.
 func Dial(ctx context.Context, t Target, process Process) (*Remote, error) {
 	tried := &attempts{}
 	conn, err := dial(t, process.PID(), tried)
@@ -88,7 +88,7 @@ func (a *attempts) note(err error) {
 	a.last = err
 }
 
-// explain is err, the failure of a call, with what kept the plugin from being reached.
+// explain returns err, the failure of a call, with what kept the plugin from being reached.
 func (a *attempts) explain(err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -134,7 +134,7 @@ func connect(creds credentials.TransportCredentials, dialer func(context.Context
 	)
 }
 
-// serverOptions are the plugin's half of the same.
+// serverOptions returns the plugin's half of the same.
 func serverOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
@@ -152,7 +152,7 @@ func greet(ctx context.Context, conn *grpc.ClientConn, nonce string) (Hello, err
 	defer cancel()
 	reply, err := pb.NewHelloClient(conn).Hello(ctx, &pb.HelloRequest{Majors: Majors()}, grpc.MaxCallRecvMsgSize(maxHello))
 	if err != nil {
-		return Hello{}, fmt.Errorf("ask the plugin who it is: %w", decodeStatus(err))
+		return Hello{}, fmt.Errorf("ask the plugin what it is: %w", decodeStatus(err))
 	}
 	hello := decodeHello(reply)
 	if nonce != "" && hello.Nonce != nonce {

@@ -16,7 +16,7 @@ import (
 )
 
 // ErrFenced is what a call of an older session gets: another host has configured
-// the plugin since. Whoever gets it must leave the plugin alone.
+// the plugin since. A host that gets it must not call the plugin again.
 var ErrFenced = errors.New("fenced: another session has begun")
 
 // ErrUnsupported is what Inspect, ExportAffinity and ImportAffinity return where the dataplane is no
@@ -71,7 +71,7 @@ func decodeProblem(p *pb.Problem) error {
 	return &remoteError{message: message}
 }
 
-// encodeStatus is how a call's error leaves the plugin: a status whose detail is
+// encodeStatus returns how a call's error leaves the plugin: a status whose detail is
 // a Problem.
 func encodeStatus(err error) error {
 	if err == nil {
@@ -94,7 +94,7 @@ func encodeStatus(err error) error {
 	return st.Err()
 }
 
-// decodeStatus is how it arrives. An error that has no Problem is the transport's
+// decodeStatus returns how it arrives. An error that has no Problem is the transport's
 // own, and keeps its words.
 func decodeStatus(err error) error {
 	st, ok := status.FromError(err)

@@ -16,7 +16,7 @@ const (
 	cookieValue = "8d7c4cf0-the-points-are-set"
 )
 
-// Handshake is what go-plugin has to know at both ends.
+// Handshake returns what go-plugin has to know at both ends.
 func Handshake() plugin.HandshakeConfig {
 	return plugin.HandshakeConfig{MagicCookieKey: cookieKey, MagicCookieValue: cookieValue}
 }

@@ -35,7 +35,7 @@ type Hello struct {
 
 func (h Hello) String() string { return fmt.Sprintf("%s %s (pid %d)", h.Name, h.Version, h.PID) }
 
-// newHello is what this process says of itself.
+// newHello returns what this process says of itself.
 func newHello(name, version string) Hello {
 	nonce := make([]byte, 16)
 	rand.Read(nonce) // never fails: crypto/rand
@@ -78,7 +78,7 @@ func decodeHello(h *pb.HelloReply) Hello {
 	}
 }
 
-// common is the newest major that both ends speak; zero: there is none.
+// common returns the newest major that both ends speak; zero: there is none.
 func (h Hello) common() uint32 {
 	for _, major := range Majors() {
 		if slices.Contains(h.Majors, major) {

@@ -67,7 +67,7 @@ func (s socket) listen() (net.Listener, error) {
 	return &userListener{Listener: listener, users: s.users}, nil
 }
 
-// group is what the group may do in the folder, and with the socket: nothing,
+// group returns what the group may do in the folder, and with the socket: nothing,
 // unless other users are named.
 func (s socket) group() os.FileMode {
 	if len(s.users) == 0 {

@@ -190,7 +190,7 @@ func TestAttachToWhatIsNoPlugin(t *testing.T) {
 			}
 		}()
 		_, err := Attach(brief(t), Target{Network: "unix", Address: path})
-		if err == nil || !strings.Contains(err.Error(), "ask the plugin who it is") {
+		if err == nil || !strings.Contains(err.Error(), "ask the plugin what it is") {
 			t.Errorf("says %q: %v; want that it does not answer", says, err)
 		}
 	}

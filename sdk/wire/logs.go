@@ -26,12 +26,12 @@ type LogLine struct {
 	Level   slog.Level
 	Message string
 	Attrs   []slog.Attr // values are strings
-	Dropped uint64      // lines lost just before this one, because nobody read them in time
+	Dropped uint64      // lines lost just before this one, because nothing read them in time
 
 	number uint64 // counted from 1
 }
 
-// String is the line as people read it.
+// String returns the line as people read it.
 func (l LogLine) String() string {
 	var b strings.Builder
 	b.WriteString(l.Time.Format(time.RFC3339) + " " + l.Level.String() + " " + l.Message)

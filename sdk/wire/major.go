@@ -15,11 +15,11 @@ import (
 // is a new field.
 const Major uint32 = 1
 
-// Majors are those that a host of this version speaks: the newest, and the one
+// Majors returns those that a host of this version speaks: the newest, and the one
 // before it once there is one. A plugin speaks Major only.
 func Majors() []uint32 { return []uint32{Major} }
 
-// speaking is conn, for calls of this major.
+// speaking returns conn, for calls of this major.
 func speaking(conn *grpc.ClientConn, _ uint32) grpc.ClientConnInterface { return conn }
 
 func (s *server) register(r grpc.ServiceRegistrar) {

@@ -14,12 +14,12 @@ import (
 )
 
 // This file makes a version to come of this one, for tests of upgrades: its messages
-// are the same, but they go by the next major's names, which nobody from before knows.
+// are the same, but they go by the next major's names, which no older process knows.
 
 // Major is what the plugins of that version speak.
 const Major uint32 = 2
 
-// Majors are what its hosts speak.
+// Majors returns what its hosts speak.
 func Majors() []uint32 { return []uint32{Major, 1} }
 
 const (
@@ -27,7 +27,7 @@ const (
 	next = "pointsman.dataplane.v2.Dataplane"
 )
 
-// speaking is conn, for calls of this major.
+// speaking returns conn, for calls of this major.
 func speaking(conn *grpc.ClientConn, major uint32) grpc.ClientConnInterface {
 	if major == Major {
 		return renamed{conn}

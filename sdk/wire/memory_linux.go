@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// memory is how many bytes of this process are resident; zero: not known.
+// memory returns how many bytes of this process are resident; zero: not known.
 func memory() uint64 {
 	statm, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

@@ -6,7 +6,7 @@ package wire
 
 import "runtime/metrics"
 
-// memory is about how many bytes of this process are resident: what the Go
+// memory returns about how many bytes of this process are resident: what the Go
 // runtime has of the system and has not given back.
 func memory() uint64 {
 	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}

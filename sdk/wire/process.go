@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
-// A Process is the process behind a Remote, as whoever started or found it sees it. A
+// A Process is the process behind a Remote, as the code that started or found it sees it. A
 // call that fails because the process has ended says so, and how it ended.
 type Process interface {
 	PID() int                // zero: not known

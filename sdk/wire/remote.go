@@ -62,10 +62,10 @@ func newRemote(conn *grpc.ClientConn, hello Hello, t Target, p Process) *Remote 
 	return &Remote{conn: conn, calls: calls, client: pb.NewDataplaneClient(calls), hello: hello, target: t, process: p, release: func() {}, attempts: &attempts{}}
 }
 
-// Hello is what the plugin said of itself when it was connected to.
+// Hello returns what the plugin said of itself when it was connected to.
 func (r *Remote) Hello() Hello { return r.hello }
 
-// Target is what it takes to reach this very process again.
+// Target returns what it takes to reach this very process again.
 func (r *Remote) Target() Target { return r.target }
 
 // Exited is closed when the plugin's process has ended.

@@ -57,7 +57,7 @@ func (r *ring) drop() {
 	r.first++
 }
 
-// size is about what the line costs in memory.
+// size returns about what the line costs in memory.
 func (l LogLine) size() int {
 	n := len(l.Message) + 64
 	for _, a := range l.Attrs {
@@ -66,7 +66,7 @@ func (l LogLine) size() int {
 	return n
 }
 
-// lost is how many lines were dropped before anyone read them.
+// lost returns how many lines were dropped before they were read.
 func (r *ring) lost() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -118,7 +118,7 @@ func TestHostTimeout(t *testing.T) {
 
 // A relay whose host died before it gave it a role is found by no other host, and goes; one
 // that has a role may have connections, and stays.
-func TestARelayWithoutARoleGoes(t *testing.T) {
+func TestARelayWithoutARoleEnds(t *testing.T) {
 	for _, late := range []bool{false, true} { // the host dies while the role is set
 		for _, role := range []sdk.Role{0, sdk.Standby, sdk.Active} {
 			synctest.Test(t, func(t *testing.T) { // its clock costs no time

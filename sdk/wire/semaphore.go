@@ -69,7 +69,7 @@ func (s *semaphore) interrupt(why error) {
 	}
 }
 
-// current is the present call, how long it has run, and how long past the end of its
+// current returns the present call, how long it has run, and how long past the end of its
 // context.
 func (s *semaphore) current() (name string, ran, overdue time.Duration) {
 	s.mu.Lock()

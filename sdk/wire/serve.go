@@ -90,7 +90,7 @@ func onSignals(s *server, ending ...os.Signal) (stop func()) {
 	}
 }
 
-// hostTimeoutOf is how long this dataplane's process runs without a host; zero: no limit.
+// hostTimeoutOf returns how long this dataplane's process runs without a host; zero: no limit.
 func hostTimeoutOf(d sdk.Description) time.Duration {
 	if slices.Contains(d.Limits, sdk.LimitDiesWithProcess) {
 		return 0
@@ -98,7 +98,7 @@ func hostTimeoutOf(d sdk.Description) time.Duration {
 	return hostTimeout
 }
 
-// withoutHost is how long this process may run without a host, as things are now; zero: no
+// withoutHost returns how long this process may run without a host, as things are now; zero: no
 // limit.
 func (s *server) withoutHost() time.Duration {
 	if _, role := s.session.now(); role == 0 && (s.hostTimeout == 0 || s.hostTimeout > unusedTimeout) {

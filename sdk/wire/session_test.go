@@ -388,7 +388,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-func TestSticksGoAroundTheWorld(t *testing.T) {
+func TestAffinityTravelsBothWays(t *testing.T) {
 	r := configured(t, local(t, &gifted{}), order{})
 	var entries []sdk.AffinityEntry
 	for i := range 30000 {

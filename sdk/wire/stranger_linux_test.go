@@ -48,7 +48,7 @@ func openUp(t *testing.T, socket string) {
 }
 
 // A plugin that listens for itself turns other users away.
-func TestAListenerTurnsStrangersAway(t *testing.T) {
+func TestAListenerRefusesStrangers(t *testing.T) {
 	path := filepath.Join(shortDir(t), "own", "s")
 	listening(t, "unix://"+path)
 	var err error
@@ -70,7 +70,7 @@ func TestAListenerTurnsStrangersAway(t *testing.T) {
 }
 
 // A host does not speak to a listener of another user.
-func TestAHostTurnsFromStrangers(t *testing.T) {
+func TestAHostRefusesStrangers(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s")
 	openUp(t, filepath.Dir(path))
 	var listener net.Listener
@@ -88,7 +88,7 @@ func TestAHostTurnsFromStrangers(t *testing.T) {
 
 // A plugin lets in the users that it was told of, and no other, and its folder
 // their group.
-func TestAListenerLetsInWhomItWasToldOf(t *testing.T) {
+func TestAListenerAcceptsNamedUsers(t *testing.T) {
 	dir := shortDir(t)
 	path := filepath.Join(dir, "own", "s")
 	for _, test := range []struct {

@@ -163,7 +163,7 @@ func receiveResult(stream grpc.ClientStream, result *sdk.Result) error {
 	}
 }
 
-// addResult takes in one piece of an answer.
+// addResult adds one chunk of an answer.
 func addResult(r *sdk.Result, c *pb.ResultChunk) error {
 	if len(r.Failed)+len(c.Failed) > maxFailures {
 		return tooMany("failures", maxFailures)

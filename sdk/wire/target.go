@@ -23,7 +23,7 @@ type Target struct {
 	Peer    []byte `json:"peer,omitempty"`  // the plugin's certificate, DER
 }
 
-// At is the Target of a plugin that was started with --listen and the same address:
+// At returns the Target of a plugin that was started with --listen and the same address:
 // "unix:///run/pointsman/ipvs.sock".
 func At(address string) (Target, error) {
 	path, err := socketPath(address)
@@ -33,10 +33,10 @@ func At(address string) (Target, error) {
 	return Target{Network: "unix", Address: path}, nil
 }
 
-// String is the address alone, without the key.
+// String returns the address alone, without the key.
 func (t Target) String() string { return t.Network + "://" + t.Address }
 
-// PID is the process behind a unix socket, which must be this user's or root's. Zero: the
+// PID returns the process behind a unix socket, which must be this user's or root's. Zero: the
 // kernel has no name for it here, as for a process of another PID namespace.
 func (t Target) PID(ctx context.Context) (int, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, t.Network, t.Address)
@@ -57,7 +57,7 @@ func (t Target) PID(ctx context.Context) (int, error) {
 // serverName is what both certificates are for; go-plugin's is.
 const serverName = "localhost"
 
-// TLS is the host's side of a connection. Peer is the only certificate that it accepts;
+// TLS returns the host's side of a connection. Peer is the only certificate that it accepts;
 // without one, as before the plugin has told its own, any is.
 func (t Target) TLS() (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(t.Cert, t.Key)
@@ -81,7 +81,7 @@ func (t Target) TLS() (*tls.Config, error) {
 	return config, nil
 }
 
-// socketPath is the path in an address "unix:///path".
+// socketPath returns the path in an address "unix:///path".
 func socketPath(address string) (string, error) {
 	path, ok := strings.CutPrefix(address, "unix://")
 	switch {

@@ -14,7 +14,7 @@ import (
 )
 
 // sendUpdate sends u in chunks, the last one marked. What cannot be put on the
-// wire is set aside as the plugin's end does it: named in the failures, and kept
+// wire is left out as the plugin's end does it: named in the failures, and kept
 // as it is served.
 func sendUpdate(session string, u sdk.Update, send func(*pb.UpdateChunk) error) ([]sdk.Failure, error) {
 	node, err := encodeNode(u.Node)
@@ -96,7 +96,7 @@ func tooLarge(svc *sdk.Service, size int) error {
 type incoming struct {
 	session string
 	update  sdk.Update
-	failed  []sdk.Failure // set aside: what this version does not understand
+	failed  []sdk.Failure // left out: what this version does not understand
 	headed  bool
 }
 

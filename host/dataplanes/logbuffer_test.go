@@ -12,9 +12,9 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 )
 
-func TestLogBook(t *testing.T) {
-	b := newLogBook()
-	for i := range bookLines + 5 {
+func TestLogBuffer(t *testing.T) {
+	b := newLogBuffer()
+	for i := range bufferLines + 5 {
 		b.add(admin.LogLine{Message: fmt.Sprint(i)})
 	}
 	var first, last string
@@ -27,7 +27,7 @@ func TestLogBook(t *testing.T) {
 		n++
 		return nil
 	})
-	if err != nil || n != bookLines || first != "5" || last != fmt.Sprint(bookLines+4) {
+	if err != nil || n != bufferLines || first != "5" || last != fmt.Sprint(bufferLines+4) {
 		t.Errorf("%d lines from %s to %s, %v", n, first, last, err)
 	}
 

@@ -10,25 +10,25 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 )
 
-// bookLines is how many lines of a plugin's log the host keeps.
-const bookLines = 1000
+// bufferLines is how many lines of a plugin's log the host keeps.
+const bufferLines = 1000
 
-// A logBook keeps the last lines of a plugin's log, over its restarts, for
+// A logBuffer keeps the last lines of a plugin's log, over its restarts, for
 // whatever asks later. It is safe for concurrent use.
-type logBook struct {
+type logBuffer struct {
 	mu    sync.Mutex // guards what follows
 	lines []admin.LogLine
 	first uint64        // the number of lines[0], counted from the beginning
 	more  chan struct{} // closed with the next line
 }
 
-func newLogBook() *logBook { return &logBook{more: make(chan struct{})} }
+func newLogBuffer() *logBuffer { return &logBuffer{more: make(chan struct{})} }
 
-func (b *logBook) add(l admin.LogLine) {
+func (b *logBuffer) add(l admin.LogLine) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.lines = append(b.lines, l)
-	if over := len(b.lines) - bookLines; over > 0 {
+	if over := len(b.lines) - bufferLines; over > 0 {
 		b.lines = slices.Delete(b.lines, 0, over)
 		b.first += uint64(over)
 	}
@@ -36,9 +36,9 @@ func (b *logBook) add(l admin.LogLine) {
 	b.more = make(chan struct{})
 }
 
-// since is what there is from line number n on, the number that comes next, and
+// since returns what there is from line number n on, the number that comes next, and
 // what is closed when there is more.
-func (b *logBook) since(n uint64) ([]admin.LogLine, uint64, <-chan struct{}) {
+func (b *logBuffer) since(n uint64) ([]admin.LogLine, uint64, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	next := b.first + uint64(len(b.lines))
@@ -48,7 +48,7 @@ func (b *logBook) since(n uint64) ([]admin.LogLine, uint64, <-chan struct{}) {
 
 // read calls line for each line there is, and with follow for each that comes,
 // until ctx ends.
-func (b *logBook) read(ctx context.Context, follow bool, line func(admin.LogLine) error) error {
+func (b *logBuffer) read(ctx context.Context, follow bool, line func(admin.LogLine) error) error {
 	var n uint64
 	for {
 		lines, next, more := b.since(n)
