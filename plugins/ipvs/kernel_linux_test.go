@@ -109,7 +109,7 @@ func TestKernelIPVSConforms(t *testing.T) {
 	dir := t.TempDir()
 	s := sdktest.InProcess(Description, func() sdk.Dataplane { return New(dir) })
 	s.Ground = g
-	s.Patience = 3 * time.Minute
+	s.Timeout = 3 * time.Minute
 	s.Disturb = func(context.Context) error { return exec.Command("ipvsadm", "-C").Run() }
 	s.Foreign = foreign(t)
 	sdktest.Conform(share{sdktest.Testing(t), readPart()}, s)

@@ -159,7 +159,7 @@ func appendAddr(packed []byte, addr, first netip.Addr) ([]byte, error) {
 	return append(packed, b[:]...), nil
 }
 
-// width is how many bytes each of count addresses has; zero: there are none.
+// width returns how many bytes each of count addresses has; zero: there are none.
 func width(packed []byte, count uint32) (int, error) {
 	switch uint64(len(packed)) {
 	case 0:
