@@ -105,10 +105,10 @@ func TestAttachTrustsNobodyElse(t *testing.T) {
 	}{
 		{"another process", func(h *Handle) { h.Start++ }, "is another one now"},
 		{"another nonce", func(h *Handle) { h.Nonce = "x" }, "not the process that was left here"},
-		{"another key", func(h *Handle) { h.Cert, h.Key = cert, key }, "ask the plugin who it is"},
-		{"another certificate", func(h *Handle) { h.Peer = other.Handle().Peer }, "ask the plugin who it is"},
+		{"another key", func(h *Handle) { h.Cert, h.Key = cert, key }, "ask the plugin what it is"},
+		{"another certificate", func(h *Handle) { h.Peer = other.Handle().Peer }, "ask the plugin what it is"},
 		{"another socket", func(h *Handle) { h.Address = other.Handle().Address }, "the socket belongs to process"},
-		{"no key", func(h *Handle) { h.Cert, h.Key = nil, nil }, "ask the plugin who it is"},
+		{"no key", func(h *Handle) { h.Cert, h.Key = nil, nil }, "ask the plugin what it is"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -106,7 +106,7 @@ func TestLaunchFails(t *testing.T) {
 		{"another major", part("major-2", dir), []string{"speaks major 2 of the wire, this host speaks 1", "pointsman 2.0.0 or later", "oldest that fits is 0.1.0"}},
 		{"a certificate that is none", part("junk-cert", dir), []string{"certificate that is none"}},
 		{"no certificate", part("no-cert", dir), []string{"without a certificate"}},
-		{"somebody's certificate", part("foreign-cert", dir, foreign), []string{"ask the plugin who it is", "/nowhere/at/all"}},
+		{"somebody's certificate", part("foreign-cert", dir, foreign), []string{"ask the plugin what it is", "/nowhere/at/all"}},
 		{"too deep a directory", deep, []string{"use a shorter one"}},
 	}
 	for _, test := range tests {
