@@ -27,20 +27,23 @@ func CleanedIn(dir, mode string) Cleaned {
 	return Cleaned(filepath.Join(dir, mode+"-cleaned-"+strings.Trim(strings.ReplaceAll(namespace, ":", "-"), "[]")))
 }
 
-// Leave leaves the mark if another process is the writer of mode.
+// Leave leaves the mark if another process is the writer of mode. A process to which the
+// ledger is out of reach removes nothing that a writer wrote.
 func (c Cleaned) Leave(dir, mode string) error {
 	book, err := ledger.Open(dir)
-	if err != nil {
-		return err
+	if err == nil {
+		var lock *ledger.Lock
+		if lock, err = book.TryLock(mode); err == nil {
+			return lock.Unlock()
+		}
 	}
-	lock, err := book.TryLock(mode)
-	if errors.Is(err, ledger.ErrLocked) {
+	switch {
+	case errors.Is(err, ledger.ErrLocked):
 		return os.WriteFile(string(c), nil, 0o600)
+	case outOfReach(err):
+		return nil
 	}
-	if err != nil {
-		return err
-	}
-	return lock.Unlock()
+	return err
 }
 
 // Left reports whether the mark is there.

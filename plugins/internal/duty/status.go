@@ -12,6 +12,10 @@ import (
 
 // A Status is a report that is written by whoever has the turn, and read beside it.
 type Status struct {
+	// Carries says that the process carries traffic too, so that what it works says
+	// nothing of its calls.
+	Carries bool
+
 	mu     sync.Mutex // guards report
 	report sdk.Report
 }
@@ -27,7 +31,9 @@ func (s *Status) Report() sdk.Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.report
-	r.Progress += uint64(used() / effort)
+	if !s.Carries {
+		r.Progress += uint64(used() / effort)
+	}
 	r.Samples, r.Histograms = slices.Clone(r.Samples), slices.Clone(r.Histograms)
 	return r
 }

@@ -15,7 +15,7 @@ func (d *Dataplane[P]) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, 
 		return nil, err
 	}
 	defer d.semaphore.done()
-	if !l.DryRun && d.lock == nil && !d.open.Unlocked {
+	if !l.DryRun && d.lock == nil {
 		if err := d.cleaned().Leave(d.dir, d.name()); err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ package frame
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -81,6 +82,7 @@ func New[P any](mode Mode[P], dir string) *Dataplane[P] {
 		mode: mode, dir: dir, Among: amongOthers, InStandby: inStandby,
 		semaphore: newSemaphore(), log: slog.New(slog.DiscardHandler),
 	}
+	d.status.Carries = slices.Contains(mode.Description.Limits, sdk.LimitDiesWithProcess)
 	d.claim = duty.NewClaim(mode.Description.Name, duty.Planner{
 		Enter: d.semaphore.idle,
 		Lock:  d.tryLock,
@@ -99,18 +101,24 @@ func (d *Dataplane[P]) Configure(ctx context.Context, setup sdk.Setup) (sdk.Desc
 		return sdk.Description{}, err
 	}
 	defer d.semaphore.done()
-	book, err := ledger.Open(d.dir)
-	if err != nil {
-		return sdk.Description{}, err
-	}
+	book, bookless := ledger.Open(d.dir)
 	if setup.Log != nil {
 		d.log = setup.Log
 	}
 	env := d.env()
 	env.Ledger = book
 	open, err := d.mode.Open(ctx, setup, env)
+	if err == nil && !open.Unlocked {
+		err = bookless
+	}
 	if err != nil {
 		return sdk.Description{}, err
+	}
+	if open.Unlocked && d.lock != nil {
+		d.claim.Forget()
+		if err := d.unlock(); err != nil {
+			return sdk.Description{}, err
+		}
 	}
 	d.setup, d.ledger = setup, book
 	d.use(open)
@@ -125,10 +133,13 @@ func (d *Dataplane[P]) Configure(ctx context.Context, setup sdk.Setup) (sdk.Desc
 	return d.description(), nil
 }
 
-// use makes the families of a session those that are written to.
+// use makes the families of a session those that are written to. One that goes on from the
+// session before keeps what it has.
 func (d *Dataplane[P]) use(open Session[P]) {
 	for _, f := range d.families {
-		f.Hold(nil)
+		if !slices.Contains(open.Families, f.Family) {
+			f.Hold(nil)
+		}
 	}
 	d.open, d.families, d.played = open, nil, 0
 	for _, f := range open.Families {

@@ -29,6 +29,7 @@ type Mode[P any] struct {
 // A Session is what Open found.
 type Session[P any] struct {
 	// Families are what is written to. Each IP family that the node has is served by one.
+	// One that was in the session before as well goes on with what it has.
 	Families []Family[P]
 
 	// Settings are the kernel's parameters that the mode asks for on a node. Nil: none.
@@ -50,7 +51,7 @@ type Session[P any] struct {
 type Env struct {
 	Log    *slog.Logger
 	Dir    string         // of the ledger
-	Ledger *ledger.Ledger // nil in Sweep, which may run without a session
+	Ledger *ledger.Ledger // nil in Sweep, which may run without a session; and where there is none, which only an Unlocked one copes with
 
 	Step    func()       // says that the present call gets on
 	Waiting func(string) // says what the present call waits for; nothing, if it is empty
@@ -151,6 +152,10 @@ type Finding struct {
 
 	// Due says that there is something to write, though nothing was lost.
 	Due bool
+
+	// Stale says that UDP flows may lead nowhere when what is due is written: those of all
+	// Services are looked at.
+	Stale bool
 }
 
 // A Divider is a Family in which a Service may be so large that writing it would keep the

@@ -109,7 +109,7 @@ func (d *Dataplane[P]) examine(ctx context.Context, f *family[P]) Finding {
 		f.audited = time.Now()
 		audit := f.Audit(ctx)
 		found.Lost, found.Why = audit.Lost, audit.Why
-		found.Moved, found.Due = found.Moved || audit.Moved, found.Due || audit.Due
+		found.Moved, found.Due, found.Stale = found.Moved || audit.Moved, found.Due || audit.Due, found.Stale || audit.Stale
 	}
 	return found
 }
@@ -178,8 +178,11 @@ func (d *Dataplane[P]) catchUp(ctx context.Context, f *family[P], found Finding)
 			return err
 		}
 	}
-	_, err := d.write(ctx, f, nil)
-	return err
+	failed, err := d.write(ctx, f, nil)
+	if err != nil || !found.Stale || d.role != sdk.Active {
+		return err
+	}
+	return d.forget(sdk.Changes{Full: true}, failed)
 }
 
 // renew has f look at the node again, and renders all its Services.

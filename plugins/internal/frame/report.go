@@ -24,6 +24,16 @@ func (d *Dataplane[P]) Do(ctx context.Context, f func(map[sdk.Name]sdk.Service) 
 	return f(d.state.Services)
 }
 
+// Beside calls f when nothing else is at work. Unlike a call it waits also for what is done
+// between calls, so that a host that inspects again and again keeps no repair from its end.
+func (d *Dataplane[P]) Beside(ctx context.Context, f func() error) error {
+	if err := d.semaphore.take(ctx); err != nil {
+		return err
+	}
+	defer d.semaphore.done()
+	return f()
+}
+
 // Unfinished is how many large Services are not written to their end.
 func (d *Dataplane[P]) Unfinished(ctx context.Context) (n int, err error) {
 	err = d.Do(ctx, func(map[sdk.Name]sdk.Service) error {

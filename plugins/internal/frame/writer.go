@@ -51,12 +51,17 @@ func (d *Dataplane[P]) release() error {
 	if !d.open.Unlocked {
 		d.claim.Forget()
 	}
-	lock := d.lock
-	d.lock = nil
 	for _, f := range d.families {
 		f.known = false
 		f.Hold(nil)
 	}
+	return d.unlock()
+}
+
+// unlock lets go of the lock, if this process has it.
+func (d *Dataplane[P]) unlock() error {
+	lock := d.lock
+	d.lock = nil
 	if lock == nil {
 		return nil
 	}
