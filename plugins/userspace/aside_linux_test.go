@@ -70,15 +70,17 @@ func (n node) named(refused *iptables.LineError) bool {
 // lasts fails unless the kernel has, word for word, what is desired.
 func (n node) lasts() {
 	n.Helper()
-	for _, s := range n.way.rules.sides {
-		if err := s.Read(n.Context()); err != nil {
-			n.Fatal(err)
+	n.do(func() error {
+		for _, r := range n.way.withRules() {
+			if err := r.rules.Read(n.Context()); err != nil {
+				return err
+			}
+			if p := r.planRules(); len(p) > 0 {
+				n.Errorf("%s: still to be written: %q", r.family, p.Steps())
+			}
 		}
-		s.lead(n.Dataplane.role)
-		if p := s.Plan(); len(p) > 0 {
-			n.Errorf("%s: still to be written: %q", s.Family(), p.Steps())
-		}
-	}
+		return nil
+	})
 }
 
 // TestKernelRefusedAtFirst: also in the first update, and however many it names.

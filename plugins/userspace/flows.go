@@ -3,77 +3,62 @@
 package userspace
 
 import (
-	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 )
 
-// forgetFlows ends the kernel's UDP flows that the present turn left leading
-// nowhere. One that leads to this node is ours, and stays, unless the socket that
-// it led to was another: the kernel remembers where it sent a caller before, for
-// longer than sockets live.
-func (d *Dataplane) forgetFlows(touched map[place]bool) error {
-	w := d.way
-	if w == nil || w.rules.lock == nil || d.role != sdk.Active {
-		return nil
-	}
-	services := d.udpAt(touched)
-	if len(services) == 0 {
-		return nil
-	}
-	ground := d.ground
+// Forget ends the kernel's UDP flows to these Services that lead nowhere. One that leads to
+// this node is the relay's, and stays, unless the socket that it led to was another: the
+// kernel remembers where it sent a client before, for longer than sockets live.
+func (r *redirected) Forget(of sdk.Family, services []sdk.Service, step func()) (int, error) {
+	m := r.machine
 	takes := func(addr netip.Addr) bool {
-		return slices.Contains(ground.nodePorts, addr) || duty.OnLink(addr) && ground.node.TakesNodePorts(addr)
+		return slices.Contains(m.nodePorts, addr) || duty.OnLink(addr) && m.node.TakesNodePorts(addr)
 	}
-	for _, s := range w.rules.sides {
-		f := s.Family()
-		began := time.Now()
-		n, err := conntrack.Forget(f, conntrack.Serving(f, services, takes).Telling(d.gotOn))
-		d.status.rounds[index(f)].Count(time.Since(began), n)
-		if err != nil {
-			return fmt.Errorf("forget udp flows: %w", err)
-		}
-		if n > 0 {
-			d.status.log.Load().Info("forgot udp flows", "family", f, "flows", n)
-		}
+	var all []sdk.Service
+	for _, svc := range services {
+		all = append(all, r.servedHere(svc))
 	}
-	for p := range touched {
-		delete(w.fresh, p)
+	n, err := conntrack.Forget(of, conntrack.Serving(of, all, takes).Telling(step))
+	if err != nil {
+		return n, err
 	}
-	return nil
+	for _, svc := range services {
+		r.eachPlace(svc.Name, func(p place) { delete(r.fresh, p) })
+	}
+	return n, nil
 }
 
-// udpAt are the UDP Services that have one of the places, with those who serve
-// them: this node too, if no socket of theirs is new.
-func (d *Dataplane) udpAt(touched map[place]bool) []sdk.Service {
-	found := make(map[sdk.Name]sdk.Service)
-	for p := range touched {
-		c, owned := d.table.owner(p)
-		s := d.services[c.name]
-		if !owned || p.protocol != sdk.UDP || s == nil {
-			continue
-		}
-		if _, again := found[c.name]; !again {
-			found[c.name] = d.servedHere(*s.Value())
-		}
-	}
-	return slices.Collect(maps.Values(found))
-}
-
-func (d *Dataplane) servedHere(svc sdk.Service) sdk.Service {
-	for _, c := range d.table.claims[svc.Name] {
-		if d.way.fresh[c.place] {
-			return svc
-		}
-	}
-	if len(svc.Cluster)+len(svc.Local)+len(svc.Serving) > 0 {
-		svc.Serving = append(slices.Clone(svc.Serving), *d.way.portals.to[index(svc.Name.Family)].Load())
+// servedHere is a Service with those that serve it: this node too, if no socket of it is new.
+func (r *redirected) servedHere(svc sdk.Service) sdk.Service {
+	fresh := false
+	r.eachPlace(svc.Name, func(p place) { fresh = fresh || r.fresh[p] })
+	if !fresh && len(svc.Cluster)+len(svc.Local)+len(svc.Serving) > 0 {
+		svc.Serving = append(slices.Clone(svc.Serving), r.bound)
 	}
 	return svc
+}
+
+// owesUDP reports whether a place of UDP could not be opened. Until it is, the kernel
+// remembers that it sent its clients nowhere.
+func (r *redirected) owesUDP() bool {
+	for p := range r.owed {
+		if p.protocol == sdk.UDP {
+			return true
+		}
+	}
+	return false
+}
+
+// eachPlace calls f with each place of a Service.
+func (r *redirected) eachPlace(name sdk.Name, f func(place)) {
+	if d := r.table.desired[name]; d != nil {
+		for _, c := range d.claims {
+			f(c.place)
+		}
+	}
 }

@@ -72,10 +72,10 @@ func TestKernelForeignRulesLeadToOurs(t *testing.T) {
 			n.role(role)
 			stays(role.String())
 		}
-		repaired := n.status.repaired.Load()
+		repaired := n.Report().Repaired
 		n.kernel.run(program, "-t", "nat", "-F", vips.Chain)
 		eventually(n.T, func() error {
-			if n.status.repaired.Load() == repaired {
+			if n.Report().Repaired == repaired {
 				return fmt.Errorf("it is not repaired")
 			}
 			return nil
@@ -86,7 +86,7 @@ func TestKernelForeignRulesLeadToOurs(t *testing.T) {
 		stays("a restart")
 		n.finds("tcp", "172.30.0.41:80", podHere+":8080")
 		for _, l := range []sdk.Leftovers{{KubeProxy: true, DryRun: true}, {}, {KubeProxy: true}} {
-			gone, err := n.Dataplane.Cleanup(n.Context(), l)
+			gone, err := n.plugin.Cleanup(n.Context(), l)
 			if err != nil {
 				n.Fatal(err)
 			}

@@ -28,14 +28,14 @@ func TestKernelFailedClient(t *testing.T) {
 				n.Fatal(err)
 			}
 			n.stage.Close()
-			n.stage.Dataplane = New(n.kernel.dir)
+			n.stage.plugin = newPlugin(n.kernel.dir)
 			n.begin()
 			n.serve(services...)
 		},
 		"draining before": func(n *node, services ...sdk.Service) {
-			former := n.stage.Dataplane
+			former := n.stage.plugin
 			n.role(sdk.Yielded)
-			n.stage.Dataplane = New(n.kernel.dir)
+			n.stage.plugin = newPlugin(n.kernel.dir)
 			n.begin()
 			n.serve(services...)
 			if ports := n.way.portals.Ports(sdk.IPv4); ports == former.way.portals.Ports(sdk.IPv4) {
@@ -72,7 +72,7 @@ func TestKernelFailedClient(t *testing.T) {
 					conn.Close()
 					n.Fatal("a relay that ended answers")
 				}
-				n.stage.Dataplane = New(n.kernel.dir)
+				n.stage.plugin = newPlugin(n.kernel.dir)
 				n.begin()
 				n.serve(web)
 				replace(&n, web)

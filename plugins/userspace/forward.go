@@ -6,8 +6,10 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
 )
 
 // A dataplane of rules lets replies through on a node that forwards nothing by itself. A
@@ -18,34 +20,52 @@ import (
 const errForward = "the policy of FORWARD is DROP, and nothing but KUBE-FORWARD lets replies through, which would go: " +
 	"pods may lose what they reach outside the Services; try: iptables -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
 
-// lookBefore is for the time before we serve: it has Report tell of what a change to us
-// would end. Where there is no such tool no such rule was made by it.
-func (d *Dataplane) lookBefore(ctx context.Context) {
-	why := ""
-	if slices.ContainsFunc(d.tools(ctx), func(t iptables.Tool) bool { return forwardsByLeave(ctx, t) }) {
-		why = errForward
+// An impact is what a change of mode to this one would end, for people.
+type impact struct{ atomic.Pointer[string] }
+
+func (i *impact) none() { i.Store(nil) }
+
+func (i *impact) text() string {
+	if text := i.Load(); text != nil {
+		return *text
 	}
-	d.ends(why)
+	return ""
 }
 
-func (d *Dataplane) ends(why string) { d.status.impact.Store(&why) }
-
-// tools are those that our rules are written with; where none are, all that may have some.
-func (d *Dataplane) tools(ctx context.Context) (all []iptables.Tool) {
-	if d.way != nil {
-		for _, s := range d.way.rules.sides {
-			all = append(all, s.Tool)
-		}
-		return all
+// find finds it out by tools. Where there is no such tool no such rule was made by it.
+func (i *impact) find(ctx context.Context, tools []iptables.Tool) {
+	if slices.ContainsFunc(tools, func(t iptables.Tool) bool { return forwardsByLeave(ctx, t) }) {
+		why := errForward
+		i.Store(&why)
 	}
-	for _, family := range families {
-		for _, backend := range []iptables.Backend{iptables.NFT, iptables.Legacy} {
-			if !iptables.InUse(family, backend) {
-				continue
-			}
-			if t, err := iptables.Open(ctx, family, backend); err == nil {
-				all = append(all, t)
-			}
+}
+
+// tools are those that rules of this process are written with; where there are none, all
+// that may have some.
+func (p *plugin) tools(ctx context.Context) (all []iptables.Tool, err error) {
+	err = p.Do(ctx, func(map[sdk.Name]sdk.Service) error {
+		for _, r := range p.way.withRules() {
+			all = append(all, r.rules.Tool)
+		}
+		return nil
+	})
+	if err != nil || len(all) > 0 {
+		return all, err
+	}
+	for _, of := range families {
+		all = append(all, toolsInUse(ctx, of)...)
+	}
+	return all, nil
+}
+
+// toolsInUse are the programs of each backend in which an IP family has rules.
+func toolsInUse(ctx context.Context, of sdk.Family) (all []iptables.Tool) {
+	for _, backend := range []iptables.Backend{iptables.NFT, iptables.Legacy} {
+		if !iptables.InUse(of, backend) {
+			continue
+		}
+		if t, err := iptables.Open(ctx, of, backend); err == nil {
+			all = append(all, t) // without its programs there are no rules of ours
 		}
 	}
 	return all

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 )
 
 // TestKernelNobodysDevice: an address that a dataplane of another kind put on its
@@ -54,7 +56,7 @@ func TestKernelTakenAway(t *testing.T) {
 			"the guard":  {"-t filter -F KUBE-NODEPORT-NON-LOCAL"},
 			"a reload":   nil, // as a firewall does it: all tables written anew, other chains gone
 		} {
-			before, repaired := n.kernel.saved(), n.status.repaired.Load()
+			before, repaired := n.kernel.saved(), n.Report().Repaired
 			began := time.Now()
 			for _, c := range commands {
 				n.kernel.run(program, strings.Fields(c)...)
@@ -75,7 +77,7 @@ func TestKernelTakenAway(t *testing.T) {
 			})
 			n.Logf("%s: %s", name, time.Since(began).Round(100*time.Millisecond))
 			eventually(n.T, func() error { // it is counted when all is written
-				if n.status.repaired.Load() == repaired {
+				if n.Report().Repaired == repaired {
 					return fmt.Errorf("%s: nobody counted it", name)
 				}
 				return nil
@@ -96,23 +98,27 @@ func sorted(text string) []string { return slices.Sorted(strings.Lines(text)) }
 // branch is a chain in which entries of Services stand.
 func (n node) branch() string {
 	n.Helper()
-	for _, s := range n.way.rules.sides {
-		for id, text := range s.ObservedAll() {
-			if strings.HasPrefix(id.Chain, "KUBE-PV-") && strings.Contains(text, "--comment") {
-				return id.Chain
+	found := ""
+	n.do(func() error {
+		for _, r := range n.way.withRules() {
+			for id, text := range r.rules.ObservedAll() {
+				if strings.HasPrefix(id.Chain, "KUBE-PV-") && strings.Contains(text, "--comment") {
+					found = id.Chain
+				}
 			}
 		}
+		return nil
+	})
+	if found == "" {
+		n.Fatal("there is no tree")
 	}
-	n.Fatal("there is no tree")
-	return ""
+	return found
 }
 
 // TestKernelInspectSees what is missing in the kernel: the frontends of a branch
 // that was taken away, and no others.
 func TestKernelInspectSees(t *testing.T) {
 	onNode(t, func(n node) {
-		n.stop() // nobody repairs meanwhile
-		n.follows.Wait()
 		services := crowdOf(30, sparse)
 		for i := range services {
 			services[i].Cluster[0].Addr = netip.MustParseAddrPort(podHere + ":8080")
@@ -122,34 +128,56 @@ func TestKernelInspectSees(t *testing.T) {
 			n.Fatalf("it tells of %d frontends", got)
 		}
 		program, branch := "iptables-"+string(n.kernel.backend), n.branch()
-		there := strings.Count(n.kernel.run(program, "-t", "nat", "-S", branch), "--comment")
-		n.kernel.run(program, "-t", "nat", "-F", branch)
-		if got := len(n.told()); got != 30-there {
-			n.Errorf("without the %d of %s it tells of %d frontends", there, branch, got)
-		}
-		n.kernel.run(program, "-t", "nat", "-F", toAny.Chain)
-		if got := n.told(); len(got) != 0 {
-			n.Errorf("with no way to the sockets it tells of %q", got)
-		}
+		n.do(func() error { // nothing is repaired meanwhile
+			there := strings.Count(n.kernel.run(program, "-t", "nat", "-S", branch), "--comment")
+			n.kernel.run(program, "-t", "nat", "-F", branch)
+			if got := n.inspected(); got != 30-there {
+				n.Errorf("without the %d of %s it tells of %d frontends", there, branch, got)
+			}
+			n.kernel.run(program, "-t", "nat", "-F", toAny.Chain)
+			if got := n.inspected(); got != 0 {
+				n.Errorf("with no way to the sockets it tells of %d frontends", got)
+			}
+			return nil
+		})
 	})
 }
 
+// inspected is how many frontends there are now. It is called while nothing else is at work.
+func (n node) inspected() (all int) {
+	n.Helper()
+	for _, r := range n.way.withRules() {
+		there, err := inspectRules(n.Context(), []iptables.Tool{r.rules.Tool})
+		if err != nil {
+			n.Fatal(err)
+		}
+		all += len(r.inspect(there))
+	}
+	return all
+}
+
 // TestKernelAddressesOfPods: an address that comes or goes costs nothing when it takes
-// no node ports, as those of pods' devices; else no more than the node ports do.
+// no node ports, as those of pods' devices; else what serves follows it.
 func TestKernelAddressesOfPods(t *testing.T) {
 	onNode(t, func(n node) {
-		n.stop() // look is called by hand
-		n.follows.Wait()
 		port := svc("port", "node-port 0.0.0.0:30080", podHere+":8080")
 		n.serve(svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080"), port)
-		own := n.ground.addresses
-		for added, want := range map[string]int{"10.180.0.99/32": 0, "fe80::99/64": 0, "192.0.2.99/32": 1} {
-			n.setGround(newGround(*n.facts(), append(slices.Clone(own), address{prefix: netip.MustParsePrefix(added)})))
-			if got := n.reframe(false); len(got) != want {
-				n.Errorf("%s touches %v", added, got)
+		n.do(func() error {
+			r := n.way.withRules()[0]
+			own, read := r.machine.addresses, r.addresses
+			defer func() { r.process.addresses = read }()
+			for added, want := range map[string]bool{"10.180.0.99/32": false, "fe80::99/64": false, "192.0.2.99/32": true} {
+				now := append(slices.Clone(own), address{prefix: netip.MustParsePrefix(added)})
+				r.process.addresses = func() ([]address, error) { return now, nil }
+				r.looked = time.Time{}
+				if found := r.Probe(n.Context()); found.Moved != want {
+					n.Errorf("with %s it finds %+v", added, found)
+				}
+				if got := r.machine.own[netip.MustParsePrefix(added).Addr()]; got == want {
+					n.Errorf("that %s is the machine's is known: %v", added, got)
+				}
 			}
-			n.setGround(newGround(*n.facts(), own))
-			n.reframe(false)
-		}
+			return nil
+		})
 	})
 }

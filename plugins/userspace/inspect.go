@@ -6,24 +6,48 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/plugins/internal/tree"
-	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
 )
 
 // Inspect tells the frontends whose every socket and rule the kernel still has, and
-// those that need no socket because callers are to be turned away. Standby and Draining
+// those that need no socket because clients are to be turned away. Standby and Draining
 // without rules have no sockets: there it tells what would be served.
-func (d *Dataplane) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
-	laid, err := d.laid(ctx)
+func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
+	var tools []iptables.Tool
+	err := p.Beside(ctx, func() error {
+		for _, r := range p.way.withRules() {
+			tools = append(tools, r.rules.Tool)
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	for _, served := range d.served(laid) {
+	there, err := inspectRules(ctx, tools) // beside calls: it may take long
+	if err != nil {
+		return err
+	}
+	var all []sdk.Served
+	err = p.Beside(ctx, func() error {
+		for _, f := range p.way.families {
+			all = append(all, f.inspect(there)...)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(all, func(a, b sdk.Served) int {
+		if c := a.Name.Compare(b.Name); c != 0 {
+			return c
+		}
+		return a.Frontend.Compare(b.Frontend)
+	})
+	for _, served := range all {
 		if err := errors.Join(ctx.Err(), tell(served)); err != nil {
 			return err
 		}
@@ -31,28 +55,20 @@ func (d *Dataplane) Inspect(ctx context.Context, tell func(sdk.Served) error) er
 	return nil
 }
 
-// What is laid are rules, as the kernel has them. Those of a tree stand in its root,
+// An inspection is the rules that the kernel has. Those of a tree stand in its root,
 // if they can be reached from there.
 type (
-	laid     map[laidRule]bool
-	laidRule struct {
+	inspection    map[inspectedRule]bool
+	inspectedRule struct {
 		family sdk.Family
 		at     iptables.ID
 		rule   iptables.Rule
 	}
 )
 
-// laid are the rules that the kernel has, where there are some.
-func (d *Dataplane) laid(ctx context.Context) (laid, error) {
-	d.mu.Lock()
-	var tools []iptables.Tool
-	if d.way != nil {
-		for _, s := range d.way.rules.sides {
-			tools = append(tools, s.Tool)
-		}
-	}
-	d.mu.Unlock()
-	found := make(laid)
+// inspectRules reads the rules that the kernel has, by these tools.
+func inspectRules(ctx context.Context, tools []iptables.Tool) (inspection, error) {
+	found := make(inspection)
 	for _, tool := range tools {
 		tables, err := tool.Save(ctx, "nat", "filter")
 		if err != nil {
@@ -60,7 +76,7 @@ func (d *Dataplane) laid(ctx context.Context) (laid, error) {
 		}
 		for id, rules := range tables {
 			for _, r := range rules {
-				found[laidRule{tool.Family, id, r}] = true
+				found[inspectedRule{tool.Family, id, r}] = true
 			}
 		}
 		for _, t := range ruleConfig(tool.Family).Trees {
@@ -71,154 +87,101 @@ func (d *Dataplane) laid(ctx context.Context) (laid, error) {
 }
 
 // reach adds what can be reached in t from its chain id on.
-func (l laid) reach(f sdk.Family, t *tree.Tree, tables iptables.Tables, id iptables.ID) {
+func (i inspection) reach(f sdk.Family, t *tree.Tree, tables iptables.Tables, id iptables.ID) {
 	for _, r := range tables[id] {
-		l[laidRule{f, t.Root(), r}] = true
+		i[inspectedRule{f, t.Root(), r}] = true
 		if next := (iptables.ID{Table: id.Table, Chain: r.Target()}); next != id && t.Has(next) {
-			l.reach(f, t, tables, next)
+			i.reach(f, t, tables, next)
 		}
 	}
 }
 
 // has reports whether the kernel has all that c says.
-func (l laid) has(f sdk.Family, c iptables.Chain) bool {
-	return !slices.ContainsFunc(c.Rules, func(r iptables.Rule) bool { return !l[laidRule{f, c.ID, r}] })
+func (i inspection) has(f sdk.Family, c iptables.Chain) bool {
+	return !slices.ContainsFunc(c.Rules, func(r iptables.Rule) bool { return !i[inspectedRule{f, c.ID, r}] })
 }
 
-func (d *Dataplane) served(laid laid) []sdk.Served {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	shut := make(map[sdk.Family]bool)
-	if d.way != nil {
-		for _, s := range d.way.rules.sides {
-			shut[s.Family()] = !s.node.ways(d.role, laid)
-		}
+// inspect are the frontends whose every socket is there. Without sockets, in the roles that
+// have none, it is what would be served.
+func (d *direct) inspect(inspection) []sdk.Served {
+	return d.frontends(func(name sdk.Name, f sdk.Frontend) bool { return d.role != sdk.Active || d.standsFor(name, f) })
+}
+
+// inspect are the frontends whose every socket and rule is there.
+func (r *redirected) inspect(there inspection) []sdk.Served {
+	if !r.rules.open(r.role, there) {
+		return nil
 	}
-	var all []sdk.Served
-	for name, s := range d.services {
-		if shut[name.Family] {
-			continue
-		}
-		svc := s.Value()
-		for _, f := range svc.Frontends {
-			if d.leadsTo(name, f, laid) && d.standsFor(name, f) {
-				all = append(all, served(svc, f))
+	return r.frontends(func(name sdk.Name, f sdk.Frontend) bool { return r.leadsTo(name, f, there) && r.standsFor(name, f) })
+}
+
+// frontends are those that connections see and that are there. A process that may not
+// write serves none.
+func (s *sockets) frontends(there func(sdk.Name, sdk.Frontend) bool) (all []sdk.Served) {
+	if !s.writes {
+		return nil
+	}
+	for name, d := range s.served {
+		for _, f := range d.service.Frontends {
+			if !there(name, f) {
+				continue
 			}
+			served := sdk.Served{Name: name, Frontend: f}
+			for _, ep := range d.service.Endpoints(f.Policy) {
+				served.Endpoints = append(served.Endpoints, ep.Addr)
+			}
+			all = append(all, served)
 		}
 	}
-	slices.SortFunc(all, func(a, b sdk.Served) int {
-		if c := a.Name.Compare(b.Name); c != 0 {
-			return c
-		}
-		return a.Frontend.Compare(b.Frontend)
-	})
 	return all
 }
 
-// leadsTo reports whether every rule is laid that f of a Service needs.
-func (d *Dataplane) leadsTo(name sdk.Name, f sdk.Frontend, laid laid) bool {
-	if d.way == nil {
-		return true
-	}
-	rules := d.way.rules.of(name.Family)
-	if rules == nil {
-		return false
-	}
-	for _, c := range d.table.claims[name] {
-		if owner, _ := d.table.owner(c.place); !c.frontend.Equal(f) || owner.name != name {
+// leadsTo reports whether every rule is there that f of a Service needs.
+func (r *redirected) leadsTo(name sdk.Name, f sdk.Frontend, there inspection) bool {
+	for _, c := range r.served[name].claims {
+		if owner, _ := r.table.owner(c.place); !c.frontend.Equal(f) || owner.name != name {
 			continue
 		}
-		if wanted := d.desiredAt(&rules.node, c.place); len(wanted.Entries) == 0 || !rules.leads(wanted, laid) {
+		if wanted := r.ruleFor(c.place); len(wanted.Entries) == 0 || !r.rules.has(wanted, there) {
 			return false
 		}
 	}
 	return true
 }
 
-// ways reports whether the ways in are laid, and those from there to the sockets.
-func (n *nodeConfig) ways(role sdk.Role, laid laid) bool {
-	for _, j := range n.jumps(role) {
-		if !laid[laidRule{n.family, j.At, j.Rule}] {
+// open reports whether the jumps of role are there, and the chains from there to the
+// sockets.
+func (r *rules) open(role sdk.Role, there inspection) bool {
+	for _, j := range r.node.jumps(role) {
+		if !there[inspectedRule{r.Family(), j.At, j.Rule}] {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(n.chains(), func(c iptables.Chain) bool { return !laid.has(n.family, c) })
+	return !slices.ContainsFunc(r.node.chains(), func(c iptables.Chain) bool { return !there.has(r.Family(), c) })
 }
 
-// leads reports whether what is wanted is laid.
-func (s *side) leads(wanted ruleset.Desired, laid laid) bool {
+// has reports whether what is wanted is there.
+func (r *rules) has(wanted ruleset.Desired, there inspection) bool {
 	for _, e := range wanted.Entries {
-		t := s.Tree(e.In)
-		if !laid[laidRule{s.Family(), t.Root(), t.Line(e.Entry)}] {
+		t := r.Tree(e.In)
+		if !there[inspectedRule{r.Family(), t.Root(), t.Line(e.Entry)}] {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(wanted.Chains, func(c iptables.Chain) bool { return !laid.has(s.Family(), c) })
+	return !slices.ContainsFunc(wanted.Chains, func(c iptables.Chain) bool { return !there.has(r.Family(), c) })
 }
 
 // standsFor reports whether every socket is there that f of a Service needs.
-func (d *Dataplane) standsFor(name sdk.Name, f sdk.Frontend) bool {
-	if d.way == nil && d.role != sdk.Active {
-		return d.role != sdk.Yielded // there are no sockets: it is what would be served
-	}
-	for _, c := range d.table.claims[name] {
-		owner, _ := d.table.owner(c.place)
+func (s *sockets) standsFor(name sdk.Name, f sdk.Frontend) bool {
+	for _, c := range s.served[name].claims {
+		owner, _ := s.table.owner(c.place)
 		if !c.frontend.Equal(f) || owner.name != name || owner.every() != c.every() || !c.listens {
 			continue
 		}
-		s := d.sockets[c.place]
-		if s == nil || !holderOf(s).holds(c) || s.Alive() != nil {
+		socket := s.open[c.place]
+		if socket == nil || !holderOf(socket).holds(c) || socket.Alive() != nil {
 			return false
 		}
 	}
-	return d.role != sdk.Yielded
-}
-
-func served(svc *sdk.Service, f sdk.Frontend) sdk.Served {
-	s := sdk.Served{Name: svc.Name, Frontend: f}
-	for _, ep := range svc.Endpoints(f.Policy) {
-		s.Endpoints = append(s.Endpoints, ep.Addr)
-	}
-	return s
-}
-
-// ExportAffinity tells which client keeps which endpoint.
-func (d *Dataplane) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
-	for _, s := range d.sticky() {
-		for _, k := range s.ExportAffinity(time.Now()) {
-			if err := errors.Join(ctx.Err(), tell(k)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// sticky are the Services whose clients keep their endpoints.
-func (d *Dataplane) sticky() []*relay.Service {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var all []*relay.Service
-	for _, s := range d.services {
-		if s.Value().Affinity > 0 {
-			all = append(all, s)
-		}
-	}
-	return all
-}
-
-// ImportAffinity remembers clients of a dataplane before us, also of Services that only the
-// next Full will name.
-func (d *Dataplane) ImportAffinity(_ context.Context, entries []sdk.AffinityEntry) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	now := time.Now()
-	for _, k := range entries {
-		if s := d.services[k.Name]; s != nil {
-			s.ImportAffinity([]sdk.AffinityEntry{k}, now)
-		} else if len(d.seeds[k.Name]) < relay.MaxAffinity {
-			d.seeds[k.Name] = append(d.seeds[k.Name], k)
-		}
-	}
-	return nil
+	return true
 }

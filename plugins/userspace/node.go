@@ -9,6 +9,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -35,7 +36,7 @@ type nodeConfig struct {
 
 	// doors are the ports of the sockets for TCP, by who calls. None: there are
 	// none yet.
-	doors [3]uint16
+	doors relay.Ports
 
 	// patient says that the kernel can tell whether a socket is there (xt_socket): who
 	// comes while none is has to try again, as TCP does by itself, and is not refused.

@@ -13,17 +13,17 @@ import (
 // A step is one thing to do to a socket.
 type step struct {
 	verb  verb
-	claim claim // whose the place is to be; for closing, only the place is set
+	claim claim // which the place is given to; for closing, only the place is set
 }
 
-// A verb is what a step does. They are in the order of a plan: whoever is new
-// can be reached before anyone is gone.
+// A verb is what a step does. They are in the order of a plan: a new Service
+// can be reached before any is gone.
 type verb uint8
 
 const (
-	open      verb = iota + 1 // a socket, which nobody has yet
-	give                      // an open socket to whom the claim says
-	closeDown                 // a socket that nobody wants
+	open      verb = iota + 1 // a socket, which serves nothing yet
+	give                      // an open socket to the Service that the claim names
+	closeDown                 // a socket that no Service wants
 )
 
 var verbs = []string{open: "open", give: "give", closeDown: "close"}
@@ -39,13 +39,22 @@ func (s step) String() string {
 	return text
 }
 
-// A holder is who has an open socket; one that was only opened has the zero one.
+// texts are steps for people.
+func texts(steps []step) []string {
+	var all []string
+	for _, s := range steps {
+		all = append(all, s.String())
+	}
+	return all
+}
+
+// A holder is what an open socket serves; one that was only opened has the zero one.
 type holder struct {
 	name     sdk.Name
 	frontend sdk.Frontend
 }
 
-// holderOf is the process that has s.
+// holderOf is what s serves.
 func holderOf(s relay.Socket) holder {
 	t := s.Target()
 	if t == nil {
@@ -57,7 +66,7 @@ func holderOf(s relay.Socket) holder {
 func (h holder) holds(c claim) bool { return h.name == c.name && h.frontend.Equal(c.frontend) }
 
 // plan leads from the sockets that are open to those that t wants, at the places
-// that a change touched. held says who has a socket, if there is one.
+// that a change touched. held is what a socket serves, if there is one.
 func plan(touched []place, t *table, held func(place) (holder, bool)) []step {
 	var steps []step
 	for _, p := range touched {

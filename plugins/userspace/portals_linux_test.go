@@ -42,7 +42,7 @@ func onNode(t *testing.T, f func(node)) {
 		if err := g.Own(netip.MustParseAddr(nodeAddr)); err != nil {
 			k.Fatal(err)
 		}
-		n := node{world: g, kernel: k, stage: &stage{T: k.T, Dataplane: New(k.dir)}}
+		n := node{world: g, kernel: k, stage: &stage{T: k.T, plugin: newPlugin(k.dir)}}
 		k.T.Cleanup(func() { n.stage.Close() })
 		h := n.host(podHere)
 		for _, protocol := range []sdk.Protocol{sdk.TCP, sdk.UDP} {
@@ -139,7 +139,7 @@ func TestKernelRestart(t *testing.T) {
 			n.Fatalf("at first: %q, %v", got, err)
 		}
 		n.stage.Close() // the rules stay, as when a process is killed
-		n.stage.Dataplane = New(n.kernel.dir)
+		n.stage.plugin = newPlugin(n.kernel.dir)
 		n.begin()
 		n.must(sdk.Update{Full: true, Node: n.facts(), Set: []sdk.Service{dns, web}})
 		n.finds("tcp", "172.30.0.41:80", podHere+":8080")
@@ -164,8 +164,8 @@ func TestKernelToldNothing(t *testing.T) {
 			}
 			return all
 		}
-		begin := func(role sdk.Role) *Dataplane {
-			d := New(k.dir)
+		begin := func(role sdk.Role) *plugin {
+			d := newPlugin(k.dir)
 			k.Cleanup(func() { _ = d.Close() })
 			if _, err := d.Configure(k.Context(), sdk.Setup{Options: k.options()}); err != nil {
 				k.Fatal(err)
@@ -173,7 +173,7 @@ func TestKernelToldNothing(t *testing.T) {
 			if err := d.SetRole(k.Context(), role); err != nil {
 				k.Fatal(err)
 			}
-			d.look(k.Context())
+			time.Sleep(2 * time.Second) // the monitor has looked
 			return d
 		}
 		before := tables()
@@ -243,8 +243,8 @@ func TestKernelLinkAddresses(t *testing.T) {
 			n.Errorf("the node calls its address of a link: %q, %v", got, err)
 		}
 		for _, a := range []string{"169.254.9.9", "10.9.9.9"} { // who has another goes by that
-			g := newGround(*facts, []address{{prefix: netip.MustParsePrefix("169.254.7.7/32")}, {prefix: netip.MustParsePrefix(a + "/32")}})
-			if to := g.reachable(sdk.IPv4); a == "10.9.9.9" && to.String() != a || to.IsLoopback() {
+			m := newMachine(*facts, []address{{prefix: netip.MustParsePrefix("169.254.7.7/32")}, {prefix: netip.MustParsePrefix(a + "/32")}})
+			if to := m.reachable(sdk.IPv4); a == "10.9.9.9" && to.String() != a || to.IsLoopback() {
 				n.Errorf("with %s packets go to %s", a, to)
 			}
 		}
@@ -265,7 +265,7 @@ func TestKernelOnlyByRules(t *testing.T) {
 					n.Errorf("%s: door %d: %q, %v", role, port, got, err)
 				}
 			}
-			port := n.sockets[place{sdk.UDP, netip.MustParseAddrPort("172.30.0.10:53")}].Port()
+			port := n.socket(place{sdk.UDP, netip.MustParseAddrPort("172.30.0.10:53")}).Port()
 			if got, err := n.calls("udp", fmt.Sprintf("%s:%d", nodeAddr, port)); !errors.Is(err, syscall.ECONNREFUSED) {
 				n.Errorf("%s: udp socket %d: %q, %v", role, port, got, err)
 			}
@@ -280,7 +280,7 @@ func TestKernelCallersWait(t *testing.T) {
 		web := svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080")
 		n.serve(web)
 		n.finds("tcp", "172.30.0.41:80", podHere+":8080")
-		if !n.way.rules.of(sdk.IPv4).node.patient {
+		if !n.way.withRules()[0].rules.node.patient {
 			t.Skip("needs xt_socket: this kernel cannot tell whether a socket is there")
 		}
 		before := n.way.portals.Ports(sdk.IPv4)
@@ -304,7 +304,7 @@ func TestKernelCallersWait(t *testing.T) {
 			}
 			return nil
 		})
-		n.stage.Dataplane = New(n.kernel.dir)
+		n.stage.plugin = newPlugin(n.kernel.dir)
 		n.begin()
 		n.must(sdk.Update{Full: true, Node: n.facts(), Set: []sdk.Service{web}})
 		if after := n.way.portals.Ports(sdk.IPv4); after != before {
@@ -453,16 +453,14 @@ func TestKernelCleanedByAnother(t *testing.T) {
 			n.Fatal(err)
 		}
 		defer conn.Close()
-		other := New(n.kernel.dir)
+		other := newPlugin(n.kernel.dir)
 		defer other.Close()
 		if _, err := other.Cleanup(n.Context(), sdk.Leftovers{}); err != nil {
 			n.Fatal(err)
 		}
 		eventually(n.T, func() error {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			if n.Dataplane.role != sdk.Yielded {
-				return fmt.Errorf("it is %s", n.Dataplane.role)
+			if lock := n.Report().Lock; lock != sdk.LockReleased {
+				return fmt.Errorf("the lock is %v", lock)
 			}
 			return nil
 		})
@@ -527,7 +525,7 @@ func TestKernelEstablished(t *testing.T) {
 func TestKernelDescription(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		for options, want := range map[string]int{string(k.options()): 2, `{"redirect": "never"}`: 4, ``: 2} {
-			d := New(k.dir)
+			d := newPlugin(k.dir)
 			defer d.Close()
 			got, err := d.Configure(k.Context(), sdk.Setup{Options: []byte(options)})
 			if err != nil || len(got.Limits) != want {
@@ -573,9 +571,9 @@ func TestKernelFailedWrite(t *testing.T) {
 	onNode(t, func(n node) {
 		web := svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080")
 		n.serve(web)
-		tool := &n.way.rules.sides[0].Tool
+		tool := &n.way.withRules()[0].rules.Tool
 		prefix := tool.Prefix
-		tool.Prefix = "/nowhere/iptables"
+		n.do(func() error { tool.Prefix = "/nowhere/iptables"; return nil })
 		moved := svc("web", "cluster-ip 172.30.0.42:80", podHere+":8080")
 		moved.Normalize()
 		u := sdk.Update{From: n.rev, To: n.rev + 1, Set: []sdk.Service{moved}}
@@ -583,15 +581,18 @@ func TestKernelFailedWrite(t *testing.T) {
 			n.Fatal("nothing was written, and no error")
 		}
 		n.finds("tcp", "172.30.0.41:80", podHere+":8080")
-		tool.Prefix = prefix
+		n.do(func() error { tool.Prefix = prefix; return nil })
 		n.must(sdk.Update{Set: []sdk.Service{moved}})
 		n.finds("tcp", "172.30.0.42:80", podHere+":8080")
 		if got, err := n.calls("tcp", "172.30.0.41:80"); err == nil {
 			n.Errorf("%s still answers at the old address", got)
 		}
-		if len(n.sockets) != 1 {
-			n.Errorf("sockets at %v", n.sockets)
-		}
+		n.do(func() error {
+			if open := n.way.withRules()[0].open; len(open) != 1 {
+				n.Errorf("sockets at %v", open)
+			}
+			return nil
+		})
 	})
 }
 
@@ -605,7 +606,7 @@ func TestKernelCleansUpAmongMany(t *testing.T) {
 			n.kernel.run(program, "-t", "nat", "-N", fmt.Sprintf("THEIRS-%d", i))
 		}
 		n.kernel.run(program, "-t", "nat", "-A", "THEIRS-50", "-j", container.Chain)
-		if _, err := n.Dataplane.Cleanup(n.Context(), sdk.Leftovers{}); err != nil {
+		if _, err := n.plugin.Cleanup(n.Context(), sdk.Leftovers{}); err != nil {
 			n.Fatal(err)
 		}
 		var left []string

@@ -4,192 +4,130 @@ package userspace
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
+	"regexp"
 	"slices"
-	"time"
+	"strconv"
+	"strings"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/tree"
+	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// mode is the plugin's name, and that under which it holds locks and settings.
-const mode = "userspace"
+// The trees of one family, by their indexes.
+const (
+	leadsPortal = iota // nat: by address, to the relay
+	leadsPort          // nat: node ports
+	turnsPortal        // filter: the same two, of what is rejected or dropped
+	turnsPort
+	guards // filter: sockets of ours
+)
 
-// rules are what leads callers to the portals: those of each family, and the right to write
-// them into the kernel. They are guarded as the Dataplane is.
+// A key says what rules are for: a frontend, or the health port of a Service.
+type key struct {
+	caught place
+	health sdk.Name
+}
+
+// ruleConfig says what is particular to this dataplane's rules in one family.
+func ruleConfig(family sdk.Family) ruleset.Config[key] {
+	return ruleset.Config[key]{
+		Family: family,
+		Trees: []ruleset.Tree{
+			leadsPortal: {Tree: tree.ByAddress(vips, "KUBE-PV-", family, 2)},
+			leadsPort:   {Tree: tree.ByPort(ports, "KUBE-PN-", 2)},
+			turnsPortal: {Tree: tree.ByAddress(turned, "KUBE-PV-", family, 2)},
+			turnsPort:   {Tree: tree.ByPort(turnedPorts, "KUBE-PN-", 2)},
+			guards:      {Tree: tree.ByPort(nonLocal, "KUBE-PI-", 1), Shared: true},
+		},
+		Ours: isOurs,
+		Rank: rank,
+	}
+}
+
+// rank orders chains so that each has a higher rank than those that it leads to.
+func rank(c iptables.Chain) int {
+	switch c.ID {
+	case toPods, toNode, ownSocket:
+		return 0
+	case toAny, toInside:
+		return 1
+	case vips, ports, turned, turnedPorts, nonLocal:
+		return 4 + tree.Deepest
+	case container, host, deny:
+		return 5 + tree.Deepest // they lead to roots
+	}
+	if strings.HasPrefix(c.ID.Chain, ownStem) {
+		return 2
+	}
+	return 3 + tree.Deepest - c.Level
+}
+
+// The names of chains that are ours, or of kube-proxy's userspace mode, whose place
+// we take: these words, and what begins with one of those.
+var (
+	ourChains = []string{"KUBE-NODEPORT-ANY", "KUBE-NODEPORT-CONTAINER", "KUBE-NODEPORT-HOST", "KUBE-NODEPORT-NON-LOCAL"}
+	ourStems  = []string{"KUBE-PORTALS-", "KUBE-PV-", "KUBE-PN-", "KUBE-PI-", ownStem}
+)
+
+func isOurs(id iptables.ID) bool {
+	return (id.Table == "nat" || id.Table == "filter") && (slices.Contains(ourChains, id.Chain) ||
+		slices.ContainsFunc(ourStems, func(stem string) bool { return strings.HasPrefix(id.Chain, stem) }))
+}
+
+// rules are those of one IP family, and what they follow of the node.
 type rules struct {
-	status  *status
-	claim   *duty.Claim
-	ledger  *ledger.Ledger
-	lock    *ledger.Lock // nil: another process is the writer, or we have yielded
-	cleaned duty.Cleaned
-	sides   []*side
-	monitor *ruleset.Monitor // nil: the backend tells nothing
-	audited time.Time        // when the last part of an audit was
+	*ruleset.Rules[key]
+	node nodeConfig
 }
 
-// openRules finds the programs of each family that this node has, and whether we
-// may use them. It changes nothing.
-func openRules(ctx context.Context, st *status, claim *duty.Claim, dir string, backend string) (*rules, error) {
-	book, err := ledger.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	use := iptables.Backend(backend)
-	if backend == backendAuto {
-		found, err := iptables.Look(ctx, sdk.IPv4)
-		if err != nil {
-			return nil, err
-		}
-		use = found.Choose()
-	}
-	all := &rules{status: st, claim: claim, ledger: book, cleaned: duty.CleanedIn(dir, mode), audited: time.Now()}
-	all.listen(use)
-	var errs []error
-	for _, family := range families {
-		tool, err := iptables.Open(ctx, family, use)
-		if err == nil {
-			err = tool.Reach()
-		}
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		tool.Started, tool.Ended = all.monitor.Started, all.monitor.Ended
-		tool.Heard = st.step
-		tool.Waiting = func(what string) { st.waiting.Store(&what) }
-		side := newSide(tool)
-		side.Masquerade = &masquerade.Hold{Book: book, Holder: mode, Place: masquerade.At(tool)}
-		all.sides = append(all.sides, side)
-	}
-	if len(all.sides) == 0 {
-		all.monitor.Close()
-		return nil, errors.Join(errs...)
-	}
-	return all, nil
+func newRules(tool iptables.Tool) *rules {
+	return &rules{Rules: ruleset.NewRules(ruleConfig(tool.Family), tool), node: nodeConfig{family: tool.Family}}
 }
 
-// has reports whether family is served.
-func (r *rules) has(f sdk.Family) bool {
-	return slices.ContainsFunc(r.sides, func(s *side) bool { return s.Family() == f })
+// follow has the fixed chains follow the node, and the jumps role.
+func (r *rules) follow(role sdk.Role) {
+	r.SetFixed(ruleset.Desired{Chains: r.node.chains(), Entries: r.node.guards()})
+	r.SetJumps(r.node.jumps(role), r.node.jumps(sdk.Active))
 }
 
-// of are those of family; nil: it is not served.
-func (r *rules) of(f sdk.Family) *side {
-	for _, s := range r.sides {
-		if s.Family() == f {
-			return s
+// lead reports whether the kernel has the jumps of a dataplane that is Active.
+func (r *rules) lead() bool {
+	for j := range r.Standing() {
+		if j.At == nat("PREROUTING") && j.Rule.Target() == container.Chain {
+			return true
 		}
 	}
-	return nil
+	return false
 }
 
-// tryLock takes the right to write, if nobody else has it.
-func (r *rules) tryLock() error {
-	if r.lock != nil {
-		return nil
-	}
-	lock, err := r.claim.Lock(r.ledger)
-	if lock == nil {
-		return err
-	}
-	r.lock = lock
-	for _, s := range r.sides {
-		s.Hold(lock.File())
-	}
-	return r.cleaned.Remove()
-}
-
-// unlock gives up the right to write.
-func (r *rules) unlock() error {
-	r.claim.Forget()
-	if r.lock == nil {
-		return nil
-	}
-	lock := r.lock
-	r.lock = nil
-	for _, s := range r.sides {
-		s.Hold(nil) // the next writer goes on
-	}
-	return lock.Unlock()
-}
-
-// shown is the role that the kernel shows.
-func (r *rules) shown(ctx context.Context) (sdk.Role, error) {
-	role := sdk.Standby
-	for _, s := range r.sides {
-		if err := s.Read(ctx); err != nil {
-			return 0, err
-		}
-		if s.shown() == sdk.Active {
-			role = sdk.Active
-		}
-	}
-	return role, nil
-}
-
-// askPatience finds out whether the kernel and the programs can tell whether a socket
-// is there.
-func (r *rules) askPatience(ctx context.Context) {
-	for _, s := range r.sides {
-		probe := new(iptables.Script)
-		probe.Begin("filter")
-		probe.Chain(ownSocket.Chain, []iptables.Rule{hasSocket})
-		probe.Commit()
-		err := s.Tool.Test(ctx, probe)
-		s.node.patient = err == nil
-		if err != nil {
-			r.status.log.Load().Info("who calls while the relay is started anew will be refused", "family", s.Family(), "why", err)
-		}
-	}
-}
-
-// write makes the kernel have what is desired, in role. Without the right to, it
-// returns what it would do.
-func (r *rules) write(ctx context.Context, role sdk.Role) (steps []string, err error) {
-	for _, s := range r.sides {
-		if r.lock != nil {
-			if err := s.write(ctx, role); err != nil {
-				return nil, err
+// formerPorts are those to which the kernel's rules lead: of the process before this one,
+// unless zero.
+func (r *rules) formerPorts() (ports relay.Ports) {
+	for from, id := range map[sdk.Origin]iptables.ID{sdk.OnPod: toPods, sdk.OnNode: toNode, sdk.Elsewhere: toAny} {
+		text, _ := r.Observed(id)
+		if m := ledTo.FindStringSubmatch(text); m != nil {
+			port, err := strconv.ParseUint(m[1], 10, 16)
+			if err == nil {
+				ports[from] = uint16(port)
 			}
-			r.status.step()
-			continue
 		}
-		s.lead(role)
-		steps = append(steps, s.Plan().Steps()...)
 	}
-	return steps, nil
+	return ports
 }
 
-// write carries out what is planned for role. A line that is not taken may lack what another
-// process removed: then it is tried once more from a fresh reading.
-func (s *side) write(ctx context.Context, role sdk.Role) error {
-	s.lead(role)
-	again := s.Known()
-	_, refused, err := s.Attempt(ctx)
-	if refused != nil && again {
-		_, refused, err = s.Attempt(ctx)
-	}
-	if refused != nil {
-		err = refused
-	}
-	if err != nil {
-		return fmt.Errorf("write %s rules: %w", s.Family(), err)
-	}
-	return nil
-}
+var ledTo = regexp.MustCompile(`--to-(?:ports|destination) (?:\S+:)?(\d+)`)
 
-// close ends hearing, and the right to write.
-func (r *rules) close() error {
-	r.monitor.Close()
-	return r.unlock()
+// findPatience finds out whether the kernel and the programs can tell whether a socket is
+// there.
+func (r *rules) findPatience(ctx context.Context) (unable error) {
+	probe := new(iptables.Script)
+	probe.Begin("filter")
+	probe.Chain(ownSocket.Chain, []iptables.Rule{hasSocket})
+	probe.Commit()
+	unable = r.Tool.Test(ctx, probe)
+	r.node.patient = unable == nil
+	return unable
 }
-
-// mayUse reports whether this process might write rules at all.
-func mayUse() bool { return os.Geteuid() == 0 }

@@ -52,7 +52,7 @@ func BenchmarkRules(b *testing.B) {
 }
 
 func benchmarkRules(b *testing.B, backend iptables.Backend, n int, caller *netns.Host) {
-	d := New(b.TempDir())
+	d := newPlugin(b.TempDir())
 	defer d.Close()
 	defer func() { _, _ = d.Cleanup(b.Context(), sdk.Leftovers{}) }()
 	if _, err := d.Configure(b.Context(), sdk.Setup{Options: fmt.Appendf(nil, `{"redirect": "always", "backend": %q}`, backend)}); err != nil {

@@ -175,7 +175,7 @@ func TestChangeCostsTheSame(t *testing.T) {
 	for _, n := range []int{1000, 10000} {
 		services := crowdOf(n, sparse)
 		s := newScene(bigNode(), services)
-		b, kernel := s.sides[sdk.IPv4], pretended{T: t, Tables: make(iptables.Tables)}
+		b, kernel := s.rules[sdk.IPv4], pretended{T: t, Tables: make(iptables.Tables)}
 		kernel.write(b)
 		victim := &services[n/3]
 		serving := victim.Cluster
@@ -198,8 +198,8 @@ func TestChangeCostsTheSame(t *testing.T) {
 }
 
 // write has s written, and says how many bytes that took.
-func (k pretended) write(s *side) int {
-	s.lead(sdk.Active)
+func (k pretended) write(s *rules) int {
+	s.follow(sdk.Active)
 	plan := s.Plan()
 	s.Done(plan)
 	s.Settled()

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
+	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/plugins/userspace/relay/relaytest"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -38,20 +40,20 @@ const patience = relaytest.Timeout
 // this process has for itself.
 type stage struct {
 	*testing.T
-	*Dataplane
+	*plugin
 	rev uint64
 }
 
 // onStage is a stage on which the relay serves services.
 func onStage(t *testing.T, services ...sdk.Service) *stage {
 	t.Helper()
-	return raise(t, New(t.TempDir()), services)
+	return raise(t, newPlugin(t.TempDir()), services)
 }
 
-func raise(t *testing.T, d *Dataplane, services []sdk.Service) *stage {
+func raise(t *testing.T, p *plugin, services []sdk.Service) *stage {
 	t.Helper()
 	needsLoopback(t)
-	s := &stage{T: t, Dataplane: d}
+	s := &stage{T: t, plugin: p}
 	t.Cleanup(func() { s.Close() })
 	s.configure("1m")
 	s.must(sdk.Update{Full: true, Node: &sdk.Node{Name: "n1"}, Set: services})
@@ -106,6 +108,45 @@ func (s *stage) must(u sdk.Update) {
 func (s *stage) set(services ...sdk.Service) {
 	s.Helper()
 	s.must(sdk.Update{Set: services})
+}
+
+// do calls f while nothing else is at work.
+func (s *stage) do(f func() error) {
+	s.Helper()
+	if err := s.Beside(s.Context(), f); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// hurry has the monitor look at the machine's addresses, and at what could not be opened, at
+// its next round.
+func (s *stage) hurry() {
+	s.Helper()
+	s.do(func() error {
+		for _, f := range s.way.families {
+			f.core().looked = time.Time{}
+		}
+		return nil
+	})
+}
+
+// socket is the one at p; nil: there is none.
+func (s *stage) socket(p place) (found relay.Socket) {
+	s.Helper()
+	s.do(func() error {
+		for _, f := range s.way.families {
+			if socket := f.core().open[p]; socket != nil {
+				found = socket
+			}
+		}
+		return nil
+	})
+	return found
+}
+
+// Cleanup is the dataplane's, and not the test's.
+func (s *stage) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
+	return s.plugin.Cleanup(ctx, l)
 }
 
 // Context is the test's.

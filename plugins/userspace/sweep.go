@@ -9,40 +9,68 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
 )
 
+// sweep is Cleanup: it ends what this process serves, and takes the rules out.
+func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
+	gone := p.held()
+	swept, err := sweepAll(ctx, l, env)
+	if !l.DryRun {
+		closed := make(map[*redirected]relay.Ports)
+		for _, r := range p.way.withRules() {
+			closed[r] = p.way.portals.Ports(r.family)
+		}
+		p.end()
+		for r, ports := range closed {
+			r.forgetFailed(ports)
+		}
+	}
+	return append(gone, swept...), err
+}
+
+// held are the sockets and connections that Cleanup would end.
+func (p *plugin) held() []string {
+	var names []string
+	for _, f := range p.way.families {
+		for at, socket := range f.core().open {
+			names = append(names, "socket "+at.String()+" of "+holderOf(socket).name.String())
+		}
+		for at := range f.core().retired {
+			names = append(names, "socket "+at.String()+", which finishes flows")
+		}
+	}
+	slices.Sort(names)
+	if n := p.relay.Counts().Established; n > 0 {
+		names = append(names, fmt.Sprintf("%d established connections", n))
+	}
+	return names
+}
+
 // sweepAll removes, or only names, every rule of ours, in both families and both
 // backends, and kube-proxy's if that is asked for, and gives the kernel's parameters back.
-// heard is called now and then, as a sign that it gets on.
-func sweepAll(ctx context.Context, ledgerDir string, l sdk.Leftovers, heard func()) ([]string, error) {
+func sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
 	if !mayUse() {
-		return nil, nil // nor could we ever have written any
+		return nil, nil // nor could any have been written
 	}
 	var gone []string
 	var errs []error
 	var places []masquerade.Place
-	for _, family := range families {
-		for _, backend := range []iptables.Backend{iptables.NFT, iptables.Legacy} {
-			if !iptables.InUse(family, backend) {
-				continue
-			}
-			tool, err := iptables.Open(ctx, family, backend)
-			if err != nil {
-				continue // without its programs there are no rules of ours
-			}
-			tool.Heard = heard
+	for _, of := range families {
+		for _, tool := range toolsInUse(ctx, of) {
+			tool.Waiting, tool.Heard = env.Waiting, env.Step
 			places = append(places, masquerade.At(tool))
 			found, err := sweep(ctx, tool, l)
 			gone = append(gone, found...)
 			errs = append(errs, err)
 		}
 	}
-	left, err := masquerade.Leave(ctx, ledgerDir, mode, places, l, isOurs)
+	left, err := masquerade.Leave(ctx, env.Dir, mode, places, l, isOurs)
 	gone = append(gone, left...)
 	errs = append(errs, err)
 	if l.KubeProxy {
@@ -50,7 +78,7 @@ func sweepAll(ctx context.Context, ledgerDir string, l sdk.Leftovers, heard func
 		gone = append(gone, found...)
 		errs = append(errs, err)
 	}
-	given, err := duty.GiveBack(ledgerDir, mode, l)
+	given, err := env.GiveBack(l)
 	return append(gone, given...), errors.Join(append(errs, err)...)
 }
 

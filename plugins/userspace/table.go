@@ -8,41 +8,44 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A table says who claims which place, and whose each place is. It knows no
+// A table says which Service is desired where, and which one has each place. It knows no
 // socket: what is open follows it (see plan.go).
 type table struct {
-	claims map[sdk.Name][]claim
-	places map[place][]claim // the first one has the place
+	desired map[sdk.Name]*desired
+	places  map[place][]claim // the first one has the place
+	puts    uint64            // how many there were: the age of the next
 }
 
 func newTable() table {
-	return table{claims: make(map[sdk.Name][]claim), places: make(map[place][]claim)}
+	return table{desired: make(map[sdk.Name]*desired), places: make(map[place][]claim)}
 }
 
-// put replaces what name claims, and returns what it claimed before. Of two that
-// claim a place in the same way, the one put last has it.
-func (t *table) put(name sdk.Name, claims []claim) (before []claim) {
-	before = t.take(name)
-	for _, c := range claims {
-		first, _ := t.rank(c)
-		t.insert(c, first)
+// put replaces what is desired of name, nil: nothing, and returns the places whose owner
+// may be another now.
+func (t *table) put(name sdk.Name, d *desired) (touched []place) {
+	if before := t.desired[name]; before != nil {
+		for _, c := range before.claims {
+			t.remove(c)
+			touched = append(touched, c.place)
+		}
 	}
-	t.hold(name, claims)
-	return before
-}
-
-// restore gives name the claims of before back, behind what others have claimed
-// since.
-func (t *table) restore(name sdk.Name, before []claim) {
-	t.take(name)
-	for _, c := range before {
-		_, last := t.rank(c)
-		t.insert(c, last)
+	if d == nil {
+		delete(t.desired, name)
+		return touched
 	}
-	t.hold(name, before)
+	if d.age == 0 {
+		t.puts++
+		d.age = t.puts
+	}
+	t.desired[name] = d
+	for _, c := range d.claims {
+		t.insert(c, d.age)
+		touched = append(touched, c.place)
+	}
+	return touched
 }
 
-// owner is who has p.
+// owner is the claim that has p.
 func (t *table) owner(p place) (claim, bool) {
 	if rivals := t.places[p]; len(rivals) > 0 {
 		return rivals[0], true
@@ -50,42 +53,26 @@ func (t *table) owner(p place) (claim, bool) {
 	return claim{}, false
 }
 
-// rank is where among its rivals c may stand: before all that name their address
-// no better, or behind all that name it as well.
-func (t *table) rank(c claim) (first, last int) {
+// insert puts c before its rivals that name their address no better, and came earlier.
+func (t *table) insert(c claim, age uint64) {
 	rivals := t.places[c.place]
-	exact := 0
-	for exact < len(rivals) && !rivals[exact].every() {
-		exact++
-	}
-	if c.every() {
-		return exact, len(rivals)
-	}
-	return 0, exact
-}
-
-func (t *table) insert(c claim, at int) {
-	t.places[c.place] = slices.Insert(t.places[c.place], at, c)
-}
-
-// take takes name's claims out.
-func (t *table) take(name sdk.Name) []claim {
-	claims := t.claims[name]
-	for _, c := range claims {
-		rivals := slices.DeleteFunc(t.places[c.place], func(r claim) bool { return r.name == name })
-		if len(rivals) == 0 {
-			delete(t.places, c.place)
-		} else {
-			t.places[c.place] = rivals
+	at := slices.IndexFunc(rivals, func(r claim) bool {
+		if r.every() != c.every() {
+			return r.every()
 		}
+		return t.desired[r.name].age <= age
+	})
+	if at < 0 {
+		at = len(rivals)
 	}
-	return claims
+	t.places[c.place] = slices.Insert(rivals, at, c)
 }
 
-func (t *table) hold(name sdk.Name, claims []claim) {
-	if len(claims) == 0 {
-		delete(t.claims, name)
+func (t *table) remove(c claim) {
+	rivals := slices.DeleteFunc(t.places[c.place], func(r claim) bool { return r.name == c.name })
+	if len(rivals) == 0 {
+		delete(t.places, c.place)
 	} else {
-		t.claims[name] = claims
+		t.places[c.place] = rivals
 	}
 }

@@ -21,14 +21,14 @@ import (
 type scene struct {
 	node     sdk.Node
 	services []sdk.Service
-	sides    map[sdk.Family]*side
+	rules    map[sdk.Family]*rules
 	udp      map[uint16]sdk.Service
 }
 
 func newScene(node sdk.Node, services []sdk.Service) *scene {
-	s := &scene{node: node, services: services, sides: make(map[sdk.Family]*side), udp: make(map[uint16]sdk.Service)}
+	s := &scene{node: node, services: services, rules: make(map[sdk.Family]*rules), udp: make(map[uint16]sdk.Service)}
 	for _, family := range families {
-		b := newSide(iptables.Tool{Family: family})
+		b := newRules(iptables.Tool{Family: family})
 		b.node.node, b.node.doors = node, [3]uint16{1000, 1001, 1002}
 		for _, addr := range node.Addrs {
 			if node.TakesNodePorts(addr) {
@@ -38,7 +38,7 @@ func newScene(node sdk.Node, services []sdk.Service) *scene {
 				b.node.to = addr
 			}
 		}
-		s.sides[family] = b
+		s.rules[family] = b
 	}
 	for i := range services {
 		s.put(&services[i])
@@ -47,7 +47,7 @@ func newScene(node sdk.Node, services []sdk.Service) *scene {
 }
 
 func (s *scene) put(svc *sdk.Service) {
-	b := s.sides[svc.Name.Family]
+	b := s.rules[svc.Name.Family]
 	for _, f := range svc.Frontends {
 		c := catch{node: &b.node, service: svc, frontend: f}
 		if svc.Name.Protocol == sdk.UDP && len(svc.Cluster) > 0 {
@@ -63,8 +63,8 @@ func (s *scene) put(svc *sdk.Service) {
 
 // tables are a family's, as the kernel would have them in role.
 func (s *scene) tables(f sdk.Family, role sdk.Role) iptables.Tables {
-	b := s.sides[f]
-	b.lead(role)
+	b := s.rules[f]
+	b.follow(role)
 	t := b.Tables()
 	for _, j := range b.node.jumps(role) {
 		t[j.At] = slices.Insert(t[j.At], 0, j.Rule)

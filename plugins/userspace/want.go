@@ -29,8 +29,8 @@ type claim struct {
 	name     sdk.Name
 	frontend sdk.Frontend
 
-	// listens: a socket is to stand here. Where nobody serves there is none, so
-	// that the kernel itself turns callers away; the place is claimed all the
+	// listens: a socket is to stand here. Where no endpoint serves there is none, so
+	// that the kernel itself turns clients away; the place is claimed all the
 	// same, or a node port of another Service could take it.
 	listens bool
 }
@@ -40,16 +40,26 @@ type claim struct {
 // address.
 func (c claim) every() bool { return c.frontend.Addr.Addr().IsUnspecified() }
 
-// want is the places that svc is to be served at, on a node whose addresses
-// nodePorts take node ports.
-func want(svc sdk.Service, nodePorts []netip.Addr) ([]claim, error) {
+// A desired is what one Service comes to: what connections see of it, and the places
+// where it is to be reached. Nil: the Service is gone.
+type desired struct {
+	service *sdk.Service
+	claims  []claim
+
+	// age is when it was put first: of two that claim a place in the same way, the one
+	// that came later has it. One that is put back has the age that it had.
+	age uint64
+}
+
+// want is what svc comes to, on a node whose addresses nodePorts take node ports.
+func want(svc sdk.Service, nodePorts []netip.Addr) (*desired, error) {
 	if err := sound(svc); err != nil {
 		return nil, err
 	}
-	var claims []claim
+	d := &desired{service: &svc}
 	for _, f := range svc.Frontends {
 		for _, at := range places(f, nodePorts) {
-			claims = append(claims, claim{
+			d.claims = append(d.claims, claim{
 				place:    place{svc.Name.Protocol, at},
 				name:     svc.Name,
 				frontend: f,
@@ -57,7 +67,7 @@ func want(svc sdk.Service, nodePorts []netip.Addr) ([]claim, error) {
 			})
 		}
 	}
-	return claims, nil
+	return d, nil
 }
 
 // sound refuses what no relay here can serve.

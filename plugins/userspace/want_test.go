@@ -44,21 +44,21 @@ func TestWant(t *testing.T) {
 		{"no value of a later version", odd, "", "refused: service"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			claims, err := want(c.svc, addrs(c.nodePorts))
-			if got := wantText(claims, err); got != c.want {
+			d, err := want(c.svc, addrs(c.nodePorts))
+			if got := wantText(d, err); got != c.want {
 				t.Errorf("want %q, got %q", c.want, got)
 			}
 		})
 	}
 }
 
-func wantText(claims []claim, err error) string {
+func wantText(d *desired, err error) string {
 	var refusal *sdk.Refusal
 	if errors.As(err, &refusal) {
 		return "refused: " + refusal.Field
 	}
 	var words []string
-	for _, c := range claims {
+	for _, c := range d.claims {
 		words = append(words, c.place.String())
 		if !c.listens {
 			words[len(words)-1] += " (no socket)"
@@ -122,20 +122,20 @@ func planText(t *testing.T, from, to []sdk.Service) string {
 	table := newTable()
 	step := func(was, services []sdk.Service) []step {
 		touched := make(map[place]bool)
-		put := func(name sdk.Name, claims []claim) {
-			for _, c := range slices.Concat(table.put(name, claims), claims) {
-				touched[c.place] = true
+		put := func(name sdk.Name, d *desired) {
+			for _, p := range table.put(name, d) {
+				touched[p] = true
 			}
 		}
 		for _, s := range was {
 			put(s.Name, nil)
 		}
 		for _, s := range services {
-			claims, err := want(s, addrs("127.0.0.1 192.0.2.1"))
+			d, err := want(s, addrs("127.0.0.1 192.0.2.1"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			put(s.Name, claims)
+			put(s.Name, d)
 		}
 		var list []place
 		for p := range touched {
@@ -153,28 +153,32 @@ func planText(t *testing.T, from, to []sdk.Service) string {
 	return b.String()
 }
 
-// TestTableRestore: who failed gets back what it had, behind those who came since.
-func TestTableRestore(t *testing.T) {
+// TestTableAge: a Service that failed gets back what it had, behind those that came since.
+func TestTableAge(t *testing.T) {
 	table := newTable()
 	p := place{sdk.TCP, netip.MustParseAddrPort("10.0.0.1:80")}
-	put := func(service string) []claim {
+	put := func(service string) *desired {
 		s := svc(service, "cluster-ip 10.0.0.1:80", "10.1.0.1:80")
-		claims, _ := want(s, nil)
-		return table.put(s.Name, claims)
+		d, err := want(s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table.put(s.Name, d)
+		return d
 	}
-	a := svc("a", "", "").Name
-	a.Family = sdk.IPv4
-	put("a")
-	before := table.put(a, nil)
-	put("b")
-	table.restore(a, before)
-	if c, ok := table.owner(p); !ok || c.name.Service != "b" {
-		t.Errorf("the place is %v's", c.name)
+	owner := func() string { c, _ := table.owner(p); return c.name.Service }
+	a := put("a")
+	table.put(a.service.Name, nil)
+	b := put("b")
+	table.put(a.service.Name, a)
+	if got := owner(); got != "b" {
+		t.Errorf("the place is %q's", got)
 	}
-	b := a
-	b.Service = "b"
-	table.put(b, nil)
-	if c, ok := table.owner(p); !ok || c.name.Service != "a" {
-		t.Errorf("after b has gone the place is %v's", c.name)
+	table.put(b.service.Name, nil)
+	if got := owner(); got != "a" {
+		t.Errorf("after b has gone the place is %q's", got)
+	}
+	if put("c"); owner() != "c" {
+		t.Errorf("a Service that comes later has not got the place")
 	}
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package frame is what every dataplane does in the same way, whatever it writes. (iptables
-and ipvs stand on it; userspace does not yet.) A
+Package frame is what every dataplane does in the same way, whatever it writes. A
 dataplane brings a [Mode]: how a session is opened, and one [Family] or more, each of
 which knows what it has written, what is desired, and how to get from one to the other.
 The frame brings everything else that the contract of package sdk asks for:

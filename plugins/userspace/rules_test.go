@@ -66,9 +66,9 @@ func (k pretended) drop(id iptables.ID, rule iptables.Rule) {
 }
 
 // lay carries out what s plans, in role.
-func (k pretended) lay(s *side, role sdk.Role) ruleset.Plan {
+func (k pretended) lay(s *rules, role sdk.Role) ruleset.Plan {
 	k.Helper()
-	s.lead(role)
+	s.follow(role)
 	plan := s.Plan()
 	for _, piece := range plan.Cut(ruleset.Size{Chains: 3, Lines: 20}, rank) { // each takes effect by itself
 		for _, block := range piece {
@@ -117,10 +117,10 @@ func TestWalk(t *testing.T) {
 	}
 	foreign := iptables.Rule("-s 203.0.113.1/32 -j DROP")
 	kernel := pretended{t, iptables.Tables{filter("FORWARD"): {foreign}, nat("KUBE-SERVICES"): {foreign}}}
-	b := newScene(node, nil).sides[sdk.IPv4]
+	b := newScene(node, nil).rules[sdk.IPv4]
 	for range 300 {
 		role := []sdk.Role{sdk.Standby, sdk.Active, sdk.Draining}[random.IntN(3)]
-		now := &scene{node: node, sides: map[sdk.Family]*side{sdk.IPv4: b}, udp: make(map[uint16]sdk.Service)}
+		now := &scene{node: node, rules: map[sdk.Family]*rules{sdk.IPv4: b}, udp: make(map[uint16]sdk.Service)}
 		for k := range maps.Clone(b.Owners()) { // all go, and some come back
 			if random.IntN(2) == 0 {
 				b.Put(k, ruleset.Desired{})
@@ -193,7 +193,7 @@ func TestChangeIsSmall(t *testing.T) {
 		services = append(services, svc("s"+addr.String(), "cluster-ip "+addr.String()+":80", "10.180.1.1:8080"))
 	}
 	s := newScene(node, services)
-	b, kernel := s.sides[sdk.IPv4], pretended{t, make(iptables.Tables)}
+	b, kernel := s.rules[sdk.IPv4], pretended{t, make(iptables.Tables)}
 	kernel.lay(b, sdk.Active)
 	services[7].Cluster = nil
 	s.put(&services[7])

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"context"
+	"slices"
+
+	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// A direct serves one IP family by sockets at the frontends' own addresses. It has them
+// only while it is Active.
+type direct struct{ sockets }
+
+func newDirect(p *process, f sdk.Family) *direct { return &direct{newSockets(p, f)} }
+
+// Hold lets go of all sockets when this process is to serve no more. A successor shares
+// the ports of UDP, and half of the datagrams would come to this process: so these flows end.
+func (d *direct) Hold(lock *ledger.Lock) {
+	d.writes = lock != nil
+	if d.writes {
+		return
+	}
+	for p, socket := range d.open {
+		if p.protocol == sdk.UDP {
+			delete(d.open, p)
+			socket.Close()
+		}
+	}
+	d.letGo()
+}
+
+// letGo of all sockets. What they have begun goes on.
+func (d *direct) letGo() {
+	for p := range d.open {
+		d.release(p)
+	}
+	clear(d.owed)
+}
+
+// Adopt compares anew what is open: nothing that another process did is ours. The role is
+// the one that sockets were opened for.
+func (d *direct) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
+	d.touchAll()
+	return max(d.role, sdk.Standby), ctx.Err()
+}
+
+// Node takes what the host says of the node, and reads its addresses.
+func (d *direct) Node(n sdk.Node) error { return d.read(n) }
+
+// Role is what the next plan opens sockets for, or lets go of them.
+func (d *direct) Role(r sdk.Role) error {
+	if r != d.role {
+		d.touchAll()
+	}
+	d.role = r
+	return nil
+}
+
+// Want is the places of a Service, and a node port's are at each address that takes them.
+func (d *direct) Want(svc sdk.Service) (*desired, error) { return want(svc, d.machine.nodePorts) }
+
+// Plan is which sockets are opened and closed.
+func (d *direct) Plan() frame.Plan { return directPlan{d, d.plan()} }
+
+type directPlan struct {
+	*direct
+	steps []step
+}
+
+// Steps are those of a process that is Active.
+func (p directPlan) Steps() []string { return texts(p.steps) }
+
+// Apply opens sockets before it closes others. In a role without sockets it finds out
+// whether they could be opened.
+func (p directPlan) Apply(ctx context.Context) ([]sdk.Failure, error) {
+	failed, err := p.prepare(ctx, p.listen)
+	if err != nil {
+		return nil, err
+	}
+	p.commit()
+	p.finish()
+	if p.role != sdk.Active {
+		p.letGo()
+	}
+	return failed, nil
+}
+
+func (d *direct) listen(ctx context.Context, p place) error {
+	if d.role != sdk.Active {
+		return probe(ctx, p)
+	}
+	if d.resume(p) {
+		return nil
+	}
+	s, err := d.relay.Listen(ctx, p.protocol, p.addr)
+	if err == nil {
+		d.open[p] = s
+	}
+	return err
+}
+
+// Probe looks whether node ports are taken at other addresses, and whether a place is free
+// by now.
+func (d *direct) Probe(context.Context) (found frame.Finding) {
+	if d.due() {
+		found.Moved = d.moved(func(now *machine) bool { return !slices.Equal(now.nodePorts, d.machine.nodePorts) })
+		found.Due = d.again()
+	}
+	return found
+}
+
+// Audit has nothing to do: no other process can change a socket.
+func (d *direct) Audit(context.Context) frame.Finding { return frame.Finding{} }

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/userspace/relay"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// A redirected serves one IP family by portals: rules in the kernel redirect clients of
+// every frontend, whatever its address, to few sockets at one address of this machine. The
+// sockets stay in every role; only the rules lead to them.
+type redirected struct {
+	sockets
+	portals *relay.Redirected // of both families
+	rules   *rules
+	losses  *losses
+
+	bound  netip.Addr     // where the sockets of UDP stand
+	fresh  map[place]bool // of UDP: no flow that the kernel remembers leads to their sockets
+	asked  bool           // what the process before this one has left
+	former relay.Ports    // of that process; connections may still be sent there
+}
+
+var _ interface {
+	frame.Family[*desired]
+	frame.Forgetter
+	frame.Masquerader
+} = (*redirected)(nil)
+
+func newRedirected(p *process, tool iptables.Tool, portals *relay.Redirected, l *losses) *redirected {
+	return &redirected{
+		sockets: newSockets(p, tool.Family), portals: portals, rules: newRules(tool), losses: l,
+		fresh: make(map[place]bool),
+	}
+}
+
+// everywhere stands for the addresses that take node ports: which those are, the
+// rules say.
+var everywhere = []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
+
+// Masquerade is the hold on the chains that all dataplanes share.
+func (r *redirected) Masquerade() *masquerade.Hold { return r.rules.Masquerade }
+
+// Hold hands the lock to every program that writes, and listens while there is one.
+func (r *redirected) Hold(lock *ledger.Lock) {
+	r.writes = lock != nil
+	if !r.writes {
+		r.rules.Hold(nil)
+		r.losses.ignore()
+		return
+	}
+	r.rules.Hold(lock.File())
+	r.losses.listen()
+}
+
+// Adopt reads the tables, unless no process wrote since they were last read. The writer
+// also finds out what a process before this one has left: clients that are on their way
+// to its ports should find this one.
+func (r *redirected) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
+	if r.rules.Doubt() == "" && r.rules.JustRead() {
+		r.rules.TouchAll()
+	} else if err := r.rules.Read(ctx); err != nil {
+		return 0, err
+	}
+	if r.writes && !r.asked {
+		r.asked = true
+		r.former = r.rules.formerPorts()
+		r.portals.Prefer(r.family, r.former)
+		if err := r.rules.findPatience(ctx); err != nil {
+			r.log.Info("clients that call while the relay is started anew will be refused", "family", r.family, "why", err)
+		}
+	}
+	switch {
+	case r.rules.lead():
+		return sdk.Active, nil
+	case r.role == sdk.Draining:
+		return sdk.Draining, nil // no rule shows it
+	}
+	return sdk.Standby, nil
+}
+
+// Node takes what the host says of the node, and reads its addresses.
+func (r *redirected) Node(n sdk.Node) error {
+	if err := r.read(n); err != nil {
+		return err
+	}
+	of := &r.rules.node
+	of.node, of.nodePorts, of.to = n, r.machine.nodePorts, r.machine.target(r.family, of.to)
+	r.relay.SetMark(of.mark())
+	r.touchAll()
+	return nil
+}
+
+// Role is the part that the jumps are to play.
+func (r *redirected) Role(role sdk.Role) error {
+	r.role = role
+	return nil
+}
+
+// Want is the places of a Service. A node port has one for all addresses.
+func (r *redirected) Want(svc sdk.Service) (*desired, error) { return want(svc, everywhere) }
+
+// Plan is which sockets are opened and closed, and then what the tables lack.
+func (r *redirected) Plan() frame.Plan { return &redirectedPlan{redirected: r, steps: r.plan()} }
+
+type redirectedPlan struct {
+	*redirected
+	steps   []step
+	written ruleset.Plan // nil: not planned yet, because the rules follow the sockets
+}
+
+// Steps are those of the rules, and those of the sockets.
+func (p *redirectedPlan) Steps() []string {
+	if p.written == nil {
+		p.written = p.planRules()
+	}
+	return append(p.written.Steps(), texts(p.steps)...)
+}
+
+// Apply opens sockets, writes the rules that lead to them, and closes others. A line that
+// the kernel does not take keeps out all that are written with it: then no socket closes.
+func (p *redirectedPlan) Apply(ctx context.Context) ([]sdk.Failure, error) {
+	p.rebind()
+	failed, err := p.prepare(ctx, p.listen)
+	if err != nil {
+		return nil, err
+	}
+	p.commit()
+	p.written = p.planRules()
+	err = p.rules.Write(ctx, p.written)
+	refused := new(iptables.LineError)
+	switch {
+	case err == nil:
+		p.finish()
+		return failed, nil
+	case ctx.Err() == nil && errors.As(err, &refused):
+		return nil, &frame.Refused{Suspects: p.suspects(refused), Err: err}
+	}
+	return nil, err
+}
+
+// rebind lets go of the sockets of UDP when packets are sent to another address from now on.
+func (r *redirected) rebind() {
+	if r.bound == r.rules.node.to {
+		return
+	}
+	r.bound = r.rules.node.to
+	for p, socket := range r.open {
+		if p.protocol == sdk.UDP {
+			delete(r.open, p)
+			socket.Close()
+		}
+	}
+}
+
+func (r *redirected) listen(ctx context.Context, p place) (err error) {
+	if r.resume(p) {
+		return nil
+	}
+	var s relay.Socket
+	if p.protocol == sdk.UDP {
+		r.fresh[p] = true
+		s, err = r.portals.ListenUDP(ctx, p.addr, r.bound)
+	} else {
+		s, err = r.portals.ListenTCP(ctx, p.addr)
+	}
+	if err == nil {
+		r.open[p] = s
+	}
+	return err
+}
+
+// planRules is what the tables lack, for the sockets that are open now.
+func (r *redirected) planRules() ruleset.Plan {
+	for p := range r.touched {
+		r.step()
+		r.rules.Put(key{caught: p}, r.ruleFor(p))
+	}
+	for name := range r.changed {
+		r.rules.Put(key{health: name}, r.healthRule(name))
+	}
+	r.rules.node.doors = r.portals.Ports(r.family)
+	r.rules.follow(r.role)
+	return r.rules.Plan()
+}
+
+// ruleFor is what the frontend at p needs.
+func (r *redirected) ruleFor(p place) ruleset.Desired {
+	c, owned := r.table.owner(p)
+	if !owned {
+		return ruleset.Desired{}
+	}
+	caught := catch{node: &r.rules.node, service: r.table.desired[c.name].service, frontend: c.frontend}
+	if socket := r.open[p]; socket != nil && p.protocol == sdk.UDP {
+		caught.udp = socket.Port()
+	}
+	return caught.desired()
+}
+
+// healthRule accepts health checks of a Service.
+func (r *redirected) healthRule(name sdk.Name) ruleset.Desired {
+	d := r.table.desired[name]
+	if d == nil || d.service.HealthPort == 0 {
+		return ruleset.Desired{}
+	}
+	return health(d.service.HealthPort)
+}
+
+// suspects are the Services that a refused line may belong to: those that change, and one
+// of whose frontends it is about. None: that cannot be told.
+func (r *redirected) suspects(refused *iptables.LineError) []sdk.Name {
+	var all []sdk.Name
+	for name := range r.changed {
+		var claims []claim
+		for _, d := range []*desired{r.served[name], r.table.desired[name]} {
+			if d != nil {
+				claims = append(claims, d.claims...)
+			}
+		}
+		if slices.ContainsFunc(claims, func(c claim) bool {
+			return refused.Chain.Chain == ownChain(c.place) || r.rules.Concerns(key{caught: c.place}, refused)
+		}) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// Probe looks at what nft's kernel told, and at the sizes of legacy's tables; and now and
+// then at the machine's addresses, and at what a process before this one has left.
+func (r *redirected) Probe(ctx context.Context) (found frame.Finding) {
+	if r.due() {
+		to := r.rules.node.to
+		found.Moved = r.moved(func(now *machine) bool {
+			return !slices.Equal(now.nodePorts, r.machine.nodePorts) || now.target(r.family, to) != to
+		})
+		found.Due = r.again()
+		found.Stale = found.Moved || found.Due
+		r.forgetFormer(ctx)
+	}
+	for _, c := range r.losses.take(r.family) {
+		r.rules.Hear(ctx, c)
+	}
+	r.rules.Glance()
+	found.Lost, found.Why = r.doubted()
+	return found
+}
+
+// Audit reads one chain, or asks for one jump.
+func (r *redirected) Audit(ctx context.Context) (found frame.Finding) {
+	r.rules.Audit(ctx)
+	found.Lost, found.Why = r.doubted()
+	return found
+}
+
+func (r *redirected) doubted() (frame.Parts, string) {
+	if why := r.rules.Doubt(); why != "" {
+		return frame.All, why
+	}
+	return 0, ""
+}
+
+// close closes the sockets, and wants no rules.
+func (r *redirected) close() {
+	for owner := range r.rules.Owners() {
+		r.rules.Put(owner, ruleset.Desired{})
+	}
+	clear(r.fresh)
+	r.asked, r.former = false, relay.Ports{}
+	r.sockets.close()
+}
