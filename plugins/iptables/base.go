@@ -26,7 +26,7 @@ type nodeConfig struct {
 
 // setNode writes the fixed chains, and what stands beside the trees in their roots.
 func (s *side) setNode(n nodeConfig) {
-	s.node, s.MasqueradeBit = n, n.node.MasqueradeBit
+	s.node = n
 	s.SetFixed(ruleset.Desired{Chains: n.chains()})
 	s.SetRoot(servedAddrs, nil, n.toNode(nodePorts))
 	translated := append(n.localhostCount(), "-m conntrack --ctstate DNAT -j RETURN") // nat has found an endpoint

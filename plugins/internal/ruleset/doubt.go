@@ -155,13 +155,3 @@ func (r *Rules[K]) agenda() []iptables.Jump {
 	slices.SortFunc(all, iptables.Jump.Compare)
 	return append(slices.Clone(r.jumps), all...)
 }
-
-// Repair reads the kernel and writes what differs. The plan says what did.
-func (r *Rules[K]) Repair(ctx context.Context) (Plan, error) {
-	r.known = false
-	written, refused, err := r.Attempt(ctx)
-	if refused != nil {
-		err = refused
-	}
-	return written, err
-}

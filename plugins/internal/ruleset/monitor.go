@@ -15,9 +15,6 @@ const (
 	// and how large tables are.
 	LookEvery = 500 * time.Millisecond
 
-	// AuditEvery is how often one chain is read, whatever seems to be the case.
-	AuditEvery = 10 * time.Second
-
 	// Patience is for how many looks another process may be at work on the tables before
 	// what it removed is put back.
 	Patience = 4

@@ -4,7 +4,6 @@ package ruleset
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -21,9 +20,6 @@ type Rules[K comparable] struct {
 
 	// Masquerade is the hold on what all dataplanes share; nil: only leftovers are removed.
 	Masquerade *masquerade.Hold
-
-	// MasqueradeBit is the bit of the mark that has a packet masqueraded.
-	MasqueradeBit uint8
 
 	// Reading, if not nil, is called at each reading: what rules need beside rules may have
 	// been removed with them.
@@ -61,9 +57,6 @@ func NewRules[K comparable](c Config[K], tool iptables.Tool) *Rules[K] {
 
 // Known reports whether the observed rules are what the kernel has.
 func (r *Rules[K]) Known() bool { return r.known }
-
-// Forget has the next call read the kernel first.
-func (r *Rules[K]) Forget() { r.known = false }
 
 // Hold hands the writer's lock to every program that writes; nil: this process is not the
 // writer. What was known is of before.
@@ -105,38 +98,6 @@ func (r *Rules[K]) JustRead() bool {
 	}
 	now, err := r.Tool.Stamp("nat", "filter")
 	return err == nil && now == *r.asRead
-}
-
-// Attempt writes what differs, once. written is what that took. refused is a line that the kernel did not take; any other error is err. After either
-// the kernel is read before anything else is written.
-func (r *Rules[K]) Attempt(ctx context.Context) (written Plan, refused *iptables.LineError, err error) {
-	if !r.known {
-		if err := r.Read(ctx); err != nil {
-			return nil, nil, err
-		}
-	}
-	if err := r.share(ctx); err != nil {
-		return nil, nil, err
-	}
-	p := r.Plan()
-	err = r.Write(ctx, p)
-	if err == nil {
-		return p, nil, nil
-	}
-	if ctx.Err() == nil && errors.As(err, &refused) {
-		return nil, refused, nil
-	}
-	return nil, nil, err
-}
-
-// share has the chains that all dataplanes share be there, once it is known what the node is
-// like: our rules lead to them.
-func (r *Rules[K]) share(ctx context.Context) error {
-	if r.Masquerade == nil {
-		return nil
-	}
-	_, err := r.Masquerade.Ensure(ctx, r.MasqueradeBit)
-	return err
 }
 
 // Write carries out a plan of these rules. Each part of it that is done is noted, and at the

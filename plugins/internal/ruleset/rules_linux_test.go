@@ -3,6 +3,7 @@
 package ruleset
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"slices"
@@ -42,7 +43,6 @@ func onKernel(t *testing.T, test func(stage)) {
 			}
 			s := stage{t, NewRules(testConfig(), tool)}
 			s.Masquerade = &masquerade.Hold{Book: book, Holder: "test", Place: masquerade.At(tool)}
-			s.MasqueradeBit = 14
 			s.SetJumps(way, wider)
 			t.Cleanup(func() {
 				for _, table := range tables {
@@ -63,12 +63,26 @@ func (s stage) run(args ...string) {
 	}
 }
 
+// write makes the kernel have what is desired, from what is known or read now.
+func (s stage) write() (Plan, error) {
+	if !s.Known() {
+		if err := s.Read(s.Context()); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := s.Masquerade.Ensure(s.Context(), 14); err != nil {
+		return nil, err
+	}
+	p := s.Plan()
+	return p, s.Write(s.Context(), p)
+}
+
 // must writes changes of which nothing is refused.
 func (s stage) must(changes map[int]Desired) {
 	s.Helper()
 	s.PutAll(changes)
-	if _, refused, err := s.Attempt(s.Context()); err != nil || refused != nil {
-		s.Fatal(refused, err)
+	if _, err := s.write(); err != nil {
+		s.Fatal(err)
 	}
 }
 
@@ -97,9 +111,10 @@ func TestKernelRefusesALine(t *testing.T) {
 		s.must(map[int]Desired{1: serve(1, 1), 2: serve(2, 1), 3: serve(3, 0)})
 		changes := map[int]Desired{1: strange(1), 2: serve(2, 3), 5: serve(5, 2)}
 		s.PutAll(changes)
-		_, refused, err := s.Attempt(s.Context())
-		if err != nil || refused == nil || s.Known() {
-			s.Fatal(refused, err)
+		_, err := s.write()
+		refused := new(iptables.LineError)
+		if !errors.As(err, &refused) || s.Known() {
+			s.Fatal(err)
 		}
 		if suspects := s.Suspects(refused, changes); refused.Line != "COMMIT" && !slices.Equal(suspects, []int{1}) {
 			s.Errorf("%v may have %q", suspects, refused.Line)
@@ -149,7 +164,8 @@ func TestKernelDoubt(t *testing.T) {
 			if look(); s.Doubt() == "" {
 				s.Fatalf("iptables %s is not noticed", args)
 			}
-			if p, err := s.Repair(s.Context()); err != nil || len(p) == 0 {
+			s.Hold(nil) // what is known is of before
+			if p, err := s.write(); err != nil || len(p) == 0 {
 				s.Fatalf("after iptables %s: %v, %v", args, p, err)
 			}
 			s.lasts()
@@ -203,7 +219,7 @@ func TestKernelAPlanThatStops(t *testing.T) {
 		prefix := s.Tool.Prefix
 		s.Tool.Prefix = "/nowhere/iptables"
 		s.Put(2, serve(2, 1))
-		if _, _, err := s.Attempt(s.Context()); err == nil || s.Known() {
+		if _, err := s.write(); err == nil || s.Known() {
 			s.Fatal("nothing was written, and it is said to be", err)
 		}
 		s.Tool.Prefix = prefix
