@@ -5,13 +5,11 @@ package iptables
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/masquerade"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/sweep"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -29,25 +27,8 @@ func sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, er
 		}
 		given = append(given, closed...)
 	}
-	var gone []string
-	var places []masquerade.Place
-	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		for _, tool := range tools(ctx, family) {
-			tool.Waiting, tool.Heard = env.Waiting, env.Step
-			places = append(places, masquerade.At(tool))
-			found, err := sweep(ctx, tool, l)
-			gone = append(gone, found...)
-			errs = append(errs, err)
-		}
-	}
-	left, err := masquerade.Leave(ctx, env.Dir, mode, places, l, isOurs)
-	gone = append(gone, left...)
+	gone, err := swept(l.KubeProxy).All(ctx, l, env)
 	errs = append(errs, err)
-	if l.KubeProxy {
-		found, err := iptables.SweepKubeProxy(l.DryRun)
-		gone = append(gone, found...)
-		errs = append(errs, err)
-	}
 	closed, err := closeAccounts(l.DryRun)
 	gone = append(gone, closed...)
 	errs = append(errs, err)
@@ -55,62 +36,17 @@ func sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, er
 	return gone, errors.Join(errs...)
 }
 
-// tools are the programs of each backend in which family has rules.
-func tools(ctx context.Context, family sdk.Family) []iptables.Tool {
-	var all []iptables.Tool
-	for _, backend := range []iptables.Backend{iptables.NFT, iptables.Legacy} {
-		if !iptables.InUse(family, backend) {
-			continue
-		}
-		if t, err := iptables.Open(ctx, family, backend); err == nil {
-			all = append(all, t)
-		}
+// swept are the rules that go.
+func swept(kubeProxy bool) sweep.Rules {
+	return sweep.Rules{
+		Mode: mode, Ours: isOurs, Rank: rank,
+		Tables: func(ctx context.Context, tool iptables.Tool) ([]string, error) {
+			tables, err := tool.KubeTables(ctx) // where no chain of ours is, no rule leads to one
+			// Only kube-proxy has something in mangle: a canary.
+			return slices.DeleteFunc(tables, func(table string) bool { return table == "mangle" && !kubeProxy }), err
+		},
+		Leftovers: func(table string, found iptables.Tables) (iptables.Block, []string) {
+			return leftovers(table, found, kubeProxy)
+		},
 	}
-	return all
-}
-
-// sweep removes, or only names, what is ours in one family and backend.
-func sweep(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, error) {
-	if l == (sdk.Leftovers{}) {
-		gone, err := sweepBy(ctx, tool, l, func(ctx context.Context, table string) (iptables.Tables, error) {
-			return tool.OutlineFree(ctx, table, isOurs)
-		})
-		if err == nil || ctx.Err() != nil {
-			return gone, err
-		} // else there are jumps where nobody would look for them
-	}
-	return sweepBy(ctx, tool, l, func(ctx context.Context, table string) (iptables.Tables, error) {
-		return tool.Save(ctx, table)
-	})
-}
-
-// sweepBy is sweep, of what read finds in each table.
-func sweepBy(ctx context.Context, tool iptables.Tool, l sdk.Leftovers, read func(context.Context, string) (iptables.Tables, error)) ([]string, error) {
-	tables, err := tool.KubeTables(ctx) // where no chain of ours is, no rule leads to one
-	if err != nil {
-		return nil, err
-	}
-	var gone []string
-	var all ruleset.Plan
-	for _, table := range tables {
-		if table == "mangle" && !l.KubeProxy {
-			continue // only it has something there: a canary
-		}
-		found, err := read(ctx, table)
-		if err != nil {
-			return nil, err
-		}
-		b, kept := leftovers(table, found, l.KubeProxy)
-		if b.Empty() {
-			continue
-		}
-		all = append(all, b)
-		for _, step := range slices.Concat(b.Steps(), kept) {
-			gone = append(gone, fmt.Sprintf("%s: %s", tool.Prefix, step))
-		}
-	}
-	if l.DryRun {
-		return gone, nil
-	}
-	return gone, all.Write(ctx, tool, rank, 0, func(ruleset.Plan) {})
 }

@@ -21,7 +21,7 @@ import (
 type family struct {
 	rules   *side
 	options options
-	losses  *losses
+	losses  *ruleset.Losses
 	log     *slog.Logger
 
 	role      sdk.Role
@@ -38,7 +38,7 @@ var _ interface {
 	frame.Masquerader
 } = (*family)(nil)
 
-func newFamily(tool iptables.Tool, o options, l *losses, log *slog.Logger) *family {
+func newFamily(tool iptables.Tool, o options, l *ruleset.Losses, log *slog.Logger) *family {
 	return &family{rules: newSide(tool), options: o, losses: l, log: log}
 }
 
@@ -50,13 +50,8 @@ func (f *family) Masquerade() *masquerade.Hold { return f.rules.Masquerade }
 
 // Hold hands the lock to every program that writes, and listens while there is one.
 func (f *family) Hold(lock *ledger.Lock) {
-	if lock == nil {
-		f.rules.Hold(nil)
-		f.losses.ignore()
-		return
-	}
-	f.rules.Hold(lock.File())
-	f.losses.listen()
+	f.rules.Hold(lock)
+	f.losses.Hold(f.rules.Tool)
 }
 
 // Adopt reads the tables, unless no process wrote since they were last read.
@@ -150,7 +145,7 @@ func (p plan) Apply(ctx context.Context) ([]sdk.Failure, error) {
 // then at the node's addresses.
 func (f *family) Probe(ctx context.Context) frame.Finding {
 	f.rules.lead(f.role)
-	for _, c := range f.losses.take(f.rules.Family()) {
+	for _, c := range f.losses.Take(f.rules.Family()) {
 		f.rules.Hear(ctx, c)
 	}
 	f.rules.Glance()

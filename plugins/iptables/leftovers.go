@@ -67,7 +67,7 @@ func unroute(ctx context.Context, dryRun bool, given []string) ([]string, error)
 
 // guardGoes reports whether the guard stands in a KUBE-FIREWALL that goes.
 func guardGoes(ctx context.Context) (bool, error) {
-	for _, tool := range tools(ctx, sdk.IPv4) {
+	for _, tool := range iptables.ToolsInUse(ctx, sdk.IPv4) {
 		found, err := tool.SaveIf(ctx, func(id iptables.ID) bool { return id == firewall }, firewall.Table)
 		if err != nil {
 			return false, err

@@ -53,22 +53,9 @@ func (p *plugin) tools(ctx context.Context) (all []iptables.Tool, err error) {
 		return all, err
 	}
 	for _, of := range families {
-		all = append(all, toolsInUse(ctx, of)...)
+		all = append(all, iptables.ToolsInUse(ctx, of)...)
 	}
 	return all, nil
-}
-
-// toolsInUse are the programs of each backend in which an IP family has rules.
-func toolsInUse(ctx context.Context, of sdk.Family) (all []iptables.Tool) {
-	for _, backend := range []iptables.Backend{iptables.NFT, iptables.Legacy} {
-		if !iptables.InUse(of, backend) {
-			continue
-		}
-		if t, err := iptables.Open(ctx, of, backend); err == nil {
-			all = append(all, t) // without its programs there are no rules of ours
-		}
-	}
-	return all
 }
 
 // forwardsByLeave reports whether FORWARD drops replies but for KUBE-FORWARD.

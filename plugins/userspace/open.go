@@ -12,6 +12,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -87,33 +88,17 @@ func (p *plugin) openRedirected(ctx context.Context, backend string, env frame.E
 	if env.Ledger == nil {
 		return way{}, errors.New("without a ledger no rules can be written")
 	}
-	use := iptables.Backend(backend)
-	if backend == backendAuto {
-		found, err := iptables.Look(ctx, sdk.IPv4)
-		if err != nil {
-			return way{}, err
-		}
-		use = found.Choose()
+	tools, err := iptables.OpenAll(ctx, backend, env.Log)
+	if err != nil {
+		return way{}, err
 	}
 	w := way{backend: backend, portals: p.relay.NewRedirected()}
-	losses := &losses{log: env.Log, nft: use == iptables.NFT}
-	var errs []error
-	for _, of := range families {
-		tool, err := iptables.Open(ctx, of, use)
-		if err == nil {
-			err = tool.Reach()
-		}
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		tool.Waiting, tool.Heard, tool.Started, tool.Ended = env.Waiting, env.Step, losses.started, losses.ended
+	losses := &ruleset.Losses{Log: env.Log, Ours: isOurs}
+	for _, tool := range tools {
+		tool.Waiting, tool.Heard, tool.Started, tool.Ended = env.Waiting, env.Step, losses.Started, losses.Ended
 		f := newRedirected(&p.process, tool, w.portals, losses)
 		f.rules.Masquerade = &masquerade.Hold{Book: env.Ledger, Holder: mode, Place: masquerade.At(tool)}
 		w.families = append(w.families, f)
-	}
-	if len(w.families) == 0 {
-		return way{}, errors.Join(errs...)
 	}
 	return w, nil
 }

@@ -24,7 +24,7 @@ type redirected struct {
 	sockets
 	portals *relay.Redirected // of both families
 	rules   *rules
-	losses  *losses
+	losses  *ruleset.Losses
 
 	bound  netip.Addr     // where the sockets of UDP stand
 	fresh  map[place]bool // of UDP: no flow that the kernel remembers leads to their sockets
@@ -38,7 +38,7 @@ var _ interface {
 	frame.Masquerader
 } = (*redirected)(nil)
 
-func newRedirected(p *process, tool iptables.Tool, portals *relay.Redirected, l *losses) *redirected {
+func newRedirected(p *process, tool iptables.Tool, portals *relay.Redirected, l *ruleset.Losses) *redirected {
 	return &redirected{
 		sockets: newSockets(p, tool.Family), portals: portals, rules: newRules(tool), losses: l,
 		fresh: make(map[place]bool),
@@ -55,13 +55,8 @@ func (r *redirected) Masquerade() *masquerade.Hold { return r.rules.Masquerade }
 // Hold hands the lock to every program that writes, and listens while there is one.
 func (r *redirected) Hold(lock *ledger.Lock) {
 	r.writes = lock != nil
-	if !r.writes {
-		r.rules.Hold(nil)
-		r.losses.ignore()
-		return
-	}
-	r.rules.Hold(lock.File())
-	r.losses.listen()
+	r.rules.Hold(lock)
+	r.losses.Hold(r.rules.Tool)
 }
 
 // Adopt reads the tables, unless no process wrote since they were last read. The writer
@@ -246,10 +241,10 @@ func (r *redirected) Probe(ctx context.Context) (found frame.Finding) {
 			return !slices.Equal(now.nodePorts, r.machine.nodePorts) || now.target(r.family, to) != to
 		})
 		found.Due = r.again()
-		found.Stale = found.Moved || found.Due
+		found.Stale = found.Moved || r.owesUDP()
 		r.forgetFormer(ctx)
 	}
-	for _, c := range r.losses.take(r.family) {
+	for _, c := range r.losses.Take(r.family) {
 		r.rules.Hear(ctx, c)
 	}
 	r.rules.Glance()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -55,6 +56,52 @@ func Open(ctx context.Context, family sdk.Family, backend Backend) (Tool, error)
 		refusal = refuse(fmt.Sprintf("there is no %s-%s in PATH", program(family), backend))
 	}
 	return Tool{}, refusal
+}
+
+// OpenAll are the tools of each IP family that may be used here, for one backend: the one that
+// is named, or for "auto" the one that the node uses already. An error: there is none.
+func OpenAll(ctx context.Context, backend string, log *slog.Logger) ([]Tool, error) {
+	use := Backend(backend)
+	if backend == "auto" {
+		found, err := Look(ctx, sdk.IPv4)
+		if err != nil {
+			return nil, err
+		}
+		if found.Mixed() {
+			log.Warn("rules of Kubernetes stand in both backends", "nft", found.Kube[NFT], "legacy", found.Kube[Legacy])
+		}
+		use = found.Choose()
+	}
+	var tools []Tool
+	var errs []error
+	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		t, err := Open(ctx, family, use)
+		if err == nil {
+			err = t.Reach()
+		}
+		if err == nil {
+			tools = append(tools, t)
+		}
+		errs = append(errs, err)
+	}
+	if len(tools) == 0 {
+		return nil, errors.Join(errs...)
+	}
+	return tools, nil
+}
+
+// ToolsInUse are the tools of the backends in which family may have rules in this network
+// namespace. Without its programs a backend has none of ours.
+func ToolsInUse(ctx context.Context, family sdk.Family) (tools []Tool) {
+	for _, backend := range []Backend{NFT, Legacy} {
+		if !InUse(family, backend) {
+			continue
+		}
+		if t, err := Open(ctx, family, backend); err == nil {
+			tools = append(tools, t)
+		}
+	}
+	return tools
 }
 
 func refuse(why string) error {

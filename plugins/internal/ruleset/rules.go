@@ -5,11 +5,11 @@ package ruleset
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
 // Rules are the set of one IP family and the programs that make the kernel follow it. One
@@ -60,8 +60,11 @@ func (r *Rules[K]) Known() bool { return r.known }
 
 // Hold hands the writer's lock to every program that writes; nil: this process is not the
 // writer. What was known is of before.
-func (r *Rules[K]) Hold(lock *os.File) {
-	r.Tool.Hold = lock
+func (r *Rules[K]) Hold(lock *ledger.Lock) {
+	r.Tool.Hold = nil
+	if lock != nil {
+		r.Tool.Hold = lock.File()
+	}
 	r.known = false
 }
 

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sweep takes the iptables rules of a dataplane out of a node, whichever process
+// wrote them: in both IP families and both backends, with what all dataplanes share, and
+// with what kube-proxy left if that is asked for.
+package sweep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Rules say which rules are a dataplane's.
+type Rules struct {
+	Mode string
+	Ours func(iptables.ID) bool
+	Rank func(iptables.Chain) int // as in ruleset.Config
+
+	// Tables are those in which there may be some, in the order in which they are swept.
+	Tables func(context.Context, iptables.Tool) ([]string, error)
+
+	// Leftovers are what goes from a table, and for people what stays. found has the chains
+	// of all Tables.
+	Leftovers func(table string, found iptables.Tables) (goes iptables.Block, kept []string)
+}
+
+// All removes, or only names, all of the rules, and sees to what is shared.
+func (r Rules) All(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
+	var gone []string
+	var errs []error
+	note := func(some []string, err error) {
+		gone, errs = append(gone, some...), append(errs, err)
+	}
+	var places []masquerade.Place
+	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		for _, tool := range iptables.ToolsInUse(ctx, family) {
+			tool.Waiting, tool.Heard = env.Waiting, env.Step
+			places = append(places, masquerade.At(tool))
+			note(r.each(ctx, tool, l))
+		}
+	}
+	note(masquerade.Leave(ctx, env.Dir, r.Mode, places, l, r.Ours))
+	if l.KubeProxy {
+		note(iptables.SweepKubeProxy(l.DryRun))
+	}
+	return gone, errors.Join(errs...)
+}
+
+// each is All, in one family and backend. In steady state it reads little more than what
+// goes.
+func (r Rules) each(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, error) {
+	if l == (sdk.Leftovers{}) {
+		gone, err := r.by(ctx, tool, l, func(ctx context.Context, table string) (iptables.Tables, error) {
+			return tool.OutlineFree(ctx, table, r.Ours)
+		})
+		if err == nil || ctx.Err() != nil {
+			return gone, err
+		} // else there are jumps where no outline looks for them
+	}
+	return r.by(ctx, tool, l, func(ctx context.Context, table string) (iptables.Tables, error) { return tool.Save(ctx, table) })
+}
+
+// by is each, of what read finds in each table.
+func (r Rules) by(ctx context.Context, tool iptables.Tool, l sdk.Leftovers, read func(context.Context, string) (iptables.Tables, error)) ([]string, error) {
+	tables, err := r.Tables(ctx, tool)
+	if err != nil {
+		return nil, err
+	}
+	found := make(iptables.Tables)
+	for _, table := range tables {
+		there, err := read(ctx, table)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(found, there)
+	}
+	var gone []string
+	var all ruleset.Plan
+	for _, table := range tables {
+		goes, kept := r.Leftovers(table, found)
+		if goes.Empty() {
+			continue
+		}
+		all = append(all, goes)
+		for _, step := range slices.Concat(goes.Steps(), kept) {
+			gone = append(gone, fmt.Sprintf("%s: %s", tool.Prefix, step))
+		}
+	}
+	if l.DryRun {
+		return gone, nil
+	}
+	return gone, all.Write(ctx, tool, r.Rank, 0, func(ruleset.Plan) {})
+}
