@@ -21,7 +21,7 @@ var (
 	ourStems  = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-", "KUBE-XLB-", "KUBE-VIP-", "KUBE-NP-", "KUBE-HC-"}
 )
 
-// canary is the chain by which kube-proxy notices that somebody flushed its rules.
+// canary is the chain by which kube-proxy notices that its rules were flushed.
 const canary = "KUBE-PROXY-CANARY"
 
 func isOurs(id iptables.ID) bool {
@@ -29,7 +29,7 @@ func isOurs(id iptables.ID) bool {
 }
 
 // shown is the role that jumps to our chains mean.
-func (s *side) shown() sdk.Role {
+func (s *familyRules) shown() sdk.Role {
 	role := sdk.Standby
 	for j := range s.Standing() {
 		switch {
@@ -45,7 +45,7 @@ func (s *side) shown() sdk.Role {
 // keep finds, in what was adopted, what serves a Service that is set aside and that this
 // process has never been told: the entries that lead to its chains or speak of it, and all
 // chains behind them.
-func (s *side) keep(name sdk.Name) ruleset.Desired {
+func (s *familyRules) keep(name sdk.Name) ruleset.Desired {
 	var d ruleset.Desired
 	for i, t := range s.Trees() {
 		for id, text := range s.ObservedAll() {

@@ -25,7 +25,7 @@ type nodeConfig struct {
 }
 
 // setNode writes the fixed chains, and what stands beside the trees in their roots.
-func (s *side) setNode(n nodeConfig) {
+func (s *familyRules) setNode(n nodeConfig) {
 	s.node = n
 	s.SetFixed(ruleset.Desired{Chains: n.chains()})
 	s.SetRoot(servedAddrs, nil, n.toNode(nodePorts))
@@ -165,7 +165,7 @@ var toGuard = []iptables.Jump{{At: filter("INPUT"), Rule: "-j " + guard}, {At: f
 
 // leads are the jumps that role needs. In Standby there are none, but the way to the guard
 // stays if it is there: what was Active may have made the kernel route 127.0.0.0/8.
-func (s *side) leads(role sdk.Role) []iptables.Jump {
+func (s *familyRules) leads(role sdk.Role) []iptables.Jump {
 	if role == sdk.Standby {
 		return s.present(s.node.guarded(nil))
 	}
@@ -173,7 +173,7 @@ func (s *side) leads(role sdk.Role) []iptables.Jump {
 }
 
 // present are those of jumps that are there.
-func (s *side) present(jumps []iptables.Jump) []iptables.Jump {
+func (s *familyRules) present(jumps []iptables.Jump) []iptables.Jump {
 	return slices.DeleteFunc(slices.Clone(jumps), func(j iptables.Jump) bool { return !s.Stands(j) })
 }
 

@@ -15,7 +15,7 @@
 //	filter INPUT, FORWARD, OUTPUT ─▶ KUBE-SERVICES ─▶ the same trees, of those that nobody
 //	                                                  may answer: REJECT or DROP
 //
-// The names are kube-proxy's, so who knows those rules finds the way, and so a
+// The names are kube-proxy's, so people that know those rules find the way, and so a
 // running kube-proxy's rules are taken over chain by chain. Its one long list is a
 // tree here: each step halves what is left twice, and a packet to no Service of
 // ours leaves after a handful of rules.
@@ -35,10 +35,10 @@ import (
 const (
 	services   = "KUBE-SERVICES"          // both tables: the way in
 	nodePorts  = "KUBE-NODEPORTS"         // nat: to a port of the node; filter: health-check ports
-	turnedAway = "KUBE-EXTERNAL-SERVICES" // filter: node ports that nobody may answer
+	turnedAway = "KUBE-EXTERNAL-SERVICES" // filter: node ports that no endpoint may answer
 	denied     = "KUBE-PROXY-FIREWALL"    // filter: the source is not allowed
 	forward    = "KUBE-FORWARD"           // filter: what is on its way stays on its way
-	guard      = "KUBE-LOCALNET-GUARD"    // filter: nobody outside calls 127.0.0.0/8
+	guard      = "KUBE-LOCALNET-GUARD"    // filter: nothing from outside reaches 127.0.0.0/8
 	markMasq   = masquerade.Mark          // nat: have it masqueraded; all dataplanes share it
 	markOthers = "KUBE-MARK-NOT-POD"      // nat: mark it unless a pod of the cluster sent it
 )

@@ -78,7 +78,7 @@ func closeAccounts(dryRun bool) ([]string, error) {
 				return gone, err
 			}
 			if _, there := iptables.Account(name); there {
-				continue // somebody else's rules count by it
+				continue // other rules count by it
 			}
 		}
 		gone = append(gone, fmt.Sprintf("nfacct: remove %s", name))

@@ -121,13 +121,13 @@ func TestKernelAuditFindsWhatWasReplaced(t *testing.T) {
 		p := k.start()
 		k.sync(p, s.Update(1))
 		k.role(p, sdk.Active)
-		side, doubt := p.families[0].rules, ""
+		rules, doubt := p.families[0].rules, ""
 		if err := p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error { // nothing else looks meanwhile
 			k.run("iptables-"+string(k.backend), "-t", "nat", "-R", clusterChain(s.Services[0].Name), "1", "-j", "RETURN")
-			for range len(side.ObservedAll()) + len(side.Standing()) {
-				side.Audit(k.Context())
+			for range len(rules.ObservedAll()) + len(rules.Standing()) {
+				rules.Audit(k.Context())
 			}
-			doubt = side.Doubt()
+			doubt = rules.Doubt()
 			return nil
 		}); err != nil {
 			k.Fatal(err)

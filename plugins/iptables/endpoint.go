@@ -133,7 +133,7 @@ func oneIn(part, whole int) string {
 }
 
 // endpoint is the chain of an endpoint that needs more than a DNAT: it may call
-// itself, or it remembers who called.
+// itself, or it remembers its clients.
 func (r *render) endpoint(svc sdk.Service, ep sdk.Endpoint) {
 	id := nat(endpointChain(svc.Name, ep.Addr))
 	r.own[ep.Addr] = true
@@ -149,7 +149,7 @@ func (r *render) endpoint(svc sdk.Service, ep sdk.Endpoint) {
 	r.chain(id, rules...)
 }
 
-// list is the words for the kernel's list of who called an endpoint.
+// list is the words for the kernel's list of an endpoint's clients.
 func list(svc sdk.Service, name string) iptables.Rule {
 	mask := "255.255.255.255"
 	if svc.Name.Family == sdk.IPv6 {

@@ -17,9 +17,9 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// A family is one side, as the frame sees it.
+// A family is the rules of one IP family, as the frame sees them.
 type family struct {
-	rules   *side
+	rules   *familyRules
 	options options
 	losses  *ruleset.Losses
 	log     *slog.Logger
@@ -39,7 +39,7 @@ var _ interface {
 } = (*family)(nil)
 
 func newFamily(tool iptables.Tool, o options, l *ruleset.Losses, log *slog.Logger) *family {
-	return &family{rules: newSide(tool), options: o, losses: l, log: log}
+	return &family{rules: newFamilyRules(tool), options: o, losses: l, log: log}
 }
 
 // Serves reports whether f is the family's.

@@ -33,7 +33,7 @@ func (f *family) nodePortAddrs() (map[netip.Addr]bool, error) {
 	return own, nil
 }
 
-// A flow is one translated connection: who called whom.
+// A flow is one translated connection: its client, and where that sent to.
 type flow struct {
 	protocol uint8
 	from, to netip.AddrPort

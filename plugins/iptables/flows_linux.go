@@ -65,7 +65,7 @@ func readFlow(message []byte) (f flow, reply netip.AddrPort, ok bool) {
 	return f, reply, status&destinationNAT != 0 && state == established && to.IsValid()
 }
 
-// readTuple reads who sends to whom, and by which protocol.
+// readTuple reads both ends of one direction, and the protocol.
 func readTuple(value []byte) (from, to netip.AddrPort, protocol uint8) {
 	all := attributes(value)
 	ip, proto := attributes(all[nl.CTA_TUPLE_IP]), attributes(all[nl.CTA_TUPLE_PROTO])

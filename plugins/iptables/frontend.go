@@ -28,7 +28,7 @@ func (r *render) frontend(svc sdk.Service, f sdk.Frontend) {
 	}
 }
 
-// reject answers at once that nobody is there.
+// reject answers at once that no endpoint is there.
 func reject(svc sdk.Service) string {
 	if svc.Name.Family == sdk.IPv6 {
 		return "-j REJECT --reject-with icmp6-port-unreachable"

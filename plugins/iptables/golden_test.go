@@ -23,7 +23,7 @@ func TestGolden(t *testing.T) {
 		t.Run(s.Name, func(t *testing.T) {
 			var text strings.Builder
 			for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-				b := newSide(iptables.Tool{Family: family})
+				b := newFamilyRules(iptables.Tool{Family: family})
 				b.setNode(nodeOf(family, s.Node))
 				b.lead(sdk.Active)
 				plan := b.next(piecesOf(family, s.Node, s.Services))

@@ -16,7 +16,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Inspect tells what the kernel's tables serve, and asks nobody else: each
+// Inspect tells what the kernel's tables serve, and nothing else: each
 // frontend is read from the rule that catches its packets, and its endpoints from
 // the chain behind.
 func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error {

@@ -17,7 +17,7 @@ const Ceiling = 100_000
 
 // slice is how many lines of a large Service are written at once. Another call waits for
 // so many at most.
-func (s *side) slice() int {
+func (s *familyRules) slice() int {
 	if s.Tool.Backend == iptables.NFT {
 		return 8000
 	}
@@ -51,7 +51,7 @@ func (f *family) Behind() bool { return f.rules.Pending() }
 // missing are the chains that d's own lead to and that the kernel does not have so, each
 // behind those that it leads to itself; and those that are there. Of what has so few lines
 // neither is asked for.
-func (s *side) missing(d ruleset.Desired, few int) (below, there []iptables.Chain) {
+func (s *familyRules) missing(d ruleset.Desired, few int) (below, there []iptables.Chain) {
 	if ruleset.Lines(d.Chains) <= few {
 		return nil, nil
 	}

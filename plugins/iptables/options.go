@@ -16,7 +16,7 @@ type options struct {
 	LocalhostNodePorts *bool  `json:"localhostNodePorts"`
 }
 
-// schema describes options to whoever writes the file.
+// schema describes the options, for people that write the file.
 const schema = `{
   "type": "object",
   "additionalProperties": false,

@@ -71,9 +71,9 @@ func (s strange) services() (sdk.Node, []sdk.Service) {
 }
 
 // scripts are what restore is handed for s, one for each family.
-func (s strange) scripts() map[sdk.Family]*side {
+func (s strange) scripts() map[sdk.Family]*familyRules {
 	node, services := s.services()
-	books := make(map[sdk.Family]*side)
+	books := make(map[sdk.Family]*familyRules)
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		books[family] = tablesOf(family, node, services)
 	}

@@ -17,7 +17,7 @@ import (
 // and went, and one with very many endpoints.
 func TestChangesLeaveNothingBehind(t *testing.T) {
 	node := sdk.Node{MasqueradeBit: 14}
-	s := newSide(iptables.Tool{Family: sdk.IPv4, Backend: iptables.NFT})
+	s := newFamilyRules(iptables.Tool{Family: sdk.IPv4, Backend: iptables.NFT})
 	b := s
 	b.setNode(nodeOf(sdk.IPv4, node))
 	follow := func(pieces map[sdk.Name]ruleset.Desired) {

@@ -110,7 +110,7 @@ func manyPorts(services []sdk.Service) []sdk.Service {
 // its entries.
 func fewRules(t *testing.T, node sdk.Node, services []sdk.Service, n int, random *rand.Rand) {
 	family := services[0].Name.Family
-	b := newSide(iptables.Tool{Family: family})
+	b := newFamilyRules(iptables.Tool{Family: family})
 	b.setNode(nodeOf(family, node))
 	pieces := make(map[sdk.Name]ruleset.Desired, len(services))
 	var called []sdk.Service

@@ -15,11 +15,11 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// memory is where the kernel shows whom it remembers, a file for each list.
+// memory is where the kernel shows the clients that it remembers, a file for each list.
 const memory = "/proc/net/xt_recent"
 
 // ExportAffinity tells which callers the kernel remembers. It says when each called last in
-// ticks of a length that nobody tells, so each is told as if it had just called.
+// ticks of a length that is told nowhere, so each is told as if it had just called.
 func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
 	return p.eachList(ctx, func(svc sdk.Service, ep netip.AddrPort, file string) error {
 		text, err := os.ReadFile(file)

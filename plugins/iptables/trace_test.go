@@ -17,8 +17,8 @@ import (
 )
 
 // tablesOf is what the tables of family say when node serves services.
-func tablesOf(family sdk.Family, node sdk.Node, services []sdk.Service) *side {
-	b := newSide(iptables.Tool{Family: family})
+func tablesOf(family sdk.Family, node sdk.Node, services []sdk.Service) *familyRules {
+	b := newFamilyRules(iptables.Tool{Family: family})
 	b.setNode(nodeOf(family, node))
 	b.PutAll(piecesOf(family, node, services))
 	return b
@@ -39,7 +39,7 @@ func piecesOf(family sdk.Family, node sdk.Node, services []sdk.Service) map[sdk.
 }
 
 // tables is what the book says, as if the kernel had it, in the role of Active.
-func (b *side) tables() iptables.Tables {
+func (b *familyRules) tables() iptables.Tables {
 	t := b.Tables()
 	for _, j := range b.node.jumps(sdk.Active) {
 		t[j.At] = slices.Insert(t[j.At], 0, j.Rule)
@@ -49,7 +49,7 @@ func (b *side) tables() iptables.Tables {
 }
 
 // next is what changes come to.
-func (b *side) next(changes map[sdk.Name]ruleset.Desired) ruleset.Plan {
+func (b *familyRules) next(changes map[sdk.Name]ruleset.Desired) ruleset.Plan {
 	b.PutAll(changes)
 	return b.Plan()
 }

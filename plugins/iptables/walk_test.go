@@ -60,7 +60,7 @@ func randomService(random *rand.Rand) sdk.Service {
 	return svc
 }
 
-func wantSame(t *testing.T, step int, got, fresh *side) {
+func wantSame(t *testing.T, step int, got, fresh *familyRules) {
 	t.Helper()
 	has, should := got.Tables(), fresh.Tables()
 	for id, rules := range should {

@@ -40,7 +40,7 @@ func (r *render) service(svc sdk.Service) {
 		r.frontend(svc, f)
 	}
 	if len(svc.Cluster) == 0 {
-		return // nobody serves it, and every frontend says so
+		return // no endpoint serves it, and every frontend says so
 	}
 	for _, policy := range externalPolicies(svc) {
 		r.external(svc, policy)

@@ -87,7 +87,7 @@ func (n node) lasts() {
 func TestKernelRefusedAtFirst(t *testing.T) {
 	onNode(t, func(n node) {
 		n.kernel.refuse("--dport 4711 ")
-		services := crowdOf(40, sparse)
+		services := manyServices(40, sparse)
 		for i := range services {
 			services[i].Cluster[0].Addr = netip.MustParseAddrPort(podHere + ":8080")
 		}

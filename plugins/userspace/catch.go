@@ -41,8 +41,8 @@ func (c catch) desired() ruleset.Desired {
 	return d
 }
 
-// lead sends on whoever gets an endpoint. Who else calls an address of a Service
-// goes no further in nat, or a node port of another Service could take him.
+// lead sends clients that get an endpoint to the relay. Others that call an address of a
+// Service go no further in nat, or a node port of another Service could take them.
 func (c catch) lead(d *ruleset.Desired) {
 	lanes := c.lanes()
 	switch {
@@ -61,7 +61,7 @@ func (c catch) lead(d *ruleset.Desired) {
 	}
 }
 
-// turnAway is for whoever nat has led nowhere.
+// turnAway is for clients that nat has led nowhere.
 func (c catch) turnAway(d *ruleset.Desired) {
 	switch {
 	case len(c.service.Cluster) == 0 && len(c.frontend.Sources) == 0:
@@ -79,13 +79,13 @@ func (c catch) turnAway(d *ruleset.Desired) {
 	}
 }
 
-// A lane is what becomes of some callers.
+// A lane is what becomes of some clients.
 type lane struct {
 	match  match
 	action iptables.Rule
 }
 
-// lanes lead to the relay whoever is let in: for TCP by sockets that all frontends
+// lanes lead the clients that are let in to the relay: for TCP by sockets that all frontends
 // share, for UDP to the frontend's own.
 func (c catch) lanes() []lane {
 	var lanes []lane
@@ -99,7 +99,7 @@ func (c catch) lanes() []lane {
 	return lanes
 }
 
-// callers are those who get an endpoint, wherever the source may be. TCP's shared
+// callers are the clients that get an endpoint, wherever the source may be. TCP's shared
 // chains tell pods and the node from others; UDP has only this.
 func (c catch) callers() []match {
 	switch {
@@ -160,8 +160,8 @@ func (c catch) own(table string) iptables.Chain {
 // ownChain is what the chain of the frontend at p is called.
 func ownChain(p place) string { return ownStem + iptables.Hash(p.String()) }
 
-// sources are the ranges that callers may be in: one that says nothing, if anyone
-// may call.
+// sources are the ranges that callers may be in: one that says nothing, if any
+// client may.
 func (c catch) sources() []match {
 	if len(c.frontend.Sources) == 0 {
 		return []match{{}}
@@ -184,12 +184,12 @@ func label(n sdk.Name) iptables.Text {
 	return iptables.Text(text)
 }
 
-// guard lets in who was led to a socket of ours, and nobody else.
+// guard accepts at a socket of ours what rules led there, and nothing else.
 func guard(p sdk.Protocol, port uint16) ruleset.Entry {
 	return ruleset.Entry{In: guards, Entry: tree.Entry{Key: tree.Key{Protocol: p, Port: port}, Rule: iptables.Words("-g", ownSocket.Chain), Behind: 1}}
 }
 
-// health lets in who asks the host how many endpoints this node has.
+// health accepts health checks on port.
 func health(port uint16) ruleset.Desired {
 	return ruleset.Desired{Entries: []ruleset.Entry{{In: guards, Entry: tree.Entry{Key: tree.Key{Protocol: sdk.TCP, Port: port}, Rule: "-j ACCEPT"}}}}
 }

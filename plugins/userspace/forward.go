@@ -13,8 +13,8 @@ import (
 )
 
 // A dataplane of rules lets replies through on a node that forwards nothing by itself. A
-// relay forwards nothing, and so does not give that leave: who means to change to it is
-// told of what would be lost.
+// relay forwards nothing, and so does not give that leave: its report says what a
+// change to it would end.
 
 // errForward is what a node would lose.
 const errForward = "the policy of FORWARD is DROP, and nothing but KUBE-FORWARD lets replies through, which would go: " +

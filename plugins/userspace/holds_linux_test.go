@@ -41,7 +41,7 @@ func TestKernelNobodysDevice(t *testing.T) {
 // counted.
 func TestKernelTakenAway(t *testing.T) {
 	onNode(t, func(n node) {
-		services := crowdOf(30, sparse)
+		services := manyServices(30, sparse)
 		for i := range services {
 			services[i].Cluster[0].Addr = netip.MustParseAddrPort(podHere + ":8080")
 		}
@@ -119,7 +119,7 @@ func (n node) branch() string {
 // that was taken away, and no others.
 func TestKernelInspectSees(t *testing.T) {
 	onNode(t, func(n node) {
-		services := crowdOf(30, sparse)
+		services := manyServices(30, sparse)
 		for i := range services {
 			services[i].Cluster[0].Addr = netip.MustParseAddrPort(podHere + ":8080")
 		}

@@ -151,7 +151,7 @@ func (r *redirected) leadsTo(name sdk.Name, f sdk.Frontend, there inspection) bo
 
 // open reports whether the jumps of role are there, and the chains from there to the
 // sockets.
-func (r *rules) open(role sdk.Role, there inspection) bool {
+func (r *familyRules) open(role sdk.Role, there inspection) bool {
 	for _, j := range r.node.jumps(role) {
 		if !there[inspectedRule{r.Family(), j.At, j.Rule}] {
 			return false
@@ -161,7 +161,7 @@ func (r *rules) open(role sdk.Role, there inspection) bool {
 }
 
 // has reports whether what is wanted is there.
-func (r *rules) has(wanted ruleset.Desired, there inspection) bool {
+func (r *familyRules) has(wanted ruleset.Desired, there inspection) bool {
 	for _, e := range wanted.Entries {
 		t := r.Tree(e.In)
 		if !there[inspectedRule{r.Family(), t.Root(), t.Line(e.Entry)}] {

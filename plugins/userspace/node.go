@@ -25,8 +25,8 @@ import (
 //	   └▶ KUBE-PS-…            only from some sources, to one of these
 //
 //	INPUT, FORWARD, OUTPUT ─▶ KUBE-PORTALS-DENY: what nat has led nowhere is rejected or
-//	                          dropped; two more trees have who is to be
-//	INPUT ─▶ KUBE-NODEPORT-NON-LOCAL: a tree of our sockets, which are for those whom nat
+//	                          dropped; two more trees say which
+//	INPUT ─▶ KUBE-NODEPORT-NON-LOCAL: a tree of our sockets, which accept what nat
 //	         led there
 type nodeConfig struct {
 	family    sdk.Family
@@ -34,12 +34,12 @@ type nodeConfig struct {
 	nodePorts []netip.Addr // those that take node ports now
 	to        netip.Addr   // of this node: where packets from elsewhere are sent to
 
-	// doors are the ports of the sockets for TCP, by who calls. None: there are
-	// none yet.
+	// doors are the ports of the sockets for TCP, by where the client is. None: there
+	// are none yet.
 	doors relay.Ports
 
-	// patient says that the kernel can tell whether a socket is there (xt_socket): who
-	// comes while none is has to try again, as TCP does by itself, and is not refused.
+	// patient says that the kernel can tell whether a socket is there (xt_socket): a
+	// client that comes while none is has to try again, as TCP does by itself, and is not refused.
 	patient bool
 }
 
@@ -88,10 +88,10 @@ func (n *nodeConfig) chains() []iptables.Chain {
 	}
 }
 
-// hasSocket lets in whom a socket awaits.
+// hasSocket accepts packets for which there is a socket.
 const hasSocket iptables.Rule = "-p tcp -m conntrack --ctstate DNAT -m socket --nowildcard -j ACCEPT"
 
-// awaited has those who were led here wait for a relay that is being started anew: it
+// awaited has clients that were led here wait for a relay that is being started anew: it
 // opens the same doors again.
 func (n *nodeConfig) awaited() []iptables.Rule {
 	if !n.patient {
@@ -167,7 +167,7 @@ func (n *nodeConfig) door(how string, from sdk.Origin) []iptables.Rule {
 	return []iptables.Rule{iptables.Words("-p tcp", how, netip.AddrPortFrom(n.to, port))}
 }
 
-// rejected is what turns a caller away at once.
+// rejected is what turns a client away at once.
 func (n *nodeConfig) rejected() iptables.Rule {
 	if n.family == sdk.IPv6 {
 		return "-j REJECT --reject-with icmp6-port-unreachable"

@@ -34,7 +34,7 @@ const (
 
 var defaults = options{udpIdleTimeout: relay.DefaultUDPIdle, redirect: redirectAuto, backend: backendAuto}
 
-// schema describes options to whoever writes the file.
+// schema describes the options, for people that write the file.
 const schema = `{
   "type": "object",
   "additionalProperties": false,

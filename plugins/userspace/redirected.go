@@ -23,7 +23,7 @@ import (
 type redirected struct {
 	sockets
 	portals *relay.Redirected // of both families
-	rules   *rules
+	rules   *familyRules
 	losses  *ruleset.Losses
 
 	bound  netip.Addr     // where the sockets of UDP stand
@@ -40,7 +40,7 @@ var _ interface {
 
 func newRedirected(p *process, tool iptables.Tool, portals *relay.Redirected, l *ruleset.Losses) *redirected {
 	return &redirected{
-		sockets: newSockets(p, tool.Family), portals: portals, rules: newRules(tool), losses: l,
+		sockets: newSockets(p, tool.Family), portals: portals, rules: newFamilyRules(tool), losses: l,
 		fresh: make(map[place]bool),
 	}
 }

@@ -77,24 +77,24 @@ func isOurs(id iptables.ID) bool {
 		slices.ContainsFunc(ourStems, func(stem string) bool { return strings.HasPrefix(id.Chain, stem) }))
 }
 
-// rules are those of one IP family, and what they follow of the node.
-type rules struct {
+// familyRules are the rules of one IP family, and what they follow of the node.
+type familyRules struct {
 	*ruleset.Rules[key]
 	node nodeConfig
 }
 
-func newRules(tool iptables.Tool) *rules {
-	return &rules{Rules: ruleset.NewRules(ruleConfig(tool.Family), tool), node: nodeConfig{family: tool.Family}}
+func newFamilyRules(tool iptables.Tool) *familyRules {
+	return &familyRules{Rules: ruleset.NewRules(ruleConfig(tool.Family), tool), node: nodeConfig{family: tool.Family}}
 }
 
 // follow has the fixed chains follow the node, and the jumps role.
-func (r *rules) follow(role sdk.Role) {
+func (r *familyRules) follow(role sdk.Role) {
 	r.SetFixed(ruleset.Desired{Chains: r.node.chains(), Entries: r.node.guards()})
 	r.SetJumps(r.node.jumps(role), r.node.jumps(sdk.Active))
 }
 
 // lead reports whether the kernel has the jumps of a dataplane that is Active.
-func (r *rules) lead() bool {
+func (r *familyRules) lead() bool {
 	for j := range r.Standing() {
 		if j.At == nat("PREROUTING") && j.Rule.Target() == container.Chain {
 			return true
@@ -105,7 +105,7 @@ func (r *rules) lead() bool {
 
 // formerPorts are those to which the kernel's rules lead: of the process before this one,
 // unless zero.
-func (r *rules) formerPorts() (ports relay.Ports) {
+func (r *familyRules) formerPorts() (ports relay.Ports) {
 	for from, id := range map[sdk.Origin]iptables.ID{sdk.OnPod: toPods, sdk.OnNode: toNode, sdk.Elsewhere: toAny} {
 		text, _ := r.Observed(id)
 		if m := ledTo.FindStringSubmatch(text); m != nil {
@@ -122,7 +122,7 @@ var ledTo = regexp.MustCompile(`--to-(?:ports|destination) (?:\S+:)?(\d+)`)
 
 // findPatience finds out whether the kernel and the programs can tell whether a socket is
 // there.
-func (r *rules) findPatience(ctx context.Context) (unable error) {
+func (r *familyRules) findPatience(ctx context.Context) (unable error) {
 	probe := new(iptables.Script)
 	probe.Begin("filter")
 	probe.Chain(ownSocket.Chain, []iptables.Rule{hasSocket})

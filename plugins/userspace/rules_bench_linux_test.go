@@ -74,7 +74,7 @@ func benchmarkRules(b *testing.B, backend iptables.Backend, n int, caller *netns
 	}
 	node := bigNode()
 	node.Addrs = addrs(nodeAddr)
-	services := change(crowdOf(n, sparse), func(s *sdk.Service) { s.Cluster[0].Addr = netip.MustParseAddrPort(podHere + ":8080") })
+	services := change(manyServices(n, sparse), func(s *sdk.Service) { s.Cluster[0].Addr = netip.MustParseAddrPort(podHere + ":8080") })
 	if err := d.SetRole(b.Context(), sdk.Active); err != nil {
 		b.Fatal(err)
 	}

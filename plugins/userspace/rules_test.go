@@ -66,7 +66,7 @@ func (k pretended) drop(id iptables.ID, rule iptables.Rule) {
 }
 
 // lay carries out what s plans, in role.
-func (k pretended) lay(s *rules, role sdk.Role) ruleset.Plan {
+func (k pretended) lay(s *familyRules, role sdk.Role) ruleset.Plan {
 	k.Helper()
 	s.follow(role)
 	plan := s.Plan()
@@ -120,7 +120,7 @@ func TestWalk(t *testing.T) {
 	b := newScene(node, nil).rules[sdk.IPv4]
 	for range 300 {
 		role := []sdk.Role{sdk.Standby, sdk.Active, sdk.Draining}[random.IntN(3)]
-		now := &scene{node: node, rules: map[sdk.Family]*rules{sdk.IPv4: b}, udp: make(map[uint16]sdk.Service)}
+		now := &scene{node: node, rules: map[sdk.Family]*familyRules{sdk.IPv4: b}, udp: make(map[uint16]sdk.Service)}
 		for k := range maps.Clone(b.Owners()) { // all go, and some come back
 			if random.IntN(2) == 0 {
 				b.Put(k, ruleset.Desired{})

@@ -17,8 +17,8 @@ import (
 // most is how many of our rules a new connection may be held against in one table.
 const most = 40
 
-// crowdOf makes n Services of TCP with one endpoint each, at addresses from addr.
-func crowdOf(n int, addr func(i int) netip.Addr) []sdk.Service {
+// manyServices makes n Services of TCP with one endpoint each, at addresses from addr.
+func manyServices(n int, addr func(i int) netip.Addr) []sdk.Service {
 	services := make([]sdk.Service, 0, n)
 	seen := make(map[netip.Addr]bool, n)
 	for i := 0; len(services) < n; i++ {
@@ -90,22 +90,22 @@ func TestFewRules(t *testing.T) {
 		name     string
 		services []sdk.Service
 	}{
-		{"dense", crowdOf(n, dense)},
-		{"sparse", crowdOf(n, sparse)},
-		{"random", crowdOf(n, scattered)},
-		{"ipv6", crowdOf(n, func(int) netip.Addr { return v6(random.Uint64()) })},
-		{"node ports", also(crowdOf(2700, dense), everyPort)},
-		{"an address of the node with many ports", also(crowdOf(2700, dense), func(i int) sdk.Frontend {
+		{"dense", manyServices(n, dense)},
+		{"sparse", manyServices(n, sparse)},
+		{"random", manyServices(n, scattered)},
+		{"ipv6", manyServices(n, func(int) netip.Addr { return v6(random.Uint64()) })},
+		{"node ports", also(manyServices(2700, dense), everyPort)},
+		{"an address of the node with many ports", also(manyServices(2700, dense), func(i int) sdk.Frontend {
 			return sdk.Frontend{Kind: sdk.ExternalIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(192<<24|2<<8|10), uint16(1000+i))}
 		})},
-		{"external addresses under the local policy", also(crowdOf(n, dense), func(i int) sdk.Frontend {
+		{"external addresses under the local policy", also(manyServices(n, dense), func(i int) sdk.Frontend {
 			return sdk.Frontend{Kind: sdk.ExternalIP, Policy: sdk.Local, Addr: netip.AddrPortFrom(v4(203<<24|uint32(i)*31), 80)}
 		})},
-		{"source ranges", also(crowdOf(n, dense), func(i int) sdk.Frontend {
+		{"source ranges", also(manyServices(n, dense), func(i int) sdk.Frontend {
 			return sdk.Frontend{Kind: sdk.LoadBalancer, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(203<<24|uint32(i)), 80), Sources: ranges}
 		})},
-		{"udp", change(crowdOf(n, dense), func(s *sdk.Service) { s.Name.Protocol = sdk.UDP })},
-		{"nobody serves", change(also(crowdOf(2700, scattered), everyPort), func(s *sdk.Service) { s.Cluster = nil })},
+		{"udp", change(manyServices(n, dense), func(s *sdk.Service) { s.Name.Protocol = sdk.UDP })},
+		{"nobody serves", change(also(manyServices(2700, scattered), everyPort), func(s *sdk.Service) { s.Cluster = nil })},
 	} {
 		t.Run(c.name, func(t *testing.T) { fewRules(t, c.services, random) })
 	}
@@ -173,7 +173,7 @@ func walked(t *testing.T, tracer *iptables.Tracer, node sdk.Node, p sdk.Protocol
 func TestChangeCostsTheSame(t *testing.T) {
 	cost := make(map[int][]int)
 	for _, n := range []int{1000, 10000} {
-		services := crowdOf(n, sparse)
+		services := manyServices(n, sparse)
 		s := newScene(bigNode(), services)
 		b, kernel := s.rules[sdk.IPv4], pretended{T: t, Tables: make(iptables.Tables)}
 		kernel.write(b)
@@ -198,7 +198,7 @@ func TestChangeCostsTheSame(t *testing.T) {
 }
 
 // write has s written, and says how many bytes that took.
-func (k pretended) write(s *rules) int {
+func (k pretended) write(s *familyRules) int {
 	s.follow(sdk.Active)
 	plan := s.Plan()
 	s.Done(plan)

@@ -21,14 +21,14 @@ import (
 type scene struct {
 	node     sdk.Node
 	services []sdk.Service
-	rules    map[sdk.Family]*rules
+	rules    map[sdk.Family]*familyRules
 	udp      map[uint16]sdk.Service
 }
 
 func newScene(node sdk.Node, services []sdk.Service) *scene {
-	s := &scene{node: node, services: services, rules: make(map[sdk.Family]*rules), udp: make(map[uint16]sdk.Service)}
+	s := &scene{node: node, services: services, rules: make(map[sdk.Family]*familyRules), udp: make(map[uint16]sdk.Service)}
 	for _, family := range families {
-		b := newRules(iptables.Tool{Family: family})
+		b := newFamilyRules(iptables.Tool{Family: family})
 		b.node.node, b.node.doors = node, [3]uint16{1000, 1001, 1002}
 		for _, addr := range node.Addrs {
 			if node.TakesNodePorts(addr) {

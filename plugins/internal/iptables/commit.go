@@ -24,7 +24,7 @@ type Gone struct {
 	ID     ID // no chain: the whole table
 }
 
-// enough is how much of one commit is told. Who empties more is known by that.
+// enough is how much of one commit is told. A process that empties more is known by that.
 const enough = 1000
 
 func (c *Commit) add(g Gone) {

@@ -80,7 +80,7 @@ func legacyTables(family sdk.Family) []string {
 }
 
 // InUse reports whether backend may have rules of family in this network
-// namespace. Legacy's tables are made by asking for them, so this asks nobody.
+// namespace. Legacy's tables are made by asking for them, so this asks none.
 func InUse(family sdk.Family, backend Backend) bool {
 	if backend == NFT {
 		return !lacksNFT(family)

@@ -10,7 +10,7 @@
 //
 // A Rule is text in iptables' own words, exactly as iptables-save prints it. So a
 // rule that we wrote and a rule that the kernel has are equal when their texts
-// are, and who can read iptables-save can read the code that makes it.
+// are, and people that can read iptables-save can read the code that makes it.
 //
 // What comes from outside (a name in a comment) enters a rule only as Text, which
 // is quoted; a Script refuses a rule with a line break whatever it came from.

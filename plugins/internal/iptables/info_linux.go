@@ -11,7 +11,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Size is how big the kernel says that one of legacy's tables is. Whoever changes
+// Size is how big the kernel says that one of legacy's tables is. A process that changes
 // a table mostly changes its size.
 type Size struct{ Rules, Bytes uint32 }
 

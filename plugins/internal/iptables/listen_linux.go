@@ -15,7 +15,7 @@ import (
 )
 
 // Events are the changes of nft's tables in one network namespace, as the kernel
-// tells them to whoever listens.
+// tells them to the process that listens.
 type Events struct {
 	file   *os.File
 	buffer []byte
@@ -25,7 +25,7 @@ type Events struct {
 	Matters func(Gone) bool
 }
 
-// room is for what the kernel tells while somebody changes a lot.
+// room is for what the kernel tells while another process changes a lot.
 const room = 8 << 20
 
 // Listen begins to listen in the network namespace of the calling thread. A kernel

@@ -15,7 +15,7 @@ import (
 // asked in a batch that is never ended, which changes nothing.
 func lacksNFT(family sdk.Family) bool {
 	answer, err := askNetfilter(newTableBatch(family))
-	return err == nil && errors.Is(refusal(answer), unix.EOPNOTSUPP) // with another error nobody can tell
+	return err == nil && errors.Is(refusal(answer), unix.EOPNOTSUPP) // another error says nothing of it
 }
 
 // newTableBatch is the beginning of a batch that makes a table of family.

@@ -125,8 +125,8 @@ const fewOthers = 50
 // kernel's hooks.
 var builtIn = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 
-// chainsNFT asks the kernel for the names of a table's chains. While somebody changes
-// them it may leave some out, so the answer counts only if nobody did.
+// chainsNFT asks the kernel for the names of a table's chains. While another process
+// changes them it may leave some out, so the answer counts only if none did.
 func chainsNFT(ctx context.Context, family sdk.Family, table string) ([]string, error) {
 	for range 10 {
 		before, err := generation()

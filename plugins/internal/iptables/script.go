@@ -12,7 +12,7 @@ import (
 
 // A Script is the input of iptables-restore: one or more blocks, each a table's
 // changes that take effect together. It carries its first error and reports it
-// when it is run, so that whoever writes one need not look between the lines.
+// when it is run, so that its writer need not look between the lines.
 type Script struct {
 	text  bytes.Buffer
 	lines int

@@ -106,7 +106,7 @@ func (t Tables) line(table *string, line string) error {
 	return nil
 }
 
-// asWritten is a rule that a program printed, as somebody would write it: some print two
+// asWritten is a rule that a program printed, as people would write it: some print two
 // spaces before the name of an account.
 func asWritten(rule string) Rule {
 	before, after, ok := strings.Cut(rule, " --nfacct-name  ")

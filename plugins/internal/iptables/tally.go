@@ -13,7 +13,7 @@ import (
 // costs a fraction of having a program print the table, so it tells whether there is
 // reason to.
 type Tally struct {
-	Rules map[string]int // in each chain that somebody made
+	Rules map[string]int // in each chain that is not built in
 	Leads map[Lead]int   // from one of the kernel's own to one of those
 
 	others int // rules in the kernel's own chains

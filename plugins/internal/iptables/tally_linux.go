@@ -60,7 +60,7 @@ type entryList struct {
 }
 
 func newEntryList(family sdk.Family, info getInfo, data []byte) entryList {
-	l := entryList{data: data, offsets: 88, hooks: make(map[int]string), ends: make(map[int]bool)} // behind struct ipt_ip, and what nobody uses
+	l := entryList{data: data, offsets: 88, hooks: make(map[int]string), ends: make(map[int]bool)} // behind struct ipt_ip, and what is not used
 	if family == sdk.IPv6 {
 		l.offsets = 140
 	}

@@ -63,7 +63,7 @@ func (h *Hold) Ensure(ctx context.Context, bit uint8) (steps []string, err error
 	return steps, nil
 }
 
-// write notes who holds the object, and then writes what it lacks.
+// write notes which dataplane holds the object, and then writes what it lacks.
 func (h *Hold) write(ctx context.Context, share *ledger.Share) ([]string, error) {
 	rules := h.Place.Rules(share.File())
 	chains := []iptables.ID{mark, postrouting, jump.At}
@@ -109,7 +109,7 @@ func (h *Hold) Mend(ctx context.Context) ([]string, error) {
 	return h.Ensure(ctx, h.told)
 }
 
-// Forget has the object be somebody else's, until the next Ensure.
+// Forget has the object be held by others, until the next Ensure.
 func (h *Hold) Forget() { h.held = false }
 
 // The facts that the ledger has of the object: the bit of its mark, and, by the name of each

@@ -53,7 +53,7 @@ func Leave(ctx context.Context, dir, holder string, places []Place, l sdk.Leftov
 	return gone, errors.Join(append(errs, share.Save())...)
 }
 
-// A leaving is the last holder's, or that of whoever asks for what kube-proxy left, in one
+// A leaving is the last holder's, or that of a Cleanup of what kube-proxy left, in one
 // place.
 type leaving struct {
 	place     Place

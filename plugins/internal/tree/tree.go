@@ -302,7 +302,7 @@ func (t *Tree) Has(id iptables.ID) bool {
 	return id == t.root || id.Table == t.root.Table && strings.HasPrefix(id.Chain, t.stem)
 }
 
-// Touch has the root among the next changes, for whoever writes something beside it.
+// Touch has the root among the next changes, for a caller that writes something beside it.
 func (t *Tree) Touch() { t.touch(t.top) }
 
 // Changes are the chains whose rules may be others than at the last call.

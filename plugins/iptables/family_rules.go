@@ -8,8 +8,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A side is the rules of one family, and the node that they are for.
-type side struct {
+// familyRules are the rules of one family, and the node that they are for.
+type familyRules struct {
 	*ruleset.Rules[sdk.Name]
 	node nodeConfig
 
@@ -17,8 +17,8 @@ type side struct {
 	asked  bool // and that will not change
 }
 
-func newSide(tool iptables.Tool) *side {
-	s := &side{Rules: ruleset.NewRules(ruleConfig(tool.Family), tool), node: nodeConfig{family: tool.Family}}
+func newFamilyRules(tool iptables.Tool) *familyRules {
+	s := &familyRules{Rules: ruleset.NewRules(ruleConfig(tool.Family), tool), node: nodeConfig{family: tool.Family}}
 	s.Reading = func() error {
 		if !s.counts || s.Tool.Hold == nil {
 			return nil
@@ -29,4 +29,4 @@ func newSide(tool iptables.Tool) *side {
 }
 
 // lead has the jumps be those that role needs.
-func (s *side) lead(role sdk.Role) { s.SetJumps(s.leads(role), s.node.jumps(sdk.Active)) }
+func (s *familyRules) lead(role sdk.Role) { s.SetJumps(s.leads(role), s.node.jumps(sdk.Active)) }
