@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// What both ways of serving share of one process.
+// A process is what both ways of serving share.
 type process struct {
 	relay     *relay.Relay
 	addresses func() ([]address, error) // of this machine
