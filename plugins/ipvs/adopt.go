@@ -12,15 +12,15 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A sight is what the kernel has, as it was read.
-type sight struct {
-	servers map[server]virtual // of both families
-	sets    setsOf
-	addrs   addresses // of both families
-	tables  iptables.Tables
+// A reading is what the kernel has of one family.
+type reading struct {
+	services map[serviceKey]observed // of both families
+	sets     setsOf
+	addrs    addresses // of both families
+	tables   iptables.Tables
 }
 
-var ourChains = []string{services, nodePorts, notPod, postrouting, denied, near, guard, health, forward}
+var ourChains = []string{wayIn, nodePorts, notPod, postrouting, denied, near, guard, health, forward}
 
 func isOurs(id iptables.ID) bool { return slices.Contains(ourChains, id.Chain) }
 
@@ -30,10 +30,10 @@ type parts uint8
 const (
 	inSets parts = 1 << iota
 	inAddrs
-	inServers
+	inServices
 	inRules4
 	inRules6
-	inAll = inSets | inAddrs | inServers | inRules4 | inRules6
+	inAll = inSets | inAddrs | inServices | inRules4 | inRules6
 )
 
 // inRules are the rules of one family.
@@ -48,41 +48,41 @@ func (p parts) has(part parts) bool { return p&part != 0 }
 
 // adopt takes what the kernel has for what we did: from now on only what differs is
 // written. Virtual servers in excluded ranges, and those that our sets do not know,
-// are somebody else's. Of parts that were not read, what was known stays. It reports
+// are other programs'. Of parts that were not read, what was known stays. It reports
 // the role that the kernel shows.
-func (b *book) adopt(s sight, read parts, excluded []netip.Prefix) sdk.Role {
+func (o *objects) adopt(s reading, read parts, excluded []netip.Prefix) sdk.Role {
 	if read.has(inSets) {
-		b.adoptSets(s.sets)
+		o.adoptSets(s.sets)
 	}
 	if read.has(inAddrs) {
-		b.adoptAddrs(s.addrs)
+		o.adoptAddrs(s.addrs)
 	}
-	if read.has(inServers) {
-		b.adoptServers(s.servers, excluded)
+	if read.has(inServices) {
+		o.adoptServices(s.services, excluded)
 	}
-	if read.has(inRules(b.ground.family)) {
-		b.adoptTables(s.tables)
+	if read.has(inRules(o.node.family)) {
+		o.adoptTables(s.tables)
 	}
-	b.touchAll()
-	return b.shown()
+	o.touchAll()
+	return o.shown()
 }
 
-// adoptSets takes over with them whose mark is which, so that a Service keeps its own.
-func (b *book) adoptSets(s setsOf) {
-	h := &b.have
+// adoptSets takes over the marks with the entries, so that a Service keeps its own.
+func (o *objects) adoptSets(s setsOf) {
+	h := &o.have
 	h.sets, h.entries, h.counts = make(map[set]shape), make(map[entry]note), make(map[set]int)
 	maps.Copy(h.sets, s.shapes)
 	for e, n := range s.entries {
 		h.add(e, n)
 	}
-	b.adoptMarks()
+	o.adoptMarks()
 }
 
-func (b *book) adoptAddrs(a addresses) {
-	h := &b.have
+func (o *objects) adoptAddrs(a addresses) {
+	h := &o.have
 	h.device, h.vips, h.others = a.device, make(map[netip.Addr]bool), make(map[netip.Addr]bool)
 	for _, addr := range a.ours {
-		if _, listed := h.entries[b.boundEntry(addr)]; listed {
+		if _, listed := h.entries[o.boundEntry(addr)]; listed {
 			h.vips[addr] = true
 		}
 	}
@@ -91,51 +91,51 @@ func (b *book) adoptAddrs(a addresses) {
 	}
 }
 
-func (b *book) adoptMarks() {
-	for e, n := range b.have.entries {
-		if name, ok := labelled(n.comment, e.protocol, e.family); ok && e.set == nearMarks && b.marks.of[name] == 0 {
-			b.marks.keep(name, n.mark)
+func (o *objects) adoptMarks() {
+	for e, n := range o.have.entries {
+		if name, ok := labelled(n.comment, e.protocol, e.family); ok && e.set == nearMarks && o.marks.of[name] == 0 {
+			o.marks.keep(name, n.mark)
 		}
 	}
 }
 
-func (b *book) adoptServers(all map[server]virtual, excluded []netip.Prefix) {
-	b.have.servers, b.have.foreign = make(map[server]virtual), make(map[server]bool)
-	register := b.register()
+func (o *objects) adoptServices(all map[serviceKey]observed, excluded []netip.Prefix) {
+	o.have.services, o.have.foreign = make(map[serviceKey]observed), make(map[serviceKey]bool)
+	register := o.register()
 	for at, v := range all {
 		spared := slices.ContainsFunc(excluded, func(p netip.Prefix) bool { return p.Contains(at.addr.Addr()) })
 		switch {
-		case at.family != b.ground.family:
-		case (register[at] || b.have.vips[at.addr.Addr()]) && !spared:
-			b.have.servers[at] = v
+		case at.family != o.node.family:
+		case (register[at] || o.have.vips[at.addr.Addr()]) && !spared:
+			o.have.services[at] = v
 		default:
-			b.have.foreign[at] = true
+			o.have.foreign[at] = true
 		}
 	}
 }
 
-// register are the virtual servers that our sets know of. That of a mark is one
+// register are the virtual services that our sets know of. That of a mark is one
 // without an address. At an address that we bound there is no other's.
-func (b *book) register() map[server]bool {
-	all := make(map[server]bool)
-	for e, n := range b.have.entries {
+func (o *objects) register() map[serviceKey]bool {
+	all := make(map[serviceKey]bool)
+	for e, n := range o.have.entries {
 		switch {
 		case e.set == nearMarks:
-			all[server{family: e.family, mark: n.mark}] = true
+			all[serviceKey{family: e.family, mark: n.mark}] = true
 		case slices.Contains(registers, e.set) && sets[e.set].form != formPort:
-			all[e.server()] = true
+			all[e.key()] = true
 		case slices.Contains(registers, e.set):
-			for addr := range b.have.others {
-				all[server{family: e.family, protocol: e.portProtocol(), addr: netip.AddrPortFrom(addr, e.port)}] = true
+			for addr := range o.have.others {
+				all[serviceKey{family: e.family, protocol: e.portProtocol(), addr: netip.AddrPortFrom(addr, e.port)}] = true
 			}
 		}
 	}
 	return all
 }
 
-// server is the virtual server that an entry with an address is about.
-func (e entry) server() server {
-	return server{family: e.family, protocol: e.protocol, addr: netip.AddrPortFrom(e.addr, e.port)}
+// key is the virtual service that an entry with an address is about.
+func (e entry) key() serviceKey {
+	return serviceKey{family: e.family, protocol: e.protocol, addr: netip.AddrPortFrom(e.addr, e.port)}
 }
 
 // portProtocol is the protocol of an entry that has only a port: its set's.
@@ -146,26 +146,26 @@ func (e entry) portProtocol() sdk.Protocol {
 	return sdk.TCP
 }
 
-func (b *book) adoptTables(t iptables.Tables) {
-	b.have.strays, b.have.relics = kubeProxy(t)
-	b.have.held = t.Held(func(id iptables.ID) bool { return slices.Contains(b.have.relics, id) })
-	b.have.rules.Adopt(t)
+func (o *objects) adoptTables(t iptables.Tables) {
+	o.have.strays, o.have.relics = kubeProxy(t)
+	o.have.held = t.Held(func(id iptables.ID) bool { return slices.Contains(o.have.relics, id) })
+	o.have.rules.Adopt(t)
 }
 
 // shown is the role that jumps mean. Those of a kube-proxy in its ipvs mode count:
-// its virtual servers are ours now, and go on serving. Draining keeps addresses, which
+// its virtual services are ours now, and go on serving. Draining keeps addresses, which
 // Standby has only where there are connections to them.
-func (b *book) shown() sdk.Role {
+func (o *objects) shown() sdk.Role {
 	role := sdk.Standby
-	if len(b.have.strays) > 0 {
+	if len(o.have.strays) > 0 {
 		return sdk.Active
 	}
-	for j := range b.have.rules.Standing() {
+	for j := range o.have.rules.Standing() {
 		switch j.Rule.Target() {
-		case services:
+		case wayIn:
 			return sdk.Active
 		case postrouting:
-			if len(b.have.vips) > 0 {
+			if len(o.have.vips) > 0 {
 				role = sdk.Draining
 			}
 		}
@@ -209,10 +209,10 @@ func kubeProxy(t iptables.Tables) (strays []iptables.Jump, relics []iptables.ID)
 	return strays, chains
 }
 
-// keep finds, in what was adopted, the piece of a Service that is set aside and that
-// this process has never been told.
-func (b *book) keep(name sdk.Name) piece {
-	p := piece{places: make(map[server]place), entries: make(map[entry]note)}
+// keep finds, in what was adopted, what serves a Service that is set aside, and that this
+// process was never told of.
+func (o *objects) keep(name sdk.Name) desired {
+	p := desired{specs: make(map[serviceKey]spec), entries: make(map[entry]note)}
 	mine := func(e entry, n note) bool {
 		protocol := e.protocol
 		if protocol == 0 {
@@ -221,19 +221,19 @@ func (b *book) keep(name sdk.Name) piece {
 		owner, ok := labelled(n.comment, protocol, e.family)
 		return ok && owner == name
 	}
-	for e, n := range b.have.entries {
+	for e, n := range o.have.entries {
 		if slices.Contains(registers, e.set) && mine(e, n) {
 			p.entries[e] = n
-			b.keepPlaces(&p, e)
+			o.keepSpecs(&p, e)
 		}
 	}
-	if mark, ok := b.marks.of[name]; ok {
+	if mark, ok := o.marks.of[name]; ok {
 		p.mark = mark
-		b.keepPlace(&p, server{family: name.Family, mark: mark}, false)
+		o.keepSpec(&p, serviceKey{family: name.Family, mark: mark}, false)
 	}
-	for e, n := range b.have.entries {
-		if place, ok := p.places[e.server()]; ok && !slices.Contains(registers, e.set) && mine(e, n) {
-			place.entries[e] = n
+	for e, n := range o.have.entries {
+		if spec, ok := p.specs[e.key()]; ok && !slices.Contains(registers, e.set) && mine(e, n) {
+			spec.entries[e] = n
 		}
 		if e.set == loopBack && p.has(netip.AddrPortFrom(e.addr, e.port)) {
 			p.entries[e] = n
@@ -242,30 +242,30 @@ func (b *book) keep(name sdk.Name) piece {
 	return p
 }
 
-func (b *book) keepPlaces(p *piece, e entry) {
+func (o *objects) keepSpecs(p *desired, e entry) {
 	if sets[e.set].form != formPort {
-		b.keepPlace(p, e.server(), b.isNodePort(e.set))
-		if !b.isNodePort(e.set) && !slices.Contains(p.vips, e.addr) {
+		o.keepSpec(p, e.key(), o.isNodePort(e.set))
+		if !o.isNodePort(e.set) && !slices.Contains(p.vips, e.addr) {
 			p.vips = append(p.vips, e.addr)
 		}
 		return
 	}
-	for _, addr := range b.ground.addrs {
-		b.keepPlace(p, server{family: e.family, protocol: e.portProtocol(), addr: netip.AddrPortFrom(addr, e.port)}, true)
+	for _, addr := range o.node.addrs {
+		o.keepSpec(p, serviceKey{family: e.family, protocol: e.portProtocol(), addr: netip.AddrPortFrom(addr, e.port)}, true)
 	}
 }
 
-func (b *book) isNodePort(s set) bool { return s == nodePortsSCTP || s == nodePortsSCTPLocal }
+func (o *objects) isNodePort(s set) bool { return s == nodePortsSCTP || s == nodePortsSCTPLocal }
 
-func (b *book) keepPlace(p *piece, at server, any bool) {
-	if v, ok := b.have.servers[at]; ok {
-		p.places[at] = place{how: v.how, reals: v.serving(), drains: at.protocol == sdk.TCP && v.how.drains(), any: any, entries: make(map[entry]note)}
+func (o *objects) keepSpec(p *desired, at serviceKey, any bool) {
+	if v, ok := o.have.services[at]; ok {
+		p.specs[at] = spec{scheduling: v.scheduling, dests: v.serving(), drains: at.protocol == sdk.TCP && v.scheduling.drains(), any: any, entries: make(map[entry]note)}
 	}
 }
 
-func (p piece) has(real netip.AddrPort) bool {
-	for _, place := range p.places {
-		if place.wants(real) {
+func (p desired) has(dest netip.AddrPort) bool {
+	for _, spec := range p.specs {
+		if spec.wants(dest) {
 			return true
 		}
 	}

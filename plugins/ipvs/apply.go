@@ -13,34 +13,34 @@ import (
 )
 
 // write takes the steps of p. What a step of one Service says of that Service alone is
-// returned by name; the steps after it go on without that virtual server.
-func (s *side) write(ctx context.Context, p plan) (map[sdk.Name]error, error) {
-	w := writer{side: s, bad: make(map[sdk.Name]error), skip: make(map[server]bool)}
+// returned by name; the steps after it go on without that virtual service.
+func (f *family) write(ctx context.Context, p plan) (map[sdk.Name]error, error) {
+	w := writer{family: f, bad: make(map[sdk.Name]error), skip: make(map[serviceKey]bool)}
 	for len(p) > 0 {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		s.host.env.Step()
+		f.session.env.Step()
 		n, err := w.next(ctx, p)
 		if err != nil {
 			return nil, err
 		}
 		p = p[n:]
 	}
-	s.book.park(s.host.plugin.parked)
-	s.book.marks.settle(s.book.pieces)
-	s.book.touched = newTouched()
+	f.objects.park(f.session.plugin.parked)
+	f.objects.marks.settle(f.objects.desired)
+	f.objects.touched = newTouched()
 	for at := range w.skip {
-		s.book.touched.servers[at] = true
+		f.objects.touched.services[at] = true
 	}
 	return w.bad, nil
 }
 
 // A writer takes the steps of one plan.
 type writer struct {
-	*side
+	*family
 	bad  map[sdk.Name]error
-	skip map[server]bool
+	skip map[serviceKey]bool
 }
 
 // next takes the first step of p, or as many as can be taken at once.
@@ -54,12 +54,12 @@ func (w *writer) next(ctx context.Context, p plan) (int, error) {
 	case makeDevice, bind, unbind:
 		err = w.onDevice(p[0])
 	default:
-		return w.onServers(p)
+		return w.onServices(p)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", p[0], err)
 	}
-	w.book.done(p[0])
+	w.objects.done(p[0])
 	return 1, nil
 }
 
@@ -89,7 +89,7 @@ func (w *writer) inSets(ctx context.Context, p plan) (int, error) {
 				return 0, fmt.Errorf("%s: %w", s, err)
 			}
 		}
-		w.book.done(s)
+		w.objects.done(s)
 	}
 	return n, nil
 }
@@ -124,78 +124,62 @@ func (w *writer) onDevice(s step) error {
 	return w.kernel.Unbind(s.addr)
 }
 
-// onServers takes the steps about virtual servers that follow one another, as many as
-// go at once. What the kernel does not like in a crowd is taken again alone: then what
-// is done already is no error.
-func (w *writer) onServers(p plan) (int, error) {
+// onServices takes the steps about virtual services that follow one another, as many as
+// go at once. What the kernel refuses among others is taken again alone: then what is
+// done already is no error.
+func (w *writer) onServices(p plan) (int, error) {
 	n := 0
 	var now []step
-	for ; n < len(p) && p[n].verb.onServer() && len(now) < atOnce; n++ {
-		if !w.skip[p[n].server] {
+	for ; n < len(p) && p[n].verb.onService() && len(now) < atOnce; n++ {
+		if !w.skip[p[n].service] {
 			now = append(now, p[n])
 		}
 	}
-	crowd := len(now) > few
-	var said []error
-	if crowd {
+	batch := len(now) > few
+	var answers []error
+	if batch {
 		var err error
-		if said, err = w.kernel.Send(now); err != nil {
+		if answers, err = w.kernel.Send(now); err != nil {
 			return 0, fmt.Errorf("%s: %w", p[0], err)
 		}
 	}
 	for i, s := range now {
-		if err := w.took(s, crowd && said[i] == nil); err != nil {
+		if err := w.took(s, batch && answers[i] == nil); err != nil {
 			return 0, err
 		}
 	}
 	return n, nil
 }
 
-// took notes a step that is done, or takes it, unless its virtual server is skipped.
+// took notes a step that is done, or takes it, unless its virtual service is skipped.
 func (w *writer) took(s step, done bool) error {
-	_, there := w.book.have.servers[s.server]
+	_, there := w.objects.have.services[s.service]
 	switch {
-	case w.skip[s.server] && !(done && there):
+	case w.skip[s.service] && !(done && there):
 		return nil
 	case !done:
-		if err := w.onServer(s); err != nil {
+		if err := w.kernel.do(s); err != nil {
 			return w.blame(s, err)
 		}
 	}
-	w.book.done(s)
+	w.objects.done(s)
 	return nil
 }
 
-func (w *writer) onServer(s step) error {
-	switch s.verb {
-	case addServer:
-		return w.kernel.AddServer(s.server, s.how)
-	case setServer:
-		return w.kernel.SetServer(s.server, s.how)
-	case removeServer:
-		return w.kernel.RemoveServer(s.server)
-	case addReal:
-		return w.kernel.AddReal(s.server, s.real, s.weight)
-	case weighReal:
-		return w.kernel.WeighReal(s.server, s.real, s.weight)
-	}
-	return w.kernel.RemoveReal(s.server, s.real)
-}
-
-// blame finds whose step it was that failed. An error that says something of the
-// node, or of what we know of it, is nobody's.
+// blame finds the Service whose step failed. An error that says something of the
+// node, or of what is known of it, belongs to none.
 func (w *writer) blame(s step, err error) error {
-	c, ok := w.book.places[s.server].first()
+	c, ok := w.objects.owner(s.service)
 	switch {
 	case !ok, errors.Is(err, syscall.EPERM), errors.Is(err, syscall.ESRCH):
 		return fmt.Errorf("%s: %w", s, err)
-	case errors.Is(err, syscall.ENOENT) && (s.verb == addServer || s.verb == setServer):
-		err = noScheduler(s.how.scheduler)
+	case errors.Is(err, syscall.ENOENT) && (s.verb == addService || s.verb == setService):
+		err = noScheduler(s.scheduling.scheduler)
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOMEM):
 		return fmt.Errorf("%s: %w", s, err)
 	}
 	w.bad[c.name] = fmt.Errorf("%s: %w", s, err)
-	w.skip[s.server] = true
+	w.skip[s.service] = true
 	return nil
 }
 

@@ -3,6 +3,9 @@
 package ipvs
 
 import (
+	"net"
+	"net/netip"
+
 	"context"
 	"maps"
 	"os"
@@ -10,6 +13,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/moby/ipvs"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -33,7 +38,7 @@ func scale() int {
 // and how long that took.
 func loaded(b *testing.B, n int, role sdk.Role) (*plugin, time.Duration) {
 	b.Helper()
-	p := newPlugin(b.TempDir(), machine())
+	p := newPlugin(b.TempDir(), thisMachine())
 	b.Cleanup(func() {
 		if _, err := p.Cleanup(context.Background(), sdk.Leftovers{}); err != nil {
 			b.Error(err)
@@ -108,12 +113,12 @@ func BenchmarkKernelFull(b *testing.B) {
 	for b.Loop() {
 		p, took := loaded(b, n, sdk.Standby)
 		ours += took
-		servers := make(map[server]virtual)
-		for _, s := range p.host.sides {
-			maps.Copy(servers, s.book.have.servers)
+		services := make(map[serviceKey]observed)
+		for _, f := range p.session.families {
+			maps.Copy(services, f.objects.have.services)
 		}
 		p.Close()
-		next := newPlugin(p.dir, machine())
+		next := newPlugin(p.dir, thisMachine())
 		if _, err := next.Configure(b.Context(), sdk.Setup{}); err != nil {
 			b.Fatal(err)
 		}
@@ -126,38 +131,43 @@ func BenchmarkKernelFull(b *testing.B) {
 			b.Fatal(err)
 		}
 		next.Close()
-		bare += send(b, servers)
+		bare += send(b, services)
 	}
 	b.ReportMetric(float64(ours)/float64(bare), "x-bare(≤1.3)")
 	b.ReportMetric(again.Seconds()/float64(b.N), "s-restart")
 	b.ReportMetric(ours.Seconds()/float64(b.N), "s-load")
 }
 
-// send makes virtual servers as a program would that does nothing else, and says how
+// send makes virtual services as a program would that does nothing else, and says how
 // long that took. It takes them away again.
-func send(b *testing.B, servers map[server]virtual) time.Duration {
+func send(b *testing.B, services map[serviceKey]observed) time.Duration {
 	b.Helper()
-	k, err := openKernel()
+	k, err := openBalancer()
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer k.close()
+	defer k.Close()
 	began := time.Now()
-	for at, v := range servers {
-		if err := k.AddServer(at, v.how); err != nil {
+	for at, v := range services {
+		svc := mobyService(at, v.scheduling)
+		if err := k.handle.NewService(svc); err != nil {
 			b.Fatal(err)
 		}
-		for real, weight := range v.reals {
-			if err := k.AddReal(at, real, weight); err != nil {
+		for dest, weight := range v.dests {
+			if err := k.handle.NewDestination(svc, mobyDest(dest, weight)); err != nil {
 				b.Fatal(err)
 			}
 		}
 	}
 	took := time.Since(began)
-	for at := range servers {
-		if err := k.RemoveServer(at); err != nil {
+	for at := range services {
+		if err := k.handle.DelService(mobyService(at, scheduling{})); err != nil {
 			b.Fatal(err)
 		}
 	}
 	return took
+}
+
+func mobyDest(dest netip.AddrPort, weight int) *ipvs.Destination {
+	return &ipvs.Destination{Address: net.IP(dest.Addr().AsSlice()), Port: dest.Port(), Weight: weight, ConnectionFlags: ipvs.ConnectionFlagMasq}
 }

@@ -11,76 +11,76 @@ import (
 )
 
 // chains are all of ours. They depend on the node alone.
-func (g ground) chains() []iptables.Chain {
+func (n nodeConfig) chains() []iptables.Chain {
 	return []iptables.Chain{
-		{ID: mangle(denied), Rules: g.denied()},
-		{ID: mangle(near), Rules: g.near()},
-		{ID: nat(services), Rules: g.services()},
-		{ID: nat(nodePorts), Rules: g.nodePorts()},
-		{ID: nat(notPod), Rules: g.notPod()},
-		{ID: nat(postrouting), Rules: g.postrouting()},
-		{ID: filter(guard), Rules: g.guard()},
-		{ID: filter(health), Rules: words("-p tcp", g.in(healthPorts, "dst"), "-j ACCEPT")},
+		{ID: mangle(denied), Rules: n.denied()},
+		{ID: mangle(near), Rules: n.near()},
+		{ID: nat(wayIn), Rules: n.services()},
+		{ID: nat(nodePorts), Rules: n.nodePorts()},
+		{ID: nat(notPod), Rules: n.notPod()},
+		{ID: nat(postrouting), Rules: n.postrouting()},
+		{ID: filter(guard), Rules: n.guard()},
+		{ID: filter(health), Rules: words("-p tcp", n.in(healthPorts, "dst"), "-j ACCEPT")},
 		{ID: filter(forward), Rules: []iptables.Rule{
-			iptables.Words(`-m comment --comment "kubernetes forwarding rules" -m mark --mark`, g.bit(), "-j ACCEPT"),
+			iptables.Words(`-m comment --comment "kubernetes forwarding rules" -m mark --mark`, n.bit(), "-j ACCEPT"),
 			`-m comment --comment "kubernetes forwarding conntrack rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT`,
 		}},
 	}
 }
 
 // in is the words for packets whose parts (such as "dst,dst") are in s.
-func (g ground) in(s set, parts string) string {
-	return "-m set --match-set " + s.in(g.family) + " " + parts
+func (n nodeConfig) in(s set, parts string) string {
+	return "-m set --match-set " + s.in(n.family) + " " + parts
 }
 
-func (g ground) notIn(s set, parts string) string {
-	return "-m set ! --match-set " + s.in(g.family) + " " + parts
+func (n nodeConfig) notIn(s set, parts string) string {
+	return "-m set ! --match-set " + s.in(n.family) + " " + parts
 }
 
 func words(all ...any) []iptables.Rule { return []iptables.Rule{iptables.Words(all...)} }
 
-// denied drops the first packets of those whom nobody may answer. It stands in
+// denied drops the first packet of a caller that must get no answer. It stands in
 // mangle, because at filter IPVS has already taken what the node itself sends.
-func (g ground) denied() []iptables.Rule {
+func (n nodeConfig) denied() []iptables.Rule {
 	rules := []iptables.Rule{
-		iptables.Words(g.in(restricted, "dst,dst"), g.notIn(sources, "dst,dst,src"), "-j DROP"),
-		iptables.Words(g.in(nobodyNear, "dst,dst"), "-j DROP"),
-		iptables.Words(g.notIn(nobodyNearOuter, "dst,dst"), "-j RETURN"),
+		iptables.Words(n.in(restricted, "dst,dst"), n.notIn(sources, "dst,dst,src"), "-j DROP"),
+		iptables.Words(n.in(noneNear, "dst,dst"), "-j DROP"),
+		iptables.Words(n.notIn(noneNearOuter, "dst,dst"), "-j RETURN"),
 	}
-	for _, pods := range g.fromPods() {
+	for _, pods := range n.fromPods() {
 		rules = append(rules, iptables.Words(pods, "-j RETURN"))
 	}
 	return append(rules, "-m addrtype --src-type LOCAL -j RETURN", "-j DROP")
 }
 
-// near leads callers on this node, of a Local frontend, to the virtual server that
+// near leads callers on this node, of a Local frontend, to the virtual service that
 // has all endpoints: the set says which mark is its.
-func (g ground) near() []iptables.Rule {
-	mark := fmt.Sprintf("-j SET --map-set %s dst,dst --map-mark", nearMarks.in(g.family))
+func (n nodeConfig) near() []iptables.Rule {
+	mark := fmt.Sprintf("-j SET --map-set %s dst,dst --map-mark", nearMarks.in(n.family))
 	var rules []iptables.Rule
-	for _, pods := range g.fromPods() {
+	for _, pods := range n.fromPods() {
 		rules = append(rules, iptables.Words(pods, mark))
 	}
 	return append(rules, iptables.Words("-m addrtype --src-type LOCAL", mark))
 }
 
 // services marks what must be masqueraded, and ends the way through nat of all that
-// is sent to a Service: nobody else shall translate it.
-func (g ground) services() []iptables.Rule {
+// is sent to a Service: no other program shall translate it.
+func (n nodeConfig) services() []iptables.Rule {
 	rules := []iptables.Rule{
-		iptables.Words("-s", g.loopback(), "-j RETURN"),
-		iptables.Words(g.in(loadBalancersLocal, "dst,dst"), "-j ACCEPT"),
-		iptables.Words(g.in(externalIPsLocal, "dst,dst"), "-j ACCEPT"),
-		iptables.Words(g.in(loadBalancers, "dst,dst"), "-j", markMasq),
-		iptables.Words(g.in(loadBalancers, "dst,dst"), "-j ACCEPT"),
-		iptables.Words(g.in(externalIPs, "dst,dst"), "-j", markMasq),
-		iptables.Words(g.in(externalIPs, "dst,dst"), "-j ACCEPT"),
-		iptables.Words(g.in(clusterIPs, "dst,dst"), "-j", notPod),
-		iptables.Words(g.in(clusterIPs, "dst,dst"), "-j ACCEPT"),
+		iptables.Words("-s", n.loopback(), "-j RETURN"),
+		iptables.Words(n.in(loadBalancersLocal, "dst,dst"), "-j ACCEPT"),
+		iptables.Words(n.in(externalIPsLocal, "dst,dst"), "-j ACCEPT"),
+		iptables.Words(n.in(loadBalancers, "dst,dst"), "-j", markMasq),
+		iptables.Words(n.in(loadBalancers, "dst,dst"), "-j ACCEPT"),
+		iptables.Words(n.in(externalIPs, "dst,dst"), "-j", markMasq),
+		iptables.Words(n.in(externalIPs, "dst,dst"), "-j ACCEPT"),
+		iptables.Words(n.in(clusterIPs, "dst,dst"), "-j", notPod),
+		iptables.Words(n.in(clusterIPs, "dst,dst"), "-j ACCEPT"),
 	}
-	for _, p := range g.node.NodePorts {
-		if sdk.FamilyOf(p.Addr()) == g.family {
-			rules = append(rules, iptables.Words(within(p), g.notIn(bound, "dst"), "-m addrtype --dst-type LOCAL -j", nodePorts))
+	for _, p := range n.node.NodePorts {
+		if sdk.FamilyOf(p.Addr()) == n.family {
+			rules = append(rules, iptables.Words(within(p), n.notIn(bound, "dst"), "-m addrtype --dst-type LOCAL -j", nodePorts))
 		}
 	}
 	return rules
@@ -95,7 +95,7 @@ func within(p netip.Prefix) iptables.Rule {
 }
 
 // nodePorts marks all callers of node ports, but for those under the Local policy.
-func (g ground) nodePorts() []iptables.Rule {
+func (n nodeConfig) nodePorts() []iptables.Rule {
 	var rules []iptables.Rule
 	for _, p := range []sdk.Protocol{sdk.TCP, sdk.UDP, sdk.SCTP} {
 		all, local := nodePortSets(p)
@@ -104,18 +104,18 @@ func (g ground) nodePorts() []iptables.Rule {
 			parts = "dst,dst"
 		}
 		rules = append(rules,
-			iptables.Words("-p", p, g.in(local, parts), "-j RETURN"),
-			iptables.Words("-p", p, g.in(all, parts), "-j", markMasq))
+			iptables.Words("-p", p, n.in(local, parts), "-j RETURN"),
+			iptables.Words("-p", p, n.in(all, parts), "-j", markMasq))
 	}
 	return rules
 }
 
 // notPod marks callers of a ClusterIP that are no pods of this node, as far as that
 // can be told.
-func (g ground) notPod() []iptables.Rule {
-	pods := g.fromPods()
+func (n nodeConfig) notPod() []iptables.Rule {
+	pods := n.fromPods()
 	switch {
-	case g.node.MasqueradeAll:
+	case n.node.MasqueradeAll:
 		return words("-j", markMasq)
 	case len(pods) == 0:
 		return nil
@@ -130,36 +130,36 @@ func (g ground) notPod() []iptables.Rule {
 // postrouting hides the caller: from itself; where a Local frontend was called from
 // the node; and where the kernel chose an address of a Service as the node's own, for it
 // has that address too. Where a mark says so, what all dataplanes share does it. An endpoint on loopback can answer
-// any address of the node, and who guards loopback drops what is called from others.
-func (g ground) postrouting() []iptables.Rule {
+// any address of the node, and a guard of loopback drops packets from other addresses.
+func (n nodeConfig) postrouting() []iptables.Rule {
 	return []iptables.Rule{
-		iptables.Words(g.in(loopBack, "dst,dst,src"), "-j MASQUERADE --random-fully"),
-		iptables.Words("-m mark --mark", fmt.Sprintf("%#x/%#x", g.tag(), tagMask), "-m addrtype --src-type LOCAL -j MASQUERADE --random-fully"),
-		iptables.Words("! -d", g.loopback(), g.in(bound, "src"), g.notIn(bound, "dst"), "-j MASQUERADE --random-fully"),
+		iptables.Words(n.in(loopBack, "dst,dst,src"), "-j MASQUERADE --random-fully"),
+		iptables.Words("-m mark --mark", fmt.Sprintf("%#x/%#x", n.tag(), tagMask), "-m addrtype --src-type LOCAL -j MASQUERADE --random-fully"),
+		iptables.Words("! -d", n.loopback(), n.in(bound, "src"), n.notIn(bound, "dst"), "-j MASQUERADE --random-fully"),
 	}
 }
 
-// guard keeps what listens on the host out of reach of those who call an address of
+// guard keeps what listens on the node out of reach of callers of an address of
 // a Service at another port. Whether such an address is alive may be asked, and whether
 // a Service is: some load balancers ask by its own address.
-func (g ground) guard() []iptables.Rule {
+func (n nodeConfig) guard() []iptables.Rule {
 	icmp, reject := "icmp", "icmp-port-unreachable"
-	if g.family == sdk.IPv6 {
+	if n.family == sdk.IPv6 {
 		icmp, reject = "ipv6-icmp", "icmp6-port-unreachable"
 	}
 	rules := []iptables.Rule{
-		iptables.Words(g.notIn(bound, "dst"), "-j RETURN"),
+		iptables.Words(n.notIn(bound, "dst"), "-j RETURN"),
 		iptables.Words("-p", icmp, "-j RETURN"),
-		iptables.Words("-p tcp", g.in(healthPorts, "dst"), "-j RETURN"),
+		iptables.Words("-p tcp", n.in(healthPorts, "dst"), "-j RETURN"),
 	}
 	for _, s := range []set{clusterIPs, loadBalancers, externalIPs, externalIPsLocal} {
-		rules = append(rules, iptables.Words(g.in(s, "dst,dst"), "-j RETURN"))
+		rules = append(rules, iptables.Words(n.in(s, "dst,dst"), "-j RETURN"))
 	}
 	return append(rules, iptables.Words("-m conntrack --ctstate NEW -j REJECT --reject-with", reject))
 }
 
-func (g ground) loopback() netip.Prefix {
-	if g.family == sdk.IPv6 {
+func (n nodeConfig) loopback() netip.Prefix {
+	if n.family == sdk.IPv6 {
 		return netip.MustParsePrefix("::1/128")
 	}
 	return netip.MustParsePrefix("127.0.0.0/8")
@@ -167,8 +167,8 @@ func (g ground) loopback() netip.Prefix {
 
 // fromPods are the words for packets that pods of this node send, one for each way
 // to be one.
-func (g ground) fromPods() []iptables.Rule {
-	pods := g.node.Pods
+func (n nodeConfig) fromPods() []iptables.Rule {
+	pods := n.node.Pods
 	switch {
 	case pods.Bridge != "":
 		return words("-i", iptables.Interface(pods.Bridge))
@@ -177,7 +177,7 @@ func (g ground) fromPods() []iptables.Rule {
 	}
 	var rules []iptables.Rule
 	for _, c := range pods.CIDRs {
-		if sdk.FamilyOf(c.Addr()) == g.family {
+		if sdk.FamilyOf(c.Addr()) == n.family {
 			rules = append(rules, iptables.Words("-s", c))
 		}
 	}
@@ -185,15 +185,15 @@ func (g ground) fromPods() []iptables.Rule {
 }
 
 // bit is the mark that means "masquerade this", as value and mask.
-func (g ground) bit() string {
-	b := uint32(1) << (g.node.MasqueradeBit & 31)
+func (n nodeConfig) bit() string {
+	b := uint32(1) << (n.node.MasqueradeBit & 31)
 	return fmt.Sprintf("%#x/%#x", b, b)
 }
 
-// steadying are the jumps that stand in every role: they catch nothing while no address is
+// permanent are the jumps that stand in every role: they catch nothing while no address is
 // bound, and connections of another role may need them. So one write of rules, and not two,
 // makes this dataplane Active.
-func steadying() []iptables.Jump {
+func permanent() []iptables.Jump {
 	return []iptables.Jump{ // each is put at the top
 		{At: nat("POSTROUTING"), Rule: `-m comment --comment "kubernetes postrouting rules" -j ` + postrouting},
 		{At: filter("FORWARD"), Rule: `-m comment --comment "kubernetes forwarding rules" -j ` + forward},
@@ -203,12 +203,12 @@ func steadying() []iptables.Jump {
 }
 
 // catching are the jumps that lead new connections our way. The one of nat goes in
-// before those of mangle, whose marks are meant for nobody else's translation.
+// before those of mangle, whose marks are meant for no translation but IPVS's.
 func catching() []iptables.Jump {
 	const portals = `-m comment --comment "kubernetes service portals" `
 	return []iptables.Jump{
-		{At: nat("PREROUTING"), Rule: portals + "-j " + services},
-		{At: nat("OUTPUT"), Rule: portals + "-j " + services},
+		{At: nat("PREROUTING"), Rule: portals + "-j " + wayIn},
+		{At: nat("OUTPUT"), Rule: portals + "-j " + wayIn},
 		{At: mangle("PREROUTING"), Rule: newFlows + denied},
 		{At: mangle("OUTPUT"), Rule: newFlows + denied},
 		{At: mangle("INPUT"), Rule: newFlows + near},

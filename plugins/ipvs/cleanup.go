@@ -5,9 +5,11 @@ package ipvs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
@@ -16,38 +18,41 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// sweepAll takes out, in both families and both backends, the virtual servers that our
+// sweepAll takes out, in both families and both backends, the virtual services that our
 // sets know of, the addresses on our device, what leads packets our way and kept them
-// safe, and the sets. What kube-proxy made goes when asked for. Nobody else's virtual
-// server goes, whatever is asked.
+// safe, and the sets. What kube-proxy made goes when asked for. No virtual service of
+// another program goes, whatever is asked.
+//
+// Established connections need their virtual service and the address until the last moment,
+// and without the rules that masquerade them a stranger would answer: so it is services,
+// addresses, rules, and then the sets, of which a rule may have spoken.
 func (p *plugin) sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
-	k, err := p.edges.reach(ctx)
+	k, err := p.machine.reach(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer k.close()
-	sweepers, err := p.sweepers(ctx, k, l)
+	found, err := p.find(ctx, k, l)
 	if err != nil {
 		return nil, err
 	}
-	gone, err := sweep(deeds(ctx, k, sweepers), l.DryRun)
+	gone, err := take(found.actions(ctx, k), l.DryRun)
 	left, err1 := p.leave(ctx, l)
-	without, err2 := sweep(setDeeds(ctx, k, sweepers), l.DryRun) // of which a rule may have spoken
+	without, err2 := take(found.setActions(ctx, k), l.DryRun)
 	given, err3 := env.GiveBack(l)
-	gone, err = slices.Concat(gone, left, without), errors.Join(err, err1, err2, err3)
-	return append(gone, given...), err
+	return slices.Concat(gone, left, without, given), errors.Join(err, err1, err2, err3)
 }
 
 // leave lets go of what all dataplanes share.
 func (p *plugin) leave(ctx context.Context, l sdk.Leftovers) ([]string, error) {
 	var places []masquerade.Place
-	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		rulers, err := p.edges.ruled(ctx, family)
+	for _, of := range families {
+		tools, err := p.machine.ruled(ctx, of)
 		if err != nil {
 			return nil, err
 		}
-		for _, r := range rulers {
-			places = append(places, r.place())
+		for _, t := range tools {
+			places = append(places, t.place())
 		}
 	}
 	proxied := slices.Concat(kubeProxyChains, kubeProxyShared)
@@ -56,47 +61,44 @@ func (p *plugin) leave(ctx context.Context, l sdk.Leftovers) ([]string, error) {
 	})
 }
 
-// A sweeper removes what there is of one family.
-type sweeper struct {
-	servers []step
-	addrs   []step
-	device  int // how many addresses go with it, if it goes
-	rulers  []ruler
-	rules   []ruleset.Plan // of each ruler
-	kept    [][]string     // and for people: why chains stay, empty
-	sets    []string       // by the kernel's names
+// leftovers are what Cleanup removes, of both families.
+type leftovers struct {
+	services []step
+	addrs    []step
+	device   bool // it goes, and all addresses with it
+	rules    []oldRules
+	sets     [][]string // of each family, by the kernel's names
 }
 
-// sweepers read what is there. A node without IPVS, or without ipset, has nothing of
-// that kind.
-func (p *plugin) sweepers(ctx context.Context, k kernel, l sdk.Leftovers) (all []*sweeper, err error) {
-	var look sight
-	sets := make(map[sdk.Family]setsOf)
+// oldRules are what goes from the tables of one program.
+type oldRules struct {
+	tool ruleTool
+	plan ruleset.Plan
+	kept []string // for people: why chains stay, empty
+}
+
+// find reads what is there. A node without IPVS, or without ipset, has nothing of that kind.
+func (p *plugin) find(ctx context.Context, k kernel, l sdk.Leftovers) (*leftovers, error) {
+	seen := listing{read: inAddrs}
 	if k.balancer != nil {
-		if look.servers, err = k.Servers(); err != nil {
-			return nil, err
-		}
+		seen.read |= inServices
 	}
 	if k.setKeeper != nil {
-		if sets, err = k.Sets(ctx); err != nil {
-			return nil, err
-		}
+		seen.read |= inSets
 	}
-	if look.addrs, err = k.Addrs(); err != nil {
+	if err := seen.take(ctx, k); err != nil {
 		return nil, err
 	}
-	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		s := &sweeper{device: -1}
-		s.find(family, sight{servers: look.servers, sets: mine(sets[family], l.KubeProxy), addrs: look.addrs.of(family)}, p.options)
-		if err := p.findRules(ctx, s, family, l.KubeProxy); err != nil {
+	found := new(leftovers)
+	for _, of := range families {
+		found.add(of, reading{services: seen.services, sets: mine(seen.sets[of], l.KubeProxy), addrs: seen.addrs.of(of)}, p.options.ExcludeCIDRs)
+		if err := p.findRules(ctx, found, of, l.KubeProxy); err != nil {
 			return nil, err
 		}
-		all = append(all, s)
 	}
-	if look.addrs.device && all[0].bound()+all[1].bound() == len(look.addrs.ours) && slices.ContainsFunc(all, (*sweeper).some) {
-		all[0].device = len(look.addrs.ours) // nobody else has an address on it
-	}
-	return all, nil
+	some := len(found.services)+len(found.addrs)+len(found.sets) > 0
+	found.device = seen.addrs.device && some && len(found.addrs) == len(seen.addrs.ours) // no other program has an address on it
+	return found, nil
 }
 
 // mine leaves out the sets that kube-proxy made, unless they are asked for.
@@ -104,78 +106,113 @@ func mine(s setsOf, kubeProxy bool) setsOf {
 	if kubeProxy {
 		return s
 	}
-	own := setsOf{shapes: make(map[set]shape), entries: make(map[entry]note)}
-	for name, shape := range s.shapes {
-		if shape == right {
-			own.shapes[name] = shape
-		}
-	}
-	for e, n := range s.entries {
-		if own.shapes[e.set] == right {
-			own.entries[e] = n
-		}
-	}
+	own := setsOf{shapes: maps.Clone(s.shapes), entries: maps.Clone(s.entries)}
+	maps.DeleteFunc(own.shapes, func(_ set, is shape) bool { return is != right })
+	maps.DeleteFunc(own.entries, func(e entry, _ note) bool { return own.shapes[e.set] != right })
 	return own
 }
 
-// find lists what there is of ours.
-func (s *sweeper) find(family sdk.Family, look sight, o options) {
-	b := newBook(family)
-	b.adopt(look, inAll, o.ExcludeCIDRs)
-	for _, at := range slices.SortedFunc(maps.Keys(b.have.servers), compareServers) {
-		s.servers = append(s.servers, step{verb: removeServer, server: at})
+// add lists what there is of ours in one family.
+func (l *leftovers) add(of sdk.Family, seen reading, excluded []netip.Prefix) {
+	o := newObjects(of)
+	o.adopt(seen, inAll, excluded)
+	for _, at := range slices.SortedFunc(maps.Keys(o.have.services), compareServices) {
+		l.services = append(l.services, step{verb: removeService, service: at})
 	}
-	for _, addr := range slices.SortedFunc(slices.Values(look.addrs.ours), netip.Addr.Compare) {
-		if b.have.vips[addr] {
-			s.addrs = append(s.addrs, step{verb: unbind, addr: addr})
-		}
+	for _, addr := range slices.SortedFunc(maps.Keys(o.have.vips), netip.Addr.Compare) {
+		l.addrs = append(l.addrs, step{verb: unbind, addr: addr})
 	}
+	var sets []string
 	for name := range setCount {
-		if _, there := look.sets.shapes[name]; there {
-			s.sets = append(s.sets, name.in(family))
+		if _, there := seen.sets.shapes[name]; there {
+			sets = append(sets, name.in(of))
 		}
 	}
-	s.sets = append(s.sets, look.sets.relics...)
+	if sets = append(sets, seen.sets.relics...); len(sets) > 0 {
+		l.sets = append(l.sets, sets)
+	}
 }
 
-func (s *sweeper) some() bool { return len(s.servers)+len(s.addrs)+len(s.sets) > 0 }
-
-func (s *sweeper) bound() int { return len(s.addrs) }
-
-// findRules reads the tables of everything that may have rules of family.
-func (p *plugin) findRules(ctx context.Context, s *sweeper, family sdk.Family, kubeProxyToo bool) error {
-	rulers, err := p.edges.ruled(ctx, family)
+// findRules reads the tables of every program that may have rules of a family: jumps and
+// chains of ours go, and kube-proxy's if asked for. A chain to which foreign rules lead is
+// only emptied.
+func (p *plugin) findRules(ctx context.Context, l *leftovers, of sdk.Family, kubeProxyToo bool) error {
+	tools, err := p.machine.ruled(ctx, of)
 	if err != nil {
 		return err
 	}
-	for _, ruler := range rulers {
-		all, err := ruler.Save(ctx)
+	for _, tool := range tools {
+		tables, err := tool.Save(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err != nil {
 			continue // this kernel lacks the backend
 		}
-		if p, kept := leftovers(all, kubeProxyToo); len(p) > 0 {
-			s.rulers, s.rules, s.kept = append(s.rulers, ruler), append(s.rules, p), append(s.kept, kept)
+		var proxied []iptables.ID
+		if kubeProxyToo {
+			_, proxied = kubeProxy(tables)
+		}
+		old := oldRules{tool: tool}
+		for _, table := range tablesInOrder {
+			b, kept := tables.Leftovers(table, func(id iptables.ID) bool { return isOurs(id) || slices.Contains(proxied, id) })
+			if old.kept = append(old.kept, kept...); !b.Empty() {
+				old.plan = append(old.plan, b)
+			}
+		}
+		if len(old.plan) > 0 {
+			l.rules = append(l.rules, old)
 		}
 	}
 	return nil
 }
 
-// leftovers are the jumps and chains of ours, and kube-proxy's if asked for. A chain to which
-// foreign rules lead is only emptied.
-func leftovers(t iptables.Tables, kubeProxyToo bool) (p ruleset.Plan, kept []string) {
-	var relics []iptables.ID
-	if kubeProxyToo {
-		_, relics = kubeProxy(t)
+// An action is one thing that Cleanup does, and what goes by it.
+type action struct {
+	what string
+	do   func() error
+}
+
+// actions are what is done before sets are destroyed.
+func (l *leftovers) actions(ctx context.Context, k kernel) (all []action) {
+	w := writer{family: &family{kernel: k}}
+	for _, s := range l.services {
+		all = append(all, action{strings.TrimPrefix(s.String(), "remove "), func() error { return k.do(s) }})
 	}
-	goes := func(id iptables.ID) bool { return isOurs(id) || slices.Contains(relics, id) }
-	for _, table := range []string{"filter", "nat", "mangle"} {
-		b, stay := t.Leftovers(table, goes)
-		if kept = append(kept, stay...); !b.Empty() {
-			p = append(p, b)
+	if l.device {
+		all = append(all, action{fmt.Sprintf("device %s with %d addresses", device, len(l.addrs)), k.RemoveDevice})
+	} else {
+		for _, s := range l.addrs {
+			all = append(all, action{"address " + s.addr.String(), func() error { return w.onDevice(s) }})
 		}
 	}
-	return p, kept
+	for _, r := range l.rules {
+		what := r.tool.String() + ": " + strings.Join(slices.Concat(r.plan.Steps(), r.kept), "; ")
+		all = append(all, action{what, func() error { return r.tool.Restore(ctx, r.plan.Script(r.tool.place().Backend)) }})
+	}
+	return all
+}
+
+// setActions are those about sets.
+func (l *leftovers) setActions(ctx context.Context, k kernel) (all []action) {
+	for _, sets := range l.sets {
+		all = append(all, action{"sets " + strings.Join(sets, " "), func() error {
+			return k.Restore(ctx, "destroy "+strings.Join(sets, "\ndestroy ")+"\n")
+		}})
+	}
+	return all
+}
+
+// take does all it can, and names what went; a dry run only names it.
+func take(all []action, dry bool) (gone []string, err error) {
+	for _, a := range all {
+		if !dry {
+			if failed := a.do(); failed != nil {
+				err = errors.Join(err, fmt.Errorf("%s: %w", a.what, failed))
+				continue
+			}
+		}
+		gone = append(gone, a.what)
+	}
+	return gone, err
 }

@@ -20,7 +20,7 @@ func TestConforms(t *testing.T) {
 	s.Disturb = func(context.Context) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		clear(f.servers)
+		clear(f.services)
 		return nil
 	}
 	sdktest.Conform(sdktest.Testing(t), s)

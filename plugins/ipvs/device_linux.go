@@ -18,45 +18,44 @@ import (
 
 // links are the node's addresses, by netlink.
 type links struct {
-	handle *netlink.Handle
-	ours   netlink.Link // our device, once it was seen
-	ear    *ear         // nil: nobody listens
-	news   chan struct{}
+	handle  *netlink.Handle
+	ours    netlink.Link // our device, once it was seen
+	monitor *monitor     // nil: not subscribed
 }
 
 func (l *links) Close() error {
 	l.handle.Close()
-	l.Hush()
+	l.Unsubscribe()
 	return nil
 }
 
-// Hush ends listening.
-func (l *links) Hush() {
-	if l.ear != nil {
-		l.ear.close()
-		l.ear = nil
+// Unsubscribe ends what Subscribe began.
+func (l *links) Unsubscribe() {
+	if l.monitor != nil {
+		l.monitor.close()
+		l.monitor = nil
 	}
 }
 
-// Listen begins to listen, if nobody does.
-func (l *links) Listen() <-chan struct{} {
-	if l.ear == nil {
-		l.news = make(chan struct{}, 1)
-		l.ear = listen(l.news)
+// Subscribe has the kernel tell of addresses that come and go, if it does not yet.
+func (l *links) Subscribe(wake chan<- struct{}) {
+	if l.monitor == nil {
+		l.monitor = subscribe(wake)
 	}
-	return l.news
 }
 
-// Heard is what was heard since the last call. Whoever heard not all listens anew.
-func (l *links) Heard() heard {
-	if l.ear == nil {
-		return heard{missed: true}
+// Changes are those since the last call. A monitor that missed some is replaced: the kernel
+// tells it nothing more.
+func (l *links) Changes() addrChanges {
+	if l.monitor == nil {
+		return addrChanges{missed: true}
 	}
-	updates, deaf := l.ear.take()
-	h := heard{missed: deaf}
-	if deaf {
-		l.ear.close()
-		l.ear = listen(l.news)
+	updates, missed := l.monitor.take()
+	h := addrChanges{missed: missed}
+	if missed {
+		wake := l.monitor.wake
+		l.Unsubscribe()
+		l.Subscribe(wake)
 	}
 	for _, u := range updates {
 		addr, ok := netip.AddrFromSlice(u.LinkAddress.IP)
@@ -138,7 +137,7 @@ func (l *links) Bind(addr netip.Addr) error {
 		}
 		err = l.handle.AddrAdd(l.ours, address(addr, unix.IFA_F_NODAD))
 	}
-	return unless(err, unix.EEXIST)
+	return except(err, unix.EEXIST)
 }
 
 // allowIPv6 lets the device have addresses of IPv6 where the node is set up so that new
@@ -155,7 +154,7 @@ func (l *links) Unbind(addr netip.Addr) error {
 	if l.ours == nil {
 		return nil
 	}
-	return unless(unless(l.handle.AddrDel(l.ours, address(addr, 0)), unix.EADDRNOTAVAIL), unix.ENODEV)
+	return except(except(l.handle.AddrDel(l.ours, address(addr, 0)), unix.EADDRNOTAVAIL), unix.ENODEV)
 }
 
 func address(addr netip.Addr, flags int) *netlink.Addr {

@@ -11,120 +11,121 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A real that leaves gets weight 0 and keeps its connections. Nothing remembers it
+// A destination that leaves gets weight 0 and keeps its connections. Nothing remembers it
 // but the kernel: whatever has weight 0 and is not wanted is being drained, also in
 // a process that starts anew.
 
-// draining reports whether some real of at waits for its last connection.
-func (b *book) draining(at server) bool {
-	c, _ := b.places[at].first()
-	for real, weight := range b.have.servers[at].reals {
-		if weight == 0 && !c.place.wants(real) {
+// draining reports whether some destination of at waits for its last connection.
+func (o *objects) draining(at serviceKey) bool {
+	c, _ := o.owner(at)
+	for dest, weight := range o.have.services[at].dests {
+		if weight == 0 && !c.value.wants(dest) {
 			return true
 		}
 	}
 	return false
 }
 
-// reap removes the reals that have had their last connection. Only virtual servers
+// reap removes the destinations that have had their last connection. Only virtual services
 // that have such are read.
-func (s *side) reap() error {
-	for at := range s.book.have.servers {
-		if !s.book.draining(at) {
+func (f *family) reap() error {
+	for at := range f.objects.have.services {
+		if !f.objects.draining(at) {
 			continue
 		}
-		if err := s.reapAt(at); err != nil {
+		if err := f.reapAt(at); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *side) reapAt(at server) error {
-	loads, _, err := s.kernel.Loads(at)
+func (f *family) reapAt(at serviceKey) error {
+	loads, _, err := f.kernel.Loads(at)
 	if err != nil {
 		return err
 	}
-	c, _ := s.book.places[at].first()
-	for real, l := range loads {
-		if l.weight > 0 || l.active+l.inactive > 0 || c.place.wants(real) {
+	c, _ := f.objects.owner(at)
+	for dest, l := range loads {
+		if l.weight > 0 || l.active+l.inactive > 0 || c.value.wants(dest) {
 			continue
 		}
-		if err := s.kernel.RemoveReal(at, real); err != nil {
-			return fmt.Errorf("remove real %s on %s: %w", real, at, err)
+		s := step{verb: removeDest, service: at, dest: dest}
+		if err := f.kernel.do(s); err != nil {
+			return fmt.Errorf("%s: %w", s, err)
 		}
-		s.book.done(step{verb: removeReal, server: at, real: real})
+		f.objects.done(s)
 	}
 	return nil
 }
 
-// Busy is what Standby must not take away: connections that began while the role was
-// another need their virtual server, its address on the node, and the rules that steady them.
+// busy is what Standby must not take away: connections that began while the role was
+// another need their virtual service, its address on the node, and the rules that steady them.
 type busy struct {
-	servers map[server]bool
-	addrs   map[netip.Addr]bool // on our device
+	services map[serviceKey]bool
+	addrs    map[netip.Addr]bool // on our device
 }
 
 // seeBusy finds what still has connections, and reports whether anything has them no more. The
 // next plan takes that away.
-func (s *side) seeBusy() (calmed bool, err error) {
-	all, err := s.loads()
+func (f *family) seeBusy() (idle bool, err error) {
+	all, err := f.loads()
 	if err != nil {
 		return false, err
 	}
-	now := busy{servers: make(map[server]bool), addrs: make(map[netip.Addr]bool)}
+	now := busy{services: make(map[serviceKey]bool), addrs: make(map[netip.Addr]bool)}
 	for at, loads := range all {
 		if slices.ContainsFunc(slices.Collect(maps.Values(loads)), func(l load) bool { return l.active+l.inactive > 0 }) {
-			now.servers[at] = true
-			s.book.serve(at, now.addrs)
+			now.services[at] = true
+			f.objects.serve(at, now.addrs)
 		}
 	}
-	return s.book.become(now), nil
+	return f.objects.setBusy(now), nil
 }
 
-// serve notes the addresses by which the virtual server at a place is reached.
-func (b *book) serve(at server, addrs map[netip.Addr]bool) {
+// serve notes the addresses by which a virtual service is reached.
+func (o *objects) serve(at serviceKey, addrs map[netip.Addr]bool) {
 	if at.mark == 0 {
 		addrs[at.addr.Addr()] = true
 		return
 	}
-	c, _ := b.places[at].first()
-	for _, vip := range b.pieces[c.name].vips {
+	c, _ := o.owner(at)
+	for _, vip := range o.desired[c.name].vips {
 		addrs[vip] = true
 	}
 }
 
-// become takes note of what is busy now, touches what was and is no more, and reports whether
+// setBusy takes note of what is busy now, touches what was and is no more, and reports whether
 // there is such.
-func (b *book) become(now busy) (calmed bool) {
-	for at := range b.busy.servers {
-		if !now.servers[at] {
-			b.touched.servers[at], calmed = true, true
+func (o *objects) setBusy(now busy) (idle bool) {
+	for at := range o.busy.services {
+		if !now.services[at] {
+			o.touched.services[at], idle = true, true
 		}
 	}
-	for addr := range b.busy.addrs {
+	for addr := range o.busy.addrs {
 		if !now.addrs[addr] {
-			b.touched.vips[addr], calmed = true, true
+			o.touched.vips[addr], idle = true, true
 		}
 	}
-	b.busy = now
-	return calmed
+	o.busy = now
+	return idle
 }
 
-// settle looks in Standby for what has had its last connection, and reports whether there is
+// checkIdle looks in Standby for what has had its last connection, and reports whether there is
 // something to take away.
-func (s *side) settle() (due bool, err error) {
-	if len(s.book.busy.servers) == 0 {
+func (f *family) checkIdle() (due bool, err error) {
+	if len(f.objects.busy.services) == 0 {
 		return false, nil
 	}
-	return s.seeBusy()
+	return f.seeBusy()
 }
 
-// Flows are the connections of the virtual servers. Those that have been closed, and wait for
+// Flows are the connections of the virtual services. Those that have been closed, and wait for
 // their time to be over, are not counted; but for the first time, when some of them may be
 // just beginning.
-func (s *side) Flows(_ map[sdk.Name]sdk.Service, fresh bool) (n int, err error) {
-	all, err := s.loads()
+func (f *family) Flows(_ map[sdk.Name]sdk.Service, fresh bool) (n int, err error) {
+	all, err := f.loads()
 	for _, loads := range all {
 		for _, l := range loads {
 			if n += l.active; fresh {
@@ -135,20 +136,20 @@ func (s *side) Flows(_ map[sdk.Name]sdk.Service, fresh bool) (n int, err error) 
 	return n, err
 }
 
-// loads are what the virtual servers have to do.
-func (s *side) loads() (table, error) {
+// loads are what the virtual services have to do.
+func (f *family) loads() (table, error) {
 	all := make(table)
-	if len(s.book.have.servers) == 0 {
+	if len(f.objects.have.services) == 0 {
 		return all, nil
 	}
-	listed, err := s.kernel.Table()
+	listed, err := f.kernel.Table()
 	if err != nil {
 		return nil, err
 	}
-	for at := range s.book.have.servers {
+	for at := range f.objects.have.services {
 		loads, there := listed[at]
 		if !there {
-			if loads, _, err = s.kernel.Loads(at); err != nil {
+			if loads, _, err = f.kernel.Loads(at); err != nil {
 				return nil, err
 			}
 		}

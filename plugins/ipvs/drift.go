@@ -13,119 +13,107 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// This file finds where the kernel is not as we know it, because somebody else changed
-// it.
+// This file finds drift: where another program changed what this one wrote.
 
 // moved reports whether the node's own addresses are others than we know.
-func (b *book) moved(h heard) bool {
+func (o *objects) moved(h addrChanges) bool {
 	return slices.ContainsFunc(h.others, func(c change) bool {
-		return sdk.FamilyOf(c.addr) == b.ground.family && b.have.others[c.addr] == c.gone
+		return sdk.FamilyOf(c.addr) == o.node.family && o.have.others[c.addr] == c.gone
 	})
 }
 
 // lost reports whether our device lost an address that we bound.
-func (b *book) lost(h heard) bool {
-	return slices.ContainsFunc(h.lost, func(a netip.Addr) bool { return b.have.vips[a] })
+func (o *objects) lost(h addrChanges) bool {
+	return slices.ContainsFunc(h.lost, func(a netip.Addr) bool { return o.have.vips[a] })
 }
 
-// gone is where something was taken away, or added: a virtual server, of which one is
+// drifted is where something was taken away, or added: a virtual service, of which one is
 // asked for; an entry, of which the sets tell how many they have; rules.
-func (s *side) gone(ctx context.Context) (parts, error) {
+func (f *family) drifted(ctx context.Context) (parts, error) {
 	var gone parts
-	for at := range s.book.have.servers {
-		_, there, err := s.kernel.Loads(at)
+	for at := range f.objects.have.services {
+		_, there, err := f.kernel.Loads(at)
 		if err != nil {
 			return 0, err
 		}
 		if !there {
-			gone |= inServers
+			gone |= inServices
 		}
 		break
 	}
-	if s.emptied() {
+	if f.setsDiffer() {
 		gone |= inSets
 	}
-	if s.rules.changed() {
-		tables, err := s.rules.Save(ctx)
+	if f.rules.changed() {
+		tables, err := f.rules.Save(ctx)
 		if err != nil {
 			return 0, err
 		}
-		if s.flushed(tables) {
-			s.seen = tables
-			gone |= inRules(s.book.ground.family)
+		if f.rulesDiffer(tables) {
+			gone |= inRules(f.objects.node.family)
 		}
 	}
 	return gone, nil
 }
 
-// emptied reports whether a set has another number of entries than we know of. What
+// setsDiffer reports whether a set has another number of entries than we know of. What
 // did not add up right after all was read is not held against it: the kernel may take
 // two entries for one.
-func (s *side) emptied() bool {
-	for set, known := range s.book.have.counts {
-		n, err := s.kernel.Count(set, s.book.ground.family)
-		if err != nil || n >= 0 && n != known+s.extra[set] {
+func (f *family) setsDiffer() bool {
+	for set, known := range f.objects.have.counts {
+		n, err := f.kernel.Count(set, f.objects.node.family)
+		if err != nil || n >= 0 && n != known+f.extra[set] {
 			return true
 		}
 	}
 	return false
 }
 
-// weigh notes what does not add up.
-func (s *side) weigh() {
-	clear(s.extra)
-	for set, known := range s.book.have.counts {
-		if n, err := s.kernel.Count(set, s.book.ground.family); err == nil && n != known {
-			s.extra[set] = n - known
+// recount notes what does not add up.
+func (f *family) recount() {
+	clear(f.extra)
+	for set, known := range f.objects.have.counts {
+		if n, err := f.kernel.Count(set, f.objects.node.family); err == nil && n != known {
+			f.extra[set] = n - known
 		}
 	}
 }
 
-// saved is what the tables say. To start a program takes time, so what the probe under
-// way has read is not read again.
-func (s *side) saved(ctx context.Context) (iptables.Tables, error) {
-	if s.seen != nil {
-		return s.seen, nil
-	}
-	return s.rules.Save(ctx)
-}
-
-// flushed reports whether chains or jumps of ours, or what all dataplanes share, are otherwise
+// rulesDiffer reports whether chains or jumps of ours, or what all dataplanes share, are otherwise
 // than we know.
-func (s *side) flushed(tables iptables.Tables) bool {
-	return !s.masq.Stands(tables) || !s.book.have.rules.In(tables)
+func (f *family) rulesDiffer(tables iptables.Tables) bool {
+	return !f.masq.Stands(tables) || !f.objects.have.rules.In(tables)
 }
 
-// Probe repairs nothing: it says what somebody took away or added, as far as that costs
+// Probe repairs nothing: it says what another program took away or added, as far as that costs
 // little, and what is due by itself.
-func (s *side) Probe(ctx context.Context) (found frame.Finding) {
-	s.seen = nil
-	heard := s.host.take(s.book.ground.family)
-	if s.book.lost(heard) {
+func (f *family) Probe(ctx context.Context) (found frame.Finding) {
+	changes := f.session.take(f.objects.node.family)
+	if f.objects.lost(changes) {
 		found.Lost, found.Why = frame.Parts(inAddrs), "an address was taken away"
 	}
-	s.moved = s.moved || heard.missed || s.book.moved(heard)
-	found.Moved = s.moved
-	if time.Since(s.probed) < probeEvery {
+	f.moved = f.moved || changes.missed || f.objects.moved(changes)
+	found.Moved = f.moved
+	if time.Since(f.probed) < probeEvery {
 		return found
 	}
-	s.probed = time.Now()
-	gone, err := s.gone(ctx)
+	f.probed = time.Now()
+	gone, err := f.drifted(ctx)
 	if gone != 0 {
-		found.Lost, found.Why = found.Lost|frame.Parts(gone), "virtual servers, entries of sets, or rules are others than were written"
+		found.Lost, found.Why = found.Lost|frame.Parts(gone), "virtual services, entries of sets, or rules are others than were written"
 	}
-	if err == nil && time.Since(s.reaped) >= reapEvery {
-		s.reaped = time.Now()
-		if err = s.reap(); err != nil {
-			found.Lost, found.Why = frame.All, "a real could not be removed"
+	if err == nil && time.Since(f.reaped) >= reapEvery {
+		f.reaped = time.Now()
+		if err = f.reap(); err != nil {
+			found.Lost, found.Why = frame.All, "a destination could not be removed"
 		}
 	}
-	if err == nil && time.Since(s.calmed) >= calmEvery {
-		s.calmed = time.Now()
-		found.Due, err = s.upkeep()
+	if err == nil && time.Since(f.idleChecked) >= idleEvery {
+		f.idleChecked = time.Now()
+		found.Due, err = f.upkeep()
 	}
 	if err != nil && ctx.Err() == nil {
-		s.host.env.Log.Warn("cannot look after the kernel", "family", s.book.ground.family, "err", err)
+		f.session.env.Log.Warn("cannot look after the kernel", "family", f.objects.node.family, "err", err)
 	}
 	return found
 }
@@ -133,34 +121,34 @@ func (s *side) Probe(ctx context.Context) (found frame.Finding) {
 // How often is looked for what no process tells of. To ask costs some messages to the kernel,
 // so it is not done each time that an address comes or goes.
 const (
-	probeEvery = 900 * time.Millisecond // what somebody took away or added: with every other probe, or each that is late
-	reapEvery  = time.Minute            // reals that have had their last connection
-	calmEvery  = 5 * time.Second        // in Standby, what is busy no more; while Active, a parameter
+	probeEvery = 900 * time.Millisecond // what another program took away or added
+	reapEvery  = time.Minute            // destinations that have had their last connection
+	idleEvery  = 5 * time.Second        // in Standby, what is busy no more; while Active, a parameter
 )
 
 // upkeep does what is due by itself in a role, and reports whether there is something to write.
-func (s *side) upkeep() (due bool, err error) {
-	switch s.book.role {
+func (f *family) upkeep() (due bool, err error) {
+	switch f.objects.role {
 	case sdk.Standby:
-		return s.settle()
+		return f.checkIdle()
 	case sdk.Active:
-		return false, s.host.keepTracking(s)
+		return false, f.session.keepTracking(f)
 	}
 	return false, nil
 }
 
-// Audit compares a few virtual servers and entries with what we know of them, and now and
+// Audit compares a few virtual services and entries with what we know of them, and now and
 // then the rules.
-func (s *side) Audit(ctx context.Context) frame.Finding {
-	s.audits++
-	same, err := s.sample()
-	if err == nil && same && s.audits%tableAudits == 0 {
+func (f *family) Audit(ctx context.Context) frame.Finding {
+	f.audits++
+	same, err := f.sample()
+	if err == nil && same && f.audits%tableAudits == 0 {
 		var tables iptables.Tables
-		tables, err = s.rules.Save(ctx)
-		same = err == nil && !s.flushed(tables)
+		tables, err = f.rules.Save(ctx)
+		same = err == nil && !f.rulesDiffer(tables)
 	}
 	if err != nil {
-		s.host.env.Log.Warn("cannot compare with the kernel", "family", s.book.ground.family, "err", err)
+		f.session.env.Log.Warn("cannot compare with the kernel", "family", f.objects.node.family, "err", err)
 		return frame.Finding{}
 	}
 	if !same {
@@ -170,41 +158,41 @@ func (s *side) Audit(ctx context.Context) frame.Finding {
 }
 
 const (
-	auditShare  = 60 // a round over all virtual servers takes so many audits
+	auditShare  = 60 // a round over all virtual services takes so many audits
 	tableAudits = 6  // and the rules are read with one of so many
 )
 
 // sample reports whether some of what there is, is as we know it. The order of a map
 // is another each time.
-func (s *side) sample() (bool, error) {
+func (f *family) sample() (bool, error) {
 	i := 0
-	for at, v := range s.book.have.servers {
-		if i++; i > 1+len(s.book.have.servers)/auditShare {
+	for at, v := range f.objects.have.services {
+		if i++; i > 1+len(f.objects.have.services)/auditShare {
 			break
 		}
-		loads, there, err := s.kernel.Loads(at)
+		loads, there, err := f.kernel.Loads(at)
 		if err != nil || !there || !v.like(loads) {
 			return false, err
 		}
 	}
 	i = 0
-	for e := range s.book.have.entries {
-		if i++; i > 1+len(s.book.have.entries)/auditShare {
+	for e := range f.objects.have.entries {
+		if i++; i > 1+len(f.objects.have.entries)/auditShare {
 			break
 		}
-		if there, err := s.kernel.Has(e); err != nil || !there {
+		if there, err := f.kernel.Has(e); err != nil || !there {
 			return false, err
 		}
 	}
 	return true, nil
 }
 
-func (v virtual) like(loads map[netip.AddrPort]load) bool {
-	if len(loads) != len(v.reals) {
+func (v observed) like(loads map[netip.AddrPort]load) bool {
+	if len(loads) != len(v.dests) {
 		return false
 	}
-	for real, weight := range v.reals {
-		if l, there := loads[real]; !there || l.weight != weight {
+	for dest, weight := range v.dests {
+		if l, there := loads[dest]; !there || l.weight != weight {
 			return false
 		}
 	}

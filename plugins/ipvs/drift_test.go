@@ -3,15 +3,13 @@
 package ipvs
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
-	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // What somebody takes away is put back, and nothing else is written.
@@ -24,7 +22,7 @@ func TestPutsBackWhatWasTaken(t *testing.T) {
 	}{
 		{"an address", func(f *fake) {
 			delete(f.ours, vip)
-			f.heard.lost = []netip.Addr{vip}
+			f.changes.lost = []netip.Addr{vip}
 		}, []string{"bind 172.30.0.1"}},
 		{"an entry", func(f *fake) {
 			delete(f.sets["KUBE-CLUSTER-IP"].entries, "172.30.0.1,tcp:80")
@@ -32,7 +30,7 @@ func TestPutsBackWhatWasTaken(t *testing.T) {
 		{"a chain's rules", func(f *fake) {
 			f.tables[sdk.IPv4][iptables.ID{Table: "nat", Chain: "POSTROUTING"}] = nil
 		}, nil},
-		{"all virtual servers", func(f *fake) { clear(f.servers) }, nil},
+		{"all virtual servers", func(f *fake) { clear(f.services) }, nil},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			l := newLife(t)
@@ -48,7 +46,7 @@ func TestPutsBackWhatWasTaken(t *testing.T) {
 				defer l.fake.mu.Unlock()
 				c.take(l.fake)
 			})
-			l.eventually("it was not put back", func() bool { return l.plugin.Report().Repaired == 1 })
+			eventually.True(t, "it is put back", func() bool { return l.plugin.Report().Repaired == 1 })
 			if got := l.fake.counted(); len(got) == 0 || c.want != nil && !slices.Equal(got, c.want) {
 				t.Errorf("it was put back by %q", got)
 			}
@@ -76,23 +74,13 @@ func TestStandsDownWhenAnotherCleansUp(t *testing.T) {
 		}
 		clean = l.fake.picture()
 	})
-	l.eventually("it did not stand down", func() bool { return l.plugin.Report().Lock == sdk.LockReleased })
+	eventually.True(t, "it stands down", func() bool { return l.plugin.Report().Lock == sdk.LockReleased })
 	if after := l.fake.picture(); after != clean || l.plugin.Report().Repaired != 0 {
 		t.Errorf("cleaned up by another, it wrote:\n%s", after)
 	}
 	l.role(sdk.Active)
 	if after := l.fake.picture(); after != before {
 		t.Errorf("to serve again, there is\n%s\nand was\n%s", after, before)
-	}
-}
-
-// eventually waits for f to hold.
-func (l *life) eventually(what string, f func() bool) {
-	l.Helper()
-	for end := time.Now().Add(time.Minute); !f(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			l.Fatal(what)
-		}
 	}
 }
 
@@ -115,7 +103,7 @@ func TestNoticesEachStrangeEntry(t *testing.T) {
 		})
 		s.Services[0].Cluster = append(s.Services[0].Cluster, sdk.Endpoint{Addr: endpoint(0, 3+i)})
 		l.sync(sdk.Update{Set: s.Services[:1]})
-		l.eventually("a strange entry stays", func() bool {
+		eventually.True(t, "a strange entry is removed", func() bool {
 			l.fake.mu.Lock()
 			defer l.fake.mu.Unlock()
 			return len(entries()) == 3
@@ -141,38 +129,11 @@ func TestFindsAddressesThatNoEventTold(t *testing.T) {
 		defer l.fake.mu.Unlock()
 		l.fake.others[added] = true
 		delete(l.fake.ours, vip)
-		l.fake.heard.lost = []netip.Addr{vip}
+		l.fake.changes.lost = []netip.Addr{vip}
 	})
-	l.eventually("nothing serves at the new address", func() bool {
+	eventually.True(t, "the new address is served", func() bool {
 		l.fake.mu.Lock()
 		defer l.fake.mu.Unlock()
-		return l.fake.servers[server{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.AddrPortFrom(added, 20000)}] != nil
-	})
-}
-
-// What a probe read of the rules serves only the repair that follows it.
-func TestReadsAllRulesAfresh(t *testing.T) {
-	l := newLife(t)
-	if err := l.full(many(1)); err != nil {
-		t.Fatal(err)
-	}
-	l.role(sdk.Active)
-	rules := maps.Clone(l.fake.tables[sdk.IPv4])
-	l.quiet(func() {
-		s := l.plugin.host.sides[0]
-		l.fake.mu.Lock()
-		clear(l.fake.tables[sdk.IPv4])
-		l.fake.mu.Unlock()
-		s.probed = time.Time{}
-		if found := s.Probe(t.Context()); found.Lost == 0 {
-			t.Error("a probe does not notice that all rules are gone")
-		}
-		l.fake.mu.Lock()
-		maps.Copy(l.fake.tables[sdk.IPv4], rules)
-		l.fake.mu.Unlock()
-		role, err := s.Adopt(t.Context(), frame.All)
-		if err != nil || role != sdk.Active {
-			t.Errorf("with all rules there again, they show %s, %v", role, err)
-		}
+		return l.fake.services[serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.AddrPortFrom(added, 20000)}] != nil
 	})
 }

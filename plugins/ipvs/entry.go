@@ -24,7 +24,7 @@ type entry struct {
 
 // A note is what the kernel keeps beside an entry.
 type note struct {
-	comment string // whose it is, for people and for a process that starts anew
+	comment string // the Service's name, for people and for a process that starts anew
 	mark    uint32 // what the packet is marked with
 }
 

@@ -29,7 +29,7 @@ type fake struct {
 	folder string // of parameters
 
 	mu       sync.Mutex // guards what follows
-	servers  map[server]*fakeServer
+	services map[serviceKey]*fakeService
 	sets     map[string]*fakeSet
 	device   bool
 	ours     map[netip.Addr]bool
@@ -38,15 +38,14 @@ type fake struct {
 	stale    map[sdk.Family]conntrack.Served
 	stales   int    // flows that each round finds
 	flows    []flow // that connection tracking knows
-	heard    heard
-	news     chan struct{}
+	changes  addrChanges
 	requests []string
 	reads    int
 	refuse   func(request string) error // asked before each request
 }
 
-type fakeServer struct {
-	virtual
+type fakeService struct {
+	observed
 	turn  int
 	stuck map[netip.Addr]netip.AddrPort
 	conns map[netip.AddrPort]int // that are open, by real
@@ -61,13 +60,13 @@ func newFake(t *testing.T) *fake {
 	f := &fake{
 		folder: t.TempDir() + "/",
 		ours:   make(map[netip.Addr]bool), others: make(map[netip.Addr]bool),
-		servers: make(map[server]*fakeServer), sets: make(map[string]*fakeSet),
+		services: make(map[serviceKey]*fakeService), sets: make(map[string]*fakeSet),
 		tables: make(map[sdk.Family]iptables.Tables), stale: make(map[sdk.Family]conntrack.Served),
 	}
-	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		f.tables[family] = make(iptables.Tables)
+	for _, of := range families {
+		f.tables[of] = make(iptables.Tables)
 	}
-	old := edges{parameters: f.folder, release: func() string { return "5.4" }}
+	old := machine{parameters: f.folder, release: func() string { return "5.4" }}
 	for _, s := range old.settings(sdk.Node{}, options{StrictARP: true}) {
 		if err := os.MkdirAll(filepath.Dir(s.Path), 0o755); err != nil {
 			t.Fatal(err)
@@ -83,17 +82,17 @@ func newFake(t *testing.T) *fake {
 }
 
 // edges lead to the fake.
-func (f *fake) edges() edges {
+func (f *fake) edges() machine {
 	k := kernel{f, f, fakeLinks{f}}
-	return edges{
+	return machine{
 		probe:   func(context.Context, options) error { return nil },
 		release: func() string { return "6.1" },
 		open:    func() (kernel, error) { return k, nil },
 		reach:   func(context.Context) (kernel, error) { return k, nil },
-		rules: func(context.Context, string) (map[sdk.Family]ruler, error) {
-			return map[sdk.Family]ruler{sdk.IPv4: fakeRules{f, sdk.IPv4}, sdk.IPv6: fakeRules{f, sdk.IPv6}}, nil
+		rules: func(context.Context, string) (map[sdk.Family]ruleTool, error) {
+			return map[sdk.Family]ruleTool{sdk.IPv4: fakeRules{f, sdk.IPv4}, sdk.IPv6: fakeRules{f, sdk.IPv6}}, nil
 		},
-		ruled:       func(_ context.Context, family sdk.Family) ([]ruler, error) { return []ruler{fakeRules{f, family}}, nil },
+		ruled:       func(_ context.Context, of sdk.Family) ([]ruleTool, error) { return []ruleTool{fakeRules{f, of}}, nil },
 		forget:      f.forget,
 		tracked:     f.tracked,
 		parameters:  f.folder,
@@ -124,14 +123,14 @@ func (f *fake) counted() []string {
 
 func (f *fake) Close() error { return nil }
 
-func (f *fake) Servers() (map[server]virtual, error) {
+func (f *fake) Services() (map[serviceKey]observed, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads++
-	all := make(map[server]virtual)
-	for at, s := range f.servers {
-		v := s.virtual
-		v.reals = maps.Clone(v.reals)
+	all := make(map[serviceKey]observed)
+	for at, s := range f.services {
+		v := s.observed
+		v.dests = maps.Clone(v.dests)
 		all[at] = v
 	}
 	return all, nil
@@ -139,78 +138,80 @@ func (f *fake) Servers() (map[server]virtual, error) {
 
 // Send is what the kernel does when it is asked for one thing after another.
 func (f *fake) Send(steps []step) ([]error, error) {
-	w := writer{side: &side{kernel: kernel{balancer: f}}}
-	said := make([]error, len(steps))
+	answers := make([]error, len(steps))
 	for i, s := range steps {
-		said[i] = w.onServer(s)
+		switch s.verb {
+		case addService, setService:
+			answers[i] = f.SetService(s.service, s.scheduling)
+		case removeService:
+			answers[i] = f.RemoveService(s.service)
+		case addDest, weighDest:
+			answers[i] = f.AddDest(s.service, s.dest, s.weight)
+		case removeDest:
+			answers[i] = f.RemoveDest(s.service, s.dest)
+		}
 	}
-	return said, nil
+	return answers, nil
 }
 
-func (f *fake) AddServer(at server, h how) error { return f.SetServer(at, h) }
-
-func (f *fake) SetServer(at server, h how) error {
+func (f *fake) SetService(at serviceKey, h scheduling) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.request("server %s %s", at, h); err != nil {
 		return err
 	}
-	if f.servers[at] == nil {
-		f.servers[at] = &fakeServer{stuck: make(map[netip.Addr]netip.AddrPort), conns: make(map[netip.AddrPort]int)}
-		f.servers[at].reals = make(map[netip.AddrPort]int)
+	if f.services[at] == nil {
+		f.services[at] = &fakeService{stuck: make(map[netip.Addr]netip.AddrPort), conns: make(map[netip.AddrPort]int)}
+		f.services[at].dests = make(map[netip.AddrPort]int)
 	}
-	f.servers[at].how, f.servers[at].flags = h, h.flags()
+	f.services[at].scheduling, f.services[at].flags = h, h.flags()
 	return nil
 }
 
-func (f *fake) RemoveServer(at server) error {
+func (f *fake) RemoveService(at serviceKey) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.servers, at)
+	delete(f.services, at)
 	return f.request("remove server %s", at)
 }
 
-func (f *fake) AddReal(at server, real netip.AddrPort, weight int) error {
+func (f *fake) AddDest(at serviceKey, dest netip.AddrPort, weight int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.request("real %s of %s: %d", real, at, weight); err != nil {
+	if err := f.request("real %s of %s: %d", dest, at, weight); err != nil {
 		return err
 	}
-	if f.servers[at] == nil {
+	if f.services[at] == nil {
 		return syscall.ESRCH
 	}
-	f.servers[at].reals[real] = weight
+	f.services[at].dests[dest] = weight
 	return nil
 }
 
-func (f *fake) WeighReal(at server, real netip.AddrPort, weight int) error {
-	return f.AddReal(at, real, weight)
-}
-
-func (f *fake) RemoveReal(at server, real netip.AddrPort) error {
+func (f *fake) RemoveDest(at serviceKey, dest netip.AddrPort) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.request("remove real %s of %s", real, at); err != nil {
+	if err := f.request("remove real %s of %s", dest, at); err != nil {
 		return err
 	}
-	if s := f.servers[at]; s != nil {
-		delete(s.reals, real)
-		delete(s.conns, real)
+	if s := f.services[at]; s != nil {
+		delete(s.dests, dest)
+		delete(s.conns, dest)
 	}
 	return nil
 }
 
-func (f *fake) Loads(at server) (map[netip.AddrPort]load, bool, error) {
+func (f *fake) Loads(at serviceKey) (map[netip.AddrPort]load, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads++
-	s, there := f.servers[at]
+	s, there := f.services[at]
 	if !there {
 		return nil, false, nil
 	}
 	loads := make(map[netip.AddrPort]load)
-	for real, weight := range s.reals {
-		loads[real] = load{weight: weight, active: s.conns[real]}
+	for dest, weight := range s.dests {
+		loads[dest] = load{weight: weight, active: s.conns[dest]}
 	}
 	return loads, true, nil
 }
@@ -257,11 +258,11 @@ func (f *fake) Has(e entry) (bool, error) {
 	return there, nil
 }
 
-func (f *fake) Count(s set, family sdk.Family) (int, error) {
+func (f *fake) Count(s set, of sdk.Family) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads++
-	if have := f.sets[s.in(family)]; have != nil {
+	if have := f.sets[s.in(of)]; have != nil {
 		return len(have.entries), nil
 	}
 	return 0, syscall.ENOENT
@@ -369,14 +370,14 @@ func (f fakeLinks) Unbind(a netip.Addr) error {
 	return f.request("unbind %s", a)
 }
 
-func (f fakeLinks) Listen() <-chan struct{} { return f.news }
-func (f fakeLinks) Hush()                   {}
+func (f fakeLinks) Subscribe(chan<- struct{}) {}
+func (f fakeLinks) Unsubscribe()              {}
 
-func (f fakeLinks) Heard() heard {
+func (f fakeLinks) Changes() addrChanges {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	h := f.heard
-	f.heard = heard{}
+	h := f.changes
+	f.changes = addrChanges{}
 	return h
 }
 
@@ -462,20 +463,20 @@ func (f fakeRules) Restore(ctx context.Context, s *iptables.Script) error {
 	return nil
 }
 
-func (f *fake) tracked(family sdk.Family, tell func(flow)) error {
+func (f *fake) tracked(of sdk.Family, tell func(flow)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, known := range f.flows {
-		if sdk.FamilyOf(known.to.Addr()) == family {
+		if sdk.FamilyOf(known.to.Addr()) == of {
 			tell(known)
 		}
 	}
 	return nil
 }
 
-func (f *fake) forget(family sdk.Family, s conntrack.Served) (int, error) {
+func (f *fake) forget(of sdk.Family, s conntrack.Served) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stale[family] = s
+	f.stale[of] = s
 	return f.stales, nil
 }

@@ -14,7 +14,7 @@ import (
 
 // TestJumpsAreListed: whatever is not listed, nobody takes out again.
 func TestJumpsAreListed(t *testing.T) {
-	for _, j := range append(steadying(), catching()...) {
+	for _, j := range append(permanent(), catching()...) {
 		if !j.Listed() {
 			t.Errorf("%s: %s is not listed", j.At, j.Rule)
 		}
@@ -67,8 +67,8 @@ func TestForeignRulesLeadToOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	stay("a restart")
-	if l.plugin.host.sides[0].book.role != sdk.Active {
-		t.Errorf("after a restart the role is %s", l.plugin.host.sides[0].book.role)
+	if l.plugin.session.families[0].objects.role != sdk.Active {
+		t.Errorf("after a restart the role is %s", l.plugin.session.families[0].objects.role)
 	}
 	for _, leftovers := range []sdk.Leftovers{{KubeProxy: true, DryRun: true}, {KubeProxy: true}} {
 		gone, err := l.plugin.Cleanup(t.Context(), leftovers)

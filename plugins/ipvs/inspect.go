@@ -14,32 +14,24 @@ import (
 )
 
 // Inspect tells what the kernel has: which frontends our sets know of, and where
-// their virtual servers send. It runs beside other calls, so it opens a way of its
+// their virtual services send. It runs beside other calls, so it opens a way of its
 // own to the kernel, and looks at nothing that they change.
 func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
-	k, err := p.edges.open()
+	k, err := p.machine.open()
 	if err != nil {
 		return err
 	}
 	defer k.close()
-	all, err := k.Sets(ctx)
-	if err != nil {
+	all := listing{read: inServices | inSets | inAddrs}
+	if err := all.take(ctx, k); err != nil {
 		return err
 	}
-	servers, err := k.Servers()
-	if err != nil {
-		return err
-	}
-	addrs, err := k.Addrs()
-	if err != nil {
-		return err
-	}
-	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		v := view{servers: servers, others: addrs.of(family).others, parked: p.parked}
-		if v.awake, err = p.catches(ctx, family); err != nil {
+	for _, of := range families {
+		v := view{services: all.services, others: all.addrs.of(of).others, parked: p.parked}
+		if v.awake, err = p.catches(ctx, of); err != nil {
 			return err
 		}
-		for e, n := range all[family].entries {
+		for e, n := range all.sets[of].entries {
 			served, ok := v.served(e, n)
 			if !ok {
 				continue
@@ -53,18 +45,18 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 }
 
 // catches reports whether rules lead new connections our way.
-func (p *plugin) catches(ctx context.Context, family sdk.Family) (bool, error) {
-	rulers, err := p.edges.ruled(ctx, family)
+func (p *plugin) catches(ctx context.Context, of sdk.Family) (bool, error) {
+	tools, err := p.machine.ruled(ctx, of)
 	if err != nil {
 		return false, err
 	}
-	for _, r := range rulers {
+	for _, r := range tools {
 		tables, err := r.Save(ctx)
 		if err != nil {
 			return false, err
 		}
 		for _, rules := range tables {
-			if slices.ContainsFunc(rules, func(r iptables.Rule) bool { return r.Target() == services }) {
+			if slices.ContainsFunc(rules, func(r iptables.Rule) bool { return r.Target() == wayIn }) {
 				return true, nil
 			}
 		}
@@ -74,10 +66,10 @@ func (p *plugin) catches(ctx context.Context, family sdk.Family) (bool, error) {
 
 // A view is what there is to be told, in one family.
 type view struct {
-	servers map[server]virtual
-	others  []netip.Addr
-	parked  *parked
-	awake   bool // else no real has weight, and all are told that would
+	services map[serviceKey]observed
+	others   []netip.Addr
+	parked   *parked
+	awake    bool // else no destination has weight, and all are told that would
 }
 
 // served is the frontend that an entry registers.
@@ -95,7 +87,7 @@ func (v *view) served(e entry, n note) (sdk.Served, bool) {
 	if strings.HasSuffix(n.comment, " "+sdk.Local.String()) {
 		f.Policy = sdk.Local
 	}
-	at := e.server()
+	at := e.key()
 	if kind == sdk.NodePort && !strings.Contains(n.comment, " "+sdk.NodePort.String()) {
 		f.Addr = netip.AddrPortFrom(everywhere(e.family), e.port)
 		at = v.nodePort(e.family, protocol, e.port)
@@ -122,21 +114,21 @@ func kindOf(s set, n note) (sdk.Kind, bool) {
 	return 0, false
 }
 
-// nodePort is a virtual server of a node port: they are all alike.
-func (v *view) nodePort(f sdk.Family, p sdk.Protocol, port uint16) server {
+// nodePort is a virtual service of a node port: they are all alike.
+func (v *view) nodePort(f sdk.Family, p sdk.Protocol, port uint16) serviceKey {
 	for _, addr := range v.others {
-		at := server{family: f, protocol: p, addr: netip.AddrPortFrom(addr, port)}
-		_, there := v.servers[at]
+		at := serviceKey{family: f, protocol: p, addr: netip.AddrPortFrom(addr, port)}
+		_, there := v.services[at]
 		if _, left := v.parked.at(at); there || left {
 			return at
 		}
 	}
-	return server{}
+	return serviceKey{}
 }
 
 // endpoints are where new connections go, or would if this dataplane were active.
-func (v *view) endpoints(at server) []netip.AddrPort {
-	s, there := v.servers[at]
+func (v *view) endpoints(at serviceKey) []netip.AddrPort {
+	s, there := v.services[at]
 	if v.awake {
 		return s.serving()
 	}
@@ -144,14 +136,14 @@ func (v *view) endpoints(at server) []netip.AddrPort {
 	if !there {
 		return wanted
 	}
-	reals := slices.SortedFunc(maps.Keys(s.reals), netip.AddrPort.Compare)
+	dests := slices.SortedFunc(maps.Keys(s.dests), netip.AddrPort.Compare)
 	if parked {
-		reals = slices.DeleteFunc(reals, func(real netip.AddrPort) bool {
-			_, found := slices.BinarySearchFunc(wanted, real, netip.AddrPort.Compare)
+		dests = slices.DeleteFunc(dests, func(dest netip.AddrPort) bool {
+			_, found := slices.BinarySearchFunc(wanted, dest, netip.AddrPort.Compare)
 			return !found
 		})
 	}
-	return reals
+	return dests
 }
 
 func everywhere(f sdk.Family) netip.Addr {

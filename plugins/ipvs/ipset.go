@@ -23,11 +23,11 @@ func (s set) create(f sdk.Family, name string) string {
 	if sets[s].form == formPort {
 		return line + " range 0-65535 comment"
 	}
-	family := "inet"
+	inet := "inet"
 	if f == sdk.IPv6 {
-		family = "inet6"
+		inet = "inet6"
 	}
-	line += fmt.Sprintf(" family %s hashsize 1024 maxelem %d comment", family, mostEntries)
+	line += fmt.Sprintf(" family %s hashsize 1024 maxelem %d comment", inet, mostEntries)
 	if s == nearMarks {
 		line += " skbinfo"
 	}
@@ -48,7 +48,7 @@ func (s set) is(f sdk.Family, fields []string) bool {
 // passed over.
 func readSets(data []byte) (map[sdk.Family]setsOf, error) {
 	all := make(map[sdk.Family]*setsOf)
-	for _, f := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+	for _, f := range families {
 		all[f] = &setsOf{shapes: make(map[set]shape), entries: make(map[entry]note)}
 	}
 	lines := bufio.NewScanner(bytes.NewReader(data))

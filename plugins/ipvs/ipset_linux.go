@@ -41,9 +41,9 @@ func (i *ipset) Restore(ctx context.Context, lines string) error {
 // run runs the program in a process group of its own. When ctx ends the group is
 // killed and reaped.
 func (i *ipset) run(ctx context.Context, stdin string, args ...string) ([]byte, error) {
-	var out, said bytes.Buffer
+	var out, answers bytes.Buffer
 	cmd := exec.CommandContext(ctx, "ipset", args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &said
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &answers
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -56,7 +56,7 @@ func (i *ipset) run(ctx context.Context, stdin string, args ...string) ([]byte, 
 		return nil, errors.Join(ctx.Err(), err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ipset %s: %w: %s", args[0], err, strings.TrimSpace(said.String()))
+		return nil, fmt.Errorf("ipset %s: %w: %s", args[0], err, strings.TrimSpace(answers.String()))
 	}
 	return out.Bytes(), nil
 }

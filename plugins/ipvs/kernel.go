@@ -4,9 +4,11 @@ package ipvs
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -18,22 +20,16 @@ import (
 
 // A balancer is IPVS.
 type balancer interface {
-	Servers() (map[server]virtual, error) // all, also other people's
-	AddServer(server, how) error
-	SetServer(server, how) error
-	RemoveServer(server) error
-	AddReal(at server, real netip.AddrPort, weight int) error
-	WeighReal(at server, real netip.AddrPort, weight int) error
-	RemoveReal(at server, real netip.AddrPort) error
+	Services() (map[serviceKey]observed, error) // all, also other programs'
 
 	// Send takes up to atOnce steps to the kernel, and returns what it says of each. To
 	// it, doing what is done already is an error.
 	Send([]step) ([]error, error)
 
-	// Loads are the reals of one virtual server; none, and false, if there is none.
-	Loads(server) (map[netip.AddrPort]load, bool, error)
+	// Loads are the destinations of one virtual service; none, and false, if there is none.
+	Loads(serviceKey) (map[netip.AddrPort]load, bool, error)
 
-	// Table are the reals of all virtual servers, but for those of marks, at once.
+	// Table are the destinations of all virtual services, but for those of marks, at once.
 	Table() (table, error)
 
 	Timeouts() (timeouts, error)
@@ -45,7 +41,7 @@ type balancer interface {
 // fits the buffer that it has for us.
 const atOnce = 128
 
-// A load is what a real has to do.
+// A load is what a destination has to do.
 type load struct{ weight, active, inactive int }
 
 // timeouts are after how long a connection that says nothing is forgotten.
@@ -77,11 +73,11 @@ type linker interface {
 	Bind(netip.Addr) error
 	Unbind(netip.Addr) error
 
-	// Listen begins to listen to which addresses come and go, until Hush, and says when
-	// there are news. Heard is what was heard since it was last called.
-	Listen() (news <-chan struct{})
-	Heard() heard
-	Hush()
+	// Subscribe has the kernel tell which addresses come and go, until Unsubscribe, and
+	// wakes a reader when it does. Changes are those since it was last called.
+	Subscribe(wake chan<- struct{})
+	Changes() addrChanges
+	Unsubscribe()
 	Close() error
 }
 
@@ -92,8 +88,8 @@ type addresses struct {
 	others []netip.Addr // on all other devices
 }
 
-// What was heard of the node's addresses: which changed, and which left our device.
-type heard struct {
+// addrChanges are how the node's addresses changed: which did, and which left our device.
+type addrChanges struct {
 	missed bool // and there was more
 	others []change
 	lost   []netip.Addr
@@ -110,6 +106,26 @@ type kernel struct {
 	balancer
 	setKeeper
 	linker
+}
+
+// do takes one step about a virtual service. What is done already is no error.
+func (k kernel) do(s step) error {
+	answers, err := k.Send([]step{s})
+	if err != nil {
+		return err
+	}
+	switch err := answers[0]; {
+	case errors.Is(err, syscall.EEXIST) && s.verb == addService:
+		s.verb = setService
+		return k.do(s)
+	case errors.Is(err, syscall.EEXIST) && s.verb == addDest:
+		s.verb = weighDest
+		return k.do(s)
+	case errors.Is(err, syscall.ESRCH) && s.verb == removeService, errors.Is(err, syscall.ENOENT) && s.verb == removeDest:
+		return nil
+	default:
+		return err
+	}
 }
 
 // of are the addresses of one family.

@@ -42,7 +42,7 @@ func (m moby) Close() error {
 
 func (m moby) Send(steps []step) ([]error, error) { return m.pipe.send(steps) }
 
-func (m moby) Servers() (map[server]virtual, error) {
+func (m moby) Services() (map[serviceKey]observed, error) {
 	list, err := m.handle.GetServices()
 	if err != nil {
 		return nil, fmt.Errorf("list virtual servers: %w", err)
@@ -51,24 +51,24 @@ func (m moby) Servers() (map[server]virtual, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := make(map[server]virtual, len(list))
+	all := make(map[serviceKey]observed, len(list))
 	for _, svc := range list {
-		at, err := called(svc)
+		at, err := keyOf(svc)
 		if err != nil {
 			continue // of a kind that we never make
 		}
-		v := virtual{how: how{scheduler: svc.SchedName}, flags: svc.Flags &^ flagHashed, reals: make(map[netip.AddrPort]int)}
+		v := observed{scheduling: scheduling{scheduler: svc.SchedName}, flags: svc.Flags &^ flagHashed, dests: make(map[netip.AddrPort]int)}
 		if svc.Flags&flagPersistent != 0 {
-			v.how.affinity = svc.Timeout
+			v.scheduling.affinity = svc.Timeout
 		}
-		reals, there := loads[at]
+		dests, there := loads[at]
 		if !there {
-			if reals, _, err = m.Loads(at); err != nil {
+			if dests, _, err = m.Loads(at); err != nil {
 				return nil, err
 			}
 		}
-		for real, l := range reals {
-			v.reals[real] = l.weight
+		for dest, l := range dests {
+			v.dests[dest] = l.weight
 		}
 		all[at] = v
 	}
@@ -84,38 +84,8 @@ func (m moby) Table() (table, error) {
 	return readTable(file)
 }
 
-func (m moby) AddServer(at server, h how) error {
-	err := m.handle.NewService(service(at, h))
-	if errors.Is(err, unix.EEXIST) {
-		return m.SetServer(at, h)
-	}
-	return err
-}
-
-func (m moby) SetServer(at server, h how) error { return m.handle.UpdateService(service(at, h)) }
-
-func (m moby) RemoveServer(at server) error {
-	return unless(m.handle.DelService(service(at, how{})), unix.ESRCH)
-}
-
-func (m moby) AddReal(at server, real netip.AddrPort, weight int) error {
-	err := m.handle.NewDestination(service(at, how{}), destination(real, weight))
-	if errors.Is(err, unix.EEXIST) {
-		return m.WeighReal(at, real, weight)
-	}
-	return err
-}
-
-func (m moby) WeighReal(at server, real netip.AddrPort, weight int) error {
-	return m.handle.UpdateDestination(service(at, how{}), destination(real, weight))
-}
-
-func (m moby) RemoveReal(at server, real netip.AddrPort) error {
-	return unless(m.handle.DelDestination(service(at, how{}), destination(real, 0)), unix.ENOENT)
-}
-
-func (m moby) Loads(at server) (map[netip.AddrPort]load, bool, error) {
-	list, err := m.handle.GetDestinations(service(at, how{}))
+func (m moby) Loads(at serviceKey) (map[netip.AddrPort]load, bool, error) {
+	list, err := m.handle.GetDestinations(mobyService(at, scheduling{}))
 	if errors.Is(err, unix.ESRCH) {
 		return nil, false, nil
 	}
@@ -145,16 +115,16 @@ func (m moby) SetTimeouts(t timeouts) error {
 	return nil
 }
 
-// unless is err, but for what says that it was done already.
-func unless(err error, done unix.Errno) error {
+// except is err, but for what says that it was done already.
+func except(err error, done unix.Errno) error {
 	if errors.Is(err, done) {
 		return nil
 	}
 	return err
 }
 
-// service is at in moby's words.
-func service(at server, h how) *ipvs.Service {
+// mobyService is at in moby's words.
+func mobyService(at serviceKey, h scheduling) *ipvs.Service {
 	s := &ipvs.Service{
 		FWMark:        at.mark,
 		SchedName:     h.scheduler,
@@ -173,9 +143,9 @@ func service(at server, h how) *ipvs.Service {
 	return s
 }
 
-// called is the way back from service.
-func called(s *ipvs.Service) (server, error) {
-	at := server{family: sdk.IPv4, mark: s.FWMark}
+// keyOf is the way back from mobyService.
+func keyOf(s *ipvs.Service) (serviceKey, error) {
+	at := serviceKey{family: sdk.IPv4, mark: s.FWMark}
 	if s.AddressFamily == unix.AF_INET6 {
 		at.family = sdk.IPv6
 	}
@@ -190,10 +160,6 @@ func called(s *ipvs.Service) (server, error) {
 		}
 	}
 	return at, fmt.Errorf("a virtual server of protocol %d", s.Protocol)
-}
-
-func destination(real netip.AddrPort, weight int) *ipvs.Destination {
-	return &ipvs.Destination{Address: net.IP(real.Addr().AsSlice()), Port: real.Port(), Weight: weight, ConnectionFlags: ipvs.ConnectionFlagMasq}
 }
 
 // number is what IP calls a protocol.

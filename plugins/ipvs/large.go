@@ -11,7 +11,7 @@ import (
 )
 
 // Ceiling is how many endpoints one Service may have, in one family. The kernel keeps the
-// endpoints of a virtual server in a list and searches all of it for each that comes, so
+// endpoints of a virtual service in a list and searches all of it for each that comes, so
 // the time grows with the square of their number.
 const Ceiling = 20_000
 
@@ -19,7 +19,7 @@ const Ceiling = 20_000
 // for so many at most.
 const slice = 1000
 
-// tooMany refuses a Service whose lists are longer than this node is to have.
+// tooMany refuses a Service with longer lists than this node is to have.
 func tooMany(svc sdk.Service) error {
 	n := max(len(svc.Cluster), len(svc.Local))
 	if n <= Ceiling {
@@ -33,58 +33,58 @@ func tooMany(svc sdk.Service) error {
 }
 
 // Divide has the endpoints that the kernel lacks come in slices. Where the role has no
-// virtual server nothing gets less, and the piece is put in whole.
-func (s *side) Divide(name sdk.Name, desired piece, more bool) (next piece, left int) {
-	lacks := s.book.lacks(desired)
+// virtual service nothing gets less, and all of it is put in.
+func (f *family) Divide(name sdk.Name, desired desired, more bool) (next desired, left int) {
+	lacks := f.objects.lacks(desired)
 	if lacks <= slice {
 		return desired, 0
 	}
 	if !more {
-		next, had := s.book.pieces[name]
+		next, had := f.objects.desired[name]
 		if !had {
-			next = s.book.keep(name) // what a process before this one made of it
+			next = f.objects.keep(name) // what a process before this one made of it
 		}
 		return next, lacks
 	}
-	if put, had := s.book.pieces[name]; had && s.book.lacks(put) > 0 {
-		return desired, 0 // what was put before did not come: no virtual server has it
+	if put, had := f.objects.desired[name]; had && f.objects.lacks(put) > 0 {
+		return desired, 0 // what was put before did not come: no virtual service has it
 	}
-	return s.book.upTo(desired, slice)
+	return f.objects.upTo(desired, slice)
 }
 
 // Behind is false: what is of no use any more goes with each plan.
-func (s *side) Behind() bool { return false }
+func (f *family) Behind() bool { return false }
 
 // lacks is how many endpoints of p the kernel does not have.
-func (b *book) lacks(p piece) int {
+func (o *objects) lacks(p desired) int {
 	n := 0
-	for at, place := range p.places {
-		n += len(place.reals) - b.has(at, place)
+	for at, spec := range p.specs {
+		n += len(spec.dests) - o.has(at, spec)
 	}
 	return n
 }
 
-// has is how many of a place's endpoints the kernel has.
-func (b *book) has(at server, p place) int {
+// has is how many of the endpoints of a virtual service the kernel has.
+func (o *objects) has(at serviceKey, p spec) int {
 	n := 0
-	reals := b.have.servers[at].reals
-	for _, real := range p.reals {
-		if _, there := reals[real]; there {
+	dests := o.have.services[at].dests
+	for _, dest := range p.dests {
+		if _, there := dests[dest]; there {
 			n++
 		}
 	}
 	return n
 }
 
-// upTo is p with those endpoints that the kernel has, and n more at each place; and how
+// upTo is p with those endpoints that the kernel has, and n more of each virtual service; and how
 // many are left then.
-func (b *book) upTo(p piece, n int) (some piece, left int) {
+func (o *objects) upTo(p desired, n int) (some desired, left int) {
 	some = p
-	some.places = make(map[server]place, len(p.places))
-	for at, place := range p.places {
-		reals, more := b.have.servers[at].reals, 0
-		place.reals = slices.DeleteFunc(slices.Clone(place.reals), func(real netip.AddrPort) bool {
-			_, there := reals[real]
+	some.specs = make(map[serviceKey]spec, len(p.specs))
+	for at, spec := range p.specs {
+		dests, more := o.have.services[at].dests, 0
+		spec.dests = slices.DeleteFunc(slices.Clone(spec.dests), func(dest netip.AddrPort) bool {
+			_, there := dests[dest]
 			if there {
 				return false
 			}
@@ -92,7 +92,7 @@ func (b *book) upTo(p piece, n int) (some piece, left int) {
 			return more > n
 		})
 		left += max(0, more-n)
-		some.places[at] = place
+		some.specs[at] = spec
 	}
 	return some, left
 }

@@ -44,7 +44,7 @@ func without(s sdktest.Scenario, gone netip.AddrPort) sdktest.Scenario {
 }
 
 // drained is how ipvsadm shows an endpoint that gets nothing new.
-func drained(real netip.AddrPort) string { return fmt.Sprintf("-r %s -m -w 0", real) }
+func drained(dest netip.AddrPort) string { return fmt.Sprintf("-r %s -m -w 0", dest) }
 
 func (s *stand) shows(text string) bool {
 	s.Helper()
@@ -110,7 +110,7 @@ func (s *stand) reap() {
 	s.Helper()
 	err := s.plugin.Do(s.Context(), func(map[sdk.Name]sdk.Service) error {
 		var errs []error
-		for _, side := range s.plugin.host.sides {
+		for _, side := range s.plugin.session.families {
 			errs = append(errs, side.reap())
 		}
 		return errors.Join(errs...)
@@ -123,7 +123,7 @@ func (s *stand) reap() {
 // connect is a connection that somebody elsewhere opens.
 func (s *stand) connect(p sdktest.Packet) *net.TCPConn {
 	s.Helper()
-	host, err := s.ground.Host(p.From.Addr)
+	host, err := s.node.Host(p.From.Addr)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -35,8 +35,8 @@ func TestKernelIPVSOptions(t *testing.T) {
 	run(t, "ipset", "add", "KUBE-CLUSTER-IP", "172.30.9.9,tcp:80", "-exist")
 	t.Cleanup(func() { run(t, "ipvsadm", "-C") })
 	s.packets(s.serve(twoEndpoints))
-	if said := run(t, "ipvsadm", "-l", "--timeout"); !strings.Contains(said, "1200 90 240") {
-		t.Errorf("timeouts: %s", said)
+	if answers := run(t, "ipvsadm", "-l", "--timeout"); !strings.Contains(answers, "1200 90 240") {
+		t.Errorf("timeouts: %s", answers)
 	}
 	for name, want := range map[string]string{"arp_ignore": "1", "arp_announce": "2"} {
 		if have, err := os.ReadFile("/proc/sys/net/ipv4/conf/all/" + name); err != nil || strings.TrimSpace(string(have)) != want {
@@ -100,7 +100,7 @@ func TestKernelIPVSGuardAndMasqueradeComeFirst(t *testing.T) {
 		}
 	}}
 	s.plugin.kernel = k
-	for _, side := range s.plugin.host.sides {
+	for _, side := range s.plugin.session.families {
 		side.kernel = k
 	}
 	s.packets(s.serve(loadBalancer))
@@ -112,27 +112,27 @@ func TestKernelIPVSGuardAndMasqueradeComeFirst(t *testing.T) {
 // In a crowd, what the kernel does not like does not hold up the others, and is named.
 func TestKernelIPVSSendsMany(t *testing.T) {
 	s := newStand(t, "")
-	at := func(i int) server {
-		return server{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 30, 7, byte(i)}), 80)}
+	at := func(i int) serviceKey {
+		return serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 30, 7, byte(i)}), 80)}
 	}
-	real := addrPort("10.180.1.1:8080")
+	dest := addrPort("10.180.1.1:8080")
 	var steps []step
 	for i := range 40 {
-		steps = append(steps, step{verb: addServer, server: at(i), how: how{scheduler: "rr"}}, step{verb: addReal, server: at(i), real: real, weight: 1})
+		steps = append(steps, step{verb: addService, service: at(i), scheduling: scheduling{scheduler: "rr"}}, step{verb: addDest, service: at(i), dest: dest, weight: 1})
 	}
 	steps = append(steps,
-		step{verb: addServer, server: at(3), how: how{scheduler: "rr"}},
-		step{verb: addReal, server: at(99), real: real, weight: 1},
-		step{verb: weighReal, server: at(7), real: real, weight: 3})
+		step{verb: addService, service: at(3), scheduling: scheduling{scheduler: "rr"}},
+		step{verb: addDest, service: at(99), dest: dest, weight: 1},
+		step{verb: weighDest, service: at(7), dest: dest, weight: 3})
 	t.Cleanup(func() { run(t, "ipvsadm", "-C") })
 	for range 2 {
-		said, err := s.plugin.kernel.Send(steps)
+		answers, err := s.plugin.kernel.Send(steps)
 		if err != nil {
 			t.Fatal(err)
 		}
 		n := len(steps)
-		if !errors.Is(said[n-3], unix.EEXIST) || !errors.Is(said[n-2], unix.ESRCH) || said[n-1] != nil {
-			t.Errorf("it says %v", said[n-3:])
+		if !errors.Is(answers[n-3], unix.EEXIST) || !errors.Is(answers[n-2], unix.ESRCH) || answers[n-1] != nil {
+			t.Errorf("it says %v", answers[n-3:])
 		}
 	}
 	shown := s.services()

@@ -20,9 +20,9 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// machine is the one that we run on.
-func machine() edges {
-	return edges{
+// thisMachine is the one that this process runs on.
+func thisMachine() machine {
+	return machine{
 		probe:       probe,
 		release:     release,
 		open:        openKernel,
@@ -58,8 +58,8 @@ func openKernel() (kernel, error) {
 	return kernel{balancer, new(ipset), &links{handle: handle}}, nil
 }
 
-// reach opens what leads to the parts of the kernel that this node has: who cleans up
-// must not load a module to find that it has nothing.
+// reach opens what leads to the parts of the kernel that this node has: cleaning up must
+// not load a module to find that it has nothing.
 func reach(ctx context.Context) (kernel, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -113,7 +113,7 @@ func (t *tool) changed() bool {
 
 // openRules finds the programs of both families, or of the one that there are any of.
 // "auto" is the backend that the node uses.
-func openRules(ctx context.Context, backend string) (map[sdk.Family]ruler, error) {
+func openRules(ctx context.Context, backend string) (map[sdk.Family]ruleTool, error) {
 	if backend == "auto" {
 		use, err := iptables.Look(ctx, sdk.IPv4)
 		if err != nil {
@@ -121,10 +121,10 @@ func openRules(ctx context.Context, backend string) (map[sdk.Family]ruler, error
 		}
 		backend = string(use.Choose())
 	}
-	all := make(map[sdk.Family]ruler)
+	all := make(map[sdk.Family]ruleTool)
 	var errs []error
-	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		t, err := iptables.Open(ctx, family, iptables.Backend(backend))
+	for _, of := range families {
+		t, err := iptables.Open(ctx, of, iptables.Backend(backend))
 		if err == nil {
 			err = t.Reach()
 		}
@@ -132,7 +132,7 @@ func openRules(ctx context.Context, backend string) (map[sdk.Family]ruler, error
 			errs = append(errs, err)
 			continue
 		}
-		all[family] = &tool{Tool: t}
+		all[of] = &tool{Tool: t}
 	}
 	if len(all) == 0 {
 		return nil, errors.Join(errs...)
@@ -140,14 +140,14 @@ func openRules(ctx context.Context, backend string) (map[sdk.Family]ruler, error
 	return all, nil
 }
 
-// ruled are the programs of family, of each backend that may have rules.
-func ruled(ctx context.Context, family sdk.Family) ([]ruler, error) {
-	var all []ruler
+// ruled are the programs of a family, of each backend that may have rules.
+func ruled(ctx context.Context, of sdk.Family) ([]ruleTool, error) {
+	var all []ruleTool
 	for _, backend := range []iptables.Backend{iptables.NFT, iptables.Legacy} {
-		if !iptables.InUse(family, backend) {
+		if !iptables.InUse(of, backend) {
 			continue
 		}
-		if t, err := iptables.Open(ctx, family, backend); err == nil { // without the program there are no rules of its making
+		if t, err := iptables.Open(ctx, of, backend); err == nil { // without the program there are no rules of its making
 			all = append(all, &tool{Tool: t})
 		}
 	}

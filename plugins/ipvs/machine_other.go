@@ -12,8 +12,8 @@ import (
 
 var onlyLinux = &sdk.Refusal{Why: "only Linux has IPVS"}
 
-func machine() edges {
-	return edges{
+func thisMachine() machine {
+	return machine{
 		probe: func(context.Context, options) error { return onlyLinux },
 		reach: func(context.Context) (kernel, error) { return kernel{}, onlyLinux },
 		open:  func() (kernel, error) { return kernel{}, onlyLinux },

@@ -4,23 +4,23 @@ package ipvs
 
 import "github.com/pointsman/pointsman/sdk"
 
-// Marks of virtual servers begin with a tag, so that a rule can tell them from other
+// Marks of virtual services begin with a tag, so that a rule can tell them from other
 // marks. There are two tags: the bit that means "masquerade this" is in one of them
 // at most, and a mark must not have it.
 const tagMask = 0xff000000
 
-func (g ground) tag() uint32 {
+func (n nodeConfig) tag() uint32 {
 	const one, other = 0x6e000000, 0x91000000
-	if one&g.masquerade() != 0 {
+	if one&n.masquerade() != 0 {
 		return other
 	}
 	return one
 }
 
-func (g ground) masquerade() uint32 { return 1 << (g.node.MasqueradeBit & 31) }
+func (n nodeConfig) masquerade() uint32 { return 1 << (n.node.MasqueradeBit & 31) }
 
 // marks are the marks that Services have. One whose Service needs it no more is free only
-// when the kernel has no virtual server of it: a Service that is rendered anew, because what
+// when the kernel has no virtual service of it: a Service that is rendered anew, because what
 // was put had only been planned, keeps the mark that its connections have.
 type marks struct {
 	of      map[sdk.Name]uint32
@@ -34,14 +34,14 @@ func newMarks() marks {
 }
 
 // take is the mark of name, a new one if it has none.
-func (m *marks) take(name sdk.Name, g ground) uint32 {
-	if mark, ok := m.of[name]; ok && mark&tagMask == g.tag() && mark&g.masquerade() == 0 {
+func (m *marks) take(name sdk.Name, n nodeConfig) uint32 {
+	if mark, ok := m.of[name]; ok && mark&tagMask == n.tag() && mark&n.masquerade() == 0 {
 		return mark
 	}
 	for {
 		m.next = (m.next + 1) &^ tagMask
-		mark := g.tag() | m.next
-		if _, taken := m.owner[mark]; !taken && m.next != 0 && mark&g.masquerade() == 0 {
+		mark := n.tag() | m.next
+		if _, taken := m.owner[mark]; !taken && m.next != 0 && mark&n.masquerade() == 0 {
 			m.keep(name, mark)
 			return mark
 		}
@@ -62,7 +62,7 @@ func (m *marks) leave(name sdk.Name) {
 }
 
 // settle frees the marks that are not needed, once the kernel has what it should.
-func (m *marks) settle(needed map[sdk.Name]piece) {
+func (m *marks) settle(needed map[sdk.Name]desired) {
 	for name := range m.leaving {
 		if needed[name].mark == 0 {
 			m.release(name)

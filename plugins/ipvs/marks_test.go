@@ -12,6 +12,7 @@ import (
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // marked is a scenario of n Services, each of which needs a mark: callers on this node use
@@ -26,13 +27,13 @@ func marked(n int) sdktest.Scenario {
 	return s
 }
 
-// marks are the marks that the kernel has virtual servers of, and how many endpoints each has.
+// marks are the marks that the kernel has virtual services of, and how many endpoints each has.
 func (l *life) marks() map[uint32]int {
 	all := make(map[uint32]int)
 	l.quiet(func() {
-		for at, v := range l.fake.servers {
+		for at, v := range l.fake.services {
 			if at.mark != 0 {
-				all[at.mark] = len(v.reals)
+				all[at.mark] = len(v.dests)
 			}
 		}
 	})
@@ -58,7 +59,7 @@ func TestServicesKeepTheirMarks(t *testing.T) {
 	}
 	l.fake.counted()
 	l.end()
-	second.eventually("it does not write", func() bool { return second.plugin.Report().Served == 1 })
+	eventually.True(t, "it writes", func() bool { return second.plugin.Report().Served == 1 })
 	if after := second.marks(); len(before) != 5 || !maps.Equal(after, before) {
 		t.Errorf("there were servers of the marks %v, and are of %v", before, after)
 	}
@@ -92,7 +93,7 @@ func TestAMarkIsOfOneService(t *testing.T) {
 
 	l.sync(sdk.Update{Delete: []sdk.Name{s.Services[1].Name}})
 	l.quiet(func() {
-		marks := l.plugin.host.sides[0].book.marks
+		marks := l.plugin.session.families[0].objects.marks
 		if len(marks.of) != 2 || len(marks.owner) != 2 || len(marks.leaving) != 0 {
 			t.Errorf("after a Service has gone there are %+v", marks)
 		}
@@ -100,27 +101,27 @@ func TestAMarkIsOfOneService(t *testing.T) {
 }
 
 // A mark is not free before the kernel has what it should: another Service must not get it
-// while its virtual server still has the endpoints of the one before.
+// while its virtual service still has the endpoints of the one before.
 func TestAMarkIsFreeOnceItsServerHasGone(t *testing.T) {
-	m, g := newMarks(), ground{family: sdk.IPv4}
+	m, n := newMarks(), nodeConfig{family: sdk.IPv4}
 	name := func(i int) sdk.Name { return sdk.Name{Service: fmt.Sprint(i)} }
-	first := m.take(name(1), g)
+	first := m.take(name(1), n)
 	m.leave(name(1))
 	m.next = 0
-	if m.take(name(2), g) == first {
+	if m.take(name(2), n) == first {
 		t.Error("a mark was taken that was to be left")
 	}
-	if m.take(name(1), g) != first {
+	if m.take(name(1), n) != first {
 		t.Error("a Service that is back has another mark")
 	}
-	m.settle(map[sdk.Name]piece{name(1): {mark: first}})
+	m.settle(map[sdk.Name]desired{name(1): {mark: first}})
 	if m.of[name(1)] != first {
 		t.Error("a Service that is back lost its mark")
 	}
 	m.leave(name(1))
 	m.settle(nil)
 	m.next = 0
-	if m.take(name(3), g) != first {
+	if m.take(name(3), n) != first {
 		t.Error("a mark that nothing has was not given out again")
 	}
 }

@@ -3,22 +3,22 @@
 // Package ipvs serves Services with the kernel's own load balancer, IPVS. A packet's
 // way through what it programs:
 //
-//	mangle PREROUTING, OUTPUT ─▶ KUBE-IPVS-DROP      who may not call, or finds nobody near
+//	mangle PREROUTING, OUTPUT ─▶ KUBE-IPVS-DROP      callers that may not call, or find no endpoint near
 //	mangle INPUT, OUTPUT ──────▶ KUBE-IPVS-NEAR      callers on this node, of Local frontends
 //	nat PREROUTING, OUTPUT ────▶ KUBE-IPVS-SERVICES  marks what must be masqueraded
 //	filter INPUT ──────────────▶ KUBE-IPVS-GUARD     an address of ours, at no port of ours: REJECT
-//	IPVS in INPUT, OUTPUT ─────▶ a virtual server ─▶ one of its reals
+//	IPVS in INPUT, OUTPUT ─────▶ a virtual service ─▶ one of its destinations
 //	nat POSTROUTING ───────────▶ KUBE-IPVS-POSTROUTING
 //
 // IPVS looks only at packets for addresses that the node has, so those of Services
 // are bound to a device, kube-ipvs0, that carries no traffic. What depends on the
 // frontend is in sets, which the fixed chains look up: no rule is ever written for
-// a Service. The names of sets and device are kube-proxy's, so who knows those finds
+// a Service. The names of sets and device are kube-proxy's, so a reader of those finds
 // the way.
 //
-// A virtual server has one list of reals. A frontend under the Local policy has two:
+// A virtual service has one list of destinations. A frontend under the Local policy has two:
 // callers on this node, for whom no address is lost on the way, use all endpoints.
-// Their packets get a mark from a set, and IPVS has a second virtual server by that
+// Their packets get a mark from a set, and IPVS has a second virtual service by that
 // mark.
 package ipvs
 
@@ -35,14 +35,14 @@ const device = "kube-ipvs0"
 
 // The chains, which are there whatever Services there are.
 const (
-	services    = "KUBE-IPVS-SERVICES"    // nat: the way in
+	wayIn       = "KUBE-IPVS-SERVICES"    // nat: to all that a Service is reached by
 	nodePorts   = "KUBE-IPVS-NODE-PORT"   // nat: to a port of the node
 	notPod      = "KUBE-IPVS-NOT-POD"     // nat: mark it unless a pod of the cluster sent it
 	markMasq    = masquerade.Mark         // nat: have it masqueraded; all dataplanes share it
 	postrouting = "KUBE-IPVS-POSTROUTING" // nat: masquerade what calls itself, and a few others
 	denied      = "KUBE-IPVS-DROP"        // mangle: DROP
-	near        = "KUBE-IPVS-NEAR"        // mangle: to the virtual server for callers on this node
-	guard       = "KUBE-IPVS-GUARD"       // filter: nobody reaches the host through an address of a Service
+	near        = "KUBE-IPVS-NEAR"        // mangle: to the virtual service for callers on this node
+	guard       = "KUBE-IPVS-GUARD"       // filter: what listens on the node is not reached through an address of a Service
 	health      = "KUBE-IPVS-HEALTH"      // filter: health-check ports, which a strict INPUT must let in
 	forward     = "KUBE-IPVS-FORWARD"     // filter: what is on its way stays on its way
 )
@@ -56,13 +56,13 @@ type set uint8
 
 // The sets, in the order in which entries go in. They go out in the other.
 const (
-	sources         set = iota // ranges that may call a frontend
-	restricted                 // frontends that only some may call
-	nobodyNear                 // frontends that nobody may be sent on from
-	nobodyNearOuter            // the same, for callers that are not on this node
-	bound                      // addresses on our device
-	loopBack                   // endpoints that may call themselves
-	nearMarks                  // frontends whose callers on this node have a virtual server of their own
+	sources       set = iota // ranges that may call a frontend
+	restricted               // frontends that only some may call
+	noneNear                 // frontends without an endpoint that a caller may be sent to
+	noneNearOuter            // the same, for callers that are not on this node
+	bound                    // addresses on our device
+	loopBack                 // endpoints that may call themselves
+	nearMarks                // frontends whose callers on this node have a virtual service of their own
 	clusterIPs
 	externalIPs
 	externalIPsLocal
@@ -78,7 +78,7 @@ const (
 	setCount
 )
 
-// registers are the sets whose entries say which frontends are ours, and whose.
+// registers are the sets whose entries say which frontends are ours, and of which Service.
 var registers = []set{
 	clusterIPs, externalIPs, externalIPsLocal, loadBalancers, loadBalancersLocal,
 	nodePortsTCP, nodePortsTCPLocal, nodePortsUDP, nodePortsUDPLocal, nodePortsSCTP, nodePortsSCTPLocal,
@@ -103,8 +103,8 @@ var sets = [setCount]struct {
 }{
 	sources:            {"KUBE-LOAD-BALANCER-SOURCE-CIDR", formSources},
 	restricted:         {"KUBE-LOAD-BALANCER-FW", formAddrPort},
-	nobodyNear:         {"KUBE-NO-LOCAL", formAddrPort},
-	nobodyNearOuter:    {"KUBE-NO-LOCAL-EXTERNAL", formAddrPort},
+	noneNear:           {"KUBE-NO-LOCAL", formAddrPort},
+	noneNearOuter:      {"KUBE-NO-LOCAL-EXTERNAL", formAddrPort},
 	bound:              {"KUBE-IPVS-IPS", formAddr},
 	loopBack:           {"KUBE-LOOP-BACK", formAddrPortIP},
 	nearMarks:          {"KUBE-NEAR", formAddrPort},
@@ -137,7 +137,7 @@ func (s set) in(f sdk.Family) string {
 // setCalled is the way back from in.
 func setCalled(name string) (set, sdk.Family, bool) {
 	for s := range setCount {
-		for _, f := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		for _, f := range families {
 			if s.in(f) == name {
 				return s, f, true
 			}

@@ -129,7 +129,7 @@ func TestKernelIPVSHealthPort(t *testing.T) {
 func (s *stand) reaches(from, to string, silence bool) string {
 	s.Helper()
 	addr := netip.MustParseAddr(from)
-	h, err := s.ground.Host(addr)
+	h, err := s.node.Host(addr)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -25,14 +25,14 @@ type options struct {
 	Backend       string         `json:"backend"`
 }
 
-// schema describes options to whoever writes the file.
+// schema describes options to the author of the file.
 const schema = `{
   "type": "object",
   "additionalProperties": false,
   "properties": {
     "scheduler": {"enum": ["rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh"], "default": "rr", "description": "how a virtual server chooses, unless its Service says otherwise"},
     "strictARP": {"type": "boolean", "default": false, "description": "answer ARP only for addresses of the interface that was asked; needed where something else announces the addresses of Services"},
-    "excludeCIDRs": {"type": "array", "items": {"type": "string"}, "default": [], "description": "ranges in which virtual servers are somebody else's, whatever they look like"},
+    "excludeCIDRs": {"type": "array", "items": {"type": "string"}, "default": [], "description": "ranges in which virtual services are other programs', whatever they look like"},
     "tcpTimeout": {"type": "string", "default": "0s", "description": "after how long a silent TCP connection is forgotten; 0s: the kernel's own value"},
     "tcpFinTimeout": {"type": "string", "default": "0s", "description": "the same, after a FIN"},
     "udpTimeout": {"type": "string", "default": "0s", "description": "the same, for UDP"},

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A pipe takes many steps about virtual servers to the kernel in few system calls. The
+// A pipe takes many steps about virtual services to the kernel in few system calls. The
 // kernel does them one behind the other, speaks up where one fails, and says when it
 // is through with the last; the library would send one, and wait.
 type pipe struct {
@@ -24,11 +24,11 @@ type pipe struct {
 }
 
 // silence is after how long the kernel is not going to answer.
-const silence = 30 * time.Second
+const answerTimeout = 30 * time.Second
 
 // openPipe opens one in the network namespace of the calling thread.
 func openPipe() (*pipe, error) {
-	family, err := netlink.GenlFamilyGet("IPVS")
+	generic, err := netlink.GenlFamilyGet("IPVS")
 	if err != nil {
 		return nil, fmt.Errorf("find ipvs in the kernel: %w", err)
 	}
@@ -36,13 +36,13 @@ func openPipe() (*pipe, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
-	wait := unix.NsecToTimeval(silence.Nanoseconds())
+	wait := unix.NsecToTimeval(answerTimeout.Nanoseconds())
 	err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait)
 	if err = errors.Join(err, unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
-	return &pipe{fd: fd, family: family.ID}, nil
+	return &pipe{fd: fd, family: generic.ID}, nil
 }
 
 func (p *pipe) Close() error { return unix.Close(p.fd) }
@@ -62,25 +62,25 @@ func (p *pipe) send(steps []step) ([]error, error) {
 	if err := unix.Sendto(p.fd, messages, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return nil, fmt.Errorf("send to ipvs: %w", err)
 	}
-	said := make([]error, len(steps))
+	answers := make([]error, len(steps))
 	for buf := make([]byte, nl.RECEIVE_BUFFER_SIZE); ; {
 		n, _, err := unix.Recvfrom(p.fd, buf, 0)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("hear of ipvs: %w", err)
+			return nil, fmt.Errorf("read ipvs' answer: %w", err)
 		}
-		through, err := hear(said, places, buf[:n])
+		through, err := parseAnswers(answers, places, buf[:n])
 		if through || err != nil {
-			return said, err
+			return answers, err
 		}
 	}
 }
 
-// hear notes what the kernel said of steps, and reports whether it is through with
+// parseAnswers notes what the kernel says of steps, and reports whether it is through with
 // them.
-func hear(said []error, places map[uint32]int, data []byte) (through bool, err error) {
+func parseAnswers(answers []error, places map[uint32]int, data []byte) (through bool, err error) {
 	messages, err := syscall.ParseNetlinkMessage(data)
 	if err != nil {
 		return false, fmt.Errorf("hear of ipvs: %w", err)
@@ -91,9 +91,9 @@ func hear(said []error, places map[uint32]int, data []byte) (through bool, err e
 			continue // of a call before, which was given up
 		}
 		if code := int32(binary.NativeEndian.Uint32(m.Data)); code != 0 {
-			said[i] = unix.Errno(-code)
+			answers[i] = unix.Errno(-code)
 		}
-		through = through || i == len(said)-1
+		through = through || i == len(answers)-1
 	}
 	return through, nil
 }
@@ -110,17 +110,17 @@ const (
 )
 
 var commands = map[verb]uint8{
-	addServer: cmdNewService, setServer: cmdSetService, removeServer: cmdDelService,
-	addReal: cmdNewDest, weighReal: cmdSetDest, removeReal: cmdDelDest,
+	addService: cmdNewService, setService: cmdSetService, removeService: cmdDelService,
+	addDest: cmdNewDest, weighDest: cmdSetDest, removeDest: cmdDelDest,
 }
 
 // message is a step as the kernel takes it.
 func (p *pipe) message(s step) *nl.NetlinkRequest {
 	m := nl.NewNetlinkRequest(int(p.family), unix.NLM_F_REQUEST)
 	m.AddData(&nl.Genlmsg{Command: commands[s.verb], Version: 1})
-	m.AddData(serviceAttr(service(s.server, s.how)))
+	m.AddData(serviceAttr(mobyService(s.service, s.scheduling)))
 	switch s.verb {
-	case addReal, weighReal, removeReal:
+	case addDest, weighDest, removeDest:
 		m.AddData(destAttr(s))
 	}
 	return m
@@ -145,8 +145,8 @@ func serviceAttr(svc *ipvs.Service) *nl.RtAttr {
 
 func destAttr(s step) *nl.RtAttr {
 	a := nl.NewRtAttr(attrDest, nil)
-	a.AddRtAttr(destAddr, s.real.Addr().AsSlice())
-	a.AddRtAttr(destPort, binary.BigEndian.AppendUint16(nil, s.real.Port()))
+	a.AddRtAttr(destAddr, s.dest.Addr().AsSlice())
+	a.AddRtAttr(destPort, binary.BigEndian.AppendUint16(nil, s.dest.Port()))
 	a.AddRtAttr(destMethod, nl.Uint32Attr(ipvs.ConnectionFlagMasq))
 	a.AddRtAttr(destWeight, nl.Uint32Attr(uint32(s.weight)))
 	a.AddRtAttr(destUpper, nl.Uint32Attr(0))

@@ -15,29 +15,29 @@ import (
 // plan finds the steps after which the kernel has what it should, as far as it was
 // touched. Nothing goes before what takes its place stands; new connections are
 // led our way last, and led away first.
-func (b *book) plan() plan {
+func (o *objects) plan() plan {
 	var p plan
-	entries := slices.SortedFunc(maps.Keys(b.touched.entries), compareEntries)
-	vips := slices.SortedFunc(maps.Keys(b.touched.vips), netip.Addr.Compare)
-	servers := slices.SortedFunc(maps.Keys(b.touched.servers), compareServers)
-	p.rules(b.leadAway())
-	p = append(p, b.makeSets()...)
-	p = append(p, b.addEntries(entries, vips)...)
-	p.rules(iptables.Block{Whole: slices.DeleteFunc(b.ground.chains(), b.have.rules.Has), Insert: b.lacking(steadying())})
-	for _, s := range servers {
-		p = append(p, b.raise(s)...)
+	entries := slices.SortedFunc(maps.Keys(o.touched.entries), compareEntries)
+	vips := slices.SortedFunc(maps.Keys(o.touched.vips), netip.Addr.Compare)
+	services := slices.SortedFunc(maps.Keys(o.touched.services), compareServices)
+	p.rules(o.leadAway())
+	p = append(p, o.makeSets()...)
+	p = append(p, o.addEntries(entries, vips)...)
+	p.rules(iptables.Block{Whole: slices.DeleteFunc(o.node.chains(), o.have.rules.Has), Insert: o.lacking(permanent())})
+	for _, s := range services {
+		p = append(p, o.raise(s)...)
 	}
-	p = append(p, b.bind(vips)...)
-	p.rules(b.lead())
-	for _, s := range servers {
-		p = append(p, b.lower(s)...)
+	p = append(p, o.bind(vips)...)
+	p.rules(o.lead())
+	for _, s := range services {
+		p = append(p, o.lower(s)...)
 	}
-	p = append(p, b.removeEntries(entries, true)...)
-	for _, s := range servers {
-		p = append(p, b.removeServer(s)...)
+	p = append(p, o.removeEntries(entries, true)...)
+	for _, s := range services {
+		p = append(p, o.removeService(s)...)
 	}
-	p = append(p, b.unbind(vips)...)
-	p = append(p, b.removeEntries(entries, false)...)
+	p = append(p, o.unbind(vips)...)
+	p = append(p, o.removeEntries(entries, false)...)
 	return p
 }
 
@@ -48,11 +48,14 @@ func (p *plan) rules(b iptables.Block) {
 	}
 }
 
-// inTables is b as it is written, table by table. They take effect one after the other: nat
-// before mangle, whose marks are meant for no translation but IPVS's.
+// tablesInOrder take effect one after the other: nat before mangle, whose marks are meant for
+// no translation but IPVS's.
+var tablesInOrder = []string{"filter", "nat", "mangle"}
+
+// inTables is b as it is written, table by table.
 func inTables(b iptables.Block) ruleset.Plan {
 	var p ruleset.Plan
-	for _, table := range []string{"filter", "nat", "mangle"} {
+	for _, table := range tablesInOrder {
 		elsewhere := func(j iptables.Jump) bool { return j.At.Table != table }
 		part := iptables.Block{
 			Table:  table,
@@ -69,23 +72,23 @@ func inTables(b iptables.Block) ruleset.Plan {
 }
 
 // leadAway is what has new connections pass this dataplane by, in all roles but Active.
-func (b *book) leadAway() iptables.Block {
-	if b.role == sdk.Active {
+func (o *objects) leadAway() iptables.Block {
+	if o.role == sdk.Active {
 		return iptables.Block{}
 	}
-	return iptables.Block{Delete: slices.DeleteFunc(catching(), func(j iptables.Jump) bool { return !b.have.rules.Stands(j) })}
+	return iptables.Block{Delete: slices.DeleteFunc(catching(), func(j iptables.Jump) bool { return !o.have.rules.Stands(j) })}
 }
 
 // lead is what leads new connections to this dataplane while it is Active. It takes the place
 // of a kube-proxy in its ipvs mode, whose sets and addresses are ours by then: what leads to
 // its chains goes, and so do they, unless foreign rules lead there too.
-func (b *book) lead() iptables.Block {
-	if b.role != sdk.Active {
+func (o *objects) lead() iptables.Block {
+	if o.role != sdk.Active {
 		return iptables.Block{}
 	}
-	block := iptables.Block{Insert: b.lacking(catching()), Delete: slices.Clone(b.have.strays)}
-	for _, id := range b.have.relics {
-		if _, held := b.have.held[id]; held {
+	block := iptables.Block{Insert: o.lacking(catching()), Delete: slices.Clone(o.have.strays)}
+	for _, id := range o.have.relics {
+		if _, held := o.have.held[id]; held {
 			block.Whole = append(block.Whole, iptables.Chain{ID: id})
 		} else {
 			block.Remove = append(block.Remove, id)
@@ -95,35 +98,35 @@ func (b *book) lead() iptables.Block {
 }
 
 // lacking are those of jumps that the kernel has not.
-func (b *book) lacking(jumps []iptables.Jump) []iptables.Jump {
-	return slices.DeleteFunc(jumps, b.have.rules.Stands)
+func (o *objects) lacking(jumps []iptables.Jump) []iptables.Jump {
+	return slices.DeleteFunc(jumps, o.have.rules.Stands)
 }
 
 // makeSets makes every set that is missing, since rules speak of them all, and puts
 // ours in place of another's.
-func (b *book) makeSets() plan {
+func (o *objects) makeSets() plan {
 	var p plan
 	for s := range setCount {
-		switch b.have.sets[s] {
+		switch o.have.sets[s] {
 		case missing:
-			p = append(p, step{verb: makeSet, set: s, family: b.ground.family})
+			p = append(p, step{verb: makeSet, set: s, family: o.node.family})
 		case strange:
-			p = append(p, step{verb: replaceSet, set: s, family: b.ground.family, fill: b.all(s)})
+			p = append(p, step{verb: replaceSet, set: s, family: o.node.family, fill: o.all(s)})
 		}
 	}
 	return p
 }
 
 // all are the entries that s should have.
-func (b *book) all(s set) map[entry]note {
+func (o *objects) all(s set) map[entry]note {
 	all := make(map[entry]note)
-	for e, n := range b.entries {
+	for e, n := range o.entries {
 		if e.set == s {
-			all[e] = n[0].note
+			all[e] = n[0].value
 		}
 	}
-	for addr := range b.vips {
-		if e := b.boundEntry(addr); s == bound && b.vip(addr) {
+	for addr := range o.vips {
+		if e := o.boundEntry(addr); s == bound && o.vip(addr) {
 			all[e] = note{}
 		}
 	}
@@ -132,16 +135,16 @@ func (b *book) all(s set) map[entry]note {
 
 // addEntries adds what is missing, or has another note. Addresses get into their set
 // before they are bound, so that the guard is there first.
-func (b *book) addEntries(entries []entry, vips []netip.Addr) plan {
+func (o *objects) addEntries(entries []entry, vips []netip.Addr) plan {
 	var p plan
 	add := func(e entry) {
-		n, should := b.entry(e)
-		if have, there := b.have.entries[e]; should && (!there || have != n) && b.have.sets[e.set] != strange {
+		n, should := o.entry(e)
+		if have, there := o.have.entries[e]; should && (!there || have != n) && o.have.sets[e.set] != strange {
 			p = append(p, step{verb: addEntry, entry: e, note: n})
 		}
 	}
 	for _, addr := range vips {
-		add(b.boundEntry(addr))
+		add(o.boundEntry(addr))
 	}
 	for _, e := range entries {
 		if e.set != bound {
@@ -153,105 +156,105 @@ func (b *book) addEntries(entries []entry, vips []netip.Addr) plan {
 
 // removeEntries removes what should not be there: early what registers frontends at
 // addresses on our device, so that the guard refuses what is no longer served; the
-// others when the virtual servers have gone that they are about.
-func (b *book) removeEntries(entries []entry, early bool) plan {
+// others when the virtual services have gone that they are about.
+func (o *objects) removeEntries(entries []entry, early bool) plan {
 	var p plan
 	for _, e := range slices.Backward(entries) {
-		_, there := b.have.entries[e]
-		_, should := b.entry(e)
-		guarded := slices.Contains(registers, e.set) && b.have.vips[e.addr]
-		if there && !should && guarded == early && b.have.sets[e.set] != strange {
+		_, there := o.have.entries[e]
+		_, should := o.entry(e)
+		guarded := slices.Contains(registers, e.set) && o.have.vips[e.addr]
+		if there && !should && guarded == early && o.have.sets[e.set] != strange {
 			p = append(p, step{verb: removeEntry, entry: e})
 		}
 	}
 	return p
 }
 
-// raise makes the virtual server at a place, and its reals, or gives weight to those
+// raise makes a virtual service, and its destinations, or gives weight to those
 // that lacked it.
-func (b *book) raise(at server) plan {
-	place, weight, should := b.server(at)
+func (o *objects) raise(at serviceKey) plan {
+	spec, weight, should := o.service(at)
 	if !should {
 		return nil
 	}
 	var p plan
-	have, there := b.have.servers[at]
+	have, there := o.have.services[at]
 	switch {
-	case !there && b.have.foreign[at], there && (have.how != place.how || have.flags != place.how.flags()):
-		p = append(p, step{verb: setServer, server: at, how: place.how})
+	case !there && o.have.foreign[at], there && (have.scheduling != spec.scheduling || have.flags != spec.scheduling.flags()):
+		p = append(p, step{verb: setService, service: at, scheduling: spec.scheduling})
 	case !there:
-		p = append(p, step{verb: addServer, server: at, how: place.how})
+		p = append(p, step{verb: addService, service: at, scheduling: spec.scheduling})
 	}
-	for _, real := range place.reals {
-		was, has := have.reals[real]
+	for _, dest := range spec.dests {
+		was, has := have.dests[dest]
 		switch {
 		case !has:
-			p = append(p, step{verb: addReal, server: at, real: real, weight: weight})
+			p = append(p, step{verb: addDest, service: at, dest: dest, weight: weight})
 		case was != weight && weight > 0:
-			p = append(p, step{verb: weighReal, server: at, real: real, weight: weight})
+			p = append(p, step{verb: weighDest, service: at, dest: dest, weight: weight})
 		}
 	}
 	return p
 }
 
-// lower ends new connections to reals that should get none. A connection of theirs
+// lower ends new connections to destinations that should get none. A connection of theirs
 // goes on where the protocol has any; the reaper removes them when they are idle.
-func (b *book) lower(at server) plan {
-	place, weight, should := b.server(at)
+func (o *objects) lower(at serviceKey) plan {
+	spec, weight, should := o.service(at)
 	if !should {
 		return nil
 	}
 	var p plan
-	reals := b.have.servers[at].reals
-	for _, real := range slices.SortedFunc(maps.Keys(reals), netip.AddrPort.Compare) {
-		wanted := place.wants(real)
-		stays := wanted || place.keeps(real)
+	dests := o.have.services[at].dests
+	for _, dest := range slices.SortedFunc(maps.Keys(dests), netip.AddrPort.Compare) {
+		wanted := spec.wants(dest)
+		stays := wanted || spec.keeps(dest)
 		switch {
-		case wanted && weight > 0, stays && reals[real] == 0:
+		case wanted && weight > 0, stays && dests[dest] == 0:
 		case stays:
-			p = append(p, step{verb: weighReal, server: at, real: real, weight: 0})
+			p = append(p, step{verb: weighDest, service: at, dest: dest, weight: 0})
 		default:
-			p = append(p, step{verb: removeReal, server: at, real: real})
+			p = append(p, step{verb: removeDest, service: at, dest: dest})
 		}
 	}
 	return p
 }
 
-func (b *book) removeServer(at server) plan {
-	if _, there := b.have.servers[at]; !there {
+func (o *objects) removeService(at serviceKey) plan {
+	if _, there := o.have.services[at]; !there {
 		return nil
 	}
-	if _, _, should := b.server(at); should {
+	if _, _, should := o.service(at); should {
 		return nil
 	}
-	return plan{{verb: removeServer, server: at}}
+	return plan{{verb: removeService, service: at}}
 }
 
-func (b *book) bind(vips []netip.Addr) plan {
+func (o *objects) bind(vips []netip.Addr) plan {
 	var p plan
 	for _, addr := range vips {
-		if b.vip(addr) && !b.have.vips[addr] {
+		if o.vip(addr) && !o.have.vips[addr] {
 			p = append(p, step{verb: bind, addr: addr})
 		}
 	}
-	if len(p) > 0 && !b.have.device {
+	if len(p) > 0 && !o.have.device {
 		p = append(plan{{verb: makeDevice}}, p...)
 	}
 	return p
 }
 
 // unbind takes addresses off our device, and only then lets go of the guard.
-func (b *book) unbind(vips []netip.Addr) plan {
+func (o *objects) unbind(vips []netip.Addr) plan {
 	var p, entries plan
 	for _, addr := range vips {
-		if b.vip(addr) {
+		if o.vip(addr) {
 			continue
 		}
-		if b.have.vips[addr] {
+		if o.have.vips[addr] {
 			p = append(p, step{verb: unbind, addr: addr})
 		}
-		e := b.boundEntry(addr)
-		if _, there := b.have.entries[e]; there && !b.touched.entries[e] && b.have.sets[bound] != strange {
+		e := o.boundEntry(addr)
+		if _, there := o.have.entries[e]; there && !o.touched.entries[e] && o.have.sets[bound] != strange {
 			entries = append(entries, step{verb: removeEntry, entry: e})
 		}
 	}
@@ -259,8 +262,8 @@ func (b *book) unbind(vips []netip.Addr) plan {
 }
 
 // done notes that a step was taken.
-func (b *book) done(s step) {
-	h := &b.have
+func (o *objects) done(s step) {
+	h := &o.have
 	switch s.verb {
 	case makeSet:
 		h.sets[s.set] = right
@@ -275,22 +278,22 @@ func (b *book) done(s step) {
 		h.add(s.entry, s.note)
 	case removeEntry:
 		h.remove(s.entry)
-	case addServer:
-		h.servers[s.server] = virtual{how: s.how, flags: s.how.flags(), reals: make(map[netip.AddrPort]int)}
-	case setServer:
-		v := h.servers[s.server]
-		if v.reals == nil {
-			v.reals = make(map[netip.AddrPort]int)
+	case addService:
+		h.services[s.service] = observed{scheduling: s.scheduling, flags: s.scheduling.flags(), dests: make(map[netip.AddrPort]int)}
+	case setService:
+		v := h.services[s.service]
+		if v.dests == nil {
+			v.dests = make(map[netip.AddrPort]int)
 		}
-		v.how, v.flags = s.how, s.how.flags()
-		h.servers[s.server] = v
-		delete(h.foreign, s.server)
-	case removeServer:
-		delete(h.servers, s.server)
-	case addReal, weighReal:
-		h.servers[s.server].reals[s.real] = s.weight
-	case removeReal:
-		delete(h.servers[s.server].reals, s.real)
+		v.scheduling, v.flags = s.scheduling, s.scheduling.flags()
+		h.services[s.service] = v
+		delete(h.foreign, s.service)
+	case removeService:
+		delete(h.services, s.service)
+	case addDest, weighDest:
+		h.services[s.service].dests[s.dest] = s.weight
+	case removeDest:
+		delete(h.services[s.service].dests, s.dest)
 	case bind:
 		h.vips[s.addr] = true
 	case unbind:
@@ -298,18 +301,18 @@ func (b *book) done(s step) {
 	case makeDevice:
 		h.device = true
 	case writeRules:
-		b.doneRules(s.rules)
+		o.doneRules(s.rules)
 	}
 }
 
-func (b *book) doneRules(p ruleset.Plan) {
-	b.have.rules.Done(p)
+func (o *objects) doneRules(p ruleset.Plan) {
+	o.have.rules.Done(p)
 	for _, block := range p {
 		gone := slices.Clone(block.Remove)
 		for _, c := range block.Whole {
 			gone = append(gone, c.ID)
 		}
-		b.have.relics = slices.DeleteFunc(b.have.relics, func(id iptables.ID) bool { return slices.Contains(gone, id) })
-		b.have.strays = slices.DeleteFunc(b.have.strays, func(j iptables.Jump) bool { return slices.Contains(block.Delete, j) })
+		o.have.relics = slices.DeleteFunc(o.have.relics, func(id iptables.ID) bool { return slices.Contains(gone, id) })
+		o.have.strays = slices.DeleteFunc(o.have.strays, func(j iptables.Jump) bool { return slices.Contains(block.Delete, j) })
 	}
 }

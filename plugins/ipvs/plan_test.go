@@ -41,46 +41,46 @@ func TestPlans(t *testing.T) {
 			continue
 		}
 		t.Run(s.Name, func(t *testing.T) {
-			b := newBook(sdk.IPv4)
-			b.role = sdk.Active
+			o := newObjects(sdk.IPv4)
+			o.role = sdk.Active
 			for _, a := range s.Node.Addrs {
-				b.have.others[a] = true
+				o.have.others[a] = true
 			}
-			b.setGround(ground{family: sdk.IPv4, node: s.Node, addrs: s.Node.Addrs[:1], scheduler: "rr"})
-			there, gone := make(map[sdk.Name]piece), make(map[sdk.Name]piece)
+			o.node = nodeConfig{family: sdk.IPv4, node: s.Node, addrs: s.Node.Addrs[:1], scheduler: "rr"}
+			there, gone := make(map[sdk.Name]desired), make(map[sdk.Name]desired)
 			for _, svc := range s.Services {
 				if svc.Name.Family != sdk.IPv4 {
 					continue
 				}
-				p, err := (&side{book: b}).Want(svc)
+				p, err := (&family{objects: o}).Want(svc)
 				if err != nil {
 					t.Fatal(err)
 				}
-				there[svc.Name], gone[svc.Name] = p, piece{}
+				there[svc.Name], gone[svc.Name] = p, desired{}
 			}
-			golden(t, "testdata/plans/"+s.Name+".golden", fmt.Sprintf("%s\n\nthere:\n%s\n\nand gone:\n%s\n", strings.TrimSpace(s.Doc), b.taken(there), b.taken(gone)))
+			golden(t, "testdata/plans/"+s.Name+".golden", fmt.Sprintf("%s\n\nthere:\n%s\n\nand gone:\n%s\n", strings.TrimSpace(s.Doc), o.taken(there), o.taken(gone)))
 		})
 	}
 }
 
 // taken is the plan that pieces lead to, as if every step of it was taken. What is
 // made once, whatever Services there are, is left out.
-func (b *book) taken(pieces map[sdk.Name]piece) string {
-	b.put(pieces)
-	p := b.plan()
+func (o *objects) taken(pieces map[sdk.Name]desired) string {
+	o.put(pieces)
+	p := o.plan()
 	for _, s := range p {
-		b.done(s)
+		o.done(s)
 	}
-	b.touched = newTouched()
+	o.touched = newTouched()
 	return slices.DeleteFunc(p, func(s step) bool { return s.verb == makeSet || s.verb == writeRules }).String()
 }
 
 // The rules, which depend on the node alone.
 func TestRules(t *testing.T) {
 	s := sdktest.Scenarios()[0]
-	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		g := ground{family: family, node: s.Node, scheduler: "rr"}
-		p := inTables(iptables.Block{Whole: g.chains(), Insert: append(steadying(), catching()...)})
-		golden(t, "testdata/rules-"+family.String()+".golden", p.Script(iptables.NFT).String())
+	for _, of := range families {
+		n := nodeConfig{family: of, node: s.Node, scheduler: "rr"}
+		p := inTables(iptables.Block{Whole: n.chains(), Insert: append(permanent(), catching()...)})
+		golden(t, "testdata/rules-"+of.String()+".golden", p.Script(iptables.NFT).String())
 	}
 }

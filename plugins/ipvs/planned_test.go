@@ -73,14 +73,14 @@ func (l *life) quiet(f func()) {
 	}
 }
 
-// wants holds the virtual server of a Service to its scheduler, and how many it serves by.
-func (l *life) wants(svc sdk.Service, scheduler string, reals int) {
+// wants holds the virtual service of a Service to its scheduler, and how many it serves by.
+func (l *life) wants(svc sdk.Service, scheduler string, dests int) {
 	l.Helper()
 	l.quiet(func() {
-		at := server{family: sdk.IPv4, protocol: sdk.TCP, addr: svc.Frontends[0].Addr}
-		v := l.fake.servers[at]
-		if v == nil || v.how.scheduler != scheduler || len(v.serving()) != reals {
-			l.Errorf("%s is %+v; want scheduler %s and %d endpoints", at, v, scheduler, reals)
+		at := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: svc.Frontends[0].Addr}
+		v := l.fake.services[at]
+		if v == nil || v.scheduling.scheduler != scheduler || len(v.serving()) != dests {
+			l.Errorf("%s is %+v; want scheduler %s and %d endpoints", at, v, scheduler, dests)
 		}
 	})
 }

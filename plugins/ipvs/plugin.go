@@ -13,6 +13,9 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
+// families are the two of IP.
+var families = []sdk.Family{sdk.IPv4, sdk.IPv6}
+
 // mode is the plugin's name, and that under which it holds locks and settings.
 const mode = "ipvs"
 
@@ -26,66 +29,69 @@ var Description = sdk.Description{
 }
 
 // New is the dataplane, which keeps its ledger in dir (ledger.Dir on a node).
-func New(dir string) sdk.Dataplane { return newPlugin(dir, machine()) }
+func New(dir string) sdk.Dataplane { return newPlugin(dir, thisMachine()) }
 
-func newPlugin(dir string, e edges) *plugin {
-	p := &plugin{edges: e, dir: dir, host: new(host), parked: &parked{reals: make(map[server][]netip.AddrPort)}}
-	p.Dataplane = frame.New(frame.Mode[piece]{Description: Description, Open: p.open, Sweep: p.sweepAll}, dir)
+func newPlugin(dir string, m machine) *plugin {
+	p := &plugin{machine: m, dir: dir, session: new(session), parked: &parked{dests: make(map[serviceKey][]netip.AddrPort)}}
+	p.Dataplane = frame.New(frame.Mode[desired]{Description: Description, Open: p.open, Sweep: p.sweepAll}, dir)
 	return p
 }
 
 // A plugin is the frame around both families, and what this mode can do besides.
 type plugin struct {
-	*frame.Dataplane[piece]
-	edges  edges
-	dir    string
-	parked *parked
+	*frame.Dataplane[desired]
+	machine machine
+	dir     string
+	parked  *parked
 
 	swapImpact atomic.Pointer[string] // what a change of mode would end; nil: nothing
 
 	// What follows is used only where the frame calls, one goroutine at a time.
 	options options
 	kernel  kernel
-	host    *host
+	session *session
 }
 
 // open begins a session: is there an IPVS, are there the programs, and which of the two
 // backends does the node use?
-func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (session frame.Session[piece], err error) {
+func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (opened frame.Session[desired], err error) {
 	options, err := parseOptions(setup.Options)
 	if err != nil {
-		return session, err
+		return opened, err
 	}
 	if err := p.reachKernel(ctx, options); err != nil {
-		return session, err
+		return opened, err
 	}
-	rules, err := p.edges.rules(ctx, options.Backend)
+	tools, err := p.machine.rules(ctx, options.Backend)
 	if err != nil {
-		return session, err
+		return opened, err
 	}
-	h := &host{plugin: p, kernel: p.kernel, options: options, env: env, sysctls: setup.Sysctls, heard: make(map[sdk.Family]heard), wake: make(chan struct{}, 1)}
-	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		if r, ok := rules[family]; ok {
-			s := newSide(family, r, h)
-			s.masq = &masquerade.Hold{Book: env.Ledger, Holder: mode, Place: r.place()}
-			h.sides = append(h.sides, s)
-			session.Families = append(session.Families, s)
+	s := &session{
+		plugin: p, kernel: p.kernel, options: options, env: env, sysctls: setup.Sysctls,
+		changes: make(map[sdk.Family]addrChanges), wake: make(chan struct{}, 1),
+	}
+	for _, of := range families {
+		if tool, ok := tools[of]; ok {
+			f := newFamily(of, tool, s)
+			f.masq = &masquerade.Hold{Book: env.Ledger, Holder: mode, Place: tool.place()}
+			s.families = append(s.families, f)
+			opened.Families = append(opened.Families, f)
 		}
 	}
-	p.options, p.host = options, h
-	session.Settings = func(n sdk.Node) duty.Settings { return p.edges.settings(n, options) }
-	session.Wake = h.wake
-	return session, nil
+	p.options, p.session = options, s
+	opened.Settings = func(n sdk.Node) duty.Settings { return p.machine.settings(n, options) }
+	opened.Wake = s.wake
+	return opened, nil
 }
 
 // reachKernel opens what leads to the kernel, once it is known that there is
 // something to lead to.
 func (p *plugin) reachKernel(ctx context.Context, o options) error {
-	if err := p.edges.probe(ctx, o); err != nil {
+	if err := p.machine.probe(ctx, o); err != nil {
 		return err
 	}
 	if p.kernel == (kernel{}) {
-		k, err := p.edges.open()
+		k, err := p.machine.open()
 		if err != nil {
 			return err
 		}

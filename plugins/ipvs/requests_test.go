@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// One endpoint more is one request to the kernel for each virtual server, one more if
+// One endpoint more is one request to the kernel for each virtual service, one more if
 // it may call itself, and no question; however many Services there are.
 func TestOneEndpointIsOneRequestPerServer(t *testing.T) {
 	for _, n := range []int{10, 1000} {
@@ -112,7 +112,7 @@ func TestDrainingOutlivesARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.role(sdk.Active)
-	at := server{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("172.30.0.0:80")}
+	at := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("172.30.0.0:80")}
 	leaves := s.Services[0].Cluster[0].Addr
 	l.fake.open(at, leaves, 1)
 	s.Services[0].Cluster = s.Services[0].Cluster[1:]
@@ -132,19 +132,19 @@ func TestDrainingOutlivesARestart(t *testing.T) {
 	l.weighs(at, leaves, -1)
 }
 
-// weighs holds a real against its weight; -1: it is not there.
-func (l *life) weighs(at server, real netip.AddrPort, want int) {
+// weighs holds a destination against its weight; -1: it is not there.
+func (l *life) weighs(at serviceKey, dest netip.AddrPort, want int) {
 	l.Helper()
 	loads, _, err := l.fake.Loads(at)
 	if err != nil {
 		l.Fatal(err)
 	}
 	got := -1
-	if load, there := loads[real]; there {
+	if load, there := loads[dest]; there {
 		got = load.weight
 	}
 	if got != want {
-		l.Errorf("%s of %s has weight %d, not %d", real, at, got, want)
+		l.Errorf("%s of %s has weight %d, not %d", dest, at, got, want)
 	}
 }
 
@@ -156,7 +156,7 @@ func TestWhoComesBackIsNotDrained(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.role(sdk.Active)
-	at := server{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("172.30.0.0:80")}
+	at := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("172.30.0.0:80")}
 	svc := s.Services[0]
 	l.fake.open(at, svc.Cluster[0].Addr, 1)
 	less := svc
@@ -189,14 +189,14 @@ func TestASchedulerThatIsLoadedLater(t *testing.T) {
 		t.Fatalf("it should fail with what to type: %+v, %v", result, err)
 	}
 	l.revision++
-	at := server{family: sdk.IPv4, protocol: sdk.TCP, addr: wants.Frontends[0].Addr}
-	if l.fake.servers[at].how.scheduler != "rr" || len(l.fake.servers[at].serving()) != 2 {
-		t.Errorf("meanwhile %s is %+v; what served it should", at, l.fake.servers[at].virtual)
+	at := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: wants.Frontends[0].Addr}
+	if l.fake.services[at].scheduling.scheduler != "rr" || len(l.fake.services[at].serving()) != 2 {
+		t.Errorf("meanwhile %s is %+v; what served it should", at, l.fake.services[at].observed)
 	}
 	l.fake.refuse = nil
 	l.sync(sdk.Update{Set: []sdk.Service{wants}})
-	if l.fake.servers[at].how.scheduler != "mh" {
-		t.Errorf("the scheduler was loaded, and %s has %s", at, l.fake.servers[at].how.scheduler)
+	if l.fake.services[at].scheduling.scheduler != "mh" {
+		t.Errorf("the scheduler was loaded, and %s has %s", at, l.fake.services[at].scheduling.scheduler)
 	}
 }
 
@@ -216,9 +216,9 @@ func TestASchedulerThatIsNone(t *testing.T) {
 // tried again.
 func TestNotAllowed(t *testing.T) {
 	f := newFake(t)
-	e := f.edges()
-	e.open = func() (kernel, error) { return kernel{denying{f}, f, fakeLinks{f}}, nil }
-	_, err := newPlugin(t.TempDir(), e).Configure(t.Context(), sdk.Setup{})
+	m := f.edges()
+	m.open = func() (kernel, error) { return kernel{denying{f}, f, fakeLinks{f}}, nil }
+	_, err := newPlugin(t.TempDir(), m).Configure(t.Context(), sdk.Setup{})
 	if refusal := new(sdk.Refusal); !errors.As(err, &refusal) || !strings.Contains(refusal.Try, "NET_ADMIN") {
 		t.Errorf("Configure says %v", err)
 	}
@@ -232,9 +232,9 @@ func (denying) Timeouts() (timeouts, error) { return timeouts{}, fs.ErrPermissio
 // What somebody else made in IPVS stays as it is, also in the ranges that are excluded.
 func TestForeignServersStay(t *testing.T) {
 	l := newLife(t)
-	foreign := server{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("203.0.113.9:443")}
-	real := netip.MustParseAddrPort("10.9.9.9:443")
-	if err := errors.Join(l.fake.AddServer(foreign, how{scheduler: "wlc"}), l.fake.AddReal(foreign, real, 7)); err != nil {
+	foreign := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("203.0.113.9:443")}
+	dest := netip.MustParseAddrPort("10.9.9.9:443")
+	if err := errors.Join(l.fake.SetService(foreign, scheduling{scheduler: "wlc"}), l.fake.AddDest(foreign, dest, 7)); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.full(many(2)); err != nil {
@@ -251,13 +251,13 @@ func TestForeignServersStay(t *testing.T) {
 		}
 	}} {
 		then()
-		l.weighs(foreign, real, 7)
-		if s := l.fake.servers[foreign]; s == nil || s.how.scheduler != "wlc" {
+		l.weighs(foreign, dest, 7)
+		if s := l.fake.services[foreign]; s == nil || s.scheduling.scheduler != "wlc" {
 			t.Errorf("a foreign virtual server is %+v", s)
 		}
 	}
-	if len(l.fake.servers) != 1 {
-		t.Errorf("after Cleanup there are %v", l.fake.servers)
+	if len(l.fake.services) != 1 {
+		t.Errorf("after Cleanup there are %v", l.fake.services)
 	}
 }
 
@@ -270,7 +270,7 @@ func TestStandbyTellsWhatItLeavesOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.role(sdk.Standby)
-	for at := range l.fake.servers {
+	for at := range l.fake.services {
 		if l.fake.others[at.addr.Addr()] {
 			t.Errorf("Standby has a virtual server at %s", at)
 		}
@@ -366,7 +366,7 @@ func TestAddressesOfNodePorts(t *testing.T) {
 	}
 	l.role(sdk.Active)
 	var at []string
-	for v := range l.fake.servers {
+	for v := range l.fake.services {
 		if v.addr.Port() == 20000 {
 			at = append(at, v.addr.Addr().String())
 		}

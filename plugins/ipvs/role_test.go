@@ -17,8 +17,8 @@ import (
 
 // An open is a connection that is established.
 type open struct {
-	at   server
-	real netip.AddrPort
+	at   serviceKey
+	dest netip.AddrPort
 }
 
 // TestEstablishedStayInEveryRole walks over the roles, with updates and new processes in
@@ -82,7 +82,7 @@ func (w *roleWalk) step() {
 	case 6:
 		if i := len(w.open); i > 0 {
 			o := w.open[i-1]
-			w.fake.open(o.at, o.real, -1)
+			w.fake.open(o.at, o.dest, -1)
 			w.open = w.open[:i-1]
 		}
 	case 7:
@@ -98,8 +98,8 @@ func (w *roleWalk) look() {
 		return
 	}
 	w.quiet(func() {
-		for _, s := range w.plugin.host.sides {
-			if _, err := s.settle(); err != nil {
+		for _, f := range w.plugin.session.families {
+			if _, err := f.checkIdle(); err != nil {
 				w.Fatal(err)
 			}
 		}
@@ -110,8 +110,8 @@ func (w *roleWalk) look() {
 // flows are the connections that it counts while it drains.
 func (w *roleWalk) flows() (n int) {
 	w.quiet(func() {
-		for _, s := range w.plugin.host.sides {
-			left, err := s.Flows(nil, true)
+		for _, f := range w.plugin.session.families {
+			left, err := f.Flows(nil, true)
 			if err != nil {
 				w.Fatal(err)
 			}
@@ -125,17 +125,17 @@ func (w *roleWalk) flows() (n int) {
 func (w *roleWalk) call() {
 	w.fake.mu.Lock()
 	var can []open
-	for at, s := range w.fake.servers {
-		for real, weight := range s.reals {
+	for at, s := range w.fake.services {
+		for dest, weight := range s.dests {
 			if weight > 0 {
-				can = append(can, open{at, real})
+				can = append(can, open{at, dest})
 			}
 		}
 	}
 	w.fake.mu.Unlock()
 	if len(can) > 0 {
 		o := can[w.IntN(len(can))]
-		w.fake.open(o.at, o.real, 1)
+		w.fake.open(o.at, o.dest, 1)
 		w.open = append(w.open, o)
 	}
 }
@@ -158,24 +158,24 @@ func (w *roleWalk) lacks() string {
 	left := make(map[open]int)
 	for _, o := range w.open {
 		left[o]++
-		s, there := w.fake.servers[o.at]
+		s, there := w.fake.services[o.at]
 		addr := o.at.addr.Addr()
 		switch {
 		case !there:
-			return fmt.Sprintf("%s has a connection to %s, and is gone", o.at, o.real)
+			return fmt.Sprintf("%s has a connection to %s, and is gone", o.at, o.dest)
 		case !w.fake.ours[addr] && !w.fake.others[addr]:
 			return fmt.Sprintf("the node lacks %s, to which there is a connection", addr)
-		case s.conns[o.real] < left[o]:
-			return fmt.Sprintf("%s had %d connections to %s, and knows of %d", o.at, left[o], o.real, s.conns[o.real])
+		case s.conns[o.dest] < left[o]:
+			return fmt.Sprintf("%s had %d connections to %s, and knows of %d", o.at, left[o], o.dest, s.conns[o.dest])
 		}
 	}
-	for _, j := range steadying() {
+	for _, j := range permanent() {
 		if len(w.open) > 0 && !slices.Contains(w.fake.tables[sdk.IPv4][j.At], j.Rule) {
 			return fmt.Sprintf("there are connections, and no %s in %s", j.Rule, j.At)
 		}
 	}
 	for _, svc := range w.scenario.Services {
-		if at := (server{family: sdk.IPv4, protocol: sdk.TCP, addr: svc.Frontends[0].Addr}); w.fake.servers[at] == nil {
+		if at := (serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: svc.Frontends[0].Addr}); w.fake.services[at] == nil {
 			return fmt.Sprintf("there is no %s, so it is not ready to be Active", at)
 		}
 	}
@@ -209,7 +209,7 @@ func (w *roleWalk) leavesNothing(seed uint64) {
 	w.role = sdk.Standby
 	w.life.role(w.role)
 	for _, o := range w.open {
-		w.fake.open(o.at, o.real, -1)
+		w.fake.open(o.at, o.dest, -1)
 	}
 	w.look()
 	fresh := newLife(w.T)

@@ -109,7 +109,7 @@ func TestKernelIPVSGuardsTheHost(t *testing.T) {
 	for _, c := range []struct{ from, vip, network string }{
 		{"192.0.2.7", "198.51.100.1", "tcp4"}, {"10.180.0.9", "172.30.0.41", "tcp4"}, {"2001:db8::7", "2001:db8:51::1", "tcp6"},
 	} {
-		h, err := s.ground.Host(netip.MustParseAddr(c.from))
+		h, err := s.node.Host(netip.MustParseAddr(c.from))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -314,7 +314,7 @@ func TestKernelIPVSCleanupLeavesNoIPv6(t *testing.T) {
 	}
 }
 
-// All at once the kernel says the same of reals as it does of each virtual server.
+// All at once the kernel says the same of destinations as it does of each virtual service.
 func TestKernelIPVSTable(t *testing.T) {
 	s := newStand(t, "")
 	s.packets(s.serve(loadBalancer + "192.0.2.7 > node:30080 = 10.180.1.1:8080 masq\n"))
@@ -322,12 +322,12 @@ func TestKernelIPVSTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	servers, err := s.plugin.kernel.Servers()
-	if err != nil || len(servers) < 6 || len(all) != len(servers) {
-		t.Fatalf("there are %d virtual servers, %v, and at once %d", len(servers), err, len(all))
+	services, err := s.plugin.kernel.Services()
+	if err != nil || len(services) < 6 || len(all) != len(services) {
+		t.Fatalf("there are %d virtual servers, %v, and at once %d", len(services), err, len(all))
 	}
 	used := 0
-	for at := range servers {
+	for at := range services {
 		s.within(time.Minute, fmt.Sprintf("of %s all say the same", at), func() bool { // connections end meanwhile
 			each, there, err := s.plugin.kernel.Loads(at)
 			now, tableErr := s.plugin.kernel.Table()

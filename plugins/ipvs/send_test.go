@@ -16,7 +16,7 @@ import (
 )
 
 // A ground sends packets through a fake: through its rules at each hook, and through
-// its virtual servers where the kernel looks at those.
+// its virtual services where the kernel looks at those.
 type fakeGround struct {
 	fake *fake
 	node sdk.Node
@@ -58,7 +58,7 @@ type fakeFlow struct {
 	stage  fakeStage
 	packet sdktest.Packet
 	found  sdktest.Answer
-	at     server
+	at     serviceKey
 }
 
 func (f *fakeFlow) Ask(context.Context) (a sdktest.Answer, err error) {
@@ -79,11 +79,11 @@ func (f *fakeFlow) Close() error {
 	return nil
 }
 
-func (f *fake) open(at server, real netip.AddrPort, n int) {
+func (f *fake) open(at serviceKey, dest netip.AddrPort, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if s := f.servers[at]; s != nil {
-		s.conns[real] += n
+	if s := f.services[at]; s != nil {
+		s.conns[dest] += n
 	}
 }
 
@@ -91,27 +91,27 @@ func (f *fake) open(at server, real netip.AddrPort, n int) {
 func (f *fake) lost(l *fakeFlow) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := f.servers[l.at]
+	s := f.services[l.at]
 	if s == nil {
 		return true
 	}
-	if _, there := s.reals[l.found.Endpoint]; !there {
+	if _, there := s.dests[l.found.Endpoint]; !there {
 		return true
 	}
 	p := l.packet
 	return p.Protocol == sdk.UDP && f.stale[sdk.FamilyOf(p.To.Addr())].Stale(conntrack.Flow{To: p.To, Reply: l.found.Endpoint})
 }
 
-// send is a packet's way through the node, and which virtual server took it.
-func (g *fakeGround) send(p sdktest.Packet) (sdktest.Answer, server, error) {
+// send is a packet's way through the node, and which virtual service took it.
+func (g *fakeGround) send(p sdktest.Packet) (sdktest.Answer, serviceKey, error) {
 	f := g.fake
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	family := sdk.FamilyOf(p.To.Addr())
+	of := sdk.FamilyOf(p.To.Addr())
 	local := func(a netip.Addr) bool {
 		return f.others[a] || f.ours[a] || a.IsLoopback() || p.From.From == sdk.OnNode && a == p.From.Addr
 	}
-	t := iptables.NewTracer(f.tables[family])
+	t := iptables.NewTracer(f.tables[of])
 	t.Sets = f.member
 	packet := iptables.Packet{
 		Protocol: p.Protocol.String(), From: netip.AddrPortFrom(p.From.Addr, 40000), To: p.To, Local: local, In: p.Interface,
@@ -131,44 +131,44 @@ func (g *fakeGround) send(p sdktest.Packet) (sdktest.Answer, server, error) {
 	path, err := t.Pass(packet, way...)
 	switch {
 	case err != nil:
-		return sdktest.Answer{}, server{}, err
+		return sdktest.Answer{}, serviceKey{}, err
 	case path.Verdict == iptables.Drop:
-		return sdktest.Answer{Verdict: sdk.Drop}, server{}, nil
+		return sdktest.Answer{Verdict: sdk.Drop}, serviceKey{}, nil
 	case path.Verdict == iptables.Reject, packet.In != "" && !local(p.To.Addr()):
-		return sdktest.Answer{Verdict: sdk.Reject}, server{}, nil
+		return sdktest.Answer{Verdict: sdk.Reject}, serviceKey{}, nil
 	}
-	at, real := f.choose(server{family: family, protocol: p.Protocol, addr: p.To}, server{family: family, mark: path.Mark}, p.From.Addr)
-	if !real.IsValid() {
+	at, dest := f.choose(serviceKey{family: of, protocol: p.Protocol, addr: p.To}, serviceKey{family: of, mark: path.Mark}, p.From.Addr)
+	if !dest.IsValid() {
 		return sdktest.Answer{Verdict: sdk.Reject}, at, nil
 	}
-	packet.To, packet.Mark = real, path.Mark
+	packet.To, packet.Mark = dest, path.Mark
 	path, err = t.Pass(packet, iptables.Hook{Table: "nat", Chain: "POSTROUTING"})
-	a := sdktest.Answer{Verdict: sdk.Forward, Endpoint: real, Client: p.From.Addr}
+	a := sdktest.Answer{Verdict: sdk.Forward, Endpoint: dest, Client: p.From.Addr}
 	if path.Masquerade {
-		a.Client = g.node.Addrs[slices.IndexFunc(g.node.Addrs, func(a netip.Addr) bool { return sdk.FamilyOf(a) == family })]
+		a.Client = g.node.Addrs[slices.IndexFunc(g.node.Addrs, func(a netip.Addr) bool { return sdk.FamilyOf(a) == of })]
 	}
 	return a, at, err
 }
 
-// choose is which virtual server takes a packet, that of its mark first, and where it
+// choose is which virtual service takes a packet, that of its mark first, and where it
 // sends it.
-func (f *fake) choose(byAddr, byMark server, client netip.Addr) (server, netip.AddrPort) {
+func (f *fake) choose(byAddr, byMark serviceKey, client netip.Addr) (serviceKey, netip.AddrPort) {
 	at := byMark
-	s := f.servers[byMark]
+	s := f.services[byMark]
 	if byMark.mark == 0 || s == nil {
-		at, s = byAddr, f.servers[byAddr]
+		at, s = byAddr, f.services[byAddr]
 	}
 	if s == nil || len(s.serving()) == 0 {
 		return at, netip.AddrPort{}
 	}
 	serving := s.serving()
-	if stuck := s.stuck[client]; s.how.affinity > 0 && slices.Contains(serving, stuck) {
+	if stuck := s.stuck[client]; s.scheduling.affinity > 0 && slices.Contains(serving, stuck) {
 		return at, stuck
 	}
 	s.turn++
-	real := serving[s.turn%len(serving)]
-	s.stuck[client] = real
-	return at, real
+	dest := serving[s.turn%len(serving)]
+	s.stuck[client] = dest
+	return at, dest
 }
 
 // member looks up in a set what of a packet its parts name.

@@ -19,7 +19,7 @@ import (
 // A stand is a node with hosts around it, and the dataplane on it.
 type stand struct {
 	*testing.T
-	ground   *netns.Ground
+	node     *netns.Ground
 	dir      string
 	options  string
 	plugin   *plugin
@@ -31,7 +31,7 @@ type stand struct {
 func newStand(t *testing.T, options string) *stand {
 	t.Helper()
 	inPart(t)
-	s := &stand{T: t, ground: world(t), dir: t.TempDir(), options: options}
+	s := &stand{T: t, node: world(t), dir: t.TempDir(), options: options}
 	s.start()
 	t.Cleanup(s.clean)
 	return s
@@ -40,7 +40,7 @@ func newStand(t *testing.T, options string) *stand {
 // start begins a life of the dataplane, as a process does.
 func (s *stand) start() {
 	s.Helper()
-	s.plugin, s.revision = newPlugin(s.dir, machine()), 0
+	s.plugin, s.revision = newPlugin(s.dir, thisMachine()), 0
 	if _, err := s.plugin.Configure(s.Context(), sdk.Setup{Options: []byte(s.options)}); err != nil {
 		s.Fatal(err)
 	}
@@ -76,14 +76,14 @@ func (s *stand) scenario(text string) sdktest.Scenario {
 	if err != nil {
 		s.Fatal(err)
 	}
-	placed, leftOut := s.ground.Place(read)
+	placed, leftOut := s.node.Place(read)
 	if len(leftOut) > 0 {
 		s.Fatal(leftOut)
 	}
 	if s.stage != nil {
 		s.stage.Close()
 	}
-	if s.stage, err = s.ground.Open(s.Context(), nil, placed); err != nil {
+	if s.stage, err = s.node.Open(s.Context(), nil, placed); err != nil {
 		s.Fatal(err)
 	}
 	return placed
@@ -152,7 +152,7 @@ func (s *stand) within(limit time.Duration, what string, is func() bool) {
 	eventually.TrueWithin(s, limit, what, is)
 }
 
-// services are the virtual servers as ipvsadm shows them.
+// services are the virtual services as ipvsadm shows them.
 func (s *stand) services() []string { return lines(run(s.T, "ipvsadm", "-Sn")) }
 
 func lines(text string) []string {

@@ -19,35 +19,35 @@ const (
 	replaceSet      // with one of ours, filled
 	addEntry
 	removeEntry
-	addServer
-	setServer
-	removeServer
-	addReal
-	weighReal
-	removeReal
+	addService
+	setService
+	removeService
+	addDest
+	weighDest
+	removeDest
 	bind
 	unbind
 	makeDevice
 	writeRules
 )
 
-// onServer reports whether it is done to a virtual server.
-func (v verb) onServer() bool { return v >= addServer && v <= removeReal }
+// onService reports whether it is done to a virtual service.
+func (v verb) onService() bool { return v >= addService && v <= removeDest }
 
 // A step is one thing to do, and to what.
 type step struct {
-	verb   verb
-	set    set
-	entry  entry
-	note   note
-	server server
-	how    how
-	real   netip.AddrPort
-	weight int
-	addr   netip.Addr
-	rules  ruleset.Plan
-	family sdk.Family
-	fill   map[entry]note // what a set has when it takes another's place
+	verb       verb
+	set        set
+	entry      entry
+	note       note
+	service    serviceKey
+	scheduling scheduling
+	dest       netip.AddrPort
+	weight     int
+	addr       netip.Addr
+	rules      ruleset.Plan
+	family     sdk.Family
+	fill       map[entry]note // what a set has when it takes another's place
 }
 
 // A plan is steps in the order in which they are taken.
@@ -62,16 +62,16 @@ func (s step) String() string {
 		return strings.Replace(s.entry.command(s.note), "add -exist", "add to", 1)
 	case removeEntry:
 		return fmt.Sprintf("remove from %s %s", s.entry.set.in(s.entry.family), s.entry)
-	case addServer, setServer:
-		return fmt.Sprintf("%s server %s %s", map[verb]string{addServer: "add", setServer: "set"}[s.verb], s.server, s.how)
-	case removeServer:
-		return fmt.Sprintf("remove server %s", s.server)
-	case addReal:
-		return fmt.Sprintf("add real %s on %s weight %d", s.real, s.server, s.weight)
-	case weighReal:
-		return fmt.Sprintf("weigh real %s on %s %d", s.real, s.server, s.weight)
-	case removeReal:
-		return fmt.Sprintf("remove real %s on %s", s.real, s.server)
+	case addService, setService:
+		return fmt.Sprintf("%s server %s %s", map[verb]string{addService: "add", setService: "set"}[s.verb], s.service, s.scheduling)
+	case removeService:
+		return fmt.Sprintf("remove server %s", s.service)
+	case addDest:
+		return fmt.Sprintf("add real %s on %s weight %d", s.dest, s.service, s.weight)
+	case weighDest:
+		return fmt.Sprintf("weigh real %s on %s %d", s.dest, s.service, s.weight)
+	case removeDest:
+		return fmt.Sprintf("remove real %s on %s", s.dest, s.service)
 	case bind, unbind:
 		return fmt.Sprintf("%s %s", map[verb]string{bind: "bind", unbind: "unbind"}[s.verb], s.addr)
 	case makeDevice:

@@ -23,20 +23,20 @@ func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry
 }
 
 func (p *plugin) exportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
-	list, err := os.Open(p.edges.connections)
+	list, err := os.Open(p.machine.connections)
 	if err != nil {
-		return fmt.Errorf("read who keeps to which endpoint: %w", err)
+		return fmt.Errorf("read which client keeps to which endpoint: %w", err)
 	}
 	defer list.Close()
 	for lines := bufio.NewScanner(list); ; {
 		if !lines.Scan() {
 			return lines.Err()
 		}
-		at, stick, ok := kept(lines.Text())
+		at, stick, ok := affinityIn(lines.Text())
 		if !ok {
 			continue
 		}
-		if stick.Name, ok = p.whose(at); !ok {
+		if stick.Name, ok = p.ownerOf(at); !ok {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -53,36 +53,36 @@ func (p *plugin) ImportAffinity(_ context.Context, entries []sdk.AffinityEntry) 
 	return &sdk.Refusal{Field: "affinity", Why: fmt.Sprintf("ipvs learns from packets alone who keeps to an endpoint: %d clients may be sent to another once", len(entries))}
 }
 
-// whose is the Service that has a virtual server, if its clients stick.
-func (p *plugin) whose(at server) (sdk.Name, bool) {
-	for _, s := range p.host.sides {
-		if c, ok := s.book.places[at].first(); ok && c.place.how.affinity > 0 {
+// ownerOf is the Service that has a virtual service, if it has affinity.
+func (p *plugin) ownerOf(at serviceKey) (sdk.Name, bool) {
+	for _, f := range p.session.families {
+		if c, ok := f.objects.owner(at); ok && c.value.scheduling.affinity > 0 {
 			return c.name, true
 		}
 	}
 	return sdk.Name{}, false
 }
 
-// kept reads a line of the kernel's list, if it is about a client that is kept at an
+// affinityIn reads a line of the kernel's list, if it is about a client that is kept at an
 // endpoint. It names no port of that client's:
 //
 //	Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires
 //	TCP 0AB40009 0000 AC1E0029 0050 0AB40101 1F90 NONE           10780
-func kept(line string) (server, sdk.AffinityEntry, bool) {
+func affinityIn(line string) (serviceKey, sdk.AffinityEntry, bool) {
 	words := strings.Fields(line)
 	if len(words) < 9 || words[2] != "0000" {
-		return server{}, sdk.AffinityEntry{}, false
+		return serviceKey{}, sdk.AffinityEntry{}, false
 	}
 	client, ok1 := hexAddr(words[1], words[2])
 	at, ok2 := hexAddr(words[3], words[4])
-	real, ok3 := hexAddr(words[5], words[6])
+	dest, ok3 := hexAddr(words[5], words[6])
 	left, err := strconv.Atoi(words[8])
 	protocol, ok := protocolOf(words[0])
 	if !ok || !ok1 || !ok2 || !ok3 || err != nil {
-		return server{}, sdk.AffinityEntry{}, false
+		return serviceKey{}, sdk.AffinityEntry{}, false
 	}
-	return server{family: sdk.FamilyOf(at.Addr()), protocol: protocol, addr: at},
-		sdk.AffinityEntry{Client: client.Addr(), Endpoint: real, Left: time.Duration(left) * time.Second}, true
+	return serviceKey{family: sdk.FamilyOf(at.Addr()), protocol: protocol, addr: at},
+		sdk.AffinityEntry{Client: client.Addr(), Endpoint: dest, Left: time.Duration(left) * time.Second}, true
 }
 
 // hexAddr reads an address and a port as the kernel writes them there: IPv6 with its

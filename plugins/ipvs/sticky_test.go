@@ -14,7 +14,7 @@ import (
 )
 
 // Who is kept at an endpoint can be told to who comes next; connections, Services that
-// do not stick and other people's virtual servers are not.
+// do not stick and other people's virtual services are not.
 func TestTellsWhoKeepsToWhichEndpoint(t *testing.T) {
 	l := newLife(t)
 	if err := os.WriteFile(l.fake.folder+"connections", []byte(`Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData

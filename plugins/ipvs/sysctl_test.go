@@ -78,7 +78,7 @@ func TestReusesBadly(t *testing.T) {
 	}
 }
 
-// In ranges that are excluded a virtual server is somebody else's, even if our sets
+// In ranges that are excluded a virtual service is somebody else's, even if our sets
 // know it.
 func TestExcludedServersStay(t *testing.T) {
 	l := newLife(t)
@@ -86,7 +86,7 @@ func TestExcludedServersStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.role(sdk.Active)
-	kept := server{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("172.30.0.1:80")}
+	kept := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("172.30.0.1:80")}
 	l.end()
 	l.begin()
 	if _, err := l.plugin.Configure(t.Context(), sdk.Setup{Options: []byte(`{"excludeCIDRs":["172.30.0.1/32"]}`)}); err != nil {
@@ -95,7 +95,7 @@ func TestExcludedServersStay(t *testing.T) {
 	if err := l.full(many(0)); err != nil {
 		t.Fatal(err)
 	}
-	if len(l.fake.servers) != 1 || l.fake.servers[kept] == nil {
-		t.Errorf("there are %v", l.fake.servers)
+	if len(l.fake.services) != 1 || l.fake.services[kept] == nil {
+		t.Errorf("there are %v", l.fake.services)
 	}
 }

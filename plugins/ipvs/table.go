@@ -13,9 +13,9 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A table is what the reals of all virtual servers have to do. By messages the kernel
-// lists the reals of one virtual server only, which takes seconds where there are many.
-type table map[server]map[netip.AddrPort]load
+// A table is what the destinations of all virtual services have to do. By messages the kernel
+// lists the destinations of one virtual service only, which takes seconds where there are many.
+type table map[serviceKey]map[netip.AddrPort]load
 
 // protocolOf is the protocol that the kernel calls name, if we serve it.
 func protocolOf(name string) (sdk.Protocol, bool) {
@@ -31,7 +31,7 @@ func protocolOf(name string) (sdk.Protocol, bool) {
 // Virtual servers of marks are left out: of those it does not say in which family.
 func readTable(r io.Reader) (table, error) {
 	all := make(table)
-	var reals map[netip.AddrPort]load // nil: nobody asks for them
+	var dests map[netip.AddrPort]load // nil: they are passed over
 	for lines := bufio.NewScanner(r); ; {
 		if !lines.Scan() {
 			return all, lines.Err()
@@ -47,23 +47,23 @@ func readTable(r io.Reader) (table, error) {
 			if err != nil {
 				return nil, err
 			}
-			reals = make(map[netip.AddrPort]load)
-			all[server{family: sdk.FamilyOf(at.Addr()), protocol: protocol, addr: at}] = reals
+			dests = make(map[netip.AddrPort]load)
+			all[serviceKey{family: sdk.FamilyOf(at.Addr()), protocol: protocol, addr: at}] = dests
 		case words[0] != "->":
-			reals = nil
-		case reals != nil:
-			real, l, err := realLine(words)
+			dests = nil
+		case dests != nil:
+			dest, l, err := destLine(words)
 			if err != nil {
 				return nil, err
 			}
-			reals[real] = l
+			dests[dest] = l
 		}
 	}
 }
 
-// realLine reads the words of a real: an arrow, its address, how packets get there, its
+// destLine reads the words of a destination: an arrow, its address, how packets get there, its
 // weight, its connections, and those that are over.
-func realLine(words []string) (netip.AddrPort, load, error) {
+func destLine(words []string) (netip.AddrPort, load, error) {
 	if len(words) < 6 {
 		return netip.AddrPort{}, load{}, fmt.Errorf("read a real: %q", words)
 	}

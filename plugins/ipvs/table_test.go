@@ -12,8 +12,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// All that a kernel 6.1 has shown: both families, a virtual server of a mark, one
-// without reals, and flags.
+// All that a kernel 6.1 has shown: both families, a virtual service of a mark, one
+// without destinations, and flags.
 const shownTable = `IP Virtual Server version 1.2.1 (size=4096)
 Prot LocalAddress:Port Scheduler Flags
   -> RemoteAddress:Port Forward Weight ActiveConn InActConn
@@ -32,9 +32,9 @@ func TestReadTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tcp := server{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("172.30.0.41:80")}
-	udp := server{family: sdk.IPv4, protocol: sdk.UDP, addr: netip.MustParseAddrPort("172.30.0.41:53")}
-	sctp := server{family: sdk.IPv6, protocol: sdk.SCTP, addr: netip.MustParseAddrPort("[fd00:172:30::41]:80")}
+	tcp := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("172.30.0.41:80")}
+	udp := serviceKey{family: sdk.IPv4, protocol: sdk.UDP, addr: netip.MustParseAddrPort("172.30.0.41:53")}
+	sctp := serviceKey{family: sdk.IPv6, protocol: sdk.SCTP, addr: netip.MustParseAddrPort("[fd00:172:30::41]:80")}
 	want := table{
 		tcp:  {netip.MustParseAddrPort("10.180.0.1:8080"): {1, 3, 14}, netip.MustParseAddrPort("10.180.1.1:8080"): {0, 0, 1}},
 		udp:  {},
@@ -53,10 +53,10 @@ func TestReadTable(t *testing.T) {
 // Table has what Loads has, of all but marks, as the kernel's own does.
 func (f *fake) Table() (table, error) {
 	f.mu.Lock()
-	servers := slices.Collect(maps.Keys(f.servers))
+	services := slices.Collect(maps.Keys(f.services))
 	f.mu.Unlock()
 	all := make(table)
-	for _, at := range servers {
+	for _, at := range services {
 		if at.mark == 0 {
 			all[at], _, _ = f.Loads(at)
 		}

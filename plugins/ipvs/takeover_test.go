@@ -54,11 +54,11 @@ func (f *fake) runKubeProxy(t *testing.T) sdktest.Scenario {
 	f.ours[netip.MustParseAddr("172.30.0.41")], f.ours[netip.MustParseAddr("172.30.0.43")] = true, true
 	for _, line := range strings.Split(read("ipvsadm"), "\n") {
 		words := strings.Fields(line)
-		at := server{family: sdk.IPv4, protocol: map[string]sdk.Protocol{"-t": sdk.TCP, "-u": sdk.UDP}[words[1]], addr: netip.MustParseAddrPort(words[2])}
+		at := serviceKey{family: sdk.IPv4, protocol: map[string]sdk.Protocol{"-t": sdk.TCP, "-u": sdk.UDP}[words[1]], addr: netip.MustParseAddrPort(words[2])}
 		if words[0] == "-A" {
-			err = f.SetServer(at, how{scheduler: words[4]})
+			err = f.SetService(at, scheduling{scheduler: words[4]})
 		} else {
-			err = f.AddReal(at, netip.MustParseAddrPort(words[4]), 1)
+			err = f.AddDest(at, netip.MustParseAddrPort(words[4]), 1)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -71,7 +71,7 @@ func (f *fake) runKubeProxy(t *testing.T) sdktest.Scenario {
 	return s
 }
 
-// Who comes after a kube-proxy goes on where it was: no virtual server, endpoint or
+// Who comes after a kube-proxy goes on where it was: no virtual service, endpoint or
 // address goes, not even for a moment, and in the end nothing leads to its rules.
 func TestTakesOverFromKubeProxy(t *testing.T) {
 	l := newLife(t)
@@ -80,8 +80,8 @@ func TestTakesOverFromKubeProxy(t *testing.T) {
 	if err := l.full(served); err != nil {
 		t.Fatal(err)
 	}
-	if l.plugin.host.sides[0].book.role != sdk.Active {
-		t.Errorf("kube-proxy's rules serve, and the role is %s", l.plugin.host.sides[0].book.role)
+	if l.plugin.session.families[0].objects.role != sdk.Active {
+		t.Errorf("kube-proxy's rules serve, and the role is %s", l.plugin.session.families[0].objects.role)
 	}
 	for _, r := range l.fake.counted() {
 		for _, never := range []string{"remove server", "remove real", "real ", "unbind", "remove " + device, "; destroy KUBE-CLUSTER-IP"} {
@@ -147,8 +147,8 @@ func TestTakesOverFromKubeProxyThatHadJustBegun(t *testing.T) {
 func TestCleansUpAfterKubeProxy(t *testing.T) {
 	l := newLife(t)
 	(&fakeGround{fake: l.fake}).Place(l.fake.runKubeProxy(t))
-	foreign := server{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("203.0.113.9:443")}
-	if err := l.fake.AddServer(foreign, how{scheduler: "wlc"}); err != nil {
+	foreign := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("203.0.113.9:443")}
+	if err := l.fake.SetService(foreign, scheduling{scheduler: "wlc"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.fake.restore("create OTHER hash:ip family inet hashsize 1024 maxelem 65536", "add OTHER 203.0.113.9"); err != nil {

@@ -13,9 +13,9 @@ import (
 
 // tracked tells of each connection that the kernel's connection tracking knows, in
 // the network namespace of the calling thread.
-func tracked(family sdk.Family, tell func(flow)) error {
+func tracked(of sdk.Family, tell func(flow)) error {
 	inet := netlink.InetFamily(unix.AF_INET)
-	if family == sdk.IPv6 {
+	if of == sdk.IPv6 {
 		inet = unix.AF_INET6
 	}
 	h, err := netlink.NewHandle(unix.NETLINK_NETFILTER)

@@ -17,10 +17,10 @@ import (
 // Connections that began while net.ipv4.vs.conntrack was 0 are unknown to the kernel's
 // connection tracking, for as long as they last: it does not help them that it is 1
 // since. IPVS serves them on. A dataplane of rules would take the next packet of each
-// for the first of a new one, send it elsewhere, and so end it. So whoever means to
-// change the mode is told of them.
+// for the first of a new one, send it elsewhere, and so end it. So the host is told of
+// them before it changes the mode.
 
-// A flow is a connection, by who called whom.
+// A flow is a connection, by its two ends.
 type flow struct {
 	protocol sdk.Protocol
 	from, to netip.AddrPort
@@ -28,42 +28,42 @@ type flow struct {
 
 // seeUntracked counts the established connections of ours that connection tracking
 // does not know, and has Report tell of them.
-func (h *host) seeUntracked() error {
-	flows, err := h.established()
+func (s *session) seeUntracked() error {
+	flows, err := s.established()
 	if err != nil {
 		return err
 	}
-	for _, s := range h.sides {
-		family := s.book.ground.family
-		if !slices.ContainsFunc(flowsOf(flows), func(f flow) bool { return sdk.FamilyOf(f.to.Addr()) == family }) {
+	for _, f := range s.families {
+		of := f.objects.node.family
+		if !slices.ContainsFunc(flowsOf(flows), func(f flow) bool { return sdk.FamilyOf(f.to.Addr()) == of }) {
 			continue // it may know very many, of which none matters
 		}
-		if err := h.plugin.edges.tracked(family, func(f flow) { delete(flows, f); h.env.Step() }); err != nil {
-			return fmt.Errorf("look for untracked %s connections: %w", family, err)
+		if err := s.plugin.machine.tracked(of, func(f flow) { delete(flows, f); s.env.Step() }); err != nil {
+			return fmt.Errorf("look for untracked %s connections: %w", of, err)
 		}
 	}
-	h.tellUntracked(len(flows))
+	s.tellUntracked(len(flows))
 	return nil
 }
 
 func flowsOf(all map[flow]bool) []flow { return slices.Collect(maps.Keys(all)) }
 
-func (h *host) tellUntracked(n int) {
-	if n > 0 && h.untracked == 0 {
-		h.env.Log.Warn("connections began while net.ipv4.vs.conntrack was 0; until they have ended, a change of mode would end them", "connections", n)
+func (s *session) tellUntracked(n int) {
+	if n > 0 && s.untracked == 0 {
+		s.env.Log.Warn("connections began while net.ipv4.vs.conntrack was 0; until they have ended, a change of mode would end them", "connections", n)
 	}
-	h.untracked = n
+	s.untracked = n
 	why := ""
 	if n > 0 {
 		why = fmt.Sprintf("%d established connections began while net.ipv4.vs.conntrack was 0, and would end; wait until they are over (ipvsadm -Lnc lists them)", n)
 	}
-	h.plugin.swapImpact.Store(&why)
+	s.plugin.swapImpact.Store(&why)
 }
 
-// established are the connections to virtual servers of ours that a change of mode
-// must not end. UDP has none: what is sent next is served by whoever serves then.
-func (h *host) established() (map[flow]bool, error) {
-	list, err := os.Open(h.plugin.edges.connections)
+// established are the connections to virtual services of ours that a change of mode
+// must not end. UDP has none: what is sent next is served by what serves then.
+func (s *session) established() (map[flow]bool, error) {
+	list, err := os.Open(s.plugin.machine.connections)
 	if err != nil {
 		return nil, fmt.Errorf("read the connections: %w", err)
 	}
@@ -71,16 +71,16 @@ func (h *host) established() (map[flow]bool, error) {
 	all := make(map[flow]bool)
 	lines := bufio.NewScanner(list)
 	for lines.Scan() {
-		if f, ok := establishedIn(lines.Text()); ok && h.serves(f) {
+		if f, ok := establishedIn(lines.Text()); ok && s.serves(f) {
 			all[f] = true
 		}
 	}
 	return all, lines.Err()
 }
 
-func (h *host) serves(f flow) bool {
-	at := server{family: sdk.FamilyOf(f.to.Addr()), protocol: f.protocol, addr: f.to}
-	return slices.ContainsFunc(h.sides, func(s *side) bool { _, ours := s.book.have.servers[at]; return ours })
+func (s *session) serves(f flow) bool {
+	at := serviceKey{family: sdk.FamilyOf(f.to.Addr()), protocol: f.protocol, addr: f.to}
+	return slices.ContainsFunc(s.families, func(f *family) bool { _, ours := f.objects.have.services[at]; return ours })
 }
 
 // establishedIn reads a line of the kernel's list (kept says what it looks like), if
@@ -96,26 +96,26 @@ func establishedIn(line string) (flow, bool) {
 	return flow{protocol, from, to}, ok && ok1 && ok2
 }
 
-// keepTracking looks after the parameter: somebody else may set it to 0. It counts
+// keepTracking looks after the parameter: another program may set it to 0. It counts
 // again while there is anything to count.
-func (h *host) keepTracking(s *side) error {
-	if s != h.sides[0] {
+func (s *session) keepTracking(f *family) error {
+	if f != s.families[0] {
 		return nil
 	}
 	const name = "net/ipv4/vs/conntrack"
-	value, err := os.ReadFile(h.plugin.edges.parameters + name)
+	value, err := os.ReadFile(s.plugin.machine.parameters + name)
 	if err != nil {
 		return err
 	}
 	set := strings.TrimSpace(string(value)) == "1"
-	if set && h.untracked == 0 {
+	if set && s.untracked == 0 {
 		return nil
 	}
-	if !set && h.sysctls != sdk.ExpectSysctls {
-		h.env.Log.Warn("somebody set net.ipv4.vs.conntrack to 0; it is set again")
-		if err := h.plugin.edges.settings(s.book.ground.node, h.options).Take(h.env.Ledger, mode, h.env.Log); err != nil {
+	if !set && s.sysctls != sdk.ExpectSysctls {
+		s.env.Log.Warn("another program set net.ipv4.vs.conntrack to 0; it is set again")
+		if err := s.plugin.machine.settings(f.objects.node.node, s.options).Take(s.env.Ledger, mode, s.env.Log); err != nil {
 			return err
 		}
 	}
-	return h.seeUntracked()
+	return s.seeUntracked()
 }

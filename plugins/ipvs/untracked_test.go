@@ -62,7 +62,7 @@ func TestTellsOfUntrackedConnections(t *testing.T) {
 func (l *life) keepTracking() {
 	l.Helper()
 	l.quiet(func() {
-		if err := l.plugin.host.keepTracking(l.plugin.host.sides[0]); err != nil {
+		if err := l.plugin.session.keepTracking(l.plugin.session.families[0]); err != nil {
 			l.Fatal(err)
 		}
 	})

@@ -94,8 +94,8 @@ func (l *life) role(r sdk.Role) {
 func (l *life) reap() {
 	l.Helper()
 	l.quiet(func() {
-		for _, s := range l.plugin.host.sides {
-			if err := s.reap(); err != nil {
+		for _, f := range l.plugin.session.families {
+			if err := f.reap(); err != nil {
 				l.Fatal(err)
 			}
 		}
@@ -119,23 +119,23 @@ func (f *fake) picture() string {
 			add("in %s: %s %q", name, e, n.comment)
 		}
 	}
-	for at, s := range f.servers {
+	for at, s := range f.services {
 		name := at.String()
 		if at.mark != 0 {
 			name = fmt.Sprintf("mark of %s %s", marks[at.mark], at.family)
 		}
-		add("server %s %s %#x", name, s.how, s.flags)
-		for real, weight := range s.reals {
-			add("server %s: %s weight %d", name, real, weight)
+		add("server %s %s %#x", name, s.scheduling, s.flags)
+		for dest, weight := range s.dests {
+			add("server %s: %s weight %d", name, dest, weight)
 		}
 	}
 	for a := range f.ours {
 		add("address %s", a)
 	}
-	for family, tables := range f.tables {
+	for of, tables := range f.tables {
 		for id, rules := range tables {
 			for i, r := range rules {
-				add("%s %s %03d: %s", family, id, i, r)
+				add("%s %s %03d: %s", of, id, i, r)
 			}
 		}
 	}

@@ -13,27 +13,27 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A piece is what one Service needs of the kernel.
-type piece struct {
-	mark    uint32 // of the virtual server for callers on this node; zero: there is none
-	places  map[server]place
-	entries map[entry]note // needed whichever Service has a place
+// desired is what one Service needs of the kernel.
+type desired struct {
+	mark    uint32 // of the virtual service for callers on this node; zero: there is none
+	specs   map[serviceKey]spec
+	entries map[entry]note // needed whichever Service owns a virtual service
 	vips    []netip.Addr   // addresses that the node must have
 }
 
-// A place is one address that a frontend stands for, or one mark. A Service that
-// names an address has it, rather than one that has a node port there.
-type place struct {
-	how     how
-	reals   []netip.AddrPort // each of weight 1; in order
-	drains  bool             // a real that leaves keeps its connections
-	serving []netip.Addr     // UDP: so does one of these; in order
-	any     bool             // by a node port's number alone
-	entries map[entry]note   // needed by who has the place
+// A spec is what a virtual service should be, at one address that a frontend stands for, or for
+// one mark. A Service that names an address takes precedence over one with a node port there.
+type spec struct {
+	scheduling scheduling
+	dests      []netip.AddrPort // each of weight 1; in order
+	drains     bool             // a destination that leaves keeps its connections
+	serving    []netip.Addr     // UDP: so does one of these; in order
+	any        bool             // by a node port's number alone
+	entries    map[entry]note   // needed by the Service that owns it
 }
 
-// A ground is what a Service's piece depends on besides the Service.
-type ground struct {
+// A nodeConfig is what the objects of a Service depend on besides the Service.
+type nodeConfig struct {
 	family    sdk.Family
 	node      sdk.Node
 	addrs     []netip.Addr // of the node, that take node ports
@@ -43,61 +43,61 @@ type ground struct {
 // schedulerHint is the key in Service.Hints.
 const schedulerHint = "ipvs.scheduler"
 
-// A render puts the piece of one Service together.
+// A render puts together what one Service needs.
 type render struct {
-	ground
-	svc sdk.Service
-	how how
-	piece
+	nodeConfig
+	svc        sdk.Service
+	scheduling scheduling
+	desired
 }
 
 // want is what svc needs. It is pure. mark is the Service's own, or zero unless needsMark.
-func (g ground) want(svc sdk.Service, mark uint32) (piece, error) {
-	r := render{ground: g, svc: svc, how: how{scheduler: g.scheduler, affinity: seconds(svc.Affinity)},
-		piece: piece{mark: mark, places: make(map[server]place), entries: make(map[entry]note)}}
+func (n nodeConfig) want(svc sdk.Service, mark uint32) (desired, error) {
+	r := render{nodeConfig: n, svc: svc, scheduling: scheduling{scheduler: n.scheduler, affinity: seconds(svc.Affinity)},
+		desired: desired{mark: mark, specs: make(map[serviceKey]spec), entries: make(map[entry]note)}}
 	if hint := svc.Hints[schedulerHint]; hint != "" {
-		r.how.scheduler = hint
+		r.scheduling.scheduler = hint
 	}
-	if !slices.Contains(schedulers, r.how.scheduler) {
-		return piece{}, &sdk.Refusal{Field: schedulerHint, Why: fmt.Sprintf("the kernel has no scheduler %q", r.how.scheduler), Try: "one of " + strings.Join(schedulers, ", ")}
+	if !slices.Contains(schedulers, r.scheduling.scheduler) {
+		return desired{}, &sdk.Refusal{Field: schedulerHint, Why: fmt.Sprintf("the kernel has no scheduler %q", r.scheduling.scheduler), Try: "one of " + strings.Join(schedulers, ", ")}
 	}
 	if strings.ContainsFunc(label(svc.Name), unfit) {
-		return piece{}, &sdk.Refusal{Field: "name", Why: fmt.Sprintf("%q cannot be noted in a set", svc.Name)}
+		return desired{}, &sdk.Refusal{Field: "name", Why: fmt.Sprintf("%q cannot be noted in a set", svc.Name)}
 	}
 	for _, f := range svc.Frontends {
 		r.frontend(f)
 	}
 	r.callsItself()
 	if needsMark(svc) {
-		r.places[server{family: g.family, mark: mark}] = r.place(svc.Cluster)
+		r.specs[serviceKey{family: n.family, mark: mark}] = r.spec(svc.Cluster)
 	}
 	if svc.HealthPort != 0 {
-		r.entries[entry{set: healthPorts, family: g.family, port: svc.HealthPort}] = note{}
+		r.entries[entry{set: healthPorts, family: n.family, port: svc.HealthPort}] = note{}
 	}
-	return r.piece, nil
+	return r.desired, nil
 }
 
-func (r *render) place(list []sdk.Endpoint) place {
-	p := place{how: r.how, reals: addrs(list), entries: make(map[entry]note)}
+func (r *render) spec(list []sdk.Endpoint) spec {
+	p := spec{scheduling: r.scheduling, dests: addrs(list), entries: make(map[entry]note)}
 	switch r.svc.Name.Protocol {
 	case sdk.TCP:
-		p.drains = r.how.drains()
-	case sdk.UDP: // flows stay with who still serves, and when nobody does
+		p.drains = r.scheduling.drains()
+	case sdk.UDP: // flows stay with endpoints that still serve, and when none does
 		p.serving = serving(r.svc)
-		p.drains = len(p.serving) == 0 && r.how.drains()
+		p.drains = len(p.serving) == 0 && r.scheduling.drains()
 	}
 	return p
 }
 
-// wants reports whether real is one of the place's.
-func (p place) wants(real netip.AddrPort) bool {
-	_, found := slices.BinarySearchFunc(p.reals, real, netip.AddrPort.Compare)
+// wants reports whether dest is one of the spec's.
+func (p spec) wants(dest netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(p.dests, dest, netip.AddrPort.Compare)
 	return found
 }
 
-// keeps reports whether a real that is no longer wanted keeps its connections.
-func (p place) keeps(real netip.AddrPort) bool {
-	_, serves := slices.BinarySearchFunc(p.serving, real.Addr(), netip.Addr.Compare)
+// keeps reports whether a destination that is no longer wanted keeps its connections.
+func (p spec) keeps(dest netip.AddrPort) bool {
+	_, serves := slices.BinarySearchFunc(p.serving, dest.Addr(), netip.Addr.Compare)
 	return p.drains || serves
 }
 
@@ -111,7 +111,7 @@ func serving(svc sdk.Service) []netip.Addr {
 	return slices.Compact(all)
 }
 
-// seconds is how long the kernel keeps a client's real: whole seconds, at least one.
+// seconds is how long the kernel keeps a client's destination: whole seconds, at least one.
 func seconds(d time.Duration) uint32 {
 	if d <= 0 {
 		return 0
@@ -132,7 +132,7 @@ func (r *render) frontend(f sdk.Frontend) {
 		p := r.serve(f)
 		r.led(p, f, at)
 		r.verdicts(p, f, at)
-		r.places[server{family: r.family, protocol: r.svc.Name.Protocol, addr: at}] = p
+		r.specs[serviceKey{family: r.family, protocol: r.svc.Name.Protocol, addr: at}] = p
 	}
 	for _, s := range r.memberships(f) {
 		r.note(s, f)
@@ -154,28 +154,28 @@ func (r *render) at(f sdk.Frontend) []netip.AddrPort {
 	return all
 }
 
-// serve is the virtual server at each of f's addresses.
-func (r *render) serve(f sdk.Frontend) place {
+// serve is the virtual service at each of f's addresses.
+func (r *render) serve(f sdk.Frontend) spec {
 	list := r.svc.Endpoints(f.Policy)
 	if len(r.svc.Cluster) == 0 {
-		list = nil // nobody serves, whatever else is said
+		list = nil // there is no endpoint, whatever else is said
 	}
-	p := r.place(list)
+	p := r.spec(list)
 	p.any = f.Addr.Addr().IsUnspecified()
 	return p
 }
 
 // led notes that callers on this node of an external Local frontend go to the
-// virtual server that has all endpoints.
-func (r *render) led(p place, f sdk.Frontend, at netip.AddrPort) {
+// virtual service that has all endpoints.
+func (r *render) led(p spec, f sdk.Frontend, at netip.AddrPort) {
 	if f.External() && f.Policy == sdk.Local {
 		p.entries[r.entry(nearMarks, at)] = note{comment: label(r.svc.Name), mark: r.mark}
 	}
 }
 
-// verdicts notes who must not be answered, not even by a refusal: who may not call,
-// and who may but finds nobody near.
-func (r *render) verdicts(p place, f sdk.Frontend, at netip.AddrPort) {
+// verdicts notes callers that must get no answer, not even a refusal: those that may not
+// call, and those that may but find no endpoint near.
+func (r *render) verdicts(p spec, f sdk.Frontend, at netip.AddrPort) {
 	whose := note{comment: label(r.svc.Name)}
 	if len(f.Sources) > 0 {
 		p.entries[r.entry(restricted, at)] = whose
@@ -190,9 +190,9 @@ func (r *render) verdicts(p place, f sdk.Frontend, at netip.AddrPort) {
 	switch {
 	case len(r.svc.Cluster) == 0 || len(r.svc.Endpoints(f.Policy)) > 0:
 	case f.External():
-		p.entries[r.entry(nobodyNearOuter, at)] = whose
+		p.entries[r.entry(noneNearOuter, at)] = whose
 	default:
-		p.entries[r.entry(nobodyNear, at)] = whose
+		p.entries[r.entry(noneNear, at)] = whose
 	}
 }
 
@@ -229,7 +229,7 @@ func (r *render) memberships(f sdk.Frontend) []set {
 	return []set{all}
 }
 
-// note enters f in s, with whose it is.
+// note enters f in s, with its Service.
 func (r *render) note(s set, f sdk.Frontend) {
 	n := note{comment: comment(r.svc.Name, f)}
 	if sets[s].form == formPort {
@@ -265,7 +265,7 @@ func addrs(list []sdk.Endpoint) []netip.AddrPort {
 	return all
 }
 
-// label is how an entry says whose it is: "ns1/web:http". The protocol and the family
+// label is how an entry names its Service: "ns1/web:http". The protocol and the family
 // are the entry's own.
 func label(n sdk.Name) string {
 	if n.Port == "" {
@@ -274,7 +274,7 @@ func label(n sdk.Name) string {
 	return n.Namespace + "/" + n.Service + ":" + n.Port
 }
 
-// comment says whose a frontend is, and what its set does not.
+// comment names the Service of a frontend, and says what its set does not.
 func comment(n sdk.Name, f sdk.Frontend) string {
 	text := label(n)
 	if f.Kind == sdk.NodePort && !f.Addr.Addr().IsUnspecified() {

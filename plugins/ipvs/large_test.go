@@ -123,10 +123,10 @@ func TestALargeServiceIsServedMeanwhile(t *testing.T) {
 			l.restart()
 		}
 		l.plugin.Among = 0
-		at := server{family: sdk.IPv4, protocol: sdk.TCP, addr: s.Services[0].Frontends[0].Addr}
+		at := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: s.Services[0].Frontends[0].Addr}
 		l.fake.refuse = func(string) error { // asked before each request
 			serving := 0
-			for _, weight := range l.fake.servers[at].reals {
+			for _, weight := range l.fake.services[at].dests {
 				if weight > 0 {
 					serving++
 				}
@@ -148,10 +148,10 @@ func TestALargeServiceIsServedMeanwhile(t *testing.T) {
 		l.brought()
 		l.fake.mu.Lock()
 		l.fake.refuse = nil
-		reals := l.fake.servers[at].reals
+		dests := l.fake.services[at].dests
 		for _, ep := range s.Services[0].Cluster {
-			if reals[ep.Addr] != 1 {
-				t.Errorf("anew: %t: %s has weight %d", anew, ep.Addr, reals[ep.Addr])
+			if dests[ep.Addr] != 1 {
+				t.Errorf("anew: %t: %s has weight %d", anew, ep.Addr, dests[ep.Addr])
 				break
 			}
 		}
@@ -195,16 +195,16 @@ func TestManyEndpointsAreComparedInGoodTime(t *testing.T) {
 	if err := l.full(s); err != nil {
 		t.Fatal(err)
 	}
-	b := l.plugin.host.sides[0].book
-	at := server{family: sdk.IPv4, protocol: sdk.TCP, addr: s.Services[0].Frontends[0].Addr}
+	o := l.plugin.session.families[0].objects
+	at := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: s.Services[0].Frontends[0].Addr}
 	of := func(n int) time.Duration {
-		place := b.pieces[s.Services[0].Name].places[at]
-		place.reals = place.reals[len(place.reals)-n:]
+		spec := o.desired[s.Services[0].Name].specs[at]
+		spec.dests = spec.dests[len(spec.dests)-n:]
 		best := time.Hour
 		for range 5 {
 			began := time.Now()
-			for real := range b.have.servers[at].reals {
-				_ = place.wants(real)
+			for dest := range o.have.services[at].dests {
+				_ = spec.wants(dest)
 			}
 			best = min(best, time.Since(began))
 		}

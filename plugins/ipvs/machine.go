@@ -15,17 +15,16 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// Edges are where this process ends and a machine begins. A test has a machine of
-// its own.
-type edges struct {
+// A machine is what this process reaches outside of itself. A test has a machine of its own.
+type machine struct {
 	probe   func(context.Context, options) error // a *sdk.Refusal says what the machine lacks
 	release func() string                        // of its kernel
 
 	open  func() (kernel, error)                // all of the kernel
 	reach func(context.Context) (kernel, error) // what there is of it: parts may be nil
 
-	rules func(ctx context.Context, backend string) (map[sdk.Family]ruler, error) // "auto": as the node does
-	ruled func(context.Context, sdk.Family) ([]ruler, error)                      // those that may have rules
+	rules func(ctx context.Context, backend string) (map[sdk.Family]ruleTool, error) // "auto": as the node does
+	ruled func(context.Context, sdk.Family) ([]ruleTool, error)                      // those that may have rules
 
 	forget      func(sdk.Family, conntrack.Served) (int, error)
 	tracked     func(sdk.Family, func(flow)) error // tells what connection tracking knows
@@ -33,8 +32,8 @@ type edges struct {
 	connections string                             // where IPVS lists them
 }
 
-// A ruler has the rules of one family, in one backend.
-type ruler interface {
+// A ruleTool has the rules of one family, in one backend.
+type ruleTool interface {
 	Save(ctx context.Context, tables ...string) (iptables.Tables, error) // no names: all
 	Restore(context.Context, *iptables.Script) error
 	String() string

@@ -12,23 +12,23 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A server names a virtual server: by the address that packets are sent to, or by
+// A serviceKey names a virtual service: by the address that packets are sent to, or by
 // the mark that they have.
-type server struct {
+type serviceKey struct {
 	family   sdk.Family
 	protocol sdk.Protocol   // not with a mark
 	addr     netip.AddrPort // not with a mark
 	mark     uint32
 }
 
-func (s server) String() string {
+func (s serviceKey) String() string {
 	if s.mark != 0 {
 		return fmt.Sprintf("mark %#x %s", s.mark, s.family)
 	}
 	return fmt.Sprintf("%s %s", s.protocol, s.addr)
 }
 
-func compareServers(a, b server) int {
+func compareServices(a, b serviceKey) int {
 	return cmp.Or(
 		cmp.Compare(a.family, b.family),
 		a.addr.Compare(b.addr),
@@ -37,32 +37,32 @@ func compareServers(a, b server) int {
 	)
 }
 
-// A how is the way in which a virtual server chooses.
-type how struct {
+// scheduling is the way in which a virtual service chooses.
+type scheduling struct {
 	scheduler string
-	affinity  uint32 // seconds that a client keeps its real; zero: it does not
+	affinity  uint32 // seconds that a client keeps its destination; zero: it does not
 }
 
-func (h how) String() string {
+func (h scheduling) String() string {
 	if h.affinity > 0 {
 		return fmt.Sprintf("%s, sticky for %ds", h.scheduler, h.affinity)
 	}
 	return h.scheduler
 }
 
-// A virtual is a virtual server as the kernel has it: each real with its weight. A
+// An observed virtual service is as the kernel has it: each destination with its weight. A
 // real of weight 0 gets no new connection and keeps those it has.
-type virtual struct {
-	how   how
-	flags uint32 // as the kernel shows them; what is read and does not fit how is set again
-	reals map[netip.AddrPort]int
+type observed struct {
+	scheduling scheduling
+	flags      uint32 // as the kernel shows them; what is read and does not fit how is set again
+	dests      map[netip.AddrPort]int
 }
 
-// serving are the reals that new connections go to, in order.
-func (v virtual) serving() []netip.AddrPort {
+// serving are the destinations that new connections go to, in order.
+func (v observed) serving() []netip.AddrPort {
 	return slices.SortedFunc(func(yield func(netip.AddrPort) bool) {
-		for real := range maps.Keys(v.reals) {
-			if v.reals[real] > 0 && !yield(real) {
+		for dest := range maps.Keys(v.dests) {
+			if v.dests[dest] > 0 && !yield(dest) {
 				return
 			}
 		}
@@ -72,17 +72,17 @@ func (v virtual) serving() []netip.AddrPort {
 // The schedulers that the kernel has. Which of them it can load is another question.
 var schedulers = []string{"rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh"}
 
-// Flags of a virtual server, as the kernel names them.
+// Flags of a virtual service, as the kernel names them.
 const (
 	flagPersistent = 0x1
 	flagHashed     = 0x2  // set by the kernel itself
-	flagFallback   = 0x8  // sh, mh: go on to another real when the one found has weight 0
+	flagFallback   = 0x8  // sh, mh: go on to another destination when the one found has weight 0
 	flagPort       = 0x10 // sh, mh: look at the client's port too
 )
 
 // flags are those that the kernel is given. A scheduler that hashes would refuse the
-// clients of a real that is being drained, so it goes on to another.
-func (h how) flags() uint32 {
+// clients of a destination that is being drained, so it goes on to another.
+func (h scheduling) flags() uint32 {
 	var flags uint32
 	if h.affinity > 0 {
 		flags |= flagPersistent
@@ -96,6 +96,6 @@ func (h how) flags() uint32 {
 	return flags
 }
 
-// drains reports whether a real of weight 0 may stay in a virtual server. dh would
-// go on refusing whoever it had sent there.
-func (h how) drains() bool { return h.scheduler != "dh" }
+// drains reports whether a destination of weight 0 may stay in a virtual service. dh would
+// go on refusing the clients that it had sent there.
+func (h scheduling) drains() bool { return h.scheduler != "dh" }
