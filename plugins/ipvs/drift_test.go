@@ -113,7 +113,7 @@ func TestNoticesEachStrangeEntry(t *testing.T) {
 
 // An address of the node of which no event told is found with the next reading, and node
 // ports are served there.
-func TestFindsAddressesThatNoEventTold(t *testing.T) {
+func TestFindsAddressesWithoutAnEvent(t *testing.T) {
 	l := newLife(t)
 	s := many(1)
 	if err := l.full(s); err != nil {

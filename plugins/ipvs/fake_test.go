@@ -46,7 +46,7 @@ type fake struct {
 
 type fakeService struct {
 	observed
-	turn  int
+	next  int
 	stuck map[netip.Addr]netip.AddrPort
 	conns map[netip.AddrPort]int // that are open, by real
 }

@@ -24,7 +24,7 @@ func widened(svc sdk.Service, first byte, n int) sdk.Service {
 
 // told is an update, and what the dataplane says of each Service that it does not serve
 // as that says.
-func (l *life) told(u sdk.Update) map[sdk.Name]error {
+func (l *life) tell(u sdk.Update) map[sdk.Name]error {
 	l.Helper()
 	u.From, u.To = l.revision, l.revision+1
 	if u.Full {
@@ -73,12 +73,12 @@ func TestNobodyWaitsForALargeService(t *testing.T) {
 
 	large := widened(s.Services[0], 11, 5*slice)
 	one, other := widened(s.Services[1], 12, 1), widened(s.Services[2], 13, 1)
-	failed := l.told(sdk.Update{Set: []sdk.Service{large, one}})
+	failed := l.tell(sdk.Update{Set: []sdk.Service{large, one}})
 	var refusal *sdk.Refusal
 	if why := failed[large.Name]; len(failed) != 1 || why == nil || errors.As(why, &refusal) || !strings.Contains(why.Error(), "still to be written") {
 		t.Fatalf("failed: %v; want %s alone, and how much is left", failed, large.Name)
 	}
-	if failed := l.told(sdk.Update{Set: []sdk.Service{other}}); len(failed) > 0 {
+	if failed := l.tell(sdk.Update{Set: []sdk.Service{other}}); len(failed) > 0 {
 		t.Fatalf("failed: %v", failed)
 	}
 	l.brought()
@@ -90,7 +90,7 @@ func TestNobodyWaitsForALargeService(t *testing.T) {
 	if one, other := at("12.", slices.IndexFunc[[]string]), at("13.", slices.IndexFunc[[]string]); first < 0 || one < 0 || one > first || other < 0 || other > last {
 		t.Errorf("the large one is written by requests %d to %d, the others by %d and %d of:\n%.3000s", first, last, one, other, strings.Join(requests, "\n"))
 	}
-	if failed := l.told(sdk.Update{Set: []sdk.Service{large}}); len(failed) > 0 { // it is offered again
+	if failed := l.tell(sdk.Update{Set: []sdk.Service{large}}); len(failed) > 0 { // it is offered again
 		t.Errorf("once it is written: %v", failed)
 	}
 	if wrote := l.fake.counted(); len(wrote) > 0 {
@@ -142,7 +142,7 @@ func TestALargeServiceIsServedMeanwhile(t *testing.T) {
 		if !anew {
 			u = sdk.Update{Set: s.Services[:1]}
 		}
-		if failed := l.told(u); len(failed) != 1 || failed[s.Services[0].Name] == nil {
+		if failed := l.tell(u); len(failed) != 1 || failed[s.Services[0].Name] == nil {
 			t.Fatalf("anew: %t: failed: %v", anew, failed)
 		}
 		l.brought()
@@ -175,7 +175,7 @@ func TestTooManyEndpointsAreRefused(t *testing.T) {
 		if u.Full {
 			l.restart()
 		}
-		failed := l.told(u)
+		failed := l.tell(u)
 		if why := failed[s.Services[0].Name]; len(failed) != 1 || !errors.As(why, &refusal) || refusal.Field == "" || refusal.Try == "" {
 			t.Errorf("full: %t: failed: %v", u.Full, failed)
 		}

@@ -17,7 +17,7 @@ import (
 )
 
 // Two endpoints in each family, and somebody who calls.
-const leaving = `
+const endpointsToLeave = `
 -- services --
 ns1/web PROTO
   cluster-ip 172.30.0.41:80
@@ -55,7 +55,7 @@ func (s *stand) shows(text string) bool {
 // comes back, while nobody else is sent there; when he has hung up the endpoint goes.
 func TestKernelIPVSDrainsLiveConnections(t *testing.T) {
 	s := newStand(t, "")
-	served := s.serve(strings.ReplaceAll(leaving, "PROTO", "tcp"))
+	served := s.serve(strings.ReplaceAll(endpointsToLeave, "PROTO", "tcp"))
 	fewer := served
 	callers := make(map[*net.TCPConn]netip.AddrPort)
 	for _, p := range served.Packets {
@@ -110,8 +110,8 @@ func (s *stand) reap() {
 	s.Helper()
 	err := s.plugin.Do(s.Context(), func(map[sdk.Name]sdk.Service) error {
 		var errs []error
-		for _, side := range s.plugin.session.families {
-			errs = append(errs, side.reap())
+		for _, family := range s.plugin.session.families {
+			errs = append(errs, family.reap())
 		}
 		return errors.Join(errs...)
 	})
@@ -165,7 +165,7 @@ func TestKernelIPVSEndpointsLeave(t *testing.T) {
 		{"datagrams, to the last", "udp", false, true, stays},
 		{"an association", "sctp", false, false, ends},
 	} {
-		served := s.serve(strings.ReplaceAll(leaving, "PROTO", c.protocol))
+		served := s.serve(strings.ReplaceAll(endpointsToLeave, "PROTO", c.protocol))
 		fewer := served
 		flows := make(map[sdktest.Flow]netip.AddrPort)
 		for _, p := range served.Packets {

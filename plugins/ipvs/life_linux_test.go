@@ -52,7 +52,7 @@ func TestKernelIPVSOptions(t *testing.T) {
 }
 
 // A client keeps its endpoint, and who comes after us can be told.
-func TestKernelIPVSStickyClientsAreTold(t *testing.T) {
+func TestKernelIPVSHandsOverAffinity(t *testing.T) {
 	s := newStand(t, "")
 	served := s.serve(strings.Replace(twoEndpoints, "  endpoint   10.180.1.1:8080\n", "  affinity 10m\n  endpoint   10.180.1.1:8080\n", 1))
 	first := s.packet(served.Packets[0])
@@ -64,12 +64,12 @@ func TestKernelIPVSStickyClientsAreTold(t *testing.T) {
 	if shown := strings.Join(s.services(), "\n"); !strings.Contains(shown, "-p 600") {
 		t.Errorf("the virtual server does not persist:\n%s", shown)
 	}
-	var told []sdk.AffinityEntry
-	if err := s.plugin.ExportAffinity(t.Context(), func(stick sdk.AffinityEntry) error { told = append(told, stick); return nil }); err != nil {
+	var answer []sdk.AffinityEntry
+	if err := s.plugin.ExportAffinity(t.Context(), func(entry sdk.AffinityEntry) error { answer = append(answer, entry); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if len(told) != 1 || told[0].Endpoint != first.Endpoint || told[0].Client != netip.MustParseAddr("10.180.0.9") || told[0].Left <= 0 || told[0].Left > 10*time.Minute {
-		t.Errorf("told is %+v; %s was found", told, first.Endpoint)
+	if len(answer) != 1 || answer[0].Endpoint != first.Endpoint || answer[0].Client != netip.MustParseAddr("10.180.0.9") || answer[0].Left <= 0 || answer[0].Left > 10*time.Minute {
+		t.Errorf("told is %+v; %s was found", answer, first.Endpoint)
 	}
 }
 
@@ -100,8 +100,8 @@ func TestKernelIPVSGuardAndMasqueradeComeFirst(t *testing.T) {
 		}
 	}}
 	s.plugin.kernel = k
-	for _, side := range s.plugin.session.families {
-		side.kernel = k
+	for _, family := range s.plugin.session.families {
+		family.kernel = k
 	}
 	s.packets(s.serve(loadBalancer))
 	if bound == 0 {
@@ -109,7 +109,7 @@ func TestKernelIPVSGuardAndMasqueradeComeFirst(t *testing.T) {
 	}
 }
 
-// In a crowd, what the kernel does not like does not hold up the others, and is named.
+// Among many steps, one that the kernel refuses does not hold up the others, and is named.
 func TestKernelIPVSSendsMany(t *testing.T) {
 	s := newStand(t, "")
 	at := func(i int) serviceKey {

@@ -18,7 +18,7 @@ import (
 // and who calls is served.
 func TestKernelIPVSChangesLive(t *testing.T) {
 	s := newStand(t, "")
-	served := s.serve(strings.ReplaceAll(leaving, "PROTO", "tcp"))
+	served := s.serve(strings.ReplaceAll(endpointsToLeave, "PROTO", "tcp"))
 	callers := make(map[*net.TCPConn]netip.AddrPort)
 	for _, p := range served.Packets {
 		caller := s.connect(p)
@@ -63,10 +63,10 @@ func TestKernelIPVSChangesLive(t *testing.T) {
 }
 
 // A client whose endpoint leaves is sent to another, and sticks to that one.
-func TestKernelIPVSSticksAnew(t *testing.T) {
+func TestKernelIPVSAffinityBeginsAnew(t *testing.T) {
 	s := newStand(t, "")
 	for _, protocol := range []string{"tcp", "udp", "sctp"} {
-		served := s.serve(strings.Replace(strings.ReplaceAll(leaving, "PROTO", protocol), "  cluster-ip", "  affinity   10m\n  cluster-ip", 1))
+		served := s.serve(strings.Replace(strings.ReplaceAll(endpointsToLeave, "PROTO", protocol), "  cluster-ip", "  affinity   10m\n  cluster-ip", 1))
 		fewer := served
 		for _, p := range served.Packets {
 			first := s.packet(p)

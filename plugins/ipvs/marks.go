@@ -23,14 +23,14 @@ func (n nodeConfig) masquerade() uint32 { return 1 << (n.node.MasqueradeBit & 31
 // when the kernel has no virtual service of it: a Service that is rendered anew, because what
 // was put had only been planned, keeps the mark that its connections have.
 type marks struct {
-	of      map[sdk.Name]uint32
-	owner   map[uint32]sdk.Name
-	leaving map[sdk.Name]bool
-	next    uint32
+	of       map[sdk.Name]uint32
+	owner    map[uint32]sdk.Name
+	unneeded map[sdk.Name]bool
+	next     uint32
 }
 
 func newMarks() marks {
-	return marks{of: make(map[sdk.Name]uint32), owner: make(map[uint32]sdk.Name), leaving: make(map[sdk.Name]bool)}
+	return marks{of: make(map[sdk.Name]uint32), owner: make(map[uint32]sdk.Name), unneeded: make(map[sdk.Name]bool)}
 }
 
 // take is the mark of name, a new one if it has none.
@@ -57,18 +57,18 @@ func (m *marks) keep(name sdk.Name, mark uint32) {
 // leave notes that the Service called name needs its mark no more.
 func (m *marks) leave(name sdk.Name) {
 	if _, has := m.of[name]; has {
-		m.leaving[name] = true
+		m.unneeded[name] = true
 	}
 }
 
 // settle frees the marks that are not needed, once the kernel has what it should.
 func (m *marks) settle(needed map[sdk.Name]desired) {
-	for name := range m.leaving {
+	for name := range m.unneeded {
 		if needed[name].mark == 0 {
 			m.release(name)
 		}
 	}
-	clear(m.leaving)
+	clear(m.unneeded)
 }
 
 func (m *marks) release(name sdk.Name) {

@@ -79,10 +79,10 @@ func TestAMarkIsOfOneService(t *testing.T) {
 	l.role(sdk.Active)
 	l.plugin.Among = 0
 	large := widened(s.Services[0], 11, 2*slice+1)
-	if failed := l.told(sdk.Update{Set: []sdk.Service{large}}); len(failed) != 1 {
+	if failed := l.tell(sdk.Update{Set: []sdk.Service{large}}); len(failed) != 1 {
 		t.Fatalf("nothing is left to be written: %v", failed)
 	}
-	if failed := l.told(sdk.Update{Set: s.Services[1:]}); len(failed) > 0 {
+	if failed := l.tell(sdk.Update{Set: s.Services[1:]}); len(failed) > 0 {
 		t.Fatal(failed)
 	}
 	l.brought()
@@ -94,7 +94,7 @@ func TestAMarkIsOfOneService(t *testing.T) {
 	l.sync(sdk.Update{Delete: []sdk.Name{s.Services[1].Name}})
 	l.quiet(func() {
 		marks := l.plugin.session.families[0].objects.marks
-		if len(marks.of) != 2 || len(marks.owner) != 2 || len(marks.leaving) != 0 {
+		if len(marks.of) != 2 || len(marks.owner) != 2 || len(marks.unneeded) != 0 {
 			t.Errorf("after a Service has gone there are %+v", marks)
 		}
 	})

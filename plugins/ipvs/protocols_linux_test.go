@@ -57,14 +57,14 @@ fd00:10:180::9   > [fd00:172:30::41]:80 PROTO   = [fd00:10:180::1]:8080
 fd00:10:180::9   > [fd00:172:30::43]:80 PROTO   = drop
 `
 
-// A caller of a Service that nobody serves is told so. SCTP does not heed it.
-const toldSo = `10.180.0.9       > 172.30.0.44:80 PROTO         = reject
+// A caller of a Service without an endpoint is refused. SCTP does not notice that.
+const refused = `10.180.0.9       > 172.30.0.44:80 PROTO         = reject
 fd00:10:180::9   > [fd00:172:30::44]:80 PROTO   = reject
 `
 
 func TestKernelIPVSEveryProtocol(t *testing.T) {
 	s := newStand(t, "")
-	for protocol, text := range map[string]string{"tcp": everyWay + toldSo, "udp": everyWay + toldSo, "sctp": everyWay} {
+	for protocol, text := range map[string]string{"tcp": everyWay + refused, "udp": everyWay + refused, "sctp": everyWay} {
 		served := s.serve(strings.ReplaceAll(text, "PROTO", protocol))
 		for _, p := range served.Packets {
 			s.packet(p)

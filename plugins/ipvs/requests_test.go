@@ -275,16 +275,16 @@ func TestStandbyTellsWhatItLeavesOut(t *testing.T) {
 			t.Errorf("Standby has a virtual server at %s", at)
 		}
 	}
-	told := 0
+	answer := 0
 	err := l.plugin.Inspect(t.Context(), func(s sdk.Served) error {
-		told++
+		answer++
 		if len(s.Endpoints) != 2 {
 			t.Errorf("%s at %s leads to %v", s.Name, s.Frontend, s.Endpoints)
 		}
 		return nil
 	})
-	if err != nil || told != 4 {
-		t.Errorf("told of %d frontends, %v", told, err)
+	if err != nil || answer != 4 {
+		t.Errorf("told of %d frontends, %v", answer, err)
 	}
 }
 

@@ -148,7 +148,7 @@ func (w *roleWalk) wrong() string {
 	if flows := w.flows(); w.role == sdk.Draining && flows != len(w.open) {
 		return fmt.Sprintf("it says that %d connections are left of %d", flows, len(w.open))
 	}
-	return w.untold()
+	return w.unreported()
 }
 
 // lacks is what connections need, or the role, and the kernel does not have.
@@ -183,18 +183,18 @@ func (w *roleWalk) lacks() string {
 }
 
 // untold is where Inspect tells another list of endpoints than is wanted.
-func (w *roleWalk) untold() (wrong string) {
-	told := 0
+func (w *roleWalk) unreported() (wrong string) {
+	answer := 0
 	err := w.plugin.Inspect(w.Context(), func(s sdk.Served) error {
-		told++
+		answer++
 		i := slices.IndexFunc(w.scenario.Services, func(svc sdk.Service) bool { return svc.Name == s.Name })
 		if want := addrs(w.scenario.Services[i].Cluster); !slices.Equal(s.Endpoints, want) {
 			wrong = fmt.Sprintf("%s at %s leads to %v, not %v", s.Name, s.Frontend, s.Endpoints, want)
 		}
 		return nil
 	})
-	if want := 2 * len(w.scenario.Services); err == nil && told != want {
-		return fmt.Sprintf("Inspect tells of %d frontends of %d", told, want)
+	if want := 2 * len(w.scenario.Services); err == nil && answer != want {
+		return fmt.Sprintf("Inspect tells of %d frontends of %d", answer, want)
 	}
 	if err != nil {
 		return err.Error()

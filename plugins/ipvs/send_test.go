@@ -17,12 +17,12 @@ import (
 
 // A ground sends packets through a fake: through its rules at each hook, and through
 // its virtual services where the kernel looks at those.
-type fakeGround struct {
+type fakeTestbed struct {
 	fake *fake
 	node sdk.Node
 }
 
-func (g *fakeGround) Place(s sdktest.Scenario) (sdktest.Scenario, []string) {
+func (g *fakeTestbed) Place(s sdktest.Scenario) (sdktest.Scenario, []string) {
 	g.node = s.Node
 	g.fake.own(append(slices.Clone(s.Node.Addrs), netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback())...)
 	return s, nil
@@ -36,11 +36,11 @@ func (f *fake) own(addrs ...netip.Addr) {
 	}
 }
 
-func (g *fakeGround) Open(context.Context, sdk.Dataplane, sdktest.Scenario) (sdktest.Stage, error) {
+func (g *fakeTestbed) Open(context.Context, sdk.Dataplane, sdktest.Scenario) (sdktest.Stage, error) {
 	return fakeStage{g}, nil
 }
 
-type fakeStage struct{ *fakeGround }
+type fakeStage struct{ *fakeTestbed }
 
 func (fakeStage) Close() error { return nil }
 
@@ -103,7 +103,7 @@ func (f *fake) lost(l *fakeFlow) bool {
 }
 
 // send is a packet's way through the node, and which virtual service took it.
-func (g *fakeGround) send(p sdktest.Packet) (sdktest.Answer, serviceKey, error) {
+func (g *fakeTestbed) send(p sdktest.Packet) (sdktest.Answer, serviceKey, error) {
 	f := g.fake
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -165,8 +165,8 @@ func (f *fake) choose(byAddr, byMark serviceKey, client netip.Addr) (serviceKey,
 	if stuck := s.stuck[client]; s.scheduling.affinity > 0 && slices.Contains(serving, stuck) {
 		return at, stuck
 	}
-	s.turn++
-	dest := serving[s.turn%len(serving)]
+	s.next++
+	dest := serving[s.next%len(serving)]
 	s.stuck[client] = dest
 	return at, dest
 }

@@ -32,17 +32,17 @@ func (p *plugin) exportAffinity(ctx context.Context, tell func(sdk.AffinityEntry
 		if !lines.Scan() {
 			return lines.Err()
 		}
-		at, stick, ok := affinityIn(lines.Text())
+		at, entry, ok := affinityIn(lines.Text())
 		if !ok {
 			continue
 		}
-		if stick.Name, ok = p.ownerOf(at); !ok {
+		if entry.Name, ok = p.ownerOf(at); !ok {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := tell(stick); err != nil {
+		if err := tell(entry); err != nil {
 			return err
 		}
 	}

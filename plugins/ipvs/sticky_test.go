@@ -46,8 +46,8 @@ ns1/other:http tcp
 	if err := l.full(served); err != nil {
 		t.Fatal(err)
 	}
-	var told []sdk.AffinityEntry
-	if err := l.plugin.ExportAffinity(t.Context(), func(s sdk.AffinityEntry) error { told = append(told, s); return nil }); err != nil {
+	var answer []sdk.AffinityEntry
+	if err := l.plugin.ExportAffinity(t.Context(), func(s sdk.AffinityEntry) error { answer = append(answer, s); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	web := func(f sdk.Family) sdk.Name {
@@ -57,10 +57,10 @@ ns1/other:http tcp
 		{Name: web(sdk.IPv4), Client: netip.MustParseAddr("10.180.0.9"), Endpoint: netip.MustParseAddrPort("10.180.1.1:8080"), Left: 10780 * time.Second},
 		{Name: web(sdk.IPv6), Client: netip.MustParseAddr("fd00:10:180::9"), Endpoint: netip.MustParseAddrPort("[fd00:10:180:1::1]:8080"), Left: time.Minute},
 	}
-	if !slices.Equal(told, want) {
-		t.Errorf("it tells %v", told)
+	if !slices.Equal(answer, want) {
+		t.Errorf("it tells %v", answer)
 	}
-	if err := l.plugin.ImportAffinity(t.Context(), told); err == nil {
+	if err := l.plugin.ImportAffinity(t.Context(), answer); err == nil {
 		t.Error("nobody can have the kernel keep a client, and nobody says so")
 	}
 }

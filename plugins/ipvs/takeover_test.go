@@ -99,7 +99,7 @@ func TestTakesOverFromKubeProxy(t *testing.T) {
 	if more, less := lacking(l.picture(), fresh.picture()), lacking(fresh.picture(), l.picture()); more+less != "" {
 		t.Errorf("after it there is more than there should be:\n%s\nand less:\n%s", more, less)
 	}
-	g := &fakeGround{fake: l.fake}
+	g := &fakeTestbed{fake: l.fake}
 	g.Place(served)
 	for _, p := range served.Packets {
 		for range 4 {
@@ -146,7 +146,7 @@ func TestTakesOverFromKubeProxyThatHadJustBegun(t *testing.T) {
 // cleanup forgets; what is somebody else's stays.
 func TestCleansUpAfterKubeProxy(t *testing.T) {
 	l := newLife(t)
-	(&fakeGround{fake: l.fake}).Place(l.fake.runKubeProxy(t))
+	(&fakeTestbed{fake: l.fake}).Place(l.fake.runKubeProxy(t))
 	foreign := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("203.0.113.9:443")}
 	if err := l.fake.SetService(foreign, scheduling{scheduler: "wlc"}); err != nil {
 		t.Fatal(err)

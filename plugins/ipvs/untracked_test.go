@@ -32,8 +32,8 @@ func TestTellsOfUntrackedConnections(t *testing.T) {
 	}
 	tells := func(when, want string) {
 		t.Helper()
-		if told := l.plugin.Report().SwapImpact; want == "" && told != "" || !strings.HasPrefix(told, want) {
-			t.Errorf("%s it tells %q", when, told)
+		if answer := l.plugin.Report().SwapImpact; want == "" && answer != "" || !strings.HasPrefix(answer, want) {
+			t.Errorf("%s it tells %q", when, answer)
 		}
 	}
 	l.fake.flows = []flow{{sdk.TCP, netip.MustParseAddrPort("10.180.0.9:40000"), netip.MustParseAddrPort("172.30.0.0:80")}}

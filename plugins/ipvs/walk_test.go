@@ -57,7 +57,7 @@ func (l *life) restart() {
 
 // full serves a scenario and nothing else.
 func (l *life) full(s sdktest.Scenario) error {
-	(&fakeGround{fake: l.fake}).Place(s)
+	(&fakeTestbed{fake: l.fake}).Place(s)
 	return l.offer(s.Update(0))
 }
 
