@@ -82,7 +82,20 @@ func (f *family) recount() {
 // rulesDiffer reports whether chains or jumps of ours, or what all dataplanes share, are otherwise
 // than we know.
 func (f *family) rulesDiffer(tables iptables.Tables) bool {
-	return !f.masq.Stands(tables) || !f.objects.have.rules.In(tables)
+	if !f.masq.Stands(tables) {
+		return true
+	}
+	for id, text := range f.objects.have.rules.ObservedAll() {
+		if rules, there := tables[id]; !there || iptables.Join(rules) != text {
+			return true
+		}
+	}
+	for j := range f.objects.have.rules.Standing() {
+		if !tables.Has(j.At, j.Rule) {
+			return true
+		}
+	}
+	return false
 }
 
 // Probe repairs nothing: it says what another program took away or added, as far as that costs

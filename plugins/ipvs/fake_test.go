@@ -5,6 +5,7 @@ package ipvs
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"os"
@@ -89,7 +90,7 @@ func (f *fake) edges() machine {
 		release: func() string { return "6.1" },
 		open:    func() (kernel, error) { return k, nil },
 		reach:   func(context.Context) (kernel, error) { return k, nil },
-		rules: func(context.Context, string) (map[sdk.Family]ruleTool, error) {
+		rules: func(context.Context, string, *slog.Logger) (map[sdk.Family]ruleTool, error) {
 			return map[sdk.Family]ruleTool{sdk.IPv4: fakeRules{f, sdk.IPv4}, sdk.IPv6: fakeRules{f, sdk.IPv6}}, nil
 		},
 		ruled:       func(_ context.Context, of sdk.Family) ([]ruleTool, error) { return []ruleTool{fakeRules{f, of}}, nil },

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
@@ -23,8 +24,8 @@ type machine struct {
 	open  func() (kernel, error)                // all of the kernel
 	reach func(context.Context) (kernel, error) // what there is of it: parts may be nil
 
-	rules func(ctx context.Context, backend string) (map[sdk.Family]ruleTool, error) // "auto": as the node does
-	ruled func(context.Context, sdk.Family) ([]ruleTool, error)                      // those that may have rules
+	rules func(ctx context.Context, backend string, log *slog.Logger) (map[sdk.Family]ruleTool, error) // "auto": as the node does
+	ruled func(context.Context, sdk.Family) ([]ruleTool, error)                                        // those that may have rules
 
 	forget      func(sdk.Family, conntrack.Served) (int, error)
 	tracked     func(sdk.Family, func(flow)) error // tells what connection tracking knows

@@ -4,8 +4,8 @@ package ipvs
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"log/slog"
 	"os/exec"
 
 	"github.com/vishvananda/netlink"
@@ -112,44 +112,19 @@ func (t *tool) changed() bool {
 }
 
 // openRules finds the programs of both families, or of the one that there are any of.
-// "auto" is the backend that the node uses.
-func openRules(ctx context.Context, backend string) (map[sdk.Family]ruleTool, error) {
-	if backend == "auto" {
-		use, err := iptables.Look(ctx, sdk.IPv4)
-		if err != nil {
-			return nil, err
-		}
-		backend = string(use.Choose())
+func openRules(ctx context.Context, backend string, log *slog.Logger) (map[sdk.Family]ruleTool, error) {
+	tools, err := iptables.OpenAll(ctx, backend, log)
+	all := make(map[sdk.Family]ruleTool, len(tools))
+	for _, t := range tools {
+		all[t.Family] = &tool{Tool: t}
 	}
-	all := make(map[sdk.Family]ruleTool)
-	var errs []error
-	for _, of := range families {
-		t, err := iptables.Open(ctx, of, iptables.Backend(backend))
-		if err == nil {
-			err = t.Reach()
-		}
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		all[of] = &tool{Tool: t}
-	}
-	if len(all) == 0 {
-		return nil, errors.Join(errs...)
-	}
-	return all, nil
+	return all, err
 }
 
 // ruled are the programs of a family, of each backend that may have rules.
-func ruled(ctx context.Context, of sdk.Family) ([]ruleTool, error) {
-	var all []ruleTool
-	for _, backend := range []iptables.Backend{iptables.NFT, iptables.Legacy} {
-		if !iptables.InUse(of, backend) {
-			continue
-		}
-		if t, err := iptables.Open(ctx, of, backend); err == nil { // without the program there are no rules of its making
-			all = append(all, &tool{Tool: t})
-		}
+func ruled(ctx context.Context, of sdk.Family) (all []ruleTool, err error) {
+	for _, t := range iptables.ToolsInUse(ctx, of) {
+		all = append(all, &tool{Tool: t})
 	}
 	return all, ctx.Err()
 }

@@ -62,7 +62,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (open
 	if err := p.reachKernel(ctx, options); err != nil {
 		return opened, err
 	}
-	tools, err := p.machine.rules(ctx, options.Backend)
+	tools, err := p.machine.rules(ctx, options.Backend, env.Log)
 	if err != nil {
 		return opened, err
 	}

@@ -94,21 +94,6 @@ func (s *Set[K]) Has(c iptables.Chain) bool {
 	return there && text == iptables.Join(c.Rules)
 }
 
-// In reports whether tables have our chains and jumps as they are observed.
-func (s *Set[K]) In(t iptables.Tables) bool {
-	for id, text := range s.text {
-		if rules, there := t[id]; !there || iptables.Join(rules) != text {
-			return false
-		}
-	}
-	for j := range s.standing {
-		if !t.Has(j.At, j.Rule) {
-			return false
-		}
-	}
-	return true
-}
-
 // Behind adds to chains the observed chain id, and the chains of ours that it leads to,
 // unless shared says that a chain serves others too.
 func (s *Set[K]) Behind(chains []iptables.Chain, id iptables.ID, shared func(iptables.ID) bool) []iptables.Chain {
