@@ -11,7 +11,7 @@ VCS     := -buildvcs=$(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && e
 KERNEL  := $(shell grep -rlE '^func TestKernel' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u)
 # Where a C compiler and its headers are, and Go has it for this machine, tests run under the
 # race detector.
-RACE    := $(shell $(GO) list -race std >/dev/null 2>&1 && echo '#include <pthread.h>' | $$($(GO) env CC) -E - >/dev/null 2>&1 && echo -race)
+RACE     = $(shell $(GO) list -race std >/dev/null 2>&1 && echo '#include <pthread.h>' | $$($(GO) env CC) -E - >/dev/null 2>&1 && echo -race)
 BENCHES := $(shell grep -rlE '^func Benchmark' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u)
 # Packages that touch neither processes nor the kernel, and test in no time.
 PURE    := ./sdk ./host/pace ./host/phrase ./host/reach ./host/report ./host/swap ./host/track ./plugins/internal/tree
