@@ -119,7 +119,7 @@ func (p *Pool) Bound(s *http.Server) {
 	}
 }
 
-// add takes a connection in, and ends another one where there are too many.
+// add counts a connection, and ends another one where there are too many.
 func (p *Pool) add(c net.Conn, s *http.Server) {
 	p.mu.Lock()
 	p.open[c] = p.recent.PushBack(&conn{c, s})
