@@ -61,7 +61,7 @@ func BenchmarkBesideKubeProxy(b *testing.B) {
 // A race is what both run on.
 type race struct {
 	*testing.B
-	ground   *netns.Ground
+	ground   *netns.Testbed
 	backend  iptables.Backend
 	services []sdk.Service
 	dir      string // of the spy

@@ -72,7 +72,7 @@ const blocks, turns = 15, 1000
 // turns has connections to each target take turns with those through empty tables, and
 // reports what each target's took beside them: the median of what the blocks say, as
 // a few connections of any block meet something else that the machine does.
-func (r race) turns(empty *netns.Ground) {
+func (r race) turns(empty *netns.Testbed) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // packets are measured, not Go
 	to := r.targets()
 	ratios := make(map[string][]float64)
@@ -110,7 +110,7 @@ func median(all []float64) float64 {
 
 // opened is how long a pod's connection takes to be open. The sockets are the kernel's
 // own, which block: nothing of Go's scheduler is in it.
-func (r race) opened(through *netns.Ground, to netip.AddrPort) (took time.Duration) {
+func (r race) opened(through *netns.Testbed, to netip.AddrPort) (took time.Duration) {
 	pod, err := through.Host(netip.MustParseAddr("10.180.0.9"))
 	if err == nil {
 		err = pod.Do(func() error {

@@ -13,7 +13,7 @@ import (
 )
 
 // world is the node of this test, and hosts around it.
-func world(t *testing.T) *netns.Ground {
+func world(t *testing.T) *netns.Testbed {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it makes network namespaces")
@@ -36,7 +36,7 @@ func TestKernelConforms(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		s := sdktest.InProcess(Description, func() sdk.Dataplane { return New(k.dir) })
 		s.Options = k.options()
-		s.Ground = g
+		s.Testbed = g
 		s.Disturb = func(context.Context) error {
 			for _, program := range []string{"iptables-", "ip6tables-"} {
 				k.run(program+string(k.backend), "-t", "nat", "-F")

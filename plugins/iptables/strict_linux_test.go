@@ -80,7 +80,7 @@ func TestKernelStrictFirewall(t *testing.T) {
 const healthPort = 40123
 
 // strictScenario has a node port in each family, and a health-check port.
-func strictScenario(k kernel, g *netns.Ground) sdktest.Scenario {
+func strictScenario(k kernel, g *netns.Testbed) sdktest.Scenario {
 	k.Helper()
 	s := scenario(k.T, "node-port-local-ipv6")
 	other := s.Services[0]
@@ -130,7 +130,7 @@ func (k kernel) strict() (undo func()) {
 }
 
 // dialFrom opens a connection from one of the hosts, and closes it.
-func dialFrom(ctx context.Context, g *netns.Ground, from netip.Addr, to netip.AddrPort, patience time.Duration) error {
+func dialFrom(ctx context.Context, g *netns.Testbed, from netip.Addr, to netip.AddrPort, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	host, err := g.Host(from)
@@ -246,7 +246,7 @@ func TestKernelDropsWhatNobodyCanPlace(t *testing.T) {
 }
 
 // strayAck sends a segment of a connection that there never was.
-func (k kernel) strayAck(g *netns.Ground, from netip.Addr, to netip.AddrPort) {
+func (k kernel) strayAck(g *netns.Testbed, from netip.Addr, to netip.AddrPort) {
 	k.Helper()
 	host, err := g.Host(from)
 	if err != nil {

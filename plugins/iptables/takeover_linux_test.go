@@ -90,7 +90,7 @@ func TestKernelTakesOverFromKubeProxy(t *testing.T) {
 // A caller opens connections.
 type caller struct{ from, to string }
 
-func (c caller) call(ctx context.Context, g *netns.Ground) error {
+func (c caller) call(ctx context.Context, g *netns.Testbed) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	from := netip.MustParseAddr(c.from)
@@ -110,7 +110,7 @@ func (c caller) call(ctx context.Context, g *netns.Ground) error {
 
 // traffic opens connections without end, until finish is called, which says what
 // failed.
-func traffic(k kernel, g *netns.Ground, callers []caller) (finish func() string) {
+func traffic(k kernel, g *netns.Testbed, callers []caller) (finish func() string) {
 	ctx, cancel := context.WithCancel(k.Context())
 	var running sync.WaitGroup
 	var mu sync.Mutex

@@ -16,7 +16,7 @@ func TestConforms(t *testing.T) {
 	f := newFake(t)
 	dir := t.TempDir()
 	s := sdktest.InProcess(Description, func() sdk.Dataplane { return newPlugin(dir, f.edges()) })
-	s.Ground = &fakeTestbed{fake: f}
+	s.Testbed = &fakeTestbed{fake: f}
 	s.Disturb = func(context.Context) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()

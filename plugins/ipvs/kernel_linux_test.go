@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { netns.Main(m) }
 
 // world is the node of this test, and hosts around it.
-func world(t testing.TB) *netns.Ground {
+func world(t testing.TB) *netns.Testbed {
 	t.Helper()
 	needsIPVS(t)
 	g, err := netns.New()
@@ -108,7 +108,7 @@ func TestKernelIPVSConforms(t *testing.T) {
 	g := world(t)
 	dir := t.TempDir()
 	s := sdktest.InProcess(Description, func() sdk.Dataplane { return New(dir) })
-	s.Ground = g
+	s.Testbed = g
 	s.Timeout = 3 * time.Minute
 	s.Disturb = func(context.Context) error { return exec.Command("ipvsadm", "-C").Run() }
 	s.Foreign = foreign(t)

@@ -19,7 +19,7 @@ import (
 // A stand is a node with hosts around it, and the dataplane on it.
 type stand struct {
 	*testing.T
-	node     *netns.Ground
+	node     *netns.Testbed
 	dir      string
 	options  string
 	plugin   *plugin

@@ -87,7 +87,7 @@ func (k kernel) options() []byte {
 }
 
 // world is the node of this test, and hosts around it.
-func world(t *testing.T) *netns.Ground {
+func world(t *testing.T) *netns.Testbed {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it makes network namespaces")
@@ -140,7 +140,7 @@ func TestKernelConforms(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		s := sdktest.InProcess(Description, func() sdk.Dataplane { return New(k.dir) })
 		s.Options = k.options()
-		s.Ground = g
+		s.Testbed = g
 		s.Disturb = k.disturb
 		s.Foreign = k.foreign
 		sdktest.Conform(sdktest.Testing(k.T), s)

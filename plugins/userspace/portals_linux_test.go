@@ -32,7 +32,7 @@ const (
 type node struct {
 	*stage
 	kernel kernel
-	world  *netns.Ground
+	world  *netns.Testbed
 }
 
 // onNode runs f on each backend, with an endpoint of TCP and UDP at podHere:8080.

@@ -25,7 +25,7 @@ func restartAdopts(t *trial) {
 	dies := limited(t.description, sdk.LimitDiesWithProcess)
 	before := func() error { return t.differs(s) }
 	if dies {
-		before = func() error { return settledOrNoGround(t.packets(unserved(s))) }
+		before = func() error { return settledOrNoTestbed(t.packets(unserved(s))) }
 	}
 	t.need(before())
 	t.during("after a restart, Active before a first update")
@@ -94,7 +94,7 @@ func cleanupLeavesNothing(t *trial) {
 	case len(got) > 0:
 		t.fail(mismatch{"nothing served", besides(got, nil)})
 	}
-	t.need(settledOrNoGround(t.packets(unserved(s))))
+	t.need(settledOrNoTestbed(t.packets(unserved(s))))
 }
 
 // cleanupOfNothing: in a life that has served nothing, and without Configure.

@@ -46,13 +46,13 @@ func (t *trial) show(s Scenario) {
 	if lacks := s.Lacks(t.description); len(lacks) > 0 {
 		t.fail(excused{"does not claim " + join(lacks)})
 	}
-	if t.subject.Ground == nil {
+	if t.subject.Testbed == nil {
 		t.fail(noPackets)
 	}
 	s, leftOut := t.place(s)
 	if len(s.Packets) == 0 {
 		slices.Sort(leftOut)
-		t.fail(excused{"this ground can express none of the packets: " + strings.Join(slices.Compact(leftOut), "; ")})
+		t.fail(excused{"this testbed can express none of the packets: " + strings.Join(slices.Compact(leftOut), "; ")})
 	}
 	t.serve(s)
 	t.need(t.packets(s))

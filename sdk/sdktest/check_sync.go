@@ -144,6 +144,6 @@ func frontendChangesOwner(t *trial) {
 		t.serve(a)
 		t.sync(delta(a, b))
 		t.serves(b)
-		t.need(settledOrNoGround(t.packets(b)))
+		t.need(settledOrNoTestbed(t.packets(b)))
 	}
 }

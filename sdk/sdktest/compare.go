@@ -14,7 +14,7 @@ import (
 
 // packets sends every packet of s, which is placed and served, and compares the outcomes.
 func (t *trial) packets(s Scenario) error {
-	if t.subject.Ground != nil && len(s.Packets) == 0 {
+	if t.subject.Testbed != nil && len(s.Packets) == 0 {
 		return nil // there may be thousands of endpoints that no packet is for
 	}
 	stage, err := t.stage(s)
@@ -44,10 +44,10 @@ func (t *trial) packetsOn(stage Stage, s Scenario) error {
 }
 
 func (t *trial) stage(s Scenario) (Stage, error) {
-	if t.subject.Ground == nil {
+	if t.subject.Testbed == nil {
 		return nil, noPackets
 	}
-	stage, err := t.subject.Ground.Open(t.ctx, t.dp, s)
+	stage, err := t.subject.Testbed.Open(t.ctx, t.dp, s)
 	if err != nil {
 		return nil, fmt.Errorf("make endpoints answer: %w", err)
 	}
@@ -140,8 +140,8 @@ func settled(err error) error {
 	return err
 }
 
-// settledOrNoGround is settled, for packets that only add to what was inspected.
-func settledOrNoGround(err error) error {
+// settledOrNoTestbed is settled, for packets that only add to what was inspected.
+func settledOrNoTestbed(err error) error {
 	if errors.As(err, new(notRun)) {
 		return nil
 	}

@@ -30,10 +30,10 @@ type Subject struct {
 	// Timeout is how long one call may take. Zero: a minute.
 	Timeout time.Duration
 
-	// Ground is where packets are sent. Nil: a Loopback for a dataplane that
+	// Testbed is where packets are sent. Nil: a Loopback for a dataplane that
 	// serves only the addresses the node has, and otherwise the checks that need
 	// packets are not run.
-	Ground Ground
+	Testbed Testbed
 
 	// Disturb takes away, behind the dataplane's back, part of what it keeps in
 	// the kernel. Nil: drift is not checked.
@@ -115,16 +115,16 @@ type T interface {
 
 // Conform holds s to the contract, line by line.
 func Conform(t T, s Subject) {
-	s.Ground = groundFor(t, s)
+	s.Testbed = testbedFor(t, s)
 	for _, c := range checks() {
 		t.Check(c.name, func() Finding { return c.find(t, s) })
 	}
 }
 
-// groundFor asks the dataplane what it is, and chooses where to send packets.
-func groundFor(t T, s Subject) Ground {
-	if s.Ground != nil {
-		return s.Ground
+// testbedFor asks the dataplane what it is, and chooses where to send packets.
+func testbedFor(t T, s Subject) Testbed {
+	if s.Testbed != nil {
+		return s.Testbed
 	}
 	d, err := describe(t, s)
 	if err == nil && limited(d, sdk.LimitOwnAddressesOnly) {

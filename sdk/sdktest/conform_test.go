@@ -39,7 +39,7 @@ func bare(breaks func(*Recorder) sdk.Dataplane) Subject {
 			return breaks(live), nil
 		},
 		Timeout: time.Second,
-		Ground: Said(func(dp sdk.Dataplane) Sender {
+		Testbed: Said(func(dp sdk.Dataplane) Sender {
 			if s, ok := dp.(Sender); ok {
 				return s
 			}
@@ -244,10 +244,10 @@ func TestLimitsAreExpected(t *testing.T) {
 	}
 }
 
-// TestReportWithoutGround: what was needed and left out disqualifies.
-func TestReportWithoutGround(t *testing.T) {
+// TestReportWithoutTestbed: what was needed and left out disqualifies.
+func TestReportWithoutTestbed(t *testing.T) {
 	s := bare(func(r *Recorder) sdk.Dataplane { return r })
-	s.Ground = nil
+	s.Testbed = nil
 	report, err := Check(t.Context(), s, Options{Run: regexp.MustCompile("C01/packets|C03/keep"), TempDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

@@ -58,7 +58,7 @@ is named for its line. A dataplane's own test is short: here is how to make me.
 		sdktest.Conform(sdktest.Testing(t), sdktest.InProcess(description, New))
 	}
 
-A [Subject] also says on which [Ground] packets are sent. [Loopback] needs no
+A [Subject] also says on which [Testbed] packets are sent. [Loopback] needs no
 privileges; a dataplane that serves only addresses which the node has gets it
 unasked. Where a dataplane declares a limit, the suite expects what the limit says
 instead. A check that was not run says why, and one that is needed disqualifies.

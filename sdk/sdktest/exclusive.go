@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// A shared ground has one set of addresses for all processes that send packets on this
+// A shared testbed has one set of addresses for all processes that send packets on this
 // machine, so only one check at a time may have it.
 type shared interface {
 	exclusive(context.Context) (done func(), err error)
 }
 
-// exclusiveAddr is where the process that has the loopback ground listens. The kernel gives it
+// exclusiveAddr is where the process that has the loopback testbed listens. The kernel gives it
 // back when a process ends, however that ends, and each network namespace has one.
 const exclusiveAddr = "127.0.0.1:22999"
 
@@ -46,9 +46,9 @@ func (loopback) exclusive(ctx context.Context) (func(), error) {
 	}
 }
 
-// exclusive waits until no other process uses the subject's ground.
+// exclusive waits until no other process uses the subject's testbed.
 func (s Subject) exclusive(ctx context.Context) (done func(), err error) {
-	if g, ok := s.Ground.(shared); ok {
+	if g, ok := s.Testbed.(shared); ok {
 		return g.exclusive(ctx)
 	}
 	return func() {}, nil

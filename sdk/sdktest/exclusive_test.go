@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// TestExclusive: of two runs on one machine, one at a time has the loopback ground; the
+// TestExclusive: of two runs on one machine, one at a time has the loopback testbed; the
 // other waits, as long as its context lets it.
 func TestExclusive(t *testing.T) {
-	s := Subject{Ground: Loopback()}
+	s := Subject{Testbed: Loopback()}
 	done, err := s.exclusive(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -38,8 +38,8 @@ func TestExclusive(t *testing.T) {
 	if err := <-second; err != nil {
 		t.Error(err)
 	}
-	if _, err := (Subject{Ground: Said(nil)}).exclusive(t.Context()); err != nil {
-		t.Errorf("a ground of one's own: %v", err)
+	if _, err := (Subject{Testbed: Said(nil)}).exclusive(t.Context()); err != nil {
+		t.Errorf("a testbed of one's own: %v", err)
 	}
 }
 
@@ -59,11 +59,11 @@ func TestRunsAtTheSameTime(t *testing.T) {
 	}
 }
 
-// somePackets serves each of a few scenarios on the loopback ground, as checks do.
+// somePackets serves each of a few scenarios on the loopback testbed, as checks do.
 func somePackets(ctx context.Context) error {
 	c := &collector{ctx: ctx, options: Options{Out: io.Discard}}
 	s := InProcess(relayDescription, newRelay)
-	s.Ground = Loopback()
+	s.Testbed = Loopback()
 	for _, check := range routeChecks()[:8] {
 		if f := check.find(c, s); f.Status == Fail {
 			return errors.New(f.String())
@@ -73,7 +73,7 @@ func somePackets(ctx context.Context) error {
 }
 
 // TestAWildcardIsInNobodysWay: a program that listens on all addresses of the
-// machine, on a port that many take, has none of the ground's.
+// machine, on a port that many take, has none of the testbed's.
 func TestAWildcardIsInNobodysWay(t *testing.T) {
 	l, err := net.Listen("tcp", ":8080")
 	if err == nil { // otherwise another process has it, which is as good

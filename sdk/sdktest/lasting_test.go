@@ -51,7 +51,7 @@ func lasts(breaks func(*lasting)) Subject {
 		Stop:    func(dp sdk.Dataplane) { k.stop(dp.(*lasting)) },
 		Disturb: func(context.Context) error { return k.disturb() },
 		Foreign: func(context.Context) (string, error) { return k.foreign, nil },
-		Ground:  Said(func(sdk.Dataplane) Sender { k.mu.Lock(); defer k.mu.Unlock(); return k.latest }),
+		Testbed: Said(func(sdk.Dataplane) Sender { k.mu.Lock(); defer k.mu.Unlock(); return k.latest }),
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// Loopback returns a ground that needs no privileges: every IPv4 address of a scenario
+// Loopback returns a testbed that needs no privileges: every IPv4 address of a scenario
 // becomes one of 127.0.0.0/8, so that the machine has them all, and callers send
 // from theirs. On it a caller is the node if it is one of Node.Addrs, a pod if
 // Node.Pods has it, and elsewhere otherwise, though all of them are loopback
@@ -25,8 +25,8 @@ import (
 // of its own, and every caller is the node. A port below 10000 becomes one 20000
 // higher, which needs no privileges, and which few programs take on all addresses.
 // Packets that would then mean something else are left out. Of several runs on one
-// machine, one check at a time has the ground.
-func Loopback() Ground { return loopback{} }
+// machine, one check at a time has the testbed.
+func Loopback() Testbed { return loopback{} }
 
 type loopback struct{}
 
@@ -159,7 +159,7 @@ func (p placing) packet(q Packet, s Scenario) (Packet, string) {
 	case q.Interface != "":
 		return q, "all packets come in on the loopback interface"
 	case q.Protocol == sdk.SCTP:
-		return q, "no SCTP is sent on this ground"
+		return q, "no SCTP is sent on this testbed"
 	case q.From.Addr.Is6():
 		moved.From.From = sdk.OnNode
 	case s.Node.Pods.Contains(moved.From.Addr, "") != (q.From.From == sdk.OnPod):

@@ -19,7 +19,7 @@ import (
 )
 
 // TestLoopback sends real packets to a relay of the simplest kind: it shows that
-// the ground works, and what a dataplane with limits looks like in a report.
+// the testbed works, and what a dataplane with limits looks like in a report.
 func TestLoopback(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")

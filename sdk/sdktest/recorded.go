@@ -110,7 +110,7 @@ func Recorded(make func() *Recorder) Subject {
 		live = make()
 		return live
 	})
-	s.Ground = Said(func(sdk.Dataplane) Sender {
+	s.Testbed = Said(func(sdk.Dataplane) Sender {
 		mu.Lock()
 		defer mu.Unlock()
 		return live

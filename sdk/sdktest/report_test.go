@@ -65,7 +65,7 @@ func TestReportReads(t *testing.T) {
 		{Check: "C01/scenario/source-ranges", Status: Limit, Reason: "as declared: no-drop", Limits: []sdk.Limit{sdk.LimitNoDrop}},
 		{Check: "C02/scenario/node-port", Status: Pass},
 		{Check: "C02/affinity", Status: NotRun, Reason: "does not claim affinity"},
-		{Check: "C05/ten-thousand-services", Status: NotRun, Reason: "there is no ground", Needed: true},
+		{Check: "C05/ten-thousand-services", Status: NotRun, Reason: "there is no testbed", Needed: true},
 	}}
 	for _, err := range []error{
 		mismatch{"a\nb", "c"},
@@ -90,7 +90,7 @@ func TestReportReads(t *testing.T) {
       full-twice: after a Full
         expected  10.180.0.1:8080
         seen      drop
- 5  cost follows the change                  could not be tried here: there is no ground`
+ 5  cost follows the change                  could not be tried here: there is no testbed`
 	if got := r.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

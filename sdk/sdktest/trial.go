@@ -36,7 +36,7 @@ func (e excused) Error() string  { return e.why }
 func (e byLimits) Error() string { return "as declared: " + join(e.limits) }
 func (e mismatch) Error() string { return "expected " + e.want + "; seen " + e.seen }
 
-var noPackets = notRun{"no packets can be sent to it here (a test can give a Ground)"}
+var noPackets = notRun{"no packets can be sent to it here (a test can give a Testbed)"}
 
 // by returns the outcome that a declared limit has instead of the contract's.
 func by(l sdk.Limit) error { return byLimits{[]sdk.Limit{l}} }
@@ -48,7 +48,7 @@ const checkTime = 3 * time.Minute
 // find runs the check on a life of its own.
 func (c check) find(t T, s Subject) Finding {
 	f := Finding{Check: c.name, Status: Pass, Needed: c.needed}
-	if c.onlyPackets() && s.Ground == nil {
+	if c.onlyPackets() && s.Testbed == nil {
 		f.conclude(noPackets) // it needs no life to say so
 		return f
 	}
@@ -272,12 +272,12 @@ func (t *trial) role(r sdk.Role) {
 	}
 }
 
-// place moves s to the ground, where there is one.
+// place moves s to the testbed, where there is one.
 func (t *trial) place(s Scenario) (Scenario, []string) {
-	if t.subject.Ground == nil {
+	if t.subject.Testbed == nil {
 		return s, nil
 	}
-	return t.subject.Ground.Place(s)
+	return t.subject.Testbed.Place(s)
 }
 
 // scenario is one of this package's, placed.
@@ -291,11 +291,11 @@ func (t *trial) scenario(name string) Scenario {
 	return s
 }
 
-// calling is a scenario of which the ground can express some packets.
+// calling is a scenario of which the testbed can express some packets.
 func (t *trial) calling(name string, least int) Scenario {
 	s := t.scenario(name)
 	if len(s.Packets) < least {
-		t.fail(notRun{"the ground can express too few of the packets"})
+		t.fail(notRun{"the testbed can express too few of the packets"})
 	}
 	return s
 }

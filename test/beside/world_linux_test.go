@@ -63,7 +63,7 @@ func at(name string) place {
 
 // A world is a node and the hosts around it.
 type world struct {
-	testbed  *netns.Ground
+	testbed  *netns.Testbed
 	hosts    map[string]*netns.Host // by name of place
 	firewall bool                   // some endpoints may be out of reach
 }

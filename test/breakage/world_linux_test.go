@@ -67,7 +67,7 @@ type node struct {
 	*rand.Rand
 	dir     string
 	backend string // of iptables
-	testbed *netns.Ground
+	testbed *netns.Testbed
 	here    *netns.Host // the node itself
 	before  dump        // what was there before any host
 

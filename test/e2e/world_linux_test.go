@@ -41,7 +41,7 @@ type world struct {
 type land struct {
 	mode
 	index   int // in world.lands, place.hosts and node.machines
-	testbed *netns.Ground
+	testbed *netns.Testbed
 }
 
 // A place is where one can call from: a host in each land, with the same addresses,
@@ -73,7 +73,7 @@ func newWorld(t testing.TB, modes ...mode) *world {
 	return w
 }
 
-func newTestbed(t testing.TB) *netns.Ground {
+func newTestbed(t testing.TB) *netns.Testbed {
 	t.Helper()
 	testbed, err := netns.Apart()
 	if err != nil {

@@ -29,7 +29,7 @@ type node struct {
 	testing.TB
 	*admin.Client
 	bin, dir string
-	testbed  *netns.Ground
+	testbed  *netns.Testbed
 	cmd      *exec.Cmd
 	exited   chan struct{}
 }

@@ -70,7 +70,7 @@ func TestKernelLeast(t *testing.T) {
 	for _, n := range needs() {
 		t.Run(n.name, func(t *testing.T) {
 			p := n.install(t)
-			s := sdktest.Subject{Start: p.start, Stop: p.stop, Options: []byte(n.options), Ground: testbed}
+			s := sdktest.Subject{Start: p.start, Stop: p.stop, Options: []byte(n.options), Testbed: testbed}
 			sdktest.Conform(chosen{sdktest.Testing(t)}, s)
 		})
 	}
@@ -106,7 +106,7 @@ func TestKernelLess(t *testing.T) {
 	}
 }
 
-func newTestbed(t *testing.T) *netns.Ground {
+func newTestbed(t *testing.T) *netns.Testbed {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it makes network namespaces, and processes with less than root has")

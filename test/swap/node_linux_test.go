@@ -115,7 +115,7 @@ type node struct {
 	drain    time.Duration // how long connections may take to end
 	more     string        // that stands in the config file
 	options  string        // of every plugin
-	testbed  *netns.Ground
+	testbed  *netns.Testbed
 	observed chan net.Conn // the far ends of connections that are to be observed
 
 	cmd    *exec.Cmd

@@ -321,7 +321,7 @@ func TestMemoryConforms(t *testing.T) {
 	k, dir := newKernel(), t.TempDir()
 	make := func() sdk.Dataplane { return &process{New(inMemory(k), dir), k} }
 	s := sdktest.InProcess(inMemory(k).Description, make)
-	s.Ground = sdktest.Said(func(sdk.Dataplane) sdktest.Sender { return k })
+	s.Testbed = sdktest.Said(func(sdk.Dataplane) sdktest.Sender { return k })
 	s.Disturb = func(context.Context) error { k.do(func() { clear(k.served) }); return nil }
 	s.Foreign = func(context.Context) (string, error) { return "nothing", nil }
 	sdktest.Conform(sdktest.Testing(t), s)

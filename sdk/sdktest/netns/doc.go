@@ -21,10 +21,10 @@
 //	func TestMain(m *testing.M) { netns.Main(m) }
 //
 //	func TestKernelConforms(t *testing.T) {
-//		ground, err := netns.New()
+//		testbed, err := netns.New()
 //		…
 //		s := sdktest.Binary(path)
-//		s.Ground = ground
+//		s.Testbed = testbed
 //		sdktest.Conform(sdktest.Testing(t), s)
 //	}
 //

@@ -22,7 +22,7 @@ type Host struct {
 	device   string          // at the node's end of its veth pair
 	handle   *netlink.Handle
 	addrs    map[netip.Addr]bool
-	ports    *ports // of the whole ground
+	ports    *ports // of the whole testbed
 }
 
 // Do calls f on a thread that is in the host's namespace: the sockets that f opens

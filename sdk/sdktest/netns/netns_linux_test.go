@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { Main(m) }
 
-// ground is one for a test, or none without the right to make it.
-func ground(t *testing.T) *Ground {
+// testbed is one for a test, or none without the right to make it.
+func testbed(t *testing.T) *Testbed {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it makes network namespaces")
@@ -37,7 +37,7 @@ func ground(t *testing.T) *Ground {
 
 // Hosts reach each other through the node, in both families, and see the caller.
 func TestKernelHostsReachEachOther(t *testing.T) {
-	g := ground(t)
+	g := testbed(t)
 	for _, c := range []struct {
 		protocol sdk.Protocol
 		from, to string
@@ -78,7 +78,7 @@ func TestKernelHostsReachEachOther(t *testing.T) {
 
 // A pod reaches the world through its node, and is reached, and sees the caller.
 func TestKernelPods(t *testing.T) {
-	g := ground(t)
+	g := testbed(t)
 	var pods []*Host
 	for i, node := range []string{"192.0.2.1", "192.0.2.2"} {
 		h, err := g.Host(netip.MustParseAddr(node))
@@ -111,7 +111,7 @@ func TestKernelPods(t *testing.T) {
 // What nothing takes is told from what is dropped and what is rejected, whether it
 // comes from elsewhere or from the node.
 func TestKernelVerdicts(t *testing.T) {
-	g := ground(t)
+	g := testbed(t)
 	for _, addr := range []string{"192.0.2.10", "2001:db8::10"} {
 		if err := g.Own(netip.MustParseAddr(addr)); err != nil {
 			t.Fatal(err)
@@ -142,7 +142,7 @@ func TestKernelVerdicts(t *testing.T) {
 				}
 				p := sdktest.Packet{From: from, To: netip.AddrPortFrom(to, 80), Protocol: protocol}
 				p.Want.Verdict = want
-				a, err := (&stage{ground: g}).Send(t.Context(), p)
+				a, err := (&stage{testbed: g}).Send(t.Context(), p)
 				switch {
 				case want == sdk.Forward && !unreachable(err):
 					t.Errorf("%s > %s %s: found %s, %v, though nothing takes it", from.Addr, to, protocol, a, err)

@@ -29,7 +29,7 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// A ground begins with none of the connections of the one before: the kernel sends who
+// A testbed begins with none of the connections of the one before: the kernel sends who
 // calls from the port of one that was reset not long ago to whom that one was sent.
 func TestKernelForgets(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
@@ -37,7 +37,7 @@ func TestKernelForgets(t *testing.T) {
 	}
 }
 
-// meet has a caller led to a listener that says name, on a ground of its own, and ends
+// meet has a caller led to a listener that says name, on a testbed of its own, and ends
 // with a reset.
 func meet(t *testing.T, name string) {
 	client, node, vip := netip.MustParseAddr("198.18.0.7"), netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("172.30.0.9")

@@ -49,7 +49,7 @@ func network(p sdk.Protocol, addr netip.Addr) string {
 
 // A stage has the endpoints of one scenario.
 type stage struct {
-	ground    *Ground
+	testbed   *Testbed
 	endpoints []io.Closer
 }
 
@@ -82,7 +82,7 @@ func (s *stage) Send(ctx context.Context, p sdktest.Packet) (sdktest.Answer, err
 
 // Dial opens a flow from where p's caller is.
 func (s *stage) Dial(ctx context.Context, p sdktest.Packet) (sdktest.Flow, error) {
-	h, leave, err := s.ground.caller(p)
+	h, leave, err := s.testbed.caller(p)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func dial(ctx context.Context, h *Host, p sdktest.Packet) (net.Conn, error) {
 
 // caller returns the host that sends p. A node that calls by an address which it has
 // not has it for as long as the flow lasts, as where a dataplane binds it.
-func (g *Ground) caller(p sdktest.Packet) (h *Host, leave func(), err error) {
+func (g *Testbed) caller(p sdktest.Packet) (h *Host, leave func(), err error) {
 	nothing := func() {}
 	switch {
 	case p.From.From == sdk.OnNode:

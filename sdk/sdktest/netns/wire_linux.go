@@ -59,7 +59,7 @@ func settle(settings map[string]string) error {
 
 // add makes a host and joins it to the node. A name that can be a device's is the
 // name of the node's end.
-func (g *Ground) add(name string) (*Host, error) {
+func (g *Testbed) add(name string) (*Host, error) {
 	device := name
 	if strings.ContainsAny(name, ".:") {
 		device = fmt.Sprintf("to%d", len(g.hosts))
@@ -118,7 +118,7 @@ func (h *Host) wire(node *netlink.Handle) error {
 
 // defaultRoutes leads what the node knows no other way for to outside, which
 // forbids it.
-func (g *Ground) defaultRoutes(outside *Host) error {
+func (g *Testbed) defaultRoutes(outside *Host) error {
 	link, err := g.node.LinkByName(outside.device)
 	if err != nil {
 		return err

@@ -10,10 +10,10 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Ground is where packets are really sent. The conformance suite finds out
+// A Testbed is where packets are really sent. The conformance suite finds out
 // from it what a dataplane does, rather than what it says.
-type Ground interface {
-	// Place moves a scenario to addresses that exist on this ground. Packets that
+type Testbed interface {
+	// Place moves a scenario to addresses that exist on this testbed. Packets that
 	// cannot be expressed there are left out, each with a reason.
 	Place(Scenario) (placed Scenario, leftOut []string)
 
@@ -21,7 +21,7 @@ type Ground interface {
 	Open(context.Context, sdk.Dataplane, Scenario) (Stage, error)
 }
 
-// A Stage is a ground with endpoints that answer.
+// A Stage is a testbed with endpoints that answer.
 type Stage interface {
 	// Send sends the first packet of a new connection and waits for what comes.
 	// A packet that is expected to be dropped is not waited for as long.
@@ -63,10 +63,10 @@ type Sender interface {
 	Forgets(to netip.AddrPort, protocol sdk.Protocol, endpoint netip.AddrPort) bool
 }
 
-// Said returns the ground for a dataplane in memory, which no packet can reach: it is
+// Said returns the testbed for a dataplane in memory, which no packet can reach: it is
 // asked instead. find leads from the dataplane under test to its Sender; nil: it
 // is one itself.
-func Said(find func(sdk.Dataplane) Sender) Ground {
+func Said(find func(sdk.Dataplane) Sender) Testbed {
 	if find == nil {
 		find = func(dp sdk.Dataplane) Sender { s, _ := dp.(Sender); return s }
 	}

@@ -18,10 +18,10 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// A Ground is the node, which is the namespace that the process is in unless it is
+// A Testbed is the node, which is the namespace that the process is in unless it is
 // Apart, and the hosts around it. Its methods are safe for concurrent use, save for
 // Close.
-type Ground struct {
+type Testbed struct {
 	home, ns vnetns.NsHandle // where the test runs, and where the node is
 	node     *netlink.Handle
 
@@ -34,11 +34,11 @@ type Ground struct {
 	sctp  bool
 }
 
-var _ sdktest.Ground = (*Ground)(nil)
+var _ sdktest.Testbed = (*Testbed)(nil)
 
-// New returns the ground around the namespace that this process is in, which must not
+// New returns the testbed around the namespace that this process is in, which must not
 // be the machine's: see Main. Close takes the hosts away again.
-func New() (*Ground, error) {
+func New() (*Testbed, error) {
 	if err := ownNamespace(); err != nil {
 		return nil, err
 	}
@@ -49,9 +49,9 @@ func New() (*Ground, error) {
 	return found(home, home)
 }
 
-// Apart returns a ground as New makes it, but around a namespace of its own: several can
+// Apart returns a testbed as New makes it, but around a namespace of its own: several can
 // be in one process, and have the same addresses.
-func Apart() (*Ground, error) {
+func Apart() (*Testbed, error) {
 	if os.Getuid() != 0 {
 		return nil, errNotRoot
 	}
@@ -70,8 +70,8 @@ func Apart() (*Ground, error) {
 	return found(home, ns)
 }
 
-func found(home, ns vnetns.NsHandle) (*Ground, error) {
-	g := &Ground{home: home, ns: ns, ports: new(ports), hosts: make(map[string]*Host), addrs: make(map[netip.Addr]bool), sctp: hasSCTP()}
+func found(home, ns vnetns.NsHandle) (*Testbed, error) {
+	g := &Testbed{home: home, ns: ns, ports: new(ports), hosts: make(map[string]*Host), addrs: make(map[netip.Addr]bool), sctp: hasSCTP()}
 	var err error
 	if g.node, err = netlink.NewHandleAt(ns); err != nil {
 		return nil, errors.Join(fmt.Errorf("talk to the node's kernel: %w", err), g.leave())
@@ -83,7 +83,7 @@ func found(home, ns vnetns.NsHandle) (*Ground, error) {
 }
 
 // leave closes the namespaces.
-func (g *Ground) leave() error {
+func (g *Testbed) leave() error {
 	if g.ns == g.home {
 		return g.home.Close()
 	}
@@ -108,7 +108,7 @@ func ownNamespace() error {
 }
 
 // build makes the node able to route, and gives it a world outside.
-func (g *Ground) build() error {
+func (g *Testbed) build() error {
 	if err := g.Node().Do(func() error { return settle(routing) }); err != nil {
 		return err
 	}
@@ -122,9 +122,9 @@ func (g *Ground) build() error {
 	return g.defaultRoutes(outside)
 }
 
-// forget has the node's kernel forget the connections of a ground before, whose callers
+// forget has the node's kernel forget the connections of a testbed before, whose callers
 // went without a word: it would send new ones from their ports where it sent them.
-func (g *Ground) forget() error {
+func (g *Testbed) forget() error {
 	err := g.node.ConntrackTableFlush(netlink.ConntrackTable)
 	if err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.EPROTONOSUPPORT) { // it tracks none
 		return fmt.Errorf("forget the node's connections: %w", err)
@@ -133,7 +133,7 @@ func (g *Ground) forget() error {
 }
 
 // Close removes the hosts, and what joined them to the node.
-func (g *Ground) Close() error {
+func (g *Testbed) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var errs []error
@@ -154,7 +154,7 @@ func (g *Ground) Close() error {
 
 // Place gives the node the addresses that s says it has, and leaves out packets
 // that this kernel cannot send.
-func (g *Ground) Place(s sdktest.Scenario) (sdktest.Scenario, []string) {
+func (g *Testbed) Place(s sdktest.Scenario) (sdktest.Scenario, []string) {
 	var leftOut []string
 	placed := s
 	placed.Packets = nil
@@ -174,7 +174,7 @@ func (g *Ground) Place(s sdktest.Scenario) (sdktest.Scenario, []string) {
 }
 
 // Own gives the node an address, on the device that leads outside, where it stays.
-func (g *Ground) Own(addr netip.Addr) error {
+func (g *Testbed) Own(addr netip.Addr) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.addrs[addr] || addr.IsLoopback() || addr.IsUnspecified() {
@@ -187,7 +187,7 @@ func (g *Ground) Own(addr netip.Addr) error {
 	return nil
 }
 
-func (g *Ground) strip(addr netip.Addr) error {
+func (g *Testbed) strip(addr netip.Addr) error {
 	link, err := g.node.LinkByName(uplink)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
 		return nil // it went with the device
@@ -199,8 +199,8 @@ func (g *Ground) strip(addr netip.Addr) error {
 }
 
 // Open makes every endpoint of s answer, each from its own host.
-func (g *Ground) Open(ctx context.Context, _ sdk.Dataplane, s sdktest.Scenario) (sdktest.Stage, error) {
-	stage := &stage{ground: g}
+func (g *Testbed) Open(ctx context.Context, _ sdk.Dataplane, s sdktest.Scenario) (sdktest.Stage, error) {
+	stage := &stage{testbed: g}
 	for at := range sockets(s) {
 		if at.protocol == sdk.SCTP && !g.sctp {
 			continue
@@ -217,10 +217,10 @@ func (g *Ground) Open(ctx context.Context, _ sdk.Dataplane, s sdktest.Scenario) 
 }
 
 // Node returns the node itself.
-func (g *Ground) Node() *Host { return &Host{home: g.home, ns: g.ns, ports: g.ports} }
+func (g *Testbed) Node() *Host { return &Host{home: g.home, ns: g.ns, ports: g.ports} }
 
 // Host returns the host that has addr: the node for one of its own, else one behind it.
-func (g *Ground) Host(addr netip.Addr) (*Host, error) {
+func (g *Testbed) Host(addr netip.Addr) (*Host, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.addrs[addr] || addr.IsLoopback() {
@@ -231,7 +231,7 @@ func (g *Ground) Host(addr netip.Addr) (*Host, error) {
 
 // Behind returns the host that has addr and whose packets come in on the node's device
 // called device. Several addresses may share one.
-func (g *Ground) Behind(device string, addr netip.Addr) (*Host, error) {
+func (g *Testbed) Behind(device string, addr netip.Addr) (*Host, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.host(device, addr)
@@ -239,7 +239,7 @@ func (g *Ground) Behind(device string, addr netip.Addr) (*Host, error) {
 
 // Pod returns a new host behind another one, as a pod is behind its node: all its packets
 // go through that one.
-func (g *Ground) Pod(node *Host, addrs ...netip.Addr) (*Host, error) {
+func (g *Testbed) Pod(node *Host, addrs ...netip.Addr) (*Host, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	pod := &Host{home: g.home, node: node.handle, device: fmt.Sprintf("veth%d", len(g.pods)), addrs: make(map[netip.Addr]bool), ports: g.ports}
@@ -260,9 +260,9 @@ func (g *Ground) Pod(node *Host, addrs ...netip.Addr) (*Host, error) {
 
 // Lead leads what is for addr to h, which need not have it, as a router does with
 // the addresses of a load balancer.
-func (g *Ground) Lead(addr netip.Addr, h *Host) error { return h.lead(g.node, addr) }
+func (g *Testbed) Lead(addr netip.Addr, h *Host) error { return h.lead(g.node, addr) }
 
-func (g *Ground) host(name string, addr netip.Addr) (*Host, error) {
+func (g *Testbed) host(name string, addr netip.Addr) (*Host, error) {
 	h, ok := g.hosts[name]
 	if !ok {
 		var err error
