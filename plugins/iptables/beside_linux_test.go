@@ -44,7 +44,7 @@ func BenchmarkBesideKubeProxy(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer g.Close()
-			r := race{B: b, ground: g, backend: backend, services: racers(n), dir: b.TempDir()}
+			r := race{B: b, testbed: g, backend: backend, services: racers(n), dir: b.TempDir()}
 			r.answer()
 			r.spy()
 			r.flush()
@@ -61,7 +61,7 @@ func BenchmarkBesideKubeProxy(b *testing.B) {
 // A race is what both run on.
 type race struct {
 	*testing.B
-	ground   *netns.Testbed
+	testbed  *netns.Testbed
 	backend  iptables.Backend
 	services []sdk.Service
 	dir      string // of the spy
@@ -103,7 +103,7 @@ func (r race) targets() map[string]netip.AddrPort {
 
 // answer makes the one endpoint answer.
 func (r race) answer() {
-	host, err := r.ground.Host(answering.Addr())
+	host, err := r.testbed.Host(answering.Addr())
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func (r race) answer() {
 // takes to be open.
 func (r race) latencies() map[string][2]time.Duration {
 	from := netip.MustParseAddr("10.180.0.9")
-	host, err := r.ground.Host(from)
+	host, err := r.testbed.Host(from)
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -55,8 +55,8 @@ func (f *family) mayCount(ctx context.Context) {
 
 func openAccounts() error { return iptables.OpenAccounts(invalidDropped, localhostAccepted) }
 
-// tally are the samples of the accounts that are there.
-func tally() []sdk.Sample {
+// accountSamples are the samples of the accounts that are there.
+func accountSamples() []sdk.Sample {
 	var samples []sdk.Sample
 	for account, metric := range accounts {
 		if packets, ok := iptables.Account(account); ok {

@@ -107,7 +107,7 @@ func TestKernelLeavesOthersAlone(t *testing.T) {
 			k.run(program, "-X", "THEIRS")
 		}
 		written := p.families[0].rules.RuleCount("nat")
-		time.Sleep(2 * ruleset.Patience * ruleset.LookEvery)
+		time.Sleep(2 * ruleset.MaxLooks * ruleset.LookEvery)
 		if n := p.Report().Repaired; n != 0 || p.families[0].rules.RuleCount("nat") != written {
 			k.Errorf("%d repairs of what was not ours", n)
 		}

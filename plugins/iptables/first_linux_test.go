@@ -43,14 +43,14 @@ func BenchmarkFirstPacket(b *testing.B) {
 			if err := empty.Node().Do(func() error { return openTables(backend) }); err != nil {
 				b.Fatal(err)
 			}
-			r := race{B: b, ground: full, backend: backend, services: racers(10_000), dir: b.TempDir()}
+			r := race{B: b, testbed: full, backend: backend, services: racers(10_000), dir: b.TempDir()}
 			r.answer()
-			race{B: b, ground: empty}.answer()
+			race{B: b, testbed: empty}.answer()
 			r.flush()
 			defer r.flush()
 			r.sync(r.plugin(), r.everything())
 			for b.Loop() {
-				r.turns(empty)
+				r.rounds(empty)
 			}
 			b.ReportMetric(0, "ns/op")
 		})
@@ -67,28 +67,28 @@ func openTables(backend iptables.Backend) error {
 	return nil
 }
 
-const blocks, turns = 15, 1000
+const blocks, rounds = 15, 1000
 
-// turns has connections to each target take turns with those through empty tables, and
+// rounds has connections to each target take turns with those through empty tables, and
 // reports what each target's took beside them: the median of what the blocks say, as
 // a few connections of any block meet something else that the machine does.
-func (r race) turns(empty *netns.Testbed) {
+func (r race) rounds(empty *netns.Testbed) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // packets are measured, not Go
 	to := r.targets()
 	ratios := make(map[string][]float64)
 	var nothing [2][]float64
 	for range blocks {
 		took := make(map[string][]time.Duration)
-		for range turns {
+		for range rounds {
 			took[""] = append(took[""], r.opened(empty, answering))
 			for name, at := range to {
-				took[name] = append(took[name], r.opened(r.ground, at))
+				took[name] = append(took[name], r.opened(r.testbed, at))
 			}
 		}
 		for _, all := range took {
 			slices.Sort(all)
 		}
-		for i, at := range []int{turns / 2, turns * 99 / 100} {
+		for i, at := range []int{rounds / 2, rounds * 99 / 100} {
 			nothing[i] = append(nothing[i], float64(took[""][at])/float64(time.Microsecond))
 			for name := range to {
 				unit := fmt.Sprintf("x-%s-p%d(≤1.3)", strings.ReplaceAll(name, " ", "-"), []int{50, 99}[i])
@@ -136,9 +136,9 @@ func connected(to netip.AddrPort) (took time.Duration, err error) {
 		return 0, err
 	}
 	defer unix.Close(fd)
-	patience := unix.Timeval{Sec: 5}
+	timeout := unix.Timeval{Sec: 5}
 	err = errors.Join(unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}), // its port is free at once
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience), unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience))
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout), unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout))
 	if err != nil {
 		return 0, err
 	}

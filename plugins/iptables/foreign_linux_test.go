@@ -196,7 +196,7 @@ func TestKernelForeignRulesLeadToOurs(t *testing.T) {
 			said := strings.Join(gone, "\n")
 			says := strings.Contains(said, "keep nat "+own+", empty: a rule of MY-OWN leads to it") &&
 				strings.Contains(said, "keep filter KUBE-FORWARD, empty: a rule of DOCKER-USER leads to it")
-			if goes := l != (sdk.Leftovers{KubeProxy: true}); says != goes { // the last one finds them empty
+			if removed := l != (sdk.Leftovers{KubeProxy: true}); says != removed { // the last one finds them empty
 				k.Errorf("cleaning up %+v says\n%s", l, said)
 			}
 			stays(fmt.Sprintf("cleaning up %+v", l))

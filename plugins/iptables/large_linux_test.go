@@ -19,11 +19,11 @@ import (
 
 // likeKubeProxy is what kube-proxy writes into nat for n Services with some endpoints
 // each, as iptables-restore takes it, in pieces of so many Services.
-func likeKubeProxy(n, endpoints, piece int) []string {
+func likeKubeProxy(n, endpoints, part int) []string {
 	var pieces []string
-	for from := 0; from < n; from += piece {
+	for from := 0; from < n; from += part {
 		var chains, rules strings.Builder
-		for i := from; i < min(n, from+piece); i++ {
+		for i := from; i < min(n, from+part); i++ {
 			name := sdk.Name{Namespace: "ns", Service: fmt.Sprint("s", i), Port: "http", Protocol: sdk.TCP, Family: sdk.IPv4}
 			comment := `-m comment --comment "` + portName(name)
 			svc := clusterChain(name)
@@ -91,8 +91,8 @@ func (k kernel) largeKubeProxy() int {
 		}
 	}
 	k.restore("*nat\n:KUBE-SERVICES - [0:0]\n-A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\nCOMMIT\n")
-	for _, piece := range likeKubeProxy(n, endpoints, 500) {
-		k.restore(piece)
+	for _, part := range likeKubeProxy(n, endpoints, 500) {
+		k.restore(part)
 	}
 	return n
 }

@@ -27,7 +27,7 @@ func large(all []sdk.Endpoint) sdk.Service {
 
 // A Service with more endpoints than any node is to have is refused, with what to do, and
 // nothing of it is written; one with as many as that is set apart, and one that is small
-// goes in with the others.
+// removed in with the others.
 func TestTooManyEndpointsAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		endpoints      int

@@ -18,7 +18,7 @@ import (
 // foreign rules lead to it.
 func leftovers(table string, found iptables.Tables, kubeProxy bool) (iptables.Block, []string) {
 	b, kept := found.Leftovers(table, func(id iptables.ID) bool {
-		return isOurs(id) && (id.Chain != canary || kubeProxy) || kubeProxy && id == firewall && firewallGoes(found)
+		return isOurs(id) && (id.Chain != canary || kubeProxy) || kubeProxy && id == firewall && firewallIsRemoved(found)
 	})
 	if _, there := found[markDrop]; there && kubeProxy && table == markDrop.Table {
 		if from, leads := leadsTo(found, markDrop); leads {
@@ -38,9 +38,9 @@ var (
 	markDrop = nat("KUBE-MARK-DROP")
 )
 
-// firewallGoes reports whether KUBE-FIREWALL has nothing but the guard, and no foreign rule
+// firewallIsRemoved reports whether KUBE-FIREWALL has nothing but the guard, and no foreign rule
 // leads to it.
-func firewallGoes(found iptables.Tables) bool {
+func firewallIsRemoved(found iptables.Tables) bool {
 	_, held := found.Held(func(id iptables.ID) bool { return id == firewall })[firewall]
 	return !held && !slices.ContainsFunc(found[firewall], notGuard)
 }
@@ -53,7 +53,7 @@ func unroute(ctx context.Context, dryRun bool, given []string) ([]string, error)
 	if err != nil || strings.TrimSpace(string(value)) == "0" || slices.Contains(given, step) {
 		return nil, nil // there is no IPv4, or nothing to do
 	}
-	guarded, err := guardGoes(ctx)
+	guarded, err := guardIsRemoved(ctx)
 	if err != nil || !guarded {
 		return nil, err
 	}
@@ -65,14 +65,14 @@ func unroute(ctx context.Context, dryRun bool, given []string) ([]string, error)
 	return []string{step}, nil
 }
 
-// guardGoes reports whether the guard stands in a KUBE-FIREWALL that goes.
-func guardGoes(ctx context.Context) (bool, error) {
+// guardIsRemoved reports whether the guard stands in a KUBE-FIREWALL that goes.
+func guardIsRemoved(ctx context.Context) (bool, error) {
 	for _, tool := range iptables.ToolsInUse(ctx, sdk.IPv4) {
 		found, err := tool.SaveIf(ctx, func(id iptables.ID) bool { return id == firewall }, firewall.Table)
 		if err != nil {
 			return false, err
 		}
-		if len(found[firewall]) > 0 && firewallGoes(found) {
+		if len(found[firewall]) > 0 && firewallIsRemoved(found) {
 			return true, nil
 		}
 	}

@@ -74,6 +74,6 @@ func (p *plugin) tools() []iptables.Tool {
 // Report says how far the present call is, and what the kernel has counted.
 func (p *plugin) Report() sdk.Report {
 	r := p.Dataplane.Report()
-	r.Samples = append(slices.Clip(r.Samples), tally()...)
+	r.Samples = append(slices.Clip(r.Samples), accountSamples()...)
 	return r
 }

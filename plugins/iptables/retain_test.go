@@ -13,7 +13,7 @@ import (
 )
 
 // What is needed to follow changes is not kept: when all endpoints of all Services have
-// changed, and changed again, the book has as much as before; also when many Services came
+// changed, and changed again, the rule set has as much as before; also when many Services came
 // and went, and one with very many endpoints.
 func TestChangesLeaveNothingBehind(t *testing.T) {
 	node := sdk.Node{MasqueradeBit: 14}
@@ -58,7 +58,7 @@ func TestChangesLeaveNothingBehind(t *testing.T) {
 	runtime.KeepAlive(s)
 	t.Logf("%.1f MB before, %.1f MB after", before, after)
 	if after > 1.3*before {
-		t.Errorf("before the changes the book has %.1f MB, and after them %.1f MB", before, after)
+		t.Errorf("before the changes the rule set has %.1f MB, and after them %.1f MB", before, after)
 	}
 	if b.Pending() || len(b.Owners()) != n {
 		t.Errorf("chains are touched: %t; %d Services are there", b.Pending(), len(b.Owners()))

@@ -61,12 +61,12 @@ func TestKernelStrictFirewall(t *testing.T) {
 					{"another port of the node", netip.AddrPortFrom(node, healthPort+1), false},
 					{"a pod itself", svc.Cluster[0].Addr, false},
 				} {
-					patience := time.Second
+					timeout := time.Second
 					if c.open {
-						patience = 30 * time.Second
+						timeout = 30 * time.Second
 					}
 					calls.Go(func() {
-						if err := dialFrom(k.Context(), g, from, c.to, patience); (err == nil) != c.open {
+						if err := dialFrom(k.Context(), g, from, c.to, timeout); (err == nil) != c.open {
 							k.Errorf("%s, %s: %s at %s: %v", role, svc.Name.Family, c.what, c.to, err)
 						}
 					})
@@ -130,8 +130,8 @@ func (k kernel) strict() (undo func()) {
 }
 
 // dialFrom opens a connection from one of the hosts, and closes it.
-func dialFrom(ctx context.Context, g *netns.Testbed, from netip.Addr, to netip.AddrPort, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func dialFrom(ctx context.Context, g *netns.Testbed, from netip.Addr, to netip.AddrPort, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	host, err := g.Host(from)
 	if err != nil {
@@ -146,7 +146,7 @@ func dialFrom(ctx context.Context, g *netns.Testbed, from netip.Addr, to netip.A
 
 // What comes from outside to 127.0.0.0/8, which the kernel routes for node ports, does
 // not get at what listens there.
-func TestKernelGuardTurnsAwayMartians(t *testing.T) {
+func TestKernelGuardDropsMartians(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
 		s, _ := g.Place(scenario(k.T, "node-port"))

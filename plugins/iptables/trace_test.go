@@ -38,7 +38,7 @@ func piecesOf(family sdk.Family, node sdk.Node, services []sdk.Service) map[sdk.
 	return pieces
 }
 
-// tables is what the book says, as if the kernel had it, in the role of Active.
+// tables is what the rule set has, as if the kernel had it, in the role of Active.
 func (b *familyRules) tables() iptables.Tables {
 	t := b.Tables()
 	for _, j := range b.node.jumps(sdk.Active) {

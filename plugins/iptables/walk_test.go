@@ -13,7 +13,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// However a book came to where it is, it says what a new one would.
+// However a rule set came to where it is, it has what a new one would.
 func TestAWalkEndsWhereAFreshStartDoes(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	node := sdk.Node{Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10)}, NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, MasqueradeBit: 14}

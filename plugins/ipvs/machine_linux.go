@@ -83,7 +83,7 @@ func reach(ctx context.Context) (kernel, error) {
 // A tool has the rules that a family's programs write.
 type tool struct {
 	iptables.Tool
-	generation iptables.Stamp // after the last thing that was done or seen
+	generation iptables.Generation // after the last thing that was done or seen
 }
 
 func (t *tool) String() string { return t.Prefix }
@@ -105,7 +105,7 @@ func (t *tool) Restore(ctx context.Context, s *iptables.Script) error {
 // changed reports whether tables are not as they were when this was last asked, or
 // after the last Restore. It says so too where that cannot be known.
 func (t *tool) changed() bool {
-	generation, err := t.Stamp("nat", "filter", "mangle")
+	generation, err := t.Generation("nat", "filter", "mangle")
 	same := err == nil && generation == t.generation
 	t.generation = generation
 	return !same

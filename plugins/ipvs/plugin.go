@@ -73,7 +73,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (open
 	for _, of := range families {
 		if tool, ok := tools[of]; ok {
 			f := newFamily(of, tool, s)
-			f.masq = &masquerade.Hold{Book: env.Ledger, Holder: mode, Place: tool.place()}
+			f.masq = &masquerade.Hold{Ledger: env.Ledger, Holder: mode, Place: tool.place()}
 			s.families = append(s.families, f)
 			opened.Families = append(opened.Families, f)
 		}

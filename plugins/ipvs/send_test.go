@@ -15,7 +15,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// A ground sends packets through a fake: through its rules at each hook, and through
+// A testbed sends packets through a fake: through its rules at each hook, and through
 // its virtual services where the kernel looks at those.
 type fakeTestbed struct {
 	fake *fake

@@ -34,7 +34,7 @@ type Claim struct {
 	mu       sync.Mutex // guards what follows, which Tell reads beside a call
 	lock     sdk.Lock
 	holder   sdk.Holder
-	told     uint64 // the revision that the process was told last, in this session
+	received uint64 // the revision that the process was told last, in this session
 	served   uint64 // and the one that is written
 	unserved map[sdk.Name]error
 }
@@ -67,8 +67,8 @@ const (
 func NewClaim(mode string, p Planner) *Claim { return &Claim{mode: mode, plan: p} }
 
 // Lock takes the lock, or begins to try for it. It is nil while another process has it.
-func (c *Claim) Lock(book *ledger.Ledger) (*ledger.Lock, error) {
-	lock, err := book.TryLock(c.mode)
+func (c *Claim) Lock(shared *ledger.Ledger) (*ledger.Lock, error) {
+	lock, err := shared.TryLock(c.mode)
 	var locked *ledger.Locked
 	switch {
 	case errors.As(err, &locked):
@@ -113,21 +113,21 @@ func (c *Claim) Forget() { c.set(sdk.LockReleased, sdk.Holder{}) }
 func (c *Claim) Begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.told, c.served, c.unserved = 0, 0, nil
+	c.received, c.served, c.unserved = 0, 0, nil
 }
 
 // Owes reports whether something was planned that is not written.
 func (c *Claim) Owes() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.told > c.served
+	return c.received > c.served
 }
 
 // Took notes that u was written or planned, as the result says, and returns the result.
 func (c *Claim) Took(u sdk.Update, r sdk.Result) sdk.Result {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.told = u.To
+	c.received = u.To
 	if u.Full {
 		c.unserved = nil
 	}
@@ -147,7 +147,7 @@ func (c *Claim) Took(u sdk.Update, r sdk.Result) sdk.Result {
 func (c *Claim) Wrote(failed []sdk.Failure) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.served = c.told
+	c.served = c.received
 	c.unserved = make(map[sdk.Name]error, len(failed))
 	for _, f := range failed {
 		c.unserved[f.Name] = f.Err

@@ -19,17 +19,17 @@ import (
 // A planner is a dataplane of which only the lock matters.
 type planner struct {
 	*testing.T
-	turn  sync.Mutex // held by a call, or a try
-	book  *ledger.Ledger
-	claim *duty.Claim
-	lock  *ledger.Lock
-	wrote int     // how often it did
-	fails []error // of the next writes
-	names []sdk.Failure
+	semaphore sync.Mutex // held by a call, or a try
+	shared    *ledger.Ledger
+	claim     *duty.Claim
+	lock      *ledger.Lock
+	wrote     int     // how often it did
+	fails     []error // of the next writes
+	names     []sdk.Failure
 }
 
-func newPlanner(t *testing.T, book *ledger.Ledger) *planner {
-	p := &planner{T: t, book: book}
+func newPlanner(t *testing.T, shared *ledger.Ledger) *planner {
+	p := &planner{T: t, shared: shared}
 	p.claim = duty.NewClaim("some", duty.Planner{Enter: p.enter, Lock: p.take, Write: p.write, Log: func() *slog.Logger { return slog.New(slog.DiscardHandler) }})
 	t.Cleanup(func() {
 		p.claim.Close()
@@ -41,13 +41,13 @@ func newPlanner(t *testing.T, book *ledger.Ledger) *planner {
 }
 
 func (p *planner) enter(ctx context.Context) (context.Context, func(), error) {
-	p.turn.Lock()
-	return ctx, p.turn.Unlock, nil
+	p.semaphore.Lock()
+	return ctx, p.semaphore.Unlock, nil
 }
 
 func (p *planner) take() (err error) {
 	if p.lock == nil {
-		p.lock, err = p.claim.Lock(p.book)
+		p.lock, err = p.claim.Lock(p.shared)
 	}
 	return err
 }
@@ -65,8 +65,8 @@ func (p *planner) write(context.Context) ([]sdk.Failure, error) {
 // within does something in the turn, as a call does.
 func (p *planner) within(f func()) {
 	p.Helper()
-	p.turn.Lock()
-	defer p.turn.Unlock()
+	p.semaphore.Lock()
+	defer p.semaphore.Unlock()
 	f()
 }
 
@@ -95,9 +95,9 @@ func (p *planner) until(what string, ok func(sdk.Report) bool) {
 	}
 }
 
-func held(t *testing.T, book *ledger.Ledger) *ledger.Lock {
+func held(t *testing.T, shared *ledger.Ledger) *ledger.Lock {
 	t.Helper()
-	lock, err := book.TryLock("some")
+	lock, err := shared.TryLock("some")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,8 +107,8 @@ func held(t *testing.T, book *ledger.Ledger) *ledger.Lock {
 // What was planned is written when the lock is free, again where that fails, and what
 // fails of it is told until an update names it.
 func TestAClaimIsMadeGood(t *testing.T) {
-	book := open(t, t.TempDir())
-	first, p := held(t, book), newPlanner(t, book)
+	shared := open(t, t.TempDir())
+	first, p := held(t, shared), newPlanner(t, shared)
 	p.plan(7)
 	if r := p.report(); r.Lock != sdk.LockAwaited || r.Holder.PID != os.Getpid() || r.Served != 0 {
 		t.Errorf("beside a writer it reports %+v", r)
@@ -137,8 +137,8 @@ func TestAClaimIsMadeGood(t *testing.T) {
 
 // Who was told to let go leaves the lock alone, and still owes what it was told.
 func TestAForgottenClaimIsNotMade(t *testing.T) {
-	book := open(t, t.TempDir())
-	first, p := held(t, book), newPlanner(t, book)
+	shared := open(t, t.TempDir())
+	first, p := held(t, shared), newPlanner(t, shared)
 	p.plan(7)
 	p.within(p.claim.Forget)
 	if err := first.Unlock(); err != nil {
@@ -153,13 +153,13 @@ func TestAForgottenClaimIsNotMade(t *testing.T) {
 	if r := p.report(); r.Lock != sdk.LockReleased || r.Served != 0 {
 		t.Errorf("it reports %+v", r)
 	}
-	held(t, book)
+	held(t, shared)
 }
 
 // A session in which nothing was told owes nothing, though the lock is taken for it.
 func TestAClaimOfANewSession(t *testing.T) {
-	book := open(t, t.TempDir())
-	first, p := held(t, book), newPlanner(t, book)
+	shared := open(t, t.TempDir())
+	first, p := held(t, shared), newPlanner(t, shared)
 	p.plan(7)
 	p.within(p.claim.Begin)
 	if err := first.Unlock(); err != nil {
@@ -175,9 +175,9 @@ func TestAClaimOfANewSession(t *testing.T) {
 
 // It ends when it is closed, also while it tries.
 func TestAClosedClaim(t *testing.T) {
-	book := open(t, t.TempDir())
-	held(t, book)
-	p := newPlanner(t, book)
+	shared := open(t, t.TempDir())
+	held(t, shared)
+	p := newPlanner(t, shared)
 	p.plan(7)
 	done := make(chan struct{})
 	go func() { p.claim.Close(); close(done) }()

@@ -30,10 +30,10 @@ func CleanedIn(dir, mode string) Cleaned {
 // Leave leaves the mark if another process is the writer of mode. A process to which the
 // ledger is out of reach removes nothing that a writer wrote.
 func (c Cleaned) Leave(dir, mode string) error {
-	book, err := ledger.Open(dir)
+	shared, err := ledger.Open(dir)
 	if err == nil {
 		var lock *ledger.Lock
-		if lock, err = book.TryLock(mode); err == nil {
+		if lock, err = shared.TryLock(mode); err == nil {
 			return lock.Unlock()
 		}
 	}

@@ -25,11 +25,11 @@ func open(t *testing.T, dir string) *ledger.Ledger {
 	if runtime.GOOS != "linux" {
 		t.Skip("there is a ledger on Linux only")
 	}
-	book, err := ledger.Open(dir)
+	shared, err := ledger.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return book
+	return shared
 }
 
 func TestGivesBackWhatWasTaken(t *testing.T) {
@@ -170,14 +170,14 @@ func TestExpect(t *testing.T) {
 }
 
 func TestTakeAndRelease(t *testing.T) {
-	book := open(t, t.TempDir())
+	shared := open(t, t.TempDir())
 	log := slog.New(slog.DiscardHandler)
 	first, second := parameter(t), parameter(t)
 	both := duty.Settings{{Path: first, Value: "1", Must: true}, {Path: second, Value: "1"}}
-	if err := both.Take(book, "some", log); err != nil {
+	if err := both.Take(shared, "some", log); err != nil {
 		t.Fatal(err)
 	}
-	if err := both[:1].Release(book, "some", log); err != nil {
+	if err := both[:1].Release(shared, "some", log); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{first: "1", second: "0"} {
@@ -186,10 +186,10 @@ func TestTakeAndRelease(t *testing.T) {
 		}
 	}
 	gone := first + "-gone"
-	if err := (duty.Settings{{Path: gone, Value: "1"}}).Take(book, "some", log); err != nil {
+	if err := (duty.Settings{{Path: gone, Value: "1"}}).Take(shared, "some", log); err != nil {
 		t.Errorf("what may be out of reach: %v", err)
 	}
-	if err := (duty.Settings{{Path: gone, Value: "1", Must: true}}).Take(book, "some", log); err == nil {
+	if err := (duty.Settings{{Path: gone, Value: "1", Must: true}}).Take(shared, "some", log); err == nil {
 		t.Error("what must be set cannot be, and nobody says so")
 	}
 }

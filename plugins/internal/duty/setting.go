@@ -75,9 +75,9 @@ func (all Settings) First() Settings {
 }
 
 // Take sets them, by the ledger.
-func (all Settings) Take(book *ledger.Ledger, mode string, log *slog.Logger) error {
+func (all Settings) Take(shared *ledger.Ledger, mode string, log *slog.Logger) error {
 	for _, s := range all {
-		err := book.Take(mode, s.Path, s.Value)
+		err := shared.Take(mode, s.Path, s.Value)
 		switch {
 		case err == nil:
 		case s.Must || !outOfReach(err):
@@ -91,12 +91,12 @@ func (all Settings) Take(book *ledger.Ledger, mode string, log *slog.Logger) err
 
 // Release gives back the parameters that mode took and no longer asks for. Lists of
 // connections stay: as many as were asked for are not asked for again.
-func (all Settings) Release(book *ledger.Ledger, mode string, log *slog.Logger) error {
+func (all Settings) Release(shared *ledger.Ledger, mode string, log *slog.Logger) error {
 	asked := []string{hashSize}
 	for _, s := range all {
 		asked = append(asked, s.Path)
 	}
-	given, err := book.Release(mode, asked...)
+	given, err := shared.Release(mode, asked...)
 	if len(given) > 0 {
 		log.Info("gave back kernel parameters", "what", given)
 	}

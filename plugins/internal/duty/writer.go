@@ -10,12 +10,12 @@ import (
 // GiveBack gives back all that mode took of the node's parameters, and names it; a
 // dry run only names it. dir has the ledger.
 func GiveBack(dir, mode string, l sdk.Leftovers) ([]string, error) {
-	book, err := ledger.Open(dir)
+	shared, err := ledger.Open(dir)
 	if err != nil {
 		return nil, err
 	}
 	if l.DryRun {
-		return book.Held(mode)
+		return shared.Held(mode)
 	}
-	return book.Release(mode)
+	return shared.Release(mode)
 }

@@ -36,7 +36,7 @@ func (d *Dataplane[P]) unlearn() {
 			m.Masquerade().Forget()
 		}
 	}
-	d.state, d.told = sdk.State{}, false
+	d.state, d.updated = sdk.State{}, false
 	d.role = 0
 	d.claim.Begin()
 	if d.lock == nil && !d.open.Unlocked {

@@ -34,7 +34,7 @@ type Dataplane[P any] struct {
 	lock     *ledger.Lock // nil: another process is the writer, or this one has yielded, or the mode has none
 	claim    *duty.Claim  // to the lock
 	session  bool         // Configure has begun one
-	told     bool         // an update was taken in it: it is known what is desired
+	updated  bool         // an update was taken in it: it is known what is desired
 	open     Session[P]
 	families []*family[P]
 	state    sdk.State
@@ -101,12 +101,12 @@ func (d *Dataplane[P]) Configure(ctx context.Context, setup sdk.Setup) (sdk.Desc
 		return sdk.Description{}, err
 	}
 	defer d.semaphore.done()
-	book, bookless := ledger.Open(d.dir)
+	shared, bookless := ledger.Open(d.dir)
 	if setup.Log != nil {
 		d.log = setup.Log
 	}
 	env := d.env()
-	env.Ledger = book
+	env.Ledger = shared
 	open, err := d.mode.Open(ctx, setup, env)
 	if err == nil && !open.Unlocked {
 		err = bookless
@@ -120,9 +120,9 @@ func (d *Dataplane[P]) Configure(ctx context.Context, setup sdk.Setup) (sdk.Desc
 			return sdk.Description{}, err
 		}
 	}
-	d.setup, d.ledger = setup, book
+	d.setup, d.ledger = setup, shared
 	d.use(open)
-	d.state, d.session, d.told = sdk.State{}, true, false
+	d.state, d.session, d.updated = sdk.State{}, true, false
 	d.claim.Begin()
 	if d.role != sdk.Yielded {
 		d.role, d.stands = 0, false

@@ -119,7 +119,7 @@ func (d *Dataplane[P]) writeSlice(ctx context.Context, f *family[P], b *backlog[
 // anew.
 func (d *Dataplane[P]) proceed(ctx context.Context) (more bool) {
 	for _, f := range d.families {
-		if !d.writes() || !d.told || !f.known {
+		if !d.writes() || !d.updated || !f.known {
 			continue // first it is read again
 		}
 		if ctx.Err() != nil {

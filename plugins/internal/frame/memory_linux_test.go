@@ -22,13 +22,13 @@ import (
 
 // A kernel is what outlives a process of the mode.
 type kernel struct {
-	mu     sync.Mutex // guards what follows
-	served map[sdk.Name]sdk.Service
-	node   sdk.Node
-	role   sdk.Role // zero: no process has written one
-	turn   int
-	sticks map[client]netip.AddrPort
-	writes int // how many objects were written
+	mu       sync.Mutex // guards what follows
+	served   map[sdk.Name]sdk.Service
+	node     sdk.Node
+	role     sdk.Role // zero: no process has written one
+	next     int
+	affinity map[client]netip.AddrPort
+	writes   int // how many objects were written
 
 	// Hooks of tests. They are called without the mutex.
 	refuse func(sdk.Name) error // an object that the kernel does not take, of which it says so by itself
@@ -42,7 +42,7 @@ type client struct {
 }
 
 func newKernel() *kernel {
-	return &kernel{served: make(map[sdk.Name]sdk.Service), sticks: make(map[client]netip.AddrPort)}
+	return &kernel{served: make(map[sdk.Name]sdk.Service), affinity: make(map[client]netip.AddrPort)}
 }
 
 // do works on the kernel.
@@ -285,12 +285,12 @@ func (k *kernel) Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protocol)
 	}
 	svc, _, _ := sdktest.Find(maps.Values(k.served), k.node, to, protocol)
 	key := client{svc.Name, from.Addr}
-	ep := k.sticks[key]
+	ep := k.affinity[key]
 	if svc.Affinity == 0 || !slices.Contains(o.Endpoints, ep) {
-		ep = o.Endpoints[k.turn%len(o.Endpoints)]
-		k.turn++
+		ep = o.Endpoints[k.next%len(o.Endpoints)]
+		k.next++
 	}
-	k.sticks[key] = ep
+	k.affinity[key] = ep
 	seen := from.Addr
 	if o.Masquerades(ep) {
 		i := slices.IndexFunc(k.node.Addrs, func(a netip.Addr) bool { return sdk.FamilyOf(a) == svc.Name.Family })

@@ -75,7 +75,7 @@ func (d *Dataplane[P]) look(ctx context.Context) (more bool) {
 		return false
 	}
 	d.count()
-	if !d.told || d.claim.Owes() {
+	if !d.updated || d.claim.Owes() {
 		return false // first it has to be known, or written, what is desired
 	}
 	for _, f := range d.families {

@@ -56,8 +56,8 @@ func (l *lasting) Hold(lock *ledger.Lock) {
 func TestFamilyLasts(t *testing.T) {
 	t.Parallel()
 	k := newKernel()
-	stays, goes := &lasting{memory: newMemory(sdk.IPv4, k)}, &lasting{memory: newMemory(sdk.IPv6, k)}
-	families := []Family[*sdk.Service]{stays, goes}
+	stays, leaves := &lasting{memory: newMemory(sdk.IPv4, k)}, &lasting{memory: newMemory(sdk.IPv6, k)}
+	families := []Family[*sdk.Service]{stays, leaves}
 	mode := inMemory(k)
 	mode.Open = func(context.Context, sdk.Setup, Env) (Session[*sdk.Service], error) {
 		return Session[*sdk.Service]{Families: families, Unlocked: true}, nil
@@ -66,8 +66,8 @@ func TestFamilyLasts(t *testing.T) {
 	l.full(service(1, 1))
 	families = families[:1]
 	l.configure()
-	if stays.letGo != 0 || goes.letGo != 1 {
-		t.Errorf("the one that stays let go %d times, the other %d", stays.letGo, goes.letGo)
+	if stays.letGo != 0 || leaves.letGo != 1 {
+		t.Errorf("the one that stays let go %d times, the other %d", stays.letGo, leaves.letGo)
 	}
 	l.full(service(2, 1))
 	k.expect(t, service(2, 1))

@@ -58,7 +58,7 @@ func (d *Dataplane[P]) unyield() {
 // become makes the kernel what the role asks for. Before the first update it is not known
 // what is desired: what serves goes on, and the role takes effect with that update.
 func (d *Dataplane[P]) become(ctx context.Context, role sdk.Role) error {
-	if err := d.play(role); err != nil || !d.writes() || !d.told {
+	if err := d.play(role); err != nil || !d.writes() || !d.updated {
 		return err
 	}
 	if d.claim.Owes() {

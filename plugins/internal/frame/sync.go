@@ -50,7 +50,7 @@ func (d *Dataplane[P]) reconcile(ctx context.Context, changes sdk.Changes) (sdk.
 			return sdk.Result{}, err
 		}
 	}
-	d.told = true
+	d.updated = true
 	defer d.publish()
 	for _, f := range d.families {
 		f.planned = owed
@@ -210,7 +210,7 @@ func (d *Dataplane[P]) unserved(c sdk.Changes) []sdk.Failure {
 // afterwards is what follows once the kernel serves: the other parameters, and the UDP flows
 // that lead nowhere now.
 func (d *Dataplane[P]) afterwards(c sdk.Changes, failed []sdk.Failure) error {
-	if !d.writes() || !d.told || d.role != sdk.Active {
+	if !d.writes() || !d.updated || d.role != sdk.Active {
 		return nil
 	}
 	if c.Full || c.Node {

@@ -51,7 +51,7 @@ func most(n map[Backend]int) Backend {
 // where a kube-proxy left rules for 10,000 Services.
 func Look(ctx context.Context, family sdk.Family) (Use, error) {
 	u := Use{Rules: make(map[Backend]int), Kube: make(map[Backend]int), Has: make(map[Backend]bool)}
-	for backend, count := range map[Backend]func(context.Context, sdk.Family) (census, error){Legacy: countLegacy, NFT: countNFT} {
+	for backend, count := range map[Backend]func(context.Context, sdk.Family) (ruleCount, error){Legacy: countLegacy, NFT: countNFT} {
 		if _, err := Open(ctx, family, backend); err != nil {
 			continue
 		}

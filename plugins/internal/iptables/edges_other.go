@@ -24,13 +24,17 @@ func lacksNFT(sdk.Family) bool { return true }
 
 func versionOf(sdk.Family, string) (release, error) { return release{}, errors.ErrUnsupported }
 
-type census struct{ rules int }
+type ruleCount struct{ rules int }
 
-func (census) allKube() int { return 0 }
+func (ruleCount) allKube() int { return 0 }
 
-func countNFT(context.Context, sdk.Family) (census, error) { return census{}, errors.ErrUnsupported }
+func countNFT(context.Context, sdk.Family) (ruleCount, error) {
+	return ruleCount{}, errors.ErrUnsupported
+}
 
-func countLegacy(context.Context, sdk.Family) (census, error) { return census{}, errors.ErrUnsupported }
+func countLegacy(context.Context, sdk.Family) (ruleCount, error) {
+	return ruleCount{}, errors.ErrUnsupported
+}
 
 // Reach reports why this process cannot get at the tables of t.
 func (t Tool) Reach() error { return errors.ErrUnsupported }
@@ -57,11 +61,11 @@ type Size struct{ Rules, Bytes uint32 }
 // TableSize asks the kernel how big legacy's table is.
 func TableSize(sdk.Family, string) (Size, error) { return Size{}, errors.ErrUnsupported }
 
-// TakeTally reads one of legacy's tables.
-func TakeTally(sdk.Family, string) (Tally, error) { return Tally{}, errors.ErrUnsupported }
+// CountTable reads one of legacy's tables.
+func CountTable(sdk.Family, string) (Counts, error) { return Counts{}, errors.ErrUnsupported }
 
-// Stamp is that of three tables at most.
-func (t Tool) Stamp(...string) (Stamp, error) { return Stamp{}, errors.ErrUnsupported }
+// Generation is that of three tables at most.
+func (t Tool) Generation(...string) (Generation, error) { return Generation{}, errors.ErrUnsupported }
 
 // Events are the changes of nft's tables.
 type Events struct{ Matters func(Gone) bool }

@@ -81,11 +81,11 @@ func (t Tool) chains(ctx context.Context, table string) ([]string, error) {
 	if !slices.Contains(legacyTables(t.Family), table) {
 		return nil, nil
 	}
-	tally, err := TakeTally(t.Family, table)
+	counts, err := CountTable(t.Family, table)
 	if err != nil {
 		return nil, err
 	}
-	return slices.Collect(maps.Keys(tally.Rules)), nil
+	return slices.Collect(maps.Keys(counts.Rules)), nil
 }
 
 // outlineLegacy has one of the kernel's own chains printed only if it leads to one that
@@ -95,16 +95,16 @@ func (t Tool) outlineLegacy(ctx context.Context, table string, mine func(ID) boo
 	if !slices.Contains(legacyTables(t.Family), table) {
 		return found, nil
 	}
-	tally, err := TakeTally(t.Family, table)
+	counts, err := CountTable(t.Family, table)
 	if err != nil {
 		return nil, err
 	}
-	for chain := range tally.Rules {
+	for chain := range counts.Rules {
 		if id := (ID{table, chain}); mine(id) {
 			found[id] = nil
 		}
 	}
-	for lead := range tally.Leads {
+	for lead := range counts.Leads {
 		at := ID{table, lead.From}
 		if _, read := found[at]; read || !mine(ID{table, lead.To}) {
 			continue

@@ -18,18 +18,18 @@ import (
 // and what it prints goes to stdout. While another program holds the lock of the tables
 // it tries again, for as long as ctx allows, and says that it waits.
 func (t Tool) runInto(ctx context.Context, stdout io.Writer, program string, stdin []byte, args ...string) (stderr string, err error) {
-	told := false
+	waited := false
 	for {
 		stderr, err = t.once(ctx, stdout, program, stdin, args...)
 		if err == nil || ctx.Err() != nil || !strings.Contains(stderr, "xtables lock") {
 			break
 		}
-		if t.Waiting != nil && !told {
-			told = true
+		if t.Waiting != nil && !waited {
+			waited = true
 			t.Waiting("the xtables lock, which another program holds")
 		}
 	}
-	if told {
+	if waited {
 		t.Waiting("")
 	}
 	return stderr, err
@@ -57,7 +57,7 @@ func (t Tool) once(ctx context.Context, stdout io.Writer, program string, stdin 
 		if writes && t.Started != nil {
 			t.Started(cmd.Process.Pid)
 		}
-		stop := t.pulse(cmd.Process.Pid)
+		stop := t.followProgress(cmd.Process.Pid)
 		err = cmd.Wait()
 		stop()
 		if writes && t.Ended != nil {

@@ -54,9 +54,9 @@ type Tool struct {
 	Waiting func(string)
 }
 
-// patience is for how many seconds a program waits for the lock by itself. It does
+// lockWait is for how many seconds a program waits for the lock by itself. It does
 // so without a word, so it is not long, and then it is asked again.
-const patience = "1"
+const lockWait = "1"
 
 // A LineError is one line of a Script that iptables-restore did not take. Nothing
 // of its block took effect; blocks before it did.
@@ -74,12 +74,12 @@ func (e *LineError) Error() string {
 // locks as long as ctx allows. When the program names a line, the error is a
 // *LineError.
 func (t Tool) Restore(ctx context.Context, s *Script) error {
-	return t.restore(ctx, s, "--noflush", "-w", patience)
+	return t.restore(ctx, s, "--noflush", "-w", lockWait)
 }
 
 // Test reports what Restore would, and changes nothing.
 func (t Tool) Test(ctx context.Context, s *Script) error {
-	return t.restore(ctx, s, "--noflush", "-w", patience, "--test")
+	return t.restore(ctx, s, "--noflush", "-w", lockWait, "--test")
 }
 
 func (t Tool) restore(ctx context.Context, s *Script, args ...string) error {
@@ -143,7 +143,7 @@ func (t Tool) run(ctx context.Context, program string, stdin []byte, args ...str
 // List reads the rules of one chain. A chain that is not there has none, and ok
 // is false.
 func (t Tool) List(ctx context.Context, id ID) (rules []Rule, ok bool, err error) {
-	stdout, stderr, err := t.run(ctx, t.Prefix, nil, "-w", patience, "-t", id.Table, "-S", id.Chain)
+	stdout, stderr, err := t.run(ctx, t.Prefix, nil, "-w", lockWait, "-t", id.Table, "-S", id.Chain)
 	if err != nil {
 		if gone := strings.Contains(stderr, "No chain/target/match") || strings.Contains(stderr, "does not exist") || strings.Contains(stderr, "incompatible"); gone {
 			return nil, false, nil
@@ -161,7 +161,7 @@ func (t Tool) List(ctx context.Context, id ID) (rules []Rule, ok bool, err error
 // Policy is what becomes of what no rule of a chain decides: "ACCEPT" or "DROP"; empty for
 // a chain that has none.
 func (t Tool) Policy(ctx context.Context, id ID) (string, error) {
-	stdout, stderr, err := t.run(ctx, t.Prefix, nil, "-w", patience, "-t", id.Table, "-S", id.Chain)
+	stdout, stderr, err := t.run(ctx, t.Prefix, nil, "-w", lockWait, "-t", id.Table, "-S", id.Chain)
 	if err != nil {
 		return "", fmt.Errorf("%s -t %s -S %s: %w", t.Prefix, id.Table, id.Chain, said(err, stderr))
 	}

@@ -18,12 +18,12 @@ import (
 // A Hold is one dataplane's hold on the object in one place. Its methods are called by one
 // goroutine at a time.
 type Hold struct {
-	Book   *ledger.Ledger
+	Ledger *ledger.Ledger
 	Holder string // the dataplane's name
 	Place  Place
 
 	held   bool      // it was written, or seen to be right, in this life
-	told   uint8     // the bit that the host said last
+	wanted uint8     // the bit that the host said last
 	bit    uint8     // the bit that the object has
 	looked time.Time // when it was seen to be right; zero: it may have changed since
 }
@@ -31,21 +31,21 @@ type Hold struct {
 // lookEvery is after how long the object is looked at, whatever seems to be the case.
 const lookEvery = time.Minute
 
-// patience is for how long the lock is waited for.
-const patience = 20 * time.Second
+// timeout is for how long the lock is waited for.
+const timeout = 20 * time.Second
 
 // Ensure makes the object say what it should, in the ledger's lock, and says which steps that
 // took. It does nothing if that was done, and nothing happened since. bit is the mark's, as
 // the host says it; where the host says nothing new, the one that the ledger has holds, for
 // another dataplane may have been told later.
 func (h *Hold) Ensure(ctx context.Context, bit uint8) (steps []string, err error) {
-	known := h.held && h.told == bit
+	known := h.held && h.wanted == bit
 	if known && !h.looked.IsZero() {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	share, err := h.Book.Share(ctx, Mark)
+	share, err := h.Ledger.Share(ctx, Mark)
 	if err != nil {
 		return nil, fmt.Errorf("hold %s: %w", Mark, err)
 	}
@@ -59,7 +59,7 @@ func (h *Hold) Ensure(ctx context.Context, bit uint8) (steps []string, err error
 	if err != nil {
 		return nil, fmt.Errorf("hold %s: %w", Mark, err)
 	}
-	h.held, h.told, h.looked = true, bit, time.Now()
+	h.held, h.wanted, h.looked = true, bit, time.Now()
 	return steps, nil
 }
 
@@ -106,7 +106,7 @@ func (h *Hold) Mend(ctx context.Context) ([]string, error) {
 		return nil, nil
 	}
 	h.Doubt()
-	return h.Ensure(ctx, h.told)
+	return h.Ensure(ctx, h.wanted)
 }
 
 // Forget has the object be held by others, until the next Ensure.

@@ -19,14 +19,14 @@ import (
 //
 // Only the last holder removes the object. Where the ledger knows nothing of it, it stays,
 // unless what kube-proxy left is to go.
-func Leave(ctx context.Context, dir, holder string, places []Place, l sdk.Leftovers, goes func(iptables.ID) bool) (gone []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func Leave(ctx context.Context, dir, holder string, places []Place, l sdk.Leftovers, removed func(iptables.ID) bool) (gone []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	book, err := ledger.Open(dir)
+	shared, err := ledger.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	share, err := book.Share(ctx, Mark)
+	share, err := shared.Share(ctx, Mark)
 	if err != nil {
 		return nil, fmt.Errorf("let go of %s: %w", Mark, err)
 	}
@@ -38,7 +38,7 @@ func Leave(ctx context.Context, dir, holder string, places []Place, l sdk.Leftov
 			if !held && share.Facts[p.Name] != made && !l.KubeProxy {
 				continue
 			}
-			v := leaving{place: p, share: share, held: held, leftovers: l, goes: goes}
+			v := leaver{place: p, share: share, held: held, leftovers: l, removed: removed}
 			steps, err := v.leave(ctx)
 			gone = append(gone, steps...)
 			errs = append(errs, err)
@@ -53,18 +53,18 @@ func Leave(ctx context.Context, dir, holder string, places []Place, l sdk.Leftov
 	return gone, errors.Join(append(errs, share.Save())...)
 }
 
-// A leaving is the last holder's, or that of a Cleanup of what kube-proxy left, in one
+// A leaver is the last holder's, or that of a Cleanup of what kube-proxy left, in one
 // place.
-type leaving struct {
+type leaver struct {
 	place     Place
 	share     *ledger.Share
 	held      bool
 	leftovers sdk.Leftovers
-	goes      func(iptables.ID) bool
+	removed   func(iptables.ID) bool
 }
 
 // leave removes the object in one place, or says why it stays.
-func (v leaving) leave(ctx context.Context) ([]string, error) {
+func (v leaver) leave(ctx context.Context) ([]string, error) {
 	rules := v.place.Rules(v.share.File())
 	t, err := rules.SaveIf(ctx, Is, table)
 	if err != nil {
@@ -103,7 +103,7 @@ func (v leaving) leave(ctx context.Context) ([]string, error) {
 }
 
 // stays says why the object does; empty: it goes.
-func (v leaving) stays(t iptables.Tables) string {
+func (v leaver) stays(t iptables.Tables) string {
 	fact := v.share.Facts[v.place.Name]
 	if fact == found {
 		return "they were there before us"
@@ -114,7 +114,7 @@ func (v leaving) stays(t iptables.Tables) string {
 	if _, whole := t[postrouting]; fact == "" && !whole {
 		return "kube-proxy would have made both"
 	}
-	held := t.Held(func(id iptables.ID) bool { return Is(id) || v.goes(id) })
+	held := t.Held(func(id iptables.ID) bool { return Is(id) || v.removed(id) })
 	for _, id := range []iptables.ID{mark, postrouting} {
 		if from, is := held[id]; is {
 			return fmt.Sprintf("a rule of %s leads to %s", from.Chain, id.Chain)
@@ -136,7 +136,7 @@ func removal(t iptables.Tables) iptables.Block {
 
 // keep is the block after which an object that stays speaks of none of the sets that
 // kube-proxy left and that go.
-func (v leaving) keep(t iptables.Tables) iptables.Block {
+func (v leaver) keep(t iptables.Tables) iptables.Block {
 	b := iptables.Block{Table: table}
 	if rules := t[postrouting]; v.leftovers.KubeProxy && slices.ContainsFunc(rules, ofSet) {
 		b.Whole = []iptables.Chain{{ID: postrouting, Rules: slices.DeleteFunc(slices.Clone(rules), ofSet)}}

@@ -23,9 +23,9 @@ func TestMain(m *testing.M) { netns.Main(m) }
 // A kernel is nat of IPv4, on one backend of the test's own namespace.
 type kernel struct {
 	*testing.T
-	tool iptables.Tool
-	dir  string
-	book *ledger.Ledger
+	tool   iptables.Tool
+	dir    string
+	shared *ledger.Ledger
 }
 
 // onKernel runs f on each backend that this machine has, with an empty table and ledger.
@@ -51,7 +51,7 @@ func onKernel(t *testing.T, f func(kernel)) {
 func (k *kernel) open() {
 	k.Helper()
 	var err error
-	if k.book, err = ledger.Open(k.dir); err != nil {
+	if k.shared, err = ledger.Open(k.dir); err != nil {
 		k.Fatal(err)
 	}
 }
@@ -109,7 +109,7 @@ func (k kernel) gone(when string) {
 }
 
 func (k kernel) hold(holder string) *Hold {
-	return &Hold{Book: k.book, Holder: holder, Place: At(k.tool)}
+	return &Hold{Ledger: k.shared, Holder: holder, Place: At(k.tool)}
 }
 
 func (k kernel) ensure(h *Hold, bit uint8) []string {
@@ -343,7 +343,7 @@ func TestKernelKubeProxyLeft(t *testing.T) {
 		}
 	})
 	t.Run("sets", func(t *testing.T) {
-		v := leaving{leftovers: sdk.Leftovers{KubeProxy: true}}
+		v := leaver{leftovers: sdk.Leftovers{KubeProxy: true}}
 		b := v.keep(iptables.Tables{postrouting: {"-m set --match-set KUBE-LOOP-BACK dst,dst,src -j MASQUERADE", "-j RETURN"}})
 		if len(b.Whole) != 1 || iptables.Join(b.Whole[0].Rules) != "-j RETURN\n" {
 			t.Errorf("kept is %v", b)
@@ -355,7 +355,7 @@ func TestKernelKubeProxyLeft(t *testing.T) {
 // waits says for whom.
 func TestKernelLocked(t *testing.T) {
 	onKernel(t, func(k kernel) {
-		share, err := k.book.Share(k.Context(), Mark)
+		share, err := k.shared.Share(k.Context(), Mark)
 		if err != nil {
 			k.Fatal(err)
 		}

@@ -97,7 +97,7 @@ func (r *Rules[K]) compare(table string, now iptables.Size) {
 	if now == was.ours || r.doubt != "" {
 		return
 	}
-	if was.looks++; now != was.seen && was.looks < Patience {
+	if was.looks++; now != was.seen && was.looks < MaxLooks {
 		was.seen = now
 		r.sizes[table] = was
 		return // another process is changing it

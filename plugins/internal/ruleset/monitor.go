@@ -15,9 +15,9 @@ const (
 	// and how large tables are.
 	LookEvery = 500 * time.Millisecond
 
-	// Patience is for how many looks another process may be at work on the tables before
+	// MaxLooks is for how many looks another process may be at work on the tables before
 	// what it removed is put back.
-	Patience = 4
+	MaxLooks = 4
 
 	manyHeard = 1000 // more than is kept of what was heard before it is looked at
 )
@@ -91,7 +91,7 @@ func (m *Monitor) Take() []iptables.Commit {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if time.Since(m.last) < LookEvery && time.Since(m.first) < Patience*LookEvery {
+	if time.Since(m.last) < LookEvery && time.Since(m.first) < MaxLooks*LookEvery {
 		return nil
 	}
 	heard := slices.DeleteFunc(m.heard, m.isOurs) // a program of ours may have begun while it was heard

@@ -12,7 +12,7 @@ import (
 )
 
 // Many chains that go are emptied first, even where everything fits one piece; and no
-// piece is empty.
+// part is empty.
 func TestManyAreEmptiedFirst(t *testing.T) {
 	b := iptables.Block{Table: "nat"}
 	for i := range manyRemoved + 1 {

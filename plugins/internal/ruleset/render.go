@@ -56,7 +56,7 @@ func (s *Set[K]) hang(e Entry) {
 	if s.config.Trees[e.In].Shared {
 		s.shares[e.place()]++
 	}
-	delete(s.leaving, e.place())
+	delete(s.removed, e.place())
 	s.Tree(e.In).Put(e.Entry)
 }
 
@@ -69,7 +69,7 @@ func (s *Set[K]) cut(e Entry) {
 		delete(s.shares, e.place())
 	}
 	if s.Tree(e.In).Root().Table == "filter" {
-		s.leaving[e.place()] = e
+		s.removed[e.place()] = e
 		return
 	}
 	s.Tree(e.In).Drop(e.Entry)
@@ -97,7 +97,7 @@ func (s *Set[K]) settle() (between map[iptables.ID]chain[K]) {
 			between[id] = c
 		}
 	}
-	for _, e := range s.leaving {
+	for _, e := range s.removed {
 		s.Tree(e.In).Drop(e.Entry)
 	}
 	for id, owner := range s.parting {
@@ -105,7 +105,7 @@ func (s *Set[K]) settle() (between map[iptables.ID]chain[K]) {
 			s.erase(id)
 		}
 	}
-	clear(s.leaving)
+	clear(s.removed)
 	clear(s.parting)
 	s.render()
 	return between

@@ -31,7 +31,7 @@ type Rules[K comparable] struct {
 	// wrote them. After an error that is uncertain, and the next call reads the kernel.
 	known bool
 
-	asRead *iptables.Stamp // of the tables, when they were last read; nil: written to since
+	asRead *iptables.Generation // of the tables, when they were last read; nil: written to since
 
 	doubt string           // why the kernel may not have what was observed; empty: it has
 	sizes map[string]sized // of legacy's tables
@@ -75,7 +75,7 @@ func (r *Rules[K]) Read(ctx context.Context) error {
 	if r.Masquerade != nil {
 		r.Masquerade.Doubt()
 	}
-	stamp, unstamped := r.Tool.Stamp("nat", "filter")
+	generation, unstamped := r.Tool.Generation("nat", "filter")
 	tables, err := r.Tool.SaveIf(ctx, r.config.Ours, "nat", "filter")
 	if err != nil {
 		return fmt.Errorf("read %s tables: %w", r.Family(), err)
@@ -87,7 +87,7 @@ func (r *Rules[K]) Read(ctx context.Context) error {
 	}
 	r.known = true
 	if unstamped == nil {
-		r.asRead = &stamp
+		r.asRead = &generation
 	}
 	r.Adopt(tables)
 	return nil
@@ -99,7 +99,7 @@ func (r *Rules[K]) JustRead() bool {
 	if !r.known || r.asRead == nil {
 		return false
 	}
-	now, err := r.Tool.Stamp("nat", "filter")
+	now, err := r.Tool.Generation("nat", "filter")
 	return err == nil && now == *r.asRead
 }
 

@@ -37,12 +37,12 @@ func onKernel(t *testing.T, test func(stage)) {
 			if err != nil {
 				t.Skip("needs the backend: ", err)
 			}
-			book, err := ledger.Open(t.TempDir())
+			shared, err := ledger.Open(t.TempDir())
 			if err != nil {
 				t.Fatal(err)
 			}
 			s := stage{t, NewRules(testConfig(), tool)}
-			s.Masquerade = &masquerade.Hold{Book: book, Holder: "test", Place: masquerade.At(tool)}
+			s.Masquerade = &masquerade.Hold{Ledger: shared, Holder: "test", Place: masquerade.At(tool)}
 			s.SetJumps(way, wider)
 			t.Cleanup(func() {
 				for _, table := range tables {
@@ -141,7 +141,7 @@ func TestKernelDoubt(t *testing.T) {
 		s.Tool.Started, s.Tool.Ended = monitor.Started, monitor.Ended
 		s.must(map[int]Desired{1: serve(1, 1), 2: serve(2, 0)})
 		look := func() {
-			for range 2 * Patience {
+			for range 2 * MaxLooks {
 				for _, c := range monitor.Take() {
 					s.Hear(s.Context(), c)
 				}

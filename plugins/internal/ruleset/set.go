@@ -87,7 +87,7 @@ type Set[K comparable] struct {
 	ends    []ends        // of the trees' roots
 	shares  map[place]int // how many owners want an entry of a shared tree
 	parting map[iptables.ID]K
-	leaving map[place]Entry // both: what filter loses only after nat has changed
+	removed map[place]Entry // both: what filter loses only after nat has changed
 
 	jumps []iptables.Jump // those that should be there
 	own   []iptables.Jump // those that this dataplane makes in any role
@@ -109,7 +109,7 @@ func New[K comparable](c Config[K]) *Set[K] {
 		ends:     make([]ends, len(c.Trees)),
 		shares:   make(map[place]int),
 		parting:  make(map[iptables.ID]K),
-		leaving:  make(map[place]Entry),
+		removed:  make(map[place]Entry),
 		chains:   make(map[iptables.ID]chain[K]),
 		touched:  make(map[iptables.ID]bool),
 		observed: newObserved(),

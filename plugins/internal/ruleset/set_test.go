@@ -88,8 +88,8 @@ func (k kernel) follow(s *Set[int], size Size, before, after map[int]Desired) {
 	k.Helper()
 	for range 1000 {
 		p := s.Plan()
-		for _, piece := range p.Cut(size, rank) {
-			for _, block := range piece {
+		for _, part := range p.Cut(size, rank) {
+			for _, block := range part {
 				k.do(block)
 				for owner := range before {
 					if _, still := after[owner]; still && !k.catches(s, owner) {

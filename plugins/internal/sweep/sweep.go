@@ -30,7 +30,7 @@ type Rules struct {
 
 	// Leftovers are what goes from a table, and for people what stays. found has the chains
 	// of all Tables.
-	Leftovers func(table string, found iptables.Tables) (goes iptables.Block, kept []string)
+	Leftovers func(table string, found iptables.Tables) (removed iptables.Block, kept []string)
 }
 
 // All removes, or only names, all of the rules, and sees to what is shared.
@@ -86,12 +86,12 @@ func (r Rules) by(ctx context.Context, tool iptables.Tool, l sdk.Leftovers, read
 	var gone []string
 	var all ruleset.Plan
 	for _, table := range tables {
-		goes, kept := r.Leftovers(table, found)
-		if goes.Empty() {
+		removed, kept := r.Leftovers(table, found)
+		if removed.Empty() {
 			continue
 		}
-		all = append(all, goes)
-		for _, step := range slices.Concat(goes.Steps(), kept) {
+		all = append(all, removed)
+		for _, step := range slices.Concat(removed.Steps(), kept) {
 			gone = append(gone, fmt.Sprintf("%s: %s", tool.Prefix, step))
 		}
 	}

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// pulse tells Heard each second in which the program with process id pid got on, until
+// followProgress tells Heard each second in which the program with process id pid got on, until
 // stop. One that loads much is silent for long, and uses the processor; one that hangs
 // does not.
-func (t Tool) pulse(pid int) (stop func()) {
+func (t Tool) followProgress(pid int) (stop func()) {
 	if t.Heard == nil {
 		return func() {}
 	}

@@ -2,9 +2,9 @@
 
 package iptables
 
-// A Stamp is another one when tables have been changed: with nft always, with legacy
+// A Generation is another one when tables have been changed: with nft always, with legacy
 // when one has another size. To ask for it costs the same however big they are.
-type Stamp struct {
+type Generation struct {
 	generation uint32
 	sizes      [3]Size
 }

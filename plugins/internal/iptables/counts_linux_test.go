@@ -9,8 +9,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A tally counts what the program prints, chain by chain.
-func TestKernelTally(t *testing.T) {
+// CountTable counts what the program prints, chain by chain.
+func TestKernelCounts(t *testing.T) {
 	needsRoot(t)
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		tool, err := Open(t.Context(), family, Legacy)
@@ -27,7 +27,7 @@ func TestKernelTally(t *testing.T) {
 		run("-A", "OUTPUT", "-p", "udp", "-g", "KUBE-A")
 		run("-A", "OUTPUT", "-m", "comment", "--comment", "nor this")
 		run("-A", "OUTPUT", "-j", "KUBE-A")
-		got, err := TakeTally(family, "nat")
+		got, err := CountTable(family, "nat")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,17 +48,17 @@ func TestLacks(t *testing.T) {
 	wanted := map[ID]string{nat("A"): "-p tcp -j B\n-j DROP\n", nat("B"): "", {"filter", "A"}: "-j DROP\n"}
 	leads := map[Lead]int{{"OUTPUT", "A"}: 2}
 	for _, c := range []struct {
-		tally Tally
-		want  string
+		counts Counts
+		want   string
 	}{
-		{Tally{map[string]int{"A": 2, "B": 0, "C": 5}, leads, 3}, ""},
-		{Tally{map[string]int{"A": 2}, leads, 3}, "nat B was deleted"},
-		{Tally{map[string]int{"A": 1, "B": 0}, leads, 3}, "nat A has 1 rules, not 2"},
-		{Tally{map[string]int{"A": 3, "B": 0}, leads, 3}, "nat A has 3 rules, not 2"},
-		{Tally{map[string]int{"A": 2, "B": 0}, map[Lead]int{{"OUTPUT", "A"}: 1}, 3}, "a jump was deleted from nat OUTPUT"},
+		{Counts{map[string]int{"A": 2, "B": 0, "C": 5}, leads, 3}, ""},
+		{Counts{map[string]int{"A": 2}, leads, 3}, "nat B was deleted"},
+		{Counts{map[string]int{"A": 1, "B": 0}, leads, 3}, "nat A has 1 rules, not 2"},
+		{Counts{map[string]int{"A": 3, "B": 0}, leads, 3}, "nat A has 3 rules, not 2"},
+		{Counts{map[string]int{"A": 2, "B": 0}, map[Lead]int{{"OUTPUT", "A"}: 1}, 3}, "a jump was deleted from nat OUTPUT"},
 	} {
-		if got := c.tally.Lacks("nat", wanted, jumps); got != c.want {
-			t.Errorf("%v lacks %q, want %q", c.tally, got, c.want)
+		if got := c.counts.Lacks("nat", wanted, jumps); got != c.want {
+			t.Errorf("%v lacks %q, want %q", c.counts, got, c.want)
 		}
 	}
 }

@@ -15,16 +15,16 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A census is how much stands in one backend. It is taken from the kernel itself:
+// A ruleCount is how much stands in one backend. It is taken from the kernel itself:
 // to have a program print the tables takes long where a proxy of another kind left
 // some 100,000 chains.
-type census struct {
+type ruleCount struct {
 	rules int            // about how many
 	kube  map[string]int // of each table: chains that begin with KUBE-, and about as many as stand in them
 }
 
 // allKube is what of Kubernetes' stands in all tables.
-func (c census) allKube() (n int) {
+func (c ruleCount) allKube() (n int) {
 	for _, some := range c.kube {
 		n += some
 	}
@@ -45,10 +45,10 @@ func (t Tool) KubeTables(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(c.kube)), nil
 }
 
-// countNFT takes the census of nft's tables of family. The kernel says of a chain how
+// countNFT counts the rules of nft's tables of family. The kernel says of a chain how
 // many rules it has and how many lead to it, so no rule need be read.
-func countNFT(ctx context.Context, family sdk.Family) (census, error) {
-	c := census{kube: make(map[string]int)}
+func countNFT(ctx context.Context, family sdk.Family) (ruleCount, error) {
+	c := ruleCount{kube: make(map[string]int)}
 	err := dumpNetfilter(ctx, unix.NFT_MSG_GETCHAIN, nfproto(family), func(data []byte) {
 		table := attribute(data, unix.NFTA_CHAIN_TABLE)
 		if !slices.Contains([]string{"filter", "nat", "mangle"}, table) {
@@ -68,20 +68,20 @@ func countNFT(ctx context.Context, family sdk.Family) (census, error) {
 
 func isKube(chain string) bool { return strings.HasPrefix(chain, "KUBE-") }
 
-// countLegacy takes the census of the tables that legacy has of family. It asks about
+// countLegacy counts the rules of the tables that legacy has of family. It asks about
 // no others: asking for one would make it.
-func countLegacy(ctx context.Context, family sdk.Family) (census, error) {
-	all := census{kube: make(map[string]int)}
+func countLegacy(ctx context.Context, family sdk.Family) (ruleCount, error) {
+	all := ruleCount{kube: make(map[string]int)}
 	for _, table := range legacyTables(family) {
 		if err := ctx.Err(); err != nil {
 			return all, err
 		}
-		tally, err := TakeTally(family, table)
+		counts, err := CountTable(family, table)
 		if err != nil {
 			return all, err
 		}
-		all.rules += tally.others
-		for chain, rules := range tally.Rules {
+		all.rules += counts.others
+		for chain, rules := range counts.Rules {
 			all.rules += rules
 			if isKube(chain) {
 				all.kube[table] += 1 + rules

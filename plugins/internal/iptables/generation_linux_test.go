@@ -9,8 +9,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A stamp is the same until somebody changes a table.
-func TestKernelStamp(t *testing.T) {
+// A generationOf is the same until somebody changes a table.
+func TestKernelGeneration(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it writes to a kernel's tables, in a namespace of its own")
 	}
@@ -20,13 +20,13 @@ func TestKernelStamp(t *testing.T) {
 			if err != nil {
 				t.Skip("needs the backend: ", err)
 			}
-			before := stamp(t, tool)
-			if again := stamp(t, tool); again != before {
-				t.Errorf("nothing was changed, and the stamp %v became %v", before, again)
+			before := generationOf(t, tool)
+			if again := generationOf(t, tool); again != before {
+				t.Errorf("nothing was changed, and the generation %v became %v", before, again)
 			}
 			for _, change := range []func(*Script){
-				func(s *Script) { s.Declare("POINTSMAN-STAMP") },
-				func(s *Script) { s.Remove("POINTSMAN-STAMP") },
+				func(s *Script) { s.Declare("POINTSMAN-GENERATION") },
+				func(s *Script) { s.Remove("POINTSMAN-GENERATION") },
 			} {
 				s := new(Script)
 				s.Begin("mangle")
@@ -35,9 +35,9 @@ func TestKernelStamp(t *testing.T) {
 				if err := tool.Restore(t.Context(), s); err != nil {
 					t.Fatal(err)
 				}
-				after := stamp(t, tool)
+				after := generationOf(t, tool)
 				if after == before {
-					t.Errorf("the stamp stays %v when a chain comes or goes", before)
+					t.Errorf("the generation stays %v when a chain comes or goes", before)
 				}
 				before = after
 			}
@@ -45,9 +45,9 @@ func TestKernelStamp(t *testing.T) {
 	}
 }
 
-func stamp(t *testing.T, tool Tool) Stamp {
+func generationOf(t *testing.T, tool Tool) Generation {
 	t.Helper()
-	s, err := tool.Stamp("nat", "filter", "mangle")
+	s, err := tool.Generation("nat", "filter", "mangle")
 	if err != nil {
 		t.Fatal(err)
 	}

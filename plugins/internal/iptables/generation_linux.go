@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stamp is that of three tables at most, in the network namespace of the calling thread.
+// Generation is that of three tables at most, in the network namespace of the calling thread.
 // Of legacy, one that is not there is made.
-func (t Tool) Stamp(tables ...string) (s Stamp, err error) {
+func (t Tool) Generation(tables ...string) (s Generation, err error) {
 	if t.Backend == NFT {
 		s.generation, err = generation()
 		return s, err

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestPulse hears of a program that is at work, and nothing of one that sleeps.
-func TestPulse(t *testing.T) {
+// TestFollowProgress hears of a program that is at work, and nothing of one that sleeps.
+func TestFollowProgress(t *testing.T) {
 	for script, want := range map[string]bool{"while :; do :; done": true, "sleep 60": false} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		var heard atomic.Int64

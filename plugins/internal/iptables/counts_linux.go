@@ -14,13 +14,13 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TakeTally reads one of legacy's tables from the kernel. Should it grow meanwhile, the
+// CountTable reads one of legacy's tables from the kernel. Should it grow meanwhile, the
 // kernel says so, and it is read again.
-func TakeTally(family sdk.Family, table string) (Tally, error) {
+func CountTable(family sdk.Family, table string) (Counts, error) {
 	for range 10 {
 		info, err := tableInfo(family, table)
 		if err != nil {
-			return Tally{}, err
+			return Counts{}, err
 		}
 		buffer := make([]byte, entriesHead+int(info.bytes))
 		copy(buffer[:entriesSize-1], table)
@@ -30,11 +30,11 @@ func TakeTally(family sdk.Family, table string) (Tally, error) {
 			continue
 		}
 		if err != nil {
-			return Tally{}, fmt.Errorf("read the %s table %s: %w", family, table, err)
+			return Counts{}, fmt.Errorf("read the %s table %s: %w", family, table, err)
 		}
-		return newEntryList(family, info, buffer[entriesHead:]).tally(), nil
+		return newEntryList(family, info, buffer[entriesHead:]).counts(), nil
 	}
-	return Tally{}, fmt.Errorf("read the %s table %s: somebody changes it all the time", family, table)
+	return Counts{}, fmt.Errorf("read the %s table %s: somebody changes it all the time", family, table)
 }
 
 // Where the kernel's struct ipt_get_entries, and ip6t_get_entries, has how many bytes the
@@ -104,9 +104,9 @@ func (e entry) to() (place int, leads bool) {
 	return int(verdict), verdict >= 0
 }
 
-// tally counts what the list holds.
-func (l entryList) tally() Tally {
-	t := Tally{Rules: make(map[string]int), Leads: make(map[Lead]int)}
+// counts counts what the list holds.
+func (l entryList) counts() Counts {
+	t := Counts{Rules: make(map[string]int), Leads: make(map[Lead]int)}
 	begins := make(map[int]string) // chains of users, by their first entry
 	type lead struct {
 		from string

@@ -9,10 +9,10 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Tally is what one of legacy's tables holds, by number. To take it from the kernel
+// Counts are what one of legacy's tables holds, by number. To take it from the kernel
 // costs a fraction of having a program print the table, so it tells whether there is
 // reason to.
-type Tally struct {
+type Counts struct {
 	Rules map[string]int // in each chain that is not built in
 	Leads map[Lead]int   // from one of the kernel's own to one of those
 
@@ -26,11 +26,11 @@ func Lost(family sdk.Family, table string, was, now Size, wanted map[ID]string, 
 	if now.Rules == was.Rules {
 		return fmt.Sprintf("a rule was replaced in the table %s", table)
 	}
-	tally, err := TakeTally(family, table)
+	counts, err := CountTable(family, table)
 	if err != nil {
 		return err.Error()
 	}
-	return tally.Lacks(table, wanted, jumps)
+	return counts.Lacks(table, wanted, jumps)
 }
 
 // A Lead is a way from chain to chain.
@@ -39,7 +39,7 @@ type Lead struct{ From, To string }
 // Lacks says what is not in the table as it should be: chains with as many rules as
 // theirs in wanted has lines, and the jumps. Empty: nothing. That a rule was replaced by
 // another it cannot tell.
-func (t Tally) Lacks(table string, wanted map[ID]string, jumps []Jump) string {
+func (t Counts) Lacks(table string, wanted map[ID]string, jumps []Jump) string {
 	leads := make(map[Lead]int)
 	for _, j := range jumps {
 		if j.At.Table == table {
