@@ -20,6 +20,7 @@ import (
 // A family is the rules of one IP family, as the frame sees them.
 type family struct {
 	rules   *familyRules
+	reader  iptables.Tool // reads beside calls, while that of rules is handed the lock or loses it
 	options options
 	losses  *ruleset.Losses
 	log     *slog.Logger
@@ -39,7 +40,7 @@ var _ interface {
 } = (*family)(nil)
 
 func newFamily(tool iptables.Tool, o options, l *ruleset.Losses, log *slog.Logger) *family {
-	return &family{rules: newFamilyRules(tool), options: o, losses: l, log: log}
+	return &family{rules: newFamilyRules(tool), reader: tool, options: o, losses: l, log: log}
 }
 
 // Serves reports whether f is the family's.

@@ -60,13 +60,13 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	return session, nil
 }
 
-// tools are the programs of each family that is served.
+// tools are the programs by which the rules of each family are read.
 func (p *plugin) tools() []iptables.Tool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []iptables.Tool
 	for _, f := range p.families {
-		all = append(all, f.rules.Tool)
+		all = append(all, f.reader)
 	}
 	return all
 }
