@@ -139,8 +139,8 @@ func (n *node) serving() {
 		switch {
 		case err != nil:
 			return err
-		case st.Dataplane.State != "serving" || st.Sync.Acked == 0 || st.Sync.Pending > 0:
-			return fmt.Errorf("dataplane %s (%s), sync %+v", st.Dataplane.State, st.Dataplane.Why, st.Sync)
+		case st.Dataplane.State != "serving" || st.Dataplane.Role != "active" || st.Sync.Acked == 0 || st.Sync.Pending > 0:
+			return fmt.Errorf("dataplane %s, %s (%s), sync %+v", st.Dataplane.State, st.Dataplane.Role, st.Dataplane.Why, st.Sync)
 		}
 		return nil
 	})
@@ -187,8 +187,10 @@ func (n *node) end() {
 		_ = n.cmd.Process.Signal(syscall.SIGQUIT) // and it says in its log what it is doing
 	}
 	n.stop()
-	if out, err := exec.Command(filepath.Join(n.bin, "pointsman-dataplane-ipvs"), "cleanup").CombinedOutput(); err != nil {
-		n.Errorf("cleanup: %v: %s", err, out)
+	for _, mode := range []string{"ipvs", "iptables", "userspace"} { // a test may end in any: the next one has the same kernel
+		if out, err := exec.Command(filepath.Join(n.bin, "pointsman-dataplane-"+mode), "cleanup").CombinedOutput(); err != nil {
+			n.Errorf("cleanup of %s: %v: %s", mode, err, out)
+		}
 	}
 	if n.Failed() {
 		text, _ := os.ReadFile(filepath.Join(n.dir, "host.log"))
