@@ -113,6 +113,7 @@ func portRenamed(w *world) {
 	for i := range 5 {
 		name, number := fmt.Sprintf("p%d", i), int32([]uint16{renamed, backend}[i%2])
 		w.bothNames("renamed", name, number) // what is new goes first, as in any careful change
+		time.Sleep(time.Second)              // a host watches slices and Services apart: neither waits for the other
 		w.update("renamed", func(s *corev1.Service) { s.Spec.Ports[0].Name = name })
 		w.expect(pod, "tcp4", at(s, 0, 80), saw(b.pods[0], uint16(number), pod.addrs[0]))
 	}
