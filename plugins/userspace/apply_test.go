@@ -376,3 +376,21 @@ func TestRolesEndNothing(t *testing.T) {
 		return nil
 	})
 }
+
+// TestServiceComesBack: a Service that is removed and comes back while its socket still has
+// flows is served as it is now, and not as it was.
+func TestServiceComesBack(t *testing.T) {
+	front, first, second := at(1, 8000), at(2, 8000), at(3, 8000)
+	teller(t, first)
+	teller(t, second)
+	dns := udp(svc("dns", "cluster-ip "+front, first))
+	s := onStage(t, dns)
+	if found := tells(t, caller(t, front), "x"); found != first {
+		t.Fatalf("at first a flow finds %s", found)
+	}
+	s.must(sdk.Update{Delete: []sdk.Name{dns.Name}})
+	s.set(udp(svc("dns", "cluster-ip "+front, second)))
+	if found := tells(t, caller(t, front), "x"); found != second {
+		t.Errorf("after it came back a new flow finds %s, want %s", found, second)
+	}
+}

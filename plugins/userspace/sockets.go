@@ -129,6 +129,9 @@ func (s *sockets) plan() []step {
 		if socket == nil {
 			return holder{}, false
 		}
+		if t := socket.Target(); t != nil && t.Service != s.services[t.Service.Name()] {
+			return holder{}, true // resumed after its Service was removed: one of that name is another
+		}
 		return holderOf(socket), true
 	})
 }
