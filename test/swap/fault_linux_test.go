@@ -448,6 +448,7 @@ func TestKernelNoSpace(t *testing.T) {
 	n.start()
 	l := n.newLoad()
 	file := n.path("state/mode.json")
+	n.until("it is written down which mode serves", long, func() error { _, err := os.Stat(file); return err })
 	if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o755)); err != nil { // nothing can take its place
 		t.Fatal(err)
 	}
