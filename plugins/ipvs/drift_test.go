@@ -12,7 +12,7 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// What somebody takes away is put back, and nothing else is written.
+// What another process removes is put back, and nothing else is written.
 func TestPutsBackWhatWasTaken(t *testing.T) {
 	vip := netip.MustParseAddr("172.30.0.1")
 	for _, c := range []struct {

@@ -78,7 +78,7 @@ func TestReusesBadly(t *testing.T) {
 	}
 }
 
-// In ranges that are excluded a virtual service is somebody else's, even if our sets
+// In ranges that are excluded a virtual service is foreign, even if our sets
 // know it.
 func TestExcludedServersStay(t *testing.T) {
 	l := newLife(t)

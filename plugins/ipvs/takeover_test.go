@@ -71,7 +71,7 @@ func (f *fake) runKubeProxy(t *testing.T) sdktest.Scenario {
 	return s
 }
 
-// Who comes after a kube-proxy goes on where it was: no virtual service, endpoint or
+// A dataplane that comes after a kube-proxy goes on where that was: no virtual service, endpoint or
 // address goes, not even for a moment, and in the end nothing leads to its rules.
 func TestTakesOverFromKubeProxy(t *testing.T) {
 	l := newLife(t)
