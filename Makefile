@@ -9,8 +9,10 @@ VCS     := -buildvcs=$(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && e
 # Packages whose kernel tests need root: each makes network namespaces of its own, so
 # two go side by side. Those that measure what traffic sees go alone, and last.
 KERNEL  := $(shell grep -rlE '^func TestKernel' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u)
-# Where a C compiler and its headers are, and Go has it for this machine, tests that need no
-# kernel of their own run under the race detector. The others have no time for it.
+# Where a C compiler and its headers are, and Go has it for this machine, tests run under the
+# race detector, also the kernel tests of these packages. Those of whole dataplanes and of the
+# whole system measure what traffic sees within a time, which the detector makes too long.
+RACED   := $(filter ./plugins/internal/% ./plugins/userspace/relay ./sdk/%,$(KERNEL))
 RACE     = $(shell $(GO) list -race std >/dev/null 2>&1 && echo '#include <pthread.h>' | $$($(GO) env CC) -E - >/dev/null 2>&1 && echo -race)
 BENCHES := $(shell grep -rlE '^func Benchmark' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u)
 # Packages that touch neither processes nor the kernel, and test in no time.
@@ -40,7 +42,8 @@ test: ## run every test that needs neither root nor a cluster
 
 test-kernel: ## run the tests that write to a real kernel, in namespaces of their own (root)
 	@if [ "$$(id -u)" != 0 ]; then echo "make test-kernel needs root: it makes network namespaces; try: sudo make test-kernel"; exit 1; fi
-	$(GO) test -p 2 -count=1 -timeout 20m -run '^TestKernel' $(filter-out ./test/swap ./test/breakage,$(KERNEL))
+	$(GO) test $(RACE) -p 2 -count=1 -timeout 20m -run '^TestKernel' $(RACED)
+	$(GO) test -p 2 -count=1 -timeout 20m -run '^TestKernel' $(filter-out ./test/swap ./test/breakage $(RACED),$(KERNEL))
 	$(GO) test -count=1 -timeout 20m -run '^TestKernel' ./test/breakage
 	GO="$(GO)" test/swap/suite
 
