@@ -47,7 +47,7 @@ func (c *collector) tracked(e emitter, t *track.Tracker) {
 	lacks := t.Lacks()
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		for policy, internal := range map[string]bool{"internal": true, "external": false} {
-			e.gauge("kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Services with a Local traffic policy that nobody on this node can answer, though another programwhere could.",
+			e.gauge("kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Services with a Local traffic policy and usable endpoints, none of them on this node.",
 				float64(lacks[track.Lack{Internal: internal, Family: family}]), pair{"traffic_policy", policy}, pair{"ip_family", familyName(family)})
 		}
 	}
