@@ -26,7 +26,8 @@ type wall struct {
 var walls = []wall{
 	{"sdk", nil, "authors of dataplanes import it, and must bring nothing else in"},
 	{"internal/lines", nil, "reads what a process prints, at either end of the wire"},
-	{"sdk/wire", []string{"sdk", "sdk/wire/...", "internal/lines", "github.com/hashicorp/go-plugin", "github.com/hashicorp/go-hclog", "google.golang.org/grpc", "google.golang.org/protobuf", "golang.org/x/sys"},
+	{"internal/notify", nil, "host and plugin alike may be started by a service manager"},
+	{"sdk/wire", []string{"sdk", "sdk/wire/...", "internal/...", "github.com/hashicorp/go-plugin", "github.com/hashicorp/go-hclog", "google.golang.org/grpc", "google.golang.org/protobuf", "golang.org/x/sys"},
 		"the only room that knows how plugins are talked to; an author links it into a plugin, so what only a host needs is in host/launch"},
 	{"sdk/sdktest", []string{"sdk", "sdk/wire", "sdk/sdktest/...", "golang.org/x/tools/txtar", "golang.org/x/sys", "github.com/vishvananda/netns", "github.com/vishvananda/netlink"},
 		"third parties hold their dataplanes to it"},
@@ -61,7 +62,7 @@ var walls = []wall{
 	{"host/phrase", nil, "words, for events and verbs alike"},
 	{"host/dataplanes", []string{"sdk", "sdk/wire", "host/admin", "host/canary", "host/config", "host/feed", "host/health", "host/intent", "host/launch", "host/phrase", "host/quarantine", "host/report", "host/supervise", "host/swap", "host/track", "github.com/hashicorp/go-hclog", "k8s.io/utils/clock"},
 		"where feed, supervise and swap meet; it knows neither the command line nor the API server"},
-	{"host/pointsman", []string{"host/...", "sdk", "sdk/...", "github.com/hashicorp/go-hclog", "github.com/spf13/cobra", "github.com/spf13/pflag", "go.yaml.in/yaml/v3"},
+	{"host/pointsman", []string{"host/...", "sdk", "sdk/...", "internal/notify", "github.com/hashicorp/go-hclog", "github.com/spf13/cobra", "github.com/spf13/pflag", "go.yaml.in/yaml/v3"},
 		"constructs, connects, waits"},
 
 	{"plugins", []string{"sdk", "sdk/...", "golang.org/x/sys", "github.com/vishvananda/netlink", "github.com/vishvananda/netns"},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pointsman/pointsman/host/feed"
 	"github.com/pointsman/pointsman/host/health"
+	"github.com/pointsman/pointsman/internal/notify"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
@@ -83,8 +84,8 @@ func families(u sdk.Update) []sdk.Family {
 // not stuck. A dataplane that is late is no reason to end the host: it would be
 // late all the more.
 func (h *host) watched(ctx context.Context) error {
-	if err := health.Notify(health.Ready); err != nil {
+	if err := notify.Notify(notify.Ready); err != nil {
 		return err
 	}
-	return health.Watch(ctx, h.servers.Live)
+	return notify.Watch(ctx, h.servers.Live)
 }

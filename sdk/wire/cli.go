@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -35,11 +37,10 @@ func runCLI(d sdk.Description, dp sdk.Dataplane, args []string, stdout, stderr i
 	defer stop()
 	c := cli{description: d, dataplane: dp, stdout: stdout, stderr: stderr}
 	err := c.do(ctx, args)
-	var usage usageError
-	switch {
-	case err == nil:
+	if err == nil {
 		return exitOK
-	case errors.As(err, &usage):
+	}
+	if usage, ok := errors.AsType[usageError](err); ok {
 		fmt.Fprintln(stderr, usage)
 		return ExitUsage
 	}
@@ -150,36 +151,22 @@ func (c cli) describe(args []string) error {
 	if err != nil {
 		return err
 	}
-	if !asJSON {
-		c.print(c.description)
-		return nil
-	}
 	d := c.description
-	return c.printJSON(described{d.Name, d.Version, Major, d.Features, d.Limits, json.RawMessage(d.Options)})
-}
-
-func (c cli) print(d sdk.Description) {
+	if asJSON {
+		return c.printJSON(described{d.Name, d.Version, Major, d.Features, d.Limits, json.RawMessage(d.Options)})
+	}
 	fmt.Fprintf(c.stdout, "name:     %s\nversion:  %s\nserves:   %s\nlimits:   %s\n",
 		d.Name, d.Version, words(d.Features, "a ClusterIP over TCP only"), words(d.Limits, "none"))
-	if len(d.Options) == 0 {
-		fmt.Fprintln(c.stdout, "options:  none")
-		return
-	}
-	fmt.Fprintf(c.stdout, "options:  %s\n", d.Options)
+	fmt.Fprintf(c.stdout, "options:  %s\n", cmp.Or(string(d.Options), "none"))
+	return nil
 }
 
 func words[S ~string](list []S, none string) string {
-	if len(list) == 0 {
-		return none
-	}
-	var b strings.Builder
+	all := make([]string, len(list))
 	for i, s := range list {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(string(s))
+		all[i] = string(s)
 	}
-	return b.String()
+	return cmp.Or(strings.Join(all, ", "), none)
 }
 
 // A described is a Description as programs read it.
@@ -252,20 +239,13 @@ func (c cli) configure(ctx context.Context, options string) (sdk.Description, er
 // narrowed says what of a dataplane does not work on this node.
 func narrowed(all, here sdk.Description) []string {
 	var lines []string
-	has := make(map[string]bool)
-	for _, f := range here.Features {
-		has["feature "+string(f)] = true
-	}
-	for _, l := range all.Limits {
-		has["limit "+string(l)] = true
-	}
 	for _, f := range all.Features {
-		if !has["feature "+string(f)] {
+		if !slices.Contains(here.Features, f) {
 			lines = append(lines, "it does not serve "+string(f))
 		}
 	}
 	for _, l := range here.Limits {
-		if !has["limit "+string(l)] {
+		if !slices.Contains(all.Limits, l) {
 			lines = append(lines, "it has the limit "+string(l))
 		}
 	}
@@ -318,27 +298,22 @@ func (c cli) listen(args []string) error {
 		return usageError(fmt.Sprintf("%s --listen: %v", c.binary(), err))
 	}
 	on := socket{address: address}
-	err := c.flags("--listen", args, func(f *flag.FlagSet) { f.Var((*users)(&on.users), "allow-uid", "") })
+	err := c.flags("--listen", args, func(f *flag.FlagSet) { f.Func("allow-uid", "", on.allow) })
 	if err != nil {
 		return err
 	}
 	return listenAndServe(newServer(c.description, c.dataplane), on, c.stderr)
 }
 
-// users is a flag that may come several times: the number of a user each, or the
-// name.
-type users []uint32
-
-func (u *users) String() string { return fmt.Sprint(*u) }
-
-func (u *users) Set(s string) error {
-	if named, err := user.Lookup(s); err == nil {
-		s = named.Uid
+// allow adds a user, by number or name.
+func (s *socket) allow(who string) error {
+	if named, err := user.Lookup(who); err == nil {
+		who = named.Uid
 	}
-	uid, err := strconv.ParseUint(s, 10, 32)
+	uid, err := strconv.ParseUint(who, 10, 32)
 	if err != nil {
-		return fmt.Errorf("there is no user %q here", s)
+		return fmt.Errorf("there is no user %q here", who)
 	}
-	*u = append(*u, uint32(uid))
+	s.users = append(s.users, uint32(uid))
 	return nil
 }

@@ -4,8 +4,12 @@ package wire
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
+	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +21,90 @@ import (
 
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
+
+// A Target is where a plugin listens, and by what it and its host know each other. It
+// holds the host's key: keep it where only the host can read (0600).
+type Target struct {
+	Network string `json:"network"` // "unix"; "tcp" on Windows
+	Address string `json:"address"`
+	Nonce   string `json:"nonce,omitempty"` // Hello.Nonce of the process that is meant; empty: not known yet
+	Cert    []byte `json:"cert,omitempty"`  // the host's certificate, PEM; none for a plugin that listens for itself
+	Key     []byte `json:"key,omitempty"`   // its key, PEM
+	Peer    []byte `json:"peer,omitempty"`  // the plugin's certificate, DER
+}
+
+// At returns the Target of a plugin that was started with --listen and the same address:
+// "unix:///run/pointsman/ipvs.sock".
+func At(address string) (Target, error) {
+	path, err := socketPath(address)
+	if err != nil {
+		return Target{}, err
+	}
+	return Target{Network: "unix", Address: path}, nil
+}
+
+// String returns the address alone, without the key.
+func (t Target) String() string { return t.Network + "://" + t.Address }
+
+// PID returns the process behind a unix socket, which must be this user's or root's. Zero: the
+// kernel has no name for it here, as for a process of another PID namespace.
+func (t Target) PID(ctx context.Context) (int, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, t.Network, t.Address)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	if t.Network != "unix" {
+		return 0, nil
+	}
+	if err := trusted(conn); err != nil {
+		return 0, err
+	}
+	p, err := peerOf(conn)
+	return p.pid, err
+}
+
+// serverName is what both certificates are for; go-plugin's is.
+const serverName = "localhost"
+
+// TLS returns the host's side of a connection. Peer is the only certificate that it accepts;
+// without one, as before the plugin has told its own, any is.
+func (t Target) TLS() (*tls.Config, error) {
+	pair, err := tls.X509KeyPair(t.Cert, t.Key)
+	if err != nil {
+		return nil, fmt.Errorf("the host's key pair: %w", err)
+	}
+	config := &tls.Config{
+		Certificates: []tls.Certificate{pair},
+		ServerName:   serverName,
+		MinVersion:   tls.VersionTLS12,
+	}
+	if t.Peer == nil {
+		return config, nil
+	}
+	parsed, err := x509.ParseCertificate(t.Peer)
+	if err != nil {
+		return nil, fmt.Errorf("the plugin's certificate: %w", err)
+	}
+	config.RootCAs = x509.NewCertPool()
+	config.RootCAs.AddCert(parsed)
+	return config, nil
+}
+
+// socketPath returns the path in an address "unix:///path".
+func socketPath(address string) (string, error) {
+	path, ok := strings.CutPrefix(address, "unix://")
+	switch {
+	case !ok || !filepath.IsAbs(path):
+		return "", fmt.Errorf("address %q: want unix:///absolute/path", address)
+	case len(path) > MaxSocketPath:
+		return "", fmt.Errorf("address %q: the path has %d bytes, and a socket's may have %d", address, len(path), MaxSocketPath)
+	}
+	return path, nil
+}
+
+// MaxSocketPath is how many bytes the kernel has room for in a socket's address.
+const MaxSocketPath = 107
 
 const (
 	// maxUpdate is the most a plugin takes in one message.
@@ -38,15 +126,7 @@ func Dial(ctx context.Context, t Target, process Process) (*Remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	hello, err := greet(ctx, conn, t.Nonce)
-	if err != nil {
-		conn.Close()
-		return nil, tried.explain(err)
-	}
-	t.Nonce = hello.Nonce
-	remote := newRemote(conn, hello, t, process)
-	remote.attempts = tried
-	return remote, nil
+	return meet(ctx, conn, t, process, tried)
 }
 
 // dial makes a connection, which is opened by its first call. pid is the process that must
@@ -106,14 +186,6 @@ type unreached struct {
 
 func (u *unreached) Unwrap() []error { return []error{u.error, u.cause} }
 
-// expected reports why the other end is not the process that it must be, if so.
-func expected(conn net.Conn, pid int) error {
-	if pid == 0 {
-		return trusted(conn)
-	}
-	return isProcess(conn, pid)
-}
-
 func connect(creds credentials.TransportCredentials, dialer func(context.Context, string) (net.Conn, error)) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///plugin",
 		grpc.WithTransportCredentials(creds),
@@ -159,4 +231,17 @@ func greet(ctx context.Context, conn *grpc.ClientConn, nonce string) (Hello, err
 		return hello, fmt.Errorf("%s answers, which is not the process that was left here", hello)
 	}
 	return hello, hello.fits()
+}
+
+// Attach connects to a plugin that listens for itself ([At]), whichever process that is:
+// it must run as this user or as root. It counts as ended when the connection does.
+func Attach(ctx context.Context, t Target) (*Remote, error) {
+	process := newUnseen()
+	r, err := Dial(ctx, t, process)
+	if err != nil {
+		return nil, fmt.Errorf("attach to %s: %w", t, err)
+	}
+	process.follow(r.conn)
+	r.release = process.cancel
+	return r, nil
 }

@@ -5,12 +5,15 @@ package wire
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/pointsman/pointsman/sdk"
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
@@ -129,4 +132,72 @@ func counted(majors []uint32) string {
 		words[i] = fmt.Sprint(m)
 	}
 	return strings.Join(words, " and ")
+}
+
+func encodeDescription(d sdk.Description) *pb.Description {
+	out := &pb.Description{Name: text(d.Name), Version: text(d.Version), Options: d.Options}
+	for _, f := range d.Features {
+		out.Features = append(out.Features, text(string(f)))
+	}
+	for _, l := range d.Limits {
+		out.Limits = append(out.Limits, text(string(l)))
+	}
+	return out
+}
+
+// decodeDescription leaves out options that are no JSON: the host shows them as a
+// part of its own.
+func decodeDescription(d *pb.Description) sdk.Description {
+	out := sdk.Description{
+		Name:     oneLine(d.GetName()),
+		Version:  oneLine(d.GetVersion()),
+		Features: texts[sdk.Feature](d.GetFeatures()),
+		Limits:   texts[sdk.Limit](d.GetLimits()),
+	}
+	if json.Valid(d.GetOptions()) {
+		out.Options = d.GetOptions()
+	}
+	return out
+}
+
+// checkDescription returns what is wrong with a Description that no host could show.
+func checkDescription(d sdk.Description) error {
+	var schema json.RawMessage
+	if err := json.Unmarshal(d.Options, &schema); len(d.Options) > 0 && err != nil {
+		return &sdk.Refusal{
+			Field: "Description.Options",
+			Why:   fmt.Sprintf("it is no JSON: %v", err),
+			Try:   "a plugin whose author has written a JSON schema there, or nothing",
+		}
+	}
+	return nil
+}
+
+// encodeSysctls moves by one, because the zero of the vocabulary is a meaning and
+// the zero of the wire is none.
+func encodeSysctls(s sdk.Sysctls) pb.Sysctls { return pb.Sysctls(s) + 1 }
+
+func decodeSysctls(s pb.Sysctls) (sdk.Sysctls, error) {
+	switch s {
+	case pb.Sysctls_SYSCTLS_WRITE:
+		return sdk.WriteSysctls, nil
+	case pb.Sysctls_SYSCTLS_EXPECT:
+		return sdk.ExpectSysctls, nil
+	}
+	return 0, &sdk.Refusal{
+		Field: "sysctls",
+		Why:   fmt.Sprintf("the host asks for %s, which this plugin does not know", s),
+		Try:   "a newer version of the plugin",
+	}
+}
+
+// Build returns what the Go toolchain wrote into this program of where it comes from: a
+// tag, or a commit with its time, and "+dirty" if the files were not those of the
+// commit. It is "(devel)" where the toolchain did not look.
+func Build() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "(devel)"
+	}
+	return info.Main.Version
 }

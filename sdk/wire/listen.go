@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+
+	"github.com/pointsman/pointsman/internal/notify"
 )
 
 // A socket is where a plugin listens for hosts, and for which users'.
@@ -31,8 +34,10 @@ func listenAndServe(s *server, on socket, w io.Writer) error {
 	}
 	defer onSignals(s, os.Interrupt, syscall.SIGTERM)()
 	go s.printLog(w)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	go func() { // ends with the server
-		if err := s.reassure(); err != nil {
+		if err := notify.Watch(ctx, func() bool { return true }); err != nil && ctx.Err() == nil {
 			fmt.Fprintln(w, err)
 		}
 	}()
@@ -139,19 +144,34 @@ func (g *userListener) Accept() (net.Conn, error) {
 
 // printLog writes the log to w until the server ends. Only it waits for w.
 func (s *server) printLog(w io.Writer) {
-	reader := s.ring.reader(0)
-	for {
-		lines, more := reader.next(ringBatch)
+	_ = s.follow(0, nil, func(lines []LogLine) error {
 		for _, l := range lines {
 			fmt.Fprintln(w, l)
 		}
-		if len(lines) > 0 {
-			continue
-		}
-		select {
-		case <-more:
-		case <-s.closing:
-			return
-		}
+		return nil
+	})
+}
+
+// aliveLimit is for an answer.
+const aliveLimit = 3 * time.Second
+
+// alive asks the plugin that listens at an address for its Hello, for what started that:
+// a host that finds it hung may not end it, for it is no child of the host's. The kubelet
+// asks by this verb; systemd expects a message in time.
+func (c cli) alive(ctx context.Context, args []string) error {
+	if len(args) != 1 {
+		return usageError(fmt.Sprintf("%s alive: want the address that it listens on: unix:///absolute/path", c.binary()))
 	}
+	at, err := At(args[0])
+	if err != nil {
+		return usageError(fmt.Sprintf("%s alive: %v", c.binary(), err))
+	}
+	ctx, cancel := context.WithTimeout(ctx, aliveLimit)
+	defer cancel()
+	remote, err := Attach(ctx, at)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.stdout, "%s answers\n", remote.Hello())
+	return remote.Close()
 }

@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pointsman/pointsman/internal/lines"
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
@@ -85,18 +88,24 @@ func (r *Remote) readLogs(ctx context.Context, after uint64, f func(LogLine)) er
 }
 
 func (s *server) Logs(r *pb.LogsRequest, stream grpc.ServerStreamingServer[pb.LogsReply]) error {
-	reader := s.ring.reader(r.After)
 	c := newReply(stream.Send)
-	for {
-		lines, more := reader.next(ringBatch)
+	return s.follow(r.After, stream.Context().Done(), func(lines []LogLine) error {
 		for _, l := range lines {
-			out := encodeLine(l)
-			if err := c.room(proto.Size(out)); err != nil {
+			if err := add(c, encodeLine(l), func(m *pb.LogsReply) *[]*pb.LogLine { return &m.Lines }); err != nil {
 				return err
 			}
-			c.chunk.Lines = append(c.chunk.Lines, out)
 		}
-		if err := c.flush(); err != nil {
+		return c.flush()
+	})
+}
+
+// follow calls f with the lines after that number, as they come, until done is closed or the
+// server ends. f may be called with none.
+func (s *server) follow(after uint64, done <-chan struct{}, f func([]LogLine) error) error {
+	reader := s.ring.reader(after)
+	for {
+		lines, more := reader.next(ringBatch)
+		if err := f(lines); err != nil {
 			return err
 		}
 		if len(lines) > 0 {
@@ -106,7 +115,7 @@ func (s *server) Logs(r *pb.LogsRequest, stream grpc.ServerStreamingServer[pb.Lo
 		case <-more:
 		case <-s.closing:
 			return nil
-		case <-stream.Context().Done():
+		case <-done:
 			return nil
 		}
 	}
@@ -138,4 +147,87 @@ func decodeLine(l *pb.LogLine) LogLine {
 		out.Attrs = append(out.Attrs, slog.String(oneLine(a.GetKey()), oneLine(a.GetValue())))
 	}
 	return out
+}
+
+// LevelEnv is the environment variable that sets a plugin's log level: debug,
+// info, warn or error. The default is info.
+const LevelEnv = "POINTSMAN_LOG_LEVEL"
+
+func logLevel() slog.Level {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(os.Getenv(LevelEnv))); err != nil {
+		return slog.LevelInfo
+	}
+	return level
+}
+
+// A ringHandler is what stands behind Setup.Log: it never waits and never fails.
+type ringHandler struct {
+	ring   *ring
+	level  slog.Level
+	prefix string      // of the open groups: "a.b."
+	attrs  []slog.Attr // given by With
+}
+
+func newRingHandler(r *ring, level slog.Level) *ringHandler {
+	return &ringHandler{ring: r, level: level}
+}
+
+func (h *ringHandler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
+
+func (h *ringHandler) Handle(_ context.Context, r slog.Record) error {
+	line := LogLine{Time: r.Time, Level: r.Level, Message: bounded(r.Message), Attrs: slices.Clip(h.attrs)}
+	r.Attrs(func(a slog.Attr) bool {
+		line.Attrs = appendAttr(line.Attrs, h.prefix, a)
+		return len(line.Attrs) < maxAttrs
+	})
+	h.ring.add(line)
+	return nil
+}
+
+func (h *ringHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	with := *h
+	with.attrs = slices.Clip(h.attrs)
+	for _, a := range attrs {
+		with.attrs = appendAttr(with.attrs, h.prefix, a)
+	}
+	return &with
+}
+
+func (h *ringHandler) WithGroup(name string) slog.Handler {
+	with := *h
+	if name != "" {
+		with.prefix = h.prefix + name + "."
+	}
+	return &with
+}
+
+// appendAttr adds a as strings, a group as its members: what is kept must not
+// change any more, and needs no type.
+func appendAttr(attrs []slog.Attr, prefix string, a slog.Attr) []slog.Attr {
+	value := a.Value.Resolve()
+	if value.Kind() != slog.KindGroup {
+		if a.Key == "" {
+			return attrs
+		}
+		return append(attrs, slog.String(prefix+a.Key, bounded(value.String())))
+	}
+	if a.Key != "" {
+		prefix += a.Key + "."
+	}
+	for _, member := range value.Group() {
+		attrs = appendAttr(attrs, prefix, member)
+	}
+	return attrs
+}
+
+// maxAttrs bounds a line's attributes; those beyond are left out.
+const maxAttrs = 32
+
+// bounded cuts what is too long to keep.
+func bounded(s string) string {
+	if len(s) > lines.Max {
+		return s[:lines.Max] + "…"
+	}
+	return s
 }

@@ -9,7 +9,6 @@ import (
 	"io"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/pointsman/pointsman/sdk"
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
@@ -37,11 +36,7 @@ func (s *server) Inspect(_ *pb.InspectRequest, stream grpc.ServerStreamingServer
 		if err != nil {
 			return fmt.Errorf("inspect %w", err)
 		}
-		if err := c.room(proto.Size(out)); err != nil {
-			return err
-		}
-		c.chunk.Served = append(c.chunk.Served, out)
-		return nil
+		return add(c, out, func(m *pb.InspectReply) *[]*pb.Served { return &m.Served })
 	})
 	if err != nil {
 		return encodeStatus(err)
@@ -93,11 +88,7 @@ func (s *server) Stuck(_ *pb.StuckRequest, stream grpc.ServerStreamingServer[pb.
 		if err != nil {
 			return err
 		}
-		if err := c.room(proto.Size(out)); err != nil {
-			return err
-		}
-		c.chunk.Sticks = append(c.chunk.Sticks, out)
-		return nil
+		return add(c, out, func(m *pb.StuckReply) *[]*pb.Stick { return &m.Sticks })
 	})
 	if err != nil {
 		return encodeStatus(err)
@@ -126,13 +117,12 @@ func sendAffinity(session string, entries []sdk.AffinityEntry, send func(*pb.See
 	c.chunk.Session = session // the first chunk says it for all
 	for _, entry := range entries {
 		out, err := encodeAffinityEntry(entry)
+		if err == nil {
+			err = add(c, out, func(m *pb.SeedChunk) *[]*pb.Stick { return &m.Sticks })
+		}
 		if err != nil {
 			return err
 		}
-		if err := c.room(proto.Size(out)); err != nil {
-			return err
-		}
-		c.chunk.Sticks = append(c.chunk.Sticks, out)
 	}
 	c.chunk.Last = true
 	return send(c.chunk)

@@ -3,18 +3,23 @@
 package wire
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -111,10 +116,145 @@ func (s *server) withoutHost() time.Duration {
 // to stderr, before the handshake that the host will refuse.
 func warnOfSkew() {
 	versions := os.Getenv("PLUGIN_PROTOCOL_VERSIONS")
-	for _, v := range strings.Split(versions, ",") {
-		if n, err := strconv.ParseUint(v, 10, 32); err == nil && uint32(n) == Major {
-			return
-		}
+	if slices.Contains(strings.Split(versions, ","), fmt.Sprint(Major)) {
+		return
 	}
 	fmt.Fprintf(os.Stderr, "this plugin does not fit a host that speaks major %s: %s\n", versions, needs(Major))
+}
+
+// The cookie tells a plugin that a host has launched it, and not a person.
+const (
+	cookieKey   = "POINTSMAN_PLUGIN"
+	cookieValue = "8d7c4cf0-the-points-are-set"
+)
+
+// Handshake returns what go-plugin has to know at both ends.
+func Handshake() plugin.HandshakeConfig {
+	return plugin.HandshakeConfig{MagicCookieKey: cookieKey, MagicCookieValue: cookieValue}
+}
+
+// A registration gives go-plugin the services of a plugin. The host's side makes its own
+// client, without go-plugin.
+type registration struct {
+	plugin.NetRPCUnsupportedPlugin
+	server *server
+}
+
+func (r registration) GRPCServer(_ *plugin.GRPCBroker, g *grpc.Server) error {
+	r.server.register(g)
+	return nil
+}
+
+func (registration) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (any, error) {
+	return nil, fmt.Errorf("the host dials by itself")
+}
+
+// A presence knows whether a host is connected, and calls gone when none has
+// been for too long.
+type presence struct {
+	timeout func() time.Duration // as things are now; zero: none
+	gone    func()
+
+	mu    sync.Mutex // guards what is below
+	hosts int
+	timer *time.Timer // runs while there is no host
+}
+
+// newPresence begins without a host: one that ends between the launch and its
+// first call never connects.
+func newPresence(timeout func() time.Duration, gone func()) *presence {
+	p := &presence{timeout: timeout, gone: gone}
+	p.wait()
+	return p
+}
+
+func (p *presence) connected() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hosts++
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+}
+
+func (p *presence) disconnected() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hosts--; p.hosts == 0 {
+		p.wait()
+	}
+}
+
+// wait begins to wait for a host. The lock is held.
+func (p *presence) wait() {
+	if timeout := p.timeout(); timeout > 0 {
+		p.timer = time.AfterFunc(timeout, func() { p.expire(timeout) })
+	}
+}
+
+// expire ends the waiting, unless the timeout is another one by now: a call that gave the
+// process its role may have ended after its host did.
+func (p *presence) expire(waited time.Duration) {
+	p.mu.Lock()
+	alone := p.hosts == 0
+	changed := p.timeout() != waited
+	if alone && changed {
+		p.wait()
+	}
+	p.mu.Unlock()
+	if alone && !changed {
+		p.gone()
+	}
+}
+
+// connections is how gRPC tells of connections. The first one also means that
+// go-plugin has done all it does with stdout and stderr.
+type connections struct {
+	first    func()
+	once     sync.Once
+	presence *presence
+}
+
+func (c *connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	c.once.Do(c.first)
+	return ctx
+}
+
+func (c *connections) HandleConn(_ context.Context, s stats.ConnStats) {
+	switch s.(type) {
+	case *stats.ConnBegin:
+		c.presence.connected()
+	case *stats.ConnEnd:
+		c.presence.disconnected()
+	}
+}
+
+func (c *connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (c *connections) HandleRPC(context.Context, stats.RPCStats)                       {}
+
+// Local joins both ends of the wire in this process: everything is as with a
+// plugin of its own, but for the process. It is for tests, and it ends with Shutdown.
+func Local(ctx context.Context, d sdk.Description, dp sdk.Dataplane) (*Remote, error) {
+	s := newServer(d, dp)
+	listener := bufconn.Listen(window)
+	g := grpc.NewServer(serverOptions()...)
+	s.register(g)
+	p := newUnseen()
+	go s.stopWhenEnded(g)
+	go func() { // ends with Shutdown
+		_ = g.Serve(listener)
+		p.end("was stopped")
+	}()
+	conn, err := connect(insecure.NewCredentials(), func(ctx context.Context, _ string) (net.Conn, error) {
+		return listener.DialContext(ctx)
+	})
+	if err != nil {
+		s.end()
+		return nil, err
+	}
+	remote, err := meet(ctx, conn, Target{Network: "local", Nonce: s.hello.Nonce}, p, &attempts{})
+	if err != nil {
+		s.end()
+	}
+	return remote, err
 }

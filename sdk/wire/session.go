@@ -3,15 +3,14 @@
 package wire
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 )
-
-// errNoSession is for a call that needs a session and came before any.
-var errNoSession = errors.New("no session: Configure comes first")
 
 // A session is what Serve knows of the host it works for. It is written only by
 // the call that holds the semaphore, and read by Report at any time.
@@ -43,7 +42,7 @@ func (s *session) admit(id string) error {
 	defer s.mu.Unlock()
 	switch {
 	case s.id == "":
-		return errNoSession
+		return errors.New("no session: Configure comes first")
 	case s.id != id:
 		return ErrFenced
 	case !s.configured:
@@ -93,4 +92,89 @@ func (s *session) now() (revision uint64, role sdk.Role) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.revision, s.role
+}
+
+// A semaphore lets one call at a time reach the dataplane. A call holds it until the
+// dataplane has returned, also when the caller has stopped waiting.
+type semaphore struct {
+	token chan struct{} // full: held
+
+	mu   sync.Mutex // guards what is below
+	call *call      // the one that holds it; nil: none
+}
+
+// A call is one that holds, or held, the semaphore.
+type call struct {
+	name      string
+	began     time.Time
+	ended     time.Time // when its context ended; zero: it has not
+	interrupt context.CancelCauseFunc
+}
+
+func newSemaphore() *semaphore { return &semaphore{token: make(chan struct{}, 1)} }
+
+// acquire waits for the semaphore. The context it returns also ends when another call
+// interrupts this one; the function it returns releases the semaphore.
+func (s *semaphore) acquire(ctx context.Context, name string) (context.Context, func(), error) {
+	select {
+	case s.token <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, fmt.Errorf("%s had to wait for %s: %w", name, s.describe(), context.Cause(ctx))
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	c := &call{name: name, began: time.Now(), interrupt: cancel}
+	s.set(c)
+	forget := context.AfterFunc(ctx, func() { s.end(c) })
+	return ctx, func() {
+		forget()
+		s.set(nil)
+		cancel(nil)
+		<-s.token
+	}, nil
+}
+
+func (s *semaphore) set(c *call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.call = c
+}
+
+func (s *semaphore) end(c *call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.ended = time.Now()
+}
+
+// interrupt ends the context of the present call, and says why.
+func (s *semaphore) interrupt(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.call != nil {
+		s.call.interrupt(why)
+	}
+}
+
+// current returns the present call, how long it has run, and how long past the end of its
+// context.
+func (s *semaphore) current() (name string, ran, overdue time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.call == nil {
+		return "", 0, 0
+	}
+	if !s.call.ended.IsZero() {
+		overdue = time.Since(s.call.ended)
+	}
+	return s.call.name, time.Since(s.call.began), overdue
+}
+
+func (s *semaphore) describe() string {
+	call, ran, overdue := s.current()
+	switch {
+	case call == "":
+		return "another call"
+	case overdue > time.Second:
+		return fmt.Sprintf("%s, which hangs: it runs on %s after it was to end", call, overdue.Round(time.Millisecond))
+	}
+	return fmt.Sprintf("%s, which has run for %s", call, ran.Round(time.Millisecond))
 }

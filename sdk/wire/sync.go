@@ -6,6 +6,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"runtime/debug"
+	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -107,18 +110,13 @@ func (s *server) sync(ctx context.Context, in *incoming) (sdk.Result, error) {
 	return result, nil
 }
 
-// errUnexplained is why a Service failed of which the dataplane does not say why.
-var errUnexplained = errors.New("the dataplane does not say why (its Failure has no Err)")
-
 // sendResult sends r in as many messages as it takes, the last one marked.
 func sendResult(r sdk.Result, send func(*pb.ResultChunk) error) error {
 	c := newReply(send)
 	for _, f := range r.Failed {
-		failure := encodeFailure(f)
-		if err := c.room(proto.Size(failure)); err != nil {
+		if err := add(c, encodeFailure(f), func(m *pb.ResultChunk) *[]*pb.Failure { return &m.Failed }); err != nil {
 			return err
 		}
-		c.chunk.Failed = append(c.chunk.Failed, failure)
 	}
 	for _, s := range r.Steps {
 		if err := c.room(len(s)); err != nil {
@@ -132,7 +130,7 @@ func sendResult(r sdk.Result, send func(*pb.ResultChunk) error) error {
 
 func encodeFailure(f sdk.Failure) *pb.Failure {
 	if f.Err == nil {
-		f.Err = errUnexplained
+		f.Err = errors.New("the dataplane does not say why (its Failure has no Err)")
 	}
 	return &pb.Failure{Name: encodeName(f.Name), Problem: encodeProblem(f.Err)}
 }
@@ -176,4 +174,52 @@ func addResult(r *sdk.Result, c *pb.ResultChunk) error {
 	}
 	r.Planned = r.Planned || c.Planned
 	return nil
+}
+
+// much is how many Services make what was needed to follow them worth a collection of its
+// own.
+const much = 1000
+
+// tidyAfter is how long after that many Services memory is given back to the system: many
+// more may follow, and one collection is enough for all of them.
+const tidyAfter = 10 * time.Second
+
+// A tidier gives memory back to the system once an update, or many small ones, have left
+// much garbage. Go itself collects it when as much again has been made, and then keeps
+// most of the pages: after a day of many changes a plugin held three times of what it
+// needs.
+type tidier struct {
+	after time.Duration
+	free  func()
+
+	mu    sync.Mutex  // guards what follows
+	count int         // Services since memory was given back
+	timer *time.Timer // until it is; nil: it is not due
+}
+
+func newTidier() *tidier { return &tidier{after: tidyAfter, free: debug.FreeOSMemory} }
+
+// took counts the Services of an update that is over, however it ended.
+func (t *tidier) took(services int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.count += services; t.count >= much && t.timer == nil {
+		t.timer = time.AfterFunc(t.after, t.tidy)
+	}
+}
+
+// tidy gives memory back, now.
+func (t *tidier) tidy() {
+	t.stop()
+	t.free()
+}
+
+// stop has memory given back no more for what was counted so far.
+func (t *tidier) stop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+	t.count, t.timer = 0, nil
 }

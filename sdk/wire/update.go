@@ -31,10 +31,10 @@ func sendUpdate(session string, u sdk.Update, send func(*pb.UpdateChunk) error) 
 	for _, f := range failed {
 		keep = append(keep, f.Name)
 	}
-	if err := chunkNames(c, u.Delete, func(n *pb.Name) { c.chunk.Delete = append(c.chunk.Delete, n) }); err != nil {
+	if err := chunkNames(c, u.Delete, func(m *pb.UpdateChunk) *[]*pb.Name { return &m.Delete }); err != nil {
 		return nil, err
 	}
-	if err := chunkNames(c, keep, func(n *pb.Name) { c.chunk.Keep = append(c.chunk.Keep, n) }); err != nil {
+	if err := chunkNames(c, keep, func(m *pb.UpdateChunk) *[]*pb.Name { return &m.Keep }); err != nil {
 		return nil, err
 	}
 	c.chunk.Last = true
@@ -47,7 +47,8 @@ func chunkServices(c *chunker[pb.UpdateChunk], services []sdk.Service) ([]sdk.Fa
 	for i := range services {
 		svc, err := encodeService(&services[i])
 		if err != nil {
-			failed = append(failed, unsendable(services[i].Name, err))
+			refusal := &sdk.Refusal{Why: "cannot be sent to a plugin: " + err.Error()}
+			failed = append(failed, sdk.Failure{Name: services[i].Name, Err: refusal})
 			continue
 		}
 		size := proto.Size(svc)
@@ -65,22 +66,16 @@ func chunkServices(c *chunker[pb.UpdateChunk], services []sdk.Service) ([]sdk.Fa
 
 // chunkNames adds those that can travel. One that cannot was never sent, so the other
 // end has nothing to delete or to keep.
-func chunkNames(c *chunker[pb.UpdateChunk], names []sdk.Name, add func(*pb.Name)) error {
+func chunkNames(c *chunker[pb.UpdateChunk], names []sdk.Name, list func(*pb.UpdateChunk) *[]*pb.Name) error {
 	for _, name := range names {
 		if checkName(name) != nil {
 			continue
 		}
-		n := encodeName(name)
-		if err := c.room(proto.Size(n)); err != nil {
+		if err := add(c, encodeName(name), list); err != nil {
 			return err
 		}
-		add(n)
 	}
 	return nil
-}
-
-func unsendable(name sdk.Name, err error) sdk.Failure {
-	return sdk.Failure{Name: name, Err: &sdk.Refusal{Why: "cannot be sent to a plugin: " + err.Error()}}
 }
 
 // tooLarge refuses a Service that does not fit a chunk.
@@ -105,10 +100,13 @@ func (in *incoming) add(c *pb.UpdateChunk) (bool, error) {
 	if in.headed == (c.Head != nil) {
 		return false, errors.New("update: its head is not in its first chunk alone")
 	}
-	if c.Head != nil {
-		if err := in.head(c.Head); err != nil {
-			return false, err
+	if h := c.Head; h != nil {
+		node, err := decodeNode(h.Node)
+		if err != nil {
+			return false, fmt.Errorf("update: %w", err)
 		}
+		in.headed, in.session = true, h.Session
+		in.update = sdk.Update{From: h.From, To: h.To, Full: h.Full, Node: node}
 	}
 	for _, s := range c.Set {
 		in.set(s)
@@ -120,17 +118,6 @@ func (in *incoming) add(c *pb.UpdateChunk) (bool, error) {
 		in.update.Keep = append(in.update.Keep, decodeName(n))
 	}
 	return c.Last, nil
-}
-
-func (in *incoming) head(h *pb.UpdateHead) error {
-	node, err := decodeNode(h.Node)
-	if err != nil {
-		return fmt.Errorf("update: %w", err)
-	}
-	in.headed = true
-	in.session = h.Session
-	in.update = sdk.Update{From: h.From, To: h.To, Full: h.Full, Node: node}
-	return nil
 }
 
 // set takes a Service in, or sets it aside: one that is not understood keeps what

@@ -70,6 +70,12 @@ func encodeVitals(v Vitals) *pb.ReportReply {
 		OverdueNanos: int64(v.Overdue),
 		Memory:       v.Memory,
 		LogDropped:   v.LogDropped,
+
+		Lock:          pb.Lock(v.Lock),
+		HolderPid:     int64(v.Holder.PID),
+		HolderProgram: text(v.Holder.Program),
+		Served:        v.Served,
+		UnservedMore:  uint64(v.UnservedMore),
 	}
 	for _, s := range v.Samples {
 		out.Samples = append(out.Samples, &pb.Sample{Name: text(s.Name), Labels: encodeLabels(s.Labels), Value: s.Value})
@@ -79,35 +85,16 @@ func encodeVitals(v Vitals) *pb.ReportReply {
 			Name: text(h.Name), Labels: encodeLabels(h.Labels), Bounds: h.Bounds, Counts: h.Counts, Sum: h.Sum,
 		})
 	}
-	encodeLock(out, v)
-	return out
-}
-
-// encodeLock tells how it stands with the writer's lock, and as many failures as fit.
-func encodeLock(out *pb.ReportReply, v Vitals) {
-	out.Lock = pb.Lock(v.Lock)
-	out.HolderPid, out.HolderProgram = int64(v.Holder.PID), text(v.Holder.Program)
-	out.Served = v.Served
-	out.UnservedMore = uint64(v.UnservedMore)
 	size := 0
 	for i, f := range v.Unserved {
 		failure := encodeFailure(f)
 		if size += proto.Size(failure); size > maxUnserved {
 			out.UnservedMore += uint64(len(v.Unserved) - i)
-			return
+			break
 		}
 		out.Unserved = append(out.Unserved, failure)
 	}
-}
-
-func decodeLock(v *Vitals, r *pb.ReportReply) {
-	v.Lock = sdk.Lock(enum(int32(r.GetLock())))
-	v.Holder = sdk.Holder{PID: int(r.GetHolderPid()), Program: oneLine(r.GetHolderProgram())}
-	v.Served = r.GetServed()
-	for _, f := range first(r.GetUnserved(), maxSamples) {
-		v.Unserved = append(v.Unserved, decodeFailure(f))
-	}
-	v.UnservedMore = int(min(r.GetUnservedMore(), maxFailures)) + max(0, len(r.GetUnserved())-maxSamples)
+	return out
 }
 
 func encodeLabels(labels map[string]string) map[string]string {
@@ -126,6 +113,9 @@ func decodeVitals(r *pb.ReportReply) Vitals {
 			Flows:      int(r.GetFlows()),
 			SwapImpact: oneLine(r.GetLeaving()),
 			Repaired:   r.GetRepaired(),
+			Lock:       sdk.Lock(enum(int32(r.GetLock()))),
+			Holder:     sdk.Holder{PID: int(r.GetHolderPid()), Program: oneLine(r.GetHolderProgram())},
+			Served:     r.GetServed(),
 		},
 		Revision:   r.GetRevision(),
 		Role:       sdk.Role(enum(int32(r.GetRole()))),
@@ -134,6 +124,8 @@ func decodeVitals(r *pb.ReportReply) Vitals {
 		Overdue:    time.Duration(r.GetOverdueNanos()),
 		Memory:     r.GetMemory(),
 		LogDropped: r.GetLogDropped(),
+
+		UnservedMore: int(min(r.GetUnservedMore(), maxFailures)) + max(0, len(r.GetUnserved())-maxSamples),
 	}
 	for _, s := range first(r.GetSamples(), maxSamples) {
 		v.Samples = append(v.Samples, sdk.Sample{Name: s.GetName(), Labels: s.GetLabels(), Value: s.GetValue()})
@@ -143,6 +135,8 @@ func decodeVitals(r *pb.ReportReply) Vitals {
 			Name: h.GetName(), Labels: h.GetLabels(), Bounds: h.GetBounds(), Counts: h.GetCounts(), Sum: h.GetSum(),
 		})
 	}
-	decodeLock(&v, r)
+	for _, f := range first(r.GetUnserved(), maxSamples) {
+		v.Unserved = append(v.Unserved, decodeFailure(f))
+	}
 	return v
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health
+// Package notify tells the service manager, such as systemd, that a process is ready and that
+// it is not stuck. Host and plugins alike are started by one.
+package notify
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health
+package notify
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func manager(t *testing.T) (hear func() string) {
 	return func() string {
 		t.Helper()
 		buf := make([]byte, 100)
-		if err := conn.SetReadDeadline(time.Now().Add(timeout)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		n, err := conn.Read(buf)
