@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -43,7 +43,7 @@ func bound(family sdk.Family, clusterIPs []netip.Prefix) ([]netip.Prefix, error)
 func ranges(family sdk.Family, clusterIPs []netip.Prefix, here, everywhere map[netip.Addr]int) []netip.Prefix {
 	found := make(map[netip.Prefix]bool)
 	for addr, times := range here {
-		if sdk.FamilyOf(addr) != family || duty.OnLink(addr) || everywhere[addr] > times {
+		if sdk.FamilyOf(addr) != family || frame.OnLink(addr) || everywhere[addr] > times {
 			continue
 		}
 		of := netip.PrefixFrom(addr, addr.BitLen())

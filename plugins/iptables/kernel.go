@@ -8,23 +8,23 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
 const (
-	netfilter     = duty.Folder + "net/netfilter/"
-	routeLocalnet = duty.Folder + "net/ipv4/conf/all/route_localnet"
+	netfilter     = sysctl.Folder + "net/netfilter/"
+	routeLocalnet = sysctl.Folder + "net/ipv4/conf/all/route_localnet"
 )
 
 // settingsFor are the kernel's parameters that a node asks for, where these families are
 // served. While the kernel routes 127.0.0.0/8 the guard must stand: the frame sets them after
 // the rules, and gives them back before.
-func settingsFor(families []*family) func(sdk.Node) duty.Settings {
-	return func(n sdk.Node) duty.Settings {
-		all := duty.Conntrack(duty.Folder, n.Conntrack)
+func settingsFor(families []*family) func(sdk.Node) sysctl.Settings {
+	return func(n sdk.Node) sysctl.Settings {
+		all := sysctl.Conntrack(sysctl.Folder, n.Conntrack)
 		if slices.ContainsFunc(families, func(f *family) bool { return *f.options.LocalhostNodePorts && localhost(f.rules.Family(), n) }) {
-			all = append(all, duty.Setting{Path: routeLocalnet, Value: "1", Must: true})
+			all = append(all, sysctl.Setting{Path: routeLocalnet, Value: "1", Must: true})
 		}
 		return all
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 )
 
 // links are the node's addresses, by netlink.
@@ -143,7 +143,7 @@ func (l *links) Bind(addr netip.Addr) error {
 // allowIPv6 lets the device have addresses of IPv6 where the node is set up so that new
 // devices have none. The device is ours alone, so there is nothing to give back.
 func allowIPv6() error {
-	const off = duty.Folder + "net/ipv6/conf/" + device + "/disable_ipv6"
+	const off = sysctl.Folder + "net/ipv6/conf/" + device + "/disable_ipv6"
 	if err := os.WriteFile(off, []byte("0"), 0); err != nil {
 		return fmt.Errorf("allow IPv6 on %s: %w; try: sysctl -w net.ipv6.conf.%s.disable_ipv6=0", device, err, device)
 	}

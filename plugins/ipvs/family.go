@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
@@ -123,7 +122,7 @@ func (f *family) Node(n sdk.Node) error {
 func (f *family) nodePortAddrs(n sdk.Node) []netip.Addr {
 	var all []netip.Addr
 	for addr := range f.objects.have.others {
-		if n.TakesNodePorts(addr) && !addr.IsLoopback() && !duty.OnLink(addr) {
+		if n.TakesNodePorts(addr) && !addr.IsLoopback() && !frame.OnLink(addr) {
 			all = append(all, addr)
 		}
 	}

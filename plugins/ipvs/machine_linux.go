@@ -11,10 +11,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 	"github.com/pointsman/pointsman/sdk/ledger"
@@ -31,7 +31,7 @@ func thisMachine() machine {
 		ruled:       ruled,
 		forget:      conntrack.Forget,
 		tracked:     tracked,
-		parameters:  duty.Folder,
+		parameters:  sysctl.Folder,
 		connections: "/proc/thread-self/net/ip_vs_conn",
 	}
 }

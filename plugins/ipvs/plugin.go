@@ -7,9 +7,9 @@ import (
 	"net/netip"
 	"sync/atomic"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -79,7 +79,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (open
 		}
 	}
 	p.options, p.session = options, s
-	opened.Settings = func(n sdk.Node) duty.Settings { return p.machine.settings(n, options) }
+	opened.Settings = func(n sdk.Node) sysctl.Settings { return p.machine.settings(n, options) }
 	opened.Wake = s.wake
 	return opened, nil
 }

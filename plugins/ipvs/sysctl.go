@@ -6,16 +6,16 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
 // settings are the kernel's parameters that the node, the options and the kernel's
 // release ask for.
-func (m machine) settings(n sdk.Node, o options) duty.Settings {
-	var all duty.Settings
+func (m machine) settings(n sdk.Node, o options) sysctl.Settings {
+	var all sysctl.Settings
 	must := func(name, value string) {
-		all = append(all, duty.Setting{Path: m.parameters + "net/ipv4/" + name, Value: value, Must: true, First: true})
+		all = append(all, sysctl.Setting{Path: m.parameters + "net/ipv4/" + name, Value: value, Must: true, First: true})
 	}
 	must("vs/conntrack", "1")                 // rules see what IPVS does, and a swap keeps its connections
 	must("vs/expire_nodest_conn", "1")        // a client that was sent to a destination that is gone is sent to another
@@ -28,7 +28,7 @@ func (m machine) settings(n sdk.Node, o options) duty.Settings {
 		must("conf/all/arp_ignore", "1")
 		must("conf/all/arp_announce", "2")
 	}
-	return append(all, duty.Conntrack(m.parameters, n.Conntrack)...)
+	return append(all, sysctl.Conntrack(m.parameters, n.Conntrack)...)
 }
 
 // reusesBadly reports whether a kernel of this release makes a client that uses a

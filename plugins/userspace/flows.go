@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 )
@@ -17,7 +17,7 @@ import (
 func (r *redirected) Forget(of sdk.Family, services []sdk.Service, step func()) (int, error) {
 	m := r.machine
 	takes := func(addr netip.Addr) bool {
-		return slices.Contains(m.nodePorts, addr) || duty.OnLink(addr) && m.node.TakesNodePorts(addr)
+		return slices.Contains(m.nodePorts, addr) || frame.OnLink(addr) && m.node.TakesNodePorts(addr)
 	}
 	var all []sdk.Service
 	for _, svc := range services {

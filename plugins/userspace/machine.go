@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -32,7 +32,7 @@ func newMachine(node sdk.Node, addresses []address) *machine {
 	for _, a := range addresses {
 		addr := a.prefix.Addr()
 		m.own[addr] = true
-		if !a.foreign && !duty.OnLink(addr) && node.TakesNodePorts(addr) {
+		if !a.foreign && !frame.OnLink(addr) && node.TakesNodePorts(addr) {
 			taking[addr] = true
 		}
 	}
@@ -77,7 +77,7 @@ func (m *machine) reachable(f sdk.Family) netip.Addr {
 	}
 	for _, fits := range []func(netip.Addr) bool{netip.Addr.IsGlobalUnicast, netip.Addr.IsLinkLocalUnicast} {
 		for _, a := range m.addresses {
-			if addr := a.prefix.Addr(); sdk.FamilyOf(addr) == f && fits(addr) && !duty.OnLink(addr) && !a.foreign {
+			if addr := a.prefix.Addr(); sdk.FamilyOf(addr) == f && fits(addr) && !frame.OnLink(addr) && !a.foreign {
 				return addr
 			}
 		}

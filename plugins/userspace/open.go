@@ -8,11 +8,11 @@ import (
 	"os"
 	"slices"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -34,7 +34,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	p.relay.SetUDPIdle(o.udpIdleTimeout)
 	session := frame.Session[*desired]{Limits: p.way.limits(), Unlocked: p.way.backend == ""}
 	if p.way.backend != "" {
-		session.Settings = func(n sdk.Node) duty.Settings { return duty.Conntrack(duty.Folder, n.Conntrack) }
+		session.Settings = func(n sdk.Node) sysctl.Settings { return sysctl.Conntrack(sysctl.Folder, n.Conntrack) }
 	}
 	for _, f := range p.way.families {
 		has := func(a address) bool { return f.Serves(sdk.FamilyOf(a.prefix.Addr())) }

@@ -10,7 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
+	"github.com/pointsman/pointsman/plugins/internal/writer"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
@@ -31,10 +32,10 @@ type Dataplane[P any] struct {
 	log      *slog.Logger
 	setup    sdk.Setup
 	ledger   *ledger.Ledger
-	lock     *ledger.Lock // nil: another process is the writer, or this one has yielded, or the mode has none
-	claim    *duty.Claim  // to the lock
-	session  bool         // Configure has begun one
-	updated  bool         // an update was taken in it: it is known what is desired
+	lock     *ledger.Lock  // nil: another process is the writer, or this one has yielded, or the mode has none
+	claim    *writer.Claim // to the lock
+	session  bool          // Configure has begun one
+	updated  bool          // an update was taken in it: it is known what is desired
 	open     Session[P]
 	families []*family[P]
 	state    sdk.State
@@ -45,7 +46,7 @@ type Dataplane[P any] struct {
 	drain    drain
 
 	monitor *monitor // nil: there was no session yet
-	status  duty.Status
+	status  status
 
 	mu   sync.Mutex // guards wake, which the monitor reads without the semaphore
 	wake <-chan struct{}
@@ -82,8 +83,8 @@ func New[P any](mode Mode[P], dir string) *Dataplane[P] {
 		mode: mode, dir: dir, Among: amongOthers, InStandby: inStandby,
 		semaphore: newSemaphore(), log: slog.New(slog.DiscardHandler),
 	}
-	d.status.Carries = slices.Contains(mode.Description.Limits, sdk.LimitDiesWithProcess)
-	d.claim = duty.NewClaim(mode.Description.Name, duty.Planner{
+	d.status.carries = slices.Contains(mode.Description.Limits, sdk.LimitDiesWithProcess)
+	d.claim = writer.NewClaim(mode.Description.Name, writer.Planner{
 		Enter: d.semaphore.idle,
 		Lock:  d.tryLock,
 		Write: d.writePlanned,
@@ -157,14 +158,18 @@ func (d *Dataplane[P]) use(open Session[P]) {
 func (d *Dataplane[P]) env() Env {
 	return Env{
 		Log: d.log, Dir: d.dir, Ledger: d.ledger,
-		Step: d.status.Step, Waiting: d.status.Waiting,
-		GiveBack: func(l sdk.Leftovers) ([]string, error) { return duty.GiveBack(d.dir, d.name(), l) },
+		Step:     d.status.step,
+		Waiting:  func(what string) { d.status.tell(func(r *sdk.Report) { r.Waiting = what }) },
+		GiveBack: func(l sdk.Leftovers) ([]string, error) { return sysctl.GiveBack(d.dir, d.name(), l) },
 	}
 }
 
 // description is the mode's, narrowed to what this node has.
 func (d *Dataplane[P]) description() sdk.Description {
-	here := duty.Narrow(d.mode.Description, func(f sdk.Family) bool { return d.serving(f) != nil })
+	here := d.mode.Description
+	here.Features = slices.DeleteFunc(slices.Clone(here.Features), func(f sdk.Feature) bool {
+		return f == sdk.FeatureIPv4 && d.serving(sdk.IPv4) == nil || f == sdk.FeatureIPv6 && d.serving(sdk.IPv6) == nil
+	})
 	if d.open.Limits != nil {
 		here.Limits = d.open.Limits
 	}

@@ -45,10 +45,10 @@ sockets. Its zero value is that of a Service which is gone. The frame never look
 # Goroutines
 
 A Dataplane has two of its own. The monitor probes, audits, repairs, and writes what calls
-have left; it begins with the first Configure and ends with Close. The claim tries the
-writer's lock again while another process holds it; it ends when it has the lock, or with
-Close. Both work only while they hold the semaphore that each call holds too, and stop
-when a call waits for it. A Family may have goroutines of its own, which listen to the
+have left; it begins with the first Configure and ends with Close. The claim (package writer)
+tries the writer's lock again while another process holds it; it ends when it has the lock,
+or with Close. Both work only while they hold the semaphore that each call holds too, and
+stop when a call waits for it. A Family may have goroutines of its own, which listen to the
 kernel: they begin with Hold of a lock, and end with Hold of none.
 */
 package frame

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/eventually"
 )
@@ -560,10 +560,10 @@ func TestSettings(t *testing.T) {
 	open := mode.Open
 	mode.Open = func(ctx context.Context, setup sdk.Setup, env Env) (Session[*sdk.Service], error) {
 		s, err := open(ctx, setup, env)
-		s.Settings = func(n sdk.Node) duty.Settings {
-			all := duty.Settings{{Path: first, Value: "1", Must: true, First: true}}
+		s.Settings = func(n sdk.Node) sysctl.Settings {
+			all := sysctl.Settings{{Path: first, Value: "1", Must: true, First: true}}
 			if n.Conntrack.Max > 0 {
-				all = append(all, duty.Setting{Path: later, Value: "1", Must: true})
+				all = append(all, sysctl.Setting{Path: later, Value: "1", Must: true})
 			}
 			return all
 		}

@@ -88,7 +88,7 @@ func (d *Dataplane[P]) writeLarge(ctx context.Context, large map[*family[P]][]sd
 // writeUntil writes slices of b until it is done, or the time is up.
 func (d *Dataplane[P]) writeUntil(ctx context.Context, f *family[P], b *backlog[P], until time.Time) ([]sdk.Failure, error) {
 	for {
-		d.status.Step()
+		d.status.step()
 		if !time.Now().Before(until) {
 			return []sdk.Failure{{Name: b.name, Err: b.unfinished()}}, nil
 		}

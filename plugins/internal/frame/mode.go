@@ -5,9 +5,10 @@ package frame
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
@@ -33,7 +34,7 @@ type Session[P any] struct {
 	Families []Family[P]
 
 	// Settings are the kernel's parameters that the mode asks for on a node. Nil: none.
-	Settings func(sdk.Node) duty.Settings
+	Settings func(sdk.Node) sysctl.Settings
 
 	// Limits are those that hold here. Nil: those of the Description.
 	Limits []sdk.Limit
@@ -195,3 +196,8 @@ type Masquerader interface {
 	// Masquerade is the dataplane's hold on them. Adopt doubts it when it reads rules.
 	Masquerade() *masquerade.Hold
 }
+
+// OnLink reports whether addr means another machine on each link, as IPv6's link-local
+// addresses do: to listen there, or to have a virtual server there, takes the link's name
+// too. 169.254.0.0/16 has no such names.
+func OnLink(addr netip.Addr) bool { return addr.Is6() && addr.IsLinkLocalUnicast() }

@@ -134,7 +134,7 @@ func (d *Dataplane[P]) mend(ctx context.Context, f *family[P]) {
 func (d *Dataplane[P]) repair(ctx context.Context, f *family[P], found Finding) {
 	switch {
 	case found.Lost != 0:
-		d.status.Step()
+		d.status.step()
 		steps, err := d.restore(ctx, f, found)
 		d.repaired(ctx, f, found.Why, steps, err)
 	case found.Moved, found.Due:
@@ -206,7 +206,7 @@ func (d *Dataplane[P]) repaired(ctx context.Context, f *family[P], why string, s
 		d.log.Warn("cannot put back what somebody took away", "family", f.served(), "why", why, "err", err)
 	case len(steps) > 0:
 		d.log.Warn("put back what somebody took away", "family", f.served(), "why", why, "steps", len(steps), "first", steps[0])
-		d.status.Tell(func(r *sdk.Report) { r.Repaired++ })
+		d.status.tell(func(r *sdk.Report) { r.Repaired++ })
 		d.publish()
 	}
 }

@@ -62,11 +62,7 @@ func (d *Dataplane[P]) become(ctx context.Context, role sdk.Role) error {
 		return err
 	}
 	if d.claim.Owes() {
-		failed, err := d.writePlanned(ctx)
-		if err == nil {
-			d.claim.Wrote(failed)
-		}
-		return err
+		return d.writePlanned(ctx)
 	}
 	for _, f := range d.families {
 		if _, err := d.write(ctx, f, nil); err != nil {

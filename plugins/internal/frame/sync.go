@@ -6,11 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -67,7 +65,7 @@ func (d *Dataplane[P]) reconcile(ctx context.Context, changes sdk.Changes) (sdk.
 // begin takes the writer's lock if it can, and has the families adopt what the kernel has
 // where that is not known; afresh: wherever it may have changed.
 func (d *Dataplane[P]) begin(ctx context.Context, afresh bool) error {
-	d.status.Step()
+	d.status.step()
 	if err := d.tryLock(); err != nil {
 		return err
 	}
@@ -134,13 +132,30 @@ func (d *Dataplane[P]) node() error {
 	return nil
 }
 
+// settle gives back the kernel's parameters that are no longer asked for, and sets those that
+// must be there first. It goes before everything that is written: what keeps a parameter from
+// doing harm stands until then.
+func (d *Dataplane[P]) settle() error {
+	if !d.writes() || d.open.Settings == nil {
+		return nil
+	}
+	all := d.open.Settings(d.state.Node)
+	if d.setup.Sysctls == sdk.ExpectSysctls {
+		return all.First().Expect()
+	}
+	if err := all.Release(d.ledger, d.name(), d.log); err != nil {
+		return err
+	}
+	return all.First().Take(d.ledger, d.name(), d.log)
+}
+
 // follow writes what the changes ask for, in one family after the other, and large Services
 // at the end. Without the right to write it only plans.
 func (d *Dataplane[P]) follow(ctx context.Context, c sdk.Changes) (sdk.Result, error) {
 	result := sdk.Result{Planned: !d.writes()}
 	large := make(map[*family[P]][]sdk.Name)
 	for _, f := range d.families {
-		d.status.Step()
+		d.status.step()
 		pieces, failed := d.render(f, c)
 		result.Failed = append(result.Failed, failed...)
 		if !d.writes() {
@@ -166,7 +181,7 @@ func (d *Dataplane[P]) follow(ctx context.Context, c sdk.Changes) (sdk.Result, e
 func (d *Dataplane[P]) render(f *family[P], c sdk.Changes) (map[sdk.Name]P, []sdk.Failure) {
 	had, pieces := f.Pieces(), make(map[sdk.Name]P)
 	var failed []sdk.Failure
-	for name := range duty.Touched(d.state, c, maps.Keys(had)) {
+	for name := range d.touched(c, had) {
 		svc, wanted := d.state.Services[name]
 		_, has := had[name]
 		switch {
@@ -194,10 +209,31 @@ func (d *Dataplane[P]) render(f *family[P], c sdk.Changes) (map[sdk.Name]P, []sd
 	return pieces, failed
 }
 
+// touched are the names of the Services that must be looked at after a change: those that
+// changed; all, when the node did; and after a Full also those of had, for it removes what it
+// does not name.
+func (d *Dataplane[P]) touched(c sdk.Changes, had map[sdk.Name]P) map[sdk.Name]bool {
+	names := make(map[sdk.Name]bool)
+	for _, change := range c.Services {
+		names[change.Name] = true
+	}
+	if c.Full || c.Node {
+		for name := range d.state.Services {
+			names[name] = true
+		}
+	}
+	if c.Full {
+		for name := range had {
+			names[name] = true
+		}
+	}
+	return names
+}
+
 // unserved refuses what no family serves on this node.
 func (d *Dataplane[P]) unserved(c sdk.Changes) []sdk.Failure {
 	var failed []sdk.Failure
-	for name := range duty.Touched(d.state, c, maps.Keys(map[sdk.Name]bool{})) {
+	for name := range d.touched(c, nil) {
 		if _, wanted := d.state.Services[name]; wanted && d.serving(name.Family) == nil {
 			failed = append(failed, sdk.Failure{Name: name, Err: &sdk.Refusal{
 				Field: "name.family", Why: fmt.Sprintf("this node has nothing to serve %s with", name.Family), Try: "pointsman plugin info " + d.name() + ", for what it has",
@@ -219,4 +255,15 @@ func (d *Dataplane[P]) afterwards(c sdk.Changes, failed []sdk.Failure) error {
 		}
 	}
 	return d.forget(c, failed)
+}
+
+// takeSettings sets all parameters, or checks them where the node sets them.
+func (d *Dataplane[P]) takeSettings() error {
+	switch {
+	case d.open.Settings == nil:
+		return nil
+	case d.setup.Sysctls == sdk.ExpectSysctls:
+		return d.open.Settings(d.state.Node).Expect()
+	}
+	return d.open.Settings(d.state.Node).Take(d.ledger, d.name(), d.log)
 }

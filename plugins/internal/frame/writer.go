@@ -5,7 +5,7 @@ package frame
 import (
 	"context"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/writer"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
@@ -46,7 +46,7 @@ func (d *Dataplane[P]) hold() {
 	}
 }
 
-// release gives up the right to write, and with it the duty to repair.
+// release gives up the right to write, and with it the task to repair.
 func (d *Dataplane[P]) release() error {
 	if !d.open.Unlocked {
 		d.claim.Forget()
@@ -69,7 +69,7 @@ func (d *Dataplane[P]) unlock() error {
 }
 
 // cleaned is the mark by which another process says that it has cleaned up.
-func (d *Dataplane[P]) cleaned() duty.Cleaned { return duty.CleanedIn(d.dir, d.name()) }
+func (d *Dataplane[P]) cleaned() writer.Cleaned { return writer.CleanedIn(d.dir, d.name()) }
 
 // standDown ends being the writer, because another process has cleaned up. A host that
 // wants this process to serve says so by a role.
@@ -82,10 +82,11 @@ func (d *Dataplane[P]) standDown() {
 }
 
 // writePlanned writes what was planned while another process was the writer.
-func (d *Dataplane[P]) writePlanned(ctx context.Context) ([]sdk.Failure, error) {
+func (d *Dataplane[P]) writePlanned(ctx context.Context) error {
 	result, err := d.reconcile(ctx, sdk.Changes{})
 	if err == nil {
 		d.state.Confirm(result.Failed...)
+		d.claim.Wrote(result.Failed)
 	}
-	return result.Failed, err
+	return err
 }

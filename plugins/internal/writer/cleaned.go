@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package duty
+package writer
 
 import (
 	"errors"
@@ -9,12 +9,13 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
 // A Cleaned is a mark that says: another process cleaned up. A plugin may live on
 // without a host, and watches; it must not take that for drift and put everything
-// back. So who cleans up while somebody else is the writer leaves the mark, and the
+// back. So a process that cleans up while another one is the writer leaves the mark, and the
 // writer that finds it stands down.
 type Cleaned string
 
@@ -40,7 +41,7 @@ func (c Cleaned) Leave(dir, mode string) error {
 	switch {
 	case errors.Is(err, ledger.ErrLocked):
 		return os.WriteFile(string(c), nil, 0o600)
-	case outOfReach(err):
+	case sysctl.OutOfReach(err):
 		return nil
 	}
 	return err
@@ -52,7 +53,7 @@ func (c Cleaned) Left() bool {
 	return err == nil
 }
 
-// Remove takes the mark away: who writes from now on knows of it.
+// Remove removes the mark: the process that writes from now on knows of it.
 func (c Cleaned) Remove() error {
 	if err := os.Remove(string(c)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package duty_test
+package writer_test
 
 import (
 	"context"
@@ -11,9 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/writer"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // A planner is a dataplane of which only the lock matters.
@@ -21,7 +22,7 @@ type planner struct {
 	*testing.T
 	semaphore sync.Mutex // held by a call, or a try
 	shared    *ledger.Ledger
-	claim     *duty.Claim
+	claim     *writer.Claim
 	lock      *ledger.Lock
 	wrote     int     // how often it did
 	fails     []error // of the next writes
@@ -30,7 +31,7 @@ type planner struct {
 
 func newPlanner(t *testing.T, shared *ledger.Ledger) *planner {
 	p := &planner{T: t, shared: shared}
-	p.claim = duty.NewClaim("some", duty.Planner{Enter: p.enter, Lock: p.take, Write: p.write, Log: func() *slog.Logger { return slog.New(slog.DiscardHandler) }})
+	p.claim = writer.NewClaim("some", writer.Planner{Enter: p.enter, Lock: p.take, Write: p.write, Log: func() *slog.Logger { return slog.New(slog.DiscardHandler) }})
 	t.Cleanup(func() {
 		p.claim.Close()
 		if p.lock != nil {
@@ -52,17 +53,18 @@ func (p *planner) take() (err error) {
 	return err
 }
 
-func (p *planner) write(context.Context) ([]sdk.Failure, error) {
+func (p *planner) write(context.Context) error {
 	p.wrote++
 	if len(p.fails) > 0 {
 		err := p.fails[0]
 		p.fails = p.fails[1:]
-		return nil, err
+		return err
 	}
-	return p.names, nil
+	p.claim.Wrote(p.names)
+	return nil
 }
 
-// within does something in the turn, as a call does.
+// within does something as a call does.
 func (p *planner) within(f func()) {
 	p.Helper()
 	p.semaphore.Lock()
@@ -88,11 +90,17 @@ func (p *planner) plan(revision uint64) {
 
 func (p *planner) until(what string, ok func(sdk.Report) bool) {
 	p.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(p.report()); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			p.Fatalf("it never %s: %+v", what, p.report())
-		}
+	eventually.True(p, "it "+what, func() bool { return ok(p.report()) })
+}
+
+// open is the ledger in dir.
+func open(t *testing.T, dir string) *ledger.Ledger {
+	t.Helper()
+	shared, err := ledger.Open(dir)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return shared
 }
 
 func held(t *testing.T, shared *ledger.Ledger) *ledger.Lock {
@@ -135,7 +143,7 @@ func TestAClaimIsMadeGood(t *testing.T) {
 	}
 }
 
-// Who was told to let go leaves the lock alone, and still owes what it was told.
+// A process that was told to let go leaves the lock alone, and still owes what it planned.
 func TestAForgottenClaimIsNotMade(t *testing.T) {
 	shared := open(t, t.TempDir())
 	first, p := held(t, shared), newPlanner(t, shared)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package duty
+// Package sysctl sets the kernel's parameters that a mode asks for, by the ledger: other
+// modes may ask for the same ones, and the last that gives one back restores its value.
+package sysctl
 
 import (
 	"errors"
@@ -59,12 +61,9 @@ func Conntrack(folder string, c sdk.ConntrackLimits) Settings {
 	return all
 }
 
-// hashed is how many lists there are, which are never made fewer; zero: who knows.
+// hashed is how many lists there are, which are never made fewer; zero: that is not known.
 func hashed() uint64 {
-	value, err := os.ReadFile(hashSize)
-	if err != nil {
-		return 0
-	}
+	value, _ := os.ReadFile(hashSize)
 	n, _ := strconv.ParseUint(strings.TrimSpace(string(value)), 10, 64)
 	return n
 }
@@ -74,15 +73,14 @@ func (all Settings) First() Settings {
 	return slices.DeleteFunc(slices.Clone(all), func(s Setting) bool { return !s.First })
 }
 
-// Take sets them, by the ledger.
+// Take sets them.
 func (all Settings) Take(shared *ledger.Ledger, mode string, log *slog.Logger) error {
 	for _, s := range all {
 		err := shared.Take(mode, s.Path, s.Value)
-		switch {
-		case err == nil:
-		case s.Must || !outOfReach(err):
+		if err != nil && (s.Must || !OutOfReach(err)) {
 			return err
-		default:
+		}
+		if err != nil {
 			log.Warn(sdk.NotSet, "path", s.Path, "value", s.Value, "err", err)
 		}
 	}
@@ -117,13 +115,22 @@ func (all Settings) Expect() error {
 	return &sdk.Refusal{Field: "sysctls", Why: "they are not set: " + strings.Join(missing, " "), Try: "set them before the plugin starts, or let it set them"}
 }
 
-// outOfReach reports whether err says that a parameter cannot be set from here, as
-// those of the whole machine cannot in a container.
-func outOfReach(err error) bool {
-	for _, why := range []error{fs.ErrPermission, fs.ErrNotExist, errors.ErrUnsupported, syscall.EROFS} {
-		if errors.Is(err, why) {
-			return true
-		}
+// GiveBack gives back all that mode took, and names it; a dry run only names it. dir has the
+// ledger.
+func GiveBack(dir, mode string, l sdk.Leftovers) ([]string, error) {
+	shared, err := ledger.Open(dir)
+	if err != nil {
+		return nil, err
 	}
-	return false
+	if l.DryRun {
+		return shared.Held(mode)
+	}
+	return shared.Release(mode)
+}
+
+// OutOfReach reports whether err says that a file of the kernel or of the node cannot be
+// written from here, as those of the whole machine cannot in a container.
+func OutOfReach(err error) bool {
+	return slices.ContainsFunc([]error{fs.ErrPermission, fs.ErrNotExist, errors.ErrUnsupported, syscall.EROFS},
+		func(why error) bool { return errors.Is(err, why) })
 }

@@ -2,7 +2,7 @@
 
 //go:build !unix
 
-package duty
+package frame
 
 import "time"
 

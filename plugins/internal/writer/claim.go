@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package duty
+// Package writer has one process write at a time: a Claim is how a process comes to the
+// writer's lock of its mode (contract line 8), and a Cleaned tells the process that has it
+// that another one cleaned up.
+package writer
 
 import (
 	"context"
@@ -14,22 +17,24 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// A Claim is that of one process to the writer's lock of its mode (contract line 8).
-// While another process has the lock it tries again between calls, and has what was
-// planned written once the lock is there:
+// A Claim is that of one process to the writer's lock of its mode. While another process has
+// the lock it tries again between calls, and has what was planned written once the lock is
+// there:
 //
 //	          Lock: another has it          Lock, or a try: it is ours
 //	released ────────────────────▶ awaited ───────────────────────────▶ held
 //	   ▲                              │                                   │
 //	   └─────────── Forget ───────────┴─────────────── Forget ────────────┘
 //
-// All its methods but Tell and Close are for the process that has the turn.
+// All its methods but Tell and Close are for what holds the semaphore of its process.
 type Claim struct {
 	mode string
 	plan Planner
 
-	stop    context.CancelFunc // ends the tries; nil: there are none
+	ctx     context.Context // of the tries
+	stop    context.CancelFunc
 	running sync.WaitGroup
+	trying  bool // whether a goroutine tries; it is guarded by the semaphore
 
 	mu       sync.Mutex // guards what follows, which Tell reads beside a call
 	lock     sdk.Lock
@@ -41,15 +46,15 @@ type Claim struct {
 
 // A Planner is a dataplane, as its Claim sees it.
 type Planner struct {
-	// Enter waits for the turn. Work in it ends with the context that Enter returns.
+	// Enter waits for the semaphore. Work by it ends with the context that Enter returns.
 	Enter func(context.Context) (work context.Context, leave func(), err error)
 
 	// Lock tries the writer's lock, by Claim.Lock, where the process wants it.
 	Lock func() error
 
-	// Write writes all that was planned, with the lock held, and names what failed. It
-	// adopts first what the kernel has.
-	Write func(context.Context) ([]sdk.Failure, error)
+	// Write writes all that was planned, with the lock held, and tells Claim.Wrote what
+	// failed. It adopts first what the kernel has.
+	Write func(context.Context) error
 
 	Log func() *slog.Logger
 }
@@ -64,7 +69,11 @@ const (
 )
 
 // NewClaim is a claim to the lock of mode that nobody has made yet.
-func NewClaim(mode string, p Planner) *Claim { return &Claim{mode: mode, plan: p} }
+func NewClaim(mode string, p Planner) *Claim {
+	c := &Claim{mode: mode, plan: p}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	return c
+}
 
 // Lock takes the lock, or begins to try for it. It is nil while another process has it.
 func (c *Claim) Lock(shared *ledger.Ledger) (*ledger.Lock, error) {
@@ -72,37 +81,33 @@ func (c *Claim) Lock(shared *ledger.Ledger) (*ledger.Lock, error) {
 	var locked *ledger.Locked
 	switch {
 	case errors.As(err, &locked):
-		c.await(locked.Holder)
+		if was, holder := c.set(sdk.LockAwaited, locked.Holder); was != sdk.LockAwaited || holder != locked.Holder {
+			c.plan.Log().Info("another process is the writer: only planning", "mode", c.mode, "holder", locked.Holder.String())
+		}
+		if !c.trying {
+			c.trying = true
+			c.running.Go(c.keepTrying) // ends when there is nothing to try for, or with Close
+		}
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
-	if was := c.set(sdk.LockHeld, sdk.Holder{}); was == sdk.LockAwaited {
+	if was, _ := c.set(sdk.LockHeld, sdk.Holder{}); was == sdk.LockAwaited {
 		c.plan.Log().Info("this process is the writer now", "mode", c.mode)
 	}
 	return lock, nil
 }
 
-// await notes that holder has the lock, and has it tried again.
-func (c *Claim) await(holder sdk.Holder) {
-	c.mu.Lock()
-	news := c.lock != sdk.LockAwaited || c.holder != holder
-	c.mu.Unlock()
-	c.set(sdk.LockAwaited, holder)
-	if news {
-		c.plan.Log().Info("another process is the writer: only planning", "mode", c.mode, "holder", holder.String())
-	}
-	c.start()
-}
-
-func (c *Claim) set(lock sdk.Lock, holder sdk.Holder) (was sdk.Lock) {
+// set says how it stands with the lock, and returns how it stood.
+func (c *Claim) set(lock sdk.Lock, holder sdk.Holder) (was sdk.Lock, by sdk.Holder) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was, c.lock, c.holder = c.lock, lock, holder
+	was, by = c.lock, c.holder
+	c.lock, c.holder = lock, holder
 	if lock != sdk.LockHeld {
-		c.served = 0 // who has the lock may write something else
+		c.served = 0 // the process that has the lock may write something else
 	}
-	return was
+	return was, by
 }
 
 // Forget gives up the claim: the process has let go of the lock, or wants it no more. What
@@ -165,64 +170,33 @@ func (c *Claim) Tell(r *sdk.Report) {
 	slices.SortFunc(r.Unserved, func(a, b sdk.Failure) int { return a.Name.Compare(b.Name) })
 }
 
-// Close ends the tries. It is called without the turn, which a try may have.
+// Close ends the tries. It is called without the semaphore, which a try may have.
 func (c *Claim) Close() {
-	c.mu.Lock()
-	stop := c.stop
-	c.mu.Unlock()
-	if stop != nil {
-		stop()
-	}
+	c.stop()
 	c.running.Wait()
 }
 
-// start begins to try, if it does not already.
-func (c *Claim) start() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stop != nil {
-		return
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	c.stop = stop
-	c.running.Go(func() { c.keepTrying(ctx) }) // ends when there is nothing to try for, or with Close
-}
-
-// keepTrying tries until there is nothing to try for, or ctx ends.
-func (c *Claim) keepTrying(ctx context.Context) {
+// keepTrying tries until there is nothing to try for, or the claim is closed.
+func (c *Claim) keepTrying() {
 	began := time.Now()
-	for {
+	for done := false; !done; {
 		wait := tryOften
 		if time.Since(began) > oftenFor {
 			wait = trySeldom
 		}
 		select {
-		case <-ctx.Done():
+		case <-c.ctx.Done():
 			return
 		case <-time.After(wait):
 		}
-		work, leave, err := c.plan.Enter(ctx)
+		work, leave, err := c.plan.Enter(c.ctx)
 		if err != nil {
 			return // Close
 		}
-		done := c.try(work)
-		if done {
-			c.stopped()
-		}
+		done = c.try(work)
+		c.trying = !done
 		leave()
-		if done {
-			return
-		}
 	}
-}
-
-// stopped notes, in the turn, that nothing is tried any more: the next call that finds no
-// lock starts anew.
-func (c *Claim) stopped() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.stop()
-	c.stop = nil
 }
 
 // try tries once. It is done when the process does not want the lock, or has it and has
@@ -243,15 +217,11 @@ func (c *Claim) try(ctx context.Context) (done bool) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeFor)
 	defer cancel()
-	failed, err := c.plan.Write(ctx)
-	switch {
-	case err == nil:
-		c.Wrote(failed)
-		return true
-	case !errors.Is(ctx.Err(), context.Canceled): // a call goes first, and writes it
+	err := c.plan.Write(ctx)
+	if err != nil && !errors.Is(ctx.Err(), context.Canceled) { // else a call goes first, and writes it
 		c.plan.Log().Warn("cannot write what was planned; trying again", "mode", c.mode, "err", err)
 	}
-	return false
+	return err == nil
 }
 
 func (c *Claim) state() sdk.Lock {

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sysctl_test
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// open is the ledger in dir.
+func open(t *testing.T, dir string) *ledger.Ledger {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("there is a ledger on Linux only")
+	}
+	shared, err := ledger.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shared
+}
+
+func TestGivesBackWhatWasTaken(t *testing.T) {
+	dir, path := t.TempDir(), parameter(t)
+	if err := open(t, dir).Take("some", path, "1"); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		l     sdk.Leftovers
+		after string
+	}{{sdk.Leftovers{DryRun: true}, "1"}, {sdk.Leftovers{}, "0"}} {
+		named, err := sysctl.GiveBack(dir, "some", c.l)
+		if err != nil || len(named) != 1 || !strings.Contains(named[0], path) {
+			t.Errorf("%+v: %q, %v", c.l, named, err)
+		}
+		if now, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(now)) != c.after {
+			t.Errorf("%+v: it is %q, %v", c.l, now, err)
+		}
+	}
+}
+
+func TestConntrack(t *testing.T) {
+	if none := sysctl.Conntrack("sys/", sdk.ConntrackLimits{}); len(none) > 0 {
+		t.Errorf("nothing is asked for, and set is %v", none)
+	}
+	asked := sysctl.Conntrack("sys/", sdk.ConntrackLimits{Max: 3, TCPEstablishedTimeout: 24 * time.Hour, UDPTimeout: time.Minute, TCPBeLiberal: true})
+	want := sysctl.Settings{
+		{Path: "sys/net/netfilter/nf_conntrack_max", Value: "3"}, {Path: "sys/net/netfilter/nf_conntrack_tcp_timeout_established", Value: "86400"},
+		{Path: "sys/net/netfilter/nf_conntrack_udp_timeout", Value: "60"}, {Path: "sys/net/netfilter/nf_conntrack_tcp_be_liberal", Value: "1"},
+	}
+	if !slices.Equal(asked, want) {
+		t.Errorf("asked for is %v", asked)
+	}
+}
+
+// parameter is one, in a file, of value 0.
+func parameter(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "parameter")
+	if err := os.WriteFile(path, []byte("0\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestExpect(t *testing.T) {
+	path := parameter(t)
+	if err := (sysctl.Settings{{Path: path, Value: "0"}}).Expect(); err != nil {
+		t.Error(err)
+	}
+	var refusal *sdk.Refusal
+	if err := (sysctl.Settings{{Path: path, Value: "2"}}).Expect(); !errors.As(err, &refusal) || !strings.Contains(refusal.Why, path+"=2") {
+		t.Errorf("what is otherwise: %v", err)
+	}
+}
+
+func TestTakeAndRelease(t *testing.T) {
+	shared := open(t, t.TempDir())
+	log := slog.New(slog.DiscardHandler)
+	first, second := parameter(t), parameter(t)
+	both := sysctl.Settings{{Path: first, Value: "1", Must: true}, {Path: second, Value: "1"}}
+	if err := both.Take(shared, "some", log); err != nil {
+		t.Fatal(err)
+	}
+	if err := both[:1].Release(shared, "some", log); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{first: "1", second: "0"} {
+		if now, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(now)) != want {
+			t.Errorf("%s is %q, %v", path, now, err)
+		}
+	}
+	gone := first + "-gone"
+	if err := (sysctl.Settings{{Path: gone, Value: "1"}}).Take(shared, "some", log); err != nil {
+		t.Errorf("what may be out of reach: %v", err)
+	}
+	if err := (sysctl.Settings{{Path: gone, Value: "1", Must: true}}).Take(shared, "some", log); err == nil {
+		t.Error("what must be set cannot be, and nobody says so")
+	}
+}
