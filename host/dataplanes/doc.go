@@ -22,9 +22,9 @@ is to serve. They meet here, with what they need of this machine.
 	                                                          ▼ the plugin's process
 
 A Set is put together from parts that each know only what they need: the group of dataplanes
-that run (group.go), the plugins that are installed (found.go), the record of what the next
-host must know (state.go), Modes, which has the verbs that an operator asks for (mode.go), and
-a survey of rules that are left to themselves (survey.go).
+that run (set.go), the plugins that are installed, and a survey of rules that are left to
+themselves (installed.go), the record of what the next host must know (follow.go), and Modes,
+which has the verbs that an operator asks for (mode.go, plan.go).
 
 A dataplane is a mode as the host runs it (dataplane.go). Its process is started again
 whenever it ends (process.go); each life of that is a session, in which a feed updates it

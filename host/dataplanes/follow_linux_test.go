@@ -4,12 +4,18 @@ package dataplanes
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/intent"
+	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
@@ -59,5 +65,106 @@ func TestFollowHearsTheLast(t *testing.T) {
 				t.Errorf("the host does %+v", do)
 			}
 		})
+	}
+}
+
+// eventsOf are the events of a host with that reason.
+func eventsOf(set *Set, reason string) (messages []string) {
+	for _, e := range set.Reports.Recent() {
+		if e.Reason == reason {
+			messages = append(messages, e.Message)
+		}
+	}
+	return messages
+}
+
+// TestBeginsWithoutWhatCannotBeUsed: whatever lies where the state files are, the host
+// begins with the file's mode, waits for nothing, and says what it could not use.
+func TestBeginsWithoutWhatCannotBeUsed(t *testing.T) {
+	text := func(text string) func(string) error {
+		return func(file string) error { return os.WriteFile(file, []byte(text), 0o600) }
+	}
+	for name, c := range map[string]struct {
+		file string
+		lay  func(string) error
+	}{
+		"mode: a pipe":              {"mode.json", func(f string) error { return syscall.Mkfifo(f, 0o600) }},
+		"mode: endless":             {"mode.json", func(f string) error { return os.Symlink("/dev/zero", f) }},
+		"mode: huge":                {"mode.json", func(f string) error { return errors.Join(os.WriteFile(f, nil, 0o600), os.Truncate(f, 1<<40)) }},
+		"mode: no JSON":             {"mode.json", text("{")},
+		"mode: a path":              {"mode.json", text(`{"serving":"../../userspace"}`)},
+		"mode: a path for a slot":   {"mode.json", text(`{"serving":"userspace","slot":"../x"}`)},
+		"mode: a path asked for":    {"mode.json", text(`{"serving":"userspace","asked":"../x","file":"iptables"}`)},
+		"swap: a pipe":              {"swap.json", func(f string) error { return syscall.Mkfifo(f, 0o600) }},
+		"swap: a directory":         {"swap.json", func(f string) error { return os.Mkdir(f, 0o700) }},
+		"swap: no JSON":             {"swap.json", text("[]")},
+		"swap: a path to go to":     {"swap.json", text(`{"stage":"draining","plan":{"from":"iptables","to":"../../userspace"}}`)},
+		"swap: a path to come from": {"swap.json", text(`{"stage":"staging","plan":{"from":"../../userspace","to":"iptables"}}`)},
+		"swap: a path for a slot":   {"swap.json", text(`{"stage":"draining","plan":{"from":"iptables","to":"userspace","toSlot":"/../../x"}}`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newFormerHost(t)
+			if err := c.lay(filepath.Join(s.host.StateDir, c.file)); err != nil {
+				t.Fatal(err)
+			}
+			done := time.AfterFunc(time.Minute, func() { panic("it waits") })
+			set := s.next()
+			done.Stop()
+			if len(set.members) != 1 || set.members[0].name != "iptables" || set.members[0].slot != "" {
+				t.Errorf("begins with %s/%s of %d", set.members[0].name, set.members[0].slot, len(set.members))
+			}
+			if said := eventsOf(set, report.StateNotUsed); len(said) != 1 || !strings.Contains(said[0], c.file) {
+				t.Errorf("says %q", said)
+			}
+		})
+	}
+}
+
+// TestNamesLeadNowhere: no way in takes a mode whose name is a path.
+func TestNamesLeadNowhere(t *testing.T) {
+	s := newFormerHost(t)
+	set := s.next()
+	for _, name := range []string{"../iptables", "", "a/b", "iptables\n", ".."} {
+		if err := set.SwapTo(name, true); err == nil {
+			t.Errorf("a swap to %q begins", name)
+		}
+		if _, err := set.Plan(t.Context(), name); err == nil {
+			t.Errorf("a swap to %q is planned", name)
+		}
+		if p := set.plugin(name, ""); strings.Contains(p.Path, "..") || strings.Contains(p.StateDir, "..") {
+			t.Errorf("%q would execute %s in %s", name, p.Path, p.StateDir)
+		}
+	}
+}
+
+// TestUnwrittenIsSaid: what cannot be written is said for as long as that lasts, is written
+// as soon as it can be, and what was lost is written again.
+func TestUnwrittenIsSaid(t *testing.T) {
+	s := newFormerHost(t)
+	set := s.next()
+	set.notWritten(set.writeState())
+	set.note(set.serving())
+	file := modeFile(s.host)
+	if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil { // as good as a file system that is full
+		t.Fatal(err)
+	}
+	for range 2 {
+		set.notWritten(set.writeState())
+	}
+	if left := set.Unwritten(); len(left) != 1 || !strings.Contains(left[0], "mode.json") {
+		t.Errorf("unwritten: %q", left)
+	}
+	if said := eventsOf(set, report.StateNotWritten); len(said) != 1 {
+		t.Errorf("said: %q", said)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	set.notWritten(set.writeState())
+	if left := set.Unwritten(); len(left) != 0 || len(eventsOf(set, report.StateWritten)) != 1 {
+		t.Errorf("unwritten: %q; said: %q", left, eventsOf(set, report.StateWritten))
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != `{"serving":"iptables"}` {
+		t.Errorf("written: %s, %v", text, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -187,4 +188,104 @@ func levelOf(l slog.Level) hclog.Level {
 		return hclog.Warn
 	}
 	return hclog.Error
+}
+
+// bufferLines is how many lines of a plugin's log the host keeps.
+const bufferLines = 1000
+
+// A logBuffer keeps the last lines of a plugin's log, over its restarts, for
+// whatever asks later. It is safe for concurrent use.
+type logBuffer struct {
+	mu    sync.Mutex // guards what follows
+	lines []admin.LogLine
+	first uint64        // the number of lines[0], counted from the beginning
+	more  chan struct{} // closed with the next line
+}
+
+func newLogBuffer() *logBuffer { return &logBuffer{more: make(chan struct{})} }
+
+func (b *logBuffer) add(l admin.LogLine) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lines = append(b.lines, l)
+	if over := len(b.lines) - bufferLines; over > 0 {
+		b.lines = slices.Delete(b.lines, 0, over)
+		b.first += uint64(over)
+	}
+	close(b.more)
+	b.more = make(chan struct{})
+}
+
+// since returns what there is from line number n on, the number that comes next, and
+// what is closed when there is more.
+func (b *logBuffer) since(n uint64) ([]admin.LogLine, uint64, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	next := b.first + uint64(len(b.lines))
+	from := min(max(n, b.first), next)
+	return slices.Clone(b.lines[from-b.first:]), next, b.more
+}
+
+// read calls line for each line there is, and with follow for each that comes,
+// until ctx ends.
+func (b *logBuffer) read(ctx context.Context, follow bool, line func(admin.LogLine) error) error {
+	var n uint64
+	for {
+		lines, next, more := b.since(n)
+		for _, l := range lines {
+			if err := line(l); err != nil {
+				return err
+			}
+		}
+		n = next
+		if !follow {
+			return nil
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Of a plugin's log the host's own log takes so many lines at once, and so many in a
+// second from then on. `pointsman plugin logs` has the last ones nevertheless.
+const (
+	logBurst = 500
+	logRate  = 20 // lines in a second
+
+	// logReminder is how often the log says that lines are left out.
+	logReminder = 10 * time.Second
+)
+
+// A logLimit decides which lines of a plugin's log go into the host's. The zero value has
+// seen none.
+type logLimit struct {
+	spent   float64 // of the burst
+	seen    time.Time
+	left    uint64    // lines left out since the log last said so
+	shown   time.Time // when the log last said that lines are left out
+	dropped uint64    // lines left out, in all
+}
+
+// line returns the limit after one more line. It goes into the log if pass is true; and before
+// it the log is to say that so many lines were left out, if say is true.
+func (l logLimit) line(now time.Time) (next logLimit, pass, say bool, left uint64) {
+	if !l.seen.IsZero() {
+		l.spent = max(0, l.spent-logRate*now.Sub(l.seen).Seconds())
+	}
+	l.seen = now
+	if pass = l.spent+1 <= logBurst; pass {
+		l.spent++
+	} else {
+		l.left++
+		l.dropped++
+	}
+	if l.left > 0 && now.Sub(l.shown) >= logReminder {
+		left = l.left
+		l.left, l.shown = 0, now
+		return l, pass, true, left
+	}
+	return l, pass, false, 0
 }

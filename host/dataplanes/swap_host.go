@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pointsman/pointsman/host/canary"
@@ -13,6 +14,7 @@ import (
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/swap"
+	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -175,3 +177,31 @@ func undone(o swap.Outcome, serves bool) string {
 
 // Failed reports an action that failed without ending the swap.
 func (set swapHost) Failed(a swap.Action, err error) { set.failed(a, err) }
+
+// unservedBy returns the Services that a dataplane does not serve as they ask, and why.
+func unservedBy(s track.CursorStatus) map[sdk.Name]string {
+	all := make(map[sdk.Name]string)
+	for _, f := range s.Failed {
+		all[f.Name] = f.Err.Error()
+	}
+	for _, w := range s.Withheld {
+		all[w.Name] = "it does not serve " + phrase.List(w.Lacks)
+	}
+	for _, name := range s.Kept {
+		all[name] = "its process crashes on it"
+	}
+	return all
+}
+
+// losses returns the Services that now does serve and next does not, each with its why.
+func losses(now, next track.CursorStatus) []string {
+	served := unservedBy(now)
+	var lost []string
+	for name, why := range unservedBy(next) {
+		if _, already := served[name]; !already && name.Namespace != canary.Namespace {
+			lost = append(lost, name.String()+": "+why)
+		}
+	}
+	slices.Sort(lost)
+	return lost
+}

@@ -5,6 +5,7 @@ package track
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -172,4 +173,151 @@ func taken(what string, owner *service) reach.Problem {
 		Reason:  FrontendTaken,
 		Message: fmt.Sprintf("%s belongs to Service %s; it is not served for this one", what, owner.key),
 	}
+}
+
+// addresses are those that Services have as cluster IP or as external IP. A cluster IP
+// is its Service's at every port: no user can catch what is sent there by naming
+// it as an external IP (CVE-2020-8554).
+type addresses map[netip.Addr]*sharers
+
+// sharers are the Services that have one address. Many may have one external IP, so to
+// add or remove one of them costs the same however many there are.
+type sharers struct {
+	cluster  []*service
+	external map[*service]bool // nil: none had it yet
+}
+
+// others returns those with the external IP, in the order of their names.
+func (s *sharers) others() []*service {
+	return slices.SortedFunc(maps.Keys(s.external), func(a, b *service) int {
+		return cmp.Or(cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name))
+	})
+}
+
+// add notes that svc has f, and returns those whose external IP is another's by that.
+func (a addresses) add(svc *service, f sdk.Frontend) []*service {
+	addr := f.Addr.Addr()
+	if f.Kind != sdk.ClusterIP && f.Kind != sdk.ExternalIP {
+		return nil
+	}
+	s := a[addr]
+	if s == nil {
+		s = new(sharers)
+		a[addr] = s
+	}
+	if f.Kind == sdk.ExternalIP {
+		if s.external == nil {
+			s.external = make(map[*service]bool)
+		}
+		if !s.external[svc] {
+			s.external[svc] = true
+			svc.addrs = append(svc.addrs, addr)
+		}
+		return nil
+	}
+	if slices.Contains(s.cluster, svc) {
+		return nil
+	}
+	s.cluster = append(s.cluster, svc)
+	svc.addrs = append(svc.addrs, addr)
+	return s.others()
+}
+
+// remove forgets svc, and returns those whose external IP may be theirs by that.
+func (a addresses) remove(svc *service) (touched []*service) {
+	me := func(other *service) bool { return other == svc }
+	for _, addr := range svc.addrs {
+		s := a[addr]
+		if s == nil {
+			continue // it stood there twice
+		}
+		delete(s.external, svc)
+		if slices.ContainsFunc(s.cluster, me) {
+			s.cluster = slices.DeleteFunc(s.cluster, me)
+			touched = append(touched, s.others()...)
+		}
+		if len(s.cluster)+len(s.external) == 0 {
+			delete(a, addr)
+		}
+	}
+	svc.addrs = svc.addrs[:0]
+	return touched
+}
+
+// cluster returns the Service besides svc whose cluster IP f takes as an external IP; nil:
+// it takes none.
+func (a addresses) cluster(svc *service, f sdk.Frontend) *service {
+	if f.Kind != sdk.ExternalIP {
+		return nil
+	}
+	var first *service
+	for _, other := range a[f.Addr.Addr()].cluster {
+		if other != svc && (first == nil || holder{svc: other}.compare(holder{svc: first}) < 0) {
+			first = other
+		}
+	}
+	return first
+}
+
+// A HostPort is a port at which a Service is reached by an address of this node: its
+// node port, or an external address that the node has as well.
+type HostPort struct {
+	Service  Key
+	Addr     netip.AddrPort // unspecified: every address that takes node ports
+	Protocol sdk.Protocol
+}
+
+// String reads as in a scenario: "node port 30080/tcp", "192.0.2.10:80/tcp".
+func (p HostPort) String() string {
+	if p.Addr.Addr().IsUnspecified() {
+		return fmt.Sprintf("node port %d/%s", p.Addr.Port(), p.Protocol)
+	}
+	return fmt.Sprintf("%s/%s", p.Addr, p.Protocol)
+}
+
+// outside are the claims on ports that are reached from outside the cluster, so that to list
+// them costs what they are, not what all Services are.
+type outside struct {
+	claims  map[claim]bool
+	changes uint64
+}
+
+func (o *outside) add(c claim, kind sdk.Kind) {
+	if kind == sdk.NodePort || kind == sdk.ExternalIP || kind == sdk.LoadBalancer {
+		o.claims[c] = true
+		o.changes++
+	}
+}
+
+func (o *outside) remove(c claim) {
+	if o.claims[c] {
+		delete(o.claims, c)
+		o.changes++
+	}
+}
+
+// HostPorts lists the ports at which Services are reached by this node's addresses,
+// and the number that HostPortChanges has as long as they are the same.
+func (t *Tracker) HostPorts() (list []HostPort, changes uint64) {
+	t.mu.Lock()
+	defer t.unlock()
+	for c := range t.owners.outside.claims {
+		first := t.owners.queues[c][0]
+		if first.kind == sdk.ClusterIP || !c.addr.Addr().IsUnspecified() && !slices.Contains(t.node.Addrs, c.addr.Addr()) {
+			continue
+		}
+		list = append(list, HostPort{Service: first.svc.key, Addr: c.addr, Protocol: c.protocol})
+	}
+	slices.SortFunc(list, func(a, b HostPort) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Protocol, b.Protocol))
+	})
+	return list, t.owners.outside.changes
+}
+
+// HostPortChanges returns another number after each change of HostPorts but one of the
+// node's addresses.
+func (t *Tracker) HostPortChanges() uint64 {
+	t.mu.Lock()
+	defer t.unlock()
+	return t.owners.outside.changes
 }

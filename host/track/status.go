@@ -53,6 +53,34 @@ func (c *Cursor) Status() CursorStatus {
 	return s
 }
 
+// Wanted returns how many Services the dataplane is to serve: all but those that it failed to
+// serve, those kept from it, and those quarantined.
+func (c *Cursor) Wanted() int {
+	c.t.mu.Lock()
+	defer c.t.unlock()
+	n := 0
+	for name := range c.t.values {
+		if _, failed := c.failed[name]; !failed && !c.kept[name] && c.withheld[name] == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Confirmed returns what the dataplane has confirmed, in no order. What it failed to serve,
+// and what is quarantined, is not among it.
+func (c *Cursor) Confirmed() []sdk.Service {
+	c.t.mu.Lock()
+	defer c.t.unlock()
+	confirmed := make([]sdk.Service, 0, len(c.confirmed))
+	for name, value := range c.confirmed {
+		if _, failed := c.failed[name]; !failed && !c.kept[name] {
+			confirmed = append(confirmed, *value)
+		}
+	}
+	return confirmed
+}
+
 // since returns since when the oldest of what is owed is: a Service, the node, everything, or
 // what was only planned.
 // Before Synced nothing is.
@@ -199,4 +227,32 @@ func (t *Tracker) Node() sdk.Node {
 	t.mu.Lock()
 	defer t.unlock()
 	return *t.node
+}
+
+// Value returns what is to be served under name.
+func (t *Tracker) Value(name sdk.Name) (sdk.Service, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v, ok := t.values[name]
+	if !ok {
+		return sdk.Service{}, false
+	}
+	return *v, true
+}
+
+// NamesBut returns all names under which something is to be served, save for these.
+func (t *Tracker) NamesBut(these []sdk.Name) []sdk.Name {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	but := make(map[sdk.Name]bool, len(these))
+	for _, n := range these {
+		but[n] = true
+	}
+	all := make([]sdk.Name, 0, len(t.values))
+	for n := range t.values {
+		if !but[n] {
+			all = append(all, n)
+		}
+	}
+	return all
 }

@@ -53,3 +53,30 @@ func (t *Tracker) warnNew(object string, before, after []reach.Problem) {
 		}
 	}
 }
+
+// Freeze lets no change in until thaw is called: callers of SetService and the like
+// wait. What was there before can be asked and handed out. So cursors that have
+// nothing pending have all confirmed the same.
+func (t *Tracker) Freeze() (thaw func()) {
+	t.gate.Lock()
+	t.mu.Lock() // a change that came in before is complete
+	defer t.mu.Unlock()
+	return t.gate.Unlock
+}
+
+// Open reports whether changes are let in now.
+func (t *Tracker) Open() bool {
+	open := t.gate.TryRLock()
+	if open {
+		t.gate.RUnlock()
+	}
+	return open
+}
+
+// admit is how a change comes in; unlock is how it leaves. The gate is not held in
+// between: unlock reports, and what it calls may make a change of its own.
+func (t *Tracker) admit() {
+	t.gate.RLock()
+	defer t.gate.RUnlock()
+	t.mu.Lock()
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/host/report"
+	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// Discover looks for plugins where the settings say, and beside this binary.
+func Discover(h *config.Host) []supervise.Found {
+	named := make(map[string]string)
+	for name, p := range h.Plugins {
+		named[name] = p.Path
+	}
+	dirs := h.PluginDirs
+	if self, err := os.Executable(); err == nil {
+		dirs = append(dirs[:len(dirs):len(dirs)], filepath.Dir(self))
+	}
+	return supervise.Discover(dirs, named)
+}
+
+// installed is the plugins of this machine, by a host's settings.
+type installed struct{ Settings }
+
+// available reports whether a mode has a plugin: a binary, or an address.
+func (in installed) available(mode string) bool {
+	if in.Now().Plugins[mode].Address != "" {
+		return true // whether something listens there shows when it is connected to
+	}
+	return slices.ContainsFunc(Discover(in.Begun), func(f supervise.Found) bool { return f.Name == mode && f.Err == nil })
+}
+
+// found returns the binary of a mode. One that runs by itself may have none here.
+func (in installed) found(mode string) supervise.Found {
+	for _, f := range Discover(in.Now()) {
+		if f.Name == mode {
+			return f
+		}
+	}
+	return supervise.Found{Name: mode, Err: fmt.Errorf("%s runs by itself, and its binary is not here", mode)}
+}
+
+// unfit returns why this node cannot run a mode's plugin, by the plugin's own word; none: it can,
+// or it is not for this host to ask.
+func (in installed) unfit(ctx context.Context, mode string) []string {
+	s := in.Now().Plugins[mode]
+	if s.Address != "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	why, err := refuses(ctx, in.found(mode).Path, s.SHA256, s.Options)
+	switch {
+	case errors.Is(err, errNoAnswer):
+		return nil // it is asked once more as the change begins
+	case err != nil:
+		why = err.Error()
+	case why == "":
+		return nil
+	}
+	return []string{oneLine(why)}
+}
+
+// missing says that there is no binary for the mode, and what there is.
+func missing(h *config.Host, mode string) string {
+	text := fmt.Sprintf("there is no %s%s in %s", supervise.Prefix, mode, phrase.List(h.PluginDirs))
+	var names []string
+	for _, f := range Discover(h) {
+		names = append(names, f.Name)
+	}
+	if len(names) > 0 {
+		return text + "; found for other modes: " + phrase.List(names)
+	}
+	return text + "; try: --plugin-dir DIR"
+}
+
+// unused returns a plugin that no host runs.
+func unused(f supervise.Found) admin.Plugin {
+	p := admin.Plugin{Name: f.Name, Path: f.Path, State: "unused"}
+	if f.Err != nil {
+		p.Why = f.Err.Error()
+	}
+	return p
+}
+
+// EndLeftovers ends the processes of a mode that a host left running, or with dryRun
+// says which it would end; 0: there is none.
+func EndLeftovers(ctx context.Context, h *config.Host, mode string, dryRun bool) (pid int, err error) {
+	for _, slot := range []string{"", otherSlot("")} {
+		left, failed := supervise.EndLeftover(ctx, stateDir(h, mode), slot, dryRun)
+		pid, err = cmp.Or(pid, left), errors.Join(err, failed)
+	}
+	return pid, err
+}
+
+// plugin returns a mode's plugin. Where no binary of it is there, it is one that does
+// not come up: the host waits for it, and says so.
+func (in installed) plugin(mode, slot string) supervise.Plugin {
+	s := in.Now()
+	if !supervise.ValidName(mode) || !supervise.ValidSlot(slot) {
+		return supervise.Plugin{Name: mode, Slot: slot} // which refuses to be launched
+	}
+	p := supervise.Plugin{
+		Name:      mode,
+		Slot:      slot,
+		Path:      filepath.Join(in.Begun.PluginDirs[0], supervise.Prefix+mode),
+		SHA256:    s.Plugins[mode].SHA256,
+		Address:   s.Plugins[mode].Address,
+		Options:   s.Plugins[mode].Options,
+		StateDir:  stateDir(in.Begun, mode),
+		HostDir:   in.Begun.StateDir,
+		SocketDir: socketDir(in.Begun.StateDir),
+		Env:       []string{wire.LevelEnv + "=" + pluginLevel(in.Begun.Logging.Level)},
+	}
+	if adj := in.Begun.OOMScoreAdj; adj != 0 && in.spareMe(adj) {
+		p.OOMScoreAdj = &adj
+	}
+	if p.Address != "" {
+		return p
+	}
+	for _, f := range Discover(s) {
+		if f.Name == mode {
+			p.Path = f.Path
+			return p
+		}
+	}
+	in.Reports.Report(report.Event{Warning: true, Reason: report.PluginDown, Object: mode, Message: missing(s, mode)})
+	return p
+}
+
+// spareMe asks the kernel to spare the host when memory runs out, and reports
+// whether it may ask that.
+func (in installed) spareMe(adj int) bool {
+	err := os.WriteFile("/proc/self/oom_score_adj", fmt.Append(nil, adj), 0)
+	if err != nil {
+		in.Log.Info("oomScoreAdj is left as it is", "err", err)
+	}
+	return err == nil
+}
+
+// stateDir returns where a plugin keeps what outlives the host.
+func stateDir(h *config.Host, name string) string {
+	return filepath.Join(h.StateDir, "plugins", name)
+}
+
+// socketDir returns below stateDir, unless that is so long that a socket's path would not
+// fit: the kernel takes 107 bytes.
+func socketDir(stateDir string) string {
+	if len(stateDir) > 50 {
+		return ""
+	}
+	return filepath.Join(stateDir, "sockets")
+}
+
+// pluginLevel returns a log level as plugins know them.
+func pluginLevel(level string) string {
+	if level == "trace" {
+		return "debug"
+	}
+	return level
+}
+
+// A survey looks for rules in the kernel that go on serving while the mode in use does not:
+// no dataplane in session keeps them up to date.
+type survey struct {
+	plugins installed
+	running *group
+
+	mu    sync.Mutex // guards what follows
+	found []string
+	next  time.Time // when to look again
+}
+
+const surveyEach = time.Minute
+
+// run looks again and again until ctx ends.
+func (s *survey) run(ctx context.Context) {
+	every(ctx, time.Second, func(now time.Time) { s.look(ctx, now) })
+}
+
+// look asks each plugin's binary what it would clean up, if that is due. While the mode in
+// use serves there is nothing to look for.
+func (s *survey) look(ctx context.Context, now time.Time) {
+	main := s.running.serving()
+	if main.serves() {
+		s.note(nil, time.Time{})
+	} else if s.due(now) && !main.status().Coming() {
+		s.note(s.plugins.leftServing(ctx), now.Add(surveyEach))
+	}
+}
+
+func (s *survey) due(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !now.Before(s.next)
+}
+
+func (s *survey) note(found []string, next time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.found, s.next = found, next
+}
+
+// leftServing names what each mode's plugin would clean up.
+func (in installed) leftServing(ctx context.Context) []string {
+	var all []string
+	for _, f := range Discover(in.Now()) {
+		if f.Err != nil {
+			continue
+		}
+		limited, cancel := context.WithTimeout(ctx, askLimit)
+		left, err := wouldRemove(limited, f.Path, in.Now().Plugins[f.Name].SHA256, "--kube-proxy")
+		cancel()
+		if err == nil && len(left) > 0 {
+			all = append(all, fmt.Sprintf("%s: %s%s", f.Name, left[0], phrase.AndMore(len(left)-1)))
+		}
+	}
+	return all
+}
+
+// Unattended names, by mode, what the kernel has and goes on serving by while the mode in
+// use does not serve: nothing updates it.
+func (s *survey) Unattended() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.found)
+}
