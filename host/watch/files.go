@@ -3,7 +3,6 @@
 package watch
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -49,7 +48,12 @@ type FileSource struct {
 	lists   bounded.Caller[string, listing]
 	scans   bounded.Caller[string, []string]
 	reads   bounded.Caller[string, found]
-	merged
+
+	tracked map[ID]sum       // what the tracker has from the files
+	missed  map[ID]time.Time // of that, what is in no file since then
+	changed bool             // a file says something else than when last merged
+	clashes map[ID]Fault     // objects that two files define
+	orphans map[ID]Fault     // slices whose Service no file defines
 
 	mu     sync.Mutex // guards what follows
 	faults []Fault    // after the last look
@@ -65,7 +69,8 @@ func Files(path string, t *track.Tracker, s FileSettings) *FileSource {
 	}
 	return &FileSource{
 		path: filepath.Clean(path), tracker: t, settings: s, now: time.Now,
-		files: make(map[string]*file), pending: make(map[string]bool), merged: newMerged(),
+		files: make(map[string]*file), pending: make(map[string]bool),
+		tracked: make(map[ID]sum), missed: make(map[ID]time.Time),
 	}
 }
 
@@ -107,7 +112,7 @@ func (f *FileSource) wake() time.Time {
 			next = due
 		}
 	}
-	if missed, ok := f.nextMissed(f.settings.Interval); ok && missed.Before(next) {
+	if missed := f.nextMissed(); !missed.IsZero() && missed.Before(next) {
 		next = missed
 	}
 	return next
@@ -149,9 +154,7 @@ func (f *FileSource) showFaults() {
 	}
 	faults = slices.AppendSeq(faults, maps.Values(f.clashes))
 	faults = slices.AppendSeq(faults, maps.Values(f.orphans))
-	slices.SortFunc(faults, func(a, b Fault) int {
-		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Message, b.Message))
-	})
+	slices.SortFunc(faults, Fault.compare)
 	if more := len(faults) - maxFaults; more > 0 {
 		faults = append(faults[:maxFaults], Fault{File: f.path, Message: fmt.Sprintf("and %d more", more)})
 	}

@@ -5,19 +5,16 @@ package watch
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -51,32 +48,39 @@ type KubeSource struct {
 // before Run, which is for one call.
 func Kubernetes(client kubernetes.Interface, t *track.Tracker, s KubeSettings) *KubeSource {
 	k := &KubeSource{tracker: t, settings: s, first: make(chan struct{}, 4)}
-	ours := metav1.ListOptions{LabelSelector: ourLabels()}
+	ours := metav1.ListOptions{LabelSelector: ourLabels}
 	thisNode := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, s.NodeName).String()}
-	k.follow(&networkingv1.ServiceCIDR{}, client, k.ranges(), ifAllowed(lister(client.NetworkingV1().ServiceCIDRs(), metav1.ListOptions{}), k.mayNotReadRanges))
-	k.follow(&corev1.Node{}, client, k.nodes(), lister(client.CoreV1().Nodes(), thisNode))
-	k.follow(&discoveryv1.EndpointSlice{}, client, k.slices(), lister(client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), ours))
-	k.follow(&corev1.Service{}, client, k.services(), lister(client.CoreV1().Services(metav1.NamespaceAll), ours))
+	services := newStore("Services",
+		func(o any) { t.SetService(o.(*corev1.Service)) },
+		func(key track.Key) { t.DeleteService(key.Namespace, key.Name) })
+	joined := newStore("EndpointSlices",
+		func(o any) { t.SetSlice(o.(*discoveryv1.EndpointSlice)) },
+		func(key track.Key) { t.DeleteSlice(key.Namespace, key.Name) })
+	ranges := newStore("ServiceCIDRs",
+		func(o any) { t.SetServiceCIDR(o.(*networkingv1.ServiceCIDR)) },
+		func(key track.Key) { t.DeleteServiceCIDR(key.Name) })
+	ranges.without = &networkingv1.ServiceCIDRList{}
+	followKind(k, client, &networkingv1.ServiceCIDR{}, ranges, client.NetworkingV1().ServiceCIDRs(), metav1.ListOptions{})
+	followKind(k, client, &corev1.Node{}, k.nodes(), client.CoreV1().Nodes(), thisNode)
+	followKind(k, client, &discoveryv1.EndpointSlice{}, joined, client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), ours)
+	followKind(k, client, &corev1.Service{}, services, client.CoreV1().Services(metav1.NamespaceAll), ours)
 	return k
 }
 
 // ourLabels selects what no other proxy has been given, and what has an address
 // of its own. The server does it, so that a label which comes or goes at runtime
 // arrives as a deletion or an addition.
-func ourLabels() string {
-	return strings.Join([]string{"!" + serviceProxyName, "!" + corev1.IsHeadlessService}, ",")
-}
+const ourLabels = "!service.kubernetes.io/service-proxy-name,!" + corev1.IsHeadlessService
 
-const serviceProxyName = "service.kubernetes.io/service-proxy-name"
-
-// follow passes what lw lists and watches to h.
-func (k *KubeSource) follow(example any, client kubernetes.Interface, h *store, lw *cache.ListWatch) {
-	l := newLink(h.kind, k.settings.Report)
+// followKind passes what api has of those that only selects to h.
+func followKind[L runtime.Object](k *KubeSource, client kubernetes.Interface, example any, h *store, api typed[L], only metav1.ListOptions) {
+	l := &link{kind: h.kind, without: h.without, report: k.settings.Report}
 	k.links = append(k.links, l)
 	h.first = func() { k.first <- struct{}{} }
-	way := cache.ToListWatcherWithWatchListSemantics(l.around(lw), client)
-	if h.listed {
-		way = inLists{l.around(lw)}
+	lw := lister(api, only, l)
+	way := cache.ToListWatcherWithWatchListSemantics(lw, client)
+	if h.without != nil {
+		way = inLists{lw} // only that says at once that there is nothing to be had
 	}
 	var quiet klog.Logger // the link says what there is to say
 	k.kinds = append(k.kinds, cache.NewReflectorWithOptions(
@@ -84,6 +88,12 @@ func (k *KubeSource) follow(example any, client kubernetes.Interface, h *store, 
 		cache.ReflectorOptions{Name: h.kind, Logger: &quiet, Backoff: again()},
 	))
 }
+
+// inLists makes a reflector ask for a list, not for a stream of everything.
+type inLists struct{ *cache.ListWatch }
+
+// IsWatchListSemanticsUnSupported makes a reflector ask for a list.
+func (inLists) IsWatchListSemanticsUnSupported() bool { return true }
 
 // again returns how long to wait before a server that fails is asked again: soon at first,
 // then each quarter of a minute, and as much longer as chance has it, so that not all
@@ -124,18 +134,6 @@ func (k *KubeSource) Fault() string {
 	return ""
 }
 
-func (k *KubeSource) services() *store {
-	return newStore("Services",
-		func(o any) { k.tracker.SetService(o.(*corev1.Service)) },
-		func(key track.Key) { k.tracker.DeleteService(key.Namespace, key.Name) })
-}
-
-func (k *KubeSource) slices() *store {
-	return newStore("EndpointSlices",
-		func(o any) { k.tracker.SetSlice(o.(*discoveryv1.EndpointSlice)) },
-		func(key track.Key) { k.tracker.DeleteSlice(key.Namespace, key.Name) })
-}
-
 func (k *KubeSource) nodes() *store {
 	h := newStore("Nodes",
 		func(o any) {
@@ -163,64 +161,3 @@ func eligible(node *corev1.Node) bool {
 	}
 	return node.DeletionTimestamp.IsZero()
 }
-
-// ServiceCIDRs are in the API since Kubernetes 1.33. A server before that has none, and
-// a role from before we asked for them does not let us read them: then it goes on
-// without, as each ClusterIP that is in use is known anyway.
-
-// askAgain is how long to go without what the server does not give.
-const askAgain = time.Hour
-
-func (k *KubeSource) ranges() *store {
-	h := newStore("ServiceCIDRs",
-		func(o any) { k.tracker.SetServiceCIDR(o.(*networkingv1.ServiceCIDR)) },
-		func(key track.Key) { k.tracker.DeleteServiceCIDR(key.Name) })
-	h.listed = true // only that says at once that there is nothing to be had
-	return h
-}
-
-// mayNotReadRanges says so. It is no fault of the source: everything else is followed.
-func (k *KubeSource) mayNotReadRanges(err error) {
-	k.settings.Report(newLink("ServiceCIDRs", nil).down(err))
-}
-
-// ifAllowed lists and watches as lw does; of what the server does not have, or refuses, there are none until askAgain is over.
-// forbidden is called, once, where we may not read them.
-func ifAllowed(lw *cache.ListWatch, forbidden func(error)) *cache.ListWatch {
-	var once sync.Once
-	lacks := func(err error) bool {
-		if apierrors.IsForbidden(err) {
-			once.Do(func() { forbidden(err) })
-		}
-		return apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
-	}
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list, err := lw.ListWithContextFunc(ctx, o)
-			if lacks(err) {
-				return &networkingv1.ServiceCIDRList{}, nil
-			}
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := lw.WatchFuncWithContext(ctx, o)
-			if lacks(err) {
-				return silence(askAgain), nil
-			}
-			return w, err
-		},
-	}
-}
-
-// silence returns a watch without events, which ends after a time.
-func silence(long time.Duration) watch.Interface {
-	w := watch.NewFake()
-	time.AfterFunc(long, w.Stop)
-	return w
-}
-
-// inLists makes a reflector ask for a list, not for a stream of everything.
-type inLists struct{ *cache.ListWatch }
-
-// IsWatchListSemanticsUnSupported makes a reflector ask for a list.
-func (inLists) IsWatchListSemanticsUnSupported() bool { return true }

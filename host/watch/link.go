@@ -117,17 +117,15 @@ const sayAgain = time.Minute
 // A link reports once that the API server no longer answers for one kind of object,
 // and once that it answers again.
 type link struct {
-	kind   string
-	report func(track.Notice)
+	kind    string
+	without runtime.Object // the empty list, where the host does without the kind; nil: it does not
+	report  func(track.Notice)
+	once    sync.Once
 
 	mu    sync.Mutex // guards what follows
 	fault string     // empty: it answers
 	since time.Time  // of the fault
 	said  time.Time
-}
-
-func newLink(kind string, report func(track.Notice)) *link {
-	return &link{kind: kind, report: report}
 }
 
 // now returns why the server does not answer now; empty: it answers.
@@ -137,30 +135,30 @@ func (l *link) now() string {
 	return l.fault
 }
 
-// around lists and watches as lw does, and notes how that goes.
-func (l *link) around(lw *cache.ListWatch) *cache.ListWatch {
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list, err := lw.ListWithContextFunc(ctx, o)
-			l.note(ctx, err)
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := lw.WatchFuncWithContext(ctx, o)
-			l.note(ctx, err)
-			return w, err
-		},
+// spared reports whether err is that the server does not have the kind, or keeps it from us,
+// where the host does without. Once, it says that we may not read it: that is no fault of the
+// source, as everything else is followed.
+func (l *link) spared(ctx context.Context, err error) bool {
+	forbidden := apierrors.IsForbidden(err)
+	if l.without == nil || !forbidden && !apierrors.IsNotFound(err) {
+		return false
 	}
+	if forbidden {
+		l.once.Do(func() { l.report(l.down(err)) })
+	}
+	_ = l.note(ctx, nil)
+	return true
 }
 
-// note notes how a request went.
-func (l *link) note(ctx context.Context, err error) {
+// note notes how a request went: it returns err.
+func (l *link) note(ctx context.Context, err error) error {
 	if ctx.Err() != nil || isRoutine(err) {
-		return
+		return err
 	}
 	if notice, say := l.noticeOf(err, time.Now()); say {
 		l.report(notice)
 	}
+	return err
 }
 
 // isRoutine reports whether err belongs to the ordinary course of a watch: one that is
@@ -228,18 +226,37 @@ type typed[L runtime.Object] interface {
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-// lister lists and watches those of a kind that only selects.
-func lister[L runtime.Object](client typed[L], only metav1.ListOptions) *cache.ListWatch {
+// lister lists and watches those of a kind that only selects, and has l note how that goes.
+// Where the host does without the kind, there are none until askAgain is over.
+func lister[L runtime.Object](client typed[L], only metav1.ListOptions, l *link) *cache.ListWatch {
 	narrow := func(o metav1.ListOptions) metav1.ListOptions {
 		o.LabelSelector, o.FieldSelector = only.LabelSelector, only.FieldSelector
 		return o
 	}
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return client.List(ctx, narrow(o))
+			list, err := client.List(ctx, narrow(o))
+			if l.spared(ctx, err) {
+				return l.without, nil
+			}
+			return list, l.note(ctx, err)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return client.Watch(ctx, narrow(o))
+			w, err := client.Watch(ctx, narrow(o))
+			if l.spared(ctx, err) {
+				return silence(askAgain), nil
+			}
+			return w, l.note(ctx, err)
 		},
 	}
+}
+
+// askAgain is how long to go without what the server does not give.
+const askAgain = time.Hour
+
+// silence returns a watch without events, which ends after a time.
+func silence(long time.Duration) watch.Interface {
+	w := watch.NewFake()
+	time.AfterFunc(long, w.Stop)
+	return w
 }

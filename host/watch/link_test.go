@@ -30,7 +30,7 @@ func TestLinkSays(t *testing.T) {
 	refused := &url.Error{Op: "Get", URL: "https://10.0.0.1:6443/api/v1/services?limit=500", Err: &net.OpError{
 		Op: "dial", Net: "tcp", Source: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 9), Port: 43210}, Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 6443}, Err: errors.New("connection refused"),
 	}}
-	l := newLink("Services", nil)
+	l := &link{kind: "Services"}
 	for _, step := range []struct {
 		after time.Duration
 		err   error
@@ -62,7 +62,7 @@ func TestLinkSays(t *testing.T) {
 
 // TestLinkIgnores has what is ordinary, and what we ended ourselves.
 func TestLinkIgnores(t *testing.T) {
-	l := newLink("Services", func(n track.Notice) { t.Errorf("said %+v", n) })
+	l := &link{kind: "Services", report: func(n track.Notice) { t.Errorf("said %+v", n) }}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	l.note(ended, errors.New("context canceled"))

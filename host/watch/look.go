@@ -165,7 +165,7 @@ func (f *FileSource) lookAt(names []string) {
 	}
 	now := f.now()
 	f.lookForUnsettled(now)
-	if f.changed || f.overdue(now, f.settings.Interval) {
+	if missed := f.nextMissed(); f.changed || !missed.IsZero() && !missed.After(now) {
 		f.changed = false
 		f.merge(now)
 	}

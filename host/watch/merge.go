@@ -88,31 +88,14 @@ func (k Kind) order() int {
 	return 2
 }
 
-// merged is what the tracker has from the files, and what is uncertain.
-type merged struct {
-	tracked map[ID]sum
-	missed  map[ID]time.Time // tracked, and since then in no file
-	changed bool             // a file says something else than when last merged
-	clashes map[ID]Fault     // objects that two files define
-	orphans map[ID]Fault     // slices whose Service no file defines
-}
-
-func newMerged() merged { return merged{tracked: make(map[ID]sum), missed: make(map[ID]time.Time)} }
-
-// overdue reports whether something has been missed for so long that it is removed.
-func (m *merged) overdue(now time.Time, long time.Duration) bool {
-	first, ok := m.nextMissed(long)
-	return ok && !first.After(now)
-}
-
-// nextMissed returns when the first of what is missed is removed.
-func (m *merged) nextMissed(long time.Duration) (first time.Time, ok bool) {
-	for _, since := range m.missed {
-		if at := since.Add(long); !ok || at.Before(first) {
-			first, ok = at, true
+// nextMissed returns when the first of what is missed is removed; zero: nothing is missed.
+func (f *FileSource) nextMissed() (first time.Time) {
+	for _, since := range f.missed {
+		if at := since.Add(f.settings.Interval); first.IsZero() || at.Before(first) {
+			first = at
 		}
 	}
-	return first, ok
+	return first
 }
 
 // merge passes to the tracker the difference between what it has and what the
@@ -132,11 +115,8 @@ func (f *FileSource) merge(now time.Time) {
 			wanted[o.ID], owner[o.ID] = o, name
 		}
 	}
-	f.sayNew(DefinedTwice, f.clashes, clashes)
-	f.clashes = clashes
-	orphans := findOrphans(wanted, owner)
-	f.sayNew(ManifestInvalid, f.orphans, orphans)
-	f.orphans = orphans
+	f.clashes = f.sayNew(DefinedTwice, f.clashes, clashes)
+	f.orphans = f.sayNew(ManifestInvalid, f.orphans, findOrphans(wanted, owner))
 	f.tell(wanted, owner)
 	f.removeMissed(wanted, now)
 	for _, file := range f.files {
@@ -192,13 +172,14 @@ func (f *FileSource) removeMissed(wanted map[ID]*Object, now time.Time) {
 	}
 }
 
-// sayNew reports the faults that were not there before.
-func (f *FileSource) sayNew(reason string, before, now map[ID]Fault) {
+// sayNew reports the faults of now that were not there before.
+func (f *FileSource) sayNew(reason string, before, now map[ID]Fault) map[ID]Fault {
 	for id, fault := range now {
 		if before[id] != fault {
 			f.warn(reason, id.String(), fault.Error())
 		}
 	}
+	return now
 }
 
 // findOrphans finds the slices that name a Service which no file defines: here

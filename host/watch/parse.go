@@ -43,6 +43,11 @@ func (f Fault) Error() string {
 	return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Message)
 }
 
+// compare returns the order in which faults are shown.
+func (f Fault) compare(g Fault) int {
+	return cmp.Or(cmp.Compare(f.File, g.File), cmp.Compare(f.Line, g.Line), cmp.Compare(f.Message, g.Message))
+}
+
 // Parse reads a manifest: YAML or JSON, several documents, lists. One bad object
 // does not hide the others; a document that is no YAML ends only itself.
 func Parse(file string, data []byte) Manifest {
@@ -108,9 +113,7 @@ func (m Manifest) distinct(file string) Manifest {
 		first[o.ID] = o.Line
 		return false
 	})
-	slices.SortStableFunc(m.Faults, func(a, b Fault) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Message, b.Message))
-	})
+	slices.SortStableFunc(m.Faults, Fault.compare)
 	m.Faults = slices.Compact(m.Faults) // one place may be read many times, by aliases
 	if more := len(m.Faults) - maxFaults; more > 0 {
 		m.Faults = append(m.Faults[:maxFaults:maxFaults], Fault{File: file, Message: fmt.Sprintf("and %d more faults", more)})

@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/pointsman/pointsman/host/track"
@@ -22,12 +23,17 @@ import (
 //
 // Its methods are called by one reflector, one at a time, but for Resync.
 type store struct {
-	kind   string
-	set    func(object any)
-	gone   func(track.Key)
-	none   func() // the list was empty; nil: never mind
-	first  func() // called once, after the first list
-	listed bool   // the first list is asked for, not awaited as a stream
+	kind  string
+	set   func(object any)
+	gone  func(track.Key)
+	none  func() // the list was empty; nil: never mind
+	first func() // called once, after the first list
+
+	// without is the list of a server that does not have the kind, or does not let us read it:
+	// ServiceCIDRs are in the API since Kubernetes 1.33, and a role from before we asked for them
+	// keeps them from us. The host then goes on without, as each ClusterIP that is in use is known
+	// anyway. nil: that is a fault.
+	without runtime.Object
 
 	have map[track.Key]struct{}
 }
@@ -44,10 +50,7 @@ func (h *store) Add(object any) error {
 	if err != nil {
 		return err
 	}
-	object, err = trim(object)
-	if err != nil {
-		return err
-	}
+	object, _ = trim(object) // it never fails
 	h.have[key] = struct{}{}
 	h.set(object)
 	return nil
@@ -92,7 +95,7 @@ func (h *store) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync has nothing to do: see heard.
+// Resync has nothing to do: see store.
 func (h *store) Resync() error { return nil }
 
 // Transformer keeps a list small while it comes in as a stream. Only then does a

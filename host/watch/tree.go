@@ -13,14 +13,10 @@ import (
 	"sort"
 	"strconv"
 	"strings"
-	"sync"
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/runtime"
-	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
-
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
+	kjson "sigs.k8s.io/json"
 )
 
 // The limits of one object: a manifest is written by hand or by a tool, and a
@@ -178,17 +174,6 @@ func follow(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// strict decodes what an API server would, and nothing it would not.
-var strict = sync.OnceValue(func() *kjson.Serializer {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			panic(fmt.Sprintf("watch: Kubernetes' own types do not fit together: %v", err))
-		}
-	}
-	return kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{Strict: true})
-})
-
 // decode reads n into value, and notes what does not fit.
 func (r *reader) decode(n *yaml.Node, value runtime.Object) bool {
 	text := rendering{limit: maxAliased - *r.aliased}
@@ -203,17 +188,14 @@ func (r *reader) decode(n *yaml.Node, value runtime.Object) bool {
 	} else if err != nil {
 		return false // errSpent, which spend has said
 	}
-	_, _, err = strict().Decode(text.json.Bytes(), nil, value)
-	if err == nil {
-		return true
-	}
+	unknown, err := kjson.UnmarshalStrict(text.json.Bytes(), value) // as an API server does
 	var mistyped *json.UnmarshalTypeError
-	unknown, ok := runtime.AsStrictDecodingError(err)
 	switch {
-	case ok:
-		for _, e := range unknown.Errors() {
+	case err == nil:
+		for _, e := range unknown {
 			r.unknown(n, e)
 		}
+		return len(unknown) == 0
 	case errors.As(err, &mistyped):
 		want, found := kindOf(mistyped), "a "+mistyped.Value
 		if number, is := strings.CutPrefix(mistyped.Value, "number "); is { // it is none of that kind, or too large
