@@ -64,7 +64,6 @@ func (set *Set) resume(was swap.Machine) {
 	set.runner.Resume(was, swapSide{main}, swapSide{other})
 }
 
-// leftRunning reports whether a former host left that process running.
 func (set *Set) leftRunning(p swap.Party) bool {
 	pid, err := supervise.EndLeftover(context.Background(), stateDir(set.Begun, p.Mode), p.Slot, true)
 	return err == nil && pid != 0
@@ -113,7 +112,6 @@ func (set *Set) endOrphans() {
 // look like it.
 const shownOrphans = 20
 
-// orphaned returns the event of what became of an orphan.
 func orphaned(o supervise.Orphan) report.Event {
 	e := report.Event{Warning: true, Reason: report.PluginLeftAlone}
 	if supervise.ValidName(o.Mark.Mode) { // anything may stand in an environment

@@ -98,7 +98,7 @@ func TestCheck(t *testing.T) {
 
 // newSet is a set of these dataplanes, of which the first serves.
 func newSet(s Settings, store *intent.Store, all ...*dataplane) *Set {
-	set := &Set{Modes: newModes(s)}
+	set := New(s)
 	set.intent, set.main, set.members = store, all[0], all
 	return set
 }

@@ -23,8 +23,8 @@ is to serve. They meet here, with what they need of this machine.
 
 A Set is put together from parts that each know only what they need: the group of dataplanes
 that run (set.go), the plugins that are installed, and a survey of rules that are left to
-themselves (installed.go), the record of what the next host must know (follow.go), and Modes,
-which has the verbs that an operator asks for (mode.go, plan.go).
+themselves (installed.go), and the record of what the next host must know (follow.go). Its
+verbs, which an operator asks for, are in mode.go and plan.go.
 
 A dataplane is a mode as the host runs it (dataplane.go). Its process is started again
 whenever it ends (process.go); each life of that is a session, in which a feed updates it

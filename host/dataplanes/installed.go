@@ -182,13 +182,12 @@ type survey struct {
 	running *group
 
 	mu    sync.Mutex // guards what follows
-	found []string
+	rules []string
 	next  time.Time // when to look again
 }
 
 const surveyEach = time.Minute
 
-// run looks again and again until ctx ends.
 func (s *survey) run(ctx context.Context) {
 	every(ctx, time.Second, func(now time.Time) { s.look(ctx, now) })
 }
@@ -213,7 +212,7 @@ func (s *survey) due(now time.Time) bool {
 func (s *survey) note(found []string, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.found, s.next = found, next
+	s.rules, s.next = found, next
 }
 
 // leftServing names what each mode's plugin would clean up.
@@ -238,5 +237,5 @@ func (in installed) leftServing(ctx context.Context) []string {
 func (s *survey) Unattended() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.found)
+	return slices.Clone(s.rules)
 }

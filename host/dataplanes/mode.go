@@ -14,42 +14,28 @@ import (
 	"github.com/pointsman/pointsman/host/swap"
 )
 
-// Modes are the modes of a host: which one serves, what a change to another would come to,
-// and the verbs that ask for one.
-type Modes struct {
-	installed
-	*group
-	*record
-	runner *swap.Runner
-}
-
-func newModes(s Settings) *Modes {
-	g := &group{}
-	return &Modes{installed: installed{s}, group: g, record: &record{group: g, reports: s.Reports}}
-}
-
 // Mode returns the one that serves.
-func (m *Modes) Mode() string { return m.serving().name }
+func (set *Set) Mode() string { return set.serving().name }
 
 // Show returns which dataplane serves, and what becomes of it.
-func (m *Modes) Show() admin.Mode {
-	mode := admin.Mode{Mode: m.Mode(), File: m.Now().Mode, Swap: m.UnderWay(), Last: swapped(m.runner.Machine().Last)}
-	if wanted := m.intent.Intent().Wanted(); wanted != mode.File {
+func (set *Set) Show() admin.Mode {
+	mode := admin.Mode{Mode: set.Mode(), File: set.Now().Mode, Swap: set.UnderWay(), Last: swapped(set.runner.Machine().Last)}
+	if wanted := set.intent.Intent().Wanted(); wanted != mode.File {
 		mode.Asked = wanted
 	}
 	return mode
 }
 
 // UnderWay returns the swap that goes on; nil: none does.
-func (m *Modes) UnderWay() *admin.Swap {
-	now := m.runner.Machine()
+func (set *Set) UnderWay() *admin.Swap {
+	now := set.runner.Machine()
 	if now.Stage == swap.Idle {
 		return nil
 	}
 	s := &admin.Swap{From: now.Plan.From, To: now.Plan.To, Why: now.Plan.Why, Stage: now.Stage.String(), Since: now.Since, Began: now.Began, Undo: now.Undo}
 	if now.Stage == swap.Draining {
 		s.Until = now.Since.Add(now.Plan.Drain)
-		if leaves := m.besides(); leaves != nil {
+		if leaves := set.besides(); leaves != nil {
 			s.Flows = leaves.status().Vitals.Flows
 		}
 	}
@@ -71,17 +57,17 @@ const Recently = 10 * time.Minute
 // and is still wanted, or was not long ago. One that was undone because that was asked for is not.
 // That a mode has another binary since is not to speak of, while a change of mode that was
 // undone is.
-func (m *Modes) LastSwap() *admin.Swapped {
-	newest := m.runner.Machine().Last
+func (set *Set) LastSwap() *admin.Swapped {
+	newest := set.runner.Machine().Last
 	if newest.Plan.Same && newest.OK() {
-		if undone := m.toSpeakOf(m.intent.Intent().Undone); undone != nil {
+		if undone := set.toSpeakOf(set.intent.Intent().Undone); undone != nil {
 			return undone
 		}
 	}
-	return m.toSpeakOf(newest)
+	return set.toSpeakOf(newest)
 }
 
-func (m *Modes) toSpeakOf(o swap.Outcome) *admin.Swapped {
+func (set *Set) toSpeakOf(o swap.Outcome) *admin.Swapped {
 	last := swapped(o)
 	if last != nil && last.Error == intent.ByReset && last.Left == "" {
 		return nil
@@ -89,7 +75,7 @@ func (m *Modes) toSpeakOf(o swap.Outcome) *admin.Swapped {
 	if last == nil || last.Error == "" || time.Since(last.At) < Recently {
 		return last
 	}
-	if m.Mode() == m.intent.Intent().Wanted() {
+	if set.Mode() == set.intent.Intent().Wanted() {
 		return nil
 	}
 	return last
@@ -97,21 +83,21 @@ func (m *Modes) toSpeakOf(o swap.Outcome) *admin.Swapped {
 
 // SwapTo begins a swap that is asked for. It holds, also for hosts to come,
 // until the file's mode changes or another is asked for.
-func (m *Modes) SwapTo(mode string, force bool) error {
-	if err := m.possible(mode); err != nil {
+func (set *Set) SwapTo(mode string, force bool) error {
+	if err := set.possible(mode); err != nil {
 		return err
 	}
-	m.cleared()
-	if err := m.ask(mode, "pointsman mode swap", force); err != nil {
+	set.cleared()
+	if err := set.ask(mode, "pointsman mode swap", force); err != nil {
 		return &admin.Error{Code: http.StatusConflict, What: "swap to " + mode, Why: err.Error(), Try: "pointsman mode show"}
 	}
-	m.prefer(mode)
+	set.prefer(mode)
 	return nil
 }
 
 // ask begins a swap to mode.
-func (m *Modes) ask(mode, why string, force bool) error {
-	main, s := m.serving(), m.Now()
+func (set *Set) ask(mode, why string, force bool) error {
+	main, s := set.serving(), set.Now()
 	p := swap.Plan{
 		From: main.name, To: mode, Same: main.name == mode, Why: why, Force: force,
 		Drain: s.Swap.DrainTimeout, Stay: s.Swap.OnFailure == "stay", FromSlot: main.slot,
@@ -121,20 +107,20 @@ func (m *Modes) ask(mode, why string, force bool) error {
 		p.ToSlot = otherSlot(main.slot)
 		p.Overlap = diesWithProcess(main.status().Description)
 	}
-	err := m.runner.Ask(p)
+	err := set.runner.Ask(p)
 	if err != nil {
-		m.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Object: mode, Message: err.Error()})
+		set.Reports.Report(report.Event{Warning: true, Reason: report.SwapNote, Object: mode, Message: err.Error()})
 	}
 	return err
 }
 
 // cleared waits for the end of a swap that has nothing to do any more but to clear away,
 // unless that takes long.
-func (m *Modes) cleared() {
+func (set *Set) cleared() {
 	late := time.After(clearedSoon)
 	for {
-		changed := m.changes.wait()
-		if m.runner.Machine().Stage != swap.Clearing {
+		changed := set.changes.wait()
+		if set.runner.Machine().Stage != swap.Clearing {
 			return
 		}
 		select {
@@ -148,21 +134,21 @@ func (m *Modes) cleared() {
 const clearedSoon = 10 * time.Second
 
 // prefer notes what was asked for.
-func (m *Modes) prefer(mode string) {
-	m.change(func(i intent.Intent) intent.Intent { return i.Ask(mode) })
-	m.changes.notify()
+func (set *Set) prefer(mode string) {
+	set.change(func(i intent.Intent) intent.Intent { return i.Ask(mode) })
+	set.changes.notify()
 }
 
 // possible refuses a swap to a mode that has no plugin, or to the very process that serves:
 // beside a plugin that runs by itself there is no second one.
-func (m *Modes) possible(mode string) error {
+func (set *Set) possible(mode string) error {
 	if !supervise.ValidName(mode) {
 		return &admin.Error{Code: http.StatusBadRequest, What: "swap to " + strconv.Quote(mode), Why: "no dataplane can be called so: want lower-case letters, digits and -", Try: "pointsman plugin list"}
 	}
-	if !m.available(mode) {
-		return &admin.Error{Code: http.StatusNotFound, What: "swap to " + mode, Why: missing(m.Now(), mode), Try: "pointsman plugin list"}
+	if !set.available(mode) {
+		return &admin.Error{Code: http.StatusNotFound, What: "swap to " + mode, Why: missing(set.Now(), mode), Try: "pointsman plugin list"}
 	}
-	if address := m.Now().Plugins[mode].Address; address != "" && m.Mode() == mode {
+	if address := set.Now().Plugins[mode].Address; address != "" && set.Mode() == mode {
 		return &admin.Error{Code: http.StatusConflict, What: "swap to " + mode,
 			Why: "it serves, and runs by itself at " + address + ": what keeps it running puts another in its place", Try: "pointsman plugin restart " + mode}
 	}
@@ -171,18 +157,18 @@ func (m *Modes) possible(mode string) error {
 
 // Reset undoes a swap that has not passed its canary, else it goes back to the
 // file's mode.
-func (m *Modes) Reset() (string, error) {
-	if now := m.runner.Machine(); now.Stage != swap.Idle && now.Stage < swap.Draining {
-		m.runner.Reset(intent.ByReset)
-		m.prefer(m.Mode()) // or the next host would begin it again
+func (set *Set) Reset() (string, error) {
+	if now := set.runner.Machine(); now.Stage != swap.Idle && now.Stage < swap.Draining {
+		set.runner.Reset(intent.ByReset)
+		set.prefer(set.Mode()) // or the next host would begin it again
 		return "the swap to " + now.Plan.To + " is undone", nil
 	}
-	mode := m.Now().Mode
-	if m.Mode() == mode {
-		m.prefer(mode)
+	mode := set.Now().Mode
+	if set.Mode() == mode {
+		set.prefer(mode)
 		return "the mode is " + mode + ", as in the config file", nil
 	}
-	return "the swap to " + mode + " begins", m.SwapTo(mode, false)
+	return "the swap to " + mode + " begins", set.SwapTo(mode, false)
 }
 
 // otherSlot is that of a second process of one mode.

@@ -23,17 +23,17 @@ import (
 )
 
 // Plan says what a swap would come to, and changes nothing.
-func (m *Modes) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
-	if err := m.possible(to); err != nil {
+func (set *Set) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
+	if err := set.possible(to); err != nil {
 		return admin.ModePlan{}, err
 	}
-	main := m.serving()
+	main := set.serving()
 	p := admin.ModePlan{From: main.name, To: to, Lost: []string{}, Written: []string{}, Left: []string{}, Steps: swap.Steps(swap.Plan{From: main.name, To: to, Same: main.name == to})}
 	if main.name == to {
 		p.Written = append(p.Written, "only what differs from what is in the kernel")
 		return p, nil
 	}
-	next := Describe(ctx, m.found(to), m.Now().Plugins[to].SHA256)
+	next := Describe(ctx, set.found(to), set.Now().Plugins[to].SHA256)
 	ends, unserved := main.ends(ctx), []string(nil)
 	if ends != "" {
 		p.Lost = append(p.Lost, ends)
@@ -41,14 +41,14 @@ func (m *Modes) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
 	if next.Why != "" {
 		p.Lost = append(p.Lost, "not known before it runs: "+next.Why)
 	} else {
-		unserved, p.Refused = m.unserved(next), m.unfit(ctx, to)
-		p.Lost = append(append(p.Lost, m.lacks(next)...), unserved...)
+		unserved, p.Refused = set.unserved(next), set.unfit(ctx, to)
+		p.Lost = append(append(p.Lost, set.lacks(next)...), unserved...)
 	}
 	if ends != "" || len(unserved) > 0 {
 		p.Refused = append(p.Refused, "what would be lost is given up only if it is asked for with --force")
 	}
 	services, frontends := 0, 0
-	for _, s := range m.Tracker.Services() {
+	for _, s := range set.Tracker.Services() {
 		for _, port := range s.Ports {
 			services++
 			frontends += len(port.Service.Frontends)
@@ -64,9 +64,9 @@ func (m *Modes) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
 }
 
 // lacks returns the limits of a plugin that the one that serves does not have.
-func (m *Modes) lacks(next admin.Plugin) []string {
+func (set *Set) lacks(next admin.Plugin) []string {
 	var lost []string
-	has := phrase.Plain(m.serving().status().Description.Limits)
+	has := phrase.Plain(set.serving().status().Description.Limits)
 	for _, limit := range next.Limits {
 		if !slices.Contains(has, limit) {
 			lost = append(lost, limit+": "+meaning(sdk.Limit(limit)))
@@ -76,10 +76,10 @@ func (m *Modes) lacks(next admin.Plugin) []string {
 }
 
 // unserved returns the Services that the one that serves can serve, and a plugin cannot.
-func (m *Modes) unserved(next admin.Plugin) []string {
+func (set *Set) unserved(next admin.Plugin) []string {
 	var lost []string
-	has := m.serving().status().Description.Features
-	for _, s := range m.Tracker.Services() {
+	has := set.serving().status().Description.Features
+	for _, s := range set.Tracker.Services() {
 		for _, port := range s.Ports {
 			for _, need := range port.Service.Needs() {
 				if slices.Contains(has, need) && !slices.Contains(next.Features, string(need)) {
@@ -94,7 +94,6 @@ func (m *Modes) unserved(next admin.Plugin) []string {
 // askLimit is how long a plugin's binary may take to say what it can, or would do.
 const askLimit = 20 * time.Second
 
-// meaning says each limit in words.
 func meaning(l sdk.Limit) string {
 	switch l {
 	case sdk.LimitNoDrop:

@@ -151,11 +151,9 @@ func (p *process) line(l wire.LogLine) {
 // many did not.
 func (p *process) loggable() bool {
 	p.mu.Lock()
-	var pass, say bool
-	var left uint64
-	p.lines, pass, say, left = p.lines.line(time.Now())
+	pass, left := p.lines.line(time.Now())
 	p.mu.Unlock()
-	if say {
+	if left > 0 {
 		p.log.Warn("lines of the plugin's log are left out here: it says too much", "plugin", p.plugin.Name, "lines", left, "try", "pointsman plugin logs "+p.plugin.Name)
 	}
 	return pass
@@ -269,9 +267,9 @@ type logLimit struct {
 	dropped uint64    // lines left out, in all
 }
 
-// line returns the limit after one more line. It goes into the log if pass is true; and before
-// it the log is to say that so many lines were left out, if say is true.
-func (l logLimit) line(now time.Time) (next logLimit, pass, say bool, left uint64) {
+// line counts one more line. It goes into the log if pass is true; and before it the log is to
+// say how many lines were left, unless that is zero.
+func (l *logLimit) line(now time.Time) (pass bool, left uint64) {
 	if !l.seen.IsZero() {
 		l.spent = max(0, l.spent-logRate*now.Sub(l.seen).Seconds())
 	}
@@ -285,7 +283,6 @@ func (l logLimit) line(now time.Time) (next logLimit, pass, say bool, left uint6
 	if l.left > 0 && now.Sub(l.shown) >= logReminder {
 		left = l.left
 		l.left, l.shown = 0, now
-		return l, pass, true, left
 	}
-	return l, pass, false, 0
+	return pass, left
 }

@@ -44,15 +44,18 @@ func (s Settings) failed(a swap.Action, err error) {
 // A Set is the dataplanes of a host. Its methods are safe for concurrent use, once
 // Begin has returned.
 type Set struct {
-	*Modes
+	installed
+	*group
+	*record
 	*survey
+	runner *swap.Runner
 	canary *canary.Canary
 }
 
 // New returns a Set with no dataplane yet. Nothing happens before Begin.
 func New(s Settings) *Set {
-	set := &Set{Modes: newModes(s)}
-	set.survey = &survey{plugins: set.installed, running: set.group}
+	in, g := installed{s}, &group{}
+	set := &Set{installed: in, group: g, record: &record{group: g, reports: s.Reports}, survey: &survey{plugins: in, running: g}}
 	set.canary = canary.New(s.Tracker, s.NodeName, s.Addrs, set.ownProcesses)
 	return set
 }
@@ -177,7 +180,6 @@ func (g *group) lead(p *dataplane) {
 	g.main = p
 }
 
-// serving returns the dataplane that serves.
 func (g *group) serving() *dataplane {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -147,7 +147,6 @@ func (set swapHost) Moved(before, now swap.Machine) {
 	set.changes.notify()
 }
 
-// reportEnd reports how a swap ended.
 func (set swapHost) reportEnd(o swap.Outcome, now time.Time) {
 	e := report.Event{Reason: report.SwapDone, Object: o.Plan.To, Message: fmt.Sprintf("%s in %s", o.Plan, phrase.Round(o.Took))}
 	if o.Err != "" {

@@ -99,9 +99,12 @@ func (c *Cursor) Close() {
 // changes are one token.
 func (c *Cursor) Changed() <-chan struct{} { return c.ready }
 
-func (c *Cursor) signal() {
+func (c *Cursor) signal() { post(c.ready) }
+
+// post puts a token into c, if it holds none.
+func post(c chan struct{}) {
 	select {
-	case c.ready <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

@@ -18,11 +18,11 @@ import (
 type owners struct {
 	queues    map[claim][]holder
 	addresses addresses
-	outside   *outside
-}
 
-func newOwners() owners {
-	return owners{queues: make(map[claim][]holder), addresses: make(addresses), outside: &outside{claims: make(map[claim]bool)}}
+	// outside are the claims on ports that are reached from outside the cluster, so that to list
+	// them costs what they are, not what all Services are.
+	outside        map[claim]bool
+	outsideChanges uint64
 }
 
 // A claim is what one Service can hold at a time: an address, port and protocol.
@@ -68,7 +68,7 @@ func (h holder) compare(g holder) int {
 
 // claim puts svc into the queues of all it asks for, and returns the others
 // in them.
-func (o owners) claim(svc *service) (touched []*service) {
+func (o *owners) claim(svc *service) (touched []*service) {
 	for i, p := range svc.ports {
 		for _, f := range p.Frontends {
 			touched = append(touched, o.enqueue(claim{f.Addr, p.Port.Protocol}, holder{svc, i, f.Kind})...)
@@ -81,23 +81,29 @@ func (o owners) claim(svc *service) (touched []*service) {
 	return touched
 }
 
-func (o owners) enqueue(c claim, h holder) (others []*service) {
+func (o *owners) enqueue(c claim, h holder) (others []*service) {
 	queue := o.queues[c]
 	others = services(queue)
 	i, _ := slices.BinarySearchFunc(queue, h, holder.compare)
 	o.queues[c] = slices.Insert(queue, i, h)
 	h.svc.held = append(h.svc.held, c)
-	o.outside.add(c, h.kind)
+	if h.kind == sdk.NodePort || h.kind == sdk.ExternalIP || h.kind == sdk.LoadBalancer {
+		o.outside[c] = true
+		o.outsideChanges++
+	}
 	return others
 }
 
 // release takes svc out of every queue, and returns those that stay in them.
-func (o owners) release(svc *service) (touched []*service) {
+func (o *owners) release(svc *service) (touched []*service) {
 	for _, c := range svc.held {
 		queue := slices.DeleteFunc(o.queues[c], func(h holder) bool { return h.svc == svc })
 		if len(queue) == 0 {
 			delete(o.queues, c)
-			o.outside.remove(c)
+			if o.outside[c] {
+				delete(o.outside, c)
+				o.outsideChanges++
+			}
 			continue
 		}
 		o.queues[c] = queue
@@ -116,7 +122,7 @@ func services(queue []holder) []*service {
 }
 
 // owner returns the Service that owns frontend f of port i of svc.
-func (o owners) owner(svc *service, i int, f sdk.Frontend) (*service, int) {
+func (o *owners) owner(svc *service, i int, f sdk.Frontend) (*service, int) {
 	if other := o.addresses.cluster(svc, f); other != nil {
 		return other, 0
 	}
@@ -124,24 +130,13 @@ func (o owners) owner(svc *service, i int, f sdk.Frontend) (*service, int) {
 	return first.svc, first.port
 }
 
-func (o owners) owns(svc *service, i int, f sdk.Frontend) bool {
+func (o *owners) owns(svc *service, i int, f sdk.Frontend) bool {
 	owner, port := o.owner(svc, i, f)
 	return owner == svc && port == i
 }
 
-// owned returns the frontends of port i that belong to it.
-func (o owners) owned(svc *service, i int) []sdk.Frontend {
-	var list []sdk.Frontend
-	for _, f := range svc.ports[i].Frontends {
-		if o.owns(svc, i, f) {
-			list = append(list, f)
-		}
-	}
-	return list
-}
-
 // lost says of the frontends of port i that are another's, whose they are.
-func (o owners) lost(svc *service, i int) []reach.Problem {
+func (o *owners) lost(svc *service, i int) []reach.Problem {
 	var problems []reach.Problem
 	for _, f := range svc.ports[i].Frontends {
 		if owner, port := o.owner(svc, i, f); owner != svc || port != i {
@@ -152,7 +147,7 @@ func (o owners) lost(svc *service, i int) []reach.Problem {
 }
 
 // healthPort returns svc's healthCheckNodePort if it owns it, or zero.
-func (o owners) healthPort(svc *service) uint16 {
+func (o *owners) healthPort(svc *service) uint16 {
 	number := svc.spec.HealthPort
 	if number == 0 || o.queues[healthPort(number)][0].svc != svc {
 		return 0
@@ -160,7 +155,7 @@ func (o owners) healthPort(svc *service) uint16 {
 	return number
 }
 
-func (o owners) lostHealthPort(svc *service) (reach.Problem, bool) {
+func (o *owners) lostHealthPort(svc *service) (reach.Problem, bool) {
 	if len(svc.ports) == 0 || svc.spec.HealthPort == 0 || o.healthPort(svc) != 0 {
 		return reach.Problem{}, false
 	}
@@ -275,33 +270,12 @@ func (p HostPort) String() string {
 	return fmt.Sprintf("%s/%s", p.Addr, p.Protocol)
 }
 
-// outside are the claims on ports that are reached from outside the cluster, so that to list
-// them costs what they are, not what all Services are.
-type outside struct {
-	claims  map[claim]bool
-	changes uint64
-}
-
-func (o *outside) add(c claim, kind sdk.Kind) {
-	if kind == sdk.NodePort || kind == sdk.ExternalIP || kind == sdk.LoadBalancer {
-		o.claims[c] = true
-		o.changes++
-	}
-}
-
-func (o *outside) remove(c claim) {
-	if o.claims[c] {
-		delete(o.claims, c)
-		o.changes++
-	}
-}
-
 // HostPorts lists the ports at which Services are reached by this node's addresses,
 // and the number that HostPortChanges has as long as they are the same.
 func (t *Tracker) HostPorts() (list []HostPort, changes uint64) {
 	t.mu.Lock()
 	defer t.unlock()
-	for c := range t.owners.outside.claims {
+	for c := range t.owners.outside {
 		first := t.owners.queues[c][0]
 		if first.kind == sdk.ClusterIP || !c.addr.Addr().IsUnspecified() && !slices.Contains(t.node.Addrs, c.addr.Addr()) {
 			continue
@@ -311,7 +285,7 @@ func (t *Tracker) HostPorts() (list []HostPort, changes uint64) {
 	slices.SortFunc(list, func(a, b HostPort) int {
 		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Protocol, b.Protocol))
 	})
-	return list, t.owners.outside.changes
+	return list, t.owners.outsideChanges
 }
 
 // HostPortChanges returns another number after each change of HostPorts but one of the
@@ -319,5 +293,5 @@ func (t *Tracker) HostPorts() (list []HostPort, changes uint64) {
 func (t *Tracker) HostPortChanges() uint64 {
 	t.mu.Lock()
 	defer t.unlock()
-	return t.owners.outside.changes
+	return t.owners.outsideChanges
 }

@@ -3,6 +3,7 @@
 package track
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -89,7 +90,7 @@ func (t *Tracker) fit(svc *service) {
 			continue
 		}
 		taken = append(taken, lost...)
-		p.owned = t.owners.owned(svc, i)
+		p.owned = slices.DeleteFunc(slices.Clone(p.Frontends), func(f sdk.Frontend) bool { return !t.owners.owns(svc, i, f) })
 	}
 	if p, lost := t.owners.lostHealthPort(svc); lost {
 		taken = append(taken, p)
@@ -170,12 +171,7 @@ func (t *Tracker) HealthChecks() []HealthCheck {
 	if !t.synced {
 		return nil
 	}
-	list := make([]HealthCheck, 0, len(t.checks))
-	for _, c := range t.checks {
-		list = append(list, c)
-	}
-	slices.SortFunc(list, func(a, b HealthCheck) int { return strings.Compare(a.Key.String(), b.Key.String()) })
-	return list
+	return slices.SortedFunc(maps.Values(t.checks), func(a, b HealthCheck) int { return strings.Compare(a.Key.String(), b.Key.String()) })
 }
 
 // HealthChecked holds a token when HealthChecks may say something else than
@@ -201,14 +197,7 @@ func (t *Tracker) check(svc *service) {
 	default:
 		t.checks[svc.key] = now
 	}
-	t.signalChecked()
-}
-
-func (t *Tracker) signalChecked() {
-	select {
-	case t.checked <- struct{}{}:
-	default:
-	}
+	post(t.checked)
 }
 
 // A Lack is a kind of traffic that has no endpoint on this node, though one

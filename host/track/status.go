@@ -3,9 +3,12 @@
 package track
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/pointsman/pointsman/host/reach"
 	"github.com/pointsman/pointsman/sdk"
@@ -82,8 +85,7 @@ func (c *Cursor) Confirmed() []sdk.Service {
 }
 
 // since returns since when the oldest of what is owed is: a Service, the node, everything, or
-// what was only planned.
-// Before Synced nothing is.
+// what was only planned. Before Synced nothing is.
 func (c *Cursor) since() (oldest time.Time) {
 	if !c.t.synced {
 		return time.Time{}
@@ -93,8 +95,11 @@ func (c *Cursor) since() (oldest time.Time) {
 			oldest = at
 		}
 	}
-	if c.full {
-		older(latest(c.fullSince, c.t.syncedSince))
+	if since := c.fullSince; c.full {
+		if c.t.syncedSince.After(since) {
+			since = c.t.syncedSince
+		}
+		older(since)
 	}
 	older(c.nodeSince)
 	older(c.plannedSince)
@@ -107,13 +112,6 @@ func (c *Cursor) since() (oldest time.Time) {
 	return oldest
 }
 
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
 // HasSynced reports whether everything there was at the start is known.
 func (t *Tracker) HasSynced() bool {
 	t.mu.Lock()
@@ -121,7 +119,7 @@ func (t *Tracker) HasSynced() bool {
 	return t.synced
 }
 
-// Counts returns how much is tracked.
+// Counts are how much is tracked.
 type Counts struct {
 	Services  int // Kubernetes Services that are served
 	Names     int // ports of them, in each family
@@ -129,7 +127,7 @@ type Counts struct {
 	Endpoints int // in all slices
 }
 
-// Counts are how much is tracked.
+// Counts returns how much is tracked.
 func (t *Tracker) Counts() Counts {
 	t.mu.Lock()
 	defer t.unlock()
@@ -244,15 +242,5 @@ func (t *Tracker) Value(name sdk.Name) (sdk.Service, bool) {
 func (t *Tracker) NamesBut(these []sdk.Name) []sdk.Name {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	but := make(map[sdk.Name]bool, len(these))
-	for _, n := range these {
-		but[n] = true
-	}
-	all := make([]sdk.Name, 0, len(t.values))
-	for n := range t.values {
-		if !but[n] {
-			all = append(all, n)
-		}
-	}
-	return all
+	return slices.DeleteFunc(slices.Collect(maps.Keys(t.values)), sets.New(these...).Has)
 }

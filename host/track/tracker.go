@@ -73,7 +73,7 @@ func New(report func(Notice)) *Tracker {
 		services: make(map[Key]*service),
 		slices:   make(map[Key]*slice),
 		values:   make(map[sdk.Name]*sdk.Service),
-		owners:   newOwners(),
+		owners:   owners{queues: make(map[claim][]holder), addresses: make(addresses), outside: make(map[claim]bool)},
 		checks:   make(map[Key]HealthCheck),
 		checked:  make(chan struct{}, 1),
 		now:      time.Now,
@@ -101,7 +101,7 @@ func (t *Tracker) Synced() {
 	if !t.synced {
 		t.synced, t.syncedSince = true, t.now()
 	}
-	t.signalChecked()
+	post(t.checked)
 	for _, c := range t.cursors {
 		c.signal()
 	}

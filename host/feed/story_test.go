@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package feed
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A story is one feed between a cursor and a dataplane that do as the test says.
+// What happens is written down, a line each; "14s sync 2" happened 14 s after the
+// start, in a bubble of testing/synctest: its time passes as the test lets it.
+type story struct {
+	t     *testing.T
+	start time.Time
+	feed  *Feed
+	gone  chan struct{}
+	ended chan error
+
+	answers chan answer // what the dataplane does with the next Sync
+
+	mu      sync.Mutex // guards what follows
+	lines   []string
+	changed chan struct{}
+	sent    uint64
+	full    bool
+	owe     bool
+}
+
+type answer struct {
+	result sdk.Result
+	err    error
+	took   time.Duration
+}
+
+// inBubble has a story play in one.
+func inBubble(t *testing.T, s Settings, play func(t *testing.T, y *story)) {
+	synctest.Test(t, func(t *testing.T) { play(t, begin(t, s)) })
+}
+
+func begin(t *testing.T, s Settings) *story {
+	y := &story{
+		t: t, start: time.Now(), gone: make(chan struct{}), ended: make(chan error, 1),
+		answers: make(chan answer, 10), changed: make(chan struct{}, 1),
+	}
+	s.Gone = y.gone
+	s.Hooks = Hooks{
+		Acked:  func(a Acked) { y.say("acked %d after %s", a.Update.To, a.Took) },
+		Failed: func(err error) { y.say("failed: %v", err) },
+	}
+	var err error
+	if y.feed, err = New(clock.RealClock{}, y, y, s); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan struct{})
+	go func() { defer close(ran); y.ended <- y.feed.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ran })
+	return y
+}
+
+func (y *story) say(format string, args ...any) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.lines = append(y.lines, fmt.Sprintf("%s ", time.Since(y.start))+fmt.Sprintf(format, args...))
+}
+
+// The cursor.
+
+func (y *story) Next() (sdk.Update, bool) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if !y.owe && !y.full {
+		return sdk.Update{}, false
+	}
+	u := sdk.Update{From: y.sent, To: y.sent + 1, Full: y.full}
+	y.sent++
+	return u, true
+}
+
+func (y *story) Ack(revision uint64, failed []sdk.Failure) []time.Time {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.owe, y.full = false, false
+	return nil
+}
+
+func (y *story) Planned(revision uint64, failed []sdk.Failure) {
+	y.say("planned %d", revision)
+	y.Ack(revision, failed)
+}
+
+func (y *story) Served(revision uint64, failed []sdk.Failure) []time.Time {
+	y.say("served %d, %d failed", revision, len(failed))
+	return nil
+}
+
+func (y *story) Retry()  { y.say("retry"); y.change() }
+func (y *story) Resync() { y.mu.Lock(); y.full = true; y.mu.Unlock() }
+
+func (y *story) Changed() <-chan struct{} { return y.changed }
+
+// change makes the cursor owe something.
+func (y *story) change() {
+	y.mu.Lock()
+	y.owe = true
+	y.mu.Unlock()
+	select {
+	case y.changed <- struct{}{}:
+	default:
+	}
+}
+
+// The dataplane.
+
+func (y *story) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+	what := "sync"
+	if u.Full {
+		what = "full"
+	}
+	y.say("%s %d", what, u.To)
+	select {
+	case a := <-y.answers:
+		time.Sleep(a.took)
+		return a.result, a.err
+	case <-ctx.Done():
+		return sdk.Result{}, ctx.Err()
+	}
+}
+
+// until wants the story to have come to a line that ends so, once nothing more happens by
+// itself.
+func (y *story) until(line string) {
+	y.t.Helper()
+	synctest.Wait()
+	if so := y.transcript(); !strings.HasSuffix(so, line) {
+		y.t.Fatalf("%q is not what happened last:\n%s", line, so)
+	}
+}
+
+// pass lets d pass once the feed waits for it.
+func (y *story) pass(d time.Duration) {
+	synctest.Wait()
+	time.Sleep(d)
+}
+
+func (y *story) transcript() string {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return strings.Join(y.lines, "\n")
+}
