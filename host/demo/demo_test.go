@@ -5,6 +5,7 @@ package demo
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,25 +20,32 @@ import (
 	"github.com/pointsman/pointsman/host/watch"
 )
 
+// served returns a tracker of what the manifests in a folder say, read as a host does.
+func served(t *testing.T, folder string) *track.Tracker {
+	t.Helper()
+	complain := func(n track.Notice) { t.Errorf("%+v", n) }
+	tracker := track.New(complain)
+	tracker.Configure(track.Facts{NodeName: "here", AllowLoopback: true})
+	source := watch.Files(folder, tracker, watch.FileSettings{Interval: time.Millisecond, Report: complain})
+	for !tracker.HasSynced() {
+		source.Look()
+		time.Sleep(time.Millisecond) // a file counts once two looks found the same
+	}
+	return tracker
+}
+
 // TestManifests holds what the demo believes of its Services against the
 // manifests, read as a host does.
 func TestManifests(t *testing.T) {
-	tracker := track.New(func(n track.Notice) { t.Errorf("%+v", n) })
-	tracker.Configure(track.Facts{NodeName: "here", AllowLoopback: true})
-	for _, svc := range services() {
-		file := "demo/" + svc.manifest
-		text, err := configs.Demo.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := watch.Parse(file, text)
-		for _, f := range m.Faults {
-			t.Error(f)
-		}
-		for _, o := range m.Objects {
-			o.Tell(tracker)
-		}
+	folder := t.TempDir()
+	manifests, err := fs.Sub(configs.Demo, "demo")
+	if err == nil {
+		err = os.CopyFS(folder, manifests)
 	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracker := served(t, folder)
 	for _, svc := range services() {
 		status, ok := tracker.Service(track.Key{Namespace: "demo", Name: svc.name})
 		if !ok || len(status.Ports) != 1 {
@@ -84,9 +92,12 @@ func TestEdit(t *testing.T) {
 	if want := "- addresses: [127.80.1.3]        # web-c"; line != want {
 		t.Errorf("took away %q, want %q", line, want)
 	}
-	m := watch.Parse(file, []byte(rest))
-	if len(m.Faults) > 0 || len(m.Objects) != 2 {
-		t.Errorf("the edited manifest holds %v, faults %v", m.Objects, m.Faults)
+	if err := os.WriteFile(file, []byte(rest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	status, _ := served(t, folder).Service(track.Key{Namespace: "demo", Name: web.name})
+	if len(status.Ports) != 1 || len(status.Ports[0].Service.Cluster) != len(web.endpoints)-1 {
+		t.Errorf("the edited manifest comes to %+v", status)
 	}
 }
 

@@ -4,7 +4,7 @@
 Package watch is where Services come from. A source finds objects, reads them
 strictly, and passes what differs to the tracker; it decides nothing.
 
-	folder ─look─▶ files ─Parse─▶ objects ─merge─┐
+	folder ─look─▶ files ─parse─▶ objects ─merge─┐
 	   on an event, or     │                     ├▶ tracker.SetService, DeleteSlice, …
 	   each second         └▶ faults: file:line  │
 	API server ─list, watch─▶ trim ─▶ store ─────┘

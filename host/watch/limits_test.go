@@ -36,7 +36,7 @@ func TestLimitsOfOneFile(t *testing.T) {
 			runtime.GC()
 			runtime.ReadMemStats(&before)
 			begun := time.Now()
-			m := Parse("web.yaml", []byte(tc.text))
+			m := parsed("web.yaml", []byte(tc.text))
 			took := time.Since(begun)
 			runtime.ReadMemStats(&after)
 			spent := (after.TotalAlloc - before.TotalAlloc) >> 20
@@ -58,7 +58,7 @@ func TestLimitsOfOneFile(t *testing.T) {
 }
 
 func TestManyDocuments(t *testing.T) {
-	m := Parse("web.yaml", []byte(serviceText("web", "172.30.0.1")+strings.Repeat("---\n", 2*maxDocuments)))
+	m := parsed("web.yaml", []byte(serviceText("web", "172.30.0.1")+strings.Repeat("---\n", 2*maxDocuments)))
 	if len(m.Objects) != 1 || len(m.Faults) != 1 || !strings.Contains(m.Faults[0].Message, "more than 100000 documents") {
 		t.Errorf("%d objects, faults %v", len(m.Objects), m.Faults)
 	}

@@ -48,15 +48,9 @@ func (f Fault) compare(g Fault) int {
 	return cmp.Or(cmp.Compare(f.File, g.File), cmp.Compare(f.Line, g.Line), cmp.Compare(f.Message, g.Message))
 }
 
-// Parse reads a manifest: YAML or JSON, several documents, lists. One bad object
-// does not hide the others; a document that is no YAML ends only itself.
-func Parse(file string, data []byte) Manifest {
-	m, _ := parse(file, data, nil)
-	return m
-}
-
-// parse is Parse with a memory: documents that were there before are not read
-// again, and their objects have no value.
+// parse reads a manifest: YAML or JSON, several documents, lists. One bad object
+// does not hide the others; a document that is no YAML ends only itself. Documents that
+// were there before are not read again, and their objects have no value.
 func parse(file string, data []byte, before map[sum]Manifest) (Manifest, map[sum]Manifest) {
 	var m Manifest
 	now := make(map[sum]Manifest)
@@ -79,7 +73,6 @@ func parse(file string, data []byte, before map[sum]Manifest) (Manifest, map[sum
 	return m.distinct(file), now
 }
 
-// withoutValues returns m without the values.
 func (m Manifest) withoutValues() Manifest {
 	m.Objects = slices.Clone(m.Objects)
 	for i := range m.Objects {

@@ -114,7 +114,7 @@ func TestFaults(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m := Parse("m.yaml", []byte(tt.manifest))
+			m := parsed("m.yaml", []byte(tt.manifest))
 			if len(m.Faults) != 1 || !strings.Contains(faults(m), tt.want) {
 				t.Errorf("\n%s\nfaults\n%s\nwant one\n%s", clip(tt.manifest), faults(m), tt.want)
 			}
@@ -122,7 +122,7 @@ func TestFaults(t *testing.T) {
 				t.Errorf("and yet %s", ids(m))
 			}
 			lines := strings.Count(tt.manifest, "\n")
-			m = Parse("m.yaml", []byte(tt.manifest+"---\n"+webService))
+			m = parsed("m.yaml", []byte(tt.manifest+"---\n"+webService))
 			if want := fmt.Sprintf("%d Service ns1/web", lines+2); ids(m) != want {
 				t.Errorf("a good document behind it comes to %q, want %q", ids(m), want)
 			}
@@ -150,7 +150,7 @@ func TestDocuments(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m := Parse("m.yaml", []byte(tt.manifest))
+			m := parsed("m.yaml", []byte(tt.manifest))
 			if got := ids(m); got != tt.want {
 				t.Errorf("%s\ncomes to\n%s\nwant\n%s\nfaults\n%s", tt.manifest, got, tt.want, faults(m))
 			}
@@ -167,15 +167,21 @@ func item(manifest string) string {
 }
 
 func TestTwiceInOneFile(t *testing.T) {
-	m := Parse("m.yaml", []byte(webService+"---\n"+webSlice+"---\n"+webService))
+	m := parsed("m.yaml", []byte(webService+"---\n"+webSlice+"---\n"+webService))
 	if ids(m) != "1 Service ns1/web\n9 EndpointSlice ns1/web-1" || faults(m) != "m.yaml:23: Service ns1/web is defined on line 1 already; this one is not used" {
 		t.Errorf("%s\n%s", ids(m), faults(m))
 	}
 }
 
+// parsed is what a file says that was not read before.
+func parsed(name string, data []byte) Manifest {
+	m, _ := parse(name, data, nil)
+	return m
+}
+
 func parseAll(t *testing.T, name string, data []byte) []Object {
 	t.Helper()
-	m := Parse(name, data)
+	m := parsed(name, data)
 	for _, f := range m.Faults {
 		t.Error(f)
 	}
@@ -284,7 +290,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nkind: Service\n<<: {a: b}\nspec: {ports: [{port: 0x10}, !!float 1, !!binary aGk=, ~]}\n"))
 	f.Add([]byte("? [a]\n: b\n--- \n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m := Parse("m.yaml", data)
+		m := parsed("m.yaml", data)
 		lines := len(data) + 1 // YAML knows five ways to end a line
 		for _, fault := range m.Faults {
 			if fault.Line < 0 || fault.Line > lines+1 || fault.Message == "" {
@@ -305,7 +311,7 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("%s: %v", s.Name, err)
 			}
 		}
-		if again := Parse("m.yaml", data); ids(again) != ids(m) || faults(again) != faults(m) {
+		if again := parsed("m.yaml", data); ids(again) != ids(m) || faults(again) != faults(m) {
 			t.Errorf("read again: %s\n%s\nbefore: %s\n%s", ids(again), faults(again), ids(m), faults(m))
 		}
 	})
