@@ -111,11 +111,7 @@ func New(c clock.Clock, cursor Cursor, dataplane Syncer, s Settings) (*Feed, err
 	if err := f.periods.check(); err != nil {
 		return nil, err
 	}
-	runner, err := pace.New(c, f.periods.gaps(f.owed), f.step)
-	if err != nil {
-		return nil, fmt.Errorf("feed: %w", err)
-	}
-	f.runner = runner
+	f.runner = pace.New(c, f.periods.gaps(f.owed), f.step)
 	return f, nil
 }
 
@@ -154,7 +150,8 @@ func (f *Feed) SetPeriods(minGap, period time.Duration) error {
 		return err
 	}
 	f.periods = changed
-	return f.runner.SetGaps(changed.gaps(f.owed))
+	f.runner.SetGaps(changed.gaps(f.owed))
+	return nil
 }
 
 // Served notes that the dataplane now serves a revision that it had only planned,
@@ -163,7 +160,7 @@ func (f *Feed) Served(revision uint64, failed []sdk.Failure) []time.Time {
 	triggers := f.cursor.Served(revision, failed)
 	if len(failed) > 0 {
 		f.owe(failed)
-		_ = f.keepPace(pace.ErrIdle) // its periods were checked before
+		f.keepPace(pace.ErrIdle)
 	}
 	return triggers
 }

@@ -27,9 +27,7 @@ func (f *Feed) step(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	if err := f.keepPace(err); err != nil {
-		return err
-	}
+	f.keepPace(err)
 	if err != nil && !errors.Is(err, pace.ErrIdle) && f.hooks.Failed != nil {
 		f.hooks.Failed(err)
 	}
@@ -41,7 +39,7 @@ func (f *Feed) step(ctx context.Context) error {
 func (f *Feed) due() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	due := f.owed.due(f.clock.Now(), f.periods.period)
+	due := f.owed.services && f.clock.Since(f.owed.since) >= f.periods.period
 	if due {
 		f.owed.services = false
 	}
@@ -49,20 +47,27 @@ func (f *Feed) due() bool {
 }
 
 // keepPace sets when the next step is, after one that ended with err.
-func (f *Feed) keepPace(err error) error {
+func (f *Feed) keepPace(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !errors.Is(err, pace.ErrIdle) {
-		f.owed.count(err)
+	if err == nil {
+		f.owed.errors = 0
+	} else if !errors.Is(err, pace.ErrIdle) {
+		f.owed.errors++
 	}
-	return f.runner.SetGaps(f.periods.gaps(f.owed))
+	f.runner.SetGaps(f.periods.gaps(f.owed))
 }
 
-// owe notes what an update failed for.
+// owe notes the failures of one update. A refusal is not owed: trying again will not help.
 func (f *Feed) owe(failures []sdk.Failure) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.owed.failed(failures, f.clock.Now())
+	for _, failure := range failures {
+		var refusal *sdk.Refusal
+		if !f.owed.services && !errors.As(failure.Err, &refusal) {
+			f.owed.services, f.owed.since = true, f.clock.Now()
+		}
+	}
 }
 
 // send sends what the cursor has, if anything. A dataplane that asks for a resync
@@ -120,31 +125,6 @@ type owed struct {
 	services bool      // some failed that may go in later
 	since    time.Time // when the first of them did
 	errors   int       // Syncs that failed in a row
-}
-
-// failed notes the failures of one update. A refusal is not owed: trying
-// again will not help.
-func (o *owed) failed(failures []sdk.Failure, now time.Time) {
-	for _, f := range failures {
-		var refusal *sdk.Refusal
-		if !o.services && !errors.As(f.Err, &refusal) {
-			o.services, o.since = true, now
-		}
-	}
-}
-
-// due reports whether failed Services are to be offered again.
-func (o *owed) due(now time.Time, period time.Duration) bool {
-	return o.services && now.Sub(o.since) >= period
-}
-
-// count counts the errors in a row.
-func (o *owed) count(err error) {
-	if err == nil {
-		o.errors = 0
-		return
-	}
-	o.errors++
 }
 
 // periods are the times a feed keeps.

@@ -19,7 +19,6 @@ package pace
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -30,22 +29,12 @@ import (
 // to do. Such a run is no failure, and what comes next need not keep its distance.
 var ErrIdle = errors.New("there was nothing to do")
 
-// Gaps are the times between the end of one run and the start of the next.
+// Gaps are the times between the end of one run and the start of the next. None is negative,
+// and Max, where it is set, is no less than Min.
 type Gaps struct {
 	Min   time.Duration // at least this, whatever asks for the run
 	Retry time.Duration // after a failed run, this; zero: Min
 	Max   time.Duration // at most this, also when nothing asks; zero: for ever
-}
-
-// Check says what is wrong with g, if anything.
-func (g Gaps) Check() error {
-	switch {
-	case g.Min < 0 || g.Retry < 0 || g.Max < 0:
-		return fmt.Errorf("pace: a gap is negative: min %s, retry %s, max %s", g.Min, g.Retry, g.Max)
-	case g.Max > 0 && g.Max < g.Min:
-		return fmt.Errorf("pace: the longest gap, %s, is shorter than the shortest, %s", g.Max, g.Min)
-	}
-	return nil
 }
 
 // A Runner runs one function. Kick and SetGaps may be called from anywhere, at
@@ -61,17 +50,14 @@ type Runner struct {
 }
 
 // New returns a Runner of fn. The clock is clock.RealClock{} outside tests.
-func New(c clock.Clock, gaps Gaps, fn func(context.Context) error) (*Runner, error) {
-	if err := gaps.Check(); err != nil {
-		return nil, err
-	}
+func New(c clock.Clock, gaps Gaps, fn func(context.Context) error) *Runner {
 	return &Runner{
 		clock: c,
 		run:   fn,
 		kick:  make(chan struct{}, 1),
 		wake:  make(chan struct{}, 1),
 		gaps:  gaps,
-	}, nil
+	}
 }
 
 // Kick asks for a run. Many kicks before the next run are one; a kick during a
@@ -79,15 +65,11 @@ func New(c clock.Clock, gaps Gaps, fn func(context.Context) error) (*Runner, err
 func (r *Runner) Kick() { post(r.kick) }
 
 // SetGaps changes the gaps, also of the wait that is going on.
-func (r *Runner) SetGaps(gaps Gaps) error {
-	if err := gaps.Check(); err != nil {
-		return err
-	}
+func (r *Runner) SetGaps(gaps Gaps) {
 	r.mu.Lock()
 	r.gaps = gaps
 	r.mu.Unlock()
 	post(r.wake)
-	return nil
 }
 
 // Run runs the function whenever it is due, until ctx ends. The function's

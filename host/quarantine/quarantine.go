@@ -128,7 +128,8 @@ func (q *Quarantine) Crashed() {
 		return
 	}
 	q.hold(append(suspects, q.Names()...)) // the next process gets them as its session begins
-	q.reportSuspects(len(suspects))
+	q.Report(report.Event{Warning: true, Reason: report.PluginPoisoned, Object: q.Plugin,
+		Message: fmt.Sprintf("it crashed twice on the same update; %s quarantined while bisecting", phrase.Count(len(suspects), "Service"))})
 	q.suspected <- suspects // there is room: bisecting is set until Run has taken them, and is done
 }
 
@@ -272,11 +273,6 @@ func (q *Quarantine) recheck() {
 	for _, n := range released {
 		q.Report(report.Event{Reason: report.ServiceFreed, Object: n.String(), Message: "it changed, and is tried again"})
 	}
-}
-
-func (q *Quarantine) reportSuspects(n int) {
-	q.Report(report.Event{Warning: true, Reason: report.PluginPoisoned, Object: q.Plugin,
-		Message: fmt.Sprintf("it crashed twice on the same update; %s quarantined while bisecting", phrase.Count(n, "Service"))})
 }
 
 // A bisection looks for the Services that a plugin crashes on, among those that it was

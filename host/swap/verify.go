@@ -13,8 +13,7 @@ import (
 
 // A Verifier compares what the kernel serves with what a dataplane was sent.
 type Verifier struct {
-	want map[frontend]sdk.Frontend
-	ends map[frontend][]netip.AddrPort
+	want map[frontend][]netip.AddrPort
 	seen map[frontend]bool
 	bad  []string
 	many int // differences beyond those in bad
@@ -28,17 +27,17 @@ type frontend struct {
 	policy sdk.Policy
 }
 
+func (f frontend) String() string { return fmt.Sprintf("%s at %s", f.name, f.addr) }
+
 // maxShown is how many differences are named.
 const maxShown = 5
 
 // Expect returns a Verifier of what a dataplane was sent and has confirmed.
 func Expect(sent []sdk.Service) *Verifier {
-	v := &Verifier{want: map[frontend]sdk.Frontend{}, ends: map[frontend][]netip.AddrPort{}, seen: map[frontend]bool{}}
+	v := &Verifier{want: map[frontend][]netip.AddrPort{}, seen: map[frontend]bool{}}
 	for _, svc := range sent {
 		for _, f := range svc.Frontends {
-			k := frontend{svc.Name, f.Kind, f.Addr, f.Policy}
-			v.want[k] = f
-			v.ends[k] = addrs(svc.Endpoints(f.Policy))
+			v.want[frontend{svc.Name, f.Kind, f.Addr, f.Policy}] = addrs(svc.Endpoints(f.Policy))
 		}
 	}
 	return v
@@ -61,12 +60,13 @@ func sorted(all []netip.AddrPort) []netip.AddrPort {
 // may be one of those that are excepted.
 func (v *Verifier) Saw(s sdk.Served) {
 	k := frontend{s.Name, s.Frontend.Kind, s.Frontend.Addr, s.Frontend.Policy}
-	if _, wanted := v.want[k]; !wanted {
+	want, wanted := v.want[k]
+	if !wanted {
 		return
 	}
 	v.seen[k] = true
-	if got := sorted(slices.Clone(s.Endpoints)); !slices.Equal(got, v.ends[k]) {
-		v.differs("%s leads to %v, not to %v", where(k), got, v.ends[k])
+	if got := sorted(slices.Clone(s.Endpoints)); !slices.Equal(got, want) {
+		v.differs("%s leads to %v, not to %v", k, got, want)
 	}
 }
 
@@ -74,7 +74,7 @@ func (v *Verifier) Saw(s sdk.Served) {
 func (v *Verifier) Differences() error {
 	for k := range v.want {
 		if !v.seen[k] {
-			v.differs("%s is not served", where(k))
+			v.differs("%s is not served", k)
 		}
 	}
 	if len(v.bad) == 0 {
@@ -95,5 +95,3 @@ func (v *Verifier) differs(format string, args ...any) {
 	}
 	v.bad = append(v.bad, fmt.Sprintf(format, args...))
 }
-
-func where(k frontend) string { return fmt.Sprintf("%s at %s", k.name, k.addr) }
