@@ -123,13 +123,8 @@ type record struct {
 	unwritten []string   // what could not be written down
 }
 
-// stateGap is between two looks at it.
+// stateGap is between two looks at it: what could not be written, or was lost, is written again.
 const stateGap = time.Second
-
-// keep writes down again what could not be written, or was lost, until ctx ends.
-func (r *record) keep(ctx context.Context) {
-	every(ctx, stateGap, func(time.Time) { r.notWritten(r.writeState()) })
-}
 
 // every calls f again and again until ctx ends.
 func every(ctx context.Context, gap time.Duration, f func(now time.Time)) {
@@ -145,7 +140,7 @@ func every(ctx context.Context, gap time.Duration, f func(now time.Time)) {
 	}
 }
 
-// change changes the intent. What cannot be written down keep tries again.
+// change changes the intent. What cannot be written down is tried again after stateGap.
 func (r *record) change(change func(intent.Intent) intent.Intent) {
 	if err := r.intent.Change(change); err != nil {
 		r.notWritten([]string{err.Error()})

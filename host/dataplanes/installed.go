@@ -115,6 +115,10 @@ func (in installed) plugin(mode, slot string) supervise.Plugin {
 	if !supervise.ValidName(mode) || !supervise.ValidSlot(slot) {
 		return supervise.Plugin{Name: mode, Slot: slot} // which refuses to be launched
 	}
+	level := in.Begun.Logging.Level
+	if level == "trace" {
+		level = "debug" // plugins know no other
+	}
 	p := supervise.Plugin{
 		Name:      mode,
 		Slot:      slot,
@@ -125,7 +129,7 @@ func (in installed) plugin(mode, slot string) supervise.Plugin {
 		StateDir:  stateDir(in.Begun, mode),
 		HostDir:   in.Begun.StateDir,
 		SocketDir: socketDir(in.Begun.StateDir),
-		Env:       []string{wire.LevelEnv + "=" + pluginLevel(in.Begun.Logging.Level)},
+		Env:       []string{wire.LevelEnv + "=" + level},
 	}
 	if adj := in.Begun.OOMScoreAdj; adj != 0 && in.spareMe(adj) {
 		p.OOMScoreAdj = &adj
@@ -167,14 +171,6 @@ func socketDir(stateDir string) string {
 	return filepath.Join(stateDir, "sockets")
 }
 
-// pluginLevel returns a log level as plugins know them.
-func pluginLevel(level string) string {
-	if level == "trace" {
-		return "debug"
-	}
-	return level
-}
-
 // A survey looks for rules in the kernel that go on serving while the mode in use does not:
 // no dataplane in session keeps them up to date.
 type survey struct {
@@ -187,10 +183,6 @@ type survey struct {
 }
 
 const surveyEach = time.Minute
-
-func (s *survey) run(ctx context.Context) {
-	every(ctx, time.Second, func(now time.Time) { s.look(ctx, now) })
-}
 
 // look asks each plugin's binary what it would clean up, if that is due. While the mode in
 // use serves there is nothing to look for.

@@ -126,14 +126,20 @@ func transitionEvent(t supervise.Transition) (e report.Event, gone bool) {
 	return e, gone
 }
 
-// line notes one line of its log.
+// line takes one line of its log, and passes it to the host's unless there are too many.
 func (p *process) line(l wire.LogLine) {
 	p.buffer.add(admin.LogLine{Time: l.Time, Level: l.Level.String(), Message: l.String(), Dropped: l.Dropped})
 	if l.Message == sdk.NotSet && l.Dropped == 0 {
 		p.reports.Report(notSet(p.plugin.Name, l))
 		return
 	}
-	if !p.loggable() {
+	p.mu.Lock()
+	pass, left := p.lines.line(time.Now())
+	p.mu.Unlock()
+	if left > 0 {
+		p.log.Warn("lines of the plugin's log are left out here: it says too much", "plugin", p.plugin.Name, "lines", left, "try", "pointsman plugin logs "+p.plugin.Name)
+	}
+	if !pass {
 		return
 	}
 	args := make([]any, 0, 2*len(l.Attrs)+4)
@@ -145,18 +151,6 @@ func (p *process) line(l wire.LogLine) {
 		args = append(args, "dropped", l.Dropped)
 	}
 	p.log.Log(levelOf(l.Level), l.Message, args...)
-}
-
-// loggable reports whether one more line of its log goes into the host's, and says there how
-// many did not.
-func (p *process) loggable() bool {
-	p.mu.Lock()
-	pass, left := p.lines.line(time.Now())
-	p.mu.Unlock()
-	if left > 0 {
-		p.log.Warn("lines of the plugin's log are left out here: it says too much", "plugin", p.plugin.Name, "lines", left, "try", "pointsman plugin logs "+p.plugin.Name)
-	}
-	return pass
 }
 
 // leftOut returns how many lines of its log were not taken into the host's.

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -102,8 +103,8 @@ func (set *Set) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	parts.Go(func() { set.runner.Run(ctx) })
 	parts.Go(func() { set.follow(ctx) })
-	parts.Go(func() { set.record.keep(ctx) })
-	parts.Go(func() { set.survey.run(ctx) })
+	parts.Go(func() { every(ctx, stateGap, func(time.Time) { set.notWritten(set.writeState()) }) })
+	parts.Go(func() { every(ctx, time.Second, func(now time.Time) { set.look(ctx, now) }) })
 	parts.Wait()
 	set.canary.End()
 	for _, p := range set.all() {

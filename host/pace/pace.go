@@ -82,7 +82,10 @@ func (r *Runner) Run(ctx context.Context) {
 		r.mu.Unlock()
 		start, due := s.next(gaps)
 		if due && !start.After(r.clock.Now()) {
-			take(r.kick) // what was asked up to here, this run answers
+			select {
+			case <-r.kick: // what was asked up to here, this run answers
+			default:
+			}
 			s = s.after(r.run(ctx), r.clock.Now())
 			continue
 		}
@@ -110,13 +113,6 @@ func (r *Runner) wait(ctx context.Context, s *state, start time.Time, due bool) 
 func post(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default:
-	}
-}
-
-func take(c chan struct{}) {
-	select {
-	case <-c:
 	default:
 	}
 }

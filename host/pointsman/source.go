@@ -51,7 +51,7 @@ func (h *host) openCluster(k config.Kubernetes) error {
 	}
 	node, notice := nodeName(h.settings, h.machine), noticed(h.reports)
 	h.source = watch.Kubernetes(client, h.tracker, watch.KubeSettings{NodeName: node, Eligible: h.servers.SetEligible, Report: notice})
-	h.written = watch.NewEvents(client, watch.EventSettings{NodeName: node, Report: notice})
+	h.written = watch.NewEvents(client, node, notice)
 	h.from = "kubernetes"
 	return nil
 }

@@ -119,7 +119,6 @@ func (h *held) release() {
 	h.all, h.thaw = nil, nil
 }
 
-// do does one action.
 func (x *executor) do(ctx context.Context, a Action) error {
 	if err := fail(x.m.Stage, a); err != nil {
 		return err

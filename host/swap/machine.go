@@ -200,8 +200,11 @@ func (m Machine) failed(why string, now time.Time) (Machine, []Action) {
 	case m.Stage < Cutting:
 		m.Undo = why
 		return m.reversed().enter(Draining, now)
+	case now.Sub(m.Since) >= m.limit() && m.Stage == Draining:
+		return m.enter(Clearing, now)
 	case now.Sub(m.Since) >= m.limit():
-		return m.givenUp(why, now)
+		// If From cannot be made Active again, To is what the kernel has, and is left alone.
+		return m.rest(now, why)
 	}
 	m.Trial++
 	m.Next = now.Add(again)
@@ -240,15 +243,6 @@ func (m Machine) late(now time.Time) bool {
 // whatever progress a dataplane reports: the one that serves must follow its Services.
 func (m Machine) heldTooLong(now time.Time) bool {
 	return !m.Held.IsZero() && now.Sub(m.Held) >= maxHeld
-}
-
-// givenUp ends a stage without a way back that did not succeed in its time. If From
-// cannot be made Active again, To is what the kernel has, and is left alone.
-func (m Machine) givenUp(why string, now time.Time) (Machine, []Action) {
-	if m.Stage == Draining {
-		return m.enter(Clearing, now)
-	}
-	return m.rest(now, why)
 }
 
 func (m Machine) reset(why string, now time.Time) (Machine, []Action) {

@@ -130,17 +130,13 @@ func (r *Runner) Run(ctx context.Context) {
 		}
 		l.take(ctx, func(m Machine, now time.Time) (Machine, []Action) { return m.Step(e, now) })
 		if e.Kind == Ask {
-			l.taken()
+			// What was asked may have come to nothing: by the time it was taken in, the one that was
+			// wanted back was already being cleared away.
+			l.mu.Lock()
+			l.asked = nil
+			l.mu.Unlock()
 		}
 	}
-}
-
-// taken lets the next one Ask. What was asked may have come to nothing: by the time it was
-// taken in, the one that was wanted back was already being cleared away.
-func (r *Runner) taken() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.asked = nil
 }
 
 // A loop is the goroutine of Run, and the work it has given out.

@@ -5,6 +5,7 @@ package track
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -94,7 +95,10 @@ func (c *Cursor) take(rev uint64, failed []sdk.Failure) bool {
 	if c.fullSent {
 		c.full = false
 		clear(c.confirmed)
-		c.dropFailed()
+		maps.DeleteFunc(c.failed, func(name sdk.Name, _ failure) bool {
+			_, flying := c.flight[name]
+			return !flying // the Full does not name it any more
+		})
 	}
 	for _, name := range c.endFlight(rev, failed) {
 		if since, owed := c.owed[name]; owed {
@@ -160,15 +164,6 @@ func (c *Cursor) fail(name sdk.Name, value *sdk.Service, err error) {
 		c.t.warn(ServiceRefused, name.String(), fmt.Sprintf("the %s dataplane cannot serve it: %v", c.name, err))
 	} else {
 		c.t.warn(ServiceFailed, name.String(), fmt.Sprintf("the %s dataplane could not serve it, and will be asked again: %v", c.name, err))
-	}
-}
-
-// dropFailed forgets the failures of what a Full no longer names.
-func (c *Cursor) dropFailed() {
-	for name := range c.failed {
-		if _, flying := c.flight[name]; !flying {
-			delete(c.failed, name)
-		}
 	}
 }
 

@@ -130,11 +130,6 @@ func (o *owners) owner(svc *service, i int, f sdk.Frontend) (*service, int) {
 	return first.svc, first.port
 }
 
-func (o *owners) owns(svc *service, i int, f sdk.Frontend) bool {
-	owner, port := o.owner(svc, i, f)
-	return owner == svc && port == i
-}
-
 // lost says of the frontends of port i that are another's, whose they are.
 func (o *owners) lost(svc *service, i int) []reach.Problem {
 	var problems []reach.Problem
@@ -153,14 +148,6 @@ func (o *owners) healthPort(svc *service) uint16 {
 		return 0
 	}
 	return number
-}
-
-func (o *owners) lostHealthPort(svc *service) (reach.Problem, bool) {
-	if len(svc.ports) == 0 || svc.spec.HealthPort == 0 || o.healthPort(svc) != 0 {
-		return reach.Problem{}, false
-	}
-	c := healthPort(svc.spec.HealthPort)
-	return taken(c.String(), o.queues[c][0].svc), true
 }
 
 func taken(what string, owner *service) reach.Problem {

@@ -81,7 +81,7 @@ func (s *service) name(pf reach.PortFrontends) sdk.Name {
 // fit gives svc the frontends that it owns, says which it does not, and settles
 // it.
 func (t *Tracker) fit(svc *service) {
-	var taken []reach.Problem
+	var problems []reach.Problem
 	for i := range svc.ports {
 		p := &svc.ports[i]
 		p.owned = p.Frontends
@@ -89,14 +89,18 @@ func (t *Tracker) fit(svc *service) {
 		if len(lost) == 0 {
 			continue
 		}
-		taken = append(taken, lost...)
-		p.owned = slices.DeleteFunc(slices.Clone(p.Frontends), func(f sdk.Frontend) bool { return !t.owners.owns(svc, i, f) })
+		problems = append(problems, lost...)
+		p.owned = slices.DeleteFunc(slices.Clone(p.Frontends), func(f sdk.Frontend) bool {
+			owner, port := t.owners.owner(svc, i, f)
+			return owner != svc || port != i
+		})
 	}
-	if p, lost := t.owners.lostHealthPort(svc); lost {
-		taken = append(taken, p)
+	if len(svc.ports) > 0 && svc.spec.HealthPort != 0 && t.owners.healthPort(svc) == 0 {
+		c := healthPort(svc.spec.HealthPort)
+		problems = append(problems, taken(c.String(), t.owners.queues[c][0].svc))
 	}
-	t.warnNew(svc.key.String(), svc.taken, taken)
-	svc.taken = taken
+	t.warnNew(svc.key.String(), svc.taken, problems)
+	svc.taken = problems
 	t.settle(svc, 0)
 }
 

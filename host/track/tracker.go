@@ -201,7 +201,10 @@ func (t *Tracker) SetSlice(obj *discoveryv1.EndpointSlice) {
 		t.dropSlice(key)
 		return
 	}
-	owner := ownerOf(obj)
+	var owner Key // zero: the slice does not say
+	if name := obj.Labels[discoveryv1.LabelServiceName]; name != "" {
+		owner = Key{obj.Namespace, name}
+	}
 	t.nextSlice.Read(obj, t.facts.AllowLoopback)
 	s := t.slices[key]
 	if s != nil && s.owner() == owner && s.record.Equal(&t.nextSlice) {
@@ -221,15 +224,6 @@ func (t *Tracker) SetSlice(obj *discoveryv1.EndpointSlice) {
 	if s.service != nil && t.settle(s.service, before.Family|s.record.Family) {
 		t.triggered(obj)
 	}
-}
-
-// ownerOf returns the key of the Service that a slice says it belongs to; the zero Key
-// when it does not say.
-func ownerOf(obj *discoveryv1.EndpointSlice) Key {
-	if name := obj.Labels[discoveryv1.LabelServiceName]; name != "" {
-		return Key{obj.Namespace, name}
-	}
-	return Key{}
 }
 
 // owner returns the key of the Service that s was joined with.

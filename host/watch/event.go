@@ -3,6 +3,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -34,23 +35,19 @@ const (
 // EventsForbidden is the reason of the notice that events may not be written.
 const EventsForbidden = "EventsForbidden"
 
-// EventSettings say which node writes events.
-type EventSettings struct {
-	NodeName string // what an event without another object is about
-	Report   func(track.Notice)
-}
-
 // Events writes notices to the API server, where `kubectl describe` shows them
 // with the object they are about.
 type Events struct {
-	client   kubernetes.Interface
-	settings EventSettings
-	queue    chan track.Notice
+	client kubernetes.Interface
+	node   string // what an event without another object is about
+	report func(track.Notice)
+	queue  chan track.Notice
 }
 
-// NewEvents writes to the API server of client. Nothing is written before Run.
-func NewEvents(client kubernetes.Interface, s EventSettings) *Events {
-	return &Events{client: client, settings: s, queue: make(chan track.Notice, eventBurst)}
+// NewEvents writes to the API server of client, for the node of that name. Nothing is written
+// before Run.
+func NewEvents(client kubernetes.Interface, node string, report func(track.Notice)) *Events {
+	return &Events{client: client, node: node, report: report, queue: make(chan track.Notice, eventBurst)}
 }
 
 // Write has n written soon, or not at all: it never waits. It is safe for
@@ -75,7 +72,7 @@ func (e *Events) Run(ctx context.Context) error {
 			err := e.write(ctx, n)
 			if denied := apierrors.IsForbidden(err); denied && !forbidden {
 				forbidden = true
-				e.settings.Report(track.Notice{Warning: true, Reason: EventsForbidden, Object: e.settings.NodeName, Message: "we may not write events, so they are in the log only: grant create on events in the group events.k8s.io, as configs/kubernetes/rbac.yaml does"})
+				e.report(track.Notice{Warning: true, Reason: EventsForbidden, Object: e.node, Message: "we may not write events, so they are in the log only: grant create on events in the group events.k8s.io, as configs/kubernetes/rbac.yaml does"})
 			} else if err == nil {
 				forbidden = false
 			}
@@ -96,10 +93,7 @@ func (e *Events) write(ctx context.Context, n track.Notice) error {
 // event returns n as the API wants it.
 func (e *Events) event(n track.Notice, now time.Time) *eventsv1.Event {
 	about := e.about(n.Object)
-	namespace := about.Namespace
-	if namespace == "" {
-		namespace = metav1.NamespaceDefault // of what has none, by convention
-	}
+	namespace := cmp.Or(about.Namespace, metav1.NamespaceDefault) // of what has none, by convention
 	kind := corev1.EventTypeNormal
 	if n.Warning {
 		kind = corev1.EventTypeWarning
@@ -108,7 +102,7 @@ func (e *Events) event(n track.Notice, now time.Time) *eventsv1.Event {
 		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano())},
 		EventTime:           metav1.NewMicroTime(now),
 		ReportingController: "pointsman",
-		ReportingInstance:   e.settings.NodeName,
+		ReportingInstance:   e.node,
 		Action:              action,
 		Reason:              n.Reason,
 		Regarding:           about,
@@ -130,7 +124,7 @@ func (e *Events) about(text string) corev1.ObjectReference {
 	name, _, _ = strings.Cut(name, "/")
 	name, _, _ = strings.Cut(name, ":")
 	if !ok || namespace == "" || name == "" || strings.ContainsAny(namespace, " :.") {
-		return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: e.settings.NodeName, UID: types.UID(e.settings.NodeName)}
+		return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: e.node, UID: types.UID(e.node)}
 	}
 	return corev1.ObjectReference{APIVersion: version, Kind: kind, Namespace: namespace, Name: name}
 }

@@ -66,19 +66,15 @@ func parse(file string, data []byte, before map[sum]Manifest) (Manifest, map[sum
 			part = readDocument(doc.text, key, &aliased)
 		}
 		if len(part.Objects)+len(part.Faults) > 0 && aliased <= maxAliased {
-			now[key] = part.withoutValues()
+			kept := Manifest{Objects: slices.Clone(part.Objects), Faults: part.Faults}
+			for i := range kept.Objects {
+				kept.Objects[i].value = nil
+			}
+			now[key] = kept
 		}
 		m.add(part, file, doc.line)
 	}
 	return m.distinct(file), now
-}
-
-func (m Manifest) withoutValues() Manifest {
-	m.Objects = slices.Clone(m.Objects)
-	for i := range m.Objects {
-		m.Objects[i].value = nil
-	}
-	return m
 }
 
 // add appends part, whose lines count from line on.
