@@ -10,10 +10,11 @@ import (
 	"io"
 	"reflect"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/pointsman/pointsman/host/phrase"
 )
 
 // A reader goes through one file beside the definition of Host, and notes what
@@ -78,24 +79,10 @@ func (r *reader) document(data []byte) *yaml.Node {
 	return doc.Content[0]
 }
 
-var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
-
-// countedFromZero are the complaints for which the YAML parser gives one line
-// less than it means.
-var countedFromZero = regexp.MustCompile(`^did not find expected (node content|key|'-' indicator|',' or |<)`)
-
 // syntax notes what the YAML parser says, with its line where a line belongs.
 func (r *reader) syntax(err error) {
-	text := err.Error()
-	n := &yaml.Node{}
-	if m := yamlLine.FindStringSubmatch(text); m != nil {
-		n.Line, _ = strconv.Atoi(m[1])
-		text = text[len(m[0]):]
-		if countedFromZero.MatchString(text) {
-			n.Line++
-		}
-	}
-	r.bad(n, "", "is no YAML: "+strings.TrimPrefix(text, "yaml: "), "")
+	line, why := phrase.YAML(err)
+	r.bad(&yaml.Node{Line: line}, "", "is no YAML: "+why, "")
 }
 
 // ours reports whether the file is of the one kind that this version reads.

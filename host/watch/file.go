@@ -68,7 +68,6 @@ const (
 	gone
 )
 
-// onEvent notes an event.
 func (f *file) onEvent(e event, now time.Time, interval time.Duration) {
 	if e == touched && f.event == written {
 		e = written
@@ -117,7 +116,6 @@ func (f *file) complete(seen found, begun time.Time, interval time.Duration) boo
 	return !f.draft.since.IsZero() && f.draft.hash == seen.hash && begun.Sub(f.draft.since) >= f.gap(interval)
 }
 
-// accept makes content count.
 func (f *file) accept(name string, seen found) {
 	m, parts := parse(name, seen.data, f.parts)
 	before := f.objects

@@ -68,10 +68,11 @@ const maxKubeconfig = 16 << 20
 
 func load(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig != "" {
-		if _, err := bounded.ReadFileWithin(kubeconfig, maxKubeconfig, 5*time.Second); err != nil {
-			return nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
+		_, err := bounded.ReadFileWithin(kubeconfig, maxKubeconfig, 5*time.Second)
+		var config *rest.Config
+		if err == nil {
+			config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
 		}
-		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 		if err != nil {
 			return nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
 		}

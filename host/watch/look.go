@@ -88,14 +88,15 @@ func (f *FileSource) begin() {
 // check has everything looked at when the folder is another than the one watched.
 func (f *FileSource) check(now time.Time) bool {
 	l, ok := f.lists.Do(f.path, callTimeout, func() listing { return stat(f.path) })
+	if !ok {
+		l.err = errHung
+	}
 	f.folder.seen = now
-	if ok && l.err == nil && l.folder.same(f.folder) {
+	if l.err == nil && l.folder.same(f.folder) {
 		return true
 	}
 	f.full = now
-	if !ok {
-		f.unreadable(errHung)
-	} else if l.err != nil {
+	if l.err != nil {
 		f.unreadable(l.err)
 	}
 	return false
@@ -196,7 +197,6 @@ func (f *FileSource) ready(now time.Time) bool {
 	return true
 }
 
-// read looks at one file.
 func (f *FileSource) read(name string) {
 	file, begun := f.files[name], f.now()
 	file.news, file.looked = false, begun

@@ -78,15 +78,7 @@ func (id ID) forget(t *track.Tracker) {
 }
 
 // order returns the order in which kinds are passed on: the one in which the least is decided twice.
-func (k Kind) order() int {
-	switch k {
-	case Node:
-		return 0
-	case EndpointSlice:
-		return 1
-	}
-	return 2
-}
+func (k Kind) order() int { return slices.Index([]Kind{Node, EndpointSlice, Service}, k) }
 
 // nextMissed returns when the first of what is missed is removed; zero: nothing is missed.
 func (f *FileSource) nextMissed() (first time.Time) {

@@ -117,7 +117,6 @@ func (n *notifier) parse(data []byte) {
 const watched = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM |
 	unix.IN_DELETE | unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_EXCL_UNLINK | unix.IN_ONLYDIR
 
-// note notes one event.
 func (n *notifier) note(mask uint32, wd int, name string) {
 	switch {
 	case mask&unix.IN_Q_OVERFLOW != 0:

@@ -10,9 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -20,6 +18,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/pointsman/pointsman/host/phrase"
 )
 
 // A Manifest is what one file says.
@@ -119,20 +119,16 @@ type document struct {
 // documents cuts data before each line that begins a document.
 func documents(data []byte) []document {
 	var docs []document
-	start, startLine, line := 0, 0, 0
-	for at := 0; at < len(data); line++ {
-		end := len(data)
-		if i := bytes.IndexByte(data[at:], '\n'); i >= 0 {
-			end = at + i + 1
-		}
-		if at > start && separator(data[at:end]) {
+	start, startLine, at, line := 0, 0, 0, 0
+	for text := range bytes.Lines(data) {
+		if at > start && separator(text) {
 			if len(docs) > maxDocuments {
 				return docs // what is too much is not even listed
 			}
 			docs = append(docs, document{startLine, data[start:at]})
 			start, startLine = at, line
 		}
-		at = end
+		at, line = at+len(text), line+1
 	}
 	return append(docs, document{startLine, data[start:]})
 }
@@ -160,7 +156,8 @@ func readDocument(text []byte, key sum, aliased *int) Manifest {
 	switch err := yaml.NewDecoder(bytes.NewReader(text)).Decode(&doc); {
 	case errors.Is(err, io.EOF):
 	case err != nil:
-		r.syntax(err)
+		line, why := phrase.YAML(err)
+		r.fault(max(line, 1), "this is no YAML: %s", why)
 	case len(doc.Content) > 0:
 		r.read(doc.Content[0], "", "")
 	}
@@ -171,17 +168,6 @@ func readDocument(text []byte, key sum, aliased *int) Manifest {
 // on them: between two there is one of these.
 func separators(text []byte) int {
 	return bytes.Count(text, []byte{','}) + bytes.Count(text, []byte{':'}) + bytes.Count(text, []byte{'\n'})
-}
-
-var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
-
-// syntax takes the line out of yaml's own message.
-func (r *reader) syntax(err error) {
-	line := 1
-	if found := yamlLine.FindStringSubmatch(err.Error()); found != nil && found[1] != "" {
-		line, _ = strconv.Atoi(found[1])
-	}
-	r.fault(line, "this is no YAML: %s", yamlLine.ReplaceAllString(err.Error(), ""))
 }
 
 func (r *reader) fault(line int, format string, args ...any) {

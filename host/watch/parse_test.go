@@ -65,6 +65,7 @@ func TestFaults(t *testing.T) {
 	tests := []struct{ name, manifest, want string }{
 		{"no YAML", "a: b\nc\n d: e\n", "m.yaml:2: this is no YAML: "},
 		{"a tab", "a:\n\tb: c\n", "m.yaml:2: this is no YAML: found character that cannot start any token"},
+		{"a list without an end", "a: 1\nb: [1, 2\nc: 3\n", "m.yaml:2: this is no YAML: did not find expected ',' or ']'"},
 		{"no object", "- a\n- b\n", "m.yaml:1: here should be an object with apiVersion and kind"},
 		{"no kind", "metadata: {name: web}\n", "m.yaml:1: apiVersion or kind is missing"},
 		{"an old version", "apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\n", "m.yaml:1: EndpointSlice of discovery.k8s.io/v1beta1 is not known; write apiVersion: discovery.k8s.io/v1"},
