@@ -59,7 +59,15 @@ func (p *dataplane) serve(outer context.Context, life supervise.Life) error {
 	cursor := p.tracker.Cursor(life.Description)
 	defer cursor.Close()
 	cursor.Keep(p.quarantine.Names()...)
-	f, err := s.newFeed(cursor)
+	p.mu.Lock()
+	periods := p.periods
+	p.mu.Unlock()
+	f, err := feed.New(clock.RealClock{}, cursor, p.quarantine.Watch(s.remote), feed.Settings{
+		MinGap: periods.gap, Period: periods.retry, Retry: firstRetry,
+		Deadline: syncDeadline,
+		Gone:     s.remote.Exited(),
+		Hooks:    feed.Hooks{Acked: s.acked, Failed: s.failed},
+	})
 	if err != nil {
 		return err
 	}
@@ -80,19 +88,6 @@ func (p *dataplane) serve(outer context.Context, life supervise.Life) error {
 		return nil
 	}
 	return context.Cause(ctx)
-}
-
-func (s *session) newFeed(cursor *track.Cursor) (*feed.Feed, error) {
-	p := s.dataplane
-	p.mu.Lock()
-	periods := p.periods
-	p.mu.Unlock()
-	return feed.New(clock.RealClock{}, cursor, p.quarantine.Watch(s.remote), feed.Settings{
-		MinGap: periods.gap, Period: periods.retry, Retry: firstRetry,
-		Deadline: syncDeadline,
-		Gone:     s.remote.Exited(),
-		Hooks:    feed.Hooks{Acked: s.acked, Failed: s.failed},
-	})
 }
 
 // begin makes s the session of the dataplane. It is false for one that is being cleared
