@@ -202,42 +202,38 @@ func lists(list []sdk.Endpoint, addr netip.AddrPort) bool {
 // for our zone, likewise; else all. One endpoint without a hint switches hints
 // off, for then their writer has not seen it yet.
 func topology(all []candidate, here Here) func(candidate) bool {
-	nodes := newHints(here.Node, func(p Place) string { return p.NodeHints })
-	zones := newHints(here.Zone, func(p Place) string { return p.ZoneHints })
-	for _, c := range all {
-		if c.state&Ready != 0 {
-			nodes.see(c)
-			zones.see(c)
+	nodes := hints{here.Node, func(p Place) string { return p.NodeHints }}
+	zones := hints{here.Zone, func(p Place) string { return p.ZoneHints }}
+	for _, h := range []hints{nodes, zones} {
+		if h.hold(all) {
+			return h.name
 		}
-	}
-	switch {
-	case nodes.use():
-		return nodes.name
-	case zones.use():
-		return zones.name
 	}
 	return func(candidate) bool { return true }
 }
 
-// hints of one kind, and whether they hold for all.
+// hints are those of one kind.
 type hints struct {
-	me   string
-	of   func(Place) string
-	all  bool // none lacks them
-	mine bool // one is hinted for us
+	me string
+	of func(Place) string
 }
 
-func newHints(me string, of func(Place) string) *hints { return &hints{me: me, of: of, all: true} }
-
-func (h *hints) see(c candidate) {
-	h.all = h.all && h.of(c.place) != ""
-	h.mine = h.mine || h.name(c)
+// hold reports whether no ready endpoint lacks them, and one is hinted for us.
+func (h hints) hold(all []candidate) (mine bool) {
+	for _, c := range all {
+		if c.state&Ready == 0 {
+			continue
+		}
+		if h.me == "" || h.of(c.place) == "" {
+			return false
+		}
+		mine = mine || h.name(c)
+	}
+	return mine
 }
-
-func (h *hints) use() bool { return h.me != "" && h.all && h.mine }
 
 // name reports whether c is hinted for us.
-func (h *hints) name(c candidate) bool {
+func (h hints) name(c candidate) bool {
 	rest := h.of(c.place)
 	for rest != "" {
 		var one string
