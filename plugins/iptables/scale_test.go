@@ -17,6 +17,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/trace"
 )
 
 // most is how many of our rules a new connection may be held against in one table,
@@ -127,7 +128,7 @@ func fewRules(t *testing.T, node sdk.Node, services []sdk.Service, n int, random
 		pieces[svc.Name] = r.Desired
 	}
 	b.PutAll(pieces)
-	tracer := iptables.NewTracer(b.tables())
+	tracer := trace.New(b.tables())
 
 	worst, sum, packets := 0, 0, 0
 	probe := func(to netip.AddrPort) {
@@ -166,13 +167,13 @@ func fewRules(t *testing.T, node sdk.Node, services []sdk.Service, n int, random
 }
 
 // walked is how many rules a packet is held against in the table where most are.
-func walked(t *testing.T, tracer *iptables.Tracer, to netip.AddrPort, in string, node sdk.Node) int {
+func walked(t *testing.T, tracer *trace.Tracer, to netip.AddrPort, in string, node sdk.Node) int {
 	t.Helper()
 	from := netip.AddrPortFrom(v4(192<<24|2<<8|7), 40000)
 	if to.Addr().Is6() {
 		from = netip.AddrPortFrom(v6(7), 40000)
 	}
-	paths, err := tracer.Trace(iptables.Packet{Protocol: "tcp", From: from, To: to, In: in, Local: func(a netip.Addr) bool { return len(node.Addrs) > 0 && (a == node.Addrs[0] || a == node.Addrs[1]) }})
+	paths, err := tracer.Trace(trace.Packet{Protocol: "tcp", From: from, To: to, In: in, Local: func(a netip.Addr) bool { return len(node.Addrs) > 0 && (a == node.Addrs[0] || a == node.Addrs[1]) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +181,7 @@ func walked(t *testing.T, tracer *iptables.Tracer, to netip.AddrPort, in string,
 }
 
 // atService reports whether a packet has come to a Service's own chain.
-func atService(s iptables.Step) bool {
+func atService(s trace.Step) bool {
 	for _, stem := range []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-"} {
 		if strings.HasPrefix(s.Chain, stem) {
 			return true
@@ -198,8 +199,8 @@ func TestManyEndpoints(t *testing.T) {
 		svc.Cluster = append(svc.Cluster, sdk.Endpoint{Addr: netip.AddrPortFrom(v4(10<<24|180<<16|uint32(i)), 8080), OnNode: i%25 == 0})
 	}
 	node := sdk.Node{MasqueradeBit: 14}
-	tracer := iptables.NewTracer(tablesOf(sdk.IPv4, node, []sdk.Service{svc}).tables())
-	paths, err := tracer.Trace(iptables.Packet{Protocol: "tcp", From: netip.AddrPortFrom(v4(1), 1), To: svc.Frontends[0].Addr, In: "eth0", Local: func(netip.Addr) bool { return false }})
+	tracer := trace.New(tablesOf(sdk.IPv4, node, []sdk.Service{svc}).tables())
+	paths, err := tracer.Trace(trace.Packet{Protocol: "tcp", From: netip.AddrPortFrom(v4(1), 1), To: svc.Frontends[0].Addr, In: "eth0", Local: func(netip.Addr) bool { return false }})
 	if err != nil {
 		t.Fatal(err)
 	}

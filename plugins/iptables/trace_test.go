@@ -14,6 +14,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/test/trace"
 )
 
 // tablesOf is what the tables of family say when node serves services.
@@ -56,12 +57,12 @@ func (b *familyRules) next(changes map[sdk.Name]ruleset.Desired) ruleset.Plan {
 
 // packet is what p looks like to the tables of node. A caller on the node has no
 // interface; others come in by theirs.
-func packet(p sdktest.Packet, node sdk.Node) iptables.Packet {
+func packet(p sdktest.Packet, node sdk.Node) trace.Packet {
 	in := cmp.Or(p.Interface, "eth0")
 	if p.From.From == sdk.OnNode {
 		in = ""
 	}
-	return iptables.Packet{
+	return trace.Packet{
 		Protocol: p.Protocol.String(),
 		From:     netip.AddrPortFrom(p.From.Addr, 40000),
 		To:       p.To,
@@ -75,7 +76,7 @@ func packet(p sdktest.Packet, node sdk.Node) iptables.Packet {
 // outcome is what becomes of p, as the tables have it.
 func outcome(t *testing.T, tables iptables.Tables, p sdktest.Packet, node sdk.Node) sdktest.Outcome {
 	t.Helper()
-	paths, err := iptables.NewTracer(tables).Trace(packet(p, node))
+	paths, err := trace.New(tables).Trace(packet(p, node))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,9 +86,9 @@ func outcome(t *testing.T, tables iptables.Tables, p sdktest.Packet, node sdk.No
 	for _, path := range paths {
 		chance += path.Chance
 		switch {
-		case path.Verdict == iptables.Reject:
+		case path.Verdict == trace.Reject:
 			o.Verdict = sdk.Reject
-		case path.Verdict == iptables.Drop:
+		case path.Verdict == trace.Drop:
 			o.Verdict = sdk.Drop
 		case !path.Translated:
 			o.Unserved = true
@@ -127,7 +128,7 @@ func TestScenariosTraced(t *testing.T) {
 				got := outcome(t, tables[sdk.FamilyOf(p.To.Addr())], p, s.Node)
 				if !got.Equal(p.Want) {
 					t.Errorf("line %d, %s: found %s", p.Line, p.Text, got)
-					paths, _ := iptables.NewTracer(tables[sdk.FamilyOf(p.To.Addr())]).Trace(packet(p, s.Node))
+					paths, _ := trace.New(tables[sdk.FamilyOf(p.To.Addr())]).Trace(packet(p, s.Node))
 					t.Logf("%s", paths[0])
 				}
 			}

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/test/trace"
 )
 
 // A testbed sends packets through a fake: through its rules at each hook, and through
@@ -111,30 +111,30 @@ func (g *fakeTestbed) send(p sdktest.Packet) (sdktest.Answer, serviceKey, error)
 	local := func(a netip.Addr) bool {
 		return f.others[a] || f.ours[a] || a.IsLoopback() || p.From.From == sdk.OnNode && a == p.From.Addr
 	}
-	t := iptables.NewTracer(f.tables[of])
+	t := trace.New(f.tables[of])
 	t.Sets = f.member
-	packet := iptables.Packet{
+	packet := trace.Packet{
 		Protocol: p.Protocol.String(), From: netip.AddrPortFrom(p.From.Addr, 40000), To: p.To, Local: local, In: p.Interface,
 	}
 	if packet.In == "" && p.From.From != sdk.OnNode {
 		packet.In = "eth0"
 	}
-	way := []iptables.Hook{{Table: "mangle", Chain: "OUTPUT"}, {Table: "nat", Chain: "OUTPUT"}}
+	way := []trace.Hook{{Table: "mangle", Chain: "OUTPUT"}, {Table: "nat", Chain: "OUTPUT"}}
 	if packet.In != "" {
-		way = []iptables.Hook{{Table: "mangle", Chain: "PREROUTING"}, {Table: "nat", Chain: "PREROUTING"}}
+		way = []trace.Hook{{Table: "mangle", Chain: "PREROUTING"}, {Table: "nat", Chain: "PREROUTING"}}
 		if local(p.To.Addr()) {
-			way = append(way, iptables.Hook{Table: "mangle", Chain: "INPUT"}, iptables.Hook{Table: "filter", Chain: "INPUT"})
+			way = append(way, trace.Hook{Table: "mangle", Chain: "INPUT"}, trace.Hook{Table: "filter", Chain: "INPUT"})
 		} else {
-			way = append(way, iptables.Hook{Table: "filter", Chain: "FORWARD"})
+			way = append(way, trace.Hook{Table: "filter", Chain: "FORWARD"})
 		}
 	}
 	path, err := t.Pass(packet, way...)
 	switch {
 	case err != nil:
 		return sdktest.Answer{}, serviceKey{}, err
-	case path.Verdict == iptables.Drop:
+	case path.Verdict == trace.Drop:
 		return sdktest.Answer{Verdict: sdk.Drop}, serviceKey{}, nil
-	case path.Verdict == iptables.Reject, packet.In != "" && !local(p.To.Addr()):
+	case path.Verdict == trace.Reject, packet.In != "" && !local(p.To.Addr()):
 		return sdktest.Answer{Verdict: sdk.Reject}, serviceKey{}, nil
 	}
 	at, dest := f.choose(serviceKey{family: of, protocol: p.Protocol, addr: p.To}, serviceKey{family: of, mark: path.Mark}, p.From.Addr)
@@ -142,7 +142,7 @@ func (g *fakeTestbed) send(p sdktest.Packet) (sdktest.Answer, serviceKey, error)
 		return sdktest.Answer{Verdict: sdk.Reject}, at, nil
 	}
 	packet.To, packet.Mark = dest, path.Mark
-	path, err = t.Pass(packet, iptables.Hook{Table: "nat", Chain: "POSTROUTING"})
+	path, err = t.Pass(packet, trace.Hook{Table: "nat", Chain: "POSTROUTING"})
 	a := sdktest.Answer{Verdict: sdk.Forward, Endpoint: dest, Client: p.From.Addr}
 	if path.Masquerade {
 		a.Client = g.node.Addrs[slices.IndexFunc(g.node.Addrs, func(a netip.Addr) bool { return sdk.FamilyOf(a) == of })]
@@ -172,7 +172,7 @@ func (f *fake) choose(byAddr, byMark serviceKey, client netip.Addr) (serviceKey,
 }
 
 // member looks up in a set what of a packet its parts name.
-func (f *fake) member(set, parts string, p iptables.Packet) (uint32, bool) {
+func (f *fake) member(set, parts string, p trace.Packet) (uint32, bool) {
 	s := f.sets[set]
 	if s == nil {
 		panic("a rule speaks of a set that is not there: " + set)

@@ -13,6 +13,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/test/trace"
 )
 
 // A scene is what the rules are when node serves services, with sockets that
@@ -76,7 +77,7 @@ func (s *scene) tables(f sdk.Family, role sdk.Role) iptables.Tables {
 // for whom the door that was reached stands for.
 func (s *scene) send(t *testing.T, p sdktest.Packet, role sdk.Role) sdktest.Outcome {
 	t.Helper()
-	packet := iptables.Packet{
+	packet := trace.Packet{
 		Protocol: p.Protocol.String(), From: netip.AddrPortFrom(p.From.Addr, 40000), To: p.To, In: cmp.Or(p.Interface, "eth0"),
 		Local: func(a netip.Addr) bool {
 			return slices.Contains(s.node.Addrs, a) || a.IsLoopback() || p.From.From == sdk.OnNode && a == p.From.Addr
@@ -85,14 +86,14 @@ func (s *scene) send(t *testing.T, p sdktest.Packet, role sdk.Role) sdktest.Outc
 	if p.From.From == sdk.OnNode {
 		packet.In = ""
 	}
-	paths, err := iptables.NewTracer(s.tables(sdk.FamilyOf(p.To.Addr()), role)).Trace(packet)
+	paths, err := trace.New(s.tables(sdk.FamilyOf(p.To.Addr()), role)).Trace(packet)
 	if err != nil || len(paths) != 1 {
 		t.Fatalf("%s: %d ways, %v", p.Text, len(paths), err)
 	}
 	switch path := paths[0]; {
-	case path.Verdict == iptables.Reject:
+	case path.Verdict == trace.Reject:
 		return sdktest.Outcome{Verdict: sdk.Reject}
-	case path.Verdict == iptables.Drop:
+	case path.Verdict == trace.Drop:
 		return sdktest.Outcome{Verdict: sdk.Drop}
 	case !path.Translated:
 		return sdktest.Outcome{Unserved: true}

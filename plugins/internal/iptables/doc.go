@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package iptables has rules as values, for every dataplane that writes some: how
-// they are worded, handed to the kernel as one script, read back, and walked by a
-// packet without any kernel.
+// they are worded, handed to the kernel as one script, and read back.
 //
 //	Words("-d", addr, "-j DROP") ─▶ Rule ─▶ Script ─▶ Tool.Restore ─▶ kernel
 //	                                 ▲                                  │
-//	                Trace(packet) ───┴────── Read ◀──── Tool.Save ◀─────┘
+//	                                 └────── Read ◀──── Tool.Save ◀─────┘
 //
 // A Rule is text in iptables' own words, exactly as iptables-save prints it. So a
 // rule that we wrote and a rule that the kernel has are equal when their texts

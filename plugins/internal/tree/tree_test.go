@@ -14,6 +14,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/trace"
 )
 
 var root = iptables.ID{Table: "nat", Chain: "ROOT"}
@@ -104,11 +105,11 @@ func TestFewLooksAndFewChanges(t *testing.T) {
 			chains.follow(tr)
 			tables := iptables.Tables(chains)
 			tables[iptables.ID{Table: "nat", Chain: "PREROUTING"}] = []iptables.Rule{"-j ROOT"}
-			tracer := iptables.NewTracer(tables)
+			tracer := trace.New(tables)
 			most, touched := 0, 0
 			for i := 0; i < len(entries); i += 29 {
 				e := entries[i]
-				path, err := tracer.Pass(iptables.Packet{Protocol: "tcp", To: netip.AddrPortFrom(e.Key.Addr, 80), In: "eth0"}, iptables.Hook{Table: "nat", Chain: "PREROUTING"})
+				path, err := tracer.Pass(trace.Packet{Protocol: "tcp", To: netip.AddrPortFrom(e.Key.Addr, 80), In: "eth0"}, trace.Hook{Table: "nat", Chain: "PREROUTING"})
 				if err != nil || path.Steps[len(path.Steps)-1].Chain != e.Rule.Target() {
 					t.Fatalf("%s leads to %v, %v", e.Key.Addr, path, err)
 				}

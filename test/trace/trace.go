@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package iptables
+// Package trace walks packets through iptables' rules as the kernel would, without any kernel:
+// tests ask it where a packet goes, and how many rules it is held against.
+package trace
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"strconv"
 )
@@ -16,12 +19,34 @@ type Tracer struct {
 	// and the mark beside them. Nil: there are none.
 	Sets func(set, parts string, p Packet) (mark uint32, in bool)
 
-	tables  Tables
-	clauses map[Rule]clause
+	chain   func(Hook) (rules iter.Seq[string], there bool)
+	words   func(rule string) ([]string, error)
+	clauses map[string]clause
 }
 
-// NewTracer traces through t, which must not change meanwhile.
-func NewTracer(t Tables) *Tracer { return &Tracer{tables: t, clauses: make(map[Rule]clause)} }
+// A Rule is one of iptables', without its chain, that can be taken apart into words.
+type Rule interface {
+	~string
+	Fields() ([]string, error)
+}
+
+// New traces through tables: rules by table and chain.
+func New[ID ~struct{ Table, Chain string }, R Rule](tables map[ID][]R) *Tracer {
+	return &Tracer{
+		chain: func(at Hook) (iter.Seq[string], bool) {
+			rules, there := tables[ID(at)]
+			return func(yield func(string) bool) {
+				for _, r := range rules {
+					if !yield(string(r)) {
+						return
+					}
+				}
+			}, there
+		},
+		words:   func(rule string) ([]string, error) { return R(rule).Fields() },
+		clauses: make(map[string]clause),
+	}
+}
 
 // Trace follows p on every way that it can go.
 func (t *Tracer) Trace(p Packet) ([]Path, error) {
@@ -130,11 +155,11 @@ func (w *walk) chain(name string, depth int) (decided bool, err error) {
 	if depth >= deepest {
 		return false, fmt.Errorf("chain %s: more than %d chains deep, which nft does not take", name, deepest)
 	}
-	rules, ok := w.tracer.tables[ID{w.table, name}]
+	rules, ok := w.tracer.chain(Hook{w.table, name})
 	if !ok && depth > 0 {
 		return false, fmt.Errorf("there is no chain %s in table %s", name, w.table)
 	}
-	for _, r := range rules {
+	for r := range rules {
 		c, err := w.tracer.clause(r)
 		if err != nil {
 			return false, err
@@ -162,15 +187,20 @@ func (w *walk) chain(name string, depth int) (decided bool, err error) {
 	return false, nil
 }
 
-func (t *Tracer) clause(r Rule) (clause, error) {
+func (t *Tracer) clause(r string) (clause, error) {
 	if c, ok := t.clauses[r]; ok {
 		return c, nil
 	}
-	c, err := parse(r)
-	if err == nil {
-		t.clauses[r] = c
+	words, err := t.words(r)
+	if err != nil {
+		return clause{}, err
 	}
-	return c, err
+	c, err := parse(words)
+	if err != nil {
+		return clause{}, fmt.Errorf("rule %q: %w", r, err)
+	}
+	t.clauses[r] = c
+	return c, nil
 }
 
 func (w *walk) matches(c clause) bool {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package iptables
+package trace
 
 import (
 	"fmt"
@@ -36,15 +36,11 @@ type parser struct {
 	clause
 }
 
-func parse(r Rule) (clause, error) {
-	words, err := r.Fields()
-	if err != nil {
-		return clause{}, err
-	}
+func parse(words []string) (clause, error) {
 	p := parser{words: words}
 	for len(p.words) > 0 {
 		if err := p.option(p.next()); err != nil {
-			return clause{}, fmt.Errorf("rule %q: %w", string(r), err)
+			return clause{}, err
 		}
 	}
 	if p.recent.name != "" {

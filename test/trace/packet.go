@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package iptables
+package trace
 
 import (
 	"fmt"
@@ -54,7 +54,7 @@ type Path struct {
 // A Step is one rule that a packet was held against.
 type Step struct {
 	Hook, Table, Chain string
-	Rule               Rule
+	Rule               string
 	Matched            bool
 }
 
