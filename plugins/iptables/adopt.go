@@ -69,8 +69,8 @@ func (s *familyRules) keep(name sdk.Name) ruleset.Desired {
 // entryIn is the entry of t that rule r is, if it is one of the Service called name.
 // It is known by the chain it leads to, or by its comment.
 func entryIn(t *tree.Tree, r iptables.Rule, name sdk.Name) (tree.Entry, bool) {
-	about := strings.HasPrefix(r.Comment(), portName(name)+" ")
-	if !about && !strings.HasSuffix(r.Target(), "-"+hash(portName(name)+name.Protocol.String())) {
+	about := strings.HasPrefix(r.Comment(), iptables.Label(name)+" ")
+	if !about && !strings.HasSuffix(r.Target(), "-"+iptables.Hash(iptables.Label(name)+name.Protocol.String())) {
 		return tree.Entry{}, false
 	}
 	k, ok := caught(r, name.Family)

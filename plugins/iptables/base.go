@@ -3,12 +3,12 @@
 package iptables
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -36,7 +36,7 @@ func (s *familyRules) setNode(n nodeConfig) {
 // chains are the fixed ones. What the trees hang in has only its head or tail here.
 func (n nodeConfig) chains() []iptables.Chain {
 	fixed := []iptables.Chain{
-		{ID: nat(markOthers), Rules: n.others()},
+		{ID: nat(markOthers), Rules: masquerade.Others(n.node, n.family)},
 		{ID: filter(denied), Rules: []iptables.Rule{"-j DROP"}},
 		{ID: filter(forward), Rules: n.forward()},
 	}
@@ -53,33 +53,13 @@ func (n nodeConfig) localhostCount() []iptables.Rule {
 	if !n.localhost || !n.counted {
 		return nil
 	}
-	return []iptables.Rule{iptables.Words("-m conntrack --ctorigdst 127.0.0.0/8 -m mark --mark", bit(n.node), counted(localhostAccepted))}
-}
-
-// others masquerades callers of a ClusterIP that are no pods of the cluster, as far
-// as that can be told.
-func (n nodeConfig) others() []iptables.Rule {
-	pods := fromPods(n.node.Pods, n.family)
-	switch {
-	case n.node.MasqueradeAll:
-		return []iptables.Rule{"-j " + markMasq}
-	case len(pods) == 0:
-		return nil
-	}
-	var rules []iptables.Rule
-	for _, p := range pods {
-		rules = append(rules, iptables.Words(p, "-j RETURN"))
-	}
-	return append(rules, "-j "+markMasq)
+	return []iptables.Rule{iptables.Words("-m conntrack --ctorigdst 127.0.0.0/8 -m mark --mark", iptables.OneBit(n.node.MasqueradeBit), counted(localhostAccepted))}
 }
 
 // forward lets on their way what a FORWARD policy of DROP would stop. A packet
 // that conntrack cannot place would have its answer reset, so it goes first.
 func (n nodeConfig) forward() []iptables.Rule {
-	rules := []iptables.Rule{
-		iptables.Words(`-m comment --comment "kubernetes forwarding rules" -m mark --mark`, bit(n.node), "-j ACCEPT"),
-		`-m comment --comment "kubernetes forwarding conntrack rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT`,
-	}
+	rules := iptables.Forwarded(n.node)
 	if n.liberal {
 		return rules
 	}
@@ -95,18 +75,14 @@ func (n nodeConfig) forward() []iptables.Rule {
 // addresses better than we do, so a change of them needs no change here.
 func (n nodeConfig) toNode(chain string) []iptables.Rule {
 	var rules []iptables.Rule
-	loopback := netip.MustParsePrefix("127.0.0.0/8")
-	if n.family == sdk.IPv6 {
-		loopback = netip.MustParsePrefix("::1/128")
-	}
 	for _, p := range n.node.NodePorts {
 		if sdk.FamilyOf(p.Addr()) != n.family {
 			continue
 		}
 		if len(rules) == 0 && !n.localhost {
-			rules = append(rules, iptables.Words("-d", loopback, "-j RETURN"))
+			rules = append(rules, iptables.Words("-d", iptables.Loopback(n.family), "-j RETURN"))
 		}
-		rules = append(rules, iptables.Words(within(p), "-m addrtype --dst-type LOCAL -j", chain))
+		rules = append(rules, iptables.Words(iptables.To(p), "-m addrtype --dst-type LOCAL -j", chain))
 	}
 	if len(rules) == 0 {
 		return nil
@@ -121,14 +97,6 @@ func (n nodeConfig) notBound() []iptables.Rule {
 		rules = append(rules, iptables.Words("-d", p, "-j RETURN"))
 	}
 	return rules
-}
-
-// within is the words for packets that are sent into p.
-func within(p netip.Prefix) iptables.Rule {
-	if p.Bits() == 0 {
-		return ""
-	}
-	return iptables.Words("-d", p)
 }
 
 // jumps lead packets into our chains. Without them we catch nothing.
@@ -178,15 +146,6 @@ func (s *familyRules) present(jumps []iptables.Jump) []iptables.Jump {
 }
 
 const newFlows = `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j ` + services
-
-// mark marks a packet for masquerading, as markMasq does.
-func mark(n sdk.Node) iptables.Rule { return iptables.Words("-j MARK --set-xmark", bit(n)) }
-
-// bit is the mark, as value and mask.
-func bit(n sdk.Node) string {
-	b := uint32(1) << (n.MasqueradeBit & 31)
-	return fmt.Sprintf("%#x/%#x", b, b)
-}
 
 // comment puts text on a rule, where iptables-save would print it.
 func comment(r iptables.Rule, text string) iptables.Rule {

@@ -46,18 +46,24 @@ const (
 func nat(chain string) iptables.ID    { return iptables.ID{Table: "nat", Chain: chain} }
 func filter(chain string) iptables.ID { return iptables.ID{Table: "filter", Chain: chain} }
 
-func clusterChain(n sdk.Name) string  { return "KUBE-SVC-" + hash(portName(n)+n.Protocol.String()) }
-func localChain(n sdk.Name) string    { return "KUBE-SVL-" + hash(portName(n)+n.Protocol.String()) }
-func externalChain(n sdk.Name) string { return "KUBE-EXT-" + hash(portName(n)+n.Protocol.String()) }
+func clusterChain(n sdk.Name) string {
+	return "KUBE-SVC-" + iptables.Hash(iptables.Label(n)+n.Protocol.String())
+}
+func localChain(n sdk.Name) string {
+	return "KUBE-SVL-" + iptables.Hash(iptables.Label(n)+n.Protocol.String())
+}
+func externalChain(n sdk.Name) string {
+	return "KUBE-EXT-" + iptables.Hash(iptables.Label(n)+n.Protocol.String())
+}
 
 func endpointChain(n sdk.Name, ep netip.AddrPort) string {
-	return "KUBE-SEP-" + hash(portName(n)+n.Protocol.String()+ep.String())
+	return "KUBE-SEP-" + iptables.Hash(iptables.Label(n)+n.Protocol.String()+ep.String())
 }
 
 // sourcesChain lets in only some sources of f. A Service mostly has one such
 // frontend, and its chain has kube-proxy's name.
 func sourcesChain(svc sdk.Service, f sdk.Frontend) string {
-	text := portName(svc.Name) + svc.Name.Protocol.String()
+	text := iptables.Label(svc.Name) + svc.Name.Protocol.String()
 	for _, other := range svc.Frontends {
 		if len(other.Sources) == 0 {
 			continue
@@ -67,7 +73,7 @@ func sourcesChain(svc sdk.Service, f sdk.Frontend) string {
 		}
 		break
 	}
-	return "KUBE-FW-" + hash(text)
+	return "KUBE-FW-" + iptables.Hash(text)
 }
 
 // partChain is one of the parts that a long list of endpoints is divided into.
@@ -82,13 +88,3 @@ func stickyPart(chain string, i int) string {
 	n := strings.ToUpper(strconv.FormatInt(int64(i), 36))
 	return chain + "S0"[:max(0, 3-len(n))] + n
 }
-
-func portName(n sdk.Name) string {
-	if n.Port == "" {
-		return n.Namespace + "/" + n.Service
-	}
-	return n.Namespace + "/" + n.Service + ":" + n.Port
-}
-
-// hash is the part of a chain's name that kube-proxy makes of a Service port's.
-func hash(s string) string { return iptables.Hash(s) }

@@ -47,7 +47,7 @@ func (r *render) spread(svc sdk.Service, chain string, endpoints []sdk.Endpoint,
 // the tables.
 func named(svc sdk.Service, rules []iptables.Rule) []iptables.Rule {
 	if len(rules) > 0 {
-		rules[0] = comment(rules[0], portName(svc.Name))
+		rules[0] = comment(rules[0], iptables.Label(svc.Name))
 	}
 	return rules
 }
@@ -139,7 +139,7 @@ func (r *render) endpoint(svc sdk.Service, ep sdk.Endpoint) {
 	r.own[ep.Addr] = true
 	var rules []iptables.Rule
 	if svc.MayCallItself(ep) { // the answer must come back this way
-		rules = append(rules, iptables.Words("-s", ep.Addr.Addr(), mark(r.node)))
+		rules = append(rules, iptables.Words("-s", ep.Addr.Addr(), "-j MARK --set-xmark", iptables.OneBit(r.node.MasqueradeBit)))
 	}
 	var remember iptables.Rule
 	if svc.Affinity > 0 {

@@ -22,18 +22,10 @@ func (r *render) frontend(svc sdk.Service, f sdk.Frontend) {
 	case len(f.Sources) > 0:
 		r.catch(svc, f, unservedTree(f), why(svc, f, "has source ranges"), "-j", denied)
 	case len(svc.Cluster) == 0:
-		r.catch(svc, f, unservedTree(f), why(svc, f, "has no endpoints"), reject(svc))
+		r.catch(svc, f, unservedTree(f), why(svc, f, "has no endpoints"), iptables.Refused(svc.Name.Family))
 	case len(svc.Endpoints(f.Policy)) == 0:
 		r.catch(svc, f, unservedTree(f), why(svc, f, "has no local endpoints"), "-j DROP")
 	}
-}
-
-// reject answers at once that no endpoint is there.
-func reject(svc sdk.Service) string {
-	if svc.Name.Family == sdk.IPv6 {
-		return "-j REJECT --reject-with icmp6-port-unreachable"
-	}
-	return "-j REJECT --reject-with icmp-port-unreachable"
 }
 
 // answered reports whether any caller of f is sent on.
@@ -86,7 +78,7 @@ func (r *render) entrance(svc sdk.Service, f sdk.Frontend) string {
 	id := nat(sourcesChain(svc, f))
 	var rules []iptables.Rule
 	for _, source := range f.Sources {
-		rules = append(rules, iptables.Words(from(source), "-j", target(svc, f)))
+		rules = append(rules, iptables.Words(iptables.From(source), "-j", target(svc, f)))
 	}
 	r.chain(id, rules...)
 	return id.Chain
@@ -98,7 +90,7 @@ func (r *render) denySources(svc sdk.Service, f sdk.Frontend) {
 	id := filter(sourcesChain(svc, f))
 	var rules []iptables.Rule
 	for _, source := range f.Sources {
-		rules = append(rules, iptables.Words(from(source), reject(svc)))
+		rules = append(rules, iptables.Words(iptables.From(source), iptables.Refused(svc.Name.Family)))
 	}
 	r.chain(id, append(rules, iptables.Words("-j", denied))...)
 	r.catch(svc, f, unservedTree(f), why(svc, f, "has no endpoints"), "-j", id.Chain)

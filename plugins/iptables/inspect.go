@@ -40,7 +40,7 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 
 // label is how comments name a frontend: "ns1/web:http node-port local".
 func label(n sdk.Name, f sdk.Frontend) string {
-	text := portName(n) + " " + f.Kind.String()
+	text := iptables.Label(n) + " " + f.Kind.String()
 	if f.Policy == sdk.Local {
 		text += " local"
 	}
@@ -63,13 +63,7 @@ func labelled(text string) (name sdk.Name, f sdk.Frontend, ok bool) {
 	if len(words) > 2 && words[2] == "local" {
 		f.Policy = sdk.Local
 	}
-	return parsePortName(words[0]), f, f.Kind != 0
-}
-
-func parsePortName(s string) sdk.Name {
-	s, port, _ := strings.Cut(s, ":")
-	namespace, service, _ := strings.Cut(s, "/")
-	return sdk.Name{Namespace: namespace, Service: service, Port: port}
+	return iptables.Labelled(words[0]), f, f.Kind != 0
 }
 
 // served are the frontends that tables serve, in order.
@@ -147,7 +141,7 @@ func (r *reading) entry(rule iptables.Rule) {
 func (r *reading) owner(chain string) sdk.Name {
 	for _, rule := range r.tables[nat(chain)] {
 		if text := rule.Comment(); text != "" {
-			return parsePortName(text)
+			return iptables.Labelled(text)
 		}
 	}
 	return sdk.Name{}
@@ -173,7 +167,7 @@ func (r *reading) endpoints(found []netip.AddrPort, has map[netip.AddrPort]bool,
 
 // caught is what packets rule catches: those to one port, and mostly one address.
 func caught(rule iptables.Rule, family sdk.Family) (tree.Key, bool) {
-	k := tree.Key{Addr: unspecified(family)}
+	k := tree.Key{Addr: iptables.Unspecified(family)}
 	before := ""
 	for word := range rule.All() {
 		switch before {
@@ -184,7 +178,7 @@ func caught(rule iptables.Rule, family sdk.Family) (tree.Key, bool) {
 			}
 			k.Addr = prefix.Addr()
 		case "-p":
-			k.Protocol = protocolOf(word)
+			k.Protocol = iptables.ProtocolCalled(word)
 		case "--dport":
 			port, err := strconv.ParseUint(word, 10, 16)
 			if err != nil {
@@ -195,20 +189,4 @@ func caught(rule iptables.Rule, family sdk.Family) (tree.Key, bool) {
 		before = word
 	}
 	return k, k.Port != 0 && k.Protocol != 0
-}
-
-func protocolOf(word string) sdk.Protocol {
-	for _, p := range []sdk.Protocol{sdk.TCP, sdk.UDP, sdk.SCTP} {
-		if p.String() == word {
-			return p
-		}
-	}
-	return 0
-}
-
-func unspecified(f sdk.Family) netip.Addr {
-	if f == sdk.IPv6 {
-		return netip.IPv6Unspecified()
-	}
-	return netip.IPv4Unspecified()
 }

@@ -25,13 +25,13 @@ func likeKubeProxy(n, endpoints, part int) []string {
 		var chains, rules strings.Builder
 		for i := from; i < min(n, from+part); i++ {
 			name := sdk.Name{Namespace: "ns", Service: fmt.Sprint("s", i), Port: "http", Protocol: sdk.TCP, Family: sdk.IPv4}
-			comment := `-m comment --comment "` + portName(name)
+			comment := `-m comment --comment "` + iptables.Label(name)
 			svc := clusterChain(name)
 			fmt.Fprintf(&chains, ":%s - [0:0]\n", svc)
 			fmt.Fprintf(&rules, "-A KUBE-SERVICES -d %s/32 -p tcp %s cluster IP\" -m tcp --dport 80 -j %s\n", v4(base+uint32(i)), comment, svc)
 			for e := range endpoints {
 				ep := fmt.Sprintf("%s:8080", v4(10<<24|128<<16+uint32(i*endpoints+e)))
-				sep := "KUBE-SEP-" + hash(portName(name)+"tcp"+ep)
+				sep := "KUBE-SEP-" + iptables.Hash(iptables.Label(name)+"tcp"+ep)
 				fmt.Fprintf(&chains, ":%s - [0:0]\n", sep)
 				fmt.Fprintf(&rules, "-A %s %s -> %s\" -m statistic --mode random --probability 0.1 -j %s\n", svc, comment, ep, sep)
 				fmt.Fprintf(&rules, "-A %s -p tcp %s\" -m tcp -j DNAT --to-destination %s\n", sep, comment, ep)

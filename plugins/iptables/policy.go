@@ -4,7 +4,6 @@ package iptables
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -23,7 +22,7 @@ func (r *render) external(svc sdk.Service, policy sdk.Policy) {
 		return
 	}
 	var rules []iptables.Rule
-	for _, pods := range fromPods(r.node.Pods, svc.Name.Family) {
+	for _, pods := range iptables.FromPods(r.node.Pods, svc.Name.Family) {
 		rules = append(rules, iptables.Words(pods, "-j", all))
 	}
 	rules = append(rules,
@@ -52,7 +51,7 @@ func entryChain(svc sdk.Service, policy sdk.Policy) string {
 	if policies := externalPolicies(svc); len(policies) == 0 || policies[0] == policy {
 		return externalChain(svc.Name)
 	}
-	return "KUBE-EXT-" + hash(portName(svc.Name)+svc.Name.Protocol.String()+policy.String())
+	return "KUBE-EXT-" + iptables.Hash(iptables.Label(svc.Name)+svc.Name.Protocol.String()+policy.String())
 }
 
 // masquerade decides, for callers of the ClusterIPs that have policy, whose
@@ -72,33 +71,6 @@ func (r *render) masquerade(svc sdk.Service, policy sdk.Policy) []iptables.Rule 
 func to(svc sdk.Service, f sdk.Frontend) iptables.Rule {
 	p := svc.Name.Protocol.String()
 	return iptables.Words("-d", f.Addr.Addr(), "-p", p, "-m", p, "--dport", f.Addr.Port())
-}
-
-// from is the words for packets that come from source; iptables has none for
-// "anywhere".
-func from(source netip.Prefix) iptables.Rule {
-	if source.Bits() == 0 {
-		return ""
-	}
-	return iptables.Words("-s", source)
-}
-
-// fromPods are the words for packets that pods of this node send, one for each way
-// to be one.
-func fromPods(pods sdk.Pods, family sdk.Family) []iptables.Rule {
-	switch {
-	case pods.Bridge != "":
-		return []iptables.Rule{iptables.Words("-i", iptables.Interface(pods.Bridge))}
-	case pods.InterfacePrefix != "":
-		return []iptables.Rule{iptables.Words("-i", iptables.Interface(pods.InterfacePrefix+"+"))}
-	}
-	var rules []iptables.Rule
-	for _, c := range pods.CIDRs {
-		if sdk.FamilyOf(c.Addr()) == family {
-			rules = append(rules, from(c))
-		}
-	}
-	return rules
 }
 
 // longestName is how many bytes the kernel's name of an interface may have.

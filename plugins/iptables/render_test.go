@@ -51,7 +51,7 @@ func (s strange) services() (sdk.Node, []sdk.Service) {
 			svc := service(i,
 				sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(own, port)},
 				sdk.Frontend{Kind: sdk.LoadBalancer, Policy: sdk.Local, Addr: netip.AddrPortFrom(own.Next().Next().Next(), port)},
-				sdk.Frontend{Kind: sdk.NodePort, Policy: sdk.Local, Addr: netip.AddrPortFrom(unspecified(sdk.FamilyOf(own)), port)})
+				sdk.Frontend{Kind: sdk.NodePort, Policy: sdk.Local, Addr: netip.AddrPortFrom(iptables.Unspecified(sdk.FamilyOf(own)), port)})
 			svc.Name.Namespace, svc.Name.Service, svc.Name.Port, svc.Name.Protocol = s.namespace, s.service, s.port, protocol
 			svc.Affinity = time.Duration(s.affinity) * time.Second
 			if s.shape&2 != 0 {

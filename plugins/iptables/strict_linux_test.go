@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
@@ -90,7 +91,7 @@ func strictScenario(k kernel, g *netns.Testbed) sdktest.Scenario {
 	} {
 		svc := sdk.Service{
 			Name:       sdk.Name{Namespace: "ns1", Service: "strict", Protocol: sdk.TCP, Family: family},
-			Frontends:  []sdk.Frontend{{Kind: sdk.NodePort, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(unspecified(family), 30080)}},
+			Frontends:  []sdk.Frontend{{Kind: sdk.NodePort, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(iptables.Unspecified(family), 30080)}},
 			Cluster:    []sdk.Endpoint{{Addr: ep}},
 			HealthPort: healthPort,
 		}

@@ -4,9 +4,9 @@ package ipvs
 
 import (
 	"fmt"
-	"net/netip"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -17,14 +17,11 @@ func (n nodeConfig) chains() []iptables.Chain {
 		{ID: mangle(near), Rules: n.near()},
 		{ID: nat(wayIn), Rules: n.services()},
 		{ID: nat(nodePorts), Rules: n.nodePorts()},
-		{ID: nat(notPod), Rules: n.notPod()},
+		{ID: nat(notPod), Rules: masquerade.Others(n.node, n.family)},
 		{ID: nat(postrouting), Rules: n.postrouting()},
 		{ID: filter(guard), Rules: n.guard()},
 		{ID: filter(health), Rules: words("-p tcp", n.in(healthPorts, "dst"), "-j ACCEPT")},
-		{ID: filter(forward), Rules: []iptables.Rule{
-			iptables.Words(`-m comment --comment "kubernetes forwarding rules" -m mark --mark`, n.bit(), "-j ACCEPT"),
-			`-m comment --comment "kubernetes forwarding conntrack rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT`,
-		}},
+		{ID: filter(forward), Rules: iptables.Forwarded(n.node)},
 	}
 }
 
@@ -47,7 +44,7 @@ func (n nodeConfig) denied() []iptables.Rule {
 		iptables.Words(n.in(noneNear, "dst,dst"), "-j DROP"),
 		iptables.Words(n.notIn(noneNearOuter, "dst,dst"), "-j RETURN"),
 	}
-	for _, pods := range n.fromPods() {
+	for _, pods := range iptables.FromPods(n.node.Pods, n.family) {
 		rules = append(rules, iptables.Words(pods, "-j RETURN"))
 	}
 	return append(rules, "-m addrtype --src-type LOCAL -j RETURN", "-j DROP")
@@ -58,7 +55,7 @@ func (n nodeConfig) denied() []iptables.Rule {
 func (n nodeConfig) near() []iptables.Rule {
 	mark := fmt.Sprintf("-j SET --map-set %s dst,dst --map-mark", nearMarks.in(n.family))
 	var rules []iptables.Rule
-	for _, pods := range n.fromPods() {
+	for _, pods := range iptables.FromPods(n.node.Pods, n.family) {
 		rules = append(rules, iptables.Words(pods, mark))
 	}
 	return append(rules, iptables.Words("-m addrtype --src-type LOCAL", mark))
@@ -68,7 +65,7 @@ func (n nodeConfig) near() []iptables.Rule {
 // is sent to a Service: no other program shall translate it.
 func (n nodeConfig) services() []iptables.Rule {
 	rules := []iptables.Rule{
-		iptables.Words("-s", n.loopback(), "-j RETURN"),
+		iptables.Words("-s", iptables.Loopback(n.family), "-j RETURN"),
 		iptables.Words(n.in(loadBalancersLocal, "dst,dst"), "-j ACCEPT"),
 		iptables.Words(n.in(externalIPsLocal, "dst,dst"), "-j ACCEPT"),
 		iptables.Words(n.in(loadBalancers, "dst,dst"), "-j", markMasq),
@@ -80,18 +77,10 @@ func (n nodeConfig) services() []iptables.Rule {
 	}
 	for _, p := range n.node.NodePorts {
 		if sdk.FamilyOf(p.Addr()) == n.family {
-			rules = append(rules, iptables.Words(within(p), n.notIn(bound, "dst"), "-m addrtype --dst-type LOCAL -j", nodePorts))
+			rules = append(rules, iptables.Words(iptables.To(p), n.notIn(bound, "dst"), "-m addrtype --dst-type LOCAL -j", nodePorts))
 		}
 	}
 	return rules
-}
-
-// within is the words for packets that are sent into p.
-func within(p netip.Prefix) iptables.Rule {
-	if p.Bits() == 0 {
-		return ""
-	}
-	return iptables.Words("-d", p)
 }
 
 // nodePorts marks all callers of node ports, but for those under the Local policy.
@@ -110,23 +99,6 @@ func (n nodeConfig) nodePorts() []iptables.Rule {
 	return rules
 }
 
-// notPod marks callers of a ClusterIP that are no pods of this node, as far as that
-// can be told.
-func (n nodeConfig) notPod() []iptables.Rule {
-	pods := n.fromPods()
-	switch {
-	case n.node.MasqueradeAll:
-		return words("-j", markMasq)
-	case len(pods) == 0:
-		return nil
-	}
-	var rules []iptables.Rule
-	for _, p := range pods {
-		rules = append(rules, iptables.Words(p, "-j RETURN"))
-	}
-	return append(rules, iptables.Words("-j", markMasq))
-}
-
 // postrouting hides the caller: from itself; where a Local frontend was called from
 // the node; and where the kernel chose an address of a Service as the node's own, for it
 // has that address too. Where a mark says so, what all dataplanes share does it. An endpoint on loopback can answer
@@ -135,7 +107,7 @@ func (n nodeConfig) postrouting() []iptables.Rule {
 	return []iptables.Rule{
 		iptables.Words(n.in(loopBack, "dst,dst,src"), "-j MASQUERADE --random-fully"),
 		iptables.Words("-m mark --mark", fmt.Sprintf("%#x/%#x", n.tag(), tagMask), "-m addrtype --src-type LOCAL -j MASQUERADE --random-fully"),
-		iptables.Words("! -d", n.loopback(), n.in(bound, "src"), n.notIn(bound, "dst"), "-j MASQUERADE --random-fully"),
+		iptables.Words("! -d", iptables.Loopback(n.family), n.in(bound, "src"), n.notIn(bound, "dst"), "-j MASQUERADE --random-fully"),
 	}
 }
 
@@ -143,9 +115,9 @@ func (n nodeConfig) postrouting() []iptables.Rule {
 // a Service at another port. Whether such an address is alive may be asked, and whether
 // a Service is: some load balancers ask by its own address.
 func (n nodeConfig) guard() []iptables.Rule {
-	icmp, reject := "icmp", "icmp-port-unreachable"
+	icmp := "icmp"
 	if n.family == sdk.IPv6 {
-		icmp, reject = "ipv6-icmp", "icmp6-port-unreachable"
+		icmp = "ipv6-icmp"
 	}
 	rules := []iptables.Rule{
 		iptables.Words(n.notIn(bound, "dst"), "-j RETURN"),
@@ -155,39 +127,7 @@ func (n nodeConfig) guard() []iptables.Rule {
 	for _, s := range []set{clusterIPs, loadBalancers, externalIPs, externalIPsLocal} {
 		rules = append(rules, iptables.Words(n.in(s, "dst,dst"), "-j RETURN"))
 	}
-	return append(rules, iptables.Words("-m conntrack --ctstate NEW -j REJECT --reject-with", reject))
-}
-
-func (n nodeConfig) loopback() netip.Prefix {
-	if n.family == sdk.IPv6 {
-		return netip.MustParsePrefix("::1/128")
-	}
-	return netip.MustParsePrefix("127.0.0.0/8")
-}
-
-// fromPods are the words for packets that pods of this node send, one for each way
-// to be one.
-func (n nodeConfig) fromPods() []iptables.Rule {
-	pods := n.node.Pods
-	switch {
-	case pods.Bridge != "":
-		return words("-i", iptables.Interface(pods.Bridge))
-	case pods.InterfacePrefix != "":
-		return words("-i", iptables.Interface(pods.InterfacePrefix+"+"))
-	}
-	var rules []iptables.Rule
-	for _, c := range pods.CIDRs {
-		if sdk.FamilyOf(c.Addr()) == n.family {
-			rules = append(rules, iptables.Words("-s", c))
-		}
-	}
-	return rules
-}
-
-// bit is the mark that means "masquerade this", as value and mask.
-func (n nodeConfig) bit() string {
-	b := uint32(1) << (n.node.MasqueradeBit & 31)
-	return fmt.Sprintf("%#x/%#x", b, b)
+	return append(rules, iptables.Words("-m conntrack --ctstate NEW", iptables.Refused(n.family)))
 }
 
 // permanent are the jumps that stand in every role: they catch nothing while no address is

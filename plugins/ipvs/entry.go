@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -78,7 +79,7 @@ func parseEntry(s set, f sdk.Family, text string) (entry, error) {
 		return e, err
 	}
 	protocol, port, _ := strings.Cut(parts[1], ":")
-	e.protocol = protocolCalled(protocol)
+	e.protocol = iptables.ProtocolCalled(protocol)
 	if err := e.setPort(port); err != nil {
 		return e, err
 	}
@@ -105,15 +106,6 @@ func (e *entry) setFrom(text string) (err error) {
 }
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
-
-func protocolCalled(name string) sdk.Protocol {
-	for _, p := range []sdk.Protocol{sdk.TCP, sdk.UDP, sdk.SCTP} {
-		if p.String() == name {
-			return p
-		}
-	}
-	return 0
-}
 
 func compareEntries(a, b entry) int {
 	return cmp.Or(

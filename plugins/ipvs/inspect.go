@@ -89,7 +89,7 @@ func (v *view) served(e entry, n note) (sdk.Served, bool) {
 	}
 	at := e.key()
 	if kind == sdk.NodePort && !strings.Contains(n.comment, " "+sdk.NodePort.String()) {
-		f.Addr = netip.AddrPortFrom(everywhere(e.family), e.port)
+		f.Addr = netip.AddrPortFrom(iptables.Unspecified(e.family), e.port)
 		at = v.nodePort(e.family, protocol, e.port)
 	}
 	return sdk.Served{Name: name, Frontend: f, Endpoints: v.endpoints(at)}, true
@@ -144,11 +144,4 @@ func (v *view) endpoints(at serviceKey) []netip.AddrPort {
 		})
 	}
 	return dests
-}
-
-func everywhere(f sdk.Family) netip.Addr {
-	if f == sdk.IPv6 {
-		return netip.IPv6Unspecified()
-	}
-	return netip.IPv4Unspecified()
 }

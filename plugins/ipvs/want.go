@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -61,7 +62,7 @@ func (n nodeConfig) want(svc sdk.Service, mark uint32) (desired, error) {
 	if !slices.Contains(schedulers, r.scheduling.scheduler) {
 		return desired{}, &sdk.Refusal{Field: schedulerHint, Why: fmt.Sprintf("the kernel has no scheduler %q", r.scheduling.scheduler), Try: "one of " + strings.Join(schedulers, ", ")}
 	}
-	if strings.ContainsFunc(label(svc.Name), unfit) {
+	if strings.ContainsFunc(iptables.Label(svc.Name), unfit) {
 		return desired{}, &sdk.Refusal{Field: "name", Why: fmt.Sprintf("%q cannot be noted in a set", svc.Name)}
 	}
 	for _, f := range svc.Frontends {
@@ -169,14 +170,14 @@ func (r *render) serve(f sdk.Frontend) spec {
 // virtual service that has all endpoints.
 func (r *render) led(p spec, f sdk.Frontend, at netip.AddrPort) {
 	if f.External() && f.Policy == sdk.Local {
-		p.entries[r.entry(nearMarks, at)] = note{comment: label(r.svc.Name), mark: r.mark}
+		p.entries[r.entry(nearMarks, at)] = note{comment: iptables.Label(r.svc.Name), mark: r.mark}
 	}
 }
 
 // verdicts notes callers that must get no answer, not even a refusal: those that may not
 // call, and those that may but find no endpoint near.
 func (r *render) verdicts(p spec, f sdk.Frontend, at netip.AddrPort) {
-	whose := note{comment: label(r.svc.Name)}
+	whose := note{comment: iptables.Label(r.svc.Name)}
 	if len(f.Sources) > 0 {
 		p.entries[r.entry(restricted, at)] = whose
 	}
@@ -265,18 +266,9 @@ func addrs(list []sdk.Endpoint) []netip.AddrPort {
 	return all
 }
 
-// label is how an entry names its Service: "ns1/web:http". The protocol and the family
-// are the entry's own.
-func label(n sdk.Name) string {
-	if n.Port == "" {
-		return n.Namespace + "/" + n.Service
-	}
-	return n.Namespace + "/" + n.Service + ":" + n.Port
-}
-
 // comment names the Service of a frontend, and says what its set does not.
 func comment(n sdk.Name, f sdk.Frontend) string {
-	text := label(n)
+	text := iptables.Label(n)
 	if f.Kind == sdk.NodePort && !f.Addr.Addr().IsUnspecified() {
 		text += " " + f.Kind.String()
 	}
@@ -286,12 +278,12 @@ func comment(n sdk.Name, f sdk.Frontend) string {
 	return text
 }
 
-// labelled is the way back from label, of a comment that may say more.
+// labelled is the Service that a comment names, which may say more.
 func labelled(comment string, p sdk.Protocol, f sdk.Family) (sdk.Name, bool) {
 	text, _, _ := strings.Cut(comment, " ")
-	namespace, rest, ok := strings.Cut(text, "/")
-	service, port, _ := strings.Cut(rest, ":")
-	return sdk.Name{Namespace: namespace, Service: service, Port: port, Protocol: p, Family: f}, ok && service != ""
+	name := iptables.Labelled(text)
+	name.Protocol, name.Family = p, f
+	return name, name.Service != ""
 }
 
 // unfit reports whether a set's note cannot hold r.

@@ -65,11 +65,11 @@ func (c catch) lead(d *ruleset.Desired) {
 func (c catch) turnAway(d *ruleset.Desired) {
 	switch {
 	case len(c.service.Cluster) == 0 && len(c.frontend.Sources) == 0:
-		c.enter(d, turnsPortal, turnsPort, c.node.rejected())
+		c.enter(d, turnsPortal, turnsPort, iptables.Refused(c.node.family))
 	case len(c.service.Cluster) == 0:
 		own := c.own("filter")
 		for _, source := range c.sources() {
-			own.Rules = append(own.Rules, source.rule(c.node.rejected()))
+			own.Rules = append(own.Rules, source.rule(iptables.Refused(c.node.family)))
 		}
 		own.Rules = append(own.Rules, "-j DROP")
 		d.Chains = append(d.Chains, own)
@@ -146,7 +146,7 @@ func (c catch) enter(d *ruleset.Desired, portal, port int, action iptables.Rule)
 	name := c.service.Name
 	d.Entries = append(d.Entries, ruleset.Entry{In: in, Entry: tree.Entry{
 		Key:    tree.Key{Addr: c.frontend.Addr.Addr(), Protocol: name.Protocol, Port: c.frontend.Addr.Port()},
-		Rule:   iptables.Words("-m comment --comment", label(name), action),
+		Rule:   iptables.Words("-m comment --comment", iptables.Text(iptables.Label(name)), action),
 		Behind: 3, // a chain of its own, and two that all share
 		Owner:  name,
 	}})
@@ -173,15 +173,6 @@ func (c catch) sources() []match {
 		}
 	}
 	return all
-}
-
-// label is a Service as operators write it.
-func label(n sdk.Name) iptables.Text {
-	text := n.Namespace + "/" + n.Service
-	if n.Port != "" {
-		text += ":" + n.Port
-	}
-	return iptables.Text(text)
 }
 
 // guard accepts at a socket of ours what rules led there, and nothing else.

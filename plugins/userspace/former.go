@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
@@ -42,18 +43,11 @@ func (r *redirected) forgetFormer(ctx context.Context) {
 		return
 	}
 	for _, port := range r.former {
-		at := netip.AddrPortFrom(unspecified(r.family), port)
+		at := netip.AddrPortFrom(iptables.Unspecified(r.family), port)
 		if port != 0 && relay.Probe(ctx, sdk.TCP, at) != nil {
 			return
 		}
 	}
 	r.forgetFailed(r.former)
 	r.former = relay.Ports{}
-}
-
-func unspecified(f sdk.Family) netip.Addr {
-	if f == sdk.IPv6 {
-		return netip.IPv6Unspecified()
-	}
-	return netip.IPv4Unspecified()
 }

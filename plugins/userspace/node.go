@@ -79,7 +79,7 @@ func (n *nodeConfig) chains() []iptables.Chain {
 		{ID: ownSocket, Rules: append(n.awaited(),
 			"-m conntrack --ctstate DNAT -j ACCEPT",
 			"-p tcp -j REJECT --reject-with tcp-reset",
-			iptables.Words(n.rejected()),
+			iptables.Refused(n.family),
 		)},
 		{ID: deny, Rules: append([]iptables.Rule{
 			"-m conntrack --ctstate DNAT -j RETURN",
@@ -165,14 +165,6 @@ func (n *nodeConfig) door(how string, from sdk.Origin) []iptables.Rule {
 		return []iptables.Rule{iptables.Words("-p tcp", how, port)}
 	}
 	return []iptables.Rule{iptables.Words("-p tcp", how, netip.AddrPortFrom(n.to, port))}
-}
-
-// rejected is what turns a client away at once.
-func (n *nodeConfig) rejected() iptables.Rule {
-	if n.family == sdk.IPv6 {
-		return "-j REJECT --reject-with icmp6-port-unreachable"
-	}
-	return "-j REJECT --reject-with icmp-port-unreachable"
 }
 
 // jumps lead packets into our chains. The guard of our sockets is there in every

@@ -22,8 +22,10 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
 )
 
 // Mark is the chain that marks packets: what "-j" leads to.
@@ -51,16 +53,33 @@ func Concerns(id iptables.ID) bool {
 
 // Chains are the object's chains, for a mark of one bit: its number.
 func Chains(bit uint8) []iptables.Chain {
-	value := uint32(1) << (bit & 31)
-	masked := fmt.Sprintf("%#x/%#x", value, value)
+	masked := iptables.OneBit(bit)
+	value, _, _ := strings.Cut(masked, "/")
 	return []iptables.Chain{
 		{ID: mark, Rules: []iptables.Rule{iptables.Words("-j MARK --set-xmark", masked)}},
 		{ID: postrouting, Rules: []iptables.Rule{
 			iptables.Words("-m mark ! --mark", masked, "-j RETURN"),
-			iptables.Words("-j MARK --set-xmark", fmt.Sprintf("%#x/0x0", value)), // once is enough
+			iptables.Words("-j MARK --set-xmark", value+"/0x0"), // once is enough
 			`-m comment --comment "kubernetes service traffic requiring SNAT" -j MASQUERADE --random-fully`,
 		}},
 	}
+}
+
+// Others are the rules that mark packets which no pod of the cluster sent, as far as that can
+// be told.
+func Others(n sdk.Node, family sdk.Family) []iptables.Rule {
+	pods := iptables.FromPods(n.Pods, family)
+	switch {
+	case n.MasqueradeAll:
+		return []iptables.Rule{"-j " + Mark}
+	case len(pods) == 0:
+		return nil
+	}
+	var rules []iptables.Rule
+	for _, p := range pods {
+		rules = append(rules, iptables.Words(p, "-j RETURN"))
+	}
+	return append(rules, "-j "+Mark)
 }
 
 // AddTo adds the object to tables, as if the kernel had it.
