@@ -82,7 +82,7 @@ func (f *family) Node(n sdk.Node) error {
 	f.rules.setNode(nodeConfig{
 		family:    of,
 		node:      n,
-		localhost: *f.options.LocalhostNodePorts && localhost(of, n),
+		localhost: f.options.LocalhostNodePorts && localhost(of, n),
 		liberal:   n.Conntrack.TCPBeLiberal || liberal(),
 		counted:   f.rules.counts,
 		bound:     bound,
@@ -99,8 +99,9 @@ func (f *family) Role(r sdk.Role) error {
 // Want is what a Service needs in the tables.
 func (f *family) Want(svc sdk.Service) (ruleset.Desired, error) {
 	d := want(svc, f.rules.node.node)
-	if n := listed(svc); n > Ceiling && !d.Empty() {
-		return ruleset.Desired{}, tooMany(n)
+	err := frame.TooMany(svc, Ceiling, "several Services, or a trafficDistribution that keeps traffic near")
+	if err != nil && !d.Empty() {
+		return ruleset.Desired{}, err
 	}
 	return d, nil
 }
@@ -185,3 +186,26 @@ func (f *family) moved() bool {
 	f.log.Info("other addresses are bound by ipvs", "family", f.rules.Family(), "ranges", len(now))
 	return true
 }
+
+// familyRules are the rules of one family, and the node that they are for.
+type familyRules struct {
+	*ruleset.Rules[sdk.Name]
+	node nodeConfig
+
+	counts bool // rules can count in accounts,
+	asked  bool // and that will not change
+}
+
+func newFamilyRules(tool iptables.Tool) *familyRules {
+	s := &familyRules{Rules: ruleset.NewRules(ruleConfig(tool.Family), tool), node: nodeConfig{family: tool.Family}}
+	s.Reading = func() error {
+		if !s.counts || s.Tool.Hold == nil {
+			return nil
+		}
+		return openAccounts() // without rules, another process may have removed them
+	}
+	return s
+}
+
+// lead has the jumps be those that role needs.
+func (s *familyRules) lead(role sdk.Role) { s.SetJumps(s.leads(role), s.node.jumps(sdk.Active)) }

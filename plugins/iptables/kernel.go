@@ -23,7 +23,7 @@ const (
 func settingsFor(families []*family) func(sdk.Node) sysctl.Settings {
 	return func(n sdk.Node) sysctl.Settings {
 		all := sysctl.Conntrack(sysctl.Folder, n.Conntrack)
-		if slices.ContainsFunc(families, func(f *family) bool { return *f.options.LocalhostNodePorts && localhost(f.rules.Family(), n) }) {
+		if slices.ContainsFunc(families, func(f *family) bool { return f.options.LocalhostNodePorts && localhost(f.rules.Family(), n) }) {
 			all = append(all, sysctl.Setting{Path: routeLocalnet, Value: "1", Must: true})
 		}
 		return all

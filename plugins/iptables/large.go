@@ -4,7 +4,6 @@ package iptables
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
@@ -66,15 +65,4 @@ func (s *familyRules) missing(d ruleset.Desired, few int) (below, there []iptabl
 	}
 	slices.SortStableFunc(below, func(x, y iptables.Chain) int { return cmp.Compare(rank(x), rank(y)) })
 	return below, there
-}
-
-// listed is how many endpoints the longest list of svc has.
-func listed(svc sdk.Service) int { return max(len(svc.Cluster), len(svc.Local)) }
-
-func tooMany(n int) error {
-	return &sdk.Refusal{
-		Field: "endpoints",
-		Why:   fmt.Sprintf("%d are more than the %d that this dataplane serves for one port of a Service", n, Ceiling),
-		Try:   "several Services, or a trafficDistribution that keeps traffic near",
-	}
 }

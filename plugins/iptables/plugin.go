@@ -9,6 +9,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -76,4 +77,45 @@ func (p *plugin) Report() sdk.Report {
 	r := p.Dataplane.Report()
 	r.Samples = append(slices.Clip(r.Samples), accountSamples()...)
 	return r
+}
+
+// openFamilies finds the programs of each family that this node has.
+func openFamilies(ctx context.Context, o options, env frame.Env) ([]*family, error) {
+	tools, err := iptables.OpenAll(ctx, o.Backend, env.Log)
+	if err != nil {
+		return nil, err
+	}
+	losses := &ruleset.Losses{Log: env.Log, Ours: isOurs}
+	var families []*family
+	for _, tool := range tools {
+		tool.Waiting, tool.Heard, tool.Started, tool.Ended = env.Waiting, env.Step, losses.Started, losses.Ended
+		f := newFamily(tool, o, losses, env.Log)
+		f.rules.Masquerade = &masquerade.Hold{Ledger: env.Ledger, Holder: mode, Place: masquerade.At(f.rules.Tool)}
+		families = append(families, f)
+	}
+	return families, nil
+}
+
+// options are what the host's file may say of this plugin.
+type options struct {
+	Backend            string `json:"backend"`
+	LocalhostNodePorts bool   `json:"localhostNodePorts"`
+}
+
+// schema describes the options, for people that write the file.
+const schema = `{
+  "type": "object",
+  "additionalProperties": false,
+  "properties": {
+    "backend": {"enum": ["auto", "nft", "legacy"], "default": "auto", "description": "which of the kernel's two rule machines to write to; auto: the one in use on the node"},
+    "localhostNodePorts": {"type": "boolean", "default": true, "description": "whether IPv4 node ports answer on 127.0.0.1, if nodePortAddresses has it"}
+  }
+}`
+
+func parseOptions(data []byte) (options, error) {
+	o := options{Backend: "auto", LocalhostNodePorts: true}
+	if err := frame.ParseOptions(mode, data, &o); err != nil {
+		return o, err
+	}
+	return o, iptables.CheckBackend(&o.Backend)
 }

@@ -3,7 +3,10 @@
 package iptables
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
@@ -78,3 +81,181 @@ func (r *render) chain(id iptables.ID, rules ...iptables.Rule) {
 
 // proto is the words that say which protocol is meant.
 func proto(svc sdk.Service) string { return "-p " + svc.Name.Protocol.String() }
+
+// frontend catches the packets sent to f. In nat it sends on those that somebody
+// may answer. In filter it turns away what nat did not send on: REJECT where
+// nobody serves at all, DROP where nobody near does or the source is not allowed.
+func (r *render) frontend(svc sdk.Service, f sdk.Frontend) {
+	if answered(svc, f) {
+		r.catch(svc, f, servedTree(f), wayIn(svc, f), "-j", r.entrance(svc, f))
+	}
+	switch {
+	case len(f.Sources) > 0 && len(svc.Cluster) == 0:
+		r.denySources(svc, f)
+	case len(f.Sources) > 0:
+		r.catch(svc, f, unservedTree(f), why(svc, f, "has source ranges"), "-j", denied)
+	case len(svc.Cluster) == 0:
+		r.catch(svc, f, unservedTree(f), why(svc, f, "has no endpoints"), iptables.Refused(svc.Name.Family))
+	case len(svc.Endpoints(f.Policy)) == 0:
+		r.catch(svc, f, unservedTree(f), why(svc, f, "has no local endpoints"), "-j DROP")
+	}
+}
+
+// answered reports whether any caller of f is sent on.
+func answered(svc sdk.Service, f sdk.Frontend) bool {
+	if f.External() {
+		return len(svc.Cluster) > 0 // pods and the node use all endpoints, whatever the policy
+	}
+	return len(svc.Cluster) > 0 && len(svc.Endpoints(f.Policy)) > 0
+}
+
+// catch adds an entry for f to a tree.
+func (r *render) catch(svc sdk.Service, f sdk.Frontend, in int, words ...any) {
+	k := tree.Key{Addr: f.Addr.Addr(), Protocol: svc.Name.Protocol, Port: f.Addr.Port()}
+	r.Entries = append(r.Entries, ruleset.Entry{In: in, Entry: tree.Entry{Key: k, Rule: iptables.Words(words...), Behind: behind(f), Owner: svc.Name}})
+}
+
+// behind is how many chains lie behind an entry of f, at most: the Service's own
+// and two more, the way in from outside, and the sources.
+func behind(f sdk.Frontend) int {
+	n := 3
+	if f.External() {
+		n++
+	}
+	if len(f.Sources) > 0 {
+		n++
+	}
+	return n
+}
+
+// wayIn names an external frontend in the rule that leads on. A ClusterIP's needs no
+// name: the first rule of its chain has it, and comments cost time in legacy.
+func wayIn(svc sdk.Service, f sdk.Frontend) iptables.Rule {
+	if !f.External() {
+		return ""
+	}
+	return iptables.Words("-m comment --comment", iptables.Text(label(svc.Name, f)))
+}
+
+// why names the frontend in a rule that turns callers away: it is where an operator
+// looks.
+func why(svc sdk.Service, f sdk.Frontend, what string) iptables.Rule {
+	return iptables.Words("-m comment --comment", iptables.Text(label(svc.Name, f)+" "+what))
+}
+
+// entrance is the chain that the callers of f go to first.
+func (r *render) entrance(svc sdk.Service, f sdk.Frontend) string {
+	if len(f.Sources) == 0 {
+		return target(svc, f)
+	}
+	id := nat(sourcesChain(svc, f))
+	var rules []iptables.Rule
+	for _, source := range f.Sources {
+		rules = append(rules, iptables.Words(iptables.From(source), "-j", target(svc, f)))
+	}
+	r.chain(id, rules...)
+	return id.Chain
+}
+
+// denySources turns away the callers of an f that nobody serves: who might have
+// called is told so, and who might not hears nothing.
+func (r *render) denySources(svc sdk.Service, f sdk.Frontend) {
+	id := filter(sourcesChain(svc, f))
+	var rules []iptables.Rule
+	for _, source := range f.Sources {
+		rules = append(rules, iptables.Words(iptables.From(source), iptables.Refused(svc.Name.Family)))
+	}
+	r.chain(id, append(rules, iptables.Words("-j", denied))...)
+	r.catch(svc, f, unservedTree(f), why(svc, f, "has no endpoints"), "-j", id.Chain)
+}
+
+// target is the chain for callers of f who are allowed.
+func target(svc sdk.Service, f sdk.Frontend) string {
+	switch {
+	case f.External():
+		return entryChain(svc, f.Policy)
+	case f.Policy == sdk.Local:
+		return localChain(svc.Name)
+	}
+	return clusterChain(svc.Name)
+}
+
+// external is the way in from outside the cluster, for frontends that have policy.
+// Under the Local policy a caller on this node still reaches the whole cluster, as
+// if it went out and came back in.
+func (r *render) external(svc sdk.Service, policy sdk.Policy) {
+	id := nat(entryChain(svc, policy))
+	all := clusterChain(svc.Name)
+	if policy == sdk.Cluster {
+		r.chain(id, iptables.Words("-j", markMasq), iptables.Words("-j", all))
+		return
+	}
+	var rules []iptables.Rule
+	for _, pods := range iptables.FromPods(r.node.Pods, svc.Name.Family) {
+		rules = append(rules, iptables.Words(pods, "-j", all))
+	}
+	rules = append(rules,
+		iptables.Words("-m addrtype --src-type LOCAL -j", markMasq),
+		iptables.Words("-m addrtype --src-type LOCAL -j", all))
+	if len(svc.Local) > 0 {
+		rules = append(rules, iptables.Words("-j", localChain(svc.Name)))
+	}
+	r.chain(id, rules...)
+}
+
+// externalPolicies are those of the frontends that are no ClusterIP. Kubernetes
+// has one for them all.
+func externalPolicies(svc sdk.Service) []sdk.Policy {
+	var policies []sdk.Policy
+	for _, f := range svc.Frontends {
+		if f.External() && !slices.Contains(policies, f.Policy) {
+			policies = append(policies, f.Policy)
+		}
+	}
+	return policies
+}
+
+// entryChain is where the callers of external frontends with policy come in.
+func entryChain(svc sdk.Service, policy sdk.Policy) string {
+	if policies := externalPolicies(svc); len(policies) == 0 || policies[0] == policy {
+		return externalChain(svc.Name)
+	}
+	return "KUBE-EXT-" + iptables.Hash(iptables.Label(svc.Name)+svc.Name.Protocol.String()+policy.String())
+}
+
+// masquerade decides, for callers of the ClusterIPs that have policy, whose
+// address is hidden. The chain it stands in has other callers too, so it looks at
+// the address once more.
+func (r *render) masquerade(svc sdk.Service, policy sdk.Policy) []iptables.Rule {
+	var rules []iptables.Rule
+	for _, f := range svc.Frontends {
+		if !f.External() && f.Policy == policy {
+			rules = append(rules, iptables.Words(to(svc, f), "-j", markOthers))
+		}
+	}
+	return rules
+}
+
+// to is the words for packets that are sent to f.
+func to(svc sdk.Service, f sdk.Frontend) iptables.Rule {
+	p := svc.Name.Protocol.String()
+	return iptables.Words("-d", f.Addr.Addr(), "-p", p, "-m", p, "--dport", f.Addr.Port())
+}
+
+// longestName is how many bytes the kernel's name of an interface may have.
+const longestName = 15
+
+// checkPods refuses names that no interface can have. A rule with one would be
+// refused by iptables, and all others with it.
+func checkPods(pods sdk.Pods) error {
+	for field, name := range map[string]string{"bridgeInterface": pods.Bridge, "interfaceNamePrefix": pods.InterfacePrefix} {
+		limit := longestName
+		if field == "interfaceNamePrefix" {
+			limit-- // iptables wants a plus sign behind it
+		}
+		if len(name) > limit || strings.ContainsAny(name, "/ \t\n\r\x00") {
+			return &sdk.Refusal{Field: "detectLocal." + field, Why: fmt.Sprintf("%q is no name, or too long, for an interface", name), Try: fmt.Sprintf("a name of at most %d letters", limit)}
+		}
+	}
+	return nil
+}

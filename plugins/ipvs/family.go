@@ -146,7 +146,7 @@ func (f *family) Role(role sdk.Role) error {
 
 // Want is what svc needs, with a mark of its own if it needs one.
 func (f *family) Want(svc sdk.Service) (desired, error) {
-	if err := tooMany(svc); err != nil {
+	if err := frame.TooMany(svc, Ceiling, "several Services, or the mode iptables"); err != nil {
 		return desired{}, err
 	}
 	var mark uint32

@@ -3,7 +3,6 @@
 package ipvs
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -18,19 +17,6 @@ const Ceiling = 20_000
 // slice is how many endpoints of a large Service are written at once. Another call waits
 // for so many at most.
 const slice = 1000
-
-// tooMany refuses a Service with longer lists than this node is to have.
-func tooMany(svc sdk.Service) error {
-	n := max(len(svc.Cluster), len(svc.Local))
-	if n <= Ceiling {
-		return nil
-	}
-	return &sdk.Refusal{
-		Field: "endpoints",
-		Why:   fmt.Sprintf("%d are more than the %d that this dataplane serves for one port of a Service", n, Ceiling),
-		Try:   "several Services, or the mode iptables",
-	}
-}
 
 // Divide has the endpoints that the kernel lacks come in slices. Where the role has no
 // virtual service nothing gets less, and all of it is put in.

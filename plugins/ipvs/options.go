@@ -3,7 +3,7 @@
 package ipvs
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -61,30 +63,14 @@ func (d *duration) UnmarshalJSON(data []byte) error {
 
 func parseOptions(data []byte) (options, error) {
 	o := options{Scheduler: "rr", Backend: "auto"}
-	if len(bytes.TrimSpace(data)) > 0 {
-		d := json.NewDecoder(bytes.NewReader(data))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&o); err != nil {
-			return o, &sdk.Refusal{Field: "options", Why: err.Error(), Try: "pointsman plugin info ipvs, for what it takes"}
-		}
+	if err := frame.ParseOptions(mode, data, &o); err != nil {
+		return o, err
 	}
-	return o, o.check()
-}
-
-func (o *options) check() error {
-	if o.Scheduler == "" {
-		o.Scheduler = "rr"
-	}
-	if o.Backend == "" {
-		o.Backend = "auto"
-	}
+	o.Scheduler = cmp.Or(o.Scheduler, "rr")
 	if !slices.Contains(schedulers, o.Scheduler) {
-		return &sdk.Refusal{Field: "options.scheduler", Why: fmt.Sprintf("the kernel has no scheduler %q", o.Scheduler), Try: "one of " + strings.Join(schedulers, ", ")}
+		return o, &sdk.Refusal{Field: "options.scheduler", Why: fmt.Sprintf("the kernel has no scheduler %q", o.Scheduler), Try: "one of " + strings.Join(schedulers, ", ")}
 	}
-	if !slices.Contains([]string{"auto", "nft", "legacy"}, o.Backend) {
-		return &sdk.Refusal{Field: "options.backend", Why: fmt.Sprintf("%q is none of auto, nft, legacy", o.Backend)}
-	}
-	return nil
+	return o, iptables.CheckBackend(&o.Backend)
 }
 
 // timeouts are those that were asked for.

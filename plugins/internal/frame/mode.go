@@ -3,7 +3,10 @@
 package frame
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/netip"
 
@@ -201,3 +204,30 @@ type Masquerader interface {
 // addresses do: to listen there, or to have a virtual server there, takes the link's name
 // too. 169.254.0.0/16 has no such names.
 func OnLink(addr netip.Addr) bool { return addr.Is6() && addr.IsLinkLocalUnicast() }
+
+// ParseOptions reads the options that the host's file has for mode into o, which has the
+// defaults. What o has no field for is refused.
+func ParseOptions(mode string, data []byte, o any) error {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(o); err != nil {
+		return &sdk.Refusal{Field: "options", Why: err.Error(), Try: "pointsman plugin info " + mode + ", for what it takes"}
+	}
+	return nil
+}
+
+// TooMany refuses a Service with longer lists of endpoints than most.
+func TooMany(svc sdk.Service, most int, try string) error {
+	n := max(len(svc.Cluster), len(svc.Local))
+	if n <= most {
+		return nil
+	}
+	return &sdk.Refusal{
+		Field: "endpoints",
+		Why:   fmt.Sprintf("%d are more than the %d that this dataplane serves for one port of a Service", n, most),
+		Try:   try,
+	}
+}

@@ -55,14 +55,11 @@ func (t Tool) SaveIf(context.Context, func(ID) bool, ...string) (Tables, error) 
 	return nil, errors.ErrUnsupported
 }
 
-// Size is how big the kernel says that one of legacy's tables is.
-type Size struct{ Rules, Bytes uint32 }
-
 // TableSize asks the kernel how big legacy's table is.
 func TableSize(sdk.Family, string) (Size, error) { return Size{}, errors.ErrUnsupported }
 
-// CountTable reads one of legacy's tables.
-func CountTable(sdk.Family, string) (Counts, error) { return Counts{}, errors.ErrUnsupported }
+// Lost says what of ours one of legacy's tables may have lost.
+func Lost(sdk.Family, string, Size, Size, map[ID]string, []Jump) string { return "" }
 
 // Generation is that of three tables at most.
 func (t Tool) Generation(...string) (Generation, error) { return Generation{}, errors.ErrUnsupported }
@@ -82,11 +79,8 @@ func (*Events) Ignore(int) error { return errors.ErrUnsupported }
 // Close ends listening.
 func (*Events) Close() error { return nil }
 
-// HasTable reports whether nft has a table of family that is called name.
-func HasTable(sdk.Family, string) (bool, error) { return false, errors.ErrUnsupported }
-
-// DeleteTable deletes the table of family that is called name.
-func DeleteTable(sdk.Family, string) error { return errors.ErrUnsupported }
+// SweepKubeProxy removes, or only names, the tables of kube-proxy's nftables mode.
+func SweepKubeProxy(bool) ([]string, error) { return nil, errors.ErrUnsupported }
 
 // OpenAccounts makes the accounts that are not there yet.
 func OpenAccounts(...string) error { return errors.ErrUnsupported }

@@ -6,12 +6,18 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"time"
+
+	goiptables "github.com/coreos/go-iptables/iptables"
+
+	"github.com/pointsman/pointsman/sdk"
 )
 
 // runInto runs a program of the tool with the arguments, and stdin if that is not nil,
@@ -68,4 +74,99 @@ func (t Tool) once(ctx context.Context, stdout io.Writer, program string, stdin 
 		err = errors.Join(ctx.Err(), err)
 	}
 	return said.String(), err
+}
+
+// followProgress tells Heard each second in which the program with process id pid got on, until
+// stop. One that loads much is silent for long, and uses the processor; one that hangs
+// does not.
+func (t Tool) followProgress(pid int) (stop func()) {
+	if t.Heard == nil {
+		return func() {}
+	}
+	ended, over := make(chan struct{}), make(chan struct{})
+	go func() { // ends with stop, which waits for it
+		defer close(over)
+		ticker := time.NewTicker(time.Second)
+		defer ticker.Stop()
+		var before string
+		for {
+			select {
+			case <-ended:
+				return
+			case <-ticker.C:
+			}
+			if now := used(pid); now != before {
+				before = now
+				t.Heard()
+			}
+		}
+	}()
+	return func() { close(ended); <-over }
+}
+
+// used is what of the processor a process has used so far, as the kernel writes it:
+// in its own code, and in the kernel's for it. Empty: there is no such process.
+func used(pid int) string {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	// The name, in parentheses, may have spaces; the two are the 12th and 13th after it.
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 13 {
+		return ""
+	}
+	return string(fields[11]) + " " + string(fields[12])
+}
+
+// Single questions are asked by go-iptables: which version is this program, is
+// that rule there? It starts a program for each, which waits for the lock for a
+// second at most. Whatever writes goes by a Script instead, and whatever reads whole
+// tables by Save: at once, cancelled with its context, and the former under the
+// writer's lock.
+
+// errNoProgram says that PATH has no such program.
+var errNoProgram = errors.New("no such program")
+
+// ask is what asks the program called prefix.
+func ask(family sdk.Family, prefix string) (*goiptables.IPTables, error) {
+	protocol := goiptables.ProtocolIPv4
+	if family == sdk.IPv6 {
+		protocol = goiptables.ProtocolIPv6
+	}
+	asked, err := goiptables.New(goiptables.IPFamily(protocol), goiptables.Path(prefix), goiptables.Timeout(1))
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		return nil, errNoProgram
+	}
+	return asked, err
+}
+
+// versionOf asks the program called prefix which version it is.
+func versionOf(family sdk.Family, prefix string) (release, error) {
+	asked, err := ask(family, prefix)
+	if err != nil {
+		return release{}, err
+	}
+	major, minor, patch := asked.GetIptablesVersion()
+	return release{major, minor, patch}, nil
+}
+
+// Exists reports whether chain id has rule, as the kernel compares them.
+func (t Tool) Exists(id ID, rule Rule) (bool, error) {
+	words, err := rule.Fields()
+	if err != nil {
+		return false, err
+	}
+	asked, err := ask(t.Family, t.Prefix)
+	if err != nil {
+		return false, err
+	}
+	exists, err := asked.Exists(id.Table, id.Chain, words...)
+	if gone := new(goiptables.Error); errors.As(err, &gone) && gone.IsNotExist() {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("ask for %q in %s: %w", rule, id, err)
+	}
+	return exists, nil
 }

@@ -4,10 +4,14 @@ package iptables
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/base32"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/pointsman/pointsman/sdk"
 )
 
 // An ID names a chain: its table and its name.
@@ -118,3 +122,50 @@ func asWritten(rule string) Rule {
 
 // Has reports whether chain id has rule.
 func (t Tables) Has(id ID, rule Rule) bool { return slices.Contains(t[id], rule) }
+
+// Hash makes of text a part of a chain's name: always the same, 16 letters and
+// digits, as kube-proxy does it.
+func Hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return base32.StdEncoding.EncodeToString(sum[:])[:16]
+}
+
+// A Commit is one change of nft's tables, as far as it took something away.
+type Commit struct {
+	Port    uint32 // whose: the process id of a program of ours, as Tool.Started had it
+	Program string // whose, for people
+	Gone    []Gone
+
+	// Missed says that there was more than the kernel could tell.
+	Missed bool
+}
+
+// Gone is a chain that was deleted or lost a rule, or a whole table.
+type Gone struct {
+	Family sdk.Family
+	ID     ID // no chain: the whole table
+}
+
+// enough is how much of one commit is told. A process that empties more is known by that.
+const enough = 1000
+
+func (c *Commit) add(g Gone) {
+	switch {
+	case slices.Contains(c.Gone[max(0, len(c.Gone)-8):], g): // rules of a chain come one behind the other
+	case len(c.Gone) < enough:
+		c.Gone = append(c.Gone, g)
+	default:
+		c.Missed = true
+	}
+}
+
+// A Generation is another one when tables have been changed: with nft always, with legacy
+// when one has another size. To ask for it costs the same however big they are.
+type Generation struct {
+	generation uint32
+	sizes      [3]Size
+}
+
+// Size is how big the kernel says that one of legacy's tables is. A process that changes
+// a table mostly changes its size.
+type Size struct{ Rules, Bytes uint32 }

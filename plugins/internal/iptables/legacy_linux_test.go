@@ -9,7 +9,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// CountTable counts what the program prints, chain by chain.
+// countTable counts what the program prints, chain by chain.
 func TestKernelCounts(t *testing.T) {
 	needsRoot(t)
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
@@ -27,14 +27,14 @@ func TestKernelCounts(t *testing.T) {
 		run("-A", "OUTPUT", "-p", "udp", "-g", "KUBE-A")
 		run("-A", "OUTPUT", "-m", "comment", "--comment", "nor this")
 		run("-A", "OUTPUT", "-j", "KUBE-A")
-		got, err := CountTable(family, "nat")
+		got, err := countTable(family, "nat")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if want := map[string]int{"KUBE-A": 3, "KUBE-EMPTY": 0}; !maps.Equal(got.Rules, want) {
 			t.Errorf("%s: rules %v, want %v", family, got.Rules, want)
 		}
-		if n := got.Leads[Lead{"OUTPUT", "KUBE-A"}]; n != 2 || got.Leads[Lead{"PREROUTING", "KUBE-A"}] != 1 || got.others != 4 {
+		if n := got.Leads[way{"OUTPUT", "KUBE-A"}]; n != 2 || got.Leads[way{"PREROUTING", "KUBE-A"}] != 1 || got.others != 4 {
 			t.Errorf("%s: %d others, of which lead on: %v", family, got.others, got.Leads)
 		}
 		run("-F")
@@ -46,18 +46,18 @@ func TestLacks(t *testing.T) {
 	nat := func(chain string) ID { return ID{"nat", chain} }
 	jumps := []Jump{{nat("OUTPUT"), "-j A"}, {nat("OUTPUT"), "-p udp -j A"}, {ID{"filter", "INPUT"}, "-j A"}}
 	wanted := map[ID]string{nat("A"): "-p tcp -j B\n-j DROP\n", nat("B"): "", {"filter", "A"}: "-j DROP\n"}
-	leads := map[Lead]int{{"OUTPUT", "A"}: 2}
+	leads := map[way]int{{"OUTPUT", "A"}: 2}
 	for _, c := range []struct {
-		counts Counts
+		counts counts
 		want   string
 	}{
-		{Counts{map[string]int{"A": 2, "B": 0, "C": 5}, leads, 3}, ""},
-		{Counts{map[string]int{"A": 2}, leads, 3}, "nat B was deleted"},
-		{Counts{map[string]int{"A": 1, "B": 0}, leads, 3}, "nat A has 1 rules, not 2"},
-		{Counts{map[string]int{"A": 3, "B": 0}, leads, 3}, "nat A has 3 rules, not 2"},
-		{Counts{map[string]int{"A": 2, "B": 0}, map[Lead]int{{"OUTPUT", "A"}: 1}, 3}, "a jump was deleted from nat OUTPUT"},
+		{counts{map[string]int{"A": 2, "B": 0, "C": 5}, leads, 3}, ""},
+		{counts{map[string]int{"A": 2}, leads, 3}, "nat B was deleted"},
+		{counts{map[string]int{"A": 1, "B": 0}, leads, 3}, "nat A has 1 rules, not 2"},
+		{counts{map[string]int{"A": 3, "B": 0}, leads, 3}, "nat A has 3 rules, not 2"},
+		{counts{map[string]int{"A": 2, "B": 0}, map[way]int{{"OUTPUT", "A"}: 1}, 3}, "a jump was deleted from nat OUTPUT"},
 	} {
-		if got := c.counts.Lacks("nat", wanted, jumps); got != c.want {
+		if got := c.counts.lacks("nat", wanted, jumps); got != c.want {
 			t.Errorf("%v lacks %q, want %q", c.counts, got, c.want)
 		}
 	}
