@@ -5,8 +5,10 @@ package ipvs
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -136,5 +138,67 @@ func foreign(t *testing.T) func(context.Context) (string, error) {
 			}
 		}
 		return strings.Join(theirs, "\n"), err
+	}
+}
+
+// All at once the kernel says the same of destinations as it does of each virtual service.
+func TestKernelIPVSTable(t *testing.T) {
+	s := newStand(t, "")
+	s.packets(s.serve(loadBalancer + "192.0.2.7 > node:30080 = 10.180.1.1:8080 masq\n"))
+	all, err := s.plugin.kernel.Table()
+	if err != nil {
+		t.Fatal(err)
+	}
+	services, err := s.plugin.kernel.Services()
+	if err != nil || len(services) < 6 || len(all) != len(services) {
+		t.Fatalf("there are %d virtual servers, %v, and at once %d", len(services), err, len(all))
+	}
+	used := 0
+	for at := range services {
+		s.within(time.Minute, fmt.Sprintf("of %s all say the same", at), func() bool { // connections end meanwhile
+			each, there, err := s.plugin.kernel.Loads(at)
+			now, tableErr := s.plugin.kernel.Table()
+			return there && errors.Join(err, tableErr) == nil && maps.Equal(each, now[at])
+		})
+		for _, l := range all[at] {
+			used += l.active + l.inactive
+		}
+	}
+	if used == 0 {
+		t.Error("calls were made, and no real has had a connection")
+	}
+}
+
+// Every scheduler that this kernel has serves, chosen by each Service for itself; and
+// one whose endpoint is being drained turns nobody away.
+func TestKernelIPVSSchedulers(t *testing.T) {
+	s := newStand(t, "")
+	var services, packets strings.Builder
+	for i, scheduler := range schedulers {
+		fmt.Fprintf(&services, "ns1/%s:http tcp\n  cluster-ip 172.30.1.%d:80\n  endpoint 10.180.1.1:8080\n  endpoint 10.180.1.2:8080\n  hint ipvs.scheduler=%s\n", scheduler, i, scheduler)
+		fmt.Fprintf(&packets, "10.180.0.9 > 172.30.1.%d:80 = 10.180.1.1:8080 10.180.1.2:8080\n", i)
+	}
+	both := s.serve("-- services --\n" + services.String() + "-- packets --\n" + packets.String())
+	shown := strings.Join(s.services(), "\n")
+	for i, scheduler := range schedulers {
+		if !strings.Contains(shown, fmt.Sprintf("-A -t 172.30.1.%d:80 -s %s", i, scheduler)) {
+			t.Errorf("no virtual server has the scheduler %s", scheduler)
+		}
+	}
+	for _, p := range both.Packets {
+		s.packet(p)
+	}
+	one := both
+	one.Services = nil
+	for _, svc := range both.Services {
+		svc.Cluster = svc.Cluster[1:]
+		one.Services = append(one.Services, svc)
+	}
+	s.sync(sdk.Update{Set: one.Services})
+	for _, p := range both.Packets {
+		p.Want.Endpoints = p.Want.Endpoints[1:]
+		for range 2 {
+			s.packet(p)
+		}
 	}
 }

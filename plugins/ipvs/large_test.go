@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // widened is a Service with n endpoints, from addresses that begin with first.
@@ -45,17 +46,13 @@ func (l *life) tell(u sdk.Update) map[sdk.Name]error {
 // brought waits until nothing is left to be written between calls.
 func (l *life) brought() {
 	l.Helper()
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	eventually.True(l, "the rest of a large Service is written", func() bool {
 		left, err := l.plugin.Unfinished(l.Context())
-		switch {
-		case err != nil:
+		if err != nil {
 			l.Fatal(err)
-		case left == 0:
-			return
-		case time.Now().After(end):
-			l.Fatal("the rest of a large Service is not written")
 		}
-	}
+		return left == 0
+	})
 }
 
 // A Service with very many endpoints comes in the same update as a change of another one,

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // What was planned while another process was the writer is written when that one is gone,
@@ -44,11 +44,7 @@ func TestNamesWhatFailedBetweenCalls(t *testing.T) {
 		return nil
 	}
 	first.end()
-	for deadline := time.Now().Add(15 * time.Second); second.plugin.Report().Served != 1; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it does not write: %+v", second.plugin.Report())
-		}
-	}
+	eventually.True(t, "it writes", func() bool { return second.plugin.Report().Served == 1 })
 	r := second.plugin.Report()
 	if r.Lock != sdk.LockHeld || len(r.Unserved) != 1 || r.Unserved[0].Name != s.Services[1].Name {
 		t.Errorf("once it is the writer it reports %+v", r)

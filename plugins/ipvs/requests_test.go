@@ -288,63 +288,6 @@ func TestStandbyTellsWhatItLeavesOut(t *testing.T) {
 	}
 }
 
-// Report tells how much there is, by the names of metrics.
-func TestReportsWhatThereIs(t *testing.T) {
-	l := newLife(t)
-	if err := l.full(many(3)); err != nil {
-		t.Fatal(err)
-	}
-	l.role(sdk.Active)
-	l.sync(sdk.Update{Delete: []sdk.Name{many(1).Services[0].Name}})
-	got := make(map[string]float64)
-	for _, s := range l.plugin.Report().Samples {
-		got[s.Name+" "+s.Labels["ip_family"]] = s.Value
-	}
-	if got["pointsman_ipvs_virtual_servers IPv4"] != 4 || got["pointsman_ipvs_addresses IPv4"] != 2 || got["pointsman_ipvs_addresses IPv6"] != 0 {
-		t.Errorf("it reports %v", got)
-	}
-}
-
-// How long it took to look for stale UDP flows is told by family, and only a change of
-// a UDP Service asks for it.
-func TestReportsRounds(t *testing.T) {
-	l := newLife(t)
-	l.fake.stales = 3
-	s := many(2)
-	s.Services[0].Name.Protocol = sdk.UDP
-	if err := l.full(s); err != nil {
-		t.Fatal(err)
-	}
-	l.role(sdk.Active)
-	for i, want := range []uint64{1, 0} {
-		svc := s.Services[i]
-		svc.Cluster = svc.Cluster[:1]
-		before, forgot := rounds(l)
-		l.sync(sdk.Update{Set: []sdk.Service{svc}})
-		if after, now := rounds(l); after != before+want || now != forgot+3*float64(want) {
-			t.Errorf("after a change of %v there are %d rounds that forgot %g, and %d that forgot %g before", svc.Name, after, now, before, forgot)
-		}
-	}
-}
-
-// rounds are those of IPv4, and the flows that they forgot.
-func rounds(l *life) (n uint64, forgot float64) {
-	report := l.plugin.Report()
-	for _, h := range report.Histograms {
-		if h.Name == "kubeproxy_conntrack_reconciler_sync_duration_seconds" && h.Labels["ip_family"] == "IPv4" {
-			for _, count := range h.Counts {
-				n += count
-			}
-		}
-	}
-	for _, s := range report.Samples {
-		if s.Name == "kubeproxy_conntrack_reconciler_deleted_entries_total" && s.Labels["ip_family"] == "IPv4" {
-			forgot = s.Value
-		}
-	}
-	return n, forgot
-}
-
 // Node ports are served at the node's own addresses, those of 169.254.0.0/16 among them,
 // as by kube-proxy; not at loopback's, nor where an address means another machine on each
 // link.

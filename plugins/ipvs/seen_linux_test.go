@@ -5,11 +5,9 @@ package ipvs
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -312,133 +310,4 @@ func TestKernelIPVSCleanupLeavesNoIPv6(t *testing.T) {
 			t.Errorf("%s is %s, %v; before us it was %s", path, have, err, want)
 		}
 	}
-}
-
-// All at once the kernel says the same of destinations as it does of each virtual service.
-func TestKernelIPVSTable(t *testing.T) {
-	s := newStand(t, "")
-	s.packets(s.serve(loadBalancer + "192.0.2.7 > node:30080 = 10.180.1.1:8080 masq\n"))
-	all, err := s.plugin.kernel.Table()
-	if err != nil {
-		t.Fatal(err)
-	}
-	services, err := s.plugin.kernel.Services()
-	if err != nil || len(services) < 6 || len(all) != len(services) {
-		t.Fatalf("there are %d virtual servers, %v, and at once %d", len(services), err, len(all))
-	}
-	used := 0
-	for at := range services {
-		s.within(time.Minute, fmt.Sprintf("of %s all say the same", at), func() bool { // connections end meanwhile
-			each, there, err := s.plugin.kernel.Loads(at)
-			now, tableErr := s.plugin.kernel.Table()
-			return there && errors.Join(err, tableErr) == nil && maps.Equal(each, now[at])
-		})
-		for _, l := range all[at] {
-			used += l.active + l.inactive
-		}
-	}
-	if used == 0 {
-		t.Error("calls were made, and no real has had a connection")
-	}
-}
-
-// Every scheduler that this kernel has serves, chosen by each Service for itself; and
-// one whose endpoint is being drained turns nobody away.
-func TestKernelIPVSSchedulers(t *testing.T) {
-	s := newStand(t, "")
-	var services, packets strings.Builder
-	for i, scheduler := range schedulers {
-		fmt.Fprintf(&services, "ns1/%s:http tcp\n  cluster-ip 172.30.1.%d:80\n  endpoint 10.180.1.1:8080\n  endpoint 10.180.1.2:8080\n  hint ipvs.scheduler=%s\n", scheduler, i, scheduler)
-		fmt.Fprintf(&packets, "10.180.0.9 > 172.30.1.%d:80 = 10.180.1.1:8080 10.180.1.2:8080\n", i)
-	}
-	both := s.serve("-- services --\n" + services.String() + "-- packets --\n" + packets.String())
-	shown := strings.Join(s.services(), "\n")
-	for i, scheduler := range schedulers {
-		if !strings.Contains(shown, fmt.Sprintf("-A -t 172.30.1.%d:80 -s %s", i, scheduler)) {
-			t.Errorf("no virtual server has the scheduler %s", scheduler)
-		}
-	}
-	for _, p := range both.Packets {
-		s.packet(p)
-	}
-	one := both
-	one.Services = nil
-	for _, svc := range both.Services {
-		svc.Cluster = svc.Cluster[1:]
-		one.Services = append(one.Services, svc)
-	}
-	s.sync(sdk.Update{Set: one.Services})
-	for _, p := range both.Packets {
-		p.Want.Endpoints = p.Want.Endpoints[1:]
-		for range 2 {
-			s.packet(p)
-		}
-	}
-}
-
-// Deleted, flushed, cleared by somebody else: it is back within five seconds, and mostly
-// within two. A machine that is busy may take as much longer as it takes to look at
-// everything, with the programs that an operator has, four times.
-func TestKernelIPVSRepairs(t *testing.T) {
-	s := newStand(t, "")
-	served := s.serve(loadBalancer)
-	before, _ := s.picture()
-	for _, broken := range [][]string{
-		{"ip", "link", "delete", device},
-		{"ip", "address", "delete", "172.30.0.41/32", "dev", device},
-		{"ipset", "flush", "KUBE-CLUSTER-IP"},
-		{"ipset", "del", "KUBE-CLUSTER-IP", "172.30.0.41,tcp:80"},
-		{"ipset", "flush", "KUBE-NODE-PORT-TCP"},
-		{"ipset", "flush", "KUBE-6-IPVS-IPS"},
-		{"ipvsadm", "-C"},
-		{"iptables-legacy", "-t", "nat", "-F"},
-		{"ip6tables-legacy", "-t", "filter", "-F", "INPUT"},
-		{"iptables-legacy", "-t", "mangle", "-F", denied},
-	} {
-		words := strings.Join(broken, " ")
-		repaired := s.plugin.Report().Repaired
-		run(t, broken[0], broken[1:]...)
-		began := time.Now()
-		s.within(2*time.Minute, words+" is repaired", func() bool { return s.plugin.Report().Repaired > repaired })
-		took := time.Since(began)
-		after, look := s.picture()
-		for ; after != before && took < 2*time.Minute; took = time.Since(began) { // each family is repaired by itself
-			after, look = s.picture()
-		}
-		t.Logf("%s: repaired after %.1f s; a look takes %.1f s", words, took.Seconds(), look.Seconds())
-		if took > 5*time.Second+4*look {
-			t.Errorf("%s: that is too long", words)
-		}
-		if after != before {
-			t.Errorf("%s: after the repair there is\n%s\nand before there was\n%s", words, after, before)
-		}
-	}
-	s.packets(served)
-}
-
-// picture is all that the kernel has, in the words of its tools, and how long it took
-// them. Only of rules does the order matter.
-func (s *stand) picture() (string, time.Duration) {
-	s.Helper()
-	began := time.Now()
-	var all []string
-	for _, look := range [][]string{{"ipvsadm", "-Sn"}, {"ipset", "save"}, {"ip", "-o", "address", "show", "dev", device}} {
-		shown := lines(run(s.T, look[0], look[1:]...))
-		for i, line := range shown {
-			_, after, found := strings.Cut(line, ": "+device)
-			if found {
-				shown[i] = after // its number may be another
-			}
-		}
-		slices.Sort(shown)
-		all = append(all, shown...)
-	}
-	for _, look := range []string{"iptables-legacy-save", "ip6tables-legacy-save"} {
-		for _, line := range lines(run(s.T, look)) {
-			if line[0] != '#' && line[0] != ':' {
-				all = append(all, line)
-			}
-		}
-	}
-	return strings.Join(all, "\n"), time.Since(began)
 }

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/conntrack"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// fakeLinks are the fake's addresses.
+type fakeLinks struct{ *fake }
+
+func (f fakeLinks) Addrs() (addresses, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reads++
+	return addresses{device: f.device, ours: slices.Collect(maps.Keys(f.ours)), others: slices.Collect(maps.Keys(f.others))}, nil
+}
+
+func (f fakeLinks) MakeDevice() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.device = true
+	return f.request("make %s", device)
+}
+
+func (f fakeLinks) RemoveDevice() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.device = false
+	clear(f.ours)
+	return f.request("remove %s", device)
+}
+
+func (f fakeLinks) Bind(a netip.Addr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ours[a] = true
+	return f.request("bind %s", a)
+}
+
+func (f fakeLinks) Unbind(a netip.Addr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.ours, a)
+	return f.request("unbind %s", a)
+}
+
+func (f fakeLinks) Subscribe(chan<- struct{}) {}
+func (f fakeLinks) Unsubscribe()              {}
+
+func (f fakeLinks) Changes() addrChanges {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h := f.changes
+	f.changes = addrChanges{}
+	return h
+}
+
+// fakeRules are the fake's rules of one family.
+type fakeRules struct {
+	*fake
+	family sdk.Family
+}
+
+func (f fakeRules) place() masquerade.Place {
+	return masquerade.Place{Name: f.family.String(), Backend: iptables.NFT, Rules: func(*os.File) masquerade.Rules { return f }}
+}
+
+func (f fakeRules) List(_ context.Context, id iptables.ID) ([]iptables.Rule, bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock() // a chain of a few rules is no reading to count
+	rules, there := f.tables[f.family][id]
+	return slices.Clone(rules), there, nil
+}
+
+func (f fakeRules) SaveIf(ctx context.Context, ours func(iptables.ID) bool, names ...string) (iptables.Tables, error) {
+	all, err := f.Save(ctx, names...)
+	for id := range all {
+		if ours(id) {
+			return all, err
+		}
+	}
+	return nil, err
+}
+
+func (f fakeRules) changed() bool                { return true }
+func (f fakeRules) String() string               { return "iptables of " + f.family.String() }
+func (f fakeRules) hold(*ledger.Lock, frame.Env) {}
+
+func (f fakeRules) Save(ctx context.Context, names ...string) (iptables.Tables, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reads++
+	all := make(iptables.Tables)
+	for id, rules := range f.tables[f.family] {
+		if len(names) == 0 || slices.Contains(names, id.Table) {
+			all[id] = slices.Clone(rules)
+		}
+	}
+	return all, ctx.Err()
+}
+
+func (f fakeRules) Restore(ctx context.Context, s *iptables.Script) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := f.request("rules:\n%s", s); err != nil {
+		return err
+	}
+	table := ""
+	t := f.tables[f.family]
+	for line := range strings.Lines(s.String()) {
+		line = strings.TrimSpace(line)
+		verb, rest, _ := strings.Cut(line, " ")
+		chain, rule, _ := strings.Cut(rest, " ")
+		id := iptables.ID{Table: table, Chain: chain}
+		switch {
+		case line[0] == '*':
+			table = line[1:]
+		case line[0] == ':':
+			t[iptables.ID{Table: table, Chain: verb[1:]}] = nil
+		case verb == "-A":
+			t[id] = append(t[id], iptables.Rule(rule))
+		case verb == "-I":
+			t[id] = slices.Insert(t[id], 0, iptables.Rule(rule))
+		case verb == "-D":
+			i := slices.Index(t[id], iptables.Rule(rule))
+			if i < 0 {
+				return fmt.Errorf("no rule %q in %s", rule, id)
+			}
+			t[id] = slices.Delete(t[id], i, i+1)
+		case verb == "-X":
+			delete(t, id)
+		}
+	}
+	return nil
+}
+
+func (f *fake) tracked(of sdk.Family, tell func(flow)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, known := range f.flows {
+		if sdk.FamilyOf(known.to.Addr()) == of {
+			tell(known)
+		}
+	}
+	return nil
+}
+
+func (f *fake) forget(of sdk.Family, s conntrack.Served) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stale[of] = s
+	return f.stales, nil
+}
