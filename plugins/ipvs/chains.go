@@ -1,5 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package ipvs serves Services with the kernel's own load balancer, IPVS. A packet's
+// way through what it programs:
+//
+//	mangle PREROUTING, OUTPUT ─▶ KUBE-IPVS-DROP      callers that may not call, or find no endpoint near
+//	mangle INPUT, OUTPUT ──────▶ KUBE-IPVS-NEAR      callers on this node, of Local frontends
+//	nat PREROUTING, OUTPUT ────▶ KUBE-IPVS-SERVICES  marks what must be masqueraded
+//	filter INPUT ──────────────▶ KUBE-IPVS-GUARD     an address of ours, at no port of ours: REJECT
+//	IPVS in INPUT, OUTPUT ─────▶ a virtual service ─▶ one of its destinations
+//	nat POSTROUTING ───────────▶ KUBE-IPVS-POSTROUTING
+//
+// IPVS looks only at packets for addresses that the node has, so those of Services
+// are bound to a device, kube-ipvs0, that carries no traffic. What depends on the
+// frontend is in sets, which the fixed chains look up: no rule is ever written for
+// a Service. The names of sets and device are kube-proxy's, so a reader of those finds
+// the way.
+//
+// A virtual service has one list of destinations. A frontend under the Local policy has two:
+// callers on this node, for whom no address is lost on the way, use all endpoints.
+// Their packets get a mark from a set, and IPVS has a second virtual service by that
+// mark.
 package ipvs
 
 import (
@@ -9,6 +29,27 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 )
+
+// device carries the addresses of Services. It is never up.
+const device = "kube-ipvs0"
+
+// The chains, which are there whatever Services there are.
+const (
+	wayIn       = "KUBE-IPVS-SERVICES"    // nat: to all that a Service is reached by
+	nodePorts   = "KUBE-IPVS-NODE-PORT"   // nat: to a port of the node
+	notPod      = "KUBE-IPVS-NOT-POD"     // nat: mark it unless a pod of the cluster sent it
+	markMasq    = masquerade.Mark         // nat: have it masqueraded; all dataplanes share it
+	postrouting = "KUBE-IPVS-POSTROUTING" // nat: masquerade what calls itself, and a few others
+	denied      = "KUBE-IPVS-DROP"        // mangle: DROP
+	near        = "KUBE-IPVS-NEAR"        // mangle: to the virtual service for callers on this node
+	guard       = "KUBE-IPVS-GUARD"       // filter: what listens on the node is not reached through an address of a Service
+	health      = "KUBE-IPVS-HEALTH"      // filter: health-check ports, which a strict INPUT must let in
+	forward     = "KUBE-IPVS-FORWARD"     // filter: what is on its way stays on its way
+)
+
+func nat(chain string) iptables.ID    { return iptables.ID{Table: "nat", Chain: chain} }
+func filter(chain string) iptables.ID { return iptables.ID{Table: "filter", Chain: chain} }
+func mangle(chain string) iptables.ID { return iptables.ID{Table: "mangle", Chain: chain} }
 
 // chains are all of ours. They depend on the node alone.
 func (n nodeConfig) chains() []iptables.Chain {

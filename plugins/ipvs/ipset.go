@@ -16,6 +16,113 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
+// A set is one of the kernel's, by its place in sets.
+type set uint8
+
+// The sets, in the order in which entries go in. They go out in the other.
+const (
+	sources       set = iota // ranges that may call a frontend
+	restricted               // frontends that only some may call
+	noneNear                 // frontends without an endpoint that a caller may be sent to
+	noneNearOuter            // the same, for callers that are not on this node
+	bound                    // addresses on our device
+	loopBack                 // endpoints that may call themselves
+	nearMarks                // frontends whose callers on this node have a virtual service of their own
+	clusterIPs
+	externalIPs
+	externalIPsLocal
+	loadBalancers
+	loadBalancersLocal
+	nodePortsTCP
+	nodePortsTCPLocal
+	nodePortsUDP
+	nodePortsUDPLocal
+	nodePortsSCTP
+	nodePortsSCTPLocal
+	healthPorts
+	setCount
+)
+
+// registers are the sets whose entries say which frontends are ours, and of which Service.
+var registers = []set{
+	clusterIPs, externalIPs, externalIPsLocal, loadBalancers, loadBalancersLocal,
+	nodePortsTCP, nodePortsTCPLocal, nodePortsUDP, nodePortsUDPLocal, nodePortsSCTP, nodePortsSCTPLocal,
+}
+
+// A form is the type of a set, which says what its entries are made of.
+type form string
+
+// The forms, as ipset names them.
+const (
+	formAddr       form = "hash:ip"
+	formAddrPort   form = "hash:ip,port"
+	formAddrPortIP form = "hash:ip,port,ip"
+	formSources    form = "hash:ip,port,net"
+	formPort       form = "bitmap:port"
+)
+
+// sets says what each is called in IPv4, and what it is made of.
+var sets = [setCount]struct {
+	name string
+	form form
+}{
+	sources:            {"KUBE-LOAD-BALANCER-SOURCE-CIDR", formSources},
+	restricted:         {"KUBE-LOAD-BALANCER-FW", formAddrPort},
+	noneNear:           {"KUBE-NO-LOCAL", formAddrPort},
+	noneNearOuter:      {"KUBE-NO-LOCAL-EXTERNAL", formAddrPort},
+	bound:              {"KUBE-IPVS-IPS", formAddr},
+	loopBack:           {"KUBE-LOOP-BACK", formAddrPortIP},
+	nearMarks:          {"KUBE-NEAR", formAddrPort},
+	clusterIPs:         {"KUBE-CLUSTER-IP", formAddrPort},
+	externalIPs:        {"KUBE-EXTERNAL-IP", formAddrPort},
+	externalIPsLocal:   {"KUBE-EXTERNAL-IP-LOCAL", formAddrPort},
+	loadBalancers:      {"KUBE-LOAD-BALANCER", formAddrPort},
+	loadBalancersLocal: {"KUBE-LOAD-BALANCER-LOCAL", formAddrPort},
+	nodePortsTCP:       {"KUBE-NODE-PORT-TCP", formPort},
+	nodePortsTCPLocal:  {"KUBE-NODE-PORT-LOCAL-TCP", formPort},
+	nodePortsUDP:       {"KUBE-NODE-PORT-UDP", formPort},
+	nodePortsUDPLocal:  {"KUBE-NODE-PORT-LOCAL-UDP", formPort},
+	nodePortsSCTP:      {"KUBE-NODE-PORT-SCTP-HASH", formAddrPort},
+	nodePortsSCTPLocal: {"KUBE-NODE-PORT-LOCAL-SCTP-HASH", formAddrPort},
+	healthPorts:        {"KUBE-HEALTH-CHECK-NODE-PORT", formPort},
+}
+
+// longestSetName is what the kernel holds.
+const longestSetName = 31
+
+// in is the name that s has in a family.
+func (s set) in(f sdk.Family) string {
+	name := sets[s].name
+	if f == sdk.IPv6 {
+		name = "KUBE-6-" + strings.TrimPrefix(name, "KUBE-")
+	}
+	return name[:min(len(name), longestSetName)]
+}
+
+// setCalled is the way back from in.
+func setCalled(name string) (set, sdk.Family, bool) {
+	for s := range setCount {
+		for _, f := range families {
+			if s.in(f) == name {
+				return s, f, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// nodePortSets are the sets of node ports of a protocol: of all, and of those under
+// the Local policy.
+func nodePortSets(p sdk.Protocol) (all, local set) {
+	switch p {
+	case sdk.UDP:
+		return nodePortsUDP, nodePortsUDPLocal
+	case sdk.SCTP:
+		return nodePortsSCTP, nodePortsSCTPLocal
+	}
+	return nodePortsTCP, nodePortsTCPLocal
+}
+
 // An entry is one member of a set. The form of the set says which fields it has.
 type entry struct {
 	set      set

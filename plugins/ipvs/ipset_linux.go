@@ -10,14 +10,12 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -43,19 +41,11 @@ func (i *ipset) Restore(ctx context.Context, lines string) error {
 	return err
 }
 
-// run runs the program in a process group of its own. When ctx ends the group is
-// killed and reaped.
+// run runs the program. When ctx ended the error says so.
 func (i *ipset) run(ctx context.Context, stdin string, args ...string) ([]byte, error) {
 	var out, answers bytes.Buffer
-	cmd := exec.CommandContext(ctx, "ipset", args...)
+	cmd := iptables.Command(ctx, i.hold, "ipset", args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &answers
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second // the whole group is killed, so this is for busy machines
-	if i.hold != nil {
-		cmd.ExtraFiles = []*os.File{i.hold}
-	}
 	err := cmd.Run()
 	if ctx.Err() != nil {
 		return nil, errors.Join(ctx.Err(), err)

@@ -24,7 +24,7 @@ import (
 // opened it. One goroutine at a time may use it.
 type moby struct {
 	handle *ipvs.Handle
-	pipe   *pipe // for many steps at once
+	*pipe  // for many steps at once
 }
 
 func openBalancer() (moby, error) {
@@ -44,8 +44,6 @@ func (m moby) Close() error {
 	m.handle.Close()
 	return m.pipe.Close()
 }
-
-func (m moby) Send(steps []step) ([]error, error) { return m.pipe.send(steps) }
 
 func (m moby) Services() (map[serviceKey]observed, error) {
 	list, err := m.handle.GetServices()
@@ -186,7 +184,7 @@ type pipe struct {
 	family uint16 // the kernel's number for IPVS
 }
 
-// silence is after how long the kernel is not going to answer.
+// answerTimeout is after how long the kernel is not going to answer.
 const answerTimeout = 30 * time.Second
 
 // openPipe opens one in the network namespace of the calling thread.
@@ -210,8 +208,8 @@ func openPipe() (*pipe, error) {
 
 func (p *pipe) Close() error { return unix.Close(p.fd) }
 
-// send sends up to atOnce steps, and returns what the kernel says of each.
-func (p *pipe) send(steps []step) ([]error, error) {
+// Send sends up to atOnce steps, and returns what the kernel says of each.
+func (p *pipe) Send(steps []step) ([]error, error) {
 	var messages []byte
 	places := make(map[uint32]int, len(steps)) // by sequence number
 	for i, s := range steps {

@@ -41,24 +41,31 @@ func (t Tool) runInto(ctx context.Context, stdout io.Writer, program string, std
 	return stderr, err
 }
 
-// once runs a program once, in a process group of its own, in the network namespace
-// of the calling thread. When ctx ends the group is killed and reaped, and the
-// error says that ctx ended.
-func (t Tool) once(ctx context.Context, stdout io.Writer, program string, stdin []byte, args ...string) (stderr string, err error) {
-	var said bytes.Buffer
+// Command is a program to be run once, in a process group of its own, in the network namespace
+// of the calling thread. When ctx ends the group is killed and reaped. It is handed hold, if
+// that is not nil: a lock that lasts until the program is done.
+func Command(ctx context.Context, hold *os.File, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Stdout, cmd.Stderr = stdout, &said
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second // the whole group is killed, so this is for busy machines
+	if hold != nil {
+		cmd.ExtraFiles = []*os.File{hold}
+	}
+	return cmd
+}
+
+// once runs a program once. When ctx ended the error says so.
+func (t Tool) once(ctx context.Context, stdout io.Writer, program string, stdin []byte, args ...string) (stderr string, err error) {
+	var said bytes.Buffer
 	writes := stdin != nil
+	cmd := Command(ctx, nil, program, args...)
 	if writes {
+		cmd = Command(ctx, t.Hold, program, args...)
 		cmd.Stdin = bytes.NewReader(stdin)
 	}
-	if writes && t.Hold != nil {
-		cmd.ExtraFiles = []*os.File{t.Hold}
-	}
+	cmd.Stdout, cmd.Stderr = stdout, &said
 	if err = cmd.Start(); err == nil {
 		if writes && t.Started != nil {
 			t.Started(cmd.Process.Pid)
