@@ -100,7 +100,7 @@ func TestWhatIsAskedIsAnswered(t *testing.T) {
 	if l, err := c.Plugins(ctx); err != nil || len(l.Items) != 1 || l.Meta != meta("PluginList") {
 		t.Errorf("plugins %+v, error %v", l, err)
 	}
-	if p, err := c.Plugin(ctx, "userspace"); err != nil || p.PID != 7 || p.Meta != meta("Plugin") {
+	if p, err := ask[Plugin](ctx, c, http.MethodGet, "plugins/userspace"); err != nil || p.PID != 7 || p.Meta != meta("Plugin") {
 		t.Errorf("plugin %+v, error %v", p, err)
 	}
 	if conf, err := c.Config(ctx); err != nil || string(conf.Settings) != `{"mode":"userspace"}` {
@@ -117,7 +117,7 @@ func TestWhatIsAskedIsAnswered(t *testing.T) {
 func TestErrorsSayWhatWhyAndTry(t *testing.T) {
 	c := NewClient(serve(t))
 	want := "no plugin acme: there is no binary of that name in pluginDirs; try: pointsman plugin list"
-	_, err := c.Plugin(t.Context(), "acme")
+	_, err := ask[Plugin](t.Context(), c, http.MethodGet, "plugins/acme")
 	_, restart := c.Restart(t.Context(), "acme")
 	logs := c.Logs(t.Context(), "acme", false, func(LogLine) {})
 	for _, err := range []error{err, restart, logs} {

@@ -12,6 +12,8 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
+	"strconv"
 	"time"
 )
 
@@ -37,38 +39,53 @@ func NewClient(path string) *Client {
 }
 
 // Status asks how the host is doing.
-func (c *Client) Status(ctx context.Context) (s Status, err error) {
-	return s, c.get(ctx, "status", &s)
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	return ask[Status](ctx, c, http.MethodGet, "status")
 }
 
 // Services asks for all Services.
-func (c *Client) Services(ctx context.Context) (l ServiceList, err error) {
-	return l, c.get(ctx, "services", &l)
-}
-
-// Plugins asks for all plugins.
-func (c *Client) Plugins(ctx context.Context) (l PluginList, err error) {
-	return l, c.get(ctx, "plugins", &l)
-}
-
-// Plugin asks for one.
-func (c *Client) Plugin(ctx context.Context, name string) (p Plugin, err error) {
-	return p, c.get(ctx, "plugins/"+name, &p)
-}
-
-// Config asks for the settings in force.
-func (c *Client) Config(ctx context.Context) (conf Config, err error) {
-	return conf, c.get(ctx, "config", &conf)
+func (c *Client) Services(ctx context.Context) (ServiceList, error) {
+	return ask[ServiceList](ctx, c, http.MethodGet, "services")
 }
 
 // Events asks what happened lately.
-func (c *Client) Events(ctx context.Context) (l EventList, err error) {
-	return l, c.get(ctx, "events", &l)
+func (c *Client) Events(ctx context.Context) (EventList, error) {
+	return ask[EventList](ctx, c, http.MethodGet, "events")
+}
+
+// Plugins asks for all plugins.
+func (c *Client) Plugins(ctx context.Context) (PluginList, error) {
+	return ask[PluginList](ctx, c, http.MethodGet, "plugins")
+}
+
+// Config asks for the settings in force.
+func (c *Client) Config(ctx context.Context) (Config, error) {
+	return ask[Config](ctx, c, http.MethodGet, "config")
 }
 
 // Restart starts a plugin anew.
-func (c *Client) Restart(ctx context.Context, name string) (d Done, err error) {
-	return d, c.post(ctx, "plugins/"+name+"/restart", &d)
+func (c *Client) Restart(ctx context.Context, name string) (Done, error) {
+	return ask[Done](ctx, c, http.MethodPost, "plugins/"+name+"/restart")
+}
+
+// Mode asks which dataplane serves.
+func (c *Client) Mode(ctx context.Context) (Mode, error) {
+	return ask[Mode](ctx, c, http.MethodGet, "mode")
+}
+
+// PlanMode asks what a change of mode would come to.
+func (c *Client) PlanMode(ctx context.Context, to string) (ModePlan, error) {
+	return ask[ModePlan](ctx, c, http.MethodGet, "mode/plan?to="+url.QueryEscape(to))
+}
+
+// SwapMode begins a change of mode.
+func (c *Client) SwapMode(ctx context.Context, to string, force bool) (Done, error) {
+	return ask[Done](ctx, c, http.MethodPost, "mode/swap?to="+url.QueryEscape(to)+"&force="+strconv.FormatBool(force))
+}
+
+// ResetMode goes back to the mode of the config file.
+func (c *Client) ResetMode(ctx context.Context) (Done, error) {
+	return ask[Done](ctx, c, http.MethodPost, "mode/reset")
 }
 
 // Logs calls f for each line of a plugin's log, and with follow for each that
@@ -98,23 +115,16 @@ func (c *Client) Logs(ctx context.Context, name string, follow bool, f func(LogL
 	return lines.Err()
 }
 
-func (c *Client) get(ctx context.Context, path string, into any) error {
-	return c.ask(ctx, http.MethodGet, path, into)
-}
-
-func (c *Client) post(ctx context.Context, path string, into any) error {
-	return c.ask(ctx, http.MethodPost, path, into)
-}
-
-func (c *Client) ask(ctx context.Context, method, path string, into any) error {
+func ask[T any](ctx context.Context, c *Client, method, path string) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	body, err := c.do(ctx, method, path)
 	if err != nil {
-		return err
+		return answer, err
 	}
 	defer body.Close()
-	return decode(body, into)
+	err = decode(body, &answer)
+	return answer, err
 }
 
 // do returns the body of a successful answer, or the host's error.

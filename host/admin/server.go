@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/pointsman/pointsman/host/limit"
@@ -39,6 +40,14 @@ type Backend struct {
 	Log   *log.Logger // what net/http has to say; nil: discarded
 }
 
+// Modes are what a Server asks about the mode.
+type Modes struct {
+	Show  func() Mode
+	Plan  func(ctx context.Context, to string) (ModePlan, error)
+	Swap  func(to string, force bool) error
+	Reset func() (string, error)
+}
+
 // Listen makes the socket, which only the owner may open. A socket that a host
 // left behind is replaced; one that a host answers on is not.
 func Listen(path string) (net.Listener, error) {
@@ -60,8 +69,7 @@ func Listen(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on the admin socket: %w", err)
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	err = errors.Join(os.Chmod(path+".new", 0o600), os.Rename(path+".new", path))
-	if err != nil {
+	if err = errors.Join(os.Chmod(path+".new", 0o600), os.Rename(path+".new", path)); err != nil {
 		_ = l.Close()
 		return nil, fmt.Errorf("listen on the admin socket: %w", err)
 	}
@@ -101,7 +109,7 @@ const mostConns = 32
 // off, at most a second later.
 func Serve(ctx context.Context, l net.Listener, b Backend) error {
 	server := &http.Server{
-		Handler:           Handler(b),
+		Handler:           handler(b),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		MaxHeaderBytes:    16 << 10,
@@ -126,41 +134,59 @@ func Serve(ctx context.Context, l net.Listener, b Backend) error {
 	return nil
 }
 
-// Handler answers for b.
-func Handler(b Backend) http.Handler {
+// handler answers for b.
+func handler(b Backend) http.Handler {
 	mux := http.NewServeMux()
-	get := func(path string, answer func(*http.Request) (any, error)) {
-		mux.HandleFunc("GET /v1/"+path, func(w http.ResponseWriter, r *http.Request) { reply(w, r, answer) })
+	handle := func(pattern string, answer func(*http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { reply(w, r, answer) })
 	}
-	get("status", func(*http.Request) (any, error) {
+	handle("GET /v1/status", func(*http.Request) (any, error) {
 		s := b.Status()
 		s.Meta = meta("Status")
 		return s, nil
 	})
-	get("services", func(*http.Request) (any, error) {
+	handle("GET /v1/services", func(*http.Request) (any, error) {
 		return ServiceList{meta("ServiceList"), b.Services()}, nil
 	})
-	get("plugins", func(*http.Request) (any, error) {
+	handle("GET /v1/plugins", func(*http.Request) (any, error) {
 		return PluginList{meta("PluginList"), b.Plugins()}, nil
 	})
-	get("plugins/{name}", func(r *http.Request) (any, error) { return b.plugin(r.PathValue("name")) })
-	get("config", func(*http.Request) (any, error) {
+	handle("GET /v1/plugins/{name}", func(r *http.Request) (any, error) { return b.plugin(r.PathValue("name")) })
+	handle("GET /v1/config", func(*http.Request) (any, error) {
 		c, err := b.Config()
 		c.Meta = meta("Config")
 		return c, err
 	})
-	get("events", func(*http.Request) (any, error) {
-		return EventList{meta("EventList"), b.Events()}, nil
-	})
+	handle("GET /v1/events", func(*http.Request) (any, error) { return EventList{meta("EventList"), b.Events()}, nil })
 	mux.HandleFunc("GET /v1/plugins/{name}/logs", b.logs)
-	mux.HandleFunc("POST /v1/plugins/{name}/restart", func(w http.ResponseWriter, r *http.Request) {
-		reply(w, r, func(r *http.Request) (any, error) {
-			text, err := b.Restart(r.PathValue("name"))
-			return Done{meta("Done"), text}, err
-		})
+	handle("POST /v1/plugins/{name}/restart", func(r *http.Request) (any, error) {
+		text, err := b.Restart(r.PathValue("name"))
+		return Done{meta("Done"), text}, err
 	})
-	b.Modes.routes(mux)
+	b.Modes.routes(handle)
 	return mux
+}
+
+func (m Modes) routes(handle func(pattern string, answer func(*http.Request) (any, error))) {
+	handle("GET /v1/mode", func(*http.Request) (any, error) {
+		mode := m.Show()
+		mode.Meta = meta("Mode")
+		return mode, nil
+	})
+	handle("GET /v1/mode/plan", func(r *http.Request) (any, error) {
+		plan, err := m.Plan(r.Context(), r.URL.Query().Get("to"))
+		plan.Meta = meta("ModePlan")
+		return plan, err
+	})
+	handle("POST /v1/mode/swap", func(r *http.Request) (any, error) {
+		q := r.URL.Query()
+		force, _ := strconv.ParseBool(q.Get("force"))
+		return Done{meta("Done"), "the swap to " + q.Get("to") + " begins"}, m.Swap(q.Get("to"), force)
+	})
+	handle("POST /v1/mode/reset", func(*http.Request) (any, error) {
+		text, err := m.Reset()
+		return Done{meta("Done"), text}, err
+	})
 }
 
 func meta(kind string) Meta { return Meta{APIVersion, kind} }
@@ -214,11 +240,7 @@ func fail(w http.ResponseWriter, err error) {
 	if !errors.As(err, &e) {
 		e = &Error{What: err.Error()}
 	}
-	code := e.Code
-	if code == 0 {
-		code = http.StatusInternalServerError
-	}
-	write(w, code, e)
+	write(w, cmp.Or(e.Code, http.StatusInternalServerError), e)
 }
 
 func write(w http.ResponseWriter, code int, body any) {

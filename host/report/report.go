@@ -19,9 +19,43 @@ package report
 
 import (
 	"container/list"
+	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"time"
+)
+
+// The reasons of the host's own events. Others are the tracker's and the sources'.
+const (
+	HostStarting    = "Starting"        // the host begins; kube-proxy's word
+	ConfigTaken     = "ConfigTaken"     // the config file changed, and was taken in
+	ConfigRefused   = "ConfigRefused"   // it cannot be used; the last good one stays in force
+	ConfigOdd       = "ConfigOdd"       // no error, but worth a look
+	PluginServing   = "PluginServing"   // its process is up
+	PluginDown      = "PluginDown"      // its process ended, hangs, or does not come up
+	PluginStarting  = "PluginStarting"  // its process is started
+	PluginStopped   = "PluginStopped"   // the host ended it
+	PluginBanned    = "PluginBanned"    // it failed too often, and is not tried for a while
+	PluginLeftAlone = "PluginLeftAlone" // a process that seems to be a plugin, and is not ours to end
+	PluginPoisoned  = "PluginPoisoned"  // it crashes on what it is sent
+	ServicePoison   = "ServicePoison"   // a plugin crashes on it
+	ServiceFreed    = "ServiceFreed"    // it changed, and is tried again
+	PluginRefuses   = "PluginRefuses"   // this node cannot run it
+	PluginNote      = "PluginNote"      // something about it to know
+	ParameterNotSet = "ParameterNotSet" // a plugin could not set one of the kernel's
+	StateNotUsed    = "StateNotUsed"    // a state file cannot be used; the host begins without it
+	StateNotWritten = "StateNotWritten" // what the next host must know could not be written down
+	StateWritten    = "StateWritten"    // it could, at last
+	WriterElsewhere = "WriterElsewhere" // another process holds the writer's lock of the mode
+	WriterHere      = "WriterHere"      // the plugin is the writer again
+	SyncFailed      = "SyncFailed"      // an update did not go in, and is tried again
+	DataplaneActive = "DataplaneActive" // it was made Active
+	SwapStage       = "SwapStage"       // a change of mode is under way
+	SwapDone        = "SwapDone"        // it was made
+	SwapUndone      = "SwapUndone"      // it was not, and what served before serves on
+	SwapNote        = "SwapNote"        // something about it to look at
+	PortInUse       = "PortInUse"       // a process of this node listens where a Service is reached
 )
 
 // An Event is one thing that happened.
@@ -72,9 +106,7 @@ func (r *Reporter) Report(e Event) {
 	if e.Time.IsZero() {
 		e.Time = r.now()
 	}
-	e.Reason = r.reason(e.Reason)
-	e.Object = cut(e.Object)
-	e.Message = cut(e.Message)
+	e.Reason, e.Object, e.Message = cut(e.Reason), cut(e.Object), cut(e.Message)
 	for _, out := range r.take(e) {
 		for _, sink := range r.sinks {
 			sink(out)
@@ -101,24 +133,127 @@ func (r *Reporter) Counts() map[string]int {
 	return maps.Clone(r.counts)
 }
 
-// take records e and returns what the sinks are to get.
+// take records e and returns what the sinks are to get. Past a bound, reasons share one name.
 func (r *Reporter) take(e Event) []Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if _, known := r.counts[e.Reason]; !known && len(r.counts) >= maxReasons {
+		e.Reason = otherReasons
+	}
 	r.counts[e.Reason]++
 	out, ok := r.fold(e)
 	if !ok {
 		return nil
 	}
-	return r.flood(e.Reason).admit(out)
+	if r.floods[e.Reason] == nil {
+		r.floods[e.Reason] = new(flood)
+	}
+	return r.floods[e.Reason].admit(out)
 }
 
-// reason returns the name under which to count: past a bound, reasons share one.
-func (r *Reporter) reason(reason string) string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, known := r.counts[cut(reason)]; known || len(r.counts) < maxReasons {
-		return cut(reason)
+// The bounds. Together they keep a Reporter under a megabyte, and a sink under
+// two lines a second for each reason.
+const (
+	maxRecent  = 256  // events remembered
+	maxReasons = 128  // reasons counted by name
+	maxText    = 2048 // bytes of an object or message
+
+	firstAgain = 10 * time.Second // a repeated event is passed on again after this,
+	lastAgain  = 10 * time.Minute // then after twice as long, up to this
+
+	floodWindow = time.Minute // in one window,
+	floodLimit  = 100         // a reason is passed on at most so often
+)
+
+// otherReasons counts what comes after maxReasons different ones.
+const otherReasons = "Other"
+
+// A key is what makes two events the same.
+type key struct {
+	warning                 bool
+	reason, object, message string
+}
+
+// A folded event stands for all that were the same.
+type folded struct {
+	event Event // the last one, counted altogether
+	since int   // how many since the sinks got it
+	again time.Duration
+	next  time.Time // not passed on again before
+}
+
+// fold joins e with those that were the same, and says whether to pass it on now.
+func (r *Reporter) fold(e Event) (out Event, pass bool) {
+	k := key{e.Warning, e.Reason, e.Object, e.Message}
+	el, seen := r.byKey[k]
+	if !seen {
+		el = r.recent.PushBack(&folded{})
+		r.byKey[k] = el
+		r.forget()
 	}
-	return otherReasons
+	r.recent.MoveToBack(el)
+	return el.Value.(*folded).add(e)
+}
+
+// add counts e. It is passed on at once the first time and after a long silence, and
+// in growing steps while it goes on.
+func (f *folded) add(e Event) (out Event, pass bool) {
+	quiet := e.Time.Sub(f.event.Time) >= lastAgain
+	e.Count = f.event.Count + 1
+	f.event = e
+	f.since++
+	if wait := f.next.Sub(e.Time); wait > 0 && wait <= lastAgain { // longer: the clock was set back
+		return Event{}, false
+	}
+	if quiet {
+		f.again = 0
+	}
+	f.again = min(max(2*f.again, firstAgain), lastAgain)
+	f.next = e.Time.Add(f.again)
+	e.Count, f.since = f.since, 0
+	return e, true
+}
+
+// forget drops the event that was not seen for longest.
+func (r *Reporter) forget() {
+	if r.recent.Len() <= maxRecent {
+		return
+	}
+	oldest := r.recent.Front()
+	e := r.recent.Remove(oldest).(*folded).event
+	delete(r.byKey, key{e.Warning, e.Reason, e.Object, e.Message})
+}
+
+// A flood counts the events of one reason in a window: ten thousand Services that
+// fail for one cause are not ten thousand log lines.
+type flood struct {
+	start  time.Time
+	passed int
+}
+
+// admit passes e on, or not; the last one that it passes says that others follow.
+func (f *flood) admit(e Event) []Event {
+	if e.Time.Sub(f.start).Abs() >= floodWindow {
+		*f = flood{start: e.Time}
+	}
+	f.passed++
+	switch {
+	case f.passed < floodLimit:
+		return []Event{e}
+	case f.passed == floodLimit:
+		more := Event{
+			Time: e.Time, Warning: e.Warning, Reason: e.Reason, Count: 1,
+			Message: fmt.Sprintf("more than %d of these in a minute: the others are counted but not told; see pointsman status", floodLimit),
+		}
+		return []Event{e, more}
+	}
+	return nil
+}
+
+// cut keeps a text within bounds, and readable.
+func cut(s string) string {
+	if len(s) > maxText {
+		s = s[:maxText] + "…"
+	}
+	return strings.ToValidUTF8(s, "")
 }

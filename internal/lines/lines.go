@@ -6,6 +6,7 @@ package lines
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 )
@@ -36,9 +37,4 @@ func Each(r io.Reader, f func(string)) {
 	}
 }
 
-func trim(line []byte) []byte {
-	for len(line) > 0 && (line[len(line)-1] == '\n' || line[len(line)-1] == '\r') {
-		line = line[:len(line)-1]
-	}
-	return line
-}
+func trim(line []byte) []byte { return bytes.TrimRight(line, "\r\n") }
