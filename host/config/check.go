@@ -12,6 +12,39 @@ import (
 	"time"
 )
 
+// A Problem is one thing that is wrong with the settings.
+type Problem struct {
+	Where Origin
+	Field string // its path; empty: the file as a whole
+	Why   string
+	Try   string // what to do; may be empty
+}
+
+// String reads: "host.yaml:14: plugins.ipvs.opitons: unknown field; did you mean options?"
+func (p Problem) String() string {
+	var b strings.Builder
+	b.WriteString(p.Where.String() + ": ")
+	if p.Field != "" {
+		b.WriteString(p.Field + ": ")
+	}
+	b.WriteString(p.Why)
+	if p.Try != "" {
+		b.WriteString("; " + p.Try)
+	}
+	return b.String()
+}
+
+// Problems are all that is wrong, in the order of the file. They are an error.
+type Problems []Problem
+
+func (ps Problems) Error() string {
+	lines := make([]string, len(ps))
+	for i, p := range ps {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
 // A checker collects what is wrong with values that are each of the right type.
 type checker struct {
 	h        *Host
@@ -227,4 +260,42 @@ func (c *checker) plugins() {
 		c.fits(field+".address", strings.TrimPrefix(p.Address, "unix://"), maxSocket)
 		c.want(p.Path == "" && p.SHA256 == "", field+".address", "says that the plugin runs already, while path or sha256 say what to start", "keep one of the two")
 	}
+}
+
+// suggest finds among words the one that was probably meant; empty: none is near.
+func suggest(word string, words []string) string {
+	best, least := "", max(1, min(3, len(word)/3))+1
+	for _, w := range slices.Sorted(slices.Values(words)) {
+		if strings.EqualFold(word, w) {
+			return w
+		}
+		if d := distance(strings.ToLower(word), strings.ToLower(w)); d < least {
+			best, least = w, d
+		}
+	}
+	return best
+}
+
+// distance returns the number of letters to insert, delete, replace or swap with the
+// next one to make b of a.
+func distance(a, b string) int {
+	before, last, row := []int{}, make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last, row = last, row, make([]int, len(b)+1)
+	}
+	return last[len(b)]
 }

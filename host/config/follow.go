@@ -4,6 +4,14 @@ package config
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -132,4 +140,129 @@ func (f *Follower) refuse(err error) Change {
 	}
 	f.status.Stale = err.Error()
 	return Change{Host: f.host, Pending: f.status.Pending, Err: err}
+}
+
+const (
+	maxFile = 1 << 20 // more than any file of settings needs
+
+	// timeout is how long the file system has to answer: one that hangs, as NFS does
+	// without its server, must keep neither the host nor a signal waiting.
+	timeout = time.Second
+)
+
+// readFile reads the file at path for a host that starts.
+func readFile(path string) ([]byte, error) {
+	data, err := bounded.ReadFileWithin(path, maxFile, 5*timeout)
+	return data, about(path, err)
+}
+
+// An answer is what a look at the file came to.
+type answer struct {
+	data []byte
+	err  error
+}
+
+// read reads the file again while the host runs. A read without an answer goes on, and
+// is the next look's, so that only one is ever under way.
+func (f *Follower) read() ([]byte, error) {
+	a, ok := f.calls.Do(f.path, timeout, func() answer {
+		data, err := bounded.ReadFile(f.path, maxFile)
+		return answer{data, err}
+	})
+	if !ok {
+		a.err = errors.New("its file system does not answer")
+	}
+	return a.data, about(f.path, a.err)
+}
+
+func about(path string, err error) error {
+	if err != nil {
+		return fmt.Errorf("read config: %s: %w", path, err)
+	}
+	return nil
+}
+
+// hashOf tells one content from another; empty: there was no file.
+func hashOf(data []byte) string {
+	if data == nil {
+		return ""
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:6])
+}
+
+// live returns the fields that a running host can change.
+func live() []string {
+	return []string{"mode", "logging.level", "syncPeriod", "minSyncPeriod", "nodePortAddresses", "swap.drainTimeout", "swap.onFailure"}
+}
+
+// Live reports whether a running host can change the field at path.
+func Live(path string) bool { return slices.Contains(live(), path) }
+
+// spare reports whether path belongs to a plugin that is not in use, which is
+// launched with what the file says then.
+func spare(path, mode string) bool {
+	name, ours := strings.CutPrefix(path, "plugins.")
+	return ours && name[:max(0, strings.LastIndexByte(name, '.'))] != mode
+}
+
+// adopt returns what becomes of running when its file says wanted: the host with the
+// live fields of wanted, which of them are other than before, and which fields
+// are other in wanted but must wait for a restart.
+func adopt(running, wanted *Host) (h *Host, applied, pending []string) {
+	next := *running
+	next.from = wanted.from
+	next.from.origins = maps.Clone(wanted.from.origins)
+	next.Plugins = maps.Clone(wanted.Plugins)
+	if inUse, ok := running.Plugins[running.Mode]; ok {
+		next.Plugins[running.Mode] = inUse
+	} else {
+		delete(next.Plugins, running.Mode)
+	}
+	from := byPath(wanted)
+	for path, to := range byPath(&next) {
+		switch {
+		case Live(path):
+			to.Set(from[path])
+		case !spare(path, running.Mode):
+			next.from.origins[path] = running.Origin(path)
+		}
+	}
+	for _, path := range differences(running, wanted) {
+		if Live(path) || spare(path, running.Mode) {
+			applied = append(applied, path)
+		} else {
+			pending = append(pending, path)
+		}
+	}
+	return &next, applied, pending
+}
+
+// differences returns the fields that are not the same in a and b, in the order of
+// fields, those that only one of them has at the end.
+func differences(a, b *Host) []string {
+	before, after := plainByPath(a), plainByPath(b)
+	var paths []string
+	for _, s := range slices.Concat(a.Settings(), b.Settings()) {
+		if !slices.Contains(paths, s.Field) && !reflect.DeepEqual(before[s.Field], after[s.Field]) {
+			paths = append(paths, s.Field)
+		}
+	}
+	return paths
+}
+
+func plainByPath(h *Host) map[string]any {
+	all := make(map[string]any)
+	for _, s := range h.Settings() {
+		all[s.Field] = s.Value
+	}
+	return all
+}
+
+func byPath(h *Host) map[string]reflect.Value {
+	all := make(map[string]reflect.Value)
+	for _, f := range fields(h) {
+		all[f.path] = f.value
+	}
+	return all
 }

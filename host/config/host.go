@@ -1,10 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
+/*
+Package config reads the one file a user writes.
+
+	defaults.yaml ─┐
+	host.yaml ─────┤ strict: every field known, typed,     ┌─▶ Host, and of each
+	POINTSMAN_* ───┼─▶ given once; all that is wrong is ───┤   value where it came from
+	flags ─────────┘   told at once, with file and line    └─▶ or Problems
+
+The later in this list wins. A field that it is not known is an error and not a
+shrug: a misspelt one would silently leave the default in force.
+
+A running host looks at its file again and again (Follow). What it can change
+while it runs it changes; what needs a restart is listed as pending; and a file
+that is gone, empty, unreadable or wrong changes nothing: the last good one stays
+in force, and status says so.
+*/
 package config
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -155,3 +173,70 @@ func (h *Host) NodePorts() (ranges []netip.Prefix, primary bool) {
 
 // primaryAddresses is the word in NodePortAddresses for the node's own addresses.
 const primaryAddresses = "primary"
+
+// An Origin is where a value came from.
+type Origin struct {
+	Layer Layer
+	Name  string // the file, the environment variable, the flag
+	Line  int    // in the file; 0 elsewhere
+}
+
+// A Layer is one of the places that settings come from; a later one wins.
+type Layer uint8
+
+// The layers.
+const (
+	Default Layer = iota
+	File
+	Env
+	Flag
+)
+
+// String reads as in `config show --origin`: "host.yaml:12", "env POINTSMAN_MODE".
+func (o Origin) String() string {
+	switch o.Layer {
+	case File:
+		if o.Line == 0 {
+			return o.Name
+		}
+		return fmt.Sprintf("%s:%d", o.Name, o.Line)
+	case Env:
+		return "env " + o.Name
+	case Flag:
+		return "flag --" + o.Name
+	}
+	return "default"
+}
+
+// provenance is where the values of a Host came from.
+type provenance struct {
+	path     string
+	hash     string
+	origins  map[string]Origin // by field path, leaves and what holds them
+	warnings []Problem
+}
+
+// Path returns the file that was read; empty when none was.
+func (h *Host) Path() string { return h.from.path }
+
+// Hash tells one content of the file from another; empty when none was read.
+func (h *Host) Hash() string { return h.from.hash }
+
+// Warnings returns what is odd but no error, such as an environment variable that
+// looks like a setting and is none.
+func (h *Host) Warnings() []Problem { return h.from.warnings }
+
+// Origin says where the value of a field came from. A path below what is known,
+// such as an option of a plugin, has the origin of what is nearest above it.
+func (h *Host) Origin(path string) Origin {
+	for {
+		if o, ok := h.from.origins[path]; ok {
+			return o
+		}
+		dot := strings.LastIndexByte(path, '.')
+		if dot < 0 {
+			return Origin{}
+		}
+		path = path[:dot]
+	}
+}

@@ -33,8 +33,7 @@ func flagSet(t *testing.T, args ...string) *pflag.FlagSet {
 	t.Helper()
 	flags := pflag.NewFlagSet("run", pflag.ContinueOnError)
 	AddFlags(flags)
-	AddSocketFlag(flags)
-	AddPluginDirFlag(flags)
+	AddVerbFlags(flags)
 	if err := flags.Parse(args); err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -22,10 +25,9 @@ import (
 type reader struct {
 	layer    Layer
 	file     string
-	given    map[string]*yaml.Node      // values by path
-	options  map[string]json.RawMessage // by the plugin's name
-	plugins  []string                   // named in the file
-	origins  map[string]Origin          // of values and of what holds them
+	given    map[string]any    // values by path: a *yaml.Node, or of options JSON
+	plugins  []string          // named in the file
+	origins  map[string]Origin // of values and of what holds them
 	problems Problems
 	warnings Problems // of what is read, and does not count
 }
@@ -34,13 +36,13 @@ type reader struct {
 func read(layer Layer, file string, data []byte) *reader {
 	r := &reader{
 		layer: layer, file: file,
-		given:   make(map[string]*yaml.Node),
-		options: make(map[string]json.RawMessage),
+		given:   make(map[string]any),
 		origins: make(map[string]Origin),
 	}
 	root := r.document(data)
 	if root != nil && isKubeProxy(root) {
 		root = r.fromKubeProxy(root)
+		clear(r.origins) // of kube-proxy's own fields
 	}
 	if root != nil && r.ours(root) {
 		r.origins[""] = r.at(root)
@@ -166,10 +168,7 @@ func (r *reader) plugin(key, value *yaml.Node, path string) {
 // unknown notes a field that it is not known, and looks for the one that was meant:
 // here first, then by the same name elsewhere.
 func (r *reader) unknown(key *yaml.Node, path string, known map[string]reflect.Type) {
-	here := make([]string, 0, len(known))
-	for name := range known {
-		here = append(here, name)
-	}
+	here := slices.Collect(maps.Keys(known))
 	why, try := "unknown field", ""
 	if meant := suggest(key.Value, here); strings.EqualFold(meant, key.Value) {
 		why, try = "unknown field: case matters", "write "+meant
@@ -211,3 +210,62 @@ var nameSyntax = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // isName reports whether name can be a plugin's.
 func isName(name string) bool { return nameSyntax.MatchString(name) }
+
+// takeOptions notes a plugin's options. They are the plugin's to judge: here
+// they only become JSON, with every key as it was written.
+func (r *reader) takeOptions(n *yaml.Node, path string) {
+	if isNull(n) {
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		r.bad(n, path, "want the plugin's options and their values, not "+describe(n), "")
+		return
+	}
+	before := len(r.problems)
+	options := r.plain(n, path)
+	if len(r.problems) > before {
+		return
+	}
+	data, err := json.Marshal(options)
+	if err != nil {
+		r.bad(n, path, err.Error(), "")
+		return
+	}
+	r.given[path] = json.RawMessage(data)
+}
+
+// plain returns the value of n in maps, slices and scalars that JSON knows.
+func (r *reader) plain(n *yaml.Node, path string) any {
+	switch n.Kind {
+	case yaml.MappingNode:
+		m := make(map[string]any)
+		r.pairs(n, path, func(key, value *yaml.Node) { m[key.Value] = r.plain(value, join(path, key.Value)) })
+		return m
+	case yaml.SequenceNode:
+		list := make([]any, len(n.Content))
+		for i, item := range n.Content {
+			list[i] = r.plain(item, path)
+		}
+		return list
+	case yaml.ScalarNode:
+		return r.scalar(n, path)
+	}
+	r.bad(n, path, "anchors, aliases and merges are not read here", "write the value out")
+	return nil
+}
+
+func (r *reader) scalar(n *yaml.Node, path string) any {
+	if !slices.Contains([]string{"!!bool", "!!int", "!!float", "!!null"}, n.Tag) {
+		return n.Value // also what YAML takes for a date
+	}
+	var v any
+	if err := n.Decode(&v); err != nil {
+		r.bad(n, path, "cannot be read: "+err.Error(), "")
+		return nil
+	}
+	if f, ok := v.(float64); ok && (math.IsInf(f, 0) || math.IsNaN(f)) {
+		r.bad(n, path, "want a finite number, not "+n.Value, "")
+		return nil
+	}
+	return v
+}

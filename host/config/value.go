@@ -5,9 +5,11 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,32 +17,99 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// A field is one value of a Host, with its path: "linux.conntrack.min".
+type field struct {
+	path  string
+	value reflect.Value
+	keep  func() // brings a new value into the Host
+}
+
+// fields lists the values of h in the order of its definition. What h does not
+// have (a source that is not set, a plugin not named) has no fields.
+func fields(h *Host) []field { return under("", reflect.ValueOf(h).Elem()) }
+
+func under(path string, v reflect.Value) []field {
+	switch {
+	case v.Kind() == reflect.Pointer && v.IsNil():
+		return nil
+	case v.Kind() == reflect.Pointer:
+		return under(path, v.Elem())
+	case v.Kind() == reflect.Map:
+		return entries(path, v.Interface().(map[string]Plugin))
+	case v.Kind() != reflect.Struct:
+		return []field{{path, v, func() {}}}
+	}
+	var all []field
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		if name := f.Tag.Get("yaml"); name != "" {
+			all = append(all, under(join(path, name), v.FieldByIndex(f.Index))...)
+		}
+	}
+	return all
+}
+
+// entries lists the values of plugins, which stand in a map: what it lists are copies.
+func entries(path string, plugins map[string]Plugin) []field {
+	var all []field
+	for _, name := range slices.Sorted(maps.Keys(plugins)) {
+		plugin := plugins[name]
+		for _, f := range under(join(path, name), reflect.ValueOf(&plugin).Elem()) {
+			f.keep = func() { plugins[name] = plugin }
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// names returns the fields that a mapping of type t may have, with their types.
+func names(t reflect.Type) map[string]reflect.Type {
+	all := make(map[string]reflect.Type)
+	for _, f := range reflect.VisibleFields(t) {
+		if name := f.Tag.Get("yaml"); name != "" {
+			all[name] = f.Type
+		}
+	}
+	return all
+}
+
+// withSources returns a Host that has both sources and the named plugins, so that
+// fields lists every field that can be set.
+func withSources(plugins ...string) *Host {
+	h := &Host{Source: Source{Kubernetes: &Kubernetes{}, Files: &Files{}}, Plugins: make(map[string]Plugin)}
+	for _, name := range plugins {
+		h.Plugins[name] = Plugin{}
+	}
+	return h
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// leafName returns the last name of a path.
+func leafName(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
+
 // setNode sets dst to what a file says.
 func setNode(dst reflect.Value, n *yaml.Node) error {
-	if dst.Kind() != reflect.Slice {
+	switch {
+	case dst.Kind() != reflect.Slice:
 		return setScalarNode(dst, n)
+	case n.Kind == yaml.SequenceNode:
+		return setEach(dst, n.Content, setScalarNode)
+	case n.Kind == yaml.ScalarNode && !isNull(n):
+		return fmt.Errorf("want a list, [%s], not %s", n.Value, describe(n))
 	}
-	if n.Kind != yaml.SequenceNode {
-		if n.Kind == yaml.ScalarNode && !isNull(n) {
-			return fmt.Errorf("want a list, [%s], not %s", n.Value, describe(n))
-		}
-		return wrong("a list, such as [a, b]", n)
-	}
-	list := reflect.MakeSlice(dst.Type(), len(n.Content), len(n.Content))
-	for i, item := range n.Content {
-		if err := setScalarNode(list.Index(i), item); err != nil {
-			return err
-		}
-	}
-	dst.Set(list)
-	return nil
+	return fmt.Errorf("want a list, such as [a, b], not %s", describe(n))
 }
 
 // setScalarNode keeps what YAML can tell apart apart: 5 is no text, "5" no number.
 func setScalarNode(dst reflect.Value, n *yaml.Node) error {
-	want, tags := wanted(dst.Type())
-	if n.Kind != yaml.ScalarNode || !strings.Contains(tags, n.Tag) || n.Tag == "" {
-		return wrong(want, n)
+	want := formOf(dst.Type())
+	if n.Kind != yaml.ScalarNode || !strings.Contains(want.tags, n.Tag) || n.Tag == "" {
+		return fmt.Errorf("want %s, not %s", want.words, describe(n))
 	}
 	return setText(dst, n.Value)
 }
@@ -49,21 +118,22 @@ func setScalarNode(dst reflect.Value, n *yaml.Node) error {
 // by commas.
 func setText(dst reflect.Value, text string) error {
 	if dst.Kind() == reflect.Slice {
-		return setTexts(dst, strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == ' ' }))
+		return setEach(dst, strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == ' ' }), setText)
 	}
-	want, _ := wanted(dst.Type())
-	v, err := parse(dst.Type(), text)
+	want := formOf(dst.Type())
+	v, err := want.parse(text)
 	if err != nil {
-		return fmt.Errorf("want %s, not %q", want, text)
+		return fmt.Errorf("want %s, not %q", want.words, text)
 	}
-	dst.Set(v.Convert(dst.Type()))
+	dst.Set(reflect.ValueOf(v))
 	return nil
 }
 
-func setTexts(dst reflect.Value, texts []string) error {
-	list := reflect.MakeSlice(dst.Type(), len(texts), len(texts))
-	for i, text := range texts {
-		if err := setText(list.Index(i), text); err != nil {
+// setEach sets dst, a list, by what each of its items is to be.
+func setEach[T any](dst reflect.Value, items []T, set func(reflect.Value, T) error) error {
+	list := reflect.MakeSlice(dst.Type(), len(items), len(items))
+	for i, item := range items {
+		if err := set(list.Index(i), item); err != nil {
 			return err
 		}
 	}
@@ -71,23 +141,31 @@ func setTexts(dst reflect.Value, texts []string) error {
 	return nil
 }
 
-// parse reads one value of type t.
-func parse(t reflect.Type, text string) (reflect.Value, error) {
-	var v any = text
-	var err error
+// A form is what values of one type look like: in words, and which of YAML's tags they
+// may have.
+type form struct {
+	words, tags string
+	parse       func(string) (any, error)
+}
+
+func formOf(t reflect.Type) form {
 	switch t {
 	case reflect.TypeFor[bool]():
-		v, err = strconv.ParseBool(text)
+		return form{"true or false", "!!bool", by(strconv.ParseBool)}
 	case reflect.TypeFor[int]():
-		v, err = parseInt(text)
+		return form{"a whole number", "!!int", by(parseInt)}
 	case reflect.TypeFor[float64]():
-		v, err = parseFloat(text)
+		return form{"a number", "!!int !!float", by(parseFloat)}
 	case reflect.TypeFor[time.Duration]():
-		v, err = parseDuration(text)
+		return form{"a time with its unit, such as 30s or 1h30m", "!!str", by(parseDuration)}
 	case reflect.TypeFor[netip.Prefix]():
-		v, err = parsePrefix(text)
+		return form{"a range of addresses, such as 10.0.0.0/8 or fd00::/8", "!!str", by(parsePrefix)}
 	}
-	return reflect.ValueOf(v), err
+	return form{"text", "!!str", func(text string) (any, error) { return text, nil }}
+}
+
+func by[T any](parse func(string) (T, error)) func(string) (any, error) {
+	return func(text string) (any, error) { return parse(text) }
 }
 
 // parseInt reads 14, and 0xe and 131_072 as YAML has them.
@@ -118,28 +196,6 @@ func parsePrefix(text string) (netip.Prefix, error) {
 		return p, errors.New("IPv4 written as IPv6")
 	}
 	return p.Masked(), err
-}
-
-// wanted says in words what a value of type t looks like, and which of YAML's
-// tags it may have.
-func wanted(t reflect.Type) (words, tags string) {
-	switch t {
-	case reflect.TypeFor[bool]():
-		return "true or false", "!!bool"
-	case reflect.TypeFor[int]():
-		return "a whole number", "!!int"
-	case reflect.TypeFor[float64]():
-		return "a number", "!!int !!float"
-	case reflect.TypeFor[time.Duration]():
-		return "a time with its unit, such as 30s or 1h30m", "!!str"
-	case reflect.TypeFor[netip.Prefix]():
-		return "a range of addresses, such as 10.0.0.0/8 or fd00::/8", "!!str"
-	}
-	return "text", "!!str"
-}
-
-func wrong(want string, n *yaml.Node) error {
-	return fmt.Errorf("want %s, not %s", want, describe(n))
 }
 
 // describe names what stands in a file, for errors.

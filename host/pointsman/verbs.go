@@ -73,8 +73,7 @@ func rootVerb() *cobra.Command {
 	})
 	flags := root.PersistentFlags()
 	flags.String("config", "", "the config file (default "+usualConfig+" if it is there)")
-	config.AddSocketFlag(flags)
-	config.AddPluginDirFlag(flags)
+	config.AddVerbFlags(flags)
 	strict(root)
 	return root
 }
