@@ -1,5 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
+/*
+Package health answers what asks how the node is doing: the kubelet, load
+balancers, Prometheus, systemd. What they hear is one assessment (assessment.go), which
+status says too. The package acts on nothing, and its servers go on
+answering while a plugin is away.
+
+	:10256  /healthz /livez /readyz            endpoints.go ◀─ Assess: live, healthy, eligible, ready?
+	:10249  /metrics /metrics/slis             metrics.go, samples.go
+	        /proxyMode /configz /statusz …     endpoints.go
+	:PORT   each Service's healthCheckNodePort checks.go    ◀─ tracker: how many endpoints are ready here?
+
+Ports, paths, bodies and the kubeproxy_ names are kube-proxy's, so that probes,
+dashboards and alerts keep working; what is ours alone is called pointsman_.
+*/
 package health
 
 import (
@@ -7,6 +21,8 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
 )
 
 // Facts are what the health of a node depends on, at one instant.
@@ -24,10 +40,11 @@ type Facts struct {
 // An Assessment is how a node is. It is made in one place, and everything that can be asked
 // answers by it: status and its exit, the probes, the metrics, and the Services' health checks.
 type Assessment struct {
-	Live     bool // livez: a restart of the host would not help
-	Healthy  bool // nothing is late; the Services' health checks and pointsman_healthy
-	Eligible bool // with Healthy: healthz
-	Ready    bool // readyz: the dataplane serves, was sent everything, writes, and is not late
+	Live     bool          // livez: a restart of the host would not help
+	Healthy  bool          // nothing is late; the Services' health checks and pointsman_healthy
+	Eligible bool          // with Healthy: healthz
+	Ready    bool          // readyz: the dataplane serves, was sent everything, writes, and is not late
+	Waited   time.Duration // for how long something has waited to be served
 	Findings []Finding
 }
 
@@ -51,12 +68,16 @@ func Assess(f Facts) Assessment {
 	if !f.Waiting.IsZero() {
 		waited = max(0, f.Now.Sub(f.Waiting))
 	}
-	late := !f.Waiting.IsZero() && waited >= f.Allowed
+	late, then := !f.Waiting.IsZero() && waited >= f.Allowed, ""
+	if late {
+		then = "; healthz answers 503, so load balancers leave this node out"
+	}
 	j := Assessment{
 		Live:     f.Stuck == "",
 		Healthy:  !late,
 		Eligible: f.Eligible,
 		Ready:    p.serves() && p.NoWriter == "" && !late,
+		Waited:   waited,
 	}
 	find := func(code, try, format string, args ...any) {
 		j.Findings = append(j.Findings, Finding{code, fmt.Sprintf(format, args...), try})
@@ -71,7 +92,7 @@ func Assess(f Facts) Assessment {
 		find(NoWriter, "pointsman plugin info "+p.Name, "dataplane %s may not write, so what it was told is not served: %s", p.Name, p.NoWriter)
 	}
 	if late || !f.Waiting.IsZero() && waited >= f.Shown {
-		find(Waits, "pointsman plugin logs "+p.Name, "%s for %s%s", whatWaits(p), phrase.Round(waited), consequence(late))
+		find(Waits, "pointsman plugin logs "+p.Name, "%s for %s%s", whatWaits(p), phrase.Round(waited), then)
 	}
 	if !f.Eligible {
 		find(NotEligible, "", "the Node is about to be removed, and healthz answers 503 so that load balancers leave it out")
@@ -110,9 +131,60 @@ func whatWaits(p Dataplane) string {
 	return fmt.Sprintf("%d ports of Services wait to be served, the first", p.Pending)
 }
 
-func consequence(late bool) string {
-	if late {
-		return "; healthz answers 503, so load balancers leave this node out"
+// progress keeps since when something waits to be served, over all sessions and all
+// dataplanes. It is given what is, and when; it looks at no clock.
+type progress struct {
+	waiting time.Time                // since when something waits; zero: nothing does
+	served  track.Changes            // that nothing was owed of when it was last looked
+	ready   bool                     // everything was served once
+	applied map[sdk.Family]time.Time // when something last was confirmed
+}
+
+// look notes how the dataplane that is meant to serve is. Before the source has synced
+// nothing can be owed: what an earlier host left in the kernel serves.
+func (p *progress) look(dataplane Dataplane, synced bool, changes track.Changes, now time.Time) {
+	follows := dataplane.serves() && dataplane.NoWriter == ""
+	switch {
+	case !synced:
+		p.waiting = time.Time{}
+	case follows:
+		p.waiting, p.ready = dataplane.Since, true
+	case p.waiting.IsZero() && p.owes(dataplane, changes):
+		p.waiting = now
 	}
-	return ""
+	if follows && dataplane.Since.IsZero() {
+		p.served = changes
+	}
+}
+
+// owes reports whether something is owed by a dataplane that does not follow: it is away,
+// or is sent everything again, or may not write. What was confirmed before is in the kernel,
+// save of one whose work ends with its process.
+func (p *progress) owes(dataplane Dataplane, changes track.Changes) bool {
+	return !p.ready || dataplane.Mortal || dataplane.NoWriter != "" || dataplane.Failure != "" || changes != p.served
+}
+
+// confirm notes when something was confirmed. A family that an update was not about is
+// as up to date as the others.
+func (p *progress) confirm(families []sdk.Family, now time.Time) {
+	if p.applied == nil {
+		p.applied = make(map[sdk.Family]time.Time)
+	}
+	for _, f := range families {
+		p.applied[f] = now
+	}
+	for f := range p.applied {
+		p.applied[f] = now
+	}
+}
+
+// last returns when something was confirmed; zero: nothing was.
+func (p *progress) last() time.Time {
+	var last time.Time
+	for _, at := range p.applied {
+		if at.After(last) {
+			last = at
+		}
+	}
+	return last
 }

@@ -7,11 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log"
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,12 +24,9 @@ import (
 // checks answers the healthCheckNodePorts: a load balancer asks there whether
 // this node has endpoints for a Service whose traffic may not leave the node.
 type checks struct {
-	tracker *track.Tracker
-	report  func(track.Notice)
-	addrs   func() []Addr
-	healthy func() bool // whether what changes is applied in time
-	pool    *limit.Pool // of descriptors
-	log     *log.Logger // what net/http has to say
+	settings Settings
+	healthy  func() bool // whether what changes is applied in time
+	pool     *limit.Pool // of descriptors
 
 	open map[track.Key]*check // for run alone
 
@@ -44,21 +42,19 @@ type check struct {
 }
 
 func newChecks(s Settings, pool *limit.Pool, healthy func() bool) *checks {
-	return &checks{
-		tracker: s.Tracker, report: s.Report, addrs: s.Addrs, healthy: healthy, pool: pool, log: s.Log,
-		open: make(map[track.Key]*check), wanted: make(map[track.Key]track.HealthCheck),
-	}
+	return &checks{settings: s, healthy: healthy, pool: pool, open: make(map[track.Key]*check)}
 }
 
 // run answers until ctx ends. Now and then it looks whether an address came or
 // went, and tries again what could not be bound.
 func (c *checks) run(ctx context.Context) {
+	tracker := c.settings.Tracker
 	tick := time.NewTicker(bindAgain)
 	defer tick.Stop()
 	for {
-		c.settle(c.tracker.HealthChecks(), where(c.tracker.Node(), c.addrs()))
+		c.settle(tracker.HealthChecks(), where(tracker.Node(), c.settings.Addrs()))
 		select {
-		case <-c.tracker.HealthChecked():
+		case <-tracker.HealthChecked():
 		case <-tick.C:
 		case <-ctx.Done():
 			c.settle(nil, nil)
@@ -87,7 +83,7 @@ func (c *checks) settle(wanted []track.HealthCheck, addrs []netip.Addr) {
 	for _, w := range wanted {
 		if err := c.serve(w, addrs); err != nil {
 			failed = append(failed, fmt.Sprintf("healthCheckNodePort %d of %s: %v", w.Port, w.Key, err))
-			c.report(track.Notice{Warning: true, Reason: CheckNotServed, Object: w.Key.String(), Message: fmt.Sprintf(
+			c.settings.Report(track.Notice{Warning: true, Reason: CheckNotServed, Object: w.Key.String(), Message: fmt.Sprintf(
 				"healthCheckNodePort %d is not answered, so load balancers leave this node out: %v; it is tried again each %s", w.Port, err, bindAgain)})
 		}
 	}
@@ -99,7 +95,7 @@ func (c *checks) settle(wanted []track.HealthCheck, addrs []netip.Addr) {
 // serve has w answered on those of addrs whose family its Service is in. Where one of
 // them cannot be bound none is: half an answer would depend on how one asks.
 func (c *checks) serve(w track.HealthCheck, addrs []netip.Addr) error {
-	addrs = slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return w.Ports.Of(familyOf(a)) == 0 })
+	addrs = slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return w.Ports.Of(sdk.FamilyOf(a)) == 0 })
 	k := c.open[w.Key]
 	if k == nil {
 		k = &check{port: w.Port, servers: make(map[netip.Addr]*http.Server)}
@@ -109,7 +105,7 @@ func (c *checks) serve(w track.HealthCheck, addrs []netip.Addr) error {
 		if k.servers[addr] != nil {
 			continue
 		}
-		server, err := c.listen(netip.AddrPortFrom(addr, w.Port), c.handler(w.Key, familyOf(addr)))
+		server, err := c.listen(netip.AddrPortFrom(addr, w.Port), c.handler(w.Key, sdk.FamilyOf(addr)))
 		if err != nil {
 			k.closeBut(nil)
 			delete(c.open, w.Key)
@@ -141,20 +137,13 @@ func (c *checks) listen(addr netip.AddrPort, h http.Handler) (*http.Server, erro
 	if err != nil {
 		return nil, err
 	}
-	server := newHTTPServer(h, c.pool, c.log)
+	server := newHTTPServer(h, c.pool, c.settings.Log)
 	go func() { // ends when the server is closed
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			l.Close()
 		}
 	}()
 	return server, nil
-}
-
-func familyOf(addr netip.Addr) sdk.Family {
-	if addr.Is6() {
-		return sdk.IPv6
-	}
-	return sdk.IPv4
 }
 
 // handler answers for one Service, whatever the path. A load balancer that asks in a family
@@ -196,4 +185,60 @@ func (c *checks) unbound() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.failed // it is replaced, never changed
+}
+
+// An Addr is one of this machine's addresses.
+type Addr struct {
+	IP     netip.Addr
+	Device string
+}
+
+// heldByDataplanes begins the names of devices that dataplanes make for addresses
+// of Services. They are no addresses of the node.
+const heldByDataplanes = "kube-ipvs"
+
+func machineAddrs() []Addr {
+	devices, err := net.Interfaces()
+	if err != nil {
+		return nil
+	}
+	var all []Addr
+	for _, d := range devices {
+		list, err := d.Addrs()
+		if err != nil {
+			continue // it went away
+		}
+		for _, a := range list {
+			if p, err := netip.ParsePrefix(a.String()); err == nil {
+				all = append(all, Addr{p.Addr().Unmap(), d.Name})
+			}
+		}
+	}
+	return all
+}
+
+// where says on which addresses node ports are answered: one wildcard where every
+// address of a family takes them, each by itself where some do.
+func where(node sdk.Node, machine []Addr) []netip.Addr {
+	var wild4, wild6 bool
+	for _, p := range node.NodePorts {
+		wild4 = wild4 || p.Bits() == 0 && p.Addr().Is4()
+		wild6 = wild6 || p.Bits() == 0 && p.Addr().Is6()
+	}
+	var list []netip.Addr
+	if wild4 {
+		list = append(list, netip.IPv4Unspecified())
+	}
+	if wild6 && slices.ContainsFunc(machine, func(a Addr) bool { return a.IP.Is6() }) {
+		list = append(list, netip.IPv6Unspecified())
+	}
+	for _, a := range machine {
+		covered := wild4 && a.IP.Is4() || wild6 && a.IP.Is6()
+		usable := !(a.IP.Is6() && a.IP.IsLinkLocalUnicast()) && !strings.HasPrefix(a.Device, heldByDataplanes)
+		if !covered && usable && node.TakesNodePorts(a.IP) && !slices.Contains(list, a.IP) {
+			list = append(list, a.IP)
+		}
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	return list
 }

@@ -3,8 +3,10 @@
 package health
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/pprof"
 	"runtime"
@@ -15,54 +17,128 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
+// An answer is the body that probes get. Its fields are kube-proxy's, and ready.
+type answer struct {
+	LastUpdated  time.Time                 `json:"lastUpdated"`
+	CurrentTime  time.Time                 `json:"currentTime"`
+	NodeEligible *bool                     `json:"nodeEligible,omitempty"`
+	Ready        *bool                     `json:"ready,omitempty"`
+	Healthy      bool                      `json:"healthy"`
+	Status       map[string]familyProgress `json:"status,omitempty"`
+}
+
+// familyProgress is how one IP family does.
+type familyProgress struct {
+	LastUpdated time.Time `json:"lastUpdated"`
+	Healthy     bool      `json:"healthy"`
+}
+
+// The probes, as paths and in metrics.
+const (
+	healthz = "healthz"
+	livez   = "livez"
+	readyz  = "readyz"
+)
+
+// probe returns what one of the probes answers now, and whether that is good. It waits for
+// nothing: it goes by what was looked at last.
+func (s *Server) probe(which string) (a answer, good bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.settings.Now()
+	j := Assess(s.facts(now))
+	a = answer{LastUpdated: s.progress.last(), CurrentTime: now, Healthy: j.Healthy, Status: make(map[string]familyProgress)}
+	for f, at := range s.progress.applied {
+		a.Status[familyName(f)] = familyProgress{LastUpdated: at, Healthy: a.Healthy}
+	}
+	switch which {
+	case healthz: // load balancers ask it
+		a.NodeEligible = &j.Eligible
+		good = j.Healthy && j.Eligible
+	case readyz:
+		a.Ready = &j.Ready
+		good = j.Ready
+	case livez: // the kubelet ends the host for it: a node that is late is late all the more then
+		good = j.Live
+	}
+	if good && j.Healthy {
+		// It used to say when the rules were last looked at, which was always a
+		// moment ago; readers of it still expect that of a healthy node.
+		a.LastUpdated = now
+	}
+	return a, good
+}
+
+func (s *Server) probes() http.Handler {
+	mux := http.NewServeMux()
+	for _, which := range []string{healthz, livez, readyz} {
+		mux.HandleFunc("/"+which, func(w http.ResponseWriter, _ *http.Request) {
+			a, good := s.probe(which)
+			code := http.StatusOK
+			if !good {
+				code = http.StatusServiceUnavailable
+			}
+			s.metrics.probed(which, code, good)
+			text, err := json.Marshal(a)
+			write(w, code, text, err)
+		})
+	}
+	return mux
+}
+
+// write writes JSON, or why there is none.
+func write(w http.ResponseWriter, code int, text []byte, err error) {
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = w.Write(text) // the client may be gone
+}
+
 // profileTime is as long as one may ask a profile to take.
 const profileTime = 5 * time.Minute
 
-// An endpoint is one path of the metrics server.
-type endpoint struct {
-	path  string
-	serve http.HandlerFunc
-}
-
 func (s *Server) endpoints() http.Handler {
-	list := []endpoint{
-		{"/healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok") }},
-		{"/metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4}).ServeHTTP},
-		{"/metrics/slis", promhttp.HandlerFor(s.metrics.slis, promhttp.HandlerOpts{}).ServeHTTP},
-		{"/proxyMode", func(w http.ResponseWriter, _ *http.Request) { writeText(w, s.settings.Mode()) }},
-		{"/configz", s.configz},
-		{"/flagz", s.flagz},
+	byPath := map[string]http.HandlerFunc{
+		"/healthz":      func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok") },
+		"/metrics":      promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4}).ServeHTTP,
+		"/metrics/slis": promhttp.HandlerFor(s.metrics.slis, promhttp.HandlerOpts{}).ServeHTTP,
+		"/proxyMode":    func(w http.ResponseWriter, _ *http.Request) { writeText(w, s.settings.Mode()) },
+		"/configz":      s.configz,
+		"/flagz":        s.flagz,
+		"/statusz":      nil,
 	}
 	if s.settings.Profiling {
-		list = append(list, s.profiles()...)
+		maps.Copy(byPath, s.profiles())
 	}
-	paths := []string{"/statusz"}
+	paths := slices.Sorted(maps.Keys(byPath))
+	byPath["/statusz"] = func(w http.ResponseWriter, _ *http.Request) { s.statusz(w, paths) }
 	mux := http.NewServeMux()
-	for _, p := range list {
-		mux.HandleFunc(p.path, p.serve)
-		paths = append(paths, p.path)
+	for path, serve := range byPath {
+		mux.HandleFunc(path, serve)
 	}
-	slices.Sort(paths)
-	mux.HandleFunc("/statusz", func(w http.ResponseWriter, _ *http.Request) { s.statusz(w, paths) })
 	return mux
 }
 
 // profiles returns Go's, and the switch of the log's level: both show, or change, more
 // than a scrape should.
-func (s *Server) profiles() []endpoint {
+func (s *Server) profiles() map[string]http.HandlerFunc {
 	long := func(h http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(profileTime))
 			h(w, r)
 		}
 	}
-	return []endpoint{
-		{"/debug/pprof/", long(pprof.Index)},
-		{"/debug/pprof/cmdline", pprof.Cmdline},
-		{"/debug/pprof/profile", long(pprof.Profile)},
-		{"/debug/pprof/symbol", pprof.Symbol},
-		{"/debug/pprof/trace", long(pprof.Trace)},
-		{"/debug/flags/v", s.setLevel},
+	return map[string]http.HandlerFunc{
+		"/debug/pprof/":        long(pprof.Index),
+		"/debug/pprof/cmdline": pprof.Cmdline,
+		"/debug/pprof/profile": long(pprof.Profile),
+		"/debug/pprof/symbol":  pprof.Symbol,
+		"/debug/pprof/trace":   long(pprof.Trace),
+		"/debug/flags/v":       s.setLevel,
 	}
 }
 
@@ -76,13 +152,7 @@ func writeText(w http.ResponseWriter, text string) {
 // component of Kubernetes shows its own.
 func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
 	settings, err := s.settings.Config()
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	fmt.Fprintf(w, `{"pointsman.dev":%s}`, settings)
+	write(w, http.StatusOK, fmt.Appendf(nil, `{"pointsman.dev":%s}`, settings), err)
 }
 
 // flagz is the same, for users.

@@ -5,17 +5,18 @@ package health
 import (
 	"fmt"
 	"maps"
+	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
 )
-
-// gauges returns those of allowed whose names end as a counter's do.
-func gauges() []string { return []string{"kubeproxy_sync_proxy_rules_iptables_total"} }
 
 // samples publishes what the dataplane that serves counts.
 type samples struct {
@@ -37,18 +38,10 @@ func (s *samples) emit(e emitter, p Dataplane) {
 	}
 	for _, m := range p.Report.Samples {
 		if j.sample(m) {
-			e.emit(m.Name, help, kindOf(m.Name), m.Value, pairs(m.Labels))
+			e.emit(m.Name, help, kindOf(m.Name), m.Value, m.Labels)
 		}
 	}
 	s.say(p.Name, j.refused)
-}
-
-func pairs(labels map[string]string) []pair {
-	list := make([]pair, 0, len(labels))
-	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		list = append(list, pair{name, labels[name]})
-	}
-	return list
 }
 
 // say counts refusals, and reports them when they are others than before.
@@ -70,9 +63,212 @@ func (s *samples) count() int {
 	return s.refused
 }
 
+// kindOf returns what name says it is: one is a gauge, though its name ends as a counter's does.
 func kindOf(name string) prometheus.ValueType {
-	if strings.HasSuffix(name, "_total") && !slices.Contains(gauges(), name) {
+	if strings.HasSuffix(name, "_total") && name != "kubeproxy_sync_proxy_rules_iptables_total" {
 		return prometheus.CounterValue
 	}
 	return prometheus.GaugeValue
+}
+
+// The bounds on what a dataplane may publish: each series costs Prometheus memory
+// on every node of the cluster.
+const (
+	maxSeries     = 256
+	maxLabels     = 3
+	maxLabelValue = 64 // bytes
+)
+
+// A known metric is one of kube-proxy's that only a dataplane can know.
+type known struct {
+	labels []string
+	bounds []float64 // of a histogram; nil: it is one value
+}
+
+// allowed returns those by name. Besides, a dataplane publishes under its own name:
+// pointsman_NAME_….
+func allowed() map[string]known {
+	family := known{labels: []string{"ip_family"}}
+	table := known{labels: []string{"ip_family", "table"}}
+	return map[string]known{
+		"kubeproxy_sync_proxy_rules_iptables_total":                              table,
+		"kubeproxy_sync_proxy_rules_iptables_last":                               table,
+		"kubeproxy_sync_proxy_rules_iptables_restore_failures_total":             family,
+		"kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total":     family,
+		"kubeproxy_sync_proxy_rules_nftables_sync_failures_total":                family,
+		"kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total":             family,
+		"kubeproxy_iptables_ct_state_invalid_dropped_packets_total":              {},
+		"kubeproxy_iptables_localhost_nodeports_accepted_packets_total":          {},
+		"kubeproxy_conntrack_reconciler_sync_duration_seconds":                   {labels: family.labels, bounds: syncBuckets()},
+		"kubeproxy_conntrack_reconciler_deleted_entries_total":                   family,
+		"kubeproxy_localhost_nodeport_listeners":                                 {},
+		"kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total": {},
+		"kubeproxy_nftables_localhost_nodeport_rejected_packets_total":           {labels: []string{"protocol"}},
+	}
+}
+
+// isHosts reports whether the host itself publishes a metric of that name. A dataplane
+// that is called plugin, or health, would begin its own names alike.
+func isHosts(name string) bool {
+	return slices.Contains([]string{
+		"pointsman_build_info", "pointsman_endpoints", "pointsman_endpointslices", "pointsman_events_total",
+		"pointsman_health_checks", "pointsman_healthy", "pointsman_live", "pointsman_plugin_active", "pointsman_plugin_flows",
+		"pointsman_plugin_log_lines_dropped_total", "pointsman_plugin_memory_bytes", "pointsman_plugin_pending", "pointsman_plugin_repaired_total",
+		"pointsman_plugin_restarts_total", "pointsman_plugin_revision", "pointsman_plugin_up", "pointsman_plugin_writer", "pointsman_ready",
+		"pointsman_readyz_total", "pointsman_samples_refused_total", "pointsman_service_ports", "pointsman_services",
+		"pointsman_source_reachable", "pointsman_sync_failures_total", "pointsman_unserved",
+		"pointsman_waiting_seconds",
+	}, name)
+}
+
+// A filter decides which of a dataplane's samples are published, and says why the
+// others are not.
+type filter struct {
+	own     string            // how the names begin that are the dataplane's to use
+	known   map[string]known  // besides these
+	names   map[string]metric // those taken, and by what
+	seen    map[string]bool   // series
+	series  int
+	refused []string
+}
+
+func newFilter(plugin string) *filter {
+	return &filter{
+		own:   "pointsman_" + strings.ReplaceAll(plugin, "-", "_") + "_",
+		known: allowed(),
+		names: make(map[string]metric),
+		seen:  make(map[string]bool),
+	}
+}
+
+// A metric is what all its series have in common.
+type metric struct {
+	name      string
+	labels    string // their names
+	histogram bool
+}
+
+func metricOf(name string, labels map[string]string, histogram bool) metric {
+	return metric{name, strings.Join(slices.Sorted(maps.Keys(labels)), ","), histogram}
+}
+
+// names returns those that its series go by.
+func (m metric) names() []string {
+	if !m.histogram {
+		return []string{m.name}
+	}
+	return []string{m.name, m.name + "_bucket", m.name + "_sum", m.name + "_count"}
+}
+
+// sample reports whether s is published.
+func (f *filter) sample(s sdk.Sample) bool {
+	m := metricOf(s.Name, s.Labels, false)
+	why := f.named(m, s.Labels)
+	if why == "" && f.known[s.Name].bounds != nil {
+		why = "is one value, where kube-proxy's is a histogram"
+	}
+	return f.take(m, s.Labels, 1, why)
+}
+
+// histogram reports whether h is published.
+func (f *filter) histogram(h sdk.Histogram) bool {
+	m := metricOf(h.Name, h.Labels, true)
+	why := f.named(m, h.Labels)
+	if why == "" {
+		why = f.spread(h)
+	}
+	return f.take(m, h.Labels, len(h.Bounds)+3, why)
+}
+
+// named says what is wrong with a metric's name and labels.
+func (f *filter) named(m metric, labels map[string]string) string {
+	k, known := f.known[m.name]
+	switch want := strings.Join(k.labels, ","); {
+	case !known && !strings.HasPrefix(m.name, f.own):
+		return "is neither kube-proxy's nor begins with " + f.own
+	case slices.ContainsFunc(m.names(), isHosts):
+		return "is the host's own"
+	case known && m.labels != want:
+		return fmt.Sprintf("has the labels %q, where kube-proxy's has %q", m.labels, want)
+	case !nameLike.MatchString(m.name) || !labelsLike(labels):
+		return fmt.Sprintf("its name, or one of its labels, is no metric's; at most %d labels, values of at most %d bytes", maxLabels, maxLabelValue)
+	case known && labels["ip_family"] != "" && labels["ip_family"] != "IPv4" && labels["ip_family"] != "IPv6":
+		return fmt.Sprintf("has the ip_family %q, where kube-proxy's has IPv4 or IPv6", labels["ip_family"])
+	}
+	return ""
+}
+
+// spread says what is wrong with a histogram's own part.
+func (f *filter) spread(h sdk.Histogram) string {
+	k, known := f.known[h.Name]
+	_, le := h.Labels["le"]
+	switch {
+	case known && k.bounds == nil:
+		return "is a histogram, where kube-proxy's is one value"
+	case known && !slices.Equal(h.Bounds, k.bounds):
+		return "has other bounds than kube-proxy's"
+	case le || len(h.Counts) != len(h.Bounds)+1 || !ascending(h.Bounds) || math.IsNaN(h.Sum):
+		return "is no histogram: ascending bounds, a count for each and one more, and no label le"
+	}
+	return ""
+}
+
+func ascending(bounds []float64) bool {
+	for i, b := range bounds {
+		if math.IsNaN(b) || math.IsInf(b, 0) || i > 0 && b <= bounds[i-1] {
+			return false
+		}
+	}
+	return true
+}
+
+// take counts a metric's series in, which are so many for one set of values of its
+// labels, unless there is a reason why not, or they do not go with those before.
+func (f *filter) take(m metric, values map[string]string, series int, why string) bool {
+	id := fmt.Sprintf("%s %q", m.name, values) // a map is printed in order
+	if why == "" {
+		why = f.clash(m)
+	}
+	switch {
+	case why != "":
+	case f.seen[id]:
+		why = "comes twice"
+	case f.series+series > maxSeries:
+		why = fmt.Sprintf("comes after %d other series, of at most %d", f.series, maxSeries)
+	}
+	if why != "" {
+		f.refused = append(f.refused, fmt.Sprintf("%q %s", m.name[:min(len(m.name), maxLabelValue)], why))
+		return false
+	}
+	for _, name := range m.names() {
+		f.names[name] = m
+	}
+	f.seen[id] = true
+	f.series += series
+	return true
+}
+
+// clash says which metric before has a name of m's.
+func (f *filter) clash(m metric) string {
+	for _, name := range m.names() {
+		switch other, taken := f.names[name]; {
+		case !taken || other == m:
+		case other.name == m.name && other.histogram == m.histogram:
+			return fmt.Sprintf("has the labels %q, and before %q", m.labels, other.labels)
+		default:
+			return fmt.Sprintf("has the name of series of %q", other.name)
+		}
+	}
+	return ""
+}
+
+var nameLike = regexp.MustCompile(`^[a-z][a-z0-9_]{0,99}$`)
+
+func labelsLike(labels map[string]string) bool {
+	for name, value := range labels {
+		if !nameLike.MatchString(name) || len(value) > maxLabelValue || !utf8.ValidString(value) {
+			return false
+		}
+	}
+	return len(labels) <= maxLabels
 }

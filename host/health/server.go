@@ -95,17 +95,13 @@ type Server struct {
 
 	looks sync.Mutex // held while looking
 
-	mu        sync.Mutex // guards what follows; nothing else is waited for while it is held
-	progress  progress
-	dataplane Dataplane // that is meant to serve, as it was when it was last looked
-	synced    bool      // then
-	looked    time.Time // when that was
-	open      time.Time // when the tracker last took changes in
-	shown     time.Duration
-	allowed   time.Duration
-	eligible  bool
-	changes   track.Changes     // that are applied
-	unbound   map[string]string // by setting, why its address cannot be bound
+	mu       sync.Mutex // guards what follows; nothing else is waited for while it is held
+	progress progress
+	known    Facts             // as they were when it was last looked, but for Now, Waiting and Stuck
+	looked   time.Time         // when that was
+	open     time.Time         // when the tracker last took changes in
+	changes  track.Changes     // that are applied
+	unbound  map[string]string // by setting, why its address cannot be bound
 }
 
 // New makes the servers; nothing listens before Run.
@@ -119,7 +115,7 @@ func New(s Settings) *Server {
 	if s.Addrs == nil {
 		s.Addrs = machineAddrs
 	}
-	server := &Server{settings: s, started: s.Now(), eligible: true, unbound: make(map[string]string), pool: limit.NewPool(s.Descriptors)}
+	server := &Server{settings: s, started: s.Now(), known: Facts{Eligible: true}, unbound: make(map[string]string), pool: limit.NewPool(s.Descriptors)}
 	server.looked, server.open = server.started, server.started
 	server.SetPeriods(s.MinGap, s.Period)
 	server.metrics = newMetrics(server)
@@ -131,7 +127,7 @@ func New(s Settings) *Server {
 func (s *Server) SetPeriods(minGap, period time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.allowed, s.shown = 2*period, shownAfter+max(0, minGap-time.Second)
+	s.known.Allowed, s.known.Shown = 2*period, shownAfter+max(0, minGap-time.Second)
 }
 
 // SetEligible says whether load balancers may choose this node. They may until
@@ -139,7 +135,7 @@ func (s *Server) SetPeriods(minGap, period time.Duration) {
 func (s *Server) SetEligible(eligible bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.eligible = eligible
+	s.known.Eligible = eligible
 }
 
 // Assess returns how the node is now.
@@ -160,21 +156,9 @@ func (s *Server) Live() bool { return s.assessed().Live }
 
 // facts returns what is known at now. The caller has mu.
 func (s *Server) facts(now time.Time) Facts {
-	return Facts{
-		Now: now, Shown: s.shown, Allowed: s.allowed,
-		Dataplane: s.dataplane, Synced: s.synced, Waiting: s.progress.waiting, Eligible: s.eligible,
-		Stuck: s.stuck(now),
-	}
-}
-
-// waited is for how long something has waited to be served.
-func (s *Server) waited() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.progress.waiting.IsZero() {
-		return 0
-	}
-	return max(0, s.settings.Now().Sub(s.progress.waiting))
+	f := s.known
+	f.Now, f.Waiting, f.Stuck = now, s.progress.waiting, s.stuck(now)
+	return f
 }
 
 // stuck says which loop of the host is stuck. The caller has mu.
@@ -185,7 +169,7 @@ func (s *Server) stuck(now time.Time) string {
 	}{
 		{"the host has not looked at its dataplane", s.looked},
 		{"the host has not taken in a change", s.open},
-		{"the host has not looked at its plugin's process", s.dataplane.Looked},
+		{"the host has not looked at its plugin's process", s.known.Dataplane.Looked},
 	} {
 		if d := now.Sub(l.turned); !l.turned.IsZero() && d > stuckAfter {
 			return fmt.Sprintf("%s for %s", l.what, phrase.Round(d))
@@ -231,7 +215,7 @@ func (s *Server) look() {
 	now := s.settings.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dataplane, s.synced, s.looked = dataplane, synced, now
+	s.known.Dataplane, s.known.Synced, s.looked = dataplane, synced, now
 	if open {
 		s.open = now
 	}
