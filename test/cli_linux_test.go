@@ -92,7 +92,7 @@ func TestDocOfWarnings(t *testing.T) {
 		code, _, _ := strings.Cut(head, ":")
 		documented[code] = true
 	}
-	for _, m := range regexp.MustCompile(`= "(W\d{3})"`).FindAllStringSubmatch(read(t, "../host/pointsman/warnings.go")+read(t, "../host/health/assessment.go"), -1) {
+	for _, m := range regexp.MustCompile(`= "(W\d{3})"`).FindAllStringSubmatch(read(t, "../host/pointsman/backend.go")+read(t, "../host/health/assessment.go"), -1) {
 		if !documented[m[1]] {
 			t.Errorf("docs/warnings.md does not explain %s", m[1])
 		}

@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/dataplanes"
 	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/track"
@@ -62,10 +65,8 @@ func (h *host) status() admin.Status {
 func (h *host) besides(j health.Assessment) besides {
 	b := besides{found: j.Findings, away: h.fault(), staleSince: h.follower.Status().StaleSince, unbound: h.servers.Unbound(),
 		unwritten: h.dataplanes.Unwritten(), stateDir: h.settings.StateDir, unattended: h.dataplanes.Unattended()}
-	if f, ok := h.source.(faulty); ok {
-		for _, fault := range f.Faults() {
-			b.faults = append(b.faults, fault.Error())
-		}
+	for _, fault := range h.faults() {
+		b.faults = append(b.faults, fault.Error())
 	}
 	all := h.sockets.Now()
 	for i, c := range all {
@@ -85,12 +86,11 @@ func unserved(c track.CursorStatus, services []track.ServiceStatus) []admin.Prob
 		problems = append(problems, admin.Problem{Service: service, Reason: reason, Why: why})
 	}
 	for _, f := range c.Failed {
-		var refusal *sdk.Refusal
+		reason, refusal := "failed", (*sdk.Refusal)(nil)
 		if errors.As(f.Err, &refusal) {
-			add(f.Name.String(), "refused", f.Err.Error())
-		} else {
-			add(f.Name.String(), "failed", f.Err.Error())
+			reason = "refused"
 		}
+		add(f.Name.String(), reason, f.Err.Error())
 	}
 	for _, w := range c.Withheld {
 		add(w.Name.String(), "withheld", "the dataplane does not serve "+phrase.List(w.Lacks))
@@ -142,4 +142,114 @@ func (h *host) events() []admin.Event {
 		list = append(list, admin.Event{Time: e.Time, Warning: e.Warning, Reason: e.Reason, Object: e.Object, Message: e.Message, Count: e.Count})
 	}
 	return list
+}
+
+// The codes of warnings. They stay the same, and docs/warnings.md explains them. Those of
+// what the probes say too are package health's.
+const (
+	restartedLate  = "W002"
+	lastSyncFailed = "W003"
+	notAllServed   = "W004"
+	configStale    = "W005"
+	configPending  = "W006"
+	sourceFaulty   = "W007"
+	sourceAway     = "W008"
+	swapFailed     = "W009"
+	swapUnfinished = "W010"
+	fallenBack     = "W011"
+	notAnswering   = "W012"
+	notWritten     = "W017"
+	notUpdated     = "W018"
+	portInUse      = "W019"
+)
+
+// besides is what is worth a warning and stands nowhere else in a status.
+type besides struct {
+	faults     []string  // the source's
+	away       string    // why the source does not answer; empty: it does
+	staleSince time.Time // since when the config file cannot be used
+	found      []health.Finding
+	unwritten  []string // what the next host must know, and could not be written down
+	stateDir   string
+	portsInUse []string // ports of Services that other processes listen on
+	unbound    []string // addresses of the host's own servers that cannot be bound
+	unattended []string // rules in the kernel that serve, and that nothing updates, by mode
+}
+
+// warnings returns the things to look at in s and besides, the gravest first.
+func warnings(s admin.Status, b besides) []admin.Warning {
+	list := []admin.Warning{}
+	warn := func(code, try, format string, args ...any) {
+		list = append(list, admin.Warning{Code: code, Text: fmt.Sprintf(format, args...), Try: try})
+	}
+	d := s.Dataplane
+	for _, f := range b.found {
+		warn(f.Code, f.Try, "%s", f.Text)
+	}
+	if d.Restarts > 0 && time.Since(d.EndedAt) < dataplanes.Recently {
+		warn(restartedLate, "pointsman plugin logs "+d.Name, "dataplane %s was restarted %s ago%s", d.Name, phrase.Round(time.Since(d.EndedAt)), because(d.LastEnd))
+	}
+	if d.Fallback {
+		warn(fallenBack, "pointsman plugin restart "+d.Name, "dataplane %s runs the last binary that worked: the one at %s failed too often", d.Name, d.Path)
+	}
+	if l := s.LastSwap; l != nil && l.Error != "" {
+		warn(swapFailed, "pointsman mode show", "the swap to %s %s: %s", l.To, ended(*l, d), l.Error)
+	}
+	if l := s.LastSwap; l != nil && l.Left != "" {
+		warn(swapUnfinished, "pointsman cleanup --dry-run", "the swap to %s is not finished: %s", l.To, l.Left)
+	}
+	for _, rules := range b.unattended {
+		warn(notUpdated, "pointsman mode show", "%s is %s; the kernel has rules that nothing updates: %s", d.Name, d.State, rules)
+	}
+	if s.Sync.Error != "" {
+		warn(lastSyncFailed, "pointsman plugin logs "+d.Name, "the last update did not go in, and is tried again: %s", s.Sync.Error)
+	}
+	if n := len(s.Unserved); n > 0 {
+		warn(notAllServed, "pointsman status -o yaml", "not served as asked for: %s%s", s.Unserved[0].Service, phrase.AndMore(n-1)+because(s.Unserved[0].Why))
+	}
+	if s.Config.Stale != "" {
+		warn(configStale, "pointsman config validate "+s.Config.Path, "the config file cannot be used since %s, and the last good one stays in force: %s", b.staleSince.Format(time.RFC3339), s.Config.Stale)
+	}
+	if len(s.Config.Pending) > 0 {
+		warn(configPending, "restart the host", "the config file was changed; what waits for a restart: %s", phrase.List(s.Config.Pending))
+	}
+	for _, why := range b.unbound {
+		warn(notAnswering, "ss -ltnp", "the host does not answer, and tries again each 5s: %s", why)
+	}
+	for _, why := range b.unwritten {
+		warn(notWritten, "df -h "+b.stateDir, "what the next host must know cannot be written down, and is tried again each second: %s", why)
+	}
+	for _, why := range b.portsInUse {
+		warn(portInUse, "ss -lntup", "%s", why)
+	}
+	for _, fault := range b.faults {
+		warn(sourceFaulty, "", "%s", fault)
+	}
+	if b.away != "" {
+		warn(sourceAway, "", "no changes are heard of: %s", b.away)
+	}
+	return list
+}
+
+// ended says how a swap ended that did not go well.
+func ended(l admin.Swapped, d admin.Plugin) string {
+	switch {
+	case l.Stays == l.To:
+		return "failed and could not be undone"
+	case d.Name == l.From && d.State != "serving":
+		return "was undone, and " + l.From + " does not serve either"
+	}
+	return "was undone, and " + l.From + " serves on"
+}
+
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return ": " + why
+}
+
+func configUse(s config.Status) admin.ConfigUse {
+	pending := append([]string{}, s.Pending...) // in JSON a list, also when it is empty
+	return admin.ConfigUse{Path: s.Path, Hash: s.Hash, Loaded: s.Loaded, Stale: s.Stale, Pending: pending}
 }

@@ -21,6 +21,13 @@ import (
 	"github.com/pointsman/pointsman/host/supervise"
 )
 
+// Why lockState does not lock a state directory: a host with it lives, or others may change
+// what is in it. Where the system is no unix, neither is found out.
+var (
+	errInUse     = errors.New("another host uses it")
+	errUntrusted = errors.New("the state directory cannot be trusted")
+)
+
 // cleanupLimit is how long one plugin may take to clean up.
 const cleanupLimit = 5 * time.Minute
 

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -80,18 +81,10 @@ func configShowVerb() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(c.OutOrStdout(), "%s\n", trimEnd(data))
+		_, err = fmt.Fprintf(c.OutOrStdout(), "%s\n", bytes.TrimRight(data, "\n"))
 		return err
 	}
 	return c
-}
-
-// trimEnd leaves the newline at the end to the function that prints.
-func trimEnd(data []byte) []byte {
-	for len(data) > 0 && data[len(data)-1] == '\n' {
-		data = data[:len(data)-1]
-	}
-	return data
 }
 
 func configDefaultsVerb() *cobra.Command {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -16,12 +17,15 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/dataplanes"
+	"github.com/pointsman/pointsman/host/feed"
 	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/sockets"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/host/watch"
+	"github.com/pointsman/pointsman/internal/notify"
+	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
@@ -39,9 +43,11 @@ type host struct {
 	log        hclog.Logger
 	reports    *report.Reporter
 	tracker    *track.Tracker
-	source     source
-	from       string        // what the source is called
-	written    *watch.Events // to the cluster; nil: there is none
+	source     func(context.Context) error // feeds the tracker, until the context ends
+	from       string                      // what the source is called
+	faults     func() []watch.Fault        // what is wrong with what the source reads
+	fault      func() string               // why no changes are heard of now; empty: they are
+	written    *watch.Events               // to the cluster; nil: there is none
 	servers    *health.Server
 	dataplanes *dataplanes.Set
 	sockets    *sockets.Watch
@@ -109,25 +115,25 @@ func (h *host) run(ctx context.Context) error {
 
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	all := newParts(h.log)
-	part := func(name string, run func(context.Context) error) { all.begin(ctx, name, run) }
-	part("source", h.source.Run)
-	if h.written != nil {
-		part("events", h.written.Run)
+	parts := map[string]func(context.Context) error{
+		"source": h.source,
+		"servers": func(ctx context.Context) error {
+			err := h.servers.Run(ctx)
+			if err != nil && ctx.Err() == nil {
+				end(err) // bindAddressHardFail asks for that
+			}
+			return err
+		},
+		"sockets":         h.sockets.Run,
+		"service manager": h.watched,
+		"config":          func(ctx context.Context) error { h.follower.Run(ctx, configPeriod, h.reload); return nil },
+		"admin":           func(ctx context.Context) error { return admin.Serve(ctx, listener, h.backend()) },
+		"dataplanes":      h.dataplanes.Run,
 	}
-	part("servers", func(ctx context.Context) error {
-		err := h.servers.Run(ctx)
-		if err != nil && ctx.Err() == nil {
-			end(err) // bindAddressHardFail asks for that
-		}
-		return err
-	})
-	part("sockets", h.sockets.Run)
-	part("service manager", h.watched)
-	part("config", func(ctx context.Context) error { h.follower.Run(ctx, configPeriod, h.reload); return nil })
-	part("admin", func(ctx context.Context) error { return admin.Serve(ctx, listener, h.backend()) })
-	part("dataplanes", h.dataplanes.Run)
-	all.wait(ctx, "dataplanes")
+	if h.written != nil {
+		parts["events"] = h.written.Run
+	}
+	runParts(ctx, h.log, parts, "dataplanes")
 	h.log.Info("host ended")
 	if err := context.Cause(ctx); err != context.Canceled {
 		return err
@@ -169,4 +175,107 @@ func changed(c config.Change, err error) string {
 		text += "; " + err.Error()
 	}
 	return text
+}
+
+// openSource opens the source that the settings name.
+func (h *host) openSource(s config.Source) error {
+	if s.Files == nil {
+		return h.openCluster(*s.Kubernetes)
+	}
+	files := watch.Files(s.Files.Path, h.tracker, watch.FileSettings{Report: noticed(h.reports)})
+	h.source, h.faults, h.fault = files.Run, files.Faults, func() string { return "" }
+	h.from = "files " + s.Files.Path
+	return nil
+}
+
+// openCluster opens a cluster's API server, to read of Services and to write events.
+func (h *host) openCluster(k config.Kubernetes) error {
+	client, err := watch.Connect(watch.Connection{
+		Kubeconfig: k.Kubeconfig,
+		QPS:        h.settings.ClientConnection.QPS,
+		Burst:      h.settings.ClientConnection.Burst,
+		UserAgent:  "pointsman/" + wire.Build(),
+		Observe:    func(r watch.Request) { h.servers.Requested(r.Method, r.Host, r.Code, r.Took) },
+	})
+	if err != nil {
+		return err
+	}
+	node, notice := nodeName(h.settings, h.machine), noticed(h.reports)
+	cluster := watch.Kubernetes(client, h.tracker, watch.KubeSettings{NodeName: node, Eligible: h.servers.SetEligible, Report: notice})
+	h.source, h.faults, h.fault = cluster.Run, func() []watch.Fault { return nil }, cluster.Fault
+	h.written = watch.NewEvents(client, node, notice)
+	h.from = "kubernetes"
+	return nil
+}
+
+// announce is the sink that writes events to the cluster: what is wrong, and when
+// this node begins to be served.
+func (h *host) announce(e report.Event) {
+	if h.written == nil || !e.Warning && e.Reason != report.HostStarting && e.Reason != report.DataplaneActive {
+		return
+	}
+	object := e.Object
+	if e.Reason == report.ConfigRefused {
+		object = "" // a file of this node
+	}
+	h.written.Write(track.Notice{Warning: e.Warning, Reason: e.Reason, Object: object, Message: e.Message})
+}
+
+// newServers returns the servers that answer probes, scrapes and health checks of
+// Services. All that they answer is looked up when they are asked.
+func (h *host) newServers() *health.Server {
+	s := h.settings
+	return health.New(health.Settings{
+		Healthz:    s.HealthzBindAddress,
+		Metrics:    s.MetricsBindAddress,
+		HardFail:   s.BindAddressHardFail,
+		Profiling:  s.EnableProfiling,
+		Mode:       func() string { return h.dataplanes.Mode() },
+		Version:    wire.Build(),
+		Period:     s.SyncPeriod,
+		MinGap:     s.MinSyncPeriod,
+		Tracker:    h.tracker,
+		Dataplanes: func() []health.Dataplane { return h.dataplanes.Health() },
+		Config:     func() ([]byte, error) { return h.follower.Host().JSON(false) },
+		Events:     h.reports.Counts,
+		Fault:      func() string { return h.fault() },
+		Level:      h.setLevel,
+		Report:     noticed(h.reports),
+		Log:        serverLog(h.log, "probes and metrics"),
+	})
+}
+
+// setLevel changes the log's level until the host ends, or its file says otherwise.
+func (h *host) setLevel(level string) error {
+	l := hclog.LevelFromString(level)
+	if l == hclog.NoLevel {
+		return fmt.Errorf("%q is no level: give a number from 0 to 10, or trace, debug, info, warn or error", level)
+	}
+	h.log.SetLevel(l)
+	return nil
+}
+
+// applied passes to the servers an update that the dataplane confirmed. It is about both IP
+// families if it is about everything or about the node.
+func (h *host) applied(a feed.Acked) {
+	u := a.Update
+	var about []sdk.Family
+	for _, f := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		if a.Late || u.Full || u.Node != nil ||
+			slices.ContainsFunc(u.Set, func(s sdk.Service) bool { return s.Name.Family == f }) ||
+			slices.ContainsFunc(u.Delete, func(name sdk.Name) bool { return name.Family == f }) {
+			about = append(about, f)
+		}
+	}
+	h.servers.Applied(health.Applied{Families: about, Full: u.Full, Late: a.Late, Took: a.Took, Triggers: a.Triggers})
+}
+
+// watched notifies a service manager that the host runs, and from then on that it is
+// not stuck. A dataplane that is late is no reason to end the host: it would be
+// late all the more.
+func (h *host) watched(ctx context.Context) error {
+	if err := notify.Notify(notify.Ready); err != nil {
+		return err
+	}
+	return notify.Watch(ctx, h.servers.Live)
 }

@@ -5,18 +5,11 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 )
-
-// errInUse says that a host with that state directory lives. It is never said here.
-var errInUse = errors.New("another host uses it")
-
-// errUntrusted says that others may change what is in a state directory. It is never said here.
-var errUntrusted = errors.New("the state directory cannot be trusted")
 
 // lockState makes the state directory. That one host at a time uses it is left to
 // the admin socket here.

@@ -16,12 +16,6 @@ import (
 	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
-// errInUse says that a host with that state directory lives.
-var errInUse = errors.New("another host uses it")
-
-// errUntrusted says that others may change what is in a state directory.
-var errUntrusted = errors.New("the state directory cannot be trusted")
-
 // lockState makes the state directory, and makes sure that one host at a time uses
 // it. The kernel ends the lock with the process. The directory itself is locked, so that
 // it holds where no file can be made, or the file was deleted; and the file, for hosts that

@@ -14,7 +14,207 @@ beside it:
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
 	"os"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/demo"
+	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// The exits; docs/cli.md promises them.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitDegraded    = 2
+	exitUnreachable = 3
+	exitUsage       = 64
+)
+
+// usualConfig is read where --config names no other file and this one is there.
+const usualConfig = "/etc/pointsman/host.yaml"
+
+// errDegraded ends a verb that has printed what is wrong.
+var errDegraded = errors.New("degraded")
+
+// A usageError is a wrong word on the command line.
+type usageError struct{ error }
+
+// execute does what the arguments say, and returns the exit.
+func execute(args []string, stdout, stderr io.Writer) int {
+	root := rootVerb()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(context.Background())
+	var usage usageError
+	var problems config.Problems
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errDegraded):
+		return exitDegraded
+	case errors.As(err, &usage):
+		fmt.Fprintf(stderr, "pointsman: %v\n", err)
+		return exitUsage
+	case errors.As(err, &problems):
+		fmt.Fprintln(stderr, err) // each line begins with its file
+		return exitFailed
+	}
+	fmt.Fprintf(stderr, "pointsman: %v\n", err)
+	if errors.Is(err, admin.ErrUnreachable) {
+		return exitUnreachable
+	}
+	return exitFailed
+}
+
+func rootVerb() *cobra.Command {
+	root := group("pointsman", "A service proxy for Kubernetes nodes, with dataplanes as plugins",
+		runVerb(), statusVerb(), modeVerb(), configVerb(), pluginVerb(), cleanupVerb(), demoVerb(), versionVerb())
+	root.SilenceErrors = true
+	root.SilenceUsage = true
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w; try: %s --help", err, c.CommandPath())}
+	})
+	flags := root.PersistentFlags()
+	flags.String("config", "", "the config file (default "+usualConfig+" if it is there)")
+	config.AddVerbFlags(flags)
+	strict(root)
+	return root
+}
+
+// strict makes the two verbs that cobra adds refuse words they do not know.
+func strict(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "completion":
+			c.Args, c.RunE = cobra.ArbitraryArgs, helpOrRefuse
+		case "help":
+			c.Args = func(c *cobra.Command, args []string) error {
+				if verb, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return noSuchVerb(verb, args[len(args)-1])
+				}
+				return nil
+			}
+		}
+	}
+}
+
+// group returns a verb that only has verbs below it.
+func group(use, short string, verbs ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, SuggestionsMinimumDistance: 2}
+	c.AddCommand(verbs...)
+	c.RunE = helpOrRefuse
+	return c
+}
+
+// helpOrRefuse returns what a group does that is run itself.
+func helpOrRefuse(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return c.Help()
+	}
+	return noSuchVerb(c, args[0])
+}
+
+func noSuchVerb(c *cobra.Command, word string) error {
+	hint := c.CommandPath() + " --help"
+	if like := c.SuggestionsFor(word); len(like) > 0 {
+		hint = c.CommandPath() + " " + strings.Join(like, ", or ")
+	}
+	return usageError{fmt.Errorf("no such verb %q; try: %s", word, hint)}
+}
+
+// words checks how many words follow a verb; what names them.
+func words(least, most int, what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if least <= len(args) && len(args) <= most {
+			return nil
+		}
+		return usageError{fmt.Errorf("%s: want %s, not %d words; try: %s --help", c.CommandPath(), what, len(args), c.CommandPath())}
+	}
+}
+
+func noWords() cobra.PositionalArgs { return words(0, 0, "nothing behind it") }
+
+// configPath returns the file that --config names, or the usual one if it is there.
+func configPath(c *cobra.Command) string {
+	path, _ := c.Flags().GetString("config") // every verb has it
+	if path != "" {
+		return path
+	}
+	if _, err := os.Stat(usualConfig); errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	return usualConfig
+}
+
+// settings returns what the flags, the environment and the config file say.
+func settings(c *cobra.Command) (*config.Host, error) { return config.Load(configPath(c), c.Flags()) }
+
+// client reaches the running host. A config file that is wrong must not keep a user
+// from asking what is going on: then the host is looked for where it usually is.
+func client(c *cobra.Command) *admin.Client {
+	h, err := settings(c)
+	if err == nil {
+		return admin.NewClient(h.AdminSocket)
+	}
+	if h, err = config.Load("", c.Flags()); err == nil {
+		fmt.Fprintf(c.ErrOrStderr(), "pointsman: the config file cannot be used (see: pointsman config validate); asking on %s\n", h.AdminSocket)
+		return admin.NewClient(h.AdminSocket)
+	}
+	socket, _ := c.Flags().GetString("admin-socket")
+	return admin.NewClient(socket)
+}
+
+// A versionInfo is what `version -o json` prints.
+type versionInfo struct {
+	admin.Meta
+	Version   string `json:"version"`
+	WireMajor uint32 `json:"wireMajor"`
+	Go        string `json:"go"`
+	Platform  string `json:"platform"`
+}
+
+func versionVerb() *cobra.Command {
+	c := &cobra.Command{Use: "version", Short: "Say which version this is", Args: noWords()}
+	return asking(c, func(*cobra.Command, []string) (versionInfo, error) {
+		return versionInfo{admin.Meta{APIVersion: admin.APIVersion, Kind: "Version"}, wire.Build(), wire.Major, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}, nil
+	}, func(w io.Writer, v versionInfo) {
+		fmt.Fprintf(w, "pointsman %s (wire major %d, %s, %s)\n", v.Version, v.WireMajor, v.Go, v.Platform)
+	})
+}
+
+func demoVerb() *cobra.Command {
+	return &cobra.Command{
+		Use:   "demo",
+		Short: "Show it at work on this machine, in under a minute, without root",
+		Long: `Demo shows Pointsman at work on this machine, in under a minute, without root. As root
+it does so in a network namespace of its own, and then also changes the mode while
+requests run.`,
+		Args: noWords(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			path, _ := c.Flags().GetString("config") // every verb has these two
+			dirs, _ := c.Flags().GetStringSlice("plugin-dir")
+			ctx, stop := untilInterrupt(c.Context())
+			defer stop()
+			return demo.Run(ctx, demo.Settings{Binary: self, Config: path, PluginDir: dirs, Out: c.OutOrStdout()})
+		},
+	}
+}

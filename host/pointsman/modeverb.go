@@ -20,23 +20,15 @@ func modeVerb() *cobra.Command {
 }
 
 func modeShowVerb() *cobra.Command {
-	c := &cobra.Command{
+	return asking(&cobra.Command{
 		Use:   "show",
 		Short: "Say which dataplane serves, and how far a swap is",
 		Args:  noWords(),
-	}
-	out := addFormat(c)
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		m, err := client(c).Mode(c.Context())
-		if err != nil {
-			return err
-		}
-		return out.print(c.OutOrStdout(), m, func(w io.Writer) { writeMode(w, m, time.Now()) })
-	}
-	return c
+	}, func(c *cobra.Command, _ []string) (admin.Mode, error) { return client(c).Mode(c.Context()) }, writeMode)
 }
 
-func writeMode(w io.Writer, m admin.Mode, now time.Time) {
+func writeMode(w io.Writer, m admin.Mode) {
+	now := time.Now()
 	line := func(label, format string, args ...any) {
 		fmt.Fprintf(w, "%s\t%s\n", label, fmt.Sprintf(format, args...))
 	}
@@ -69,20 +61,13 @@ func writeMode(w io.Writer, m admin.Mode, now time.Time) {
 }
 
 func modePlanVerb() *cobra.Command {
-	c := &cobra.Command{
+	return asking(&cobra.Command{
 		Use:   "plan MODE",
 		Short: "Say what a change of mode would lose, write and take away, and change nothing",
 		Args:  words(1, 1, "the name of a mode"),
-	}
-	out := addFormat(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
-		p, err := client(c).PlanMode(c.Context(), args[0])
-		if err != nil {
-			return err
-		}
-		return out.print(c.OutOrStdout(), p, func(w io.Writer) { writeModePlan(w, p) })
-	}
-	return c
+	}, func(c *cobra.Command, args []string) (admin.ModePlan, error) {
+		return client(c).PlanMode(c.Context(), args[0])
+	}, writeModePlan)
 }
 
 func writeModePlan(w io.Writer, p admin.ModePlan) {
@@ -150,22 +135,24 @@ func awaitSwap(ctx context.Context, client *admin.Client, began time.Time, wait 
 		if err != nil {
 			return err
 		}
-		last := m.Last
+		s, last := m.Swap, m.Last
+		ours := s != nil && s.Began.After(began)
+		ended := s == nil && last != nil && last.At.After(began)
 		switch {
-		case m.Swap != nil && m.Swap.Moved() && m.Swap.Began.After(began):
-			leaves := m.Swap.From
-			if leaves == m.Swap.To {
+		case ours && s.Moved():
+			leaves := s.From
+			if leaves == s.To {
 				leaves = "its process before"
 			}
-			fmt.Fprintf(w, "%s serves; %s drains\n", m.Swap.To, leaves)
+			fmt.Fprintf(w, "%s serves; %s drains\n", s.To, leaves)
 			return nil
-		case m.Swap != nil && m.Swap.Undo != "" && m.Swap.Stage == "draining" && m.Swap.Flows > 0 && m.Swap.Began.After(began):
-			return fmt.Errorf("the swap to %s was undone, and %s serves on: %s; %s goes on draining", m.Swap.From, m.Swap.To, m.Swap.Undo, m.Swap.From)
-		case m.Swap == nil && last != nil && last.At.After(began) && last.Error != "":
+		case ours && s.Undo != "" && s.Stage == "draining" && s.Flows > 0:
+			return fmt.Errorf("the swap to %s was undone, and %s serves on: %s; %s goes on draining", s.From, s.To, s.Undo, s.From)
+		case ended && last.Error != "":
 			return fmt.Errorf("the swap to %s was undone, and %s serves on: %s", last.To, last.From, last.Error)
-		case m.Swap == nil && last != nil && last.At.After(began) && last.Left != "":
+		case ended && last.Left != "":
 			return fmt.Errorf("the swap to %s is not finished: %s", last.To, last.Left)
-		case m.Swap == nil && last != nil && last.At.After(began):
+		case ended:
 			fmt.Fprintf(w, "%s serves\n", last.To)
 			return nil
 		}
@@ -182,14 +169,7 @@ func modeResetVerb() *cobra.Command {
 		Use:   "reset",
 		Short: "Undo a swap that is under way, or go back to the mode of the config file",
 		Args:  noWords(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			done, err := client(c).ResetMode(c.Context())
-			if err != nil {
-				return err
-			}
-			fmt.Fprintln(c.OutOrStdout(), done.Message)
-			return nil
-		},
+		RunE:  acting(func(c *cobra.Command, _ []string) (admin.Done, error) { return client(c).ResetMode(c.Context()) }),
 	}
 }
 

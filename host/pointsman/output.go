@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/pointsman/pointsman/host/admin"
 )
 
 // A format is how a verb prints: the value of -o.
@@ -34,6 +36,31 @@ func addFormat(c *cobra.Command) *format {
 	f := format("table")
 	c.Flags().VarP(&f, "output", "o", "table, json or yaml")
 	return &f
+}
+
+// asking completes c, a verb that asks for something and prints it, as a table by the function.
+func asking[T any](c *cobra.Command, ask func(*cobra.Command, []string) (T, error), table func(io.Writer, T)) *cobra.Command {
+	out := addFormat(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		v, err := ask(c, args)
+		if err != nil {
+			return err
+		}
+		return out.print(c.OutOrStdout(), v, func(w io.Writer) { table(w, v) })
+	}
+	return c
+}
+
+// acting is what a verb does that has the host do something, and prints what it says.
+func acting(act func(*cobra.Command, []string) (admin.Done, error)) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		done, err := act(c, args)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(c.OutOrStdout(), done.Message)
+		return err
+	}
 }
 
 // print prints v, as a table by the function.

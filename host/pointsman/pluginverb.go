@@ -3,17 +3,25 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/dataplanes"
+	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
 func pluginVerb() *cobra.Command {
@@ -22,25 +30,16 @@ func pluginVerb() *cobra.Command {
 }
 
 func pluginListVerb() *cobra.Command {
-	c := &cobra.Command{
+	return asking(&cobra.Command{
 		Use:   "list",
 		Short: "List the plugins on this machine, and which one the running host uses",
 		Args:  noWords(),
-	}
-	out := addFormat(c)
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		list, err := plugins(c)
-		if err != nil {
-			return err
+	}, func(c *cobra.Command, _ []string) (admin.PluginList, error) { return plugins(c) }, func(w io.Writer, list admin.PluginList) {
+		fmt.Fprintln(w, "NAME\tSTATE\tVERSION\tPID\tRESTARTS\tPATH")
+		for _, p := range list.Items {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", p.Name, p.State, cmp.Or(p.Version, "-"), cmp.Or(pidText(p.PID), "-"), p.Restarts, p.Path)
 		}
-		return out.print(c.OutOrStdout(), list, func(w io.Writer) {
-			fmt.Fprintln(w, "NAME\tSTATE\tVERSION\tPID\tRESTARTS\tPATH")
-			for _, p := range list.Items {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", p.Name, p.State, dash(p.Version), dash(pidText(p.PID)), p.Restarts, p.Path)
-			}
-		})
-	}
-	return c
+	})
 }
 
 // plugins asks the running host; without one it looks for itself.
@@ -61,20 +60,11 @@ func plugins(c *cobra.Command) (admin.PluginList, error) {
 }
 
 func pluginInfoVerb() *cobra.Command {
-	c := &cobra.Command{
+	return asking(&cobra.Command{
 		Use:   "info NAME",
 		Short: "Tell all about one plugin: its process, what it serves, its limits and options",
 		Args:  words(1, 1, "the name of a plugin"),
-	}
-	out := addFormat(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
-		p, err := plugin(c, args[0])
-		if err != nil {
-			return err
-		}
-		return out.print(c.OutOrStdout(), p, func(w io.Writer) { writePlugin(w, p, time.Now()) })
-	}
-	return c
+	}, func(c *cobra.Command, args []string) (admin.Plugin, error) { return plugin(c, args[0]) }, writePlugin)
 }
 
 func plugin(c *cobra.Command, name string) (admin.Plugin, error) {
@@ -82,23 +72,23 @@ func plugin(c *cobra.Command, name string) (admin.Plugin, error) {
 	if err != nil {
 		return admin.Plugin{}, err
 	}
-	for _, p := range list.Items {
-		switch {
-		case p.Name != name:
-		case p.Version == "" && !p.InUse:
-			s, err := settings(c)
-			if err != nil {
-				return p, err
-			}
-			return dataplanes.Describe(c.Context(), supervise.Found{Name: p.Name, Path: p.Path}, s.Plugins[p.Name].SHA256), nil
-		default:
-			return p, nil
-		}
+	i := slices.IndexFunc(list.Items, func(p admin.Plugin) bool { return p.Name == name })
+	if i < 0 {
+		return admin.Plugin{}, admin.UnknownPlugin(name)
 	}
-	return admin.Plugin{}, admin.UnknownPlugin(name)
+	p := list.Items[i]
+	if p.Version != "" || p.InUse {
+		return p, nil
+	}
+	s, err := settings(c)
+	if err != nil {
+		return p, err
+	}
+	return dataplanes.Describe(c.Context(), supervise.Found{Name: p.Name, Path: p.Path}, s.Plugins[p.Name].SHA256), nil
 }
 
-func writePlugin(w io.Writer, p admin.Plugin, now time.Time) {
+func writePlugin(w io.Writer, p admin.Plugin) {
+	now := time.Now()
 	line := func(label, text string) {
 		if text != "" {
 			fmt.Fprintf(w, "%s\t%s\n", label, text)
@@ -140,13 +130,6 @@ func pidText(pid int) string {
 	return fmt.Sprint(pid)
 }
 
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
 func pluginLogsVerb() *cobra.Command {
 	var follow bool
 	c := &cobra.Command{
@@ -173,13 +156,82 @@ func pluginRestartVerb() *cobra.Command {
 		Use:   "restart NAME",
 		Short: "Start a plugin's process anew; what it keeps in the kernel serves meanwhile",
 		Args:  words(1, 1, "the name of a plugin"),
-		RunE: func(c *cobra.Command, args []string) error {
-			done, err := client(c).Restart(c.Context(), args[0])
+		RunE: acting(func(c *cobra.Command, args []string) (admin.Done, error) {
+			return client(c).Restart(c.Context(), args[0])
+		}),
+	}
+}
+
+// A conformance is what `plugin conformance -o json` prints.
+type conformance struct {
+	admin.Meta
+	Conforms bool `json:"conforms"`
+	sdktest.Report
+}
+
+func conformanceVerb() *cobra.Command {
+	var run, plugin string
+	var verbose bool
+	c := &cobra.Command{
+		Use:   "conformance BINARY",
+		Short: "Hold a plugin to the contract, line by line",
+		Long: `Conformance starts the plugin as a host does, sends it updates good and bad, and
+real packets where it can, and says of each line of the contract whether it is kept.
+It exits 0 when the plugin conforms, 1 when not.`,
+		Args: words(1, 1, "the path of a plugin's binary"),
+	}
+	out := addFormat(c)
+	c.Flags().StringVar(&run, "run", "", "only the checks whose name matches this regular expression")
+	c.Flags().StringVar(&plugin, "options", "", "the plugin's own options, as JSON")
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "also print what passed")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		options := sdktest.Options{Verbose: verbose}
+		if run != "" {
+			pattern, err := regexp.Compile(run)
 			if err != nil {
-				return err
+				return usageError{fmt.Errorf("--run: %w", err)}
 			}
-			fmt.Fprintln(c.OutOrStdout(), done.Message)
-			return nil
+			options.Run = pattern
+		}
+		if *out == "table" {
+			options.Out = c.OutOrStdout()
+		}
+		ctx, stop := untilInterrupt(c.Context())
+		defer stop()
+		subject := launched(args[0])
+		subject.Options = []byte(plugin)
+		report, err := sdktest.Check(ctx, subject, options)
+		if err != nil {
+			return err
+		}
+		answer := conformance{admin.Meta{APIVersion: admin.APIVersion, Kind: "Conformance"}, report.Conforms(), report}
+		if err := out.print(c.OutOrStdout(), answer, func(w io.Writer) { fmt.Fprintln(w, report) }); err != nil {
+			return err
+		}
+		if report.Count(sdktest.Fail) > 0 || (!report.Conforms() && run == "") {
+			return fmt.Errorf("%s does not conform", args[0])
+		}
+		return nil
+	}
+	return c
+}
+
+// launched returns a Subject whose lives are started as a host starts a plugin.
+func launched(path string) sdktest.Subject {
+	var lives sync.Map // from *wire.Remote to its *launch.Plugin
+	return sdktest.Subject{
+		Start: func(ctx context.Context, stateDir string) (sdk.Dataplane, error) {
+			plugin, err := launch.Launch(ctx, launch.Command{Path: path, StateDir: stateDir})
+			if err != nil {
+				return nil, err
+			}
+			lives.Store(plugin.Remote, plugin)
+			return plugin.Remote, nil
+		},
+		Stop: func(dp sdk.Dataplane) {
+			if plugin, ok := lives.LoadAndDelete(dp); ok {
+				_ = plugin.(*launch.Plugin).Stop(context.Background()) // it kills in the end, whatever the plugin does
+			}
 		},
 	}
 }

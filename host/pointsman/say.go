@@ -5,8 +5,8 @@ package main
 import (
 	"io"
 	"log"
+	"regexp"
 	"strings"
-	"unicode"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -70,35 +70,23 @@ func keyOf(e report.Event) string {
 	return "object"
 }
 
+// Between a small letter and a capital a word begins, and with the last capital of several
+// before a small one.
+var (
+	wordBegins      = regexp.MustCompile(`([^A-Z])([A-Z])`)
+	afterAllCapital = regexp.MustCompile(`([A-Z])([A-Z][^A-Z ])`)
+)
+
 // sentence returns a reason as a log line says it: "PluginDown" is "plugin down".
 // Letters that stand for words stay as they are: "ExternalIPRefused" is "external IP refused".
 func sentence(reason string) string {
-	return strings.Join(wordsOf(reason), " ")
-}
-
-// wordsOf returns the words of a name in which each begins with a capital, or is all capitals.
-func wordsOf(name string) []string {
-	var words []string
-	letters := []rune(name)
-	for len(letters) > 0 {
-		n := 1
-		for n < len(letters) && unicode.IsUpper(letters[n]) { // the last capital begins the next word, unless it is the last letter
-			n++
+	words := strings.Fields(afterAllCapital.ReplaceAllString(wordBegins.ReplaceAllString(reason, "$1 $2"), "$1 $2"))
+	for i, word := range words {
+		if word != strings.ToUpper(word) {
+			words[i] = strings.ToLower(word)
 		}
-		word := string(letters[:n])
-		switch {
-		case n > 1 && n < len(letters):
-			n--
-			word = string(letters[:n])
-		case n == 1:
-			for n < len(letters) && !unicode.IsUpper(letters[n]) {
-				n++
-			}
-			word = strings.ToLower(string(letters[:n]))
-		}
-		words, letters = append(words, word), letters[n:]
 	}
-	return words
+	return strings.Join(words, " ")
 }
 
 // noticed reports what the tracker and the sources notice.

@@ -36,7 +36,7 @@ there is something to look at, 3 when no host answers.`,
 		if err != nil {
 			return err
 		}
-		if err := out.print(c.OutOrStdout(), s, func(w io.Writer) { writeStatus(w, s, time.Now()) }); err != nil {
+		if err := out.print(c.OutOrStdout(), s, func(w io.Writer) { writeStatus(w, s) }); err != nil {
 			return err
 		}
 		if !s.Healthy {
@@ -66,7 +66,8 @@ func statusWithin(ctx context.Context, client *admin.Client, wait time.Duration)
 	}
 }
 
-func writeStatus(w io.Writer, s admin.Status, now time.Time) {
+func writeStatus(w io.Writer, s admin.Status) {
+	now := time.Now()
 	line := func(label, format string, args ...any) {
 		text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n\t") // what a plugin said may be several lines
 		fmt.Fprintf(w, "%s\t%s\n", label, text)

@@ -15,15 +15,17 @@ import (
 // waited for.
 func TestPartsThatDoNotEnd(t *testing.T) {
 	var said strings.Builder
-	all := newParts(hclog.New(&hclog.LoggerOptions{Output: &said}))
+	log := hclog.New(&hclog.LoggerOptions{Output: &said})
 	ctx, cancel := context.WithCancel(t.Context())
 	stuck, slow := make(chan struct{}), make(chan struct{})
 	defer close(stuck)
-	all.begin(ctx, "source", func(context.Context) error { <-stuck; return nil })
-	all.begin(ctx, "admin", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
-	all.begin(ctx, "dataplanes", func(ctx context.Context) error { <-ctx.Done(); <-slow; return nil })
+	parts := map[string]func(context.Context) error{
+		"source":     func(context.Context) error { <-stuck; return nil },
+		"admin":      func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		"dataplanes": func(ctx context.Context) error { <-ctx.Done(); <-slow; return nil },
+	}
 	ended := make(chan struct{})
-	go func() { all.wait(ctx, "dataplanes"); close(ended) }()
+	go func() { runParts(ctx, log, parts, "dataplanes"); close(ended) }()
 	cancel()
 	select {
 	case <-ended:
