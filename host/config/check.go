@@ -47,18 +47,17 @@ func (ps Problems) Error() string {
 
 // A checker collects what is wrong with values that are each of the right type.
 type checker struct {
-	h        *Host
+	*Host
 	problems Problems
 }
 
 // check finds all that is wrong with h, at once.
 func check(h *Host) Problems {
-	c := &checker{h: h}
+	c := &checker{Host: h}
 	c.serving()
 	c.periods()
 	c.addresses()
 	c.detectLocal()
-	c.servers()
 	c.places()
 	c.linux()
 	c.choices()
@@ -67,7 +66,7 @@ func check(h *Host) Problems {
 }
 
 func (c *checker) bad(field, why, try string) {
-	c.problems = append(c.problems, Problem{Where: c.h.Origin(field), Field: field, Why: why, Try: try})
+	c.problems = append(c.problems, Problem{Where: c.Origin(field), Field: field, Why: why, Try: try})
 }
 
 func (c *checker) want(ok bool, field, why, try string) {
@@ -79,7 +78,7 @@ func (c *checker) want(ok bool, field, why, try string) {
 // given returns the one of two fields that was set, where the default is not to
 // blame.
 func (c *checker) given(field, other string) string {
-	if c.h.Origin(field).Layer == Default {
+	if c.Origin(field).Layer == Default {
 		return other
 	}
 	return field
@@ -88,38 +87,35 @@ func (c *checker) given(field, other string) string {
 var nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
 
 func (c *checker) serving() {
-	h := c.h
-	c.want(isName(h.Mode), "mode", fmt.Sprintf("%q is no dataplane's name: want lower-case letters, digits and -", h.Mode), "pointsman plugin list names those that are there")
-	if h.Source.Files != nil {
-		c.want(h.Source.Files.Path != "", "source.files.path", "is missing", "name a manifest file, or a folder of them")
+	c.want(isName(c.Mode), "mode", fmt.Sprintf("%q is no dataplane's name: want lower-case letters, digits and -", c.Mode), "pointsman plugin list names those that are there")
+	if c.Source.Files != nil {
+		c.want(c.Source.Files.Path != "", "source.files.path", "is missing", "name a manifest file, or a folder of them")
 	}
-	c.want(h.ClientConnection.QPS > 0, "clientConnection.qps", fmt.Sprintf("want more than 0, not %g", h.ClientConnection.QPS), "")
-	c.want(h.ClientConnection.Burst > 0, "clientConnection.burst", fmt.Sprintf("want more than 0, not %d", h.ClientConnection.Burst), "")
-	c.want(h.HostnameOverride == "" || nodeName.MatchString(h.HostnameOverride), "hostnameOverride",
-		fmt.Sprintf("%q is no node's name: want lower-case letters, digits, - and .", h.HostnameOverride), "kubectl get nodes lists them")
+	c.want(c.ClientConnection.QPS > 0, "clientConnection.qps", fmt.Sprintf("want more than 0, not %g", c.ClientConnection.QPS), "")
+	c.want(c.ClientConnection.Burst > 0, "clientConnection.burst", fmt.Sprintf("want more than 0, not %d", c.ClientConnection.Burst), "")
+	c.want(c.HostnameOverride == "" || nodeName.MatchString(c.HostnameOverride), "hostnameOverride",
+		fmt.Sprintf("%q is no node's name: want lower-case letters, digits, - and .", c.HostnameOverride), "kubectl get nodes lists them")
 }
 
 func (c *checker) periods() {
-	h := c.h
-	c.want(h.SyncPeriod > 0, "syncPeriod", fmt.Sprintf("want more than 0s, not %s", brief(h.SyncPeriod)), "")
-	c.want(h.ConfigSyncPeriod > 0, "configSyncPeriod", fmt.Sprintf("want more than 0s, not %s", brief(h.ConfigSyncPeriod)), "")
-	c.notNegative("minSyncPeriod", h.MinSyncPeriod)
-	if h.SyncPeriod > 0 && h.MinSyncPeriod > h.SyncPeriod {
-		c.bad(c.given("minSyncPeriod", "syncPeriod"), fmt.Sprintf("minSyncPeriod is %s, more than syncPeriod, which is %s", brief(h.MinSyncPeriod), brief(h.SyncPeriod)), "")
+	c.want(c.SyncPeriod > 0, "syncPeriod", fmt.Sprintf("want more than 0s, not %s", brief(c.SyncPeriod)), "")
+	c.want(c.ConfigSyncPeriod > 0, "configSyncPeriod", fmt.Sprintf("want more than 0s, not %s", brief(c.ConfigSyncPeriod)), "")
+	c.notNegative("minSyncPeriod", c.MinSyncPeriod)
+	if c.SyncPeriod > 0 && c.MinSyncPeriod > c.SyncPeriod {
+		c.bad(c.given("minSyncPeriod", "syncPeriod"), fmt.Sprintf("minSyncPeriod is %s, more than syncPeriod, which is %s", brief(c.MinSyncPeriod), brief(c.SyncPeriod)), "")
 	}
 }
 
 func (c *checker) addresses() {
-	h := c.h
-	if h.BindAddress != "" {
-		addr, err := netip.ParseAddr(h.BindAddress)
-		c.want(err == nil, "bindAddress", fmt.Sprintf("want an IP address, not %q", h.BindAddress), "")
+	if c.BindAddress != "" {
+		addr, err := netip.ParseAddr(c.BindAddress)
+		c.want(err == nil, "bindAddress", fmt.Sprintf("want an IP address, not %q", c.BindAddress), "")
 		broadcast := addr == netip.AddrFrom4([4]byte{255, 255, 255, 255})
-		c.want(!addr.IsMulticast() && !broadcast, "bindAddress", fmt.Sprintf("want an address that a machine can have, not %q", h.BindAddress), "")
+		c.want(!addr.IsMulticast() && !broadcast, "bindAddress", fmt.Sprintf("want an address that a machine can have, not %q", c.BindAddress), "")
 	}
-	for _, text := range h.NodePortAddresses {
+	for _, text := range c.NodePortAddresses {
 		if text == primaryAddresses {
-			c.want(len(h.NodePortAddresses) == 1, "nodePortAddresses", "primary stands alone", "keep it or the ranges")
+			c.want(len(c.NodePortAddresses) == 1, "nodePortAddresses", "primary stands alone", "keep it or the ranges")
 			continue
 		}
 		_, err := parsePrefix(text)
@@ -130,10 +126,10 @@ func (c *checker) addresses() {
 // detectLocal checks that the mode has what it needs, and that nothing is given
 // that would silently not count.
 func (c *checker) detectLocal() {
-	h, d := c.h, c.h.DetectLocal
+	d := c.DetectLocal
 	modes := []string{DetectClusterCIDR, DetectNodeCIDR, DetectBridgeInterface, DetectInterfaceNamePrefix}
-	if !slices.Contains(modes, h.DetectLocalMode) {
-		c.oneOf("detectLocalMode", h.DetectLocalMode, modes...)
+	if !slices.Contains(modes, c.DetectLocalMode) {
+		c.oneOf("detectLocalMode", c.DetectLocalMode, modes...)
 		return
 	}
 	given := []struct {
@@ -145,12 +141,14 @@ func (c *checker) detectLocal() {
 		{DetectInterfaceNamePrefix, "detectLocal.interfaceNamePrefix", d.InterfaceNamePrefix != "", true},
 	}
 	for _, g := range given {
-		c.want(!g.set || g.mode == h.DetectLocalMode, g.field, "does not count with detectLocalMode "+h.DetectLocalMode, "remove it, or set detectLocalMode: "+g.mode)
-		c.want(g.set || !g.needed || g.mode != h.DetectLocalMode, "detectLocalMode", g.mode+" goes by "+g.field+", which is missing", "")
+		c.want(!g.set || g.mode == c.DetectLocalMode, g.field, "does not count with detectLocalMode "+c.DetectLocalMode, "remove it, or set detectLocalMode: "+g.mode)
+		c.want(g.set || !g.needed || g.mode != c.DetectLocalMode, "detectLocalMode", g.mode+" goes by "+g.field+", which is missing", "")
 	}
 	c.interfaceName("detectLocal.bridgeInterface", d.BridgeInterface)
 	c.interfaceName("detectLocal.interfaceNamePrefix", d.InterfaceNamePrefix)
-	c.want(onePerFamily(d.ClusterCIDRs), "detectLocal.clusterCIDRs", "has two ranges of one IP family", "keep one of each")
+	r := d.ClusterCIDRs
+	onePerFamily := len(r) < 2 || len(r) == 2 && r[0].Addr().Is4() != r[1].Addr().Is4()
+	c.want(onePerFamily, "detectLocal.clusterCIDRs", "has two ranges of one IP family", "keep one of each")
 }
 
 // interfaceName wants what the kernel takes as a device's name.
@@ -159,23 +157,16 @@ func (c *checker) interfaceName(field, name string) {
 	c.want(ok, field, fmt.Sprintf("%q is no interface's name: want up to 15 characters without / : or space", name), "")
 }
 
-func onePerFamily(ranges []netip.Prefix) bool {
-	seen := make(map[bool]bool)
-	for _, p := range ranges {
-		if seen[p.Addr().Is4()] {
-			return false
-		}
-		seen[p.Addr().Is4()] = true
-	}
-	return true
-}
-
-func (c *checker) servers() {
-	h := c.h
-	c.hostPort("healthzBindAddress", h.HealthzBindAddress)
-	c.hostPort("metricsBindAddress", h.MetricsBindAddress)
-	c.want(h.HealthzBindAddress == "" || h.HealthzBindAddress != h.MetricsBindAddress, c.given("metricsBindAddress", "healthzBindAddress"),
+func (c *checker) places() {
+	c.hostPort("healthzBindAddress", c.HealthzBindAddress)
+	c.hostPort("metricsBindAddress", c.MetricsBindAddress)
+	c.want(c.HealthzBindAddress == "" || c.HealthzBindAddress != c.MetricsBindAddress, c.given("metricsBindAddress", "healthzBindAddress"),
 		"healthzBindAddress and metricsBindAddress are the same", "take another port")
+	c.want(c.AdminSocket != "", "adminSocket", "is missing", "")
+	c.fits("adminSocket", c.AdminSocket, maxSocket-newSocket)
+	c.want(c.StateDir != "", "stateDir", "is missing", "")
+	c.want(!slices.Contains(c.PluginDirs, ""), "pluginDirs", "names an empty path", "")
+	c.want(c.OOMScoreAdj >= -1000 && c.OOMScoreAdj <= 1000, "oomScoreAdj", fmt.Sprintf("want -1000 to 1000, not %d", c.OOMScoreAdj), "")
 }
 
 func (c *checker) hostPort(field, text string) {
@@ -198,17 +189,8 @@ func (c *checker) fits(field, path string, most int) {
 	c.want(len(path) <= most, field, fmt.Sprintf("is %d bytes long, and the path of this socket may have %d", len(path), most), "use a shorter path")
 }
 
-func (c *checker) places() {
-	h := c.h
-	c.want(h.AdminSocket != "", "adminSocket", "is missing", "")
-	c.fits("adminSocket", h.AdminSocket, maxSocket-newSocket)
-	c.want(h.StateDir != "", "stateDir", "is missing", "")
-	c.want(!slices.Contains(h.PluginDirs, ""), "pluginDirs", "names an empty path", "")
-	c.want(h.OOMScoreAdj >= -1000 && h.OOMScoreAdj <= 1000, "oomScoreAdj", fmt.Sprintf("want -1000 to 1000, not %d", h.OOMScoreAdj), "")
-}
-
 func (c *checker) linux() {
-	l, ct := c.h.Linux, c.h.Linux.Conntrack
+	l, ct := c.Linux, c.Linux.Conntrack
 	c.want(l.MasqueradeBit >= 0 && l.MasqueradeBit <= 31, "linux.masqueradeBit", fmt.Sprintf("want 0 to 31, not %d", l.MasqueradeBit), "")
 	c.want(ct.MaxPerCore >= 0, "linux.conntrack.maxPerCore", fmt.Sprintf("want 0 or more, not %d", ct.MaxPerCore), "")
 	c.want(ct.Min >= 0, "linux.conntrack.min", fmt.Sprintf("want 0 or more, not %d", ct.Min), "")
@@ -229,11 +211,10 @@ func (c *checker) notNegative(field string, d time.Duration) {
 }
 
 func (c *checker) choices() {
-	h := c.h
-	c.oneOf("logging.level", h.Logging.Level, "trace", "debug", "info", "warn", "error")
-	c.oneOf("logging.format", h.Logging.Format, "text", "json")
-	c.oneOf("swap.onFailure", h.Swap.OnFailure, "rollback", "stay")
-	c.notNegative("swap.drainTimeout", h.Swap.DrainTimeout)
+	c.oneOf("logging.level", c.Logging.Level, "trace", "debug", "info", "warn", "error")
+	c.oneOf("logging.format", c.Logging.Format, "text", "json")
+	c.oneOf("swap.onFailure", c.Swap.OnFailure, "rollback", "stay")
+	c.notNegative("swap.drainTimeout", c.Swap.DrainTimeout)
 }
 
 func (c *checker) oneOf(field, value string, choices ...string) {
@@ -250,8 +231,8 @@ func (c *checker) oneOf(field, value string, choices ...string) {
 var sha256Syntax = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func (c *checker) plugins() {
-	for _, name := range pluginNames(c.h) {
-		p, field := c.h.Plugins[name], "plugins."+name
+	for _, name := range pluginNames(c.Host) {
+		p, field := c.Plugins[name], "plugins."+name
 		c.want(p.SHA256 == "" || sha256Syntax.MatchString(p.SHA256), field+".sha256", "want 64 lower-case hexadecimal digits", "sha256sum prints them")
 		if p.Address == "" {
 			continue

@@ -191,13 +191,10 @@ func hashOf(data []byte) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// live returns the fields that a running host can change.
-func live() []string {
-	return []string{"mode", "logging.level", "syncPeriod", "minSyncPeriod", "nodePortAddresses", "swap.drainTimeout", "swap.onFailure"}
-}
-
 // Live reports whether a running host can change the field at path.
-func Live(path string) bool { return slices.Contains(live(), path) }
+func Live(path string) bool {
+	return slices.Contains([]string{"mode", "logging.level", "syncPeriod", "minSyncPeriod", "nodePortAddresses", "swap.drainTimeout", "swap.onFailure"}, path)
+}
 
 // spare reports whether path belongs to a plugin that is not in use, which is
 // launched with what the file says then.
@@ -219,13 +216,16 @@ func adopt(running, wanted *Host) (h *Host, applied, pending []string) {
 	} else {
 		delete(next.Plugins, running.Mode)
 	}
-	from := byPath(wanted)
-	for path, to := range byPath(&next) {
+	from := make(map[string]reflect.Value)
+	for _, f := range fields(wanted) {
+		from[f.path] = f.value
+	}
+	for _, f := range fields(&next) {
 		switch {
-		case Live(path):
-			to.Set(from[path])
-		case !spare(path, running.Mode):
-			next.from.origins[path] = running.Origin(path)
+		case Live(f.path):
+			f.value.Set(from[f.path])
+		case !spare(f.path, running.Mode):
+			next.from.origins[f.path] = running.Origin(f.path)
 		}
 	}
 	for _, path := range differences(running, wanted) {
@@ -255,14 +255,6 @@ func plainByPath(h *Host) map[string]any {
 	all := make(map[string]any)
 	for _, s := range h.Settings() {
 		all[s.Field] = s.Value
-	}
-	return all
-}
-
-func byPath(h *Host) map[string]reflect.Value {
-	all := make(map[string]reflect.Value)
-	for _, f := range fields(h) {
-		all[f.path] = f.value
 	}
 	return all
 }

@@ -208,6 +208,9 @@ func (o Origin) String() string {
 	return "default"
 }
 
+// MarshalText makes an origin in JSON what String says.
+func (o Origin) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
 // provenance is where the values of a Host came from.
 type provenance struct {
 	path     string

@@ -73,13 +73,14 @@ type move struct{ to, idle string }
 // mode that has none goes by iptables', as kube-proxy's userspace mode did. Of the ways
 // to tell pods from others only the chosen one counts.
 func kubeProxyMoves(mode, detect string) map[string]move {
+	unchosen := ": detectLocalMode is " + detect
 	moves := map[string]move{
 		"clientConnection.kubeconfig":         {to: "source.kubernetes.kubeconfig"},
 		"clientConnection.acceptContentTypes": {idle: "does not count: it is always protobuf"},
 		"clientConnection.contentType":        {idle: "does not count: it is always protobuf"},
-		"clusterCIDR":                         detects(detect, DetectClusterCIDR, "detectLocal.clusterCIDRs"),
-		"detectLocal.bridgeInterface":         detects(detect, DetectBridgeInterface, "detectLocal.bridgeInterface"),
-		"detectLocal.interfaceNamePrefix":     detects(detect, DetectInterfaceNamePrefix, "detectLocal.interfaceNamePrefix"),
+		"clusterCIDR":                         only(detect == DetectClusterCIDR, "detectLocal.clusterCIDRs", unchosen),
+		"detectLocal.bridgeInterface":         only(detect == DetectBridgeInterface, "detectLocal.bridgeInterface", unchosen),
+		"detectLocal.interfaceNamePrefix":     only(detect == DetectInterfaceNamePrefix, "detectLocal.interfaceNamePrefix", unchosen),
 		"udpIdleTimeout":                      {to: "plugins.userspace.options.udpIdleTimeout"},
 		"iptables.localhostNodePorts":         {to: "plugins.iptables.options.localhostNodePorts"},
 		"logging.format":                      {to: "logging.format"},
@@ -106,28 +107,22 @@ func kubeProxyMoves(mode, detect string) map[string]move {
 		masquerade = "iptables"
 	}
 	for _, section := range []string{"iptables", "ipvs", "nftables"} {
-		moves[section+".syncPeriod"] = counts(section, periods, "syncPeriod")
-		moves[section+".minSyncPeriod"] = counts(section, periods, "minSyncPeriod")
-		moves[section+".masqueradeAll"] = counts(section, masquerade, "linux.masqueradeAll")
-		moves[section+".masqueradeBit"] = counts(section, masquerade, "linux.masqueradeBit")
+		for _, name := range []string{"syncPeriod", "minSyncPeriod"} {
+			moves[section+"."+name] = only(section == periods, name, " in this mode: "+periods+"'s does")
+		}
+		for _, name := range []string{"masqueradeAll", "masqueradeBit"} {
+			moves[section+"."+name] = only(section == masquerade, "linux."+name, " in this mode: "+masquerade+"'s does")
+		}
 	}
 	return moves
 }
 
-// counts returns a field of a mode's section, of which only one counts.
-func counts(section, chosen, to string) move {
-	if section == chosen {
+// only returns a field that counts if so, or why it does not.
+func only(counts bool, to, why string) move {
+	if counts {
 		return move{to: to}
 	}
-	return move{idle: "does not count in this mode: " + chosen + "'s does"}
-}
-
-// detects returns a field of one way to tell pods.
-func detects(chosen, way, to string) move {
-	if chosen == way {
-		return move{to: to}
-	}
-	return move{idle: "does not count: detectLocalMode is " + chosen}
+	return move{idle: "does not count" + why}
 }
 
 // usual is what kube-proxy writes, by --write-config-to, where no user chose. That it

@@ -54,7 +54,7 @@ func load(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
 	problems = append(problems, unreadable...)
 	problems = append(problems, h.settleSource()...)
 	h.settlePaths()
-	if !broken(layers) { // what is not read at all needs no second complaint
+	if !slices.ContainsFunc(layers, (*reader).broken) { // what is not read at all needs no second complaint
 		problems = append(problems, check(h)...)
 	}
 	if len(problems) > 0 {
@@ -63,14 +63,6 @@ func load(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
 	h.from.path, h.from.hash = path, hashOf(data)
 	h.from.warnings = append(warnings, strangers(h)...)
 	return h, nil
-}
-
-// broken reports whether a layer could not be gone through.
-func broken(layers []*reader) bool {
-	return slices.ContainsFunc(layers, func(r *reader) bool {
-		_, begun := r.origins[""]
-		return !begun
-	})
 }
 
 // inOrder sorts problems as they stand in the file, and keeps one for each field.
@@ -238,21 +230,15 @@ func (h *Host) layerOf(paths ...string) Layer {
 // settlePaths makes every path absolute. In a file, a relative one begins at the
 // file's own folder: a config and its manifests can be moved together.
 func (h *Host) settlePaths() {
-	if h.Source.Files != nil {
-		h.settlePath("source.files.path", &h.Source.Files.Path)
+	for _, f := range fields(h) {
+		switch leafName(f.path) {
+		case "path", "kubeconfig", "adminSocket", "stateDir":
+			h.settlePath(f.path, f.value.Addr().Interface().(*string))
+			f.keep()
+		}
 	}
-	if h.Source.Kubernetes != nil {
-		h.settlePath("source.kubernetes.kubeconfig", &h.Source.Kubernetes.Kubeconfig)
-	}
-	h.settlePath("adminSocket", &h.AdminSocket)
-	h.settlePath("stateDir", &h.StateDir)
 	for i := range h.PluginDirs {
 		h.settlePath("pluginDirs", &h.PluginDirs[i])
-	}
-	for _, name := range pluginNames(h) {
-		plugin := h.Plugins[name]
-		h.settlePath("plugins."+name+".path", &plugin.Path)
-		h.Plugins[name] = plugin
 	}
 }
 

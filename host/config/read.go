@@ -51,6 +51,12 @@ func read(layer Layer, file string, data []byte) *reader {
 	return r
 }
 
+// broken reports whether the file could not be gone through.
+func (r *reader) broken() bool {
+	_, begun := r.origins[""]
+	return !begun
+}
+
 func (r *reader) bad(n *yaml.Node, path, why, try string) {
 	r.problems = append(r.problems, Problem{Where: r.at(n), Field: path, Why: why, Try: try})
 }
@@ -188,10 +194,10 @@ func whereIs(name string) string {
 			found = append(found, f.path)
 		}
 	}
-	if len(found) != 1 {
-		return ""
+	if len(found) == 1 {
+		return found[0]
 	}
-	return found[0]
+	return ""
 }
 
 // child returns the value of a key in a mapping; nil: there is none.

@@ -16,9 +16,9 @@ import (
 
 // A Setting is one field in force, and where its value came from.
 type Setting struct {
-	Field  string
-	Value  any // string, bool, int, float64, []string, or json.RawMessage
-	Origin Origin
+	Field  string `json:"field"`
+	Value  any    `json:"value"` // string, bool, int, float64, []string, or json.RawMessage
+	Origin Origin `json:"origin"`
 }
 
 // Settings lists every field that is in force, in the order of defaults.yaml.
@@ -69,30 +69,18 @@ func (h *Host) YAML(origins bool) ([]byte, error) {
 // JSON has no comments.
 func (h *Host) JSON(origins bool) ([]byte, error) {
 	if origins {
-		return h.originsJSON()
+		doc := struct {
+			APIVersion string    `json:"apiVersion"`
+			Kind       string    `json:"kind"`
+			Settings   []Setting `json:"settings"`
+		}{APIVersion, "HostConfigOrigins", h.Settings()}
+		return json.MarshalIndent(doc, "", "  ")
 	}
 	var tree any
 	if err := h.tree(false).Decode(&tree); err != nil {
 		return nil, fmt.Errorf("show config: %w", err)
 	}
 	return json.MarshalIndent(tree, "", "  ")
-}
-
-func (h *Host) originsJSON() ([]byte, error) {
-	type row struct {
-		Field  string `json:"field"`
-		Value  any    `json:"value"`
-		Origin string `json:"origin"`
-	}
-	doc := struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
-		Settings   []row  `json:"settings"`
-	}{APIVersion: APIVersion, Kind: "HostConfigOrigins"}
-	for _, s := range h.Settings() {
-		doc.Settings = append(doc.Settings, row{s.Field, s.Value, s.Origin.String()})
-	}
-	return json.MarshalIndent(doc, "", "  ")
 }
 
 // tree returns the settings as YAML, in the order of fields.

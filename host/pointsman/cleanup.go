@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -188,16 +189,14 @@ type prefixed struct {
 }
 
 func (p *prefixed) Write(data []byte) (int, error) {
-	for i, b := range data {
+	for line := range bytes.Lines(data) {
 		if !p.inLine {
-			if _, err := io.WriteString(p.w, p.prefix); err != nil {
-				return i, err
-			}
+			line = append([]byte(p.prefix), line...)
 		}
-		if _, err := p.w.Write([]byte{b}); err != nil {
-			return i, err
+		if _, err := p.w.Write(line); err != nil {
+			return 0, err
 		}
-		p.inLine = b != '\n'
+		p.inLine = line[len(line)-1] != '\n'
 	}
 	return len(data), nil
 }

@@ -28,11 +28,11 @@ func Notify(state string) error {
 		return nil
 	}
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram", Name: path})
-	if err != nil {
-		return fmt.Errorf("telling the service manager: %w", err)
+	if err == nil {
+		defer conn.Close()
+		_, err = conn.Write([]byte(state))
 	}
-	defer conn.Close()
-	if _, err := conn.Write([]byte(state)); err != nil {
+	if err != nil {
 		return fmt.Errorf("telling the service manager: %w", err)
 	}
 	return nil
