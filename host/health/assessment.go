@@ -18,6 +18,7 @@ package health
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pointsman/pointsman/host/phrase"
@@ -134,10 +135,11 @@ func whatWaits(p Dataplane) string {
 // progress keeps since when something waits to be served, over all sessions and all
 // dataplanes. It is given what is, and when; it looks at no clock.
 type progress struct {
-	waiting time.Time                // since when something waits; zero: nothing does
-	served  track.Changes            // that nothing was owed of when it was last looked
-	ready   bool                     // everything was served once
-	applied map[sdk.Family]time.Time // when something last was confirmed
+	waiting   time.Time     // since when something waits; zero: nothing does
+	served    track.Changes // that nothing was owed of when it was last looked
+	ready     bool          // everything was served once
+	confirmed time.Time     // when something last was; zero: nothing was
+	families  []sdk.Family  // of which something was
 }
 
 // look notes how the dataplane that is meant to serve is. Before the source has synced
@@ -167,24 +169,10 @@ func (p *progress) owes(dataplane Dataplane, changes track.Changes) bool {
 // confirm notes when something was confirmed. A family that an update was not about is
 // as up to date as the others.
 func (p *progress) confirm(families []sdk.Family, now time.Time) {
-	if p.applied == nil {
-		p.applied = make(map[sdk.Family]time.Time)
-	}
+	p.confirmed = now
 	for _, f := range families {
-		p.applied[f] = now
-	}
-	for f := range p.applied {
-		p.applied[f] = now
-	}
-}
-
-// last returns when something was confirmed; zero: nothing was.
-func (p *progress) last() time.Time {
-	var last time.Time
-	for _, at := range p.applied {
-		if at.After(last) {
-			last = at
+		if !slices.Contains(p.families, f) {
+			p.families = append(p.families, f)
 		}
 	}
-	return last
 }

@@ -220,11 +220,8 @@ func machineAddrs() []Addr {
 // where says on which addresses node ports are answered: one wildcard where every
 // address of a family takes them, each by itself where some do.
 func where(node sdk.Node, machine []Addr) []netip.Addr {
-	var wild4, wild6 bool
-	for _, p := range node.NodePorts {
-		wild4 = wild4 || p.Bits() == 0 && p.Addr().Is4()
-		wild6 = wild6 || p.Bits() == 0 && p.Addr().Is6()
-	}
+	wild4 := slices.ContainsFunc(node.NodePorts, func(p netip.Prefix) bool { return p.Bits() == 0 && p.Addr().Is4() })
+	wild6 := slices.ContainsFunc(node.NodePorts, func(p netip.Prefix) bool { return p.Bits() == 0 && p.Addr().Is6() })
 	var list []netip.Addr
 	if wild4 {
 		list = append(list, netip.IPv4Unspecified())

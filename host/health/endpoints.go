@@ -47,9 +47,9 @@ func (s *Server) probe(which string) (a answer, good bool) {
 	defer s.mu.Unlock()
 	now := s.settings.Now()
 	j := Assess(s.facts(now))
-	a = answer{LastUpdated: s.progress.last(), CurrentTime: now, Healthy: j.Healthy, Status: make(map[string]familyProgress)}
-	for f, at := range s.progress.applied {
-		a.Status[familyName(f)] = familyProgress{LastUpdated: at, Healthy: a.Healthy}
+	a = answer{LastUpdated: s.progress.confirmed, CurrentTime: now, Healthy: j.Healthy, Status: make(map[string]familyProgress)}
+	for _, f := range s.progress.families {
+		a.Status[familyName(f)] = familyProgress{LastUpdated: s.progress.confirmed, Healthy: a.Healthy}
 	}
 	switch which {
 	case healthz: // load balancers ask it

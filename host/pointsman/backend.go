@@ -110,25 +110,21 @@ func unserved(c track.CursorStatus, services []track.ServiceStatus) []admin.Prob
 func (h *host) services() []admin.Service {
 	list := []admin.Service{}
 	for _, s := range h.tracker.Services() {
-		list = append(list, serviceOf(s))
+		ports := []admin.Port{}
+		for _, p := range s.Ports {
+			ports = append(ports, admin.Port{
+				Name:      p.Service.Name.Port,
+				Network:   p.Service.Name.Network(),
+				Frontends: phrase.Texts(p.Service.Frontends),
+				Cluster:   phrase.Texts(p.Service.Cluster),
+				Local:     phrase.Texts(p.Service.Local),
+				Ready:     p.Ready,
+				Total:     p.Total,
+			})
+		}
+		list = append(list, admin.Service{Namespace: s.Namespace, Name: s.Name, Ports: ports, Problems: s.Problems})
 	}
 	return list
-}
-
-func serviceOf(s track.ServiceStatus) admin.Service {
-	a := admin.Service{Namespace: s.Namespace, Name: s.Name, Ports: []admin.Port{}, Problems: s.Problems}
-	for _, p := range s.Ports {
-		a.Ports = append(a.Ports, admin.Port{
-			Name:      p.Service.Name.Port,
-			Network:   p.Service.Name.Network(),
-			Frontends: phrase.Texts(p.Service.Frontends),
-			Cluster:   phrase.Texts(p.Service.Cluster),
-			Local:     phrase.Texts(p.Service.Local),
-			Ready:     p.Ready,
-			Total:     p.Total,
-		})
-	}
-	return a
 }
 
 func (h *host) config() (admin.Config, error) {

@@ -3,8 +3,12 @@
 package main
 
 import (
+	"cmp"
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -21,13 +25,28 @@ type machine struct {
 	addrs    []netip.Addr // that others can reach it by
 }
 
+func thisMachine() (machine, error) {
+	name, err := os.Hostname()
+	if err != nil {
+		return machine{}, fmt.Errorf("this machine's name: %w", err)
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return machine{}, fmt.Errorf("this machine's addresses: %w", err)
+	}
+	m := machine{hostname: name, cpus: runtime.NumCPU()}
+	for _, a := range addrs {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err == nil && prefix.Addr().IsGlobalUnicast() {
+			m.addrs = append(m.addrs, prefix.Addr())
+		}
+	}
+	return m, nil
+}
+
 // nodeName returns this node's name as endpoints have it.
 func nodeName(h *config.Host, m machine) string {
-	name := h.HostnameOverride
-	if name == "" {
-		name = m.hostname
-	}
-	return strings.ToLower(strings.TrimSpace(name))
+	return strings.ToLower(strings.TrimSpace(cmp.Or(h.HostnameOverride, m.hostname)))
 }
 
 // factsOf returns what the settings say of this node. started is when the host did.
@@ -86,20 +105,4 @@ func conntrackOf(c config.Conntrack, cpus int) sdk.ConntrackLimits {
 		limits.Max = uint32(min(max(c.MaxPerCore*cpus, c.Min), 1<<31))
 	}
 	return limits
-}
-
-// ownAddrs returns the addresses of this machine that others can reach it by.
-func ownAddrs() ([]netip.Addr, error) {
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, err
-	}
-	var addrs []netip.Addr
-	for _, a := range all {
-		prefix, err := netip.ParsePrefix(a.String())
-		if err == nil && prefix.Addr().IsGlobalUnicast() {
-			addrs = append(addrs, prefix.Addr())
-		}
-	}
-	return addrs, nil
 }

@@ -6,8 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"runtime"
 	"slices"
 	"time"
 
@@ -85,18 +83,6 @@ func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host
 // collided says that a process listens where a Service is reached.
 func (h *host) collided(c sockets.Collision) {
 	h.reports.Report(report.Event{Warning: true, Reason: report.PortInUse, Object: c.Port.Service.String(), Message: c.String()})
-}
-
-func thisMachine() (machine, error) {
-	name, err := os.Hostname()
-	if err != nil {
-		return machine{}, fmt.Errorf("this machine's name: %w", err)
-	}
-	addrs, err := ownAddrs()
-	if err != nil {
-		return machine{}, fmt.Errorf("this machine's addresses: %w", err)
-	}
-	return machine{hostname: name, cpus: runtime.NumCPU(), addrs: addrs}, nil
 }
 
 // run runs the parts until ctx ends. Each of them ends with it.
