@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// service is ns1/name, with that healthCheckNodePort unless it is zero.
+func service(name string, health int32) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns1", Name: name},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.1", ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal,
+			HealthCheckNodePort: health, Ports: []corev1.ServicePort{{Port: 80}},
+		},
+	}
+}
+
+func slice(name string, addresses ...string) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "ns1", Name: name + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Port: new(int32(80))}},
+	}
+	for _, a := range addresses {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, NodeName: new("n1")})
+	}
+	return s
+}
+
+// free is a port that nothing listens on.
+func free(t *testing.T) int32 {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return int32(l.Addr().(*net.TCPAddr).Port)
+}
+
+// fetch is what a server says: "CODE HEADER BODY".
+func fetch(url string) string {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	r, err := client.Get(url)
+	if err != nil {
+		return "no answer"
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%d %s %s", r.StatusCode, r.Header.Get("X-Load-Balancing-Endpoint-Weight"), body)
+}
+
+// TestChecks follows one healthCheckNodePort.
+func TestChecks(t *testing.T) {
+	b := newHarness(func(s *Settings) { s.Now = nil })
+	b.tracker.Configure(track.Facts{NodeName: "n1", NodePorts: prefixes("0.0.0.0/0")})
+	b.run(t)
+	port := free(t)
+	url := fmt.Sprintf("http://127.0.0.1:%d/whatever", port)
+	get := func() string { return fetch(url) }
+	body := func(n int, healthy bool) string { // kube-proxy's, byte for byte
+		return fmt.Sprintf("{\n\t\"service\": {\n\t\t\"namespace\": \"ns1\",\n\t\t\"name\": \"web\"\n\t},\n\t\"localEndpoints\": %d,\n\t\"serviceProxyHealthy\": %v\n}", n, healthy)
+	}
+
+	b.tracker.SetService(service("web", port))
+	until(t, "nobody here", get, "503 0 "+body(0, true))
+	b.tracker.SetSlice(slice("web", "10.1.0.1", "10.1.0.2"))
+	until(t, "two here", get, "200 2 "+body(2, true))
+	six := slice("web", "fd00::1")
+	six.Name, six.AddressType = "web-6", discoveryv1.AddressTypeIPv6
+	b.tracker.SetSlice(six)
+	six = six.DeepCopy()
+	six.Name, six.Endpoints = "web-7", append(six.Endpoints, discoveryv1.Endpoint{Addresses: []string{"fd00::2"}, NodeName: new("n2")})
+	b.tracker.SetSlice(six)
+	b.tracker.SetSlice(slice("web", "10.1.0.1", "10.1.0.2", "10.1.0.3"))
+	until(t, "who asks by IPv4 has no use for IPv6", get, "200 3 "+body(3, true))
+	b.tracker.SetSlice(slice("web", "10.1.0.1", "10.1.0.2"))
+	until(t, "one less", get, "200 2 "+body(2, true))
+	b.SetEligible(false)
+	until(t, "the node's own fate does not count", get, "200 2 "+body(2, true))
+
+	moved := free(t)
+	b.tracker.SetService(service("web", moved))
+	until(t, "the old port", get, "no answer")
+	url = fmt.Sprintf("http://127.0.0.1:%d/", moved)
+	until(t, "the new port", get, "200 2 "+body(2, true))
+	b.tracker.DeleteService("ns1", "web")
+	until(t, "a Service that is gone", get, "no answer")
+}
+
+// TestCheckOfALateNode sends no more to a node that does not follow, and to each family
+// no more than it has.
+func TestCheckOfALateNode(t *testing.T) {
+	b := newHarness()
+	b.tracker.SetService(service("web", 31000))
+	b.tracker.SetSlice(slice("web", "10.1.0.1"))
+	b.Applied(Applied{Families: []sdk.Family{sdk.IPv4}, Full: true})
+	b.checks.settle(b.tracker.HealthChecks(), nil)
+	key := track.Key{Namespace: "ns1", Name: "web"}
+	codes := func() string {
+		four, six := ask(b.checks.handler(key, sdk.IPv4), "GET", "/", ""), ask(b.checks.handler(key, sdk.IPv6), "GET", "/", "")
+		return fmt.Sprint(four.Code, four.Header()["X-Load-Balancing-Endpoint-Weight"], six.Code, six.Header()["X-Load-Balancing-Endpoint-Weight"])
+	}
+	if got := codes(); got != "200 [1] 503 [0]" {
+		t.Errorf("in time: %s", got)
+	}
+	b.setDataplane(func(p *Dataplane) { p.Since = b.now })
+	b.pass(70 * time.Second)
+	if got := codes(); got != "503 [1] 503 [0]" {
+		t.Errorf("late: %s", got)
+	}
+}
+
+// TestCheckOfOneFamily is asked in the family that its Service is in, and in no other.
+func TestCheckOfOneFamily(t *testing.T) {
+	b := newHarness()
+	port := free(t)
+	b.tracker.SetService(service("web", port))
+	b.checks.settle(b.tracker.HealthChecks(), []netip.Addr{addr("127.0.0.1"), addr("::1")})
+	defer b.checks.settle(nil, nil)
+	if got := fetch(fmt.Sprintf("http://127.0.0.1:%d/", port)); !strings.HasPrefix(got, "503 0 ") {
+		t.Errorf("IPv4: %s", got)
+	}
+	if got := fetch(fmt.Sprintf("http://[::1]:%d/", port)); got != "no answer" {
+		t.Errorf("IPv6: %s", got)
+	}
+}
+
+// TestCheckConflict has another process hold the port for a while.
+func TestCheckConflict(t *testing.T) {
+	b := newHarness(func(s *Settings) {
+		s.Addrs = func() []Addr {
+			return []Addr{{IP: addr("127.0.0.1")}, {IP: addr("127.0.0.2")}, {IP: addr("10.255.255.1")}}
+		}
+	})
+	b.tracker.Configure(track.Facts{NodeName: "n1", NodePorts: prefixes("127.0.0.0/8")})
+	port := free(t)
+	other, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.2:%d", port))
+	if err != nil {
+		t.Skipf("needs 127.0.0.2: %v", err)
+	}
+	defer other.Close()
+	first := fmt.Sprintf("http://127.0.0.1:%d/", port)
+
+	b.tracker.SetService(service("web", port))
+	b.tracker.SetSlice(slice("web", "10.1.0.1"))
+	addrs := where(b.tracker.Node(), b.settings.Addrs())
+	b.checks.settle(b.tracker.HealthChecks(), addrs)
+	if got := fetch(first); got != "no answer" {
+		t.Errorf("with one of two addresses taken the other answers %s", got)
+	}
+	if open, failed := b.checks.counts(); open != 0 || failed != 1 || !slices.Equal(b.reasons(), []string{CheckNotServed}) {
+		t.Errorf("%d open, %d failed, told of %v", open, failed, b.reasons())
+	}
+	if got, want := fmt.Sprint(b.Unbound()), fmt.Sprintf("[healthCheckNodePort %d of ns1/web: listen tcp4 127.0.0.2:%[1]d: bind: address already in use]", port); got != want {
+		t.Errorf("unbound: %s, want %s", got, want)
+	}
+	if n := b.notices[0]; n.Object != "ns1/web" || !strings.Contains(n.Message, "address already in use") {
+		t.Errorf("told %+v", n)
+	}
+
+	other.Close()
+	b.checks.settle(b.tracker.HealthChecks(), addrs)
+	for _, url := range []string{first, fmt.Sprintf("http://127.0.0.2:%d/", port)} {
+		if got := fetch(url); !strings.HasPrefix(got, "200 1 ") {
+			t.Errorf("%s: %s", url, got)
+		}
+	}
+	b.checks.settle(b.tracker.HealthChecks(), addrs[:1])
+	if got := fetch(fmt.Sprintf("http://127.0.0.2:%d/", port)); got != "no answer" {
+		t.Errorf("an address that went away answers %s", got)
+	}
+	if got := b.Unbound(); len(got) > 0 {
+		t.Errorf("unbound: %v", got)
+	}
+	b.checks.settle(nil, nil)
+	if got := fetch(first); got != "no answer" {
+		t.Errorf("after the end: %s", got)
+	}
+}
+
+// TestMachineAddrs finds the machine's own address, whatever others it has.
+func TestMachineAddrs(t *testing.T) {
+	devices, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := make(map[Addr]bool)
+	for _, d := range devices {
+		list, err := d.Addrs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range list {
+			ip := a.(*net.IPNet).IP
+			addr, _ := netip.AddrFromSlice(ip)
+			want[Addr{addr.Unmap(), d.Name}] = true
+		}
+	}
+	got := machineAddrs()
+	if len(want) == 0 || len(got) != len(want) {
+		t.Fatalf("%v, want %v", got, want)
+	}
+	for _, a := range got {
+		if !want[a] {
+			t.Errorf("%v is none of %v", a, want)
+		}
+	}
+}
+
+// TestWhere decides where health checks are answered.
+func TestWhere(t *testing.T) {
+	machine := []Addr{
+		{addr("127.0.0.1"), "lo"}, {addr("::1"), "lo"}, {addr("10.0.0.5"), "eth0"}, {addr("10.0.1.5"), "eth1"},
+		{addr("fd00::5"), "eth0"}, {addr("fe80::1"), "eth0"}, {addr("10.0.0.77"), "kube-ipvs0"},
+	}
+	for _, test := range []struct {
+		ranges []netip.Prefix
+		want   string
+	}{
+		{nil, "[]"},
+		{prefixes("0.0.0.0/0", "::/0"), "[0.0.0.0 ::]"},
+		{prefixes("0.0.0.0/0"), "[0.0.0.0]"},
+		{prefixes("10.0.0.0/24"), "[10.0.0.5]"},
+		{prefixes("10.0.0.0/16", "127.0.0.0/8"), "[10.0.0.5 10.0.1.5 127.0.0.1]"},
+		{prefixes("10.0.0.0/24", "::/0"), "[10.0.0.5 ::]"},
+		{prefixes("fe80::/10", "fd00::/8"), "[fd00::5]"},
+		{prefixes("192.0.2.0/24"), "[]"},
+	} {
+		if got := fmt.Sprint(where(sdk.Node{NodePorts: test.ranges}, machine)); got != test.want {
+			t.Errorf("%v: %s, want %s", test.ranges, got, test.want)
+		}
+	}
+	if got := fmt.Sprint(where(sdk.Node{NodePorts: prefixes("0.0.0.0/0", "::/0")}, machine[:1])); got != "[0.0.0.0]" {
+		t.Errorf("a machine without IPv6: %s", got)
+	}
+}
