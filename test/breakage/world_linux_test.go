@@ -3,13 +3,9 @@
 package breakage
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pointsman/pointsman/host/admin"
-	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 	"github.com/pointsman/pointsman/test/eventually"
 	"github.com/pointsman/pointsman/test/traffic"
@@ -300,54 +295,6 @@ func (n *node) close() {
 	n.lost.stop()
 	_ = unix.Unmount(n.path("state"), unix.MNT_DETACH)
 	_ = os.RemoveAll(n.dir)
-}
-
-// serve answers on one of the backends, until the test ends.
-func (n *node) serve(addr netip.Addr) {
-	n.Helper()
-	at := netip.AddrPortFrom(addr, port)
-	host, err := n.testbed.Host(addr)
-	if err != nil {
-		n.Fatal(err)
-	}
-	l, err := host.Listen(n.Context(), "tcp4", at)
-	if err != nil {
-		n.Fatal(err)
-	}
-	packets, err := host.ListenPacket(n.Context(), "udp4", at)
-	if err != nil {
-		n.Fatal(err)
-	}
-	names, err := netns.Answer(n.Context(), host, sdk.TCP, netip.AddrPortFrom(addr, namePort))
-	if err != nil {
-		n.Fatal(err)
-	}
-	context.AfterFunc(n.Context(), func() { _, _, _ = l.Close(), packets.Close(), names.Close() })
-	go echoStreams(l)       // ends with the listener
-	go echoPackets(packets) // ends with the socket
-}
-
-func echoStreams(l net.Listener) {
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() { defer conn.Close(); _, _ = io.Copy(conn, conn) }() // ends with its caller
-	}
-}
-
-func echoPackets(packets net.PacketConn) {
-	said := make([]byte, 64)
-	for {
-		count, from, err := packets.ReadFrom(said)
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err == nil {
-			_, _ = packets.WriteTo(said[:count], from)
-		}
-	}
 }
 
 // processes are those in the node's namespace, or of its binaries wherever they are.

@@ -5,11 +5,8 @@
 package swap
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -17,7 +14,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,7 +21,6 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 	"github.com/pointsman/pointsman/test/apart"
-	"github.com/pointsman/pointsman/test/built"
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
@@ -221,125 +216,6 @@ func (n *node) settings(mode string) string {
 // measured is what all tests of this process measured.
 var measured figures
 
-// programs are the binaries, with failpoints, once a test has asked for them.
-var programs struct {
-	once sync.Once
-	dir  string
-	err  error
-}
-
-// install puts the binaries in place: links of what was built, which are there at once,
-// and copies where there is something to replace.
-func (n *node) install() {
-	n.Helper()
-	programs.once.Do(func() {
-		if programs.dir, programs.err = os.MkdirTemp("", "swap-bin"); programs.err != nil {
-			return
-		}
-		programs.err = built.Into(programs.dir, "failpoints", "./host/pointsman",
-			"./plugins/userspace/pointsman-dataplane-userspace", "./plugins/iptables/pointsman-dataplane-iptables")
-	})
-	if programs.err != nil {
-		n.Fatal(programs.err)
-	}
-	for from, to := range map[string]string{
-		"pointsman":                     "pointsman",
-		"pointsman-dataplane-userspace": "plugins/pointsman-dataplane-userspace",
-		"pointsman-dataplane-iptables":  "plugins/pointsman-dataplane-iptables",
-	} {
-		n.copy(filepath.Join(programs.dir, from), to)
-	}
-}
-
-// copy puts a binary in place, as a package manager would.
-func (n *node) copy(from, to string) {
-	n.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(n.path(to)), 0o755), built.Place(from, n.path(to))); err != nil {
-		n.Fatal(err)
-	}
-}
-
-// start starts the host, with more in its environment, and waits until it serves.
-func (n *node) start(env ...string) {
-	n.Helper()
-	n.run(n.host(), env...)
-	if n.kept != nil {
-		if err := apart.Powerless(n.cmd.Process.Pid); err != nil {
-			n.Fatal(err)
-		}
-	}
-}
-
-// host is the command that runs the host.
-func (n *node) host() *exec.Cmd {
-	words := []string{"run", "--config", n.path("host.yaml")}
-	if n.kept != nil {
-		return apart.Host(n.path("pointsman"), words...)
-	}
-	return exec.Command(n.path("pointsman"), words...)
-}
-
-// run is start, by this command.
-func (n *node) run(host *exec.Cmd, env ...string) {
-	n.Helper()
-	n.exec(host, env...)
-	n.until("the host serves", 2*time.Minute, func() error {
-		s, err := n.Status(n.Context())
-		switch {
-		case err != nil:
-			return err
-		case s.Dataplane.Role != "active" || s.Sync.Acked == 0:
-			return fmt.Errorf("%s is %s: %s", s.Dataplane.Name, s.Dataplane.State, s.Dataplane.Why)
-		}
-		return nil
-	})
-}
-
-// exec starts the host by this command, and does not wait.
-func (n *node) exec(host *exec.Cmd, env ...string) {
-	n.Helper()
-	log, err := os.OpenFile(n.path("host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		n.Fatal(err)
-	}
-	defer log.Close()
-	n.cmd = host
-	n.cmd.Stdout, n.cmd.Stderr, n.cmd.Env = log, log, append(os.Environ(), env...)
-	if err := n.cmd.Start(); err != nil {
-		n.Fatal(err)
-	}
-	exited := make(chan struct{})
-	n.exited = exited
-	go func(c *exec.Cmd) { // ends with the host
-		_ = c.Wait()
-		close(exited)
-	}(n.cmd)
-}
-
-// answering waits until every caller is answered on every way.
-func (n *node) answering() {
-	n.Helper()
-	for _, c := range n.callers() {
-		n.until(c.Name+" is answered at "+c.To.String(), long, func() error {
-			_, err := c.Once(n.Context())
-			return err
-		})
-	}
-}
-
-// gone waits for the host's end.
-func (n *node) gone(wait time.Duration) {
-	n.Helper()
-	select {
-	case <-n.exited:
-	case <-time.After(wait):
-		n.Errorf("the host did not end in %s", wait)
-		_ = n.cmd.Process.Kill()
-		<-n.exited
-	}
-	n.cmd = nil
-}
-
 // until waits for check to find nothing wrong.
 func (n *node) until(what string, wait time.Duration, check func() error) {
 	n.Helper()
@@ -379,35 +255,6 @@ func (n *node) settled(mode string) admin.Mode {
 	return m
 }
 
-// plugin is the process of the plugin that a file of the state folder names.
-func (n *node) plugin(mode string) int {
-	if n.kept != nil {
-		return n.kept[mode].PID()
-	}
-	for _, file := range []string{"process.json", "process-b.json"} {
-		var handle struct{ PID int }
-		text, err := os.ReadFile(n.path("state/plugins/" + mode + "/" + file))
-		if err == nil && json.Unmarshal(text, &handle) == nil && handle.PID > 0 && syscall.Kill(handle.PID, 0) == nil {
-			return handle.PID
-		}
-	}
-	return 0
-}
-
-// processes are those of this node's plugins, whichever file names them: their binaries, by
-// process id.
-func (n *node) processes() map[string]string {
-	n.Helper()
-	all := make(map[string]string)
-	links, _ := filepath.Glob("/proc/[0-9]*/exe")
-	for _, link := range links {
-		if exe, err := os.Readlink(link); err == nil && strings.HasPrefix(exe, n.path("plugins")+"/") {
-			all[filepath.Base(filepath.Dir(link))] = exe
-		}
-	}
-	return all
-}
-
 // traceless checks that nothing of a mode is left: by what its own binary would
 // clean up, and by what only that mode makes.
 func (n *node) traceless(mode string) {
@@ -422,70 +269,4 @@ func (n *node) traceless(mode string) {
 			n.Errorf("%s still has rules of %s:\n%s", tool, mode, out)
 		}
 	}
-}
-
-// serve answers TCP and UDP on one of the backends, until the test ends: with what
-// was said.
-func (n *node) serve(addr netip.Addr) {
-	n.Helper()
-	at := netip.AddrPortFrom(addr, port)
-	n.echo(at)
-	host, err := n.testbed.Host(addr)
-	if err != nil {
-		n.Fatal(err)
-	}
-	packets, err := host.ListenPacket(n.Context(), "udp4", at)
-	if err != nil {
-		n.Fatal(err)
-	}
-	context.AfterFunc(n.Context(), func() { _ = packets.Close() })
-	go func() { // ends with the socket
-		said := make([]byte, 64)
-		for {
-			count, from, err := packets.ReadFrom(said)
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err == nil {
-				_, _ = packets.WriteTo(said[:count], from)
-			}
-		}
-	}()
-}
-
-// echo answers TCP.
-func (n *node) echo(at netip.AddrPort) {
-	n.Helper()
-	n.takes("tcp", at, func(conn net.Conn) {
-		go func() { defer conn.Close(); _, _ = io.Copy(conn, conn) }() // ends with its caller
-	})
-}
-
-// hear takes in, on one of the backends, who calls to be observed.
-func (n *node) hear(addr netip.Addr) {
-	n.Helper()
-	n.takes("tcp", netip.AddrPortFrom(addr, observedPort), func(conn net.Conn) { n.observed <- conn })
-}
-
-// takes hands everyone who calls there to take, one after the other, until the test ends.
-func (n *node) takes(network string, at netip.AddrPort, take func(net.Conn)) {
-	n.Helper()
-	host, err := n.testbed.Host(at.Addr())
-	if err != nil {
-		n.Fatal(err)
-	}
-	l, err := host.Listen(n.Context(), network, at)
-	if err != nil {
-		n.Fatal(err)
-	}
-	context.AfterFunc(n.Context(), func() { _ = l.Close() })
-	go func() { // ends with the listener
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			take(conn)
-		}
-	}()
 }

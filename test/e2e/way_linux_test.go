@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
+)
+
+// get asks one of the hosts' servers, from p: "CODE BODY".
+func (l *land) get(p *place, url string) string {
+	answer, body, err := l.fetch(p, url)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%d %s", answer.StatusCode, body)
+}
+
+func (l *land) fetch(p *place, url string) (*http.Response, []byte, error) {
+	host := p.hosts[l.index]
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, to string) (conn net.Conn, err error) {
+		err = host.Do(func() error {
+			conn, err = new(net.Dialer).DialContext(ctx, network, to)
+			return err
+		})
+		return conn, err
+	}}
+	client := &http.Client{Timeout: 5 * time.Second, Transport: transport}
+	answer, err := client.Get(url)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	return answer, body, err
+}
+
+// A way leads one node to the API server, and can be cut.
+type way struct {
+	kubeconfig string
+	open       func() error
+	cut        func()
+}
+
+// newWay listens on the machine's loopback, and passes on to the API server's.
+func (w *world) newWay(m *machine) *way {
+	w.Helper()
+	at := "127.0.0.1:6443"
+	g := &gate{target: w.api.Addr()}
+	open := func() error {
+		return m.net.Do(func() error {
+			l, err := net.Listen("tcp4", at)
+			if err == nil {
+				g.open(l)
+			}
+			return err
+		})
+	}
+	if err := open(); err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(g.cut)
+	kubeconfig, err := os.ReadFile(w.api.Kubeconfig(w.token(), "https://"+at))
+	if err == nil {
+		err = os.WriteFile(m.path("kubeconfig"), kubeconfig, 0o600)
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	return &way{kubeconfig: m.path("kubeconfig"), open: open, cut: g.cut}
+}
+
+// warns is whether the machine's host warns of code.
+func (m *machine) warns(ctx context.Context, code string) error {
+	s, err := m.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(s.Warnings, func(w admin.Warning) bool { return w.Code == code }) {
+		return fmt.Errorf("it warns of %+v", s.Warnings)
+	}
+	return nil
+}
+
+// metric is what the machine's host says of one metric, without labels.
+func (m *machine) metric(name string) (value float64, err error) {
+	body := m.land.get(m.node.place, "http://127.0.0.1:10249/metrics")
+	for _, line := range lines(body) {
+		var label string
+		if _, err := fmt.Sscanf(line, "%s %g", &label, &value); err == nil && label == name {
+			return value, nil
+		}
+	}
+	return 0, errors.New("no " + name)
+}
+
+func decode(text string, into any) error { return json.Unmarshal([]byte(text), into) }

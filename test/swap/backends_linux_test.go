@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+)
+
+// serve answers TCP and UDP on one of the backends, until the test ends: with what
+// was said.
+func (n *node) serve(addr netip.Addr) {
+	n.Helper()
+	at := netip.AddrPortFrom(addr, port)
+	n.echo(at)
+	host, err := n.testbed.Host(addr)
+	if err != nil {
+		n.Fatal(err)
+	}
+	packets, err := host.ListenPacket(n.Context(), "udp4", at)
+	if err != nil {
+		n.Fatal(err)
+	}
+	context.AfterFunc(n.Context(), func() { _ = packets.Close() })
+	go func() { // ends with the socket
+		said := make([]byte, 64)
+		for {
+			count, from, err := packets.ReadFrom(said)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err == nil {
+				_, _ = packets.WriteTo(said[:count], from)
+			}
+		}
+	}()
+}
+
+// echo answers TCP.
+func (n *node) echo(at netip.AddrPort) {
+	n.Helper()
+	n.takes("tcp", at, func(conn net.Conn) {
+		go func() { defer conn.Close(); _, _ = io.Copy(conn, conn) }() // ends with its caller
+	})
+}
+
+// hear takes in, on one of the backends, who calls to be observed.
+func (n *node) hear(addr netip.Addr) {
+	n.Helper()
+	n.takes("tcp", netip.AddrPortFrom(addr, observedPort), func(conn net.Conn) { n.observed <- conn })
+}
+
+// takes hands everyone who calls there to take, one after the other, until the test ends.
+func (n *node) takes(network string, at netip.AddrPort, take func(net.Conn)) {
+	n.Helper()
+	host, err := n.testbed.Host(at.Addr())
+	if err != nil {
+		n.Fatal(err)
+	}
+	l, err := host.Listen(n.Context(), network, at)
+	if err != nil {
+		n.Fatal(err)
+	}
+	context.AfterFunc(n.Context(), func() { _ = l.Close() })
+	go func() { // ends with the listener
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			take(conn)
+		}
+	}()
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestKernelPluginKilled kills the plugin under load, and has it serve an update
+// after that. A mode that keeps rules fails no call.
+func TestKernelPluginKilled(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.start()
+	l := n.newLoad()
+	var longest time.Duration
+	for i := range 3 {
+		before := n.plugin("iptables")
+		began := time.Now()
+		if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		n.until("another process serves", long, n.servesWith("iptables", before))
+		n.until("it has confirmed everything", long, func() error {
+			s, err := n.Status(t.Context())
+			if err == nil && (s.Sync.Acked == 0 || s.Sync.Pending > 0) {
+				err = fmt.Errorf("sync %+v", s.Sync)
+			}
+			return err
+		})
+		if i == 0 { // those after it wait, as who dies again and again has to
+			longest = time.Since(began)
+		}
+	}
+	l.done("a plugin killed three times")
+	measured.time("a plugin killed: updates are served again", longest, 500*time.Millisecond)
+}
+
+// TestKernelHung stops a plugin's process. It is found out, and replaced.
+func TestKernelHung(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.start()
+	l := n.newLoad()
+	before := n.plugin("iptables")
+	began := time.Now()
+	if err := syscall.Kill(before, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	n.until("it is found out", long, func() error {
+		s, err := n.Status(t.Context())
+		if err == nil && s.Dataplane.State == "serving" && s.Dataplane.PID == before {
+			err = errors.New("it counts as serving")
+		}
+		return err
+	})
+	found := time.Since(began)
+	n.until("another process serves", long, n.servesWith("iptables", before))
+	l.done("a plugin that hangs")
+	measured.time("a plugin stopped: found", found, 5*time.Second)
+	measured.time("a plugin stopped: another one serves", time.Since(began), 0)
+}
+
+// TestKernelCrashLoop has a new binary that dies at once. The rules serve on, and the
+// plugin is let be.
+func TestKernelCrashLoop(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.forks()
+	n.start()
+	l := n.newLoad()
+	good := n.path("plugins/pointsman-dataplane-iptables")
+	n.write("plugins/pointsman-dataplane-iptables", "#!/bin/sh\necho out of coal >&2\nexit 3\n")
+	if err := os.Chmod(good, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if pid := n.plugin("iptables"); pid == 0 || syscall.Kill(pid, syscall.SIGKILL) != nil {
+		t.Fatal("no plugin to kill")
+	}
+	n.until("it is quarantined", long, func() error {
+		s, err := n.Status(t.Context())
+		if err == nil && s.Dataplane.State != "quarantined" {
+			err = fmt.Errorf("%s: %s", s.Dataplane.State, s.Dataplane.Why)
+		}
+		return err
+	})
+	before := cpu(t, n.cmd.Process.Pid)
+	time.Sleep(2 * time.Second) // of doing nothing
+	used := (cpu(t, n.cmd.Process.Pid) - before) / 2
+	measured.time("a plugin quarantined: of the processor, each second", used, 0)
+	if used > 500*time.Millisecond {
+		t.Errorf("the host uses %s of the processor each second while its plugin is let be", used)
+	}
+	n.install()
+	n.until("the good binary serves", long, n.servesWith("iptables", 0))
+	l.done("a crash loop")
+	n.event("is tried before it may serve")
+}
+
+// TestKernelForeign leaves all other programs' rules and the kernel's settings as they
+// are, and no trace of a mode that has gone.
+func TestKernelForeign(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.foreign()
+	before := n.others()
+	n.start()
+	n.swapTo("userspace")
+	n.settled("userspace")
+	n.traceless("iptables")
+	n.swapTo("iptables")
+	n.settled("iptables")
+	n.traceless("userspace")
+	if out, err := n.verb("status"); err != nil {
+		t.Errorf("status: %v: %s", err, out)
+	}
+	if after := n.others(); after != before {
+		t.Errorf("foreign rules were\n%s\nand are\n%s", before, after)
+	}
+}
+
+// others are the rules that are not ours.
+func (n *node) others() string {
+	n.Helper()
+	out, err := exec.Command("iptables-save").Output()
+	if err != nil {
+		n.Fatal(err)
+	}
+	var kept []string
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, "-A") && !strings.Contains(line, "KUBE-") {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept, "")
+}
+
+// TestKernelCannotRun is a swap to a mode that this node cannot run.
+func TestKernelCannotRun(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.broken()
+	n.start()
+	l := n.newLoad()
+	out, err := n.verb("mode", "swap", "broken", "--wait")
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(out, "no such thing here") {
+		t.Errorf("exit %v: %s", err, out)
+	}
+	if out, err := n.verb("status"); err == nil || !strings.Contains(out, "W009") {
+		t.Errorf("status: %v: %s", err, out)
+	}
+	n.settled("iptables")
+	l.done("a mode that cannot run here")
+	if err := os.Remove(n.path("plugins/pointsman-dataplane-broken")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKernelStorm swaps while endpoints come and go all the time.
+func TestKernelStorm(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.start()
+	l := n.newLoad()
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() { // ends with stop
+		defer close(stopped)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+				n.write("services/storm.yaml", fmt.Sprintf(storm, i%200+1, i%250+1, i%250+2))
+			}
+		}
+	}()
+	for range 2 {
+		n.swapTo("userspace")
+		n.swapTo("iptables")
+	}
+	close(stop)
+	<-stopped
+	l.done("swaps in a storm of changes")
+}
+
+const storm = `
+apiVersion: v1
+kind: Service
+metadata: {name: storm, namespace: shop}
+spec: {clusterIP: 172.30.2.%d, ports: [{port: 80}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: storm-1, namespace: shop, labels: {kubernetes.io/service-name: storm}}
+addressType: IPv4
+ports: [{port: 80}]
+endpoints: [{addresses: [10.180.3.%d]}, {addresses: [10.180.4.%d]}]
+`
+
+// TestKernelFlushed has another program flush the rules of the one that comes, in the
+// middle of the swap. Either it is found before the points are thrown, and the swap
+// undone; or the one that comes has put them back by then, and serves.
+func TestKernelFlushed(t *testing.T) {
+	n := newNode(t, "userspace")
+	gate := n.path("gate")
+	n.write("gate", "")
+	n.start("POINTSMAN_FAIL=verifying/verify=wait", "POINTSMAN_FAIL_GATE="+gate)
+	l := n.newLoad()
+	if _, err := n.SwapMode(t.Context(), "iptables", false); err != nil {
+		t.Fatal(err)
+	}
+	n.waiting("verifying/verify")
+	if out, err := exec.Command("iptables", "-w", "-t", "nat", "-F", "KUBE-SERVICES").CombinedOutput(); err != nil {
+		t.Fatalf("flush: %v: %s", err, out)
+	}
+	if err := os.Remove(gate); err != nil {
+		t.Fatal(err)
+	}
+	n.decided()
+	l.done("rules that another program flushes")
+	switch m := n.rested(); {
+	case m.Last == nil:
+		t.Error("nothing is known of the swap")
+	case m.Mode == "userspace":
+		if !strings.Contains(m.Last.Error, "does not serve what it was told") {
+			t.Errorf("it was undone because of %q", m.Last.Error)
+		}
+		n.event("does not serve what it was told")
+		n.traceless("iptables")
+	default:
+		out, err := exec.Command("iptables", "-w", "-t", "nat", "-S", "KUBE-SERVICES").CombinedOutput()
+		if m.Last.Error != "" || err != nil || !strings.Contains(string(out), "-A KUBE-SERVICES") {
+			t.Errorf("%s serves, after %+v, and its ways in are: %v: %s", m.Mode, m.Last, err, out)
+		}
+		n.traceless("userspace")
+	}
+}
+
+// TestKernelNoSpace has no room to write down where the swap stands: it is not made.
+func TestKernelNoSpace(t *testing.T) {
+	n := newNode(t, "iptables")
+	n.start()
+	l := n.newLoad()
+	file := n.path("state/mode.json")
+	n.until("it is written down which mode serves", long, func() error { _, err := os.Stat(file); return err })
+	if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o755)); err != nil { // nothing can take its place
+		t.Fatal(err)
+	}
+	n.write("state/mode.json/full", "")
+	out, err := n.verb("mode", "swap", "userspace", "--wait")
+	if err == nil || !strings.Contains(out, "where the swap stands") {
+		t.Errorf("%v: %s", err, out)
+	}
+	n.settled("iptables")
+	l.done("no room for the intent")
+}

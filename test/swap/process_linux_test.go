@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/pointsman/pointsman/test/apart"
+	"github.com/pointsman/pointsman/test/built"
+)
+
+// programs are the binaries, with failpoints, once a test has asked for them.
+var programs struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// install puts the binaries in place: links of what was built, which are there at once,
+// and copies where there is something to replace.
+func (n *node) install() {
+	n.Helper()
+	programs.once.Do(func() {
+		if programs.dir, programs.err = os.MkdirTemp("", "swap-bin"); programs.err != nil {
+			return
+		}
+		programs.err = built.Into(programs.dir, "failpoints", "./host/pointsman",
+			"./plugins/userspace/pointsman-dataplane-userspace", "./plugins/iptables/pointsman-dataplane-iptables")
+	})
+	if programs.err != nil {
+		n.Fatal(programs.err)
+	}
+	for from, to := range map[string]string{
+		"pointsman":                     "pointsman",
+		"pointsman-dataplane-userspace": "plugins/pointsman-dataplane-userspace",
+		"pointsman-dataplane-iptables":  "plugins/pointsman-dataplane-iptables",
+	} {
+		n.copy(filepath.Join(programs.dir, from), to)
+	}
+}
+
+// copy puts a binary in place, as a package manager would.
+func (n *node) copy(from, to string) {
+	n.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(n.path(to)), 0o755), built.Place(from, n.path(to))); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// start starts the host, with more in its environment, and waits until it serves.
+func (n *node) start(env ...string) {
+	n.Helper()
+	n.run(n.host(), env...)
+	if n.kept != nil {
+		if err := apart.Powerless(n.cmd.Process.Pid); err != nil {
+			n.Fatal(err)
+		}
+	}
+}
+
+// host is the command that runs the host.
+func (n *node) host() *exec.Cmd {
+	words := []string{"run", "--config", n.path("host.yaml")}
+	if n.kept != nil {
+		return apart.Host(n.path("pointsman"), words...)
+	}
+	return exec.Command(n.path("pointsman"), words...)
+}
+
+// run is start, by this command.
+func (n *node) run(host *exec.Cmd, env ...string) {
+	n.Helper()
+	n.exec(host, env...)
+	n.until("the host serves", 2*time.Minute, func() error {
+		s, err := n.Status(n.Context())
+		switch {
+		case err != nil:
+			return err
+		case s.Dataplane.Role != "active" || s.Sync.Acked == 0:
+			return fmt.Errorf("%s is %s: %s", s.Dataplane.Name, s.Dataplane.State, s.Dataplane.Why)
+		}
+		return nil
+	})
+}
+
+// exec starts the host by this command, and does not wait.
+func (n *node) exec(host *exec.Cmd, env ...string) {
+	n.Helper()
+	log, err := os.OpenFile(n.path("host.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer log.Close()
+	n.cmd = host
+	n.cmd.Stdout, n.cmd.Stderr, n.cmd.Env = log, log, append(os.Environ(), env...)
+	if err := n.cmd.Start(); err != nil {
+		n.Fatal(err)
+	}
+	exited := make(chan struct{})
+	n.exited = exited
+	go func(c *exec.Cmd) { // ends with the host
+		_ = c.Wait()
+		close(exited)
+	}(n.cmd)
+}
+
+// answering waits until every caller is answered on every way.
+func (n *node) answering() {
+	n.Helper()
+	for _, c := range n.callers() {
+		n.until(c.Name+" is answered at "+c.To.String(), long, func() error {
+			_, err := c.Once(n.Context())
+			return err
+		})
+	}
+}
+
+// gone waits for the host's end.
+func (n *node) gone(wait time.Duration) {
+	n.Helper()
+	select {
+	case <-n.exited:
+	case <-time.After(wait):
+		n.Errorf("the host did not end in %s", wait)
+		_ = n.cmd.Process.Kill()
+		<-n.exited
+	}
+	n.cmd = nil
+}
+
+// plugin is the process of the plugin that a file of the state folder names.
+func (n *node) plugin(mode string) int {
+	if n.kept != nil {
+		return n.kept[mode].PID()
+	}
+	for _, file := range []string{"process.json", "process-b.json"} {
+		var handle struct{ PID int }
+		text, err := os.ReadFile(n.path("state/plugins/" + mode + "/" + file))
+		if err == nil && json.Unmarshal(text, &handle) == nil && handle.PID > 0 && syscall.Kill(handle.PID, 0) == nil {
+			return handle.PID
+		}
+	}
+	return 0
+}
+
+// processes are those of this node's plugins, whichever file names them: their binaries, by
+// process id.
+func (n *node) processes() map[string]string {
+	n.Helper()
+	all := make(map[string]string)
+	links, _ := filepath.Glob("/proc/[0-9]*/exe")
+	for _, link := range links {
+		if exe, err := os.Readlink(link); err == nil && strings.HasPrefix(exe, n.path("plugins")+"/") {
+			all[filepath.Base(filepath.Dir(link))] = exe
+		}
+	}
+	return all
+}

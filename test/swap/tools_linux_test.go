@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestKernelForwardDrop is a node that forwards by leave of the rules that would go. The
+// host itself may not look at them.
+func TestKernelForwardDrop(t *testing.T) {
+	n := newApart(t, "iptables")
+	n.start()
+	n.iptables("-P", "FORWARD", "DROP")
+	defer n.iptables("-P", "FORWARD", "ACCEPT")
+	n.refuses("userspace", "the policy of FORWARD is DROP")
+	n.iptables("-A", "FORWARD", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
+	n.swapTo("userspace")
+}
+
+// iptables runs it.
+func (n *node) iptables(words ...string) {
+	n.Helper()
+	if out, err := exec.Command("iptables", append([]string{"-w"}, words...)...).CombinedOutput(); err != nil {
+		n.Fatalf("iptables %q: %v: %s", words, err, out)
+	}
+}
+
+// foreign adds what others may have on a node, until the test ends.
+func (n *node) foreign() {
+	n.Helper()
+	dnat := []string{"PREROUTING", "-d", "203.0.113.9", "-j", "DNAT", "--to-destination", "10.180.0.1"}
+	n.iptables(append([]string{"-t", "nat", "-A"}, dnat...)...)
+	n.iptables("-N", "MINE")
+	n.iptables("-A", "MINE", "-s", "203.0.113.0/24", "-m", "comment", "--comment", "not yours", "-j", "DROP")
+	n.iptables("-A", "INPUT", "-j", "MINE")
+	n.Cleanup(func() {
+		n.iptables(append([]string{"-t", "nat", "-D"}, dnat...)...)
+		n.iptables("-D", "INPUT", "-j", "MINE")
+		n.iptables("-F", "MINE")
+		n.iptables("-X", "MINE")
+	})
+}
+
+// TestKernelOldTools is a node whose iptables is too old for what is asked of it.
+func TestKernelOldTools(t *testing.T) {
+	n := newNode(t, "userspace")
+	n.forks()
+	n.set("plugins: {userspace: {options: {redirect: never}}}\n")
+	n.mode("userspace")
+	for _, tool := range []string{"iptables", "ip6tables", "iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"} {
+		n.write("tools/"+tool, "#!/bin/sh\necho 'iptables v1.4.21'\n")
+		if err := os.Chmod(n.path("tools/"+tool), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.start("PATH=" + n.path("tools") + ":" + os.Getenv("PATH"))
+	out, err := n.verb("mode", "plan", "iptables")
+	if _, why, refused := strings.Cut(out, "refused "); err != nil || !refused || !strings.Contains(why, "1.4.21") {
+		t.Errorf("a plan for iptables: %v: %s", err, out)
+	}
+	out, err = n.verb("mode", "swap", "iptables", "--wait")
+	if err == nil || !strings.Contains(out, "1.4.21") {
+		t.Errorf("swap to iptables: %v: %s", err, out)
+	}
+	n.rested()
+}
+
+// TestKernelLockHeld has another program hold the xtables lock while a swap is made,
+// for longer than a call may hang. The swap waits, and is made. The node has a lock of
+// its own, so that no other test waits for it. The test comes late, because legacy's
+// tables stay, and with them every program asks for the lock.
+func TestKernelLockHeld(t *testing.T) {
+	n := newNode(t, "userspace")
+	n.forks()
+	n.set("plugins: {iptables: {options: {backend: legacy}}, userspace: {options: {backend: legacy}}}\n")
+	n.mode("userspace")
+	file := n.path("xtables.lock")
+	n.run(exec.Command(n.path("pointsman"), "run", "--config", n.path("host.yaml")), "XTABLES_LOCKFILE="+file)
+	l := n.newLoad()
+	lock, err := os.OpenFile(file, os.O_CREATE|os.O_RDONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.SwapMode(t.Context(), "iptables", false); err != nil {
+		t.Fatal(err)
+	}
+	n.until("the plugin says what it waits for", long, func() error {
+		list, err := n.Plugins(t.Context())
+		for _, p := range list.Items {
+			if strings.Contains(p.Waiting, "xtables lock") {
+				return nil
+			}
+		}
+		return errors.Join(err, errors.New("it does not"))
+	})
+	pid := n.plugin("iptables")
+	time.Sleep(7 * time.Second) // of the lock
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_UN); err != nil {
+		t.Fatal(err)
+	}
+	n.until("iptables serves", long, n.serves("iptables"))
+	l.done("a swap while another program has the lock")
+	if now := n.plugin("iptables"); now != pid {
+		t.Errorf("process %d waited for the lock, and %d serves", pid, now)
+	}
+}
+
+// TestKernelLegacy holds iptables' other backend to what no Service may draw to itself or
+// point at, and a neighbour may not reach.
+func TestKernelLegacy(t *testing.T) {
+	for _, mode := range []string{"iptables", "userspace"} {
+		t.Run("hijack/"+mode, func(t *testing.T) { hijack(t, mode, "backend: legacy") })
+	}
+	t.Run("martian", func(t *testing.T) { martian(t, "backend: legacy") })
+}
