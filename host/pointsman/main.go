@@ -278,17 +278,13 @@ func (f *format) print(w io.Writer, v any, table func(io.Writer)) error {
 		return t.Flush()
 	}
 	data, err := json.MarshalIndent(v, "", "  ")
+	if err == nil && *f == "yaml" {
+		data, err = yamlOf(data)
+	}
 	if err != nil {
 		return err
 	}
-	if *f == "yaml" {
-		if data, err = yamlOf(data); err != nil {
-			return err
-		}
-		_, err = w.Write(data)
-		return err
-	}
-	_, err = fmt.Fprintf(w, "%s\n", data)
+	_, err = fmt.Fprintf(w, "%s\n", bytes.TrimSuffix(data, []byte("\n")))
 	return err
 }
 
