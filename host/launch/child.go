@@ -27,7 +27,7 @@ type child struct {
 	*process
 	cmd   *exec.Cmd
 	until context.Context // ends the process, until release is called
-	free  func() bool
+	free  func() bool     // lets the process outlive the context of its launch
 	tail  *tail
 	first chan struct{}            // closed when the first line of stdout is there, or will never be
 	line  string                   // written before first is closed
@@ -36,14 +36,7 @@ type child struct {
 }
 
 func newChild(until context.Context, cmd *exec.Cmd) *child {
-	return &child{process: newProcess(0), cmd: cmd, until: until, tail: &tail{}, first: make(chan struct{})}
-}
-
-// release lets the process outlive the context of its launch.
-func (c *child) release() {
-	if c.free != nil {
-		c.free()
-	}
+	return &child{process: newProcess(0), cmd: cmd, until: until, free: func() bool { return true }, tail: &tail{}, first: make(chan struct{})}
 }
 
 // Start starts the process, and what reads its output and waits for its end.
@@ -88,8 +81,7 @@ func (c *child) enforceLimit() {
 	case <-c.first:
 	case <-c.exited:
 	case <-ctx.Done():
-		late := new(timedOut)
-		if errors.As(context.Cause(ctx), &late) {
+		if late, ok := errors.AsType[*timedOut](context.Cause(ctx)); ok {
 			c.late.Store(late)
 		}
 		c.kill(os.Kill)
@@ -132,7 +124,7 @@ func (c *child) reap(stdout, stderr *os.File, read <-chan struct{}) {
 
 // What follows is go-plugin's runner.Runner.
 
-func (c *child) Stdout() io.ReadCloser { return &firstLine{child: c} }
+func (c *child) Stdout() io.ReadCloser { return io.NopCloser(&firstLine{child: c}) }
 func (c *child) Stderr() io.ReadCloser { return io.NopCloser(strings.NewReader("")) }
 
 func (c *child) Wait(context.Context) error { <-c.exited; return nil }
@@ -164,8 +156,6 @@ func (f *firstLine) Read(p []byte) (int, error) {
 	}
 	return f.rest.Read(p)
 }
-
-func (f *firstLine) Close() error { return nil }
 
 // cause returns why a launch failed, as far as can be told; err is go-plugin's word.
 func (c Command) cause(ctx context.Context, err error, child *child) error {
@@ -211,21 +201,5 @@ func (c *child) explain(err error) error {
 	for i := range words {
 		words[i] = wire.Printable(words[i])
 	}
-	return &launchError{err: err, words: words}
+	return fmt.Errorf("%w; it said:\n  %s", err, strings.Join(words, "\n  "))
 }
-
-// A launchError has the plugin's last words below what went wrong.
-type launchError struct {
-	err   error
-	words []string
-}
-
-func (e *launchError) Error() string {
-	s := e.err.Error() + "; it said:"
-	for _, w := range e.words {
-		s += "\n  " + w
-	}
-	return s
-}
-
-func (e *launchError) Unwrap() error { return e.err }

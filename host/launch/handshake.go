@@ -17,26 +17,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin"
 
 	"github.com/pointsman/pointsman/sdk/wire"
 )
-
-// pluginSets returns what go-plugin chooses a major from. The sets are empty, because the host
-// makes its connection without go-plugin.
-func pluginSets() map[int]plugin.PluginSet {
-	sets := make(map[int]plugin.PluginSet)
-	for _, major := range wire.Majors() {
-		sets[int(major)] = plugin.PluginSet{}
-	}
-	return sets
-}
-
-// silent returns the only logger under which go-plugin leaves a plugin's stderr alone.
-// Under any other it parses each line, and a line such as {"@message":5} ends
-// the host.
-func silent() hclog.Logger { return hclog.New(&hclog.LoggerOptions{Level: hclog.Off}) }
 
 // A handshake is the one line that a plugin prints to stdout:
 // core|major|network|address|protocol|certificate.

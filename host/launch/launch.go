@@ -67,12 +67,19 @@ func (h *Handle) start(c Command, child *child) error {
 	if err != nil {
 		return err
 	}
-	defer child.release()
+	sets := make(map[int]plugin.PluginSet) // empty, because we make the connection without go-plugin
+	for _, major := range wire.Majors() {
+		sets[int(major)] = plugin.PluginSet{}
+	}
+	// Under any other logger go-plugin parses each line of a plugin's stderr, and a line such
+	// as {"@message":5} ends the host.
+	silent := hclog.New(&hclog.LoggerOptions{Level: hclog.Off})
+	defer child.free()
 	client := plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  wire.Handshake(),
-		VersionedPlugins: pluginSets(),
+		VersionedPlugins: sets,
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
-		Logger:           silent(),
+		Logger:           silent,
 		SkipHostEnv:      true,                                  // the host's may hold credentials
 		TLSConfig:        config,                                // never nil: go-plugin would fall over a certificate it did not ask for
 		StartTimeout:     Timeout{Limit: 2 * c.timeout()}.max(), // the child's own limit comes first

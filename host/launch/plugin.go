@@ -71,15 +71,24 @@ func (p *Plugin) Stop(ctx context.Context) error {
 	if err == nil && p.process.wait(ctx, time.Second) {
 		return nil
 	}
-	p.process.kill(syscall.SIGTERM)
-	if p.process.wait(ctx, time.Second) {
+	if err := p.process.terminate(ctx); err != nil {
+		return fmt.Errorf("stop %s: %w", p.Hello(), err)
+	}
+	return nil
+}
+
+// terminate ends the process by signals: SIGTERM, and a second later, or when ctx ends,
+// SIGKILL.
+func (p *process) terminate(ctx context.Context) error {
+	p.kill(syscall.SIGTERM)
+	if p.wait(ctx, time.Second) {
 		return nil
 	}
-	p.process.kill(os.Kill)
-	if p.process.wait(context.WithoutCancel(ctx), time.Second) {
+	p.kill(os.Kill)
+	if p.wait(context.WithoutCancel(ctx), time.Second) {
 		return nil
 	}
-	return fmt.Errorf("stop %s: %w", p.Hello(), ErrStillThere)
+	return ErrStillThere
 }
 
 // Abort ends a plugin that hangs, by a signal: first by SIGQUIT, to which a program in Go
@@ -115,37 +124,22 @@ func End(ctx context.Context, h Handle) error {
 		return err // there is no telling whose process a signal would hit
 	}
 	p, err := watch(h.PID, h.Start)
-	if errors.Is(err, os.ErrProcessDone) {
+	if err == nil {
+		defer p.forget()
+		err = h.shows(p)
+	}
+	switch {
+	case err == nil:
+		defer h.removeDir()
+		err = p.terminate(context.WithoutCancel(ctx))
+	case errors.Is(err, os.ErrProcessDone):
 		h.removeDir()
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("end %s: %w", h, err)
 	}
-	defer p.forget()
-	switch err := h.shows(p); {
-	case errors.Is(err, os.ErrProcessDone):
-		h.removeDir()
-		return nil
-	case err != nil:
-		return fmt.Errorf("end %s: %w", h, err)
-	}
-	defer h.removeDir()
-	if err := p.terminate(ctx); err != nil {
-		return fmt.Errorf("end %s: %w", h, err)
-	}
 	return nil
-}
-
-// terminate ends the process by signals: SIGTERM, and a second later SIGKILL.
-func (p *process) terminate(ctx context.Context) error {
-	for _, sig := range []os.Signal{syscall.SIGTERM, os.Kill} {
-		p.kill(sig)
-		if p.wait(context.WithoutCancel(ctx), time.Second) {
-			return nil
-		}
-	}
-	return ErrStillThere
 }
 
 // Shown reports whether the process that h names runs, and shows itself to be the plugin

@@ -3,9 +3,11 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -28,12 +30,7 @@ const (
 	late = 4 * look
 )
 
-func (t Timeout) max() time.Duration {
-	if t.Max > 0 {
-		return t.Max
-	}
-	return 6 * t.Limit
-}
+func (t Timeout) max() time.Duration { return cmp.Or(t.Max, 6*t.Limit) }
 
 // Context returns ctx until the time is over; its cause says so then. A goroutine counts the
 // time until cancel is called.
@@ -80,6 +77,23 @@ func usageOf(pids []int) []usage {
 		all[i].ran, all[i].queued = CPUTime(pid)
 	}
 	return all
+}
+
+// CPUTime returns how long the threads of a process have run, and how long they waited for a
+// processor. It is nothing where the kernel does not count that.
+func CPUTime(pid int) (ran, queued time.Duration) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	for _, file := range threads {
+		text, err := os.ReadFile(file)
+		var on, off time.Duration
+		if err == nil {
+			_, err = fmt.Sscan(string(text), &on, &off)
+		}
+		if err == nil { // else it ended just now
+			ran, queued = ran+on, queued+off
+		}
+	}
+	return ran, queued
 }
 
 // counts returns how much of took counts, by what the processes have spent before and after it.

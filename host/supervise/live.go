@@ -84,18 +84,28 @@ func (p Plugin) connect(ctx context.Context) (*live, error) {
 	if err != nil {
 		return nil, err
 	}
-	limited, cancel := context.WithTimeout(ctx, connectLimit)
-	defer cancel()
-	remote, err := launch.Attach(limited, launch.Handle{Target: target})
+	v, err := p.join(ctx, launch.Handle{Target: target}, connectLimit)
 	if err != nil {
-		return nil, err
-	}
-	v, err := p.begin(limited, remote)
-	if err != nil {
-		_ = remote.Close() // why it is let go of says more
 		return nil, err
 	}
 	v.foreign = true
+	return v, nil
+}
+
+// join connects to a process that runs already, and configures it. One with which that
+// fails runs on: whether it is to end is for the caller to say.
+func (p Plugin) join(ctx context.Context, h launch.Handle, limit time.Duration) (*live, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	remote, err := launch.Attach(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	v, err := p.begin(ctx, remote)
+	if err != nil {
+		_ = remote.Close() // err says more
+		return nil, err
+	}
 	return v, nil
 }
 
@@ -116,15 +126,8 @@ func (p Plugin) attach(ctx context.Context) (*live, error) {
 	if netns, err := launch.NetNS(); err != nil || h.NetNS != "" && h.NetNS != netns {
 		return nil, fmt.Errorf("process %d is in the network namespace %s, and this host in %s", h.PID, h.NetNS, netns)
 	}
-	limited, cancel := context.WithTimeout(ctx, attachLimit)
-	defer cancel()
-	remote, err := launch.Attach(limited, h.Handle)
+	v, err := p.join(ctx, h.Handle, attachLimit)
 	if err != nil {
-		return nil, err
-	}
-	v, err := p.begin(limited, remote)
-	if err != nil {
-		_ = remote.Close() // whether it is to end, too, is for the caller to say
 		return nil, err
 	}
 	v.left, v.binary = true, h.Binary

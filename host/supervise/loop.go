@@ -158,12 +158,12 @@ func (l *loop) start(ctx context.Context) {
 		came, err := l.obtain(limited, p, !l.looked.Load())
 		cancel()
 		e := event{process: process, came: came, Event: Event{Kind: Launched}}
-		var refusal *sdk.Refusal
-		if crash := new(crashed); errors.As(err, &crash) {
+		if crash, ok := errors.AsType[*crashed](err); ok {
 			l.print(crash.said)
 		}
+		_, refused := errors.AsType[*sdk.Refusal](err)
 		switch {
-		case errors.As(err, &refusal):
+		case refused:
 			e.Event = Event{Kind: Refuses, Why: err.Error()}
 		case limit.Exhausted(err):
 			e.Event = Event{Kind: Hindered, Why: fmt.Sprintf("the host is short of descriptors or memory (RLIMIT_NOFILE is %d), which is not the plugin's fault: %v", limit.Descriptors(), err)}
@@ -314,9 +314,9 @@ func (l *loop) obtain(ctx context.Context, p Plugin, first bool) (*live, error) 
 			return nil, err // it was not asked at all
 		}
 		l.looked.Store(true)
-		var skew *wire.SkewError
-		l.keeps.Store(errors.As(err, &skew))
-		if !l.keeps.Load() {
+		_, skewed := errors.AsType[*wire.SkewError](err)
+		l.keeps.Store(skewed)
+		if !skewed {
 			l.endLeftover(ctx, p)
 		}
 	}

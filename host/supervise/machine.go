@@ -42,6 +42,7 @@ const (
 	lastBackoff     = 30 * time.Second       // up to this
 	forgetFailures  = 5 * time.Minute        // failures are forgotten after it served so long
 	refusedRetry    = time.Minute            // what cannot be seen changing may have
+	yieldFor        = time.Hour              // the other host may be gone by then
 	hinderedRetry   = time.Second            // the plugin is not to blame, and has done nothing
 	tooOften        = 5                      // failures
 	tooSoon         = 2 * time.Minute        // within this open the breaker
@@ -114,7 +115,10 @@ func (m Machine) Step(e Event, now time.Time, jitter func(time.Duration) time.Du
 	}
 	switch m.State {
 	case Stopped:
-		return m.stopped(e, now)
+		if e.Kind == Begin {
+			return m.launch(now, "")
+		}
+		return m, nil
 	case Starting:
 		return m.starting(e, now, jitter)
 	case Serving:
@@ -127,33 +131,18 @@ func (m Machine) Step(e Event, now time.Time, jitter func(time.Duration) time.Du
 	return m.idle(e, now)
 }
 
-func (m Machine) stopped(e Event, now time.Time) (Machine, []Action) {
-	if e.Kind == Begin {
-		return m.launch(now, "")
-	}
-	return m, nil
-}
-
 func (m Machine) starting(e Event, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
 	switch {
 	case e.Kind == Launched && m.Trial:
-		m = m.enter(Trying, now, m.Why)
-		m.Up = now
-		return m, nil
+		return m.up(Trying, now, now, m.Why)
 	case e.Kind == Launched:
-		m = m.enter(Serving, now, "")
-		m.Up = now
-		return m, nil
+		return m.up(Serving, now, now, "")
 	case e.Kind == Failed:
 		return m.backoff(e.Why, now, jitter)
 	case e.Kind == Hindered:
-		m = m.enter(Waiting, now, e.Why)
-		m.Next = now.Add(hinderedRetry)
-		return m, nil
+		return m.down(Waiting, now, hinderedRetry, e.Why)
 	case e.Kind == Refuses:
-		m = m.enter(Refused, now, e.Why)
-		m.Next = now.Add(refusedRetry)
-		return m, nil
+		return m.down(Refused, now, refusedRetry, e.Why)
 	case e.Kind == Tick && now.Sub(m.Since) >= startLimit:
 		return m.after(Kill, fmt.Sprintf("was not up within %s", startLimit), now, jitter)
 	}
@@ -170,7 +159,7 @@ func (m Machine) serving(e Event, now time.Time, jitter func(time.Duration) time
 	case Missed:
 		m.missed++
 		if m.missed >= missedBeats {
-			return m.enter(Suspect, now, e.Why), nil
+			return m.up(Suspect, now, m.Up, e.Why)
 		}
 	case Hung:
 		return m.after(Kill, e.Why, now, jitter)
@@ -191,20 +180,14 @@ func (m Machine) serving(e Event, now time.Time, jitter func(time.Duration) time
 // asked, or the plugin is another one, or for so long that the other host may be
 // gone.
 func (m Machine) yield(now time.Time, why string) (Machine, []Action) {
-	m = m.enter(Refused, now, why)
-	m.Next = now.Add(yieldFor)
+	m, _ = m.down(Refused, now, yieldFor, why)
 	return m, []Action{Stop}
 }
-
-const yieldFor = time.Hour
 
 func (m Machine) suspect(e Event, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
 	switch {
 	case e.Kind == Beat, e.Kind == Starved:
-		up := m.Up
-		m = m.enter(Serving, now, "")
-		m.Up = up
-		return m, nil
+		return m.up(Serving, now, m.Up, "")
 	case e.Kind == Missed, e.Kind == Hung, e.Kind == Tick && now.Sub(m.Since) >= suspectLimit:
 		return m.after(Kill, "does not answer: "+m.Why, now, jitter)
 	case e.Kind == Exited:
@@ -224,10 +207,7 @@ func (m Machine) trying(e Event, now time.Time, jitter func(time.Duration) time.
 	switch {
 	case e.Kind == Passed:
 		m.Trial = false
-		up := m.Up
-		m = m.enter(Serving, now, "")
-		m.Up = up
-		return m, nil
+		return m.up(Serving, now, m.Up, "")
 	case e.Kind == Missed, e.Kind == Hung:
 		return m.after(Kill, e.Why, now, jitter)
 	case e.Kind == Tick && now.Sub(m.Since) >= tryLimit:
@@ -286,13 +266,9 @@ func (m Machine) backoff(why string, now time.Time, jitter func(time.Duration) t
 	case open:
 		ban := min(firstQuarantine<<min(m.Trips, 8), lastQuarantine)
 		m.Trips++
-		m = m.enter(Quarantined, now, why)
-		m.Next = now.Add(ban)
-		return m, nil
+		return m.down(Quarantined, now, ban, why)
 	}
-	m = m.enter(Waiting, now, why)
-	m.Next = now.Add(jitter(wait))
-	return m, nil
+	return m.down(Waiting, now, jitter(wait), why)
 }
 
 // after returns what follows when a process has to be ended first.
@@ -313,16 +289,22 @@ func (m Machine) relaunch(now time.Time, why string) (Machine, []Action) {
 	return m, append([]Action{Stop}, launch...)
 }
 
-func (m Machine) enter(s State, now time.Time, why string) Machine {
-	m.State, m.Since, m.Why = s, now, why
-	m.Up, m.Next, m.missed = upIn(s, m.Up), time.Time{}, 0
-	return m
+// up enters a state of a process that is up since then.
+func (m Machine) up(s State, now, since time.Time, why string) (Machine, []Action) {
+	m = m.enter(s, now, why)
+	m.Up = since
+	return m, nil
 }
 
-// upIn keeps the time since when a process serves, in the states that have one.
-func upIn(s State, up time.Time) time.Time {
-	if s == Suspect {
-		return up
-	}
-	return time.Time{}
+// down enters a state without a process, to be left after retry.
+func (m Machine) down(s State, now time.Time, retry time.Duration, why string) (Machine, []Action) {
+	m = m.enter(s, now, why)
+	m.Next = now.Add(retry)
+	return m, nil
+}
+
+func (m Machine) enter(s State, now time.Time, why string) Machine {
+	m.State, m.Since, m.Why = s, now, why
+	m.Up, m.Next, m.missed = time.Time{}, time.Time{}, 0
+	return m
 }

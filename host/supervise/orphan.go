@@ -3,6 +3,7 @@
 package supervise
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -114,10 +115,7 @@ func KeptLaunch(stateDir, slot string) string {
 
 // mark returns what the plugin's process gets into its environment.
 func (p Plugin) mark() launch.Mark {
-	dir := p.HostDir
-	if dir == "" {
-		dir = p.StateDir
-	}
+	dir := cmp.Or(p.HostDir, p.StateDir)
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
 	}

@@ -196,52 +196,6 @@ func (p placing) addrPorts(list []netip.AddrPort) []netip.AddrPort {
 	return moved
 }
 
-func (loopback) Open(ctx context.Context, _ sdk.Dataplane, s Scenario) (Stage, error) {
-	stage := &loopbackStage{}
-	for at := range backends(s.Services) {
-		b, err := listen(ctx, at)
-		if err != nil {
-			stage.Close()
-			return nil, err
-		}
-		stage.backends = append(stage.backends, b)
-	}
-	return stage, nil
-}
-
-// A socket is where an endpoint listens.
-type socket struct {
-	protocol sdk.Protocol
-	addr     netip.AddrPort
-}
-
-func (s socket) network() string {
-	return sdk.Name{Protocol: s.protocol, Family: sdk.FamilyOf(s.addr.Addr())}.Network()
-}
-
-// backends returns where all endpoints of services listen, each once.
-func backends(services []sdk.Service) map[socket]bool {
-	all := make(map[socket]bool)
-	for _, s := range services {
-		for _, ep := range slices.Concat(s.Cluster, s.Local) {
-			if s.Name.Protocol != sdk.SCTP {
-				all[socket{s.Name.Protocol, ep.Addr}] = true
-			}
-		}
-	}
-	return all
-}
-
-// A loopbackStage holds the endpoints' sockets.
-type loopbackStage struct{ backends []net.Listener }
-
-func (s *loopbackStage) Close() error {
-	for _, b := range s.backends {
-		b.Close()
-	}
-	return nil
-}
-
 // A shared testbed has one set of addresses for all processes that send packets on this
 // machine, so only one check at a time may have it.
 type shared interface {

@@ -9,10 +9,13 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
 	vnetns "github.com/vishvananda/netns"
+
+	"github.com/pointsman/pointsman/sdk/sdktest/internal/echo"
 )
 
 // A Host is one namespace: the node's, or one behind it.
@@ -56,7 +59,7 @@ func away(home vnetns.NsHandle, f func() error) (err error) {
 func (h *Host) Dial(ctx context.Context, network string, from netip.Addr, to netip.AddrPort) (conn net.Conn, err error) {
 	err = h.Do(func() error {
 		for range 1000 {
-			d := net.Dialer{LocalAddr: local(network, netip.AddrPortFrom(from, h.ports.next())), KeepAlive: -1}
+			d := net.Dialer{LocalAddr: echo.Local(network, netip.AddrPortFrom(from, h.ports.next())), KeepAlive: -1}
 			conn, err = d.DialContext(ctx, network, to.String())
 			if !errors.Is(err, syscall.EADDRINUSE) {
 				break
@@ -85,9 +88,14 @@ func (h *Host) ListenPacket(ctx context.Context, network string, at netip.AddrPo
 	return c, err
 }
 
-func local(network string, at netip.AddrPort) net.Addr {
-	if network[:3] == "udp" {
-		return net.UDPAddrFromAddrPort(at)
-	}
-	return net.TCPAddrFromAddrPort(at)
+// The ports that callers call from: above those of node ports.
+const firstPort, lastPort = 33000, 60999
+
+// ports gives each caller another port, until all have had their turn. A port that was
+// used not long ago, for the same destination, has the kernel send the new connection
+// where it sent that one, which it tracks for minutes.
+type ports struct{ given atomic.Uint32 }
+
+func (p *ports) next() uint16 {
+	return uint16(firstPort + (p.given.Add(1)-1)%(lastPort-firstPort+1))
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/sdk/sdktest/internal/echo"
 )
 
 func TestMain(m *testing.M) { Main(m) }
@@ -103,8 +104,8 @@ func TestKernelPods(t *testing.T) {
 	}
 	defer conn.Close()
 	line, err := bufio.NewReader(conn).ReadString('\n')
-	if a, bad := parseLine(line); err != nil || bad != nil || a.Endpoint != at || a.Client != netip.MustParseAddr("10.180.0.2") {
-		t.Errorf("found %s, %v, %v", a, err, bad)
+	if ep, client, bad := echo.Parse(line); err != nil || bad != nil || ep != at || client != netip.MustParseAddr("10.180.0.2") {
+		t.Errorf("found %s, called by %s, %v, %v", ep, client, err, bad)
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pointsman/pointsman/sdk/sdktest/internal/echo"
 )
 
 // Package net knows no SCTP. But a socket of SCTP that is made like one of TCP behaves
@@ -126,6 +128,6 @@ func answerSCTP(h *Host, at netip.AddrPort) (end io.Closer, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen as endpoint %s: %w", at, err)
 	}
-	go answerStreams(l, at) // ends when l is closed
+	go echo.AnswerStreams(l, at) // ends when l is closed
 	return l, nil
 }

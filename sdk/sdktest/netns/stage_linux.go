@@ -10,12 +10,12 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"syscall"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/sdk/sdktest/internal/echo"
 )
 
 // How long to wait for an answer: long where one must come, for a loaded machine
@@ -24,28 +24,6 @@ const (
 	timeout = 20 * time.Second
 	silence = 300 * time.Millisecond
 )
-
-// A socket is where an endpoint answers.
-type socket struct {
-	protocol sdk.Protocol
-	addr     netip.AddrPort
-}
-
-// sockets returns those of all endpoints of s, each once.
-func sockets(s sdktest.Scenario) map[socket]bool {
-	all := make(map[socket]bool)
-	for _, svc := range s.Services {
-		for _, ep := range slices.Concat(svc.Cluster, svc.Local) {
-			all[socket{svc.Name.Protocol, ep.Addr}] = true
-		}
-	}
-	return all
-}
-
-// network returns protocol in the words of package net.
-func network(p sdk.Protocol, addr netip.Addr) string {
-	return sdk.Name{Protocol: p, Family: sdk.FamilyOf(addr)}.Network()
-}
 
 // A stage has the endpoints of one scenario.
 type stage struct {
@@ -59,15 +37,6 @@ func (s *stage) Close() error {
 		errs = append(errs, ep.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// answer lets the endpoint at answer from h.
-func (s *stage) answer(ctx context.Context, h *Host, at socket) error {
-	end, err := Answer(ctx, h, at.protocol, at.addr)
-	if err == nil {
-		s.endpoints = append(s.endpoints, end)
-	}
-	return err
 }
 
 // Send sends the first packet of a new connection.
@@ -92,19 +61,18 @@ func (s *stage) Dial(ctx context.Context, p sdktest.Packet) (sdktest.Flow, error
 	}
 	dialing, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	conn, err := dial(dialing, h, p)
+	var conn net.Conn
+	if p.Protocol == sdk.SCTP {
+		conn, err = dialSCTP(dialing, h, p.From.Addr, p.To)
+	} else {
+		conn, err = h.Dial(dialing, echo.Socket{Protocol: p.Protocol, Addr: p.To}.Network(), p.From.Addr, p.To)
+	}
 	if err != nil {
 		leave()
 		return nil, fmt.Errorf("dial %s from %s: %w", p.To, p.From.Addr, err)
 	}
-	return &flow{conn: conn, packet: p, wait: wait, leave: leave, greeted: p.Protocol != sdk.UDP}, nil
-}
-
-func dial(ctx context.Context, h *Host, p sdktest.Packet) (net.Conn, error) {
-	if p.Protocol == sdk.SCTP {
-		return dialSCTP(ctx, h, p.From.Addr, p.To)
-	}
-	return h.Dial(ctx, network(p.Protocol, p.To.Addr()), p.From.Addr, p.To)
+	asked := echo.Flow{Conn: conn, Wait: wait, Silence: silence, Greeted: p.Protocol != sdk.UDP}
+	return &flow{asked, p, leave}, nil
 }
 
 // caller returns the host that sends p. A node that calls by an address which it has
@@ -131,42 +99,26 @@ func (g *Testbed) caller(p sdktest.Packet) (h *Host, leave func(), err error) {
 	return h, nothing, err
 }
 
-// A flow asks its endpoint a line at a time.
+// A flow says what its endpoint's answers mean for the packet.
 type flow struct {
-	conn    net.Conn
-	packet  sdktest.Packet
-	wait    time.Duration
-	leave   func()
-	greeted bool // the first answer comes unasked
+	echo.Flow
+	packet sdktest.Packet
+	leave  func()
 }
 
 func (f *flow) Close() error {
 	defer f.leave()
-	return f.conn.Close()
+	return f.Flow.Close()
 }
 
 func (f *flow) Ask(ctx context.Context) (sdktest.Answer, error) {
-	if err := f.conn.SetDeadline(time.Now().Add(f.wait)); err != nil {
-		return sdktest.Answer{}, fmt.Errorf("ask: %w", err)
-	}
-	stop := context.AfterFunc(ctx, func() { f.conn.Close() })
-	defer stop()
-	if !f.greeted {
-		_, err := f.conn.Write([]byte("who\n"))
-		if errors.Is(err, syscall.EPERM) { // the node's own rules stopped it: do they say more?
-			err = f.conn.SetDeadline(time.Now().Add(silence))
-		}
-		if err != nil {
-			return verdict(err, f.packet)
-		}
-	}
-	f.greeted = false
-	buf := make([]byte, 256)
-	n, err := f.conn.Read(buf)
+	text, err := f.Flow.Ask(ctx)
 	if err != nil {
 		return verdict(err, f.packet)
 	}
-	return parseLine(string(buf[:n]))
+	a := sdktest.Answer{Verdict: sdk.Forward}
+	a.Endpoint, a.Client, err = echo.Parse(text)
+	return a, err
 }
 
 // verdict reads an error: silence is a drop, and a refusal a rejection. Any other
@@ -186,4 +138,29 @@ func verdict(err error, p sdktest.Packet) (sdktest.Answer, error) {
 // unreachable reports whether err is what outside says, or the node without a route.
 func unreachable(err error) bool {
 	return errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EACCES)
+}
+
+// Answer starts an endpoint on h that answers each line, or datagram, with one:
+// its own address, and the client's as it sees it. On a connection it says that
+// once unasked, so that a caller knows at once which endpoint it reached. A long datagram has as
+// long an answer, with spaces at its end. It ends when it is closed.
+func Answer(ctx context.Context, h *Host, protocol sdk.Protocol, at netip.AddrPort) (io.Closer, error) {
+	on := echo.Socket{Protocol: protocol, Addr: at}
+	switch protocol {
+	case sdk.SCTP:
+		return answerSCTP(h, at)
+	case sdk.UDP:
+		conn, err := h.ListenPacket(ctx, on.Network(), at)
+		if err != nil {
+			return nil, fmt.Errorf("listen as endpoint %s: %w", at, err)
+		}
+		go echo.AnswerPackets(conn, at) // ends when conn is closed
+		return conn, nil
+	}
+	l, err := h.Listen(ctx, on.Network(), at)
+	if err != nil {
+		return nil, fmt.Errorf("listen as endpoint %s: %w", at, err)
+	}
+	go echo.AnswerStreams(l, at) // ends when l is closed
+	return l, nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"sync"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/sdk/sdktest/internal/echo"
 )
 
 // A Testbed is the node, which is the namespace that the process is in unless it is
@@ -201,17 +203,19 @@ func (g *Testbed) strip(addr netip.Addr) error {
 // Open makes every endpoint of s answer, each from its own host.
 func (g *Testbed) Open(ctx context.Context, _ sdk.Dataplane, s sdktest.Scenario) (sdktest.Stage, error) {
 	stage := &stage{testbed: g}
-	for at := range sockets(s) {
-		if at.protocol == sdk.SCTP && !g.sctp {
+	for at := range echo.Sockets(s.Services) {
+		if at.Protocol == sdk.SCTP && !g.sctp {
 			continue
 		}
-		h, err := g.Host(at.addr.Addr())
+		h, err := g.Host(at.Addr.Addr())
+		var end io.Closer
 		if err == nil {
-			err = stage.answer(ctx, h, at)
+			end, err = Answer(ctx, h, at.Protocol, at.Addr)
 		}
 		if err != nil {
 			return nil, errors.Join(err, stage.Close())
 		}
+		stage.endpoints = append(stage.endpoints, end)
 	}
 	return stage, nil
 }
