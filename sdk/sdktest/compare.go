@@ -134,8 +134,7 @@ func (j *comparison) forwarded(a Answer) error {
 
 // settled takes a limit for a pass: it is not what is asked here.
 func settled(err error) error {
-	var limits byLimits
-	if errors.As(err, &limits) {
+	if _, ok := errors.AsType[byLimits](err); ok {
 		return nil
 	}
 	return err

@@ -241,8 +241,8 @@ func checks() []check {
 		{"C00/older-session-is-fenced", false, olderIsFenced},
 		{"C01/packets-are-sent", true, packetsAreSent},
 	}
-	all = append(all, verdictChecks()...)
-	all = append(all, routeChecks()...)
+	all = append(all, scenarioChecks("C01/scenario/", false)...)
+	all = append(all, scenarioChecks("C02/scenario/", true)...)
 	return append(all,
 		check{"C02/affinity", false, affinityIsKept},
 		check{"C02/affinity-over-frontends", false, affinityOverFrontends},

@@ -64,7 +64,7 @@ func somePackets(ctx context.Context) error {
 	c := &collector{ctx: ctx, options: Options{Out: io.Discard}}
 	s := InProcess(relayDescription, newRelay)
 	s.Testbed = Loopback()
-	for _, check := range routeChecks()[:8] {
+	for _, check := range scenarioChecks("C02/scenario/", true)[:8] {
 		if f := check.find(c, s); f.Status == Fail {
 			return errors.New(f.String())
 		}

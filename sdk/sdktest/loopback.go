@@ -36,11 +36,7 @@ type loopback struct{}
 func (loopback) Place(s Scenario) (Scenario, []string) {
 	p := placing{ports: make(map[netip.AddrPort]uint16)}
 	placed := s
-	placed.Node = p.node(s.Node)
-	placed.Services = nil
-	for _, svc := range s.Services {
-		placed.Services = append(placed.Services, p.service(svc))
-	}
+	placed.Node, placed.Services = p.node(s.Node), each(s.Services, p.service)
 	placed.Packets = nil
 	var leftOut []string
 	for _, packet := range s.Packets {
@@ -102,10 +98,11 @@ func (p placing) prefix(r netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.addr(r.Addr()), r.Bits())
 }
 
-func (p placing) prefixes(list []netip.Prefix) []netip.Prefix {
-	var moved []netip.Prefix
-	for _, r := range list {
-		moved = append(moved, p.prefix(r))
+// each returns list with f applied to each.
+func each[T any](list []T, f func(T) T) []T {
+	var moved []T
+	for _, v := range list {
+		moved = append(moved, f(v))
 	}
 	return moved
 }
@@ -121,34 +118,23 @@ func (p placing) node(n sdk.Node) sdk.Node {
 			moved.NodePorts = append(moved.NodePorts, netip.PrefixFrom(p.addr(a), a.BitLen()))
 		}
 	}
-	moved.Pods.CIDRs = p.prefixes(n.Pods.CIDRs)
-	moved.ServiceCIDRs = p.prefixes(n.ServiceCIDRs)
+	moved.Pods.CIDRs = each(n.Pods.CIDRs, p.prefix)
+	moved.ServiceCIDRs = each(n.ServiceCIDRs, p.prefix)
 	return moved
 }
 
 func (p placing) service(s sdk.Service) sdk.Service {
 	moved := s
-	moved.Frontends = nil
-	for _, f := range s.Frontends {
-		f.Addr = p.addrPort(f.Addr)
-		f.Sources = p.prefixes(f.Sources)
-		moved.Frontends = append(moved.Frontends, f)
+	moved.Frontends = each(s.Frontends, func(f sdk.Frontend) sdk.Frontend {
+		f.Addr, f.Sources = p.addrPort(f.Addr), each(f.Sources, p.prefix)
+		return f
+	})
+	endpoint := func(ep sdk.Endpoint) sdk.Endpoint {
+		return sdk.Endpoint{Addr: p.addrPort(ep.Addr), OnNode: ep.OnNode}
 	}
-	moved.Cluster, moved.Local = p.endpoints(s.Cluster), p.endpoints(s.Local)
-	moved.Serving = nil
-	for _, a := range s.Serving {
-		moved.Serving = append(moved.Serving, p.addr(a))
-	}
+	moved.Cluster, moved.Local = each(s.Cluster, endpoint), each(s.Local, endpoint)
+	moved.Serving = each(s.Serving, p.addr)
 	moved.Normalize()
-	return moved
-}
-
-func (p placing) endpoints(list []sdk.Endpoint) []sdk.Endpoint {
-	var moved []sdk.Endpoint
-	for _, ep := range list {
-		ep.Addr = p.addrPort(ep.Addr)
-		moved = append(moved, ep)
-	}
 	return moved
 }
 
@@ -188,18 +174,9 @@ func (p placing) to(q Packet) netip.AddrPort {
 }
 
 func (p placing) addrPorts(list []netip.AddrPort) []netip.AddrPort {
-	var moved []netip.AddrPort
-	for _, a := range list {
-		moved = append(moved, p.addrPort(a))
-	}
+	moved := each(list, p.addrPort)
 	slices.SortFunc(moved, netip.AddrPort.Compare)
 	return moved
-}
-
-// A shared testbed has one set of addresses for all processes that send packets on this
-// machine, so only one check at a time may have it.
-type shared interface {
-	exclusive(context.Context) (done func(), err error)
 }
 
 // exclusiveAddr is where the process that has the loopback testbed listens. The kernel gives it
@@ -209,7 +186,12 @@ const exclusiveAddr = "127.0.0.1:22999"
 // exclusiveTime is longer than any check may take.
 const exclusiveTime = checkTime + time.Minute
 
-func (loopback) exclusive(ctx context.Context) (func(), error) {
+// exclusive waits until no other process uses the subject's testbed. The loopback one has one
+// set of addresses for all processes of this machine, so only one check at a time may have it.
+func (s Subject) exclusive(ctx context.Context) (done func(), err error) {
+	if s.Testbed != Loopback() {
+		return func() {}, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, exclusiveTime)
 	defer cancel()
 	again := time.NewTicker(20 * time.Millisecond)
@@ -229,12 +211,4 @@ func (loopback) exclusive(ctx context.Context) (func(), error) {
 			return nil, fmt.Errorf("wait until no other run of the suite sends packets on this machine: %w", err)
 		}
 	}
-}
-
-// exclusive waits until no other process uses the subject's testbed.
-func (s Subject) exclusive(ctx context.Context) (done func(), err error) {
-	if g, ok := s.Testbed.(shared); ok {
-		return g.exclusive(ctx)
-	}
-	return func() {}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path"
 	"slices"
 	"strings"
 
@@ -19,7 +20,7 @@ import (
 // was expected there. A packet whose outcome is not the one that sdk's own rule
 // gives is an error too: the files and the rule cannot disagree.
 func Parse(name string, data []byte) (Scenario, error) {
-	s := Scenario{Name: scenarioName(name)}
+	s := Scenario{Name: strings.TrimSuffix(path.Base(name), ".txtar")}
 	archive := txtar.Parse(data)
 	s.Doc = strings.TrimSpace(string(archive.Comment))
 	if s.Doc == "" {

@@ -22,8 +22,8 @@ import (
 func parseServices(lines []line) ([]sdk.Service, error) {
 	var all []sdk.Service
 	for len(lines) > 0 {
-		n := 1 + max(0, slices.IndexFunc(lines[1:], func(l line) bool { return !l.indented }))
-		if !slices.ContainsFunc(lines[1:], func(l line) bool { return !l.indented }) {
+		n := 1 + slices.IndexFunc(lines[1:], func(l line) bool { return !l.indented })
+		if n == 0 {
 			n = len(lines)
 		}
 		block, err := parseBlock(lines[0], lines[1:n])
@@ -141,11 +141,24 @@ func (b *block) add(l line) error {
 		}
 		return err
 	case "affinity":
-		return b.setAffinity(l)
+		d, err := time.ParseDuration(value)
+		if err != nil || d <= 0 {
+			return l.expected("a time such as 3h where %q stands", value)
+		}
+		b.affinity = d
+		return nil
 	case "health-port":
 		return l.port(value, &b.health)
 	case "hint":
-		return b.hint(l)
+		key, hint, ok := strings.Cut(value, "=")
+		if !ok {
+			return l.expected("hint key=value")
+		}
+		if b.hints == nil {
+			b.hints = map[string]string{}
+		}
+		b.hints[key] = hint
+		return nil
 	}
 	return l.expected("cluster-ip, node-port, external-ip, load-balancer, endpoint, serving, affinity, health-port or hint")
 }
@@ -219,27 +232,6 @@ func (b *block) endpoint(l line) error {
 	if local {
 		s.Local = append(s.Local, ep)
 	}
-	return nil
-}
-
-func (b *block) setAffinity(l line) error {
-	d, err := time.ParseDuration(l.words[1])
-	if err != nil || d <= 0 {
-		return l.expected("a time such as 3h where %q stands", l.words[1])
-	}
-	b.affinity = d
-	return nil
-}
-
-func (b *block) hint(l line) error {
-	key, value, ok := strings.Cut(l.words[1], "=")
-	if !ok {
-		return l.expected("hint key=value")
-	}
-	if b.hints == nil {
-		b.hints = map[string]string{}
-	}
-	b.hints[key] = value
 	return nil
 }
 

@@ -63,23 +63,12 @@ type Report struct {
 // Conforms reports whether nothing failed, and nothing that is needed was left
 // out. A report of nothing does not conform.
 func (r Report) Conforms() bool {
-	for _, f := range r.Findings {
-		if f.bad() {
-			return false
-		}
-	}
-	return len(r.Findings) > 0
+	return len(r.Findings) > 0 && !slices.ContainsFunc(r.Findings, Finding.bad)
 }
 
 // Count returns how many findings have a status.
 func (r Report) Count(s Status) int {
-	n := 0
-	for _, f := range r.Findings {
-		if f.Status == s {
-			n++
-		}
-	}
-	return n
+	return len(Line{Findings: r.Findings}.with(s))
 }
 
 // Verdict returns the report in one line.

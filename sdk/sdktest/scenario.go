@@ -93,27 +93,15 @@ func (s Scenario) withOutcomes() Scenario {
 
 // Lacks returns the features that s needs and d does not claim.
 func (s Scenario) Lacks(d sdk.Description) []sdk.Feature {
-	var lacks []sdk.Feature
-	for _, f := range s.Needs {
-		if !slices.Contains(d.Features, f) {
-			lacks = append(lacks, f)
-		}
-	}
-	return lacks
+	return slices.DeleteFunc(slices.Clone(s.Needs), func(f sdk.Feature) bool { return slices.Contains(d.Features, f) })
 }
 
 // needs returns the features that any of services needs, in the order of sdk.Features.
 func needs(services []sdk.Service) []sdk.Feature {
-	var all []sdk.Feature
-	for _, f := range sdk.Features {
-		if slices.ContainsFunc(services, func(s sdk.Service) bool { return slices.Contains(s.Needs(), f) }) {
-			all = append(all, f)
-		}
-	}
-	return all
+	return slices.DeleteFunc(slices.Clone(sdk.Features), func(f sdk.Feature) bool {
+		return !slices.ContainsFunc(services, func(s sdk.Service) bool { return slices.Contains(s.Needs(), f) })
+	})
 }
-
-func scenarioName(file string) string { return strings.TrimSuffix(path.Base(file), ".txtar") }
 
 // An Outcome is what becomes of a packet.
 type Outcome struct {

@@ -86,23 +86,18 @@ func (c check) try(t T, s Subject) error {
 
 // conclude says what a check's error comes to.
 func (f *Finding) conclude(err error) {
-	var limits byLimits
-	var left notRun
-	var rightly excused
-	var differs mismatch
-	switch {
-	case err == nil:
-	case errors.As(err, &limits):
+	if err == nil {
+		return
+	}
+	f.Status, f.Reason = Fail, err.Error()
+	if limits, ok := errors.AsType[byLimits](err); ok {
 		f.Status, f.Reason, f.Limits = Limit, limits.Error(), limits.limits
-	case errors.As(err, &left):
+	} else if left, ok := errors.AsType[notRun](err); ok {
 		f.Status, f.Reason = NotRun, left.why
-	case errors.As(err, &rightly):
+	} else if rightly, ok := errors.AsType[excused](err); ok {
 		f.Status, f.Reason, f.Needed = NotRun, rightly.why, false
-	default:
-		f.Status, f.Reason = Fail, err.Error()
-		if errors.As(err, &differs) {
-			f.Want, f.Seen = differs.want, differs.seen
-		}
+	} else if differs, ok := errors.AsType[mismatch](err); ok {
+		f.Want, f.Seen = differs.want, differs.seen
 	}
 }
 
