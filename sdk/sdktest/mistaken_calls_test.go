@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdktest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+func unsound(u sdk.Update) bool {
+	return slices.ContainsFunc(u.Set, func(s sdk.Service) bool { return s.Check() != nil })
+}
+
+func errForOne(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		if unsound(u) {
+			return sdk.Result{}, &sdk.Refusal{Why: "one is bad"}
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+}
+
+func hangForOne(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		if unsound(u) {
+			<-ctx.Done()
+			return sdk.Result{}, ctx.Err()
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+}
+
+func ignoreContext(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		if ctx.Err() != nil {
+			time.Sleep(grace + time.Second) // the mistake itself
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+}
+
+func renderAll(b *broken) {
+	var everything time.Duration // what a Full takes, which a busy machine makes long
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		began := time.Now()
+		r, err := b.Recorder.Sync(ctx, u)
+		if u.Full {
+			everything = 200*time.Millisecond + time.Since(began)
+		}
+		time.Sleep(everything) // the mistake itself
+		return r, err
+	}
+}
+
+// errIf breaks Sync for some updates.
+func errIf(b *broken, bad func(sdk.Update) bool) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		if bad(u) {
+			return sdk.Result{}, errors.New("the mistake")
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+}
+
+func errTwice(b *broken) {
+	errIf(b, func(u sdk.Update) bool { return u.Full && len(b.Services()) > 0 })
+}
+
+func errDeltaTwice(b *broken) {
+	errIf(b, func(u sdk.Update) bool { return !u.Full && len(b.Services()) > 0 })
+}
+
+func errNobody(b *broken) {
+	errIf(b, func(u sdk.Update) bool {
+		return slices.ContainsFunc(u.Delete, func(name sdk.Name) bool { return name.Service == "never" })
+	})
+}
+
+func errDraining(b *broken) {
+	errIf(b, func(sdk.Update) bool { return b.Role() == sdk.Draining })
+}
+
+// ignoreEnd works on for long when there is much to do.
+func ignoreEnd(b *broken) {
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		if len(u.Set) > 1000 {
+			time.Sleep(grace + 2*time.Second) // the mistake itself
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+}
+
+func busyInspect(b *broken) {
+	asked := make(chan struct{}, 1)
+	b.sync = func(ctx context.Context, u sdk.Update) (sdk.Result, error) {
+		if !u.Full {
+			<-asked // not before it was asked
+		}
+		return b.Recorder.Sync(ctx, u)
+	}
+	b.inspect = func(context.Context, func(sdk.Served) error) error {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		return errors.New("busy")
+	}
+}

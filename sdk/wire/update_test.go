@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
+)
+
+// A Service that the plugin does not understand is set aside, and the others go in.
+func TestUnknownValuesAreSetAside(t *testing.T) {
+	good := bulkService(0, 2)
+	bad := []sdk.Service{bulkService(1, 2), bulkService(2, 2), bulkService(3, 2), bulkService(4, 2)}
+	bad[0].Name.Protocol = 77
+	bad[1].Frontends[0].Kind = 9
+	bad[2].Frontends[0].Policy = 250
+	bad[3].Cluster[0].Addr = netip.AddrPortFrom(bad[3].Cluster[0].Addr.Addr(), 0)
+	s := &subject{}
+	r := configured(t, local(t, s), order{})
+	result, err := r.Sync(soon(t), full(1, append(bad, good)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(result.Failed) != len(bad) {
+		t.Errorf("failed: %v; want the %d bad ones", result.Failed, len(bad))
+	}
+	got := s.Updates[0]
+	if len(got.Set) != 1 || !got.Set[0].Equal(good) || len(got.Keep) != len(bad) {
+		t.Errorf("the dataplane was given %+v; want the good one, and the bad ones kept", got)
+	}
+	for i, f := range result.Failed {
+		var refusal *sdk.Refusal
+		if f.Name != bad[i].Name || got.Keep[i] != bad[i].Name || !errors.As(f.Err, &refusal) {
+			t.Errorf("%s failed with %v, kept as %s", f.Name, f.Err, got.Keep[i])
+		}
+	}
+}
+
+// What cannot be put on the wire is set aside by the sender.
+func TestUnsendableIsSetAside(t *testing.T) {
+	bad := []sdk.Service{bulkService(1, 2), bulkService(2, 2), bulkService(3, 400_000)}
+	bad[0].Cluster[1].Addr = netip.MustParseAddrPort("[fe80::1%eth0]:80")
+	bad[1].Frontends[0].Addr = netip.AddrPort{}
+	s := &subject{}
+	r := configured(t, local(t, s), order{})
+	result, err := r.Sync(soon(t), full(1, append(bad, bulkService(0, 2))...))
+	if err != nil || len(result.Failed) != 3 {
+		t.Fatalf("got %v, %v; want the three bad ones", result.Failed, err)
+	}
+	if got := s.Updates[0]; len(got.Set) != 1 || len(got.Keep) != 3 {
+		t.Errorf("the dataplane was given %d and %d to keep; want 1 and 3", len(got.Set), len(got.Keep))
+	}
+}
+
+// Ten thousand Services with ten endpoints each arrive as they were sent, in
+// messages of at most 1 MiB.
+func TestABigUpdateArrives(t *testing.T) {
+	u := bulk(10000, 10)
+	u.Node = &sdk.Node{Name: "n1", MasqueradeBit: 14}
+	u.Delete = []sdk.Name{bulkService(20000, 1).Name}
+	u.Keep = []sdk.Name{bulkService(20001, 1).Name}
+	s := &subject{}
+	r := configured(t, local(t, s), order{})
+	if _, err := r.Sync(soon(t), u); err != nil {
+		t.Fatal(err)
+	}
+	got := s.Updates[0]
+	if len(got.Set) != len(u.Set) || got.Delete[0] != u.Delete[0] || got.Keep[0] != u.Keep[0] || !got.Node.Equal(*u.Node) {
+		t.Fatalf("%d Services came", len(got.Set))
+	}
+	for i := range got.Set {
+		if !got.Set[i].Equal(u.Set[i]) {
+			t.Fatalf("sent\n%+v, got\n%+v", u.Set[i], got.Set[i])
+		}
+	}
+	total, chunks := 0, 0
+	for _, c := range chunksOf(t, u) {
+		if c > chunkSize {
+			t.Errorf("a chunk of %d bytes", c)
+		}
+		total, chunks = total+c, chunks+1
+	}
+	if perEndpoint := float64(total) / 100_000; perEndpoint > 16 || chunks < 2 {
+		t.Errorf("%d chunks, %.1f bytes per endpoint; want at most 16", chunks, perEndpoint)
+	}
+}
+
+// A Service with very many endpoints arrives as long as it fits a chunk. One that does not
+// is refused, with what to do, and the others arrive.
+func TestALargeServiceArrives(t *testing.T) {
+	fits, does := bulkService(1, 150_000), bulkService(2, 300_000)
+	small := bulkService(3, 1)
+	u := sdk.Update{To: 1, Full: true, Node: &sdk.Node{Name: "n1"}, Set: []sdk.Service{fits, does, small}}
+	s := &subject{}
+	r := configured(t, local(t, s), order{})
+	result, err := r.Sync(soon(t), u)
+	var refusal *sdk.Refusal
+	if err != nil || len(result.Failed) != 1 || result.Failed[0].Name != does.Name || !errors.As(result.Failed[0].Err, &refusal) || refusal.Field == "" || refusal.Try == "" {
+		t.Fatalf("%+v, %v; want %s refused alone", result.Failed, err, does.Name)
+	}
+	if got := s.Updates[0]; len(got.Set) != 2 || !got.Set[0].Equal(fits) || !got.Set[1].Equal(small) || len(got.Keep) != 1 || got.Keep[0] != does.Name {
+		t.Errorf("%d Services came, and %v are kept", len(got.Set), got.Keep)
+	}
+	for _, c := range chunksOf(t, u) {
+		if c > chunkSize {
+			t.Errorf("a chunk of %d bytes", c)
+		}
+	}
+}
+
+// An update that ends before its last chunk changes nothing.
+func TestACutOffUpdateChangesNothing(t *testing.T) {
+	s := &subject{}
+	r := configured(t, local(t, s), order{})
+	stream, err := r.client.Sync(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&pb.UpdateChunk{Head: &pb.UpdateHead{Session: r.sessionID(), Full: true, To: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	stream.CloseSend()
+	if _, err := stream.Recv(); err == nil || !strings.Contains(err.Error(), "cut off") {
+		t.Errorf("got %v; want that it was cut off", err)
+	}
+	if len(s.Updates) != 0 {
+		t.Error("the dataplane was called")
+	}
+}
