@@ -87,16 +87,11 @@ func (n nodeConfig) toNode(chain string) []iptables.Rule {
 	if len(rules) == 0 {
 		return nil
 	}
-	return append(n.notBound(), rules...)
-}
-
-// notBound leads packets for what a dataplane bound past the node ports.
-func (n nodeConfig) notBound() []iptables.Rule {
-	var rules []iptables.Rule
+	var before []iptables.Rule // what a dataplane bound passes the node ports by
 	for _, p := range n.bound {
-		rules = append(rules, iptables.Words("-d", p, "-j RETURN"))
+		before = append(before, iptables.Words("-d", p, "-j RETURN"))
 	}
-	return rules
+	return append(before, rules...)
 }
 
 // jumps lead packets into our chains. Without them we catch nothing.
@@ -135,14 +130,9 @@ var toGuard = []iptables.Jump{{At: filter("INPUT"), Rule: "-j " + guard}, {At: f
 // stays if it is there: what was Active may have made the kernel route 127.0.0.0/8.
 func (s *familyRules) leads(role sdk.Role) []iptables.Jump {
 	if role == sdk.Standby {
-		return s.present(s.node.guarded(nil))
+		return slices.DeleteFunc(s.node.guarded(nil), func(j iptables.Jump) bool { return !s.Stands(j) })
 	}
 	return s.node.jumps(role)
-}
-
-// present are those of jumps that are there.
-func (s *familyRules) present(jumps []iptables.Jump) []iptables.Jump {
-	return slices.DeleteFunc(slices.Clone(jumps), func(j iptables.Jump) bool { return !s.Stands(j) })
 }
 
 const newFlows = `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j ` + services

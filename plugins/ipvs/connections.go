@@ -86,8 +86,8 @@ func affinityIn(line string) (serviceKey, sdk.AffinityEntry, bool) {
 	at, ok2 := hexAddr(words[3], words[4])
 	dest, ok3 := hexAddr(words[5], words[6])
 	left, err := strconv.Atoi(words[8])
-	protocol, ok := protocolOf(words[0])
-	if !ok || !ok1 || !ok2 || !ok3 || err != nil {
+	protocol := protocolOf(words[0])
+	if protocol == 0 || !ok1 || !ok2 || !ok3 || err != nil {
 		return serviceKey{}, sdk.AffinityEntry{}, false
 	}
 	return serviceKey{family: sdk.FamilyOf(at.Addr()), protocol: protocol, addr: at},
@@ -174,10 +174,10 @@ func establishedIn(line string) (flow, bool) {
 	if len(words) < 9 || words[7] != "ESTABLISHED" {
 		return flow{}, false
 	}
-	protocol, ok := protocolOf(words[0])
+	protocol := protocolOf(words[0])
 	from, ok1 := hexAddr(words[1], words[2])
 	to, ok2 := hexAddr(words[3], words[4])
-	return flow{protocol, from, to}, ok && ok1 && ok2
+	return flow{protocol, from, to}, protocol != 0 && ok1 && ok2
 }
 
 // keepTracking looks after the parameter: another program may set it to 0. It counts

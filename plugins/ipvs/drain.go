@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -167,10 +168,7 @@ func (f *family) loads() (table, error) {
 type table map[serviceKey]map[netip.AddrPort]load
 
 // protocolOf is the protocol that the kernel calls name, if we serve it.
-func protocolOf(name string) (sdk.Protocol, bool) {
-	p, ok := map[string]sdk.Protocol{"TCP": sdk.TCP, "UDP": sdk.UDP, "SCTP": sdk.SCTP}[name]
-	return p, ok
-}
+func protocolOf(name string) sdk.Protocol { return iptables.ProtocolCalled(strings.ToLower(name)) }
 
 // readTable reads /proc/net/ip_vs:
 //
@@ -189,9 +187,9 @@ func readTable(r io.Reader) (table, error) {
 		if len(words) < 2 {
 			continue
 		}
-		protocol, serves := protocolOf(words[0])
+		protocol := protocolOf(words[0])
 		switch {
-		case serves:
+		case protocol != 0:
 			at, err := hexPair(words[1])
 			if err != nil {
 				return nil, err

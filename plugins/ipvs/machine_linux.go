@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"github.com/vishvananda/netlink"
@@ -188,16 +189,15 @@ func hasIPSet(ctx context.Context) error {
 	if err != nil && found == nil {
 		return &sdk.Refusal{Why: "there is no ipset in PATH", Try: "apt-get install ipset (" + want + " or later)"}
 	}
-	if found == nil || older(found, oldestIPSet) {
+	major, minor := 0, 0
+	if found != nil {
+		major, _ = strconv.Atoi(string(found[1]))
+		minor, _ = strconv.Atoi(string(found[2]))
+	}
+	if slices.Compare([]int{major, minor}, oldestIPSet[:]) < 0 {
 		return &sdk.Refusal{Why: fmt.Sprintf("ipset is %q, and version %s or later is needed", bytes.TrimSpace(out), want), Try: "apt-get install ipset (" + want + " or later)"}
 	}
 	return nil
-}
-
-func older(found [][]byte, than [2]int) bool {
-	major, _ := strconv.Atoi(string(found[1]))
-	minor, _ := strconv.Atoi(string(found[2]))
-	return major < than[0] || major == than[0] && minor < than[1]
 }
 
 // hasModules reports, by a refusal, that the kernel could not load what a device or a

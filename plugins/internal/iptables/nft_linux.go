@@ -56,7 +56,7 @@ func attribute(data []byte, which uint16) string {
 
 // attributeBytes is one attribute of a message, or nothing.
 func attributeBytes(data []byte, which uint16) []byte {
-	for data = data[nfgenmsg:]; len(data) >= unix.SizeofNlAttr; {
+	for data = data[min(nfgenmsg, len(data)):]; len(data) >= unix.SizeofNlAttr; {
 		size, kind := int(binary.NativeEndian.Uint16(data)), binary.NativeEndian.Uint16(data[2:])
 		if size < unix.SizeofNlAttr || size > len(data) {
 			return nil
@@ -97,7 +97,7 @@ func receive(fd int, into []byte) (n int, err error) {
 	}
 }
 
-// askNetfilter sends messages and returns the first answer.
+// askNetfilter sends messages and returns the first answer, which has a header at least.
 func askNetfilter(messages []byte) ([]byte, error) {
 	fd, err := sendNetfilter(messages)
 	if err != nil {
@@ -106,10 +106,13 @@ func askNetfilter(messages []byte) ([]byte, error) {
 	defer unix.Close(fd)
 	answer := make([]byte, 4096)
 	n, err := receive(fd, answer)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case n < unix.NLMSG_HDRLEN:
+		return nil, unix.EPROTO
 	}
-	return answer[:n], nil
+	return answer[:n], refusal(answer[:n])
 }
 
 // refusal is the error that an answer is, if it is one.
@@ -181,18 +184,15 @@ func (t Tool) Generation(tables ...string) (s Generation, err error) {
 func generation() (uint32, error) {
 	request := nfMessage(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, unix.NLM_F_REQUEST, unix.AF_UNSPEC, 0, nil)
 	answer, err := askNetfilter(request)
+	var number []byte
 	if err == nil {
-		err = refusal(answer)
+		number = attributeBytes(answer[unix.NLMSG_HDRLEN:], unix.NFTA_GEN_ID)
+	}
+	if err == nil && len(number) != 4 {
+		err = unix.EPROTO
 	}
 	if err != nil {
 		return 0, fmt.Errorf("ask for the generation of nft's tables: %w", err)
-	}
-	if len(answer) < unix.NLMSG_HDRLEN+nfgenmsg {
-		return 0, fmt.Errorf("ask for the generation of nft's tables: %w", unix.EPROTO)
-	}
-	number := attributeBytes(answer[unix.NLMSG_HDRLEN:], unix.NFTA_GEN_ID)
-	if len(number) != 4 {
-		return 0, fmt.Errorf("ask for the generation of nft's tables: %w", unix.EPROTO)
 	}
 	return binary.BigEndian.Uint32(number), nil
 }
@@ -201,25 +201,17 @@ func generation() (uint32, error) {
 // for them may be there. A kernel says so only when it is asked to make one, so it is
 // asked in a batch that is never ended, which changes nothing.
 func lacksNFT(family sdk.Family) bool {
-	answer, err := askNetfilter(newTableBatch(family))
-	return err == nil && errors.Is(refusal(answer), unix.EOPNOTSUPP) // another error says nothing of it
-}
-
-// newTableBatch is the beginning of a batch that makes a table of family.
-func newTableBatch(family sdk.Family) []byte {
 	begin := nfMessage(unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES, nil)
 	table := nfMessage(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWTABLE, unix.NLM_F_REQUEST|unix.NLM_F_CREATE|unix.NLM_F_ACK, nfproto(family), 0, tableName("pointsman"))
-	return append(begin, table...)
+	_, err := askNetfilter(append(begin, table...))
+	return errors.Is(err, unix.EOPNOTSUPP) // another error says nothing of it
 }
 
 // hasTable reports whether nft has a table of family that is called name. Programs
 // of iptables show only their own.
 func hasTable(family sdk.Family, name string) (bool, error) {
 	get := nfMessage(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETTABLE, unix.NLM_F_REQUEST, nfproto(family), 0, tableName(name))
-	answer, err := askNetfilter(get)
-	if err == nil {
-		err = refusal(answer)
-	}
+	_, err := askNetfilter(get)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EPROTONOSUPPORT):
 		return false, nil // no such table, or none at all
@@ -236,10 +228,7 @@ func deleteTable(family sdk.Family, name string) error {
 		nfMessage(unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES, nil),
 		nfMessage(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELTABLE, unix.NLM_F_REQUEST|unix.NLM_F_ACK, nfproto(family), 0, tableName(name)),
 		nfMessage(unix.NFNL_MSG_BATCH_END, unix.NLM_F_REQUEST, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES, nil))
-	answer, err := askNetfilter(batch)
-	if err == nil {
-		err = refusal(answer)
-	}
+	_, err := askNetfilter(batch)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("delete nft's %s table %s: %w", family, name, err)
 	}
