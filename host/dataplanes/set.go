@@ -56,7 +56,11 @@ type Set struct {
 // New returns a Set with no dataplane yet. Nothing happens before Begin.
 func New(s Settings) *Set {
 	in, g := installed{s}, &group{}
-	set := &Set{installed: in, group: g, record: &record{group: g, reports: s.Reports}, survey: &survey{plugins: in, running: g}}
+	set := &Set{
+		installed: in, group: g,
+		record: &record{group: g, reports: s.Reports},
+		survey: &survey{plugins: in, running: g},
+	}
 	set.canary = canary.New(s.Tracker, s.NodeName, s.Addrs, set.ownProcesses)
 	return set
 }

@@ -175,7 +175,9 @@ func (t *Tracker) HealthChecks() []HealthCheck {
 	if !t.synced {
 		return nil
 	}
-	return slices.SortedFunc(maps.Values(t.checks), func(a, b HealthCheck) int { return strings.Compare(a.Key.String(), b.Key.String()) })
+	return slices.SortedFunc(maps.Values(t.checks), func(a, b HealthCheck) int {
+		return strings.Compare(a.Key.String(), b.Key.String())
+	})
 }
 
 // HealthChecked holds a token when HealthChecks may say something else than

@@ -38,6 +38,7 @@ type KubeSettings struct {
 // While the server does not answer, or refuses, the tracker stays as it is, and so
 // does the node: what was served goes on being served.
 type KubeSource struct {
+	client   kubernetes.Interface
 	tracker  *track.Tracker
 	settings KubeSettings
 	links    []*link
@@ -48,7 +49,7 @@ type KubeSource struct {
 // Kubernetes returns the source that follows the API server of client. Nothing happens
 // before Run, which is for one call.
 func Kubernetes(client kubernetes.Interface, t *track.Tracker, s KubeSettings) *KubeSource {
-	k := &KubeSource{tracker: t, settings: s, first: make(chan struct{}, 4)}
+	k := &KubeSource{client: client, tracker: t, settings: s, first: make(chan struct{}, 4)}
 	ours := metav1.ListOptions{LabelSelector: ourLabels}
 	thisNode := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, s.NodeName).String()}
 	services := newStore("Services",
@@ -61,10 +62,10 @@ func Kubernetes(client kubernetes.Interface, t *track.Tracker, s KubeSettings) *
 		func(o any) { t.SetServiceCIDR(o.(*networkingv1.ServiceCIDR)) },
 		func(key track.Key) { t.DeleteServiceCIDR(key.Name) })
 	ranges.without = &networkingv1.ServiceCIDRList{}
-	followKind(k, client, &networkingv1.ServiceCIDR{}, ranges, client.NetworkingV1().ServiceCIDRs(), metav1.ListOptions{})
-	followKind(k, client, &corev1.Node{}, k.nodes(), client.CoreV1().Nodes(), thisNode)
-	followKind(k, client, &discoveryv1.EndpointSlice{}, joined, client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), ours)
-	followKind(k, client, &corev1.Service{}, services, client.CoreV1().Services(metav1.NamespaceAll), ours)
+	followKind(k, ranges, &networkingv1.ServiceCIDR{}, client.NetworkingV1().ServiceCIDRs(), metav1.ListOptions{})
+	followKind(k, k.nodes(), &corev1.Node{}, client.CoreV1().Nodes(), thisNode)
+	followKind(k, joined, &discoveryv1.EndpointSlice{}, client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), ours)
+	followKind(k, services, &corev1.Service{}, client.CoreV1().Services(metav1.NamespaceAll), ours)
 	return k
 }
 
@@ -74,12 +75,12 @@ func Kubernetes(client kubernetes.Interface, t *track.Tracker, s KubeSettings) *
 const ourLabels = "!service.kubernetes.io/service-proxy-name,!" + corev1.IsHeadlessService
 
 // followKind passes what api has of those that only selects to h.
-func followKind[L runtime.Object](k *KubeSource, client kubernetes.Interface, example any, h *store, api typed[L], only metav1.ListOptions) {
+func followKind[L runtime.Object](k *KubeSource, h *store, example any, api typed[L], only metav1.ListOptions) {
 	l := &link{kind: h.kind, without: h.without, report: k.settings.Report}
 	k.links = append(k.links, l)
 	h.first = func() { k.first <- struct{}{} }
 	lw := lister(api, only, l)
-	way := cache.ToListWatcherWithWatchListSemantics(lw, client)
+	way := cache.ToListWatcherWithWatchListSemantics(lw, k.client)
 	if h.without != nil {
 		way = inLists{lw} // only that says at once that there is nothing to be had
 	}

@@ -47,6 +47,7 @@ type Object struct {
 	Line    int
 	Service string // of an EndpointSlice: the Service it says it belongs to
 
+	file  string
 	value runtime.Object // nil once passed on, to free the memory
 	sum   sum            // equal sums are equal objects
 }
@@ -94,22 +95,21 @@ func (f *FileSource) nextMissed() (first time.Time) {
 // files say. Of two files that define an object the first by name wins.
 func (f *FileSource) merge(now time.Time) {
 	wanted := make(map[ID]*Object)
-	owner := make(map[ID]string)
 	clashes := make(map[ID]Fault)
 	for _, name := range slices.Sorted(maps.Keys(f.files)) {
 		objects := f.files[name].objects
 		for i := range objects {
 			o := &objects[i]
 			if wanted[o.ID] != nil {
-				clashes[o.ID] = Fault{File: name, Line: o.Line, Message: fmt.Sprintf("%s: %s defines it too, and that one is used", o.ID, owner[o.ID])}
+				clashes[o.ID] = Fault{File: name, Line: o.Line, Message: fmt.Sprintf("%s: %s defines it too, and that one is used", o.ID, wanted[o.ID].file)}
 				continue
 			}
-			wanted[o.ID], owner[o.ID] = o, name
+			wanted[o.ID] = o
 		}
 	}
 	f.clashes = f.sayNew(DefinedTwice, f.clashes, clashes)
-	f.orphans = f.sayNew(ManifestInvalid, f.orphans, findOrphans(wanted, owner))
-	f.tell(wanted, owner)
+	f.orphans = f.sayNew(ManifestInvalid, f.orphans, findOrphans(wanted))
+	f.tell(wanted)
 	f.removeMissed(wanted, now)
 	for _, file := range f.files {
 		for i := range file.objects {
@@ -119,13 +119,13 @@ func (f *FileSource) merge(now time.Time) {
 }
 
 // tell passes on what is new or differs.
-func (f *FileSource) tell(wanted map[ID]*Object, owner map[ID]string) {
+func (f *FileSource) tell(wanted map[ID]*Object) {
 	var news []*Object
 	for id, o := range wanted {
 		switch {
 		case f.tracked[id] == o.sum:
 		case o.value == nil: // it was another file's to say until now
-			f.reread(owner[id])
+			f.reread(o.file)
 		default:
 			news = append(news, o)
 			f.tracked[id] = o.sum
@@ -176,14 +176,14 @@ func (f *FileSource) sayNew(reason string, before, now map[ID]Fault) map[ID]Faul
 
 // findOrphans finds the slices that name a Service which no file defines: here
 // nothing else will define it, so the label is wrong.
-func findOrphans(wanted map[ID]*Object, owner map[ID]string) map[ID]Fault {
+func findOrphans(wanted map[ID]*Object) map[ID]Fault {
 	orphans := make(map[ID]Fault)
 	for id, o := range wanted {
 		if id.Kind != EndpointSlice || o.Service == "" || wanted[ID{Service, id.Namespace, o.Service}] != nil {
 			continue
 		}
 		orphans[id] = Fault{
-			File: owner[id], Line: o.Line,
+			File: o.file, Line: o.Line,
 			Message: fmt.Sprintf("%s: label kubernetes.io/service-name says %s/%s, and no file defines that Service", id, id.Namespace, o.Service),
 		}
 	}

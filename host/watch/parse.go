@@ -80,7 +80,7 @@ func parse(file string, data []byte, before map[sum]Manifest) (Manifest, map[sum
 // add appends part, whose lines count from line on.
 func (m *Manifest) add(part Manifest, file string, line int) {
 	for _, o := range part.Objects {
-		o.Line += line
+		o.file, o.Line = file, o.Line+line
 		m.Objects = append(m.Objects, o)
 	}
 	for _, f := range part.Faults {

@@ -33,7 +33,7 @@ func TestKubeTrims(t *testing.T) {
 	seen := make(chan *corev1.Service, 1)
 	h := newStore("Services", func(o any) { seen <- o.(*corev1.Service) }, func(track.Key) {})
 	k.first = make(chan struct{}, 1)
-	followKind(k, client, &corev1.Service{}, h, client.CoreV1().Services(metav1.NamespaceAll), metav1.ListOptions{})
+	followKind(k, h, &corev1.Service{}, client.CoreV1().Services(metav1.NamespaceAll), metav1.ListOptions{})
 	var ended sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	defer func() { cancel(); ended.Wait() }()
