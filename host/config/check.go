@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/pointsman/pointsman/host/phrase"
 )
 
 // A Problem is one thing that is wrong with the settings.
@@ -22,28 +24,20 @@ type Problem struct {
 
 // String reads: "host.yaml:14: plugins.ipvs.opitons: unknown field; did you mean options?"
 func (p Problem) String() string {
-	var b strings.Builder
-	b.WriteString(p.Where.String() + ": ")
+	text := p.Why
 	if p.Field != "" {
-		b.WriteString(p.Field + ": ")
+		text = p.Field + ": " + text
 	}
-	b.WriteString(p.Why)
 	if p.Try != "" {
-		b.WriteString("; " + p.Try)
+		text += "; " + p.Try
 	}
-	return b.String()
+	return p.Where.String() + ": " + text
 }
 
 // Problems are all that is wrong, in the order of the file. They are an error.
 type Problems []Problem
 
-func (ps Problems) Error() string {
-	lines := make([]string, len(ps))
-	for i, p := range ps {
-		lines[i] = p.String()
-	}
-	return strings.Join(lines, "\n")
-}
+func (ps Problems) Error() string { return strings.Join(phrase.Texts(ps), "\n") }
 
 // A checker collects what is wrong with values that are each of the right type.
 type checker struct {

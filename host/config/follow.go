@@ -150,12 +150,6 @@ const (
 	timeout = time.Second
 )
 
-// readFile reads the file at path for a host that starts.
-func readFile(path string) ([]byte, error) {
-	data, err := bounded.ReadFileWithin(path, maxFile, 5*timeout)
-	return data, about(path, err)
-}
-
 // An answer is what a look at the file came to.
 type answer struct {
 	data []byte

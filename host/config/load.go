@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/pointsman/pointsman/host/bounded"
 )
 
 //go:embed defaults.yaml
@@ -32,9 +34,9 @@ func Load(path string, flags *pflag.FlagSet) (*Host, error) {
 	if path == "" {
 		return load("", nil, flags)
 	}
-	data, err := readFile(path)
+	data, err := bounded.ReadFileWithin(path, maxFile, 5*timeout)
 	if err != nil {
-		return nil, err
+		return nil, about(path, err)
 	}
 	return load(path, data, flags)
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/pointsman/pointsman/host/phrase"
 )
 
 // A Setting is one field in force, and where its value came from.
@@ -39,11 +41,7 @@ func plainValue(v reflect.Value) (plain any, ok bool) {
 	case time.Duration:
 		return brief(v), true
 	case []netip.Prefix:
-		texts := make([]string, len(v))
-		for i, p := range v {
-			texts[i] = p.String()
-		}
-		return texts, true
+		return phrase.Texts(v), true
 	case []string:
 		return append([]string{}, v...), true
 	case json.RawMessage:
@@ -99,24 +97,21 @@ func (h *Host) tree(origins bool) *yaml.Node {
 	return root
 }
 
-// plant puts n at a path below root.
+// plant puts n at a path below root, each key in the line of n.
 func plant(root *yaml.Node, path []string, n *yaml.Node) {
-	for _, name := range path[:len(path)-1] {
+	for i, name := range path {
 		next := child(root, name)
 		if next == nil {
 			next = &yaml.Node{Kind: yaml.MappingNode, Line: n.Line}
-			root.Content = append(root.Content, keyOf(name, n), next)
+			if i == len(path)-1 {
+				next = n
+			}
+			key := nodeOf(name)
+			key.Line = n.Line
+			root.Content = append(root.Content, key, next)
 		}
 		root = next
 	}
-	root.Content = append(root.Content, keyOf(path[len(path)-1], n), n)
-}
-
-// keyOf returns the key of n, in the line of n.
-func keyOf(name string, n *yaml.Node) *yaml.Node {
-	key := nodeOf(name)
-	key.Line = n.Line
-	return key
 }
 
 func nodeOf(value any) *yaml.Node {

@@ -82,12 +82,7 @@ func withSources(plugins ...string) *Host {
 	return h
 }
 
-func join(path, name string) string {
-	if path == "" {
-		return name
-	}
-	return path + "." + name
-}
+func join(path, name string) string { return strings.TrimPrefix(path+"."+name, ".") }
 
 // leafName returns the last name of a path.
 func leafName(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
