@@ -26,14 +26,11 @@ func (e Endpoint) String() string {
 // Compare orders endpoints by address; of two that are alike, the one on this
 // node goes first.
 func (e Endpoint) Compare(g Endpoint) int {
-	if c := e.Addr.Compare(g.Addr); c != 0 {
+	if c := e.Addr.Compare(g.Addr); c != 0 || e.OnNode == g.OnNode {
 		return c
 	}
-	switch {
-	case e.OnNode && !g.OnNode:
+	if e.OnNode {
 		return -1
-	case g.OnNode && !e.OnNode:
-		return 1
 	}
-	return 0
+	return 1
 }

@@ -114,11 +114,8 @@ func (r *Recorder) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 	if r.written < r.state.Revision() {
 		changes = r.everything()
 	}
-	r.node = r.state.Node
-	result := r.serve(changes)
-	r.state.Confirm(result.Failed...)
-	r.written, r.unserved = r.state.Revision(), nil
-	return result, nil
+	r.unserved = nil
+	return sdk.Result{Failed: r.serve(changes)}, nil
 }
 
 // writes reports whether what it is sent is served, as far as the lock goes. The caller
@@ -144,16 +141,17 @@ func (r *Recorder) writes() bool {
 // look writes what was planned, if it may by now. The caller has the mutex.
 func (r *Recorder) look() {
 	if r.session && r.writes() && r.written < r.state.Revision() {
-		r.catchUp()
+		r.unserved = r.serve(r.everything())
 	}
 }
 
-// serve makes served follow the state, and names what it could not.
-func (r *Recorder) serve(changes sdk.Changes) sdk.Result {
+// serve makes served follow the state, and returns what it could not serve.
+func (r *Recorder) serve(changes sdk.Changes) []sdk.Failure {
 	if r.served == nil {
 		r.served = make(map[sdk.Name]sdk.Service)
 	}
-	var result sdk.Result
+	r.node = r.state.Node
+	var failed []sdk.Failure
 	if changes.Full {
 		for name := range r.served {
 			if _, wanted := r.state.Services[name]; !wanted && !r.state.Kept[name] {
@@ -168,14 +166,16 @@ func (r *Recorder) serve(changes sdk.Changes) sdk.Result {
 			delete(r.served, c.Name)
 		default:
 			if err := r.sound(*c.After); err != nil {
-				result.Failed = append(result.Failed, sdk.Failure{Name: c.Name, Err: err})
+				failed = append(failed, sdk.Failure{Name: c.Name, Err: err})
 				continue
 			}
 			r.served[c.Name] = *c.After
 		}
 	}
-	slices.SortFunc(result.Failed, func(a, b sdk.Failure) int { return a.Name.Compare(b.Name) })
-	return result
+	slices.SortFunc(failed, func(a, b sdk.Failure) int { return a.Name.Compare(b.Name) })
+	r.state.Confirm(failed...)
+	r.written = r.state.Revision()
+	return failed
 }
 
 func (r *Recorder) sound(s sdk.Service) error {
@@ -212,14 +212,6 @@ func (r *Recorder) SetRole(_ context.Context, role sdk.Role) error {
 	r.role = role
 	r.look()
 	return nil
-}
-
-// catchUp serves the whole state, once it was sent any.
-func (r *Recorder) catchUp() {
-	r.node = r.state.Node
-	r.unserved = r.serve(r.everything()).Failed
-	r.state.Confirm(r.unserved...)
-	r.written = r.state.Revision()
 }
 
 // everything returns the whole state as a change.

@@ -21,7 +21,7 @@ import (
 // A Host is one namespace: the node's, or one behind it.
 type Host struct {
 	home, ns vnetns.NsHandle // where the test runs, and where the host is
-	node     *netlink.Handle // of a pod: its node's
+	node     *netlink.Handle // of what it is behind: the node's, or of a pod its own node's
 	device   string          // at the node's end of its veth pair
 	handle   *netlink.Handle
 	addrs    map[netip.Addr]bool

@@ -140,11 +140,11 @@ func (g *Testbed) Close() error {
 	defer g.mu.Unlock()
 	var errs []error
 	for _, pod := range g.pods {
-		errs = append(errs, pod.close(pod.node))
+		errs = append(errs, pod.close())
 	}
 	g.pods = nil
 	for name, h := range g.hosts {
-		errs = append(errs, h.close(g.node))
+		errs = append(errs, h.close())
 		delete(g.hosts, name)
 	}
 	for addr := range g.addrs {
@@ -246,16 +246,13 @@ func (g *Testbed) Behind(device string, addr netip.Addr) (*Host, error) {
 func (g *Testbed) Pod(node *Host, addrs ...netip.Addr) (*Host, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	pod := &Host{home: g.home, node: node.handle, device: fmt.Sprintf("veth%d", len(g.pods)), addrs: make(map[netip.Addr]bool), ports: g.ports}
-	if err := pod.unshare(); err != nil {
-		return nil, fmt.Errorf("make a namespace for a pod: %w", err)
+	pod, err := g.behind(node.handle, fmt.Sprintf("veth%d", len(g.pods)))
+	if err != nil {
+		return nil, err
 	}
 	g.pods = append(g.pods, pod)
-	if err := pod.wire(node.handle); err != nil {
-		return nil, fmt.Errorf("join a pod to its node: %w", err)
-	}
 	for _, addr := range addrs {
-		if err := errors.Join(pod.join(node.handle, addr), node.lead(g.node, addr)); err != nil {
+		if err := errors.Join(pod.join(addr), node.lead(addr)); err != nil {
 			return nil, err
 		}
 	}
@@ -264,7 +261,7 @@ func (g *Testbed) Pod(node *Host, addrs ...netip.Addr) (*Host, error) {
 
 // Lead leads what is for addr to h, which need not have it, as a router does with
 // the addresses of a load balancer.
-func (g *Testbed) Lead(addr netip.Addr, h *Host) error { return h.lead(g.node, addr) }
+func (g *Testbed) Lead(addr netip.Addr, h *Host) error { return h.lead(addr) }
 
 func (g *Testbed) host(name string, addr netip.Addr) (*Host, error) {
 	h, ok := g.hosts[name]
@@ -274,5 +271,5 @@ func (g *Testbed) host(name string, addr netip.Addr) (*Host, error) {
 			return nil, err
 		}
 	}
-	return h, h.join(g.node, addr)
+	return h, h.join(addr)
 }

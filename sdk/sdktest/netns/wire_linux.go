@@ -64,14 +64,23 @@ func (g *Testbed) add(name string) (*Host, error) {
 	if strings.ContainsAny(name, ".:") {
 		device = fmt.Sprintf("to%d", len(g.hosts))
 	}
-	h := &Host{home: g.home, device: device, addrs: make(map[netip.Addr]bool), ports: g.ports}
-	if err := h.unshare(); err != nil {
-		return nil, fmt.Errorf("make a namespace for %s: %w", name, err)
-	}
-	if err := h.wire(g.node); err != nil {
-		return nil, errors.Join(fmt.Errorf("join %s to the node: %w", name, err), h.close(g.node))
+	h, err := g.behind(g.node, device)
+	if err != nil {
+		return nil, fmt.Errorf("make %s: %w", name, err)
 	}
 	g.hosts[name] = h
+	return h, nil
+}
+
+// behind makes a host that is reached by a device of node's.
+func (g *Testbed) behind(node *netlink.Handle, device string) (*Host, error) {
+	h := &Host{home: g.home, node: node, device: device, addrs: make(map[netip.Addr]bool), ports: g.ports}
+	if err := h.unshare(); err != nil {
+		return nil, fmt.Errorf("make a namespace behind %s: %w", device, err)
+	}
+	if err := h.wire(); err != nil {
+		return nil, errors.Join(fmt.Errorf("join a namespace by %s: %w", device, err), h.close())
+	}
 	return h, nil
 }
 
@@ -90,17 +99,17 @@ func (h *Host) unshare() error {
 }
 
 // wire makes the veth pair: device at the node, eth0 at the host.
-func (h *Host) wire(node *netlink.Handle) error {
+func (h *Host) wire() error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = h.device
 	pair := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(h.ns)}
-	if err := node.LinkAdd(pair); err != nil {
+	if err := h.node.LinkAdd(pair); err != nil {
 		return fmt.Errorf("make veth pair %s: %w", h.device, err)
 	}
-	if err := errors.Join(up(h.handle, "lo"), up(h.handle, "eth0"), up(node, h.device)); err != nil {
+	if err := errors.Join(up(h.handle, "lo"), up(h.handle, "eth0"), up(h.node, h.device)); err != nil {
 		return err
 	}
-	there, err := ready(node, h.device)
+	there, err := ready(h.node, h.device)
 	if err != nil {
 		return err
 	}
@@ -133,7 +142,7 @@ func (g *Testbed) defaultRoutes(outside *Host) error {
 		}
 	}
 	for _, addr := range routers {
-		if err := outside.join(g.node, addr); err != nil {
+		if err := outside.join(addr); err != nil {
 			return err
 		}
 	}
@@ -186,19 +195,19 @@ func neighbour(h *netlink.Handle, link netlink.Link, addr netip.Addr, mac net.Ha
 
 // join gives the host an address, and the node the way there. Where two hosts have
 // one address, the last that joined is found.
-func (h *Host) join(node *netlink.Handle, addr netip.Addr) error {
+func (h *Host) join(addr netip.Addr) error {
 	if !h.addrs[addr] {
 		if err := addAddr(h.handle, "eth0", addr); err != nil {
 			return err
 		}
 		h.addrs[addr] = true
 	}
-	return h.lead(node, addr)
+	return h.lead(addr)
 }
 
 // lead leads what is for addr from the node to the host, which may pass it on.
-func (h *Host) lead(node *netlink.Handle, addr netip.Addr) error {
-	link, err := node.LinkByName(h.device)
+func (h *Host) lead(addr netip.Addr) error {
+	link, err := h.node.LinkByName(h.device)
 	if err != nil {
 		return err
 	}
@@ -206,21 +215,21 @@ func (h *Host) lead(node *netlink.Handle, addr netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	if err := neighbour(node, link, addr, eth0.Attrs().HardwareAddr); err != nil {
+	if err := neighbour(h.node, link, addr, eth0.Attrs().HardwareAddr); err != nil {
 		return err
 	}
-	if err := node.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: whole(addr)}); err != nil {
+	if err := h.node.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: whole(addr)}); err != nil {
 		return fmt.Errorf("route to %s: %w", addr, err)
 	}
 	return nil
 }
 
 // close removes the host; its end of the pair goes with the node's.
-func (h *Host) close(node *netlink.Handle) error {
+func (h *Host) close() error {
 	var errs []error
-	link, err := node.LinkByName(h.device)
+	link, err := h.node.LinkByName(h.device)
 	if err == nil {
-		errs = append(errs, node.LinkDel(link))
+		errs = append(errs, h.node.LinkDel(link))
 	} else if !errors.As(err, &netlink.LinkNotFoundError{}) {
 		errs = append(errs, err)
 	}
@@ -261,9 +270,13 @@ func ready(h *netlink.Handle, name string) (netlink.Link, error) {
 }
 
 func addAddr(h *netlink.Handle, name string, addr netip.Addr) error {
+	flags := 0
+	if addr.Is6() {
+		flags = unix.IFA_F_NODAD // usable at once
+	}
 	link, err := h.LinkByName(name)
 	if err == nil {
-		err = h.AddrAdd(link, &netlink.Addr{IPNet: whole(addr), Flags: noDAD(addr)})
+		err = h.AddrAdd(link, &netlink.Addr{IPNet: whole(addr), Flags: flags})
 	}
 	if errors.Is(err, syscall.EEXIST) {
 		return nil
@@ -289,14 +302,6 @@ func owned(h *netlink.Handle, addr netip.Addr) error {
 			return fmt.Errorf("what is sent there goes %v (%v)", routes, err)
 		}
 	}
-}
-
-// noDAD makes an IPv6 address usable at once.
-func noDAD(addr netip.Addr) int {
-	if addr.Is6() {
-		return unix.IFA_F_NODAD
-	}
-	return 0
 }
 
 // whole returns addr as a prefix of its whole length.
