@@ -4,6 +4,7 @@ package iptables
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -52,7 +53,7 @@ func ranges(family sdk.Family, clusterIPs []netip.Prefix, here, everywhere map[n
 		}
 		found[of] = true
 	}
-	return sortedPrefixes(found)
+	return slices.SortedFunc(maps.Keys(found), func(a, b netip.Prefix) int { return strings.Compare(a.String(), b.String()) })
 }
 
 // addrsOf are the addresses that list lists, and how often it does.
@@ -68,15 +69,6 @@ func addrsOf(list func() ([]net.Addr, error)) (map[netip.Addr]int, error) {
 		}
 	}
 	return all, nil
-}
-
-func sortedPrefixes(set map[netip.Prefix]bool) []netip.Prefix {
-	all := make([]netip.Prefix, 0, len(set))
-	for p := range set {
-		all = append(all, p)
-	}
-	slices.SortFunc(all, func(a, b netip.Prefix) int { return strings.Compare(a.String(), b.String()) })
-	return all
 }
 
 // isBound reports whether an ipvs dataplane bound addr, when the node was looked at last.

@@ -3,6 +3,7 @@
 package iptables
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -79,10 +80,7 @@ func served(family sdk.Family, tables iptables.Tables) []sdk.Served {
 	}
 	all := slices.Collect(maps.Values(r.found))
 	slices.SortFunc(all, func(a, b sdk.Served) int {
-		if c := a.Name.Compare(b.Name); c != 0 {
-			return c
-		}
-		return a.Frontend.Addr.Compare(b.Frontend.Addr)
+		return cmp.Or(a.Name.Compare(b.Name), a.Frontend.Addr.Compare(b.Frontend.Addr))
 	})
 	return all
 }

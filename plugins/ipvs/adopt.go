@@ -75,7 +75,11 @@ func (o *objects) adoptSets(s setsOf) {
 	for e, n := range s.entries {
 		h.add(e, n)
 	}
-	o.adoptMarks()
+	for e, n := range h.entries {
+		if name, ok := labelled(n.comment, e.protocol, e.family); ok && e.set == nearMarks && o.marks.of[name] == 0 {
+			o.marks.keep(name, n.mark)
+		}
+	}
 }
 
 func (o *objects) adoptAddrs(a addresses) {
@@ -88,14 +92,6 @@ func (o *objects) adoptAddrs(a addresses) {
 	}
 	for _, addr := range a.others {
 		h.others[addr] = true
-	}
-}
-
-func (o *objects) adoptMarks() {
-	for e, n := range o.have.entries {
-		if name, ok := labelled(n.comment, e.protocol, e.family); ok && e.set == nearMarks && o.marks.of[name] == 0 {
-			o.marks.keep(name, n.mark)
-		}
 	}
 }
 

@@ -21,11 +21,7 @@ import (
 // ExportAffinity tells which clients the kernel keeps at an endpoint: it lists them among its
 // connections.
 func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
-	return p.Do(ctx, func(map[sdk.Name]sdk.Service) error { return p.exportAffinity(ctx, tell) })
-}
-
-func (p *plugin) exportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
-	return p.machine.listed(func(line string) error {
+	each := func(line string) error {
 		at, entry, ok := affinityIn(line)
 		if !ok {
 			return nil
@@ -37,7 +33,8 @@ func (p *plugin) exportAffinity(ctx context.Context, tell func(sdk.AffinityEntry
 			return err
 		}
 		return tell(entry)
-	})
+	}
+	return p.Do(ctx, func(map[sdk.Name]sdk.Service) error { return p.machine.listed(each) })
 }
 
 // listed calls tell for each line of the kernel's list of connections (affinityIn says what it

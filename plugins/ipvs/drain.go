@@ -117,15 +117,6 @@ func (o *objects) setBusy(now busy) (idle bool) {
 	return idle
 }
 
-// checkIdle looks in Standby for what has had its last connection, and reports whether there is
-// something to take away.
-func (f *family) checkIdle() (due bool, err error) {
-	if len(f.objects.busy.services) == 0 {
-		return false, nil
-	}
-	return f.seeBusy()
-}
-
 // Flows are the connections of the virtual services. Those that have been closed, and wait for
 // their time to be over, are not counted; but for the first time, when some of them may be
 // just beginning.

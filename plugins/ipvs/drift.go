@@ -143,7 +143,10 @@ const (
 func (f *family) upkeep() (due bool, err error) {
 	switch f.objects.role {
 	case sdk.Standby:
-		return f.checkIdle()
+		if len(f.objects.busy.services) == 0 {
+			return false, nil
+		}
+		return f.seeBusy() // what has had its last connection is taken away
 	case sdk.Active:
 		return false, f.session.keepTracking(f)
 	}

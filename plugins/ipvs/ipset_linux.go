@@ -79,15 +79,6 @@ func ask(command int, e entry, n note) error {
 	return err
 }
 
-// test asks whether an entry is there.
-func test(e entry) (bool, error) {
-	err := ask(nl.IPSET_CMD_TEST, e, note{})
-	if errors.Is(err, nl.IPSetError(nl.IPSET_ERR_EXIST)) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // member is an entry and its note as attributes.
 func member(e entry, n note) *nl.RtAttr {
 	data := nl.NewRtAttr(nl.IPSET_ATTR_DATA|unix.NLA_F_NESTED, nil)
@@ -143,7 +134,13 @@ func (i *ipset) Remove(e entry) error {
 }
 
 // Has reports whether an entry is there.
-func (i *ipset) Has(e entry) (bool, error) { return test(e) }
+func (i *ipset) Has(e entry) (bool, error) {
+	err := ask(nl.IPSET_CMD_TEST, e, note{})
+	if errors.Is(err, nl.IPSetError(nl.IPSET_ERR_EXIST)) {
+		return false, nil
+	}
+	return err == nil, err
+}
 
 // Count is how many entries a set has, or less than none where the kernel, older than
 // 4.9, does not say. It is told with a list of the set, from which the entries may be

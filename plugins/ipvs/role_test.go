@@ -99,7 +99,7 @@ func (w *roleWalk) look() {
 	}
 	w.quiet(func() {
 		for _, f := range w.plugin.session.families {
-			if _, err := f.checkIdle(); err != nil {
+			if _, err := f.upkeep(); err != nil {
 				w.Fatal(err)
 			}
 		}
