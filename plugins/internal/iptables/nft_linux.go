@@ -15,8 +15,8 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// This file is the kernel's netlink for netfilter: messages, what is in them, and how
-// they are sent and answered.
+// This file asks nft about its tables, by the kernel's netlink for netfilter: messages, what
+// is in them, how they are sent and answered, and then what is asked.
 
 // nfMessage is one message of netfilter's netlink.
 func nfMessage(kind, flags uint16, family byte, resource uint16, attributes []byte) []byte {
