@@ -16,8 +16,8 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/trace"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/test/trace"
 )
 
 // most is how many of our rules a new connection may be held against in one table,

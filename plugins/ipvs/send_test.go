@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pointsman/pointsman/plugins/internal/trace"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 	"github.com/pointsman/pointsman/sdk/sdktest"
-	"github.com/pointsman/pointsman/test/trace"
 )
 
 // A testbed sends packets through a fake: through its rules at each hook, and through

@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/trace"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
-	"github.com/pointsman/pointsman/test/trace"
 )
 
 // A scene is what the rules are when node serves services, with sockets that

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pointsman/pointsman/test/trace"
+	"github.com/pointsman/pointsman/plugins/internal/trace"
 )
 
 // tables reads rules from a short form of what iptables-save prints.

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/trace"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/test/trace"
 )
 
 var root = iptables.ID{Table: "nat", Chain: "ROOT"}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package trace walks packets through iptables' rules as the kernel would, without any kernel:
-// tests ask it where a packet goes, and how many rules it is held against.
+// Package trace walks packets through iptables' rules as the kernel would, without any kernel.
+// It answers where the first packet of a connection goes, and how many rules it is held
+// against. It imports nothing else of the project, so that whatever reads rules can ask it.
 package trace
 
 import (
