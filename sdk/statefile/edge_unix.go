@@ -6,9 +6,74 @@ package statefile
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 )
+
+// Guarded reports which other users could change what is in dir, if so. Dir must belong to this
+// user or root, and no other user may write to it; nor to a directory that leads to it,
+// unless that is sticky, as /tmp is: there only its owner renames dir.
+func Guarded(dir string) error {
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return err
+	}
+	if real, err = filepath.Abs(real); err != nil {
+		return err
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return err
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Uid != 0 && s.Uid != uint32(os.Geteuid()) {
+		return fmt.Errorf("directory %s belongs to user %d, who could change what is in it; try: chown %d %s, or use another", real, s.Uid, os.Geteuid(), real)
+	}
+	if err := closed(real, info); err != nil {
+		return err
+	}
+	for parent := filepath.Dir(real); ; parent = filepath.Dir(parent) {
+		info, err := os.Stat(parent)
+		if err != nil {
+			return err
+		}
+		if info.Mode()&fs.ModeSticky == 0 {
+			if err := closed(parent, info); err != nil {
+				return err
+			}
+		}
+		if parent == filepath.Dir(parent) {
+			return nil
+		}
+	}
+}
+
+// closed reports whether others may write to dir: everyone, or a group that is neither
+// root's nor this user's own.
+func closed(dir string, info fs.FileInfo) error {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	switch mode := info.Mode(); {
+	case !ok || volume(dir, s):
+		return nil
+	case mode&0o002 != 0:
+		return fmt.Errorf("directory %s may be written to by everyone (%s); try: chmod o-w %s, or use another", dir, mode, dir)
+	case mode&0o020 != 0 && s.Gid != 0 && s.Gid != uint32(os.Getegid()):
+		return fmt.Errorf("directory %s may be written to by group %d (%s); try: chmod g-w %s, or use another", dir, s.Gid, mode, dir)
+	}
+	return nil
+}
+
+// volume reports whether dir is a file system that root has mounted for an ordinary user:
+// in Kubernetes an emptyDir is open to everyone, and no other user is in the container.
+func volume(dir string, s *syscall.Stat_t) bool {
+	if os.Geteuid() == 0 || s.Uid != 0 {
+		return false
+	}
+	var parent syscall.Stat_t
+	return syscall.Stat(filepath.Dir(dir), &parent) == nil && parent.Dev != s.Dev
+}
 
 // careful opens nothing but what is at that very path, and waits for no other process.
 const careful = syscall.O_NOFOLLOW | syscall.O_NONBLOCK | syscall.O_NOCTTY
