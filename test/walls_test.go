@@ -56,7 +56,7 @@ var walls = []wall{
 	{"host/health", []string{"sdk", "host/limit", "host/phrase", "host/track", "github.com/prometheus/client_golang", "github.com/prometheus/client_model", "k8s.io/utils/clock"}, "answers probes and scrapes, and judges by what it is told whether the node is well; it acts on nothing"},
 	{"host/report", []string{"sdk"}, "one call for each thing that happened"},
 	{"host/admin", []string{"host/limit"}, "the verbs' way in; its JSON is a promise, so its types are its own"},
-	{"host/demo", []string{"sdk/statefile", "configs"}, "drives the real binaries as a user would, never in process"},
+	{"host/demo", []string{"sdk/statefile", "configs", "golang.org/x/sys"}, "drives the real binaries as a user would, never in process"},
 	{"host/limit", nil, "how many descriptors the host's servers may hold, and when there are none left"},
 	{"host/sockets", []string{"sdk", "host/track"}, "what listens on this node where a Service is; it only tells"},
 	{"host/phrase", nil, "words, for events and verbs alike"},
@@ -72,6 +72,7 @@ var walls = []wall{
 	{"plugins/iptables", []string{"sdk", "sdk/...", "plugins/internal/...", "plugins/iptables", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "a dataplane never sees Kubernetes, the host, or another dataplane"},
 	{"plugins/ipvs", []string{"sdk", "sdk/...", "plugins/internal/...", "plugins/ipvs", "github.com/moby/ipvs", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "a dataplane never sees Kubernetes, the host, or another dataplane"},
 	{"plugins/userspace", []string{"sdk", "sdk/...", "plugins/internal/...", "plugins/userspace/...", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "a dataplane never sees Kubernetes, the host, or another dataplane"},
+	{"plugins/userspace/relay/relaytest", []string{"sdk", "test/eventually"}, "for tests alone; it waits as all tests do"},
 	{"plugins/userspace/relay", []string{"sdk", "golang.org/x/sys"}, "it carries connections, and knows neither the rules that lead them to it nor what writes those"},
 }
 

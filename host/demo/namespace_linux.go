@@ -11,7 +11,8 @@ import (
 	"os/exec"
 	"syscall"
 	"time"
-	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // insideEnv is set where the demo runs in a network namespace of its own.
@@ -51,43 +52,33 @@ func again(ctx context.Context, out io.Writer) error {
 
 // ownAddr is an address that the network of the demo's own has besides 127.0.0.0/8:
 // the kernel hides no caller behind one of those.
-var ownAddr = [4]byte{10, 77, 77, 77}
+var ownAddr = []byte{10, 77, 77, 77}
 
 // raise brings the loopback interface up, which in a new namespace is down, and
 // gives it an address.
 func raise() error {
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM, 0)
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("bring lo up: %w", err)
 	}
-	defer syscall.Close(fd)
-	up := ifreq{name: name("lo")}
-	*(*uint16)(unsafe.Pointer(&up.value)) = syscall.IFF_UP
-	if err := up.ask(fd, syscall.SIOCSIFFLAGS); err != nil {
+	defer unix.Close(fd)
+	up, err := unix.NewIfreq("lo")
+	if err == nil {
+		up.SetUint16(unix.IFF_UP)
+		err = unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, up)
+	}
+	if err != nil {
 		return fmt.Errorf("bring lo up: %w", err)
 	}
-	addr := ifreq{name: name("lo:0")}
-	*(*syscall.RawSockaddrInet4)(unsafe.Pointer(&addr.value)) = syscall.RawSockaddrInet4{Family: syscall.AF_INET, Addr: ownAddr}
-	if err := addr.ask(fd, syscall.SIOCSIFADDR); err != nil {
-		return fmt.Errorf("give lo an address: %w", err)
+	addr, err := unix.NewIfreq("lo:0")
+	if err == nil {
+		err = addr.SetInet4Addr(ownAddr)
 	}
-	return nil
-}
-
-// An ifreq is what the kernel is asked of an interface: netdevice(7).
-type ifreq struct {
-	name  [16]byte
-	value [6]uint32
-}
-
-func name(text string) (n [16]byte) {
-	copy(n[:], text)
-	return n
-}
-
-func (r *ifreq) ask(fd int, what uintptr) error {
-	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), what, uintptr(unsafe.Pointer(r))); errno != 0 {
-		return errno
+	if err == nil {
+		err = unix.IoctlIfreq(fd, unix.SIOCSIFADDR, addr)
+	}
+	if err != nil {
+		return fmt.Errorf("give lo an address: %w", err)
 	}
 	return nil
 }

@@ -5,7 +5,10 @@
 package demo
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 )
 
@@ -21,4 +24,11 @@ func endProcess(pid int) {
 	if pid > 0 {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 	}
+}
+
+// zombie reports whether a process has ended and only waits to be read, on systems with /proc.
+func zombie(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, after, ok := strings.Cut(string(stat), ") ")
+	return err == nil && ok && strings.HasPrefix(after, "Z")
 }

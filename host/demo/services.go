@@ -2,7 +2,18 @@
 
 package demo
 
-import "slices"
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pointsman/pointsman/configs"
+	"github.com/pointsman/pointsman/sdk/statefile"
+)
 
 // A service is what the manifests in configs/demo say, as the demo's servers and
 // requests need it. A test holds the two against each other.
@@ -40,3 +51,76 @@ var (
 )
 
 func services() []service { return []service{web, clock} }
+
+// writeManifests makes a folder of the manifests that were built in, moved into the demo's
+// network.
+func writeManifests(folder string, n network) error {
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		return err
+	}
+	for _, svc := range services() {
+		text, err := configs.Demo.ReadFile("demo/" + svc.manifest)
+		if err == nil {
+			err = statefile.Write(filepath.Join(folder, svc.manifest), []byte(n.own(string(text))))
+		}
+		if err != nil {
+			return fmt.Errorf("write the demo's manifests: %w", err)
+		}
+	}
+	return nil
+}
+
+// withoutLine returns text without its one line that holds word, and that line.
+func withoutLine(text, word string) (rest, line string, err error) {
+	var kept []string
+	found := 0
+	for l := range strings.Lines(text) {
+		if strings.Contains(l, word) {
+			line = strings.TrimRight(l, "\n")
+			found++
+			continue
+		}
+		kept = append(kept, l)
+	}
+	if found != 1 {
+		return "", "", fmt.Errorf("%d lines hold %q, want one", found, word)
+	}
+	return strings.Join(kept, ""), line, nil
+}
+
+// written is the network that the manifests in configs/demo name.
+const written = "127.77."
+
+// A network is a part of 127.0.0.0/8 that this demo has for itself, so that two of
+// them can run at a time.
+type network struct {
+	prefix string       // such as "127.77."
+	guard  net.Listener // whose address reserves the network
+}
+
+// claim takes the first network that is free, beginning with the one that is
+// written in the manifests.
+func claim() (network, error) {
+	var last error
+	for n := 77; n < 97; n++ {
+		prefix := fmt.Sprintf("127.%d.", n)
+		guard, err := net.Listen("tcp4", prefix+"0.1:7077")
+		if err == nil {
+			return network{prefix, guard}, nil
+		}
+		last = err
+	}
+	return network{}, fmt.Errorf("find free addresses in 127.77.0.0 to 127.96.255.255 (Linux has them all, other systems only 127.0.0.1): %w", last)
+}
+
+func (n network) release() {
+	if n.guard != nil {
+		_ = n.guard.Close()
+	}
+}
+
+// own returns text with the network's own addresses instead of those written.
+func (n network) own(text string) string { return strings.ReplaceAll(text, written, n.prefix) }
+
+// at returns an address as written, in the network itself.
+func (n network) at(addr string) netip.AddrPort { return netip.MustParseAddrPort(n.own(addr)) }
