@@ -26,7 +26,11 @@ func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry
 	var all []*relay.Service
 	err := p.Do(ctx, func(map[sdk.Name]sdk.Service) error {
 		for _, f := range p.way.families {
-			all = append(all, f.sticky()...)
+			for _, s := range f.core().services {
+				if s.Value().Affinity > 0 {
+					all = append(all, s)
+				}
+			}
 		}
 		return nil
 	})
@@ -41,16 +45,6 @@ func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry
 		}
 	}
 	return nil
-}
-
-// sticky are the Services whose clients keep their endpoints.
-func (s *sockets) sticky() (all []*relay.Service) {
-	for _, service := range s.services {
-		if service.Value().Affinity > 0 {
-			all = append(all, service)
-		}
-	}
-	return all
 }
 
 // ImportAffinity remembers clients of a dataplane before this one, also of Services that

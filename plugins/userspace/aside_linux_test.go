@@ -113,8 +113,8 @@ func TestKernelRefusedAtFirst(t *testing.T) {
 	})
 }
 
-// TestKernelHeldChain: a chain to which somebody else leads cannot go. It is emptied,
-// and nobody suffers.
+// TestKernelHeldChain: a chain to which a foreign rule leads cannot be removed. It is emptied,
+// and no client notices.
 func TestKernelHeldChain(t *testing.T) {
 	onNode(t, func(n node) {
 		ranged := svc("ranged", "load-balancer 172.30.0.41:80", podHere+":8080")
@@ -122,16 +122,16 @@ func TestKernelHeldChain(t *testing.T) {
 		n.serve(ranged)
 		program := "iptables-" + string(n.kernel.backend)
 		own := ownChain(place{sdk.TCP, netip.MustParseAddrPort("172.30.0.41:80")})
-		n.kernel.run(program, "-t", "nat", "-N", "SOMEBODY")
-		n.kernel.run(program, "-t", "nat", "-A", "SOMEBODY", "-j", own)
+		n.kernel.run(program, "-t", "nat", "-N", "FOREIGN")
+		n.kernel.run(program, "-t", "nat", "-A", "FOREIGN", "-j", own)
 		n.set(svc("ranged", "load-balancer 172.30.0.51:80", podHere+":8080"))
 		n.finds("tcp", "172.30.0.51:80", podHere+":8080")
 		n.lasts()
 		if got := n.kernel.run(program, "-t", "nat", "-S", own); strings.Contains(got, "-A") {
 			n.Errorf("it still says %s", got)
 		}
-		if got := n.kernel.run(program, "-t", "nat", "-S", "SOMEBODY"); !strings.Contains(got, own) {
-			n.Errorf("somebody's chain says %s", got)
+		if got := n.kernel.run(program, "-t", "nat", "-S", "FOREIGN"); !strings.Contains(got, own) {
+			n.Errorf("the foreign chain says %s", got)
 		}
 	})
 }

@@ -32,7 +32,7 @@ func TestBinaryConforms(t *testing.T) {
 	sdktest.Conform(sdktest.Testing(t), s)
 }
 
-// TestFallsBack: whoever may not write rules listens on addresses, and says what
+// TestFallsBack: a process that may not write rules listens on addresses, and says what
 // that means.
 func TestFallsBack(t *testing.T) {
 	path := built(t)

@@ -14,8 +14,8 @@ import (
 )
 
 // This file says which rules lead a frontend's packets to the relay, and which
-// turn away those that are not to be let in. The chains that are there without any
-// frontend are in node.go.
+// deny those that are not to be let in. The chains that are there without any
+// frontend are in rules.go.
 
 // ownStem is what the names of the chains that belong to one frontend begin with.
 const ownStem = "KUBE-PS-"
@@ -34,7 +34,7 @@ type catch struct {
 func (c catch) desired() ruleset.Desired {
 	var d ruleset.Desired
 	c.lead(&d)
-	c.turnAway(&d)
+	c.deny(&d)
 	if c.udp != 0 {
 		d.Entries = append(d.Entries, guard(sdk.UDP, c.udp))
 	}
@@ -61,11 +61,11 @@ func (c catch) lead(d *ruleset.Desired) {
 	}
 }
 
-// turnAway is for clients that nat has led nowhere.
-func (c catch) turnAway(d *ruleset.Desired) {
+// deny is for clients that nat has led nowhere.
+func (c catch) deny(d *ruleset.Desired) {
 	switch {
 	case len(c.service.Cluster) == 0 && len(c.frontend.Sources) == 0:
-		c.enter(d, turnsPortal, turnsPort, iptables.Refused(c.node.family))
+		c.enter(d, deniesPortal, deniesPort, iptables.Refused(c.node.family))
 	case len(c.service.Cluster) == 0:
 		own := c.own("filter")
 		for _, source := range c.sources() {
@@ -73,9 +73,9 @@ func (c catch) turnAway(d *ruleset.Desired) {
 		}
 		own.Rules = append(own.Rules, "-j DROP")
 		d.Chains = append(d.Chains, own)
-		c.enter(d, turnsPortal, turnsPort, iptables.Words("-j", own.ID.Chain))
+		c.enter(d, deniesPortal, deniesPort, iptables.Words("-j", own.ID.Chain))
 	case len(c.frontend.Sources) > 0 || !c.open(sdk.Elsewhere):
-		c.enter(d, turnsPortal, turnsPort, "-j DROP")
+		c.enter(d, deniesPortal, deniesPort, "-j DROP")
 	}
 }
 

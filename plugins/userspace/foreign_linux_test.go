@@ -13,7 +13,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestJumpsAreListed: whatever is not listed, nobody takes out again.
+// TestJumpsAreListed: what is not listed is never removed again.
 func TestJumpsAreListed(t *testing.T) {
 	f := nodeConfig{family: sdk.IPv4, node: sdk.Node{MasqueradeBit: 14}}
 	for _, j := range f.jumps(sdk.Active) {

@@ -32,6 +32,28 @@ func TestKernelFailedClient(t *testing.T) {
 			n.begin()
 			n.serve(services...)
 		},
+		"cleaned up without a session, after it was killed": func(n *node, services ...sdk.Service) {
+			n.stage.Close()
+			n.sweepApart()
+			n.stage.plugin = newPlugin(n.kernel.dir)
+			n.begin()
+			n.serve(services...)
+		},
+		"cleaned up while the one before drains": func(n *node, services ...sdk.Service) {
+			former := n.stage.plugin
+			n.role(sdk.Yielded)
+			n.stage.plugin = newPlugin(n.kernel.dir)
+			n.begin()
+			n.serve(services...)
+			if _, err := n.Cleanup(n.Context(), sdk.Leftovers{}); err != nil {
+				n.Fatal(err)
+			}
+			n.stage.Close()
+			former.Close()
+			n.stage.plugin = newPlugin(n.kernel.dir)
+			n.begin()
+			n.serve(services...)
+		},
 		"draining before": func(n *node, services ...sdk.Service) {
 			former := n.stage.plugin
 			n.role(sdk.Yielded)
@@ -79,6 +101,16 @@ func TestKernelFailedClient(t *testing.T) {
 				n.servesAgain(nodeAddr, port, frontend)
 			})
 		})
+	}
+}
+
+// sweepApart is Cleanup by a process that has no session.
+func (n node) sweepApart() {
+	n.Helper()
+	apart := newPlugin(n.kernel.dir)
+	defer apart.Close()
+	if _, err := apart.Cleanup(n.Context(), sdk.Leftovers{}); err != nil {
+		n.Fatal(err)
 	}
 }
 

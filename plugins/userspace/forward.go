@@ -6,7 +6,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
@@ -20,24 +19,21 @@ import (
 const errForward = "the policy of FORWARD is DROP, and nothing but KUBE-FORWARD lets replies through, which would go: " +
 	"pods may lose what they reach outside the Services; try: iptables -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
 
-// An impact is what a change of mode to this one would end, for people.
-type impact struct{ atomic.Pointer[string] }
-
-func (i *impact) none() { i.Store(nil) }
-
-func (i *impact) text() string {
-	if text := i.Load(); text != nil {
-		return *text
+// SetRole changes what this process catches. In Standby it is found out what a change of
+// mode to this one would end. Without a tool no such rule was made by it.
+func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
+	if err := p.Dataplane.SetRole(ctx, role); err != nil {
+		return err
 	}
-	return ""
-}
-
-// find finds it out by tools. Where there is no such tool no such rule was made by it.
-func (i *impact) find(ctx context.Context, tools []iptables.Tool) {
-	if slices.ContainsFunc(tools, func(t iptables.Tool) bool { return forwardsByLeave(ctx, t) }) {
-		why := errForward
-		i.Store(&why)
+	p.impact.Store("")
+	if role != sdk.Standby {
+		return nil
 	}
+	tools, err := p.tools(ctx)
+	if err == nil && slices.ContainsFunc(tools, func(t iptables.Tool) bool { return forwardsByLeave(ctx, t) }) {
+		p.impact.Store(errForward)
+	}
+	return nil
 }
 
 // tools are those that rules of this process are written with; where there are none, all

@@ -16,9 +16,9 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 )
 
-// TestKernelNobodysDevice: an address that a dataplane of another kind put on its
+// TestKernelForeignDevice: an address that a dataplane of another kind put on its
 // own device takes no node ports, although the node has it and the range says so.
-func TestKernelNobodysDevice(t *testing.T) {
+func TestKernelForeignDevice(t *testing.T) {
 	onNode(t, func(n node) {
 		n.serve(svc("web", "node-port 0.0.0.0:30080", podHere+":8080"))
 		n.finds("tcp", nodeAddr+":30080", podHere+":8080")
@@ -37,7 +37,7 @@ func TestKernelNobodysDevice(t *testing.T) {
 	})
 }
 
-// TestKernelTakenAway: whatever somebody takes away is put back within 5 s, and
+// TestKernelTakenAway: what another program removes is restored within 5 s, and
 // counted.
 func TestKernelTakenAway(t *testing.T) {
 	onNode(t, func(n node) {
@@ -78,7 +78,7 @@ func TestKernelTakenAway(t *testing.T) {
 			n.Logf("%s: %s", name, time.Since(began).Round(100*time.Millisecond))
 			eventually(n.T, func() error { // it is counted when all is written
 				if n.Report().Repaired == repaired {
-					return fmt.Errorf("%s: nobody counted it", name)
+					return fmt.Errorf("%s: it was not counted", name)
 				}
 				return nil
 			})
@@ -116,7 +116,7 @@ func (n node) branch() string {
 }
 
 // TestKernelInspectSees what is missing in the kernel: the frontends of a branch
-// that was taken away, and no others.
+// that was removed, and no others.
 func TestKernelInspectSees(t *testing.T) {
 	onNode(t, func(n node) {
 		services := manyServices(30, sparse)
@@ -124,7 +124,7 @@ func TestKernelInspectSees(t *testing.T) {
 			services[i].Cluster[0].Addr = netip.MustParseAddrPort(podHere + ":8080")
 		}
 		n.serve(services...)
-		if got := len(n.told()); got != 30 {
+		if got := len(n.servedLines()); got != 30 {
 			n.Fatalf("it tells of %d frontends", got)
 		}
 		program, branch := "iptables-"+string(n.kernel.backend), n.branch()

@@ -3,6 +3,7 @@
 package userspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -42,10 +43,7 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 		return err
 	}
 	slices.SortFunc(all, func(a, b sdk.Served) int {
-		if c := a.Name.Compare(b.Name); c != 0 {
-			return c
-		}
-		return a.Frontend.Compare(b.Frontend)
+		return cmp.Or(a.Name.Compare(b.Name), a.Frontend.Compare(b.Frontend))
 	})
 	for _, served := range all {
 		if err := errors.Join(ctx.Err(), tell(served)); err != nil {

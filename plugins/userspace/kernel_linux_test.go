@@ -59,7 +59,7 @@ func onKernel(t *testing.T, f func(kernel)) {
 	}
 }
 
-// flush empties every table, each at once: who puts back what is missing does not come
+// flush empties every table, each at once: a repair of what is missing does not come
 // between.
 func (k kernel) flush() {
 	k.Helper()
@@ -116,9 +116,9 @@ func (k kernel) disturb(context.Context) error {
 // foreign are the rules that are not the dataplane's. The first time it makes some.
 func (k kernel) foreign(context.Context) (string, error) {
 	program := "iptables-" + string(k.backend)
-	if _, err := exec.Command(program, "-t", "nat", "-N", "SOMEBODY").CombinedOutput(); err == nil {
-		k.run(program, "-t", "nat", "-A", "SOMEBODY", "-d", "203.0.113.1", "-j", "RETURN")
-		k.run(program, "-t", "nat", "-I", "PREROUTING", "-j", "SOMEBODY")
+	if _, err := exec.Command(program, "-t", "nat", "-N", "FOREIGN").CombinedOutput(); err == nil {
+		k.run(program, "-t", "nat", "-A", "FOREIGN", "-d", "203.0.113.1", "-j", "RETURN")
+		k.run(program, "-t", "nat", "-I", "PREROUTING", "-j", "FOREIGN")
 		k.run(program, "-t", "filter", "-A", "FORWARD", "-s", "203.0.113.1", "-j", "DROP")
 	}
 	var all string

@@ -20,6 +20,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/userspace/relay"
@@ -53,6 +54,7 @@ func newPlugin(dir string) *plugin {
 		relay: relay.New(), addresses: addresses, log: slog.New(slog.DiscardHandler), step: func() {},
 		affinity: make(map[sdk.Name][]sdk.AffinityEntry),
 	}}
+	p.impact.Store("")
 	p.Dataplane = frame.New(frame.Mode[*desired]{Description: Description, Open: p.open, Sweep: p.sweep}, dir)
 	return p
 }
@@ -63,7 +65,7 @@ type plugin struct {
 	*frame.Dataplane[*desired]
 	process
 	way    way
-	impact impact
+	impact atomic.Value // what a change of mode to this one would end, for people
 }
 
 // A way is how clients reach the relay.
@@ -77,7 +79,6 @@ type way struct {
 type family interface {
 	frame.Family[*desired]
 	inspect(inspection) []sdk.Served
-	sticky() []*relay.Service
 	core() *sockets
 	close()
 }
@@ -105,27 +106,11 @@ func (w *way) close() {
 	}
 }
 
-// SetRole changes what this process catches. In Standby it is found out what a change of
-// mode to this one would end.
-func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
-	if err := p.Dataplane.SetRole(ctx, role); err != nil {
-		return err
-	}
-	p.impact.none()
-	if role != sdk.Standby {
-		return nil
-	}
-	if tools, err := p.tools(ctx); err == nil {
-		p.impact.find(ctx, tools)
-	}
-	return nil
-}
-
 // Report says how the relay is doing. It waits for nothing.
 func (p *plugin) Report() sdk.Report {
 	c := p.relay.Counts()
 	r := p.Dataplane.Report()
-	r.Flows, r.SwapImpact = c.Open(), p.impact.text()
+	r.Flows, r.SwapImpact = c.Open(), p.impact.Load().(string)
 	r.Samples = append([]sdk.Sample{
 		{Name: "pointsman_userspace_connections_total", Value: float64(c.Accepted)},
 		{Name: "pointsman_userspace_connections_open", Value: float64(c.Established)},

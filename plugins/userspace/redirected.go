@@ -70,9 +70,12 @@ func (r *redirected) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error)
 	}
 	if r.writes && !r.asked {
 		r.asked = true
-		r.former = r.rules.formerPorts()
+		r.former = ledTo(func(id iptables.ID) string {
+			text, _ := r.rules.Observed(id)
+			return text
+		})
 		r.portals.Prefer(r.family, r.former)
-		if err := r.rules.findPatience(ctx); err != nil {
+		if err := r.rules.probeSocketMatch(ctx); err != nil {
 			r.log.Info("clients that call while the relay is started anew will be refused", "family", r.family, "why", err)
 		}
 	}

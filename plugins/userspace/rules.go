@@ -4,6 +4,8 @@ package userspace
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,12 +18,188 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
+// A nodeConfig is what the rules of one family follow with no Service at all: the ways in,
+// and the ways from there to the relay's sockets.
+//
+//	PREROUTING ─▶ KUBE-PORTALS-CONTAINER ─┬▶ KUBE-PORTALS-VIP: tree of addresses ───┐
+//	OUTPUT ─────▶ KUBE-PORTALS-HOST ──────┴▶ KUBE-NODEPORT-ANY: tree of node ports ─┤
+//	   ┌────────────────────────────────────────────────────────────────────────────┘
+//	   ├▶ KUBE-PORTALS-ANY     to the socket for the node, for pods or for others
+//	   ├▶ KUBE-PORTALS-INSIDE  the same, without others
+//	   ├▶ DNAT                 UDP: to the frontend's own socket
+//	   └▶ KUBE-PS-…            only from some sources, to one of these
+//
+//	INPUT, FORWARD, OUTPUT ─▶ KUBE-PORTALS-DENY: what nat has led nowhere is rejected or
+//	                          dropped; two more trees say which
+//	INPUT ─▶ KUBE-NODEPORT-NON-LOCAL: a tree of our sockets, which accept what nat
+//	         led there
+type nodeConfig struct {
+	family    sdk.Family
+	node      sdk.Node
+	nodePorts []netip.Addr // those that take node ports now
+	to        netip.Addr   // of this node: where packets from elsewhere are sent to
+
+	// doors are the ports of the sockets for TCP, by where the client is. None: there
+	// are none yet.
+	doors relay.Ports
+
+	// matchesSockets says that the kernel can match a socket that is there (xt_socket): a
+	// client that comes while none is has to try again, as TCP does by itself, and is not refused.
+	matchesSockets bool
+}
+
+// The chains that are there without any frontend. In those that stand first hang
+// the trees of what is in the same table.
+var (
+	vips      = nat("KUBE-PORTALS-VIP")
+	ports     = nat("KUBE-NODEPORT-ANY")
+	container = nat("KUBE-PORTALS-CONTAINER") // what comes to the node
+	host      = nat("KUBE-PORTALS-HOST")      // what the node sends
+	toAny     = nat("KUBE-PORTALS-ANY")
+	toInside  = nat("KUBE-PORTALS-INSIDE")
+	toPods    = nat("KUBE-PORTALS-POD")
+	toNode    = nat("KUBE-PORTALS-NODE")
+
+	denied      = filter("KUBE-PORTALS-VIP")
+	deniedPorts = filter("KUBE-NODEPORT-ANY")
+	nonLocal    = filter("KUBE-NODEPORT-NON-LOCAL")
+	deny        = filter("KUBE-PORTALS-DENY")
+	ownSocket   = filter("KUBE-PORTALS-OWN")
+)
+
+func nat(chain string) iptables.ID    { return iptables.ID{Table: "nat", Chain: chain} }
+func filter(chain string) iptables.ID { return iptables.ID{Table: "filter", Chain: chain} }
+
+// chains are the fixed ones, and their rules.
+func (n *nodeConfig) chains() []iptables.Chain {
+	way := append([]iptables.Rule{iptables.Words("-j", vips.Chain)}, n.atNode(ports)...)
+	inside := append([]iptables.Rule{iptables.Words("-m addrtype --src-type LOCAL -j", toNode.Chain)}, n.byPods()...)
+	return []iptables.Chain{
+		{ID: toPods, Rules: n.door("-j DNAT --to-destination", sdk.OnPod)},
+		{ID: toNode, Rules: n.door("-j REDIRECT --to-ports", sdk.OnNode)},
+		{ID: toAny, Rules: append(slices.Clone(inside), n.door("-j DNAT --to-destination", sdk.Elsewhere)...)},
+		{ID: toInside, Rules: append(slices.Clone(inside), "-j ACCEPT")},
+		{ID: container, Rules: way},
+		{ID: host, Rules: way},
+		{ID: ownSocket, Rules: append(n.awaited(),
+			"-m conntrack --ctstate DNAT -j ACCEPT",
+			"-p tcp -j REJECT --reject-with tcp-reset",
+			iptables.Refused(n.family),
+		)},
+		{ID: deny, Rules: append([]iptables.Rule{
+			"-m conntrack --ctstate DNAT -j RETURN",
+			iptables.Words("-j", denied.Chain),
+		}, n.atNode(deniedPorts)...)},
+	}
+}
+
+// hasSocket accepts packets for which there is a socket.
+const hasSocket iptables.Rule = "-p tcp -m conntrack --ctstate DNAT -m socket --nowildcard -j ACCEPT"
+
+// awaited has clients that were led here wait for a relay that is being started anew: it
+// opens the same doors again.
+func (n *nodeConfig) awaited() []iptables.Rule {
+	if !n.matchesSockets {
+		return nil
+	}
+	return []iptables.Rule{hasSocket, "-p tcp -m conntrack --ctstate DNAT -j DROP"}
+}
+
+// guards are the entries for the sockets of TCP that all frontends share.
+func (n *nodeConfig) guards() []ruleset.Entry {
+	var all []ruleset.Entry
+	for _, port := range n.doors {
+		if port != 0 {
+			all = append(all, guard(sdk.TCP, port))
+		}
+	}
+	return all
+}
+
+// onLinks are the addresses that each link has for itself. There are as many as pods, so
+// one rule is for all of them.
+var onLinks = netip.MustParsePrefix("fe80::/10")
+
+// atNode leads what is for addresses that take node ports to a chain.
+func (n *nodeConfig) atNode(to iptables.ID) []iptables.Rule {
+	var rules []iptables.Rule
+	if n.family == sdk.IPv6 && n.node.TakesNodePorts(onLinks.Addr()) {
+		rules = append(rules, iptables.Words("-d", onLinks, "-m addrtype --dst-type LOCAL -j", to.Chain))
+	}
+	for _, addr := range n.nodePorts {
+		if sdk.FamilyOf(addr) == n.family {
+			rules = append(rules, iptables.Words("-d", addr, "-j", to.Chain))
+		}
+	}
+	return rules
+}
+
+// byPods leads pods of this node to the socket for them.
+func (n *nodeConfig) byPods() []iptables.Rule {
+	var rules []iptables.Rule
+	for _, pods := range n.pods() {
+		rules = append(rules, pods.rule("-j "+toPods.Chain))
+	}
+	return rules
+}
+
+// pods are how pods of this node are known.
+func (n *nodeConfig) pods() []match {
+	switch pods := n.node.Pods; {
+	case pods.Bridge != "":
+		return []match{{device: pods.Bridge}}
+	case pods.InterfacePrefix != "":
+		return []match{{device: pods.InterfacePrefix + "+"}}
+	}
+	var all []match
+	for _, p := range n.node.Pods.CIDRs {
+		if sdk.FamilyOf(p.Addr()) == n.family {
+			all = append(all, match{from: p.Masked()})
+		}
+	}
+	return all
+}
+
+// door leads TCP to the socket for callers from there.
+func (n *nodeConfig) door(how string, from sdk.Origin) []iptables.Rule {
+	port := n.doors[from]
+	switch {
+	case port == 0:
+		return nil
+	case from == sdk.OnNode:
+		return []iptables.Rule{iptables.Words("-p tcp", how, port)}
+	}
+	return []iptables.Rule{iptables.Words("-p tcp", how, netip.AddrPortFrom(n.to, port))}
+}
+
+// jumps lead packets into our chains. The guard of our sockets is there in every
+// role; without the others we catch nothing. Each is put at the top.
+func (n *nodeConfig) jumps(role sdk.Role) []iptables.Jump {
+	guard := iptables.Jump{At: filter("INPUT"), Rule: iptables.Words("-m conntrack ! --ctstate RELATED,ESTABLISHED -j", nonLocal.Chain)}
+	if role != sdk.Active {
+		return []iptables.Jump{guard}
+	}
+	notOurs := fmt.Sprintf("-m mark ! --mark %#x/%#x", n.mark(), n.mark())
+	return []iptables.Jump{
+		guard,
+		{At: filter("INPUT"), Rule: iptables.Words("-m conntrack --ctstate NEW -j", deny.Chain)},
+		{At: filter("FORWARD"), Rule: iptables.Words("-m conntrack --ctstate NEW -j", deny.Chain)},
+		{At: filter("OUTPUT"), Rule: iptables.Words("-m conntrack --ctstate NEW", notOurs, "-j", deny.Chain)},
+		{At: nat("PREROUTING"), Rule: iptables.Words("-j", container.Chain)},
+		{At: nat("OUTPUT"), Rule: iptables.Words(notOurs, "-j", host.Chain)},
+	}
+}
+
+// mark is on what the relay itself sends, so that it never comes back to it. It is the bit
+// below that for masquerading, which would give those packets another source.
+func (n *nodeConfig) mark() uint32 { return 1 << ((n.node.MasqueradeBit + 31) & 31) }
+
 // The trees of one family, by their indexes.
 const (
-	leadsPortal = iota // nat: by address, to the relay
-	leadsPort          // nat: node ports
-	turnsPortal        // filter: the same two, of what is rejected or dropped
-	turnsPort
+	leadsPortal  = iota // nat: by address, to the relay
+	leadsPort           // nat: node ports
+	deniesPortal        // filter: the same two, of what is rejected or dropped
+	deniesPort
 	guards // filter: sockets of ours
 )
 
@@ -36,11 +214,11 @@ func ruleConfig(family sdk.Family) ruleset.Config[key] {
 	return ruleset.Config[key]{
 		Family: family,
 		Trees: []ruleset.Tree{
-			leadsPortal: {Tree: tree.ByAddress(vips, "KUBE-PV-", family, 2)},
-			leadsPort:   {Tree: tree.ByPort(ports, "KUBE-PN-", 2)},
-			turnsPortal: {Tree: tree.ByAddress(turned, "KUBE-PV-", family, 2)},
-			turnsPort:   {Tree: tree.ByPort(turnedPorts, "KUBE-PN-", 2)},
-			guards:      {Tree: tree.ByPort(nonLocal, "KUBE-PI-", 1), Shared: true},
+			leadsPortal:  {Tree: tree.ByAddress(vips, "KUBE-PV-", family, 2)},
+			leadsPort:    {Tree: tree.ByPort(ports, "KUBE-PN-", 2)},
+			deniesPortal: {Tree: tree.ByAddress(denied, "KUBE-PV-", family, 2)},
+			deniesPort:   {Tree: tree.ByPort(deniedPorts, "KUBE-PN-", 2)},
+			guards:       {Tree: tree.ByPort(nonLocal, "KUBE-PI-", 1), Shared: true},
 		},
 		Ours: isOurs,
 		Rank: rank,
@@ -54,7 +232,7 @@ func rank(c iptables.Chain) int {
 		return 0
 	case toAny, toInside:
 		return 1
-	case vips, ports, turned, turnedPorts, nonLocal:
+	case vips, ports, denied, deniedPorts, nonLocal:
 		return 4 + tree.Deepest
 	case container, host, deny:
 		return 5 + tree.Deepest // they lead to roots
@@ -103,31 +281,28 @@ func (r *familyRules) lead() bool {
 	return false
 }
 
-// formerPorts are those to which the kernel's rules lead: of the process before this one,
-// unless zero.
-func (r *familyRules) formerPorts() (ports relay.Ports) {
+// ledTo are the ports of TCP to which rules lead, given the text of each chain. Of a process
+// that is to begin they are those of the one before it; zero: none.
+func ledTo(textOf func(iptables.ID) string) (ports relay.Ports) {
 	for from, id := range map[sdk.Origin]iptables.ID{sdk.OnPod: toPods, sdk.OnNode: toNode, sdk.Elsewhere: toAny} {
-		text, _ := r.Observed(id)
-		if m := ledTo.FindStringSubmatch(text); m != nil {
-			port, err := strconv.ParseUint(m[1], 10, 16)
-			if err == nil {
-				ports[from] = uint16(port)
-			}
+		if m := portLedTo.FindStringSubmatch(textOf(id)); m != nil {
+			port, _ := strconv.ParseUint(m[1], 10, 16) // zero if it is no port
+			ports[from] = uint16(port)
 		}
 	}
 	return ports
 }
 
-var ledTo = regexp.MustCompile(`--to-(?:ports|destination) (?:\S+:)?(\d+)`)
+var portLedTo = regexp.MustCompile(`--to-(?:ports|destination) (?:\S+:)?(\d+)`)
 
-// findPatience finds out whether the kernel and the programs can tell whether a socket is
-// there.
-func (r *familyRules) findPatience(ctx context.Context) (unable error) {
+// probeSocketMatch finds out whether the kernel and the programs can match packets for which
+// a socket is there.
+func (r *familyRules) probeSocketMatch(ctx context.Context) (unable error) {
 	probe := new(iptables.Script)
 	probe.Begin("filter")
 	probe.Chain(ownSocket.Chain, []iptables.Rule{hasSocket})
 	probe.Commit()
 	unable = r.Tool.Test(ctx, probe)
-	r.node.patient = unable == nil
+	r.node.matchesSockets = unable == nil
 	return unable
 }

@@ -70,8 +70,8 @@ func (k pretended) lay(s *familyRules, role sdk.Role) ruleset.Plan {
 	k.Helper()
 	s.follow(role)
 	plan := s.Plan()
-	for _, piece := range plan.Cut(ruleset.Size{Chains: 3, Lines: 20}, rank) { // each takes effect by itself
-		for _, block := range piece {
+	for _, chunk := range plan.Cut(ruleset.Size{Chains: 3, Lines: 20}, rank) { // each takes effect by itself
+		for _, block := range chunk {
 			k.take(block)
 		}
 	}

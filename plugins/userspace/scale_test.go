@@ -106,7 +106,7 @@ func TestFewRules(t *testing.T) {
 			return sdk.Frontend{Kind: sdk.LoadBalancer, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(203<<24|uint32(i)), 80), Sources: ranges}
 		})},
 		{"udp", change(manyServices(n, dense), func(s *sdk.Service) { s.Name.Protocol = sdk.UDP })},
-		{"nobody serves", change(also(manyServices(2700, scattered), everyPort), func(s *sdk.Service) { s.Cluster = nil })},
+		{"no endpoint", change(also(manyServices(2700, scattered), everyPort), func(s *sdk.Service) { s.Cluster = nil })},
 	} {
 		t.Run(c.name, func(t *testing.T) { fewRules(t, c.services, random) })
 	}

@@ -3,8 +3,6 @@
 package userspace
 
 import (
-	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -33,7 +31,7 @@ type sockets struct {
 	*process
 	family  sdk.Family
 	machine *machine
-	role    sdk.Role // that was told last
+	role    sdk.Role // that was set last
 	writes  bool     // this process may open sockets, and write
 
 	table    table
@@ -136,194 +134,70 @@ func (s *sockets) plan() []step {
 	})
 }
 
-// prepare opens what is to be opened, for no Service yet. A Service that cannot have all
-// its places keeps those that it had, and is named.
-func (s *sockets) prepare(ctx context.Context, opens func(context.Context, place) error) ([]sdk.Failure, error) {
-	for p := range s.touched {
-		delete(s.owed, p)
+// This file is for what no call tells.
+
+// due reports whether it is time to look at what no call tells: addresses that come and go,
+// places that become free, clients whose time is over.
+func (s *sockets) due() bool {
+	now := time.Now()
+	if now.Sub(s.expired) >= affinityPeriod {
+		s.expired = now
+		s.expireAffinity(now)
 	}
-	failed := make(map[sdk.Name]error)
-	for {
-		refused, err := s.openEach(ctx, opens)
-		if err != nil {
-			s.discard()
-			return nil, err
-		}
-		for _, r := range refused {
-			s.giveUp(r, failed)
-		}
-		if len(refused) == 0 {
-			return failures(failed), nil
-		}
-	}
-}
-
-// A refusal is a place that could not be opened, and why.
-type refusal struct {
-	claim claim
-	err   error
-}
-
-func (s *sockets) openEach(ctx context.Context, opens func(context.Context, place) error) (refused []refusal, err error) {
-	for _, step := range s.plan() {
-		p := step.claim.place
-		if _, hopeless := s.owed[p]; hopeless || step.verb != open {
-			continue
-		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		s.step()
-		if err := opens(ctx, p); err != nil {
-			refused = append(refused, refusal{step.claim, err})
-		}
-	}
-	return refused, nil
-}
-
-// discard closes what was opened, and serves nothing yet.
-func (s *sockets) discard() {
-	for p, socket := range s.open {
-		if socket.Target() == nil {
-			delete(s.open, p)
-			socket.Close()
-		}
-	}
-}
-
-// giveUp has the Service keep what it had. One that no update changed, or of which an
-// address has just gone, is served without, and the place tried again.
-func (s *sockets) giveUp(r refusal, failed map[sdk.Name]error) {
-	p, name := r.claim.place, r.claim.name
-	err := explain(p, r.err)
-	if _, already := failed[name]; already || !s.edited(name) || r.claim.every() && notOurs(r.err) {
-		s.owed[p] = err
-		s.log.Warn("cannot listen; trying again", "at", p.String(), "service", name, "err", err)
-		return
-	}
-	failed[name] = err
-	s.put(name, s.served[name])
-}
-
-// edited reports whether an update gave the Service another value than connections see.
-func (s *sockets) edited(name sdk.Name) bool {
-	was, d := s.served[name], s.table.desired[name]
-	return was == nil || !was.service.Equal(*d.service)
-}
-
-// resume opens a socket at p again that still finishes what it has begun.
-func (s *sockets) resume(p place) bool {
-	socket := s.retired[p]
-	if socket == nil {
+	if now.Sub(s.looked) < addressPeriod {
 		return false
 	}
-	delete(s.retired, p)
-	if !socket.Resume() {
-		return false
-	}
-	s.open[p] = socket
+	s.looked = now
+	maps.DeleteFunc(s.retired, func(_ place, socket relay.Socket) bool { return !socket.Drain() })
 	return true
 }
 
-// commit has connections see the values that are desired, and gives away what is open.
-// What closes stays open for now.
-func (s *sockets) commit() {
-	for name := range s.changed {
-		s.step()
-		if d := s.table.desired[name]; d != nil {
-			s.publish(*d.service)
-		}
+// again has the next plan try the places that could not be opened, if there are any.
+func (s *sockets) again() bool {
+	for p := range s.owed {
+		s.touched[p] = true
 	}
-	for _, step := range s.plan() {
-		if socket := s.open[step.claim.place]; socket != nil && step.verb == give {
-			s.step()
-			socket.Serve(&relay.Target{Service: s.services[step.claim.name], Frontend: step.claim.frontend})
-		}
+	return len(s.owed) > 0
+}
+
+// How often the machine's addresses are read again, and how often clients whose
+// time is over are forgotten.
+const (
+	addressPeriod  = 2 * time.Second
+	affinityPeriod = 30 * time.Second
+)
+
+// moved reads the machine's addresses. If what serves depends on those that have come or
+// gone, it reports that; else only the relay has to know of them.
+func (s *sockets) moved(matters func(*machine) bool) bool {
+	own, err := s.addresses()
+	if err != nil {
+		s.log.Warn("node ports stay at the addresses known so far", "err", err)
+		return false
 	}
-	for name := range s.changed {
-		s.step()
-		s.tell(name)
+	if slices.Equal(own, s.machine.addresses) {
+		return false
+	}
+	now := newMachine(s.machine.node, own)
+	if matters(now) {
+		return true
+	}
+	s.setMachine(now)
+	return false
+}
+
+func (s *sockets) expireAffinity(now time.Time) {
+	for _, service := range s.services {
+		service.ExpireAffinity(now)
 	}
 }
 
-// publish makes svc what connections see from now on.
-func (s *sockets) publish(svc sdk.Service) {
-	service := s.services[svc.Name]
-	if service == nil {
-		service = relay.NewService(svc)
-		s.services[svc.Name] = service
-	} else {
-		service.Set(svc)
+// read makes what n and the machine's addresses say the node.
+func (s *sockets) read(n sdk.Node) error {
+	own, err := s.addresses()
+	if err != nil {
+		return err
 	}
-	service.ImportAffinity(s.affinity[svc.Name], time.Now())
-	delete(s.affinity, svc.Name)
-}
-
-// tell says to sockets that the endpoints of a Service have changed.
-func (s *sockets) tell(name sdk.Name) {
-	d := s.table.desired[name]
-	if d == nil || name.Protocol != sdk.UDP {
-		return
-	}
-	for _, c := range d.claims {
-		for _, socket := range []relay.Socket{s.open[c.place], s.retired[c.place]} {
-			if socket != nil && holderOf(socket).name == name {
-				socket.EndpointsChanged()
-			}
-		}
-	}
-}
-
-// finish closes what no Service wants, and forgets the Services that are gone: all that was
-// touched is as it should be.
-func (s *sockets) finish() {
-	for _, step := range s.plan() {
-		if step.verb == closeDown {
-			s.step()
-			s.release(step.claim.place)
-		}
-	}
-	for name := range s.changed {
-		d := s.table.desired[name]
-		if d != nil {
-			s.served[name] = d
-			continue
-		}
-		delete(s.served, name)
-		delete(s.services, name)
-	}
-	clear(s.changed)
-	clear(s.touched)
-}
-
-// release lets go of the socket at p when what it has begun is over.
-func (s *sockets) release(p place) {
-	socket := s.open[p]
-	delete(s.open, p)
-	switch {
-	case socket.Target() == nil:
-		socket.Close()
-	case socket.Drain():
-		s.retired[p] = socket
-	}
-}
-
-// failures are those of Services, in order.
-func failures(of map[sdk.Name]error) []sdk.Failure {
-	var all []sdk.Failure
-	for name, err := range of {
-		all = append(all, sdk.Failure{Name: name, Err: err})
-	}
-	slices.SortFunc(all, func(a, b sdk.Failure) int { return a.Name.Compare(b.Name) })
-	return all
-}
-
-// probe finds out whether p could be opened. A place that is in use can: the process that
-// serves there may be the one that this one is to succeed.
-func probe(ctx context.Context, p place) error {
-	err := relay.Probe(ctx, p.protocol, p.addr)
-	if errors.Is(err, relay.ErrInUse) {
-		return nil
-	}
-	return err
+	s.setMachine(newMachine(n, own))
+	return nil
 }

@@ -33,8 +33,8 @@ var (
 	needsLoopback = relaytest.NeedsLoopback
 )
 
-// patience is how long a test waits for what must come.
-const patience = relaytest.Timeout
+// timeout is how long a test waits for what must come.
+const timeout = relaytest.Timeout
 
 // A stage is an active relay with its session, on addresses of 127.0.0.0/8 that
 // this process has for itself.
@@ -152,8 +152,8 @@ func (s *stage) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) 
 // Context is the test's.
 func (s *stage) Context() context.Context { return s.T.Context() }
 
-// told is what Inspect tells, a frontend a line.
-func (s *stage) told() []string {
+// servedLines is what Inspect reports, a frontend a line.
+func (s *stage) servedLines() []string {
 	s.Helper()
 	var lines []string
 	err := s.Inspect(s.Context(), func(v sdk.Served) error {

@@ -15,21 +15,61 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// sweep is Cleanup: it ends what this process serves, and takes the rules out.
+// sweep is Cleanup: it ends what this process serves, and takes the rules out. Then no socket
+// is behind the ports to which the kernel may still redirect clients.
 func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
+	p.log = env.Log
 	gone := p.held()
+	var closed map[sdk.Family][]uint16
+	if !l.DryRun && mayUse() {
+		closed = p.doors(ctx)
+	}
 	swept, err := sweepAll(ctx, l, env)
 	if !l.DryRun {
-		closed := make(map[*redirected]relay.Ports)
-		for _, r := range p.way.withRules() {
-			closed[r] = p.way.portals.Ports(r.family)
-		}
 		p.end()
-		for r, ports := range closed {
-			r.forgetFailed(ports)
-		}
+		p.forgetDoors(closed)
 	}
 	return append(gone, swept...), err
+}
+
+// doors are the ports of TCP to which rules lead now, whichever process wrote them, those of
+// this process, and those of the one before it.
+func (p *plugin) doors(ctx context.Context) map[sdk.Family][]uint16 {
+	all := make(map[sdk.Family][]uint16)
+	note := func(f sdk.Family, ports relay.Ports) {
+		if ports != (relay.Ports{}) {
+			all[f] = append(all[f], ports[:]...)
+		}
+	}
+	for _, f := range families {
+		for _, tool := range iptables.ToolsInUse(ctx, f) {
+			note(f, ledTo(func(id iptables.ID) string {
+				rules, _, _ := tool.List(ctx, id) // what cannot be read cannot be removed: sweepAll says so
+				return fmt.Sprint(rules)
+			}))
+		}
+	}
+	for _, r := range p.way.withRules() {
+		note(r.family, r.former)
+		note(r.family, p.way.portals.Ports(r.family))
+	}
+	return all
+}
+
+// forgetDoors has the kernel redirect no client to these ports.
+func (p *plugin) forgetDoors(closed map[sdk.Family][]uint16) {
+	if len(closed) == 0 {
+		return
+	}
+	here, err := p.addresses()
+	if err != nil {
+		p.log.Warn("clients that were reset or not answered may be refused for a while if they use their port again", "err", err)
+		return
+	}
+	own := newMachine(sdk.Node{}, here).own
+	for f, ports := range closed {
+		p.forgetFailed(f, ports, own)
+	}
 }
 
 // held are the sockets and connections that Cleanup would end.

@@ -17,7 +17,7 @@ import (
 )
 
 // A scene is what the rules are when node serves services, with sockets that
-// nobody opened: the doors are at 1000 and on, a frontend's own socket at 2000 and
+// nothing opened: the doors are at 1000 and on, a frontend's own socket at 2000 and
 // on.
 type scene struct {
 	node     sdk.Node
@@ -74,7 +74,7 @@ func (s *scene) tables(f sdk.Family, role sdk.Role) iptables.Tables {
 }
 
 // send follows p through the tables, and then asks the Service as the relay does,
-// for whom the door that was reached stands for.
+// for the clients that the door which was reached is for.
 func (s *scene) send(t *testing.T, p sdktest.Packet, role sdk.Role) sdktest.Outcome {
 	t.Helper()
 	packet := trace.Packet{

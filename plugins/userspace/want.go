@@ -3,6 +3,7 @@
 package userspace
 
 import (
+	"cmp"
 	"net/netip"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -17,10 +18,7 @@ type place struct {
 func (p place) String() string { return p.protocol.String() + " " + p.addr.String() }
 
 func (p place) compare(q place) int {
-	if p.protocol != q.protocol {
-		return int(p.protocol) - int(q.protocol)
-	}
-	return p.addr.Compare(q.addr)
+	return cmp.Or(cmp.Compare(p.protocol, q.protocol), p.addr.Compare(q.addr))
 }
 
 // A claim is one place that a frontend of a Service wants.

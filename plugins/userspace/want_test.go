@@ -39,7 +39,7 @@ func TestWant(t *testing.T) {
 			"tcp 127.0.0.1:30080, tcp 192.0.2.1:30080"},
 		{"likewise in IPv6", svc("web", "node-port [::]:30080", "[fd00::1]:80"), "127.0.0.1 ::1", "tcp [::1]:30080"},
 		{"a node port where no address takes any", svc("web", "node-port 0.0.0.0:30080", "10.1.0.1:80"), "", ""},
-		{"nobody serves: claimed, and not listened at", svc("web", "cluster-ip 10.0.0.1:80", ""), "", "tcp 10.0.0.1:80 (no socket)"},
+		{"no endpoint: claimed, and not listened at", svc("web", "cluster-ip 10.0.0.1:80", ""), "", "tcp 10.0.0.1:80 (no socket)"},
 		{"no SCTP", sctp, "", "refused: name.protocol"},
 		{"no value of a later version", odd, "", "refused: service"},
 	} {
@@ -98,7 +98,7 @@ give tcp 10.0.0.1:80 to ns1/web/tcp4 as cluster-ip 10.0.0.1:80 local`},
 close tcp 10.0.0.1:80`},
 		{"a node port gives way to its address", []sdk.Service{port}, []sdk.Service{port, exact}, `
 give tcp 192.0.2.1:30080 to ns1/exact/tcp4 as load-balancer 192.0.2.1:30080`},
-		{"also to one that nobody serves", []sdk.Service{port}, []sdk.Service{port, empty(exact)}, `
+		{"also to one without an endpoint", []sdk.Service{port}, []sdk.Service{port, empty(exact)}, `
 close tcp 192.0.2.1:30080`},
 		{"and has it again", []sdk.Service{port, exact}, []sdk.Service{port}, `
 give tcp 192.0.2.1:30080 to ns1/port/tcp4 as node-port *:30080`},

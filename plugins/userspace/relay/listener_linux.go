@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,10 +22,9 @@ type loopListener struct {
 	fd int        // -1: closed
 
 	// The loop's own:
-	accept      acceptor
-	token       token
-	backoff     backoff
-	pausedUntil time.Time
+	accept  acceptor
+	token   token
+	backoff backoff
 }
 
 func (l *loopListener) start(accept acceptor) {
@@ -75,8 +73,8 @@ func (l *loopListener) Close() error {
 	err := unix.Close(l.fd)
 	l.fd = -1
 	l.loop.post(func() {
-		l.loop.slots.drop(l.token)
-		l.loop.timers.unpause(l)
+		delete(l.loop.watchers, l.token)
+		l.loop.timers.stop(l)
 	})
 	return err
 }
@@ -97,13 +95,13 @@ func (l *loopListener) onEvent(uint32) {
 		l.loop.admit(c, l.accept)
 	case errors.Is(err, net.ErrClosed) || transient(err):
 	default:
-		l.loop.timers.pause(l, l.backoff.next(err))
+		l.loop.timers.start(l, l.backoff.next(err))
 		_ = l.use(func(fd int) error { return l.loop.poll.change(fd, 0, l.token) })
 	}
 }
 
-// resume accepts again after a pause.
-func (l *loopListener) resume() {
+// onTime accepts again after a pause.
+func (l *loopListener) onTime() {
 	_ = l.use(func(fd int) error { return l.loop.poll.change(fd, unix.EPOLLIN, l.token) })
 }
 

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,7 +26,10 @@ import (
 type loop struct {
 	relay *Relay
 	poll  *poller
-	slots slots
+
+	watchers  map[token]watcher
+	lastToken token // none is used twice: an event of a watcher that is gone, still on its way, finds none
+
 	pairs atomic.Int32 // how many it has; other loops read it to share them out
 
 	runnable []*pair // yielded to others, and advance before the loop waits again
@@ -57,7 +61,7 @@ func (ls *loops) get(r *Relay) (*loop, error) {
 		if err != nil {
 			return nil, err
 		}
-		l := &loop{relay: r, poll: poll, scratch: make([]byte, scratchSize)}
+		l := &loop{relay: r, poll: poll, watchers: make(map[token]watcher), scratch: make([]byte, scratchSize)}
 		if !r.group.add(l) {
 			poll.close()
 			return nil, net.ErrClosed
@@ -65,20 +69,8 @@ func (ls *loops) get(r *Relay) (*loop, error) {
 		ls.all = append(ls.all, l)
 		go l.run() // ends with Close, which the group calls
 	}
-	return ls.turn(), nil
-}
-
-// running returns the loops in turn, for one of them to ask.
-func (ls *loops) running() *loop {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	return ls.turn()
-}
-
-// turn is running, with mu held.
-func (ls *loops) turn() *loop {
 	ls.next++
-	return ls.all[ls.next%len(ls.all)]
+	return ls.all[ls.next%len(ls.all)], nil
 }
 
 // forget says that all have ended.
@@ -140,7 +132,9 @@ func (l *loop) run() {
 			l.dispatch(&events[i])
 		}
 		l.runRunnable()
-		l.runTimers()
+		if !l.timers.wakeAt.IsZero() {
+			l.timers.run(time.Now())
+		}
 	}
 }
 
@@ -153,12 +147,12 @@ func (l *loop) wait() ([]unix.EpollEvent, error) {
 }
 
 func (l *loop) dispatch(e *unix.EpollEvent) {
-	t := token{e.Fd, e.Pad}
+	t := tokenOf(e)
 	if t == wakeToken {
 		l.poll.clearWake()
 		return
 	}
-	if w := l.slots.find(t); w != nil {
+	if w := l.watchers[t]; w != nil {
 		w.onEvent(e.Events)
 	}
 }
@@ -189,10 +183,8 @@ func (l *loop) runRunnable() {
 func (l *loop) end() {
 	l.Close()
 	l.runPosted() // a connection that was handed over is closed too
-	for _, s := range l.slots.all {
-		if s.watcher != nil {
-			s.watcher.onClose()
-		}
+	for _, w := range l.watchers {
+		w.onClose()
 	}
 	l.pipes.close()
 	l.mu.Lock()
@@ -200,12 +192,70 @@ func (l *loop) end() {
 	l.poll.close()
 }
 
+// A watcher is called for what happens to its socket.
+type watcher interface {
+	onEvent(events uint32) // as epoll names them
+	onClose()              // the loop ends
+}
+
 // watch reports the events of fd to w.
 func (l *loop) watch(fd int, events uint32, w watcher) (token, error) {
-	t := l.slots.put(w)
-	if err := l.poll.add(fd, events, t); err != nil {
-		l.slots.drop(t)
-		return token{}, err
+	l.lastToken++
+	if err := l.poll.add(fd, events, l.lastToken); err != nil {
+		return 0, err
 	}
-	return t, nil
+	l.watchers[l.lastToken] = w
+	return l.lastToken, nil
+}
+
+// timers are what a loop does at a time and not at an event. When the first is due it
+// looks at all of them: there are few, because a pair leaves when its endpoint accepts.
+type timers struct {
+	wakeAt time.Time // when the first is due, or earlier. zero: never
+	due    map[timed]time.Time
+}
+
+// A timed does something when its time has come.
+type timed interface{ onTime() }
+
+// timerGrain is how much later than due a timer may run, so that many are looked at
+// together.
+const timerGrain = 5 * time.Millisecond
+
+// start has t called after wait.
+func (ts *timers) start(t timed, wait time.Duration) {
+	at := time.Now().Add(wait)
+	if ts.due == nil {
+		ts.due = make(map[timed]time.Time)
+	}
+	ts.due[t] = at
+	ts.wake(at)
+}
+
+// wake wakes the loop at t, or earlier.
+func (ts *timers) wake(t time.Time) {
+	if ts.wakeAt.IsZero() || t.Before(ts.wakeAt) {
+		ts.wakeAt = t
+	}
+}
+
+func (ts *timers) stop(t timed) { delete(ts.due, t) }
+
+// run calls what is due at now. It may start others.
+func (ts *timers) run(now time.Time) {
+	if now.Before(ts.wakeAt) {
+		return
+	}
+	ts.wakeAt = time.Time{}
+	for t, at := range ts.due {
+		if now.Before(at) {
+			ts.wake(at)
+			continue
+		}
+		delete(ts.due, t)
+		t.onTime()
+	}
+	if earliest := now.Add(timerGrain); !ts.wakeAt.IsZero() && ts.wakeAt.Before(earliest) {
+		ts.wakeAt = earliest
+	}
 }

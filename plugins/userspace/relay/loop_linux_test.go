@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -132,48 +133,35 @@ func balanced(t *testing.T, s *rig, many int) {
 	}
 }
 
-// TestSlots: an event of the watcher that had a slot before finds none.
-func TestSlots(t *testing.T) {
-	var s slots
-	if s.find(token{}) != nil {
-		t.Error("the zero token finds a watcher")
-	}
-	a, b := &end{}, &end{}
-	first := s.put(a)
-	s.drop(first)
-	s.drop(first)
-	second := s.put(b)
-	if first.slot != second.slot {
-		t.Errorf("slot %d was not used again, but %d", first.slot, second.slot)
-	}
-	if got := s.find(first); got != nil {
-		t.Errorf("an old token finds %v", got)
-	}
-	if s.find(second) != watcher(b) {
-		t.Error("the new token does not find its watcher")
-	}
-}
+// A noted says that its time has come.
+type noted struct{ times int }
 
-// TestDialTimers leave in any order.
-func TestDialTimers(t *testing.T) {
+func (n *noted) onTime() { n.times++ }
+
+// TestTimers leave in any order, and those that stay run once, when they are due.
+func TestTimers(t *testing.T) {
 	var ts timers
-	var pairs []*pair
-	for range 5 {
-		p := &pair{dialing: &dialing{}}
-		ts.startDial(p, time.Hour)
-		pairs = append(pairs, p)
+	all := make([]noted, 5)
+	for i := range all {
+		ts.start(&all[i], time.Hour)
 	}
-	for left, i := range []int{4, 0, 2, 1, 3} {
-		ts.stopDial(pairs[i].dialing)
-		ts.stopDial(pairs[i].dialing)
-		if len(ts.dialing) != 4-left {
-			t.Fatalf("there are %d timers after %d left", len(ts.dialing), left+1)
-		}
-		for index, p := range ts.dialing {
-			if p.dialing.index != index {
-				t.Fatalf("the timer at %d has the index %d", index, p.dialing.index)
-			}
-		}
+	for _, i := range []int{4, 0, 2} {
+		ts.stop(&all[i])
+		ts.stop(&all[i])
+	}
+	now := time.Now()
+	ts.start(&all[3], 2*time.Hour)
+	for _, after := range []time.Duration{0, 30 * time.Minute, 90 * time.Minute, 91 * time.Minute} {
+		ts.run(now.Add(after))
+	}
+	if want := []noted{{}, {1}, {}, {}, {}}; !slices.Equal(all, want) {
+		t.Errorf("they ran %v times, not %v", all, want)
+	}
+	if at := ts.wakeAt.Sub(now); at < time.Hour || at > 3*time.Hour {
+		t.Errorf("the loop wakes %s later for the one that is left", at)
+	}
+	if ts.run(now.Add(3 * time.Hour)); all[3].times != 1 || !ts.wakeAt.IsZero() {
+		t.Errorf("the last ran %d times, and the loop wakes at %s", all[3].times, ts.wakeAt)
 	}
 }
 

@@ -25,8 +25,8 @@ func TestFlowOnNarrowPath(t *testing.T) {
 	c := relaytest.UDPClient(t, front)
 	first := relaytest.AskUDP(t, c, "x")
 	for range 20 {
-		if who := relaytest.AskUDP(t, c, "x"); who != first {
-			t.Fatalf("was with %s, and is with %s", first, who)
+		if name := relaytest.AskUDP(t, c, "x"); name != first {
+			t.Fatalf("was with %s, and is with %s", first, name)
 		}
 	}
 	if n := s.Counts().FlowsBegun; n != 1 {

@@ -21,7 +21,7 @@ import (
 // receive (half-close). A reset on one side becomes one on the other.
 type pair struct {
 	loop             *loop
-	dialing          *dialing // nil: an endpoint has accepted
+	dialing          *attempts // nil: an endpoint has accepted
 	client, endpoint end
 	in, out          stream
 	reset            bool // one side was reset
@@ -29,22 +29,12 @@ type pair struct {
 	queued           bool // it is among the loop's runnable
 }
 
-// A dialing is a connection to an endpoint that has not accepted yet.
-type dialing struct {
-	attempts
-	until time.Time
-	index int // among the loop's timers
-}
-
-// noTimer is the index of a dialing that has no timer.
-const noTimer = -1
-
 // admit makes a pair of a connection that this loop has accepted: here, or at another
 // loop that has fewer.
 func (l *loop) admit(c accepted, accept acceptor) {
 	l.relay.counters.accepted.Add(1)
-	other := l.relay.loops.running()
-	if other == l || other.pairs.Load() >= l.pairs.Load() {
+	other, err := l.relay.loops.get(l.relay)
+	if err != nil || other == l || other.pairs.Load() >= l.pairs.Load() {
 		l.begin(c, accept)
 		return
 	}
@@ -71,7 +61,7 @@ func (l *loop) begin(c accepted, accept acceptor) {
 }
 
 func newPair(l *loop, client int, s *server, from sdk.Caller) *pair {
-	p := &pair{loop: l, dialing: &dialing{attempts: attempts{server: s, from: from}, index: noTimer}}
+	p := &pair{loop: l, dialing: &attempts{server: s, from: from}}
 	p.client = end{pair: p, fd: client, writable: true}
 	p.endpoint = end{pair: p, fd: -1, writable: true}
 	p.in = stream{pair: p, from: &p.client, to: &p.endpoint, count: &l.relay.counters.bytesIn}
@@ -88,7 +78,7 @@ func (p *pair) dial(ep netip.AddrPort, timeout time.Duration, ok bool) {
 			err = p.endpoint.watch()
 		}
 		if err == nil || outOfFiles(err) { // others may close some in the meantime
-			p.loop.timers.startDial(p, timeout)
+			p.loop.timers.start(p, timeout)
 			return
 		}
 		p.abandon(ep, err)
@@ -107,11 +97,11 @@ func (p *pair) abandon(ep netip.AddrPort, err error) {
 func (p *pair) onDialEvent(events uint32) {
 	switch {
 	case events&(unix.EPOLLERR|unix.EPOLLHUP) != 0:
-		p.loop.timers.stopDial(p.dialing)
+		p.loop.timers.stop(p)
 		p.abandon(p.dialing.last(), socketError(p.endpoint.fd))
 		p.dial(p.dialing.next())
 	case events&unix.EPOLLOUT != 0:
-		p.loop.timers.stopDial(p.dialing)
+		p.loop.timers.stop(p)
 		p.dialing = nil
 		p.loop.relay.counters.dialing.Add(-1)
 		p.loop.relay.counters.established.Add(1)
@@ -119,13 +109,13 @@ func (p *pair) onDialEvent(events uint32) {
 	}
 }
 
-// onDialTimeout is called when the endpoint has had its time. Where there is no other it
+// onTime is called when the endpoint has had its time. Where there is no other it
 // is given more: a client that tries again would be answered no sooner.
-func (p *pair) onDialTimeout() {
+func (p *pair) onTime() {
 	was := p.dialing.last()
 	ep, timeout, ok := p.dialing.next()
 	if ok && ep == was && p.endpoint.fd >= 0 {
-		p.loop.timers.startDial(p, timeout)
+		p.loop.timers.start(p, timeout)
 		return
 	}
 	p.abandon(was, os.ErrDeadlineExceeded)
@@ -169,7 +159,7 @@ func (p *pair) close() {
 	}
 	p.closed = true
 	if p.dialing != nil {
-		p.loop.timers.stopDial(p.dialing)
+		p.loop.timers.stop(p)
 		p.loop.relay.counters.dialing.Add(-1)
 	} else {
 		p.loop.relay.counters.established.Add(-1)
@@ -187,4 +177,55 @@ func (p *pair) from(e *end) *stream {
 		return &p.in
 	}
 	return &p.out
+}
+
+// An end is one of the two connections of a pair.
+type end struct {
+	pair     *pair
+	fd       int // -1: there is none
+	token    token
+	readable bool // as far as is known
+	writable bool
+	last     bool // no event will tell of more to read: it is to be read to its end
+	broken   bool // the other side has reset it, so it needs no reset
+}
+
+// watched are all events of an end. They are reported when they happen, not for as long
+// as they last (edge-triggered), so what is watched need never be changed.
+const watched = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
+
+func (e *end) watch() (err error) {
+	e.token, err = e.pair.loop.watch(e.fd, watched, e)
+	return err
+}
+
+func (e *end) onEvent(events uint32) {
+	broken := events&unix.EPOLLERR != 0
+	e.last = e.last || events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0
+	e.readable = e.readable || e.last || events&unix.EPOLLIN != 0
+	e.writable = e.writable || events&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0
+	switch p := e.pair; {
+	case p.dialing != nil && e == &p.endpoint:
+		p.onDialEvent(events)
+	case broken && (p.dialing != nil || p.from(e).done): // no read would notice it
+		e.broken = true
+		p.abort()
+	default:
+		p.advance()
+	}
+}
+
+func (e *end) onClose() { e.pair.close() }
+
+func (e *end) close() {
+	if e.fd < 0 {
+		return
+	}
+	delete(e.pair.loop.watchers, e.token)
+	if e.pair.reset && !e.broken {
+		resetFile(e.fd)
+	} else {
+		closeFile(e.fd)
+	}
+	e.fd = -1
 }

@@ -69,7 +69,7 @@ func TestCallerLeaves(t *testing.T) {
 	c.CloseWrite() // not yet
 	eventually(t, func() error {
 		if s.Counts().Accepted == 0 {
-			return errors.New("nobody was taken in")
+			return errors.New("no connection was accepted")
 		}
 		return nil
 	})
@@ -77,8 +77,8 @@ func TestCallerLeaves(t *testing.T) {
 	s.carries(0)
 }
 
-// TestCallingIsAFlow: a caller for whom endpoints are still tried would be cut off by a
-// clean-up like one who has found one.
+// TestCallingIsAFlow: a connection for which endpoints are still tried would be cut off by a
+// clean-up like one that has found one.
 func TestCallingIsAFlow(t *testing.T) {
 	front := at(1, 8000)
 	s := serve(t, svc("web", "cluster-ip "+front, silent(t, at(2, 8000))))
@@ -162,17 +162,17 @@ func broken(c syscall.RawConn) (err error) {
 	return err
 }
 
-// TestSlowReader: who does not read stops the one who writes, with little in
+// TestSlowReader: a reader that does not read stops the writer, with little in
 // between, and misses nothing.
 func TestSlowReader(t *testing.T) {
-	for _, piece := range []int{1000, 100_000} {
-		t.Run(fmt.Sprintf("pieces of %d", piece), func(t *testing.T) {
-			onBoth(t, func(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) { slowReader(t, serve, piece) })
+	for _, chunk := range []int{1000, 100_000} {
+		t.Run(fmt.Sprintf("chunks of %d", chunk), func(t *testing.T) {
+			onBoth(t, func(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) { slowReader(t, serve, chunk) })
 		})
 	}
 }
 
-func slowReader(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig, piece int) {
+func slowReader(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig, chunk int) {
 	const size = 48 << 20 // more than all sockets on the way hold
 	front, back := at(1, 8000), at(2, 8000)
 	text := bytes.Repeat([]byte("0123456789abcdef"), size/16)
@@ -180,8 +180,8 @@ func slowReader(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig, piece
 	stopped := make(chan int, 1)
 	endpoint(t, back, func(c *net.TCPConn) {
 		n := 0
-		for next := range slices.Chunk(text, piece) {
-			_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // nobody reads for so long: it has stopped
+		for next := range slices.Chunk(text, chunk) {
+			_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // nothing is read for so long: it has stopped
 			m, err := c.Write(next)
 			if n += m; err == nil {
 				continue

@@ -28,8 +28,13 @@ type poller struct {
 	err    error
 }
 
+// A token is what an event carries to say which watcher it is for.
+type token uint64
+
+func tokenOf(e *unix.EpollEvent) token { return token(uint32(e.Fd)) | token(uint32(e.Pad))<<32 }
+
 // wakeToken is that of wakeFD.
-var wakeToken = token{slot: -1}
+const wakeToken token = 0
 
 func newPoller() (*poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -76,7 +81,8 @@ func (p *poller) change(fd int, events uint32, t token) error {
 }
 
 func (p *poller) control(what, fd int, events uint32, t token) error {
-	if err := control(p.fd, what, fd, unix.EpollEvent{Events: events, Fd: t.slot, Pad: t.generation}); err != nil {
+	event := unix.EpollEvent{Events: events, Fd: int32(t), Pad: int32(t >> 32)}
+	if err := unix.EpollCtl(p.fd, what, fd, &event); err != nil {
 		return fmt.Errorf("watch a socket: %w", err)
 	}
 	return nil

@@ -23,12 +23,13 @@ type Redirected struct {
 	relay *Relay
 
 	mu        sync.RWMutex // guards all below; connections take it to read
-	families  [2]shared
+	families  map[sdk.Family]*shared
 	redirects map[netip.AddrPort]*redirect // TCP, by where clients send to
 }
 
 // shared are the TCP listeners of one family.
 type shared struct {
+	every     netip.Addr  // stands for all addresses of the family
 	listeners [3]listener // by sdk.Origin
 	preferred Ports
 }
@@ -38,14 +39,11 @@ type Ports = [3]uint16
 
 // NewRedirected returns one without sockets. Close ends it.
 func (r *Relay) NewRedirected() *Redirected {
-	return &Redirected{relay: r, redirects: make(map[netip.AddrPort]*redirect)}
-}
-
-func (x *Redirected) family(f sdk.Family) *shared {
-	if f == sdk.IPv6 {
-		return &x.families[1]
+	x := &Redirected{relay: r, families: make(map[sdk.Family]*shared), redirects: make(map[netip.AddrPort]*redirect)}
+	for _, every := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		x.families[sdk.FamilyOf(every)] = &shared{every: every}
 	}
-	return &x.families[0]
+	return x
 }
 
 // Prefer has the shared listeners of a family open at these ports if they are free.
@@ -53,14 +51,14 @@ func (x *Redirected) family(f sdk.Family) *shared {
 func (x *Redirected) Prefer(f sdk.Family, ports Ports) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.family(f).preferred = ports
+	x.families[f].preferred = ports
 }
 
 // Ports returns the ports of the shared listeners, to which rules must redirect TCP.
 func (x *Redirected) Ports(f sdk.Family) (ports Ports) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	for from, l := range x.family(f).listeners {
+	for from, l := range x.families[f].listeners {
 		if l != nil {
 			ports[from] = l.port()
 		}
@@ -76,11 +74,10 @@ func (x *Redirected) ListenUDP(ctx context.Context, at netip.AddrPort, to netip.
 	if err != nil {
 		return nil, err
 	}
-	if err := receiveDevices(s.conn); err != nil {
+	if err := s.in.receiveDevices(); err != nil {
 		s.Close()
 		return nil, err
 	}
-	s.wantsDevice = true
 	return s, nil
 }
 
@@ -100,12 +97,12 @@ func (x *Redirected) ListenTCP(ctx context.Context, at netip.AddrPort) (Socket, 
 
 // listen opens the shared listeners of a family that are not open. The caller holds mu.
 func (x *Redirected) listen(ctx context.Context, f sdk.Family) error {
-	shared := x.family(f)
+	shared := x.families[f]
 	for i := range shared.listeners {
 		if shared.listeners[i] != nil {
 			continue
 		}
-		l, err := x.listenAt(ctx, unspecified(f), shared.preferred[i])
+		l, err := x.listenAt(ctx, shared.every, shared.preferred[i])
 		if err != nil {
 			return err
 		}
@@ -149,29 +146,22 @@ func (x *Redirected) find(to netip.AddrPort) *redirect {
 	if s := x.redirects[to]; s != nil {
 		return s
 	}
-	return x.redirects[netip.AddrPortFrom(unspecified(sdk.FamilyOf(to.Addr())), to.Port())]
+	return x.redirects[netip.AddrPortFrom(x.families[sdk.FamilyOf(to.Addr())].every, to.Port())]
 }
 
 // Close closes the shared listeners. Clients that wait in them are reset.
 func (x *Redirected) Close() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for i := range x.families {
-		for _, l := range x.families[i].listeners {
+	for _, shared := range x.families {
+		for _, l := range shared.listeners {
 			if l != nil {
 				l.Close()
 			}
 		}
-		x.families[i].listeners = [3]listener{}
+		shared.listeners = [3]listener{}
 	}
 	clear(x.redirects)
-}
-
-func unspecified(f sdk.Family) netip.Addr {
-	if f == sdk.IPv6 {
-		return netip.IPv6Unspecified()
-	}
-	return netip.IPv4Unspecified()
 }
 
 // A redirect is the Socket for TCP connections to one address. The listeners are shared.
@@ -180,12 +170,8 @@ type redirect struct {
 	redirected *Redirected
 }
 
-func (s *redirect) Serve(t *Target)   { s.target.Store(t) }
-func (s *redirect) Target() *Target   { return s.target.Load() }
-func (s *redirect) EndpointsChanged() {}
-func (s *redirect) Drain() bool       { s.Close(); return false }
-func (s *redirect) Resume() bool      { return false }
-func (s *redirect) Port() uint16      { return 0 } // see Ports
+func (s *redirect) Drain() bool  { s.Close(); return false }
+func (s *redirect) Port() uint16 { return 0 } // see Ports
 
 func (s *redirect) Close() {
 	x := s.redirected
@@ -202,7 +188,7 @@ func (s *redirect) Alive() error {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	var errs []error
-	for _, l := range x.family(sdk.FamilyOf(s.at.Addr())).listeners {
+	for _, l := range x.families[sdk.FamilyOf(s.at.Addr())].listeners {
 		if l == nil {
 			return net.ErrClosed
 		}

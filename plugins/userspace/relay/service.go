@@ -3,9 +3,11 @@
 package relay
 
 import (
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,17 +45,13 @@ func (s *Service) Value() *sdk.Service { return s.value.Load() }
 // forgotten.
 func (s *Service) Set(svc sdk.Service) {
 	was := s.value.Swap(&svc)
-	switch {
-	case was == nil || was.Affinity == 0:
-	case svc.Affinity == 0:
-		s.affinity.clear()
-	default:
-		s.affinity.keep(func(ep netip.AddrPort) bool { return has(svc.Cluster, ep) || has(svc.Local, ep) })
+	if was != nil && was.Affinity > 0 {
+		s.affinity.forget(func(e entry) bool { return !mayKeep(&svc, e.endpoint) })
 	}
 }
 
 // ExpireAffinity forgets the clients whose time was over at now.
-func (s *Service) ExpireAffinity(now time.Time) { s.affinity.expire(now) }
+func (s *Service) ExpireAffinity(now time.Time) { s.affinity.forget(overAt(now)) }
 
 // ExportAffinity returns which client keeps which endpoint.
 func (s *Service) ExportAffinity(now time.Time) []sdk.AffinityEntry {
@@ -64,9 +62,11 @@ func (s *Service) ExportAffinity(now time.Time) []sdk.AffinityEntry {
 // has affinity and these endpoints. None of it lasts longer than the Service's affinity.
 func (s *Service) ImportAffinity(entries []sdk.AffinityEntry, now time.Time) {
 	svc := s.Value()
+	s.affinity.mu.Lock()
+	defer s.affinity.mu.Unlock()
 	for _, k := range entries {
-		if svc.Affinity > 0 && k.Left > 0 && (has(svc.Cluster, k.Endpoint) || has(svc.Local, k.Endpoint)) {
-			s.affinity.set(k.Client, entry{k.Endpoint, now.Add(min(k.Left, svc.Affinity))}, now)
+		if k.Left > 0 && mayKeep(svc, k.Endpoint) {
+			s.affinity.put(k.Client, entry{k.Endpoint, now.Add(min(k.Left, svc.Affinity))}, now)
 		}
 	}
 }
@@ -98,6 +98,11 @@ func (s *Service) next(svc *sdk.Service, from []sdk.Endpoint, tried []netip.Addr
 	return ep
 }
 
+// mayKeep reports whether clients of svc may keep ep.
+func mayKeep(svc *sdk.Service, ep netip.AddrPort) bool {
+	return svc.Affinity > 0 && (has(svc.Cluster, ep) || has(svc.Local, ep))
+}
+
 // serves reports whether ep serves svc, whatever policy or readiness say.
 func serves(svc *sdk.Service, ep netip.AddrPort) bool {
 	return has(svc.Cluster, ep) || has(svc.Local, ep) || slices.Contains(svc.Serving, ep.Addr())
@@ -105,4 +110,90 @@ func serves(svc *sdk.Service, ep netip.AddrPort) bool {
 
 func has(list []sdk.Endpoint, addr netip.AddrPort) bool {
 	return slices.ContainsFunc(list, func(ep sdk.Endpoint) bool { return ep.Addr == addr })
+}
+
+// MaxAffinity bounds the clients of one Service that keep an endpoint. Beyond it, one is
+// forgotten for each that comes.
+const MaxAffinity = 1 << 16
+
+// An affinity says which endpoint each client of one Service keeps.
+type affinity struct {
+	mu      sync.Mutex // guards all below
+	entries map[netip.Addr]entry
+	left    int // how many there were after the last look at all of them
+}
+
+// An entry is the endpoint that a client keeps.
+type entry struct {
+	endpoint netip.AddrPort
+	until    time.Time
+}
+
+// overAt reports which entries' time is over at now.
+func overAt(now time.Time) func(entry) bool {
+	return func(e entry) bool { return !now.Before(e.until) }
+}
+
+// pick returns the endpoint that the client keeps, if it fits, else the next. The client
+// keeps it for so long from now.
+func (a *affinity) pick(client netip.Addr, now time.Time, keep time.Duration, fits func(netip.AddrPort) bool, next func() netip.AddrPort) netip.AddrPort {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e, kept := a.entries[client]
+	if !kept || !now.Before(e.until) || !fits(e.endpoint) {
+		e.endpoint = next()
+	}
+	e.until = now.Add(keep)
+	a.put(client, e, now)
+	return e.endpoint
+}
+
+// put has a client keep an endpoint. The caller holds mu.
+func (a *affinity) put(client netip.Addr, e entry, now time.Time) {
+	if a.entries == nil {
+		a.entries = make(map[netip.Addr]entry)
+	}
+	if _, kept := a.entries[client]; !kept {
+		a.makeRoom(now)
+	}
+	a.entries[client] = e
+}
+
+// makeRoom expires entries when there are twice as many as were left the last time, so
+// that expiring costs each client little. Close to the bound, only the regular call of
+// expire does it. The caller holds mu.
+func (a *affinity) makeRoom(now time.Time) {
+	if len(a.entries) >= 2*a.left+64 {
+		a.forgetLocked(overAt(now))
+	}
+	for client := range a.entries {
+		if len(a.entries) < MaxAffinity {
+			return
+		}
+		delete(a.entries, client)
+	}
+}
+
+// forget deletes the entries for which gone is true.
+func (a *affinity) forget(gone func(entry) bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.forgetLocked(gone)
+}
+
+func (a *affinity) forgetLocked(gone func(entry) bool) {
+	maps.DeleteFunc(a.entries, func(_ netip.Addr, e entry) bool { return gone(e) })
+	a.left = len(a.entries)
+}
+
+func (a *affinity) export(name sdk.Name, now time.Time) []sdk.AffinityEntry {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var all []sdk.AffinityEntry
+	for client, e := range a.entries {
+		if left := e.until.Sub(now); left > 0 {
+			all = append(all, sdk.AffinityEntry{Name: name, Client: client, Endpoint: e.endpoint, Left: left})
+		}
+	}
+	return all
 }

@@ -134,7 +134,7 @@ func TestAffinity(t *testing.T) {
 	})
 }
 
-// TestAffinityIsBounded: many clients, of whom most have gone.
+// TestAffinityIsBounded: many clients, of which most have gone.
 func TestAffinityIsBounded(t *testing.T) {
 	s := NewService(sticky("10.1.0.1:80 10.1.0.2:80"))
 	value := s.Value()

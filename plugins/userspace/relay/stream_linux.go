@@ -4,6 +4,7 @@ package relay
 
 import (
 	"bytes"
+	"fmt"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -19,26 +20,26 @@ type stream struct {
 	rest  []byte // was read, and is to be written
 	pipe  *pipe  // nil, or holds left bytes that are to be written
 	left  int
-	large int8 // rises with each large piece that is read, and falls with each small one
+	large int8 // rises with each large chunk that is read, and falls with each small one
 	eof   bool // from has closed its side
 	done  bool // and to was told, or accepts no more
 }
 
-// What comes in large pieces several times in a row is moved inside the kernel (splice).
-// The small pieces of most connections are not worth it.
+// What comes in large chunks several times in a row is moved inside the kernel (splice).
+// The small chunks of most connections are not worth it.
 const (
-	largePiece  = 16 << 10
+	largeChunk  = 16 << 10
 	spliceAfter = 4
-	maxLarge    = 2 * spliceAfter // so many small pieces in a row end it
+	maxLarge    = 2 * spliceAfter // so many small chunks in a row end it
 )
 
-// maxPieces is how many pieces a stream carries before others have a turn.
-const maxPieces = 16
+// maxChunks is how many chunks a stream carries before others get on.
+const maxChunks = 16
 
 // advance carries bytes as far as it can without waiting. It is true when it could go
 // on, and yields to others.
 func (s *stream) advance() bool {
-	for range maxPieces {
+	for range maxChunks {
 		switch {
 		case s.pair.closed || s.done || !s.flush():
 			return false
@@ -53,7 +54,7 @@ func (s *stream) advance() bool {
 	return true
 }
 
-// read reads a piece, and writes it.
+// read reads a chunk, and writes it.
 func (s *stream) read() {
 	if s.large >= spliceAfter && s.readPipe() {
 		return
@@ -100,7 +101,7 @@ func (s *stream) noteRead(n int, err error) bool {
 		s.pair.abort() // from is gone, so nothing that to still sends can be delivered
 	case n == 0:
 		s.eof = true
-	case n >= largePiece:
+	case n >= largeChunk:
 		s.large = min(s.large+1, maxLarge)
 		return true
 	default:
@@ -129,7 +130,7 @@ func (s *stream) flush() bool {
 	return true
 }
 
-// write writes one piece.
+// write writes one chunk.
 func (s *stream) write() (n int, err error) {
 	if s.pipe == nil {
 		n, err = write(s.to.fd, s.rest)
@@ -173,4 +174,52 @@ func (s *stream) drop() {
 		s.pipe.close()
 		s.pipe = nil
 	}
+}
+
+// A pipe is the kernel's way to move bytes between two sockets.
+type pipe struct{ out, in int }
+
+// pipeSize is what a pipe holds by default. Larger ones count against a limit that all
+// processes of a user share.
+const pipeSize = 64 << 10
+
+// pipes are those of a loop that are empty, and that no stream uses now.
+type pipes struct{ free []*pipe }
+
+// maxFreePipes is how many are kept.
+const maxFreePipes = 4
+
+func (p *pipes) lend() (*pipe, error) {
+	if last := len(p.free) - 1; last >= 0 {
+		got := p.free[last]
+		p.free = p.free[:last]
+		return got, nil
+	}
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	return &pipe{out: fds[0], in: fds[1]}, nil
+}
+
+// giveBack takes an empty pipe.
+func (p *pipes) giveBack(empty *pipe) {
+	if len(p.free) == maxFreePipes {
+		empty.close()
+		return
+	}
+	p.free = append(p.free, empty)
+}
+
+// close closes those that no stream uses now.
+func (p *pipes) close() {
+	for _, free := range p.free {
+		free.close()
+	}
+	p.free = nil
+}
+
+func (p *pipe) close() {
+	unix.Close(p.out)
+	unix.Close(p.in)
 }

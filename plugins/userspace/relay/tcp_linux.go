@@ -3,10 +3,12 @@
 package relay
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -68,7 +70,11 @@ func portOf(fd int) uint16 {
 // connectTo begins to connect to an endpoint. The socket is writable when that has
 // accepted.
 func connectTo(ep netip.AddrPort, mark uint32) (fd int, err error) {
-	fd, err = newSocket(ep.Addr())
+	domain := unix.AF_INET6
+	if ep.Addr().Is4() {
+		domain = unix.AF_INET
+	}
+	fd, err = unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, fmt.Errorf("make a socket: %w", err)
 	}
@@ -96,4 +102,136 @@ func socketError(fd int) error {
 		return err
 	}
 	return unix.Errno(number)
+}
+
+// What follows are the system calls that a loop makes for each connection and each event.
+// None of them blocks, so they are raw: Go's scheduler would take them for calls that
+// may block, check on them every 20 µs, and on a busy machine give the loop's processor
+// away during one.
+
+// result turns what a raw system call returns into what Go functions return.
+func result(n uintptr, errno unix.Errno) (int, error) {
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
+
+// read reads into buf, which is not empty.
+func read(fd int, buf []byte) (int, error) {
+	for {
+		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
+		if errno != unix.EINTR {
+			return result(n, errno)
+		}
+	}
+}
+
+// write writes buf, which is not empty. MSG_NOSIGNAL: a socket that the other side has
+// closed is an error, not a signal.
+func write(fd int, buf []byte) (int, error) {
+	for {
+		n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), unix.MSG_NOSIGNAL, 0, 0)
+		if errno != unix.EINTR {
+			return result(n, errno)
+		}
+	}
+}
+
+// splice moves up to n bytes inside the kernel; one of the two is a pipe.
+func splice(from, to, n int) (int, error) {
+	for {
+		moved, _, errno := unix.RawSyscall6(unix.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, uintptr(n), unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+		if errno != unix.EINTR {
+			return result(moved, errno)
+		}
+	}
+}
+
+// poll fills in events that have happened, and returns how many.
+func poll(epoll int, events []unix.EpollEvent) (int, error) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
+	return result(n, errno)
+}
+
+// accept accepts one connection, and returns the address of its client.
+func accept(fd int) (conn int, from netip.AddrPort, err error) {
+	var addr sockaddress
+	size := uint32(unsafe.Sizeof(addr))
+	n, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&addr)), uintptr(unsafe.Pointer(&size)), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+	conn, err = result(n, errno)
+	return conn, addr.addrPort(), err
+}
+
+// connect begins to connect fd.
+func connect(fd int, to netip.AddrPort) error {
+	addr, size := sockaddressOf(to)
+	_, _, errno := unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&addr)), uintptr(size))
+	_, err := result(0, errno)
+	return err
+}
+
+func setOption(fd, level, option, value int) error {
+	to := int32(value)
+	_, _, errno := unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option), uintptr(unsafe.Pointer(&to)), unsafe.Sizeof(to), 0)
+	_, err := result(0, errno)
+	return err
+}
+
+// closeFile closes a descriptor. A socket sends in the background what is left to send.
+func closeFile(fd int) { unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
+
+// resetFile closes a socket with a reset.
+func resetFile(fd int) {
+	at := unix.Linger{Onoff: 1}
+	unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_LINGER, uintptr(unsafe.Pointer(&at)), unsafe.Sizeof(at), 0) // of one that is broken already: then it needs no reset
+	closeFile(fd)
+}
+
+// shutdownWrite says that no more will be written. Its error is one of a connection that
+// has ended.
+func shutdownWrite(fd int) { unix.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), unix.SHUT_WR, 0) }
+
+// A sockaddress is the kernel's struct sockaddr_in, or sockaddr_in6.
+type sockaddress [unix.SizeofSockaddrInet6]byte
+
+func sockaddressOf(a netip.AddrPort) (raw sockaddress, size int) {
+	binary.BigEndian.PutUint16(raw[2:], a.Port())
+	if ip := a.Addr(); ip.Is4() {
+		binary.NativeEndian.PutUint16(raw[:], unix.AF_INET)
+		four := ip.As4()
+		copy(raw[4:], four[:])
+		return raw, unix.SizeofSockaddrInet4
+	}
+	binary.NativeEndian.PutUint16(raw[:], unix.AF_INET6)
+	sixteen := a.Addr().As16()
+	copy(raw[8:], sixteen[:])
+	return raw, unix.SizeofSockaddrInet6
+}
+
+func (raw *sockaddress) addrPort() netip.AddrPort {
+	port := binary.BigEndian.Uint16(raw[2:])
+	switch binary.NativeEndian.Uint16(raw[:]) {
+	case unix.AF_INET:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(raw[4:8])), port)
+	case unix.AF_INET6:
+		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(raw[8:24])), port)
+	}
+	return netip.AddrPort{}
+}
+
+// soOriginalDst is SO_ORIGINAL_DST, and IP6T_SO_ORIGINAL_DST.
+const soOriginalDst = 80
+
+// originalDestination returns where the client sent a connection to, before a rule
+// redirected it.
+func originalDestination(fd int, is4 bool) (netip.AddrPort, error) {
+	var addr sockaddress
+	level, size := uintptr(unix.IPPROTO_IPV6), uint32(unix.SizeofSockaddrInet6)
+	if is4 {
+		level, size = unix.IPPROTO_IP, unix.SizeofSockaddrInet4
+	}
+	_, _, errno := unix.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), level, soOriginalDst, uintptr(unsafe.Pointer(&addr)), uintptr(unsafe.Pointer(&size)), 0)
+	_, err := result(0, errno)
+	return addr.addrPort(), err
 }

@@ -59,7 +59,7 @@ func halfClose(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
 	})
 }
 
-// TestReset: who breaks off is seen to break off.
+// TestReset: a reset on one side is one on the other.
 func TestReset(t *testing.T) { onBoth(t, reset) }
 
 func reset(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
@@ -157,10 +157,10 @@ func TestStuckEndpointFails(t *testing.T) {
 	}
 }
 
-// TestNobodyAnswers: callers are turned away with a reset.
-func TestNobodyAnswers(t *testing.T) { onBoth(t, nobodyAnswers) }
+// TestNoneAnswers: callers are turned away with a reset.
+func TestNoneAnswers(t *testing.T) { onBoth(t, noneAnswers) }
 
-func nobodyAnswers(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
+func noneAnswers(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
 	front := at(1, 8000)
 	serve(t, svc("web", "cluster-ip "+front, at(2, 8000)))
 	if _, err := ask(front); !errors.Is(err, syscall.ECONNRESET) {

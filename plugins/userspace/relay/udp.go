@@ -7,8 +7,10 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -24,13 +26,10 @@ const maxFlows = 16384
 //	client B ──▶ │ socket │ ──▶ flow of B ──▶ endpoint 2
 //	         ◀── └────────┘ ◀── replies
 type udpSocket struct {
-	relay  *Relay
-	at     netip.AddrPort // where clients send to
-	conn   *net.UDPConn
-	target atomic.Pointer[Target]
-	start  sync.Once
-
-	wantsDevice bool // the kernel says by which device a datagram came in
+	server
+	conn  *net.UDPConn
+	in    *packets // from conn
+	start sync.Once
 
 	mu       sync.Mutex // guards all below
 	flows    map[netip.AddrPort]*flow
@@ -45,7 +44,8 @@ func (r *Relay) listenUDP(ctx context.Context, at, bound netip.AddrPort) (*udpSo
 	if err != nil {
 		return nil, err
 	}
-	return &udpSocket{relay: r, at: at, conn: conn.(*net.UDPConn), flows: make(map[netip.AddrPort]*flow)}, nil
+	udp := conn.(*net.UDPConn)
+	return &udpSocket{server: server{relay: r, at: at}, conn: udp, in: newPackets(&r.buffers, udp), flows: make(map[netip.AddrPort]*flow)}, nil
 }
 
 // Serve makes t the target. The flows of the one before it go on where t has their
@@ -60,9 +60,8 @@ func (s *udpSocket) Serve(t *Target) {
 	})
 }
 
-func (s *udpSocket) Target() *Target { return s.target.Load() }
-func (s *udpSocket) Alive() error    { return alive(s.conn) }
-func (s *udpSocket) Port() uint16    { return s.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() }
+func (s *udpSocket) Alive() error { return alive(s.conn) }
+func (s *udpSocket) Port() uint16 { return s.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() }
 
 // EndpointsChanged ends the flows to endpoints that serve no more, unless none is left
 // at all: an endpoint that terminates is better than none.
@@ -116,11 +115,9 @@ func (s *udpSocket) closeIfDrained() {
 // read forwards datagrams until the socket is closed.
 func (s *udpSocket) read() {
 	defer s.relay.group.remove(s.conn)
-	in := newPackets(&s.relay.buffers, s.conn)
-	in.receiveDevice(s.wantsDevice)
 	backoff := backoff{relay: s.relay, at: "udp " + s.at.String()}
 	for {
-		buf, n, from, err := in.read()
+		buf, n, from, err := s.in.read()
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
@@ -132,18 +129,18 @@ func (s *udpSocket) read() {
 		}
 		backoff.reset()
 		s.relay.counters.bytesIn.Add(uint64(n))
-		s.forward(buf[:n], from, in)
-		in.giveBack(buf)
+		s.forward(buf[:n], from)
+		s.in.giveBack(buf)
 	}
 }
 
 // forward sends one datagram to an endpoint. One that refused the datagram before is
 // replaced by another, once. One for which the datagram before was too long is not: the
 // kernel has learnt the path's MTU, and sends what is longer in fragments.
-func (s *udpSocket) forward(datagram []byte, from netip.AddrPort, in *packets) {
+func (s *udpSocket) forward(datagram []byte, from netip.AddrPort) {
 	var tried []netip.AddrPort
 	for range 2 {
-		f := s.flow(from, tried, in)
+		f := s.flow(from, tried)
 		if f == nil {
 			return
 		}
@@ -161,7 +158,7 @@ func (s *udpSocket) forward(datagram []byte, from netip.AddrPort, in *packets) {
 }
 
 // flow returns the client's flow, or begins one. Nil: there is no endpoint for it.
-func (s *udpSocket) flow(from netip.AddrPort, tried []netip.AddrPort, in *packets) *flow {
+func (s *udpSocket) flow(from netip.AddrPort, tried []netip.AddrPort) *flow {
 	s.mu.Lock()
 	f, draining := s.flows[from], s.draining
 	s.mu.Unlock()
@@ -169,7 +166,7 @@ func (s *udpSocket) flow(from netip.AddrPort, tried []netip.AddrPort, in *packet
 		return f
 	}
 	r, target := s.relay, s.target.Load()
-	ep, verdict := r.choose(target, r.node.Load().caller(from.Addr(), in.device()), tried)
+	ep, verdict := r.choose(target, r.node.Load().caller(from.Addr(), s.in.device()), tried)
 	if verdict != sdk.Forward {
 		return nil
 	}
@@ -220,3 +217,60 @@ func (s *udpSocket) drop(f *flow) {
 		f.conn.Close()
 	}
 }
+
+// A flow is what one client and one endpoint send each other through a udpSocket.
+type flow struct {
+	socket   *udpSocket
+	client   netip.AddrPort
+	endpoint netip.AddrPort
+	conn     *net.UDPConn // connected to the endpoint
+	used     atomic.Int64 // when last, by the wall clock
+}
+
+func (f *flow) touch() { f.used.Store(time.Now().UnixNano()) }
+
+// replies sends back what the endpoint answers, until the flow has been idle for long
+// enough, was dropped, or the endpoint refuses it.
+func (f *flow) replies() {
+	r := f.socket.relay
+	defer r.group.remove(f.conn)
+	defer f.socket.end(f)
+	in := newPackets(&r.buffers, f.conn)
+	for {
+		until := time.Unix(0, f.used.Load()+r.udpIdle.Load())
+		if time.Until(until) <= 0 || f.conn.SetReadDeadline(until) != nil {
+			return
+		}
+		buf, n, _, err := in.read()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			continue // a datagram of the client may have prolonged the flow
+		}
+		if errors.Is(err, errTooLong) {
+			continue // a router had to drop a datagram of that size; the endpoint refused nothing
+		}
+		if err != nil {
+			return
+		}
+		f.touch()
+		r.counters.bytesOut.Add(uint64(n))
+		_, _ = f.socket.conn.WriteToUDPAddrPort(buf[:n], f.client) // clients of UDP cope with loss
+		in.giveBack(buf)
+	}
+}
+
+// A buffer holds what was read once and not yet written. It is as large as the largest
+// datagram.
+type buffer = [1 << 16]byte
+
+// buffers are lent for as long as there is something to read: a socket that waits has
+// none.
+type buffers struct{ pool sync.Pool }
+
+func (b *buffers) lend() *buffer {
+	if got, ok := b.pool.Get().(*buffer); ok {
+		return got
+	}
+	return new(buffer)
+}
+
+func (b *buffers) giveBack(buf *buffer) { b.pool.Put(buf) }

@@ -25,11 +25,11 @@ func TestDatagrams(t *testing.T) {
 	seen := make(map[string]int)
 	for range 6 {
 		c := relaytest.UDPClient(t, front)
-		who := relaytest.AskUDP(t, c, "first")
-		if again := relaytest.AskUDP(t, c, strings.Repeat("x", 60000)); again != who {
-			t.Errorf("one caller found %s and then %s", who, again)
+		name := relaytest.AskUDP(t, c, "first")
+		if again := relaytest.AskUDP(t, c, strings.Repeat("x", 60000)); again != name {
+			t.Errorf("one caller found %s and then %s", name, again)
 		}
-		seen[who]++
+		seen[name]++
 	}
 	if seen[a] != 3 || seen[b] != 3 {
 		t.Errorf("six callers found %v", seen)
@@ -50,8 +50,8 @@ func TestDatagramsIPv6(t *testing.T) {
 	front, back := free[0], free[1]
 	relaytest.UDPEndpoint(t, back)
 	serve(t, udp(svc("dns", "cluster-ip "+front, back)))
-	if who := relaytest.AskUDP(t, relaytest.UDPClient(t, front), "x"); who != back {
-		t.Errorf("found %s", who)
+	if name := relaytest.AskUDP(t, relaytest.UDPClient(t, front), "x"); name != back {
+		t.Errorf("found %s", name)
 	}
 }
 
@@ -65,8 +65,8 @@ func TestFlowFollows(t *testing.T) {
 	c := relaytest.UDPClient(t, front)
 	follows := func(want, when string) {
 		t.Helper()
-		if who := relaytest.AskUDP(t, c, "x"); who != want {
-			t.Errorf("%s the caller finds %s", when, who)
+		if name := relaytest.AskUDP(t, c, "x"); name != want {
+			t.Errorf("%s the caller finds %s", when, name)
 		}
 	}
 	follows(a, "at first")
@@ -112,7 +112,7 @@ func TestFlowEnds(t *testing.T) {
 	})
 }
 
-// TestDatagramsTurnedAway: nothing answers a caller whom the route drops, and the
+// TestDatagramsTurnedAway: nothing answers a caller that the route drops, and the
 // kernel itself says so where no endpoint serves.
 func TestDatagramsTurnedAway(t *testing.T) {
 	front, back := at(1, 5300), at(2, 5300)

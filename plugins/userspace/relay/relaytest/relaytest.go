@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // Timeout is how long a test waits for what must happen.
@@ -72,16 +73,8 @@ func UDP(s sdk.Service) sdk.Service {
 // Eventually waits until f returns nil.
 func Eventually(t testing.TB, f func() error) {
 	t.Helper()
-	deadline := time.Now().Add(Timeout)
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s still: %v", Timeout, err)
-		}
-		time.Sleep(5 * time.Millisecond) // between two looks
+	if err := eventually.Try(Timeout, f); err != nil {
+		t.Fatalf("after %s still: %v", Timeout, err)
 	}
 }
 

@@ -6,7 +6,9 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"net/netip"
+	"syscall"
 )
 
 // loops exist on Linux alone.
@@ -18,3 +20,10 @@ func (*loops) forget() {}
 func (r *Relay) listenTCP(ctx context.Context, at netip.AddrPort) (listener, error) {
 	return r.listenPortable(ctx, at)
 }
+
+// What only Linux has: marks on packets, and the device by which a datagram came in.
+
+func withMark(uint32) func(network, address string, c syscall.RawConn) error { return nil }
+
+func (p *packets) receiveDevices() error { return errors.ErrUnsupported }
+func (p *packets) device() string        { return "" }

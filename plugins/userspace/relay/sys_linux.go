@@ -6,36 +6,27 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
 // receiveDevices has the kernel say by which device each datagram came in: some nodes
 // know their pods by that.
-func receiveDevices(conn *net.UDPConn) error {
-	raw, err := conn.SyscallConn()
+func (p *packets) receiveDevices() error {
+	level, option := unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
+	if p.conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Is4() {
+		level, option = unix.IPPROTO_IP, unix.IP_PKTINFO
+	}
+	raw, err := p.conn.SyscallConn()
+	if err == nil {
+		err = setRaw(raw, level, option, 1)
+	}
 	if err != nil {
 		return fmt.Errorf("ask for devices: %w", err)
 	}
-	level, option := unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
-	if a, ok := conn.LocalAddr().(*net.UDPAddr); ok && a.AddrPort().Addr().Is4() {
-		level, option = unix.IPPROTO_IP, unix.IP_PKTINFO
-	}
-	var inner error
-	if err := raw.Control(func(fd uintptr) { inner = unix.SetsockoptInt(int(fd), level, option, 1) }); err != nil {
-		return fmt.Errorf("ask for devices: %w", err)
-	}
-	if inner != nil {
-		return fmt.Errorf("ask for devices: %w", inner)
-	}
+	p.oob = make([]byte, unix.CmsgSpace(unix.SizeofInet6Pktinfo))
 	return nil
-}
-
-// receiveDevice makes room for what the kernel says of devices, if that is wanted.
-func (p *packets) receiveDevice(wanted bool) {
-	if wanted {
-		p.oob = make([]byte, unix.CmsgSpace(unix.SizeofInet6Pktinfo))
-	}
 }
 
 // device returns the one by which the last datagram came in; empty if that is not known.
@@ -66,4 +57,17 @@ func deviceOf(m unix.SocketControlMessage) int {
 		return int(binary.NativeEndian.Uint32(m.Data[16:]))
 	}
 	return 0
+}
+
+// withMark makes a Dialer put mark on the packets of its connections; zero: none.
+func withMark(mark uint32) func(network, address string, c syscall.RawConn) error {
+	if mark == 0 {
+		return nil
+	}
+	return func(_, _ string, c syscall.RawConn) error {
+		if err := setRaw(c, unix.SOL_SOCKET, unix.SO_MARK, int(mark)); err != nil {
+			return fmt.Errorf("mark a socket: %w", err)
+		}
+		return nil
+	}
 }

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userspace
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// TestKernelLimits are set while they are asked for, and given back.
+func TestKernelLimits(t *testing.T) {
+	const path = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait"
+	value := func() string {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Skip("needs conntrack: ", err)
+		}
+		return strings.TrimSpace(string(data))
+	}
+	onNode(t, func(n node) {
+		before := value()
+		facts := n.facts()
+		facts.Conntrack.TCPCloseWaitTimeout = 77 * time.Second
+		n.must(sdk.Update{Full: true, Node: facts})
+		if got := value(); got != before {
+			n.Errorf("in standby the limit is %s", got)
+		}
+		n.role(sdk.Active)
+		if got := value(); got != "77" {
+			n.Errorf("the limit is %s", got)
+		}
+		names, err := n.Cleanup(n.Context(), sdk.Leftovers{})
+		if got := value(); err != nil || got != before || !slices.ContainsFunc(names, func(s string) bool { return strings.Contains(s, path) }) {
+			n.Errorf("after cleaning up %q (%v) the limit is %s", names, err, got)
+		}
+	})
+}
+
+// TestKernelLeftovers: what kube-proxy's userspace mode left is removed when that
+// is asked for, and named before; everything else stays.
+func TestKernelLeftovers(t *testing.T) {
+	onNode(t, func(n node) {
+		program := "iptables-" + string(n.kernel.backend)
+		for _, words := range []string{
+			"-t nat -N KUBE-PORTALS-CONTAINER", "-t nat -N KUBE-PORTALS-HOST", "-t nat -N KUBE-NODEPORT-CONTAINER",
+			"-t nat -N KUBE-NODEPORT-HOST", "-t filter -N KUBE-NODEPORT-NON-LOCAL",
+			"-t nat -A KUBE-PORTALS-CONTAINER -d 10.96.0.1/32 -p tcp --dport 443 -j REDIRECT --to-ports 40123",
+			"-t nat -A PREROUTING -d 203.0.113.1/32 -j RETURN",
+		} {
+			n.kernel.run(program, strings.Fields(words)...)
+		}
+		n.kernel.run("sh", "-c", strings.ReplaceAll(`set -e
+			PROGRAM -t nat -A PREROUTING -m comment --comment "handle ClusterIPs; NOTE: this must be before the NodePort rules" -j KUBE-PORTALS-CONTAINER
+			PROGRAM -t nat -A OUTPUT -m comment --comment "handle ClusterIPs; NOTE: this must be before the NodePort rules" -j KUBE-PORTALS-HOST
+			PROGRAM -t nat -A PREROUTING -m addrtype --dst-type LOCAL -m comment --comment "handle service NodePorts; NOTE: this must be the last rule in the chain" -j KUBE-NODEPORT-CONTAINER
+			PROGRAM -t nat -A OUTPUT -m addrtype --dst-type LOCAL -m comment --comment "handle service NodePorts; NOTE: this must be the last rule in the chain" -j KUBE-NODEPORT-HOST
+			PROGRAM -t filter -A INPUT -m comment --comment "Ensure that non-local NodePort traffic can flow" -j KUBE-NODEPORT-NON-LOCAL`, "PROGRAM", program+" -w"))
+		clean := func(l sdk.Leftovers) []string {
+			n.Helper()
+			names, err := n.Cleanup(n.Context(), l)
+			if err != nil {
+				n.Fatal(err)
+			}
+			return names
+		}
+		n.kernel.run("nft", "add", "table", "ip6", "kube-proxy")
+		before := n.kernel.saved()
+		if names := clean(sdk.Leftovers{}); len(names) > 0 || n.kernel.saved() != before {
+			n.Errorf("unasked it removed %q", names)
+		}
+		named := clean(sdk.Leftovers{KubeProxy: true, DryRun: true})
+		if len(named) != 11 || n.kernel.saved() != before {
+			n.Errorf("a dry run names %d: %q", len(named), named)
+		}
+		if names := clean(sdk.Leftovers{KubeProxy: true}); !slices.Equal(names, named) {
+			n.Errorf("it removed %q", names)
+		}
+		if got := n.kernel.saved(); strings.TrimSpace(got) != "-A PREROUTING -d 203.0.113.1/32 -j RETURN" {
+			n.Errorf("left: %q", got)
+		}
+		if names := clean(sdk.Leftovers{KubeProxy: true}); len(names) > 0 {
+			n.Errorf("what was there after all: %q", names)
+		}
+	})
+}
+
+// TestKernelCleanedByAnother: what another process cleaned up stays clean, though
+// the relay still watches and its connections live on. It serves again when it is
+// told to.
+func TestKernelCleanedByAnother(t *testing.T) {
+	onNode(t, func(n node) {
+		n.serve(svc("web", "cluster-ip 172.30.0.41:80", podHere+":8080"))
+		conn, err := n.host(outsider).Dial(n.Context(), "tcp", netip.MustParseAddr(outsider), netip.MustParseAddrPort("172.30.0.41:80"))
+		if err != nil {
+			n.Fatal(err)
+		}
+		defer conn.Close()
+		other := newPlugin(n.kernel.dir)
+		defer other.Close()
+		if _, err := other.Cleanup(n.Context(), sdk.Leftovers{}); err != nil {
+			n.Fatal(err)
+		}
+		eventually(n.T, func() error {
+			if lock := n.Report().Lock; lock != sdk.LockReleased {
+				return fmt.Errorf("the lock is %v", lock)
+			}
+			return nil
+		})
+		if got := n.kernel.saved(); got != "" {
+			n.Errorf("it put back\n%s", got)
+		}
+		if got, err := hears(conn); err != nil || got != podHere+":8080" {
+			n.Errorf("the connection from before: %q, %v", got, err)
+		}
+		n.role(sdk.Active)
+		n.finds("tcp", "172.30.0.41:80", podHere+":8080")
+	})
+}
+
+// saved are all rules.
+func (k kernel) saved() string {
+	k.Helper()
+	var all strings.Builder
+	for _, table := range []string{"nat", "filter"} {
+		for line := range strings.Lines(k.run("iptables-"+string(k.backend)+"-save", "-t", table)) {
+			if line[0] == '-' {
+				all.WriteString(line)
+			}
+		}
+	}
+	return all.String()
+}
+
+// Where others have many chains only a few are read before ours are taken out. A foreign
+// rule in one of the rest is found all the same, and the chain that it leads to is emptied.
+func TestKernelCleansUpAmongMany(t *testing.T) {
+	onNode(t, func(n node) {
+		n.serve()
+		program := "iptables-" + string(n.kernel.backend)
+		for i := range 51 {
+			n.kernel.run(program, "-t", "nat", "-N", fmt.Sprintf("THEIRS-%d", i))
+		}
+		n.kernel.run(program, "-t", "nat", "-A", "THEIRS-50", "-j", container.Chain)
+		if _, err := n.plugin.Cleanup(n.Context(), sdk.Leftovers{}); err != nil {
+			n.Fatal(err)
+		}
+		var left []string
+		for line := range strings.Lines(n.kernel.run(program, "-t", "nat", "-S")) {
+			if strings.Contains(line, "KUBE-") {
+				left = append(left, strings.TrimSpace(line))
+			}
+		}
+		if want := []string{"-N " + container.Chain, "-A THEIRS-50 -j " + container.Chain}; !slices.Equal(left, want) {
+			n.Errorf("cleaned up, there is %q", left)
+		}
+	})
+}
