@@ -135,7 +135,7 @@ func (r race) latencies() map[string][2]time.Duration {
 			}
 			cancel()
 			if err != nil {
-				break // nobody serves it, as on empty tables
+				break // nothing serves it, as on empty tables
 			}
 		}
 		if len(took) == 1000 {

@@ -12,7 +12,7 @@
 //	        └──────┴─▶ KUBE-SVC-  all endpoints ──────────┴─▶ DNAT
 //	                                 └─▶ KUBE-SEP-  one that may call itself, or sticks
 //
-//	filter INPUT, FORWARD, OUTPUT ─▶ KUBE-SERVICES ─▶ the same trees, of those that nobody
+//	filter INPUT, FORWARD, OUTPUT ─▶ KUBE-SERVICES ─▶ the same trees, of those that none
 //	                                                  may answer: REJECT or DROP
 //
 // The names are kube-proxy's, so people that know those rules find the way, and so a

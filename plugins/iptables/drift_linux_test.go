@@ -27,7 +27,7 @@ func scenario(t *testing.T, name string) sdktest.Scenario {
 }
 
 // A harm is something that others do to tables; PROGRAM stands for iptables. Chains
-// are deleted as far as nobody has put anything back into them yet.
+// are deleted as far as nothing was put back into them yet.
 type harm struct {
 	why      string
 	commands []string
@@ -64,7 +64,7 @@ func (h harm) run(k kernel, name sdk.Name) {
 	}
 }
 
-// Whatever somebody else does to the tables is noticed without being told, and put
+// What another program does to the tables is noticed without an update, and put
 // right. It is counted, and in five seconds when the machine has time.
 func TestKernelPutsBackWhatOthersTake(t *testing.T) {
 	onKernel(t, func(k kernel) {
@@ -114,7 +114,7 @@ func TestKernelLeavesOthersAlone(t *testing.T) {
 	})
 }
 
-// The slow audit finds what nobody told: a rule that was replaced by another.
+// The slow audit finds what no notification says: a rule that was replaced by another.
 func TestKernelAuditFindsWhatWasReplaced(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		s := scenario(k.T, "cluster-ip")

@@ -43,7 +43,7 @@ func (r *render) spread(svc sdk.Service, chain string, endpoints []sdk.Endpoint,
 	r.chain(nat(chain), named(svc, rules)...)
 }
 
-// named notes the Service's name on the first rule of its chain, for who reads
+// named notes the Service's name on the first rule of its chain, for a reader of
 // the tables.
 func named(svc sdk.Service, rules []iptables.Rule) []iptables.Rule {
 	if len(rules) > 0 {

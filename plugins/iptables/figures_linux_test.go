@@ -20,7 +20,7 @@ func measured(url, metric string) (sum time.Duration, count int) {
 	return time.Duration(all["sum"] * float64(time.Second)), int(all["count"])
 }
 
-// gauge is one of kube-proxy's gauges; as long as nobody answers, it is -1.
+// gauge is one of kube-proxy's gauges; as long as nothing answers, it is -1.
 func gauge(url, metric string) float64 {
 	if value, ok := scrape(url, metric+"()")[""]; ok {
 		return value
@@ -47,9 +47,9 @@ func scrape(url, pattern string) map[string]float64 {
 // usedByUs is the processors' time that this process and its children took.
 func usedByUs() time.Duration {
 	var sum time.Duration
-	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+	for _, of := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
 		var u syscall.Rusage
-		_ = syscall.Getrusage(who, &u) // it cannot fail for these
+		_ = syscall.Getrusage(of, &u) // it cannot fail for these
 		sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
 	return sum

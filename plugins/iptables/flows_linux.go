@@ -19,7 +19,7 @@ const (
 )
 
 // translated calls tell for each connection of family that a rule sends elsewhere than the
-// caller asked, with who replies, and that is established: of TCP those with both ends
+// caller asked, with the address that replies, and that is established: of TCP those with both ends
 // open, of the others all that are remembered. Those of IPVS have no rule.
 func translated(family sdk.Family, tell func(f flow, reply netip.AddrPort)) error {
 	inet := uint8(unix.AF_INET)

@@ -108,7 +108,7 @@ func isOurJump(at iptables.ID, r iptables.Rule) bool {
 }
 
 // everything is all that this backend and nft show, and whether the kernel routes
-// 127.0.0.0/8, as text. Counters, and tables that nobody has anything in, are left out.
+// 127.0.0.0/8, as text. Counters, and tables that are empty, are left out.
 func (k kernel) everything() string {
 	k.Helper()
 	var b strings.Builder
@@ -132,11 +132,11 @@ func (k kernel) everything() string {
 	return b.String()
 }
 
-// settle waits until nobody changes anything for a moment.
+// settle waits until nothing changes for a moment.
 func (k kernel) settle() {
 	k.Helper()
 	before := ""
-	k.eventually("nobody writes", func() bool {
+	k.eventually("nothing writes", func() bool {
 		now := k.everything()
 		same := now == before
 		before = now

@@ -56,7 +56,7 @@ func onKernel(t *testing.T, f func(kernel)) {
 	}
 }
 
-// flush empties every table, each at once: who puts back what is missing does not come
+// flush empties every table, each at once: a repair of what is missing does not come
 // between.
 func (k kernel) flush() {
 	k.Helper()

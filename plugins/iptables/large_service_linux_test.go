@@ -89,7 +89,7 @@ func (k kernel) wantAll(p *plugin, s sdktest.Scenario) {
 // A Service with very many endpoints comes in the same update as a change of another one,
 // and while it is written a third one changes. Neither waits for it: the kernel has the
 // one before it has anything of the large one, and the other before it has all of that.
-func TestKernelNobodyWaitsForALargeService(t *testing.T) {
+func TestKernelNoServiceWaitsForALargeOne(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		s := several(20)
 		p := k.start()

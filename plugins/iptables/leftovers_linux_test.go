@@ -75,8 +75,8 @@ func TestKernelCleansUpAfterOlderKubeProxies(t *testing.T) {
 }
 
 // What it shares with others stays while they use it: the chain in which a kubelet has
-// rules of its own, with the guard in it, and the one that somebody else's rule leads to.
-// Who does not ask for what kube-proxy left keeps both.
+// rules of its own, with the guard in it, and the one that a foreign rule leads to.
+// A cleanup without what kube-proxy left keeps both.
 func TestKernelCleanupLeavesWhatIsShared(t *testing.T) {
 	const theirs = "-A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP\n"
 	for _, c := range []struct {
@@ -86,7 +86,7 @@ func TestKernelCleanupLeavesWhatIsShared(t *testing.T) {
 	}{
 		{"a rule of the kubelet's", "filter", theirs, true, []string{"filter KUBE-FIREWALL"}},
 		{"a rule that leads there", "nat", ":THEIRS - [0:0]\n-A THEIRS -j KUBE-MARK-DROP\n", true, []string{"nat KUBE-MARK-DROP"}},
-		{"nobody asked", "", "", false, []string{"filter KUBE-FIREWALL", "nat KUBE-MARK-DROP", "filter " + canary, "nat " + canary}},
+		{"not asked for", "", "", false, []string{"filter KUBE-FIREWALL", "nat KUBE-MARK-DROP", "filter " + canary, "nat " + canary}},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			onKernel(t, func(k kernel) {

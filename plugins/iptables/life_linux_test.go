@@ -74,7 +74,7 @@ func TestKernelConnectionsLast(t *testing.T) {
 	})
 }
 
-// Who was never more than in Standby has begun no connection, and waits for none: those
+// A process that was never more than in Standby has begun no connection, and waits for none: those
 // that the kernel translates are others'.
 func TestKernelStandbyBeganNothing(t *testing.T) {
 	g := world(t)
@@ -175,14 +175,14 @@ func TestKernelGuardStandsFirst(t *testing.T) {
 			}
 			k.role(p, role)
 			if values(k, routeLocalnet) == "1" && !guarded() {
-				k.Errorf("in %s the kernel routes 127.0.0.0/8, and nobody guards it", role)
+				k.Errorf("in %s the kernel routes 127.0.0.0/8, and nothing guards it", role)
 			}
 		}
 		none := s.Node
 		none.NodePorts = nil
 		k.sync(p, sdk.Update{From: 1, To: 2, Node: &none})
 		if values(k, routeLocalnet) != "0" || guarded() {
-			k.Errorf("nobody asks for it, and route_localnet is %s", values(k, routeLocalnet))
+			k.Errorf("nothing asks for it, and route_localnet is %s", values(k, routeLocalnet))
 		}
 		next := sdk.Update{From: 2, To: 3, Node: &s.Node}
 		k.sync(p, next)
@@ -238,7 +238,7 @@ func TestKernelSamples(t *testing.T) {
 	})
 }
 
-// TestKernelRounds: how long it took to look for stale UDP flows is told by family,
+// TestKernelRounds: how long it took to look for stale UDP flows is reported by family,
 // and only a change of a UDP Service asks for it.
 func TestKernelRounds(t *testing.T) {
 	onKernel(t, func(k kernel) {

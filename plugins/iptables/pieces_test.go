@@ -14,7 +14,7 @@ import (
 )
 
 // However small the pieces of a big load are, no rule in the kernel ever leads to a
-// chain that is not written yet, or that is gone: whom the first rules catch, the last
+// chain that is not written yet, or that is gone: what the first rules catch, the last
 // ones serve.
 func TestPiecesEachStandAlone(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))

@@ -58,7 +58,7 @@ func TestKernelNamesWhatFailedBetweenCalls(t *testing.T) {
 	})
 }
 
-// Who was told to stand by while another process served takes nothing away when that one
+// A process in Standby while another served removes nothing when that one
 // dies: the role is what the kernel shows, until a host says another.
 func TestKernelStandbyBesideTheWriter(t *testing.T) {
 	onKernel(t, func(k kernel) {

@@ -10,7 +10,7 @@ import (
 )
 
 // What the kernel has is read once for a process, and not at all where it has nothing of
-// ours; but a Full reads it again if somebody wrote meanwhile.
+// ours; but a Full reads it again if another process wrote meanwhile.
 func TestKernelReadsOnce(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		k.run("iptables-"+string(k.backend), "-t", "nat", "-N", "THEIRS")
@@ -37,7 +37,7 @@ func TestKernelReadsOnce(t *testing.T) {
 		if saves() == 0 {
 			k.Error("a process that comes after another has not read what that one wrote")
 		}
-		k.want(s, sdk.Active) // it was told nothing, so it takes nothing away
+		k.want(s, sdk.Active) // it had no update, so it removes nothing
 		saves()
 		k.sync(next, s.Update(1))
 		if n := saves(); n > 0 {
@@ -52,7 +52,7 @@ func TestKernelReadsOnce(t *testing.T) {
 		k.run("iptables-"+string(k.backend), "-t", "nat", "-F", services)
 		k.sync(last, s.Update(1))
 		if n := saves(); n == 0 {
-			k.Error("somebody wrote, and it was not read again")
+			k.Error("another process wrote, and it was not read again")
 		}
 		k.want(s, sdk.Active)
 	})

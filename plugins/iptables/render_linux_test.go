@@ -17,7 +17,7 @@ import (
 )
 
 // Whatever is strange about a Service, iptables takes its rules: those that fuzzing
-// starts with, those that it found, and as many that nobody chose.
+// starts with, those that it found, and as many at random.
 func TestKernelTestsWhatIsStrange(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		all := append(found(k.T), strangers...)

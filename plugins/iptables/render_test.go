@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A strange is a Service, and a node, of values that nobody expects.
+// A strange is a Service, and a node, of unusual values.
 type strange struct {
 	namespace, service, port, iface string
 	number                          uint16
@@ -134,6 +134,6 @@ func wholesome(t *testing.T, should iptables.Tables, r iptables.Rule) {
 	_, nat := should[iptables.ID{Table: "nat", Chain: r.Target()}]
 	_, filter := should[iptables.ID{Table: "filter", Chain: r.Target()}]
 	if !nat && !filter && !slices.Contains(known, r.Target()) && r.Target() != "-j" {
-		t.Errorf("the target of %q is nobody's", r)
+		t.Errorf("the target of %q is no chain's", r)
 	}
 }

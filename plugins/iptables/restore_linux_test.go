@@ -88,7 +88,7 @@ func TestKernelSetsARefusedServiceAside(t *testing.T) {
 	})
 }
 
-// A restore that is killed half-way leaves nobody knows what. The next update
+// A restore that is killed half-way leaves the tables in an unknown state. The next update
 // converges from a fresh reading, also in a new process.
 func TestKernelConvergesAfterAKilledRestore(t *testing.T) {
 	onKernel(t, func(k kernel) {

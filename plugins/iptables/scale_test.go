@@ -75,9 +75,9 @@ func TestFewRulesAt30000Services(t *testing.T) {
 	node := sdk.Node{Addrs: []netip.Addr{v4(192<<24 | 2<<8 | 10), v6(99)}, NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
 		Pods: sdk.Pods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.180.0.0/16")}}, MasqueradeBit: 14}
 	dense := func(i int) netip.Addr { return v4(base + uint32(i) + 1) }
-	nobody := cluster(n, dense)
-	for i := range nobody {
-		nobody[i].Cluster = nil
+	unserved := cluster(n, dense)
+	for i := range unserved {
+		unserved[i].Cluster = nil
 	}
 	for _, c := range []struct {
 		name     string
@@ -88,7 +88,7 @@ func TestFewRulesAt30000Services(t *testing.T) {
 		{"random", cluster(n, func(int) netip.Addr { return v4(base + random.Uint32N(1<<20)) })},
 		{"ipv6 random in a 112", cluster(n, func(int) netip.Addr { return v6(uint64(random.Uint32N(1 << 16))) })},
 		{"ipv6 random", cluster(n, func(int) netip.Addr { return v6(random.Uint64()) })},
-		{"nobody serves", nobody},
+		{"no endpoint", unserved},
 	} {
 		t.Run(c.name, func(t *testing.T) { fewRules(t, node, c.services, n, random) })
 	}
@@ -107,7 +107,7 @@ func manyPorts(services []sdk.Service) []sdk.Service {
 }
 
 // fewRules counts the rules that packets to services, of which the first n are much
-// alike, and to none, are held against. Only who is called has chains of its own behind
+// alike, and to none, are held against. Only what is called has chains of its own behind
 // its entries.
 func fewRules(t *testing.T, node sdk.Node, services []sdk.Service, n int, random *rand.Rand) {
 	family := services[0].Name.Family

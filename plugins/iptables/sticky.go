@@ -27,7 +27,7 @@ func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry
 			return nil // there are no rules with it yet
 		}
 		if err != nil {
-			return fmt.Errorf("read who keeps to %s: %w", ep, err)
+			return fmt.Errorf("read which clients keep to %s: %w", ep, err)
 		}
 		for line := range strings.Lines(string(text)) {
 			client, ok := remembered(line)

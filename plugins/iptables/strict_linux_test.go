@@ -49,7 +49,7 @@ func TestKernelStrictFirewall(t *testing.T) {
 		k.sync(p, s.Update(1))
 		for _, role := range []sdk.Role{sdk.Standby, sdk.Active} {
 			k.role(p, role)
-			var calls sync.WaitGroup // who is dropped waits for nothing, so all at once
+			var calls sync.WaitGroup // what is dropped waits for nothing, so all at once
 			for _, svc := range s.Services {
 				from, node := outside[svc.Name.Family][0], outside[svc.Name.Family][1]
 				for _, c := range []struct {
@@ -162,9 +162,9 @@ func TestKernelGuardDropsMartians(t *testing.T) {
 			k.Fatal(err)
 		}
 		k.martian(host)
-		k.eventually("the guard sees who calls", func() bool {
+		k.eventually("the guard sees the client's packets", func() bool {
 			if err := dialFrom(k.Context(), g, client, secret, time.Second); err == nil {
-				k.Error("somebody outside called 127.0.0.1")
+				k.Error("a client outside called 127.0.0.1")
 			}
 			return k.packets("KUBE-LOCALNET-GUARD") > 0
 		})
@@ -213,7 +213,7 @@ func (k kernel) packets(chain string) int {
 
 // A packet on its way that conntrack cannot place is dropped, and counted: its answer
 // would be reset. A kernel that takes all of them for valid forwards it.
-func TestKernelDropsWhatNobodyCanPlace(t *testing.T) {
+func TestKernelDropsWhatNoConnectionHas(t *testing.T) {
 	g := world(t)
 	const loose, beLiberal = netfilter + "nf_conntrack_tcp_loose", netfilter + "nf_conntrack_tcp_be_liberal"
 	onKernel(t, func(k kernel) {

@@ -28,7 +28,7 @@ func beforeUs(node sdk.Node) sdktest.Scenario {
 	for i, frontends := range [][]sdk.Frontend{
 		{clusterIP("172.30.0.41:80"), port},
 		{clusterIP("172.30.0.42:80")}, // sticky
-		{clusterIP("172.30.0.43:80")}, // nobody serves it
+		{clusterIP("172.30.0.43:80")}, // it has no endpoint
 	} {
 		svc := service(i, frontends...)
 		svc.Cluster, svc.Local = []sdk.Endpoint{near, far}, []sdk.Endpoint{near}
@@ -104,7 +104,7 @@ func (c caller) call(ctx context.Context, g *netns.Testbed) error {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(3 * time.Second))
-	_, err = conn.Read(make([]byte, 1)) // who answers says so at once
+	_, err = conn.Read(make([]byte, 1)) // an endpoint that answers does so at once
 	return err
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // From any scenario to any other, by one update, the kernel's tables end where a
-// fresh start would: also when the process dies on the way, and when somebody
+// fresh start would: also when the process dies on the way, and when another program
 // empties the tables.
 func TestKernelWalksFromAnyScenarioToAnyOther(t *testing.T) {
 	onKernel(t, func(k kernel) {
@@ -35,7 +35,7 @@ func TestKernelWalksFromAnyScenarioToAnyOther(t *testing.T) {
 				p.die()
 				p = k.start()
 				u = next.Update(u.To)
-			case i%20 == 9: // somebody emptied the tables, and the host asks for all
+			case i%20 == 9: // another program emptied the tables, and the host asks for all
 				k.flush()
 				u = next.Update(u.To)
 			}

@@ -75,9 +75,9 @@ func wantSame(t *testing.T, step int, got, fresh *familyRules) {
 	}
 }
 
-// Between two states, filter turns nobody away whom nat will serve, and forgets
-// nobody whom nat no longer serves.
-func TestBetweenNobodyIsForgotten(t *testing.T) {
+// Between two states, filter rejects no client that nat will serve, and forgets
+// none that nat no longer serves.
+func TestBetweenNoClientIsForgotten(t *testing.T) {
 	node := sdk.Node{MasqueradeBit: 14}
 	up := service(1, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+1), 80)})
 	down := up
@@ -93,7 +93,7 @@ func TestBetweenNobodyIsForgotten(t *testing.T) {
 	if len(p) != 3 || p[0].Table != "filter" || p[1].Table != "nat" || p[2].Table != "filter" {
 		t.Fatalf("the plan is\n%s", p)
 	}
-	if n := len(p[0].Whole[0].Rules); n != 3 { // who is DNATed, and both verdicts
+	if n := len(p[0].Whole[0].Rules); n != 3 { // what is DNATed, and both verdicts
 		t.Errorf("at first filter says\n%s", p[0].Whole[0].Rules)
 	}
 	if n := len(p[2].Whole[0].Rules); n != 2 {

@@ -82,9 +82,9 @@ func (r *render) chain(id iptables.ID, rules ...iptables.Rule) {
 // proto is the words that say which protocol is meant.
 func proto(svc sdk.Service) string { return "-p " + svc.Name.Protocol.String() }
 
-// frontend catches the packets sent to f. In nat it sends on those that somebody
+// frontend catches the packets sent to f. In nat it sends on those that an endpoint
 // may answer. In filter it turns away what nat did not send on: REJECT where
-// nobody serves at all, DROP where nobody near does or the source is not allowed.
+// no endpoint serves at all, DROP where none near does or the source is not allowed.
 func (r *render) frontend(svc sdk.Service, f sdk.Frontend) {
 	if answered(svc, f) {
 		r.catch(svc, f, servedTree(f), wayIn(svc, f), "-j", r.entrance(svc, f))
@@ -157,8 +157,8 @@ func (r *render) entrance(svc sdk.Service, f sdk.Frontend) string {
 	return id.Chain
 }
 
-// denySources turns away the callers of an f that nobody serves: who might have
-// called is told so, and who might not hears nothing.
+// denySources turns away the callers of an f that has no endpoint: those that might have
+// called are rejected, and those that might not are dropped.
 func (r *render) denySources(svc sdk.Service, f sdk.Frontend) {
 	id := filter(sourcesChain(svc, f))
 	var rules []iptables.Rule
@@ -169,7 +169,7 @@ func (r *render) denySources(svc sdk.Service, f sdk.Frontend) {
 	r.catch(svc, f, unservedTree(f), why(svc, f, "has no endpoints"), "-j", id.Chain)
 }
 
-// target is the chain for callers of f who are allowed.
+// target is the chain for callers of f that are allowed.
 func target(svc sdk.Service, f sdk.Frontend) string {
 	switch {
 	case f.External():

@@ -17,7 +17,7 @@
 // the way.
 //
 // A virtual service has one list of destinations. A frontend under the Local policy has two:
-// callers on this node, for whom no address is lost on the way, use all endpoints.
+// callers on this node, for which no address is lost on the way, use all endpoints.
 // Their packets get a mark from a set, and IPVS has a second virtual service by that
 // mark.
 package ipvs

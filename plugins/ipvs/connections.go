@@ -56,7 +56,7 @@ func (m machine) listed(tell func(line string) error) error {
 
 // ImportAffinity cannot have the kernel keep a client: it learns that from packets alone.
 func (p *plugin) ImportAffinity(_ context.Context, entries []sdk.AffinityEntry) error {
-	return &sdk.Refusal{Field: "affinity", Why: fmt.Sprintf("ipvs learns from packets alone who keeps to an endpoint: %d clients may be sent to another once", len(entries))}
+	return &sdk.Refusal{Field: "affinity", Why: fmt.Sprintf("ipvs learns from packets alone which client keeps which endpoint: %d clients may be sent to another once", len(entries))}
 }
 
 // ownerOf is the Service that has a virtual service, if it has affinity.

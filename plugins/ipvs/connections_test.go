@@ -13,7 +13,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// Who is kept at an endpoint can be told to who comes next; connections, Services that
+// Which client keeps which endpoint can be exported to the next dataplane; connections, Services that
 // do not stick and other people's virtual services are not.
 func TestTellsWhoKeepsToWhichEndpoint(t *testing.T) {
 	l := newLife(t)
@@ -61,6 +61,6 @@ ns1/other:http tcp
 		t.Errorf("it tells %v", answer)
 	}
 	if err := l.plugin.ImportAffinity(t.Context(), answer); err == nil {
-		t.Error("nobody can have the kernel keep a client, and nobody says so")
+		t.Error("the kernel cannot be made to keep a client, and nothing says so")
 	}
 }

@@ -124,7 +124,7 @@ func (l *links) RemoveDevice() error {
 	return l.handle.LinkDel(l.ours)
 }
 
-// Bind gives the device addr. Nobody else on the wire has it, so there is no asking.
+// Bind gives the device addr. Nothing else on the wire has it, so there is no asking.
 // In IPv6 it is deprecated from the first: the kernel would call by any address of the
 // node that looks near, also on a device that is not up.
 func (l *links) Bind(addr netip.Addr) error {

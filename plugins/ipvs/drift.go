@@ -27,7 +27,7 @@ func (o *objects) lost(h addrChanges) bool {
 	return slices.ContainsFunc(h.lost, func(a netip.Addr) bool { return o.have.vips[a] })
 }
 
-// drifted is where something was taken away, or added: a virtual service, of which one is
+// drifted is where something was removed, or added: a virtual service, of which one is
 // asked for; an entry, of which the sets tell how many they have; rules.
 func (f *family) drifted(ctx context.Context) (parts, error) {
 	var gone parts
@@ -98,12 +98,12 @@ func (f *family) rulesDiffer(tables iptables.Tables) bool {
 	return false
 }
 
-// Probe repairs nothing: it says what another program took away or added, as far as that costs
+// Probe repairs nothing: it says what another program removed or added, as far as that costs
 // little, and what is due by itself.
 func (f *family) Probe(ctx context.Context) (found frame.Finding) {
 	changes := f.session.take(f.objects.node.family)
 	if f.objects.lost(changes) {
-		found.Lost, found.Why = frame.Parts(inAddrs), "an address was taken away"
+		found.Lost, found.Why = frame.Parts(inAddrs), "an address was removed"
 	}
 	f.moved = f.moved || changes.missed || f.objects.moved(changes)
 	found.Moved = f.moved
@@ -134,7 +134,7 @@ func (f *family) Probe(ctx context.Context) (found frame.Finding) {
 // How often is looked for what no process tells of. To ask costs some messages to the kernel,
 // so it is not done each time that an address comes or goes.
 const (
-	probeEvery = 900 * time.Millisecond // what another program took away or added
+	probeEvery = 900 * time.Millisecond // what another program removed or added
 	reapEvery  = time.Minute            // destinations that have had their last connection
 	idleEvery  = 5 * time.Second        // in Standby, what is busy no more; while Active, a parameter
 )

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Deleted, flushed, cleared by somebody else: it is back within five seconds, and mostly
+// Deleted, flushed, cleared by another program: it is back within five seconds, and mostly
 // within two. A machine that is busy may take as much longer as it takes to look at
 // everything, with the programs that an operator has, four times.
 func TestKernelIPVSRepairs(t *testing.T) {

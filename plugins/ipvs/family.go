@@ -25,9 +25,9 @@ type family struct {
 	kernel  kernel
 	masq    *masquerade.Hold // on what all dataplanes share
 
-	afresh      bool      // everything was read since IPVS was told of the node
+	afresh      bool      // everything was read since IPVS was given the node
 	moved       bool      // the node's addresses are others than Services were rendered for
-	probed      time.Time // when the kernel was last asked for what may have been taken away,
+	probed      time.Time // when the kernel was last asked for what may have been removed,
 	reaped      time.Time // when destinations that have had their last connection were removed,
 	idleChecked time.Time // and when what is due more often was done
 	audits      int

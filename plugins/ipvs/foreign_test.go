@@ -12,7 +12,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// TestJumpsAreListed: whatever is not listed, nobody takes out again.
+// TestJumpsAreListed: what is not listed is never removed again.
 func TestJumpsAreListed(t *testing.T) {
 	for _, j := range append(permanent(), catching()...) {
 		if !j.Listed() {

@@ -170,7 +170,7 @@ func TestKernelIPVSTable(t *testing.T) {
 }
 
 // Every scheduler that this kernel has serves, chosen by each Service for itself; and
-// one whose endpoint is being drained turns nobody away.
+// one whose endpoint is being drained refuses no client.
 func TestKernelIPVSSchedulers(t *testing.T) {
 	s := newStand(t, "")
 	var services, packets strings.Builder

@@ -58,7 +58,7 @@ func (l *life) brought() {
 // A Service with very many endpoints comes in the same update as a change of another one,
 // by whose name it would be first, and while it is written a third one changes. Neither
 // waits for it.
-func TestNobodyWaitsForALargeService(t *testing.T) {
+func TestNoServiceWaitsForALargeOne(t *testing.T) {
 	l := newLife(t)
 	s := many(5)
 	if err := l.full(s); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// Two endpoints in each family, and somebody who calls.
+// Two endpoints in each family, and a client that calls.
 const endpointsToLeave = `
 -- services --
 ns1/web PROTO
@@ -51,8 +51,8 @@ func (s *stand) shows(text string) bool {
 	return strings.Contains(strings.Join(s.services(), "\n"), text)
 }
 
-// Who is connected to an endpoint that leaves stays so, also over a restart and when it
-// comes back, while nobody else is sent there; when he has hung up the endpoint goes.
+// A client that is connected to an endpoint that leaves stays so, also over a restart and when it
+// comes back, while no other is sent there; when its connection has ended the endpoint is removed.
 func TestKernelIPVSDrainsLiveConnections(t *testing.T) {
 	s := newStand(t, "")
 	served := s.serve(strings.ReplaceAll(endpointsToLeave, "PROTO", "tcp"))
@@ -68,10 +68,10 @@ func TestKernelIPVSDrainsLiveConnections(t *testing.T) {
 		t.Helper()
 		for caller, leaves := range callers {
 			if _, err := caller.Write([]byte("who\n")); err != nil {
-				t.Errorf("%s: who was connected cannot speak: %v", when, err)
+				t.Errorf("%s: a client that was connected cannot send: %v", when, err)
 			}
 			if now := s.hears(caller); now != leaves {
-				t.Errorf("%s: who was connected to %s hears %s", when, leaves, now)
+				t.Errorf("%s: a client that was connected to %s hears %s", when, leaves, now)
 			}
 			if !s.shows(drained(leaves)) {
 				t.Errorf("%s: %q is not in\n%s", when, drained(leaves), strings.Join(s.services(), "\n"))
@@ -120,7 +120,7 @@ func (s *stand) reap() {
 	}
 }
 
-// connect is a connection that somebody elsewhere opens.
+// connect is a connection that a client elsewhere opens.
 func (s *stand) connect(p sdktest.Packet) *net.TCPConn {
 	s.Helper()
 	host, err := s.node.Host(p.From.Addr)
@@ -135,7 +135,7 @@ func (s *stand) connect(p sdktest.Packet) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// hears is who speaks on a connection.
+// hears is the endpoint that answers on a connection.
 func (s *stand) hears(conn net.Conn) netip.AddrPort {
 	s.Helper()
 	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
@@ -148,9 +148,9 @@ func (s *stand) hears(conn net.Conn) netip.AddrPort {
 	return addrPort(word)
 }
 
-// A flow of datagrams stays with an endpoint that still serves, or if nobody else does,
+// A flow of datagrams stays with an endpoint that still serves, or if no other does,
 // and moves otherwise. An association ends, as SCTP has no other way: its endpoint goes
-// at once. New callers are never sent to who leaves, and a restart changes nothing.
+// at once. New callers are never sent to an endpoint that leaves, and a restart changes nothing.
 func TestKernelIPVSEndpointsLeave(t *testing.T) {
 	type fate uint8
 	const stays, moves, ends fate = 1, 2, 3
@@ -160,8 +160,8 @@ func TestKernelIPVSEndpointsLeave(t *testing.T) {
 		serving, last  bool // it still serves; it was the last
 		fate           fate
 	}{
-		{"datagrams, to who still serves", "udp", true, false, stays},
-		{"datagrams, to who does not", "udp", false, false, moves},
+		{"datagrams, to one that still serves", "udp", true, false, stays},
+		{"datagrams, to one that does not", "udp", false, false, moves},
 		{"datagrams, to the last", "udp", false, true, stays},
 		{"an association", "sctp", false, false, ends},
 	} {
@@ -192,9 +192,9 @@ func TestKernelIPVSEndpointsLeave(t *testing.T) {
 				a, err := flow.Ask(t.Context())
 				switch here := a.Verdict == sdk.Forward; {
 				case c.fate == ends && here, c.fate != ends && (err != nil || !here):
-					t.Errorf("%s, %s: who was with %s hears %s, %v", c.what, when, was, a, err)
+					t.Errorf("%s, %s: a client that was with %s hears %s, %v", c.what, when, was, a, err)
 				case here && (a.Endpoint == was) != (c.fate == stays):
-					t.Errorf("%s, %s: who was with %s is with %s", c.what, when, was, a.Endpoint)
+					t.Errorf("%s, %s: a client that was with %s is with %s", c.what, when, was, a.Endpoint)
 				}
 				if c.fate != stays && s.shows("-r "+was.String()) || c.fate == stays && !s.shows(drained(was)) {
 					t.Errorf("%s, %s: %s has left, and there is\n%s", c.what, when, was, strings.Join(s.services(), "\n"))

@@ -51,7 +51,7 @@ func TestKernelIPVSOptions(t *testing.T) {
 	}
 }
 
-// A client keeps its endpoint, and who comes after us can be told.
+// A client keeps its endpoint, and that can be exported to the next dataplane.
 func TestKernelIPVSHandsOverAffinity(t *testing.T) {
 	s := newStand(t, "")
 	served := s.serve(strings.Replace(twoEndpoints, "  endpoint   10.180.1.1:8080\n", "  affinity 10m\n  endpoint   10.180.1.1:8080\n", 1))

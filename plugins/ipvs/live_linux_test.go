@@ -12,10 +12,10 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// What changes while somebody is connected.
+// What changes while clients are connected.
 
-// Another scheduler, and clients that stick or no longer do: who is connected stays so,
-// and who calls is served.
+// Another scheduler, and clients that stick or no longer do: a client that is connected stays so,
+// and one that calls is served.
 func TestKernelIPVSChangesLive(t *testing.T) {
 	s := newStand(t, "")
 	served := s.serve(strings.ReplaceAll(endpointsToLeave, "PROTO", "tcp"))
@@ -48,7 +48,7 @@ func TestKernelIPVSChangesLive(t *testing.T) {
 				t.Fatal(err)
 			}
 			if now := s.hears(caller); now != was {
-				t.Errorf("%s: who was connected to %s hears %s", c.shown, was, now)
+				t.Errorf("%s: a client that was connected to %s hears %s", c.shown, was, now)
 			}
 		}
 		for _, p := range served.Packets {
@@ -127,8 +127,8 @@ func TestKernelIPVSFollowsAddresses(t *testing.T) {
 	s.packets(served)
 }
 
-// Who sent datagrams to a Service that nobody served, and goes on from the same port, is
-// served from when somebody does, and hidden if he must be.
+// A client that sent datagrams to a Service without endpoints, and goes on from the same port, is
+// served once there is one, and masqueraded if it must be.
 func TestKernelIPVSDatagramsThatWereEarly(t *testing.T) {
 	s := newStand(t, "")
 	served := s.serve(`
@@ -147,10 +147,10 @@ fd00:10:180::9 > [fd00:172:30::41]:80 udp = [fd00:10:180:1::1]:8080
 2001:db8::7    > [fd00:172:30::41]:80 udp = [fd00:10:180:1::1]:8080 masq
 2001:db8::7    > node:30080 udp           = [fd00:10:180:1::1]:8080 masq
 `)
-	for _, before := range []string{"nobody serves it", "there is no such Service"} {
+	for _, before := range []string{"it has no endpoint", "there is no such Service"} {
 		u := sdk.Update{}
 		for _, svc := range served.Services {
-			if before == "nobody serves it" {
+			if before == "it has no endpoint" {
 				svc.Cluster = nil
 				u.Set = append(u.Set, svc)
 			} else {
@@ -170,7 +170,7 @@ fd00:10:180::9 > [fd00:172:30::41]:80 udp = [fd00:10:180:1::1]:8080
 				t.Errorf("%s: %s hears %s, %v", before, p.Text, a, err)
 			}
 			s.sync(sdk.Update{Set: served.Services})
-			s.within(time.Minute, before+", and then somebody does: "+p.Text, func() bool {
+			s.within(time.Minute, before+", and then it has one: "+p.Text, func() bool {
 				a, err := flow.Ask(t.Context())
 				return err == nil && a.Verdict == sdk.Forward && (a.Client != p.From.Addr) == p.Want.Masquerades(a.Endpoint)
 			})

@@ -57,7 +57,7 @@ node           > [2001:db8:eeee::7]:80   = [fd00:10:180::1]:8080 masq
 	}
 }
 
-// Who is masqueraded gets a port at random: one that the node's other clients of the
+// A connection that is masqueraded gets a port at random: one that the node's other clients of the
 // same endpoint cannot want too, however many packets go at once.
 func TestKernelIPVSRandomPorts(t *testing.T) {
 	s := newStand(t, "")

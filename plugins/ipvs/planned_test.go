@@ -61,7 +61,7 @@ func TestNamesWhatFailedBetweenCalls(t *testing.T) {
 	}
 }
 
-// quiet does something while nobody asks the kernel.
+// quiet does something while nothing asks the kernel.
 func (l *life) quiet(f func()) {
 	l.Helper()
 	if err := l.plugin.Do(l.Context(), func(map[sdk.Name]sdk.Service) error { f(); return nil }); err != nil {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Every way to a Service, in PROTO and both families: who is served, by whom, and who is
-// not.
+// Every way to a Service, in PROTO and both families: which client is served, by which
+// endpoint, and which is not.
 const everyWay = `
 -- services --
 ns1/web PROTO

@@ -25,7 +25,7 @@ func TestReportsWhatThereIs(t *testing.T) {
 	}
 }
 
-// How long it took to look for stale UDP flows is told by family, and only a change of
+// How long it took to look for stale UDP flows is reported by family, and only a change of
 // a UDP Service asks for it.
 func TestReportsRounds(t *testing.T) {
 	l := newLife(t)

@@ -229,7 +229,7 @@ type denying struct{ *fake }
 
 func (denying) Timeouts() (timeouts, error) { return timeouts{}, fs.ErrPermission }
 
-// What somebody else made in IPVS stays as it is, also in the ranges that are excluded.
+// What another program made in IPVS stays as it is, also in the ranges that are excluded.
 func TestForeignServersStay(t *testing.T) {
 	l := newLife(t)
 	foreign := serviceKey{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("203.0.113.9:443")}
@@ -261,7 +261,7 @@ func TestForeignServersStay(t *testing.T) {
 	}
 }
 
-// In Standby nothing is at an address that the node has, and who asks is told what
+// In Standby nothing is at an address that the node has, and an inspection says what
 // would be there.
 func TestStandbyTellsWhatItLeavesOut(t *testing.T) {
 	l := newLife(t)

@@ -51,7 +51,7 @@ func TestKernelIPVSNodeCallsByItsOwnAddress(t *testing.T) {
 }
 
 // An endpoint on loopback is called from loopback, where it is at an address of that:
-// who guards 127.0.0.0/8, as the iptables mode does until it has gone, drops others.
+// a guard of 127.0.0.0/8, as the iptables mode has until it has gone, drops others.
 func TestKernelIPVSLoopbackStaysThere(t *testing.T) {
 	s := newStand(t, "")
 	l, err := net.Listen("tcp", "127.77.1.1:8080")
@@ -153,7 +153,7 @@ func ping(version, to string) error {
 	}
 }
 
-// A Service that is deleted, or given to somebody else, is gone when the Sync is.
+// A Service that is deleted, or given to another, is gone when the Sync is.
 func TestKernelIPVSGoneIsGone(t *testing.T) {
 	s := newStand(t, "")
 	served := s.serve(loadBalancer)
@@ -242,7 +242,7 @@ ns1/web:http tcp
 	}
 }
 
-// found is who answers a flow.
+// found is the endpoint that answers a flow.
 func (s *stand) found(f sdktest.Flow) netip.AddrPort {
 	s.Helper()
 	a, err := f.Ask(s.Context())
@@ -252,7 +252,7 @@ func (s *stand) found(f sdktest.Flow) netip.AddrPort {
 	return a.Endpoint
 }
 
-// A node whose FORWARD chain drops what nobody lets through serves node ports.
+// A node whose FORWARD chain drops what no rule lets through serves node ports.
 func TestKernelIPVSForwardsThroughDrop(t *testing.T) {
 	s := newStand(t, "")
 	for _, program := range []string{"iptables-legacy", "ip6tables-legacy"} {
@@ -273,7 +273,7 @@ ns1/web:http tcp
 `))
 }
 
-// What nobody near may answer is dropped, without a word: also what the node itself
+// What no endpoint near may answer is dropped, without a word: also what the node itself
 // sends, which IPVS takes before filter sees it.
 func TestKernelIPVSDropsForTheNodeToo(t *testing.T) {
 	s := newStand(t, "")

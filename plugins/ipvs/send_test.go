@@ -53,7 +53,7 @@ func (s fakeStage) Dial(_ context.Context, p sdktest.Packet) (sdktest.Flow, erro
 	return &fakeFlow{stage: s, packet: p}, nil
 }
 
-// A fakeFlow stays with whom it found first, for as long as the kernel has both.
+// A fakeFlow stays with the endpoint that it found first, for as long as the kernel has both.
 type fakeFlow struct {
 	stage  fakeStage
 	packet sdktest.Packet

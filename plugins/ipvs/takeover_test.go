@@ -110,7 +110,7 @@ func TestTakesOverFromKubeProxy(t *testing.T) {
 	}
 }
 
-// picture leaves out what only kube-proxy makes, and chains that are nobody's.
+// picture leaves out what only kube-proxy makes, and chains that no dataplane has.
 func (l *life) picture() string {
 	var lines []string
 	for line := range strings.Lines(l.fake.picture()) {
@@ -143,7 +143,7 @@ func TestTakesOverFromKubeProxyThatHadJustBegun(t *testing.T) {
 }
 
 // What a kube-proxy leaves is named first, and goes when asked for, with what its own
-// cleanup forgets; what is somebody else's stays.
+// cleanup forgets; what is another program's stays.
 func TestCleansUpAfterKubeProxy(t *testing.T) {
 	l := newLife(t)
 	(&fakeTestbed{fake: l.fake}).Place(l.fake.runKubeProxy(t))

@@ -13,7 +13,7 @@ import (
 
 // Connections that connection tracking does not know are told of, until they have
 // ended, by whatever process looks; those that it knows, that are closing, or that are
-// somebody else's, are not.
+// another program's, are not.
 func TestTellsOfUntrackedConnections(t *testing.T) {
 	const (
 		header   = "Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData\n"
@@ -54,7 +54,7 @@ func TestTellsOfUntrackedConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.keepTracking()
-	tells("after somebody set it to 0", "1 established")
+	tells("after another program set it to 0", "1 established")
 	l.parameters(map[string]string{"net/ipv4/vs/conntrack": "1"})
 }
 

@@ -14,13 +14,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// nobody is whose frontend it is that is none.
-const nobody = "no Service"
+// noService names what is no Service's frontend.
+const noService = "no Service"
 
 // beyond are calls to what is no frontend of any Service. Each passes as if there were
 // no proxy: to pods, to the node, to ports and addresses that nothing has, and pings.
 func beyond(things []thing) []question {
-	none := thing{service: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: nobody}}}
+	none := thing{service: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: noService}}}
 	var all []question
 	call := func(way, network string, port uint16, addrs ...[2]netip.Addr) {
 		for _, pair := range addrs {

@@ -28,22 +28,22 @@ func (a answer) shape() string {
 
 // instead is what became of a kind of call, in place of what does elsewhere.
 func (q question) instead(theirs, ours answer) string {
-	who := "others"
+	client := "others"
 	switch {
 	case q.from.place == "node":
-		who = "the node"
+		client = "the node"
 	case strings.HasPrefix(q.from.place, "near"):
-		who = "a pod here"
+		client = "a pod here"
 	}
 	from, to := theirs.shape(), ours.shape()
 	if from == to {
 		from, to = "served", "served by others, or seen as another"
 	}
-	return fmt.Sprintf("%s ▶ %s: %s, not %s", who, q.to.way, to, from)
+	return fmt.Sprintf("%s ▶ %s: %s, not %s", client, q.to.way, to, from)
 }
 
 // blame says whose an unexplained difference is: a Service that was seen served is
-// called in the same way. Who is late there is late everywhere.
+// called in the same way. A proxy that is late there is late everywhere.
 func (c *contest) blame(p *proxy, q question) string {
 	for _, to := range c.seen.targets() {
 		if to.network != q.to.network {

@@ -15,10 +15,10 @@ type reason struct {
 }
 
 var reasons = []reason{
-	{"the node itself is told too that no endpoint serves", func(_ *proxy, q question, theirs, ours answer) bool {
+	{"the node itself is refused too where no endpoint serves", func(_ *proxy, q question, theirs, ours answer) bool {
 		return q.from.place == "node" && q.to.external() && only(theirs.unheard(), dropped) && only(ours, refused) && q.to.thing.usable() == 0
 	}},
-	{"who is not allowed is dropped, also if no endpoint serves", func(_ *proxy, q question, theirs, ours answer) bool {
+	{"a client that is not allowed is dropped, also if no endpoint serves", func(_ *proxy, q question, theirs, ours answer) bool {
 		return q.to.way == "load-balancer" && q.ranged() && q.to.thing.usable() == 0 && only(ours, dropped)
 	}},
 	{"an external IP may not be the node's own", func(_ *proxy, q question, theirs, ours answer) bool {
@@ -36,17 +36,17 @@ var reasons = []reason{
 	{"it serves node ports on loopback, whatever the iptables mode does", func(p *proxy, q question, theirs, ours answer) bool {
 		return p.mode == "userspace" && q.to.addr.Addr().IsLoopback()
 	}},
-	{"it needs no kernel that routes 127.0.0.0/8, so who binds itself to that cannot call out of it, and to ::1 can", func(p *proxy, q question, theirs, ours answer) bool {
+	{"it needs no kernel that routes 127.0.0.0/8, so a client that binds itself to that cannot call out of it, and to ::1 can", func(p *proxy, q question, theirs, ours answer) bool {
 		return p.mode == "userspace" && q.from.name == itself.name && !q.to.addr.Addr().IsLoopback()
 	}},
-	{"a relay forwards nothing: a firewall on what is forwarded stops nobody who calls a Service, and nobody opens it for the others", func(p *proxy, q question, theirs, ours answer) bool {
-		if q.to.thing.service.Name == nobody {
+	{"a relay forwards nothing: a firewall on what is forwarded stops no client of a Service, and nothing opens it for the others", func(p *proxy, q question, theirs, ours answer) bool {
+		if q.to.thing.service.Name == noService {
 			return p.mode == "userspace" && p.firewall && only(ours, dropped)
 		}
 		through, unheard := slices.Contains(theirs, dropped) && served(ours), only(theirs, passed) && only(ours, dropped)
 		return p.mode == "userspace" && p.firewall && (through || unheard)
 	}},
-	{"who stays with one endpoint may stay with one that a firewall keeps apart", func(p *proxy, q question, theirs, ours answer) bool {
+	{"a client that stays with one endpoint may stay with one that a firewall keeps apart", func(p *proxy, q question, theirs, ours answer) bool {
 		return p.firewall && q.sticky() && (only(theirs, dropped) || only(ours, dropped))
 	}},
 	{"kube-proxy's ipvs mode does not do as its iptables mode", func(p *proxy, _ question, _, _ answer) bool { return p.kind == theirIPVS }},

@@ -44,7 +44,7 @@ func TestKernelIPVSBeside(t *testing.T) {
 }
 
 // telling are those of the zoo that tell most about IPVS: what has two lists, what
-// has an empty one, and who may not call.
+// has an empty one, and clients that may not call.
 var telling = []string{"node-port-local", "load-balancer-local-far", "ranges"}
 
 // Services at random, which change to others at random, under proxies set at random.

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
 
-// run builds what is tested, where nobody has, and tests it. It need not be in a
+// run builds what is tested, unless it is built, and tests it. It need not be in a
 // namespace: the worlds are.
 func run(m *testing.M) int {
 	if binaries != "" {

@@ -48,7 +48,7 @@ type settings struct {
 	text     string
 	ports    []string // nodePortAddresses
 	iptables string   // of the section of that name
-	firewall bool     // the node lets in, and forwards, only what somebody says it shall
+	firewall bool     // the node lets in, and forwards, only what a rule allows
 }
 
 // noLoopback keeps node ports from 127.0.0.1.

@@ -131,7 +131,7 @@ func (all flows) compare(c *contest) {
 		for p := 1; p < len(last); p++ {
 			k := c.proxies[p].kind
 			if k.mode == "userspace" && served(last[p]) {
-				continue // it forgets an idle caller sooner, who may then find another endpoint
+				continue // it forgets an idle caller sooner, which may then find another endpoint
 			}
 			if !alike(k, f.question, last[0], last[p]) && explained(c.proxies[p], f.question, last[0], last[p]) == "" {
 				c.Errorf("%s, a flow that had begun:\n\t%s: %s\n\t%s: %s", f.question, c.proxies[0], last[0], c.proxies[p], last[p])

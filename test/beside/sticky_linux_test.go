@@ -38,7 +38,7 @@ func (c *contest) serve(things []thing) {
 	c.settle()
 }
 
-// stays are who is with which endpoint, in every world. Each caller is asked by all
+// stays says which client is with which endpoint, in every world. Each caller is asked by all
 // frontends of a port.
 func (c *contest) stays(things []thing) map[string]string {
 	c.Helper()
@@ -59,7 +59,7 @@ func (c *contest) stays(things []thing) map[string]string {
 	return with
 }
 
-// stay notes that who was answered, and by whom.
+// stay notes which endpoint answered a client.
 func (c *contest) stay(with map[string]string, who, answer string) {
 	c.Helper()
 	ep, _, ok := strings.Cut(answer, " saw ")

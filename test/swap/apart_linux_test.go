@@ -168,7 +168,7 @@ func TestKernelApart(t *testing.T) {
 }
 
 // TestKernelApartClears has the plugin that is to leave die before it has cleaned up after
-// itself: the next one, which another program starts, does. And nobody can swap to the very
+// itself: the next one, which another program starts, does. And no swap can be to the very
 // process that serves.
 func TestKernelApartClears(t *testing.T) {
 	n := newApart(t, "iptables")
@@ -184,7 +184,7 @@ func TestKernelApartClears(t *testing.T) {
 		}
 	}
 	if p, err := n.PlanMode(t.Context(), "userspace"); err != nil || len(p.Left) == 0 {
-		t.Errorf("a plan to leave one that runs by itself names %q as taken away: %v", p.Left, err)
+		t.Errorf("a plan to leave one that runs by itself names %q as removed: %v", p.Left, err)
 	}
 	if _, err := n.SwapMode(t.Context(), "userspace", true); err != nil {
 		t.Fatal(err)

@@ -73,7 +73,7 @@ func patientNode(t *testing.T, mode, backend string) past {
 }
 
 // TestKernelWantedBack swaps there and back, and again, while the one before still drains,
-// at once or after a while. Whoever is connected stays so, and the one that drains counts
+// at once or after a while. A client that is connected stays so, and the one that drains counts
 // those that are its own.
 func TestKernelWantedBack(t *testing.T) {
 	for _, backend := range []string{"nft", "legacy"} {

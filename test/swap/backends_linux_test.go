@@ -47,13 +47,13 @@ func (n *node) echo(at netip.AddrPort) {
 	})
 }
 
-// hear takes in, on one of the backends, who calls to be observed.
+// hear takes in, on one of the backends, connections to be observed.
 func (n *node) hear(addr netip.Addr) {
 	n.Helper()
 	n.takes("tcp", netip.AddrPortFrom(addr, observedPort), func(conn net.Conn) { n.observed <- conn })
 }
 
-// takes hands everyone who calls there to take, one after the other, until the test ends.
+// takes hands each connection there to take, one after the other, until the test ends.
 func (n *node) takes(network string, at netip.AddrPort, take func(net.Conn)) {
 	n.Helper()
 	host, err := n.testbed.Host(at.Addr())

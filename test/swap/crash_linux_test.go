@@ -34,7 +34,7 @@ func TestKernelPluginKilled(t *testing.T) {
 			}
 			return err
 		})
-		if i == 0 { // those after it wait, as who dies again and again has to
+		if i == 0 { // those after it wait, as a plugin that crashes again and again has to
 			longest = time.Since(began)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 // evidence is what the node's kernel can say of connections that were turned away a
 // moment ago, where some were: where it sent them, which it remembers for 10 s, and
-// who listens there.
+// what listens there.
 func evidence(failed []string) string {
 	refused := func(text string) bool { return strings.Contains(text, syscall.ECONNREFUSED.Error()) }
 	if !slices.ContainsFunc(failed, refused) {

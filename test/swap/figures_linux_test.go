@@ -22,8 +22,8 @@ type figures struct {
 }
 
 // load notes how callers fared. silence is the longest of a kept connection as an observer
-// met it, who does not wait for the callers' and the swap's processors; stall is as those
-// met it who do.
+// met it, which does not wait for the callers' and the swap's processors; stall is as those
+// met it that do.
 func (f *figures) load(what string, fresh, perSecond, failed int, silence string, stall, longest time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,7 +63,7 @@ func (f *figures) print(w io.Writer) {
 		if len(t.rows) > 0 {
 			columns := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 			fmt.Fprintf(columns, "\n%s\n%s\n", t.head, strings.Join(slices.Sorted(slices.Values(t.rows)), "\n"))
-			_ = columns.Flush() // what it goes to takes everything, or there is nobody to tell
+			_ = columns.Flush() // what it goes to takes everything, or there is nothing to report to
 		}
 	}
 }

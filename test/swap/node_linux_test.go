@@ -123,7 +123,7 @@ type node struct {
 const long = 2 * time.Minute
 
 // streamsLast is how long the node remembers a flow of datagrams, which has no end that
-// anyone could see. Who drains waits for it.
+// could be observed. A dataplane that drains waits for it.
 const streamsLast = 2 * time.Second
 
 // newNode makes one that serves with mode. It skips without root.

@@ -60,7 +60,7 @@ func swapsOfMany(t *testing.T, count int, backend string, meant, again time.Dura
 	note := func(what string, took, meant time.Duration) {
 		measured.time(fmt.Sprintf("%d Services, %s: %s", count, backend, what), took, meant)
 	}
-	ruled := n.observe(n.callers()) // who calls from now on has no relay between
+	ruled := n.observe(n.callers()) // connections from now on have no relay between
 	defer ruled.end()
 	before, began := n.plugin("iptables"), time.Now()
 	if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
@@ -70,11 +70,11 @@ func swapsOfMany(t *testing.T, count int, backend string, meant, again time.Dura
 	n.synced()
 	note("a plugin killed: updates are served again", time.Since(began), again)
 	note("under load, until iptables is retired", n.swapTo("userspace"), meant)
-	note("longest silence of who was there with iptables", ruled.longest(t), 50*time.Millisecond)
+	note("longest silence of connections begun with iptables", ruled.longest(t), 50*time.Millisecond)
 	relayed := n.observe(n.callers())
 	defer relayed.end()
 	note("under load, until userspace is retired", n.swapTo("iptables"), meant)
-	note("longest silence of who was there with userspace", relayed.longest(t), 50*time.Millisecond)
+	note("longest silence of connections begun with userspace", relayed.longest(t), 50*time.Millisecond)
 	l.done(fmt.Sprintf("swaps with %d Services, %s", count, backend))
 	n.settled("iptables")
 	time.Sleep(2 * streamsLast) // so that no stream of the load's is waited for

@@ -24,7 +24,7 @@ func TestKernelAffinity(t *testing.T) {
 	n.start()
 	n.synced()
 	if _, err := os.Stat("/proc/net/xt_recent"); err != nil {
-		t.Skipf("this kernel does not show whom it remembers: %v", err)
+		t.Skipf("this kernel does not show which clients it remembers: %v", err)
 	}
 	keeps := n.asked(t)
 	for _, mode := range []string{"userspace", "iptables", "userspace"} {

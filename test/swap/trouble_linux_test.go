@@ -248,7 +248,7 @@ func TestKernelIPv6(t *testing.T) {
 	n.swapTo("iptables")
 	l.done("swaps in IPv6")
 	if l.End().New == 0 {
-		t.Error("nobody asked")
+		t.Error("nothing asked")
 	}
 }
 

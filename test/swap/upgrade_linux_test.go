@@ -134,7 +134,7 @@ func (n *node) attached() (longest time.Duration) {
 }
 
 // TestKernelHostRestarts kills the host and starts it again, by turns in each way.
-// Nobody fails, the plugin's process stays, and no rule is written again.
+// No connection fails, the plugin's process stays, and no rule is written again.
 func TestKernelHostRestarts(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.start()

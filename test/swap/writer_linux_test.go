@@ -93,7 +93,7 @@ func (n *node) writes(mode string) {
 
 // TestKernelTwoHosts has two hosts in one namespace that do not know of one another. The
 // second one serves nothing, says so and names the process that does, until that is
-// killed; then it serves what it was told, without being told again.
+// killed; then it serves what it was sent, without being sent it again.
 func TestKernelTwoHosts(t *testing.T) {
 	for name, c := range map[string]struct{ mode, options string }{
 		"nft": {"iptables", "backend: nft"}, "legacy": {"iptables", "backend: legacy"}, "userspace": {"userspace", ""},

@@ -327,7 +327,7 @@ func TestAfterFailure(t *testing.T) {
 	}
 }
 
-// TestRepair: what another process takes away is put back, but not by a process that must not write.
+// TestRepair: what another process removes is restored, but not by a process that must not write.
 func TestRepair(t *testing.T) {
 	t.Parallel()
 	k, dir := newKernel(), t.TempDir()
@@ -595,7 +595,7 @@ func TestSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := l.Sync(t.Context(), sdk.Update{Full: true, To: 1, Node: &node}); !errors.As(err, new(*sdk.Refusal)) {
-		t.Error("somebody else is to set them, and they are not set:", err)
+		t.Error("another program is to set them, and they are not set:", err)
 	}
-	expect("when somebody else is to set them", "0 0")
+	expect("when another program is to set them", "0 0")
 }

@@ -16,7 +16,7 @@ const (
 	retryMost  = 5 * time.Second        // between two tries to write what failed: the first comes at once
 )
 
-// A monitor looks after the kernel between calls: it notices when another process takes away
+// A monitor looks after the kernel between calls: it notices when another process removes
 // what this process wrote, and puts it back; counts connections while draining; and writes
 // what calls have left of large Services.
 type monitor struct {
@@ -120,7 +120,7 @@ func (f *family[P]) sharedDoubted() bool {
 	return ok && m.Masquerade().Doubted()
 }
 
-// mend puts back what another process took away of the chains that all dataplanes share.
+// mend restores what another process removed of the chains that all dataplanes share.
 func (d *Dataplane[P]) mend(ctx context.Context, f *family[P]) {
 	m, ok := f.Family.(Masquerader)
 	if !ok {
@@ -203,9 +203,9 @@ func (d *Dataplane[P]) repaired(ctx context.Context, f *family[P], why string, s
 	switch {
 	case ctx.Err() != nil: // a call goes first, and begins with a reading
 	case err != nil:
-		d.log.Warn("cannot put back what somebody took away", "family", f.served(), "why", why, "err", err)
+		d.log.Warn("cannot restore what another program removed", "family", f.served(), "why", why, "err", err)
 	case len(steps) > 0:
-		d.log.Warn("put back what somebody took away", "family", f.served(), "why", why, "steps", len(steps), "first", steps[0])
+		d.log.Warn("restored what another program removed", "family", f.served(), "why", why, "steps", len(steps), "first", steps[0])
 		d.status.tell(func(r *sdk.Report) { r.Repaired++ })
 		d.publish()
 	}

@@ -76,7 +76,7 @@ func (d *Dataplane[P]) try(ctx context.Context, f *family[P], pieces map[sdk.Nam
 	failed, err = d.attempt(ctx, f)
 	refused := new(Refused)
 	if errors.As(err, &refused) && ctx.Err() == nil {
-		// Perhaps another process took away what it needs. The kernel is read afresh now.
+		// Perhaps another process removed what it needs. The kernel is read afresh now.
 		failed, err = d.attempt(ctx, f)
 	}
 	switch {

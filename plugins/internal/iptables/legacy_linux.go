@@ -139,7 +139,7 @@ func countTable(family sdk.Family, table string) (counts, error) {
 		}
 		return newEntryList(family, info, buffer[entriesHead:]).counts(), nil
 	}
-	return counts{}, fmt.Errorf("read the %s table %s: somebody changes it all the time", family, table)
+	return counts{}, fmt.Errorf("read the %s table %s: other programs keep changing it", family, table)
 }
 
 // Where the kernel's struct ipt_get_entries, and ip6t_get_entries, has how many bytes the

@@ -30,7 +30,7 @@ func runs(t *testing.T, name string, args ...string) {
 	}
 }
 
-// Whoever takes something out of nft's tables is heard, with what and who; who only
+// What a process removes from nft's tables is noticed, with the process; one that only
 // adds is not. A change of ours is known by the program that made it.
 func TestKernelEvents(t *testing.T) {
 	needsRoot(t)
@@ -78,7 +78,7 @@ func TestKernelEvents(t *testing.T) {
 	}
 }
 
-// Who listens for some losses only hears of no others, however many they are.
+// A listener for some losses only gets no others, however many they are.
 func TestKernelEventsThatMatter(t *testing.T) {
 	needsRoot(t)
 	tool, err := Open(t.Context(), sdk.IPv4, NFT)
@@ -114,7 +114,7 @@ func TestKernelEventsThatMatter(t *testing.T) {
 }
 
 // What a program of ours does is not told when that was asked for, and what others
-// do meanwhile is. A program may be faster than who asks, but not always.
+// do meanwhile is. A program may end before it is asked for, but not always.
 func TestKernelEventsIgnoreOurs(t *testing.T) {
 	needsRoot(t)
 	tool, err := Open(t.Context(), sdk.IPv4, NFT)
@@ -192,7 +192,7 @@ func heard(t *testing.T, events *Events) (next func() Commit) {
 	}
 }
 
-// The size of a legacy table is another when somebody changed it.
+// The size of a legacy table is another when another process changed it.
 func TestKernelTableSize(t *testing.T) {
 	needsRoot(t)
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {

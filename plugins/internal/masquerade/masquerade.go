@@ -11,8 +11,8 @@
 // one object in each family and backend, with kube-proxy's names and text, whichever
 // dataplane serves. They say nothing about a dataplane's role.
 //
-// A dataplane that writes rules holds the object, from its first write until its Cleanup. Who
-// holds it stands in the ledger, and its lock is held while it is written, so that one
+// A dataplane that writes rules holds the object, from its first write until its Cleanup. Its
+// holders stand in the ledger, and its lock is held while it is written, so that one
 // dataplane joins before another leaves. The last one to leave removes it, unless it was
 // there before us, a kubelet made it, or foreign rules lead to it.
 package masquerade

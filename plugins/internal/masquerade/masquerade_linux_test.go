@@ -142,7 +142,7 @@ func (k kernel) leave(holder string, l sdk.Leftovers) string {
 	return strings.Join(gone, "\n")
 }
 
-// TestKernelLastOneOut: whoever comes second writes nothing, and whoever leaves last removes
+// TestKernelLastOneOut: the second dataplane writes nothing, and the last to leave removes
 // the object, not one that leaves before.
 func TestKernelLastOneOut(t *testing.T) {
 	onKernel(t, func(k kernel) {
@@ -195,8 +195,8 @@ func TestKernelRace(t *testing.T) {
 	})
 }
 
-// TestKernelDrift: what somebody takes away is put back, once; and where two were told
-// different bits, the one who was told last is right, for both.
+// TestKernelDrift: what another program removes is restored, once; and where two were sent
+// different bits, the bit sent last holds, for both.
 func TestKernelDrift(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		one, two := k.hold("iptables"), k.hold("userspace")
@@ -224,7 +224,7 @@ func TestKernelDrift(t *testing.T) {
 		k.stands("told of another bit", 15)
 		one.Doubt()
 		if steps, err := one.Mend(k.Context()); err != nil || len(steps) > 0 || !one.Stands(k.nat()) {
-			k.Errorf("who was told before did %q, %v", steps, err)
+			k.Errorf("the dataplane that was sent the bit before did %q, %v", steps, err)
 		}
 		k.ensure(one, 15)
 		k.stands("both told", 15)
@@ -272,7 +272,7 @@ func TestKernelWhatStays(t *testing.T) {
 					k.Errorf("it says %q", said)
 				}
 				k.stands("left", 14)
-				for range 2 { // also for whoever asks for what kube-proxy left
+				for range 2 { // also for a call that asks for what kube-proxy left
 					if said := k.leave("iptables", sdk.Leftovers{KubeProxy: true}); said != "" {
 						k.Errorf("asked again it says %q", said)
 					}
@@ -351,8 +351,8 @@ func TestKernelKubeProxyLeft(t *testing.T) {
 	})
 }
 
-// TestKernelLocked: while another process has the object's lock, nobody writes it, and whoever
-// waits says for whom.
+// TestKernelLocked: while another process has the object's lock, no other writes it, and one that
+// waits names that process.
 func TestKernelLocked(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		share, err := k.shared.Share(k.Context(), Mark)

@@ -33,7 +33,7 @@ func (l *Losses) Hold(tool iptables.Tool) {
 	var err error
 	l.monitor, err = Listen(func(g iptables.Gone) bool { return Matters(g, l.Ours) })
 	if err != nil {
-		l.Log.Warn("cannot hear who changes the tables", "err", err)
+		l.Log.Warn("cannot listen to changes of the tables", "err", err)
 	}
 	l.heard = make(map[sdk.Family][]iptables.Commit)
 }

@@ -101,7 +101,7 @@ func (all Settings) Release(shared *ledger.Ledger, mode string, log *slog.Logger
 	return err
 }
 
-// Expect checks them, where somebody else is to set them.
+// Expect checks them, where another program is to set them.
 func (all Settings) Expect() error {
 	var missing []string
 	for _, s := range all {

@@ -106,6 +106,6 @@ func TestTakeAndRelease(t *testing.T) {
 		t.Errorf("what may be out of reach: %v", err)
 	}
 	if err := (sysctl.Settings{{Path: gone, Value: "1", Must: true}}).Take(shared, "some", log); err == nil {
-		t.Error("what must be set cannot be, and nobody says so")
+		t.Error("what must be set cannot be, and nothing says so")
 	}
 }

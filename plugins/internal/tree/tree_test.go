@@ -126,7 +126,7 @@ func TestFewLooksAndFewChanges(t *testing.T) {
 	}
 }
 
-// Nobody takes away what has another owner by now.
+// What has another owner by now is not removed.
 func TestDropOfAnothersEntry(t *testing.T) {
 	tr, chains := ByAddress(root, "T-", sdk.IPv4, 1), make(forest)
 	e := at(v4(1), 80)

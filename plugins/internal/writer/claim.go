@@ -68,7 +68,7 @@ const (
 	writeFor  = 3 * time.Minute
 )
 
-// NewClaim is a claim to the lock of mode that nobody has made yet.
+// NewClaim is a claim to the lock of mode that was not made yet.
 func NewClaim(mode string, p Planner) *Claim {
 	c := &Claim{mode: mode, plan: p}
 	c.ctx, c.stop = context.WithCancel(context.Background())
@@ -111,7 +111,7 @@ func (c *Claim) set(lock sdk.Lock, holder sdk.Holder) (was sdk.Lock, by sdk.Hold
 }
 
 // Forget gives up the claim: the process has let go of the lock, or wants it no more. What
-// it was told it still owes, for when it is wanted again.
+// it was sent it still owes, for when it is wanted again.
 func (c *Claim) Forget() { c.set(sdk.LockReleased, sdk.Holder{}) }
 
 // Begin begins a session, in which nothing was told yet.
@@ -200,7 +200,7 @@ func (c *Claim) keepTrying() {
 }
 
 // try tries once. It is done when the process does not want the lock, or has it and has
-// written what it was told.
+// written what it was sent.
 func (c *Claim) try(ctx context.Context) (done bool) {
 	if c.state() == sdk.LockReleased {
 		return true
