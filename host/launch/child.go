@@ -27,7 +27,7 @@ type child struct {
 	*process
 	cmd   *exec.Cmd
 	until context.Context // ends the process, until release is called
-	free  func() bool     // lets the process outlive the context of its launch
+	free  func() bool     // of until; set by Start
 	tail  *tail
 	first chan struct{}            // closed when the first line of stdout is there, or will never be
 	line  string                   // written before first is closed
@@ -38,6 +38,9 @@ type child struct {
 func newChild(until context.Context, cmd *exec.Cmd) *child {
 	return &child{process: newProcess(0), cmd: cmd, until: until, free: func() bool { return true }, tail: &tail{}, first: make(chan struct{})}
 }
+
+// release lets the process outlive the context of its launch.
+func (c *child) release() { c.free() }
 
 // Start starts the process, and what reads its output and waits for its end.
 // Those end with the process.

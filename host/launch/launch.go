@@ -74,7 +74,7 @@ func (h *Handle) start(c Command, child *child) error {
 	// Under any other logger go-plugin parses each line of a plugin's stderr, and a line such
 	// as {"@message":5} ends the host.
 	silent := hclog.New(&hclog.LoggerOptions{Level: hclog.Off})
-	defer child.free()
+	defer child.release()
 	client := plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  wire.Handshake(),
 		VersionedPlugins: sets,

@@ -64,6 +64,22 @@ func TestLaunchAndStop(t *testing.T) {
 	}
 }
 
+// A process that is up outlives the context of its launch.
+func TestLaunchOutlivesItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(soon(t))
+	r, err := Launch(ctx, part("serve", shortDir(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Stop(soon(t))
+	cancel()
+	select {
+	case <-r.Exited():
+		t.Errorf("it %s when the context of its launch ended", r.Exit())
+	case <-time.After(100 * time.Millisecond):
+	}
+}
+
 // Each way for a launch to fail is told by its true cause, and leaves no process.
 func TestLaunchFails(t *testing.T) {
 	dir := shortDir(t)
