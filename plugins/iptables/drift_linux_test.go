@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
@@ -107,7 +106,7 @@ func TestKernelLeavesOthersAlone(t *testing.T) {
 			k.run(program, "-X", "THEIRS")
 		}
 		written := p.families[0].rules.RuleCount("nat")
-		time.Sleep(2 * ruleset.MaxLooks * ruleset.LookEvery)
+		time.Sleep(2 * iptables.MaxLooks * iptables.LookEvery)
 		if n := p.Report().Repaired; n != 0 || p.families[0].rules.RuleCount("nat") != written {
 			k.Errorf("%d repairs of what was not ours", n)
 		}

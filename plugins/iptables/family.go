@@ -22,7 +22,7 @@ type family struct {
 	rules   *familyRules
 	reader  iptables.Tool // reads beside calls, while that of rules is handed the lock or loses it
 	options options
-	losses  *ruleset.Losses
+	losses  *iptables.Losses
 	log     *slog.Logger
 
 	role      sdk.Role
@@ -39,7 +39,7 @@ var _ interface {
 	frame.Masquerader
 } = (*family)(nil)
 
-func newFamily(tool iptables.Tool, o options, l *ruleset.Losses, log *slog.Logger) *family {
+func newFamily(tool iptables.Tool, o options, l *iptables.Losses, log *slog.Logger) *family {
 	return &family{rules: newFamilyRules(tool), reader: tool, options: o, losses: l, log: log}
 }
 

@@ -89,7 +89,7 @@ func openFamilies(ctx context.Context, o options, env frame.Env) ([]*family, err
 	if err != nil {
 		return nil, err
 	}
-	losses := &ruleset.Losses{Log: env.Log, Ours: isOurs}
+	losses := &iptables.Losses{Log: env.Log, Matters: ruleset.Matters(isOurs)}
 	var families []*family
 	for _, tool := range tools {
 		tool.Waiting, tool.Heard, tool.Started, tool.Ended = env.Waiting, env.Step, losses.Started, losses.Ended

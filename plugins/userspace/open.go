@@ -100,7 +100,7 @@ func (p *plugin) openRedirected(ctx context.Context, backend string, env frame.E
 		return way{}, err
 	}
 	w := way{backend: backend, portals: p.relay.NewRedirected()}
-	losses := &ruleset.Losses{Log: env.Log, Ours: isOurs}
+	losses := &iptables.Losses{Log: env.Log, Matters: ruleset.Matters(isOurs)}
 	for _, tool := range tools {
 		tool.Waiting, tool.Heard, tool.Started, tool.Ended = env.Waiting, env.Step, losses.Started, losses.Ended
 		f := newRedirected(&p.process, tool, w.portals, losses)

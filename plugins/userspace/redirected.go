@@ -24,7 +24,7 @@ type redirected struct {
 	sockets
 	portals *relay.Redirected // of both families
 	rules   *familyRules
-	losses  *ruleset.Losses
+	losses  *iptables.Losses
 
 	bound  netip.Addr     // where the sockets of UDP stand
 	fresh  map[place]bool // of UDP: no flow that the kernel remembers leads to their sockets
@@ -38,7 +38,7 @@ var _ interface {
 	frame.Masquerader
 } = (*redirected)(nil)
 
-func newRedirected(p *process, tool iptables.Tool, portals *relay.Redirected, l *ruleset.Losses) *redirected {
+func newRedirected(p *process, tool iptables.Tool, portals *relay.Redirected, l *iptables.Losses) *redirected {
 	return &redirected{
 		sockets: newSockets(p, tool.Family), portals: portals, rules: newFamilyRules(tool), losses: l,
 		fresh: make(map[place]bool),

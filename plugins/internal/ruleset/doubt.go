@@ -21,12 +21,14 @@ var tables = []string{"nat", "filter"}
 // entrances are the built-in chains in which our jumps may stand.
 var entrances = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 
-// Matters reports whether a loss may be one of a dataplane's with these chains: one of its
-// chains, one in which it has jumps, or a whole table. Another proxy that goes takes
-// thousands of others along.
-func Matters(g iptables.Gone, ours func(iptables.ID) bool) bool {
-	id := g.ID
-	return masquerade.Concerns(id) || slices.Contains(tables, id.Table) && (id.Chain == "" || ours(id) || slices.Contains(entrances, id.Chain))
+// Matters is for iptables.Losses: it reports whether a loss may be one of a dataplane's with
+// these chains: one of its chains, one in which it has jumps, or a whole table. Another proxy
+// that is removed takes thousands of others along.
+func Matters(ours func(iptables.ID) bool) func(iptables.Gone) bool {
+	return func(g iptables.Gone) bool {
+		id := g.ID
+		return masquerade.Concerns(id) || slices.Contains(tables, id.Table) && (id.Chain == "" || ours(id) || slices.Contains(entrances, id.Chain))
+	}
 }
 
 // Doubt is why the kernel may not have what was observed; empty: no reason is known.
@@ -97,7 +99,7 @@ func (r *Rules[K]) compare(table string, now iptables.Size) {
 	if now == was.ours || r.doubt != "" {
 		return
 	}
-	if was.looks++; now != was.seen && was.looks < MaxLooks {
+	if was.looks++; now != was.seen && was.looks < iptables.MaxLooks {
 		was.seen = now
 		r.sizes[table] = was
 		return // another process is changing it

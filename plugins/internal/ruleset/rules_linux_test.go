@@ -4,6 +4,7 @@ package ruleset
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"os/exec"
 	"slices"
@@ -130,23 +131,24 @@ func TestKernelRefusesALine(t *testing.T) {
 // Other rules are noticed, each by the cheapest look that can, and put back.
 func TestKernelDoubt(t *testing.T) {
 	onKernel(t, func(s stage) {
-		monitor := new(Monitor)
-		if monitor = nil; s.Tool.Backend == iptables.NFT {
-			var err error
-			if monitor, err = Listen(func(g iptables.Gone) bool { return Matters(g, s.config.Ours) }); err != nil {
-				s.Fatal(err)
-			}
+		losses := &iptables.Losses{Log: slog.New(slog.NewTextHandler(s.Output(), nil)), Matters: Matters(s.config.Ours)}
+		lock, err := s.Masquerade.Ledger.TryLock("test")
+		if err != nil {
+			s.Fatal(err)
 		}
-		defer monitor.Close()
-		s.Tool.Started, s.Tool.Ended = monitor.Started, monitor.Ended
+		defer lock.Unlock()
+		s.Hold(lock)
+		losses.Hold(s.Tool)
+		defer losses.Hold(iptables.Tool{})
+		s.Tool.Started, s.Tool.Ended = losses.Started, losses.Ended
 		s.must(map[int]Desired{1: serve(1, 1), 2: serve(2, 0)})
 		look := func() {
-			for range 2 * MaxLooks {
-				for _, c := range monitor.Take() {
+			for range 2 * iptables.MaxLooks {
+				for _, c := range losses.Take(s.Family()) {
 					s.Hear(s.Context(), c)
 				}
 				s.Glance()
-				time.Sleep(LookEvery / 2)
+				time.Sleep(iptables.LookEvery / 2)
 			}
 		}
 		if look(); s.Doubt() != "" {
