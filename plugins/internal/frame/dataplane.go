@@ -7,9 +7,9 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/plugins/internal/writer"
 	"github.com/pointsman/pointsman/sdk"
@@ -45,11 +45,8 @@ type Dataplane[P any] struct {
 	stands   bool     // the host said Standby, rather than the kernel
 	drain    drain
 
-	monitor *monitor // nil: there was no session yet
-	status  status
-
-	mu   sync.Mutex // guards wake, which the monitor reads without the semaphore
-	wake <-chan struct{}
+	endMonitor func() // nil: there was no session yet
+	status     status
 }
 
 // A family is what the frame knows of a Family.
@@ -75,6 +72,14 @@ func (f *family[P]) served() string {
 		}
 	}
 	return strings.Join(all, " and ")
+}
+
+// shared is f's hold on what all dataplanes share; nil: its rules lead to nothing of it.
+func (f *family[P]) shared() *masquerade.Hold {
+	if m, ok := f.Family.(Masquerader); ok {
+		return m.Masquerade()
+	}
+	return nil
 }
 
 // New is the dataplane of a mode, which keeps its ledger in dir (ledger.Dir on a node).
@@ -128,8 +133,8 @@ func (d *Dataplane[P]) Configure(ctx context.Context, setup sdk.Setup) (sdk.Desc
 	if d.role != sdk.Yielded {
 		d.role, d.stands = 0, false
 	}
-	if d.monitor == nil {
-		d.monitor = d.startMonitor()
+	if d.endMonitor == nil {
+		d.endMonitor = d.startMonitor()
 	}
 	return d.description(), nil
 }
@@ -149,9 +154,6 @@ func (d *Dataplane[P]) use(open Session[P]) {
 		})
 	}
 	d.hold()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.wake = open.Wake
 }
 
 // env is what the mode is given.
@@ -192,12 +194,12 @@ func (d *Dataplane[P]) Close() error {
 	if err := d.semaphore.call(context.Background()); err != nil {
 		return err
 	}
-	m := d.monitor
-	d.monitor, d.session = nil, false
+	end := d.endMonitor
+	d.endMonitor, d.session = nil, false
 	err := d.release()
 	d.semaphore.done()
-	if m != nil {
-		m.stop()
+	if end != nil {
+		end()
 	}
 	return err
 }

@@ -14,11 +14,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // A life is a process of the mode in memory, as a host sees it.
@@ -119,81 +117,6 @@ func (k *kernel) differs(services []sdk.Service) error {
 func (k *kernel) written() (n int) { k.do(func() { n = k.writes }); return n }
 func (k *kernel) flush()           { k.do(func() { clear(k.served) }) }
 
-// TestRoleBeforeFirstUpdate: a process that adopts what another one left writes nothing
-// before it knows what is desired, in whichever role.
-func TestRoleBeforeFirstUpdate(t *testing.T) {
-	t.Parallel()
-	k, dir := newKernel(), t.TempDir()
-	first := begin(t, k, dir)
-	first.full(service(1, 2))
-	first.become(sdk.Active)
-	_ = first.Close()
-	before := k.written()
-	second := begin(t, k, dir)
-	for _, r := range []sdk.Role{sdk.Active, sdk.Draining, sdk.Standby, sdk.Yielded, sdk.Active, sdk.Standby} {
-		second.become(r)
-		k.expect(t, service(1, 2))
-		if k.role != sdk.Active || k.written() != before {
-			t.Errorf("%s before an update: the kernel's role is %s, %d were written", r, k.role, k.written()-before)
-		}
-	}
-	second.full(service(1, 2))
-	if k.role != sdk.Standby {
-		t.Errorf("after the update the role is %s", k.role)
-	}
-	if k.written() != before {
-		t.Error("what was there already was written again")
-	}
-}
-
-// TestAdoptedRole: a process to which no role is said plays the one that the kernel shows.
-func TestAdoptedRole(t *testing.T) {
-	t.Parallel()
-	for _, role := range []sdk.Role{sdk.Standby, sdk.Active, sdk.Draining} {
-		k, dir := newKernel(), t.TempDir()
-		k.role = role
-		begin(t, k, dir).full(service(1, 1))
-		if k.role != role {
-			t.Errorf("%s was adopted as %s", role, k.role)
-		}
-	}
-}
-
-// TestWithoutLock: a second process plans, writes nothing, and takes over by itself.
-func TestWithoutLock(t *testing.T) {
-	t.Parallel()
-	k, dir := newKernel(), t.TempDir()
-	first := begin(t, k, dir)
-	first.full(service(1, 1))
-	first.become(sdk.Active)
-	second := begin(t, k, dir)
-	before := k.written()
-	for i, r := range []sdk.Result{second.full(service(1, 1), service(2, 1)), second.set(service(3, 1))} {
-		if !r.Planned || len(r.Steps) != 1+i {
-			t.Errorf("without the lock: Planned %t, %q", r.Planned, r.Steps)
-		}
-	}
-	second.become(sdk.Draining)
-	if k.written() != before || k.role != sdk.Active {
-		t.Error("it wrote without the lock")
-	}
-	if r := second.Report(); r.Lock != sdk.LockAwaited || r.Served != 0 {
-		t.Errorf("without the lock it reports %+v", r)
-	}
-	k.expect(t, service(1, 1))
-	second.become(sdk.Active)
-	k.refuse = func(n sdk.Name) error { return map[bool]error{n.Service == "web-003": errors.New("no")}[true] }
-	first.become(sdk.Yielded)
-	eventually.True(t, "it takes over", func() bool { return second.Report().Served == 2 })
-	k.expect(t, service(1, 1), service(2, 1))
-	if r := second.Report(); r.Lock != sdk.LockHeld || len(r.Unserved) != 1 || r.Unserved[0].Name != service(3, 1).Name {
-		t.Errorf("it reports %+v", r)
-	}
-	if r := first.full(service(9, 1)); !r.Planned {
-		t.Error("one that has yielded wrote")
-	}
-}
-
 // TestFailedKeepsWhatServes, whichever way the kernel refuses it, and everything else goes in.
 func TestFailedKeepsWhatServes(t *testing.T) {
 	t.Parallel()
@@ -250,21 +173,6 @@ func TestFailedKeepsWhatServes(t *testing.T) {
 	}
 }
 
-// TestRejectedWhilePlanned: a Service that was only planned, and is refused when it is
-// written, keeps what the process before served it by.
-func TestRejectedWhilePlanned(t *testing.T) {
-	t.Parallel()
-	k, dir := newKernel(), t.TempDir()
-	first := begin(t, k, dir)
-	first.full(service(1, 1), service(2, 1))
-	second := begin(t, k, dir)
-	second.full(service(1, 2), service(2, 2))
-	k.reject = func(n sdk.Name) error { return map[bool]error{n.Service == "web-001": errors.New("no")}[true] }
-	first.become(sdk.Yielded)
-	eventually.True(t, "it takes over", func() bool { return second.Report().Served == 1 })
-	k.expect(t, service(1, 1), service(2, 2))
-}
-
 // TestCutOff: whatever a call that failed or was cut off has left, the next one that is
 // taken makes it right. The walk is random, and the same each time.
 func TestCutOff(t *testing.T) {
@@ -307,147 +215,6 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestAfterFailure: a call that failed is put right by the monitor, if no other call comes.
-func TestAfterFailure(t *testing.T) {
-	t.Parallel()
-	k := newKernel()
-	l := begin(t, k, t.TempDir())
-	l.full(service(1, 1))
-	k.fail = func() error { return errors.New("the kernel has no memory") }
-	if _, err := l.Sync(t.Context(), sdk.Update{From: 1, To: 2, Set: []sdk.Service{service(1, 2)}}); err == nil {
-		t.Fatal("nothing failed")
-	}
-	l.semaphore.held <- struct{}{}
-	k.fail = nil
-	<-l.semaphore.held
-	began := time.Now()
-	eventually.True(t, "what is there is read again", func() bool { return k.differs([]sdk.Service{service(1, 2)}) == nil })
-	if took := time.Since(began); took > retryMost-time.Second {
-		t.Errorf("the first try came after %s", took)
-	}
-}
-
-// TestRepair: what another process removes is restored, but not by a process that must not write.
-func TestRepair(t *testing.T) {
-	t.Parallel()
-	k, dir := newKernel(), t.TempDir()
-	l := begin(t, k, dir)
-	l.full(service(1, 1))
-	k.flush()
-	eventually.True(t, "it is put back", func() bool { return l.Report().Repaired == 1 })
-	k.expect(t, service(1, 1))
-	for what, end := range map[string]func(){
-		"yielded":    func() { l.become(sdk.Yielded) },
-		"was closed": func() { _ = l.Close() },
-	} {
-		l.become(sdk.Active)
-		k.expect(t, service(1, 1))
-		end()
-		k.flush()
-		time.Sleep(3 * probeEvery)
-		if k.differs(nil) != nil {
-			t.Errorf("one that %s put it back", what)
-		}
-		l.configure()
-		l.become(sdk.Active)
-		l.full(service(1, 1))
-	}
-}
-
-// TestStandsDown: what another process has cleaned up stays so, until the host says by a
-// role that this one is to serve.
-func TestStandsDown(t *testing.T) {
-	t.Parallel()
-	k, dir := newKernel(), t.TempDir()
-	l := begin(t, k, dir)
-	l.full(service(1, 1))
-	l.become(sdk.Active)
-	other := New(inMemory(k), dir)
-	if gone, err := other.Cleanup(t.Context(), sdk.Leftovers{DryRun: true}); err != nil || len(gone) != 1 || l.cleaned().Left() {
-		t.Fatal("a dry run:", gone, err)
-	}
-	if _, err := other.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually.True(t, "it stands down", func() bool { return l.Report().Lock == sdk.LockReleased })
-	k.expect(t)
-	if r := l.set(service(2, 1)); !r.Planned {
-		t.Error("it wrote, though another process had cleaned up")
-	}
-	l.become(sdk.Active)
-	k.expect(t, service(1, 1), service(2, 1))
-}
-
-// TestCleanup: after its own Cleanup a process begins with a Full.
-func TestCleanup(t *testing.T) {
-	t.Parallel()
-	k := newKernel()
-	l := begin(t, k, t.TempDir())
-	l.full(service(1, 1))
-	if _, err := l.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(2 * probeEvery)
-	k.expect(t)
-	if _, err := l.Sync(t.Context(), sdk.Update{From: 1, To: 2}); !errors.Is(err, sdk.ErrResync) {
-		t.Error("an update after Cleanup:", err)
-	}
-	l.full(service(1, 1))
-	k.expect(t, service(1, 1))
-}
-
-// TestFlows: connections are counted while draining, and only if they may be its own.
-func TestFlows(t *testing.T) {
-	t.Parallel()
-	k, dir := newKernel(), t.TempDir()
-	l := begin(t, k, dir)
-	l.full(service(1, 1))
-	l.become(sdk.Draining)
-	time.Sleep(2 * probeEvery)
-	if n := l.Report().Flows; n != 0 {
-		t.Errorf("one that never was Active has %d connections", n)
-	}
-	l.become(sdk.Active)
-	l.become(sdk.Draining)
-	if l.Report().Flows == 0 {
-		t.Error("before they were counted there are none")
-	}
-	eventually.True(t, "they are counted", func() bool { return l.Report().Flows == 4 }) // two in each family
-	l.become(sdk.Standby)
-	if n := l.Report().Flows; n != 0 {
-		t.Errorf("in Standby there are %d", n)
-	}
-}
-
-// TestUnlocked: where nothing outlives the process there is no lock, and two do not wait for
-// one another.
-func TestUnlocked(t *testing.T) {
-	t.Parallel()
-	k, dir := newKernel(), t.TempDir()
-	mode := inMemory(k)
-	open := mode.Open
-	mode.Open = func(ctx context.Context, setup sdk.Setup, env Env) (Session[*sdk.Service], error) {
-		s, err := open(ctx, setup, env)
-		s.Unlocked = true
-		return s, err
-	}
-	first, second := beginMode(t, k, mode, dir), beginMode(t, k, mode, dir)
-	first.full(service(1, 1))
-	if r := second.full(service(2, 1)); r.Planned {
-		t.Error("the second only planned")
-	}
-	second.become(sdk.Yielded)
-	if r := second.set(service(3, 1)); !r.Planned {
-		t.Error("one that has yielded wrote")
-	}
-	k.expect(t, service(2, 1))
-	second.become(sdk.Active)
-	k.expect(t, service(2, 1), service(3, 1))
-	if r := second.Report(); r.Lock != sdk.LockUnused {
-		t.Errorf("its lock is %s", r.Lock)
-	}
-}
-
 // TestUnservedFamily: what no family serves fails, and says what would help.
 func TestUnservedFamily(t *testing.T) {
 	t.Parallel()
@@ -465,79 +232,6 @@ func TestUnservedFamily(t *testing.T) {
 		t.Errorf("failed: %v", r.Failed)
 	}
 	k.expect(t, service(1, 1))
-}
-
-// A watched is a family in memory of which a test says what its probe finds.
-type watched struct {
-	*memory
-	found chan Finding
-	wants int // how often a Service was rendered
-
-	forgot [][]sdk.Service // of which Services UDP flows were looked for
-}
-
-func (w *watched) Forget(_ sdk.Family, services []sdk.Service, _ func()) (int, error) {
-	w.forgot = append(w.forgot, services)
-	return 0, nil
-}
-
-func (w *watched) Want(s sdk.Service) (*sdk.Service, error) { w.wants++; return w.memory.Want(s) }
-
-func (w *watched) Probe(context.Context) Finding {
-	select {
-	case f := <-w.found:
-		return f
-	default:
-		return Finding{}
-	}
-}
-
-// TestMovedAndDue: what is to be written though nothing was lost is written, and is no
-// repair. Only another node has everything rendered again.
-func TestMovedAndDue(t *testing.T) {
-	t.Parallel()
-	k := newKernel()
-	w := &watched{memory: newMemory(sdk.IPv4, k), found: make(chan Finding)}
-	wake := make(chan struct{})
-	mode := inMemory(k)
-	mode.Open = func(context.Context, sdk.Setup, Env) (Session[*sdk.Service], error) {
-		return Session[*sdk.Service]{Families: []Family[*sdk.Service]{w}, Wake: wake}, nil
-	}
-	l := beginMode(t, k, mode, t.TempDir())
-	l.full(service(1, 1), service(2, 1))
-	find := func(f Finding) {
-		l.semaphore.held <- struct{}{}
-		w.wants = 0
-		w.touched[service(1, 0).Name] = true
-		delete(w.have, service(1, 0).Name)
-		k.flush()
-		<-l.semaphore.held
-		select {
-		case wake <- struct{}{}:
-		case w.found <- f: // the monitor was there by itself
-			return
-		}
-		w.found <- f
-	}
-	find(Finding{Due: true})
-	eventually.True(t, "what is due is written", func() bool { return k.differs([]sdk.Service{service(1, 1)}) == nil })
-	if w.wants > 0 {
-		t.Errorf("for what is due %d Services were rendered", w.wants)
-	}
-	find(Finding{Moved: true})
-	eventually.True(t, "on a node that is otherwise it is written", func() bool { return k.differs([]sdk.Service{service(1, 1)}) == nil })
-	if w.wants != 2 {
-		t.Errorf("for another node %d of 2 Services were rendered", w.wants)
-	}
-	if n := l.Report().Repaired; n > 0 {
-		t.Errorf("%d of it were repairs", n)
-	}
-	if len(w.forgot) > 0 {
-		t.Errorf("flows of %v were looked for", w.forgot)
-	}
-	find(Finding{Lost: All, Why: "a test says so"})
-	eventually.True(t, "what was lost is written", func() bool { return k.differs([]sdk.Service{service(1, 1), service(2, 1)}) == nil })
-	eventually.True(t, "the repair is counted", func() bool { return l.Report().Repaired == 1 })
 }
 
 // TestSettings: what must be there first is set before anything is written, the others once

@@ -16,38 +16,31 @@ const (
 	retryMost  = 5 * time.Second        // between two tries to write what failed: the first comes at once
 )
 
-// A monitor looks after the kernel between calls: it notices when another process removes
-// what this process wrote, and puts it back; counts connections while draining; and writes
-// what calls have left of large Services.
-type monitor struct {
-	end     context.CancelFunc
-	running sync.WaitGroup
+// startMonitor begins to look after the kernel between calls: the monitor notices when
+// another process removes what this process wrote, and restores it; counts connections
+// while draining; and writes what calls have left of large Services. Its goroutine ends with
+// end, which is called without the semaphore: the monitor may hold it.
+func (d *Dataplane[P]) startMonitor() (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { d.watch(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }
 
-// startMonitor begins to look after the kernel. Its goroutine ends with stop.
-func (d *Dataplane[P]) startMonitor() *monitor {
-	ctx, end := context.WithCancel(context.Background())
-	m := &monitor{end: end}
-	m.running.Go(func() { d.watch(ctx) })
-	return m
-}
-
-// stop ends it. It is called without the semaphore, which the monitor may hold.
-func (m *monitor) stop() {
-	m.end()
-	m.running.Wait()
-}
-
-// watch goes round until ctx ends.
+// watch looks at each tick, and when the present session wakes it, until ctx ends.
 func (d *Dataplane[P]) watch(ctx context.Context) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
+	var wake <-chan struct{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case <-d.woken():
+		case <-wake:
 		}
 		look := d.look
 		for more := true; more; look = d.proceed {
@@ -55,17 +48,11 @@ func (d *Dataplane[P]) watch(ctx context.Context) {
 			if err != nil {
 				return
 			}
+			wake = d.open.Wake
 			more = look(work)
 			done() // a call that waits goes first
 		}
 	}
-}
-
-// woken is what has the monitor look at once.
-func (d *Dataplane[P]) woken() <-chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.wake
 }
 
 // look looks at each family once, and repairs what others broke. What fails is tried again
@@ -83,11 +70,12 @@ func (d *Dataplane[P]) look(ctx context.Context) (more bool) {
 		if ctx.Err() != nil {
 			return false
 		}
-		if (found.Lost != 0 || f.sharedDoubted()) && d.cleaned().Left() {
+		if (found.Lost != 0 || f.shared().Doubted()) && d.cleaned().Left() {
 			d.standDown()
 			return false
 		}
-		d.mend(ctx, f)
+		steps, err := f.shared().Mend(ctx)
+		d.repaired(ctx, f, "it belongs to all dataplanes", steps, err)
 		d.repair(ctx, f, found)
 	}
 	return true
@@ -112,22 +100,6 @@ func (d *Dataplane[P]) examine(ctx context.Context, f *family[P]) Finding {
 		found.Moved, found.Due, found.Stale = found.Moved || audit.Moved, found.Due || audit.Due, found.Stale || audit.Stale
 	}
 	return found
-}
-
-// sharedDoubted reports whether what all dataplanes share is to be looked at.
-func (f *family[P]) sharedDoubted() bool {
-	m, ok := f.Family.(Masquerader)
-	return ok && m.Masquerade().Doubted()
-}
-
-// mend restores what another process removed of the chains that all dataplanes share.
-func (d *Dataplane[P]) mend(ctx context.Context, f *family[P]) {
-	m, ok := f.Family.(Masquerader)
-	if !ok {
-		return
-	}
-	steps, err := m.Masquerade().Mend(ctx)
-	d.repaired(ctx, f, "it belongs to all dataplanes", steps, err)
 }
 
 // repair writes what a finding says is to be written.
@@ -159,14 +131,12 @@ func (d *Dataplane[P]) restore(ctx context.Context, f *family[P], found Finding)
 			return nil, err
 		}
 	}
-	if err := d.share(ctx, f); err != nil {
+	plan, failed, err := d.apply(ctx, f)
+	if plan == nil {
 		return nil, err
 	}
-	plan := f.Plan()
-	failed, err := plan.Apply(ctx)
-	f.known = err == nil && len(failed) == 0
 	if err == nil && len(failed) > 0 {
-		err = failed[0].Err
+		f.known, err = false, failed[0].Err
 	}
 	return plan.Steps(), err
 }

@@ -55,25 +55,6 @@ func (d *Dataplane[P]) Report() sdk.Report {
 	return r
 }
 
-// Do calls f when no call of the host is at work, with the Services that are desired.
-func (d *Dataplane[P]) Do(ctx context.Context, f func(map[sdk.Name]sdk.Service) error) error {
-	if err := d.semaphore.call(ctx); err != nil {
-		return err
-	}
-	defer d.semaphore.done()
-	return f(d.state.Services)
-}
-
-// Beside calls f when nothing else is at work. Unlike a call it waits also for what is done
-// between calls, so that a host that inspects again and again keeps no repair from its end.
-func (d *Dataplane[P]) Beside(ctx context.Context, f func() error) error {
-	if err := d.semaphore.take(ctx); err != nil {
-		return err
-	}
-	defer d.semaphore.done()
-	return f()
-}
-
 // Unfinished is how many large Services are not written to their end.
 func (d *Dataplane[P]) Unfinished(ctx context.Context) (n int, err error) {
 	err = d.Do(ctx, func(map[sdk.Name]sdk.Service) error {

@@ -6,8 +6,13 @@ import (
 	"context"
 	"errors"
 
+	"github.com/pointsman/pointsman/plugins/internal/writer"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
 )
+
+// This file says whether this process writes, and in which role: by calls of the host, by the
+// writer's lock, and by a Cleanup.
 
 // SetRole changes what the kernel catches.
 func (d *Dataplane[P]) SetRole(ctx context.Context, role sdk.Role) error {
@@ -88,4 +93,119 @@ func (d *Dataplane[P]) play(role sdk.Role) error {
 	}
 	d.played = role
 	return nil
+}
+
+// writes reports whether this process may write.
+func (d *Dataplane[P]) writes() bool {
+	return d.lock != nil || d.open.Unlocked && d.role != sdk.Yielded
+}
+
+// tryLock becomes the writer, if no other process is and this one has not yielded. One that
+// was told to stand by, while another process was the writer, begins in the role that the
+// kernel shows: what serves there may be all that does.
+func (d *Dataplane[P]) tryLock() error {
+	if d.lock != nil || d.role == sdk.Yielded || d.open.Unlocked {
+		return nil
+	}
+	lock, err := d.claim.Lock(d.ledger)
+	if lock == nil {
+		return err
+	}
+	d.lock = lock
+	if d.role == sdk.Standby {
+		d.role = 0
+	}
+	d.hold()
+	return d.cleaned().Remove()
+}
+
+// hold hands the lock, or none, to the families. What they knew is of before.
+func (d *Dataplane[P]) hold() {
+	lock := d.lock
+	if d.open.Unlocked && d.writes() {
+		lock = new(ledger.Lock)
+	}
+	for _, f := range d.families {
+		f.known = false
+		f.Hold(lock)
+	}
+}
+
+// release gives up the right to write, and with it the task to repair.
+func (d *Dataplane[P]) release() error {
+	if !d.open.Unlocked {
+		d.claim.Forget()
+	}
+	for _, f := range d.families {
+		f.known = false
+		f.Hold(nil)
+	}
+	return d.unlock()
+}
+
+// unlock lets go of the lock, if this process has it.
+func (d *Dataplane[P]) unlock() error {
+	lock := d.lock
+	d.lock = nil
+	if lock == nil {
+		return nil
+	}
+	return lock.Unlock()
+}
+
+// cleaned is the mark by which another process says that it has cleaned up.
+func (d *Dataplane[P]) cleaned() writer.Cleaned { return writer.CleanedIn(d.dir, d.name()) }
+
+// standDown ends being the writer, because another process has cleaned up. A host that
+// wants this process to serve says so by a role.
+func (d *Dataplane[P]) standDown() {
+	d.log.Warn("another process cleaned up: standing down")
+	d.role = sdk.Yielded
+	if err := d.release(); err != nil {
+		d.log.Warn("cannot give up the right to write", "err", err)
+	}
+}
+
+// writePlanned writes what was planned while another process was the writer.
+func (d *Dataplane[P]) writePlanned(ctx context.Context) error {
+	result, err := d.reconcile(ctx, sdk.Changes{})
+	if err == nil {
+		d.state.Confirm(result.Failed...)
+		d.claim.Wrote(result.Failed)
+	}
+	return err
+}
+
+// Cleanup removes every trace of the mode from the node, and names what goes. A writer that
+// is another process finds a mark, and stands down: it would put everything back.
+func (d *Dataplane[P]) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
+	if err := d.semaphore.call(ctx); err != nil {
+		return nil, err
+	}
+	defer d.semaphore.done()
+	if !l.DryRun && d.lock == nil {
+		if err := d.cleaned().Leave(d.dir, d.name()); err != nil {
+			return nil, err
+		}
+	}
+	gone, err := d.mode.Sweep(ctx, l, d.env())
+	if !l.DryRun {
+		d.unlearn()
+	}
+	return gone, err
+}
+
+// unlearn forgets what is in the kernel, and what is desired: the next update is a Full.
+func (d *Dataplane[P]) unlearn() {
+	for _, f := range d.families {
+		f.known = false
+		clear(f.large)
+		f.shared().Forget()
+	}
+	d.state, d.updated = sdk.State{}, false
+	d.role = 0
+	d.claim.Begin()
+	if d.lock == nil && !d.open.Unlocked {
+		d.claim.Forget() // the next call tries it
+	}
 }

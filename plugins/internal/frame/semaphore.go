@@ -5,6 +5,8 @@ package frame
 import (
 	"context"
 	"sync"
+
+	"github.com/pointsman/pointsman/sdk"
 )
 
 // A semaphore is held by a call of the host, or by what is done between calls. A call that
@@ -72,4 +74,23 @@ func (s *semaphore) waits(n int) {
 	if n > 0 && s.between != nil {
 		s.between()
 	}
+}
+
+// Do calls f when no call of the host is at work, with the Services that are desired.
+func (d *Dataplane[P]) Do(ctx context.Context, f func(map[sdk.Name]sdk.Service) error) error {
+	if err := d.semaphore.call(ctx); err != nil {
+		return err
+	}
+	defer d.semaphore.done()
+	return f(d.state.Services)
+}
+
+// Beside calls f when nothing else is at work. Unlike a call it waits also for what is done
+// between calls, so that a host that inspects again and again keeps no repair from its end.
+func (d *Dataplane[P]) Beside(ctx context.Context, f func() error) error {
+	if err := d.semaphore.take(ctx); err != nil {
+		return err
+	}
+	defer d.semaphore.done()
+	return f()
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -140,13 +141,20 @@ func (d *Dataplane[P]) settle() error {
 		return nil
 	}
 	all := d.open.Settings(d.state.Node)
+	if d.setup.Sysctls != sdk.ExpectSysctls {
+		if err := all.Release(d.ledger, d.name(), d.log); err != nil {
+			return err
+		}
+	}
+	return d.take(all.First())
+}
+
+// take sets parameters, or checks them where the node sets them.
+func (d *Dataplane[P]) take(all sysctl.Settings) error {
 	if d.setup.Sysctls == sdk.ExpectSysctls {
-		return all.First().Expect()
+		return all.Expect()
 	}
-	if err := all.Release(d.ledger, d.name(), d.log); err != nil {
-		return err
-	}
-	return all.First().Take(d.ledger, d.name(), d.log)
+	return all.Take(d.ledger, d.name(), d.log)
 }
 
 // follow writes what the changes ask for, in one family after the other, and large Services
@@ -189,11 +197,9 @@ func (d *Dataplane[P]) render(f *family[P], c sdk.Changes) (map[sdk.Name]P, []sd
 			p, err := f.Want(svc)
 			if err != nil {
 				failed = append(failed, sdk.Failure{Name: name, Err: err})
-			}
-			if err != nil && has {
-				continue
-			}
-			if err != nil {
+				if has {
+					continue
+				}
 				p = f.Keep(name) // what a process before this one made of it
 			}
 			pieces[name] = p
@@ -249,21 +255,10 @@ func (d *Dataplane[P]) afterwards(c sdk.Changes, failed []sdk.Failure) error {
 	if !d.writes() || !d.updated || d.role != sdk.Active {
 		return nil
 	}
-	if c.Full || c.Node {
-		if err := d.takeSettings(); err != nil {
+	if (c.Full || c.Node) && d.open.Settings != nil {
+		if err := d.take(d.open.Settings(d.state.Node)); err != nil {
 			return err
 		}
 	}
 	return d.forget(c, failed)
-}
-
-// takeSettings sets all parameters, or checks them where the node sets them.
-func (d *Dataplane[P]) takeSettings() error {
-	switch {
-	case d.open.Settings == nil:
-		return nil
-	case d.setup.Sysctls == sdk.ExpectSysctls:
-		return d.open.Settings(d.state.Node).Expect()
-	}
-	return d.open.Settings(d.state.Node).Take(d.ledger, d.name(), d.log)
 }

@@ -71,7 +71,10 @@ func sift(names []sdk.Name, failed *[]sdk.Failure, try func([]sdk.Name) ([]sdk.N
 // own. With a *Refused everything that was put is taken back, and suspects are the Services
 // among which the refused one is.
 func (d *Dataplane[P]) try(ctx context.Context, f *family[P], pieces map[sdk.Name]P) (suspects []sdk.Name, failed []sdk.Failure, err error) {
-	before := f.before(pieces)
+	had, before := f.Pieces(), make(map[sdk.Name]P, len(pieces))
+	for name := range pieces {
+		before[name] = had[name]
+	}
 	f.Put(pieces)
 	failed, err = d.attempt(ctx, f)
 	refused := new(Refused)
@@ -89,16 +92,6 @@ func (d *Dataplane[P]) try(ctx context.Context, f *family[P], pieces map[sdk.Nam
 		return nil, nil, err
 	}
 	return nil, failed, d.undo(ctx, f, before, failed)
-}
-
-// before are the pieces that these Services have.
-func (f *family[P]) before(pieces map[sdk.Name]P) map[sdk.Name]P {
-	put := f.Pieces()
-	before := make(map[sdk.Name]P, len(pieces))
-	for name := range pieces {
-		before[name] = put[name]
-	}
-	return before
 }
 
 // takeBack puts back what Services had before a try that was refused. What had only been
@@ -145,20 +138,18 @@ func (d *Dataplane[P]) attempt(ctx context.Context, f *family[P]) ([]sdk.Failure
 			return nil, err
 		}
 	}
-	if err := d.share(ctx, f); err != nil {
-		return nil, err
-	}
-	failed, err := f.Plan().Apply(ctx)
-	f.known = err == nil
+	_, failed, err := d.apply(ctx, f)
 	return failed, err
 }
 
-// share has the chains that all dataplanes share be there: rules lead to them.
-func (d *Dataplane[P]) share(ctx context.Context, f *family[P]) error {
-	m, ok := f.Family.(Masquerader)
-	if !ok {
-		return nil
+// apply writes what differs, once the chains are there that all dataplanes share: rules lead
+// to them.
+func (d *Dataplane[P]) apply(ctx context.Context, f *family[P]) (plan Plan, failed []sdk.Failure, err error) {
+	if _, err := f.shared().Ensure(ctx, d.state.Node.MasqueradeBit); err != nil {
+		return nil, nil, err
 	}
-	_, err := m.Masquerade().Ensure(ctx, d.state.Node.MasqueradeBit)
-	return err
+	plan = f.Plan()
+	failed, err = plan.Apply(ctx)
+	f.known = err == nil
+	return plan, failed, err
 }

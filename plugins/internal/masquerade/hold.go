@@ -16,7 +16,7 @@ import (
 )
 
 // A Hold is one dataplane's hold on the object in one place. Its methods are called by one
-// goroutine at a time.
+// goroutine at a time. Those of a nil Hold do nothing: nothing leads to the object.
 type Hold struct {
 	Ledger *ledger.Ledger
 	Holder string // the dataplane's name
@@ -39,6 +39,9 @@ const timeout = 20 * time.Second
 // the host says it; where the host says nothing new, the one that the ledger has holds, for
 // another dataplane may have been told later.
 func (h *Hold) Ensure(ctx context.Context, bit uint8) (steps []string, err error) {
+	if h == nil {
+		return nil, nil
+	}
 	known := h.held && h.wanted == bit
 	if known && !h.looked.IsZero() {
 		return nil, nil
@@ -92,10 +95,14 @@ func (h *Hold) write(ctx context.Context, share *ledger.Share) ([]string, error)
 }
 
 // Doubt has the next Ensure look at the object.
-func (h *Hold) Doubt() { h.looked = time.Time{} }
+func (h *Hold) Doubt() {
+	if h != nil {
+		h.looked = time.Time{}
+	}
+}
 
 // Doubted reports whether it is time to look at an object that this dataplane holds.
-func (h *Hold) Doubted() bool { return h.held && time.Since(h.looked) > lookEvery }
+func (h *Hold) Doubted() bool { return h != nil && h.held && time.Since(h.looked) > lookEvery }
 
 // Stands reports whether tables have the object, if this dataplane holds it.
 func (h *Hold) Stands(t iptables.Tables) bool { return !h.held || lacking(t, h.bit).Empty() }
@@ -110,7 +117,11 @@ func (h *Hold) Mend(ctx context.Context) ([]string, error) {
 }
 
 // Forget has the object be held by others, until the next Ensure.
-func (h *Hold) Forget() { h.held = false }
+func (h *Hold) Forget() {
+	if h != nil {
+		h.held = false
+	}
+}
 
 // The facts that the ledger has of the object: the bit of its mark, and, by the name of each
 // place, whether we made it there.

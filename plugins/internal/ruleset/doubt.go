@@ -74,13 +74,16 @@ func (r *Rules[K]) ask(ctx context.Context, id iptables.ID, program string) {
 }
 
 // Glance asks the kernel, on legacy, how large the tables are.
-func (r *Rules[K]) Glance() {
+func (r *Rules[K]) Glance() { r.eachSize(r.compare) }
+
+// eachSize calls f with how large each of legacy's tables is.
+func (r *Rules[K]) eachSize(f func(table string, now iptables.Size)) {
 	if r.Tool.Backend != iptables.Legacy {
 		return
 	}
 	for _, table := range tables {
 		if size, err := iptables.TableSize(r.Family(), table); err == nil {
-			r.compare(table, size)
+			f(table, size)
 		}
 	}
 }
@@ -111,14 +114,7 @@ func (r *Rules[K]) compare(table string, now iptables.Size) {
 
 // measure notes how large the tables are once they have what they should.
 func (r *Rules[K]) measure() {
-	if r.Tool.Backend != iptables.Legacy {
-		return
-	}
-	for _, table := range tables {
-		if size, err := iptables.TableSize(r.Family(), table); err == nil {
-			r.sizes[table] = sized{ours: size, seen: size}
-		}
-	}
+	r.eachSize(func(table string, now iptables.Size) { r.sizes[table] = sized{ours: now, seen: now} })
 }
 
 // Audit reads one chain of ours, or asks for one jump, and compares. Call by call it goes

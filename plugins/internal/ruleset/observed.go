@@ -11,22 +11,6 @@ import (
 )
 
 // What is observed is what the kernel has, as far as it was read and written.
-type observed struct {
-	text     map[iptables.ID]string // the rules of each chain of ours, a line each
-	standing map[iptables.Jump]bool // the listed jumps to our chains
-	held     map[iptables.ID]bool   // the chains of ours to which foreign rules lead
-	rules    map[string]int         // how many rules of each table are in text
-	largest  int                    // how many chains there were at most since the maps were made
-}
-
-func newObserved() observed {
-	return observed{
-		text:     make(map[iptables.ID]string),
-		standing: make(map[iptables.Jump]bool),
-		held:     make(map[iptables.ID]bool),
-		rules:    make(map[string]int),
-	}
-}
 
 // Adopt takes tables for what was written: from now on only what differs is.
 func (s *Set[K]) Adopt(t iptables.Tables) {
@@ -112,11 +96,11 @@ func (s *Set[K]) Behind(chains []iptables.Chain, id iptables.ID, shared func(ipt
 // Done notes that a plan was carried out.
 func (s *Set[K]) Done(p Plan) {
 	for _, block := range p {
-		s.doneBlock(block)
+		s.done(block)
 	}
 }
 
-func (s *Set[K]) doneBlock(block iptables.Block) {
+func (s *Set[K]) done(block iptables.Block) {
 	for _, c := range block.Whole {
 		if !s.config.Ours(c.ID) {
 			continue // another's, emptied

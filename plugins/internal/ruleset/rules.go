@@ -72,9 +72,7 @@ func (r *Rules[K]) Hold(lock *ledger.Lock) {
 func (r *Rules[K]) Read(ctx context.Context) error {
 	r.known = false
 	r.asRead = nil
-	if r.Masquerade != nil {
-		r.Masquerade.Doubt()
-	}
+	r.Masquerade.Doubt()
 	generation, unstamped := r.Tool.Generation("nat", "filter")
 	tables, err := r.Tool.SaveIf(ctx, r.config.Ours, "nat", "filter")
 	if err != nil {
@@ -113,7 +111,10 @@ func (r *Rules[K]) Write(ctx context.Context, p Plan) error {
 	r.Stats.write(p)
 	if err := p.Write(ctx, r.Tool, r.config.Rank, r.RuleCount("nat"), r.Done); err != nil {
 		r.known = false
-		r.Stats.failed(len(r.touched) < len(r.chains))
+		r.Stats.Failures++
+		if len(r.touched) < len(r.chains) {
+			r.Stats.Partial++
+		}
 		return err
 	}
 	r.Settled()
@@ -143,17 +144,6 @@ func (p Plan) Write(ctx context.Context, tool iptables.Tool, rank func(iptables.
 func (s *Stats) write(p Plan) {
 	s.Last["nat"], s.Last["filter"] = 0, 0
 	for _, b := range p {
-		for _, chain := range b.Whole {
-			s.Last[b.Table] += len(chain.Rules)
-		}
-		s.Last[b.Table] += len(b.Insert)
-	}
-}
-
-// failed counts a restore that failed, and whether it had only some of the chains.
-func (s *Stats) failed(partial bool) {
-	s.Failures++
-	if partial {
-		s.Partial++
+		s.Last[b.Table] += Lines(b.Whole) - len(b.Whole) + len(b.Insert)
 	}
 }

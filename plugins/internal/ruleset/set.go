@@ -98,7 +98,12 @@ type Set[K comparable] struct {
 	chains  map[iptables.ID]chain[K]
 	touched map[iptables.ID]bool
 
-	observed
+	// What is observed.
+	text     map[iptables.ID]string // the rules of each chain of ours, a line each
+	standing map[iptables.Jump]bool // the listed jumps to our chains
+	held     map[iptables.ID]bool   // the chains of ours to which foreign rules lead
+	rules    map[string]int         // how many rules of each table are in text
+	largest  int                    // how many chains there were at most since the maps were made
 }
 
 // New is a set of no owner, for a kernel that has nothing.
@@ -112,7 +117,10 @@ func New[K comparable](c Config[K]) *Set[K] {
 		removed:  make(map[place]Entry),
 		chains:   make(map[iptables.ID]chain[K]),
 		touched:  make(map[iptables.ID]bool),
-		observed: newObserved(),
+		text:     make(map[iptables.ID]string),
+		standing: make(map[iptables.Jump]bool),
+		held:     make(map[iptables.ID]bool),
+		rules:    make(map[string]int),
 	}
 }
 

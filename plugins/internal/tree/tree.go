@@ -104,28 +104,17 @@ func (t *Tree) id(w *twig) iptables.ID {
 func (t *Tree) Put(e Entry) { t.putIn(t.top, e) }
 
 func (t *Tree) putIn(w *twig, e Entry) {
-	if w.isLeaf() {
-		i, found := slices.BinarySearchFunc(w.entries, e.Key, Entry.compare)
-		if found {
-			w.entries[i] = e
-			t.regrow(w, w.entries)
-			return
-		}
-		t.regrow(w, slices.Insert(w.entries, i, e))
-		return
-	}
-	if t.shared(w.sample(), e.Key) < w.common || w.level >= t.lowest(e) {
-		t.regrow(w, t.insert(t.collect(w), e)) // it forks earlier now, or not at all
+	if w.isLeaf() || t.shared(w.sample(), e.Key) < w.common || w.level >= t.lowest(e) {
+		t.regrow(w, insert(t.collect(w), e)) // a fork forks earlier now, or not at all
 		return
 	}
 	d := e.Key.digit(w.common, t.addr)
-	if w.forks[d] == nil {
-		w.forks[d] = t.grow(prefix{e.Key, w.common + 1, t.addr}, w.level+1, []Entry{e})
-		t.touch(w)
-	} else {
+	if w.forks[d] != nil {
 		t.within(w, w.forks[d], func(f *twig) { t.putIn(f, e) })
 		return
 	}
+	w.forks[d] = t.grow(prefix{e.Key, w.common + 1, t.addr}, w.level+1, []Entry{e})
+	t.touch(w)
 	w.count++
 }
 
@@ -213,7 +202,7 @@ func (t *Tree) collect(w *twig) []Entry {
 }
 
 // insert adds e to entries, in place of another with the same key.
-func (t *Tree) insert(entries []Entry, e Entry) []Entry {
+func insert(entries []Entry, e Entry) []Entry {
 	i, found := slices.BinarySearchFunc(entries, e.Key, Entry.compare)
 	if found {
 		entries[i] = e
