@@ -32,7 +32,7 @@ func (f *family) Divide(name sdk.Name, desired ruleset.Desired, more bool) (next
 	if ruleset.Lines(below) <= slice {
 		return desired, 0
 	}
-	next, had := f.rules.Desired(name)
+	next, had := f.rules.Owners()[name]
 	if !had {
 		next = f.rules.keep(name) // what a process before this one made of it
 	}

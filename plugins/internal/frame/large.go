@@ -30,10 +30,6 @@ type backlog[P any] struct {
 	left    int
 }
 
-func (b *backlog[P]) unfinished() error {
-	return fmt.Errorf("%d parts of it are still to be written; that goes on while other Services are served", b.left)
-}
-
 // setApart takes out of pieces those that are too large to be written among others, and
 // notes them. What serves them stays meanwhile.
 func (f *family[P]) setApart(pieces map[sdk.Name]P) []sdk.Name {
@@ -90,7 +86,8 @@ func (d *Dataplane[P]) writeUntil(ctx context.Context, f *family[P], b *backlog[
 	for {
 		d.status.step()
 		if !time.Now().Before(until) {
-			return []sdk.Failure{{Name: b.name, Err: b.unfinished()}}, nil
+			err := fmt.Errorf("%d parts of it are still to be written; that goes on while other Services are served", b.left)
+			return []sdk.Failure{{Name: b.name, Err: err}}, nil
 		}
 		refused, err := d.writeSlice(ctx, f, b)
 		if err != nil || len(refused) > 0 || f.large[b.name] == nil {

@@ -30,8 +30,11 @@ func (d *Dataplane[P]) SetRole(ctx context.Context, role sdk.Role) error {
 	if !d.session {
 		return errors.New("a role before a session: call Configure first")
 	}
-	if d.role == sdk.Yielded {
-		d.unyield()
+	if d.role == sdk.Yielded { // it takes part again, in the role that the kernel shows
+		d.role = 0
+		if d.open.Unlocked {
+			d.hold()
+		}
 	}
 	if err := d.begin(ctx, false); err != nil {
 		return err
@@ -50,14 +53,6 @@ func (d *Dataplane[P]) SetRole(ctx context.Context, role sdk.Role) error {
 		return d.afterwards(sdk.Changes{Full: true}, nil)
 	}
 	return nil
-}
-
-// unyield has the process take part again, in the role that the kernel shows.
-func (d *Dataplane[P]) unyield() {
-	d.role = 0
-	if d.open.Unlocked {
-		d.hold()
-	}
 }
 
 // become makes the kernel what the role asks for. Before the first update it is not known

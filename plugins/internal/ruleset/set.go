@@ -133,12 +133,6 @@ func (s *Set[K]) Tree(in int) *tree.Tree { return s.config.Trees[in].Tree }
 // Trees are all of the set's trees, in the order of their indexes.
 func (s *Set[K]) Trees() []Tree { return s.config.Trees }
 
-// Desired is what owner wants, if it wants anything.
-func (s *Set[K]) Desired(owner K) (Desired, bool) {
-	d, ok := s.desired[owner]
-	return d, ok
-}
-
 // Owners are those that want something. The map is the set's own: it is only read.
 func (s *Set[K]) Owners() map[K]Desired { return s.desired }
 

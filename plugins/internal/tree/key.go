@@ -65,19 +65,21 @@ func (p prefix) words() iptables.Rule {
 		words = append(words, "-p "+p.key.Protocol.String())
 	}
 	if p.digits > p.addr+1 {
-		words = append(words, "-m "+p.key.Protocol.String(), "--dport", p.ports())
+		first, last := p.ports()
+		ports := strconv.Itoa(first)
+		if last > first {
+			ports += ":" + strconv.Itoa(last)
+		}
+		words = append(words, "-m "+p.key.Protocol.String(), "--dport", ports)
 	}
 	return iptables.Words(words...)
 }
 
-// ports is the range of ports that have the prefix.
-func (p prefix) ports() string {
+// ports are the first and the last port that have the prefix.
+func (p prefix) ports() (first, last int) {
 	free := 2 * (portDigits - (p.digits - p.addr - 1))
-	low := p.key.Port >> free << free
-	if free == 0 {
-		return strconv.Itoa(int(low))
-	}
-	return fmt.Sprintf("%d:%d", low, int(low)+1<<free-1)
+	first = int(p.key.Port >> free << free)
+	return first, first + 1<<free - 1
 }
 
 // String is short enough for a chain's name, and says as much as there is room
@@ -89,9 +91,8 @@ func (p prefix) String() string {
 	case p.addr == 0 && p.digits == 1:
 		return p.key.Protocol.String()
 	case p.addr == 0 && p.digits > 1:
-		free := 2 * (portDigits - (p.digits - 1))
-		low := int(p.key.Port >> free << free)
-		return fmt.Sprintf("%s-%d-%d", p.key.Protocol, low, low+1<<free-1)
+		first, last := p.ports()
+		return fmt.Sprintf("%s-%d-%d", p.key.Protocol, first, last)
 	}
 	return iptables.Hash(fmt.Sprintf("%s %d", p.words(), p.digits))
 }
