@@ -36,7 +36,7 @@ type Losses struct {
 
 	events  *Events // nil: nothing is heard
 	running sync.WaitGroup
-	told    map[sdk.Family][]Commit // what was heard, and not taken for a family yet
+	untaken map[sdk.Family][]Commit // what was heard, and not taken for a family yet
 
 	mu    sync.Mutex // guards what follows
 	heard []Commit
@@ -65,7 +65,7 @@ func (l *Losses) Hold(tool Tool) {
 		return
 	}
 	events.Matters = l.Matters
-	l.events, l.heard, l.told = events, nil, make(map[sdk.Family][]Commit)
+	l.events, l.heard, l.untaken = events, nil, make(map[sdk.Family][]Commit)
 	l.running.Go(func() { l.listen(events) })
 }
 
@@ -115,12 +115,12 @@ func (l *Losses) Take(of sdk.Family) []Commit {
 	if time.Since(l.last) >= LookEvery || time.Since(l.first) >= MaxLooks*LookEvery {
 		heard := slices.DeleteFunc(l.heard, l.isOurs) // a program of ours may have begun while it was heard
 		for _, f := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-			l.told[f] = append(l.told[f], heard...)
+			l.untaken[f] = append(l.untaken[f], heard...)
 		}
 		l.heard = nil
 	}
-	mine := l.told[of]
-	delete(l.told, of)
+	mine := l.untaken[of]
+	delete(l.untaken, of)
 	return mine
 }
 
