@@ -115,7 +115,7 @@ func (s *sockets) commit() {
 	for _, step := range s.plan() {
 		if socket := s.open[step.claim.place]; socket != nil && step.verb == give {
 			s.step()
-			socket.Serve(&relay.Target{Service: s.services[step.claim.name], Frontend: step.claim.frontend})
+			socket.Serve(&relay.Target{Service: s.services[step.claim.name], Frontend: *step.claim.frontend})
 		}
 	}
 	for name := range s.changed {

@@ -63,7 +63,7 @@ func holderOf(s relay.Socket) holder {
 	return holder{t.Service.Name(), t.Frontend}
 }
 
-func (h holder) holds(c claim) bool { return h.name == c.name && h.frontend.Equal(c.frontend) }
+func (h holder) holds(c claim) bool { return h.name == c.name && h.frontend.Equal(*c.frontend) }
 
 // plan leads from the sockets that are open to those that t wants, at the places
 // that a change touched. held is what a socket serves, if there is one.

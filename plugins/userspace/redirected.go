@@ -199,7 +199,7 @@ func (r *redirected) ruleFor(p place) ruleset.Desired {
 	if !owned {
 		return ruleset.Desired{}
 	}
-	caught := catch{node: &r.rules.node, service: r.table.desired[c.name].service, frontend: c.frontend}
+	caught := catch{node: &r.rules.node, service: r.table.desired[c.name].service, frontend: *c.frontend}
 	if socket := r.open[p]; socket != nil && p.protocol == sdk.UDP {
 		caught.udp = socket.Port()
 	}

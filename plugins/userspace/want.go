@@ -25,7 +25,7 @@ func (p place) compare(q place) int {
 type claim struct {
 	place    place
 	name     sdk.Name
-	frontend sdk.Frontend
+	frontend *sdk.Frontend // of the Service, never changed; nil where only the place is set
 
 	// listens: a socket is to stand here. Where no endpoint serves there is none, so
 	// that the kernel itself turns clients away; the place is claimed all the
@@ -55,8 +55,9 @@ func want(svc sdk.Service, nodePorts []netip.Addr) (*desired, error) {
 		return nil, err
 	}
 	d := &desired{service: &svc}
-	for _, f := range svc.Frontends {
-		for _, at := range places(f, nodePorts) {
+	for i := range svc.Frontends {
+		f := &svc.Frontends[i]
+		for _, at := range places(*f, nodePorts) {
 			d.claims = append(d.claims, claim{
 				place:    place{svc.Name.Protocol, at},
 				name:     svc.Name,

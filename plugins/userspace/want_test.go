@@ -144,7 +144,7 @@ func planText(t *testing.T, from, to []sdk.Service) string {
 		return plan(list, &table, func(p place) (holder, bool) { h, ok := held[p]; return h, ok })
 	}
 	for _, s := range step(nil, from) {
-		held[s.claim.place] = holder{s.claim.name, s.claim.frontend}
+		held[s.claim.place] = holder{s.claim.name, *s.claim.frontend}
 	}
 	var b strings.Builder
 	for _, s := range step(from, to) {
