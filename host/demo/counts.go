@@ -2,10 +2,7 @@
 
 package demo
 
-import (
-	"sync"
-	"time"
-)
+import "time"
 
 // An answer is what became of one request.
 type answer struct {
@@ -32,27 +29,23 @@ func (g gap) explains(a answer) bool {
 	return !ok || a.began.Before(back)
 }
 
-// A sum is what all requests so far came to.
+// A sum is what requests came to.
 type sum struct {
 	requests int // but for those that the gap explains
 	failed   []answer
-	inFlight int                       // lost with the plugin
-	refused  int                       // sent before it was back
-	by       map[string]map[string]int // answers by Service and endpoint
+	inFlight int            // lost with the plugin
+	refused  int            // sent before it was back
+	by       map[string]int // answers by endpoint
 }
 
 // sumUp returns the sum of what was answered and what was not.
-func sumUp(by map[string]map[string]int, failures []answer, g gap) sum {
-	s := sum{by: make(map[string]map[string]int)}
-	for svc, counts := range by {
-		s.by[svc] = make(map[string]int)
-		for from, n := range counts {
-			s.by[svc][from] = n
-			s.requests += n
-		}
-	}
-	for _, a := range failures {
+func sumUp(answers []answer, g gap) sum {
+	s := sum{by: make(map[string]int)}
+	for _, a := range answers {
 		switch {
+		case a.err == nil:
+			s.by[a.from]++
+			s.requests++
 		case !g.explains(a):
 			s.failed = append(s.failed, a)
 			s.requests++
@@ -65,92 +58,65 @@ func sumUp(by map[string]map[string]int, failures []answer, g gap) sum {
 	return s
 }
 
-// minus returns what came after before.
-func (s sum) minus(before sum) map[string]map[string]int {
-	diff := make(map[string]map[string]int)
-	for svc, counts := range s.by {
-		diff[svc] = make(map[string]int)
-		for from, n := range counts {
-			diff[svc][from] = n - before.by[svc][from]
-		}
-	}
-	return diff
-}
-
-// counts counts answers.
-type counts struct {
-	mu       sync.Mutex // guards what follows
-	by       map[string]map[string]int
-	lastFrom map[string]time.Time // by endpoint: when the last request began that it answered
-	failures []answer
-	gap      gap
-}
-
-func newCounts() *counts {
-	return &counts{by: make(map[string]map[string]int), lastFrom: make(map[string]time.Time)}
-}
-
-func (t *counts) add(a answer) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if a.err != nil {
-		t.failures = append(t.failures, a)
-		return
-	}
-	if t.by[a.service] == nil {
-		t.by[a.service] = make(map[string]int)
-	}
-	t.by[a.service][a.from]++
-	if a.began.After(t.lastFrom[a.from]) {
-		t.lastFrom[a.from] = a.began
-	}
-	if !t.gap.gone.IsZero() && a.began.After(t.gap.gone) {
-		if first, ok := t.gap.back[a.service]; !ok || a.ended.Before(first) {
-			t.gap.back[a.service] = a.ended
+func (l *load) add(a answer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.answers = append(l.answers, a)
+	if a.err == nil && !l.gap.gone.IsZero() && a.began.After(l.gap.gone) {
+		if first, ok := l.gap.back[a.service]; !ok || a.ended.Before(first) {
+			l.gap.back[a.service] = a.ended
 		}
 	}
 }
 
 // killing notes that the plugin is killed now.
-func (t *counts) killing(now time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.gap = gap{killed: now, back: make(map[string]time.Time)}
+func (l *load) killing(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gap = gap{killed: now, back: make(map[string]time.Time)}
 }
 
 // gone notes that its process is no more.
-func (t *counts) gone(now time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.gap.gone = now
+func (l *load) gone(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gap.gone = now
 }
 
 // back returns since when all Services answer again, if they do.
-func (t *counts) back() (time.Time, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var last time.Time
-	for _, svc := range services() {
-		at, ok := t.gap.back[svc.name]
-		if !ok {
-			return time.Time{}, false
-		}
+func (l *load) back() (last time.Time, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, at := range l.gap.back {
 		if at.After(last) {
 			last = at
 		}
 	}
-	return last, true
+	return last, len(l.gap.back) == len(services())
 }
 
 // last returns when the last request began that an endpoint answered.
-func (t *counts) last(endpoint string) time.Time {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.lastFrom[endpoint]
+func (l *load) last(endpoint string) (last time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range l.answers {
+		if a.from == endpoint && a.err == nil && a.began.After(last) {
+			last = a.began
+		}
+	}
+	return last
 }
 
-func (t *counts) sum() sum {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return sumUp(t.by, t.failures, t.gap)
+// now returns how many answers there are so far, from which since counts.
+func (l *load) now() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.answers)
+}
+
+// since returns what all requests came to that ended since then.
+func (l *load) since(then int) sum {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return sumUp(l.answers[then:], l.gap)
 }

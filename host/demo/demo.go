@@ -1,5 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
+/*
+Package demo shows Pointsman at work on one machine: no cluster, no root, under a
+minute. It drives the real binaries as a user would, and sends real requests while
+it takes an endpoint away and kills the plugin.
+
+	        this process                      pointsman run      pointsman-dataplane-NAME
+	┌───────────────────────────┐
+	│ load ── requests ─────────┼──────────────────────────────▶ the Services' addresses
+	│  └▶ counts                │  manifests ──▶ host ═════════▶  │
+	│ backends ◀────────────────┼─────────────────────────────────┘
+	│ steps: edit, kill, ask    │
+	└───────────────────────────┘
+
+As root it all happens in a network namespace of its own. There rules may be written,
+so there is a second act: the mode changes, there and back, under the same load. The mode
+that needs IPVS in the kernel is shown in user-mode Linux where this one has none.
+
+The load runs from the first step to the last. A request that gets no answer is a
+failure, and the demo says so and fails; only those that the killing of the plugin
+explains are counted apart.
+*/
 package demo
 
 import (
@@ -56,7 +77,7 @@ type demo struct {
 	network  network
 	folder   string // for all that it writes; gone with the demo
 	host     *host
-	servers  []io.Closer
+	open     []io.Closer // its servers, and what reserves the network
 	load     *load
 	began    time.Time
 }
@@ -77,6 +98,7 @@ func begin(s Settings) (_ *demo, err error) {
 	if d.network, err = claim(); err != nil {
 		return nil, err
 	}
+	d.open = append(d.open, d.network.guard)
 	if d.folder, err = os.MkdirTemp("", "pointsman-demo-"); err != nil {
 		return nil, err
 	}
@@ -86,7 +108,9 @@ func begin(s Settings) (_ *demo, err error) {
 	if err := d.settings.complete(d.folder); err != nil {
 		return nil, err
 	}
-	if d.servers, err = serve(d.network); err != nil {
+	servers, err := serve(d.network)
+	d.open = append(d.open, servers...)
+	if err != nil {
 		return nil, err
 	}
 	d.host = newHost(d.settings, d.folder, d.manifests())
@@ -136,7 +160,11 @@ func (d *demo) show(ctx context.Context) error {
 	}
 	stop := d.load.start()
 	defer stop()
-	for _, step := range d.steps() {
+	steps := []func(context.Context) error{d.spread, d.edit, d.kill, d.status, d.swap}
+	if isGuest() {
+		steps = []func(context.Context) error{func(ctx context.Context) error { return d.swapAndKill(ctx, "ipvs") }}
+	}
+	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return d.host.explain(err)
 		}
@@ -145,23 +173,15 @@ func (d *demo) show(ctx context.Context) error {
 	return errors.Join(d.noneFailed(), d.elsewhere(ctx))
 }
 
-func (d *demo) steps() []func(context.Context) error {
-	if isGuest() {
-		return []func(context.Context) error{d.balance}
-	}
-	return []func(context.Context) error{d.spread, d.edit, d.kill, d.status, d.swap}
-}
-
 // end stops what was started and removes what was written.
 func (d *demo) end() error {
 	var errs []error
 	if d.host != nil {
 		errs = append(errs, d.host.stop())
 	}
-	for _, s := range d.servers {
-		_ = s.Close() // it has nothing to lose
+	for _, c := range d.open {
+		_ = c.Close() // it has nothing to lose
 	}
-	d.network.release()
 	if d.folder != "" {
 		errs = append(errs, os.RemoveAll(d.folder))
 	}

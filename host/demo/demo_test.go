@@ -122,7 +122,7 @@ func TestSum(t *testing.T) {
 	lost := func(service string, began, ended int) answer {
 		return answer{service: service, began: at(began), ended: at(ended), err: errors.New("refused")}
 	}
-	by := map[string]map[string]int{"web": {"web-a": 5, "web-b": 4}}
+	answered := slices.Concat(slices.Repeat([]answer{{service: "web", from: "web-a"}}, 5), slices.Repeat([]answer{{service: "web", from: "web-b"}}, 4))
 	for _, tc := range []struct {
 		what                      string
 		gap                       gap
@@ -138,17 +138,20 @@ func TestSum(t *testing.T) {
 		{"sent after it was back", g, lost("web", 1300, 1310), 1, 0, 0},
 		{"a Service that is not back yet", g, lost("clock", 1400, 1410), 0, 0, 1},
 	} {
-		s := sumUp(by, []answer{tc.lost}, tc.gap)
+		s := sumUp(append(answered, tc.lost), tc.gap)
+		if s.by["web-a"] != 5 || s.by["web-b"] != 4 || len(s.by) != 2 {
+			t.Errorf("%s: the endpoints answered %v", tc.what, s.by)
+		}
 		if len(s.failed) != tc.failed || s.inFlight != tc.inFlight || s.refused != tc.refused || s.requests != 9+tc.failed {
 			t.Errorf("%s: %d failed of %d, %d in flight, %d refused", tc.what, len(s.failed), s.requests, s.inFlight, s.refused)
 		}
 	}
 }
 
-// TestBack follows counts through a kill.
+// TestBack follows the counts of a load through a kill.
 func TestBack(t *testing.T) {
 	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
-	counts := newCounts()
+	var counts load
 	served := func(svc service, began int) {
 		counts.add(answer{service: svc.name, from: svc.endpoints[0].name, began: at(began), ended: at(began + 5)})
 	}
@@ -171,7 +174,7 @@ func TestBack(t *testing.T) {
 	}
 	// Two requests set out; the later one is quicker, and too early.
 	counts.add(answer{service: web.name, began: at(1192), ended: at(1193), err: errors.New("refused")})
-	if s := counts.sum(); s.refused != 1 || len(s.failed) != 0 {
+	if s := counts.since(0); s.refused != 1 || len(s.failed) != 0 {
 		t.Errorf("sent before the first answer, %d refused, failed are %v", s.refused, s.failed)
 	}
 	if when := counts.last("web-a"); !when.Equal(at(1200)) {
@@ -216,10 +219,7 @@ func TestProcessInUse(t *testing.T) {
 
 // TestBars is the picture that a user sees.
 func TestBars(t *testing.T) {
-	got := strings.Join(bars(map[string]map[string]int{
-		"web":   {"web-a": 100, "web-b": 50, "web-c": 1},
-		"clock": {"clock-a": 25},
-	}), "\n")
+	got := strings.Join(bars(map[string]int{"web-a": 100, "web-b": 50, "web-c": 1, "clock-a": 25}), "\n")
 	want := strings.Join([]string{
 		"web    web-a     100  ████████████████████████████████",
 		"       web-b      50  ████████████████",
@@ -238,12 +238,12 @@ func TestServers(t *testing.T) {
 	if err != nil {
 		t.Skip("needs all addresses of 127.0.0.0/8, which Linux has: ", err)
 	}
-	defer n.release()
+	defer n.guard.Close()
 	other, err := claim()
 	if err != nil || other.prefix == n.prefix {
 		t.Fatalf("two demos at a time have %s and %s: %v", n.prefix, other.prefix, err)
 	}
-	other.release()
+	other.guard.Close()
 	servers, err := serve(n)
 	for _, s := range servers {
 		defer s.Close()

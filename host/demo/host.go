@@ -10,9 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
+
+// answering is how long the host may take to answer a verb that only asks.
+const answering = 30 * time.Second
 
 // A host is `pointsman run`, and the verbs that ask it.
 type host struct {
@@ -62,33 +66,12 @@ func (h *host) start() error {
 // environment returns env without what would change the host's settings: each demo
 // shows the same.
 func environment(env []string) []string {
-	var kept []string
-	for _, e := range env {
-		if !strings.HasPrefix(e, "POINTSMAN_") {
-			kept = append(kept, e)
-		}
-	}
-	return kept
-}
-
-// ended says so if the host has ended by itself.
-func (h *host) ended() error {
-	select {
-	case <-h.exited:
-		return fmt.Errorf("the host ended: %s", h.cmd.ProcessState)
-	default:
-		return nil
-	}
+	return slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "POINTSMAN_") })
 }
 
 // ask runs a verb and returns what it prints. An exit code of 2 is no error: it
 // says that there is something to look at.
-func (h *host) ask(ctx context.Context, verb ...string) (string, error) {
-	return h.within(ctx, 30*time.Second, verb...)
-}
-
-// within returns ask with a limit.
-func (h *host) within(ctx context.Context, limit time.Duration, verb ...string) (string, error) {
+func (h *host) ask(ctx context.Context, limit time.Duration, verb ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, h.binary, append(verb, h.socket...)...)
@@ -106,7 +89,7 @@ func (h *host) within(ctx context.Context, limit time.Duration, verb ...string) 
 
 // pluginProcess returns the process of the plugin that serves.
 func (h *host) pluginProcess(ctx context.Context) (int, error) {
-	out, err := h.ask(ctx, "plugin", "list", "-o", "json")
+	out, err := h.ask(ctx, answering, "plugin", "list", "-o", "json")
 	if err != nil {
 		return 0, err
 	}
@@ -164,8 +147,14 @@ func (h *host) stop() error {
 func (h *host) explain(err error) error {
 	text, _ := os.ReadFile(h.logFile) // without it there is less to say
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	if len(lines) > 15 {
-		lines = lines[len(lines)-15:]
-	}
+	lines = lines[max(0, len(lines)-15):]
 	return fmt.Errorf("%w\nthe host's last words:\n  %s", err, strings.Join(lines, "\n  "))
+}
+
+// endProcess kills a process at once.
+func endProcess(pid int) {
+	if p, err := os.FindProcess(pid); pid > 0 && err == nil {
+		_ = p.Kill() // it may have ended
+		_ = p.Release()
+	}
 }

@@ -3,87 +3,79 @@
 package demo
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 const (
 	timeout = 5 * time.Second       // a request that took longer has failed
 	pause   = 25 * time.Millisecond // between an answer and the same caller's next request
+	work    = 15 * time.Millisecond // a server takes for an answer, so that there is always a request in flight
 )
 
 // A load sends requests to every Service, each over a connection of its own, and
-// tries none a second time.
+// tries none a second time. It keeps what became of them.
 type load struct {
 	network network
-	counts  *counts
 	client  *http.Client
+
+	mu      sync.Mutex // guards what follows
+	answers []answer   // in the order in which they ended
+	gap     gap
 }
 
 func newLoad(n network) *load {
 	return &load{
 		network: n,
-		counts:  newCounts(),
-		client:  &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
+		client:  &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: timeout},
 	}
 }
 
 // start starts the callers. They end, each after the request it is at, with stop,
 // which waits for them.
 func (l *load) start() (stop func()) {
-	stopping := make(chan struct{})
+	var stopping atomic.Bool
 	var callers sync.WaitGroup
 	for _, svc := range services() {
 		for range svc.callers {
-			callers.Go(func() { l.call(svc, stopping) })
+			callers.Go(func() {
+				for !stopping.Load() {
+					l.add(l.request(svc))
+					time.Sleep(pause)
+				}
+			})
 		}
 	}
-	return sync.OnceFunc(func() {
-		close(stopping)
+	return func() {
+		stopping.Store(true)
 		callers.Wait()
-	})
-}
-
-func (l *load) call(svc service, stopping <-chan struct{}) {
-	for {
-		l.counts.add(l.request(svc))
-		select {
-		case <-stopping:
-			return
-		case <-time.After(pause):
-		}
 	}
 }
 
 // request sends one request, and waits for its answer.
 func (l *load) request(svc service) answer {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
 	a := answer{service: svc.name, began: time.Now()}
-	ask := l.get
+	addr := l.network.at(svc.addr).String()
 	if svc.network == "udp" {
-		ask = exchange
+		a.from, a.err = exchange(addr)
+	} else {
+		a.from, a.err = l.get(addr)
 	}
-	a.from, a.err = ask(ctx, l.network.at(svc.addr).String())
 	if a.err == nil && !svc.has(a.from) {
-		a.err = fmt.Errorf("another program answers at %s: %.40q", l.network.at(svc.addr), a.from)
+		a.err = fmt.Errorf("another program answers at %s: %.40q", addr, a.from)
 	}
 	a.ended = time.Now()
 	return a
 }
 
-func (l *load) get(ctx context.Context, addr string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/", nil)
-	if err != nil {
-		return "", err
-	}
-	resp, err := l.client.Do(req)
+func (l *load) get(addr string) (string, error) {
+	resp, err := l.client.Get("http://" + addr + "/")
 	if err != nil {
 		return "", err
 	}
@@ -96,15 +88,13 @@ func (l *load) get(ctx context.Context, addr string) (string, error) {
 }
 
 // exchange sends a packet and waits for one back.
-func exchange(ctx context.Context, addr string) (string, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", addr)
+func exchange(addr string) (string, error) {
+	conn, err := net.Dial("udp", addr)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(deadline)
-	}
+	_ = conn.SetDeadline(time.Now().Add(timeout))
 	if _, err := conn.Write([]byte("what time is it?")); err != nil {
 		return "", err
 	}
@@ -115,10 +105,6 @@ func exchange(ctx context.Context, addr string) (string, error) {
 	}
 	return string(packet[:n]), nil
 }
-
-// work is how long a server takes for an answer, so that there is always a request
-// in flight.
-const work = 15 * time.Millisecond
 
 // serve starts the servers behind all Services. They answer with their names.
 func serve(n network) ([]io.Closer, error) {

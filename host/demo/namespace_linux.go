@@ -27,27 +27,20 @@ func mayLeave() bool { return os.Getuid() == 0 && !inside() }
 
 // again runs this very command in a network namespace of its own, until it ends.
 func again(ctx context.Context, out io.Writer) error {
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), insideEnv+"=1")
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGTERM}
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 30 * time.Second
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("%w: %w", errNoNamespace, err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }() // ends with the command
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-		_ = cmd.Process.Signal(os.Interrupt)
+	err := cmd.Wait()
+	if ctx.Err() != nil && !cmd.ProcessState.Exited() {
+		return errors.Join(errors.New("the demo does not end, and was killed"), err)
 	}
-	select {
-	case err := <-ended:
-		return err
-	case <-time.After(30 * time.Second):
-		return errors.Join(errors.New("the demo does not end, and was killed"), cmd.Process.Kill(), <-ended)
-	}
+	return err
 }
 
 // ownAddr is an address that the network of the demo's own has besides 127.0.0.0/8:
@@ -62,22 +55,14 @@ func raise() error {
 		return fmt.Errorf("bring lo up: %w", err)
 	}
 	defer unix.Close(fd)
-	up, err := unix.NewIfreq("lo")
-	if err == nil {
-		up.SetUint16(unix.IFF_UP)
-		err = unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, up)
-	}
-	if err != nil {
+	up, _ := unix.NewIfreq("lo") // only a longer name is an error
+	up.SetUint16(unix.IFF_UP)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, up); err != nil {
 		return fmt.Errorf("bring lo up: %w", err)
 	}
-	addr, err := unix.NewIfreq("lo:0")
-	if err == nil {
-		err = addr.SetInet4Addr(ownAddr)
-	}
-	if err == nil {
-		err = unix.IoctlIfreq(fd, unix.SIOCSIFADDR, addr)
-	}
-	if err != nil {
+	addr, _ := unix.NewIfreq("lo:0")
+	_ = addr.SetInet4Addr(ownAddr) // it has four bytes
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFADDR, addr); err != nil {
 		return fmt.Errorf("give lo an address: %w", err)
 	}
 	return nil

@@ -19,13 +19,6 @@ func apart(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true
 // alive reports whether a process is there. A zombie is not: nothing of it acts.
 func alive(pid int) bool { return pid > 0 && syscall.Kill(pid, 0) == nil && !zombie(pid) }
 
-// endProcess kills a process at once.
-func endProcess(pid int) {
-	if pid > 0 {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
-	}
-}
-
 // zombie reports whether a process has ended and only waits to be read, on systems with /proc.
 func zombie(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -16,10 +16,3 @@ func alive(pid int) bool {
 	}
 	return pid > 0 && err == nil
 }
-
-func endProcess(pid int) {
-	if p, err := os.FindProcess(pid); pid > 0 && err == nil {
-		_ = p.Kill()
-		_ = p.Release()
-	}
-}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 )
 
@@ -54,16 +53,15 @@ func (s *screen) show(lines []string) {
 	if !s.terminal {
 		return
 	}
-	var b strings.Builder
+	var picture string
 	if s.drawn > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA", s.drawn)
+		picture = fmt.Sprintf("\x1b[%dA", s.drawn)
 	}
 	for _, l := range lines {
-		b.WriteString("\x1b[2K   " + l + "\n")
+		picture += "\x1b[2K   " + l + "\n"
 	}
-	b.WriteString("\x1b[0J")
 	s.drawn = len(lines)
-	_, _ = io.WriteString(s.out, b.String())
+	_, _ = io.WriteString(s.out, picture+"\x1b[0J") // at once, so that it does not flicker
 }
 
 // keep draws a picture that stays.
@@ -82,21 +80,19 @@ func (s *screen) keep(lines []string) {
 const barWidth = 32
 
 // bars returns a picture of what answered how often.
-func bars(by map[string]map[string]int) []string {
+func bars(by map[string]int) (lines []string) {
 	most := 1
-	for _, counts := range by {
-		for _, n := range counts {
-			most = max(most, n)
-		}
+	for _, n := range by {
+		most = max(most, n)
 	}
-	var lines []string
 	for _, svc := range services() {
 		label := svc.name
 		for _, ep := range svc.endpoints {
-			n := by[svc.name][ep.name]
-			lines = append(lines, strings.TrimRight(fmt.Sprintf("%-6s %-8s %4d  %s", label, ep.name, n, strings.Repeat("█", (n*barWidth+most-1)/most)), " "))
+			n := by[ep.name]
+			bar := strings.Repeat("█", (n*barWidth+most-1)/most)
+			lines = append(lines, strings.TrimRight(fmt.Sprintf("%-6s %-8s %4d  %s", label, ep.name, n, bar), " "))
 			label = ""
 		}
 	}
-	return slices.Clip(lines)
+	return lines
 }

@@ -72,20 +72,19 @@ func writeManifests(folder string, n network) error {
 
 // withoutLine returns text without its one line that holds word, and that line.
 func withoutLine(text, word string) (rest, line string, err error) {
-	var kept []string
 	found := 0
 	for l := range strings.Lines(text) {
 		if strings.Contains(l, word) {
 			line = strings.TrimRight(l, "\n")
 			found++
-			continue
+		} else {
+			rest += l
 		}
-		kept = append(kept, l)
 	}
 	if found != 1 {
 		return "", "", fmt.Errorf("%d lines hold %q, want one", found, word)
 	}
-	return strings.Join(kept, ""), line, nil
+	return rest, line, nil
 }
 
 // written is the network that the manifests in configs/demo name.
@@ -95,7 +94,7 @@ const written = "127.77."
 // them can run at a time.
 type network struct {
 	prefix string       // such as "127.77."
-	guard  net.Listener // whose address reserves the network
+	guard  net.Listener // whose address reserves the network until it is closed
 }
 
 // claim takes the first network that is free, beginning with the one that is
@@ -111,12 +110,6 @@ func claim() (network, error) {
 		last = err
 	}
 	return network{}, fmt.Errorf("find free addresses in 127.77.0.0 to 127.96.255.255 (Linux has them all, other systems only 127.0.0.1): %w", last)
-}
-
-func (n network) release() {
-	if n.guard != nil {
-		_ = n.guard.Close()
-	}
 }
 
 // own returns text with the network's own addresses instead of those written.

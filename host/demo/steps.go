@@ -28,7 +28,7 @@ func (d *demo) start(ctx context.Context) error {
 	for _, svc := range services() {
 		d.screen.say("%-6s %s/%s, %d endpoints, in %s", svc.name, d.network.at(svc.addr), svc.network, len(svc.endpoints), svc.manifest)
 		var last error
-		err := d.watch(ctx, limit, nil, func() bool {
+		err := d.watch(ctx, func() bool {
 			last = d.load.request(svc).err
 			return last == nil
 		})
@@ -48,18 +48,18 @@ func (d *demo) spread(ctx context.Context) error {
 		return err
 	}
 	for _, svc := range services() {
-		if err := fair(svc, by[svc.name]); err != nil {
+		if err := fair(svc, by); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// fair reports an endpoint that got less than half its share, if one did.
+// fair reports an endpoint that got less than half its share of a Service's requests, if one did.
 func fair(svc service, counts map[string]int) error {
 	total := 0
-	for _, n := range counts {
-		total += n
+	for _, ep := range svc.endpoints {
+		total += counts[ep.name]
 	}
 	for _, ep := range svc.endpoints {
 		if n := counts[ep.name]; n == 0 || n < total/len(svc.endpoints)/2 {
@@ -95,13 +95,13 @@ func (d *demo) edit(ctx context.Context) error {
 	if err := statefile.Write(file, []byte(rest)); err != nil {
 		return err
 	}
-	err = d.watch(ctx, limit, nil, func() bool { return time.Since(latest(edited, d.load.counts.last(gone.name))) > quiet })
-	if err != nil {
+	asked := func() time.Duration { return max(0, d.load.last(gone.name).Sub(edited)) }
+	if err := d.watch(ctx, func() bool { return time.Since(edited)-asked() > quiet }); err != nil {
 		return fmt.Errorf("wait until %s is asked no more: %w", gone.name, err)
 	}
-	d.screen.say("%s got its last request %s after the edit. The others go on:", gone.name, short(latest(edited, d.load.counts.last(gone.name)).Sub(edited)))
+	d.screen.say("%s got its last request %s after the edit. The others go on:", gone.name, short(asked()))
 	by, err := d.count(ctx, 3*time.Second)
-	if err == nil && by[web.name][gone.name] > 0 {
+	if err == nil && by[gone.name] > 0 {
 		err = fmt.Errorf("%s was asked again after it was gone from the manifest", gone.name)
 	}
 	if err == nil {
@@ -118,17 +118,16 @@ func (d *demo) kill(ctx context.Context) error {
 		return err
 	}
 	d.screen.say("$ kill -9 %d", pid)
-	counts := d.load.counts
 	killed := time.Now()
-	counts.killing(killed)
+	d.load.killing(killed)
 	endProcess(pid)
-	if err := d.watch(ctx, limit, nil, func() bool { return !alive(pid) }); err != nil {
+	if err := d.watch(ctx, func() bool { return !alive(pid) }); err != nil {
 		return fmt.Errorf("wait for process %d to end: %w", pid, err)
 	}
-	counts.gone(time.Now())
+	d.load.gone(time.Now())
 	var back time.Time
-	err = d.watch(ctx, limit, nil, func() (ok bool) {
-		back, ok = counts.back()
+	err = d.watch(ctx, func() (ok bool) {
+		back, ok = d.load.back()
 		return ok
 	})
 	if err != nil {
@@ -143,10 +142,10 @@ func (d *demo) kill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if n := by[web.name][web.endpoints[len(web.endpoints)-1].name]; n > 0 {
+	if n := by[web.endpoints[len(web.endpoints)-1].name]; n > 0 {
 		return fmt.Errorf("the new process asked %d times an endpoint that is gone", n)
 	}
-	s := counts.sum()
+	s := d.load.since(0)
 	d.screen.say("Connections in flight through it that were lost: %d. Requests turned away meanwhile: %d.", s.inFlight, s.refused)
 	d.screen.say("(This plugin is a relay. What a plugin keeps in the kernel goes on forwarding without it.)")
 	return d.noneFailed()
@@ -156,7 +155,7 @@ func (d *demo) kill(ctx context.Context) error {
 func (d *demo) status(ctx context.Context) error {
 	d.screen.step("5  What the host says of all this")
 	d.screen.say("$ pointsman status")
-	out, err := d.host.ask(ctx, "status")
+	out, err := d.host.ask(ctx, answering, "status")
 	if err != nil {
 		return err
 	}
@@ -168,7 +167,7 @@ func (d *demo) status(ctx context.Context) error {
 
 // last says what all requests came to, after everything has ended.
 func (d *demo) last(err error) {
-	s := d.load.counts.sum()
+	s := d.load.since(0)
 	if isGuest() {
 		d.screen.say("(%d requests there, %d failed)", s.requests, len(s.failed))
 		return
@@ -184,54 +183,47 @@ func (d *demo) last(err error) {
 }
 
 // count shows what answers for a while, and returns it.
-func (d *demo) count(ctx context.Context, length time.Duration) (map[string]map[string]int, error) {
-	before, until := d.load.counts.sum(), time.Now().Add(length)
-	now := func() map[string]map[string]int { return d.load.counts.sum().minus(before) }
-	picture := func() []string { return bars(now()) }
-	if err := d.watch(ctx, length+time.Minute, picture, func() bool { return !time.Now().Before(until) }); err != nil {
+func (d *demo) count(ctx context.Context, length time.Duration) (map[string]int, error) {
+	began, then := time.Now(), d.load.now()
+	err := d.watch(ctx, func() bool {
+		d.screen.show(bars(d.load.since(then).by))
+		return time.Since(began) >= length
+	})
+	if err != nil {
 		return nil, err
 	}
-	by := now()
+	by := d.load.since(then).by
 	d.screen.keep(bars(by))
 	return by, nil
 }
 
 // noneFailed says what failed so far that should not have.
 func (d *demo) noneFailed() error {
-	s := d.load.counts.sum()
-	if len(s.failed) == 0 {
+	failed := d.load.since(0).failed
+	if len(failed) == 0 {
 		return nil
 	}
-	a := s.failed[0]
-	return fmt.Errorf("%d requests failed; the first was to %s, %s after it was sent: %w", len(s.failed), a.service, short(a.ended.Sub(a.began)), a.err)
+	a := failed[0]
+	return fmt.Errorf("%d requests failed; the first was to %s, %s after it was sent: %w",
+		len(failed), a.service, short(a.ended.Sub(a.began)), a.err)
 }
 
-// watch draws picture until done, at most for limit.
-func (d *demo) watch(ctx context.Context, limit time.Duration, picture func() []string, done func() bool) error {
+// watch asks again and again, until done or the host ends, at most for limit.
+func (d *demo) watch(ctx context.Context, done func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for !done() {
-		if picture != nil {
-			d.screen.show(picture())
-		}
 		select {
 		case <-tick.C:
 		case <-d.host.exited:
-			return d.host.ended()
+			return fmt.Errorf("the host ended: %s", d.host.cmd.ProcessState)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 	return nil
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // short returns d as one would say it.

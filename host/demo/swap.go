@@ -28,42 +28,47 @@ func (d *demo) swap(ctx context.Context) error {
 		return nil
 	}
 	d.screen.step("6  The mode changes while requests run: the points are thrown")
-	if _, err := d.host.ask(ctx, "plugin", "info", "iptables"); err != nil {
-		d.screen.say("(Not here: %s)", firstLine(err))
+	if _, err := d.host.ask(ctx, answering, "plugin", "info", "iptables"); err != nil {
+		why, _, _ := strings.Cut(err.Error(), "\n")
+		d.screen.say("(Not here: %s)", why)
 		return nil
 	}
-	steps := []func(context.Context) error{func(ctx context.Context) error { return d.swapTo(ctx, "iptables") }, d.killKernel}
+	modes := []string{"iptables"}
 	if hasIPVS() {
-		steps = append(steps, d.balance)
+		modes = append(modes, "ipvs")
 	}
-	for _, step := range append(steps, func(ctx context.Context) error { return d.swapTo(ctx, "userspace") }) {
-		if err := step(ctx); err != nil {
+	for _, mode := range modes {
+		if err := d.swapAndKill(ctx, mode); err != nil {
 			return err
 		}
 	}
-	return nil
+	return d.swapTo(ctx, "userspace")
 }
 
-func firstLine(err error) string {
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return line
+// swapAndKill changes the mode while requests run, and kills the plugin, whose rules are in
+// the kernel.
+func (d *demo) swapAndKill(ctx context.Context, mode string) error {
+	if err := d.swapTo(ctx, mode); err != nil {
+		return err
+	}
+	return d.killKernel(ctx)
 }
 
 // swapTo changes the mode, and lets requests run on.
 func (d *demo) swapTo(ctx context.Context, mode string) error {
 	d.screen.say("$ pointsman mode swap %s --wait", mode)
-	before, began := d.load.counts.sum(), time.Now()
+	then, began := d.load.now(), time.Now()
 	out, err := d.ask(ctx, mode)
 	if err != nil {
 		return err
 	}
 	took := time.Since(began)
-	if err := d.watch(ctx, limit, nil, func() bool { return time.Since(began) > took+time.Second }); err != nil {
+	if err := d.watch(ctx, func() bool { return time.Since(began) > took+time.Second }); err != nil {
 		return err
 	}
-	s := d.load.counts.sum()
+	s := d.load.since(then)
 	d.screen.say("  %s (%s; %d requests meanwhile and in the second after, %d failed)",
-		strings.TrimSpace(out), short(took), s.requests-before.requests, len(s.failed)-len(before.failed))
+		strings.TrimSpace(out), short(took), s.requests, len(s.failed))
 	return d.noneFailed()
 }
 
@@ -71,8 +76,8 @@ func (d *demo) swapTo(ctx context.Context, mode string) error {
 // being cleared away the host takes no other wish, and on a machine that is too busy for
 // its limits it undoes the change: then it is asked again.
 func (d *demo) ask(ctx context.Context, mode string) (out string, err error) {
-	late := d.watch(ctx, limit, nil, func() bool {
-		out, err = d.host.within(ctx, limit+5*time.Second, "mode", "swap", mode, "--wait="+limit.String())
+	late := d.watch(ctx, func() bool {
+		out, err = d.host.ask(ctx, limit+5*time.Second, "mode", "swap", mode, "--wait="+limit.String())
 		return err == nil || !slices.ContainsFunc(later, func(sign string) bool { return strings.Contains(err.Error(), sign) })
 	})
 	return out, errors.Join(err, late)
@@ -88,20 +93,20 @@ func (d *demo) killKernel(ctx context.Context) error {
 		return err
 	}
 	d.screen.say("$ kill -9 %d", pid)
-	before, killed := d.load.counts.sum(), time.Now()
+	then, killed := d.load.now(), time.Now()
 	endProcess(pid)
 	next := 0
 	var last error
-	err = d.watch(ctx, limit, nil, func() bool {
+	err = d.watch(ctx, func() bool {
 		next, last = d.host.pluginProcess(ctx)
 		return last == nil && next != pid && time.Since(killed) > time.Second
 	})
 	if err != nil {
 		return fmt.Errorf("wait for another process: %w", errors.Join(err, last))
 	}
-	s := d.load.counts.sum()
+	s := d.load.since(then)
 	d.screen.say("  its rules forward on, and process %d takes them over (%d requests meanwhile, %d failed)",
-		next, s.requests-before.requests, len(s.failed)-len(before.failed))
+		next, s.requests, len(s.failed))
 	return d.noneFailed()
 }
 
@@ -114,14 +119,6 @@ func isGuest() bool { return os.Getenv(guestEnv) != "" }
 func hasIPVS() bool {
 	_, err := os.Stat("/proc/sys/net/ipv4/vs")
 	return err == nil
-}
-
-// balance returns the act that needs IPVS: from iptables to ipvs while requests run.
-func (d *demo) balance(ctx context.Context) error {
-	if err := d.swapTo(ctx, "ipvs"); err != nil {
-		return err
-	}
-	return d.killKernel(ctx)
 }
 
 // elsewhere shows ipvs in user-mode Linux, a kernel that is a process, where this one
