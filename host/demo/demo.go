@@ -48,10 +48,8 @@ type Settings struct {
 // Run shows the demo on s.Out, and ends everything it has started. The error says
 // what went otherwise than it should.
 func Run(ctx context.Context, s Settings) error {
-	if mayLeave() {
-		if err := again(ctx, s.Out); !errors.Is(err, errNoNamespace) {
-			return err
-		}
+	if err := again(ctx, s.Out); !errors.Is(err, errNoNamespace) {
+		return err
 	}
 	d, err := begin(s)
 	if err != nil {

@@ -77,11 +77,11 @@ func (h *host) ask(ctx context.Context, limit time.Duration, verb ...string) (st
 	cmd := exec.CommandContext(ctx, h.binary, append(verb, h.socket...)...)
 	cmd.Env = environment(os.Environ())
 	out, err := cmd.Output()
-	var exit *exec.ExitError
+	exit, failed := errors.AsType[*exec.ExitError](err)
 	switch {
-	case errors.As(err, &exit) && exit.ExitCode() == 2:
+	case failed && exit.ExitCode() == 2:
 		return string(out), nil
-	case errors.As(err, &exit):
+	case failed:
 		return "", fmt.Errorf("pointsman %s: %w: %s", strings.Join(verb, " "), err, strings.TrimSpace(string(exit.Stderr)))
 	}
 	return string(out), err

@@ -22,11 +22,11 @@ const insideEnv = "POINTSMAN_DEMO_INSIDE"
 // be written without harm to the machine.
 func inside() bool { return os.Getenv(insideEnv) != "" }
 
-// mayLeave reports whether it could have one.
-func mayLeave() bool { return os.Getuid() == 0 && !inside() }
-
 // again runs this very command in a network namespace of its own, until it ends.
 func again(ctx context.Context, out io.Writer) error {
+	if os.Getuid() != 0 || inside() {
+		return errNoNamespace
+	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), insideEnv+"=1")
 	cmd.Stdout, cmd.Stderr = out, os.Stderr

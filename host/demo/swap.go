@@ -157,8 +157,7 @@ func (d *demo) boot(ctx context.Context, run string) error {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // and it ends its guest
 	cmd.WaitDelay = 10 * time.Second
 	err := cmd.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == noGuest && ctx.Err() == nil {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == noGuest && ctx.Err() == nil {
 		d.screen.say("(Not here: %s)", strings.Join(strings.Fields(complaint.String()), " "))
 		return nil
 	}
