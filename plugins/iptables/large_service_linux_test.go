@@ -66,7 +66,7 @@ func (k kernel) brought(p *plugin) {
 			k.Fatal(err)
 		}
 		done := false
-		err = p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
+		err = p.Beside(k.Context(), func() error { // a call would end the repair that is waited for
 			done = left == 0 && p.families[0].rules.Known() && !p.families[0].rules.Pending()
 			return nil
 		})

@@ -55,9 +55,10 @@ func (d *Dataplane[P]) Report() sdk.Report {
 	return r
 }
 
-// Unfinished is how many large Services are not written to their end.
+// Unfinished is how many large Services are not written to their end. It keeps no repair from
+// its end, however often it is asked.
 func (d *Dataplane[P]) Unfinished(ctx context.Context) (n int, err error) {
-	err = d.Do(ctx, func(map[sdk.Name]sdk.Service) error {
+	err = d.Beside(ctx, func() error {
 		for _, f := range d.families {
 			n += len(f.large)
 		}
