@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftnl
+
+import (
+	"encoding/binary"
+	"sort"
+	"time"
+)
+
+// A Family is an address family: NFPROTO_*.
+type Family uint8
+
+// The families.
+const (
+	IPv4 Family = 2
+	IPv6 Family = 10
+)
+
+// Messages: NFT_MSG_* of the subsystem, and those around a batch; and their flags: NLM_F_*.
+const (
+	subsystem = 10 // NFNL_SUBSYS_NFTABLES
+
+	newTable, getTable, delTable = subsystem<<8 | 0, subsystem<<8 | 1, subsystem<<8 | 2
+	newChain, getChain, delChain = subsystem<<8 | 3, subsystem<<8 | 4, subsystem<<8 | 5
+	newRule, getRule, delRule    = subsystem<<8 | 6, subsystem<<8 | 7, subsystem<<8 | 8
+	newSet, getSet, delSet       = subsystem<<8 | 9, subsystem<<8 | 10, subsystem<<8 | 11
+	newElem, getElem, delElem    = subsystem<<8 | 12, subsystem<<8 | 13, subsystem<<8 | 14
+	getGen                       = subsystem<<8 | 16
+	batchBegin, batchEnd         = 16, 17
+
+	request, ack, dump, create, appendTo = 1, 4, 0x300, 0x400, 0x800
+
+	headers = 16 + 4 // struct nlmsghdr, struct nfgenmsg
+)
+
+// message adds a message to out. One around a batch says which subsystem that is for.
+func message(out *attrs, kind, flags uint16, family Family, parts ...string) {
+	at := len(*out)
+	h := [headers]byte{16: byte(family)}
+	if kind == batchBegin || kind == batchEnd {
+		binary.BigEndian.PutUint16(h[18:], subsystem)
+	}
+	native.PutUint16(h[4:], kind)
+	native.PutUint16(h[6:], flags|request)
+	*out = append(*out, h[:]...)
+	for _, p := range parts {
+		*out = append(*out, p...)
+	}
+	native.PutUint32((*out)[at:], uint32(len(*out)-at))
+}
+
+// A Batch is a transaction on one table: the kernel takes all of it, or nothing. Each call
+// adds an operation; a Fault names it by its number, from 0.
+type Batch struct {
+	family Family
+	table  string
+
+	out      attrs
+	messages []int // where each begins
+	ops      []int // where each operation begins: a message, or an element in one
+
+	open struct { // a message to which more elements can be added
+		kind     uint16 // zero: there is none
+		set      string
+		from, at int // where it begins, and NFTA_SET_ELEM_LIST_ELEMENTS in it
+	}
+}
+
+// NewBatch is an empty transaction on a table. If generation is not zero, the kernel refuses
+// it where the rule set is of another one (NFNL_BATCH_GENID).
+func NewBatch(family Family, table string, generation uint32) *Batch {
+	b := &Batch{family: family, table: table}
+	if generation != 0 {
+		b.add(batchBegin, 0, num(1, generation))
+	} else {
+		b.add(batchBegin, 0)
+	}
+	b.ops = nil
+	return b
+}
+
+// Len is how many operations there are, and Size how many bytes.
+func (b *Batch) Len() int  { return len(b.ops) }
+func (b *Batch) Size() int { return len(b.out) }
+
+// add adds an operation that is a message of its own.
+func (b *Batch) add(kind, flags uint16, parts ...string) {
+	b.open.kind = 0
+	b.ops = append(b.ops, len(b.out))
+	b.messages = append(b.messages, len(b.out))
+	message(&b.out, kind, flags, b.family, parts...)
+}
+
+// Flags of a table: NFT_TABLE_F_*. Linux knows Persist from 6.9.
+const (
+	Owner   = 1 << 1 // only the Conn that made it may write it; it goes with the Conn,
+	Persist = 1 << 2 // or stays, and has no owner until a Conn makes it again
+)
+
+// NewTable makes the table, or takes one that is there.
+func (b *Batch) NewTable(flags uint32) { b.add(newTable, create, text(1, b.table), num(2, flags)) }
+
+// DeleteTable removes the table with all that is in it.
+func (b *Batch) DeleteTable() { b.add(delTable, 0, text(1, b.table)) }
+
+// A Hook is where a packet enters a base chain.
+type Hook struct {
+	Type     string // filter or nat
+	At       uint32
+	Priority int32
+}
+
+// Where hooks are: NF_INET_*.
+const (
+	PreRouting  = 0
+	Input       = 1
+	Forward     = 2
+	Output      = 3
+	PostRouting = 4
+)
+
+// NewChain makes a chain; with a hook, a base chain, which accepts what its rules let pass.
+func (b *Batch) NewChain(name string, hook *Hook) {
+	parts := []string{text(1, b.table), text(3, name)} // NFTA_CHAIN_TABLE, NFTA_CHAIN_NAME
+	if hook != nil {
+		parts = append(parts, nest(4, num(1, hook.At), num(2, uint32(hook.Priority))), // NFTA_CHAIN_HOOK
+			num(5, 1), text(7, hook.Type)) // NFTA_CHAIN_POLICY: NF_ACCEPT; NFTA_CHAIN_TYPE
+	}
+	b.add(newChain, create, parts...)
+}
+
+// DeleteChain removes a chain to which no rule leads, with its rules.
+func (b *Batch) DeleteChain(name string) { b.add(delChain, 0, text(1, b.table), text(3, name)) }
+
+// FlushChain removes the rules of a chain.
+func (b *Batch) FlushChain(name string) { b.add(delRule, 0, text(1, b.table), text(2, name)) }
+
+// NewRule adds a rule at the end of a chain.
+func (b *Batch) NewRule(chain string, exprs ...Expr) {
+	var all []string
+	for _, e := range exprs {
+		all = append(all, nest(1, text(1, e.name), e.data)) // NFTA_LIST_ELEM
+	}
+	b.add(newRule, create|appendTo, text(1, b.table), text(2, chain), nest(4, all...)) // NFTA_RULE_EXPRESSIONS
+}
+
+// Flags of a set: NFT_SET_*.
+const (
+	Interval = 1 << 2
+	isMap    = 1 << 3
+	timeouts = 1 << 4
+	Dynamic  = 1 << 5 // rules may add to it (NFT_SET_EVAL)
+	isConcat = 1 << 7
+)
+
+// A Field is one part of a key or of the data of a map: how long it is, and what nft takes it
+// for when it lists it (enum datatypes of nft).
+type Field struct {
+	Type uint32
+	Len  int
+}
+
+// The fields.
+var (
+	Addr4 = Field{7, 4}
+	Addr6 = Field{8, 16}
+	Proto = Field{12, 1}
+	Port  = Field{13, 2}
+	Mark  = Field{19, 4}
+)
+
+// A Set is a set, or with Data or Verdicts a map.
+type Set struct {
+	Name      string
+	Flags     uint32
+	Key, Data []Field
+	Verdicts  bool
+	Timeout   time.Duration // of each element
+}
+
+// together are the type and the length of several fields: 6 bits of type each, whole words.
+func together(fields []Field) (kind uint32, length int) {
+	for _, f := range fields {
+		kind = kind<<6 | f.Type
+		length += (f.Len + 3) &^ 3
+	}
+	if len(fields) == 1 {
+		length = fields[0].Len
+	}
+	return kind, length
+}
+
+// flags are those of the set, with those that follow from the rest.
+func (s Set) flags() uint32 {
+	flags := s.Flags
+	for flag, set := range map[uint32]bool{
+		isMap:    s.Data != nil || s.Verdicts,
+		isConcat: len(s.Key) > 1 && flags&Interval != 0,
+		timeouts: s.Timeout > 0,
+	} {
+		if set {
+			flags |= flag
+		}
+	}
+	return flags
+}
+
+// NewSet makes a set.
+func (b *Batch) NewSet(s Set) {
+	key, keyLen := together(s.Key)
+	data, dataLen := together(s.Data)
+	parts := []string{text(1, b.table), text(2, s.Name), num(3, s.flags()), // NFTA_SET_FLAGS
+		num(4, key), num(5, uint32(keyLen)), // NFTA_SET_KEY_TYPE, NFTA_SET_KEY_LEN
+		num(10, uint32(len(b.ops)))} // NFTA_SET_ID, which has to be there
+	switch {
+	case s.Verdicts:
+		parts = append(parts, num(6, 0xffffff00)) // NFTA_SET_DATA_TYPE: NFT_DATA_VERDICT
+	case s.Data != nil:
+		parts = append(parts, num(6, data), num(7, uint32(dataLen))) // NFTA_SET_DATA_LEN
+	}
+	if s.Timeout > 0 {
+		parts = append(parts, num64(11, uint64(s.Timeout.Milliseconds()))) // NFTA_SET_TIMEOUT
+	}
+	if s.flags()&isConcat != 0 {
+		var lengths []string
+		for _, f := range s.Key {
+			lengths = append(lengths, nest(1, num(1, uint32(f.Len)))) // NFTA_SET_FIELD_LEN
+		}
+		parts = append(parts, nest(9, nest(2, lengths...))) // NFTA_SET_DESC, NFTA_SET_DESC_CONCAT
+	}
+	b.add(newSet, create, parts...)
+}
+
+// DeleteSet removes a set that no rule uses.
+func (b *Batch) DeleteSet(name string) { b.add(delSet, 0, text(1, b.table), text(2, name)) }
+
+// FlushSet removes the elements of a set.
+func (b *Batch) FlushSet(name string) { b.add(delElem, 0, text(1, b.table), text(2, name)) }
+
+// An Element is one of a set. Key and data are bytes as registers have them.
+type Element struct {
+	Key     string
+	KeyEnd  string        // of a range, whose every field goes from Key to KeyEnd; empty: it is none
+	Data    string        // of a map
+	Verdict Verdict       // of a map of verdicts: a Jump or Goto
+	Comment string        // as nft shows it, at most 253 bytes
+	Left    time.Duration // until it goes by itself, if that is less than the set says; zero: it is not
+}
+
+// element writes e in a list: NFTA_LIST_ELEM of NFTA_SET_ELEM_LIST_ELEMENTS.
+func (a *attrs) element(e Element) {
+	at := a.begin(1 | isNested)
+	a.value(1, e.Key) // NFTA_SET_ELEM_KEY
+	if e.Data != "" {
+		a.value(2, e.Data) // NFTA_SET_ELEM_DATA
+	} else if e.Verdict.chain != "" {
+		*a = append(*a, e.Verdict.as(2)...)
+	}
+	if e.Left > 0 {
+		a.u64(5, uint64(e.Left.Milliseconds())) // NFTA_SET_ELEM_EXPIRATION
+	}
+	if e.Comment != "" {
+		a.put(6, string([]byte{0, byte(len(e.Comment) + 1)})+e.Comment+"\x00") // NFTA_SET_ELEM_USERDATA
+	}
+	if e.KeyEnd != "" {
+		a.value(10, e.KeyEnd) // NFTA_SET_ELEM_KEY_END
+	}
+	a.end(at)
+}
+
+// Add adds an element to a set. One that is there already with the same data is no fault.
+func (b *Batch) Add(set string, e Element) { b.element(newElem, create, set, e) }
+
+// Remove removes an element, which has to be there: its Key says which, and its KeyEnd.
+func (b *Batch) Remove(set string, e Element) {
+	b.element(delElem, 0, set, Element{Key: e.Key, KeyEnd: e.KeyEnd})
+}
+
+// longestList leaves room for one more element in a list: an attribute's length has 16 bits.
+const longestList = 1<<16 - 1024
+
+// element is an operation on an element: in the message before, if it can be.
+func (b *Batch) element(kind, flags uint16, set string, e Element) {
+	o := &b.open
+	if o.kind != kind || o.set != set || len(b.out)-o.at > longestList {
+		b.add(kind, flags, text(1, b.table), text(2, set))
+		b.ops = b.ops[:len(b.ops)-1]
+		o.kind, o.set, o.from, o.at = kind, set, b.messages[len(b.messages)-1], b.out.begin(3|isNested)
+	}
+	b.ops = append(b.ops, len(b.out))
+	b.out.element(e)
+	b.out.end(o.at)
+	native.PutUint32(b.out[o.from:], uint32(len(b.out)-o.from))
+}
+
+// bytes are the batch as it is sent, once. Its messages have numbers from seq on. The last
+// operation is answered when all of it is done.
+func (b *Batch) bytes(seq uint32) []byte {
+	b.out[b.messages[len(b.messages)-1]+6] |= ack
+	b.add(batchEnd, 0)
+	for i, at := range b.messages {
+		native.PutUint32(b.out[at+8:], seq+uint32(i))
+	}
+	return b.out
+}
+
+// operations are those that a fault of message number i is about: all of it, or the one at an
+// offset in it; if it is about none of them, all of the batch.
+func (b *Batch) operations(i, offset int) (first, last int) {
+	if i <= 0 || i >= len(b.messages)-1 {
+		return 0, len(b.ops) - 2
+	}
+	from, to := b.messages[i], b.messages[i+1]
+	first, last = sort.SearchInts(b.ops, from), sort.SearchInts(b.ops, to)-1
+	if op := sort.SearchInts(b.ops, from+offset+1) - 1; offset > 0 && op >= first {
+		return op, op
+	}
+	return first, last
+}

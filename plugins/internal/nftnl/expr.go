@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftnl
+
+// An Expr is one step of a rule (NFTA_LIST_ELEM of NFTA_RULE_EXPRESSIONS). The steps of a rule
+// are taken one after the other, until one does not match, and hand on what they find in
+// registers. The comment of each has its name in the kernel.
+type Expr struct{ name, data string } // NFTA_EXPR_NAME, NFTA_EXPR_DATA
+
+func expr(name string, attrs ...string) Expr { return Expr{name, nest(2, attrs...)} }
+
+// A Reg is a register of 4 bytes, from 0 to 15.
+type Reg uint8
+
+// as is the register in an attribute, as the kernel prints it: NFT_REG_1 to NFT_REG_4 where
+// one of 16 bytes begins, NFT_REG32_00 and up for the others.
+func (r Reg) as(kind uint16) string {
+	if r%4 == 0 {
+		return num(kind, 1+uint32(r)/4)
+	}
+	return num(kind, 8+uint32(r))
+}
+
+// verdictReg is NFT_REG_VERDICT: a verdict in it is carried out.
+const verdictReg = 0
+
+// A MetaKey is what Meta loads: NFT_META_*.
+type MetaKey uint32
+
+// The keys of Meta.
+const (
+	MetaIif     MetaKey = 4  // the index of the interface it came in by, in host order; 0: none
+	MetaIifName MetaKey = 6  // its name, 16 bytes
+	MetaL4Proto MetaKey = 16 // one byte
+)
+
+// Meta loads a fact about the packet ("meta").
+func Meta(key MetaKey, into Reg) Expr { return expr("meta", num(2, uint32(key)), into.as(1)) }
+
+// A Header is where Payload counts from: NFT_PAYLOAD_*_HEADER.
+type Header uint32
+
+// The headers.
+const (
+	Network   Header = 1
+	Transport Header = 2
+)
+
+// Payload loads n bytes of the packet ("payload").
+func Payload(from Header, offset, n uint32, into Reg) Expr {
+	return expr("payload", into.as(1), num(2, uint32(from)), num(3, offset), num(4, n))
+}
+
+// A CTKey is what CT loads: NFT_CT_*.
+type CTKey uint32
+
+// The keys of CT. State and status are in host order; the others are of a direction.
+const (
+	CTState    CTKey = 0  // a bit each: 1 invalid, 2 established, 4 related, 8 new
+	CTStatus   CTKey = 2  // IPS_*: 32 where the destination is translated
+	CTProtoDst CTKey = 12 // a port
+	CTDstIP    CTKey = 20
+	CTDstIP6   CTKey = 22
+)
+
+// CT loads a fact about the packet's connection ("ct").
+func CT(key CTKey, into Reg) Expr { return expr("ct", num(2, uint32(key)), into.as(1)) }
+
+// CTOriginal loads what the connection's first packet had before it was translated ("ct",
+// IP_CT_DIR_ORIGINAL).
+func CTOriginal(key CTKey, into Reg) Expr {
+	return expr("ct", num(2, uint32(key)), into.as(1), num8(3, 0))
+}
+
+// A CmpOp is how Cmp compares: NFT_CMP_*.
+type CmpOp uint32
+
+// The comparisons.
+const (
+	Equal    CmpOp = 0
+	NotEqual CmpOp = 1
+)
+
+// Cmp goes on if what a register begins with compares so ("cmp").
+func Cmp(op CmpOp, reg Reg, with string) Expr {
+	return expr("cmp", reg.as(1), num(2, uint32(op)), value(3, with))
+}
+
+// Mask keeps the bits of a register that are in mask ("bitwise", NFT_BITWISE_BOOL).
+func Mask(reg Reg, mask string) Expr {
+	none := string(make([]byte, len(mask)))
+	return expr("bitwise", reg.as(1), reg.as(2), num(3, uint32(len(mask))), value(4, mask), value(5, none))
+}
+
+// In goes on if the key that begins in a register is in a set ("lookup").
+func In(set string, key Reg) Expr { return expr("lookup", text(1, set), key.as(2)) }
+
+// NotIn goes on if it is not ("lookup", NFT_LOOKUP_F_INV).
+func NotIn(set string, key Reg) Expr { return expr("lookup", text(1, set), key.as(2), num(5, 1)) }
+
+// Find goes on if the key is in a map, and loads what it has there ("lookup").
+func Find(set string, key, into Reg) Expr {
+	return expr("lookup", text(1, set), key.as(2), into.as(3))
+}
+
+// Dispatch carries out the verdict that the key has in a map ("lookup").
+func Dispatch(set string, key Reg) Expr {
+	return expr("lookup", text(1, set), key.as(2), num(3, verdictReg))
+}
+
+// A Verdict is what becomes of a packet. The zero Verdict drops it.
+type Verdict struct {
+	code  int32
+	chain string
+}
+
+// The verdicts that need no chain: NF_DROP, NF_ACCEPT, NFT_RETURN.
+var (
+	Drop   = Verdict{code: 0}
+	Accept = Verdict{code: 1}
+	Return = Verdict{code: -5}
+)
+
+// Jump goes on in a chain, and comes back at its end (NFT_JUMP).
+func Jump(chain string) Verdict { return Verdict{code: -3, chain: chain} }
+
+// Goto goes on in a chain (NFT_GOTO).
+func Goto(chain string) Verdict { return Verdict{code: -4, chain: chain} }
+
+// Chain is where a Jump or Goto leads.
+func (v Verdict) Chain() string { return v.chain }
+
+// as is the verdict in an attribute: NFTA_DATA_VERDICT.
+func (v Verdict) as(kind uint16) string {
+	code := num(1, uint32(v.code))
+	if v.chain == "" {
+		return nest(kind, nest(2, code))
+	}
+	return nest(kind, nest(2, code, text(2, v.chain)))
+}
+
+// Do carries out a verdict ("immediate").
+func Do(v Verdict) Expr { return expr("immediate", num(1, verdictReg), v.as(2)) }
+
+// Random loads a number less than below, in host order ("numgen", NFT_NG_RANDOM).
+func Random(below uint32, into Reg) Expr {
+	return expr("numgen", into.as(1), num(2, below), num(3, 1), num(4, 0))
+}
+
+// DNAT sends the packet, and its connection, to an address and a port ("nat", NFT_NAT_DNAT).
+func DNAT(family Family, addr, port Reg) Expr {
+	return expr("nat", num(1, 1), num(2, uint32(family)), addr.as(3), port.as(5))
+}
+
+// Masquerade has the packet, and its connection, come from the address of the interface that
+// it leaves by, and from any free port ("masq", NF_NAT_RANGE_PROTO_RANDOM_FULLY).
+func Masquerade() Expr { return expr("masq", num(1, 1<<4)) }
+
+// Redirect sends the packet, and its connection, to this node itself ("redir").
+func Redirect() Expr { return expr("redir") }
+
+// Reset answers with a TCP reset, and drops the packet ("reject", NFT_REJECT_TCP_RST).
+func Reset() Expr { return expr("reject", num(1, 1)) }
+
+// Unreachable answers that the port is unreachable, and drops the packet ("reject",
+// NFT_REJECT_ICMP_UNREACH).
+func Unreachable(family Family) Expr {
+	code := map[Family]uint8{IPv4: 3, IPv6: 4}
+	return expr("reject", num(1, 0), num8(2, code[family]))
+}
+
+// Remember adds an element to a map, made of the key and the data in registers, or lets its
+// time begin anew. The data of one that is there stay ("dynset", NFT_DYNSET_OP_UPDATE).
+func Remember(set string, key, data Reg) Expr {
+	return expr("dynset", text(1, set), num(3, 1), key.as(4), data.as(5))
+}

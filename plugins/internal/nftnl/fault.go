@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftnl
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+)
+
+// A Fault is why the kernel refused a batch: the operations from First to Last of it. Of one
+// message, only the first bad element is known.
+type Fault struct {
+	First, Last int
+	Errno       syscall.Errno
+	Text        string // what the kernel says of it; often nothing
+}
+
+// Faults are all of a batch, none of which was done.
+type Faults []Fault
+
+func (all Faults) Error() string {
+	f := all[0]
+	text := fmt.Sprintf("nftables: operation %d: %s", f.First, f.Errno)
+	if f.Text != "" {
+		text += ": " + f.Text
+	}
+	if len(all) > 1 {
+		text += fmt.Sprintf(" (and %d more)", len(all)-1)
+	}
+	return text
+}
+
+// Is reports whether one of the faults is target.
+func (all Faults) Is(target error) bool {
+	for _, f := range all {
+		if f.Errno == target {
+			return true
+		}
+	}
+	return false
+}
+
+// Attributes of an answer (enum nlmsgerr_attrs), and its flags: with NLM_F_CAPPED it has no
+// more of the request than the header, with NLM_F_ACK_TLVS there are attributes.
+const (
+	ackText, ackOffset = 1, 2
+	capped, ackAttrs   = 0x100, 0x200
+)
+
+// readAnswer reads a NLMSG_ERROR: an errno, or none, the number of the message that it is
+// about, and the place of the bad attribute in that, or zero.
+func readAnswer(flags uint16, body []byte) (errno syscall.Errno, seq uint32, offset int, text string, ok bool) {
+	const inner = 4 // behind the errno there is the header of the message
+	if len(body) < inner+16 {
+		return 0, 0, 0, "", false
+	}
+	errno, seq = syscall.Errno(-int32(native.Uint32(body))), native.Uint32(body[inner+8:])
+	rest := body[inner+16:]
+	if flags&capped == 0 {
+		rest = rest[min(len(rest), max(0, int(native.Uint32(body[inner:]))-16)):]
+	}
+	if flags&ackAttrs != 0 {
+		text = strings.TrimSpace(getText(attr(rest, ackText)))
+		if v := attr(rest, ackOffset); len(v) == 4 {
+			offset = int(native.Uint32(v))
+		}
+	}
+	return errno, seq, offset, text, true
+}

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftnl
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
+
+// dial opens a Conn to the namespace of the test.
+func dial(t testing.TB) *Conn {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it writes to a kernel's tables, in a namespace of its own")
+	}
+	c, err := Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// nft runs nft, and returns what it prints.
+func nft(t testing.TB, input string, args ...string) string {
+	t.Helper()
+	path, err := exec.LookPath("nft")
+	if err != nil {
+		t.Skip("needs nft, to compare with")
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Stdin = strings.NewReader(input)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("nft %v: %v: %s\n%s", args, err, out, input)
+	}
+	return string(out)
+}
+
+func send(t testing.TB, c *Conn, b *Batch) {
+	t.Helper()
+	if err := c.Send(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mark is a number as a mark has it.
+func mark(n uint32) string { return string(native.AppendUint32(nil, n)) }
+
+var (
+	keyFields  = []Field{Addr4, Proto, Port}
+	destFields = []Field{Addr4, Port}
+)
+
+// key loads the destination: "ip daddr . meta l4proto . th dport".
+func key(rest ...Expr) []Expr {
+	return append([]Expr{Payload(Network, 16, 4, 0), Meta(MetaL4Proto, 1), Payload(Transport, 2, 2, 2)}, rest...)
+}
+
+// samples are rules as this package makes them, and as nft has them as text.
+var samples = []struct {
+	text  string
+	exprs []Expr
+}{
+	{"ip daddr . meta l4proto . th dport @frontends goto other", key(In("frontends", 0), Do(Goto("other")))},
+	{"ip daddr . meta l4proto . th dport != @frontends jump other", key(NotIn("frontends", 0), Do(Jump("other")))},
+	{"ip daddr . meta l4proto . th dport . ip saddr != @allowed drop", key(Payload(Network, 12, 4, 3), NotIn("allowed", 0), Do(Drop))},
+	{"ip daddr . meta l4proto . th dport vmap @verdicts", key(Dispatch("verdicts", 0))},
+	{"meta l4proto tcp reject with tcp reset", []Expr{Meta(MetaL4Proto, 0), Cmp(Equal, 0, "\x06"), Reset()}},
+	{"reject with icmp port-unreachable", []Expr{Unreachable(IPv4)}},
+	{"ct status & dnat == 0x0 accept", []Expr{CT(CTStatus, 0), Mask(0, mark(32)), Cmp(Equal, 0, mark(0)), Do(Accept)}},
+	{"ct state & invalid != 0x0 drop", []Expr{CT(CTState, 0), Mask(0, mark(1)), Cmp(NotEqual, 0, mark(0)), Do(Drop)}},
+	{"ct original ip daddr 10.0.0.1 return", []Expr{CTOriginal(CTDstIP, 0), Cmp(Equal, 0, "\x0a\x00\x00\x01"), Do(Return)}},
+	{"meta iif 0 accept", []Expr{Meta(MetaIif, 0), Cmp(Equal, 0, mark(0)), Do(Accept)}},
+	{`iifname "cali*" accept`, []Expr{Meta(MetaIifName, 0), Cmp(Equal, 0, "cali"), Do(Accept)}},
+	{`iifname "cbr0" accept`, []Expr{Meta(MetaIifName, 0), Cmp(Equal, 0, "cbr0"+strings.Repeat("\x00", 12)), Do(Accept)}},
+	{"ip saddr 10.16.0.0/12 accept", []Expr{Payload(Network, 12, 4, 0), Mask(0, "\xff\xf0\x00\x00"), Cmp(Equal, 0, "\x0a\x10\x00\x00"), Do(Accept)}},
+	{"meta l4proto tcp dnat ip to ip saddr map @sticky", []Expr{Meta(MetaL4Proto, 0), Cmp(Equal, 0, "\x06"), Payload(Network, 12, 4, 0), Find("sticky", 0, 0), DNAT(IPv4, 0, 1)}},
+	{"meta l4proto udp update @sticky { ip saddr : ip daddr . th dport }", []Expr{
+		Meta(MetaL4Proto, 0), Cmp(Equal, 0, "\x11"), Payload(Network, 12, 4, 0), Payload(Network, 16, 4, 4), Payload(Transport, 2, 2, 5), Remember("sticky", 0, 4)}},
+	{"meta l4proto icmp redirect", []Expr{Meta(MetaL4Proto, 0), Cmp(Equal, 0, "\x01"), Redirect()}},
+}
+
+// sampleSets are what the samples use.
+var sampleSets = []Set{
+	{Name: "frontends", Key: keyFields},
+	{Name: "allowed", Key: append(keyFields, Addr4), Flags: Interval},
+	{Name: "verdicts", Key: keyFields, Verdicts: true},
+	{Name: "endpoints", Key: append(keyFields, Mark), Data: destFields},
+	{Name: "sticky", Key: []Field{Addr4}, Data: destFields, Flags: Dynamic, Timeout: time.Hour},
+}
+
+const sampleText = `
+	set frontends { type ipv4_addr . inet_proto . inet_service; }
+	set allowed { type ipv4_addr . inet_proto . inet_service . ipv4_addr; flags interval; }
+	map verdicts { type ipv4_addr . inet_proto . inet_service : verdict; }
+	map endpoints { type ipv4_addr . inet_proto . inet_service . mark : ipv4_addr . inet_service; }
+	map sticky { type ipv4_addr : ipv4_addr . inet_service; flags dynamic,timeout; timeout 1h; }
+	chain other { }
+	chain hide { type nat hook postrouting priority 100; policy accept; masquerade fully-random; }
+`
+
+const at10 = "\x0a\x00\x00\x01\x06\x00\x00\x00\x00\x50\x00\x00" // 10.0.0.1 . tcp . 80
+
+// writeSamples makes the table "ours" of the samples.
+func writeSamples(t testing.TB, c *Conn) {
+	b := NewBatch(IPv4, "ours", 0)
+	b.NewTable(0)
+	for _, s := range sampleSets {
+		b.NewSet(s)
+	}
+	b.NewChain("other", nil)
+	b.NewChain("hide", &Hook{"nat", PostRouting, 100})
+	b.NewRule("hide", Masquerade())
+	b.NewChain("samples", &Hook{"nat", PreRouting, -100})
+	for _, s := range samples {
+		b.NewRule("samples", s.exprs...)
+	}
+	b.Add("frontends", Element{Key: at10, Comment: "shop/web:http cluster-ip"})
+	b.Add("allowed", Element{Key: at10 + "\x0a\x02\x00\x00", KeyEnd: at10 + "\x0a\x02\x00\x09"})
+	b.Add("verdicts", Element{Key: at10, Verdict: Goto("other")})
+	b.Add("endpoints", Element{Key: at10 + mark(7), Data: "\x0a\x09\x00\x01\x1f\x90\x00\x00"})
+	b.Add("sticky", Element{Key: "\x0a\x02\x00\x01", Data: "\x0a\x09\x00\x01\x1f\x90\x00\x00", Left: 30 * time.Minute})
+	send(t, c, b)
+	t.Cleanup(func() {
+		b := NewBatch(IPv4, "ours", 0)
+		b.DeleteTable()
+		_ = c.Send(context.Background(), b)
+	})
+}
+
+var left = regexp.MustCompile(`expires [0-9a-z]+`)
+
+// handle is that of a rule, and of the one before it, in what nft prints.
+var handle = regexp.MustCompile(`(?m)^(ip TABLE \S+)( \d+)+$`)
+
+// swap is a step that nft 1.0.6 adds where a protocol stands before "!=": one byte has no order.
+const swap = "  [ byteorder reg 9 = hton(reg 9, 2, 1) ]\n"
+
+// timeless hides how long an element has left, and which handles rules have.
+func timeless(s string) string {
+	s = strings.ReplaceAll(s, swap, "")
+	return handle.ReplaceAllString(left.ReplaceAllString(s, "expires SOON"), "$1")
+}
+
+// TestKernelListsAsNftWrites: what this package writes the kernel has, byte for byte, as if nft
+// had written it from text; and nft lists both alike.
+func TestKernelListsAsNftWrites(t *testing.T) {
+	c := dial(t)
+	writeSamples(t, c)
+	var text strings.Builder
+	text.WriteString("table ip theirs {\n" + sampleText + "chain samples { type nat hook prerouting priority -100; policy accept;\n")
+	for _, s := range samples {
+		text.WriteString(s.text + "\n")
+	}
+	text.WriteString("}\n}\n" + `
+		add element ip theirs frontends { 10.0.0.1 . tcp . 80 comment "shop/web:http cluster-ip" }
+		add element ip theirs allowed { 10.0.0.1 . tcp . 80 . 10.2.0.0-10.2.0.9 }
+		add element ip theirs verdicts { 10.0.0.1 . tcp . 80 : goto other }
+		add element ip theirs endpoints { 10.0.0.1 . tcp . 80 . 7 : 10.9.0.1 . 8080 }
+		add element ip theirs sticky { 10.2.0.1 expires 30m : 10.9.0.1 . 8080 }
+	`)
+	nft(t, text.String(), "-f", "-")
+	defer nft(t, "", "delete", "table", "ip", "theirs")
+	for _, flags := range [][]string{{"--debug=netlink"}, {"-t"}, {"-j"}, nil} {
+		list := func(table string) string {
+			out := nft(t, "", append(flags, "list", "table", "ip", table)...)
+			return timeless(strings.ReplaceAll(out, table, "TABLE"))
+		}
+		if flags != nil && flags[0] == "-j" {
+			list("ours") // numbers of objects differ; that it lists is what counts
+			continue
+		}
+		if ours, theirs := list("ours"), list("theirs"); ours != theirs {
+			t.Errorf("nft %v lists ours as\n%s\nand its own as\n%s", flags, ours, theirs)
+		}
+	}
+}
+
+// TestKernelReadsBack: what was written is read as it was written.
+func TestKernelReadsBack(t *testing.T) {
+	c := dial(t)
+	writeSamples(t, c)
+	l := c.List(IPv4, "ours")
+	rules, err := l.Rules(t.Context(), "samples")
+	if err != nil || len(rules["samples"]) != len(samples) {
+		t.Fatalf("%d rules, %v", len(rules["samples"]), err)
+	}
+	for i, r := range rules["samples"] {
+		for j, s := range samples {
+			if r.Is(s.exprs) != (i == j) {
+				t.Errorf("rule %q is taken for %q: %t", samples[i].text, s.text, i != j)
+			}
+		}
+	}
+	chains, err := l.Chains(t.Context())
+	if hook := chains["samples"].Hook; err != nil || len(chains) != 3 || hook == nil || *hook != (Hook{"nat", PreRouting, -100}) || chains["other"].Use != 3 {
+		t.Errorf("chains are %+v, %v", chains, err)
+	}
+	sets, err := l.Sets(t.Context())
+	if err != nil || len(sets) != len(sampleSets) || sets["sticky"].Timeout != time.Hour {
+		t.Errorf("sets are %+v, %v", sets, err)
+	}
+	for _, s := range sampleSets {
+		if o := sets[s.Name]; !o.Fits(s) {
+			t.Errorf("set %s is read as %+v", s.Name, o)
+		}
+		found, err := l.Elements(t.Context(), s.Name)
+		if err != nil || len(found) != 1 {
+			t.Errorf("set %s has %+v, %v", s.Name, found, err)
+		}
+	}
+	if found, err := l.Elements(t.Context(), "frontends"); err != nil || found[0] != (Element{Key: at10, Comment: "shop/web:http cluster-ip"}) {
+		t.Errorf("an element is read as %+v, %v", found, err)
+	}
+	if found, err := l.Elements(t.Context(), "verdicts"); err != nil || found[0].Verdict != Goto("other") {
+		t.Errorf("a verdict is read as %+v, %v", found, err)
+	}
+	table, err := l.Table(t.Context())
+	if err != nil || table == nil || table.HasOwner {
+		t.Errorf("the table is %+v, %v", table, err)
+	}
+	if none, err := c.List(IPv4, "none").Table(t.Context()); none != nil || err != nil {
+		t.Errorf("a table that is not there is %+v, %v", none, err)
+	}
+}
+
+// TestKernelNamesEachFault: one refused batch says which of its operations are bad, one in each
+// message, and changes nothing.
+func TestKernelNamesEachFault(t *testing.T) {
+	c := dial(t)
+	writeSamples(t, c)
+	before, err := c.Generation(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := NewBatch(IPv4, "ours", 0)
+	b.Add("endpoints", Element{Key: at10 + mark(1), Data: "\x0a\x09\x00\x01\x1f\x90\x00\x00"})
+	b.Add("endpoints", Element{Key: at10 + mark(7), Data: "\x0a\x09\x00\x02\x1f\x90\x00\x00"}) // 1: there with other data
+	b.Add("endpoints", Element{Key: at10 + mark(2), Data: "\x0a\x09\x00\x01\x1f\x90\x00\x00"})
+	b.Remove("frontends", Element{Key: at10})
+	b.Remove("frontends", Element{Key: "\x0b" + at10[1:]}) // 4: not there
+	b.Add("frontends", Element{Key: "short"})              // 5: no key
+	b.FlushChain("none")                                   // 6: no chain
+	err = c.Send(t.Context(), b)
+	var faults Faults
+	if !errors.As(err, &faults) {
+		t.Fatal(err)
+	}
+	got := map[int]error{}
+	for _, f := range faults {
+		if f.First == f.Last {
+			got[f.First] = f.Errno
+		}
+	}
+	want := map[int]error{1: unix.EEXIST, 4: unix.ENOENT, 5: unix.EINVAL, 6: unix.ENOENT}
+	for op, errno := range want {
+		if got[op] != errno {
+			t.Errorf("operation %d: %v, should be %v; all: %+v", op, got[op], errno, faults)
+		}
+	}
+	if len(got) != len(want) || !errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EPERM) {
+		t.Errorf("faults are %+v", faults)
+	}
+	if after, err := c.Generation(t.Context()); err != nil || after != before {
+		t.Errorf("a refused batch led from generation %d to %d, %v", before, after, err)
+	}
+	stale := NewBatch(IPv4, "ours", before-1)
+	stale.FlushSet("frontends")
+	if err := c.Send(t.Context(), stale); !errors.Is(err, unix.ERESTART) {
+		t.Errorf("a batch for another generation: %v", err)
+	}
+	fresh := NewBatch(IPv4, "ours", before)
+	fresh.FlushSet("frontends")
+	send(t, c, fresh)
+	if after, err := c.Generation(t.Context()); err != nil || after != before+1 {
+		t.Errorf("a batch led from generation %d to %d, %v", before, after, err)
+	}
+}
+
+// TestKernelLongLists: as many elements as fit no message go in, and out again.
+func TestKernelLongLists(t *testing.T) {
+	c := dial(t)
+	writeSamples(t, c)
+	const many = 20_000
+	all := func(f func(Element)) {
+		for i := range uint32(many) {
+			f(Element{Key: at10 + mark(i+100), Data: "\x0a\x09\x00\x01\x1f\x90\x00\x00"})
+		}
+	}
+	b := NewBatch(IPv4, "ours", 0)
+	all(func(e Element) { b.Add("endpoints", e) })
+	if b.Len() != many || len(b.messages) < 10 {
+		t.Errorf("%d operations in %d messages", b.Len(), len(b.messages))
+	}
+	send(t, c, b)
+	found, err := c.List(IPv4, "ours").Elements(t.Context(), "endpoints")
+	if err != nil || len(found) != many+1 {
+		t.Fatalf("%d elements, %v", len(found), err)
+	}
+	b = NewBatch(IPv4, "ours", 0)
+	all(func(e Element) { b.Remove("endpoints", e) })
+	send(t, c, b)
+}
+
+// TestKernelOwner: what a Conn owns no other can write; with Persist it stays when the Conn
+// ends, and another Conn takes it.
+func TestKernelOwner(t *testing.T) {
+	first, second := dial(t), dial(t)
+	b := NewBatch(IPv4, "owned", 0)
+	b.NewTable(Owner | Persist)
+	if err := first.Send(t.Context(), b); errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
+		t.Skip("this kernel knows no Persist: ", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	add := func() *Batch {
+		b := NewBatch(IPv4, "owned", 0)
+		b.NewTable(Owner | Persist)
+		b.NewChain("some", nil)
+		return b
+	}
+	if err := second.Send(t.Context(), add()); !errors.Is(err, unix.EPERM) {
+		t.Errorf("another Conn writes it: %v", err)
+	}
+	if table, err := second.List(IPv4, "owned").Table(t.Context()); err != nil || !table.HasOwner {
+		t.Errorf("it is %+v, %v", table, err)
+	}
+	_ = first.Close()
+	if table, err := second.List(IPv4, "owned").Table(t.Context()); err != nil || table == nil || table.HasOwner {
+		t.Errorf("without its Conn it is %+v, %v", table, err)
+	}
+	send(t, second, add())
+	b = NewBatch(IPv4, "owned", 0)
+	b.DeleteTable()
+	send(t, second, b)
+}
+
+// TestKernelListsWhatNftCannotWrite: these rules have no text that nft takes, and it lists them
+// all the same, with every release that this package is held to.
+func TestKernelListsWhatNftCannotWrite(t *testing.T) {
+	c := dial(t)
+	writeSamples(t, c)
+	choose := key(Random(4, 3), Find("endpoints", 0, 0), DNAT(IPv4, 0, 1))
+	original := []Expr{CTOriginal(CTDstIP, 0), Meta(MetaL4Proto, 1), CTOriginal(CTProtoDst, 2), In("frontends", 0), Do(Goto("other"))}
+	b := NewBatch(IPv4, "ours", 0)
+	b.FlushChain("samples")
+	b.NewRule("samples", choose...)
+	b.NewRule("samples", original...)
+	send(t, c, b)
+	const list = `
+		dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 4 map @endpoints
+		ct original ip daddr . meta l4proto . ct original proto-dst @frontends goto other
+`
+	if out := nft(t, "", "list", "table", "ip", "ours"); !strings.Contains(out, list) {
+		t.Errorf("nft lists\n%s\nwithout\n%s", out, list)
+	}
+	const code = `
+  [ payload load 4b @ network header + 16 => reg 1 ]
+  [ meta load l4proto => reg 9 ]
+  [ payload load 2b @ transport header + 2 => reg 10 ]
+  [ numgen reg 11 = random mod 4 ]
+  [ lookup reg 1 set endpoints dreg 1 0x0 ]
+  [ nat dnat ip addr_min reg 1 addr_max reg 1 proto_min reg 9 proto_max reg 9 flags 0x3 ]
+`
+	if out := nft(t, "", "--debug=netlink", "list", "table", "ip", "ours"); !strings.Contains(out, code) {
+		t.Errorf("the kernel has\n%s\nwithout\n%s", out, code)
+	}
+	nft(t, "", "-j", "list", "ruleset")
+	rules, err := c.List(IPv4, "ours").Rules(t.Context(), "")
+	if err != nil || !rules["samples"][0].Is(choose) || !rules["samples"][1].Is(original) {
+		t.Errorf("they are not read back: %v", err)
+	}
+}
+
+// BenchmarkKernelOneElement is one change of one element: what a changed endpoint costs.
+func BenchmarkKernelOneElement(b *testing.B) {
+	c := dial(b)
+	writeSamples(b, c)
+	data := [2]string{"\x0a\x09\x00\x01\x1f\x90\x00\x00", "\x0a\x09\x00\x02\x1f\x90\x00\x00"}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		batch := NewBatch(IPv4, "ours", 0)
+		batch.Remove("endpoints", Element{Key: at10 + mark(7)})
+		batch.Add("endpoints", Element{Key: at10 + mark(7), Data: data[i%2]})
+		if err := c.Send(b.Context(), batch); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

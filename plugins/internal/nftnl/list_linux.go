@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftnl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Listing is a table as the kernel has it.
+type Listing struct {
+	conn   *Conn
+	family Family
+	table  string
+}
+
+// List is what lists a table.
+func (c *Conn) List(family Family, table string) Listing { return Listing{c, family, table} }
+
+// Generation is that of the rule set of all tables: each batch adds one.
+func (c *Conn) Generation(ctx context.Context) (n uint32, err error) {
+	err = c.ask(ctx, getGen, ack, 0, nil, func(b []byte) { n = uint32(getUint(attr(b, 1))) }) // NFTA_GEN_ID
+	return n, err
+}
+
+// An Observed is an object of a table.
+type Observed struct {
+	Name     string // of a rule: its chain
+	Hook     *Hook  // of a base chain
+	Flags    uint32 // of a set, or of the table
+	Key      uint32 // of a set: its type
+	Count    int    // of a set: how many elements it has; -1: the kernel does not say (before 6.18)
+	Use      int    // how much leads to a chain and stands in it
+	Handle   uint64
+	Timeout  time.Duration
+	exprs    []byte // of a rule
+	HasOwner bool
+}
+
+// each lists all objects of one kind, anew if they change meanwhile.
+func (l Listing) each(ctx context.Context, kind uint16, begin func(), f func(body []byte), parts ...string) error {
+	for range 20 {
+		begin()
+		err := l.conn.ask(ctx, kind, dump, l.family, append([]string{text(1, l.table)}, parts...), func(b []byte) {
+			if getText(attr(b, 1)) == l.table { // a kernel may list those of other tables, too
+				f(b)
+			}
+		})
+		if !errors.Is(err, errChanged) {
+			return err
+		}
+	}
+	return fmt.Errorf("table %s: %w", l.table, errChanged)
+}
+
+// Table is the table itself; nil: there is none.
+func (l Listing) Table(ctx context.Context) (*Observed, error) {
+	var t *Observed
+	err := l.conn.ask(ctx, getTable, ack, l.family, []string{text(1, l.table)}, func(b []byte) {
+		t = &Observed{Name: getText(attr(b, 1)), Flags: uint32(getUint(attr(b, 2))), Use: int(getUint(attr(b, 3))), Handle: getUint(attr(b, 4)), HasOwner: attr(b, 7) != nil}
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	return t, err
+}
+
+// Chains are the table's, by their names.
+func (l Listing) Chains(ctx context.Context) (all map[string]Observed, err error) {
+	err = l.each(ctx, getChain, func() { all = make(map[string]Observed) }, func(b []byte) {
+		o := Observed{Name: getText(attr(b, 3)), Handle: getUint(attr(b, 2)), Use: int(getUint(attr(b, 6)))}
+		if hook := attr(b, 4); hook != nil {
+			o.Hook = &Hook{Type: getText(attr(b, 7)), At: uint32(getUint(attr(hook, 1))), Priority: int32(getUint(attr(hook, 2)))}
+		}
+		all[o.Name] = o
+	})
+	return all, err
+}
+
+// Sets are the table's, by their names.
+func (l Listing) Sets(ctx context.Context) (all map[string]Observed, err error) {
+	err = l.each(ctx, getSet, func() { all = make(map[string]Observed) }, func(b []byte) {
+		o := Observed{Name: getText(attr(b, 2)), Flags: uint32(getUint(attr(b, 3))), Key: uint32(getUint(attr(b, 4))), Handle: getUint(attr(b, 16)), Count: -1}
+		if count := attr(b, 20); count != nil { // NFTA_SET_COUNT
+			o.Count = int(getUint(count))
+		}
+		o.Timeout = time.Duration(getUint(attr(b, 11))) * time.Millisecond
+		all[o.Name] = o
+	})
+	return all, err
+}
+
+// Fits reports whether a set is such a one.
+func (o Observed) Fits(s Set) bool {
+	key, _ := together(s.Key)
+	return o.Flags == s.flags() && o.Key == key && o.Timeout == s.Timeout
+}
+
+// Rules are those of the chains, in order; of one chain, or if it is empty of all.
+func (l Listing) Rules(ctx context.Context, chain string) (all map[string][]Observed, err error) {
+	var of []string
+	if chain != "" {
+		of = []string{text(2, chain)}
+	}
+	err = l.each(ctx, getRule, func() { all = make(map[string][]Observed) }, func(b []byte) {
+		o := Observed{Name: getText(attr(b, 2)), Handle: getUint(attr(b, 3)), exprs: append([]byte(nil), attr(b, 4)...)}
+		all[o.Name] = append(all[o.Name], o)
+	}, of...)
+	return all, err
+}
+
+// Elements are those of a set, in no order.
+func (l Listing) Elements(ctx context.Context, set string) (all []Element, err error) {
+	begin := func() { all = all[:0] }
+	err = l.each(ctx, getElem, begin, func(b []byte) {
+		eachAttr(attr(b, 3), func(_ uint16, v []byte) { all = append(all, readElement(v)) })
+	}, text(2, set))
+	return all, err
+}
+
+// readElement reads what Batch.Add writes.
+func readElement(b []byte) (e Element) {
+	eachAttr(b, func(kind uint16, v []byte) {
+		switch kind {
+		case 1:
+			e.Key = string(attr(v, 1))
+		case 2:
+			e.Data = string(attr(v, 1))
+			e.Verdict = Verdict{code: int32(getUint(attr(v, 2, 1))), chain: getText(attr(v, 2, 2))}
+		case 5:
+			e.Left = time.Duration(getUint(v)) * time.Millisecond
+		case 6:
+			if len(v) > 2 && v[0] == 0 && int(v[1]) <= len(v)-2 {
+				e.Comment = getText(v[2 : 2+int(v[1])])
+			}
+		case 10:
+			e.KeyEnd = string(attr(v, 1))
+		}
+	})
+	return e
+}
+
+// Is reports whether a rule was made of these expressions: each attribute that they have the
+// kernel has, too.
+func (o Observed) Is(exprs []Expr) bool {
+	i, same := 0, true
+	eachAttr(o.exprs, func(_ uint16, v []byte) {
+		same = same && i < len(exprs) && getText(attr(v, 1)) == exprs[i].name && contains(attr(v, 2), attr([]byte(exprs[i].data), 2))
+		i++
+	})
+	return same && i == len(exprs)
+}
+
+// contains reports whether the attributes in b have those in some, at any depth.
+func contains(b, some []byte) bool {
+	all := true
+	eachAttr(some, func(kind uint16, v []byte) {
+		got := attr(b, kind)
+		all = all && (string(got) == string(v) || len(v) > 0 && contains(got, v) && isAttrs(v))
+	})
+	return all
+}
+
+// isAttrs reports whether b is nothing but attributes.
+func isAttrs(b []byte) bool {
+	n := 0
+	eachAttr(b, func(_ uint16, v []byte) { n += (attrHeader + len(v) + 3) &^ 3 })
+	return n == len(b)
+}
