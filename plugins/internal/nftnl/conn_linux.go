@@ -194,6 +194,3 @@ func (c *Conn) ask(ctx context.Context, kind, flags uint16, family Family, parts
 		return result
 	})
 }
-
-// errChanged says that the rule set changed while it was listed.
-var errChanged = errors.New("the rule set changed while it was listed")

@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
+
+// errChanged says that the rule set changed while it was listed.
+var errChanged = errors.New("the rule set changed while it was listed")
 
 // A Listing is a table as the kernel has it.
 type Listing struct {
@@ -63,7 +65,7 @@ func (l Listing) Table(ctx context.Context) (*Observed, error) {
 	err := l.conn.ask(ctx, getTable, ack, l.family, []string{text(1, l.table)}, func(b []byte) {
 		t = &Observed{Name: getText(attr(b, 1)), Flags: uint32(getUint(attr(b, 2))), Use: int(getUint(attr(b, 3))), Handle: getUint(attr(b, 4)), HasOwner: attr(b, 7) != nil}
 	})
-	if errors.Is(err, unix.ENOENT) {
+	if errors.Is(err, syscall.ENOENT) {
 		return nil, nil
 	}
 	return t, err

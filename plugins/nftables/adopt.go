@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"context"
+	"encoding/binary"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// An observed is what the kernel has, as it was read, and then as it was written.
+type observed struct {
+	generation uint32 // of the rule set, when it was read
+	batches    uint32 // of this process, until then
+
+	there     bool // the table is
+	taken     bool // this process's socket owns it
+	flags     uint32
+	otherwise bool // a set has another shape than it should have: another version made it
+	sets      map[string]bool
+	chains    map[string]seen // but for those that Services have for themselves
+	unused    []string        // sets of no use
+
+	services       map[sdk.Name]wanted
+	references     map[element]int // how many Services have an element that they share
+	counts         map[string]int  // elements, by set
+	own            []element
+	stray, missing []element // beside those of services
+}
+
+// role is the one that base chains show.
+func (o observed) role() sdk.Role {
+	for _, shows := range []struct {
+		chain string
+		role  sdk.Role
+	}{{"nat-prerouting", sdk.Active}, {"nat-postrouting", sdk.Draining}} {
+		if _, there := o.chains[shows.chain]; there {
+			return shows.role
+		}
+	}
+	return sdk.Standby
+}
+
+// without is an o that has no table.
+func (o observed) without() observed {
+	return observed{
+		generation: o.generation, batches: o.batches, there: o.there, otherwise: o.otherwise,
+		sets: make(map[string]bool), chains: make(map[string]seen), services: make(map[sdk.Name]wanted),
+		references: make(map[element]int), counts: make(map[string]int),
+	}
+}
+
+// serves notes that a change was made.
+func (o *observed) serves(c change) {
+	if len(c.to.frontends) == 0 {
+		delete(o.services, c.name)
+	} else {
+		o.services[c.name] = c.to
+	}
+}
+
+// read reads the table.
+func read(ctx context.Context, conn *nftnl.Conn, f ip) (observed, error) {
+	o := observed{}.without()
+	list := conn.List(f.nft(), table)
+	var err error
+	if o.generation, err = conn.Generation(ctx); err != nil {
+		return o, err
+	}
+	t, err := list.Table(ctx)
+	if err != nil || t == nil {
+		return o, err
+	}
+	o.there, o.flags = true, t.Flags
+	chains, err := list.Chains(ctx)
+	if err != nil {
+		return o, err
+	}
+	rules, err := list.Rules(ctx, "")
+	if err != nil {
+		return o, err
+	}
+	for name, c := range chains {
+		o.chains[name] = seen{chain: chain{name: name, hook: c.Hook}, read: rules[name], raw: true}
+	}
+	sets, err := list.Sets(ctx)
+	if err != nil {
+		return o, err
+	}
+	d := dump{ip: f, sets: make(map[string]map[string]nftnl.Element), timeouts: make(map[string]time.Duration)}
+	for name, s := range sets {
+		o.sets[name] = true
+		d.timeouts[name] = s.Timeout
+		if s.Timeout > 0 {
+			continue // its elements come from packets
+		}
+		elements, err := list.Elements(ctx, name)
+		if err != nil {
+			return o, err
+		}
+		in := make(map[string]nftnl.Element, len(elements))
+		for _, e := range elements {
+			in[e.Key+e.KeyEnd] = e
+		}
+		d.sets[name] = in
+		o.counts[name] = len(elements)
+	}
+	o.otherwise = slices.ContainsFunc(layoutSets(f), func(s nftnl.Set) bool {
+		seen, there := sets[s.Name]
+		return there && !seen.Fits(s)
+	})
+	o.understand(d)
+	return o, nil
+}
+
+// understand finds out which Services the elements serve, and what is of none.
+func (o *observed) understand(d dump) {
+	o.services = d.services()
+	mine := make(map[string]bool)
+	for _, s := range layoutSets(d.ip) {
+		mine[s.Name] = true
+	}
+	expected := make(map[place]element)
+	for name, w := range o.services {
+		sets, chains := w.objects(name)
+		for _, s := range sets {
+			mine[s.Name] = true
+			if !o.sets[s.Name] {
+				o.otherwise = true
+			}
+		}
+		for _, c := range chains {
+			if was, there := o.chains[c.name]; !there || !was.is(c) {
+				o.otherwise = true
+			}
+			delete(o.chains, c.name)
+		}
+		for _, e := range w.elements(name) {
+			if e.shared() {
+				o.references[e]++
+			}
+			expected[e.place()] = e
+		}
+	}
+	for set, elements := range d.sets {
+		for _, k := range elements {
+			e := element{set, k}
+			if want, there := expected[e.place()]; there && want == e {
+				delete(expected, e.place())
+				continue
+			}
+			if set == "own" {
+				o.own = append(o.own, e)
+			} else if mine[set] {
+				o.stray = append(o.stray, e)
+			}
+		}
+	}
+	for _, e := range expected {
+		o.missing = append(o.missing, e)
+	}
+	for _, set := range slices.Sorted(maps.Keys(o.sets)) {
+		if !mine[set] {
+			o.unused = append(o.unused, set)
+			delete(o.sets, set)
+		}
+	}
+}
+
+// A dump is the elements of all sets of one family, by their keys.
+type dump struct {
+	ip
+	sets     map[string]map[string]nftnl.Element
+	timeouts map[string]time.Duration // of sets
+}
+
+// services are those that the elements serve.
+func (d dump) services() map[sdk.Name]wanted {
+	all := make(map[sdk.Name]wanted)
+	for _, p := range []plane{{ip: d.ip}, {ip: d.ip, ports: true}} {
+		slots := map[plane]map[string][]netip.AddrPort{p: d.slots(p), near(p): d.slots(near(p))}
+		sources := d.sources(p)
+		for k, e := range d.sets[p.of("frontends")] {
+			name, kind, policy, ok := labelled(e.Comment)
+			proto, addr, sound := d.frontend(p, k)
+			if !ok || !sound {
+				continue
+			}
+			name.Protocol, name.Family = proto, d.Family
+			w, begun := all[name]
+			if !begun {
+				w.lists = make(lists)
+			}
+			w.frontends = append(w.frontends, frontend{kind, addr, policy, sources[k]})
+			_, unserved := d.sets[p.of("unserved")][k]
+			w.served = !unserved
+			d.keep(&w, policy, slots[p][k])
+			d.keep(&w, sdk.Cluster, slots[near(p)][k])
+			if jump, keeps := d.sets[p.of("remembers")][k]; keeps {
+				w.affinity = timeoutIn(jump.Verdict.Chain())
+			}
+			all[name] = w
+		}
+	}
+	for name, w := range all {
+		for _, p := range w.policies() {
+			for _, ep := range w.lists[p] {
+				a := string(ep.Addr().AsSlice())
+				if _, may := d.sets["hairpin"][a+a]; may && !slices.Contains(w.hairpin, ep.Addr()) {
+					w.hairpin = append(w.hairpin, ep.Addr())
+				}
+			}
+		}
+		slices.SortFunc(w.frontends, func(a, b frontend) int { return a.addr.Compare(b.addr) })
+		all[name] = w
+	}
+	return all
+}
+
+// keep notes what a list is.
+func (d dump) keep(w *wanted, p sdk.Policy, list []netip.AddrPort) {
+	if len(list) > 0 && len(w.lists[p]) == 0 {
+		w.lists[p] = list
+	}
+}
+
+// near is the plane of the same frontends for pods of the node and the node itself.
+func near(p plane) plane {
+	p.near = true
+	return p
+}
+
+// slots are the endpoints of each key of a plane. What is behind a gap is none.
+func (d dump) slots(p plane) map[string][]netip.AddrPort {
+	width := d.width(p)
+	all := make(map[string]map[uint32]netip.AddrPort)
+	for k, e := range d.sets[p.of("endpoints")] {
+		if len(k) != width+4 {
+			continue
+		}
+		if all[k[:width]] == nil {
+			all[k[:width]] = make(map[uint32]netip.AddrPort)
+		}
+		all[k[:width]][binary.NativeEndian.Uint32([]byte(k[width:]))] = d.destination(e.Data)
+	}
+	dense := make(map[string][]netip.AddrPort, len(all))
+	for k, slots := range all {
+		for i := uint32(0); slots[i].IsValid(); i++ {
+			dense[k] = append(dense[k], slots[i])
+		}
+	}
+	return dense
+}
+
+// width is how long the keys of a plane are.
+func (d dump) width(p plane) int {
+	if p.ports {
+		return 8
+	}
+	return 8 + d.addr().Len
+}
+
+// destination reads an address and a port.
+func (d dump) destination(data string) netip.AddrPort {
+	n := d.addr().Len
+	if len(data) < n+2 {
+		return netip.AddrPort{}
+	}
+	addr, _ := netip.AddrFromSlice([]byte(data[:n]))
+	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16([]byte(data[n:])))
+}
+
+// frontend reads a key.
+func (d dump) frontend(p plane, k string) (proto sdk.Protocol, at netip.AddrPort, ok bool) {
+	if len(k) != d.width(p) {
+		return 0, at, false
+	}
+	addr := pick(d.ip, netip.IPv4Unspecified(), netip.IPv6Unspecified())
+	if !p.ports {
+		addr, _ = netip.AddrFromSlice([]byte(k[:d.addr().Len]))
+		k = k[d.addr().Len:]
+	}
+	for of, number := range numbers {
+		if k[:1] == number {
+			proto = of
+		}
+	}
+	return proto, netip.AddrPortFrom(addr, binary.BigEndian.Uint16([]byte(k[4:]))), proto != 0
+}
+
+// sources are the ranges of each key of a plane that is gated.
+func (d dump) sources(p plane) map[string][]span {
+	all := make(map[string][]span)
+	width := d.width(p)
+	for _, e := range d.sets[p.of("allowed")] {
+		if len(e.Key) != width+d.addr().Len || len(e.KeyEnd) != len(e.Key) {
+			continue
+		}
+		from, _ := netip.AddrFromSlice([]byte(e.Key[width:]))
+		to, _ := netip.AddrFromSlice([]byte(e.KeyEnd[width:]))
+		all[e.Key[:width]] = append(all[e.Key[:width]], span{from, to})
+	}
+	for _, spans := range all {
+		slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
+	}
+	return all
+}
+
+// timeoutIn is the affinity that is part of a chain's name.
+func timeoutIn(name string) time.Duration {
+	n, _ := strconv.Atoi(name[strings.LastIndexByte(name, '-')+1:])
+	return time.Duration(n) * time.Second
+}

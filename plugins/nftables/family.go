@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/conntrack"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// A family is the table of one IP family, as the frame sees it.
+type family struct {
+	options options
+	log     *slog.Logger
+	commits *commits
+
+	ip               // never another, so that Inspect may read it beside a call
+	conn *nftnl.Conn // the writer's, which owns the table; nil: this process is not the writer
+
+	node    nodeConfig
+	own     []netip.Addr // addresses that take node ports, in order
+	role    sdk.Role
+	desired map[sdk.Name]wanted
+	have    observed
+
+	touched map[sdk.Name]bool // Services of which desired may differ from have
+	all     bool              // all of them
+	shaped  bool              // the layout may differ, too
+
+	addressed time.Time // when the node's addresses were looked at last
+	audits    int
+}
+
+var _ interface {
+	frame.Family[wanted]
+	frame.Forgetter
+	frame.Sampler
+} = (*family)(nil)
+
+func newFamily(of sdk.Family, o options, c *commits, log *slog.Logger) *family {
+	return &family{
+		ip: ip{of}, options: o, log: log, commits: c, node: nodeConfig{ip: ip{of}},
+		desired: make(map[sdk.Name]wanted), touched: make(map[sdk.Name]bool),
+	}
+}
+
+// Serves reports whether of is the family's.
+func (f *family) Serves(of sdk.Family) bool { return of == f.node.Family }
+
+// Hold opens the socket of the writer, which owns the table while it is open; or closes it, so
+// that the next process can take the table.
+func (f *family) Hold(lock *ledger.Lock) {
+	if f.conn != nil {
+		if err := f.conn.Close(); err != nil {
+			f.log.Warn("cannot close the writer's socket", "family", f.node.Family, "err", err)
+		}
+		f.conn = nil
+	}
+	if lock == nil {
+		return
+	}
+	conn, err := nftnl.Dial()
+	if err != nil {
+		f.log.Warn("cannot open the writer's socket", "family", f.node.Family, "err", err) // and every write says so
+		return
+	}
+	f.conn = conn
+	f.shaped = true // the table is to be taken
+}
+
+// reader is a socket to read by, and what ends its use.
+func (f *family) reader() (*nftnl.Conn, func(), error) {
+	if f.conn != nil {
+		return f.conn, func() {}, nil
+	}
+	conn, err := nftnl.Dial()
+	if err != nil {
+		return nil, nil, err
+	}
+	return conn, func() { _ = conn.Close() }, nil
+}
+
+// Adopt reads the table.
+func (f *family) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
+	conn, done, err := f.reader()
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	if f.have, err = read(ctx, conn, f.node.ip); err != nil {
+		return 0, err
+	}
+	f.have.batches = f.commits.count()
+	f.all, f.shaped = true, true
+	return f.have.role(), nil
+}
+
+// Node takes what the host says of the node, and what the kernel says of its addresses.
+func (f *family) Node(n sdk.Node) error {
+	f.node = nodeConfig{ip: f.node.ip, node: n, localhost: f.options.localhost(f.node.Family, n), liberal: n.Conntrack.TCPBeLiberal || liberal()}
+	own, err := f.node.addresses()
+	if err != nil {
+		return err
+	}
+	f.own, f.shaped = own, true
+	return nil
+}
+
+// Role is that for which base chains are planned.
+func (f *family) Role(r sdk.Role) error {
+	f.role, f.shaped = r, true
+	return nil
+}
+
+// Want is what svc comes to.
+func (f *family) Want(svc sdk.Service) (wanted, error) { return want(svc) }
+
+// Pieces are what Services come to, as it was put.
+func (f *family) Pieces() map[sdk.Name]wanted { return f.desired }
+
+// Keep is what the kernel has of a Service.
+func (f *family) Keep(name sdk.Name) wanted { return f.have.services[name] }
+
+// Put says what Services come to.
+func (f *family) Put(all map[sdk.Name]wanted) {
+	for name, w := range all {
+		if f.touched[name] = true; len(w.frontends) == 0 {
+			delete(f.desired, name)
+		} else {
+			f.desired[name] = w
+		}
+	}
+}
+
+// Plan is what the table lacks.
+func (f *family) Plan() frame.Plan {
+	p := plan{family: f}
+	if f.shaped {
+		p.shape = f.shapes()
+	}
+	if p.shape.afresh {
+		f.have = f.have.without()
+		f.all = true
+	}
+	names := f.touched
+	if f.all {
+		names = make(map[sdk.Name]bool, len(f.desired))
+		for name := range maps.Keys(f.desired) {
+			names[name] = true
+		}
+		for name := range maps.Keys(f.have.services) {
+			names[name] = true
+		}
+	}
+	for name := range names {
+		if c := changeOf(name, f.have.services[name], f.desired[name]); !c.empty() {
+			p.changes = append(p.changes, c)
+		} else {
+			f.have.serves(c)
+		}
+	}
+	slices.SortFunc(p.changes, func(a, b change) int {
+		return cmp.Or(cmp.Compare(len(a.come), len(b.come)), a.name.Compare(b.name))
+	})
+	p.linked = p.changes.link()
+	if f.shaped || f.all {
+		p.fixed = f.fixed(p.changes)
+	}
+	return p
+}
+
+// shapes compares the layout, and the objects that no Service has.
+func (f *family) shapes() (s shape) {
+	if f.have.otherwise {
+		s.afresh = true
+	}
+	chains, sets := f.have.chains, f.have.sets
+	if s.afresh {
+		chains, sets = nil, nil
+	}
+	desired := layoutSets(f.node.ip)
+	for _, set := range desired {
+		if !sets[set.Name] {
+			s.sets = append(s.sets, set)
+		}
+	}
+	s.compare(chains, layout(f.node, f.role))
+	if !s.afresh {
+		s.unused = slices.Clone(f.have.unused)
+	}
+	s.take = f.conn != nil && !f.have.taken && f.have.flags&nftnl.Persist != 0
+	return s
+}
+
+// fixed compares elements that are of no Service, and those that are otherwise than Services
+// have them. Of what changes anyway, a change is left with what is there.
+func (f *family) fixed(all changes) difference {
+	var own []element
+	for _, a := range f.own {
+		own = append(own, element{"own", nftnl.Element{Key: string(a.AsSlice())}})
+	}
+	d := diff(f.have.own, own)
+	d.gone = append(d.gone, f.have.stray...)
+	missing := make(map[place]element, len(f.have.missing))
+	for _, e := range f.have.missing {
+		missing[e.place()] = e
+	}
+	for i := range all {
+		all[i].gone = slices.DeleteFunc(all[i].gone, func(e element) bool {
+			_, lacks := missing[e.place()]
+			delete(missing, e.place())
+			return lacks
+		})
+	}
+	for _, e := range missing {
+		d.come = append(d.come, e)
+	}
+	return d
+}
+
+// Forget ends UDP flows to these Services that lead nowhere.
+func (f *family) Forget(of sdk.Family, services []sdk.Service, step func()) (int, error) {
+	takes := func(a netip.Addr) bool { return slices.Contains(f.own, a) }
+	return conntrack.Forget(of, conntrack.Serving(of, services, takes).Telling(step))
+}
+
+// Samples are how much the kernel has.
+func (f *family) Samples() []sdk.Sample {
+	labels := map[string]string{"ip_family": map[sdk.Family]string{sdk.IPv4: "IPv4", sdk.IPv6: "IPv6"}[f.node.Family]}
+	n := 0
+	for _, count := range f.have.counts {
+		n += count
+	}
+	return []sdk.Sample{
+		{Name: "pointsman_nftables_elements", Labels: labels, Value: float64(n)},
+		{Name: "pointsman_nftables_services", Labels: labels, Value: float64(len(f.have.services))},
+	}
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Inspect tells what the kernel's tables serve, and nothing else.
+func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
+	p.mu.Lock()
+	all := slices.Clone(p.families)
+	p.mu.Unlock()
+	if len(all) == 0 {
+		return errors.New("nothing to inspect yet: call Configure first")
+	}
+	conn, err := nftnl.Dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for _, f := range all {
+		seen, err := read(ctx, conn, f.ip)
+		if err != nil {
+			return err
+		}
+		for _, s := range seen.served() {
+			if err := tell(s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// served are the frontends that a table serves, in order.
+func (o observed) served() (all []sdk.Served) {
+	for name, w := range o.services {
+		for _, f := range w.frontends {
+			s := sdk.Served{Name: name, Frontend: sdk.Frontend{Kind: f.kind, Addr: f.addr, Policy: f.policy}}
+			if w.served {
+				s.Endpoints = slices.SortedFunc(slices.Values(w.lists[f.policy]), netip.AddrPort.Compare)
+			}
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b sdk.Served) int {
+		if c := a.Name.Compare(b.Name); c != 0 {
+			return c
+		}
+		return a.Frontend.Addr.Compare(b.Frontend.Addr)
+	})
+	return all
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
+
+// world is the node of this test, and hosts around it.
+func world(t *testing.T) *netns.Testbed {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it makes network namespaces")
+	}
+	g, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// A kernel is the tables of the namespace that the tests run in.
+type kernel struct {
+	*testing.T
+	dir     string
+	protect string
+}
+
+// onKernel runs f with tables that other programs can change, and with those that they cannot.
+func onKernel(t *testing.T, f func(kernel)) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it writes to a kernel's tables, in a namespace of its own")
+	}
+	for _, protect := range []string{"never", "auto"} {
+		t.Run(protect, func(t *testing.T) {
+			k := kernel{t, t.TempDir(), protect}
+			k.flush()
+			if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
+				t.Fatal(err)
+			}
+			f(k)
+		})
+	}
+}
+
+// flush removes all tables, and whatever else nft removes: but for those that a process owns.
+func (k kernel) flush() {
+	k.Helper()
+	k.nft("flush", "ruleset")
+}
+
+// nft runs nft, and returns what it prints.
+func (k kernel) nft(args ...string) string {
+	k.Helper()
+	out, err := exec.Command("nft", args...).CombinedOutput()
+	if err != nil {
+		k.Fatalf("nft %v: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+// lists looks whether nft can list what is there, in each form.
+func (k kernel) lists() {
+	k.Helper()
+	for _, form := range []string{"-a", "-j", "-t"} {
+		if out := k.nft(form, "list", "ruleset"); strings.Contains(strings.ToLower(out), "assertion") {
+			k.Errorf("nft %s list ruleset: %s", form, out)
+		}
+	}
+}
+
+func (k kernel) options() []byte { return []byte(`{"protect":"` + k.protect + `"}`) }
+
+// start begins the life of a dataplane, as a process does, and ends it with the test.
+func (k kernel) start() *plugin {
+	k.Helper()
+	p := New(k.dir).(*plugin)
+	if _, err := p.Configure(k.Context(), sdk.Setup{Options: k.options()}); err != nil {
+		k.Fatal(err)
+	}
+	k.Cleanup(p.die)
+	return p
+}
+
+// die ends a life without a word, as kill -9 does.
+func (p *plugin) die() { _ = p.Close() }
+
+func (k kernel) sync(p *plugin, u sdk.Update) {
+	k.Helper()
+	result, err := p.Sync(k.Context(), u)
+	if err != nil || len(result.Failed) > 0 || len(result.Steps) > 0 {
+		k.Fatalf("sync: %v %+v", err, result)
+	}
+}
+
+func (k kernel) role(p *plugin, r sdk.Role) {
+	k.Helper()
+	if err := p.SetRole(k.Context(), r); err != nil {
+		k.Fatal(err)
+	}
+}
+
+// The suite, with real packets: every scenario, and every line of the contract.
+func TestKernelConforms(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s := sdktest.InProcess(Description, func() sdk.Dataplane { return New(k.dir) })
+		s.Options = k.options()
+		s.Testbed = g
+		if k.protect == "never" {
+			s.Disturb = func(context.Context) error {
+				k.nft("delete", "table", "ip", table)
+				return nil
+			}
+		}
+		s.Foreign = func(context.Context) (string, error) { return k.foreign(), nil }
+		k.nft("add table ip theirs; add chain ip theirs c { type nat hook prerouting priority -100; }; add rule ip theirs c ip daddr 203.0.113.99 drop; add table inet pointsman; add set inet pointsman s { type ipv4_addr; }")
+		sdktest.Conform(sdktest.Testing(k.T), s)
+		k.lists()
+	})
+}
+
+// foreign is what nft lists of tables that are not ours.
+func (k kernel) foreign() string {
+	var all []string
+	for _, line := range strings.Split(strings.TrimSpace(k.nft("list", "tables")), "\n") {
+		if words := strings.Fields(line); len(words) == 3 && (words[2] != table || words[1] == "inet") {
+			all = append(all, k.nft("list", "table", words[1], words[2]))
+		}
+	}
+	return strings.Join(all, "\n")
+}

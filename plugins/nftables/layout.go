@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// table is the name of ours, in each family.
+const table = "pointsman"
+
+// Ceiling is how many endpoints a list may have: as many slots as the largest class.
+const Ceiling = 1 << 16
+
+// classes are the numbers of slots among which a frontend chooses.
+func classes() (all []uint32) {
+	for n := uint32(1); n <= Ceiling; n *= 2 {
+		all = append(all, n)
+	}
+	return all
+}
+
+// class is that of so many endpoints.
+func class(endpoints int) uint32 {
+	n := uint32(1)
+	for int(n) < endpoints {
+		n *= 2
+	}
+	return n
+}
+
+// A rule is its expressions, and a chain its rules.
+type rule []nftnl.Expr
+
+type chain struct {
+	name  string
+	hook  *nftnl.Hook // nil: other chains lead to it
+	rules []rule
+}
+
+func to(v nftnl.Verdict) nftnl.Expr { return nftnl.Do(v) }
+
+// An ip is an IP family: where its headers have what, in registers of 4 bytes.
+type ip struct{ sdk.Family }
+
+func (f ip) nft() nftnl.Family { return pick(f, nftnl.IPv4, nftnl.IPv6) }
+func (f ip) words() nftnl.Reg  { return pick[nftnl.Reg](f, 1, 4) }
+func (f ip) addr() nftnl.Field { return pick(f, nftnl.Addr4, nftnl.Addr6) }
+
+// pick is the value for the family.
+func pick[T any](f ip, four, six T) T {
+	if f.Family == sdk.IPv6 {
+		return six
+	}
+	return four
+}
+
+func (f ip) saddr(into nftnl.Reg) nftnl.Expr {
+	return nftnl.Payload(nftnl.Network, pick[uint32](f, 12, 8), uint32(f.addr().Len), into)
+}
+
+func (f ip) daddr(into nftnl.Reg) nftnl.Expr {
+	return nftnl.Payload(nftnl.Network, pick[uint32](f, 16, 24), uint32(f.addr().Len), into)
+}
+
+func (f ip) origDaddr(into nftnl.Reg) nftnl.Expr {
+	return nftnl.CTOriginal(pick(f, nftnl.CTDstIP, nftnl.CTDstIP6), into)
+}
+
+func proto(into nftnl.Reg) nftnl.Expr    { return nftnl.Meta(nftnl.MetaL4Proto, into) }
+func dport(into nftnl.Reg) nftnl.Expr    { return nftnl.Payload(nftnl.Transport, 2, 2, into) }
+func origPort(into nftnl.Reg) nftnl.Expr { return nftnl.CTOriginal(nftnl.CTProtoDst, into) }
+
+// mark is a number in host order, as marks, slots and the bits of a connection have it.
+func mark(n uint32) string { return string(binary.NativeEndian.AppendUint32(nil, n)) }
+
+// A plane is the frontends that are looked up alike: by address, or as node ports; by callers
+// from elsewhere, or as pods of the node and the node itself use them.
+type plane struct {
+	ip
+	ports, near bool
+}
+
+func planes(f ip) []plane {
+	return []plane{{ip: f}, {ip: f, near: true}, {ip: f, ports: true}, {ip: f, ports: true, near: true}}
+}
+
+// of is the name of a set or chain of the plane.
+func (p plane) of(name string) string {
+	if p.ports {
+		name = "port-" + name
+	}
+	if p.near {
+		name = "near-" + name
+	}
+	return name
+}
+
+// far is the plane with the same frontends, and more, for callers from elsewhere.
+func (p plane) far() plane {
+	p.near = false
+	return p
+}
+
+// key loads what a packet is looked up by, and says which register is free behind it.
+func (p plane) key() (rule, nftnl.Reg) {
+	if p.ports {
+		return rule{proto(0), dport(1)}, 2
+	}
+	w := p.words()
+	return rule{p.daddr(0), proto(w), dport(w + 1)}, w + 2
+}
+
+// original is key, as it was before the packet was translated.
+func (p plane) original() rule {
+	if p.ports {
+		return rule{proto(0), origPort(1)}
+	}
+	w := p.words()
+	return rule{p.origDaddr(0), proto(w), origPort(w + 1)}
+}
+
+func (p plane) fields(more ...nftnl.Field) []nftnl.Field {
+	fields := []nftnl.Field{nftnl.Proto, nftnl.Port}
+	if !p.ports {
+		fields = slices.Insert(fields, 0, p.addr())
+	}
+	return append(fields, more...)
+}
+
+// in is a rule for the packets whose key is in a set of the plane.
+func (p plane) in(set string, v nftnl.Verdict) rule {
+	key, _ := p.key()
+	return append(key, nftnl.In(p.of(set), 0), to(v))
+}
+
+// was is in, by the original key.
+func (p plane) was(set string, then ...nftnl.Expr) rule {
+	return append(append(p.original(), nftnl.In(p.of(set), 0)), then...)
+}
+
+// sets are those of the plane.
+func (p plane) sets() []nftnl.Set {
+	set := func(name string) nftnl.Set { return nftnl.Set{Name: p.of(name), Key: p.fields()} }
+	all := []nftnl.Set{
+		set("frontends"),
+		{Name: p.of("keeps"), Key: p.fields(), Verdicts: true},
+		{Name: p.of("endpoints"), Key: p.fields(nftnl.Mark), Data: []nftnl.Field{p.addr(), nftnl.Port}},
+	}
+	for _, n := range classes() {
+		all = append(all, set(ofClass(n)))
+	}
+	if p.near {
+		return all
+	}
+	return append(all, set("unserved"), set("gated"), set("outside"), set("outside-local"),
+		nftnl.Set{Name: p.of("allowed"), Key: p.fields(p.addr()), Flags: nftnl.Interval},
+		nftnl.Set{Name: p.of("remembers"), Key: p.fields(), Verdicts: true})
+}
+
+func ofClass(n uint32) string { return "of-" + strconv.Itoa(int(n)) }
+
+// chains are those of the plane: the gate, the Service, and the choice of an endpoint.
+func (p plane) chains() []chain {
+	key, next := p.key()
+	far := p.far()
+	gate := chain{name: p.of("gate"), rules: []rule{
+		append(slices.Clone(far.in("gated", nftnl.Return)[:len(key)+1]),
+			p.saddr(next), nftnl.NotIn(far.of("allowed"), 0), to(nftnl.Drop)),
+		{to(nftnl.Goto(p.of("service")))},
+	}}
+	if p.near {
+		gate.rules = slices.Insert(gate.rules, 1, p.in("frontends", nftnl.Goto(p.of("service"))))
+		gate.rules[2] = rule{to(nftnl.Goto(far.of("service")))}
+	}
+	service := chain{name: p.of("service"), rules: []rule{append(slices.Clone(key), nftnl.Dispatch(p.of("keeps"), 0))}}
+	all := []chain{gate}
+	for _, n := range classes() {
+		name := strconv.Itoa(int(n))
+		service.rules = append(service.rules, p.in(ofClass(n), nftnl.Goto(p.of("pick-"+name))))
+		all = append(all, p.choose(n), chain{name: p.of("try-" + name), rules: []rule{
+			append(slices.Clone(key), nftnl.Random(n, next), nftnl.Find(p.of("endpoints"), 0, 0), nftnl.DNAT(p.nft(), 0, p.words())),
+		}})
+	}
+	if !p.near {
+		service.rules = append(service.rules, p.in("unserved", nftnl.Goto("refuse")))
+	}
+	service.rules = append(service.rules, rule{to(nftnl.Drop)})
+	return append(all, service)
+}
+
+// tries is how often a slot is drawn before one of those is that are filled for certain.
+const tries = 10
+
+// choose is the chain that draws one of n slots, of which more than half are filled.
+func (p plane) choose(n uint32) chain {
+	c := chain{name: p.of("pick-" + strconv.Itoa(int(n)))}
+	try := func(n uint32) {
+		c.rules = append(c.rules, rule{to(nftnl.Jump(p.of("try-" + strconv.Itoa(int(n)))))})
+	}
+	if n > 2 {
+		for range tries {
+			try(n)
+		}
+		try(n / 2)
+	} else {
+		try(n)
+	}
+	if n > 1 {
+		try(1) // an element that is being replaced was missing
+	}
+	c.rules = append(c.rules, rule{to(nftnl.Drop)})
+	return c
+}
+
+// A nodeConfig is what the rules follow with no Service at all.
+type nodeConfig struct {
+	ip
+	node      sdk.Node
+	localhost bool // node ports answer on 127.0.0.1 too
+	liberal   bool // the kernel takes packets outside the TCP window for valid
+}
+
+// layoutSets are the sets of a family.
+func layoutSets(f ip) []nftnl.Set {
+	var all []nftnl.Set
+	for _, p := range planes(f) {
+		all = append(all, p.sets()...)
+	}
+	one := []nftnl.Field{f.addr()}
+	return append(all, nftnl.Set{Name: "vips", Key: one}, nftnl.Set{Name: "own", Key: one},
+		nftnl.Set{Name: "hairpin", Key: []nftnl.Field{f.addr(), f.addr()}})
+}
+
+// layout are the chains of a family, with the base chains that a role needs.
+func layout(n nodeConfig, role sdk.Role) []chain {
+	all := baseChains(n, role)
+	for _, p := range planes(n.ip) {
+		all = append(all, p.chains()...)
+	}
+	return append(all, n.entrances()...)
+}
+
+// baseChains lead packets into the others.
+func baseChains(n nodeConfig, role sdk.Role) []chain {
+	base := func(name, kind string, at uint32, priority int32, jumps ...string) chain {
+		c := chain{name: name, hook: &nftnl.Hook{Type: kind, At: at, Priority: priority}}
+		for _, j := range jumps {
+			c.rules = append(c.rules, rule{to(nftnl.Jump(j))})
+		}
+		return c
+	}
+	kept := base("nat-kept", "nat", nftnl.PostRouting, 101)
+	kept.rules = []rule{untranslated(nftnl.Accept)}
+	all := []chain{kept}
+	if n.localhost {
+		all = append(all, guard())
+	}
+	if role == sdk.Active || role == sdk.Draining {
+		all = append(all, base("nat-postrouting", "nat", nftnl.PostRouting, 100, "post"))
+	}
+	if role == sdk.Active {
+		all = append(all,
+			base("nat-prerouting", "nat", nftnl.PreRouting, -100, "pre"),
+			base("nat-output", "nat", nftnl.Output, -100, "out"),
+			base("nat-input", "nat", nftnl.Input, 100, "remember"),
+			base("filter-forward", "filter", nftnl.Forward, 0, "invalid", "refused"),
+			base("filter-output", "filter", nftnl.Output, 0, "refused"))
+	}
+	return all
+}
+
+// guard keeps what others send to 127.0.0.0/8 from the node, while the kernel may route it.
+func guard() chain {
+	loopback := netip.MustParsePrefix("127.0.0.0/8")
+	f := ip{sdk.IPv4}
+	return chain{name: "guard", hook: &nftnl.Hook{Type: "filter", At: nftnl.PreRouting, Priority: -300}, rules: []rule{
+		append(within(f.daddr(0), loopback), nftnl.Meta(nftnl.MetaIifName, 0), nftnl.Cmp(nftnl.NotEqual, 0, ifname("lo")), to(nftnl.Drop)),
+	}}
+}
+
+// untranslated is a rule for packets that no rule has sent elsewhere than they were sent.
+func untranslated(v nftnl.Verdict) rule {
+	const translated = 1 << 5 // IPS_DST_NAT
+	return rule{nftnl.CT(nftnl.CTStatus, 0), nftnl.Mask(0, mark(translated)), nftnl.Cmp(nftnl.Equal, 0, mark(0)), to(v)}
+}
+
+// within goes on if an address that load puts into register 0 is in a range.
+func within(load nftnl.Expr, in netip.Prefix) rule {
+	if in.Bits() == 0 {
+		return nil
+	}
+	bits := make([]byte, in.Addr().BitLen()/8)
+	for i := range in.Bits() {
+		bits[i/8] |= 0x80 >> (i % 8)
+	}
+	r := rule{load}
+	if in.Bits() < in.Addr().BitLen() {
+		r = append(r, nftnl.Mask(0, string(bits)))
+	}
+	return append(r, nftnl.Cmp(nftnl.Equal, 0, string(in.Masked().Addr().AsSlice())))
+}
+
+// ifname is the whole name of an interface, as the kernel compares it.
+func ifname(name string) string {
+	var b [16]byte
+	copy(b[:], name)
+	return string(b[:])
+}

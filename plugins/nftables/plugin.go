@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// mode is the plugin's name, and that under which it holds locks and settings.
+const mode = "nftables"
+
+// Description is what the plugin is, known without looking at the node.
+var Description = sdk.Description{
+	Name:     mode,
+	Version:  "0.1.0",
+	Features: sdk.Features,
+	Options:  []byte(schema),
+}
+
+// New is the dataplane, which keeps its ledger in dir (ledger.Dir on a node).
+func New(dir string) sdk.Dataplane {
+	p := new(plugin)
+	p.Dataplane = frame.New(frame.Mode[wanted]{Description: Description, Open: p.open, Sweep: p.sweep}, dir)
+	return p
+}
+
+// A plugin is the frame around both families, and what this mode can do besides.
+type plugin struct {
+	*frame.Dataplane[wanted]
+
+	mu       sync.Mutex // guards what follows, which is read beside a call
+	families []*family
+}
+
+// families are the two of IP.
+var families = []sdk.Family{sdk.IPv4, sdk.IPv6}
+
+// open begins a session: can the kernel do what the layout needs, and in which families?
+func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (frame.Session[wanted], error) {
+	var session frame.Session[wanted]
+	options, err := parseOptions(setup.Options)
+	if err != nil {
+		return session, err
+	}
+	var all []*family
+	var errs []error
+	shared := new(commits)
+	for _, of := range families {
+		if err := probe(ctx, ip{of}); err != nil {
+			env.Log.Info("the kernel cannot serve a family", "family", of, "err", err)
+			errs = append(errs, err)
+			continue
+		}
+		f := newFamily(of, options, shared, env.Log)
+		all = append(all, f)
+		session.Families = append(session.Families, f)
+	}
+	if len(all) == 0 {
+		return session, &sdk.Refusal{Why: errors.Join(errs...).Error(), Try: "another mode, or Linux 5.10 or later with nf_tables"}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.families = all
+	session.Settings = func(n sdk.Node) duty.Settings { return options.settings(n) }
+	return session, nil
+}
+
+// probe asks the kernel whether it takes the layout, in a table that is never there: the last
+// operation of the batch is bad, so that nothing of it is done.
+func probe(ctx context.Context, f ip) error {
+	conn, err := nftnl.Dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	t := transaction{family: &family{node: nodeConfig{ip: f}, have: observed{}.without()}, table: table + "-probe"}
+	t.shape.sets = layoutSets(f)
+	t.shape.compare(nil, layout(nodeConfig{ip: f}, sdk.Active))
+	if err := t.build(); err != nil {
+		return err
+	}
+	last := t.batch.Len()
+	t.batch.DeleteChain("none")
+	err = conn.Send(ctx, t.batch)
+	var faults nftnl.Faults
+	if !errors.As(err, &faults) {
+		return fmt.Errorf("ask the kernel for nf_tables: %w", err)
+	}
+	for _, fault := range faults {
+		if fault.First != last {
+			return fmt.Errorf("the kernel lacks a part of nf_tables: %w", faults)
+		}
+	}
+	return nil
+}

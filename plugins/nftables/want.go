@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A wanted is what one Service comes to. The zero value is nothing.
+type wanted struct {
+	frontends []frontend
+	served    bool // some endpoint serves, whoever may use it
+	affinity  time.Duration
+
+	// lists are the endpoints of the policies that some caller is sent by; those of the other
+	// are none. The place of one is its slot.
+	lists   lists
+	hairpin []netip.Addr // endpoints that may call themselves
+}
+
+// lists are those of endpoints, by policy.
+type lists map[sdk.Policy][]netip.AddrPort
+
+// A frontend is one with the ranges of sources that may use it; none: all may.
+type frontend struct {
+	kind    sdk.Kind
+	addr    netip.AddrPort
+	policy  sdk.Policy
+	sources []span
+}
+
+func (f frontend) external() bool { return f.kind != sdk.ClusterIP }
+
+// A span is the addresses from the one to the other.
+type span struct{ from, to netip.Addr }
+
+// want is what svc comes to. It is pure.
+func want(svc sdk.Service) (wanted, error) {
+	w := wanted{served: len(svc.Cluster) > 0, affinity: svc.Affinity.Round(time.Second), lists: make(lists)}
+	for _, f := range svc.Frontends {
+		if text := label(svc.Name, f.Kind, f.Policy); len(text) > longestComment {
+			return wanted{}, &sdk.Refusal{Field: "name", Why: fmt.Sprintf("%q is longer than a comment in the kernel", text)}
+		}
+		w.frontends = append(w.frontends, frontend{f.Kind, f.Addr, f.Policy, union(f.Sources)})
+		w.use(svc, f.Policy)
+		if f.External() {
+			w.use(svc, sdk.Cluster) // pods and the node use all endpoints, whatever the policy
+		}
+	}
+	for policy, list := range w.lists {
+		if len(list) > Ceiling {
+			return wanted{}, tooMany(policy, len(list))
+		}
+	}
+	for _, ep := range svc.Reachable() {
+		if svc.MayCallItself(ep) && !slices.Contains(w.hairpin, ep.Addr.Addr()) {
+			w.hairpin = append(w.hairpin, ep.Addr.Addr())
+		}
+	}
+	return w, nil
+}
+
+func tooMany(policy sdk.Policy, n int) error {
+	return &sdk.Refusal{
+		Field: "endpoints",
+		Why:   fmt.Sprintf("%d in the list for the policy %s are more than the %d that this dataplane serves for one port of a Service", n, policy, Ceiling),
+		Try:   "several Services, or a trafficDistribution that keeps traffic near",
+	}
+}
+
+// use has w have the list for a policy.
+func (w *wanted) use(svc sdk.Service, p sdk.Policy) {
+	if _, has := w.lists[p]; has || len(svc.Endpoints(p)) == 0 {
+		return
+	}
+	list := make([]netip.AddrPort, len(svc.Endpoints(p)))
+	for i, ep := range svc.Endpoints(p) {
+		list[i] = ep.Addr
+	}
+	w.lists[p] = list
+}
+
+// union is the addresses of all ranges, in spans that do not touch: the kernel takes none
+// inside another. Nil: everywhere.
+func union(ranges []netip.Prefix) []span {
+	var all []span
+	for _, r := range ranges {
+		if r.Bits() == 0 {
+			return nil
+		}
+		all = append(all, span{r.Masked().Addr(), last(r)})
+	}
+	slices.SortFunc(all, func(a, b span) int { return cmp.Or(a.from.Compare(b.from), a.to.Compare(b.to)) })
+	var joined []span
+	for _, s := range all {
+		if n := len(joined); n > 0 && (!joined[n-1].to.Less(s.from) || joined[n-1].to.Next() == s.from) {
+			if joined[n-1].to.Less(s.to) {
+				joined[n-1].to = s.to
+			}
+			continue
+		}
+		joined = append(joined, s)
+	}
+	return joined
+}
+
+// last is the last address of a range.
+func last(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for i := p.Bits(); i < len(b)*8; i++ {
+		b[i/8] |= 0x80 >> (i % 8)
+	}
+	addr, _ := netip.AddrFromSlice(b)
+	return addr
+}
+
+// arranged is w with its endpoints in the slots that they have in have, as far as that goes:
+// those in slots beyond the end, and new ones, fill the gaps. So few elements change.
+func (w wanted) arranged(have wanted) wanted {
+	all := make(lists, len(w.lists))
+	for p, list := range w.lists {
+		all[p] = arrange(have.lists[p], list)
+	}
+	w.lists = all
+	return w
+}
+
+// arrange is the list in the order of old.
+func arrange(old, list []netip.AddrPort) []netip.AddrPort {
+	if slices.Equal(old, list) {
+		return list
+	}
+	left := make(map[netip.AddrPort]bool, len(list))
+	for _, ep := range list {
+		left[ep] = true
+	}
+	slots := make([]netip.AddrPort, len(list))
+	for i, ep := range old[:min(len(old), len(list))] {
+		if left[ep] {
+			slots[i] = ep
+			delete(left, ep)
+		}
+	}
+	i := 0
+	for _, ep := range list {
+		if !left[ep] {
+			continue
+		}
+		for slots[i].IsValid() {
+			i++
+		}
+		slots[i] = ep
+	}
+	return slots
+}
+
+// longestComment is how long one may be: its length, with the zero at its end, is one byte.
+const longestComment = 250
+
+// label is how comments name a frontend: "ns1/web:http/tcp node-port local".
+func label(n sdk.Name, kind sdk.Kind, policy sdk.Policy) string {
+	text := n.Namespace + "/" + n.Service
+	if n.Port != "" {
+		text += ":" + n.Port
+	}
+	text += " " + kind.String()
+	if policy == sdk.Local {
+		text += " local"
+	}
+	return text
+}
+
+// labelled is the way back from label.
+func labelled(text string) (name sdk.Name, kind sdk.Kind, policy sdk.Policy, ok bool) {
+	policy = sdk.Cluster
+	text, local := strings.CutSuffix(text, " local")
+	if local {
+		policy = sdk.Local
+	}
+	at := strings.LastIndexByte(text, ' ')
+	namespace, service, found := strings.Cut(text[:max(at, 0)], "/")
+	if !found {
+		return name, 0, 0, false
+	}
+	service, port, _ := strings.Cut(service, ":")
+	for _, k := range []sdk.Kind{sdk.ClusterIP, sdk.NodePort, sdk.ExternalIP, sdk.LoadBalancer} {
+		if k.String() == text[at+1:] {
+			kind = k
+		}
+	}
+	return sdk.Name{Namespace: namespace, Service: service, Port: port}, kind, policy, kind != 0
+}
