@@ -32,6 +32,13 @@ func (p plan) Apply(ctx context.Context) (failed []sdk.Failure, err error) {
 	if f.conn == nil {
 		return nil, errors.New("this process has no socket to write by")
 	}
+	if p.shape.take {
+		// A batch of its own: the kernel takes no base chain in one that changes the owner.
+		if _, err := (&transaction{family: f, table: table, context: ctx, shape: shape{take: true}}).write(); err != nil {
+			return nil, err
+		}
+		p.shape.take = false
+	}
 	rest := p.changes
 	for first := true; first || len(rest) > 0; first = false {
 		t := transaction{family: f, table: table, context: ctx}
