@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// several are Services with a ClusterIP and so many endpoints.
+func several(services, endpoints int) []sdk.Service {
+	addr := func(base, i int) netip.Addr {
+		var b [4]byte
+		binary.BigEndian.PutUint32(b[:], uint32(base+i))
+		return netip.AddrFrom4(b)
+	}
+	all := make([]sdk.Service, services)
+	for i := range all {
+		s := sdk.Service{
+			Name:      sdk.Name{Namespace: "ns" + strconv.Itoa(i%50), Service: fmt.Sprintf("service-%d", i), Port: "http", Protocol: sdk.TCP, Family: sdk.IPv4},
+			Frontends: []sdk.Frontend{{Kind: sdk.ClusterIP, Addr: netip.AddrPortFrom(addr(10<<24|96<<16, i), 80), Policy: sdk.Cluster}},
+		}
+		for j := range endpoints {
+			s.Cluster = append(s.Cluster, sdk.Endpoint{Addr: netip.AddrPortFrom(addr(10<<24|128<<16, i*endpoints+j), 8080)})
+		}
+		s.Normalize()
+		all[i] = s
+	}
+	return all
+}
+
+// TestKernelScale writes many Services, changes one, and reads them back. POINTSMAN_SCALE is
+// services x endpoints, such as 10000x2; it prints how long things take.
+func TestKernelScale(t *testing.T) {
+	services, endpoints := 1000, 2
+	if _, err := fmt.Sscanf(os.Getenv("POINTSMAN_SCALE"), "%dx%d", &services, &endpoints); err != nil {
+		services, endpoints = 1000, 2
+	}
+	onKernel(t, func(k kernel) {
+		all := several(services, endpoints)
+		p := k.start()
+		took := func(what string, f func()) {
+			began := time.Now()
+			f()
+			k.Logf("%dx%d: %s: %s", services, endpoints, what, time.Since(began))
+		}
+		took("first load", func() { k.sync(p, sdk.Update{Full: true, To: 1, Set: all, Node: &sdk.Node{}}) })
+		took("active", func() { k.role(p, sdk.Active) })
+		var each []time.Duration
+		for i := range uint64(200) {
+			one := all[7]
+			one.Cluster = slices.Clone(one.Cluster)
+			one.Cluster[0].Addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 250, 0, byte(i)}), 8080)
+			one.Normalize()
+			began := time.Now()
+			k.sync(p, sdk.Update{From: i + 1, To: i + 2, Set: []sdk.Service{one}})
+			each = append(each, time.Since(began))
+		}
+		slices.Sort(each)
+		k.Logf("%dx%d: one change: p50 %s, p99 %s", services, endpoints, each[100], each[198])
+		if want, got := uint32(202), p.families[0].commits.count(); got < want {
+			k.Errorf("%d batches were written, and there were %d changes", got, want)
+		}
+		p.die()
+		next := k.start()
+		took("adopt", func() { k.sync(next, sdk.Update{Full: true, To: 1, Set: all, Node: &sdk.Node{}}) })
+	})
+}
