@@ -3,7 +3,6 @@
 package iptables
 
 import (
-	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -11,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -29,11 +29,11 @@ func bound(family sdk.Family, clusterIPs []netip.Prefix) ([]netip.Prefix, error)
 	if err != nil {
 		return nil, nil // mostly there is none
 	}
-	here, err := addrsOf(device.Addrs)
+	here, err := flows.Addrs(device.Addrs)
 	if err != nil || len(here) == 0 {
 		return nil, err
 	}
-	everywhere, err := addrsOf(net.InterfaceAddrs)
+	everywhere, err := flows.Addrs(net.InterfaceAddrs)
 	if err != nil {
 		return nil, err
 	}
@@ -54,21 +54,6 @@ func ranges(family sdk.Family, clusterIPs []netip.Prefix, here, everywhere map[n
 		found[of] = true
 	}
 	return slices.SortedFunc(maps.Keys(found), func(a, b netip.Prefix) int { return strings.Compare(a.String(), b.String()) })
-}
-
-// addrsOf are the addresses that list lists, and how often it does.
-func addrsOf(list func() ([]net.Addr, error)) (map[netip.Addr]int, error) {
-	listed, err := list()
-	if err != nil {
-		return nil, fmt.Errorf("list the node's addresses: %w", err)
-	}
-	all := make(map[netip.Addr]int, len(listed))
-	for _, a := range listed {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			all[p.Addr()]++
-		}
-	}
-	return all, nil
 }
 
 // isBound reports whether an ipvs dataplane bound addr, when the node was looked at last.

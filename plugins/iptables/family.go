@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
@@ -27,7 +28,7 @@ type family struct {
 
 	role      sdk.Role
 	addressed time.Time     // when the node's addresses were looked at last
-	draining  map[flow]bool // what is left of the connections that draining began with
+	draining  flows.Draining
 }
 
 var _ interface {

@@ -3,7 +3,6 @@
 package nftables
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -11,7 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
+	"github.com/pointsman/pointsman/plugins/internal/flows"
+	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -23,64 +24,41 @@ const addressesEvery = 2 * time.Second
 
 // addresses are those of the node that take node ports now, in order.
 func (n nodeConfig) addresses() ([]netip.Addr, error) {
-	bound, err := bound()
+	everywhere, err := flows.Addrs(net.InterfaceAddrs)
 	if err != nil {
 		return nil, err
 	}
-	listed, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, fmt.Errorf("list the node's addresses: %w", err)
+	if device, err := net.InterfaceByName(ipvsDevice); err == nil {
+		bound, err := flows.Addrs(device.Addrs)
+		if err != nil {
+			return nil, err
+		}
+		for addr, times := range bound {
+			everywhere[addr] -= times
+		}
 	}
 	var all []netip.Addr
-	for _, a := range listed {
-		p, err := netip.ParsePrefix(a.String())
-		if err != nil {
-			continue
-		}
-		addr := p.Addr()
-		if bound[addr] > 0 {
-			bound[addr]--
-			continue
-		}
+	for addr, times := range everywhere {
 		loopback := addr.IsLoopback() && !n.localhost
-		if sdk.FamilyOf(addr) == n.Family && n.node.TakesNodePorts(addr) && !loopback && !duty.OnLink(addr) {
+		if times > 0 && sdk.FamilyOf(addr) == n.Family && n.node.TakesNodePorts(addr) && !loopback && !frame.OnLink(addr) {
 			all = append(all, addr)
 		}
 	}
 	slices.SortFunc(all, netip.Addr.Compare)
-	return slices.Compact(all), nil
-}
-
-// bound are the addresses on ipvsDevice, and how often each is there.
-func bound() (map[netip.Addr]int, error) {
-	device, err := net.InterfaceByName(ipvsDevice)
-	if err != nil {
-		return nil, nil // mostly there is none
-	}
-	listed, err := device.Addrs()
-	if err != nil {
-		return nil, fmt.Errorf("list the addresses of %s: %w", ipvsDevice, err)
-	}
-	all := make(map[netip.Addr]int, len(listed))
-	for _, a := range listed {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			all[p.Addr()]++
-		}
-	}
 	return all, nil
 }
 
 const (
-	netfilter     = duty.Folder + "net/netfilter/"
-	routeLocalnet = duty.Folder + "net/ipv4/conf/all/route_localnet"
+	netfilter     = sysctl.Folder + "net/netfilter/"
+	routeLocalnet = sysctl.Folder + "net/ipv4/conf/all/route_localnet"
 )
 
 // settings are the kernel's parameters that a node asks for. The guard stands before the kernel
 // routes 127.0.0.0/8: the frame sets them after what is written, and gives them back before.
-func (o options) settings(n sdk.Node) duty.Settings {
-	all := duty.Conntrack(duty.Folder, n.Conntrack)
+func (o options) settings(n sdk.Node) sysctl.Settings {
+	all := sysctl.Conntrack(sysctl.Folder, n.Conntrack)
 	if o.localhost(sdk.IPv4, n) {
-		all = append(all, duty.Setting{Path: routeLocalnet, Value: "1", Must: true})
+		all = append(all, sysctl.Setting{Path: routeLocalnet, Value: "1", Must: true})
 	}
 	return all
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
@@ -38,11 +39,13 @@ type family struct {
 	shaped  bool              // the layout may differ, too
 
 	addressed time.Time // when the node's addresses were looked at last
+	draining  flows.Draining
 	audits    int
 }
 
 var _ interface {
 	frame.Family[wanted]
+	frame.Drainer
 	frame.Forgetter
 	frame.Sampler
 } = (*family)(nil)
@@ -232,6 +235,12 @@ func (f *family) fixed(all changes) difference {
 func (f *family) Forget(of sdk.Family, services []sdk.Service, step func()) (int, error) {
 	takes := func(a netip.Addr) bool { return slices.Contains(f.own, a) }
 	return conntrack.Forget(of, conntrack.Serving(of, services, takes).Telling(step))
+}
+
+// Flows are what is left of the connections that were established when this dataplane began
+// to drain.
+func (f *family) Flows(services map[sdk.Name]sdk.Service, fresh bool) (int, error) {
+	return f.draining.Count(f.Family, services, fresh)
 }
 
 // Samples are how much the kernel has.

@@ -3,11 +3,10 @@
 package nftables
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 
+	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -28,13 +27,9 @@ const schema = `{
 }`
 
 func parseOptions(data []byte) (options, error) {
-	var o options
-	if len(bytes.TrimSpace(data)) > 0 {
-		d := json.NewDecoder(bytes.NewReader(data))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&o); err != nil {
-			return o, &sdk.Refusal{Field: "options", Why: err.Error(), Try: "pointsman plugin info nftables, for what it takes"}
-		}
+	o := options{Protect: "auto"}
+	if err := frame.ParseOptions(mode, data, &o); err != nil {
+		return o, err
 	}
 	switch o.Protect {
 	case "":

@@ -57,6 +57,9 @@ type purge struct {
 
 // diff is what leads from elements to others.
 func diff(old, desired []element) (d difference) {
+	if len(old) == 0 {
+		return difference{come: desired}
+	}
 	was := make(map[place]element, len(old))
 	for _, e := range old {
 		was[e.place()] = e

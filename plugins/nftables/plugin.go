@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/pointsman/pointsman/plugins/internal/duty"
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -69,7 +69,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.families = all
-	session.Settings = func(n sdk.Node) duty.Settings { return options.settings(n) }
+	session.Settings = func(n sdk.Node) sysctl.Settings { return options.settings(n) }
 	return session, nil
 }
 

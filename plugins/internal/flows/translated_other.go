@@ -2,7 +2,7 @@
 
 //go:build !linux
 
-package iptables
+package flows
 
 import (
 	"errors"
