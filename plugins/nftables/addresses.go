@@ -22,30 +22,35 @@ const ipvsDevice = "kube-ipvs0"
 // addressesEvery is how often the node's addresses are looked at.
 const addressesEvery = 2 * time.Second
 
-// addresses are those of the node that take node ports now, in order.
-func (n nodeConfig) addresses() ([]netip.Addr, error) {
+// addresses are those of the node that take node ports now, in order, and the one by which it
+// answers pings: the first that Kubernetes knows, if the node has it.
+func (n nodeConfig) addresses() (own []netip.Addr, self netip.Addr, err error) {
 	everywhere, err := flows.Addrs(net.InterfaceAddrs)
 	if err != nil {
-		return nil, err
+		return nil, self, err
 	}
 	if device, err := net.InterfaceByName(ipvsDevice); err == nil {
 		bound, err := flows.Addrs(device.Addrs)
 		if err != nil {
-			return nil, err
+			return nil, self, err
 		}
 		for addr, times := range bound {
 			everywhere[addr] -= times
 		}
 	}
-	var all []netip.Addr
+	for _, addr := range n.node.Addrs {
+		if everywhere[addr] > 0 && sdk.FamilyOf(addr) == n.Family && !self.IsValid() {
+			self = addr
+		}
+	}
 	for addr, times := range everywhere {
 		loopback := addr.IsLoopback() && !n.localhost
 		if times > 0 && sdk.FamilyOf(addr) == n.Family && n.node.TakesNodePorts(addr) && !loopback && !frame.OnLink(addr) {
-			all = append(all, addr)
+			own = append(own, addr)
 		}
 	}
-	slices.SortFunc(all, netip.Addr.Compare)
-	return all, nil
+	slices.SortFunc(own, netip.Addr.Compare)
+	return own, self, nil
 }
 
 const (

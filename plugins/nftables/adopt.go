@@ -269,8 +269,8 @@ func (d dump) width(p plane) int {
 }
 
 // destination reads an address and a port.
-func (d dump) destination(data string) netip.AddrPort {
-	n := d.addr().Len
+func (f ip) destination(data string) netip.AddrPort {
+	n := f.addr().Len
 	if len(data) < n+2 {
 		return netip.AddrPort{}
 	}

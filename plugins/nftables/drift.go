@@ -33,16 +33,16 @@ func (f *family) moved() bool {
 		return false
 	}
 	f.addressed = time.Now()
-	now, err := f.node.addresses()
+	now, self, err := f.node.addresses()
 	if err != nil {
 		f.log.Warn("cannot see which addresses take node ports", "err", err)
 		return false
 	}
-	if slices.Equal(now, f.own) {
+	if slices.Equal(now, f.own) && self == f.node.self {
 		return false
 	}
 	f.log.Info("other addresses take node ports", "family", f.node.Family, "addresses", len(now))
-	f.own, f.shaped = now, true
+	f.own, f.node.self, f.shaped = now, self, true
 	return true
 }
 

@@ -78,7 +78,7 @@ func (w wanted) elements(name sdk.Name) []element {
 			add(p.of(map[sdk.Policy]string{sdk.Cluster: "outside", sdk.Local: "outside-local"}[f.policy]), nftnl.Element{Key: k})
 		}
 		if w.affinity > 0 && len(w.policies()) > 0 {
-			add(p.of("remembers"), nftnl.Element{Key: k, Verdict: nftnl.Jump(w.own(name).chain("remember", 0))})
+			add(p.of("remembers"), nftnl.Element{Key: k, Verdict: nftnl.Jump(w.own(name).of("remember", 0))})
 		}
 		w.choice(name, p, k, f.policy, add)
 		if f.external() && f.policy == sdk.Local {
@@ -94,7 +94,7 @@ func (w wanted) elements(name sdk.Name) []element {
 	if w.affinity > 0 {
 		for p, list := range w.lists {
 			for _, ep := range list {
-				add(w.own(name).chain("members", p), nftnl.Element{Key: destination(ep)})
+				add(w.own(name).of("members", p), nftnl.Element{Key: destination(ep)})
 			}
 		}
 	}
@@ -108,7 +108,7 @@ func (w wanted) choice(name sdk.Name, p plane, k string, policy sdk.Policy, add 
 		return
 	}
 	if w.affinity > 0 {
-		add(p.of("keeps"), nftnl.Element{Key: k, Verdict: nftnl.Jump(w.own(name).chain("keep", policy))})
+		add(p.of("keeps"), nftnl.Element{Key: k, Verdict: nftnl.Jump(w.own(name).of("keep", policy))})
 	}
 	add(p.of(ofClass(class(len(list)))), nftnl.Element{Key: k})
 	for i, ep := range list {
@@ -127,8 +127,8 @@ func (w wanted) own(name sdk.Name) own {
 	return own{strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])), w.affinity}
 }
 
-// chain is the name of one of them, for a list or for all.
-func (o own) chain(what string, p sdk.Policy) string {
+// of is the name of one of them, for a list or for all.
+func (o own) of(what string, p sdk.Policy) string {
 	if p != 0 {
 		what += "-" + p.String()
 	}
@@ -153,13 +153,13 @@ func (w wanted) objects(name sdk.Name) (sets []nftnl.Set, chains []chain) {
 	f, o := ip{name.Family}, w.own(name)
 	width := f.words()
 	destination := []nftnl.Field{f.addr(), nftnl.Port}
-	remember := chain{name: o.chain("remember", 0)}
+	remember := chain{name: o.of("remember", 0)}
 	for _, p := range w.policies() {
-		sticky, members := o.chain("sticky", p), o.chain("members", p)
+		sticky, members := o.of("sticky", p), o.of("members", p)
 		sets = append(sets,
 			nftnl.Set{Name: sticky, Key: destination[:1], Data: destination, Flags: nftnl.Dynamic, Timeout: o.timeout},
 			nftnl.Set{Name: members, Key: destination})
-		chains = append(chains, chain{name: o.chain("keep", p), rules: []rule{
+		chains = append(chains, chain{name: o.of("keep", p), rules: []rule{
 			{f.saddr(0), nftnl.Find(sticky, 0, 0), nftnl.DNAT(f.nft(), 0, width)},
 		}})
 		remember.rules = append(remember.rules, rule{

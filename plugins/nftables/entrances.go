@@ -13,7 +13,7 @@ func (n nodeConfig) entrances() []chain {
 	far, near := planes(n.ip)[0], planes(n.ip)[1]
 	return []chain{
 		n.pre(),
-		{name: "out", rules: []rule{n.echo(), {to(nftnl.Goto("near"))}}},
+		{name: "out", rules: append(n.echo(), rule{to(nftnl.Goto("near"))})},
 		{name: "far", rules: n.find(far)},
 		{name: "near", rules: n.find(near)},
 		n.post(),
@@ -37,7 +37,7 @@ func (p plane) node() plane {
 
 // pre is the way in for packets of others.
 func (n nodeConfig) pre() chain {
-	c := chain{name: "pre", rules: []rule{n.echo()}}
+	c := chain{name: "pre", rules: n.echo()}
 	for _, pods := range n.fromPods() {
 		c.rules = append(c.rules, append(pods, to(nftnl.Goto("near"))))
 	}
@@ -45,14 +45,19 @@ func (n nodeConfig) pre() chain {
 	return c
 }
 
-// echo has the node answer pings of ClusterIPs.
-func (n nodeConfig) echo() rule {
+// echo has the node answer pings of ClusterIPs, by an address of its own. The interface by which
+// a ping comes in may have none.
+func (n nodeConfig) echo() []rule {
+	if !n.self.IsValid() {
+		return nil
+	}
 	const byType = 1 // bytes of the header: ICMP's type
-	return rule{
+	return []rule{{
 		proto(0), nftnl.Cmp(nftnl.Equal, 0, pick(n.ip, "\x01", "\x3a")),
 		nftnl.Payload(nftnl.Transport, 0, byType, 0), nftnl.Cmp(nftnl.Equal, 0, pick(n.ip, "\x08", "\x80")),
-		n.daddr(0), nftnl.In("vips", 0), nftnl.Redirect(),
-	}
+		n.daddr(0), nftnl.In("vips", 0),
+		nftnl.Load(0, string(n.self.AsSlice())), nftnl.DNATAddr(n.nft(), 0),
+	}}
 }
 
 // find leads what is sent to a frontend to its plane: to one with an address first.

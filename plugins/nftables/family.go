@@ -111,12 +111,10 @@ func (f *family) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
 // Node takes what the host says of the node, and what the kernel says of its addresses.
 func (f *family) Node(n sdk.Node) error {
 	f.node = nodeConfig{ip: f.node.ip, node: n, localhost: f.options.localhost(f.node.Family, n), liberal: n.Conntrack.TCPBeLiberal || liberal()}
-	own, err := f.node.addresses()
-	if err != nil {
-		return err
-	}
-	f.own, f.shaped = own, true
-	return nil
+	f.shaped = true
+	var err error
+	f.own, f.node.self, err = f.node.addresses()
+	return err
 }
 
 // Role is that for which base chains are planned.

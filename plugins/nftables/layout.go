@@ -223,8 +223,9 @@ func (p plane) choose(n uint32) chain {
 type nodeConfig struct {
 	ip
 	node      sdk.Node
-	localhost bool // node ports answer on 127.0.0.1 too
-	liberal   bool // the kernel takes packets outside the TCP window for valid
+	self      netip.Addr // one of the node's addresses, by which it answers pings; none: it does not
+	localhost bool       // node ports answer on 127.0.0.1 too
+	liberal   bool       // the kernel takes packets outside the TCP window for valid
 }
 
 // layoutSets are the sets of a family.

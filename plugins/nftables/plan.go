@@ -120,7 +120,7 @@ func purgesOf(name sdk.Name, have, desired wanted) (all []purge) {
 			}
 		}
 		if len(gone) > 0 {
-			all = append(all, purge{desired.own(name).chain("sticky", p), gone})
+			all = append(all, purge{desired.own(name).of("sticky", p), gone})
 		}
 	}
 	return all

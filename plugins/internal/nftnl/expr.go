@@ -142,6 +142,11 @@ func (v Verdict) as(kind uint16) string {
 // Do carries out a verdict ("immediate").
 func Do(v Verdict) Expr { return expr("immediate", num(1, verdictReg), v.as(2)) }
 
+// Load puts a constant into registers ("immediate").
+func Load(into Reg, constant string) Expr {
+	return expr("immediate", into.as(1), value(2, constant))
+}
+
 // Random loads a number less than below, in host order ("numgen", NFT_NG_RANDOM).
 func Random(below uint32, into Reg) Expr {
 	return expr("numgen", into.as(1), num(2, below), num(3, 1), num(4, 0))
@@ -152,12 +157,15 @@ func DNAT(family Family, addr, port Reg) Expr {
 	return expr("nat", num(1, 1), num(2, uint32(family)), addr.as(3), port.as(5))
 }
 
+// DNATAddr sends the packet, and its connection, to an address, and to the port that it has
+// ("nat", NFT_NAT_DNAT).
+func DNATAddr(family Family, addr Reg) Expr {
+	return expr("nat", num(1, 1), num(2, uint32(family)), addr.as(3))
+}
+
 // Masquerade has the packet, and its connection, come from the address of the interface that
 // it leaves by, and from any free port ("masq", NF_NAT_RANGE_PROTO_RANDOM_FULLY).
 func Masquerade() Expr { return expr("masq", num(1, 1<<4)) }
-
-// Redirect sends the packet, and its connection, to this node itself ("redir").
-func Redirect() Expr { return expr("redir") }
 
 // Reset answers with a TCP reset, and drops the packet ("reject", NFT_REJECT_TCP_RST).
 func Reset() Expr { return expr("reject", num(1, 1)) }

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/eventually"
+)
+
+// parsed is a scenario, placed on the testbed.
+func (k kernel) parsed(g *netns.Testbed, text string) sdktest.Scenario {
+	k.Helper()
+	s, err := sdktest.Parse("test", []byte(text))
+	if err != nil {
+		k.Fatal(err)
+	}
+	s, left := g.Place(s)
+	if len(left) > 0 {
+		k.Fatal(left)
+	}
+	return s
+}
+
+// active serves s, with endpoints that answer.
+func (k kernel) active(g *netns.Testbed, s sdktest.Scenario) (*plugin, sdktest.Stage) {
+	k.Helper()
+	p := k.start()
+	k.sync(p, s.Update(1))
+	k.role(p, sdk.Active)
+	stage, err := g.Open(k.Context(), p, s)
+	if err != nil {
+		k.Fatal(err)
+	}
+	k.Cleanup(func() { stage.Close() })
+	return p, stage
+}
+
+// dial says what becomes of a connection from one of the hosts.
+func (k kernel) dial(h *netns.Host, network string, from netip.Addr, to string) error {
+	ctx, cancel := context.WithTimeout(k.Context(), time.Second)
+	defer cancel()
+	conn, err := h.Dial(ctx, network, from, netip.MustParseAddrPort(to))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if network == "tcp" {
+		return nil
+	}
+	if _, err := conn.Write([]byte("who\n")); err != nil {
+		return err
+	}
+	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	_, err = conn.Read(make([]byte, 100))
+	return err
+}
+
+const refusing = `Other ports and addresses.
+-- node --
+addresses     192.0.2.10 2001:db8::10
+service-cidrs 172.30.0.0/16
+pods          10.180.0.0/24
+-- services --
+ns1/web:http tcp
+  cluster-ip  172.30.0.41:80
+  external-ip 198.51.100.1:80
+  endpoint    10.180.0.1:8080 here
+-- packets --
+10.180.0.9 > 172.30.0.41:80  = 10.180.0.1:8080
+`
+
+// Other ports of a ClusterIP are refused, and its pings are answered; addresses in the range of
+// ClusterIPs that no Service has are dropped. What is sent to other ports of an ExternalIP goes
+// where it would go without us: it may be a real machine's.
+func TestKernelRefusesOtherPorts(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s := k.parsed(g, refusing)
+		k.active(g, s)
+		pod, client := netip.MustParseAddr("10.180.0.9"), netip.MustParseAddr("198.18.0.7")
+		for what, from := range map[string]netip.Addr{"pod": pod, "client": client, "node": netip.MustParseAddr("192.0.2.10")} {
+			h, err := g.Host(from)
+			if err != nil {
+				k.Fatal(err)
+			}
+			if err := k.dial(h, "tcp", from, "172.30.0.41:81"); !errors.Is(err, syscall.ECONNREFUSED) {
+				k.Errorf("%s: another port: %v", what, err)
+			}
+			if err := k.dial(h, "udp", from, "172.30.0.41:81"); !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.EPERM) {
+				k.Errorf("%s: another port, by UDP: %v", what, err)
+			}
+			if err := k.dial(h, "tcp", from, "172.30.0.99:80"); !errors.Is(err, context.DeadlineExceeded) && !timedOut(err) && !errors.Is(err, syscall.EPERM) {
+				k.Errorf("%s: an address that is no Service's: %v", what, err)
+			}
+			if err := k.dial(h, "tcp", from, "198.51.100.1:81"); !errors.Is(err, syscall.EHOSTUNREACH) && !errors.Is(err, syscall.ENETUNREACH) {
+				k.Errorf("%s: another port of an ExternalIP: %v", what, err)
+			}
+			if err := ping(h, from, "172.30.0.41"); err != nil {
+				k.Errorf("%s: ping of a ClusterIP: %v", what, err)
+			}
+		}
+	})
+}
+
+func timedOut(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// ping sends an echo request from one of the hosts, and waits for the answer.
+func ping(h *netns.Host, from netip.Addr, to string) error {
+	return h.Do(func() error {
+		conn, err := net.Dial("ip4:icmp", to)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
+		if _, err := conn.Write([]byte{8, 0, 0xf7, 0xff, 0, 0, 0, 0}); err != nil {
+			return err
+		}
+		for answer := make([]byte, 100); ; {
+			n, _, err := conn.(*net.IPConn).ReadFrom(answer) // without the header of IP
+			if err != nil {
+				return fmt.Errorf("from %s: %w", from, err)
+			}
+			if n >= 8 && answer[0] == 0 {
+				return nil
+			}
+		}
+	})
+}
+
+const sticking = `Affinity.
+-- node --
+addresses 192.0.2.10 2001:db8::10
+-- services --
+ns1/web:http tcp
+  cluster-ip 172.30.0.41:80
+  node-port  30080
+  affinity   3h
+  endpoint   10.180.0.1:8080 here
+  endpoint   10.180.1.1:8080
+  endpoint   10.180.1.2:8080
+-- packets --
+10.180.0.9 > 172.30.0.41:80 = 10.180.0.1:8080 10.180.1.1:8080 10.180.1.2:8080
+192.0.2.7  > 192.0.2.10:30080 = 10.180.0.1:8080 10.180.1.1:8080 10.180.1.2:8080 masq
+198.18.0.7 > 192.0.2.10:30080 = 10.180.0.1:8080 10.180.1.1:8080 10.180.1.2:8080 masq
+`
+
+// keeps is the endpoint that a packet's caller keeps, by some connections.
+func (k kernel) keeps(stage sdktest.Stage, p sdktest.Packet) (at netip.AddrPort) {
+	k.Helper()
+	for range 6 {
+		a, err := stage.Send(k.Context(), p)
+		if err != nil || a.Verdict != sdk.Forward || at.IsValid() && a.Endpoint != at {
+			k.Fatalf("%s: %s, %v; before it was %s", p.Text, a, err, at)
+		}
+		at = a.Endpoint
+	}
+	return at
+}
+
+// When an endpoint leaves, its clients go to another at once, and keep that; the clients of
+// others keep theirs. What one process exports another can import.
+func TestKernelAffinityOutlivesChanges(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s := k.parsed(g, sticking)
+		p, stage := k.active(g, s)
+		var at []netip.AddrPort
+		for _, packet := range s.Packets {
+			at = append(at, k.keeps(stage, packet))
+		}
+		svc := s.Services[0]
+		for i := range uint64(4) { // the first client's endpoint leaves, and comes back
+			less := svc
+			less.Cluster = slices.DeleteFunc(slices.Clone(svc.Cluster), func(ep sdk.Endpoint) bool { return ep.Addr == at[0] })
+			k.sync(p, sdk.Update{From: 2*i + 1, To: 2*i + 2, Set: []sdk.Service{less}})
+			for j, packet := range s.Packets {
+				was := at[j]
+				if at[j] = k.keeps(stage, packet); was != at[j] && !slices.ContainsFunc(svc.Cluster, func(ep sdk.Endpoint) bool { return ep.Addr == was }) {
+					k.Errorf("%s went from %s, which is there, to %s", packet.Text, was, at[j])
+				}
+			}
+			k.sync(p, sdk.Update{From: 2*i + 2, To: 2*i + 3, Set: []sdk.Service{svc}})
+			for j, packet := range s.Packets {
+				if now := k.keeps(stage, packet); now != at[j] {
+					k.Errorf("%s: another endpoint came, and it went from %s to %s", packet.Text, at[j], now)
+				}
+			}
+		}
+		var entries []sdk.AffinityEntry
+		if err := p.ExportAffinity(k.Context(), func(e sdk.AffinityEntry) error { entries = append(entries, e); return nil }); err != nil {
+			k.Fatal(err)
+		}
+		if len(entries) != len(s.Packets) || entries[0].Left <= 2*time.Hour || entries[0].Left > 3*time.Hour {
+			k.Errorf("exported: %+v", entries)
+		}
+		if _, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
+			k.Fatal(err)
+		}
+		p.die()
+		next := k.start()
+		k.sync(next, s.Update(1))
+		if err := next.ImportAffinity(k.Context(), entries); err != nil {
+			k.Fatal(err)
+		}
+		k.role(next, sdk.Active)
+		for j, packet := range s.Packets {
+			if now := k.keeps(stage, packet); now != at[j] {
+				k.Errorf("%s: after an import it went from %s to %s", packet.Text, at[j], now)
+			}
+		}
+		k.lists()
+	})
+}
+
+// A new address of the node takes node ports, and one that is gone does not.
+func TestKernelNodePortsFollowAddresses(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s := k.parsed(g, sticking)
+		k.active(g, s)
+		client := netip.MustParseAddr("198.18.0.7")
+		h, err := g.Host(client)
+		if err != nil {
+			k.Fatal(err)
+		}
+		late := map[string]string{"never": "10.99.7.1", "auto": "10.99.7.2"}[k.protect]
+		if err := g.Own(netip.MustParseAddr(late)); err != nil {
+			k.Fatal(err)
+		}
+		eventually.True(k, "the new address takes node ports", func() bool { return k.dial(h, "tcp", client, late+":30080") == nil })
+	})
+}
+
+// Sources are held to on node ports, as on any frontend, and for callers of each kind.
+func TestKernelSourcesOfNodePorts(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s := k.parsed(g, sticking)
+		for i, f := range s.Services[0].Frontends {
+			if f.Kind == sdk.NodePort {
+				s.Services[0].Frontends[i].Sources = []netip.Prefix{netip.MustParsePrefix("198.18.0.0/24"), netip.MustParsePrefix("198.18.0.0/16")}
+			}
+		}
+		_, stage := k.active(g, s)
+		for _, p := range s.Packets {
+			allowed := p.From.Addr != netip.MustParseAddr("192.0.2.7")
+			if !allowed {
+				p.Want = sdktest.Outcome{}
+			}
+			if a, err := stage.Send(k.Context(), p); err != nil || (a.Verdict == sdk.Forward) != allowed {
+				k.Errorf("%s: %s, %v", p.Text, a, err)
+			}
+		}
+	})
+}
+
+// No connection fails while endpoints come and go, and at powers of two; nor while another
+// program flushes the rule set, where the table has an owner.
+func TestKernelNoConnectionFails(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s := k.parsed(g, sticking)
+		s.Services[0].Affinity = 0
+		for i := range byte(7) {
+			ep := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 180, 1, 10 + i}), 8080)
+			s.Services[0].Cluster = append(s.Services[0].Cluster, sdk.Endpoint{Addr: ep})
+		}
+		s.Services[0].Normalize()
+		p, stage := k.active(g, s)
+		base := s.Services[0]
+		packet := s.Packets[0]
+		ctx, end := context.WithCancel(k.Context())
+		var calls, failed atomic.Int64
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for ctx.Err() == nil && calls.Load() < 6000 { // a caller has no more ports
+					a, err := stage.Send(ctx, packet)
+					if ctx.Err() != nil {
+						return
+					}
+					if calls.Add(1); err != nil || a.Verdict != sdk.Forward {
+						failed.Add(1)
+						k.Logf("call %d: %s, %v", calls.Load(), a, err)
+					}
+				}
+			})
+		}
+		began := time.Now()
+		revision := uint64(1)
+		for n := 0; time.Since(began) < 5*time.Second && calls.Load() < 6000; n++ {
+			svc := base
+			from := n % 7
+			svc.Cluster = base.Cluster[from : from+1+(n/7)%(len(base.Cluster)-from)]
+			k.sync(p, sdk.Update{From: revision, To: revision + 1, Set: []sdk.Service{svc}})
+			revision++
+			if k.protect == "auto" && n%50 == 0 {
+				k.flush()
+			}
+		}
+		end()
+		all.Wait()
+		k.Logf("%d calls during %d changes: %d failed", calls.Load(), revision-1, failed.Load())
+		if failed.Load() > 0 || calls.Load() < 20 {
+			k.Errorf("%d of %d calls failed", failed.Load(), calls.Load())
+		}
+	})
+}
