@@ -90,7 +90,7 @@ func (f *family) differs(ctx context.Context, list nftnl.Listing) (string, error
 	}
 	for name, was := range f.have.chains {
 		now := seen{chain: chain{hook: chains[name].Hook}, read: rules[name], raw: true}
-		if _, there := chains[name]; !there || !was.raw && (!now.at(was.chain) || !now.is(was.chain)) {
+		if _, there := chains[name]; !there || was.raw || !now.at(was.chain) || !now.is(was.chain) {
 			return fmt.Sprintf("chain %s is not as it was written", name), nil
 		}
 	}
@@ -102,6 +102,11 @@ func (f *family) differs(ctx context.Context, list nftnl.Listing) (string, error
 	sets, err := list.Sets(ctx)
 	if err != nil {
 		return "", err
+	}
+	for name := range sets {
+		if !f.have.sets[name] {
+			return fmt.Sprintf("set %s is new", name), nil
+		}
 	}
 	for name := range f.have.sets {
 		now, there := sets[name]
@@ -115,7 +120,26 @@ func (f *family) differs(ctx context.Context, list nftnl.Listing) (string, error
 	return "", nil
 }
 
-// Audit compares the elements of one set, if they are not too many to be read beside calls.
+// audited is how many Services an audit looks at.
+const audited = 10
+
+// Audit looks for the elements of some Services, others each time.
 func (f *family) Audit(ctx context.Context) frame.Finding {
+	conn, done, err := f.reader()
+	if err != nil {
+		return frame.Finding{}
+	}
+	defer done()
+	list, left := conn.List(f.nft(), table), audited
+	for name, w := range f.have.services { // Go begins each time elsewhere
+		if left--; left < 0 {
+			break
+		}
+		for _, e := range w.elements(name) {
+			if has, err := list.Has(ctx, e.set, e.Element); err == nil && !has {
+				return frame.Finding{Lost: frame.All, Why: fmt.Sprintf("set %s lacks an element of %s", e.set, name)}
+			}
+		}
+	}
 	return frame.Finding{}
 }

@@ -153,7 +153,7 @@ func (s seen) at(c chain) bool {
 	return s.hook == nil && c.hook == nil || s.hook != nil && c.hook != nil && *s.hook == *c.hook
 }
 
-// compare notes which chains differ.
+// compare notes which chains differ. One that was read and does not is known from now on.
 func (s *shape) compare(have map[string]seen, desired []chain) {
 	left := maps.Clone(have)
 	for _, c := range desired {
@@ -167,6 +167,8 @@ func (s *shape) compare(have map[string]seen, desired []chain) {
 			s.made = append(s.made, c)
 		case !was.is(c):
 			s.filled = append(s.filled, c)
+		case was.raw:
+			have[c.name] = seen{chain: c}
 		}
 	}
 	s.gone = append(s.gone, slices.Sorted(maps.Keys(left))...)

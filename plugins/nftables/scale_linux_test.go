@@ -74,3 +74,36 @@ func TestKernelScale(t *testing.T) {
 		took("adopt", func() { k.sync(next, sdk.Update{Full: true, To: 1, Set: all, Node: &sdk.Node{}}) })
 	})
 }
+
+// TestKernelManyAffinityServices: a thousand Services with affinity go in, are listed and are
+// adopted. It prints what one costs among few and among many.
+func TestKernelManyAffinityServices(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		all := several(1001, 3)
+		p := k.start()
+		k.sync(p, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
+		k.role(p, sdk.Active)
+		var each []time.Duration
+		for i, s := range all {
+			s.Affinity = time.Hour
+			began := time.Now()
+			k.sync(p, sdk.Update{From: uint64(i + 1), To: uint64(i + 2), Set: []sdk.Service{s}})
+			each = append(each, time.Since(began))
+		}
+		median := func(some []time.Duration) time.Duration {
+			some = slices.Sorted(slices.Values(some))
+			return some[len(some)/2]
+		}
+		k.Logf("a Service with affinity: %s among 50, %s among 1000", median(each[:50]), median(each[950:]))
+		k.lists()
+		p.die()
+		next := k.start()
+		for i := range all {
+			all[i].Affinity = time.Hour
+		}
+		k.sync(next, sdk.Update{Full: true, To: 1, Set: all, Node: &sdk.Node{}})
+		if n := next.families[0].commits.count(); n > 2 {
+			k.Errorf("a new process wrote %d batches", n)
+		}
+	})
+}

@@ -124,6 +124,20 @@ func (l Listing) Elements(ctx context.Context, set string) (all []Element, err e
 	return all, err
 }
 
+// Has reports whether a set has an element, with its data. The kernel looks for it alone.
+func (l Listing) Has(ctx context.Context, set string, e Element) (bool, error) {
+	var list attrs
+	list.element(Element{Key: e.Key, KeyEnd: e.KeyEnd})
+	var found Element
+	err := l.conn.ask(ctx, getElem, ack, l.family, []string{text(1, l.table), text(2, set), nest(3, string(list))}, func(b []byte) {
+		found = readElement(attr(b, 3, 1))
+	})
+	if errors.Is(err, syscall.ENOENT) {
+		return false, nil
+	}
+	return found == e, err
+}
+
 // readElement reads what Batch.Add writes.
 func readElement(b []byte) (e Element) {
 	eachAttr(b, func(kind uint16, v []byte) {

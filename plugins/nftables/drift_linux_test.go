@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"errors"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/eventually"
+)
+
+// Whatever another program does to the table is undone, where it can do anything.
+func TestKernelRepairs(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s := k.parsed(g, sticking)
+		s.Services[0].Affinity = 0
+		p, _ := k.active(g, s)
+		right := k.text()
+		for _, harm := range []string{
+			"flush ruleset",
+			"delete table ip pointsman",
+			"delete table ip6 pointsman",
+			"flush chain ip pointsman service",
+			"flush chain ip pointsman nat-prerouting; delete chain ip pointsman nat-prerouting",
+			"add chain ip pointsman theirs; add rule ip pointsman pre jump theirs",
+			"insert rule ip pointsman far drop",
+			"flush set ip pointsman frontends",
+			"flush map ip pointsman endpoints",
+			"delete element ip pointsman of-4 { 172.30.0.41 . tcp . 80 }",
+			"add element ip pointsman of-1 { 172.30.0.41 . tcp . 80 }",
+			"add set ip pointsman theirs { type ipv4_addr; }",
+			"add element ip pointsman own { 192.0.2.99 }",
+		} {
+			out, err := exec.Command("nft", strings.Split(harm, " ")...).CombinedOutput()
+			if k.protect == "auto" {
+				if err == nil && harm != "flush ruleset" {
+					k.Errorf("nft %s: the table is not protected", harm)
+				}
+				if now := k.text(); now != right {
+					k.Errorf("nft %s: the table is other than it was", harm)
+				}
+				continue
+			}
+			if err != nil {
+				k.Fatalf("nft %s: %v: %s", harm, err, out)
+			}
+			eventually.True(k, "undone: nft "+harm, func() bool { return k.text() == right })
+		}
+		if repaired := p.Report().Repaired; (repaired == 0) != (k.protect == "auto") {
+			k.Errorf("it reports %d repairs", repaired)
+		}
+	})
+}
+
+// text are the words of our tables as nft lists them, in order: what is made anew is listed at
+// another place.
+func (k kernel) text() string {
+	k.Helper()
+	var all []string
+	for _, of := range []string{"ip", "ip6"} {
+		out, err := exec.Command("nft", "-s", "list", "table", of, table).CombinedOutput()
+		if err != nil {
+			return string(out)
+		}
+		all = append(all, string(out))
+	}
+	words := strings.Fields(strings.ReplaceAll(strings.Join(all, " "), ",", " "))
+	slices.Sort(words)
+	return strings.Join(words, " ")
+}
+
+// An audit finds what no count tells: an element that another program has replaced.
+func TestKernelAuditFindsAnElement(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		if k.protect == "auto" {
+			return
+		}
+		s := k.parsed(g, refusing)
+		p, _ := k.active(g, s)
+		var found frame.Finding
+		err := p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
+			f := p.families[0]
+			if why := f.Audit(k.Context()).Why; why != "" {
+				return errors.New("it finds without a reason: " + why)
+			}
+			k.nft("delete element ip pointsman endpoints { 172.30.0.41 . tcp . 80 . 0x0 }; add element ip pointsman endpoints { 172.30.0.41 . tcp . 80 . 0x0 : 10.180.9.9 . 8080 }")
+			found = f.Audit(k.Context())
+			return nil
+		})
+		if err != nil || found.Lost != frame.All {
+			k.Errorf("%+v, %v", found, err)
+		}
+	})
+}
