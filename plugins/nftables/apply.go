@@ -258,10 +258,12 @@ func (t *transaction) elements() error {
 		by int
 	}
 	var gone, come []owned
+	last := make(map[element]int) // of those that shared elements change for
 	add := func(d difference, by int) {
 		for _, e := range d.gone {
 			if e.shared() && by != none {
 				t.references[e]--
+				last[e] = by
 			} else {
 				gone = append(gone, owned{e, by})
 			}
@@ -269,6 +271,7 @@ func (t *transaction) elements() error {
 		for _, e := range d.come {
 			if e.shared() && by != none {
 				t.references[e]++
+				last[e] = by
 			} else {
 				come = append(come, owned{e, by})
 			}
@@ -281,9 +284,9 @@ func (t *transaction) elements() error {
 	for e, delta := range t.references {
 		switch was := t.family.have.references[e]; {
 		case was == 0 && delta > 0:
-			come = append(come, owned{e, none})
+			come = append(come, owned{e, last[e]})
 		case was > 0 && was+delta == 0:
-			gone = append(gone, owned{e, none})
+			gone = append(gone, owned{e, last[e]})
 		}
 	}
 	for _, e := range gone {

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// A Service whose elements the kernel does not take is named, and the others go in.
+func TestKernelNamesABadService(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		p := k.start()
+		all := several(2500, 2)
+		k.sync(p, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
+		pieces := make(map[sdk.Name]wanted)
+		for _, s := range all {
+			w, err := want(s)
+			if err != nil {
+				k.Fatal(err)
+			}
+			pieces[s.Name] = w
+		}
+		bad := map[sdk.Name]bool{all[3].Name: true, all[700].Name: true, all[2400].Name: true}
+		for name := range bad {
+			w := pieces[name]
+			w.hairpin = nil
+			w.frontends = []frontend{{kind: sdk.ClusterIP, addr: netip.MustParseAddrPort("[2001:db8::1]:80"), policy: sdk.Cluster}}
+			pieces[name] = w
+		}
+		err := p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
+			f := p.families[0]
+			f.Put(pieces)
+			failed, err := f.Plan().Apply(k.Context())
+			if err != nil || len(failed) != len(bad) {
+				k.Errorf("failed: %v, %v", failed, err)
+			}
+			for _, one := range failed {
+				if !bad[one.Name] || !strings.Contains(one.Err.Error(), "invalid argument") {
+					k.Errorf("%s failed: %v", one.Name, one.Err)
+				}
+			}
+			if n := len(f.have.services); n != len(all)-len(bad) {
+				k.Errorf("%d Services are served", n)
+			}
+			return nil
+		})
+		if err != nil {
+			k.Fatal(err)
+		}
+	})
+}
+
+// A table of another layout is made anew, and serves the same.
+func TestKernelReplacesAnotherLayout(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		k.nft("add table ip pointsman; add set ip pointsman frontends { type ipv4_addr; }; add chain ip pointsman nat-prerouting { type nat hook prerouting priority -100; }; add rule ip pointsman nat-prerouting ip daddr @frontends drop")
+		s := k.parsed(g, sticking)
+		p := k.start()
+		k.sync(p, s.Update(1)) // in the role that it found
+		if err := exec.Command("nft", "list", "set", "ip", table, "of-4").Run(); err != nil {
+			k.Fatal(err)
+		}
+		stage, err := g.Open(k.Context(), p, s)
+		if err != nil {
+			k.Fatal(err)
+		}
+		defer stage.Close()
+		for _, packet := range s.Packets {
+			if a, err := stage.Send(k.Context(), packet); err != nil || a.Verdict != sdk.Forward {
+				k.Errorf("%s: %s, %v", packet.Text, a, err)
+			}
+		}
+	})
+}
+
+// What a Service with affinity has for itself comes and goes with it, and is read back as it
+// was written.
+func TestKernelAffinityComesAndGoes(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s := k.parsed(g, sticking)
+		s.Services[0].Affinity = 0
+		p, _ := k.active(g, s)
+		none, revision := k.text(), uint64(1)
+		local := s.Services[0]
+		local.Frontends = append([]sdk.Frontend(nil), local.Frontends...)
+		for i := range local.Frontends {
+			if local.Frontends[i].External() {
+				local.Frontends[i].Policy = sdk.Local
+			}
+		}
+		local.Local = local.Cluster[:1]
+		for _, svc := range []sdk.Service{affine(s, 3*time.Hour), affine(s, time.Minute), with(local, time.Minute), with(local, 0), with(local, time.Hour), affine(s, time.Hour), affine(s, 0)} {
+			k.sync(p, sdk.Update{From: revision, To: revision + 1, Set: []sdk.Service{svc}})
+			revision++
+			f := p.families[0]
+			seen, err := read(k.Context(), f.conn, f.ip)
+			if err != nil {
+				k.Fatal(err)
+			}
+			if seen.otherwise || len(seen.unused)+len(seen.stray)+len(seen.missing) > 0 {
+				k.Errorf("%s: read back otherwise %t, unused %v, stray %v, missing %v", svc.Affinity, seen.otherwise, seen.unused, seen.stray, seen.missing)
+			}
+			if left := svc.Affinity == 0; left && strings.Contains(k.nft("list", "table", "ip", table), "sticky-") {
+				k.Errorf("there is a list of clients, and nothing to keep them at")
+			}
+			k.lists()
+		}
+		if now := k.text(); now != none {
+			k.Errorf("without affinity the table is\n%s\nand was\n%s", now, none)
+		}
+	})
+}
+
+func affine(s sdktest.Scenario, affinity time.Duration) sdk.Service {
+	return with(s.Services[0], affinity)
+}
+
+func with(s sdk.Service, affinity time.Duration) sdk.Service {
+	s.Affinity = affinity
+	return s
+}
