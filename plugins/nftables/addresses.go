@@ -44,8 +44,8 @@ func (n nodeConfig) addresses() (own []netip.Addr, self netip.Addr, err error) {
 		}
 	}
 	for addr, times := range everywhere {
-		loopback := addr.IsLoopback() && !n.localhost
-		if times > 0 && sdk.FamilyOf(addr) == n.Family && n.node.TakesNodePorts(addr) && !loopback && !frame.OnLink(addr) {
+		ours := times > 0 && sdk.FamilyOf(addr) == n.Family && n.node.TakesNodePorts(addr)
+		if ours && !frame.OnLink(addr) && (n.localhost || !addr.IsLoopback()) {
 			own = append(own, addr)
 		}
 	}

@@ -185,8 +185,8 @@ type dump struct {
 // services are those that the elements serve.
 func (d dump) services() map[sdk.Name]wanted {
 	all := make(map[sdk.Name]wanted)
-	for _, p := range []plane{{ip: d.ip}, {ip: d.ip, ports: true}} {
-		slots := map[plane]map[string][]netip.AddrPort{p: d.slots(p), near(p): d.slots(near(p))}
+	for _, p := range []index{{ip: d.ip}, {ip: d.ip, ports: true}} {
+		slots := map[index]map[string][]netip.AddrPort{p: d.slots(p), near(p): d.slots(near(p))}
 		sources := d.sources(p)
 		for k, e := range d.sets[p.of("frontends")] {
 			name, kind, policy, ok := labelled(e.Comment)
@@ -232,14 +232,14 @@ func (d dump) keep(w *wanted, p sdk.Policy, list []netip.AddrPort) {
 	}
 }
 
-// near is the plane of the same frontends for pods of the node and the node itself.
-func near(p plane) plane {
+// near is the index of the same frontends for pods of the node and the node itself.
+func near(p index) index {
 	p.near = true
 	return p
 }
 
-// slots are the endpoints of each key of a plane. What is behind a gap is none.
-func (d dump) slots(p plane) map[string][]netip.AddrPort {
+// slots are the endpoints of each key of an index. What is behind a gap is none.
+func (d dump) slots(p index) map[string][]netip.AddrPort {
 	width := d.width(p)
 	all := make(map[string]map[uint32]netip.AddrPort)
 	for k, e := range d.sets[p.of("endpoints")] {
@@ -260,8 +260,8 @@ func (d dump) slots(p plane) map[string][]netip.AddrPort {
 	return dense
 }
 
-// width is how long the keys of a plane are.
-func (d dump) width(p plane) int {
+// width is how long the keys of an index are.
+func (d dump) width(p index) int {
 	if p.ports {
 		return 8
 	}
@@ -279,7 +279,7 @@ func (f ip) destination(data string) netip.AddrPort {
 }
 
 // frontend reads a key.
-func (d dump) frontend(p plane, k string) (proto sdk.Protocol, at netip.AddrPort, ok bool) {
+func (d dump) frontend(p index, k string) (proto sdk.Protocol, at netip.AddrPort, ok bool) {
 	if len(k) != d.width(p) {
 		return 0, at, false
 	}
@@ -296,8 +296,8 @@ func (d dump) frontend(p plane, k string) (proto sdk.Protocol, at netip.AddrPort
 	return proto, netip.AddrPortFrom(addr, binary.BigEndian.Uint16([]byte(k[4:]))), proto != 0
 }
 
-// sources are the ranges of each key of a plane that is gated.
-func (d dump) sources(p plane) map[string][]span {
+// sources are the ranges of each key of an index that is gated.
+func (d dump) sources(p index) map[string][]span {
 	all := make(map[string][]span)
 	width := d.width(p)
 	for _, e := range d.sets[p.of("allowed")] {

@@ -34,7 +34,8 @@ func (p plan) Apply(ctx context.Context) (failed []sdk.Failure, err error) {
 	}
 	if p.shape.take {
 		// A batch of its own: the kernel takes no base chain in one that changes the owner.
-		if _, err := (&transaction{family: f, table: table, context: ctx, shape: shape{take: true}}).write(); err != nil {
+		t := transaction{family: f, table: table, context: ctx, shape: shape{take: true}}
+		if _, err := t.write(); err != nil {
 			return nil, err
 		}
 		p.shape.take = false
@@ -94,13 +95,18 @@ const none = -1
 // left out, and their Services failed.
 func (t *transaction) write() (failed []sdk.Failure, err error) {
 	for {
-		if err := t.build(); err != nil || t.batch.Len() == 0 {
-			return failed, err
+		if err := t.build(); err != nil {
+			return nil, err
+		}
+		if t.batch.Len() == 0 { // a shared element is of fewer Services, or of more
+			t.done()
+			return failed, nil
 		}
 		err := t.family.conn.Send(t.context, t.batch)
 		var faults nftnl.Faults
 		switch {
 		case err == nil:
+			t.family.commits.n.Add(1)
 			t.done()
 			return failed, nil
 		case !errors.As(err, &faults):
@@ -119,7 +125,8 @@ func (t *transaction) write() (failed []sdk.Failure, err error) {
 // unprotected has the table be made without an owner, where the kernel has none that persist.
 func (t *transaction) unprotected(faults nftnl.Faults) bool {
 	f := t.family
-	if f.have.there || f.options.Protect == "never" || !errors.Is(faults, syscall.EOPNOTSUPP) && !errors.Is(faults, syscall.EINVAL) || faults[0].First != 0 {
+	refused := errors.Is(faults, syscall.EOPNOTSUPP) || errors.Is(faults, syscall.EINVAL)
+	if f.have.there || f.options.Protect == "never" || !refused || faults[0].First != 0 {
 		return false
 	}
 	f.log.Info("the kernel cannot protect the table from other programs", "family", f.node.Family)
@@ -136,7 +143,7 @@ func (t *transaction) blame(faults nftnl.Faults) ([]sdk.Failure, error) {
 			return nil, fmt.Errorf("write table %s: %w", table, faults)
 		}
 		bad[t.owners[fault.First]] = nftnl.Faults{fault}
-		stale = stale || fault.Errno == syscall.EEXIST || fault.Errno == syscall.ENOENT || fault.Errno == syscall.EBUSY
+		stale = stale || slices.Contains([]syscall.Errno{syscall.EEXIST, syscall.ENOENT, syscall.EBUSY}, fault.Errno)
 	}
 	var failed []sdk.Failure
 	var suspects []sdk.Name
@@ -156,181 +163,9 @@ func (t *transaction) blame(faults nftnl.Faults) ([]sdk.Failure, error) {
 	return failed, nil
 }
 
-// flags are those of the table: what it was made with, or is to be made with.
-func (t *transaction) flags() uint32 {
-	protected := t.family.options.Protect == "auto"
-	if t.family.have.there && !t.shape.afresh {
-		protected = t.family.have.flags&nftnl.Persist != 0
-	}
-	if protected {
-		return nftnl.Owner | nftnl.Persist
-	}
-	return 0
-}
-
-// build makes the batch.
-func (t *transaction) build() error {
-	f, s := t.family, t.shape
-	b := nftnl.NewBatch(f.node.nft(), t.table, 0)
-	t.batch, t.owners, t.counts, t.references = b, nil, make(map[string]int), make(map[element]int)
-	all := []shape{s}
-	for _, c := range t.changes {
-		all = append(all, c.shape)
-	}
-	if s.afresh {
-		b.DeleteTable()
-	}
-	if s.afresh || s.take || !f.have.there {
-		b.NewTable(t.flags())
-	}
-	for _, s := range all {
-		for _, set := range s.sets {
-			b.NewSet(set)
-		}
-	}
-	for _, s := range all {
-		t.rules(s)
-	}
-	t.own(none)
-	if err := t.elements(); err != nil {
-		return err
-	}
-	for _, s := range all {
-		for _, name := range s.gone {
-			if !s.makes(name) {
-				b.DeleteChain(name)
-			}
-		}
-		for _, name := range s.unused {
-			b.DeleteSet(name)
-		}
-	}
-	t.own(none)
-	return nil
-}
-
-// makes reports whether a chain that goes is made anew, at another hook.
-func (s shape) makes(name string) bool {
-	for _, c := range s.made {
-		if c.name == name {
-			return true
-		}
-	}
-	return false
-}
-
-// rules makes chains and fills them. Those that are emptied are so first: they may lead to one
-// that goes.
-func (t *transaction) rules(s shape) {
-	b := t.batch
-	for _, name := range s.gone {
-		b.FlushChain(name)
-		if s.makes(name) {
-			b.DeleteChain(name)
-		}
-	}
-	for _, c := range s.filled {
-		b.FlushChain(c.name)
-	}
-	for _, c := range s.made {
-		b.NewChain(c.name, c.hook)
-	}
-	for _, some := range [][]chain{s.made, s.filled} {
-		for _, c := range some {
-			for _, r := range c.rules {
-				b.NewRule(c.name, r...)
-			}
-		}
-	}
-}
-
-// own says that the operations since the last one are of a change, or of none.
-func (t *transaction) own(change int) {
-	for len(t.owners) < t.batch.Len() {
-		t.owners = append(t.owners, change)
-	}
-}
-
-// elements removes and adds elements. One that Services share is there while any has it.
-func (t *transaction) elements() error {
-	type owned struct {
-		element
-		by int
-	}
-	var gone, come []owned
-	last := make(map[element]int) // of those that shared elements change for
-	add := func(d difference, by int) {
-		for _, e := range d.gone {
-			if e.shared() && by != none {
-				t.references[e]--
-				last[e] = by
-			} else {
-				gone = append(gone, owned{e, by})
-			}
-		}
-		for _, e := range d.come {
-			if e.shared() && by != none {
-				t.references[e]++
-				last[e] = by
-			} else {
-				come = append(come, owned{e, by})
-			}
-		}
-	}
-	add(t.fixed, none)
-	for i, c := range t.changes {
-		add(c.difference, i)
-	}
-	for e, delta := range t.references {
-		switch was := t.family.have.references[e]; {
-		case was == 0 && delta > 0:
-			come = append(come, owned{e, last[e]})
-		case was > 0 && was+delta == 0:
-			gone = append(gone, owned{e, last[e]})
-		}
-	}
-	for _, e := range gone {
-		t.batch.Remove(e.set, e.Element)
-		t.own(e.by)
-		t.counts[e.set]--
-	}
-	if err := t.purge(); err != nil {
-		return err
-	}
-	for _, e := range come {
-		t.batch.Add(e.set, e.Element)
-		t.own(e.by)
-		t.counts[e.set]++
-	}
-	return nil
-}
-
-// purge takes clients from the affinity lists of endpoints that are gone: the others are
-// written anew, since one that goes by itself meanwhile cannot be removed any more.
-func (t *transaction) purge() error {
-	f := t.family
-	for i, c := range t.changes {
-		for _, p := range c.purges {
-			clients, err := f.conn.List(f.node.nft(), table).Elements(t.context, p.set)
-			if err != nil {
-				return err
-			}
-			t.batch.FlushSet(p.set)
-			for _, e := range clients {
-				if !p.gone[e.Data] {
-					t.batch.Add(p.set, e)
-				}
-			}
-			t.own(i)
-		}
-	}
-	return nil
-}
-
 // done notes what the kernel has now.
 func (t *transaction) done() {
 	f := t.family
-	f.commits.n.Add(1)
 	if t.shape.afresh || !f.have.there || t.shape.take {
 		f.have.flags = t.flags()
 		f.have.taken = f.have.flags&nftnl.Owner != 0
@@ -350,7 +185,11 @@ func (t *transaction) done() {
 	f.have.unused = nil
 	f.have.stray, f.have.missing = nil, nil
 	f.have.own = slices.DeleteFunc(f.have.own, func(e element) bool { return slices.Contains(t.fixed.gone, e) })
-	f.have.own = append(f.have.own, slices.DeleteFunc(slices.Clone(t.fixed.come), func(e element) bool { return e.set != "own" })...)
+	for _, e := range t.fixed.come {
+		if e.set == "own" {
+			f.have.own = append(f.have.own, e)
+		}
+	}
 	for set, n := range t.counts {
 		f.have.counts[set] += n
 	}

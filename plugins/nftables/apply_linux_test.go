@@ -83,7 +83,7 @@ func TestKernelReplacesAnotherLayout(t *testing.T) {
 
 // What a Service with affinity has for itself comes and goes with it, and is read back as it
 // was written.
-func TestKernelAffinityComesAndGoes(t *testing.T) {
+func TestKernelAffinityOnAndOff(t *testing.T) {
 	g := world(t)
 	onKernel(t, func(k kernel) {
 		s := k.parsed(g, sticking)

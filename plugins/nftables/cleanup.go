@@ -42,7 +42,7 @@ func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]s
 func (f ip) word() string { return pick(f, "ip", "ip6") }
 
 // remove removes one table, if it is there: by the socket that owns it, if this process has that.
-func (p *plugin) remove(ctx context.Context, of sdk.Family, name string, dryRun bool) (there bool, err error) {
+func (p *plugin) remove(ctx context.Context, of sdk.Family, name string, dryRun bool) (bool, error) {
 	f := newFamily(of, options{}, new(commits), nil)
 	p.mu.Lock()
 	for _, open := range p.families {

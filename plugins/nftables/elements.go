@@ -49,10 +49,13 @@ func portKey(port uint16) string {
 // destination is an address and a port as data.
 func destination(ep netip.AddrPort) string { return string(ep.Addr().AsSlice()) + portKey(ep.Port()) }
 
-// at is the plane in which a frontend is, for callers from elsewhere.
-func at(of sdk.Family, f frontend) plane {
-	return plane{ip: ip{of}, ports: f.addr.Addr().IsUnspecified()}
+// at is the index in which a frontend is, for callers from elsewhere.
+func at(of sdk.Family, f frontend) index {
+	return index{ip: ip{of}, ports: f.addr.Addr().IsUnspecified()}
 }
+
+// outside are the sets of external frontends.
+var outside = map[sdk.Policy]string{sdk.Cluster: "outside", sdk.Local: "outside-local"}
 
 // elements are all that w needs, for the Service called name.
 func (w wanted) elements(name sdk.Name) []element {
@@ -75,7 +78,7 @@ func (w wanted) elements(name sdk.Name) []element {
 			continue
 		}
 		if f.external() {
-			add(p.of(map[sdk.Policy]string{sdk.Cluster: "outside", sdk.Local: "outside-local"}[f.policy]), nftnl.Element{Key: k})
+			add(p.of(outside[f.policy]), nftnl.Element{Key: k})
 		}
 		if w.affinity > 0 && len(w.policies()) > 0 {
 			add(p.of("remembers"), nftnl.Element{Key: k, Verdict: nftnl.Jump(w.own(name).of("remember", 0))})
@@ -102,7 +105,7 @@ func (w wanted) elements(name sdk.Name) []element {
 }
 
 // choice adds what leads from a key to the endpoints of a list.
-func (w wanted) choice(name sdk.Name, p plane, k string, policy sdk.Policy, add func(string, nftnl.Element)) {
+func (w wanted) choice(name sdk.Name, p index, k string, policy sdk.Policy, add func(string, nftnl.Element)) {
 	list := w.lists[policy]
 	if len(list) == 0 {
 		return
@@ -137,12 +140,14 @@ func (o own) of(what string, p sdk.Policy) string {
 
 // isOwn reports whether a set or chain is one that a Service has for itself.
 func isOwn(name string) bool {
-	return slices.ContainsFunc([]string{"sticky-", "members-", "keep-", "remember-"}, func(s string) bool { return strings.HasPrefix(name, s) })
+	stem, _, found := strings.Cut(name, "-")
+	return found && slices.Contains([]string{"sticky", "members", "keep", "remember"}, stem)
 }
 
 // policies are the lists that w has, in order.
 func (w wanted) policies() []sdk.Policy {
-	return slices.DeleteFunc([]sdk.Policy{sdk.Cluster, sdk.Local}, func(p sdk.Policy) bool { return len(w.lists[p]) == 0 })
+	all := []sdk.Policy{sdk.Cluster, sdk.Local}
+	return slices.DeleteFunc(all, func(p sdk.Policy) bool { return len(w.lists[p]) == 0 })
 }
 
 // objects are the sets and chains that w has for itself.

@@ -7,10 +7,10 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// entrances are the chains between the base chains and the planes, by their names in
+// entrances are the chains between the base chains and the indexes, by their names in
 // docs/nftables.md.
 func (n nodeConfig) entrances() []chain {
-	far, near := planes(n.ip)[0], planes(n.ip)[1]
+	far, near := indexes(n.ip)[0], indexes(n.ip)[1]
 	return []chain{
 		n.pre(),
 		{name: "out", rules: append(n.echo(), rule{to(nftnl.Goto("near"))})},
@@ -23,14 +23,17 @@ func (n nodeConfig) entrances() []chain {
 			append(far.original(), nftnl.Dispatch(far.of("remembers"), 0)),
 			append(n.wasOwn(), append(far.node().original(), nftnl.Dispatch(far.node().of("remembers"), 0))...),
 		}},
-		{name: "refuse", rules: []rule{{proto(0), nftnl.Cmp(nftnl.Equal, 0, "\x06"), nftnl.Reset()}, {nftnl.Unreachable(n.nft())}}},
+		{name: "refuse", rules: []rule{
+			{proto(0), nftnl.Cmp(nftnl.Equal, 0, numbers[sdk.TCP]), nftnl.Reset()},
+			{nftnl.Unreachable(n.nft())},
+		}},
 		n.invalid(),
 		n.refused(),
 	}
 }
 
-// node is the plane of node ports that belongs to one of addresses.
-func (p plane) node() plane {
+// node is the index of node ports that belongs to one of addresses.
+func (p index) node() index {
 	p.ports = true
 	return p
 }
@@ -60,8 +63,8 @@ func (n nodeConfig) echo() []rule {
 	}}
 }
 
-// find leads what is sent to a frontend to its plane: to one with an address first.
-func (n nodeConfig) find(p plane) []rule {
+// find leads what is sent to a frontend to its index: to one with an address first.
+func (n nodeConfig) find(p index) []rule {
 	toOwn := rule{n.daddr(0), nftnl.In("own", 0)}
 	return []rule{
 		p.far().in("frontends", nftnl.Goto(p.of("gate"))),
@@ -100,7 +103,7 @@ func (n nodeConfig) wasOwn() rule { return rule{n.origDaddr(0), nftnl.In("own", 
 
 // post decides whose address is hidden, of packets that have been translated.
 func (n nodeConfig) post() chain {
-	p := planes(n.ip)[0]
+	p := indexes(n.ip)[0]
 	w := n.words()
 	hide := to(nftnl.Goto("hide"))
 	c := chain{name: "post", rules: []rule{

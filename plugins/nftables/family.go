@@ -65,7 +65,7 @@ func (f *family) Serves(of sdk.Family) bool { return of == f.node.Family }
 func (f *family) Hold(lock *ledger.Lock) {
 	if f.conn != nil {
 		if err := f.conn.Close(); err != nil {
-			f.log.Warn("cannot close the writer's socket", "family", f.node.Family, "err", err)
+			f.log.Warn("cannot close the writer's socket", "family", f.Family, "err", err)
 		}
 		f.conn = nil
 	}
@@ -110,7 +110,11 @@ func (f *family) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
 
 // Node takes what the host says of the node, and what the kernel says of its addresses.
 func (f *family) Node(n sdk.Node) error {
-	f.node = nodeConfig{ip: f.node.ip, node: n, localhost: f.options.localhost(f.node.Family, n), liberal: n.Conntrack.TCPBeLiberal || liberal()}
+	f.node = nodeConfig{
+		ip: f.ip, node: n,
+		localhost: f.options.localhost(f.Family, n),
+		liberal:   n.Conntrack.TCPBeLiberal || liberal(),
+	}
 	f.shaped = true
 	var err error
 	f.own, f.node.self, err = f.node.addresses()
@@ -243,7 +247,7 @@ func (f *family) Flows(services map[sdk.Name]sdk.Service, fresh bool) (int, erro
 
 // Samples are how much the kernel has.
 func (f *family) Samples() []sdk.Sample {
-	labels := map[string]string{"ip_family": map[sdk.Family]string{sdk.IPv4: "IPv4", sdk.IPv6: "IPv6"}[f.node.Family]}
+	labels := map[string]string{"ip_family": pick(f.ip, "IPv4", "IPv6")}
 	n := 0
 	for _, count := range f.have.counts {
 		n += count

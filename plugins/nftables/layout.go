@@ -80,19 +80,19 @@ func origPort(into nftnl.Reg) nftnl.Expr { return nftnl.CTOriginal(nftnl.CTProto
 // mark is a number in host order, as marks, slots and the bits of a connection have it.
 func mark(n uint32) string { return string(binary.NativeEndian.AppendUint32(nil, n)) }
 
-// A plane is the frontends that are looked up alike: by address, or as node ports; by callers
+// An index is the frontends that are looked up alike: by address, or as node ports; by callers
 // from elsewhere, or as pods of the node and the node itself use them.
-type plane struct {
+type index struct {
 	ip
 	ports, near bool
 }
 
-func planes(f ip) []plane {
-	return []plane{{ip: f}, {ip: f, near: true}, {ip: f, ports: true}, {ip: f, ports: true, near: true}}
+func indexes(f ip) []index {
+	return []index{{ip: f}, {ip: f, near: true}, {ip: f, ports: true}, {ip: f, ports: true, near: true}}
 }
 
-// of is the name of a set or chain of the plane.
-func (p plane) of(name string) string {
+// of is the name of a set or chain of the index.
+func (p index) of(name string) string {
 	if p.ports {
 		name = "port-" + name
 	}
@@ -102,14 +102,14 @@ func (p plane) of(name string) string {
 	return name
 }
 
-// far is the plane with the same frontends, and more, for callers from elsewhere.
-func (p plane) far() plane {
+// far is the index with the same frontends, and more, for callers from elsewhere.
+func (p index) far() index {
 	p.near = false
 	return p
 }
 
 // key loads what a packet is looked up by, and says which register is free behind it.
-func (p plane) key() (rule, nftnl.Reg) {
+func (p index) key() (rule, nftnl.Reg) {
 	if p.ports {
 		return rule{proto(0), dport(1)}, 2
 	}
@@ -118,7 +118,7 @@ func (p plane) key() (rule, nftnl.Reg) {
 }
 
 // original is key, as it was before the packet was translated.
-func (p plane) original() rule {
+func (p index) original() rule {
 	if p.ports {
 		return rule{proto(0), origPort(1)}
 	}
@@ -126,7 +126,7 @@ func (p plane) original() rule {
 	return rule{p.origDaddr(0), proto(w), origPort(w + 1)}
 }
 
-func (p plane) fields(more ...nftnl.Field) []nftnl.Field {
+func (p index) fields(more ...nftnl.Field) []nftnl.Field {
 	fields := []nftnl.Field{nftnl.Proto, nftnl.Port}
 	if !p.ports {
 		fields = slices.Insert(fields, 0, p.addr())
@@ -134,19 +134,19 @@ func (p plane) fields(more ...nftnl.Field) []nftnl.Field {
 	return append(fields, more...)
 }
 
-// in is a rule for the packets whose key is in a set of the plane.
-func (p plane) in(set string, v nftnl.Verdict) rule {
+// in is a rule for the packets whose key is in a set of the index.
+func (p index) in(set string, v nftnl.Verdict) rule {
 	key, _ := p.key()
 	return append(key, nftnl.In(p.of(set), 0), to(v))
 }
 
 // was is in, by the original key.
-func (p plane) was(set string, then ...nftnl.Expr) rule {
+func (p index) was(set string, then ...nftnl.Expr) rule {
 	return append(append(p.original(), nftnl.In(p.of(set), 0)), then...)
 }
 
-// sets are those of the plane.
-func (p plane) sets() []nftnl.Set {
+// sets are those of the index.
+func (p index) sets() []nftnl.Set {
 	set := func(name string) nftnl.Set { return nftnl.Set{Name: p.of(name), Key: p.fields()} }
 	all := []nftnl.Set{
 		set("frontends"),
@@ -166,8 +166,8 @@ func (p plane) sets() []nftnl.Set {
 
 func ofClass(n uint32) string { return "of-" + strconv.Itoa(int(n)) }
 
-// chains are those of the plane: the gate, the Service, and the choice of an endpoint.
-func (p plane) chains() []chain {
+// chains are those of the index: the gate, the Service, and the choice of an endpoint.
+func (p index) chains() []chain {
 	key, next := p.key()
 	far := p.far()
 	gate := chain{name: p.of("gate"), rules: []rule{
@@ -179,13 +179,15 @@ func (p plane) chains() []chain {
 		gate.rules = slices.Insert(gate.rules, 1, p.in("frontends", nftnl.Goto(p.of("service"))))
 		gate.rules[2] = rule{to(nftnl.Goto(far.of("service")))}
 	}
-	service := chain{name: p.of("service"), rules: []rule{append(slices.Clone(key), nftnl.Dispatch(p.of("keeps"), 0))}}
+	service := chain{name: p.of("service")}
+	service.rules = append(service.rules, append(slices.Clone(key), nftnl.Dispatch(p.of("keeps"), 0)))
 	all := []chain{gate}
 	for _, n := range classes() {
 		name := strconv.Itoa(int(n))
 		service.rules = append(service.rules, p.in(ofClass(n), nftnl.Goto(p.of("pick-"+name))))
 		all = append(all, p.choose(n), chain{name: p.of("try-" + name), rules: []rule{
-			append(slices.Clone(key), nftnl.Random(n, next), nftnl.Find(p.of("endpoints"), 0, 0), nftnl.DNAT(p.nft(), 0, p.words())),
+			append(slices.Clone(key), nftnl.Random(n, next),
+				nftnl.Find(p.of("endpoints"), 0, 0), nftnl.DNAT(p.nft(), 0, p.words())),
 		}})
 	}
 	if !p.near {
@@ -199,7 +201,7 @@ func (p plane) chains() []chain {
 const tries = 10
 
 // choose is the chain that draws one of n slots, of which more than half are filled.
-func (p plane) choose(n uint32) chain {
+func (p index) choose(n uint32) chain {
 	c := chain{name: p.of("pick-" + strconv.Itoa(int(n)))}
 	try := func(n uint32) {
 		c.rules = append(c.rules, rule{to(nftnl.Jump(p.of("try-" + strconv.Itoa(int(n)))))})
@@ -231,7 +233,7 @@ type nodeConfig struct {
 // layoutSets are the sets of a family.
 func layoutSets(f ip) []nftnl.Set {
 	var all []nftnl.Set
-	for _, p := range planes(f) {
+	for _, p := range indexes(f) {
 		all = append(all, p.sets()...)
 	}
 	one := []nftnl.Field{f.addr()}
@@ -242,7 +244,7 @@ func layoutSets(f ip) []nftnl.Set {
 // layout are the chains of a family, with the base chains that a role needs.
 func layout(n nodeConfig, role sdk.Role) []chain {
 	all := baseChains(n, role)
-	for _, p := range planes(n.ip) {
+	for _, p := range indexes(n.ip) {
 		all = append(all, p.chains()...)
 	}
 	return append(all, n.entrances()...)
@@ -281,15 +283,19 @@ func baseChains(n nodeConfig, role sdk.Role) []chain {
 func guard() chain {
 	loopback := netip.MustParsePrefix("127.0.0.0/8")
 	f := ip{sdk.IPv4}
-	return chain{name: "guard", hook: &nftnl.Hook{Type: "filter", At: nftnl.PreRouting, Priority: -300}, rules: []rule{
-		append(within(f.daddr(0), loopback), nftnl.Meta(nftnl.MetaIifName, 0), nftnl.Cmp(nftnl.NotEqual, 0, ifname("lo")), to(nftnl.Drop)),
-	}}
+	elsewhere := rule{nftnl.Meta(nftnl.MetaIifName, 0), nftnl.Cmp(nftnl.NotEqual, 0, ifname("lo")), to(nftnl.Drop)}
+	return chain{
+		name: "guard", hook: &nftnl.Hook{Type: "filter", At: nftnl.PreRouting, Priority: -300},
+		rules: []rule{append(within(f.daddr(0), loopback), elsewhere...)},
+	}
 }
 
 // untranslated is a rule for packets that no rule has sent elsewhere than they were sent.
 func untranslated(v nftnl.Verdict) rule {
 	const translated = 1 << 5 // IPS_DST_NAT
-	return rule{nftnl.CT(nftnl.CTStatus, 0), nftnl.Mask(0, mark(translated)), nftnl.Cmp(nftnl.Equal, 0, mark(0)), to(v)}
+	return rule{
+		nftnl.CT(nftnl.CTStatus, 0), nftnl.Mask(0, mark(translated)), nftnl.Cmp(nftnl.Equal, 0, mark(0)), to(v),
+	}
 }
 
 // within goes on if an address that load puts into register 0 is in a range.

@@ -64,7 +64,8 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 		session.Families = append(session.Families, f)
 	}
 	if len(all) == 0 {
-		return session, &sdk.Refusal{Why: errors.Join(errs...).Error(), Try: "another mode, or Linux 5.10 or later with nf_tables"}
+		try := "another mode, or Linux 5.10 or later with nf_tables"
+		return session, &sdk.Refusal{Why: errors.Join(errs...).Error(), Try: try}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,7 +82,8 @@ func probe(ctx context.Context, f ip) error {
 		return err
 	}
 	defer conn.Close()
-	t := transaction{family: &family{node: nodeConfig{ip: f}, have: observed{}.without()}, table: table + "-probe"}
+	none := &family{ip: f, node: nodeConfig{ip: f}, have: observed{}.without()}
+	t := transaction{family: none, table: table + "-probe"}
 	t.shape.sets = layoutSets(f)
 	t.shape.compare(nil, layout(nodeConfig{ip: f}, sdk.Active))
 	if err := t.build(); err != nil {

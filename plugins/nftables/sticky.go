@@ -46,7 +46,9 @@ func (p *plugin) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry
 		b := nftnl.NewBatch(f.nft(), table, 0)
 		for _, e := range of[name] {
 			if left := min(e.Left, w.affinity); left > 0 && slices.Contains(w.lists[policy], e.Endpoint) {
-				b.Add(w.own(name).of("sticky", policy), nftnl.Element{Key: string(e.Client.AsSlice()), Data: destination(e.Endpoint), Left: left})
+				b.Add(w.own(name).of("sticky", policy), nftnl.Element{
+					Key: string(e.Client.AsSlice()), Data: destination(e.Endpoint), Left: left,
+				})
 			}
 		}
 		if b.Len() == 0 {
@@ -61,7 +63,9 @@ func (p *plugin) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry
 }
 
 // eachList calls f for each list of each Service with affinity that the kernel has.
-func (p *plugin) eachList(ctx context.Context, call func(nftnl.Listing, *family, sdk.Name, wanted, sdk.Policy) error) error {
+func (p *plugin) eachList(
+	ctx context.Context, call func(nftnl.Listing, *family, sdk.Name, wanted, sdk.Policy) error,
+) error {
 	return p.Do(ctx, func(map[sdk.Name]sdk.Service) error {
 		for _, f := range p.families {
 			conn, done, err := f.reader()

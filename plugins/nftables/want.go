@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -43,20 +45,20 @@ type span struct{ from, to netip.Addr }
 
 // want is what svc comes to. It is pure.
 func want(svc sdk.Service) (wanted, error) {
+	const try = "several Services, or a trafficDistribution that keeps traffic near"
+	if err := frame.TooMany(svc, Ceiling, try); err != nil {
+		return wanted{}, err
+	}
 	w := wanted{served: len(svc.Cluster) > 0, affinity: svc.Affinity.Round(time.Second), lists: make(lists)}
 	for _, f := range svc.Frontends {
 		if text := label(svc.Name, f.Kind, f.Policy); len(text) > longestComment {
-			return wanted{}, &sdk.Refusal{Field: "name", Why: fmt.Sprintf("%q is longer than a comment in the kernel", text)}
+			why := fmt.Sprintf("%q is longer than a comment in the kernel", text)
+			return wanted{}, &sdk.Refusal{Field: "name", Why: why}
 		}
 		w.frontends = append(w.frontends, frontend{f.Kind, f.Addr, f.Policy, union(f.Sources)})
 		w.use(svc, f.Policy)
 		if f.External() {
 			w.use(svc, sdk.Cluster) // pods and the node use all endpoints, whatever the policy
-		}
-	}
-	for policy, list := range w.lists {
-		if len(list) > Ceiling {
-			return wanted{}, tooMany(policy, len(list))
 		}
 	}
 	for _, ep := range svc.Reachable() {
@@ -65,14 +67,6 @@ func want(svc sdk.Service) (wanted, error) {
 		}
 	}
 	return w, nil
-}
-
-func tooMany(policy sdk.Policy, n int) error {
-	return &sdk.Refusal{
-		Field: "endpoints",
-		Why:   fmt.Sprintf("%d in the list for the policy %s are more than the %d that this dataplane serves for one port of a Service", n, policy, Ceiling),
-		Try:   "several Services, or a trafficDistribution that keeps traffic near",
-	}
 }
 
 // use has w have the list for a policy.
@@ -164,13 +158,9 @@ func arrange(old, list []netip.AddrPort) []netip.AddrPort {
 // longestComment is how long one may be: its length, with the zero at its end, is one byte.
 const longestComment = 250
 
-// label is how comments name a frontend: "ns1/web:http/tcp node-port local".
+// label is how comments name a frontend: "ns1/web:http node-port local".
 func label(n sdk.Name, kind sdk.Kind, policy sdk.Policy) string {
-	text := n.Namespace + "/" + n.Service
-	if n.Port != "" {
-		text += ":" + n.Port
-	}
-	text += " " + kind.String()
+	text := iptables.Label(n) + " " + kind.String()
 	if policy == sdk.Local {
 		text += " local"
 	}
@@ -184,16 +174,12 @@ func labelled(text string) (name sdk.Name, kind sdk.Kind, policy sdk.Policy, ok 
 	if local {
 		policy = sdk.Local
 	}
-	at := strings.LastIndexByte(text, ' ')
-	namespace, service, found := strings.Cut(text[:max(at, 0)], "/")
-	if !found {
-		return name, 0, 0, false
-	}
-	service, port, _ := strings.Cut(service, ":")
+	service, of, _ := strings.Cut(text, " ")
 	for _, k := range []sdk.Kind{sdk.ClusterIP, sdk.NodePort, sdk.ExternalIP, sdk.LoadBalancer} {
-		if k.String() == text[at+1:] {
+		if k.String() == of {
 			kind = k
 		}
 	}
-	return sdk.Name{Namespace: namespace, Service: service, Port: port}, kind, policy, kind != 0
+	name = iptables.Labelled(service)
+	return name, kind, policy, kind != 0 && name.Service != ""
 }

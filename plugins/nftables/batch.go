@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+)
+
+// flags are those of the table: what it was made with, or is to be made with.
+func (t *transaction) flags() uint32 {
+	protected := t.family.options.Protect == "auto"
+	if t.family.have.there && !t.shape.afresh {
+		protected = t.family.have.flags&nftnl.Persist != 0
+	}
+	if protected {
+		return nftnl.Owner | nftnl.Persist
+	}
+	return 0
+}
+
+// build makes the batch.
+func (t *transaction) build() error {
+	f, s := t.family, t.shape
+	b := nftnl.NewBatch(f.node.nft(), t.table, 0)
+	t.batch, t.owners, t.counts, t.references = b, nil, make(map[string]int), make(map[element]int)
+	all := []shape{s}
+	for _, c := range t.changes {
+		all = append(all, c.shape)
+	}
+	if s.afresh {
+		b.DeleteTable()
+	}
+	if s.afresh || s.take || !f.have.there {
+		b.NewTable(t.flags())
+	}
+	for _, s := range all {
+		for _, set := range s.sets {
+			b.NewSet(set)
+		}
+	}
+	for _, s := range all {
+		t.rules(s)
+	}
+	t.own(none)
+	if err := t.elements(); err != nil {
+		return err
+	}
+	for _, s := range all {
+		for _, name := range s.gone {
+			if !s.makes(name) {
+				b.DeleteChain(name)
+			}
+		}
+		for _, name := range s.unused {
+			b.DeleteSet(name)
+		}
+	}
+	t.own(none)
+	return nil
+}
+
+// makes reports whether a chain that goes is made anew, at another hook.
+func (s shape) makes(name string) bool {
+	for _, c := range s.made {
+		if c.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// rules makes chains and fills them. Those that are emptied are so first: they may lead to one
+// that goes.
+func (t *transaction) rules(s shape) {
+	b := t.batch
+	for _, name := range s.gone {
+		b.FlushChain(name)
+		if s.makes(name) {
+			b.DeleteChain(name)
+		}
+	}
+	for _, c := range s.filled {
+		b.FlushChain(c.name)
+	}
+	for _, c := range s.made {
+		b.NewChain(c.name, c.hook)
+	}
+	for _, some := range [][]chain{s.made, s.filled} {
+		for _, c := range some {
+			for _, r := range c.rules {
+				b.NewRule(c.name, r...)
+			}
+		}
+	}
+}
+
+// own says that the operations since the last one are of a change, or of none.
+func (t *transaction) own(change int) {
+	for len(t.owners) < t.batch.Len() {
+		t.owners = append(t.owners, change)
+	}
+}
+
+// elements removes and adds elements. One that Services share is there while any has it.
+func (t *transaction) elements() error {
+	type owned struct {
+		element
+		by int
+	}
+	var gone, come []owned
+	last := make(map[element]int) // of those that shared elements change for
+	add := func(d difference, by int) {
+		for _, e := range d.gone {
+			if e.shared() && by != none {
+				t.references[e]--
+				last[e] = by
+			} else {
+				gone = append(gone, owned{e, by})
+			}
+		}
+		for _, e := range d.come {
+			if e.shared() && by != none {
+				t.references[e]++
+				last[e] = by
+			} else {
+				come = append(come, owned{e, by})
+			}
+		}
+	}
+	add(t.fixed, none)
+	for i, c := range t.changes {
+		add(c.difference, i)
+	}
+	for e, delta := range t.references {
+		switch was := t.family.have.references[e]; {
+		case was == 0 && delta > 0:
+			come = append(come, owned{e, last[e]})
+		case was > 0 && was+delta == 0:
+			gone = append(gone, owned{e, last[e]})
+		}
+	}
+	for _, e := range gone {
+		t.batch.Remove(e.set, e.Element)
+		t.own(e.by)
+		t.counts[e.set]--
+	}
+	if err := t.purge(); err != nil {
+		return err
+	}
+	for _, e := range come {
+		t.batch.Add(e.set, e.Element)
+		t.own(e.by)
+		t.counts[e.set]++
+	}
+	return nil
+}
+
+// purge takes clients from the affinity lists of endpoints that are gone: the others are
+// written anew, since one that goes by itself meanwhile cannot be removed any more.
+func (t *transaction) purge() error {
+	f := t.family
+	for i, c := range t.changes {
+		for _, p := range c.purges {
+			clients, err := f.conn.List(f.node.nft(), table).Elements(t.context, p.set)
+			if err != nil {
+				return err
+			}
+			t.batch.FlushSet(p.set)
+			for _, e := range clients {
+				if !p.gone[e.Data] {
+					t.batch.Add(p.set, e)
+				}
+			}
+			t.own(i)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// text is an element as a line: its set, its key, and what it has there.
+func (e element) text(f ip) string {
+	line := fmt.Sprintf("%s %x", e.set, e.Key)
+	if e.KeyEnd != "" {
+		line += fmt.Sprintf("-%x", e.KeyEnd[len(e.KeyEnd)-f.addr().Len:])
+	}
+	if e.Data != "" {
+		line += " : " + f.destination(e.Data).String()
+	}
+	if e.Verdict != (nftnl.Verdict{}) {
+		line += " : jump " + strings.Split(e.Verdict.Chain(), "-")[0]
+	}
+	if e.Comment != "" {
+		line += " # " + e.Comment
+	}
+	return line
+}
+
+// A ClusterIP and a load balancer's address under the Local policy, with one endpoint here and
+// two elsewhere.
+func TestElements(t *testing.T) {
+	s, err := sdktest.Parse("test", []byte(`A Service.
+-- services --
+ns1/web:http tcp
+  cluster-ip    172.30.0.41:80
+  load-balancer 198.51.100.1:80 local from 192.0.2.0/24 192.0.3.0/24 192.0.2.128/25
+  endpoint      10.180.0.1:8080 here
+  endpoint      10.180.1.1:8080
+  endpoint      10.180.1.2:8080
+-- packets --
+10.180.0.9 > 172.30.0.41:80 = 10.180.0.1:8080 10.180.1.1:8080 10.180.1.2:8080
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := want(s.Services[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, e := range w.elements(s.Services[0].Name) {
+		lines = append(lines, e.text(ip{sdk.IPv4}))
+	}
+	const golden = `
+frontends ac1e00290600000000500000 # ns1/web:http cluster-ip
+vips ac1e0029
+of-4 ac1e00290600000000500000
+endpoints ac1e0029060000000050000000000000 : 10.180.0.1:8080
+endpoints ac1e0029060000000050000001000000 : 10.180.1.1:8080
+endpoints ac1e0029060000000050000002000000 : 10.180.1.2:8080
+frontends c63364010600000000500000 # ns1/web:http load-balancer local
+allowed c63364010600000000500000c0000200-c00003ff
+gated c63364010600000000500000
+outside-local c63364010600000000500000
+of-1 c63364010600000000500000
+endpoints c6336401060000000050000000000000 : 10.180.0.1:8080
+near-frontends c63364010600000000500000
+near-of-4 c63364010600000000500000
+near-endpoints c6336401060000000050000000000000 : 10.180.0.1:8080
+near-endpoints c6336401060000000050000001000000 : 10.180.1.1:8080
+near-endpoints c6336401060000000050000002000000 : 10.180.1.2:8080
+hairpin 0ab400010ab40001
+hairpin 0ab401010ab40101
+hairpin 0ab401020ab40102
+`
+	if got := "\n" + strings.Join(lines, "\n") + "\n"; got != golden {
+		t.Errorf("elements are%s", got)
+	}
+}
+
+// randomService is one with a few frontends and endpoints of all kinds.
+func randomService(random *rand.Rand, i int) sdk.Service {
+	s := sdk.Service{Name: sdk.Name{Namespace: "ns", Service: fmt.Sprintf("s%d", i), Protocol: sdk.TCP, Family: sdk.IPv4}}
+	addr := func(third, fourth int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(third), byte(fourth)}) }
+	for j := range 1 + random.IntN(3) {
+		f := sdk.Frontend{Kind: sdk.Kind(1 + random.IntN(4)), Policy: sdk.Policy(1 + random.IntN(2)), Addr: netip.AddrPortFrom(addr(i, j), 80)}
+		if f.Kind == sdk.NodePort {
+			f.Addr = netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(30000+10*i+j))
+		}
+		for range random.IntN(3) {
+			p, _ := addr(random.IntN(4), random.IntN(256)).Prefix(random.IntN(33))
+			f.Sources = append(f.Sources, p)
+		}
+		s.Frontends = append(s.Frontends, f)
+	}
+	for j := range random.IntN(9) {
+		ep := sdk.Endpoint{Addr: netip.AddrPortFrom(addr(100+2*i+random.IntN(2), j), 8080), OnNode: random.IntN(3) == 0}
+		s.Cluster = append(s.Cluster, ep)
+		if ep.OnNode {
+			s.Local = append(s.Local, ep)
+		}
+	}
+	s.Affinity = time.Duration(random.IntN(3)) * time.Hour
+	s.Normalize()
+	return s
+}
+
+// From any wanted to any other: what differs leads there, no two elements are in one place, few
+// change, and from the elements alone the same can be told again.
+func TestRandomWalk(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	have := make(map[sdk.Name]wanted)
+	kernel := make(map[place]element)
+	for step := range 3000 {
+		svc := randomService(random, random.IntN(5))
+		desired, err := want(svc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if random.IntN(5) == 0 {
+			desired = wanted{}
+		}
+		c := changeOf(svc.Name, have[svc.Name], desired)
+		for _, e := range c.gone {
+			if _, there := kernel[e.place()]; !there {
+				t.Fatalf("step %d: %s is not there, and goes", step, e.text(ip{sdk.IPv4}))
+			}
+			if !e.shared() {
+				delete(kernel, e.place())
+			}
+		}
+		for _, e := range c.come {
+			if was, there := kernel[e.place()]; there && !e.shared() {
+				t.Fatalf("step %d: %s comes where %s is", step, e.text(ip{sdk.IPv4}), was.text(ip{sdk.IPv4}))
+			}
+			kernel[e.place()] = e
+		}
+		have[svc.Name] = c.to
+		if len(c.to.frontends) == 0 {
+			delete(have, svc.Name)
+		}
+		if again := changeOf(svc.Name, c.to, desired); !again.empty() {
+			t.Fatalf("step %d: after a change there is another: %+v", step, again)
+		}
+		if step%50 == 0 {
+			readsBack(t, step, kernel, have)
+		}
+	}
+}
+
+// readsBack tells from elements what they serve, and compares.
+func readsBack(t *testing.T, step int, kernel map[place]element, have map[sdk.Name]wanted) {
+	t.Helper()
+	d := dump{ip: ip{sdk.IPv4}, sets: make(map[string]map[string]nftnl.Element)}
+	expected := make(map[place]element)
+	for name, w := range have {
+		for _, e := range w.elements(name) {
+			expected[e.place()] = e
+		}
+	}
+	for at, e := range expected {
+		if kernel[at] != e {
+			t.Fatalf("step %d: %s is %s", step, e.text(d.ip), kernel[at].text(d.ip))
+		}
+		if d.sets[e.set] == nil {
+			d.sets[e.set] = make(map[string]nftnl.Element)
+		}
+		d.sets[e.set][e.Key+e.KeyEnd] = e.Element
+	}
+	seen := d.services()
+	if got, want := slices.Sorted(maps.Keys(names(seen))), slices.Sorted(maps.Keys(names(have))); !reflect.DeepEqual(got, want) {
+		t.Fatalf("step %d: Services are %v, and should be %v", step, got, want)
+	}
+	for name, w := range seen {
+		if c := changeOf(name, w, have[name]); !c.empty() {
+			t.Fatalf("step %d: %s is read as\n%+v\nand is\n%+v: %+v", step, name, w, have[name], c)
+		}
+	}
+}
+
+func names(all map[sdk.Name]wanted) map[string]bool {
+	set := make(map[string]bool)
+	for name := range all {
+		set[name.String()] = true
+	}
+	return set
+}
+
+// One endpoint more or less changes a slot or two, and at a power of two the class.
+func TestFewElementsChange(t *testing.T) {
+	service := several(1, 1000)[0]
+	before, _ := want(service)
+	for _, gone := range []int{0, 500, 999} {
+		svc := service
+		svc.Cluster = slices.Delete(slices.Clone(svc.Cluster), gone, gone+1)
+		less, _ := want(svc)
+		c := changeOf(svc.Name, before, less)
+		back := changeOf(svc.Name, c.to, before)
+		for _, c := range []change{c, back} {
+			if n := len(c.gone) + len(c.come); n > 3 {
+				t.Errorf("without endpoint %d of 1000, %d elements change", gone, n)
+			}
+		}
+	}
+}
+
+// FuzzLabel: what a comment says is read as it was written, and anything may stand there.
+func FuzzLabel(f *testing.F) {
+	f.Add("ns1", "web", "http", true)
+	f.Fuzz(func(t *testing.T, namespace, service, port string, local bool) {
+		policy := sdk.Cluster
+		if local {
+			policy = sdk.Local
+		}
+		n := sdk.Name{Namespace: namespace, Service: service, Port: port}
+		name, kind, read, ok := labelled(label(n, sdk.NodePort, policy))
+		if strings.ContainsAny(namespace, "/: ") || strings.ContainsAny(service, "/: ") || strings.ContainsAny(port, "/: ") || service == "" {
+			return // no name in Kubernetes
+		}
+		if !ok || name != n || kind != sdk.NodePort || read != policy {
+			t.Errorf("%+v is read as %+v %s %s", n, name, kind, read)
+		}
+	})
+}
