@@ -128,7 +128,6 @@ func (o *observed) understand(d dump) {
 	for _, s := range layoutSets(d.ip) {
 		mine[s.Name] = true
 	}
-	expected := make(map[place]element)
 	for name, w := range o.services {
 		sets, chains := w.objects(name)
 		for _, s := range sets {
@@ -144,28 +143,28 @@ func (o *observed) understand(d dump) {
 			delete(o.chains, c.name)
 		}
 		for _, e := range w.elements(name) {
-			if e.shared() {
+			seen, there := d.sets[e.set][e.Key+e.KeyEnd]
+			switch {
+			case e.shared():
 				o.references[e]++
+			case there && seen == e.Element:
+				delete(d.sets[e.set], e.Key+e.KeyEnd)
+				continue
 			}
-			expected[e.place()] = e
+			if !there || seen != e.Element {
+				o.missing = append(o.missing, e)
+			}
 		}
 	}
 	for set, elements := range d.sets {
 		for _, k := range elements {
-			e := element{set, k}
-			if want, there := expected[e.place()]; there && want == e {
-				delete(expected, e.place())
-				continue
-			}
-			if set == "own" {
+			switch e := (element{set, k}); {
+			case set == "own":
 				o.own = append(o.own, e)
-			} else if mine[set] {
+			case mine[set] && o.references[e] == 0:
 				o.stray = append(o.stray, e)
 			}
 		}
-	}
-	for _, e := range expected {
-		o.missing = append(o.missing, e)
 	}
 	for _, set := range slices.Sorted(maps.Keys(o.sets)) {
 		if !mine[set] {
@@ -214,12 +213,12 @@ func (d dump) services() map[sdk.Name]wanted {
 		for _, p := range w.policies() {
 			for _, ep := range w.lists[p] {
 				a := string(ep.Addr().AsSlice())
-				if _, may := d.sets["hairpin"][a+a]; may && !slices.Contains(w.hairpin, ep.Addr()) {
+				if _, may := d.sets["hairpin"][a+a]; may {
 					w.hairpin = append(w.hairpin, ep.Addr())
 				}
 			}
 		}
-		slices.SortFunc(w.frontends, func(a, b frontend) int { return a.addr.Compare(b.addr) })
+		w.normalize()
 		all[name] = w
 	}
 	return all

@@ -103,56 +103,73 @@ func (t *transaction) own(change int) {
 
 // elements removes and adds elements. One that Services share is there while any has it.
 func (t *transaction) elements() error {
-	type owned struct {
-		element
-		by int
-	}
-	var gone, come []owned
-	last := make(map[element]int) // of those that shared elements change for
-	add := func(d difference, by int) {
-		for _, e := range d.gone {
-			if e.shared() && by != none {
-				t.references[e]--
-				last[e] = by
-			} else {
-				gone = append(gone, owned{e, by})
-			}
-		}
-		for _, e := range d.come {
-			if e.shared() && by != none {
-				t.references[e]++
-				last[e] = by
-			} else {
-				come = append(come, owned{e, by})
-			}
-		}
-	}
-	add(t.fixed, none)
+	last := make(map[element]int) // the change that a shared one changes for
 	for i, c := range t.changes {
-		add(c.difference, i)
-	}
-	for e, delta := range t.references {
-		switch was := t.family.have.references[e]; {
-		case was == 0 && delta > 0:
-			come = append(come, owned{e, last[e]})
-		case was > 0 && was+delta == 0:
-			gone = append(gone, owned{e, last[e]})
+		for _, e := range c.gone {
+			if e.shared() {
+				t.references[e]--
+				last[e] = i
+			}
+		}
+		for _, e := range c.come {
+			if e.shared() {
+				t.references[e]++
+				last[e] = i
+			}
 		}
 	}
-	for _, e := range gone {
-		t.batch.Remove(e.set, e.Element)
-		t.own(e.by)
-		t.counts[e.set]--
+	t.remove(t.fixed.gone, none)
+	for i, c := range t.changes {
+		t.remove(c.gone, i)
+	}
+	have := t.family.have.references
+	for e, i := range last {
+		if have[e] > 0 && have[e]+t.references[e] == 0 {
+			t.batch.Remove(e.set, e.Element)
+			t.count(e, -1, i)
+		}
 	}
 	if err := t.purge(); err != nil {
 		return err
 	}
-	for _, e := range come {
-		t.batch.Add(e.set, e.Element)
-		t.own(e.by)
-		t.counts[e.set]++
+	t.insert(t.fixed.come, none)
+	for i, c := range t.changes {
+		t.insert(c.come, i)
+	}
+	for e, i := range last {
+		if have[e] == 0 && t.references[e] > 0 {
+			t.batch.Add(e.set, e.Element)
+			t.count(e, 1, i)
+		}
 	}
 	return nil
+}
+
+// remove removes elements of a change; those that are shared only if they are of none.
+func (t *transaction) remove(elements []element, change int) {
+	for _, e := range elements {
+		if change == none || !e.shared() {
+			t.batch.Remove(e.set, e.Element)
+			t.count(e, -1, change)
+		}
+	}
+}
+
+// insert is remove for elements that come.
+func (t *transaction) insert(elements []element, change int) {
+	for _, e := range elements {
+		if change == none || !e.shared() {
+			t.batch.Add(e.set, e.Element)
+			t.count(e, 1, change)
+		}
+	}
+}
+
+// count notes an operation on an element: how many there are in its set, and of which change
+// it is.
+func (t *transaction) count(e element, by, change int) {
+	t.counts[e.set] += by
+	t.own(change)
 }
 
 // purge takes clients from the affinity lists of endpoints that are gone: the others are

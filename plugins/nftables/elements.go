@@ -59,7 +59,7 @@ var outside = map[sdk.Policy]string{sdk.Cluster: "outside", sdk.Local: "outside-
 
 // elements are all that w needs, for the Service called name.
 func (w wanted) elements(name sdk.Name) []element {
-	var all []element
+	all := make([]element, 0, w.size())
 	add := func(set string, e nftnl.Element) { all = append(all, element{set, e}) }
 	for _, f := range w.frontends {
 		p, k := at(name.Family, f), key(name.Protocol, f.addr)
@@ -102,6 +102,15 @@ func (w wanted) elements(name sdk.Name) []element {
 		}
 	}
 	return all
+}
+
+// size is about how many elements there are.
+func (w wanted) size() int {
+	n := len(w.hairpin)
+	for _, list := range w.lists {
+		n += len(list)
+	}
+	return len(w.frontends) * (n + 6)
 }
 
 // choice adds what leads from a key to the endpoints of a list.

@@ -167,6 +167,7 @@ func (f *family) Plan() frame.Plan {
 			names[name] = true
 		}
 	}
+	p.changes = make(changes, 0, len(names))
 	for name := range names {
 		if c := changeOf(name, f.have.services[name], f.desired[name]); !c.empty() {
 			p.changes = append(p.changes, c)

@@ -85,6 +85,9 @@ func diff(old, desired []element) (d difference) {
 // changeOf leads from one wanted of a Service to another.
 func changeOf(name sdk.Name, have, desired wanted) change {
 	c := change{name: name, to: desired.arranged(have)}
+	if c.to.equal(have) {
+		return c
+	}
 	c.difference = diff(have.elements(name), c.to.elements(name))
 	oldSets, oldChains := have.objects(name)
 	sets, chains := c.to.objects(name)
@@ -228,6 +231,9 @@ func setsOf(elements []element) string {
 // link puts those changes first between which a frontend moves, and those that take one from
 // a set of the fixed ones.
 func (all changes) link() int {
+	if !slices.ContainsFunc(all, func(c change) bool { return len(c.gone) > 0 }) {
+		return 0
+	}
 	owner := make(map[place]int)
 	for i, c := range all {
 		for _, e := range c.gone {

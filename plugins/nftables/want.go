@@ -5,6 +5,7 @@ package nftables
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -61,12 +62,26 @@ func want(svc sdk.Service) (wanted, error) {
 			w.use(svc, sdk.Cluster) // pods and the node use all endpoints, whatever the policy
 		}
 	}
-	for _, ep := range svc.Reachable() {
-		if svc.MayCallItself(ep) && !slices.Contains(w.hairpin, ep.Addr.Addr()) {
-			w.hairpin = append(w.hairpin, ep.Addr.Addr())
-		}
-	}
+	w.normalize()
 	return w, nil
+}
+
+// normalize puts frontends, and the endpoints that may call themselves, in order.
+func (w *wanted) normalize() {
+	slices.SortFunc(w.frontends, func(a, b frontend) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), a.addr.Compare(b.addr))
+	})
+	slices.SortFunc(w.hairpin, netip.Addr.Compare)
+	w.hairpin = slices.Compact(w.hairpin)
+}
+
+// equal reports whether w and v have the same elements.
+func (w wanted) equal(v wanted) bool {
+	return w.served == v.served && w.affinity == v.affinity && slices.Equal(w.hairpin, v.hairpin) &&
+		maps.EqualFunc(w.lists, v.lists, slices.Equal[[]netip.AddrPort]) &&
+		slices.EqualFunc(w.frontends, v.frontends, func(a, b frontend) bool {
+			return a.kind == b.kind && a.addr == b.addr && a.policy == b.policy && slices.Equal(a.sources, b.sources)
+		})
 }
 
 // use has w have the list for a policy.
@@ -77,6 +92,9 @@ func (w *wanted) use(svc sdk.Service, p sdk.Policy) {
 	list := make([]netip.AddrPort, len(svc.Endpoints(p)))
 	for i, ep := range svc.Endpoints(p) {
 		list[i] = ep.Addr
+		if svc.MayCallItself(ep) {
+			w.hairpin = append(w.hairpin, ep.Addr.Addr())
+		}
 	}
 	w.lists[p] = list
 }
