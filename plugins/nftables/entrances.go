@@ -13,9 +13,9 @@ func (n nodeConfig) entrances() []chain {
 	far, near := indexes(n.ip)[0], indexes(n.ip)[1]
 	return []chain{
 		n.pre(),
-		{name: "out", rules: append(n.echo(), rule{to(nftnl.Goto("near"))})},
-		{name: "far", rules: n.find(far)},
-		{name: "near", rules: n.find(near)},
+		{name: "out", rules: append(n.echo(), rule{to(nftnl.Jump("near"))}, rule{to(nftnl.Goto("far"))})},
+		{name: "far", rules: []rule{n.find(far), n.find(far.node())}},
+		{name: "near", rules: []rule{n.find(near), far.in("frontends", nftnl.Return), n.find(near.node())}},
 		n.post(),
 		n.inside(),
 		{name: "hide", rules: []rule{{nftnl.Masquerade()}}},
@@ -42,7 +42,7 @@ func (p index) node() index {
 func (n nodeConfig) pre() chain {
 	c := chain{name: "pre", rules: n.echo()}
 	for _, pods := range n.fromPods() {
-		c.rules = append(c.rules, append(pods, to(nftnl.Goto("near"))))
+		c.rules = append(c.rules, append(pods, to(nftnl.Jump("near"))))
 	}
 	c.rules = append(c.rules, rule{to(nftnl.Goto("far"))})
 	return c
@@ -63,13 +63,14 @@ func (n nodeConfig) echo() []rule {
 	}}
 }
 
-// find leads what is sent to a frontend to its index: to one with an address first.
-func (n nodeConfig) find(p index) []rule {
-	toOwn := rule{n.daddr(0), nftnl.In("own", 0)}
-	return []rule{
-		p.far().in("frontends", nftnl.Goto(p.of("gate"))),
-		append(toOwn, p.node().far().in("frontends", nftnl.Goto(p.node().of("gate")))...),
+// find leads what is sent to a frontend to its index. A node port is looked for at the node's
+// own addresses, and after all frontends with an address.
+func (n nodeConfig) find(p index) rule {
+	found := p.in("frontends", nftnl.Goto(p.of("gate")))
+	if !p.ports {
+		return found
 	}
+	return append(rule{n.daddr(0), nftnl.In("own", 0)}, found...)
 }
 
 // fromPods are the words for packets that pods of this node send, one for each way to be one.

@@ -175,10 +175,6 @@ func (p index) chains() []chain {
 			p.saddr(next), nftnl.NotIn(far.of("allowed"), 0), to(nftnl.Drop)),
 		{to(nftnl.Goto(p.of("service")))},
 	}}
-	if p.near {
-		gate.rules = slices.Insert(gate.rules, 1, p.in("frontends", nftnl.Goto(p.of("service"))))
-		gate.rules[2] = rule{to(nftnl.Goto(far.of("service")))}
-	}
 	service := chain{name: p.of("service")}
 	service.rules = append(service.rules, append(slices.Clone(key), nftnl.Dispatch(p.of("keeps"), 0)))
 	all := []chain{gate}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Node ports answer on 127.0.0.1 if that is asked for. The guard stands for as long as the
+// kernel routes it, in every role.
+func TestKernelLocalhostNodePorts(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s := k.parsed(g, sticking)
+		s.Services[0].Affinity = 0
+		stage, err := g.Open(k.Context(), nil, s)
+		if err != nil {
+			k.Fatal(err)
+		}
+		defer stage.Close()
+		call := func() error {
+			return k.dial(g.Node(), "tcp", netip.MustParseAddr("127.0.0.1"), "127.0.0.1:30080")
+		}
+		for _, asked := range []bool{false, true} {
+			p := New(k.dir).(*plugin)
+			options := strings.Replace(string(k.options()), "}", `,"localhostNodePorts":true}`, 1)
+			if !asked {
+				options = string(k.options())
+			}
+			if _, err := p.Configure(k.Context(), sdk.Setup{Options: []byte(options)}); err != nil {
+				k.Fatal(err)
+			}
+			k.sync(p, s.Update(1))
+			k.role(p, sdk.Active)
+			if err := call(); (err == nil) != asked {
+				k.Errorf("asked %t: a call of 127.0.0.1: %v", asked, err)
+			}
+			for _, role := range []sdk.Role{sdk.Standby, sdk.Draining, sdk.Active} {
+				k.role(p, role)
+				routed, err := os.ReadFile(routeLocalnet)
+				if err != nil {
+					k.Fatal(err)
+				}
+				guarded := strings.Contains(k.nft("list", "table", "ip", table), "chain guard")
+				if strings.TrimSpace(string(routed)) == "1" && !guarded || guarded != asked {
+					k.Errorf("asked %t, %s: route_localnet is %s, guarded %t", asked, role, routed, guarded)
+				}
+			}
+			if _, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
+				k.Fatal(err)
+			}
+			if routed, _ := os.ReadFile(routeLocalnet); strings.TrimSpace(string(routed)) != "0" {
+				k.Errorf("after Cleanup route_localnet is %s", routed)
+			}
+			p.die()
+		}
+	})
+}
+
+// What a node says changes a few small chains, and nothing else: whether pods are known, and by
+// what, whom to masquerade, which packets conntrack may not place, and which addresses
+// ClusterIPs have.
+func TestKernelNodeChanges(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s := k.parsed(g, sticking)
+		p, _ := k.active(g, s)
+		node := s.Node
+		for i, c := range []struct {
+			change func(*sdk.Node)
+			line   string
+		}{
+			{func(n *sdk.Node) { n.Pods = sdk.Pods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.180.0.0/24")}} }, "ip saddr 10.180.0.0/24 jump near"},
+			{func(n *sdk.Node) { n.Pods = sdk.Pods{Bridge: "cbr0"} }, `iifname "cbr0" jump near`},
+			{func(n *sdk.Node) { n.Pods = sdk.Pods{InterfacePrefix: "cali"} }, `iifname "cali*" jump near`},
+			{func(n *sdk.Node) { n.MasqueradeAll = true }, "chain inside {\n\t\tgoto hide"},
+			{func(n *sdk.Node) { n.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")} }, "ct state new ip daddr 10.96.0.0/12 drop"},
+			{func(n *sdk.Node) { n.Conntrack.TCPBeLiberal = true }, "chain invalid {\n\t}"},
+		} {
+			next := node
+			c.change(&next)
+			before := p.families[0].commits.count()
+			k.sync(p, sdk.Update{From: uint64(i + 1), To: uint64(i + 2), Node: &next})
+			if text := k.nft("list", "table", "ip", table); !strings.Contains(text, c.line) {
+				k.Errorf("there is no %q in\n%s", c.line, text)
+			}
+			if n := p.families[0].commits.count() - before; n > 2 {
+				k.Errorf("%q took %d batches", c.line, n)
+			}
+		}
+	})
+}
