@@ -59,7 +59,7 @@ func (p plan) Apply(ctx context.Context) (failed []sdk.Failure, err error) {
 		}
 		rest = rest[n:]
 	}
-	clear(f.touched)
+	f.touched = make(map[sdk.Name]bool) // small again: to walk a map costs its largest size
 	f.all, f.shaped = false, false
 	return failed, nil
 }
