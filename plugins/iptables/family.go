@@ -27,7 +27,7 @@ type family struct {
 	log     *slog.Logger
 
 	role      sdk.Role
-	addressed time.Time     // when the node's addresses were looked at last
+	addressed time.Time // when the node's addresses were looked at last
 	draining  flows.Draining
 }
 
