@@ -6,10 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
+	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
 // kubeProxy is the name of the tables that kube-proxy has in its nftables mode.
@@ -29,7 +32,7 @@ func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]s
 		for _, name := range tables {
 			there, err := p.remove(ctx, of, name, l.DryRun)
 			if err != nil {
-				errs = append(errs, fmt.Errorf("remove table %s %s: %w", ip{of}.word(), name, err))
+				errs = append(errs, fmt.Errorf("remove table %s %s: %w", ip{of}.word(), name, err), holder(env.Dir))
 			} else if there {
 				gone = append(gone, fmt.Sprintf("nft: remove table %s %s", ip{of}.word(), name))
 			}
@@ -43,7 +46,7 @@ func (f ip) word() string { return pick(f, "ip", "ip6") }
 
 // remove removes one table, if it is there: by the socket that owns it, if this process has that.
 func (p *plugin) remove(ctx context.Context, of sdk.Family, name string, dryRun bool) (bool, error) {
-	f := newFamily(of, options{}, new(commits), nil)
+	f := newFamily(of, options{}, new(commits), frame.Env{})
 	p.mu.Lock()
 	for _, open := range p.families {
 		if open.Family == of {
@@ -60,7 +63,30 @@ func (p *plugin) remove(ctx context.Context, of sdk.Family, name string, dryRun 
 	if err != nil || found == nil || dryRun {
 		return found != nil, err
 	}
-	b := nftnl.NewBatch(f.nft(), name, 0)
-	b.DeleteTable()
-	return true, conn.Send(ctx, b)
+	for until := time.Now().Add(standsDown); ; {
+		b := nftnl.NewBatch(f.nft(), name, 0)
+		b.DeleteTable()
+		err := conn.Send(ctx, b)
+		if !errors.Is(err, syscall.EPERM) || time.Now().After(until) || ctx.Err() != nil {
+			return true, err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// standsDown is how long the process that owns a table may take to find that another one has
+// cleaned up, and to give the table up.
+const standsDown = 5 * time.Second
+
+// holder says which process keeps a table from being removed, as far as the ledger knows.
+func holder(dir string) error {
+	shared, err := ledger.Open(dir)
+	if err != nil {
+		return err
+	}
+	lock, err := shared.TryLock(mode)
+	if err != nil {
+		return err
+	}
+	return lock.Unlock()
 }

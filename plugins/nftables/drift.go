@@ -21,6 +21,9 @@ func (f *family) Probe(ctx context.Context) frame.Finding {
 		why = err.Error()
 	}
 	found := frame.Finding{Due: f.moved()}
+	if f.cleaned.Left() { // it cannot take away what this process owns
+		why = "another process cleaned up"
+	}
 	if why != "" {
 		found.Lost, found.Why = frame.All, why
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/plugins/internal/writer"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 	"github.com/pointsman/pointsman/sdk/ledger"
@@ -24,6 +25,7 @@ type family struct {
 	options options
 	log     *slog.Logger
 	commits *commits
+	cleaned writer.Cleaned // says that this process is to stand down
 
 	ip               // never another, so that Inspect may read it beside a call
 	conn *nftnl.Conn // the writer's, which owns the table; nil: this process is not the writer
@@ -50,9 +52,9 @@ var _ interface {
 	frame.Sampler
 } = (*family)(nil)
 
-func newFamily(of sdk.Family, o options, c *commits, log *slog.Logger) *family {
+func newFamily(of sdk.Family, o options, c *commits, env frame.Env) *family {
 	return &family{
-		ip: ip{of}, options: o, log: log, commits: c, node: nodeConfig{ip: ip{of}},
+		ip: ip{of}, options: o, log: env.Log, commits: c, cleaned: writer.CleanedIn(env.Dir, mode), node: nodeConfig{ip: ip{of}},
 		desired: make(map[sdk.Name]wanted), touched: make(map[sdk.Name]bool),
 	}
 }

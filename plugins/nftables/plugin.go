@@ -59,7 +59,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 			errs = append(errs, err)
 			continue
 		}
-		f := newFamily(of, options, shared, env.Log)
+		f := newFamily(of, options, shared, env)
 		all = append(all, f)
 		session.Families = append(session.Families, f)
 	}
