@@ -76,12 +76,18 @@ func (k kernel) nft(args ...string) string {
 	return string(out)
 }
 
-// lists looks whether nft can list what is there, in each form.
+// lists looks whether nft can list what is there, in each form; and another release of it, if
+// POINTSMAN_NFT says where one is.
 func (k kernel) lists() {
 	k.Helper()
-	for _, form := range []string{"-a", "-j", "-t"} {
-		if out := k.nft(form, "list", "ruleset"); strings.Contains(strings.ToLower(out), "assertion") {
-			k.Errorf("nft %s list ruleset: %s", form, out)
+	for _, program := range []string{"nft", os.Getenv("POINTSMAN_NFT")} {
+		for _, form := range []string{"-a", "-j", "-t"} {
+			if program == "" {
+				continue
+			}
+			if out, err := exec.Command(program, form, "list", "ruleset").CombinedOutput(); err != nil {
+				k.Errorf("%s %s list ruleset: %v: %s", program, form, err, out[max(0, len(out)-500):])
+			}
 		}
 	}
 }
