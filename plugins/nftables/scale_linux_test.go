@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"syscall"
@@ -62,6 +63,10 @@ func TestKernelScale(t *testing.T) {
 		}
 		took("first load", func() { k.sync(p, sdk.Update{Full: true, To: 1, Set: all, Node: &sdk.Node{}}) })
 		took("active", func() { k.role(p, sdk.Active) })
+		var memory runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&memory)
+		k.Logf("%dx%d: %d MB in use, with what the test has", services, endpoints, memory.HeapAlloc>>20)
 		var each []time.Duration
 		for i := range uint64(200) {
 			one := all[7]
