@@ -61,6 +61,7 @@ func (p plan) Apply(ctx context.Context) (failed []sdk.Failure, err error) {
 	}
 	f.touched = make(map[sdk.Name]bool) // small again: to walk a map costs its largest size
 	f.all, f.shaped = false, false
+	f.marks.begin(f.node.node.MasqueradeBit)
 	return failed, nil
 }
 

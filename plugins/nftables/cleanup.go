@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -38,7 +39,15 @@ func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]s
 			}
 		}
 	}
-	return append(gone, given...), errors.Join(errs...)
+	p.mu.Lock()
+	for _, f := range p.families {
+		if !l.DryRun {
+			f.marks.stop()
+		}
+	}
+	p.mu.Unlock()
+	left, err := leaveMarks(ctx, l, env)
+	return slices.Concat(gone, left, given), errors.Join(append(errs, err)...)
 }
 
 // word is how nft calls the family.
@@ -46,7 +55,7 @@ func (f ip) word() string { return pick(f, "ip", "ip6") }
 
 // remove removes one table, if it is there: by the socket that owns it, if this process has that.
 func (p *plugin) remove(ctx context.Context, of sdk.Family, name string, dryRun bool) (bool, error) {
-	f := newFamily(of, options{}, new(commits), frame.Env{})
+	f := newFamily(of, options{}, new(commits), new(marks), frame.Env{})
 	p.mu.Lock()
 	for _, open := range p.families {
 		if open.Family == of {

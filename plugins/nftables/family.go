@@ -25,6 +25,7 @@ type family struct {
 	options options
 	log     *slog.Logger
 	commits *commits
+	marks   *marks
 	cleaned writer.Cleaned // says that this process is to stand down
 
 	ip               // never another, so that Inspect may read it beside a call
@@ -52,9 +53,9 @@ var _ interface {
 	frame.Sampler
 } = (*family)(nil)
 
-func newFamily(of sdk.Family, o options, c *commits, env frame.Env) *family {
+func newFamily(of sdk.Family, o options, c *commits, m *marks, env frame.Env) *family {
 	return &family{
-		ip: ip{of}, options: o, log: env.Log, commits: c, cleaned: writer.CleanedIn(env.Dir, mode), node: nodeConfig{ip: ip{of}},
+		ip: ip{of}, options: o, log: env.Log, commits: c, marks: m, cleaned: writer.CleanedIn(env.Dir, mode), node: nodeConfig{ip: ip{of}},
 		desired: make(map[sdk.Name]wanted), touched: make(map[sdk.Name]bool),
 	}
 }
@@ -72,6 +73,7 @@ func (f *family) Hold(lock *ledger.Lock) {
 		f.conn = nil
 	}
 	if lock == nil {
+		f.marks.stop()
 		return
 	}
 	conn, err := nftnl.Dial()

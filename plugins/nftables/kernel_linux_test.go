@@ -172,7 +172,7 @@ func TestKernelBinaryConforms(t *testing.T) {
 func (k kernel) foreign() string {
 	var all []string
 	for _, line := range strings.Split(strings.TrimSpace(k.nft("list", "tables")), "\n") {
-		if words := strings.Fields(line); len(words) == 3 && (words[2] != table || words[1] == "inet") {
+		if words := strings.Fields(line); len(words) == 3 && (words[2] != table || words[1] == "inet") && words[2] != "nat" {
 			all = append(all, k.nft("list", "table", words[1], words[2]))
 		}
 	}

@@ -52,14 +52,14 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	}
 	var all []*family
 	var errs []error
-	shared := new(commits)
+	shared, kept := new(commits), &marks{env: env}
 	for _, of := range families {
 		if err := probe(ctx, ip{of}); err != nil {
 			env.Log.Info("the kernel cannot serve a family", "family", of, "err", err)
 			errs = append(errs, err)
 			continue
 		}
-		f := newFamily(of, options, shared, env)
+		f := newFamily(of, options, shared, kept, env)
 		all = append(all, f)
 		session.Families = append(session.Families, f)
 	}
