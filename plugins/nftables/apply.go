@@ -138,13 +138,14 @@ func (t *transaction) unprotected(faults nftnl.Faults) bool {
 // blame leaves out the changes whose elements are bad. Where something else is there than was
 // known, or nothing, all is to be read again first.
 func (t *transaction) blame(faults nftnl.Faults) ([]sdk.Failure, error) {
+	others := []syscall.Errno{syscall.EEXIST, syscall.ENOENT, syscall.EBUSY}
 	bad, stale := make(map[int]error), false
 	for _, fault := range faults {
 		if fault.First != fault.Last || t.owners[fault.First] == none {
 			return nil, fmt.Errorf("write table %s: %w", table, faults)
 		}
 		bad[t.owners[fault.First]] = nftnl.Faults{fault}
-		stale = stale || slices.Contains([]syscall.Errno{syscall.EEXIST, syscall.ENOENT, syscall.EBUSY}, fault.Errno)
+		stale = stale || slices.Contains(others, fault.Errno)
 	}
 	var failed []sdk.Failure
 	var suspects []sdk.Name

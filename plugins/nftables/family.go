@@ -55,7 +55,8 @@ var _ interface {
 
 func newFamily(of sdk.Family, o options, c *commits, m *marks, env frame.Env) *family {
 	return &family{
-		ip: ip{of}, options: o, log: env.Log, commits: c, marks: m, cleaned: writer.CleanedIn(env.Dir, mode), node: nodeConfig{ip: ip{of}},
+		ip: ip{of}, node: nodeConfig{ip: ip{of}}, options: o, log: env.Log,
+		commits: c, marks: m, cleaned: writer.CleanedIn(env.Dir, mode),
 		desired: make(map[sdk.Name]wanted), touched: make(map[sdk.Name]bool),
 	}
 }
@@ -78,7 +79,7 @@ func (f *family) Hold(lock *ledger.Lock) {
 	}
 	conn, err := nftnl.Dial()
 	if err != nil {
-		f.log.Warn("cannot open the writer's socket", "family", f.node.Family, "err", err) // and every write says so
+		f.log.Warn("cannot open the writer's socket", "family", f.Family, "err", err) // every write says so
 		return
 	}
 	f.conn = conn

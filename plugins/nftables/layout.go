@@ -279,7 +279,9 @@ func baseChains(n nodeConfig, role sdk.Role) []chain {
 func guard() chain {
 	loopback := netip.MustParsePrefix("127.0.0.0/8")
 	f := ip{sdk.IPv4}
-	elsewhere := rule{nftnl.Meta(nftnl.MetaIifName, 0), nftnl.Cmp(nftnl.NotEqual, 0, ifname("lo")), to(nftnl.Drop)}
+	elsewhere := rule{
+		nftnl.Meta(nftnl.MetaIifName, 0), nftnl.Cmp(nftnl.NotEqual, 0, ifname("lo")), to(nftnl.Drop),
+	}
 	return chain{
 		name: "guard", hook: &nftnl.Hook{Type: "filter", At: nftnl.PreRouting, Priority: -300},
 		rules: []rule{append(within(f.daddr(0), loopback), elsewhere...)},

@@ -73,7 +73,7 @@ func (m *marks) keep(ctx context.Context, bit uint8) {
 		}
 		if err != nil && ctx.Err() == nil && err.Error() != said {
 			said = err.Error()
-			m.env.Log.Warn("cannot keep the chain KUBE-MARK-MASQ for other programs; Services are served without", "err", err)
+			m.env.Log.Warn("cannot keep KUBE-MARK-MASQ for other programs; Services are served without", "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -3,41 +3,17 @@
 package nftables
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 )
-
-// several are Services with a ClusterIP and so many endpoints.
-func several(services, endpoints int) []sdk.Service {
-	addr := func(base, i int) netip.Addr {
-		var b [4]byte
-		binary.BigEndian.PutUint32(b[:], uint32(base+i))
-		return netip.AddrFrom4(b)
-	}
-	all := make([]sdk.Service, services)
-	for i := range all {
-		s := sdk.Service{
-			Name:      sdk.Name{Namespace: "ns" + strconv.Itoa(i%50), Service: fmt.Sprintf("service-%d", i), Port: "http", Protocol: sdk.TCP, Family: sdk.IPv4},
-			Frontends: []sdk.Frontend{{Kind: sdk.ClusterIP, Addr: netip.AddrPortFrom(addr(10<<24|96<<16, i), 80), Policy: sdk.Cluster}},
-		}
-		for j := range endpoints {
-			s.Cluster = append(s.Cluster, sdk.Endpoint{Addr: netip.AddrPortFrom(addr(10<<24|128<<16, i*endpoints+j), 8080)})
-		}
-		s.Normalize()
-		all[i] = s
-	}
-	return all
-}
 
 // used is how much this process has worked, with the kernel's work for it.
 func used() time.Duration {

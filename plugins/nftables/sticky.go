@@ -14,7 +14,7 @@ import (
 
 // ExportAffinity tells which clients the kernel keeps at an endpoint, and for how long.
 func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
-	return p.eachList(ctx, func(list nftnl.Listing, f *family, name sdk.Name, w wanted, policy sdk.Policy) error {
+	each := func(list nftnl.Listing, f *family, name sdk.Name, w wanted, policy sdk.Policy) error {
 		clients, err := list.Elements(ctx, w.own(name).of("sticky", policy))
 		if err != nil {
 			return fmt.Errorf("read which clients keep to endpoints of %s: %w", name, err)
@@ -30,7 +30,8 @@ func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry
 			}
 		}
 		return nil
-	})
+	}
+	return p.eachList(ctx, each)
 }
 
 // ImportAffinity has the kernel keep clients at their endpoints: in each list that has them.

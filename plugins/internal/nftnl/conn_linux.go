@@ -28,7 +28,8 @@ const largestBatch, answers = 64 << 20, 4 << 20
 
 // Dial opens a Conn.
 func Dial() (*Conn, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
+	const kind = unix.SOCK_RAW | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
+	fd, err := unix.Socket(unix.AF_NETLINK, kind, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
@@ -157,7 +158,9 @@ func (c *Conn) answers(b *Batch, seq uint32) error {
 }
 
 // ask sends a request and calls f for each message of the answer, until it ends.
-func (c *Conn) ask(ctx context.Context, kind, flags uint16, family Family, parts []string, f func(body []byte)) error {
+func (c *Conn) ask(
+	ctx context.Context, kind, flags uint16, family Family, parts []string, f func(body []byte),
+) error {
 	c.seq++
 	var out attrs
 	message(&out, kind, flags, family, parts...)

@@ -50,7 +50,9 @@ const (
 
 // readAnswer reads a NLMSG_ERROR: an errno, or none, the number of the message that it is
 // about, and the place of the bad attribute in that, or zero.
-func readAnswer(flags uint16, body []byte) (errno syscall.Errno, seq uint32, offset int, text string, ok bool) {
+func readAnswer(flags uint16, body []byte) (
+	errno syscall.Errno, seq uint32, offset int, text string, ok bool,
+) {
 	const inner = 4 // behind the errno there is the header of the message
 	if len(body) < inner+16 {
 		return 0, 0, 0, "", false

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -29,25 +30,27 @@ func (c *Conn) Generation(ctx context.Context) (n uint32, err error) {
 	return n, err
 }
 
-// An Observed is an object of a table.
+// An Observed is an object of a table, or the table.
 type Observed struct {
-	Name     string // of a rule: its chain
-	Hook     *Hook  // of a base chain
-	Flags    uint32 // of a set, or of the table
-	Key      uint32 // of a set: its type
-	Count    int    // of a set: how many elements it has; -1: the kernel does not say (before 6.18)
-	Use      int    // how much leads to a chain and stands in it
-	Handle   uint64
-	Timeout  time.Duration
-	exprs    []byte // of a rule
-	HasOwner bool
+	Name    string // of a rule: its chain
+	Hook    *Hook  // of a base chain
+	Flags   uint32 // of a set, or of the table
+	Owned   bool   // the table is some Conn's
+	Count   int    // of a set: how many elements it has; -1: the kernel does not say (before 6.18)
+	Timeout time.Duration
+
+	key   uint32 // of a set: its type
+	exprs []byte // of a rule
 }
 
 // each lists all objects of one kind, anew if they change meanwhile.
-func (l Listing) each(ctx context.Context, kind uint16, begin func(), f func(body []byte), parts ...string) error {
+func (l Listing) each(
+	ctx context.Context, kind uint16, begin func(), f func(body []byte), parts ...string,
+) error {
+	parts = append([]string{text(1, l.table)}, parts...)
 	for range 20 {
 		begin()
-		err := l.conn.ask(ctx, kind, dump, l.family, append([]string{text(1, l.table)}, parts...), func(b []byte) {
+		err := l.conn.ask(ctx, kind, dump, l.family, parts, func(b []byte) {
 			if getText(attr(b, 1)) == l.table { // a kernel may list those of other tables, too
 				f(b)
 			}
@@ -63,7 +66,7 @@ func (l Listing) each(ctx context.Context, kind uint16, begin func(), f func(bod
 func (l Listing) Table(ctx context.Context) (*Observed, error) {
 	var t *Observed
 	err := l.conn.ask(ctx, getTable, ack, l.family, []string{text(1, l.table)}, func(b []byte) {
-		t = &Observed{Name: getText(attr(b, 1)), Flags: uint32(getUint(attr(b, 2))), Use: int(getUint(attr(b, 3))), Handle: getUint(attr(b, 4)), HasOwner: attr(b, 7) != nil}
+		t = &Observed{Name: getText(attr(b, 1)), Flags: uint32(getUint(attr(b, 2))), Owned: attr(b, 7) != nil}
 	})
 	if errors.Is(err, syscall.ENOENT) {
 		return nil, nil
@@ -74,9 +77,10 @@ func (l Listing) Table(ctx context.Context) (*Observed, error) {
 // Chains are the table's, by their names.
 func (l Listing) Chains(ctx context.Context) (all map[string]Observed, err error) {
 	err = l.each(ctx, getChain, func() { all = make(map[string]Observed) }, func(b []byte) {
-		o := Observed{Name: getText(attr(b, 3)), Handle: getUint(attr(b, 2)), Use: int(getUint(attr(b, 6)))}
+		o := Observed{Name: getText(attr(b, 3))}
 		if hook := attr(b, 4); hook != nil {
-			o.Hook = &Hook{Type: getText(attr(b, 7)), At: uint32(getUint(attr(hook, 1))), Priority: int32(getUint(attr(hook, 2)))}
+			at, priority := getUint(attr(hook, 1)), int32(getUint(attr(hook, 2)))
+			o.Hook = &Hook{Type: getText(attr(b, 7)), At: uint32(at), Priority: priority}
 		}
 		all[o.Name] = o
 	})
@@ -86,7 +90,8 @@ func (l Listing) Chains(ctx context.Context) (all map[string]Observed, err error
 // Sets are the table's, by their names.
 func (l Listing) Sets(ctx context.Context) (all map[string]Observed, err error) {
 	err = l.each(ctx, getSet, func() { all = make(map[string]Observed) }, func(b []byte) {
-		o := Observed{Name: getText(attr(b, 2)), Flags: uint32(getUint(attr(b, 3))), Key: uint32(getUint(attr(b, 4))), Handle: getUint(attr(b, 16)), Count: -1}
+		o := Observed{Name: getText(attr(b, 2)), Flags: uint32(getUint(attr(b, 3))), Count: -1}
+		o.key = uint32(getUint(attr(b, 4)))
 		if count := attr(b, 20); count != nil { // NFTA_SET_COUNT
 			o.Count = int(getUint(count))
 		}
@@ -99,7 +104,7 @@ func (l Listing) Sets(ctx context.Context) (all map[string]Observed, err error) 
 // Fits reports whether a set is such a one.
 func (o Observed) Fits(s Set) bool {
 	key, _ := together(s.Key)
-	return o.Flags == s.flags() && o.Key == key && o.Timeout == s.Timeout
+	return o.Flags == s.flags() && o.key == key && o.Timeout == s.Timeout
 }
 
 // Rules are those of the chains, in order; of one chain, or if it is empty of all.
@@ -109,7 +114,7 @@ func (l Listing) Rules(ctx context.Context, chain string) (all map[string][]Obse
 		of = []string{text(2, chain)}
 	}
 	err = l.each(ctx, getRule, func() { all = make(map[string][]Observed) }, func(b []byte) {
-		o := Observed{Name: getText(attr(b, 2)), Handle: getUint(attr(b, 3)), exprs: append([]byte(nil), attr(b, 4)...)}
+		o := Observed{Name: getText(attr(b, 2)), exprs: slices.Clone(attr(b, 4))}
 		all[o.Name] = append(all[o.Name], o)
 	}, of...)
 	return all, err
@@ -129,7 +134,8 @@ func (l Listing) Has(ctx context.Context, set string, e Element) (bool, error) {
 	var list attrs
 	list.element(Element{Key: e.Key, KeyEnd: e.KeyEnd})
 	var found Element
-	err := l.conn.ask(ctx, getElem, ack, l.family, []string{text(1, l.table), text(2, set), nest(3, string(list))}, func(b []byte) {
+	parts := []string{text(1, l.table), text(2, set), nest(3, string(list))}
+	err := l.conn.ask(ctx, getElem, ack, l.family, parts, func(b []byte) {
 		found = readElement(attr(b, 3, 1))
 	})
 	if errors.Is(err, syscall.ENOENT) {
@@ -165,7 +171,8 @@ func readElement(b []byte) (e Element) {
 func (o Observed) Is(exprs []Expr) bool {
 	i, same := 0, true
 	eachAttr(o.exprs, func(_ uint16, v []byte) {
-		same = same && i < len(exprs) && getText(attr(v, 1)) == exprs[i].name && contains(attr(v, 2), attr([]byte(exprs[i].data), 2))
+		same = same && i < len(exprs) && getText(attr(v, 1)) == exprs[i].name &&
+			contains(attr(v, 2), attr([]byte(exprs[i].data), 2))
 		i++
 	})
 	return same && i == len(exprs)
