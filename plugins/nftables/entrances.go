@@ -114,9 +114,9 @@ func (n nodeConfig) post() chain {
 		p.was("outside", hide),
 		append(fromNode(), p.was("outside-local", hide)...),
 		p.was("outside-local", to(nftnl.Accept)),
-		{n.origDaddr(0), nftnl.In("vips", 0), to(nftnl.Goto("inside"))},
 		append(n.wasOwn(), p.node().was("outside", hide)...),
 		append(append(fromNode(), n.wasOwn()...), p.node().was("outside-local", hide)...),
+		{n.origDaddr(0), nftnl.In("vips", 0), to(nftnl.Goto("inside"))}, // one may be the node's own, too
 	}}
 	return c
 }
@@ -156,9 +156,15 @@ func (n nodeConfig) invalid() chain {
 }
 
 // refused answers for ports of ClusterIPs that no Service has, and drops what is sent to
-// addresses that are no Service's yet.
+// addresses that are no Service's yet. What has found its endpoint passes, and so does what is
+// sent to an address that the node has itself.
 func (n nodeConfig) refused() chain {
 	c := chain{name: "refused", rules: []rule{
+		{
+			nftnl.CT(nftnl.CTStatus, 0), nftnl.Mask(0, mark(translated)),
+			nftnl.Cmp(nftnl.NotEqual, 0, mark(0)), to(nftnl.Return),
+		},
+		{nftnl.Fib(0), nftnl.Cmp(nftnl.Equal, 0, mark(nftnl.Local)), to(nftnl.Return)},
 		append(ofState(stateNew), n.daddr(0), nftnl.In("vips", 0), to(nftnl.Goto("refuse"))),
 	}}
 	for _, cidr := range n.node.ServiceCIDRs {

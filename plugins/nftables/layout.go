@@ -288,9 +288,10 @@ func guard() chain {
 	}
 }
 
+const translated = 1 << 5 // IPS_DST_NAT, of a connection's status: its destination is translated
+
 // untranslated is a rule for packets that no rule has sent elsewhere than they were sent.
 func untranslated(v nftnl.Verdict) rule {
-	const translated = 1 << 5 // IPS_DST_NAT
 	return rule{
 		nftnl.CT(nftnl.CTStatus, 0), nftnl.Mask(0, mark(translated)), nftnl.Cmp(nftnl.Equal, 0, mark(0)), to(v),
 	}

@@ -367,3 +367,50 @@ func TestKernelHandsOver(t *testing.T) {
 		end(fmt.Sprintf("%d hand-overs", n))
 	})
 }
+
+const atOwnAddress = `A Service at the node's own address.
+-- node --
+addresses 192.0.2.10 2001:db8::10
+pods      10.180.0.0/24
+-- services --
+ns1/web:http tcp
+  cluster-ip 192.0.2.10:20819
+  node-port  30107
+  endpoint   192.0.2.10:26733 here
+ns1/far:http tcp
+  cluster-ip 172.30.0.41:80
+  endpoint   192.0.2.10:26733 here
+ns1/out:http tcp
+  cluster-ip 172.30.0.42:80
+  node-port  30108
+  endpoint   10.180.1.1:8080
+-- packets --
+198.18.0.7 > 192.0.2.10:20819 = 192.0.2.10:26733 masq
+10.180.0.9 > 172.30.0.41:80   = 192.0.2.10:26733
+node       > 192.0.2.10:20819 = 192.0.2.10:26733 masq
+node       > 172.30.0.41:80   = 192.0.2.10:26733 masq
+198.18.0.7 > 192.0.2.10:30108 = 10.180.1.1:8080 masq
+10.180.0.9 > 192.0.2.10:30108 = 10.180.1.1:8080 masq
+`
+
+// A ClusterIP may be an address of the node, as a host's canary has one: what listens there is
+// reached as before, also by other Services, and node ports are masqueraded.
+func TestKernelServiceAtOwnAddress(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s := k.parsed(g, atOwnAddress)
+		_, stage := k.active(g, s)
+		for _, p := range s.Packets {
+			a, err := stage.Send(k.Context(), p)
+			if err != nil || a.Verdict != sdk.Forward {
+				k.Errorf("%s: %s, %v", p.Text, a, err)
+			}
+			if away := a.Endpoint.Port() == 8080; away && a.Client == p.From.Addr {
+				k.Errorf("%s: the endpoint saw %s", p.Text, a.Client)
+			}
+		}
+		if err := k.dial(g.Node(), "tcp", netip.MustParseAddr("192.0.2.10"), "192.0.2.10:26733"); err != nil {
+			k.Errorf("what listens at the node's own address: %v", err)
+		}
+	})
+}

@@ -177,6 +177,13 @@ func Unreachable(family Family) Expr {
 	return expr("reject", num(1, 0), num8(2, code[family]))
 }
 
+// Local is what Fib loads of an address of this node: RTN_LOCAL.
+const Local = 2
+
+// Fib loads of what kind the address is that the packet is sent to, in host order ("fib",
+// NFT_FIB_RESULT_ADDRTYPE of NFTA_FIB_F_DADDR).
+func Fib(into Reg) Expr { return expr("fib", into.as(1), num(2, 3), num(3, 1<<1)) }
+
 // Remember adds an element to a map, made of the key and the data in registers, or lets its
 // time begin anew. The data of one that is there stay ("dynset", NFT_DYNSET_OP_UPDATE).
 func Remember(set string, key, data Reg) Expr {

@@ -90,6 +90,7 @@ var samples = []struct {
 	{"meta l4proto tcp dnat ip to ip saddr map @sticky", []Expr{Meta(MetaL4Proto, 0), Cmp(Equal, 0, "\x06"), Payload(Network, 12, 4, 0), Find("sticky", 0, 0), DNAT(IPv4, 0, 1)}},
 	{"meta l4proto udp update @sticky { ip saddr : ip daddr . th dport }", []Expr{
 		Meta(MetaL4Proto, 0), Cmp(Equal, 0, "\x11"), Payload(Network, 12, 4, 0), Payload(Network, 16, 4, 4), Payload(Transport, 2, 2, 5), Remember("sticky", 0, 4)}},
+	{"fib daddr type local return", []Expr{Fib(0), Cmp(Equal, 0, mark(Local)), Do(Return)}},
 	{"meta l4proto icmp dnat to 10.0.0.1", []Expr{Meta(MetaL4Proto, 0), Cmp(Equal, 0, "\x01"), Load(0, "\x0a\x00\x00\x01"), DNATAddr(IPv4, 0)}},
 }
 
