@@ -43,7 +43,6 @@ type family struct {
 
 	addressed time.Time // when the node's addresses were looked at last
 	draining  flows.Draining
-	audits    int
 }
 
 var _ interface {

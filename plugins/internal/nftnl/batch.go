@@ -21,7 +21,7 @@ const (
 const (
 	subsystem = 10 // NFNL_SUBSYS_NFTABLES
 
-	newTable, getTable, delTable = subsystem<<8 | 0, subsystem<<8 | 1, subsystem<<8 | 2
+	newTable, getTable, delTable = subsystem << 8, subsystem<<8 | 1, subsystem<<8 | 2
 	newChain, getChain, delChain = subsystem<<8 | 3, subsystem<<8 | 4, subsystem<<8 | 5
 	newRule, getRule, delRule    = subsystem<<8 | 6, subsystem<<8 | 7, subsystem<<8 | 8
 	newSet, getSet, delSet       = subsystem<<8 | 9, subsystem<<8 | 10, subsystem<<8 | 11
