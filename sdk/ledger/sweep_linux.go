@@ -112,9 +112,22 @@ func namespaces(deadline time.Time) (map[string]bool, error) {
 	}
 	alive := make(map[string]bool)
 	failed := make(chan error, 1)
-	go func() { // ends with its thread, which is in another namespace by then
+	go func() {
 		runtime.LockOSThread()
-		failed <- found.name(alive)
+		own, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			runtime.UnlockOSThread()
+			failed <- err
+			return
+		}
+		err = found.name(alive)
+		// The thread goes back. To end it is not enough: the first thread of a process stays
+		// when its goroutine has ended, and would keep alive the namespace that it is in.
+		if back := unix.Setns(own, unix.CLONE_NEWNET); back == nil {
+			runtime.UnlockOSThread()
+		}
+		_ = unix.Close(own) // only read
+		failed <- err
 	}()
 	return alive, <-failed
 }

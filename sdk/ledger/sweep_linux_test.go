@@ -25,11 +25,21 @@ import (
 func inNamespace(t *testing.T, f func()) (keep netns.NsHandle) {
 	t.Helper()
 	made := make(chan error, 1)
-	go func() { // its thread ends with it
+	go func() {
 		runtime.LockOSThread()
-		var err error
-		if keep, err = netns.New(); err == nil {
+		before, err := netns.Get()
+		if err == nil {
+			keep, err = netns.New()
+		}
+		if err == nil {
 			f()
+			err = netns.Set(before)
+		}
+		// The thread goes back: if it is the first one of the process, Go cannot end it, and
+		// the namespace would live as long as the process.
+		if err == nil {
+			runtime.UnlockOSThread()
+			err = before.Close()
 		}
 		made <- err
 	}()
