@@ -32,6 +32,7 @@ type observed struct {
 	services       map[sdk.Name]wanted
 	references     map[element]int // how many Services have an element that they share
 	counts         map[string]int  // elements, by set
+	total          int             // elements in all sets
 	own            []element
 	stray, missing []element // beside those of services
 }
@@ -112,6 +113,7 @@ func read(ctx context.Context, conn *nftnl.Conn, f ip) (observed, error) {
 		}
 		d.sets[name] = in
 		o.counts[name] = len(elements)
+		o.total += len(elements)
 	}
 	o.otherwise = slices.ContainsFunc(layoutSets(f), func(s nftnl.Set) bool {
 		seen, there := sets[s.Name]

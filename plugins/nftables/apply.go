@@ -194,6 +194,7 @@ func (t *transaction) done() {
 	}
 	for set, n := range t.counts {
 		f.have.counts[set] += n
+		f.have.total += n
 	}
 	for e, n := range t.references {
 		if f.have.references[e] += n; f.have.references[e] <= 0 {
@@ -206,6 +207,7 @@ func (t *transaction) done() {
 		}
 		for _, name := range c.shape.unused {
 			delete(f.have.sets, name)
+			f.have.total -= f.have.counts[name]
 			delete(f.have.counts, name)
 		}
 		f.have.serves(c)

@@ -109,6 +109,9 @@ func TestKernelAffinityOnAndOff(t *testing.T) {
 			if seen.otherwise || len(seen.unused)+len(seen.stray)+len(seen.missing) > 0 {
 				k.Errorf("%s: read back otherwise %t, unused %v, stray %v, missing %v", svc.Affinity, seen.otherwise, seen.unused, seen.stray, seen.missing)
 			}
+			if f.have.total != seen.total {
+				k.Errorf("%s: %d elements were counted, and the kernel has %d", svc.Affinity, f.have.total, seen.total)
+			}
 			if left := svc.Affinity == 0; left && strings.Contains(k.nft("list", "table", "ip", table), "sticky-") {
 				k.Errorf("there is a list of clients, and nothing to keep them at")
 			}

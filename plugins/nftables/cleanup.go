@@ -64,8 +64,11 @@ func (p *plugin) remove(ctx context.Context, of sdk.Family, name string, dryRun 
 	}
 	p.mu.Unlock()
 	conn, done, err := f.reader()
+	if errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, errors.ErrUnsupported) {
+		return false, nil // without netfilter's sockets the kernel has no tables
+	}
 	if err != nil {
-		return false, nil // there are no tables where there are no sockets
+		return false, err
 	}
 	defer done()
 	found, err := conn.List(f.nft(), name).Table(ctx)

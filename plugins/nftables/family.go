@@ -253,12 +253,8 @@ func (f *family) Flows(services map[sdk.Name]sdk.Service, fresh bool) (int, erro
 // Samples are how much the kernel has.
 func (f *family) Samples() []sdk.Sample {
 	labels := map[string]string{"ip_family": pick(f.ip, "IPv4", "IPv6")}
-	n := 0
-	for _, count := range f.have.counts {
-		n += count
-	}
 	return []sdk.Sample{
-		{Name: "pointsman_nftables_elements", Labels: labels, Value: float64(n)},
+		{Name: "pointsman_nftables_elements", Labels: labels, Value: float64(f.have.total)},
 		{Name: "pointsman_nftables_services", Labels: labels, Value: float64(len(f.have.services))},
 	}
 }

@@ -19,7 +19,7 @@ import (
 // A wanted is what one Service comes to. The zero value is nothing.
 type wanted struct {
 	frontends []frontend
-	served    bool // some endpoint serves, whoever may use it
+	served    bool // some endpoint serves, whichever callers may use it
 	affinity  time.Duration
 
 	// lists are the endpoints of the policies that some caller is sent by; those of the other
