@@ -46,7 +46,7 @@ func kindOf(path string) string {
 	return "it is built for " + strings.ToLower(strings.TrimPrefix(f.Machine.String(), "EM_"))
 }
 
-// guardedWell reports who may change the binary though they could not change the
+// guardedWell reports which users may change the binary though they could not change the
 // host: for such a one it would be a way to the plugin's privileges.
 func guardedWell(path string, info os.FileInfo) error {
 	host := hostBinary()
@@ -59,7 +59,7 @@ func guardedWell(path string, info os.FileInfo) error {
 	}
 	for _, dir := range dirs {
 		if slices.Contains(host.dirs, dir) {
-			continue // who may change this one may change the host too
+			continue // a user that may change this one may change the host too
 		}
 		info, err := os.Stat(dir)
 		if err != nil {
@@ -72,7 +72,7 @@ func guardedWell(path string, info os.FileInfo) error {
 	return nil
 }
 
-// A guard is who may change what a host executes.
+// A guard is the users that may change what a host executes.
 type guard struct {
 	owners []uint32 // of files and directories
 	group  uint32   // that may write to them

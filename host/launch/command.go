@@ -109,7 +109,7 @@ type Binary struct {
 	script bool
 }
 
-// OpenBinary opens the plugin at path, and checks that no user may change it who
+// OpenBinary opens the plugin at path, and checks that it cannot be changed by a user that
 // could not as well change the host: that it belongs to root, to this user or to
 // the owner of the host's binary, that neither others nor a foreign group may write
 // to it, and that the same goes for every directory that leads to it. With a sum,

@@ -219,7 +219,7 @@ func hasScheduler(ctx context.Context, name string) error {
 	return ctx.Err()
 }
 
-// absent reports whether a module is neither loaded nor known to modprobe. Who does not
+// absent reports whether a module is neither loaded nor known to modprobe. A process that does not
 // even know that of IPVS, which is there, as in a container without the node's modules,
 // knows nothing: then the kernel itself will tell.
 func absent(ctx context.Context, module string) bool {

@@ -306,13 +306,13 @@ func (c cli) listen(args []string) error {
 }
 
 // allow adds a user, by number or name.
-func (s *socket) allow(who string) error {
-	if named, err := user.Lookup(who); err == nil {
-		who = named.Uid
+func (s *socket) allow(account string) error {
+	if named, err := user.Lookup(account); err == nil {
+		account = named.Uid
 	}
-	uid, err := strconv.ParseUint(who, 10, 32)
+	uid, err := strconv.ParseUint(account, 10, 32)
 	if err != nil {
-		return fmt.Errorf("there is no user %q here", who)
+		return fmt.Errorf("there is no user %q here", account)
 	}
 	s.users = append(s.users, uint32(uid))
 	return nil

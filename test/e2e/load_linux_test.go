@@ -33,7 +33,7 @@ const (
 )
 
 // underLoad calls to from p, one call after the other, until result. What was called
-// before anybody answered has left flows that lead nowhere, which a port that is used
+// before any endpoint answered has left flows that lead nowhere, which a port that is used
 // again would follow: they go first.
 func (w *world) underLoad(p *place, to netip.AddrPort) *load {
 	w.Helper()

@@ -57,7 +57,7 @@ func OneBit(number uint8) string {
 	return fmt.Sprintf("%#x/%#x", bit, bit)
 }
 
-// Refused answers at once that nobody serves.
+// Refused answers at once that no endpoint serves.
 func Refused(f sdk.Family) Rule {
 	if f == sdk.IPv6 {
 		return "-j REJECT --reject-with icmp6-port-unreachable"
