@@ -88,7 +88,11 @@ func (m moby) Table() (table, error) {
 }
 
 func (m moby) Loads(at serviceKey) (map[netip.AddrPort]load, bool, error) {
-	list, err := m.handle.GetDestinations(mobyService(at, scheduling{}))
+	svc := mobyService(at, scheduling{})
+	list, err := m.handle.GetDestinations(svc)
+	if err == nil && len(list) == 0 {
+		_, err = m.handle.GetService(svc) // of one that is gone the kernel lists no destinations, and no error
+	}
 	if errors.Is(err, unix.ESRCH) {
 		return nil, false, nil
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -166,6 +167,34 @@ func TestKernelIPVSTable(t *testing.T) {
 	}
 	if used == 0 {
 		t.Error("calls were made, and no real has had a connection")
+	}
+}
+
+// A virtual service that has no destinations is told from one that is gone, by its address
+// and by its mark.
+func TestKernelIPVSGone(t *testing.T) {
+	world(t)
+	k, err := openBalancer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	is := func(at serviceKey, want bool) {
+		t.Helper()
+		if loads, there, err := k.Loads(at); err != nil || there != want || len(loads) > 0 {
+			t.Errorf("of %s it says %v, %v, %v", at, there, loads, err)
+		}
+	}
+	for at, named := range map[serviceKey][]string{
+		{family: sdk.IPv4, protocol: sdk.TCP, addr: netip.MustParseAddrPort("172.30.0.9:80")}: {"-t", "172.30.0.9:80"},
+		{family: sdk.IPv6, protocol: sdk.UDP, addr: netip.MustParseAddrPort("[fd00::9]:53")}:  {"-u", "[fd00::9]:53"},
+		{family: sdk.IPv4, mark: 9}: {"-f", "9"},
+	} {
+		is(at, false)
+		run(t, "ipvsadm", append([]string{"-A", "-s", "rr"}, named...)...)
+		is(at, true)
+		run(t, "ipvsadm", "-C")
+		is(at, false)
 	}
 }
 
