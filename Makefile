@@ -14,6 +14,8 @@ KERNEL  := $(shell grep -rlE '^func TestKernel' --include='*_test.go' . 2>/dev/n
 # whole system measure what traffic sees within a time, which the detector makes too long.
 RACED   := $(filter ./plugins/internal/% ./plugins/userspace/relay ./sdk/%,$(KERNEL))
 RACE     = $(shell $(GO) list -race std >/dev/null 2>&1 && echo '#include <pthread.h>' | $$($(GO) env CC) -E - >/dev/null 2>&1 && echo -race)
+# Else each program that the detector is in waits a second for reports before it ends.
+export GORACE ?= atexit_sleep_ms=0
 BENCHES := $(shell grep -rlE '^func Benchmark' --include='*_test.go' . 2>/dev/null | xargs -r -n1 dirname | sort -u)
 # Packages that touch neither processes nor the kernel, and test in no time.
 PURE    := ./sdk ./host/pace ./host/phrase ./host/reach ./host/report ./host/swap ./host/track ./plugins/internal/tree
@@ -37,8 +39,10 @@ check: bin/staticcheck ## what to run at each save: format, vet, staticcheck, wa
 	$(GO) test -run '^Test(Walls|KeptInOneRoom)$$' ./test
 	$(GO) test $(PURE)
 
+# Most of them wait for processes, so there is always one more than processors; those that
+# wait longest are first.
 test: ## run every test that needs neither root nor a cluster
-	$(GO) test $(RACE) -parallel 4 -skip "^TestKernel" ./... # most of them wait for processes
+	$(GO) test $(RACE) -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel 4 -skip "^TestKernel" ./host/supervise ./test ./...
 
 test-kernel: ## run the tests that write to a real kernel, in namespaces of their own (root)
 	@if [ "$$(id -u)" != 0 ]; then echo "make test-kernel needs root: it makes network namespaces; try: sudo make test-kernel"; exit 1; fi
@@ -96,8 +100,8 @@ verify: ## check format, vet, staticcheck, other systems' builds, and that nothi
 	@unformatted="$$(gofmt -l .)"; if [ -n "$$unformatted" ]; then echo "gofmt these: $$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	@$(MAKE) --no-print-directory staticcheck
-	GOOS=darwin $(GO) build ./...
-	GOOS=windows $(GO) build ./...
+	GOOS=darwin $(GO) build $(VCS) ./...
+	GOOS=windows $(GO) build $(VCS) ./...
 	$(GO) mod verify
 	$(GO) mod tidy -diff
 	@if command -v protoc >/dev/null; then sdk/wire/generate.sh --check; \
