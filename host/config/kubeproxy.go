@@ -29,7 +29,8 @@ func (r *reader) fromKubeProxy(root *yaml.Node) *yaml.Node {
 	host := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: root.Line, Column: root.Column}
 	plant(host, []string{"apiVersion"}, textAt(APIVersion, child(root, "apiVersion")))
 	plant(host, []string{"kind"}, textAt(Kind, child(root, "kind")))
-	moves := kubeProxyMoves(valueOr(root, "mode", "iptables"), valueOr(root, "detectLocalMode", DetectClusterCIDR))
+	mode := valueOr(root, "mode", "iptables")
+	moves := kubeProxyMoves(mode, valueOr(root, "detectLocalMode", DetectClusterCIDR))
 	r.eachLeaf(root, "", func(path string, n *yaml.Node) {
 		m, known := moves[path]
 		switch {
@@ -42,6 +43,9 @@ func (r *reader) fromKubeProxy(root *yaml.Node) *yaml.Node {
 			r.warnings = append(r.warnings, Problem{Where: r.at(n), Field: path, Why: m.idle})
 		}
 	})
+	if mode == "nftables" && child(host, "nodePortAddresses") == nil { // kube-proxy's default in this mode alone
+		plant(host, []string{"nodePortAddresses"}, listAt([]string{primaryAddresses}, child(root, "mode")))
+	}
 	return host
 }
 
@@ -155,11 +159,7 @@ func isUnset(path string, n *yaml.Node) bool {
 func translated(path string, n *yaml.Node) *yaml.Node {
 	switch path {
 	case "clusterCIDR":
-		list := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: n.Line}
-		for _, cidr := range strings.Split(n.Value, ",") {
-			list.Content = append(list.Content, textAt(strings.TrimSpace(cidr), n))
-		}
-		return list
+		return listAt(strings.Split(n.Value, ","), n)
 	case "hostnameOverride":
 		return textAt(strings.ToLower(strings.TrimSpace(n.Value)), n)
 	case "healthzBindAddress":
@@ -181,4 +181,13 @@ func withPort(n *yaml.Node, port uint16) *yaml.Node {
 // textAt returns a text in the line of n.
 func textAt(text string, n *yaml.Node) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text, Line: n.Line}
+}
+
+// listAt returns a list of texts, in the line of n.
+func listAt(texts []string, n *yaml.Node) *yaml.Node {
+	list := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: n.Line}
+	for _, text := range texts {
+		list.Content = append(list.Content, textAt(strings.TrimSpace(text), n))
+	}
+	return list
 }
