@@ -114,9 +114,9 @@ func (n nodeConfig) post() chain {
 		p.was("outside", hide),
 		append(fromNode(), p.was("outside-local", hide)...),
 		p.was("outside-local", to(nftnl.Accept)),
+		p.was("frontends", n.origDaddr(0), nftnl.In("vips", 0), to(nftnl.Goto("inside"))), // the node may have it, too
 		append(n.wasOwn(), p.node().was("outside", hide)...),
 		append(append(fromNode(), n.wasOwn()...), p.node().was("outside-local", hide)...),
-		{n.origDaddr(0), nftnl.In("vips", 0), to(nftnl.Goto("inside"))}, // one may be the node's own, too
 	}}
 	return c
 }
