@@ -152,7 +152,7 @@ func readElement(b []byte) (e Element) {
 			e.Key = string(attr(v, 1))
 		case 2:
 			e.Data = string(attr(v, 1))
-			e.Verdict = Verdict{code: int32(getUint(attr(v, 2, 1))), chain: getText(attr(v, 2, 2))}
+			e.Verdict = readVerdict(attr(v, 2))
 		case 5:
 			e.Left = time.Duration(getUint(v)) * time.Millisecond
 		case 6:

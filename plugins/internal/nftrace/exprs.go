@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftrace
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/plugins/internal/trace"
+)
+
+// compile is what an expression does. Numbers of attributes and their values are those of
+// linux/netfilter/nf_tables.h.
+func (t *Tracer) compile(e nftnl.Expr) func(*walk) (bool, error) {
+	switch e.Name() {
+	case "meta":
+		return meta(e)
+	case "payload":
+		from, offset, n := nftnl.Header(e.Num(2)), e.Num(3), e.Num(4)
+		return load(e, 1, func(w *walk) ([]byte, error) { return w.payload(from, offset, n) })
+	case "ct":
+		key, direction := e.Num(2), e.Num(3)
+		return load(e, 1, func(w *walk) ([]byte, error) { return w.connection(key, direction) })
+	case "fib":
+		result, flags := e.Num(2), e.Num(3)
+		return load(e, 1, func(w *walk) ([]byte, error) { return w.fib(result, flags) })
+	case "immediate":
+		if _, data := e.Reg(1); !data {
+			return func(w *walk) (bool, error) { return w.end(e.Verdict(2)) }
+		}
+		constant := e.Value(2)
+		return load(e, 1, func(*walk) ([]byte, error) { return constant, nil })
+	case "cmp":
+		return compare(e)
+	case "range":
+		return within(e)
+	case "bitwise":
+		return bitwise(e)
+	case "numgen":
+		return numgen(e)
+	case "lookup":
+		return t.lookup(e)
+	case "nat":
+		return dnat(e)
+	case "masq":
+		return func(w *walk) (bool, error) { w.path.Masquerade = true; return w.end(nftnl.Accept) }
+	case "reject":
+		return func(w *walk) (bool, error) { w.path.Verdict = trace.Reject; return w.end(nftnl.Drop) }
+	case "counter", "dynset": // what a packet leaves behind does not change its own way
+		return func(*walk) (bool, error) { return true, nil }
+	}
+	return unknown("the expression %s", e.Name())
+}
+
+// load is a step that puts what fact says into the register in an attribute.
+func load(e nftnl.Expr, kind uint16, fact func(*walk) ([]byte, error)) func(*walk) (bool, error) {
+	into, ok := e.Reg(kind)
+	if !ok {
+		return unknown("%s without a register to load into", e.Name())
+	}
+	return func(w *walk) (bool, error) {
+		value, err := fact(w)
+		w.regs.load(into, value)
+		return err == nil, err
+	}
+}
+
+// meta loads a fact about the packet, or sets it.
+func meta(e nftnl.Expr) func(*walk) (bool, error) {
+	key := e.Num(2)
+	from, sets := e.Reg(3)
+	if !sets {
+		return load(e, 1, func(w *walk) ([]byte, error) { return w.fact(key) })
+	}
+	return func(w *walk) (bool, error) {
+		if w.meta[key] == nil {
+			return unknown("meta %d set", key)(w)
+		}
+		value, err := w.regs.value(from, len(w.meta[key]))
+		w.meta[key] = bytes.Clone(value)
+		return err == nil, err
+	}
+}
+
+// ordered reports for each comparison, NFT_CMP_* of cmp, whether it holds of a result of
+// bytes.Compare.
+var ordered = []func(int) bool{
+	func(c int) bool { return c == 0 }, func(c int) bool { return c != 0 },
+	func(c int) bool { return c < 0 }, func(c int) bool { return c <= 0 },
+	func(c int) bool { return c > 0 }, func(c int) bool { return c >= 0 },
+}
+
+func compare(e nftnl.Expr) func(*walk) (bool, error) {
+	op, with := e.Num(2), e.Value(3)
+	reg, ok := e.Reg(1)
+	if !ok || op >= uint64(len(ordered)) {
+		return unknown("the comparison %d", op)
+	}
+	return func(w *walk) (bool, error) {
+		value, err := w.regs.value(reg, len(with))
+		return ordered[op](bytes.Compare(value, with)), err
+	}
+}
+
+// within compares with a range.
+func within(e nftnl.Expr) func(*walk) (bool, error) {
+	outside, from, to := e.Num(2) == 1, e.Value(3), e.Value(4)
+	reg, ok := e.Reg(1)
+	if !ok || len(from) != len(to) {
+		return unknown("a range without ends")
+	}
+	return func(w *walk) (bool, error) {
+		value, err := w.regs.value(reg, len(from))
+		in := bytes.Compare(from, value) <= 0 && bytes.Compare(value, to) <= 0
+		return in != outside, err
+	}
+}
+
+func bitwise(e nftnl.Expr) func(*walk) (bool, error) {
+	from, ok := e.Reg(1)
+	mask, xor := e.Value(4), e.Value(5)
+	if !ok || e.Num(6) != 0 || len(mask) != len(xor) {
+		return unknown("bitwise other than by a mask")
+	}
+	return load(e, 2, func(w *walk) ([]byte, error) {
+		value, err := w.regs.value(from, len(mask))
+		value = bytes.Clone(value)
+		for i := range value {
+			value[i] = value[i]&mask[i] ^ xor[i]
+		}
+		return value, err
+	})
+}
+
+func numgen(e nftnl.Expr) func(*walk) (bool, error) {
+	into, ok := e.Reg(1)
+	below := uint32(e.Num(2))
+	if !ok || below == 0 || e.Num(4) != 0 {
+		return unknown("numgen with an offset, or without a range")
+	}
+	return func(w *walk) (bool, error) {
+		w.regs.load(into, make([]byte, 4))
+		w.regs.below[into] = below
+		return true, nil
+	}
+}
+
+// dnat sends the packet elsewhere.
+func dnat(e nftnl.Expr) func(*walk) (bool, error) {
+	addr, ok := e.Reg(3)
+	port, moves := e.Reg(5)
+	if !ok || e.Num(1) != 1 {
+		return unknown("nat other than dnat to an address")
+	}
+	return func(w *walk) (bool, error) {
+		to, err := w.regs.value(addr, len(w.to.Addr().AsSlice()))
+		if err != nil {
+			return false, err
+		}
+		ip, _ := netip.AddrFromSlice(to)
+		w.to = netip.AddrPortFrom(ip, w.to.Port())
+		if moves {
+			n, err := w.regs.value(port, 2)
+			if err != nil {
+				return false, err
+			}
+			w.to = netip.AddrPortFrom(ip, binary.BigEndian.Uint16(n))
+		}
+		w.path.Translated = true
+		return w.end(nftnl.Accept)
+	}
+}
+
+// lookup looks for what registers have in a set or a map.
+func (t *Tracer) lookup(e nftnl.Expr) func(*walk) (bool, error) {
+	name, inverted := e.Text(1), e.Num(5)&1 != 0
+	key, ok := e.Reg(2)
+	into, loads := e.Reg(3)
+	s, there := t.sets[name]
+	if !ok || !there {
+		return unknown("there is no set %s", name)
+	}
+	return func(w *walk) (bool, error) {
+		found, in, err := w.find(name, s, key, inverted)
+		switch {
+		case err != nil || in == inverted:
+			return false, err
+		case in && loads:
+			w.regs.load(into, []byte(found.Data))
+		case in && e.Has(3):
+			return w.end(found.Verdict)
+		}
+		return true, nil
+	}
+}
+
+// find is the element of a set whose key begins in a register. Where a part of the key is
+// random, there is a way for each element that it may be, and one for none.
+func (w *walk) find(name string, s *set, at nftnl.Reg, inverted bool) (nftnl.Element, bool, error) {
+	random, below := w.regs.random(at, s.width)
+	if below == 0 {
+		key, err := w.regs.value(at, s.width)
+		found, in := s.find(string(key))
+		return found, in, err
+	}
+	if inverted || below > mostDrawn {
+		_, err := unknown("a random number below %d in a key of set %s", below, name)(w)
+		return nftnl.Element{}, false, err
+	}
+	key := string(w.regs.words[4*at:][:s.width])
+	d := draw{name, key, int(4 * (random - at)), below}
+	hits, known := w.tracer.draws[d]
+	if !known {
+		hits = d.from(s)
+		w.tracer.draws[d] = hits
+	}
+	ways, misses := len(hits), int(below)-len(hits)
+	if misses > 0 {
+		ways++
+	}
+	way := w.choose(ways)
+	if way == len(hits) {
+		w.path.Chance *= float64(misses) / float64(below)
+		return nftnl.Element{}, false, nil
+	}
+	w.path.Chance /= float64(below)
+	w.regs.load(random, word(hits[way].number))
+	return hits[way].Element, true, nil
+}
+
+// mostDrawn is how large a random number may be.
+const mostDrawn = 1 << 16
+
+// A draw is a key of a set with a random number in it.
+type draw struct {
+	set, key string
+	at       int // where in the key
+	below    uint32
+}
+
+// A drawn is an element that a draw may come to, and by which number.
+type drawn struct {
+	number uint32
+	nftnl.Element
+}
+
+func (d draw) from(s *set) (all []drawn) {
+	key := []byte(d.key)
+	for n := range d.below {
+		copy(key[d.at:], word(n))
+		if e, in := s.find(string(key)); in {
+			all = append(all, drawn{n, e})
+		}
+	}
+	return all
+}

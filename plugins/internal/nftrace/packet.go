@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftrace
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+)
+
+// registers are 16 of 4 bytes. One may have a random number, which is not known yet.
+type registers struct {
+	words [64]byte
+	below [16]uint32 // the number is less than so many; zero: it is known
+}
+
+// load puts bytes into registers, and zeros behind them up to the end of the last one.
+func (r *registers) load(into nftnl.Reg, value []byte) {
+	for n := 0; n < len(value) && int(into) < len(r.below); n += 4 {
+		at := r.words[4*into : 4*into+4]
+		clear(at)
+		copy(at, value[n:])
+		r.below[into] = 0
+		into++
+	}
+}
+
+// value is n bytes from a register on.
+func (r *registers) value(from nftnl.Reg, n int) ([]byte, error) {
+	if 4*int(from)+n > len(r.words) {
+		return nil, fmt.Errorf("%d bytes of register %d", n, from)
+	}
+	if _, below := r.random(from, n); below > 0 {
+		return nil, fmt.Errorf("a random number below %d, used otherwise than to look for it", below)
+	}
+	return r.words[4*from:][:n], nil
+}
+
+// random is the register that has a random number, among those of n bytes; below zero: none.
+func (r *registers) random(from nftnl.Reg, n int) (at nftnl.Reg, below uint32) {
+	for at = from; int(at) < min(len(r.below), int(from)+(n+3)/4); at++ {
+		if r.below[at] > 0 {
+			return at, r.below[at]
+		}
+	}
+	return 0, 0
+}
+
+// word is a number as registers have it in host order.
+func word(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
+
+// port is one as headers have it.
+func port(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
+
+// protocols are their numbers.
+var protocols = map[string]byte{"tcp": 6, "udp": 17, "sctp": 132, "icmp": 1, "ipv6-icmp": 58}
+
+// What meta loads: NFT_META_*.
+const (
+	metaPriority = 2
+	metaMark     = 3
+	metaIif      = 4
+	metaIifName  = 6
+	metaNFProto  = 15
+	metaL4Proto  = 16
+)
+
+// fact is what meta loads. The index of an interface is not known: it is none, or none that a
+// rule could name.
+func (w *walk) fact(key uint64) ([]byte, error) {
+	if value, settable := w.meta[key]; settable {
+		return value, nil
+	}
+	switch key {
+	case metaIif:
+		if w.in == "" {
+			return word(0), nil
+		}
+		return word(^uint32(0)), nil
+	case metaIifName:
+		name := make([]byte, 16)
+		copy(name, w.in)
+		return name, nil
+	case metaNFProto:
+		if w.to.Addr().Is4() {
+			return []byte{byte(nftnl.IPv4)}, nil
+		}
+		return []byte{byte(nftnl.IPv6)}, nil
+	case metaL4Proto:
+		return []byte{w.proto}, nil
+	}
+	return nil, fmt.Errorf("meta %d", key)
+}
+
+// payload is a part of the packet's headers: addresses, ports, protocol, and ICMP's type.
+func (w *walk) payload(from nftnl.Header, offset, n uint64) ([]byte, error) {
+	type field struct {
+		at    uint64
+		bytes []byte
+	}
+	source, dest := w.packet.From.Addr().AsSlice(), w.to.Addr().AsSlice()
+	fields := []field{{9, []byte{w.proto}}, {12, append(source, dest...)}}
+	switch echo := map[byte]byte{1: 8, 58: 128}[w.proto]; {
+	case from == nftnl.Transport && echo > 0:
+		fields = []field{{0, []byte{echo, 0}}}
+	case from == nftnl.Transport:
+		fields = []field{{0, append(port(w.packet.From.Port()), port(w.to.Port())...)}}
+	case from == nftnl.Network && w.to.Addr().Is6():
+		fields[0].at, fields[1].at = 6, 8
+	case from != nftnl.Network:
+		fields = nil
+	}
+	for _, f := range fields {
+		if f.at <= offset && offset+n <= f.at+uint64(len(f.bytes)) {
+			return f.bytes[offset-f.at:][:n], nil
+		}
+	}
+	return nil, fmt.Errorf("%d bytes of header %d from %d", n, from, offset)
+}
+
+// What ct loads, besides what nftnl names: NFT_CT_*.
+const (
+	ctProtocol = 10
+	ctProtoSrc = 11
+	ctSrcIP    = 19
+	ctSrcIP6   = 21
+)
+
+// The bits of a connection's state and status that its first packet may have.
+const (
+	stateNew   = 1 << 3
+	translated = 1 << 5 // IPS_DST_NAT
+)
+
+// connection is what ct loads of a connection that begins with the packet.
+func (w *walk) connection(key, direction uint64) ([]byte, error) {
+	switch nftnl.CTKey(key) {
+	case nftnl.CTState:
+		return word(stateNew), nil
+	case nftnl.CTStatus:
+		if w.to != w.packet.To {
+			return word(translated), nil
+		}
+		return word(0), nil
+	}
+	original := map[nftnl.CTKey]func() []byte{
+		ctProtocol:       func() []byte { return []byte{w.proto} },
+		ctProtoSrc:       func() []byte { return port(w.packet.From.Port()) },
+		nftnl.CTProtoDst: func() []byte { return port(w.packet.To.Port()) },
+		ctSrcIP:          w.packet.From.Addr().AsSlice, ctSrcIP6: w.packet.From.Addr().AsSlice,
+		nftnl.CTDstIP: w.packet.To.Addr().AsSlice, nftnl.CTDstIP6: w.packet.To.Addr().AsSlice,
+	}[nftnl.CTKey(key)]
+	if original == nil || direction != 0 {
+		return nil, fmt.Errorf("ct %d of direction %d", key, direction)
+	}
+	return original(), nil
+}
+
+// What fib loads, and of what: NFT_FIB_RESULT_ADDRTYPE, NFTA_FIB_F_SADDR and NFTA_FIB_F_DADDR;
+// and the kinds of an address: RTN_UNICAST.
+const (
+	fibAddrType = 3
+	fibSource   = 1 << 0
+	fibDest     = 1 << 1
+	unicast     = 1
+)
+
+// fib is the kind of an address.
+func (w *walk) fib(result, flags uint64) ([]byte, error) {
+	of, known := map[uint64]netip.Addr{fibSource: w.packet.From.Addr(), fibDest: w.to.Addr()}[flags]
+	switch {
+	case result != fibAddrType || !known:
+		return nil, fmt.Errorf("fib %d with flags %d", result, flags)
+	case w.packet.Local(of):
+		return word(nftnl.Local), nil
+	}
+	return word(unicast), nil
+}

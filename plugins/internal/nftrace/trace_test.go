@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftrace
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/plugins/internal/trace"
+)
+
+func do(v nftnl.Verdict) []nftnl.Expr { return []nftnl.Expr{nftnl.Do(v)} }
+
+// from are the ways of a TCP packet through a table, by an interface or from the node.
+func from(t *testing.T, table Table, in, source, dest string) ([]trace.Path, error) {
+	t.Helper()
+	node := netip.MustParseAddr("192.0.2.10")
+	return New(table).Trace(trace.Packet{
+		Protocol: "tcp", From: netip.MustParseAddrPort(source), To: netip.MustParseAddrPort(dest), In: in,
+		Local: func(a netip.Addr) bool { return a == node },
+	})
+}
+
+// endOf is the only end of a packet's way.
+func endOf(t *testing.T, table Table, in, source, dest string) string {
+	t.Helper()
+	paths, err := from(t, table, in, source, dest)
+	if err != nil || len(paths) != 1 || paths[0].Chance != 1 {
+		t.Fatalf("%v, %v", paths, err)
+	}
+	return paths[0].String()
+}
+
+const client, service = "198.18.0.7:40000", "172.30.0.1:80"
+
+// key is what four chooses an endpoint by.
+func key(port uint16, slot uint32) string {
+	return string([]byte{172, 30, 0, 1, byte(port >> 8), byte(port), 0, 0}) + string(word(slot))
+}
+
+// four draws one of four slots, and tries again if it has none; after the second try it refuses.
+func four(slots ...uint32) Table {
+	t := Table{Elements: map[string][]nftnl.Element{"endpoints": nil}}
+	for i, slot := range slots {
+		t.Elements["endpoints"] = append(t.Elements["endpoints"], nftnl.Element{
+			Key: key(80, slot), Data: string([]byte{10, 0, 0, byte(i + 1), 0x1f, 0x90, 0, 0}),
+		})
+	}
+	try := []nftnl.Expr{
+		nftnl.Payload(nftnl.Network, 16, 4, 0), nftnl.Payload(nftnl.Transport, 2, 2, 1),
+		nftnl.Random(4, 2), nftnl.Find("endpoints", 0, 0), nftnl.DNAT(nftnl.IPv4, 0, 1),
+	}
+	t.Chains = map[string]Chain{
+		"pre":  {Hook: &nftnl.Hook{Type: "nat", At: nftnl.PreRouting, Priority: -100}, Rules: [][]nftnl.Expr{do(nftnl.Jump("pick")), do(nftnl.Drop)}},
+		"pick": {Rules: [][]nftnl.Expr{do(nftnl.Jump("try")), try, do(nftnl.Goto("no"))}},
+		"try":  {Rules: [][]nftnl.Expr{try}},
+		"no":   {Rules: [][]nftnl.Expr{{nftnl.Reset()}}},
+	}
+	return t
+}
+
+// What is left to chance comes out with its share, whichever try finds it.
+func TestShares(t *testing.T) {
+	for _, c := range []struct {
+		slots []uint32
+		each  float64
+	}{{nil, 0}, {[]uint32{0, 1}, 0.375}, {[]uint32{0, 2, 3}, 0.3125}, {[]uint32{0, 1, 2, 3}, 0.25}} {
+		paths, err := from(t, four(c.slots...), "eth0", client, service)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := 1.0
+		for _, p := range paths {
+			if p.Verdict == trace.Accept {
+				refused -= c.each
+				if p.Chance != c.each || !p.Translated || p.To.Port() != 8080 {
+					t.Errorf("of %d: %s by %f", len(c.slots), p, p.Chance)
+				}
+			} else if p.Verdict != trace.Reject || p.Chance != refused && refused > 0 {
+				t.Errorf("of %d: %s by %f", len(c.slots), p, p.Chance)
+			}
+		}
+		if want := len(c.slots) + 1; len(c.slots) < 4 && len(paths) != want {
+			t.Errorf("of %d: %d ways", len(c.slots), len(paths))
+		}
+	}
+}
+
+// A packet meets the base chains on its way in the order of their priorities, and none of nat
+// after one that translated it.
+func TestHooks(t *testing.T) {
+	base := func(kind string, at uint32, priority int32, exprs ...nftnl.Expr) Chain {
+		return Chain{Hook: &nftnl.Hook{Type: kind, At: at, Priority: priority}, Rules: [][]nftnl.Expr{exprs}}
+	}
+	none := nftnl.Cmp(nftnl.Equal, 0, string(word(0)))
+	fromNode := []nftnl.Expr{nftnl.Meta(nftnl.MetaIif, 0), none}
+	translated := []nftnl.Expr{nftnl.CT(nftnl.CTStatus, 0), nftnl.Mask(0, string(word(32))), none}
+	table := Table{Chains: map[string]Chain{
+		"there":  base("nat", nftnl.PreRouting, -100, nftnl.Load(0, "\x0a\x00\x00\x01"), nftnl.DNATAddr(nftnl.IPv4, 0)),
+		"late":   base("nat", nftnl.PreRouting, -90, nftnl.Do(nftnl.Drop)),
+		"hide":   base("nat", nftnl.PostRouting, 100, nftnl.Masquerade()),
+		"never":  base("nat", nftnl.PostRouting, 101, nftnl.Do(nftnl.Drop)),
+		"out":    base("filter", nftnl.Output, 0, append(fromNode, nftnl.Payload(nftnl.Transport, 2, 2, 0), nftnl.Cmp(nftnl.Equal, 0, "\x00\x17"), nftnl.Do(nftnl.Drop))...),
+		"strict": base("filter", nftnl.Forward, 0, append(translated, nftnl.Do(nftnl.Drop))...),
+		"in":     base("filter", nftnl.Input, 0, nftnl.Meta(nftnl.MetaIifName, 0), nftnl.Cmp(nftnl.NotEqual, 0, "lo\x00"), nftnl.Do(nftnl.Drop)),
+	}}
+	for _, c := range [][4]string{
+		{"eth0", client, service, "= ACCEPT 10.0.0.1:80 masquerade"},
+		{"", "192.0.2.10:40000", service, "= ACCEPT 172.30.0.1:80 masquerade"},
+		{"", "192.0.2.10:40000", "192.0.2.10:22", "= ACCEPT 192.0.2.10:22 masquerade"}, // it comes in by lo
+		{"", "192.0.2.10:40000", "172.30.0.1:23", "= DROP 172.30.0.1:23"},
+	} {
+		if end := endOf(t, table, c[0], c[1], c[2]); end != c[3] {
+			t.Errorf("%q: %s", c[:3], end)
+		}
+	}
+	delete(table.Chains, "there")
+	delete(table.Chains, "late")
+	if end := endOf(t, table, "eth0", client, "192.0.2.10:22"); end != "= DROP 192.0.2.10:22" {
+		t.Errorf("to the node itself: %s", end)
+	}
+}
+
+// What this package does not understand it says, with its place; but only of packets that come
+// there.
+func TestUnknownRules(t *testing.T) {
+	table := four(0)
+	for _, c := range []struct {
+		why  string
+		rule []nftnl.Expr
+	}{
+		{"meta 99", []nftnl.Expr{nftnl.Meta(99, 0)}},
+		{"there is no set none", []nftnl.Expr{nftnl.In("none", 0)}},
+		{"2 bytes of header 1 from 2", []nftnl.Expr{nftnl.Payload(nftnl.Network, 2, 2, 0)}},
+		{"ct 99 of direction 0", []nftnl.Expr{nftnl.CT(99, 0)}},
+		{"a random number below 4, used otherwise than to look for it", []nftnl.Expr{nftnl.Random(4, 0), nftnl.Cmp(nftnl.Equal, 0, key(0, 0)[:4])}},
+		{"a random number below 4 in a key of set endpoints", []nftnl.Expr{nftnl.Random(4, 0), nftnl.NotIn("endpoints", 0)}},
+	} {
+		table.Chains["no"] = Chain{Rules: [][]nftnl.Expr{c.rule}}
+		_, err := from(t, table, "eth0", client, service)
+		var unknown *Unknown
+		if !errors.As(err, &unknown) || unknown.Error() != fmt.Sprintf("chain no, rule 1: %s", c.why) {
+			t.Errorf("%v, and not %s", err, c.why)
+		}
+		if _, err := from(t, table, "", client, service); err != nil {
+			t.Errorf("another packet: %v", err)
+		}
+	}
+	table.Chains["no"] = Chain{Rules: [][]nftnl.Expr{do(nftnl.Jump("no"))}}
+	if _, err := from(t, table, "eth0", client, service); err == nil {
+		t.Error("a chain that leads to itself has an end")
+	}
+}

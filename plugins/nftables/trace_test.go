@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"cmp"
+	"log/slog"
+	"math"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/plugins/internal/nftrace"
+	"github.com/pointsman/pointsman/plugins/internal/trace"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// modelOf is the table of a family of a node that serves s, as it would be written.
+func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) *nftrace.Tracer {
+	t.Helper()
+	f := newFamily(of, options{}, new(commits), new(marks), frame.Env{Log: slog.New(slog.DiscardHandler)})
+	f.have = observed{}.without()
+	f.node, f.role, f.shaped = nodeConfig{ip: f.ip, node: s.Node}, sdk.Active, true
+	for _, a := range s.Node.Addrs {
+		if sdk.FamilyOf(a) != of {
+			continue
+		}
+		f.node.self = a
+		if s.Node.TakesNodePorts(a) {
+			f.own = append(f.own, a)
+		}
+	}
+	all := make(map[sdk.Name]wanted)
+	for _, svc := range s.Services {
+		if svc.Name.Family != of {
+			continue
+		}
+		w, err := f.Want(svc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[svc.Name] = w
+	}
+	f.Put(all)
+	return nftrace.New(written(f.Plan().(plan)))
+}
+
+// written is what a plan from nothing comes to.
+func written(p plan) nftrace.Table {
+	table := nftrace.Table{Chains: make(map[string]nftrace.Chain), Elements: make(map[string][]nftnl.Element)}
+	for _, c := range append(changes{{shape: p.shape, difference: p.fixed}}, p.changes...) {
+		for _, set := range c.shape.sets {
+			table.Elements[set.Name] = nil
+		}
+		for _, made := range c.shape.made {
+			chain := nftrace.Chain{Hook: made.hook}
+			for _, r := range made.rules {
+				chain.Rules = append(chain.Rules, r)
+			}
+			table.Chains[made.name] = chain
+		}
+		for _, e := range c.come {
+			table.Elements[e.set] = append(table.Elements[e.set], e.Element)
+		}
+	}
+	return table
+}
+
+// packet is p as a node with addresses sees it.
+func packet(p sdktest.Packet, addrs []netip.Addr) trace.Packet {
+	in := cmp.Or(p.Interface, "eth0")
+	if p.From.From == sdk.OnNode {
+		in = ""
+	}
+	return trace.Packet{
+		Protocol: p.Protocol.String(), From: netip.AddrPortFrom(p.From.Addr, 40000), To: p.To, In: in,
+		Local: func(a netip.Addr) bool {
+			return slices.Contains(addrs, a) || a.IsLoopback() || p.From.From == sdk.OnNode && a == p.From.Addr
+		},
+	}
+}
+
+// outcome is what becomes of a packet by some ways, of which those to endpoints have to be
+// chosen alike: want says whether masquerade of a single endpoint is for its own sake.
+func outcome(t *testing.T, paths []trace.Path, want sdktest.Outcome) (o sdktest.Outcome) {
+	t.Helper()
+	for _, path := range paths {
+		switch {
+		case path.Verdict == trace.Reject:
+			o.Verdict = sdk.Reject
+		case path.Verdict == trace.Drop:
+			o.Verdict = sdk.Drop
+		case !path.Translated:
+			o.Unserved = true
+		default:
+			o.Verdict = sdk.Forward
+			o.Endpoints = append(o.Endpoints, path.To)
+			if path.Masquerade {
+				o.Hairpin = append(o.Hairpin, path.To)
+			}
+		}
+		if even := 1 / float64(len(paths)); math.Abs(path.Chance-even) > even/100 {
+			t.Errorf("the chance of %s is %f, not %f", path, path.Chance, even)
+		}
+	}
+	if len(o.Hairpin) == len(paths) && (len(paths) > 1 || want.Masquerade) {
+		o.Masquerade, o.Hairpin = true, nil
+	}
+	return o
+}
+
+// answered is what becomes of a packet: of those that no frontend takes, the node refuses what is
+// sent to a ClusterIP, and drops what is sent to where it may be one.
+func answered(s sdktest.Scenario, p sdktest.Packet) sdktest.Outcome {
+	addr := p.To.Addr()
+	isClusterIP := func(f sdk.Frontend) bool { return f.Kind == sdk.ClusterIP && f.Addr.Addr() == addr }
+	switch {
+	case !p.Want.Unserved || slices.Contains(s.Node.Addrs, addr):
+		return p.Want
+	case slices.ContainsFunc(s.Services, func(svc sdk.Service) bool { return slices.ContainsFunc(svc.Frontends, isClusterIP) }):
+		return sdktest.Outcome{Verdict: sdk.Reject}
+	case slices.ContainsFunc(s.Node.ServiceCIDRs, func(c netip.Prefix) bool { return c.Contains(addr) }):
+		return sdktest.Outcome{Verdict: sdk.Drop}
+	}
+	return p.Want
+}
+
+// Every packet of every scenario goes where it should, by what would be written. No kernel is
+// needed.
+func TestScenariosTraced(t *testing.T) {
+	for _, s := range sdktest.Scenarios() {
+		t.Run(s.Name, func(t *testing.T) {
+			models := map[sdk.Family]*nftrace.Tracer{sdk.IPv4: modelOf(t, sdk.IPv4, s), sdk.IPv6: modelOf(t, sdk.IPv6, s)}
+			for _, p := range s.Packets {
+				paths, err := models[sdk.FamilyOf(p.To.Addr())].Trace(packet(p, s.Node.Addrs))
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := answered(s, p)
+				if found := outcome(t, paths, want); !found.Equal(want) {
+					t.Errorf("line %d, %s: found %s, not %s", p.Line, p.Text, found, want)
+				}
+			}
+		})
+	}
+}
