@@ -246,6 +246,10 @@ type Report struct {
 
 	Histograms []Histogram // more of them
 
+	// Notes are what was observed on the node that an operator should know and that costs
+	// no Service, a sentence each, as long as it is so.
+	Notes []string
+
 	// How it stands with the writer's lock (contract line 8). A dataplane that has no
 	// such lock leaves all of these zero: it serves what it acknowledges.
 	Lock     Lock

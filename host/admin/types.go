@@ -142,6 +142,7 @@ type Plugin struct {
 	Next     time.Time `json:"next,omitzero"` // when it is tried again
 	Call     string    `json:"call,omitempty"`
 	Waiting  string    `json:"waiting,omitempty"`
+	Notes    []string  `json:"notes,omitempty"` // what it observed on the node, and costs no Service
 	Memory   uint64    `json:"memoryBytes,omitempty"`
 	Features []string  `json:"features,omitempty"`
 	Limits   []string  `json:"limits,omitempty"`
@@ -201,6 +202,7 @@ type ModePlan struct {
 	Written []string `json:"written"` // what the one to come would make
 	Left    []string `json:"left"`    // what the one to leave would take away, after its connections have ended
 	Steps   []string `json:"steps"`
+	Notes   []string `json:"notes,omitempty"`   // what the one to come observed on the node, and costs no Service
 	Refused []string `json:"refused,omitempty"` // why it would not be made, as far as that is known before
 }
 

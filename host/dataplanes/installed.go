@@ -55,25 +55,25 @@ func (in installed) found(mode string) supervise.Found {
 	return supervise.Found{Name: mode, Err: fmt.Errorf("%s runs by itself, and its binary is not here", mode)}
 }
 
-// unfit returns why this node cannot run a mode's plugin, by the plugin's own word; none: it can,
-// or it is not for this host to ask.
-func (in installed) unfit(ctx context.Context, mode string) []string {
+// preflight returns why this node cannot run a mode's plugin, and what it observed here, by the
+// plugin's own word; nothing: it can, or it is not for this host to ask.
+func (in installed) preflight(ctx context.Context, mode string) (unfit, notes []string) {
 	s := in.Now().Plugins[mode]
 	if s.Address != "" {
-		return nil
+		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	why, err := refuses(ctx, in.found(mode).Path, s.SHA256, s.Options)
+	c, err := check(ctx, in.found(mode).Path, s.SHA256, s.Options)
 	switch {
 	case errors.Is(err, errNoAnswer):
-		return nil // it is asked once more as the change begins
+		return nil, nil // it is asked once more as the change begins
 	case err != nil:
-		why = err.Error()
-	case why == "":
-		return nil
+		return []string{oneLine(err.Error())}, nil
+	case !c.Runs:
+		return []string{oneLine(c.Why)}, nil
 	}
-	return []string{oneLine(why)}
+	return nil, c.Notes
 }
 
 // missing says that there is no binary for the mode, and what there is.

@@ -31,6 +31,7 @@ func (set *Set) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
 	p := admin.ModePlan{From: main.name, To: to, Lost: []string{}, Written: []string{}, Left: []string{}, Steps: swap.Steps(swap.Plan{From: main.name, To: to, Same: main.name == to})}
 	if main.name == to {
 		p.Written = append(p.Written, "only what differs from what is in the kernel")
+		p.Notes = main.status().Vitals.Notes
 		return p, nil
 	}
 	next := Describe(ctx, set.found(to), set.Now().Plugins[to].SHA256)
@@ -41,7 +42,8 @@ func (set *Set) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
 	if next.Why != "" {
 		p.Lost = append(p.Lost, "not known before it runs: "+next.Why)
 	} else {
-		unserved, p.Refused = set.unserved(next), set.unfit(ctx, to)
+		unserved = set.unserved(next)
+		p.Refused, p.Notes = set.preflight(ctx, to)
 		p.Lost = append(append(p.Lost, set.lacks(next)...), unserved...)
 	}
 	if ends != "" || len(unserved) > 0 {
@@ -169,20 +171,20 @@ func Describe(ctx context.Context, f supervise.Found, sum string) admin.Plugin {
 	return p
 }
 
-// refuses returns why this node cannot run a plugin, by its own word; empty: it can.
-func refuses(ctx context.Context, path, sum string, options []byte) (why string, err error) {
+// A checked is what a plugin says of this node.
+type checked struct {
+	Runs  bool
+	Why   string   // it does not
+	Notes []string // what it observed besides
+}
+
+// check asks a plugin whether this node can run it.
+func check(ctx context.Context, path, sum string, options []byte) (checked, error) {
 	words := []string{"check", "-o", "json"}
 	if len(options) > 0 {
 		words = append(words, "--options", string(options))
 	}
-	checked, err := answer[struct {
-		Runs bool
-		Why  string
-	}](verb(ctx, path, sum, words...))
-	if err != nil || checked.Runs {
-		return "", err
-	}
-	return checked.Why, nil
+	return answer[checked](verb(ctx, path, sum, words...))
 }
 
 // wouldRemove returns the things that a plugin's binary would clean up.

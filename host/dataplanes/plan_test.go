@@ -27,7 +27,7 @@ func TestVerb(t *testing.T) {
 case "$*" in
 "cleanup --dry-run -o json") echo '{"dryRun":true,"removed":["a chain","a set"]}';;
 "cleanup --dry-run -o json --kube-proxy") echo '{"removed":["a chain"],"error":"the lock is held"}'; exit 1;;
-"check -o json") echo '{"runs":true}';;
+"check -o json") echo '{"runs":true,"notes":["a chain drops"]}';;
 "check -o json --options {}") echo '{"runs":false,"why":"no ip_vs"}'; echo cannot >&2; exit 1;;
 "check -o json --options 1") echo it runs;;
 "check -o json --options 2") echo out of memory >&2; exit 1;;
@@ -48,12 +48,12 @@ esac
 	if _, err := wouldRemove(ctx, path, "", "--by-hand"); !errors.Is(err, errNoAnswer) {
 		t.Errorf("a binary that does not know a flag: %v", err)
 	}
-	for options, want := range map[string]struct{ why, err string }{
-		"": {}, "{}": {why: "no ip_vs"}, "1": {err: "no answer in JSON"}, "2": {err: "out of memory"}, "3": {err: "no answer in JSON"},
+	for options, want := range map[string]struct{ why, note, err string }{
+		"": {note: "a chain drops"}, "{}": {why: "no ip_vs"}, "1": {err: "no answer in JSON"}, "2": {err: "out of memory"}, "3": {err: "no answer in JSON"},
 	} {
-		why, err := refuses(ctx, path, "", []byte(options))
-		if why != want.why || (err == nil) != (want.err == "") || err != nil && !strings.Contains(err.Error(), want.err) {
-			t.Errorf("with the options %q it refuses: %q, %v; want %+v", options, why, err, want)
+		c, err := check(ctx, path, "", []byte(options))
+		if c.Why != want.why || strings.Join(c.Notes, "") != want.note || (err == nil) != (want.err == "") || err != nil && !strings.Contains(err.Error(), want.err) {
+			t.Errorf("with the options %q it says %+v, %v; want %+v", options, c, err, want)
 		}
 	}
 	for name, c := range map[string]struct{ path, sum, verb, want string }{

@@ -128,7 +128,7 @@ func (p *dataplane) shown() admin.Plugin {
 		State: s.State.String(), Why: s.Why,
 		Version: s.Version, PID: s.PID, Up: s.Up, Restarts: s.Restarts, Fallback: s.Fallback,
 		LastEnd: s.LastEnd, EndedAt: s.LastEndAt, Next: s.Next,
-		Call: s.Vitals.Call, Waiting: s.Vitals.Waiting, Memory: s.Vitals.Memory,
+		Call: s.Vitals.Call, Waiting: s.Vitals.Waiting, Notes: s.Vitals.Notes, Memory: s.Vitals.Memory,
 		Features: phrase.Plain(s.Description.Features), Limits: phrase.Plain(s.Description.Limits),
 		Options: s.Description.Options,
 	}

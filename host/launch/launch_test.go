@@ -44,7 +44,7 @@ func TestLaunchAndStop(t *testing.T) {
 		t.Error(err)
 	}
 	v, err := r.Vitals(soon(t))
-	if err != nil || v.Revision != 3 || v.Role != sdk.Active || v.Progress != 7 || v.Waiting != "the lock" || v.SwapImpact != "2 flows" || v.Memory == 0 || v.Samples[0].Labels["a"] != "b" {
+	if err != nil || v.Revision != 3 || v.Role != sdk.Active || v.Progress != 7 || v.Waiting != "the lock" || v.SwapImpact != "2 flows" || v.Notes[0] != "a chain drops" || v.Memory == 0 || v.Samples[0].Labels["a"] != "b" {
 		t.Errorf("vitals are %+v, %v", v, err)
 	}
 	if want := (&actor.Dataplane{}).Report().Histograms; !reflect.DeepEqual(v.Histograms, want) {

@@ -84,6 +84,9 @@ func writeModePlan(w io.Writer, p admin.ModePlan) {
 	if len(p.Refused) > 0 {
 		list("refused", "", p.Refused)
 	}
+	if len(p.Notes) > 0 {
+		list("note", "", p.Notes)
+	}
 	list("lost", "nothing", p.Lost)
 	list("written", "nothing", p.Written)
 	list("taken away", "nothing", p.Left)

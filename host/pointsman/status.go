@@ -136,4 +136,7 @@ func writeDataplane(line func(label, format string, args ...any), d admin.Plugin
 	if d.Waiting != "" {
 		line("", "%s waits for %s", d.Call, d.Waiting)
 	}
+	for _, note := range d.Notes {
+		line("note", "%s", note)
+	}
 }

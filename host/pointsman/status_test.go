@@ -76,6 +76,24 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// What a dataplane observed on the node stands in the status, in the plan of a change to it, and
+// is no warning.
+func TestNotes(t *testing.T) {
+	s := well()
+	s.Dataplane.Notes = []string{"a chain drops"}
+	var status, plan strings.Builder
+	writeStatus(&status, s)
+	writeModePlan(&plan, admin.ModePlan{Notes: s.Dataplane.Notes})
+	for _, text := range []string{status.String(), plan.String()} {
+		if !strings.Contains(text, "note\ta chain drops\n") {
+			t.Errorf("no note in\n%s", text)
+		}
+	}
+	if w := warnings(s, besides{}); len(w) > 0 {
+		t.Errorf("warned: %v", w)
+	}
+}
+
 func TestUnserved(t *testing.T) {
 	name := func(s string) sdk.Name {
 		return sdk.Name{Namespace: "ns", Service: s, Protocol: sdk.TCP, Family: sdk.IPv4}

@@ -170,10 +170,10 @@ func TestWordsAreHarmless(t *testing.T) {
 	hello := decodeHello(&pb.HelloReply{Name: evil, Version: evil, Needs: evil})
 	line := decodeLine(&pb.LogLine{Message: evil, Attrs: []*pb.LogAttr{{Key: evil, Value: evil}}})
 	d := decodeDescription(&pb.Description{Name: evil, Version: evil, Features: []string{evil}, Limits: []string{evil}})
-	v := decodeVitals(&pb.ReportReply{Waiting: evil, Leaving: evil, Call: evil})
+	v := decodeVitals(&pb.ReportReply{Waiting: evil, Leaving: evil, Call: evil, Notes: []string{evil}})
 	for _, said := range []string{
 		hello.Name, hello.Version, hello.Needs, line.Message, line.Attrs[0].Key, line.Attrs[0].Value.String(),
-		d.Name, d.Version, string(d.Features[0]), string(d.Limits[0]), v.Waiting, v.SwapImpact, v.Call,
+		d.Name, d.Version, string(d.Features[0]), string(d.Limits[0]), v.Waiting, v.SwapImpact, v.Call, v.Notes[0],
 	} {
 		if said != oneLine(evil) {
 			t.Errorf("it comes in as %q", said)

@@ -191,6 +191,7 @@ type checked struct {
 	Why     string   `json:"why,omitempty"` // it does not
 	Version string   `json:"version"`
 	Lacks   []string `json:"lacks"` // what does not work on this node
+	Notes   []string `json:"notes"` // what was observed besides, and costs no Service
 }
 
 // check is Configure, which only reads the node.
@@ -201,12 +202,15 @@ func (c cli) check(ctx context.Context, args []string) error {
 		return err
 	}
 	d, err := c.configure(ctx, options)
-	answer := checked{Runs: err == nil, Version: c.description.Version, Lacks: []string{}}
+	answer := checked{Runs: err == nil, Version: c.description.Version, Lacks: []string{}, Notes: []string{}}
 	if err != nil {
 		answer.Why = err.Error()
 		err = fmt.Errorf("this node cannot run it: %w", err)
 	} else {
 		answer.Version, answer.Lacks = d.Version, append(answer.Lacks, narrowed(c.description, d)...)
+		if r, ok := c.dataplane.(sdk.Reporter); ok {
+			answer.Notes = append(answer.Notes, texts[string](r.Report().Notes)...)
+		}
 	}
 	if asJSON {
 		return errors.Join(c.printJSON(answer), err)
@@ -217,6 +221,9 @@ func (c cli) check(ctx context.Context, args []string) error {
 	fmt.Fprintf(c.stdout, "this node can run %s %s\n", d.Name, d.Version)
 	for _, missing := range answer.Lacks {
 		fmt.Fprintln(c.stdout, "  but here", missing)
+	}
+	for _, note := range answer.Notes {
+		fmt.Fprintln(c.stdout, "  note:", note)
 	}
 	return nil
 }

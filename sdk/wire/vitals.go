@@ -76,6 +76,7 @@ func encodeVitals(v Vitals) *pb.ReportReply {
 		HolderProgram: text(v.Holder.Program),
 		Served:        v.Served,
 		UnservedMore:  uint64(v.UnservedMore),
+		Notes:         texts[string](first(v.Notes, maxNotes)),
 	}
 	for _, s := range v.Samples {
 		out.Samples = append(out.Samples, &pb.Sample{Name: text(s.Name), Labels: encodeLabels(s.Labels), Value: s.Value})
@@ -116,6 +117,7 @@ func decodeVitals(r *pb.ReportReply) Vitals {
 			Lock:       sdk.Lock(enum(int32(r.GetLock()))),
 			Holder:     sdk.Holder{PID: int(r.GetHolderPid()), Program: oneLine(r.GetHolderProgram())},
 			Served:     r.GetServed(),
+			Notes:      texts[string](first(r.GetNotes(), maxNotes)),
 		},
 		Revision:   r.GetRevision(),
 		Role:       sdk.Role(enum(int32(r.GetRole()))),

@@ -192,7 +192,7 @@ func (d *Dataplane) Report() sdk.Report {
 	took := sdk.NewHistogram("h", map[string]string{"c": "d"}, 1, 2)
 	took.Observe(1.5)
 	return sdk.Report{
-		Progress: 7, Waiting: "the lock", SwapImpact: "2 flows", Histograms: []sdk.Histogram{took},
+		Progress: 7, Waiting: "the lock", SwapImpact: "2 flows", Notes: []string{"a chain drops"}, Histograms: []sdk.Histogram{took},
 		Samples: []sdk.Sample{{Name: "m", Labels: map[string]string{"a": "b"}, Value: 1.5}},
 	}
 }

@@ -1907,6 +1907,7 @@ type ReportReply struct {
 	Served        uint64     `protobuf:"varint,18,opt,name=served,proto3" json:"served,omitempty"`                                   // the last revision of this session that is served
 	Unserved      []*Failure `protobuf:"bytes,19,rep,name=unserved,proto3" json:"unserved,omitempty"`                                // Services that failed when what was planned was written between calls
 	UnservedMore  uint64     `protobuf:"varint,20,opt,name=unserved_more,json=unservedMore,proto3" json:"unserved_more,omitempty"`   // and how many more there are than fit; a Full names them all
+	Notes         []string   `protobuf:"bytes,21,rep,name=notes,proto3" json:"notes,omitempty"`                                      // the dataplane's own word: what an operator should know, and costs no Service
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2079,6 +2080,13 @@ func (x *ReportReply) GetUnservedMore() uint64 {
 		return x.UnservedMore
 	}
 	return 0
+}
+
+func (x *ReportReply) GetNotes() []string {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
 }
 
 type Sample struct {
@@ -3035,7 +3043,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\"(\n" +
 	"\fCleanupReply\x12\x18\n" +
 	"\aremoved\x18\x01 \x03(\tR\aremoved\"\x0f\n" +
-	"\rReportRequest\"\xdd\x05\n" +
+	"\rReportRequest\"\xf3\x05\n" +
 	"\vReportReply\x12\x1a\n" +
 	"\bprogress\x18\x01 \x01(\x04R\bprogress\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\tR\awaiting\x12\x14\n" +
@@ -3062,7 +3070,8 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x0eholder_program\x18\x11 \x01(\tR\rholderProgram\x12\x16\n" +
 	"\x06served\x18\x12 \x01(\x04R\x06served\x12;\n" +
 	"\bunserved\x18\x13 \x03(\v2\x1f.pointsman.dataplane.v1.FailureR\bunserved\x12#\n" +
-	"\runserved_more\x18\x14 \x01(\x04R\funservedMore\"\xb1\x01\n" +
+	"\runserved_more\x18\x14 \x01(\x04R\funservedMore\x12\x14\n" +
+	"\x05notes\x18\x15 \x03(\tR\x05notes\"\xb1\x01\n" +
 	"\x06Sample\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12B\n" +
 	"\x06labels\x18\x02 \x03(\v2*.pointsman.dataplane.v1.Sample.LabelsEntryR\x06labels\x12\x14\n" +
