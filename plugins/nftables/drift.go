@@ -20,6 +20,7 @@ func (f *family) Probe(ctx context.Context) frame.Finding {
 	if err != nil && ctx.Err() == nil {
 		why = err.Error()
 	}
+	f.lookAround(ctx)
 	found := frame.Finding{Due: f.moved()}
 	if f.cleaned.Left() { // it cannot take away what this process owns
 		why = "another process cleaned up"
@@ -65,6 +66,8 @@ func (f *family) changed(ctx context.Context) (string, error) {
 	if generation-f.have.generation == written-f.have.batches {
 		return "", nil
 	}
+	f.foreign = true
+	f.marks.doubted.Store(true)
 	why, err := f.differs(ctx, conn.List(f.nft(), table))
 	if err == nil && why == "" {
 		f.have.generation, f.have.batches = generation, written

@@ -26,6 +26,7 @@ type family struct {
 	log     *slog.Logger
 	commits *commits
 	marks   *marks
+	notes   *notes
 	cleaned writer.Cleaned // says that this process is to stand down
 
 	ip               // never another, so that Inspect may read it beside a call
@@ -42,6 +43,8 @@ type family struct {
 	shaped  bool              // the layout may differ, too
 
 	addressed time.Time // when the node's addresses were looked at last
+	looked    time.Time // when the chains of other programs were,
+	foreign   bool      // and whether those may have changed since
 	draining  flows.Draining
 }
 
@@ -55,7 +58,7 @@ var _ interface {
 func newFamily(of sdk.Family, o options, c *commits, m *marks, env frame.Env) *family {
 	return &family{
 		ip: ip{of}, node: nodeConfig{ip: ip{of}}, options: o, log: env.Log,
-		commits: c, marks: m, cleaned: writer.CleanedIn(env.Dir, mode),
+		commits: c, marks: m, notes: m.notes, foreign: true, cleaned: writer.CleanedIn(env.Dir, mode),
 		desired: make(map[sdk.Name]wanted), touched: make(map[sdk.Name]bool),
 	}
 }
@@ -108,7 +111,7 @@ func (f *family) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
 		return 0, err
 	}
 	f.have.batches = f.commits.count()
-	f.all, f.shaped = true, true
+	f.all, f.shaped, f.foreign = true, true, true
 	return f.have.role(), nil
 }
 

@@ -5,7 +5,10 @@ package nftables
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os/exec"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
@@ -18,7 +21,9 @@ import (
 // It is of iptables, whose programs run beside everything else: if they are missing, slow or
 // fail, no Service waits for them. Nothing of ours leads there.
 type marks struct {
-	env frame.Env
+	env     frame.Env
+	notes   *notes
+	doubted atomic.Bool // another program has changed something
 
 	mu      sync.Mutex // guards what follows
 	bit     uint8
@@ -26,8 +31,31 @@ type marks struct {
 	running sync.WaitGroup
 }
 
-// marksEvery is how often the chain is looked at.
-const marksEvery = time.Minute
+// The chain is looked at as often as this: each time when the last one failed or another program
+// has changed anything since, else each minute.
+const marksGap, marksEvery = 3 * time.Second, time.Minute
+
+// look notes beforehand whether the programs are there.
+func (m *marks) look() {
+	var errs []error
+	for _, program := range []string{"iptables", "iptables-nft", "iptables-legacy"} {
+		_, err := exec.LookPath(program)
+		if err == nil {
+			return
+		}
+		errs = append(errs, err)
+	}
+	m.note(errs[0])
+}
+
+// note says that the chain is not kept, and why; nil: it is.
+func (m *marks) note(err error) {
+	if err == nil {
+		m.notes.set(masquerade.Mark)
+		return
+	}
+	m.notes.set(masquerade.Mark, fmt.Sprintf("%s is not kept for other programs, and Services are served without: %v", masquerade.Mark, err))
+}
 
 // begin has the chain be kept, with the bit that the host said last. Its goroutine ends with stop.
 func (m *marks) begin(bit uint8) {
@@ -59,28 +87,45 @@ func (m *marks) stop() {
 
 // keep looks again and again, until ctx ends.
 func (m *marks) keep(ctx context.Context, bit uint8) {
+	defer m.note(nil)
+	ticker := time.NewTicker(marksGap)
+	defer ticker.Stop()
 	var holds []*masquerade.Hold
-	said := ""
+	var failed error
+	var looked time.Time
 	for {
-		var err error
-		if holds == nil {
-			holds, err = m.open(ctx)
-		}
-		for _, h := range holds {
-			h.Doubt()
-			_, failed := h.Ensure(ctx, bit)
-			err = errors.Join(err, failed)
-		}
-		if err != nil && ctx.Err() == nil && err.Error() != said {
-			said = err.Error()
-			m.env.Log.Warn("cannot keep KUBE-MARK-MASQ for other programs; Services are served without", "err", err)
+		if m.doubted.Swap(false) || failed != nil || time.Since(looked) >= marksEvery {
+			before := failed
+			holds, failed = m.ensure(ctx, holds, bit)
+			if ctx.Err() != nil {
+				return
+			}
+			looked = time.Now()
+			m.note(failed)
+			if failed != nil && (before == nil || before.Error() != failed.Error()) {
+				m.env.Log.Warn("cannot keep KUBE-MARK-MASQ for other programs; Services are served without", "err", failed)
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(marksEvery):
+		case <-ticker.C:
 		}
 	}
+}
+
+// ensure puts back what the chain lacks in each place. Which those are is found out once.
+func (m *marks) ensure(ctx context.Context, holds []*masquerade.Hold, bit uint8) ([]*masquerade.Hold, error) {
+	var err error
+	if holds == nil {
+		holds, err = m.open(ctx)
+	}
+	for _, h := range holds {
+		h.Doubt()
+		_, failed := h.Ensure(ctx, bit)
+		err = errors.Join(err, failed)
+	}
+	return holds, err
 }
 
 // open finds the programs.

@@ -3,7 +3,9 @@
 package nftables
 
 import (
+	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -31,12 +33,26 @@ func TestKernelKeepsTheMarkingChain(t *testing.T) {
 			k.Error("the chain is left behind")
 		}
 		p.die()
+		path := os.Getenv("PATH")
 		k.Setenv("PATH", k.TempDir())
 		next := k.start()
+		noted := func() bool { return strings.Contains(strings.Join(next.Report().Notes, "\n"), "KUBE-MARK-MASQ") }
+		if !noted() {
+			k.Error("it is not noted beforehand that the programs are missing")
+		}
 		k.sync(next, s.Update(1))
 		k.role(next, sdk.Active)
+		eventually.True(k, "it is noted that the chain is not kept", noted)
 		if a, err := stage.Send(k.Context(), s.Packets[0]); err != nil || a.Verdict != sdk.Forward {
 			k.Errorf("without programs: %s, %v", a, err)
 		}
+		k.Setenv("PATH", path)
+		eventually.True(k, "the chain is there again", marks)
+		eventually.True(k, "the note is gone", func() bool { return !noted() })
+		k.nft("flush", "chain", "ip", "nat", "KUBE-MARK-MASQ")
+		eventually.True(k, "the chain has its rule again", func() bool {
+			out, err := exec.Command("iptables", "-w", "-t", "nat", "-S", "KUBE-MARK-MASQ").Output()
+			return err == nil && strings.Contains(string(out), "-j MARK")
+		})
 	})
 }

@@ -35,6 +35,7 @@ func New(dir string) sdk.Dataplane {
 // A plugin is the frame around both families, and what this mode can do besides.
 type plugin struct {
 	*frame.Dataplane[wanted]
+	notes notes
 
 	mu       sync.Mutex // guards what follows, which is read beside a call
 	families []*family
@@ -52,7 +53,8 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	}
 	var all []*family
 	var errs []error
-	shared, kept := new(commits), &marks{env: env}
+	shared, kept := new(commits), &marks{env: env, notes: &p.notes}
+	kept.look()
 	for _, of := range families {
 		if err := probe(ctx, ip{of}); err != nil {
 			env.Log.Info("the kernel cannot serve a family", "family", of, "err", err)
@@ -60,6 +62,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 			continue
 		}
 		f := newFamily(of, options, shared, kept, env)
+		f.lookAround(ctx)
 		all = append(all, f)
 		session.Families = append(session.Families, f)
 	}

@@ -13,6 +13,7 @@ type Family uint8
 
 // The families.
 const (
+	Inet Family = 1 // both that follow
 	IPv4 Family = 2
 	IPv6 Family = 10
 )

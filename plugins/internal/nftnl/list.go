@@ -33,7 +33,10 @@ func (c *Conn) Generation(ctx context.Context) (n uint32, err error) {
 // An Observed is an object of a table, or the table.
 type Observed struct {
 	Name    string // of a rule: its chain
+	Table   string // of a chain
 	Hook    *Hook  // of a base chain
+	Drops   bool   // of a base chain: its policy is to drop
+	Handle  uint64 // of a rule
 	Flags   uint32 // of a set, or of the table
 	Owned   bool   // the table is some Conn's
 	Count   int    // of a set: how many elements it has; -1: the kernel does not say (before 6.18)
@@ -77,12 +80,29 @@ func (l Listing) Table(ctx context.Context) (*Observed, error) {
 // Chains are the table's, by their names.
 func (l Listing) Chains(ctx context.Context) (all map[string]Observed, err error) {
 	err = l.each(ctx, getChain, func() { all = make(map[string]Observed) }, func(b []byte) {
-		o := Observed{Name: getText(attr(b, 3))}
-		if hook := attr(b, 4); hook != nil {
-			at, priority := getUint(attr(hook, 1)), int32(getUint(attr(hook, 2)))
-			o.Hook = &Hook{Type: getText(attr(b, 7)), At: uint32(at), Priority: priority}
-		}
+		o := readChain(b)
 		all[o.Name] = o
+	})
+	return all, err
+}
+
+func readChain(b []byte) Observed {
+	o := Observed{Table: getText(attr(b, 1)), Name: getText(attr(b, 3))}
+	if hook := attr(b, 4); hook != nil {
+		at, priority := getUint(attr(hook, 1)), int32(getUint(attr(hook, 2)))
+		o.Hook = &Hook{Type: getText(attr(b, 7)), At: uint32(at), Priority: priority}
+		policy := attr(b, 5)
+		o.Drops = policy != nil && getUint(policy) == 0 // NF_DROP
+	}
+	return o
+}
+
+// BaseChains are those of all tables of a family.
+func (c *Conn) BaseChains(ctx context.Context, family Family) (all []Observed, err error) {
+	err = c.ask(ctx, getChain, dump, family, nil, func(b []byte) {
+		if o := readChain(b); o.Hook != nil {
+			all = append(all, o)
+		}
 	})
 	return all, err
 }
@@ -114,7 +134,7 @@ func (l Listing) Rules(ctx context.Context, chain string) (all map[string][]Obse
 		of = []string{text(2, chain)}
 	}
 	err = l.each(ctx, getRule, func() { all = make(map[string][]Observed) }, func(b []byte) {
-		o := Observed{Name: getText(attr(b, 2)), exprs: slices.Clone(attr(b, 4))}
+		o := Observed{Name: getText(attr(b, 2)), Handle: getUint(attr(b, 3)), exprs: slices.Clone(attr(b, 4))}
 		all[o.Name] = append(all[o.Name], o)
 	}, of...)
 	return all, err

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/eventually"
+)
+
+// Chains of other programs that drop what is forwarded or sent to the node are found, with their
+// place; those that accept packets to Services before are not, and neither are other hooks.
+func TestKernelFindsDrops(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		if k.protect != "never" {
+			k.Skip("the option says nothing of other programs' tables")
+		}
+		for _, c := range []struct{ rules, want string }{
+			{"add table inet fw; add chain inet fw f { type filter hook forward priority 5; policy drop; }",
+				"chain f of table inet fw drops what is forwarded, by its policy"},
+			{"add table ip fw; add chain ip fw i { type filter hook input priority 0; }; add rule ip fw i tcp dport 22 accept; add rule ip fw i counter log drop",
+				"chain i of table ip fw drops what is sent to the node, by rule 2 (handle 3)"},
+			{"add table inet fw; add chain inet fw f { type filter hook forward priority 5; }; add rule inet fw f reject with icmpx admin-prohibited",
+				"chain f of table inet fw drops what is forwarded, by rule 1 (handle 2)"},
+			{"add table inet pointsman; add chain inet pointsman f { type filter hook forward priority 5; policy drop; }",
+				"chain f of table inet pointsman drops what is forwarded, by its policy"},
+			{"add table inet fw; add chain inet fw f { type filter hook forward priority 5; policy drop; }; add rule inet fw f ct state established accept; add rule inet fw f ct status dnat counter accept", ""},
+			{"add table inet fw; add chain inet fw f { type filter hook forward priority 5; }; add rule inet fw f accept; add rule inet fw f drop", ""},
+			{"add table inet fw; add chain inet fw f { type filter hook forward priority 5; }; add rule inet fw f iifname eth7 drop", ""},
+			{"add table inet fw; add chain inet fw o { type filter hook output priority 5; policy drop; }; add chain inet fw c; add rule inet fw c drop", ""},
+			{"add table ip6 fw; add chain ip6 fw f { type filter hook forward priority 5; policy drop; }", ""},
+		} {
+			k.flush()
+			k.nft(c.rules)
+			if got := k.drops(); c.want == "" && len(got) > 0 || c.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], c.want)) {
+				k.Errorf("%s:\n%q, want %q", c.rules, got, c.want)
+			}
+		}
+	})
+}
+
+// The same of iptables' chains, where its programs write to nf_tables.
+func TestKernelFindsDropsOfIPTables(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		if k.protect != "never" {
+			k.Skip("the option says nothing of other programs' tables")
+		}
+		if _, err := exec.LookPath("iptables-nft"); err != nil {
+			k.Skip("needs iptables-nft: ", err)
+		}
+		iptables := func(args ...string) {
+			k.Helper()
+			if out, err := exec.Command("iptables-nft", args...).CombinedOutput(); err != nil {
+				k.Fatalf("%v: %s", err, out)
+			}
+		}
+		iptables("-A", "INPUT", "-j", "REJECT")
+		iptables("-P", "FORWARD", "DROP")
+		got := strings.Join(k.drops(), "\n")
+		for _, want := range []string{"chain INPUT of table ip filter drops what is sent to the node, by rule 1", "chain FORWARD of table ip filter drops what is forwarded, by its policy"} {
+			if !strings.Contains(got, want) {
+				k.Errorf("%q lacks %q", got, want)
+			}
+		}
+		iptables("-I", "INPUT", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
+		iptables("-A", "FORWARD", "-m", "conntrack", "--ctstate", "ESTABLISHED,DNAT", "-j", "ACCEPT")
+		if got := k.drops(); len(got) != 1 || !strings.Contains(got[0], "chain INPUT of table ip filter drops what is sent to the node, by rule 2") {
+			k.Errorf("with rules before: %q", got)
+		}
+	})
+}
+
+func (k kernel) drops() []string {
+	k.Helper()
+	conn, err := nftnl.Dial()
+	if err != nil {
+		k.Fatal(err)
+	}
+	defer conn.Close()
+	all, err := drops(k.Context(), conn, ip{sdk.IPv4})
+	if err != nil {
+		k.Fatal(err)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// A report has such a chain as long as it is there: beforehand, and while the dataplane serves.
+func TestKernelNotesDrops(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		k.nft("add table inet fw; add chain inet fw f { type filter hook forward priority 5; policy drop; }")
+		p := k.start()
+		noted := func() bool { return strings.Contains(strings.Join(p.Report().Notes, "\n"), "chain f of table inet fw") }
+		if !noted() {
+			k.Errorf("it is not noted beforehand: %q", p.Report().Notes)
+		}
+		k.sync(p, k.parsed(g, sticking).Update(1))
+		k.role(p, sdk.Active)
+		k.nft("delete", "table", "inet", "fw")
+		eventually.True(k, "the note is gone", func() bool { return !noted() })
+		k.nft("add table inet fw; add chain inet fw f { type filter hook forward priority 5; policy drop; }")
+		eventually.True(k, "the chain is noted", noted)
+		if got := len(p.Report().Notes); got != 1 {
+			k.Errorf("both families say it: %q", p.Report().Notes)
+		}
+	})
+}
