@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -109,6 +110,29 @@ func TestConfigFollowed(t *testing.T) {
 	s.served("tcp", s.net+"10:18080")
 	if now := s.plugin(); now != pid {
 		t.Errorf("all this had the plugin started anew")
+	}
+}
+
+// TestHangup: at SIGHUP the file is read at once, and the log says what came of that; nothing ends.
+func TestHangup(t *testing.T) {
+	t.Parallel()
+	s := begun(t)
+	pid := s.plugin()
+	hangup := func(said ...string) {
+		t.Helper()
+		if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		s.logged(said...)
+	}
+	hangup("config taken", "nothing changed")
+	s.write("host.yaml", s.text("sycnPeriod: 1s\n"))
+	hangup("config refused", "sycnPeriod", "the settings stay as they were")
+	s.write("host.yaml", s.text("logging: {level: debug}\n"))
+	hangup("config taken", "changed: logging.level")
+	s.served("tcp", s.net+"10:18080")
+	if now := s.plugin(); now != pid {
+		t.Errorf("process %d serves after a reload, not %d", now, pid)
 	}
 }
 

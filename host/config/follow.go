@@ -28,6 +28,7 @@ type Follower struct {
 	flags *pflag.FlagSet
 	now   func() time.Time
 	calls bounded.Caller[string, answer] // of the looks, which follow one another
+	asked chan struct{}                  // Reload was called; of one
 
 	mu      sync.Mutex // guards what follows
 	host    *Host      // in force
@@ -58,14 +59,14 @@ type Status struct {
 // such as time.Now.
 func Follow(h *Host, flags *pflag.FlagSet, now func() time.Time) *Follower {
 	return &Follower{
-		path: h.Path(), flags: flags, now: now,
+		path: h.Path(), flags: flags, now: now, asked: make(chan struct{}, 1),
 		host: h, seen: h.Hash(), handled: h.Hash(),
 		status: Status{Path: h.Path(), Hash: h.Hash(), Loaded: now()},
 	}
 }
 
 // Run looks each period until ctx ends, and calls changed, one call at a time,
-// for each look that came to something.
+// for each look that came to something or that Reload asked for.
 func (f *Follower) Run(ctx context.Context, period time.Duration, changed func(Change)) {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
@@ -77,7 +78,17 @@ func (f *Follower) Run(ctx context.Context, period time.Duration, changed func(C
 			if c, ok := f.Look(); ok {
 				changed(c)
 			}
+		case <-f.asked:
+			changed(f.lookNow())
 		}
+	}
+}
+
+// Reload has Run look at once, and call changed whatever it finds. It does not wait for that.
+func (f *Follower) Reload() {
+	select {
+	case f.asked <- struct{}{}:
+	default: // Run is about to
 	}
 }
 
@@ -102,11 +113,7 @@ func (f *Follower) Look() (c Change, ok bool) {
 	if f.path == "" {
 		return Change{}, false
 	}
-	data, err := f.read()
-	found := hashOf(data)
-	if err != nil {
-		found = err.Error()
-	}
+	data, found, err := f.read()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	settled := found == f.seen
@@ -114,15 +121,27 @@ func (f *Follower) Look() (c Change, ok bool) {
 	if !settled || found == f.handled {
 		return Change{}, false
 	}
-	f.handled = found
-	if err != nil {
-		return f.refuse(err), true
-	}
-	return f.take(data), true
+	return f.take(data, found, err), true
 }
 
-// take brings the file's content into force, or what of it can be.
-func (f *Follower) take(data []byte) Change {
+// lookNow reads the file once, and takes what it finds: a user says that it is whole.
+func (f *Follower) lookNow() Change {
+	if f.path == "" {
+		return Change{Host: f.Host(), Err: errors.New("there is no config file to read again")}
+	}
+	data, found, err := f.read()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seen = found
+	return f.take(data, found, err)
+}
+
+// take brings into force what the file was found to be, or what of it can be.
+func (f *Follower) take(data []byte, found string, err error) Change {
+	f.handled = found
+	if err != nil {
+		return f.refuse(err)
+	}
 	wanted, err := load(f.path, data, f.flags)
 	if err != nil {
 		return f.refuse(err)
@@ -156,9 +175,10 @@ type answer struct {
 	err  error
 }
 
-// read reads the file again while the host runs. A read without an answer goes on, and
-// is the next look's, so that only one is ever under way.
-func (f *Follower) read() ([]byte, error) {
+// read reads the file again while the host runs, and says what tells one finding from another:
+// a hash or an error. A read without an answer goes on, and is the next look's, so that only
+// one is ever under way.
+func (f *Follower) read() (data []byte, found string, err error) {
 	a, ok := f.calls.Do(f.path, timeout, func() answer {
 		data, err := bounded.ReadFile(f.path, maxFile)
 		return answer{data, err}
@@ -166,7 +186,10 @@ func (f *Follower) read() ([]byte, error) {
 	if !ok {
 		a.err = errors.New("its file system does not answer")
 	}
-	return a.data, about(f.path, a.err)
+	if err := about(f.path, a.err); err != nil {
+		return nil, err.Error(), err
+	}
+	return a.data, hashOf(a.data), nil
 }
 
 func about(path string, err error) error {

@@ -166,6 +166,41 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestReload: what a user says is whole counts at the first look, also where nothing changed.
+func TestReload(t *testing.T) {
+	f := newFollow(t, write(t, "syncPeriod: 10s\n"))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	changes := make(chan Change)
+	go f.Run(ctx, time.Hour, func(c Change) { changes <- c })
+	for _, tc := range []struct{ body, want string }{
+		{"syncPeriod: 10s\n", "[] <nil>"},
+		{"syncPeriod: 20s\n", "[syncPeriod] <nil>"},
+		{"syncPeriode: 20s\n", "[] " + f.path + ":3: syncPeriode: unknown field; did you mean syncPeriod?"},
+		{"syncPeriode: 20s\n", "[] " + f.path + ":3: syncPeriode: unknown field; did you mean syncPeriod?"},
+		{"syncPeriod: 20s\n", "[] <nil>"},
+	} {
+		f.write(head + tc.body)
+		f.Reload()
+		select {
+		case c := <-changes:
+			if got := fmt.Sprint(c.Applied, " ", c.Err); got != tc.want {
+				t.Errorf("%q came to %s, want %s", tc.body, got, tc.want)
+			}
+		case <-ctx.Done():
+			t.Fatalf("%q: Reload came to nothing", tc.body)
+		}
+	}
+}
+
+// TestReloadWithoutFile: a host without a file says that there is none.
+func TestReloadWithoutFile(t *testing.T) {
+	h := mustLoad(t, "", nil)
+	if c := Follow(h, nil, time.Now).lookNow(); c.Host != h || c.Err == nil {
+		t.Errorf("it came to %+v", c)
+	}
+}
+
 func (f *follow) remove() {
 	f.t.Helper()
 	if err := os.Remove(f.path); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -137,6 +138,12 @@ func (h *host) greet() {
 	}
 }
 
+// readAgain has the config file read at once. What comes of it is reported as any change is.
+func (h *host) readAgain() {
+	h.log.Info("the config file is read again", "signal", syscall.SIGHUP, "config", h.settings.Path())
+	h.follower.Reload()
+}
+
 // reload brings into force what of a changed config file can be.
 func (h *host) reload(c config.Change) {
 	if c.Err != nil {
@@ -153,7 +160,10 @@ func (h *host) reload(c config.Change) {
 
 // changed says what a change of the config file came to.
 func changed(c config.Change, err error) string {
-	text := "changed: " + phrase.List(c.Applied)
+	text := "nothing changed"
+	if len(c.Applied) > 0 {
+		text = "changed: " + phrase.List(c.Applied)
+	}
 	if len(c.Pending) > 0 {
 		text += "; waits for a restart of the host: " + phrase.List(c.Pending)
 	}

@@ -32,7 +32,8 @@ func runVerb() *cobra.Command {
 		Long: `Run watches Services and keeps the dataplane that mode names told what this node
 serves of them, until a signal ends it.
 
-SIGINT stops the plugin too. SIGTERM leaves it serving; the next host goes on with it.`,
+SIGINT stops the plugin too. SIGTERM leaves it serving; the next host goes on with it.
+SIGHUP reads the config file again.`,
 		Args: noWords(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := settings(c)
@@ -51,6 +52,7 @@ SIGINT stops the plugin too. SIGTERM leaves it serving; the next host goes on wi
 				}
 			})
 			defer stop()
+			defer onHangup(h.readAgain)()
 			return h.run(ctx)
 		},
 	}
@@ -74,6 +76,21 @@ func untilSignal(ctx context.Context, came func(os.Signal)) (context.Context, fu
 		}
 	}()
 	return ctx, cancel
+}
+
+// onHangup calls do at each SIGHUP, until it is stopped.
+func onHangup(do func()) (stop func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	go func() { // ends with stop
+		for range signals {
+			do()
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(signals)
+	}
 }
 
 // untilInterrupt is for verbs that only read or wait.
