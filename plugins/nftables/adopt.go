@@ -5,11 +5,8 @@ package nftables
 import (
 	"context"
 	"encoding/binary"
-	"maps"
 	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
@@ -26,8 +23,8 @@ type observed struct {
 	flags     uint32
 	otherwise bool // a set has another shape than it should have: another version made it
 	sets      map[string]bool
-	chains    map[string]seen // but for those that Services have for themselves
-	unused    []string        // sets of no use
+	chains    map[string]seen
+	last      number // the one that was given last
 
 	services       map[sdk.Name]wanted
 	references     map[element]int // how many Services have an element that they share
@@ -53,7 +50,7 @@ func (o observed) role() sdk.Role {
 // without is an o that has no table.
 func (o observed) without() observed {
 	return observed{
-		generation: o.generation, batches: o.batches, there: o.there, otherwise: o.otherwise,
+		generation: o.generation, batches: o.batches, there: o.there, otherwise: o.otherwise, last: o.last,
 		sets: make(map[string]bool), chains: make(map[string]seen), services: make(map[sdk.Name]wanted),
 		references: make(map[element]int), counts: make(map[string]int),
 	}
@@ -66,6 +63,13 @@ func (o *observed) serves(c change) {
 	} else {
 		o.services[c.name] = c.to
 	}
+}
+
+// free is a number that no Service has. A process counts on: none lives so long that it gets to
+// the first again.
+func (o *observed) free() number {
+	o.last++
+	return o.last
 }
 
 // read reads the table.
@@ -96,10 +100,9 @@ func read(ctx context.Context, conn *nftnl.Conn, f ip) (observed, error) {
 	if err != nil {
 		return o, err
 	}
-	d := dump{ip: f, sets: make(map[string]map[string]nftnl.Element), timeouts: make(map[string]time.Duration)}
+	d := dump{ip: f, sets: make(map[string]map[string]nftnl.Element)}
 	for name, s := range sets {
 		o.sets[name] = true
-		d.timeouts[name] = s.Timeout
 		if s.Timeout > 0 {
 			continue // its elements come from packets
 		}
@@ -115,7 +118,7 @@ func read(ctx context.Context, conn *nftnl.Conn, f ip) (observed, error) {
 		o.counts[name] = len(elements)
 		o.total += len(elements)
 	}
-	o.otherwise = slices.ContainsFunc(layoutSets(f), func(s nftnl.Set) bool {
+	o.otherwise = slices.ContainsFunc(d.layout(), func(s nftnl.Set) bool {
 		seen, there := sets[s.Name]
 		return there && !seen.Fits(s)
 	})
@@ -127,23 +130,11 @@ func read(ctx context.Context, conn *nftnl.Conn, f ip) (observed, error) {
 func (o *observed) understand(d dump) {
 	o.services = d.services()
 	mine := make(map[string]bool)
-	for _, s := range layoutSets(d.ip) {
+	for _, s := range d.layout() {
 		mine[s.Name] = true
 	}
 	for name, w := range o.services {
-		sets, chains := w.objects(name)
-		for _, s := range sets {
-			mine[s.Name] = true
-			if !o.sets[s.Name] {
-				o.otherwise = true
-			}
-		}
-		for _, c := range chains {
-			if was, there := o.chains[c.name]; !there || !was.is(c) {
-				o.otherwise = true
-			}
-			delete(o.chains, c.name)
-		}
+		o.last = max(o.last, w.number)
 		for _, e := range w.elements(name) {
 			seen, there := d.sets[e.set][e.Key+e.KeyEnd]
 			switch {
@@ -168,24 +159,41 @@ func (o *observed) understand(d dump) {
 			}
 		}
 	}
-	for _, set := range slices.Sorted(maps.Keys(o.sets)) {
-		if !mine[set] {
-			o.unused = append(o.unused, set)
-			delete(o.sets, set)
-		}
-	}
 }
 
 // A dump is the elements of all sets of one family, by their keys.
 type dump struct {
 	ip
-	sets     map[string]map[string]nftnl.Element
-	timeouts map[string]time.Duration // of sets
+	sets map[string]map[string]nftnl.Element
+}
+
+// layout are the sets that may be of a layout.
+func (d dump) layout() []nftnl.Set {
+	var has parts
+	for set := range d.sets {
+		if t, is := timeoutOf(set); is {
+			has.grow(wanted{affinity: t})
+		}
+	}
+	return layoutSets(d.ip, has)
+}
+
+// affinities are the timeouts of numbers.
+func (d dump) affinities() map[number]time.Duration {
+	all := make(map[number]time.Duration)
+	for set, elements := range d.sets {
+		if t, is := timeoutOf(set); is {
+			for key := range elements {
+				all[numberIn(key)] = t
+			}
+		}
+	}
+	return all
 }
 
 // services are those that the elements serve.
 func (d dump) services() map[sdk.Name]wanted {
-	all := make(map[sdk.Name]wanted)
+	all, owners, timeouts := make(map[sdk.Name]wanted), make(map[number]sdk.Name), d.affinities()
 	for _, p := range []index{{ip: d.ip}, {ip: d.ip, ports: true}} {
 		slots := map[index]map[string][]netip.AddrPort{p: d.slots(p), near(p): d.slots(near(p))}
 		sources := d.sources(p)
@@ -205,8 +213,9 @@ func (d dump) services() map[sdk.Name]wanted {
 			w.served = !unserved
 			d.keep(&w, policy, slots[p][k])
 			d.keep(&w, sdk.Cluster, slots[near(p)][k])
-			if jump, keeps := d.sets[p.of("remembers")][k]; keeps {
-				w.affinity = timeoutIn(jump.Verdict.Chain())
+			n := numberIn(d.sets[p.of(forList("keeps", policy))][k].Data)
+			if owner, taken := owners[n]; timeouts[n] > 0 && (!taken || owner == name) {
+				w.number, w.affinity, owners[n] = n, timeouts[n], name
 			}
 			all[name] = w
 		}
@@ -313,10 +322,4 @@ func (d dump) sources(p index) map[string][]span {
 		slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
 	}
 	return all
-}
-
-// timeoutIn is the affinity that is part of a chain's name.
-func timeoutIn(name string) time.Duration {
-	n, _ := strconv.Atoi(name[strings.LastIndexByte(name, '-')+1:])
-	return time.Duration(n) * time.Second
 }

@@ -30,6 +30,9 @@ func TestKernelTakesEveryScenario(t *testing.T) {
 				}
 			}
 			k.lists()
+			if _, err := next.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
+				k.Fatal(err)
+			}
 			next.die()
 		}
 	})

@@ -5,7 +5,11 @@ package nftables
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
 )
 
 const bothPolicies = `Affinity over frontends of both policies.
@@ -80,4 +84,121 @@ func TestKernelAffinityOfBothPolicies(t *testing.T) {
 		}
 		k.lists()
 	})
+}
+
+// The number that stands for a Service leaves with no packet, whichever way the packet goes: a
+// priority may choose a queue.
+func TestKernelAffinityLeavesNoPriority(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		_, stage := k.active(g, k.parsed(g, fromEverywhere))
+		k.nft(`add table inet theirs
+			add chain inet theirs sent { type filter hook postrouting priority 300; }
+			add chain inet theirs received { type filter hook input priority 300; }
+			add rule inet theirs sent ct state new tcp dport 8080 meta priority != none counter comment "numbered"
+			add rule inet theirs received ct state new tcp dport 26733 meta priority != none counter comment "numbered"
+			add rule inet theirs sent ct state new tcp dport 8080 counter comment "sent"`)
+		defer k.nft("delete", "table", "inet", "theirs")
+		for _, p := range k.parsed(g, fromEverywhere).Packets {
+			k.keeps(stage, p)
+		}
+		text := k.nft("list", "table", "inet", "theirs")
+		if strings.Count(text, `counter packets 0 bytes 0 comment "numbered"`) != 2 || strings.Contains(text, `packets 0 bytes 0 comment "sent"`) {
+			k.Errorf("packets have a priority:\n%s", text)
+		}
+	})
+}
+
+const fromEverywhere = `Callers of every kind.
+-- node --
+addresses 192.0.2.10 2001:db8::10
+pods      10.180.0.0/24
+-- services --
+ns1/web:http tcp
+  cluster-ip 172.30.0.41:80
+  node-port  30080 local
+  affinity   3h
+  endpoint   10.180.0.1:8080 here
+  endpoint   10.180.1.1:8080
+ns1/node:http tcp
+  cluster-ip 172.30.0.42:80
+  affinity   3h
+  endpoint   192.0.2.10:26733 here
+-- packets --
+10.180.0.9 > 172.30.0.41:80   = 10.180.0.1:8080 10.180.1.1:8080
+198.18.0.7 > 192.0.2.10:30080 = 10.180.0.1:8080
+node       > 172.30.0.41:80   = 10.180.0.1:8080 10.180.1.1:8080 masq
+10.180.0.9 > 172.30.0.42:80   = 192.0.2.10:26733
+node       > 172.30.0.42:80   = 192.0.2.10:26733 masq
+`
+
+// A Service keeps its number, and its clients their endpoints, over a change of its timeout and
+// over a new process. Without affinity nothing of its clients is left.
+func TestKernelAffinityKeepsItsNumber(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s := k.parsed(g, sticking)
+		p, stage := k.active(g, s)
+		at := k.keeps(stage, s.Packets[0])
+		name, was := s.Services[0].Name, number(0)
+		for i, timeout := range []time.Duration{3 * time.Hour, time.Minute, 2 * time.Hour, 2 * time.Hour} {
+			p.die()
+			p = k.start()
+			k.sync(p, s.Update(1))
+			s.Services[0].Affinity = timeout
+			k.sync(p, sdk.Update{From: 1, To: 2, Set: s.Services})
+			if now := k.keeps(stage, s.Packets[0]); now != at {
+				k.Errorf("%s: a client went from %s to %s", timeout, at, now)
+			}
+			n := p.families[0].have.services[name].number
+			if n == 0 || i > 0 && n != was {
+				k.Errorf("%s: the number was %d, and is %d", timeout, was, n)
+			}
+			was = n
+			for _, e := range k.exported(p) {
+				if e.Left <= 0 || e.Left > timeout {
+					k.Errorf("%s: %+v", timeout, e)
+				}
+			}
+		}
+		s.Services[0].Affinity = 0
+		k.sync(p, sdk.Update{From: 2, To: 3, Set: s.Services})
+		if text := k.nft("list", "map", "ip", table, "sticky"); strings.Contains(text, "elements") {
+			k.Errorf("without affinity there are clients:\n%s", text)
+		}
+	})
+}
+
+// Entries that do not go together, of which an importing process takes one, leave the others
+// alone.
+func TestKernelAffinityImports(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s := k.parsed(g, bothPolicies)
+		p, stage := k.active(g, s)
+		client, svc := s.Packets[0].From.Addr, s.Services[0]
+		entry := func(ep sdk.Endpoint, name sdk.Name) sdk.AffinityEntry {
+			return sdk.AffinityEntry{Name: name, Client: client, Endpoint: ep.Addr, Left: time.Hour}
+		}
+		none := svc.Name
+		none.Service = "none"
+		all := []sdk.AffinityEntry{entry(svc.Cluster[1], svc.Name), entry(svc.Cluster[0], svc.Name), entry(svc.Cluster[0], none)}
+		for range 2 {
+			if err := p.ImportAffinity(k.Context(), all); err != nil {
+				k.Fatal(err)
+			}
+		}
+		if now := k.keeps(stage, s.Packets[0]); now != svc.Cluster[1].Addr {
+			k.Errorf("the client is at %s, and not at %s", now, svc.Cluster[1].Addr)
+		}
+	})
+}
+
+// exported are the clients that a process tells of.
+func (k kernel) exported(p *plugin) (all []sdk.AffinityEntry) {
+	k.Helper()
+	if err := p.ExportAffinity(k.Context(), func(e sdk.AffinityEntry) error { all = append(all, e); return nil }); err != nil {
+		k.Fatal(err)
+	}
+	return all
 }

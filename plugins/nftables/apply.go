@@ -52,6 +52,12 @@ func (p plan) Apply(ctx context.Context) (failed []sdk.Failure, err error) {
 			n = len(rest) // what serves now goes with the table
 		}
 		t.changes = rest[:n]
+		if members := t.changes.forgetful(); len(members) > 0 {
+			first := transaction{family: f, table: table, context: ctx, fixed: difference{gone: members}}
+			if _, err := first.write(); err != nil {
+				return nil, err
+			}
+		}
 		bad, err := t.write()
 		failed = append(failed, bad...)
 		if err != nil {
@@ -184,7 +190,6 @@ func (t *transaction) done() {
 			f.have.chains[c.name] = seen{chain: c}
 		}
 	}
-	f.have.unused = nil
 	f.have.stray, f.have.missing = nil, nil
 	f.have.own = slices.DeleteFunc(f.have.own, func(e element) bool { return slices.Contains(t.fixed.gone, e) })
 	for _, e := range t.fixed.come {
@@ -201,15 +206,12 @@ func (t *transaction) done() {
 			delete(f.have.references, e)
 		}
 	}
+	for _, name := range t.shape.unused {
+		delete(f.have.sets, name)
+		f.have.total -= f.have.counts[name]
+		delete(f.have.counts, name)
+	}
 	for _, c := range t.changes {
-		for _, s := range c.shape.sets {
-			f.have.sets[s.Name] = true
-		}
-		for _, name := range c.shape.unused {
-			delete(f.have.sets, name)
-			f.have.total -= f.have.counts[name]
-			delete(f.have.counts, name)
-		}
 		f.have.serves(c)
 	}
 }

@@ -23,37 +23,27 @@ func (t *transaction) build() error {
 	f, s := t.family, t.shape
 	b := nftnl.NewBatch(f.node.nft(), t.table, 0)
 	t.batch, t.owners, t.counts, t.references = b, nil, make(map[string]int), make(map[element]int)
-	all := []shape{s}
-	for _, c := range t.changes {
-		all = append(all, c.shape)
-	}
 	if s.afresh {
 		b.DeleteTable()
 	}
 	if s.afresh || s.take || !f.have.there {
 		b.NewTable(t.flags())
 	}
-	for _, s := range all {
-		for _, set := range s.sets {
-			b.NewSet(set)
-		}
+	for _, set := range s.sets {
+		b.NewSet(set)
 	}
-	for _, s := range all {
-		t.rules(s)
-	}
+	t.rules(s)
 	t.own(none)
 	if err := t.elements(); err != nil {
 		return err
 	}
-	for _, s := range all {
-		for _, name := range s.gone {
-			if !s.makes(name) {
-				b.DeleteChain(name)
-			}
+	for _, name := range s.gone {
+		if !s.makes(name) {
+			b.DeleteChain(name)
 		}
-		for _, name := range s.unused {
-			b.DeleteSet(name)
-		}
+	}
+	for _, name := range s.unused {
+		b.DeleteSet(name)
 	}
 	t.own(none)
 	return nil
@@ -170,26 +160,4 @@ func (t *transaction) insert(elements []element, change int) {
 func (t *transaction) count(e element, by, change int) {
 	t.counts[e.set] += by
 	t.own(change)
-}
-
-// purge takes clients from the affinity lists of endpoints that are gone: the others are
-// written anew, since one that goes by itself meanwhile cannot be removed any more.
-func (t *transaction) purge() error {
-	f := t.family
-	for i, c := range t.changes {
-		for _, p := range c.purges {
-			clients, err := f.conn.List(f.node.nft(), table).Elements(t.context, p.set)
-			if err != nil {
-				return err
-			}
-			t.batch.FlushSet(p.set)
-			for _, e := range clients {
-				if !p.gone[e.Data] {
-					t.batch.Add(p.set, e)
-				}
-			}
-			t.own(i)
-		}
-	}
-	return nil
 }

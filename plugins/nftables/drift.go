@@ -101,7 +101,7 @@ func (f *family) differs(ctx context.Context, list nftnl.Listing) (string, error
 		}
 	}
 	for name := range chains {
-		if _, there := f.have.chains[name]; !there && !isOwn(name) {
+		if _, there := f.have.chains[name]; !there {
 			return fmt.Sprintf("chain %s is new", name), nil
 		}
 	}

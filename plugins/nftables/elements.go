@@ -3,20 +3,15 @@
 package nftables
 
 import (
-	"crypto/sha256"
-	"encoding/base32"
 	"encoding/binary"
-	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// An element is one of a set of the layout, or of a Service's own.
+// An element is one of a set of the layout.
 type element struct {
 	set string
 	nftnl.Element
@@ -73,6 +68,7 @@ func (w wanted) elements(name sdk.Name) []element {
 		if f.kind == sdk.ClusterIP {
 			add("vips", nftnl.Element{Key: string(f.addr.Addr().AsSlice())})
 		}
+		w.choice(p, k, f.policy, add)
 		if !w.served {
 			add(p.of("unserved"), nftnl.Element{Key: k})
 			continue
@@ -80,26 +76,18 @@ func (w wanted) elements(name sdk.Name) []element {
 		if f.external() {
 			add(p.of(outside[f.policy]), nftnl.Element{Key: k})
 		}
-		if w.affinity > 0 && len(w.policies()) > 0 {
-			add(p.of("remembers"), nftnl.Element{Key: k, Verdict: nftnl.Jump(w.own(name).of("remember", 0))})
-		}
-		w.choice(name, p, k, f.policy, add)
 		if f.external() && f.policy == sdk.Local {
 			near := p
 			near.near = true
 			add(near.of("frontends"), nftnl.Element{Key: k})
-			w.choice(name, near, k, sdk.Cluster, add)
+			w.choice(near, k, sdk.Cluster, add)
 		}
 	}
 	for _, a := range w.hairpin {
 		add("hairpin", nftnl.Element{Key: string(a.AsSlice()) + string(a.AsSlice())})
 	}
-	if w.affinity > 0 {
-		for p, list := range w.lists {
-			for _, ep := range list {
-				add(w.own(name).of("members", p), nftnl.Element{Key: destination(ep)})
-			}
-		}
+	if w.number > 0 {
+		w.affine(add)
 	}
 	return all
 }
@@ -114,13 +102,13 @@ func (w wanted) size() int {
 }
 
 // choice adds what leads from a key to the endpoints of a list.
-func (w wanted) choice(name sdk.Name, p index, k string, policy sdk.Policy, add func(string, nftnl.Element)) {
+func (w wanted) choice(p index, k string, policy sdk.Policy, add func(string, nftnl.Element)) {
+	if w.number > 0 {
+		add(p.of(forList("keeps", policy)), nftnl.Element{Key: k, Data: w.number.key()})
+	}
 	list := w.lists[policy]
 	if len(list) == 0 {
 		return
-	}
-	if w.affinity > 0 {
-		add(p.of("keeps"), nftnl.Element{Key: k, Verdict: nftnl.Jump(w.own(name).of("keep", policy))})
 	}
 	add(p.of(ofClass(class(len(list)))), nftnl.Element{Key: k})
 	for i, ep := range list {
@@ -128,58 +116,7 @@ func (w wanted) choice(name sdk.Name, p index, k string, policy sdk.Policy, add 
 	}
 }
 
-// An own names the sets and chains that a Service with affinity has for itself.
-type own struct {
-	hash    string
-	timeout time.Duration
-}
-
-func (w wanted) own(name sdk.Name) own {
-	sum := sha256.Sum256([]byte(name.String()))
-	return own{strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])), w.affinity}
-}
-
-// of is the name of one of them, for a list or for all.
-func (o own) of(what string, p sdk.Policy) string {
-	if p != 0 {
-		what += "-" + p.String()
-	}
-	return fmt.Sprintf("%s-%s-%d", what, o.hash, int(o.timeout.Seconds()))
-}
-
-// isOwn reports whether a set or chain is one that a Service has for itself.
-func isOwn(name string) bool {
-	stem, _, found := strings.Cut(name, "-")
-	return found && slices.Contains([]string{"sticky", "members", "keep", "remember"}, stem)
-}
-
 // policies are the lists that w has, in order.
 func (w wanted) policies() []sdk.Policy {
-	all := []sdk.Policy{sdk.Cluster, sdk.Local}
-	return slices.DeleteFunc(all, func(p sdk.Policy) bool { return len(w.lists[p]) == 0 })
-}
-
-// objects are the sets and chains that w has for itself.
-func (w wanted) objects(name sdk.Name) (sets []nftnl.Set, chains []chain) {
-	if w.affinity <= 0 || len(w.policies()) == 0 {
-		return nil, nil
-	}
-	f, o := ip{name.Family}, w.own(name)
-	width := f.words()
-	destination := []nftnl.Field{f.addr(), nftnl.Port}
-	remember := chain{name: o.of("remember", 0)}
-	for _, p := range w.policies() {
-		sticky, members := o.of("sticky", p), o.of("members", p)
-		sets = append(sets,
-			nftnl.Set{Name: sticky, Key: destination[:1], Data: destination, Flags: nftnl.Dynamic, Timeout: o.timeout},
-			nftnl.Set{Name: members, Key: destination})
-		chains = append(chains, chain{name: o.of("keep", p), rules: []rule{
-			{f.saddr(0), nftnl.Find(sticky, 0, 0), nftnl.DNAT(f.nft(), 0, width)},
-		}})
-		remember.rules = append(remember.rules, rule{
-			f.daddr(0), dport(width), nftnl.In(members, 0),
-			f.saddr(0), f.daddr(4), dport(4 + width), nftnl.Remember(sticky, 0, 4),
-		})
-	}
-	return sets, append(chains, remember)
+	return slices.DeleteFunc(slices.Clone(both), func(p sdk.Policy) bool { return len(w.lists[p]) == 0 })
 }

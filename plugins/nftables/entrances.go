@@ -11,25 +11,23 @@ import (
 // docs/nftables.md.
 func (n nodeConfig) entrances() []chain {
 	far, near := indexes(n.ip)[0], indexes(n.ip)[1]
-	return []chain{
+	return append(keepChains(n.ip, n.timeouts),
+		n.remember(),
+		note(n.ip, n.timeouts),
 		n.pre(),
-		{name: "out", rules: append(n.echo(), rule{to(nftnl.Jump("near"))}, rule{to(nftnl.Goto("far"))})},
-		{name: "far", rules: []rule{n.find(far), n.find(far.node())}},
-		{name: "near", rules: []rule{n.find(near), far.in("frontends", nftnl.Return), n.find(near.node())}},
+		chain{name: "out", rules: append(n.echo(), rule{to(nftnl.Jump("near"))}, rule{to(nftnl.Goto("far"))})},
+		chain{name: "far", rules: []rule{n.find(far), n.find(far.node())}},
+		chain{name: "near", rules: []rule{n.find(near), far.in("frontends", nftnl.Return), n.find(near.node())}},
 		n.post(),
 		n.inside(),
-		{name: "hide", rules: []rule{{nftnl.Masquerade()}}},
-		{name: "remember", rules: []rule{
-			append(far.original(), nftnl.Dispatch(far.of("remembers"), 0)),
-			append(n.wasOwn(), append(far.node().original(), nftnl.Dispatch(far.node().of("remembers"), 0))...),
-		}},
-		{name: "refuse", rules: []rule{
+		chain{name: "hide", rules: []rule{{nftnl.Masquerade()}}},
+		chain{name: "refuse", rules: []rule{
 			{proto(0), nftnl.Cmp(nftnl.Equal, 0, numbers[sdk.TCP]), nftnl.Reset()},
 			{nftnl.Unreachable(n.nft())},
 		}},
 		n.invalid(),
 		n.refused(),
-	}
+	)
 }
 
 // node is the index of node ports that belongs to one of addresses.

@@ -111,14 +111,14 @@ func (f *family) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
 		return 0, err
 	}
 	f.have.batches = f.commits.count()
-	f.all, f.shaped, f.foreign = true, true, true
+	f.all, f.shaped, f.foreign, f.node.parts = true, true, true, parts{}
 	return f.have.role(), nil
 }
 
 // Node takes what the host says of the node, and what the kernel says of its addresses.
 func (f *family) Node(n sdk.Node) error {
 	f.node = nodeConfig{
-		ip: f.ip, node: n,
+		ip: f.ip, node: n, parts: f.node.parts,
 		localhost: f.options.localhost(f.Family, n),
 		liberal:   n.Conntrack.TCPBeLiberal || liberal(),
 	}
@@ -157,10 +157,8 @@ func (f *family) Put(all map[sdk.Name]wanted) {
 // Plan is what the table lacks.
 func (f *family) Plan() frame.Plan {
 	p := plan{family: f}
-	if f.shaped {
-		p.shape = f.shapes()
-	}
-	if p.shape.afresh {
+	afresh := f.have.otherwise
+	if afresh {
 		f.have = f.have.without()
 		f.all = true
 	}
@@ -176,7 +174,11 @@ func (f *family) Plan() frame.Plan {
 	}
 	p.changes = make(changes, 0, len(names))
 	for name := range names {
-		if c := changeOf(name, f.have.services[name], f.desired[name]); !c.empty() {
+		have := f.have.services[name]
+		c := changeOf(name, have, f.desired[name], f.have.free)
+		grown := f.node.grow(have) // the kernel has it already, unless it was just read
+		f.shaped = f.node.grow(c.to) || grown || f.shaped
+		if !c.empty() {
 			p.changes = append(p.changes, c)
 		} else {
 			f.have.serves(c)
@@ -186,6 +188,9 @@ func (f *family) Plan() frame.Plan {
 		return cmp.Or(cmp.Compare(len(a.come), len(b.come)), a.name.Compare(b.name))
 	})
 	p.linked = p.changes.link()
+	if f.shaped {
+		p.shape = f.shapes(afresh)
+	}
 	if f.shaped || f.all {
 		p.fixed = f.fixed(p.changes)
 	}
@@ -193,24 +198,17 @@ func (f *family) Plan() frame.Plan {
 }
 
 // shapes compares the layout, and the objects that no Service has.
-func (f *family) shapes() (s shape) {
-	if f.have.otherwise {
-		s.afresh = true
-	}
-	chains, sets := f.have.chains, f.have.sets
-	if s.afresh {
-		chains, sets = nil, nil
-	}
-	desired := layoutSets(f.node.ip)
-	for _, set := range desired {
-		if !sets[set.Name] {
+func (f *family) shapes(afresh bool) shape {
+	s := shape{afresh: afresh}
+	left := maps.Clone(f.have.sets)
+	for _, set := range layoutSets(f.ip, f.node.parts) {
+		if !left[set.Name] {
 			s.sets = append(s.sets, set)
 		}
+		delete(left, set.Name)
 	}
-	s.compare(chains, layout(f.node, f.role))
-	if !s.afresh {
-		s.unused = slices.Clone(f.have.unused)
-	}
+	s.unused = slices.Sorted(maps.Keys(left))
+	s.compare(f.have.chains, layout(f.node, f.role))
 	s.take = f.conn != nil && !f.have.taken && f.have.flags&nftnl.Persist != 0
 	return s
 }

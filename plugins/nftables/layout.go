@@ -148,9 +148,12 @@ func (p index) was(set string, then ...nftnl.Expr) rule {
 // sets are those of the index.
 func (p index) sets() []nftnl.Set {
 	set := func(name string) nftnl.Set { return nftnl.Set{Name: p.of(name), Key: p.fields()} }
+	numbers := func(name string) nftnl.Set {
+		return nftnl.Set{Name: p.of(name), Key: p.fields(), Data: []nftnl.Field{nftnl.Priority}}
+	}
 	all := []nftnl.Set{
 		set("frontends"),
-		{Name: p.of("keeps"), Key: p.fields(), Verdicts: true},
+		numbers("keeps"),
 		{Name: p.of("endpoints"), Key: p.fields(nftnl.Mark), Data: []nftnl.Field{p.addr(), nftnl.Port}},
 	}
 	for _, n := range classes() {
@@ -161,7 +164,7 @@ func (p index) sets() []nftnl.Set {
 	}
 	return append(all, set("unserved"), set("gated"), set("outside"), set("outside-local"),
 		nftnl.Set{Name: p.of("allowed"), Key: p.fields(p.addr()), Flags: nftnl.Interval},
-		nftnl.Set{Name: p.of("remembers"), Key: p.fields(), Verdicts: true})
+		numbers("keeps-local"))
 }
 
 func ofClass(n uint32) string { return "of-" + strconv.Itoa(int(n)) }
@@ -176,7 +179,10 @@ func (p index) chains() []chain {
 		{to(nftnl.Goto(p.of("service")))},
 	}}
 	service := chain{name: p.of("service")}
-	service.rules = append(service.rules, append(slices.Clone(key), nftnl.Dispatch(p.of("keeps"), 0)))
+	service.rules = append(service.rules, numbered(slices.Clone(key), p.of("keeps"), "keep"))
+	if !p.near {
+		service.rules = append(service.rules, numbered(slices.Clone(key), p.of("keeps-local"), "keep-local"))
+	}
 	all := []chain{gate}
 	for _, n := range classes() {
 		name := strconv.Itoa(int(n))
@@ -224,11 +230,12 @@ type nodeConfig struct {
 	self      netip.Addr // one of the node's addresses, by which it answers pings; none: it does not
 	localhost bool       // node ports answer on 127.0.0.1 too
 	liberal   bool       // the kernel takes packets outside the TCP window for valid
+	parts
 }
 
 // layoutSets are the sets of a family.
-func layoutSets(f ip) []nftnl.Set {
-	var all []nftnl.Set
+func layoutSets(f ip, has parts) []nftnl.Set {
+	all := affinitySets(f, has.timeouts)
 	for _, p := range indexes(f) {
 		all = append(all, p.sets()...)
 	}

@@ -204,10 +204,7 @@ func TestKernelAffinityOutlivesChanges(t *testing.T) {
 				}
 			}
 		}
-		var entries []sdk.AffinityEntry
-		if err := p.ExportAffinity(k.Context(), func(e sdk.AffinityEntry) error { entries = append(entries, e); return nil }); err != nil {
-			k.Fatal(err)
-		}
+		entries := k.exported(p)
 		if len(entries) != len(s.Packets) || entries[0].Left <= 2*time.Hour || entries[0].Left > 3*time.Hour {
 			k.Errorf("exported: %+v", entries)
 		}

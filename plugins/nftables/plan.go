@@ -5,7 +5,6 @@ package nftables
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -29,7 +28,6 @@ type changes []change
 type change struct {
 	name   sdk.Name
 	to     wanted
-	shape  shape
 	purges []purge
 	difference
 }
@@ -47,12 +45,6 @@ type shape struct {
 	filled []chain // whose rules differ
 	gone   []string
 	unused []string // sets
-}
-
-// A purge is the clients of an affinity list that are kept at endpoints which it has no more.
-type purge struct {
-	set  string
-	gone map[string]bool // destinations
 }
 
 // diff is what leads from elements to others.
@@ -82,51 +74,16 @@ func diff(old, desired []element) (d difference) {
 	return d
 }
 
-// changeOf leads from one wanted of a Service to another.
-func changeOf(name sdk.Name, have, desired wanted) change {
-	c := change{name: name, to: desired.arranged(have)}
+// changeOf leads from one wanted of a Service to another, which gets a free number if it is to
+// have one.
+func changeOf(name sdk.Name, have, desired wanted, free func() number) change {
+	c := change{name: name, to: desired.arranged(have, free)}
 	if c.to.equal(have) {
 		return c
 	}
 	c.difference = diff(have.elements(name), c.to.elements(name))
-	oldSets, oldChains := have.objects(name)
-	sets, chains := c.to.objects(name)
-	for _, s := range sets {
-		if !slices.ContainsFunc(oldSets, func(o nftnl.Set) bool { return o.Name == s.Name }) {
-			c.shape.sets = append(c.shape.sets, s)
-		}
-	}
-	for _, s := range oldSets {
-		if !slices.ContainsFunc(sets, func(o nftnl.Set) bool { return o.Name == s.Name }) {
-			c.shape.unused = append(c.shape.unused, s.Name)
-		}
-	}
-	c.shape.compare(known(oldChains), chains)
-	c.purges = purgesOf(name, have, c.to)
+	c.purges = purgesOf(have, c.to)
 	return c
-}
-
-// purgesOf are for lists that lose endpoints.
-func purgesOf(name sdk.Name, have, desired wanted) (all []purge) {
-	if have.affinity != desired.affinity || have.affinity <= 0 {
-		return nil
-	}
-	for _, p := range desired.policies() {
-		left := make(map[netip.AddrPort]bool)
-		for _, ep := range desired.lists[p] {
-			left[ep] = true
-		}
-		gone := make(map[string]bool)
-		for _, ep := range have.lists[p] {
-			if !left[ep] {
-				gone[destination(ep)] = true
-			}
-		}
-		if len(gone) > 0 {
-			all = append(all, purge{desired.own(name).of("sticky", p), gone})
-		}
-	}
-	return all
 }
 
 // A seen is a chain as the kernel has it: as it was read, or as it was written.
@@ -134,15 +91,6 @@ type seen struct {
 	chain
 	read []nftnl.Observed // its rules; only if it was read
 	raw  bool
-}
-
-// known are chains that were written.
-func known(chains []chain) map[string]seen {
-	all := make(map[string]seen, len(chains))
-	for _, c := range chains {
-		all[c.name] = seen{chain: c}
-	}
-	return all
 }
 
 func (s seen) is(c chain) bool {
@@ -177,11 +125,7 @@ func (s *shape) compare(have map[string]seen, desired []chain) {
 	s.gone = append(s.gone, slices.Sorted(maps.Keys(left))...)
 }
 
-func (s shape) empty() bool {
-	return !s.afresh && !s.take && len(s.sets)+len(s.made)+len(s.filled)+len(s.gone)+len(s.unused) == 0
-}
-
-func (c change) empty() bool { return c.shape.empty() && len(c.gone)+len(c.come) == 0 }
+func (c change) empty() bool { return len(c.gone)+len(c.come) == 0 }
 
 // Steps are the plan for people, a line for each Service and each chain.
 func (p plan) Steps() []string {

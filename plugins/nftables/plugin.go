@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
@@ -87,8 +88,9 @@ func probe(ctx context.Context, f ip) error {
 	defer conn.Close()
 	none := &family{ip: f, node: nodeConfig{ip: f}, have: observed{}.without()}
 	t := transaction{family: none, table: table + "-probe"}
-	t.shape.sets = layoutSets(f)
-	t.shape.compare(nil, layout(nodeConfig{ip: f}, sdk.Active))
+	has := parts{timeouts: []time.Duration{longestTimeout}}
+	t.shape.sets = layoutSets(f, has)
+	t.shape.compare(nil, layout(nodeConfig{ip: f, parts: has}, sdk.Active))
 	if err := t.build(); err != nil {
 		return err
 	}

@@ -65,7 +65,8 @@ func TestKernelScale(t *testing.T) {
 }
 
 // TestKernelManyAffinityServices: a thousand Services with affinity go in, are listed and are
-// adopted. It prints what one costs among few and among many.
+// adopted. The thousandth makes no set and no chain, and as many elements in as many batches as
+// the second. It prints what one costs among few and among many.
 func TestKernelManyAffinityServices(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		all := several(1001, 3)
@@ -73,11 +74,19 @@ func TestKernelManyAffinityServices(t *testing.T) {
 		k.sync(p, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
 		k.role(p, sdk.Active)
 		var each []time.Duration
+		var costs []string
+		f := p.families[0]
 		for i, s := range all {
 			s.Affinity = time.Hour
+			elements, batches := f.have.total, f.commits.count()
 			began := time.Now()
 			k.sync(p, sdk.Update{From: uint64(i + 1), To: uint64(i + 2), Set: []sdk.Service{s}})
 			each = append(each, time.Since(began))
+			costs = append(costs, fmt.Sprintf("%d elements in %d batches, with %d sets and %d chains",
+				f.have.total-elements, f.commits.count()-batches, len(f.have.sets), len(f.have.chains)))
+		}
+		if costs[1] != costs[999] {
+			k.Errorf("the second Service makes %s, and the thousandth %s", costs[1], costs[999])
 		}
 		median := func(some []time.Duration) time.Duration {
 			some = slices.Sorted(slices.Values(some))

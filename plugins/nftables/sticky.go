@@ -4,6 +4,7 @@ package nftables
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,58 +15,70 @@ import (
 
 // ExportAffinity tells which clients the kernel keeps at an endpoint, and for how long.
 func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
-	each := func(list nftnl.Listing, f *family, name sdk.Name, w wanted, policy sdk.Policy) error {
-		clients, err := list.Elements(ctx, w.own(name).of("sticky", policy))
-		if err != nil {
-			return fmt.Errorf("read which clients keep to endpoints of %s: %w", name, err)
+	return p.eachSticky(ctx, func(f *family, _ sdk.Policy, kept []nftnl.Element) error {
+		names := make(map[number]sdk.Name)
+		for name, w := range f.have.services {
+			names[w.number] = name
 		}
-		for _, e := range clients {
-			client, ok := netip.AddrFromSlice([]byte(e.Key))
-			if !ok {
-				continue
-			}
-			entry := sdk.AffinityEntry{Name: name, Client: client, Endpoint: f.destination(e.Data), Left: e.Left}
-			if err := tell(entry); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return p.eachList(ctx, each)
-}
-
-// ImportAffinity has the kernel keep clients at their endpoints: in each list that has them.
-func (p *plugin) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry) error {
-	of := make(map[sdk.Name][]sdk.AffinityEntry)
-	for _, e := range entries {
-		of[e.Name] = append(of[e.Name], e)
-	}
-	return p.eachList(ctx, func(_ nftnl.Listing, f *family, name sdk.Name, w wanted, policy sdk.Policy) error {
-		if f.conn == nil {
-			return fmt.Errorf("keep clients at endpoints of %s: another process is the writer", name)
-		}
-		b := nftnl.NewBatch(f.nft(), table, 0)
-		for _, e := range of[name] {
-			if left := min(e.Left, w.affinity); left > 0 && slices.Contains(w.lists[policy], e.Endpoint) {
-				b.Add(w.own(name).of("sticky", policy), nftnl.Element{
-					Key: string(e.Client.AsSlice()), Data: destination(e.Endpoint), Left: left,
-				})
+		for _, e := range kept {
+			n := numberIn(e.Key)
+			client, ok := netip.AddrFromSlice([]byte(e.Key[len(n.key()):]))
+			if name, known := names[n]; ok && known && n > 0 {
+				entry := sdk.AffinityEntry{Name: name, Client: client, Endpoint: f.destination(e.Data), Left: e.Left}
+				if err := tell(entry); err != nil {
+					return err
+				}
 			}
 		}
-		if b.Len() == 0 {
-			return nil
-		}
-		if err := f.conn.Send(ctx, b); err != nil {
-			return fmt.Errorf("keep %d clients at endpoints of %s: %w", len(of[name]), name, err)
-		}
-		f.commits.n.Add(1)
 		return nil
 	})
 }
 
-// eachList calls f for each list of each Service with affinity that the kernel has.
-func (p *plugin) eachList(
-	ctx context.Context, call func(nftnl.Listing, *family, sdk.Name, wanted, sdk.Policy) error,
+// ImportAffinity has the kernel keep clients at their endpoints: in each list that has them. A
+// client that is kept in a list stays where it is.
+func (p *plugin) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry) error {
+	return p.eachSticky(ctx, func(f *family, policy sdk.Policy, kept []nftnl.Element) error {
+		has := make(map[string]bool)
+		for _, e := range kept {
+			has[e.Key] = true
+		}
+		var come []nftnl.Element
+		for _, e := range entries {
+			w := f.have.services[e.Name]
+			key, left := w.number.key()+string(e.Client.AsSlice()), min(e.Left, w.affinity)
+			if left > 0 && !has[key] && slices.Contains(w.lists[policy], e.Endpoint) {
+				has[key] = true
+				come = append(come, nftnl.Element{Key: key, Data: destination(e.Endpoint), Left: left})
+			}
+		}
+		for some := range slices.Chunk(come, chunk) {
+			if err := f.importSticky(ctx, forList("sticky", policy), some); err != nil {
+				return fmt.Errorf("keep %d clients at endpoints: %w", len(come), err)
+			}
+		}
+		return nil
+	})
+}
+
+// importSticky adds clients to a list.
+func (f *family) importSticky(ctx context.Context, set string, clients []nftnl.Element) error {
+	if f.conn == nil {
+		return errors.New("another process is the writer")
+	}
+	b := nftnl.NewBatch(f.nft(), table, 0)
+	for _, e := range clients {
+		b.Add(set, e)
+	}
+	if err := f.conn.Send(ctx, b); err != nil {
+		return err
+	}
+	f.commits.n.Add(1)
+	return nil
+}
+
+// eachSticky calls f with the clients that the kernel keeps, by family and policy.
+func (p *plugin) eachSticky(
+	ctx context.Context, call func(*family, sdk.Policy, []nftnl.Element) error,
 ) error {
 	return p.Do(ctx, func(map[sdk.Name]sdk.Service) error {
 		for _, f := range p.families {
@@ -74,14 +87,17 @@ func (p *plugin) eachList(
 				return err
 			}
 			defer done()
-			for name, w := range f.have.services {
-				if w.affinity <= 0 {
+			for _, policy := range both {
+				set := forList("sticky", policy)
+				if !f.have.sets[set] {
 					continue
 				}
-				for _, policy := range w.policies() {
-					if err := call(conn.List(f.nft(), table), f, name, w, policy); err != nil {
-						return err
-					}
+				kept, err := conn.List(f.nft(), table).Elements(ctx, set)
+				if err != nil {
+					return fmt.Errorf("read which clients keep to endpoints: %w", err)
+				}
+				if err := call(f, policy, kept); err != nil {
+					return err
 				}
 			}
 		}

@@ -51,17 +51,17 @@ func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) *nftrace.Tracer {
 // written is what a plan from nothing comes to.
 func written(p plan) nftrace.Table {
 	table := nftrace.Table{Chains: make(map[string]nftrace.Chain), Elements: make(map[string][]nftnl.Element)}
-	for _, c := range append(changes{{shape: p.shape, difference: p.fixed}}, p.changes...) {
-		for _, set := range c.shape.sets {
-			table.Elements[set.Name] = nil
+	for _, set := range p.shape.sets {
+		table.Elements[set.Name] = nil
+	}
+	for _, made := range p.shape.made {
+		chain := nftrace.Chain{Hook: made.hook}
+		for _, r := range made.rules {
+			chain.Rules = append(chain.Rules, r)
 		}
-		for _, made := range c.shape.made {
-			chain := nftrace.Chain{Hook: made.hook}
-			for _, r := range made.rules {
-				chain.Rules = append(chain.Rules, r)
-			}
-			table.Chains[made.name] = chain
-		}
+		table.Chains[made.name] = chain
+	}
+	for _, c := range append(changes{{difference: p.fixed}}, p.changes...) {
 		for _, e := range c.come {
 			table.Elements[e.set] = append(table.Elements[e.set], e.Element)
 		}

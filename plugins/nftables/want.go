@@ -21,6 +21,7 @@ type wanted struct {
 	frontends []frontend
 	served    bool // some endpoint serves, whichever callers may use it
 	affinity  time.Duration
+	number    number // with affinity: chosen when it is planned
 
 	// lists are the endpoints of the policies that some caller is sent by; those of the other
 	// are none. The place of one is its slot.
@@ -77,7 +78,7 @@ func (w *wanted) normalize() {
 
 // equal reports whether w and v have the same elements.
 func (w wanted) equal(v wanted) bool {
-	return w.served == v.served && w.affinity == v.affinity && slices.Equal(w.hairpin, v.hairpin) &&
+	return w.served == v.served && w.affinity == v.affinity && w.number == v.number && slices.Equal(w.hairpin, v.hairpin) &&
 		maps.EqualFunc(w.lists, v.lists, slices.Equal[[]netip.AddrPort]) &&
 		slices.EqualFunc(w.frontends, v.frontends, func(a, b frontend) bool {
 			return a.kind == b.kind && a.addr == b.addr && a.policy == b.policy && slices.Equal(a.sources, b.sources)
@@ -134,8 +135,17 @@ func last(p netip.Prefix) netip.Addr {
 }
 
 // arranged is w with its endpoints in the slots that they have in have, as far as that goes:
-// those in slots beyond the end, and new ones, fill the gaps. So few elements change.
-func (w wanted) arranged(have wanted) wanted {
+// those in slots beyond the end, and new ones, fill the gaps. So few elements change. With
+// affinity it has the number of have, or else a free one.
+func (w wanted) arranged(have wanted, free func() number) wanted {
+	switch {
+	case w.affinity <= 0:
+		w.number = 0
+	case have.number > 0:
+		w.number = have.number
+	default:
+		w.number = free()
+	}
 	all := make(lists, len(w.lists))
 	for p, list := range w.lists {
 		all[p] = arrange(have.lists[p], list)

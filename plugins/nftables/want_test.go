@@ -26,11 +26,10 @@ func (e element) text(f ip) string {
 	if e.KeyEnd != "" {
 		line += fmt.Sprintf("-%x", e.KeyEnd[len(e.KeyEnd)-f.addr().Len:])
 	}
-	if e.Data != "" {
+	if len(e.Data) == 4 {
+		line += fmt.Sprintf(" : %d", numberIn(e.Data))
+	} else if e.Data != "" {
 		line += " : " + f.destination(e.Data).String()
-	}
-	if e.Verdict != (nftnl.Verdict{}) {
-		line += " : jump " + strings.Split(e.Verdict.Chain(), "-")[0]
 	}
 	if e.Comment != "" {
 		line += " # " + e.Comment
@@ -73,9 +72,9 @@ endpoints ac1e0029060000000050000002000000 : 10.180.1.2:8080
 frontends c63364010600000000500000 # ns1/web:http load-balancer local
 allowed c63364010600000000500000c0000200-c00003ff
 gated c63364010600000000500000
-outside-local c63364010600000000500000
 of-1 c63364010600000000500000
 endpoints c6336401060000000050000000000000 : 10.180.0.1:8080
+outside-local c63364010600000000500000
 near-frontends c63364010600000000500000
 near-of-4 c63364010600000000500000
 near-endpoints c6336401060000000050000000000000 : 10.180.0.1:8080
@@ -123,6 +122,7 @@ func TestRandomWalk(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	have := make(map[sdk.Name]wanted)
 	kernel := make(map[place]element)
+	var numbers observed
 	for step := range 3000 {
 		svc := randomService(random, random.IntN(5))
 		desired, err := want(svc)
@@ -132,7 +132,7 @@ func TestRandomWalk(t *testing.T) {
 		if random.IntN(5) == 0 {
 			desired = wanted{}
 		}
-		c := changeOf(svc.Name, have[svc.Name], desired)
+		c := changeOf(svc.Name, have[svc.Name], desired, numbers.free)
 		for _, e := range c.gone {
 			if _, there := kernel[e.place()]; !there {
 				t.Fatalf("step %d: %s is not there, and goes", step, e.text(ip{sdk.IPv4}))
@@ -151,7 +151,7 @@ func TestRandomWalk(t *testing.T) {
 		if len(c.to.frontends) == 0 {
 			delete(have, svc.Name)
 		}
-		if again := changeOf(svc.Name, c.to, desired); !again.empty() {
+		if again := changeOf(svc.Name, c.to, desired, numbers.free); !again.empty() {
 			t.Fatalf("step %d: after a change there is another: %+v", step, again)
 		}
 		if step%50 == 0 {
@@ -184,7 +184,7 @@ func readsBack(t *testing.T, step int, kernel map[place]element, have map[sdk.Na
 		t.Fatalf("step %d: Services are %v, and should be %v", step, got, want)
 	}
 	for name, w := range seen {
-		if c := changeOf(name, w, have[name]); !c.empty() {
+		if c := changeOf(name, w, have[name], nil); !c.empty() {
 			t.Fatalf("step %d: %s is read as\n%+v\nand is\n%+v: %+v", step, name, w, have[name], c)
 		}
 	}
@@ -206,8 +206,8 @@ func TestFewElementsChange(t *testing.T) {
 		svc := service
 		svc.Cluster = slices.Delete(slices.Clone(svc.Cluster), gone, gone+1)
 		less, _ := want(svc)
-		c := changeOf(svc.Name, before, less)
-		back := changeOf(svc.Name, c.to, before)
+		c := changeOf(svc.Name, before, less, nil)
+		back := changeOf(svc.Name, c.to, before, nil)
 		for _, c := range []change{c, back} {
 			if n := len(c.gone) + len(c.come); n > 3 {
 				t.Errorf("without endpoint %d of 1000, %d elements change", gone, n)

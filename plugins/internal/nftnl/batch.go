@@ -164,20 +164,21 @@ type Field struct {
 
 // The fields.
 var (
-	Addr4 = Field{7, 4}
-	Addr6 = Field{8, 16}
-	Proto = Field{12, 1}
-	Port  = Field{13, 2}
-	Mark  = Field{19, 4}
+	Addr4    = Field{7, 4}
+	Addr6    = Field{8, 16}
+	Proto    = Field{12, 1}
+	Port     = Field{13, 2}
+	Mark     = Field{19, 4}
+	Priority = Field{23, 4} // in host order
 )
 
-// A Set is a set, or with Data or Verdicts a map.
+// A Set is a set, or with Data a map.
 type Set struct {
 	Name      string
 	Flags     uint32
 	Key, Data []Field
-	Verdicts  bool
 	Timeout   time.Duration // of each element
+	Size      uint32        // how many elements there may be; zero: as many as the kernel takes
 }
 
 // together are the type and the length of several fields: 6 bits of type each, whole words.
@@ -196,7 +197,7 @@ func together(fields []Field) (kind uint32, length int) {
 func (s Set) flags() uint32 {
 	flags := s.Flags
 	for flag, set := range map[uint32]bool{
-		isMap:    s.Data != nil || s.Verdicts,
+		isMap:    s.Data != nil,
 		isConcat: len(s.Key) > 1 && flags&Interval != 0,
 		timeouts: s.Timeout > 0,
 	} {
@@ -214,14 +215,17 @@ func (b *Batch) NewSet(s Set) {
 	parts := []string{text(1, b.table), text(2, s.Name), num(3, s.flags()), // NFTA_SET_FLAGS
 		num(4, key), num(5, uint32(keyLen)), // NFTA_SET_KEY_TYPE, NFTA_SET_KEY_LEN
 		num(10, uint32(len(b.ops)))} // NFTA_SET_ID, which has to be there
-	switch {
-	case s.Verdicts:
-		parts = append(parts, num(6, 0xffffff00)) // NFTA_SET_DATA_TYPE: NFT_DATA_VERDICT
-	case s.Data != nil:
-		parts = append(parts, num(6, data), num(7, uint32(dataLen))) // NFTA_SET_DATA_LEN
+	if s.Data != nil {
+		parts = append(parts, num(6, data), num(7, uint32(dataLen))) // NFTA_SET_DATA_TYPE, NFTA_SET_DATA_LEN
 	}
 	if s.Timeout > 0 {
 		parts = append(parts, num64(11, uint64(s.Timeout.Milliseconds()))) // NFTA_SET_TIMEOUT
+	}
+	if order := hostOrder(0, s.Key) + hostOrder(1, s.Data); order != "" {
+		parts = append(parts, one(func(a *attrs) { a.put(13, order) })) // NFTA_SET_USERDATA
+	}
+	if s.Size > 0 {
+		parts = append(parts, nest(9, num(1, s.Size))) // NFTA_SET_DESC, NFTA_SET_DESC_SIZE
 	}
 	if s.flags()&isConcat != 0 {
 		var lengths []string
@@ -231,6 +235,15 @@ func (b *Batch) NewSet(s Set) {
 		parts = append(parts, nest(9, nest(2, lengths...))) // NFTA_SET_DESC, NFTA_SET_DESC_CONCAT
 	}
 	b.add(newSet, create, parts...)
+}
+
+// hostOrder tells nft that keys (0) or data (1) of one field are in host order: NFTNL_UDATA_SET_*,
+// a length, BYTEORDER_HOST_ENDIAN. Of several fields it goes by their types.
+func hostOrder(of byte, fields []Field) string {
+	if len(fields) != 1 || fields[0] != Priority {
+		return ""
+	}
+	return string(native.AppendUint32([]byte{of, 4}, 1))
 }
 
 // DeleteSet removes a set that no rule uses.
@@ -244,7 +257,7 @@ type Element struct {
 	Key     string
 	KeyEnd  string        // of a range, whose every field goes from Key to KeyEnd; empty: it is none
 	Data    string        // of a map
-	Verdict Verdict       // of a map of verdicts: a Jump or Goto
+	Verdict Verdict       // of a map of verdicts, which can only be read
 	Comment string        // as nft shows it, at most 253 bytes
 	Left    time.Duration // until it goes by itself, if that is less than the set says; zero: it is not
 }
@@ -255,8 +268,6 @@ func (a *attrs) element(e Element) {
 	a.value(1, e.Key) // NFTA_SET_ELEM_KEY
 	if e.Data != "" {
 		a.value(2, e.Data) // NFTA_SET_ELEM_DATA
-	} else if e.Verdict.chain != "" {
-		*a = append(*a, e.Verdict.as(2)...)
 	}
 	if e.Left > 0 {
 		a.u64(5, uint64(e.Left.Milliseconds())) // NFTA_SET_ELEM_EXPIRATION

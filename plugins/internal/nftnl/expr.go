@@ -2,6 +2,8 @@
 
 package nftnl
 
+import "time"
+
 // An Expr is one step of a rule (NFTA_LIST_ELEM of NFTA_RULE_EXPRESSIONS). The steps of a rule
 // are taken one after the other, until one does not match, and hand on what they find in
 // registers. The comment of each has its name in the kernel.
@@ -29,13 +31,17 @@ type MetaKey uint32
 
 // The keys of Meta.
 const (
-	MetaIif     MetaKey = 4  // the index of the interface it came in by, in host order; 0: none
-	MetaIifName MetaKey = 6  // its name, 16 bytes
-	MetaL4Proto MetaKey = 16 // one byte
+	MetaPriority MetaKey = 2  // in host order
+	MetaIif      MetaKey = 4  // the index of the interface it came in by, in host order; 0: none
+	MetaIifName  MetaKey = 6  // its name, 16 bytes
+	MetaL4Proto  MetaKey = 16 // one byte
 )
 
 // Meta loads a fact about the packet ("meta").
 func Meta(key MetaKey, into Reg) Expr { return expr("meta", num(2, uint32(key)), into.as(1)) }
+
+// SetPriority sets the packet's priority ("meta").
+func SetPriority(from Reg) Expr { return expr("meta", num(2, uint32(MetaPriority)), from.as(3)) }
 
 // A Header is where Payload counts from: NFT_PAYLOAD_*_HEADER.
 type Header uint32
@@ -101,11 +107,6 @@ func NotIn(set string, key Reg) Expr { return expr("lookup", text(1, set), key.a
 // Find goes on if the key is in a map, and loads what it has there ("lookup").
 func Find(set string, key, into Reg) Expr {
 	return expr("lookup", text(1, set), key.as(2), into.as(3))
-}
-
-// Dispatch carries out the verdict that the key has in a map ("lookup").
-func Dispatch(set string, key Reg) Expr {
-	return expr("lookup", text(1, set), key.as(2), num(3, verdictReg))
 }
 
 // A Verdict is what becomes of a packet. The zero Verdict drops it.
@@ -184,8 +185,8 @@ const Local = 2
 // NFT_FIB_RESULT_ADDRTYPE of NFTA_FIB_F_DADDR).
 func Fib(into Reg) Expr { return expr("fib", into.as(1), num(2, 3), num(3, 1<<1)) }
 
-// Remember adds an element to a map, made of the key and the data in registers, or lets its
-// time begin anew. The data of one that is there stay ("dynset", NFT_DYNSET_OP_UPDATE).
-func Remember(set string, key, data Reg) Expr {
-	return expr("dynset", text(1, set), num(3, 1), key.as(4), data.as(5))
+// Remember adds an element to a map for some time, made of the key and the data in registers, or
+// lets its time begin anew. The data of one that is there stay ("dynset", NFT_DYNSET_OP_UPDATE).
+func Remember(set string, key, data Reg, timeout time.Duration) Expr {
+	return expr("dynset", text(1, set), num(3, 1), key.as(4), data.as(5), num64(6, uint64(timeout.Milliseconds())))
 }

@@ -77,7 +77,9 @@ var samples = []struct {
 	{"ip daddr . meta l4proto . th dport @frontends goto other", key(In("frontends", 0), Do(Goto("other")))},
 	{"ip daddr . meta l4proto . th dport != @frontends jump other", key(NotIn("frontends", 0), Do(Jump("other")))},
 	{"ip daddr . meta l4proto . th dport . ip saddr != @allowed drop", key(Payload(Network, 12, 4, 3), NotIn("allowed", 0), Do(Drop))},
-	{"ip daddr . meta l4proto . th dport vmap @verdicts", key(Dispatch("verdicts", 0))},
+	{"meta priority set ip daddr . meta l4proto . th dport map @numbers jump other", key(Find("numbers", 0, 0), SetPriority(0), Do(Jump("other")))},
+	{"meta priority . ip saddr @numbered meta priority set none", []Expr{
+		Meta(MetaPriority, 0), Payload(Network, 12, 4, 1), In("numbered", 0), Load(0, mark(0)), SetPriority(0)}},
 	{"meta l4proto tcp reject with tcp reset", []Expr{Meta(MetaL4Proto, 0), Cmp(Equal, 0, "\x06"), Reset()}},
 	{"reject with icmp port-unreachable", []Expr{Unreachable(IPv4)}},
 	{"ct status & dnat == 0x0 accept", []Expr{CT(CTStatus, 0), Mask(0, mark(32)), Cmp(Equal, 0, mark(0)), Do(Accept)}},
@@ -88,8 +90,8 @@ var samples = []struct {
 	{`iifname "cbr0" accept`, []Expr{Meta(MetaIifName, 0), Cmp(Equal, 0, "cbr0"+strings.Repeat("\x00", 12)), Do(Accept)}},
 	{"ip saddr 10.16.0.0/12 accept", []Expr{Payload(Network, 12, 4, 0), Mask(0, "\xff\xf0\x00\x00"), Cmp(Equal, 0, "\x0a\x10\x00\x00"), Do(Accept)}},
 	{"meta l4proto tcp dnat ip to ip saddr map @sticky", []Expr{Meta(MetaL4Proto, 0), Cmp(Equal, 0, "\x06"), Payload(Network, 12, 4, 0), Find("sticky", 0, 0), DNAT(IPv4, 0, 1)}},
-	{"meta l4proto udp update @sticky { ip saddr : ip daddr . th dport }", []Expr{
-		Meta(MetaL4Proto, 0), Cmp(Equal, 0, "\x11"), Payload(Network, 12, 4, 0), Payload(Network, 16, 4, 4), Payload(Transport, 2, 2, 5), Remember("sticky", 0, 4)}},
+	{"meta l4proto udp update @sticky { ip saddr timeout 1m : ip daddr . th dport }", []Expr{
+		Meta(MetaL4Proto, 0), Cmp(Equal, 0, "\x11"), Payload(Network, 12, 4, 0), Payload(Network, 16, 4, 4), Payload(Transport, 2, 2, 5), Remember("sticky", 0, 4, time.Minute)}},
 	{"fib daddr type local return", []Expr{Fib(0), Cmp(Equal, 0, mark(Local)), Do(Return)}},
 	{"meta l4proto icmp dnat to 10.0.0.1", []Expr{Meta(MetaL4Proto, 0), Cmp(Equal, 0, "\x01"), Load(0, "\x0a\x00\x00\x01"), DNATAddr(IPv4, 0)}},
 }
@@ -98,17 +100,21 @@ var samples = []struct {
 var sampleSets = []Set{
 	{Name: "frontends", Key: keyFields},
 	{Name: "allowed", Key: append(keyFields, Addr4), Flags: Interval},
-	{Name: "verdicts", Key: keyFields, Verdicts: true},
+	{Name: "numbers", Key: keyFields, Data: []Field{Priority}},
+	{Name: "numbered", Key: []Field{Priority, Addr4}},
+	{Name: "known", Key: []Field{Priority}},
 	{Name: "endpoints", Key: append(keyFields, Mark), Data: destFields},
-	{Name: "sticky", Key: []Field{Addr4}, Data: destFields, Flags: Dynamic, Timeout: time.Hour},
+	{Name: "sticky", Key: []Field{Addr4}, Data: destFields, Flags: Dynamic, Timeout: time.Hour, Size: 1 << 17},
 }
 
 const sampleText = `
 	set frontends { type ipv4_addr . inet_proto . inet_service; }
 	set allowed { type ipv4_addr . inet_proto . inet_service . ipv4_addr; flags interval; }
-	map verdicts { type ipv4_addr . inet_proto . inet_service : verdict; }
+	map numbers { type ipv4_addr . inet_proto . inet_service : classid; }
+	set numbered { type classid . ipv4_addr; }
+	set known { type classid; }
 	map endpoints { type ipv4_addr . inet_proto . inet_service . mark : ipv4_addr . inet_service; }
-	map sticky { type ipv4_addr : ipv4_addr . inet_service; flags dynamic,timeout; timeout 1h; }
+	map sticky { type ipv4_addr : ipv4_addr . inet_service; flags dynamic,timeout; timeout 1h; size 131072; }
 	chain other { }
 	chain hide { type nat hook postrouting priority 100; policy accept; masquerade fully-random; }
 `
@@ -131,7 +137,9 @@ func writeSamples(t testing.TB, c *Conn) {
 	}
 	b.Add("frontends", Element{Key: at10, Comment: "shop/web:http cluster-ip"})
 	b.Add("allowed", Element{Key: at10 + "\x0a\x02\x00\x00", KeyEnd: at10 + "\x0a\x02\x00\x09"})
-	b.Add("verdicts", Element{Key: at10, Verdict: Goto("other")})
+	b.Add("numbers", Element{Key: at10, Data: mark(0x10002)})
+	b.Add("known", Element{Key: mark(0x10002)})
+	b.Add("numbered", Element{Key: mark(0x10002) + "\x0a\x02\x00\x01"})
 	b.Add("endpoints", Element{Key: at10 + mark(7), Data: "\x0a\x09\x00\x01\x1f\x90\x00\x00"})
 	b.Add("sticky", Element{Key: "\x0a\x02\x00\x01", Data: "\x0a\x09\x00\x01\x1f\x90\x00\x00", Left: 30 * time.Minute})
 	send(t, c, b)
@@ -169,7 +177,9 @@ func TestKernelListsAsNftWrites(t *testing.T) {
 	text.WriteString("}\n}\n" + `
 		add element ip theirs frontends { 10.0.0.1 . tcp . 80 comment "shop/web:http cluster-ip" }
 		add element ip theirs allowed { 10.0.0.1 . tcp . 80 . 10.2.0.0-10.2.0.9 }
-		add element ip theirs verdicts { 10.0.0.1 . tcp . 80 : goto other }
+		add element ip theirs numbers { 10.0.0.1 . tcp . 80 : 1:2 }
+		add element ip theirs known { 1:2 }
+		add element ip theirs numbered { 1:2 . 10.2.0.1 }
 		add element ip theirs endpoints { 10.0.0.1 . tcp . 80 . 7 : 10.9.0.1 . 8080 }
 		add element ip theirs sticky { 10.2.0.1 expires 30m : 10.9.0.1 . 8080 }
 	`)
@@ -229,7 +239,7 @@ func TestKernelReadsBack(t *testing.T) {
 	for set, e := range map[string]Element{
 		"frontends": {Key: at10, Comment: "shop/web:http cluster-ip"},
 		"allowed":   {Key: at10 + "\x0a\x02\x00\x00", KeyEnd: at10 + "\x0a\x02\x00\x09"},
-		"verdicts":  {Key: at10, Verdict: Goto("other")},
+		"numbers":   {Key: at10, Data: mark(0x10002)},
 		"endpoints": {Key: at10 + mark(7), Data: "\x0a\x09\x00\x01\x1f\x90\x00\x00"},
 	} {
 		if has, err := l.Has(t.Context(), set, e); !has || err != nil {
@@ -240,8 +250,8 @@ func TestKernelReadsBack(t *testing.T) {
 			t.Errorf("set %s seems to have another element: %v", set, err)
 		}
 	}
-	if found, err := l.Elements(t.Context(), "verdicts"); err != nil || found[0].Verdict != Goto("other") {
-		t.Errorf("a verdict is read as %+v, %v", found, err)
+	if found, err := l.Elements(t.Context(), "numbers"); err != nil || found[0].Data != mark(0x10002) {
+		t.Errorf("a number is read as %+v, %v", found, err)
 	}
 	table, err := l.Table(t.Context())
 	if err != nil || table == nil || table.Owned {

@@ -42,7 +42,8 @@ type Observed struct {
 	Count   int    // of a set: how many elements it has; -1: the kernel does not say (before 6.18)
 	Timeout time.Duration
 
-	key   uint32 // of a set: its type
+	key   uint32 // of a set: its type, and that of its data
+	data  uint32
 	exprs []byte // of a rule
 }
 
@@ -111,7 +112,7 @@ func (c *Conn) BaseChains(ctx context.Context, family Family) (all []Observed, e
 func (l Listing) Sets(ctx context.Context) (all map[string]Observed, err error) {
 	err = l.each(ctx, getSet, func() { all = make(map[string]Observed) }, func(b []byte) {
 		o := Observed{Name: getText(attr(b, 2)), Flags: uint32(getUint(attr(b, 3))), Count: -1}
-		o.key = uint32(getUint(attr(b, 4)))
+		o.key, o.data = uint32(getUint(attr(b, 4))), uint32(getUint(attr(b, 6)))
 		if count := attr(b, 20); count != nil { // NFTA_SET_COUNT
 			o.Count = int(getUint(count))
 		}
@@ -124,7 +125,8 @@ func (l Listing) Sets(ctx context.Context) (all map[string]Observed, err error) 
 // Fits reports whether a set is such a one.
 func (o Observed) Fits(s Set) bool {
 	key, _ := together(s.Key)
-	return o.Flags == s.flags() && o.key == key && o.Timeout == s.Timeout
+	data, _ := together(s.Data)
+	return o.Flags == s.flags() && o.key == key && o.data == data && o.Timeout == s.Timeout
 }
 
 // Rules are those of the chains, in order; of one chain, or if it is empty of all.

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A number stands for a Service with affinity: its clients, over all its frontends, are looked
+// up by it. A rule puts it into the packet's priority, from which the next rule reads it, as no
+// rule may look up what it has looked up. The last rule that needs it sets the priority to
+// zero. A packet mark would go with the packet through a tunnel.
+type number uint32
+
+// key is the number as packets have it.
+func (n number) key() string { return mark(uint32(n)) }
+
+// numberIn reads what key writes, at the start of a longer key.
+func numberIn(key string) number {
+	if len(key) < 4 {
+		return 0
+	}
+	return number(binary.NativeEndian.Uint32([]byte(key)))
+}
+
+// both are the policies of lists, in order.
+var both = []sdk.Policy{sdk.Cluster, sdk.Local}
+
+// forList is the name of a set, map or chain that there is once for each policy.
+func forList(name string, p sdk.Policy) string {
+	if p == sdk.Local {
+		return name + "-local"
+	}
+	return name
+}
+
+// ofTimeout is the set of the numbers whose clients are kept for so long.
+func ofTimeout(t time.Duration) string { return "timeout-" + strconv.Itoa(int(t.Seconds())) }
+
+// timeoutOf is the way back from ofTimeout.
+func timeoutOf(set string) (time.Duration, bool) {
+	text, is := strings.CutPrefix(set, "timeout-")
+	n, err := strconv.Atoi(text)
+	return time.Duration(n) * time.Second, is && err == nil && n > 0
+}
+
+const (
+	// longestTimeout is the longest that Kubernetes knows. A rule says what is shorter.
+	longestTimeout = 24 * time.Hour
+
+	// clients are kept at most so many in a list of a family. The kernel makes room for them when
+	// the map is made.
+	clients = 1 << 17
+)
+
+// affinitySets are what all Services with affinity share; none, if there is no such Service.
+func affinitySets(f ip, timeouts []time.Duration) (all []nftnl.Set) {
+	if len(timeouts) == 0 {
+		return nil
+	}
+	endpoint := []nftnl.Field{f.addr(), nftnl.Port}
+	for _, p := range both {
+		all = append(all,
+			nftnl.Set{
+				Name: forList("sticky", p), Key: []nftnl.Field{nftnl.Priority, f.addr()}, Data: endpoint,
+				Flags: nftnl.Dynamic, Timeout: longestTimeout, Size: clients,
+			},
+			nftnl.Set{Name: forList("members", p), Key: append([]nftnl.Field{nftnl.Priority}, endpoint...)})
+	}
+	for _, t := range timeouts {
+		all = append(all, nftnl.Set{Name: ofTimeout(t), Key: []nftnl.Field{nftnl.Priority}})
+	}
+	return all
+}
+
+// numbered is a rule that puts into the packet the number that a key has in a map, and goes on
+// in a chain. Without a number it does nothing.
+func numbered(key rule, in, chain string) rule {
+	return append(key, nftnl.Find(in, 0, 0), nftnl.SetPriority(0), to(nftnl.Jump(chain)))
+}
+
+// unnumbered takes the number away again.
+func unnumbered() rule { return rule{nftnl.Load(0, mark(0)), nftnl.SetPriority(0)} }
+
+// keepChains send a client to the endpoint that it keeps.
+func keepChains(f ip, timeouts []time.Duration) (all []chain) {
+	for _, p := range both {
+		c := chain{name: forList("keep", p)}
+		if len(timeouts) > 0 {
+			c.rules = append(c.rules, rule{
+				nftnl.Meta(nftnl.MetaPriority, 0), f.saddr(1),
+				nftnl.Find(forList("sticky", p), 0, 0), nftnl.DNAT(f.nft(), 0, f.words()),
+			})
+		}
+		c.rules = append(c.rules, unnumbered())
+		all = append(all, c)
+	}
+	return all
+}
+
+// remember finds the number of the Service that a connection was made to, for note.
+func (n nodeConfig) remember() chain {
+	far := indexes(n.ip)[0]
+	c := chain{name: "remember"}
+	for _, p := range both {
+		keeps := forList("keeps", p)
+		c.rules = append(c.rules,
+			numbered(far.original(), far.of(keeps), "note"),
+			numbered(append(n.wasOwn(), far.node().original()...), far.node().of(keeps), "note"))
+	}
+	return c
+}
+
+// note remembers which endpoint a client has, in each list that has the endpoint.
+func note(f ip, timeouts []time.Duration) chain {
+	const data = 8 // the first register behind the longest key
+	w := f.words()
+	c := chain{name: "note"}
+	for _, t := range timeouts {
+		for _, p := range both {
+			c.rules = append(c.rules, rule{
+				nftnl.Meta(nftnl.MetaPriority, 0), nftnl.In(ofTimeout(t), 0),
+				nftnl.Meta(nftnl.MetaPriority, 0), f.daddr(1), dport(1 + w), nftnl.In(forList("members", p), 0),
+				nftnl.Meta(nftnl.MetaPriority, 0), f.saddr(1), f.daddr(data), dport(data + w),
+				nftnl.Remember(forList("sticky", p), 0, data, t),
+			})
+		}
+	}
+	c.rules = append(c.rules, unnumbered())
+	return c
+}
+
+// affine adds the elements that w has for its affinity alone.
+func (w wanted) affine(add func(string, nftnl.Element)) {
+	add(ofTimeout(w.affinity), nftnl.Element{Key: w.number.key()})
+	for _, p := range w.policies() {
+		for _, ep := range w.lists[p] {
+			add(forList("members", p), nftnl.Element{Key: w.number.key() + destination(ep)})
+		}
+	}
+}
+
+// A purge is the clients of a number that are kept at endpoints which a list has no more.
+type purge struct {
+	set    string
+	number number
+	gone   map[string]bool // destinations; nil: all
+	change int             // in the transaction
+}
+
+// purgesOf are for lists that lose endpoints, and for a number that is given back.
+func purgesOf(have, desired wanted) (all []purge) {
+	if have.number == 0 {
+		return nil
+	}
+	for _, p := range have.policies() {
+		lost := purge{set: forList("sticky", p), number: have.number}
+		if have.number == desired.number {
+			lost.gone = without(have.lists[p], desired.lists[p])
+		}
+		if lost.gone == nil || len(lost.gone) > 0 {
+			all = append(all, lost)
+		}
+	}
+	return all
+}
+
+// without are the destinations of one list that the other has not; never nil.
+func without(list, other []netip.AddrPort) map[string]bool {
+	left := make(map[netip.AddrPort]bool, len(other))
+	for _, ep := range other {
+		left[ep] = true
+	}
+	gone := make(map[string]bool)
+	for _, ep := range list {
+		if !left[ep] {
+			gone[destination(ep)] = true
+		}
+	}
+	return gone
+}
+
+// forgetful takes out of the changes the members whose clients are to be purged: while these
+// are read, no other client must be remembered there.
+func (all changes) forgetful() (members []element) {
+	for i := range all {
+		if len(all[i].purges) == 0 {
+			continue
+		}
+		all[i].gone = slices.DeleteFunc(all[i].gone, func(e element) bool {
+			is := e.set == "members" || e.set == "members-local"
+			if is {
+				members = append(members, e)
+			}
+			return is
+		})
+	}
+	return members
+}
+
+// purge takes clients from endpoints that are gone. One that goes by itself meanwhile could not be
+// removed any more, so each is added first, which changes nothing where it is there.
+func (t *transaction) purge() error {
+	for _, p := range both {
+		set, lost := forList("sticky", p), make(map[number]purge)
+		for i, c := range t.changes {
+			for _, p := range c.purges {
+				if p.change = i; p.set == set {
+					lost[p.number] = p
+				}
+			}
+		}
+		if len(lost) == 0 {
+			continue
+		}
+		kept, err := t.family.conn.List(t.family.nft(), t.table).Elements(t.context, set)
+		if err != nil {
+			return err
+		}
+		kept = slices.DeleteFunc(kept, func(e nftnl.Element) bool {
+			p, is := lost[numberIn(e.Key)]
+			return !is || p.gone != nil && !p.gone[e.Data]
+		})
+		for _, do := range []func(string, nftnl.Element){t.batch.Add, t.batch.Remove} {
+			for _, e := range kept {
+				do(set, nftnl.Element{Key: e.Key, Data: e.Data})
+				t.own(lost[numberIn(e.Key)].change)
+			}
+		}
+	}
+	return nil
+}
