@@ -167,15 +167,15 @@ type dump struct {
 	sets map[string]map[string]nftnl.Element
 }
 
-// layout are the sets that may be of a layout.
+// layout are the sets that there may be.
 func (d dump) layout() []nftnl.Set {
-	var has parts
+	timeouts := []time.Duration{longestTimeout}
 	for set := range d.sets {
 		if t, is := timeoutOf(set); is {
-			has.grow(wanted{affinity: t})
+			timeouts = append(timeouts, t)
 		}
 	}
-	return layoutSets(d.ip, has)
+	return layoutSets(d.ip, whole(d.ip, timeouts...))
 }
 
 // affinities are the timeouts of numbers.

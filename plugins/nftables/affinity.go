@@ -61,9 +61,20 @@ const (
 	clients = 1 << 17
 )
 
-// affinitySets are what all Services with affinity share; none, if there is no such Service.
-func affinitySets(f ip, timeouts []time.Duration) (all []nftnl.Set) {
-	if len(timeouts) == 0 {
+// kept are the lists of an index at whose endpoints clients may be kept.
+func (h parts) kept(p index) []sdk.Policy {
+	switch {
+	case len(h.timeouts) == 0:
+		return nil
+	case p.near:
+		return both[:1]
+	}
+	return both
+}
+
+// affinitySets are what all Services with affinity share.
+func (h parts) affinitySets(f ip) (all []nftnl.Set) {
+	if len(h.timeouts) == 0 {
 		return nil
 	}
 	endpoint := []nftnl.Field{f.addr(), nftnl.Port}
@@ -75,7 +86,7 @@ func affinitySets(f ip, timeouts []time.Duration) (all []nftnl.Set) {
 			},
 			nftnl.Set{Name: forList("members", p), Key: append([]nftnl.Field{nftnl.Priority}, endpoint...)})
 	}
-	for _, t := range timeouts {
+	for _, t := range h.timeouts {
 		all = append(all, nftnl.Set{Name: ofTimeout(t), Key: []nftnl.Field{nftnl.Priority}})
 	}
 	return all
@@ -90,41 +101,29 @@ func numbered(key rule, in, chain string) rule {
 // unnumbered takes the number away again.
 func unnumbered() rule { return rule{nftnl.Load(0, mark(0)), nftnl.SetPriority(0)} }
 
-// keepChains send a client to the endpoint that it keeps.
-func keepChains(f ip, timeouts []time.Duration) (all []chain) {
+// affinityChains send a client to the endpoint that it keeps, and note which one it has.
+func (h parts) affinityChains(f ip) (all []chain) {
+	if len(h.timeouts) == 0 {
+		return nil
+	}
 	for _, p := range both {
-		c := chain{name: forList("keep", p)}
-		if len(timeouts) > 0 {
-			c.rules = append(c.rules, rule{
+		all = append(all, chain{name: forList("keep", p), rules: []rule{
+			{
 				nftnl.Meta(nftnl.MetaPriority, 0), f.saddr(1),
 				nftnl.Find(forList("sticky", p), 0, 0), nftnl.DNAT(f.nft(), 0, f.words()),
-			})
-		}
-		c.rules = append(c.rules, unnumbered())
-		all = append(all, c)
+			},
+			unnumbered(),
+		}})
 	}
-	return all
-}
-
-// remember finds the number of the Service that a connection was made to, for note.
-func (n nodeConfig) remember() chain {
-	far := indexes(n.ip)[0]
-	c := chain{name: "remember"}
-	for _, p := range both {
-		keeps := forList("keeps", p)
-		c.rules = append(c.rules,
-			numbered(far.original(), far.of(keeps), "note"),
-			numbered(append(n.wasOwn(), far.node().original()...), far.node().of(keeps), "note"))
-	}
-	return c
+	return append(all, h.note(f))
 }
 
 // note remembers which endpoint a client has, in each list that has the endpoint.
-func note(f ip, timeouts []time.Duration) chain {
+func (h parts) note(f ip) chain {
 	const data = 8 // the first register behind the longest key
 	w := f.words()
 	c := chain{name: "note"}
-	for _, t := range timeouts {
+	for _, t := range h.timeouts {
 		for _, p := range both {
 			c.rules = append(c.rules, rule{
 				nftnl.Meta(nftnl.MetaPriority, 0), nftnl.In(ofTimeout(t), 0),
@@ -135,6 +134,24 @@ func note(f ip, timeouts []time.Duration) chain {
 		}
 	}
 	c.rules = append(c.rules, unnumbered())
+	return c
+}
+
+// remember finds the number of the Service that a connection was made to, for note.
+func (n nodeConfig) remember() chain {
+	c := chain{name: "remember"}
+	for _, p := range n.indexes(n.ip) {
+		var sent rule
+		if p.ports {
+			sent = n.wasOwn()
+		}
+		for _, list := range n.kept(p) {
+			if !p.near { // its frontends are in the other, too
+				keeps := p.of(forList("keeps", list))
+				c.rules = append(c.rules, numbered(append(slices.Clone(sent), p.original()...), keeps, "note"))
+			}
+		}
+	}
 	return c
 }
 

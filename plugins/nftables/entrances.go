@@ -10,14 +10,12 @@ import (
 // entrances are the chains between the base chains and the indexes, by their names in
 // docs/nftables.md.
 func (n nodeConfig) entrances() []chain {
-	far, near := indexes(n.ip)[0], indexes(n.ip)[1]
-	return append(keepChains(n.ip, n.timeouts),
+	return append(n.affinityChains(n.ip),
 		n.remember(),
-		note(n.ip, n.timeouts),
 		n.pre(),
 		chain{name: "out", rules: append(n.echo(), rule{to(nftnl.Jump("near"))}, rule{to(nftnl.Goto("far"))})},
-		chain{name: "far", rules: []rule{n.find(far), n.find(far.node())}},
-		chain{name: "near", rules: []rule{n.find(near), far.in("frontends", nftnl.Return), n.find(near.node())}},
+		n.lookUp(),
+		n.lookUpNear(),
 		n.post(),
 		n.inside(),
 		chain{name: "hide", rules: []rule{{nftnl.Masquerade()}}},
@@ -59,6 +57,31 @@ func (n nodeConfig) echo() []rule {
 		n.daddr(0), nftnl.In("vips", 0),
 		nftnl.Load(0, string(n.self.AsSlice())), nftnl.DNATAddr(n.nft(), 0),
 	}}
+}
+
+// lookUp finds the index for callers from elsewhere.
+func (n nodeConfig) lookUp() chain {
+	c := chain{name: "far"}
+	for _, p := range n.indexes(n.ip) {
+		if !p.near {
+			c.rules = append(c.rules, n.find(p))
+		}
+	}
+	return c
+}
+
+// lookUpNear finds the index for pods of this node and the node itself, if they have one.
+func (n nodeConfig) lookUpNear() chain {
+	c := chain{name: "near"}
+	for _, p := range n.indexes(n.ip) {
+		switch {
+		case p.near && p.ports:
+			c.rules = append(c.rules, indexes(n.ip)[0].in("frontends", nftnl.Return), n.find(p))
+		case p.near:
+			c.rules = append(c.rules, n.find(p))
+		}
+	}
+	return c
 }
 
 // find leads what is sent to a frontend to its index. A node port is looked for at the node's
@@ -113,9 +136,12 @@ func (n nodeConfig) post() chain {
 		append(fromNode(), p.was("outside-local", hide)...),
 		p.was("outside-local", to(nftnl.Accept)),
 		p.was("frontends", n.origDaddr(0), nftnl.In("vips", 0), to(nftnl.Goto("inside"))), // the node may have it, too
-		append(n.wasOwn(), p.node().was("outside", hide)...),
-		append(append(fromNode(), n.wasOwn()...), p.node().was("outside-local", hide)...),
 	}}
+	if n.has(p.node()) {
+		c.rules = append(c.rules,
+			append(n.wasOwn(), p.node().was("outside", hide)...),
+			append(append(fromNode(), n.wasOwn()...), p.node().was("outside-local", hide)...))
+	}
 	return c
 }
 

@@ -176,8 +176,8 @@ func (f *family) Plan() frame.Plan {
 	for name := range names {
 		have := f.have.services[name]
 		c := changeOf(name, have, f.desired[name], f.have.free)
-		grown := f.node.grow(have) // the kernel has it already, unless it was just read
-		f.shaped = f.node.grow(c.to) || grown || f.shaped
+		grown := f.node.grow(f.Family, have) // the kernel has it already, unless it was just read
+		f.shaped = f.node.grow(f.Family, c.to) || grown || f.shaped
 		if !c.empty() {
 			p.changes = append(p.changes, c)
 		} else {

@@ -18,9 +18,9 @@ const table = "pointsman"
 // Ceiling is how many endpoints a list may have: as many slots as the largest class.
 const Ceiling = 1 << 16
 
-// classes are the numbers of slots among which a frontend chooses.
-func classes() (all []uint32) {
-	for n := uint32(1); n <= Ceiling; n *= 2 {
+// classes are the numbers of slots among which a frontend chooses, up to the largest.
+func classes(largest uint32) (all []uint32) {
+	for n := uint32(1); n <= largest; n *= 2 {
 		all = append(all, n)
 	}
 	return all
@@ -146,31 +146,29 @@ func (p index) was(set string, then ...nftnl.Expr) rule {
 }
 
 // sets are those of the index.
-func (p index) sets() []nftnl.Set {
+func (p index) sets(has parts) []nftnl.Set {
 	set := func(name string) nftnl.Set { return nftnl.Set{Name: p.of(name), Key: p.fields()} }
-	numbers := func(name string) nftnl.Set {
-		return nftnl.Set{Name: p.of(name), Key: p.fields(), Data: []nftnl.Field{nftnl.Priority}}
-	}
 	all := []nftnl.Set{
 		set("frontends"),
-		numbers("keeps"),
 		{Name: p.of("endpoints"), Key: p.fields(nftnl.Mark), Data: []nftnl.Field{p.addr(), nftnl.Port}},
 	}
-	for _, n := range classes() {
+	for _, n := range has.upTo(p) {
 		all = append(all, set(ofClass(n)))
+	}
+	for _, list := range has.kept(p) {
+		all = append(all, nftnl.Set{Name: p.of(forList("keeps", list)), Key: p.fields(), Data: []nftnl.Field{nftnl.Priority}})
 	}
 	if p.near {
 		return all
 	}
 	return append(all, set("unserved"), set("gated"), set("outside"), set("outside-local"),
-		nftnl.Set{Name: p.of("allowed"), Key: p.fields(p.addr()), Flags: nftnl.Interval},
-		numbers("keeps-local"))
+		nftnl.Set{Name: p.of("allowed"), Key: p.fields(p.addr()), Flags: nftnl.Interval})
 }
 
 func ofClass(n uint32) string { return "of-" + strconv.Itoa(int(n)) }
 
 // chains are those of the index: the gate, the Service, and the choice of an endpoint.
-func (p index) chains() []chain {
+func (p index) chains(has parts) []chain {
 	key, next := p.key()
 	far := p.far()
 	gate := chain{name: p.of("gate"), rules: []rule{
@@ -179,12 +177,12 @@ func (p index) chains() []chain {
 		{to(nftnl.Goto(p.of("service")))},
 	}}
 	service := chain{name: p.of("service")}
-	service.rules = append(service.rules, numbered(slices.Clone(key), p.of("keeps"), "keep"))
-	if !p.near {
-		service.rules = append(service.rules, numbered(slices.Clone(key), p.of("keeps-local"), "keep-local"))
+	for _, list := range has.kept(p) {
+		keeps := numbered(slices.Clone(key), p.of(forList("keeps", list)), forList("keep", list))
+		service.rules = append(service.rules, keeps)
 	}
 	all := []chain{gate}
-	for _, n := range classes() {
+	for _, n := range has.upTo(p) {
 		name := strconv.Itoa(int(n))
 		service.rules = append(service.rules, p.in(ofClass(n), nftnl.Goto(p.of("pick-"+name))))
 		all = append(all, p.choose(n), chain{name: p.of("try-" + name), rules: []rule{
@@ -235,9 +233,9 @@ type nodeConfig struct {
 
 // layoutSets are the sets of a family.
 func layoutSets(f ip, has parts) []nftnl.Set {
-	all := affinitySets(f, has.timeouts)
-	for _, p := range indexes(f) {
-		all = append(all, p.sets()...)
+	all := has.affinitySets(f)
+	for _, p := range has.indexes(f) {
+		all = append(all, p.sets(has)...)
 	}
 	one := []nftnl.Field{f.addr()}
 	return append(all, nftnl.Set{Name: "vips", Key: one}, nftnl.Set{Name: "own", Key: one},
@@ -247,8 +245,8 @@ func layoutSets(f ip, has parts) []nftnl.Set {
 // layout are the chains of a family, with the base chains that a role needs.
 func layout(n nodeConfig, role sdk.Role) []chain {
 	all := baseChains(n, role)
-	for _, p := range indexes(n.ip) {
-		all = append(all, p.chains()...)
+	for _, p := range n.indexes(n.ip) {
+		all = append(all, p.chains(n.parts)...)
 	}
 	return append(all, n.entrances()...)
 }

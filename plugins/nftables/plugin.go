@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
@@ -88,7 +87,7 @@ func probe(ctx context.Context, f ip) error {
 	defer conn.Close()
 	none := &family{ip: f, node: nodeConfig{ip: f}, have: observed{}.without()}
 	t := transaction{family: none, table: table + "-probe"}
-	has := parts{timeouts: []time.Duration{longestTimeout}}
+	has := whole(f, longestTimeout)
 	t.shape.sets = layoutSets(f, has)
 	t.shape.compare(nil, layout(nodeConfig{ip: f, parts: has}, sdk.Active))
 	if err := t.build(); err != nil {

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+const everyPart = `Frontends in each index, and affinity.
+-- node --
+addresses 192.0.2.10 2001:db8::10
+-- services --
+ns1/web:http tcp
+  cluster-ip    172.30.0.41:80
+  node-port     30080 local
+  load-balancer 198.51.100.1:80 local
+  affinity      3h
+  endpoint      10.180.0.1:8080 here
+  endpoint      10.180.1.1:8080
+-- packets --
+198.18.0.7 > 192.0.2.10:30080 = 10.180.0.1:8080
+`
+
+// On a node without Services there is little to read. What Services need comes with the first
+// one, in one batch with its elements; and once none needs it, the next process removes it.
+func TestKernelPartsComeAndGo(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s := k.parsed(g, everyPart)
+		empty := sdk.Update{Full: true, To: 1, Node: &s.Node}
+		next := func(p *plugin) *plugin {
+			if p != nil {
+				p.die()
+			}
+			p = k.start()
+			k.sync(p, empty)
+			k.role(p, sdk.Active)
+			return p
+		}
+		p := next(nil)
+		few := k.text()
+		if n := strings.Count(k.nft("list", "ruleset"), "\n"); n > 450 {
+			k.Errorf("without a Service nft lists %d lines", n)
+		}
+		for _, set := range []string{"near-frontends", "port-frontends", "near-port-frontends", "sticky", "of-16"} {
+			if strings.Contains(few, set) {
+				k.Errorf("without a Service there is set %s", set)
+			}
+		}
+		before := p.families[0].commits.count()
+		k.sync(p, sdk.Update{From: 1, To: 2, Set: s.Services})
+		if n := p.families[0].commits.count() - before; n != 1 {
+			k.Errorf("a Service that needs everything takes %d batches", n)
+		}
+		stage, err := g.Open(k.Context(), p, s)
+		if err != nil {
+			k.Fatal(err)
+		}
+		defer stage.Close()
+		k.keeps(stage, s.Packets[0])
+		k.lists()
+		k.sync(p, sdk.Update{From: 2, To: 3, Delete: []sdk.Name{s.Services[0].Name}})
+		p = next(next(p)) // the first one removes the Service's
+		if now := k.text(); now != few {
+			k.Errorf("when the Service is gone, the tables are\n%s\nand were\n%s", now, few)
+		}
+		p.die()
+	})
+}
