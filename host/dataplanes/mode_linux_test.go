@@ -5,9 +5,12 @@ package dataplanes
 import (
 	"errors"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
@@ -159,6 +162,10 @@ func TestHealth(t *testing.T) {
 		t.Errorf("before a session: %+v", all)
 	}
 	p := set.main
+	p.tracker.SetService(clusterService("web", netip.MustParseAddr("172.30.0.1"), corev1.ProtocolTCP))
+	if h := set.Health()[0]; h.Pending != 1 {
+		t.Errorf("before a session %d ports are pending, and there is one", h.Pending)
+	}
 	c := p.tracker.Cursor(sdk.Description{Name: p.name})
 	p.session = &session{dataplane: p, cursor: c, feed: feedOf(t, c), full: true, role: sdk.Active}
 	p.writer.lock, p.writer.holder = sdk.LockAwaited, sdk.Holder{PID: 7}

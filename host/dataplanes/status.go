@@ -150,6 +150,9 @@ func (p *dataplane) sync() (admin.Sync, track.CursorStatus) {
 	defer p.mu.Unlock()
 	s := admin.Sync{Last: p.followed.last, TookMS: float64(p.followed.took.Microseconds()) / 1000, Error: p.followed.failure}
 	c := p.session.status()
+	if !p.session.fed() { // what it confirmed before is confirmed again, or written
+		c.Pending = p.tracker.Counts().Names
+	}
 	s.Sent, s.Acked, s.Served, s.Pending = c.Sent, c.Acked, c.Served, c.Pending
 	if c.Served != c.Acked {
 		s.Steps = p.writer.steps

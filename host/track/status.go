@@ -18,7 +18,7 @@ import (
 type CursorStatus struct {
 	Sent, Acked uint64    // revisions
 	Served      uint64    // the last one that the dataplane serves, and did not only plan
-	Pending     int       // names that are owed or in flight
+	Pending     int       // names that are owed or in flight; all, while everything is
 	Since       time.Time // since when the oldest of what is owed is; zero: nothing is
 	Failed      []sdk.Failure
 	Withheld    []Withheld
@@ -41,6 +41,9 @@ func (c *Cursor) Status() CursorStatus {
 			s.Pending++
 		}
 	}
+	if c.full {
+		s.Pending = max(s.Pending, c.wanted())
+	}
 	for name, f := range c.failed {
 		s.Failed = append(s.Failed, sdk.Failure{Name: name, Err: f.err})
 	}
@@ -61,7 +64,10 @@ func (c *Cursor) Status() CursorStatus {
 func (c *Cursor) Wanted() int {
 	c.t.mu.Lock()
 	defer c.t.unlock()
-	n := 0
+	return c.wanted()
+}
+
+func (c *Cursor) wanted() (n int) {
 	for name := range c.t.values {
 		if _, failed := c.failed[name]; !failed && !c.kept[name] && c.withheld[name] == nil {
 			n++
