@@ -116,16 +116,30 @@ func (t *transaction) write() (failed []sdk.Failure, err error) {
 			t.family.commits.n.Add(1)
 			t.done()
 			return failed, nil
-		case !errors.As(err, &faults):
-			return nil, err
-		case t.unprotected(faults):
+		case errors.As(err, &faults) && t.unprotected(faults):
 			continue
+		}
+		t.refused()
+		if faults == nil {
+			return nil, err
 		}
 		bad, err := t.blame(faults)
 		if err != nil {
 			return nil, err
 		}
 		failed = append(failed, bad...)
+	}
+}
+
+// refused counts a transaction that did not go in.
+func (t *transaction) refused() {
+	t.family.refused++
+	come := len(t.fixed.come)
+	for _, c := range t.changes {
+		come += len(c.come)
+	}
+	if come == 0 {
+		t.family.removals++
 	}
 }
 

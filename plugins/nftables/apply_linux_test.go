@@ -4,6 +4,7 @@ package nftables
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,43 @@ func TestKernelNamesABadService(t *testing.T) {
 			}
 			if n := len(f.have.services); n != len(all)-len(bad) {
 				k.Errorf("%d Services are served", n)
+			}
+			return nil
+		})
+		if err != nil {
+			k.Fatal(err)
+		}
+	})
+}
+
+// What the kernel does not take is counted, and of that what would only have removed something.
+func TestKernelCountsRefusedWrites(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		p := k.start()
+		all := several(2, 2)
+		k.sync(p, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}, Set: all})
+		absent := frontend{kind: sdk.ClusterIP, addr: netip.MustParseAddrPort("10.96.200.1:81"), policy: sdk.Cluster}
+		err := p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
+			f := p.families[0]
+			for i, w := range []wanted{f.have.services[all[0].Name], {}} {
+				was := f.have.services[all[i].Name]
+				was.frontends = append(slices.Clone(was.frontends), absent)
+				f.have.services[all[i].Name] = was
+				if i == 0 { // it is written elsewhere, too
+					w.frontends = []frontend{{kind: sdk.ClusterIP, addr: netip.MustParseAddrPort("10.96.200.2:82"), policy: sdk.Cluster}}
+				}
+				f.Put(map[sdk.Name]wanted{all[i].Name: w})
+				if _, err := f.Plan().Apply(k.Context()); err == nil {
+					k.Error("the kernel removed an element that it does not have")
+				}
+				for _, sample := range f.Samples() {
+					want := map[string]int{failures + "sync_failures_total": i + 1, failures + "cleanup_failures_total": i}
+					if n, counts := want[sample.Name]; counts && int(sample.Value) != n {
+						k.Errorf("%s is %g, not %d", sample.Name, sample.Value, n)
+					}
+				}
+				f.touched = make(map[sdk.Name]bool)
+				f.all = false
 			}
 			return nil
 		})

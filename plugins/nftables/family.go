@@ -42,6 +42,8 @@ type family struct {
 	all     bool              // all of them
 	shaped  bool              // the layout may differ, too
 
+	refused, removals int // transactions that did not go in; of these, those that only remove
+
 	addressed time.Time // when the node's addresses were looked at last
 	looked    time.Time // when the chains of other programs were,
 	foreign   bool      // and whether those may have changed since
@@ -251,11 +253,16 @@ func (f *family) Flows(services map[sdk.Name]sdk.Service, fresh bool) (int, erro
 	return f.draining.Count(f.Family, services, fresh)
 }
 
-// Samples are how much the kernel has.
+// failures is how kube-proxy's metrics of its nftables mode begin.
+const failures = "kubeproxy_sync_proxy_rules_nftables_"
+
+// Samples are how much the kernel has, and how often it did not take what was written.
 func (f *family) Samples() []sdk.Sample {
 	labels := map[string]string{"ip_family": pick(f.ip, "IPv4", "IPv6")}
 	return []sdk.Sample{
 		{Name: "pointsman_nftables_elements", Labels: labels, Value: float64(f.have.total)},
 		{Name: "pointsman_nftables_services", Labels: labels, Value: float64(len(f.have.services))},
+		{Name: failures + "sync_failures_total", Labels: labels, Value: float64(f.refused)},
+		{Name: failures + "cleanup_failures_total", Labels: labels, Value: float64(f.removals)},
 	}
 }
