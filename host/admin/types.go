@@ -46,6 +46,7 @@ type Status struct {
 	Host      Host      `json:"host"`
 	Source    string    `json:"source"` // where Services come from
 	Mode      string    `json:"mode"`
+	Auto      string    `json:"auto,omitempty"` // where the config file says auto: since when it stands for which mode, and why
 	Dataplane Plugin    `json:"dataplane"`
 	Swap      *Swap     `json:"swap,omitempty"` // of the mode, under way
 	LastSwap  *Swapped  `json:"lastSwap,omitempty"`
@@ -161,6 +162,7 @@ type Mode struct {
 	Meta
 	Mode  string   `json:"mode"`            // that serves
 	File  string   `json:"file"`            // in the config file
+	Auto  string   `json:"auto,omitempty"`  // where that is auto: since when it stands for which mode, and why
 	Asked string   `json:"asked,omitempty"` // by mode swap, instead of the file's
 	Swap  *Swap    `json:"swap,omitempty"`  // under way
 	Last  *Swapped `json:"last,omitempty"`

@@ -159,6 +159,7 @@ func (c *checker) places() {
 	c.want(c.AdminSocket != "", "adminSocket", "is missing", "")
 	c.fits("adminSocket", c.AdminSocket, maxSocket-newSocket)
 	c.want(c.StateDir != "", "stateDir", "is missing", "")
+	c.want(c.DataDir != "", "dataDir", "is missing", "")
 	c.want(!slices.Contains(c.PluginDirs, ""), "pluginDirs", "names an empty path", "")
 	c.want(c.OOMScoreAdj >= -1000 && c.OOMScoreAdj <= 1000, "oomScoreAdj", fmt.Sprintf("want -1000 to 1000, not %d", c.OOMScoreAdj), "")
 }

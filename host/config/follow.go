@@ -217,7 +217,15 @@ func Live(path string) bool {
 // launched with what the file says then.
 func spare(path, mode string) bool {
 	name, ours := strings.CutPrefix(path, "plugins.")
-	return ours && name[:max(0, strings.LastIndexByte(name, '.'))] != mode
+	return ours && !slices.Contains(inUse(mode), name[:max(0, strings.LastIndexByte(name, '.'))])
+}
+
+// inUse returns the modes that the file's may stand for.
+func inUse(mode string) []string {
+	if mode == Auto {
+		return []string{"iptables", "nftables"}
+	}
+	return []string{mode}
 }
 
 // adopt returns what becomes of running when its file says wanted: the host with the
@@ -228,10 +236,12 @@ func adopt(running, wanted *Host) (h *Host, applied, pending []string) {
 	next.from = wanted.from
 	next.from.origins = maps.Clone(wanted.from.origins)
 	next.Plugins = maps.Clone(wanted.Plugins)
-	if inUse, ok := running.Plugins[running.Mode]; ok {
-		next.Plugins[running.Mode] = inUse
-	} else {
-		delete(next.Plugins, running.Mode)
+	for _, mode := range inUse(running.Mode) {
+		if as, ok := running.Plugins[mode]; ok {
+			next.Plugins[mode] = as
+		} else {
+			delete(next.Plugins, mode)
+		}
 	}
 	from := make(map[string]reflect.Value)
 	for _, f := range fields(wanted) {

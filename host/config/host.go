@@ -62,6 +62,7 @@ type Host struct {
 	EnableProfiling     bool   `yaml:"enableProfiling"`
 	AdminSocket         string `yaml:"adminSocket"`
 	StateDir            string `yaml:"stateDir"`
+	DataDir             string `yaml:"dataDir"`
 	OOMScoreAdj         int    `yaml:"oomScoreAdj"`
 
 	Linux   Linux   `yaml:"linux"`
@@ -73,6 +74,9 @@ type Host struct {
 
 	from provenance
 }
+
+// Auto is the mode that has the host choose one.
+const Auto = "auto"
 
 // A Source is where Services come from; exactly one field is set.
 type Source struct {

@@ -234,7 +234,7 @@ func (h *Host) layerOf(paths ...string) Layer {
 func (h *Host) settlePaths() {
 	for _, f := range fields(h) {
 		switch leafName(f.path) {
-		case "path", "kubeconfig", "adminSocket", "stateDir":
+		case "path", "kubeconfig", "adminSocket", "stateDir", "dataDir":
 			h.settlePath(f.path, f.value.Addr().Interface().(*string))
 			f.keep()
 		}

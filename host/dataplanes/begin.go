@@ -19,7 +19,7 @@ import (
 // Begin decides with which dataplane to serve: that of a swap which a host before
 // had under way, or the one that served before, or the one that is asked for.
 func (set *Set) Begin() {
-	store, errs := intent.Open(set.Begun.StateDir, set.Begun.Mode)
+	store, errs := intent.Open(set.Begun.StateDir, set.mode(set.Begun.Mode))
 	for _, err := range errs {
 		set.Reports.Report(report.Event{Warning: true, Reason: report.StateNotUsed, Message: err.Error() + "; the host begins without it"})
 	}

@@ -58,15 +58,9 @@ func (in installed) found(mode string) supervise.Found {
 // preflight returns why this node cannot run a mode's plugin, and what it observed here, by the
 // plugin's own word; nothing: it can, or it is not for this host to ask.
 func (in installed) preflight(ctx context.Context, mode string) (unfit, notes []string) {
-	s := in.Now().Plugins[mode]
-	if s.Address != "" {
-		return nil, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
-	c, err := check(ctx, in.found(mode).Path, s.SHA256, s.Options)
+	c, err := in.check(ctx, mode)
 	switch {
-	case errors.Is(err, errNoAnswer):
+	case errors.Is(err, errByItself), errors.Is(err, errNoAnswer):
 		return nil, nil // it is asked once more as the change begins
 	case err != nil:
 		return []string{oneLine(err.Error())}, nil
@@ -74,6 +68,19 @@ func (in installed) preflight(ctx context.Context, mode string) (unfit, notes []
 		return []string{oneLine(c.Why)}, nil
 	}
 	return nil, c.Notes
+}
+
+var errByItself = errors.New("it runs by itself, and is not asked before it is connected to")
+
+// check asks a mode's plugin whether this node can run it.
+func (in installed) check(ctx context.Context, mode string) (checked, error) {
+	s := in.Now().Plugins[mode]
+	if s.Address != "" {
+		return checked{}, errByItself
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	return check(ctx, in.found(mode).Path, s.SHA256, s.Options)
 }
 
 // missing says that there is no binary for the mode, and what there is.

@@ -19,9 +19,9 @@ func (set *Set) Mode() string { return set.serving().name }
 
 // Show returns which dataplane serves, and what becomes of it.
 func (set *Set) Show() admin.Mode {
-	mode := admin.Mode{Mode: set.Mode(), File: set.Now().Mode, Swap: set.UnderWay(), Last: swapped(set.runner.Machine().Last)}
-	if wanted := set.intent.Intent().Wanted(); wanted != mode.File {
-		mode.Asked = wanted
+	mode := admin.Mode{Mode: set.Mode(), File: set.Now().Mode, Auto: set.Auto(), Swap: set.UnderWay(), Last: swapped(set.runner.Machine().Last)}
+	if i := set.intent.Intent(); i.Wanted() != i.FileMode {
+		mode.Asked = i.Wanted()
 	}
 	return mode
 }
@@ -163,7 +163,7 @@ func (set *Set) Reset() (string, error) {
 		set.prefer(set.Mode()) // or the next host would begin it again
 		return "the swap to " + now.Plan.To + " is undone", nil
 	}
-	mode := set.Now().Mode
+	mode := set.intent.Intent().FileMode
 	if set.Mode() == mode {
 		set.prefer(mode)
 		return "the mode is " + mode + ", as in the config file", nil

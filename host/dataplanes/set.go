@@ -49,6 +49,7 @@ type Set struct {
 	*group
 	*record
 	*survey
+	*chooser
 	runner *swap.Runner
 	canary *canary.Canary
 }
@@ -58,8 +59,9 @@ func New(s Settings) *Set {
 	in, g := installed{s}, &group{}
 	set := &Set{
 		installed: in, group: g,
-		record: &record{group: g, reports: s.Reports},
-		survey: &survey{plugins: in, running: g},
+		record:  &record{group: g, reports: s.Reports},
+		survey:  &survey{plugins: in, running: g},
+		chooser: &chooser{plugins: in},
 	}
 	set.canary = canary.New(s.Tracker, s.NodeName, s.Addrs, set.ownProcesses)
 	return set
@@ -127,7 +129,8 @@ func (set *Set) Reload(c config.Change) error {
 		errs = append(errs, p.setPeriods(c.Host.MinSyncPeriod, c.Host.SyncPeriod))
 	}
 	if slices.Contains(c.Applied, "mode") {
-		set.change(func(i intent.Intent) intent.Intent { return i.FileSays(c.Host.Mode) })
+		mode := set.mode(c.Host.Mode)
+		set.change(func(i intent.Intent) intent.Intent { return i.FileSays(mode) })
 		set.changes.notify()
 	}
 	return errors.Join(errs...)

@@ -43,6 +43,7 @@ func (h *host) status() admin.Status {
 		Host:      admin.Host{Version: wire.Build(), PID: os.Getpid(), Started: h.started},
 		Source:    h.from,
 		Mode:      h.dataplanes.Mode(),
+		Auto:      h.dataplanes.Auto(),
 		Dataplane: h.dataplanes.Serving(),
 		Services: admin.Counts{
 			Services: counts.Services, Ports: counts.Names,

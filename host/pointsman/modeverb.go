@@ -36,6 +36,8 @@ func writeMode(w io.Writer, m admin.Mode) {
 	switch {
 	case m.Asked != "":
 		line("asked for", "%s, by pointsman mode swap; the config file says %s", m.Asked, m.File)
+	case m.Auto != "":
+		line("config file", "%s", m.Auto)
 	case m.File != m.Mode:
 		line("config file", "%s", m.File)
 	}

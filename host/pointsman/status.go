@@ -76,6 +76,9 @@ func writeStatus(w io.Writer, s admin.Status) {
 	line("host", "%s, pid %d, up %s", s.Host.Version, s.Host.PID, phrase.Since(s.Host.Started, now))
 	line("source", "%s: %s, %s, %s", s.Source, phrase.Count(s.Services.Services, "Service"), phrase.Count(s.Services.EndpointSlices, "EndpointSlice"), phrase.Count(s.Services.Endpoints, "endpoint"))
 	line("mode", "%s", s.Mode)
+	if s.Auto != "" {
+		line("", "%s", s.Auto)
+	}
 	writeDataplane(line, s.Dataplane, now)
 	if s.Swap != nil {
 		line("swap", "%s → %s: %s for %s", s.Swap.From, s.Swap.To, s.Swap.Stage, phrase.Since(s.Swap.Since, now))

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/report"
+	"github.com/pointsman/pointsman/host/supervise"
+)
+
+// An autoNode is what auto decides for: its plugins answer what they are told to.
+type autoNode struct {
+	*testing.T
+	*config.Host
+	reports *report.Reporter
+}
+
+func newAutoNode(t *testing.T) autoNode {
+	if runtime.GOOS == "windows" {
+		t.Skip("needs a shell: the plugins here are scripts")
+	}
+	h := &config.Host{Mode: config.Auto, DataDir: filepath.Join(t.TempDir(), "data"), PluginDirs: []string{t.TempDir()}}
+	return autoNode{t, h, report.New(time.Now)}
+}
+
+// plugin installs one that answers so when it is asked to check the node; empty: none.
+func (m autoNode) plugin(mode, answer string) {
+	path := filepath.Join(m.PluginDirs[0], supervise.Prefix+mode)
+	_ = os.Remove(path) // there may be none
+	if answer == "" {
+		return
+	}
+	if err := os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\necho '%s'\n", answer), 0o700); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// chooser is that of a host that begins now.
+func (m autoNode) chooser() *chooser {
+	return &chooser{plugins: installed{Settings{Begun: m.Host, Now: func() *config.Host { return m.Host }, Reports: m.reports}}}
+}
+
+const (
+	runs   = `{"runs":true,"notes":[]}`
+	unfit  = `{"runs":false,"why":"no such table"}`
+	noting = `{"runs":true,"notes":["a chain drops"]}`
+)
+
+// TestAutoChooses takes nftables only where it can serve, and where it observes nothing that
+// iptables would overcome.
+func TestAutoChooses(t *testing.T) {
+	for name, c := range map[string]struct{ nftables, iptables, mode, why string }{
+		"both can":                      {runs, runs, "nftables", "this node can serve by it"},
+		"nftables alone is there":       {runs, "", "nftables", "this node can serve by it"},
+		"nftables is not there":         {"", runs, "iptables", "there is no pointsman-dataplane-nftables"},
+		"nftables cannot serve":         {unfit, runs, "iptables", "nftables cannot serve here: no such table"},
+		"a chain drops":                 {noting, runs, "iptables", "a chain drops"},
+		"a chain drops for all":         {noting, unfit, "nftables", "this node can serve by it"},
+		"a chain drops for one":         {noting, "", "nftables", "this node can serve by it"},
+		"neither":                       {"", "", "iptables", "there is no pointsman-dataplane-nftables"},
+		"nftables gives no such answer": {"it runs", runs, "iptables", "no answer in JSON"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newAutoNode(t)
+			m.plugin("nftables", c.nftables)
+			m.plugin("iptables", c.iptables)
+			auto := m.chooser()
+			if mode := auto.mode(config.Auto); mode != c.mode || !strings.Contains(auto.Auto(), "auto is "+c.mode+" since ") || !strings.Contains(auto.Auto(), c.why) {
+				t.Errorf("it takes %s: %q, want %s, %q", mode, auto.Auto(), c.mode, c.why)
+			}
+		})
+	}
+}
+
+// TestAutoCannotAsk takes iptables where nftables runs by itself.
+func TestAutoCannotAsk(t *testing.T) {
+	m := newAutoNode(t)
+	m.Plugins = map[string]config.Plugin{"nftables": {Address: "unix:///run/far.sock"}}
+	if auto := m.chooser(); auto.mode(config.Auto) != "iptables" || !strings.Contains(auto.Auto(), "it runs by itself") {
+		t.Errorf("it takes %q", auto.Auto())
+	}
+}
+
+// TestAutoKeeps has the choice outlive the host and what it was made by, unless it cannot be read.
+func TestAutoKeeps(t *testing.T) {
+	m := newAutoNode(t)
+	m.plugin("nftables", unfit)
+	if mode := m.chooser().mode("userspace"); mode != "userspace" {
+		t.Errorf("it takes %s, and userspace was asked for", mode)
+	}
+	if _, err := os.Stat(m.DataDir); err == nil {
+		t.Error("with a mode that was asked for it makes a choice")
+	}
+	if mode := m.chooser().mode(config.Auto); mode != "iptables" {
+		t.Errorf("it takes %s", mode)
+	}
+	m.plugin("nftables", runs)
+	if mode := m.chooser().mode(config.Auto); mode != "iptables" {
+		t.Errorf("after a restart it takes %s", mode)
+	}
+	for _, text := range []string{"", "{}", `{"mode":"../x"}`} {
+		if err := os.WriteFile(filepath.Join(m.DataDir, "auto.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if mode := m.chooser().mode(config.Auto); mode != "nftables" {
+			t.Errorf("of %q it takes %s", text, mode)
+		}
+	}
+	if n := m.reports.Counts()[report.StateNotUsed]; n != 3 {
+		t.Errorf("reported %d times that it cannot be read", n)
+	}
+	m.DataDir = filepath.Join(m.PluginDirs[0], supervise.Prefix+"nftables", "data") // below a file
+	if mode := m.chooser().mode(config.Auto); mode != "nftables" || m.reports.Counts()[report.StateNotWritten] != 1 {
+		t.Errorf("it takes %s, reported %v", mode, m.reports.Counts())
+	}
+	explicit := m.chooser()
+	explicit.mode(config.Auto)
+	m.Mode = "iptables"
+	if said := explicit.Auto(); said != "" {
+		t.Errorf("the file names a mode: %q", said)
+	}
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package intent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/sdk/statefile"
+)
+
+// A Choice is the mode that "auto" stands for on a node. It is kept in a data directory, which
+// outlives a reboot.
+type Choice struct {
+	Mode string    `json:"mode"` // empty: none was made
+	Why  string    `json:"why"`
+	At   time.Time `json:"at"`
+}
+
+const choiceFile = "auto.json"
+
+// ReadChoice returns the choice that is kept in dir. With an error, what is there is of no use.
+func ReadChoice(dir string) (c Choice, err error) {
+	path := filepath.Join(dir, choiceFile)
+	text, err := statefile.Read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Choice{}, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	if err == nil && !supervise.ValidName(c.Mode) {
+		err = fmt.Errorf("%q is no mode's name", c.Mode)
+	}
+	if err != nil {
+		return Choice{}, fmt.Errorf("read which mode auto stands for: %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// Keep writes the choice down in dir, which is made if it must be.
+func (c Choice) Keep(dir string) error {
+	text, err := json.Marshal(c)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		err = statefile.Write(filepath.Join(dir, choiceFile), text)
+	}
+	if err != nil {
+		return fmt.Errorf("write down which mode auto stands for: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/pointsman/pointsman/test/built"
+)
+
+const dropping = "add table inet fw; add chain inet fw f { type filter hook forward priority 5; policy drop; }"
+
+// TestKernelAuto begins with the mode that this node's chains let serve, and keeps it, as after a
+// reboot, when they are others; what is asked for takes precedence.
+func TestKernelAuto(t *testing.T) {
+	n := newNode(t, "auto")
+	n.forks()
+	if err := built.Into(n.path("plugins"), "", "./plugins/nftables/pointsman-dataplane-nftables"); err != nil {
+		t.Fatal(err)
+	}
+	n.set("dataDir: data\n")
+	n.mode("auto")
+	n.nft(dropping)
+	n.start()
+	n.chosen("iptables", "chain f of table inet fw drops what is forwarded")
+	n.reboot()
+	n.nft("delete table inet fw")
+	n.start()
+	n.chosen("iptables", "chain f of table inet fw drops what is forwarded")
+
+	n.reboot()
+	if err := os.Remove(n.path("data/auto.json")); err != nil {
+		t.Fatal(err)
+	}
+	n.start()
+	n.chosen("nftables", "this node can serve by it")
+	n.answering()
+	n.reboot()
+	n.nft(dropping)
+	n.start()
+	n.chosen("nftables", "this node can serve by it")
+	s, err := n.Status(t.Context())
+	if err != nil || !slices.ContainsFunc(s.Dataplane.Notes, func(note string) bool { return strings.HasPrefix(note, "chain f of table inet fw") }) {
+		t.Errorf("the chain is not noted: %q, %v", s.Dataplane.Notes, err)
+	}
+	n.nft("delete table inet fw")
+	n.mode("iptables")
+	n.settled("iptables")
+	if s, err := n.Status(t.Context()); err != nil || s.Auto != "" {
+		t.Errorf("the file says iptables, and status %q, %v", s.Auto, err)
+	}
+}
+
+// nft runs nft in the node's namespace.
+func (n *node) nft(commands string) {
+	n.Helper()
+	if out, err := exec.Command("nft", commands).CombinedOutput(); err != nil {
+		n.Fatalf("nft %s: %v: %s", commands, err, out)
+	}
+}
+
+// chosen checks what auto stands for, and why.
+func (n *node) chosen(mode, why string) {
+	n.Helper()
+	s, err := n.Status(n.Context())
+	if err != nil || s.Mode != mode || !strings.Contains(s.Auto, "auto is "+mode) || !strings.Contains(s.Auto, why) {
+		n.Fatalf("mode %s: %q, %v; want %s: %q", s.Mode, s.Auto, err, mode, why)
+	}
+}
+
+// reboot ends the host and its plugins, and takes away what outlives no reboot.
+func (n *node) reboot() {
+	n.Helper()
+	_ = n.cmd.Process.Signal(syscall.SIGINT)
+	n.gone(long)
+	if out, err := n.verb("cleanup"); err != nil {
+		n.Fatalf("%v: %s", err, out)
+	}
+	if err := os.RemoveAll(n.path("state")); err != nil {
+		n.Fatal(err)
+	}
+}
