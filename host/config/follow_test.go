@@ -102,6 +102,12 @@ func TestFollow(t *testing.T) {
 			f.write(better) // ipvs is in use now, and its options wait
 			f.want("applied [mode logging.level] pending [plugins.ipvs.options]", 20*time.Second, false)
 		}},
+		{"of the modes that auto may stand for no options change", func(f *follow) {
+			f.write(better + "mode: auto\n")
+			f.want("applied [mode syncPeriod] pending []", 20*time.Second, false)
+			f.write(better + "mode: auto\nplugins: {ipvs: {options: {scheduler: lc}}, nftables: {options: {protect: never}}}\n")
+			f.want("applied [plugins.ipvs.options] pending [plugins.nftables.options]", 20*time.Second, false)
+		}},
 		{"a wrong file, then the same one again, then a good one", func(f *follow) {
 			f.write(head + "syncPeriode: 20s\n")
 			f.want(`refused: host.yaml:3: syncPeriode: unknown field; did you mean syncPeriod?`, 10*time.Second, true)
