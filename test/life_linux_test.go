@@ -46,6 +46,7 @@ func TestInterrupt(t *testing.T) {
 	if alive(pid) {
 		t.Errorf("the plugin, process %d, is still there", pid)
 	}
+	s.logged("plugin stopped")
 	if _, err := os.Stat(s.path("admin.sock")); err == nil {
 		t.Error("the admin socket is still there")
 	}
@@ -65,6 +66,10 @@ func TestTerminate(t *testing.T) {
 	}
 	if !alive(pid) {
 		t.Errorf("the plugin, process %d, has ended", pid)
+	}
+	s.logged("plugin left", fmt.Sprintf("pid %d serves on", pid))
+	if strings.Contains(s.log(), "plugin stopped") {
+		t.Error("the log says that the plugin was stopped")
 	}
 	for range 5 {
 		if _, err := ask("tcp", s.net+"10:18080"); err != nil {

@@ -243,6 +243,14 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
+// TestLeftServing: a process that serves on without this host was not stopped.
+func TestLeftServing(t *testing.T) {
+	e, gone := transitionEvent(supervise.Transition{From: supervise.Serving, To: supervise.Stopped, Why: "the host ends", PID: 7, Left: 7})
+	if e.Reason != report.PluginLeft || e.Message != "the host ends; pid 7 serves on" || e.Warning || gone {
+		t.Errorf("reported %+v, gone %t", e, gone)
+	}
+}
+
 // TestNotSet has what a plugin says of a parameter out of its reach be an event, and what
 // else it says none.
 func TestNotSet(t *testing.T) {

@@ -119,6 +119,8 @@ func transitionEvent(t supervise.Transition) (e report.Event, gone bool) {
 		e.Reason, gone = report.PluginBanned, true
 	case t.To == supervise.Starting:
 		e.Reason = report.PluginStarting
+	case t.Left != 0:
+		e.Reason, e.Message = report.PluginLeft, fmt.Sprintf("%s; pid %d serves on", t.Why, t.Left)
 	default:
 		e.Reason = report.PluginStopped
 	}

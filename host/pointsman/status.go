@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,7 +129,7 @@ func writeDataplane(line func(label, format string, args ...any), d admin.Plugin
 	case d.PID == 0:
 		line("dataplane", "%s is %s%s", d.Name, d.State, because(d.Why))
 	default:
-		line("dataplane", "%s %s is %s, pid %d, up %s, %s", d.Name, d.Version, d.Role, d.PID, phrase.Since(d.Up, now), phrase.Count(d.Restarts, "restart"))
+		line("dataplane", "%s %s is %s, pid %d, up %s, %s", d.Name, d.Version, cmp.Or(d.Role, "without a role yet"), d.PID, phrase.Since(d.Up, now), phrase.Count(d.Restarts, "restart"))
 	}
 	if !d.Next.IsZero() {
 		line("", "tried again in %s", phrase.Round(max(0, d.Next.Sub(now))))

@@ -24,6 +24,16 @@ func well() admin.Status {
 	}
 }
 
+// TestStatusWithoutRole: a dataplane of which the host has no role yet is shown to have none.
+func TestStatusWithoutRole(t *testing.T) {
+	s, out := well(), strings.Builder{}
+	s.Dataplane.Version, s.Dataplane.Role = "0.1.0", ""
+	writeStatus(&out, s)
+	if want := "acme 0.1.0 is without a role yet, pid 7"; !strings.Contains(out.String(), want) {
+		t.Errorf("status has no %q:\n%s", want, out.String())
+	}
+}
+
 func TestWarnings(t *testing.T) {
 	for _, c := range []struct {
 		name   string

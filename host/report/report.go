@@ -37,6 +37,7 @@ const (
 	PluginStarting  = "PluginStarting"  // its process is started
 	PluginStopped   = "PluginStopped"   // the host ended it
 	PluginBanned    = "PluginBanned"    // it failed too often, and is not tried for a while
+	PluginLeft      = "PluginLeft"      // the host ends, and the plugin serves on
 	PluginLeftAlone = "PluginLeftAlone" // a process that seems to be a plugin, and is not ours to end
 	PluginPoisoned  = "PluginPoisoned"  // it crashes on what it is sent
 	ServicePoison   = "ServicePoison"   // a plugin crashes on it

@@ -23,6 +23,7 @@ type loop struct {
 	now     func() time.Time
 	machine Machine
 	live    *live // nil: none that is up
+	left    int   // pid of the process that was left serving at the end; zero: none
 	kept    *live // the way to which is written down
 
 	good      identity           // of the file that was kept as the one to fall back to
@@ -138,7 +139,7 @@ func (l *loop) tell(before Machine, pid int) {
 		}
 	})
 	if m.State != before.State {
-		l.hooks.Transition(Transition{Time: m.Since, From: before.State, To: m.State, Why: m.Why, PID: cmp.Or(l.pid(), pid)})
+		l.hooks.Transition(Transition{Time: m.Since, From: before.State, To: m.State, Why: m.Why, PID: cmp.Or(l.pid(), pid), Left: l.left})
 	}
 }
 
@@ -278,6 +279,7 @@ func (l *loop) finish(why string) {
 	defer l.sweeping.Wait()
 	defer l.launching.Wait()
 	if l.live != nil && (l.leaves() || l.live.foreign) {
+		l.left = l.pid()
 		l.live.detach()
 		l.live = nil
 	}

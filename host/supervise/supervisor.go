@@ -71,6 +71,7 @@ type Transition struct {
 	From, To State
 	Why      string
 	PID      int // of the process it is about; zero: none
+	Left     int // pid of the process that serves on without this host; zero: none
 }
 
 // A Status is the state of a plugin.
