@@ -57,7 +57,7 @@ type prefix struct {
 
 // words are the conditions of rules that lead to what has prefix p.
 func (p prefix) words() iptables.Rule {
-	var words []any
+	words := make([]any, 0, 6)
 	if n := min(p.digits, p.addr); n > 0 {
 		words = append(words, "-d", netip.PrefixFrom(p.key.Addr, 2*n))
 	}

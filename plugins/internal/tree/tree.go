@@ -65,6 +65,7 @@ type Chain struct {
 
 // A twig is one chain of a tree: a leaf that lists entries, or a fork.
 type twig struct {
+	id      iptables.ID
 	at      prefix // what its entries have in common, and what it is called by
 	level   int
 	entries []Entry // of a leaf, in order
@@ -85,19 +86,17 @@ func ByPort(root iptables.ID, stem string, depth int) *Tree { return grown(root,
 
 func grown(root iptables.ID, stem string, addr, depth int) *Tree {
 	t := &Tree{root: root, stem: stem, addr: addr, depth: depth, touched: make(map[iptables.ID]*twig)}
-	t.top = t.grow(prefix{addr: addr}, 0, nil)
+	t.top = t.grow(&twig{id: root, at: prefix{addr: addr}}, nil)
 	return t
 }
 
 // digits is how many a key has.
 func (t *Tree) digits() int { return t.addr + 1 + portDigits }
 
-// id is the chain that w is.
-func (t *Tree) id(w *twig) iptables.ID {
-	if w.level == 0 {
-		return t.root
-	}
-	return iptables.ID{Table: t.root.Table, Chain: t.stem + w.at.String()}
+// below is a branch of w for what has key's first digits, and no entry yet.
+func (t *Tree) below(w *twig, key Key) *twig {
+	at := prefix{key, w.common + 1, t.addr}
+	return &twig{id: iptables.ID{Table: t.root.Table, Chain: t.stem + at.String()}, at: at, level: w.level + 1}
 }
 
 // Put adds e, in place of another with the same key.
@@ -113,7 +112,7 @@ func (t *Tree) putIn(w *twig, e Entry) {
 		t.within(w, w.forks[d], func(f *twig) { t.putIn(f, e) })
 		return
 	}
-	w.forks[d] = t.grow(prefix{e.Key, w.common + 1, t.addr}, w.level+1, []Entry{e})
+	w.forks[d] = t.grow(t.below(w, e.Key), []Entry{e})
 	t.touch(w)
 	w.count++
 }
@@ -155,15 +154,14 @@ func (t *Tree) dropIn(w *twig, e Entry) {
 
 // regrow makes the branch w anew, from entries.
 func (t *Tree) regrow(w *twig, entries []Entry) {
-	t.each(w, func(old *twig) { t.touched[t.id(old)] = nil })
-	*w = *t.grow(w.at, w.level, entries)
-	t.touch(w)
+	t.each(w, func(old *twig) { t.touched[old.id] = nil })
+	t.grow(w, entries)
 }
 
-// grow makes the branch of entries.
-func (t *Tree) grow(at prefix, level int, entries []Entry) *twig {
-	w := &twig{at: at, level: level, entries: entries, count: len(entries)}
-	if len(entries) > leaf && !slices.ContainsFunc(entries, func(e Entry) bool { return level >= t.lowest(e) }) {
+// grow makes w the branch of entries.
+func (t *Tree) grow(w *twig, entries []Entry) *twig {
+	*w = twig{id: w.id, at: w.at, level: w.level, entries: entries, count: len(entries)}
+	if len(entries) > leaf && !slices.ContainsFunc(entries, func(e Entry) bool { return w.level >= t.lowest(e) }) {
 		w.entries = nil
 		w.common = t.shared(entries[0].Key, entries[len(entries)-1].Key)
 		for len(entries) > 0 {
@@ -172,7 +170,7 @@ func (t *Tree) grow(at prefix, level int, entries []Entry) *twig {
 			n, _ := slices.BinarySearchFunc(entries, d, func(e Entry, d byte) int {
 				return int(e.Key.digit(w.common, t.addr)) - int(d) - 1 // the first beyond d
 			})
-			w.forks[d] = t.grow(prefix{k, w.common + 1, t.addr}, level+1, slices.Clone(entries[:n]))
+			w.forks[d] = t.grow(t.below(w, k), slices.Clone(entries[:n]))
 			entries = entries[n:]
 		}
 	}
@@ -194,8 +192,11 @@ func (t *Tree) shared(k, l Key) int {
 	return t.digits()
 }
 
-// collect is every entry of the branch w, in order.
+// collect is every entry of the branch w, in order: of a leaf its own list.
 func (t *Tree) collect(w *twig) []Entry {
+	if w.isLeaf() {
+		return w.entries
+	}
 	all := make([]Entry, 0, w.count+1)
 	t.each(w, func(w *twig) { all = append(all, w.entries...) })
 	return all
@@ -221,7 +222,7 @@ func (t *Tree) each(w *twig, f func(*twig)) {
 	}
 }
 
-func (t *Tree) touch(w *twig) { t.touched[t.id(w)] = w }
+func (t *Tree) touch(w *twig) { t.touched[w.id] = w }
 
 func (w *twig) isLeaf() bool { return w.forks == [fingers]*twig{} }
 
@@ -260,7 +261,7 @@ func (t *Tree) rules(w *twig) []iptables.Rule {
 	}
 	for _, f := range w.heaviestFirst() {
 		common := prefix{f.sample(), t.reach(f), t.addr}
-		rules = append(rules, iptables.Words(common.words(), how, t.id(f).Chain))
+		rules = append(rules, iptables.Words(common.words(), how, f.id.Chain))
 	}
 	for _, e := range w.entries {
 		rules = append(rules, t.Line(e))
