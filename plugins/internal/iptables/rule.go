@@ -27,31 +27,31 @@ type Text string
 func Words(words ...any) Rule {
 	text := make([]byte, 0, 128)
 	for _, w := range words {
-		if s := word(w); s != "" {
-			text = append(append(text, s...), ' ')
+		if more := appendWord(text, w); len(more) > len(text) {
+			text = append(more, ' ')
 		}
 	}
 	return Rule(bytes.TrimSuffix(text, []byte(" ")))
 }
 
-func word(w any) string {
+func appendWord(text []byte, w any) []byte {
 	switch w := w.(type) {
 	case string:
-		return w
+		return append(text, w...)
 	case Rule:
-		return string(w)
+		return append(text, w...)
 	case Text:
-		return quote(string(w))
+		return append(text, quote(string(w))...)
 	case netip.Addr:
-		return netip.PrefixFrom(w, w.BitLen()).String()
+		return netip.PrefixFrom(w, w.BitLen()).AppendTo(text)
 	case netip.Prefix:
-		return w.Masked().String()
+		return w.Masked().AppendTo(text)
 	case netip.AddrPort:
-		return w.String()
+		return w.AppendTo(text)
 	case uint16:
-		return strconv.Itoa(int(w))
+		return strconv.AppendUint(text, uint64(w), 10)
 	}
-	return fmt.Sprint(w)
+	return fmt.Append(text, w)
 }
 
 // longest is what the comment match holds in every version, in bytes.
@@ -165,7 +165,7 @@ func Join(rules []Rule) string {
 
 // Split is the way back from Join.
 func Split(text string) []Rule {
-	var rules []Rule
+	rules := make([]Rule, 0, strings.Count(text, "\n"))
 	for line := range strings.Lines(text) {
 		rules = append(rules, Rule(strings.TrimSuffix(line, "\n")))
 	}
