@@ -160,7 +160,7 @@ func (d *Dataplane[P]) renew(f *family[P]) error {
 	if err := f.Node(d.state.Node); err != nil {
 		return err
 	}
-	pieces, _ := d.render(f, sdk.Changes{Node: true}) // what fails was named by the Sync that brought it
+	pieces, _ := d.render(f, d.touched(sdk.Changes{Node: true})) // what fails was named by the Sync that brought it
 	for name := range f.large {
 		delete(pieces, name) // they go on as they are
 	}

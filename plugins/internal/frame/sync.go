@@ -54,11 +54,12 @@ func (d *Dataplane[P]) reconcile(ctx context.Context, changes sdk.Changes) (sdk.
 	for _, f := range d.families {
 		f.planned = owed
 	}
-	result, err := d.follow(ctx, changes)
+	touched := d.touched(changes)
+	result, err := d.follow(ctx, touched)
 	if err != nil {
 		return sdk.Result{}, err
 	}
-	result.Failed = append(result.Failed, d.unserved(changes)...)
+	result.Failed = append(result.Failed, d.unserved(touched)...)
 	slices.SortFunc(result.Failed, func(a, b sdk.Failure) int { return a.Name.Compare(b.Name) })
 	return result, d.afterwards(changes, result.Failed)
 }
@@ -157,14 +158,14 @@ func (d *Dataplane[P]) take(all sysctl.Settings) error {
 	return all.Take(d.ledger, d.name(), d.log)
 }
 
-// follow writes what the changes ask for, in one family after the other, and large Services
-// at the end. Without the right to write it only plans.
-func (d *Dataplane[P]) follow(ctx context.Context, c sdk.Changes) (sdk.Result, error) {
+// follow writes what the touched Services ask for, in one family after the other, and large
+// ones at the end. Without the right to write it only plans.
+func (d *Dataplane[P]) follow(ctx context.Context, touched map[sdk.Name]bool) (sdk.Result, error) {
 	result := sdk.Result{Planned: !d.writes()}
 	large := make(map[*family[P]][]sdk.Name)
 	for _, f := range d.families {
 		d.status.step()
-		pieces, failed := d.render(f, c)
+		pieces, failed := d.render(f, touched)
 		result.Failed = append(result.Failed, failed...)
 		if !d.writes() {
 			f.known = false // the writer goes on writing
@@ -184,12 +185,12 @@ func (d *Dataplane[P]) follow(ctx context.Context, c sdk.Changes) (sdk.Result, e
 	return result, err
 }
 
-// render is the Ps of f that change: those of Services that changed, and none for those
-// that are gone. What cannot be rendered keeps what serves it.
-func (d *Dataplane[P]) render(f *family[P], c sdk.Changes) (map[sdk.Name]P, []sdk.Failure) {
-	had, pieces := f.Pieces(), make(map[sdk.Name]P)
+// render is the Ps of f that change: those of touched Services, and none for those that are
+// gone. What cannot be rendered keeps what serves it.
+func (d *Dataplane[P]) render(f *family[P], touched map[sdk.Name]bool) (map[sdk.Name]P, []sdk.Failure) {
+	had, pieces := f.Pieces(), make(map[sdk.Name]P, len(touched))
 	var failed []sdk.Failure
-	for name := range d.touched(c, had) {
+	for name := range touched {
 		svc, wanted := d.state.Services[name]
 		_, has := had[name]
 		switch {
@@ -216,10 +217,10 @@ func (d *Dataplane[P]) render(f *family[P], c sdk.Changes) (map[sdk.Name]P, []sd
 }
 
 // touched are the names of the Services that must be looked at after a change: those that
-// changed; all, when the node did; and after a Full also those of had, for it removes what it
-// does not name.
-func (d *Dataplane[P]) touched(c sdk.Changes, had map[sdk.Name]P) map[sdk.Name]bool {
-	names := make(map[sdk.Name]bool)
+// changed; all, when the node did; and after a Full also those that were put, for it removes
+// what it does not name.
+func (d *Dataplane[P]) touched(c sdk.Changes) map[sdk.Name]bool {
+	names := make(map[sdk.Name]bool, len(c.Services))
 	for _, change := range c.Services {
 		names[change.Name] = true
 	}
@@ -229,17 +230,19 @@ func (d *Dataplane[P]) touched(c sdk.Changes, had map[sdk.Name]P) map[sdk.Name]b
 		}
 	}
 	if c.Full {
-		for name := range had {
-			names[name] = true
+		for _, f := range d.families {
+			for name := range f.Pieces() {
+				names[name] = true
+			}
 		}
 	}
 	return names
 }
 
-// unserved refuses what no family serves on this node.
-func (d *Dataplane[P]) unserved(c sdk.Changes) []sdk.Failure {
+// unserved refuses the touched Services that no family serves on this node.
+func (d *Dataplane[P]) unserved(touched map[sdk.Name]bool) []sdk.Failure {
 	var failed []sdk.Failure
-	for name := range d.touched(c, nil) {
+	for name := range touched {
 		if _, wanted := d.state.Services[name]; wanted && d.serving(name.Family) == nil {
 			failed = append(failed, sdk.Failure{Name: name, Err: &sdk.Refusal{
 				Field: "name.family", Why: fmt.Sprintf("this node has nothing to serve %s with", name.Family), Try: "pointsman plugin info " + d.name() + ", for what it has",

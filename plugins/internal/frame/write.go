@@ -15,7 +15,7 @@ import (
 // is refused keeps what served it, and is named; the others go in without it.
 func (d *Dataplane[P]) write(ctx context.Context, f *family[P], pieces map[sdk.Name]P) ([]sdk.Failure, error) {
 	var failed []sdk.Failure
-	names := slices.SortedFunc(maps.Keys(pieces), sdk.Name.Compare)
+	names := slices.AppendSeq(make([]sdk.Name, 0, len(pieces)), maps.Keys(pieces))
 	err := sift(names, &failed, func(some []sdk.Name) ([]sdk.Name, []sdk.Failure, error) {
 		return d.try(ctx, f, only(pieces, some))
 	})
@@ -50,6 +50,7 @@ func sift(names []sdk.Name, failed *[]sdk.Failure, try func([]sdk.Name) ([]sdk.N
 		*failed = append(*failed, sdk.Failure{Name: names[0], Err: err})
 		return nil
 	}
+	slices.SortFunc(names, sdk.Name.Compare) // so that it is bisected in the same way each time
 	var rest, bad []sdk.Name
 	for _, name := range names {
 		if slices.Contains(suspects, name) {
