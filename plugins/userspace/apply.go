@@ -14,25 +14,26 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// prepare opens what is to be opened, for no Service yet. A Service that cannot have all
-// its places keeps those that it had, and is named.
-func (s *sockets) prepare(ctx context.Context, opens func(context.Context, place) error) ([]sdk.Failure, error) {
+// prepare takes the steps that open sockets, for no Service yet. A Service that cannot have all
+// its places keeps those that it had, and is named. It returns the steps as they are then.
+func (s *sockets) prepare(ctx context.Context, steps []step, opens func(context.Context, place) error) ([]step, []sdk.Failure, error) {
 	for p := range s.touched {
 		delete(s.owed, p)
 	}
 	failed := make(map[sdk.Name]error)
 	for {
-		refused, err := s.openEach(ctx, opens)
+		refused, err := s.openEach(ctx, steps, opens)
 		if err != nil {
 			s.discard()
-			return nil, err
+			return nil, nil, err
+		}
+		if len(refused) == 0 {
+			return steps, failures(failed), nil
 		}
 		for _, r := range refused {
 			s.giveUp(r, failed)
 		}
-		if len(refused) == 0 {
-			return failures(failed), nil
-		}
+		steps = s.plan()
 	}
 }
 
@@ -42,8 +43,8 @@ type refusal struct {
 	err   error
 }
 
-func (s *sockets) openEach(ctx context.Context, opens func(context.Context, place) error) (refused []refusal, err error) {
-	for _, step := range s.plan() {
+func (s *sockets) openEach(ctx context.Context, steps []step, opens func(context.Context, place) error) (refused []refusal, err error) {
+	for _, step := range steps {
 		p := step.claim.place
 		if _, hopeless := s.owed[p]; hopeless || step.verb != open {
 			continue
@@ -105,14 +106,14 @@ func (s *sockets) resume(p place) bool {
 
 // commit has connections see the values that are desired, and gives away what is open.
 // What closes stays open for now.
-func (s *sockets) commit() {
+func (s *sockets) commit(steps []step) {
 	for name := range s.changed {
 		s.step()
 		if d := s.table.desired[name]; d != nil {
 			s.publish(*d.service)
 		}
 	}
-	for _, step := range s.plan() {
+	for _, step := range steps {
 		if socket := s.open[step.claim.place]; socket != nil && step.verb == give {
 			s.step()
 			socket.Serve(&relay.Target{Service: s.services[step.claim.name], Frontend: *step.claim.frontend})
@@ -154,8 +155,8 @@ func (s *sockets) tell(name sdk.Name) {
 
 // finish closes what no Service wants, and forgets the Services that are gone: all that was
 // touched is as it should be.
-func (s *sockets) finish() {
-	for _, step := range s.plan() {
+func (s *sockets) finish(steps []step) {
+	for _, step := range steps {
 		if step.verb == closeDown {
 			s.step()
 			s.release(step.claim.place)
@@ -170,8 +171,7 @@ func (s *sockets) finish() {
 		delete(s.served, name)
 		delete(s.services, name)
 	}
-	clear(s.changed)
-	clear(s.touched)
+	s.changed, s.touched = make(map[sdk.Name]bool), make(map[place]bool) // small again: to walk a map costs its largest size
 }
 
 // release lets go of the socket at p when what it has begun is over.

@@ -77,12 +77,12 @@ func (p directPlan) Steps() []string { return texts(p.steps) }
 // Apply opens sockets before it closes others. In a role without sockets it finds out
 // whether they could be opened.
 func (p directPlan) Apply(ctx context.Context) ([]sdk.Failure, error) {
-	failed, err := p.prepare(ctx, p.listen)
+	steps, failed, err := p.prepare(ctx, p.steps, p.listen)
 	if err != nil {
 		return nil, err
 	}
-	p.commit()
-	p.finish()
+	p.commit(steps)
+	p.finish(steps)
 	if p.role != sdk.Active {
 		p.letGo()
 	}

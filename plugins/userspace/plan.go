@@ -68,7 +68,7 @@ func (h holder) holds(c claim) bool { return h.name == c.name && h.frontend.Equa
 // plan leads from the sockets that are open to those that t wants, at the places
 // that a change touched. held is what a socket serves, if there is one.
 func plan(touched []place, t *table, held func(place) (holder, bool)) []step {
-	var steps []step
+	steps := make([]step, 0, 2*len(touched))
 	for _, p := range touched {
 		h, isOpen := held(p)
 		c, owned := t.owner(p)

@@ -110,18 +110,20 @@ func (r *redirected) Role(role sdk.Role) error {
 func (r *redirected) Want(svc sdk.Service) (*desired, error) { return want(svc, everywhere) }
 
 // Plan is which sockets are opened and closed, and then what the tables lack.
-func (r *redirected) Plan() frame.Plan { return &redirectedPlan{redirected: r, steps: r.plan()} }
+func (r *redirected) Plan() frame.Plan { return &redirectedPlan{redirected: r} }
 
+// A redirectedPlan is made when it is asked for: the rules follow the sockets, and these the
+// address where they stand.
 type redirectedPlan struct {
 	*redirected
 	steps   []step
-	written ruleset.Plan // nil: not planned yet, because the rules follow the sockets
+	written ruleset.Plan // nil: not planned yet
 }
 
 // Steps are those of the rules, and those of the sockets.
 func (p *redirectedPlan) Steps() []string {
 	if p.written == nil {
-		p.written = p.planRules()
+		p.steps, p.written = p.plan(), p.planRules()
 	}
 	return append(p.written.Steps(), texts(p.steps)...)
 }
@@ -130,17 +132,18 @@ func (p *redirectedPlan) Steps() []string {
 // the kernel does not take keeps out all that are written with it: then no socket closes.
 func (p *redirectedPlan) Apply(ctx context.Context) ([]sdk.Failure, error) {
 	p.rebind()
-	failed, err := p.prepare(ctx, p.listen)
+	steps, failed, err := p.prepare(ctx, p.plan(), p.listen)
 	if err != nil {
 		return nil, err
 	}
-	p.commit()
+	p.commit(steps)
+	p.steps = steps
 	p.written = p.planRules()
 	err = p.rules.Write(ctx, p.written)
 	refused := new(iptables.LineError)
 	switch {
 	case err == nil:
-		p.finish()
+		p.finish(steps)
 		return failed, nil
 	case ctx.Err() == nil && errors.As(err, &refused):
 		return nil, &frame.Refused{Suspects: p.suspects(refused), Err: err}

@@ -121,7 +121,7 @@ func (s *sockets) setMachine(m *machine) {
 
 // plan is what the places that were touched need now.
 func (s *sockets) plan() []step {
-	return plan(slices.Collect(maps.Keys(s.touched)), &s.table, func(p place) (holder, bool) {
+	return plan(slices.AppendSeq(make([]place, 0, len(s.touched)), maps.Keys(s.touched)), &s.table, func(p place) (holder, bool) {
 		s.step()
 		socket := s.open[p]
 		if socket == nil {
