@@ -268,7 +268,12 @@ func newFamilyRules(tool iptables.Tool) *familyRules {
 // follow has the fixed chains follow the node, and the jumps role.
 func (r *familyRules) follow(role sdk.Role) {
 	r.SetFixed(ruleset.Desired{Chains: r.node.chains(), Entries: r.node.guards()})
-	r.SetJumps(r.node.jumps(role), r.node.jumps(sdk.Active))
+	own := r.node.jumps(sdk.Active)
+	jumps := own
+	if role != sdk.Active {
+		jumps = r.node.jumps(role)
+	}
+	r.SetJumps(jumps, own)
 }
 
 // lead reports whether the kernel has the jumps of a dataplane that is Active.

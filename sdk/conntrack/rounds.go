@@ -3,6 +3,7 @@
 package conntrack
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -54,6 +55,6 @@ func (r *Rounds) Tell(report *sdk.Report) {
 	defer r.mu.Unlock()
 	report.Histograms = append(report.Histograms, r.took.Clone())
 	report.Samples = append(report.Samples, sdk.Sample{
-		Name: "kubeproxy_conntrack_reconciler_deleted_entries_total", Labels: r.took.Clone().Labels, Value: float64(r.forgot),
+		Name: "kubeproxy_conntrack_reconciler_deleted_entries_total", Labels: maps.Clone(r.took.Labels), Value: float64(r.forgot),
 	})
 }

@@ -60,9 +60,11 @@ func Command(ctx context.Context, hold *os.File, program string, args ...string)
 func (t Tool) once(ctx context.Context, stdout io.Writer, program string, stdin []byte, args ...string) (stderr string, err error) {
 	var said bytes.Buffer
 	writes := stdin != nil
-	cmd := Command(ctx, nil, program, args...)
+	if !writes {
+		t.Hold = nil // whatever only reads needs no lock
+	}
+	cmd := Command(ctx, t.Hold, program, args...)
 	if writes {
-		cmd = Command(ctx, t.Hold, program, args...)
 		cmd.Stdin = bytes.NewReader(stdin)
 	}
 	cmd.Stdout, cmd.Stderr = stdout, &said
