@@ -197,7 +197,7 @@ func TestDocumented(t *testing.T) {
 	}
 	for name := range documented {
 		_, may := allowed()[name]
-		if all[name] == nil && !may && !regexp.MustCompile(`^pointsman_(ipvs|userspace)_`).MatchString(name) { // those are dataplanes' own
+		if all[name] == nil && !may && !regexp.MustCompile(`^pointsman_(ipvs|nftables|userspace)_`).MatchString(name) { // those are dataplanes' own
 			t.Errorf("docs/metrics.md has %s, which is not served", name)
 		}
 	}

@@ -123,6 +123,7 @@ func (f *family) Node(n sdk.Node) error {
 		ip: f.ip, node: n, parts: f.node.parts,
 		localhost: f.options.localhost(f.Family, n),
 		liberal:   n.Conntrack.TCPBeLiberal || liberal(),
+		counts:    f.options.CountConnections,
 	}
 	f.shaped = true
 	var err error

@@ -45,10 +45,12 @@ func (n *notes) all() []string {
 	}))
 }
 
-// Report says how far the present call is, and what was observed of the node.
+// Report says how far the present call is, what was observed of the node, and what the kernel
+// has counted.
 func (p *plugin) Report() sdk.Report {
 	r := p.Dataplane.Report()
 	r.Notes = p.notes.all()
+	r.Samples = append(slices.Clip(r.Samples), p.counts()...)
 	return r
 }
 

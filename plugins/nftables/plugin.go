@@ -39,6 +39,8 @@ type plugin struct {
 
 	mu       sync.Mutex // guards what follows, which is read beside a call
 	families []*family
+
+	counted counted
 }
 
 // families are the two of IP.
@@ -56,10 +58,15 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	shared, kept := new(commits), &marks{env: env, notes: &p.notes}
 	kept.look()
 	for _, of := range families {
-		if err := probe(ctx, ip{of}); err != nil {
+		if err := probe(ctx, nodeConfig{ip: ip{of}}); err != nil {
 			env.Log.Info("the kernel cannot serve a family", "family", of, "err", err)
 			errs = append(errs, err)
 			continue
+		}
+		if options.CountConnections {
+			if err := probe(ctx, nodeConfig{ip: ip{of}, counts: true}); err != nil {
+				return session, &sdk.Refusal{Field: "options.countConnections", Why: err.Error(), Try: "false"}
+			}
 		}
 		f := newFamily(of, options, shared, kept, env)
 		f.lookAround(ctx)
@@ -79,17 +86,17 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 
 // probe asks the kernel whether it takes the layout, in a table that is never there: the last
 // operation of the batch is bad, so that nothing of it is done.
-func probe(ctx context.Context, f ip) error {
+func probe(ctx context.Context, n nodeConfig) error {
 	conn, err := nftnl.Dial()
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	none := &family{ip: f, node: nodeConfig{ip: f}, have: observed{}.without()}
+	n.parts = whole(n.ip, longestTimeout)
+	none := &family{ip: n.ip, node: n, have: observed{}.without()}
 	t := transaction{family: none, table: table + "-probe"}
-	has := whole(f, longestTimeout)
-	t.shape.sets = layoutSets(f, has)
-	t.shape.compare(nil, layout(nodeConfig{ip: f, parts: has}, sdk.Active))
+	t.shape.sets = layoutSets(n.ip, n.parts)
+	t.shape.compare(nil, layout(n, sdk.Active))
 	if err := t.build(); err != nil {
 		return err
 	}

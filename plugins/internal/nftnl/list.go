@@ -151,6 +151,18 @@ func (l Listing) Elements(ctx context.Context, set string) (all []Element, err e
 	return all, err
 }
 
+// Counts are how many packets were counted for each element of a set, by its key.
+func (l Listing) Counts(ctx context.Context, set string) (all map[string]uint64, err error) {
+	begin := func() { all = make(map[string]uint64) }
+	err = l.each(ctx, getElem, begin, func(b []byte) {
+		eachAttr(attr(b, 3), func(_ uint16, v []byte) {
+			counter := attr(v, 7, 2) // NFTA_SET_ELEM_EXPR, NFTA_EXPR_DATA
+			all[string(attr(v, 1, 1))] = getUint(attr(counter, 2))
+		})
+	}, text(2, set))
+	return all, err
+}
+
 // Has reports whether a set has an element, with its data. The kernel looks for it alone.
 func (l Listing) Has(ctx context.Context, set string, e Element) (bool, error) {
 	var list attrs
