@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -54,13 +55,14 @@ func (p *plugin) Report() sdk.Report {
 	return r
 }
 
-// lookEvery is how often, at most, the chains of other programs are looked at.
-const lookEvery = 3 * time.Second
+// The chains of other programs are looked at when one of them has changed anything, at most as
+// often as lookEvery; and each minute, since of those of iptables-legacy nothing tells.
+const lookEvery, lookAnyway = 3 * time.Second, time.Minute
 
-// lookAround notes which chains of other programs drop packets to Services, if those may have
-// changed since it was noted.
+// lookAround notes which chains of other programs drop packets to Services, if that is due.
 func (f *family) lookAround(ctx context.Context) {
-	if !f.foreign || time.Since(f.looked) < lookEvery {
+	since := time.Since(f.looked)
+	if since < lookEvery || !f.foreign && since < lookAnyway {
 		return
 	}
 	f.looked = time.Now()
@@ -75,14 +77,28 @@ func (f *family) lookAround(ctx context.Context) {
 		return
 	}
 	f.foreign = false
-	f.notes.set(f.word(), found...)
+	f.notes.set(f.word(), append(found, f.legacyDrops()...)...)
+}
+
+// legacyDrops are the chains of iptables-legacy that drop, a sentence each.
+func (f *family) legacyDrops() (all []string) {
+	chains, err := iptables.LegacyDrops(f.Family)
+	if err != nil {
+		f.log.Debug("cannot read the tables of iptables-legacy", "family", f.Family, "err", err)
+	}
+	for _, chain := range chains {
+		if chain != "OUTPUT" {
+			all = append(all, fmt.Sprintf("chain %s of iptables-legacy (%s) has the policy to drop; packets to Services pass where a rule in it accepts them", chain, f.Family))
+		}
+	}
+	return all
 }
 
 // accept is what helps.
 const accept = `packets to Services pass if "ct status dnat accept" stands before that`
 
 // drops are the chains of other programs that drop packets to Services, a sentence each. What one
-// chain drops no other can accept. Those of iptables-legacy are not among the kernel's tables.
+// chain drops no other can accept. Those of iptables-legacy are not in nf_tables.
 func drops(ctx context.Context, conn *nftnl.Conn, f ip) (all []string, err error) {
 	for of, word := range map[nftnl.Family]string{nftnl.Inet: "inet", f.nft(): f.word()} {
 		chains, err := conn.BaseChains(ctx, of)

@@ -75,6 +75,19 @@ func TestKernelFindsDropsOfIPTables(t *testing.T) {
 	})
 }
 
+// Of iptables-legacy the policies are found.
+func TestKernelNotesDropsOfLegacy(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		if out, err := exec.Command("iptables-legacy", "-P", "FORWARD", "DROP").CombinedOutput(); err != nil {
+			k.Skipf("needs iptables-legacy: %v: %s", err, out)
+		}
+		defer func() { _ = exec.Command("iptables-legacy", "-P", "FORWARD", "ACCEPT").Run() }()
+		if notes := k.start().Report().Notes; len(notes) != 1 || !strings.HasPrefix(notes[0], "chain FORWARD of iptables-legacy (ipv4) has the policy to drop") {
+			k.Errorf("noted: %q", notes)
+		}
+	})
+}
+
 func (k kernel) drops() []string {
 	k.Helper()
 	conn, err := nftnl.Dial()

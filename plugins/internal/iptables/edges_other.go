@@ -55,6 +55,9 @@ func (t Tool) SaveIf(context.Context, func(ID) bool, ...string) (Tables, error) 
 	return nil, errors.ErrUnsupported
 }
 
+// LegacyDrops are the chains in legacy's table filter that have the policy to drop.
+func LegacyDrops(sdk.Family) ([]string, error) { return nil, errors.ErrUnsupported }
+
 // TableSize asks the kernel how big legacy's table is.
 func TableSize(sdk.Family, string) (Size, error) { return Size{}, errors.ErrUnsupported }
 

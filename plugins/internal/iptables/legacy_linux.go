@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -119,13 +120,44 @@ func (t counts) lacks(table string, wanted map[ID]string, jumps []Jump) string {
 	return ""
 }
 
-// countTable reads one of legacy's tables from the kernel. Should it grow meanwhile, the
-// kernel says so, and it is read again.
+// LegacyDrops are the kernel's own chains in legacy's table filter that have the policy to drop.
+// A table that was not made is left so.
+func LegacyDrops(family sdk.Family) (chains []string, err error) {
+	if !slices.Contains(legacyTables(family), "filter") {
+		return nil, nil
+	}
+	list, err := readTable(family, "filter")
+	if err != nil {
+		return nil, err
+	}
+	var own string
+	list.each(func(e entry) {
+		if chain, begun := list.hooks[e.at]; begun {
+			own = chain
+		}
+		if list.ends[e.at] && e.drops() {
+			chains = append(chains, own)
+		}
+	})
+	return chains, nil
+}
+
+// countTable counts what one of legacy's tables holds.
 func countTable(family sdk.Family, table string) (counts, error) {
+	list, err := readTable(family, table)
+	if err != nil {
+		return counts{}, err
+	}
+	return list.counts(), nil
+}
+
+// readTable reads one of legacy's tables from the kernel. Should it grow meanwhile, the
+// kernel says so, and it is read again.
+func readTable(family sdk.Family, table string) (entryList, error) {
 	for range 10 {
 		info, err := tableInfo(family, table)
 		if err != nil {
-			return counts{}, err
+			return entryList{}, err
 		}
 		buffer := make([]byte, entriesHead+int(info.bytes))
 		copy(buffer[:entriesSize-1], table)
@@ -135,11 +167,11 @@ func countTable(family sdk.Family, table string) (counts, error) {
 			continue
 		}
 		if err != nil {
-			return counts{}, fmt.Errorf("read the %s table %s: %w", family, table, err)
+			return entryList{}, fmt.Errorf("read the %s table %s: %w", family, table, err)
 		}
-		return newEntryList(family, info, buffer[entriesHead:]).counts(), nil
+		return newEntryList(family, info, buffer[entriesHead:]), nil
 	}
-	return counts{}, fmt.Errorf("read the %s table %s: other programs keep changing it", family, table)
+	return entryList{}, fmt.Errorf("read the %s table %s: other programs keep changing it", family, table)
 }
 
 // Where the kernel's struct ipt_get_entries, and ip6t_get_entries, has how many bytes the
@@ -207,6 +239,12 @@ func (e entry) to() (place int, leads bool) {
 	}
 	verdict := int32(binary.NativeEndian.Uint32(e.rest))
 	return int(verdict), verdict >= 0
+}
+
+// drops reports whether the entry drops what comes to it.
+func (e entry) drops() bool {
+	const verdict = -1 // -NF_DROP - 1
+	return e.target == "" && len(e.rest) >= 4 && int32(binary.NativeEndian.Uint32(e.rest)) == verdict
 }
 
 // counts counts what the list holds.

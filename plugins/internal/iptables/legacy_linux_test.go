@@ -4,6 +4,7 @@ package iptables
 
 import (
 	"maps"
+	"slices"
 	"testing"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -39,6 +40,35 @@ func TestKernelCounts(t *testing.T) {
 		}
 		run("-F")
 		run("-X")
+	}
+}
+
+// LegacyDrops names the chains of which the program sets the policy to drop, also behind rules.
+func TestKernelLegacyDrops(t *testing.T) {
+	needsRoot(t)
+	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		tool, err := Open(t.Context(), family, Legacy)
+		if err != nil {
+			t.Skip("needs the backend: ", err)
+		}
+		drops := func(want ...string) {
+			t.Helper()
+			if got, err := LegacyDrops(family); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s: %v, %v; want %v", family, got, err, want)
+			}
+		}
+		runs(t, tool.Prefix, "-N", "OTHER")
+		runs(t, tool.Prefix, "-A", "OTHER", "-j", "DROP")
+		runs(t, tool.Prefix, "-A", "FORWARD", "-j", "DROP")
+		drops()
+		runs(t, tool.Prefix, "-P", "FORWARD", "DROP")
+		drops("FORWARD")
+		runs(t, tool.Prefix, "-P", "INPUT", "DROP")
+		drops("INPUT", "FORWARD")
+		runs(t, tool.Prefix, "-P", "INPUT", "ACCEPT")
+		runs(t, tool.Prefix, "-P", "FORWARD", "ACCEPT")
+		runs(t, tool.Prefix, "-F")
+		runs(t, tool.Prefix, "-X")
 	}
 }
 
