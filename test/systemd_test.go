@@ -36,6 +36,7 @@ func TestUnits(t *testing.T) {
 	for file, want := range map[string]map[string]string{
 		"pointsman.service": {
 			"Type": "notify", "User": "pointsman", "CapabilityBoundingSet": "", "KillMode": "process", "OOMPolicy": "continue", "Restart": "always",
+			"StateDirectory": "pointsman", // the default of dataDir
 		},
 		"pointsman-dataplane@.service": {
 			"CapabilityBoundingSet": "CAP_NET_ADMIN CAP_NET_RAW", "Group": "pointsman", "RuntimeDirectoryMode": "0750", "OOMPolicy": "continue", "Restart": "always",
@@ -43,6 +44,7 @@ func TestUnits(t *testing.T) {
 		},
 		"pointsman-forked.service": {
 			"Type": "notify", "KillMode": "process", "OOMPolicy": "continue", "Restart": "always",
+			"StateDirectory": "pointsman",
 		},
 	} {
 		has := unit(t, "../configs/systemd/"+file)
