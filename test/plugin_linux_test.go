@@ -21,16 +21,10 @@ func TestPluginDoesNotStart(t *testing.T) {
 		put  func(t *testing.T, file string)
 		why  string // part of what status says
 	}{
-		{"missing", func(*testing.T, string) {}, "there is no such file; install the plugin there"},
 		{"not executable", func(t *testing.T, file string) { copyFile(t, plugin(t), file, 0o644) }, "not executable"},
 		{"of another architecture", otherArchitecture, "exec format error"},
 		{"crashing at start", script("echo this machine is not for me >&2\nexit 3"), "this machine is not for me"},
 		{"no plugin at all", script("echo hello"), "hello"},
-		{"a directory", func(t *testing.T, file string) {
-			if err := os.Mkdir(file, 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}, userspace},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -59,6 +53,36 @@ func TestPluginDoesNotStart(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.served("tcp", s.net+"10:18080")
+		})
+	}
+}
+
+// TestPluginNotThere: a host whose mode has no plugin refuses to start, and says which there are.
+func TestPluginNotThere(t *testing.T) {
+	t.Parallel()
+	for name, put := range map[string]func(file string) error{
+		"nothing":     func(string) error { return nil },
+		"a directory": func(file string) error { return os.Mkdir(file, 0o755) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSystem(t)
+			s.plugins = s.path("plugins")
+			if err := os.Mkdir(s.plugins, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			s.config("")
+			if err := put(filepath.Join(s.plugins, userspace)); err != nil {
+				t.Fatal(err)
+			}
+			copyFile(t, plugin(t), filepath.Join(s.plugins, "pointsman-dataplane-acme"), 0o755)
+			got := s.verb("run", "--plugin-dir", s.plugins)
+			if got.code != 64 || !strings.Contains(got.err, "mode userspace") || !strings.Contains(got.err, "it has no plugin here") || !strings.Contains(got.err, "acme") {
+				t.Errorf("it says %+v", got)
+			}
+			if _, err := os.Stat(s.path("admin.sock")); err == nil {
+				t.Error("it leaves its admin socket behind")
+			}
 		})
 	}
 }

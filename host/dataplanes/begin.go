@@ -4,6 +4,7 @@ package dataplanes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -17,8 +18,9 @@ import (
 )
 
 // Begin decides with which dataplane to serve: that of a swap which a host before
-// had under way, or the one that served before, or the one that is asked for.
-func (set *Set) Begin() {
+// had under way, or the one that served before, or the one that is asked for. Where that is
+// none which has a plugin here, it returns ErrNoPlugin, and nothing was begun.
+func (set *Set) Begin() error {
 	store, errs := intent.Open(set.Begun.StateDir, set.mode(set.Begun.Mode))
 	for _, err := range errs {
 		set.Reports.Report(report.Event{Warning: true, Reason: report.StateNotUsed, Message: err.Error() + "; the host begins without it"})
@@ -26,6 +28,10 @@ func (set *Set) Begin() {
 	set.intent = store
 	was := store.Intent().UnderWay()
 	keeps := store.Intent().Begins(set.available)
+	if was.Stage == swap.Idle && !set.there(keeps.Mode) {
+		return fmt.Errorf("mode %s (%s): %w: %s; try: --mode NAME, or --plugin-dir DIR",
+			keeps.Mode, set.Begun.Origin("mode"), ErrNoPlugin, missing(set.Begun, keeps.Mode))
+	}
 	main := set.newDataplane(keeps.Mode, keeps.Slot)
 	main.want = sdk.Active
 	set.runner = swap.New(swapHost{set}, swapSide{main})
@@ -39,7 +45,12 @@ func (set *Set) Begin() {
 		launch.SweepSockets(dir)
 	}
 	set.notWritten(set.writeState())
+	return nil
 }
+
+// ErrNoPlugin is why a host does not begin: a node without a dataplane is served by none, and
+// a host that waited for one would look as if it worked.
+var ErrNoPlugin = errors.New("it has no plugin here")
 
 // resume has the runner go on with a swap. One of the same mode is over when the
 // process that is to leave has no connections of its own, or is gone: the kernel's state

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -103,8 +104,26 @@ func (s formerHost) next() *Set {
 		Begun: s.host, Now: func() *config.Host { return s.host },
 		Tracker: track.New(nil), Reports: report.New(time.Now), Log: hclog.NewNullLogger(),
 	})
-	set.Begin()
+	if err := set.Begin(); err != nil {
+		s.Fatal(err)
+	}
 	return set
+}
+
+// TestBeginsWithoutPlugin: a host whose mode has no plugin here does not begin, unless an earlier
+// one served by a mode that has one.
+func TestBeginsWithoutPlugin(t *testing.T) {
+	s := newFormerHost(t)
+	s.host.Mode = "nosuch"
+	set := New(Settings{Begun: s.host, Now: func() *config.Host { return s.host }, Tracker: track.New(nil), Reports: report.New(time.Now), Log: hclog.NewNullLogger()})
+	err := set.Begin()
+	if !errors.Is(err, ErrNoPlugin) || !strings.Contains(err.Error(), "found for other modes: iptables") {
+		t.Errorf("it begins: %v", err)
+	}
+	s.write(modeFile(s.host), `{"serving":"iptables"}`)
+	if got := s.next().Mode(); got != "iptables" {
+		t.Errorf("it begins with %s", got)
+	}
 }
 
 // TestBegin has a host begin with what the one before left: who serves, and who leaves

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,6 +44,14 @@ func (in installed) available(mode string) bool {
 		return true // whether something listens there shows when it is connected to
 	}
 	return slices.ContainsFunc(Discover(in.Begun), func(f supervise.Found) bool { return f.Name == mode && f.Err == nil })
+}
+
+// there reports whether a mode has a plugin, whether it can be run or not: what is there can be
+// mended while the host waits for it.
+func (in installed) there(mode string) bool {
+	return in.available(mode) || slices.ContainsFunc(Discover(in.Begun), func(f supervise.Found) bool {
+		return f.Name == mode && !errors.Is(f.Err, fs.ErrNotExist)
+	})
 }
 
 // found returns the binary of a mode. One that runs by itself may have none here.
@@ -83,17 +92,22 @@ func (in installed) check(ctx context.Context, mode string) (checked, error) {
 	return check(ctx, in.found(mode).Path, s.SHA256, s.Options)
 }
 
-// missing says that there is no binary for the mode, and what there is.
+// missing says why there is no binary for the mode that can be run, and what there is.
 func missing(h *config.Host, mode string) string {
 	text := fmt.Sprintf("there is no %s%s in %s", supervise.Prefix, mode, phrase.List(h.PluginDirs))
-	var names []string
+	var others []string
 	for _, f := range Discover(h) {
-		names = append(names, f.Name)
+		switch {
+		case f.Name == mode && f.Err != nil:
+			text = f.Err.Error()
+		case f.Err == nil:
+			others = append(others, f.Name)
+		}
 	}
-	if len(names) > 0 {
-		return text + "; found for other modes: " + phrase.List(names)
+	if len(others) == 0 {
+		return text
 	}
-	return text + "; try: --plugin-dir DIR"
+	return text + "; found for other modes: " + phrase.List(others)
 }
 
 // unused returns a plugin that no host runs.

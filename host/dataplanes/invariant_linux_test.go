@@ -50,7 +50,10 @@ func modelHost(dir string) {
 	})
 	go dies(dir) // ends with the process
 	set.Leave()
-	set.Begin()
+	if err := set.Begin(); err != nil {
+		log.Error(err.Error())
+		return
+	}
 	go func() { // ends with the process
 		for range time.Tick(20 * time.Millisecond) {
 			if next := modelConfig(dir); next.Mode != current.Load().Mode {

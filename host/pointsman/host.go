@@ -98,7 +98,10 @@ func (h *host) run(ctx context.Context) error {
 		return fmt.Errorf("%w; try: --admin-socket PATH", err)
 	}
 	h.greet()
-	h.dataplanes.Begin()
+	if err := h.dataplanes.Begin(); err != nil {
+		listener.Close()
+		return err
+	}
 
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log"
 	"maps"
@@ -20,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/dataplanes"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/track"
@@ -53,7 +55,11 @@ SIGHUP reads the config file again.`,
 			})
 			defer stop()
 			defer onHangup(h.readAgain)()
-			return h.run(ctx)
+			err = h.run(ctx)
+			if errors.Is(err, dataplanes.ErrNoPlugin) {
+				return usageError{err}
+			}
+			return err
 		},
 	}
 	config.AddFlags(c.Flags())

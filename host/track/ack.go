@@ -147,6 +147,9 @@ func (c *Cursor) confirm(name sdk.Name, value *sdk.Service) {
 	}
 	if _, ok := c.failed[name]; ok {
 		delete(c.failed, name)
+		if value == nil || len(value.Frontends) == 0 {
+			return // it is gone, and not served
+		}
 		c.t.notices = append(c.t.notices, Notice{Reason: ServiceServed, Object: name.String(), Message: fmt.Sprintf("the %s dataplane serves it now", c.name)})
 	}
 }

@@ -202,7 +202,7 @@ func TestFailedAndThenAsBefore(t *testing.T) {
 }
 
 func TestFailedAndThenGone(t *testing.T) {
-	tracker, c, _ := followed(t)
+	tracker, c, notices := followed(t)
 	oneEndpoint(tracker)
 	u, _ := c.Next()
 	c.Ack(u.To, []sdk.Failure{{Name: web, Err: errors.New("no memory")}})
@@ -212,6 +212,9 @@ func TestFailedAndThenGone(t *testing.T) {
 	c.Ack(u.To, []sdk.Failure{{Name: web, Err: errors.New("no memory")}})
 	c.Retry()
 	want(t, "a Delete that failed", handedOut(c), "delete ns1/web:http/tcp4")
+	if got := reasons(*notices); slices.Contains(got, "ServiceServed ns1/web:http/tcp4") {
+		t.Errorf("what was deleted is reported as served: %q", got)
+	}
 }
 
 // What is set aside is left alone, whatever happens to it.
