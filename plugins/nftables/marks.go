@@ -35,6 +35,9 @@ type marks struct {
 // has changed anything since, else each minute.
 const marksGap, marksEvery = 3 * time.Second, time.Minute
 
+// marksWithin is how long the programs may take.
+const marksWithin = 30 * time.Second
+
 // look notes beforehand whether the programs are there.
 func (m *marks) look() {
 	var errs []error
@@ -116,6 +119,8 @@ func (m *marks) keep(ctx context.Context, bit uint8) {
 
 // ensure puts back what the chain lacks in each place. Which those are is found out once.
 func (m *marks) ensure(ctx context.Context, holds []*masquerade.Hold, bit uint8) ([]*masquerade.Hold, error) {
+	ctx, cancel := context.WithTimeout(ctx, marksWithin)
+	defer cancel()
 	var err error
 	if holds == nil {
 		holds, err = m.open(ctx)

@@ -14,15 +14,11 @@ import (
 
 // What follows is what only Linux has.
 
-var errNoProgram = errors.New("no such program")
-
 func (t Tool) runInto(context.Context, io.Writer, string, []byte, ...string) (string, error) {
 	return "", errors.ErrUnsupported
 }
 
 func lacksNFT(sdk.Family) bool { return true }
-
-func versionOf(sdk.Family, string) (release, error) { return release{}, errors.ErrUnsupported }
 
 type ruleCount struct{ rules int }
 

@@ -7,9 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
+	"os/exec"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -35,11 +39,12 @@ func Open(ctx context.Context, family sdk.Family, backend Backend) (Tool, error)
 	}
 	var refusal error
 	for _, prefix := range []string{program(family) + "-" + string(backend), program(family)} {
-		found, err := versionOf(family, prefix)
+		t := Tool{Family: family, Backend: backend, Prefix: prefix}
+		found, writesTo, err := t.version(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return Tool{}, ctx.Err()
-		case errors.Is(err, errNoProgram):
+		case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 			continue
 		case err != nil:
 			refusal = refuse(fmt.Sprintf("%s does not say its version: %v", prefix, err))
@@ -47,12 +52,10 @@ func Open(ctx context.Context, family sdk.Family, backend Backend) (Tool, error)
 		case found.before(oldest):
 			refusal = refuse(fmt.Sprintf("%s is version %s, and %s or later is needed", prefix, found, oldest))
 			continue
+		case writesTo == backend:
+			t.Version = found.String()
+			return t, nil
 		}
-		t := Tool{Family: family, Backend: backend, Version: found.String(), Prefix: prefix}
-		if written, err := t.writesTo(ctx); err != nil || written != backend {
-			continue
-		}
-		return t, nil
 	}
 	if refusal == nil {
 		refusal = refuse(fmt.Sprintf("there is no %s-%s in PATH", program(family), backend))
@@ -119,17 +122,28 @@ func refuse(why string) error {
 	return &sdk.Refusal{Field: "options.backend", Why: why, Try: fmt.Sprintf("install iptables %s or later", oldest)}
 }
 
-// writesTo is the backend that the program names beside its version: "iptables
-// v1.8.9 (nf_tables)".
-func (t Tool) writesTo(ctx context.Context) (Backend, error) {
+var versionLike = regexp.MustCompile(`v(\d+)\.(\d+)\.(\d+)`)
+
+// version asks the program for its release, and for the backend that it writes to, which it names
+// beside that: "iptables v1.8.9 (nf_tables)".
+func (t Tool) version(ctx context.Context) (r release, of Backend, err error) {
 	stdout, stderr, err := t.run(ctx, t.Prefix, nil, "--version")
 	if err != nil {
-		return "", fmt.Errorf("%s --version: %w", t.Prefix, said(err, stderr))
+		return r, "", said(err, stderr)
+	}
+	numbers := versionLike.FindStringSubmatch(string(stdout))
+	if numbers == nil {
+		return r, "", fmt.Errorf("there is none in %q", firstLine(string(stdout)))
+	}
+	for i := range r {
+		if r[i], err = strconv.Atoi(numbers[i+1]); err != nil {
+			return r, "", err
+		}
 	}
 	if strings.Contains(string(stdout), "(nf_tables)") {
-		return NFT, nil
+		return r, NFT, nil
 	}
-	return Legacy, nil
+	return r, Legacy, nil
 }
 
 // program is the name that the family's programs begin with.
@@ -190,7 +204,7 @@ func Look(ctx context.Context, family sdk.Family) (Use, error) {
 			u.Rules[backend], u.Kube[backend] = c.rules, c.allKube()
 		}
 	}
-	if plain, err := (Tool{Family: family, Prefix: program(family)}).writesTo(ctx); err == nil {
+	if _, plain, err := (Tool{Family: family, Prefix: program(family)}).version(ctx); err == nil {
 		u.Plain = plain
 	}
 	return u, ctx.Err()

@@ -3,11 +3,13 @@
 package iptables
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -56,6 +58,20 @@ func TestOpen(t *testing.T) {
 				t.Errorf("refused with %v; want a Refusal that says %q", err, c.want)
 			}
 		})
+	}
+}
+
+// A program that hangs is waited for no longer than the context allows.
+func TestOpenIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "iptables-nft"), []byte("#!/bin/sh\nwhile :; do :; done\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := Open(ctx, sdk.IPv4, NFT); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a program that hangs: %v", err)
 	}
 }
 

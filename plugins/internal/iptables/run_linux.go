@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -128,14 +127,10 @@ func used(pid int) string {
 	return string(fields[11]) + " " + string(fields[12])
 }
 
-// Single questions are asked by go-iptables: which version is this program, is
-// that rule there? It starts a program for each, which waits for the lock for a
-// second at most. Whatever writes goes by a Script instead, and whatever reads whole
+// Whether a rule is there is asked by go-iptables. It starts a program, which waits for the lock
+// for a second at most. Whatever writes goes by a Script instead, and whatever reads whole
 // tables by Save: at once, cancelled with its context, and the former under the
 // writer's lock.
-
-// errNoProgram says that PATH has no such program.
-var errNoProgram = errors.New("no such program")
 
 // ask is what asks the program called prefix.
 func ask(family sdk.Family, prefix string) (*goiptables.IPTables, error) {
@@ -143,21 +138,7 @@ func ask(family sdk.Family, prefix string) (*goiptables.IPTables, error) {
 	if family == sdk.IPv6 {
 		protocol = goiptables.ProtocolIPv6
 	}
-	asked, err := goiptables.New(goiptables.IPFamily(protocol), goiptables.Path(prefix), goiptables.Timeout(1))
-	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-		return nil, errNoProgram
-	}
-	return asked, err
-}
-
-// versionOf asks the program called prefix which version it is.
-func versionOf(family sdk.Family, prefix string) (release, error) {
-	asked, err := ask(family, prefix)
-	if err != nil {
-		return release{}, err
-	}
-	major, minor, patch := asked.GetIptablesVersion()
-	return release{major, minor, patch}, nil
+	return goiptables.New(goiptables.IPFamily(protocol), goiptables.Path(prefix), goiptables.Timeout(1))
 }
 
 // Exists reports whether chain id has rule, as the kernel compares them.
