@@ -63,11 +63,14 @@ func (f *family) changed(ctx context.Context) (string, error) {
 		return "", err
 	}
 	written := f.commits.count()
-	if generation-f.have.generation == written-f.have.batches {
+	same := generation-f.have.generation == written-f.have.batches
+	if same && !f.recount.due() {
 		return "", nil
 	}
-	f.foreign = true
-	f.marks.doubted.Store(true)
+	if !same {
+		f.foreign = true
+		f.marks.doubted.Store(true)
+	}
 	why, err := f.differs(ctx, conn.List(f.nft(), table))
 	if err == nil && why == "" {
 		f.have.generation, f.have.batches = generation, written
@@ -109,6 +112,7 @@ func (f *family) differs(ctx context.Context, list nftnl.Listing) (string, error
 	if err != nil {
 		return "", err
 	}
+	f.recount.count(ctx, list, sets)
 	for name := range sets {
 		if !f.have.sets[name] {
 			return fmt.Sprintf("set %s is new", name), nil
@@ -124,6 +128,47 @@ func (f *family) differs(ctx context.Context, list nftnl.Listing) (string, error
 		}
 	}
 	return "", nil
+}
+
+// A recount is of the elements of sets, where the kernel does not tell how many there are:
+// all are read, at most once each few seconds, and for a twentieth of the time at most.
+type recount struct {
+	owed      bool // another program has written since the last one
+	next      time.Time
+	countless bool // a test's to set: the kernel tells nothing
+}
+
+// recountEvery is how often elements are counted at most, and recountFor how long it may take.
+const recountEvery, recountFor = 5 * time.Second, 10 * time.Second
+
+func (c *recount) due() bool { return c.owed && time.Now().After(c.next) }
+
+// count says of sets how many elements they have. What cannot be counted now is owed.
+func (c *recount) count(ctx context.Context, list nftnl.Listing, sets map[string]nftnl.Observed) {
+	began := time.Now()
+	soon := began.Before(c.next)
+	c.owed = false
+	ctx, cancel := context.WithTimeout(ctx, recountFor)
+	defer cancel()
+	for name, s := range sets {
+		if c.countless {
+			s.Count = -1
+		}
+		if s.Count >= 0 || s.Timeout > 0 {
+			continue
+		}
+		if soon || c.owed {
+			c.owed = true
+		} else if n, err := list.Len(ctx, name); err != nil {
+			c.owed = true
+		} else {
+			s.Count = n
+		}
+		sets[name] = s
+	}
+	if !soon {
+		c.next = began.Add(max(recountEvery, 20*time.Since(began)))
+	}
 }
 
 // audited is how many Services an audit looks at.

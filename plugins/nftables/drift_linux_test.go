@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/sdk"
@@ -96,6 +97,40 @@ func TestKernelAuditFindsAnElement(t *testing.T) {
 		})
 		if err != nil || found.Lost != frame.All {
 			k.Errorf("%+v, %v", found, err)
+		}
+	})
+}
+
+// On a kernel that does not tell how many elements a set has, they are counted when another
+// program has written something, and soon again only if that is owed.
+func TestKernelCountsElements(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		if k.protect == "auto" {
+			return
+		}
+		p := k.start()
+		k.sync(p, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}, Set: several(200, 2)})
+		err := p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
+			f := p.families[0]
+			f.recount.countless = true
+			differs := func(when string, expected bool) {
+				k.Helper()
+				why, err := f.changed(k.Context())
+				if err != nil || strings.Contains(why, "elements") != expected {
+					k.Errorf("%s: %q, %v", when, why, err)
+				}
+			}
+			differs("nothing was written", false)
+			k.nft("add table ip theirs")
+			differs("another table was made", false)
+			k.nft("delete element ip pointsman of-2 { 10.96.0.7 . tcp . 80 }")
+			differs("an element was deleted soon after", false)
+			f.recount.next = time.Now()
+			differs("an element was deleted", true)
+			return nil
+		})
+		if err != nil {
+			k.Fatal(err)
 		}
 	})
 }

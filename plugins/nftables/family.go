@@ -48,6 +48,7 @@ type family struct {
 	looked    time.Time // when the chains of other programs were,
 	foreign   bool      // and whether those may have changed since
 	draining  flows.Draining
+	recount   recount
 }
 
 var _ interface {

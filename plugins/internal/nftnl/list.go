@@ -163,6 +163,14 @@ func (l Listing) Counts(ctx context.Context, set string) (all map[string]uint64,
 	return all, err
 }
 
+// Len is how many elements a set has, for kernels that do not tell it with the set.
+func (l Listing) Len(ctx context.Context, set string) (n int, err error) {
+	err = l.each(ctx, getElem, func() { n = 0 }, func(b []byte) {
+		eachAttr(attr(b, 3), func(uint16, []byte) { n++ })
+	}, text(2, set))
+	return n, err
+}
+
 // Has reports whether a set has an element, with its data. The kernel looks for it alone.
 func (l Listing) Has(ctx context.Context, set string, e Element) (bool, error) {
 	var list attrs
