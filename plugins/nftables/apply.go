@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -123,6 +125,9 @@ func (t *transaction) write() (failed []sdk.Failure, err error) {
 		if faults == nil {
 			return nil, err
 		}
+		if errors.Is(err, syscall.EPERM) {
+			return nil, t.family.owned(t.context, err)
+		}
 		bad, err := t.blame(faults)
 		if err != nil {
 			return nil, err
@@ -141,6 +146,20 @@ func (t *transaction) refused() {
 	if come == 0 {
 		t.family.removals++
 	}
+}
+
+// owned says which process keeps the table from being written, as the kernel has it: by the
+// number of its socket, which of its first one is that of the process.
+func (f *family) owned(ctx context.Context, err error) error {
+	t, unread := f.conn.List(f.nft(), table).Table(ctx)
+	if unread != nil || t == nil || t.Owner == 0 {
+		return err
+	}
+	owner := fmt.Sprintf("the socket with number %d of /proc/net/netlink", t.Owner)
+	if name, not := os.ReadFile(fmt.Sprintf("/proc/%d/comm", t.Owner)); not == nil {
+		owner = fmt.Sprintf("process %d (%s)", t.Owner, strings.TrimSpace(string(name)))
+	}
+	return fmt.Errorf("table %s %s is owned by %s: %w", f.word(), table, owner, err)
 }
 
 // unprotected has the table be made without an owner, where the kernel has none that persist.

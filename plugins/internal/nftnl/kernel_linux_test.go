@@ -259,7 +259,7 @@ func TestKernelReadsBack(t *testing.T) {
 		t.Errorf("a number is read as %+v, %v", found, err)
 	}
 	table, err := l.Table(t.Context())
-	if err != nil || table == nil || table.Owned {
+	if err != nil || table == nil || table.Owner != 0 {
 		t.Errorf("the table is %+v, %v", table, err)
 	}
 	if none, err := c.List(IPv4, "none").Table(t.Context()); none != nil || err != nil {
@@ -365,11 +365,11 @@ func TestKernelOwner(t *testing.T) {
 	if err := second.Send(t.Context(), add()); !errors.Is(err, unix.EPERM) {
 		t.Errorf("another Conn writes it: %v", err)
 	}
-	if table, err := second.List(IPv4, "owned").Table(t.Context()); err != nil || !table.Owned {
+	if table, err := second.List(IPv4, "owned").Table(t.Context()); err != nil || table.Owner == 0 {
 		t.Errorf("it is %+v, %v", table, err)
 	}
 	_ = first.Close()
-	if table, err := second.List(IPv4, "owned").Table(t.Context()); err != nil || table == nil || table.Owned {
+	if table, err := second.List(IPv4, "owned").Table(t.Context()); err != nil || table == nil || table.Owner != 0 {
 		t.Errorf("without its Conn it is %+v, %v", table, err)
 	}
 	send(t, second, add())

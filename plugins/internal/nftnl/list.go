@@ -38,7 +38,7 @@ type Observed struct {
 	Drops   bool   // of a base chain: its policy is to drop
 	Handle  uint64 // of a rule
 	Flags   uint32 // of a set, or of the table
-	Owned   bool   // the table is some Conn's
+	Owner   uint32 // of the table: the number of the Conn that it is; zero: it is none's
 	Count   int    // of a set: how many elements it has; -1: the kernel does not say (before 6.18)
 	Timeout time.Duration
 
@@ -70,7 +70,7 @@ func (l Listing) each(
 func (l Listing) Table(ctx context.Context) (*Observed, error) {
 	var t *Observed
 	err := l.conn.ask(ctx, getTable, ack, l.family, []string{text(1, l.table)}, func(b []byte) {
-		t = &Observed{Name: getText(attr(b, 1)), Flags: uint32(getUint(attr(b, 2))), Owned: attr(b, 7) != nil}
+		t = &Observed{Name: getText(attr(b, 1)), Flags: uint32(getUint(attr(b, 2))), Owner: uint32(getUint(attr(b, 7)))}
 	})
 	if errors.Is(err, syscall.ENOENT) {
 		return nil, nil

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/test/eventually"
+)
+
+// A process that finds the table owned by another one that lives names it.
+func TestKernelNamesTheOwner(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		if k.protect == "never" {
+			return
+		}
+		owner := exec.Command("nft", "-i")
+		stdin, err := owner.StdinPipe()
+		if err != nil {
+			k.Fatal(err)
+		}
+		if err := owner.Start(); err != nil {
+			k.Fatal(err)
+		}
+		defer func() {
+			_ = stdin.Close()
+			_ = owner.Wait()
+		}()
+		if _, err := io.WriteString(stdin, "add table ip pointsman { flags owner; }\n"); err != nil {
+			k.Fatal(err)
+		}
+		eventually.True(k, "nft owns the table", func() bool { return strings.Contains(k.nft("list", "tables"), "ip pointsman") })
+		p := k.start()
+		_, err = p.Sync(k.Context(), sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
+		if expected := fmt.Sprintf("table ip pointsman is owned by process %d (nft)", owner.Process.Pid); err == nil || !strings.Contains(err.Error(), expected) {
+			k.Errorf("%v; expected %q", err, expected)
+		}
+	})
+}
+
+// So it is if the other one is of this mode, and this one is to take the table.
+func TestKernelNamesTheOwnerOfItsKind(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		if k.protect == "never" {
+			return
+		}
+		first := k.start()
+		k.sync(first, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
+		held := make([]*nftnl.Conn, 0, len(first.families))
+		err := first.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
+			for _, f := range first.families { // its sockets outlive its lock, as those of a process that hangs
+				held, f.conn = append(held, f.conn), nil
+			}
+			return nil
+		})
+		if err != nil {
+			k.Fatal(err)
+		}
+		first.die()
+		next := k.start()
+		_, err = next.Sync(k.Context(), sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
+		if err == nil || !strings.Contains(err.Error(), "is owned by ") {
+			k.Errorf("beside the owner: %v", err)
+		}
+		for _, conn := range held {
+			_ = conn.Close()
+		}
+		k.sync(next, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
+	})
+}
