@@ -202,7 +202,7 @@ func warnings(s admin.Status, b besides) []admin.Warning {
 		warn(lastSyncFailed, "pointsman plugin logs "+d.Name, "the last update did not go in, and is tried again: %s", s.Sync.Error)
 	}
 	if n := len(s.Unserved); n > 0 {
-		warn(notAllServed, "pointsman status -o yaml", "not served as asked for: %s%s", s.Unserved[0].Service, phrase.AndMore(n-1)+because(s.Unserved[0].Why))
+		warn(notAllServed, "pointsman status -o yaml", "not served as asked for: %s%s", s.Unserved[0].Service, phrase.AndMore(n-1))
 	}
 	if s.Config.Stale != "" {
 		warn(configStale, "pointsman config validate "+s.Config.Path, "the config file cannot be used since %s, and the last good one stays in force: %s", b.staleSince.Format(time.RFC3339), s.Config.Stale)

@@ -18,8 +18,9 @@ import (
 	"github.com/pointsman/pointsman/host/phrase"
 )
 
-// shownProblems is how many Services the table of a status names.
-const shownProblems = 10
+// The table of a status has so many causes why Services are not served, with so many Services
+// each.
+const shownProblems, shownNames = 10, 3
 
 func statusVerb() *cobra.Command {
 	var wait time.Duration
@@ -98,13 +99,7 @@ func writeStatus(w io.Writer, s admin.Status) {
 	if p := s.Probes; !p.Healthz || !p.Livez || !p.Readyz {
 		line("probes", "healthz %d, livez %d, readyz %d", codeOf(p.Healthz), codeOf(p.Livez), codeOf(p.Readyz))
 	}
-	for i, p := range s.Unserved {
-		if i == shownProblems {
-			line("unserved", "… and %d more: pointsman status -o yaml", len(s.Unserved)-i)
-			break
-		}
-		line("unserved", "%s %s: %s", p.Service, p.Reason, p.Why)
-	}
+	writeUnserved(line, s.Unserved)
 	for _, warning := range s.Warnings {
 		line("warning", "%s %s", warning.Code, warning.Text)
 		if warning.Try != "" {
@@ -113,6 +108,30 @@ func writeStatus(w io.Writer, s admin.Status) {
 	}
 	if s.Healthy {
 		line("all", "is well")
+	}
+}
+
+// writeUnserved writes a line for each cause, with the first Services that it keeps from
+// being served.
+func writeUnserved(line func(label, format string, args ...any), problems []admin.Problem) {
+	type cause struct{ reason, why string }
+	var causes []cause
+	services := make(map[cause][]string)
+	for _, p := range problems {
+		c := cause{p.Reason, p.Why}
+		if services[c] == nil {
+			causes = append(causes, c)
+		}
+		services[c] = append(services[c], p.Service)
+	}
+	for i, c := range causes {
+		if i == shownProblems {
+			line("unserved", "… and %s: pointsman status -o yaml", phrase.Count(len(causes)-i, "further cause"))
+			return
+		}
+		names := services[c]
+		first := names[:min(shownNames, len(names))]
+		line("unserved", "%s%s %s: %s", phrase.List(first), phrase.AndMore(len(names)-len(first)), c.reason, c.why)
 	}
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -34,6 +35,25 @@ func TestStatusWithoutRole(t *testing.T) {
 	}
 }
 
+// TestStatusByCause: what one cause keeps from being served is one line.
+func TestStatusByCause(t *testing.T) {
+	s, out := well(), strings.Builder{}
+	for i := range 62 {
+		s.Unserved = append(s.Unserved, admin.Problem{Service: fmt.Sprintf("shop/s%02d", i), Reason: "failed", Why: "no space"})
+	}
+	s.Unserved = append(s.Unserved, admin.Problem{Service: "shop/phone", Reason: "refused", Why: "sctp"})
+	writeStatus(&out, s)
+	var got []string
+	for line := range strings.Lines(out.String()) {
+		if text, is := strings.CutPrefix(line, "unserved\t"); is {
+			got = append(got, strings.TrimSpace(text))
+		}
+	}
+	if want := []string{"shop/s00, shop/s01, shop/s02 and 59 more failed: no space", "shop/phone refused: sctp"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestWarnings(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -51,7 +71,7 @@ func TestWarnings(t *testing.T) {
 		{name: "sync", change: func(s *admin.Status) { s.Sync.Error = "no room" }, want: "W003 the last update did not go in, and is tried again: no room"},
 		{name: "Services", change: func(s *admin.Status) {
 			s.Unserved = []admin.Problem{{Service: "ns/a", Why: "sctp"}, {Service: "ns/b"}}
-		}, want: "W004 not served as asked for: ns/a and 1 more: sctp"},
+		}, want: "W004 not served as asked for: ns/a and 1 more"},
 		{name: "config", change: func(s *admin.Status) { s.Config.Stale = "empty" }, want: "W005 the config file cannot be used since"},
 		{name: "pending", change: func(s *admin.Status) { s.Config.Pending = []string{"mode"} }, want: "W006 the config file was changed; what waits for a restart: mode"},
 		{name: "manifests", change: func(*admin.Status) {}, besides: besides{faults: []string{"web.yaml:3: bad", "web.yaml:9: worse"}},
