@@ -64,7 +64,7 @@ func (f *family) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
 		f.rules.TouchAll()
 		return f.rules.shown(), nil
 	}
-	if err := f.rules.Read(ctx); err != nil {
+	if _, err := f.rules.Read(ctx); err != nil {
 		return 0, err
 	}
 	return f.rules.shown(), nil

@@ -72,7 +72,7 @@ func (n node) lasts() {
 	n.Helper()
 	n.do(func() error {
 		for _, r := range n.way.withRules() {
-			if err := r.rules.Read(n.Context()); err != nil {
+			if _, err := r.rules.Read(n.Context()); err != nil {
 				return err
 			}
 			if p := r.planRules(); len(p) > 0 {

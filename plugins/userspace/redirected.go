@@ -65,7 +65,7 @@ func (r *redirected) Hold(lock *ledger.Lock) {
 func (r *redirected) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
 	if r.rules.Doubt() == "" && r.rules.JustRead() {
 		r.rules.TouchAll()
-	} else if err := r.rules.Read(ctx); err != nil {
+	} else if _, err := r.rules.Read(ctx); err != nil {
 		return 0, err
 	}
 	if r.writes && !r.asked {

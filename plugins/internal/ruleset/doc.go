@@ -19,7 +19,8 @@
 //
 // A Plan adds before it removes. Tables take effect one after the other, so filter first
 // rejects what nat is about to stop serving, then nat changes, and then filter stops
-// rejecting what nat now serves: at no moment does a packet to a Service meet neither. A plan
+// rejecting what nat now serves: at no moment does a packet to a Service meet neither. Mangle,
+// for a dataplane that has rules there (Config.Mangle), follows nat. A plan
 // that is too large for one write is cut into pieces, and after each of them every rule
 // leads to a chain that exists. What was written is noted piece by piece; after an error the
 // kernel is read again before anything else is written.

@@ -15,9 +15,6 @@ import (
 // says which process deleted what, legacy's tables have a size, and an audit reads one chain at a time.
 // A reason for doubt stays until the kernel was read and written again.
 
-// tables are those in which a set has rules.
-var tables = []string{"nat", "filter"}
-
 // entrances are the built-in chains in which our jumps may stand.
 var entrances = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 
@@ -45,7 +42,7 @@ func (r *Rules[K]) Hear(ctx context.Context, c iptables.Commit) {
 		if gone.Family == r.Family() && masquerade.Concerns(gone.ID) {
 			r.Masquerade.Doubt()
 		}
-		if gone.Family != r.Family() || r.doubt != "" || !slices.Contains(tables, gone.ID.Table) {
+		if gone.Family != r.Family() || r.doubt != "" || !slices.Contains(r.config.tables(), gone.ID.Table) {
 			continue
 		}
 		switch id := gone.ID; {
@@ -81,7 +78,7 @@ func (r *Rules[K]) eachSize(f func(table string, now iptables.Size)) {
 	if r.Tool.Backend != iptables.Legacy {
 		return
 	}
-	for _, table := range tables {
+	for _, table := range r.config.tables() {
 		if size, err := iptables.TableSize(r.Family(), table); err == nil {
 			f(table, size)
 		}

@@ -17,6 +17,7 @@ import (
 
 func nat(chain string) iptables.ID    { return iptables.ID{Table: "nat", Chain: chain} }
 func filter(chain string) iptables.ID { return iptables.ID{Table: "filter", Chain: chain} }
+func mangle(chain string) iptables.ID { return iptables.ID{Table: "mangle", Chain: chain} }
 
 // The trees of the tests' set.
 const (
@@ -30,6 +31,7 @@ func newSet() *Set[int] { return New(testConfig()) }
 func testConfig() Config[int] {
 	return Config[int]{
 		Family: sdk.IPv4,
+		Mangle: true,
 		Trees: []Tree{
 			served:   {Tree: tree.ByAddress(nat("KUBE-SERVICES"), "KUBE-VIP-", sdk.IPv4, 1)},
 			rejected: {Tree: tree.ByAddress(filter("KUBE-SERVICES"), "KUBE-VIP-", sdk.IPv4, 1)},

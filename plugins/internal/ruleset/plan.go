@@ -12,8 +12,8 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 )
 
-// A Plan is blocks that take effect one after the other: additions to filter, nat, removals
-// from filter. So a packet to a Service meets one that serves or rejects it at any moment.
+// A Plan is blocks that take effect one after the other: additions to filter, nat, mangle,
+// removals from filter. So a packet to a Service meets one that serves or rejects it at any moment.
 type Plan []iptables.Block
 
 // Plan finds what must be written so that the kernel has what it should, of the chains that
@@ -21,15 +21,14 @@ type Plan []iptables.Block
 // none wants is removed.
 func (s *Set[K]) Plan() Plan {
 	between := s.settle()
-	first, middle, last := iptables.Block{Table: "filter"}, iptables.Block{Table: "nat"}, iptables.Block{Table: "filter"}
+	b := newBlocks()
 	for _, id := range slices.SortedFunc(maps.Keys(s.touched), iptables.ID.Compare) {
 		want, wanted := s.chains[id]
 		have, there := s.text[id]
-		into := &middle
+		into := b.of(id.Table)
 		if id.Table == "filter" {
-			into = &last
 			if c, ok := between[id]; ok && (!there || have != c.text) {
-				first.Whole = append(first.Whole, c.as(id))
+				b.first.Whole = append(b.first.Whole, c.as(id))
 				have, there = c.text, true
 			}
 		}
@@ -44,10 +43,29 @@ func (s *Set[K]) Plan() Plan {
 			into.Remove = append(into.Remove, id)
 		}
 	}
-	middle.Remove, last.Remove = s.limited(middle.Remove), s.limited(last.Remove)
-	s.planJumps(&first, &middle, &last)
-	blocks := append([]iptables.Block{first, middle, last}, s.companions(slices.Concat(middle.Remove, last.Remove))...)
-	return slices.DeleteFunc(Plan(blocks), iptables.Block.Empty)
+	b.nat.Remove, b.last.Remove = s.limited(b.nat.Remove), s.limited(b.last.Remove)
+	s.planJumps(b)
+	all := append(Plan{b.first, b.nat, b.mangle, b.last}, s.companions(slices.Concat(b.nat.Remove, b.last.Remove))...)
+	return slices.DeleteFunc(all, iptables.Block.Empty)
+}
+
+// blocks are those of a plan, in the order in which they take effect.
+type blocks struct{ first, nat, mangle, last iptables.Block }
+
+func newBlocks() *blocks {
+	filter := iptables.Block{Table: "filter"}
+	return &blocks{filter, iptables.Block{Table: "nat"}, iptables.Block{Table: "mangle"}, filter}
+}
+
+// of is the block of a table; of filter the last one.
+func (b *blocks) of(table string) *iptables.Block {
+	switch table {
+	case "nat":
+		return &b.nat
+	case "mangle":
+		return &b.mangle
+	}
+	return &b.last
 }
 
 // limited is as many of surplus as one plan removes. No rule leads to any that are left:
@@ -77,15 +95,15 @@ func (s *Set[K]) limited(surplus []iptables.ID) []iptables.ID {
 // chain that it leads to changes. Each is put at the top, so those that are there and stand
 // before one that is missing are put there again, in the same commit: the order of the
 // jumps decides which chain sees a packet first.
-func (s *Set[K]) planJumps(first, middle, last *iptables.Block) {
+func (s *Set[K]) planJumps(b *blocks) {
 	added := make(map[iptables.ID]bool)
 	for _, j := range s.jumps {
 		if s.standing[j] && !added[j.At] {
 			continue
 		}
-		into := first
-		if j.At.Table == "nat" {
-			into = middle
+		into := b.of(j.At.Table)
+		if into == &b.last {
+			into = &b.first
 		}
 		if s.standing[j] {
 			into.Delete = append(into.Delete, j)
@@ -97,12 +115,9 @@ func (s *Set[K]) planJumps(first, middle, last *iptables.Block) {
 		if slices.Contains(s.jumps, j) {
 			continue
 		}
-		into := last
-		switch {
-		case j.At.Table == "nat":
-			into = middle
-		case !slices.Contains(s.own, j):
-			into = first
+		into := b.of(j.At.Table)
+		if into == &b.last && !slices.Contains(s.own, j) {
+			into = &b.first
 		}
 		into.Delete = append(into.Delete, j)
 	}

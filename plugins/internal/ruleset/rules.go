@@ -68,27 +68,27 @@ func (r *Rules[K]) Hold(lock *ledger.Lock) {
 	r.known = false
 }
 
-// Read takes the kernel's tables into the set.
-func (r *Rules[K]) Read(ctx context.Context) error {
+// Read takes the kernel's tables into the set, and returns what it read.
+func (r *Rules[K]) Read(ctx context.Context) (iptables.Tables, error) {
 	r.known = false
 	r.asRead = nil
 	r.Masquerade.Doubt()
-	generation, unstamped := r.Tool.Generation("nat", "filter")
-	tables, err := r.Tool.SaveIf(ctx, r.config.Ours, "nat", "filter")
+	generation, unstamped := r.Tool.Generation(r.config.tables()...)
+	found, err := r.Tool.SaveIf(ctx, r.config.reads, r.config.tables()...)
 	if err != nil {
-		return fmt.Errorf("read %s tables: %w", r.Family(), err)
+		return nil, fmt.Errorf("read %s tables: %w", r.Family(), err)
 	}
 	if r.Reading != nil {
 		if err := r.Reading(); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	r.known = true
 	if unstamped == nil {
 		r.asRead = &generation
 	}
-	r.Adopt(tables)
-	return nil
+	r.Adopt(found)
+	return found, nil
 }
 
 // JustRead reports whether the observed rules are what the kernel has, as far as the kernel
@@ -97,7 +97,7 @@ func (r *Rules[K]) JustRead() bool {
 	if !r.known || r.asRead == nil {
 		return false
 	}
-	now, err := r.Tool.Generation("nat", "filter")
+	now, err := r.Tool.Generation(r.config.tables()...)
 	return err == nil && now == *r.asRead
 }
 
@@ -142,7 +142,7 @@ func (p Plan) Write(ctx context.Context, tool iptables.Tool, rank func(iptables.
 }
 
 func (s *Stats) write(p Plan) {
-	s.Last["nat"], s.Last["filter"] = 0, 0
+	clear(s.Last)
 	for _, b := range p {
 		s.Last[b.Table] += Lines(b.Whole) - len(b.Whole) + len(b.Insert)
 	}

@@ -67,7 +67,7 @@ func (s stage) run(args ...string) {
 // write makes the kernel have what is desired, from what is known or read now.
 func (s stage) write() (Plan, error) {
 	if !s.Known() {
-		if err := s.Read(s.Context()); err != nil {
+		if _, err := s.Read(s.Context()); err != nil {
 			return nil, err
 		}
 	}
@@ -90,7 +90,7 @@ func (s stage) must(changes map[int]Desired) {
 // lasts fails unless the kernel has what is desired.
 func (s stage) lasts() {
 	s.Helper()
-	if err := s.Read(s.Context()); err != nil {
+	if _, err := s.Read(s.Context()); err != nil {
 		s.Fatal(err)
 	}
 	if p := s.Plan(); len(p) > 0 {
@@ -141,6 +141,9 @@ func TestKernelDoubt(t *testing.T) {
 		losses.Hold(s.Tool)
 		defer losses.Hold(iptables.Tool{})
 		s.Tool.Started, s.Tool.Ended = losses.Started, losses.Ended
+		s.SetFixed(Desired{Chains: []iptables.Chain{{ID: mangle("KUBE-IPVS-NEAR"), Rules: []iptables.Rule{"-j RETURN"}}}})
+		near := iptables.Jump{At: mangle("INPUT"), Rule: `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-IPVS-NEAR`}
+		s.SetJumps(append(slices.Clone(way), near), append(slices.Clone(way), near))
 		s.must(map[int]Desired{1: serve(1, 1), 2: serve(2, 0)})
 		look := func() {
 			for range 2 * iptables.MaxLooks {
@@ -159,7 +162,7 @@ func TestKernelDoubt(t *testing.T) {
 		if look(); s.Doubt() != "" {
 			s.Fatalf("others did something with their own rules, and: %s", s.Doubt())
 		}
-		for _, args := range []string{"-t nat -F KUBE-SVC-1", "-t nat -D PREROUTING 1"} {
+		for _, args := range []string{"-t nat -F KUBE-SVC-1", "-t nat -D PREROUTING 1", "-t mangle -F KUBE-IPVS-NEAR", "-t mangle -D INPUT 1"} {
 			if s.run(strings.Fields(args)...); s.Doubt() != "" {
 				s.Fatal(s.Doubt())
 			}
@@ -200,7 +203,7 @@ func TestKernelAudit(t *testing.T) {
 func TestKernelJustRead(t *testing.T) {
 	onKernel(t, func(s stage) {
 		s.must(map[int]Desired{1: serve(1, 1)})
-		if err := s.Read(s.Context()); err != nil || !s.JustRead() || !s.Known() {
+		if _, err := s.Read(s.Context()); err != nil || !s.JustRead() || !s.Known() {
 			s.Fatal(err, s.JustRead())
 		}
 		s.run("-t", "nat", "-N", "OTHER")

@@ -19,6 +19,13 @@ type Config[K comparable] struct {
 	// Ours reports whether a chain is this dataplane's, by its name.
 	Ours func(iptables.ID) bool
 
+	// Mangle says that there are such chains in mangle too.
+	Mangle bool
+
+	// Beside, if not nil, names chains that are not this dataplane's, and yet must be known:
+	// a table that has one is read.
+	Beside func(iptables.ID) bool
+
 	// Rank orders chains: each has a higher rank than those that its rules lead to.
 	Rank func(iptables.Chain) int
 
@@ -29,6 +36,19 @@ type Config[K comparable] struct {
 	// Companions are chains in tables that are never read, which go with one that is.
 	Companions map[iptables.ID]iptables.ID
 }
+
+// tables are those in which a dataplane may have rules: mangle only if it says so.
+var tables = []string{"nat", "filter", "mangle"}
+
+func (c Config[K]) tables() []string {
+	if c.Mangle {
+		return tables
+	}
+	return tables[:2]
+}
+
+// reads reports whether a table that has chain id is read.
+func (c Config[K]) reads(id iptables.ID) bool { return c.Ours(id) || c.Beside != nil && c.Beside(id) }
 
 // A Tree is one in which entries of a set hang.
 type Tree struct {
