@@ -94,7 +94,7 @@ func openFamilies(ctx context.Context, o options, env frame.Env) ([]*family, err
 	for _, tool := range tools {
 		tool.Waiting, tool.Heard, tool.Started, tool.Ended = env.Waiting, env.Step, losses.Started, losses.Ended
 		f := newFamily(tool, o, losses, env.Log)
-		f.rules.Masquerade = &masquerade.Hold{Ledger: env.Ledger, Holder: mode, Place: masquerade.At(f.rules.Tool)}
+		f.rules.Masquerade = &masquerade.Hold{Ledger: env.Ledger, Holder: mode, Tool: f.rules.Tool}
 		families = append(families, f)
 	}
 	return families, nil

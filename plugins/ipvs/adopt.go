@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -23,6 +24,19 @@ type reading struct {
 var ourChains = []string{wayIn, nodePorts, notPod, postrouting, denied, near, guard, health, forward}
 
 func isOurs(id iptables.ID) bool { return slices.Contains(ourChains, id.Chain) }
+
+// isProxied reports whether a chain may be one of a kube-proxy in its ipvs mode.
+func isProxied(id iptables.ID) bool {
+	return slices.Contains(kubeProxyChains, id) || slices.Contains(kubeProxyShared, id)
+}
+
+// ruleConfig is what the rules of a family are.
+func ruleConfig(of sdk.Family) ruleset.Config[struct{}] {
+	return ruleset.Config[struct{}]{Family: of, Mangle: true, Ours: isOurs, Beside: isProxied, Rank: rank}
+}
+
+// rank is the same for all chains: they are too few to be written in pieces.
+func rank(iptables.Chain) int { return 0 }
 
 // Parts are some of what a kernel has.
 type parts uint8
@@ -61,7 +75,7 @@ func (o *objects) adopt(s reading, read parts, excluded []netip.Prefix) sdk.Role
 		o.adoptServices(s.services, excluded)
 	}
 	if read.has(inRules(o.node.family)) {
-		o.adoptTables(s.tables)
+		o.have.relics = relics(s.tables)
 	}
 	o.touchAll()
 	return o.shown()
@@ -142,18 +156,12 @@ func (e entry) portProtocol() sdk.Protocol {
 	return sdk.TCP
 }
 
-func (o *objects) adoptTables(t iptables.Tables) {
-	o.have.strays, o.have.relics = kubeProxy(t)
-	o.have.held = t.Held(func(id iptables.ID) bool { return slices.Contains(o.have.relics, id) })
-	o.have.rules.Adopt(t)
-}
-
 // shown is the role that jumps mean. Those of a kube-proxy in its ipvs mode count:
 // its virtual services are ours now, and go on serving. Draining keeps addresses, which
 // Standby has only where there are connections to them.
 func (o *objects) shown() sdk.Role {
 	role := sdk.Standby
-	if len(o.have.strays) > 0 {
+	if slices.ContainsFunc(o.have.relics, func(b iptables.Block) bool { return len(b.Delete) > 0 }) {
 		return sdk.Active
 	}
 	for j := range o.have.rules.Standing() {
@@ -182,9 +190,22 @@ var (
 	}
 )
 
-// kubeProxy finds the chains of a kube-proxy in its ipvs mode, and its jumps that lead to
-// them. A chain that is empty because a foreign rule has kept it is no sign of one.
-func kubeProxy(t iptables.Tables) (strays []iptables.Jump, relics []iptables.ID) {
+// relics is what removes the chains of a kube-proxy in its ipvs mode, and its jumps that lead
+// to them.
+func relics(t iptables.Tables) (p ruleset.Plan) {
+	chains := kubeProxy(t)
+	for _, table := range []string{"filter", "nat"} {
+		b, _ := t.Leftovers(table, func(id iptables.ID) bool { return slices.Contains(chains, id) })
+		if !b.Empty() {
+			p = append(p, b)
+		}
+	}
+	return p
+}
+
+// kubeProxy finds the chains of a kube-proxy in its ipvs mode. One that is empty because a
+// foreign rule has kept it is no sign of one.
+func kubeProxy(t iptables.Tables) []iptables.ID {
 	gone := func(id iptables.ID) bool { _, there := t[id]; return !there }
 	chains := slices.DeleteFunc(slices.Clone(kubeProxyChains), gone)
 	held := t.Held(func(id iptables.ID) bool { return slices.Contains(chains, id) })
@@ -194,15 +215,7 @@ func kubeProxy(t iptables.Tables) (strays []iptables.Jump, relics []iptables.ID)
 	if looks || len(rules) == 0 && len(chains) > 0 {
 		chains = append(chains, slices.DeleteFunc(slices.Clone(kubeProxyShared), gone)...)
 	}
-	for _, at := range slices.SortedFunc(maps.Keys(t), iptables.ID.Compare) {
-		for _, r := range t[at] {
-			to := iptables.ID{Table: at.Table, Chain: r.Target()}
-			if j := (iptables.Jump{At: at, Rule: r}); slices.Contains(chains, to) && j.Listed() {
-				strays = append(strays, j)
-			}
-		}
-	}
-	return strays, chains
+	return chains
 }
 
 // keep finds, in what was adopted, what serves a Service that is set aside, and that this

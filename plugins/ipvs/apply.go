@@ -29,6 +29,9 @@ func (f *family) write(ctx context.Context, p plan) (map[sdk.Name]error, error) 
 		}
 		p = p[n:]
 	}
+	if err := f.rules.Write(ctx, nil); err != nil { // what was doubted, and is as it should be, is doubted no more
+		return nil, err
+	}
 	f.objects.park(f.session.plugin.parked)
 	f.objects.marks.settle(f.objects.desired)
 	f.objects.touched = newTouched()
@@ -51,8 +54,8 @@ func (w *writer) next(ctx context.Context, p plan) (int, error) {
 	switch p[0].verb {
 	case makeSet, replaceSet, addEntry, removeEntry:
 		return w.inSets(ctx, p)
-	case writeRules:
-		err = w.rules.Restore(ctx, p[0].rules.Script(w.rules.place().Backend))
+	case writeRules, removeRelics:
+		err = w.rules.Write(ctx, p[0].rules)
 	case makeDevice, bind, unbind:
 		err = w.onDevice(p[0])
 	default:
@@ -207,6 +210,7 @@ const (
 	unbind
 	makeDevice
 	writeRules
+	removeRelics // rules of a kube-proxy in its ipvs mode, whose place is taken
 )
 
 // onService reports whether it is done to a virtual service.

@@ -13,8 +13,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/masquerade"
-	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/sweep"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -36,45 +35,36 @@ func (p *plugin) sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) (
 	if err != nil {
 		return nil, err
 	}
-	gone, err := take(found.actions(ctx, k), l.DryRun)
-	left, err1 := p.leave(ctx, l)
+	gone, err := take(found.actions(k), l.DryRun)
+	rules, err1 := swept(l.KubeProxy).Of(ctx, l, env, p.machine.ruled)
 	without, err2 := take(found.setActions(ctx, k), l.DryRun)
 	given, err3 := env.GiveBack(l)
-	return slices.Concat(gone, left, without, given), errors.Join(err, err1, err2, err3)
+	return slices.Concat(gone, rules, without, given), errors.Join(err, err1, err2, err3)
 }
 
-// leave lets go of what all dataplanes share.
-func (p *plugin) leave(ctx context.Context, l sdk.Leftovers) ([]string, error) {
-	var places []masquerade.Place
-	for _, of := range families {
-		tools, err := p.machine.ruled(ctx, of)
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range tools {
-			places = append(places, t.place())
-		}
+// swept are the rules that go: jumps and chains of ours, and kube-proxy's if asked for. A chain
+// to which foreign rules lead is only emptied.
+func swept(kubeProxyToo bool) sweep.Rules {
+	return sweep.Rules{
+		Mode: mode, Rank: rank,
+		Ours:   func(id iptables.ID) bool { return isOurs(id) || kubeProxyToo && isProxied(id) },
+		Tables: func(ctx context.Context, tool iptables.Tool) ([]string, error) { return tool.KubeTables(ctx) },
+		Leftovers: func(table string, found iptables.Tables) (iptables.Block, []string) {
+			var proxied []iptables.ID
+			if kubeProxyToo {
+				proxied = kubeProxy(found)
+			}
+			return found.Leftovers(table, func(id iptables.ID) bool { return isOurs(id) || slices.Contains(proxied, id) })
+		},
 	}
-	proxied := slices.Concat(kubeProxyChains, kubeProxyShared)
-	return masquerade.Leave(ctx, p.dir, mode, places, l, func(id iptables.ID) bool {
-		return isOurs(id) || l.KubeProxy && slices.Contains(proxied, id)
-	})
 }
 
 // leftovers are what Cleanup removes, of both families.
 type leftovers struct {
 	services []step
 	addrs    []step
-	device   bool // it goes, and all addresses with it
-	rules    []oldRules
+	device   bool       // it goes, and all addresses with it
 	sets     [][]string // of each family, by the kernel's names
-}
-
-// oldRules are what goes from the tables of one program.
-type oldRules struct {
-	tool ruleTool
-	plan ruleset.Plan
-	kept []string // for people: why chains stay, empty
 }
 
 // find reads what is there. A node without IPVS, or without ipset, has nothing of that kind.
@@ -92,9 +82,6 @@ func (p *plugin) find(ctx context.Context, k kernel, l sdk.Leftovers) (*leftover
 	found := new(leftovers)
 	for _, of := range families {
 		found.add(of, reading{services: seen.services, sets: mine(seen.sets[of], l.KubeProxy), addrs: seen.addrs.of(of)}, p.options.ExcludeCIDRs)
-		if err := p.findRules(ctx, found, of, l.KubeProxy); err != nil {
-			return nil, err
-		}
 	}
 	some := len(found.services)+len(found.addrs)+len(found.sets) > 0
 	found.device = seen.addrs.device && some && len(found.addrs) == len(seen.addrs.ours) // no other program has an address on it
@@ -133,48 +120,14 @@ func (l *leftovers) add(of sdk.Family, seen reading, excluded []netip.Prefix) {
 	}
 }
 
-// findRules reads the tables of every program that may have rules of a family: jumps and
-// chains of ours go, and kube-proxy's if asked for. A chain to which foreign rules lead is
-// only emptied.
-func (p *plugin) findRules(ctx context.Context, l *leftovers, of sdk.Family, kubeProxyToo bool) error {
-	tools, err := p.machine.ruled(ctx, of)
-	if err != nil {
-		return err
-	}
-	for _, tool := range tools {
-		tables, err := tool.Save(ctx)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil {
-			continue // this kernel lacks the backend
-		}
-		var proxied []iptables.ID
-		if kubeProxyToo {
-			_, proxied = kubeProxy(tables)
-		}
-		old := oldRules{tool: tool}
-		for _, table := range tablesInOrder {
-			b, kept := tables.Leftovers(table, func(id iptables.ID) bool { return isOurs(id) || slices.Contains(proxied, id) })
-			if old.kept = append(old.kept, kept...); !b.Empty() {
-				old.plan = append(old.plan, b)
-			}
-		}
-		if len(old.plan) > 0 {
-			l.rules = append(l.rules, old)
-		}
-	}
-	return nil
-}
-
 // An action is one thing that Cleanup does, and what goes by it.
 type action struct {
 	what string
 	do   func() error
 }
 
-// actions are what is done before sets are destroyed.
-func (l *leftovers) actions(ctx context.Context, k kernel) (all []action) {
+// actions are what is done before rules go.
+func (l *leftovers) actions(k kernel) (all []action) {
 	w := writer{family: &family{kernel: k}}
 	for _, s := range l.services {
 		all = append(all, action{strings.TrimPrefix(s.String(), "remove "), func() error { return k.do(s) }})
@@ -185,10 +138,6 @@ func (l *leftovers) actions(ctx context.Context, k kernel) (all []action) {
 		for _, s := range l.addrs {
 			all = append(all, action{"address " + s.addr.String(), func() error { return w.onDevice(s) }})
 		}
-	}
-	for _, r := range l.rules {
-		what := r.tool.String() + ": " + strings.Join(slices.Concat(r.plan.Steps(), r.kept), "; ")
-		all = append(all, action{what, func() error { return r.tool.Restore(ctx, r.plan.Script(r.tool.place().Backend)) }})
 	}
 	return all
 }

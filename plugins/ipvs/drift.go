@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
-	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -28,8 +27,8 @@ func (o *objects) lost(h addrChanges) bool {
 }
 
 // drifted is where something was removed, or added: a virtual service, of which one is
-// asked for; an entry, of which the sets tell how many they have; rules.
-func (f *family) drifted(ctx context.Context) (parts, error) {
+// asked for; an entry, of which the sets tell how many they have.
+func (f *family) drifted() (parts, error) {
 	var gone parts
 	for at := range f.objects.have.services {
 		_, there, err := f.kernel.Loads(at)
@@ -43,15 +42,6 @@ func (f *family) drifted(ctx context.Context) (parts, error) {
 	}
 	if f.setsDiffer() {
 		gone |= inSets
-	}
-	if f.rules.changed() {
-		tables, err := f.rules.Save(ctx)
-		if err != nil {
-			return 0, err
-		}
-		if f.rulesDiffer(tables) {
-			gone |= inRules(f.objects.node.family)
-		}
 	}
 	return gone, nil
 }
@@ -79,31 +69,17 @@ func (f *family) recount() {
 	}
 }
 
-// rulesDiffer reports whether chains or jumps of ours, or what all dataplanes share, are otherwise
-// than we know.
-func (f *family) rulesDiffer(tables iptables.Tables) bool {
-	if !f.masq.Stands(tables) {
-		return true
-	}
-	for id, text := range f.objects.have.rules.ObservedAll() {
-		if rules, there := tables[id]; !there || iptables.Join(rules) != text {
-			return true
-		}
-	}
-	for j := range f.objects.have.rules.Standing() {
-		if !tables.Has(j.At, j.Rule) {
-			return true
-		}
-	}
-	return false
-}
-
 // Probe repairs nothing: it says what another program removed or added, as far as that costs
 // little, and what is due by itself.
 func (f *family) Probe(ctx context.Context) (found frame.Finding) {
+	for _, c := range f.session.losses.Take(f.objects.node.family) {
+		f.rules.Hear(ctx, c)
+	}
+	f.rules.Glance()
+	found = f.doubted()
 	changes := f.session.take(f.objects.node.family)
 	if f.objects.lost(changes) {
-		found.Lost, found.Why = frame.Parts(inAddrs), "an address was removed"
+		found.Lost, found.Why = found.Lost|frame.Parts(inAddrs), "an address was removed"
 	}
 	f.moved = f.moved || changes.missed || f.objects.moved(changes)
 	found.Moved = f.moved
@@ -111,9 +87,9 @@ func (f *family) Probe(ctx context.Context) (found frame.Finding) {
 		return found
 	}
 	f.probed = time.Now()
-	gone, err := f.drifted(ctx)
+	gone, err := f.drifted()
 	if gone != 0 {
-		found.Lost, found.Why = found.Lost|frame.Parts(gone), "virtual services, entries of sets, or rules are others than were written"
+		found.Lost, found.Why = found.Lost|frame.Parts(gone), "virtual services, or entries of sets, are others than were written"
 	}
 	if err == nil && time.Since(f.reaped) >= reapEvery {
 		f.reaped = time.Now()
@@ -153,30 +129,30 @@ func (f *family) upkeep() (due bool, err error) {
 	return false, nil
 }
 
-// Audit compares a few virtual services and entries with what we know of them, and now and
-// then the rules.
-func (f *family) Audit(ctx context.Context) frame.Finding {
-	f.audits++
-	same, err := f.sample()
-	if err == nil && same && f.audits%tableAudits == 0 {
-		var tables iptables.Tables
-		tables, err = f.rules.Save(ctx)
-		same = err == nil && !f.rulesDiffer(tables)
+// doubted are the rules, if they may not be as they were written.
+func (f *family) doubted() (found frame.Finding) {
+	if found.Why = f.rules.Doubt(); found.Why != "" {
+		found.Lost = frame.Parts(inRules(f.objects.node.family))
 	}
+	return found
+}
+
+// Audit compares a few virtual services and entries, and one chain or jump, with what we know
+// of them.
+func (f *family) Audit(ctx context.Context) frame.Finding {
+	f.rules.Audit(ctx)
+	same, err := f.sample()
 	if err != nil {
 		f.session.env.Log.Warn("cannot compare with the kernel", "family", f.objects.node.family, "err", err)
-		return frame.Finding{}
+		return f.doubted()
 	}
 	if !same {
 		return frame.Finding{Lost: frame.All, Why: "an audit found something else than was written"}
 	}
-	return frame.Finding{}
+	return f.doubted()
 }
 
-const (
-	auditShare  = 60 // a round over all virtual services takes so many audits
-	tableAudits = 6  // and the rules are read with one of so many
-)
+const auditShare = 60 // a round over all virtual services takes so many audits
 
 // sample reports whether some of what there is, is as we know it. The order of a map
 // is another each time.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/eventually"
 )
@@ -28,7 +27,7 @@ func TestPutsBackWhatWasTaken(t *testing.T) {
 			delete(f.sets["KUBE-CLUSTER-IP"].entries, "172.30.0.1,tcp:80")
 		}, []string{`sets: add -exist KUBE-CLUSTER-IP 172.30.0.1,tcp:80 comment "ns/s1"`}},
 		{"a chain's rules", func(f *fake) {
-			f.tables[sdk.IPv4][iptables.ID{Table: "nat", Chain: "POSTROUTING"}] = nil
+			f.tables[sdk.IPv4][nat(postrouting)] = nil
 		}, nil},
 		{"all virtual servers", func(f *fake) { clear(f.services) }, nil},
 	} {
@@ -43,8 +42,9 @@ func TestPutsBackWhatWasTaken(t *testing.T) {
 				before = l.fake.picture()
 				l.fake.counted()
 				l.fake.mu.Lock()
-				defer l.fake.mu.Unlock()
 				c.take(l.fake)
+				l.fake.mu.Unlock()
+				l.auditRules()
 			})
 			eventually.True(t, "it is put back", func() bool { return l.plugin.Report().Repaired == 1 })
 			if got := l.fake.counted(); len(got) == 0 || c.want != nil && !slices.Equal(got, c.want) {
@@ -54,6 +54,44 @@ func TestPutsBackWhatWasTaken(t *testing.T) {
 				t.Errorf("there is\n%s\nand was\n%s", after, before)
 			}
 		})
+	}
+}
+
+// Rules that seemed to be others than were written, and are not, are read once, and that is no
+// repair.
+func TestDoubtEnds(t *testing.T) {
+	l := newLife(t)
+	if err := l.full(many(1)); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	rules := l.plugin.session.families[0].rules
+	doubt := ""
+	l.quiet(func() {
+		was := l.fake.tables[sdk.IPv4][nat(postrouting)]
+		l.fake.tables[sdk.IPv4][nat(postrouting)] = nil
+		l.auditRules()
+		doubt = rules.Doubt()
+		l.fake.tables[sdk.IPv4][nat(postrouting)] = was
+	})
+	if doubt == "" {
+		t.Fatal("an audit found nothing")
+	}
+	eventually.True(t, "nothing is doubted", func() bool {
+		l.quiet(func() { doubt = rules.Doubt() })
+		return doubt == ""
+	})
+	if n := l.plugin.Report().Repaired; n != 0 {
+		t.Errorf("%d repairs are reported", n)
+	}
+}
+
+// auditRules is a whole round of what is otherwise one chain or jump from time to time.
+func (l *life) auditRules() {
+	for _, f := range l.plugin.session.families {
+		for range len(ourChains) + len(permanent()) + len(catching()) {
+			f.rules.Audit(l.Context())
+		}
 	}
 }
 
@@ -68,7 +106,7 @@ func TestStandsDownWhenAnotherCleansUp(t *testing.T) {
 	before, clean := "", ""
 	l.quiet(func() {
 		before = l.fake.picture()
-		other := newPlugin(l.plugin.dir, l.fake.edges())
+		other := newPlugin(l.dir, l.fake.edges())
 		if _, err := other.Cleanup(t.Context(), sdk.Leftovers{}); err != nil {
 			t.Fatal(err)
 		}

@@ -87,10 +87,10 @@ func (f *fake) edges() machine {
 		release: func() string { return "6.1" },
 		open:    func() (kernel, error) { return k, nil },
 		reach:   func(context.Context) (kernel, error) { return k, nil },
-		rules: func(context.Context, string, *slog.Logger) (map[sdk.Family]ruleTool, error) {
-			return map[sdk.Family]ruleTool{sdk.IPv4: fakeRules{f, sdk.IPv4}, sdk.IPv6: fakeRules{f, sdk.IPv6}}, nil
+		rules: func(context.Context, string, *slog.Logger) ([]iptables.Tool, error) {
+			return []iptables.Tool{f.tool(sdk.IPv4), f.tool(sdk.IPv6)}, nil
 		},
-		ruled:       func(_ context.Context, of sdk.Family) ([]ruleTool, error) { return []ruleTool{fakeRules{f, of}}, nil },
+		ruled:       func(_ context.Context, of sdk.Family) []iptables.Tool { return []iptables.Tool{f.tool(of)} },
 		forget:      f.forget,
 		tracked:     f.tracked,
 		parameters:  f.folder,

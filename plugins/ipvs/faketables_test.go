@@ -7,16 +7,12 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
-	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
-	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
 // fakeLinks are the fake's addresses.
@@ -75,30 +71,10 @@ type fakeRules struct {
 	family sdk.Family
 }
 
-func (f fakeRules) place() masquerade.Place {
-	return masquerade.Place{Name: f.family.String(), Backend: iptables.NFT, Rules: func(*os.File) masquerade.Rules { return f }}
+// tool reads and writes the fake's rules of a family.
+func (f *fake) tool(of sdk.Family) iptables.Tool {
+	return iptables.Tool{Family: of, Backend: "fake", Prefix: "iptables of " + of.String(), Kernel: fakeRules{f, of}}
 }
-
-func (f fakeRules) List(_ context.Context, id iptables.ID) ([]iptables.Rule, bool, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock() // a chain of a few rules is no reading to count
-	rules, there := f.tables[f.family][id]
-	return slices.Clone(rules), there, nil
-}
-
-func (f fakeRules) SaveIf(ctx context.Context, ours func(iptables.ID) bool, names ...string) (iptables.Tables, error) {
-	all, err := f.Save(ctx, names...)
-	for id := range all {
-		if ours(id) {
-			return all, err
-		}
-	}
-	return nil, err
-}
-
-func (f fakeRules) changed() bool                { return true }
-func (f fakeRules) String() string               { return "iptables of " + f.family.String() }
-func (f fakeRules) hold(*ledger.Lock, frame.Env) {}
 
 func (f fakeRules) Save(ctx context.Context, names ...string) (iptables.Tables, error) {
 	f.mu.Lock()

@@ -4,14 +4,15 @@ package ipvs
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
 	"github.com/pointsman/pointsman/sdk/ledger"
@@ -21,16 +22,14 @@ import (
 type family struct {
 	session *session
 	objects *objects
-	rules   ruleTool
+	rules   *ruleset.Rules[struct{}]
 	kernel  kernel
-	masq    *masquerade.Hold // on what all dataplanes share
 
 	afresh      bool      // everything was read since IPVS was given the node
 	moved       bool      // the node's addresses are others than Services were rendered for
 	probed      time.Time // when the kernel was last asked for what may have been removed,
 	reaped      time.Time // when destinations that have had their last connection were removed,
 	idleChecked time.Time // and when what is due more often was done
-	audits      int
 
 	// extra is by how many entries a set of the kernel differs from what we know of
 	// it, right after it was read and written; recounts says that it was read.
@@ -47,20 +46,23 @@ var _ interface {
 	frame.Masquerader
 } = (*family)(nil)
 
-func newFamily(of sdk.Family, r ruleTool, s *session) *family {
-	return &family{session: s, objects: newObjects(of), rules: r, kernel: s.kernel, extra: make(map[set]int)}
+func newFamily(tool iptables.Tool, s *session) *family {
+	rules, objects := ruleset.NewRules(ruleConfig(tool.Family), tool), newObjects(tool.Family)
+	objects.have.rules = rules.Set
+	return &family{session: s, objects: objects, rules: rules, kernel: s.kernel, extra: make(map[set]int)}
 }
 
 // Serves reports whether of is the family's.
 func (f *family) Serves(of sdk.Family) bool { return of == f.objects.node.family }
 
 // Masquerade is the hold on the chains that all dataplanes share.
-func (f *family) Masquerade() *masquerade.Hold { return f.masq }
+func (f *family) Masquerade() *masquerade.Hold { return f.rules.Masquerade }
 
 // Hold hands the lock to whatever writes.
 func (f *family) Hold(lock *ledger.Lock) {
 	f.session.hold(lock)
-	f.rules.hold(lock, f.session.env)
+	f.rules.Hold(lock)
+	f.session.losses.Hold(f.rules.Tool)
 }
 
 // Adopt reads parts of what the kernel has.
@@ -73,9 +75,6 @@ func (f *family) Adopt(ctx context.Context, which frame.Parts) (sdk.Role, error)
 		return 0, err
 	}
 	f.recounts = which != frame.All && read.has(inSets)
-	if read.has(inRules(f.objects.node.family)) {
-		f.masq.Doubt()
-	}
 	role := f.objects.adopt(seen, read, f.session.options.ExcludeCIDRs)
 	f.afresh = f.afresh || which == frame.All
 	f.moved = f.moved || !slices.Equal(f.nodePortAddrs(f.objects.node.node), f.objects.node.addrs)
@@ -86,8 +85,8 @@ func (f *family) Adopt(ctx context.Context, which frame.Parts) (sdk.Role, error)
 func (f *family) look(ctx context.Context, read parts) (v reading, err error) {
 	of, since := f.objects.node.family, time.Now()
 	if read.has(inRules(of)) {
-		if v.tables, err = f.rules.Save(ctx); err != nil {
-			return v, fmt.Errorf("read %s tables: %w", of, err)
+		if v.tables, err = f.rules.Read(ctx); err != nil {
+			return v, err
 		}
 	}
 	all, err := f.session.look(ctx, read&(inServices|inSets|inAddrs), since)

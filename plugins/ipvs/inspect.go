@@ -29,7 +29,7 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 	}
 	for _, of := range families {
 		v := view{services: all.services, others: all.addrs.of(of).others, parked: p.parked}
-		if v.awake, err = p.catches(ctx, of); err != nil {
+		if v.awake, err = catches(ctx, p.machine.ruled(ctx, of)); err != nil {
 			return err
 		}
 		for e, n := range all.sets[of].entries {
@@ -46,13 +46,9 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 }
 
 // catches reports whether rules lead new connections our way.
-func (p *plugin) catches(ctx context.Context, of sdk.Family) (bool, error) {
-	tools, err := p.machine.ruled(ctx, of)
-	if err != nil {
-		return false, err
-	}
-	for _, r := range tools {
-		tables, err := r.Save(ctx)
+func catches(ctx context.Context, tools []iptables.Tool) (bool, error) {
+	for _, tool := range tools {
+		tables, err := tool.SaveIf(ctx, isOurs, "nat")
 		if err != nil {
 			return false, err
 		}

@@ -15,9 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
@@ -156,31 +154,13 @@ type machine struct {
 	open  func() (kernel, error)                // all of the kernel
 	reach func(context.Context) (kernel, error) // what there is of it: parts may be nil
 
-	rules func(ctx context.Context, backend string, log *slog.Logger) (map[sdk.Family]ruleTool, error) // "auto": as the node does
-	ruled func(context.Context, sdk.Family) ([]ruleTool, error)                                        // those that may have rules
+	rules func(ctx context.Context, backend string, log *slog.Logger) ([]iptables.Tool, error) // "auto": as the node does
+	ruled func(context.Context, sdk.Family) []iptables.Tool                                    // those that may have rules
 
 	forget      func(sdk.Family, conntrack.Served) (int, error)
 	tracked     func(sdk.Family, func(flow)) error // tells what connection tracking knows
 	parameters  string                             // the folder of the kernel's parameters
 	connections string                             // where IPVS lists them
-}
-
-// A ruleTool has the rules of one family, in one backend.
-type ruleTool interface {
-	Save(ctx context.Context, tables ...string) (iptables.Tables, error) // no names: all
-	Restore(context.Context, *iptables.Script) error
-	String() string
-
-	// changed reports, at little cost, whether rules may be others than when it was
-	// last asked.
-	changed() bool
-
-	// place is where they are, for what all dataplanes share.
-	place() masquerade.Place
-
-	// hold hands a lock, if not nil, to every program that writes; env is told what such
-	// a program waits for, and that it gets on.
-	hold(lock *ledger.Lock, env frame.Env)
 }
 
 // allowed reports, by a refusal, that this process may not touch the kernel.

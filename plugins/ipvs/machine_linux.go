@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -18,13 +17,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
-	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
 // thisMachine is the one that this process runs on.
@@ -34,8 +30,8 @@ func thisMachine() machine {
 		release:     release,
 		open:        openKernel,
 		reach:       reach,
-		rules:       openRules,
-		ruled:       ruled,
+		rules:       iptables.OpenAll,
+		ruled:       iptables.ToolsInUse,
 		forget:      conntrack.Forget,
 		tracked:     tracked,
 		parameters:  sysctl.Folder,
@@ -85,55 +81,6 @@ func reach(ctx context.Context) (kernel, error) {
 		k.setKeeper = new(ipset)
 	}
 	return k, ctx.Err()
-}
-
-// A tool has the rules that a family's programs write.
-type tool struct {
-	iptables.Tool
-	generation iptables.Generation // after the last thing that was done or seen
-}
-
-func (t *tool) String() string { return t.Prefix }
-
-func (t *tool) place() masquerade.Place { return masquerade.At(t.Tool) }
-
-func (t *tool) hold(lock *ledger.Lock, env frame.Env) {
-	t.Waiting, t.Heard, t.Hold = env.Waiting, env.Step, nil
-	if lock != nil {
-		t.Hold = lock.File()
-	}
-}
-
-func (t *tool) Restore(ctx context.Context, s *iptables.Script) error {
-	defer t.changed()
-	return t.Tool.Restore(ctx, s)
-}
-
-// changed reports whether tables are not as they were when this was last asked, or
-// after the last Restore. It says so too where that cannot be known.
-func (t *tool) changed() bool {
-	generation, err := t.Generation("nat", "filter", "mangle")
-	same := err == nil && generation == t.generation
-	t.generation = generation
-	return !same
-}
-
-// openRules finds the programs of both families, or of the one that there are any of.
-func openRules(ctx context.Context, backend string, log *slog.Logger) (map[sdk.Family]ruleTool, error) {
-	tools, err := iptables.OpenAll(ctx, backend, log)
-	all := make(map[sdk.Family]ruleTool, len(tools))
-	for _, t := range tools {
-		all[t.Family] = &tool{Tool: t}
-	}
-	return all, err
-}
-
-// ruled are the programs of a family, of each backend that may have rules.
-func ruled(ctx context.Context, of sdk.Family) (all []ruleTool, err error) {
-	for _, t := range iptables.ToolsInUse(ctx, of) {
-		all = append(all, &tool{Tool: t})
-	}
-	return all, ctx.Err()
 }
 
 // oldestIPSet is the first version of ipset whose sets can hold a mark beside an

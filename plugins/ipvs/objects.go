@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -41,11 +40,8 @@ type state struct {
 	vips     map[netip.Addr]bool
 	device   bool
 	others   map[netip.Addr]bool    // addresses on other devices of the node
-	rules    *ruleset.Set[struct{}] // chains of ours, and the jumps to them: only what the kernel has
-	strays   []iptables.Jump        // of kube-proxy in its ipvs mode, whose place is taken
-	relics   []iptables.ID          // and its chains
-
-	held map[iptables.ID]iptables.ID // those of its chains to which foreign rules lead, and from where
+	rules    *ruleset.Set[struct{}] // chains of ours, and the jumps to them
+	relics   ruleset.Plan           // what removes the rules of a kube-proxy in its ipvs mode
 }
 
 // A shape is how the kernel's set of a name is made.
@@ -90,16 +86,16 @@ func newObjects(of sdk.Family) *objects {
 		specs:   make(map[serviceKey]claims[spec]),
 		entries: make(map[entry]claims[note]),
 		vips:    make(map[netip.Addr]int),
-		have:    newState(),
+		have:    newState(of),
 		touched: newTouched(),
 	}
 }
 
-func newState() state {
+func newState(of sdk.Family) state {
 	return state{
 		services: make(map[serviceKey]observed), foreign: make(map[serviceKey]bool), entries: make(map[entry]note),
 		counts: make(map[set]int), sets: make(map[set]shape), vips: make(map[netip.Addr]bool), others: make(map[netip.Addr]bool),
-		rules: ruleset.New(ruleset.Config[struct{}]{Ours: isOurs}),
+		rules: ruleset.New(ruleConfig(of)),
 	}
 }
 

@@ -14,21 +14,25 @@ import (
 
 // plan finds the steps after which the kernel has what it should, as far as it was
 // touched. Nothing goes before what takes its place stands; new connections are
-// led our way last, and led away first.
+// led our way last, and led away first. Where a kube-proxy in its ipvs mode was, its sets and
+// addresses are ours by the time that its rules go.
 func (o *objects) plan() plan {
 	var p plan
 	entries := slices.SortedFunc(maps.Keys(o.touched.entries), compareEntries)
 	vips := slices.SortedFunc(maps.Keys(o.touched.vips), netip.Addr.Compare)
 	services := slices.SortedFunc(maps.Keys(o.touched.services), compareServices)
-	p.rules(o.leadAway())
+	standing, leading := o.planRules()
 	p = append(p, o.makeSets()...)
 	p = append(p, o.addEntries(entries, vips)...)
-	p.rules(iptables.Block{Whole: slices.DeleteFunc(o.node.chains(), o.have.rules.Has), Insert: o.lacking(permanent())})
+	p.rules(writeRules, standing)
 	for _, s := range services {
 		p = append(p, o.raise(s)...)
 	}
 	p = append(p, o.bind(vips)...)
-	p.rules(o.lead())
+	p.rules(writeRules, leading)
+	if o.role == sdk.Active {
+		p.rules(removeRelics, o.have.relics)
+	}
 	for _, s := range services {
 		p = append(p, o.lower(s)...)
 	}
@@ -42,64 +46,34 @@ func (o *objects) plan() plan {
 }
 
 // rules adds a write of rules, if there is something to write.
-func (p *plan) rules(b iptables.Block) {
-	if !b.Empty() {
-		*p = append(*p, step{verb: writeRules, rules: inTables(b)})
+func (p *plan) rules(v verb, rules ruleset.Plan) {
+	if len(rules) > 0 {
+		*p = append(*p, step{verb: v, rules: rules})
 	}
 }
 
-// tablesInOrder take effect one after the other: nat before mangle, whose marks are meant for
-// no translation but IPVS's.
-var tablesInOrder = []string{"filter", "nat", "mangle"}
-
-// inTables is b as it is written, table by table.
-func inTables(b iptables.Block) ruleset.Plan {
-	var p ruleset.Plan
-	for _, table := range tablesInOrder {
-		elsewhere := func(j iptables.Jump) bool { return j.At.Table != table }
-		part := iptables.Block{
-			Table:  table,
-			Whole:  slices.DeleteFunc(slices.Clone(b.Whole), func(c iptables.Chain) bool { return c.ID.Table != table }),
-			Insert: slices.DeleteFunc(slices.Clone(b.Insert), elsewhere),
-			Delete: slices.DeleteFunc(slices.Clone(b.Delete), elsewhere),
-			Remove: slices.DeleteFunc(slices.Clone(b.Remove), func(id iptables.ID) bool { return id.Table != table }),
-		}
-		if !part.Empty() {
-			p = append(p, part)
-		}
-	}
-	return p
-}
-
-// leadAway is what has new connections pass this dataplane by, in all roles but Active.
-func (o *objects) leadAway() iptables.Block {
+// planRules is what rules lack: what stands in every role, and, to be written later, what
+// leads new connections to this dataplane once it is Active. In another role what led them
+// is taken away first.
+func (o *objects) planRules() (standing, leading ruleset.Plan) {
+	rules, all, jumps := o.have.rules, append(permanent(), catching()...), permanent()
 	if o.role == sdk.Active {
-		return iptables.Block{}
+		jumps = all
 	}
-	return iptables.Block{Delete: slices.DeleteFunc(catching(), func(j iptables.Jump) bool { return !o.have.rules.Stands(j) })}
-}
-
-// lead is what leads new connections to this dataplane while it is Active. It takes the place
-// of a kube-proxy in its ipvs mode, whose sets and addresses are ours by then: what leads to
-// its chains goes, and so do they, unless foreign rules lead there too.
-func (o *objects) lead() iptables.Block {
+	rules.SetJumps(jumps, all)
+	rules.SetFixed(ruleset.Desired{Chains: o.node.chains()})
+	plan := rules.Plan()
 	if o.role != sdk.Active {
-		return iptables.Block{}
+		return plan, nil
 	}
-	block := iptables.Block{Insert: o.lacking(catching()), Delete: slices.Clone(o.have.strays)}
-	for _, id := range o.have.relics {
-		if _, held := o.have.held[id]; held {
-			block.Whole = append(block.Whole, iptables.Chain{ID: id})
-		} else {
-			block.Remove = append(block.Remove, id)
-		}
+	leads := func(j iptables.Jump) bool { return !slices.Contains(permanent(), j) }
+	stands := func(j iptables.Jump) bool { return !leads(j) }
+	for _, b := range plan {
+		later := iptables.Block{Table: b.Table, Insert: slices.DeleteFunc(slices.Clone(b.Insert), stands), Delete: slices.DeleteFunc(slices.Clone(b.Delete), stands)}
+		b.Insert, b.Delete = slices.DeleteFunc(b.Insert, leads), slices.DeleteFunc(b.Delete, leads)
+		standing, leading = append(standing, b), append(leading, later)
 	}
-	return block
-}
-
-// lacking are those of jumps that the kernel has not.
-func (o *objects) lacking(jumps []iptables.Jump) []iptables.Jump {
-	return slices.DeleteFunc(jumps, o.have.rules.Stands)
+	return slices.DeleteFunc(standing, iptables.Block.Empty), slices.DeleteFunc(leading, iptables.Block.Empty)
 }
 
 // makeSets makes every set that is missing, since rules speak of them all, and puts
@@ -300,19 +274,7 @@ func (o *objects) done(s step) {
 		delete(h.vips, s.addr)
 	case makeDevice:
 		h.device = true
-	case writeRules:
-		o.doneRules(s.rules)
-	}
-}
-
-func (o *objects) doneRules(p ruleset.Plan) {
-	o.have.rules.Done(p)
-	for _, block := range p {
-		gone := slices.Clone(block.Remove)
-		for _, c := range block.Whole {
-			gone = append(gone, c.ID)
-		}
-		o.have.relics = slices.DeleteFunc(o.have.relics, func(id iptables.ID) bool { return slices.Contains(gone, id) })
-		o.have.strays = slices.DeleteFunc(o.have.strays, func(j iptables.Jump) bool { return slices.Contains(block.Delete, j) })
+	case removeRelics:
+		h.relics = nil
 	}
 }

@@ -79,8 +79,10 @@ func (o *objects) taken(pieces map[sdk.Name]desired) string {
 func TestRules(t *testing.T) {
 	s := sdktest.Scenarios()[0]
 	for _, of := range families {
-		n := nodeConfig{family: of, node: s.Node, scheduler: "rr"}
-		p := inTables(iptables.Block{Whole: n.chains(), Insert: append(permanent(), catching()...)})
-		golden(t, "testdata/rules-"+of.String()+".golden", p.Script(iptables.NFT).String())
+		o := newObjects(of)
+		o.role = sdk.Active
+		o.node = nodeConfig{family: of, node: s.Node, scheduler: "rr"}
+		standing, leading := o.planRules()
+		golden(t, "testdata/rules-"+of.String()+".golden", slices.Concat(standing, leading).Script(iptables.NFT).String())
 	}
 }

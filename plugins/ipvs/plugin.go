@@ -17,6 +17,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
@@ -78,14 +79,14 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (open
 	s := &session{
 		plugin: p, kernel: p.kernel, options: options, env: env, sysctls: setup.Sysctls,
 		changes: make(map[sdk.Family]addrChanges), wake: make(chan struct{}, 1),
+		losses: &iptables.Losses{Log: env.Log, Matters: ruleset.Matters(isOurs)},
 	}
-	for _, of := range families {
-		if tool, ok := tools[of]; ok {
-			f := newFamily(of, tool, s)
-			f.masq = &masquerade.Hold{Ledger: env.Ledger, Holder: mode, Place: tool.place()}
-			s.families = append(s.families, f)
-			opened.Families = append(opened.Families, f)
-		}
+	for _, tool := range tools {
+		tool.Waiting, tool.Heard, tool.Started, tool.Ended = env.Waiting, env.Step, s.losses.Started, s.losses.Ended
+		f := newFamily(tool, s)
+		f.rules.Masquerade = &masquerade.Hold{Ledger: env.Ledger, Holder: mode, Tool: tool}
+		s.families = append(s.families, f)
+		opened.Families = append(opened.Families, f)
 	}
 	p.options, p.session = options, s
 	opened.Settings = func(n sdk.Node) sysctl.Settings { return p.machine.settings(n, options) }
@@ -135,6 +136,7 @@ type session struct {
 	options  options
 	env      frame.Env
 	sysctls  sdk.Sysctls
+	losses   *iptables.Losses
 	families []*family
 
 	mu       sync.Mutex // guards the kernel and what follows while families adopt, which they do at once

@@ -137,18 +137,16 @@ func (m *marks) ensure(ctx context.Context, holds []*masquerade.Hold, bit uint8)
 func (m *marks) open(ctx context.Context) (holds []*masquerade.Hold, err error) {
 	tools, err := iptables.OpenAll(ctx, "auto", m.env.Log)
 	for _, tool := range tools {
-		holds = append(holds, &masquerade.Hold{Ledger: m.env.Ledger, Holder: mode, Place: masquerade.At(tool)})
+		holds = append(holds, &masquerade.Hold{Ledger: m.env.Ledger, Holder: mode, Tool: tool})
 	}
 	return holds, err
 }
 
 // leaveMarks lets go of the chain, on the whole node, and names what that removes.
 func leaveMarks(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
-	var places []masquerade.Place
+	var tools []iptables.Tool
 	for _, of := range families {
-		for _, tool := range iptables.ToolsInUse(ctx, of) {
-			places = append(places, masquerade.At(tool))
-		}
+		tools = append(tools, iptables.ToolsInUse(ctx, of)...)
 	}
-	return masquerade.Leave(ctx, env.Dir, mode, places, l, func(iptables.ID) bool { return false })
+	return masquerade.Leave(ctx, env.Dir, mode, tools, l, func(iptables.ID) bool { return false })
 }

@@ -104,7 +104,7 @@ func (p *plugin) openRedirected(ctx context.Context, backend string, env frame.E
 	for _, tool := range tools {
 		tool.Waiting, tool.Heard, tool.Started, tool.Ended = env.Waiting, env.Step, losses.Started, losses.Ended
 		f := newRedirected(&p.process, tool, w.portals, losses)
-		f.rules.Masquerade = &masquerade.Hold{Ledger: env.Ledger, Holder: mode, Place: masquerade.At(tool)}
+		f.rules.Masquerade = &masquerade.Hold{Ledger: env.Ledger, Holder: mode, Tool: tool}
 		w.families = append(w.families, f)
 	}
 	return w, nil

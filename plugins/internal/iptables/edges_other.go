@@ -20,9 +20,7 @@ func (t Tool) runInto(context.Context, io.Writer, string, []byte, ...string) (st
 
 func lacksNFT(sdk.Family) bool { return true }
 
-type ruleCount struct{ rules int }
-
-func (ruleCount) allKube() int { return 0 }
+type ruleCount struct{ rules, kube int }
 
 func countNFT(context.Context, sdk.Family) (ruleCount, error) {
 	return ruleCount{}, errors.ErrUnsupported

@@ -168,9 +168,13 @@ func eachMessage(data []byte, tell func(data []byte)) (done bool, err error) {
 // Generation is that of three tables at most, in the network namespace of the calling thread.
 // Of legacy, one that is not there is made.
 func (t Tool) Generation(tables ...string) (s Generation, err error) {
-	if t.Backend == NFT {
+	switch t.Backend {
+	case NFT:
 		s.generation, err = generation()
 		return s, err
+	case Legacy:
+	default:
+		return s, errors.ErrUnsupported // a test's
 	}
 	for i, table := range tables {
 		if s.sizes[i], err = TableSize(t.Family, table); err != nil {

@@ -201,7 +201,7 @@ func Look(ctx context.Context, family sdk.Family) (Use, error) {
 		}
 		u.Has[backend] = true
 		if c, err := count(ctx, family); err == nil { // else this kernel lacks the backend
-			u.Rules[backend], u.Kube[backend] = c.rules, c.allKube()
+			u.Rules[backend], u.Kube[backend] = c.rules, c.kube
 		}
 	}
 	if _, plain, err := (Tool{Family: family, Prefix: program(family)}).version(ctx); err == nil {

@@ -25,7 +25,7 @@ func (t Tool) Outline(ctx context.Context, table string, mine func(ID) bool) (Ta
 	if t.Backend == Legacy {
 		return t.outlineLegacy(ctx, table, mine)
 	}
-	chains, err := chainsNFT(ctx, t.Family, table)
+	chains, err := t.chains(ctx, table)
 	if err != nil {
 		return nil, err
 	}
@@ -74,13 +74,19 @@ func (t Tool) SaveIf(ctx context.Context, mine func(ID) bool, tables ...string) 
 	return t.Save(ctx, some...)
 }
 
-// chains are the names of a table's chains, but for the kernel's own. A table that is not
-// there is not made.
-func (t Tool) chains(ctx context.Context, table string) ([]string, error) {
-	if t.Backend == NFT {
+// chains are the names of a table's chains; of legacy, but for the kernel's own. A table that
+// is not there is not made.
+func (t Tool) chains(ctx context.Context, table string) (names []string, err error) {
+	switch {
+	case t.Kernel != nil:
+		found, err := t.Kernel.Save(ctx, table)
+		for id := range found {
+			names = append(names, id.Chain)
+		}
+		return names, err
+	case t.Backend == NFT:
 		return chainsNFT(ctx, t.Family, table)
-	}
-	if !slices.Contains(legacyTables(t.Family), table) {
+	case !slices.Contains(legacyTables(t.Family), table):
 		return nil, nil
 	}
 	counts, err := countTable(t.Family, table)
@@ -155,36 +161,29 @@ func chainsNFT(ctx context.Context, family sdk.Family, table string) ([]string, 
 // to have a program print the tables takes long where a proxy of another kind left
 // some 100,000 chains.
 type ruleCount struct {
-	rules int            // about how many
-	kube  map[string]int // of each table: chains that begin with KUBE-, and about as many as stand in them
-}
-
-// allKube is what of Kubernetes' stands in all tables.
-func (c ruleCount) allKube() (n int) {
-	for _, some := range c.kube {
-		n += some
-	}
-	return n
+	rules int // about how many
+	kube  int // chains that begin with KUBE-, and about as many as stand in them
 }
 
 // KubeTables are those tables, of the ones that every kernel has, in which chains
-// stand that begin with KUBE-. It takes no longer than Look.
-func (t Tool) KubeTables(ctx context.Context) ([]string, error) {
-	count := countLegacy
-	if t.Backend == NFT {
-		count = countNFT
+// stand that begin with KUBE-. No rule is read.
+func (t Tool) KubeTables(ctx context.Context) (tables []string, err error) {
+	for _, table := range []string{"filter", "mangle", "nat"} {
+		chains, err := t.chains(ctx, table)
+		if err != nil {
+			return nil, fmt.Errorf("look which tables of %s have chains of Kubernetes: %w", t.Prefix, err)
+		}
+		if slices.ContainsFunc(chains, isKube) {
+			tables = append(tables, table)
+		}
 	}
-	c, err := count(ctx, t.Family)
-	if err != nil {
-		return nil, fmt.Errorf("look which tables of %s have chains of Kubernetes: %w", t.Prefix, err)
-	}
-	return slices.Sorted(maps.Keys(c.kube)), nil
+	return tables, nil
 }
 
 // countNFT counts the rules of nft's tables of family. The kernel says of a chain how
 // many rules it has and how many lead to it, so no rule need be read.
 func countNFT(ctx context.Context, family sdk.Family) (ruleCount, error) {
-	c := ruleCount{kube: make(map[string]int)}
+	var c ruleCount
 	err := dumpNetfilter(ctx, unix.NFT_MSG_GETCHAIN, nfproto(family), func(data []byte) {
 		table := attribute(data, unix.NFTA_CHAIN_TABLE)
 		if !slices.Contains([]string{"filter", "nat", "mangle"}, table) {
@@ -196,7 +195,7 @@ func countNFT(ctx context.Context, family sdk.Family) (ruleCount, error) {
 		}
 		c.rules += used
 		if isKube(attribute(data, unix.NFTA_CHAIN_NAME)) {
-			c.kube[table] += 1 + used
+			c.kube += 1 + used
 		}
 	})
 	return c, err
@@ -207,7 +206,7 @@ func isKube(chain string) bool { return strings.HasPrefix(chain, "KUBE-") }
 // countLegacy counts the rules of the tables that legacy has of family. It asks about
 // no others: asking for one would make it.
 func countLegacy(ctx context.Context, family sdk.Family) (ruleCount, error) {
-	all := ruleCount{kube: make(map[string]int)}
+	var all ruleCount
 	for _, table := range legacyTables(family) {
 		if err := ctx.Err(); err != nil {
 			return all, err
@@ -220,7 +219,7 @@ func countLegacy(ctx context.Context, family sdk.Family) (ruleCount, error) {
 		for chain, rules := range counts.Rules {
 			all.rules += rules
 			if isKube(chain) {
-				all.kube[table] += 1 + rules
+				all.kube += 1 + rules
 			}
 		}
 	}

@@ -36,6 +36,9 @@ type Tool struct {
 	// "iptables-nft-save". It may hold a path.
 	Prefix string
 
+	// Kernel, if not nil, is read and written in place of the programs: a test's.
+	Kernel Kernel
+
 	// Hold, if not nil, is handed to every program that writes: a lock that then
 	// lasts until the program is done.
 	Hold *os.File
@@ -52,6 +55,12 @@ type Tool struct {
 	// Waiting, if not nil, is told when a program begins to wait for another
 	// one's lock, and with an empty text when it is done.
 	Waiting func(string)
+}
+
+// A Kernel has the tables that a Tool reads and writes.
+type Kernel interface {
+	Save(ctx context.Context, tables ...string) (Tables, error)
+	Restore(context.Context, *Script) error
 }
 
 // lockWait is for how many seconds a program waits for the lock by itself. It does
@@ -74,6 +83,9 @@ func (e *LineError) Error() string {
 // locks as long as ctx allows. When the program names a line, the error is a
 // *LineError.
 func (t Tool) Restore(ctx context.Context, s *Script) error {
+	if t.Kernel != nil && !s.Empty() {
+		return t.Kernel.Restore(ctx, s)
+	}
 	return t.restore(ctx, s, "--noflush", "-w", lockWait)
 }
 
@@ -106,6 +118,8 @@ func (t Tool) restore(ctx context.Context, s *Script, args ...string) error {
 // once for all.
 func (t Tool) Save(ctx context.Context, tables ...string) (Tables, error) {
 	switch {
+	case t.Kernel != nil:
+		return t.Kernel.Save(ctx, tables...)
 	case len(tables) == 0:
 		return t.save(ctx, nil)
 	case t.Backend == NFT && len(tables) > 1:
@@ -143,6 +157,11 @@ func (t Tool) run(ctx context.Context, program string, stdin []byte, args ...str
 // List reads the rules of one chain. A chain that is not there has none, and ok
 // is false.
 func (t Tool) List(ctx context.Context, id ID) (rules []Rule, ok bool, err error) {
+	if t.Kernel != nil {
+		all, err := t.Kernel.Save(ctx, id.Table)
+		rules, ok = all[id]
+		return rules, ok, err
+	}
 	stdout, stderr, err := t.run(ctx, t.Prefix, nil, "-w", lockWait, "-t", id.Table, "-S", id.Chain)
 	if err != nil {
 		if gone := strings.Contains(stderr, "No chain/target/match") || strings.Contains(stderr, "does not exist") || strings.Contains(stderr, "incompatible"); gone {

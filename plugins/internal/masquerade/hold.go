@@ -20,7 +20,7 @@ import (
 type Hold struct {
 	Ledger *ledger.Ledger
 	Holder string // the dataplane's name
-	Place  Place
+	Tool   iptables.Tool
 
 	held   bool      // it was written, or seen to be right, in this life
 	wanted uint8     // the bit that the host said last
@@ -68,17 +68,18 @@ func (h *Hold) Ensure(ctx context.Context, bit uint8) (steps []string, err error
 
 // write notes which dataplane holds the object, and then writes what it lacks.
 func (h *Hold) write(ctx context.Context, share *ledger.Share) ([]string, error) {
-	rules := h.Place.Rules(share.File())
+	tool, where := h.Tool, place(h.Tool)
+	tool.Hold = share.File()
 	chains := []iptables.ID{mark, postrouting, jump.At}
-	if share.Facts[h.Place.Name] == "" {
+	if share.Facts[where] == "" {
 		chains = append(chains, markDrop, kubeletCanary, proxyCanary)
 	}
-	found, err := read(ctx, rules, chains...)
+	found, err := read(ctx, tool, chains...)
 	if err != nil {
 		return nil, err
 	}
-	if share.Facts[h.Place.Name] == "" {
-		share.Facts[h.Place.Name] = maker(found)
+	if share.Facts[where] == "" {
+		share.Facts[where] = maker(found)
 	}
 	share.Facts[factBit] = strconv.Itoa(int(h.bit))
 	share.Add(h.Holder)
@@ -90,8 +91,8 @@ func (h *Hold) write(ctx context.Context, share *ledger.Share) ([]string, error)
 		return nil, nil
 	}
 	s := new(iptables.Script)
-	b.Write(s, h.Place.Backend)
-	return b.Steps(), rules.Restore(ctx, s)
+	b.Write(s, tool.Backend)
+	return b.Steps(), tool.Restore(ctx, s)
 }
 
 // Doubt has the next Ensure look at the object.
@@ -103,9 +104,6 @@ func (h *Hold) Doubt() {
 
 // Doubted reports whether it is time to look at an object that this dataplane holds.
 func (h *Hold) Doubted() bool { return h != nil && h.held && time.Since(h.looked) > lookEvery }
-
-// Stands reports whether tables have the object, if this dataplane holds it.
-func (h *Hold) Stands(t iptables.Tables) bool { return !h.held || lacking(t, h.bit).Empty() }
 
 // Mend looks at the object if that is due, and puts back what it lacks.
 func (h *Hold) Mend(ctx context.Context) ([]string, error) {

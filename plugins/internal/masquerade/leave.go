@@ -13,13 +13,13 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// Leave ends what holder holds, in all places, and names what goes and what stays, and why. A
-// dry run only names it. goes are the chains that holder takes out now: their rules keep
-// nothing. It comes once those are gone.
+// Leave ends what holder holds, wherever one of tools writes, and names what goes and what
+// stays, and why. A dry run only names it. removed reports which chains holder takes out now:
+// their rules keep nothing. It comes once those are gone.
 //
 // Only the last holder removes the object. Where the ledger knows nothing of it, it stays,
 // unless what kube-proxy left is to go.
-func Leave(ctx context.Context, dir, holder string, places []Place, l sdk.Leftovers, removed func(iptables.ID) bool) (gone []string, err error) {
+func Leave(ctx context.Context, dir, holder string, tools []iptables.Tool, l sdk.Leftovers, removed func(iptables.ID) bool) (gone []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	shared, err := ledger.Open(dir)
@@ -34,11 +34,12 @@ func Leave(ctx context.Context, dir, holder string, places []Place, l sdk.Leftov
 	held := share.Remove(holder)
 	var errs []error
 	if len(share.Holders) == 0 {
-		for _, p := range places {
-			if !held && share.Facts[p.Name] != made && !l.KubeProxy {
+		for _, tool := range tools {
+			if !held && share.Facts[place(tool)] != made && !l.KubeProxy {
 				continue
 			}
-			v := leaver{place: p, share: share, held: held, leftovers: l, removed: removed}
+			tool.Hold = share.File()
+			v := leaver{tool: tool, place: place(tool), share: share, held: held, leftovers: l, removed: removed}
 			steps, err := v.leave(ctx)
 			gone = append(gone, steps...)
 			errs = append(errs, err)
@@ -56,7 +57,8 @@ func Leave(ctx context.Context, dir, holder string, places []Place, l sdk.Leftov
 // A leaver is the last holder's, or that of a Cleanup of what kube-proxy left, in one
 // place.
 type leaver struct {
-	place     Place
+	tool      iptables.Tool
+	place     string
 	share     *ledger.Share
 	held      bool
 	leftovers sdk.Leftovers
@@ -65,13 +67,12 @@ type leaver struct {
 
 // leave removes the object in one place, or says why it stays.
 func (v leaver) leave(ctx context.Context) ([]string, error) {
-	rules := v.place.Rules(v.share.File())
-	t, err := rules.SaveIf(ctx, Is, table)
+	t, err := v.tool.SaveIf(ctx, Is, table)
 	if err != nil {
 		return nil, err
 	}
 	if len(t) == 0 { // nowhere is a chain of the object
-		delete(v.share.Facts, v.place.Name)
+		delete(v.share.Facts, v.place)
 		return nil, nil
 	}
 	why := v.stays(t)
@@ -84,27 +85,27 @@ func (v leaver) leave(ctx context.Context) ([]string, error) {
 		steps = append(steps, fmt.Sprintf("keep nat %s and %s: %s", Mark, postrouting.Chain, why))
 	}
 	for i, s := range steps {
-		steps[i] = v.place.Name + ": " + s
+		steps[i] = v.place + ": " + s
 	}
 	if v.leftovers.DryRun {
 		return steps, nil
 	}
 	if why == "" {
-		delete(v.share.Facts, v.place.Name)
-	} else if v.share.Facts[v.place.Name] == "" && byKubelet(t) {
-		v.share.Facts[v.place.Name] = found
+		delete(v.share.Facts, v.place)
+	} else if v.share.Facts[v.place] == "" && byKubelet(t) {
+		v.share.Facts[v.place] = found
 	}
 	if b.Empty() {
 		return steps, nil
 	}
 	s := new(iptables.Script)
-	b.Write(s, v.place.Backend)
-	return steps, rules.Restore(ctx, s)
+	b.Write(s, v.tool.Backend)
+	return steps, v.tool.Restore(ctx, s)
 }
 
 // stays says why the object does; empty: it goes.
 func (v leaver) stays(t iptables.Tables) string {
-	fact := v.share.Facts[v.place.Name]
+	fact := v.share.Facts[v.place]
 	if fact == found {
 		return "they were there before us"
 	}

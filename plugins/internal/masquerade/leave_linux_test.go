@@ -19,11 +19,11 @@ func (k kernel) leave(holder string, l sdk.Leftovers) string {
 	no := func(iptables.ID) bool { return false }
 	dry := l
 	dry.DryRun = true
-	named, err := Leave(k.Context(), k.dir, holder, []Place{At(k.tool)}, dry, no)
+	named, err := Leave(k.Context(), k.dir, holder, []iptables.Tool{k.tool}, dry, no)
 	if err != nil || iptables.Join(k.nat()[mark]) != before {
 		k.Errorf("a dry run: %v", err)
 	}
-	gone, err := Leave(k.Context(), k.dir, holder, []Place{At(k.tool)}, l, no)
+	gone, err := Leave(k.Context(), k.dir, holder, []iptables.Tool{k.tool}, l, no)
 	if err != nil {
 		k.Fatal(err)
 	}

@@ -20,7 +20,6 @@ package masquerade
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -107,40 +106,14 @@ func lacking(t iptables.Tables, bit uint8) iptables.Block {
 	return b
 }
 
-// Rules are the rules of one family in one backend.
-type Rules interface {
-	List(context.Context, iptables.ID) (rules []iptables.Rule, there bool, err error)
-	SaveIf(ctx context.Context, ours func(iptables.ID) bool, tables ...string) (iptables.Tables, error)
-	Restore(context.Context, *iptables.Script) error
-}
-
-// A Place is where the object is, or may be: one family in one backend.
-type Place struct {
-	Name    string
-	Backend iptables.Backend
-
-	// Rules are the place's rules. Every program that writes them is handed the lock.
-	Rules func(lock *os.File) Rules
-}
-
-// At is the place that a tool writes to.
-func At(t iptables.Tool) Place {
-	return Place{
-		Name:    fmt.Sprintf("%s %s", t.Family, t.Backend),
-		Backend: t.Backend,
-		Rules: func(lock *os.File) Rules {
-			t := t
-			t.Hold = lock
-			return t
-		},
-	}
-}
+// place is where a tool has the object, or may have it, as the ledger names it.
+func place(t iptables.Tool) string { return fmt.Sprintf("%s %s", t.Family, t.Backend) }
 
 // read is what must be known of chains in nat: their rules, if they are there.
-func read(ctx context.Context, rules Rules, chains ...iptables.ID) (iptables.Tables, error) {
+func read(ctx context.Context, tool iptables.Tool, chains ...iptables.ID) (iptables.Tables, error) {
 	t := make(iptables.Tables)
 	for _, id := range chains {
-		listed, there, err := rules.List(ctx, id)
+		listed, there, err := tool.List(ctx, id)
 		if err != nil {
 			return nil, err
 		}

@@ -43,7 +43,7 @@ func onKernel(t *testing.T, test func(stage)) {
 				t.Fatal(err)
 			}
 			s := stage{t, NewRules(testConfig(), tool)}
-			s.Masquerade = &masquerade.Hold{Ledger: shared, Holder: "test", Place: masquerade.At(tool)}
+			s.Masquerade = &masquerade.Hold{Ledger: shared, Holder: "test", Tool: tool}
 			s.SetJumps(way, wider)
 			t.Cleanup(func() {
 				for _, table := range tables {

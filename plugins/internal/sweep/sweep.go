@@ -33,25 +33,33 @@ type Rules struct {
 	Leftovers func(table string, found iptables.Tables) (removed iptables.Block, kept []string)
 }
 
-// All removes, or only names, all of the rules, and sees to what is shared.
+// All removes, or only names, all of the rules, and sees to what is shared; and, if that is
+// asked for, what kube-proxy left in its nftables mode.
 func (r Rules) All(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
+	gone, err := r.Of(ctx, l, env, iptables.ToolsInUse)
+	if !l.KubeProxy {
+		return gone, err
+	}
+	tables, failed := iptables.SweepKubeProxy(l.DryRun)
+	return append(gone, tables...), errors.Join(err, failed)
+}
+
+// Of is All of what the tools of each family write, and of nothing else.
+func (r Rules) Of(ctx context.Context, l sdk.Leftovers, env frame.Env, tools func(context.Context, sdk.Family) []iptables.Tool) ([]string, error) {
 	var gone []string
 	var errs []error
 	note := func(some []string, err error) {
 		gone, errs = append(gone, some...), append(errs, err)
 	}
-	var places []masquerade.Place
+	var all []iptables.Tool
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
-		for _, tool := range iptables.ToolsInUse(ctx, family) {
+		for _, tool := range tools(ctx, family) {
 			tool.Waiting, tool.Heard = env.Waiting, env.Step
-			places = append(places, masquerade.At(tool))
+			all = append(all, tool)
 			note(r.each(ctx, tool, l))
 		}
 	}
-	note(masquerade.Leave(ctx, env.Dir, r.Mode, places, l, r.Ours))
-	if l.KubeProxy {
-		note(iptables.SweepKubeProxy(l.DryRun))
-	}
+	note(masquerade.Leave(ctx, env.Dir, r.Mode, all, l, r.Ours))
 	return gone, errors.Join(errs...)
 }
 
