@@ -23,7 +23,7 @@ is to serve. They meet here, with what they need of this machine.
 
 A Set is put together from parts that each know only what they need: the group of dataplanes
 that run (set.go), the plugins that are installed, and a survey of rules that are left to
-themselves (installed.go), and the record of what the next host must know (follow.go). Its
+themselves (installed.go), the mode that "auto" stands for (auto.go), and the record of what the next host must know (follow.go). Its
 verbs, which an operator asks for, are in mode.go and plan.go.
 
 A dataplane is a mode as the host runs it (dataplane.go). Its process is started again

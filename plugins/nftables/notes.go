@@ -35,15 +35,7 @@ func (n *notes) set(about string, now ...string) {
 func (n *notes) all() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.Compact(slices.Sorted(func(yield func(string) bool) {
-		for some := range maps.Values(n.about) {
-			for _, note := range some {
-				if !yield(note) {
-					return
-				}
-			}
-		}
-	}))
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(n.about))...))))
 }
 
 // Report says how far the present call is, what was observed of the node, and what the kernel

@@ -16,7 +16,7 @@ import (
 const dropping = "add table inet fw; add chain inet fw f { type filter hook forward priority 5; policy drop; }"
 
 // TestKernelAuto begins with the mode that this node's chains let serve, and keeps it, as after a
-// reboot, when they are others; what is asked for takes precedence.
+// reboot, when they are others. What the file names, or is asked for, takes precedence while it does.
 func TestKernelAuto(t *testing.T) {
 	n := newNode(t, "auto")
 	n.forks()
@@ -56,6 +56,21 @@ func TestKernelAuto(t *testing.T) {
 	n.settled("iptables")
 	if s, err := n.Status(t.Context()); err != nil || s.Auto != "" {
 		t.Errorf("the file says iptables, and status %q, %v", s.Auto, err)
+	}
+	n.swapTo("userspace")
+	n.settled("userspace")
+	n.mode("auto")
+	n.settled("nftables")
+	n.chosen("nftables", "this node can serve by it")
+	n.swapTo("userspace")
+	if m := n.settled("userspace"); m.Asked != "userspace" || m.File != "auto" || !strings.Contains(m.Auto, "auto is nftables") {
+		t.Errorf("mode show: %+v", m)
+	}
+	if out, err := n.verb("mode", "reset"); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	if m := n.settled("nftables"); m.Asked != "" {
+		t.Errorf("mode show: %+v", m)
 	}
 }
 
