@@ -57,6 +57,9 @@ func (c *chooser) begin() intent.Choice {
 		return kept
 	}
 	made := c.plugins.choose(context.Background())
+	if !c.plugins.available(made.Mode) {
+		return made // the node does not begin with that: neither is installed
+	}
 	if err := made.Keep(c.plugins.Begun.DataDir); err != nil {
 		c.report(report.StateNotWritten, err, "the next host decides anew")
 	}

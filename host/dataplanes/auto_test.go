@@ -92,12 +92,16 @@ func TestAutoCannotAsk(t *testing.T) {
 // TestAutoKeeps has the choice outlive the host and what it was made by, unless it cannot be read.
 func TestAutoKeeps(t *testing.T) {
 	m := newAutoNode(t)
+	if mode := m.chooser().mode(config.Auto); mode != "iptables" {
+		t.Errorf("it takes %s", mode)
+	}
 	m.plugin("nftables", unfit)
+	m.plugin("iptables", runs)
 	if mode := m.chooser().mode("userspace"); mode != "userspace" {
 		t.Errorf("it takes %s, and userspace was asked for", mode)
 	}
 	if _, err := os.Stat(m.DataDir); err == nil {
-		t.Error("with a mode that was asked for it makes a choice")
+		t.Error("a choice is kept: with a mode that was asked for, or that has no plugin")
 	}
 	if mode := m.chooser().mode(config.Auto); mode != "iptables" {
 		t.Errorf("it takes %s", mode)
