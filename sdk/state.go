@@ -68,7 +68,7 @@ func (s *State) Apply(u Update) (Changes, error) {
 	if !u.Full && (!s.begun || u.From != s.revision) {
 		return Changes{}, fmt.Errorf("update leads from revision %d, the state is at %d: %w", u.From, s.revision, ErrResync)
 	}
-	s.begin()
+	s.begin(len(u.Set))
 	if u.Full {
 		s.full = true
 		s.dropAllBut(u)
@@ -119,11 +119,11 @@ func (s *State) Confirm(failed ...Failure) {
 	s.full, s.node = false, false
 }
 
-func (s *State) begin() {
+func (s *State) begin(services int) {
 	if s.Services == nil {
-		s.Services = make(map[Name]Service)
+		s.Services = make(map[Name]Service, services)
 		s.Kept = make(map[Name]bool)
-		s.unsettled = make(map[Name]unsettled)
+		s.unsettled = make(map[Name]unsettled, services)
 		s.failed = make(map[Name]*Service)
 	}
 	for name, u := range s.unsettled {
