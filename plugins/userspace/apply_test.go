@@ -52,6 +52,22 @@ func TestInUse(t *testing.T) {
 	}
 }
 
+// TestPlannedOnce: the sockets of an update in which no place is refused are planned once. A
+// plan looks at each place, which counts as progress.
+func TestPlannedOnce(t *testing.T) {
+	const n = 50
+	s := onStage(t)
+	var services []sdk.Service
+	for i := range n {
+		services = append(services, svc(fmt.Sprint("web", i), "cluster-ip "+at(1, uint16(8000+i)), at(2, 8000)))
+	}
+	before := s.Report().Progress
+	s.set(services...)
+	if steps := s.Report().Progress - before; steps > 7*n {
+		t.Errorf("%d steps for %d Services", steps, n)
+	}
+}
+
 // TestNotOurs: an address that no interface has is refused with what to type, in
 // Standby already.
 func TestNotOurs(t *testing.T) {

@@ -139,3 +139,15 @@ func TestDropOfAnothersEntry(t *testing.T) {
 		t.Errorf("the tree says %q", got)
 	}
 }
+
+// An entry that is put beside others has neither them copied nor names made again.
+func TestPutAllocatesNothing(t *testing.T) {
+	all := ByAddress(root, "T-", sdk.IPv4, 1)
+	for i := range uint32(1000) {
+		all.Put(at(v4(10<<24|i), 80))
+	}
+	e := at(v4(10<<24|500), 80)
+	if n := testing.AllocsPerRun(100, func() { all.Put(e) }); n > 0 {
+		t.Errorf("%.0f allocations", n)
+	}
+}
