@@ -4,7 +4,6 @@ package nftables
 
 import (
 	"encoding/binary"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -165,60 +164,17 @@ func (w wanted) affine(add func(string, nftnl.Element)) {
 	}
 }
 
-// A purge is the clients of a number that are kept at endpoints which a list has no more.
-type purge struct {
-	set    string
-	number number
-	gone   map[string]bool // destinations; nil: all
-	change int             // in the transaction
-}
+// member reports whether an element has clients be kept at an endpoint.
+func (e element) member() bool { return e.set == "members" || e.set == "members-local" }
 
-// purgesOf are for lists that lose endpoints, and for a number that is given back.
-func purgesOf(have, desired wanted) (all []purge) {
-	if have.number == 0 {
-		return nil
-	}
-	for _, p := range have.policies() {
-		lost := purge{set: forList("sticky", p), number: have.number}
-		if have.number == desired.number {
-			lost.gone = without(have.lists[p], desired.lists[p])
-		}
-		if lost.gone == nil || len(lost.gone) > 0 {
-			all = append(all, lost)
-		}
-	}
-	return all
-}
-
-// without are the destinations of one list that the other has not; never nil.
-func without(list, other []netip.AddrPort) map[string]bool {
-	left := make(map[netip.AddrPort]bool, len(other))
-	for _, ep := range other {
-		left[ep] = true
-	}
-	gone := make(map[string]bool)
-	for _, ep := range list {
-		if !left[ep] {
-			gone[destination(ep)] = true
-		}
-	}
-	return gone
-}
-
-// forgetful takes out of the changes the members whose clients are to be purged: while these
-// are read, no other client must be remembered there.
+// forgetful takes out of the changes the members that go: while their clients are read, to be
+// purged, no other client must be remembered there.
 func (all changes) forgetful() (members []element) {
 	for i := range all {
-		if len(all[i].purges) == 0 {
-			continue
+		if c := &all[i]; c.purge {
+			members = append(members, slices.DeleteFunc(slices.Clone(c.gone), func(e element) bool { return !e.member() })...)
+			c.gone = slices.DeleteFunc(c.gone, element.member)
 		}
-		all[i].gone = slices.DeleteFunc(all[i].gone, func(e element) bool {
-			is := e.set == "members" || e.set == "members-local"
-			if is {
-				members = append(members, e)
-			}
-			return is
-		})
 	}
 	return members
 }
@@ -226,30 +182,30 @@ func (all changes) forgetful() (members []element) {
 // purge takes clients from endpoints that are gone. One that goes by itself meanwhile could not be
 // removed any more, so each is added first, which changes nothing where it is there.
 func (t *transaction) purge() error {
+	f, lost := t.family, make(map[number]int)
+	for i, c := range t.changes {
+		if c.purge {
+			lost[f.have.services[c.name].number] = i
+		}
+	}
 	for _, p := range both {
-		set, lost := forList("sticky", p), make(map[number]purge)
-		for i, c := range t.changes {
-			for _, p := range c.purges {
-				if p.change = i; p.set == set {
-					lost[p.number] = p
-				}
-			}
-		}
 		if len(lost) == 0 {
-			continue
+			return nil
 		}
-		kept, err := t.family.conn.List(t.family.nft(), t.table).Elements(t.context, set)
+		set := forList("sticky", p)
+		clients, err := f.conn.List(f.nft(), t.table).Elements(t.context, set)
 		if err != nil {
 			return err
 		}
-		kept = slices.DeleteFunc(kept, func(e nftnl.Element) bool {
-			p, is := lost[numberIn(e.Key)]
-			return !is || p.gone != nil && !p.gone[e.Data]
+		clients = slices.DeleteFunc(clients, func(e nftnl.Element) bool {
+			n := numberIn(e.Key)
+			i, is := lost[n]
+			return !is || t.changes[i].to.number == n && slices.Contains(t.changes[i].to.lists[p], f.destination(e.Data))
 		})
 		for _, do := range []func(string, nftnl.Element){t.batch.Add, t.batch.Remove} {
-			for _, e := range kept {
+			for _, e := range clients {
 				do(set, nftnl.Element{Key: e.Key, Data: e.Data})
-				t.own(lost[numberIn(e.Key)].change)
+				t.own(lost[numberIn(e.Key)])
 			}
 		}
 	}

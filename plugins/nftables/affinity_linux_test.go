@@ -169,6 +169,42 @@ func TestKernelAffinityKeepsItsNumber(t *testing.T) {
 	})
 }
 
+// A process that ended while it purged clients is followed by one that purges them.
+func TestKernelAffinityPurgesAfterACrash(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s := k.parsed(g, sticking)
+		p, stage := k.active(g, s)
+		at := k.keeps(stage, s.Packets[0])
+		svc := s.Services[0]
+		less := svc
+		less.Cluster = slices.DeleteFunc(slices.Clone(svc.Cluster), func(ep sdk.Endpoint) bool { return ep.Addr == at })
+		err := p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
+			f := p.families[0]
+			desired, err := want(less)
+			if err != nil {
+				return err
+			}
+			all := changes{changeOf(svc.Name, f.have.services[svc.Name], desired, f.have.free)}
+			first := transaction{family: f, table: table, context: k.Context(), fixed: difference{gone: all.forgetful()}}
+			_, err = first.write()
+			return err
+		})
+		if err != nil {
+			k.Fatal(err)
+		}
+		p.die()
+		next := k.start()
+		k.sync(next, sdk.Update{Full: true, To: 1, Node: &s.Node, Set: []sdk.Service{less}})
+		for _, e := range k.exported(next) {
+			if e.Endpoint == at {
+				k.Errorf("%s is kept at an endpoint that is gone", e.Client)
+			}
+		}
+		k.keeps(stage, s.Packets[0])
+	})
+}
+
 // Entries that do not go together, of which an importing process takes one, leave the others
 // alone.
 func TestKernelAffinityImports(t *testing.T) {

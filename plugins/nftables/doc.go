@@ -2,16 +2,17 @@
 
 /*
 Package nftables serves Services with sets and maps of nf_tables, one table in each IP family.
-Rules are made once. A change of a Service is a few elements in one netlink batch, whatever
-the number of Services.
+Rules are made once, when a first Service needs them. A change of a Service is a few elements in
+one netlink batch, whatever the number of Services.
 
 	sdk.Service ─▶ want.go       wanted: frontends, lists, affinity; pure
-	            ─▶ elements.go   the elements, sets and chains of a wanted; pure
+	            ─▶ elements.go   the elements of a wanted; pure
 	            ─▶ plan.go       what differs from what the kernel has; pure
 	            ─▶ apply.go      batches, and which Service a fault is of
 	kernel      ─▶ adopt.go      what it has, as wanted again
 
-layout.go has the rules that are there with no Service at all. docs/nftables.md draws the way of
-a packet, and says how each part of a Service's meaning is met.
+layout.go has the sets and the rules, parts.go says which of them a Service needs, and affinity.go
+how clients keep their endpoints. docs/nftables.md draws the way of a packet, and says how each part
+of a Service's meaning is met.
 */
 package nftables

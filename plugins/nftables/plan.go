@@ -26,9 +26,9 @@ type changes []change
 
 // A change leads from what serves a Service to what is desired.
 type change struct {
-	name   sdk.Name
-	to     wanted
-	purges []purge
+	name  sdk.Name
+	to    wanted
+	purge bool // endpoints go at which clients were kept
 	difference
 }
 
@@ -82,7 +82,7 @@ func changeOf(name sdk.Name, have, desired wanted, free func() number) change {
 		return c
 	}
 	c.difference = diff(have.elements(name), c.to.elements(name))
-	c.purges = purgesOf(have, c.to)
+	c.purge = slices.ContainsFunc(c.gone, element.member)
 	return c
 }
 
