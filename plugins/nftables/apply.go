@@ -126,7 +126,8 @@ func (t *transaction) write() (failed []sdk.Failure, err error) {
 			return nil, err
 		}
 		if errors.Is(err, syscall.EPERM) {
-			return nil, t.family.owned(t.context, err)
+			f := t.family
+			return nil, fmt.Errorf("table %s %s is %w", f.word(), table, owned(t.context, f.conn.List(f.nft(), table), err))
 		}
 		bad, err := t.blame(faults)
 		if err != nil {
@@ -148,18 +149,19 @@ func (t *transaction) refused() {
 	}
 }
 
-// owned says which process keeps the table from being written, as the kernel has it: by the
-// number of its socket, which of its first one is that of the process.
-func (f *family) owned(ctx context.Context, err error) error {
-	t, unread := f.conn.List(f.nft(), table).Table(ctx)
+// owned says which process keeps a table from being written, as the kernel has it: by the
+// number of its socket, which of its first one is that of the process; and what ends it.
+func owned(ctx context.Context, list nftnl.Listing, err error) error {
+	t, unread := list.Table(ctx)
 	if unread != nil || t == nil || t.Owner == 0 {
 		return err
 	}
-	owner := fmt.Sprintf("the socket with number %d of /proc/net/netlink", t.Owner)
-	if name, not := os.ReadFile(fmt.Sprintf("/proc/%d/comm", t.Owner)); not == nil {
-		owner = fmt.Sprintf("process %d (%s)", t.Owner, strings.TrimSpace(string(name)))
+	name, hidden := os.ReadFile(fmt.Sprintf("/proc/%d/comm", t.Owner))
+	if hidden != nil {
+		return fmt.Errorf("owned by the socket with number %d of /proc/net/netlink: %w", t.Owner, err)
 	}
-	return fmt.Errorf("table %s %s is owned by %s: %w", f.word(), table, owner, err)
+	program := strings.TrimSpace(string(name))
+	return fmt.Errorf("owned by process %d (%s): %w; try: kill -9 %[1]d", t.Owner, program, err)
 }
 
 // unprotected has the table be made without an owner, where the kernel has none that persist.

@@ -79,8 +79,11 @@ func (p *plugin) remove(ctx context.Context, of sdk.Family, name string, dryRun 
 		b := nftnl.NewBatch(f.nft(), name, 0)
 		b.DeleteTable()
 		err := conn.Send(ctx, b)
-		if !errors.Is(err, syscall.EPERM) || time.Now().After(until) || ctx.Err() != nil {
+		switch {
+		case !errors.Is(err, syscall.EPERM):
 			return true, err
+		case time.Now().After(until) || ctx.Err() != nil:
+			return true, owned(ctx, conn.List(f.nft(), name), err)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

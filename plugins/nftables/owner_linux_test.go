@@ -14,7 +14,8 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// A process that finds the table owned by another one that lives names it.
+// A process that finds the table owned by another one that lives names it, and what ends it. So
+// does a cleanup, unless the owner gives the table up.
 func TestKernelNamesTheOwner(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		if k.protect == "never" {
@@ -40,6 +41,19 @@ func TestKernelNamesTheOwner(t *testing.T) {
 		_, err = p.Sync(k.Context(), sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
 		if expected := fmt.Sprintf("table ip pointsman is owned by process %d (nft)", owner.Process.Pid); err == nil || !strings.Contains(err.Error(), expected) {
 			k.Errorf("%v; expected %q", err, expected)
+		}
+		p.die()
+		_, err = New(k.dir).Cleanup(k.Context(), sdk.Leftovers{})
+		expected := fmt.Sprintf("remove table ip pointsman: owned by process %d (nft): nftables: operation 0: operation not permitted; try: kill -9 %[1]d", owner.Process.Pid)
+		if err == nil || !strings.Contains(err.Error(), expected) {
+			k.Errorf("cleanup: %v; expected %q", err, expected)
+		}
+		if err := owner.Process.Kill(); err != nil {
+			k.Fatal(err)
+		}
+		_ = owner.Wait()
+		if _, err := New(k.dir).Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
+			k.Errorf("cleanup after that: %v", err)
 		}
 	})
 }
