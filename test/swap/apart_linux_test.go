@@ -51,7 +51,7 @@ func (n *node) letGo() {
 func (n *node) plugins() (all []apart.Plugin) {
 	tables, _ := os.ReadFile("/proc/net/ip_tables_names") // of tests before, in this namespace
 	legacy := len(tables) > 0 || strings.Contains(n.Name(), "Legacy")
-	for _, name := range []string{"iptables", "userspace"} {
+	for _, name := range modes {
 		all = append(all, apart.Plugin{Name: name, Binary: n.path("plugins/pointsman-dataplane-" + name), Socket: n.path("plugins/" + name + "/s"), Legacy: legacy})
 	}
 	return all
@@ -60,16 +60,19 @@ func (n *node) plugins() (all []apart.Plugin) {
 // plugged is what the settings say of the plugins: their options, and of a host that
 // runs apart where they are.
 func (n *node) plugged() string {
-	if n.kept == nil && n.options == "" {
+	if n.kept == nil && n.options == "" && n.protect == "" {
 		return ""
 	}
 	text := "plugins:\n"
 	for _, p := range n.plugins() {
-		address := ""
+		address, options := "", n.options
+		if p.Name == "nftables" {
+			options = n.protect
+		}
 		if n.kept != nil {
 			address = p.Address()
 		}
-		text += fmt.Sprintf("  %s: {address: %q, options: {%s}}\n", p.Name, address, n.options)
+		text += fmt.Sprintf("  %s: {address: %q, options: {%s}}\n", p.Name, address, options)
 	}
 	return text
 }

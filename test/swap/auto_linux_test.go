@@ -4,13 +4,10 @@ package swap
 
 import (
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/pointsman/pointsman/test/built"
 )
 
 const dropping = "add table inet fw; add chain inet fw f { type filter hook forward priority 5; policy drop; }"
@@ -20,9 +17,6 @@ const dropping = "add table inet fw; add chain inet fw f { type filter hook forw
 func TestKernelAuto(t *testing.T) {
 	n := newNode(t, "auto")
 	n.forks()
-	if err := built.Into(n.path("plugins"), "", "./plugins/nftables/pointsman-dataplane-nftables"); err != nil {
-		t.Fatal(err)
-	}
 	n.set("dataDir: data\n")
 	n.mode("auto")
 	n.nft(dropping)
@@ -71,14 +65,6 @@ func TestKernelAuto(t *testing.T) {
 	}
 	if m := n.settled("nftables"); m.Asked != "" {
 		t.Errorf("mode show: %+v", m)
-	}
-}
-
-// nft runs nft in the node's namespace.
-func (n *node) nft(commands string) {
-	n.Helper()
-	if out, err := exec.Command("nft", commands).CombinedOutput(); err != nil {
-		n.Fatalf("nft %s: %v: %s", commands, err, out)
 	}
 }
 

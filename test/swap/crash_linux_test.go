@@ -16,17 +16,23 @@ import (
 // TestKernelPluginKilled kills the plugin under load, and has it serve an update
 // after that. A mode that keeps rules fails no call.
 func TestKernelPluginKilled(t *testing.T) {
-	n := newNode(t, "iptables")
+	for _, mode := range []string{"iptables", "nftables"} {
+		t.Run(mode, func(t *testing.T) { pluginKilled(t, mode) })
+	}
+}
+
+func pluginKilled(t *testing.T, mode string) {
+	n := newNode(t, mode)
 	n.start()
 	l := n.newLoad()
 	var longest time.Duration
 	for i := range 3 {
-		before := n.plugin("iptables")
+		before := n.plugin(mode)
 		began := time.Now()
 		if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		n.until("another process serves", long, n.servesWith("iptables", before))
+		n.until("another process serves", long, n.servesWith(mode, before))
 		n.until("it has confirmed everything", long, func() error {
 			s, err := n.Status(t.Context())
 			if err == nil && (s.Sync.Acked == 0 || s.Sync.Pending > 0) {
@@ -38,16 +44,22 @@ func TestKernelPluginKilled(t *testing.T) {
 			longest = time.Since(began)
 		}
 	}
-	l.done("a plugin killed three times")
-	measured.time("a plugin killed: updates are served again", longest, 500*time.Millisecond)
+	l.done("a plugin of " + mode + " killed three times")
+	measured.time("a plugin of "+mode+" killed: updates are served again", longest, 500*time.Millisecond)
 }
 
 // TestKernelHung stops a plugin's process. It is found out, and replaced.
 func TestKernelHung(t *testing.T) {
-	n := newNode(t, "iptables")
+	for _, mode := range []string{"iptables", "nftables"} {
+		t.Run(mode, func(t *testing.T) { hung(t, mode) })
+	}
+}
+
+func hung(t *testing.T, mode string) {
+	n := newNode(t, mode)
 	n.start()
 	l := n.newLoad()
-	before := n.plugin("iptables")
+	before := n.plugin(mode)
 	began := time.Now()
 	if err := syscall.Kill(before, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -60,10 +72,10 @@ func TestKernelHung(t *testing.T) {
 		return err
 	})
 	found := time.Since(began)
-	n.until("another process serves", long, n.servesWith("iptables", before))
-	l.done("a plugin that hangs")
-	measured.time("a plugin stopped: found", found, 5*time.Second)
-	measured.time("a plugin stopped: another one serves", time.Since(began), 0)
+	n.until("another process serves", long, n.servesWith(mode, before))
+	l.done("a plugin of " + mode + " that hangs")
+	measured.time("a plugin of "+mode+" stopped: found", found, 5*time.Second)
+	measured.time("a plugin of "+mode+" stopped: another one serves", time.Since(began), 0)
 }
 
 // TestKernelCrashLoop has a new binary that dies at once. The rules serve on, and the
@@ -108,12 +120,14 @@ func TestKernelForeign(t *testing.T) {
 	n.foreign()
 	before := n.others()
 	n.start()
-	n.swapTo("userspace")
-	n.settled("userspace")
-	n.traceless("iptables")
-	n.swapTo("iptables")
-	n.settled("iptables")
-	n.traceless("userspace")
+	from := "iptables"
+	for _, to := range []string{"userspace", "iptables", "nftables", "userspace", "nftables", "iptables"} {
+		n.swapTo(to)
+		n.settled(to)
+		n.answering()
+		n.traceless(from)
+		from = to
+	}
 	if out, err := n.verb("status"); err != nil {
 		t.Errorf("status: %v: %s", err, out)
 	}
@@ -135,7 +149,7 @@ func (n *node) others() string {
 			kept = append(kept, line)
 		}
 	}
-	return strings.Join(kept, "")
+	return strings.Join(kept, "") + n.foreignTables()
 }
 
 // TestKernelCannotRun is a swap to a mode that this node cannot run.
@@ -161,6 +175,12 @@ func TestKernelCannotRun(t *testing.T) {
 
 // TestKernelStorm swaps while endpoints come and go all the time.
 func TestKernelStorm(t *testing.T) {
+	for _, other := range []string{"userspace", "nftables"} {
+		t.Run(other, func(t *testing.T) { inAStorm(t, other) })
+	}
+}
+
+func inAStorm(t *testing.T, other string) {
 	n := newNode(t, "iptables")
 	n.start()
 	l := n.newLoad()
@@ -177,7 +197,7 @@ func TestKernelStorm(t *testing.T) {
 		}
 	}()
 	for range 2 {
-		n.swapTo("userspace")
+		n.swapTo(other)
 		n.swapTo("iptables")
 	}
 	close(stop)

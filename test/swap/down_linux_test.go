@@ -77,6 +77,10 @@ func TestKernelFromDown(t *testing.T) {
 // or undoes it. No connection fails in a mode that keeps rules. A soak has each stage in both
 // directions.
 func TestKernelSignals(t *testing.T) {
+	for i, at := range []string{"staging/fill", "cutting/promote", "cutting/retire", "draining/drain"} {
+		p := []pair{{"iptables", "nftables", ""}, {"nftables", "iptables", ""}, {"nftables", "userspace", ""}, {"userspace", "nftables", ""}}[i]
+		t.Run(p.from+"-"+p.to+"/"+at, func(t *testing.T) { signalled(t, p, at, []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}[i%2]) })
+	}
 	stages := []string{"preflight/launch", "staging/fill", "verifying/verify", "holding/freeze", "holding/hold", "cutting/promote", "cutting/retire", "proving/prove", "draining/drain", "clearing/clear"}
 	rounds := len(stages)
 	if os.Getenv("POINTSMAN_SOAK") != "" {
@@ -88,28 +92,33 @@ func TestKernelSignals(t *testing.T) {
 			from, to = to, from
 		}
 		t.Run(from+"/"+at, func(t *testing.T) {
-			n := newNode(t, from)
-			n.forks()
-			n.write("gate", "")
-			n.start("POINTSMAN_FAIL="+at+"=wait", "POINTSMAN_FAIL_GATE="+n.path("gate"))
-			l := n.newLoad()
-			if _, err := n.SwapMode(t.Context(), to, false); err != nil {
-				t.Fatal(err)
-			}
-			n.waiting(at)
-			signal := []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}[i/2%2]
-			if err := errors.Join(n.cmd.Process.Signal(signal), os.Remove(n.path("gate"))); err != nil {
-				t.Fatal(err)
-			}
-			n.gone(30 * time.Second) // 3 s on an idle machine; one that waits for itself never ends
-			n.start()
-			n.until(to+" serves", long, n.serves(to))
-			// SIGINT ends a relay, and what goes through it; and so does the end of a drain.
-			l.excused = signal == syscall.SIGINT || from == "userspace" && strings.HasPrefix(at, "clearing")
-			l.done(signal.String() + " at " + at)
-			n.rested()
+			signalled(t, pair{from, to, ""}, at, []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}[i/2%2])
 		})
 	}
+}
+
+// signalled ends the host by a signal at a stage of the swap.
+func signalled(t *testing.T, p pair, at string, signal syscall.Signal) {
+	n := newNode(t, p.from)
+	n.forks()
+	n.write("gate", "")
+	n.start("POINTSMAN_FAIL="+at+"=wait", "POINTSMAN_FAIL_GATE="+n.path("gate"))
+	l := n.newLoad()
+	if _, err := n.SwapMode(t.Context(), p.to, false); err != nil {
+		t.Fatal(err)
+	}
+	n.waiting(at)
+	if err := errors.Join(n.cmd.Process.Signal(signal), os.Remove(n.path("gate"))); err != nil {
+		t.Fatal(err)
+	}
+	n.gone(30 * time.Second) // 3 s on an idle machine; one that waits for itself never ends
+	n.start()
+	n.until(p.to+" serves", long, n.serves(p.to))
+	// SIGINT ends a relay, and what goes through it; and so does the end of a drain.
+	relays := p.from == "userspace" || p.to == "userspace"
+	l.excused = relays && signal == syscall.SIGINT || p.from == "userspace" && strings.HasPrefix(at, "clearing")
+	l.done(signal.String() + " at " + at)
+	n.rested()
 }
 
 // broken is a mode whose plugin ends at once; it has nothing to clean up.

@@ -43,13 +43,19 @@ func points(t *testing.T) []point {
 	}
 	t.Logf("seed %d; POINTSMAN_SEED picks another", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	pairs := [][2]string{{"iptables", "userspace"}, {"userspace", "iptables"}, {"userspace", "userspace"}, {"iptables", "iptables"}}
+	pairs := [][2]string{
+		{"iptables", "userspace"}, {"userspace", "iptables"},
+		{"iptables", "nftables"}, {"nftables", "iptables"}, {"nftables", "userspace"}, {"userspace", "nftables"},
+		{"userspace", "userspace"}, {"iptables", "iptables"}, {"nftables", "nftables"},
+	}
 	victims := []string{"host", "new", "old", "none"}
 	var all []point
 	for i, at := range places {
 		if os.Getenv("POINTSMAN_SOAK") == "" {
-			pair := pairs[r.IntN(2)]
-			all = append(all, point{pair[0], pair[1], at, victims[(i+int(seed%4))%4]})
+			victim := victims[(i+int(seed%4))%4]
+			for _, pair := range [][2]string{pairs[r.IntN(2)], pairs[2+r.IntN(4)]} {
+				all = append(all, point{pair[0], pair[1], at, victim})
+			}
 			continue
 		}
 		for _, pair := range pairs {
@@ -61,7 +67,7 @@ func points(t *testing.T) []point {
 	if os.Getenv("POINTSMAN_SOAK") == "" { // both of a new binary's processes have connections
 		shared := []string{"cutting/retire", "cutting/release", "proving/prove"}
 		for _, at := range []string{shared[r.IntN(len(shared))], "draining/drain"} {
-			all = append(all, point{"userspace", "userspace", at, "host"})
+			all = append(all, point{"userspace", "userspace", at, "host"}, point{"nftables", "nftables", at, "host"})
 		}
 	}
 	return slices.DeleteFunc(all, func(p point) bool { return !p.possible() })
@@ -93,6 +99,8 @@ func TestKernelFaults(t *testing.T) {
 		begin := newNode
 		if os.Getenv("POINTSMAN_SOAK") != "" {
 			i += i / 4
+		} else {
+			i /= 2 // two pairs of each place
 		}
 		if i%2 == 1 && p.from != p.to {
 			begin = newApart
@@ -139,8 +147,12 @@ func fault(n *node, p point) {
 		m = n.rested()
 	}
 	t.Logf("%s serves; the swap ended with %+v", m.Mode, m.Last)
-	other := map[string]string{"iptables": "userspace", "userspace": "iptables"}[m.Mode]
-	n.traceless(other)
+	for _, other := range modes {
+		if other != m.Mode {
+			n.traceless(other)
+		}
+	}
+	n.lists()
 	if m.Mode != p.from && m.Mode != p.to {
 		t.Errorf("%s serves", m.Mode)
 	}

@@ -51,7 +51,7 @@ endpoints: [{addresses: [169.254.169.254]}, {addresses: [224.0.0.5]}, {addresses
 // TestKernelHijack holds every mode to what no user may draw to a Service of his own
 // (CVE-2020-8554) or point at (CVE-2021-25737), until the operator allows it.
 func TestKernelHijack(t *testing.T) {
-	for _, mode := range []string{"iptables", "userspace"} {
+	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) { hijack(t, mode, "") })
 	}
 }

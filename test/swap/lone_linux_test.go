@@ -17,7 +17,7 @@ func TestKernelNoNetwork(t *testing.T) {
 	n := bareNode(t, "userspace")
 	n.write("services/web.yaml", manifest)
 	n.run(exec.Command("unshare", "--net", "sh", "-c", `ip link set lo up && exec "$0" "$@"`, n.path("pointsman"), "run", "--config", n.path("host.yaml")))
-	for _, mode := range []string{"iptables", "userspace"} {
+	for _, mode := range []string{"iptables", "nftables", "userspace", "nftables", "iptables"} {
 		n.swapTo(mode)
 		if m := n.settled(mode); m.Last == nil || m.Last.Error != "" {
 			t.Errorf("the swap to %s ended with %+v", mode, m.Last)

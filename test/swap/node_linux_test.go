@@ -109,7 +109,8 @@ type node struct {
 	dir      string
 	drain    time.Duration // how long connections may take to end
 	more     string        // that stands in the config file
-	options  string        // of every plugin
+	options  string        // of every plugin that runs iptables' programs
+	protect  string        // options of the one that does not
 	testbed  *netns.Testbed
 	observed chan net.Conn // the far ends of connections that are to be observed
 
@@ -229,7 +230,19 @@ func (n *node) swapTo(mode string) time.Duration {
 	if out, err := n.verb("mode", "swap", mode, "--wait=20m"); err != nil {
 		n.Fatalf("swap to %s: %v: %s", mode, err, out)
 	}
-	return time.Since(began)
+	took := time.Since(began)
+	n.lists()
+	return took
+}
+
+// lists checks that nft can list what is in the kernel, in each form.
+func (n *node) lists() {
+	n.Helper()
+	for _, form := range []string{"-a", "-j", "-t"} {
+		if out, err := exec.Command("nft", form, "list", "ruleset").CombinedOutput(); err != nil {
+			n.Errorf("nft %s list ruleset: %v: %s", form, err, out[max(0, len(out)-500):])
+		}
+	}
 }
 
 // verb runs pointsman with these words.
@@ -263,10 +276,12 @@ func (n *node) traceless(mode string) {
 	if err != nil || !strings.Contains(string(out), "nothing to remove") {
 		n.Errorf("%s is not gone: %v: %s", mode, err, out)
 	}
-	for _, tool := range []string{"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save"} {
-		out, err := exec.Command(tool).Output()
-		if err == nil && strings.Contains(string(out), map[string]string{"iptables": "KUBE-SVC-", "userspace": "KUBE-PORTALS-"}[mode]) {
-			n.Errorf("%s still has rules of %s:\n%s", tool, mode, out)
+	for _, tool := range []string{"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save", "nft list tables"} {
+		words := strings.Fields(tool)
+		out, err := exec.Command(words[0], words[1:]...).Output()
+		trace := map[string]string{"iptables": "KUBE-SVC-", "userspace": "KUBE-PORTALS-", "nftables": "table ip pointsman\n"}[mode]
+		if err == nil && strings.Contains(string(out), trace) {
+			n.Errorf("%s still has what %s made:\n%s", tool, mode, out)
 		}
 	}
 }

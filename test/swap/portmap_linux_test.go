@@ -34,7 +34,7 @@ func TestKernelPortmap(t *testing.T) {
 				t.Skip("needs the backend: ", err)
 			}
 			p.once("first", 31001)
-			for _, mode := range []string{"userspace", "iptables"} { // with no port mapped, that would keep the chain
+			for _, mode := range []string{"userspace", "nftables", "iptables"} { // with no port mapped, that would keep the chain
 				n.swapTo(mode)
 				n.settled(mode)
 				p.once("alone-in-"+mode, 31001)
@@ -43,7 +43,7 @@ func TestKernelPortmap(t *testing.T) {
 			if err := lasts.Add(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			for _, mode := range []string{"userspace", "iptables", "userspace", "iptables"} {
+			for _, mode := range []string{"userspace", "nftables", "iptables", "nftables", "userspace", "iptables"} {
 				finish := p.during(lasts)
 				n.swapTo(mode)
 				finish("to " + mode)

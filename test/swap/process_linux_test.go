@@ -18,6 +18,9 @@ import (
 	"github.com/pointsman/pointsman/test/built"
 )
 
+// modes are those whose plugins a node has.
+var modes = []string{"iptables", "userspace", "nftables"}
+
 // programs are the binaries, with failpoints, once a test has asked for them.
 var programs struct {
 	once sync.Once
@@ -33,19 +36,26 @@ func (n *node) install() {
 		if programs.dir, programs.err = os.MkdirTemp("", "swap-bin"); programs.err != nil {
 			return
 		}
-		programs.err = built.Into(programs.dir, "failpoints", "./host/pointsman",
-			"./plugins/userspace/pointsman-dataplane-userspace", "./plugins/iptables/pointsman-dataplane-iptables")
+		packages := []string{"./host/pointsman"}
+		for _, mode := range modes {
+			packages = append(packages, "./plugins/"+mode+"/pointsman-dataplane-"+mode)
+		}
+		programs.err = built.Into(programs.dir, "failpoints", packages...)
 	})
 	if programs.err != nil {
 		n.Fatal(programs.err)
 	}
-	for from, to := range map[string]string{
-		"pointsman":                     "pointsman",
-		"pointsman-dataplane-userspace": "plugins/pointsman-dataplane-userspace",
-		"pointsman-dataplane-iptables":  "plugins/pointsman-dataplane-iptables",
-	} {
-		n.copy(filepath.Join(programs.dir, from), to)
+	n.copy(filepath.Join(programs.dir, "pointsman"), "pointsman")
+	for _, mode := range modes {
+		n.dataplane(mode, programs.dir)
 	}
+}
+
+// dataplane puts the plugin of a mode in place, from a folder.
+func (n *node) dataplane(mode, from string) {
+	n.Helper()
+	name := "pointsman-dataplane-" + mode
+	n.copy(filepath.Join(from, name), "plugins/"+name)
 }
 
 // copy puts a binary in place, as a package manager would.

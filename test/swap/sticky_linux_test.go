@@ -27,8 +27,9 @@ func TestKernelAffinity(t *testing.T) {
 		t.Skipf("this kernel does not show which clients it remembers: %v", err)
 	}
 	keeps := n.asked(t)
-	for _, mode := range []string{"userspace", "iptables", "userspace"} {
+	for _, mode := range []string{"userspace", "iptables", "nftables", "iptables", "nftables", "userspace", "nftables"} {
 		n.swapTo(mode)
+		n.settled(mode)
 		for range 6 {
 			if now := n.asked(t); now != keeps {
 				t.Fatalf("%s sends the client to %s, and it had kept to %s", mode, now, keeps)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -19,29 +20,46 @@ func rounds() int {
 	return 5
 }
 
-// TestKernelThereAndBack swaps between iptables and userspace under load, again and
-// again.
+// A pair of modes, with options of those that run iptables' programs.
+type pair struct{ from, to, options string }
+
+func (p pair) String() string { return strings.TrimSpace(p.from + "-" + p.to + " " + p.options) }
+
+// TestKernelThereAndBack swaps between two modes under load, again and again.
 func TestKernelThereAndBack(t *testing.T) {
-	n := newNode(t, "iptables")
+	for _, p := range []pair{
+		{"iptables", "userspace", ""},
+		{"iptables", "nftables", "backend: nft"},
+		{"iptables", "nftables", "backend: legacy"},
+		{"userspace", "nftables", ""},
+	} {
+		t.Run(p.String(), func(t *testing.T) { thereAndBack(t, p) })
+	}
+}
+
+func thereAndBack(t *testing.T, p pair) {
+	n := newNode(t, p.from)
+	n.options = p.options
+	n.mode(p.from)
 	n.start()
-	floor := n.newLoad()
-	time.Sleep(3 * time.Second) // of the load as it is without a swap
-	floor.done("no swap at all")
+	if p.from == "iptables" && p.options == "" {
+		floor := n.newLoad()
+		time.Sleep(3 * time.Second) // of the load as it is without a swap
+		floor.done("no swap at all")
+	}
 	l := n.newLoad()
 	var took []time.Duration
 	for range rounds() {
-		for _, mode := range []string{"userspace", "iptables"} {
-			took = append(took, n.swapTo(mode))
-		}
+		took = append(took, n.swapTo(p.to), n.swapTo(p.from))
 	}
-	l.done("swaps between iptables and userspace")
+	l.done("swaps of " + p.String())
 	slices.Sort(took)
-	measured.time(fmt.Sprintf("%d swaps, until the other serves: median", len(took)), took[len(took)/2], 0)
-	measured.time(fmt.Sprintf("%d swaps, until the other serves: longest", len(took)), took[len(took)-1], 5*time.Second)
-	n.settled("iptables")
-	n.swapTo("userspace")
-	n.settled("userspace")
-	n.traceless("iptables")
+	measured.time(fmt.Sprintf("%d swaps of %s, until the other serves: median", len(took), p), took[len(took)/2], 0)
+	measured.time(fmt.Sprintf("%d swaps of %s, until the other serves: longest", len(took), p), took[len(took)-1], 5*time.Second)
+	n.settled(p.from)
+	n.swapTo(p.to)
+	n.settled(p.to)
+	n.traceless(p.from)
 	n.event("it is no longer needed")
 }
 
@@ -114,7 +132,7 @@ func (n *node) nextHost(mode string) {
 
 // TestKernelNewBinary has a plugin's binary replaced under load, again and again.
 func TestKernelNewBinary(t *testing.T) {
-	for _, mode := range []string{"iptables", "userspace"} {
+	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
 			n := newNode(t, mode)
 			n.forks()

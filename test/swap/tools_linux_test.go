@@ -35,6 +35,12 @@ func (n *node) iptables(words ...string) {
 // foreign adds what others may have on a node, until the test ends.
 func (n *node) foreign() {
 	n.Helper()
+	n.nft("-f", "testdata/foreign.nft")
+	n.Cleanup(func() {
+		for _, table := range foreign {
+			n.nft("delete table " + table)
+		}
+	})
 	dnat := []string{"PREROUTING", "-d", "203.0.113.9", "-j", "DNAT", "--to-destination", "10.180.0.1"}
 	n.iptables(append([]string{"-t", "nat", "-A"}, dnat...)...)
 	n.iptables("-N", "MINE")
@@ -46,6 +52,32 @@ func (n *node) foreign() {
 		n.iptables("-F", "MINE")
 		n.iptables("-X", "MINE")
 	})
+}
+
+// foreign are the tables of testdata/foreign.nft.
+var foreign = []string{
+	"inet firewalld", "ip libvirt_network", "ip6 libvirt_network", "ip docker-bridges", "ip6 docker-bridges",
+	"ip calico", "inet cilium", "inet pointsman",
+}
+
+// foreignTables are what is in them, with the handle of each rule.
+func (n *node) foreignTables() string {
+	n.Helper()
+	var all strings.Builder
+	for _, table := range foreign {
+		all.WriteString(n.nft("-a", "list table "+table))
+	}
+	return all.String()
+}
+
+// nft runs it, and returns what it prints.
+func (n *node) nft(words ...string) string {
+	n.Helper()
+	out, err := exec.Command("nft", words...).CombinedOutput()
+	if err != nil {
+		n.Fatalf("nft %q: %v: %s", words, err, out)
+	}
+	return string(out)
 }
 
 // TestKernelOldTools is a node whose iptables is too old for what is asked of it.

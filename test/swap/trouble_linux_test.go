@@ -134,14 +134,15 @@ func TestKernelIdle(t *testing.T) {
 	n.mode("iptables")
 	n.start()
 	n.answering()
-	for _, mode := range []string{"userspace", "iptables"} {
+	for _, mode := range []string{"userspace", "iptables", "nftables", "iptables", "nftables", "userspace"} {
 		var idle []*kept
 		for _, c := range n.callers() {
 			idle = append(idle, n.keep(c))
 		}
+		relayed := n.serves("userspace")() == nil
 		n.swapTo(mode)
-		if mode == "userspace" {
-			n.settled(mode) // what iptables translated lives on in the kernel; what is in a relay ends with it
+		if !relayed {
+			n.settled(mode) // what rules translated lives on in the kernel; what is in a relay ends with it
 		}
 		for _, k := range idle {
 			if err := k.say(); err != nil {
@@ -158,11 +159,12 @@ func TestKernelIdle(t *testing.T) {
 func TestKernelLeavesAll(t *testing.T) {
 	n := newNode(t, "iptables")
 	n.foreign()
-	rules, sysctls := saved(t), parameters()
+	rules, foreign, sysctls := saved(t), n.others(), parameters()
 	n.start()
-	n.swapTo("userspace")
-	n.swapTo("iptables")
-	n.rested()
+	for _, mode := range []string{"userspace", "nftables", "iptables", "nftables", "userspace", "iptables"} {
+		n.swapTo(mode)
+		n.settled(mode)
+	}
 	if err := n.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
@@ -173,14 +175,16 @@ func TestKernelLeavesAll(t *testing.T) {
 	if now := saved(t); now != rules {
 		t.Errorf("the rules were\n%s\nand are\n%s", rules, now)
 	}
+	if now := n.others(); now != foreign {
+		t.Errorf("foreign rules were\n%s\nand are\n%s", foreign, now)
+	}
 	for path, was := range sysctls {
 		if now, err := os.ReadFile(path); err == nil && string(now) != was {
 			t.Errorf("%s was %q and is %q", path, was, now)
 		}
 	}
-	out, err := exec.Command(n.path("plugins/pointsman-dataplane-iptables"), "cleanup", "--dry-run").CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "nothing to remove") {
-		t.Errorf("the ledger: %v: %s", err, out)
+	for _, mode := range modes {
+		n.traceless(mode)
 	}
 }
 
@@ -243,12 +247,16 @@ func TestKernelIPv6(t *testing.T) {
 	n.start()
 	c := n.caller("client", from, to)
 	n.until("IPv6 is served", long, func() error { _, err := c.Once(t.Context()); return err })
-	l := n.loadOf(c)
-	n.swapTo("userspace")
-	n.swapTo("iptables")
-	l.done("swaps in IPv6")
-	if l.End().New == 0 {
-		t.Error("nothing asked")
+	for _, modes := range [][]string{{"userspace", "iptables"}, {"nftables", "iptables", "nftables"}, {"userspace", "nftables"}} {
+		l := n.loadOf(c)
+		for _, mode := range modes {
+			n.swapTo(mode)
+		}
+		l.done("swaps in IPv6")
+		if l.End().New == 0 {
+			t.Error("nothing asked")
+		}
+		n.rested()
 	}
 }
 

@@ -39,31 +39,25 @@ func (n *node) replace(from string) {
 	n.gone(long)
 }
 
-// dataplane puts the plugin of that folder in place.
-func (n *node) dataplane(from string) {
-	n.Helper()
-	n.copy(filepath.Join(from, "pointsman-dataplane-iptables"), "plugins/pointsman-dataplane-iptables")
-}
-
 // renewed has the plugin that is in place serve, and returns its process.
-func (n *node) renewed() int {
+func (n *node) renewed(mode string) int {
 	n.Helper()
-	was := n.plugin("iptables")
-	if out, err := n.verb("plugin", "restart", "iptables"); err != nil {
+	was := n.plugin(mode)
+	if out, err := n.verb("plugin", "restart", mode); err != nil {
 		n.Fatalf("%v: %s", err, out)
 	}
-	n.until("the other binary serves", long, n.servesWith("iptables", was))
-	if m := n.settled("iptables"); m.Last == nil || m.Last.Error != "" {
+	n.until("the other binary serves", long, n.servesWith(mode, was))
+	if m := n.settled(mode); m.Last == nil || m.Last.Error != "" {
 		n.Errorf("it was no swap, or one that was undone: %+v", m.Last)
 	}
-	return n.plugin("iptables")
+	return n.plugin(mode)
 }
 
-// ruled are the kernel's rules with the handle of each: one that is written again gets
+// ruled are rules of the kernel, all of them or those of a table, with the handle of each: one that is written again gets
 // another.
-func (n *node) ruled() string {
+func (n *node) ruled(what string) string {
 	n.Helper()
-	out, err := exec.Command("nft", "-a", "list", "ruleset").Output()
+	out, err := exec.Command("nft", "-a", "list "+what).Output()
 	if err != nil {
 		n.Skipf("nft lists the rules: %v", err)
 	}
@@ -136,10 +130,16 @@ func (n *node) attached() (longest time.Duration) {
 // TestKernelHostRestarts kills the host and starts it again, by turns in each way.
 // No connection fails, the plugin's process stays, and no rule is written again.
 func TestKernelHostRestarts(t *testing.T) {
-	n := newNode(t, "iptables")
+	for mode, rules := range map[string]string{"iptables": "ruleset", "nftables": "table ip pointsman"} {
+		t.Run(mode, func(t *testing.T) { hostRestarts(t, mode, rules) })
+	}
+}
+
+func hostRestarts(t *testing.T, mode, rules string) {
+	n := newNode(t, mode)
 	n.start()
 	l := n.newLoad()
-	pid, before := n.plugin("iptables"), n.ruled()
+	pid, before := n.plugin(mode), n.ruled(rules)
 	var longest time.Duration
 	for round := range restarts() {
 		if err := n.cmd.Process.Signal([]syscall.Signal{syscall.SIGKILL, syscall.SIGTERM}[round%2]); err != nil {
@@ -149,16 +149,17 @@ func TestKernelHostRestarts(t *testing.T) {
 		began := time.Now()
 		n.start()
 		longest = max(longest, time.Since(began))
-		if now := n.plugin("iptables"); now != pid {
+		if now := n.plugin(mode); now != pid {
 			t.Errorf("process %d serves, not %d", now, pid)
 		}
 	}
-	if after := n.ruled(); after != before {
+	if after := n.ruled(rules); after != before {
 		t.Errorf("the rules were\n%s\nand are\n%s", before, after)
 	}
-	l.done(fmt.Sprintf("%d restarts of the host", restarts()))
-	measured.time(fmt.Sprintf("%d restarts of the host, from its start to its first confirmed update: longest", restarts()), longest, 2*time.Second)
-	measured.time(fmt.Sprintf("%d restarts of the host, from what it serves read to attached: longest", restarts()), n.attached(), time.Second)
+	what := fmt.Sprintf("%d restarts of a host with %s", restarts(), mode)
+	l.done(what)
+	measured.time(what+", from its start to its first confirmed update: longest", longest, 2*time.Second)
+	measured.time(what+", from what it serves read to attached: longest", n.attached(), time.Second)
 }
 
 // TestKernelUpgrade replaces host and plugin by other binaries and back, in both
@@ -173,18 +174,18 @@ func TestKernelUpgrade(t *testing.T) {
 	}
 	n.newer("newer", "-tags=failpoints", "-ldflags=-buildid=newer")
 	n.copy(filepath.Join(older, "pointsman"), "pointsman")
-	n.dataplane(older)
+	n.dataplane("iptables", older)
 	n.start()
 	l := n.newLoad()
-	before := n.ruled()
+	before := n.ruled("ruleset")
 	host := func(from string) {
 		n.replace(from)
 		n.future()
 		n.start()
 	}
 	plugin := func(from string) {
-		n.dataplane(from)
-		n.renewed()
+		n.dataplane("iptables", from)
+		n.renewed("iptables")
 	}
 	rounds := restarts() / 4
 	for range rounds {
@@ -197,7 +198,7 @@ func TestKernelUpgrade(t *testing.T) {
 		plugin(older)
 		host(older)
 	}
-	if after := unnumbered(n.ruled()); after != unnumbered(before) {
+	if after := unnumbered(n.ruled("ruleset")); after != unnumbered(before) {
 		t.Errorf("rules were written again:\n%s", unlike(unnumbered(before), after))
 	}
 	l.done(fmt.Sprintf("%d upgrades and downgrades of a host, and as many of a plugin", 4*rounds))
@@ -241,7 +242,7 @@ func TestKernelMajors(t *testing.T) {
 	l := n.newLoad()
 	first := n.plugin("iptables")
 
-	n.dataplane(next)
+	n.dataplane("iptables", next)
 	if out, err := n.verb("plugin", "restart", "iptables"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -255,7 +256,7 @@ func TestKernelMajors(t *testing.T) {
 	if now := n.plugin("iptables"); now != first {
 		t.Errorf("under a host of the next major process %d serves, not %d", now, first)
 	}
-	second := n.renewed()
+	second := n.renewed("iptables")
 	n.replace(next)
 	n.start()
 	if now := n.plugin("iptables"); now != second {
@@ -268,7 +269,7 @@ func TestKernelMajors(t *testing.T) {
 	if n.processes()[fmt.Sprint(second)] == "" {
 		t.Error("the plugin of the next major is gone")
 	}
-	n.dataplane(programs.dir)
+	n.dataplane("iptables", programs.dir)
 	n.until("the one that fits serves", long, n.servesWith("iptables", second))
 	n.until("the plugin of the next major is gone", long, func() error {
 		if binary := n.processes()[fmt.Sprint(second)]; binary != "" {

@@ -96,7 +96,8 @@ func (n *node) writes(mode string) {
 // killed; then it serves what it was sent, without being sent it again.
 func TestKernelTwoHosts(t *testing.T) {
 	for name, c := range map[string]struct{ mode, options string }{
-		"nft": {"iptables", "backend: nft"}, "legacy": {"iptables", "backend: legacy"}, "userspace": {"userspace", ""},
+		"nft": {"iptables", "backend: nft"}, "legacy": {"iptables", "backend: legacy"},
+		"userspace": {"userspace", ""}, "nftables": {"nftables", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, c.mode)

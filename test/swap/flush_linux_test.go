@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestKernelRulesetFlushed has another program flush all of nf_tables at a stage of a swap,
+// under load. What serves before are legacy's tables, which that leaves alone; what serves
+// then is a table that only its owner may change. No connection fails.
+func TestKernelRulesetFlushed(t *testing.T) {
+	for _, at := range []string{"verifying/verify", "cutting/retire", "proving/prove", "draining/drain"} {
+		t.Run(at, func(t *testing.T) {
+			n := flushed(t, at, "protect: auto")
+			if m := n.rested(); m.Mode != "nftables" || m.Last == nil || m.Last.Error != "" {
+				t.Errorf("%s serves; the swap ended with %+v", m.Mode, m.Last)
+			}
+			n.traceless("iptables")
+		})
+	}
+	t.Run("unprotected", func(t *testing.T) {
+		n := flushed(t, "verifying/verify", "protect: never")
+		m := n.rested()
+		if m.Last == nil || m.Mode == "iptables" && !strings.Contains(m.Last.Error, "does not serve what it was told") {
+			t.Errorf("%s serves; the swap ended with %+v", m.Mode, m.Last)
+		}
+	})
+}
+
+// flushed swaps from iptables to nftables, and flushes at that stage.
+func flushed(t *testing.T, at, protect string) *node {
+	n := newNode(t, "iptables")
+	n.options, n.protect = "backend: legacy", protect
+	n.drainsFrom("iptables", at)
+	n.write("gate", "")
+	n.start("POINTSMAN_FAIL="+at+"=wait", "POINTSMAN_FAIL_GATE="+n.path("gate"))
+	l := n.newLoad()
+	if _, err := n.SwapMode(t.Context(), "nftables", false); err != nil {
+		t.Fatal(err)
+	}
+	n.waiting(at)
+	n.nft("flush ruleset")
+	if err := os.Remove(n.path("gate")); err != nil {
+		t.Fatal(err)
+	}
+	n.decided()
+	l.done("nft flush ruleset at " + at + ", " + protect)
+	n.lists()
+	return n
+}
