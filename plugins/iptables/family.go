@@ -148,10 +148,7 @@ func (p plan) Apply(ctx context.Context) ([]sdk.Failure, error) {
 // then at the node's addresses.
 func (f *family) Probe(ctx context.Context) frame.Finding {
 	f.rules.lead(f.role)
-	for _, c := range f.losses.Take(f.rules.Family()) {
-		f.rules.Hear(ctx, c)
-	}
-	f.rules.Glance()
+	f.rules.Look(ctx, f.losses)
 	found := f.doubted()
 	found.Moved = f.moved()
 	return found

@@ -72,10 +72,7 @@ func (f *family) recount() {
 // Probe repairs nothing: it says what another program removed or added, as far as that costs
 // little, and what is due by itself.
 func (f *family) Probe(ctx context.Context) (found frame.Finding) {
-	for _, c := range f.session.losses.Take(f.objects.node.family) {
-		f.rules.Hear(ctx, c)
-	}
-	f.rules.Glance()
+	f.rules.Look(ctx, f.session.losses)
 	found = f.doubted()
 	changes := f.session.take(f.objects.node.family)
 	if f.objects.lost(changes) {

@@ -250,10 +250,7 @@ func (r *redirected) Probe(ctx context.Context) (found frame.Finding) {
 		found.Stale = found.Moved || r.owesUDP()
 		r.forgetFormer(ctx)
 	}
-	for _, c := range r.losses.Take(r.family) {
-		r.rules.Hear(ctx, c)
-	}
-	r.rules.Glance()
+	r.rules.Look(ctx, r.losses)
 	found.Lost, found.Why = r.doubted()
 	return found
 }

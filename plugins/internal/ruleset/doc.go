@@ -6,7 +6,7 @@
 //	Desired of each owner ─▶ Set.Put ─▶ Set.Plan ─▶ Rules.Write ─▶ kernel
 //	                          ▲  what was touched                     │
 //	                          └─────────── Set.Adopt ◀── Rules.Read ◀┘
-//	                                                     Rules.Hear, Glance, Audit: in doubt?
+//	                                                     Rules.Look, Audit: in doubt?
 //
 // A Set is pure: it holds the desired chains, the observed ones, and which of them were
 // touched since the two were last the same. Only those are rendered and compared, so an

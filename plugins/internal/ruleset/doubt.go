@@ -31,8 +31,17 @@ func Matters(ours func(iptables.ID) bool) func(iptables.Gone) bool {
 // Doubt is why the kernel may not have what was observed; empty: no reason is known.
 func (r *Rules[K]) Doubt() string { return r.doubt }
 
-// Hear doubts the rules if c, which another process did, removed some of ours.
-func (r *Rules[K]) Hear(ctx context.Context, c iptables.Commit) {
+// Look doubts the rules if other processes removed some of ours: of nft, l has heard it; of
+// legacy, the sizes of the tables tell.
+func (r *Rules[K]) Look(ctx context.Context, l *iptables.Losses) {
+	for _, c := range l.Take(r.Family()) {
+		r.hear(ctx, c)
+	}
+	r.eachSize(r.compare)
+}
+
+// hear doubts the rules if c, which another process did, removed some of ours.
+func (r *Rules[K]) hear(ctx context.Context, c iptables.Commit) {
 	if c.Missed {
 		r.doubt = "more was changed than the kernel could tell"
 		r.Masquerade.Doubt()
@@ -69,9 +78,6 @@ func (r *Rules[K]) ask(ctx context.Context, id iptables.ID, program string) {
 		}
 	}
 }
-
-// Glance asks the kernel, on legacy, how large the tables are.
-func (r *Rules[K]) Glance() { r.eachSize(r.compare) }
 
 // eachSize calls f with how large each of legacy's tables is.
 func (r *Rules[K]) eachSize(f func(table string, now iptables.Size)) {

@@ -147,10 +147,7 @@ func TestKernelDoubt(t *testing.T) {
 		s.must(map[int]Desired{1: serve(1, 1), 2: serve(2, 0)})
 		look := func() {
 			for range 2 * iptables.MaxLooks {
-				for _, c := range losses.Take(s.Family()) {
-					s.Hear(s.Context(), c)
-				}
-				s.Glance()
+				s.Look(s.Context(), losses)
 				time.Sleep(iptables.LookEvery / 2)
 			}
 		}
