@@ -43,9 +43,7 @@ func BenchmarkMemoryBesideKubeProxy(b *testing.B) {
 	if os.Getuid() != 0 {
 		b.Skip("needs root: kube-proxy writes rules")
 	}
-	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
-		b.Fatalf("ip link set lo up: %s", out)
-	}
+	run(b, "ip", "link", "set", "lo", "up")
 	for _, endpoints := range []int{2, 10} {
 		b.Run(fmt.Sprint("10000x", endpoints), func(b *testing.B) {
 			c := cluster.Start(b, cluster.Options{})
@@ -124,23 +122,30 @@ type size struct{ most, rest float64 }
 
 func measure(b *testing.B, pid int) size {
 	b.Helper()
-	return size{most: resident(b, pid, "VmHWM:"), rest: resident(b, pid, "VmRSS:")}
+	return size{most: megabytes(b, pid, "status", "VmHWM:"), rest: megabytes(b, pid, "status", "VmRSS:")}
 }
 
 // kubeProxy runs kube-proxy until its first sync is done.
 func kubeProxy(b *testing.B, c *cluster.Cluster) size {
 	b.Helper()
-	cmd := exec.Command(filepath.Join("..", "..", "bin", "peers", "kube-proxy"), "--proxy-mode=iptables", "--hostname-override=n0",
-		"--kubeconfig="+c.Kubeconfig(cluster.Token(cluster.Admin), ""), "--conntrack-max-per-core=0", "--cluster-cidr=10.128.0.0/9")
+	cmd := kubeProxyCommand(b, c, "iptables")
 	cmd.Env = append(os.Environ(), "PATH="+legacy(b)+":"+os.Getenv("PATH"))
 	end := start(b, cmd)
 	defer flush(b, cmd.Env)
 	defer end()
-	until(b, "kube-proxy's first sync", func() bool {
-		return metric("kubeproxy_sync_proxy_rules_last_timestamp_seconds") > 0 && metric("kubeproxy_sync_full_proxy_rules_duration_seconds_count") > 0
-	})
+	until(b, "kube-proxy's first sync", kubeProxyServes)
 	time.Sleep(settling)
 	return measure(b, cmd.Process.Pid)
+}
+
+func kubeProxyCommand(b *testing.B, c *cluster.Cluster, mode string) *exec.Cmd {
+	b.Helper()
+	return exec.Command(filepath.Join("..", "..", "bin", "peers", "kube-proxy"), "--proxy-mode="+mode, "--hostname-override=n0",
+		"--kubeconfig="+c.Kubeconfig(cluster.Token(cluster.Admin), ""), "--conntrack-max-per-core=0", "--cluster-cidr=10.128.0.0/9")
+}
+
+func kubeProxyServes() bool {
+	return metric("kubeproxy_sync_proxy_rules_last_timestamp_seconds") > 0 && metric("kubeproxy_sync_full_proxy_rules_duration_seconds_count") > 0
 }
 
 // legacy is a folder in which iptables is the legacy one: in the other, a first
@@ -191,46 +196,49 @@ func metric(name string) float64 {
 // pointsman runs the host and its plugin until all is served.
 func pointsman(b *testing.B, c *cluster.Cluster, mode string) (host, plugin size) {
 	b.Helper()
-	dir := b.TempDir()
-	config := filepath.Join(dir, "host.yaml")
-	text := fmt.Sprintf(`apiVersion: pointsman.dev/v1alpha1
-kind: HostConfig
-mode: %[1]s
-hostnameOverride: n0
-source: {kubernetes: {kubeconfig: %[2]s}}
-adminSocket: %[3]s/admin.sock
-stateDir: %[3]s/state
-healthzBindAddress: ""
-metricsBindAddress: ""
-oomScoreAdj: 0
-plugins: {%[1]s: {path: %[4]s}}
-`, mode, c.Kubeconfig(cluster.Token(cluster.Admin), ""), dir, binary(b, mode))
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		b.Fatal(err)
-	}
-	cmd := exec.Command(binary(b, "host"), "run", "--config", config)
+	cmd, client := hostCommand(b, c, mode)
 	cmd.Env = append(os.Environ(), "PATH="+legacy(b)+":"+os.Getenv("PATH"))
 	end := start(b, cmd)
 	defer end()
-	client := admin.NewClient(filepath.Join(dir, "admin.sock"))
-	var s admin.Status
-	until(b, "the host's first sync", func() bool {
-		now, err := client.Status(b.Context())
-		s = now
-		return err == nil && s.Services.Services >= services && s.Sync.Acked > 0 && s.Sync.Pending == 0
-	})
+	s := untilServed(b, client)
 	time.Sleep(settling)
 	return measure(b, s.Host.PID), measure(b, s.Dataplane.PID)
 }
 
-func binary(b *testing.B, name string) string {
+func hostCommand(b *testing.B, c *cluster.Cluster, mode string) (*exec.Cmd, *admin.Client) {
 	b.Helper()
-	pkg := map[string]string{"host": "./host/pointsman", "iptables": "./plugins/iptables/pointsman-dataplane-iptables"}[name]
 	dir := b.TempDir()
-	if err := built.Into(dir, "", pkg); err != nil {
+	if err := built.Into(dir, "", "./host/pointsman", "./plugins/iptables/pointsman-dataplane-iptables", "./plugins/nftables/pointsman-dataplane-nftables"); err != nil {
 		b.Fatal(err)
 	}
-	return filepath.Join(dir, filepath.Base(pkg))
+	config := filepath.Join(dir, "host.yaml")
+	text := fmt.Sprintf(`apiVersion: pointsman.dev/v1alpha1
+kind: HostConfig
+mode: %s
+hostnameOverride: n0
+source: {kubernetes: {kubeconfig: %s}}
+adminSocket: %[3]s/admin.sock
+stateDir: %[3]s/state
+healthzBindAddress: ""
+metricsBindAddress: 127.0.0.1:10249
+oomScoreAdj: 0
+`, mode, c.Kubeconfig(cluster.Token(cluster.Admin), ""), dir)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(dir, "pointsman"), "run", "--config", config, "--plugin-dir", dir)
+	return cmd, admin.NewClient(filepath.Join(dir, "admin.sock"))
+}
+
+// untilServed waits until the plugin has confirmed every Service.
+func untilServed(b *testing.B, client *admin.Client) (s admin.Status) {
+	b.Helper()
+	until(b, "the host's first sync", func() bool {
+		now, err := client.Status(b.Context())
+		s = now
+		return err == nil && s.Services.Services >= services && s.Sync.Served > 0 && s.Sync.Pending == 0
+	})
+	return s
 }
 
 // start starts cmd; end interrupts it and waits.
@@ -255,14 +263,22 @@ func start(b *testing.B, cmd *exec.Cmd) (end func()) {
 	}
 }
 
+func run(b *testing.B, name string, args ...string) {
+	b.Helper()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		b.Fatalf("%s %q: %v: %s", name, args, err, out)
+	}
+}
+
 func until(b *testing.B, what string, done func() bool) {
 	b.Helper()
 	eventually.TrueWithin(b, timeout, what, done)
 }
 
-func resident(b *testing.B, pid int, field string) float64 {
+// megabytes is a field of a process's file in /proc.
+func megabytes(b *testing.B, pid int, file, field string) float64 {
 	b.Helper()
-	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), file))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"net/netip"
+	"os"
+	"runtime/debug"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+)
+
+// A flat is a table that holds few Services and many in turn. The first Service is the one that
+// changes, and that a pod calls.
+type flat struct {
+	*testing.B
+	plugin   sdk.Dataplane
+	pod      *netns.Host
+	revision uint64
+}
+
+// BenchmarkFlat is what one change and one connection cost among 44,000 Services, beside those
+// among few. The sizes take turns, so that whatever else the machine does meets all of them.
+func BenchmarkFlat(b *testing.B) {
+	f := newFlat(b)
+	figures := make(map[string][]float64)
+	add := func(name string, figure float64) { figures[name] = append(figures[name], figure) }
+	for b.Loop() {
+		for range 5 {
+			f.load(several(1, 1))
+			alone := f.connect()
+			f.load(several(1000, 1))
+			few := f.change()
+			all := several(44_000, 1)
+			began := time.Now()
+			f.load(all)
+			add("s-load(≤2)", time.Since(began).Seconds())
+			add("µs-change/1000", float64(few.Microseconds()))
+			add("µs-connect/1", float64(alone.Microseconds()))
+			add("x-change(≤1.2)", float64(f.change())/float64(few))
+			add("x-connect-p50(≤1.5)", float64(f.connect())/float64(alone))
+		}
+	}
+	for name, all := range figures {
+		slices.Sort(all)
+		b.ReportMetric(all[len(all)/2], name)
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+func newFlat(b *testing.B) *flat {
+	b.Helper()
+	if os.Getuid() != 0 {
+		b.Skip("needs root: it makes network namespaces")
+	}
+	g, err := netns.New()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { g.Close() })
+	at := called()
+	far, err := g.Host(at.Addr())
+	if err != nil {
+		b.Fatal(err)
+	}
+	closer, err := netns.Answer(b.Context(), far, sdk.TCP, at)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { closer.Close() })
+	f := &flat{B: b, plugin: New(b.TempDir())}
+	if f.pod, err = g.Host(netip.MustParseAddr("10.180.0.9")); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := f.plugin.Configure(b.Context(), sdk.Setup{Options: []byte(`{"protect":"never"}`)}); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_, _ = f.plugin.Cleanup(b.Context(), sdk.Leftovers{}) // its namespace goes with it
+	})
+	f.load(nil)
+	if err := f.plugin.SetRole(b.Context(), sdk.Active); err != nil {
+		b.Fatal(err)
+	}
+	return f
+}
+
+// called is the endpoint that answers.
+func called() netip.AddrPort { return netip.MustParseAddrPort("10.180.1.1:8080") }
+
+// load has the table hold these Services.
+func (f *flat) load(all []sdk.Service) {
+	f.Helper()
+	for i := range min(1, len(all)) {
+		all[i] = leadingTo(called())
+	}
+	f.revision++
+	f.sync(sdk.Update{Full: true, To: f.revision, Set: all, Node: &sdk.Node{}})
+}
+
+// leadingTo is the first Service, with one endpoint.
+func leadingTo(endpoint netip.AddrPort) sdk.Service {
+	s := several(1, 1)[0]
+	s.Cluster = []sdk.Endpoint{{Addr: endpoint}}
+	s.Normalize()
+	return s
+}
+
+func (f *flat) sync(u sdk.Update) {
+	f.Helper()
+	if result, err := f.plugin.Sync(f.Context(), u); err != nil || len(result.Failed) > 0 {
+		f.Fatalf("sync: %v %+v", err, result)
+	}
+}
+
+// change is the median of how long the change of one endpoint takes, from the update until the
+// kernel has it. The last of them leads to the endpoint that answers.
+func (f *flat) change() time.Duration {
+	f.Helper()
+	took := make([]time.Duration, 501)
+	for i := range took {
+		endpoint := called()
+		if i%2 == 1 {
+			endpoint = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 250, 0, 1}), 8080)
+		}
+		one := []sdk.Service{leadingTo(endpoint)}
+		began := time.Now()
+		f.sync(sdk.Update{From: f.revision, To: f.revision + 1, Set: one})
+		took[i] = time.Since(began)
+		f.revision++
+	}
+	slices.Sort(took)
+	return took[len(took)/2]
+}
+
+// connect is the median of how long a pod's connection to the Service takes to be open.
+func (f *flat) connect() time.Duration {
+	f.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // packets are measured, not Go
+	took := make([]time.Duration, 0, 3000)
+	to := several(1, 1)[0].Frontends[0].Addr
+	err := f.pod.Do(func() error {
+		for len(took) < cap(took) {
+			switch one, err := opened(to); err {
+			case nil:
+				took = append(took, one)
+			case unix.EINTR: // by a signal of Go's scheduler
+			default:
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	slices.Sort(took)
+	return took[len(took)/2]
+}
+
+// opened is how long one connection takes to be open. The socket is the kernel's own, which
+// blocks: nothing of Go's scheduler is in it.
+func opened(to netip.AddrPort) (took time.Duration, err error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil { // its port is free at once
+		return 0, err
+	}
+	began := time.Now()
+	err = unix.Connect(fd, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())})
+	took = time.Since(began)
+	if err != nil {
+		return 0, err
+	}
+	_, err = unix.Read(fd, make([]byte, 64)) // nothing of it is left to do when the next begins
+	return took, err
+}
