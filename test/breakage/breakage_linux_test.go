@@ -74,7 +74,9 @@ const brief = 15 * time.Second
 
 // guest reports whether this kernel is taken to be user-mode Linux's, which takes seconds
 // to start a program.
-func (n *node) guest() bool { return len(n.modes()) == len(dataplanes) }
+func (n *node) guest() bool {
+	return n.here.Do(func() error { _, err := os.Stat("/proc/sys/net/ipv4/vs"); return err }) == nil
+}
 
 func breakage(t *testing.T, backend string, seed uint64) {
 	t.Logf("POINTSMAN_SEED=%d", seed)
@@ -309,6 +311,7 @@ func (n *node) fresh() freshness {
 	}
 	other.begin()
 	other.settle()
+	other.marked()
 	f := freshness{other.dump(), other.open()}
 	other.close()
 	return f

@@ -28,7 +28,7 @@ func (t tidy) Run() int {
 }
 
 // dataplanes are those that a node has, if its kernel does.
-var dataplanes = []string{"iptables", "userspace", "ipvs"}
+var dataplanes = []string{"iptables", "userspace", "nftables", "ipvs"}
 
 // binaries is the folder with the binaries, which have failpoints if they were built here.
 var binaries = sync.OnceValues(func() (string, error) {

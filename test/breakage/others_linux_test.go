@@ -25,6 +25,8 @@ var ofOthers = []fault{
 	{name: "set-flushed", mode: "ipvs", do: setFlushed},
 	{name: "address-deleted", mode: "ipvs", do: addressDeleted},
 	{name: "virtual-servers-cleared", mode: "ipvs", do: virtualServersCleared},
+	{name: "ruleset-flushed", mode: "nftables", can: func(n *node) bool { return n.backend == "legacy" }, do: rulesetFlushed},
+	{name: "table-deleted", mode: "nftables", do: tableDeleted},
 	{name: "foreign-rules", do: foreignRules},
 	{name: "foreign-rules-to-ours", mode: "iptables", do: foreignRulesToOurs},
 	{name: "descriptors-exhausted", do: descriptorsExhausted},

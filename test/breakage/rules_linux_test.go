@@ -30,6 +30,13 @@ func (n *node) dump() dump {
 	if out, err := n.run("ipset", "save"); err == nil {
 		d.sets(out)
 	}
+	for _, family := range []string{"ip", "ip6"} {
+		if out, err := n.run("nft", "-j", "list table "+family+" pointsman"); err == nil {
+			if err := d.elements("nft "+family+" ", out); err != nil {
+				n.Error(err)
+			}
+		}
+	}
 	if n.backend == "nft" {
 		out, _ := n.run("nft", "list", "table", "ip", "mine")
 		d["nft mine"] = strings.Split(out, "\n")
@@ -159,7 +166,7 @@ func (n *node) foreign() {
 	if n.backend == "nft" {
 		n.must("nft", "add table ip mine; add chain ip mine own; add rule ip mine own ip daddr 203.0.113.6 drop")
 	}
-	if len(n.modes()) > 2 {
+	if n.guest() {
 		n.must("ipvsadm", "-A", "-t", "203.0.113.77:99", "-s", "rr")
 	}
 }

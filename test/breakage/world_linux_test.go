@@ -114,7 +114,7 @@ func newNode(t *testing.T, backend, mode string, r *rand.Rand) *node {
 	}
 	n.mount()
 	n.install("pointsman", "pointsman")
-	for _, name := range dataplanes {
+	for _, name := range n.modes() {
 		n.install(plugin(name), "plugins/"+plugin(name))
 	}
 	n.write("services/web.yaml", web)
@@ -165,18 +165,21 @@ func (n *node) settings(mode string) string {
 
 func (n *node) settingsOf(mode, socket, state, healthz, metrics string) string {
 	text := fmt.Sprintf(settings, mode, syncPeriod, socket, state, healthz, metrics)
-	for _, name := range dataplanes {
-		text += fmt.Sprintf("  %s: {options: {backend: %s}}\n", name, n.backend)
+	for _, name := range n.modes() {
+		if name != "nftables" {
+			text += fmt.Sprintf("  %s: {options: {backend: %s}}\n", name, n.backend)
+		}
 	}
 	return text
 }
 
-// modes are those that this kernel has.
+// modes are those that this kernel has: the one with IPVS is taken to be user-mode Linux's,
+// which has no NAT by nf_tables.
 func (n *node) modes() []string {
-	if n.here.Do(func() error { _, err := os.Stat("/proc/sys/net/ipv4/vs"); return err }) == nil {
-		return dataplanes
+	if n.guest() {
+		return []string{"iptables", "userspace", "ipvs"}
 	}
-	return []string{"iptables", "userspace"}
+	return []string{"iptables", "userspace", "nftables"}
 }
 
 // beside is the node as another host on it sees it, with the same Services.

@@ -50,13 +50,15 @@ type need struct {
 }
 
 // needs are those of what this kernel runs. The ipvs suite brings a kernel and binaries.
-// A relay's flows last: a busy machine is slow.
+// A relay's flows last: a busy machine is slow. Those of legacy's tables come after what
+// needs none of them: the tables stay, and to clean up needs net_raw where they are.
 func needs() []need {
 	if prebuilt() != "" {
 		return []need{{"ipvs-legacy", "ipvs", `{"backend": "legacy"}`, []string{"net_admin", "net_raw"}, []string{"net_admin", "net_raw"}}}
 	}
 	return []need{
 		{"iptables-nft", "iptables", `{"backend": "nft"}`, []string{"net_admin"}, []string{"net_admin"}},
+		{"nftables", "nftables", `{}`, []string{"net_admin"}, []string{"net_admin"}},
 		{"iptables-legacy", "iptables", `{"backend": "legacy"}`, []string{"net_admin", "net_raw"}, []string{"net_admin", "net_raw"}},
 		{"userspace", "userspace", `{"redirect": "always", "udpIdleTimeout": "1m"}`, []string{"net_admin", "net_raw"}, []string{"net_admin"}},
 	}
