@@ -162,18 +162,6 @@ func translated(path string, n *yaml.Node) *yaml.Node {
 		return listAt(strings.Split(n.Value, ","), n)
 	case "hostnameOverride":
 		return textAt(strings.ToLower(strings.TrimSpace(n.Value)), n)
-	case "healthzBindAddress":
-		return withPort(n, 10256)
-	case "metricsBindAddress":
-		return withPort(n, 10249)
-	}
-	return n
-}
-
-// withPort adds the port where kube-proxy would.
-func withPort(n *yaml.Node, port uint16) *yaml.Node {
-	if addr, err := netip.ParseAddr(n.Value); err == nil {
-		return textAt(netip.AddrPortFrom(addr, port).String(), n)
 	}
 	return n
 }

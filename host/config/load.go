@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"maps"
+	"net/netip"
 	"os"
 	"path"
 	"path/filepath"
@@ -56,6 +57,7 @@ func load(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
 	problems = append(problems, unreadable...)
 	problems = append(problems, h.settleSource()...)
 	h.settlePaths()
+	h.settlePorts()
 	if !slices.ContainsFunc(layers, (*reader).broken) { // what is not read at all needs no second complaint
 		problems = append(problems, check(h)...)
 	}
@@ -242,6 +244,19 @@ func (h *Host) settlePaths() {
 	for i := range h.PluginDirs {
 		h.settlePath("pluginDirs", &h.PluginDirs[i])
 	}
+}
+
+// settlePorts gives an address without a port the one that kube-proxy would.
+func (h *Host) settlePorts() {
+	h.HealthzBindAddress = withPort(h.HealthzBindAddress, 10256)
+	h.MetricsBindAddress = withPort(h.MetricsBindAddress, 10249)
+}
+
+func withPort(text string, port uint16) string {
+	if addr, err := netip.ParseAddr(text); err == nil {
+		return netip.AddrPortFrom(addr, port).String()
+	}
+	return text
 }
 
 func (h *Host) settlePath(field string, p *string) {

@@ -82,6 +82,8 @@ plugins: {my-plane: {path: /file/plane}}
 		{"clientConnection.qps", "POINTSMAN_CLIENTCONNECTION_QPS=0.5", "", "0.5 env POINTSMAN_CLIENTCONNECTION_QPS"},
 		{"healthzBindAddress", "", "", "0.0.0.0:10256 default"},
 		{"healthzBindAddress", "POINTSMAN_HEALTHZBINDADDRESS=", "", " env POINTSMAN_HEALTHZBINDADDRESS"},
+		{"healthzBindAddress", "POINTSMAN_HEALTHZBINDADDRESS=192.0.2.1", "", "192.0.2.1:10256 env POINTSMAN_HEALTHZBINDADDRESS"},
+		{"metricsBindAddress", "POINTSMAN_METRICSBINDADDRESS=2001:db8::1", "", "[2001:db8::1]:10249 env POINTSMAN_METRICSBINDADDRESS"},
 		{"nodePortAddresses", "", "", "[10.0.0.0/8] host.yaml:7"},
 		{"nodePortAddresses", "POINTSMAN_NODEPORTADDRESSES=10.1.0.0/16,fd00::/8", "", "[10.1.0.0/16 fd00::/8] env POINTSMAN_NODEPORTADDRESSES"},
 		{"nodePortAddresses", "POINTSMAN_NODEPORTADDRESSES=", "", "[] env POINTSMAN_NODEPORTADDRESSES"},
