@@ -56,11 +56,7 @@ func newMetrics(s *Server) *metrics {
 		m.lastQueued.WithLabelValues(familyName(family))
 	}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &collector{server: s, samples: &samples{report: s.settings.Report}})
-	version, platform := s.settings.Version, runtime.GOOS+"/"+runtime.GOARCH
-	m.gauge("pointsman_build_info", "What runs here; always 1.", "version", "go_version").WithLabelValues(version, runtime.Version()).Set(1)
-	// In Kubernetes' words too: dashboards ask every component for them.
-	m.gauge("kubernetes_build_info", "What runs here; always 1. The version is Pointsman's.", "git_version", "go_version", "compiler", "platform").
-		WithLabelValues(version, runtime.Version(), runtime.Compiler, platform).Set(1)
+	m.gauge("pointsman_build_info", "What runs here; always 1.", "version", "go_version").WithLabelValues(s.settings.Version, runtime.Version()).Set(1)
 	slis := promauto.With(m.slis)
 	m.good = slis.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_healthcheck", Help: "How a probe last came out; 1 is well."}, []string{"name", "type"})
 	m.probes = slis.NewCounterVec(prometheus.CounterOpts{Name: "kubernetes_healthchecks_total", Help: "How often a probe came out how."}, []string{"name", "status", "type"})
