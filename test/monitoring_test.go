@@ -5,9 +5,12 @@ package test
 import (
 	"encoding/json"
 	"os/exec"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // TestMonitored holds the alerts and the dashboard against the metrics that are
@@ -25,6 +28,20 @@ func TestMonitored(t *testing.T) {
 				t.Errorf("%s uses %s, which docs/metrics.md does not have", file, metric)
 			}
 		}
+	}
+}
+
+// TestAlertsOfOperator holds the alerts that the Prometheus operator gets against the others.
+func TestAlertsOfOperator(t *testing.T) {
+	var rule struct{ Spec any }
+	var alerts any
+	for file, into := range map[string]any{"../configs/kubernetes-monitoring/prometheusrule.yaml": &rule, "../configs/monitoring/alerts.yaml": &alerts} {
+		if err := yaml.Unmarshal([]byte(read(t, file)), into); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+	}
+	if alerts == nil || !reflect.DeepEqual(rule.Spec, alerts) {
+		t.Error("the spec of configs/kubernetes-monitoring/prometheusrule.yaml is not configs/monitoring/alerts.yaml")
 	}
 }
 

@@ -32,6 +32,53 @@ func manifests(w *world) {
 		w.kubectl("delete", "-k", "../../configs/"+folder)
 	}
 	w.replaceKubeProxy()
+	w.monitoring()
+}
+
+// monitoring adds the component for the Prometheus operator to every form.
+func (w *world) monitoring() {
+	w.Helper()
+	w.kubectl("replace", "--force", "-f", "testdata/kubeadm.yaml") // kubectl owns all of the present one
+	operator := "testdata/prometheus-operator.yaml"
+	w.kubectl("apply", "-f", operator)
+	w.kubectl("wait", "--for=condition=established", "--timeout=60s", "-f", operator)
+	for _, form := range []string{"kubernetes", "kubernetes-sidecar", "kubernetes-replace-kube-proxy"} {
+		configs := w.TempDir()
+		if err := os.CopyFS(configs, os.DirFS("../../configs")); err != nil {
+			w.Fatal(err)
+		}
+		folder := filepath.Join(configs, form)
+		w.add(filepath.Join(folder, "kustomization.yaml"), "components: [../kubernetes-monitoring]\n")
+		w.kubectl("apply", "--server-side", "--force-conflicts", "-k", folder)
+		w.kubectl("get", "-n", "kube-system", "podmonitor/pointsman", "prometheusrule/pointsman")
+		template := w.daemon("pointsman").Spec.Template
+		c := template.Spec.Containers[0]
+		if len(c.Ports) != 1 || c.Ports[0].Name != "metrics" || c.Ports[0].ContainerPort != 10249 {
+			w.Errorf("%s: the ports are %v", form, c.Ports)
+		}
+		ofNode := func(e corev1.EnvVar) bool {
+			return e.Name == "POINTSMAN_METRICSBINDADDRESS" && e.ValueFrom.FieldRef.FieldPath == "status.hostIP"
+		}
+		if !slices.ContainsFunc(c.Env, ofNode) || len(c.Env) != 2 {
+			w.Errorf("%s: the environment is %v", form, c.Env)
+		}
+		if template.Labels["k8s-app"] != "" {
+			w.Errorf("%s: kube-proxy's DaemonSet would select pods with %v", form, template.Labels)
+		}
+		w.kubectl("delete", "daemonset", "pointsman", "-n", "kube-system")
+	}
+}
+
+// add appends text to a file.
+func (w *world) add(file, text string) {
+	w.Helper()
+	before, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, append(before, text...), 0o644)
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
 }
 
 // replaceKubeProxy takes the place of kubeadm's kube-proxy, and gives it back.
