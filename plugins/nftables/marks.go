@@ -117,12 +117,13 @@ func (m *marks) keep(ctx context.Context, bit uint8) {
 	}
 }
 
-// ensure puts back what the chain lacks in each place. Which those are is found out once.
+// ensure puts back what the chain lacks in each place. Those are looked for until each family has
+// one: its programs may come later.
 func (m *marks) ensure(ctx context.Context, holds []*masquerade.Hold, bit uint8) ([]*masquerade.Hold, error) {
 	ctx, cancel := context.WithTimeout(ctx, marksWithin)
 	defer cancel()
 	var err error
-	if holds == nil {
+	if len(holds) < len(families) {
 		holds, err = m.open(ctx)
 	}
 	for _, h := range holds {
