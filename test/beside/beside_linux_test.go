@@ -184,10 +184,16 @@ const pods = "clusterCIDR: 10.244.0.0/16,fd00:10:244::/48\n"
 var detected = settings{label: "cluster CIDR", text: pods}
 
 // One of every kind of Service, and then two that change step by step.
-func TestKernelBeside(t *testing.T) {
-	c := newContest(t, kinds()...)
+func TestKernelBeside(t *testing.T) { newContest(t, kinds()...).hold(t, detected) }
+
+// The same of mode nftables, held against kube-proxy's mode of that name.
+func TestKernelNftablesBeside(t *testing.T) {
+	newContest(t, theirNftables, ourNftables).hold(t, settings{label: "node ports everywhere", text: pods, ports: []string{"0.0.0.0/0", "::/0"}})
+}
+
+func (c *contest) hold(t *testing.T, s settings) {
 	for _, p := range c.proxies {
-		p.start(t, detected)
+		p.start(t, s)
 	}
 	t.Run("one of each", func(t *testing.T) {
 		c := c.on(t)
@@ -260,7 +266,7 @@ var manySettings = []settings{
 
 // kinds are what takes part: the first, and what POINTSMAN_BESIDE names.
 func kinds() []kind {
-	all := []kind{theirNft, theirLegacy, theirNftables, ourNft, ourLegacy, ourUserspace, ourSockets}
+	all := []kind{theirNft, theirLegacy, theirNftables, ourNft, ourLegacy, ourUserspace, ourSockets, ourNftables}
 	names := os.Getenv("POINTSMAN_BESIDE")
 	if names == "" {
 		return []kind{theirNft, ourNft, ourLegacy, ourUserspace}

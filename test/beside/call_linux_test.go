@@ -19,6 +19,8 @@ const (
 	refused = "refused" // by an answer
 	dropped = "dropped" // nothing answered
 	passed  = "passed"  // no rule took it: the router outside said that it has no route
+
+	unroutable = "unroutable" // the node sends nothing there from that address
 )
 
 // A caller is where a call comes from.
@@ -111,6 +113,8 @@ func failed(err error) string {
 		return refused
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EACCES):
 		return passed
+	case errors.Is(err, syscall.EINVAL):
+		return unroutable
 	}
 	return err.Error()
 }

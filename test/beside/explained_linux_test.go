@@ -30,6 +30,12 @@ var reasons = []reason{
 	{"a pod of another node that calls itself by a cluster IP through this node", func(_ *proxy, q question, theirs, ours answer) bool {
 		return q.to.way == "cluster-ip" && q.endpoint() && at(q.from.place).node == there && slices.Contains(ours, dropped) && served(theirs)
 	}},
+	{"a pod of another node that calls itself through this node is answered, and by kube-proxy's nftables mode it is not", func(p *proxy, q question, theirs, ours answer) bool {
+		return p.mode == "nftables" && q.endpoint() && at(q.from.place).node == there && slices.Contains(theirs, dropped) && !slices.Contains(ours, dropped)
+	}},
+	{"pings of a cluster IP are answered, and kube-proxy's nftables mode refuses them", func(p *proxy, q question, theirs, ours answer) bool {
+		return p.mode == "nftables" && strings.HasPrefix(q.to.network, "icmp") && !served(theirs) && len(ours) == 1 && strings.HasPrefix(ours[0], "an echo by ")
+	}},
 	{"a relay passes on no ICMP errors", func(p *proxy, q question, theirs, ours answer) bool {
 		return p.mode == "userspace" && strings.HasPrefix(q.to.network, "udp") && q.to.thing.usable() > 0 && only(theirs, refused) && only(ours, dropped)
 	}},

@@ -38,6 +38,7 @@ var (
 	ourNft        = kind{"iptables-nft", true, "iptables", "nft", true}
 	ourLegacy     = kind{"iptables-legacy", true, "iptables", "legacy", apart.Asked()}
 	ourUserspace  = kind{"userspace", true, "userspace", "nft", apart.Asked()}
+	ourNftables   = kind{"nftables", true, "nftables", "nft", apart.Asked()}
 	ourSockets    = kind{"userspace-legacy", true, "userspace", "legacy", apart.Asked()}
 )
 
