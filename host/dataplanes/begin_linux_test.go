@@ -21,6 +21,7 @@ import (
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // A formerHost is what a host left as it ended: on the disk, and which processes.
@@ -66,6 +67,12 @@ func (s formerHost) left(mode, slot string) (ended chan struct{}) {
 	if err != nil {
 		s.Fatal(err)
 	}
+	eventually.Succeeds(s.T, "its environment can be read", func() error { // a moment after exec
+		if env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", cmd.Process.Pid)); err != nil || len(env) == 0 {
+			return fmt.Errorf("it has %d bytes: %v", len(env), err)
+		}
+		return nil
+	})
 	ended = make(chan struct{})
 	go func() { // ends with the process
 		_ = cmd.Wait()
