@@ -153,11 +153,12 @@ func (n *node) mended() {
 	n.until("the Service is answered", long, func() error { return n.hears(pod, netip.AddrPortFrom(vip, port)) })
 }
 
-// TestKernelNoBinary is a node without the plugin that its mode names.
+// TestKernelNoBinary is a node on which the plugin that its mode names cannot be run.
 func TestKernelNoBinary(t *testing.T) {
 	const binary = "plugins/pointsman-dataplane-iptables"
 	n := assessed(t, "iptables", nil, func(n *node) {
-		if err := os.Rename(n.path(binary), n.path("away")); err != nil {
+		err := os.Rename(n.path(binary), n.path("away"))
+		if err := errors.Join(err, os.WriteFile(n.path(binary), nil, 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	})
