@@ -29,28 +29,6 @@ func followed(t *testing.T) (*Tracker, *Cursor, *[]Notice) {
 	return tracker, c, notices
 }
 
-// TestPendingWhileFull: until everything was confirmed, everything is pending, but for what is
-// kept from the dataplane; and again once everything is to be sent again.
-func TestPendingWhileFull(t *testing.T) {
-	tracker, _ := newTracker()
-	tracker.SetService(newService("web", "172.30.0.1"))
-	tracker.SetService(newService("api", "172.30.0.2"))
-	c := tracker.Cursor(everything)
-	pending := func(when string, want int) {
-		t.Helper()
-		if s := c.Status(); s.Pending != want {
-			t.Errorf("%s: %d pending, want %d", when, s.Pending, want)
-		}
-	}
-	pending("at the beginning", 2)
-	handedOut(c)
-	pending("confirmed", 0)
-	c.Resync()
-	pending("everything is to be sent again", 2)
-	c.Keep(web)
-	pending("one is quarantined", 1)
-}
-
 const (
 	setBoth  = "set ns1/web:http/tcp4 [cluster-ip 172.30.0.1:80] = [10.180.0.1:8080 here 10.180.1.1:8080]"
 	setFirst = "set ns1/web:http/tcp4 [cluster-ip 172.30.0.1:80] = [10.180.0.1:8080 here]"

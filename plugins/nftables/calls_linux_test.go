@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// No connection fails while endpoints come and go, and at powers of two; nor while another
+// program flushes the rule set, where the table has an owner.
+func TestKernelNoConnectionFails(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s := k.parsed(g, sticking)
+		s.Services[0].Affinity = 0
+		for i := range byte(7) {
+			ep := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 180, 1, 10 + i}), 8080)
+			s.Services[0].Cluster = append(s.Services[0].Cluster, sdk.Endpoint{Addr: ep})
+		}
+		s.Services[0].Normalize()
+		p, stage := k.active(g, s)
+		base := s.Services[0]
+		packet := s.Packets[0]
+		calls, end := k.load(stage, packet)
+		began := time.Now()
+		revision := uint64(1)
+		for n := 0; time.Since(began) < 5*time.Second && calls.Load() < 6000; n++ {
+			svc := base
+			from := n % 7
+			svc.Cluster = base.Cluster[from : from+1+(n/7)%(len(base.Cluster)-from)]
+			k.sync(p, sdk.Update{From: revision, To: revision + 1, Set: []sdk.Service{svc}})
+			revision++
+			if k.protect == "auto" && n%50 == 0 {
+				k.flush()
+			}
+		}
+		end(fmt.Sprintf("%d changes", revision-1))
+	})
+}
+
+// load opens connections, as many as a caller has ports for, until end is called: that says
+// how many there were, and that none failed.
+func (k kernel) load(stage sdktest.Stage, packet sdktest.Packet) (calls *atomic.Int64, end func(during string)) {
+	ctx, cancel := context.WithCancel(k.Context())
+	var failed atomic.Int64
+	var all sync.WaitGroup
+	calls = new(atomic.Int64)
+	for range 4 {
+		all.Go(func() {
+			for ctx.Err() == nil && calls.Load() < 6000 {
+				a, err := stage.Send(ctx, packet)
+				if ctx.Err() != nil {
+					return
+				}
+				if calls.Add(1); err != nil || a.Verdict != sdk.Forward {
+					failed.Add(1)
+					k.Logf("call %d: %s, %v", calls.Load(), a, err)
+				}
+			}
+		})
+	}
+	return calls, func(during string) {
+		k.Helper()
+		cancel()
+		all.Wait()
+		k.Logf("%d calls during %s: %d failed", calls.Load(), during, failed.Load())
+		if failed.Load() > 0 || calls.Load() < 20 {
+			k.Errorf("%d of %d calls failed", failed.Load(), calls.Load())
+		}
+	}
+}
+
+// One process hands over to the next, by yielding and by being killed, with a table that it
+// owns, and no connection fails.
+func TestKernelHandsOver(t *testing.T) {
+	g := world(t)
+	onKernel(t, func(k kernel) {
+		s := k.parsed(g, sticking)
+		s.Services[0].Affinity = 0
+		p, stage := k.active(g, s)
+		calls, end := k.load(stage, s.Packets[0])
+		n := 0
+		for began := time.Now(); time.Since(began) < 5*time.Second && calls.Load() < 6000; n++ {
+			next := k.start()
+			if n%2 == 0 {
+				if result, err := next.Sync(k.Context(), s.Update(1)); err != nil || !result.Planned {
+					k.Fatalf("beside the writer: %+v, %v", result, err)
+				}
+				k.role(p, sdk.Yielded)
+				k.role(next, sdk.Active)
+				p.die()
+			} else {
+				p.die()
+				k.sync(next, s.Update(1))
+			}
+			if role := next.families[0].role; role != sdk.Active {
+				k.Fatalf("after hand-over %d the role is %s", n, role)
+			}
+			p = next
+		}
+		end(fmt.Sprintf("%d hand-overs", n))
+	})
+}
