@@ -188,6 +188,7 @@ func TestKernelBeside(t *testing.T) { newContest(t, kinds()...).hold(t, detected
 
 // The same of mode nftables, held against kube-proxy's mode of that name.
 func TestKernelNftablesBeside(t *testing.T) {
+	t.Parallel()
 	newContest(t, theirNftables, ourNftables).hold(t, settings{label: "node ports everywhere", text: pods, ports: []string{"0.0.0.0/0", "::/0"}})
 }
 

@@ -15,6 +15,7 @@ import (
 // TestKernelNftablesTakeOver: on a node that kube-proxy serves in its nftables mode ours takes over,
 // and gives back. Meanwhile no call fails, no connection ends, and nothing is left of the other.
 func TestKernelNftablesTakeOver(t *testing.T) {
+	t.Parallel()
 	c := newContest(t, theirNftables)
 	p := c.proxies[0]
 	things := []thing{a(20, "web", spread(), samePort(30400), loadBalancer("198.51.100.30", "2001:db8:e::30"))}
