@@ -167,7 +167,7 @@ func (n *node) ended() {
 	n.Helper()
 	select {
 	case <-n.exited: // 3 s on an idle machine; one that waits for itself never ends
-	case <-time.After(time.Minute):
-		n.Fatalf("the host did not end within a minute of a signal")
+	case <-time.After(timeout):
+		n.Fatalf("the host did not end within %s of a signal", timeout)
 	}
 }

@@ -148,7 +148,7 @@ func (n *node) serving() {
 
 // timeout is for what must happen: long, for a loaded machine is no failure, and a
 // guest on one takes seconds to start a program.
-const timeout = 4 * time.Minute
+const timeout = 10 * time.Minute
 
 func (n *node) until(what string, is func() error) {
 	n.Helper()
@@ -169,10 +169,10 @@ func (n *node) stop() {
 	_ = n.cmd.Process.Signal(syscall.SIGINT)
 	select {
 	case <-n.exited:
-	case <-time.After(30 * time.Second):
+	case <-time.After(timeout):
 		_ = n.cmd.Process.Kill()
 		<-n.exited
-		n.Error("the host did not end within 30 s of SIGINT")
+		n.Errorf("the host did not end within %s of SIGINT", timeout)
 	}
 	n.cmd = nil
 }
