@@ -105,6 +105,7 @@ func TestKeptInOneRoom(t *testing.T) {
 		"google.golang.org/grpc":         {"sdk/wire"},
 		"github.com/hashicorp/go-plugin": {"sdk/wire", "host/launch"}, // its server, and its client
 		"k8s.io/client-go":               {"host/watch", "test"},
+		"k8s.io/client-go/kubernetes":    {"test"}, // with every kind there is, in memory
 		"github.com/spf13/viper":         {"host/config"},
 	}
 	for _, pkg := range packages(t) {

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 
@@ -38,7 +37,7 @@ const EventsForbidden = "EventsForbidden"
 // Events writes notices to the API server, where `kubectl describe` shows them
 // with the object they are about.
 type Events struct {
-	client kubernetes.Interface
+	client *Client
 	node   string // what an event without another object is about
 	report func(track.Notice)
 	queue  chan track.Notice
@@ -46,7 +45,7 @@ type Events struct {
 
 // NewEvents writes to the API server of client, for the node of that name. Nothing is written
 // before Run.
-func NewEvents(client kubernetes.Interface, node string, report func(track.Notice)) *Events {
+func NewEvents(client *Client, node string, report func(track.Notice)) *Events {
 	return &Events{client: client, node: node, report: report, queue: make(chan track.Notice, eventBurst)}
 }
 
@@ -85,9 +84,7 @@ func (e *Events) Run(ctx context.Context) error {
 func (e *Events) write(ctx context.Context, n track.Notice) error {
 	ctx, cancel := context.WithTimeout(ctx, eventTimeout)
 	defer cancel()
-	event := e.event(n, time.Now())
-	_, err := e.client.EventsV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
-	return err
+	return e.client.CreateEvent(ctx, e.event(n, time.Now()))
 }
 
 // event returns n as the API wants it.

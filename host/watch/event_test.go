@@ -25,7 +25,7 @@ import (
 
 // TestEvent is what a notice becomes.
 func TestEvent(t *testing.T) {
-	e := NewEvents(fake.NewClientset(), "n1", func(track.Notice) {})
+	e := NewEvents(clientOf(fake.NewClientset()), "n1", func(track.Notice) {})
 	for _, test := range []struct{ object, want string }{
 		{"ns1/web", "Service ns1/web in ns1: m"},
 		{"ns1/web:http/tcp4", "Service ns1/web in ns1: ns1/web:http/tcp4: m"},
@@ -75,7 +75,7 @@ func TestAllowance(t *testing.T) {
 func TestEvents(t *testing.T) {
 	client := fake.NewClientset()
 	notices := make(chan track.Notice, eventBurst)
-	e := NewEvents(client, "n1", func(n track.Notice) { notices <- n })
+	e := NewEvents(clientOf(client), "n1", func(n track.Notice) { notices <- n })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- e.Run(ctx) }()
@@ -113,7 +113,7 @@ func TestEvents(t *testing.T) {
 // nothing that reports them waits.
 func TestEventsFew(t *testing.T) {
 	client := fake.NewClientset()
-	e := NewEvents(client, "n1", func(track.Notice) {})
+	e := NewEvents(clientOf(client), "n1", func(track.Notice) {})
 	for range 3 * eventBurst {
 		e.Write(track.Notice{Reason: "Before"}) // nothing reads them yet
 	}

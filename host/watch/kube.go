@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -38,7 +37,7 @@ type KubeSettings struct {
 // While the server does not answer, or refuses, the tracker stays as it is, and so
 // does the node: what was served goes on being served.
 type KubeSource struct {
-	client   kubernetes.Interface
+	client   *Client
 	tracker  *track.Tracker
 	settings KubeSettings
 	links    []*link
@@ -48,7 +47,7 @@ type KubeSource struct {
 
 // Kubernetes returns the source that follows the API server of client. Nothing happens
 // before Run, which is for one call.
-func Kubernetes(client kubernetes.Interface, t *track.Tracker, s KubeSettings) *KubeSource {
+func Kubernetes(client *Client, t *track.Tracker, s KubeSettings) *KubeSource {
 	k := &KubeSource{client: client, tracker: t, settings: s, first: make(chan struct{}, 4)}
 	ours := metav1.ListOptions{LabelSelector: ourLabels}
 	thisNode := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, s.NodeName).String()}
@@ -62,10 +61,10 @@ func Kubernetes(client kubernetes.Interface, t *track.Tracker, s KubeSettings) *
 		func(o any) { t.SetServiceCIDR(o.(*networkingv1.ServiceCIDR)) },
 		func(key track.Key) { t.DeleteServiceCIDR(key.Name) })
 	ranges.without = &networkingv1.ServiceCIDRList{}
-	followKind(k, ranges, &networkingv1.ServiceCIDR{}, client.NetworkingV1().ServiceCIDRs(), metav1.ListOptions{})
-	followKind(k, k.nodes(), &corev1.Node{}, client.CoreV1().Nodes(), thisNode)
-	followKind(k, joined, &discoveryv1.EndpointSlice{}, client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), ours)
-	followKind(k, services, &corev1.Service{}, client.CoreV1().Services(metav1.NamespaceAll), ours)
+	followKind(k, ranges, &networkingv1.ServiceCIDR{}, client.Ranges, metav1.ListOptions{})
+	followKind(k, k.nodes(), &corev1.Node{}, client.Nodes, thisNode)
+	followKind(k, joined, &discoveryv1.EndpointSlice{}, client.Slices, ours)
+	followKind(k, services, &corev1.Service{}, client.Services, ours)
 	return k
 }
 
@@ -80,8 +79,8 @@ func followKind[L runtime.Object](k *KubeSource, h *store, example any, api type
 	k.links = append(k.links, l)
 	h.first = func() { k.first <- struct{}{} }
 	lw := lister(api, only, l)
-	way := cache.ToListWatcherWithWatchListSemantics(lw, k.client)
-	if h.without != nil {
+	var way cache.ListerWatcher = lw
+	if h.without != nil || k.client.inLists {
 		way = inLists{lw} // only that says at once that there is nothing to be had
 	}
 	var quiet klog.Logger // the link says what there is to say

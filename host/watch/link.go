@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
@@ -45,7 +44,7 @@ type Request struct {
 
 // Connect returns a client of the API server. It is not an error that the server does
 // not answer yet.
-func Connect(c Connection) (kubernetes.Interface, error) {
+func Connect(c Connection) (*Client, error) {
 	config, err := load(c.Kubeconfig)
 	if err != nil {
 		return nil, err
@@ -56,7 +55,7 @@ func Connect(c Connection) (kubernetes.Interface, error) {
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.WarningHandler = rest.NoWarnings{}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return observer{next, c.Observe} })
-	client, err := kubernetes.NewForConfig(config)
+	client, err := newClient(config)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
@@ -219,12 +218,6 @@ func brief(err error) string {
 		return u.Err.Error()
 	}
 	return err.Error()
-}
-
-// A typed is a client's handle of one kind, whose lists are L.
-type typed[L runtime.Object] interface {
-	List(context.Context, metav1.ListOptions) (L, error)
-	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
 // lister lists and watches those of a kind that only selects, and has l note how that goes.

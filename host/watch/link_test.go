@@ -16,6 +16,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -112,13 +114,13 @@ func TestConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.CoreV1().Services("").List(t.Context(), metav1.ListOptions{}); err == nil {
+	if _, err := client.Services.List(t.Context(), metav1.ListOptions{}); err == nil {
 		t.Error("the server was not asked")
 	}
 	if got := asked.Get("Accept"); !strings.HasPrefix(got, "application/vnd.kubernetes.protobuf") {
 		t.Errorf("it was asked for %s", got)
 	}
-	if _, err := client.CoreV1().Services("ns").Create(t.Context(), &corev1.Service{}, metav1.CreateOptions{}); err == nil {
+	if err := client.CreateEvent(t.Context(), &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}); err == nil {
 		t.Error("the server was not told")
 	}
 	if got := asked.Get("Content-Type"); got != "application/vnd.kubernetes.protobuf" {
@@ -127,8 +129,9 @@ func TestConnection(t *testing.T) {
 	if got := asked.Get("User-Agent"); got != "pointsman/test" {
 		t.Errorf("by %s", got)
 	}
-	if got := client.CoreV1().RESTClient().GetRateLimiter().QPS(); got != 7 {
-		t.Errorf("at %v a second", got)
+	rate := client.Services.(resource[*corev1.ServiceList]).client.GetRateLimiter()
+	if other := client.Slices.(resource[*discoveryv1.EndpointSliceList]).client.GetRateLimiter(); rate.QPS() != 7 || other != rate {
+		t.Errorf("at %v a second, and %v", rate.QPS(), other.QPS())
 	}
 	if len(seen) != 2 || seen[0].Method != "GET" || seen[0].Code != "418" || !strings.HasSuffix(server.URL, seen[0].Host) {
 		t.Errorf("seen %+v", seen)
