@@ -135,7 +135,7 @@ func (h Here) sources(ranges []netip.Prefix, vip netip.Addr) []netip.Prefix {
 // frontends of port p. Where one address is named twice the kind that says more
 // about it wins: the load balancer's with its ranges before the external IP.
 func (w addresses) frontends(s *Service, p Port) []sdk.Frontend {
-	list := make([]sdk.Frontend, 0, 1+len(w.vips)+len(w.externalIPs)+1)
+	list := make([]sdk.Frontend, 0, 1+len(w.vips)+len(w.externalIPs)+min(1, int(p.NodePort)))
 	add := func(kind sdk.Kind, addr netip.Addr, number uint16, policy sdk.Policy, sources []netip.Prefix) {
 		at := netip.AddrPortFrom(addr, number)
 		if slices.ContainsFunc(list, func(f sdk.Frontend) bool { return f.Addr == at }) {

@@ -27,9 +27,9 @@ type observed struct {
 	last      number // the one that was given last
 
 	services       map[sdk.Name]wanted
-	references     map[element]int // how many Services have an element that they share
-	counts         map[string]int  // elements, by set
-	total          int             // elements in all sets
+	references     map[place]int  // how many Services have an element that they share
+	counts         map[string]int // elements, by set
+	total          int            // elements in all sets
 	own            []element
 	stray, missing []element // beside those of services
 }
@@ -52,7 +52,7 @@ func (o observed) without() observed {
 	return observed{
 		generation: o.generation, batches: o.batches, there: o.there, otherwise: o.otherwise, last: o.last,
 		sets: make(map[string]bool), chains: make(map[string]seen), services: make(map[sdk.Name]wanted),
-		references: make(map[element]int), counts: make(map[string]int),
+		references: make(map[place]int), counts: make(map[string]int),
 	}
 }
 
@@ -139,7 +139,7 @@ func (o *observed) understand(d dump) {
 			seen, there := d.sets[e.set][e.Key+e.KeyEnd]
 			switch {
 			case e.shared():
-				o.references[e]++
+				o.references[e.place()]++
 			case there && seen == e.Element:
 				delete(d.sets[e.set], e.Key+e.KeyEnd)
 				continue
@@ -154,7 +154,7 @@ func (o *observed) understand(d dump) {
 			switch e := (element{set, k}); {
 			case set == "own":
 				o.own = append(o.own, e)
-			case mine[set] && o.references[e] == 0:
+			case mine[set] && (o.references[e.place()] == 0 || k != nftnl.Element{Key: k.Key}):
 				o.stray = append(o.stray, e)
 			}
 		}
@@ -204,10 +204,7 @@ func (d dump) services() map[sdk.Name]wanted {
 				continue
 			}
 			name.Protocol, name.Family = proto, d.Family
-			w, begun := all[name]
-			if !begun {
-				w.lists = make(lists)
-			}
+			w := all[name]
 			w.frontends = append(w.frontends, frontend{kind, addr, policy, sources[k]})
 			_, unserved := d.sets[p.of("unserved")][k]
 			w.served = !unserved

@@ -95,7 +95,7 @@ type transaction struct {
 	batch      *nftnl.Batch
 	owners     []int // of each operation: the change that it is of, or none
 	counts     map[string]int
-	references map[element]int
+	references map[place]int
 }
 
 const none = -1
@@ -236,9 +236,9 @@ func (t *transaction) done() {
 		f.have.counts[set] += n
 		f.have.total += n
 	}
-	for e, n := range t.references {
-		if f.have.references[e] += n; f.have.references[e] <= 0 {
-			delete(f.have.references, e)
+	for at, n := range t.references {
+		if f.have.references[at] += n; f.have.references[at] <= 0 {
+			delete(f.have.references, at)
 		}
 	}
 	for _, name := range t.shape.unused {

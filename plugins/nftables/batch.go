@@ -22,7 +22,7 @@ func (t *transaction) flags() uint32 {
 func (t *transaction) build() error {
 	f, s := t.family, t.shape
 	b := nftnl.NewBatch(f.node.nft(), t.table, 0)
-	t.batch, t.owners, t.counts, t.references = b, nil, make(map[string]int), make(map[element]int)
+	t.batch, t.owners, t.counts, t.references = b, nil, make(map[string]int), make(map[place]int)
 	if s.afresh {
 		b.DeleteTable()
 	}
@@ -97,13 +97,13 @@ func (t *transaction) elements() error {
 	for i, c := range t.changes {
 		for _, e := range c.gone {
 			if e.shared() {
-				t.references[e]--
+				t.references[e.place()]--
 				last[e] = i
 			}
 		}
 		for _, e := range c.come {
 			if e.shared() {
-				t.references[e]++
+				t.references[e.place()]++
 				last[e] = i
 			}
 		}
@@ -114,7 +114,7 @@ func (t *transaction) elements() error {
 	}
 	have := t.family.have.references
 	for e, i := range last {
-		if have[e] > 0 && have[e]+t.references[e] == 0 {
+		if have[e.place()] > 0 && have[e.place()]+t.references[e.place()] == 0 {
 			t.batch.Remove(e.set, e.Element)
 			t.count(e, -1, i)
 		}
@@ -127,7 +127,7 @@ func (t *transaction) elements() error {
 		t.insert(c.come, i)
 	}
 	for e, i := range last {
-		if have[e] == 0 && t.references[e] > 0 {
+		if have[e.place()] == 0 && t.references[e.place()] > 0 {
 			t.batch.Add(e.set, e.Element)
 			t.count(e, 1, i)
 		}

@@ -5,7 +5,6 @@ package nftables
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -29,8 +28,8 @@ type wanted struct {
 	hairpin []netip.Addr // endpoints that may call themselves
 }
 
-// lists are those of endpoints, by policy.
-type lists map[sdk.Policy][]netip.AddrPort
+// lists are those of endpoints, by policy. A map would be most of what a Service takes.
+type lists [sdk.Local + 1][]netip.AddrPort
 
 // A frontend is one with the ranges of sources that may use it; none: all may.
 type frontend struct {
@@ -51,7 +50,7 @@ func want(svc sdk.Service) (wanted, error) {
 	if err := frame.TooMany(svc, Ceiling, try); err != nil {
 		return wanted{}, err
 	}
-	w := wanted{served: len(svc.Cluster) > 0, affinity: svc.Affinity.Round(time.Second), lists: make(lists)}
+	w := wanted{served: len(svc.Cluster) > 0, affinity: svc.Affinity.Round(time.Second)}
 	for _, f := range svc.Frontends {
 		if text := label(svc.Name, f.Kind, f.Policy); len(text) > longestComment {
 			why := fmt.Sprintf("%q is longer than a comment in the kernel", text)
@@ -79,7 +78,7 @@ func (w *wanted) normalize() {
 // equal reports whether w and v have the same elements.
 func (w wanted) equal(v wanted) bool {
 	return w.served == v.served && w.affinity == v.affinity && w.number == v.number && slices.Equal(w.hairpin, v.hairpin) &&
-		maps.EqualFunc(w.lists, v.lists, slices.Equal[[]netip.AddrPort]) &&
+		slices.EqualFunc(w.lists[:], v.lists[:], slices.Equal[[]netip.AddrPort]) &&
 		slices.EqualFunc(w.frontends, v.frontends, func(a, b frontend) bool {
 			return a.kind == b.kind && a.addr == b.addr && a.policy == b.policy && slices.Equal(a.sources, b.sources)
 		})
@@ -87,7 +86,7 @@ func (w wanted) equal(v wanted) bool {
 
 // use has w have the list for a policy.
 func (w *wanted) use(svc sdk.Service, p sdk.Policy) {
-	if _, has := w.lists[p]; has || len(svc.Endpoints(p)) == 0 {
+	if len(w.lists[p]) > 0 || len(svc.Endpoints(p)) == 0 {
 		return
 	}
 	list := make([]netip.AddrPort, len(svc.Endpoints(p)))
@@ -146,17 +145,15 @@ func (w wanted) arranged(have wanted, free func() number) wanted {
 	default:
 		w.number = free()
 	}
-	all := make(lists, len(w.lists))
 	for p, list := range w.lists {
-		all[p] = arrange(have.lists[p], list)
+		w.lists[p] = arrange(have.lists[p], list)
 	}
-	w.lists = all
 	return w
 }
 
 // arrange is the list in the order of old.
 func arrange(old, list []netip.AddrPort) []netip.AddrPort {
-	if slices.Equal(old, list) {
+	if len(old) == 0 || slices.Equal(old, list) {
 		return list
 	}
 	left := make(map[netip.AddrPort]bool, len(list))

@@ -256,3 +256,24 @@ func several(services, endpoints int) []sdk.Service {
 	}
 	return all
 }
+
+// TestSmall has a Service take two allocations, and the kernel's record of it none: a map of
+// its lists was most of the memory of a node with many.
+func TestSmall(t *testing.T) {
+	svc := sdk.Service{
+		Name:      sdk.Name{Namespace: "ns1", Service: "web", Protocol: sdk.TCP, Family: sdk.IPv4},
+		Frontends: []sdk.Frontend{{Kind: sdk.ClusterIP, Addr: netip.MustParseAddrPort("10.96.0.1:80"), Policy: sdk.Cluster}},
+		Cluster:   []sdk.Endpoint{{Addr: netip.MustParseAddrPort("10.1.0.1:80")}, {Addr: netip.MustParseAddrPort("10.1.0.2:80")}},
+	}
+	var w wanted
+	allocations := testing.AllocsPerRun(100, func() {
+		desired, err := want(svc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w = desired.arranged(wanted{}, nil)
+	})
+	if allocations > 3 || len(w.lists[sdk.Cluster]) != 2 { // the third is its label, which is measured
+		t.Errorf("it takes %v allocations: %+v", allocations, w)
+	}
+}
