@@ -41,7 +41,7 @@ type Cursor interface {
 	Planned(revision uint64, failed []sdk.Failure) // received, and not served
 	Served(revision uint64, failed []sdk.Failure) (triggers []time.Time)
 	Retry()  // offer what failed again
-	Resync() // the next update is a Full
+	Resync() // the next update is a Full, and Changed has a token
 	Changed() <-chan struct{}
 }
 
@@ -111,7 +111,7 @@ func New(c clock.Clock, cursor Cursor, dataplane Syncer, s Settings) (*Feed, err
 	if err := f.periods.check(); err != nil {
 		return nil, err
 	}
-	f.runner = pace.New(c, f.periods.gaps(f.owed), f.step)
+	f.runner = pace.New(c, f.periods.gaps(f.owed), cursor.Changed(), f.step)
 	return f, nil
 }
 
@@ -127,16 +127,11 @@ func (f *Feed) Run(ctx context.Context) error {
 	defer func() { cancel(); <-ended }()
 
 	f.cursor.Resync()
-	f.runner.Kick()
-	for {
-		select {
-		case <-f.cursor.Changed():
-			f.runner.Kick()
-		case <-f.gone:
-			return ErrGone
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	select {
+	case <-f.gone:
+		return ErrGone
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -176,7 +176,7 @@ func TestStories(t *testing.T) {
 			y.answers <- answer{}
 			y.until("acked 1 after 0s")
 			y.pass(time.Minute)
-			y.feed.runner.Kick()
+			y.signal()
 			y.change()
 			y.answers <- answer{}
 			y.until("acked 2 after 0s")

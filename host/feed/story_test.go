@@ -105,7 +105,7 @@ func (y *story) Served(revision uint64, failed []sdk.Failure) []time.Time {
 }
 
 func (y *story) Retry()  { y.say("retry"); y.change() }
-func (y *story) Resync() { y.mu.Lock(); y.full = true; y.mu.Unlock() }
+func (y *story) Resync() { y.mu.Lock(); y.full = true; y.mu.Unlock(); y.signal() }
 
 func (y *story) Changed() <-chan struct{} { return y.changed }
 
@@ -114,6 +114,10 @@ func (y *story) change() {
 	y.mu.Lock()
 	y.owe = true
 	y.mu.Unlock()
+	y.signal()
+}
+
+func (y *story) signal() {
 	select {
 	case y.changed <- struct{}{}:
 	default:

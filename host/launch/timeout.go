@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -82,18 +84,21 @@ func usageOf(pids []int) []usage {
 // CPUTime returns how long the threads of a process have run, and how long they waited for a
 // processor. It is nothing where the kernel does not count that.
 func CPUTime(pid int) (ran, queued time.Duration) {
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	for _, file := range threads {
-		text, err := os.ReadFile(file)
-		var on, off time.Duration
-		if err == nil {
-			_, err = fmt.Sscan(string(text), &on, &off)
-		}
-		if err == nil { // else it ended just now
-			ran, queued = ran+on, queued+off
+	dir := fmt.Sprintf("/proc/%d/task", pid)
+	threads, _ := os.ReadDir(dir)
+	for _, thread := range threads {
+		text, _ := os.ReadFile(filepath.Join(dir, thread.Name(), "schedstat"))
+		if fields := strings.Fields(string(text)); len(fields) > 1 { // else it ended just now
+			ran += nanoseconds(fields[0])
+			queued += nanoseconds(fields[1])
 		}
 	}
 	return ran, queued
+}
+
+func nanoseconds(text string) time.Duration {
+	n, _ := strconv.ParseInt(text, 10, 64) // a number, from the kernel
+	return time.Duration(n)
 }
 
 // counts returns how much of took counts, by what the processes have spent before and after it.

@@ -3,15 +3,15 @@
 /*
 Package pace runs a function as often as needed and no oftener.
 
-	Kick   ──┐
+	ask    ──┐
 	error  ──┼─▶ when? ──▶ wait ──▶ run ──┐
 	time   ──┘     ▲                      │
 	               └──────────────────────┘
 
-Deployments change hundreds of endpoints in a second, and each run costs. So a
-kick after a quiet time runs at once, and from then on a minimum gap lies between
-the end of a run and the start of the next; however many kicks fall in between,
-they are one run. A run that fails is tried again without being asked. There are no
+Deployments change hundreds of endpoints in a second, and each run costs. So what
+asks after a quiet time is run for at once, and from then on a minimum gap lies between
+the end of a run and the start of the next; however often it is asked for in between,
+that is one run. A run that fails is tried again without being asked. There are no
 bursts, and never two runs at a time.
 */
 package pace
@@ -37,39 +37,34 @@ type Gaps struct {
 	Max   time.Duration // at most this, also when nothing asks; zero: for ever
 }
 
-// A Runner runs one function. Kick and SetGaps may be called from anywhere, at
-// any time; what was asked for before Run is not lost.
+// A Runner runs one function. SetGaps may be called from anywhere, at any time; what was
+// asked for before Run is not lost.
 type Runner struct {
 	clock clock.Clock
 	run   func(context.Context) error
-	kick  chan struct{} // holds one: a run is asked for
-	wake  chan struct{} // holds one: the gaps changed
+	asks  <-chan struct{} // holds a token: a run is asked for
+	wake  chan struct{}   // holds one: the gaps changed
 
 	mu   sync.Mutex // guards gaps
 	gaps Gaps
 }
 
-// New returns a Runner of fn. The clock is clock.RealClock{} outside tests.
-func New(c clock.Clock, gaps Gaps, fn func(context.Context) error) *Runner {
-	return &Runner{
-		clock: c,
-		run:   fn,
-		kick:  make(chan struct{}, 1),
-		wake:  make(chan struct{}, 1),
-		gaps:  gaps,
-	}
+// New returns a Runner of fn, which a token in asks asks for. One that is there when a run
+// begins is answered by it; one that comes during a run asks for another after it. The clock
+// is clock.RealClock{} outside tests.
+func New(c clock.Clock, gaps Gaps, asks <-chan struct{}, fn func(context.Context) error) *Runner {
+	return &Runner{clock: c, run: fn, asks: asks, wake: make(chan struct{}, 1), gaps: gaps}
 }
-
-// Kick asks for a run. Many kicks before the next run are one; a kick during a
-// run asks for another after it.
-func (r *Runner) Kick() { post(r.kick) }
 
 // SetGaps changes the gaps, also of the wait that is going on.
 func (r *Runner) SetGaps(gaps Gaps) {
 	r.mu.Lock()
 	r.gaps = gaps
 	r.mu.Unlock()
-	post(r.wake)
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
 }
 
 // Run runs the function whenever it is due, until ctx ends. The function's
@@ -83,7 +78,7 @@ func (r *Runner) Run(ctx context.Context) {
 		start, due := s.next(gaps)
 		if due && !start.After(r.clock.Now()) {
 			select {
-			case <-r.kick: // what was asked up to here, this run answers
+			case <-r.asks: // what was asked up to here, this run answers
 			default:
 			}
 			s = s.after(r.run(ctx), r.clock.Now())
@@ -93,7 +88,8 @@ func (r *Runner) Run(ctx context.Context) {
 	}
 }
 
-// wait returns at start if there is one, and sooner when something happens.
+// wait returns at start if there is one, and sooner when something happens. Once it is asked,
+// to be asked again is nothing that happens: hundreds of changes in a second wake nothing.
 func (r *Runner) wait(ctx context.Context, s *state, start time.Time, due bool) {
 	var alarm <-chan time.Time
 	if due {
@@ -101,25 +97,22 @@ func (r *Runner) wait(ctx context.Context, s *state, start time.Time, due bool) 
 		defer timer.Stop()
 		alarm = timer.C()
 	}
+	asks := r.asks
+	if s.asked {
+		asks = nil
+	}
 	select {
-	case <-r.kick:
-		s.kicked = true
+	case <-asks:
+		s.asked = true
 	case <-r.wake:
 	case <-alarm:
 	case <-ctx.Done():
 	}
 }
 
-func post(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // A state is all that decides when the next run starts.
 type state struct {
-	kicked bool      // it was asked for
+	asked  bool      // for it
 	failed bool      // the last one did
 	end    time.Time // when the last one ended; before the first, when Run began
 	worked time.Time // when the last one that had something to do ended; zero: none did
@@ -146,7 +139,7 @@ func (s state) next(g Gaps) (start time.Time, due bool) {
 // gap returns the shortest of the gaps after which there is a reason to run.
 func (s state) gap(g Gaps) (gap time.Duration, due bool) {
 	switch {
-	case s.kicked:
+	case s.asked:
 		return 0, true
 	case s.failed && (g.Max == 0 || g.Retry < g.Max):
 		return g.Retry, true

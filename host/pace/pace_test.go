@@ -20,6 +20,7 @@ type track struct {
 	t      *testing.T
 	start  time.Time
 	runner *Runner
+	asks   chan struct{}
 	runs   chan string // when each run started
 	end    chan error  // what each run comes to
 }
@@ -27,13 +28,21 @@ type track struct {
 // inBubble plays with a track.
 func inBubble(t *testing.T, gaps Gaps, play func(k *track)) {
 	synctest.Test(t, func(t *testing.T) {
-		k := &track{t: t, start: time.Now(), runs: make(chan string), end: make(chan error)}
-		k.runner = New(clock.RealClock{}, gaps, func(ctx context.Context) error {
+		k := &track{t: t, start: time.Now(), asks: make(chan struct{}, 1), runs: make(chan string), end: make(chan error)}
+		k.runner = New(clock.RealClock{}, gaps, k.asks, func(ctx context.Context) error {
 			k.runs <- time.Since(k.start).String()
 			return <-k.end
 		})
 		play(k)
 	})
+}
+
+// ask asks for a run, as a cursor does.
+func (k *track) ask() {
+	select {
+	case k.asks <- struct{}{}:
+	default:
+	}
 }
 
 // begin starts the runner; its end belongs to the test.
@@ -74,23 +83,23 @@ func TestRuns(t *testing.T) {
 		{"the first change goes at once, the next after the gap, counted from the end",
 			Gaps{Min: time.Second, Max: time.Hour},
 			func(k *track) []string {
-				k.runner.Kick()
+				k.ask()
 				first := k.started()
 				k.pass(5 * time.Second) // the run takes so long
-				k.runner.Kick()
+				k.ask()
 				k.end <- nil
 				k.pass(time.Second)
 				second := k.started()
 				k.end <- nil
 				return []string{first, second}
 			}, "0s 6s"},
-		{"many kicks are one run",
+		{"asking often is one run",
 			Gaps{Min: time.Second, Max: time.Hour},
 			func(k *track) []string {
-				k.runner.Kick()
+				k.ask()
 				first := k.started()
 				for range 100 {
-					k.runner.Kick()
+					k.ask()
 				}
 				k.end <- nil
 				k.pass(time.Second)
@@ -104,14 +113,14 @@ func TestRuns(t *testing.T) {
 		{"after a quiet time at once, and no burst follows",
 			Gaps{Min: time.Second, Max: time.Hour},
 			func(k *track) []string {
-				k.runner.Kick()
+				k.ask()
 				starts := []string{k.started()}
 				k.end <- nil
 				k.pass(time.Minute)
 				for range 2 {
-					k.runner.Kick()
+					k.ask()
 					starts = append(starts, k.started())
-					k.runner.Kick()
+					k.ask()
 					k.end <- nil
 					k.pass(time.Second)
 				}
@@ -122,7 +131,7 @@ func TestRuns(t *testing.T) {
 		{"a failure is tried again, until it succeeds",
 			Gaps{Min: time.Second, Retry: 30 * time.Second, Max: time.Hour},
 			func(k *track) []string {
-				k.runner.Kick()
+				k.ask()
 				starts := []string{k.started()}
 				k.end <- failure
 				k.pass(30 * time.Second)
@@ -151,7 +160,7 @@ func TestRuns(t *testing.T) {
 		{"shorter gaps count at once",
 			Gaps{Min: time.Second, Max: time.Hour},
 			func(k *track) []string {
-				k.runner.Kick()
+				k.ask()
 				first := k.started()
 				k.end <- nil
 				synctest.Wait()
@@ -173,9 +182,9 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-func TestAKickBeforeRunIsNotLost(t *testing.T) {
+func TestWhatIsAskedBeforeRunIsNotLost(t *testing.T) {
 	inBubble(t, Gaps{Min: time.Second}, func(k *track) {
-		k.runner.Kick()
+		k.ask()
 		k.begin()
 		if at := k.started(); at != "0s" {
 			k.t.Errorf("run at %s", at)
@@ -184,13 +193,47 @@ func TestAKickBeforeRunIsNotLost(t *testing.T) {
 	})
 }
 
+// A timed clock counts timers.
+type timed struct {
+	clock.RealClock
+	timers int
+}
+
+func (c *timed) NewTimer(d time.Duration) clock.Timer {
+	c.timers++
+	return c.RealClock.NewTimer(d)
+}
+
+// TestAskedOftenWakesNothing asks a hundred times while a run is due later.
+func TestAskedOftenWakesNothing(t *testing.T) {
+	inBubble(t, Gaps{Min: time.Second}, func(k *track) {
+		c := &timed{}
+		k.runner.clock = c
+		k.ask()
+		k.begin()
+		k.started()
+		k.end <- nil
+		synctest.Wait()
+		for range 100 {
+			k.ask()
+			synctest.Wait()
+		}
+		k.pass(time.Second)
+		if at := k.started(); at != "1s" || c.timers != 1 {
+			k.t.Errorf("the next run is at %s, and it waited anew %d times", at, c.timers)
+		}
+		k.end <- nil
+	})
+}
+
 func TestRunEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	r := New(clock.RealClock{}, Gaps{}, func(ctx context.Context) error {
+	asks := make(chan struct{}, 1)
+	asks <- struct{}{}
+	r := New(clock.RealClock{}, Gaps{}, asks, func(ctx context.Context) error {
 		cancel()
 		return ctx.Err()
 	})
-	r.Kick()
 	r.Run(ctx) // returns, or the test runs out of time
 }
 
@@ -204,19 +247,19 @@ func TestNext(t *testing.T) {
 		want  string // after the end of the run before
 	}{
 		{"nothing asked, nothing run: the longest gap", state{}, gaps, "1h0m0s"},
-		{"the first kick at once", state{kicked: true}, gaps, "0s"},
-		{"a later kick keeps the shortest gap", state{kicked: true, worked: end}, gaps, "1s"},
+		{"the first time at once", state{asked: true}, gaps, "0s"},
+		{"later, the shortest gap is kept", state{asked: true, worked: end}, gaps, "1s"},
 		{"nothing asked", state{worked: end}, gaps, "1h0m0s"},
 		{"nothing asked, no longest gap", state{worked: end}, Gaps{Min: time.Second}, "never"},
 		{"failed", state{worked: end, failed: true}, gaps, "30s"},
 		{"failed, no longest gap", state{worked: end, failed: true}, Gaps{Retry: time.Minute}, "1m0s"},
-		{"failed, and kicked: the kick comes first", state{worked: end, failed: true, kicked: true}, gaps, "1s"},
+		{"failed, and asked for: that comes first", state{worked: end, failed: true, asked: true}, gaps, "1s"},
 		{"failed, the longest gap comes first", state{worked: end, failed: true}, Gaps{Retry: time.Minute, Max: time.Second}, "1s"},
 		{"failed, without a gap of its own", state{worked: end, failed: true}, Gaps{Min: time.Second}, "1s"},
 		{"a retry keeps the shortest gap", state{worked: end, failed: true}, Gaps{Min: time.Second, Retry: time.Millisecond}, "1s"},
-		{"no gaps at all", state{worked: end, kicked: true}, Gaps{}, "0s"},
-		{"a kick after a run that had nothing to do", state{end: end}.after(ErrIdle, end).kick(), gaps, "0s"},
-		{"a kick after such a run, and one before it that had", state{worked: end.Add(-100 * time.Millisecond)}.after(ErrIdle, end).kick(), gaps, "900ms"},
+		{"no gaps at all", state{worked: end, asked: true}, Gaps{}, "0s"},
+		{"asked for after a run that had nothing to do", state{end: end}.after(ErrIdle, end).ask(), gaps, "0s"},
+		{"asked for after such a run, and one before it that had", state{worked: end.Add(-100 * time.Millisecond)}.after(ErrIdle, end).ask(), gaps, "900ms"},
 		{"nothing asked after a run that had nothing to do", state{failed: true}.after(ErrIdle, end), gaps, "1h0m0s"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -233,4 +276,4 @@ func TestNext(t *testing.T) {
 	}
 }
 
-func (s state) kick() state { s.kicked = true; return s }
+func (s state) ask() state { s.asked = true; return s }
