@@ -24,16 +24,14 @@ const glossaryFile = "../docs/glossary.md"
 // allowedNames may contain a retired word: what other programs, older versions and files on
 // disk know them by cannot be renamed.
 var allowedNames = map[string]string{
-	"ServicePoison":  "the reason of an event",
-	"PluginPoisoned": "the reason of an event",
-	"Stick":          "a message of the wire",
-	"Sticks":         "a field of the wire",
-	"GetSticks":      "generated for a field of the wire",
-	"Leaving":        "a field of the wire",
-	"GetLeaving":     "generated for a field of the wire",
-	"swapSide":       "either dataplane of a swap, From or To",
-	"swap_side":      "the file of swapSide",
-	"TestSwapSide":   "the test of swapSide",
+	"Stick":        "a message of the wire",
+	"Sticks":       "a field of the wire",
+	"GetSticks":    "generated for a field of the wire",
+	"Leaving":      "a field of the wire",
+	"GetLeaving":   "generated for a field of the wire",
+	"swapSide":     "either dataplane of a swap, From or To",
+	"swap_side":    "the file of swapSide",
+	"TestSwapSide": "the test of swapSide",
 }
 
 // retired are the words of the last column: those that nothing is named by, and those that

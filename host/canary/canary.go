@@ -41,7 +41,7 @@ const (
 	onNode = "canary-on-node" // on the node's own address and a node port
 )
 
-// testAddr is set aside for examples by RFC 5737, so no network uses it; testPort is any.
+// testAddr is reserved for examples by RFC 5737, so no network uses it; testPort is any.
 var testAddr = netip.AddrFrom4([4]byte{192, 0, 2, 79})
 
 const testPort = 7079

@@ -164,7 +164,7 @@ func (p *dataplane) applyQuarantine() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.session.fed() {
-		p.session.cursor.Keep(p.quarantine.Names()...)
+		p.session.cursor.Quarantine(p.quarantine.Names()...)
 	}
 }
 
@@ -177,7 +177,7 @@ func (p *dataplane) try(ctx context.Context, group []sdk.Name) (crashed bool, er
 		}
 		c := p.tracker.Cursor(d)
 		defer c.Close()
-		c.Keep(p.tracker.NamesBut(group)...)
+		c.Quarantine(p.tracker.NamesBut(group)...)
 		u, ok := c.Next()
 		if !ok {
 			return nil

@@ -223,7 +223,7 @@ func TestTransitions(t *testing.T) {
 		{supervise.Starting, supervise.Waiting, why, report.PluginDown, true, true},
 		{supervise.Waiting, supervise.Starting, why, report.PluginStarting, false, false},
 		{supervise.Starting, supervise.Refused, why, report.PluginRefuses, true, true},
-		{supervise.Suspect, supervise.Quarantined, why, report.PluginBanned, true, true},
+		{supervise.Suspect, supervise.Quarantined, why, report.PluginQuarantined, true, true},
 		{supervise.Quarantined, supervise.Starting, why, report.PluginStarting, false, false},
 		{supervise.Serving, supervise.Stopped, why, report.PluginStopped, false, false},
 		{supervise.Serving, supervise.Serving, why, report.PluginNote, false, false},

@@ -177,7 +177,7 @@ func TestHealth(t *testing.T) {
 	if shown := set.Serving(); shown.Role != "active" || shown.Lock == "" || shown.Holder == "" {
 		t.Errorf("without the lock it is shown as %+v", shown)
 	}
-	if sync, _ := set.Followed(); sync.TookMS != 1.5 || sync.Error != "no room" || sync.Last.IsZero() {
+	if sync := set.Followed(); sync.TookMS != 1.5 || sync.Error != "no room" || sync.Last.IsZero() {
 		t.Errorf("it has followed %+v", sync)
 	}
 	p.writer.lock = sdk.LockReleased

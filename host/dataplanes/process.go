@@ -116,7 +116,7 @@ func transitionEvent(t supervise.Transition) (e report.Event, gone bool) {
 	case t.To == supervise.Starting && t.From == supervise.Serving && t.Why != "": // it is started again at once
 		e.Reason, gone = report.PluginDown, true
 	case t.To == supervise.Quarantined:
-		e.Reason, gone = report.PluginBanned, true
+		e.Reason, gone = report.PluginQuarantined, true
 	case t.To == supervise.Starting:
 		e.Reason = report.PluginStarting
 	case t.Left != 0:

@@ -58,7 +58,7 @@ func (p *dataplane) serve(outer context.Context, life supervise.Life) error {
 	defer func() { cancel(nil); s.proof.Wait() }()
 	cursor := p.tracker.Cursor(life.Description)
 	defer cursor.Close()
-	cursor.Keep(p.quarantine.Names()...)
+	cursor.Quarantine(p.quarantine.Names()...)
 	p.mu.Lock()
 	periods := p.periods
 	p.mu.Unlock()

@@ -5,6 +5,7 @@ package dataplanes
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 
@@ -22,7 +23,26 @@ import (
 func (set *Set) Serving() admin.Plugin { return set.serving().shown() }
 
 // Followed returns how far the dataplane that serves has come.
-func (set *Set) Followed() (admin.Sync, track.CursorStatus) { return set.serving().sync() }
+func (set *Set) Followed() admin.Sync {
+	s, _ := set.serving().sync()
+	return s
+}
+
+// Unserved returns what is not served as Services ask, and why, in the order of their names.
+func (set *Set) Unserved() []admin.Problem {
+	list := []admin.Problem{}
+	_, followed := set.serving().sync()
+	for _, u := range unservedBy(followed) {
+		list = append(list, admin.Problem{Service: u.name.String(), Reason: u.reason, Why: u.why})
+	}
+	for _, s := range set.Tracker.Services() {
+		for _, p := range s.Problems {
+			list = append(list, admin.Problem{Service: s.Key.String(), Reason: health.ReasonOf(p.Reason), Why: p.Message})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b admin.Problem) int { return cmp.Compare(a.Service, b.Service) })
+	return list
+}
 
 // Health returns how the dataplanes do, for probes and metrics: the one that is meant to serve
 // first, and those of other modes that run beside it.
@@ -160,6 +180,32 @@ func (p *dataplane) sync() (admin.Sync, track.CursorStatus) {
 	return s, c
 }
 
+// An unserved port of a Service is not served as it asks.
+type unserved struct {
+	name   sdk.Name
+	reason string // of package health's
+	why    string
+}
+
+// unservedBy returns the ports that a dataplane which has followed so far does not serve as they ask.
+func unservedBy(c track.CursorStatus) []unserved {
+	var all []unserved
+	for _, f := range c.Failed {
+		reason, refusal := health.Failed, (*sdk.Refusal)(nil)
+		if errors.As(f.Err, &refusal) {
+			reason = health.Refused
+		}
+		all = append(all, unserved{f.Name, reason, f.Err.Error()})
+	}
+	for _, w := range c.Withheld {
+		all = append(all, unserved{w.Name, health.Withheld, "the dataplane does not serve " + phrase.List(w.Lacks)})
+	}
+	for _, name := range c.Quarantined {
+		all = append(all, unserved{name, health.Quarantined, "the dataplane crashes on it"})
+	}
+	return all
+}
+
 // health returns how the dataplane does, for probes and metrics.
 func (p *dataplane) health() health.Dataplane {
 	s := p.status()
@@ -180,9 +226,10 @@ func (p *dataplane) health() health.Dataplane {
 		Acked:      sync.Acked,
 		Served:     sync.Served,
 		Pending:    sync.Pending,
-		Failed:     len(followed.Failed),
-		Withheld:   len(followed.Withheld),
-		Kept:       len(followed.Kept),
+		Unserved:   make(map[string]int),
+	}
+	for _, u := range unservedBy(followed) {
+		h.Unserved[u.reason]++
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

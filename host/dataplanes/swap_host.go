@@ -100,11 +100,7 @@ func (set swapHost) ProbeCanary(ctx context.Context) []string { return set.canar
 // Prove demands that the ways lead there still, but for those that to has said it does
 // not serve.
 func (set swapHost) Prove(ctx context.Context, to swap.Dataplane, ways []string) error {
-	unserved := make(map[sdk.Name]bool)
-	for name := range unservedBy(to.(swapSide).cursorStatus()) {
-		unserved[name] = true
-	}
-	err := set.canary.Prove(ctx, ways, unserved)
+	err := set.canary.Prove(ctx, ways, unservedNames(to.(swapSide).cursorStatus()))
 	if errors.Is(err, canary.ErrUnproved) {
 		set.failed(swap.Prove, err)
 		return nil
@@ -177,28 +173,22 @@ func undone(o swap.Outcome, serves bool) string {
 // Failed reports an action that failed without ending the swap.
 func (set swapHost) Failed(a swap.Action, err error) { set.failed(a, err) }
 
-// unservedBy returns the Services that a dataplane does not serve as they ask, and why.
-func unservedBy(s track.CursorStatus) map[sdk.Name]string {
-	all := make(map[sdk.Name]string)
-	for _, f := range s.Failed {
-		all[f.Name] = f.Err.Error()
+// unservedNames returns the Services that a dataplane does not serve as they ask.
+func unservedNames(s track.CursorStatus) map[sdk.Name]bool {
+	names := make(map[sdk.Name]bool)
+	for _, u := range unservedBy(s) {
+		names[u.name] = true
 	}
-	for _, w := range s.Withheld {
-		all[w.Name] = "it does not serve " + phrase.List(w.Lacks)
-	}
-	for _, name := range s.Kept {
-		all[name] = "its process crashes on it"
-	}
-	return all
+	return names
 }
 
 // losses returns the Services that now does serve and next does not, each with its why.
 func losses(now, next track.CursorStatus) []string {
-	served := unservedBy(now)
+	already := unservedNames(now)
 	var lost []string
-	for name, why := range unservedBy(next) {
-		if _, already := served[name]; !already && name.Namespace != canary.Namespace {
-			lost = append(lost, name.String()+": "+why)
+	for _, u := range unservedBy(next) {
+		if !already[u.name] && u.name.Namespace != canary.Namespace {
+			lost = append(lost, u.name.String()+": "+u.why)
 		}
 	}
 	slices.Sort(lost)

@@ -111,7 +111,7 @@ func scraped(t *testing.T) (all []promSeries) {
 		t.Fatalf("the node is not healthy: %s", codes)
 	}
 	labels := target(t)
-	for line := range strings.Lines(ask(b.endpoints(), "GET", "/metrics", "").Body.String()) {
+	for line := range strings.Lines(ask(b.Endpoints(), "GET", "/metrics", "").Body.String()) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), "} "); ok && name[0] != '#' {
 			all = append(all, promSeries{labels.join(t, name), constant(t, value)})
 		} else if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && name != "#" {

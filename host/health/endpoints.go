@@ -101,7 +101,8 @@ func write(w http.ResponseWriter, code int, text []byte, err error) {
 // profileTime is as long as one may ask a profile to take.
 const profileTime = 5 * time.Minute
 
-func (s *Server) endpoints() http.Handler {
+// Endpoints answers at metricsBindAddress.
+func (s *Server) Endpoints() http.Handler {
 	byPath := map[string]http.HandlerFunc{
 		"/healthz":      func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok") },
 		"/metrics":      promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4}).ServeHTTP,
@@ -187,7 +188,11 @@ func (s *Server) statusz(w http.ResponseWriter, paths []string) {
 		line("Source", "%s", fault)
 	}
 	for _, p := range s.settings.Dataplanes() {
-		line("Plugin", "%s: up %v, active %v, restarts %d, revision %d of %d, pending %d, not served %d", p.Name, p.Up, p.Active, p.Restarts, p.Acked, p.Sent, p.Pending, p.Failed+p.Withheld+p.Kept)
+		unserved := 0
+		for _, n := range p.Unserved {
+			unserved += n
+		}
+		line("Plugin", "%s: up %v, active %v, restarts %d, revision %d of %d, pending %d, not served %d", p.Name, p.Up, p.Active, p.Restarts, p.Acked, p.Sent, p.Pending, unserved)
 	}
 	counts := s.settings.Tracker.Counts()
 	line("Services", "%d, with %d endpoints", counts.Services, counts.Endpoints)

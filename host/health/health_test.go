@@ -193,7 +193,7 @@ func TestProbeBodies(t *testing.T) {
 // TestEndpoints asks for each endpoint of the metrics server.
 func TestEndpoints(t *testing.T) {
 	b := newHarness(func(s *Settings) { s.Profiling = true })
-	h := b.Server.endpoints()
+	h := b.Server.Endpoints()
 	for _, test := range []struct{ path, kind, body string }{
 		{"/healthz", "text/plain; charset=utf-8", "ok"},
 		{"/proxyMode", "text/plain; charset=utf-8", "iptables"},
@@ -220,7 +220,7 @@ func TestEndpoints(t *testing.T) {
 		t.Errorf("reading the level: %d", w.Code)
 	}
 	for _, path := range []string{"/debug/pprof/", "/debug/flags/v", "/nothing"} {
-		if w := ask(newHarness().Server.endpoints(), "GET", path, ""); w.Code != 404 {
+		if w := ask(newHarness().Server.Endpoints(), "GET", path, ""); w.Code != 404 {
 			t.Errorf("without profiling %s: %d", path, w.Code)
 		}
 	}
@@ -236,7 +236,7 @@ func TestSourceAway(t *testing.T) {
 		b.mu.Lock()
 		b.fault = test.fault
 		b.mu.Unlock()
-		h := b.Server.endpoints()
+		h := b.Server.Endpoints()
 		statusz, metrics := ask(h, "GET", "/statusz", "").Body.String(), ask(h, "GET", "/metrics", "").Body.String()
 		if line := "Source:      " + test.fault + "\n"; strings.Contains(statusz, line) != (test.fault != "") || strings.Count(statusz, "Source:") > 1 {
 			t.Errorf("%q: statusz says\n%s", test.fault, statusz)

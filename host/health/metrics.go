@@ -144,7 +144,10 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	for i, p := range s.Dataplanes() {
 		dataplane(e, p, i == 0)
 		if i == 0 {
+			unserved(e, p, s.Tracker.Problems())
 			c.samples.emit(e, p)
+		} else {
+			unserved(e, p, nil)
 		}
 	}
 	e.counter("pointsman_samples_refused_total", "Metrics of dataplanes that were not published.", float64(c.samples.count()), nil)
@@ -203,9 +206,6 @@ func dataplane(e emitter, p Dataplane, meant bool) {
 	}
 	e.gauge("pointsman_plugin_writer", "Whether it is the writer of its mode, or needs no lock for that.", truth(p.Up && p.Writer), name)
 	e.gauge("pointsman_plugin_pending", "Ports of Services that it is still owed.", float64(p.Pending), name)
-	for why, n := range map[string]int{"failed": p.Failed, "withheld": p.Withheld, "kept": p.Kept} {
-		e.gauge("pointsman_unserved", "Ports of Services that are not served as they ask: pointsman status names them.", float64(n), labels{"plugin": p.Name, "why": why})
-	}
 }
 
 func (c *collector) host(e emitter, j Assessment) {

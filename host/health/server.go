@@ -79,10 +79,10 @@ type Dataplane struct {
 	Memory     uint64 // bytes
 	Report     sdk.Report
 
-	Writer                 bool   // it is the writer, or needs no lock
-	Sent, Acked, Served    uint64 // revisions
-	Pending                int    // ports of Services that are owed or in flight
-	Failed, Withheld, Kept int    // ports of Services that are not served as asked
+	Writer              bool           // it is the writer, or needs no lock
+	Sent, Acked, Served uint64         // revisions
+	Pending             int            // ports of Services that are owed or in flight
+	Unserved            map[string]int // ports of Services that it does not serve as they ask, by why
 }
 
 // A Server answers probes, scrapes and health checks. Its methods are safe for concurrent use.
@@ -238,7 +238,7 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	}
 	listen(s.settings.Healthz, ProbesNotServed, "healthzBindAddress", s.probes())
-	listen(s.settings.Metrics, MetricsNotServed, "metricsBindAddress", s.endpoints())
+	listen(s.settings.Metrics, MetricsNotServed, "metricsBindAddress", s.Endpoints())
 	running.Go(func() { s.checks.run(ctx) })
 	tick := time.NewTicker(lookPeriod)
 	defer tick.Stop()

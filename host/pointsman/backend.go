@@ -3,11 +3,8 @@
 package main
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
@@ -15,8 +12,6 @@ import (
 	"github.com/pointsman/pointsman/host/dataplanes"
 	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/phrase"
-	"github.com/pointsman/pointsman/host/track"
-	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
@@ -53,9 +48,7 @@ func (h *host) status() admin.Status {
 	}
 	s.Swap, s.LastSwap = h.dataplanes.UnderWay(), h.dataplanes.LastSwap()
 	s.Dataplane.APIVersion, s.Dataplane.Kind = admin.APIVersion, "Plugin"
-	var followed track.CursorStatus
-	s.Sync, followed = h.dataplanes.Followed()
-	s.Unserved = unserved(followed, h.tracker.Services())
+	s.Sync, s.Unserved = h.dataplanes.Followed(), h.dataplanes.Unserved()
 	j := h.servers.Assess()
 	s.Probes = admin.Probes{Healthz: j.Healthy && j.Eligible, Livez: j.Live, Readyz: j.Ready}
 	s.Warnings = warnings(s, h.besides(j))
@@ -80,34 +73,6 @@ func (h *host) besides(j health.Assessment) besides {
 	return b
 }
 
-// unserved lists the Services that are not served as they ask, and why.
-func unserved(c track.CursorStatus, services []track.ServiceStatus) []admin.Problem {
-	problems := []admin.Problem{}
-	add := func(service, reason, why string) {
-		problems = append(problems, admin.Problem{Service: service, Reason: reason, Why: why})
-	}
-	for _, f := range c.Failed {
-		reason, refusal := "failed", (*sdk.Refusal)(nil)
-		if errors.As(f.Err, &refusal) {
-			reason = "refused"
-		}
-		add(f.Name.String(), reason, f.Err.Error())
-	}
-	for _, w := range c.Withheld {
-		add(w.Name.String(), "withheld", "the dataplane does not serve "+phrase.List(w.Lacks))
-	}
-	for _, name := range c.Kept {
-		add(name.String(), "keptAside", "the dataplane crashes on it; it is left as it was served before")
-	}
-	for _, s := range services {
-		for _, why := range s.Problems {
-			add(s.Key.String(), "conflict", why)
-		}
-	}
-	slices.SortStableFunc(problems, func(a, b admin.Problem) int { return cmp.Compare(a.Service, b.Service) })
-	return problems
-}
-
 func (h *host) services() []admin.Service {
 	list := []admin.Service{}
 	for _, s := range h.tracker.Services() {
@@ -123,7 +88,7 @@ func (h *host) services() []admin.Service {
 				Total:     p.Total,
 			})
 		}
-		list = append(list, admin.Service{Namespace: s.Namespace, Name: s.Name, Ports: ports, Problems: s.Problems})
+		list = append(list, admin.Service{Namespace: s.Namespace, Name: s.Name, Ports: ports, Problems: phrase.Texts(s.Problems)})
 	}
 	return list
 }

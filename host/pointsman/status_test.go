@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,8 +12,6 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/report"
-	"github.com/pointsman/pointsman/host/track"
-	"github.com/pointsman/pointsman/sdk"
 )
 
 // well is a status with nothing to look at.
@@ -121,35 +118,6 @@ func TestNotes(t *testing.T) {
 	}
 	if w := warnings(s, besides{}); len(w) > 0 {
 		t.Errorf("warned: %v", w)
-	}
-}
-
-func TestUnserved(t *testing.T) {
-	name := func(s string) sdk.Name {
-		return sdk.Name{Namespace: "ns", Service: s, Protocol: sdk.TCP, Family: sdk.IPv4}
-	}
-	followed := track.CursorStatus{
-		Failed: []sdk.Failure{
-			{Name: name("d"), Err: errors.New("in use")},
-			{Name: name("c"), Err: &sdk.Refusal{Why: "not mine"}},
-		},
-		Withheld: []track.Withheld{{Name: name("b"), Lacks: []sdk.Feature{sdk.FeatureSCTP}}},
-		Kept:     []sdk.Name{name("a")},
-	}
-	services := []track.ServiceStatus{{Key: track.Key{Namespace: "ns", Name: "e"}, Problems: []string{"taken"}}}
-	var got []string
-	for _, p := range unserved(followed, services) {
-		got = append(got, p.Service+" "+p.Reason+": "+p.Why)
-	}
-	want := []string{
-		"ns/a/tcp4 keptAside: the dataplane crashes on it; it is left as it was served before",
-		"ns/b/tcp4 withheld: the dataplane does not serve sctp",
-		"ns/c/tcp4 refused: not mine",
-		"ns/d/tcp4 failed: in use",
-		"ns/e conflict: taken",
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("%q\nwant %q", got, want)
 	}
 }
 

@@ -128,7 +128,7 @@ func (q *Quarantine) Crashed() {
 		return
 	}
 	q.hold(append(suspects, q.Names()...)) // the next process gets them as its session begins
-	q.Report(report.Event{Warning: true, Reason: report.PluginPoisoned, Object: q.Plugin,
+	q.Report(report.Event{Warning: true, Reason: report.PluginCrashedTwice, Object: q.Plugin,
 		Message: fmt.Sprintf("it crashed twice on the same update; %s quarantined while bisecting", phrase.Count(len(suspects), "Service"))})
 	q.suspected <- suspects // there is room: bisecting is set until Run has taken them, and is done
 }
@@ -258,7 +258,7 @@ func (q *Quarantine) settle(culprits []sdk.Name) {
 		q.Report(report.Event{Reason: report.PluginNote, Object: q.Plugin, Message: "no Service was found that it crashes on"})
 	}
 	for _, n := range culprits {
-		q.Report(report.Event{Warning: true, Reason: report.ServicePoison, Object: n.String(),
+		q.Report(report.Event{Warning: true, Reason: report.ServiceQuarantined, Object: n.String(),
 			Message: fmt.Sprintf("the %s dataplane crashes on it; it is left as it was served, until it changes", q.Plugin)})
 	}
 }
@@ -271,7 +271,7 @@ func (q *Quarantine) recheck() {
 	}
 	q.Changed()
 	for _, n := range released {
-		q.Report(report.Event{Reason: report.ServiceFreed, Object: n.String(), Message: "it changed, and is tried again"})
+		q.Report(report.Event{Reason: report.ServiceReleased, Object: n.String(), Message: "it changed, and is tried again"})
 	}
 }
 

@@ -181,7 +181,7 @@ func TestFindsTheCulprit(t *testing.T) {
 		}
 		cancel()
 		running.Wait()
-		want := []string{report.PluginPoisoned, report.PluginNote, report.ServicePoison, report.ServiceFreed}
+		want := []string{report.PluginCrashedTwice, report.PluginNote, report.ServiceQuarantined, report.ServiceReleased}
 		if !slices.Equal(c.reasons, want) || c.changes != 2 {
 			t.Errorf("reports %v and %d changes, want %v and 2", c.reasons, c.changes, want)
 		}
@@ -201,7 +201,7 @@ func TestNoCulprit(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		running.Wait()
-		if want := []string{report.PluginPoisoned, report.PluginNote}; len(q.Names()) != 0 || !slices.Equal(c.reasons, want) {
+		if want := []string{report.PluginCrashedTwice, report.PluginNote}; len(q.Names()) != 0 || !slices.Equal(c.reasons, want) {
 			t.Errorf("quarantined: %v, reports %v, want %v", q.Names(), c.reasons, want)
 		}
 	})
@@ -239,26 +239,26 @@ func TestBisect(t *testing.T) {
 		for i := range names {
 			names[i] = sdk.Name{Service: fmt.Sprint(i)}
 		}
-		poison := make(map[sdk.Name]bool)
+		deadly := make(map[sdk.Name]bool)
 		for range r.IntN(4) {
-			poison[names[r.IntN(len(names))]] = true
+			deadly[names[r.IntN(len(names))]] = true
 		}
 		tries := 0
 		b := bisect(names)
 		for group := b.next(); group != nil; group = b.next() {
 			tries++
-			b = b.tried(slices.ContainsFunc(group, func(n sdk.Name) bool { return poison[n] }))
+			b = b.tried(slices.ContainsFunc(group, func(n sdk.Name) bool { return deadly[n] }))
 		}
-		if len(b.culprits) != len(poison) {
-			t.Fatalf("seed %d: found %v, want %v", seed, b.culprits, poison)
+		if len(b.culprits) != len(deadly) {
+			t.Fatalf("seed %d: found %v, want %v", seed, b.culprits, deadly)
 		}
 		for _, n := range b.culprits {
-			if !poison[n] {
+			if !deadly[n] {
 				t.Fatalf("seed %d: nothing crashes on %s", seed, n)
 			}
 		}
-		if most := 2 + len(poison)*2*15; tries > most {
-			t.Errorf("seed %d: %d tries for %d among %d, want %d at the most", seed, tries, len(poison), len(names), most)
+		if most := 2 + len(deadly)*2*15; tries > most {
+			t.Errorf("seed %d: %d tries for %d among %d, want %d at the most", seed, tries, len(deadly), len(names), most)
 		}
 	}
 }

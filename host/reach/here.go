@@ -55,6 +55,8 @@ type Problem struct {
 	Message string
 }
 
+func (p Problem) String() string { return p.Message }
+
 // The reasons of problems.
 const (
 	IncorrectIPVersion = "IncorrectIPVersion" // an address of a family the object is not in

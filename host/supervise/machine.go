@@ -264,9 +264,9 @@ func (m Machine) backoff(why string, now time.Time, jitter func(time.Duration) t
 		m.Fallback, m.Trial, m.Failures, m.recent = true, false, 0, [tooOften]time.Time{}
 		return m.launch(now, why)
 	case open:
-		ban := min(firstQuarantine<<min(m.Trips, 8), lastQuarantine)
+		quarantine := min(firstQuarantine<<min(m.Trips, 8), lastQuarantine)
 		m.Trips++
-		return m.down(Quarantined, now, ban, why)
+		return m.down(Quarantined, now, quarantine, why)
 	}
 	return m.down(Waiting, now, jitter(wait), why)
 }

@@ -263,15 +263,15 @@ func TestRefusedOnTrial(t *testing.T) {
 // TestWaitsNoLonger has a plugin that fails again and again wait longer each time, up to a limit.
 func TestWaitsNoLonger(t *testing.T) {
 	now := time.Unix(0, 0)
-	wait, ban := firstBackoff, firstQuarantine
+	wait, quarantine := firstBackoff, firstQuarantine
 	for n := range 40 {
 		m, _ := Machine{State: Starting, Failures: n}.Step(Event{Kind: Failed}, now, most)
 		if got := m.Next.Sub(now); m.State != Waiting || got != wait {
 			t.Errorf("after %d failures: %s for %s, want %s", n, m.State, got, wait)
 		}
 		m, _ = Machine{State: Starting, Trial: true, Trips: n + 1}.Step(Event{Kind: Failed}, now, most)
-		if ban = min(2*ban, lastQuarantine); m.State != Quarantined || m.Next.Sub(now) != ban {
-			t.Errorf("after %d bans: %s for %s, want %s", n+1, m.State, m.Next.Sub(now), ban)
+		if quarantine = min(2*quarantine, lastQuarantine); m.State != Quarantined || m.Next.Sub(now) != quarantine {
+			t.Errorf("after %d quarantines: %s for %s, want %s", n+1, m.State, m.Next.Sub(now), quarantine)
 		}
 		wait = min(2*wait, lastBackoff)
 	}

@@ -18,7 +18,7 @@ func TestAnyLife(t *testing.T) {
 		var m Machine
 		now := time.Unix(0, 0)
 		processes := 0 // that run, or are being started
-		banned := false
+		quarantined := false
 		for range 300 {
 			now = now.Add(time.Duration(r.Int64N(int64(10 * time.Second))))
 			e := Event{Kind: EventKind(r.IntN(int(End))), Why: "why"} // anything but End
@@ -40,8 +40,8 @@ func TestAnyLife(t *testing.T) {
 					processes--
 				}
 			}
-			banned = (banned || m.State == Quarantined) && e.Kind != Passed && !m.Fallback
-			if banned && (m.State == Serving || m.State == Suspect) {
+			quarantined = (quarantined || m.State == Quarantined) && e.Kind != Passed && !m.Fallback
+			if quarantined && (m.State == Serving || m.State == Suspect) {
 				t.Fatalf("seed %d: it serves, and was not tried since it was quarantined\nbefore %+v\nevent %+v\nafter  %+v", seed, before, e, m)
 			}
 			if err := check(before, m, e, actions, processes, now); err != nil {
@@ -72,7 +72,7 @@ func check(before, m Machine, e Event, actions []Action, processes int, now time
 	case m.State == Waiting && (m.Next.IsZero() || m.Next.Sub(now) > lastBackoff):
 		return fmt.Errorf("waits until %s", m.Next)
 	case m.State == Quarantined && (m.Next.IsZero() || m.Next.Sub(now) > lastQuarantine):
-		return fmt.Errorf("is banned until %s", m.Next)
+		return fmt.Errorf("is quarantined until %s", m.Next)
 	case m.State == Refused && m.Next.IsZero():
 		return fmt.Errorf("is refused for ever")
 	case m.State == Stopped && before.State != Stopped:

@@ -26,12 +26,12 @@ type Cursor struct {
 	full         bool      // the next update is a Full
 	fullSent     bool      // the one in flight is
 
-	confirmed map[sdk.Name]*sdk.Service // by the dataplane
-	owed      map[sdk.Name]time.Time    // changed since they were confirmed; since when
-	flight    map[sdk.Name]handout      // handed out, or offered again; not confirmed
-	failed    map[sdk.Name]failure      // the dataplane could not serve them
-	kept      map[sdk.Name]bool         // quarantined
-	withheld  map[sdk.Name][]sdk.Feature
+	confirmed   map[sdk.Name]*sdk.Service // by the dataplane
+	owed        map[sdk.Name]time.Time    // changed since they were confirmed; since when
+	flight      map[sdk.Name]handout      // handed out, or offered again; not confirmed
+	failed      map[sdk.Name]failure      // the dataplane could not serve them
+	quarantined map[sdk.Name]bool
+	withheld    map[sdk.Name][]sdk.Feature
 
 	node, nodeSent *sdk.Node // as last confirmed; as handed out, nil: not in flight
 
@@ -62,17 +62,17 @@ func (t *Tracker) Cursor(d sdk.Description) *Cursor {
 	t.mu.Lock()
 	defer t.unlock()
 	c := &Cursor{
-		t:         t,
-		name:      d.Name,
-		features:  make(map[sdk.Feature]bool),
-		ready:     make(chan struct{}, 1),
-		full:      true,
-		confirmed: make(map[sdk.Name]*sdk.Service),
-		owed:      make(map[sdk.Name]time.Time),
-		flight:    make(map[sdk.Name]handout),
-		failed:    make(map[sdk.Name]failure),
-		kept:      make(map[sdk.Name]bool),
-		withheld:  make(map[sdk.Name][]sdk.Feature),
+		t:           t,
+		name:        d.Name,
+		features:    make(map[sdk.Feature]bool),
+		ready:       make(chan struct{}, 1),
+		full:        true,
+		confirmed:   make(map[sdk.Name]*sdk.Service),
+		owed:        make(map[sdk.Name]time.Time),
+		flight:      make(map[sdk.Name]handout),
+		failed:      make(map[sdk.Name]failure),
+		quarantined: make(map[sdk.Name]bool),
+		withheld:    make(map[sdk.Name][]sdk.Feature),
 
 		fullSince: t.now(),
 	}
@@ -134,23 +134,23 @@ func (c *Cursor) Retry() {
 	}
 }
 
-// Keep quarantines these names, and no others: their Services are left as they are
+// Quarantine says which names are quarantined: their Services are left as they are
 // served now, whatever happens to them, also by a Full. Those that were quarantined
 // before and are no longer are handed out as they are now.
-func (c *Cursor) Keep(names ...sdk.Name) {
+func (c *Cursor) Quarantine(names ...sdk.Name) {
 	c.t.mu.Lock()
 	defer c.t.unlock()
-	before := c.kept
-	c.kept = make(map[sdk.Name]bool, len(names))
+	before := c.quarantined
+	c.quarantined = make(map[sdk.Name]bool, len(names))
 	for _, name := range names {
-		c.kept[name] = true
+		c.quarantined[name] = true
 		delete(c.confirmed, name)
 		delete(c.owed, name)
 		delete(c.flight, name)
 		delete(c.failed, name)
 	}
 	for name := range before {
-		if !c.kept[name] {
+		if !c.quarantined[name] {
 			c.flight[name] = handout{since: c.t.now()} // what is served is not known
 			c.signal()
 		}
@@ -160,7 +160,7 @@ func (c *Cursor) Keep(names ...sdk.Name) {
 // changed notes that another value than before is to be served under name.
 func (c *Cursor) changed(name sdk.Name) {
 	c.withhold(name)
-	if c.kept[name] {
+	if c.quarantined[name] {
 		return
 	}
 	now := c.now(name)
@@ -218,7 +218,7 @@ func (c *Cursor) everything() sdk.Update {
 	c.owed = make(map[sdk.Name]time.Time)
 	clear(c.flight)
 	for name, value := range c.t.values {
-		if c.withheld[name] == nil && !c.kept[name] {
+		if c.withheld[name] == nil && !c.quarantined[name] {
 			u.Set = append(u.Set, *value)
 			c.flight[name] = handout{u.To, value, since}
 		}
@@ -262,7 +262,7 @@ func (c *Cursor) difference() (sdk.Update, bool) {
 // handOut completes u, and notes that it is in flight. The order in u means
 // nothing, and is fixed so that it reads well.
 func (c *Cursor) handOut(u *sdk.Update, node *sdk.Node) {
-	for name := range c.kept {
+	for name := range c.quarantined {
 		u.Keep = append(u.Keep, name)
 	}
 	slices.SortFunc(u.Set, func(a, b sdk.Service) int { return a.Name.Compare(b.Name) })

@@ -195,18 +195,18 @@ func TestFailedAndThenGone(t *testing.T) {
 	}
 }
 
-// What is set aside is left alone, whatever happens to it.
-func TestKeep(t *testing.T) {
+// What is quarantined is left alone, whatever happens to it.
+func TestQuarantine(t *testing.T) {
 	tracker, c, _ := followed(t)
-	c.Keep(web)
+	c.Quarantine(web)
 	oneEndpoint(tracker)
-	want(t, "kept", handedOut(c), "nothing")
+	want(t, "quarantined", handedOut(c), "nothing")
 	c.Resync()
-	want(t, "kept by a Full", handedOut(c), "full\nkeep ns1/web:http/tcp4")
+	want(t, "quarantined in a Full", handedOut(c), "full\nkeep ns1/web:http/tcp4")
 	tracker.DeleteService("ns1", "web")
-	want(t, "kept though it is gone", handedOut(c), "nothing")
-	c.Keep()
-	want(t, "no longer kept", handedOut(c), "delete ns1/web:http/tcp4")
+	want(t, "quarantined though it is gone", handedOut(c), "nothing")
+	c.Quarantine()
+	want(t, "no longer quarantined", handedOut(c), "delete ns1/web:http/tcp4")
 }
 
 func TestWithheld(t *testing.T) {

@@ -65,7 +65,7 @@ func (m *model) step() {
 	m.dataplanes[m.rand.IntN(len(m.dataplanes))].follow()
 }
 
-// change changes the cluster, or what is set aside.
+// change changes the cluster, or what is quarantined.
 func (m *model) change() {
 	switch m.rand.IntN(10) {
 	case 0, 1:
@@ -85,9 +85,9 @@ func (m *model) change() {
 		m.tracker.SetNode(newNode("n1", m.zone))
 	case 7:
 		p := m.dataplanes[m.rand.IntN(len(m.dataplanes))]
-		p.cursor.Keep(sdk.Name{Namespace: "ns1", Service: m.pick("a", "b"), Port: "http", Protocol: sdk.TCP, Family: sdk.IPv4})
+		p.cursor.Quarantine(sdk.Name{Namespace: "ns1", Service: m.pick("a", "b"), Port: "http", Protocol: sdk.TCP, Family: sdk.IPv4})
 	default:
-		m.dataplanes[m.rand.IntN(len(m.dataplanes))].cursor.Keep()
+		m.dataplanes[m.rand.IntN(len(m.dataplanes))].cursor.Quarantine()
 	}
 }
 
@@ -231,7 +231,7 @@ func (p *dataplane) why() error {
 // settle follows until there is nothing more to follow. What was refused is not
 // offered again by itself, so a new session ends the story.
 func (p *dataplane) settle(t *testing.T) {
-	p.cursor.Keep()
+	p.cursor.Quarantine()
 	p.cursor.Retry()
 	if slices.ContainsFunc(p.cursor.Status().Failed, func(f sdk.Failure) bool { return refused(f.Err) }) {
 		p.cursor.Resync()

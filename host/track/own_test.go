@@ -63,7 +63,10 @@ func checkOwner(t *testing.T, tracker *Tracker, winner, loser, contested string)
 	if len(w.Problems) != 0 {
 		t.Errorf("the winner has problems: %q", w.Problems)
 	}
-	got := strings.Join(l.Problems, "\n")
+	var got string
+	for i, p := range l.Problems {
+		got += strings.Repeat("\n", min(i, 1)) + p.Message
+	}
 	if contested == "" && got != "" || contested != "" && got != contested+" belongs to Service ns1/"+winner+"; it is not served for this one" {
 		t.Errorf("the loser's problems: %q, want %q", got, contested)
 	}

@@ -22,7 +22,7 @@ type CursorStatus struct {
 	Since       time.Time // since when the oldest of what is owed is; zero: nothing is
 	Failed      []sdk.Failure
 	Withheld    []Withheld
-	Kept        []sdk.Name
+	Quarantined []sdk.Name
 }
 
 // A Withheld Service is kept from a dataplane that lacks features it needs.
@@ -50,12 +50,12 @@ func (c *Cursor) Status() CursorStatus {
 	for name, lacks := range c.withheld {
 		s.Withheld = append(s.Withheld, Withheld{name, lacks})
 	}
-	for name := range c.kept {
-		s.Kept = append(s.Kept, name)
+	for name := range c.quarantined {
+		s.Quarantined = append(s.Quarantined, name)
 	}
 	slices.SortFunc(s.Failed, func(a, b sdk.Failure) int { return a.Name.Compare(b.Name) })
 	slices.SortFunc(s.Withheld, func(a, b Withheld) int { return a.Name.Compare(b.Name) })
-	slices.SortFunc(s.Kept, sdk.Name.Compare)
+	slices.SortFunc(s.Quarantined, sdk.Name.Compare)
 	return s
 }
 
@@ -69,7 +69,7 @@ func (c *Cursor) Wanted() int {
 
 func (c *Cursor) wanted() (n int) {
 	for name := range c.t.values {
-		if _, failed := c.failed[name]; !failed && !c.kept[name] && c.withheld[name] == nil {
+		if _, failed := c.failed[name]; !failed && !c.quarantined[name] && c.withheld[name] == nil {
 			n++
 		}
 	}
@@ -83,7 +83,7 @@ func (c *Cursor) Confirmed() []sdk.Service {
 	defer c.t.unlock()
 	confirmed := make([]sdk.Service, 0, len(c.confirmed))
 	for name, value := range c.confirmed {
-		if _, failed := c.failed[name]; !failed && !c.kept[name] {
+		if _, failed := c.failed[name]; !failed && !c.quarantined[name] {
 			confirmed = append(confirmed, *value)
 		}
 	}
@@ -164,9 +164,9 @@ func (t *Tracker) Changes() Changes {
 type ServiceStatus struct {
 	Key
 	Ports      []PortStatus
-	HealthPort uint16       // its healthCheckNodePort; zero: none, or another's
-	LocalReady reach.Counts // addresses on this node that are ready: what HealthPort answers
-	Problems   []string     // what is not served as asked for, and why
+	HealthPort uint16          // its healthCheckNodePort; zero: none, or another's
+	LocalReady reach.Counts    // addresses on this node that are ready: what HealthPort answers
+	Problems   []reach.Problem // what is not served as asked for, and why
 }
 
 // A PortStatus is one port of a Service in one family.
@@ -204,7 +204,7 @@ func (t *Tracker) Service(key Key) (ServiceStatus, bool) {
 }
 
 func (t *Tracker) status(svc *service) ServiceStatus {
-	s := ServiceStatus{Key: svc.key, LocalReady: svc.ready}
+	s := ServiceStatus{Key: svc.key, LocalReady: svc.ready, Problems: svc.allProblems()}
 	if len(svc.ports) > 0 {
 		s.HealthPort = t.owners.healthPort(svc)
 	}
@@ -215,15 +215,34 @@ func (t *Tracker) status(svc *service) ServiceStatus {
 		}
 		s.Ports = append(s.Ports, ps)
 	}
-	for _, p := range slices.Concat(svc.problems, svc.taken) {
-		s.Problems = append(s.Problems, p.Message)
-	}
-	for _, sl := range svc.slices {
-		for _, p := range sl.record.Problems {
-			s.Problems = append(s.Problems, "EndpointSlice "+sl.name+": "+p.Message)
+	return s
+}
+
+// Problems counts those of all Services, by reason.
+func (t *Tracker) Problems() map[string]int {
+	t.mu.Lock()
+	defer t.unlock()
+	count := make(map[string]int)
+	for _, svc := range t.services {
+		for _, p := range svc.allProblems() {
+			count[p.Reason]++
 		}
 	}
-	return s
+	return count
+}
+
+// allProblems returns those of a Service that is there, and of its EndpointSlices.
+func (svc *service) allProblems() []reach.Problem {
+	if svc.spec == nil {
+		return nil
+	}
+	all := slices.Concat(svc.problems, svc.taken)
+	for _, sl := range svc.slices {
+		for _, p := range sl.record.Problems {
+			all = append(all, reach.Problem{Reason: p.Reason, Message: "EndpointSlice " + sl.name + ": " + p.Message})
+		}
+	}
+	return all
 }
 
 // Node returns what is known of this node.

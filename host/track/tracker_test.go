@@ -157,7 +157,7 @@ func TestStatus(t *testing.T) {
 	if !ok || s.LocalReady.IPv4 != 1 || s.HealthPort != 31000 || len(s.Ports) != 1 || s.Ports[0].Ready != 2 || s.Ports[0].Total != 3 || len(s.Ports[0].Service.Frontends) != 3 {
 		t.Errorf("status %+v", s)
 	}
-	if len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "127.0.0.1 is loopback") || len(*notices) != 1 {
+	if len(s.Problems) != 1 || !strings.Contains(s.Problems[0].Message, "127.0.0.1 is loopback") || len(*notices) != 1 {
 		t.Errorf("problems %q, notices %+v", s.Problems, *notices)
 	}
 	if all := tracker.Services(); len(all) != 1 {

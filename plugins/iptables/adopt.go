@@ -42,7 +42,7 @@ func (s *familyRules) shown() sdk.Role {
 	return role
 }
 
-// keep finds, in what was adopted, what serves a Service that is set aside and that this
+// keep finds, in what was adopted, what serves a Service that is quarantined and that this
 // process has never been told: the entries that lead to its chains or speak of it, and all
 // chains behind them.
 func (s *familyRules) keep(name sdk.Name) ruleset.Desired {

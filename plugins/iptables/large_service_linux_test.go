@@ -191,9 +191,9 @@ func TestKernelTakesOverALargeService(t *testing.T) {
 	})
 }
 
-// A line of a large Service that the kernel does not take sets that Service aside, and
+// A line of a large Service that the kernel does not take has that Service fail, and
 // what served it serves on.
-func TestKernelSetsALargeServiceAside(t *testing.T) {
+func TestKernelFailsALargeService(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		s := several(3)
 		s.Services = append(s.Services, large(endpoints(20)))

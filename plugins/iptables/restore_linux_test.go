@@ -54,7 +54,7 @@ func several(n int) sdktest.Scenario {
 
 // A Service whose rules the kernel does not take is named, with the line, and keeps
 // what served it. All others go in.
-func TestKernelSetsARefusedServiceAside(t *testing.T) {
+func TestKernelFailsARefusedService(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		for _, c := range []struct {
 			why, text string

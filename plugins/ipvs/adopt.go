@@ -218,7 +218,7 @@ func kubeProxy(t iptables.Tables) []iptables.ID {
 	return chains
 }
 
-// keep finds, in what was adopted, what serves a Service that is set aside, and that this
+// keep finds, in what was adopted, what serves a Service that is quarantined, and that this
 // process was never told of.
 func (o *objects) keep(name sdk.Name) desired {
 	p := desired{specs: make(map[serviceKey]spec), entries: make(map[entry]note)}

@@ -16,7 +16,7 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// Whatever a Service is, it arrives as it was, or is set aside by name.
+// Whatever a Service is, it arrives as it was, or is quarantined by name.
 func FuzzServiceSurvives(f *testing.F) {
 	f.Add("ns", "web", "http", uint8(1), uint8(1), []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, int64(5), uint16(80), "k", "v")
 	f.Add("ns", "dns", "", uint8(2), uint8(2), []byte("sixteen bytes ab and a little more than that to be sure"), int64(-1), uint16(0), "", "")

@@ -120,7 +120,7 @@ func (in *incoming) add(c *pb.UpdateChunk) (bool, error) {
 	return c.Last, nil
 }
 
-// set takes a Service in, or sets it aside: one that is not understood keeps what
+// set takes a Service in, or quarantines it: one that is not understood keeps what
 // served it before, and never blocks the others (contract lines 4 and 13).
 func (in *incoming) set(s *pb.Service) {
 	svc, err := decodeService(s)

@@ -12,8 +12,8 @@ import (
 	pb "github.com/pointsman/pointsman/sdk/wire/dataplanepb"
 )
 
-// A Service that the plugin does not understand is set aside, and the others go in.
-func TestUnknownValuesAreSetAside(t *testing.T) {
+// A Service that the plugin does not understand is quarantined, and the others go in.
+func TestUnknownValuesAreQuarantined(t *testing.T) {
 	good := bulkService(0, 2)
 	bad := []sdk.Service{bulkService(1, 2), bulkService(2, 2), bulkService(3, 2), bulkService(4, 2)}
 	bad[0].Name.Protocol = 77
@@ -41,8 +41,8 @@ func TestUnknownValuesAreSetAside(t *testing.T) {
 	}
 }
 
-// What cannot be put on the wire is set aside by the sender.
-func TestUnsendableIsSetAside(t *testing.T) {
+// What cannot be put on the wire is quarantined by the sender.
+func TestUnsendableIsQuarantined(t *testing.T) {
 	bad := []sdk.Service{bulkService(1, 2), bulkService(2, 2), bulkService(3, 400_000)}
 	bad[0].Cluster[1].Addr = netip.MustParseAddrPort("[fe80::1%eth0]:80")
 	bad[1].Frontends[0].Addr = netip.AddrPort{}

@@ -20,14 +20,14 @@ import (
 const deadly = `
 apiVersion: v1
 kind: Service
-metadata: {name: poison, namespace: shop}
+metadata: {name: deadly, namespace: shop}
 spec: {clusterIP: 172.30.0.66, ports: [{port: %d}]}
 ---
 `
 
-// TestPoison has a plugin that dies of one Service. It is found, set aside and named,
+// TestQuarantine has a plugin that crashes on one Service. It is found, quarantined and named,
 // the others are served, and it is tried again when it changes.
-func TestPoison(t *testing.T) {
+func TestQuarantine(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("needs go: it builds a plugin")
 	}
@@ -44,19 +44,19 @@ func TestPoison(t *testing.T) {
 	at := freeAddr(t)
 	n.write("host.yaml", strings.Replace(n.settings("fragile"), `metricsBindAddress: ""`, "metricsBindAddress: "+at, 1))
 	n.start()
-	n.write("services/poison.yaml", fmt.Sprintf(deadly, 13))
-	n.until("the poison is named", long, func() error {
+	n.write("services/deadly.yaml", fmt.Sprintf(deadly, 13))
+	n.until("the Service is named", long, func() error {
 		s, err := n.Status(t.Context())
 		if err != nil {
 			return err
 		}
-		if len(s.Unserved) != 1 || !strings.HasPrefix(s.Unserved[0].Service, "shop/poison") || s.Unserved[0].Reason != "keptAside" || s.Dataplane.Role != "active" {
+		if len(s.Unserved) != 1 || !strings.HasPrefix(s.Unserved[0].Service, "shop/deadly") || s.Unserved[0].Reason != "quarantined" || s.Dataplane.Role != "active" {
 			return fmt.Errorf("%s %s, unserved %+v", s.Dataplane.State, s.Dataplane.Why, s.Unserved)
 		}
 		return nil
 	})
-	const kept = `pointsman_unserved{plugin="fragile",why="kept"} `
-	for _, line := range []string{kept + "1", `pointsman_events_total{reason="ServicePoison"} 1`} {
+	const quarantined = `pointsman_unserved{plugin="fragile",why="quarantined"} `
+	for _, line := range []string{quarantined + "1", `pointsman_events_total{reason="ServiceQuarantined"} 1`} {
 		n.until("the metrics say "+line, 60*time.Second, func() error { // once it is sure which it is
 			if text := metrics(t, at); !strings.Contains(text, "\n"+line+"\n") {
 				return errors.New(text)
@@ -79,7 +79,7 @@ func TestPoison(t *testing.T) {
 	if s, err := n.Status(t.Context()); err != nil || s.Dataplane.Restarts != before.Dataplane.Restarts {
 		t.Errorf("it was started %d times again: %v", s.Dataplane.Restarts-before.Dataplane.Restarts, err)
 	}
-	n.write("services/poison.yaml", fmt.Sprintf(deadly, 14))
+	n.write("services/deadly.yaml", fmt.Sprintf(deadly, 14))
 	n.until("it is served when it is harmless", long, func() error {
 		s, err := n.Status(t.Context())
 		if err == nil && len(s.Unserved) > 0 {
@@ -87,8 +87,8 @@ func TestPoison(t *testing.T) {
 		}
 		return err
 	})
-	n.until("the metrics have it aside no more", 30*time.Second, func() error {
-		if text := metrics(t, at); !strings.Contains(text, kept+"0") {
+	n.until("the metrics have it in quarantine no more", 30*time.Second, func() error {
+		if text := metrics(t, at); !strings.Contains(text, quarantined+"0") {
 			return errors.New(text)
 		}
 		return nil
@@ -99,7 +99,7 @@ func TestPoison(t *testing.T) {
 	}
 	var named bool
 	for _, e := range events.Items {
-		named = named || e.Reason == "ServicePoison" && strings.HasPrefix(e.Object, "shop/poison")
+		named = named || e.Reason == "ServiceQuarantined" && strings.HasPrefix(e.Object, "shop/deadly")
 	}
 	if !named {
 		t.Errorf("no event names it: %+v", events.Items)

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"maps"
+
+	"github.com/pointsman/pointsman/host/track"
+)
+
+// The reasons why Services are not served as they ask, in status and in pointsman_unserved.
+const (
+	Failed      = "failed"      // the dataplane could not, and is asked again
+	Refused     = "refused"     // the dataplane cannot
+	Withheld    = "withheld"    // the dataplane lacks a feature that they need
+	Quarantined = "quarantined" // the dataplane crashes on them
+	Conflict    = "conflict"    // what they ask for is another Service's
+	Invalid     = "invalid"     // what they ask for cannot be used
+)
+
+func reasons() []string {
+	return []string{Failed, Refused, Withheld, Quarantined, Conflict, Invalid}
+}
+
+// ReasonOf returns the one that the reason of a problem of the tracker's comes to.
+func ReasonOf(problem string) string {
+	if problem == track.FrontendTaken {
+		return Conflict
+	}
+	return Invalid
+}
+
+// unserved emits how many ports p does not serve, and how many of the problems there are that
+// count for it, by reason.
+func unserved(e emitter, p Dataplane, problems map[string]int) {
+	count := make(map[string]int)
+	maps.Copy(count, p.Unserved)
+	for problem, n := range problems {
+		count[ReasonOf(problem)] += n
+	}
+	for _, reason := range reasons() {
+		e.gauge("pointsman_unserved", "What is not served as Services ask, as many as pointsman status names.", float64(count[reason]), labels{"plugin": p.Name, "why": reason})
+	}
+}
