@@ -147,7 +147,7 @@ func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 
 // errNoAnswer is that a binary does not answer in JSON. One that was built with an older sdk
 // describes itself so, and nothing else.
-var errNoAnswer = errors.New("it gives no answer in JSON; was it built with an older sdk?")
+var errNoAnswer = errors.New("it gives no answer in JSON")
 
 // Describe returns a plugin that no host runs, with what its binary says of itself.
 func Describe(ctx context.Context, f supervise.Found, sum string) admin.Plugin {
@@ -204,12 +204,14 @@ func answer[T any](printed []byte, failed error) (T, error) {
 	var t T
 	if len(printed) == 0 && failed != nil {
 		if exit := new(exec.ExitError); errors.As(failed, &exit) && exit.ExitCode() == wire.ExitUsage {
-			failed = fmt.Errorf("%w: %w", errNoAnswer, failed)
+			failed = fmt.Errorf("%w; was it built with an older sdk? %w", errNoAnswer, failed)
 		}
 		return t, failed
 	}
 	if err := json.Unmarshal(printed, &t); err != nil {
-		return t, errors.Join(fmt.Errorf("%w: %w", errNoAnswer, err), failed)
+		line, _, _ := bytes.Cut(printed, []byte("\n"))
+		err = fmt.Errorf("%w: it printed %q to stdout, where only its answer may be: print all else to stderr", errNoAnswer, wire.Printable(string(line)))
+		return t, errors.Join(err, failed)
 	}
 	return t, nil
 }

@@ -49,7 +49,7 @@ esac
 		t.Errorf("a binary that does not know a flag: %v", err)
 	}
 	for options, want := range map[string]struct{ why, note, err string }{
-		"": {note: "a chain drops"}, "{}": {why: "no ip_vs"}, "1": {err: "no answer in JSON"}, "2": {err: "out of memory"}, "3": {err: "no answer in JSON"},
+		"": {note: "a chain drops"}, "{}": {why: "no ip_vs"}, "1": {err: `no answer in JSON: it printed "it runs" to stdout`}, "2": {err: "out of memory"}, "3": {err: "no answer in JSON"},
 	} {
 		c, err := check(ctx, path, "", []byte(options))
 		if c.Why != want.why || strings.Join(c.Notes, "") != want.note || (err == nil) != (want.err == "") || err != nil && !strings.Contains(err.Error(), want.err) {

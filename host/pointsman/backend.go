@@ -4,7 +4,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
@@ -154,7 +156,7 @@ func warnings(s admin.Status, b besides) []admin.Warning {
 	if d.Fallback {
 		warn(fallenBack, "pointsman plugin restart "+d.Name, "dataplane %s runs the last binary that worked: the one at %s failed too often", d.Name, d.Path)
 	}
-	if l := s.LastSwap; l != nil && l.Error != "" {
+	if l := s.LastSwap; l != nil && l.Error != "" && !(s.Swap != nil && s.Swap.Moved()) { // a later one was made
 		warn(swapFailed, "pointsman mode show", "the swap to %s %s: %s", l.To, ended(*l, d), l.Error)
 	}
 	if l := s.LastSwap; l != nil && l.Left != "" {
@@ -166,8 +168,8 @@ func warnings(s admin.Status, b besides) []admin.Warning {
 	if s.Sync.Error != "" {
 		warn(lastSyncFailed, "pointsman plugin logs "+d.Name, "the last update did not go in, and is tried again: %s", s.Sync.Error)
 	}
-	if n := len(s.Unserved); n > 0 {
-		warn(notAllServed, "pointsman status -o yaml", "not served as asked for: %s%s", s.Unserved[0].Service, phrase.AndMore(n-1))
+	if len(s.Unserved) > 0 {
+		warn(notAllServed, "pointsman status -o yaml", "not served as asked for: %s", byReason(s.Unserved))
 	}
 	if s.Config.Stale != "" {
 		warn(configStale, "pointsman config validate "+s.Config.Path, "the config file cannot be used since %s, and the last good one stays in force: %s", b.staleSince.Format(time.RFC3339), s.Config.Stale)
@@ -193,6 +195,19 @@ func warnings(s admin.Status, b besides) []admin.Warning {
 	return list
 }
 
+// byReason counts what is not served.
+func byReason(problems []admin.Problem) string {
+	count := make(map[string]int)
+	for _, p := range problems {
+		count[p.Reason]++
+	}
+	var list []string
+	for _, reason := range slices.Sorted(maps.Keys(count)) {
+		list = append(list, fmt.Sprintf("%d %s", count[reason], reason))
+	}
+	return phrase.List(list)
+}
+
 // ended says how a swap ended that did not go well.
 func ended(l admin.Swapped, d admin.Plugin) string {
 	switch {
@@ -200,6 +215,8 @@ func ended(l admin.Swapped, d admin.Plugin) string {
 		return "failed and could not be undone"
 	case d.Name == l.From && d.State != "serving":
 		return "was undone, and " + l.From + " does not serve either"
+	case d.Name != l.From:
+		return "was undone"
 	}
 	return "was undone, and " + l.From + " serves on"
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 
+	"github.com/pointsman/pointsman/host/canary"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/dataplanes"
 	"github.com/pointsman/pointsman/host/phrase"
@@ -225,9 +226,13 @@ func sentence(reason string) string {
 	return strings.Join(words, " ")
 }
 
-// noticed reports what the tracker and the sources notice.
+// noticed reports what the tracker and the sources notice. What becomes of the canary is the swap's
+// to say: no user made that Service.
 func noticed(r *report.Reporter) func(track.Notice) {
 	return func(n track.Notice) {
+		if strings.HasPrefix(n.Object, canary.Namespace+"/canary") {
+			return
+		}
 		r.Report(report.Event{Warning: n.Warning, Reason: n.Reason, Object: n.Object, Message: n.Message})
 	}
 }

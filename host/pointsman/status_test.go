@@ -12,6 +12,7 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/report"
+	"github.com/pointsman/pointsman/host/track"
 )
 
 // well is a status with nothing to look at.
@@ -67,16 +68,23 @@ func TestWarnings(t *testing.T) {
 		{name: "restarted long ago", change: func(s *admin.Status) { s.Dataplane.Restarts, s.Dataplane.EndedAt = 1, time.Now().Add(-time.Hour) }},
 		{name: "sync", change: func(s *admin.Status) { s.Sync.Error = "no room" }, want: "W003 the last update did not go in, and is tried again: no room"},
 		{name: "Services", change: func(s *admin.Status) {
-			s.Unserved = []admin.Problem{{Service: "ns/a", Why: "sctp"}, {Service: "ns/b"}}
-		}, want: "W004 not served as asked for: ns/a and 1 more"},
+			s.Unserved = []admin.Problem{{Service: "ns/a", Reason: "withheld"}, {Service: "ns/b", Reason: "failed"}, {Service: "ns/c", Reason: "withheld"}}
+		}, want: "W004 not served as asked for: 1 failed, 2 withheld"},
 		{name: "config", change: func(s *admin.Status) { s.Config.Stale = "empty" }, want: "W005 the config file cannot be used since"},
 		{name: "pending", change: func(s *admin.Status) { s.Config.Pending = []string{"mode"} }, want: "W006 the config file was changed; what waits for a restart: mode"},
 		{name: "manifests", change: func(*admin.Status) {}, besides: besides{faults: []string{"web.yaml:3: bad", "web.yaml:9: worse"}},
 			want: "W007 web.yaml:3: bad\nW007 web.yaml:9: worse"},
 		{name: "fallback", change: func(s *admin.Status) { s.Dataplane.Fallback = true }, want: "W011 dataplane acme runs the last binary that worked"},
 		{name: "undone", change: func(s *admin.Status) {
-			s.LastSwap = &admin.Swapped{From: "iptables", To: "ipvs", Error: "no ip_vs"}
+			s.Dataplane.Name, s.LastSwap = "iptables", &admin.Swapped{From: "iptables", To: "ipvs", Error: "no ip_vs"}
 		}, want: "W009 the swap to ipvs was undone, and iptables serves on: no ip_vs"},
+		{name: "undone, and another mode serves", change: func(s *admin.Status) {
+			s.LastSwap = &admin.Swapped{From: "iptables", To: "ipvs", Error: "no ip_vs"}
+		}, want: "W009 the swap to ipvs was undone: no ip_vs"},
+		{name: "undone, and forced", change: func(s *admin.Status) {
+			s.LastSwap = &admin.Swapped{From: "iptables", To: "acme", Error: "it would lose a Service"}
+			s.Swap = &admin.Swap{From: "iptables", To: "acme", Stage: "draining"}
+		}},
 		{name: "unfinished", change: func(s *admin.Status) {
 			s.LastSwap = &admin.Swapped{From: "iptables", To: "ipvs", Left: "clear: no space"}
 		},
@@ -146,5 +154,16 @@ func TestEventsAsLogLines(t *testing.T) {
 		if got := keyOf(report.Event{Reason: c.reason}) + " " + sentence(c.reason); got != c.key+" "+c.words {
 			t.Errorf("%s: %s", c.reason, got)
 		}
+	}
+}
+
+// TestCanaryUnsaid: what becomes of the host's own canary is no event of a Service.
+func TestCanaryUnsaid(t *testing.T) {
+	r := report.New(time.Now)
+	for _, object := range []string{"pointsman/canary/tcp4", "pointsman/canary-on-node/tcp4", "pointsman/web/tcp4"} {
+		noticed(r)(track.Notice{Reason: track.ServiceServed, Object: object})
+	}
+	if got := r.Recent(); len(got) != 1 || got[0].Object != "pointsman/web/tcp4" {
+		t.Errorf("said: %+v", got)
 	}
 }
