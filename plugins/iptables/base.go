@@ -5,7 +5,6 @@ package iptables
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
@@ -136,14 +135,3 @@ func (s *familyRules) leads(role sdk.Role) []iptables.Jump {
 }
 
 const newFlows = `-m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j ` + services
-
-// comment puts text on a rule, where iptables-save would print it.
-func comment(r iptables.Rule, text string) iptables.Rule {
-	before, after := r, iptables.Rule("")
-	for _, option := range []string{"-m ", "-j "} {
-		if i := strings.Index(" "+string(r), " "+option); i >= 0 && i < len(before) {
-			before, after = r[:i], r[i:]
-		}
-	}
-	return iptables.Words(strings.TrimSpace(string(before)), "-m comment --comment", iptables.Text(text), after)
-}

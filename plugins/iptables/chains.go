@@ -155,6 +155,10 @@ func rank(c iptables.Chain) int {
 	return 0
 }
 
+// isList reports whether a chain chooses among all endpoints of a Service, by their parts where
+// there are many.
+func isList(id iptables.ID) bool { return rank(iptables.Chain{ID: id}) == 3 }
+
 // isSpare reports whether a chain is an endpoint's, or a part of a list: nothing leads there
 // once the chain of its Service is gone.
 func isSpare(id iptables.ID) bool {

@@ -22,34 +22,32 @@ const widest = 16
 func (r *render) spread(svc sdk.Service, chain string, endpoints []sdk.Endpoint, rules []iptables.Rule) {
 	parts := divide(endpoints)
 	if len(parts) == 1 {
-		rules = append(append(rules, sticky(svc, endpoints)...), r.choose(svc, endpoints)...)
-		r.chain(nat(chain), named(svc, rules)...)
+		rules = append(append(rules, r.sticky(svc, endpoints)...), r.choose(svc, endpoints)...)
+		r.list(svc, chain, rules)
 		return
 	}
 	for i, part := range parts {
 		if svc.Affinity > 0 && len(part) > 0 {
-			r.chain(nat(stickyPart(chain, i)), sticky(svc, part)...)
+			r.chain(svc, nat(stickyPart(chain, i)), r.sticky(svc, part)...)
 			rules = append(rules, iptables.Words("-j", stickyPart(chain, i)))
 		}
 	}
 	left := len(endpoints)
 	for i, part := range parts {
 		if len(part) > 0 {
-			r.chain(nat(partChain(chain, i)), r.choose(svc, part)...)
+			r.chain(svc, nat(partChain(chain, i)), r.choose(svc, part)...)
 			rules = append(rules, iptables.Words(oneIn(len(part), left), "-j", partChain(chain, i)))
 			left -= len(part)
 		}
 	}
-	r.chain(nat(chain), named(svc, rules)...)
+	r.list(svc, chain, rules)
 }
 
-// named notes the Service's name on the first rule of its chain, for a reader of
-// the tables.
-func named(svc sdk.Service, rules []iptables.Rule) []iptables.Rule {
-	if len(rules) > 0 {
-		rules[0] = comment(rules[0], iptables.Label(svc.Name))
-	}
-	return rules
+// list adds the chain of a list of endpoints. Its first rule has the Service's name in any
+// case: by that it is read back.
+func (r *render) list(svc sdk.Service, chain string, rules []iptables.Rule) {
+	named(svc, rules[:min(1, len(rules))])
+	r.chain(svc, nat(chain), rules...)
 }
 
 // divide cuts a long list into parts: about as many as each is long, so that the way
@@ -92,7 +90,7 @@ func scattered(addr netip.AddrPort) uint64 {
 }
 
 // sticky sends back a caller to the endpoint that remembers it.
-func sticky(svc sdk.Service, endpoints []sdk.Endpoint) []iptables.Rule {
+func (r *render) sticky(svc sdk.Service, endpoints []sdk.Endpoint) []iptables.Rule {
 	if svc.Affinity <= 0 {
 		return nil
 	}
@@ -100,7 +98,7 @@ func sticky(svc sdk.Service, endpoints []sdk.Endpoint) []iptables.Rule {
 	var rules []iptables.Rule
 	for _, ep := range endpoints {
 		sep := endpointChain(svc.Name, ep.Addr)
-		rules = append(rules, iptables.Words("-m recent --rcheck --seconds", seconds, "--reap", list(svc, sep), "-j", sep))
+		rules = append(rules, iptables.Words(r.leadsTo(svc, ep), "-m recent --rcheck --seconds", seconds, "--reap", callers(svc, sep), "-j", sep))
 	}
 	return rules
 }
@@ -116,10 +114,10 @@ func (r *render) choose(svc sdk.Service, endpoints []sdk.Endpoint) []iptables.Ru
 	for i, ep := range endpoints {
 		chance := oneIn(1, len(endpoints)-i)
 		if r.own[ep.Addr] {
-			rules = append(rules, iptables.Words(chance, "-j", endpointChain(svc.Name, ep.Addr)))
+			rules = append(rules, iptables.Words(r.leadsTo(svc, ep), chance, "-j", endpointChain(svc.Name, ep.Addr)))
 			continue
 		}
-		rules = append(rules, iptables.Words(proto(svc), chance, "-j DNAT --to-destination", ep.Addr))
+		rules = append(rules, iptables.Words(proto(svc), r.leadsTo(svc, ep), chance, "-j DNAT --to-destination", ep.Addr))
 	}
 	return rules
 }
@@ -143,14 +141,14 @@ func (r *render) endpoint(svc sdk.Service, ep sdk.Endpoint) {
 	}
 	var remember iptables.Rule
 	if svc.Affinity > 0 {
-		remember = iptables.Words("-m recent --set", list(svc, id.Chain))
+		remember = iptables.Words("-m recent --set", callers(svc, id.Chain))
 	}
 	rules = append(rules, iptables.Words(proto(svc), remember, "-j DNAT --to-destination", ep.Addr))
-	r.chain(id, rules...)
+	r.chain(svc, id, rules...)
 }
 
-// list is the words for the kernel's list of an endpoint's clients.
-func list(svc sdk.Service, name string) iptables.Rule {
+// callers is the words for the kernel's list of an endpoint's clients.
+func callers(svc sdk.Service, name string) iptables.Rule {
 	mask := "255.255.255.255"
 	if svc.Name.Family == sdk.IPv6 {
 		mask = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"

@@ -26,6 +26,7 @@ type family struct {
 	losses  *iptables.Losses
 	log     *slog.Logger
 
+	comments  bool // on every rule, of a Service that is not large
 	role      sdk.Role
 	addressed time.Time // when the node's addresses were looked at last
 	draining  flows.Draining
@@ -37,11 +38,16 @@ var _ interface {
 	frame.Drainer
 	frame.Forgetter
 	frame.Sampler
+	frame.Sizer
 	frame.Masquerader
 } = (*family)(nil)
 
 func newFamily(tool iptables.Tool, o options, l *iptables.Losses, log *slog.Logger) *family {
-	return &family{rules: newFamilyRules(tool), reader: tool, options: o, losses: l, log: log}
+	f := &family{rules: newFamilyRules(tool), reader: tool, options: o, losses: l, log: log, comments: o.Comments != commentsNever}
+	if o.Comments == commentsAuto {
+		f.rules.Same = sameRules
+	}
+	return f
 }
 
 // Serves reports whether f is the family's.
@@ -99,7 +105,7 @@ func (f *family) Role(r sdk.Role) error {
 
 // Want is what a Service needs in the tables.
 func (f *family) Want(svc sdk.Service) (ruleset.Desired, error) {
-	d := want(svc, f.rules.node.node)
+	d := want(svc, f.rules.node.node, f.commented(svc))
 	err := frame.TooMany(svc, Ceiling, "several Services, or a trafficDistribution that keeps traffic near")
 	if err != nil && !d.Empty() {
 		return ruleset.Desired{}, err

@@ -135,11 +135,11 @@ func (r *reading) entry(rule iptables.Rule) {
 	r.found[entryOf{name, f.Addr}] = sdk.Served{Name: name, Frontend: f, Endpoints: r.endpoints(nil, make(map[netip.AddrPort]bool), nat(chain))}
 }
 
-// owner is the Service whose chain is called so: its first rule says it.
+// owner is the Service whose chain is called so: the first word of its first comment says it.
 func (r *reading) owner(chain string) sdk.Name {
 	for _, rule := range r.tables[nat(chain)] {
-		if text := rule.Comment(); text != "" {
-			return iptables.Labelled(text)
+		if label, _, _ := strings.Cut(rule.Comment(), " "); label != "" {
+			return iptables.Labelled(label)
 		}
 	}
 	return sdk.Name{}

@@ -28,7 +28,7 @@ func TestPiecesEachStandAlone(t *testing.T) {
 		for i := range random.IntN(40) {
 			svc.Cluster = append(svc.Cluster, sdk.Endpoint{Addr: netip.AddrPortFrom(v4(10<<24|uint32(i)), 8080)})
 		}
-		all[svc.Name] = want(svc, node)
+		all[svc.Name] = want(svc, node, false)
 	}
 	none := make(map[sdk.Name]ruleset.Desired, len(all))
 	for name := range all {

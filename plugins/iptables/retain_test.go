@@ -34,7 +34,7 @@ func TestChangesLeaveNothingBehind(t *testing.T) {
 				addr := netip.AddrFrom4([4]byte{first, byte(e), byte(i >> 8), byte(i)})
 				svc.Cluster = append(svc.Cluster, sdk.Endpoint{Addr: netip.AddrPortFrom(addr, 8080), OnNode: true})
 			}
-			pieces[svc.Name] = want(svc, node)
+			pieces[svc.Name] = want(svc, node, false)
 		}
 		return pieces
 	}
@@ -52,7 +52,7 @@ func TestChangesLeaveNothingBehind(t *testing.T) {
 		follow(gone(services(n, 20)))
 	}
 	huge := large(endpoints(5000))
-	follow(map[sdk.Name]ruleset.Desired{huge.Name: want(huge, node)})
+	follow(map[sdk.Name]ruleset.Desired{huge.Name: want(huge, node, false)})
 	follow(map[sdk.Name]ruleset.Desired{huge.Name: {}})
 	after := live()
 	runtime.KeepAlive(s)

@@ -118,7 +118,7 @@ func fewRules(t *testing.T, node sdk.Node, services []sdk.Service, n int, random
 	for i, svc := range services {
 		if i%31 == 0 || i >= n { // all that are special, and enough of the others
 			called = append(called, svc)
-			pieces[svc.Name] = want(svc, node)
+			pieces[svc.Name] = want(svc, node, false)
 			continue
 		}
 		r := render{node: node}
@@ -239,7 +239,7 @@ func TestOneOfManyEndpointsCostsLittle(t *testing.T) {
 			} {
 				svc.Cluster = to.endpoints
 				written := 0
-				p := b.next(map[sdk.Name]ruleset.Desired{svc.Name: want(svc, sdk.Node{MasqueradeBit: 14})})
+				p := b.next(piecesOf(sdk.IPv4, sdk.Node{MasqueradeBit: 14}, []sdk.Service{svc}))
 				for _, block := range p {
 					for _, c := range block.Whole {
 						written += len(c.Rules)

@@ -29,11 +29,14 @@ func nodeOf(family sdk.Family, node sdk.Node) nodeConfig {
 	return nodeConfig{family: family, node: node, localhost: localhost(family, node)}
 }
 
-func piecesOf(family sdk.Family, node sdk.Node, services []sdk.Service) map[sdk.Name]ruleset.Desired {
+// piecesOf is what services need that are all there are, by the options' defaults.
+func piecesOf(of sdk.Family, node sdk.Node, services []sdk.Service) map[sdk.Name]ruleset.Desired {
+	f := &family{options: options{Comments: commentsAuto}, comments: true}
+	f.Size(len(services))
 	pieces := make(map[sdk.Name]ruleset.Desired)
 	for _, svc := range services {
-		if svc.Name.Family == family {
-			pieces[svc.Name] = want(svc, node)
+		if svc.Name.Family == of {
+			pieces[svc.Name] = want(svc, node, f.commented(svc))
 		}
 	}
 	return pieces

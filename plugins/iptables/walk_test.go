@@ -23,7 +23,7 @@ func TestAWalkEndsWhereAFreshStartDoes(t *testing.T) {
 		pieces := make(map[sdk.Name]ruleset.Desired)
 		for range 1 + random.IntN(40) {
 			svc := randomService(random)
-			pieces[svc.Name] = want(svc, node)
+			pieces[svc.Name] = want(svc, node, true)
 			have[svc.Name] = svc
 			if random.IntN(5) < 2+step%2 { // it grows for a while, and shrinks
 				pieces[svc.Name] = ruleset.Desired{}
@@ -89,7 +89,7 @@ func TestBetweenNoClientIsForgotten(t *testing.T) {
 	b.Done(b.Plan())
 	b.Settled()
 
-	p := b.next(map[sdk.Name]ruleset.Desired{up.Name: want(up, node), gone.Name: want(gone, node)})
+	p := b.next(map[sdk.Name]ruleset.Desired{up.Name: want(up, node, true), gone.Name: want(gone, node, true)})
 	if len(p) != 3 || p[0].Table != "filter" || p[1].Table != "nat" || p[2].Table != "filter" {
 		t.Fatalf("the plan is\n%s", p)
 	}

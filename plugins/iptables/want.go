@@ -17,15 +17,16 @@ import (
 // A render puts together what one Service needs, on a node of this kind: chains of its own,
 // and entries that lead there from the trees.
 type render struct {
-	node sdk.Node
-	own  map[netip.AddrPort]bool // endpoints with a chain of their own
+	node     sdk.Node
+	comments bool                    // on every rule, rather than on those that are read back by them
+	own      map[netip.AddrPort]bool // endpoints with a chain of their own
 	ruleset.Desired
 }
 
 // want is what svc needs on node. It is pure: the same Service on the same node
 // always needs the same.
-func want(svc sdk.Service, node sdk.Node) ruleset.Desired {
-	r := render{node: node, own: make(map[netip.AddrPort]bool)}
+func want(svc sdk.Service, node sdk.Node, comments bool) ruleset.Desired {
+	r := render{node: node, comments: comments, own: make(map[netip.AddrPort]bool)}
 	if svc.HealthPort != 0 {
 		r.Entries = append(r.Entries, healthEntry(svc.HealthPort))
 	}
@@ -74,8 +75,11 @@ func reached(svc sdk.Service) sdk.Service {
 	return svc
 }
 
-// chain adds a chain.
-func (r *render) chain(id iptables.ID, rules ...iptables.Rule) {
+// chain adds a chain of svc.
+func (r *render) chain(svc sdk.Service, id iptables.ID, rules ...iptables.Rule) {
+	if r.comments {
+		named(svc, rules)
+	}
 	r.Chains = append(r.Chains, iptables.Chain{ID: id, Rules: rules})
 }
 
@@ -87,7 +91,7 @@ func proto(svc sdk.Service) string { return "-p " + svc.Name.Protocol.String() }
 // no endpoint serves at all, DROP where none near does or the source is not allowed.
 func (r *render) frontend(svc sdk.Service, f sdk.Frontend) {
 	if answered(svc, f) {
-		r.catch(svc, f, servedTree(f), wayIn(svc, f), "-j", r.entrance(svc, f))
+		r.catch(svc, f, servedTree(f), r.wayIn(svc, f), "-j", r.entrance(svc, f))
 	}
 	switch {
 	case len(f.Sources) > 0 && len(svc.Cluster) == 0:
@@ -128,13 +132,16 @@ func behind(f sdk.Frontend) int {
 	return n
 }
 
-// wayIn names an external frontend in the rule that leads on. A ClusterIP's needs no
-// name: the first rule of its chain has it, and comments cost time in legacy.
-func wayIn(svc sdk.Service, f sdk.Frontend) iptables.Rule {
-	if !f.External() {
-		return ""
+// wayIn names a frontend in the rule that leads on. A ClusterIP's need not be read back:
+// the first rule of its chain has the Service's name.
+func (r *render) wayIn(svc sdk.Service, f sdk.Frontend) iptables.Rule {
+	switch {
+	case f.External():
+		return iptables.Words("-m comment --comment", iptables.Text(label(svc.Name, f)))
+	case r.comments:
+		return iptables.Words("-m comment --comment", iptables.Text(iptables.Label(svc.Name)+" cluster IP"))
 	}
-	return iptables.Words("-m comment --comment", iptables.Text(label(svc.Name, f)))
+	return ""
 }
 
 // why names the frontend in a rule that turns callers away: it is where an operator
@@ -153,7 +160,7 @@ func (r *render) entrance(svc sdk.Service, f sdk.Frontend) string {
 	for _, source := range f.Sources {
 		rules = append(rules, iptables.Words(iptables.From(source), "-j", target(svc, f)))
 	}
-	r.chain(id, rules...)
+	r.chain(svc, id, rules...)
 	return id.Chain
 }
 
@@ -165,7 +172,7 @@ func (r *render) denySources(svc sdk.Service, f sdk.Frontend) {
 	for _, source := range f.Sources {
 		rules = append(rules, iptables.Words(iptables.From(source), iptables.Refused(svc.Name.Family)))
 	}
-	r.chain(id, append(rules, iptables.Words("-j", denied))...)
+	r.chain(svc, id, append(rules, iptables.Words("-j", denied))...)
 	r.catch(svc, f, unservedTree(f), why(svc, f, "has no endpoints"), "-j", id.Chain)
 }
 
@@ -187,7 +194,7 @@ func (r *render) external(svc sdk.Service, policy sdk.Policy) {
 	id := nat(entryChain(svc, policy))
 	all := clusterChain(svc.Name)
 	if policy == sdk.Cluster {
-		r.chain(id, iptables.Words("-j", markMasq), iptables.Words("-j", all))
+		r.chain(svc, id, iptables.Words("-j", markMasq), iptables.Words("-j", all))
 		return
 	}
 	var rules []iptables.Rule
@@ -200,7 +207,7 @@ func (r *render) external(svc sdk.Service, policy sdk.Policy) {
 	if len(svc.Local) > 0 {
 		rules = append(rules, iptables.Words("-j", localChain(svc.Name)))
 	}
-	r.chain(id, rules...)
+	r.chain(svc, id, rules...)
 }
 
 // externalPolicies are those of the frontends that are no ClusterIP. Kubernetes

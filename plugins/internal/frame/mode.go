@@ -189,6 +189,13 @@ type Forgetter interface {
 	Forget(family sdk.Family, services []sdk.Service, step func()) (int, error)
 }
 
+// A Sizer is a Family in which the P of a Service depends on whether there are many.
+type Sizer interface {
+	// Size says how many Services this node is to serve, in all IP families, before Want is
+	// called for those that changed. Pieces of the others stay as they are.
+	Size(services int)
+}
+
 // A Sampler is a Family that has metrics.
 type Sampler interface {
 	Samples() []sdk.Sample

@@ -188,6 +188,9 @@ func (d *Dataplane[P]) follow(ctx context.Context, touched map[sdk.Name]bool) (s
 // render is the Ps of f that change: those of touched Services, and none for those that are
 // gone. What cannot be rendered keeps what serves it.
 func (d *Dataplane[P]) render(f *family[P], touched map[sdk.Name]bool) (map[sdk.Name]P, []sdk.Failure) {
+	if s, ok := f.Family.(Sizer); ok {
+		s.Size(len(d.state.Services))
+	}
 	had, pieces := f.Pieces(), make(map[sdk.Name]P, len(touched))
 	var failed []sdk.Failure
 	for name := range touched {

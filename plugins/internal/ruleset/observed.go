@@ -75,7 +75,7 @@ func (s *Set[K]) RuleCount(table string) int { return s.rules[table] }
 // Has reports whether the kernel has c as it is wanted.
 func (s *Set[K]) Has(c iptables.Chain) bool {
 	text, there := s.text[c.ID]
-	return there && text == iptables.Join(c.Rules)
+	return there && s.same(c.ID, text, iptables.Join(c.Rules))
 }
 
 // Behind adds to chains the observed chain id, and the chains of ours that it leads to,

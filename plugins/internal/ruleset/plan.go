@@ -27,13 +27,13 @@ func (s *Set[K]) Plan() Plan {
 		have, there := s.text[id]
 		into := b.of(id.Table)
 		if id.Table == "filter" {
-			if c, ok := between[id]; ok && (!there || have != c.text) {
+			if c, ok := between[id]; ok && (!there || !s.same(id, have, c.text)) {
 				b.first.Whole = append(b.first.Whole, c.as(id))
 				have, there = c.text, true
 			}
 		}
 		switch {
-		case wanted && (!there || have != want.text):
+		case wanted && (!there || !s.same(id, have, want.text)):
 			into.Whole = append(into.Whole, want.as(id))
 		case !wanted && s.held[id]:
 			if have != "" { // a foreign rule leads to it, so it cannot be removed
@@ -47,6 +47,11 @@ func (s *Set[K]) Plan() Plan {
 	s.planJumps(b)
 	all := append(Plan{b.first, b.nat, b.mangle, b.last}, s.companions(slices.Concat(b.nat.Remove, b.last.Remove))...)
 	return slices.DeleteFunc(all, iptables.Block.Empty)
+}
+
+// same reports whether a chain that should have the rules want may keep those that it has.
+func (s *Set[K]) same(id iptables.ID, have, want string) bool {
+	return have == want || s.Same != nil && s.Same(id, have, want)
 }
 
 // blocks are those of a plan, in the order in which they take effect.

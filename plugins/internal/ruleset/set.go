@@ -101,6 +101,10 @@ func (e Entry) place() place { return place{e.In, e.Key} }
 
 // A Set is the desired and the observed rules of one family.
 type Set[K comparable] struct {
+	// Same, if not nil, reports whether the kernel may have one text of a chain where another
+	// is wanted: they differ in nothing that matters, so the chain is not written for it.
+	Same func(id iptables.ID, have, want string) bool
+
 	config  Config[K]
 	desired map[K]Desired
 	fixed   Desired

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// commented are the rules for services, each with a comment or as few as can be.
+func commented(of sdk.Family, node sdk.Node, services []sdk.Service, comments bool) *familyRules {
+	b := tablesOf(of, node, nil)
+	for _, svc := range services {
+		if svc.Name.Family == of {
+			b.Put(svc.Name, want(svc, node, comments))
+		}
+	}
+	return b
+}
+
+// A packet of any scenario goes where it does without comments, and the rules are the same
+// but for them: either text may stand where the other is wanted.
+func TestCommentsChangeNoVerdict(t *testing.T) {
+	for _, s := range sdktest.Scenarios() {
+		t.Run(s.Name, func(t *testing.T) {
+			for _, of := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+				with, without := commented(of, s.Node, s.Services, true), commented(of, s.Node, s.Services, false)
+				few, all := without.Tables(), with.Tables()
+				if len(few) != len(all) {
+					t.Errorf("%s: %d chains without comments, %d with", of, len(few), len(all))
+				}
+				for id := range all {
+					a, b := iptables.Join(few[id]), iptables.Join(all[id])
+					if !sameRules(id, a, b) || !sameRules(id, b, a) {
+						t.Errorf("%s: without comments it is\n%sand with\n%s", id, a, b)
+					}
+				}
+				for _, p := range s.Packets {
+					if sdk.FamilyOf(p.To.Addr()) != of {
+						continue
+					}
+					if a, b := outcome(t, without.tables(), p, s.Node), outcome(t, with.tables(), p, s.Node); !a.Equal(b) || !a.Equal(p.Want) {
+						t.Errorf("line %d, %s: without comments %s, with them %s", p.Line, p.Text, a, b)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Every rule of a Service's chains says whose it is, and one that leads to an endpoint says
+// to which, in the words of kube-proxy. Without comments only the first rule of a list does.
+func TestCommentsSayWhose(t *testing.T) {
+	s := scenario(t, "affinity")
+	svc := s.Services[0]
+	name, first, second := iptables.Label(svc.Name), svc.Cluster[0].Addr.String(), svc.Cluster[1].Addr.String()
+	found := make(map[string]int)
+	for _, c := range want(svc, s.Node, true).Chains {
+		for _, r := range c.Rules {
+			found[r.Comment()]++
+		}
+	}
+	for text, times := range map[string]int{name: 6, name + " -> " + first: 2, name + " -> " + second: 2} {
+		if found[text] != times {
+			t.Errorf("%d rules say %q, and %d should; found are %v", found[text], text, times, found)
+		}
+		delete(found, text)
+	}
+	if len(found) > 0 {
+		t.Errorf("rules say also %v", found)
+	}
+	for comments, text := range map[bool]string{true: name + " cluster IP", false: ""} {
+		entries := want(svc, s.Node, comments).Entries
+		i := slices.IndexFunc(entries, func(e ruleset.Entry) bool { return e.In == servedAddrs })
+		if got := entries[i].Rule.Comment(); got != text {
+			t.Errorf("with comments %v the ClusterIP's entry says %q, not %q", comments, got, text)
+		}
+	}
+	for _, c := range want(svc, s.Node, false).Chains {
+		for i, r := range c.Rules {
+			if says := r.Comment() != ""; says != (i == 0 && isList(c.ID)) {
+				t.Errorf("without comments rule %d of %s is %q", i, c.ID, r)
+			}
+		}
+	}
+}
+
+// The longest names that Kubernetes allows, with the longest address, fit into a comment.
+func TestTheLongestCommentIsWhole(t *testing.T) {
+	svc := service(1, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v6(1), 80)})
+	svc.Name.Namespace, svc.Name.Service, svc.Name.Port = strings.Repeat("n", 63), strings.Repeat("s", 63), strings.Repeat("p", 15)
+	svc.Cluster = []sdk.Endpoint{{Addr: netip.MustParseAddrPort("[2001:1111:2222:3333:4444:5555:6666:7777]:65535")}}
+	text := iptables.Label(svc.Name) + " -> " + svc.Cluster[0].Addr.String()
+	for _, c := range want(svc, sdk.Node{}, true).Chains {
+		for _, r := range c.Rules {
+			if r.Target() == "DNAT" && r.Comment() != text {
+				t.Errorf("of %q is left %q", text, r.Comment())
+			}
+		}
+	}
+}
+
+// With auto, comments end above the limit and come back well below it.
+func TestCommentsOfFewServices(t *testing.T) {
+	f := familyOf(sdk.IPv4)
+	small, big := callable(1), large(endpoints(fewEndpoints+1))
+	for _, step := range []struct {
+		services int
+		comments bool
+	}{{1000, true}, {1001, false}, {1000, false}, {901, false}, {900, true}, {1000, true}, {30_000, false}, {0, true}} {
+		f.Size(step.services)
+		if f.commented(small) != step.comments || f.commented(big) {
+			t.Errorf("among %d Services comments are %v, and of a large one %v", step.services, f.commented(small), f.commented(big))
+		}
+	}
+	for option, comments := range map[string]bool{commentsAlways: true, commentsNever: false} {
+		f := commentingFamily(sdk.IPv4, option)
+		for _, n := range []int{0, 30_000} {
+			if f.Size(n); f.commented(small) != comments || f.commented(big) != comments {
+				t.Errorf("%s: among %d Services comments are %v", option, n, f.commented(small))
+			}
+		}
+	}
+}
+
+// callable is a Service whose callers keep to its one endpoint.
+func callable(i int) sdk.Service {
+	svc := service(i, sdk.Frontend{Kind: sdk.ClusterIP, Policy: sdk.Cluster, Addr: netip.AddrPortFrom(v4(base+uint32(i)), 80)})
+	svc.Affinity = 1e9
+	return svc
+}
+
+// putAll has f serve n Services, all rendered anew, and returns the chains that are written.
+func putAll(t *testing.T, f *family, n int) (written []iptables.ID) {
+	t.Helper()
+	pieces := make(map[sdk.Name]ruleset.Desired)
+	f.Size(n)
+	for i := range n {
+		d, err := f.Want(callable(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pieces[callable(i).Name] = d
+	}
+	f.Put(pieces)
+	p := f.rules.Plan()
+	for _, b := range p {
+		for _, c := range b.Whole {
+			written = append(written, c.ID)
+		}
+	}
+	f.rules.Done(p)
+	f.rules.Settled()
+	return written
+}
+
+// At the crossing nothing is written but what changes, however many Services are rendered
+// anew, and a process that begins then takes both forms for right. Other values of the
+// option have the form written that they stand for.
+func TestNothingIsWrittenForAComment(t *testing.T) {
+	f := familyOf(sdk.IPv4)
+	putAll(t, f, fewServices)
+	beyond := putAll(t, f, fewServices+1)
+	own := want(callable(fewServices), sdk.Node{MasqueradeBit: 14}, false)
+	for _, c := range own.Chains {
+		if !slices.Contains(beyond, c.ID) || !f.rules.Has(c) {
+			t.Errorf("%s is not written without comments", c.ID)
+		}
+	}
+	if len(beyond) > len(own.Chains)+5 { // and the way there in the tree
+		t.Errorf("one Service came, and written is %s", beyond)
+	}
+	if written := putAll(t, f, fewServicesBack); len(written) > 0 {
+		t.Errorf("below the limit %s is written", written)
+	}
+
+	found := make(iptables.Tables)
+	for id, text := range f.rules.ObservedAll() {
+		found[id] = iptables.Split(text)
+	}
+	for option, writes := range map[string]bool{commentsAuto: false, commentsAlways: true, commentsNever: true} {
+		next := commentingFamily(sdk.IPv4, option)
+		next.rules.Adopt(found)
+		if written := putAll(t, next, fewServices+1); len(written) > 0 != writes {
+			t.Errorf("%s: a new process writes %d chains", option, len(written))
+		}
+	}
+}
+
+// A list whose name another process took away is written, whatever the form: its Service is
+// read back by that.
+func TestANameIsNoOptionalComment(t *testing.T) {
+	f := familyOf(sdk.IPv4)
+	putAll(t, f, 3)
+	found := make(iptables.Tables)
+	for id, text := range f.rules.ObservedAll() {
+		if id == nat(clusterChain(callable(1).Name)) {
+			text = optional.ReplaceAllString(text, "")
+		}
+		found[id] = iptables.Split(text)
+	}
+	f.rules.Adopt(found)
+	if written := putAll(t, f, 3); len(written) != 1 {
+		t.Errorf("written is %s", written)
+	}
+}
