@@ -197,7 +197,7 @@ func TestKernelFailsALargeService(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		s := several(3)
 		s.Services = append(s.Services, large(endpoints(20)))
-		p := k.start()
+		p := k.startWith(commentsAlways) // so that every chain has one form
 		k.sync(p, s.Update(1))
 		k.role(p, sdk.Active)
 		undo := k.instead(strings.ReplaceAll(refusing, "TEXT", fmt.Sprintf("--to-destination %s:8080", v4(11<<24|many-100))))

@@ -60,7 +60,7 @@ func TestKernelFailsARefusedService(t *testing.T) {
 			why, text string
 		}{
 			{"a rule of its chain", "--to-destination 10.180.0.5:8080"},
-			{"its entry in the tree", "-d 10.96.0.6/32 -p tcp -m tcp --dport 80 -j KUBE-SVC-"},
+			{"its entry in the tree", "-d 10.96.0.6/32 -p tcp -m tcp --dport 80 -m comment"},
 		} {
 			k.Run(c.why, func(t *testing.T) {
 				k := k.on(t)
