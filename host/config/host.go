@@ -221,7 +221,12 @@ type provenance struct {
 	hash     string
 	origins  map[string]Origin // by field path, leaves and what holds them
 	warnings []Problem
+
+	kubeProxy json.RawMessage // the file, where it is kube-proxy's
 }
+
+// KubeProxy returns the file as JSON where it is kube-proxy's, else nil.
+func (h *Host) KubeProxy() json.RawMessage { return h.from.kubeProxy }
 
 // Path returns the file that was read; empty when none was.
 func (h *Host) Path() string { return h.from.path }

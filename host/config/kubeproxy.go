@@ -3,6 +3,7 @@
 package config
 
 import (
+	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
@@ -20,6 +21,19 @@ const (
 func isKubeProxy(root *yaml.Node) bool {
 	version, kind := child(root, "apiVersion"), child(root, "kind")
 	return version != nil && kind != nil && kind.Value == kubeProxyKind && version.Value == kubeProxyVersion
+}
+
+// jsonOf returns what root says as JSON; nil: JSON cannot say it.
+func jsonOf(root *yaml.Node) json.RawMessage {
+	var tree any
+	if err := root.Decode(&tree); err != nil {
+		return nil
+	}
+	text, err := json.Marshal(tree)
+	if err != nil {
+		return nil
+	}
+	return text
 }
 
 // fromKubeProxy says what root, a KubeProxyConfiguration, says in a HostConfig's

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -73,5 +74,20 @@ func TestKubeProxyFields(t *testing.T) {
 		if plugin, _, ok := strings.Cut(m.to, ".options."); m.idle == "" && !places[m.to] && !(ok && places[plugin+".options"]) {
 			t.Errorf("%s goes to %q, which is no field", from, m.to)
 		}
+	}
+}
+
+// TestKubeProxyFile is at hand as JSON, and no other file is.
+func TestKubeProxyFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kube-proxy.yaml")
+	if err := os.WriteFile(path, []byte("apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\nipvs: {scheduler: rr}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"apiVersion":"kubeproxy.config.k8s.io/v1alpha1","ipvs":{"scheduler":"rr"},"kind":"KubeProxyConfiguration","mode":"ipvs"}`
+	if got := string(mustLoad(t, path, nil).KubeProxy()); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got := mustLoad(t, "", nil).KubeProxy(); got != nil {
+		t.Errorf("no file is %s", got)
 	}
 }

@@ -92,6 +92,9 @@ func merge(layers []*reader, flags *pflag.FlagSet) (*Host, Problems) {
 	v.AllowEmptyEnv(true)                               // set to nothing is set
 	for _, r := range layers {
 		maps.Copy(h.from.origins, r.origins)
+		if r.kubeProxy != nil {
+			h.from.kubeProxy = r.kubeProxy
+		}
 		_ = v.MergeConfigMap(r.given) // a fresh instance and our own map: it cannot fail
 	}
 	var problems Problems

@@ -30,6 +30,8 @@ type reader struct {
 	origins  map[string]Origin // of values and of what holds them
 	problems Problems
 	warnings Problems // of what is read, and does not count
+
+	kubeProxy json.RawMessage // the file, where it is kube-proxy's
 }
 
 // read goes through the content of file.
@@ -41,6 +43,7 @@ func read(layer Layer, file string, data []byte) *reader {
 	}
 	root := r.document(data)
 	if root != nil && isKubeProxy(root) {
+		r.kubeProxy = jsonOf(root)
 		root = r.fromKubeProxy(root)
 		clear(r.origins) // of kube-proxy's own fields
 	}

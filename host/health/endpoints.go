@@ -109,14 +109,15 @@ func (s *Server) Endpoints() http.Handler {
 		"/metrics/slis": promhttp.HandlerFor(s.metrics.slis, promhttp.HandlerOpts{}).ServeHTTP,
 		"/proxyMode":    func(w http.ResponseWriter, _ *http.Request) { writeText(w, s.settings.Mode()) },
 		"/configz":      s.configz,
-		"/flagz":        s.flagz,
+		"/flagz":        negotiated("Flagz", s.flagzObject, s.flagz),
 		"/statusz":      nil,
 	}
 	if s.settings.Profiling {
 		maps.Copy(byPath, s.profiles())
 	}
 	paths := slices.Sorted(maps.Keys(byPath))
-	byPath["/statusz"] = func(w http.ResponseWriter, _ *http.Request) { s.statusz(w, paths) }
+	byPath["/statusz"] = negotiated("Statusz", func() (any, error) { return s.statuszObject(paths) },
+		func(w http.ResponseWriter, _ *http.Request) { s.statusz(w, paths) })
 	mux := http.NewServeMux()
 	for path, serve := range byPath {
 		mux.HandleFunc(path, serve)
@@ -150,10 +151,14 @@ func writeText(w http.ResponseWriter, text string) {
 }
 
 // configz is the settings in force, under the name of their group, as each
-// component of Kubernetes shows its own.
+// component of Kubernetes shows its own; and a kube-proxy's file as it was given.
 func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
 	settings, err := s.settings.Config()
-	write(w, http.StatusOK, fmt.Appendf(nil, `{"pointsman.dev":%s}`, settings), err)
+	text := fmt.Appendf(nil, `{"pointsman.dev":%s`, settings)
+	if file := s.settings.KubeProxy(); file != nil {
+		text = fmt.Appendf(text, `,"kubeproxy.config.k8s.io":%s`, file)
+	}
+	write(w, http.StatusOK, append(text, '}'), err)
 }
 
 // flagz is the same, for users.

@@ -47,6 +47,7 @@ func newHarness(edits ...func(*Settings)) *harness {
 		Fault:      func() string { b.mu.Lock(); defer b.mu.Unlock(); return b.fault },
 		Events:     func() map[string]int { return map[string]int{"PluginDown": 3} },
 		Config:     func() ([]byte, error) { return []byte(`{"mode":"iptables"}`), nil },
+		KubeProxy:  func() []byte { return nil },
 		Level:      func(l string) error { b.level = l; return nil },
 		Report:     func(n track.Notice) { b.mu.Lock(); defer b.mu.Unlock(); b.notices = append(b.notices, n) },
 		Log:        log.New(io.Discard, "", 0),

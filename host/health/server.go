@@ -49,6 +49,7 @@ type Settings struct {
 	Tracker    *track.Tracker
 	Dataplanes func() []Dataplane       // as they are now, the one that is meant to serve first
 	Config     func() ([]byte, error)   // the settings in force, as JSON
+	KubeProxy  func() []byte            // kube-proxy's file that says so, as JSON; nil: it is none
 	Events     func() map[string]int    // how often each kind of event happened
 	Fault      func() string            // why no changes come now; empty: they do
 	Level      func(level string) error // changes the log's level

@@ -236,6 +236,7 @@ func (h *host) newServers() *health.Server {
 		Tracker:    h.tracker,
 		Dataplanes: func() []health.Dataplane { return h.dataplanes.Health() },
 		Config:     func() ([]byte, error) { return h.follower.Host().JSON(false) },
+		KubeProxy:  func() []byte { return h.follower.Host().KubeProxy() },
 		Events:     h.reports.Counts,
 		Fault:      func() string { return h.fault() },
 		Level:      h.setLevel,
