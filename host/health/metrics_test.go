@@ -130,6 +130,14 @@ func TestMetrics(t *testing.T) {
 	if all["kubeproxy_sync_proxy_rules_iptables_total"].GetType() != dto.MetricType_GAUGE || all["pointsman_iptables_x_total"].GetType() != dto.MetricType_COUNTER {
 		t.Error("a sample has the wrong type")
 	}
+	for name, want := range map[string]string{
+		"kubeproxy_sync_proxy_rules_iptables_total": "Rules that are installed.",
+		"pointsman_iptables_x_total":                "Of the iptables dataplane: x total.",
+	} {
+		if got := all[name].GetHelp(); got != want {
+			t.Errorf("%s has the help %q, want %q", name, got, want)
+		}
+	}
 	if got := b.reasons(); !slices.Equal(got, []string{SampleRefused}) {
 		t.Errorf("told of %v", got)
 	}

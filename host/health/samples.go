@@ -30,15 +30,14 @@ type samples struct {
 // emit publishes p's samples, but for those that are refused.
 func (s *samples) emit(e emitter, p Dataplane) {
 	j := newFilter(p.Name)
-	help := "As the " + p.Name + " dataplane counts it."
 	for _, h := range p.Report.Histograms {
 		if j.histogram(h) {
-			e.histogram(h, help)
+			e.histogram(h, j.help(p.Name, h.Name))
 		}
 	}
 	for _, m := range p.Report.Samples {
 		if j.sample(m) {
-			e.emit(m.Name, help, kindOf(m.Name), m.Value, m.Labels)
+			e.emit(m.Name, j.help(p.Name, m.Name), kindOf(m.Name), m.Value, m.Labels)
 		}
 	}
 	s.say(p.Name, j.refused)
@@ -83,28 +82,36 @@ const (
 type known struct {
 	labels []string
 	bounds []float64 // of a histogram; nil: it is one value
+	help   string
 }
 
 // allowed returns those by name. Besides, a dataplane publishes under its own name:
 // pointsman_NAME_….
 func allowed() map[string]known {
-	family := known{labels: []string{"ip_family"}}
-	table := known{labels: []string{"ip_family", "table"}}
+	family, table, protocol := []string{"ip_family"}, []string{"ip_family", "table"}, []string{"protocol"}
 	return map[string]known{
-		"kubeproxy_sync_proxy_rules_iptables_total":                              table,
-		"kubeproxy_sync_proxy_rules_iptables_last":                               table,
-		"kubeproxy_sync_proxy_rules_iptables_restore_failures_total":             family,
-		"kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total":     family,
-		"kubeproxy_sync_proxy_rules_nftables_sync_failures_total":                family,
-		"kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total":             family,
-		"kubeproxy_iptables_ct_state_invalid_dropped_packets_total":              {},
-		"kubeproxy_iptables_localhost_nodeports_accepted_packets_total":          {},
-		"kubeproxy_conntrack_reconciler_sync_duration_seconds":                   {labels: family.labels, bounds: syncBuckets()},
-		"kubeproxy_conntrack_reconciler_deleted_entries_total":                   family,
-		"kubeproxy_localhost_nodeport_listeners":                                 {},
-		"kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total": {},
-		"kubeproxy_nftables_localhost_nodeport_rejected_packets_total":           {labels: []string{"protocol"}},
+		"kubeproxy_sync_proxy_rules_iptables_total":                              {table, nil, "Rules that are installed."},
+		"kubeproxy_sync_proxy_rules_iptables_last":                               {table, nil, "Rules that the last update wrote."},
+		"kubeproxy_sync_proxy_rules_iptables_restore_failures_total":             {family, nil, "Writes that iptables turned down."},
+		"kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total":     {family, nil, "Writes of only what changed that iptables turned down."},
+		"kubeproxy_sync_proxy_rules_nftables_sync_failures_total":                {family, nil, "Batches that the kernel turned down."},
+		"kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total":             {family, nil, "Batches that would only have removed elements, and that the kernel turned down."},
+		"kubeproxy_iptables_ct_state_invalid_dropped_packets_total":              {nil, nil, "Packets dropped because they belong to no connection."},
+		"kubeproxy_iptables_localhost_nodeports_accepted_packets_total":          {nil, nil, "Packets to a node port on a loopback address."},
+		"kubeproxy_conntrack_reconciler_sync_duration_seconds":                   {family, syncBuckets(), "How long it took to look for UDP flows to forget."},
+		"kubeproxy_conntrack_reconciler_deleted_entries_total":                   {family, nil, "UDP flows that were forgotten because no endpoint answers them any more."},
+		"kubeproxy_localhost_nodeport_listeners":                                 {nil, nil, "Listeners for node ports on loopback addresses."},
+		"kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total": {nil, nil, "Listeners for node ports on loopback addresses that could not be opened."},
+		"kubeproxy_nftables_localhost_nodeport_rejected_packets_total":           {protocol, nil, "Packets to node ports on loopback addresses that were turned down."},
 	}
+}
+
+// help says what a metric of the plugin's counts: in the words of its name, where it is its own.
+func (f *filter) help(plugin, name string) string {
+	if k, known := f.known[name]; known {
+		return k.help
+	}
+	return "Of the " + plugin + " dataplane: " + strings.ReplaceAll(strings.TrimPrefix(name, f.own), "_", " ") + "."
 }
 
 // isHosts reports whether the host itself publishes a metric of that name. A dataplane
