@@ -119,6 +119,17 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// TestCommandsInstalled sees to it that pages name a dataplane's binary by its path where they
+// show a command: it is installed outside of PATH, and pointsman finds it.
+func TestCommandsInstalled(t *testing.T) {
+	bare := regexp.MustCompile("(?m)^[#$] pointsman-dataplane-.*$")
+	for _, doc := range docs(t) {
+		for _, command := range bare.FindAllString(read(t, doc), -1) {
+			t.Errorf("%s shows a command that is not in PATH: %s", doc, command)
+		}
+	}
+}
+
 // TestTargets holds the make targets that pages name against the Makefile.
 func TestTargets(t *testing.T) {
 	makefile := read(t, "../Makefile")

@@ -46,6 +46,8 @@ func TestVerbs(t *testing.T) {
 		{"plugin list", 0, "userspace  serving"},
 		{"plugin info userspace", 0, "serves"},
 		{"plugin info nobody", 1, "pointsman plugin list"},
+		{"plugin info userspce", 1, "did you mean userspace?"},
+		{"plugin check userspace", 0, "this node can run userspace"},
 		{"plugin logs userspace", 0, ""},
 		{"plugin logs nobody", 1, "pointsman plugin list"},
 		{"plugin restart nobody", 1, "nobody"},

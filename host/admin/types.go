@@ -157,6 +157,18 @@ type PluginList struct {
 	Items []Plugin `json:"items"`
 }
 
+// A Check is what a plugin's binary says of this node, by its verb check.
+type Check struct {
+	Meta
+	Name    string   `json:"name"`
+	Path    string   `json:"path"`
+	Runs    bool     `json:"runs"`
+	Why     string   `json:"why,omitempty"` // it does not
+	Version string   `json:"version"`
+	Lacks   []string `json:"lacks"` // what does not work here
+	Notes   []string `json:"notes"` // what it observed besides, and costs no Service
+}
+
 // A Mode is which dataplane serves, and what becomes of it.
 type Mode struct {
 	Meta

@@ -213,14 +213,7 @@ func (c *checker) choices() {
 }
 
 func (c *checker) oneOf(field, value string, choices ...string) {
-	if slices.Contains(choices, value) {
-		return
-	}
-	try := ""
-	if meant := suggest(value, choices); meant != "" {
-		try = "did you mean " + meant + "?"
-	}
-	c.bad(field, fmt.Sprintf("want one of %s, not %q", strings.Join(choices, ", "), value), try)
+	c.want(slices.Contains(choices, value), field, fmt.Sprintf("want one of %s, not %q", strings.Join(choices, ", "), value), DidYouMean(value, choices))
 }
 
 var sha256Syntax = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -236,6 +229,14 @@ func (c *checker) plugins() {
 		c.fits(field+".address", strings.TrimPrefix(p.Address, "unix://"), maxSocket)
 		c.want(p.Path == "" && p.SHA256 == "", field+".address", "says that the plugin runs already, while path or sha256 say what to start", "keep one of the two")
 	}
+}
+
+// DidYouMean asks for the one of words that was probably meant; empty: none is near.
+func DidYouMean(word string, words []string) string {
+	if meant := suggest(word, words); meant != "" {
+		return "did you mean " + meant + "?"
+	}
+	return ""
 }
 
 // suggest finds among words the one that was probably meant; empty: none is near.

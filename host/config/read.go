@@ -183,8 +183,8 @@ func (r *reader) unknown(key *yaml.Node, path string, known map[string]reflect.T
 		why, try = "unknown field: case matters", "write "+meant
 	} else if elsewhere := whereIs(key.Value); elsewhere != "" {
 		try = "that is " + elsewhere
-	} else if meant != "" {
-		try = "did you mean " + meant + "?"
+	} else {
+		try = DidYouMean(key.Value, here)
 	}
 	r.bad(key, join(path, key.Value), why, try)
 }

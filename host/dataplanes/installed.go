@@ -82,10 +82,10 @@ func (in installed) preflight(ctx context.Context, mode string) (unfit, notes []
 var errByItself = errors.New("it runs by itself, and is not asked before it is connected to")
 
 // check asks a mode's plugin whether this node can run it.
-func (in installed) check(ctx context.Context, mode string) (checked, error) {
+func (in installed) check(ctx context.Context, mode string) (admin.Check, error) {
 	s := in.Now().Plugins[mode]
 	if s.Address != "" {
-		return checked{}, errByItself
+		return admin.Check{}, errByItself
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/supervise"
@@ -171,20 +172,26 @@ func Describe(ctx context.Context, f supervise.Found, sum string) admin.Plugin {
 	return p
 }
 
-// A checked is what a plugin says of this node.
-type checked struct {
-	Runs  bool
-	Why   string   // it does not
-	Notes []string // what it observed besides
+// Check asks a plugin whether this node can run it, by its binary and what the config file says
+// of it.
+func Check(ctx context.Context, f supervise.Found, p config.Plugin) (admin.Check, error) {
+	if f.Err != nil {
+		return admin.Check{}, f.Err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	c, err := check(ctx, f.Path, p.SHA256, p.Options)
+	c.APIVersion, c.Kind, c.Name, c.Path = admin.APIVersion, "Check", f.Name, f.Path
+	return c, err
 }
 
 // check asks a plugin whether this node can run it.
-func check(ctx context.Context, path, sum string, options []byte) (checked, error) {
+func check(ctx context.Context, path, sum string, options []byte) (admin.Check, error) {
 	words := []string{"check", "-o", "json"}
 	if len(options) > 0 {
 		words = append(words, "--options", string(options))
 	}
-	return answer[checked](verb(ctx, path, sum, words...))
+	return answer[admin.Check](verb(ctx, path, sum, words...))
 }
 
 // wouldRemove returns the things that a plugin's binary would clean up.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"sync"
 	"time"
 
@@ -26,7 +25,7 @@ import (
 
 func pluginVerb() *cobra.Command {
 	return group("plugin", "List, examine and restart dataplane plugins, and hold one to the contract",
-		pluginListVerb(), pluginInfoVerb(), pluginLogsVerb(), pluginRestartVerb(), conformanceVerb())
+		pluginListVerb(), pluginInfoVerb(), pluginCheckVerb(), pluginLogsVerb(), pluginRestartVerb(), conformanceVerb())
 }
 
 func pluginListVerb() *cobra.Command {
@@ -61,22 +60,36 @@ func plugins(c *cobra.Command) (admin.PluginList, error) {
 
 func pluginInfoVerb() *cobra.Command {
 	return asking(&cobra.Command{
-		Use:   "info NAME",
+		Use:   "info NAME|PATH",
 		Short: "Tell all about one plugin: its process, what it serves, its limits and options",
-		Args:  words(1, 1, "the name of a plugin"),
+		Args:  words(1, 1, aPlugin),
 	}, func(c *cobra.Command, args []string) (admin.Plugin, error) { return plugin(c, args[0]) }, writePlugin)
 }
 
 func plugin(c *cobra.Command, name string) (admin.Plugin, error) {
+	if f, ok := binaryAt(name); ok {
+		p := dataplanes.Describe(c.Context(), f, "")
+		if p.Why != "" {
+			return p, errors.New(p.Why)
+		}
+		return p, nil
+	}
 	list, err := plugins(c)
 	if err != nil {
 		return admin.Plugin{}, err
 	}
-	i := slices.IndexFunc(list.Items, func(p admin.Plugin) bool { return p.Name == name })
-	if i < 0 {
-		return admin.Plugin{}, admin.UnknownPlugin(name)
+	var there []string
+	for _, p := range list.Items {
+		if p.Name == name {
+			return described(c, p)
+		}
+		there = append(there, p.Name)
 	}
-	p := list.Items[i]
+	return admin.Plugin{}, unknownPlugin(name, there)
+}
+
+// described completes what a host says of a plugin that it does not use by what its binary says.
+func described(c *cobra.Command, p admin.Plugin) (admin.Plugin, error) {
 	if p.Version != "" || p.InUse {
 		return p, nil
 	}

@@ -116,8 +116,48 @@ func TestPluginsWithoutAHost(t *testing.T) {
 	if exit, stdout, _ := do(t, append([]string{"plugin", "info", "acme"}, where...)...); exit != exitOK || !strings.Contains(stdout, "no-drop") {
 		t.Errorf("info: exit %d: %s", exit, stdout)
 	}
-	if exit, _, stderr := do(t, append([]string{"plugin", "info", "nobody"}, where...)...); exit != exitFailed || !strings.Contains(stderr, "pointsman plugin list") {
-		t.Errorf("info of none: exit %d: %s", exit, stderr)
+	for _, verb := range []string{"info", "check"} {
+		for name, says := range map[string]string{
+			"nobody":                        "no plugin nobody in pluginDirs; there is acme, broken; try: pointsman plugin list",
+			"acne":                          "did you mean acme?",
+			filepath.Join(dir, "elsewhere"): "there is no such file",
+		} {
+			if exit, _, stderr := do(t, append([]string{"plugin", verb, name}, where...)...); exit != exitFailed || !strings.Contains(stderr, says) {
+				t.Errorf("%s %s: exit %d: %s", verb, name, exit, stderr)
+			}
+		}
+	}
+	if exit, stdout, _ := do(t, "plugin", "info", filepath.Join(dir, supervise.Prefix+"acme")); exit != exitOK || !strings.Contains(stdout, "acme") || !strings.Contains(stdout, "no-drop") {
+		t.Errorf("info of a path: exit %d: %s", exit, stdout)
+	}
+}
+
+// A plugin is asked by the words of its own check, by its name with the options of the config
+// file, or by its path, and the exit is its answer.
+func TestPluginCheck(t *testing.T) {
+	dir := t.TempDir()
+	fakePlugin(t, dir, "acme", `[ "$4 $5" = '--options {"depth":2}' ] || { echo '{"runs":false,"why":"'"$1 $#"' words"}'; exit 1; }
+echo '{"runs":true,"version":"7","lacks":["it does not serve ipv6"],"notes":["a chain drops"]}'`)
+	file := write(t, filepath.Join(dir, "host.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nmode: acme\npluginDirs: ["+dir+"]\nsource: {files: {path: .}}\nplugins: {acme: {options: {depth: 2}}}\n", 0o600)
+	path := filepath.Join(dir, supervise.Prefix+"acme")
+	const runs, not = "this node can run acme 7\n  but here it does not serve ipv6\n  note: a chain drops\n", "this node cannot run acme: check"
+	for _, c := range []struct {
+		words          []string
+		exit           int
+		stdout, stderr string
+	}{
+		{[]string{"acme", "--config", file}, exitOK, runs, ""},
+		{[]string{"acme", "--config", file, "--options", `{}`}, exitFailed, "", not},
+		{[]string{path, "--options", `{"depth":2}`}, exitOK, runs, ""},
+		{[]string{path}, exitFailed, "", not},
+		{[]string{path, "-o", "json"}, exitFailed, `"runs": false`, not},
+		{[]string{"acme", "--config", file, "-o", "yaml"}, exitOK, "kind: Check\nname: acme\n", ""},
+		{nil, exitUsage, "", "the name of a plugin, or the path of its binary"},
+	} {
+		exit, stdout, stderr := do(t, append([]string{"plugin", "check"}, c.words...)...)
+		if exit != c.exit || !strings.Contains(stdout, c.stdout) || !strings.Contains(stderr, c.stderr) {
+			t.Errorf("check %q: exit %d, want %d\nstdout %q, want %q\nstderr %q, want %q", c.words, exit, c.exit, stdout, c.stdout, stderr, c.stderr)
+		}
 	}
 }
 
