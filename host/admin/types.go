@@ -167,6 +167,8 @@ type Check struct {
 	Version string   `json:"version"`
 	Lacks   []string `json:"lacks"` // what does not work here
 	Notes   []string `json:"notes"` // what it observed besides, and costs no Service
+
+	SwapImpact string `json:"swapImpact,omitempty"` // what a swap to it would end
 }
 
 // A Mode is which dataplane serves, and what becomes of it.
@@ -218,6 +220,29 @@ type ModePlan struct {
 	Steps   []string `json:"steps"`
 	Notes   []string `json:"notes,omitempty"`   // what the one to come observed on the node, and costs no Service
 	Refused []string `json:"refused,omitempty"` // why it would not be made, as far as that is known before
+	Outcome Outcome  `json:"outcome"`
+	Summary string   `json:"summary"` // what would happen, in a sentence
+}
+
+// An Outcome is what a plan comes to, in one word.
+type Outcome string
+
+// The outcomes.
+const (
+	Go   Outcome = "go"   // nothing is lost
+	Look Outcome = "look" // it can be done, and there is something to look at before
+	No   Outcome = "no"   // it would be refused
+)
+
+// OutcomeOf returns that of a plan that would be refused for some reasons, and has some things to look at.
+func OutcomeOf(refused, look int) Outcome {
+	switch {
+	case refused > 0:
+		return No
+	case look > 0:
+		return Look
+	}
+	return Go
 }
 
 // A Service is one Kubernetes Service as it is to be served here.

@@ -64,22 +64,22 @@ func (in installed) found(mode string) supervise.Found {
 	return supervise.Found{Name: mode, Err: fmt.Errorf("%s runs by itself, and its binary is not here", mode)}
 }
 
-// preflight returns why this node cannot run a mode's plugin, and what it observed here, by the
-// plugin's own word; nothing: it can, or it is not for this host to ask.
-func (in installed) preflight(ctx context.Context, mode string) (unfit, notes []string) {
+// preflight returns what a mode's plugin says of this node. What it does not say is nothing, or
+// noted where it is not for this host to ask: it is asked once more as the change begins.
+func (in installed) preflight(ctx context.Context, mode string) admin.Check {
 	c, err := in.check(ctx, mode)
 	switch {
-	case errors.Is(err, errByItself), errors.Is(err, errNoAnswer):
-		return nil, nil // it is asked once more as the change begins
+	case errors.Is(err, errByItself):
+		c.Notes = []string{fmt.Sprintf("not known before the swap: %s %v; %s%s check says it by hand", mode, err, supervise.Prefix, mode)}
+	case errors.Is(err, errNoAnswer):
 	case err != nil:
-		return []string{oneLine(err.Error())}, nil
-	case !c.Runs:
-		return []string{oneLine(c.Why)}, nil
+		c.Why = oneLine(err.Error())
 	}
-	return nil, c.Notes
+	c.Why = oneLine(c.Why)
+	return c
 }
 
-var errByItself = errors.New("it runs by itself, and is not asked before it is connected to")
+var errByItself = errors.New("runs by itself, and is not asked before it is connected to")
 
 // check asks a mode's plugin whether this node can run it.
 func (in installed) check(ctx context.Context, mode string) (admin.Check, error) {

@@ -33,21 +33,28 @@ func (set *Set) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
 	if main.name == to {
 		p.Written = append(p.Written, "only what differs from what is in the kernel")
 		p.Notes = main.status().Vitals.Notes
+		set.conclude(&p)
 		return p, nil
 	}
 	next := Describe(ctx, set.found(to), set.Now().Plugins[to].SHA256)
-	ends, unserved := main.ends(ctx), []string(nil)
-	if ends != "" {
-		p.Lost = append(p.Lost, ends)
+	var forced []string // what is lost only if it is asked for
+	if ends := main.ends(ctx); ends != "" {
+		forced = append(forced, ends)
 	}
 	if next.Why != "" {
 		p.Lost = append(p.Lost, "not known before it runs: "+next.Why)
 	} else {
-		unserved = set.unserved(next)
-		p.Refused, p.Notes = set.preflight(ctx, to)
-		p.Lost = append(append(p.Lost, set.lacks(next)...), unserved...)
+		c := set.preflight(ctx, to)
+		if p.Notes = c.Notes; c.Why != "" {
+			p.Refused = append(p.Refused, c.Why)
+		}
+		if c.SwapImpact != "" {
+			forced = append(forced, c.SwapImpact)
+		}
+		forced = append(forced, set.unserved(next)...)
+		p.Lost = append(p.Lost, set.lacks(next)...)
 	}
-	if ends != "" || len(unserved) > 0 {
+	if p.Lost = append(p.Lost, forced...); len(forced) > 0 && main.serves() {
 		p.Refused = append(p.Refused, "what would be lost is given up only if it is asked for with --force")
 	}
 	services, frontends := 0, 0
@@ -63,7 +70,26 @@ func (set *Set) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
 		left, err = []string{"what " + main.name + " has in the kernel; its binary names it by hand: cleanup --dry-run"}, nil
 	}
 	p.Left = append(p.Left, left...)
+	set.conclude(&p)
 	return p, err
+}
+
+// conclude says what a plan comes to.
+func (set *Set) conclude(p *admin.ModePlan) {
+	p.Outcome = admin.OutcomeOf(len(p.Refused), len(p.Lost)+len(p.Notes))
+	begin, drain := "pointsman mode swap "+p.To, phrase.Round(set.Now().Swap.DrainTimeout)
+	switch {
+	case p.Outcome == admin.No:
+		p.Summary = fmt.Sprintf("%s would be refused, and %s would serve on", begin, p.From)
+	case p.From == p.To:
+		p.Summary = fmt.Sprintf("%s would start the binary of %s anew, and another process of it would go on with what is served", begin, p.To)
+	default:
+		p.Summary = fmt.Sprintf("%s would bring up %s beside %s and prove it; new connections go by %s then, and %s is removed when its connections have ended, after %s at the latest",
+			begin, p.To, p.From, p.To, p.From, drain)
+	}
+	if p.Outcome == admin.Look {
+		p.Summary += "; what is lost or noted above comes with it"
+	}
 }
 
 // lacks returns the limits of a plugin that the one that serves does not have.
@@ -80,18 +106,18 @@ func (set *Set) lacks(next admin.Plugin) []string {
 
 // unserved returns the Services that the one that serves can serve, and a plugin cannot.
 func (set *Set) unserved(next admin.Plugin) []string {
-	var lost []string
+	var lost phrase.Causes
 	has := set.serving().status().Description.Features
 	for _, s := range set.Tracker.Services() {
 		for _, port := range s.Ports {
 			for _, need := range port.Service.Needs() {
 				if slices.Contains(has, need) && !slices.Contains(next.Features, string(need)) {
-					lost = append(lost, fmt.Sprintf("%s: %s does not serve %s", port.Service.Name, next.Name, need))
+					lost.Add(fmt.Sprintf("%s does not serve %s", next.Name, need), s.Key.String())
 				}
 			}
 		}
 	}
-	return lost
+	return lost.Lines("Service")
 }
 
 // askLimit is how long a plugin's binary may take to say what it can, or would do.
@@ -104,7 +130,7 @@ func meaning(l sdk.Limit) string {
 	case sdk.LimitNoClientAddress:
 		return "endpoints see an address of the node, not the caller's"
 	case sdk.LimitAffinityPerFrontend:
-		return "a client entries to an endpoint on each frontend separately"
+		return "a client keeps an endpoint on each frontend separately"
 	case sdk.LimitOwnAddressesOnly:
 		return "only frontends on addresses that this node has are served"
 	case sdk.LimitDiesWithProcess:

@@ -146,7 +146,7 @@ func TestInstalled(t *testing.T) {
 	if f := in.found("far"); f.Err == nil || !strings.Contains(f.Err.Error(), "runs by itself") {
 		t.Errorf("found %+v", f)
 	}
-	if why, _ := in.preflight(t.Context(), "far"); why != nil {
+	if why := in.preflight(t.Context(), "far").Why; why != "" {
 		t.Errorf("a plugin that runs by itself is asked by its binary: %q", why)
 	}
 	if limits := sdk.LimitNoDrop; !strings.Contains(meaning(limits), "refused instead") {

@@ -49,8 +49,11 @@ const (
 // usualConfig is read where --config names no other file and this one is there.
 const usualConfig = "/etc/pointsman/host.yaml"
 
-// errDegraded ends a verb that has printed what is wrong.
-var errDegraded = errors.New("degraded")
+// errDegraded and errRefused end a verb that has printed what is wrong.
+var (
+	errDegraded = errors.New("degraded")
+	errRefused  = errors.New("refused")
+)
 
 // A usageError is a wrong word on the command line.
 type usageError struct{ error }
@@ -69,6 +72,8 @@ func execute(args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	case errors.Is(err, errDegraded):
 		return exitDegraded
+	case errors.Is(err, errRefused):
+		return exitFailed
 	case errors.As(err, &usage):
 		fmt.Fprintf(stderr, "pointsman: %v\n", err)
 		return exitUsage

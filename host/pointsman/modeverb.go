@@ -63,36 +63,24 @@ func writeMode(w io.Writer, m admin.Mode) {
 }
 
 func modePlanVerb() *cobra.Command {
-	return asking(&cobra.Command{
+	return planning(&cobra.Command{
 		Use:   "plan MODE",
 		Short: "Say what a change of mode would lose, write and take away, and change nothing",
 		Args:  words(1, 1, "the name of a mode"),
-	}, func(c *cobra.Command, args []string) (admin.ModePlan, error) {
-		return client(c).PlanMode(c.Context(), args[0])
+	}, func(c *cobra.Command, args []string) (admin.ModePlan, admin.Outcome, error) {
+		p, err := client(c).PlanMode(c.Context(), args[0])
+		return p, p.Outcome, err
 	}, writeModePlan)
 }
 
 func writeModePlan(w io.Writer, p admin.ModePlan) {
 	fmt.Fprintf(w, "%s → %s\n", p.From, p.To)
-	list := func(label, none string, items []string) {
-		if len(items) == 0 {
-			items = []string{none}
-		}
-		for _, item := range items {
-			fmt.Fprintf(w, "%s\t%s\n", label, item)
-			label = ""
-		}
-	}
-	if len(p.Refused) > 0 {
-		list("refused", "", p.Refused)
-	}
-	if len(p.Notes) > 0 {
-		list("note", "", p.Notes)
-	}
-	list("lost", "nothing", p.Lost)
-	list("written", "nothing", p.Written)
-	list("taken away", "nothing", p.Left)
-	list("steps", "none", p.Steps)
+	writeItems(w, "refused", "", p.Refused)
+	writeItems(w, "note", "", p.Notes)
+	writeItems(w, "lost", "nothing", p.Lost)
+	writeItems(w, "written", "nothing", p.Written)
+	writeItems(w, "taken away", "nothing", phrase.Alike(p.Left))
+	writeItems(w, string(p.Outcome), "", []string{p.Summary})
 }
 
 func modeSwapVerb() *cobra.Command {

@@ -86,7 +86,7 @@ func (p *plugin) Report() sdk.Report {
 
 // openFamilies finds the programs of each family that this node has.
 func openFamilies(ctx context.Context, o options, env frame.Env) ([]*family, error) {
-	tools, err := iptables.OpenAll(ctx, o.Backend, env.Log)
+	tools, err := iptables.OpenAll(ctx, o.Backend, env.Note)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ package ipvs
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/netip"
 	"os"
@@ -87,7 +86,7 @@ func (f *fake) edges() machine {
 		release: func() string { return "6.1" },
 		open:    func() (kernel, error) { return k, nil },
 		reach:   func(context.Context) (kernel, error) { return k, nil },
-		rules: func(context.Context, string, *slog.Logger) ([]iptables.Tool, error) {
+		rules: func(context.Context, string, func(string)) ([]iptables.Tool, error) {
 			return []iptables.Tool{f.tool(sdk.IPv4), f.tool(sdk.IPv6)}, nil
 		},
 		ruled:       func(_ context.Context, of sdk.Family) []iptables.Tool { return []iptables.Tool{f.tool(of)} },

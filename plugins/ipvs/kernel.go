@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"log/slog"
 	"net/netip"
 	"os"
 	"slices"
@@ -154,8 +153,8 @@ type machine struct {
 	open  func() (kernel, error)                // all of the kernel
 	reach func(context.Context) (kernel, error) // what there is of it: parts may be nil
 
-	rules func(ctx context.Context, backend string, log *slog.Logger) ([]iptables.Tool, error) // "auto": as the node does
-	ruled func(context.Context, sdk.Family) []iptables.Tool                                    // those that may have rules
+	rules func(ctx context.Context, backend string, note func(string)) ([]iptables.Tool, error) // "auto": as the node does
+	ruled func(context.Context, sdk.Family) []iptables.Tool                                     // those that may have rules
 
 	forget      func(sdk.Family, conntrack.Served) (int, error)
 	tracked     func(sdk.Family, func(flow)) error // tells what connection tracking knows

@@ -72,7 +72,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (open
 	if err := p.reachKernel(ctx, options); err != nil {
 		return opened, err
 	}
-	tools, err := p.machine.rules(ctx, options.Backend, env.Log)
+	tools, err := p.machine.rules(ctx, options.Backend, env.Note)
 	if err != nil {
 		return opened, err
 	}

@@ -136,7 +136,7 @@ func (m *marks) ensure(ctx context.Context, holds []*masquerade.Hold, bit uint8)
 
 // open finds the programs.
 func (m *marks) open(ctx context.Context) (holds []*masquerade.Hold, err error) {
-	tools, err := iptables.OpenAll(ctx, "auto", m.env.Log)
+	tools, err := iptables.OpenAll(ctx, "auto", func(note string) { m.env.Log.Warn(note) })
 	for _, tool := range tools {
 		holds = append(holds, &masquerade.Hold{Ledger: m.env.Ledger, Holder: mode, Tool: tool})
 	}

@@ -20,7 +20,7 @@ const errForward = "the policy of FORWARD is DROP, and nothing but KUBE-FORWARD 
 	"pods may lose what they reach outside the Services; try: iptables -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
 
 // SetRole changes what this process catches. In Standby it is found out what a change of
-// mode to this one would end. Without a tool no such rule was made by it.
+// mode to this one would end.
 func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 	if err := p.Dataplane.SetRole(ctx, role); err != nil {
 		return err
@@ -29,34 +29,40 @@ func (p *plugin) SetRole(ctx context.Context, role sdk.Role) error {
 	if role != sdk.Standby {
 		return nil
 	}
-	tools, err := p.tools(ctx)
-	if err == nil && slices.ContainsFunc(tools, func(t iptables.Tool) bool { return forwardsByLeave(ctx, t) }) {
+	return p.Do(ctx, func(map[sdk.Name]sdk.Service) error { p.foresee(ctx); return nil })
+}
+
+// foresee finds out what a change of mode to this one would end. Without a tool no rule of
+// that kind was made by it.
+func (p *plugin) foresee(ctx context.Context) {
+	p.impact.Store("")
+	if slices.ContainsFunc(p.tools(ctx), func(t iptables.Tool) bool { return forwardsByLeave(ctx, t) }) {
 		p.impact.Store(errForward)
 	}
-	return nil
 }
 
 // tools are those that rules of this process are written with; where there are none, all
 // that may have some.
-func (p *plugin) tools(ctx context.Context) (all []iptables.Tool, err error) {
-	err = p.Do(ctx, func(map[sdk.Name]sdk.Service) error {
-		for _, r := range p.way.withRules() {
-			all = append(all, r.rules.Tool)
-		}
-		return nil
-	})
-	if err != nil || len(all) > 0 {
-		return all, err
+func (p *plugin) tools(ctx context.Context) (all []iptables.Tool) {
+	for _, r := range p.way.withRules() {
+		all = append(all, r.rules.Tool)
+	}
+	if len(all) > 0 {
+		return all
 	}
 	for _, of := range families {
 		all = append(all, iptables.ToolsInUse(ctx, of)...)
 	}
-	return all, nil
+	return all
 }
 
 // forwardsByLeave reports whether FORWARD drops replies but for KUBE-FORWARD.
 func forwardsByLeave(ctx context.Context, t iptables.Tool) bool {
 	forward := iptables.ID{Table: "filter", Chain: "FORWARD"}
+	leave := func(id iptables.ID) bool { return id.Chain == "KUBE-FORWARD" }
+	if found, err := t.SaveIf(ctx, leave, forward.Table); err != nil || len(found) == 0 {
+		return false // and no table is made by asking for the policy
+	}
 	if policy, err := t.Policy(ctx, forward); err != nil || policy != "DROP" {
 		return false
 	}

@@ -39,6 +39,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 		return frame.Session[*desired]{}, err
 	}
 	p.relay.SetUDPIdle(o.udpIdleTimeout)
+	p.foresee(ctx)
 	session := frame.Session[*desired]{Limits: p.way.limits(), Unlocked: p.way.backend == ""}
 	if p.way.backend != "" {
 		session.Settings = func(n sdk.Node) sysctl.Settings { return sysctl.Conntrack(sysctl.Folder, n.Conntrack) }
@@ -95,7 +96,7 @@ func (p *plugin) openRedirected(ctx context.Context, backend string, env frame.E
 	if env.Ledger == nil {
 		return way{}, errors.New("without a ledger no rules can be written")
 	}
-	tools, err := iptables.OpenAll(ctx, backend, env.Log)
+	tools, err := iptables.OpenAll(ctx, backend, env.Note)
 	if err != nil {
 		return way{}, err
 	}

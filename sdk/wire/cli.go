@@ -192,6 +192,8 @@ type checked struct {
 	Version string   `json:"version"`
 	Lacks   []string `json:"lacks"` // what does not work on this node
 	Notes   []string `json:"notes"` // what was observed besides, and costs no Service
+
+	SwapImpact string `json:"swapImpact,omitempty"` // what a swap to it would end
 }
 
 // check is Configure, which only reads the node.
@@ -209,7 +211,9 @@ func (c cli) check(ctx context.Context, args []string) error {
 	} else {
 		answer.Version, answer.Lacks = d.Version, append(answer.Lacks, narrowed(c.description, d)...)
 		if r, ok := c.dataplane.(sdk.Reporter); ok {
-			answer.Notes = append(answer.Notes, texts[string](r.Report().Notes)...)
+			report := r.Report()
+			answer.Notes = append(answer.Notes, texts[string](report.Notes)...)
+			answer.SwapImpact = text(report.SwapImpact)
 		}
 	}
 	if asJSON {
@@ -224,6 +228,9 @@ func (c cli) check(ctx context.Context, args []string) error {
 	}
 	for _, note := range answer.Notes {
 		fmt.Fprintln(c.stdout, "  note:", note)
+	}
+	if answer.SwapImpact != "" {
+		fmt.Fprintln(c.stdout, "  a swap to it would be refused:", answer.SwapImpact)
 	}
 	return nil
 }

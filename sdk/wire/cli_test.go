@@ -30,6 +30,8 @@ func TestCLI(t *testing.T) {
 		{"check -o json", 0, `"it does not serve ipv6"`, ""},
 		{"check -o json", 0, "\"notes\": [\n    \"a chain drops\"\n  ]", ""},
 		{`check -o json --options {"Refuse":true}`, 1, `"why": "options.refuse: it was asked for; try: asking for less"`, "this node cannot run it"},
+		{"check", 0, "\n  a swap to it would be refused: 2 flows\n", ""},
+		{"check -o json", 0, `"swapImpact": "2 flows"`, ""},
 		{"check -o yaml", 64, "", "neither text nor json"},
 		{"cleanup", 0, "removed chain A\n", ""},
 		{"cleanup -o json", 0, "\"dryRun\": false,\n  \"removed\": [\n    \"chain A\"\n  ]", ""},

@@ -59,6 +59,7 @@ type Env struct {
 
 	Step    func()       // says that the present call gets on
 	Waiting func(string) // says what the present call waits for; nothing, if it is empty
+	Note    func(string) // says what was observed as the session began, and costs no Service
 
 	// GiveBack gives back all parameters that the mode took, and names them.
 	GiveBack func(sdk.Leftovers) ([]string, error)

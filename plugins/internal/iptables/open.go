@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"os/exec"
 	"regexp"
@@ -73,18 +72,20 @@ func CheckBackend(backend *string) error {
 }
 
 // OpenAll are the tools of each IP family that may be used here, for one backend: the one that
-// is named, or for "auto" the one that the node uses already. An error: there is none.
-func OpenAll(ctx context.Context, backend string, log *slog.Logger) ([]Tool, error) {
+// is named, or for "auto" the one that the node uses already. An error: there is none. That
+// Kubernetes' rules stand in both goes to note.
+func OpenAll(ctx context.Context, backend string, note func(string)) ([]Tool, error) {
 	use := Backend(backend)
 	if backend == "auto" {
 		found, err := Look(ctx, sdk.IPv4)
 		if err != nil {
 			return nil, err
 		}
-		if found.Mixed() {
-			log.Warn("rules of Kubernetes stand in both backends", "nft", found.Kube[NFT], "legacy", found.Kube[Legacy])
-		}
 		use = found.Choose()
+		if found.Mixed() {
+			note(fmt.Sprintf("at the start rules of Kubernetes stood in both backends of iptables (%d in nft, %d in legacy); %s is written to, and the kernel goes by both",
+				found.Kube[NFT], found.Kube[Legacy], use))
+		}
 	}
 	var tools []Tool
 	var errs []error

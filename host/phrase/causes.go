@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package phrase
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// shown is how many names a line has.
+const shown = 3
+
+// Some lists the first three names, and how many more there are.
+func Some(names []string) string {
+	n := min(shown, len(names))
+	return List(names[:n]) + AndMore(len(names)-n)
+}
+
+// Causes are what has happened to many, a line for each cause. The zero value has none.
+type Causes struct {
+	order []string
+	names map[string][]string
+}
+
+// Add says that the cause applies to the thing of that name; twice in a row is once.
+func (c *Causes) Add(cause, name string) {
+	if c.names == nil {
+		c.names = make(map[string][]string)
+	}
+	names, known := c.names[cause]
+	if !known {
+		c.order = append(c.order, cause)
+	}
+	if !known || names[len(names)-1] != name {
+		c.names[cause] = append(names, name)
+	}
+}
+
+// Lines are one for each cause, in the order in which they came: "CAUSE: 62 Services: a, b, c and 59 more".
+func (c *Causes) Lines(thing string) []string {
+	lines := []string{}
+	for _, cause := range c.order {
+		names := c.names[cause]
+		if len(names) > 1 {
+			cause += ": " + Count(len(names), thing)
+		}
+		lines = append(lines, cause+": "+Some(names))
+	}
+	return lines
+}
+
+// Alike groups what is alike but for a name, such as "remove nat KUBE-SVC-A" and "remove nat
+// KUBE-SVC-B". What stands alone stays as it is.
+func Alike(items []string) []string {
+	var order []string
+	groups := make(map[string][]string)
+	for _, item := range items {
+		what, _ := cutName(item)
+		if groups[what] == nil {
+			order = append(order, what)
+		}
+		groups[what] = append(groups[what], item)
+	}
+	lines := []string{}
+	for _, what := range order {
+		group := groups[what]
+		if len(group) == 1 || what == "" {
+			lines = append(lines, group...)
+			continue
+		}
+		var names []string
+		for _, item := range group {
+			if _, name := cutName(item); !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+		lines = append(lines, fmt.Sprintf("%s (%d): %s", what, len(group), Some(names)))
+	}
+	return lines
+}
+
+// cutName cuts an item before its name: the first word with a capital, a digit or a slash, and the
+// last word where there is none. Before that may stand where the thing is, with a colon.
+func cutName(item string) (what, name string) {
+	where, rest, ok := strings.Cut(item, ": ")
+	if where += ": "; !ok || strings.Count(where, " ") > 2 {
+		where, rest = "", item
+	}
+	words := strings.Fields(rest)
+	i := slices.IndexFunc(words, func(word string) bool {
+		return strings.ContainsFunc(word, func(r rune) bool { return unicode.IsUpper(r) || unicode.IsDigit(r) || r == '/' })
+	})
+	if i < 0 {
+		i = len(words) - 1
+	}
+	if i < 1 {
+		return "", item
+	}
+	return where + strings.Join(words[:i], " "), strings.TrimSuffix(words[i], ":")
+}
