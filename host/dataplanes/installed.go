@@ -70,7 +70,7 @@ func (in installed) preflight(ctx context.Context, mode string) admin.Check {
 	c, err := in.check(ctx, mode)
 	switch {
 	case errors.Is(err, errByItself):
-		c.Notes = []string{fmt.Sprintf("not known before the swap: %s %v; %s%s check says it by hand", mode, err, supervise.Prefix, mode)}
+		c.Notes = []string{fmt.Sprintf("what %s says of this node is not known before the swap: %v; by hand: %s%s check", mode, err, supervise.Prefix, mode)}
 	case errors.Is(err, errNoAnswer):
 	case err != nil:
 		c.Why = oneLine(err.Error())
@@ -79,7 +79,7 @@ func (in installed) preflight(ctx context.Context, mode string) admin.Check {
 	return c
 }
 
-var errByItself = errors.New("runs by itself, and is not asked before it is connected to")
+var errByItself = errors.New("it runs by itself, and is not asked before it is connected to")
 
 // check asks a mode's plugin whether this node can run it.
 func (in installed) check(ctx context.Context, mode string) (admin.Check, error) {
