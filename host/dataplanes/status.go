@@ -35,7 +35,7 @@ func (set *Set) Unserved() []admin.Problem {
 	for _, u := range unservedBy(followed) {
 		list = append(list, admin.Problem{Service: u.name.String(), Reason: u.reason, Why: u.why})
 	}
-	for _, s := range set.Tracker.Services() {
+	for _, s := range set.Tracker.Troubled() {
 		for _, p := range s.Problems {
 			list = append(list, admin.Problem{Service: s.Key.String(), Reason: health.ReasonOf(p.Reason), Why: p.Message})
 		}

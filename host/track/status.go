@@ -176,6 +176,18 @@ type PortStatus struct {
 	Total   int         // endpoints
 }
 
+// Troubled returns those that are not served as asked for, with nothing but why, in no order.
+func (t *Tracker) Troubled() (list []ServiceStatus) {
+	t.mu.Lock()
+	defer t.unlock()
+	for _, svc := range t.services {
+		if problems := svc.allProblems(); len(problems) > 0 {
+			list = append(list, ServiceStatus{Key: svc.key, Problems: problems})
+		}
+	}
+	return list
+}
+
 // Services returns all that are known, in order of name.
 func (t *Tracker) Services() []ServiceStatus {
 	t.mu.Lock()

@@ -166,6 +166,21 @@ func TestStatus(t *testing.T) {
 	if c := tracker.Counts(); c != (Counts{Services: 1, Names: 1, Slices: 1, Endpoints: 3}) {
 		t.Errorf("counts %+v", c)
 	}
+	if bad := tracker.Troubled(); len(bad) != 1 || bad[0].Key != s.Key || !slices.Equal(bad[0].Problems, s.Problems) {
+		t.Errorf("troubled are %+v", bad)
+	}
+}
+
+// TestTroubledTakesNothing is what status asks of a node on which all is well.
+func TestTroubledTakesNothing(t *testing.T) {
+	tracker, _ := newTracker()
+	for i := range 100 {
+		tracker.SetService(newService(fmt.Sprint("web-", i), fmt.Sprint("172.30.0.", i+1)))
+		tracker.SetSlice(newSlice(fmt.Sprint("web-1-", i), fmt.Sprint("web-", i), "10.180.0.1 n1"))
+	}
+	if n := testing.AllocsPerRun(10, func() { tracker.Troubled() }); n != 0 || len(tracker.Services()) != 100 {
+		t.Errorf("it takes %v allocations", n)
+	}
 }
 
 // A Node object may name an address that no machine has.
