@@ -235,7 +235,7 @@ func (h Handle) shows(p *process) error {
 	environ, err := environOf(p.pid)
 	mark, _ := markIn(environ)
 	netns, exe := traits(p.pid)
-	if !p.lives() {
+	if !p.lives() || errors.Is(err, unix.ESRCH) { // its memory, and so its environment, ends before its pid
 		return os.ErrProcessDone
 	}
 	switch {
