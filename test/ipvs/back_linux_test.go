@@ -97,7 +97,7 @@ func (c *callers) swap(from, to string) {
 		c.goOn(kept)
 	}
 	want := len(c.kept[from])
-	c.within(time.Minute, fmt.Sprintf("%s drains, and has %d connections left", from, want), func() error {
+	c.until(fmt.Sprintf("%s drains, and has %d connections left", from, want), func() error {
 		m, err := c.Mode(c.Context())
 		if err == nil && (m.Swap == nil || m.Swap.From != from || m.Swap.Stage != "draining" || m.Swap.Flows != want) {
 			err = fmt.Errorf("mode %s, swap %+v", m.Mode, m.Swap)

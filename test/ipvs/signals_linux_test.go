@@ -72,6 +72,7 @@ func TestKernelIPVSSignals(t *testing.T) {
 func (n *node) travels(s sdktest.Scenario, stage sdktest.Stage, from string, j journey, next string) {
 	n.Helper()
 	load, began, relays := n.load(s, stage), time.Now(), false
+	asked := began
 	before := n.closes(j.ends[0].at)
 	if _, err := n.SwapMode(n.Context(), j.to, false); err != nil {
 		n.Fatal(err)
@@ -80,6 +81,7 @@ func (n *node) travels(s sdktest.Scenario, stage sdktest.Stage, from string, j j
 		n.Logf("%s at %s, from %s to %s", e.sig, e.at, from, j.to)
 		n.until("the swap is at "+e.at, func() error {
 			if n.reached(e.at) == before {
+				asked = n.again(j.to, asked)
 				return errors.New("not yet")
 			}
 			return nil
@@ -102,6 +104,27 @@ func (n *node) travels(s sdktest.Scenario, stage sdktest.Stage, from string, j j
 		n.Errorf("from %s to %s, %v: %d calls failed, the first: %s", from, j.to, j.ends, len(failed), failed[0])
 	}
 	n.packets(s, stage)
+}
+
+// again asks once more for a swap that was undone since it was asked for, because the machine
+// had no time for it, and returns when it was asked for last. One that was undone as the host
+// ended is tried again by the next host.
+func (n *node) again(to string, asked time.Time) time.Time {
+	n.Helper()
+	m, err := n.Mode(n.Context())
+	undone := err == nil && m.Swap == nil && m.Mode != to && m.Last != nil && m.Last.Error != "" && m.Last.At.After(asked)
+	if !undone || strings.Contains(m.Last.Error, "the host ended") {
+		return asked
+	}
+	if !n.isBusy(m.Last.Error, asked) {
+		n.Fatalf("to %s: %s", to, m.Last.Error)
+	}
+	n.Logf("to %s: %s; once more", to, m.Last.Error)
+	asked = time.Now()
+	if _, err := n.SwapMode(n.Context(), to, false); err != nil {
+		n.Fatal(err)
+	}
+	return asked
 }
 
 // launchToWait launches a host that waits at a point of a swap for as long as there is a

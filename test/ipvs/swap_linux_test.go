@@ -57,13 +57,14 @@ func TestKernelIPVSKilledMidSwap(t *testing.T) {
 	n.start()
 	n.packets(s, stage)
 	for _, victim := range []string{"ipvs", "iptables"} {
-		load := n.load(s, stage)
+		load, asked := n.load(s, stage), time.Now()
 		if _, err := n.SwapMode(t.Context(), "iptables", false); err != nil {
 			t.Fatal(err)
 		}
 		n.until(victim+" has a process while the mode changes", func() error {
 			m, err := n.Mode(t.Context())
 			if err == nil && m.Swap == nil {
+				asked = n.again("iptables", asked)
 				return fmt.Errorf("no change is under way: %+v", m)
 			}
 			return errors.Join(err, n.kill(victim))
