@@ -184,8 +184,9 @@ func number(p sdk.Protocol) uint16 {
 // kernel does them one behind the other, speaks up where one fails, and says when it
 // is through with the last; the library would send one, and wait.
 type pipe struct {
-	fd     int
-	family uint16 // the kernel's number for IPVS
+	fd      int
+	family  uint16 // the kernel's number for IPVS
+	answers []byte // what Send reads into
 }
 
 // answerTimeout is after how long the kernel is not going to answer.
@@ -207,12 +208,13 @@ func openPipe() (*pipe, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
-	return &pipe{fd: fd, family: generic.ID}, nil
+	return &pipe{fd: fd, family: generic.ID, answers: make([]byte, nl.RECEIVE_BUFFER_SIZE)}, nil
 }
 
 func (p *pipe) Close() error { return unix.Close(p.fd) }
 
-// Send sends up to atOnce steps, and returns what the kernel says of each.
+// Send sends up to atOnce steps, and returns what the kernel says of each. It is for one caller
+// at a time: the answers of two could not be told apart.
 func (p *pipe) Send(steps []step) ([]error, error) {
 	var messages []byte
 	places := make(map[uint32]int, len(steps)) // by sequence number
@@ -228,15 +230,15 @@ func (p *pipe) Send(steps []step) ([]error, error) {
 		return nil, fmt.Errorf("send to ipvs: %w", err)
 	}
 	answers := make([]error, len(steps))
-	for buf := make([]byte, nl.RECEIVE_BUFFER_SIZE); ; {
-		n, _, err := unix.Recvfrom(p.fd, buf, 0)
+	for {
+		n, _, err := unix.Recvfrom(p.fd, p.answers, 0)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read ipvs' answer: %w", err)
 		}
-		through, err := parseAnswers(answers, places, buf[:n])
+		through, err := parseAnswers(answers, places, p.answers[:n])
 		if through || err != nil {
 			return answers, err
 		}
