@@ -3,6 +3,7 @@
 package dataplanes
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pointsman/pointsman/host/config"
@@ -48,7 +50,7 @@ func modelHost(dir string) {
 		Applied: func(feed.Acked) {}, Refused: func() {},
 		Reports: report.New(time.Now, func(e report.Event) { log.Info(e.Message, "reason", e.Reason, "object", e.Object) }),
 	})
-	go dies(dir) // ends with the process
+	dies(dir)
 	set.Leave()
 	if err := set.Begin(); err != nil {
 		log.Error(err.Error())
@@ -190,7 +192,9 @@ func (m *machine) outlasts(mode string) (crashed bool) {
 	return crashed
 }
 
-// dies kills this process once its state file was written so often.
+// dies kills this process once its state file was written so often. The kernel queues each
+// write for it: a process that looked at the file from time to time would miss those that are
+// few milliseconds apart when the machine is busy.
 func dies(dir string) {
 	text, err := os.ReadFile(filepath.Join(dir, "dies"))
 	if err != nil {
@@ -200,18 +204,26 @@ func dies(dir string) {
 	if err != nil {
 		panic(err)
 	}
-	file := filepath.Join(dir, "state/mode.json")
-	last, _ := os.Stat(file)
-	for range time.Tick(100 * time.Microsecond) {
-		now, err := os.Stat(file)
-		if err != nil || os.SameFile(now, last) {
-			continue
-		}
-		if last, writes = now, writes-1; writes == 0 {
-			_ = os.Remove(filepath.Join(dir, "dies"))
-			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		}
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+	if err == nil {
+		_, err = unix.InotifyAddWatch(fd, filepath.Join(dir, "state"), unix.IN_MOVED_TO)
 	}
+	if err != nil {
+		panic(err)
+	}
+	go func() { // ends with the process
+		event := make([]byte, unix.SizeofInotifyEvent+unix.NAME_MAX+1) // room for one at least, and often for more
+		for {
+			n, err := unix.Read(fd, event)
+			if err != nil && err != unix.EINTR {
+				panic(err)
+			}
+			if writes -= bytes.Count(event[:max(n, 0)], []byte("mode.json\x00")); writes <= 0 {
+				_ = os.Remove(filepath.Join(dir, "dies"))
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			}
+		}
+	}()
 }
 
 // TestHangsWhenActive has the mode that comes never get through its change to Active, and
