@@ -59,10 +59,10 @@ e2e: peers ## run the whole system against a real API server, in namespaces of i
 	@for p in etcd iptables conntrack; do command -v $$p >/dev/null || { echo "make e2e needs $$p; on Debian: apt-get install etcd-server iptables conntrack"; exit 1; }; done
 	POINTSMAN_E2E=1 $(GO) test -p 1 -count=1 -timeout 20m ./test/cluster ./test/e2e ./test/beside
 
-peers: ## build Kubernetes' own kube-apiserver, kubectl and kube-proxy, to test against (some minutes, once)
+peers: ## build Kubernetes' own kube-apiserver, controllers, kubectl and kube-proxy, to test against (some minutes, once)
 	@mkdir -p bin/peers
 	cd test/peers && $(GO) build -trimpath -o ../../bin/peers/kube-apiserver .
-	@ln -sf kube-apiserver bin/peers/kubectl && ln -sf kube-apiserver bin/peers/kube-proxy
+	@for p in kube-controller-manager kubectl kube-proxy; do ln -sf kube-apiserver bin/peers/$$p; done
 
 bench: ## measure what docs/performance.md states, as ratios in one run
 	@mkdir -p bin

@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -24,14 +25,14 @@ const aPlugin = "the name of a plugin, or the path of its binary"
 func pluginCheckVerb() *cobra.Command {
 	var options string
 	c := &cobra.Command{
-		Use:   "check NAME|PATH",
-		Short: "Ask a plugin whether this node can run it; changes nothing",
-		Args:  words(1, 1, aPlugin),
+		Use:   "check [NAME|PATH]",
+		Short: "Ask a plugin, or that of the config file's mode, whether this node can run it; changes nothing",
+		Args:  words(0, 1, "one plugin at most: "+aPlugin),
 	}
 	out := addFormat(c)
 	c.Flags().StringVar(&options, "options", "", "its own options as JSON, instead of those of the config file")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		found, plugin, err := binaryOf(c, args[0])
+		found, plugin, err := binaryOf(c, args)
 		if err != nil {
 			return err
 		}
@@ -67,15 +68,21 @@ func writeCheck(w io.Writer, c admin.Check) {
 	}
 }
 
-// binaryOf returns the plugin that word names, by its path or as the settings find it, and what
-// they say of it.
-func binaryOf(c *cobra.Command, word string) (supervise.Found, config.Plugin, error) {
-	if f, ok := binaryAt(word); ok {
-		return f, config.Plugin{}, nil
+// binaryOf returns the plugin that a word names, by its path or as the settings find it, and what
+// they say of it; without a word, that of their mode.
+func binaryOf(c *cobra.Command, words []string) (supervise.Found, config.Plugin, error) {
+	if len(words) > 0 {
+		if f, ok := binaryAt(words[0]); ok {
+			return f, config.Plugin{}, nil
+		}
 	}
 	s, err := settings(c)
 	if err != nil {
 		return supervise.Found{}, config.Plugin{}, err
+	}
+	word := append(words, s.Mode)[0]
+	if word == config.Auto {
+		return supervise.Found{}, config.Plugin{}, usageError{errors.New("which plugin? mode auto names none; try: pointsman plugin check NAME")}
 	}
 	var there []string
 	for _, f := range dataplanes.Discover(s) {

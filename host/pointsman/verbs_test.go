@@ -133,12 +133,13 @@ func TestPluginsWithoutAHost(t *testing.T) {
 }
 
 // A plugin is asked by the words of its own check, by its name with the options of the config
-// file, or by its path, and the exit is its answer.
+// file, by its path, or by the mode of the config file, and the exit is its answer.
 func TestPluginCheck(t *testing.T) {
 	dir := t.TempDir()
 	fakePlugin(t, dir, "acme", `[ "$4 $5" = '--options {"depth":2}' ] || { echo '{"runs":false,"why":"'"$1 $#"' words"}'; exit 1; }
 echo '{"runs":true,"version":"7","lacks":["it does not serve ipv6"],"notes":["a chain drops"]}'`)
 	file := write(t, filepath.Join(dir, "host.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nmode: acme\npluginDirs: ["+dir+"]\nsource: {files: {path: .}}\nplugins: {acme: {options: {depth: 2}}}\n", 0o600)
+	auto := write(t, filepath.Join(dir, "auto.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nmode: auto\nsource: {files: {path: .}}\n", 0o600)
 	path := filepath.Join(dir, supervise.Prefix+"acme")
 	const runs, not = "this node can run acme 7\n  but here it does not serve ipv6\n  note: a chain drops\n", "this node cannot run acme: check"
 	for _, c := range []struct {
@@ -152,7 +153,9 @@ echo '{"runs":true,"version":"7","lacks":["it does not serve ipv6"],"notes":["a 
 		{[]string{path}, exitFailed, "", not},
 		{[]string{path, "-o", "json"}, exitFailed, `"runs": false`, not},
 		{[]string{"acme", "--config", file, "-o", "yaml"}, exitOK, "kind: Check\nname: acme\n", ""},
-		{nil, exitUsage, "", "the name of a plugin, or the path of its binary"},
+		{[]string{"--config", file}, exitOK, runs, ""},
+		{[]string{"--config", auto}, exitUsage, "", "mode auto names none; try: pointsman plugin check NAME"},
+		{[]string{"acme", "more"}, exitUsage, "", "the name of a plugin, or the path of its binary"},
 	} {
 		exit, stdout, stderr := do(t, append([]string{"plugin", "check"}, c.words...)...)
 		if exit != c.exit || !strings.Contains(stdout, c.stdout) || !strings.Contains(stderr, c.stderr) {

@@ -2,8 +2,8 @@
 
 /*
 Package cluster starts a real kube-apiserver, with RBAC on, over a real etcd, for
-one test, and takes both away when the test ends. No controller runs: the test
-writes EndpointSlices and Nodes itself.
+one test, and takes both away when the test ends. Only the controllers run that a
+test starts: it writes EndpointSlices and Nodes itself.
 
 The kube-apiserver is the one that `make peers` builds into bin/peers; another one
 is used if POINTSMAN_APISERVER names it. Without one, and without etcd, the test

@@ -21,7 +21,8 @@ capability; with POINTSMAN_APART they all do. No story knows of it.
 
 Each node reaches the API server through a way of its own, which a test can cut. No
 controller runs: the tests write EndpointSlices and the status of Services
-themselves, through the API, as the controllers of a cluster would.
+themselves, through the API, as the controllers of a cluster would. Only the move from
+kube-proxy has those of DaemonSets and Jobs, whose pods the test's kubelet runs.
 
 `make e2e` runs it; it needs root, etcd, and the API server that `make peers` builds.
 */

@@ -43,6 +43,12 @@ func (w *world) underLoad(p *place, to netip.AddrPort) *load {
 			w.run(m, "conntrack", "-F")
 		}
 	}
+	return w.calledAllTheTime(p, to)
+}
+
+// calledAllTheTime calls to from p, one call after the other, until result.
+func (w *world) calledAllTheTime(p *place, to netip.AddrPort) *load {
+	w.Helper()
 	ctx, cancel := context.WithCancel(w.Context())
 	l := &load{stop: cancel, lands: make([]counts, len(w.lands))}
 	w.Cleanup(func() { cancel(); l.ended.Wait() })

@@ -31,14 +31,13 @@ func manifests(w *world) {
 		}
 		w.kubectl("delete", "-k", "../../configs/"+folder)
 	}
-	w.replaceKubeProxy()
 	w.monitoring()
 }
 
 // monitoring adds the component for the Prometheus operator to every form.
 func (w *world) monitoring() {
 	w.Helper()
-	w.kubectl("replace", "--force", "-f", "testdata/kubeadm.yaml") // kubectl owns all of the present one
+	w.kubectl("create", "-f", "testdata/kubeadm.yaml")
 	operator := "testdata/prometheus-operator.yaml"
 	w.kubectl("apply", "-f", operator)
 	w.kubectl("wait", "--for=condition=established", "--timeout=60s", "-f", operator)
@@ -78,31 +77,6 @@ func (w *world) add(file, text string) {
 	}
 	if err != nil {
 		w.Fatal(err)
-	}
-}
-
-// replaceKubeProxy takes the place of kubeadm's kube-proxy, and gives it back.
-func (w *world) replaceKubeProxy() {
-	w.Helper()
-	w.kubectl("apply", "-f", "testdata/kubeadm.yaml")
-	before := w.daemon("kube-proxy").Spec
-	w.kubectl("apply", "--server-side", "--force-conflicts", "-k", "../../configs/kubernetes-replace-kube-proxy")
-	after := w.daemon("kube-proxy").Spec
-	if len(after.Template.Spec.NodeSelector) != 2 || after.Template.Spec.NodeSelector["pointsman.dev/kube-proxy"] == "" {
-		w.Errorf("kube-proxy still runs on nodes with %v", after.Template.Spec.NodeSelector)
-	}
-	if len(after.Template.Spec.Containers) != 1 || after.Template.Spec.Containers[0].Image != before.Template.Spec.Containers[0].Image {
-		w.Errorf("kube-proxy's containers are %v", after.Template.Spec.Containers)
-	}
-	w.validate(w.setting("kube-proxy", "config.conf")) // what our args name
-	if args := w.daemon("pointsman").Spec.Template.Spec.Containers[0].Args; len(args) != 2 || args[1] != "--config=/var/lib/kube-proxy/config.conf" {
-		w.Errorf("pointsman runs with %q", args)
-	}
-	w.kubectl("delete", "daemonset", "pointsman", "-n", "kube-system")
-	w.kubectl("patch", "daemonset", "kube-proxy", "-n", "kube-system", "--type=json",
-		"-p", `[{"op": "remove", "path": "/spec/template/spec/nodeSelector/pointsman.dev~1kube-proxy"}]`)
-	if back := w.daemon("kube-proxy").Spec.Template.Spec.NodeSelector; len(back) != 1 {
-		w.Errorf("given back, kube-proxy runs on nodes with %v", back)
 	}
 }
 

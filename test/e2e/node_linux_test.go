@@ -80,7 +80,7 @@ func (m *machine) path(name string) string { return filepath.Join(m.dir, name) }
 func (w *world) register(n *node, i int) {
 	w.Helper()
 	object := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: map[string]string{corev1.LabelTopologyZone: "zone-" + string(rune('a'+i)), corev1.LabelHostname: n.name}},
+		ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: map[string]string{corev1.LabelTopologyZone: "zone-" + string(rune('a'+i)), corev1.LabelHostname: n.name, corev1.LabelOSStable: "linux"}},
 		Spec:       corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.244.%d.0/24", i+1), fmt.Sprintf("fd00:10:244:%d::/64", i+1)}},
 	}
 	object.Spec.PodCIDR = object.Spec.PodCIDRs[0]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command peers is Kubernetes' own kube-apiserver, to test against, its kubectl, to
-// apply manifests as a user would, and its kube-proxy, to measure against:
-// whichever name it is called by. It is a module of its own because it brings in
+// apply manifests as a user would, its kube-controller-manager, to make the pods of
+// what was applied, and its kube-proxy, to measure against: whichever name it is called by. It is a module of its own because it brings in
 // all of Kubernetes.
 package main
 
@@ -14,6 +14,7 @@ import (
 	"k8s.io/component-base/cli"
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 )
 
@@ -21,12 +22,14 @@ func main() {
 	switch name := filepath.Base(os.Args[0]); name {
 	case "kube-apiserver":
 		os.Exit(cli.Run(apiserver.NewAPIServerCommand()))
+	case "kube-controller-manager":
+		os.Exit(cli.Run(controllers.NewControllerManagerCommand()))
 	case "kube-proxy":
 		os.Exit(cli.Run(proxy.NewProxyCommand()))
 	case "kubectl":
 		os.Exit(cli.Run(kubectl.NewDefaultKubectlCommand()))
 	default:
-		fmt.Fprintf(os.Stderr, "%s: call me kube-apiserver, kubectl or kube-proxy\n", name)
+		fmt.Fprintf(os.Stderr, "%s: call me kube-apiserver, kube-controller-manager, kubectl or kube-proxy\n", name)
 		os.Exit(64)
 	}
 }

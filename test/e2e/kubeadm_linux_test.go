@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestKubeadm moves a node of a cluster that kubeadm has set up from kube-proxy to Pointsman and
+// back, by the commands of docs/install.md. All but the kubelet is real. No call fails.
+func TestKubeadm(t *testing.T) {
+	need(t)
+	newMove(t, "iptables").play()
+}
+
+// A move is that of the first of two nodes; the second one stays with kube-proxy.
+type move struct {
+	*world
+	kubelets [2]*kubelet
+	shell    []string // the environment of the commands
+}
+
+func newMove(t *testing.T, mode string) *move {
+	t.Helper()
+	v := &move{world: newWorld(t, modes()[0])}
+	v.kubectl("delete", "-k", "../../configs/kubernetes")
+	peers, err := filepath.Abs("../../bin/peers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.shell = append(os.Environ(), "PATH="+peers+":"+os.Getenv("PATH"), "KUBECONFIG="+v.api.Kubeconfig("token-admin", ""), "NODE="+v.nodes[0].name)
+	v.api.StartControllers("daemonset-controller", "job-controller", "garbage-collector-controller")
+	v.kubeadm(mode)
+	for i, n := range v.nodes {
+		v.kubelets[i] = v.kubelet(n.machines[0])
+	}
+	v.must("kubectl -n kube-system rollout status daemonset/kube-proxy --timeout=2m")
+	return v
+}
+
+// kubeadm creates what kubeadm does, for nodes that reach the API server at their loopback, and
+// whose kernel keeps conntrack's limits from containers.
+func (v *move) kubeadm(mode string) {
+	v.Helper()
+	text, err := os.ReadFile("testdata/kubeadm.yaml")
+	if err != nil {
+		v.Fatal(err)
+	}
+	file := filepath.Join(v.TempDir(), "kubeadm.yaml")
+	edited := strings.NewReplacer("192.0.2.1:6443", "127.0.0.1:6443", `mode: ""`, "mode: "+mode, "maxPerCore: null", "maxPerCore: 0",
+		"tcpCloseWaitTimeout: null", "tcpCloseWaitTimeout: 0s", "tcpEstablishedTimeout: null", "tcpEstablishedTimeout: 0s").Replace(string(text))
+	if err := os.WriteFile(file, []byte(edited), 0o644); err != nil {
+		v.Fatal(err)
+	}
+	v.kubectl("create", "-f", file)
+}
+
+// steps are an administrator's commands in a section of docs/install.md.
+func (v *move) steps(section string) []string {
+	v.Helper()
+	text, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		v.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "\n### "+section+"\n")
+	rest, _, _ = strings.Cut(rest, "\n##")
+	var list []string
+	for _, m := range regexp.MustCompile(`(?m)^\$ (.*)$`).FindAllStringSubmatch(rest, -1) {
+		if !strings.HasPrefix(m[1], "NODE=") { // the environment has it
+			list = append(list, m[1])
+		}
+	}
+	return list
+}
+
+// sh runs a command in the project's folder, as an administrator does.
+func (v *move) sh(command string) (string, error) {
+	cmd := exec.CommandContext(v.Context(), "sh", "-c", command)
+	cmd.Dir, cmd.Env = "../..", v.shell
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (v *move) must(commands ...string) {
+	v.Helper()
+	for _, c := range commands {
+		out, err := v.sh(c)
+		v.Logf("$ %s\n%s", c, out)
+		if err != nil {
+			v.Fatalf("%s: %v: %s", c, err, out)
+		}
+	}
+}
+
+func (v *move) play() {
+	s := v.service("web")
+	v.endpoints("web", v.nodes[1].end(0))
+	from := v.nodes[0].pods[0]
+	answers := func(j int) { v.expect(from, "tcp4", at(s, 0, 80), saw(v.nodes[1].pods[j], backend, from.addrs[0])) }
+	answers(0)
+	load := v.calledAllTheTime(from, at(s, 0, 80))
+	there := v.steps("kubeadm")
+	if len(there) != 5 {
+		v.Fatalf("docs/install.md moves by %q", there)
+	}
+	v.must(there[:2]...)
+	v.validate(v.setting("kube-proxy", "config.conf"))
+	v.runs("kube-proxy", "kube-proxy")
+	v.refused(there[2:])
+
+	v.must(there[2:]...)
+	v.runs("pointsman", "kube-proxy")
+	v.endpoints("web", v.nodes[1].end(1))
+	answers(1)
+
+	v.must(v.steps("And back")...)
+	v.runs("kube-proxy", "kube-proxy")
+	v.endpoints("web", v.nodes[1].end(0))
+	answers(0)
+	v.result(load, nothing)
+	v.logs()
+}
+
+// logs shows what was printed on the nodes.
+func (v *move) logs() {
+	v.Helper()
+	for i, k := range v.kubelets {
+		logs, err := filepath.Glob(filepath.Join(k.root, "*.log"))
+		if err != nil {
+			v.Fatal(err)
+		}
+		for _, file := range logs {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				v.Fatal(err)
+			}
+			v.Logf("%s of %s:\n%s", filepath.Base(file), v.nodes[i].name, text)
+		}
+	}
+}
+
+// refused has the check fail, by a mode that no plugin has: the node gets no label, and
+// kube-proxy's processes stay.
+func (v *move) refused(steps []string) {
+	v.Helper()
+	before := v.pods()
+	mode := v.setMode("kernelspace")
+	v.must(steps[0], "kubectl -n kube-system wait --for=condition=Failed --timeout=2m job/check-$NODE")
+	if out, err := v.sh(strings.Replace(steps[1], "--timeout=2m", "--timeout=0", 1)); err == nil {
+		v.Errorf("after a check that failed, %s: %s", steps[1], out)
+	}
+	k := v.kubelets[0]
+	if text, err := os.ReadFile(filepath.Join(k.root, "check-"+k.m.node.name+".log")); !strings.Contains(string(text), "no plugin kernelspace") {
+		v.Errorf("the check says %s, %v", text, err)
+	}
+	if after := v.pods(); !maps.Equal(before, after) {
+		v.Errorf("a check that failed left %v of %v", after, before)
+	}
+	v.setMode(mode)
+}
+
+// setMode writes another mode into kube-proxy's settings, and returns the one that was there.
+// What runs goes on with what it has read.
+func (v *move) setMode(mode string) (before string) {
+	v.Helper()
+	m, err := v.kube.CoreV1().ConfigMaps("kube-system").Get(v.Context(), "kube-proxy", metav1.GetOptions{})
+	if err != nil {
+		v.Fatal(err)
+	}
+	line := regexp.MustCompile("(?m)^mode: (.*)$")
+	before = line.FindStringSubmatch(m.Data["config.conf"])[1]
+	m.Data["config.conf"] = line.ReplaceAllString(m.Data["config.conf"], "mode: "+mode)
+	if _, err := v.kube.CoreV1().ConfigMaps("kube-system").Update(v.Context(), m, metav1.UpdateOptions{}); err != nil {
+		v.Fatal(err)
+	}
+	return before
+}
+
+// pods are those of the DaemonSets: on which node each is, with its UID.
+func (v *move) pods() map[string]string {
+	v.Helper()
+	all, err := v.kube.CoreV1().Pods("kube-system").List(v.Context(), metav1.ListOptions{})
+	if err != nil {
+		v.Fatal(err)
+	}
+	found := make(map[string]string)
+	for _, p := range all.Items {
+		if owner := p.OwnerReferences[0]; owner.Kind == "DaemonSet" {
+			found[p.Spec.NodeName+" "+owner.Name] = fmt.Sprint(p.UID, p.Status.Phase)
+		}
+	}
+	return found
+}
+
+// runs waits until just these DaemonSets have a pod on the nodes, one each.
+func (v *move) runs(names ...string) {
+	v.Helper()
+	v.until(fmt.Sprintf("%q serve the nodes", names), func() error {
+		pods := v.pods()
+		for i, name := range names {
+			if pods[v.nodes[i].name+" "+name] == "" || len(pods) != len(names) {
+				return fmt.Errorf("there are %v", pods)
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A kubelet does a scheduler's and a kubelet's part on one machine, for what controllers make
+// there: it binds pods of DaemonSets, runs each pod's container, and reports what became of it.
+type kubelet struct {
+	*world
+	m    *machine
+	root string                // in place of the machine's / for volumes
+	pods map[string]*container // by UID
+}
+
+// A container is a process in the machine's network namespace, and in process and mount
+// namespaces of its own.
+type container struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+// kubelet begins a kubelet, which ends with the test.
+func (w *world) kubelet(m *machine) *kubelet {
+	w.Helper()
+	k := &kubelet{w, m, w.shortDir(), make(map[string]*container)}
+	ctx, cancel := context.WithCancel(w.Context())
+	ended := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(ended)
+		for tick := time.NewTicker(100 * time.Millisecond); ctx.Err() == nil; <-tick.C {
+			if err := k.sync(ctx); err != nil && ctx.Err() == nil {
+				w.Errorf("the kubelet of %s: %v", m.node.name, err)
+				return
+			}
+		}
+	}()
+	w.Cleanup(func() {
+		cancel()
+		<-ended
+		for _, c := range k.pods {
+			c.signal(syscall.SIGKILL)
+			<-c.ended
+		}
+	})
+	return k
+}
+
+// sync does what is due for each pod.
+func (k *kubelet) sync(ctx context.Context) error {
+	all, err := k.kube.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, p := range all.Items {
+		switch {
+		case p.Spec.NodeName == "" && wantsNode(p) == k.m.node.name:
+			err = k.kube.CoreV1().Pods(p.Namespace).Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID}, Target: corev1.ObjectReference{Kind: "Node", Name: k.m.node.name}}, metav1.CreateOptions{})
+		case p.Spec.NodeName == k.m.node.name:
+			err = k.step(ctx, &p)
+		}
+		if err != nil {
+			return fmt.Errorf("pod %s: %w", p.Name, err)
+		}
+	}
+	return nil
+}
+
+// wantsNode is the node that the DaemonSet controller made p for.
+func wantsNode(p corev1.Pod) string {
+	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		for _, f := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields {
+			return f.Values[0]
+		}
+	}
+	return ""
+}
+
+func (k *kubelet) step(ctx context.Context, p *corev1.Pod) error {
+	c := k.pods[string(p.UID)]
+	switch {
+	case p.DeletionTimestamp != nil:
+		if c != nil && !c.exited() {
+			c.signal(syscall.SIGTERM)
+			select {
+			case <-c.ended:
+			case <-time.After(time.Duration(*p.DeletionGracePeriodSeconds) * time.Second):
+				c.signal(syscall.SIGKILL)
+				<-c.ended
+			}
+			return k.report(ctx, p, c) // a Job's pod stays until its controller has seen this
+		}
+		now := int64(0)
+		return k.kube.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+	case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
+		return nil
+	case c == nil || c.exited() && p.Spec.RestartPolicy == corev1.RestartPolicyAlways:
+		c, err := k.run(ctx, p)
+		if err != nil {
+			return err
+		}
+		k.pods[string(p.UID)] = c
+		return nil
+	}
+	return k.report(ctx, p, c)
+}
+
+// report writes the pod's status, where it has changed.
+func (k *kubelet) report(ctx context.Context, p *corev1.Pod, c *container) error {
+	ready, phase := corev1.ConditionFalse, corev1.PodRunning
+	switch {
+	case c.exited() && c.cmd.ProcessState.ExitCode() == 0:
+		phase = corev1.PodSucceeded
+	case c.exited():
+		phase = corev1.PodFailed
+	case k.ready(p.Spec.Containers[0].ReadinessProbe):
+		ready = corev1.ConditionTrue
+	}
+	if p.Status.Phase == phase && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == ready }) {
+		return nil
+	}
+	p.Status.Phase = phase
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.Now()}}
+	_, err := k.kube.CoreV1().Pods(p.Namespace).UpdateStatus(ctx, p, metav1.UpdateOptions{})
+	return err
+}
+
+func (k *kubelet) ready(probe *corev1.Probe) bool {
+	if probe == nil {
+		return true
+	}
+	url := fmt.Sprintf("http://127.0.0.1:%d%s", probe.HTTPGet.Port.IntValue(), probe.HTTPGet.Path)
+	answer, _, err := k.m.land.fetch(k.m.node.place, url)
+	return err == nil && answer.StatusCode == 200
+}
+
+// run runs the pod's container. Its programs are those under test, and its other files the
+// machine's.
+func (k *kubelet) run(ctx context.Context, p *corev1.Pod) (*container, error) {
+	c := p.Spec.Containers[0]
+	words := append(slices.Clone(c.Command), c.Args...)
+	if len(c.Command) == 0 {
+		words = append([]string{filepath.Join(binaries, "pointsman")}, words...)
+	} else if filepath.Base(words[0]) == "kube-proxy" {
+		words[0], _ = filepath.Abs("../../bin/peers/kube-proxy")
+	}
+	environ := os.Environ()
+	for _, e := range c.Env {
+		if e.ValueFrom != nil { // the node's name is all that is asked for
+			e.Value = k.m.node.name
+		}
+		environ = append(environ, e.Name+"="+e.Value)
+		for i := range words {
+			words[i] = strings.ReplaceAll(words[i], "$("+e.Name+")", e.Value)
+		}
+	}
+	script := "mount -t tmpfs run /run && mount -t tmpfs lib /var/lib && mount -t tmpfs libexec /usr/libexec\nexport TMPDIR=/run\n" + bind(binaries, "/usr/libexec/pointsman")
+	mounts, err := k.mounts(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	log, err := os.OpenFile(k.log(p), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command("unshare", append([]string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec", script + mounts + `exec "$@"`, "sh"}, words...)...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = environ, log, log
+	ended, err := k.m.begin(cmd)
+	return &container{cmd, ended}, err
+}
+
+// log is where a pod's container prints to: pods of one DaemonSet or Job after one another.
+func (k *kubelet) log(p *corev1.Pod) string {
+	return filepath.Join(k.root, p.OwnerReferences[0].Name+".log")
+}
+
+// mounts are the commands that make the pod's volumes be where its container wants them.
+func (k *kubelet) mounts(ctx context.Context, p *corev1.Pod) (string, error) {
+	text := ""
+	for _, m := range p.Spec.Containers[0].VolumeMounts {
+		v := p.Spec.Volumes[slices.IndexFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })]
+		switch {
+		case v.HostPath != nil && v.HostPath.Path == "/lib/modules": // is there
+		case v.HostPath != nil && *v.HostPath.Type == corev1.HostPathFileOrCreate:
+			at := filepath.Join(k.root, filepath.Base(v.HostPath.Path))
+			text += fmt.Sprintf("touch %s %s && mount --bind %s %s\n", at, m.MountPath, at, m.MountPath)
+		case v.HostPath != nil:
+			text += bind(filepath.Join(k.root, v.HostPath.Path), m.MountPath)
+		case v.ConfigMap != nil:
+			object, err := k.kube.CoreV1().ConfigMaps(p.Namespace).Get(ctx, v.ConfigMap.Name, metav1.GetOptions{})
+			if err != nil {
+				return "", err
+			}
+			at, err := k.folder(p, v.Name, object.Data)
+			if err != nil {
+				return "", err
+			}
+			text += bind(at, m.MountPath)
+		}
+	}
+	token, err := k.account(ctx, p)
+	if err != nil {
+		return "", err
+	}
+	at, err := k.folder(p, "account", token)
+	return text + bind(at, "/run/secrets/kubernetes.io/serviceaccount"), err
+}
+
+// account is what proves who the pod is to the API server.
+func (k *kubelet) account(ctx context.Context, p *corev1.Pod) (map[string]string, error) {
+	if p.Spec.ServiceAccountName == "" {
+		return nil, nil
+	}
+	answer, err := k.kube.CoreV1().ServiceAccounts(p.Namespace).CreateToken(ctx, p.Spec.ServiceAccountName, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	ca, err := os.ReadFile(k.api.CA)
+	return map[string]string{"token": answer.Status.Token, "ca.crt": string(ca)}, err
+}
+
+// folder writes a volume's files, anew for each pod.
+func (k *kubelet) folder(p *corev1.Pod, name string, files map[string]string) (string, error) {
+	at := filepath.Join(k.root, "volumes", string(p.UID), name)
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		return "", err
+	}
+	for file, text := range files {
+		if err := os.WriteFile(filepath.Join(at, file), []byte(text), 0o644); err != nil {
+			return "", err
+		}
+	}
+	return at, nil
+}
+
+func bind(from, to string) string {
+	return fmt.Sprintf("mkdir -p %[1]s %[2]s && mount --bind %[1]s %[2]s\n", from, to)
+}
+
+func (c *container) exited() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// signal sends sig to the container's first process, the child of the one that was begun.
+func (c *container) signal(sig syscall.Signal) {
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", c.cmd.Process.Pid))
+	pid := c.cmd.Process.Pid
+	if _, err := fmt.Sscan(string(children), &pid); err != nil { // it ends, or has not come so far
+		sig = syscall.SIGKILL
+	}
+	_ = syscall.Kill(pid, sig)
+}
