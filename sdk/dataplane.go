@@ -49,7 +49,7 @@ type Setup struct {
 	Options []byte
 
 	// StateDir is a directory of the plugin's own that outlives the process but
-	// not a reboot.
+	// not a reboot. Configure makes nothing in it: for check by hand it is none.
 	StateDir string
 
 	Sysctls Sysctls

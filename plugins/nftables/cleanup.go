@@ -33,7 +33,10 @@ func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]s
 		for _, name := range tables {
 			there, err := p.remove(ctx, of, name, l.DryRun)
 			if err != nil {
-				errs = append(errs, fmt.Errorf("remove table %s %s: %w", ip{of}.word(), name, err), holder(env.Dir))
+				errs = append(errs, fmt.Errorf("remove table %s %s: %w", ip{of}.word(), name, err))
+				if !l.DryRun {
+					errs = append(errs, holder(env.Dir))
+				}
 			} else if there {
 				gone = append(gone, fmt.Sprintf("nft: remove table %s %s", ip{of}.word(), name))
 			}

@@ -21,10 +21,12 @@
 // frees when the last process that has the file open is gone; handing the file to
 // the tools that a plugin runs keeps a successor out until they are done too.
 //
-// Open also removes what is left of network namespaces that are gone: that nothing was
-// written for an hour, whose locks nothing holds, and that no process, open file or mount
+// The first lock also removes what is left of network namespaces that are gone: that nothing
+// was written for an hour, whose locks nothing holds, and that no process, open file or mount
 // has. Where not every process can be looked at, as in a container, or without the right
 // to enter namespaces, nothing is removed; a reboot clears the directory.
+//
+// Open, Held and Look only read: what a dataplane says by hand leaves no file behind.
 package ledger
 
 import (
@@ -37,6 +39,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/statefile"
@@ -51,24 +55,52 @@ const Dir = "/run/pointsman/ledger"
 type Ledger struct {
 	dir       string
 	namespace string
+	swept     sync.Once
 }
 
 // Open returns the ledger, in dir, of the network namespace that the calling thread is
-// in. It makes dir if it must, and removes from it what is left of network namespaces that
-// are gone, as far as that can be known.
+// in. It makes nothing: the error says that dir is not there and could not be made.
 func Open(dir string) (*Ledger, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := mayMake(dir); err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
 	namespace, err := namespace()
 	if err != nil {
 		return nil, fmt.Errorf("open ledger: which network namespace is this: %w", err)
 	}
-	l := &Ledger{dir: dir, namespace: namespace}
-	if seesAll() {
-		l.sweep(sweepAge, sweepLimit)
+	return &Ledger{dir: dir, namespace: namespace}, nil
+}
+
+// prepare makes the directory, and removes from it, once, what is left of network namespaces
+// that are gone, as far as that can be known.
+func (l *Ledger) prepare() error {
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+		return err
 	}
-	return l, nil
+	l.swept.Do(func() {
+		if seesAll() {
+			l.sweep(sweepAge, sweepLimit)
+		}
+	})
+	return nil
+}
+
+// mayMake reports, by an error, that dir is not there and could not be made.
+func mayMake(dir string) error {
+	for at := dir; ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at):
+			continue
+		case err != nil:
+			return err
+		case !info.IsDir():
+			return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
+		case at == dir:
+			return nil
+		}
+		return mayWrite(at)
+	}
 }
 
 // settings is what the file holds: each kernel parameter that has a holder, by its path.
@@ -144,19 +176,20 @@ func (l *Ledger) Release(holder string, but ...string) ([]string, error) {
 	return given, err
 }
 
-// Held lists what holder holds, as Release would name it; nothing is changed.
+// Held lists what holder holds, as Release would name it; it only reads.
 func (l *Ledger) Held(holder string) ([]string, error) {
+	p, err := l.read()
+	if err != nil {
+		return nil, err
+	}
 	var held []string
-	err := l.edit(func(p settings) error {
-		for _, path := range slices.Sorted(maps.Keys(p)) {
-			e := p[path]
-			if _, ok := e.Holders[holder]; ok && len(e.Holders) == 1 && e.Ours != e.Before {
-				held = append(held, fmt.Sprintf("%s back to %s", path, e.Before))
-			}
+	for _, path := range slices.Sorted(maps.Keys(p)) {
+		e := p[path]
+		if _, ok := e.Holders[holder]; ok && len(e.Holders) == 1 && e.Ours != e.Before {
+			held = append(held, fmt.Sprintf("%s back to %s", path, e.Before))
 		}
-		return nil
-	})
-	return held, err
+	}
+	return held, nil
 }
 
 // release takes holder off e, and reports whether the value from before was
@@ -195,6 +228,9 @@ func (e *entry) release(holder, path string) (bool, error) {
 // edit reads the settings under its lock, lets change work on it, and writes what it
 // left, also after an error: it says truthfully how far it came.
 func (l *Ledger) edit(change func(settings) error) error {
+	if err := l.prepare(); err != nil {
+		return fmt.Errorf("lock ledger: %w", err)
+	}
 	lock, err := lockFile(l.file(".lock"))
 	if err != nil {
 		return err

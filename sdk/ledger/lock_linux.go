@@ -23,6 +23,9 @@ type Lock struct{ file *os.File }
 
 // TryLock takes the right to write for mode, or returns a *Locked.
 func (l *Ledger) TryLock(mode string) (*Lock, error) {
+	if err := l.prepare(); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", mode, err)
+	}
 	f, err := tryFile(l.file("-" + mode + ".lock"))
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		defer f.Close()
@@ -122,6 +125,14 @@ func lockFile(name string) (*os.File, error) {
 		}
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// mayWrite reports, by an error, that this process can make nothing in dir.
+func mayWrite(dir string) error {
+	if err := unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
+		return &os.PathError{Op: "access", Path: dir, Err: err}
+	}
+	return nil
 }
 
 // namespace names the calling thread's network namespace. The kernel never gives

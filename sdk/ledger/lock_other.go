@@ -28,6 +28,8 @@ func (k *Lock) Unlock() error { return nil }
 
 func lockFile(string) (*os.File, error) { return nil, errors.ErrUnsupported }
 
+func mayWrite(string) error { return errors.ErrUnsupported }
+
 func namespace() (string, error) { return "", errors.ErrUnsupported }
 
 func seesAll() bool { return false }

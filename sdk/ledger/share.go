@@ -36,7 +36,14 @@ func (l *Ledger) Share(ctx context.Context, name string) (*Share, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Share{file: l.file("-" + name + ".json"), lock: lock}
+	s := l.Look(name)
+	s.lock = lock
+	return s, nil
+}
+
+// Look returns what is known of a name, without its lock: it is neither saved nor closed.
+func (l *Ledger) Look(name string) *Share {
+	s := &Share{file: l.file("-" + name + ".json")}
 	data, err := statefile.Read(s.file)
 	if err == nil {
 		s.saved = data
@@ -48,7 +55,7 @@ func (l *Ledger) Share(ctx context.Context, name string) (*Share, error) {
 	if s.Facts == nil {
 		s.Facts = make(map[string]string)
 	}
-	return s, nil
+	return s
 }
 
 // Add notes that holder needs it; it reports whether that is new.

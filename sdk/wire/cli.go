@@ -236,16 +236,11 @@ func (c cli) check(ctx context.Context, args []string) error {
 }
 
 func (c cli) configure(ctx context.Context, options string) (sdk.Description, error) {
-	dir, err := os.MkdirTemp("", "pointsman-check")
-	if err != nil {
-		return sdk.Description{}, err
-	}
-	defer os.RemoveAll(dir)
 	ctx, cancel := context.WithTimeout(ctx, configureTimeout)
 	defer cancel()
 	return c.dataplane.Configure(ctx, sdk.Setup{
 		Options:  []byte(options),
-		StateDir: dir,
+		StateDir: os.DevNull, // nothing can be made below it, and Configure makes nothing
 		Log:      slog.New(slog.NewTextHandler(c.stderr, nil)),
 	})
 }

@@ -26,11 +26,13 @@ func Leave(ctx context.Context, dir, holder string, tools []iptables.Tool, l sdk
 	if err != nil {
 		return nil, err
 	}
-	share, err := shared.Share(ctx, Mark)
-	if err != nil {
-		return nil, fmt.Errorf("let go of %s: %w", Mark, err)
+	share := shared.Look(Mark)
+	if !l.DryRun {
+		if share, err = shared.Share(ctx, Mark); err != nil {
+			return nil, fmt.Errorf("let go of %s: %w", Mark, err)
+		}
+		defer func() { err = errors.Join(err, share.Close()) }()
 	}
-	defer func() { err = errors.Join(err, share.Close()) }()
 	held := share.Remove(holder)
 	var errs []error
 	if len(share.Holders) == 0 {
@@ -38,7 +40,9 @@ func Leave(ctx context.Context, dir, holder string, tools []iptables.Tool, l sdk
 			if !held && share.Facts[place(tool)] != made && !l.KubeProxy {
 				continue
 			}
-			tool.Hold = share.File()
+			if !l.DryRun {
+				tool.Hold = share.File()
+			}
 			v := leaver{tool: tool, place: place(tool), share: share, held: held, leftovers: l, removed: removed}
 			steps, err := v.leave(ctx)
 			gone = append(gone, steps...)
