@@ -145,6 +145,16 @@ func (c *checker) detectLocal() {
 	c.want(onePerFamily, "detectLocal.clusterCIDRs", "has two ranges of one IP family", "keep one of each")
 }
 
+// odd finds what is no error, and mostly is not meant.
+func odd(h *Host) Problems {
+	const ranges = "detectLocal.clusterCIDRs"
+	if h.Source.Kubernetes == nil || h.DetectLocalMode != DetectClusterCIDR || len(h.DetectLocal.ClusterCIDRs) > 0 {
+		return nil
+	}
+	return Problems{{Where: h.Origin(ranges), Field: ranges, Why: "is empty, so that no caller is known to be a pod",
+		Try: "give the pods' ranges, or set detectLocalMode: " + DetectNodeCIDR}}
+}
+
 // interfaceName wants what the kernel takes as a device's name.
 func (c *checker) interfaceName(field, name string) {
 	ok := len(name) <= 15 && !strings.ContainsAny(name, "/: \t\n") && name != "." && name != ".."

@@ -4,6 +4,7 @@ package config
 
 import (
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -49,8 +50,11 @@ func (r *reader) fromKubeProxy(root *yaml.Node) *yaml.Node {
 		m, known := moves[path]
 		switch {
 		case path == "apiVersion" || path == "kind" || isNull(n) || isUnset(path, n):
-		case !known:
+		case !known && isUnmoved(path):
 			r.warnings = append(r.warnings, Problem{Where: r.at(n), Field: path, Why: "has no counterpart here, and does not count"})
+		case !known:
+			meant := DidYouMean(path, slices.Concat(slices.Collect(maps.Keys(moves)), unmoved))
+			r.warnings = append(r.warnings, Problem{Where: r.at(n), Field: path, Why: "is no field of a " + kubeProxyKind + ", and does not count", Try: meant})
 		case m.idle == "":
 			plant(host, strings.Split(m.to, "."), translated(path, n))
 		case n.Value != usual[path]:
@@ -133,6 +137,16 @@ func kubeProxyMoves(mode, detect string) map[string]move {
 		}
 	}
 	return moves
+}
+
+// unmoved are the fields of kube-proxy that have no counterpart here, or what holds them.
+var unmoved = []string{
+	"featureGates", "winkernel", "windowsRunAsService", "portRange", "showHiddenMetricsForVersion",
+	"logging.verbosity", "logging.vmodule", "logging.options",
+}
+
+func isUnmoved(path string) bool {
+	return slices.ContainsFunc(unmoved, func(u string) bool { return path == u || strings.HasPrefix(path, u+".") })
 }
 
 // only returns a field that counts if so, or why it does not.

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -43,14 +42,10 @@ func TestKubeProxy(t *testing.T) {
 // TestKubeProxyFields goes through kube-proxy's own definition: each field has a
 // place here, or is one of those that are known to have none.
 func TestKubeProxyFields(t *testing.T) {
-	without := []string{
-		"featureGates", "winkernel", "windowsRunAsService", "portRange", "showHiddenMetricsForVersion",
-		"logging.verbosity", "logging.vmodule", "logging.options",
-	}
 	moves := kubeProxyMoves("iptables", DetectClusterCIDR)
 	var visit func(path string, t reflect.Type)
 	visit = func(path string, typ reflect.Type) {
-		if _, ok := moves[path]; ok || slices.Contains(without, path) {
+		if _, ok := moves[path]; ok || isUnmoved(path) {
 			return
 		}
 		if typ.Kind() != reflect.Struct || typ == reflect.TypeFor[metav1.Duration]() {

@@ -65,7 +65,7 @@ func load(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
 		return nil, inOrder(problems)
 	}
 	h.from.path, h.from.hash = path, hashOf(data)
-	h.from.warnings = append(warnings, strangers(h)...)
+	h.from.warnings = slices.Concat(warnings, odd(h), strangers(h))
 	return h, nil
 }
 
@@ -173,40 +173,6 @@ func set(h *Host, f field, value any, flag *pflag.Flag) Problems {
 		return Problems{{Where: h.Origin(f.path), Field: f.path, Why: err.Error()}}
 	}
 	return nil
-}
-
-const envPrefix = "POINTSMAN_"
-
-// envName returns the environment variable of a field: POINTSMAN_LOGGING_LEVEL.
-func envName(path string) string {
-	return envPrefix + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(path))
-}
-
-// strangers warns of environment variables that look like settings and are none.
-// It is no error, because Kubernetes itself sets some of that form in every pod
-// beside a Service called pointsman.
-func strangers(h *Host) Problems {
-	var known []string
-	for _, f := range fields(withSources(pluginNames(h)...)) {
-		if single(f.path) {
-			known = append(known, envName(f.path))
-		}
-	}
-	var warnings Problems
-	for _, entry := range os.Environ() {
-		name, _, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, envPrefix) || slices.Contains(known, name) {
-			continue
-		}
-		// Letters are compared without the underscores, where most go wrong.
-		bare := strings.ReplaceAll(name, "_", "")
-		for _, k := range known {
-			if distance(bare, strings.ReplaceAll(k, "_", "")) <= 1 {
-				warnings = append(warnings, Problem{Where: Origin{Layer: Env, Name: name}, Why: "is no setting", Try: "did you mean " + k + "?"})
-			}
-		}
-	}
-	return warnings
 }
 
 // settleSource keeps the one source that was asked for. The last layer that names

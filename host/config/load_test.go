@@ -139,18 +139,41 @@ flag --log-level: logging.level: want one of trace, debug, info, warn, error, no
 	}
 }
 
+// TestNoPodRanges warns where a cluster's pods cannot be told from other callers.
+func TestNoPodRanges(t *testing.T) {
+	for body, warned := range map[string]bool{
+		"": true,
+		"detectLocal: {clusterCIDRs: [10.244.0.0/16]}\n": false,
+		"detectLocalMode: NodeCIDR\n":                    false,
+		"source: {files: {path: .}}\n":                   false,
+	} {
+		h := mustLoad(t, write(t, body), nil)
+		about := func(w Problem) bool { return w.Field == "detectLocal.clusterCIDRs" }
+		if got := slices.ContainsFunc(h.Warnings(), about); got != warned {
+			t.Errorf("%q: warned is %v: %v", body, got, h.Warnings())
+		}
+	}
+}
+
 func TestUnknownEnvironment(t *testing.T) {
 	t.Setenv("POINTSMAN_SYNC_PERIOD", "1s")
 	t.Setenv("POINTSMAN_LOGING_LEVEL", "debug")
+	t.Setenv("POINTSMAN_PLUGINS_IPTABLES_OPTIONS", "{}")
+	t.Setenv("POINTSMAN_PLUGINS_IPTABLES_OPTIONS_BACKEND", "nft")
+	t.Setenv("POINTSMAN_COLOUR", "red")
 	t.Setenv("POINTSMAN_SERVICE_HOST", "10.0.0.1") // what Kubernetes sets beside a Service of this name
-	h := mustLoad(t, "", nil)
+	t.Setenv("POINTSMAN_METRICS_PORT_80_TCP_ADDR", "10.0.0.1")
+	h := mustLoad(t, "", flagSet(t, "--files=."))
 	var got []string
 	for _, w := range h.Warnings() {
 		got = append(got, w.String())
 	}
 	slices.Sort(got)
 	want := []string{
+		"env POINTSMAN_COLOUR: is no setting",
 		"env POINTSMAN_LOGING_LEVEL: is no setting; did you mean POINTSMAN_LOGGING_LEVEL?",
+		"env POINTSMAN_PLUGINS_IPTABLES_OPTIONS: is no setting; a plugin's options are set in the file",
+		"env POINTSMAN_PLUGINS_IPTABLES_OPTIONS_BACKEND: is no setting; a plugin's options are set in the file",
 		"env POINTSMAN_SYNC_PERIOD: is no setting; did you mean POINTSMAN_SYNCPERIOD?",
 	}
 	if !slices.Equal(got, want) {

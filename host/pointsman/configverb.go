@@ -17,32 +17,6 @@ func configVerb() *cobra.Command {
 	return group("config", "Check, show and explain the settings", configValidateVerb(), configShowVerb(), configDefaultsVerb())
 }
 
-func configValidateVerb() *cobra.Command {
-	return &cobra.Command{
-		Use:   "validate [FILE]",
-		Short: "Say everything that is wrong with a config file",
-		Args:  words(0, 1, "one file at most"),
-		RunE: func(c *cobra.Command, args []string) error {
-			path := configPath(c)
-			if len(args) > 0 {
-				path = args[0]
-			}
-			if path == "" {
-				return usageError{errors.New("which file? there is no " + usualConfig + "; try: pointsman config validate FILE")}
-			}
-			h, err := config.Load(path, nil)
-			if err != nil {
-				return err
-			}
-			for _, w := range h.Warnings() {
-				fmt.Fprintln(c.OutOrStdout(), w)
-			}
-			fmt.Fprintf(c.OutOrStdout(), "%s is good: mode %s\n", path, h.Mode)
-			return nil
-		},
-	}
-}
-
 func configShowVerb() *cobra.Command {
 	var origin, running bool
 	c := &cobra.Command{

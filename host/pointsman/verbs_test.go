@@ -39,6 +39,8 @@ func TestExits(t *testing.T) {
 	good := write(t, filepath.Join(dir, "good.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nmode: userspace\nsource: {files: {path: .}}\n", 0o600)
 	bad := write(t, filepath.Join(dir, "bad.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nmoed: userspace\n", 0o600)
 	elsewhere := write(t, filepath.Join(dir, "elsewhere.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nplugins:\n  userspace:\n    address: acme.sock\n", 0o600)
+	cluster := write(t, filepath.Join(dir, "cluster.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nmode: userspace\nsource:\n  kubernetes: {kubeconfig: kubeconfig}\n", 0o600)
+	write(t, filepath.Join(dir, "kubeconfig"), "apiVersion: v1\nkind: Config\nclusters: {}\n", 0o600)
 	nobody := filepath.Join(dir, "nobody.sock")
 	for _, c := range []struct {
 		words  string
@@ -63,6 +65,8 @@ func TestExits(t *testing.T) {
 		{"config validate " + bad, exitFailed, "", "bad.yaml:3: moed: unknown field; did you mean mode?"},
 		{"config validate " + filepath.Join(dir, "none.yaml"), exitFailed, "", "none.yaml"},
 		{"config validate " + elsewhere, exitFailed, "", "elsewhere.yaml:5: plugins.userspace.address: want a socket"},
+		{"config validate " + cluster, exitFailed, "", "cluster.yaml:5: source.kubernetes.kubeconfig: reading kubeconfig " + filepath.Join(dir, "kubeconfig")},
+		{"config validate --file-only " + cluster, exitOK, "detectLocal.clusterCIDRs: is empty", ""},
 		{"run --config " + bad, exitFailed, "", "bad.yaml:3: "},
 		{"config defaults", exitOK, "minSyncPeriod: ", ""},
 		{"config show --config " + good + " --origin", exitOK, "good.yaml:3", ""},

@@ -106,7 +106,7 @@ func (w *world) validate(text string) {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		w.Fatal(err)
 	}
-	if out, err := exec.CommandContext(w.Context(), filepath.Join(binaries, "pointsman"), "config", "validate", file).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(w.Context(), filepath.Join(binaries, "pointsman"), "config", "validate", "--file-only", file).CombinedOutput(); err != nil {
 		w.Errorf("pointsman config validate: %v: %s\n%s", err, out, text)
 	}
 }

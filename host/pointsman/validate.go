@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/watch"
+)
+
+func configValidateVerb() *cobra.Command {
+	var fileOnly bool
+	c := &cobra.Command{
+		Use:   "validate [FILE]",
+		Short: "Say everything that is wrong with a config file on this node",
+		Args:  words(0, 1, "one file at most"),
+	}
+	c.Flags().BoolVar(&fileOnly, "file-only", false, "read the file alone: it is for another node")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		path := configPath(c)
+		if len(args) > 0 {
+			path = args[0]
+		}
+		if path == "" {
+			return usageError{errors.New("which file? there is no " + usualConfig + "; try: pointsman config validate FILE")}
+		}
+		h, err := config.Load(path, c.Flags())
+		if err != nil {
+			return err
+		}
+		for _, w := range h.Warnings() {
+			fmt.Fprintln(c.OutOrStdout(), w)
+		}
+		if problems := kubeconfigProblems(h); !fileOnly && len(problems) > 0 {
+			return problems
+		}
+		fmt.Fprintf(c.OutOrStdout(), "%s is good: mode %s\n", path, h.Mode)
+		return nil
+	}
+	return c
+}
+
+// kubeconfigProblems says why the kubeconfig that h names cannot be used. The API server is not
+// asked for anything.
+func kubeconfigProblems(h *config.Host) config.Problems {
+	const field = "source.kubernetes.kubeconfig"
+	if h.Source.Kubernetes == nil || h.Source.Kubernetes.Kubeconfig == "" {
+		return nil // a pod's service account, which this may not be the place for
+	}
+	_, err := watch.Connect(watch.Connection{Kubeconfig: h.Source.Kubernetes.Kubeconfig, Observe: func(watch.Request) {}})
+	if err == nil {
+		return nil
+	}
+	return config.Problems{{Where: h.Origin(field), Field: field, Why: err.Error()}}
+}
