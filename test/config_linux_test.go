@@ -20,6 +20,8 @@ func TestWrongConfig(t *testing.T) {
 		{"wrong type", s.text("bindAddressHardFail: 7\n"), "host.yaml:14: bindAddressHardFail:"},
 		{"empty", "", "host.yaml"},
 		{"no YAML", "mode: [", "host.yaml"},
+		{"an option's name", strings.Replace(s.text(""), "redirect:", "redirct:", 1), "host.yaml:12: plugins.userspace.options"},
+		{"an option's value", strings.Replace(s.text(""), "redirect: never", "redirect: nevr", 1), "host.yaml:12: plugins.userspace.options.redirect: "},
 		{"two at once", s.text("mod: x\nlogging: {level: loud}\n"), "logging.level"},
 	} {
 		s.write("host.yaml", tc.text)
@@ -28,6 +30,9 @@ func TestWrongConfig(t *testing.T) {
 				t.Errorf("%s: %s says %+v, want %q", tc.name, verb, got, tc.says)
 			}
 		}
+	}
+	if _, err := os.Stat(s.path("state/plugins")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a plugin was started: %v", err)
 	}
 	s.remove("host.yaml")
 	if got := s.verb("run"); got.code != 1 || !strings.Contains(got.err, "host.yaml") {

@@ -37,6 +37,7 @@ func TestUnits(t *testing.T) {
 		"pointsman.service": {
 			"Type": "notify", "User": "pointsman", "CapabilityBoundingSet": "", "KillMode": "process", "OOMPolicy": "continue", "Restart": "always",
 			"StateDirectory": "pointsman", // the default of dataDir
+			"ExecStartPre":   "/usr/bin/pointsman config validate --config /etc/pointsman/host.yaml",
 		},
 		"pointsman-dataplane@.service": {
 			"CapabilityBoundingSet": "CAP_NET_ADMIN CAP_NET_RAW", "Group": "pointsman", "RuntimeDirectoryMode": "0750", "OOMPolicy": "continue", "Restart": "always",
@@ -45,6 +46,7 @@ func TestUnits(t *testing.T) {
 		"pointsman-forked.service": {
 			"Type": "notify", "KillMode": "process", "OOMPolicy": "continue", "Restart": "always",
 			"StateDirectory": "pointsman",
+			"ExecStartPre":   "/usr/bin/pointsman config validate --config /etc/pointsman/host.yaml",
 		},
 	} {
 		has := unit(t, "../configs/systemd/"+file)

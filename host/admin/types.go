@@ -163,7 +163,8 @@ type Check struct {
 	Name    string   `json:"name"`
 	Path    string   `json:"path"`
 	Runs    bool     `json:"runs"`
-	Why     string   `json:"why,omitempty"` // it does not
+	Why     string   `json:"why,omitempty"`   // it does not
+	Field   string   `json:"field,omitempty"` // what it refuses: options.scheduler; empty: it is not about one thing
 	Version string   `json:"version"`
 	Lacks   []string `json:"lacks"` // what does not work here
 	Notes   []string `json:"notes"` // what it observed besides, and costs no Service

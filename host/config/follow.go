@@ -217,11 +217,11 @@ func Live(path string) bool {
 // launched with what the file says then.
 func spare(path, mode string) bool {
 	name, ours := strings.CutPrefix(path, "plugins.")
-	return ours && !slices.Contains(inUse(mode), name[:max(0, strings.LastIndexByte(name, '.'))])
+	return ours && !slices.Contains(InUse(mode), name[:max(0, strings.LastIndexByte(name, '.'))])
 }
 
-// inUse returns the modes that the file's may stand for.
-func inUse(mode string) []string {
+// InUse returns the modes that the file's may stand for.
+func InUse(mode string) []string {
 	if mode == Auto {
 		return []string{"iptables", "nftables"}
 	}
@@ -236,7 +236,7 @@ func adopt(running, wanted *Host) (h *Host, applied, pending []string) {
 	next.from = wanted.from
 	next.from.origins = maps.Clone(wanted.from.origins)
 	next.Plugins = maps.Clone(wanted.Plugins)
-	for _, mode := range inUse(running.Mode) {
+	for _, mode := range InUse(running.Mode) {
 		if as, ok := running.Plugins[mode]; ok {
 			next.Plugins[mode] = as
 		} else {

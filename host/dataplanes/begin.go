@@ -3,6 +3,7 @@
 package dataplanes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,8 @@ import (
 
 // Begin decides with which dataplane to serve: that of a swap which a host before
 // had under way, or the one that served before, or the one that is asked for. Where that is
-// none which has a plugin here, it returns ErrNoPlugin, and nothing was begun.
+// none which has a plugin here, it returns ErrNoPlugin, and where that refuses its options
+// config.Problems; nothing was begun then.
 func (set *Set) Begin() error {
 	store, errs := intent.Open(set.Begun.StateDir, set.mode(set.Begun.Mode))
 	for _, err := range errs {
@@ -29,8 +31,13 @@ func (set *Set) Begin() error {
 	was := store.Intent().UnderWay()
 	keeps := store.Intent().Begins(set.available)
 	if was.Stage == swap.Idle && !set.there(keeps.Mode) {
-		return fmt.Errorf("mode %s (%s): %w: %s; try: --mode NAME, or --plugin-dir DIR",
-			keeps.Mode, set.Begun.Origin("mode"), ErrNoPlugin, missing(set.Begun, keeps.Mode))
+		return fmt.Errorf("mode %s (%s): %w: %s; %s", keeps.Mode, set.Begun.Origin("mode"), ErrNoPlugin, missing(set.Begun, keeps.Mode),
+			cmp.Or(near(set.Begun, keeps.Mode), "try: --mode NAME, or --plugin-dir DIR"))
+	}
+	if was.Stage == swap.Idle {
+		if err := set.optionsRefused(context.Background(), set.Begun, keeps.Mode); err != nil {
+			return err
+		}
 	}
 	main := set.newDataplane(keeps.Mode, keeps.Slot)
 	main.want = sdk.Active

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/dataplanes"
 	"github.com/pointsman/pointsman/host/watch"
 )
 
@@ -32,10 +33,15 @@ func configValidateVerb() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		for _, w := range h.Warnings() {
+		var problems, notes config.Problems
+		if !fileOnly {
+			problems, notes = dataplanes.Validate(c.Context(), h)
+			problems = append(kubeconfigProblems(h), problems...)
+		}
+		for _, w := range append(h.Warnings(), notes...) {
 			fmt.Fprintln(c.OutOrStdout(), w)
 		}
-		if problems := kubeconfigProblems(h); !fileOnly && len(problems) > 0 {
+		if len(problems) > 0 {
 			return problems
 		}
 		fmt.Fprintf(c.OutOrStdout(), "%s is good: mode %s\n", path, h.Mode)

@@ -36,11 +36,12 @@ func write(t *testing.T, path, text string, mode os.FileMode) string {
 
 func TestExits(t *testing.T) {
 	dir := t.TempDir()
-	good := write(t, filepath.Join(dir, "good.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nmode: userspace\nsource: {files: {path: .}}\n", 0o600)
+	good := write(t, filepath.Join(dir, "good.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nmode: userspace\nsource: {files: {path: .}}\npluginDirs: [.]\n", 0o600)
 	bad := write(t, filepath.Join(dir, "bad.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nmoed: userspace\n", 0o600)
 	elsewhere := write(t, filepath.Join(dir, "elsewhere.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nplugins:\n  userspace:\n    address: acme.sock\n", 0o600)
 	cluster := write(t, filepath.Join(dir, "cluster.yaml"), "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\nmode: userspace\nsource:\n  kubernetes: {kubeconfig: kubeconfig}\n", 0o600)
 	write(t, filepath.Join(dir, "kubeconfig"), "apiVersion: v1\nkind: Config\nclusters: {}\n", 0o600)
+	fakePlugin(t, dir, "userspace", `echo '{"runs":true}'`)
 	nobody := filepath.Join(dir, "nobody.sock")
 	for _, c := range []struct {
 		words  string
@@ -62,6 +63,7 @@ func TestExits(t *testing.T) {
 		{"config show --running --admin-socket " + nobody, exitUnreachable, "", "no host answers"},
 		{"config validate " + good, exitOK, "is good: mode userspace", ""},
 		{"config validate --config " + good, exitOK, "is good: mode userspace", ""},
+		{"config validate --plugin-dir " + dir + "/none " + cluster, exitFailed, "", "cluster.yaml:3: mode: there is no pointsman-dataplane-userspace in " + dir + "/none"},
 		{"config validate " + bad, exitFailed, "", "bad.yaml:3: moed: unknown field; did you mean mode?"},
 		{"config validate " + filepath.Join(dir, "none.yaml"), exitFailed, "", "none.yaml"},
 		{"config validate " + elsewhere, exitFailed, "", "elsewhere.yaml:5: plugins.userspace.address: want a socket"},

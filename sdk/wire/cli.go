@@ -188,7 +188,8 @@ func (c cli) printJSON(v any) error {
 // A checked is the answer of check as programs read it.
 type checked struct {
 	Runs    bool     `json:"runs"`
-	Why     string   `json:"why,omitempty"` // it does not
+	Why     string   `json:"why,omitempty"`   // it does not
+	Field   string   `json:"field,omitempty"` // what was asked and cannot be: that of the Refusal
 	Version string   `json:"version"`
 	Lacks   []string `json:"lacks"` // what does not work on this node
 	Notes   []string `json:"notes"` // what was observed besides, and costs no Service
@@ -207,6 +208,9 @@ func (c cli) check(ctx context.Context, args []string) error {
 	answer := checked{Runs: err == nil, Version: c.description.Version, Lacks: []string{}, Notes: []string{}}
 	if err != nil {
 		answer.Why = err.Error()
+		if refusal, ok := errors.AsType[*sdk.Refusal](err); ok {
+			answer.Field = refusal.Field
+		}
 		err = fmt.Errorf("this node cannot run it: %w", err)
 	} else {
 		answer.Version, answer.Lacks = d.Version, append(answer.Lacks, narrowed(c.description, d)...)

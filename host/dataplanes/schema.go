@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pointsman/pointsman/host/config"
+)
+
+// A schema is what of a JSON schema can be said of options without knowing the plugin. Words that it
+// does not have are the plugin's own to check.
+type schema struct {
+	Type       string
+	Enum       []any
+	Properties map[string]schema
+	Items      *schema
+	Additional any `json:"additionalProperties"`
+}
+
+// misfits says where the options that h has for a plugin do not fit the plugin's schema.
+func misfits(h *config.Host, name string, text []byte) config.Problems {
+	var s schema
+	options, err := decoded(h.Plugins[name].Options)
+	if err != nil || options == nil || json.Unmarshal(text, &s) != nil {
+		return nil // nothing to compare
+	}
+	var problems config.Problems
+	s.compare("plugins."+name+".options", options, func(field, why, try string) {
+		problems = append(problems, config.Problem{Where: h.Origin(field), Field: field, Why: why, Try: try})
+	})
+	return problems
+}
+
+// decoded returns what JSON says, with numbers as they are written.
+func decoded(text []byte) (v any, err error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	return v, d.Decode(&v)
+}
+
+// compare calls bad for each part of v, the value of field, that does not fit.
+func (s schema) compare(field string, v any, bad func(field, why, try string)) {
+	if v == nil {
+		return // a line without a value
+	}
+	if s.Type != "" && !isOf(s.Type, v) {
+		bad(field, fmt.Sprintf("want %s, not %s", s.Type, written(v)), "")
+		return
+	}
+	if one := func(e any) bool { return written(e) == written(v) }; len(s.Enum) > 0 && !slices.ContainsFunc(s.Enum, one) {
+		var words []string
+		for _, e := range s.Enum {
+			words = append(words, strings.Trim(written(e), `"`))
+		}
+		bad(field, fmt.Sprintf("want one of %s, not %s", strings.Join(words, ", "), written(v)), config.DidYouMean(fmt.Sprint(v), words))
+	}
+	switch v := v.(type) {
+	case []any:
+		for _, item := range v {
+			if s.Items != nil {
+				s.Items.compare(field, item, bad)
+			}
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			property, known := s.Properties[name]
+			if !known && s.Additional == false {
+				bad(field+"."+name, "unknown option", config.DidYouMean(name, slices.Collect(maps.Keys(s.Properties))))
+			}
+			property.compare(field+"."+name, v[name], bad)
+		}
+	}
+}
+
+// isOf reports whether v has a type of JSON schema's. Types that are not known have every value.
+func isOf(name string, v any) bool {
+	number, isNumber := v.(json.Number)
+	is := map[string]bool{"number": isNumber, "integer": isNumber && !strings.ContainsAny(number.String(), ".eE")}
+	switch v.(type) {
+	case map[string]any:
+		is["object"] = true
+	case []any:
+		is["array"] = true
+	case string:
+		is["string"] = true
+	case bool:
+		is["boolean"] = true
+	}
+	known := []string{"object", "array", "string", "boolean", "number", "integer"}
+	return is[name] || !slices.Contains(known, name)
+}
+
+// written returns v as JSON has it.
+func written(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return string(text)
+}

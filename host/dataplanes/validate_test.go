@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/host/supervise"
+)
+
+// scripted is a plugin that answers describe with a schema, and check with text.
+const scripted = `#!/bin/sh
+case "$1" in
+describe) echo '{"options":{"type":"object","additionalProperties":false,"properties":{
+  "depth":{"type":"integer"},"shape":{"enum":["round","flat"]},"names":{"type":"array","items":{"type":"string"}},
+  "own":{"properties":{"on":{"type":"boolean"}}}}}}';;
+check) echo '%s';;
+esac
+`
+
+// validated is what Validate says of a file with this body, beside a plugin acme that answers so.
+func validated(t *testing.T, answer, body string) (problems, notes []string) {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("needs a shell: the plugins here are scripts")
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, supervise.Prefix+"acme"), fmt.Appendf(nil, scripted, answer), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "host.yaml")
+	text := "apiVersion: pointsman.dev/v1alpha1\nkind: HostConfig\npluginDirs: [.]\nsource: {files: {path: .}}\n" + body
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h, err := config.Load(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong, odd := Validate(t.Context(), h)
+	strip := func(all []string) []string {
+		for i, text := range all {
+			all[i] = strings.ReplaceAll(strings.TrimPrefix(text, dir+"/"), dir, "DIR")
+		}
+		return all
+	}
+	return strip(phrase.Texts(wrong)), strip(phrase.Texts(odd))
+}
+
+// TestValidate asks plugins for all that is wrong with what a file says of them.
+func TestValidate(t *testing.T) {
+	const others = "there is no pointsman-dataplane-acne in DIR; found for other modes: acme; did you mean acme?"
+	for name, c := range map[string]struct {
+		answer, body    string
+		problems, notes []string
+	}{
+		"all is well": {runs, "mode: acme\nplugins: {acme: {options: {depth: 2, shape: flat, names: [a], own: {on: true}}}}\n", nil, nil},
+		"the mode":    {runs, "mode: acne\n", []string{"host.yaml:5: mode: " + others}, nil},
+		"a section":   {runs, "mode: acme\nplugins:\n  acne: {options: {depth: 2}}\n", nil, []string{"host.yaml:7: plugins.acne: " + others}},
+		"the schema": {runs, "mode: acme\nplugins:\n  acme:\n    options:\n      own: {on: 1}\n      dept: 2\n      depth: 2.5\n      shape: flt\n      names: [a, 5]\n", []string{
+			"host.yaml:9: plugins.acme.options.own.on: want boolean, not 1",
+			"host.yaml:10: plugins.acme.options.dept: unknown option; did you mean depth?",
+			"host.yaml:11: plugins.acme.options.depth: want integer, not 2.5",
+			`host.yaml:12: plugins.acme.options.shape: want one of round, flat, not "flt"; did you mean flat?`,
+			"host.yaml:13: plugins.acme.options.names: want string, not 5",
+		}, nil},
+		"the plugin's own check": {`{"runs":false,"why":"options.depth: 2 is too deep; try: 1","field":"options.depth"}`, "mode: acme\nplugins:\n  acme:\n    options:\n      depth: 2\n",
+			[]string{"host.yaml:9: plugins.acme.options.depth: 2 is too deep; try: 1"}, nil},
+		"of another mode":  {`{"runs":false,"why":"options.depth: 2 is too deep","field":"options.depth"}`, "mode: auto\nplugins: {acme: {options: {depth: 2}}}\n", []string{"host.yaml:6: plugins.acme.options.depth: 2 is too deep"}, nil},
+		"this node":        {unfit, "mode: acme\n", []string{"host.yaml:5: mode: acme: this node cannot run it: no such table"}, nil},
+		"not for the mode": {unfit, "mode: auto\nplugins: {acme: {options: {depth: 2}}}\n", nil, []string{"host.yaml:6: plugins.acme: this node cannot run it: no such table"}},
+		"one by itself":    {runs, "mode: acme\nplugins: {acme: {address: \"unix:///run/a.sock\", options: {dept: 2}}}\n", nil, []string{"host.yaml:6: plugins.acme.address: it runs by itself, so that its options are not asked of it; on its machine: pointsman-dataplane-acme check --options JSON"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			problems, notes := validated(t, c.answer, c.body)
+			if !slices.Equal(problems, c.problems) || !slices.Equal(notes, c.notes) {
+				t.Errorf("problems:\n%s\nwant\n%s\nnotes: %q, want %q", strings.Join(problems, "\n"), strings.Join(c.problems, "\n"), notes, c.notes)
+			}
+		})
+	}
+}
