@@ -218,6 +218,7 @@ func (c *checker) notNegative(field string, d time.Duration) {
 func (c *checker) choices() {
 	c.oneOf("logging.level", c.Logging.Level, "trace", "debug", "info", "warn", "error")
 	c.oneOf("logging.format", c.Logging.Format, "text", "json")
+	c.oneOf("externalIPs.nodeAddresses", c.ExternalIPs.NodeAddresses, RefuseNodeAddresses, WarnOfNodeAddresses, ServeNodeAddresses)
 	c.oneOf("swap.onFailure", c.Swap.OnFailure, "rollback", "stay")
 	c.notNegative("swap.drainTimeout", c.Swap.DrainTimeout)
 }

@@ -118,8 +118,16 @@ const (
 
 // ExternalIPs says which externalIPs of Services are served.
 type ExternalIPs struct {
-	Allow []netip.Prefix `yaml:"allow"`
+	Allow         []netip.Prefix `yaml:"allow"`
+	NodeAddresses string         `yaml:"nodeAddresses"`
 }
+
+// The values of ExternalIPs.NodeAddresses.
+const (
+	RefuseNodeAddresses = "refuse"
+	WarnOfNodeAddresses = "warn"
+	ServeNodeAddresses  = "serve"
+)
 
 // Linux is what only a Linux node has.
 type Linux struct {

@@ -64,6 +64,7 @@ func (r *reader) fromKubeProxy(root *yaml.Node) *yaml.Node {
 	if mode == "nftables" && child(host, "nodePortAddresses") == nil { // kube-proxy's default in this mode alone
 		plant(host, []string{"nodePortAddresses"}, listAt([]string{primaryAddresses}, child(root, "mode")))
 	}
+	plant(host, []string{"externalIPs", "nodeAddresses"}, textAt(WarnOfNodeAddresses, child(root, "kind"))) // it serves them
 	return host
 }
 

@@ -64,15 +64,20 @@ func (h *host) besides(j health.Assessment) besides {
 	for _, fault := range h.faults() {
 		b.faults = append(b.faults, fault.Error())
 	}
-	all := h.sockets.Now()
-	for i, c := range all {
-		if i == shownProblems {
-			b.portsInUse = append(b.portsInUse, fmt.Sprintf("and %d more ports of Services are listened on", len(all)-i))
-			break
-		}
-		b.portsInUse = append(b.portsInUse, c.String())
+	for _, w := range h.tracker.Warned() {
+		b.ofNode = append(b.ofNode, "Service "+w.Object+": "+w.Message)
 	}
+	b.ofNode = shown(b.ofNode, "external IPs are this node's own, and served")
+	b.portsInUse = shown(phrase.Texts(h.sockets.Now()), "ports of Services are listened on")
 	return b
+}
+
+// shown returns the first of texts, and a line that says how many more there are.
+func shown(texts []string, more string) []string {
+	if len(texts) <= shownProblems {
+		return texts
+	}
+	return append(texts[:shownProblems:shownProblems], fmt.Sprintf("and %d more %s", len(texts)-shownProblems, more))
 }
 
 func (h *host) services() []admin.Service {
@@ -125,6 +130,7 @@ const (
 	notWritten     = "W017"
 	notUpdated     = "W018"
 	portInUse      = "W019"
+	nodeAsExternal = "W020"
 )
 
 // besides is what is worth a warning and stands nowhere else in a status.
@@ -136,6 +142,7 @@ type besides struct {
 	unwritten  []string // what the next host must know, and could not be written down
 	stateDir   string
 	portsInUse []string // ports of Services that other processes listen on
+	ofNode     []string // external IPs that are this node's, and are served
 	unbound    []string // addresses of the host's own servers that cannot be bound
 	unattended []string // rules in the kernel that serve, and that nothing updates, by mode
 }
@@ -185,6 +192,9 @@ func warnings(s admin.Status, b besides) []admin.Warning {
 	}
 	for _, why := range b.portsInUse {
 		warn(portInUse, "ss -lntup", "%s", why)
+	}
+	for _, what := range b.ofNode {
+		warn(nodeAsExternal, "pointsman config show --running", "%s", what)
 	}
 	for _, fault := range b.faults {
 		warn(sourceFaulty, "", "%s", fault)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/reach"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -57,6 +58,7 @@ func factsOf(h *config.Host, m machine, started time.Time) track.Facts {
 		MasqueradeBit: uint8(h.Linux.MasqueradeBit), // checked to be 0 to 31
 		Conntrack:     conntrackOf(h.Linux.Conntrack, m.cpus),
 		ExternalIPs:   h.ExternalIPs.Allow,
+		NodeAddresses: nodeAddresses[h.ExternalIPs.NodeAddresses],
 		AllowLoopback: h.Source.Files != nil,
 		Since:         started,
 	}
@@ -81,6 +83,12 @@ func factsOf(h *config.Host, m machine, started time.Time) track.Facts {
 		f.Pods = sdk.Pods{CIDRs: h.DetectLocal.ClusterCIDRs}
 	}
 	return f
+}
+
+var nodeAddresses = map[string]reach.NodeAddresses{
+	config.RefuseNodeAddresses: reach.RefuseNodeAddresses,
+	config.WarnOfNodeAddresses: reach.WarnOfNodeAddresses,
+	config.ServeNodeAddresses:  reach.ServeNodeAddresses,
 }
 
 // familiesNotIn returns all addresses of each family that no range is of: a setting that says nothing

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/reach"
 )
 
 // hostOf is the settings that these lines of a config file make.
@@ -55,6 +56,9 @@ func TestFacts(t *testing.T) {
 			return fmt.Sprint(f.OwnAddrs, f.AllowLoopback)
 		}, "[] false"},
 		{"an address by hand", "bindAddress: 192.0.2.7", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodeAddrs }, "[192.0.2.7]"},
+		{"node addresses as external IPs", "", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodeAddresses }, fmt.Sprint(reach.RefuseNodeAddresses)},
+		{"with a warning", "externalIPs: {nodeAddresses: warn}", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodeAddresses }, fmt.Sprint(reach.WarnOfNodeAddresses)},
+		{"and without", "externalIPs: {nodeAddresses: serve}", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodeAddresses }, fmt.Sprint(reach.ServeNodeAddresses)},
 		{"any address is none by hand", "bindAddress: 0.0.0.0", func(h *config.Host) any { return factsOf(h, m, time.Time{}).NodeAddrs }, "[]"},
 	} {
 		if got := fmt.Sprint(c.shown(hostOf(t, c.lines))); got != c.want {

@@ -91,6 +91,8 @@ func TestWarnings(t *testing.T) {
 			want: "W010 the swap to ipvs is not finished: clear: no space"},
 		{name: "a port is taken", change: func(*admin.Status) {}, besides: besides{unbound: []string{"healthzBindAddress: in use"}},
 			want: "W012 the host does not answer, and tries again each 5s: healthzBindAddress: in use"},
+		{name: "an external IP is the node's", change: func(*admin.Status) {}, besides: besides{ofNode: []string{"Service ns/web: external IP 192.0.2.10 is this node's own"}},
+			want: "W020 Service ns/web: external IP 192.0.2.10 is this node's own"},
 		{name: "left behind", change: func(s *admin.Status) { s.Dataplane.State = "refused" }, besides: besides{unattended: []string{"iptables: jump to KUBE-SERVICES and 3 more"}},
 			want: "W018 acme is refused; the kernel has rules that nothing updates: iptables: jump to KUBE-SERVICES and 3 more"},
 		{name: "away", change: func(*admin.Status) {}, besides: besides{away: "listing Nodes: refused"}, want: "W008 no changes are heard of: listing Nodes: refused"},
@@ -126,6 +128,17 @@ func TestNotes(t *testing.T) {
 	}
 	if w := warnings(s, besides{}); len(w) > 0 {
 		t.Errorf("warned: %v", w)
+	}
+}
+
+// Of many lines the first are shown, and how many more there are.
+func TestShown(t *testing.T) {
+	texts := slices.Repeat([]string{"one"}, shownProblems)
+	if got := shown(texts, "more"); !slices.Equal(got, texts) {
+		t.Errorf("%q", got)
+	}
+	if got := shown(append(texts, "two", "three"), "others"); len(got) != shownProblems+1 || got[shownProblems] != "and 2 more others" {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -17,10 +17,10 @@ type PortFrontends struct {
 	Frontends []sdk.Frontend // in canonical order, each address once
 }
 
-// Frontends returns the ways in to s on this node, and what of s is no way in though
-// it was asked for. A Service lives in the families in which it has a cluster IP.
-func Frontends(s *Service, here Here) ([]PortFrontends, []Problem) {
-	var all []PortFrontends
+// Frontends returns the ways in to s on this node, what of s is no way in though it was asked
+// for, and what is one and may not be meant so. A Service lives in the families in which it has
+// a cluster IP.
+func Frontends(s *Service, here Here) (all []PortFrontends, problems, warnings []Problem) {
 	f := addressFilter{here: here, problems: slices.Clone(s.Problems)}
 	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		w := f.addresses(s, family)
@@ -31,7 +31,7 @@ func Frontends(s *Service, here Here) ([]PortFrontends, []Problem) {
 			all = append(all, PortFrontends{p, family, w.frontends(s, p)})
 		}
 	}
-	return all, f.problems
+	return all, f.problems, f.warnings
 }
 
 // addresses are those of a Service in one family. All its ports have them.
@@ -51,6 +51,7 @@ type vip struct {
 type addressFilter struct {
 	here     Here
 	problems []Problem
+	warnings []Problem // of what is served
 }
 
 // accept reports whether there is no reason, why, against addr.
@@ -70,6 +71,7 @@ func (f *addressFilter) addresses(s *Service, family sdk.Family) addresses {
 	for _, addr := range of(s.ExternalIPs, family) {
 		if f.accept(IncorrectIPVersion, "external IP", addr, outside) &&
 			f.accept(ExternalIPRefused, "external IP", addr, f.here.refusesExternal(addr)) {
+			f.warnOfNode(addr)
 			w.externalIPs = append(w.externalIPs, addr)
 		}
 	}
@@ -81,6 +83,15 @@ func (f *addressFilter) addresses(s *Service, family sdk.Family) addresses {
 		}
 	}
 	return w
+}
+
+// warnOfNode says so if addr, an external IP that is served, is the node's own and no operator
+// has chosen that.
+func (f *addressFilter) warnOfNode(addr netip.Addr) {
+	if f.here.NodeAddresses == WarnOfNodeAddresses && len(f.here.ExternalIPs) == 0 && slices.Contains(f.here.Addrs, addr) {
+		f.warnings = append(f.warnings, Problem{ExternalIPOfNode, fmt.Sprintf("external IP %s is this node's own, and is not refused, as kube-proxy does not; "+
+			"set externalIPs.nodeAddresses (POINTSMAN_EXTERNALIPS_NODEADDRESSES) to refuse, or to serve to permit it without a warning", addr)})
+	}
 }
 
 func (f *addressFilter) clusterIP(s *Service, family sdk.Family) netip.Addr {
@@ -108,8 +119,8 @@ func (h Here) refusesExternal(addr netip.Addr) string {
 		return "is in none of the ranges that externalIPs.allow names"
 	case len(h.ExternalIPs) > 0:
 		return ""
-	case slices.Contains(h.Addrs, addr):
-		return "is this node's own; name it in externalIPs.allow to permit it"
+	case h.NodeAddresses == RefuseNodeAddresses && slices.Contains(h.Addrs, addr):
+		return "is this node's own; name it in externalIPs.allow, or set externalIPs.nodeAddresses, to permit it"
 	case within(addr, h.Reserved):
 		return "is in a range of pods or cluster IPs"
 	}

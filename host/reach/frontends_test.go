@@ -84,7 +84,7 @@ func TestFrontends(t *testing.T) {
 			service(corev1.ServiceSpec{ExternalIPs: []string{"192.0.2.10", "10.180.3.4", "172.30.0.9", "127.0.0.1", "169.254.169.254", "0.0.0.0", "here"}}),
 			"http/tcp4: cluster-ip 172.30.0.1:80",
 			`external IP "here" is no IP address; it is not served
-external IP 192.0.2.10 is this node's own; name it in externalIPs.allow to permit it; it is not served
+external IP 192.0.2.10 is this node's own; name it in externalIPs.allow, or set externalIPs.nodeAddresses, to permit it; it is not served
 external IP 10.180.3.4 is in a range of pods or cluster IPs; it is not served
 external IP 172.30.0.9 is in a range of pods or cluster IPs; it is not served
 external IP 127.0.0.1 is loopback; it is not served
@@ -97,7 +97,7 @@ external IP 0.0.0.0 is unspecified; it is not served`},
 		t.Run(tt.name, func(t *testing.T) {
 			var s Service
 			s.Read(tt.svc)
-			all, problems := Frontends(&s, node)
+			all, problems, _ := Frontends(&s, node)
 			if got := frontendText(all); got != tt.want {
 				t.Errorf("frontends\n%s\nwant\n%s", got, tt.want)
 			}
@@ -138,6 +138,43 @@ func TestExternalIPsAllowed(t *testing.T) {
 		if why := h.refusesExternal(netip.MustParseAddr(addr)); (why == "") != allowed {
 			t.Errorf("%s: %q", addr, why)
 		}
+	}
+}
+
+// The operator may lift the refusal of the node's own addresses, and lifts no other by that.
+func TestExternalIPsOfTheNode(t *testing.T) {
+	own, also := netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("10.180.0.1")
+	h := Here{Addrs: []netip.Addr{own, also, netip.MustParseAddr("169.254.1.1")}, Reserved: []netip.Prefix{netip.MustParsePrefix("10.180.0.0/16"), netip.MustParsePrefix("172.30.0.0/16")}}
+	claims := service(corev1.ServiceSpec{ExternalIPs: []string{"192.0.2.10", "10.180.0.1", "10.180.3.4", "172.30.0.9", "127.0.0.1", "169.254.1.1"}})
+	allow := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	for _, tt := range []struct {
+		name           string
+		nodeAddresses  NodeAddresses
+		allow          []netip.Prefix
+		served, warned bool
+	}{
+		{"refuse", RefuseNodeAddresses, nil, false, false},
+		{"warn", WarnOfNodeAddresses, nil, true, true},
+		{"serve", ServeNodeAddresses, nil, true, false},
+		{"warn, of what is allowed by name", WarnOfNodeAddresses, allow, true, false},
+		{"warn, and others are allowed", WarnOfNodeAddresses, []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h.NodeAddresses, h.ExternalIPs = tt.nodeAddresses, tt.allow
+			var s Service
+			s.Read(claims)
+			all, problems, warnings := Frontends(&s, h)
+			want := "http/tcp4: cluster-ip 172.30.0.1:80"
+			if tt.served {
+				want += ", external-ip 192.0.2.10:80"
+			}
+			if got := frontendText(all); got != want {
+				t.Errorf("%s, want %s; problems:\n%s", got, want, problemText(problems))
+			}
+			if text := problemText(warnings); (len(warnings) == 1 && strings.Contains(text, "192.0.2.10 ") && strings.Contains(text, "externalIPs.nodeAddresses")) != tt.warned {
+				t.Errorf("warnings: %q", text)
+			}
+		})
 	}
 }
 

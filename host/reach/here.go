@@ -32,6 +32,10 @@ type Here struct {
 	// Empty: from anywhere but this node's own addresses and Reserved ranges.
 	ExternalIPs []netip.Prefix
 
+	// NodeAddresses says what becomes of an external IP that is one of Addrs, while
+	// ExternalIPs is empty.
+	NodeAddresses NodeAddresses
+
 	// Reserved are the ranges of pods and ClusterIPs.
 	Reserved []netip.Prefix
 
@@ -45,11 +49,22 @@ type Here struct {
 func (h Here) Equal(g Here) bool {
 	return h.Node == g.Node && h.Zone == g.Zone && h.Loopback == g.Loopback &&
 		slices.Equal(h.Addrs, g.Addrs) &&
-		slices.Equal(h.ExternalIPs, g.ExternalIPs) &&
+		slices.Equal(h.ExternalIPs, g.ExternalIPs) && h.NodeAddresses == g.NodeAddresses &&
 		slices.Equal(h.Reserved, g.Reserved)
 }
 
-// A Problem is something in an object that is not served as written, and why.
+// NodeAddresses says whether a Service may have an address of the node as external IP.
+type NodeAddresses uint8
+
+// What becomes of such an external IP. Others than the node's own are not concerned.
+const (
+	RefuseNodeAddresses NodeAddresses = iota
+	WarnOfNodeAddresses               // they are served, each with a warning
+	ServeNodeAddresses
+)
+
+// A Problem is something in an object that is not served as written, or is and may not be
+// meant so, and why.
 type Problem struct {
 	Reason  string // one word for events and counters
 	Message string
@@ -63,7 +78,8 @@ const (
 	InvalidAddress     = "InvalidAddress"     // no address at all, or one that may not be used
 	InvalidPort        = "InvalidPort"
 	ExternalIPRefused  = "ExternalIPRefused"
-	UnknownValue       = "UnknownValue" // a value from a later Kubernetes
+	ExternalIPOfNode   = "ExternalIPOfNode" // it is served all the same
+	UnknownValue       = "UnknownValue"     // a value from a later Kubernetes
 )
 
 // parseAddr reads an address as Kubernetes does: an old object may write IPv4

@@ -33,8 +33,9 @@ type Facts struct {
 	ServiceCIDRs  []netip.Prefix // beside those of SetServiceCIDR
 	Conntrack     sdk.ConntrackLimits
 
-	ExternalIPs   []netip.Prefix // see reach.Here
-	AllowLoopback bool           // see reach.Here; only for a source that speaks for one machine
+	ExternalIPs   []netip.Prefix      // see reach.Here
+	NodeAddresses reach.NodeAddresses // see reach.Here
+	AllowLoopback bool                // see reach.Here; only for a source that speaks for one machine
 
 	Since time.Time // trigger times before it are not ours to measure
 }
@@ -116,12 +117,13 @@ func primary(addrs []netip.Addr) []netip.Prefix {
 // here returns what decisions about endpoints and frontends depend on.
 func (f Facts) here(r nodeRecord, n sdk.Node) reach.Here {
 	return reach.Here{
-		Node:        f.NodeName,
-		Zone:        r.zone,
-		Addrs:       n.Addrs,
-		ExternalIPs: f.ExternalIPs,
-		Reserved:    slices.Concat(n.Pods.CIDRs, f.ServiceCIDRs),
-		Loopback:    f.AllowLoopback,
+		Node:          f.NodeName,
+		Zone:          r.zone,
+		Addrs:         n.Addrs,
+		ExternalIPs:   f.ExternalIPs,
+		NodeAddresses: f.NodeAddresses,
+		Reserved:      slices.Concat(n.Pods.CIDRs, f.ServiceCIDRs),
+		Loopback:      f.AllowLoopback,
 	}
 }
 

@@ -4,14 +4,48 @@ package track
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pointsman/pointsman/host/reach"
 	"github.com/pointsman/pointsman/sdk"
 )
+
+// TestExternalIPOfNode has an external IP become the node's own: the Service keeps it, with one
+// warning, until the operator refuses it.
+func TestExternalIPOfNode(t *testing.T) {
+	tracker, notices := newTracker()
+	facts := Facts{NodeName: "n1", OwnAddrs: []netip.Addr{netip.MustParseAddr("198.51.100.7")}, NodeAddresses: reach.WarnOfNodeAddresses}
+	tracker.SetService(newService("web", "172.30.0.1", externalIPs("198.51.100.7")))
+	check := func(when string, warned, troubled int) {
+		t.Helper()
+		if w := tracker.Warned(); len(w) != warned || warned > 0 && (w[0].Object != "ns1/web" || w[0].Reason != reach.ExternalIPOfNode) {
+			t.Errorf("%s: warned of %+v", when, w)
+		}
+		if s := tracker.Troubled(); len(s) != troubled {
+			t.Errorf("%s: not served as asked for: %+v", when, s)
+		}
+	}
+	check("an address of elsewhere", 0, 0)
+	for range 2 {
+		tracker.Configure(facts)
+		tracker.SetService(newService("web", "172.30.0.1", externalIPs("198.51.100.7"), created(2)))
+		check("the node's own", 1, 0)
+	}
+	if ports, _ := tracker.HostPorts(); len(ports) != 1 || ports[0].String() != "198.51.100.7:80/tcp" {
+		t.Errorf("reached by the node's addresses: %v", ports)
+	}
+	facts.NodeAddresses = reach.RefuseNodeAddresses
+	tracker.Configure(facts)
+	check("refused", 0, 1)
+	if got, want := reasons(*notices), []string{"ExternalIPOfNode ns1/web", "ExternalIPRefused ns1/web"}; !slices.Equal(got, want) {
+		t.Errorf("notices %q, want %q", got, want)
+	}
+}
 
 // TestServiceCIDR keeps external IPs out of the ranges of ClusterIPs, for as long as
 // those are told of (CVE-2020-8554).

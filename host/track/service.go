@@ -22,6 +22,7 @@ type service struct {
 	addrs  []netip.Addr   // of those, where it matters which others have the address
 
 	problems []reach.Problem // with its spec
+	warnings []reach.Problem // what of its spec is served, and may not be meant so
 	taken    []reach.Problem // with what others own
 	ready    reach.Counts    // addresses on this node that are ready
 }
@@ -56,16 +57,17 @@ func (t *Tracker) renew(svc *service) {
 // enter makes the ports of svc from its spec.
 func (t *Tracker) enter(svc *service) {
 	svc.ports = nil
-	var problems []reach.Problem
+	var problems, warnings []reach.Problem
 	if svc.spec != nil {
 		var all []reach.PortFrontends
-		all, problems = reach.Frontends(svc.spec, t.here)
+		all, problems, warnings = reach.Frontends(svc.spec, t.here)
 		for _, pf := range all {
 			svc.ports = append(svc.ports, port{PortFrontends: pf, name: svc.name(pf)})
 		}
 	}
 	t.warnNew(svc.key.String(), svc.problems, problems)
-	svc.problems = problems
+	t.warnNew(svc.key.String(), svc.warnings, warnings)
+	svc.problems, svc.warnings = problems, warnings
 }
 
 func (s *service) name(pf reach.PortFrontends) sdk.Name {

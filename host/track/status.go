@@ -188,6 +188,20 @@ func (t *Tracker) Troubled() (list []ServiceStatus) {
 	return list
 }
 
+// Warned returns what is served as Services ask for it and may not be meant so, in the order of
+// their names.
+func (t *Tracker) Warned() (list []Notice) {
+	t.mu.Lock()
+	defer t.unlock()
+	for _, svc := range t.services {
+		for _, w := range svc.warnings {
+			list = append(list, Notice{Warning: true, Reason: w.Reason, Object: svc.key.String(), Message: w.Message})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Notice) int { return strings.Compare(a.Object, b.Object) })
+	return list
+}
+
 // Services returns all that are known, in order of name.
 func (t *Tracker) Services() []ServiceStatus {
 	t.mu.Lock()

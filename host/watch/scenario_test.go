@@ -5,6 +5,7 @@ package watch
 import (
 	"testing"
 
+	"github.com/pointsman/pointsman/host/reach"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
@@ -36,11 +37,12 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// facts are what an operator would have said to get this node.
+// facts are what an operator would have said to get this node, and to have Services take its
+// addresses as external IPs.
 func facts(n sdk.Node) track.Facts {
 	return track.Facts{
 		NodeName: n.Name, NodeAddrs: n.Addrs, NodePorts: n.NodePorts, Pods: n.Pods,
 		MasqueradeAll: n.MasqueradeAll, MasqueradeBit: n.MasqueradeBit,
-		ServiceCIDRs: n.ServiceCIDRs, Conntrack: n.Conntrack,
+		ServiceCIDRs: n.ServiceCIDRs, Conntrack: n.Conntrack, NodeAddresses: reach.ServeNodeAddresses,
 	}
 }

@@ -21,9 +21,6 @@ var reasons = []reason{
 	{"a client that is not allowed is dropped, also if no endpoint serves", func(_ *proxy, q question, theirs, ours answer) bool {
 		return q.to.way == "load-balancer" && q.ranged() && q.to.thing.usable() == 0 && only(ours, dropped)
 	}},
-	{"an external IP may not be the node's own", func(_ *proxy, q question, theirs, ours answer) bool {
-		return q.to.way == "external-ip" && whose(q.to.addr.Addr()) == "node" && only(ours, refused)
-	}},
 	{"where no node ports are taken there is no verdict either", func(p *proxy, q question, theirs, ours answer) bool {
 		return q.to.nodePort() && !p.set.takesNodePorts(q.to.addr.Addr()) && only(theirs, dropped) && only(ours, refused)
 	}},

@@ -69,6 +69,15 @@ func TestKernelIPVSHijack(t *testing.T) {
 		}
 	}
 	n.stop()
+	n.write("host.yaml", n.config("ipvs")+"externalIPs: {nodeAddresses: warn}\n")
+	n.start()
+	n.until("the node's own address is served", func() error { return n.calls("192.0.2.10:7777") })
+	for _, claimed := range []string{"10.180.0.1:7777", "169.254.169.254:7777", "172.30.0.67:7778"} {
+		if n.calls(claimed) == nil {
+			t.Errorf("%s is served beside the node's own address", claimed)
+		}
+	}
+	n.stop()
 	n.write("host.yaml", n.config("ipvs")+"externalIPs: {allow: [192.0.2.10/32]}\n")
 	n.start()
 	n.until("what is allowed is served", func() error { return n.calls("192.0.2.10:7777") })

@@ -83,13 +83,19 @@ func hijack(t *testing.T, mode, options string) {
 			}
 		}
 	}
-	n.set("externalIPs: {allow: [192.0.2.10/32]}\n")
-	n.mode(mode)
-	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
+	before := n.more
+	n.restartWith(mode, before+"externalIPs: {nodeAddresses: warn}\n")
+	n.until("the node's own address is served", long, func() error { return n.calls("192.0.2.10") })
+	for _, claimed := range []string{"10.180.0.1", "172.30.0.10", "169.254.169.254", "172.30.0.67"} {
+		if n.calls(claimed) == nil {
+			t.Errorf("%s is served beside the node's own address", claimed)
+		}
 	}
-	n.gone(long)
-	n.start()
+	n.event("192.0.2.10 is this node's own, and is not refused")
+	if out, err := n.verb("status"); err == nil || !strings.Contains(out, "W020") {
+		t.Errorf("status: %v, %s", err, out)
+	}
+	n.restartWith(mode, before+"externalIPs: {allow: [192.0.2.10/32]}\n")
 	n.until("what is allowed is served", long, func() error { return n.calls("192.0.2.10") })
 	n.until("what is not allowed is served no more", long, func() error {
 		if n.calls("203.0.113.5") == nil {
@@ -97,6 +103,18 @@ func hijack(t *testing.T, mode, options string) {
 		}
 		return nil
 	})
+}
+
+// restartWith starts the host anew, with these settings more.
+func (n *node) restartWith(mode, more string) {
+	n.Helper()
+	n.more = more
+	n.mode(mode)
+	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		n.Fatal(err)
+	}
+	n.gone(long)
+	n.start()
 }
 
 // calls calls an address from a pod, at the port of the hijacker.
