@@ -110,6 +110,13 @@ func New(t *track.Tracker, own func() []int, report func(Collision)) *Watch {
 	return &Watch{tracker: t, own: own, report: report, owner: make(map[uint64]owner)}
 }
 
+// Look lists the collisions of a tracker's ports, once. own is as New has it.
+func Look(t *track.Tracker, own func() []int) []Collision {
+	w := New(t, own, func(Collision) {})
+	w.look()
+	return w.Now()
+}
+
 // Now lists the collisions that there are.
 func (w *Watch) Now() []Collision {
 	w.mu.Lock()
