@@ -154,8 +154,12 @@ func (k *kubelet) run(ctx context.Context, p *corev1.Pod) (*container, error) {
 	c := p.Spec.Containers[0]
 	words := append(slices.Clone(c.Command), c.Args...)
 	if len(c.Command) == 0 {
-		words = append([]string{filepath.Join(binaries, "pointsman")}, words...)
-	} else if filepath.Base(words[0]) == "kube-proxy" {
+		words = append([]string{"pointsman"}, words...) // the image's own
+	}
+	switch filepath.Base(words[0]) {
+	case "pointsman":
+		words[0] = filepath.Join(binaries, "pointsman")
+	case "kube-proxy":
 		words[0], _ = filepath.Abs("../../bin/peers/kube-proxy")
 	}
 	environ := os.Environ()
