@@ -243,11 +243,16 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// TestLeftServing: a process that serves on without this host was not stopped.
+// TestLeftServing: a process that serves on without this host was not stopped, unless it ends with
+// the host's container.
 func TestLeftServing(t *testing.T) {
 	e, gone := transitionEvent(supervise.Transition{From: supervise.Serving, To: supervise.Stopped, Why: "the host ends", PID: 7, Left: 7})
 	if e.Reason != report.PluginLeft || e.Message != "the host ends; pid 7 serves on" || e.Warning || gone {
 		t.Errorf("reported %+v, gone %t", e, gone)
+	}
+	e, gone = transitionEvent(supervise.Transition{From: supervise.Serving, To: supervise.Stopped, Why: "the host ends", PID: 7, Left: 7, Taken: true})
+	if e.Reason != report.PluginStopped || e.Message != "the host ends, and pid 7 with it, in one container; what it wrote to the kernel stays" || e.Warning || gone {
+		t.Errorf("in a container reported %+v, gone %t", e, gone)
 	}
 }
 

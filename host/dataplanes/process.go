@@ -119,6 +119,8 @@ func transitionEvent(t supervise.Transition) (e report.Event, gone bool) {
 		e.Reason, gone = report.PluginQuarantined, true
 	case t.To == supervise.Starting:
 		e.Reason = report.PluginStarting
+	case t.Left != 0 && t.Taken:
+		e.Reason, e.Message = report.PluginStopped, fmt.Sprintf("%s, and pid %d with it, in one container; what it wrote to the kernel stays", t.Why, t.Left)
 	case t.Left != 0:
 		e.Reason, e.Message = report.PluginLeft, fmt.Sprintf("%s; pid %d serves on", t.Why, t.Left)
 	default:

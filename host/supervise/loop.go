@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,7 @@ type loop struct {
 	machine Machine
 	live    *live // nil: none that is up
 	left    int   // pid of the process that was left serving at the end; zero: none
+	taken   bool  // that process ends with this one all the same
 	kept    *live // the way to which is written down
 
 	good      identity           // of the file that was kept as the one to fall back to
@@ -139,7 +141,7 @@ func (l *loop) tell(before Machine, pid int) {
 		}
 	})
 	if m.State != before.State {
-		l.hooks.Transition(Transition{Time: m.Since, From: before.State, To: m.State, Why: m.Why, PID: cmp.Or(l.pid(), pid), Left: l.left})
+		l.hooks.Transition(Transition{Time: m.Since, From: before.State, To: m.State, Why: m.Why, PID: cmp.Or(l.pid(), pid), Left: l.left, Taken: l.taken})
 	}
 }
 
@@ -279,7 +281,7 @@ func (l *loop) finish(why string) {
 	defer l.sweeping.Wait()
 	defer l.launching.Wait()
 	if l.live != nil && (l.leaves() || l.live.foreign) {
-		l.left = l.pid()
+		l.left, l.taken = l.pid(), !l.live.foreign && os.Getpid() == 1 // the kernel ends a container with its first process
 		l.live.detach()
 		l.live = nil
 	}

@@ -70,8 +70,9 @@ type Transition struct {
 	Time     time.Time
 	From, To State
 	Why      string
-	PID      int // of the process it is about; zero: none
-	Left     int // pid of the process that serves on without this host; zero: none
+	PID      int  // of the process it is about; zero: none
+	Left     int  // pid of the process that serves on without this host; zero: none
+	Taken    bool // it does not: it ends with the host, the first process of a container
 }
 
 // A Status is the state of a plugin.
