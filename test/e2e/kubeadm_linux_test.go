@@ -16,10 +16,13 @@ import (
 )
 
 // TestKubeadm moves a node of a cluster that kubeadm has set up from kube-proxy to Pointsman and
-// back, by the commands of docs/install.md. All but the kubelet is real. No call fails.
+// back, by the commands of docs/install.md. All but the kubelet is real. No call fails, and the
+// host does not say of its plugin that it outlives the container.
 func TestKubeadm(t *testing.T) {
 	need(t)
-	newMove(t, "iptables").play()
+	for mode, where := range map[string][2]string{"iptables": {}, "nftables": {"From kube-proxy in nftables mode", "And back to kube-proxy in nftables mode"}} {
+		t.Run(mode, func(t *testing.T) { newMove(t, mode).play(where) })
+	}
 }
 
 // A move is that of the first of two nodes; the second one stays with kube-proxy.
@@ -64,9 +67,13 @@ func (v *move) kubeadm(mode string) {
 	v.kubectl("create", "-f", file)
 }
 
-// steps are an administrator's commands in a section of docs/install.md.
-func (v *move) steps(section string) []string {
+// steps are the commands in a section of docs/install.md: with the prompt $ an administrator's
+// of the cluster, with # those on a node. No section has none.
+func (v *move) steps(prompt, section string) []string {
 	v.Helper()
+	if section == "" {
+		return nil
+	}
 	text, err := os.ReadFile("../../docs/install.md")
 	if err != nil {
 		v.Fatal(err)
@@ -74,10 +81,13 @@ func (v *move) steps(section string) []string {
 	_, rest, _ := strings.Cut(string(text), "\n### "+section+"\n")
 	rest, _, _ = strings.Cut(rest, "\n##")
 	var list []string
-	for _, m := range regexp.MustCompile(`(?m)^\$ (.*)$`).FindAllStringSubmatch(rest, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\`+prompt+` (.*)$`).FindAllStringSubmatch(rest, -1) {
 		if !strings.HasPrefix(m[1], "NODE=") { // the environment has it
 			list = append(list, m[1])
 		}
+	}
+	if len(list) == 0 {
+		v.Fatalf("docs/install.md has no commands in %q", section)
 	}
 	return list
 }
@@ -101,14 +111,25 @@ func (v *move) must(commands ...string) {
 	}
 }
 
-func (v *move) play() {
+// onNode runs commands on the node that is moved.
+func (v *move) onNode(commands []string) {
+	v.Helper()
+	for _, c := range commands {
+		if err := v.nodes[0].machines[0].net.Do(func() error { return exec.CommandContext(v.Context(), "sh", "-c", c).Run() }); err != nil {
+			v.Fatalf("%s: %v", c, err)
+		}
+	}
+}
+
+// play moves the node there and back, with more steps of these two sections.
+func (v *move) play(sections [2]string) {
 	s := v.service("web")
 	v.endpoints("web", v.nodes[1].end(0))
 	from := v.nodes[0].pods[0]
 	answers := func(j int) { v.expect(from, "tcp4", at(s, 0, 80), saw(v.nodes[1].pods[j], backend, from.addrs[0])) }
 	answers(0)
 	load := v.calledAllTheTime(from, at(s, 0, 80))
-	there := v.steps("kubeadm")
+	there := v.steps("$", "kubeadm")
 	if len(there) != 5 {
 		v.Fatalf("docs/install.md moves by %q", there)
 	}
@@ -119,15 +140,25 @@ func (v *move) play() {
 
 	v.must(there[2:]...)
 	v.runs("pointsman", "kube-proxy")
+	v.onNode(v.steps("#", sections[0]))
 	v.endpoints("web", v.nodes[1].end(1))
 	answers(1)
 
-	v.must(v.steps("And back")...)
+	v.must(v.steps("$", "And back")...)
 	v.runs("kube-proxy", "kube-proxy")
+	v.onNode(v.steps("#", sections[1]))
+	v.must(v.steps("$", sections[1])...)
 	v.endpoints("web", v.nodes[1].end(0))
 	answers(0)
 	v.result(load, nothing)
 	v.logs()
+	if tables := v.run(v.nodes[0].machines[0], "nft", "list", "tables"); strings.Contains(tables, "pointsman") {
+		v.Errorf("in the end there are\n%s", tables)
+	}
+	text, err := os.ReadFile(filepath.Join(v.kubelets[0].root, "pointsman.log"))
+	if err != nil || strings.Contains(string(text), "serves on") || strings.Count(string(text), "in one container; what it wrote to the kernel stays") != 1 {
+		v.Errorf("its container ends, and %v; it says\n%s", err, text)
+	}
 }
 
 // logs shows what was printed on the nodes.
