@@ -133,7 +133,7 @@ func TestLogs(t *testing.T) {
 	if err := c.Logs(t.Context(), "userspace", false, func(l LogLine) { got = append(got, l.Message) }); err != nil || len(got) != 1 {
 		t.Errorf("lines %q, error %v", got, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	got = nil
 	err := c.Logs(ctx, "userspace", true, func(l LogLine) {

@@ -35,7 +35,7 @@ func TestHostIsNotRun(t *testing.T) {
 	time.AfterFunc(2*time.Second, func() { answer(l) }) // ends with the listener
 	c := &Canary{}
 	to := target{onNode, netip.MustParseAddrPort(l.Addr().String())}
-	if err := probe(t.Context(), to, 1, c.timeout(time.Second/2)); err != nil {
+	if err := probe(t.Context(), to, 1, c.timeout(time.Second)); err != nil {
 		t.Error(err)
 	}
 }

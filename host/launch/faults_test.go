@@ -149,7 +149,7 @@ func brief(t *testing.T) context.Context {
 func TestHungInSync(t *testing.T) {
 	t.Parallel() // it mostly waits
 	r := configured(t, launched(t, "serve"), order{Hang: true})
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second) // long enough to arrive
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // long enough to arrive
 	defer cancel()
 	if _, err := r.Sync(ctx, full(1)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Sync: %v; want that the deadline passed", err)

@@ -86,7 +86,7 @@ func TestKernelForgetFailed(t *testing.T) {
 	}
 	run(t, "iptables", "-A", "INPUT", "-p", "tcp", "--syn", "-j", "DROP")
 	for _, to := range []string{"10.0.0.1:80", "10.0.0.1:81"} {
-		if conn, err := net.DialTimeout("tcp4", to, 50*time.Millisecond); err == nil {
+		if conn, err := net.DialTimeout("tcp4", to, time.Second); err == nil {
 			conn.Close()
 			t.Fatalf("%s was answered", to)
 		}

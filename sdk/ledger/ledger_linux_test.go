@@ -230,7 +230,7 @@ func TestAToolKeepsTheLock(t *testing.T) {
 	if err := errors.Join(input.Close(), tool.Wait()); err != nil {
 		t.Fatal(err)
 	}
-	long, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	long, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	next, err := n.open().Lock(long, "iptables")
 	if err != nil {

@@ -4,37 +4,36 @@ package wire
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
 // Memory is given back a while after many Services were followed, in one update or in many,
 // and once for all that came meanwhile; after few it is not.
 func TestMemoryIsGivenBackAfterManyServices(t *testing.T) {
-	freed := make(chan struct{}, 10)
-	tidier := &tidier{after: 50 * time.Millisecond, free: func() { freed <- struct{}{} }}
-	for range much - 1 {
+	synctest.Test(t, func(t *testing.T) {
+		freed := 0
+		tidier := newTidier()
+		tidier.free = func() { freed++ }
+		later := func(want int, what string) {
+			t.Helper()
+			time.Sleep(4 * tidyAfter)
+			synctest.Wait()
+			if freed != want {
+				t.Errorf("%s: %d collections, want %d", what, freed, want)
+			}
+		}
+		for range much - 1 {
+			tidier.took(1)
+		}
+		later(0, "after few Services")
 		tidier.took(1)
-	}
-	select {
-	case <-freed:
-		t.Fatal("few Services were worth a collection")
-	case <-time.After(4 * tidier.after):
-	}
-	tidier.took(1)
-	tidier.took(much)
-	<-freed
-	select {
-	case <-freed:
-		t.Fatal("there was one collection more than needed")
-	case <-time.After(4 * tidier.after):
-	}
-	tidier.took(much)
-	<-freed
-	tidier.took(much)
-	tidier.stop()
-	select {
-	case <-freed:
-		t.Fatal("there was a collection after the end")
-	case <-time.After(4 * tidier.after):
-	}
+		tidier.took(much)
+		later(1, "after many")
+		tidier.took(much)
+		later(2, "after as many again")
+		tidier.took(much)
+		tidier.stop()
+		later(2, "after the end")
+	})
 }

@@ -92,7 +92,7 @@ func TestCallInterrupts(t *testing.T) {
 	go func() { called <- s.call(t.Context()) }() // ends with the call
 	select {
 	case <-work.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(eventually.Timeout):
 		t.Fatal("nothing told it to end")
 	}
 	done()

@@ -81,8 +81,11 @@ func TestCarries(t *testing.T) {
 		mode := inMemory(newKernel())
 		mode.Description.Limits = limits
 		d := New(mode, t.TempDir())
-		before := d.Report().Progress
-		for began := time.Now(); d.Report().Progress == before && time.Since(began) < 2*time.Second; {
+		before, limit := d.Report().Progress, 2*time.Second
+		if limits == nil {
+			limit = time.Minute // its work is counted in time of a processor, which a busy machine keeps from it
+		}
+		for began := time.Now(); d.Report().Progress == before && time.Since(began) < limit; {
 			// it works
 		}
 		if moved := d.Report().Progress > before; moved == (limits != nil) {

@@ -69,7 +69,7 @@ func meet(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	caller, err := host.Dial(ctx, "tcp4", client, netip.AddrPortFrom(vip, 80))
 	if err != nil {
@@ -81,7 +81,7 @@ func meet(t *testing.T, name string) {
 		t.Fatal(err)
 	}
 	_, _ = io.WriteString(called, name)
-	_ = caller.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = caller.SetDeadline(time.Now().Add(time.Minute))
 	heard := make([]byte, 3)
 	if _, err := io.ReadFull(caller, heard); err != nil || string(heard) != name {
 		t.Errorf("%s heard %q, %v", name, heard, err)
