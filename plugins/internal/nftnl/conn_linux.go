@@ -172,8 +172,13 @@ func (c *Conn) ask(
 		var result error
 		for done := false; !done; {
 			_, err := c.receive(true, func(kind, flags uint16, seq uint32, body []byte) {
+				if seq != c.seq { // of a request that was given up
+					return
+				}
+				if flags&unix.NLM_F_DUMP_INTR != 0 { // where a list was cut short, its end alone has it
+					result = errChanged
+				}
 				switch {
-				case seq != c.seq: // of a request that was given up
 				case kind == unix.NLMSG_ERROR || kind == unix.NLMSG_DONE:
 					done = true
 					if len(body) >= 4 {
@@ -181,13 +186,8 @@ func (c *Conn) ask(
 							result = syscall.Errno(errno)
 						}
 					}
-				default:
-					if flags&unix.NLM_F_DUMP_INTR != 0 {
-						result = errChanged
-					}
-					if len(body) >= 4 {
-						f(body[4:])
-					}
+				case len(body) >= 4:
+					f(body[4:])
 				}
 			})
 			if err != nil {

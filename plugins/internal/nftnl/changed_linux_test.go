@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftnl
+
+import (
+	"errors"
+	"testing"
+)
+
+// TestKernelChangedWhileListed: rules that another process cut short while they were listed,
+// which the kernel says with the end of the list alone, are not taken for all there are.
+func TestKernelChangedWhileListed(t *testing.T) {
+	c, other := dial(t), dial(t)
+	writeSamples(t, c)
+	const many = 2000 // more than the kernel lists at once
+	b := NewBatch(IPv4, "ours", 0)
+	b.NewChain("long", nil)
+	for range many {
+		b.NewRule("long", Do(Drop))
+	}
+	send(t, c, b)
+	rules := 0
+	err := c.ask(t.Context(), getRule, dump, IPv4, []string{text(1, "ours"), text(2, "long")}, func([]byte) {
+		if rules++; rules == 1 {
+			b := NewBatch(IPv4, "ours", 0)
+			b.FlushChain("long")
+			send(t, other, b)
+		}
+	})
+	if rules >= many || !errors.Is(err, errChanged) {
+		t.Errorf("%d of %d rules were listed: %v", rules, many, err)
+	}
+}
