@@ -27,7 +27,7 @@ The files source trusts no single look, as a file may be in the middle of being
 written. What is new or changed counts when two looks found the same, an interval
 apart; where the kernel reports changes (inotify, on the file systems of this
 machine), as soon as the file has stayed as it is for 50 ms after its writer closed
-it, and at once when it was renamed into place. What is missing is removed when it
+it, unless it is empty, and at once when it was renamed into place. What is missing is removed when it
 was missed for an interval. A file that cannot be read, or holds an error, removes
 nothing.
 

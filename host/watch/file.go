@@ -92,16 +92,20 @@ func (f *file) onEvent(e event, now time.Time, interval time.Duration) {
 	}
 }
 
-// gap returns how long content must stay before it counts.
+// gap returns how long content must stay before it counts. A next writer empties the file
+// before the kernel reports that it does: by more than quick, where the disk is busy.
 func (f *file) gap(interval time.Duration) time.Duration {
-	switch f.event {
-	case moved:
+	switch {
+	case f.event == moved:
 		return 0
-	case closed:
+	case f.event == closed && f.draft.hash != emptied:
 		return quick
 	}
 	return interval
 }
+
+// emptied is the hash of a file without content.
+var emptied sum = sha256.Sum256(nil)
 
 // complete reports whether content counts that a look found: it was renamed into
 // place, or an earlier look found the same; or, before anything is known, the file

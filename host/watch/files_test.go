@@ -4,6 +4,7 @@ package watch
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"os"
 	"path/filepath"
@@ -314,5 +315,19 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		}
 	case <-deadline:
 		t.Fatal("Run did not end")
+	}
+}
+
+// TestEmptiedFile: after its writer has closed it a file counts soon, but not an empty one: the
+// next writer may have emptied it, which the kernel reports later.
+func TestEmptiedFile(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for text, want := range map[string]time.Duration{"content": quick, "": time.Second} {
+		seen := found{hash: sha256.Sum256([]byte(text))}
+		f := &file{known: true, event: closed}
+		f.draft = f.draft.next(seen.hash, now)
+		if f.complete(seen, now.Add(want-1), time.Second) || !f.complete(seen, now.Add(want), time.Second) {
+			t.Errorf("%q does not count after %s, or before", text, want)
+		}
 	}
 }
