@@ -118,6 +118,7 @@ func New(c clock.Clock, cursor Cursor, dataplane Syncer, s Settings) (*Feed, err
 // Run begins a session: it sends the dataplane everything, and from then on what
 // changes. It ends with ctx, or with ErrGone.
 func (f *Feed) Run(ctx context.Context) error {
+	f.cursor.Resync() // before anything is sent, or everything is sent twice
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() { // ends with ctx; Run waits for it
@@ -125,8 +126,6 @@ func (f *Feed) Run(ctx context.Context) error {
 		f.runner.Run(ctx)
 	}()
 	defer func() { cancel(); <-ended }()
-
-	f.cursor.Resync()
 	select {
 	case <-f.gone:
 		return ErrGone

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -206,6 +207,30 @@ func TestGone(t *testing.T) {
 		}
 		if got := y.transcript(); got != "0s full 1" {
 			t.Errorf("it went\n%s", got)
+		}
+	})
+}
+
+// A lateResync is a cursor whose caller is not run for a while before Resync.
+type lateResync struct{ Cursor }
+
+func (c lateResync) Resync() { time.Sleep(time.Second); c.Cursor.Resync() }
+
+// TestOneFull: a session begins with one Full, also where what begins it is kept from a processor.
+func TestOneFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tracker, fulls := track.New(nil), 0
+		tracker.Synced()
+		s := settings
+		s.Hooks.Acked = func(Acked) { fulls++ }
+		f, err := New(clock.RealClock{}, lateResync{tracker.Cursor(sdk.Description{Features: sdk.Features})}, ready{}, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := f.Run(ctx); !errors.Is(err, context.DeadlineExceeded) || fulls != 1 {
+			t.Errorf("it sent %d updates, and ended with %v", fulls, err)
 		}
 	})
 }
