@@ -20,7 +20,7 @@ import (
 
 // grace is how long a call may go on after its context. The contract says one
 // second; a loaded machine gets some more.
-const grace = 4 * time.Second
+const grace = 10 * time.Second
 
 // returns runs one call and errs if it outlives its context by far.
 func returns(ctx context.Context, call func(context.Context) error) error {
