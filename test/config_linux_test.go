@@ -118,6 +118,37 @@ func TestConfigFollowed(t *testing.T) {
 	}
 }
 
+// TestOptionsFollowed changes the options of the plugin that serves: another process takes over with
+// them, and what the plugin refuses changes nothing.
+func TestOptionsFollowed(t *testing.T) {
+	t.Parallel()
+	s := begun(t)
+	s.served("tcp", s.net+"10:18080")
+	pid := s.plugin()
+	with := func(options string) { s.write("host.yaml", strings.Replace(s.text(""), "redirect: never", options, 1)) }
+	for options, says := range map[string]string{
+		"redirect: never, udpIdleTimeout: soon": "host.yaml:12: plugins.userspace.options.udpIdleTimeout: ",
+		"redirect: auto":                        "host.yaml:12: plugins.userspace.options.redirect: cannot change while userspace serves",
+	} {
+		with(options)
+		s.until("status says what is wrong", func() error { return s.warning("W005", says) })
+		if now := s.plugin(); now != pid {
+			t.Errorf("%s: process %d serves, not %d", options, now, pid)
+		}
+	}
+	with("redirect: never, udpIdleTimeout: 1m")
+	s.until("another process serves", func() error {
+		st, err := s.Status(t.Context())
+		if err == nil && (st.Dataplane.PID == pid || st.Dataplane.PID == 0 || st.Dataplane.State != "serving" || st.Swap != nil) {
+			err = fmt.Errorf("%+v, %+v", st.Dataplane, st.Swap)
+		}
+		return err
+	})
+	s.until("the file is in force", func() error { return errors.Join(s.noWarning("W005"), s.noWarning("W006")) })
+	s.served("tcp", s.net+"10:18080")
+	s.logged("config taken", "changed: plugins.userspace.options")
+}
+
 // TestHangup: at SIGHUP the file is read at once, and the log says what came of that; nothing ends.
 func TestHangup(t *testing.T) {
 	t.Parallel()

@@ -30,6 +30,10 @@ type Follower struct {
 	calls bounded.Caller[string, answer] // of the looks, which follow one another
 	asked chan struct{}                  // Reload was called; of one
 
+	// Check says why a file cannot be taken that has no other fault; nil: it is not asked. It is set
+	// before Run.
+	Check func(wanted *Host) error
+
 	mu      sync.Mutex // guards what follows
 	host    *Host      // in force
 	seen    string     // what the last look found: a hash or an error
@@ -115,10 +119,11 @@ func (f *Follower) Look() (c Change, ok bool) {
 	}
 	data, found, err := f.read()
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	settled := found == f.seen
 	f.seen = found
-	if !settled || found == f.handled {
+	due := settled && found != f.handled
+	f.mu.Unlock()
+	if !due {
 		return Change{}, false
 	}
 	return f.take(data, found, err), true
@@ -131,18 +136,24 @@ func (f *Follower) lookNow() Change {
 	}
 	data, found, err := f.read()
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.seen = found
+	f.mu.Unlock()
 	return f.take(data, found, err)
 }
 
-// take brings into force what the file was found to be, or what of it can be.
+// take brings into force what the file was found to be, or what of it can be. The lock is not held
+// while Check asks: status is to be had meanwhile.
 func (f *Follower) take(data []byte, found string, err error) Change {
-	f.handled = found
-	if err != nil {
-		return f.refuse(err)
+	var wanted *Host
+	if err == nil {
+		wanted, err = load(f.path, data, f.flags)
 	}
-	wanted, err := load(f.path, data, f.flags)
+	if err == nil && f.Check != nil {
+		err = f.Check(wanted)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.handled = found
 	if err != nil {
 		return f.refuse(err)
 	}
@@ -208,9 +219,14 @@ func hashOf(data []byte) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// Live reports whether a running host can change the field at path.
+// Live reports whether a running host can change the field at path. The options of a plugin it can,
+// unless that runs by itself.
 func Live(path string) bool {
-	return slices.Contains([]string{"mode", "logging.level", "syncPeriod", "minSyncPeriod", "nodePortAddresses", "swap.drainTimeout", "swap.onFailure"}, path)
+	return isOptions(path) || slices.Contains([]string{"mode", "logging.level", "syncPeriod", "minSyncPeriod", "nodePortAddresses", "swap.drainTimeout", "swap.onFailure"}, path)
+}
+
+func isOptions(path string) bool {
+	return strings.HasPrefix(path, "plugins.") && leafName(path) == "options"
 }
 
 // spare reports whether path belongs to a plugin that is not in use, which is
@@ -236,10 +252,18 @@ func adopt(running, wanted *Host) (h *Host, applied, pending []string) {
 	next.from = wanted.from
 	next.from.origins = maps.Clone(wanted.from.origins)
 	next.Plugins = maps.Clone(wanted.Plugins)
+	live := make(map[string]bool)
+	for _, path := range differences(running, wanted) {
+		live[path] = Live(path) || spare(path, running.Mode)
+	}
 	for _, mode := range InUse(running.Mode) {
-		if as, ok := running.Plugins[mode]; ok {
-			next.Plugins[mode] = as
+		as, to := running.Plugins[mode], wanted.Plugins[mode]
+		if as.Address == "" && to.Address == "" {
+			as.Options = to.Options
 		} else {
+			live["plugins."+mode+".options"] = false
+		}
+		if next.Plugins[mode] = as; reflect.DeepEqual(as, Plugin{}) {
 			delete(next.Plugins, mode)
 		}
 	}
@@ -249,14 +273,15 @@ func adopt(running, wanted *Host) (h *Host, applied, pending []string) {
 	}
 	for _, f := range fields(&next) {
 		switch {
-		case Live(f.path):
+		case isOptions(f.path) && live[f.path]: // it is there already
+		case Live(f.path) && !isOptions(f.path):
 			f.value.Set(from[f.path])
 		case !spare(f.path, running.Mode):
 			next.from.origins[f.path] = running.Origin(f.path)
 		}
 	}
 	for _, path := range differences(running, wanted) {
-		if Live(path) || spare(path, running.Mode) {
+		if live[path] {
 			applied = append(applied, path)
 		} else {
 			pending = append(pending, path)

@@ -99,14 +99,40 @@ func TestFollow(t *testing.T) {
 			if got := fmt.Sprint(f.Status().Pending); got != "[logging.format]" {
 				f.t.Errorf("status has pending %s", got)
 			}
-			f.write(better) // ipvs is in use now, and its options wait
-			f.want("applied [mode logging.level] pending [plugins.ipvs.options]", 20*time.Second, false)
+			f.write(better) // ipvs is in use now
+			f.want("applied [mode logging.level plugins.ipvs.options] pending []", 20*time.Second, false)
 		}},
-		{"of the modes that auto may stand for no options change", func(f *follow) {
+		{"options of the plugin in use", func(f *follow) {
+			f.write(better + "plugins: {iptables: {options: {comments: never}}}\n")
+			f.want("applied [syncPeriod plugins.iptables.options] pending []", 20*time.Second, false)
+			if got := string(f.Host().Plugins["iptables"].Options); got != `{"comments":"never"}` {
+				f.t.Errorf("in force is %s", got)
+			}
+			f.write(better + "plugins: {iptables: {address: \"unix:///run/a.sock\", options: {comments: always}}}\n")
+			f.want("applied [] pending [plugins.iptables.options plugins.iptables.address]", 20*time.Second, false)
+			if got := f.Host().Plugins["iptables"]; string(got.Options) != `{"comments":"never"}` || got.Address != "" {
+				f.t.Errorf("in force is %+v", got)
+			}
+			f.write(better)
+			f.want("applied [plugins.iptables.options] pending []", 20*time.Second, false)
+		}},
+		{"options that the plugin refuses", func(f *follow) {
+			f.Check = func(wanted *Host) error {
+				if len(wanted.Plugins) > 0 {
+					return errors.New("too deep")
+				}
+				return nil
+			}
+			f.write(better + "plugins: {iptables: {options: {depth: 2}}}\n")
+			f.want("refused: too deep", 10*time.Second, true)
+			f.write(better)
+			f.want("applied [syncPeriod] pending []", 20*time.Second, false)
+		}},
+		{"of the modes that auto may stand for the options change", func(f *follow) {
 			f.write(better + "mode: auto\n")
 			f.want("applied [mode syncPeriod] pending []", 20*time.Second, false)
 			f.write(better + "mode: auto\nplugins: {ipvs: {options: {scheduler: lc}}, nftables: {options: {protect: never}}}\n")
-			f.want("applied [plugins.ipvs.options] pending [plugins.nftables.options]", 20*time.Second, false)
+			f.want("applied [plugins.ipvs.options plugins.nftables.options] pending []", 20*time.Second, false)
 		}},
 		{"a wrong file, then the same one again, then a good one", func(f *follow) {
 			f.write(head + "syncPeriode: 20s\n")

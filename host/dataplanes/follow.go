@@ -3,12 +3,14 @@
 package dataplanes
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/intent"
 	"github.com/pointsman/pointsman/host/report"
 	"github.com/pointsman/pointsman/host/swap"
@@ -63,7 +65,35 @@ func (set *Set) next(ctx context.Context, now time.Time) {
 		if err := set.cleanUp(ctx, do.Mode, main); err != nil {
 			set.failed(swap.Clear, err)
 		}
+	case intent.Nothing:
+		if v.Serves && v.Swap.Stage == swap.Idle && main.differs(set.Now()) && set.options.due(set.Now().Plugins[main.name].Options, now) {
+			_ = set.ask(main.name, "its options in the config file", false) // which reports why not
+		}
 	}
+}
+
+// An attempt is a swap of a dataplane to other options. One that does not succeed is made again.
+type attempt struct {
+	options []byte
+	next    time.Time
+}
+
+const optionsEach = 5 * time.Minute
+
+// due reports whether a swap to options may be tried now, and notes it.
+func (a *attempt) due(options []byte, now time.Time) bool {
+	if bytes.Equal(a.options, options) && now.Before(a.next) {
+		return false
+	}
+	a.options, a.next = options, now.Add(optionsEach)
+	return true
+}
+
+// differs reports whether the plugin runs with other options than the settings have for it, and
+// a process of its own can be started with those.
+func (p *dataplane) differs(s *config.Host) bool {
+	plugin, as := p.process.plugin, s.Plugins[p.name]
+	return plugin.Address == "" && as.Address == "" && !bytes.Equal(plugin.Options, as.Options)
 }
 
 // note writes down that p serves, if it still does: the next host begins with it.

@@ -4,6 +4,7 @@ package dataplanes
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -20,7 +21,9 @@ type schema struct {
 	Enum       []any
 	Properties map[string]schema
 	Items      *schema
-	Additional any `json:"additionalProperties"`
+	Default    any
+	Additional any  `json:"additionalProperties"`
+	Fixed      bool `json:"x-pointsman-fixed"` // a process beside one that serves with another value cannot take over from it
 }
 
 // misfits says where the options that h has for a plugin do not fit the plugin's schema.
@@ -34,6 +37,29 @@ func misfits(h *config.Host, name string, text []byte) config.Problems {
 	s.compare("plugins."+name+".options", options, func(field, why, try string) {
 		problems = append(problems, config.Problem{Where: h.Origin(field), Field: field, Why: why, Try: try})
 	})
+	return problems
+}
+
+// fixedChanged says which options of a plugin that h has otherwise than it runs with may not change
+// while it serves.
+func fixedChanged(h *config.Host, name string, text, runs []byte) config.Problems {
+	var s schema
+	now, err := decoded(runs)
+	then, failed := decoded(h.Plugins[name].Options)
+	if err != nil || failed != nil || json.Unmarshal(text, &s) != nil {
+		return nil // nothing to compare
+	}
+	was, _ := now.(map[string]any)
+	is, _ := then.(map[string]any)
+	var problems config.Problems
+	for _, option := range slices.Sorted(maps.Keys(s.Properties)) {
+		value := func(of map[string]any) string { return written(cmp.Or(of[option], s.Properties[option].Default)) }
+		field := "plugins." + name + ".options." + option
+		if s.Properties[option].Fixed && value(was) != value(is) {
+			problems = append(problems, config.Problem{Where: h.Origin(field), Field: field, Why: "cannot change while " + name + " serves: what the kernel has by the former value would stay",
+				Try: "change to another mode, then the option, then back"})
+		}
+	}
 	return problems
 }
 

@@ -52,6 +52,8 @@ type Set struct {
 	*chooser
 	runner *swap.Runner
 	canary *canary.Canary
+
+	options attempt // only follow uses it
 }
 
 // New returns a Set with no dataplane yet. Nothing happens before Begin.
@@ -131,8 +133,8 @@ func (set *Set) Reload(c config.Change) error {
 	if slices.Contains(c.Applied, "mode") {
 		mode := set.mode(c.Host.Mode)
 		set.change(func(i intent.Intent) intent.Intent { return i.FileSays(mode) })
-		set.changes.notify()
 	}
+	set.changes.notify()
 	return errors.Join(errs...)
 }
 

@@ -134,6 +134,23 @@ func optionRefused(h *config.Host, name string, c admin.Check) (config.Problem, 
 	return config.Problem{Where: h.Origin(field), Field: field, Why: why}, true
 }
 
+// Refuses asks the plugin that serves what is wrong with the options that a changed file has for it,
+// where they are others than it runs with.
+func (set *Set) Refuses(wanted *config.Host) error {
+	main := set.serving()
+	if main == nil || !main.differs(wanted) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), optionsLimit)
+	defer cancel()
+	plugin := main.process.plugin
+	schema := Describe(ctx, supervise.Found{Name: main.name, Path: plugin.Path}, plugin.SHA256)
+	if fixed := fixedChanged(wanted, main.name, schema.Options, plugin.Options); len(fixed) > 0 {
+		return fixed
+	}
+	return set.optionsRefused(ctx, wanted, main.name)
+}
+
 // optionsLimit is how long a plugin may take to say what is wrong with its options, before a host
 // starts without that.
 const optionsLimit = 5 * time.Second

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/phrase"
@@ -85,5 +86,45 @@ func TestValidate(t *testing.T) {
 				t.Errorf("problems:\n%s\nwant\n%s\nnotes: %q, want %q", strings.Join(problems, "\n"), strings.Join(c.problems, "\n"), notes, c.notes)
 			}
 		})
+	}
+}
+
+// TestFixedOptions keeps options that are marked so as they are while their plugin serves.
+func TestFixedOptions(t *testing.T) {
+	const text = `{"properties":{"backend":{"default":"auto","x-pointsman-fixed":true},"comments":{}}}`
+	for name, c := range map[string]struct {
+		runs, wants string
+		refused     bool
+	}{
+		"the same":          {`{"backend":"nft"}`, `{"backend":"nft"}`, false},
+		"another":           {`{"backend":"nft"}`, `{"backend":"legacy"}`, true},
+		"no more":           {`{"backend":"nft"}`, ``, true},
+		"the default":       {``, `{"backend":"auto"}`, false},
+		"one that is free":  {`{"comments":"never"}`, `{"comments":"always"}`, false},
+		"the other is free": {`{"comments":"never"}`, `{"backend":"nft","comments":"always"}`, true},
+	} {
+		h := &config.Host{Plugins: map[string]config.Plugin{"acme": {Options: []byte(c.wants)}}}
+		problems := fixedChanged(h, "acme", []byte(text), []byte(c.runs))
+		if (len(problems) > 0) != c.refused {
+			t.Errorf("%s: %v", name, problems)
+		}
+		if c.refused && problems[0].Field != "plugins.acme.options.backend" {
+			t.Errorf("%s: it is about %s", name, problems[0].Field)
+		}
+	}
+}
+
+// TestAttempt tries other options once, and again after a while.
+func TestAttempt(t *testing.T) {
+	var a attempt
+	now := time.Now()
+	for i, c := range []struct {
+		options string
+		after   time.Duration
+		due     bool
+	}{{"a", 0, true}, {"a", time.Second, false}, {"b", time.Second, true}, {"a", 2 * time.Second, true}, {"a", time.Minute, false}, {"a", optionsEach + time.Minute, true}} {
+		if got := a.due([]byte(c.options), now.Add(c.after)); got != c.due {
+			t.Errorf("step %d: due is %v", i, got)
+		}
 	}
 }

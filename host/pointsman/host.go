@@ -77,6 +77,7 @@ func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host
 		Tracker: h.tracker, Reports: h.reports, Log: h.log,
 		Applied: h.applied, Refused: h.servers.Failed,
 	})
+	h.follower.Check = h.dataplanes.Refuses
 	h.sockets = sockets.New(h.tracker, h.dataplanes.Processes, h.collided)
 	return h, nil
 }

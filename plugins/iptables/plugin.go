@@ -113,7 +113,7 @@ const schema = `{
   "type": "object",
   "additionalProperties": false,
   "properties": {
-    "backend": {"enum": ["auto", "nft", "legacy"], "default": "auto", "description": "which of the kernel's two rule machines to write to; auto: the one in use on the node"},
+    "backend": {"enum": ["auto", "nft", "legacy"], "default": "auto", "x-pointsman-fixed": true, "description": "which of the kernel's two rule machines to write to; auto: the one in use on the node"},
     "localhostNodePorts": {"type": "boolean", "default": true, "description": "whether IPv4 node ports answer on 127.0.0.1, if nodePortAddresses has it"},
     "comments": {"enum": ["auto", "always", "never"], "default": "auto", "description": "whether each rule of a Service says whose it is, as kube-proxy's do; auto: up to 1,000 Services, of those with up to 1,000 endpoints"}
   }

@@ -265,7 +265,7 @@ const schema = `{
     "tcpTimeout": {"type": "string", "default": "0s", "description": "after how long a silent TCP connection is forgotten; 0s: the kernel's own value"},
     "tcpFinTimeout": {"type": "string", "default": "0s", "description": "the same, after a FIN"},
     "udpTimeout": {"type": "string", "default": "0s", "description": "the same, for UDP"},
-    "backend": {"enum": ["auto", "nft", "legacy"], "default": "auto", "description": "which of the kernel's two rule machines to write to; auto: the one in use on the node"}
+    "backend": {"enum": ["auto", "nft", "legacy"], "default": "auto", "x-pointsman-fixed": true, "description": "which of the kernel's two rule machines to write to; auto: the one in use on the node"}
   }
 }`
 

@@ -138,8 +138,8 @@ const schema = `{
   "additionalProperties": false,
   "properties": {
     "udpIdleTimeout": {"type": "string", "default": "250ms", "description": "how long a UDP flow is kept without a datagram in either direction, from 1ms to 1h"},
-    "redirect": {"enum": ["auto", "always", "never"], "default": "auto", "description": "whether iptables rules lead callers of every address here, which needs root; auto: if it is possible; never: only addresses that the machine has are served"},
-    "backend": {"enum": ["auto", "nft", "legacy"], "default": "auto", "description": "which of the kernel's two rule machines such rules are written to; auto: the one in use on the node"}
+    "redirect": {"enum": ["auto", "always", "never"], "default": "auto", "x-pointsman-fixed": true, "description": "whether iptables rules lead callers of every address here, which needs root; auto: if it is possible; never: only addresses that the machine has are served"},
+    "backend": {"enum": ["auto", "nft", "legacy"], "default": "auto", "x-pointsman-fixed": true, "description": "which of the kernel's two rule machines such rules are written to; auto: the one in use on the node"}
   }
 }`
 
