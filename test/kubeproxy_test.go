@@ -25,6 +25,22 @@ func TestKubeProxyFields(t *testing.T) {
 	}
 }
 
+// TestKubeProxyDifferences wants each difference from kube-proxy to name a test that holds it.
+// That there is such a test is TestNamedTests' to see.
+func TestKubeProxyDifferences(t *testing.T) {
+	_, text, _ := strings.Cut(read(t, "../docs/kube-proxy.md"), "\n## What changes\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	differences := strings.Split(text, "\n- ")[1:]
+	if len(differences) < 8 {
+		t.Fatalf("found only %q", differences)
+	}
+	for _, d := range differences {
+		if !strings.Contains(d, "`Test") {
+			t.Errorf("docs/kube-proxy.md names no test that holds: %s", d)
+		}
+	}
+}
+
 // leaves are the fields below t that hold a value, as a file names them.
 func leaves(t reflect.Type, path string) (list []string) {
 	for i := range t.NumField() {
