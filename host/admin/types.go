@@ -172,6 +172,24 @@ type Check struct {
 	SwapImpact string `json:"swapImpact,omitempty"` // what a swap to it would end
 }
 
+// A MovePlan is what would change on a node with Pointsman in kube-proxy's place.
+type MovePlan struct {
+	Meta
+	PID      int      `json:"pid,omitempty"` // of kube-proxy
+	Config   string   `json:"config"`        // the file of its settings
+	From     string   `json:"from"`          // its mode
+	To       string   `json:"to"`
+	Settings []string `json:"settings"`           // those that do not count
+	Services int      `json:"services,omitempty"` // how many were looked at
+	Differs  []string `json:"differs"`            // what would be served otherwise than now
+	Notes    []string `json:"notes,omitempty"`    // what was observed on the node, and what was not looked at
+	Left     []string `json:"left"`               // what kube-proxy would leave over
+	Refused  []string `json:"refused,omitempty"`  // why it could not be done
+	Steps    []string `json:"steps,omitempty"`
+	Outcome  Outcome  `json:"outcome"`
+	Summary  string   `json:"summary"`
+}
+
 // A Mode is which dataplane serves, and what becomes of it.
 type Mode struct {
 	Meta

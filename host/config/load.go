@@ -42,6 +42,12 @@ func Load(path string, flags *pflag.FlagSet) (*Host, error) {
 	return load(path, data, flags)
 }
 
+// Parse is Load of a file at path whose content is data, such as one that only another process
+// has under its name.
+func Parse(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
+	return load(path, data, flags)
+}
+
 // load is Load of a file whose content is data.
 func load(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
 	layers := []*reader{read(Default, "defaults.yaml", []byte(defaults))}

@@ -119,7 +119,7 @@ func (set *Set) lacks(next admin.Plugin) []string {
 	has := phrase.Plain(set.serving().status().Description.Limits)
 	for _, limit := range next.Limits {
 		if !slices.Contains(has, limit) {
-			lost = append(lost, limit+": "+meaning(sdk.Limit(limit)))
+			lost = append(lost, limit+": "+Meaning(sdk.Limit(limit)))
 		}
 	}
 	return lost
@@ -144,7 +144,8 @@ func (set *Set) unserved(next admin.Plugin) []string {
 // askLimit is how long a plugin's binary may take to say what it can, or would do.
 const askLimit = 20 * time.Second
 
-func meaning(l sdk.Limit) string {
+// Meaning says what a limit means to callers and endpoints.
+func Meaning(l sdk.Limit) string {
 	switch l {
 	case sdk.LimitNoDrop:
 		return "callers that are to be dropped are refused instead, and know at once"

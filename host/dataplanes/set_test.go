@@ -149,7 +149,7 @@ func TestInstalled(t *testing.T) {
 	if why := in.preflight(t.Context(), "far").Why; why != "" {
 		t.Errorf("a plugin that runs by itself is asked by its binary: %q", why)
 	}
-	if limits := sdk.LimitNoDrop; !strings.Contains(meaning(limits), "refused instead") {
-		t.Errorf("%s means %q", limits, meaning(limits))
+	if limits := sdk.LimitNoDrop; !strings.Contains(Meaning(limits), "refused instead") {
+		t.Errorf("%s means %q", limits, Meaning(limits))
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pointsman/pointsman/test/calls"
+	"github.com/pointsman/pointsman/test/traced"
 )
 
 // TestKernelAskedByHand: what a plugin says by hand writes nothing, neither to a file nor to the
@@ -22,7 +22,7 @@ func TestKernelAskedByHand(t *testing.T) {
 	if prebuilt() != "" {
 		t.Skip("the kernel of the ipvs suite is too slow to be traced")
 	}
-	calls.Need(t)
+	traced.Need(t)
 	const left = "*nat\n:KUBE-SERVICES -\n:KUBE-MARK-MASQ -\n-A PREROUTING -j KUBE-SERVICES\nCOMMIT\n*filter\n:KUBE-FORWARD -\n-A FORWARD -j KUBE-FORWARD\nCOMMIT\n"
 	for _, program := range []string{"iptables-nft-restore", "iptables-legacy-restore"} {
 		feed(t, exec.CommandContext(t.Context(), program, "-n"), left)
@@ -45,7 +45,7 @@ func TestKernelAskedByHand(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), binary, strings.Fields(words)...)
 			var out bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
-			written, err := calls.Written(t.TempDir(), cmd)
+			written, err := traced.Written(t.TempDir(), cmd)
 			if err != nil {
 				t.Fatalf("%s %s: %v: %s", plugin, words, err, &out)
 			}

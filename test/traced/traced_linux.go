@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package calls has the kernel say what programs write: by their system calls, and by the
+// Package traced has the kernel say what programs write: by their system calls, and by the
 // generation of nf_tables, which grows with each batch that is committed.
-package calls
+package traced
 
 import (
 	"encoding/binary"
@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// traced are the calls by which a file, a table of iptables-legacy or a module is made, changed
+// these are the calls by which a file, a table of iptables-legacy or a module is made, changed
 // or removed. The first of them may also only read.
-const traced = "open,openat,openat2,setsockopt,creat,mkdir,mkdirat,mknod,mknodat,unlink,unlinkat,rmdir,rename,renameat,renameat2," +
+const these = "open,openat,openat2,setsockopt,creat,mkdir,mkdirat,mknod,mknodat,unlink,unlinkat,rmdir,rename,renameat,renameat2," +
 	"link,linkat,symlink,symlinkat,truncate,ftruncate,chmod,fchmod,fchmodat,chown,fchown,fchownat,lchown,setxattr,lsetxattr,fsetxattr," +
 	"mount,umount2,init_module,finit_module,delete_module"
 
@@ -48,7 +48,7 @@ func Written(dir string, cmd *exec.Cmd) ([]string, error) {
 		return nil, err
 	}
 	trace := filepath.Join(dir, "trace")
-	cmd.Args = append([]string{strace, "-f", "-qq", "-s", "200", "-o", trace, "-e", "trace=" + traced, cmd.Path}, cmd.Args[1:]...)
+	cmd.Args = append([]string{strace, "-f", "-qq", "-s", "200", "-o", trace, "-e", "trace=" + these, cmd.Path}, cmd.Args[1:]...)
 	cmd.Path = strace
 	before, err := generation()
 	if err != nil {
