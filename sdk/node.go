@@ -26,6 +26,12 @@ type Node struct {
 	// Pods says which callers count as pods of this node.
 	Pods Pods
 
+	// PodCIDRs are the ranges that Kubernetes has given to this node for its pods, each a part of
+	// one in Pods.CIDRs. They are left out in a family in which an endpoint on this node has another
+	// address, for then something else gives pods their addresses. A dataplane that keeps to
+	// kube-proxy's rules has no use for them; a relay has: see plugins/userspace.
+	PodCIDRs []netip.Prefix
+
 	// MasqueradeAll masquerades every connection to a ClusterIP.
 	MasqueradeAll bool
 
@@ -50,6 +56,7 @@ func (n Node) Equal(m Node) bool {
 		slices.Equal(n.Addrs, m.Addrs) &&
 		slices.Equal(n.NodePorts, m.NodePorts) &&
 		n.Pods.Equal(m.Pods) &&
+		slices.Equal(n.PodCIDRs, m.PodCIDRs) &&
 		n.MasqueradeAll == m.MasqueradeAll &&
 		n.MasqueradeBit == m.MasqueradeBit &&
 		slices.Equal(n.ServiceCIDRs, m.ServiceCIDRs) &&

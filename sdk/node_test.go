@@ -76,6 +76,7 @@ func TestNodeEqual(t *testing.T) {
 		"Addrs":         func(n *Node) { n.Addrs = nil },
 		"NodePorts":     func(n *Node) { n.NodePorts = prefixes("::/0") },
 		"Pods":          func(n *Node) { n.Pods.Bridge = "cni0" },
+		"PodCIDRs":      func(n *Node) { n.PodCIDRs = prefixes("10.180.0.0/24") },
 		"MasqueradeAll": func(n *Node) { n.MasqueradeAll = true },
 		"MasqueradeBit": func(n *Node) { n.MasqueradeBit = 14 },
 		"ServiceCIDRs":  func(n *Node) { n.ServiceCIDRs = append(n.ServiceCIDRs, prefixes("fd00::/112")...) },

@@ -26,7 +26,7 @@ type model struct {
 	tracker    *Tracker
 	services   map[string]*corev1.Service
 	slices     map[string]*discoveryv1.EndpointSlice
-	zone       string
+	node       *corev1.Node
 	dataplanes []*dataplane
 }
 
@@ -43,7 +43,7 @@ func TestWhateverHappensEveryDataplaneGetsThere(t *testing.T) {
 }
 
 func newModel(t *testing.T, seed uint64) *model {
-	tracker, _ := newTracker()
+	tracker := modelTracker()
 	m := &model{
 		t: t, rand: rand.New(rand.NewPCG(seed, 0)), tracker: tracker,
 		services: make(map[string]*corev1.Service),
@@ -53,6 +53,13 @@ func newModel(t *testing.T, seed uint64) *model {
 		m.dataplanes = append(m.dataplanes, &dataplane{rand: m.rand, meanwhile: m.change, cursor: tracker.Cursor(everything), served: make(map[sdk.Name]sdk.Service)})
 	}
 	return m
+}
+
+// modelTracker is one that knows where the pods of all nodes are.
+func modelTracker() *Tracker {
+	tracker, _ := newTracker()
+	tracker.Configure(Facts{NodeName: "n1", Pods: clusterPods})
+	return tracker
 }
 
 func (m *model) pick(words ...string) string { return words[m.rand.IntN(len(words))] }
@@ -81,8 +88,8 @@ func (m *model) change() {
 		delete(m.slices, name)
 		m.tracker.DeleteSlice("ns1", name)
 	case 6:
-		m.zone = m.pick("z1", "z2")
-		m.tracker.SetNode(newNode("n1", m.zone))
+		m.node = withPodCIDRs(newNode("n1", m.pick("z1", "z2")), m.pick("10.180.0.0/24", "10.180.1.0/24"))
+		m.tracker.SetNode(m.node)
 	case 7:
 		p := m.dataplanes[m.rand.IntN(len(m.dataplanes))]
 		p.cursor.Quarantine(sdk.Name{Namespace: "ns1", Service: m.pick("a", "b"), Port: "http", Protocol: sdk.TCP, Family: sdk.IPv4})
@@ -125,9 +132,9 @@ func (m *model) setSlice() {
 
 // calm lets both dataplanes follow without faults, and compares.
 func (m *model) calm() {
-	truth, _ := newTracker()
-	if m.zone != "" {
-		truth.SetNode(newNode("n1", m.zone))
+	truth := modelTracker()
+	if m.node != nil {
+		truth.SetNode(m.node)
 	}
 	for _, svc := range m.services {
 		truth.SetService(svc)
@@ -136,6 +143,9 @@ func (m *model) calm() {
 		truth.SetSlice(slice)
 	}
 	full, _ := truth.Cursor(everything).Next()
+	if !m.tracker.node.Equal(*full.Node) {
+		m.t.Fatalf("the node is %+v, should be %+v", m.tracker.node, full.Node)
+	}
 	for i, p := range m.dataplanes {
 		p.settle(m.t)
 		p.compare(m.t, fmt.Sprintf("dataplane %d", i), full)

@@ -32,6 +32,8 @@ type Tracker struct {
 	ranges   map[string][]netip.Prefix // of ClusterIPs, by the ServiceCIDR that says so
 	node     *sdk.Node                 // replaced, never written to
 	here     reach.Here
+	pods     podRanges
+	strays   map[sdk.Family]int // endpoints that contradict pods
 	synced   bool
 	services map[Key]*service
 	slices   map[Key]*slice
@@ -61,6 +63,7 @@ type slice struct {
 	name    string
 	service *service // nil: it does not say whose it is
 	record  reach.Slice
+	strays  int // see podRanges
 }
 
 // New returns a tracker of nothing yet. What there is to say goes to report, which may
@@ -70,6 +73,7 @@ func New(report func(Notice)) *Tracker {
 		report:   report,
 		node:     &sdk.Node{},
 		ranges:   make(map[string][]netip.Prefix),
+		strays:   make(map[sdk.Family]int),
 		services: make(map[Key]*service),
 		slices:   make(map[Key]*slice),
 		values:   make(map[sdk.Name]*sdk.Service),
@@ -134,7 +138,10 @@ func (t *Tracker) DeleteNode(name string) {
 func (t *Tracker) renode() {
 	facts := t.facts
 	facts.ServiceCIDRs = t.serviceCIDRs()
-	if n := facts.node(t.seen); !n.Equal(*t.node) {
+	n := facts.node(t.seen)
+	t.setPods(facts.podRanges(t.seen, n))
+	n.PodCIDRs = t.podCIDRs()
+	if !n.Equal(*t.node) {
 		t.node, t.nodeSince = &n, t.now()
 		for _, c := range t.cursors {
 			if c.nodeSince.IsZero() {
@@ -219,6 +226,7 @@ func (t *Tracker) SetSlice(obj *discoveryv1.EndpointSlice) {
 	}
 	before := s.record
 	s.record = t.nextSlice.Clone()
+	t.recount(s, before.Family)
 	t.changes.Slices++
 	t.warnNew("EndpointSlice "+key.String(), before.Problems, s.record.Problems)
 	if s.service != nil && t.settle(s.service, before.Family|s.record.Family) {
@@ -263,9 +271,12 @@ func (t *Tracker) dropSlice(key Key) {
 	}
 	delete(t.slices, key)
 	t.changes.Slices++
+	family := s.record.Family
+	s.record = reach.Slice{}
+	t.recount(s, family)
 	if svc := s.service; svc != nil {
 		svc.slices = slices.DeleteFunc(svc.slices, func(o *slice) bool { return o == s })
-		t.settle(svc, s.record.Family)
+		t.settle(svc, family)
 		t.forget(svc)
 	}
 }

@@ -27,7 +27,7 @@ type machine struct {
 }
 
 func newMachine(node sdk.Node, addresses []address) *machine {
-	m := &machine{node: node, addresses: addresses, own: make(map[netip.Addr]bool)}
+	m := &machine{node: narrowed(node), addresses: addresses, own: make(map[netip.Addr]bool)}
 	taking := make(map[netip.Addr]bool)
 	for _, a := range addresses {
 		addr := a.prefix.Addr()
@@ -44,6 +44,18 @@ func newMachine(node sdk.Node, addresses []address) *machine {
 	}
 	m.nodePorts = slices.SortedFunc(maps.Keys(taking), netip.Addr.Compare)
 	return m
+}
+
+// narrowed has a caller count as a pod of this node by the node's own range of pods where that
+// is known, and not by the cluster's: under externalTrafficPolicy Local a pod of another node
+// would else be served from all endpoints. Modes that forward need not tell these apart, since
+// the answer to such a pod does not come back through this node; one to a relay does.
+func narrowed(n sdk.Node) sdk.Node {
+	own := func(c netip.Prefix) bool {
+		return slices.ContainsFunc(n.PodCIDRs, func(p netip.Prefix) bool { return sdk.FamilyOf(p.Addr()) == sdk.FamilyOf(c.Addr()) })
+	}
+	n.Pods.CIDRs = slices.Concat(slices.DeleteFunc(slices.Clone(n.Pods.CIDRs), own), n.PodCIDRs)
+	return n
 }
 
 // loopback reports whether addr can be bound because a loopback interface has

@@ -94,7 +94,7 @@ func (r *redirected) Node(n sdk.Node) error {
 		return err
 	}
 	of := &r.rules.node
-	of.node, of.nodePorts, of.to = n, r.machine.nodePorts, r.machine.target(r.family, of.to)
+	of.node, of.nodePorts, of.to = r.machine.node, r.machine.nodePorts, r.machine.target(r.family, of.to)
 	r.relay.SetMark(of.mark())
 	r.touchAll()
 	return nil

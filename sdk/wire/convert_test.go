@@ -65,6 +65,7 @@ func TestUpdatesSurvive(t *testing.T) {
 		Name: "n1", Addrs: []netip.Addr{v4.Addr(), v6.Addr()}, NodePorts: []netip.Prefix{v4, v6},
 		Pods: sdk.Pods{CIDRs: []netip.Prefix{v6}, Bridge: "br0", InterfacePrefix: "veth"}, MasqueradeAll: true, MasqueradeBit: 31,
 		ServiceCIDRs: []netip.Prefix{v4},
+		PodCIDRs:     []netip.Prefix{v6, v4},
 		Conntrack:    sdk.ConntrackLimits{Max: 9, TCPEstablishedTimeout: 1, TCPCloseWaitTimeout: 2, TCPBeLiberal: true, UDPTimeout: 3, UDPStreamTimeout: 4},
 	}
 	u := sdk.Update{From: 3, To: 9, Full: true, Node: &node, Set: []sdk.Service{svc, bulkService(9, 3)}, Delete: []sdk.Name{svc.Name}, Keep: []sdk.Name{{Namespace: "a", Service: "b"}}}

@@ -228,6 +228,7 @@ func FuzzNodeSurvives(f *testing.F) {
 				node.Addrs = append(node.Addrs, p.Addr())
 				node.NodePorts = append(node.NodePorts, p)
 				node.Pods.CIDRs = append(node.Pods.CIDRs, p)
+				node.PodCIDRs = append(node.PodCIDRs, p)
 			}
 		}
 		got, _, err := travel(sdk.Update{Full: true, To: 1, Node: &node})

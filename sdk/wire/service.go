@@ -133,6 +133,7 @@ func encodeNode(n *sdk.Node) (*pb.Node, error) {
 		MasqueradeBit: uint32(n.MasqueradeBit),
 		ServiceCidrs:  list(&c, "service ranges", n.ServiceCIDRs, encodePrefix),
 		Conntrack:     encodeConntrack(n.Conntrack),
+		PodCidrs:      list(&c, "ranges of pods", n.PodCIDRs, encodePrefix),
 	}
 	if c.err != nil {
 		return nil, fmt.Errorf("node %q: %w", n.Name, c.err)
@@ -158,6 +159,7 @@ func decodeNode(n *pb.Node) (*sdk.Node, error) {
 		MasqueradeBit: field(&c, "masquerade bit", n.GetMasqueradeBit(), decodeBit),
 		ServiceCIDRs:  list(&c, "service ranges", n.GetServiceCidrs(), decodePrefix),
 		Conntrack:     decodeConntrack(n.GetConntrack()),
+		PodCIDRs:      list(&c, "ranges of pods", n.GetPodCidrs(), decodePrefix),
 	}
 	if c.err != nil {
 		return nil, fmt.Errorf("node %q: %w", n.GetName(), c.err)

@@ -836,6 +836,7 @@ type Node struct {
 	MasqueradeBit uint32                 `protobuf:"varint,6,opt,name=masquerade_bit,json=masqueradeBit,proto3" json:"masquerade_bit,omitempty"`
 	ServiceCidrs  [][]byte               `protobuf:"bytes,7,rep,name=service_cidrs,json=serviceCidrs,proto3" json:"service_cidrs,omitempty"` // ranges that ClusterIPs are taken from, where known
 	Conntrack     *ConntrackLimits       `protobuf:"bytes,8,opt,name=conntrack,proto3" json:"conntrack,omitempty"`
+	PodCidrs      [][]byte               `protobuf:"bytes,9,rep,name=pod_cidrs,json=podCidrs,proto3" json:"pod_cidrs,omitempty"` // ranges of this node's pods, within pods.cidrs; left out where an endpoint on this node contradicts them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -922,6 +923,13 @@ func (x *Node) GetServiceCidrs() [][]byte {
 func (x *Node) GetConntrack() *ConntrackLimits {
 	if x != nil {
 		return x.Conntrack
+	}
+	return nil
+}
+
+func (x *Node) GetPodCidrs() [][]byte {
+	if x != nil {
+		return x.PodCidrs
 	}
 	return nil
 }
@@ -2962,7 +2970,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x14\n" +
 	"\x05addrs\x18\x02 \x01(\fR\x05addrs\x12\x14\n" +
 	"\x05ports\x18\x03 \x03(\rR\x05ports\x12\x17\n" +
-	"\aon_node\x18\x04 \x01(\fR\x06onNode\"\xbb\x02\n" +
+	"\aon_node\x18\x04 \x01(\fR\x06onNode\"\xd8\x02\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05addrs\x18\x02 \x03(\fR\x05addrs\x12\x1d\n" +
@@ -2972,7 +2980,8 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x0emasquerade_all\x18\x05 \x01(\bR\rmasqueradeAll\x12%\n" +
 	"\x0emasquerade_bit\x18\x06 \x01(\rR\rmasqueradeBit\x12#\n" +
 	"\rservice_cidrs\x18\a \x03(\fR\fserviceCidrs\x12E\n" +
-	"\tconntrack\x18\b \x01(\v2'.pointsman.dataplane.v1.ConntrackLimitsR\tconntrack\"_\n" +
+	"\tconntrack\x18\b \x01(\v2'.pointsman.dataplane.v1.ConntrackLimitsR\tconntrack\x12\x1b\n" +
+	"\tpod_cidrs\x18\t \x03(\fR\bpodCidrs\"_\n" +
 	"\x04Pods\x12\x14\n" +
 	"\x05cidrs\x18\x01 \x03(\fR\x05cidrs\x12\x16\n" +
 	"\x06bridge\x18\x02 \x01(\tR\x06bridge\x12)\n" +
