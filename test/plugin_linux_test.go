@@ -198,6 +198,11 @@ func TestPluginRestarted(t *testing.T) {
 	s.start()
 	s.serving()
 	pid := s.plugin()
+	for _, verb := range []string{"restart", "logs"} {
+		if got := s.verb("plugin", verb, "usrspace"); got.code != 1 || !strings.Contains(got.err, "there is userspace; did you mean userspace?") {
+			t.Errorf("plugin %s of a name that is wrong says %+v", verb, got)
+		}
+	}
 	if got := s.verb("plugin", "restart", "userspace"); got.code != 0 {
 		t.Fatalf("plugin restart says %+v", got)
 	}

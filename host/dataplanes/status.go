@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/supervise"
@@ -125,12 +126,26 @@ func (set *Set) running(name string) (*dataplane, error) {
 	if p := set.named(name); p != nil {
 		return p, nil
 	}
+	var there []string
 	for _, f := range Discover(set.Begun) {
+		there = append(there, f.Name)
 		if f.Name == name {
 			return nil, &admin.Error{Code: http.StatusConflict, What: "plugin " + name + " is not in use", Why: "the mode is " + set.serving().name, Try: "pointsman mode plan " + name}
 		}
 	}
-	return nil, admin.UnknownPlugin(name)
+	return nil, UnknownPlugin(name, there)
+}
+
+// UnknownPlugin says which plugins there are instead of the one called name.
+func UnknownPlugin(name string, there []string) *admin.Error {
+	e := admin.UnknownPlugin(name)
+	if len(there) > 0 {
+		e.What, e.Why = e.What+" in pluginDirs", "there is "+phrase.List(there)
+	}
+	if meant := config.DidYouMean(name, there); meant != "" {
+		e.Why, e.Try = e.Why+"; "+meant, ""
+	}
+	return e
 }
 
 // shown returns the dataplane's plugin as status shows it.

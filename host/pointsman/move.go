@@ -141,7 +141,7 @@ func (m *mover) preflight(ctx context.Context) admin.Plugin {
 		}
 		return next
 	}
-	m.refuse("%v", unknownPlugin(m.plan.To, names))
+	m.refuse("%v", dataplanes.UnknownPlugin(m.plan.To, names))
 	return admin.Plugin{}
 }
 

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/dataplanes"
-	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/supervise"
 )
 
@@ -91,16 +89,11 @@ func binaryOf(c *cobra.Command, words []string) (supervise.Found, config.Plugin,
 		}
 		there = append(there, f.Name)
 	}
-	return supervise.Found{}, config.Plugin{}, unknownPlugin(word, there)
+	return supervise.Found{}, config.Plugin{}, dataplanes.UnknownPlugin(word, there)
 }
 
 // binaryAt returns the plugin at a path, which has a separator as no name has.
 func binaryAt(word string) (supervise.Found, bool) {
 	name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(word), supervise.Prefix), ".exe")
 	return supervise.Found{Name: name, Path: word}, filepath.Base(word) != word
-}
-
-// unknownPlugin says which plugins there are instead of the one called name.
-func unknownPlugin(name string, there []string) error {
-	return fmt.Errorf("no plugin %s in pluginDirs; there is %s; %s", name, phrase.List(there), cmp.Or(config.DidYouMean(name, there), "try: pointsman plugin list"))
 }

@@ -85,7 +85,7 @@ func plugin(c *cobra.Command, name string) (admin.Plugin, error) {
 		}
 		there = append(there, p.Name)
 	}
-	return admin.Plugin{}, unknownPlugin(name, there)
+	return admin.Plugin{}, dataplanes.UnknownPlugin(name, there)
 }
 
 // described completes what a host says of a plugin that it does not use by what its binary says.

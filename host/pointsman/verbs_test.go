@@ -124,7 +124,7 @@ func TestPluginsWithoutAHost(t *testing.T) {
 	}
 	for _, verb := range []string{"info", "check"} {
 		for name, says := range map[string]string{
-			"nobody":                        "no plugin nobody in pluginDirs; there is acme, broken; try: pointsman plugin list",
+			"nobody":                        "no plugin nobody in pluginDirs: there is acme, broken; try: pointsman plugin list",
 			"acne":                          "did you mean acme?",
 			filepath.Join(dir, "elsewhere"): "there is no such file",
 		} {
