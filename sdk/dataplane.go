@@ -293,6 +293,7 @@ func (h Holder) String() string {
 // A Sample is one value of a metric.
 type Sample struct {
 	Name   string
+	Help   string // what it counts, as one sentence; a metric has that of its first sample
 	Labels map[string]string
 	Value  float64
 }

@@ -10,6 +10,7 @@ import (
 // A Histogram is how often a metric had which values.
 type Histogram struct {
 	Name   string
+	Help   string // as a Sample's
 	Labels map[string]string
 	Bounds []float64 // ascending
 	Counts []uint64  // of values up to each bound and above the one before it; the last, above them all

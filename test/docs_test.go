@@ -143,6 +143,28 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+// TestOwnMetrics holds what docs/metrics.md says of the dataplanes' own metrics against what
+// they say themselves, as a scrape shows it.
+func TestOwnMetrics(t *testing.T) {
+	said := make(map[string]string)
+	sources, _ := filepath.Glob("../plugins/*/*.go") // the pattern is a good one
+	for _, file := range sources {
+		for _, m := range regexp.MustCompile(`Name: "(pointsman_\w+)", Help: "(.*?)"`).FindAllStringSubmatch(read(t, file), -1) {
+			said[m[1]] = m[2]
+		}
+	}
+	plain := regexp.MustCompile("`|\\[|\\]\\([^)]*\\)")
+	rows := regexp.MustCompile("(?m)^\\| `(pointsman_(?:ipvs|iptables|nftables|userspace)_\\w+)` .*\\| (.*) \\|$").FindAllStringSubmatch(read(t, "../docs/metrics.md"), -1)
+	for _, m := range rows {
+		if text := plain.ReplaceAllString(m[2], ""); said[m[1]] != text {
+			t.Errorf("docs/metrics.md says of %s\n%s\nand its dataplane\n%s", m[1], text, said[m[1]])
+		}
+	}
+	if len(rows) < len(said) || len(said) < 10 {
+		t.Errorf("docs/metrics.md has %d metrics of dataplanes' own, and they have %d", len(rows), len(said))
+	}
+}
+
 // TestHelp has make help list every target.
 func TestHelp(t *testing.T) {
 	makefile := read(t, "../Makefile")

@@ -3,6 +3,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -32,12 +33,12 @@ func (s *samples) emit(e emitter, p Dataplane) {
 	j := newFilter(p.Name)
 	for _, h := range p.Report.Histograms {
 		if j.histogram(h) {
-			e.histogram(h, j.help(p.Name, h.Name))
+			e.histogram(h, j.help(p.Name, h.Name, h.Help))
 		}
 	}
 	for _, m := range p.Report.Samples {
 		if j.sample(m) {
-			e.emit(m.Name, j.help(p.Name, m.Name), kindOf(m.Name), m.Value, m.Labels)
+			e.emit(m.Name, j.help(p.Name, m.Name, m.Help), kindOf(m.Name), m.Value, m.Labels)
 		}
 	}
 	s.say(p.Name, j.refused)
@@ -106,12 +107,16 @@ func allowed() map[string]known {
 	}
 }
 
-// help says what a metric of the plugin's counts: in the words of its name, where it is its own.
-func (f *filter) help(plugin, name string) string {
+// help returns what a metric of the plugin's counts: in its own words, or else in those of its
+// name. All series of a metric must have one text.
+func (f *filter) help(plugin, name, said string) string {
 	if k, known := f.known[name]; known {
 		return k.help
 	}
-	return "Of the " + plugin + " dataplane: " + strings.ReplaceAll(strings.TrimPrefix(name, f.own), "_", " ") + "."
+	if f.helps[name] == "" {
+		f.helps[name] = cmp.Or(said, "Of the "+plugin+" dataplane: "+strings.ReplaceAll(strings.TrimPrefix(name, f.own), "_", " ")+".")
+	}
+	return f.helps[name]
 }
 
 // isHosts reports whether the host itself publishes a metric of that name. A dataplane
@@ -134,6 +139,7 @@ type filter struct {
 	own     string            // how the names begin that are the dataplane's to use
 	known   map[string]known  // besides these
 	names   map[string]metric // those taken, and by what
+	helps   map[string]string // what those of its own count
 	seen    map[string]bool   // series
 	series  int
 	refused []string
@@ -144,6 +150,7 @@ func newFilter(plugin string) *filter {
 		own:   "pointsman_" + strings.ReplaceAll(plugin, "-", "_") + "_",
 		known: allowed(),
 		names: make(map[string]metric),
+		helps: make(map[string]string),
 		seen:  make(map[string]bool),
 	}
 }

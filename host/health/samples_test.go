@@ -95,6 +95,31 @@ func TestHostsNames(t *testing.T) {
 	}
 }
 
+// TestHelp has a metric of a dataplane's own described as the dataplane does, in one text for
+// all its series; kube-proxy's stay as they are.
+func TestHelp(t *testing.T) {
+	b := newHarness()
+	b.setDataplane(func(p *Dataplane) {
+		p.Name = "acme"
+		p.Report.Samples = []sdk.Sample{
+			{Name: "pointsman_acme_open", Help: "Doors that are open.", Labels: map[string]string{"at": "1"}},
+			{Name: "pointsman_acme_open", Help: "Others.", Labels: map[string]string{"at": "2"}},
+			{Name: "pointsman_acme_doors_shut"},
+			{Name: "kubeproxy_localhost_nodeport_listeners", Help: "Doors."},
+		}
+	})
+	all := scrape(t, b) // fails of two texts for one metric
+	for name, want := range map[string]string{
+		"pointsman_acme_open":                    "Doors that are open.",
+		"pointsman_acme_doors_shut":              "Of the acme dataplane: doors shut.",
+		"kubeproxy_localhost_nodeport_listeners": "Listeners for node ports on loopback addresses.",
+	} {
+		if got := all[name].GetHelp(); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
 // TestFilterHistogram decides on histograms one by one.
 func TestFilterHistogram(t *testing.T) {
 	own := func(bounds ...float64) sdk.Histogram { return sdk.NewHistogram("pointsman_r_took", nil, bounds...) }

@@ -200,7 +200,7 @@ func (f *family) Forget(of sdk.Family, services []sdk.Service, step func()) (int
 func (f *family) Samples() []sdk.Sample {
 	labels := map[string]string{"ip_family": strings.Replace(f.objects.node.family.String(), "ip", "IP", 1)}
 	return []sdk.Sample{
-		{Name: "pointsman_ipvs_virtual_servers", Labels: labels, Value: float64(len(f.objects.have.services))},
-		{Name: "pointsman_ipvs_addresses", Labels: labels, Value: float64(len(f.objects.have.vips))},
+		{Name: "pointsman_ipvs_virtual_servers", Help: "Virtual services of the kernel's load balancer that are the dataplane's own.", Labels: labels, Value: float64(len(f.objects.have.services))},
+		{Name: "pointsman_ipvs_addresses", Help: "Addresses of frontends on the dataplane's device.", Labels: labels, Value: float64(len(f.objects.have.vips))},
 	}
 }

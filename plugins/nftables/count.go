@@ -98,15 +98,16 @@ func (f ip) most(counts map[string]uint64) (all []sdk.Sample) {
 	keys := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
 	})
+	sample := sdk.Sample{Name: "pointsman_nftables_connections_total", Help: "With countConnections: connections that Services led to an endpoint; only of the hundred endpoints with the most in each IP family, as they were counted within the last 15 seconds."}
 	for _, k := range keys[:min(len(keys), mostReported)] {
 		proto, endpoint, ok := dump{ip: f}.frontend(index{ip: f}, k)
 		if !ok {
 			continue
 		}
-		labels := map[string]string{
+		sample.Value, sample.Labels = float64(counts[k]), map[string]string{
 			"ip_family": pick(f, "IPv4", "IPv6"), "protocol": proto.String(), "endpoint": endpoint.String(),
 		}
-		all = append(all, sdk.Sample{Name: "pointsman_nftables_connections_total", Labels: labels, Value: float64(counts[k])})
+		all = append(all, sample)
 	}
 	return all
 }

@@ -262,8 +262,8 @@ const failures = "kubeproxy_sync_proxy_rules_nftables_"
 func (f *family) Samples() []sdk.Sample {
 	labels := map[string]string{"ip_family": pick(f.ip, "IPv4", "IPv6")}
 	return []sdk.Sample{
-		{Name: "pointsman_nftables_elements", Labels: labels, Value: float64(f.have.total)},
-		{Name: "pointsman_nftables_services", Labels: labels, Value: float64(len(f.have.services))},
+		{Name: "pointsman_nftables_elements", Help: "Elements in the sets and maps of the dataplane's table.", Labels: labels, Value: float64(f.have.total)},
+		{Name: "pointsman_nftables_services", Help: "Ports of Services that the dataplane's table serves.", Labels: labels, Value: float64(len(f.have.services))},
 		{Name: failures + "sync_failures_total", Labels: labels, Value: float64(f.refused)},
 		{Name: failures + "cleanup_failures_total", Labels: labels, Value: float64(f.removals)},
 	}

@@ -112,16 +112,16 @@ func (p *plugin) Report() sdk.Report {
 	r := p.Dataplane.Report()
 	r.Flows, r.SwapImpact = c.Open(), p.impact.Load().(string)
 	r.Samples = append([]sdk.Sample{
-		{Name: "pointsman_userspace_connections_total", Value: float64(c.Accepted)},
-		{Name: "pointsman_userspace_connections_open", Value: float64(c.Established)},
-		{Name: "pointsman_userspace_dial_failures_total", Value: float64(c.DialErrors)},
-		{Name: "pointsman_userspace_turned_away_total", Value: float64(c.TurnedAway)},
-		{Name: "pointsman_userspace_unanswered_total", Value: float64(c.Unanswered)},
-		{Name: "pointsman_userspace_udp_flows", Value: float64(c.Flows)},
-		{Name: "pointsman_userspace_udp_flows_total", Value: float64(c.FlowsBegun)},
-		{Name: "pointsman_userspace_udp_overflow_total", Value: float64(c.Overflow)},
-		{Name: "pointsman_userspace_bytes_total", Labels: map[string]string{"direction": "in"}, Value: float64(c.BytesIn)},
-		{Name: "pointsman_userspace_bytes_total", Labels: map[string]string{"direction": "out"}, Value: float64(c.BytesOut)},
+		{Name: "pointsman_userspace_connections_total", Help: "TCP connections that were relayed.", Value: float64(c.Accepted)},
+		{Name: "pointsman_userspace_connections_open", Help: "TCP connections that are relayed now.", Value: float64(c.Established)},
+		{Name: "pointsman_userspace_dial_failures_total", Help: "Attempts at an endpoint that failed; the next one is tried.", Value: float64(c.DialErrors)},
+		{Name: "pointsman_userspace_turned_away_total", Help: "Connections and datagrams dropped because their source is not allowed, or no endpoint may answer them.", Value: float64(c.TurnedAway)},
+		{Name: "pointsman_userspace_unanswered_total", Help: "Connections closed because no endpoint answered.", Value: float64(c.Unanswered)},
+		{Name: "pointsman_userspace_udp_flows", Help: "UDP flows that are relayed now.", Value: float64(c.Flows)},
+		{Name: "pointsman_userspace_udp_flows_total", Help: "UDP flows that were begun.", Value: float64(c.FlowsBegun)},
+		{Name: "pointsman_userspace_udp_overflow_total", Help: "Datagrams dropped because too many flows are open.", Value: float64(c.Overflow)},
+		{Name: "pointsman_userspace_bytes_total", Help: "Bytes relayed: in from the callers, out to them.", Labels: map[string]string{"direction": "in"}, Value: float64(c.BytesIn)},
+		{Name: "pointsman_userspace_bytes_total", Help: "Bytes relayed: in from the callers, out to them.", Labels: map[string]string{"direction": "out"}, Value: float64(c.BytesOut)},
 	}, r.Samples...)
 	return r
 }

@@ -131,7 +131,7 @@ func FuzzAnswersAreHarmless(f *testing.F) {
 	for kind, m := range []proto.Message{
 		served, entry,
 		encodeVitals(Vitals{Role: sdk.Active, Report: sdk.Report{
-			Samples:    []sdk.Sample{{Name: "m", Labels: map[string]string{"a": "b"}}},
+			Samples:    []sdk.Sample{{Name: "m", Help: "Ms.", Labels: map[string]string{"a": "b"}}},
 			Histograms: []sdk.Histogram{sdk.NewHistogram("h", map[string]string{"a": "b"}, 1, 2)},
 			Lock:       sdk.LockAwaited, Holder: sdk.Holder{PID: 7, Program: "p"}, Served: 3,
 			Unserved: []sdk.Failure{{Name: bulkService(1, 1).Name, Err: errors.New("no room")}},

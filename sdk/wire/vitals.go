@@ -79,11 +79,11 @@ func encodeVitals(v Vitals) *pb.ReportReply {
 		Notes:         texts[string](first(v.Notes, maxNotes)),
 	}
 	for _, s := range v.Samples {
-		out.Samples = append(out.Samples, &pb.Sample{Name: text(s.Name), Labels: encodeLabels(s.Labels), Value: s.Value})
+		out.Samples = append(out.Samples, &pb.Sample{Name: text(s.Name), Help: text(s.Help), Labels: encodeLabels(s.Labels), Value: s.Value})
 	}
 	for _, h := range v.Histograms {
 		out.Histograms = append(out.Histograms, &pb.Histogram{
-			Name: text(h.Name), Labels: encodeLabels(h.Labels), Bounds: h.Bounds, Counts: h.Counts, Sum: h.Sum,
+			Name: text(h.Name), Help: text(h.Help), Labels: encodeLabels(h.Labels), Bounds: h.Bounds, Counts: h.Counts, Sum: h.Sum,
 		})
 	}
 	size := 0
@@ -130,11 +130,11 @@ func decodeVitals(r *pb.ReportReply) Vitals {
 		UnservedMore: int(min(r.GetUnservedMore(), maxFailures)) + max(0, len(r.GetUnserved())-maxSamples),
 	}
 	for _, s := range first(r.GetSamples(), maxSamples) {
-		v.Samples = append(v.Samples, sdk.Sample{Name: s.GetName(), Labels: s.GetLabels(), Value: s.GetValue()})
+		v.Samples = append(v.Samples, sdk.Sample{Name: s.GetName(), Help: oneLine(s.GetHelp()), Labels: s.GetLabels(), Value: s.GetValue()})
 	}
 	for _, h := range first(r.GetHistograms(), maxSamples) {
 		v.Histograms = append(v.Histograms, sdk.Histogram{
-			Name: h.GetName(), Labels: h.GetLabels(), Bounds: h.GetBounds(), Counts: h.GetCounts(), Sum: h.GetSum(),
+			Name: h.GetName(), Help: oneLine(h.GetHelp()), Labels: h.GetLabels(), Bounds: h.GetBounds(), Counts: h.GetCounts(), Sum: h.GetSum(),
 		})
 	}
 	for _, f := range first(r.GetUnserved(), maxSamples) {

@@ -2102,6 +2102,7 @@ type Sample struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Labels        map[string]string      `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Value         float64                `protobuf:"fixed64,3,opt,name=value,proto3" json:"value,omitempty"`
+	Help          string                 `protobuf:"bytes,4,opt,name=help,proto3" json:"help,omitempty"` // what it counts, as one sentence; a metric has that of its first sample
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2157,6 +2158,13 @@ func (x *Sample) GetValue() float64 {
 	return 0
 }
 
+func (x *Sample) GetHelp() string {
+	if x != nil {
+		return x.Help
+	}
+	return ""
+}
+
 // How often a metric had which values.
 type Histogram struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2165,6 +2173,7 @@ type Histogram struct {
 	Bounds        []float64              `protobuf:"fixed64,3,rep,packed,name=bounds,proto3" json:"bounds,omitempty"` // ascending
 	Counts        []uint64               `protobuf:"varint,4,rep,packed,name=counts,proto3" json:"counts,omitempty"`  // up to each bound and above the one before it; the last, above them all
 	Sum           float64                `protobuf:"fixed64,5,opt,name=sum,proto3" json:"sum,omitempty"`              // of the values
+	Help          string                 `protobuf:"bytes,6,opt,name=help,proto3" json:"help,omitempty"`              // as a Sample's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2232,6 +2241,13 @@ func (x *Histogram) GetSum() float64 {
 		return x.Sum
 	}
 	return 0
+}
+
+func (x *Histogram) GetHelp() string {
+	if x != nil {
+		return x.Help
+	}
+	return ""
 }
 
 type InspectRequest struct {
@@ -3080,20 +3096,22 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x06served\x18\x12 \x01(\x04R\x06served\x12;\n" +
 	"\bunserved\x18\x13 \x03(\v2\x1f.pointsman.dataplane.v1.FailureR\bunserved\x12#\n" +
 	"\runserved_more\x18\x14 \x01(\x04R\funservedMore\x12\x14\n" +
-	"\x05notes\x18\x15 \x03(\tR\x05notes\"\xb1\x01\n" +
+	"\x05notes\x18\x15 \x03(\tR\x05notes\"\xc5\x01\n" +
 	"\x06Sample\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12B\n" +
 	"\x06labels\x18\x02 \x03(\v2*.pointsman.dataplane.v1.Sample.LabelsEntryR\x06labels\x12\x14\n" +
-	"\x05value\x18\x03 \x01(\x01R\x05value\x1a9\n" +
+	"\x05value\x18\x03 \x01(\x01R\x05value\x12\x12\n" +
+	"\x04help\x18\x04 \x01(\tR\x04help\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe3\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf7\x01\n" +
 	"\tHistogram\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12E\n" +
 	"\x06labels\x18\x02 \x03(\v2-.pointsman.dataplane.v1.Histogram.LabelsEntryR\x06labels\x12\x16\n" +
 	"\x06bounds\x18\x03 \x03(\x01R\x06bounds\x12\x16\n" +
 	"\x06counts\x18\x04 \x03(\x04R\x06counts\x12\x10\n" +
-	"\x03sum\x18\x05 \x01(\x01R\x03sum\x1a9\n" +
+	"\x03sum\x18\x05 \x01(\x01R\x03sum\x12\x12\n" +
+	"\x04help\x18\x06 \x01(\tR\x04help\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x10\n" +
