@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/pointsman/pointsman/host/supervise"
 )
 
 // docs are the texts a user reads.
@@ -162,6 +164,41 @@ func TestOwnMetrics(t *testing.T) {
 	}
 	if len(rows) < len(said) || len(said) < 10 {
 		t.Errorf("docs/metrics.md has %d metrics of dataplanes' own, and they have %d", len(rows), len(said))
+	}
+}
+
+// TestStates holds the states of plugins in docs/cli.md against those that there are.
+func TestStates(t *testing.T) {
+	_, table, _ := strings.Cut(read(t, "../docs/cli.md"), "| state | meaning |\n|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	var named []string
+	for line := range strings.Lines(table) {
+		named = append(named, strings.Fields(line)[1])
+	}
+	there := []string{"unused"} // by a running host
+	for s := supervise.State(0); !strings.HasPrefix(s.String(), "state("); s++ {
+		there = append(there, s.String())
+	}
+	slices.Sort(named)
+	slices.Sort(there)
+	if !slices.Equal(named, there) {
+		t.Errorf("docs/cli.md has the states %q of plugins, and there are %q", named, there)
+	}
+}
+
+// TestForms counts the forms that docs/install.md has, and holds what it has installed against
+// what the config file reads.
+func TestForms(t *testing.T) {
+	text := read(t, "../docs/install.md")
+	_, table, _ := strings.Cut(text, "|---|---|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	words := []string{"No", "One", "Two", "Three", "Four", "Five", "Six"}
+	if n := strings.Count(table, "\n") + 1; !strings.Contains(text, "\n"+words[n]+" forms. ") {
+		t.Errorf("docs/install.md lists %d forms, and says another number", n)
+	}
+	kubeconfig := regexp.MustCompile(`kubeconfig: (/[^}\s]+)`).FindStringSubmatch(read(t, "../configs/systemd/host.yaml"))
+	if kubeconfig == nil || !strings.Contains(text, " KUBECONFIG "+kubeconfig[1]+"\n") {
+		t.Errorf("docs/install.md does not install the kubeconfig that configs/systemd/host.yaml reads: %q", kubeconfig)
 	}
 }
 
