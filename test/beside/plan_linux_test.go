@@ -36,7 +36,7 @@ func TestKernelPlanFromKubeProxy(t *testing.T) {
 		if exit != 2 || plan.Services == 0 || len(plan.Differs)+len(plan.Notes) > 0 || !strings.Contains(strings.Join(plan.Settings, "\n"), "ipvs.syncPeriod") {
 			t.Errorf("%s: plan says %+v, and exits %d", p, plan, exit)
 		}
-		if left := strings.Join(plan.Left, "\n"); strings.Contains(left, "ipv4 table kube-proxy") != (p.mode == "nftables") || strings.Contains(left, "KUBE-SERVICES") {
+		if left := strings.Join(plan.Left, "\n"); strings.Contains(left, "remove table ip kube-proxy") != (p.mode == "nftables") || strings.Contains(left, "KUBE-SERVICES") {
 			t.Errorf("%s: left over is %q", p, left)
 		}
 		file := filepath.Join(p.dir, "plain.yaml")

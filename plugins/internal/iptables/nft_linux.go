@@ -247,7 +247,7 @@ func tableName(name string) []byte { return textAttribute(unix.NFTA_TABLE_NAME, 
 // serves is not asked to clean up.
 func SweepKubeProxy(dryRun bool) ([]string, error) {
 	var gone []string
-	for _, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+	for i, family := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
 		there, err := hasTable(family, "kube-proxy")
 		if err != nil {
 			return gone, err
@@ -260,7 +260,7 @@ func SweepKubeProxy(dryRun bool) ([]string, error) {
 				return gone, err
 			}
 		}
-		gone = append(gone, fmt.Sprintf("nft: delete the %s table kube-proxy", family))
+		gone = append(gone, fmt.Sprintf("nft: remove table %s kube-proxy", []string{"ip", "ip6"}[i]))
 	}
 	return gone, nil
 }
