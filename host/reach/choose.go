@@ -29,7 +29,7 @@ func Choose(joined []*Slice, port Port, family sdk.Family, here Here) Lists {
 	all := gather(joined, port, family, here.Node)
 	near := topology(all, here)
 	l := Lists{Total: len(all)}
-	cluster := func(c candidate) bool { return c.state&Ready != 0 && near(c) }
+	cluster := func(c candidate) bool { return c.state&Ready != 0 && near.name(c) }
 	local := func(c candidate) bool { return c.state&Ready != 0 && c.local }
 	for _, c := range all {
 		if c.state&Ready != 0 {
@@ -201,21 +201,22 @@ func lists(list []sdk.Endpoint, addr netip.AddrPort) bool {
 // our node, if every ready endpoint has node hints and one names us; else those
 // for our zone, likewise; else all. One endpoint without a hint switches hints
 // off, for then their writer has not seen it yet.
-func topology(all []candidate, here Here) func(candidate) bool {
-	nodes := hints{here.Node, func(p Place) string { return p.NodeHints }}
-	zones := hints{here.Zone, func(p Place) string { return p.ZoneHints }}
+func topology(all []candidate, here Here) hints {
+	nodes := hints{"node", here.Node, func(p Place) string { return p.NodeHints }}
+	zones := hints{"zone", here.Zone, func(p Place) string { return p.ZoneHints }}
 	for _, h := range []hints{nodes, zones} {
 		if h.hold(all) {
-			return h.name
+			return h
 		}
 	}
-	return func(candidate) bool { return true }
+	return hints{}
 }
 
-// hints are those of one kind.
+// hints are those of one kind, for nodes or zones. The zero value names every endpoint.
 type hints struct {
-	me string
-	of func(Place) string
+	kind string
+	me   string
+	of   func(Place) string
 }
 
 // hold reports whether no ready endpoint lacks them, and one is hinted for us.
@@ -234,6 +235,9 @@ func (h hints) hold(all []candidate) (mine bool) {
 
 // name reports whether c is hinted for us.
 func (h hints) name(c candidate) bool {
+	if h.of == nil {
+		return true
+	}
 	rest := h.of(c.place)
 	for rest != "" {
 		var one string

@@ -40,6 +40,7 @@ type Endpoint struct {
 // joined by commas, which no name holds.
 type Place struct {
 	Node      string // empty: not given
+	Zone      string // likewise; no decision depends on it
 	NodeHints string
 	ZoneHints string
 }
@@ -126,6 +127,9 @@ func placeOf(ep *discoveryv1.Endpoint) unique.Handle[Place] {
 	var p Place
 	if ep.NodeName != nil {
 		p.Node = *ep.NodeName
+	}
+	if ep.Zone != nil {
+		p.Zone = *ep.Zone
 	}
 	if ep.Hints != nil {
 		p.NodeHints = join(ep.Hints.ForNodes, func(n discoveryv1.ForNode) string { return n.Name })
