@@ -100,6 +100,9 @@ func TestFormats(t *testing.T) {
 	for verb, kind := range map[string]string{
 		"status":                "Status",
 		"plugin list":           "PluginList",
+		"service list":          "ServiceList",
+		"service show ns/web":   "ServiceDetail",
+		"events":                "EventList",
 		"plugin info userspace": "Plugin",
 		"config show":           "HostConfig",
 		"config show --running": "Config",
@@ -141,6 +144,9 @@ func TestNoHost(t *testing.T) {
 	s := newSystem(t)
 	for words, code := range map[string]int{
 		"status":                    3,
+		"service list":              3,
+		"service show ns/web":       3,
+		"events":                    3,
 		"status --wait 200ms":       3,
 		"config show --running":     3,
 		"plugin logs userspace":     3,

@@ -24,9 +24,12 @@ func backend() Backend {
 	return Backend{
 		Status:   func() Status { return Status{Mode: "userspace", Healthy: true} },
 		Services: func() []Service { return []Service{{Namespace: "shop", Name: "web"}} },
-		Plugins:  func() []Plugin { return []Plugin{{Name: "userspace", State: "serving", PID: 7}} },
-		Config:   func() (Config, error) { return Config{Settings: json.RawMessage(`{"mode":"userspace"}`)}, nil },
-		Events:   func() []Event { return []Event{{Reason: "PluginCrashed", Count: 2}} },
+		Service: func(_ context.Context, namespace, name string) (ServiceDetail, error) {
+			return ServiceDetail{Service: Service{Namespace: namespace, Name: name}}, nil
+		},
+		Plugins: func() []Plugin { return []Plugin{{Name: "userspace", State: "serving", PID: 7}} },
+		Config:  func() (Config, error) { return Config{Settings: json.RawMessage(`{"mode":"userspace"}`)}, nil },
+		Events:  func() []Event { return []Event{{Reason: "PluginCrashed", Count: 2}} },
 		Restart: func(name string) (string, error) {
 			if name != "userspace" {
 				return "", UnknownPlugin(name)
@@ -96,6 +99,9 @@ func TestWhatIsAskedIsAnswered(t *testing.T) {
 	}
 	if l, err := c.Services(ctx); err != nil || len(l.Items) != 1 || l.Meta != meta("ServiceList") {
 		t.Errorf("services %+v, error %v", l, err)
+	}
+	if s, err := c.Service(ctx, "shop", "w/b"); err != nil || s.Namespace != "shop" || s.Name != "w/b" || s.Meta != meta("ServiceDetail") {
+		t.Errorf("service %+v, error %v", s, err)
 	}
 	if l, err := c.Plugins(ctx); err != nil || len(l.Items) != 1 || l.Meta != meta("PluginList") {
 		t.Errorf("plugins %+v, error %v", l, err)

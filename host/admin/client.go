@@ -48,6 +48,11 @@ func (c *Client) Services(ctx context.Context) (ServiceList, error) {
 	return ask[ServiceList](ctx, c, http.MethodGet, "services")
 }
 
+// Service asks for one Service, and what became of it.
+func (c *Client) Service(ctx context.Context, namespace, name string) (ServiceDetail, error) {
+	return ask[ServiceDetail](ctx, c, http.MethodGet, "services/"+url.PathEscape(namespace)+"/"+url.PathEscape(name))
+}
+
 // Events asks what happened lately.
 func (c *Client) Events(ctx context.Context) (EventList, error) {
 	return ask[EventList](ctx, c, http.MethodGet, "events")

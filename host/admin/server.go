@@ -26,6 +26,7 @@ import (
 type Backend struct {
 	Status   func() Status
 	Services func() []Service
+	Service  func(ctx context.Context, namespace, name string) (ServiceDetail, error)
 	Plugins  func() []Plugin
 	Config   func() (Config, error)
 	Events   func() []Event
@@ -147,6 +148,11 @@ func handler(b Backend) http.Handler {
 	})
 	handle("GET /v1/services", func(*http.Request) (any, error) {
 		return ServiceList{meta("ServiceList"), b.Services()}, nil
+	})
+	handle("GET /v1/services/{namespace}/{name}", func(r *http.Request) (any, error) {
+		s, err := b.Service(r.Context(), r.PathValue("namespace"), r.PathValue("name"))
+		s.Meta = meta("ServiceDetail")
+		return s, err
 	})
 	handle("GET /v1/plugins", func(*http.Request) (any, error) {
 		return PluginList{meta("PluginList"), b.Plugins()}, nil

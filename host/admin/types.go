@@ -6,6 +6,7 @@ a running host: HTTP and JSON on a unix socket that only its owner may open.
 
 	GET  /v1/status                     Status
 	GET  /v1/services                   ServiceList
+	GET  /v1/services/NAMESPACE/NAME    ServiceDetail
 	GET  /v1/plugins                    PluginList
 	GET  /v1/plugins/NAME               Plugin
 	GET  /v1/plugins/NAME/logs?follow=1 LogLine, one JSON value a line
@@ -262,31 +263,6 @@ func OutcomeOf(refused, look int) Outcome {
 		return Look
 	}
 	return Go
-}
-
-// A Service is one Kubernetes Service as it is to be served here.
-type Service struct {
-	Namespace string   `json:"namespace"`
-	Name      string   `json:"name"`
-	Ports     []Port   `json:"ports"`
-	Problems  []string `json:"problems,omitempty"`
-}
-
-// A Port is one port of a Service in one IP family.
-type Port struct {
-	Name      string   `json:"name"`
-	Network   string   `json:"network"` // tcp4, udp6, …
-	Frontends []string `json:"frontends"`
-	Cluster   []string `json:"cluster"` // endpoints for the Cluster policy
-	Local     []string `json:"local"`   // for the Local policy
-	Ready     int      `json:"ready"`
-	Total     int      `json:"total"`
-}
-
-// A ServiceList is all Services that are known.
-type ServiceList struct {
-	Meta
-	Items []Service `json:"items"`
 }
 
 // A Config is the settings in force.

@@ -213,12 +213,18 @@ func unservedBy(c track.CursorStatus) []unserved {
 		all = append(all, unserved{f.Name, reason, f.Err.Error()})
 	}
 	for _, w := range c.Withheld {
-		all = append(all, unserved{w.Name, health.Withheld, "the dataplane does not serve " + phrase.List(w.Lacks)})
+		all = append(all, unserved{w.Name, health.Withheld, lacks(w.Lacks)})
 	}
 	for _, name := range c.Quarantined {
-		all = append(all, unserved{name, health.Quarantined, "the dataplane crashes on it"})
+		all = append(all, unserved{name, health.Quarantined, crashes})
 	}
 	return all
+}
+
+const crashes = "the dataplane crashes on it"
+
+func lacks(features []sdk.Feature) string {
+	return "the dataplane does not serve " + phrase.List(features)
 }
 
 // health returns how the dataplane does, for probes and metrics.

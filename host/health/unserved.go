@@ -18,6 +18,13 @@ const (
 	Invalid     = "invalid"     // what they ask for cannot be used
 )
 
+// The other states of a port of a Service.
+const (
+	Served      = "served"       // as it asks
+	NoEndpoints = "no endpoints" // likewise, and callers are turned away
+	Pending     = "pending"      // the dataplane was not sent it yet, or has not confirmed it
+)
+
 func reasons() []string {
 	return []string{Failed, Refused, Withheld, Quarantined, Conflict, Invalid}
 }

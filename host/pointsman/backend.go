@@ -3,10 +3,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
@@ -21,7 +23,8 @@ import (
 func (h *host) backend() admin.Backend {
 	return admin.Backend{
 		Status:   h.status,
-		Services: h.services,
+		Services: h.dataplanes.Services,
+		Service:  h.service,
 		Plugins:  h.dataplanes.Plugins,
 		Config:   h.config,
 		Events:   h.events,
@@ -80,24 +83,21 @@ func shown(texts []string, more string) []string {
 	return append(texts[:shownProblems:shownProblems], fmt.Sprintf("and %d more %s", len(texts)-shownProblems, more))
 }
 
-func (h *host) services() []admin.Service {
-	list := []admin.Service{}
-	for _, s := range h.tracker.Services() {
-		ports := []admin.Port{}
-		for _, p := range s.Ports {
-			ports = append(ports, admin.Port{
-				Name:      p.Service.Name.Port,
-				Network:   p.Service.Name.Network(),
-				Frontends: phrase.Texts(p.Service.Frontends),
-				Cluster:   phrase.Texts(p.Service.Cluster),
-				Local:     phrase.Texts(p.Service.Local),
-				Ready:     p.Ready,
-				Total:     p.Total,
-			})
-		}
-		list = append(list, admin.Service{Namespace: s.Namespace, Name: s.Name, Ports: ports, Problems: phrase.Texts(s.Problems)})
-	}
-	return list
+// service returns one Service, with what happened to it lately.
+func (h *host) service(ctx context.Context, namespace, name string) (admin.ServiceDetail, error) {
+	s, err := h.dataplanes.Service(ctx, namespace, name)
+	s.Events = slices.DeleteFunc(h.events(), func(e admin.Event) bool {
+		return !concerns(e.Object, namespace+"/"+name) && !slices.ContainsFunc(s.EndpointSlices, func(slice string) bool {
+			return e.Object == "EndpointSlice "+namespace+"/"+slice
+		})
+	})
+	return s, err
+}
+
+// concerns reports whether the object of an event is the Service, or one of its ports.
+func concerns(object, service string) bool {
+	rest, is := strings.CutPrefix(object, service)
+	return is && (rest == "" || rest[0] == ':' || rest[0] == '/')
 }
 
 func (h *host) config() (admin.Config, error) {

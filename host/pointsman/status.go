@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ const shownProblems, shownNames = 10, 3
 
 func statusVerb() *cobra.Command {
 	var wait time.Duration
+	var watch bool
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Say on one screen how the running host is doing",
@@ -33,7 +35,11 @@ there is something to look at, 3 when no host answers.`,
 	}
 	out := addFormat(c)
 	c.Flags().DurationVar(&wait, "wait", 0, "wait this long for all to be well")
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "print it again each second, until Ctrl-C")
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		if watch {
+			return watchStatus(c, out)
+		}
 		s, err := statusWithin(c.Context(), client(c), wait)
 		if err != nil {
 			return err
@@ -47,6 +53,53 @@ there is something to look at, 3 when no host answers.`,
 		return nil
 	}
 	return c
+}
+
+// watchEach is how often a status that is watched is printed.
+const watchEach = time.Second
+
+// clearScreen has a terminal show what follows alone (ECMA-48: cursor to the top, erase).
+const clearScreen = "\x1b[H\x1b[2J"
+
+// watchStatus prints the status each second until it is interrupted. That no host answers is a
+// thing to watch, too.
+func watchStatus(c *cobra.Command, out *format) error {
+	ctx, stop := untilInterrupt(c.Context())
+	defer stop()
+	w, before := c.OutOrStdout(), ""
+	if isTerminal(w) {
+		before = clearScreen
+	}
+	for {
+		s, err := client(c).Status(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		fmt.Fprint(w, before)
+		if err != nil {
+			fmt.Fprintf(w, "pointsman: %v\n", err)
+		} else if err := out.print(w, s, func(w io.Writer) { writeStatus(w, s) }); err != nil {
+			return err
+		}
+		if before == "" {
+			fmt.Fprintln(w)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(watchEach):
+		}
+	}
+}
+
+// isTerminal reports whether w is a character device, as a terminal is.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // statusWithin asks until the host is well, or the time is over, and returns the

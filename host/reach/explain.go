@@ -14,7 +14,8 @@ import (
 type Explanation struct {
 	Addr netip.AddrPort
 	Place
-	State State
+
+	Ready, Serving, Terminating bool // its conditions
 
 	NotCluster string // why it is not among the endpoints for the Cluster policy; empty: it is
 	NotLocal   string // likewise for the Local policy
@@ -28,7 +29,7 @@ func Explain(joined []*Slice, port Port, family sdk.Family, here Here) []Explana
 	chosen := Choose(joined, port, family, here)
 	explained := make([]Explanation, len(all))
 	for i, c := range all {
-		e := Explanation{Addr: c.addr, Place: c.place, State: c.state}
+		e := Explanation{Addr: c.addr, Place: c.place, Ready: c.state&Ready != 0, Serving: c.state&Serving != 0, Terminating: c.state&Terminating != 0}
 		if !lists(chosen.Cluster, c.addr) {
 			e.NotCluster = c.unused()
 			if e.NotCluster == "" {

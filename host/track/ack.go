@@ -69,11 +69,11 @@ func (c *Cursor) serve() []time.Time {
 // out since.
 func (c *Cursor) failOthers(failed []sdk.Failure) {
 	for _, f := range failed {
-		value, known := c.confirmed[f.Name]
+		before, known := c.confirmed[f.Name]
 		_, flying := c.flight[f.Name]
-		if _, already := c.failed[f.Name]; known && !flying && !already && !c.quarantined[f.Name] {
+		if _, already := c.failed[f.Name]; known && !flying && !already && !c.isQuarantined(f.Name) {
 			delete(c.confirmed, f.Name) // which value is served is not known
-			c.fail(f.Name, value, f.Err)
+			c.fail(f.Name, before.value, f.Err)
 			c.changed(f.Name)
 		}
 	}
@@ -143,7 +143,7 @@ func (c *Cursor) confirm(name sdk.Name, value *sdk.Service) {
 	if value == nil {
 		delete(c.confirmed, name)
 	} else {
-		c.confirmed[name] = value
+		c.confirmed[name] = confirmation{value, c.t.now().Unix()}
 	}
 	if _, ok := c.failed[name]; ok {
 		delete(c.failed, name)
@@ -159,10 +159,11 @@ func (c *Cursor) fail(name sdk.Name, value *sdk.Service, err error) {
 		err = errors.New("no reason given")
 	}
 	before, again := c.failed[name]
-	c.failed[name] = failure{err, value}
 	if again && before.err.Error() == err.Error() {
+		c.failed[name] = failure{err, value, before.since}
 		return
 	}
+	c.failed[name] = failure{err, value, c.t.now()}
 	if refused(err) {
 		c.t.warn(ServiceRefused, name.String(), fmt.Sprintf("the %s dataplane cannot serve it: %v", c.name, err))
 	} else {
@@ -188,10 +189,16 @@ func (c *Cursor) withhold(name sdk.Name) {
 		delete(c.withheld, name)
 		return
 	}
-	if !slices.Equal(missing, c.withheld[name]) {
-		c.t.warn(ServiceWithheld, name.String(), fmt.Sprintf("the %s dataplane lacks %v, so it does not serve this", c.name, missing))
+	before := c.withheld[name]
+	if slices.Equal(missing, before.lacks) {
+		return
 	}
-	c.withheld[name] = missing
+	c.t.warn(ServiceWithheld, name.String(), fmt.Sprintf("the %s dataplane lacks %v, so it does not serve this", c.name, missing))
+	since := before.since
+	if since.IsZero() {
+		since = c.t.now()
+	}
+	c.withheld[name] = withheld{missing, since}
 }
 
 // maxTriggers bounds what is remembered for measuring while a dataplane is away.

@@ -26,12 +26,12 @@ type Cursor struct {
 	full         bool      // the next update is a Full
 	fullSent     bool      // the one in flight is
 
-	confirmed   map[sdk.Name]*sdk.Service // by the dataplane
+	confirmed   map[sdk.Name]confirmation // by the dataplane
 	owed        map[sdk.Name]time.Time    // changed since they were confirmed; since when
 	flight      map[sdk.Name]handout      // handed out, or offered again; not confirmed
 	failed      map[sdk.Name]failure      // the dataplane could not serve them
-	quarantined map[sdk.Name]bool
-	withheld    map[sdk.Name][]sdk.Feature
+	quarantined map[sdk.Name]time.Time    // since when
+	withheld    map[sdk.Name]withheld
 
 	node, nodeSent *sdk.Node // as last confirmed; as handed out, nil: not in flight
 
@@ -49,10 +49,23 @@ type handout struct {
 	since time.Time // since when it is owed
 }
 
+// A confirmation is the value that a dataplane confirmed last.
+type confirmation struct {
+	value *sdk.Service
+	at    int64 // Unix seconds, since when it has been this one: there are many, and a time.Time is thrice as large
+}
+
 // failure is what a dataplane could not serve.
 type failure struct {
 	err   error
 	value *sdk.Service
+	since time.Time // since when it could not, for this reason
+}
+
+// withheld is a Service that is kept from a dataplane.
+type withheld struct {
+	lacks []sdk.Feature
+	since time.Time
 }
 
 // Cursor returns a new cursor for a dataplane that describes
@@ -67,12 +80,12 @@ func (t *Tracker) Cursor(d sdk.Description) *Cursor {
 		features:    make(map[sdk.Feature]bool),
 		ready:       make(chan struct{}, 1),
 		full:        true,
-		confirmed:   make(map[sdk.Name]*sdk.Service),
+		confirmed:   make(map[sdk.Name]confirmation),
 		owed:        make(map[sdk.Name]time.Time),
 		flight:      make(map[sdk.Name]handout),
 		failed:      make(map[sdk.Name]failure),
-		quarantined: make(map[sdk.Name]bool),
-		withheld:    make(map[sdk.Name][]sdk.Feature),
+		quarantined: make(map[sdk.Name]time.Time),
+		withheld:    make(map[sdk.Name]withheld),
 
 		fullSince: t.now(),
 	}
@@ -140,18 +153,21 @@ func (c *Cursor) Retry() {
 func (c *Cursor) Quarantine(names ...sdk.Name) {
 	c.t.mu.Lock()
 	defer c.t.unlock()
-	before := c.quarantined
-	c.quarantined = make(map[sdk.Name]bool, len(names))
+	before, now := c.quarantined, c.t.now()
+	c.quarantined = make(map[sdk.Name]time.Time, len(names))
 	for _, name := range names {
-		c.quarantined[name] = true
+		c.quarantined[name] = now
+		if since, already := before[name]; already {
+			c.quarantined[name] = since
+		}
 		delete(c.confirmed, name)
 		delete(c.owed, name)
 		delete(c.flight, name)
 		delete(c.failed, name)
 	}
 	for name := range before {
-		if !c.quarantined[name] {
-			c.flight[name] = handout{since: c.t.now()} // what is served is not known
+		if !c.isQuarantined(name) {
+			c.flight[name] = handout{since: now} // what is served is not known
 			c.signal()
 		}
 	}
@@ -160,7 +176,7 @@ func (c *Cursor) Quarantine(names ...sdk.Name) {
 // changed notes that another value than before is to be served under name.
 func (c *Cursor) changed(name sdk.Name) {
 	c.withhold(name)
-	if c.quarantined[name] {
+	if c.isQuarantined(name) {
 		return
 	}
 	now := c.now(name)
@@ -173,7 +189,7 @@ func (c *Cursor) changed(name sdk.Name) {
 		c.flight[name] = handout{since: c.t.now()}
 	case failed:
 		return // the very value that failed: in its own time
-	case same(now, c.confirmed[name]):
+	case same(now, c.confirmed[name].value):
 		delete(c.owed, name)
 		return
 	default:
@@ -189,9 +205,19 @@ func (c *Cursor) owe(name sdk.Name) {
 	}
 }
 
+func (c *Cursor) isQuarantined(name sdk.Name) bool {
+	_, is := c.quarantined[name]
+	return is
+}
+
+func (c *Cursor) isWithheld(name sdk.Name) bool {
+	_, is := c.withheld[name]
+	return is
+}
+
 // now returns what this dataplane is to serve under name.
 func (c *Cursor) now(name sdk.Name) *sdk.Service {
-	if len(c.withheld) > 0 && c.withheld[name] != nil {
+	if c.isWithheld(name) {
 		return nil
 	}
 	return c.t.values[name]
@@ -218,7 +244,7 @@ func (c *Cursor) everything() sdk.Update {
 	c.owed = make(map[sdk.Name]time.Time)
 	clear(c.flight)
 	for name, value := range c.t.values {
-		if c.withheld[name] == nil && !c.quarantined[name] {
+		if !c.isWithheld(name) && !c.isQuarantined(name) {
 			u.Set = append(u.Set, *value)
 			c.flight[name] = handout{u.To, value, since}
 		}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pointsman/pointsman/host/reach"
 	"github.com/pointsman/pointsman/sdk"
@@ -25,6 +26,8 @@ type service struct {
 	warnings []reach.Problem // what of its spec is served, and may not be meant so
 	taken    []reach.Problem // with what others own
 	ready    reach.Counts    // addresses on this node that are ready
+
+	troubled time.Time // since when there are problems; zero: there are none
 }
 
 // A port is one port of a Service in one family: what a dataplane calls a Service.
@@ -33,7 +36,8 @@ type port struct {
 	name  sdk.Name
 	owned []sdk.Frontend // of Frontends, those that belong to it
 
-	ready, total int // endpoints, on any node
+	ready, total int       // endpoints, on any node
+	empty        time.Time // since when none may be used; zero: one may
 }
 
 // renew decides svc's frontends anew, and settles svc and the Services that won or lost an
@@ -56,13 +60,18 @@ func (t *Tracker) renew(svc *service) {
 
 // enter makes the ports of svc from its spec.
 func (t *Tracker) enter(svc *service) {
+	before := svc.ports
 	svc.ports = nil
 	var problems, warnings []reach.Problem
 	if svc.spec != nil {
 		var all []reach.PortFrontends
 		all, problems, warnings = reach.Frontends(svc.spec, t.here)
 		for _, pf := range all {
-			svc.ports = append(svc.ports, port{PortFrontends: pf, name: svc.name(pf)})
+			p := port{PortFrontends: pf, name: svc.name(pf)}
+			if i := slices.IndexFunc(before, func(q port) bool { return q.name == p.name }); i >= 0 {
+				p.empty = before[i].empty
+			}
+			svc.ports = append(svc.ports, p)
 		}
 	}
 	t.warnNew(svc.key.String(), svc.problems, problems)
@@ -123,6 +132,7 @@ func (t *Tracker) settle(svc *service, family sdk.Family) bool {
 	records := svc.records()
 	svc.ready = reach.LocalReady(records, t.here)
 	t.check(svc)
+	svc.troubled = t.since(svc.troubled, svc.hasProblems())
 	changed := false
 	for i := range svc.ports {
 		p := &svc.ports[i]
@@ -145,6 +155,7 @@ func (s *service) records() []*reach.Slice {
 func (t *Tracker) value(svc *service, p *port, records []*reach.Slice) *sdk.Service {
 	lists := reach.Choose(records, p.Port, p.Family, t.here)
 	p.ready, p.total = lists.Ready, lists.Total
+	p.empty = t.since(p.empty, len(lists.Cluster) == 0)
 	if len(p.owned) == 0 {
 		return nil
 	}
@@ -157,6 +168,17 @@ func (t *Tracker) value(svc *service, p *port, records []*reach.Slice) *sdk.Serv
 		Affinity:   svc.spec.Affinity,
 		HealthPort: t.owners.healthPort(svc),
 	}
+}
+
+// since returns since when something is so, if it is: since before, or from now on.
+func (t *Tracker) since(before time.Time, is bool) time.Time {
+	switch {
+	case !is:
+		return time.Time{}
+	case before.IsZero():
+		return t.now()
+	}
+	return before
 }
 
 // A HealthCheck is what a Service's healthCheckNodePort is to answer: load

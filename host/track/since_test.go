@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -64,4 +66,101 @@ func TestSince(t *testing.T) {
 			t.Errorf("%d, %s: owed since %v, want %d", i, step.what, got, step.want)
 		}
 	}
+}
+
+// TestStanding follows what is said of one Service, and since when.
+func TestStanding(t *testing.T) {
+	tracker := New(nil)
+	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	second := 0
+	tracker.now = func() time.Time { return begin.Add(time.Duration(second) * time.Second) }
+	tracker.Configure(Facts{NodeName: "n1"})
+	tracker.Synced()
+	c := tracker.Cursor(sdk.Description{Name: "acme", Features: []sdk.Feature{sdk.FeatureIPv4}})
+	name := sdk.Name{Namespace: "ns1", Service: "a", Port: "http", Protocol: sdk.TCP, Family: sdk.IPv4}
+	var out sdk.Update
+	next := func() { out, _ = c.Next() }
+	busy := sdk.Failure{Name: name, Err: errors.New("busy")}
+	sctp := newService("a", "10.96.0.3")
+	sctp.Spec.Ports[0].Protocol = corev1.ProtocolSCTP
+	for i, step := range []struct {
+		what  string
+		do    func()
+		state string
+		since int
+	}{
+		1:  {"it comes", func() { tracker.SetService(newService("a", "10.96.0.1")) }, "pending", 1},
+		2:  {"everything is handed out", next, "pending", 0},
+		3:  {"and confirmed", func() { c.Ack(out.To, nil) }, "served", 3},
+		4:  {"another one comes", func() { tracker.SetService(newService("b", "10.96.0.9")); next(); c.Ack(out.To, nil) }, "served", 3},
+		5:  {"it changes", func() { tracker.SetService(newService("a", "10.96.0.2")) }, "pending", 5},
+		6:  {"is handed out", next, "pending", 5},
+		7:  {"and fails", func() { c.Ack(out.To, []sdk.Failure{busy}) }, "busy", 7},
+		8:  {"and again", func() { c.Retry(); next(); c.Ack(out.To, []sdk.Failure{busy}) }, "busy", 7},
+		9:  {"and goes in", func() { c.Retry(); next(); c.Ack(out.To, nil) }, "served", 9},
+		10: {"it is quarantined", func() { c.Quarantine(name) }, "quarantined", 10},
+		11: {"still", func() { c.Quarantine(name) }, "quarantined", 10},
+		12: {"and released", func() { c.Quarantine() }, "pending", 12},
+		13: {"and confirmed", func() { next(); c.Ack(out.To, nil) }, "served", 13},
+		14: {"it changes, and is only planned", func() { tracker.SetService(newService("a", "10.96.0.3")); next(); c.Planned(out.To, nil) }, "pending", 14},
+		15: {"and then served", func() { c.Served(out.To, nil) }, "served", 14},
+	} {
+		if step.do == nil {
+			continue
+		}
+		second = i
+		step.do()
+		got := c.Standing(name)
+		state := "served"
+		switch {
+		case got.Quarantined:
+			state = "quarantined"
+		case got.Err != nil:
+			state = got.Err.Error()
+		case got.Pending:
+			state = "pending"
+		}
+		if want := begin.Add(time.Duration(step.since) * time.Second); state != step.state || !got.Since.Equal(want) {
+			t.Errorf("second %d, %s: %s since %s, want %s since %s", i, step.what, state, got.Since, step.state, want)
+		}
+	}
+	second = 20
+	tracker.SetService(sctp)
+	name.Protocol = sdk.SCTP
+	second = 21
+	tracker.SetService(sctp)
+	if got := c.Standing(name); len(got.Lacks) == 0 || !got.Since.Equal(begin.Add(20*time.Second)) {
+		t.Errorf("withheld: %+v, want since 20", got)
+	}
+}
+
+// TestTroubledSince: since when a Service has problems, and no endpoint, outlasts its changes.
+func TestTroubledSince(t *testing.T) {
+	tracker := New(nil)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	tracker.now = func() time.Time { return at }
+	tracker.Configure(Facts{NodeName: "n1"})
+	begin := at
+	svc := newService("web", "172.30.0.1")
+	svc.Spec.ExternalIPs = []string{"none"}
+	check := func(what string, troubled, empty time.Time) {
+		t.Helper()
+		s, _ := tracker.Service(Key{"ns1", "web"})
+		if !s.Troubled.Equal(troubled) || !s.Ports[0].Empty.Equal(empty) {
+			t.Errorf("%s: troubled since %s, empty since %s; want %s, %s", what, s.Troubled, s.Ports[0].Empty, troubled, empty)
+		}
+		at = at.Add(time.Second)
+	}
+	tracker.SetService(svc)
+	check("it comes", begin, begin)
+	svc.Spec.ExternalIPs = append(svc.Spec.ExternalIPs, "nothing")
+	tracker.SetService(svc)
+	check("it changes", begin, begin)
+	tracker.SetSlice(newSlice("web-1", "web", "10.180.0.1 n1"))
+	check("it has an endpoint", begin, time.Time{})
+	svc.Spec.ExternalIPs = nil
+	tracker.SetService(svc)
+	check("it is mended", time.Time{}, time.Time{})
+	tracker.DeleteSlice("ns1", "web-1")
+	check("the endpoint is gone", time.Time{}, at)
 }

@@ -47,8 +47,8 @@ func (c *Cursor) Status() CursorStatus {
 	for name, f := range c.failed {
 		s.Failed = append(s.Failed, sdk.Failure{Name: name, Err: f.err})
 	}
-	for name, lacks := range c.withheld {
-		s.Withheld = append(s.Withheld, Withheld{name, lacks})
+	for name, w := range c.withheld {
+		s.Withheld = append(s.Withheld, Withheld{name, w.lacks})
 	}
 	for name := range c.quarantined {
 		s.Quarantined = append(s.Quarantined, name)
@@ -69,7 +69,7 @@ func (c *Cursor) Wanted() int {
 
 func (c *Cursor) wanted() (n int) {
 	for name := range c.t.values {
-		if _, failed := c.failed[name]; !failed && !c.quarantined[name] && c.withheld[name] == nil {
+		if _, failed := c.failed[name]; !failed && !c.isQuarantined(name) && !c.isWithheld(name) {
 			n++
 		}
 	}
@@ -82,9 +82,9 @@ func (c *Cursor) Confirmed() []sdk.Service {
 	c.t.mu.Lock()
 	defer c.t.unlock()
 	confirmed := make([]sdk.Service, 0, len(c.confirmed))
-	for name, value := range c.confirmed {
-		if _, failed := c.failed[name]; !failed && !c.quarantined[name] {
-			confirmed = append(confirmed, *value)
+	for name, last := range c.confirmed {
+		if _, failed := c.failed[name]; !failed && !c.isQuarantined(name) {
+			confirmed = append(confirmed, *last.value)
 		}
 	}
 	return confirmed
@@ -167,6 +167,8 @@ type ServiceStatus struct {
 	HealthPort uint16          // its healthCheckNodePort; zero: none, or another's
 	LocalReady reach.Counts    // addresses on this node that are ready: what HealthPort answers
 	Problems   []reach.Problem // what is not served as asked for, and why
+	Troubled   time.Time       // since when there are Problems; zero: there are none
+	Slices     []string        // the names of its EndpointSlices, in order
 }
 
 // A PortStatus is one port of a Service in one family.
@@ -174,6 +176,7 @@ type PortStatus struct {
 	Service sdk.Service // as handed out; without frontends it is not served
 	Ready   int         // endpoints that are ready, on any node
 	Total   int         // endpoints
+	Empty   time.Time   // since when none may be used; zero: one may
 }
 
 // Troubled returns those that are not served as asked for, with nothing but why, in no order.
@@ -230,16 +233,19 @@ func (t *Tracker) Service(key Key) (ServiceStatus, bool) {
 }
 
 func (t *Tracker) status(svc *service) ServiceStatus {
-	s := ServiceStatus{Key: svc.key, LocalReady: svc.ready, Problems: svc.allProblems()}
+	s := ServiceStatus{Key: svc.key, LocalReady: svc.ready, Problems: svc.allProblems(), Troubled: svc.troubled}
 	if len(svc.ports) > 0 {
 		s.HealthPort = t.owners.healthPort(svc)
 	}
 	for _, p := range svc.ports {
-		ps := PortStatus{Service: sdk.Service{Name: p.name}, Ready: p.ready, Total: p.total}
+		ps := PortStatus{Service: sdk.Service{Name: p.name}, Ready: p.ready, Total: p.total, Empty: p.empty}
 		if value := t.values[p.name]; value != nil {
 			ps.Service = *value
 		}
 		s.Ports = append(s.Ports, ps)
+	}
+	for _, sl := range svc.slices {
+		s.Slices = append(s.Slices, sl.name)
 	}
 	return s
 }
@@ -255,6 +261,12 @@ func (t *Tracker) Problems() map[string]int {
 		}
 	}
 	return count
+}
+
+// hasProblems reports whether allProblems has any.
+func (svc *service) hasProblems() bool {
+	return svc.spec != nil && (len(svc.problems) > 0 || len(svc.taken) > 0 ||
+		slices.ContainsFunc(svc.slices, func(sl *slice) bool { return len(sl.record.Problems) > 0 }))
 }
 
 // allProblems returns those of a Service that is there, and of its EndpointSlices.

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/health"
+	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// Services returns all Services, in order of name, with how the dataplane that serves does with
+// each of their ports.
+func (set *Set) Services() []admin.Service {
+	main, list := set.serving(), []admin.Service{}
+	for _, s := range set.Tracker.Services() {
+		list = append(list, main.service(s))
+	}
+	return list
+}
+
+// readBack is how long a dataplane has to read what it serves.
+const readBack = 10 * time.Second
+
+// Service returns one Service, why each of its endpoints is used or not, and what the dataplane
+// reads where it serves.
+func (set *Set) Service(ctx context.Context, namespace, name string) (admin.ServiceDetail, error) {
+	key := track.Key{Namespace: namespace, Name: name}
+	s, endpoints, known := set.Tracker.Explain(key)
+	if !known {
+		return admin.ServiceDetail{}, set.unknownService(key)
+	}
+	main := set.serving()
+	detail := admin.ServiceDetail{Service: main.service(s), EndpointSlices: append([]string{}, s.Slices...), HealthPort: int(s.HealthPort), LocalReady: s.LocalReady.IPv4 + s.LocalReady.IPv6}
+	ctx, cancel := context.WithTimeout(ctx, readBack)
+	defer cancel()
+	served, err := main.inspect(ctx, s)
+	if err != nil {
+		detail.KernelUnread = err.Error()
+	}
+	for i := range detail.Ports {
+		for _, e := range endpoints[i] {
+			detail.Ports[i].Endpoints = append(detail.Ports[i].Endpoints, admin.Endpoint{
+				Address: e.Addr.String(), Node: e.Node, Zone: e.Zone, Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating,
+				NotCluster: e.NotCluster, NotLocal: e.NotLocal,
+			})
+		}
+		if err == nil {
+			detail.Ports[i].Kernel = compare(s.Ports[i].Service, served)
+		}
+	}
+	return detail, nil
+}
+
+func (set *Set) unknownService(key track.Key) error {
+	var there []string
+	for _, s := range set.Tracker.Services() {
+		there = append(there, s.Key.String())
+	}
+	return &admin.Error{Code: http.StatusNotFound, What: "no Service " + key.String(), Why: config.DidYouMean(key.String(), there), Try: "pointsman service list"}
+}
+
+// service returns s with how the dataplane does with each of its ports.
+func (p *dataplane) service(s track.ServiceStatus) admin.Service {
+	ports := []admin.Port{}
+	for _, port := range s.Ports {
+		to := admin.Port{
+			Name:      port.Service.Name.Port,
+			Network:   port.Service.Name.Network(),
+			Frontends: phrase.Texts(port.Service.Frontends),
+			Cluster:   phrase.Texts(port.Service.Cluster),
+			Local:     phrase.Texts(port.Service.Local),
+			Ready:     port.Ready,
+			Total:     port.Total,
+			Policies:  policies(port.Service),
+
+			AffinitySeconds: int(port.Service.Affinity / time.Second),
+		}
+		to.State, to.Why, to.Since = p.state(s, port)
+		ports = append(ports, to)
+	}
+	return admin.Service{Namespace: s.Namespace, Name: s.Name, Ports: ports, Problems: phrase.Texts(s.Problems)}
+}
+
+func policies(s sdk.Service) []string {
+	used := []string{}
+	for _, policy := range []sdk.Policy{sdk.Cluster, sdk.Local} {
+		if s.Uses(policy) {
+			used = append(used, policy.String())
+		}
+	}
+	return used
+}
+
+// state returns how the dataplane does with one port of s, why, and since when. Of several
+// states it is the gravest.
+func (p *dataplane) state(s track.ServiceStatus, port track.PortStatus) (state, why string, since time.Time) {
+	var now track.Standing
+	if len(port.Service.Frontends) > 0 { // else there is nothing to send
+		now = p.standing(port.Service.Name)
+	}
+	refusal := (*sdk.Refusal)(nil)
+	switch {
+	case now.Quarantined:
+		return health.Quarantined, crashes, now.Since
+	case errors.As(now.Err, &refusal):
+		return health.Refused, now.Err.Error(), now.Since
+	case now.Err != nil:
+		return health.Failed, now.Err.Error(), now.Since
+	case now.Lacks != nil:
+		return health.Withheld, lacks(now.Lacks), now.Since
+	case len(s.Problems) > 0:
+		return health.ReasonOf(s.Problems[0].Reason), s.Problems[0].Message, s.Troubled
+	case now.Pending:
+		return health.Pending, "", now.Since
+	case !port.Empty.IsZero():
+		return health.NoEndpoints, "", port.Empty
+	}
+	return health.Served, "", now.Since
+}
+
+// standing returns how far the dataplane is with a port of a Service. Without a session it
+// has been sent nothing.
+func (p *dataplane) standing(name sdk.Name) track.Standing {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.session.fed() {
+		return track.Standing{Pending: true}
+	}
+	return p.session.cursor.Standing(name)
+}
+
+// inspect returns what of s the dataplane reads where it serves.
+func (p *dataplane) inspect(ctx context.Context, s track.ServiceStatus) (found []sdk.Served, err error) {
+	remote := p.remote()
+	if remote == nil {
+		return nil, errNoProcess
+	}
+	ours := func(name sdk.Name) bool {
+		return slices.ContainsFunc(s.Ports, func(port track.PortStatus) bool { return port.Service.Name == name })
+	}
+	err = remote.Inspect(ctx, func(served sdk.Served) error {
+		if ours(served.Name) {
+			found = append(found, served)
+		}
+		return nil
+	})
+	if errors.Is(err, wire.ErrUnsupported) {
+		err = fmt.Errorf("%s cannot read back what it serves", p.name)
+	}
+	return found, err
+}
+
+// compare returns what was found of s, and of what was not that it is missing.
+func compare(s sdk.Service, found []sdk.Served) []admin.Programmed {
+	list := []admin.Programmed{}
+	for _, f := range s.Frontends {
+		row := admin.Programmed{Frontend: f.String(), Endpoints: []string{}}
+		want := distinct(s.Endpoints(f.Policy), func(ep sdk.Endpoint) netip.AddrPort { return ep.Addr })
+		i := slices.IndexFunc(found, func(o sdk.Served) bool {
+			return o.Name == s.Name && o.Frontend.Kind == f.Kind && o.Frontend.Addr == f.Addr && o.Frontend.Policy == f.Policy
+		})
+		if i < 0 {
+			row.Differs = "it is not there"
+			list = append(list, row)
+			continue
+		}
+		got := distinct(found[i].Endpoints, func(addr netip.AddrPort) netip.AddrPort { return addr })
+		row.Endpoints = phrase.Texts(got)
+		if !slices.Equal(got, want) {
+			row.Differs = "to be served: " + phrase.List(phrase.Texts(want))
+		}
+		list = append(list, row)
+	}
+	for _, o := range found {
+		if o.Name == s.Name && !slices.ContainsFunc(s.Frontends, func(f sdk.Frontend) bool { return f.Kind == o.Frontend.Kind && f.Addr == o.Frontend.Addr }) {
+			list = append(list, admin.Programmed{Frontend: o.Frontend.String(), Endpoints: phrase.Texts(o.Endpoints), Differs: "it is not to be served"})
+		}
+	}
+	return list
+}
+
+// distinct returns the addresses of a list, in order, each once.
+func distinct[T any](list []T, addr func(T) netip.AddrPort) []netip.AddrPort {
+	addrs := make([]netip.AddrPort, 0, len(list))
+	for _, item := range list {
+		addrs = append(addrs, addr(item))
+	}
+	slices.SortFunc(addrs, netip.AddrPort.Compare)
+	return slices.Compact(addrs)
+}

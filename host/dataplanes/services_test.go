@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// TestCompare names what is served otherwise than it is to be.
+func TestCompare(t *testing.T) {
+	name := sdk.Name{Namespace: "shop", Service: "web", Protocol: sdk.TCP, Family: sdk.IPv4}
+	addrs := func(text string) (list []netip.AddrPort) {
+		for word := range strings.FieldsSeq(text) {
+			list = append(list, netip.MustParseAddrPort(word))
+		}
+		return list
+	}
+	at := func(addr string, policy sdk.Policy) sdk.Frontend {
+		return sdk.Frontend{Kind: sdk.ExternalIP, Addr: netip.MustParseAddrPort(addr), Policy: policy}
+	}
+	s := sdk.Service{Name: name, Frontends: []sdk.Frontend{at("192.0.2.1:80", sdk.Cluster), at("192.0.2.2:80", sdk.Local)}}
+	for _, addr := range addrs("10.0.0.1:80 10.0.0.2:80") {
+		s.Cluster = append(s.Cluster, sdk.Endpoint{Addr: addr})
+	}
+	s.Local = s.Cluster[:1]
+	served := func(f sdk.Frontend, endpoints string) sdk.Served {
+		return sdk.Served{Name: name, Frontend: f, Endpoints: addrs(endpoints)}
+	}
+	other := served(at("192.0.2.1:80", sdk.Cluster), "10.9.9.9:80")
+	other.Name.Service = "other"
+	for _, tt := range []struct {
+		what  string
+		found []sdk.Served
+		want  []string
+	}{
+		{"as it is to be", []sdk.Served{served(s.Frontends[0], "10.0.0.2:80 10.0.0.1:80"), served(s.Frontends[1], "10.0.0.1:80")}, []string{"", ""}},
+		{"nothing", nil, []string{"it is not there", "it is not there"}},
+		{"another Service alone", []sdk.Served{other}, []string{"it is not there", "it is not there"}},
+		{"other endpoints", []sdk.Served{served(s.Frontends[0], "10.0.0.1:80"), served(s.Frontends[1], "")},
+			[]string{"to be served: 10.0.0.1:80, 10.0.0.2:80", "to be served: 10.0.0.1:80"}},
+		{"one too many", []sdk.Served{served(s.Frontends[0], "10.0.0.1:80 10.0.0.2:80"), served(s.Frontends[1], "10.0.0.1:80"), served(at("192.0.2.3:80", sdk.Cluster), "10.0.0.1:80")},
+			[]string{"", "", "it is not to be served"}},
+	} {
+		var got []string
+		for _, row := range compare(s, tt.found) {
+			got = append(got, row.Differs)
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", tt.what, got, tt.want)
+		}
+	}
+}

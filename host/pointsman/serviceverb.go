@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/health"
+	"github.com/pointsman/pointsman/host/phrase"
+)
+
+func serviceVerb() *cobra.Command {
+	return group("service", "List the Services that the running host serves, and examine one", serviceListVerb(), serviceShowVerb())
+}
+
+func serviceListVerb() *cobra.Command {
+	var namespace string
+	var problems bool
+	c := &cobra.Command{
+		Use:   "list [TEXT]",
+		Short: "List each port of each Service, how it is served, and since when",
+		Long: `List prints a line for each port of each Service in each IP family. With TEXT it
+prints those that have it in their name, their frontends or their endpoints.`,
+		Args: words(0, 1, "at most one text to look for"),
+	}
+	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only those of this namespace")
+	c.Flags().BoolVar(&problems, "problems", false, "only those that are not served, or have no endpoint")
+	return asking(c, func(c *cobra.Command, args []string) (admin.ServiceList, error) {
+		list, err := client(c).Services(c.Context())
+		list.Items = slices.DeleteFunc(list.Items, func(s admin.Service) bool { return namespace != "" && s.Namespace != namespace })
+		for i := range list.Items {
+			s := &list.Items[i]
+			s.Ports = slices.DeleteFunc(s.Ports, func(p admin.Port) bool {
+				return problems && p.State == health.Served || len(args) > 0 && !mentions(*s, p, args[0])
+			})
+		}
+		list.Items = slices.DeleteFunc(list.Items, func(s admin.Service) bool {
+			return len(s.Ports) == 0 && (len(args) > 0 || problems && len(s.Problems) == 0)
+		})
+		return list, err
+	}, writeServices)
+}
+
+// mentions reports whether one port of s has text in what list shows of it, or its endpoints.
+func mentions(s admin.Service, p admin.Port, text string) bool {
+	return strings.Contains(portName(s, p), text) ||
+		slices.ContainsFunc(slices.Concat(p.Frontends, p.Cluster, p.Local), func(word string) bool { return strings.Contains(word, text) })
+}
+
+// portName reads as events name a port of a Service: "shop/web:http/tcp4".
+func portName(s admin.Service, p admin.Port) string {
+	name := s.Namespace + "/" + s.Name
+	if p.Name != "" {
+		name += ":" + p.Name
+	}
+	return name + "/" + p.Network
+}
+
+func writeServices(w io.Writer, list admin.ServiceList) {
+	now := time.Now()
+	fmt.Fprintln(w, "NAME\tSTATE\tSINCE\tENDPOINTS\tHERE\tPOLICY\tAFFINITY\tFRONTENDS")
+	for _, s := range list.Items {
+		for _, p := range s.Ports {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\t%s\n", portName(s, p), p.State, ago(p.Since, now),
+				len(p.Cluster), p.Total, len(p.Local), phrase.List(p.Policies), affinityOf(p), phrase.Some(p.Frontends))
+		}
+		if len(s.Ports) == 0 {
+			fmt.Fprintf(w, "%s/%s\t%s\t-\t-\t-\t-\t-\t%s\n", s.Namespace, s.Name, "not served", cmp.Or(strings.Join(s.Problems, "; "), "it has no port that is"))
+		}
+	}
+}
+
+// ago returns how long something has been so; "-": it is not known.
+func ago(since, now time.Time) string {
+	if since.IsZero() {
+		return "-"
+	}
+	return phrase.Since(since, now)
+}
+
+func affinityOf(p admin.Port) string {
+	if p.AffinitySeconds == 0 {
+		return "-"
+	}
+	return (time.Duration(p.AffinitySeconds) * time.Second).String()
+}
+
+func serviceShowVerb() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "show NAMESPACE/NAME",
+		Short: "Tell all about one Service: its endpoints, why each is used or not, and what the kernel has",
+		Args:  words(1, 1, "NAMESPACE/NAME of a Service"),
+
+		ValidArgsFunction: completeServices,
+	}
+	return asking(c, func(c *cobra.Command, args []string) (admin.ServiceDetail, error) {
+		namespace, name, ok := strings.Cut(args[0], "/")
+		if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+			return admin.ServiceDetail{}, usageError{fmt.Errorf("%q names no Service: want NAMESPACE/NAME; try: pointsman service list %s", args[0], args[0])}
+		}
+		return client(c).Service(c.Context(), namespace, name)
+	}, writeService)
+}
+
+// completeServices offers the names of all Services.
+func completeServices(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	list, err := client(c).Services(c.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, s := range list.Items {
+		names = append(names, s.Namespace+"/"+s.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func writeService(w io.Writer, s admin.ServiceDetail) {
+	now := time.Now()
+	fmt.Fprintf(w, "service\t%s/%s\n", s.Namespace, s.Name)
+	fmt.Fprintf(w, "slices\t%s\n", phrase.List(s.EndpointSlices))
+	if s.HealthPort != 0 {
+		fmt.Fprintf(w, "health port\t%d answers that %s here\n", s.HealthPort, phrase.Count(s.LocalReady, "endpoint")+" is ready")
+	}
+	for _, problem := range s.Problems {
+		fmt.Fprintf(w, "problem\t%s\n", problem)
+	}
+	for _, p := range s.Ports {
+		writePort(w, s.Service, p, now)
+	}
+	if s.KernelUnread != "" {
+		fmt.Fprintf(w, "\nwhat is served now is not known: %s\n", s.KernelUnread)
+	}
+	if len(s.Events) > 0 {
+		fmt.Fprintln(w)
+		writeEvents(w, s.Events)
+	}
+}
+
+func writePort(w io.Writer, s admin.Service, p admin.Port, now time.Time) {
+	fmt.Fprintf(w, "\n%s is %s for %s%s\n", portName(s, p), p.State, ago(p.Since, now), because(p.Why))
+	if p.AffinitySeconds > 0 {
+		fmt.Fprintf(w, "a client keeps its endpoint for %s after its last connection\n", affinityOf(p))
+	}
+	if len(p.Kernel) > 0 {
+		fmt.Fprintln(w, "\nFRONTEND\tSERVED NOW\tDIFFERS")
+		for _, k := range p.Kernel {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", k.Frontend, phrase.List(k.Endpoints), cmp.Or(k.Differs, "-"))
+		}
+	} else {
+		for _, f := range p.Frontends {
+			fmt.Fprintf(w, "to be reached at %s\n", f)
+		}
+	}
+	if len(p.Endpoints) > 0 {
+		fmt.Fprintln(w, "\nENDPOINT\tNODE\tZONE\tCONDITION\tCLUSTER\tLOCAL")
+		for _, e := range p.Endpoints {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", e.Address, cmp.Or(e.Node, "-"), cmp.Or(e.Zone, "-"), condition(e), cmp.Or(e.NotCluster, "used"), cmp.Or(e.NotLocal, "used"))
+		}
+	}
+}
+
+// condition returns the three of an endpoint in words.
+func condition(e admin.Endpoint) string {
+	switch {
+	case e.Terminating && e.Serving:
+		return "terminating, serving"
+	case e.Terminating:
+		return "terminating"
+	case e.Ready:
+		return "ready"
+	}
+	return "not ready"
+}
