@@ -114,6 +114,7 @@ func (f *family) Node(n sdk.Node) error {
 		f.afresh = false
 	}
 	f.objects.node = nodeConfig{family: f.objects.node.family, node: n, addrs: f.nodePortAddrs(n), scheduler: f.session.options.Scheduler}
+	f.objects.touched.rules = true
 	return nil
 }
 

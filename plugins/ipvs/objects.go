@@ -58,6 +58,7 @@ type touched struct {
 	services map[serviceKey]bool
 	entries  map[entry]bool
 	vips     map[netip.Addr]bool
+	rules    bool // they depend on the node and the role alone
 }
 
 // claims are the Services that want the same virtual service, or the same entry, each with
@@ -79,7 +80,7 @@ func (c claims[T]) without(name sdk.Name) claims[T] {
 }
 
 func newObjects(of sdk.Family) *objects {
-	return &objects{
+	o := &objects{
 		node:    nodeConfig{family: of},
 		marks:   newMarks(),
 		desired: make(map[sdk.Name]desired),
@@ -89,6 +90,8 @@ func newObjects(of sdk.Family) *objects {
 		have:    newState(of),
 		touched: newTouched(),
 	}
+	o.touched.rules = true
+	return o
 }
 
 func newState(of sdk.Family) state {
@@ -224,6 +227,7 @@ func (o *objects) touchAll() {
 	touch(o.touched.services, maps.Keys(o.specs), maps.Keys(o.have.services))
 	touch(o.touched.entries, maps.Keys(o.entries), maps.Keys(o.have.entries))
 	touch(o.touched.vips, maps.Keys(o.vips), maps.Keys(o.have.vips))
+	o.touched.rules = true
 }
 
 func touch[K comparable](touched map[K]bool, all ...iter.Seq[K]) {

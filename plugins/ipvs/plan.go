@@ -56,6 +56,9 @@ func (p *plan) rules(v verb, rules ruleset.Plan) {
 // leads new connections to this dataplane once it is Active. In another role what led them
 // is taken away first.
 func (o *objects) planRules() (standing, leading ruleset.Plan) {
+	if !o.touched.rules {
+		return nil, nil
+	}
 	rules, all, jumps := o.have.rules, append(permanent(), catching()...), permanent()
 	if o.role == sdk.Active {
 		jumps = all

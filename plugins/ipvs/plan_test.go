@@ -75,6 +75,21 @@ func (o *objects) taken(pieces map[sdk.Name]desired) string {
 	return slices.DeleteFunc(p, func(s step) bool { return s.verb == makeSet || s.verb == writeRules }).String()
 }
 
+// The fixed chains are not rendered for a plan where nothing was touched: that would be more
+// than 150 allocations, with each change.
+func TestAPlanOfNothingRendersNothing(t *testing.T) {
+	l := newLife(t)
+	if err := l.full(many(10)); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	for _, f := range l.plugin.session.families {
+		if n := testing.AllocsPerRun(10, func() { f.objects.plan() }); n > 20 {
+			t.Errorf("of %s it is %v allocations", f.objects.node.family, n)
+		}
+	}
+}
+
 // The rules, which depend on the node alone.
 func TestRules(t *testing.T) {
 	s := sdktest.Scenarios()[0]

@@ -61,6 +61,9 @@ func (f *family[P]) waiting() []*backlog[P] {
 // writeLarge writes the large Services of an update, once all others of all families are
 // served, for as long as that may take; the rest of them is written between calls.
 func (d *Dataplane[P]) writeLarge(ctx context.Context, large map[*family[P]][]sdk.Name) ([]sdk.Failure, error) {
+	if len(large) == 0 {
+		return nil, nil
+	}
 	until := time.Now().Add(d.Among)
 	if d.role == sdk.Standby && d.stands {
 		until = time.Now().Add(d.InStandby)

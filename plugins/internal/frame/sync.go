@@ -173,7 +173,9 @@ func (d *Dataplane[P]) follow(ctx context.Context, touched map[sdk.Name]bool) (s
 			result.Steps = append(result.Steps, f.Plan().Steps()...)
 			continue
 		}
-		large[f] = f.setApart(pieces)
+		if names := f.setApart(pieces); len(names) > 0 {
+			large[f] = names
+		}
 		failed, err := d.write(ctx, f, pieces)
 		result.Failed = append(result.Failed, failed...)
 		if err != nil {

@@ -32,6 +32,7 @@ type Rules[K comparable] struct {
 	known bool
 
 	asRead *iptables.Generation // of the tables, when they were last read; nil: written to since
+	read   bool                 // since the kernel last had what it should
 
 	doubt string           // why the kernel may not have what was observed; empty: it has
 	sizes map[string]sized // of legacy's tables
@@ -83,7 +84,7 @@ func (r *Rules[K]) Read(ctx context.Context) (iptables.Tables, error) {
 			return nil, err
 		}
 	}
-	r.known = true
+	r.known, r.read = true, true
 	if unstamped == nil {
 		r.asRead = &generation
 	}
@@ -103,7 +104,9 @@ func (r *Rules[K]) JustRead() bool {
 
 // Write carries out a plan of these rules. Each part of it that is done is noted, and at the
 // end that the kernel has what it should, but for chains that are left to be removed. After
-// an error the kernel is read before anything else is written.
+// an error the kernel is read before anything else is written. Where nothing is to be written
+// and nothing was read the kernel is not asked how large its tables are: what another process
+// removed meanwhile would be taken for ours.
 func (r *Rules[K]) Write(ctx context.Context, p Plan) error {
 	if len(p) > 0 {
 		r.asRead = nil
@@ -118,8 +121,13 @@ func (r *Rules[K]) Write(ctx context.Context, p Plan) error {
 		return err
 	}
 	r.Settled()
-	r.doubt = ""
-	r.measure()
+	if r.read {
+		r.doubt = ""
+	}
+	if r.read || len(p) > 0 {
+		r.measure()
+	}
+	r.read = false
 	return nil
 }
 
@@ -127,6 +135,9 @@ func (r *Rules[K]) Write(ctx context.Context, p Plan) error {
 // program: each takes effect by itself. done is called with what was carried out, after each
 // run that succeeded. there is how many rules the table of nat has.
 func (p Plan) Write(ctx context.Context, tool iptables.Tool, rank func(iptables.Chain) int, there int, done func(Plan)) error {
+	if len(p) == 0 {
+		return nil
+	}
 	each, pieces := pace(tool.Backend, there)
 	for some := range slices.Chunk(p.Cut(each, rank), pieces) {
 		joint := slices.Concat(some...)

@@ -159,18 +159,23 @@ func TestKernelDoubt(t *testing.T) {
 		if look(); s.Doubt() != "" {
 			s.Fatalf("others did something with their own rules, and: %s", s.Doubt())
 		}
-		for _, args := range []string{"-t nat -F KUBE-SVC-1", "-t nat -D PREROUTING 1", "-t mangle -F KUBE-IPVS-NEAR", "-t mangle -D INPUT 1"} {
+		for i, args := range []string{"-t nat -F KUBE-SVC-1", "-t nat -D PREROUTING 1", "-t mangle -F KUBE-IPVS-NEAR", "-t mangle -D INPUT 1"} {
 			if s.run(strings.Fields(args)...); s.Doubt() != "" {
 				s.Fatal(s.Doubt())
 			}
+			s.must(nil) // nothing of it is known yet, so nothing is written, and the kernel is asked nothing
 			if look(); s.Doubt() == "" {
 				s.Fatalf("iptables %s is not noticed", args)
+			}
+			if s.must(map[int]Desired{3: serve(3, i)}); s.Doubt() == "" {
+				s.Fatalf("after iptables %s other rules were written, and what was lost is forgotten", args)
 			}
 			s.Hold(nil) // what is known is of before
 			if p, err := s.write(); err != nil || len(p) == 0 {
 				s.Fatalf("after iptables %s: %v, %v", args, p, err)
 			}
 			s.lasts()
+			s.must(nil) // what was read is as it should be
 		}
 	})
 }
