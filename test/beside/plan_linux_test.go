@@ -53,11 +53,11 @@ func TestKernelPlanFromKubeProxy(t *testing.T) {
 	if _, exit := theirs.plan(t, "--mode=no-such"); exit != 1 {
 		t.Errorf("for a mode without a plugin it exits %d", exit)
 	}
-	c.write([]thing{a(20, "web", spread(), samePort(30400)), a(21, "taken", spread(), externalIPs("10.244.9.9"))})
+	c.write([]thing{a(20, "web", spread(), samePort(30400)), a(21, "taken", spread(), externalIPs("10.244.9.9")), a(22, "own", spread(), externalIPs("192.0.2.10"))})
 	theirs.setFirewall(t, true)
 	plan, exit := theirs.plan(t, "--mode=nftables", "--kubeconfig="+api)
 	text := strings.Join(plan.Differs, "\n") + strings.Join(plan.Notes, "\n")
-	for _, want := range []string{"/taken", "127.0.0.1", "FORWARD"} {
+	for _, want := range []string{"/taken", "/own", "external IP 192.0.2.10 is this node's own", "127.0.0.1", "FORWARD"} {
 		if exit != 2 || !strings.Contains(text, want) {
 			t.Errorf("plan --mode=nftables says nothing of %s: %+v, exit %d", want, plan, exit)
 		}
