@@ -28,7 +28,7 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 		return err
 	}
 	for _, of := range families {
-		v := view{services: all.services, others: all.addrs.of(of).others, parked: p.parked}
+		v := view{services: all.services, others: all.addrs.of(of).others, named: named(all.sets[of].entries), parked: p.parked}
 		if v.awake, err = catches(ctx, p.machine.ruled(ctx, of)); err != nil {
 			return err
 		}
@@ -65,6 +65,7 @@ func catches(ctx context.Context, tools []iptables.Tool) (bool, error) {
 type view struct {
 	services map[serviceKey]observed
 	others   []netip.Addr
+	named    map[serviceKey]bool // addresses and ports that frontends name, and so take from node ports
 	parked   *parked
 	awake    bool // else no destination has weight, and all are told that would
 }
@@ -111,10 +112,25 @@ func kindOf(s set, n note) (sdk.Kind, bool) {
 	return 0, false
 }
 
-// nodePort is a virtual service of a node port: they are all alike.
+// named returns what the entries of one family name.
+func named(entries map[entry]note) map[serviceKey]bool {
+	all := make(map[serviceKey]bool)
+	for e, n := range entries {
+		if kind, registered := kindOf(e.set, n); registered && kind != sdk.NodePort {
+			all[e.key()] = true
+		}
+	}
+	return all
+}
+
+// nodePort is a virtual service of a node port: but for those that another frontend names, they
+// are all alike.
 func (v *view) nodePort(f sdk.Family, p sdk.Protocol, port uint16) serviceKey {
 	for _, addr := range v.others {
 		at := serviceKey{family: f, protocol: p, addr: netip.AddrPortFrom(addr, port)}
+		if v.named[at] {
+			continue
+		}
 		_, there := v.services[at]
 		if _, left := v.parked.at(at); there || left {
 			return at
