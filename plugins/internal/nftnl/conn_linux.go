@@ -54,7 +54,8 @@ func Dial() (*Conn, error) {
 // Close ends it. Tables that it owns have no owner then, or are gone.
 func (c *Conn) Close() error { return c.file.Close() }
 
-// within has what f waits for end with ctx.
+// within has what f waits for end with ctx. What ends it is over when within returns, or else it
+// could end the next call, whose ctx is another.
 func (c *Conn) within(ctx context.Context, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -62,9 +63,15 @@ func (c *Conn) within(ctx context.Context, f func() error) error {
 	if err := c.file.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = c.file.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		_ = c.file.SetDeadline(time.Unix(1, 0))
+	})
 	err := f()
+	if !stop() {
+		<-ended
+	}
 	if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil {
 		return ctx.Err()
 	}

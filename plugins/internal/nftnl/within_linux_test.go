@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftnl
+
+import (
+	"context"
+	"testing"
+)
+
+// TestEndOfOneCall: a call whose context ends just as the call does is no reason for the next one,
+// with another context, to end.
+func TestEndOfOneCall(t *testing.T) {
+	c, err := Dial()
+	if err != nil {
+		t.Skipf("needs a socket to nftables: %v", err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	for range 5000 {
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := c.within(ctx, func() error { cancel(); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Generation(t.Context()); err != nil {
+			t.Fatalf("the next call: %v", err)
+		}
+	}
+}
