@@ -3,8 +3,11 @@
 package beside
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // A reason says where, and why, one of ours does not do as kube-proxy does. Each
@@ -49,6 +52,10 @@ var reasons = []reason{
 		through, unheard := slices.Contains(theirs, dropped) && served(ours), only(theirs, passed) && only(ours, dropped)
 		return p.mode == "userspace" && p.firewall && (through || unheard)
 	}},
+	{"a relay takes a pod of another node for one, by the Node's podCIDRs, and has for it the endpoints of this node alone", func(p *proxy, q question, theirs, ours answer) bool {
+		local := q.to.external() && q.to.thing.service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+		return p.mode == "userspace" && local && strings.HasPrefix(q.from.place, "far") && served(theirs) && (only(ours, dropped) || ours.here())
+	}},
 	{"a client that stays with one endpoint may stay with one that a firewall keeps apart", func(p *proxy, q question, theirs, ours answer) bool {
 		return p.firewall && q.sticky() && (only(theirs, dropped) || only(ours, dropped))
 	}},
@@ -71,6 +78,14 @@ func explained(p *proxy, q question, theirs, ours answer) string {
 		}
 	}
 	return ""
+}
+
+// here reports whether every answer is of an endpoint on this node.
+func (a answer) here() bool {
+	return len(a) > 0 && !slices.ContainsFunc(a, func(one string) bool {
+		addr, err := netip.ParseAddrPort(strings.Split(one, " saw ")[0])
+		return err != nil || !slices.ContainsFunc(places, func(p place) bool { return p.node == here && slices.Contains(p.addrs[:], addr.Addr()) })
+	})
 }
 
 func only(a answer, one string) bool { return len(a) == 1 && a[0] == one }
