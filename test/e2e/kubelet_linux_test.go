@@ -225,7 +225,7 @@ func (k *kubelet) mounts(ctx context.Context, p *corev1.Pod) (string, error) {
 	return text + bind(at, "/run/secrets/kubernetes.io/serviceaccount"), err
 }
 
-// account is what proves who the pod is to the API server.
+// account holds the credentials by which the API server knows the pod.
 func (k *kubelet) account(ctx context.Context, p *corev1.Pod) (map[string]string, error) {
 	if p.Spec.ServiceAccountName == "" {
 		return nil, nil
