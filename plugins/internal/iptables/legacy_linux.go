@@ -56,11 +56,27 @@ func askLegacy(family sdk.Family, question int, answer unsafe.Pointer, size uint
 		return err
 	}
 	defer unix.Close(fd)
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(question), uintptr(answer), uintptr(unsafe.Pointer(&size)), 0)
-	if errno != 0 {
-		return errno
+	return persist(func() error {
+		size := size
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(question), uintptr(answer), uintptr(unsafe.Pointer(&size)), 0)
+		if errno != 0 {
+			return errno
+		}
+		return nil
+	})
+}
+
+// persist asks until the answer is another one than EFAULT, a few times. What is asked with
+// is memory of this process, and a question that the kernel takes for one with a bad address
+// is answered when it is asked again: user-mode Linux 6.1 misses a page now and then (one
+// question in 5,000) while the process starts another one.
+func persist(ask func() error) (err error) {
+	for range 5 {
+		if err = ask(); !errors.Is(err, unix.EFAULT) {
+			return err
+		}
 	}
-	return nil
+	return err
 }
 
 // counts are what one of legacy's tables holds, by number. To take it from the kernel

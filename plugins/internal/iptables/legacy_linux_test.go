@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -89,6 +91,30 @@ func TestLacks(t *testing.T) {
 	} {
 		if got := c.counts.lacks("nat", wanted, jumps); got != c.want {
 			t.Errorf("%v lacks %q, want %q", c.counts, got, c.want)
+		}
+	}
+}
+
+// A question that user-mode Linux takes for one with a bad address is asked again; what goes on
+// being bad, and every other answer, is told.
+func TestAsksAgain(t *testing.T) {
+	for _, c := range []struct {
+		answers []error // one each time; the last one for ever
+		want    error
+		asked   int
+	}{
+		{[]error{nil}, nil, 1},
+		{[]error{unix.EFAULT, unix.EFAULT, nil}, nil, 3},
+		{[]error{unix.EFAULT, unix.EAGAIN}, unix.EAGAIN, 2},
+		{[]error{unix.EFAULT}, unix.EFAULT, 5},
+	} {
+		asked := 0
+		err := persist(func() error {
+			asked++
+			return c.answers[min(asked, len(c.answers))-1]
+		})
+		if err != c.want || asked != c.asked {
+			t.Errorf("%v: %v after %d times, want %v after %d", c.answers, err, asked, c.want, c.asked)
 		}
 	}
 }
