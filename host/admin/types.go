@@ -185,6 +185,7 @@ type MovePlan struct {
 	Differs  []string `json:"differs"`            // what would be served otherwise than now
 	Notes    []string `json:"notes,omitempty"`    // what was observed on the node, and what was not looked at
 	Left     []string `json:"left"`               // what kube-proxy would leave over
+	Kept     []string `json:"kept,omitempty"`     // what of it other programs' rules lead to, and stays
 	Refused  []string `json:"refused,omitempty"`  // why it could not be done
 	Steps    []string `json:"steps,omitempty"`
 	Outcome  Outcome  `json:"outcome"`

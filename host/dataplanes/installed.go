@@ -238,7 +238,7 @@ func (in installed) leftServing(ctx context.Context) []string {
 		limited, cancel := context.WithTimeout(ctx, askLimit)
 		left, err := wouldRemove(limited, f.Path, in.Now().Plugins[f.Name].SHA256, "--kube-proxy")
 		cancel()
-		if err == nil && len(left) > 0 {
+		if left = slices.DeleteFunc(left, isKept); err == nil && len(left) > 0 {
 			all = append(all, fmt.Sprintf("%s: %s%s", f.Name, left[0], phrase.AndMore(len(left)-1)))
 		}
 	}

@@ -11,10 +11,16 @@ import (
 	"github.com/pointsman/pointsman/host/config"
 )
 
-// LeftOfKubeProxy returns what kube-proxy would leave on this node where mode serves in its place:
-// what the other plugins would remove of it, but for what mode takes over. It only asks. Of
-// which plugins it is not known is unknown.
-func LeftOfKubeProxy(ctx context.Context, h *config.Host, mode string) (left, unknown []string) {
+// A Leftovers is what kube-proxy would leave on a node where a mode serves in its place.
+type Leftovers struct {
+	Removable []string // what the other modes' plugins would remove of it, but for what the mode takes over
+	Kept      []string // what they would keep, since rules of other programs lead there
+	Unknown   []string // of which plugins that is not known, and why
+}
+
+// LeftOfKubeProxy returns what kube-proxy would leave on this node where mode serves in its place.
+// It only asks.
+func LeftOfKubeProxy(ctx context.Context, h *config.Host, mode string) (l Leftovers) {
 	var taken []string
 	for _, f := range Discover(h) {
 		if f.Err != nil {
@@ -29,18 +35,28 @@ func LeftOfKubeProxy(ctx context.Context, h *config.Host, mode string) (left, un
 		cancel()
 		switch {
 		case err != nil:
-			unknown = append(unknown, fmt.Sprintf("what %s would clean up of kube-proxy is not known: %v", f.Name, err))
+			l.Unknown = append(l.Unknown, fmt.Sprintf("what %s would clean up of kube-proxy is not known: %v", f.Name, err))
 		case f.Name == mode:
 			taken = items
 		default:
-			left = append(left, items...)
+			l.Removable = append(l.Removable, items...)
 		}
 	}
-	slices.Sort(left)
-	return slices.DeleteFunc(slices.Compact(left), func(item string) bool {
-		return slices.Contains(taken, item) || isShared(item)
-	}), unknown
+	slices.Sort(l.Removable)
+	l.Removable = slices.Compact(l.Removable)
+	for _, item := range l.Removable {
+		if isKept(item) {
+			l.Kept = append(l.Kept, item)
+		}
+	}
+	l.Removable = slices.DeleteFunc(l.Removable, func(item string) bool {
+		return isKept(item) || slices.Contains(taken, item) || isShared(item)
+	})
+	return l
 }
+
+// isKept reports whether an item of a cleanup says what it keeps: "iptables-nft: keep …".
+func isKept(item string) bool { return strings.Contains(item, ": keep ") }
 
 // isShared reports whether an item is of KUBE-MARK-MASQ, which every mode keeps.
 func isShared(item string) bool {

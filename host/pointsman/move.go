@@ -79,8 +79,8 @@ func planMove(ctx context.Context, c *cobra.Command) (admin.MovePlan, error) {
 		m.plan.PID = first.pid
 	}
 	next := m.preflight(ctx)
-	left, unknown := dataplanes.LeftOfKubeProxy(ctx, h, h.Mode)
-	m.plan.Left, m.plan.Notes = append([]string{}, left...), append(m.plan.Notes, unknown...)
+	left := dataplanes.LeftOfKubeProxy(ctx, h, h.Mode)
+	m.plan.Left, m.plan.Kept, m.plan.Notes = append([]string{}, left.Removable...), left.Kept, append(m.plan.Notes, left.Unknown...)
 	if kubeconfig := c.Flags().Lookup("kubeconfig"); kubeconfig.Changed {
 		m.services(ctx, kubeconfig.Value.String(), next)
 	} else {
@@ -289,6 +289,7 @@ func writeMovePlan(w io.Writer, p admin.MovePlan) {
 	writeItems(w, "differs", "nothing that is known", p.Differs)
 	writeItems(w, "note", "", p.Notes)
 	writeItems(w, "left over", "nothing", phrase.Alike(p.Left))
+	writeItems(w, "kept", "", p.Kept)
 	steps := make([]string, 0, len(p.Steps))
 	for i, step := range p.Steps {
 		steps = append(steps, fmt.Sprintf("%d. %s", i+1, step))

@@ -65,6 +65,41 @@ func TestKernelPlanFromKubeProxy(t *testing.T) {
 	if left := strings.Join(plan.Left, "\n"); !strings.Contains(left, "KUBE-SERVICES") || strings.Contains(left, "KUBE-MARK-MASQ") {
 		t.Errorf("in mode nftables left over is %q", left)
 	}
+	theirs.plansBesideOthers(t)
+}
+
+// plansBesideOthers wants the plan to name what other software of the node has to do with it:
+// CNI's portmap, the other backend of iptables, and programs that are too old.
+func (p *proxy) plansBesideOthers(t *testing.T) {
+	t.Helper()
+	const ours = "CNI-DN-0123456789abcdef01234"
+	for _, words := range []string{"-N CNI-HOSTPORT-DNAT", "-N " + ours, "-A CNI-HOSTPORT-DNAT -p tcp --dport 8080 -j " + ours,
+		"-A " + ours + " -p tcp --dport 8080 -s 10.244.0.0/24 -j KUBE-MARK-MASQ"} {
+		p.run(t, "iptables", append([]string{"-t", "nat"}, strings.Fields(words)...)...)
+	}
+	plan, _ := p.plan(t)
+	if !slices.Contains(plan.Kept, "ipv4 nft: keep nat KUBE-MARK-MASQ and KUBE-POSTROUTING: a rule of "+ours+" leads to KUBE-MARK-MASQ") {
+		t.Errorf("beside portmap's chains it keeps %q", plan.Kept)
+	}
+	if notes := strings.Join(plan.Notes, "\n"); strings.Contains(notes, "both backends") {
+		t.Errorf("with rules in one backend of iptables plan notes %s", notes)
+	}
+	p.run(t, "iptables-legacy", "-t", "nat", "-N", "KUBE-SERVICES")
+	plan, exit := p.plan(t)
+	if notes := strings.Join(plan.Notes, "\n"); exit != 2 || !strings.Contains(notes, "rules of Kubernetes stood in both backends of iptables") {
+		t.Errorf("with rules in both backends of iptables plan exits %d and notes %s", exit, notes)
+	}
+	for _, name := range []string{"iptables", "iptables-nft", "iptables-legacy", "ip6tables", "ip6tables-nft", "ip6tables-legacy"} {
+		program := filepath.Join(p.dir, name)
+		_ = os.Remove(program) // a link that gives it the node's backend
+		if err := os.WriteFile(program, []byte("#!/bin/sh\necho iptables v1.6.2\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plan, exit = p.plan(t)
+	if why := strings.Join(plan.Refused, "\n"); exit != 1 || plan.Outcome != admin.No || !strings.Contains(why, "is version 1.6.2, and 1.8.0 or later is needed") {
+		t.Errorf("with programs that are too old plan exits %d: %s", exit, why)
+	}
 }
 
 // plan asks what would change on the node, and sees that this writes nothing.

@@ -79,13 +79,13 @@ func (v leaver) leave(ctx context.Context) ([]string, error) {
 		delete(v.share.Facts, v.place)
 		return nil, nil
 	}
-	why := v.stays(t)
+	why, foreign := v.stays(t)
 	b := v.keep(t)
 	if why == "" {
 		b = removal(t)
 	}
 	steps := b.Steps()
-	if why != "" && v.held {
+	if why != "" && (v.held || foreign && v.leftovers.KubeProxy) {
 		steps = append(steps, fmt.Sprintf("keep nat %s and %s: %s", Mark, postrouting.Chain, why))
 	}
 	for i, s := range steps {
@@ -107,25 +107,25 @@ func (v leaver) leave(ctx context.Context) ([]string, error) {
 	return steps, v.tool.Restore(ctx, s)
 }
 
-// stays says why the object does; empty: it goes.
-func (v leaver) stays(t iptables.Tables) string {
+// stays says why the object does, and whether for a foreign rule; empty: it is removed.
+func (v leaver) stays(t iptables.Tables) (why string, foreign bool) {
 	fact := v.share.Facts[v.place]
 	if fact == found {
-		return "they were there before us"
+		return "they were there before us", false
 	}
 	if byKubelet(t) {
-		return "a kubelet made them"
+		return "a kubelet made them", false
 	}
 	if _, whole := t[postrouting]; fact == "" && !whole {
-		return "kube-proxy would have made both"
+		return "kube-proxy would have made both", false
 	}
 	held := t.Held(func(id iptables.ID) bool { return Is(id) || v.removed(id) })
 	for _, id := range []iptables.ID{mark, postrouting} {
 		if from, is := held[id]; is {
-			return fmt.Sprintf("a rule of %s leads to %s", from.Chain, id.Chain)
+			return fmt.Sprintf("a rule of %s leads to %s", from.Chain, id.Chain), true
 		}
 	}
-	return ""
+	return "", false
 }
 
 // removal is the block that removes the object.
