@@ -20,10 +20,17 @@ import (
 // host does not say of its plugin that it outlives the container.
 func TestKubeadm(t *testing.T) {
 	need(t)
-	for mode, where := range map[string][2]string{"iptables": {}, "nftables": {"From kube-proxy in nftables mode", "And back to kube-proxy in nftables mode"}} {
-		t.Run(mode, func(t *testing.T) { newMove(t, mode).play(where) })
-	}
+	t.Run("iptables", func(t *testing.T) { newMove(t, "iptables").play(route{}) })
+	t.Run("nftables", func(t *testing.T) {
+		newMove(t, "nftables").play(route{there: "From kube-proxy in nftables mode", back: "And back to kube-proxy in nftables mode"})
+	})
+	// What kube-proxy itself does in its ipvs mode needs a kernel that has IPVS: test/ipvs.
+	t.Run("the ConfigMap says ipvs", func(t *testing.T) { newMove(t, "iptables").play(route{other: "From kube-proxy in ipvs mode"}) })
 }
+
+// A route names sections of docs/install.md with commands for one of kube-proxy's modes: more
+// there and back, and those by which Pointsman serves in another mode than the ConfigMap says.
+type route struct{ there, back, other string }
 
 // A move is that of the first of two nodes; the second one stays with kube-proxy.
 type move struct {
@@ -121,8 +128,8 @@ func (v *move) onNode(commands []string) {
 	}
 }
 
-// play moves the node there and back, with more steps of these two sections.
-func (v *move) play(sections [2]string) {
+// play moves the node there and back, by a route.
+func (v *move) play(r route) {
 	s := v.service("web")
 	v.endpoints("web", v.nodes[1].end(0))
 	from := v.nodes[0].pods[0]
@@ -138,16 +145,20 @@ func (v *move) play(sections [2]string) {
 	v.runs("kube-proxy", "kube-proxy")
 	v.refused(there[2:])
 
-	v.must(there[2:]...)
+	if r.other == "" {
+		v.must(there[2:]...)
+	} else {
+		v.otherwise(there, v.steps("$", r.other))
+	}
 	v.runs("pointsman", "kube-proxy")
-	v.onNode(v.steps("#", sections[0]))
+	v.onNode(v.steps("#", r.there))
 	v.endpoints("web", v.nodes[1].end(1))
 	answers(1)
 
 	v.must(v.steps("$", "And back")...)
 	v.runs("kube-proxy", "kube-proxy")
-	v.onNode(v.steps("#", sections[1]))
-	v.must(v.steps("$", sections[1])...)
+	v.onNode(v.steps("#", r.back))
+	v.must(v.steps("$", r.back)...)
 	v.endpoints("web", v.nodes[1].end(0))
 	answers(0)
 	v.result(load, nothing)
@@ -159,6 +170,23 @@ func (v *move) play(sections [2]string) {
 	if err != nil || strings.Contains(string(text), "serves on") || strings.Count(string(text), "in one container; what it wrote to the kernel stays") != 1 {
 		v.Errorf("its container ends, and %v; it says\n%s", err, text)
 	}
+}
+
+// otherwise moves the node while the ConfigMap says ipvs, to a mode that other names: it has
+// the words that say so, the check of that mode, and what removes what kube-proxy left.
+func (v *move) otherwise(there, other []string) {
+	v.Helper()
+	if len(other) != 4 {
+		v.Fatalf("docs/install.md leaves ipvs by %q", other)
+	}
+	before := v.setMode("ipvs")
+	v.must(other[0], other[1])
+	v.must(there[3:]...)
+	v.must(other[2:]...)
+	if text, err := os.ReadFile(filepath.Join(v.kubelets[0].root, "pointsman.log")); !strings.Contains(string(text), " mode=iptables ") {
+		v.Errorf("it says %s, %v", text, err)
+	}
+	v.setMode(before) // this kernel need not have IPVS, for the kube-proxy that comes back
 }
 
 // logs shows what was printed on the nodes.

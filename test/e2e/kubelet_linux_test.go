@@ -15,6 +15,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -73,7 +74,7 @@ func (k *kubelet) sync(ctx context.Context) error {
 		case p.Spec.NodeName == k.m.node.name:
 			err = k.step(ctx, &p)
 		}
-		if err != nil {
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // else it is another by now
 			return fmt.Errorf("pod %s: %w", p.Name, err)
 		}
 	}

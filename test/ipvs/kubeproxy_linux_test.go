@@ -41,6 +41,7 @@ func TestKernelIPVSAfterKubeProxy(t *testing.T) {
 
 	t.Run("cleanup", func(t *testing.T) { n.on(t).cleansUp(proxy, c, s, stage) })
 	t.Run("takeover", func(t *testing.T) { n.on(t).takesOver(proxy, c, s, stage) })
+	t.Run("another mode", func(t *testing.T) { n.on(t).leaves(proxy, c, s, stage) })
 }
 
 // on is n in a test below its own.
@@ -84,8 +85,7 @@ func (n *node) takesOver(proxy string, c *cluster.Cluster, s sdktest.Scenario, s
 	maps.Copy(kept, n.connect(byPod, stage))
 	stop() // what it wrote stays
 	load := n.load(s, stage)
-	n.write("host.yaml", strings.Replace(n.config("ipvs"), "{files: {path: services}}", "{kubernetes: {kubeconfig: "+c.Kubeconfig(cluster.Token(cluster.Admin), "")+"}}", 1))
-	n.start()
+	n.follows(c, "ipvs")
 	n.goOn(kept)
 	if failed := load(); len(failed) > 0 {
 		n.Errorf("while it took over %d calls failed, the first: %s", len(failed), failed[0])
@@ -101,7 +101,44 @@ func (n *node) takesOver(proxy string, c *cluster.Cluster, s sdktest.Scenario, s
 	}
 	n.stop()
 	n.goOn(kept)
+	stop = n.kubeProxy(proxy, c) // the way back
+	n.packets(s, stage)
+	stop()
 	n.cleanup("--kube-proxy")
+}
+
+// follows starts a host that serves the cluster in a mode, on a node where none did before.
+func (n *node) follows(c *cluster.Cluster, mode string) {
+	n.Helper()
+	if err := os.RemoveAll(filepath.Join(n.dir, "state")); err != nil {
+		n.Fatal(err)
+	}
+	n.write("host.yaml", strings.Replace(n.config(mode), "{files: {path: services}}", "{kubernetes: {kubeconfig: "+c.Kubeconfig(cluster.Token(cluster.Admin), "")+"}}", 1))
+	n.Cleanup(n.stop)
+	n.start()
+}
+
+// leaves wants mode iptables to serve beside what kube-proxy left in its ipvs mode, so that
+// connections of that go on, and calls to be answered all the time, also while it is removed.
+func (n *node) leaves(proxy string, c *cluster.Cluster, s sdktest.Scenario, stage sdktest.Stage) {
+	stop := n.kubeProxy(proxy, c)
+	n.packets(s, stage)
+	kept := n.connect(s, stage)
+	stop() // what it wrote stays
+	load := n.load(s, stage)
+	n.follows(c, "iptables")
+	n.goOn(kept)
+	n.packets(s, stage)
+	n.cleanup("--kube-proxy")
+	n.packets(s, stage)
+	if failed := load(); len(failed) > 0 {
+		n.Errorf("while another mode came in its place %d calls failed, the first: %s", len(failed), failed[0])
+	}
+	if left := n.shell("ipvsadm -Sn; ipset list -n; ip -o link show kube-ipvs0 2>/dev/null || true"); left != "" {
+		n.Errorf("left is\n%s", left)
+	}
+	n.stop()
+	n.shell(filepath.Join(n.bin, "pointsman-dataplane-iptables") + " cleanup")
 }
 
 // goOn wants those who were connected to be so, with the same endpoints.
