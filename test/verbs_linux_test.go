@@ -98,15 +98,16 @@ func TestFormats(t *testing.T) {
 	t.Parallel()
 	s := begun(t)
 	for verb, kind := range map[string]string{
-		"status":                "Status",
-		"plugin list":           "PluginList",
-		"service list":          "ServiceList",
-		"service show ns/web":   "ServiceDetail",
-		"events":                "EventList",
-		"plugin info userspace": "Plugin",
-		"config show":           "HostConfig",
-		"config show --running": "Config",
-		"version":               "Version",
+		"status":                    "Status",
+		"plugin list":               "PluginList",
+		"service list":              "ServiceList",
+		"service show ns/web":       "ServiceDetail",
+		"explain node 192.0.2.1:80": "Explanation",
+		"events":                    "EventList",
+		"plugin info userspace":     "Plugin",
+		"config show":               "HostConfig",
+		"config show --running":     "Config",
+		"version":                   "Version",
 	} {
 		var meta [2]struct {
 			APIVersion string `json:"apiVersion" yaml:"apiVersion"`
@@ -146,6 +147,7 @@ func TestNoHost(t *testing.T) {
 		"status":                    3,
 		"service list":              3,
 		"service show ns/web":       3,
+		"explain node 192.0.2.1:80": 3,
 		"events":                    3,
 		"status --wait 200ms":       3,
 		"config show --running":     3,

@@ -27,6 +27,9 @@ func backend() Backend {
 		Service: func(_ context.Context, namespace, name string) (ServiceDetail, error) {
 			return ServiceDetail{Service: Service{Namespace: namespace, Name: name}}, nil
 		},
+		Explain: func(_ context.Context, q Question) (Explanation, error) {
+			return Explanation{Question: q, Verdict: "forward"}, nil
+		},
 		Plugins: func() []Plugin { return []Plugin{{Name: "userspace", State: "serving", PID: 7}} },
 		Config:  func() (Config, error) { return Config{Settings: json.RawMessage(`{"mode":"userspace"}`)}, nil },
 		Events:  func() []Event { return []Event{{Reason: "PluginCrashed", Count: 2}} },

@@ -53,6 +53,11 @@ func (c *Client) Service(ctx context.Context, namespace, name string) (ServiceDe
 	return ask[ServiceDetail](ctx, c, http.MethodGet, "services/"+url.PathEscape(namespace)+"/"+url.PathEscape(name))
 }
 
+// Explain asks what becomes of a packet; from and to are as ParseQuestion reads them.
+func (c *Client) Explain(ctx context.Context, from, to string) (Explanation, error) {
+	return ask[Explanation](ctx, c, http.MethodGet, "explain?from="+url.QueryEscape(from)+"&to="+url.QueryEscape(to))
+}
+
 // Events asks what happened lately.
 func (c *Client) Events(ctx context.Context) (EventList, error) {
 	return ask[EventList](ctx, c, http.MethodGet, "events")

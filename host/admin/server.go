@@ -27,6 +27,7 @@ type Backend struct {
 	Status   func() Status
 	Services func() []Service
 	Service  func(ctx context.Context, namespace, name string) (ServiceDetail, error)
+	Explain  func(context.Context, Question) (Explanation, error)
 	Plugins  func() []Plugin
 	Config   func() (Config, error)
 	Events   func() []Event
@@ -154,6 +155,7 @@ func handler(b Backend) http.Handler {
 		s.Meta = meta("ServiceDetail")
 		return s, err
 	})
+	handle("GET /v1/explain", b.explain)
 	handle("GET /v1/plugins", func(*http.Request) (any, error) {
 		return PluginList{meta("PluginList"), b.Plugins()}, nil
 	})
@@ -171,6 +173,16 @@ func handler(b Backend) http.Handler {
 	})
 	b.Modes.routes(handle)
 	return mux
+}
+
+func (b Backend) explain(r *http.Request) (any, error) {
+	q, err := ParseQuestion(r.URL.Query().Get("from"), r.URL.Query().Get("to"))
+	if err != nil {
+		return nil, err
+	}
+	x, err := b.Explain(r.Context(), q)
+	x.Meta = meta("Explanation")
+	return x, err
 }
 
 func (m Modes) routes(handle func(pattern string, answer func(*http.Request) (any, error))) {

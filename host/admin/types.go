@@ -7,6 +7,7 @@ a running host: HTTP and JSON on a unix socket that only its owner may open.
 	GET  /v1/status                     Status
 	GET  /v1/services                   ServiceList
 	GET  /v1/services/NAMESPACE/NAME    ServiceDetail
+	GET  /v1/explain?from=SRC&to=DST    Explanation
 	GET  /v1/plugins                    PluginList
 	GET  /v1/plugins/NAME               Plugin
 	GET  /v1/plugins/NAME/logs?follow=1 LogLine, one JSON value a line

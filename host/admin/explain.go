@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// A Question is a packet: the first one of a connection, of which an Explanation is asked.
+type Question struct {
+	Caller   string         `json:"caller"`        // CallerAny, CallerNode, CallerPod or CallerOutside
+	From     netip.Addr     `json:"from,omitzero"` // the caller's address; of the node it may be left out
+	To       netip.AddrPort `json:"to"`            // where it is sent
+	Protocol string         `json:"protocol"`      // tcp, udp or sctp
+}
+
+// Where a caller stands.
+const (
+	CallerAny     = "any"     // its address says so
+	CallerNode    = "node"    // a process of this node
+	CallerPod     = "pod"     // a pod of this node
+	CallerOutside = "outside" // another machine
+)
+
+// ParseQuestion reads a packet as words: who sends it ("10.244.1.7", "node", "pod:10.244.1.7",
+// "outside:198.18.0.1"), and where to ("10.96.0.10:80", "[fd00::1]:53/udp").
+func ParseQuestion(from, to string) (Question, error) {
+	q := Question{Caller: CallerAny}
+	kind, addr, named := strings.Cut(from, ":")
+	switch {
+	case from == CallerNode:
+		q.Caller, addr = CallerNode, ""
+	case named && (kind == CallerPod || kind == CallerOutside || kind == CallerNode):
+		q.Caller = kind
+	default:
+		addr = from
+	}
+	var err error
+	if addr != "" {
+		if q.From, err = netip.ParseAddr(addr); err != nil || q.From.Zone() != "" {
+			return q, badQuestion("%q names no caller: want an address, node, pod:ADDRESS or outside:ADDRESS", from)
+		}
+		q.From = q.From.Unmap()
+	} else if q.Caller != CallerNode {
+		return q, badQuestion("%q names no caller: want an address behind %s:", from, kind)
+	}
+	dest, protocol, _ := strings.Cut(to, "/")
+	q.Protocol = cmp.Or(strings.ToLower(protocol), "tcp")
+	if q.Protocol != "tcp" && q.Protocol != "udp" && q.Protocol != "sctp" {
+		return q, badQuestion("%q has no protocol of Services: want tcp, udp or sctp behind the slash", to)
+	}
+	if q.To, err = netip.ParseAddrPort(dest); err != nil || q.To.Port() == 0 || q.To.Addr().Zone() != "" {
+		return q, badQuestion("%q is nowhere to send to: want ADDRESS:PORT, such as 10.96.0.10:80, [fd00::1]:80 or 10.96.0.10:53/udp", to)
+	}
+	q.To = netip.AddrPortFrom(q.To.Addr().Unmap(), q.To.Port())
+	if q.From.IsValid() && q.From.Is4() != q.To.Addr().Is4() {
+		return q, badQuestion("%s and %s are of two IP families, and no packet goes from one to the other", q.From, q.To.Addr())
+	}
+	return q, nil
+}
+
+func badQuestion(format string, args ...any) error {
+	return &Error{Code: http.StatusBadRequest, What: fmt.Sprintf(format, args...), Try: "pointsman explain 10.244.1.7 10.96.0.10:80"}
+}
+
+// The verdicts of an Explanation, beside what package sdk calls forward, reject and drop.
+const (
+	VerdictPass       = "pass"        // it is not sent to a Service, and goes on as if there were none
+	VerdictCannotTell = "cannot tell" // it depends on what the host does not know
+)
+
+// An Explanation is what is to become of a packet, why, and what the dataplane has instead.
+type Explanation struct {
+	Meta
+	Question
+	Service    string      `json:"service,omitempty"`    // the port of one, as events name it; empty: none is reached
+	Frontend   string      `json:"frontend,omitempty"`   // of it
+	Steps      []Step      `json:"steps"`                // that lead to the verdict
+	Verdict    string      `json:"verdict"`              // forward, reject, drop, pass, cannot tell
+	Endpoints  []Share     `json:"endpoints"`            // one of which it is sent to
+	Unused     []Unused    `json:"unused,omitempty"`     // endpoints that it is not sent to
+	State      string      `json:"state,omitempty"`      // of the Service's port, as of a Port
+	Why        string      `json:"why,omitempty"`        // it is in that state
+	Programmed *Programmed `json:"programmed,omitempty"` // the frontend as the dataplane has just read it
+	Unread     string      `json:"unread,omitempty"`     // why Programmed is missing
+	Remedies   []string    `json:"remedies,omitempty"`   // what may be done, where the packet does not reach an endpoint
+}
+
+// A Step is one question that is settled on the way to a verdict, and how.
+type Step struct {
+	Question string `json:"question"`
+	Answer   string `json:"answer"`
+}
+
+// A Share is an endpoint that a packet may be sent to.
+type Share struct {
+	Address    string  `json:"address"`
+	Share      float64 `json:"share"`      // of new connections without affinity; all are 1
+	Masquerade bool    `json:"masquerade"` // it sees this node in the caller's place
+}
+
+// An Unused endpoint is one that the packet is not sent to.
+type Unused struct {
+	Address string `json:"address"`
+	Why     string `json:"why"`
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admin
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestParseQuestion(t *testing.T) {
+	for _, tt := range []struct{ from, to, want string }{
+		{"10.244.1.7", "10.96.0.10:80", "any 10.244.1.7 10.96.0.10:80 tcp"},
+		{"::ffff:10.244.1.7", "10.96.0.10:53/UDP", "any 10.244.1.7 10.96.0.10:53 udp"},
+		{"node", "[fd00::1]:80/sctp", "node invalid IP [fd00::1]:80 sctp"},
+		{"node:192.0.2.10", "10.96.0.10:80", "node 192.0.2.10 10.96.0.10:80 tcp"},
+		{"pod:fd00::7", "[fd00::1]:80", "pod fd00::7 [fd00::1]:80 tcp"},
+		{"outside:198.51.100.7", "192.0.2.10:30080", "outside 198.51.100.7 192.0.2.10:30080 tcp"},
+		{"fd00::7", "[fd00::1]:80", "any fd00::7 [fd00::1]:80 tcp"},
+		{"web", "10.96.0.10:80", `"web" names no caller: want an address, node, pod:ADDRESS or outside:ADDRESS`},
+		{"", "10.96.0.10:80", `"" names no caller`},
+		{"pod:", "10.96.0.10:80", `"pod:" names no caller: want an address behind pod:`},
+		{"fe80::1%eth0", "[fd00::1]:80", `names no caller`},
+		{"10.0.0.1", "10.96.0.10", `"10.96.0.10" is nowhere to send to: want ADDRESS:PORT, such as`},
+		{"10.0.0.1", "10.96.0.10:0", `is nowhere to send to`},
+		{"10.0.0.1", "web:80", `is nowhere to send to`},
+		{"10.0.0.1", "10.96.0.10:80/icmp", `has no protocol of Services: want tcp, udp or sctp`},
+		{"10.0.0.1", "[fd00::1]:80", "10.0.0.1 and fd00::1 are of two IP families"},
+	} {
+		q, err := ParseQuestion(tt.from, tt.to)
+		got := strings.Join([]string{q.Caller, q.From.String(), q.To.String(), q.Protocol}, " ")
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.HasPrefix(got, tt.want) && (err == nil || !strings.Contains(got, tt.want)) {
+			t.Errorf("%q to %q: %q, want %q", tt.from, tt.to, got, tt.want)
+		}
+	}
+}
+
+// TestExplainOverTheSocket: words are read by the host too, and what cannot be read is its caller's
+// mistake.
+func TestExplainOverTheSocket(t *testing.T) {
+	c := NewClient(serve(t))
+	x, err := c.Explain(t.Context(), "pod:10.244.1.7", "10.96.0.10:53/udp")
+	if err != nil || x.Kind != "Explanation" || x.Verdict != "forward" || x.Caller != CallerPod || x.To.Port() != 53 {
+		t.Errorf("%+v, %v", x, err)
+	}
+	if _, err := c.Explain(t.Context(), "web", "10.96.0.10:80"); err == nil || !strings.Contains(err.Error(), "names no caller") {
+		t.Errorf("of no caller: %v", err)
+	}
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A Step is one question on a packet's way to its verdict, and how it is settled.
+type Step struct{ Question, Answer string }
+
+// Route returns what becomes of a packet that from sends to frontend f of s on node, just as
+// [sdk.Service.Route] does, and the steps that lead there.
+func Route(s sdk.Service, f sdk.Frontend, from sdk.Caller, node sdk.Node) (sdk.Route, []Step) {
+	route := s.Route(f, from, node)
+	steps := []Step{{"allowed", allowed(f, from)}}
+	if !f.Allows(from.Addr) {
+		return route, steps
+	}
+	if len(s.Cluster) == 0 {
+		return route, append(steps, Step{"endpoints", "none anywhere may be used, so callers are rejected"})
+	}
+	steps = append(steps, Step{"endpoints", drawn(s, f, from.From, route)})
+	if route.Verdict == sdk.Forward {
+		steps = append(steps, Step{"masquerade", hidden(f, from.From, node, s.Name.Family)})
+	}
+	return route, steps
+}
+
+func allowed(f sdk.Frontend, from sdk.Caller) string {
+	var texts []string
+	for _, p := range f.Sources {
+		texts = append(texts, p.String())
+	}
+	ranges := strings.Join(texts, ", ")
+	switch {
+	case len(f.Sources) == 0:
+		return "yes: every caller is"
+	case f.Allows(from.Addr):
+		return fmt.Sprintf("yes: %s is in %s", from.Addr, ranges)
+	}
+	return fmt.Sprintf("no: %s is not in %s, the Service's source ranges", from.Addr, ranges)
+}
+
+// drawn says which list the endpoint is chosen from, and why that one.
+func drawn(s sdk.Service, f sdk.Frontend, from sdk.Origin, route sdk.Route) string {
+	why := "its traffic policy is " + f.Policy.String()
+	if f.External() && f.Policy == sdk.Local && from != sdk.Elsewhere {
+		why = "its traffic policy is local, which is for callers from outside; this one calls from the inside"
+	}
+	if route.Verdict == sdk.Drop {
+		return fmt.Sprintf("none of the %d is on this node, and %s", len(s.Cluster), why)
+	}
+	return fmt.Sprintf("one of %d: %s", len(route.Endpoints), why)
+}
+
+// hidden says whether the endpoint sees the node in the caller's place, and why.
+func hidden(f sdk.Frontend, from sdk.Origin, node sdk.Node, family sdk.Family) string {
+	switch {
+	case !f.External() && node.MasqueradeAll:
+		return "yes: masqueradeAll is set"
+	case !f.External() && !node.Pods.Known(family):
+		return "no: this node cannot tell its pods from other callers"
+	case !f.External() && from != sdk.OnPod:
+		return "yes: the caller is no pod of this node, and calls a cluster IP"
+	case !f.External():
+		return "no: the caller is a pod of this node"
+	case f.Policy == sdk.Cluster:
+		return "yes: the policy cluster may choose an endpoint of another node, whose replies must come back by this one"
+	case from == sdk.OnPod:
+		return "no: the caller is a pod of this node"
+	case from == sdk.OnNode:
+		return "yes: the node itself calls, and may choose an endpoint of another node"
+	}
+	return "no: the policy local keeps the caller's address"
+}
