@@ -65,15 +65,24 @@ func Listen(path string) (net.Listener, error) {
 			return nil, fmt.Errorf("listen on the admin socket %s: %w", path, err)
 		}
 	}
-	// The socket is made where no other user can reach it, closed, and then put in place.
-	l, err := net.Listen("unix", path+".new")
+	l, err := listen(path, 0o600, -1)
 	if err != nil {
 		return nil, fmt.Errorf("listen on the admin socket: %w", err)
 	}
+	return l, nil
+}
+
+// listen makes a socket of that mode under another name, and then puts it in place. It is a
+// group's, unless gid is negative.
+func listen(path string, mode os.FileMode, gid int) (net.Listener, error) {
+	l, err := net.Listen("unix", path+".new")
+	if err != nil {
+		return nil, err
+	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	if err = errors.Join(os.Chmod(path+".new", 0o600), os.Rename(path+".new", path)); err != nil {
+	if err = errors.Join(give(path+".new", gid, mode), os.Rename(path+".new", path)); err != nil {
 		_ = l.Close()
-		return nil, fmt.Errorf("listen on the admin socket: %w", err)
+		return nil, err
 	}
 	return &socket{l, path}, nil
 }
@@ -110,13 +119,17 @@ const mostConns = 32
 // Serve answers on l until ctx ends. It returns when every answer is given or cut
 // off, at most a second later.
 func Serve(ctx context.Context, l net.Listener, b Backend) error {
+	return answer(ctx, l, handler(b), b.Log)
+}
+
+func answer(ctx context.Context, l net.Listener, h http.Handler, messages *log.Logger) error {
 	server := &http.Server{
-		Handler:           handler(b),
+		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		MaxHeaderBytes:    16 << 10,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ErrorLog:          cmp.Or(b.Log, log.New(io.Discard, "", 0)),
+		ErrorLog:          cmp.Or(messages, log.New(io.Discard, "", 0)),
 	}
 	limit.NewConns(mostConns).Bound(server)
 	stopped := make(chan struct{})

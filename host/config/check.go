@@ -167,7 +167,12 @@ func (c *checker) places() {
 	c.want(c.HealthzBindAddress == "" || c.HealthzBindAddress != c.MetricsBindAddress, c.given("metricsBindAddress", "healthzBindAddress"),
 		"healthzBindAddress and metricsBindAddress are the same", "take another port")
 	c.want(c.AdminSocket != "", "adminSocket", "is missing", "")
-	c.fits("adminSocket", c.AdminSocket, maxSocket-newSocket)
+	most := maxSocket - newSocket
+	if c.AdminGroup != "" {
+		most -= len("group/")
+	}
+	c.fits("adminSocket", c.AdminSocket, most)
+	c.want(!strings.ContainsAny(c.AdminGroup, " /:\t\n"), "adminGroup", fmt.Sprintf("%q is no name of a group", c.AdminGroup), "")
 	c.want(c.StateDir != "", "stateDir", "is missing", "")
 	c.want(c.DataDir != "", "dataDir", "is missing", "")
 	c.want(!slices.Contains(c.PluginDirs, ""), "pluginDirs", "names an empty path", "")

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"syscall"
 	"time"
@@ -94,13 +95,16 @@ func (h *host) run(ctx context.Context) error {
 		return err
 	}
 	defer lock.Close()
-	listener, err := admin.Listen(h.settings.AdminSocket)
+	listener, members, err := h.listen()
 	if err != nil {
-		return fmt.Errorf("%w; try: --admin-socket PATH", err)
+		return err
 	}
 	h.greet()
 	if err := h.dataplanes.Begin(); err != nil {
 		listener.Close()
+		if members != nil {
+			members.Close()
+		}
 		return err
 	}
 
@@ -121,6 +125,9 @@ func (h *host) run(ctx context.Context) error {
 		"admin":           func(ctx context.Context) error { return admin.Serve(ctx, listener, h.backend()) },
 		"dataplanes":      h.dataplanes.Run,
 	}
+	if members != nil {
+		parts["adminGroup"] = func(ctx context.Context) error { return admin.ServeGroup(ctx, members, h.backend()) }
+	}
 	if h.written != nil {
 		parts["events"] = h.written.Run
 	}
@@ -130,6 +137,22 @@ func (h *host) run(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// listen makes the admin socket, and the one of adminGroup, if there is such a group.
+func (h *host) listen() (owner, members net.Listener, err error) {
+	gid, err := groupOf(h.settings)
+	if err != nil {
+		return nil, nil, fmt.Errorf("adminGroup: %w", err)
+	}
+	if owner, err = admin.Listen(h.settings.AdminSocket); err != nil {
+		return nil, nil, fmt.Errorf("%w; try: --admin-socket PATH", err)
+	}
+	if members, err = admin.ListenGroup(h.settings.AdminSocket, gid); err != nil {
+		owner.Close()
+		return nil, nil, err
+	}
+	return owner, members, nil
 }
 
 func (h *host) greet() {
