@@ -148,6 +148,7 @@ func TestNoHost(t *testing.T) {
 		"service list":              3,
 		"service show ns/web":       3,
 		"explain node 192.0.2.1:80": 3,
+		"doctor":                    1,
 		"events":                    3,
 		"status --wait 200ms":       3,
 		"config show --running":     3,

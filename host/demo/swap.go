@@ -27,7 +27,7 @@ func (d *demo) swap(ctx context.Context) error {
 		d.screen.say("a network namespace of its own: sudo make demo)")
 		return nil
 	}
-	d.screen.step("6  The mode changes while requests run: the points are thrown")
+	d.screen.step("6  The mode changes while requests run")
 	if _, err := d.host.ask(ctx, answering, "plugin", "info", "iptables"); err != nil {
 		why, _, _ := strings.Cut(err.Error(), "\n")
 		d.screen.say("(Not here: %s)", why)

@@ -90,7 +90,7 @@ func modeSwapVerb() *cobra.Command {
 		Use:   "swap MODE",
 		Short: "Change the mode while connections go on",
 		Long: `Swap brings up the dataplane of another mode beside the one that serves, tells it
-everything, and throws the points: new connections go to the new one, and those that
+everything, and switches traffic: new connections go to the new one, and those that
 are established stay where they are until they end. When anything goes wrong, the
 old one serves on.
 

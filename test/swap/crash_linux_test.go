@@ -220,7 +220,7 @@ endpoints: [{addresses: [10.180.3.%d]}, {addresses: [10.180.4.%d]}]
 `
 
 // TestKernelFlushed has another program flush the rules of the one that comes, in the
-// middle of the swap. Either it is found before the points are thrown, and the swap
+// middle of the swap. Either it is found before traffic is switched, and the swap
 // undone; or the one that comes has put them back by then, and serves.
 func TestKernelFlushed(t *testing.T) {
 	n := newNode(t, "userspace")

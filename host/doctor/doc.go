@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/*
+Package doctor looks at what a node has that Services depend on and that no dataplane decides:
+kernel parameters, the table of connections, ports, the clock, other programs that serve
+Services. Each check is a function of what the kernel shows in /proc and of the node's
+interfaces. It needs no privilege, changes nothing, and asks no host.
+*/
+package doctor

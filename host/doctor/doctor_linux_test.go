@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
+
+// well is a proc of a node on which all is well.
+func well() map[string]string {
+	return map[string]string{
+		"sys/net/ipv4/ip_forward": "1", "sys/net/ipv6/conf/all/forwarding": "1",
+		"net/if_inet6":                         "fd000000000000000000000000000001 02 40 00 80     eth0",
+		"sys/net/netfilter/nf_conntrack_count": "10",
+		"sys/net/netfilter/nf_conntrack_max":   "100",
+		"net/stat/nf_conntrack":                "entries found drop early_drop\n0000000a 00 00000000 00\n0000000a 00 00000000 00",
+		"sys/net/ipv4/conf/all/rp_filter":      "0",
+		"sys/net/ipv4/conf/eth0/rp_filter":     "2",
+		"sys/net/ipv4/conf/lo/rp_filter":       "1",
+		"sys/net/ipv4/ip_local_port_range":     "32768\t60999",
+		"sys/net/ipv4/ip_local_reserved_ports": "",
+	}
+}
+
+// found returns what is found with changes to a node that is well, besides the clock.
+func found(t *testing.T, changes map[string]string, interfaces []net.Interface, nodePorts ...uint16) string {
+	t.Helper()
+	proc := t.TempDir()
+	files := well()
+	maps.Copy(files, changes)
+	for path, text := range files {
+		path = filepath.Join(proc, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if text == "absent" {
+			continue
+		}
+		if err := os.WriteFile(path, []byte(text+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	interfaces = append(interfaces, net.Interface{Name: "lo", Flags: net.FlagLoopback}, net.Interface{Name: "eth0"})
+	return bad(Node{Proc: proc, Interfaces: interfaces, NodePorts: nodePorts}.Examine())
+}
+
+// bad are the findings that are not ok, but for the clock's.
+func bad(all []admin.Finding) string {
+	all = slices.DeleteFunc(all, func(f admin.Finding) bool { return f.Result == admin.OK || f.Check == "clock" })
+	var lines []string
+	for _, f := range all {
+		lines = append(lines, fmt.Sprintf("%s %s: %s; %s", f.Result, f.Check, f.Reason, f.Try))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// TestExamine names what is not as it should be, and nothing else.
+func TestExamine(t *testing.T) {
+	for _, tt := range []struct {
+		what       string
+		changes    map[string]string
+		interfaces []net.Interface
+		nodePorts  []uint16
+		want       string // a part of each line
+	}{
+		{what: "all is well", nodePorts: []uint16{30080}},
+		{what: "no connection is tracked", changes: map[string]string{"sys/net/netfilter/nf_conntrack_count": "absent", "sys/net/netfilter/nf_conntrack_max": "absent", "net/stat/nf_conntrack": "absent"}},
+		{what: "IPv4", changes: map[string]string{"sys/net/ipv4/ip_forward": "0"}, want: "warn forwarding: IPv4 is not forwarded, so that only a relay reaches endpoints; sysctl -w net.ipv4.ip_forward=1"},
+		{what: "IPv6", changes: map[string]string{"sys/net/ipv6/conf/all/forwarding": "0"}, want: "warn forwarding: IPv6 is not forwarded"},
+		{what: "IPv6 is not used", changes: map[string]string{"sys/net/ipv6/conf/all/forwarding": "0", "net/if_inet6": "fe80 02 40 20 80 eth0"}},
+		{what: "filled", changes: map[string]string{"sys/net/netfilter/nf_conntrack_count": "80"}, want: "warn connection tracking: 80 of 100 connections, 80 % of what"},
+		{what: "full", changes: map[string]string{"sys/net/netfilter/nf_conntrack_count": "99"}, want: "fail connection tracking: 99 of 100"},
+		{what: "dropped", changes: map[string]string{"net/stat/nf_conntrack": "entries found drop early_drop\n0 0 00000010 0\n0 0 00000001 0"}, want: "warn connection tracking: 17 packets were dropped"},
+		{what: "strict", changes: map[string]string{"sys/net/ipv4/conf/eth0/rp_filter": "1"}, want: "warn reverse path filter: strict on eth0: "},
+		{what: "strict by all", changes: map[string]string{"sys/net/ipv4/conf/all/rp_filter": "1", "sys/net/ipv4/conf/eth0/rp_filter": "0"}, want: "warn reverse path filter: strict on eth0: "},
+		{what: "a node port in the range", nodePorts: []uint16{30080, 40000}, want: "warn node ports: 40000: connections of this node may use them too (ip_local_port_range is 32768 to 60999); sysctl -w net.ipv4.ip_local_reserved_ports=40000"},
+		{what: "beside others", changes: map[string]string{"sys/net/ipv4/ip_local_reserved_ports": "8080,9000-9100"}, nodePorts: []uint16{40000}, want: "ip_local_reserved_ports=8080,9000-9100,40000"},
+		{what: "a reserved one", changes: map[string]string{"sys/net/ipv4/ip_local_reserved_ports": "8080,39000-41000"}, nodePorts: []uint16{40000}},
+		{what: "Cilium", interfaces: []net.Interface{{Name: "cilium_host"}}, want: "warn other proxies: Cilium (interface cilium_host): "},
+		{what: "an unreadable range", changes: map[string]string{"sys/net/ipv4/ip_local_port_range": "many"}, want: `unknown node ports: ip_local_port_range is "many"`},
+	} {
+		got := found(t, tt.changes, tt.interfaces, tt.nodePorts...)
+		if tt.want == "" && got != "" || !strings.Contains(got, tt.want) || strings.Contains(got, "\n") {
+			t.Errorf("%s: %q, want %q", tt.what, got, tt.want)
+		}
+	}
+}
+
+// TestKernelExamine breaks things for real, in a network namespace of the test's own.
+func TestKernelExamine(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it writes kernel parameters, in a namespace of its own")
+	}
+	examined := func(ports ...uint16) string {
+		t.Helper()
+		return bad(Node{Proc: "/proc", Interfaces: Interfaces(), NodePorts: ports}.Examine())
+	}
+	set := func(key, value string) {
+		t.Helper()
+		if err := os.WriteFile("/proc/sys/net/"+key, []byte(value), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := func(name string) {
+		t.Helper()
+		l := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "peer" + name[:4]}
+		if err := cmp.Or(netlink.LinkAdd(l), netlink.LinkSetUp(l)); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = netlink.LinkDel(l) })
+	}
+	link("uplink")
+	for _, name := range []string{"all", "uplink", "peerupli"} {
+		set("ipv4/conf/"+name+"/rp_filter", "0")
+	}
+	set("ipv4/ip_local_port_range", "32768 60999")
+	set("ipv4/ip_local_reserved_ports", "\n")
+	for _, step := range []struct {
+		do   func()
+		want string
+	}{
+		{func() { set("ipv4/ip_forward", "0") }, "IPv4 is not forwarded"},
+		{func() { set("ipv4/ip_forward", "1") }, ""},
+		{func() { set("ipv4/conf/uplink/rp_filter", "1") }, "strict on uplink"},
+		{func() { set("ipv4/conf/uplink/rp_filter", "2") }, ""},
+		{func() { set("ipv4/ip_local_port_range", "30000 60999") }, "30080: connections of this node may use them too"},
+		{func() { set("ipv4/ip_local_reserved_ports", "30000-32767") }, ""},
+		{func() { link("kube-dummy-if") }, "kube-router (interface kube-dummy-if)"},
+	} {
+		step.do()
+		if got := examined(30080); (got == "") != (step.want == "") || !strings.Contains(got, step.want) || strings.Contains(got, "\n") {
+			t.Errorf("%q, want %q", got, step.want)
+		}
+	}
+}
