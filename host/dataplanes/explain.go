@@ -33,6 +33,7 @@ func (set *Set) Explain(ctx context.Context, q admin.Question) (admin.Explanatio
 	x.Service, x.Frontend = m.Service.Name.String(), m.Frontend.String()
 	x.step("frontend", fmt.Sprintf("%s of %s", x.Frontend, x.Service))
 	x.decide(m)
+	x.limit(set.serving().status().Description.Limits)
 	set.observe(ctx, &x, m)
 	x.remedy(m)
 	return x.Explanation, nil
@@ -102,6 +103,24 @@ func (x *explanation) decide(m track.Match) {
 	}
 	if route.Verdict == sdk.Forward && m.Service.Affinity > 0 {
 		x.step("affinity", fmt.Sprintf("a client that called within the last %s keeps its endpoint, as long as that is one of these", m.Service.Affinity))
+	}
+}
+
+// limit says where the dataplane does not do what the contract asks, as it declares itself.
+func (x *explanation) limit(limits []sdk.Limit) {
+	for _, l := range limits {
+		switch {
+		case l == sdk.LimitNoDrop && x.Verdict == sdk.Drop.String():
+			x.Verdict = sdk.Reject.String()
+		case l == sdk.LimitNoClientAddress && x.Verdict == sdk.Forward.String():
+			for i := range x.Endpoints {
+				x.Endpoints[i].Masquerade = true
+			}
+		case l == sdk.LimitAffinityPerFrontend && x.answer("affinity") != "":
+		default:
+			continue
+		}
+		x.step("limit", fmt.Sprintf("%s: %s", l, Meaning(l)))
 	}
 }
 
@@ -189,12 +208,13 @@ func (x *explanation) remedy(m track.Match) {
 	if x.State != "" && x.State != health.Served && x.State != health.NoEndpoints {
 		add("it is %s, so that the kernel may have something else; see pointsman service show %s", x.State, service)
 	}
+	turnedAway := x.Verdict == sdk.Drop.String() || x.Verdict == sdk.Reject.String()
 	switch {
-	case x.Verdict == sdk.Drop.String() && !strings.HasPrefix(x.answer("allowed"), "yes"):
+	case turnedAway && !strings.HasPrefix(x.answer("allowed"), "yes"):
 		add("call from another address, or add it to spec.loadBalancerSourceRanges of %s", service)
-	case x.Verdict == sdk.Drop.String():
+	case turnedAway && len(m.Service.Cluster) > 0:
 		add("call a node that has an endpoint, or set the traffic policy of %s to Cluster", service)
-	case x.Verdict == sdk.Reject.String():
+	case turnedAway:
 		add("see why no endpoint may be used: pointsman service show %s", service)
 	}
 	if x.Programmed != nil && x.Programmed.Differs != "" {

@@ -149,7 +149,11 @@ func writeService(w io.Writer, s admin.ServiceDetail) {
 }
 
 func writePort(w io.Writer, s admin.Service, p admin.Port, now time.Time) {
-	fmt.Fprintf(w, "\n%s is %s for %s%s\n", portName(s, p), p.State, ago(p.Since, now), because(p.Why))
+	verb := "is"
+	if p.State == health.NoEndpoints {
+		verb = "has"
+	}
+	fmt.Fprintf(w, "\n%s %s %s for %s%s\n", portName(s, p), verb, p.State, ago(p.Since, now), because(p.Why))
 	if p.AffinitySeconds > 0 {
 		fmt.Fprintf(w, "a client keeps its endpoint for %s after its last connection\n", affinityOf(p))
 	}
