@@ -33,7 +33,7 @@ kind: EndpointSlice
 metadata: {name: guarded-1, namespace: ns, labels: {kubernetes.io/service-name: guarded}}
 addressType: IPv4
 ports: [{name: p, port: 18082}]
-endpoints: [{addresses: [NET.104], nodeName: far}]
+endpoints: [{addresses: [NET.104], nodeName: far}, {addresses: [NET.105], nodeName: far, conditions: {ready: false}}]
 ---
 `
 
@@ -61,8 +61,8 @@ func TestExplain(t *testing.T) {
 		{"node → " + web, 0, []string{`^caller +a process of this node, `, `^verdict +forward$`}},
 		{"outside:10.1.2.3 to " + empty, 0, []string{`^caller +another machine, as you say$`, `^verdict +reject$`, `^try +see why no endpoint may be used: pointsman service show ns/empty$`}},
 		{"outside:10.1.2.3 " + vip, 0, []string{`^allowed +no: 10.1.2.3 is not in 198.51.100.0/24, `, `^limit +no-drop: `, `^verdict +reject$`, `^try .*loadBalancerSourceRanges of ns/guarded$`}},
-		{"outside:198.51.100.7 " + vip, 0, []string{`^endpoints +none of the 1 is on this node, and its traffic policy is local$`, `^verdict +reject$`, `^try +call a node that has an endpoint`, `^\S+104:18082 +it is on node far$`}},
-		{"pod:198.51.100.7 " + vip, 0, []string{`^endpoints +one of 1: its traffic policy is local, which is for callers from outside; `, `^verdict +forward$`}},
+		{"outside:198.51.100.7 " + vip, 0, []string{`^endpoints +none of the 1 is on this node, and its traffic policy is local$`, `^verdict +reject$`, `^try +call a node that has an endpoint`, `^\S+104:18082 +it is on node far$`, `^\S+105:18082 +it is on node far$`}},
+		{"pod:198.51.100.7 " + vip, 0, []string{`^endpoints +one of 1: its traffic policy is local, which is for callers from outside; `, `^verdict +forward$`, `^\S+105:18082 +it is not ready$`}},
 		{"pod:198.51.100.7 " + internal, 0, []string{`^verdict +forward$`, `^\S+104:18082 +100% +`}},
 		{"10.1.2.3 " + web + "/udp", 0, []string{`^frontend +none: \S+ is an address of ns/web, which is not reached at port 18080/udp$`, `^verdict +pass$`}},
 		{"10.1.2.3 203.0.113.77:80", 0, []string{`^frontend +none: no Service is reached at 203.0.113.77:80/tcp$`}},

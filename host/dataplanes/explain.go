@@ -59,8 +59,9 @@ func addressesNow() (func(netip.Addr) bool, error) {
 // An explanation is one in the making.
 type explanation struct {
 	admin.Explanation
-	node sdk.Node
-	own  func(netip.Addr) bool
+	node  sdk.Node
+	own   func(netip.Addr) bool
+	local bool // the endpoint is chosen from those of this node
 }
 
 func (x *explanation) step(question, answer string) {
@@ -98,6 +99,7 @@ func (x *explanation) decide(m track.Match) {
 		x.step(s.Question, s.Answer)
 	}
 	x.Verdict = route.Verdict.String()
+	x.local = m.Frontend.Policy == sdk.Local && (!m.Frontend.External() || from.From == sdk.Elsewhere)
 	for _, ep := range route.Endpoints {
 		x.Endpoints = append(x.Endpoints, admin.Share{Address: ep.Addr.String(), Share: 1 / float64(len(route.Endpoints)), Masquerade: route.Masquerades(ep, from)})
 	}
@@ -179,7 +181,7 @@ func (set *Set) observe(ctx context.Context, x *explanation, m track.Match) {
 	for _, e := range endpoints[i] {
 		used := slices.ContainsFunc(x.Endpoints, func(s admin.Share) bool { return s.Address == e.Addr.String() })
 		if why := e.NotCluster; !used && x.Verdict != admin.VerdictCannotTell {
-			if m.Frontend.Policy == sdk.Local && e.NotLocal != "" {
+			if x.local {
 				why = e.NotLocal
 			}
 			if why != "" {
