@@ -135,6 +135,9 @@ func TestReasonsHaveNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range files {
+		if filepath.Base(filepath.Dir(file)) == "doctor" {
+			continue // what it finds are sentences, and no events
+		}
 		if at := literal.FindString(read(t, file)); at != "" && !strings.HasSuffix(file, "_test.go") {
 			t.Errorf("%s has a reason without a name, after %q", file, at)
 		}

@@ -69,7 +69,16 @@ func TestServiceVerbs(t *testing.T) {
 		{"service show web", 64, `want NAMESPACE/NAME`, ""},
 		{"service show ns/web/p", 64, `want NAMESPACE/NAME`, ""},
 		{"service list a b", 64, `--help`, ""},
-		{"__complete service show ", 0, `(?m)^ns/web$`, "^$"},
+		{"__complete service show ", 0, `(?m)^ns/web\tserved$`, "^$"},
+		{"__complete service show ns/e", 0, `(?m)^ns/empty\tno endpoints$`, "ns/web"},
+		{"__complete service show ns/web ", 0, `^:4\n`, "ns/empty"},
+		{"__complete service list ", 0, `(?m)^ns/zweb\tconflict$`, "^$"},
+		{"__complete service list -n ", 0, `^ns\n:4\n`, "^$"},
+		{"__complete explain ", 0, `(?m)^outside:\t`, "^$"},
+		{"__complete explain node ", 0, `(?m)^\S+10:18080\tns/web:p/tcp4$`, "^$"},
+		{"__complete mode swap ", 0, `^userspace\tserving\n:4\n`, "^$"},
+		{"__complete plugin logs ", 0, `^userspace\tserving\n:4\n`, "^$"},
+		{"__complete run --mode ", 0, `^auto\t.+\nuserspace\tserving\n:4\n`, "^$"},
 		{"events", 0, `(?m)^\S+T\S+ +warning +FrontendTaken +ns/zweb `, "^$"},
 		{"events --since 1h", 0, `FrontendTaken`, "^$"},
 		{"events --since 1ns", 0, `^$`, "FrontendTaken"},
@@ -78,7 +87,7 @@ func TestServiceVerbs(t *testing.T) {
 	} {
 		words := strings.Fields(tc.words)
 		if words[0] == "__complete" {
-			words = append([]string{"__complete", "--config", s.path("host.yaml")}, append(words[1:], "")...)
+			words = append([]string{"__complete", "--config", s.path("host.yaml")}, strings.Split(tc.words, " ")[1:]...)
 		} else {
 			words = append(words, "--config", s.path("host.yaml"))
 		}

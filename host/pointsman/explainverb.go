@@ -27,6 +27,8 @@ outside:ADDRESS (another machine). PROTOCOL is tcp, udp or sctp.`,
   pointsman explain node 10.96.0.10:53/udp
   pointsman explain outside:198.51.100.7 192.0.2.10:30080`,
 		Args: words(2, 3, "SRC and DST:PORT"),
+
+		ValidArgsFunction: eachWord(completeCallers, completeFrontends),
 	}
 	return asking(c, func(c *cobra.Command, args []string) (admin.Explanation, error) {
 		if len(args) == 3 && slices.Contains([]string{"→", "to"}, args[1]) {

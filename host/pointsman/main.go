@@ -100,6 +100,7 @@ func rootVerb() *cobra.Command {
 	flags.String("config", "", "the config file (default "+usualConfig+" if it is there)")
 	config.AddVerbFlags(flags)
 	strict(root)
+	completeFlags(root)
 	return root
 }
 

@@ -67,6 +67,8 @@ func modePlanVerb() *cobra.Command {
 		Use:   "plan MODE",
 		Short: "Say what a change of mode would lose, write and take away, and change nothing",
 		Args:  words(1, 1, "the name of a mode"),
+
+		ValidArgsFunction: eachWord(completePlugins),
 	}, func(c *cobra.Command, args []string) (admin.ModePlan, admin.Outcome, error) {
 		p, err := client(c).PlanMode(c.Context(), args[0])
 		return p, p.Outcome, err
@@ -98,6 +100,8 @@ With --wait it returns when the new one serves and has proved that it does, or w
 the swap was undone; then it exits 1 and says why. To swap to the mode that serves
 starts its binary anew.`,
 		Args: words(1, 1, "the name of a mode"),
+
+		ValidArgsFunction: eachWord(completePlugins),
 	}
 	c.Flags().DurationVar(&wait, "wait", 0, "wait this long for the new mode to serve")
 	c.Flags().Lookup("wait").NoOptDefVal = "3m"

@@ -26,6 +26,8 @@ func pluginCheckVerb() *cobra.Command {
 		Use:   "check [NAME|PATH]",
 		Short: "Ask a plugin, or that of the config file's mode, whether this node can run it; changes nothing",
 		Args:  words(0, 1, "one plugin at most: "+aPlugin),
+
+		ValidArgsFunction: eachWord(completePluginsOrFiles),
 	}
 	out := addFormat(c)
 	c.Flags().StringVar(&options, "options", "", "its own options as JSON, instead of those of the config file")

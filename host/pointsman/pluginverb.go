@@ -63,6 +63,8 @@ func pluginInfoVerb() *cobra.Command {
 		Use:   "info NAME|PATH",
 		Short: "Tell all about one plugin: its process, what it serves, its limits and options",
 		Args:  words(1, 1, aPlugin),
+
+		ValidArgsFunction: eachWord(completePluginsOrFiles),
 	}, func(c *cobra.Command, args []string) (admin.Plugin, error) { return plugin(c, args[0]) }, writePlugin)
 }
 
@@ -149,6 +151,8 @@ func pluginLogsVerb() *cobra.Command {
 		Use:   "logs NAME",
 		Short: "Print the last lines of a plugin's log",
 		Args:  words(1, 1, "the name of a plugin"),
+
+		ValidArgsFunction: eachWord(completePlugins),
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx, stop := untilInterrupt(c.Context())
 			defer stop()
@@ -169,6 +173,8 @@ func pluginRestartVerb() *cobra.Command {
 		Use:   "restart NAME",
 		Short: "Start a plugin's process anew; what it keeps in the kernel serves meanwhile",
 		Args:  words(1, 1, "the name of a plugin"),
+
+		ValidArgsFunction: eachWord(completePlugins),
 		RunE: acting(func(c *cobra.Command, args []string) (admin.Done, error) {
 			return client(c).Restart(c.Context(), args[0])
 		}),
@@ -192,6 +198,8 @@ func conformanceVerb() *cobra.Command {
 real packets where it can, and says of each line of the contract whether it is kept.
 It exits 0 when the plugin conforms, 1 when not.`,
 		Args: words(1, 1, "the path of a plugin's binary"),
+
+		ValidArgsFunction: eachWord(completeFiles),
 	}
 	out := addFormat(c)
 	c.Flags().StringVar(&run, "run", "", "only the checks whose name matches this regular expression")

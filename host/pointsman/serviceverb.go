@@ -30,6 +30,8 @@ func serviceListVerb() *cobra.Command {
 		Long: `List prints a line for each port of each Service in each IP family. With TEXT it
 prints those that have it in their name, their frontends or their endpoints.`,
 		Args: words(0, 1, "at most one text to look for"),
+
+		ValidArgsFunction: eachWord(completeServices),
 	}
 	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only those of this namespace")
 	c.Flags().BoolVar(&problems, "problems", false, "only those that are not served, or have no endpoint")
@@ -99,7 +101,7 @@ func serviceShowVerb() *cobra.Command {
 		Short: "Tell all about one Service: its endpoints, why each is used or not, and what the kernel has",
 		Args:  words(1, 1, "NAMESPACE/NAME of a Service"),
 
-		ValidArgsFunction: completeServices,
+		ValidArgsFunction: eachWord(completeServices),
 	}
 	return asking(c, func(c *cobra.Command, args []string) (admin.ServiceDetail, error) {
 		namespace, name, ok := strings.Cut(args[0], "/")
@@ -108,22 +110,6 @@ func serviceShowVerb() *cobra.Command {
 		}
 		return client(c).Service(c.Context(), namespace, name)
 	}, writeService)
-}
-
-// completeServices offers the names of all Services.
-func completeServices(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	list, err := client(c).Services(c.Context())
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var names []string
-	for _, s := range list.Items {
-		names = append(names, s.Namespace+"/"+s.Name)
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 func writeService(w io.Writer, s admin.ServiceDetail) {

@@ -20,6 +20,8 @@ func configValidateVerb() *cobra.Command {
 		Use:   "validate [FILE]",
 		Short: "Say everything that is wrong with a config file on this node",
 		Args:  words(0, 1, "one file at most"),
+
+		ValidArgsFunction: eachWord(completeYAML),
 	}
 	c.Flags().BoolVar(&fileOnly, "file-only", false, "read the file alone: it is for another node")
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestCompletionWithoutAHost offers what needs no host to be known, and is silent about the rest.
+func TestCompletionWithoutAHost(t *testing.T) {
+	dir := t.TempDir()
+	fakePlugin(t, dir, "acme", "exit 1")
+	here := []string{"--plugin-dir", dir, "--admin-socket", filepath.Join(dir, "nobody.sock")}
+	const nothing, files, folders = `^:4\n$`, `^:0\n$`, `^:16\n$`
+	for words, want := range map[string]string{
+		"st":                       `^status\t`,
+		"status ":                  nothing,
+		"status -o ":               `^table\njson\nyaml\n:36\n$`,
+		"version --output=":        `^table\njson\nyaml\n:36\n$`,
+		"status --wait ":           nothing,
+		"status now ":              nothing,
+		"run --log-level ":         `^trace\ndebug\ninfo\nwarn\nerror\n:36\n$`,
+		"run --log-format ":        `^text\njson\n:36\n$`,
+		"run --mode ":              `(?s)^acme\n.*auto\t.*:4\n$`,
+		"config show --mode au":    `^auto\t.*\n:4\n$`,
+		"plan --mode a":            `^acme\n:4\n$`,
+		"mode swap ":               `^acme\n`,
+		"mode plan x":              nothing,
+		"mode swap acme ":          nothing,
+		"plugin info ac":           `^acme\n:4\n$`,
+		"plugin check ./":          files,
+		"plugin restart ac":        `^acme\n:4\n$`,
+		"plugin logs ac":           `^acme\n:4\n$`,
+		"plugin conformance ":      files,
+		"config validate ":         `^yaml\nyml\n:8\n$`,
+		"status --config ":         `^yaml\nyml\n:8\n$`,
+		"run --files ":             files,
+		"run --kubeconfig ":        files,
+		"status --admin-socket ":   files,
+		"status --plugin-dir ":     folders,
+		"run --state-dir ":         folders,
+		"explain ":                 `^node\t.*\noutside:\t.*\npod:\t.*\n:6\n$`,
+		"explain node ":            nothing,
+		"service show ":            nothing,
+		"service list ":            nothing,
+		"service list -n ":         nothing,
+		"explain node 10.0.0.1:1 ": nothing,
+	} {
+		exit, stdout, _ := do(t, append([]string{"__complete"}, append(here, strings.Split(words, " ")...)...)...)
+		if exit != exitOK || !regexp.MustCompile(want).MatchString(stdout) {
+			t.Errorf("%q is completed by exit %d %q, want %q", words, exit, stdout, want)
+		}
+	}
+}
+
+// Each -o offers all that it accepts.
+func TestOutputsAreOffered(t *testing.T) {
+	_, stdout, _ := do(t, "__complete", "status", "-o", "")
+	words, _, _ := strings.Cut(stdout, "\n:")
+	for word := range strings.FieldsSeq(words) {
+		if f := new(format); f.Set(word) != nil {
+			t.Errorf("%q is offered and refused", word)
+		}
+	}
+}
+
+func TestDestination(t *testing.T) {
+	for _, c := range []struct{ frontend, network, want string }{
+		{"cluster-ip 10.96.0.10:80", "tcp4", "10.96.0.10:80"},
+		{"cluster-ip [fd00::1]:53", "udp6", "[fd00::1]:53/udp"},
+		{"load-balancer-ip 192.0.2.1:99 local", "sctp4", "192.0.2.1:99/sctp"},
+		{"node-port *:30080 local", "tcp4", ""},
+		{"", "tcp4", ""},
+	} {
+		if got, ok := destination(c.frontend, c.network); got != c.want || ok != (c.want != "") {
+			t.Errorf("%q of %s is offered as %q, want %q", c.frontend, c.network, got, c.want)
+		}
+	}
+}
