@@ -13,7 +13,7 @@ type Diagnosis struct {
 type Finding struct {
 	Check  string `json:"check"` // what was looked at
 	Result Result `json:"result"`
-	Reason string `json:"reason"`
+	Why    string `json:"why"`
 	Try    string `json:"try,omitempty"` // what to do, where something is to be done
 }
 

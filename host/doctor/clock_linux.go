@@ -17,7 +17,7 @@ func clock() []admin.Finding {
 		return unknown(check, err)
 	}
 	if t.Status&unix.STA_UNSYNC != 0 {
-		return []admin.Finding{{Check: check, Result: admin.Unknown, Reason: "nothing tells the kernel that its clock is right; certificates and leases depend on that",
+		return []admin.Finding{{Check: check, Result: admin.Unknown, Why: "nothing tells the kernel that its clock is right; certificates and leases depend on that",
 			Try: "timedatectl, or whatever keeps time on this node"}}
 	}
 	return ok(check, "it is kept right, to %d us", t.Maxerror)

@@ -64,7 +64,7 @@ func bad(all []admin.Finding) string {
 	all = slices.DeleteFunc(all, func(f admin.Finding) bool { return f.Result == admin.OK || f.Check == "clock" })
 	var lines []string
 	for _, f := range all {
-		lines = append(lines, fmt.Sprintf("%s %s: %s; %s", f.Result, f.Check, f.Reason, f.Try))
+		lines = append(lines, fmt.Sprintf("%s %s: %s; %s", f.Result, f.Check, f.Why, f.Try))
 	}
 	return strings.Join(lines, "\n")
 }

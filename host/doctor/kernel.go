@@ -36,11 +36,11 @@ func (n Node) read(path string) (string, error) {
 
 // unknown is the finding for what could not be read.
 func unknown(check string, err error) []admin.Finding {
-	return []admin.Finding{{Check: check, Result: admin.Unknown, Reason: err.Error()}}
+	return []admin.Finding{{Check: check, Result: admin.Unknown, Why: err.Error()}}
 }
 
 func ok(check, format string, args ...any) []admin.Finding {
-	return []admin.Finding{{Check: check, Result: admin.OK, Reason: fmt.Sprintf(format, args...)}}
+	return []admin.Finding{{Check: check, Result: admin.OK, Why: fmt.Sprintf(format, args...)}}
 }
 
 // forwarding: what a node does not forward comes to no pod of another node, and to none of its own
@@ -58,7 +58,7 @@ func (n Node) forwarding() (found []admin.Finding) {
 		case err != nil:
 			found = append(found, unknown(check, err)...)
 		case on == "0":
-			found = append(found, admin.Finding{Check: check, Result: admin.Warn, Reason: f.family + " is not forwarded, so that only a relay reaches endpoints",
+			found = append(found, admin.Finding{Check: check, Result: admin.Warn, Why: f.family + " is not forwarded, so that only a relay reaches endpoints",
 				Try: "sysctl -w " + f.key + "=1, and keep it in /etc/sysctl.d"})
 		default:
 			found = append(found, ok(check, "%s is forwarded", f.family)...)
@@ -97,7 +97,7 @@ func (n Node) connections() []admin.Finding {
 	if limit == 0 {
 		return ok(check, "%d connections, and no limit", count)
 	}
-	f := admin.Finding{Check: check, Result: admin.OK, Reason: fmt.Sprintf("%d of %d connections", count, limit)}
+	f := admin.Finding{Check: check, Result: admin.OK, Why: fmt.Sprintf("%d of %d connections", count, limit)}
 	filled := 100 * count / limit
 	switch {
 	case filled >= failFilled:
@@ -106,12 +106,12 @@ func (n Node) connections() []admin.Finding {
 		f.Result = admin.Warn
 	}
 	if f.Result != admin.OK {
-		f.Reason += fmt.Sprintf(", %d %% of what the kernel keeps: new ones are dropped when it is full", filled)
+		f.Why += fmt.Sprintf(", %d %% of what the kernel keeps: new ones are dropped when it is full", filled)
 		f.Try = "raise linux.conntrack.maxPerCore, or net.netfilter.nf_conntrack_max"
 	}
 	found := []admin.Finding{f}
 	if lost, err := n.dropped(); err == nil && lost > 0 {
-		found = append(found, admin.Finding{Check: check, Result: admin.Warn, Reason: fmt.Sprintf("%d packets were dropped since the node began, because the table was full", lost),
+		found = append(found, admin.Finding{Check: check, Result: admin.Warn, Why: fmt.Sprintf("%d packets were dropped since the node began, because the table was full", lost),
 			Try: "raise linux.conntrack.maxPerCore, or net.netfilter.nf_conntrack_max"})
 	}
 	return found
@@ -167,8 +167,8 @@ func (n Node) reversePath() []admin.Finding {
 		return ok(check, "no interface is strict")
 	}
 	return []admin.Finding{{Check: check, Result: admin.Warn,
-		Reason: "strict on " + some(strict) + ": packets are dropped there whose answers would leave by another interface",
-		Try:    "sysctl -w net.ipv4.conf.all.rp_filter=2, if callers come in by one interface and are reached by another"}}
+		Why: "strict on " + some(strict) + ": packets are dropped there whose answers would leave by another interface",
+		Try: "sysctl -w net.ipv4.conf.all.rp_filter=2, if callers come in by one interface and are reached by another"}}
 }
 
 // some names the first few.

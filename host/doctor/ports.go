@@ -39,8 +39,8 @@ func (n Node) ephemeral() []admin.Finding {
 	}
 	slices.Sort(taken)
 	return []admin.Finding{{Check: check, Result: admin.Warn,
-		Reason: fmt.Sprintf("%s: connections of this node may use them too (ip_local_port_range is %d to %d)", some(taken), low, high),
-		Try:    "sysctl -w net.ipv4.ip_local_reserved_ports=" + strings.Join(slices.DeleteFunc([]string{reserved, strings.Join(taken, ",")}, func(s string) bool { return s == "" }), ",")}}
+		Why: fmt.Sprintf("%s: connections of this node may use them too (ip_local_port_range is %d to %d)", some(taken), low, high),
+		Try: "sysctl -w net.ipv4.ip_local_reserved_ports=" + strings.Join(slices.DeleteFunc([]string{reserved, strings.Join(taken, ",")}, func(s string) bool { return s == "" }), ",")}}
 }
 
 // within reports whether a list of ports and ranges, such as "8080,30000-30100", has a port.
@@ -85,8 +85,8 @@ func (n Node) proxies() []admin.Finding {
 		return ok(check, "no interface of one is there")
 	}
 	return []admin.Finding{{Check: check, Result: admin.Warn,
-		Reason: some(there) + ": it may catch packets before Pointsman, or have left that behind",
-		Try:    "see whether it is meant to serve Services here, and have one of the two do it"}}
+		Why: some(there) + ": it may catch packets before Pointsman, or have left that behind",
+		Try: "see whether it is meant to serve Services here, and have one of the two do it"}}
 }
 
 // Interfaces returns those of this node.

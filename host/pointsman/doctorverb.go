@@ -52,7 +52,7 @@ something keeps Services from being served. Without root some of it is not looke
 
 func writeDiagnosis(w io.Writer, d admin.Diagnosis) {
 	for _, f := range d.Checks {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Result, f.Check, f.Reason)
+		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Result, f.Check, f.Why)
 		if f.Try != "" {
 			fmt.Fprintf(w, "\t\t  try: %s\n", f.Try)
 		}
@@ -105,7 +105,7 @@ type examination struct {
 
 // found is one finding, as a list.
 func found(check string, result admin.Result, reason, try string) []admin.Finding {
-	return []admin.Finding{{Check: check, Result: result, Reason: reason, Try: try}}
+	return []admin.Finding{{Check: check, Result: result, Why: reason, Try: try}}
 }
 
 func (x examination) host() []admin.Finding {
@@ -115,7 +115,7 @@ func (x examination) host() []admin.Finding {
 	}
 	all := found(check, admin.OK, fmt.Sprintf("version %s, process %d, mode %s", x.status.Host.Version, x.status.Host.PID, x.status.Mode), "")
 	for _, w := range x.status.Warnings {
-		all = append(all, admin.Finding{Check: check, Result: admin.Warn, Reason: w.Code + ": " + w.Text, Try: w.Try})
+		all = append(all, admin.Finding{Check: check, Result: admin.Warn, Why: w.Code + ": " + w.Text, Try: w.Try})
 	}
 	return all
 }
@@ -129,10 +129,10 @@ func (x examination) config(ctx context.Context) []admin.Finding {
 	problems = slices.Concat(kubeconfigProblems(x.settings), groupProblems(x.settings), problems)
 	var all []admin.Finding
 	for _, p := range problems {
-		all = append(all, admin.Finding{Check: check, Result: admin.Fail, Reason: p.String()})
+		all = append(all, admin.Finding{Check: check, Result: admin.Fail, Why: p.String()})
 	}
 	for _, p := range append(x.settings.Warnings(), notes...) {
-		all = append(all, admin.Finding{Check: check, Result: admin.Warn, Reason: p.String()})
+		all = append(all, admin.Finding{Check: check, Result: admin.Warn, Why: p.String()})
 	}
 	if len(all) == 0 {
 		from := x.settings.Path()
