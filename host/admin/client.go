@@ -96,6 +96,12 @@ func (c *Client) PlanMode(ctx context.Context, to string) (ModePlan, error) {
 	return ask[ModePlan](ctx, c, http.MethodGet, "mode/plan?to="+url.QueryEscape(to))
 }
 
+// Diff asks what the dataplane of a mode would write if it wrote everything now; empty: that of the
+// mode that serves.
+func (c *Client) Diff(ctx context.Context, mode string) (Diff, error) {
+	return ask[Diff](ctx, c, http.MethodGet, "diff?mode="+url.QueryEscape(mode))
+}
+
 // SwapMode begins a change of mode.
 func (c *Client) SwapMode(ctx context.Context, to string, force bool) (Done, error) {
 	return ask[Done](ctx, c, http.MethodPost, "mode/swap?to="+url.QueryEscape(to)+"&force="+strconv.FormatBool(force))

@@ -46,6 +46,7 @@ type Backend struct {
 type Modes struct {
 	Show  func() Mode
 	Plan  func(ctx context.Context, to string) (ModePlan, error)
+	Diff  func(ctx context.Context, mode string) (Diff, error) // of the mode that serves, if it is empty
 	Swap  func(to string, force bool) error
 	Reset func() (string, error)
 }
@@ -208,6 +209,11 @@ func (m Modes) routes(handle func(pattern string, answer func(*http.Request) (an
 		plan, err := m.Plan(r.Context(), r.URL.Query().Get("to"))
 		plan.Meta = meta("ModePlan")
 		return plan, err
+	})
+	handle("GET /v1/diff", func(r *http.Request) (any, error) {
+		d, err := m.Diff(r.Context(), r.URL.Query().Get("mode"))
+		d.Meta = meta("Diff")
+		return d, err
 	})
 	handle("POST /v1/mode/swap", func(r *http.Request) (any, error) {
 		q := r.URL.Query()

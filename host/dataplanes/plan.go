@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"slices"
 	"strings"
@@ -289,13 +290,18 @@ func answer[T any](printed []byte, failed error) (T, error) {
 // verb runs a plugin's binary by hand, until ctx ends, and returns what it prints. Like
 // the plugin itself it is run only if nothing else could have changed it.
 func verb(ctx context.Context, path, sum string, words ...string) ([]byte, error) {
+	return verbOn(ctx, nil, path, sum, words...)
+}
+
+// verbOn is verb with something to read on the standard input.
+func verbOn(ctx context.Context, stdin io.Reader, path, sum string, words ...string) ([]byte, error) {
 	binary, err := launch.OpenBinary(path, sum)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	defer binary.Close()
 	cmd := binary.Command(ctx, words...)
-	cmd.WaitDelay = time.Second
+	cmd.Stdin, cmd.WaitDelay = stdin, time.Second
 	printed, err := cmd.Output()
 	if exit := new(exec.ExitError); errors.As(err, &exit) && len(exit.Stderr) > 0 {
 		err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))

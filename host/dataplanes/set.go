@@ -54,6 +54,8 @@ type Set struct {
 	canary *canary.Canary
 
 	options attempt // only follow uses it
+
+	comparing chan struct{} // holds an element while a Diff is answered
 }
 
 // New returns a Set with no dataplane yet. Nothing happens before Begin.
@@ -64,6 +66,8 @@ func New(s Settings) *Set {
 		record:  &record{group: g, reports: s.Reports},
 		survey:  &survey{plugins: in, running: g},
 		chooser: &chooser{plugins: in},
+
+		comparing: make(chan struct{}, 1),
 	}
 	set.canary = canary.New(s.Tracker, s.NodeName, s.Addrs, set.ownProcesses)
 	return set

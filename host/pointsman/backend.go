@@ -32,7 +32,7 @@ func (h *host) backend() admin.Backend {
 		Logs:     h.dataplanes.Logs,
 		Restart:  h.dataplanes.Restart,
 		Log:      serverLog(h.log, "admin"),
-		Modes:    admin.Modes{Show: h.dataplanes.Show, Plan: h.dataplanes.Plan, Swap: h.dataplanes.SwapTo, Reset: h.dataplanes.Reset},
+		Modes:    admin.Modes{Show: h.dataplanes.Show, Plan: h.dataplanes.Plan, Diff: h.dataplanes.Diff, Swap: h.dataplanes.SwapTo, Reset: h.dataplanes.Reset},
 	}
 }
 

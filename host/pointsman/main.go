@@ -90,7 +90,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 
 func rootVerb() *cobra.Command {
 	root := group("pointsman", "A service proxy for Kubernetes nodes, with dataplanes as plugins",
-		runVerb(), statusVerb(), serviceVerb(), explainVerb(), doctorVerb(), eventsVerb(), planVerb(), modeVerb(), configVerb(), pluginVerb(), cleanupVerb(), demoVerb(), versionVerb())
+		runVerb(), statusVerb(), serviceVerb(), explainVerb(), diffVerb(), doctorVerb(), eventsVerb(), planVerb(), modeVerb(), configVerb(), pluginVerb(), cleanupVerb(), demoVerb(), versionVerb())
 	root.SilenceErrors = true
 	root.SilenceUsage = true
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -175,13 +175,14 @@ func configPath(c *cobra.Command) string {
 func settings(c *cobra.Command) (*config.Host, error) { return config.Load(configPath(c), c.Flags()) }
 
 // client reaches the running host. A config file that is wrong must not keep a user
-// from asking what is going on: then the host is looked for where it usually is.
+// from asking what is going on: then the host is looked for where it usually is. A flag of the verb's
+// own, such as --mode of diff, is no setting.
 func client(c *cobra.Command) *admin.Client {
-	h, err := settings(c)
+	h, err := config.Load(configPath(c), c.InheritedFlags())
 	if err == nil {
 		return admin.NewClient(h.AdminSocket)
 	}
-	if h, err = config.Load("", c.Flags()); err == nil {
+	if h, err = config.Load("", c.InheritedFlags()); err == nil {
 		fmt.Fprintf(c.ErrOrStderr(), "pointsman: the config file cannot be used (see: pointsman config validate); asking on %s\n", h.AdminSocket)
 		return admin.NewClient(h.AdminSocket)
 	}

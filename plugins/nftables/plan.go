@@ -130,8 +130,24 @@ func (c change) empty() bool { return len(c.gone)+len(c.come) == 0 }
 // Steps are the plan for people, a line for each Service and each chain.
 func (p plan) Steps() []string {
 	var all []string
-	say := func(format string, args ...any) {
-		all = append(all, fmt.Sprintf("%s %s: ", p.family.node.Family, table)+fmt.Sprintf(format, args...))
+	for _, s := range p.steps() {
+		all = append(all, s.text)
+	}
+	return all
+}
+
+// A step is a line of a plan, and what differs there: elements, or rules of a chain.
+type step struct {
+	text string
+	difference
+	chain *chain
+}
+
+func (p plan) steps() []step {
+	var all []step
+	say := func(format string, args ...any) *step {
+		all = append(all, step{text: fmt.Sprintf("%s %s: ", p.family.node.Family, table) + fmt.Sprintf(format, args...)})
+		return &all[len(all)-1]
 	}
 	s := p.shape
 	if s.afresh {
@@ -143,17 +159,17 @@ func (p plan) Steps() []string {
 	for _, c := range s.made {
 		say("add chain %s with %d rules", c.name, len(c.rules))
 	}
-	for _, c := range s.filled {
-		say("rewrite chain %s with %d rules", c.name, len(c.rules))
+	for i, c := range s.filled {
+		say("rewrite chain %s with %d rules", c.name, len(c.rules)).chain = &s.filled[i]
 	}
 	for _, name := range slices.Concat(s.gone, s.unused) {
 		say("remove %s", name)
 	}
 	if d := p.fixed; len(d.gone)+len(d.come) > 0 {
-		say("remove %d elements%s, add %d%s", len(d.gone), setsOf(d.gone), len(d.come), setsOf(d.come))
+		say("remove %d elements%s, add %d%s", len(d.gone), setsOf(d.gone), len(d.come), setsOf(d.come)).difference = d
 	}
 	for _, c := range p.changes {
-		say("%s: remove %d elements%s, add %d%s", c.name, len(c.gone), setsOf(c.gone), len(c.come), setsOf(c.come))
+		say("%s: remove %d elements%s, add %d%s", c.name, len(c.gone), setsOf(c.gone), len(c.come), setsOf(c.come)).difference = c.difference
 	}
 	return all
 }
