@@ -31,6 +31,7 @@ type Backend struct {
 	Plugins  func() []Plugin
 	Config   func() (Config, error)
 	Events   func() []Event
+	Activity func(context.Context) Activity
 
 	// Logs calls the function for each line that plugin name still has, and with
 	// follow for each that comes, until ctx ends.
@@ -180,6 +181,11 @@ func handler(b Backend) http.Handler {
 		return c, err
 	})
 	handle("GET /v1/events", func(*http.Request) (any, error) { return EventList{meta("EventList"), b.Events()}, nil })
+	handle("GET /v1/activity", func(r *http.Request) (any, error) {
+		a := b.Activity(r.Context())
+		a.Meta = meta("Activity")
+		return a, nil
+	})
 	mux.HandleFunc("GET /v1/plugins/{name}/logs", b.logs)
 	handle("POST /v1/plugins/{name}/restart", func(r *http.Request) (any, error) {
 		text, err := b.Restart(r.PathValue("name"))

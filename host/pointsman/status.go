@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/host/terminal"
 )
 
 // The table of a status has so many causes why Services are not served, with so many Services
@@ -67,7 +67,7 @@ func watchStatus(c *cobra.Command, out *format) error {
 	ctx, stop := untilInterrupt(c.Context())
 	defer stop()
 	w, before := c.OutOrStdout(), ""
-	if isTerminal(w) {
+	if terminal.Is(w) {
 		before = clearScreen
 	}
 	for {
@@ -90,16 +90,6 @@ func watchStatus(c *cobra.Command, out *format) error {
 		case <-time.After(watchEach):
 		}
 	}
-}
-
-// isTerminal reports whether w is a character device, as a terminal is.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // statusWithin asks until the host is well, or the time is over, and returns the
