@@ -68,6 +68,10 @@ func TestExplain(t *testing.T) {
 		{"10.1.2.3 203.0.113.77:80", 0, []string{`^frontend +none: no Service is reached at 203.0.113.77:80/tcp$`}},
 		{"web " + web, 64, []string{`"web" names no caller: want an address, node, pod:ADDRESS or outside:ADDRESS; try: pointsman explain`}},
 		{"node 10.0.0.1", 64, []string{`want ADDRESS:PORT, such as`}},
+		{"node ns/web", 64, []string{`ns/web is a Service: want an address at which it is reached; try: pointsman explain node ` + regexp.QuoteMeta(web) + "$"}},
+		{"node ns/web:80", 64, []string{`ns/web:80 is a Service: `}},
+		{"node ns/wbe", 64, []string{`no Service ns/wbe: did you mean ns/web\?; try: pointsman service list$`}},
+		{"node 10.0.0.1/udp", 64, []string{`want ADDRESS:PORT|want tcp`}},
 		{"node from 10.0.0.1:80", 64, []string{`--help`}},
 		{"node", 64, []string{`--help`}},
 	} {

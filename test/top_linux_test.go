@@ -21,7 +21,7 @@ import (
 // screenOf returns what a terminal shows of a verb that draws it anew from the top.
 func screenOf(x *terminaltest.Terminal) string {
 	all := strings.Split(x.Printed(), "\x1b[H")
-	return strings.NewReplacer("\x1b[K", "", "\x1b[J", "", "\r", "").Replace(all[len(all)-1])
+	return regexp.MustCompile(`\x1b\[(K|J|\d+m)|\r`).ReplaceAllString(all[len(all)-1], "")
 }
 
 // atTerminal runs a verb with a terminal as its input and output; ended has how it ended.
@@ -56,6 +56,9 @@ func TestTop(t *testing.T) {
 		})
 	}
 	shows("what is so", `(?m)^dataplane +userspace is serving, pid \d+, 0 restarts, memory \d+\.\d MiB$`)
+	if !strings.Contains(x.Printed(), "is \x1b[32mserving\x1b[39m,") {
+		t.Errorf("it has no colours: %q", x.Printed())
+	}
 	shows("a rate", `(?m)^connections/s +0\.0$`)
 
 	stop := make(chan struct{})

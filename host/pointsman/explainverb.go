@@ -3,13 +3,17 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/phrase"
 )
 
@@ -38,19 +42,48 @@ outside:ADDRESS (another machine). PROTOCOL is tcp, udp or sctp.`,
 			return admin.Explanation{}, usageError{fmt.Errorf("%s: want SRC and DST:PORT; try: %s --help", c.CommandPath(), c.CommandPath())}
 		}
 		if _, err := admin.ParseQuestion(args[0], args[1]); err != nil {
-			return admin.Explanation{}, usageError{err}
+			return admin.Explanation{}, usageError{cmp.Or(serviceAsked(c, args[0], args[1]), err)}
 		}
 		return client(c).Explain(c.Context(), args[0], args[1])
 	}, writeExplanation)
+}
+
+// serviceAsked says where a Service is reached whose name was given for DST; nil: it is no such name,
+// or there is no host to ask.
+func serviceAsked(c *cobra.Command, src, dst string) error {
+	name, _, _ := strings.Cut(dst, ":")
+	namespace, rest, ok := strings.Cut(name, "/")
+	if _, err := netip.ParseAddr(namespace); !ok || err == nil || strings.Contains(rest, "/") {
+		return nil
+	}
+	all, there := servicesNow(c), []string{}
+	for _, s := range all {
+		there = append(there, s.Namespace+"/"+s.Name)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	at := slices.Index(there, name)
+	if at < 0 {
+		return &admin.Error{What: "no Service " + name, Why: config.DidYouMean(name, there), Try: "pointsman service list"}
+	}
+	for _, p := range all[at].Ports {
+		for _, frontend := range p.Frontends {
+			if to, ok := destination(frontend, p.Network); ok {
+				return &admin.Error{What: dst + " is a Service", Why: "want an address at which it is reached", Try: fmt.Sprintf("pointsman explain %s %s", src, to)}
+			}
+		}
+	}
+	return &admin.Error{What: dst + " is a Service", Why: "want an address at which it is reached", Try: "pointsman service show " + name}
 }
 
 func writeExplanation(w io.Writer, x admin.Explanation) {
 	for _, s := range x.Steps {
 		fmt.Fprintf(w, "%s\t%s\n", s.Question, s.Answer)
 	}
-	fmt.Fprintf(w, "verdict\t%s\n", x.Verdict)
+	fmt.Fprintf(w, "verdict\t%s\n", paintState(w, x.Verdict))
 	if x.State != "" {
-		fmt.Fprintf(w, "state\t%s%s\n", x.State, because(x.Why))
+		fmt.Fprintf(w, "state\t%s%s\n", paintState(w, x.State), because(x.Why))
 	}
 	if p := x.Programmed; p != nil {
 		fmt.Fprintf(w, "served now\t%s\n", phrase.Some(p.Endpoints))

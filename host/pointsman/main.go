@@ -24,7 +24,6 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -280,7 +279,7 @@ func acting(act func(*cobra.Command, []string) (admin.Done, error)) func(*cobra.
 // print prints v, as a table by the function.
 func (f *format) print(w io.Writer, v any, table func(io.Writer)) error {
 	if *f == "table" {
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		t := tableFor(w)
 		table(t)
 		return t.Flush()
 	}

@@ -124,7 +124,7 @@ func writeStatus(w io.Writer, s admin.Status) {
 	if s.Auto != "" {
 		line("", "%s", s.Auto)
 	}
-	writeDataplane(line, s.Dataplane, now)
+	writeDataplane(w, line, s.Dataplane, now)
 	if s.Swap != nil {
 		line("swap", "%s → %s: %s for %s", s.Swap.From, s.Swap.To, s.Swap.Stage, phrase.Since(s.Swap.Since, now))
 	}
@@ -142,21 +142,21 @@ func writeStatus(w io.Writer, s admin.Status) {
 	if p := s.Probes; !p.Healthz || !p.Livez || !p.Readyz {
 		line("probes", "healthz %d, livez %d, readyz %d", codeOf(p.Healthz), codeOf(p.Livez), codeOf(p.Readyz))
 	}
-	writeUnserved(line, s.Unserved)
+	writeUnserved(w, line, s.Unserved)
 	for _, warning := range s.Warnings {
-		line("warning", "%s %s", warning.Code, warning.Text)
+		line("warning", "%s %s", paint(w, yellow, warning.Code), warning.Text)
 		if warning.Try != "" {
 			line("", "     try: %s", warning.Try)
 		}
 	}
 	if s.Healthy {
-		line("all", "is well")
+		line("all", "%s", paint(w, green, "is well"))
 	}
 }
 
 // writeUnserved writes a line for each cause, with the first Services that it keeps from
 // being served.
-func writeUnserved(line func(label, format string, args ...any), problems []admin.Problem) {
+func writeUnserved(w io.Writer, line func(label, format string, args ...any), problems []admin.Problem) {
 	type cause struct{ reason, why string }
 	var causes []cause
 	services := make(map[cause][]string)
@@ -174,7 +174,7 @@ func writeUnserved(line func(label, format string, args ...any), problems []admi
 		}
 		names := services[c]
 		first := names[:min(shownNames, len(names))]
-		line("unserved", "%s%s %s: %s", phrase.List(first), phrase.AndMore(len(names)-len(first)), c.reason, c.why)
+		line("unserved", "%s%s %s: %s", phrase.List(first), phrase.AndMore(len(names)-len(first)), paintState(w, c.reason), c.why)
 	}
 }
 
@@ -186,10 +186,10 @@ func codeOf(good bool) int {
 	return http.StatusServiceUnavailable
 }
 
-func writeDataplane(line func(label, format string, args ...any), d admin.Plugin, now time.Time) {
+func writeDataplane(w io.Writer, line func(label, format string, args ...any), d admin.Plugin, now time.Time) {
 	switch {
 	case d.PID == 0:
-		line("dataplane", "%s is %s%s", d.Name, d.State, because(d.Why))
+		line("dataplane", "%s is %s%s", d.Name, paintState(w, d.State), because(d.Why))
 	default:
 		line("dataplane", "%s %s is %s, pid %d, up %s, %s", d.Name, d.Version, cmp.Or(d.Role, "without a role yet"), d.PID, phrase.Since(d.Up, now), phrase.Count(d.Restarts, "restart"))
 	}

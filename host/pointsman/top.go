@@ -161,7 +161,7 @@ func topScreen(ctx context.Context, client *admin.Client, w io.Writer) error {
 	shown := ratesBetween(before, before)
 	fmt.Fprint(w, clearScreen)
 	for {
-		if err := draw(w, screen(shown, err)); err != nil {
+		if err := draw(w, screen(shown, err, terminal.Colours(w))); err != nil {
 			return err
 		}
 		if !nextLook(ctx, keys) {
@@ -193,10 +193,11 @@ func nextLook(ctx context.Context, keys <-chan byte) bool {
 }
 
 // screen returns what is shown, line by line. err is why the host did not answer the last time.
-func screen(r rates, err error) []string {
+func screen(r rates, err error, colours bool) []string {
 	var text bytes.Buffer
-	f := format("table")
-	_ = f.print(&text, nil, func(w io.Writer) { writeRates(w, r) }) // a buffer takes all
+	t := newTable(&text, colours)
+	writeRates(t, r)
+	_ = t.Flush() // a buffer takes all
 	title := fmt.Sprintf("pointsman top, %s (q ends it)", r.At.Local().Format(time.TimeOnly))
 	if err != nil {
 		title += ": " + oneLineOf(err)
@@ -213,10 +214,7 @@ func draw(w io.Writer, lines []string) error {
 		if i > 0 {
 			picture.WriteByte('\n')
 		}
-		if text := []rune(line); len(text) > columns {
-			line = string(text[:columns])
-		}
-		picture.WriteString("\x1b[K" + line) // erased before, for behind the last column it would take a letter away
+		picture.WriteString("\x1b[K" + cut(line, columns)) // erased before, for behind the last column it would take a letter away
 	}
 	picture.WriteString("\x1b[J") // and what is left below
 	_, err := io.WriteString(w, picture.String())
@@ -225,18 +223,18 @@ func draw(w io.Writer, lines []string) error {
 
 func writeRates(w io.Writer, r rates) {
 	fmt.Fprintf(w, "node\t%s, mode %s\n", r.Node, r.Mode)
-	fmt.Fprintf(w, "dataplane\t%s is %s, pid %s, %s, memory %s\n", r.Dataplane, r.State, cmp.Or(pidText(r.PID), "-"), phrase.Count(r.Restarts, "restart"), memoryText(r.MemoryBytes))
+	fmt.Fprintf(w, "dataplane\t%s is %s, pid %s, %s, memory %s\n", r.Dataplane, paintState(w, r.State), cmp.Or(pidText(r.PID), "-"), phrase.Count(r.Restarts, "restart"), memoryText(r.MemoryBytes))
 	fmt.Fprintf(w, "connections/s\t%s\n", rateText(r.Connections))
 	fmt.Fprintf(w, "changes/s\t%s\n", rateText(r.Changes))
 	fmt.Fprintf(w, "updates/s\t%s\n", rateText(r.Updates))
 	fmt.Fprintf(w, "sync time\t%s; the last %.1f ms\n", eachText(r.SyncMS), r.LastSyncMS)
 	fmt.Fprintf(w, "pending\t%d\n", r.Pending)
 	if len(r.Slowest) > 0 {
-		fmt.Fprintln(w, "\nSLOWEST\tSTATE\tWAITED\tSINCE")
+		fmt.Fprintf(w, "\nSLOWEST\t%s\tWAITED\tSINCE\n", paintState(w, "STATE"))
 	}
 	for _, s := range r.Slowest {
 		waited := time.Duration(s.Seconds * float64(time.Second))
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Service, s.State, phrase.Round(waited), s.Since.Local().Format(time.TimeOnly))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Service, paintState(w, s.State), phrase.Round(waited), s.Since.Local().Format(time.TimeOnly))
 	}
 }
 

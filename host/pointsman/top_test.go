@@ -55,7 +55,7 @@ func TestRates(t *testing.T) {
 // TestScreen has the host's last answer, and why there is no newer one.
 func TestScreen(t *testing.T) {
 	r := rates{Node: "n1", Mode: "ipvs", Dataplane: "ipvs", State: "waiting", Slowest: []admin.Wait{{Service: "shop/web/tcp4", State: "pending", Seconds: 2.345}}}
-	got := strings.Join(screen(r, errors.New("no host\nanswers")), "\n")
+	got := strings.Join(screen(r, errors.New("no host\nanswers"), false), "\n")
 	for _, want := range []string{
 		"(q ends it): no host; answers\n\nnode ",
 		"\ndataplane      ipvs is waiting, pid -, 0 restarts, memory -\n",
