@@ -40,7 +40,8 @@ type Backend struct {
 	Restart func(name string) (string, error) // what is done about it
 
 	Modes Modes
-	Log   *log.Logger // what net/http has to say; nil: discarded
+	Web   http.Handler // answers what is not below /v1/, to those who look by a browser; nil: nothing does
+	Log   *log.Logger  // what net/http has to say; nil: discarded
 }
 
 // Modes are what a Server asks about the mode.
@@ -192,7 +193,7 @@ func handler(b Backend) http.Handler {
 		return Done{meta("Done"), text}, err
 	})
 	b.Modes.routes(handle)
-	return mux
+	return ownName(noBrowserActs(beside(mux, b.Web)))
 }
 
 func (b Backend) explain(r *http.Request) (any, error) {

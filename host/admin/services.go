@@ -2,7 +2,11 @@
 
 package admin
 
-import "time"
+import (
+	"slices"
+	"strings"
+	"time"
+)
 
 // A Service is one Kubernetes Service as it is to be served here.
 type Service struct {
@@ -10,6 +14,21 @@ type Service struct {
 	Name      string   `json:"name"`
 	Ports     []Port   `json:"ports"`
 	Problems  []string `json:"problems,omitempty"`
+}
+
+// PortName reads as events name a port of s: "shop/web:http/tcp4".
+func (s Service) PortName(p Port) string {
+	name := s.Namespace + "/" + s.Name
+	if p.Name != "" {
+		name += ":" + p.Name
+	}
+	return name + "/" + p.Network
+}
+
+// Mentions reports whether port p of s has text in its name, its frontends or the endpoints it uses.
+func (s Service) Mentions(p Port, text string) bool {
+	has := func(word string) bool { return strings.Contains(word, text) }
+	return has(s.PortName(p)) || slices.ContainsFunc(p.Frontends, has) || slices.ContainsFunc(p.Cluster, has) || slices.ContainsFunc(p.Local, has)
 }
 
 // A Port is one port of a Service in one IP family.
@@ -32,6 +51,20 @@ type Port struct {
 	Kernel    []Programmed `json:"kernel,omitempty"`    // likewise
 }
 
+// Destination returns a frontend of p as ParseQuestion reads it: "10.96.0.10:53/udp", of
+// "cluster-ip 10.96.0.10:53" in network udp4. A node port has no one address, and none is returned.
+func (p Port) Destination(frontend string) (string, bool) {
+	words := strings.Fields(frontend)
+	if len(words) < 2 || strings.HasPrefix(words[1], "*") {
+		return "", false
+	}
+	protocol := strings.TrimRight(p.Network, "46")
+	if protocol == "tcp" {
+		return words[1], true
+	}
+	return words[1] + "/" + protocol, true
+}
+
 // An Endpoint is one that a port of a Service has, here or elsewhere.
 type Endpoint struct {
 	Address     string `json:"address"`
@@ -42,6 +75,19 @@ type Endpoint struct {
 	Terminating bool   `json:"terminating"`
 	NotCluster  string `json:"notCluster,omitempty"` // why it is not used for the Cluster policy; empty: it is
 	NotLocal    string `json:"notLocal,omitempty"`   // likewise for the Local policy
+}
+
+// Condition returns the three conditions of e in words.
+func (e Endpoint) Condition() string {
+	switch {
+	case e.Terminating && e.Serving:
+		return "terminating, serving"
+	case e.Terminating:
+		return "terminating"
+	case e.Ready:
+		return "ready"
+	}
+	return "not ready"
 }
 
 // A Programmed frontend is one as the dataplane has just read it from where it serves.

@@ -166,6 +166,7 @@ func (c *checker) places() {
 	c.hostPort("metricsBindAddress", c.MetricsBindAddress)
 	c.want(c.HealthzBindAddress == "" || c.HealthzBindAddress != c.MetricsBindAddress, c.given("metricsBindAddress", "healthzBindAddress"),
 		"healthzBindAddress and metricsBindAddress are the same", "take another port")
+	c.web()
 	c.want(c.AdminSocket != "", "adminSocket", "is missing", "")
 	most := maxSocket - newSocket
 	if c.AdminGroup != "" {
@@ -185,6 +186,18 @@ func (c *checker) hostPort(field, text string) {
 	}
 	addr, err := netip.ParseAddrPort(text)
 	c.want(err == nil && addr.Port() > 0, field, fmt.Sprintf("want an IP address and a port, such as 127.0.0.1:10249, or [::1]:10249, not %q", text), "")
+}
+
+// web wants an address that only processes of this node reach: what is shown there is for its
+// operators, and goes unencrypted.
+func (c *checker) web() {
+	c.hostPort("webBindAddress", c.WebBindAddress)
+	addr, err := netip.ParseAddrPort(c.WebBindAddress)
+	if err != nil {
+		return // hostPort says so
+	}
+	c.want(addr.Addr().IsLoopback(), "webBindAddress", fmt.Sprintf("want a loopback address, not %s", addr.Addr()), "to look from elsewhere, forward the port: ssh -L 10246:127.0.0.1:10246 NODE")
+	c.want(c.WebBindAddress != c.HealthzBindAddress && c.WebBindAddress != c.MetricsBindAddress, "webBindAddress", "is healthzBindAddress or metricsBindAddress, too", "take another port")
 }
 
 // maxSocket is how long the path of a unix socket can be; that of the admin socket is shorter,

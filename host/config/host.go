@@ -58,6 +58,7 @@ type Host struct {
 
 	HealthzBindAddress  string `yaml:"healthzBindAddress"` // empty: no such server
 	MetricsBindAddress  string `yaml:"metricsBindAddress"` // empty: no such server
+	WebBindAddress      string `yaml:"webBindAddress"`     // empty: no such server
 	BindAddressHardFail bool   `yaml:"bindAddressHardFail"`
 	EnableProfiling     bool   `yaml:"enableProfiling"`
 	AdminSocket         string `yaml:"adminSocket"`

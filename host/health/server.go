@@ -24,6 +24,7 @@ const (
 	ProbesNotServed  = "FailedToStartProxierHealthcheck"
 	MetricsNotServed = "FailedToStartMetricServer"
 	CheckNotServed   = "FailedToStartServiceHealthcheck"
+	WebNotServed     = "WebNotServed"  // kube-proxy has no such server
 	SampleRefused    = "SampleRefused" // a dataplane's metric that is not published
 )
 
@@ -38,7 +39,9 @@ const (
 // something.
 type Settings struct {
 	Healthz, Metrics string // host:port; empty: not served
-	HardFail         bool   // an address that cannot be bound ends Run; else it is tried again
+	Web              string // likewise: where Pages are shown
+	Pages            http.Handler
+	HardFail         bool // an address that cannot be bound ends Run; else it is tried again
 	Profiling        bool
 
 	Mode    func() string // the dataplane that serves
@@ -240,6 +243,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	listen(s.settings.Healthz, ProbesNotServed, "healthzBindAddress", s.probes())
 	listen(s.settings.Metrics, MetricsNotServed, "metricsBindAddress", s.Endpoints())
+	listen(s.settings.Web, WebNotServed, "webBindAddress", s.settings.Pages)
 	running.Go(func() { s.checks.run(ctx) })
 	tick := time.NewTicker(lookPeriod)
 	defer tick.Stop()

@@ -171,25 +171,11 @@ func completeFrontends(c *cobra.Command, _ []string, begun string) ([]string, co
 	for _, s := range servicesNow(c) {
 		for _, p := range s.Ports {
 			for _, frontend := range p.Frontends {
-				if to, ok := destination(frontend, p.Network); ok {
-					all = append(all, cobra.CompletionWithDesc(to, portName(s, p)))
+				if to, ok := p.Destination(frontend); ok {
+					all = append(all, cobra.CompletionWithDesc(to, s.PortName(p)))
 				}
 			}
 		}
 	}
 	return beginning(all, begun)
-}
-
-// destination returns a frontend as explain takes it: "10.96.0.10:53/udp", of
-// "cluster-ip 10.96.0.10:53" in network udp4.
-func destination(frontend, network string) (string, bool) {
-	words := strings.Fields(frontend)
-	if len(words) < 2 || strings.HasPrefix(words[1], "*") {
-		return "", false
-	}
-	protocol := strings.TrimRight(network, "46")
-	if protocol == "tcp" {
-		return words[1], true
-	}
-	return words[1] + "/" + protocol, true
 }

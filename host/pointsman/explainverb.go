@@ -69,7 +69,7 @@ func serviceAsked(c *cobra.Command, src, dst string) error {
 	}
 	for _, p := range all[at].Ports {
 		for _, frontend := range p.Frontends {
-			if to, ok := destination(frontend, p.Network); ok {
+			if to, ok := p.Destination(frontend); ok {
 				return &admin.Error{What: dst + " is a Service", Why: "want an address at which it is reached", Try: fmt.Sprintf("pointsman explain %s %s", src, to)}
 			}
 		}

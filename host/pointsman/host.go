@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -24,6 +26,7 @@ import (
 	"github.com/pointsman/pointsman/host/sockets"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/host/watch"
+	"github.com/pointsman/pointsman/host/web"
 	"github.com/pointsman/pointsman/internal/notify"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
@@ -51,6 +54,8 @@ type host struct {
 	servers    *health.Server
 	dataplanes *dataplanes.Set
 	sockets    *sockets.Watch
+	site       *web.Site
+	loopback   http.Handler // the site, for a port; nil: there is none
 }
 
 // newHost constructs the parts. Nothing happens before run.
@@ -80,6 +85,7 @@ func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host
 	})
 	h.follower.Check = h.dataplanes.Refuses
 	h.sockets = sockets.New(h.tracker, h.dataplanes.Processes, h.collided)
+	h.site = web.New(nodeName(settings, m), h.backend())
 	return h, nil
 }
 
@@ -95,10 +101,15 @@ func (h *host) run(ctx context.Context) error {
 		return err
 	}
 	defer lock.Close()
-	listener, members, err := h.listen()
+	gid, err := groupOf(h.settings)
+	if err != nil {
+		return fmt.Errorf("adminGroup: %w", err)
+	}
+	listener, members, err := h.listen(gid)
 	if err != nil {
 		return err
 	}
+	h.openLoopback(gid)
 	h.greet()
 	if err := h.dataplanes.Begin(); err != nil {
 		listener.Close()
@@ -122,11 +133,11 @@ func (h *host) run(ctx context.Context) error {
 		"sockets":         h.sockets.Run,
 		"service manager": h.watched,
 		"config":          func(ctx context.Context) error { h.follower.Run(ctx, configPeriod, h.reload); return nil },
-		"admin":           func(ctx context.Context) error { return admin.Serve(ctx, listener, h.backend()) },
+		"admin":           func(ctx context.Context) error { return admin.Serve(ctx, listener, h.shown()) },
 		"dataplanes":      h.dataplanes.Run,
 	}
 	if members != nil {
-		parts["adminGroup"] = func(ctx context.Context) error { return admin.ServeGroup(ctx, members, h.backend()) }
+		parts["adminGroup"] = func(ctx context.Context) error { return admin.ServeGroup(ctx, members, h.shown()) }
 	}
 	if h.written != nil {
 		parts["events"] = h.written.Run
@@ -140,11 +151,7 @@ func (h *host) run(ctx context.Context) error {
 }
 
 // listen makes the admin socket, and the one of adminGroup, if there is such a group.
-func (h *host) listen() (owner, members net.Listener, err error) {
-	gid, err := groupOf(h.settings)
-	if err != nil {
-		return nil, nil, fmt.Errorf("adminGroup: %w", err)
-	}
+func (h *host) listen(gid int) (owner, members net.Listener, err error) {
 	if owner, err = admin.Listen(h.settings.AdminSocket); err != nil {
 		return nil, nil, fmt.Errorf("%w; try: --admin-socket PATH", err)
 	}
@@ -153,6 +160,18 @@ func (h *host) listen() (owner, members net.Listener, err error) {
 		return nil, nil, err
 	}
 	return owner, members, nil
+}
+
+// openLoopback has the site ready for a port, if there is to be one. Without its token it shows
+// nothing, and the host does everything else.
+func (h *host) openLoopback(gid int) {
+	if h.settings.WebBindAddress == "" {
+		return
+	}
+	var err error
+	if h.loopback, err = h.site.Loopback(filepath.Join(h.settings.StateDir, "web-token"), gid); err != nil {
+		h.reports.Report(report.Event{Warning: true, Reason: health.WebNotServed, Message: err.Error()})
+	}
 }
 
 func (h *host) greet() {
@@ -251,6 +270,8 @@ func (h *host) newServers() *health.Server {
 	return health.New(health.Settings{
 		Healthz:    s.HealthzBindAddress,
 		Metrics:    s.MetricsBindAddress,
+		Web:        s.WebBindAddress,
+		Pages:      http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.loopback.ServeHTTP(w, r) }),
 		HardFail:   s.BindAddressHardFail,
 		Profiling:  s.EnableProfiling,
 		Mode:       func() string { return h.dataplanes.Mode() },

@@ -41,7 +41,7 @@ prints those that have it in their name, their frontends or their endpoints.`,
 		for i := range list.Items {
 			s := &list.Items[i]
 			s.Ports = slices.DeleteFunc(s.Ports, func(p admin.Port) bool {
-				return problems && p.State == health.Served || len(args) > 0 && !mentions(*s, p, args[0])
+				return problems && p.State == health.Served || len(args) > 0 && !s.Mentions(p, args[0])
 			})
 		}
 		list.Items = slices.DeleteFunc(list.Items, func(s admin.Service) bool {
@@ -49,21 +49,6 @@ prints those that have it in their name, their frontends or their endpoints.`,
 		})
 		return list, err
 	}, writeServices)
-}
-
-// mentions reports whether one port of s has text in what list shows of it, or its endpoints.
-func mentions(s admin.Service, p admin.Port, text string) bool {
-	return strings.Contains(portName(s, p), text) ||
-		slices.ContainsFunc(slices.Concat(p.Frontends, p.Cluster, p.Local), func(word string) bool { return strings.Contains(word, text) })
-}
-
-// portName reads as events name a port of a Service: "shop/web:http/tcp4".
-func portName(s admin.Service, p admin.Port) string {
-	name := s.Namespace + "/" + s.Name
-	if p.Name != "" {
-		name += ":" + p.Name
-	}
-	return name + "/" + p.Network
 }
 
 // notServed is said of a Service that has no port to say it of.
@@ -74,7 +59,7 @@ func writeServices(w io.Writer, list admin.ServiceList) {
 	fmt.Fprintf(w, "NAME\t%s\tSINCE\tENDPOINTS\tHERE\tPOLICY\tAFFINITY\tFRONTENDS\n", paintState(w, "STATE"))
 	for _, s := range list.Items {
 		for _, p := range s.Ports {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\t%s\n", portName(s, p), paintState(w, p.State), ago(p.Since, now),
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\t%s\n", s.PortName(p), paintState(w, p.State), ago(p.Since, now),
 				len(p.Cluster), p.Total, len(p.Local), phrase.List(p.Policies), affinityOf(p), phrase.Some(p.Frontends))
 		}
 		if len(s.Ports) == 0 {
@@ -142,7 +127,7 @@ func writePort(w io.Writer, s admin.Service, p admin.Port, now time.Time) {
 	if p.State == health.NoEndpoints {
 		verb = "has"
 	}
-	fmt.Fprintf(w, "\n%s %s %s for %s%s\n", portName(s, p), verb, paintState(w, p.State), ago(p.Since, now), because(p.Why))
+	fmt.Fprintf(w, "\n%s %s %s for %s%s\n", s.PortName(p), verb, paintState(w, p.State), ago(p.Since, now), because(p.Why))
 	if p.AffinitySeconds > 0 {
 		fmt.Fprintf(w, "a client keeps its endpoint for %s after its last connection\n", affinityOf(p))
 	}
@@ -159,20 +144,7 @@ func writePort(w io.Writer, s admin.Service, p admin.Port, now time.Time) {
 	if len(p.Endpoints) > 0 {
 		fmt.Fprintln(w, "\nENDPOINT\tNODE\tZONE\tCONDITION\tCLUSTER\tLOCAL")
 		for _, e := range p.Endpoints {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", e.Address, cmp.Or(e.Node, "-"), cmp.Or(e.Zone, "-"), condition(e), cmp.Or(e.NotCluster, "used"), cmp.Or(e.NotLocal, "used"))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", e.Address, cmp.Or(e.Node, "-"), cmp.Or(e.Zone, "-"), e.Condition(), cmp.Or(e.NotCluster, "used"), cmp.Or(e.NotLocal, "used"))
 		}
 	}
-}
-
-// condition returns the three of an endpoint in words.
-func condition(e admin.Endpoint) string {
-	switch {
-	case e.Terminating && e.Serving:
-		return "terminating, serving"
-	case e.Terminating:
-		return "terminating"
-	case e.Ready:
-		return "ready"
-	}
-	return "not ready"
 }

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/*
+Package web shows a host to those who would rather look than ask verbs: pages of HTML that are
+put together when they are asked for, from the same functions that answer the admin socket.
+
+	browser ─▶ Loopback: Host, Origin, method, token ─┐
+	                                                  ├─▶ views ─▶ templates ─▶ HTML
+	browser ─▶ admin socket, which has its own guard ─┘     └─ admin.Backend
+
+The pages only show. The one form that is sent by POST is the one for the token, and it changes
+nothing in the host. Everything that a page consists of is in the binary: no other server is asked
+for anything, and without JavaScript all of it can be read.
+
+On a port of the loopback interface every process of the node can connect, and so can a script of
+any web site that a browser on the node has open. Therefore [Site.Loopback] asks for a token that is
+in a file of the host's, and refuses requests that were meant for another name or come from another
+origin.
+*/
+package web
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"html/template"
+	"net/http"
+	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
+)
+
+//go:embed templates/*.html
+var templateFiles embed.FS
+
+//go:embed static
+var staticFiles embed.FS
+
+var templates = template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/*.html"))
+
+// A Site is the pages of one host. It is safe for concurrent use.
+type Site struct {
+	node    string
+	backend admin.Backend
+	reads   *rate // of what the dataplane serves: each is work for the plugin
+	now     func() time.Time
+}
+
+// New returns the pages of the host on node, with what b answers.
+func New(node string, b admin.Backend) *Site {
+	return &Site{node: node, backend: b, reads: newRate(2, 10, time.Now), now: time.Now}
+}
+
+// The time that an answer may take: to put it together, and to write it.
+const (
+	answerTimeout = 20 * time.Second
+	writeTimeout  = 30 * time.Second
+)
+
+// Handler returns the pages for callers that may ask this host anything, such as those of its
+// sockets.
+func (s *Site) Handler() http.Handler { return withHeaders(limited(s.routes())) }
+
+// routes answers with the pages.
+func (s *Site) routes() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(pattern string, show func(http.ResponseWriter, *http.Request) error) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := show(w, r); err != nil {
+				s.fail(w, err)
+			}
+		})
+	}
+	handle("GET /{$}", s.overview)
+	handle("GET /services", s.services)
+	handle("GET /services/{namespace}/{name}", s.service)
+	handle("GET /explain", s.explain)
+	handle("GET /plugins", s.plugins)
+	handle("GET /plugins/{name}/logs", s.logs)
+	handle("GET /events", s.events)
+	handle("GET /", func(_ http.ResponseWriter, r *http.Request) error {
+		return &admin.Error{Code: http.StatusNotFound, What: "no page " + r.URL.Path}
+	})
+	mux.Handle("GET /static/", static())
+	return mux
+}
+
+// static answers with what the pages consist of besides HTML. It is the same for everybody.
+func static() http.Handler { return http.FileServerFS(staticFiles) }
+
+// limited bounds the time of each answer.
+func limited(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out := http.NewResponseController(w)
+		_ = out.SetWriteDeadline(time.Now().Add(writeTimeout))
+		ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
+		_ = out.Flush()
+		_ = out.SetWriteDeadline(time.Time{}) // the connection may be used again, by what has no such limit
+	})
+}
+
+// A frame is what every page has around its own content.
+type frame struct {
+	Title string
+	Here  string // the entry of the menu; empty: none
+	Node  string
+	Now   time.Time
+	Main  any // of the page itself
+}
+
+// show answers with a page, part by part as it is put together. An error of writing is the
+// caller's to notice, by a page that ends in its middle.
+func (s *Site) show(w http.ResponseWriter, code int, name string, f frame) error {
+	f.Node, f.Now = s.node, s.now()
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
+	_ = templates.ExecuteTemplate(w, name+".html", f)
+	return nil
+}
+
+// fail answers with what went wrong.
+func (s *Site) fail(w http.ResponseWriter, err error) {
+	var e *admin.Error
+	if !errors.As(err, &e) {
+		e = &admin.Error{What: err.Error()}
+	}
+	code := e.Code
+	if code == 0 {
+		code = http.StatusInternalServerError
+	}
+	if code == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
+	_ = s.show(w, code, "error", frame{Title: "Error", Main: e})
+}
