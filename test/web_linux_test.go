@@ -3,6 +3,7 @@
 package test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -42,7 +43,7 @@ func TestWeb(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	browser := http.Client{Timeout: time.Minute, Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}
+	browser := http.Client{Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}
 	site := "http://" + addr
 	s.until("the port asks for the token", func() error { return shows(&browser, site+"/services", "<h1>Token</h1>") })
 	info, err := os.Stat(s.path("state/web-token"))
@@ -72,9 +73,42 @@ func TestWeb(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	if err := kept(t, s, &browser, site); err != nil {
+		t.Error(err)
+	}
 	s.stop()
 	s.start()
 	s.until("the next host knows the browser", func() error { return shows(&browser, site+"/services", "ns/web:p/tcp4") })
+}
+
+// kept changes a Service, and waits for word of it.
+func kept(t *testing.T, s *system, c *http.Client, site string) error {
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, site+"/changes", nil)
+	if err != nil {
+		return err
+	}
+	response, err := c.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	versions, changed := map[string]bool{}, false
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		version, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if !ok {
+			continue
+		}
+		if versions[version] = true; len(versions) > 1 {
+			return nil
+		}
+		if !changed {
+			changed = true
+			s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.102"))
+		}
+	}
+	return fmt.Errorf("the stream of changes of %s ends with %d versions", site, len(versions))
 }
 
 // shows asks for a page, and looks for all parts of what is to be on it.

@@ -45,11 +45,11 @@ func (s *Site) Loopback(path string, gid int) (http.Handler, error) {
 	l := &login{site: s, file: tokenFile{path, gid}, attempts: newRate(1, 10, time.Now)}
 	_, err := l.known()
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+loginPath, func(w http.ResponseWriter, _ *http.Request) { l.ask(w, http.StatusOK, "") })
-	mux.HandleFunc("POST "+loginPath, l.enter)
-	mux.Handle("GET /static/", static())
+	mux.Handle("GET "+loginPath, limited(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { l.ask(w, http.StatusOK, "") })))
+	mux.Handle("POST "+loginPath, limited(http.HandlerFunc(l.enter)))
+	mux.Handle("GET /static/", limited(static()))
 	mux.Handle("GET /", l.only(s.routes()))
-	return withHeaders(s.guarded(limited(mux))), err
+	return withHeaders(s.guarded(mux)), err
 }
 
 // known returns the token.

@@ -68,7 +68,7 @@ func (s *Site) overview(w http.ResponseWriter, _ *http.Request) error {
 		o.Stages = marks(stages, status.Swap.Stage)
 	}
 	o.Lately = lately(s.backend.Events(), status.Dataplane.Name)
-	return s.show(w, http.StatusOK, "overview", frame{Title: "Overview", Here: "/", Main: o})
+	return s.show(w, http.StatusOK, "overview", frame{Title: "Overview", Live: true, Here: "/", Main: o})
 }
 
 // lately returns what happened last to a plugin, the latest first.
@@ -113,6 +113,10 @@ const (
 // states are what the list of Services may be narrowed to.
 var states = []string{notServed, fullServed, "pending", "no endpoints", "failed", "refused", "withheld", "quarantined", "conflict", "invalid"}
 
+// mostLive is how many rows of the list of Services are kept current. A longer list is work for host and
+// browser, and stays as it was asked for.
+const mostLive = 1000
+
 // A serviceList is the ports of Services that were asked for.
 type serviceList struct {
 	Text, State string
@@ -136,7 +140,7 @@ func (s *Site) services(w http.ResponseWriter, r *http.Request) error {
 	for range list.Rows {
 		list.Shown++
 	}
-	return s.show(w, http.StatusOK, "services", frame{Title: "Services", Here: "/services", Main: list})
+	return s.show(w, http.StatusOK, "services", frame{Title: "Services", Live: list.Shown <= mostLive, Here: "/services", Main: list})
 }
 
 // rows goes through the ports of all Services that have text in what the list shows of them or in
@@ -165,7 +169,8 @@ func isIn(state, asked string) bool {
 // A serviceView is one Service.
 type serviceView struct {
 	admin.ServiceDetail
-	Ports []portView
+	Ports   []portView
+	Targets []string // what explain may be asked of it: ADDRESS:PORT/PROTOCOL
 }
 
 // A portView is one port of a Service.
@@ -173,7 +178,6 @@ type portView struct {
 	admin.Port
 	Title   string
 	Picture picture
-	Targets []string // what explain may be asked of it: ADDRESS:PORT/PROTOCOL
 }
 
 var errBusy = &admin.Error{Code: http.StatusTooManyRequests, What: "too many questions at once", Why: "each has the dataplane read what it serves", Try: "again in a second"}
@@ -189,9 +193,10 @@ func (s *Site) service(w http.ResponseWriter, r *http.Request) error {
 	view := serviceView{ServiceDetail: detail}
 	addrs := s.backend.Status().Node.Addrs
 	for _, p := range detail.Ports {
-		view.Ports = append(view.Ports, portView{p, detail.PortName(p), draw(detail, p), targets(p, addrs)})
+		view.Ports = append(view.Ports, portView{p, detail.PortName(p), draw(detail, p)})
+		view.Targets = append(view.Targets, targets(p, addrs)...)
 	}
-	return s.show(w, http.StatusOK, "service", frame{Title: detail.Namespace + "/" + detail.Name, Here: "/services", Main: view})
+	return s.show(w, http.StatusOK, "service", frame{Title: detail.Namespace + "/" + detail.Name, Live: true, Here: "/services", Main: view})
 }
 
 // targets returns where the frontends of p are reached, each once, as explain reads it. A node port is
@@ -255,7 +260,7 @@ func (s *Site) answer(ctx context.Context, view *explainView) (code int, err err
 }
 
 func (s *Site) plugins(w http.ResponseWriter, _ *http.Request) error {
-	return s.show(w, http.StatusOK, "plugins", frame{Title: "Plugins", Here: "/plugins", Main: s.backend.Plugins()})
+	return s.show(w, http.StatusOK, "plugins", frame{Title: "Plugins", Live: true, Here: "/plugins", Main: s.backend.Plugins()})
 }
 
 // shownLines is how many lines of a plugin's log are shown: the last ones.
@@ -279,7 +284,7 @@ func (s *Site) logs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.show(w, http.StatusOK, "logs", frame{Title: "Log of " + view.Plugin, Here: "/plugins", Main: view})
+	return s.show(w, http.StatusOK, "logs", frame{Title: "Log of " + view.Plugin, Live: true, Here: "/plugins", Main: view})
 }
 
 // An eventView is what happened lately, the latest first.
@@ -295,5 +300,5 @@ func (s *Site) events(w http.ResponseWriter, r *http.Request) error {
 			view.Events = append(view.Events, e)
 		}
 	}
-	return s.show(w, http.StatusOK, "events", frame{Title: "Events", Here: "/events", Main: view})
+	return s.show(w, http.StatusOK, "events", frame{Title: "Events", Live: true, Here: "/events", Main: view})
 }

@@ -42,13 +42,15 @@ var templates = template.Must(template.New("").Funcs(functions).ParseFS(template
 type Site struct {
 	node    string
 	backend admin.Backend
+	live    *live
 	reads   *rate // of what the dataplane serves: each is work for the plugin
 	now     func() time.Time
 }
 
 // New returns the pages of the host on node, with what b answers.
 func New(node string, b admin.Backend) *Site {
-	return &Site{node: node, backend: b, reads: newRate(2, 10, time.Now), now: time.Now}
+	look := func() uint64 { return version(b.Status(), b.Events()) }
+	return &Site{node: node, backend: b, live: newLive(look), reads: newRate(2, 10, time.Now), now: time.Now}
 }
 
 // The time that an answer may take: to put it together, and to write it.
@@ -59,18 +61,22 @@ const (
 
 // Handler returns the pages for callers that may ask this host anything, such as those of its
 // sockets.
-func (s *Site) Handler() http.Handler { return withHeaders(limited(s.routes())) }
+func (s *Site) Handler() http.Handler { return withHeaders(s.routes()) }
 
-// routes answers with the pages.
+// routes answers with the pages, each within its time, and with what changes while a page is open.
 func (s *Site) routes() http.Handler {
 	mux := http.NewServeMux()
-	handle := func(pattern string, show func(http.ResponseWriter, *http.Request) error) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+	answer := func(show func(http.ResponseWriter, *http.Request) error) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := show(w, r); err != nil {
 				s.fail(w, err)
 			}
 		})
 	}
+	handle := func(pattern string, show func(http.ResponseWriter, *http.Request) error) {
+		mux.Handle(pattern, limited(answer(show)))
+	}
+	mux.Handle("GET /changes", answer(s.changes))
 	handle("GET /{$}", s.overview)
 	handle("GET /services", s.services)
 	handle("GET /services/{namespace}/{name}", s.service)
@@ -81,7 +87,7 @@ func (s *Site) routes() http.Handler {
 	handle("GET /", func(_ http.ResponseWriter, r *http.Request) error {
 		return &admin.Error{Code: http.StatusNotFound, What: "no page " + r.URL.Path}
 	})
-	mux.Handle("GET /static/", static())
+	mux.Handle("GET /static/", limited(static()))
 	return mux
 }
 
@@ -104,6 +110,7 @@ func limited(next http.Handler) http.Handler {
 // A frame is what every page has around its own content.
 type frame struct {
 	Title string
+	Live  bool   // it is kept current where JavaScript runs
 	Here  string // the entry of the menu; empty: none
 	Node  string
 	Now   time.Time
