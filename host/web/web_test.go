@@ -45,10 +45,13 @@ var webPort = admin.Port{
 	},
 }
 
-// backend answers with a bit of everything that the pages show.
-func backend() admin.Backend {
+// backend answers with a bit of everything that the pages show, and with what could do harm.
+func backend() admin.Backend { return backendSaying(hostile) }
+
+// backendSaying answers with a bit of everything that the pages show, and words that come from elsewhere.
+func backendSaying(words string) admin.Backend {
 	dead := webPort
-	dead.Name, dead.State, dead.Why = "dead", "failed", hostile
+	dead.Name, dead.State, dead.Why = "dead", "failed", words
 	return admin.Backend{
 		Status: func() admin.Status {
 			return admin.Status{
@@ -57,8 +60,8 @@ func backend() admin.Backend {
 				Swap:      &admin.Swap{From: "iptables", To: "nftables", Why: "a user asked for it", Stage: "holding", Since: noon, Began: noon.Add(-5 * time.Second)},
 				Sync:      admin.Sync{Sent: 42, Acked: 41, Served: 41, Pending: 1, Last: noon.Add(-2 * time.Second), TookMS: 3.5},
 				Services:  admin.Counts{Services: 2, Ports: 3, EndpointSlices: 2, Endpoints: 3},
-				Unserved:  []admin.Problem{{Service: "shop/web:dead/tcp4", Reason: "failed", Why: hostile}, {Service: "shop/b:x/tcp4", Reason: "failed", Why: hostile}},
-				Warnings:  []admin.Warning{{Code: "W004", Text: hostile, Try: "pointsman status -o yaml"}},
+				Unserved:  []admin.Problem{{Service: "shop/web:dead/tcp4", Reason: "failed", Why: words}, {Service: "shop/b:x/tcp4", Reason: "failed", Why: words}},
+				Warnings:  []admin.Warning{{Code: "W004", Text: words, Try: "pointsman status -o yaml"}},
 			}
 		},
 		Services: func() []admin.Service {
@@ -74,7 +77,7 @@ func backend() admin.Backend {
 			return admin.ServiceDetail{
 				Service:        admin.Service{Namespace: namespace, Name: name, Ports: []admin.Port{webPort}},
 				EndpointSlices: []string{"web-abc"}, HealthPort: 30999, LocalReady: 1,
-				Events: []admin.Event{{Time: noon, Warning: true, Reason: "ServiceFailed", Object: "shop/web", Message: hostile, Count: 2}},
+				Events: []admin.Event{{Time: noon, Warning: true, Reason: "ServiceFailed", Object: "shop/web", Message: words, Count: 2}},
 			}, nil
 		},
 		Explain: func(_ context.Context, q admin.Question) (admin.Explanation, error) {
@@ -87,14 +90,14 @@ func backend() admin.Backend {
 			return []admin.Plugin{{Name: "iptables", State: "serving", InUse: true, PID: 42, Restarts: 3, Memory: 12 << 20, LastEnd: "signal: killed", Path: "/usr/libexec/pointsman/pointsman-dataplane-iptables"}, {Name: "ipvs", State: "unused"}}
 		},
 		Events: func() []admin.Event {
-			return []admin.Event{{Time: noon.Add(-time.Hour), Reason: "PluginServing", Object: "iptables", Message: "first", Count: 1}, {Time: noon, Warning: true, Reason: "PluginDown", Object: "iptables", Message: "second " + hostile, Count: 7}}
+			return []admin.Event{{Time: noon.Add(-time.Hour), Reason: "PluginServing", Object: "iptables", Message: "first", Count: 1}, {Time: noon, Warning: true, Reason: "PluginDown", Object: "iptables", Message: "second " + words, Count: 7}}
 		},
 		Logs: func(_ context.Context, name string, follow bool, line func(admin.LogLine) error) error {
 			if name != "iptables" || follow {
 				return admin.UnknownPlugin(name)
 			}
 			for n := range shownLines + 5 {
-				if err := line(admin.LogLine{Time: noon, Level: "info", Message: fmt.Sprintf("line %d %s", n, hostile)}); err != nil {
+				if err := line(admin.LogLine{Time: noon, Level: "info", Message: fmt.Sprintf("line %d %s", n, words)}); err != nil {
 					return err
 				}
 			}
@@ -221,8 +224,8 @@ func TestHeaders(t *testing.T) {
 			t.Errorf("%s: status %d, want %d", path, w.Code, code)
 		}
 		for name, want := range map[string]string{
-			"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-			"X-Content-Type-Options":  "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "Cross-Origin-Resource-Policy": "same-origin",
+			"Content-Security-Policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+			"X-Content-Type-Options":  "nosniff", "Referrer-Policy": "same-origin", "Cache-Control": "no-store", "Cross-Origin-Resource-Policy": "same-origin",
 		} {
 			if got := w.Header().Get(name); got != want {
 				t.Errorf("%s: %s is %q, want %q", path, name, got, want)
