@@ -124,7 +124,7 @@ func (s *Site) changes(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer s.live.close(versions)
 	out := http.NewResponseController(w)
-	_ = out.SetReadDeadline(time.Time{}) // or it would end the request
+	_ = out.SetReadDeadline(time.Time{}) // or it would not be noticed that the caller is gone
 	w.Header().Set("Content-Type", "text/event-stream")
 	fmt.Fprint(w, "retry: 5000\n\n")
 	shown, quiet := uint64(0), 0
