@@ -21,7 +21,7 @@ BENCHES := $(shell grep -rlE '^func Benchmark' --include='*_test.go' . 2>/dev/nu
 PURE    := ./sdk ./host/pace ./host/phrase ./host/reach ./host/report ./host/swap ./host/track ./plugins/internal/tree
 
 .DEFAULT_GOAL := help
-.PHONY: help build check test test-kernel test-ipvs e2e peers bench soak demo proto staticcheck verify
+.PHONY: help build man check test test-kernel test-ipvs e2e peers bench soak demo proto staticcheck verify
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ build: ## build pointsman and every plugin into bin/
 	$(GO) build -trimpath $(VCS) -o bin/pointsman ./host/pointsman
 	@for p in $(PLUGINS); do echo "$(GO) build -trimpath $(VCS) -o bin/$$p ./plugins/$${p#pointsman-dataplane-}/$$p"; \
 		$(GO) build -trimpath $(VCS) -o bin/$$p ./plugins/$${p#pointsman-dataplane-}/$$p || exit 1; done
+
+man: build ## write the manual pages of all verbs into bin/man1/, from what their --help says
+	bin/pointsman man bin/man1
 
 check: bin/staticcheck ## what to run at each save: format, vet, staticcheck, walls, and the tests of pure packages
 	@unformatted="$$(gofmt -l .)"; if [ -n "$$unformatted" ]; then echo "gofmt these: $$unformatted"; exit 1; fi
