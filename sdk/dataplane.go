@@ -12,7 +12,7 @@ import (
 
 // A Dataplane makes a node's kernel, or a process on it, serve Services. The
 // package comment has the contract, line by line. Calls never overlap, except
-// that Inspect and Report may run beside another call; each honours its context
+// that Inspect, Trace and Report may run beside another call; each honours its context
 // within a second, and leaves no child process behind.
 type Dataplane interface {
 	// Configure begins a session. It only reads the node: can it run this
@@ -236,6 +236,39 @@ type Served struct {
 // far as the kernel shows that to another process.
 type Planner interface {
 	Plan(context.Context, Setup, Update) (Result, error)
+}
+
+// A Tracer can say what the kernel would do now with the first packet of a connection: it follows
+// the packet through everything that the kernel has at its hooks, whoever wrote it, and through
+// nothing that the dataplane remembers. Trace may run beside another call, as Inspect may.
+type Tracer interface {
+	Trace(context.Context, Packet) (Traced, error)
+}
+
+// A Packet is the first one of a connection.
+type Packet struct {
+	Protocol Protocol
+	From, To netip.AddrPort // From's port is zero where it is not known
+	Origin   Origin         // OnNode: a process of the node sends it
+	In       string         // else: the interface that it comes in on; empty: that by which replies to From would leave
+}
+
+// A Traced is what can become of a packet.
+type Traced struct {
+	Ways []Way // each place where it may end; several where chance decides
+
+	// CannotTell names what a Tracer does not understand, and where that is: the verdict depends on it.
+	// Empty: Ways are all that there is.
+	CannotTell string
+}
+
+// A Way is one of those that a packet may take.
+type Way struct {
+	Verdict    Verdict        // Forward: nothing stops it
+	To         netip.AddrPort // where it goes, after translation; Packet.To: it is not translated
+	Share      float64        // of new connections; all are 1
+	Masquerade bool           // what it is sent to sees the node, not the caller
+	Rules      []string       // that decided, in order, as an operator finds them; of the first ways only
 }
 
 // A Reporter can say how it is doing. Report is called each second, beside other

@@ -7,6 +7,7 @@ package launch
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"os/exec"
 	"syscall"
@@ -61,6 +62,10 @@ func TestEveryCallOfAStoppedPluginReturns(t *testing.T) {
 		{"Cleanup", func(ctx context.Context) error { _, err := r.Cleanup(ctx, sdk.Leftovers{}); return err }},
 		{"Vitals", func(ctx context.Context) error { _, err := r.Vitals(ctx); return err }},
 		{"Inspect", func(ctx context.Context) error { return r.Inspect(ctx, nil) }},
+		{"Trace", func(ctx context.Context) error {
+			_, err := r.Trace(ctx, sdk.Packet{From: netip.MustParseAddrPort("10.0.0.1:0"), To: netip.MustParseAddrPort("10.0.0.2:80")})
+			return err
+		}},
 		{"Stuck", func(ctx context.Context) error { return r.ExportAffinity(ctx, nil) }},
 		{"Seed", func(ctx context.Context) error { return r.ImportAffinity(ctx, nil) }},
 		{"a big Seed", func(ctx context.Context) error { return r.ImportAffinity(ctx, entries) }},

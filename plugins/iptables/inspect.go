@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pointsman/pointsman/plugins/internal/hooks"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/tree"
 	"github.com/pointsman/pointsman/sdk"
@@ -187,4 +188,9 @@ func caught(rule iptables.Rule, family sdk.Family) (tree.Key, bool) {
 		before = word
 	}
 	return k, k.Port != 0 && k.Protocol != 0
+}
+
+// Trace says what becomes of a packet now, by everything that the kernel has.
+func (p *plugin) Trace(ctx context.Context, packet sdk.Packet) (sdk.Traced, error) {
+	return hooks.Trace(ctx, packet)
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/pointsman/pointsman/plugins/internal/hooks"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -57,4 +58,9 @@ func (o observed) served() (all []sdk.Served) {
 		return a.Frontend.Addr.Compare(b.Frontend.Addr)
 	})
 	return all
+}
+
+// Trace says what becomes of a packet now, by everything that the kernel has.
+func (p *plugin) Trace(ctx context.Context, packet sdk.Packet) (sdk.Traced, error) {
+	return hooks.Trace(ctx, packet)
 }

@@ -5,7 +5,9 @@ package wire
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,6 +68,37 @@ func TestInspect(t *testing.T) {
 	enough := errors.New("enough")
 	if err := r.Inspect(soon(t), func(sdk.Served) error { return enough }); err != enough {
 		t.Errorf("got %v; want the function's own error", err)
+	}
+}
+
+// Trace says what it was asked, and of the node's own packets that it cannot tell.
+func (g *gifted) Trace(_ context.Context, p sdk.Packet) (sdk.Traced, error) {
+	if p.Origin == sdk.OnNode {
+		return sdk.Traced{CannotTell: p.From.String()}, nil
+	}
+	return sdk.Traced{Ways: []sdk.Way{
+		{Verdict: sdk.Forward, To: p.To, Share: 0.75, Masquerade: true, Rules: []string{p.From.String(), p.Protocol.String(), p.Origin.String(), p.In}},
+		{Verdict: sdk.Drop, To: p.From, Share: 0.25},
+	}}, nil
+}
+
+func TestTraceTravels(t *testing.T) {
+	r := local(t, &gifted{})
+	p := sdk.Packet{Protocol: sdk.UDP, From: netip.MustParseAddrPort("[fd00::1]:0"), To: netip.MustParseAddrPort("[fd00::2]:53"), Origin: sdk.OnPod, In: "cni0"}
+	want := "{[{forward [fd00::2]:53 0.75 true [[fd00::1]:0 udp pod cni0]} {drop [fd00::1]:0 0.25 false []}] }"
+	if got, err := r.Trace(soon(t), p); err != nil || fmt.Sprint(got) != want {
+		t.Errorf("%v, %v; want %s", got, err, want)
+	}
+	p.Origin = sdk.OnNode
+	if got, err := r.Trace(soon(t), p); err != nil || got.CannotTell != "[fd00::1]:0" || got.Ways != nil {
+		t.Errorf("%v, %v", got, err)
+	}
+	p.From = netip.MustParseAddrPort("10.0.0.1:80")
+	if got, err := r.Trace(soon(t), p); err == nil || !strings.Contains(err.Error(), "a packet from 10.0.0.1:80 (node) to [fd00::2]:53") {
+		t.Errorf("of two families: %v, %v", got, err)
+	}
+	if got, err := local(t, &subject{}).Trace(soon(t), p); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("of one that cannot: %v, %v", got, err)
 	}
 }
 

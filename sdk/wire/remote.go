@@ -52,6 +52,7 @@ type Remote struct {
 var (
 	_ sdk.Dataplane       = (*Remote)(nil)
 	_ sdk.Inspector       = (*Remote)(nil)
+	_ sdk.Tracer          = (*Remote)(nil)
 	_ sdk.AffinityCarrier = (*Remote)(nil)
 )
 

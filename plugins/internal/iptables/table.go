@@ -37,8 +37,9 @@ func Read(from io.Reader) (Tables, error) {
 // text and as rules.
 type reader struct {
 	tables Tables
-	each   func()   // if not nil, called for each part
-	only   []string // if not nil, the tables that are wanted
+	each   func()      // if not nil, called for each part
+	only   []string    // if not nil, the tables that are wanted
+	drops  map[ID]bool // if not nil, takes the kernel's own chains that drop what their rules let pass
 	table  string
 	other  bool   // the present table is not
 	rest   []byte // the beginning of a line
@@ -72,10 +73,20 @@ func (r *reader) line(line []byte) error {
 	if r.other {
 		return nil
 	}
+	if r.drops != nil {
+		r.policy(line)
+	}
 	if err := r.tables.line(&r.table, string(line)); err != nil {
 		return fmt.Errorf("read tables: line %d: %w", r.lines, err)
 	}
 	return nil
+}
+
+// policy notes that of a chain to drop: ":FORWARD DROP [0:0]".
+func (r *reader) policy(line []byte) {
+	if words := bytes.Fields(line); len(words) > 1 && words[0][0] == ':' && string(words[1]) == "DROP" {
+		r.drops[ID{r.table, string(words[0][1:])}] = true
+	}
 }
 
 // end is all that was read.

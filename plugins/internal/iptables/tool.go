@@ -136,11 +136,22 @@ func (t Tool) Save(ctx context.Context, tables ...string) (Tables, error) {
 	return all, nil
 }
 
+// Whole reads all tables that there are, and which of the kernel's own chains drop what their rules
+// let pass.
+func (t Tool) Whole(ctx context.Context) (Tables, map[ID]bool, error) {
+	r := reader{tables: make(Tables), each: t.Heard, drops: make(map[ID]bool)}
+	tables, err := t.read(ctx, &r)
+	return tables, r.drops, err
+}
+
 // save has the program print, and keeps what is in the tables that are named in only,
 // or in all.
 func (t Tool) save(ctx context.Context, only []string, args ...string) (Tables, error) {
-	r := reader{tables: make(Tables), each: t.Heard, only: only}
-	stderr, err := t.runInto(ctx, &r, t.program("save"), nil, args...)
+	return t.read(ctx, &reader{tables: make(Tables), each: t.Heard, only: only}, args...)
+}
+
+func (t Tool) read(ctx context.Context, r *reader, args ...string) (Tables, error) {
+	stderr, err := t.runInto(ctx, r, t.program("save"), nil, args...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.Join(append([]string{t.program("save")}, args...), " "), said(err, stderr))
 	}

@@ -84,7 +84,7 @@ func TestTraceJumpAndGoto(t *testing.T) {
 
 // What the tracer does not know it does not pass over.
 func TestTraceFailsLoudly(t *testing.T) {
-	for _, rule := range []string{"-m bpf --bytecode 1 -j DROP", "-j NFLOG", "-j NOWHERE", "-p tcp --what 1 -j DROP"} {
+	for _, rule := range []string{"-m bpf --bytecode 1 -j DROP", "-j NFQUEUE", "-j NOWHERE", "-p tcp --what 1 -j DROP"} {
 		if _, err := trace.New(tables(t, "*filter\n-A FORWARD "+rule+"\nCOMMIT\n")).Trace(web("198.51.100.1", "eth0")); err == nil {
 			t.Errorf("%q was passed over", rule)
 		}

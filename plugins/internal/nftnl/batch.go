@@ -17,9 +17,11 @@ type Family uint8
 
 // The families.
 const (
-	Inet Family = 1 // both that follow
-	IPv4 Family = 2
-	IPv6 Family = 10
+	Inet   Family = 1 // both that follow
+	NetDev Family = 5 // at single interfaces, before all others
+	Bridge Family = 7
+	IPv4   Family = 2
+	IPv6   Family = 10
 )
 
 // Messages: NFT_MSG_* of the subsystem, and those around a batch; and their flags: NLM_F_*.

@@ -48,7 +48,7 @@ func (t *Tracer) compile(e nftnl.Expr) func(*walk) (bool, error) {
 		return func(w *walk) (bool, error) { w.path.Masquerade = true; return w.end(nftnl.Accept) }
 	case "reject":
 		return func(w *walk) (bool, error) { w.path.Verdict = trace.Reject; return w.end(nftnl.Drop) }
-	case "counter", "dynset": // what a packet leaves behind does not change its own way
+	case "counter", "log", "dynset": // what a packet leaves behind does not change its own way
 		return func(*walk) (bool, error) { return true, nil }
 	}
 	return unknown("the expression %s", e.Name())

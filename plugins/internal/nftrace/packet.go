@@ -62,27 +62,45 @@ const (
 	metaPriority = 2
 	metaMark     = 3
 	metaIif      = 4
+	metaOif      = 5
 	metaIifName  = 6
+	metaOifName  = 7
 	metaNFProto  = 15
 	metaL4Proto  = 16
 )
 
-// fact is what meta loads. The index of an interface is not known: it is none, or none that a
-// rule could name.
+// device returns the number of an interface. Where it is not known it is none that a rule could name.
+func (w *walk) device(name string) []byte {
+	switch {
+	case name == "":
+		return word(0)
+	case w.packet.Index == nil:
+		return word(^uint32(0))
+	}
+	return word(w.packet.Index(name))
+}
+
+// called returns the name of an interface as registers have it.
+func called(name string) []byte {
+	b := make([]byte, 16)
+	copy(b, name)
+	return b
+}
+
+// fact is what meta loads.
 func (w *walk) fact(key uint64) ([]byte, error) {
 	if value, settable := w.meta[key]; settable {
 		return value, nil
 	}
 	switch key {
 	case metaIif:
-		if w.in == "" {
-			return word(0), nil
-		}
-		return word(^uint32(0)), nil
+		return w.device(w.in), nil
 	case metaIifName:
-		name := make([]byte, 16)
-		copy(name, w.in)
-		return name, nil
+		return called(w.in), nil
+	case metaOif:
+		return w.device(w.packet.Out), nil
+	case metaOifName:
+		return called(w.packet.Out), nil
 	case metaNFProto:
 		if w.to.Addr().Is4() {
 			return []byte{byte(nftnl.IPv4)}, nil
@@ -101,12 +119,18 @@ func (w *walk) payload(from nftnl.Header, offset, n uint64) ([]byte, error) {
 		bytes []byte
 	}
 	source, dest := w.packet.From.Addr().AsSlice(), w.to.Addr().AsSlice()
+	syn := field{at: 13} // TCP's flags: the first packet has SYN alone
+	if w.proto == protocols["tcp"] {
+		syn.bytes = []byte{1 << 1}
+	}
 	fields := []field{{9, []byte{w.proto}}, {12, append(source, dest...)}}
 	switch echo := map[byte]byte{1: 8, 58: 128}[w.proto]; {
 	case from == nftnl.Transport && echo > 0:
 		fields = []field{{0, []byte{echo, 0}}}
+	case from == nftnl.Transport && w.packet.From.Port() == 0:
+		fields = []field{{2, port(w.to.Port())}, syn}
 	case from == nftnl.Transport:
-		fields = []field{{0, append(port(w.packet.From.Port()), port(w.to.Port())...)}}
+		fields = []field{{0, append(port(w.packet.From.Port()), port(w.to.Port())...)}, syn}
 	case from == nftnl.Network && w.to.Addr().Is6():
 		fields[0].at, fields[1].at = 6, 8
 	case from != nftnl.Network:
@@ -147,15 +171,23 @@ func (w *walk) connection(key, direction uint64) ([]byte, error) {
 	}
 	original := map[nftnl.CTKey]func() []byte{
 		ctProtocol:       func() []byte { return []byte{w.proto} },
-		ctProtoSrc:       func() []byte { return port(w.packet.From.Port()) },
+		ctProtoSrc:       w.sourcePort,
 		nftnl.CTProtoDst: func() []byte { return port(w.packet.To.Port()) },
 		ctSrcIP:          w.packet.From.Addr().AsSlice, ctSrcIP6: w.packet.From.Addr().AsSlice,
 		nftnl.CTDstIP: w.packet.To.Addr().AsSlice, nftnl.CTDstIP6: w.packet.To.Addr().AsSlice,
 	}[nftnl.CTKey(key)]
-	if original == nil || direction != 0 {
+	if original == nil || direction != 0 || original() == nil {
 		return nil, fmt.Errorf("ct %d of direction %d", key, direction)
 	}
 	return original(), nil
+}
+
+// sourcePort returns the caller's port; nil: it is not known.
+func (w *walk) sourcePort() []byte {
+	if w.packet.From.Port() == 0 {
+		return nil
+	}
+	return port(w.packet.From.Port())
 }
 
 // What fib loads, and of what: NFT_FIB_RESULT_ADDRTYPE, NFTA_FIB_F_SADDR and NFTA_FIB_F_DADDR;

@@ -24,6 +24,7 @@ type Table struct {
 // A Chain is its rules, and each rule its expressions.
 type Chain struct {
 	Hook  *nftnl.Hook // nil: other chains lead to it
+	Drops bool        // of a base chain: it drops what its rules let pass
 	Rules [][]nftnl.Expr
 }
 
@@ -39,7 +40,7 @@ func Read(ctx context.Context, list nftnl.Listing) (Table, error) {
 		return t, err
 	}
 	for name, seen := range chains {
-		c := Chain{Hook: seen.Hook}
+		c := Chain{Hook: seen.Hook, Drops: seen.Drops}
 		for _, r := range rules[name] {
 			c.Rules = append(c.Rules, r.Exprs())
 		}

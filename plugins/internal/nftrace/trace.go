@@ -3,6 +3,7 @@
 package nftrace
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,6 +15,7 @@ import (
 // A Tracer answers for one table, as it was when the Tracer was made.
 type Tracer struct {
 	chains map[string][]rule
+	drops  map[string]bool // base chains of that policy
 	bases  map[uint32][]base
 	sets   map[string]*set
 	draws  map[draw][]drawn
@@ -25,7 +27,7 @@ type rule []func(*walk) (bool, error)
 // New makes a Tracer.
 func New(table Table) *Tracer {
 	t := &Tracer{
-		chains: make(map[string][]rule), bases: make(map[uint32][]base),
+		chains: make(map[string][]rule), drops: make(map[string]bool), bases: make(map[uint32][]base),
 		sets: make(map[string]*set), draws: make(map[draw][]drawn),
 	}
 	for name, elements := range table.Elements {
@@ -38,7 +40,7 @@ func New(table Table) *Tracer {
 				all[i] = append(all[i], t.compile(e))
 			}
 		}
-		t.chains[name] = all
+		t.chains[name], t.drops[name] = all, c.Drops
 	}
 	for _, at := range []uint32{nftnl.PreRouting, nftnl.Input, nftnl.Forward, nftnl.Output, nftnl.PostRouting} {
 		t.bases[at] = table.bases(at)
@@ -49,20 +51,28 @@ func New(table Table) *Tracer {
 // Trace says what can become of p: one Path for each place where it may end, with the chance
 // that it does. A protocol of "icmp" or "ipv6-icmp" is an echo request. If a rule is not
 // understood, the error is an Unknown.
-func (t *Tracer) Trace(p trace.Packet) ([]trace.Path, error) {
+func (t *Tracer) Trace(p trace.Packet) ([]trace.Path, error) { return t.every(p, (*walk).run) }
+
+// At says what can become of p in one base chain.
+func (t *Tracer) At(p trace.Packet, chain string) ([]trace.Path, error) {
+	return t.every(p, func(w *walk) error { return w.base(chain) })
+}
+
+// every takes a packet on each way that there is.
+func (t *Tracer) every(p trace.Packet, way func(*walk) error) ([]trace.Path, error) {
 	proto, known := protocols[p.Protocol]
 	if !known {
 		return nil, fmt.Errorf("trace %s: the protocol is not known", p)
 	}
 	var paths []trace.Path
 	for choices := []choice(nil); ; {
-		w := &walk{tracer: t, packet: p, proto: proto, in: p.In, to: p.To, choices: choices}
-		w.path = trace.Path{Verdict: trace.Accept, Chance: 1}
+		w := &walk{tracer: t, packet: p, proto: proto, in: p.In, to: p.Goes(), choices: choices}
+		w.path = trace.Path{Verdict: trace.Accept, Translated: p.Translated.IsValid(), Chance: 1}
 		w.meta = map[uint64][]byte{metaMark: word(p.Mark), metaPriority: word(0)}
-		if err := w.run(); err != nil {
+		if err := way(w); err != nil {
 			return nil, fmt.Errorf("trace %s: %w", p, err)
 		}
-		w.path.To = w.to
+		w.path.To, w.path.Mark = w.to, binary.NativeEndian.Uint32(w.meta[metaMark])
 		paths = add(paths, w.path)
 		if choices = next(w.choices); choices == nil {
 			slices.SortFunc(paths, func(a, b trace.Path) int { return a.To.Compare(b.To) })
@@ -74,7 +84,7 @@ func (t *Tracer) Trace(p trace.Packet) ([]trace.Path, error) {
 // add adds a path, or its chance to one that ends in the same way.
 func add(paths []trace.Path, p trace.Path) []trace.Path {
 	for i, o := range paths {
-		if o.Verdict == p.Verdict && o.To == p.To && o.Translated == p.Translated && o.Masquerade == p.Masquerade {
+		if o.Verdict == p.Verdict && o.To == p.To && o.Translated == p.Translated && o.Mark == p.Mark && o.Masquerade == p.Masquerade {
 			paths[i].Chance += p.Chance
 			return paths
 		}
@@ -158,13 +168,23 @@ func (w *walk) pass(hooks ...uint32) error {
 				continue
 			}
 			before := w.path
-			if _, err := w.chain(b.name, 0); err != nil {
+			if err := w.base(b.name); err != nil {
 				return err
 			}
 			settled = settled || w.path.Translated != before.Translated || w.path.Masquerade != before.Masquerade
 		}
 	}
 	return nil
+}
+
+// base walks a base chain, with its policy.
+func (w *walk) base(name string) error {
+	decided, err := w.chain(name, 0)
+	if err == nil && !decided && w.tracer.drops[name] {
+		w.path.Verdict = trace.Drop
+		w.path.Steps = append(w.path.Steps, trace.Step{Chain: name, Rule: "policy drop", Matched: true})
+	}
+	return err
 }
 
 // deepest is how far chains may lead into one another: NFT_JUMP_STACK_SIZE.
@@ -180,6 +200,9 @@ func (w *walk) chain(name string, depth int) (decided bool, err error) {
 		v, err := w.rule(r)
 		if err != nil {
 			return false, &Unknown{Chain: name, Rule: i + 1, Why: err.Error()}
+		}
+		if v != nil {
+			w.path.Steps = append(w.path.Steps, trace.Step{Chain: name, Number: i + 1, Matched: true})
 		}
 		switch {
 		case v == nil:

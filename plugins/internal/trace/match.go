@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -36,17 +37,20 @@ type parser struct {
 	clause
 }
 
-func parse(words []string) (clause, error) {
+// parse understands a rule as far as it can. Of the rest it is only known that it may keep packets
+// from matching: those that match all before it are not understood.
+func parse(words []string) clause {
 	p := parser{words: words}
 	for len(p.words) > 0 {
 		if err := p.option(p.next()); err != nil {
-			return clause{}, err
+			p.tests = append(p.tests, func(w *walk) bool { w.failed = err; return false })
+			return p.clause
 		}
 	}
 	if p.recent.name != "" {
 		p.tests = append(p.tests, p.recent.test)
 	}
-	return p.clause, nil
+	return p.clause
 }
 
 func (p *parser) next() string {
@@ -74,7 +78,7 @@ func (p *parser) option(name string) error {
 	case "!":
 		p.not = true
 		return nil
-	case "-s", "-d":
+	case "-s", "-d", "--ctorigdst":
 		return p.address(name)
 	case "-i", "-o":
 		return p.device(name)
@@ -82,13 +86,18 @@ func (p *parser) option(name string) error {
 		proto := p.next()
 		return p.when(func(w *walk) bool { return w.packet.Protocol == proto })
 	case "-m":
-		return known("match", p.next(), "comment", "conntrack", "mark", "addrtype", "statistic", "recent", "set", "tcp", "udp", "sctp")
-	case "--comment":
+		return known("match", p.next(), "comment", "conntrack", "mark", "addrtype", "statistic", "recent", "set", "tcp", "udp", "sctp", "multiport", "state", "nfacct")
+	case "--comment", "--nfacct-name":
 		p.next()
 		return nil
-	case "--dport", "--sport":
+	case "--dport", "--sport", "--dports", "--sports":
 		return p.port(name)
-	case "--ctstate":
+	case "--tcp-flags":
+		mask, flags := strings.Split(p.next(), ","), p.next()
+		return p.when(func(*walk) bool { // the first packet has SYN alone
+			return flags == "SYN" && slices.Contains(mask, "SYN") || flags == "NONE" && !slices.Contains(mask, "SYN")
+		})
+	case "--ctstate", "--state":
 		states := strings.Split(p.next(), ",")
 		return p.when(func(w *walk) bool {
 			return slices.ContainsFunc(w.states(), func(s string) bool { return slices.Contains(states, s) })
@@ -122,10 +131,13 @@ func (p *parser) set() error {
 func (p *parser) address(name string) error {
 	prefix, err := netip.ParsePrefix(p.next())
 	return either(err, p.when(func(w *walk) bool {
-		if name == "-s" {
+		switch name {
+		case "-s":
 			return prefix.Contains(w.packet.From.Addr())
+		case "-d":
+			return prefix.Contains(w.to.Addr())
 		}
-		return prefix.Contains(w.to.Addr())
+		return prefix.Contains(w.packet.To.Addr()) // as it was sent
 	}))
 }
 
@@ -135,26 +147,35 @@ func (p *parser) device(name string) error {
 	return p.when(func(w *walk) bool {
 		have := w.packet.In
 		if name == "-o" {
-			have = "" // the tracer has no routes
+			have = w.packet.Out
 		}
 		return have == device || some && strings.HasPrefix(have, prefix)
 	})
 }
 
 func (p *parser) port(name string) error {
-	low, high, isRange := strings.Cut(p.next(), ":")
-	if !isRange {
-		high = low
-	}
-	from, err := strconv.ParseUint(low, 10, 16)
-	to, err2 := strconv.ParseUint(high, 10, 16)
-	return either(either(err, err2), p.when(func(w *walk) bool {
-		port := uint64(w.to.Port())
-		if name == "--sport" {
-			port = uint64(w.packet.From.Port())
+	var ranges [][2]uint64
+	for ports := range strings.SplitSeq(p.next(), ",") {
+		low, high, isRange := strings.Cut(ports, ":")
+		if !isRange {
+			high = low
 		}
-		return from <= port && port <= to
-	}))
+		from, err := strconv.ParseUint(low, 10, 16)
+		to, err2 := strconv.ParseUint(high, 10, 16)
+		if either(err, err2) != nil {
+			return either(err, err2)
+		}
+		ranges = append(ranges, [2]uint64{from, to})
+	}
+	return p.when(func(w *walk) bool {
+		port := uint64(w.to.Port())
+		if strings.HasPrefix(name, "--s") {
+			if port = uint64(w.packet.From.Port()); port == 0 {
+				w.failed = errors.New("it asks for the caller's port, which is not known")
+			}
+		}
+		return slices.ContainsFunc(ranges, func(r [2]uint64) bool { return r[0] <= port && port <= r[1] })
+	})
 }
 
 func (p *parser) addressType(name string) error {
@@ -196,7 +217,10 @@ func (r recent) test(w *walk) bool {
 		w.path.Remembered = append(w.path.Remembered, r.name)
 		return true
 	}
-	return w.packet.Seen[r.name]
+	if w.tracer.Recent == nil {
+		return w.packet.Seen[r.name]
+	}
+	return w.tracer.Recent(r.name, w.packet.From.Addr()) && w.random(0.5)
 }
 
 func (p *parser) target(how string) error {
@@ -204,6 +228,8 @@ func (p *parser) target(how string) error {
 	p.do = action{verb: name}
 	switch name {
 	case "ACCEPT", "DROP", "RETURN":
+	case "LOG", "NFLOG", "TCPMSS": // they decide nothing
+		p.do.verb, p.words = "", nil
 	case "REJECT":
 		p.skip("--reject-with")
 	case "MASQUERADE":

@@ -13,8 +13,14 @@ type Packet struct {
 	Protocol string // "tcp", "udp", "sctp"
 	From, To netip.AddrPort
 
-	// In is the interface it comes in on; empty when a process of the node sent it.
-	In string
+	// In is the interface it comes in on; empty when a process of the node sent it. Out is that
+	// by which it leaves, where it does and that is known.
+	In, Out string
+	// Index is the number of an interface. Nil: no rule is known to name one by its number.
+	Index func(string) uint32
+
+	// Translated is where it goes by now, if rules have translated it before. To stays where it was sent.
+	Translated netip.AddrPort
 
 	Mark uint32
 
@@ -23,6 +29,14 @@ type Packet struct {
 
 	// Seen are the lists of the recent match that have the sender, and are fresh.
 	Seen map[string]bool
+}
+
+// Goes returns where it goes by now.
+func (p Packet) Goes() netip.AddrPort {
+	if p.Translated.IsValid() {
+		return p.Translated
+	}
+	return p.To
 }
 
 // String reads "tcp 10.0.0.1:999 > 172.30.0.41:80".
@@ -54,7 +68,8 @@ type Path struct {
 // A Step is one rule that a packet was held against.
 type Step struct {
 	Hook, Table, Chain string
-	Rule               string
+	Number             int    // its place in the chain, from 1; zero: it is the chain's policy
+	Rule               string // its text; empty where the tables of rules have none
 	Matched            bool
 }
 

@@ -17,8 +17,16 @@ import (
 // loudly on a rule that it does not understand.
 type Tracer struct {
 	// Sets are the kernel's sets: whether one has the parts of a packet ("dst,dst"),
-	// and the mark beside them. Nil: there are none.
+	// and the mark beside them. Nil: a rule that asks one is not understood.
 	Sets func(set, parts string, p Packet) (mark uint32, in bool)
+
+	// Recent reports whether a list of the recent match has an address. One that it has may have
+	// expired: both ways are followed, as if they were as likely. Nil: a Packet's Seen says it.
+	Recent func(list string, from netip.Addr) bool
+
+	// Drops reports whether one of the kernel's own chains drops what its rules let pass. Nil:
+	// none does.
+	Drops func(Hook) bool
 
 	chain   func(Hook) (rules iter.Seq[string], there bool)
 	words   func(rule string) ([]string, error)
@@ -50,15 +58,24 @@ func New[ID ~struct{ Table, Chain string }, R Rule](tables map[ID][]R) *Tracer {
 }
 
 // Trace follows p on every way that it can go.
-func (t *Tracer) Trace(p Packet) ([]Path, error) {
+func (t *Tracer) Trace(p Packet) ([]Path, error) { return t.every(p, (*walk).run) }
+
+// At follows p through one of the kernel's own chains, on every way that it can go there.
+func (t *Tracer) At(p Packet, at Hook) ([]Path, error) {
+	return t.every(p, func(w *walk) error { return w.enter(at.Table, at.Chain) })
+}
+
+// every takes a packet on each way that there is.
+func (t *Tracer) every(p Packet, way func(*walk) error) ([]Path, error) {
 	var paths []Path
 	var choices []bool
 	for {
-		w := &walk{tracer: t, packet: p, to: p.To, path: Path{Chance: 1}, choices: choices}
-		if err := w.run(); err != nil {
+		w := t.begin(p)
+		w.choices = choices
+		if err := way(w); err != nil {
 			return nil, fmt.Errorf("trace %s: %w", p, err)
 		}
-		if w.path.Chance > 0 {
+		if w.path.Mark = w.mark; w.path.Chance > 0 {
 			paths = append(paths, w.path)
 		}
 		choices = w.choices
@@ -72,13 +89,19 @@ func (t *Tracer) Trace(p Packet) ([]Path, error) {
 	}
 }
 
+func (t *Tracer) begin(p Packet) *walk {
+	w := &walk{tracer: t, packet: p, to: p.Goes(), mark: p.Mark}
+	w.path = Path{Verdict: Accept, To: w.to, Translated: p.Translated.IsValid(), Chance: 1}
+	return w
+}
+
 // A Hook is one table at one of the kernel's hooks.
 type Hook struct{ Table, Chain string }
 
 // Pass takes p through some hooks, where nothing is chosen at random, as long as it
 // is accepted.
 func (t *Tracer) Pass(p Packet, hooks ...Hook) (Path, error) {
-	w := &walk{tracer: t, packet: p, to: p.To, mark: p.Mark, path: Path{Chance: 1, Verdict: Accept, To: p.To}}
+	w := t.begin(p)
 	for _, h := range hooks {
 		if err := w.enter(h.Table, h.Chain); err != nil {
 			return w.path, fmt.Errorf("trace %s: %w", p, err)
@@ -104,6 +127,7 @@ type walk struct {
 
 	choices []bool
 	asked   int
+	failed  error // why a rule is not understood, where that is seen only as a packet comes to it
 }
 
 // run takes the packet from its first hook to its last. What is sent to the node
@@ -142,7 +166,11 @@ func (w *walk) run() error {
 func (w *walk) enter(table, hook string) error {
 	w.table, w.hook = table, hook
 	w.path.Verdict, w.path.To = Accept, w.to
-	_, err := w.chain(hook, 0)
+	decided, err := w.chain(hook, 0)
+	if at := (Hook{table, hook}); err == nil && !decided && w.tracer.Drops != nil && w.tracer.Drops(at) {
+		w.path.Verdict = Drop
+		w.path.Steps = append(w.path.Steps, Step{Hook: hook, Table: table, Chain: hook, Rule: "policy DROP", Matched: true})
+	}
 	w.path.To = w.to
 	return err
 }
@@ -160,13 +188,18 @@ func (w *walk) chain(name string, depth int) (decided bool, err error) {
 	if !ok && depth > 0 {
 		return false, fmt.Errorf("there is no chain %s in table %s", name, w.table)
 	}
+	number := 0
 	for r := range rules {
+		number++
 		c, err := w.tracer.clause(r)
 		if err != nil {
-			return false, err
+			return false, &Unknown{Hook{w.table, name}, r, err}
 		}
 		matched := w.matches(c)
-		w.path.Steps = append(w.path.Steps, Step{w.hook, w.table, name, r, matched})
+		if w.failed != nil {
+			return false, &Unknown{Hook{w.table, name}, r, w.failed}
+		}
+		w.path.Steps = append(w.path.Steps, Step{w.hook, w.table, name, number, r, matched})
 		if !matched {
 			continue
 		}
@@ -180,13 +213,30 @@ func (w *walk) chain(name string, depth int) (decided bool, err error) {
 				return decided, err
 			}
 		default:
-			if w.act(c.do) {
+			decided := w.act(c.do)
+			if w.failed != nil {
+				return false, &Unknown{Hook{w.table, name}, r, w.failed}
+			}
+			if decided {
 				return true, nil
 			}
 		}
 	}
 	return false, nil
 }
+
+// An Unknown is a rule of which this package cannot tell what it does to a packet.
+type Unknown struct {
+	Chain Hook
+	Rule  string
+	Why   error
+}
+
+func (u *Unknown) Error() string {
+	return fmt.Sprintf("%s %s: rule %q: %v", u.Chain.Table, u.Chain.Chain, u.Rule, u.Why)
+}
+
+func (u *Unknown) Unwrap() error { return u.Why }
 
 func (t *Tracer) clause(r string) (clause, error) {
 	if c, ok := t.clauses[r]; ok {
@@ -196,10 +246,7 @@ func (t *Tracer) clause(r string) (clause, error) {
 	if err != nil {
 		return clause{}, err
 	}
-	c, err := parse(words)
-	if err != nil {
-		return clause{}, fmt.Errorf("rule %q: %w", r, err)
-	}
+	c := parse(words)
 	t.clauses[r] = c
 	return c, nil
 }
@@ -245,6 +292,7 @@ func (w *walk) act(a action) bool {
 // member asks a set for the packet as it is by now.
 func (w *walk) member(set, parts string) (uint32, bool) {
 	if w.tracer.Sets == nil {
+		w.failed = fmt.Errorf("the tracer does not see the set %s", set)
 		return 0, false
 	}
 	p := w.packet

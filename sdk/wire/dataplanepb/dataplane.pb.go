@@ -391,6 +391,110 @@ func (Lock) EnumDescriptor() ([]byte, []int) {
 	return file_dataplane_proto_rawDescGZIP(), []int{6}
 }
 
+type Origin int32
+
+const (
+	Origin_ORIGIN_UNSPECIFIED Origin = 0
+	Origin_ORIGIN_ELSEWHERE   Origin = 1
+	Origin_ORIGIN_POD         Origin = 2
+	Origin_ORIGIN_NODE        Origin = 3
+)
+
+// Enum value maps for Origin.
+var (
+	Origin_name = map[int32]string{
+		0: "ORIGIN_UNSPECIFIED",
+		1: "ORIGIN_ELSEWHERE",
+		2: "ORIGIN_POD",
+		3: "ORIGIN_NODE",
+	}
+	Origin_value = map[string]int32{
+		"ORIGIN_UNSPECIFIED": 0,
+		"ORIGIN_ELSEWHERE":   1,
+		"ORIGIN_POD":         2,
+		"ORIGIN_NODE":        3,
+	}
+)
+
+func (x Origin) Enum() *Origin {
+	p := new(Origin)
+	*p = x
+	return p
+}
+
+func (x Origin) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Origin) Descriptor() protoreflect.EnumDescriptor {
+	return file_dataplane_proto_enumTypes[7].Descriptor()
+}
+
+func (Origin) Type() protoreflect.EnumType {
+	return &file_dataplane_proto_enumTypes[7]
+}
+
+func (x Origin) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Origin.Descriptor instead.
+func (Origin) EnumDescriptor() ([]byte, []int) {
+	return file_dataplane_proto_rawDescGZIP(), []int{7}
+}
+
+type Verdict int32
+
+const (
+	Verdict_VERDICT_UNSPECIFIED Verdict = 0
+	Verdict_VERDICT_DROP        Verdict = 1
+	Verdict_VERDICT_REJECT      Verdict = 2
+	Verdict_VERDICT_FORWARD     Verdict = 3
+)
+
+// Enum value maps for Verdict.
+var (
+	Verdict_name = map[int32]string{
+		0: "VERDICT_UNSPECIFIED",
+		1: "VERDICT_DROP",
+		2: "VERDICT_REJECT",
+		3: "VERDICT_FORWARD",
+	}
+	Verdict_value = map[string]int32{
+		"VERDICT_UNSPECIFIED": 0,
+		"VERDICT_DROP":        1,
+		"VERDICT_REJECT":      2,
+		"VERDICT_FORWARD":     3,
+	}
+)
+
+func (x Verdict) Enum() *Verdict {
+	p := new(Verdict)
+	*p = x
+	return p
+}
+
+func (x Verdict) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Verdict) Descriptor() protoreflect.EnumDescriptor {
+	return file_dataplane_proto_enumTypes[8].Descriptor()
+}
+
+func (Verdict) Type() protoreflect.EnumType {
+	return &file_dataplane_proto_enumTypes[8]
+}
+
+func (x Verdict) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Verdict.Descriptor instead.
+func (Verdict) EnumDescriptor() ([]byte, []int) {
+	return file_dataplane_proto_rawDescGZIP(), []int{8}
+}
+
 type Problem_Kind int32
 
 const (
@@ -430,11 +534,11 @@ func (x Problem_Kind) String() string {
 }
 
 func (Problem_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_proto_enumTypes[7].Descriptor()
+	return file_dataplane_proto_enumTypes[9].Descriptor()
 }
 
 func (Problem_Kind) Type() protoreflect.EnumType {
-	return &file_dataplane_proto_enumTypes[7]
+	return &file_dataplane_proto_enumTypes[9]
 }
 
 func (x Problem_Kind) Number() protoreflect.EnumNumber {
@@ -2391,6 +2495,236 @@ func (x *Served) GetEndpoints() *Endpoints {
 	return nil
 }
 
+// The first packet of a connection.
+type TraceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Protocol      Protocol               `protobuf:"varint,1,opt,name=protocol,proto3,enum=pointsman.dataplane.v1.Protocol" json:"protocol,omitempty"`
+	From          []byte                 `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`                          // 4 or 16 bytes
+	FromPort      uint32                 `protobuf:"varint,3,opt,name=from_port,json=fromPort,proto3" json:"from_port,omitempty"` // zero: not known
+	To            []byte                 `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`
+	ToPort        uint32                 `protobuf:"varint,5,opt,name=to_port,json=toPort,proto3" json:"to_port,omitempty"`
+	Origin        Origin                 `protobuf:"varint,6,opt,name=origin,proto3,enum=pointsman.dataplane.v1.Origin" json:"origin,omitempty"`
+	In            string                 `protobuf:"bytes,7,opt,name=in,proto3" json:"in,omitempty"` // the interface that it comes in on; empty: that by which replies would leave
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceRequest) Reset() {
+	*x = TraceRequest{}
+	mi := &file_dataplane_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceRequest) ProtoMessage() {}
+
+func (x *TraceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dataplane_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceRequest.ProtoReflect.Descriptor instead.
+func (*TraceRequest) Descriptor() ([]byte, []int) {
+	return file_dataplane_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *TraceRequest) GetProtocol() Protocol {
+	if x != nil {
+		return x.Protocol
+	}
+	return Protocol_PROTOCOL_UNSPECIFIED
+}
+
+func (x *TraceRequest) GetFrom() []byte {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *TraceRequest) GetFromPort() uint32 {
+	if x != nil {
+		return x.FromPort
+	}
+	return 0
+}
+
+func (x *TraceRequest) GetTo() []byte {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *TraceRequest) GetToPort() uint32 {
+	if x != nil {
+		return x.ToPort
+	}
+	return 0
+}
+
+func (x *TraceRequest) GetOrigin() Origin {
+	if x != nil {
+		return x.Origin
+	}
+	return Origin_ORIGIN_UNSPECIFIED
+}
+
+func (x *TraceRequest) GetIn() string {
+	if x != nil {
+		return x.In
+	}
+	return ""
+}
+
+type TraceReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ways          []*Way                 `protobuf:"bytes,1,rep,name=ways,proto3" json:"ways,omitempty"`
+	CannotTell    string                 `protobuf:"bytes,2,opt,name=cannot_tell,json=cannotTell,proto3" json:"cannot_tell,omitempty"` // what is not understood, and where; empty: the ways are all that there is
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceReply) Reset() {
+	*x = TraceReply{}
+	mi := &file_dataplane_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceReply) ProtoMessage() {}
+
+func (x *TraceReply) ProtoReflect() protoreflect.Message {
+	mi := &file_dataplane_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceReply.ProtoReflect.Descriptor instead.
+func (*TraceReply) Descriptor() ([]byte, []int) {
+	return file_dataplane_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *TraceReply) GetWays() []*Way {
+	if x != nil {
+		return x.Ways
+	}
+	return nil
+}
+
+func (x *TraceReply) GetCannotTell() string {
+	if x != nil {
+		return x.CannotTell
+	}
+	return ""
+}
+
+// One way that a packet may take.
+type Way struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Verdict       Verdict                `protobuf:"varint,1,opt,name=verdict,proto3,enum=pointsman.dataplane.v1.Verdict" json:"verdict,omitempty"`
+	To            []byte                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"` // after translation
+	ToPort        uint32                 `protobuf:"varint,3,opt,name=to_port,json=toPort,proto3" json:"to_port,omitempty"`
+	Share         float64                `protobuf:"fixed64,4,opt,name=share,proto3" json:"share,omitempty"` // of new connections; all are 1
+	Masquerade    bool                   `protobuf:"varint,5,opt,name=masquerade,proto3" json:"masquerade,omitempty"`
+	Rules         []string               `protobuf:"bytes,6,rep,name=rules,proto3" json:"rules,omitempty"` // that decided, in order
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Way) Reset() {
+	*x = Way{}
+	mi := &file_dataplane_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Way) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Way) ProtoMessage() {}
+
+func (x *Way) ProtoReflect() protoreflect.Message {
+	mi := &file_dataplane_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Way.ProtoReflect.Descriptor instead.
+func (*Way) Descriptor() ([]byte, []int) {
+	return file_dataplane_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *Way) GetVerdict() Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return Verdict_VERDICT_UNSPECIFIED
+}
+
+func (x *Way) GetTo() []byte {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *Way) GetToPort() uint32 {
+	if x != nil {
+		return x.ToPort
+	}
+	return 0
+}
+
+func (x *Way) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *Way) GetMasquerade() bool {
+	if x != nil {
+		return x.Masquerade
+	}
+	return false
+}
+
+func (x *Way) GetRules() []string {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
 type StuckRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2399,7 +2733,7 @@ type StuckRequest struct {
 
 func (x *StuckRequest) Reset() {
 	*x = StuckRequest{}
-	mi := &file_dataplane_proto_msgTypes[28]
+	mi := &file_dataplane_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2411,7 +2745,7 @@ func (x *StuckRequest) String() string {
 func (*StuckRequest) ProtoMessage() {}
 
 func (x *StuckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[28]
+	mi := &file_dataplane_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2424,7 +2758,7 @@ func (x *StuckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StuckRequest.ProtoReflect.Descriptor instead.
 func (*StuckRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{28}
+	return file_dataplane_proto_rawDescGZIP(), []int{31}
 }
 
 type StuckReply struct {
@@ -2436,7 +2770,7 @@ type StuckReply struct {
 
 func (x *StuckReply) Reset() {
 	*x = StuckReply{}
-	mi := &file_dataplane_proto_msgTypes[29]
+	mi := &file_dataplane_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2448,7 +2782,7 @@ func (x *StuckReply) String() string {
 func (*StuckReply) ProtoMessage() {}
 
 func (x *StuckReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[29]
+	mi := &file_dataplane_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2461,7 +2795,7 @@ func (x *StuckReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StuckReply.ProtoReflect.Descriptor instead.
 func (*StuckReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{29}
+	return file_dataplane_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StuckReply) GetSticks() []*Stick {
@@ -2485,7 +2819,7 @@ type Stick struct {
 
 func (x *Stick) Reset() {
 	*x = Stick{}
-	mi := &file_dataplane_proto_msgTypes[30]
+	mi := &file_dataplane_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2497,7 +2831,7 @@ func (x *Stick) String() string {
 func (*Stick) ProtoMessage() {}
 
 func (x *Stick) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[30]
+	mi := &file_dataplane_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2510,7 +2844,7 @@ func (x *Stick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stick.ProtoReflect.Descriptor instead.
 func (*Stick) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{30}
+	return file_dataplane_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Stick) GetName() *Name {
@@ -2559,7 +2893,7 @@ type SeedChunk struct {
 
 func (x *SeedChunk) Reset() {
 	*x = SeedChunk{}
-	mi := &file_dataplane_proto_msgTypes[31]
+	mi := &file_dataplane_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2571,7 +2905,7 @@ func (x *SeedChunk) String() string {
 func (*SeedChunk) ProtoMessage() {}
 
 func (x *SeedChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[31]
+	mi := &file_dataplane_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2584,7 +2918,7 @@ func (x *SeedChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeedChunk.ProtoReflect.Descriptor instead.
 func (*SeedChunk) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{31}
+	return file_dataplane_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SeedChunk) GetSession() string {
@@ -2616,7 +2950,7 @@ type SeedReply struct {
 
 func (x *SeedReply) Reset() {
 	*x = SeedReply{}
-	mi := &file_dataplane_proto_msgTypes[32]
+	mi := &file_dataplane_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2628,7 +2962,7 @@ func (x *SeedReply) String() string {
 func (*SeedReply) ProtoMessage() {}
 
 func (x *SeedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[32]
+	mi := &file_dataplane_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2641,7 +2975,7 @@ func (x *SeedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeedReply.ProtoReflect.Descriptor instead.
 func (*SeedReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{32}
+	return file_dataplane_proto_rawDescGZIP(), []int{35}
 }
 
 type LogsRequest struct {
@@ -2653,7 +2987,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_dataplane_proto_msgTypes[33]
+	mi := &file_dataplane_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2665,7 +2999,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[33]
+	mi := &file_dataplane_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2678,7 +3012,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{33}
+	return file_dataplane_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *LogsRequest) GetAfter() uint64 {
@@ -2697,7 +3031,7 @@ type LogsReply struct {
 
 func (x *LogsReply) Reset() {
 	*x = LogsReply{}
-	mi := &file_dataplane_proto_msgTypes[34]
+	mi := &file_dataplane_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2709,7 +3043,7 @@ func (x *LogsReply) String() string {
 func (*LogsReply) ProtoMessage() {}
 
 func (x *LogsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[34]
+	mi := &file_dataplane_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2722,7 +3056,7 @@ func (x *LogsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsReply.ProtoReflect.Descriptor instead.
 func (*LogsReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{34}
+	return file_dataplane_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *LogsReply) GetLines() []*LogLine {
@@ -2746,7 +3080,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_dataplane_proto_msgTypes[35]
+	mi := &file_dataplane_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2758,7 +3092,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[35]
+	mi := &file_dataplane_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2771,7 +3105,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{35}
+	return file_dataplane_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *LogLine) GetUnixNano() int64 {
@@ -2826,7 +3160,7 @@ type LogAttr struct {
 
 func (x *LogAttr) Reset() {
 	*x = LogAttr{}
-	mi := &file_dataplane_proto_msgTypes[36]
+	mi := &file_dataplane_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2838,7 +3172,7 @@ func (x *LogAttr) String() string {
 func (*LogAttr) ProtoMessage() {}
 
 func (x *LogAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[36]
+	mi := &file_dataplane_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2851,7 +3185,7 @@ func (x *LogAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAttr.ProtoReflect.Descriptor instead.
 func (*LogAttr) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{36}
+	return file_dataplane_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *LogAttr) GetKey() string {
@@ -2877,7 +3211,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2889,7 +3223,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2902,7 +3236,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{37}
+	return file_dataplane_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ShutdownRequest) GetSession() string {
@@ -2920,7 +3254,7 @@ type ShutdownReply struct {
 
 func (x *ShutdownReply) Reset() {
 	*x = ShutdownReply{}
-	mi := &file_dataplane_proto_msgTypes[38]
+	mi := &file_dataplane_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2932,7 +3266,7 @@ func (x *ShutdownReply) String() string {
 func (*ShutdownReply) ProtoMessage() {}
 
 func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[38]
+	mi := &file_dataplane_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2945,7 +3279,7 @@ func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownReply.ProtoReflect.Descriptor instead.
 func (*ShutdownReply) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{38}
+	return file_dataplane_proto_rawDescGZIP(), []int{41}
 }
 
 var File_dataplane_proto protoreflect.FileDescriptor
@@ -3121,7 +3455,29 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x06Served\x120\n" +
 	"\x04name\x18\x01 \x01(\v2\x1c.pointsman.dataplane.v1.NameR\x04name\x12<\n" +
 	"\bfrontend\x18\x02 \x01(\v2 .pointsman.dataplane.v1.FrontendR\bfrontend\x12?\n" +
-	"\tendpoints\x18\x03 \x01(\v2!.pointsman.dataplane.v1.EndpointsR\tendpoints\"\x0e\n" +
+	"\tendpoints\x18\x03 \x01(\v2!.pointsman.dataplane.v1.EndpointsR\tendpoints\"\xee\x01\n" +
+	"\fTraceRequest\x12<\n" +
+	"\bprotocol\x18\x01 \x01(\x0e2 .pointsman.dataplane.v1.ProtocolR\bprotocol\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\fR\x04from\x12\x1b\n" +
+	"\tfrom_port\x18\x03 \x01(\rR\bfromPort\x12\x0e\n" +
+	"\x02to\x18\x04 \x01(\fR\x02to\x12\x17\n" +
+	"\ato_port\x18\x05 \x01(\rR\x06toPort\x126\n" +
+	"\x06origin\x18\x06 \x01(\x0e2\x1e.pointsman.dataplane.v1.OriginR\x06origin\x12\x0e\n" +
+	"\x02in\x18\a \x01(\tR\x02in\"^\n" +
+	"\n" +
+	"TraceReply\x12/\n" +
+	"\x04ways\x18\x01 \x03(\v2\x1b.pointsman.dataplane.v1.WayR\x04ways\x12\x1f\n" +
+	"\vcannot_tell\x18\x02 \x01(\tR\n" +
+	"cannotTell\"\xb5\x01\n" +
+	"\x03Way\x129\n" +
+	"\averdict\x18\x01 \x01(\x0e2\x1f.pointsman.dataplane.v1.VerdictR\averdict\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\fR\x02to\x12\x17\n" +
+	"\ato_port\x18\x03 \x01(\rR\x06toPort\x12\x14\n" +
+	"\x05share\x18\x04 \x01(\x01R\x05share\x12\x1e\n" +
+	"\n" +
+	"masquerade\x18\x05 \x01(\bR\n" +
+	"masquerade\x12\x14\n" +
+	"\x05rules\x18\x06 \x03(\tR\x05rules\"\x0e\n" +
 	"\fStuckRequest\"C\n" +
 	"\n" +
 	"StuckReply\x125\n" +
@@ -3188,14 +3544,26 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x10LOCK_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tLOCK_HELD\x10\x01\x12\x10\n" +
 	"\fLOCK_AWAITED\x10\x02\x12\x11\n" +
-	"\rLOCK_RELEASED\x10\x032\xf8\x06\n" +
+	"\rLOCK_RELEASED\x10\x03*W\n" +
+	"\x06Origin\x12\x16\n" +
+	"\x12ORIGIN_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10ORIGIN_ELSEWHERE\x10\x01\x12\x0e\n" +
+	"\n" +
+	"ORIGIN_POD\x10\x02\x12\x0f\n" +
+	"\vORIGIN_NODE\x10\x03*]\n" +
+	"\aVerdict\x12\x17\n" +
+	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fVERDICT_DROP\x10\x01\x12\x12\n" +
+	"\x0eVERDICT_REJECT\x10\x02\x12\x13\n" +
+	"\x0fVERDICT_FORWARD\x10\x032\xcb\a\n" +
 	"\tDataplane\x12]\n" +
 	"\tConfigure\x12(.pointsman.dataplane.v1.ConfigureRequest\x1a&.pointsman.dataplane.v1.ConfigureReply\x12T\n" +
 	"\x04Sync\x12#.pointsman.dataplane.v1.UpdateChunk\x1a#.pointsman.dataplane.v1.ResultChunk(\x010\x01\x12W\n" +
 	"\aSetRole\x12&.pointsman.dataplane.v1.SetRoleRequest\x1a$.pointsman.dataplane.v1.SetRoleReply\x12Y\n" +
 	"\aCleanup\x12&.pointsman.dataplane.v1.CleanupRequest\x1a$.pointsman.dataplane.v1.CleanupReply0\x01\x12T\n" +
 	"\x06Report\x12%.pointsman.dataplane.v1.ReportRequest\x1a#.pointsman.dataplane.v1.ReportReply\x12Y\n" +
-	"\aInspect\x12&.pointsman.dataplane.v1.InspectRequest\x1a$.pointsman.dataplane.v1.InspectReply0\x01\x12S\n" +
+	"\aInspect\x12&.pointsman.dataplane.v1.InspectRequest\x1a$.pointsman.dataplane.v1.InspectReply0\x01\x12Q\n" +
+	"\x05Trace\x12$.pointsman.dataplane.v1.TraceRequest\x1a\".pointsman.dataplane.v1.TraceReply\x12S\n" +
 	"\x05Stuck\x12$.pointsman.dataplane.v1.StuckRequest\x1a\".pointsman.dataplane.v1.StuckReply0\x01\x12N\n" +
 	"\x04Seed\x12!.pointsman.dataplane.v1.SeedChunk\x1a!.pointsman.dataplane.v1.SeedReply(\x01\x12P\n" +
 	"\x04Logs\x12#.pointsman.dataplane.v1.LogsRequest\x1a!.pointsman.dataplane.v1.LogsReply0\x01\x12Z\n" +
@@ -3213,8 +3581,8 @@ func file_dataplane_proto_rawDescGZIP() []byte {
 	return file_dataplane_proto_rawDescData
 }
 
-var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
+var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_dataplane_proto_goTypes = []any{
 	(Protocol)(0),            // 0: pointsman.dataplane.v1.Protocol
 	(Family)(0),              // 1: pointsman.dataplane.v1.Family
@@ -3223,117 +3591,128 @@ var file_dataplane_proto_goTypes = []any{
 	(Sysctls)(0),             // 4: pointsman.dataplane.v1.Sysctls
 	(Role)(0),                // 5: pointsman.dataplane.v1.Role
 	(Lock)(0),                // 6: pointsman.dataplane.v1.Lock
-	(Problem_Kind)(0),        // 7: pointsman.dataplane.v1.Problem.Kind
-	(*Name)(nil),             // 8: pointsman.dataplane.v1.Name
-	(*Service)(nil),          // 9: pointsman.dataplane.v1.Service
-	(*Frontend)(nil),         // 10: pointsman.dataplane.v1.Frontend
-	(*Addresses)(nil),        // 11: pointsman.dataplane.v1.Addresses
-	(*Endpoints)(nil),        // 12: pointsman.dataplane.v1.Endpoints
-	(*Node)(nil),             // 13: pointsman.dataplane.v1.Node
-	(*Pods)(nil),             // 14: pointsman.dataplane.v1.Pods
-	(*ConntrackLimits)(nil),  // 15: pointsman.dataplane.v1.ConntrackLimits
-	(*Problem)(nil),          // 16: pointsman.dataplane.v1.Problem
-	(*Refusal)(nil),          // 17: pointsman.dataplane.v1.Refusal
-	(*ConfigureRequest)(nil), // 18: pointsman.dataplane.v1.ConfigureRequest
-	(*ConfigureReply)(nil),   // 19: pointsman.dataplane.v1.ConfigureReply
-	(*Description)(nil),      // 20: pointsman.dataplane.v1.Description
-	(*UpdateChunk)(nil),      // 21: pointsman.dataplane.v1.UpdateChunk
-	(*UpdateHead)(nil),       // 22: pointsman.dataplane.v1.UpdateHead
-	(*ResultChunk)(nil),      // 23: pointsman.dataplane.v1.ResultChunk
-	(*Failure)(nil),          // 24: pointsman.dataplane.v1.Failure
-	(*SetRoleRequest)(nil),   // 25: pointsman.dataplane.v1.SetRoleRequest
-	(*SetRoleReply)(nil),     // 26: pointsman.dataplane.v1.SetRoleReply
-	(*CleanupRequest)(nil),   // 27: pointsman.dataplane.v1.CleanupRequest
-	(*CleanupReply)(nil),     // 28: pointsman.dataplane.v1.CleanupReply
-	(*ReportRequest)(nil),    // 29: pointsman.dataplane.v1.ReportRequest
-	(*ReportReply)(nil),      // 30: pointsman.dataplane.v1.ReportReply
-	(*Sample)(nil),           // 31: pointsman.dataplane.v1.Sample
-	(*Histogram)(nil),        // 32: pointsman.dataplane.v1.Histogram
-	(*InspectRequest)(nil),   // 33: pointsman.dataplane.v1.InspectRequest
-	(*InspectReply)(nil),     // 34: pointsman.dataplane.v1.InspectReply
-	(*Served)(nil),           // 35: pointsman.dataplane.v1.Served
-	(*StuckRequest)(nil),     // 36: pointsman.dataplane.v1.StuckRequest
-	(*StuckReply)(nil),       // 37: pointsman.dataplane.v1.StuckReply
-	(*Stick)(nil),            // 38: pointsman.dataplane.v1.Stick
-	(*SeedChunk)(nil),        // 39: pointsman.dataplane.v1.SeedChunk
-	(*SeedReply)(nil),        // 40: pointsman.dataplane.v1.SeedReply
-	(*LogsRequest)(nil),      // 41: pointsman.dataplane.v1.LogsRequest
-	(*LogsReply)(nil),        // 42: pointsman.dataplane.v1.LogsReply
-	(*LogLine)(nil),          // 43: pointsman.dataplane.v1.LogLine
-	(*LogAttr)(nil),          // 44: pointsman.dataplane.v1.LogAttr
-	(*ShutdownRequest)(nil),  // 45: pointsman.dataplane.v1.ShutdownRequest
-	(*ShutdownReply)(nil),    // 46: pointsman.dataplane.v1.ShutdownReply
-	nil,                      // 47: pointsman.dataplane.v1.Service.HintsEntry
-	nil,                      // 48: pointsman.dataplane.v1.Sample.LabelsEntry
-	nil,                      // 49: pointsman.dataplane.v1.Histogram.LabelsEntry
+	(Origin)(0),              // 7: pointsman.dataplane.v1.Origin
+	(Verdict)(0),             // 8: pointsman.dataplane.v1.Verdict
+	(Problem_Kind)(0),        // 9: pointsman.dataplane.v1.Problem.Kind
+	(*Name)(nil),             // 10: pointsman.dataplane.v1.Name
+	(*Service)(nil),          // 11: pointsman.dataplane.v1.Service
+	(*Frontend)(nil),         // 12: pointsman.dataplane.v1.Frontend
+	(*Addresses)(nil),        // 13: pointsman.dataplane.v1.Addresses
+	(*Endpoints)(nil),        // 14: pointsman.dataplane.v1.Endpoints
+	(*Node)(nil),             // 15: pointsman.dataplane.v1.Node
+	(*Pods)(nil),             // 16: pointsman.dataplane.v1.Pods
+	(*ConntrackLimits)(nil),  // 17: pointsman.dataplane.v1.ConntrackLimits
+	(*Problem)(nil),          // 18: pointsman.dataplane.v1.Problem
+	(*Refusal)(nil),          // 19: pointsman.dataplane.v1.Refusal
+	(*ConfigureRequest)(nil), // 20: pointsman.dataplane.v1.ConfigureRequest
+	(*ConfigureReply)(nil),   // 21: pointsman.dataplane.v1.ConfigureReply
+	(*Description)(nil),      // 22: pointsman.dataplane.v1.Description
+	(*UpdateChunk)(nil),      // 23: pointsman.dataplane.v1.UpdateChunk
+	(*UpdateHead)(nil),       // 24: pointsman.dataplane.v1.UpdateHead
+	(*ResultChunk)(nil),      // 25: pointsman.dataplane.v1.ResultChunk
+	(*Failure)(nil),          // 26: pointsman.dataplane.v1.Failure
+	(*SetRoleRequest)(nil),   // 27: pointsman.dataplane.v1.SetRoleRequest
+	(*SetRoleReply)(nil),     // 28: pointsman.dataplane.v1.SetRoleReply
+	(*CleanupRequest)(nil),   // 29: pointsman.dataplane.v1.CleanupRequest
+	(*CleanupReply)(nil),     // 30: pointsman.dataplane.v1.CleanupReply
+	(*ReportRequest)(nil),    // 31: pointsman.dataplane.v1.ReportRequest
+	(*ReportReply)(nil),      // 32: pointsman.dataplane.v1.ReportReply
+	(*Sample)(nil),           // 33: pointsman.dataplane.v1.Sample
+	(*Histogram)(nil),        // 34: pointsman.dataplane.v1.Histogram
+	(*InspectRequest)(nil),   // 35: pointsman.dataplane.v1.InspectRequest
+	(*InspectReply)(nil),     // 36: pointsman.dataplane.v1.InspectReply
+	(*Served)(nil),           // 37: pointsman.dataplane.v1.Served
+	(*TraceRequest)(nil),     // 38: pointsman.dataplane.v1.TraceRequest
+	(*TraceReply)(nil),       // 39: pointsman.dataplane.v1.TraceReply
+	(*Way)(nil),              // 40: pointsman.dataplane.v1.Way
+	(*StuckRequest)(nil),     // 41: pointsman.dataplane.v1.StuckRequest
+	(*StuckReply)(nil),       // 42: pointsman.dataplane.v1.StuckReply
+	(*Stick)(nil),            // 43: pointsman.dataplane.v1.Stick
+	(*SeedChunk)(nil),        // 44: pointsman.dataplane.v1.SeedChunk
+	(*SeedReply)(nil),        // 45: pointsman.dataplane.v1.SeedReply
+	(*LogsRequest)(nil),      // 46: pointsman.dataplane.v1.LogsRequest
+	(*LogsReply)(nil),        // 47: pointsman.dataplane.v1.LogsReply
+	(*LogLine)(nil),          // 48: pointsman.dataplane.v1.LogLine
+	(*LogAttr)(nil),          // 49: pointsman.dataplane.v1.LogAttr
+	(*ShutdownRequest)(nil),  // 50: pointsman.dataplane.v1.ShutdownRequest
+	(*ShutdownReply)(nil),    // 51: pointsman.dataplane.v1.ShutdownReply
+	nil,                      // 52: pointsman.dataplane.v1.Service.HintsEntry
+	nil,                      // 53: pointsman.dataplane.v1.Sample.LabelsEntry
+	nil,                      // 54: pointsman.dataplane.v1.Histogram.LabelsEntry
 }
 var file_dataplane_proto_depIdxs = []int32{
 	0,  // 0: pointsman.dataplane.v1.Name.protocol:type_name -> pointsman.dataplane.v1.Protocol
 	1,  // 1: pointsman.dataplane.v1.Name.family:type_name -> pointsman.dataplane.v1.Family
-	8,  // 2: pointsman.dataplane.v1.Service.name:type_name -> pointsman.dataplane.v1.Name
-	10, // 3: pointsman.dataplane.v1.Service.frontends:type_name -> pointsman.dataplane.v1.Frontend
-	12, // 4: pointsman.dataplane.v1.Service.cluster:type_name -> pointsman.dataplane.v1.Endpoints
-	12, // 5: pointsman.dataplane.v1.Service.local:type_name -> pointsman.dataplane.v1.Endpoints
-	11, // 6: pointsman.dataplane.v1.Service.serving:type_name -> pointsman.dataplane.v1.Addresses
-	47, // 7: pointsman.dataplane.v1.Service.hints:type_name -> pointsman.dataplane.v1.Service.HintsEntry
+	10, // 2: pointsman.dataplane.v1.Service.name:type_name -> pointsman.dataplane.v1.Name
+	12, // 3: pointsman.dataplane.v1.Service.frontends:type_name -> pointsman.dataplane.v1.Frontend
+	14, // 4: pointsman.dataplane.v1.Service.cluster:type_name -> pointsman.dataplane.v1.Endpoints
+	14, // 5: pointsman.dataplane.v1.Service.local:type_name -> pointsman.dataplane.v1.Endpoints
+	13, // 6: pointsman.dataplane.v1.Service.serving:type_name -> pointsman.dataplane.v1.Addresses
+	52, // 7: pointsman.dataplane.v1.Service.hints:type_name -> pointsman.dataplane.v1.Service.HintsEntry
 	2,  // 8: pointsman.dataplane.v1.Frontend.kind:type_name -> pointsman.dataplane.v1.Kind
 	3,  // 9: pointsman.dataplane.v1.Frontend.policy:type_name -> pointsman.dataplane.v1.Policy
-	14, // 10: pointsman.dataplane.v1.Node.pods:type_name -> pointsman.dataplane.v1.Pods
-	15, // 11: pointsman.dataplane.v1.Node.conntrack:type_name -> pointsman.dataplane.v1.ConntrackLimits
-	7,  // 12: pointsman.dataplane.v1.Problem.kind:type_name -> pointsman.dataplane.v1.Problem.Kind
-	17, // 13: pointsman.dataplane.v1.Problem.refusal:type_name -> pointsman.dataplane.v1.Refusal
+	16, // 10: pointsman.dataplane.v1.Node.pods:type_name -> pointsman.dataplane.v1.Pods
+	17, // 11: pointsman.dataplane.v1.Node.conntrack:type_name -> pointsman.dataplane.v1.ConntrackLimits
+	9,  // 12: pointsman.dataplane.v1.Problem.kind:type_name -> pointsman.dataplane.v1.Problem.Kind
+	19, // 13: pointsman.dataplane.v1.Problem.refusal:type_name -> pointsman.dataplane.v1.Refusal
 	4,  // 14: pointsman.dataplane.v1.ConfigureRequest.sysctls:type_name -> pointsman.dataplane.v1.Sysctls
-	20, // 15: pointsman.dataplane.v1.ConfigureReply.description:type_name -> pointsman.dataplane.v1.Description
-	22, // 16: pointsman.dataplane.v1.UpdateChunk.head:type_name -> pointsman.dataplane.v1.UpdateHead
-	9,  // 17: pointsman.dataplane.v1.UpdateChunk.set:type_name -> pointsman.dataplane.v1.Service
-	8,  // 18: pointsman.dataplane.v1.UpdateChunk.delete:type_name -> pointsman.dataplane.v1.Name
-	8,  // 19: pointsman.dataplane.v1.UpdateChunk.keep:type_name -> pointsman.dataplane.v1.Name
-	13, // 20: pointsman.dataplane.v1.UpdateHead.node:type_name -> pointsman.dataplane.v1.Node
-	24, // 21: pointsman.dataplane.v1.ResultChunk.failed:type_name -> pointsman.dataplane.v1.Failure
-	8,  // 22: pointsman.dataplane.v1.Failure.name:type_name -> pointsman.dataplane.v1.Name
-	16, // 23: pointsman.dataplane.v1.Failure.problem:type_name -> pointsman.dataplane.v1.Problem
+	22, // 15: pointsman.dataplane.v1.ConfigureReply.description:type_name -> pointsman.dataplane.v1.Description
+	24, // 16: pointsman.dataplane.v1.UpdateChunk.head:type_name -> pointsman.dataplane.v1.UpdateHead
+	11, // 17: pointsman.dataplane.v1.UpdateChunk.set:type_name -> pointsman.dataplane.v1.Service
+	10, // 18: pointsman.dataplane.v1.UpdateChunk.delete:type_name -> pointsman.dataplane.v1.Name
+	10, // 19: pointsman.dataplane.v1.UpdateChunk.keep:type_name -> pointsman.dataplane.v1.Name
+	15, // 20: pointsman.dataplane.v1.UpdateHead.node:type_name -> pointsman.dataplane.v1.Node
+	26, // 21: pointsman.dataplane.v1.ResultChunk.failed:type_name -> pointsman.dataplane.v1.Failure
+	10, // 22: pointsman.dataplane.v1.Failure.name:type_name -> pointsman.dataplane.v1.Name
+	18, // 23: pointsman.dataplane.v1.Failure.problem:type_name -> pointsman.dataplane.v1.Problem
 	5,  // 24: pointsman.dataplane.v1.SetRoleRequest.role:type_name -> pointsman.dataplane.v1.Role
-	31, // 25: pointsman.dataplane.v1.ReportReply.samples:type_name -> pointsman.dataplane.v1.Sample
+	33, // 25: pointsman.dataplane.v1.ReportReply.samples:type_name -> pointsman.dataplane.v1.Sample
 	5,  // 26: pointsman.dataplane.v1.ReportReply.role:type_name -> pointsman.dataplane.v1.Role
-	32, // 27: pointsman.dataplane.v1.ReportReply.histograms:type_name -> pointsman.dataplane.v1.Histogram
+	34, // 27: pointsman.dataplane.v1.ReportReply.histograms:type_name -> pointsman.dataplane.v1.Histogram
 	6,  // 28: pointsman.dataplane.v1.ReportReply.lock:type_name -> pointsman.dataplane.v1.Lock
-	24, // 29: pointsman.dataplane.v1.ReportReply.unserved:type_name -> pointsman.dataplane.v1.Failure
-	48, // 30: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
-	49, // 31: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
-	35, // 32: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
-	8,  // 33: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
-	10, // 34: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
-	12, // 35: pointsman.dataplane.v1.Served.endpoints:type_name -> pointsman.dataplane.v1.Endpoints
-	38, // 36: pointsman.dataplane.v1.StuckReply.sticks:type_name -> pointsman.dataplane.v1.Stick
-	8,  // 37: pointsman.dataplane.v1.Stick.name:type_name -> pointsman.dataplane.v1.Name
-	38, // 38: pointsman.dataplane.v1.SeedChunk.sticks:type_name -> pointsman.dataplane.v1.Stick
-	43, // 39: pointsman.dataplane.v1.LogsReply.lines:type_name -> pointsman.dataplane.v1.LogLine
-	44, // 40: pointsman.dataplane.v1.LogLine.attrs:type_name -> pointsman.dataplane.v1.LogAttr
-	18, // 41: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
-	21, // 42: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
-	25, // 43: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
-	27, // 44: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
-	29, // 45: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
-	33, // 46: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
-	36, // 47: pointsman.dataplane.v1.Dataplane.Stuck:input_type -> pointsman.dataplane.v1.StuckRequest
-	39, // 48: pointsman.dataplane.v1.Dataplane.Seed:input_type -> pointsman.dataplane.v1.SeedChunk
-	41, // 49: pointsman.dataplane.v1.Dataplane.Logs:input_type -> pointsman.dataplane.v1.LogsRequest
-	45, // 50: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
-	19, // 51: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
-	23, // 52: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
-	26, // 53: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
-	28, // 54: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
-	30, // 55: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
-	34, // 56: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
-	37, // 57: pointsman.dataplane.v1.Dataplane.Stuck:output_type -> pointsman.dataplane.v1.StuckReply
-	40, // 58: pointsman.dataplane.v1.Dataplane.Seed:output_type -> pointsman.dataplane.v1.SeedReply
-	42, // 59: pointsman.dataplane.v1.Dataplane.Logs:output_type -> pointsman.dataplane.v1.LogsReply
-	46, // 60: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
-	51, // [51:61] is the sub-list for method output_type
-	41, // [41:51] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	26, // 29: pointsman.dataplane.v1.ReportReply.unserved:type_name -> pointsman.dataplane.v1.Failure
+	53, // 30: pointsman.dataplane.v1.Sample.labels:type_name -> pointsman.dataplane.v1.Sample.LabelsEntry
+	54, // 31: pointsman.dataplane.v1.Histogram.labels:type_name -> pointsman.dataplane.v1.Histogram.LabelsEntry
+	37, // 32: pointsman.dataplane.v1.InspectReply.served:type_name -> pointsman.dataplane.v1.Served
+	10, // 33: pointsman.dataplane.v1.Served.name:type_name -> pointsman.dataplane.v1.Name
+	12, // 34: pointsman.dataplane.v1.Served.frontend:type_name -> pointsman.dataplane.v1.Frontend
+	14, // 35: pointsman.dataplane.v1.Served.endpoints:type_name -> pointsman.dataplane.v1.Endpoints
+	0,  // 36: pointsman.dataplane.v1.TraceRequest.protocol:type_name -> pointsman.dataplane.v1.Protocol
+	7,  // 37: pointsman.dataplane.v1.TraceRequest.origin:type_name -> pointsman.dataplane.v1.Origin
+	40, // 38: pointsman.dataplane.v1.TraceReply.ways:type_name -> pointsman.dataplane.v1.Way
+	8,  // 39: pointsman.dataplane.v1.Way.verdict:type_name -> pointsman.dataplane.v1.Verdict
+	43, // 40: pointsman.dataplane.v1.StuckReply.sticks:type_name -> pointsman.dataplane.v1.Stick
+	10, // 41: pointsman.dataplane.v1.Stick.name:type_name -> pointsman.dataplane.v1.Name
+	43, // 42: pointsman.dataplane.v1.SeedChunk.sticks:type_name -> pointsman.dataplane.v1.Stick
+	48, // 43: pointsman.dataplane.v1.LogsReply.lines:type_name -> pointsman.dataplane.v1.LogLine
+	49, // 44: pointsman.dataplane.v1.LogLine.attrs:type_name -> pointsman.dataplane.v1.LogAttr
+	20, // 45: pointsman.dataplane.v1.Dataplane.Configure:input_type -> pointsman.dataplane.v1.ConfigureRequest
+	23, // 46: pointsman.dataplane.v1.Dataplane.Sync:input_type -> pointsman.dataplane.v1.UpdateChunk
+	27, // 47: pointsman.dataplane.v1.Dataplane.SetRole:input_type -> pointsman.dataplane.v1.SetRoleRequest
+	29, // 48: pointsman.dataplane.v1.Dataplane.Cleanup:input_type -> pointsman.dataplane.v1.CleanupRequest
+	31, // 49: pointsman.dataplane.v1.Dataplane.Report:input_type -> pointsman.dataplane.v1.ReportRequest
+	35, // 50: pointsman.dataplane.v1.Dataplane.Inspect:input_type -> pointsman.dataplane.v1.InspectRequest
+	38, // 51: pointsman.dataplane.v1.Dataplane.Trace:input_type -> pointsman.dataplane.v1.TraceRequest
+	41, // 52: pointsman.dataplane.v1.Dataplane.Stuck:input_type -> pointsman.dataplane.v1.StuckRequest
+	44, // 53: pointsman.dataplane.v1.Dataplane.Seed:input_type -> pointsman.dataplane.v1.SeedChunk
+	46, // 54: pointsman.dataplane.v1.Dataplane.Logs:input_type -> pointsman.dataplane.v1.LogsRequest
+	50, // 55: pointsman.dataplane.v1.Dataplane.Shutdown:input_type -> pointsman.dataplane.v1.ShutdownRequest
+	21, // 56: pointsman.dataplane.v1.Dataplane.Configure:output_type -> pointsman.dataplane.v1.ConfigureReply
+	25, // 57: pointsman.dataplane.v1.Dataplane.Sync:output_type -> pointsman.dataplane.v1.ResultChunk
+	28, // 58: pointsman.dataplane.v1.Dataplane.SetRole:output_type -> pointsman.dataplane.v1.SetRoleReply
+	30, // 59: pointsman.dataplane.v1.Dataplane.Cleanup:output_type -> pointsman.dataplane.v1.CleanupReply
+	32, // 60: pointsman.dataplane.v1.Dataplane.Report:output_type -> pointsman.dataplane.v1.ReportReply
+	36, // 61: pointsman.dataplane.v1.Dataplane.Inspect:output_type -> pointsman.dataplane.v1.InspectReply
+	39, // 62: pointsman.dataplane.v1.Dataplane.Trace:output_type -> pointsman.dataplane.v1.TraceReply
+	42, // 63: pointsman.dataplane.v1.Dataplane.Stuck:output_type -> pointsman.dataplane.v1.StuckReply
+	45, // 64: pointsman.dataplane.v1.Dataplane.Seed:output_type -> pointsman.dataplane.v1.SeedReply
+	47, // 65: pointsman.dataplane.v1.Dataplane.Logs:output_type -> pointsman.dataplane.v1.LogsReply
+	51, // 66: pointsman.dataplane.v1.Dataplane.Shutdown:output_type -> pointsman.dataplane.v1.ShutdownReply
+	56, // [56:67] is the sub-list for method output_type
+	45, // [45:56] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_dataplane_proto_init() }
@@ -3346,8 +3725,8 @@ func file_dataplane_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dataplane_proto_rawDesc), len(file_dataplane_proto_rawDesc)),
-			NumEnums:      8,
-			NumMessages:   42,
+			NumEnums:      10,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -34,6 +34,7 @@ const (
 	Dataplane_Cleanup_FullMethodName   = "/pointsman.dataplane.v1.Dataplane/Cleanup"
 	Dataplane_Report_FullMethodName    = "/pointsman.dataplane.v1.Dataplane/Report"
 	Dataplane_Inspect_FullMethodName   = "/pointsman.dataplane.v1.Dataplane/Inspect"
+	Dataplane_Trace_FullMethodName     = "/pointsman.dataplane.v1.Dataplane/Trace"
 	Dataplane_Stuck_FullMethodName     = "/pointsman.dataplane.v1.Dataplane/Stuck"
 	Dataplane_Seed_FullMethodName      = "/pointsman.dataplane.v1.Dataplane/Seed"
 	Dataplane_Logs_FullMethodName      = "/pointsman.dataplane.v1.Dataplane/Logs"
@@ -62,6 +63,8 @@ type DataplaneClient interface {
 	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportReply, error)
 	// What is served now, read from the kernel. UNSUPPORTED where it cannot.
 	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[InspectReply], error)
+	// What the kernel would do now with a packet. UNSUPPORTED where it cannot.
+	Trace(ctx context.Context, in *TraceRequest, opts ...grpc.CallOption) (*TraceReply, error)
 	// Client affinity handed to a successor. UNSUPPORTED where it cannot.
 	Stuck(ctx context.Context, in *StuckRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StuckReply], error)
 	Seed(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[SeedChunk, SeedReply], error)
@@ -160,6 +163,16 @@ func (c *dataplaneClient) Inspect(ctx context.Context, in *InspectRequest, opts 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Dataplane_InspectClient = grpc.ServerStreamingClient[InspectReply]
 
+func (c *dataplaneClient) Trace(ctx context.Context, in *TraceRequest, opts ...grpc.CallOption) (*TraceReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TraceReply)
+	err := c.cc.Invoke(ctx, Dataplane_Trace_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *dataplaneClient) Stuck(ctx context.Context, in *StuckRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StuckReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Dataplane_ServiceDesc.Streams[3], Dataplane_Stuck_FullMethodName, cOpts...)
@@ -243,6 +256,8 @@ type DataplaneServer interface {
 	Report(context.Context, *ReportRequest) (*ReportReply, error)
 	// What is served now, read from the kernel. UNSUPPORTED where it cannot.
 	Inspect(*InspectRequest, grpc.ServerStreamingServer[InspectReply]) error
+	// What the kernel would do now with a packet. UNSUPPORTED where it cannot.
+	Trace(context.Context, *TraceRequest) (*TraceReply, error)
 	// Client affinity handed to a successor. UNSUPPORTED where it cannot.
 	Stuck(*StuckRequest, grpc.ServerStreamingServer[StuckReply]) error
 	Seed(grpc.ClientStreamingServer[SeedChunk, SeedReply]) error
@@ -277,6 +292,9 @@ func (UnimplementedDataplaneServer) Report(context.Context, *ReportRequest) (*Re
 }
 func (UnimplementedDataplaneServer) Inspect(*InspectRequest, grpc.ServerStreamingServer[InspectReply]) error {
 	return status.Error(codes.Unimplemented, "method Inspect not implemented")
+}
+func (UnimplementedDataplaneServer) Trace(context.Context, *TraceRequest) (*TraceReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Trace not implemented")
 }
 func (UnimplementedDataplaneServer) Stuck(*StuckRequest, grpc.ServerStreamingServer[StuckReply]) error {
 	return status.Error(codes.Unimplemented, "method Stuck not implemented")
@@ -394,6 +412,24 @@ func _Dataplane_Inspect_Handler(srv interface{}, stream grpc.ServerStream) error
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Dataplane_InspectServer = grpc.ServerStreamingServer[InspectReply]
 
+func _Dataplane_Trace_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TraceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DataplaneServer).Trace(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Dataplane_Trace_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DataplaneServer).Trace(ctx, req.(*TraceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Dataplane_Stuck_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(StuckRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -459,6 +495,10 @@ var Dataplane_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Report",
 			Handler:    _Dataplane_Report_Handler,
+		},
+		{
+			MethodName: "Trace",
+			Handler:    _Dataplane_Trace_Handler,
 		},
 		{
 			MethodName: "Shutdown",

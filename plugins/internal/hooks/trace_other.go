@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package hooks
+
+import (
+	"context"
+	"errors"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// Trace says what becomes of a packet here at this moment.
+func Trace(context.Context, sdk.Packet) (sdk.Traced, error) {
+	return sdk.Traced{}, errors.ErrUnsupported
+}
