@@ -87,6 +87,8 @@ type Explanation struct {
 	Why        string      `json:"why,omitempty"`        // it is in that state
 	Programmed *Programmed `json:"programmed,omitempty"` // the frontend as the dataplane has just read it
 	Unread     string      `json:"unread,omitempty"`     // why Programmed is missing
+	Kernel     *Traced     `json:"kernel,omitempty"`     // what the kernel would do now; nil: see Untraced
+	Untraced   string      `json:"untraced,omitempty"`   // why Kernel is missing
 	Remedies   []string    `json:"remedies,omitempty"`   // what may be done, where the packet does not reach an endpoint
 }
 
@@ -101,6 +103,23 @@ type Share struct {
 	Address    string  `json:"address"`
 	Share      float64 `json:"share"`      // of new connections without affinity; all are 1
 	Masquerade bool    `json:"masquerade"` // it sees this node in the caller's place
+}
+
+// A Traced is what the kernel would do now with the packet, by all that it has at its hooks, whoever
+// wrote it.
+type Traced struct {
+	Ways       []Way  `json:"ways"`                 // each place where it may end
+	CannotTell string `json:"cannotTell,omitempty"` // what is not understood, and where: the ways are not known
+	Differs    string `json:"differs,omitempty"`    // from the verdict that it should come to
+}
+
+// A Way is one of those that the packet may take.
+type Way struct {
+	Verdict    string   `json:"verdict"` // forward, reject, drop
+	To         string   `json:"to"`      // where it goes, after translation
+	Share      float64  `json:"share"`   // of new connections; all are 1
+	Masquerade bool     `json:"masquerade"`
+	Rules      []string `json:"rules,omitempty"` // that decided, in order; of the first ways only
 }
 
 // An Unused endpoint is one that the packet is not sent to.

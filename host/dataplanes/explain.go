@@ -28,6 +28,7 @@ func (set *Set) Explain(ctx context.Context, q admin.Question) (admin.Explanatio
 	m := set.Tracker.Match(q.To, protocols[q.Protocol], own)
 	if m.Why != "" {
 		x.unmatched(m)
+		set.trace(ctx, &x, m)
 		return x.Explanation, nil
 	}
 	x.Service, x.Frontend = m.Service.Name.String(), m.Frontend.String()
@@ -35,6 +36,7 @@ func (set *Set) Explain(ctx context.Context, q admin.Question) (admin.Explanatio
 	x.decide(m)
 	x.limit(set.serving().status().Description.Limits)
 	set.observe(ctx, &x, m)
+	set.trace(ctx, &x, m)
 	x.remedy(m)
 	return x.Explanation, nil
 }
@@ -218,6 +220,9 @@ func (x *explanation) remedy(m track.Match) {
 		add("call a node that has an endpoint, or set the traffic policy of %s to Cluster", service)
 	case turnedAway:
 		add("see why no endpoint may be used: pointsman service show %s", service)
+	}
+	if rule := x.stopped(); rule != "" && !turnedAway {
+		add("this is what stops it: %s; if Pointsman did not write that, remove it, or let the packet pass before it", rule)
 	}
 	if x.Programmed != nil && x.Programmed.Differs != "" {
 		add("the dataplane has something else there, and repairs it within seconds; if it stays so, see pointsman events and pointsman plugin logs")

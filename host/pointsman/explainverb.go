@@ -94,6 +94,7 @@ func writeExplanation(w io.Writer, x admin.Explanation) {
 	if x.Unread != "" {
 		fmt.Fprintf(w, "served now\tnot known: %s\n", x.Unread)
 	}
+	writeTraced(w, x)
 	for _, r := range x.Remedies {
 		fmt.Fprintf(w, "try\t%s\n", r)
 	}
@@ -113,4 +114,48 @@ func writeExplanation(w io.Writer, x admin.Explanation) {
 			fmt.Fprintf(w, "%s\t%s\n", e.Address, e.Why)
 		}
 	}
+}
+
+// writeTraced writes what the kernel would do now, and by which rules where that is not what it should.
+func writeTraced(w io.Writer, x admin.Explanation) {
+	k := x.Kernel
+	switch {
+	case k == nil && x.Untraced != "":
+		fmt.Fprintf(w, "kernel now\tnot known: %s\n", x.Untraced)
+	case k == nil:
+	case k.CannotTell != "":
+		fmt.Fprintf(w, "kernel now\tcannot tell: %s\n", k.CannotTell)
+	default:
+		fmt.Fprintf(w, "kernel now\t%s\n", phrase.Some(waysOf(k.Ways)))
+	}
+	if k == nil || k.Differs == "" {
+		return
+	}
+	fmt.Fprintf(w, "differs\t%s\n", k.Differs)
+	for _, way := range k.Ways {
+		if len(way.Rules) > 0 && (way.Verdict != x.Verdict || len(k.Ways) == 1) {
+			for _, rule := range way.Rules {
+				fmt.Fprintf(w, "rule\t%s\n", rule)
+			}
+			return
+		}
+	}
+}
+
+// waysOf returns ways in words: "forward to 10.0.0.1:80 (50%)".
+func waysOf(ways []admin.Way) []string {
+	var all []string
+	for _, way := range ways {
+		text := way.Verdict
+		if way.Verdict == "forward" {
+			text += " to " + way.To
+		}
+		if way.Share < 0.9995 {
+			text += fmt.Sprintf(" (%.3g%%)", 100*way.Share)
+		}
+		if !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return all
 }
