@@ -3,6 +3,7 @@
 package nftnl
 
 import (
+	"context"
 	"errors"
 	"testing"
 )
@@ -29,5 +30,24 @@ func TestKernelChangedWhileListed(t *testing.T) {
 	})
 	if rules >= many || !errors.Is(err, errChanged) {
 		t.Errorf("%d of %d rules were listed: %v", rules, many, err)
+	}
+}
+
+// TestUndisturbed: what changes many times while it is listed is listed in the end, unless there is no
+// time left.
+func TestUndisturbed(t *testing.T) {
+	tries := 0
+	if err := undisturbed(t.Context(), func() error {
+		if tries++; tries < 60 {
+			return errChanged
+		}
+		return nil
+	}); err != nil || tries != 60 {
+		t.Errorf("after %d tries: %v", tries, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := undisturbed(ctx, func() error { return errChanged }); !errors.Is(err, errChanged) {
+		t.Errorf("without time: %v", err)
 	}
 }

@@ -47,23 +47,43 @@ type Observed struct {
 	exprs []byte // of a rule
 }
 
+// settling is for how long a listing is begun anew while the rule set changes. Where much is written a
+// listing may be disturbed many times in a row.
+const settling = 10 * time.Second
+
+// undisturbed lists until it is done without a change meanwhile.
+func undisturbed(ctx context.Context, list func() error) error {
+	end := time.Now().Add(settling)
+	for pause := time.Duration(0); ; pause = min(pause+100*time.Microsecond, 10*time.Millisecond) {
+		err := list()
+		if !errors.Is(err, errChanged) || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-time.After(pause): // so that what writes gets on
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
 // each lists all objects of one kind, anew if they change meanwhile.
 func (l Listing) each(
 	ctx context.Context, kind uint16, begin func(), f func(body []byte), parts ...string,
 ) error {
 	parts = append([]string{text(1, l.table)}, parts...)
-	for range 20 {
+	err := undisturbed(ctx, func() error {
 		begin()
-		err := l.conn.ask(ctx, kind, dump, l.family, parts, func(b []byte) {
+		return l.conn.ask(ctx, kind, dump, l.family, parts, func(b []byte) {
 			if getText(attr(b, 1)) == l.table { // a kernel may list those of other tables, too
 				f(b)
 			}
 		})
-		if !errors.Is(err, errChanged) {
-			return err
-		}
+	})
+	if errors.Is(err, errChanged) {
+		return fmt.Errorf("table %s: %w", l.table, err)
 	}
-	return fmt.Errorf("table %s: %w", l.table, errChanged)
+	return err
 }
 
 // Table is the table itself; nil: there is none.
@@ -100,10 +120,13 @@ func readChain(b []byte) Observed {
 
 // BaseChains are those of all tables of a family.
 func (c *Conn) BaseChains(ctx context.Context, family Family) (all []Observed, err error) {
-	err = c.ask(ctx, getChain, dump, family, nil, func(b []byte) {
-		if o := readChain(b); o.Hook != nil {
-			all = append(all, o)
-		}
+	err = undisturbed(ctx, func() error {
+		all = nil
+		return c.ask(ctx, getChain, dump, family, nil, func(b []byte) {
+			if o := readChain(b); o.Hook != nil {
+				all = append(all, o)
+			}
+		})
 	})
 	return all, err
 }

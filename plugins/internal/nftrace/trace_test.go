@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
@@ -31,7 +32,8 @@ func endOf(t *testing.T, table Table, in, source, dest string) string {
 	if err != nil || len(paths) != 1 || paths[0].Chance != 1 {
 		t.Fatalf("%v, %v", paths, err)
 	}
-	return paths[0].String()
+	text := paths[0].String()
+	return text[strings.LastIndex(text, "\n")+1:] // without the rules that led there
 }
 
 const client, service = "198.18.0.7:40000", "172.30.0.1:80"
