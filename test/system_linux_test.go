@@ -97,8 +97,9 @@ func ownNet(t *testing.T) string {
 type system struct {
 	t       *testing.T
 	dir     string
-	net     string // the beginning of its addresses
-	plugins string // the folder of its plugins
+	net     string   // the beginning of its addresses
+	plugins string   // the folder of its plugins
+	env     []string // what the host's environment has besides
 	*admin.Client
 
 	cmd    *exec.Cmd
@@ -179,6 +180,7 @@ func (s *system) start(args ...string) {
 	defer log.Close()
 	cmd := exec.Command(filepath.Join(binaries(s.t), "pointsman"), append([]string{"run", "--config", s.path("host.yaml")}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), s.env...)
 	if err := cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}

@@ -60,6 +60,7 @@ var walls = []wall{
 	{"host/demo", []string{"sdk/statefile", "configs", "golang.org/x/sys"}, "drives the real binaries as a user would, never in process"},
 	{"host/limit", nil, "how many descriptors the host's servers may hold, and when there are none left"},
 	{"host/sockets", []string{"sdk", "host/track"}, "what listens on this node where a Service is; it only tells"},
+	{"host/bundle", nil, "what is handed to a colleague, and what is kept out of it"},
 	{"host/doctor", []string{"host/admin", "golang.org/x/sys"}, "what a node has that no dataplane decides; it only looks"},
 	{"host/terminal", []string{"golang.org/x/sys"}, "what a verb prints on; it knows nothing of what is printed"},
 	{"host/phrase", nil, "words, for events and verbs alike"},

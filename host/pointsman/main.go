@@ -89,7 +89,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 
 func rootVerb() *cobra.Command {
 	root := group("pointsman", "A service proxy for Kubernetes nodes, with dataplanes as plugins",
-		runVerb(), statusVerb(), topVerb(), serviceVerb(), explainVerb(), diffVerb(), doctorVerb(), eventsVerb(), planVerb(), modeVerb(), configVerb(), pluginVerb(), cleanupVerb(), demoVerb(), versionVerb(), manVerb())
+		runVerb(), statusVerb(), topVerb(), serviceVerb(), explainVerb(), diffVerb(), bundleVerb(), doctorVerb(), eventsVerb(), planVerb(), modeVerb(), configVerb(), pluginVerb(), cleanupVerb(), demoVerb(), versionVerb(), manVerb())
 	root.SilenceErrors = true
 	root.SilenceUsage = true
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -177,16 +177,24 @@ func settings(c *cobra.Command) (*config.Host, error) { return config.Load(confi
 // from asking what is going on: then the host is looked for where it usually is. A flag of the verb's
 // own, such as --mode of diff, is no setting.
 func client(c *cobra.Command) *admin.Client {
-	h, err := config.Load(configPath(c), c.InheritedFlags())
-	if err == nil {
-		return admin.NewClient(h.AdminSocket)
+	socket, fallback := adminSocket(c)
+	if fallback {
+		fmt.Fprintf(c.ErrOrStderr(), "pointsman: the config file cannot be used (see: pointsman config validate); asking on %s\n", socket)
 	}
-	if h, err = config.Load("", c.InheritedFlags()); err == nil {
-		fmt.Fprintf(c.ErrOrStderr(), "pointsman: the config file cannot be used (see: pointsman config validate); asking on %s\n", h.AdminSocket)
-		return admin.NewClient(h.AdminSocket)
-	}
-	socket, _ := c.Flags().GetString("admin-socket")
 	return admin.NewClient(socket)
+}
+
+// adminSocket returns where the running host is asked, and whether that is the usual place because the
+// config file cannot be used.
+func adminSocket(c *cobra.Command) (path string, fallback bool) {
+	if h, err := config.Load(configPath(c), c.InheritedFlags()); err == nil {
+		return h.AdminSocket, false
+	}
+	if h, err := config.Load("", c.InheritedFlags()); err == nil {
+		return h.AdminSocket, true
+	}
+	path, _ = c.Flags().GetString("admin-socket")
+	return path, false
 }
 
 // A versionInfo is what `version -o json` prints.
@@ -200,11 +208,13 @@ type versionInfo struct {
 
 func versionVerb() *cobra.Command {
 	c := &cobra.Command{Use: "version", Short: "Say which version this is", Args: noWords()}
-	return asking(c, func(*cobra.Command, []string) (versionInfo, error) {
-		return versionInfo{admin.Meta{APIVersion: admin.APIVersion, Kind: "Version"}, wire.Build(), wire.Major, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}, nil
-	}, func(w io.Writer, v versionInfo) {
+	return asking(c, func(*cobra.Command, []string) (versionInfo, error) { return version(), nil }, func(w io.Writer, v versionInfo) {
 		fmt.Fprintf(w, "pointsman %s (wire major %d, %s, %s)\n", v.Version, v.WireMajor, v.Go, v.Platform)
 	})
+}
+
+func version() versionInfo {
+	return versionInfo{admin.Meta{APIVersion: admin.APIVersion, Kind: "Version"}, wire.Build(), wire.Major, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 }
 
 func demoVerb() *cobra.Command {
