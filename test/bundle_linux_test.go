@@ -147,3 +147,37 @@ current-context: x
 	s.write("host.yaml", "mode: [userspace\nplugins: {userspace: {options: {password: "+plant("no YAML")+"}}}\n")
 	look("no-yaml.tar.gz")
 }
+
+// TestBundleTakesSecretsOut plants secrets where an archive has text from: as names of Services. One is the
+// value of a variable of the host's environment, the other of an option of the plugin.
+func TestBundleTakesSecretsOut(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	const inEnvironment, inOptions = "planted-environment-7gq2", "123456ms"
+	s.write("host.yaml", strings.Replace(s.text(""), "redirect: never", "redirect: never, udpIdleTimeout: "+inOptions, 1))
+	s.env = []string{"MY_API_TOKEN=" + inEnvironment}
+	s.manifest("one.yaml", serviceOf(inEnvironment, "NET.11", "TCP", 18081))
+	s.manifest("two.yaml", serviceOf("web-"+inOptions, "NET.12", "TCP", 18082))
+	s.start()
+	s.serving()
+	s.until("both are known", func() error {
+		if got := s.verb("service", "list"); !strings.Contains(got.out, inEnvironment) || !strings.Contains(got.out, inOptions) {
+			return fmt.Errorf("%+v", got)
+		}
+		return nil
+	})
+	if got := s.verb("bundle", s.path("b.tar.gz")); got.code != 0 || strings.Contains(got.out, " 0 secrets taken out") {
+		t.Fatalf("%+v", got)
+	}
+	members := unpacked(t, s.path("b.tar.gz"))
+	for member, text := range members {
+		for _, secret := range []string{inEnvironment, inOptions} {
+			if strings.Contains(text, secret) || strings.Contains(member, secret) {
+				t.Errorf("%s has %s", member, secret)
+			}
+		}
+	}
+	if !strings.Contains(members["services.json"], `"web-(secret)"`) {
+		t.Errorf("services.json is %s", members["services.json"])
+	}
+}
