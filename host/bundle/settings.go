@@ -15,7 +15,7 @@ var harmless = map[string]bool{
 	"source": true, "clientConnection": true,
 	"syncPeriod": true, "minSyncPeriod": true, "configSyncPeriod": true,
 	"detectLocalMode": true, "detectLocal": true, "nodePortAddresses": true, "externalIPs": true,
-	"healthzBindAddress": true, "metricsBindAddress": true, "bindAddressHardFail": true, "enableProfiling": true,
+	"healthzBindAddress": true, "metricsBindAddress": true, "bindAddressHardFail": true, "enableProfiling": true, "webBindAddress": true,
 	"adminSocket": true, "adminGroup": true, "stateDir": true, "dataDir": true, "oomScoreAdj": true,
 	"linux": true, "logging": true, "pluginDirs": true, "swap": true,
 }

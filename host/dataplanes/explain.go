@@ -225,7 +225,7 @@ func (x *explanation) remedy(m track.Match) {
 		add("this is what stops it: %s; if Pointsman did not write that, remove it, or let the packet pass before it", rule)
 	}
 	if x.Programmed != nil && x.Programmed.Differs != "" {
-		add("the dataplane has something else there, and repairs it within seconds; if it stays so, see pointsman events and pointsman plugin logs")
+		add("the dataplane has something else there: it puts back what is gone within seconds, and takes away what was added within minutes; if it stays so, see pointsman events and pointsman plugin logs")
 	}
 }
 

@@ -84,6 +84,15 @@ func kubeconfigSecrets(path string, cluster bool) []string {
 	return secrets
 }
 
+// webSecret is the token of the status page, where settings have a host keep it.
+func webSecret(text []byte) []string {
+	var s struct{ StateDir string }
+	if json.Unmarshal(text, &s) != nil || s.StateDir == "" {
+		return nil
+	}
+	return contents(webToken(s.StateDir))
+}
+
 func contents(path string) []string {
 	text, err := bounded.ReadFile(path, mostSecret)
 	if err != nil {

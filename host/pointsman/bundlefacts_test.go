@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,6 +43,21 @@ func TestKubeconfigSecrets(t *testing.T) {
 	}
 	if got := unreadSecrets(bad); len(got) != 1 {
 		t.Errorf("of one that is no YAML: %q", got)
+	}
+}
+
+// TestWebSecret: the token of the status page is known by the folder that the host keeps it in.
+func TestWebSecret(t *testing.T) {
+	dir := t.TempDir()
+	settings := []byte(fmt.Sprintf(`{"stateDir": %q}`, dir))
+	if got := webSecret(settings); got != nil {
+		t.Errorf("where there is none: %q", got)
+	}
+	if err := os.WriteFile(webToken(dir), []byte("0123abcd\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := webSecret(settings); len(got) != 1 || got[0] != "0123abcd\n" {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -164,6 +164,7 @@ func (g *gathering) take(text []byte) {
 	}
 	g.settings, g.secrets = allowed, append(g.secrets, secrets...)
 	g.secrets = append(g.secrets, kubeconfigSecrets(kubeconfigIn(text))...)
+	g.secrets = append(g.secrets, webSecret(text)...)
 }
 
 // kubeconfigIn is the kubeconfig that settings name, and whether they have Services come from a cluster.

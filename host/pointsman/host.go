@@ -162,6 +162,9 @@ func (h *host) listen(gid int) (owner, members net.Listener, err error) {
 	return owner, members, nil
 }
 
+// webToken is the file that has the token of the status page.
+func webToken(stateDir string) string { return filepath.Join(stateDir, "web-token") }
+
 // openLoopback has the site ready for a port, if there is to be one. Without its token it shows
 // nothing, and the host does everything else.
 func (h *host) openLoopback(gid int) {
@@ -169,7 +172,7 @@ func (h *host) openLoopback(gid int) {
 		return
 	}
 	var err error
-	if h.loopback, err = h.site.Loopback(filepath.Join(h.settings.StateDir, "web-token"), gid); err != nil {
+	if h.loopback, err = h.site.Loopback(webToken(h.settings.StateDir), gid); err != nil {
 		h.reports.Report(report.Event{Warning: true, Reason: health.WebNotServed, Message: err.Error()})
 	}
 }
