@@ -90,7 +90,7 @@ func (s *stage) early() {
 	s.at, s.priority = nftnl.PreRouting, first
 	s.walk = func(p trace.Packet) ([]trace.Path, error) {
 		if p.In == "lo" {
-			return []trace.Path{{Verdict: trace.Accept, To: p.Goes(), Translated: p.Translated.IsValid(), Chance: 1, Mark: p.Mark}}, nil
+			return []trace.Path{{Verdict: trace.Accept, To: p.Destination(), Translated: p.Translated.IsValid(), Chance: 1, Mark: p.Mark}}, nil
 		}
 		return nil, fmt.Errorf("it may see packets before IP does")
 	}

@@ -56,11 +56,11 @@ type flow struct {
 	rules      []string
 }
 
-func (f flow) goesOn() bool { return f.verdict == trace.Accept }
+func (f flow) accepted() bool { return f.verdict == trace.Accept }
 
 // then is the flow behind a stage.
 func (f flow) then(s stage, p trace.Path) flow {
-	if s.nat && (p.Translated && p.To != f.Goes() || p.Masquerade) {
+	if s.nat && (p.Translated && p.To != f.Destination() || p.Masquerade) {
 		f.settled = true
 	}
 	if p.Translated {
@@ -125,7 +125,7 @@ func (k *kernel) through(flows []flow, at uint32) ([]flow, error) {
 		}
 		next := make([]flow, 0, len(flows))
 		for _, f := range flows {
-			if !f.goesOn() || s.nat && f.settled {
+			if !f.accepted() || s.nat && f.settled {
 				next = append(next, f)
 				continue
 			}
@@ -172,7 +172,7 @@ func (k *kernel) sent(flows []flow) (_ []flow, err error) {
 		return nil, err
 	}
 	for i, f := range flows {
-		if f.local && f.goesOn() {
+		if f.local && f.accepted() {
 			flows[i].In, flows[i].Out, flows[i].settled = "lo", "", true // its connection has all of its translations
 		}
 	}
@@ -225,18 +225,18 @@ func split(flows []flow, which func(flow) bool) (some, others []flow) {
 func (k *kernel) direct(flows []flow) ([]flow, error) {
 	for i := range flows {
 		f := &flows[i]
-		if !f.goesOn() {
+		if !f.accepted() {
 			continue
 		}
-		if at := f.Goes(); k.servers.has(f.Protocol, at, f.Mark) {
+		if at := f.Destination(); k.servers.has(f.Protocol, at, f.Mark) {
 			return nil, unknownf("IPVS has a virtual server for %s", at)
 		}
-		r, err := k.route(f.Packet, f.Goes().Addr())
+		r, err := k.route(f.Packet, f.Destination().Addr())
 		if err != nil {
 			return nil, err
 		}
 		f.local, f.Out, f.verdict = r.local, r.out, r.verdict
-		if !f.goesOn() {
+		if !f.accepted() {
 			f.rules = append(slices.Clip(f.rules), r.why)
 			continue
 		}
@@ -249,8 +249,8 @@ func (k *kernel) direct(flows []flow) ([]flow, error) {
 	return flows, nil
 }
 
-// told is how many ways say which rules decided.
-const told = 16
+// withRules is how many ways say which rules decided.
+const withRules = 16
 
 // traced is what flows come to: those that end in the same way are one.
 func traced(flows []flow) (t sdk.Traced) {
@@ -261,12 +261,12 @@ func traced(flows []flow) (t sdk.Traced) {
 	}
 	at := make(map[end]int)
 	for _, f := range flows {
-		e := end{f.verdict, f.Goes(), f.masquerade && f.goesOn()}
+		e := end{f.verdict, f.Destination(), f.masquerade && f.accepted()}
 		i, known := at[e]
 		if !known {
 			i, at[e] = len(t.Ways), len(t.Ways)
 			t.Ways = append(t.Ways, sdk.Way{Verdict: verdicts[e.verdict], To: e.to, Masquerade: e.masquerade})
-			if i < told {
+			if i < withRules {
 				t.Ways[i].Rules = f.rules
 			}
 		}

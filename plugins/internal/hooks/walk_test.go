@@ -142,7 +142,7 @@ func TestOneTranslation(t *testing.T) {
 	for _, priority := range []int32{-101, -99} {
 		k.stages = append(k.stages, stage{table: "mine", chain: "c", at: nftnl.PreRouting, priority: priority, nat: true, walk: func(p trace.Packet) ([]trace.Path, error) {
 			asked++
-			return []trace.Path{{Verdict: trace.Accept, To: p.Goes(), Translated: p.Translated.IsValid(), Chance: 1, Mark: p.Mark}}, nil
+			return []trace.Path{{Verdict: trace.Accept, To: p.Destination(), Translated: p.Translated.IsValid(), Chance: 1, Mark: p.Mark}}, nil
 		}})
 	}
 	k.sort()

@@ -31,8 +31,8 @@ type Packet struct {
 	Seen map[string]bool
 }
 
-// Goes returns where it goes by now.
-func (p Packet) Goes() netip.AddrPort {
+// Destination returns where it goes by now.
+func (p Packet) Destination() netip.AddrPort {
 	if p.Translated.IsValid() {
 		return p.Translated
 	}

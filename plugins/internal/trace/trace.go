@@ -90,7 +90,7 @@ func (t *Tracer) every(p Packet, way func(*walk) error) ([]Path, error) {
 }
 
 func (t *Tracer) begin(p Packet) *walk {
-	w := &walk{tracer: t, packet: p, to: p.Goes(), mark: p.Mark}
+	w := &walk{tracer: t, packet: p, to: p.Destination(), mark: p.Mark}
 	w.path = Path{Verdict: Accept, To: w.to, Translated: p.Translated.IsValid(), Chance: 1}
 	return w
 }
