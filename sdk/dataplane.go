@@ -239,7 +239,7 @@ type Planner interface {
 }
 
 // A Tracer can say what the kernel would do now with the first packet of a connection: it follows
-// the packet through everything that the kernel has at its hooks, whoever wrote it, and through
+// the packet through everything that the kernel has at its hooks, also what other programs wrote, and through
 // nothing that the dataplane remembers. Trace may run beside another call, as Inspect may.
 type Tracer interface {
 	Trace(context.Context, Packet) (Traced, error)
@@ -266,7 +266,7 @@ type Traced struct {
 type Way struct {
 	Verdict    Verdict        // Forward: nothing stops it
 	To         netip.AddrPort // where it goes, after translation; Packet.To: it is not translated
-	Share      float64        // of new connections; all are 1
+	Share      float64        // of new connections; all are 1. Where it is not known whether a client is remembered, both are as likely
 	Masquerade bool           // what it is sent to sees the node, not the caller
 	Rules      []string       // that decided, in order, as an operator finds them; of the first ways only
 }

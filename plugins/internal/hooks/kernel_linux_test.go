@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-// A fault is a rule of somebody else's, as each of the programs has it. SRC, SERVICE, FIRST and
+// A fault is a rule or route of another program, as each of the tools writes it. SRC, SERVICE, FIRST and
 // SECOND stand for the caller's address, the Service's and its endpoints'.
 type fault struct{ iptables, nft string }
 
@@ -133,7 +133,7 @@ func (w *world) suffer(f fault) {
 	}
 }
 
-// Whatever somebody else has put in a packet's way, and wherever: what is said of it is what becomes
+// Whatever another program has put in a packet's way, and wherever: what is said of it is what becomes
 // of it.
 func TestKernelTellsTheTruth(t *testing.T) {
 	if os.Getuid() != 0 {
@@ -233,7 +233,7 @@ func (w *world) compare(stage sdktest.Stage, p sdktest.Packet, some []fault) {
 			p.Want.Verdict = sdk.Drop
 		}
 		if way.To == p.To && way.Verdict == sdk.Forward {
-			return // it goes on as it was sent, and nobody is there
+			return // it goes on as it was sent, and nothing listens there
 		}
 	}
 	if share < 0.999 || share > 1.001 {

@@ -50,7 +50,7 @@ func nftables(ctx context.Context, family sdk.Family) (stages []stage, err error
 			s := stage{table: fmt.Sprintf("nftables, table %s %s", families[of], c.Table), chain: c.Name, at: c.Hook.At, priority: c.Hook.Priority, nat: c.Hook.Type == "nat"}
 			switch id := (iptables.ID{Table: c.Table, Chain: c.Name}); {
 			case of == nftnl.NetDev || of == nftnl.Bridge || c.Hook.At > nftnl.PostRouting:
-				s.early()
+				s.beforeIP()
 			case of == own && compat.has(id):
 				s.table, s.walk = compat.table(id), compat.walk(id)
 			default:
@@ -85,8 +85,8 @@ func (s *stage) native(ctx context.Context, list nftnl.Listing, tables map[strin
 // first is before every hook of IP.
 const first = -1 << 31
 
-// early is a chain at a hook before those of IP, which this package does not walk.
-func (s *stage) early() {
+// beforeIP is a chain at a hook before those of IP, which this package does not walk.
+func (s *stage) beforeIP() {
 	s.at, s.priority = nftnl.PreRouting, first
 	s.walk = func(p trace.Packet) ([]trace.Path, error) {
 		if p.In == "lo" {

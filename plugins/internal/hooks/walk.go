@@ -15,7 +15,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A stage is one base chain, whoever made it.
+// A stage is one base chain, whatever program made it.
 type stage struct {
 	table    string // it is in, for people: "nftables, table inet mine"
 	chain    string
@@ -78,6 +78,11 @@ func (f flow) then(s stage, p trace.Path) flow {
 	return f
 }
 
+// early reports whether packets come to a stage before conntrack (NF_IP_PRI_CONNTRACK).
+func (s stage) early() bool {
+	return s.priority <= -200 && (s.at == nftnl.PreRouting || s.at == nftnl.Output)
+}
+
 // place names a rule as an operator finds it.
 func (s stage) place(step trace.Step) string {
 	if step.Number == 0 {
@@ -129,6 +134,7 @@ func (k *kernel) through(flows []flow, at uint32) ([]flow, error) {
 				next = append(next, f)
 				continue
 			}
+			f.Untracked = f.In != "lo" && s.early()
 			paths, err := s.walk(f.Packet)
 			if err != nil {
 				return nil, s.unclear(err)

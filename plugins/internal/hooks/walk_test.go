@@ -127,6 +127,8 @@ func TestWays(t *testing.T) {
 			`cannot tell: iptables-legacy, table filter, chain FORWARD: the rule "-p tcp -m tcp --sport 1024:65535 -j DROP": it asks for the caller's port, which is not known`},
 		{"several ports, and the first packet's flags", with("-A FORWARD -p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -m multiport --dports 22,80:90 -j DROP"), "eth0", "10.96.0.2:80",
 			"drop 10.96.0.2:80 1 by iptables-legacy, table filter, chain FORWARD, rule 1: -p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -m multiport --dports 22,80:90 -j DROP"},
+		{"conntrack, before it", strings.Replace(balanced, "*mangle", "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -m conntrack --ctstate NEW -j DROP\nCOMMIT\n*mangle", 1), "eth0", "10.96.0.2:80",
+			`cannot tell: iptables-legacy, table raw, chain PREROUTING: the rule "-m conntrack --ctstate NEW -j DROP": it asks conntrack, to which the packet comes later`},
 		{"an interface with a program", balanced, "tun0", "10.96.0.2:80", "cannot tell: tun0 has a program"},
 	} {
 		if got := ask(kernelOf(t, tt.rules), tt.in, tt.to); got != tt.want {
@@ -135,7 +137,7 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// Where one chain of nat has translated a packet, no other one at that hook is asked, whoever made it.
+// Where one chain of nat has translated a packet, no other one at that hook is asked, whatever program made it.
 func TestOneTranslation(t *testing.T) {
 	k := kernelOf(t, balanced)
 	asked := 0

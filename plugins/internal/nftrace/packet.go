@@ -160,6 +160,9 @@ const (
 
 // connection is what ct loads of a connection that begins with the packet.
 func (w *walk) connection(key, direction uint64) ([]byte, error) {
+	if w.packet.Untracked {
+		return nil, fmt.Errorf("ct %d, to which the packet comes later", key)
+	}
 	switch nftnl.CTKey(key) {
 	case nftnl.CTState:
 		return word(stateNew), nil

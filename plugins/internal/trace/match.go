@@ -100,7 +100,7 @@ func (p *parser) option(name string) error {
 	case "--ctstate", "--state":
 		states := strings.Split(p.next(), ",")
 		return p.when(func(w *walk) bool {
-			return slices.ContainsFunc(w.states(), func(s string) bool { return slices.Contains(states, s) })
+			return w.tracked() && slices.ContainsFunc(w.states(), func(s string) bool { return slices.Contains(states, s) })
 		})
 	case "--mark":
 		bits, err := masked(p.next())
@@ -134,10 +134,10 @@ func (p *parser) address(name string) error {
 		switch name {
 		case "-s":
 			return prefix.Contains(w.packet.From.Addr())
-		case "-d":
-			return prefix.Contains(w.to.Addr())
+		case "--ctorigdst":
+			return w.tracked() && prefix.Contains(w.packet.To.Addr()) // as it was sent
 		}
-		return prefix.Contains(w.packet.To.Addr()) // as it was sent
+		return prefix.Contains(w.to.Addr())
 	}))
 }
 

@@ -24,6 +24,9 @@ type Packet struct {
 
 	Mark uint32
 
+	// Untracked says that it has not come to conntrack yet.
+	Untracked bool
+
 	// Local reports whether an address is the node's own.
 	Local func(netip.Addr) bool
 

@@ -6,6 +6,7 @@
 package trace
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"net/netip"
@@ -308,6 +309,14 @@ func (w *walk) redirected(port string) netip.AddrPort {
 	}
 	n, _ := strconv.ParseUint(port, 10, 16) // parse checked it
 	return netip.AddrPortFrom(loopback, uint16(n))
+}
+
+// tracked reports whether conntrack knows the packet. Before that, what it would say is not understood.
+func (w *walk) tracked() bool {
+	if w.packet.Untracked {
+		w.failed = errors.New("it asks conntrack, to which the packet comes later")
+	}
+	return !w.packet.Untracked
 }
 
 // states are what the conntrack match calls a first packet.
