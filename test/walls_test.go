@@ -56,7 +56,7 @@ var walls = []wall{
 	{"host/health", []string{"sdk", "host/limit", "host/phrase", "host/track", "github.com/prometheus/client_golang", "github.com/prometheus/client_model", "k8s.io/utils/clock"}, "answers probes and scrapes, and judges by what it is told whether the node is well; it acts on nothing"},
 	{"host/report", []string{"sdk"}, "one call for each thing that happened"},
 	{"host/admin", []string{"host/limit"}, "the verbs' way in; its JSON is a promise, so its types are its own"},
-	{"host/web", []string{"sdk/statefile", "host/admin", "host/phrase"}, "pages of what admin answers; it asks nobody else, and acts on nothing"},
+	{"host/web", []string{"sdk/statefile", "host/admin", "host/phrase"}, "pages of what admin answers; it asks nothing else, and acts on nothing"},
 	{"host/demo", []string{"sdk/statefile", "configs", "golang.org/x/sys"}, "drives the real binaries as a user would, never in process"},
 	{"host/limit", nil, "how many descriptors the host's servers may hold, and when there are none left"},
 	{"host/sockets", []string{"sdk", "host/track"}, "what listens on this node where a Service is; it only tells"},

@@ -105,8 +105,8 @@ type Share struct {
 	Masquerade bool    `json:"masquerade"` // it sees this node in the caller's place
 }
 
-// A Traced is what the kernel would do now with the packet, by all that it has at its hooks, whoever
-// wrote it.
+// A Traced is what the kernel would do now with the packet, by all that it has at its hooks, also
+// what other programs wrote.
 type Traced struct {
 	Ways       []Way  `json:"ways"`                 // each place where it may end
 	CannotTell string `json:"cannotTell,omitempty"` // what is not understood, and where: the ways are not known

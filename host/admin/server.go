@@ -40,7 +40,7 @@ type Backend struct {
 	Restart func(name string) (string, error) // what is done about it
 
 	Modes Modes
-	Web   http.Handler // answers what is not below /v1/, to those who look by a browser; nil: nothing does
+	Web   http.Handler // answers what is not below /v1/, to browsers; nil: nothing does
 	Log   *log.Logger  // what net/http has to say; nil: discarded
 }
 

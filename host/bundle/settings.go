@@ -9,7 +9,7 @@ import (
 )
 
 // harmless are the settings that an archive has, as the config file names them. What is not in this list,
-// such as a field that is new, is left out until somebody has thought about it. true: with all below it.
+// such as a field that is new, is left out until it is added here. true: with all below it.
 var harmless = map[string]bool{
 	"apiVersion": true, "kind": true, "mode": true, "hostnameOverride": true, "bindAddress": true,
 	"source": true, "clientConnection": true,

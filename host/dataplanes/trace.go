@@ -16,7 +16,7 @@ import (
 )
 
 // trace adds what the kernel would do now with the packet, as the dataplane that serves reads it. One
-// packet is traced at a time: whoever asks cannot keep the node busy with it.
+// packet is traced at a time, so that questions cannot keep the node busy.
 func (set *Set) trace(ctx context.Context, x *explanation, m track.Match) {
 	ctx, cancel := context.WithTimeout(ctx, readBack)
 	defer cancel()

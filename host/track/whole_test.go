@@ -10,7 +10,7 @@ import (
 )
 
 // TestWhole: what a session would be handed first, without one: neither what needs a missing feature,
-// nor what is quarantined, and nobody is told of that.
+// nor what is quarantined, and nothing reports that.
 func TestWhole(t *testing.T) {
 	t.Parallel()
 	if _, known := New(nil).Whole(everything.Features, nil); known {

@@ -108,7 +108,7 @@ func detail() admin.ServiceDetail {
 }
 
 // TestChromiumKeepsCurrent changes what the host says while a page is open: the page shows it, says so to a
-// screen reader, and whoever reads it by the keyboard stays where they are.
+// screen reader, and the keyboard stays where it is.
 func TestChromiumKeepsCurrent(t *testing.T) {
 	var well atomic.Bool
 	b := backend()
@@ -130,7 +130,7 @@ func TestChromiumKeepsCurrent(t *testing.T) {
 	tab.Soon("the heading is the new one", `document.querySelector("h1").textContent === "All is well"`)
 	tab.Soon("a screen reader is told", `document.getElementById("news").textContent === "All is well"`)
 	if got := tab.Eval(`document.activeElement.getAttribute("href")`); got != "/services?state=problems" {
-		t.Errorf("who reads by the keyboard is at %s", got)
+		t.Errorf("the keyboard is at %s", got)
 	}
 	if text := tab.Eval(`document.querySelector("main").textContent`); !strings.Contains(text, "42 of 42 confirmed") {
 		t.Errorf("it shows\n%s", text)

@@ -56,7 +56,7 @@ func refusal(r *http.Request) *admin.Error {
 	return nil
 }
 
-// loopback reports whether host, with or without a port, is a name that nobody else can have: a name
+// loopback reports whether host, with or without a port, is a name that no other machine can have: a name
 // of the DNS could lead here too, and its pages would then be of one origin with these.
 func loopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {

@@ -69,7 +69,7 @@ func liveServer(t *testing.T, revision *atomic.Uint64) (*Site, *httptest.Server)
 }
 
 // TestChanges sends an event for each change and none without, however long the server's own time
-// limits are, and looks for changes only while somebody listens.
+// limits are, and looks for changes only while a page is open.
 func TestChanges(t *testing.T) {
 	var revision atomic.Uint64
 	s, server := liveServer(t, &revision)
@@ -90,7 +90,7 @@ func TestChanges(t *testing.T) {
 		t.Errorf("after a change: %s, before %s", after, before)
 	}
 	cancel()
-	eventually.True(t, "nothing looks once nobody listens", func() bool {
+	eventually.True(t, "nothing looks once no page is open", func() bool {
 		s.live.mu.Lock()
 		defer s.live.mu.Unlock()
 		return len(s.live.streams) == 0 && s.live.stop == nil
@@ -159,7 +159,7 @@ func TestKeptCurrent(t *testing.T) {
 			t.Errorf("%s is kept current: %v, want %v", path, got, want)
 		}
 		if inside := strings.Index(text, "<div data-live>"); inside >= 0 && strings.Contains(text[inside:strings.LastIndex(text, "</div>")], "<form") {
-			t.Errorf("%s replaces a form under the hands of whoever fills it in", path)
+			t.Errorf("%s replaces a form while a person fills it in", path)
 		}
 	}
 	long := backend()

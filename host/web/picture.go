@@ -196,7 +196,7 @@ func programmed(p admin.Port, frontend string) *admin.Programmed {
 	return &p.Kernel[i]
 }
 
-// sentence says what the picture shows, for those who do not see it.
+// sentence says what the picture shows, for readers who do not see it.
 func sentence(s admin.ServiceDetail, p admin.Port, frontends, endpoints []box) string {
 	differ, unused := 0, 0
 	for _, f := range frontends {

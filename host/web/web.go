@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package web shows a host to those who would rather look than ask verbs: pages of HTML that are
+Package web shows a host in browsers: pages of HTML that are
 put together when they are asked for, from the same functions that answer the admin socket.
 
 	browser ─▶ Loopback: Host, Origin, method, token ─┐
