@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/health"
+	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// plugins writes scripts that answer as binaries of modes, by the mode's name, and returns settings
+// that find no others.
+func plugins(t *testing.T, scripts map[string]string) *config.Host {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("needs a shell: the plugins here are scripts")
+	}
+	dir := t.TempDir()
+	for mode, cases := range scripts {
+		text := "#!/bin/sh\ncase \"$*\" in\n" + cases + "\n*) echo no such verb >&2; exit 64;;\nesac\n"
+		if err := os.WriteFile(filepath.Join(dir, supervise.Prefix+mode), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &config.Host{PluginDirs: []string{dir}}
+}
+
+// TestDiffOfAnotherMode has a process of its binary say what it would write, from all that is to be
+// served; and says what keeps it from that.
+func TestDiffOfAnotherMode(t *testing.T) {
+	const (
+		describe = `"describe -o json") echo '{"version":"1","features":["ipv4"]}';;`
+		lines    = `"plan -o json") cat >/dev/null; echo '{"lines":["write A","  + one","remove B"],"more":4,"failed":[{"service":"shop/web/tcp4","why":"no room"}]}';;`
+	)
+	h := plugins(t, map[string]string{
+		"able":  describe + lines,
+		"fails": describe + `"plan -o json") cat >/dev/null; echo '{"error":"no such kernel"}'; exit 1;;`,
+		"old":   describe,
+		"odd":   `"describe -o json") echo hello;;`,
+	})
+	set := explained(t, sdk.Pods{})
+	set.Begun, set.Now = h, func() *config.Host { return h }
+	d, err := set.Diff(t.Context(), "able")
+	if err != nil || d.Mode != "able" || d.Serves || d.More != 4 || len(d.Changes) != 2 || !slices.Equal(d.Changes[0].Details, []string{"+ one"}) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if want := []admin.Problem{{Service: "shop/web/tcp4", Reason: health.Failed, Why: "no room"}}; !slices.Equal(d.Unserved, want) {
+		t.Errorf("not served: %+v", d.Unserved)
+	}
+	for mode, want := range map[string]string{"fails": "no such kernel", "old": "no answer in JSON", "odd": `it printed "hello"`, "none": "diff of none"} {
+		if _, err := set.Diff(t.Context(), mode); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", mode, err, want)
+		}
+	}
+	h.Plugins = map[string]config.Plugin{"apart": {Address: "unix:///run/apart.sock"}}
+	if _, err := set.Diff(t.Context(), "apart"); err == nil || !strings.Contains(err.Error(), "runs by itself at unix:///run/apart.sock") {
+		t.Errorf("one that runs by itself: %v", err)
+	}
+	set.Tracker = track.New(nil)
+	if _, err := set.Diff(t.Context(), "able"); err == nil || !strings.Contains(err.Error(), "not known yet what is to be served") {
+		t.Errorf("before all was read: %v", err)
+	}
+}
+
+// TestDiffsWait for one another, no longer than the caller does.
+func TestDiffsWait(t *testing.T) {
+	t.Parallel()
+	set := explained(t, sdk.Pods{})
+	set.comparing <- struct{}{}
+	ctx, cancel := limited(t, false)
+	defer cancel()
+	if _, err := set.Diff(ctx, ""); err == nil || !strings.Contains(err.Error(), "wait for another diff to end") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestAddDrift lists frontends that are served otherwise, up to a number, and counts the rest.
+func TestAddDrift(t *testing.T) {
+	t.Parallel()
+	s := sdk.Service{Name: sdk.Name{Namespace: "shop", Service: "web", Protocol: sdk.TCP, Family: sdk.IPv4},
+		Frontends: []sdk.Frontend{{Kind: sdk.ClusterIP, Addr: netip.MustParseAddrPort("172.30.0.1:80")}}}
+	var d admin.Diff
+	addDrift(&d, s, []sdk.Served{{Name: s.Name, Frontend: s.Frontends[0]}})
+	if len(d.Changes) != 0 {
+		t.Errorf("as it is to be: %+v", d.Changes)
+	}
+	addDrift(&d, s, nil)
+	if len(d.Changes) != 1 || !strings.HasSuffix(d.Changes[0].Step, " of shop/web/tcp4") || d.Changes[0].Details[0] != "it is not there" {
+		t.Errorf("missing: %+v", d.Changes)
+	}
+	d.Changes = make([]admin.Change, mostRead)
+	if addDrift(&d, s, nil); d.More != 1 || len(d.Changes) != mostRead {
+		t.Errorf("one too many: %d changes and %d more", len(d.Changes), d.More)
+	}
+}
+
+// TestState is the gravest of what is known of a Service's port.
+func TestState(t *testing.T) {
+	t.Parallel()
+	tracker := track.New(nil)
+	tracker.SetService(clusterService("phone", netip.MustParseAddr("172.30.0.1"), corev1.ProtocolSCTP))
+	tracker.SetService(clusterService("web", netip.MustParseAddr("172.30.0.2"), corev1.ProtocolTCP))
+	tracker.SetService(clusterService("zone", netip.MustParseAddr("172.30.0.2"), corev1.ProtocolTCP)) // as web has
+	tracker.Synced()
+	p := filled(t, "m", tracker, sdk.FeatureIPv4)
+	state := func(p *dataplane, service string) (string, string) {
+		s, known := tracker.Service(track.Key{Namespace: "shop", Name: service})
+		if !known {
+			t.Fatalf("no Service %s", service)
+		}
+		got := p.service(s).Ports[0]
+		return got.State, got.Why
+	}
+	for service, want := range map[string]string{"phone": health.Withheld, "web": health.NoEndpoints, "zone": health.Conflict} {
+		if got, why := state(p, service); got != want {
+			t.Errorf("%s is %s (%s), want %s", service, got, why, want)
+		}
+	}
+	if got, _ := state(idleOf("away", tracker), "web"); got != health.Pending {
+		t.Errorf("without a session web is %s", got)
+	}
+	name := sdk.Name{Namespace: "shop", Service: "web", Protocol: sdk.TCP, Family: sdk.IPv4}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{{errors.New("no room"), health.Failed}, {&sdk.Refusal{Why: "it will not"}, health.Refused}} {
+		tracker.SetService(withPort(clusterService("web", netip.MustParseAddr("172.30.0.2"), corev1.ProtocolTCP), 80+int32(len(c.want))))
+		u, ok := p.session.cursor.Next()
+		if !ok {
+			t.Fatal("there is nothing to send")
+		}
+		p.session.cursor.Ack(u.To, []sdk.Failure{{Name: name, Err: c.err}})
+		if got, why := state(p, "web"); got != c.want || !strings.Contains(why, c.err.Error()) {
+			t.Errorf("after %v web is %s (%s)", c.err, got, why)
+		}
+	}
+}
+
+func withPort(svc *corev1.Service, port int32) *corev1.Service {
+	svc.Spec.Ports[0].Port = port
+	return svc
+}
+
+// TestUnknownService suggests one that is there.
+func TestUnknownService(t *testing.T) {
+	t.Parallel()
+	set := explained(t, sdk.Pods{})
+	_, err := set.Service(t.Context(), "shop", "wbe")
+	if e := new(admin.Error); !errors.As(err, &e) || e.Code != http.StatusNotFound || !strings.Contains(e.Why, "shop/web") {
+		t.Errorf("%v", err)
+	}
+	detail, err := set.Service(t.Context(), "shop", "web")
+	if err != nil || detail.KernelUnread == "" || len(detail.Ports) != 1 || len(detail.Ports[0].Endpoints) != 2 || detail.Ports[0].AffinitySeconds != int(3*time.Hour/time.Second) {
+		t.Errorf("%+v, %v", detail, err)
+	}
+	if all := set.Services(); len(all) != 3 || all[0].Name != "near" || !slices.Equal(all[0].Ports[0].Policies, []string{"cluster", "local"}) {
+		t.Errorf("%+v", all)
+	}
+}
+
+// TestLeftOfKubeProxy sums up what the plugins say, but for what the mode takes over, what every mode
+// shares, and what other programs' rules lead to.
+func TestLeftOfKubeProxy(t *testing.T) {
+	removes := func(flags string, items ...string) string {
+		return fmt.Sprintf("'cleanup --dry-run -o json%s') echo '{\"removed\":[%s]}';;", flags, `"`+strings.Join(items, `","`)+`"`)
+	}
+	const chain, keep, masq, device = "iptables-nft: chain KUBE-SERVICES", "iptables-nft: keep chain KUBE-FORWARD", "iptables-nft: chain KUBE-MARK-MASQ", "device kube-ipvs0"
+	h := plugins(t, map[string]string{
+		"taker": removes("", chain),
+		"other": removes(" --kube-proxy", device, chain, keep, masq),
+		"third": removes(" --kube-proxy", device),
+		"mute":  "",
+	})
+	l := LeftOfKubeProxy(t.Context(), h, "taker")
+	if !slices.Equal(l.Removable, []string{device}) || !slices.Equal(l.Kept, []string{keep}) {
+		t.Errorf("%+v", l)
+	}
+	if len(l.Unknown) != 1 || !strings.Contains(l.Unknown[0], "what mute would clean up of kube-proxy is not known") {
+		t.Errorf("not known: %q", l.Unknown)
+	}
+}

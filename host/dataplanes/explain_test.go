@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplanes
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/swap"
+	"github.com/pointsman/pointsman/host/track"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// pods of a node in these tests, and what else is there.
+const (
+	podOfNode = "10.244.1.7"
+	podOfElse = "10.244.2.7"
+	client    = "198.18.0.1"
+)
+
+// explained is a set whose node, with pods that detector finds, has the Services that a packet may
+// be for: web has two endpoints, one of them on this node; near takes only those of this node,
+// from outside, and has none; none has no endpoint.
+func explained(t *testing.T, detector sdk.Pods) *Set {
+	t.Helper()
+	tracker := track.New(nil)
+	tracker.Configure(track.Facts{NodeName: "one", Pods: detector})
+	tracker.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one"}, Status: corev1.NodeStatus{
+		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.10"}},
+	}})
+	service := func(name, addr string, with func(*corev1.ServiceSpec)) {
+		svc := clusterService(name, netip.MustParseAddr(addr), corev1.ProtocolTCP)
+		if with != nil {
+			with(&svc.Spec)
+		}
+		tracker.SetService(svc)
+	}
+	slice := func(name string, endpoints ...discoveryv1.Endpoint) {
+		port := int32(8080)
+		tracker.SetSlice(&discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: name + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: endpoints, Ports: []discoveryv1.EndpointPort{{Name: new(string), Port: &port}},
+		})
+	}
+	at := func(node, addr string) discoveryv1.Endpoint {
+		return discoveryv1.Endpoint{Addresses: []string{addr}, NodeName: &node}
+	}
+	service("web", "172.30.0.1", func(s *corev1.ServiceSpec) {
+		s.SessionAffinity = corev1.ServiceAffinityClientIP
+	})
+	slice("web", at("one", "10.244.1.1"), at("two", "10.244.2.1"))
+	service("near", "172.30.0.2", func(s *corev1.ServiceSpec) {
+		s.Type, s.ExternalIPs = corev1.ServiceTypeNodePort, []string{"203.0.113.2"}
+		s.ExternalTrafficPolicy, s.Ports[0].NodePort = corev1.ServiceExternalTrafficPolicyLocal, 30002
+	})
+	slice("near", at("two", "10.244.2.2"))
+	service("none", "172.30.0.3", nil)
+	tracker.Synced()
+	p := filled(t, "m", tracker, sdk.FeatureIPv4)
+	set := newSet(Settings{Tracker: tracker, Reports: p.reports, Begun: &config.Host{}}, nil, p)
+	set.runner = swap.New(swapHost{set}, swapSide{p})
+	return set
+}
+
+// TestExplain comes to what the contract says of a packet, and to what may be done where that is no
+// endpoint. The dataplane has no process here, which is said and keeps nothing else back.
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	byRange := sdk.Pods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}}
+	byBridge := sdk.Pods{Bridge: "cni0"}
+	for _, c := range []struct {
+		name     string
+		pods     sdk.Pods
+		from, to string
+		verdict  string
+		to1      string // endpoints, in order of address; those that see the node have a * behind
+		unused   string
+		says     []string // each is in a step or a remedy
+	}{
+		{"a pod of this node", byRange, podOfNode, "172.30.0.1:80", "forward", "10.244.1.1:8080 10.244.2.1:8080", "",
+			[]string{"a pod of this node: 10.244.1.7 is in 10.244.1.0/24", "keeps its endpoint"}},
+		{"a pod of another", byRange, podOfElse, "172.30.0.1:80", "forward", "10.244.1.1:8080* 10.244.2.1:8080*", "",
+			[]string{"another machine: 10.244.2.7 is in none of 10.244.1.0/24"}},
+		{"what calls itself", byRange, "10.244.1.1", "172.30.0.1:80", "forward", "10.244.1.1:8080* 10.244.2.1:8080", "", nil},
+		{"a process of this node", byRange, "node", "172.30.0.1:80", "forward", "10.244.1.1:8080* 10.244.2.1:8080*", "",
+			[]string{"a process of this node, with the address 192.0.2.10"}},
+		{"no endpoint", byRange, podOfNode, "172.30.0.3:80", "reject", "", "", []string{"pointsman service show shop/none"}},
+		{"none is near", byRange, client, "203.0.113.2:80", "drop", "", "10.244.2.2:8080", []string{"call a node that has an endpoint"}},
+		{"none is near, and a pod calls", byRange, podOfNode, "203.0.113.2:80", "forward", "10.244.2.2:8080", "", nil},
+		{"another port", byRange, podOfNode, "172.30.0.1:81", "pass", "", "", []string{"which is not reached at port 81/tcp"}},
+		{"a node port on loopback", byRange, "node", "127.0.0.1:30002", "cannot tell", "", "", []string{"localhostNodePorts", "another address of this node"}},
+		{"pods by their bridge", byBridge, podOfNode, "172.30.0.1:80", "cannot tell", "", "", []string{"ask for pod:10.244.1.7", "outside:10.244.1.7"}},
+		{"a pod, as is said", byBridge, "pod:" + podOfNode, "172.30.0.1:80", "forward", "10.244.1.1:8080 10.244.2.1:8080", "", []string{"as you say"}},
+		{"another machine, as is said", byBridge, "outside:" + podOfNode, "172.30.0.1:80", "forward", "10.244.1.1:8080* 10.244.2.1:8080*", "", []string{"as you say"}},
+	} {
+		q, err := admin.ParseQuestion(c.from, c.to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := explained(t, c.pods).Explain(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.Verdict != c.verdict || shares(x) != c.to1 {
+			t.Errorf("%s: %s to %s, want %s to %s", c.name, x.Verdict, shares(x), c.verdict, c.to1)
+		}
+		var unused []string
+		for _, u := range x.Unused {
+			unused = append(unused, u.Address)
+		}
+		if got := strings.Join(unused, " "); got != c.unused {
+			t.Errorf("%s: %q are not used, want %q", c.name, got, c.unused)
+		}
+		said := slices.Clone(x.Remedies)
+		for _, s := range x.Steps {
+			said = append(said, s.Answer)
+		}
+		for _, want := range c.says {
+			if !strings.Contains(strings.Join(said, "\n"), want) {
+				t.Errorf("%s: nothing says %q:\n%s", c.name, want, strings.Join(said, "\n"))
+			}
+		}
+		if x.Kernel != nil || x.Untraced == "" {
+			t.Errorf("%s: without a process the kernel is said to do %+v, %q", c.name, x.Kernel, x.Untraced)
+		}
+	}
+}
+
+// shares are the endpoints of an explanation as words.
+func shares(x admin.Explanation) string {
+	var all []string
+	for _, s := range x.Endpoints {
+		word := s.Address
+		if s.Masquerade {
+			word += "*"
+		}
+		all = append(all, word)
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+// TestLimits: what a dataplane cannot do, and declares, is what becomes of the packet.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	every := []sdk.Limit{sdk.LimitNoDrop, sdk.LimitNoClientAddress, sdk.LimitAffinityPerFrontend, sdk.LimitDiesWithProcess}
+	for _, c := range []struct {
+		verdict, want string
+		masquerade    bool
+		said          int
+	}{
+		{"drop", "reject", false, 1},
+		{"forward", "forward", true, 1},
+		{"reject", "reject", false, 0},
+	} {
+		x := explanation{Explanation: admin.Explanation{Verdict: c.verdict, Endpoints: []admin.Share{{Address: "10.0.0.1:80"}}}}
+		x.limit(every)
+		if x.Verdict != c.want || x.Endpoints[0].Masquerade != c.masquerade || len(x.Steps) != c.said {
+			t.Errorf("%s: %+v", c.verdict, x.Explanation)
+		}
+	}
+	x := explanation{Explanation: admin.Explanation{Verdict: "forward"}}
+	x.step("affinity", "it keeps one")
+	x.limit(every)
+	if x.answer("limit") == "" || len(x.Steps) != 3 {
+		t.Errorf("with affinity: %+v", x.Steps)
+	}
+}
+
+// TestKernelDiffers says where the kernel would do something else than is right, and nothing where
+// that is not known.
+func TestKernelDiffers(t *testing.T) {
+	t.Parallel()
+	to := netip.MustParseAddrPort("172.30.0.1:80")
+	way := func(v sdk.Verdict, addr string) sdk.Way {
+		w := sdk.Way{Verdict: v}
+		if addr != "" {
+			w.To = netip.MustParseAddrPort(addr)
+		}
+		return w
+	}
+	for _, c := range []struct {
+		name, verdict, unknown string
+		ways                   []sdk.Way
+		want                   string
+	}{
+		{"as is right", "forward", "", []sdk.Way{way(sdk.Forward, "10.0.0.1:80")}, ""},
+		{"an endpoint too many", "forward", "", []sdk.Way{way(sdk.Forward, "10.0.0.1:80"), way(sdk.Forward, "10.9.9.9:80")}, "10.9.9.9:80, which is none of its endpoints"},
+		{"untouched", "forward", "", []sdk.Way{way(sdk.Forward, to.String())}, "no rule takes it"},
+		{"untouched, and to be refused", "reject", "", []sdk.Way{way(sdk.Forward, to.String())}, "no rule takes it"},
+		{"dropped", "forward", "", []sdk.Way{way(sdk.Drop, "")}, "it would come to drop, not forward"},
+		{"dropped, and to be refused", "reject", "", []sdk.Way{way(sdk.Drop, "")}, "it would come to drop, not reject"},
+		{"no Service's", "pass", "", []sdk.Way{way(sdk.Forward, to.String())}, ""},
+		{"no Service's, and led away", "pass", "", []sdk.Way{way(sdk.Forward, "10.0.0.1:80")}, "as if a Service were there"},
+		{"no Service's, and dropped", "pass", "", []sdk.Way{way(sdk.Drop, "")}, "it is turned away (drop)"},
+		{"beyond the model", "forward", "a rule of BPF", []sdk.Way{way(sdk.Drop, "")}, ""},
+		{"what is right is not known", "cannot tell", "", []sdk.Way{way(sdk.Drop, "")}, ""},
+	} {
+		x := explanation{Explanation: admin.Explanation{Question: admin.Question{To: to}, Verdict: c.verdict, Endpoints: []admin.Share{{Address: "10.0.0.1:80"}}}}
+		got := x.differs(sdk.Traced{Ways: c.ways, CannotTell: c.unknown})
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestRemedyNamesTheRule that stops a packet which is to reach an endpoint.
+func TestRemedyNamesTheRule(t *testing.T) {
+	t.Parallel()
+	m := track.Match{Service: sdk.Service{Name: sdk.Name{Namespace: "shop", Service: "web"}}}
+	x := explanation{Explanation: admin.Explanation{
+		Verdict: "forward", State: "failed", Programmed: &admin.Programmed{Differs: "it is not there"},
+		Kernel: &admin.Traced{Ways: []admin.Way{{Verdict: "forward"}, {Verdict: "drop", Rules: []string{"filter/INPUT/1", "filter/WALL/3: -j DROP"}}}},
+	}}
+	x.remedy(m)
+	all := strings.Join(x.Remedies, "\n")
+	for _, want := range []string{"filter/WALL/3: -j DROP; if Pointsman did not write that", "it is failed", "puts back what is gone"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("nothing says %q:\n%s", want, all)
+		}
+	}
+}
+
+// TestOnePacketAtATime: a question that comes while another is traced waits no longer than its own
+// deadline, and says why the kernel was not asked.
+func TestOnePacketAtATime(t *testing.T) {
+	t.Parallel()
+	set := explained(t, sdk.Pods{})
+	set.tracing <- struct{}{}
+	ctx, cancel := limited(t, false)
+	defer cancel()
+	q, _ := admin.ParseQuestion("outside:"+client, "172.30.0.1:80")
+	began := time.Now()
+	x, err := set.Explain(ctx, q)
+	if err != nil || !strings.Contains(x.Untraced, "ask again") || x.Verdict != "forward" {
+		t.Errorf("after %s: %+v, %v", time.Since(began), x, err)
+	}
+}
