@@ -136,6 +136,12 @@ type Leftovers struct {
 // An Inspector can say what it serves now, read from the kernel and not from its
 // memory. It calls the function once for each frontend, in any order, and stops
 // with the first error that the function returns.
+//
+// In Standby it names what it would serve if it were Active now: a host compares that with what
+// it sent, and swaps to the dataplane only if they are the same. Rules that catch nothing yet are
+// read from the kernel as well; a dataplane that has nothing there in Standby, such as a relay,
+// names what it holds ready. A Service that is in Result.Failed is not named, unless it is served
+// as before.
 type Inspector interface {
 	Inspect(context.Context, func(Served) error) error
 }

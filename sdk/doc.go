@@ -107,6 +107,8 @@ what lives in its process. At start the role is what the kernel shows; a datapla
 nothing in the kernel starts in Standby. A role that comes before the first Update
 of a process removes nothing that serves: it is not known yet what is desired. Two
 dataplanes may be Active for a moment: the one made Active last takes precedence.
+In Standby [Inspector] names what would be served if the role were Active: a host swaps
+only to a dataplane that names what it was sent. A swap fails no new connection.
 
 8. One writer for each mode and network namespace, by a file lock that every tool
 the dataplane runs inherits. An instance without the lock serves nothing: it only

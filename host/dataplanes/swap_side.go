@@ -178,7 +178,10 @@ func (p swapSide) Verify(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("inspect: %w", err)
 	}
-	return true, v.Differences()
+	if err := v.Differences(); err != nil {
+		return true, fmt.Errorf("%w; what it should name, its author is shown by: pointsman plugin conformance --run C07 %s", err, p.status().Path)
+	}
+	return true, nil
 }
 
 // ReadyInStandby reports whether it has all but the ways in already in Standby. One that can

@@ -75,6 +75,9 @@ func TestExits(t *testing.T) {
 		{"config show --config " + good + " --mode acme -o json", exitOK, `"acme"`, ""},
 		{"plugin conformance " + filepath.Join(dir, "none"), exitFailed, "", "none"},
 		{"plugin conformance --run ( x", exitUsage, "", "--run"},
+		{"plugin conformance -o csv x", exitUsage, "", "junit or html"},
+		{"plugin conformance unix://x", exitUsage, "", "unix:///absolute/path"},
+		{"plugin conformance unix:///none/at/all", exitFailed, "", "/none/at/all"},
 	} {
 		exit, stdout, stderr := do(t, strings.Fields(c.words)...)
 		if exit != c.exit || !strings.Contains(stdout, c.stdout) || !strings.Contains(stderr, c.stderr) {

@@ -85,6 +85,9 @@ func (v *Verifier) Differences() error {
 	if v.many > 0 {
 		text += fmt.Sprintf("; and %d more", v.many)
 	}
+	if len(v.seen) == 0 {
+		text += "; its Inspect names none of all that it was sent: in Standby it has to name what it would serve when Active"
+	}
 	return fmt.Errorf("the kernel does not serve what it was told: %s", text)
 }
 

@@ -54,6 +54,19 @@ func TestVerify(t *testing.T) {
 	}
 }
 
+// TestVerifyNothing: a dataplane that names nothing in Standby learns what is asked of it.
+func TestVerifyNothing(t *testing.T) {
+	err := Expect([]sdk.Service{web(1)}).Differences()
+	if err == nil || !strings.Contains(err.Error(), "is not served") || !strings.Contains(err.Error(), "in Standby it has to name what it would serve") {
+		t.Errorf("%v", err)
+	}
+	v := Expect([]sdk.Service{web(1), web(2)})
+	v.Saw(shown(web(1)))
+	if err := v.Differences(); err == nil || strings.Contains(err.Error(), "in Standby") {
+		t.Errorf("of one that names some: %v", err)
+	}
+}
+
 // TestVerifyMany names a few, and counts the rest.
 func TestVerifyMany(t *testing.T) {
 	var sent []sdk.Service

@@ -23,6 +23,7 @@ import (
 func Binary(path string) Subject {
 	var lives sync.Map // from *wire.Remote to its *binaryLife
 	return Subject{
+		Path: path, Name: NameOf(path),
 		Start: func(ctx context.Context, _ string) (sdk.Dataplane, error) {
 			life, err := startBinary(path)
 			if err != nil {
@@ -42,6 +43,13 @@ func Binary(path string) Subject {
 			}
 		},
 	}
+}
+
+// NameOf returns what the dataplane in a binary has to call itself, by the name of the file:
+// "pointsman-dataplane-NAME", and .exe on Windows. Of a file that is called otherwise it returns the
+// whole name: a host does not find it.
+func NameOf(path string) string {
+	return strings.TrimPrefix(strings.TrimSuffix(filepath.Base(path), ".exe"), "pointsman-dataplane-")
 }
 
 // A binaryLife is one process of a binary. It is the wire.Process of its Remote.

@@ -17,6 +17,7 @@ import (
 // adopts it, also if its role comes before its first update. One that dies with its
 // process serves nothing until it is made Active.
 func restartAdopts(t *trial) {
+	t.needsLife()
 	s := t.scenario("cluster-ip")
 	t.serve(s)
 	t.stop()
@@ -100,6 +101,7 @@ func cleanupLeavesNothing(t *trial) {
 // cleanupOfNothing: in a life that has served nothing, and without Configure.
 func cleanupOfNothing(t *trial) {
 	t.cleans(sdk.Leftovers{})
+	t.needsLife()
 	t.stop()
 	var err error
 	t.dp, err = t.subject.Start(t.ctx, t.stateDir)
@@ -229,7 +231,7 @@ func besideFirst(t *trial) (second *trial, b Scenario, locks bool) {
 	r, err = second.offer(delta(a, b))
 	second.need(err)
 	if !r.Planned || len(r.Steps) == 0 {
-		t.fail(mismatch{"the second to tell which steps it planned", fmt.Sprintf("Planned is %t, with %d steps", r.Planned, len(r.Steps))})
+		t.fail(mismatch{"the second to tell which steps it planned", fmt.Sprintf("Planned is %t%s", r.Planned, stepsOf(r))})
 	}
 	t.during("after a second only planned")
 	t.serves(a)
@@ -279,7 +281,7 @@ func secondOnlyPlans(t *trial) {
 		r, err := second.offer(b.Update(0))
 		second.need(err)
 		if r.Planned {
-			t.fail(mismatch{"the second, which has no lock, to serve", "it only plans"})
+			t.fail(mismatch{"the second, which has no lock, to serve", "it only plans" + stepsOf(r)})
 		}
 	}
 	t.role(sdk.Yielded)

@@ -29,13 +29,15 @@ func (t *trial) packets(s Scenario) error {
 // packetsOn returns packets, where endpoints answer already.
 func (t *trial) packetsOn(stage Stage, s Scenario) error {
 	var used []sdk.Limit
+	t.notes(s)
 	for _, p := range s.Packets {
-		limits, err := t.packet(stage, p, keepsEndpoint(s, p), s.Node.Addrs)
+		text, _, _ := strings.Cut(p.Text, " = ")
+		j, err := t.packet(stage, p, keepsEndpoint(s, p), s.Node.Addrs)
+		t.note(PacketSeen{Line: p.Line, Packet: text, Want: p.Want.String(), Seen: strings.Join(j.answers, ", ")})
 		if err != nil {
-			text, _, _ := strings.Cut(p.Text, " = ")
 			return fmt.Errorf("scenario %s, line %d, %s: %w", s.Name, p.Line, text, err)
 		}
-		used = append(used, limits...)
+		used = append(used, j.used...)
 	}
 	if len(used) > 0 {
 		slices.Sort(used)
@@ -58,7 +60,7 @@ func (t *trial) stage(s Scenario) (Stage, error) {
 // packet sends p until every endpoint that may answer has, and some more times,
 // so that one that may not is found out. A client that keeps its first
 // endpoint need find no other.
-func (t *trial) packet(stage Stage, p Packet, keeps bool, own []netip.Addr) ([]sdk.Limit, error) {
+func (t *trial) packet(stage Stage, p Packet, keeps bool, own []netip.Addr) (comparison, error) {
 	j := comparison{packet: p, limits: t.description.Limits}
 	var traced *sdk.Traced
 	n := len(p.Want.Endpoints)
@@ -69,24 +71,37 @@ func (t *trial) packet(stage Stage, p Packet, keeps bool, own []netip.Addr) ([]s
 	for i := 0; i < least || i < most && len(j.seen) < n; i++ {
 		a, err := stage.Send(t.ctx, p)
 		if err != nil {
-			return nil, fmt.Errorf("send: %w", err)
+			return j, fmt.Errorf("send: %w", err)
 		}
 		if err := j.take(a); err != nil {
-			return nil, err
+			return j, err
 		}
 		if i == 0 { // now all is there that the packet came through
 			if traced, err = t.trace(p, own); err != nil {
-				return nil, err
+				return j, err
 			}
 		}
 		if err := explains(traced, p, a); err != nil {
-			return nil, err
+			return j, err
 		}
 	}
 	if len(j.seen) < min(n, len(p.Want.Endpoints)) {
-		return nil, mismatch{j.packet.Want.String(), fmt.Sprintf("only ever %v", j.seen)}
+		return j, mismatch{j.packet.Want.String(), fmt.Sprintf("only ever %v", j.seen)}
 	}
-	return j.used, nil
+	return j, nil
+}
+
+// notes begins to note which packets of a scenario are sent, for the report.
+func (t *trial) notes(s Scenario) {
+	if t.seen != nil {
+		t.seen.Scenario, t.seen.Packets = s.Name, nil
+	}
+}
+
+func (t *trial) note(p PacketSeen) {
+	if t.seen != nil {
+		t.seen.Packets = append(t.seen.Packets, p)
+	}
 }
 
 // trace is what a dataplane says of p that can say it; else nil. An address by which the node calls,
@@ -136,10 +151,15 @@ type comparison struct {
 	limits []sdk.Limit
 	used   []sdk.Limit
 	seen   []netip.AddrPort
+
+	answers []string // each once, in order
 }
 
 func (j *comparison) take(a Answer) error {
 	want := j.packet.Want
+	if text := a.String(); !slices.Contains(j.answers, text) {
+		j.answers = append(j.answers, text)
+	}
 	switch {
 	case want.Unserved:
 		if a.Verdict == sdk.Forward {

@@ -25,6 +25,16 @@ type Subject struct {
 	// Stop ends that life without cleaning up. Nil: there is nothing to end.
 	Stop func(sdk.Dataplane)
 
+	// Name is what the dataplane has to call itself, as its binary's name says. Empty: it may have any.
+	Name string
+
+	// Path is the file or the address that is held to the contract, for the report.
+	Path string
+
+	// Single says that there is one process, which Start connects to and Stop leaves running, in
+	// Standby and without anything that it was sent. Checks that need another one are not run.
+	Single bool
+
 	Options []byte // for Configure
 
 	// Timeout is how long one call may take. Zero: a minute.
@@ -116,6 +126,10 @@ type T interface {
 // Conform holds s to the contract, line by line.
 func Conform(t T, s Subject) {
 	s.Testbed = testbedFor(t, s)
+	if busy := testbedIsFree(t, s); busy.Status == Fail {
+		t.Check(busy.Check, func() Finding { return busy })
+		return // everything else would fail for the same reason
+	}
 	for _, c := range checks() {
 		t.Check(c.name, func() Finding { return c.find(t, s) })
 	}
@@ -160,7 +174,7 @@ func Check(ctx context.Context, s Subject, o Options) (Report, error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("begin conformance: %w", err)
 	}
-	c.report = Report{Name: d.Name, Version: d.Version, Features: d.Features, Limits: d.Limits}
+	c.report = Report{Name: d.Name, Version: d.Version, Subject: s.Path, Features: d.Features, Limits: d.Limits, Partial: o.Run != nil}
 	Conform(c, s)
 	if err := ctx.Err(); err != nil {
 		return c.report, fmt.Errorf("conformance was cut short: %w", err)
@@ -191,7 +205,8 @@ func (c *collector) Context() context.Context { return c.ctx }
 func (c *collector) TempDir() string          { return c.options.TempDir }
 
 func (c *collector) Check(name string, run func() Finding) {
-	if c.options.Run != nil && !c.options.Run.MatchString(name) || c.ctx.Err() != nil {
+	left := c.options.Run != nil && !c.options.Run.MatchString(name)
+	if left && name != testbedCheck || c.ctx.Err() != nil {
 		return
 	}
 	f := run()
@@ -235,6 +250,7 @@ func (t tester[R]) Check(name string, run func() Finding) {
 // checks are all lines of the contract, in order.
 func checks() []check {
 	all := []check{
+		{"C00/description", true, describesItself},
 		{"C00/same-setup-twice", true, sameSetupTwice},
 		{"C00/first-is-full", true, firstIsFull},
 		{"C00/new-session-starts-over", true, newSessionStartsOver},
@@ -266,6 +282,8 @@ func checks() []check {
 		check{"C07/begins-in-standby", true, beginsInStandby},
 		check{"C07/any-role-to-any", true, anyRoleToAny},
 		check{"C07/only-active-catches", true, onlyActiveCatches},
+		check{"C07/standby-inspects", true, inspectsInStandby},
+		check{"C07/swap-under-load", true, swapsUnderLoad},
 		check{"C07/draining-keeps-established", false, drainingKeeps},
 		check{"C07/every-role-keeps-established", false, everyRoleKeeps("cluster-ip")},
 		check{"C07/every-role-keeps-established-by-node-port", false, everyRoleKeeps("node-port")},

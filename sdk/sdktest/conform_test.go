@@ -184,6 +184,8 @@ func mistakes() []mistake {
 		{"serves at once", serveAtOnce, "C07/begins-in-standby"},
 		{"cannot go from Standby", oneRole, "C07/any-role-to-any"},
 		{"serves whatever its role", ignoreRole, "C07/only-active-catches"},
+		{"names nothing in Standby", inspectActive, "C07/standby-inspects"},
+		{"names nothing in Standby, beside another", inspectActive, "C07/swap-under-load"},
 		{"cuts connections while draining", cutAll, "C07/draining-keeps-established"},
 		{"takes no update while draining", errDraining, "C07/draining-keeps-established"},
 		{"cuts connections in another role", cutAll, "C07/every-role-keeps-established"},

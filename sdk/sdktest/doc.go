@@ -63,6 +63,9 @@ privileges; a dataplane that serves only addresses which the node has gets it
 unasked. Where a dataplane declares a limit, the suite expects what the limit says
 instead. A check that was not run says why, and one that is needed disqualifies.
 
+A second life is begun beside the first, and swapped to under load: a relay has to listen with
+SO_REUSEPORT. A [Report] is text, JSON, JUnit's XML or a page of HTML.
+
 [ConformBinary] does the same with a plugin's binary, and reports:
 
 	report, err := sdktest.ConformBinary(ctx, path, os.Stdout, sdktest.Options{})

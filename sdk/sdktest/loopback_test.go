@@ -107,6 +107,30 @@ func TestLoopbackBites(t *testing.T) {
 	}
 }
 
+// TestLoopbackSwapBites: a relay that cannot be swapped to or from under load fails, and is told why.
+func TestLoopbackSwapBites(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
+	}
+	for _, c := range []struct {
+		name   string
+		breaks func(*relay)
+		want   string
+	}{
+		{"nothing", func(*relay) {}, ""},
+		{"listens alone", func(r *relay) { r.alone = true }, "SO_REUSEPORT"},
+		{"does not listen again", func(r *relay) { r.late = true }, "swapped back to the first: a new connection, "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := InProcess(relayDescription, func() sdk.Dataplane { r := newRelay().(*relay); c.breaks(r); return r })
+			f := find(t, s, "C07/swap-under-load")
+			if (f.Status == Pass) != (c.want == "") || !strings.Contains(f.Reason, c.want) {
+				t.Errorf("%s, want %q", f, c.want)
+			}
+		})
+	}
+}
+
 var relayDescription = sdk.Description{
 	Name: "relay", Version: "1",
 	Features: []sdk.Feature{sdk.FeatureIPv4, sdk.FeatureIPv6, sdk.FeatureNodePort, sdk.FeatureLocalPolicy, sdk.FeatureSourceRanges},
@@ -118,7 +142,9 @@ var relayDescription = sdk.Description{
 // A relay serves TCP by listening on the frontends' own addresses.
 type relay struct {
 	Recorder
-	open bool // a mistake: no caller is rejected
+	open  bool // a mistake: no caller is rejected
+	alone bool // a mistake: it listens only where nothing else does
+	late  bool // a mistake: made Active again, it does not listen
 
 	mu        sync.Mutex // guards listeners and next
 	listeners map[netip.AddrPort]net.Listener
@@ -148,6 +174,9 @@ func (r *relay) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
 }
 
 func (r *relay) SetRole(ctx context.Context, role sdk.Role) error {
+	if r.late && r.Role() == sdk.Draining {
+		return r.Recorder.SetRole(ctx, role)
+	}
 	return errors.Join(r.Recorder.SetRole(ctx, role), r.listen())
 }
 
@@ -183,7 +212,11 @@ func (r *relay) listen() error {
 	}
 	for at, serves := range want {
 		if serves && r.listeners[at] == nil {
-			l, err := net.Listen("tcp", at.String())
+			lc := net.ListenConfig{Control: reusePort}
+			if r.alone {
+				lc.Control = nil
+			}
+			l, err := lc.Listen(context.Background(), "tcp", at.String())
 			if err != nil {
 				return err
 			}

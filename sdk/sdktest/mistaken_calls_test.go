@@ -110,3 +110,13 @@ func busyInspect(b *broken) {
 		return errors.New("busy")
 	}
 }
+
+// inspectActive names what is served in the sense of the word alone.
+func inspectActive(b *broken) {
+	b.inspect = func(ctx context.Context, f func(sdk.Served) error) error {
+		if b.Role() != sdk.Active {
+			return nil
+		}
+		return b.Recorder.Inspect(ctx, f)
+	}
+}

@@ -32,6 +32,18 @@ type Finding struct {
 	Limits []sdk.Limit   `json:"limits,omitempty"` // with Limit: which
 	Needed bool          `json:"needed"`           // not run, it disqualifies
 	Took   time.Duration `json:"took"`
+
+	Process  string       `json:"process,omitempty"`  // that was held to it: "pid 7 (/path)"; empty: the suite's own
+	Scenario string       `json:"scenario,omitempty"` // whose packets were sent last
+	Packets  []PacketSeen `json:"packets,omitempty"`  // of that scenario; the last one may have ended the check
+}
+
+// A PacketSeen is one packet of a scenario, and what became of it.
+type PacketSeen struct {
+	Line   int    `json:"line"`   // in the scenario's file
+	Packet string `json:"packet"` // as it stands there: "10.180.0.9 > 172.30.0.41:80"
+	Want   string `json:"want"`   // where it has to go, on the testbed
+	Seen   string `json:"seen"`   // which answers there were
 }
 
 func (f Finding) String() string {
@@ -55,15 +67,17 @@ func (f Finding) bad() bool { return f.Status == Fail || f.Status == NotRun && f
 type Report struct {
 	Name     string        `json:"name"`
 	Version  string        `json:"version"`
+	Subject  string        `json:"subject,omitempty"` // the file or the address that was held to the contract
+	Partial  bool          `json:"partial,omitempty"` // not all checks were asked for
 	Features []sdk.Feature `json:"features"`
 	Limits   []sdk.Limit   `json:"limits"`
 	Findings []Finding     `json:"findings"`
 }
 
 // Conforms reports whether nothing failed, and nothing that is needed was left
-// out. A report of nothing does not conform.
+// out. A report of nothing, or of a part, does not conform.
 func (r Report) Conforms() bool {
-	return len(r.Findings) > 0 && !slices.ContainsFunc(r.Findings, Finding.bad)
+	return len(r.Findings) > 0 && !r.Partial && !slices.ContainsFunc(r.Findings, Finding.bad)
 }
 
 // Count returns how many findings have a status.
@@ -74,8 +88,14 @@ func (r Report) Count(s Status) int {
 // Verdict returns the report in one line.
 func (r Report) Verdict() string {
 	verdict := "conforms"
-	if !r.Conforms() {
+	switch {
+	case r.Partial:
+		verdict = "was held to a part of the contract, which does not show that it conforms"
+	case !r.Conforms():
 		verdict = "does not conform"
+	}
+	if r.Subject != "" {
+		verdict = "(" + r.Subject + ") " + verdict
 	}
 	return fmt.Sprintf("%s %s %s: of %d checks %d passed, %d came out as a declared limit says, %d failed, %d could not be tried here",
 		r.Name, r.Version, verdict, len(r.Findings), r.Count(Pass), r.Count(Limit), r.Count(Fail), r.Count(NotRun))
@@ -86,8 +106,9 @@ func (r Report) Verdict() string {
 func (r Report) String() string {
 	var b strings.Builder
 	b.WriteString(r.Verdict() + "\n")
+	shown := make(map[string]bool)
 	for _, l := range r.Lines() {
-		b.WriteString("\n" + l.String())
+		b.WriteString("\n" + l.text(groups(r.Findings), shown))
 	}
 	return b.String()
 }
@@ -161,11 +182,20 @@ func (l Line) Status() Status {
 //	     ten-thousand-services: one change of 10000 Services
 //	       expected  at most a quarter of what all of them take, 210ms
 //	       seen      73ms
-func (l Line) String() string {
+//
+// Failures that are equal are one, with how many checks it is and the names of the first.
+func (l Line) String() string { return l.text(groups(l.Findings), make(map[string]bool)) }
+
+// text is String, by the failures of a whole report, of which those that are shown already are left
+// out.
+func (l Line) text(all []failure, shown map[string]bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%2d  %-41s%s", l.Number, l.Title, l.words())
-	for _, f := range l.with(Fail) {
-		b.WriteString("\n      " + strings.ReplaceAll(f.shown(), "\n", "\n        "))
+	for _, group := range all {
+		if key := group.key(); !shown[key] && slices.ContainsFunc(l.with(Fail), func(f Finding) bool { return group.has(f) }) {
+			shown[key] = true
+			b.WriteString("\n      " + strings.ReplaceAll(group.text(), "\n", "\n        "))
+		}
 	}
 	left := l.with(NotRun)
 	if l.Status() == NotRun && len(reasons(left)) == 1 {
@@ -218,20 +248,6 @@ func (l Line) limits() []sdk.Limit {
 	return slices.Compact(all)
 }
 
-// shown returns a failure, with what was expected and seen below it.
-func (f Finding) shown() string {
-	if f.Want == "" && f.Seen == "" {
-		return f.name() + ": " + f.Reason
-	}
-	m := mismatch{want: f.Want, seen: f.Seen}
-	where := strings.TrimSuffix(strings.TrimSuffix(f.Reason, m.Error()), ": ")
-	if where != "" {
-		where = ": " + where
-	}
-	indent := func(s string) string { return strings.ReplaceAll(s, "\n", "\n          ") }
-	return f.name() + where + "\nexpected  " + indent(f.Want) + "\nseen      " + indent(f.Seen)
-}
-
 // reasons returns those of findings, each once, in order.
 func reasons(findings []Finding) []string {
 	var all []string
@@ -245,11 +261,7 @@ func reasons(findings []Finding) []string {
 
 // some names the first few, and counts the rest.
 func some(names []string) string {
-	const most = 3
-	if len(names) > most {
-		names = append(slices.Clone(names[:most]), fmt.Sprintf("and %d more", len(names)-most))
-	}
-	return " (" + strings.Join(names, ", ") + ")"
+	return " (" + strings.Join(few(names), ", ") + ")"
 }
 
 func plural(n int, what string) string {

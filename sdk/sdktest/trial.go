@@ -59,7 +59,10 @@ func (c check) find(t T, s Subject) Finding {
 	}
 	defer done()
 	began := time.Now()
-	f.conclude(c.try(t, s))
+	f.conclude(c.try(t, s, &f))
+	if f.Status != Fail {
+		f.Process = ""
+	}
 	f.Took = time.Since(began).Round(time.Millisecond)
 	return f
 }
@@ -69,12 +72,14 @@ func (c check) find(t T, s Subject) Finding {
 func (c check) onlyPackets() bool { return strings.Contains(c.name, "/scenario/") }
 
 // try runs the check on a goroutine of its own, which a step that fails ends.
-func (c check) try(t T, s Subject) error {
+func (c check) try(t T, s Subject, f *Finding) error {
 	tr, err := begin(t, s)
 	if err != nil {
 		return err
 	}
+	tr.seen = f
 	defer tr.end()
+	f.Process = processOf(tr.dp)
 	done := make(chan struct{})
 	go func() { // ends with the check
 		defer close(done)
@@ -111,9 +116,11 @@ type trial struct {
 	dp          sdk.Dataplane
 	description sdk.Description
 	stateDir    string
-	revision    uint64 // last acknowledged
-	part        string // of the check, for its errors
-	failure     *error // shared with a second life; nil in it: the check has passed so far
+	revision    uint64   // last acknowledged
+	yielded     bool     // the last role that was set
+	seen        *Finding // of this check: the packets that were sent; shared with a second life
+	part        string   // of the check, for its errors
+	failure     *error   // shared with a second life; nil in it: the check has passed so far
 	after       []func()
 }
 
@@ -134,7 +141,8 @@ func begin(t T, s Subject) (*trial, error) {
 // another is a second life beside this one. It is ended before this one is, and what it
 // wrote is taken away: the first may be gone by then.
 func (t *trial) another() *trial {
-	second := &trial{subject: t.subject, ctx: t.ctx, stateDir: t.stateDir, failure: t.failure}
+	t.needsLife()
+	second := &trial{subject: t.subject, ctx: t.ctx, stateDir: t.stateDir, failure: t.failure, seen: t.seen}
 	t.need(second.start())
 	t.cleanup(func() {
 		_, _ = second.dp.Cleanup(t.ctx, sdk.Leftovers{})
@@ -167,6 +175,7 @@ func (t *trial) need(err error) {
 
 // start begins a life and a session.
 func (t *trial) start() (err error) {
+	t.yielded = false
 	if t.dp, err = t.subject.Start(t.ctx, t.stateDir); err != nil {
 		return fmt.Errorf("start the dataplane: %w", err)
 	}
@@ -202,6 +211,9 @@ func (t *trial) end() {
 	done := make(chan struct{})
 	go func() { // ends with Cleanup; a dataplane that never returns is left behind
 		defer close(done)
+		if t.subject.Single { // the next check begins with this process, and it in Standby
+			_ = t.dp.SetRole(ctx, sdk.Standby)
+		}
 		_, _ = t.dp.Cleanup(ctx, sdk.Leftovers{})
 	}()
 	select {
@@ -224,6 +236,9 @@ func (t *trial) takes(u sdk.Update) error {
 	}
 	if len(r.Failed) > 0 {
 		return fmt.Errorf("sync failed for %s: %w", r.Failed[0].Name, r.Failed[0].Err)
+	}
+	if r.Planned && !t.yielded {
+		return t.planned(r)
 	}
 	return nil
 }
@@ -265,6 +280,7 @@ func (t *trial) role(r sdk.Role) {
 	if err := t.dp.SetRole(t.ctx, r); err != nil {
 		t.fail(fmt.Errorf("set role %s: %w", r, err))
 	}
+	t.yielded = r == sdk.Yielded
 }
 
 // place moves s to the testbed, where there is one.

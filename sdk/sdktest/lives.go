@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sdktest
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// needsLife ends a check for which another life has to begin, where none can.
+func (t *trial) needsLife() {
+	if t.subject.Single {
+		t.fail(excused{"it needs a process of its own, and this one runs by itself; hold its binary to the contract, too"})
+	}
+}
+
+// planned says why an update that was to be served is only planned, unless it is soon written: the
+// lock may be free by now.
+func (t *trial) planned(r sdk.Result) error {
+	const soon = 3 * time.Second
+	if poll(t.ctx, soon, func() error { return t.reports(sdk.LockHeld) }) == nil {
+		return nil
+	}
+	why := "its Report does not say which process has the writer's lock"
+	if report, err := t.report(); err == nil && report.Lock != sdk.LockUnused {
+		why = fmt.Sprintf("its Report says that the writer's lock is %s", report.Lock)
+		if report.Lock == sdk.LockAwaited {
+			why += ", and held by " + report.Holder.String()
+		}
+		if report.Holder.PID == os.Getpid() {
+			why += ", which is this process: a life before this one has not released it. Give the dataplane a Close that does, or the Subject a Stop"
+		}
+	}
+	return mismatch{"the update to be served", "it was only planned (Result.Planned); " + why + stepsOf(r)}
+}
+
+// stepsOf returns what was planned, as a part of a sentence.
+func stepsOf(r sdk.Result) string {
+	if len(r.Steps) == 0 {
+		return "; Result.Steps names nothing"
+	}
+	return "; Result.Steps: " + strings.Join(few(r.Steps), "; ")
+}
+
+// few returns the first few, and how many more there are.
+func few(list []string) []string {
+	const most = 3
+	if len(list) <= most {
+		return list
+	}
+	return append(append([]string(nil), list[:most]...), fmt.Sprintf("and %d more", len(list)-most))
+}
+
+// processOf names the process of a life, and what it executes; empty: it is in this one.
+func processOf(dp sdk.Dataplane) string {
+	r, ok := dp.(*wire.Remote)
+	if !ok || r.Target().Network == "local" || r.Hello().PID == 0 {
+		return ""
+	}
+	return processName(r.Hello().PID)
+}
+
+// processName names a process by its pid and by its executable, as far as that can be seen.
+func processName(pid int) string {
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	exe, _ := os.Readlink(filepath.Join(dir, "exe")) // of other users' processes only root sees it
+	comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
+	if what := cmp.Or(exe, strings.TrimSpace(string(comm))); what != "" {
+		return fmt.Sprintf("pid %d (%s)", pid, what)
+	}
+	return fmt.Sprintf("pid %d", pid)
+}

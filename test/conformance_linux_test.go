@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// apart calls f on a thread that is in a network namespace of its own, where 127.0.0.0/8 is up. What
+// f opens and starts itself is there, too.
+func apart(t *testing.T, f func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for a network namespace")
+	}
+	binaries(t) // here, where a test may be ended
+	done := make(chan error)
+	go func() { // its thread is not let go, and ends with it
+		runtime.LockOSThread()
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		if err == nil {
+			err = exec.Command("ip", "link", "set", "lo", "up").Run()
+		}
+		if err == nil {
+			f()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatalf("a network namespace: %v", err)
+	}
+}
+
+// conformance runs the verb on the calling thread.
+func conformance(t *testing.T, words ...string) (out string, exit int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(binaries(t), "pointsman"), append([]string{"plugin", "conformance"}, words...)...)
+	text, err := cmd.CombinedOutput()
+	if _, ran := errors.AsType[*exec.ExitError](err); err != nil && !ran {
+		t.Errorf("%v: %v", words, err)
+	}
+	return string(text), cmd.ProcessState.ExitCode()
+}
+
+const neverRedirect = `{"redirect": "never"}`
+
+// TestConformanceLooksFirst: what has the addresses that the suite needs is named once, and no check
+// fails for it.
+func TestConformanceLooksFirst(t *testing.T) {
+	t.Parallel()
+	words := []string{"--run", "C01/scenario/cluster-ip$", "--options", neverRedirect, plugin(t)}
+	apart(t, func() {
+		l, err := net.Listen("tcp4", "127.30.0.41:20080")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer l.Close()
+		out, exit := conformance(t, words...)
+		me := fmt.Sprintf("pid %d (", os.Getpid())
+		if exit != 1 || !strings.Contains(out, "testbed-is-free") || !strings.Contains(out, me) || !strings.Contains(out, "listens on 127.30.0.41:20080 (tcp)") || strings.Count(out, "NOT KEPT") != 1 {
+			t.Errorf("with a listener in the way, exit %d:\n%s", exit, out)
+		}
+	})
+	apart(t, func() {
+		if text, err := exec.Command("iptables", "-w", "-t", "nat", "-A", "OUTPUT", "-d", "127.30.0.41", "-p", "tcp", "--dport", "20080",
+			"-j", "DNAT", "--to", "127.180.0.1:28080").CombinedOutput(); err != nil {
+			t.Errorf("a rule: %v: %s", err, text)
+			return
+		}
+		out, exit := conformance(t, words...)
+		if exit != 1 || !strings.Contains(out, "no process listens at 127.30.0.41:20080") || !strings.Contains(out, "pointsman cleanup") {
+			t.Errorf("with a rule in the way, exit %d:\n%s", exit, out)
+		}
+	})
+}
+
+// TestConformanceByAddress holds a plugin that runs by itself to the contract. It is the same process
+// afterwards, and serves nothing.
+func TestConformanceByAddress(t *testing.T) {
+	t.Parallel()
+	apart(t, func() {
+		address := "unix://" + filepath.Join(t.TempDir(), "own", "s")
+		cmd := exec.Command(plugin(t), "--listen", address)
+		if err := cmd.Start(); err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+		if !listensSoon(t, address) {
+			return
+		}
+		out, exit := conformance(t, "-o", "json", "--run", "C0[0678]/|C01/scenario/cluster-ip$", "--options", neverRedirect, address)
+		var report struct {
+			Conforms bool
+			sdktest.Report
+		}
+		if err := json.Unmarshal([]byte(out), &report); err != nil || exit != 0 || report.Conforms || !report.Partial || report.Subject != address {
+			t.Errorf("of a part, exit %d, conforms %t, %v: %.4000s", exit, report.Conforms, err, out)
+		}
+		for _, f := range report.Findings {
+			second := strings.HasPrefix(f.Check, "C08/second") || f.Check == "C07/swap-under-load" || f.Check == "C06/restart"
+			if f.Status == sdktest.Fail || second && (f.Status != sdktest.NotRun || !strings.Contains(f.Reason, "runs by itself")) {
+				t.Errorf("%s", f)
+			}
+		}
+		if err := cmd.Process.Signal(unix.Signal(0)); err != nil {
+			t.Errorf("the plugin has ended: %v", err)
+		}
+	})
+}
+
+// listensSoon waits until a plugin answers at an address.
+func listensSoon(t *testing.T, address string) bool {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if err = exec.Command(plugin(t), "alive", address).Run(); err == nil {
+			return true
+		}
+	}
+	t.Errorf("%s: %v", address, err)
+	return false
+}
