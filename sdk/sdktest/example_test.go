@@ -50,6 +50,7 @@ func ExampleCheck() {
 		fmt.Println(finding.Check, finding.Status)
 	}
 	// Output:
+	// C00/description pass
 	// C00/same-setup-twice pass
 	// C00/first-is-full pass
 	// C00/new-session-starts-over pass
