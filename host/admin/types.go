@@ -143,6 +143,7 @@ type Plugin struct {
 	PID      int       `json:"pid,omitempty"`
 	Up       time.Time `json:"up,omitzero"`
 	Restarts int       `json:"restarts"`
+	Debug    bool      `json:"debug,omitempty"`    // its process is not ended if it hangs
 	Fallback bool      `json:"fallback,omitempty"` // it is the last binary that worked, not the one at Path
 	LastEnd  string    `json:"lastEnd,omitempty"`
 	EndedAt  time.Time `json:"endedAt,omitzero"`

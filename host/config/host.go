@@ -167,6 +167,7 @@ type Plugin struct {
 	Path    string          `yaml:"path"`    // the binary; empty: found in PluginDirs
 	SHA256  string          `yaml:"sha256"`  // what the binary must be; empty: not checked
 	Address string          `yaml:"address"` // unix:///… of one that runs already: attach, do not launch
+	Debug   bool            `yaml:"debug"`   // a process that hangs is not ended, for a debugger may have stopped it
 	Options json.RawMessage `yaml:"options"` // the plugin's own, as JSON with the case kept; nil: none
 }
 

@@ -28,7 +28,7 @@ func (h *Host) Settings() []Setting {
 	var all []Setting
 	for _, f := range fields(h) {
 		v, ok := plainValue(f.value)
-		if unsaid := v == "" && strings.HasPrefix(f.path, "plugins."); ok && !unsaid {
+		if unsaid := (v == "" || v == false) && strings.HasPrefix(f.path, "plugins."); ok && !unsaid {
 			all = append(all, Setting{f.path, v, h.Origin(f.path)})
 		}
 	}

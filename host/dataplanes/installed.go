@@ -147,6 +147,7 @@ func (in installed) plugin(mode, slot string) supervise.Plugin {
 		SHA256:    s.Plugins[mode].SHA256,
 		Address:   s.Plugins[mode].Address,
 		Options:   s.Plugins[mode].Options,
+		Debug:     s.Plugins[mode].Debug,
 		StateDir:  stateDir(in.Begun, mode),
 		HostDir:   in.Begun.StateDir,
 		SocketDir: socketDir(in.Begun.StateDir),

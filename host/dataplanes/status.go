@@ -165,7 +165,7 @@ func (p *dataplane) shown() admin.Plugin {
 		LastEnd: s.LastEnd, EndedAt: s.LastEndAt, Next: s.Next,
 		Call: s.Vitals.Call, Waiting: s.Vitals.Waiting, Notes: s.Vitals.Notes, Memory: s.Vitals.Memory,
 		Features: phrase.Plain(s.Description.Features), Limits: phrase.Plain(s.Description.Limits),
-		Options: s.Description.Options,
+		Options: s.Description.Options, Debug: p.process.plugin.Debug,
 	}
 	if role != 0 {
 		a.Role = role.String()

@@ -33,7 +33,7 @@ func (h *host) backend() admin.Backend {
 		Logs:     h.dataplanes.Logs,
 		Restart:  h.dataplanes.Restart,
 		Log:      serverLog(h.log, "admin"),
-		Modes:    admin.Modes{Show: h.dataplanes.Show, Plan: h.dataplanes.Plan, Diff: h.dataplanes.Diff, Swap: h.dataplanes.SwapTo, Reset: h.dataplanes.Reset},
+		Modes:    admin.Modes{Show: h.dataplanes.Show, Plan: h.dataplanes.Plan, Diff: h.dataplanes.Diff, State: h.dataplanes.State, Swap: h.dataplanes.SwapTo, Reset: h.dataplanes.Reset},
 	}
 }
 
@@ -146,6 +146,7 @@ const (
 	notUpdated     = "W018"
 	portInUse      = "W019"
 	nodeAsExternal = "W020"
+	debugged       = "W021"
 )
 
 // besides is what is worth a warning and stands nowhere else in a status.
@@ -174,6 +175,9 @@ func warnings(s admin.Status, b besides) []admin.Warning {
 	}
 	if d.Restarts > 0 && time.Since(d.EndedAt) < dataplanes.Recently {
 		warn(restartedLate, "pointsman plugin logs "+d.Name, "dataplane %s was restarted %s ago%s", d.Name, phrase.Round(time.Since(d.EndedAt)), because(d.LastEnd))
+	}
+	if d.Debug {
+		warn(debugged, "remove plugins."+d.Name+".debug from the config file, and restart the host", "dataplane %s is debugged: its process is not ended if it hangs", d.Name)
 	}
 	if d.Fallback {
 		warn(fallenBack, "pointsman plugin restart "+d.Name, "dataplane %s runs the last binary that worked: the one at %s failed too often", d.Name, d.Path)

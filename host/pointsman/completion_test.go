@@ -16,7 +16,7 @@ func TestCompletionWithoutAHost(t *testing.T) {
 	here := []string{"--plugin-dir", dir, "--admin-socket", filepath.Join(dir, "nobody.sock")}
 	const nothing, files, folders = `^:4\n$`, `^:0\n$`, `^:16\n$`
 	for words, want := range map[string]string{
-		"st":                       `^status\t`,
+		"statu":                    `^status\t`,
 		"status ":                  nothing,
 		"status -o ":               `^table\njson\nyaml\n:36\n$`,
 		"version --output=":        `^table\njson\nyaml\n:36\n$`,

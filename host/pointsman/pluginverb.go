@@ -19,7 +19,7 @@ import (
 
 func pluginVerb() *cobra.Command {
 	return group("plugin", "List, examine and restart dataplane plugins, and hold one to the contract",
-		pluginListVerb(), pluginInfoVerb(), pluginCheckVerb(), pluginLogsVerb(), pluginRestartVerb(), conformanceVerb())
+		pluginListVerb(), pluginInfoVerb(), pluginCheckVerb(), pluginLogsVerb(), pluginRestartVerb(), conformanceVerb(), pluginCallVerb())
 }
 
 func pluginListVerb() *cobra.Command {

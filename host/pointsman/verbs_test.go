@@ -55,7 +55,7 @@ func TestExits(t *testing.T) {
 		{"version -o json", exitOK, `"kind": "Version"`, ""},
 		{"version -o xml", exitUsage, "", "want table, json or yaml"},
 		{"version now", exitUsage, "", "want nothing behind it, not 1 words"},
-		{"statsu", exitUsage, "", "try: pointsman status"},
+		{"statuss", exitUsage, "", "try: pointsman status"},
 		{"plugin lsit", exitUsage, "", "try: pointsman plugin list"},
 		{"plugin info", exitUsage, "", "want the name of a plugin"},
 		{"run --modus userspace", exitUsage, "", "unknown flag: --modus; try: pointsman run --help"},

@@ -284,8 +284,14 @@ func (v *live) logs(ctx context.Context, hook func(wire.LogLine)) {
 	}
 }
 
-// stop ends the process and what goes on beside it. What it has started may be left.
+// stop ends the process and what goes on beside it. What it has started may be left. One that
+// something else keeps running is asked to end, and gets no signal.
 func (v *live) stop() {
+	if v.foreign {
+		v.askToEnd()
+		v.detach()
+		return
+	}
 	_ = v.remote.Stop(context.Background()) // ErrStillThere: the kernel has it; nothing more can be done
 	v.detach()
 }

@@ -42,6 +42,7 @@ func (l *loop) step(ctx context.Context, e event) {
 	before, pid := l.machine, l.pid()
 	var actions []Action
 	l.machine.Good = l.fallsBack(e.Kind)
+	l.machine.Spared = l.plugin.Address != "" || l.plugin.Debug
 	l.machine, actions = l.machine.Step(e.Event, l.now(), jitter)
 	if e.came != nil {
 		if before.State == Starting && (l.machine.State == Serving || l.machine.State == Trying) {

@@ -3,6 +3,7 @@
 package supervise
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -102,6 +103,7 @@ type Machine struct {
 	Good     bool                // there is another binary of it that has proved itself
 	Fallback bool                // that one is run
 	Trial    bool                // the present process must pass before it may serve
+	Spared   bool                // a process that hangs is not ended: something else runs it, or it is debugged
 	missed   int                 // beats, in a row
 	recent   [tooOften]time.Time // the last failures; the oldest first
 }
@@ -162,6 +164,9 @@ func (m Machine) serving(e Event, now time.Time, jitter func(time.Duration) time
 			return m.up(Suspect, now, m.Up, e.Why)
 		}
 	case Hung:
+		if m.Spared {
+			return m.up(Suspect, now, m.Up, e.Why)
+		}
 		return m.after(Kill, e.Why, now, jitter)
 	case Exited:
 		return m.ended(e.Why, now, jitter)
@@ -173,6 +178,16 @@ func (m Machine) serving(e Event, now time.Time, jitter func(time.Duration) time
 		return m.relaunch(now, e.Why)
 	}
 	return m, nil
+}
+
+// hangs is Step for a process that does not answer, or whose call does not return. One that is
+// spared stays as it is, with the reason, until it answers or ends.
+func (m Machine) hangs(why string, now time.Time, jitter func(time.Duration) time.Duration) (Machine, []Action) {
+	if m.Spared {
+		m.Why = cmp.Or(why, m.Why)
+		return m, nil
+	}
+	return m.after(Kill, cmp.Or(why, "does not answer: "+m.Why), now, jitter)
 }
 
 // yield leaves the plugin to another host that has taken it over. Two that took it
@@ -189,9 +204,11 @@ func (m Machine) suspect(e Event, now time.Time, jitter func(time.Duration) time
 	case e.Kind == Beat, e.Kind == Starved:
 		return m.up(Serving, now, m.Up, "")
 	case e.Kind == Missed, e.Kind == Hung, e.Kind == Tick && now.Sub(m.Since) >= suspectLimit:
-		return m.after(Kill, "does not answer: "+m.Why, now, jitter)
+		return m.hangs("", now, jitter)
 	case e.Kind == Exited:
 		return m.ended(e.Why, now, jitter)
+	case e.Kind == Failed && m.Spared:
+		return m.after(Stop, e.Why, now, jitter)
 	case e.Kind == Failed:
 		return m.after(Kill, e.Why, now, jitter)
 	case e.Kind == Refuses:
@@ -209,9 +226,9 @@ func (m Machine) trying(e Event, now time.Time, jitter func(time.Duration) time.
 		m.Trial = false
 		return m.up(Serving, now, m.Up, "")
 	case e.Kind == Missed, e.Kind == Hung:
-		return m.after(Kill, e.Why, now, jitter)
+		return m.hangs(e.Why, now, jitter)
 	case e.Kind == Tick && now.Sub(m.Since) >= tryLimit:
-		return m.after(Kill, fmt.Sprintf("on trial, it was not done within %s", tryLimit), now, jitter)
+		return m.hangs(fmt.Sprintf("on trial, it was not done within %s", tryLimit), now, jitter)
 	case e.Kind == Exited:
 		return m.backoff(e.Why, now, jitter)
 	case e.Kind == Failed:

@@ -31,6 +31,9 @@ type Plugin struct {
 	// at the end; its Path is not used. Empty: it is started.
 	Address string
 	Env     []string // beyond the few variables that every plugin gets
+
+	// Debug has a process that hangs be reported and not ended: a debugger may have stopped it.
+	Debug bool
 }
 
 // Hooks are what a Supervisor calls when something happens. All are given. They are called from its

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/reflection"
 
 	"github.com/pointsman/pointsman/internal/notify"
 )
@@ -43,7 +44,8 @@ func listenAndServe(s *server, on socket, w io.Writer) error {
 	}()
 	g := grpc.NewServer(serverOptions()...)
 	s.register(g)
-	go s.stopWhenEnded(g) // ends with the server
+	reflection.Register(g) // so that grpcurl and the like know the messages
+	go s.stopWhenEnded(g)  // ends with the server
 	return g.Serve(listener)
 }
 

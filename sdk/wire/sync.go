@@ -101,6 +101,7 @@ func (s *server) sync(ctx context.Context, in *incoming) (sdk.Result, error) {
 	if err := s.session.follows(in.update); err != nil {
 		return sdk.Result{}, err
 	}
+	defer s.watchSync()()
 	result, err := s.dataplane.Sync(ctx, in.update)
 	if err != nil {
 		return sdk.Result{}, because(ctx, err)

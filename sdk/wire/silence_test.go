@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// A slow dataplane's Sync takes as long as it is given.
+type slow struct {
+	subject
+	progress uint64
+}
+
+func (*slow) Sync(ctx context.Context, _ sdk.Update) (sdk.Result, error) {
+	<-ctx.Done()
+	return sdk.Result{}, ctx.Err()
+}
+
+func (s *slow) Report() sdk.Report { return sdk.Report{Progress: s.progress} }
+
+// TestSilentSync: a Sync that runs on without a report is in the log within five seconds, once.
+func TestSilentSync(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		progress uint64
+		runs     time.Duration
+		lines    int
+	}{
+		{"silent", 0, 5 * time.Second, 1},
+		{"silent for long", 0, time.Minute, 1},
+		{"brief", 0, time.Second, 0},
+		{"with a report", 1, time.Minute, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(subjectDescription(), &slow{progress: c.progress})
+			s.session.begin("one")
+			s.session.confirm()
+			ctx, cancel := context.WithTimeout(t.Context(), c.runs)
+			defer cancel()
+			_, _ = s.sync(ctx, &incoming{session: "one", update: sdk.Update{Full: true, To: 1}})
+			s.end()
+			lines, _ := s.ring.reader(0).next(ringBatch)
+			if len(lines) != c.lines || c.lines > 0 && !strings.Contains(lines[0].String(), "sdk.Reporter") {
+				t.Errorf("%s: the log has %v, want %d lines", c.name, lines, c.lines)
+			}
+		})
+	}
+}
