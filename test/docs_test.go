@@ -19,7 +19,7 @@ import (
 func docs(t *testing.T) []string {
 	t.Helper()
 	var all []string
-	for _, pattern := range []string{"../*.md", "../docs/*.md", "../plugins/*/README.md"} {
+	for _, pattern := range []string{"../*.md", "../docs/*.md", "../plugins/*/README.md", "../plugins/README.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

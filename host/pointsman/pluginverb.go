@@ -129,7 +129,9 @@ func writePlugin(w io.Writer, p admin.Plugin) {
 	}
 	line("serves", phrase.List(p.Features))
 	line("limits", phrase.List(p.Limits))
-	line("options", string(p.Options))
+	for i, option := range schemaLines(p.Options) {
+		line(map[bool]string{true: "options"}[i == 0], option)
+	}
 }
 
 func pidText(pid int) string {
