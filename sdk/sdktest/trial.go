@@ -145,7 +145,9 @@ func (t *trial) another() *trial {
 	second := &trial{subject: t.subject, ctx: t.ctx, stateDir: t.stateDir, failure: t.failure, seen: t.seen}
 	t.need(second.start())
 	t.cleanup(func() {
-		_, _ = second.dp.Cleanup(t.ctx, sdk.Leftovers{})
+		if !second.leavesNothing() {
+			_, _ = second.dp.Cleanup(t.ctx, sdk.Leftovers{})
+		}
 		second.stop()
 	})
 	return second
@@ -206,6 +208,16 @@ func (t *trial) end() {
 	for _, f := range slices.Backward(t.after) {
 		f()
 	}
+	if !t.leavesNothing() {
+		t.clear()
+	}
+	t.stop()
+	t.cancel()
+	_ = os.RemoveAll(t.stateDir)
+}
+
+// clear takes away what the life has left in the kernel.
+func (t *trial) clear() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), min(t.timeout(), 20*time.Second))
 	defer cancel()
 	done := make(chan struct{})
@@ -220,9 +232,14 @@ func (t *trial) end() {
 	case <-done:
 	case <-ctx.Done():
 	}
-	t.stop()
-	t.cancel()
-	_ = os.RemoveAll(t.stateDir)
+}
+
+// leavesNothing reports whether all that the life has made is gone with its process, as it declares: it
+// redirects no packets, and nothing of it stays in the kernel. To have it clean up before it ends would take
+// most of the suite's time.
+func (t *trial) leavesNothing() bool {
+	d := t.description
+	return t.subject.Stop != nil && !t.subject.Single && limited(d, sdk.LimitDiesWithProcess) && limited(d, sdk.LimitOwnAddressesOnly)
 }
 
 // sync sends u as the next update, which must be taken whole.
