@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pointsman/pointsman/sdk/sdktest"
+	"github.com/pointsman/pointsman/test/built"
 )
 
 // apart calls f on a thread that is in a network namespace of its own, where 127.0.0.0/8 is up. What
@@ -138,4 +139,31 @@ func listensSoon(t *testing.T, address string) bool {
 	}
 	t.Errorf("%s: %v", address, err)
 	return false
+}
+
+// TestSwapToAMutePlugin: a plugin that names nothing in Standby is not swapped to. The host says what it
+// would have to do, and the check that it names shows the same.
+func TestSwapToAMutePlugin(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.plugins = s.path("plugins")
+	if err := errors.Join(built.Into(s.plugins, "", "./test/mute/pointsman-dataplane-mute"), built.Place(plugin(t), filepath.Join(s.plugins, userspace))); err != nil {
+		t.Fatal(err)
+	}
+	s.config("")
+	backend(t, at(s.net+"101"))
+	s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
+	s.start()
+	s.served("tcp", s.net+"10:18080")
+	if got := s.verb("mode", "swap", "mute"); got.code != 0 && !strings.Contains(got.err, "in Standby it has to name") {
+		t.Errorf("mode swap says %+v", got)
+	}
+	s.until("an event says what to do", func() error {
+		return errors.Join(s.event("SwapUndone", "in Standby it has to name what it would serve"), s.event("SwapUndone", "pointsman plugin conformance --run C07 "+s.plugins))
+	})
+	s.served("tcp", s.net+"10:18080")
+	got := s.verb("plugin", "conformance", "--run", "C07/standby-inspects", filepath.Join(s.plugins, "pointsman-dataplane-mute"))
+	if got.code != 1 || !strings.Contains(got.out, "standby-inspects: Inspect in Standby, which is to name what Active would serve") {
+		t.Errorf("conformance says %+v", got)
+	}
 }

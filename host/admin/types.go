@@ -18,6 +18,7 @@ is set, on another one that answers the members of that group, and does nothing 
 	GET  /v1/mode                       Mode
 	GET  /v1/mode/plan?to=NAME          ModePlan
 	GET  /v1/diff?mode=NAME             Diff
+	GET  /v1/state                      State
 	POST /v1/plugins/NAME/restart       Done
 	POST /v1/mode/swap?to=NAME          Done
 	POST /v1/mode/reset                 Done
