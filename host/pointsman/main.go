@@ -22,7 +22,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -31,7 +30,6 @@ import (
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/demo"
-	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -195,26 +193,6 @@ func adminSocket(c *cobra.Command) (path string, fallback bool) {
 	}
 	path, _ = c.Flags().GetString("admin-socket")
 	return path, false
-}
-
-// A versionInfo is what `version -o json` prints.
-type versionInfo struct {
-	admin.Meta
-	Version   string `json:"version"`
-	WireMajor uint32 `json:"wireMajor"`
-	Go        string `json:"go"`
-	Platform  string `json:"platform"`
-}
-
-func versionVerb() *cobra.Command {
-	c := &cobra.Command{Use: "version", Short: "Say which version this is", Args: noWords()}
-	return asking(c, func(*cobra.Command, []string) (versionInfo, error) { return version(), nil }, func(w io.Writer, v versionInfo) {
-		fmt.Fprintf(w, "pointsman %s (wire major %d, %s, %s)\n", v.Version, v.WireMajor, v.Go, v.Platform)
-	})
-}
-
-func version() versionInfo {
-	return versionInfo{admin.Meta{APIVersion: admin.APIVersion, Kind: "Version"}, wire.Build(), wire.Major, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 }
 
 func demoVerb() *cobra.Command {

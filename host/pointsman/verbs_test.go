@@ -53,6 +53,8 @@ func TestExits(t *testing.T) {
 		{"help", exitOK, "status", ""},
 		{"version", exitOK, "wire major 1", ""},
 		{"version -o json", exitOK, `"kind": "Version"`, ""},
+		{"version -o json", exitOK, `"wireMajors": [`, ""},
+		{"version -o json", exitOK, `"kubernetes": "v0.`, ""},
 		{"version -o xml", exitUsage, "", "want table, json or yaml"},
 		{"version now", exitUsage, "", "want nothing behind it, not 1 words"},
 		{"statuss", exitUsage, "", "try: pointsman status"},

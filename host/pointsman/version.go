@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+// A versionInfo is what `version -o json` prints.
+type versionInfo struct {
+	admin.Meta
+	Version    string   `json:"version"`          // a tag, or v0.0.0 with the commit and its time; see wire.Build
+	Commit     string   `json:"commit,omitempty"` // that it was built from; empty: the toolchain did not look
+	WireMajor  uint32   `json:"wireMajor"`        // of the plugins' protocol, the newest that is spoken
+	WireMajors []uint32 `json:"wireMajors"`       // all that are spoken
+	Kubernetes string   `json:"kubernetes"`       // the version of k8s.io/client-go
+	Go         string   `json:"go"`
+	Platform   string   `json:"platform"`
+}
+
+func versionVerb() *cobra.Command {
+	c := &cobra.Command{Use: "version", Short: "Say which version this is", Args: noWords()}
+	return asking(c, func(*cobra.Command, []string) (versionInfo, error) { return version(), nil }, func(w io.Writer, v versionInfo) {
+		fmt.Fprintf(w, "pointsman %s (wire major %d, Kubernetes library %s, %s, %s)\n", v.Version, v.WireMajor, v.Kubernetes, v.Go, v.Platform)
+	})
+}
+
+// version is what the Go toolchain wrote into this program of where it comes from.
+func version() versionInfo {
+	v := versionInfo{
+		Meta:    admin.Meta{APIVersion: admin.APIVersion, Kind: "Version"},
+		Version: wire.Build(), WireMajor: wire.Major, WireMajors: wire.Majors(),
+		Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			v.Commit = s.Value
+		}
+	}
+	for _, d := range info.Deps {
+		if d.Path == "k8s.io/client-go" {
+			v.Kubernetes = d.Version
+		}
+	}
+	return v
+}
