@@ -21,7 +21,7 @@ BENCHES := $(shell grep -rlE '^func Benchmark' --include='*_test.go' . 2>/dev/nu
 PURE    := ./sdk ./host/pace ./host/phrase ./host/reach ./host/report ./host/swap ./host/track ./plugins/internal/tree
 
 .DEFAULT_GOAL := help
-.PHONY: help build man check test test-kernel test-ipvs e2e peers bench soak demo proto staticcheck verify
+.PHONY: help build man check test test-kernel test-ipvs test-packages e2e peers release bench soak demo proto staticcheck verify
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,24 @@ peers: ## build Kubernetes' own kube-apiserver, controllers, kubectl and kube-pr
 	@mkdir -p bin/peers
 	cd test/peers && $(GO) build -trimpath -o ../../bin/peers/kube-apiserver .
 	@for p in kube-controller-manager kubectl kube-proxy; do ln -sf kube-apiserver bin/peers/$$p; done
+
+# What makes a release, and what lists what is in it, by exact versions. Each takes two minutes to build.
+bin/release/goreleaser:
+	GOBIN=$(CURDIR)/bin/release GOFLAGS= $(GO) install -trimpath github.com/goreleaser/goreleaser/v2@v2.16.0
+bin/release/syft:
+	GOBIN=$(CURDIR)/bin/release GOFLAGS= $(GO) install -trimpath github.com/anchore/syft/cmd/syft@v1.33.0
+
+release: bin/release/goreleaser bin/release/syft ## build archives, packages, checksums and SBOMs of the last commit into bin/dist/
+	configs/packages/release bin/dist
+
+# The Debian that packages are installed in: tests have no network to fetch it by.
+bin/release/debian.tar:
+	@command -v mmdebstrap >/dev/null || { echo "make test-packages needs mmdebstrap and rpm; on Debian: apt-get install mmdebstrap rpm"; exit 1; }
+	mmdebstrap --quiet --variant=minbase --include=systemd,iptables,ipset,kmod,nftables bookworm $@
+
+test-packages: release bin/release/debian.tar ## install, upgrade, remove and purge what make release made, under traffic (root)
+	@if [ "$$(id -u)" != 0 ]; then echo "make test-packages needs root: it makes network namespaces; try: sudo make test-packages"; exit 1; fi
+	POINTSMAN_RELEASE=$(CURDIR)/bin/dist $(GO) test -count=1 -timeout 20m ./test/packages
 
 bench: ## measure what docs/performance.md states, as ratios in one run
 	@mkdir -p bin

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packages
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/eventually"
+	"github.com/pointsman/pointsman/test/traffic"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
+
+// release is the folder of what make release made.
+func release(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv("POINTSMAN_RELEASE")
+	if dir == "" {
+		t.Skip("needs what make release makes, in the folder POINTSMAN_RELEASE; try: make test-packages")
+	}
+	return dir
+}
+
+const settings = `apiVersion: pointsman.dev/v1alpha1
+kind: HostConfig
+mode: %s
+source: {files: {path: services}}
+detectLocal: {clusterCIDRs: [10.180.0.0/24]}
+healthzBindAddress: ""
+metricsBindAddress: ""
+oomScoreAdj: 0
+linux: {conntrack: {maxPerCore: 0}}
+`
+
+const manifest = `
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec:
+  clusterIP: 172.30.0.10
+  ports: [{port: 8080, protocol: TCP}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{port: 8080, protocol: TCP}]
+endpoints: [{addresses: [10.180.0.1]}, {addresses: [10.180.1.1]}]
+`
+
+var (
+	nodeAddr = netip.MustParseAddr("192.0.2.10")
+	service  = netip.MustParseAddrPort("172.30.0.10:8080")
+	backends = []netip.AddrPort{netip.MustParseAddrPort("10.180.0.1:8080"), netip.MustParseAddrPort("10.180.1.1:8080")}
+	callers  = map[string]netip.Addr{"pod": netip.MustParseAddr("10.180.0.9"), "client": netip.MustParseAddr("198.18.0.7")}
+)
+
+// A node is a Debian in a folder, whose network is the namespace that the test is in.
+type node struct {
+	*testing.T
+	*admin.Client
+	root    string
+	testbed *netns.Testbed
+	host    *exec.Cmd
+	ended   chan struct{} // closed when the host has
+	log     bytes.Buffer  // of the host
+}
+
+// newNode is one with the programs that dataplanes call, and nothing of ours.
+func newNode(t *testing.T) *node {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it makes network namespaces and a Debian below a folder")
+	}
+	debian := filepath.Join(release(t), "..", "release", "debian.tar")
+	testbed, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{T: t, root: filepath.Join(t.TempDir(), "debian"), testbed: testbed}
+	n.Client = admin.NewClient(n.path("/run/pointsman/pointsman.sock"))
+	t.Cleanup(n.close)
+	if err := os.Mkdir(n.root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.run("tar", "-C", n.root, "--numeric-owner", "-xpf", debian)
+	for kind, at := range map[string]string{"proc": "/proc", "sysfs": "/sys"} { // as this namespace has them
+		if err := syscall.Mount(kind, n.path(at), kind, 0, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := testbed.Own(nodeAddr); err != nil { // callers from outside are masqueraded by it
+		t.Fatal(err)
+	}
+	for _, at := range backends {
+		n.echo(at)
+	}
+	return n
+}
+
+// close ends what runs in it, and takes away what that wrote.
+func (n *node) close() {
+	n.stop(syscall.SIGINT)
+	if err := n.testbed.Close(); err != nil {
+		n.Error(err)
+	}
+	for _, at := range []string{"/proc", "/sys"} {
+		if err := syscall.Unmount(n.path(at), syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
+			n.Error(err)
+		}
+	}
+	if n.Failed() {
+		n.Logf("the host's log:\n%s", &n.log)
+	}
+}
+
+func (n *node) path(at string) string { return filepath.Join(n.root, at) }
+
+// run runs a program of this machine, which must succeed, and returns all that it prints.
+func (n *node) run(words ...string) string {
+	n.Helper()
+	ctx, cancel := context.WithTimeout(n.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		n.Fatalf("%s: %v: %s", strings.Join(words, " "), err, out)
+	}
+	return string(out)
+}
+
+// in runs a program of the node's, likewise.
+func (n *node) in(words ...string) string {
+	n.Helper()
+	return n.run(append([]string{"chroot", n.root}, words...)...)
+}
+
+// file is what a file of the node's has.
+func (n *node) file(at string) string {
+	n.Helper()
+	text, err := os.ReadFile(n.path(at))
+	if err != nil {
+		n.Fatal(err)
+	}
+	return string(text)
+}
+
+// configure writes the settings, and the Services that they name.
+func (n *node) configure(mode string) {
+	n.Helper()
+	dir := n.path("/etc/pointsman")
+	if err := errors.Join(os.MkdirAll(dir+"/services", 0o755), os.WriteFile(dir+"/services/web.yaml", []byte(manifest), 0o644),
+		os.WriteFile(dir+"/host.yaml", fmt.Appendf(nil, settings, mode), 0o640)); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// start starts the host as its unit would, and waits until it serves.
+func (n *node) start(mode string) {
+	n.Helper()
+	n.host = exec.Command("chroot", n.root, "/usr/bin/pointsman", "run")
+	n.host.Stdout, n.host.Stderr = &n.log, &n.log
+	if err := n.host.Start(); err != nil {
+		n.Fatal(err)
+	}
+	ended, host := make(chan struct{}), n.host
+	n.ended = ended
+	go func() { // ends with the host
+		_ = host.Wait()
+		close(ended)
+	}()
+	n.serves(mode)
+}
+
+// stop ends the host, if there is one. SIGTERM leaves its plugins serving.
+func (n *node) stop(signal syscall.Signal) {
+	n.Helper()
+	if n.host == nil {
+		return
+	}
+	_ = n.host.Process.Signal(signal)
+	select {
+	case <-n.ended:
+	case <-time.After(eventually.Timeout):
+		n.Error("the host did not end")
+		_ = n.host.Process.Kill()
+	}
+	n.host = nil
+}
+
+// serves waits until a mode serves all there is and no swap is under way, and returns its process.
+func (n *node) serves(mode string) (pid int) {
+	n.Helper()
+	eventually.SucceedsWithin(n, 2*time.Minute, mode+" serves", func() error {
+		s, err := n.Status(n.Context())
+		if err == nil && (s.Mode != mode || s.Swap != nil || s.Sync.Pending > 0 || s.Sync.Served == 0 || s.Dataplane.Role != "active") {
+			err = fmt.Errorf("mode %s, swap %+v, sync %+v, dataplane %+v", s.Mode, s.Swap, s.Sync, s.Dataplane)
+		}
+		pid = s.Dataplane.PID
+		return err
+	})
+	return pid
+}
+
+// echo answers TCP at an endpoint, with what was said.
+func (n *node) echo(at netip.AddrPort) {
+	n.Helper()
+	host, err := n.testbed.Host(at.Addr())
+	if err != nil {
+		n.Fatal(err)
+	}
+	l, err := host.Listen(n.Context(), "tcp4", at)
+	if err != nil {
+		n.Fatal(err)
+	}
+	context.AfterFunc(n.Context(), func() { _ = l.Close() })
+	go func() { // ends with the listener
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { defer conn.Close(); _, _ = io.Copy(conn, conn) }() // ends with its caller
+		}
+	}()
+}
+
+// load has a pod and a client call the Service, by new connections and on kept ones.
+func (n *node) load() *traffic.Load {
+	n.Helper()
+	var all []traffic.Caller
+	for name, from := range callers {
+		host, err := n.testbed.Host(from)
+		if err != nil {
+			n.Fatal(err)
+		}
+		all = append(all, traffic.Caller{Name: name, To: service, Dial: func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
+			return host.Dial(ctx, network, from, to)
+		}})
+	}
+	l := traffic.Start(traffic.Plan{New: 2, Every: 20 * time.Millisecond, Keep: 8}, all...)
+	n.Cleanup(func() { l.End() })
+	return l
+}
+
+// done ends a load, and holds it to having lost nothing.
+func (n *node) done(l *traffic.Load, what string) {
+	n.Helper()
+	counts := l.End()
+	n.Logf("%s: %d new connections and %d answers on kept ones in %.0f s, %d failed", what, counts.New, counts.Kept, counts.Took.Seconds(), len(counts.Failed))
+	for _, f := range counts.Failed[:min(10, len(counts.Failed))] {
+		n.Error(what, f)
+	}
+	if counts.New == 0 || counts.Kept == 0 {
+		n.Errorf("%s: nothing was answered", what)
+	}
+}

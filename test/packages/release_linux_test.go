@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packages
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// sums are the checksums that a release names, by file.
+func sums(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "checksums.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string]string)
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		all[words[1]] = words[0]
+	}
+	return all
+}
+
+// TestRelease has archives, packages and SBOMs for both architectures, as their checksums say, and notes
+// from what commits say.
+func TestRelease(t *testing.T) {
+	dir := release(t)
+	all := sums(t, dir)
+	kinds := make(map[string]int)
+	for name, want := range all {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != want {
+			t.Errorf("%s is not what checksums.txt says", name)
+		}
+		_, kind, _ := strings.Cut(name, "_linux_")
+		kinds[kind]++
+	}
+	want := make(map[string]int)
+	for _, arch := range []string{"amd64", "arm64"} {
+		maps.Copy(want, map[string]int{arch + ".deb": 5, arch + ".rpm": 5, arch + ".tar.gz": 1, arch + ".tar.gz.sbom.json": 1})
+	}
+	if !maps.Equal(kinds, want) {
+		t.Errorf("it has %v, want %v", kinds, want)
+	}
+	notes, err := os.ReadFile(filepath.Join(dir, "NOTES.md"))
+	if subject := git(t, "log", "-1", "--no-merges", "--format=%s"); err != nil || !strings.Contains(string(notes), "\n## "+subject+"\n") {
+		t.Errorf("the notes do not have %q: %v", subject, err)
+	}
+}
+
+func git(t *testing.T, words ...string) string {
+	t.Helper()
+	out, err := exec.Command("git", words...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// mostBytes is what all programs together may have.
+const mostBytes = 100e6
+
+// TestReleasedPrograms are small, need no library of the machine, and say which commit they are of.
+func TestReleasedPrograms(t *testing.T) {
+	for arch, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
+		archives, _ := filepath.Glob(filepath.Join(release(t), "pointsman_*_linux_"+arch+".tar.gz"))
+		if len(archives) != 1 {
+			t.Fatalf("%s: archives %q", arch, archives)
+		}
+		dir := t.TempDir()
+		if out, err := exec.Command("tar", "-C", dir, "--strip-components=1", "-xzf", archives[0]).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		programs, _ := filepath.Glob(dir + "/pointsman*")
+		if len(programs) != 1+len(dataplanes) {
+			t.Fatalf("%s: programs %q", arch, programs)
+		}
+		bytes := int64(0)
+		for _, p := range programs {
+			f, err := elf.Open(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if libraries, _ := f.ImportedLibraries(); f.Machine != machine || len(libraries) > 0 {
+				t.Errorf("%s is for %s and needs %q", p, f.Machine, libraries)
+			}
+			f.Close()
+			info, err := os.Stat(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bytes += info.Size()
+		}
+		t.Logf("%s: %.1f MB in %d programs", arch, float64(bytes)/1e6, len(programs))
+		if bytes > mostBytes {
+			t.Errorf("%s: %d bytes in all, more than %.0f", arch, bytes, mostBytes)
+		}
+		for _, file := range []string{"LICENSE", "README.md", "CHANGELOG.md", "man1/pointsman-status.1", "completions/pointsman.bash", "configs/systemd/pointsman.service", "docs/install.md"} {
+			if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
+				t.Error(err)
+			}
+		}
+		buildInfo(t, programs)
+	}
+}
+
+// buildInfo checks what the Go toolchain wrote into them.
+func buildInfo(t *testing.T, programs []string) {
+	t.Helper()
+	commit := git(t, "rev-parse", "HEAD")
+	for _, p := range programs {
+		out, err := exec.Command("go", "version", "-m", p).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"vcs.revision=" + commit, "vcs.modified=false", "-trimpath=true", "CGO_ENABLED=0"} {
+			if !bytes.Contains(out, []byte(want)) {
+				t.Errorf("%s was not built with %s", filepath.Base(p), want)
+			}
+		}
+	}
+}
+
+// TestSBOMs name the libraries that the programs have.
+func TestSBOMs(t *testing.T) {
+	found, _ := filepath.Glob(filepath.Join(release(t), "*.sbom.json"))
+	for _, path := range found {
+		text, err := os.ReadFile(path)
+		var sbom struct {
+			Version  string `json:"spdxVersion"`
+			Packages []struct{ Name, VersionInfo string }
+		}
+		if err != nil || json.Unmarshal(text, &sbom) != nil || !strings.HasPrefix(sbom.Version, "SPDX-") {
+			t.Fatalf("%s is no SPDX: %v", path, err)
+		}
+		for _, name := range []string{"k8s.io/client-go", "github.com/hashicorp/go-plugin", "github.com/vishvananda/netlink"} {
+			if !slices.ContainsFunc(sbom.Packages, func(p struct{ Name, VersionInfo string }) bool { return p.Name == name && p.VersionInfo != "" }) {
+				t.Errorf("%s does not name %s", filepath.Base(path), name)
+			}
+		}
+	}
+	if len(found) != 2 {
+		t.Errorf("there are %q", found)
+	}
+}
+
+// TestReproducible builds the release again, in another folder: all but the SBOMs, which have the time
+// they were made at, is byte for byte the same.
+func TestReproducible(t *testing.T) {
+	first, again := release(t), t.TempDir()
+	cmd := exec.Command("../../configs/packages/release", again)
+	cmd.Env = append(os.Environ(), "RELEASE_FLAGS=--skip=sbom")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	before, after := sums(t, first), sums(t, again)
+	maps.DeleteFunc(before, func(name, _ string) bool { return strings.HasSuffix(name, ".sbom.json") })
+	if len(after) < 20 || !maps.Equal(before, after) {
+		for name, sum := range before {
+			if after[name] != sum {
+				t.Errorf("%s is %s, and was %s", name, after[name], sum)
+			}
+		}
+	}
+}
