@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/test/built"
+)
+
+// pyrelay is the example in Python, with what protoc makes for it, in a folder of the test's.
+func pyrelay(t *testing.T) string {
+	t.Helper()
+	if err := exec.Command("/usr/bin/python3", "-c", "import grpc, google.protobuf, cryptography").Run(); err != nil {
+		t.Skip("needs gRPC for Python; on Debian: apt-get install python3-grpcio python3-protobuf python3-cryptography")
+	}
+	for _, program := range []string{"protoc", "grpc_python_plugin", "make"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("needs %s; on Debian: apt-get install protobuf-compiler protobuf-compiler-grpc make", program)
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "plugins")
+	if err := os.CopyFS(dir, os.DirFS("../examples/python-relay")); err != nil {
+		t.Fatal(err)
+	}
+	wire, err := filepath.Abs("../sdk/wire")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, "make", "-B", "-C", dir, "WIRE="+wire).CombinedOutput(); err != nil {
+		t.Fatalf("make: %v: %s", err, out)
+	}
+	path := filepath.Join(dir, "pointsman-dataplane-pyrelay")
+	if err := os.Chmod(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestPythonRelayConforms holds the example in Python to the contract, and to its own word on how long
+// it is.
+func TestPythonRelayConforms(t *testing.T) {
+	t.Parallel()
+	path := pyrelay(t)
+	if n := strings.Count(read(t, "../examples/python-relay/pointsman-dataplane-pyrelay"), "\n"); n > 250 {
+		t.Errorf("it has %d lines; an example has 250 at most", n)
+	}
+	apart(t, func() {
+		out, exit := conformance(t, path)
+		if exit != 0 || !strings.Contains(out, ") conforms: ") {
+			t.Errorf("exit %d:\n%s", exit, out)
+		}
+	})
+}
+
+// TestPythonRelaySwaps swaps to the example in Python and back while callers call, where the host starts it
+// and where it runs by itself.
+func TestPythonRelaySwaps(t *testing.T) {
+	t.Parallel()
+	path := pyrelay(t)
+	for _, form := range []string{"started by the host", "runs by itself"} {
+		t.Run(form, func(t *testing.T) {
+			s := newSystem(t)
+			s.plugins = filepath.Dir(path)
+			if err := built.Place(plugin(t), filepath.Join(s.plugins, userspace)); err != nil && !errors.Is(err, os.ErrExist) {
+				t.Fatal(err)
+			}
+			more := "swap: {drainTimeout: 5s}\n"
+			if form == "runs by itself" {
+				address := "unix://" + s.path("own/s")
+				more += "plugins: {pyrelay: {address: \"" + address + "\"}, userspace: {options: {redirect: never}}}\n"
+				cmd := exec.Command(path, "--listen", address)
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+			}
+			s.write("host.yaml", strings.Replace(s.text(more), "plugins: {userspace: {options: {redirect: never}}}\npluginDirs", "pluginDirs", strings.Count(more, "plugins:")))
+			backend(t, at(s.net+"101"))
+			s.manifest("web.yaml", tcpService("web", "NET.10", 18080, "NET.101"))
+			s.start()
+			s.served("tcp", s.net+"10:18080")
+			r := newRush(t, s.net+"10:18080")
+			for _, mode := range []string{"pyrelay", "userspace", "pyrelay"} {
+				if got := s.verb("mode", "swap", mode, "--wait=60s"); got.code != 0 {
+					t.Fatalf("mode swap %s: %+v\n%s", mode, got, s.log())
+				}
+				if m, err := s.Mode(t.Context()); err != nil || m.Mode != mode {
+					t.Errorf("after the swap to %s: %+v, %v", mode, m, err)
+				}
+			}
+			r.stop()
+			if failed := r.failures(); len(failed) > 0 || r.count() == 0 {
+				t.Errorf("of %d calls %d failed: %v", r.count(), len(failed), errors.Join(failed[:min(5, len(failed))]...))
+			}
+			t.Logf("%d calls, 0 failed", r.count())
+		})
+	}
+}
