@@ -48,7 +48,7 @@ func (n *node) otherLayoutServes(folder, slot string) {
 // otherLayout builds a plugin whose slots are of another type, and returns its folder.
 func (n *node) otherLayout() string {
 	n.Helper()
-	source, err := filepath.Abs("../../plugins/internal/nftnl/batch.go")
+	source, err := filepath.Abs("../../plugins/internal/nftnl/set.go")
 	if err != nil {
 		n.Fatal(err)
 	}
