@@ -21,7 +21,7 @@ BENCHES := $(shell grep -rlE '^func Benchmark' --include='*_test.go' . 2>/dev/nu
 PURE    := ./sdk ./host/pace ./host/phrase ./host/reach ./host/report ./host/swap ./host/track ./plugins/internal/tree
 
 .DEFAULT_GOAL := help
-.PHONY: help build man check test test-kernel test-ipvs test-packages e2e peers release bench soak demo proto staticcheck verify
+.PHONY: help build man check test test-kernel test-ipvs test-packages e2e peers release bench soak demo proto staticcheck actionlint verify
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -114,13 +114,20 @@ bin/staticcheck: test/tools/go.mod
 	@mkdir -p bin
 	cd test/tools && $(GO) build -o ../../bin/ honnef.co/go/tools/cmd/staticcheck
 
+bin/actionlint: test/tools/go.mod
+	@mkdir -p bin
+	cd test/tools && $(GO) build -o ../../bin/ github.com/rhysd/actionlint/cmd/actionlint
+
+actionlint: bin/actionlint ## check the workflows of the forge, which run nowhere but there
+	bin/actionlint -shellcheck= -pyflakes= .github/workflows/*.yml
+
 staticcheck: bin/staticcheck ## look for mistakes that the compiler does not see
 	bin/staticcheck ./...
 
-verify: ## check format, vet, staticcheck, other systems' builds, and that nothing generated is stale
+verify: ## check format, vet, staticcheck, workflows, other systems' builds, and that nothing generated is stale
 	@unformatted="$$(gofmt -l .)"; if [ -n "$$unformatted" ]; then echo "gofmt these: $$unformatted"; exit 1; fi
 	$(GO) vet ./...
-	@$(MAKE) --no-print-directory staticcheck
+	@$(MAKE) --no-print-directory staticcheck actionlint
 	GOOS=darwin $(GO) build $(VCS) ./...
 	GOOS=windows $(GO) build $(VCS) ./...
 	$(GO) mod verify
