@@ -121,6 +121,12 @@ func (s *semaphore) acquire(ctx context.Context, name string) (context.Context, 
 	case <-ctx.Done():
 		return nil, nil, fmt.Errorf("%s had to wait for %s: %w", name, s.describe(), context.Cause(ctx))
 	}
+	if err := context.Cause(ctx); err != nil {
+		// Where both could go on, select takes either. A call that its caller has given up must
+		// not begin: what the caller sent since may have come first.
+		<-s.token
+		return nil, nil, fmt.Errorf("%s had ended before it began: %w", name, err)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	c := &call{name: name, began: time.Now(), interrupt: cancel}
 	s.set(c)

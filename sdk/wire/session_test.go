@@ -208,3 +208,22 @@ func TestCallsWaitForEachOther(t *testing.T) {
 		t.Errorf("vitals are %+v, %v", v, err)
 	}
 }
+
+// A call whose context has ended never begins, also where nothing else runs: what its caller sent
+// since may have come first, and an older state must not follow a newer one.
+func TestCallThatWasGivenUpNeverBegins(t *testing.T) {
+	s := newSemaphore()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 { // select takes either of two that are ready
+		if _, release, err := s.acquire(ctx, "Sync"); err == nil {
+			release()
+			t.Fatal("a call began whose caller had given it up")
+		}
+	}
+	_, release, err := s.acquire(t.Context(), "Sync")
+	if err != nil {
+		t.Fatal("the semaphore is held by a call that never began: ", err)
+	}
+	release()
+}
