@@ -3,11 +3,9 @@
 package ipvs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"net/netip"
 	"os"
@@ -20,6 +18,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/share"
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
@@ -60,31 +59,11 @@ func run(t testing.TB, name string, args ...string) string {
 	return string(out)
 }
 
-// A part says which share of the tests this process runs, as "1/2".
-type part struct{ this, of uint32 }
+// Of the checks, shared runs those that no other process has taken.
+type shared struct{ sdktest.T }
 
-func readPart() (p part) {
-	if _, err := fmt.Sscanf(cmp.Or(os.Getenv("POINTSMAN_PART"), "1/1"), "%d/%d", &p.this, &p.of); err != nil {
-		panic("POINTSMAN_PART is not like 1/2: " + err.Error())
-	}
-	return p
-}
-
-// has reports whether a test of this name is in the part.
-func (p part) has(name string) bool {
-	h := fnv.New32a()
-	h.Write([]byte(name))
-	return h.Sum32()%p.of == p.this-1
-}
-
-// A share of the checks is run, and no other.
-type share struct {
-	sdktest.T
-	part part
-}
-
-func (s share) Check(name string, run func() sdktest.Finding) {
-	if s.part.has(name) && !(emulated() && slices.Contains(large, name)) {
+func (s shared) Check(name string, run func() sdktest.Finding) {
+	if !(emulated() && slices.Contains(large, name)) && share.Take("TestKernelIPVSConforms/"+name) {
 		s.T.Check(name, run)
 	}
 }
@@ -98,11 +77,11 @@ func emulated() bool {
 	return err == nil && strings.Contains(string(text), "User Mode Linux")
 }
 
-// inPart skips a test that another process runs.
-func inPart(t *testing.T) {
+// skipTaken skips a test that another process runs.
+func skipTaken(t *testing.T) {
 	t.Helper()
-	if p := readPart(); !p.has(t.Name()) {
-		t.Skipf("not in part %d of %d", p.this, p.of)
+	if !share.Take(t.Name()) {
+		t.Skip("another guest has it")
 	}
 }
 
@@ -115,7 +94,7 @@ func TestKernelIPVSConforms(t *testing.T) {
 	s.Timeout = 3 * time.Minute
 	s.Disturb = func(context.Context) error { return exec.Command("ipvsadm", "-C").Run() }
 	s.Foreign = foreign(t)
-	sdktest.Conform(share{sdktest.Testing(t), readPart()}, s)
+	sdktest.Conform(shared{sdktest.Testing(t)}, s)
 }
 
 // foreign makes things of other people's, and returns what shows them with all else
@@ -173,6 +152,7 @@ func TestKernelIPVSTable(t *testing.T) {
 // A virtual service that has no destinations is told from one that is gone, by its address
 // and by its mark.
 func TestKernelIPVSGone(t *testing.T) {
+	skipTaken(t)
 	world(t)
 	k, err := openBalancer()
 	if err != nil {

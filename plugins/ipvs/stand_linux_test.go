@@ -30,7 +30,7 @@ type stand struct {
 // newStand has a dataplane that is Active, with nothing to serve.
 func newStand(t *testing.T, options string) *stand {
 	t.Helper()
-	inPart(t)
+	skipTaken(t)
 	s := &stand{T: t, node: world(t), dir: t.TempDir(), options: options}
 	s.start()
 	t.Cleanup(s.clean)

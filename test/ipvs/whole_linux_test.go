@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 	"github.com/pointsman/pointsman/test/eventually"
+	"github.com/pointsman/pointsman/test/share"
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
@@ -37,7 +37,7 @@ type node struct {
 func newNode(t testing.TB) *node {
 	bin := os.Getenv("POINTSMAN_BIN")
 	switch {
-	case !inPart(t.Name()):
+	case !share.Take(t.Name()):
 		t.Skip("another guest has it")
 	case os.Getuid() != 0:
 		t.Skip("needs root: it makes network namespaces")
@@ -62,18 +62,6 @@ func newNode(t testing.TB) *node {
 		t.Fatal(err)
 	}
 	return n
-}
-
-// inPart reports whether this process runs a test: POINTSMAN_PART says which share of
-// them it has, as "1/2".
-func inPart(name string) bool {
-	var this, of uint32
-	if _, err := fmt.Sscanf(os.Getenv("POINTSMAN_PART"), "%d/%d", &this, &of); err != nil {
-		return true
-	}
-	h := fnv.New32a()
-	h.Write([]byte(name))
-	return h.Sum32()%of == this-1
 }
 
 func (n *node) config(mode string) string {
