@@ -88,7 +88,9 @@ func (all Settings) Take(shared *ledger.Ledger, mode string, log *slog.Logger) e
 }
 
 // Release gives back the parameters that mode took and no longer asks for. Lists of
-// connections stay: as many as were asked for are not asked for again.
+// connections stay: as many as were asked for are not asked for again. One that is out of reach
+// stays in the ledger, for the next process that may write it: in a container without privileges
+// /proc/sys is read-only, and what a privileged one took is no reason not to serve.
 func (all Settings) Release(shared *ledger.Ledger, mode string, log *slog.Logger) error {
 	asked := []string{hashSize}
 	for _, s := range all {
@@ -98,7 +100,30 @@ func (all Settings) Release(shared *ledger.Ledger, mode string, log *slog.Logger
 	if len(given) > 0 {
 		log.Info("gave back kernel parameters", "what", given)
 	}
-	return err
+	var failed []error
+	for _, err := range each(err) {
+		if !OutOfReach(err) {
+			failed = append(failed, err)
+			continue
+		}
+		log.Warn("cannot give back a kernel parameter, which stays as it is", "err", err)
+	}
+	return errors.Join(failed...)
+}
+
+// each are the errors that errors.Join joined.
+func each(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, e := range joined.Unwrap() {
+			all = append(all, each(e)...)
+		}
+		return all
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
 }
 
 // Expect checks them, where another program is to set them.

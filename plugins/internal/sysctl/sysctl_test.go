@@ -109,3 +109,39 @@ func TestTakeAndRelease(t *testing.T) {
 		t.Error("what must be set cannot be, and nothing says so")
 	}
 }
+
+// TestReleaseOutOfReach: what one process took, and another may not write, costs a line of the log. The
+// ledger keeps it, and a process that may write it gives it back.
+func TestReleaseOutOfReach(t *testing.T) {
+	const readOnly = "/proc/sys/kernel/ngroups_max" // not even root may write it
+	value, err := os.ReadFile(readOnly)
+	if err != nil {
+		t.Skip("needs Linux's /proc/sys: ", err)
+	}
+	shared := open(t, t.TempDir())
+	var said strings.Builder
+	log := slog.New(slog.NewTextHandler(&said, nil))
+	path := parameter(t)
+	taken := sysctl.Settings{{Path: path, Value: strings.TrimSpace(string(value))}}
+	if err := taken.Take(shared, "some", log); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Rename(path, path+"-writable"), os.Symlink(readOnly, path)); err != nil {
+		t.Fatal(err)
+	}
+	if err := (sysctl.Settings{}).Release(shared, "some", log); err != nil {
+		t.Errorf("it is not served: %v", err)
+	}
+	if !strings.Contains(said.String(), "level=WARN") || !strings.Contains(said.String(), path) {
+		t.Errorf("it does not say what it could not give back: %s", &said)
+	}
+	if err := os.Rename(path+"-writable", path); err != nil {
+		t.Fatal(err)
+	}
+	if err := (sysctl.Settings{}).Release(shared, "some", log); err != nil {
+		t.Error(err)
+	}
+	if now, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(now)) != "0" {
+		t.Errorf("given back it is %q, %v", now, err)
+	}
+}
