@@ -33,6 +33,7 @@ var walls = []wall{
 		"third parties hold their dataplanes to it"},
 	{"sdk/conntrack", []string{"sdk", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "for any dataplane, also a third party's"},
 	{"sdk/statefile", nil, "how a state file is read and written, in host and dataplanes alike"},
+	{"sdk/helper", []string{"sdk/statefile"}, "any dataplane's long-lived processes; what declares them is read by sdk/wire and the host too"},
 	{"sdk/ledger", []string{"sdk", "sdk/statefile", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "for any dataplane, also a third party's"},
 
 	{"sdk/examples", []string{"sdk", "sdk/wire"}, "what an author begins from"},
