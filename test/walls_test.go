@@ -63,6 +63,7 @@ var walls = []wall{
 	{"host/sockets", []string{"sdk", "host/track"}, "what listens on this node where a Service is; it only tells"},
 	{"host/bundle", nil, "what is handed to a colleague, and what is kept out of it"},
 	{"host/doctor", []string{"host/admin", "golang.org/x/sys"}, "what a node has that no dataplane decides; it only looks"},
+	{"host/trial", nil, "whether a node is well for a time; it asks what everyone may ask, and acts on nothing"},
 	{"host/terminal", []string{"golang.org/x/sys"}, "what a verb prints on; it knows nothing of what is printed"},
 	{"host/phrase", nil, "words, for events and verbs alike"},
 	{"host/dataplanes", []string{"sdk", "sdk/wire", "host/admin", "host/canary", "host/config", "host/feed", "host/health", "host/intent", "host/launch", "host/phrase", "host/quarantine", "host/report", "host/sockets", "host/supervise", "host/swap", "host/track", "github.com/hashicorp/go-hclog", "k8s.io/utils/clock"},
