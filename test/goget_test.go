@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -82,7 +83,21 @@ func packageFiles(t *testing.T) (paths []string) {
 			}
 		}
 	}
-	return paths
+	slices.Sort(paths)
+	return slices.Compact(paths) // what is embedded may be of a package, too
+}
+
+// goByProxy is the environment in which the go command takes this module from a folder that proxied has
+// made, and others from where this checkout was built from, without compiling them again.
+func goByProxy(t *testing.T, proxy string) []string {
+	t.Helper()
+	shared, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE", "GOPROXY", "GOCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := strings.Fields(string(shared))
+	return []string{"GOFLAGS=-modcacherw -buildvcs=false -trimpath", "GOWORK=off", "GOSUMDB=off", "GONOPROXY=none", "GOPRIVATE=", "GOCACHE=" + known[2],
+		"GOMODCACHE=" + filepath.Join(proxy, "cache"), "GOPROXY=file://" + proxy + ",file://" + known[0] + "/cache/download," + known[1]}
 }
 
 // TestGoGet follows the author's guide in a module of one's own: the command that it prints brings all
@@ -103,17 +118,12 @@ func TestGoGet(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(code), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	shared, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE", "GOPROXY").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	known := strings.Fields(string(shared)) // what this checkout was built from, and where it came from
+	environment := append(os.Environ(), goByProxy(t, proxy)...)
 	run := func(words ...string) string {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GOFLAGS=-modcacherw -buildvcs=false", "GOWORK=off", "GOSUMDB=off", "GONOPROXY=none", "GOPRIVATE=",
-			"GOMODCACHE="+filepath.Join(proxy, "cache"), "GOPROXY=file://"+proxy+",file://"+known[0]+"/cache/download,"+known[len(known)-1])
+		cmd.Env = environment
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %v\n%s", words, err, out)

@@ -14,8 +14,8 @@ import (
 	"github.com/pointsman/pointsman/test/built"
 )
 
-// pyrelay is the example in Python, with what protoc makes for it, in a folder of the test's.
-func pyrelay(t *testing.T) string {
+// needsPython skips where gRPC's code for Python cannot be made or run.
+func needsPython(t *testing.T) {
 	t.Helper()
 	if err := exec.Command("/usr/bin/python3", "-c", "import grpc, google.protobuf, cryptography").Run(); err != nil {
 		t.Skip("needs gRPC for Python; on Debian: apt-get install python3-grpcio python3-protobuf python3-cryptography")
@@ -25,6 +25,12 @@ func pyrelay(t *testing.T) string {
 			t.Skipf("needs %s; on Debian: apt-get install protobuf-compiler protobuf-compiler-grpc make", program)
 		}
 	}
+}
+
+// pyrelay is the example in Python, with what protoc makes for it, in a folder of the test's.
+func pyrelay(t *testing.T) string {
+	t.Helper()
+	needsPython(t)
 	dir := filepath.Join(t.TempDir(), "plugins")
 	if err := os.CopyFS(dir, os.DirFS("../examples/python-relay")); err != nil {
 		t.Fatal(err)

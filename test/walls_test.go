@@ -37,6 +37,7 @@ var walls = []wall{
 	{"sdk/ledger", []string{"sdk", "sdk/statefile", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "for any dataplane, also a third party's"},
 
 	{"sdk/examples", []string{"sdk", "sdk/wire"}, "what an author begins from"},
+	{"examples/python-relay", nil, "what an author begins from, without the sdk"},
 
 	{"configs", nil, "files for people, and what the demo runs on"},
 	{"host/bounded", []string{"golang.org/x/sys"}, "reads files that may hang, for any room of the host"},
@@ -59,6 +60,7 @@ var walls = []wall{
 	{"host/admin", []string{"host/limit"}, "the verbs' way in; its JSON is a promise, so its types are its own"},
 	{"host/web", []string{"sdk/statefile", "host/admin", "host/phrase"}, "pages of what admin answers; it asks nothing else, and acts on nothing"},
 	{"host/demo", []string{"sdk/statefile", "configs", "golang.org/x/sys"}, "drives the real binaries as a user would, never in process"},
+	{"host/scaffold", []string{"examples/python-relay", "sdk/examples", "sdk/wire"}, "what `plugin new` writes; of the examples it has the text alone"},
 	{"host/limit", nil, "how many descriptors the host's servers may hold, and when there are none left"},
 	{"host/sockets", []string{"sdk", "host/track"}, "what listens on this node where a Service is; it only tells"},
 	{"host/bundle", nil, "what is handed to a colleague, and what is kept out of it"},

@@ -133,14 +133,14 @@ func (s *Settings) complete(folder string) error {
 		return fmt.Errorf("write the host's file: %w", err)
 	}
 	if len(s.PluginDir) == 0 {
-		s.PluginDir = pluginDirs(s.Binary)
+		s.PluginDir = PluginDirs(s.Binary)
 	}
 	return nil
 }
 
-// pluginDirs returns the folders that may have a binary's plugins and exist: its own, as make
+// PluginDirs returns the folders that may have a binary's plugins and exist: its own, as make
 // build makes it, and those of an installation.
-func pluginDirs(binary string) []string {
+func PluginDirs(binary string) []string {
 	beside := filepath.Dir(binary)
 	var dirs []string
 	for _, dir := range []string{beside, filepath.Join(beside, "..", "libexec", "pointsman"), "/usr/libexec/pointsman"} {

@@ -18,8 +18,8 @@ import (
 )
 
 func pluginVerb() *cobra.Command {
-	return group("plugin", "List, examine and restart dataplane plugins, and hold one to the contract",
-		pluginListVerb(), pluginInfoVerb(), pluginCheckVerb(), pluginLogsVerb(), pluginRestartVerb(), conformanceVerb(), pluginCallVerb())
+	return group("plugin", "List, examine and restart dataplane plugins, begin one, and hold it to the contract",
+		pluginListVerb(), pluginInfoVerb(), pluginCheckVerb(), pluginLogsVerb(), pluginRestartVerb(), pluginNewVerb(), conformanceVerb(), pluginCallVerb())
 }
 
 func pluginListVerb() *cobra.Command {

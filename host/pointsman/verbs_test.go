@@ -231,3 +231,39 @@ func TestCleanupAsksEachPlugin(t *testing.T) {
 		t.Errorf("errors %q", errs.String())
 	}
 }
+
+// TestPluginNewRefuses: what cannot be a plugin's folder is refused before anything is written, with what to do.
+func TestPluginNewRefuses(t *testing.T) {
+	found, err := filepath.Glob("../../plugins/*/" + supervise.Prefix + "*")
+	if err != nil || len(found) < 4 {
+		t.Fatalf("%q, %v", found, err)
+	}
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for _, tc := range []struct {
+		words []string
+		says  string
+	}{
+		{[]string{"Acme"}, "small letters"},
+		{[]string{"a/b"}, "small letters"},
+		{[]string{"auto"}, "my-auto"},
+		{[]string{"nftables"}, "my-nftables"},
+		{[]string{"acme", "--lang", "rust"}, "go or python"},
+		{[]string{"acme", "--lang", "python", "--module", "example.org/acme"}, "--module"},
+		{[]string{"acme", "--module", "example.org//acme"}, "example.org/pointsman-dataplane-acme"},
+		{nil, "want a name"},
+	} {
+		var out, errs strings.Builder
+		if code := execute(append([]string{"plugin", "new"}, tc.words...), &out, &errs); code != exitUsage || !strings.Contains(errs.String(), tc.says) {
+			t.Errorf("%q: exit %d, %s", tc.words, code, errs.String())
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("there is %v, %v", entries, err)
+	}
+	for _, path := range found {
+		if name := filepath.Base(filepath.Dir(path)); !slices.Contains(ourModes, name) {
+			t.Errorf("%s may be a plugin's name", name)
+		}
+	}
+}

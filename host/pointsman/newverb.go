@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pointsman/pointsman/host/demo"
+	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/host/scaffold"
+	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/sdk/wire"
+)
+
+func pluginNewVerb() *cobra.Command {
+	var p scaffold.Plugin
+	c := &cobra.Command{
+		Use:   "new NAME",
+		Short: "Write a folder to begin a plugin of one's own in",
+		Long: `New writes the folder pointsman-dataplane-NAME: a plugin that serves and conforms, a test that holds it to
+the contract, a host's config to run it by without root, a Makefile, a file for a CI system, and a
+README. What it serves with is a relay, to be replaced by what is to be written.`,
+		Args: words(1, 1, "a name, such as acme"),
+	}
+	c.Flags().StringVar(&p.Language, "lang", scaffold.Go, languages)
+	c.Flags().StringVar(&p.Module, "module", "", "the module's path, with go (default example.org/pointsman-dataplane-NAME)")
+	_ = c.RegisterFlagCompletionFunc("lang", oneOf(scaffold.Languages...)) // there is such a flag
+	c.RunE = func(c *cobra.Command, args []string) error {
+		p.Name = args[0]
+		if err := complete(&p); err != nil {
+			return usageError{err}
+		}
+		dir := supervise.Prefix + p.Name
+		written, err := writeNew(dir, p)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(c.OutOrStdout(), `%s: %s in %s
+next:
+  cd %s
+  make build        # what it needs besides, README.md says
+  make conformance  # holds it to the contract
+  make run          # a host that serves services/web.yaml with it, until Ctrl-C
+  make swap         # in another terminal: away from it and back
+`, dir, phrase.Count(written, "file"), p.Language, dir)
+		return nil
+	}
+	return c
+}
+
+// writeNew writes the folder of p, and returns how many files are in it.
+func writeNew(dir string, p scaffold.Plugin) (written int, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
+	p.Pointsman = callOf(self)
+	p.PluginDirs = demo.PluginDirs(self)
+	if p.Ports, err = scaffold.FreePorts(); err != nil {
+		return 0, err
+	}
+	files, err := scaffold.Files(p)
+	if err != nil {
+		return 0, err
+	}
+	return len(files), scaffold.Write(dir, files)
+}
+
+// callOf returns how a shell calls a program: by its name, where PATH leads to it.
+func callOf(program string) string {
+	found, err := exec.LookPath(filepath.Base(program))
+	if err != nil {
+		return program
+	}
+	a, err := os.Stat(found)
+	b, other := os.Stat(program)
+	if errors.Join(err, other) == nil && os.SameFile(a, b) {
+		return filepath.Base(program)
+	}
+	return program
+}
+
+// modulePath is what a module's path may be, as far as a look at it says.
+var modulePath = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._~-]*(/[a-zA-Z0-9_~-][a-zA-Z0-9._~-]*)*$`)
+
+// release is the version of what was built from a tag.
+var release = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[a-z]+(\.[0-9]+)?)?$`)
+
+// languages are the values of --lang.
+var languages = strings.Join(scaffold.Languages, " or ")
+
+// ourModes are names that a plugin of one's own cannot have: auto is a setting, and the others are here.
+var ourModes = []string{"auto", "iptables", "ipvs", "nftables", "userspace"}
+
+// complete holds the words of the command line against what there is, and fills in what was left open.
+func complete(p *scaffold.Plugin) error {
+	switch {
+	case !supervise.ValidName(p.Name):
+		return fmt.Errorf("%q cannot be a plugin's name: want small letters, digits and - between them, at most 63; try: acme", p.Name)
+	case slices.Contains(ourModes, p.Name):
+		return fmt.Errorf("%q is a mode of Pointsman's own; try another name, such as my-%s", p.Name, p.Name)
+	case !slices.Contains(scaffold.Languages, p.Language):
+		return fmt.Errorf("--lang: want %s, not %q; a plugin in another language speaks the protocol itself: see docs/wire.md", languages, p.Language)
+	case p.Module != "" && p.Language != scaffold.Go:
+		return fmt.Errorf("--module: a plugin in %s has none; leave it out, or take --lang go", p.Language)
+	case p.Module == "":
+		p.Module = "example.org/" + supervise.Prefix + p.Name
+	case !modulePath.MatchString(p.Module):
+		return fmt.Errorf("--module: %q is no module's path; try: example.org/%s%s", p.Module, supervise.Prefix, p.Name)
+	}
+	if v := wire.Build(); release.MatchString(v) && v != "v0.0.0" {
+		p.Version = v
+	}
+	return nil
+}

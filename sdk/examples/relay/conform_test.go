@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"testing"
+
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// TestConforms holds the dataplane to the contract, line by line, each check as a subtest. Packets are
+// sent on 127.0.0.0/8, so it needs no root.
+func TestConforms(t *testing.T) {
+	sdktest.Conform(sdktest.Testing(t), sdktest.InProcess(description, newDataplane))
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/pointsman/pointsman/test/built"
+	"github.com/pointsman/pointsman/test/eventually"
+)
+
+// An author is one who has pointsman installed, and nothing of this checkout: a folder, a user without
+// privileges, and where Go gets modules.
+type author struct {
+	t    *testing.T
+	dir  string
+	name string // of the plugin
+	bin  string // pointsman
+	env  []string
+	user *syscall.Credential // nil: that of the test
+}
+
+func newAuthor(t *testing.T, name string) *author {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "author-") // short: the path of a socket has little room
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	a := &author{t: t, dir: dir, name: name, bin: filepath.Join(dir, "usr", "bin", "pointsman"), env: os.Environ()}
+	plugins := filepath.Join(dir, "usr", "libexec", "pointsman")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.MkdirAll(filepath.Dir(a.bin), 0o755), os.MkdirAll(plugins, 0o755),
+		built.Place(filepath.Join(binaries(t), "pointsman"), a.bin), built.Place(plugin(t), filepath.Join(plugins, userspace))); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		a.user = &syscall.Credential{Uid: 65534, Gid: 65534}
+	}
+	return a
+}
+
+func (a *author) folder() string { return filepath.Join(a.dir, "pointsman-dataplane-"+a.name) }
+
+// command is one that the author types in the plugin's folder.
+func (a *author) command(ctx context.Context, words ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	cmd.Dir, cmd.Env = a.folder(), a.env
+	return cmd
+}
+
+// runs has the test's own user run a command, which has to go well.
+func (a *author) runs(words ...string) string {
+	a.t.Helper()
+	ctx, cancel := context.WithTimeout(a.t.Context(), 2*long)
+	defer cancel()
+	out, err := a.command(ctx, words...).CombinedOutput()
+	if err != nil {
+		a.t.Fatalf("%v: %v\n%s", words, err, out)
+	}
+	return string(out)
+}
+
+// plain has the user without privileges run a command.
+func (a *author) plain(words ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(a.t.Context(), 2*long)
+	defer cancel()
+	cmd := a.command(ctx, words...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: a.user}
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// writes has `plugin new` write the folder, and gives it to the user.
+func (a *author) writes(words ...string) {
+	a.t.Helper()
+	cmd := exec.CommandContext(a.t.Context(), a.bin, append([]string{"plugin", "new", a.name}, words...)...)
+	cmd.Dir = a.dir
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "cd pointsman-dataplane-"+a.name+"\n") {
+		a.t.Fatalf("plugin new: %v\n%s", err, out)
+	}
+}
+
+// gives has the user without privileges own the folder.
+func (a *author) gives() {
+	a.t.Helper()
+	if a.user == nil {
+		return
+	}
+	err := filepath.WalkDir(a.folder(), func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, int(a.user.Uid), int(a.user.Gid)))
+	})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// conforms holds the plugin to the contract by the commands of the file for CI systems that need only make.
+func (a *author) conforms() {
+	a.t.Helper()
+	apart(a.t, func() {
+		ctx, cancel := context.WithTimeout(a.t.Context(), 2*long)
+		defer cancel()
+		out, err := a.command(ctx, "make", "conformance").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), a.name) || !strings.Contains(string(out), ") conforms: ") {
+			a.t.Errorf("make conformance: %v\n%s", err, out)
+		}
+	})
+}
+
+// settings are what a test needs of the files that were written.
+func (a *author) settings() (service, endpoint string) {
+	a.t.Helper()
+	manifest := yaml.NewDecoder(strings.NewReader(read(a.t, filepath.Join(a.folder(), "services", "web.yaml"))))
+	var svc struct {
+		Spec struct {
+			ClusterIP string `yaml:"clusterIP"`
+			Ports     []struct {
+				Port       int
+				TargetPort int `yaml:"targetPort"`
+			}
+		}
+	}
+	if err := manifest.Decode(&svc); err != nil {
+		a.t.Fatal(err)
+	}
+	p := svc.Spec.Ports[0]
+	return fmt.Sprintf("%s:%d", svc.Spec.ClusterIP, p.Port), fmt.Sprintf("127.0.0.1:%d", p.TargetPort)
+}
+
+// host runs `make run` as the user without privileges, until the test ends.
+func (a *author) host() {
+	a.t.Helper()
+	cmd := a.command(context.Background(), "make", "run")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: a.user, Setpgid: true}
+	log, err := os.Create(filepath.Join(a.dir, "host.log"))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		a.t.Fatal(err)
+	}
+	a.t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) // as Ctrl-C does
+		ended := make(chan struct{})
+		go func() { // ends with the host
+			defer close(ended)
+			_ = cmd.Wait()
+		}()
+		select {
+		case <-ended:
+		case <-time.After(long):
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+			<-ended
+			a.t.Error("the host did not end after Ctrl-C")
+		}
+		if a.t.Failed() {
+			a.t.Logf("the host's log:\n%s", read(a.t, log.Name()))
+		}
+	})
+}
+
+// swaps starts a host as the user without privileges, and swaps from the plugin and back while callers
+// call.
+func (a *author) swaps() {
+	a.t.Helper()
+	if out, err := a.plain(a.bin, "config", "validate", "host.yaml"); err != nil {
+		a.t.Fatalf("config validate: %v\n%s", err, out)
+	}
+	service, endpoint := a.settings()
+	backend(a.t, endpoint)
+	a.host()
+	eventually.SucceedsWithin(a.t, long, "the plugin serves", func() error {
+		_, err := ask("tcp", service)
+		return err
+	})
+	r := newRush(a.t, service)
+	if out, err := a.plain("make", "swap"); err != nil {
+		a.t.Fatalf("make swap: %v\n%s", err, out)
+	}
+	r.stop()
+	if failed := r.failures(); len(failed) > 0 || r.count() == 0 {
+		a.t.Errorf("of %d calls %d failed: %v", r.count(), len(failed), errors.Join(failed[:min(5, len(failed))]...))
+	}
+	out, err := a.plain(a.bin, "status", "--wait=1m", "--config", "host.yaml")
+	if !regexp.MustCompile(`(?m)^mode +`+a.name+`$`).MatchString(out) || err != nil {
+		a.t.Errorf("status: %v\n%s", err, out)
+	}
+	a.t.Logf("%d calls, 0 failed", r.count())
+}
+
+// lines counts those of the author's own files.
+func (a *author) lines(pattern string) (n int) {
+	found, _ := filepath.Glob(filepath.Join(a.folder(), pattern)) // the pattern is a good one
+	for _, path := range found {
+		n += bytes.Count([]byte(read(a.t, path)), []byte("\n"))
+	}
+	return n
+}
+
+// TestPluginNewGo goes an author's way by what `plugin new` writes: it builds by the sdk's module path,
+// conforms, and serves on a host without privileges, which swaps from it and back.
+func TestPluginNewGo(t *testing.T) {
+	t.Parallel()
+	a := newAuthor(t, "acme")
+	began := time.Now()
+	a.writes("--module", "example.org/net/acme")
+	a.env = append(a.env, goByProxy(t, proxied(t))...)
+	a.runs("make", "build")
+	t.Logf("built after %s", time.Since(began).Round(time.Second))
+	a.runs("go", "vet", "./...")
+	a.runs("go", "test", "-run", "TestConforms/C00", "./...")
+	if mod := a.runs("go", "list", "-m"); mod != "example.org/net/acme\n" {
+		t.Errorf("the module is %q", mod)
+	}
+	a.conforms()
+	a.gives()
+	a.swaps()
+	t.Logf("%d lines of Go; after %s all was done", a.lines("*.go"), time.Since(began).Round(time.Second))
+}
+
+// TestPluginNewPython is the same for Python.
+func TestPluginNewPython(t *testing.T) {
+	t.Parallel()
+	needsPython(t)
+	a := newAuthor(t, "snake")
+	began := time.Now()
+	a.writes("--lang", "python")
+	a.runs("make", "build")
+	t.Logf("built after %s", time.Since(began).Round(time.Second))
+	a.conforms()
+	a.gives()
+	a.swaps()
+	t.Logf("%d lines of Python; after %s all was done", a.lines("pointsman-dataplane-*"), time.Since(began).Round(time.Second))
+}
