@@ -56,6 +56,9 @@ func TestUnits(t *testing.T) {
 				t.Errorf("%s: %s is %q, want %q", file, name, got, value)
 			}
 		}
+		if got := has["Unit.StartLimitIntervalSec"]; !slices.Equal(got, []string{"0"}) {
+			t.Errorf("%s: systemd gives it up after some crashes: StartLimitIntervalSec is %q", file, got)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -75,14 +76,27 @@ type node struct {
 	*testing.T
 	*admin.Client
 	root    string
+	enter   []string // what a program of the node's is run by
 	testbed *netns.Testbed
 	host    *exec.Cmd
 	ended   chan struct{} // closed when the host has
 	log     bytes.Buffer  // of the host
 }
 
-// newNode is one with the programs that dataplanes call, and nothing of ours.
+// newNode is one with the programs that dataplanes call, and nothing of ours. Nothing runs in it.
 func newNode(t *testing.T) *node {
+	t.Helper()
+	n := unpacked(t)
+	for kind, at := range map[string]string{"proc": "/proc", "sysfs": "/sys"} { // as this namespace has them
+		if err := syscall.Mount(kind, n.path(at), kind, 0, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n
+}
+
+// unpacked is the files of a node, and its network.
+func unpacked(t *testing.T) *node {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it makes network namespaces and a Debian below a folder")
@@ -93,17 +107,13 @@ func newNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	n := &node{T: t, root: filepath.Join(t.TempDir(), "debian"), testbed: testbed}
+	n.enter = []string{"chroot", n.root}
 	n.Client = admin.NewClient(n.path("/run/pointsman/pointsman.sock"))
 	t.Cleanup(n.close)
 	if err := os.Mkdir(n.root, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	n.run("tar", "-C", n.root, "--numeric-owner", "-xpf", debian)
-	for kind, at := range map[string]string{"proc": "/proc", "sysfs": "/sys"} { // as this namespace has them
-		if err := syscall.Mount(kind, n.path(at), kind, 0, ""); err != nil {
-			t.Fatal(err)
-		}
-	}
 	if err := testbed.Own(nodeAddr); err != nil { // callers from outside are masqueraded by it
 		t.Fatal(err)
 	}
@@ -148,7 +158,7 @@ func (n *node) run(words ...string) string {
 // in runs a program of the node's, likewise.
 func (n *node) in(words ...string) string {
 	n.Helper()
-	return n.run(append([]string{"chroot", n.root}, words...)...)
+	return n.run(slices.Concat(n.enter, words)...)
 }
 
 // file is what a file of the node's has.
