@@ -18,14 +18,15 @@ import (
 
 // A Node is what is looked at.
 type Node struct {
-	Proc       string          // where proc is: /proc
-	Interfaces []net.Interface // those there are
-	NodePorts  []uint16        // of Services, as far as they are known
+	Proc       string            // where proc is: /proc
+	Interfaces []net.Interface   // those there are
+	Kinds      map[string]string // of interfaces, by name: "bridge", "veth"
+	NodePorts  []uint16          // of Services, as far as they are known
 }
 
 // Examine makes all checks.
 func (n Node) Examine() []admin.Finding {
-	return slices.Concat(n.forwarding(), n.connections(), n.reversePath(), n.ephemeral(), n.proxies(), clock())
+	return slices.Concat(n.forwarding(), n.connections(), n.reversePath(), n.bridges(), n.packetSizes(), n.ephemeral(), n.proxies(), clock())
 }
 
 // read returns the text of a file below proc.
@@ -110,7 +111,23 @@ func (n Node) connections() []admin.Finding {
 		f.Try = "raise linux.conntrack.maxPerCore, or net.netfilter.nf_conntrack_max"
 	}
 	found := []admin.Finding{f}
-	if lost, err := n.dropped(); err == nil && lost > 0 {
+	found = append(found, n.lost()...)
+	return found
+}
+
+// mostRaces is how many connections may not have been entered since the node began before that is worth
+// a look: two packets of one UDP flow that begin at once are a race that the kernel resolves, now and then.
+const mostRaces = 100
+
+// lost says what the table did not take.
+func (n Node) lost() (found []admin.Finding) {
+	const check = "connection tracking"
+	if failed, err := n.counted("insert_failed"); err == nil && failed > mostRaces {
+		found = append(found, admin.Finding{Check: check, Result: admin.Warn,
+			Why: fmt.Sprintf("%d connections were not entered since the node began, and their first packet was dropped: no port was left to masquerade them by, or packets of one flow raced", failed),
+			Try: "conntrack -S; widen net.ipv4.ip_local_port_range, or look at what sends many datagrams from one port, such as DNS"})
+	}
+	if lost, err := n.counted("drop"); err == nil && lost > 0 {
 		found = append(found, admin.Finding{Check: check, Result: admin.Warn, Why: fmt.Sprintf("%d packets were dropped since the node began, because the table was full", lost),
 			Try: "raise linux.conntrack.maxPerCore, or net.netfilter.nf_conntrack_max"})
 	}
@@ -125,16 +142,17 @@ func (n Node) number(path string) (int, error) {
 	return strconv.Atoi(text)
 }
 
-// dropped sums the column drop over all processors. The numbers are hexadecimal.
-func (n Node) dropped() (sum uint64, err error) {
+// counted sums a column of what is counted of tracked connections, over all processors. The numbers are
+// hexadecimal.
+func (n Node) counted(column string) (sum uint64, err error) {
 	text, err := n.read("net/stat/nf_conntrack")
 	if err != nil {
 		return 0, err
 	}
 	lines := strings.Split(text, "\n")
-	at := slices.Index(strings.Fields(lines[0]), "drop")
+	at := slices.Index(strings.Fields(lines[0]), column)
 	if at < 0 {
-		return 0, errors.New("net/stat/nf_conntrack has no column drop")
+		return 0, fmt.Errorf("net/stat/nf_conntrack has no column %s", column)
 	}
 	for _, line := range lines[1:] {
 		if words := strings.Fields(line); len(words) > at {

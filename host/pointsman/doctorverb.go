@@ -71,7 +71,7 @@ func examine(c *cobra.Command) []admin.Finding {
 	if x.settings != nil {
 		all = slices.Concat(all, x.folders(), x.plugins(ctx))
 	}
-	node := doctor.Node{Proc: "/proc", Interfaces: doctor.Interfaces()}
+	node := doctor.Node{Proc: "/proc", Interfaces: doctor.Interfaces(), Kinds: doctor.Kinds()}
 	if list, err := client(c).Services(ctx); err == nil {
 		node.NodePorts = nodePorts(list)
 	}
