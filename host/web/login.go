@@ -31,7 +31,7 @@ const (
 type login struct {
 	site     *Site
 	file     tokenFile
-	attempts *rate
+	attempts *rates
 
 	mu    sync.Mutex // guards what follows
 	token string     // empty: it could not be loaded yet
@@ -42,7 +42,7 @@ type login struct {
 // error is one about the file: it is then tried again with each request, and no page is shown before
 // there is a token.
 func (s *Site) Loopback(path string, gid int) (http.Handler, error) {
-	l := &login{site: s, file: tokenFile{path, gid}, attempts: newRate(1, 10, time.Now)}
+	l := &login{site: s, file: tokenFile{path, gid}, attempts: newRates(1, 10, time.Now)}
 	_, err := l.known()
 	mux := http.NewServeMux()
 	mux.Handle("GET "+loginPath, limited(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { l.ask(w, http.StatusOK, "") })))
@@ -91,7 +91,7 @@ func (l *login) ask(w http.ResponseWriter, code int, why string) {
 
 // enter takes the form for the token.
 func (l *login) enter(w http.ResponseWriter, r *http.Request) {
-	if !l.attempts.allow() {
+	if !l.attempts.allow(r.RemoteAddr) {
 		w.Header().Set("Retry-After", "1")
 		l.ask(w, http.StatusTooManyRequests, "too many attempts: wait some seconds")
 		return
