@@ -25,11 +25,13 @@ import (
 // and its config file say; its credentials are its own.
 type kubeProxy struct {
 	pid  int
+	ppid int    // its parent
 	dir  string // below /proc
 	args []string
 }
 
-// kubeProxies finds those in this network namespace.
+// kubeProxies finds those in this network namespace. A child of one, which is about to run a program such
+// as iptables-restore and looks like its parent until then, is none.
 func kubeProxies() ([]kubeProxy, error) {
 	own, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
@@ -47,11 +49,37 @@ func kubeProxies() ([]kubeProxy, error) {
 		}
 		p := kubeProxy{pid: pid, dir: filepath.Join("/proc", e.Name())}
 		if ns, err := os.Readlink(p.dir + "/ns/net"); err == nil && ns == own && p.is() {
+			p.ppid = p.parent()
 			all = append(all, p)
 		}
 	}
+	all = parentless(all)
 	slices.SortFunc(all, func(a, b kubeProxy) int { return cmp.Compare(a.pid, b.pid) })
 	return all, nil
+}
+
+// parentless leaves out those whose parent is one of them.
+func parentless(all []kubeProxy) []kubeProxy {
+	pids := make(map[int]bool, len(all))
+	for _, p := range all {
+		pids[p.pid] = true
+	}
+	return slices.DeleteFunc(all, func(p kubeProxy) bool { return pids[p.ppid] })
+}
+
+// parent reads which process started it; 0 where that cannot be read. Its own name stands before that
+// in parentheses, and may have any character.
+func (p *kubeProxy) parent() int {
+	text, err := os.ReadFile(p.dir + "/stat")
+	if err != nil {
+		return 0 // it has ended
+	}
+	words := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(words) < 2 {
+		return 0
+	}
+	pid, _ := strconv.Atoi(words[1])
+	return pid
 }
 
 // is reads the command line, and reports whether the process is one of kube-proxy's.
