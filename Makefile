@@ -46,6 +46,7 @@ check: bin/staticcheck ## what to run at each save: format, vet, staticcheck, wa
 # wait longest are first.
 test: ## run every test that needs neither root nor a cluster
 	$(GO) test $(RACE) -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel 4 -skip "^TestKernel" ./host/supervise ./test ./...
+	cd examples/haproxy && $(GO) vet . && $(GO) test -skip "^TestKernel" .
 
 test-kernel: ## run the tests that write to a real kernel, in namespaces of their own (root)
 	@if [ "$$(id -u)" != 0 ]; then echo "make test-kernel needs root: it makes network namespaces; try: sudo make test-kernel"; exit 1; fi
@@ -53,6 +54,7 @@ test-kernel: ## run the tests that write to a real kernel, in namespaces of thei
 	$(GO) test -p 2 -count=1 -timeout 20m -run '^TestKernel' $(filter-out ./test/swap ./test/breakage $(RACED),$(KERNEL))
 	$(GO) test -count=1 -timeout 20m -run '^TestKernel' ./test/breakage
 	GO="$(GO)" test/swap/suite
+	cd examples/haproxy && $(GO) test -count=1 -timeout 20m -run '^TestKernel' .
 
 test-ipvs: ## run the ipvs tests under a kernel that has IPVS
 	@GO="$(GO)" test/uml/suite
@@ -132,5 +134,6 @@ verify: ## check format, vet, staticcheck, workflows, other systems' builds, and
 	GOOS=windows $(GO) build $(VCS) ./...
 	$(GO) mod verify
 	$(GO) mod tidy -diff
+	cd examples/haproxy && $(GO) mod tidy -diff
 	@if command -v protoc >/dev/null; then sdk/wire/generate.sh --check; \
 	else echo "verify: without protoc nobody knows whether the wire's Go code is stale; try: apt-get install protobuf-compiler"; fi

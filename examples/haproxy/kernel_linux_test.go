@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/sdk/sdktest"
+)
+
+// TestKernelConforms holds the binary to the contract.
+func TestKernelConforms(t *testing.T) {
+	bin := binaries(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	report, err := sdktest.ConformBinary(ctx, filepath.Join(bin, "pointsman-dataplane-haproxy"), os.Stderr, sdktest.Options{})
+	for _, f := range report.Findings {
+		// The kit does not tell HAProxy, which is declared, from what a call has left behind.
+		if f.Status == sdktest.Fail && f.Check != "C11/no-children-left" {
+			t.Error(f)
+		}
+	}
+	if err != nil {
+		t.Errorf("%v\n%s", err, report)
+	}
+}
+
+// haproxy returns the instance that serves.
+func (n *node) haproxy() (i *instance) {
+	n.Helper()
+	n.until("HAProxy serves", func() error {
+		s, err := storeHere()
+		if err != nil {
+			return err
+		}
+		number, err := s.current()
+		if err != nil {
+			return err
+		}
+		if i, _, err = s.open(number); err == nil && i.process == nil {
+			err = errors.New("it has ended")
+		}
+		return err
+	})
+	i.process.Release()
+	return i
+}
+
+const one, two, three = "127.180.0.1", "127.180.0.2", "127.180.0.3"
+
+// served is a node that serves "web", with three endpoints of which two are its.
+func served(t *testing.T, spec string) *node { return serves(t, newNode(t, false), spec) }
+
+func serves(t *testing.T, n *node, spec string) *node {
+	for _, ip := range []string{one, two, three} {
+		endpoint(t, ip)
+	}
+	n.service("web", 1, spec, one, two)
+	n.answers(frontend(1), one, two)
+	return n
+}
+
+// TestKernelChangesUnderTraffic: endpoints come and go in the same process of HAProxy, and frontends by
+// one process after the other; no call fails.
+func TestKernelChangesUnderTraffic(t *testing.T) {
+	n := served(t, "")
+	conn, by, err := call("127.0.0.9", frontend(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	first := n.haproxy().process.PID()
+	r := newRush(t, frontend(1))
+	for range 5 {
+		n.service("web", 1, "", three)
+		n.answers(frontend(1), three)
+		n.service("web", 1, "", one, two)
+		n.answers(frontend(1), one, two)
+		r.more(n, 100)
+	}
+	if now := n.haproxy().process.PID(); now != first {
+		t.Errorf("HAProxy is process %d, and was %d before endpoints changed", now, first)
+	}
+	const reloads = 20
+	for i := range reloads {
+		n.service("other", 2+i%2, "", three)
+		n.answers(frontend(2+i%2), three)
+		r.more(n, 100)
+	}
+	if now := n.haproxy(); now.process.PID() == first || now.number < reloads {
+		t.Errorf("HAProxy is process %d, instance %d, after %d changes of frontends", now.process.PID(), now.number, reloads)
+	}
+	calls := r.end(t)
+	t.Logf("%d calls, %d reloads", calls, reloads)
+	fmt.Fprintln(conn, "still")
+	text := make([]byte, 16)
+	if k, err := conn.Read(text); err != nil || strings.TrimSpace(string(text[:k])) != "still" {
+		t.Errorf("what was established with %s before: %q, %v", by, text[:k], err)
+	}
+}
+
+// TestKernelPluginIsKilled: HAProxy goes on without the plugin, and the next process of the plugin
+// adopts it.
+func TestKernelPluginIsKilled(t *testing.T) {
+	n := newNode(t, true)
+	plugin := n.plugin()
+	serves(t, n, "")
+	first := n.haproxy().process.PID()
+	r := newRush(t, frontend(1))
+	for _, by := range []string{three, one} {
+		if err := plugin.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = plugin.Wait()
+		r.more(n, 200)
+		n.service("web", 1, "", by)
+		plugin = n.plugin()
+		n.until("what has changed meanwhile is served", func() error {
+			_, got, err := call("", frontend(1))
+			if err == nil && got != by {
+				err = fmt.Errorf("answered by %s, want %s", got, by)
+			}
+			return err
+		})
+	}
+	if now := n.haproxy().process.PID(); now != first {
+		t.Errorf("HAProxy is process %d, and was %d before the plugin was killed", now, first)
+	}
+	t.Logf("%d calls", r.end(t))
+}
+
+// TestKernelHAProxyIsKilled: it is started again, by the plugin alone.
+func TestKernelHAProxyIsKilled(t *testing.T) {
+	n := served(t, "")
+	first := n.haproxy().process.PID()
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	n.until("another HAProxy serves", func() error {
+		if now := n.haproxy().process.PID(); now == first {
+			return fmt.Errorf("it is process %d as before", now)
+		}
+		return nil
+	})
+	n.answers(frontend(1), one, two)
+}
+
+// TestKernelSwaps swaps to and from the dataplane, and to another binary of it, while callers call.
+func TestKernelSwaps(t *testing.T) {
+	n := served(t, "")
+	r := newRush(t, frontend(1))
+	for _, mode := range []string{"userspace", "haproxy", "userspace", "haproxy"} {
+		if _, err := n.verb("mode", "swap", mode, "--wait=120s"); err != nil {
+			t.Fatal(err)
+		}
+		r.more(n, 100)
+	}
+	t.Logf("%d calls", r.end(t))
+}
+
+// TestKernelCleanup: nothing is left of it.
+func TestKernelCleanup(t *testing.T) {
+	n := served(t, "")
+	i := n.haproxy()
+	_ = n.cmd.Process.Kill()
+	_ = n.cmd.Wait()
+	n.cmd = nil
+	plugin := filepath.Join(n.bin, "pointsman-dataplane-haproxy")
+	for _, words := range [][]string{{"cleanup", "--dry-run"}, {"cleanup"}} {
+		out, err := exec.Command(plugin, words...).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), fmt.Sprintf("HAProxy, pid %d, which has 1 Services", i.process.PID())) {
+			t.Errorf("%v: %v: %s", words, err, out)
+		}
+	}
+	if i.process.Alive() {
+		t.Error("HAProxy is there after cleanup")
+	}
+	s, err := storeHere()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(string(s)); !os.IsNotExist(err) {
+		t.Errorf("%s is there after cleanup: %v", s, err)
+	}
+}
