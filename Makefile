@@ -21,7 +21,7 @@ BENCHES := $(shell grep -rlE '^func Benchmark' --include='*_test.go' . 2>/dev/nu
 PURE    := ./sdk ./host/pace ./host/phrase ./host/reach ./host/report ./host/swap ./host/track ./plugins/internal/tree
 
 .DEFAULT_GOAL := help
-.PHONY: help build man check test test-kernel test-ipvs test-packages e2e peers release bench soak demo proto staticcheck actionlint verify
+.PHONY: help build man check test test-kernel test-ipvs test-packages test-chart e2e peers release bench soak demo proto staticcheck actionlint verify
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,7 +59,10 @@ test-kernel: ## run the tests that write to a real kernel, in namespaces of thei
 test-ipvs: ## run the ipvs tests under a kernel that has IPVS
 	@GO="$(GO)" test/uml/suite
 
-e2e: peers ## run the whole system against a real API server, in namespaces of its own (root)
+test-chart: peers bin/helm ## render the chart, and hold it against golden text and the manifests of configs/
+	$(GO) test -count=1 ./test/chart
+
+e2e: peers bin/helm ## run the whole system against a real API server, in namespaces of its own (root)
 	@if [ "$$(id -u)" != 0 ]; then echo "make e2e needs root: it makes network namespaces; try: sudo make e2e"; exit 1; fi
 	@for p in etcd iptables conntrack; do command -v $$p >/dev/null || { echo "make e2e needs $$p; on Debian: apt-get install etcd-server iptables conntrack"; exit 1; }; done
 	POINTSMAN_E2E=1 $(GO) test -p 1 -count=1 -timeout 20m ./test/cluster ./test/e2e ./test/beside
@@ -68,6 +71,11 @@ peers: ## build Kubernetes' own kube-apiserver, controllers, kubectl and kube-pr
 	@mkdir -p bin/peers
 	cd test/peers && $(GO) build -trimpath -o ../../bin/peers/kube-apiserver .
 	@for p in kube-controller-manager kubectl kube-proxy; do ln -sf kube-apiserver bin/peers/$$p; done
+
+# It is of a module of its own, for what it brings in. It takes minutes to build, once.
+bin/helm: test/helm/go.mod
+	@mkdir -p bin
+	cd test/helm && $(GO) build -trimpath -o ../../bin/ helm.sh/helm/v4/cmd/helm
 
 # What makes a release, and what lists what is in it, by exact versions. Each takes two minutes to build.
 bin/release/goreleaser:

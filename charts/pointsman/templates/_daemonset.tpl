@@ -1,0 +1,196 @@
+{{/* A DaemonSet, of a dict with root and, for a pool, pool. */}}
+{{- define "pointsman.daemonset" -}}
+{{- $ := .root }}
+{{- $v := .root.Values }}
+{{- $sidecar := eq $v.form "sidecar" }}
+{{- $mode := $v.mode | default "iptables" -}}
+apiVersion: apps/v1
+kind: DaemonSet
+metadata:
+  name: pointsman{{ with .pool }}-{{ .name }}{{ end }}
+  namespace: {{ $.Release.Namespace }}
+  labels: {{- include "pointsman.labels" $ | nindent 4 }}
+spec:
+  selector:
+    matchLabels:
+      app.kubernetes.io/name: pointsman
+      {{- with .pool }}
+      pointsman.dev/pool: {{ .name }}
+      {{- end }}
+    {{- if not .pool }}
+    matchExpressions:
+    - {key: pointsman.dev/pool, operator: DoesNotExist}
+    {{- end }}
+  updateStrategy: {{- toYaml $v.updateStrategy | nindent 4 }}
+  minReadySeconds: {{ $v.minReadySeconds }}
+  template:
+    metadata:
+      labels:
+        {{- with $v.podLabels }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+        app.kubernetes.io/name: pointsman
+        {{- with .pool }}
+        pointsman.dev/pool: {{ .name }}
+        {{- end }}
+      {{- with $v.podAnnotations }}
+      annotations: {{- toYaml . | nindent 8 }}
+      {{- end }}
+    spec:
+      serviceAccountName: {{ $v.serviceAccount.name }}
+      {{- if $sidecar }}
+      automountServiceAccountToken: false  # it would be in every container
+      securityContext:
+        fsGroup: 65532                # who may read the token
+      {{- end }}
+      {{- with $v.imagePullSecrets }}
+      imagePullSecrets:
+      {{- range . }}
+      - name: {{ . }}
+      {{- end }}
+      {{- end }}
+      hostNetwork: true               # it serves the node
+      priorityClassName: {{ $v.priorityClassName }}
+      tolerations: {{- toYaml $v.tolerations | nindent 8 }}
+      nodeSelector:
+        {{- toYaml $v.nodeSelector | nindent 8 }}
+        {{- if $v.kubeProxy.replace }}
+        pointsman.dev/proxy: pointsman
+        {{- end }}
+        {{- with .pool }}
+        pointsman.dev/pool: {{ .name }}
+        {{- end }}
+      {{- if and $v.pools (not .pool) }}
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms:
+            - matchExpressions:
+              - {key: pointsman.dev/pool, operator: NotIn, values: {{ include "pointsman.poolNames" $v.pools }}}
+      {{- end }}
+      terminationGracePeriodSeconds: {{ $v.terminationGracePeriodSeconds }}
+      containers:
+      - name: pointsman
+        image: {{ include "pointsman.image" $ }}
+        imagePullPolicy: {{ $v.image.pullPolicy }}
+        args: [run, --config={{ $v.kubeProxy.replace | ternary "/var/lib/kube-proxy/config.conf" "/etc/pointsman/host.yaml" }}]
+        env:
+        - name: POINTSMAN_HOSTNAMEOVERRIDE   # the node's name as its endpoints have it
+          valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+        {{- if $v.kubeProxy.replace }}
+        {{- with (.pool | default dict).mode | default $v.mode }}
+        - {name: POINTSMAN_MODE, value: {{ . }}}
+        {{- end }}
+        {{- end }}
+        {{- if $v.apiServer.host }}
+        - {name: KUBERNETES_SERVICE_HOST, value: {{ $v.apiServer.host | quote }}}
+        - {name: KUBERNETES_SERVICE_PORT, value: {{ $v.apiServer.port | quote }}}
+        {{- end }}
+        {{- if $v.monitoring.enabled }}
+        - name: POINTSMAN_METRICSBINDADDRESS   # before the file's; the port is 10249
+          valueFrom: {fieldRef: {fieldPath: status.hostIP}}
+        ports:
+        - {name: metrics, containerPort: 10249, protocol: TCP}
+        {{- end }}
+        securityContext:
+          {{- if $sidecar }}
+          privileged: false
+          allowPrivilegeEscalation: false
+          runAsNonRoot: true
+          runAsUser: 65532
+          runAsGroup: 65532
+          capabilities: {drop: [ALL]}
+          readOnlyRootFilesystem: true
+          seccompProfile: {type: RuntimeDefault}
+          {{- else }}
+          privileged: true            # rules, sysctls and conntrack of the node
+          {{- end }}
+        resources: {{- toYaml $v.resources | nindent 10 }}
+        startupProbe:
+          httpGet: {path: /livez, port: 10256}
+          failureThreshold: 30
+        readinessProbe:
+          httpGet: {path: /readyz, port: 10256}
+        livenessProbe:
+          httpGet: {path: /livez, port: 10256}
+          failureThreshold: 8
+        volumeMounts:
+        {{- if $v.kubeProxy.replace }}
+        - {name: kube-proxy, mountPath: /var/lib/kube-proxy}
+        {{- else }}
+        - {name: config, mountPath: /etc/pointsman}
+        {{- end }}
+        {{- if $sidecar }}
+        - {name: own, mountPath: /run/pointsman}
+        - {name: sockets, mountPath: /run/pointsman-plugins}
+        - {name: token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+        {{- else }}
+        - {name: state, mountPath: /run/pointsman}
+        - {name: data, mountPath: /var/lib/pointsman}
+        - {name: xtables-lock, mountPath: /run/xtables.lock}
+        - {name: modules, mountPath: /lib/modules, readOnly: true}
+        {{- end }}
+      {{- if $sidecar }}
+      - name: {{ $mode }}
+        image: {{ include "pointsman.dataplaneImage" $ }}
+        imagePullPolicy: {{ $v.image.pullPolicy }}
+        command: [/usr/libexec/pointsman/pointsman-dataplane-{{ $mode }}]
+        args: [--listen, "unix:///run/pointsman-plugins/{{ $mode }}/plugin.sock", --allow-uid, "65532"]
+        securityContext:
+          privileged: false
+          allowPrivilegeEscalation: false
+          runAsUser: 0
+          runAsGroup: 65532           # the host's: it alone comes to the socket
+          capabilities: {drop: [ALL], add: [NET_ADMIN, NET_RAW]}  # NET_RAW: for tables of iptables-legacy
+          readOnlyRootFilesystem: true
+          seccompProfile: {type: RuntimeDefault}
+        resources: {{- toYaml $v.dataplaneResources | nindent 10 }}
+        livenessProbe:                # one that hangs the host cannot end
+          exec:
+            command: [/usr/libexec/pointsman/pointsman-dataplane-{{ $mode }}, alive, "unix:///run/pointsman-plugins/{{ $mode }}/plugin.sock"]
+          periodSeconds: 5
+          timeoutSeconds: 4
+          failureThreshold: 3
+        volumeMounts:
+        - {name: state, mountPath: /run/pointsman}
+        - {name: sockets, mountPath: /run/pointsman-plugins}
+        - {name: xtables-lock, mountPath: /run/xtables.lock}
+        - {name: modules, mountPath: /lib/modules, readOnly: true}
+      {{- end }}
+      volumes:
+      {{- if $v.kubeProxy.replace }}
+      - name: kube-proxy
+        configMap: {name: {{ $v.kubeProxy.configMap }}}
+      {{- else }}
+      - name: config
+        configMap: {name: {{ include "pointsman.configName" . }}}
+      {{- end }}
+      - name: state                   # outlives the pod: what was taken from the node, to give back
+        hostPath: {path: /run/pointsman, type: DirectoryOrCreate}
+      {{- if $sidecar }}
+      - name: own                     # the host's state
+        emptyDir: {}
+      - name: sockets
+        emptyDir: {}
+      - name: token
+        projected:
+          sources:
+          - serviceAccountToken: {path: token, expirationSeconds: 3607}
+          - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+          - downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}
+      {{- else }}
+      - name: data                    # outlives a reboot: which mode auto stands for
+        hostPath: {path: /var/lib/pointsman, type: DirectoryOrCreate}
+      {{- end }}
+      - name: xtables-lock            # the one that every program on the node takes
+        hostPath: {path: /run/xtables.lock, type: FileOrCreate}
+      - name: modules
+        hostPath: {path: /lib/modules}
+{{- end }}
+
+{{/* The names of pools, as a list. */}}
+{{- define "pointsman.poolNames" -}}
+{{- $names := list }}
+{{- range . }}{{ $names = append $names .name }}{{ end }}
+{{- toJson $names }}
+{{- end }}

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/pointsman/pointsman/test/built"
+)
+
+const (
+	folder  = "../../charts/pointsman"
+	configs = "../../configs/"
+)
+
+// helm runs helm, away from what this machine has for it, and returns what it prints; where it fails
+// also what it says of that.
+func helm(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	program, err := filepath.Abs("../../bin/helm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(program); err != nil {
+		t.Skip("needs helm: make bin/helm builds it, in some minutes")
+	}
+	home := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Env = []string{"HOME=" + home, "HELM_CACHE_HOME=" + home, "HELM_CONFIG_HOME=" + home, "HELM_DATA_HOME=" + home, "KUBECONFIG=" + home + "/none"}
+	var stderr bytes.Buffer // also where it notes that files are links
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return string(out) + stderr.String(), err
+	}
+	return string(out), nil
+}
+
+// render returns what the chart makes of values.
+func render(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := helm(t, append([]string{"template", "pointsman", folder, "--namespace", "kube-system"}, args...)...)
+	if err != nil {
+		t.Fatalf("helm template %q: %v: %s", args, err, out)
+	}
+	return out
+}
+
+// ways are the ways of use that testdata has values of.
+func ways(t *testing.T) []string {
+	t.Helper()
+	all, err := filepath.Glob("testdata/*.values.yaml")
+	if err != nil || len(all) < 5 {
+		t.Fatalf("found only %q: %v", all, err)
+	}
+	return all
+}
+
+// TestChartGolden holds what the chart renders against golden text; with POINTSMAN_UPDATE_CHART
+// in the environment it writes that.
+func TestChartGolden(t *testing.T) {
+	for _, file := range ways(t) {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			got := render(t, "--values", file)
+			file := strings.TrimSuffix(file, ".values.yaml") + ".golden.yaml"
+			if os.Getenv("POINTSMAN_UPDATE_CHART") != "" {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			want, err := os.ReadFile(file)
+			if err != nil || got != string(want) {
+				t.Errorf("%s is not what the chart renders (%v); try: POINTSMAN_UPDATE_CHART=1 make test-chart, and read the difference", file, err)
+			}
+		})
+	}
+}
+
+// golden is what the chart renders with the values in a file, as TestChartGolden holds it to.
+func golden(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(strings.TrimSuffix(file, ".values.yaml") + ".golden.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestChartLint has helm find nothing to say of the chart.
+func TestChartLint(t *testing.T) {
+	for _, file := range ways(t) {
+		if out, err := helm(t, "lint", "--strict", "--quiet", "--namespace", "kube-system", "--values", file, folder); err != nil {
+			t.Errorf("helm lint --values %s: %v: %s", file, err, out)
+		}
+	}
+}
+
+// TestChartRefuses: values that mean nothing are refused, and the text says which and why.
+func TestChartRefuses(t *testing.T) {
+	for set, says := range map[string]string{
+		"mode=IPTables":                                   "/mode",
+		"moed=iptables":                                   "moed",
+		"form=both":                                       "'children', 'sidecar'",
+		"clusterCIDRs={10.244.0.0}":                       "/clusterCIDRs/0",
+		"config.mode=ipvs":                                "/config/mode",
+		"apiServer.port=0":                                "/apiServer/port",
+		"resources.request.cpu=1":                         "request",
+		"trial.for=long":                                  "/trial/for",
+		"pools[0].name=a":                                 "/pools/0",
+		"kubeProxy.checkNodes={A_B}":                      "/kubeProxy/checkNodes/0",
+		"image.pullPolicy=Sometimes":                      "/image/pullPolicy",
+		"form=sidecar,mode=auto":                          "form: sidecar runs the dataplane of one mode",
+		"kubeProxy.checkNodes={a}":                        "set kubeProxy.replace: true too",
+		"monitoring.interval=30s":                         "interval",
+		"serviceAccount.name=A B":                         "/serviceAccount/name",
+		"terminationGracePeriodSeconds=1":                 "/terminationGracePeriodSeconds",
+		"form=sidecar,pools[0].name=a,pools[0].mode=ipvs": "take form: children, or a release for each pool",
+		"form=sidecar,kubeProxy.replace=true":             "take form: children",
+		"kubeProxy.replace=true,config.minSyncPeriod=2s":  "config has no effect: change the ConfigMap",
+		"pools[0].name=a,pools[0].mode=ipvs,pools[1].name=a,pools[1].mode=x":     "two pools have the name a",
+		"kubeProxy.replace=true,pools[0].name=a,pools[0].config.bindAddress=::1": "pool a has a config",
+	} {
+		out, err := helm(t, "template", "pointsman", folder, "--namespace", "kube-system", "--set", set)
+		if err == nil || !strings.Contains(out, says) {
+			t.Errorf("with %s it says %v: %s\nwant %q", set, err, out, says)
+		}
+	}
+	if out, err := helm(t, "template", "pointsman", folder, "--namespace", "net", "--set", "kubeProxy.replace=true"); err == nil || !strings.Contains(out, "--namespace kube-system") {
+		t.Errorf("in another namespace than kube-proxy's ConfigMap it says %v: %s", err, out)
+	}
+}
+
+// An object is one of Kubernetes'.
+type object map[string]any
+
+func (o object) at(path ...string) any {
+	var v any = map[string]any(o)
+	for _, p := range path {
+		m, ok := v.(map[string]any)
+		if !ok {
+			return nil
+		}
+		v = m[p]
+	}
+	return v
+}
+
+// objects reads manifests, by kind and name.
+func objects(t *testing.T, text string) map[string]object {
+	t.Helper()
+	all := make(map[string]object)
+	for decoder := yaml.NewDecoder(strings.NewReader(text)); ; {
+		var m map[string]any
+		if err := decoder.Decode(&m); err != nil {
+			if err.Error() != "EOF" {
+				t.Fatalf("%v: %s", err, text)
+			}
+			return all
+		}
+		if o := object(m); len(o) > 0 {
+			all[fmt.Sprint(o["kind"], " ", o.at("metadata", "name"))] = o
+		}
+	}
+}
+
+// plain takes from objects of the chart what manifests that are no chart's do not have: helm's labels
+// and annotations, the name of a ConfigMap by what is in it, and the part of a selector that leaves
+// pools out.
+func plain(t *testing.T, all map[string]object) map[string]object {
+	t.Helper()
+	out := make(map[string]object)
+	for key, o := range all {
+		metadata := o["metadata"].(map[string]any)
+		delete(metadata, "annotations")
+		labels := metadata["labels"].(map[string]any)
+		for _, label := range []string{"app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "helm.sh/chart"} {
+			if labels[label] == nil {
+				t.Errorf("%s has no label %s", key, label)
+			}
+			delete(labels, label)
+		}
+		switch o["kind"] {
+		case "DaemonSet":
+			delete(o.at("spec", "selector").(map[string]any), "matchExpressions")
+			delete(o.at("spec").(map[string]any), "minReadySeconds")
+			for _, v := range o.at("spec", "template", "spec", "volumes").([]any) {
+				if v := v.(map[string]any); v["name"] == "config" {
+					v["configMap"] = map[string]any{"name": "pointsman"}
+				}
+			}
+		case "ConfigMap":
+			metadata["name"] = "pointsman"
+			delete(o, "immutable")
+			delete(metadata, "labels")
+		case "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job":
+			delete(metadata, "labels")
+		}
+		out[fmt.Sprint(o["kind"], " ", metadata["name"])] = o
+	}
+	return out
+}
+
+// settled makes two ways to write an object one: what is in a ConfigMap is read, volumes and mounts
+// have no order.
+func settled(t *testing.T, all map[string]object) map[string]object {
+	t.Helper()
+	for key, o := range all {
+		if text, ok := o.at("data", "host.yaml").(string); ok {
+			var settings any
+			if err := yaml.Unmarshal([]byte(text), &settings); err != nil {
+				t.Fatalf("%s: %v", key, err)
+			}
+			o.at("data").(map[string]any)["host.yaml"] = settings
+		}
+		pod, ok := o.at("spec", "template", "spec").(map[string]any)
+		if !ok {
+			continue
+		}
+		order(pod["volumes"])
+		containers, _ := pod["containers"].([]any) // a patch of kube-proxy's pods has none
+		for _, c := range containers {
+			order(c.(map[string]any)["volumeMounts"])
+		}
+	}
+	return all
+}
+
+func order(list any) {
+	if list, ok := list.([]any); ok {
+		slices.SortFunc(list, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	}
+}
+
+// same reports objects that differ.
+func same(t *testing.T, chart, manifests map[string]object) {
+	t.Helper()
+	for key, want := range manifests {
+		if got := chart[key]; !reflect.DeepEqual(got, want) {
+			a, _ := yaml.Marshal(got)
+			b, _ := yaml.Marshal(want)
+			t.Errorf("the chart has %s as\n%s\nand the manifests as\n%s", key, a, b)
+		}
+	}
+	for key := range chart {
+		if manifests[key] == nil {
+			t.Errorf("the chart has %s, and the manifests do not", key)
+		}
+	}
+}
+
+// kustomize renders a folder of configs.
+func kustomize(t *testing.T, folder string) string {
+	t.Helper()
+	const kubectl = "../../bin/peers/kubectl"
+	if _, err := os.Stat(kubectl); err != nil {
+		t.Skip("needs kubectl: make peers builds one, in some minutes")
+	}
+	out, err := exec.CommandContext(t.Context(), kubectl, "kustomize", folder).Output()
+	if err != nil {
+		t.Fatalf("kubectl kustomize %s: %v", folder, err)
+	}
+	return string(out)
+}
+
+// TestChartAgrees: the chart and the manifests of configs say the same for each form that both have.
+func TestChartAgrees(t *testing.T) {
+	for form, args := range map[string][]string{
+		"kubernetes":                    nil,
+		"kubernetes-sidecar":            {"--set", "form=sidecar"},
+		"kubernetes-replace-kube-proxy": {"--set", "kubeProxy.replace=true"},
+	} {
+		t.Run(form, func(t *testing.T) {
+			manifests := settled(t, objects(t, kustomize(t, configs+form)))
+			if form == "kubernetes-replace-kube-proxy" {
+				delete(manifests, "DaemonSet kube-proxy") // helm prints the patch
+				delete(manifests, "ConfigMap pointsman")  // nothing reads it there
+				node := manifests["DaemonSet pointsman"].at("spec", "template", "spec").(map[string]any)
+				node["volumes"] = slices.DeleteFunc(node["volumes"].([]any), func(v any) bool { return v.(map[string]any)["name"] == "config" })
+				c := node["containers"].([]any)[0].(map[string]any)
+				c["volumeMounts"] = slices.DeleteFunc(c["volumeMounts"].([]any), func(v any) bool { return v.(map[string]any)["name"] == "config" })
+			}
+			same(t, settled(t, plain(t, objects(t, render(t, args...)))), manifests)
+		})
+	}
+}
+
+// TestChartJobs: the chart's Jobs are those of configs.
+func TestChartJobs(t *testing.T) {
+	chart := plain(t, objects(t, render(t, "--set", "kubeProxy.replace=true,kubeProxy.checkNodes={worker-1},trial.nodes={worker-1}")))
+	for file, name := range map[string]string{"kubernetes-replace-kube-proxy/check.yaml": "Job check-worker-1", "rollout/trial.yaml": "Job trial-worker-1"} {
+		text, err := os.ReadFile(configs + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := objects(t, strings.NewReplacer("NODE", "worker-1", "FOR", "5m").Replace(string(text)))
+		same(t, map[string]object{name: chart[name]}, want)
+	}
+}
+
+// TestChartSettings has pointsman find nothing wrong with the settings that the chart writes.
+func TestChartSettings(t *testing.T) {
+	dir := t.TempDir()
+	var maps int
+	for _, file := range ways(t) {
+		for key, o := range objects(t, golden(t, file)) {
+			text, ok := o.at("data", "host.yaml").(string)
+			if !ok {
+				continue
+			}
+			if maps++; maps == 1 {
+				if err := built.Into(dir, "", "./host/pointsman"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			settings := filepath.Join(dir, "host.yaml")
+			if err := os.WriteFile(settings, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "pointsman"), "config", "validate", "--file-only", settings).CombinedOutput(); err != nil {
+				t.Errorf("%s of %s: %v: %s\n%s", key, file, err, out, text)
+			}
+		}
+	}
+	if maps < 5 {
+		t.Errorf("found only %d settings", maps)
+	}
+}
+
+// TestChartNetwork: every pod is in the node's network, so that no NetworkPolicy holds for it.
+func TestChartNetwork(t *testing.T) {
+	pods := 0
+	for _, file := range ways(t) {
+		for key, o := range objects(t, golden(t, file)) {
+			if pod, ok := o.at("spec", "template", "spec").(map[string]any); ok {
+				pods++
+				if pod["hostNetwork"] != true {
+					t.Errorf("%s of %s is in a network of its own", key, file)
+				}
+			}
+		}
+	}
+	if pods < 8 {
+		t.Errorf("found only %d pods", pods)
+	}
+}
