@@ -93,39 +93,70 @@ func TestConformanceLooksFirst(t *testing.T) {
 	})
 }
 
-// TestConformanceByAddress holds a plugin that runs by itself to the contract. It is the same process
-// afterwards, and serves nothing.
+// byItself starts a plugin that runs by itself, until the test ends, and returns its address and process.
+func byItself(t *testing.T, name string) (address string, process *os.Process) {
+	address = "unix://" + filepath.Join(t.TempDir(), name, "s")
+	cmd := exec.Command(plugin(t), "--listen", address)
+	if err := cmd.Start(); err != nil {
+		t.Error(err)
+		return "", nil
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if !listensSoon(t, address) {
+		return "", nil
+	}
+	return address, cmd.Process
+}
+
+// TestConformanceByAddress holds a plugin that runs by itself to the contract, alone and beside a second
+// process of it. Both are there afterwards, and serve nothing.
 func TestConformanceByAddress(t *testing.T) {
 	t.Parallel()
 	apart(t, func() {
-		address := "unix://" + filepath.Join(t.TempDir(), "own", "s")
-		cmd := exec.Command(plugin(t), "--listen", address)
-		if err := cmd.Start(); err != nil {
-			t.Error(err)
+		address, first := byItself(t, "own")
+		other, second := byItself(t, "other")
+		if first == nil || second == nil {
 			return
 		}
-		defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-		if !listensSoon(t, address) {
-			return
+		alone := byAddress(t, "-o", "json", "--run", "C0[0678]/|C01/scenario/cluster-ip$", "--options", neverRedirect, address)
+		if alone.Subject != address {
+			t.Errorf("the report is of %q", alone.Subject)
 		}
-		out, exit := conformance(t, "-o", "json", "--run", "C0[0678]/|C01/scenario/cluster-ip$", "--options", neverRedirect, address)
-		var report struct {
-			Conforms bool
-			sdktest.Report
-		}
-		if err := json.Unmarshal([]byte(out), &report); err != nil || exit != 0 || report.Conforms || !report.Partial || report.Subject != address {
-			t.Errorf("of a part, exit %d, conforms %t, %v: %.4000s", exit, report.Conforms, err, out)
-		}
-		for _, f := range report.Findings {
-			second := strings.HasPrefix(f.Check, "C08/second") || f.Check == "C07/swap-under-load" || f.Check == "C06/restart"
-			if f.Status == sdktest.Fail || second && (f.Status != sdktest.NotRun || !strings.Contains(f.Reason, "runs by itself")) {
-				t.Errorf("%s", f)
+		for _, f := range alone.Findings {
+			swap := strings.HasPrefix(f.Check, "C08/second") || f.Check == "C07/swap-under-load"
+			if f.Status == sdktest.Fail || swap && (f.Status != sdktest.NotRun || !strings.Contains(f.Reason, "--second ADDRESS")) ||
+				f.Check == "C07/swap-under-load" && !f.Needed {
+				t.Errorf("alone: %s", f)
 			}
 		}
-		if err := cmd.Process.Signal(unix.Signal(0)); err != nil {
-			t.Errorf("the plugin has ended: %v", err)
+		both := byAddress(t, "-o", "json", "--run", "C0[68]/|C07/swap|C07/only-active", "--options", neverRedirect, "--second", other, address)
+		for _, f := range both.Findings {
+			ends := f.Check == "C06/restart" || f.Check == "C06/cleanup-of-nothing"
+			if f.Status == sdktest.Fail || f.Status == sdktest.NotRun && f.Needed || f.Check == "C07/swap-under-load" && f.Status != sdktest.Pass ||
+				ends && (f.Status != sdktest.NotRun || !strings.Contains(f.Reason, "would have to end")) {
+				t.Errorf("with a second: %s", f)
+			}
+		}
+		for _, p := range []*os.Process{first, second} {
+			if err := p.Signal(unix.Signal(0)); err != nil {
+				t.Errorf("a plugin has ended: %v", err)
+			}
 		}
 	})
+}
+
+// byAddress returns the report of a part of the checks, of which none may fail.
+func byAddress(t *testing.T, words ...string) (report sdktest.Report) {
+	t.Helper()
+	out, exit := conformance(t, words...)
+	var printed struct {
+		Conforms bool
+		sdktest.Report
+	}
+	if err := json.Unmarshal([]byte(out), &printed); err != nil || exit != 0 || printed.Conforms || !printed.Partial {
+		t.Errorf("of a part, exit %d, conforms %t, %v: %.4000s", exit, printed.Conforms, err, out)
+	}
+	return printed.Report
 }
 
 // listensSoon waits until a plugin answers at an address.

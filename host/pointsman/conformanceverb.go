@@ -62,7 +62,7 @@ func (f *reportFormat) print(w io.Writer, r sdktest.Report) error {
 }
 
 func conformanceVerb() *cobra.Command {
-	var run, plugin string
+	var run, plugin, second string
 	var verbose bool
 	out := &reportFormat{"table"}
 	c := &cobra.Command{
@@ -71,7 +71,8 @@ func conformanceVerb() *cobra.Command {
 		Long: `Conformance starts the plugin as a host does, sends it updates good and bad, and
 real packets where it can, and says of each line of the contract whether it is kept.
 A plugin that runs by itself is held to it by its address, unix:///PATH; it must not
-serve anything else meanwhile.
+serve anything else meanwhile. What needs two processes, as a swap does, is tried with --second,
+and without it the plugin is not shown to conform.
 It exits 0 when the plugin conforms, 1 when not.`,
 		Args: words(1, 1, "the path of a plugin's binary, or the address at which one listens"),
 
@@ -80,6 +81,7 @@ It exits 0 when the plugin conforms, 1 when not.`,
 	c.Flags().VarP(out, "output", "o", "table, json, yaml, junit or html")
 	c.Flags().StringVar(&run, "run", "", "only the checks whose name matches this regular expression; such a report never conforms")
 	c.Flags().StringVar(&plugin, "options", "", "the plugin's own options, as JSON")
+	c.Flags().StringVar(&second, "second", "", "with an address: that of another process of the plugin, to swap to")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "also print what passed")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		options := sdktest.Options{Verbose: verbose}
@@ -96,6 +98,9 @@ It exits 0 when the plugin conforms, 1 when not.`,
 		ctx, stop := untilInterrupt(c.Context())
 		defer stop()
 		subject, err := subjectOf(args[0])
+		if err == nil {
+			subject, err = withSecond(subject, second)
+		}
 		if err != nil {
 			return err
 		}
@@ -118,10 +123,39 @@ func disproved(what string, r sdktest.Report) error {
 	switch {
 	case failed > 0 && r.Partial:
 		return fmt.Errorf("%s: %s of %d failed", what, phrase.Count(failed, "check"), len(r.Findings))
-	case failed > 0, !r.Conforms() && !r.Partial:
+	case failed > 0:
 		return fmt.Errorf("%s does not conform", what)
+	case !r.Conforms() && !r.Partial:
+		return fmt.Errorf("%s is not shown to conform: not tried, and needed: %s", what, phrase.Some(left(r)))
 	}
 	return nil
+}
+
+// left names the checks that were not tried although they are needed.
+func left(r sdktest.Report) (names []string) {
+	for _, f := range r.Findings {
+		if f.Status == sdktest.NotRun && f.Needed {
+			names = append(names, f.Check)
+		}
+	}
+	return names
+}
+
+// withSecond gives a Subject that runs by itself another process of it, at an address; empty: there is none.
+func withSecond(s sdktest.Subject, address string) (sdktest.Subject, error) {
+	if address == "" {
+		return s, nil
+	}
+	switch _, err := wire.At(address); {
+	case !s.Single:
+		return s, usageError{errors.New("--second: of a binary a second process is started as it is needed; leave it out")}
+	case err != nil:
+		return s, usageError{fmt.Errorf("--second: %w", err)}
+	case address == s.Path:
+		return s, usageError{errors.New("--second: that is the address of the first; run another process of the plugin, with --listen and an address of its own")}
+	}
+	s.Second = listening(address).Start
+	return s, nil
 }
 
 // subjectOf returns what is held to the contract by a word of the command line.

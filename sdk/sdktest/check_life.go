@@ -17,7 +17,7 @@ import (
 // adopts it, also if its role comes before its first update. One that dies with its
 // process serves nothing until it is made Active.
 func restartAdopts(t *trial) {
-	t.needsLife()
+	t.needsEnd()
 	s := t.scenario("cluster-ip")
 	t.serve(s)
 	t.stop()
@@ -101,7 +101,7 @@ func cleanupLeavesNothing(t *trial) {
 // cleanupOfNothing: in a life that has served nothing, and without Configure.
 func cleanupOfNothing(t *trial) {
 	t.cleans(sdk.Leftovers{})
-	t.needsLife()
+	t.needsEnd()
 	t.stop()
 	var err error
 	t.dp, err = t.subject.Start(t.ctx, t.stateDir)

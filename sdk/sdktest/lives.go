@@ -15,11 +15,27 @@ import (
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
-// needsLife ends a check for which another life has to begin, where none can.
-func (t *trial) needsLife() {
-	if t.subject.Single {
-		t.fail(excused{"it needs a process of its own, and this one runs by itself; hold its binary to the contract, too"})
+// needsSecond ends a check for which another process has to be there, where none is. Where it is needed,
+// the dataplane is not shown to conform.
+func (t *trial) needsSecond() {
+	if t.subject.Single && t.subject.Second == nil {
+		t.fail(notRun{"it needs a second process, and this one runs by itself; run another one at an address of its own, and try: --second ADDRESS"})
 	}
+}
+
+// needsEnd ends a check for which the process has to end, where it may not.
+func (t *trial) needsEnd() {
+	if t.subject.Single {
+		t.fail(excused{"the process would have to end, and it runs by itself; hold its binary to the contract, too"})
+	}
+}
+
+// other returns the Subject of a second life.
+func (s Subject) other() Subject {
+	if s.Second != nil {
+		s.Start = s.Second
+	}
+	return s
 }
 
 // planned says why an update that was to be served is only planned, unless it is soon written: the

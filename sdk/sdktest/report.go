@@ -91,8 +91,10 @@ func (r Report) Verdict() string {
 	switch {
 	case r.Partial:
 		verdict = "was held to a part of the contract, which does not show that it conforms"
-	case !r.Conforms():
+	case r.Count(Fail) > 0:
 		verdict = "does not conform"
+	case !r.Conforms():
+		verdict = "is not shown to conform, for something that is needed could not be tried"
 	}
 	if r.Subject != "" {
 		verdict = "(" + r.Subject + ") " + verdict

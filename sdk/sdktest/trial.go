@@ -141,12 +141,12 @@ func begin(t T, s Subject) (*trial, error) {
 // another is a second life beside this one. It is ended before this one is, and what it
 // wrote is taken away: the first may be gone by then.
 func (t *trial) another() *trial {
-	t.needsLife()
-	second := &trial{subject: t.subject, ctx: t.ctx, stateDir: t.stateDir, failure: t.failure, seen: t.seen}
+	t.needsSecond()
+	second := &trial{subject: t.subject.other(), ctx: t.ctx, stateDir: t.stateDir, failure: t.failure, seen: t.seen}
 	t.need(second.start())
 	t.cleanup(func() {
 		if !second.leavesNothing() {
-			_, _ = second.dp.Cleanup(t.ctx, sdk.Leftovers{})
+			second.clear()
 		}
 		second.stop()
 	})
