@@ -141,10 +141,10 @@ func (a *author) settings() (service, endpoint string) {
 	return fmt.Sprintf("%s:%d", svc.Spec.ClusterIP, p.Port), fmt.Sprintf("127.0.0.1:%d", p.TargetPort)
 }
 
-// host runs `make run` as the user without privileges, until the test ends.
-func (a *author) host() {
+// host runs a command that runs a host as the user without privileges, until the test ends.
+func (a *author) host(words ...string) {
 	a.t.Helper()
-	cmd := a.command(context.Background(), "make", "run")
+	cmd := a.command(context.Background(), words...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: a.user, Setpgid: true}
 	log, err := os.Create(filepath.Join(a.dir, "host.log"))
 	if err != nil {
@@ -184,7 +184,7 @@ func (a *author) swaps() {
 	}
 	service, endpoint := a.settings()
 	backend(a.t, endpoint)
-	a.host()
+	a.host("make", "run")
 	eventually.SucceedsWithin(a.t, long, "the plugin serves", func() error {
 		_, err := ask("tcp", service)
 		return err
@@ -247,4 +247,28 @@ func TestPluginNewPython(t *testing.T) {
 	a.gives()
 	a.swaps()
 	t.Logf("%d lines of Python; after %s all was done", a.lines("pointsman-dataplane-*"), time.Since(began).Round(time.Second))
+}
+
+// TestGuideSample runs the plugin that the author's guide shows, with the config that it shows, as a user without
+// privileges: what it prints is in the host's log.
+func TestGuideSample(t *testing.T) {
+	t.Parallel()
+	a := newAuthor(t, "printer")
+	config := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(read(t, "../docs/writing-a-plugin.md"))[1]
+	services, bin := filepath.Join(a.folder(), "services"), filepath.Join(a.folder(), "bin")
+	manifest := strings.ReplaceAll(tcpService("web", "127.0.0.80", 18080, "127.0.0.1"), "NET.", "127.0.0.")
+	if err := errors.Join(built.Into(a.dir, "", "./sdk/examples/printer"), os.MkdirAll(services, 0o755), os.MkdirAll(bin, 0o755),
+		built.Place(filepath.Join(a.dir, "printer"), filepath.Join(bin, "pointsman-dataplane-printer")),
+		os.WriteFile(filepath.Join(a.folder(), "host.yaml"), []byte(config), 0o644),
+		os.WriteFile(filepath.Join(services, "web.yaml"), []byte(manifest), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	a.gives()
+	a.host(a.bin, "run", "--config", "host.yaml")
+	eventually.SucceedsWithin(t, long, "the plugin prints into the host's log", func() error {
+		if log := read(t, filepath.Join(a.dir, "host.log")); !strings.Contains(log, "1 Services") || !strings.Contains(log, "127.0.0.80:18080") {
+			return errors.New(log)
+		}
+		return nil
+	})
 }

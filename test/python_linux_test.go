@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -65,6 +66,38 @@ func TestPythonRelayConforms(t *testing.T) {
 			t.Errorf("exit %d:\n%s", exit, out)
 		}
 	})
+}
+
+// TestPythonVerbs holds what the example in Python does by hand to what the one in Go does: the same exits,
+// the same text and the same JSON, but for its name and its own words of what it refuses.
+func TestPythonVerbs(t *testing.T) {
+	t.Parallel()
+	python, dir := pyrelay(t), t.TempDir()
+	if err := built.Into(dir, "", "./sdk/examples/relay"); err != nil {
+		t.Fatal(err)
+	}
+	answer := func(program string, words ...string) (string, int) {
+		ctx, cancel := context.WithTimeout(t.Context(), long)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, program, words...)
+		out, err := cmd.Output()
+		if _, ran := errors.AsType[*exec.ExitError](err); err != nil && !ran {
+			t.Fatalf("%v: %v", words, err)
+		}
+		text := strings.ReplaceAll(string(out), "pyrelay", "relay")
+		text = regexp.MustCompile(`built from [^,]*, `).ReplaceAllString(text, "")
+		return regexp.MustCompile(`"why": ".*"`).ReplaceAllString(text, `"why"`), cmd.ProcessState.ExitCode()
+	}
+	for _, words := range []string{
+		"describe", "describe -o json", "check", "check -o json", `check --options {"a":1}`, `check -o json --options {"a":1}`,
+		"cleanup", "cleanup -o json", "cleanup --dry-run --kube-proxy -o json", "--version",
+		"", "nope", "describe more", "describe -o xml", "check --nope", "--listen tcp://127.0.0.1:1",
+	} {
+		want, code := answer(filepath.Join(dir, "relay"), strings.Fields(words)...)
+		if got, exit := answer(python, strings.Fields(words)...); got != want || exit != code {
+			t.Errorf("%q: in Python\n%s(exit %d), in Go\n%s(exit %d)", words, got, exit, want, code)
+		}
+	}
 }
 
 // TestPythonRelaySwaps swaps to the example in Python and back while callers call, where the host starts it
