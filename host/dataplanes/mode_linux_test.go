@@ -193,7 +193,7 @@ func TestHealth(t *testing.T) {
 // TestPlan says what a change would come to, by the words of the two plugins.
 func TestPlan(t *testing.T) {
 	s := newFormerHost(t)
-	s.script("iptables", `cleanup*) echo '{"removed":["chain A","chain B"]}';;`)
+	s.script("iptables", `cleanup*) echo '{"removed":["chain A","iptables-nft: chain nat KUBE-MARK-MASQ","iptables-nft: jump POSTROUTING to KUBE-POSTROUTING","chain B"]}';;`)
 	s.script("userspace", `describe*) echo '{"version":"2","features":["ipv4"],"limits":["dies-with-process"]}';;
 check*) echo '{"runs":false,"why":"a port is taken"}'; exit 1;;`)
 	set := s.next()

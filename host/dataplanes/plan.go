@@ -74,7 +74,7 @@ func (set *Set) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
 	if errors.Is(err, errNoAnswer) {
 		left, err = []string{"what " + main.name + " has in the kernel; its binary names it by hand: cleanup --dry-run"}, nil
 	}
-	p.Left = append(p.Left, left...)
+	p.Left = append(p.Left, slices.DeleteFunc(left, isShared)...) // which the one to come keeps
 	set.conclude(&p)
 	return p, err
 }

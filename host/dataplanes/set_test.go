@@ -126,6 +126,29 @@ func TestEvery(t *testing.T) {
 	})
 }
 
+// TestModeRefused: a changed file whose mode has no plugin is refused, with the mode that was probably meant;
+// one that leaves the mode as it is, or whose plugin is there, or runs by itself, is not.
+func TestModeRefused(t *testing.T) {
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"acme": 0o700, "broken": 0o600} {
+		if err := os.WriteFile(filepath.Join(dir, supervise.Prefix+name), []byte("#!/bin/sh\n"), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := &config.Host{Mode: "gone", PluginDirs: []string{dir}, Plugins: map[string]config.Plugin{"far": {Address: "unix:///run/far.sock"}}}
+	in := installed{Settings{Begun: now, Now: func() *config.Host { return now }}}
+	for mode, refused := range map[string]bool{"gone": false, "acme": false, "broken": false, "far": false, "new": false, config.Auto: false, "acne": true} {
+		wanted := &config.Host{Mode: mode, PluginDirs: now.PluginDirs, Plugins: map[string]config.Plugin{"new": {Address: "unix:///run/new.sock"}}}
+		err := in.modeRefused(wanted)
+		if (err != nil) != refused {
+			t.Errorf("mode %s: %v", mode, err)
+		}
+		if refused && err != nil && (!strings.Contains(err.Error(), "mode: there is no pointsman-dataplane-acne in "+dir) || !strings.Contains(err.Error(), "did you mean acme?")) {
+			t.Errorf("it says %v", err)
+		}
+	}
+}
+
 // TestInstalled finds the binary of a mode, or says that it is not here.
 func TestInstalled(t *testing.T) {
 	dir := t.TempDir()

@@ -134,9 +134,13 @@ func optionRefused(h *config.Host, name string, c admin.Check) (config.Problem, 
 	return config.Problem{Where: h.Origin(field), Field: field, Why: why}, true
 }
 
-// Refuses asks the plugin that serves what is wrong with the options that a changed file has for it,
-// where they are others than it runs with.
+// Refuses says why a changed file cannot be taken: it has another mode, without a plugin, or the plugin that
+// serves has something against the options that the file has for it, where they are others than it runs
+// with.
 func (set *Set) Refuses(wanted *config.Host) error {
+	if err := set.modeRefused(wanted); err != nil {
+		return err
+	}
 	main := set.serving()
 	if main == nil || !main.differs(wanted) {
 		return nil
@@ -149,6 +153,16 @@ func (set *Set) Refuses(wanted *config.Host) error {
 		return fixed
 	}
 	return set.optionsRefused(ctx, wanted, main.name)
+}
+
+// modeRefused says that another mode than the one in force has no plugin here. A binary that is there and
+// cannot be run is no reason: that can be mended meanwhile.
+func (in installed) modeRefused(wanted *config.Host) error {
+	mode := wanted.Mode
+	if mode == in.Now().Mode || mode == config.Auto || wanted.Plugins[mode].Address != "" || in.there(mode) {
+		return nil
+	}
+	return config.Problems{{Where: wanted.Origin("mode"), Field: "mode", Why: missing(in.Begun, mode), Try: near(in.Begun, mode)}}
 }
 
 // optionsLimit is how long a plugin may take to say what is wrong with its options, before a host
