@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -138,6 +139,11 @@ func TestKernelExamine(t *testing.T) {
 	}
 	set("ipv4/ip_local_port_range", "32768 60999")
 	set("ipv4/ip_local_reserved_ports", "\n")
+	for _, program := range []string{"iptables-nft", "iptables-legacy"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("needs iptables of both backends: %v", err)
+		}
+	}
 	for _, step := range []struct {
 		do   func()
 		want string
@@ -154,6 +160,9 @@ func TestKernelExamine(t *testing.T) {
 		{func() { mtu(t, "uplink", 1500) }, ""},
 		{func() { bridge(t, "cni0") }, "no rule sees what passes cni0: "},
 		{func() { remove(t, "cni0") }, ""},
+		{func() { rule(t, "iptables-nft") }, ""},
+		{func() { rule(t, "iptables-legacy") }, "both have rules of iptables, 1 of legacy and 1 of nft: packets pass both"},
+		{func() { flush(t, "iptables-legacy") }, ""},
 		{func() { link("kube-dummy-if") }, "kube-router (interface kube-dummy-if)"},
 	} {
 		step.do()
@@ -212,5 +221,21 @@ func remove(t *testing.T, name string) {
 	t.Helper()
 	if err := netlink.LinkDel(named(t, name)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// rule adds one that changes nothing, by a program of iptables, for as long as the test runs.
+func rule(t *testing.T, program string) {
+	t.Helper()
+	t.Cleanup(func() { flush(t, program) })
+	if out, err := exec.Command(program, "-A", "FORWARD", "-j", "ACCEPT").CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", program, err, out)
+	}
+}
+
+func flush(t *testing.T, program string) {
+	t.Helper()
+	if out, err := exec.Command(program, "-F", "FORWARD").CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", program, err, out)
 	}
 }

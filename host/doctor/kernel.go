@@ -26,7 +26,7 @@ type Node struct {
 
 // Examine makes all checks.
 func (n Node) Examine() []admin.Finding {
-	return slices.Concat(n.forwarding(), n.connections(), n.reversePath(), n.bridges(), n.packetSizes(), n.ephemeral(), n.proxies(), clock())
+	return slices.Concat(n.forwarding(), n.connections(), n.reversePath(), n.bridges(), n.packetSizes(), n.ephemeral(), n.backends(), n.proxies(), clock())
 }
 
 // read returns the text of a file below proc.
