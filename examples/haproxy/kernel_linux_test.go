@@ -167,6 +167,63 @@ func TestKernelSwaps(t *testing.T) {
 	t.Logf("%d calls", r.end(t))
 }
 
+// TestKernelAffinity: a client keeps its endpoint, over reloads, over swaps to another dataplane and
+// back, and when endpoints come.
+func TestKernelAffinity(t *testing.T) {
+	n := served(t, "  sessionAffinity: ClientIP")
+	kept := make(map[string]string)
+	for i := range 12 {
+		kept[fmt.Sprintf("127.0.1.%d", i+1)] = ""
+	}
+	keep := func(when string) {
+		t.Helper()
+		for client, was := range kept {
+			conn, now, err := call(client, frontend(1))
+			if err != nil {
+				t.Fatalf("%s: %v", when, err)
+			}
+			_ = conn.Close()
+			if was != "" && now != was {
+				t.Errorf("%s: %s is answered by %s, and was by %s", when, client, now, was)
+			}
+			kept[client] = now
+		}
+	}
+	keep("first")
+	for i := range 3 { // twice without a call between
+		before := n.haproxy().number
+		n.service("other", 2+i, "", three)
+		n.answers(frontend(2+i), three)
+		n.until("another HAProxy serves", func() error {
+			if n.haproxy().number == before {
+				return fmt.Errorf("it is instance %d as before", before)
+			}
+			return nil
+		})
+		if i != 1 {
+			keep("after a reload")
+		}
+	}
+	n.service("web", 1, "  sessionAffinity: ClientIP", one, two, three)
+	n.until("HAProxy has three endpoints", func() error {
+		servers, err := n.haproxy().api().servers(t.Context(), "ns.web.p.tcp4")
+		if all := servers["ns.web.p.tcp4"]; err == nil && len(all) != 3 {
+			err = fmt.Errorf("it has %v", all)
+		}
+		return err
+	})
+	keep("after an endpoint came")
+	for _, mode := range []string{"userspace", "haproxy"} {
+		if _, err := n.verb("mode", "swap", mode, "--wait=120s"); err != nil {
+			t.Fatal(err)
+		}
+		keep("after a swap to " + mode)
+	}
+	n.service("other", 9, "", three)
+	n.answers(frontend(9), three)
+	keep("after a swap and a reload")
+}
+
 // TestKernelCleanup: nothing is left of it.
 func TestKernelCleanup(t *testing.T) {
 	n := served(t, "")
