@@ -108,7 +108,7 @@ func (t *trial) note(p PacketSeen) {
 // and which is not its own, it has only while it calls.
 func (t *trial) trace(p Packet, own []netip.Addr) (*sdk.Traced, error) {
 	tracer, can := t.dp.(sdk.Tracer)
-	if !can || p.From.From == sdk.OnNode && !slices.Contains(own, p.From.Addr) {
+	if !can || hasEnded(t.dp) || p.From.From == sdk.OnNode && !slices.Contains(own, p.From.Addr) {
 		return nil, nil
 	}
 	traced, err := tracer.Trace(t.ctx, sdk.Packet{
@@ -123,6 +123,20 @@ func (t *trial) trace(p Packet, own []netip.Addr) (*sdk.Traced, error) {
 		return nil, mismatch{"Trace to say what becomes of it", "it cannot tell: " + traced.CannotTell}
 	}
 	return &traced, nil
+}
+
+// hasEnded reports whether the process of a dataplane is gone. What is served may go on without it.
+func hasEnded(dp sdk.Dataplane) bool {
+	r, ok := dp.(*wire.Remote)
+	if !ok {
+		return false
+	}
+	select {
+	case <-r.Exited():
+		return true
+	default:
+		return false
+	}
 }
 
 // explains reports whether an answer is one that the dataplane said there may be. Of a packet that is
