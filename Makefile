@@ -21,7 +21,7 @@ BENCHES := $(shell grep -rlE '^func Benchmark' --include='*_test.go' . 2>/dev/nu
 PURE    := ./sdk ./host/pace ./host/phrase ./host/reach ./host/report ./host/swap ./host/track ./plugins/internal/tree
 
 .DEFAULT_GOAL := help
-.PHONY: help build man check test test-kernel test-ipvs test-packages test-chart e2e peers release bench soak demo proto staticcheck actionlint verify
+.PHONY: help build man check test test-kernel test-ipvs test-packages test-images test-chart e2e peers release images bench soak demo proto staticcheck actionlint verify
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +94,14 @@ bin/release/debian.tar:
 test-packages: release bin/release/debian.tar ## install, upgrade, remove and purge what make release made, under traffic (root)
 	@if [ "$$(id -u)" != 0 ]; then echo "make test-packages needs root: it makes network namespaces; try: sudo make test-packages"; exit 1; fi
 	POINTSMAN_RELEASE=$(CURDIR)/bin/dist $(GO) test -count=1 -timeout 20m ./test/packages
+
+images: release ## build an image of the host, of each dataplane and of all together into bin/images/, for amd64 and arm64
+	configs/container/images bin/dist bin/images
+
+test-images: ## run what make images made, as pods by runc and under traffic, and make two of them again (root)
+	@if [ "$$(id -u)" != 0 ]; then echo "make test-images needs root: it makes network namespaces and containers; try: sudo make test-images"; exit 1; fi
+	@(cd bin/dist && sha256sum --check --status ../images/release.sha256) 2>/dev/null || $(MAKE) images # of this release
+	POINTSMAN_IMAGES=$(CURDIR)/bin/images $(GO) test -count=1 -timeout 20m ./test/images
 
 bench: ## measure what docs/performance.md states, as ratios in one run
 	@mkdir -p bin

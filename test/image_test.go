@@ -4,6 +4,7 @@ package test
 
 import (
 	"encoding/json"
+	"maps"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -17,100 +18,100 @@ import (
 
 const containerfile = "../configs/container/Containerfile"
 
-// An image is what the Containerfile makes.
+// registry is what images' names begin with in manifests, and latest what they end with.
+const (
+	registry = "ghcr.io/pointsman/"
+	latest   = ":latest"
+)
+
+// An image is what one target of the Containerfile makes.
 type image struct {
-	name       string
 	copies     map[string]string // from a path in the image to its source
-	packages   []string
+	unpacked   []string          // archives of Debian's packages
+	user       string
 	entrypoint string
 	words      []string // after the entrypoint
+	labels     string
 }
 
-func readImage(t *testing.T) image {
+// readImages are those that the Containerfile makes, by name.
+func readImages(t *testing.T) map[string]*image {
 	t.Helper()
-	text := read(t, containerfile)
-	i := image{copies: make(map[string]string)}
-	if m := regexp.MustCompile(`(?m)^#\s+podman build -t (\S+) -f configs/container/Containerfile bin$`).FindStringSubmatch(text); m != nil {
-		i.name = m[1]
-	}
-	text = strings.ReplaceAll(regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(text, ""), "\\\n", "")
-	for line := range strings.Lines(text) {
+	text := regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(read(t, containerfile), "")
+	images, i := make(map[string]*image), (*image)(nil)
+	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", "")) {
 		words := strings.Fields(line)
 		_, list, _ := strings.Cut(line, " ")
-		switch words[0] {
-		case "COPY":
+		switch {
+		case len(words) == 0:
+		case words[0] == "FROM":
+			i = &image{copies: make(map[string]string)}
+			images[words[len(words)-1]] = i
+		case words[0] == "ADD":
+			i.unpacked = words[1 : len(words)-1]
+		case words[0] == "COPY":
 			for _, source := range words[1 : len(words)-1] {
 				i.copies[path.Join(words[len(words)-1], path.Base(source))] = source
 			}
-		case "RUN":
-			_, after, _ := strings.Cut(line, "--no-install-recommends ")
-			packages, _, _ := strings.Cut(after, "&&")
-			i.packages = strings.Fields(packages)
-		case "ENTRYPOINT":
+		case words[0] == "RUN":
+			t.Errorf("%s runs %s, which an image for another processor cannot", containerfile, list)
+		case words[0] == "USER":
+			i.user = words[1]
+		case words[0] == "LABEL":
+			i.labels = list
+		case words[0] == "ENTRYPOINT":
 			var all []string
 			if err := json.Unmarshal([]byte(list), &all); err != nil || len(all) != 1 {
 				t.Fatalf("ENTRYPOINT %s: %v", list, err)
 			}
 			i.entrypoint = all[0]
-		case "CMD":
+		case words[0] == "CMD":
 			if err := json.Unmarshal([]byte(list), &i.words); err != nil {
 				t.Fatalf("CMD %s: %v", list, err)
 			}
 		}
 	}
-	return i
+	return images
 }
 
-// TestImage holds the Containerfile against what make build puts into bin/, and where
-// the host looks for it.
-func TestImage(t *testing.T) {
-	i := readImage(t)
+// TestImages holds the Containerfile against what make build puts into bin/, and where
+// the host looks for it: an image of the host, one of each dataplane, and one of all.
+func TestImages(t *testing.T) {
 	mains, err := filepath.Glob("../plugins/*/pointsman-dataplane-*/main.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"/usr/bin/pointsman": "pointsman"}
+	want := map[string]map[string]string{
+		"host":      {"/usr/bin/pointsman": "pointsman"},
+		"pointsman": {"/usr/bin/pointsman": "pointsman"},
+	}
 	for _, main := range mains {
 		binary := filepath.Base(filepath.Dir(main))
-		want["/usr/libexec/pointsman/"+binary] = binary
+		want["pointsman"]["/usr/libexec/pointsman/"+binary] = binary
+		want[strings.TrimPrefix(binary, "pointsman-")] = map[string]string{"/usr/libexec/pointsman/" + binary: binary}
 	}
-	for to, source := range want {
-		if i.copies[to] != source {
-			t.Errorf("%s does not copy %s to %s", containerfile, source, to)
+	images := readImages(t)
+	for name, i := range images {
+		if !maps.Equal(i.copies, want[name]) {
+			t.Errorf("image %s copies %v, want %v", name, i.copies, want[name])
+		}
+		if i.copies[i.entrypoint] == "" {
+			t.Errorf("image %s begins with %s, which it does not have", name, i.entrypoint)
+		}
+		for _, label := range []string{"title", "description"} {
+			if !strings.Contains(i.labels, "org.opencontainers.image."+label+"=") {
+				t.Errorf("image %s has no %s", name, label)
+			}
 		}
 	}
-	for to, source := range i.copies {
-		if want[to] == "" {
-			t.Errorf("%s copies %s, which make build does not make", containerfile, source)
-		}
+	if len(images) != len(want) {
+		t.Errorf("there are %d images, want %d", len(images), len(want))
+	}
+	if i := images["host"]; i == nil || i.user != "65532:65532" || !slices.Equal(i.unpacked, []string{"base.tar"}) {
+		t.Errorf("the host's image is %+v: it needs neither privileges nor programs", i)
 	}
 	if !strings.Contains(read(t, "../configs/defaults.yaml"), "\npluginDirs: [/usr/libexec/pointsman]\n") {
 		t.Error("the host looks for plugins elsewhere")
-	}
-	if i.copies[i.entrypoint] == "" {
-		t.Errorf("the image begins with %s, which it does not have", i.entrypoint)
-	}
-}
-
-// TestImagePrograms sees to it that the image has what plugins call.
-func TestImagePrograms(t *testing.T) {
-	if _, err := exec.LookPath("dpkg-query"); err != nil {
-		t.Skip("needs dpkg-query: it knows which package has a program")
-	}
-	i := readImage(t)
-	for _, program := range []string{"iptables-nft-restore", "iptables-legacy-restore", "ip6tables-nft-save", "ip6tables-legacy-save", "ipset", "modprobe"} {
-		file, err := exec.LookPath(program)
-		if err != nil {
-			t.Logf("%s is not installed here, so it is not known whose it is", program)
-			continue
-		}
-		out, err := exec.CommandContext(t.Context(), "dpkg-query", "-S", file, strings.TrimPrefix(file, "/usr")).Output()
-		owner, _, ok := strings.Cut(string(out), ":")
-		if !ok {
-			t.Errorf("dpkg-query -S %s: %v", file, err)
-		} else if !slices.Contains(i.packages, owner) {
-			t.Errorf("the image has %q, and %s is in %s", i.packages, program, owner)
-		}
 	}
 }
 
@@ -127,7 +128,7 @@ func TestImageWithoutCgo(t *testing.T) {
 
 // TestImageInManifests holds what the manifests run against what the image has.
 func TestImageInManifests(t *testing.T) {
-	i := readImage(t)
+	images := readImages(t)
 	files, err := filepath.Glob("../configs/kubernetes*/*.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -136,11 +137,16 @@ func TestImageInManifests(t *testing.T) {
 	for _, file := range files {
 		for _, c := range containers(t, file) {
 			seen++
+			name := strings.TrimSuffix(strings.TrimPrefix(c.Image, registry), latest)
+			i := images[name]
 			switch {
-			case c.Image != "" && c.Image != i.name:
-				t.Errorf("%s: %s runs the image %s, and not %s", file, c.Name, c.Image, i.name)
+			case c.Image == "": // a patch
+				continue
+			case i == nil || c.Image != registry+name+latest:
+				t.Errorf("%s: %s runs the image %s, which make images does not make", file, c.Name, c.Image)
+				continue
 			case len(c.Command) > 0 && i.copies[c.Command[0]] == "":
-				t.Errorf("%s: %s runs %s, which the image does not have", file, c.Name, c.Command[0])
+				t.Errorf("%s: %s runs %s, which the image %s does not have", file, c.Name, c.Command[0], name)
 			case len(c.Command) == 0 && len(c.Args) > 0 && c.Args[0] != i.words[0]:
 				t.Errorf("%s: %s begins with %q, and the image with %q", file, c.Name, c.Args, i.words)
 			}
