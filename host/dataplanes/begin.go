@@ -83,7 +83,7 @@ func (set *Set) resume(was swap.Machine) {
 }
 
 func (set *Set) leftRunning(p swap.Party) bool {
-	pid, err := supervise.EndLeftover(context.Background(), stateDir(set.Begun, p.Mode), p.Slot, true)
+	pid, err := supervise.EndLeftover(context.Background(), StateDir(set.Begun, p.Mode), p.Slot, true)
 	return err == nil && pid != 0
 }
 
@@ -95,7 +95,7 @@ func (set *Set) endFormer() {
 			if slices.ContainsFunc(set.all(), func(p *dataplane) bool { return p.name == f.Name && p.slot == slot }) {
 				continue
 			}
-			pid, err := supervise.EndLeftover(context.Background(), stateDir(set.Begun, f.Name), slot, false)
+			pid, err := supervise.EndLeftover(context.Background(), StateDir(set.Begun, f.Name), slot, false)
 			if err != nil {
 				set.failed(swap.Stop, err)
 			} else if pid != 0 {
@@ -108,11 +108,14 @@ func (set *Set) endFormer() {
 // endOrphans ends the processes that a former host left and nothing speaks of, before a
 // dataplane begins: one of them may hold the writer's lock.
 func (set *Set) endOrphans() {
-	var keep []string
+	var keep, spare []string
 	for _, p := range set.all() {
 		keep = append(keep, supervise.KeptLaunch(p.process.plugin.StateDir, p.slot))
 	}
-	orphans, err := supervise.EndOrphans(context.Background(), set.Begun.StateDir, keep, false)
+	for _, f := range Discover(set.Begun) { // also of modes that do not serve now: Cleanup ends their helpers
+		spare = append(spare, StateDir(set.Begun, f.Name))
+	}
+	orphans, err := supervise.EndOrphans(context.Background(), set.Begun.StateDir, keep, spare, false)
 	if err != nil {
 		set.Reports.Report(report.Event{Warning: true, Reason: report.PluginLeftAlone, Message: fmt.Sprintf("look for the plugins that a former host left: %v", err)})
 	}
@@ -154,12 +157,13 @@ func orphaned(o supervise.Orphan) report.Event {
 // file of theirs speaks of, or with dryRun says which it would end. The caller holds the
 // lock on the state directory.
 func EndOrphans(ctx context.Context, h *config.Host, dryRun bool) ([]supervise.Orphan, error) {
-	var keep []string // the files say of these, and EndLeftovers ends them
+	var keep, spare []string // the files say of these: EndLeftovers ends them, and Cleanup the helpers
 	for _, f := range Discover(h) {
+		spare = append(spare, StateDir(h, f.Name))
 		for _, slot := range []string{"", otherSlot("")} {
-			keep = append(keep, supervise.KeptLaunch(stateDir(h, f.Name), slot))
+			keep = append(keep, supervise.KeptLaunch(StateDir(h, f.Name), slot))
 		}
 	}
-	orphans, err := supervise.EndOrphans(ctx, h.StateDir, keep, dryRun)
+	orphans, err := supervise.EndOrphans(ctx, h.StateDir, keep, spare, dryRun)
 	return slices.DeleteFunc(orphans, func(o supervise.Orphan) bool { return o.Other }), err
 }

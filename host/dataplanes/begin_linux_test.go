@@ -90,7 +90,7 @@ func (s formerHost) left(mode, slot string) (ended chan struct{}) {
 	if slot != "" {
 		slot = "-" + slot
 	}
-	s.write(filepath.Join(stateDir(s.host, mode), "process"+slot+".json"),
+	s.write(filepath.Join(StateDir(s.host, mode), "process"+slot+".json"),
 		fmt.Sprintf(`{"network":"unix","address":"/nowhere","pid":%d,"start":%d,"nonce":"n","launch":"L","netns":%q,"exe":%q}`, cmd.Process.Pid, start, netns, exe(s.T, cmd.Process.Pid)))
 	return ended
 }

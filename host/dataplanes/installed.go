@@ -123,7 +123,7 @@ func unused(f supervise.Found) admin.Plugin {
 // says which it would end; 0: there is none.
 func EndLeftovers(ctx context.Context, h *config.Host, mode string, dryRun bool) (pid int, err error) {
 	for _, slot := range []string{"", otherSlot("")} {
-		left, failed := supervise.EndLeftover(ctx, stateDir(h, mode), slot, dryRun)
+		left, failed := supervise.EndLeftover(ctx, StateDir(h, mode), slot, dryRun)
 		pid, err = cmp.Or(pid, left), errors.Join(err, failed)
 	}
 	return pid, err
@@ -148,7 +148,7 @@ func (in installed) plugin(mode, slot string) supervise.Plugin {
 		Address:   s.Plugins[mode].Address,
 		Options:   s.Plugins[mode].Options,
 		Debug:     s.Plugins[mode].Debug,
-		StateDir:  stateDir(in.Begun, mode),
+		StateDir:  StateDir(in.Begun, mode),
 		HostDir:   in.Begun.StateDir,
 		SocketDir: socketDir(in.Begun.StateDir),
 		Env:       []string{wire.LevelEnv + "=" + level},
@@ -179,8 +179,8 @@ func (in installed) spareMe(adj int) bool {
 	return err == nil
 }
 
-// stateDir returns where a plugin keeps what outlives the host.
-func stateDir(h *config.Host, name string) string {
+// StateDir returns where a plugin keeps what outlives the host.
+func StateDir(h *config.Host, name string) string {
 	return filepath.Join(h.StateDir, "plugins", name)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/wire"
 )
 
 // This file is what can be asked of the dataplanes, and of each.
@@ -163,7 +164,7 @@ func (p *dataplane) shown() admin.Plugin {
 		State: s.State.String(), Why: s.Why,
 		Version: s.Version, PID: s.PID, Up: s.Up, Restarts: s.Restarts, Fallback: s.Fallback,
 		LastEnd: s.LastEnd, EndedAt: s.LastEndAt, Next: s.Next,
-		Call: s.Vitals.Call, Waiting: s.Vitals.Waiting, Notes: s.Vitals.Notes, Memory: s.Vitals.Memory,
+		Call: s.Vitals.Call, Waiting: s.Vitals.Waiting, Notes: s.Vitals.Notes, Memory: s.Vitals.TotalMemory(), Helpers: helpersOf(s.Vitals),
 		Features: phrase.Plain(s.Description.Features), Limits: phrase.Plain(s.Description.Limits),
 		Options: s.Description.Options, Debug: p.process.plugin.Debug,
 	}
@@ -177,6 +178,13 @@ func (p *dataplane) shown() admin.Plugin {
 		a.Holder = holder.String()
 	}
 	return a
+}
+
+func helpersOf(v wire.Vitals) (list []admin.Helper) {
+	for _, h := range v.Helpers {
+		list = append(list, admin.Helper{Name: h.Name, PID: h.PID, Path: h.Path, Memory: h.Memory})
+	}
+	return list
 }
 
 // sync returns how far the dataplane has come.
@@ -241,7 +249,7 @@ func (p *dataplane) health() health.Dataplane {
 		Mortal:     diesWithProcess(s.Description),
 		Restarts:   s.Restarts,
 		LogDropped: p.process.leftOut(),
-		Memory:     s.Vitals.Memory,
+		Memory:     s.Vitals.TotalMemory(),
 		Report:     s.Vitals.Report,
 		Sent:       sync.Sent,
 		Acked:      sync.Acked,

@@ -35,14 +35,18 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "no more coal")
 		os.Exit(3)
 	default:
-		wire.Serve(sdk.Description{Name: "test", Version: "1.2.3"}, &plugin{os.Getenv(behaviour)})
+		d := sdk.Description{Name: "test", Version: "1.2.3"}
+		if os.Getenv(behaviour) == "declares-mortal" {
+			d.Limits = []sdk.Limit{sdk.LimitDiesWithProcess}
+		}
+		wire.Serve(d, &plugin{os.Getenv(behaviour)})
 	}
 }
 
 // plugin is a dataplane that serves nothing, or refuses to.
 type plugin struct{ how string }
 
-func (p *plugin) Configure(context.Context, sdk.Setup) (sdk.Description, error) {
+func (p *plugin) Configure(ctx context.Context, setup sdk.Setup) (sdk.Description, error) {
 	if p.how == "panic-early" {
 		panic("no steam")
 	}
@@ -57,7 +61,14 @@ func (p *plugin) Configure(context.Context, sdk.Setup) (sdk.Description, error) 
 	if p.how == "refuse" {
 		return sdk.Description{}, &sdk.Refusal{Why: "the points are frozen", Try: "heating them"}
 	}
-	return sdk.Description{Name: "test", Version: "1.2.3"}, nil
+	d := sdk.Description{Name: "test", Version: "1.2.3"}
+	if p.how == "declares-mortal" {
+		d.Limits = []sdk.Limit{sdk.LimitDiesWithProcess}
+	}
+	if strings.HasPrefix(p.how, "declares") {
+		return d, keepDaemon(ctx, setup.StateDir)
+	}
+	return d, nil
 }
 
 // Sync of one that hangs does not return, whatever its context says, and its beats are

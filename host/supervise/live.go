@@ -49,7 +49,7 @@ func (p Plugin) launch(ctx context.Context) (*live, error) {
 		Mark:        mark,
 	})
 	if err != nil {
-		endHelpers(mark.Launch)
+		p.left(mark.Launch).end()
 		return nil, err
 	}
 	return p.configure(ctx, remote)
@@ -142,7 +142,7 @@ func (p Plugin) configure(ctx context.Context, remote *launch.Plugin) (*live, er
 	v, err := p.begin(ctx, remote)
 	if err != nil {
 		_ = remote.Stop(context.WithoutCancel(ctx)) // why it is stopped says more
-		endHelpers(ended(remote))
+		p.left(ended(remote)).end()
 		return nil, &crashed{err, remote.Exit().Crash()}
 	}
 	return v, nil
@@ -304,7 +304,7 @@ func (s *Supervisor) drop(v *live) {
 		return
 	}
 	v.stop()
-	endHelpers(ended(v.remote))
+	v.remainder(s.plugin).end()
 }
 
 // detach ends what goes on beside the process, and closes the connection to it.
@@ -324,7 +324,7 @@ func (p Plugin) Try(ctx context.Context, f func(context.Context, *wire.Remote, s
 	if err != nil {
 		return false, err
 	}
-	defer func() { v.stop(); endHelpers(ended(v.remote)) }()
+	defer func() { v.stop(); v.remainder(p).end() }()
 	err = f(ctx, v.remote.Remote, v.description)
 	if err == nil {
 		return false, nil

@@ -246,8 +246,8 @@ func (l *loop) dropProcess() {
 	default:
 	}
 	l.live.stop()
-	launch := ended(l.live.remote)
-	l.sweeping.Go(func() { endHelpers(launch) }) // finish waits for it
+	left := l.live.remainder(l.plugin)
+	l.sweeping.Go(left.end) // finish waits for it
 	l.live = nil
 }
 

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/pointsman/pointsman/host/launch"
 )
@@ -26,10 +25,11 @@ type Orphan struct {
 }
 
 // EndOrphans ends the processes of launches by hosts with this state directory, but for
-// those of the launches in keep. Of those that it leaves alone it returns why. The caller
+// those of the launches in keep and for the helpers that are declared in the state directories
+// in spare, of plugins. Of those that it leaves alone it returns why. The caller
 // holds the lock on the state directory, so that no other host with it lives. With a dry
 // run it only looks.
-func EndOrphans(ctx context.Context, stateDir string, keep []string, dryRun bool) ([]Orphan, error) {
+func EndOrphans(ctx context.Context, stateDir string, keep, spare []string, dryRun bool) ([]Orphan, error) {
 	marked, err := launch.FindMarked()
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func EndOrphans(ctx context.Context, stateDir string, keep []string, dryRun bool
 	here := place{netns: netns, uid: uint32(os.Geteuid()), pid: os.Getpid()}
 	var found []Orphan
 	for _, m := range marked {
-		if slices.Contains(keep, m.Mark.Launch) {
+		if slices.Contains(keep, m.Mark.Launch) || slices.ContainsFunc(spare, func(dir string) bool { return declaredIn(dir, m.PID) }) {
 			continue
 		}
 		if o, ok := here.decide(m, m.SeesDir(stateDir)); ok {
@@ -128,56 +128,4 @@ func (p Plugin) mark() launch.Mark {
 // String returns the process in a sentence.
 func (o Orphan) String() string {
 	return fmt.Sprintf("process %d, launched for the dataplane %q", o.PID, o.Mark.Mode)
-}
-
-const (
-	// helperGrace is how long the tools of a plugin that has ended may take to finish.
-	helperGrace = time.Second
-
-	// helperRounds is how often what is left is ended: it may start more meanwhile.
-	helperRounds = 3
-)
-
-// endHelpers ends what the process of a launch started and left behind when it ended, also
-// in sessions of its own: the tools that it ran, and long-lived helpers. They are known by
-// the launch in their environment. It returns within ten seconds, at once where there
-// are none.
-func endHelpers(id string) {
-	if id == "" {
-		return
-	}
-	for deadline := time.Now().Add(helperGrace); len(helpers(id)) > 0 && time.Now().Before(deadline); {
-		time.Sleep(helperGrace / 10)
-	}
-	for range helperRounds {
-		left := helpers(id)
-		if len(left) == 0 {
-			return
-		}
-		var ending sync.WaitGroup
-		for _, m := range left {
-			ending.Go(func() { _ = m.End(context.Background()) }) // the kernel has it, or it is not ours to end
-		}
-		ending.Wait()
-	}
-}
-
-// ended returns the launch of a process that has ended; empty: it has not, as where another
-// host has taken it over, or it is not known.
-func ended(remote *launch.Plugin) string {
-	select {
-	case <-remote.Exited():
-		return remote.Handle().Launch
-	default:
-		return ""
-	}
-}
-
-// helpers returns the processes of a launch.
-func helpers(id string) []launch.Marked {
-	marked, err := launch.FindMarked()
-	if err != nil {
-		return nil // without /proc nothing can be known of them
-	}
-	return slices.DeleteFunc(marked, func(m launch.Marked) bool { return m.Mark.Launch != id })
 }

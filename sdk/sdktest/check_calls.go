@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -134,7 +135,8 @@ func (t *trial) ask(ctx context.Context) error {
 	return nil
 }
 
-// noChildrenLeft: after a call was cut off no process of the plugin's is left.
+// noChildrenLeft: after a call was cut off no process of the plugin's is left, but for the helpers
+// that it has declared.
 func noChildrenLeft(t *trial) {
 	r, ok := t.dp.(*wire.Remote)
 	if !ok || r.Hello().PID == 0 || r.Target().Network == "local" {
@@ -146,8 +148,9 @@ func noChildrenLeft(t *trial) {
 	defer cancel()
 	t.cutOff(ctx, t.many(many))
 	t.need(poll(t.ctx, 10*time.Second, func() error {
-		if left := children(r.Hello().PID); len(left) > 0 {
-			return mismatch{"no child process", fmt.Sprintf("processes %v", left)}
+		if left := t.undeclared(children(r.Hello().PID)); len(left) > 0 {
+			return mismatch{"no child process but the helpers that are declared", strings.Join(few(left), "; ") +
+				"; end what a call has started before it returns, or, if it is to run for long, start it by helper.Start in helper.Dir(Setup.StateDir), which declares it"}
 		}
 		return nil
 	}))

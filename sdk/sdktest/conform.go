@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
 
@@ -262,8 +263,7 @@ func checks() []check {
 		{"C00/older-session-is-fenced", false, olderIsFenced},
 		{"C01/packets-are-sent", true, packetsAreSent},
 	}
-	all = append(all, scenarioChecks("C01/scenario/", false)...)
-	all = append(all, scenarioChecks("C02/scenario/", true)...)
+	all = slices.Concat(all, scenarioChecks("C01/scenario/", false), scenarioChecks("C02/scenario/", true))
 	return append(all,
 		check{"C02/affinity", false, affinityIsKept},
 		check{"C02/affinity-over-frontends", false, affinityOverFrontends},
@@ -280,6 +280,7 @@ func checks() []check {
 		check{"C04/address-not-ours", true, addressNotOurs},
 		check{"C05/ten-thousand-services", true, tenThousandServices},
 		check{"C06/restart", true, restartAdopts},
+		check{"C06/helpers-are-adopted", false, helpersAreAdopted},
 		check{"C06/foreign-stays", false, foreignStays},
 		check{"C06/dry-run-only-names", true, dryRunOnlyNames},
 		check{"C06/cleanup-leaves-nothing", true, cleanupLeavesNothing},

@@ -116,7 +116,7 @@ func (r *Remote) SetRole(ctx context.Context, role sdk.Role) error {
 func (r *Remote) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
-	stream, err := r.client.Cleanup(ctx, &pb.CleanupRequest{Session: r.sessionID(), KubeProxy: l.KubeProxy, DryRun: l.DryRun})
+	stream, err := r.client.Cleanup(ctx, &pb.CleanupRequest{Session: r.sessionID(), KubeProxy: l.KubeProxy, DryRun: l.DryRun, StateDir: l.StateDir})
 	if err != nil {
 		return nil, r.callError("Cleanup", err)
 	}
