@@ -51,8 +51,8 @@ func begun(t *testing.T, d Description) (*witness, Dataplane) {
 	return w, dp
 }
 
-// sync sends an update and expects to be taken.
-func sync(t *testing.T, dp Dataplane, u Update) {
+// takes sends an update and expects to be taken.
+func takes(t *testing.T, dp Dataplane, u Update) {
 	t.Helper()
 	if r, err := dp.Sync(t.Context(), u); err != nil || len(r.Failed) > 0 || len(r.Steps) > 0 {
 		t.Fatalf("sync: %+v, %v", r, err)
@@ -68,13 +68,13 @@ func expect(t *testing.T, w *witness, want string) {
 
 func TestWholeIsGivenAll(t *testing.T) {
 	w, dp := begun(t, Description{Name: "test"})
-	sync(t, dp, Update{To: 1, Full: true, Node: &Node{Name: "n1"}, Set: []Service{svc("a", 1), svc("b", 1)}})
+	takes(t, dp, Update{To: 1, Full: true, Node: &Node{Name: "n1"}, Set: []Service{svc("a", 1), svc("b", 1)}})
 	expect(t, w, "n1[a=1 b=1]")
-	sync(t, dp, Update{From: 1, To: 2, Set: []Service{svc("a", 2)}})
+	takes(t, dp, Update{From: 1, To: 2, Set: []Service{svc("a", 2)}})
 	expect(t, w, "n1[a=2 b=1]")
-	sync(t, dp, Update{From: 2, To: 3, Node: &Node{Name: "n2"}, Delete: []Name{svc("b", 0).Name}})
+	takes(t, dp, Update{From: 2, To: 3, Node: &Node{Name: "n2"}, Delete: []Name{svc("b", 0).Name}})
 	expect(t, w, "n2[a=2]")
-	sync(t, dp, Update{To: 4, Full: true, Set: []Service{svc("c", 1)}, Keep: []Name{svc("a", 0).Name, svc("z", 0).Name}})
+	takes(t, dp, Update{To: 4, Full: true, Set: []Service{svc("c", 1)}, Keep: []Name{svc("a", 0).Name, svc("z", 0).Name}})
 	expect(t, w, "n2[a=2 c=1 keep a keep z]")
 }
 
@@ -85,7 +85,7 @@ func TestWholeAsksForAFull(t *testing.T) {
 			t.Errorf("%+v: %v", u, err)
 		}
 	}
-	sync(t, dp, Update{To: 1, Full: true})
+	takes(t, dp, Update{To: 1, Full: true})
 	w.take()
 	if _, err := dp.Configure(t.Context(), Setup{Options: []byte("{}")}); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestWholeAsksForAFull(t *testing.T) {
 // from where the last good one led.
 func TestWholeContinuesAfterAnError(t *testing.T) {
 	w, dp := begun(t, Description{Name: "test"})
-	sync(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
+	takes(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
 	w.take()
 	w.err = errors.New("the kernel is busy")
 	if _, err := dp.Sync(t.Context(), Update{From: 1, To: 2, Set: []Service{svc("b", 1)}}); !errors.Is(err, w.err) {
@@ -111,7 +111,7 @@ func TestWholeContinuesAfterAnError(t *testing.T) {
 	if _, err := dp.Sync(t.Context(), Update{From: 2, To: 3}); !errors.Is(err, ErrResync) {
 		t.Errorf("an update from a revision that was not acknowledged: %v", err)
 	}
-	sync(t, dp, Update{From: 1, To: 3, Set: []Service{svc("b", 2)}})
+	takes(t, dp, Update{From: 1, To: 3, Set: []Service{svc("b", 2)}})
 	expect(t, w, "[a=1 b=2]")
 }
 
@@ -121,7 +121,7 @@ func TestWholeRoles(t *testing.T) {
 	for from := range given {
 		for to := range given {
 			w, dp := begun(t, Description{Name: "test"})
-			sync(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
+			takes(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
 			if err := dp.SetRole(t.Context(), from); err != nil {
 				t.Fatal(err)
 			}
@@ -136,7 +136,7 @@ func TestWholeRoles(t *testing.T) {
 			if got := w.take(); got != want {
 				t.Errorf("from %s to %s it was given %q, and should be %q", from, to, got, want)
 			}
-			sync(t, dp, Update{From: 1, To: 2})
+			takes(t, dp, Update{From: 1, To: 2})
 			expect(t, w, given[to])
 		}
 	}
@@ -146,7 +146,7 @@ func TestWholeRoles(t *testing.T) {
 // the other's role does not close it.
 func TestWholeYieldsWhatDies(t *testing.T) {
 	w, dp := begun(t, Description{Name: "process", Limits: []Limit{LimitDiesWithProcess}})
-	sync(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
+	takes(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
 	for _, c := range []struct {
 		role  Role
 		given string
@@ -161,7 +161,7 @@ func TestWholeYieldsWhatDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.take()
-	sync(t, dp, Update{From: 1, To: 2, Set: []Service{svc("b", 1)}, Keep: []Name{svc("a", 0).Name}})
+	takes(t, dp, Update{From: 1, To: 2, Set: []Service{svc("b", 1)}, Keep: []Name{svc("a", 0).Name}})
 	expect(t, w, "[]")
 	if err := dp.SetRole(t.Context(), Active); err != nil {
 		t.Fatal(err)
@@ -172,11 +172,11 @@ func TestWholeYieldsWhatDies(t *testing.T) {
 func TestWholeRoleAtStart(t *testing.T) {
 	full := Update{To: 1, Full: true, Set: []Service{svc("a", 1)}}
 	w, dp := begun(t, Description{Name: "kernel"})
-	sync(t, dp, full)
+	takes(t, dp, full)
 	expect(t, w, "[a=1]")
 
 	w, dp = begun(t, Description{Name: "process", Limits: []Limit{LimitDiesWithProcess}})
-	sync(t, dp, full)
+	takes(t, dp, full)
 	expect(t, w, "[]")
 	if err := dp.SetRole(t.Context(), Active); err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func TestWholeRoleAtStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, w, "") // nothing is wanted yet, so nothing is taken away
-	sync(t, dp, full)
+	takes(t, dp, full)
 	expect(t, w, "[]")
 }
 
@@ -196,11 +196,11 @@ func TestWholeRoleAtStart(t *testing.T) {
 // again asks it again.
 func TestWholeRoleErrs(t *testing.T) {
 	w, dp := begun(t, Description{Name: "test"})
-	sync(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
+	takes(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
 	if err := dp.SetRole(t.Context(), Yielded); err != nil {
 		t.Fatal(err)
 	}
-	sync(t, dp, Update{From: 1, To: 2, Set: []Service{svc("a", 2)}})
+	takes(t, dp, Update{From: 1, To: 2, Set: []Service{svc("a", 2)}})
 	w.take()
 	w.err = errors.New("the kernel is busy")
 	if err := dp.SetRole(t.Context(), Active); !errors.Is(err, w.err) {
@@ -208,7 +208,7 @@ func TestWholeRoleErrs(t *testing.T) {
 	}
 	w.err = nil
 	w.take()
-	sync(t, dp, Update{From: 2, To: 3})
+	takes(t, dp, Update{From: 2, To: 3})
 	expect(t, w, "") // it is Yielded still
 	if err := dp.SetRole(t.Context(), Active); err != nil {
 		t.Fatal(err)
@@ -260,7 +260,7 @@ func TestWholeCleanup(t *testing.T) {
 				if _, err := dp.Configure(t.Context(), Setup{}); err != nil {
 					t.Fatal(err)
 				}
-				sync(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
+				takes(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
 			}
 			w.take()
 			w.err = c.err
@@ -280,12 +280,12 @@ func TestWholeCleanup(t *testing.T) {
 // small change.
 func TestWholeBeginsAgainAfterCleanup(t *testing.T) {
 	_, dp := begun(t, Description{Name: "test"})
-	sync(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
+	takes(t, dp, Update{To: 1, Full: true, Set: []Service{svc("a", 1)}})
 	if _, err := dp.Cleanup(t.Context(), Leftovers{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := dp.Sync(t.Context(), Update{From: 1, To: 2}); !errors.Is(err, ErrResync) {
 		t.Errorf("a delta after Cleanup: %v", err)
 	}
-	sync(t, dp, Update{To: 2, Full: true})
+	takes(t, dp, Update{To: 2, Full: true})
 }
