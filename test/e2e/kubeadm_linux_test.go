@@ -43,11 +43,7 @@ func newMove(t *testing.T, mode string) *move {
 	t.Helper()
 	v := &move{world: newWorld(t, modes()[0])}
 	v.kubectl("delete", "-k", "../../configs/kubernetes")
-	peers, err := filepath.Abs("../../bin/peers")
-	if err != nil {
-		t.Fatal(err)
-	}
-	v.shell = append(os.Environ(), "PATH="+peers+":"+os.Getenv("PATH"), "KUBECONFIG="+v.api.Kubeconfig("token-admin", ""), "NODE="+v.nodes[0].name)
+	v.asAdministrator()
 	v.api.StartControllers("daemonset-controller", "job-controller", "garbage-collector-controller")
 	v.kubeadm(mode)
 	for i, n := range v.nodes {
@@ -55,6 +51,16 @@ func newMove(t *testing.T, mode string) *move {
 	}
 	v.must("kubectl -n kube-system rollout status daemonset/kube-proxy --timeout=2m")
 	return v
+}
+
+// asAdministrator has the shell find kubectl, and the cluster.
+func (v *move) asAdministrator() {
+	v.Helper()
+	peers, err := filepath.Abs("../../bin/peers")
+	if err != nil {
+		v.Fatal(err)
+	}
+	v.shell = append(os.Environ(), "PATH="+peers+":"+os.Getenv("PATH"), "KUBECONFIG="+v.api.Kubeconfig("token-admin", ""), "NODE="+v.nodes[0].name)
 }
 
 // kubeadm creates what kubeadm does, for nodes that reach the API server at their loopback, and
