@@ -51,7 +51,7 @@ func (w *wrapper) keepDaemon(ctx context.Context) error {
 		if w.undeclared != nil {
 			return nil
 		}
-		w.undeclared = exec.Command(sleep, long)
+		w.undeclared = exec.Command(sleep, "30") // no host ends it: it ends by itself
 		return w.undeclared.Start()
 	}
 	_, err := helper.Find(w.dir, "daemon")
