@@ -26,7 +26,17 @@ const firstRetry = time.Second
 
 // syncDeadline is for one update; package wire gives it no more. The longest is a first
 // Full of a large cluster into a kernel that is slow to take it.
-const syncDeadline = 3 * time.Minute
+const (
+	syncDeadline  = 3 * time.Minute
+	debugDeadline = 24 * time.Hour // of a plugin that may be stopped at a breakpoint
+)
+
+func (p *dataplane) syncDeadline() time.Duration {
+	if p.process.plugin.Debug {
+		return debugDeadline
+	}
+	return syncDeadline
+}
 
 // A session is with one process of a dataplane, until that is gone.
 type session struct {
@@ -64,7 +74,7 @@ func (p *dataplane) serve(outer context.Context, life supervise.Life) error {
 	p.mu.Unlock()
 	f, err := feed.New(clock.RealClock{}, cursor, p.quarantine.Watch(s.remote), feed.Settings{
 		MinGap: periods.gap, Period: periods.retry, Retry: firstRetry,
-		Deadline: syncDeadline,
+		Deadline: p.syncDeadline(),
 		Gone:     s.remote.Exited(),
 		Hooks:    feed.Hooks{Acked: s.acked, Failed: s.failed},
 	})

@@ -169,3 +169,29 @@ func TestAZombieHasEnded(t *testing.T) {
 	}
 	child.Wait()
 }
+
+// A process that a debugger has stopped keeps its connection, and the call that it was in the
+// middle of goes on when it does.
+func TestStoppedPluginKeepsItsCall(t *testing.T) {
+	t.Parallel() // it mostly waits
+	r := stopped(t)
+	r.Debugged()
+	answered := make(chan error, 1)
+	go func() { answered <- r.SetRole(t.Context(), sdk.Active) }() // ends with the call
+	select {
+	case err := <-answered:
+		t.Fatalf("a stopped plugin answered: %v", err)
+	case <-time.After(15 * time.Second): // longer than keepalives would take it for alive
+	}
+	if err := r.process.signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-answered:
+		if err != nil {
+			t.Errorf("the call that was under way: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the call that was under way is not answered within a minute")
+	}
+}

@@ -165,6 +165,9 @@ func (p Plugin) begin(ctx context.Context, remote *launch.Plugin) (*live, error)
 	if err != nil {
 		return nil, fmt.Errorf("configure: %w", err)
 	}
+	if p.Debug {
+		remote.Debugged()
+	}
 	return &live{remote: remote, description: d}, nil
 }
 

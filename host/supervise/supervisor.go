@@ -32,7 +32,8 @@ type Plugin struct {
 	Address string
 	Env     []string // beyond the few variables that every plugin gets
 
-	// Debug has a process that hangs be reported and not ended: a debugger may have stopped it.
+	// Debug has a process that hangs be reported and not ended, and gives its calls a day: a
+	// debugger may have stopped it.
 	Debug bool
 }
 

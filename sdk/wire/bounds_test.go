@@ -220,3 +220,20 @@ func TestConversion(t *testing.T) {
 }
 
 func second[V any](_ V, err error) error { return err }
+
+// A plugin that is debugged has a day for each call, and any other what the call is given.
+func TestDebuggedHasTime(t *testing.T) {
+	var r Remote
+	has := func(want time.Duration) {
+		t.Helper()
+		ctx, cancel := r.within(t.Context(), syncTimeout)
+		defer cancel()
+		end, ok := ctx.Deadline()
+		if left := time.Until(end); !ok || left > want || left < want-time.Minute {
+			t.Errorf("a call has %s, want %s", left, want)
+		}
+	}
+	has(syncTimeout)
+	r.Debugged()
+	has(debugTimeout)
+}

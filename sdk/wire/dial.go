@@ -192,7 +192,6 @@ func connect(creds credentials.TransportCredentials, dialer func(context.Context
 		grpc.WithContextDialer(dialer),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)),
 		grpc.WithMaxHeaderListSize(maxHeader),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second, PermitWithoutStream: true}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: helloTimeout,
@@ -206,11 +205,12 @@ func connect(creds credentials.TransportCredentials, dialer func(context.Context
 	)
 }
 
-// serverOptions returns the plugin's half of the same.
+// serverOptions returns the plugin's half of the same. Neither end sends keepalives: on a socket of
+// this machine the kernel says when the other process has ended, and one that a debugger has
+// stopped would lose its connection. Those of an older host are let in.
 func serverOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		grpc.MaxRecvMsgSize(maxUpdate),
 		grpc.NumStreamWorkers(4), // reuse stacks: a host makes the same few calls again and again
 		grpc.InitialWindowSize(window),

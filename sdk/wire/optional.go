@@ -16,7 +16,7 @@ import (
 
 // Inspect is as sdk.Inspector says, or ErrUnsupported.
 func (r *Remote) Inspect(ctx context.Context, f func(sdk.Served) error) error {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := r.within(ctx, readTimeout)
 	defer cancel()
 	stream, err := r.client.Inspect(ctx, &pb.InspectRequest{})
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *server) Inspect(_ *pb.InspectRequest, stream grpc.ServerStreamingServer
 
 // ExportAffinity is as sdk.AffinityCarrier says, or ErrUnsupported.
 func (r *Remote) ExportAffinity(ctx context.Context, f func(sdk.AffinityEntry) error) error {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := r.within(ctx, readTimeout)
 	defer cancel()
 	stream, err := r.client.Stuck(ctx, &pb.StuckRequest{})
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *server) Stuck(_ *pb.StuckRequest, stream grpc.ServerStreamingServer[pb.
 
 // ImportAffinity is as sdk.AffinityCarrier says, or ErrUnsupported.
 func (r *Remote) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry) error {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := r.within(ctx, readTimeout)
 	defer cancel()
 	stream, err := r.client.Seed(ctx)
 	if err != nil {

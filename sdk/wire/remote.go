@@ -32,6 +32,7 @@ const (
 	cleanupTimeout   = 3 * time.Minute
 	vitalsTimeout    = 2 * time.Second
 	readTimeout      = 3 * time.Minute
+	debugTimeout     = 24 * time.Hour
 )
 
 // A Remote is a dataplane in another process. It is what [sdk.Dataplane] says,
@@ -47,6 +48,7 @@ type Remote struct {
 	session  atomic.Pointer[string] // of the last Configure; nil: none
 	closed   sync.Once
 	attempts *attempts // at reaching it
+	debugged atomic.Bool
 }
 
 var (
@@ -88,7 +90,7 @@ func (r *Remote) Exited() <-chan struct{} { return r.process.Exited() }
 
 // Configure begins a session: from here on, calls of every older one are refused.
 func (r *Remote) Configure(ctx context.Context, s sdk.Setup) (sdk.Description, error) {
-	ctx, cancel := context.WithTimeout(ctx, configureTimeout)
+	ctx, cancel := r.within(ctx, configureTimeout)
 	defer cancel()
 	id := rand.Text()
 	r.session.Store(&id)
@@ -104,9 +106,21 @@ func (r *Remote) Configure(ctx context.Context, s sdk.Setup) (sdk.Description, e
 	return decodeDescription(reply.GetDescription()), nil
 }
 
+// Debugged gives each call that begins from here on a day, since a debugger may stop the process
+// in the middle of one. Vitals keeps its two seconds: it is how a caller sees that it is stopped.
+func (r *Remote) Debugged() { r.debugged.Store(true) }
+
+// within bounds a call by the longest that it may take.
+func (r *Remote) within(ctx context.Context, longest time.Duration) (context.Context, context.CancelFunc) {
+	if r.debugged.Load() {
+		longest = debugTimeout
+	}
+	return context.WithTimeout(ctx, longest)
+}
+
 // SetRole is as sdk.Dataplane says.
 func (r *Remote) SetRole(ctx context.Context, role sdk.Role) error {
-	ctx, cancel := context.WithTimeout(ctx, roleTimeout)
+	ctx, cancel := r.within(ctx, roleTimeout)
 	defer cancel()
 	_, err := r.client.SetRole(ctx, &pb.SetRoleRequest{Session: r.sessionID(), Role: pb.Role(role)})
 	return r.callError("SetRole", err)
@@ -114,7 +128,7 @@ func (r *Remote) SetRole(ctx context.Context, role sdk.Role) error {
 
 // Cleanup is as sdk.Dataplane says. With an error it still names what was removed.
 func (r *Remote) Cleanup(ctx context.Context, l sdk.Leftovers) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
+	ctx, cancel := r.within(ctx, cleanupTimeout)
 	defer cancel()
 	stream, err := r.client.Cleanup(ctx, &pb.CleanupRequest{Session: r.sessionID(), KubeProxy: l.KubeProxy, DryRun: l.DryRun, StateDir: l.StateDir})
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 // Sync sends the update in chunks, and returns what the plugin made of it.
 func (r *Remote) Sync(ctx context.Context, u sdk.Update) (sdk.Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	ctx, cancel := r.within(ctx, syncTimeout)
 	defer cancel()
 	var stream grpc.ClientStream // opened with the first chunk
 	failed, err := sendUpdate(r.sessionID(), u, func(c *pb.UpdateChunk) (err error) {

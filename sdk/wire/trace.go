@@ -14,7 +14,7 @@ import (
 
 // Trace is as sdk.Tracer says, or ErrUnsupported.
 func (r *Remote) Trace(ctx context.Context, p sdk.Packet) (sdk.Traced, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := r.within(ctx, readTimeout)
 	defer cancel()
 	in, err := encodePacket(p)
 	if err != nil {
