@@ -133,6 +133,7 @@ func TestImageInManifests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	files = append(files, "../configs/rollout/trial.yaml")
 	seen := 0
 	for _, file := range files {
 		for _, c := range containers(t, file) {
@@ -157,12 +158,12 @@ func TestImageInManifests(t *testing.T) {
 			}
 		}
 	}
-	if seen < 4 {
+	if seen < 5 {
 		t.Errorf("found only %d containers", seen)
 	}
 }
 
-// A container is one of a DaemonSet's.
+// A container is one of a DaemonSet's, or of a Job's.
 type container struct {
 	Name, Image   string
 	Command, Args []string
