@@ -16,7 +16,11 @@ import (
 type workflow struct {
 	Permissions map[string]string
 	Jobs        map[string]struct {
-		Steps []struct{ Uses, Run string }
+		Permissions map[string]string
+		Steps       []struct {
+			Uses, Run string
+			With      map[string]string
+		}
 	}
 }
 

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// digest is what each image and the chart have in these tests.
+var digest = strings.Repeat("0123456789abcdef", 4)
+
+// publish runs the script of the release workflow with programs in place of those that need a registry and
+// an identity. It returns what these were called with, and the script's folder.
+func publish(t *testing.T, tag, helmSays string, steps ...string) (calls []string, dir string, err error) {
+	t.Helper()
+	dir = t.TempDir()
+	log := filepath.Join(dir, "calls")
+	program := func(name, does string) {
+		text := fmt.Sprintf("#!/bin/sh\necho \"$(basename $0) $*\" >>%s\ncase \"$*\" in *--password-stdin) cat >/dev/null; exit;; esac\n%s\n", log, does)
+		writeIn(t, dir, name, text)
+	}
+	program("path/skopeo", `for a; do [ "$last" != --digestfile ] || echo sha256:`+digest+` >"$a"; last=$a; done`)
+	program("path/cosign", "")
+	program("bin/helm", `case $1 in package) echo packed >"bin/dist/pointsman-$4.tgz";; push) echo "`+helmSays+`" >&2;; esac`)
+	writeIn(t, dir, "bin/dist/checksums.txt", "")
+	for name := range readImages(t) {
+		writeIn(t, dir, "bin/images/"+name+".oci.tar", "")
+	}
+	writeIn(t, dir, ".github/publish", read(t, "../.github/publish"))
+	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, ".github/publish"), steps...)
+	cmd.Env = []string{"PATH=" + filepath.Join(dir, "path") + ":" + os.Getenv("PATH"), "REGISTRY=ghcr.io/pointsman", "GITHUB_REF_NAME=" + tag, "GITHUB_ACTOR=a", "TOKEN=secret"}
+	if out, failed := cmd.CombinedOutput(); failed != nil {
+		err = fmt.Errorf("%w: %s", failed, out)
+	}
+	text, _ := os.ReadFile(log)
+	return strings.Split(strings.TrimSpace(string(text)), "\n"), dir, err
+}
+
+func writeIn(t *testing.T, dir, name, text string) {
+	t.Helper()
+	file := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPublish: all images that make images makes and the chart are pushed under the release's version, and
+// what was pushed is signed by its digest, which no later push changes.
+func TestPublish(t *testing.T) {
+	calls, dir, err := publish(t, "v1.2.3", "Digest: sha256:"+digest, "images", "chart", "sign")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"helm push bin/dist/pointsman-1.2.3.tgz oci://ghcr.io/pointsman/charts", "cosign sign --yes ghcr.io/pointsman/charts/pointsman@sha256:" + digest}
+	sums := []string{digest + "  ghcr.io/pointsman/charts/pointsman"}
+	for name := range maps.Keys(readImages(t)) {
+		want = append(want,
+			"skopeo copy --all --digestfile bin/digest.txt oci-archive:bin/images/"+name+".oci.tar docker://"+registry+name+":1.2.3",
+			"skopeo copy --all docker://"+registry+name+":1.2.3 docker://"+registry+name+latest,
+			"cosign sign --yes "+registry+name+"@sha256:"+digest)
+		sums = append(sums, digest+"  "+registry+name)
+	}
+	for _, call := range want {
+		if !slices.Contains(calls, call) {
+			t.Errorf("it does not call %s", call)
+		}
+	}
+	if text := strings.Join(calls, "\n"); strings.Contains(text, "secret") {
+		t.Errorf("the token is in what programs are called with: %s", text)
+	}
+	got := strings.Split(strings.TrimSpace(read(t, filepath.Join(dir, "bin/pushed.sha256"))), "\n")
+	slices.Sort(got)
+	slices.Sort(sums)
+	if !slices.Equal(got, sums) {
+		t.Errorf("pushed.sha256 has %q, want %q", got, sums)
+	}
+	if text := read(t, filepath.Join(dir, "bin/dist/checksums.txt")); !strings.HasSuffix(text, "  pointsman-1.2.3.tgz\n") {
+		t.Errorf("the checksums that are signed are %q, without the chart's", text)
+	}
+}
+
+// TestPublishPreRelease: what is tried before a release does not become what all clusters take.
+func TestPublishPreRelease(t *testing.T) {
+	calls, _, err := publish(t, "v1.2.3-rc.1", "", "images")
+	if err != nil || strings.Contains(strings.Join(calls, "\n"), latest) {
+		t.Errorf("it calls %q: %v", calls, err)
+	}
+}
+
+// TestPublishNeedsDigests: what was pushed without a digest being known ends it before anything is signed.
+func TestPublishNeedsDigests(t *testing.T) {
+	calls, _, err := publish(t, "v1.2.3", "Pushed", "chart", "sign")
+	if err == nil || !strings.Contains(err.Error(), "the digest of ghcr.io/pointsman/charts/pointsman") || strings.Contains(strings.Join(calls, "\n"), "cosign") {
+		t.Errorf("it calls %q: %v", calls, err)
+	}
+}
+
+// TestReleasePublishes: the workflow of a release publishes all that it has built, and says where all of that
+// was built and of what.
+func TestReleasePublishes(t *testing.T) {
+	for name, job := range workflows(t)["../.github/workflows/release.yml"].Jobs {
+		var runs, attested []string
+		for _, step := range job.Steps {
+			runs = append(runs, strings.TrimSpace(step.Run))
+			if strings.HasPrefix(step.Uses, "actions/attest-build-provenance@") {
+				attested = append(attested, strings.Fields(step.With["subject-path"])...)
+				attested = append(attested, step.With["subject-checksums"])
+			}
+		}
+		built := slices.IndexFunc(runs, func(run string) bool { return strings.HasSuffix(run, "make images") })
+		published := slices.Index(runs, ".github/publish images chart sign")
+		if built < 0 || published < built {
+			t.Errorf("%s runs %q: want make images, and then publish with all of its steps", name, runs)
+		}
+		for _, want := range []string{"bin/dist/*.tar.gz", "bin/dist/*.deb", "bin/dist/*.rpm", "bin/dist/*.tgz", "bin/pushed.sha256"} {
+			if !slices.Contains(attested, want) {
+				t.Errorf("%s does not attest %s, only %q", name, want, attested)
+			}
+		}
+		for _, right := range []string{"contents", "packages", "id-token", "attestations"} {
+			if job.Permissions[right] != "write" {
+				t.Errorf("%s may not write %s", name, right)
+			}
+		}
+	}
+}
