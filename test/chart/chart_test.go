@@ -277,7 +277,7 @@ func kustomize(t *testing.T, folder string) string {
 func TestChartAgrees(t *testing.T) {
 	for form, args := range map[string][]string{
 		"kubernetes":                    nil,
-		"kubernetes-sidecar":            {"--set", "form=sidecar,image.repository=ghcr.io/pointsman/host,dataplaneImage.repository=ghcr.io/pointsman/dataplane-iptables"},
+		"kubernetes-sidecar":            {"--set", "form=sidecar"},
 		"kubernetes-replace-kube-proxy": {"--set", "kubeProxy.replace=true"},
 	} {
 		t.Run(form, func(t *testing.T) {

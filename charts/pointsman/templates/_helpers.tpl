@@ -7,11 +7,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "pointsman.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ .Values.image.repository | default (eq .Values.form "sidecar" | ternary "ghcr.io/pointsman/host" "ghcr.io/pointsman/pointsman") }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
 {{- define "pointsman.dataplaneImage" -}}
-{{ .Values.dataplaneImage.repository | default .Values.image.repository }}:{{ .Values.dataplaneImage.tag | default .Values.image.tag | default .Chart.AppVersion }}
+{{ .Values.dataplaneImage.repository | default .Values.image.repository | default (printf "ghcr.io/pointsman/dataplane-%s" (.Values.mode | default "iptables")) }}:{{ .Values.dataplaneImage.tag | default .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
 {{/* What no schema can say of values together. */}}
