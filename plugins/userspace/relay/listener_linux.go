@@ -63,20 +63,53 @@ func (l *loopListener) alive() error {
 	return l.use(func(fd int) error { _, err := unix.Getsockname(fd); return err })
 }
 
-// Close accepts nothing from now on.
+// Close accepts what waits in the socket, which the kernel would reset, and nothing from then on.
 func (l *loopListener) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.fd < 0 {
 		return net.ErrClosed
 	}
+	waiting := acceptRest(l.fd)
 	err := unix.Close(l.fd)
 	l.fd = -1
-	l.loop.post(func() {
-		delete(l.loop.watchers, l.token)
-		l.loop.timers.stop(l)
-	})
+	dialing := &l.loop.relay.counters.dialing // nothing that is open is to be missed by a drain
+	dialing.Add(int64(len(waiting)))
+	if !l.loop.post(func() { l.last(waiting); dialing.Add(-int64(len(waiting))) }) {
+		dialing.Add(-int64(len(waiting)))
+		for _, c := range waiting {
+			closeFile(c.fd)
+		}
+	}
 	return err
+}
+
+// acceptRest accepts all that waits in a socket. What calls from then on is not heard, and calls
+// again a second later: by then the socket is closed, and another one may listen there.
+func acceptRest(fd int) (all []accepted) {
+	_ = dropFirst(fd) // without it, one that calls in this very moment may be reset
+	for {
+		var c accepted
+		var err error
+		if c.fd, c.from, err = accept(fd); err == nil {
+			all = append(all, c)
+		} else if err != unix.EINTR && err != unix.ECONNABORTED {
+			return all
+		}
+	}
+}
+
+// last is called in the loop when the socket is closed.
+func (l *loopListener) last(waiting []accepted) {
+	delete(l.loop.watchers, l.token)
+	l.loop.timers.stop(l)
+	for _, c := range waiting {
+		if l.accept == nil { // it was never started
+			closeFile(c.fd)
+			continue
+		}
+		l.loop.admit(c, l.accept)
+	}
 }
 
 func (l *loopListener) onClose() { l.Close() }

@@ -49,6 +49,21 @@ func listenAt(at netip.AddrPort) (fd int, err error) {
 	return fd, nil
 }
 
+// dropFirst has a listening socket drop the packets that begin a connection: those with SYN and
+// without ACK, by the flags in byte 13 of TCP's header.
+func dropFirst(fd int) error {
+	const syn, ack, whole = 0x02, 0x10, 0xffffffff
+	program := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 13},
+		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: syn | ack},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: syn, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_RET | unix.BPF_K, K: whole},
+	}
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+}
+
 // setKeepAlive has the kernel find out when the other end of fd is gone without a word.
 func setKeepAlive(fd int) error {
 	return errors.Join(
