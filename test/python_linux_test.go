@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/test/built"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // needsPython skips where gRPC's code for Python cannot be made or run.
@@ -121,6 +122,7 @@ func TestPythonRelaySwaps(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+				eventually.True(t, "it listens", func() bool { _, err := os.Stat(s.path("own/s")); return err == nil })
 			}
 			s.write("host.yaml", strings.Replace(s.text(more), "plugins: {userspace: {options: {redirect: never}}}\npluginDirs", "pluginDirs", strings.Count(more, "plugins:")))
 			backend(t, at(s.net+"101"))

@@ -169,7 +169,7 @@ func (r *rush) note(from string, began time.Time, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
-		r.failed = append(r.failed, err)
+		r.failed = append(r.failed, fmt.Errorf("%s to %s: %w", began.Format("15:04:05.000"), time.Now().Format("15:04:05.000"), err))
 		return
 	}
 	r.answered++
