@@ -19,8 +19,10 @@ import (
 // must not be changed, and not be kept after it returns.
 //
 // The function's error means that nothing was served; it is retried. Where all but some
-// Services are served, it is Failures. Options are refused: WholeOf takes them. Roles need no care of the function's: in Standby and Draining it is
-// given a State without Services, and when it has yielded it is no longer called.
+// Services are served, it is Failures. Options are refused: WholeOf takes them.
+//
+// Roles need no care of the function's: in Standby and Draining it is given a State without
+// Services, and when it has yielded it is no longer called.
 // One that declares LimitDiesWithProcess is in Standby until a role is set, and is
 // given a State without Services too when it has yielded: what its process listens
 // on is not left to its successor. Any other may have left something in the kernel,
@@ -65,8 +67,9 @@ type Parts struct {
 	// is not given to Serve. Nil: all can be tried.
 	Can func(Node, Service) error
 
-	// List says what is served now, in the role Active, as Inspector wants it; for the other roles it is
-	// known what Serve would be given. It may be called beside Serve. Nil: the Dataplane is no Inspector,
+	// List says what is served now, in the role Active, as Inspector wants it: also the frontends whose
+	// callers are refused, with no endpoints. For the other roles it is known what Serve would be
+	// given. It may be called beside Serve. Nil: the Dataplane is no Inspector,
 	// and a host cannot swap to it.
 	List func(context.Context) ([]Served, error)
 }
