@@ -50,7 +50,7 @@ func apart(t *testing.T, f func()) {
 // conformance runs the verb on the calling thread.
 func conformance(t *testing.T, words ...string) (out string, exit int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // others may have the addresses first
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(binaries(t), "pointsman"), append([]string{"plugin", "conformance"}, words...)...)
 	text, err := cmd.CombinedOutput()
