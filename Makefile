@@ -51,7 +51,7 @@ test: ## run every test that needs neither root nor a cluster
 test-kernel: ## run the tests that write to a real kernel, in namespaces of their own (root)
 	@if [ "$$(id -u)" != 0 ]; then echo "make test-kernel needs root: it makes network namespaces; try: sudo make test-kernel"; exit 1; fi
 	$(GO) test $(RACE) -p 2 -count=1 -timeout 20m -run '^TestKernel' $(RACED)
-	$(GO) test -p 2 -count=1 -timeout 20m -run '^TestKernel' $(filter-out ./test/swap ./test/breakage $(RACED),$(KERNEL))
+	$(GO) test -p 2 -count=1 -timeout 35m -run '^TestKernel' $(filter-out ./test/swap ./test/breakage $(RACED),$(KERNEL))
 	$(GO) test -count=1 -timeout 20m -run '^TestKernel' ./test/breakage
 	GO="$(GO)" test/swap/suite
 	cd examples/haproxy && $(GO) test -count=1 -timeout 20m -run '^TestKernel' .

@@ -158,9 +158,16 @@ func Answer(ctx context.Context, h *Host, protocol sdk.Protocol, at netip.AddrPo
 		return conn, nil
 	}
 	l, err := h.Listen(ctx, on.Network(), at)
+	for end := time.Now().Add(former); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end) && ctx.Err() == nil; {
+		time.Sleep(former / 100)
+		l, err = h.Listen(ctx, on.Network(), at)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("listen as endpoint %s: %w", at, err)
 	}
 	go echo.AnswerStreams(l, at) // ends when l is closed
 	return l, nil
 }
+
+// former is how long an endpoint that a check has begun, and that was cut off, may take to end.
+const former = 2 * time.Second
