@@ -37,7 +37,7 @@ var parts = map[string]func(){
 	"long-stdout":    func() { fmt.Println(strings.Repeat("x", 100<<10)); serve() },
 	"rubbish-stderr": func() { printRubbish(); serve() },
 	"no-handshake":   func() { fmt.Fprintln(os.Stderr, "thinking"); time.Sleep(time.Minute) },
-	"works-first":    func() { work(3 * time.Second); serve() },
+	"works-first":    func() { work(4 * time.Second); serve() },
 	"works-for-ever": func() { work(time.Hour) },
 	"exits":          func() { fmt.Fprintln(os.Stderr, "no such thing as /dev/null0"); os.Exit(3) },
 	"panics":         func() { panic("the ruleset is broken") },

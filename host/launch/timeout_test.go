@@ -59,7 +59,7 @@ func TestLaunchWaitsForOneThatWorks(t *testing.T) {
 		t.Skip("needs a kernel that counts how long threads run and wait: ", err)
 	}
 	c := part("works-first", shortDir(t))
-	c.Timeout = time.Second
+	c.Timeout = 2 * time.Second
 	r, err := Launch(soon(t), c)
 	if err != nil {
 		t.Fatal(err)
