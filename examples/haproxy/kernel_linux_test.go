@@ -252,6 +252,11 @@ func TestKernelAffinity(t *testing.T) {
 func TestKernelCleanup(t *testing.T) {
 	n := served(t, "")
 	i := n.haproxy()
+	before, err := n.status()
+	if err != nil || before.Dataplane.PID == 0 {
+		t.Fatalf("process %d, %v", before.Dataplane.PID, err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(before.Dataplane.PID, syscall.SIGKILL) }) // it waits for another host
 	_ = n.cmd.Process.Kill()
 	_ = n.cmd.Wait()
 	n.cmd = nil
