@@ -42,7 +42,7 @@ func workflows(t *testing.T) map[string]workflow {
 }
 
 // TestWorkflows: what the forge runs of ours is there, what it takes from others is named by
-// its hash, which nobody can move, and no job may do more than read but where it says so.
+// its hash, which always means the same, and no job may do more than read but where it says so.
 func TestWorkflows(t *testing.T) {
 	makefile := read(t, "../Makefile")
 	pinned := regexp.MustCompile(`^[\w.-]+/[\w./-]+@[0-9a-f]{40}$`)

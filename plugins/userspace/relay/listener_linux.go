@@ -87,16 +87,17 @@ func (l *loopListener) Close() error {
 // acceptRest accepts all that waits in a socket. What calls from then on is not heard, and calls
 // again a second later: by then the socket is closed, and another one may listen there.
 func acceptRest(fd int) (all []accepted) {
-	_ = dropFirst(fd) // without it, one that calls in this very moment may be reset
-	for {
+	_ = dropFirst(fd)   // without it, one that calls in this very moment may be reset
+	for range backlog { // more cannot wait; without the filter, more may come
 		var c accepted
 		var err error
 		if c.fd, c.from, err = accept(fd); err == nil {
 			all = append(all, c)
 		} else if err != unix.EINTR && err != unix.ECONNABORTED {
-			return all
+			break
 		}
 	}
+	return all
 }
 
 // last is called in the loop when the socket is closed.
