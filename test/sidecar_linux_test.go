@@ -3,10 +3,13 @@
 package test
 
 import (
+	"net"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
 // TestPluginAtAnAddress has the plugin run by another program, as a container of its
@@ -41,7 +44,7 @@ func TestPluginAtAnAddress(t *testing.T) {
 	s.served("tcp", s.net+"10:18080")
 }
 
-// listening is the userspace plugin as another supervisor would run it.
+// listening is the userspace plugin as another supervisor would run it, once it listens.
 func listening(t *testing.T, socket string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(plugin(t), "--listen", "unix://"+socket)
@@ -51,6 +54,13 @@ func listening(t *testing.T, socket string) *exec.Cmd {
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
+	})
+	eventually.SucceedsWithin(t, long, "the plugin listens", func() error {
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
 	})
 	return cmd
 }

@@ -118,6 +118,13 @@ func (f *fake) counted() []string {
 	return all
 }
 
+// asked is how many questions there were.
+func (f *fake) asked() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.reads
+}
+
 func (f *fake) Close() error { return nil }
 
 func (f *fake) Services() (map[serviceKey]observed, error) {
