@@ -48,14 +48,16 @@ func points(t *testing.T) []point {
 		{"iptables", "nftables"}, {"nftables", "iptables"}, {"nftables", "userspace"}, {"userspace", "nftables"},
 		{"userspace", "userspace"}, {"iptables", "iptables"}, {"nftables", "nftables"},
 	}
+	without, with := r.Perm(2), r.Perm(4) // nftables
 	victims := []string{"host", "new", "old", "none"}
 	var all []point
 	for i, at := range places {
 		if os.Getenv("POINTSMAN_SOAK") == "" {
-			victim := victims[(i+int(seed%4))%4]
-			for _, pair := range [][2]string{pairs[r.IntN(2)], pairs[2+r.IntN(4)]} {
-				all = append(all, point{pair[0], pair[1], at, victim})
+			pair := pairs[without[i/2%2]]
+			if (i+int(seed%4))/2%2 == 1 { // each victim has pairs with nftables and others
+				pair = pairs[2+with[i/2%4]]
 			}
+			all = append(all, point{pair[0], pair[1], at, victims[(i+int(seed%4))%4]})
 			continue
 		}
 		for _, pair := range pairs {
@@ -92,17 +94,12 @@ func (p point) possible() bool {
 func (p point) late() bool { return strings.HasPrefix(p.at, "clearing") }
 
 // TestKernelFaults lets something go wrong at each place of a swap, under load. Every other
-// time the host runs apart from its plugins; in a soak that shifts from pair to pair, so
-// that each victim's turn comes.
+// time the host runs apart from its plugins; that shifts after four points, which have all
+// victims, so that each victim has both.
 func TestKernelFaults(t *testing.T) {
 	for i, p := range points(t) {
 		begin := newNode
-		if os.Getenv("POINTSMAN_SOAK") != "" {
-			i += i / 4
-		} else {
-			i /= 2 // two pairs of each place
-		}
-		if i%2 == 1 && p.from != p.to {
+		if (i+i/4)%2 == 1 && p.from != p.to {
 			begin = newApart
 		}
 		t.Run(p.String(), func(t *testing.T) { fault(begin(t, p.from), p) })
