@@ -55,6 +55,7 @@ var (
 	_ sdk.Dataplane       = (*Remote)(nil)
 	_ sdk.Inspector       = (*Remote)(nil)
 	_ sdk.Tracer          = (*Remote)(nil)
+	_ sdk.Counter         = (*Remote)(nil)
 	_ sdk.AffinityCarrier = (*Remote)(nil)
 )
 

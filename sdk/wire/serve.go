@@ -36,7 +36,7 @@ const unusedTimeout = time.Minute
 // ends it, and returns. Run from a command line, it does what its arguments say (see
 // --help), and exits.
 //
-// Calls of dp never overlap, but for Inspect, Trace, ExportAffinity and Report. From the first
+// Calls of dp never overlap, but for Inspect, Trace, Count, ExportAffinity and Report. From the first
 // connection on, stdout and stderr lead to the log that the host reads.
 func Serve(d sdk.Description, dp sdk.Dataplane) {
 	if os.Getenv(cookieKey) != cookieValue {
