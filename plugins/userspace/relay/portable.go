@@ -87,7 +87,7 @@ func (r *Relay) carry(client *net.TCPConn, accept acceptor) {
 	r.counters.accepted.Add(1)
 	server, from := accept(netConn{client})
 	r.counters.dialing.Add(1)
-	endpoint := r.connect(server, from)
+	endpoint, service := r.connect(server, from)
 	r.counters.dialing.Add(-1)
 	if endpoint == nil {
 		abort(client)
@@ -99,29 +99,30 @@ func (r *Relay) carry(client *net.TCPConn, accept acceptor) {
 	defer r.group.remove(endpoint)
 	r.counters.established.Add(1)
 	defer r.counters.established.Add(-1)
-	r.join(client, endpoint)
+	service.traffic.connections.Add(1)
+	r.join(client, endpoint, &service.traffic)
 }
 
-// connect connects to an endpoint that accepts. Nil: none does.
-func (r *Relay) connect(s *server, from sdk.Caller) *net.TCPConn {
+// connect connects to an endpoint that accepts, of a Service. Nil: none does.
+func (r *Relay) connect(s *server, from sdk.Caller) (*net.TCPConn, *Service) {
 	if s == nil {
-		return nil
+		return nil, nil
 	}
 	ctx := r.group.context()
 	for a := (attempts{server: s, from: from}); ctx.Err() == nil; {
 		ep, timeout, ok := a.next()
 		if !ok {
-			return nil
+			return nil, nil
 		}
 		dialer := r.dialer(timeout)
 		// Not DialTCP: it takes a local port before it knows the address that is called.
 		endpoint, err := dialer.DialContext(ctx, network(sdk.TCP, s.at), ep.String())
 		if err == nil {
-			return endpoint.(*net.TCPConn)
+			return endpoint.(*net.TCPConn), a.service
 		}
 		a.failed(ep, err)
 	}
-	return nil
+	return nil, nil
 }
 
 // A pump moves bytes one way between two connections:
@@ -134,14 +135,15 @@ func (r *Relay) connect(s *server, from sdk.Caller) *net.TCPConn {
 type pump struct {
 	from, to *net.TCPConn
 	bytes    *atomic.Uint64
-	reset    *atomic.Bool // shared by both pumps: one side was reset
+	ofOne    *atomic.Uint64 // the same, of the Service
+	reset    *atomic.Bool   // shared by both pumps: one side was reset
 }
 
 // join moves bytes both ways between client and endpoint until both have ended.
-func (r *Relay) join(client, endpoint *net.TCPConn) {
+func (r *Relay) join(client, endpoint *net.TCPConn, had *traffic) {
 	var reset atomic.Bool
-	in := pump{from: client, to: endpoint, bytes: &r.counters.bytesIn, reset: &reset}
-	out := pump{from: endpoint, to: client, bytes: &r.counters.bytesOut, reset: &reset}
+	in := pump{from: client, to: endpoint, bytes: &r.counters.bytesIn, ofOne: &had.bytesIn, reset: &reset}
+	out := pump{from: endpoint, to: client, bytes: &r.counters.bytesOut, ofOne: &had.bytesOut, reset: &reset}
 	var back sync.WaitGroup
 	back.Go(out.run) // ends with either connection, which in.run or the group closes
 	in.run()
@@ -183,6 +185,7 @@ func (p *pump) copy() (readErr, writeErr error) {
 				return nil, err
 			}
 			p.bytes.Add(uint64(n))
+			p.ofOne.Add(uint64(n))
 		}
 		switch {
 		case errors.Is(err, io.EOF):
