@@ -23,10 +23,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func backend() Backend {
 	return Backend{
-		Status:   func() Status { return Status{Mode: "userspace", Healthy: true} },
-		Services: func() []Service { return []Service{{Namespace: "shop", Name: "web"}} },
+		Status: func() Status { return Status{Mode: "userspace", Healthy: true} },
+		Services: func() []Service {
+			return []Service{{Namespace: "shop", Name: "web", Ports: []Port{{Network: "tcp4"}}}}
+		},
 		Service: func(_ context.Context, namespace, name string) (ServiceDetail, error) {
-			return ServiceDetail{Service: Service{Namespace: namespace, Name: name}}, nil
+			return ServiceDetail{Service: Service{Namespace: namespace, Name: name, Ports: []Port{{Network: "tcp4"}}}}, nil
+		},
+		Traffic: func(_ context.Context, services []Service) Reading {
+			services[0].Ports[0].Traffic = &Traffic{Connections: 7}
+			return Reading{Seconds: 2}
 		},
 		Explain: func(_ context.Context, q Question) (Explanation, error) {
 			return Explanation{Question: q, Verdict: "forward"}, nil
@@ -107,6 +113,15 @@ func TestWhatIsAskedIsAnswered(t *testing.T) {
 	}
 	if s, err := c.Service(ctx, "shop", "w/b"); err != nil || s.Namespace != "shop" || s.Name != "w/b" || s.Meta != meta("ServiceDetail") {
 		t.Errorf("service %+v, error %v", s, err)
+	}
+	if l, err := c.Services(ctx); err != nil || l.Reading != nil || l.Items[0].Ports[0].Traffic != nil {
+		t.Errorf("services with traffic that was not asked for: %+v, error %v", l, err)
+	}
+	if l, err := c.Traffic(ctx); err != nil || l.Reading.Seconds != 2 || l.Items[0].Ports[0].Traffic.Connections != 7 {
+		t.Errorf("traffic %+v, error %v", l, err)
+	}
+	if s, err := c.ServiceTraffic(ctx, "shop", "w/b"); err != nil || s.Name != "w/b" || s.Reading.Seconds != 2 || s.Ports[0].Traffic.Connections != 7 {
+		t.Errorf("service with traffic %+v, error %v", s, err)
 	}
 	if l, err := c.Plugins(ctx); err != nil || len(l.Items) != 1 || l.Meta != meta("PluginList") {
 		t.Errorf("plugins %+v, error %v", l, err)

@@ -27,6 +27,7 @@ type Backend struct {
 	Status   func() Status
 	Services func() []Service
 	Service  func(ctx context.Context, namespace, name string) (ServiceDetail, error)
+	Traffic  func(context.Context, []Service) Reading // adds to each port what it has had
 	Explain  func(context.Context, Question) (Explanation, error)
 	Plugins  func() []Plugin
 	Config   func() (Config, error)
@@ -164,14 +165,8 @@ func handler(b Backend) http.Handler {
 		s.Meta = meta("Status")
 		return s, nil
 	})
-	handle("GET /v1/services", func(*http.Request) (any, error) {
-		return ServiceList{meta("ServiceList"), b.Services()}, nil
-	})
-	handle("GET /v1/services/{namespace}/{name}", func(r *http.Request) (any, error) {
-		s, err := b.Service(r.Context(), r.PathValue("namespace"), r.PathValue("name"))
-		s.Meta = meta("ServiceDetail")
-		return s, err
-	})
+	handle("GET /v1/services", b.services)
+	handle("GET /v1/services/{namespace}/{name}", b.service)
 	handle("GET /v1/explain", b.explain)
 	handle("GET /v1/plugins", func(*http.Request) (any, error) {
 		return PluginList{meta("PluginList"), b.Plugins()}, nil
@@ -195,6 +190,30 @@ func handler(b Backend) http.Handler {
 	})
 	b.Modes.routes(handle)
 	return ownName(noBrowserActs(beside(mux, b.Web)))
+}
+
+func (b Backend) services(r *http.Request) (any, error) {
+	list := ServiceList{Meta: meta("ServiceList"), Items: b.Services()}
+	list.Reading = b.traffic(r, list.Items)
+	return list, nil
+}
+
+func (b Backend) service(r *http.Request) (any, error) {
+	s, err := b.Service(r.Context(), r.PathValue("namespace"), r.PathValue("name"))
+	if err != nil {
+		return nil, err
+	}
+	s.Meta, s.Reading = meta("ServiceDetail"), b.traffic(r, []Service{s.Service})
+	return s, nil
+}
+
+// traffic adds to services what each port has had, if r asks for it.
+func (b Backend) traffic(r *http.Request, services []Service) *Reading {
+	if asked, _ := strconv.ParseBool(r.URL.Query().Get("traffic")); !asked {
+		return nil
+	}
+	reading := b.Traffic(r.Context(), services)
+	return &reading
 }
 
 func (b Backend) explain(r *http.Request) (any, error) {

@@ -23,20 +23,25 @@ func serviceVerb() *cobra.Command {
 
 func serviceListVerb() *cobra.Command {
 	var namespace string
-	var problems bool
+	var problems, traffic bool
 	c := &cobra.Command{
 		Use:   "list [TEXT]",
 		Short: "List each port of each Service, how it is served, and since when",
 		Long: `List prints a line for each port of each Service in each IP family. With TEXT it
-prints those that have it in their name, their frontends or their endpoints.`,
+prints those that have it in their name, their frontends or their endpoints.
+
+With --traffic each line has the new connections and the bytes of a second instead, and all
+connections since counting began, the busiest first. They are what the dataplane counts; a "-"
+stands for what it does not. They are read twice, a second apart, unless they were read lately.`,
 		Args: words(0, 1, "at most one text to look for"),
 
 		ValidArgsFunction: eachWord(completeServices),
 	}
 	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only those of this namespace")
 	c.Flags().BoolVar(&problems, "problems", false, "only those that are not served, or have no endpoint")
+	c.Flags().BoolVar(&traffic, "traffic", false, "also the traffic of each, the busiest first")
 	return asking(c, func(c *cobra.Command, args []string) (admin.ServiceList, error) {
-		list, err := client(c).Services(c.Context())
+		list, err := listServices(c, traffic)
 		list.Items = slices.DeleteFunc(list.Items, func(s admin.Service) bool { return namespace != "" && s.Namespace != namespace })
 		for i := range list.Items {
 			s := &list.Items[i]
@@ -51,10 +56,21 @@ prints those that have it in their name, their frontends or their endpoints.`,
 	}, writeServices)
 }
 
+func listServices(c *cobra.Command, traffic bool) (admin.ServiceList, error) {
+	if traffic {
+		return client(c).Traffic(c.Context())
+	}
+	return client(c).Services(c.Context())
+}
+
 // notServed is said of a Service that has no port to say it of.
 const notServed = "not served"
 
 func writeServices(w io.Writer, list admin.ServiceList) {
+	if list.Reading != nil {
+		writeTraffic(w, list)
+		return
+	}
 	now := time.Now()
 	fmt.Fprintf(w, "NAME\t%s\tSINCE\tENDPOINTS\tHERE\tPOLICY\tAFFINITY\tFRONTENDS\n", paintState(w, "STATE"))
 	for _, s := range list.Items {
@@ -84,6 +100,7 @@ func affinityOf(p admin.Port) string {
 }
 
 func serviceShowVerb() *cobra.Command {
+	var traffic bool
 	c := &cobra.Command{
 		Use:   "show NAMESPACE/NAME",
 		Short: "Tell all about one Service: its endpoints, why each is used or not, and what the kernel has",
@@ -91,10 +108,14 @@ func serviceShowVerb() *cobra.Command {
 
 		ValidArgsFunction: eachWord(completeServices),
 	}
+	c.Flags().BoolVar(&traffic, "traffic", false, "also what traffic it has had")
 	return asking(c, func(c *cobra.Command, args []string) (admin.ServiceDetail, error) {
 		namespace, name, ok := strings.Cut(args[0], "/")
 		if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
 			return admin.ServiceDetail{}, usageError{fmt.Errorf("%q names no Service: want NAMESPACE/NAME; try: pointsman service list %s", args[0], args[0])}
+		}
+		if traffic {
+			return client(c).ServiceTraffic(c.Context(), namespace, name)
 		}
 		return client(c).Service(c.Context(), namespace, name)
 	}, writeService)
@@ -116,6 +137,9 @@ func writeService(w io.Writer, s admin.ServiceDetail) {
 	if s.KernelUnread != "" {
 		fmt.Fprintf(w, "\nwhat is served now is not known: %s\n", s.KernelUnread)
 	}
+	if s.Reading != nil && s.Reading.Why != "" {
+		fmt.Fprintf(w, "\nits traffic is not known: %s\n", s.Reading.Why)
+	}
 	if len(s.Events) > 0 {
 		fmt.Fprintln(w)
 		writeEvents(w, s.Events)
@@ -130,6 +154,9 @@ func writePort(w io.Writer, s admin.Service, p admin.Port, now time.Time) {
 	fmt.Fprintf(w, "\n%s %s %s for %s%s\n", s.PortName(p), verb, paintState(w, p.State), ago(p.Since, now), because(p.Why))
 	if p.AffinitySeconds > 0 {
 		fmt.Fprintf(w, "a client keeps its endpoint for %s after its last connection\n", affinityOf(p))
+	}
+	if p.Traffic != nil {
+		fmt.Fprintln(w, trafficText(p.Traffic, now))
 	}
 	if len(p.Kernel) > 0 {
 		fmt.Fprintln(w, "\nFRONTEND\tSERVED NOW\tDIFFERS")
