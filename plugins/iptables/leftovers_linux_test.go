@@ -3,12 +3,15 @@
 package iptables
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
 // older is what kube-proxies of other releases left: chains that no present one makes,
@@ -114,5 +117,80 @@ func TestKernelCleanupLeavesWhatIsShared(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestKernelBackendIsLeft: a session that writes to the other backend, because the option changed while no
+// host ran, removes the rules of the former one once its own serve, in the same process as in a new one.
+// What is foreign there stays, and so does what all dataplanes share while another one holds it.
+func TestKernelBackendIsLeft(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		former := kernel{k.T, iptables.Legacy, k.dir}
+		if k.backend == former.backend {
+			former.backend = iptables.NFT
+		}
+		if _, err := iptables.Open(k.Context(), sdk.IPv4, former.backend); err != nil {
+			k.Skip("needs both backends: ", err)
+		}
+		former.flush()
+		k.Cleanup(former.flush)
+		former.foreign()
+		rules := func() string { text, _, _ := strings.Cut(former.everything(), routeLocalnet); return text }
+		clean := rules()
+		s := scenario(k.T, "node-port")
+		for _, c := range []struct {
+			why    string
+			begins func(*plugin) *plugin
+			beside string // another dataplane
+		}{
+			{"the same process", func(p *plugin) *plugin {
+				if _, err := p.Configure(k.Context(), sdk.Setup{Options: k.options()}); err != nil {
+					k.Fatal(err)
+				}
+				return p
+			}, ""},
+			{"a new process beside another dataplane", func(p *plugin) *plugin { p.die(); return k.start() }, "userspace"},
+		} {
+			k.flush()
+			p := former.start()
+			former.sync(p, s.Update(1))
+			former.role(p, sdk.Active)
+			former.want(s, sdk.Active)
+			if c.beside != "" {
+				k.holds(c.beside)
+			}
+			p = c.begins(p)
+			k.sync(p, s.Update(1))
+			if now := rules(); now == clean {
+				k.Errorf("%s: in Standby it removed what served by %s", c.why, former.backend)
+			}
+			k.role(p, sdk.Active)
+			k.want(s, sdk.Active)
+			p.die()
+			now := rules()
+			if c.beside == "" && now != clean {
+				k.Errorf("%s: by %s there is\n%s\nand before this dataplane there was\n%s", c.why, former.backend, now, clean)
+			}
+			if shared := strings.Contains(now, "KUBE-MARK-MASQ"); shared != (c.beside != "") || strings.Contains(now, "KUBE-NODEPORTS") {
+				k.Errorf("%s: by %s there is\n%s", c.why, former.backend, now)
+			}
+		}
+	})
+}
+
+// holds has another dataplane hold what all of them share.
+func (k kernel) holds(name string) {
+	k.Helper()
+	l, err := ledger.Open(k.dir)
+	if err != nil {
+		k.Fatal(err)
+	}
+	share, err := l.Share(k.Context(), masquerade.Mark)
+	if err != nil {
+		k.Fatal(err)
+	}
+	share.Add(name)
+	if err := errors.Join(share.Save(), share.Close()); err != nil {
+		k.Fatal(err)
 	}
 }

@@ -33,7 +33,7 @@ var Description = sdk.Description{
 // New is the dataplane, which keeps its ledger in dir (ledger.Dir on a node).
 func New(dir string) sdk.Dataplane {
 	p := new(plugin)
-	p.Dataplane = frame.New(frame.Mode[ruleset.Desired]{Description: Description, Open: p.open, Sweep: sweepAll}, dir)
+	p.Dataplane = frame.New(frame.Mode[ruleset.Desired]{Description: Description, Open: p.open, Sweep: sweepAll, Elsewhere: swept(false).Elsewhere}, dir)
 	return p
 }
 

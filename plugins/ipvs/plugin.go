@@ -43,7 +43,7 @@ func New(dir string) sdk.Dataplane { return newPlugin(dir, thisMachine()) }
 
 func newPlugin(dir string, m machine) *plugin {
 	p := &plugin{machine: m, dir: dir, session: new(session), parked: &parked{dests: make(map[serviceKey][]netip.AddrPort)}}
-	p.Dataplane = frame.New(frame.Mode[desired]{Description: Description, Open: p.open, Sweep: p.sweepAll}, dir)
+	p.Dataplane = frame.New(frame.Mode[desired]{Description: Description, Open: p.open, Sweep: p.sweepAll, Elsewhere: swept(false).Elsewhere}, dir)
 	return p
 }
 

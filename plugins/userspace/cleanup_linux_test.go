@@ -3,6 +3,7 @@
 package userspace
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -159,6 +161,40 @@ func TestKernelCleansUpAmongMany(t *testing.T) {
 		}
 		if want := []string{"-N " + container.Chain, "-A THEIRS-50 -j " + container.Chain}; !slices.Equal(left, want) {
 			n.Errorf("cleaned up, there is %q", left)
+		}
+	})
+}
+
+// TestKernelBackendIsLeft: a process that begins by the other backend of iptables, since the option changed
+// while none ran, removes the rules of the former one: they lead clients to ports where nothing listens.
+func TestKernelBackendIsLeft(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		former := kernel{k.T, iptables.Legacy, k.dir}
+		if k.backend == former.backend {
+			former.backend = iptables.NFT
+		}
+		if _, err := iptables.Open(k.Context(), sdk.IPv4, former.backend); err != nil {
+			k.Skip("needs both backends: ", err)
+		}
+		former.flush()
+		k.Cleanup(former.flush)
+		for _, k := range []kernel{former, k} {
+			p := newPlugin(k.dir)
+			if _, err := p.Configure(k.Context(), sdk.Setup{Options: k.options()}); err != nil {
+				k.Fatal(err)
+			}
+			_, err := p.Sync(k.Context(), sdk.Update{Full: true, Node: &sdk.Node{Name: "n1", MasqueradeBit: 14}, Set: []sdk.Service{svc("web", "cluster-ip 172.30.0.41:80", "10.128.1.5:8080")}})
+			if err := errors.Join(err, p.SetRole(k.Context(), sdk.Active), p.Close()); err != nil {
+				k.Fatal(err)
+			}
+			if rules := k.run("iptables-"+string(k.backend), "-t", "nat", "-S"); !strings.Contains(rules, "172.30.0.41") {
+				k.Fatalf("by %s there is\n%s", k.backend, rules)
+			}
+		}
+		for _, table := range []string{"nat", "filter"} {
+			if rules := former.run("iptables-"+string(former.backend), "-t", table, "-S"); strings.Contains(rules, "KUBE-") {
+				k.Errorf("by %s there still is\n%s", former.backend, rules)
+			}
 		}
 	})
 }

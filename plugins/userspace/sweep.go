@@ -96,19 +96,23 @@ func sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, er
 	if !mayUse() {
 		return nil, nil // nor could any have been written
 	}
-	rules := sweep.Rules{
+	gone, err := swept(l.KubeProxy).All(ctx, l, env)
+	given, unable := env.GiveBack(l)
+	return append(gone, given...), errors.Join(err, unable)
+}
+
+// swept are the rules that go.
+func swept(kubeProxyToo bool) sweep.Rules {
+	return sweep.Rules{
 		Mode: mode, Ours: isOurs, Rank: rank,
 		Tables: func(context.Context, iptables.Tool) ([]string, error) { return []string{"nat", "filter"}, nil },
 		Leftovers: func(table string, found iptables.Tables) (iptables.Block, []string) {
-			if !l.KubeProxy && !hasOurs(found) {
+			if !kubeProxyToo && !hasOurs(found) {
 				return iptables.Block{}, nil
 			}
 			return found.Leftovers(table, isOurs)
 		},
 	}
-	gone, err := rules.All(ctx, l, env)
-	given, unable := env.GiveBack(l)
-	return append(gone, given...), errors.Join(err, unable)
 }
 
 // kubeProxys are the chains of kube-proxy's userspace mode. Where there are no others

@@ -45,6 +45,8 @@ type Dataplane[P any] struct {
 	stands   bool     // the host said Standby, rather than the kernel
 	drain    drain
 
+	elsewhere bool // it was looked in this session whether the other backend of iptables has rules of the mode
+
 	endMonitor func() // nil: there was no session yet
 	status     status
 }
@@ -129,7 +131,7 @@ func (d *Dataplane[P]) Configure(ctx context.Context, setup sdk.Setup) (sdk.Desc
 	}
 	d.setup, d.ledger = setup, shared
 	d.use(open)
-	d.state, d.session, d.updated = sdk.State{}, true, false
+	d.state, d.session, d.updated, d.elsewhere = sdk.State{}, true, false, false
 	d.claim.Begin()
 	if d.role != sdk.Yielded {
 		d.role, d.stands = 0, false

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/netip"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
@@ -28,6 +29,10 @@ type Mode[P any] struct {
 	// a dry run only names it. It gives the kernel's parameters back by Env.GiveBack, when
 	// that does no harm.
 	Sweep func(context.Context, sdk.Leftovers, Env) ([]string, error)
+
+	// Elsewhere removes the rules of the mode that these tools write, of a backend that the
+	// session does not use, and names them. Nil: the mode has one backend, or none.
+	Elsewhere func(context.Context, []iptables.Tool, Env) ([]string, error)
 }
 
 // A Session is what Open found.

@@ -50,7 +50,7 @@ func (d *Dataplane[P]) SetRole(ctx context.Context, role sdk.Role) error {
 	}
 	d.drainOrNot()
 	if role == sdk.Active && was != sdk.Active {
-		return d.afterwards(sdk.Changes{Full: true}, nil)
+		return d.afterwards(ctx, sdk.Changes{Full: true}, nil)
 	}
 	return nil
 }

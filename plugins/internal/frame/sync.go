@@ -61,7 +61,7 @@ func (d *Dataplane[P]) reconcile(ctx context.Context, changes sdk.Changes) (sdk.
 	}
 	result.Failed = append(result.Failed, d.unserved(touched)...)
 	slices.SortFunc(result.Failed, func(a, b sdk.Failure) int { return a.Name.Compare(b.Name) })
-	return result, d.afterwards(changes, result.Failed)
+	return result, d.afterwards(ctx, changes, result.Failed)
 }
 
 // begin takes the writer's lock if it can, and has the families adopt what the kernel has
@@ -257,12 +257,13 @@ func (d *Dataplane[P]) unserved(touched map[sdk.Name]bool) []sdk.Failure {
 	return failed
 }
 
-// afterwards is what follows once the kernel serves: the other parameters, and the UDP flows
-// that lead nowhere now.
-func (d *Dataplane[P]) afterwards(c sdk.Changes, failed []sdk.Failure) error {
+// afterwards is what follows once the kernel serves: the rules go that another backend has, the
+// other parameters are set, and the UDP flows end that lead nowhere now.
+func (d *Dataplane[P]) afterwards(ctx context.Context, c sdk.Changes, failed []sdk.Failure) error {
 	if !d.writes() || !d.updated || d.role != sdk.Active {
 		return nil
 	}
+	d.leaveOther(ctx)
 	if (c.Full || c.Node) && d.open.Settings != nil {
 		if err := d.take(d.open.Settings(d.state.Node)); err != nil {
 			return err

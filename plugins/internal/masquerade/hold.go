@@ -116,6 +116,23 @@ func (h *Hold) Plan(ctx context.Context, bit uint8) ([]string, error) {
 	return iptables.Of(h.Tool.Family, details), nil
 }
 
+// Elsewhere returns the tool of the backend that h does not write to, where the ledger says that a
+// dataplane wrote the object there.
+func (h *Hold) Elsewhere(ctx context.Context) (tool iptables.Tool, there bool) {
+	if h == nil || h.Tool.Kernel != nil {
+		return tool, false
+	}
+	other := iptables.Tool{Family: h.Tool.Family, Backend: iptables.Legacy}
+	if h.Tool.Backend == iptables.Legacy {
+		other.Backend = iptables.NFT
+	}
+	if h.Ledger.Look(Mark).Facts[place(other)] == "" || !iptables.InUse(other.Family, other.Backend) {
+		return tool, false
+	}
+	tool, err := iptables.Open(ctx, other.Family, other.Backend)
+	return tool, err == nil // without its programs nothing can be removed
+}
+
 // Doubt has the next Ensure look at the object.
 func (h *Hold) Doubt() {
 	if h != nil {

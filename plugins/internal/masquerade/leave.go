@@ -58,6 +58,32 @@ func Leave(ctx context.Context, dir, holder string, tools []iptables.Tool, l sdk
 	return gone, errors.Join(append(errs, share.Save())...)
 }
 
+// Move ends what holder holds where tools write, while it holds the object elsewhere, and names
+// what goes and what stays, and why. It goes if there is no other holder.
+func Move(ctx context.Context, dir, holder string, tools []iptables.Tool, removed func(iptables.ID) bool) (gone []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	shared, err := ledger.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	share, err := shared.Share(ctx, Mark)
+	if err != nil {
+		return nil, fmt.Errorf("move %s: %w", Mark, err)
+	}
+	defer func() { err = errors.Join(err, share.Close()) }()
+	if !slices.Equal(share.Holders, []string{holder}) {
+		return nil, nil // the last of them removes it
+	}
+	var errs []error
+	for _, tool := range tools {
+		tool.Hold = share.File()
+		steps, err := leaver{tool: tool, place: place(tool), share: share, held: true, removed: removed}.leave(ctx)
+		gone, errs = append(gone, steps...), append(errs, err)
+	}
+	return gone, errors.Join(append(errs, share.Save())...)
+}
+
 // A leaver is the last holder's, or that of a Cleanup of what kube-proxy left, in one
 // place.
 type leaver struct {

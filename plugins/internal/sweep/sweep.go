@@ -63,6 +63,19 @@ func (r Rules) Of(ctx context.Context, l sdk.Leftovers, env frame.Env, tools fun
 	return gone, errors.Join(errs...)
 }
 
+// Elsewhere removes the rules that tools write, of a backend that the dataplane does not use any
+// more, and what is shared there if no other dataplane holds it.
+func (r Rules) Elsewhere(ctx context.Context, tools []iptables.Tool, env frame.Env) ([]string, error) {
+	var gone []string
+	var errs []error
+	for _, tool := range tools {
+		some, err := r.each(ctx, tool, sdk.Leftovers{})
+		gone, errs = append(gone, some...), append(errs, err)
+	}
+	some, err := masquerade.Move(ctx, env.Dir, r.Mode, tools, r.Ours)
+	return append(gone, some...), errors.Join(append(errs, err)...)
+}
+
 // each is All, in one family and backend. In steady state it reads little more than what
 // goes.
 func (r Rules) each(ctx context.Context, tool iptables.Tool, l sdk.Leftovers) ([]string, error) {
