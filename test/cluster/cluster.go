@@ -190,15 +190,22 @@ users: [{name: test, user: {token: %q}}]
 // StopServer kills the API server; etcd stays.
 func (c *Cluster) StopServer() { c.server.stop() }
 
-// StartServer starts the API server, and waits until it is ready.
+// StartServer starts the API server, and waits until it is ready. On a busy machine it may end
+// itself before it is; then it is started again, as a kubelet would.
 func (c *Cluster) StartServer() {
 	c.t.Helper()
 	c.server.start()
 	c.t.Cleanup(c.server.stop)
+	lives := 1
 	err := eventually.Try(timeout, func() error {
 		switch {
 		case c.ready():
 			return nil
+		case c.server.ended() && lives < 5:
+			c.t.Logf("kube-apiserver ended before it was ready; its last words:\n%s", c.server.words())
+			c.server.stop()
+			c.server.start()
+			lives++
 		case c.server.ended():
 			return eventually.Final(errors.New("it ended"))
 		}
