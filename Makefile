@@ -85,21 +85,28 @@ bin/release/syft:
 
 release: bin/release/goreleaser bin/release/syft ## build archives, packages, checksums and SBOMs of the last commit into bin/dist/
 	configs/packages/release bin/dist
+	@{ $(COMMIT); } >bin/release/commit
+
+# What is in bin/dist/ is of the last commit, or made anew.
+COMMIT := git rev-parse -q --verify HEAD 2>/dev/null || date
+.PHONY: released
+released:
+	@[ -e bin/dist/checksums.txt ] && [ "$$(cat bin/release/commit 2>&1)" = "$$($(COMMIT))" ] || $(MAKE) release
 
 # The Debian that packages are installed in: tests have no network to fetch it by.
 bin/release/debian.tar:
 	@command -v mmdebstrap >/dev/null || { echo "make test-packages needs mmdebstrap and rpm; on Debian: apt-get install mmdebstrap rpm"; exit 1; }
 	mmdebstrap --quiet --variant=minbase --include=systemd,iptables,ipset,kmod,nftables bookworm $@
 
-test-packages: release bin/release/debian.tar ## install, upgrade, remove and purge what make release made, under traffic (root)
+test-packages: released bin/release/debian.tar ## install, upgrade, remove and purge what make release made, under traffic (root)
 	@if [ "$$(id -u)" != 0 ]; then echo "make test-packages needs root: it makes network namespaces; try: sudo make test-packages"; exit 1; fi
 	POINTSMAN_RELEASE=$(CURDIR)/bin/dist $(GO) test -count=1 -timeout 20m -skip '^TestKernelSystemd$$' ./test/packages
 
-test-systemd: release bin/release/debian.tar ## the same under systemd, which boots in namespaces of its own (root; not in CI yet)
+test-systemd: released bin/release/debian.tar ## the same under systemd, which boots in namespaces of its own (root; not in CI yet)
 	@if [ "$$(id -u)" != 0 ]; then echo "make test-systemd needs root: it makes namespaces; try: sudo make test-systemd"; exit 1; fi
 	POINTSMAN_RELEASE=$(CURDIR)/bin/dist $(GO) test -count=1 -timeout 20m -run '^TestKernelSystemd$$' ./test/packages
 
-images: release ## build an image of the host, of each dataplane and of all together into bin/images/, for amd64 and arm64
+images: released ## build an image of the host, of each dataplane and of all together into bin/images/, for amd64 and arm64
 	configs/container/images bin/dist bin/images
 
 test-images: ## run what make images made, as pods by runc and under traffic, and make two of them again (root)
