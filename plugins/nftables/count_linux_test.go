@@ -4,6 +4,7 @@ package nftables
 
 import (
 	"bytes"
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -22,6 +23,22 @@ func (p *plugin) reported() map[string]float64 {
 		}
 	}
 	return all
+}
+
+// traffic is how many connections Services had, as the process says.
+func (k kernel) traffic(p *plugin) (sum uint64) {
+	k.Helper()
+	err := p.Count(k.Context(), func(t sdk.Traffic) error {
+		if t.Bytes || t.Since.IsZero() || t.Name.Service == "" {
+			k.Errorf("counted: %+v", t)
+		}
+		sum += t.Connections
+		return nil
+	})
+	if err != nil {
+		k.Fatal(err)
+	}
+	return sum
 }
 
 // Each connection to an endpoint is counted once, whatever its caller, its frontend and the
@@ -52,6 +69,7 @@ func TestKernelCountsConnections(t *testing.T) {
 			return p
 		}
 		p := start(true, s.Update(1))
+		k.traffic(p) // what was counted before is no Service's
 		want := make(map[string]float64)
 		for range 3 {
 			for _, packet := range s.Packets {
@@ -78,13 +96,25 @@ func TestKernelCountsConnections(t *testing.T) {
 			}
 		}
 		wantCounts(p, "after the connections")
+		sum := float64(0)
+		for _, n := range want {
+			sum += n
+		}
+		if got := k.traffic(p); float64(got) != sum {
+			k.Errorf("of Services %d were counted, and there were %v", got, sum)
+		}
 		k.lists()
 		p.die()
 		p = start(true, s.Update(1))
 		wantCounts(p, "after a restart")
 		p.die()
 		clear(want)
-		wantCounts(start(false, s.Update(1)), "where it is not asked for")
+		p = start(false, s.Update(1))
+		wantCounts(p, "where it is not asked for")
+		var refusal *sdk.Refusal
+		if err := p.Count(k.Context(), nil); !errors.As(err, &refusal) || refusal.Field != "options.countConnections" {
+			k.Errorf("where it is not asked for, it says of Services: %v", err)
+		}
 		if text := k.nft("list", "table", "ip", table); strings.Contains(text, "chain count") {
 			k.Errorf("where it is not asked for, there is\n%s", text)
 		}

@@ -41,6 +41,7 @@ type plugin struct {
 	families []*family
 
 	counted counted
+	traffic frame.Counts
 }
 
 // families are the two of IP.
