@@ -21,10 +21,10 @@ BENCHES := $(shell grep -rlE '^func Benchmark' --include='*_test.go' --exclude-d
 PURE    := ./sdk ./host/pace ./host/phrase ./host/reach ./host/report ./host/swap ./host/track ./plugins/internal/tree
 
 .DEFAULT_GOAL := help
-.PHONY: help build man check test test-kernel test-ipvs test-packages test-systemd test-images test-chart e2e peers release images bench soak demo proto staticcheck actionlint verify
+.PHONY: help build man check test test-kernel test-dataplanes test-swap test-ipvs test-packages test-systemd test-images test-chart e2e peers release images bench soak demo proto staticcheck actionlint verify
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build pointsman and every plugin into bin/
 	@mkdir -p bin
@@ -48,10 +48,15 @@ test: ## run every test that needs neither root nor a cluster
 	$(GO) test $(RACE) -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel 4 -timeout 20m -skip "^TestKernel" ./host/supervise ./test ./...
 	cd examples/haproxy && $(GO) vet . && $(GO) test -skip "^TestKernel" .
 
-test-kernel: ## run the tests that write to a real kernel, in namespaces of their own (root)
-	@if [ "$$(id -u)" != 0 ]; then echo "make test-kernel needs root: it makes network namespaces; try: sudo make test-kernel"; exit 1; fi
+test-kernel: test-dataplanes test-swap ## run the tests that write to a real kernel, in namespaces of their own (root)
+
+test-dataplanes: ## of these, all but those of whole swaps
+	@if [ "$$(id -u)" != 0 ]; then echo "make $@ needs root: it makes network namespaces; try: sudo make $@"; exit 1; fi
 	$(GO) test $(RACE) -p 2 -count=1 -timeout 20m -run '^TestKernel' $(RACED)
 	$(GO) test -p 2 -count=1 -timeout 35m -run '^TestKernel' $(filter-out ./test/swap ./test/breakage $(RACED),$(KERNEL))
+
+test-swap: ## of these, swaps, restarts and faults of the whole system, and what traffic sees of them
+	@if [ "$$(id -u)" != 0 ]; then echo "make $@ needs root: it makes network namespaces; try: sudo make $@"; exit 1; fi
 	$(GO) test -count=1 -timeout 20m -run '^TestKernel' ./test/breakage
 	GO="$(GO)" test/swap/suite
 	cd examples/haproxy && $(GO) test -count=1 -timeout 20m -run '^TestKernel' .
