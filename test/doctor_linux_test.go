@@ -49,7 +49,7 @@ func TestDoctor(t *testing.T) {
 		}
 		return d
 	}
-	d := examined(`^ok +host +version .*, mode userspace$`, `^ok +config +\S+host.yaml can be used$`, `^ok +stateDir +.* is guarded$`, `^\w+ +connection tracking +`)
+	d := examined(`^ok +host +version .*, mode userspace$`, `^ok +config +\S+host.yaml can be used$`, `^ok +stateDir +.* is guarded, and has \d+ MiB left$`, `^\w+ +connection tracking +`)
 	for _, f := range d.Checks {
 		if f.Result == admin.Fail {
 			t.Errorf("of what is well: %+v", f)

@@ -19,16 +19,15 @@ import (
 	"github.com/pointsman/pointsman/host/doctor"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/supervise"
-	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
 func doctorVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look at all that Services on this node depend on, with or without a running host",
-		Long: `Doctor looks at the running host, its config file and its plugins, at kube-proxy and other
-programs that serve Services, and at what the kernel has: forwarding, tracked connections, ports.
-It changes nothing. It exits 0 when all is well, 2 when there is something to look at, 1 when
+		Long: `Doctor looks at the running host, its config file, its folders and its plugins, at whether the API
+server grants what the host asks, at kube-proxy and other programs that serve Services, and at what
+the kernel has: forwarding, tracked connections, ports. It changes nothing. It exits 0 when all is well, 2 when there is something to look at, 1 when
 something keeps Services from being served. Without root some of it is not looked at.`,
 		Args: noWords(),
 	}
@@ -69,7 +68,7 @@ func examine(c *cobra.Command) []admin.Finding {
 	x.settings, x.invalid = settings(c)
 	all := slices.Concat(x.host(), x.config(ctx))
 	if x.settings != nil {
-		all = slices.Concat(all, x.folders(), x.plugins(ctx))
+		all = slices.Concat(all, x.server(ctx), x.folders(), x.plugins(ctx))
 	}
 	node := doctor.Node{Proc: "/proc", Interfaces: doctor.Interfaces(), Kinds: doctor.Kinds()}
 	if list, err := client(c).Services(ctx); err == nil {
@@ -144,26 +143,6 @@ func (x examination) config(ctx context.Context) []admin.Finding {
 	return all
 }
 
-// folders looks at where the host notes what outlives it.
-func (x examination) folders() (all []admin.Finding) {
-	for _, f := range []struct{ field, dir string }{{"stateDir", x.settings.StateDir}, {"dataDir", x.settings.DataDir}} {
-		_, err := os.Stat(f.dir)
-		switch {
-		case errors.Is(err, os.ErrNotExist):
-			all = append(all, found(f.field, admin.OK, f.dir+" is not there yet", "")...)
-			continue
-		case err == nil:
-			err = statefile.Guarded(f.dir)
-		}
-		if err != nil {
-			all = append(all, found(f.field, admin.Fail, oneLineOf(err), "")...)
-			continue
-		}
-		all = append(all, found(f.field, admin.OK, f.dir+" is guarded", "")...)
-	}
-	return all
-}
-
 // plugins asks the one of the mode whether it can run here, and the others what they, or kube-proxy
 // in the modes that they replace, have left behind.
 func (x examination) plugins(ctx context.Context) (all []admin.Finding) {
@@ -176,6 +155,8 @@ func (x examination) plugins(ctx context.Context) (all []admin.Finding) {
 		switch {
 		case f.Err != nil:
 			all = append(all, found(check, admin.Fail, oneLineOf(f.Err), "")...)
+		case len(doctor.Executable(check, f.Path)) > 0:
+			all = append(all, doctor.Executable(check, f.Path)...)
 		case !x.privileged:
 			all = append(all, found(check, admin.Unknown, "it was not asked, which needs root", "sudo pointsman doctor")...)
 		case slices.Contains(inUse, f.Name):

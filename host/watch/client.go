@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -28,7 +29,8 @@ type Client struct {
 	Ranges      typed[*networkingv1.ServiceCIDRList]
 	CreateEvent func(context.Context, *eventsv1.Event) error
 
-	inLists bool // a test's: the server has no stream of everything
+	reviews *rest.RESTClient // of what the host may ask
+	inLists bool             // a test's: the server has no stream of everything
 }
 
 // A typed is a client's handle of one kind, whose lists are L.
@@ -46,6 +48,8 @@ func kinds() *runtime.Scheme {
 		discoveryv1.SchemeGroupVersion:  {&discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}},
 		networkingv1.SchemeGroupVersion: {&networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}},
 		eventsv1.SchemeGroupVersion:     {&eventsv1.Event{}},
+
+		authorizationv1.SchemeGroupVersion: {&authorizationv1.SelfSubjectAccessReview{}},
 	} {
 		s.AddKnownTypes(version, of...)
 		metav1.AddToGroupVersion(s, version)
@@ -62,10 +66,11 @@ func newClient(config *rest.Config) (*Client, error) {
 	scheme := kinds()
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(config.QPS, config.Burst)
-	var core, discovery, networking, events *rest.RESTClient
+	var core, discovery, networking, events, reviews *rest.RESTClient
 	for version, client := range map[schema.GroupVersion]**rest.RESTClient{
 		corev1.SchemeGroupVersion: &core, discoveryv1.SchemeGroupVersion: &discovery,
 		networkingv1.SchemeGroupVersion: &networking, eventsv1.SchemeGroupVersion: &events,
+		authorizationv1.SchemeGroupVersion: &reviews,
 	} {
 		config.GroupVersion, config.APIPath = &version, "/apis"
 		if version.Group == "" {
@@ -81,6 +86,7 @@ func newClient(config *rest.Config) (*Client, error) {
 		Slices:   resource[*discoveryv1.EndpointSliceList]{discovery, options, "endpointslices", &discoveryv1.EndpointSliceList{}},
 		Nodes:    resource[*corev1.NodeList]{core, options, "nodes", &corev1.NodeList{}},
 		Ranges:   resource[*networkingv1.ServiceCIDRList]{networking, options, "servicecidrs", &networkingv1.ServiceCIDRList{}},
+		reviews:  reviews,
 		CreateEvent: func(ctx context.Context, e *eventsv1.Event) error {
 			return events.Post().Namespace(e.Namespace).Resource("events").Body(e).Do(ctx).Error()
 		},

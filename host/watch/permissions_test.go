@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+)
+
+// role has an API server answer by rules of RBAC, and keep two nodes apart.
+func role(t *testing.T, rules []rbacv1.PolicyRule, node string) *rest.Config {
+	t.Helper()
+	config := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		var review authorizationv1.SelfSubjectAccessReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil || r.Method != http.MethodPost || r.URL.Path != "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" {
+			t.Errorf("%s %s: %v", r.Method, r.URL, err)
+		}
+		a := review.Spec.ResourceAttributes
+		review.Status.Allowed = (a.Resource != "nodes" || a.Name == node) && slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
+			return slices.Contains(r.APIGroups, a.Group) && slices.Contains(r.Resources, a.Resource) && slices.Contains(r.Verbs, a.Verb)
+		})
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		_ = json.NewEncoder(w).Encode(review)
+	})
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	return config
+}
+
+// TestDenied: the role that is in this repository grants all that the host asks, and what one
+// does not grant is named.
+func TestDenied(t *testing.T) {
+	file, err := os.Open("../../" + RoleFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var ours rbacv1.ClusterRole
+	for documents := yaml.NewYAMLOrJSONDecoder(file, 4096); ours.Kind != "ClusterRole"; {
+		ours = rbacv1.ClusterRole{}
+		if err := documents.Decode(&ours); err != nil {
+			t.Fatal(err)
+		}
+	}
+	less := slices.Clone(ours.Rules)
+	less[0].Resources = []string{"services"}
+	less[1].Verbs = []string{"list"}
+	for _, tt := range []struct {
+		what  string
+		rules []rbacv1.PolicyRule
+		node  string
+		want  string
+	}{
+		{"all", ours.Rules, "n1", ""},
+		{"of another node", ours.Rules, "n2", "list nodes, watch nodes"},
+		{"less", less, "n1", "watch endpointslices.discovery.k8s.io, list nodes, watch nodes"},
+		{"nothing", nil, "n1", "create events.events.k8s.io, list services, watch services, list endpointslices.discovery.k8s.io, watch endpointslices.discovery.k8s.io, " +
+			"list nodes, watch nodes, list servicecidrs.networking.k8s.io, watch servicecidrs.networking.k8s.io"},
+	} {
+		c, err := newClient(role(t, tt.rules, tt.node))
+		if err != nil {
+			t.Fatal(err)
+		}
+		denied, err := c.Denied(t.Context(), "n1")
+		var got []string
+		for _, p := range denied {
+			got = append(got, p.String())
+		}
+		if err != nil || strings.Join(got, ", ") != tt.want {
+			t.Errorf("%s: denied %q, %v; want %q", tt.what, got, err, tt.want)
+		}
+	}
+}
+
+// TestDeniedWithoutAnswer: a server that does not answer, and one that does not know us, grant
+// nothing and deny nothing.
+func TestDeniedWithoutAnswer(t *testing.T) {
+	refuses := serve(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who?", http.StatusUnauthorized) })
+	gone := &rest.Config{Host: "http://127.0.0.1:1", QPS: 1000, Burst: 1000}
+	for what, config := range map[string]*rest.Config{"refuses": refuses, "gone": gone} {
+		c, err := newClient(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if denied, err := c.Denied(t.Context(), "n1"); err == nil || len(denied) > 0 || !strings.Contains(err.Error(), "whether this host may create events.events.k8s.io") {
+			t.Errorf("%s: denied %v, %v", what, denied, err)
+		}
+	}
+}
