@@ -33,7 +33,7 @@ kind: EndpointSlice
 metadata: {name: guarded-1, namespace: ns, labels: {kubernetes.io/service-name: guarded}}
 addressType: IPv4
 ports: [{name: p, port: 18082}]
-endpoints: [{addresses: [NET.104], nodeName: far}, {addresses: [NET.105], nodeName: far, conditions: {ready: false}}]
+endpoints: [{addresses: [NET.104], nodeName: far, targetRef: {kind: Pod, namespace: ns, name: guarded-a}}, {addresses: [NET.105], nodeName: far, conditions: {ready: false}}]
 ---
 `
 
@@ -66,7 +66,9 @@ func TestExplain(t *testing.T) {
 		{"pod:198.51.100.7 " + internal, 0, []string{`^verdict +forward$`, `^\S+104:18082 +100% +`}},
 		{"10.1.2.3 " + web + "/udp", 0, []string{`^frontend +none: \S+ is an address of ns/web, which is not reached at port 18080/udp$`, `^verdict +pass$`}},
 		{"10.1.2.3 203.0.113.77:80", 0, []string{`^frontend +none: no Service is reached at 203.0.113.77:80/tcp$`}},
-		{"web " + web, 64, []string{`"web" names no caller: want an address, node, pod:ADDRESS or outside:ADDRESS; try: pointsman explain`}},
+		{"web " + web, 64, []string{`"web" names no caller: want an address, node, pod:ADDRESS or outside:ADDRESS, or NAMESPACE/NAME of a pod; try: pointsman explain`}},
+		{"ns/guarded-a " + web, 0, []string{`^pod +ns/guarded-a has the address \S+104, which is one of this node's own$`, `^caller +a process of this node, `, `^verdict +forward$`}},
+		{"ns/guarded-b " + web, 1, []string{`no pod ns/guarded-b is behind an endpoint of a Service.*did you mean ns/guarded-a\?`}},
 		{"node 10.0.0.1", 64, []string{`want ADDRESS:PORT, such as`}},
 		{"node ns/web", 64, []string{`ns/web is a Service: want an address at which it is reached; try: pointsman explain node ` + regexp.QuoteMeta(web) + "$"}},
 		{"node ns/web:80", 64, []string{`ns/web:80 is a Service: `}},

@@ -13,7 +13,8 @@ import (
 // A Question is a packet: the first one of a connection, of which an Explanation is asked.
 type Question struct {
 	Caller   string         `json:"caller"`        // CallerAny, CallerNode, CallerPod or CallerOutside
-	From     netip.Addr     `json:"from,omitzero"` // the caller's address; of the node it may be left out
+	From     netip.Addr     `json:"from,omitzero"` // the caller's address; of the node it may be left out, and of a Pod
+	Pod      string         `json:"pod,omitempty"` // NAMESPACE/NAME of the caller, whose address the host looks up
 	To       netip.AddrPort `json:"to"`            // where it is sent
 	Protocol string         `json:"protocol"`      // tcp, udp or sctp
 }
@@ -27,13 +28,15 @@ const (
 )
 
 // ParseQuestion reads a packet as words: who sends it ("10.244.1.7", "node", "pod:10.244.1.7",
-// "outside:198.18.0.1"), and where to ("10.96.0.10:80", "[fd00::1]:53/udp").
+// "outside:198.18.0.1", "shop/web-7d4kx"), and where to ("10.96.0.10:80", "[fd00::1]:53/udp").
 func ParseQuestion(from, to string) (Question, error) {
 	q := Question{Caller: CallerAny}
 	kind, addr, named := strings.Cut(from, ":")
 	switch {
 	case from == CallerNode:
 		q.Caller, addr = CallerNode, ""
+	case isPod(strings.TrimPrefix(from, CallerPod+":")):
+		q.Pod, addr = strings.TrimPrefix(from, CallerPod+":"), ""
 	case named && (kind == CallerPod || kind == CallerOutside || kind == CallerNode):
 		q.Caller = kind
 	default:
@@ -42,10 +45,10 @@ func ParseQuestion(from, to string) (Question, error) {
 	var err error
 	if addr != "" {
 		if q.From, err = netip.ParseAddr(addr); err != nil || q.From.Zone() != "" {
-			return q, badQuestion("%q names no caller: want an address, node, pod:ADDRESS or outside:ADDRESS", from)
+			return q, badQuestion("%q names no caller: want an address, node, pod:ADDRESS or outside:ADDRESS, or NAMESPACE/NAME of a pod", from)
 		}
 		q.From = q.From.Unmap()
-	} else if q.Caller != CallerNode {
+	} else if q.Caller != CallerNode && q.Pod == "" {
 		return q, badQuestion("%q names no caller: want an address behind %s:", from, kind)
 	}
 	dest, protocol, _ := strings.Cut(to, "/")
@@ -61,6 +64,12 @@ func ParseQuestion(from, to string) (Question, error) {
 		return q, badQuestion("%s and %s are of two IP families, and no packet goes from one to the other", q.From, q.To.Addr())
 	}
 	return q, nil
+}
+
+// isPod reports whether a word is NAMESPACE/NAME.
+func isPod(word string) bool {
+	namespace, name, ok := strings.Cut(word, "/")
+	return ok && namespace != "" && name != "" && !strings.ContainsAny(word, ":%\\ ") && !strings.Contains(name, "/")
 }
 
 func badQuestion(format string, args ...any) error {

@@ -16,6 +16,11 @@ func TestParseQuestion(t *testing.T) {
 		{"pod:fd00::7", "[fd00::1]:80", "pod fd00::7 [fd00::1]:80 tcp"},
 		{"outside:198.51.100.7", "192.0.2.10:30080", "outside 198.51.100.7 192.0.2.10:30080 tcp"},
 		{"fd00::7", "[fd00::1]:80", "any fd00::7 [fd00::1]:80 tcp"},
+		{"shop/web-7d4kx", "10.96.0.10:80", "any invalid IP 10.96.0.10:80 tcp shop/web-7d4kx"},
+		{"pod:shop/web-7d4kx", "[fd00::1]:80", "any invalid IP [fd00::1]:80 tcp shop/web-7d4kx"},
+		{"shop/web/7d4kx", "10.96.0.10:80", `"shop/web/7d4kx" names no caller: want an address, node, pod:ADDRESS or outside:ADDRESS, or NAMESPACE/NAME of a pod`},
+		{"/web", "10.96.0.10:80", `"/web" names no caller`},
+		{"node:shop/web", "10.96.0.10:80", `"node:shop/web" names no caller`},
 		{"web", "10.96.0.10:80", `"web" names no caller: want an address, node, pod:ADDRESS or outside:ADDRESS`},
 		{"", "10.96.0.10:80", `"" names no caller`},
 		{"pod:", "10.96.0.10:80", `"pod:" names no caller: want an address behind pod:`},
@@ -27,7 +32,7 @@ func TestParseQuestion(t *testing.T) {
 		{"10.0.0.1", "[fd00::1]:80", "10.0.0.1 and fd00::1 are of two IP families"},
 	} {
 		q, err := ParseQuestion(tt.from, tt.to)
-		got := strings.Join([]string{q.Caller, q.From.String(), q.To.String(), q.Protocol}, " ")
+		got := strings.Join([]string{q.Caller, q.From.String(), q.To.String(), q.Protocol, q.Pod}, " ")
 		if err != nil {
 			got = err.Error()
 		}

@@ -24,7 +24,14 @@ func (set *Set) Explain(ctx context.Context, q admin.Question) (admin.Explanatio
 	if err != nil {
 		return admin.Explanation{}, err
 	}
+	pod, err := set.pod(ctx, &q, own)
+	if err != nil {
+		return admin.Explanation{}, err
+	}
 	x := explanation{Explanation: admin.Explanation{Question: q, Steps: []admin.Step{}, Endpoints: []admin.Share{}}, node: set.Tracker.Node(), own: own}
+	if pod != "" {
+		x.step("pod", pod)
+	}
 	m := set.Tracker.Match(q.To, protocols[q.Protocol], own)
 	if m.Why != "" {
 		x.unmatched(m)

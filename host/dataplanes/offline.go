@@ -26,6 +26,9 @@ var errNoTracer = &admin.Error{
 // is for, and what should become of it, is not known. A plugin's binary reads the kernel, that of the
 // mode if it can, and else another: the answer is the same. It takes root.
 func ExplainOffline(ctx context.Context, h *config.Host, q admin.Question) (admin.Explanation, error) {
+	if q.Pod != "" {
+		return admin.Explanation{}, &admin.Error{What: "without a host no pod is known by its name", Try: fmt.Sprintf("pointsman explain --offline ADDRESS %s, with the address of %s", q.To, q.Pod)}
+	}
 	x := explanation{Explanation: admin.Explanation{Question: q, Steps: []admin.Step{}, Endpoints: []admin.Share{}}}
 	x.APIVersion, x.Kind = admin.APIVersion, "Explanation"
 	own, err := addressesNow()

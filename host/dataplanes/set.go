@@ -33,6 +33,8 @@ type Settings struct {
 	Reports *report.Reporter
 	Log     hclog.Logger
 
+	Pods func(ctx context.Context, namespace string) ([]Pod, error) // that its EndpointSlices name
+
 	Applied func(feed.Acked) // called for each update that a dataplane confirmed
 	Refused func()           // called when an update failed altogether
 }

@@ -30,8 +30,8 @@ dataplane has there at this moment.
 Without a running host --offline says what the kernel does with it, which takes root and a plugin's
 binary; which Service that is, and what should become of it, it does not know.
 
-SRC is an address, node (a process of this node), pod:ADDRESS (a pod of this node) or
-outside:ADDRESS (another machine). PROTOCOL is tcp, udp or sctp.`,
+SRC is an address, node (a process of this node), pod:ADDRESS (a pod of this node),
+outside:ADDRESS (another machine) or NAMESPACE/NAME of a pod that is behind a Service. PROTOCOL is tcp, udp or sctp.`,
 		Example: `  pointsman explain 10.244.1.7 10.96.0.10:80
   pointsman explain node 10.96.0.10:53/udp
   pointsman explain outside:198.51.100.7 192.0.2.10:30080

@@ -50,7 +50,8 @@ type host struct {
 	from       string                      // what the source is called
 	faults     func() []watch.Fault        // what is wrong with what the source reads
 	fault      func() string               // why no changes are heard of now; empty: they are
-	written    *watch.Events               // to the cluster; nil: there is none
+	pods       func(ctx context.Context, namespace string) ([]watch.Pod, error)
+	written    *watch.Events // to the cluster; nil: there is none
 	servers    *health.Server
 	dataplanes *dataplanes.Set
 	sockets    *sockets.Watch
@@ -81,12 +82,21 @@ func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host
 	h.dataplanes = dataplanes.New(dataplanes.Settings{
 		Begun: settings, Now: h.follower.Host, NodeName: nodeName(settings, m), Addrs: m.addrs,
 		Tracker: h.tracker, Reports: h.reports, Log: h.log,
-		Applied: h.applied, Refused: h.servers.Failed,
+		Applied: h.applied, Refused: h.servers.Failed, Pods: h.podsOf,
 	})
 	h.follower.Check = h.dataplanes.Refuses
 	h.sockets = sockets.New(h.tracker, h.dataplanes.Processes, h.collided)
 	h.site = web.New(nodeName(settings, m), h.backend())
 	return h, nil
+}
+
+// podsOf returns the pods of a namespace that EndpointSlices name.
+func (h *host) podsOf(ctx context.Context, namespace string) (all []dataplanes.Pod, err error) {
+	pods, err := h.pods(ctx, namespace)
+	for _, p := range pods {
+		all = append(all, dataplanes.Pod{Name: p.Name, Node: p.Node, Addrs: p.Addrs})
+	}
+	return all, err
 }
 
 // collided says that a process listens where a Service is reached.
@@ -229,7 +239,7 @@ func (h *host) openSource(s config.Source) error {
 	}
 	files := watch.Files(s.Files.Path, h.tracker, watch.FileSettings{Report: noticed(h.reports)})
 	h.source, h.faults, h.fault = files.Run, files.Faults, func() string { return "" }
-	h.from = "files " + s.Files.Path
+	h.from, h.pods = "files "+s.Files.Path, files.Pods
 	return nil
 }
 
@@ -249,7 +259,7 @@ func (h *host) openCluster(k config.Kubernetes) error {
 	cluster := watch.Kubernetes(client, h.tracker, watch.KubeSettings{NodeName: node, Eligible: h.servers.SetEligible, Report: notice})
 	h.source, h.faults, h.fault = cluster.Run, func() []watch.Fault { return nil }, cluster.Fault
 	h.written = watch.NewEvents(client, node, notice)
-	h.from = "kubernetes"
+	h.from, h.pods = "kubernetes", cluster.Pods
 	return nil
 }
 

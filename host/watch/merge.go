@@ -50,6 +50,7 @@ type Object struct {
 	file  string
 	value runtime.Object // nil once passed on, to free the memory
 	sum   sum            // equal sums are equal objects
+	pods  []Pod          // of an EndpointSlice: those it names
 }
 
 type sum [sha256.Size]byte
@@ -116,6 +117,13 @@ func (f *FileSource) merge(now time.Time) {
 			file.objects[i].value = nil
 		}
 	}
+	var pods []Pod
+	for _, o := range wanted {
+		pods = append(pods, o.pods...)
+	}
+	f.mu.Lock()
+	f.pods = pods
+	f.mu.Unlock()
 }
 
 // tell passes on what is new or differs.

@@ -293,6 +293,7 @@ func (r *reader) readObject(n *yaml.Node, kind Kind, value runtime.Object) {
 		Service: meta.GetLabels()[discoveryv1.LabelServiceName],
 		value:   value,
 		sum:     r.sum(len(r.Objects)),
+		pods:    podsIn(value),
 	})
 }
 
