@@ -301,6 +301,11 @@ func reply(w http.ResponseWriter, r *http.Request, answer func(*http.Request) (a
 		fail(w, err)
 		return
 	}
+	if list, is := body.(ServiceList); is {
+		w.Header().Set("Content-Type", "application/json")
+		_ = streamed(limited{w}, list) // a caller that is gone needs no answer
+		return
+	}
 	write(w, http.StatusOK, body)
 }
 
@@ -319,5 +324,5 @@ func write(w http.ResponseWriter, code int, body any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_, _ = w.Write(append(data, '\n')) // a caller that is gone needs no answer
+	_, _ = limited{w}.Write(append(data, '\n')) // a caller that is gone needs no answer
 }
