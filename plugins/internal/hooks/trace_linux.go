@@ -34,7 +34,13 @@ func Trace(ctx context.Context, p sdk.Packet) (sdk.Traced, error) {
 }
 
 func follow(ctx context.Context, p sdk.Packet) (sdk.Traced, error) {
+	if err := translated(p); err != nil {
+		return sdk.Traced{}, err
+	}
 	family := sdk.FamilyOf(p.To.Addr())
+	if err := policies(family); err != nil {
+		return sdk.Traced{}, err
+	}
 	m, err := machineNow(ctx, family)
 	if err != nil {
 		return sdk.Traced{}, err
@@ -150,7 +156,10 @@ func (m *machine) programs(name string) error {
 		return fmt.Errorf("interface %s: %w", name, err)
 	}
 	if xdp := link.Attrs().Xdp; xdp != nil && xdp.Attached {
-		return unknownf("interface %s has an XDP program, which may take packets", name)
+		return unknownf("interface %s has %s of XDP, which may take packets", name, called(xdp.ProgId))
+	}
+	if err := atInterface(name, link.Attrs().Index); err != nil {
+		return err
 	}
 	queues, err := netlink.QdiscList(link)
 	if err != nil {
