@@ -53,6 +53,7 @@ type plugin struct {
 	machine machine
 	dir     string
 	parked  *parked
+	counts  frame.Counts
 
 	swapImpact atomic.Pointer[string] // what a change of mode would end; nil: nothing
 
