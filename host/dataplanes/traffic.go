@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
@@ -115,22 +116,49 @@ func (r *reading) traffic(before *reading) map[sdk.Name]*admin.Traffic {
 // Traffic adds to each port of services what the dataplane that serves has counted. It is read when it
 // is asked for, and never more often than each second: asking costs the node little.
 func (set *Set) Traffic(ctx context.Context, services []admin.Service) admin.Reading {
-	ctx, cancel := context.WithTimeout(ctx, readBack)
-	defer cancel()
-	main := set.serving()
-	remote := main.remote()
-	if remote == nil {
-		return admin.Reading{Why: errNoProcess.Error()}
-	}
-	before, now, err := set.meter.read(ctx, remote)
-	if errors.Is(err, wire.ErrUnsupported) {
-		err = fmt.Errorf("%s does not count the traffic of Services", main.name)
-	}
+	before, now, err := set.readTraffic(ctx)
 	if err != nil {
 		return admin.Reading{Why: err.Error()}
 	}
 	addTraffic(services, now.traffic(before))
 	return admin.Reading{Seconds: now.at.Sub(before.at).Seconds()}
+}
+
+// Busy returns what each port of a Service that is counted has had in a second, in no order.
+func (set *Set) Busy(ctx context.Context) ([]health.Busy, error) {
+	before, now, err := set.readTraffic(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return now.busy(before), nil
+}
+
+func (r *reading) busy(before *reading) []health.Busy {
+	all := make([]health.Busy, 0, len(r.counts))
+	for name, t := range r.traffic(before) {
+		b := health.Busy{Service: name.String(), Connections: t.ConnectionsPerSecond}
+		if t.Bytes != nil {
+			b.Bytes, b.In, b.Out = true, t.Bytes.InPerSecond, t.Bytes.OutPerSecond
+		}
+		all = append(all, b)
+	}
+	return all
+}
+
+// readTraffic returns two readings of the dataplane that serves.
+func (set *Set) readTraffic(ctx context.Context) (before, now *reading, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readBack)
+	defer cancel()
+	main := set.serving()
+	remote := main.remote()
+	if remote == nil {
+		return nil, nil, errNoProcess
+	}
+	before, now, err = set.meter.read(ctx, remote)
+	if errors.Is(err, wire.ErrUnsupported) {
+		err = fmt.Errorf("%s does not count the traffic of Services", main.name)
+	}
+	return before, now, err
 }
 
 // addTraffic adds to each port what it has had.

@@ -98,6 +98,9 @@ func TestRates(t *testing.T) {
 		if got == nil || got.Connections != c.now.Connections || got.ConnectionsPerSecond != c.rate || got.Bytes.InPerSecond != 10*c.rate || got.Bytes.OutPerSecond != 100*c.rate || got.Bytes.In != c.now.BytesIn || !got.Since.Equal(c.now.Since) {
 			t.Errorf("%s: %+v", c.what, got)
 		}
+		if busy := now.busy(before); len(busy) != 1 || busy[0].Service != "shop/web:http/tcp4" || busy[0].Connections != c.rate || !busy[0].Bytes || busy[0].In != 10*c.rate || busy[0].Out != 100*c.rate {
+			t.Errorf("%s: for metrics %+v", c.what, busy)
+		}
 		if other := services[0].Ports[1].Traffic; other != nil {
 			t.Errorf("%s: another port has %+v", c.what, other)
 		}

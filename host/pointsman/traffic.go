@@ -3,14 +3,13 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/phrase"
 )
 
 // writeTraffic prints the traffic of each port of each Service, the busiest first.
@@ -25,7 +24,7 @@ func writeTraffic(w io.Writer, list admin.ServiceList) {
 			lines = append(lines, line{s.PortName(p), p.State, p.Traffic})
 		}
 	}
-	slices.SortStableFunc(lines, func(a, b line) int { return busier(a.traffic, b.traffic) })
+	slices.SortStableFunc(lines, func(a, b line) int { return admin.Busier(a.traffic, b.traffic) })
 	now := time.Now()
 	fmt.Fprintf(w, "NAME\t%s\tCONNECTIONS/S\tBYTES IN/S\tBYTES OUT/S\tCONNECTIONS\tCOUNTED FOR\n", paintState(w, "STATE"))
 	for _, l := range lines {
@@ -35,37 +34,11 @@ func writeTraffic(w io.Writer, list admin.ServiceList) {
 			continue
 		}
 		in, out := byteRates(l.traffic)
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", perSecond(l.traffic.ConnectionsPerSecond), in, out, l.traffic.Connections, ago(l.traffic.Since, now))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", phrase.PerSecond(l.traffic.ConnectionsPerSecond), in, out, l.traffic.Connections, ago(l.traffic.Since, now))
 	}
 	if list.Reading.Why != "" {
 		fmt.Fprintf(w, "\nno traffic is known: %s\n", list.Reading.Why)
 	}
-}
-
-// busier orders what is known of traffic, the most first: by connections a second, by bytes, by all
-// connections.
-func busier(a, b *admin.Traffic) int {
-	if a == nil || b == nil {
-		return cmp.Compare(known(b), known(a))
-	}
-	bytes := func(t *admin.Traffic) float64 {
-		if t.Bytes == nil {
-			return 0
-		}
-		return t.Bytes.InPerSecond + t.Bytes.OutPerSecond
-	}
-	return cmp.Or(
-		cmp.Compare(b.ConnectionsPerSecond, a.ConnectionsPerSecond),
-		cmp.Compare(bytes(b), bytes(a)),
-		cmp.Compare(b.Connections, a.Connections),
-	)
-}
-
-func known(t *admin.Traffic) int {
-	if t == nil {
-		return 0
-	}
-	return 1
 }
 
 // byteRates are the bytes a second from callers, and to them; "-": they are not counted.
@@ -73,26 +46,12 @@ func byteRates(t *admin.Traffic) (in, out string) {
 	if t.Bytes == nil {
 		return "-", "-"
 	}
-	return perSecond(t.Bytes.InPerSecond), perSecond(t.Bytes.OutPerSecond)
-}
-
-// perSecond is a rate, as people read it.
-func perSecond(rate float64) string {
-	unit := ""
-	switch {
-	case rate >= 1e9:
-		rate, unit = rate/1e9, "G"
-	case rate >= 1e6:
-		rate, unit = rate/1e6, "M"
-	case rate >= 1e4:
-		rate, unit = rate/1e3, "k"
-	}
-	return strconv.FormatFloat(rate, 'f', 1, 64) + unit
+	return phrase.PerSecond(t.Bytes.InPerSecond), phrase.PerSecond(t.Bytes.OutPerSecond)
 }
 
 // trafficText is one line about what a port has had.
 func trafficText(t *admin.Traffic, now time.Time) string {
-	text := fmt.Sprintf("it had %d connections in the %s that they are counted for, and has %s a second now", t.Connections, ago(t.Since, now), perSecond(t.ConnectionsPerSecond))
+	text := fmt.Sprintf("it had %d connections in the %s that they are counted for, and has %s a second now", t.Connections, ago(t.Since, now), phrase.PerSecond(t.ConnectionsPerSecond))
 	if t.Bytes != nil {
 		in, out := byteRates(t)
 		text += fmt.Sprintf("; of bytes, %s a second in and %s out", in, out)
