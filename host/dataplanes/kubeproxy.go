@@ -27,7 +27,7 @@ func LeftOfKubeProxy(ctx context.Context, h *config.Host, mode string) (l Leftov
 			continue
 		}
 		flags := []string{"--kube-proxy"}
-		if f.Name == mode {
+		if f.Name == mode && mode != "ipvs" { // which takes over and removes all that kube-proxy's own ipvs mode made
 			flags = nil
 		}
 		ctx, cancel := context.WithTimeout(ctx, askLimit)
@@ -42,21 +42,35 @@ func LeftOfKubeProxy(ctx context.Context, h *config.Host, mode string) (l Leftov
 			l.Removable = append(l.Removable, items...)
 		}
 	}
+	l.settle(taken)
+	return l
+}
+
+// settle takes apart what the plugins of the other modes named: taken is what the mode takes over.
+func (l *Leftovers) settle(taken []string) {
 	slices.Sort(l.Removable)
 	l.Removable = slices.Compact(l.Removable)
+	removed := slices.Concat(l.Removable, taken)
 	for _, item := range l.Removable {
-		if isKept(item) {
+		if isKept(item) && !isKeptBy(item, removed) {
 			l.Kept = append(l.Kept, item)
 		}
 	}
 	l.Removable = slices.DeleteFunc(l.Removable, func(item string) bool {
 		return isKept(item) || slices.Contains(taken, item) || isShared(item)
 	})
-	return l
 }
 
 // isKept reports whether an item of a cleanup says what it keeps: "iptables-nft: keep …".
 func isKept(item string) bool { return strings.Contains(item, ": keep ") }
+
+// isKeptBy reports whether what is kept is so for a rule of a chain that is removed itself, since another
+// plugin, or the mode that takes over, removes it.
+func isKeptBy(item string, removed []string) bool {
+	_, chain, _ := strings.Cut(item, "a rule of ")
+	chain, _, leads := strings.Cut(chain, " leads to ")
+	return leads && slices.ContainsFunc(removed, func(other string) bool { return strings.HasSuffix(other, "remove nat "+chain) })
+}
 
 // isShared reports whether an item is of KUBE-MARK-MASQ, which every mode keeps.
 func isShared(item string) bool {

@@ -52,7 +52,8 @@ func (c *Causes) Lines(thing string) []string {
 }
 
 // Alike groups what is alike but for a name, such as "remove nat KUBE-SVC-A" and "remove nat
-// KUBE-SVC-B". What stands alone stays as it is.
+// KUBE-SVC-B", and what is about several names by itself, as "sets KUBE-A KUBE-B" is. What stands
+// alone stays as it is.
 func Alike(items []string) []string {
 	var order []string
 	groups := make(map[string][]string)
@@ -66,17 +67,26 @@ func Alike(items []string) []string {
 	lines := []string{}
 	for _, what := range order {
 		group := groups[what]
-		if len(group) == 1 || what == "" {
+		count := 0
+		var names []string
+		for _, item := range group {
+			_, name := cutName(item)
+			some := []string{name}
+			if list, ok := strings.CutPrefix(item, "sets "); ok {
+				some = strings.Fields(list)
+			}
+			count += len(some)
+			for _, name := range some {
+				if !slices.Contains(names, name) {
+					names = append(names, name)
+				}
+			}
+		}
+		if count == 1 || what == "" {
 			lines = append(lines, group...)
 			continue
 		}
-		var names []string
-		for _, item := range group {
-			if _, name := cutName(item); !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
-		lines = append(lines, fmt.Sprintf("%s (%d): %s", what, len(group), Some(names)))
+		lines = append(lines, fmt.Sprintf("%s (%d): %s", what, count, Some(names)))
 	}
 	return lines
 }

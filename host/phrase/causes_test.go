@@ -39,6 +39,8 @@ func TestAlike(t *testing.T) {
 		"virtual service 10.0.0.2:80/tcp",
 		"/proc/sys/net/ipv4/conf/all/route_localnet back to 0",
 		"/proc/sys/net/ipv4/vs/conntrack back to 0",
+		"sets KUBE-CLUSTER-IP KUBE-LOOP-BACK",
+		"sets KUBE-6-CLUSTER-IP KUBE-6-LOOP-BACK",
 	})
 	want := []string{
 		"iptables-nft: delete from filter (3): FORWARD, INPUT",
@@ -48,6 +50,7 @@ func TestAlike(t *testing.T) {
 		"virtual service (2): 10.0.0.1:80/tcp, 10.0.0.2:80/tcp",
 		"/proc/sys/net/ipv4/conf/all/route_localnet back to 0",
 		"/proc/sys/net/ipv4/vs/conntrack back to 0",
+		"sets (4): KUBE-CLUSTER-IP, KUBE-LOOP-BACK, KUBE-6-CLUSTER-IP and 1 more",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)

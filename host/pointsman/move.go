@@ -79,6 +79,7 @@ func planMove(ctx context.Context, c *cobra.Command) (admin.MovePlan, error) {
 		m.plan.PID = first.pid
 	}
 	next := m.preflight(ctx)
+	m.plan.Settings = append(m.plan.Settings, unusedOptions(m.plan.From, m.plan.To, h.Plugins[m.plan.From].Options)...)
 	left := dataplanes.LeftOfKubeProxy(ctx, h, h.Mode)
 	m.plan.Left, m.plan.Kept, m.plan.Notes = append([]string{}, left.Removable...), left.Kept, append(m.plan.Notes, left.Unknown...)
 	if kubeconfig := c.Flags().Lookup("kubeconfig"); kubeconfig.Changed {
@@ -265,18 +266,7 @@ func (m *mover) conclude() {
 	default:
 		p.Summary = fmt.Sprintf("mode %s can serve in kube-proxy's place on this node, and no Service would be served otherwise", p.To)
 	}
-	stop, start := "stop kube-proxy, and see that nothing starts it again; what it wrote stays, and goes on serving", "pointsman run --config FILE, with kube-proxy's own file"
-	if len(m.running) > 0 && m.running[0].inPod() {
-		stop, start = "take kube-proxy's pod off this node; what it wrote stays, and goes on serving (docs/install.md#kubeadm)", "have Pointsman's pod begin here, with kube-proxy's own ConfigMap"
-	}
-	if p.To != p.From {
-		start += ", and --mode " + p.To
-	}
-	p.Steps = []string{stop, start, "pointsman status --wait 3m, until it exits 0"}
-	if len(p.Left) > 0 {
-		p.Steps = append(p.Steps, "pointsman cleanup --kube-proxy, for what is left over")
-	}
-	p.Steps = append(p.Steps, "the way back: end Pointsman, start kube-proxy again, and then pointsman cleanup")
+	p.Steps = moveSteps(p.From, p.To, len(m.running) > 0 && m.running[0].inPod(), len(p.Left) > 0)
 }
 
 func writeMovePlan(w io.Writer, p admin.MovePlan) {
