@@ -24,6 +24,7 @@ type wall struct {
 var walls = []wall{
 	{"sdk", nil, "authors of dataplanes import it, and must bring nothing else in"},
 	{"internal/lines", nil, "reads what a process prints, at either end of the wire"},
+	{"internal/pipe", []string{"github.com/Microsoft/go-winio", "golang.org/x/sys"}, "Windows has named pipes for what is a unix socket elsewhere; the host's verbs, and plugins that listen"},
 	{"internal/notify", nil, "host and plugin alike may be started by a service manager"},
 	{"sdk/wire", []string{"sdk", "sdk/helper", "sdk/wire/...", "internal/...", "github.com/hashicorp/go-plugin", "github.com/hashicorp/go-hclog", "google.golang.org/grpc", "google.golang.org/protobuf", "golang.org/x/sys"},
 		"the only room that knows how plugins are talked to; an author links it into a plugin, so what only a host needs is in host/launch"},
@@ -55,7 +56,7 @@ var walls = []wall{
 	{"host/canary", []string{"sdk", "host/launch", "host/track", "k8s.io/api", "k8s.io/apimachinery"}, "a Service of the host's own, and nothing of what asks for it"},
 	{"host/health", []string{"sdk", "host/limit", "host/phrase", "host/track", "github.com/prometheus/client_golang", "github.com/prometheus/client_model", "k8s.io/utils/clock"}, "answers probes and scrapes, and judges by what it is told whether the node is well; it acts on nothing"},
 	{"host/report", []string{"sdk"}, "one call for each thing that happened"},
-	{"host/admin", []string{"host/limit"}, "the verbs' way in; its JSON is a promise, so its types are its own"},
+	{"host/admin", []string{"host/limit", "internal/pipe"}, "the verbs' way in; its JSON is a promise, so its types are its own"},
 	{"host/web", []string{"sdk/statefile", "host/admin", "host/phrase"}, "pages of what admin answers; it asks nothing else, and acts on nothing"},
 	{"host/demo", []string{"sdk/statefile", "configs", "golang.org/x/sys"}, "drives the real binaries as a user would, never in process"},
 	{"host/scaffold", []string{"examples/python-relay", "sdk/examples", "sdk/wire"}, "what `plugin new` writes; of the examples it has the text alone"},
@@ -68,7 +69,7 @@ var walls = []wall{
 	{"host/phrase", nil, "words, for events and verbs alike"},
 	{"host/dataplanes", []string{"sdk", "sdk/wire", "host/admin", "host/canary", "host/config", "host/feed", "host/health", "host/intent", "host/launch", "host/phrase", "host/quarantine", "host/report", "host/sockets", "host/supervise", "host/swap", "host/track", "github.com/hashicorp/go-hclog", "k8s.io/utils/clock"},
 		"where feed, supervise and swap meet; it knows neither the command line nor the API server"},
-	{"host/pointsman", []string{"host/...", "sdk", "sdk/...", "internal/notify", "github.com/hashicorp/go-hclog", "github.com/spf13/cobra", "github.com/spf13/pflag", "go.yaml.in/yaml/v3"},
+	{"host/pointsman", []string{"host/...", "sdk", "sdk/...", "internal/notify", "github.com/hashicorp/go-hclog", "github.com/spf13/cobra", "github.com/spf13/pflag", "go.yaml.in/yaml/v3", "golang.org/x/sys"},
 		"constructs, connects, waits"},
 
 	{"plugins", []string{"sdk", "sdk/...", "golang.org/x/sys", "github.com/vishvananda/netlink", "github.com/vishvananda/netns"},

@@ -34,10 +34,11 @@ type Client struct {
 // where this process may open that alone.
 func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		d := net.Dialer{Timeout: 2 * time.Second}
-		conn, err := d.DialContext(ctx, "unix", path)
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		conn, err := Dial(ctx, path)
 		if errors.Is(err, fs.ErrPermission) { // a member of adminGroup has a socket too
-			if conn, groupErr := d.DialContext(ctx, "unix", GroupSocket(path)); groupErr == nil {
+			if conn, groupErr := Dial(ctx, GroupSocket(path)); groupErr == nil {
 				return conn, nil
 			}
 		}

@@ -9,12 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -53,68 +50,6 @@ type Modes struct {
 	State func() (State, error)                                // what the dataplane that serves would be sent first
 	Swap  func(to string, force bool) error
 	Reset func() (string, error)
-}
-
-// Listen makes the socket, which only the owner may open. A socket that a host
-// left behind is replaced; one that a host answers on is not.
-func Listen(path string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("listen on the admin socket: %w", err)
-	}
-	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		_ = conn.Close()
-		return nil, fmt.Errorf("listen on the admin socket %s: another host answers there; stop it, or set adminSocket and stateDir to others", path)
-	}
-	for _, left := range []string{path, path + ".new"} { // a host that was killed leaves either
-		if err := vacate(left); err != nil {
-			return nil, fmt.Errorf("listen on the admin socket %s: %w", path, err)
-		}
-	}
-	l, err := listen(path, 0o600, -1)
-	if err != nil {
-		return nil, fmt.Errorf("listen on the admin socket: %w", err)
-	}
-	return l, nil
-}
-
-// listen makes a socket of that mode under another name, and then puts it in place. It is a
-// group's, unless gid is negative.
-func listen(path string, mode os.FileMode, gid int) (net.Listener, error) {
-	l, err := net.Listen("unix", path+".new")
-	if err != nil {
-		return nil, err
-	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	if err = errors.Join(give(path+".new", gid, mode), os.Rename(path+".new", path)); err != nil {
-		_ = l.Close()
-		return nil, err
-	}
-	return &socket{l, path}, nil
-}
-
-// vacate removes a socket on which nothing listens.
-func vacate(path string) error {
-	info, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case info.Mode()&os.ModeSocket == 0:
-		return fmt.Errorf("there is something that is no socket at %s; move it away, or set adminSocket to another path", path)
-	}
-	return os.Remove(path)
-}
-
-// A socket is gone from the file system when it is closed.
-type socket struct {
-	net.Listener
-	path string
-}
-
-func (s *socket) Close() error {
-	_ = os.Remove(s.path)
-	return s.Listener.Close()
 }
 
 // mostConns is how many may be connected. One more ends the connection that has been without

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,7 +56,9 @@ and why. It exits 0 when all is in it, 2 when something is missing.`,
 // is in an archive.
 func ownSocket(c *cobra.Command) error {
 	path, _ := adminSocket(c)
-	conn, err := net.DialTimeout("unix", path, 2*time.Second)
+	ctx, cancel := context.WithTimeout(c.Context(), 2*time.Second)
+	defer cancel()
+	conn, err := admin.Dial(ctx, path)
 	if err == nil {
 		return conn.Close()
 	}
