@@ -55,7 +55,7 @@ const launchTimeout = 5 * time.Second
 // prepare opens the binary and makes the directories, so that what fails before there is a
 // process has an error of its own.
 func (c *Command) prepare() (*Binary, error) {
-	if n := len(c.socketDir()) + socketName; n > wire.MaxSocketPath {
+	if n := len(c.socketDir()) + socketName; n > wire.MaxSocketPath && runtime.GOOS != "windows" { // there it listens on a loopback port
 		return nil, fmt.Errorf("socket directory %s: a path in it would have %d bytes, and a socket's may have %d; use a shorter one",
 			c.socketDir(), n, wire.MaxSocketPath)
 	}
@@ -175,7 +175,8 @@ func (b *Binary) checkSum(want string) error {
 // what Go's runtime reads, and where the lock of iptables' tables is, which has to be the
 // same one for all programs of a node.
 var passed = []string{
-	"PATH", "HOME", "TMPDIR", "LANG", "TZ", "SystemRoot",
+	"PATH", "HOME", "TMPDIR", "LANG", "TZ",
+	"SystemRoot", "TEMP", "TMP", "USERPROFILE", "ProgramData", // of Windows
 	"GOTRACEBACK", "GODEBUG", "GOMEMLIMIT", "GOMAXPROCS", "GOGC", "GOCOVERDIR",
 	"XTABLES_LOCKFILE",
 }
