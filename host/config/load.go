@@ -25,8 +25,8 @@ import (
 //go:embed defaults.yaml
 var defaults string
 
-// Defaults returns the file that has every field at its default, with comments.
-func Defaults() string { return defaults }
+// Defaults returns the file that has every field at its default on this system, with comments.
+func Defaults() string { return placed(defaults) }
 
 // Load reads the settings: the defaults, the file at path unless that is empty,
 // the environment, and those of flags that were given (see AddFlags; nil: none).
@@ -50,7 +50,7 @@ func Parse(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
 
 // load is Load of a file whose content is data.
 func load(path string, data []byte, flags *pflag.FlagSet) (*Host, error) {
-	layers := []*reader{read(Default, "defaults.yaml", []byte(defaults))}
+	layers := []*reader{read(Default, "defaults.yaml", []byte(Defaults()))}
 	if path != "" {
 		layers = append(layers, read(File, path, data))
 	}
@@ -274,7 +274,7 @@ func AddFlags(flags *pflag.FlagSet) {
 
 // AddVerbFlags defines --admin-socket and --plugin-dir.
 func AddVerbFlags(flags *pflag.FlagSet) {
-	flags.String("admin-socket", "", "the unix socket of the running host")
+	flags.String("admin-socket", "", "the unix socket of the running host, on Windows its named pipe")
 	flags.StringSlice("plugin-dir", nil, "look for plugins here, the first that has one wins")
 }
 

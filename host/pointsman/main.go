@@ -43,9 +43,6 @@ const (
 	exitUsage       = 64
 )
 
-// usualConfig is read where --config names no other file and this one is there.
-const usualConfig = "/etc/pointsman/host.yaml"
-
 // errDegraded and errRefused end a verb that has printed what is wrong.
 var (
 	errDegraded = errors.New("degraded")
@@ -94,7 +91,7 @@ func rootVerb() *cobra.Command {
 		return usageError{fmt.Errorf("%w; try: %s --help", err, c.CommandPath())}
 	})
 	flags := root.PersistentFlags()
-	flags.String("config", "", "the config file (default "+usualConfig+" if it is there)")
+	flags.String("config", "", "the config file (default "+config.UsualFile()+" if it is there)")
 	config.AddVerbFlags(flags)
 	strict(root)
 	completeFlags(root)
@@ -162,10 +159,11 @@ func configPath(c *cobra.Command) string {
 	if path != "" {
 		return path
 	}
-	if _, err := os.Stat(usualConfig); errors.Is(err, fs.ErrNotExist) {
+	usual := config.UsualFile()
+	if _, err := os.Stat(usual); errors.Is(err, fs.ErrNotExist) {
 		return ""
 	}
-	return usualConfig
+	return usual
 }
 
 // settings returns what the flags, the environment and the config file say.
