@@ -67,6 +67,10 @@ test-ipvs: ## run the ipvs tests under a kernel that has IPVS
 test-chart: peers bin/helm ## render the chart, and hold it against golden text and the manifests of configs/
 	$(GO) test -count=1 ./test/chart
 
+.PHONY: test-windows
+test-windows: ## run the programs for Windows under wine, where that is installed (not in CI yet)
+	POINTSMAN_WINE=1 $(GO) test -v -count=1 -timeout 20m ./test/windows
+
 e2e: peers bin/helm ## run the whole system against a real API server, in namespaces of its own (root)
 	@if [ "$$(id -u)" != 0 ]; then echo "make e2e needs root: it makes network namespaces; try: sudo make e2e"; exit 1; fi
 	@for p in etcd iptables conntrack; do command -v $$p >/dev/null || { echo "make e2e needs $$p; on Debian: apt-get install etcd-server iptables conntrack"; exit 1; }; done

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package windows
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pointsman/pointsman/test/eventually"
+)
+
+// web is the Service: its frontend, and where it is served.
+const frontend = "127.91.0.10:7780"
+
+var endpoints = []string{"127.91.1.1", "127.91.1.2", "127.91.1.3"}
+
+// manifest is the Service with these endpoints.
+func manifest(endpoints ...string) string {
+	text := `apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec:
+  clusterIP: 127.91.0.10
+  ports: [{name: http, port: 7780, targetPort: 7781}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: 7781}]
+endpoints:
+`
+	for _, e := range endpoints {
+		text += fmt.Sprintf("- addresses: [%s]\n", e)
+	}
+	return text
+}
+
+// serve has each endpoint answer with its own address, until the test ends.
+func serve(t *testing.T) {
+	t.Helper()
+	for _, e := range endpoints {
+		l, err := net.Listen("tcp4", net.JoinHostPort(e, "7781"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() { // ends with the listener
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = io.WriteString(conn, e)
+				_ = conn.Close()
+			}
+		}()
+	}
+}
+
+// calls are requests to the Service, one after another.
+type calls struct {
+	stop chan struct{}
+	done chan struct{} // closed when there are no more
+
+	mu     sync.Mutex     // guards what follows
+	by     map[string]int // how many each endpoint has answered
+	failed []error
+}
+
+// call begins them. A goroutine makes them until the test ends.
+func call(t *testing.T) *calls {
+	c := &calls{stop: make(chan struct{}), done: make(chan struct{}), by: make(map[string]int)}
+	go func() {
+		defer close(c.done)
+		for {
+			c.count(once())
+			select {
+			case <-c.stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		close(c.stop)
+		<-c.done
+	})
+	return c
+}
+
+// once makes one request, and returns what answers.
+func once() (string, error) {
+	conn, err := net.DialTimeout("tcp4", frontend, limit/4)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(limit / 4)); err != nil {
+		return "", err
+	}
+	answer, err := io.ReadAll(conn)
+	if err == nil && !slices.Contains(endpoints, string(answer)) {
+		err = fmt.Errorf("%q answers", answer)
+	}
+	return string(answer), err
+}
+
+func (c *calls) count(by string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		c.failed = append(c.failed, err)
+		return
+	}
+	c.by[by]++
+}
+
+// take returns what there was since it was last called.
+func (c *calls) take() (by map[string]int, failed []error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	by, failed = c.by, c.failed
+	c.by, c.failed = make(map[string]int), nil
+	return by, failed
+}
+
+// answered waits until each of these endpoints has answered again, and no others have. None of the
+// requests may have failed since take was last called.
+func (c *calls) answered(t *testing.T, by ...string) {
+	t.Helper()
+	got := make(map[string]int)
+	eventually.SucceedsWithin(t, limit, "these endpoints answer, and no others", func() error {
+		now, failed := c.take()
+		if len(failed) > 0 {
+			return eventually.Final(fmt.Errorf("%d requests failed: %w", len(failed), failed[0]))
+		}
+		for e, n := range now {
+			got[e] += n
+			if !slices.Contains(by, e) {
+				clear(got)
+				return fmt.Errorf("%s answers", e)
+			}
+		}
+		for _, e := range by {
+			if got[e] < 5 {
+				return fmt.Errorf("of each at least 5 are needed: %v", got)
+			}
+		}
+		return nil
+	})
+	t.Logf("answered: %v, 0 failed", got)
+}

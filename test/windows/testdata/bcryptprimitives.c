@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The one function of bcryptprimitives.dll that Go's runtime calls. Windows has it, and wine 8.0
+// has not: the test puts this into its own prefix.
+#include <windows.h>
+
+BOOLEAN NTAPI SystemFunction036(PVOID, ULONG); // RtlGenRandom, of advapi32
+
+__declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE data, SIZE_T size) {
+	return SystemFunction036(data, (ULONG)size);
+}
+
+BOOL WINAPI DllMain(HINSTANCE self, DWORD why, LPVOID reserved) { return TRUE; }

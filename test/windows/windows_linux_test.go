@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package windows
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/pointsman/pointsman/test/eventually"
+)
+
+const settings = `apiVersion: pointsman.dev/v1alpha1
+kind: HostConfig
+source: {files: {path: manifests}}
+minSyncPeriod: 100ms
+adminSocket: '\\.\pipe\pointsman'
+stateDir: state
+dataDir: data
+pluginDirs: [bin]
+healthzBindAddress: ""
+metricsBindAddress: ""
+oomScoreAdj: 0
+`
+
+// TestWindows is one life of a node, for a Windows of its own takes half a minute to make.
+func TestWindows(t *testing.T) {
+	w := newWine(t)
+	serve(t)
+	w.write("host.yaml", settings)
+	w.write("manifests/web.yaml", manifest(endpoints...))
+	n := &node{wine: w}
+	n.describes()
+	n.start()
+	eventually.SucceedsWithin(t, limit, "the Service is served", func() error { _, err := once(); return err })
+	n.calls = call(t)
+	for _, scenario := range []struct {
+		what string
+		run  func()
+	}{
+		{"is served by all endpoints", func() { n.calls.answered(t, endpoints...) }},
+		{"an endpoint is removed", n.edited},
+		{"a manifest is no manifest", n.badManifest},
+		{"a second host is refused", n.secondHost},
+		{"the host is killed, and the next one goes on", n.hostKilled},
+		{"the plugin is killed, and comes back", n.pluginKilled},
+		{"a pipe that no host has", n.nothingThere},
+	} {
+		t.Log(scenario.what)
+		scenario.run()
+		if t.Failed() {
+			t.Fatalf("%s; the host printed:\n%s", scenario.what, w.read("host.log"))
+		}
+	}
+}
+
+// A node is a host under wine, and the requests to it.
+type node struct {
+	*wine
+	calls *calls
+	host  *exec.Cmd
+}
+
+// start starts the host. It ends with its wine at the latest.
+func (n *node) start() {
+	n.Helper()
+	cmd, err := n.begin(context.Background(), "host.log", n.loader, n.path("bin/pointsman.exe"), "run", "--config", there(n.path("host.yaml")))
+	if err != nil {
+		n.Fatal(err)
+	}
+	n.host = cmd
+	n.Cleanup(func() { n.end(); _ = cmd.Wait() })
+}
+
+// verb runs a verb of pointsman that asks the host.
+func (n *node) verb(words ...string) (out string, exit int) {
+	n.Helper()
+	return n.run("pointsman", append(words, "--config", there(n.path("host.yaml")))...)
+}
+
+// status waits until status exits so and says that.
+func (n *node) status(exit int, says string) {
+	n.Helper()
+	eventually.SucceedsWithin(n, limit, fmt.Sprintf("status exits %d and says %q", exit, says), func() error {
+		out, got := n.verb("status")
+		if got != exit || !strings.Contains(out, says) {
+			return fmt.Errorf("exit %d:\n%s", got, out)
+		}
+		return nil
+	})
+}
+
+// plugin returns the process of the dataplane that serves, and how often it was started again.
+func (n *node) plugin() (pid, restarts int, err error) {
+	n.Helper()
+	out, _ := n.verb("status")
+	m := regexp.MustCompile(`userspace \S+ is active, pid (\d+), .* (\d+) restarts?`).FindStringSubmatch(out)
+	if m == nil {
+		return 0, 0, fmt.Errorf("no plugin is active: %s", out)
+	}
+	pid, err = strconv.Atoi(m[1])
+	restarts, err2 := strconv.Atoi(m[2])
+	return pid, restarts, errors.Join(err, err2)
+}
+
+// describes: what needs no host.
+func (n *node) describes() {
+	n.Helper()
+	out, exit := n.run("pointsman-dataplane-userspace", "describe", "-o", "json")
+	var d struct{ Name string }
+	if err := json.Unmarshal([]byte(out), &d); err != nil || exit != 0 || d.Name != "userspace" {
+		n.Fatalf("describe: exit %d, %v\n%s", exit, err, out)
+	}
+	if out, exit := n.run("pointsman", "config", "defaults"); exit != 0 || !strings.Contains(out, `adminSocket: '\\.\pipe\pointsman'`) || !strings.Contains(out, `\Pointsman\state'`) {
+		n.Errorf("the defaults are not those of Windows: exit %d\n%s", exit, out)
+	}
+}
+
+func (n *node) edited() {
+	n.write("manifests/web.yaml", manifest(endpoints[:2]...))
+	n.calls.answered(n.T, endpoints[:2]...)
+}
+
+func (n *node) badManifest() {
+	n.write("manifests/bad.yaml", "kind: Service\nspec: [")
+	n.status(2, "bad.yaml")
+	if err := os.Remove(n.path("manifests/bad.yaml")); err != nil {
+		n.Fatal(err)
+	}
+	n.status(0, "is active")
+	n.calls.answered(n.T, endpoints[:2]...)
+}
+
+func (n *node) secondHost() {
+	if out, exit := n.verb("run"); exit != 1 || !strings.Contains(out, "another host") {
+		n.Errorf("a second host: exit %d\n%s", exit, out)
+	}
+}
+
+// hostKilled: requests go on without a host, and the next one attaches to the plugin.
+func (n *node) hostKilled() {
+	before, _, err := n.plugin()
+	if err != nil {
+		n.Fatal(err)
+	}
+	n.kill("pointsman.exe")
+	_ = n.host.Wait()
+	if out, exit := n.verb("status"); exit != 3 {
+		n.Errorf("without a host: exit %d\n%s", exit, out)
+	}
+	n.start()
+	eventually.SucceedsWithin(n, limit, "the next host goes on with the plugin", func() error {
+		now, restarts, err := n.plugin()
+		if err == nil && (now != before || restarts != 0) {
+			err = eventually.Final(fmt.Errorf("it is process %d, which was started again %d times; want %d", now, restarts, before))
+		}
+		return err
+	})
+	n.write("manifests/web.yaml", manifest(endpoints...))
+	n.calls.answered(n.T, endpoints...)
+}
+
+// pluginKilled: requests fail until it is back, and not after.
+func (n *node) pluginKilled() {
+	before, _, err := n.plugin()
+	if err != nil {
+		n.Fatal(err)
+	}
+	n.kill("pointsman-dataplane-userspace.exe")
+	eventually.SucceedsWithin(n, limit, "another plugin serves", func() error {
+		now, _, err := n.plugin()
+		if err == nil && now == before {
+			err = errors.New("it is the same process")
+		}
+		return err
+	})
+	eventually.SucceedsWithin(n, limit, "the Service is served again", func() error { _, err := once(); return err })
+	n.calls.take()
+	n.calls.answered(n.T, endpoints...)
+}
+
+// nothingThere: a pipe that no host has.
+func (n *node) nothingThere() {
+	if out, exit := n.run("pointsman", "status", "--admin-socket", `\\.\pipe\pointsman-elsewhere`); exit != 3 {
+		n.Errorf("no host has that pipe: exit %d\n%s", exit, out)
+	}
+}
+
+// kill ends a process as the task manager does.
+func (n *node) kill(program string) {
+	n.Helper()
+	if out, exit := n.run("taskkill", "/F", "/IM", program); exit != 0 {
+		n.Fatalf("taskkill %s: exit %d\n%s", program, exit, out)
+	}
+}
