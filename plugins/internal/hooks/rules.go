@@ -127,7 +127,7 @@ func printed(ctx context.Context, tool iptables.Tool) (ruleset, error) {
 	}
 	t := trace.New(tables)
 	t.Drops = func(h trace.Hook) bool { return drops[iptables.ID(h)] }
-	t.Recent = recent
+	t.Recent, t.Member = recent, member
 	return ruleset{tool, tables, t}, nil
 }
 

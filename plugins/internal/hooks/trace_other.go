@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/pointsman/pointsman/plugins/internal/trace"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -15,3 +16,5 @@ import (
 func Trace(context.Context, sdk.Packet) (sdk.Traced, error) {
 	return sdk.Traced{}, errors.ErrUnsupported
 }
+
+func member(string, string, trace.Packet) (bool, error) { return false, errors.ErrUnsupported }

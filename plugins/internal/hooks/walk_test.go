@@ -39,6 +39,12 @@ func kernelOf(t *testing.T, rules string) *kernel {
 		},
 	}
 	r := ruleset{tool: iptables.Tool{Prefix: "iptables-legacy"}, tables: tables, tracer: trace.New(tables)}
+	r.tracer.Member = func(set, parts string, p trace.Packet) (bool, error) {
+		if set == "unread" {
+			return false, errors.New("it cannot be read")
+		}
+		return set == "blocked" && parts == "src" && p.From.Addr() == netip.MustParseAddr("198.18.0.7"), nil
+	}
 	r.tracer.Drops = func(h trace.Hook) bool {
 		return h == trace.Hook{Table: "filter", Chain: "FORWARD"} && strings.Contains(rules, "FORWARD DROP")
 	}
@@ -122,7 +128,12 @@ func TestWays(t *testing.T) {
 			`cannot tell: iptables-legacy, table filter, chain FORWARD: the rule "-d 10.0.0.0/8 -m bpf --bytecode 1 -j DROP": the tracer does not know the match "bpf"`},
 		{"one that the packet does not come to", with("-A FORWARD -d 172.16.0.0/12 -m bpf --bytecode 1 -j DROP"), "eth0", "10.96.0.2:80", "forward 10.96.0.2:80 1 masqueraded"},
 		{"a foreign set", with("-A FORWARD -m set --match-set blocked src -j DROP"), "eth0", "10.96.0.2:80",
-			`cannot tell: iptables-legacy, table filter, chain FORWARD: the rule "-m set --match-set blocked src -j DROP": the tracer does not see the set blocked`},
+			`drop 10.96.0.2:80 1 by iptables-legacy, table filter, chain FORWARD, rule 1: -m set --match-set blocked src -j DROP`},
+		{"a foreign set that lacks it", with("-A FORWARD -m set --match-set blocked dst -j DROP"), "eth0", "10.96.0.2:80", "forward 10.96.0.2:80 1 masqueraded"},
+		{"a foreign set that must have it", with("-A FORWARD -m set ! --match-set blocked dst -j DROP"), "eth0", "10.96.0.2:80",
+			`drop 10.96.0.2:80 1 by iptables-legacy, table filter, chain FORWARD, rule 1: -m set ! --match-set blocked dst -j DROP`},
+		{"a foreign set that is not understood", with("-A FORWARD -m set --match-set unread src -j DROP"), "eth0", "10.96.0.2:80",
+			`cannot tell: iptables-legacy, table filter, chain FORWARD: the rule "-m set --match-set unread src -j DROP": it cannot be read`},
 		{"the caller's port", with("-A FORWARD -p tcp -m tcp --sport 1024:65535 -j DROP"), "eth0", "10.96.0.2:80",
 			`cannot tell: iptables-legacy, table filter, chain FORWARD: the rule "-p tcp -m tcp --sport 1024:65535 -j DROP": it asks for the caller's port, which is not known`},
 		{"several ports, and the first packet's flags", with("-A FORWARD -p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -m multiport --dports 22,80:90 -j DROP"), "eth0", "10.96.0.2:80",

@@ -123,6 +123,15 @@ func (p *parser) option(name string) error {
 func (p *parser) set() error {
 	name, parts := p.next(), p.next()
 	return p.when(func(w *walk) bool {
+		if ask := w.tracer.Member; ask != nil && w.tracer.Sets == nil {
+			at := w.packet
+			at.To = w.to
+			in, err := ask(name, parts, at)
+			if err != nil {
+				w.failed = err
+			}
+			return in
+		}
 		_, in := w.member(name, parts)
 		return in
 	})

@@ -21,6 +21,10 @@ type Tracer struct {
 	// and the mark beside them. Nil: a rule that asks one is not understood.
 	Sets func(set, parts string, p Packet) (mark uint32, in bool)
 
+	// Member reports whether a set has the parts of a packet, where Sets is nil. An error says why that
+	// is not known.
+	Member func(set, parts string, p Packet) (in bool, err error)
+
 	// Recent reports whether a list of the recent match has an address. One that it has may have
 	// expired: both ways are followed, as if they were as likely. Nil: a Packet's Seen says it.
 	Recent func(list string, from netip.Addr) bool
