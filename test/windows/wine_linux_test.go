@@ -14,7 +14,7 @@ import (
 )
 
 // limit is for anything that is waited for: under wine, on a busy machine, a verb takes seconds.
-const limit = 4 * time.Minute
+const limit = 8 * time.Minute
 
 // A wine is a Windows of a test's own, in a folder for temporary files.
 type wine struct {
