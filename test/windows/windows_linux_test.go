@@ -201,6 +201,10 @@ const lacking = "wsaioctl: winapi error #10045"
 func (n *node) conforms() {
 	n.Helper()
 	out, _ := n.run("pointsman", "plugin", "conformance", "-v", "--run", "^C0[01]/", "--options", `{"redirect": "never"}`, there(n.path("bin/pointsman-dataplane-userspace.exe")))
+	if strings.Contains(out, "testbed-is-free") { // on Windows the suite does not wait for that
+		n.Logf("not run, for another run of the suite has the addresses:\n%s", out)
+		return
+	}
 	kept := 0
 	for line := range strings.Lines(out) {
 		switch {
