@@ -15,7 +15,11 @@ func (p *plugin) Count(ctx context.Context, tell func(sdk.Traffic) error) error 
 	err := p.Beside(ctx, func() error {
 		for _, f := range p.way.families {
 			for _, service := range f.core().services {
-				all = append(all, service.Traffic())
+				had := service.Traffic()
+				all = append(all, sdk.Traffic{
+					Name: service.Name(), Since: had.Since, Connections: had.Connections,
+					Bytes: true, BytesIn: had.BytesIn, BytesOut: had.BytesOut,
+				})
 			}
 		}
 		return nil

@@ -48,13 +48,18 @@ func (s *Service) Name() sdk.Name { return s.name }
 // Value returns what Set was called with last. It must not be changed.
 func (s *Service) Value() *sdk.Service { return s.value.Load() }
 
+// Traffic is what a Service has had since it was made.
+type Traffic struct {
+	Since       time.Time
+	Connections uint64 // that an endpoint has accepted, and flows
+	BytesIn     uint64 // from clients
+	BytesOut    uint64 // to clients
+}
+
 // Traffic returns what the Service has had so far. It waits for nothing.
-func (s *Service) Traffic() sdk.Traffic {
+func (s *Service) Traffic() Traffic {
 	t := &s.traffic
-	return sdk.Traffic{
-		Name: s.name, Since: t.since, Connections: t.connections.Load(),
-		Bytes: true, BytesIn: t.bytesIn.Load(), BytesOut: t.bytesOut.Load(),
-	}
+	return Traffic{Since: t.since, Connections: t.connections.Load(), BytesIn: t.bytesIn.Load(), BytesOut: t.bytesOut.Load()}
 }
 
 // Set makes svc what new connections see. Affinity to endpoints that it does not have is
