@@ -34,7 +34,7 @@ func (s State) String() string {
 
 // The times that the machine goes by.
 const (
-	startLimit      = 20 * time.Second       // for Starting; launching and configuring have deadlines of their own within it
+	startLimit      = time.Minute            // for Starting, on a machine that does much else; launching and configuring have deadlines of their own within it
 	suspectLimit    = 3 * time.Second        // for Suspect; the answer that is awaited has less
 	tryLimit        = 5 * time.Minute        // for Trying; one that hangs is found sooner
 	missedBeats     = 1                      // in a row make it Suspect, and one more ends it
