@@ -166,7 +166,6 @@ func (f *fake) choose(byAddr, byMark serviceKey, client netip.Addr) (serviceKey,
 		return at, stuck
 	}
 	s.next++
-	s.had.Connections++
 	dest := serving[s.next%len(serving)]
 	s.stuck[client] = dest
 	return at, dest

@@ -60,14 +60,6 @@ type broken struct {
 	forgets func(netip.AddrPort, sdk.Protocol, netip.AddrPort) bool
 	role    func(sdk.Role) error
 	clean   func(context.Context, sdk.Leftovers) ([]string, error)
-	count   func(context.Context, func(sdk.Traffic) error) error
-}
-
-func (b *broken) Count(ctx context.Context, tell func(sdk.Traffic) error) error {
-	if b.count != nil {
-		return b.count(ctx, tell)
-	}
-	return b.Recorder.Count(ctx, tell)
 }
 
 func (b *broken) Configure(ctx context.Context, s sdk.Setup) (sdk.Description, error) {
@@ -207,7 +199,6 @@ func mistakes() []mistake {
 		{"hangs past the context", ignoreContext, "C11/ended-context"},
 		{"does not stop when the context ends", ignoreEnd, "C11/context-ends-in-sync"},
 		{"cannot be asked while it works", busyInspect, "C11/inspect-and-report-beside"},
-		{"counts backwards", countBackwards, "C11/counts-rise"},
 		{"takes an unknown protocol", takeUnknown, "C13/unknown-protocol"},
 		{"takes an unknown family", takeUnknown, "C13/unknown-family"},
 		{"takes an unknown kind", takeUnknown, "C13/unknown-kind"},

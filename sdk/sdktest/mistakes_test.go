@@ -6,7 +6,6 @@ import (
 	"context"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -305,13 +304,5 @@ func takeUnknown(b *broken) {
 		r, err := b.Recorder.Sync(ctx, u)
 		r.Failed = nil
 		return r, err
-	}
-}
-
-func countBackwards(b *broken) {
-	left := uint64(1000)
-	b.count = func(_ context.Context, tell func(sdk.Traffic) error) error {
-		left--
-		return tell(sdk.Traffic{Name: sdk.Name{Service: "web"}, Since: time.Unix(1, 0), Connections: left})
 	}
 }

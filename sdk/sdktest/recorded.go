@@ -3,13 +3,10 @@
 package sdktest
 
 import (
-	"context"
-	"errors"
 	"maps"
 	"net/netip"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -48,7 +45,6 @@ func (r *Recorder) Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protoco
 		ep = o.Endpoints[r.next%uint64(len(o.Endpoints))]
 		r.next++
 	}
-	r.count(svc.Name)
 	if svc.Affinity > 0 {
 		r.remember(sdk.AffinityEntry{Name: svc.Name, Client: from.Addr, Endpoint: ep, Left: svc.Affinity})
 	}
@@ -57,32 +53,6 @@ func (r *Recorder) Send(from sdk.Caller, to netip.AddrPort, protocol sdk.Protoco
 		client = first(r.node, svc.Name.Family)
 	}
 	return Answer{Verdict: sdk.Forward, Endpoint: ep, Client: client}
-}
-
-// count notes a connection. The caller has the mutex.
-func (r *Recorder) count(name sdk.Name) {
-	if r.traffic == nil {
-		r.traffic = make(map[sdk.Name]sdk.Traffic)
-	}
-	had := r.traffic[name]
-	if had.Since.IsZero() {
-		had.Name, had.Since = name, time.Now()
-	}
-	had.Connections++
-	r.traffic[name] = had
-}
-
-// Count tells how many packets were sent to each Service.
-func (r *Recorder) Count(ctx context.Context, tell func(sdk.Traffic) error) error {
-	r.mu.Lock()
-	all := slices.Collect(maps.Values(r.traffic))
-	r.mu.Unlock()
-	for _, t := range all {
-		if err := errors.Join(ctx.Err(), tell(t)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Forgets follows the contract's line 9: a UDP flow to one of our frontends whose

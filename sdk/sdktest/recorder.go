@@ -46,7 +46,6 @@ type Recorder struct {
 	steps    uint64
 	next     uint64 // of the endpoints
 	affinity map[affinityKey]sdk.AffinityEntry
-	traffic  map[sdk.Name]sdk.Traffic // of Services that a packet was sent to
 
 	lock     sdk.Lock
 	holder   sdk.Holder
