@@ -68,7 +68,7 @@ test-chart: peers bin/helm ## render the chart, and hold it against golden text 
 	$(GO) test -count=1 ./test/chart
 
 .PHONY: test-windows
-test-windows: ## run the programs for Windows under wine, where that is installed
+test-windows: ## run the programs for Windows under wine, where that is installed (not in CI yet)
 	POINTSMAN_WINE=1 $(GO) test -v -count=1 -timeout 20m ./test/windows
 
 e2e: peers bin/helm ## run the whole system against a real API server, in namespaces of its own (root)
