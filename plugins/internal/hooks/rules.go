@@ -39,11 +39,14 @@ func nftables(ctx context.Context, family sdk.Family) (stages []stage, err error
 	}
 	defer conn.Close()
 	own := map[sdk.Family]nftnl.Family{sdk.IPv4: nftnl.IPv4, sdk.IPv6: nftnl.IPv6}[family]
-	compat := theirs(ctx, family)
+	var compat ruleset
 	for _, of := range []nftnl.Family{own, nftnl.Inet, nftnl.NetDev, nftnl.Bridge} {
 		chains, err := conn.BaseChains(ctx, of)
 		if err != nil {
 			return nil, fmt.Errorf("list the base chains of nf_tables: %w", err)
+		}
+		if of == own { // after its chains: one of iptables that is made meanwhile is not listed as another's
+			compat = theirs(ctx, family)
 		}
 		tables := make(map[string]*nftrace.Tracer)
 		for _, c := range chains {
