@@ -45,7 +45,8 @@ type Dataplane[P any] struct {
 	stands   bool     // the host said Standby, rather than the kernel
 	drain    drain
 
-	elsewhere bool // it was looked in this session whether the other backend of iptables has rules of the mode
+	elsewhere bool              // it was looked in this session whether the other backend of iptables has rules of the mode
+	lacking   map[sdk.Name]bool // Services that failed and that no later update has served
 
 	endMonitor func() // nil: there was no session yet
 	status     status
@@ -132,6 +133,7 @@ func (d *Dataplane[P]) Configure(ctx context.Context, setup sdk.Setup) (sdk.Desc
 	d.setup, d.ledger = setup, shared
 	d.use(open)
 	d.state, d.session, d.updated, d.elsewhere = sdk.State{}, true, false, false
+	d.lacking = make(map[sdk.Name]bool)
 	d.claim.Begin()
 	if d.role != sdk.Yielded {
 		d.role, d.stands = 0, false

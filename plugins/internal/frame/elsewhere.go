@@ -5,15 +5,17 @@ package frame
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 )
 
 // leaveOther removes, once in a session, what the mode has in the backend of iptables that this
 // session does not write to: the option may have changed while no process ran. It comes after
-// what serves is written. What cannot be removed is a note; it costs no Service.
+// all Services are served by what this session wrote: until then a Service that failed may be served
+// there. What cannot be removed is a note; it costs no Service.
 func (d *Dataplane[P]) leaveOther(ctx context.Context) {
-	if d.mode.Elsewhere == nil || d.elsewhere {
+	if d.mode.Elsewhere == nil || d.elsewhere || !d.servesAll() {
 		return
 	}
 	d.elsewhere = true
@@ -38,4 +40,11 @@ func (d *Dataplane[P]) leaveOther(ctx context.Context) {
 	if err != nil {
 		env.Note(fmt.Sprintf("what this dataplane wrote by %s iptables stays: %v", tools[0].Backend, err))
 	}
+}
+
+// servesAll reports whether all that is desired is served by what this session wrote: no Service
+// failed, none is kept as a former session wrote it, and it is known what the kernel has.
+func (d *Dataplane[P]) servesAll() bool {
+	unknown := func(f *family[P]) bool { return !f.known }
+	return len(d.lacking) == 0 && len(d.state.Kept) == 0 && !slices.ContainsFunc(d.families, unknown)
 }

@@ -61,6 +61,12 @@ func (d *Dataplane[P]) reconcile(ctx context.Context, changes sdk.Changes) (sdk.
 	}
 	result.Failed = append(result.Failed, d.unserved(touched)...)
 	slices.SortFunc(result.Failed, func(a, b sdk.Failure) int { return a.Name.Compare(b.Name) })
+	for name := range touched {
+		delete(d.lacking, name)
+	}
+	for _, f := range result.Failed {
+		d.lacking[f.Name] = true
+	}
 	return result, d.afterwards(ctx, changes, result.Failed)
 }
 
