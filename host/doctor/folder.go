@@ -131,7 +131,7 @@ func (f Folder) bad(result admin.Result, reason, try string) []admin.Finding {
 func Executable(check, program string) []admin.Finding {
 	left, err := spaceOf(program)
 	if err != nil || !left.noExec {
-		return nil // what else is wrong with it is found by those who run it
+		return nil // what else is wrong with it shows when it is run
 	}
 	return []admin.Finding{{Check: check, Result: admin.Fail, Why: program + " is on a file system that is mounted with noexec, so that it cannot be run",
 		Try: "have it mounted with exec, or install plugins elsewhere and name that in pluginDirs"}}

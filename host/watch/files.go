@@ -58,7 +58,7 @@ type FileSource struct {
 	mu     sync.Mutex // guards what follows
 	faults []Fault    // after the last look
 	ended  time.Time  // of the last look; zero: none has
-	pods   []Pod      // that the manifests name, in no order
+	pods   [][]Pod    // that the manifests name, slice by slice, in no order
 }
 
 // Files returns the source that reads path: a file, or a folder, of which it reads the

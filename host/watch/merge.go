@@ -117,9 +117,11 @@ func (f *FileSource) merge(now time.Time) {
 			file.objects[i].value = nil
 		}
 	}
-	var pods []Pod
+	var pods [][]Pod
 	for _, o := range wanted {
-		pods = append(pods, o.pods...)
+		if o.pods != nil {
+			pods = append(pods, o.pods)
+		}
 	}
 	f.mu.Lock()
 	f.pods = pods

@@ -56,9 +56,9 @@ func podsOf(slice *discoveryv1.EndpointSlice) (all []Pod) {
 func (f *FileSource) Pods(_ context.Context, namespace string) (all []Pod, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, p := range f.pods {
-		if p.Namespace == namespace {
-			all = append(all, p)
+	for _, of := range f.pods {
+		if of[0].Namespace == namespace { // a slice and its pods have one
+			all = append(all, of...)
 		}
 	}
 	return all, nil
