@@ -160,7 +160,7 @@ func (c *Client) Logs(ctx context.Context, name string, follow bool, f func(LogL
 }
 
 func ask[T any](ctx context.Context, c *Client, method, path string) (answer T, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	body, err := c.do(ctx, method, path)
 	if err != nil {

@@ -212,13 +212,13 @@ func UnknownPlugin(name string) *Error {
 
 // logs streams lines, each as soon as it is there.
 func (b Backend) logs(w http.ResponseWriter, r *http.Request) {
+	w = limited{w}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := http.NewResponseController(w)
 	encoder := json.NewEncoder(w)
 	begun := false
 	err := b.Logs(r.Context(), r.PathValue("name"), r.URL.Query().Has("follow"), func(l LogLine) error {
 		begun = true
-		_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second)) // a reader that is stuck is let go
 		if err := encoder.Encode(l); err != nil {
 			return err
 		}
@@ -229,14 +229,16 @@ func (b Backend) logs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// reply answers with what answer returns, as JSON.
+// reply answers with what answer returns within askLimit, as JSON.
 func reply(w http.ResponseWriter, r *http.Request, answer func(*http.Request) (any, error)) {
-	body, err := answer(r)
+	ctx, cancel := context.WithTimeout(r.Context(), askLimit)
+	defer cancel()
+	body, err := answer(r.WithContext(ctx))
 	if err != nil {
 		fail(w, err)
 		return
 	}
-	if list, is := body.(ServiceList); is {
+	if list, is := listOf(body); is {
 		w.Header().Set("Content-Type", "application/json")
 		_ = streamed(limited{w}, list) // a caller that is gone needs no answer
 		return

@@ -5,14 +5,22 @@ package admin
 import (
 	"bufio"
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"time"
 )
 
 // writeLimit is how long a caller may take to read a part of an answer. One that is stuck is let go.
 const writeLimit = 10 * time.Second
+
+// askLimit is how long a question may take: its answer to be put together, and all of it to be read by a Client.
+const askLimit = 30 * time.Second
 
 // A limited answer waits for a caller that does not read for writeLimit, and no longer.
 type limited struct{ http.ResponseWriter }
@@ -25,25 +33,74 @@ func (l limited) Write(text []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (l limited) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
-// streamed writes a list as JSON, one Service after the other: the text of ten thousand is never held
-// whole.
-func streamed(w io.Writer, list ServiceList) error {
-	items := list.Items
-	list.Items = []Service{}
-	frame, err := json.Marshal(list)
+// Limited returns w with a deadline for each part that is written: a caller that does not read for
+// ten seconds is let go, however long the answer is.
+func Limited(w http.ResponseWriter) http.ResponseWriter { return limited{w} }
+
+// A list is an answer that has one item after the other. frame is the answer without them, and field the
+// name that they have in it.
+type list struct {
+	frame any
+	field string
+	items iter.Seq[any]
+}
+
+// listOf returns an answer as a list, if it is one that can be long.
+func listOf(answer any) (list, bool) {
+	switch l := answer.(type) {
+	case ServiceList:
+		items := each(l.Items)
+		l.Items = []Service{}
+		return list{l, "items", items}, true
+	case EventList:
+		items := each(l.Items)
+		l.Items = []Event{}
+		return list{l, "items", items}, true
+	case Diff:
+		items := each(l.Changes)
+		l.Changes = []Change{}
+		return list{l, "changes", items}, true
+	case State:
+		items := each(l.Services)
+		l.Services = []StateService{}
+		return list{l, "services", items}, true
+	}
+	return list{}, false
+}
+
+// each goes through items without a copy.
+func each[T any](items []T) iter.Seq[any] {
+	return func(yield func(any) bool) {
+		for i := range items {
+			if !yield(&items[i]) {
+				return
+			}
+		}
+	}
+}
+
+// streamed writes a list as JSON, one item after the other: the text of ten thousand is never held whole.
+func streamed(w io.Writer, l list) error {
+	frame, err := json.Marshal(l.frame)
 	if err != nil {
 		return err
 	}
-	head, tail, _ := bytes.Cut(frame, []byte(`"items":[]`))
+	none := []byte(`"` + l.field + `":[]`) // no text has it: there a quotation mark has a backslash before it
+	head, tail, found := bytes.Cut(frame, none)
+	if !found {
+		return fmt.Errorf("a %T has no field %s to put items into", l.frame, l.field)
+	}
 	out := bufio.NewWriterSize(w, 64<<10)
 	_, _ = out.Write(head) // what goes wrong here Flush returns
-	_, _ = out.WriteString(`"items":[`)
+	_, _ = out.Write(none[:len(none)-1])
 	one := json.NewEncoder(out)
-	for i := range items {
-		if i > 0 {
+	first := true
+	for item := range l.items {
+		if !first {
 			_ = out.WriteByte(',')
 		}
-		if err := one.Encode(&items[i]); err != nil {
+		first = false
+		if err := one.Encode(item); err != nil {
 			return err
 		}
 	}
@@ -52,3 +109,69 @@ func streamed(w io.Writer, list ServiceList) error {
 	_ = out.WriteByte('\n')
 	return out.Flush()
 }
+
+// CopyServices asks for all Services, and writes them to w as the JSON of a ServiceList. It holds one at a
+// time, and calls see with each. What came before an error is written, as a list that is complete.
+func (c *Client) CopyServices(ctx context.Context, w io.Writer, see func(Service)) error {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	body, err := c.do(ctx, http.MethodGet, "services")
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	return copyServices(w, body, see)
+}
+
+func copyServices(w io.Writer, body io.Reader, see func(Service)) error {
+	in := json.NewDecoder(io.LimitReader(body, maxBody))
+	unread := toField(in, "items")
+	if unread != nil {
+		return fmt.Errorf("read the host's answer: %w", unread)
+	}
+	items := func(yield func(any) bool) {
+		for in.More() {
+			var s Service
+			if unread = in.Decode(&s); unread != nil {
+				return
+			}
+			see(s)
+			if !yield(&s) {
+				return
+			}
+		}
+		_, unread = in.Token() // the end of the list
+	}
+	err := streamed(w, list{ServiceList{Meta: meta("ServiceList"), Items: []Service{}}, "items", items})
+	if unread != nil {
+		return fmt.Errorf("read the host's answer: %w", unread)
+	}
+	return err
+}
+
+// toField reads an object up to the first item of the list that a field is.
+func toField(in *json.Decoder, field string) error {
+	if t, err := in.Token(); err != nil || t != json.Delim('{') {
+		return cmp.Or(err, errNoList)
+	}
+	for in.More() {
+		name, err := in.Token()
+		if err != nil {
+			return err
+		}
+		if name == field {
+			t, err := in.Token()
+			if err != nil || t != json.Delim('[') {
+				return cmp.Or(err, errNoList)
+			}
+			return nil
+		}
+		var other json.RawMessage
+		if err := in.Decode(&other); err != nil {
+			return err
+		}
+	}
+	return errNoList
+}
+
+var errNoList = errors.New("it has no list of items")

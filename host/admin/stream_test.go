@@ -4,9 +4,13 @@ package admin
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"reflect"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 )
@@ -35,24 +39,125 @@ func manyServices(n int) ServiceList {
 func TestServicesAreStreamed(t *testing.T) {
 	list := manyServices(10_000)
 	var c counter
-	if err := streamed(&c, list); err != nil || c.all < 3<<20 || c.largest > 128<<10 {
+	l, _ := listOf(list)
+	if err := streamed(&c, l); err != nil || c.all < 3<<20 || c.largest > 128<<10 {
 		t.Errorf("%d bytes written, at most %d at once: %v", c.all, c.largest, err)
 	}
 }
 
-// TestStreamedIsTheList: what is streamed is read as what encoding/json writes of a list.
+// TestStreamedIsTheList: what is streamed is read as what encoding/json writes of the answer, for each kind that
+// has a list.
 func TestStreamedIsTheList(t *testing.T) {
 	t.Parallel()
 	one := manyServices(1)
 	one.Items[0].Problems = []string{`"items":[]`}
-	for _, list := range []ServiceList{manyServices(0), one, manyServices(3)} {
-		var text bytes.Buffer
-		if err := streamed(&text, list); err != nil {
+	events := EventList{meta("EventList"), []Event{{Reason: "Synced", Message: `"items":[]`}, {Reason: "Failed", Warning: true}}}
+	diff := Diff{Meta: meta("Diff"), Mode: "x", Changes: []Change{{Step: "add", Details: []string{"+ a"}}, {Step: "delete"}}, More: 3, Unserved: []Problem{}, Notes: []string{`"changes":[]`}}
+	state := State{Meta: meta("State"), Node: StateNode{Name: "here"}, Services: []StateService{{Service: "a"}, {Service: "b"}}}
+	for _, answer := range []any{manyServices(0), one, manyServices(3), events, diff, state} {
+		l, is := listOf(answer)
+		if !is {
+			t.Errorf("%T is no list", answer)
+			continue
+		}
+		var text, want bytes.Buffer
+		if err := streamed(&text, l); err != nil {
 			t.Fatal(err)
 		}
-		var got ServiceList
-		if err := json.Unmarshal(text.Bytes(), &got); err != nil || !reflect.DeepEqual(got, list) {
-			t.Errorf("%s is read as %+v: %v", text.Bytes(), got, err)
+		whole, err := json.Marshal(answer)
+		if err != nil {
+			t.Fatal(err)
 		}
+		if err := json.Compact(&want, text.Bytes()); err != nil || want.String() != string(whole) {
+			t.Errorf("%s is streamed; want %s: %v", text.Bytes(), whole, err)
+		}
+	}
+}
+
+// TestCopyServices: a host's list is passed on one by one, without what this version does not know, and
+// without being held. One that breaks off is passed on as far as it came.
+func TestCopyServices(t *testing.T) {
+	var want bytes.Buffer
+	l, _ := listOf(manyServices(10_000))
+	if err := streamed(&want, l); err != nil {
+		t.Fatal(err)
+	}
+	answer := strings.Replace(want.String(), `{"apiVersion"`, `{"before":{"items":[1]},"apiVersion"`, 1)
+	answer = strings.Replace(answer, `{"namespace"`, `{"unknown":"word","namespace"`, 1)
+	seen, most := 0, 0
+	var c counter
+	in := strings.NewReader(answer)
+	err := copyServices(&c, in, func(Service) {
+		seen++
+		most = max(most, len(answer)-in.Len()-c.all) // read, and not yet written
+	})
+	if err != nil || seen != 10_000 || c.all != want.Len() || c.largest > 128<<10 || most > 256<<10 {
+		t.Errorf("%d Services, %d bytes of %d, at most %d at once and %d held: %v", seen, c.all, want.Len(), c.largest, most, err)
+	}
+	for text, names := range map[string]int{`{"items":[{"name":"a"},{"name":"b"},{"na`: 2, `{"items":[{"name":"a"}`: 1, `{"items":[{"name":1}]}`: 0, `[]`: 0, `{"items":null}`: 0, `{}`: 0, ``: 0} {
+		var out bytes.Buffer
+		err := copyServices(&out, strings.NewReader(text), func(Service) {})
+		var got ServiceList
+		if err == nil || out.Len() > 0 && json.Unmarshal(out.Bytes(), &got) != nil || len(got.Items) != names {
+			t.Errorf("of %s there is %s: %v", text, out.Bytes(), err)
+		}
+	}
+}
+
+// A deadlined answer notes for each part of it whether there was a deadline.
+type deadlined struct {
+	httptest.ResponseRecorder
+	set              bool
+	parts, boundless int
+}
+
+func (d *deadlined) SetWriteDeadline(at time.Time) error {
+	d.set = time.Until(at) > 0 && time.Until(at) <= writeLimit
+	return nil
+}
+
+func (d *deadlined) Write(text []byte) (int, error) {
+	d.parts++
+	if !d.set {
+		d.boundless++
+	}
+	d.set = false
+	return d.ResponseRecorder.Write(text)
+}
+
+// TestAnswersHaveDeadlines: each answer has a time in which it is put together, and each part of it one in
+// which it is read.
+func TestAnswersHaveDeadlines(t *testing.T) {
+	t.Parallel()
+	timed := 0
+	long := func(ctx context.Context) {
+		if at, has := ctx.Deadline(); has && time.Until(at) <= askLimit {
+			timed++
+		}
+	}
+	b := Backend{
+		Services: func() []Service { return manyServices(2000).Items },
+		Events:   func() []Event { return make([]Event, 2000) },
+		Service:  func(ctx context.Context, _, _ string) (ServiceDetail, error) { long(ctx); return ServiceDetail{}, nil },
+		Logs: func(_ context.Context, _ string, _ bool, line func(LogLine) error) error {
+			return errors.Join(line(LogLine{}), line(LogLine{}))
+		},
+		Modes: Modes{
+			Diff: func(ctx context.Context, _ string) (Diff, error) {
+				long(ctx)
+				return Diff{Changes: make([]Change, 10_000)}, nil
+			},
+			State: func() (State, error) { return State{Services: make([]StateService, 2000)}, nil },
+		},
+	}
+	for path, parts := range map[string]int{"services": 2, "services/a/b": 1, "events": 2, "diff": 2, "state": 2, "plugins/x/logs": 2} {
+		d := &deadlined{ResponseRecorder: *httptest.NewRecorder()}
+		handler(b).ServeHTTP(d, httptest.NewRequest(http.MethodGet, "http://pointsman/v1/"+path, nil))
+		if d.Code != http.StatusOK || d.parts < parts || d.boundless > 0 {
+			t.Errorf("%s: %d, in %d parts, %d of them without a deadline", path, d.Code, d.parts, d.boundless)
+		}
+	}
+	if timed != 2 {
+		t.Errorf("%d answers of 2 had a deadline", timed)
 	}
 }
