@@ -4,12 +4,14 @@ package bundle
 
 import (
 	"archive/tar"
-	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -17,10 +19,21 @@ import (
 	"time"
 )
 
-// opened are the members of an archive.
-func opened(t *testing.T, archive []byte) map[string]string {
+// temporary is an empty file.
+func temporary(t *testing.T) *os.File {
 	t.Helper()
-	zip, err := gzip.NewReader(bytes.NewReader(archive))
+	file, err := os.Create(filepath.Join(t.TempDir(), "archive"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	return file
+}
+
+// opened are the members of an archive.
+func opened(t *testing.T, archive *os.File) map[string]string {
+	t.Helper()
+	zip, err := gzip.NewReader(io.NewSectionReader(archive, 0, Most))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,11 +60,11 @@ func opened(t *testing.T, archive []byte) map[string]string {
 // TestArchive: what was added comes out, without secrets, and the manifest says what is missing and why.
 func TestArchive(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	a := NewArchive(&out, NewScrubber("hunter22"), time.Unix(1_800_000_000, 0))
+	out := temporary(t)
+	a := NewArchive(out, NewScrubber("hunter22"), time.Unix(1_800_000_000, 0))
 	for _, err := range []error{
-		a.AddJSON("status.json", map[string]string{"why": "hunter22 was refused"}, nil),
-		a.AddJSON("mode.json", nil, errors.New("no host answers to hunter22")),
+		a.AddJSON(t.Context(), "status.json", func(context.Context) (any, error) { return map[string]string{"why": "hunter22 was refused"}, nil }),
+		a.AddJSON(t.Context(), "mode.json", func(context.Context) (any, error) { return nil, errors.New("no host answers to hunter22") }),
 		a.Add("logs/iptables.ndjson", []byte("hunter22\n"), errors.New("cut off")),
 	} {
 		if err != nil {
@@ -62,7 +75,7 @@ func TestArchive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	members := opened(t, out.Bytes())
+	members := opened(t, out)
 	if len(members) != 3 || members["logs/iptables.ndjson"] != "(secret)\n" || !strings.Contains(members["status.json"], "(secret) was refused") {
 		t.Errorf("%q", members)
 	}
@@ -80,14 +93,18 @@ func TestArchive(t *testing.T) {
 // archive stays one.
 func TestArchiveIsBounded(t *testing.T) {
 	t.Parallel()
-	noise := make([]byte, 6<<20)
+	noise := make([]byte, 600<<10)
 	random := rand.NewChaCha8([32]byte{1})
 	_, _ = random.Read(noise)
 	for i := range noise {
 		noise[i] |= 0x80 // no text, so that nothing in it looks like a secret
 	}
-	var out bytes.Buffer
-	a := NewArchive(&out, NewScrubber(), time.Unix(0, 0))
+	out := temporary(t)
+	a := NewArchive(out, NewScrubber(), time.Unix(0, 0))
+	if a.most != Most {
+		t.Errorf("it may have %d bytes", a.most)
+	}
+	a.most = reserve + 1<<20
 	for _, name := range []string{"first", "second", "third"} {
 		if err := a.Add(name, noise, nil); err != nil {
 			t.Fatal(err)
@@ -99,11 +116,11 @@ func TestArchiveIsBounded(t *testing.T) {
 	if _, err := a.Close("v1"); err != nil {
 		t.Fatal(err)
 	}
-	if out.Len() > Most {
-		t.Errorf("it has %d bytes", out.Len())
+	if info, err := out.Stat(); err != nil || info.Size() > a.most {
+		t.Errorf("it has %d bytes, %v", info.Size(), err)
 	}
-	members := opened(t, out.Bytes())
-	if members["small"] != "small" || len(members["first"]) != len(noise) || members["third"] != "" || !strings.Contains(members["MANIFEST.json"], "left out: with it the archive would be larger than 10 MiB") {
+	members := opened(t, out)
+	if members["small"] != "small" || len(members["first"]) != len(noise) || members["third"] != "" || !strings.Contains(members["MANIFEST.json"], "left out: with it the archive would be larger than 1 MiB") {
 		t.Errorf("%d members", len(members))
 	}
 }

@@ -3,6 +3,7 @@
 package bundle
 
 import (
+	"bytes"
 	"encoding/json"
 	"regexp"
 	"slices"
@@ -16,19 +17,31 @@ const Gone = "(secret)"
 // would be found in everything.
 const shortest = 6
 
-// patterns are what looks like a secret wherever it stands. What they have in a group stays.
-var patterns = []*regexp.Regexp{
-	regexp.MustCompile(`(?s)()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`),
-	regexp.MustCompile(`()eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{2,}(?:\.[A-Za-z0-9_-]*)?`), // a JSON web token
-	regexp.MustCompile(`(?i)(bearer\s+|authorization:\s*\w+\s+)[A-Za-z0-9+/._~=-]{8,}`),
-	regexp.MustCompile(`(://[^/\s:@"]*:)[^/\s@"]+@`),
-	regexp.MustCompile(`(?i)((?:token|secret|password|passwd|api-?key)["']?\s*[:=]\s*["']?)[^\s"',}(]{6,}`),
+// A pattern is what a secret looks like. What it has in a group stays.
+type pattern struct {
+	form  *regexp.Regexp
+	words []string // one of them is in each text that it fits, in lower case
+}
+
+// mayFit reports whether p can be in a text, given in lower case. Most texts have none of its words.
+func (p pattern) mayFit(lower []byte) bool {
+	return slices.ContainsFunc(p.words, func(word string) bool { return bytes.Contains(lower, []byte(word)) })
+}
+
+// patterns are what looks like a secret wherever it stands.
+var patterns = []pattern{
+	{regexp.MustCompile(`(?s)()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`), []string{"-----begin "}},
+	{regexp.MustCompile(`()eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{2,}(?:\.[A-Za-z0-9_-]*)?`), []string{"eyj"}}, // a JSON web token
+	{regexp.MustCompile(`(?i)(bearer\s+|authorization:\s*\w+\s+)[A-Za-z0-9+/._~=-]{8,}`), []string{"bearer", "authorization:"}},
+	{regexp.MustCompile(`(://[^/\s:@"]*:)[^/\s@"]+@`), []string{"://"}},
+	{regexp.MustCompile(`(?i)((?:token|secret|password|passwd|api-?key)["']?\s*[:=]\s*["']?)[^\s"',}(]{6,}`), []string{"token", "secret", "passw", "apikey", "api-key"}},
 }
 
 // A Scrubber takes secrets out of text. One goroutine uses it.
 type Scrubber struct {
 	values []string // longest first, so that what is left of one is not taken for another
 	count  int
+	lower  []byte // of fold, so that each text has not its own
 }
 
 // NewScrubber takes out these values, and what looks like a secret. Values of fewer than six bytes
@@ -67,10 +80,14 @@ func (s *Scrubber) Text(text string) string {
 			text = strings.ReplaceAll(text, v, Gone)
 		}
 	}
+	lower := fold(s, text)
 	for _, p := range patterns {
-		text = p.ReplaceAllStringFunc(text, func(found string) string {
+		if !p.mayFit(lower) || !p.form.MatchString(text) {
+			continue // and nothing is copied
+		}
+		text = p.form.ReplaceAllStringFunc(text, func(found string) string {
 			s.count++
-			kept := p.FindStringSubmatch(found)[1]
+			kept := p.form.FindStringSubmatch(found)[1]
 			if strings.HasSuffix(found, "@") && strings.HasPrefix(kept, "://") {
 				return kept + Gone + "@"
 			}
@@ -78,6 +95,19 @@ func (s *Scrubber) Text(text string) string {
 		})
 	}
 	return text
+}
+
+// fold is text in lower case, until it is called again.
+func fold[T string | []byte](s *Scrubber, text T) []byte {
+	s.lower = s.lower[:0]
+	for i := range len(text) {
+		b := text[i]
+		if 'A' <= b && b <= 'Z' {
+			b += 'a' - 'A'
+		}
+		s.lower = append(s.lower, b)
+	}
+	return s.lower
 }
 
 // Count is how often something was taken out.

@@ -187,7 +187,6 @@ func (g *gathering) members(a *bundle.Archive) error {
 	if g.settings != nil {
 		unset = nil
 	}
-	var list admin.ServiceList
 	for _, m := range []struct {
 		name string
 		ask  func(context.Context) (any, error)
@@ -198,36 +197,61 @@ func (g *gathering) members(a *bundle.Archive) error {
 		{"mode.json", func(ctx context.Context) (any, error) { return g.client.Mode(ctx) }},
 		{"plugins.json", func(ctx context.Context) (any, error) { return g.client.Plugins(ctx) }},
 		{"events.json", func(ctx context.Context) (any, error) { return g.client.Events(ctx) }},
-		{"doctor.json", func(context.Context) (any, error) { return diagnosis(examine(g.command)), nil }},
+		{"doctor.json", func(ctx context.Context) (any, error) { return diagnosis(examine(ctx, g.command)), nil }},
 		{"kernel.json", func(context.Context) (any, error) { return kernelFacts("/proc"), nil }},
 		{"diff.json", func(ctx context.Context) (any, error) { return g.client.Diff(ctx, "") }},
-		{"services.json", func(ctx context.Context) (_ any, err error) { list, err = g.client.Services(ctx); return list, err }},
 	} {
-		ctx, cancel := context.WithTimeout(g.ctx, askFor)
-		v, err := m.ask(ctx)
-		cancel()
-		if err := errors.Join(a.AddJSON(m.name, v, err), g.ctx.Err()); err != nil {
+		if err := g.within(askFor, func(ctx context.Context) error { return a.AddJSON(ctx, m.name, m.ask) }); err != nil {
 			return err
 		}
 	}
-	return errors.Join(g.details(a, list.Items), g.logs(a))
+	wrong, err := g.services(a)
+	return errors.Join(err, g.details(a, wrong), g.logs(a))
+}
+
+// within adds a member in a time, and says whether the command was stopped.
+func (g *gathering) within(time time.Duration, add func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(g.ctx, time)
+	defer cancel()
+	return errors.Join(add(ctx), g.ctx.Err())
 }
 
 // mostDetails is how many Services with a problem are told in full.
 const mostDetails = 50
 
-func (g *gathering) details(a *bundle.Archive, services []admin.Service) error {
-	shown := 0
+// services adds all Services, one after the other as they come, and returns the first that have something
+// wrong: none, if the host takes too long.
+func (g *gathering) services(a *bundle.Archive) ([]serviceName, error) {
+	found := make(chan []serviceName, 1)
+	err := g.within(askFor, func(ctx context.Context) error {
+		return a.AddFrom(ctx, "services.json", func(ctx context.Context, w io.Writer) error {
+			var wrong []serviceName
+			err := g.client.CopyServices(ctx, w, func(s admin.Service) {
+				if len(wrong) < mostDetails && troubled(s) {
+					wrong = append(wrong, serviceName{s.Namespace, s.Name})
+				}
+			})
+			found <- wrong
+			return err
+		})
+	})
+	select {
+	case wrong := <-found:
+		return wrong, err
+	default: // the host still answers, and nothing waits for it
+		return nil, err
+	}
+}
+
+type serviceName struct{ namespace, name string }
+
+func (g *gathering) details(a *bundle.Archive, services []serviceName) error {
 	for _, s := range services {
-		if !troubled(s) || shown == mostDetails {
-			continue
-		}
-		shown++
-		ctx, cancel := context.WithTimeout(g.ctx, askFor)
-		detail, err := g.client.Service(ctx, s.Namespace, s.Name)
-		cancel()
-		name := "services/" + filepath.Base(s.Namespace) + "." + filepath.Base(s.Name) + ".json"
-		if err := errors.Join(a.AddJSON(name, detail, err), g.ctx.Err()); err != nil {
+		name := "services/" + filepath.Base(s.namespace) + "." + filepath.Base(s.name) + ".json"
+		err := g.within(askFor, func(ctx context.Context) error {
+			return a.AddJSON(ctx, name, func(ctx context.Context) (any, error) { return g.client.Service(ctx, s.namespace, s.name) })
+		})
+		if err != nil {
 			return err
 		}
 	}

@@ -33,7 +33,7 @@ something keeps Services from being served. Without root some of it is not looke
 	}
 	out := addFormat(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		d := admin.Diagnosis{Meta: admin.Meta{APIVersion: admin.APIVersion, Kind: "Diagnosis"}, Checks: examine(c)}
+		d := admin.Diagnosis{Meta: admin.Meta{APIVersion: admin.APIVersion, Kind: "Diagnosis"}, Checks: examine(c.Context(), c)}
 		d.Result = admin.Worst(d.Checks)
 		if err := out.print(c.OutOrStdout(), d, func(w io.Writer) { writeDiagnosis(w, d) }); err != nil {
 			return err
@@ -60,8 +60,8 @@ func writeDiagnosis(w io.Writer, d admin.Diagnosis) {
 }
 
 // examine makes all checks, in the order in which one would mend what they find.
-func examine(c *cobra.Command) []admin.Finding {
-	ctx, stop := untilInterrupt(c.Context())
+func examine(ctx context.Context, c *cobra.Command) []admin.Finding {
+	ctx, stop := untilInterrupt(ctx)
 	defer stop()
 	x := examination{privileged: os.Geteuid() == 0}
 	x.status, x.unreachable = client(c).Status(ctx)
