@@ -26,8 +26,23 @@ const askLimit = 30 * time.Second
 type limited struct{ http.ResponseWriter }
 
 func (l limited) Write(text []byte) (int, error) {
-	_ = http.NewResponseController(l.ResponseWriter).SetWriteDeadline(time.Now().Add(writeLimit))
+	l.limit()
 	return l.ResponseWriter.Write(text)
+}
+
+func (l limited) WriteHeader(code int) {
+	l.limit() // there may be nothing else
+	l.ResponseWriter.WriteHeader(code)
+}
+
+// FlushError is for http.ResponseController.
+func (l limited) FlushError() error {
+	l.limit()
+	return http.NewResponseController(l.ResponseWriter).Flush()
+}
+
+func (l limited) limit() {
+	_ = http.NewResponseController(l.ResponseWriter).SetWriteDeadline(time.Now().Add(writeLimit))
 }
 
 // Unwrap is for http.ResponseController.

@@ -123,6 +123,7 @@ func (s *Site) changes(w http.ResponseWriter, r *http.Request) error {
 		return &admin.Error{Code: http.StatusServiceUnavailable, What: "too many pages are kept current", Why: fmt.Sprintf("the host does so for %d", mostStreams), Try: "load the page again"}
 	}
 	defer s.live.close(versions)
+	w = admin.Limited(w)
 	out := http.NewResponseController(w)
 	_ = out.SetReadDeadline(time.Time{}) // or it would not be noticed that the caller is gone
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -135,7 +136,6 @@ func (s *Site) changes(w http.ResponseWriter, r *http.Request) error {
 			return nil
 		case now = <-versions:
 		}
-		_ = out.SetWriteDeadline(time.Now().Add(writeTimeout))
 		quiet++
 		switch {
 		case first || now != shown:

@@ -20,6 +20,7 @@ origin.
 package web
 
 import (
+	"bufio"
 	"context"
 	"embed"
 	"errors"
@@ -53,11 +54,11 @@ func New(node string, b admin.Backend) *Site {
 	return &Site{node: node, backend: b, live: newLive(look), reads: newRate(2, 10, time.Now), now: time.Now}
 }
 
-// The time that an answer may take: to put it together, and to write it.
-const (
-	answerTimeout = 20 * time.Second
-	writeTimeout  = 30 * time.Second
-)
+// answerTimeout is how long it may take to find out what a page shows.
+const answerTimeout = 20 * time.Second
+
+// partSize is how many bytes of a page are written at once: what is held of it.
+const partSize = 16 << 10
 
 // Handler returns the pages for callers that may ask this host anything, such as those of its
 // sockets.
@@ -95,11 +96,11 @@ func (s *Site) routes() http.Handler {
 // static answers with what the pages consist of besides HTML. It is the same for everybody.
 func static() http.Handler { return http.FileServerFS(staticFiles) }
 
-// limited bounds the time of each answer.
+// limited bounds the time that an answer takes to be put together, and that each part of it takes to be read.
 func limited(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w = admin.Limited(w)
 		out := http.NewResponseController(w)
-		_ = out.SetWriteDeadline(time.Now().Add(writeTimeout))
 		ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
 		defer cancel()
 		next.ServeHTTP(w, r.WithContext(ctx))
@@ -118,13 +119,15 @@ type frame struct {
 	Main  any // of the page itself
 }
 
-// show answers with a page, part by part as it is put together. An error of writing is the
-// caller's to notice, by a page that ends in its middle.
+// show answers with a page, part by part as it is put together: that of ten thousand Services is never held
+// whole. An error of writing ends it, and is the caller's to notice, by a page that ends in its middle.
 func (s *Site) show(w http.ResponseWriter, code int, name string, f frame) error {
 	f.Node, f.Now = s.node, s.now()
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(code)
-	_ = templates.ExecuteTemplate(w, name+".html", f)
+	out := bufio.NewWriterSize(w, partSize)
+	_ = templates.ExecuteTemplate(out, name+".html", f)
+	_ = out.Flush()
 	return nil
 }
 
