@@ -88,7 +88,9 @@ func backendSaying(words string) admin.Backend {
 		},
 		Traffic: func(_ context.Context, services []admin.Service) admin.Reading {
 			services[0].Ports[0].Traffic = &admin.Traffic{Since: noon.Add(-time.Hour), Connections: 7, Bytes: &admin.Bytes{InPerSecond: 2e6, OutPerSecond: 3}}
-			services[0].Ports[1].Traffic = &admin.Traffic{Since: noon.Add(-time.Minute), Connections: 9, ConnectionsPerSecond: 1.5}
+			if len(services[0].Ports) > 1 {
+				services[0].Ports[1].Traffic = &admin.Traffic{Since: noon.Add(-time.Minute), Connections: 9, ConnectionsPerSecond: 1.5}
+			}
 			return admin.Reading{Seconds: 1}
 		},
 		Plugins: func() []admin.Plugin {
@@ -147,6 +149,7 @@ func TestContent(t *testing.T) {
 		{"/services?text=nothing", 200, []string{`0 ports shown`}},
 		{"/services/shop/web", 200, []string{`<h1>shop/web</h1>`, `web-abc`, `30999 answers with 1 endpoint`, `aria-label="shop/web:http/tcp4: 2 frontends lead to 4 endpoints, of which 2 may not be used. In the dataplane 1 of the frontends differ`,
 			`class="missing"`, `class="extra"`, `class="served"`, `<option>10.96.0.10:80</option><option>192.0.2.1:30080</option>`, `it is on node far`, `ServiceFailed`}},
+		{"/services/shop/web?traffic=1", 200, []string{`as the dataplane has just counted it. <a href="\?traffic=1">Read again`, `It had 7 connections in the 1h0m0s that they are counted for, and has 0.0 a second now; of bytes, 2.0M a second in and 3.0 out.`}},
 		{"/services/shop/wbe", 404, []string{`<h1>no Service shop/wbe</h1>`, `did you mean shop/web\?`}},
 		{"/explain", 200, []string{`name="from"`}},
 		{"/explain?from=10.1.2.3&to=10.96.0.10:80", 200, []string{`Verdict <span class="state good">forward`, `yes: 10.1.2.3`, `50%</td><td>this node`, `it is not ready`, `href="/services/shop/web"`}},
@@ -182,10 +185,37 @@ func TestContent(t *testing.T) {
 	}
 }
 
+// TestTrafficIsAskedFor: what one Service has had is counted for those that ask, and not again at each change.
+func TestTrafficIsAskedFor(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	b := backend()
+	b.Traffic = func(context.Context, []admin.Service) admin.Reading {
+		asked++
+		return admin.Reading{Why: "<b> does not count"}
+	}
+	h := New("here", b).Handler()
+	for path, want := range map[string]struct {
+		asked int
+		live  bool
+		says  string
+	}{
+		"/services/shop/web":           {0, true, `<a href="?traffic=1">Have the dataplane count</a>`},
+		"/services/shop/web?traffic=0": {0, true, `<a href="?traffic=1">Have the dataplane count</a>`},
+		"/services/shop/web?traffic=1": {1, false, `not known: &lt;b&gt; does not count. <a href="?traffic=1">Read again</a>`},
+	} {
+		asked = 0
+		text := get(h, path).Body.String()
+		if asked != want.asked || strings.Contains(text, "/static/live.js") != want.live || !strings.Contains(text, want.says) {
+			t.Errorf("%s: traffic was read %d times, want %d; kept current: want %v; want %s in:\n%s", path, asked, want.asked, want.live, want.says, text)
+		}
+	}
+}
+
 // TestAccessible holds each page to what a screen reader and a keyboard need.
 func TestAccessible(t *testing.T) {
 	h := newSite().Handler()
-	for _, path := range []string{"/", "/services", "/services/shop/web", "/traffic", "/explain?from=10.1.2.3&to=10.96.0.10:80", "/plugins", "/plugins/iptables/logs", "/events", "/nowhere"} {
+	for _, path := range []string{"/", "/services", "/services/shop/web", "/services/shop/web?traffic=1", "/traffic", "/explain?from=10.1.2.3&to=10.96.0.10:80", "/plugins", "/plugins/iptables/logs", "/events", "/nowhere"} {
 		text := get(h, path).Body.String()
 		for _, once := range []string{`<html lang="en">`, "<main ", "<h1>", "<header>", "<footer>", `class="skip" href="#main"`} {
 			if n := strings.Count(text, once); n != 1 {
