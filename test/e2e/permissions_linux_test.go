@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pointsman/pointsman/host/admin"
+)
+
+// permissions has doctor ask the API server what it keeps from a host: with all that rbac.yaml grants, without
+// two rights of it, and with a token that the server does not know. No host runs meanwhile.
+func permissions(w *world) {
+	w.until("doctor finds all granted", func() error {
+		return w.doctored(w.token(), "ok it answers, and grants what the host asks")
+	})
+	roles := w.kube.RbacV1().ClusterRoles()
+	role, err := roles.Get(w.Context(), "pointsman", metav1.GetOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	for i, rule := range role.Rules {
+		switch rule.Resources[0] {
+		case "endpointslices":
+			role.Rules[i].Verbs = []string{"list"}
+		case "events":
+			role.Rules[i].Verbs = []string{"get"}
+		}
+	}
+	if _, err := roles.Update(w.Context(), role, metav1.UpdateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	defer w.grant()
+	w.until("doctor finds what is not granted", func() error {
+		return w.doctored(w.token(),
+			"fail it answers, and this host may not watch endpointslices.discovery.k8s.io (as node node-a): ",
+			"warn it answers, and this host may not create events.events.k8s.io (as node node-a): ")
+	})
+	w.until("doctor is not let in", func() error { return w.doctored("unknown", "fail ask the API server whether this host may ") })
+}
+
+// doctored runs doctor for a host that has a token, and holds what it finds at the API server against what the
+// findings should begin with.
+func (w *world) doctored(token string, want ...string) error {
+	w.Helper()
+	dir := w.TempDir()
+	file := filepath.Join(dir, "host.yaml")
+	text := fmt.Sprintf(`apiVersion: pointsman.dev/v1alpha1
+kind: HostConfig
+source: {kubernetes: {kubeconfig: %q}}
+hostnameOverride: node-a
+adminSocket: %s/admin.sock
+stateDir: %[2]s/state
+pluginDirs: [%[3]q]
+`, w.api.Kubeconfig(token, ""), dir, binaries)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return err
+	}
+	ctx, cancel := afterwards()
+	defer cancel()
+	out, _ := exec.CommandContext(ctx, filepath.Join(binaries, "pointsman"), "doctor", "--config", file, "-o", "json").Output() // fails where a check does
+	var d admin.Diagnosis
+	if err := json.Unmarshal(out, &d); err != nil {
+		return fmt.Errorf("doctor prints %q: %w", out, err)
+	}
+	var found []string
+	for _, f := range d.Checks {
+		if f.Check == "API server" {
+			found = append(found, fmt.Sprint(f.Result, " ", f.Why))
+		}
+	}
+	if !slices.EqualFunc(found, want, strings.HasPrefix) {
+		return fmt.Errorf("doctor says of the API server %q; want %q", found, want)
+	}
+	return nil
+}
