@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/pointsman/pointsman/plugins/internal/hooks"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
@@ -32,6 +33,7 @@ func thisMachine() machine {
 		reach:       reach,
 		rules:       iptables.OpenAll,
 		ruled:       iptables.ToolsInUse,
+		trace:       hooks.TraceWith,
 		forget:      conntrack.Forget,
 		tracked:     tracked,
 		parameters:  sysctl.Folder,

@@ -103,14 +103,13 @@ func (h scheduling) drains() bool { return h.scheduler != "dh" }
 // Marks of virtual services begin with a tag, so that a rule can tell them from other
 // marks. There are two tags: the bit that means "masquerade this" is in one of them
 // at most, and a mark must not have it.
-const tagMask = 0xff000000
+const tagMask, tagOne, tagOther = 0xff000000, 0x6e000000, 0x91000000
 
 func (n nodeConfig) tag() uint32 {
-	const one, other = 0x6e000000, 0x91000000
-	if one&n.masquerade() != 0 {
-		return other
+	if tagOne&n.masquerade() != 0 {
+		return tagOther
 	}
-	return one
+	return tagOne
 }
 
 func (n nodeConfig) masquerade() uint32 { return 1 << (n.node.MasqueradeBit & 31) }

@@ -8,7 +8,7 @@ them when it is asked, and remembers nothing.
 	RulesNow ─▶ stages, by hook and priority ─┐
 	            plugins/internal/trace        ├▶ walk ─▶ sdk.Traced
 	            plugins/internal/nftrace      │
-	routes ───────────────────────────────────┘
+	routes, IPVS ─────────────────────────────┘
 
 It exists for the question of why a connection fails: a dataplane knows what it has written, and what
 keeps a packet from a Service is mostly another program's rule. What this package does not understand

@@ -130,7 +130,7 @@ func printed(ctx context.Context, tool iptables.Tool) (ruleset, error) {
 	}
 	t := trace.New(tables)
 	t.Drops = func(h trace.Hook) bool { return drops[iptables.ID(h)] }
-	t.Recent, t.Member = recent, member
+	t.Recent, t.Member, t.Marks = recent, member, marksBy(ctx)
 	return ruleset{tool, tables, t}, nil
 }
 
@@ -159,7 +159,7 @@ var chains = map[string]uint32{
 }
 
 // legacy reads the tables of legacy iptables.
-func legacy(ctx context.Context, family sdk.Family) (stages []stage, err error) {
+func legacy(ctx context.Context, family sdk.Family) ([]stage, error) {
 	if !iptables.InUse(family, iptables.Legacy) {
 		return nil, nil
 	}
@@ -171,12 +171,17 @@ func legacy(ctx context.Context, family sdk.Family) (stages []stage, err error) 
 	if err != nil {
 		return nil, unknownf("legacy iptables has tables here, and they cannot be read: %v", err)
 	}
+	return r.stages(), nil
+}
+
+// stages are the kernel's own chains, where legacy iptables has them.
+func (r ruleset) stages() (stages []stage) {
 	for _, id := range slices.SortedFunc(maps.Keys(r.tables), func(a, b iptables.ID) int { return cmp.Compare(a.String(), b.String()) }) {
 		if priority, is := priorities[id.Table][id.Chain]; is {
 			stages = append(stages, stage{table: r.table(id), chain: id.Chain, at: chains[id.Chain], priority: priority, nat: id.Table == "nat", walk: r.walk(id)})
 		}
 	}
-	return stages, nil
+	return stages
 }
 
 // recent reports whether the kernel remembers an address in a list of the recent match. What cannot

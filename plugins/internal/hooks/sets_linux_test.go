@@ -49,11 +49,13 @@ func TestKernelMember(t *testing.T) {
 		{"test-net", "src", "198.51.101.8", "10.0.0.1", "no"},
 		{"test-net6", "src", "2001:db8::9", "fd00::1", "yes"},
 		{"test-net6", "dst", "2001:db8::9", "fd00::1", "no"},
-		{"test-port", "src", "198.51.100.7", "10.0.0.1", "the tracer does not look up anything in the set test-port, which is of hash:ip,port"},
-		{"test-port", "src,dst", "198.51.100.7", "10.0.0.1", "the tracer does not look up src,dst in the set test-port"},
+		{"test-port", "src", "198.51.100.7", "10.0.0.1", "the tracer does not look up src in the set test-port, which is of hash:ip,port"},
+		{"test-port", "src,dst", "198.51.100.7", "10.0.0.1", "yes"},
+		{"test-port", "dst,dst", "198.51.100.7", "10.0.0.1", "no"},
+		{"test-port", "src,src", "198.51.100.7", "10.0.0.1", "it asks for the caller's port, which is not known"},
 		{"test-gone", "src", "198.51.100.7", "10.0.0.1", "ask for the set test-gone: "},
 	} {
-		in, err := member(tt.set, tt.parts, trace.Packet{From: netip.AddrPortFrom(netip.MustParseAddr(tt.from), 0), To: netip.AddrPortFrom(netip.MustParseAddr(tt.to), 80)})
+		in, err := member(tt.set, tt.parts, trace.Packet{From: netip.AddrPortFrom(netip.MustParseAddr(tt.from), 0), To: netip.AddrPortFrom(netip.MustParseAddr(tt.to), 80), Protocol: "tcp"})
 		got := map[bool]string{true: "yes", false: "no"}[in]
 		if err != nil {
 			got = err.Error()

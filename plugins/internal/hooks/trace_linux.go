@@ -22,7 +22,12 @@ import (
 // beside whatever writes; of rules that change meanwhile it may see a part. An error: the kernel could
 // not be asked.
 func Trace(ctx context.Context, p sdk.Packet) (sdk.Traced, error) {
-	traced, err := follow(ctx, p)
+	return TraceWith(ctx, p, nil)
+}
+
+// TraceWith is Trace, and says which virtual services of IPVS are another program's, by what foreign reports.
+func TraceWith(ctx context.Context, p sdk.Packet, foreign func(Server) bool) (sdk.Traced, error) {
+	traced, err := follow(ctx, p, foreign)
 	var unclear *unknown
 	if errors.As(err, &unclear) {
 		return sdk.Traced{CannotTell: unclear.why}, nil
@@ -33,7 +38,7 @@ func Trace(ctx context.Context, p sdk.Packet) (sdk.Traced, error) {
 	return traced, nil
 }
 
-func follow(ctx context.Context, p sdk.Packet) (sdk.Traced, error) {
+func follow(ctx context.Context, p sdk.Packet, foreign func(Server) bool) (sdk.Traced, error) {
 	if err := translated(p); err != nil {
 		return sdk.Traced{}, err
 	}
@@ -49,11 +54,11 @@ func follow(ctx context.Context, p sdk.Packet) (sdk.Traced, error) {
 	if k.stages, err = rulesNow(ctx, family); err != nil {
 		return sdk.Traced{}, err
 	}
-	text, err := os.ReadFile("/proc/thread-self/net/ip_vs")
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if k.ipvs, err = ipvsNow(foreign); err != nil {
 		return sdk.Traced{}, err
 	}
-	k.servers = virtualServers(string(text))
+	k.stages = append(k.stages, k.ipvs.stages()...)
+	k.sort()
 	packet := trace.Packet{Protocol: p.Protocol.String(), From: p.From, To: p.To, Local: m.own, Index: m.index}
 	if packet.In = p.In; p.Origin != sdk.OnNode && p.In == "" {
 		if packet.In, err = m.entry(p.From.Addr()); err != nil {
@@ -208,6 +213,12 @@ func (m *machine) route(p trace.Packet, to netip.Addr) (route, error) {
 // refusal is what becomes of a packet that the kernel has no route for.
 func (m *machine) refusal(a asked, err error) (route, error) {
 	none := route{verdict: trace.Reject, why: fmt.Sprintf("routing: there is no route from %s to %s", a.from, a.to)}
+	if !a.from.IsValid() { // what IPVS sends
+		none.why = fmt.Sprintf("routing: there is no route to %s", a.to)
+		if errors.Is(err, syscall.EINVAL) { // a route of kind blackhole
+			return none, nil
+		}
+	}
 	if a.in == "" {
 		if errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.EACCES) {
 			return none, nil

@@ -22,6 +22,7 @@ type stage struct {
 	at       uint32 // the hook: NF_INET_*
 	priority int32
 	nat      bool
+	balances bool // it is IPVS, and has no rules
 	walk     func(trace.Packet) ([]trace.Path, error)
 }
 
@@ -35,10 +36,10 @@ type route struct {
 
 // A kernel is all that packets come through.
 type kernel struct {
-	stages  []stage // in the order in which packets come to them
-	servers servers
-	blind   func(device string) error                          // why it cannot be told what happens at an interface
-	route   func(p trace.Packet, to netip.Addr) (route, error) // of a packet as it is by now
+	stages []stage // in the order in which packets come to them
+	ipvs   balancer
+	blind  func(device string) error                          // why it cannot be told what happens at an interface
+	route  func(p trace.Packet, to netip.Addr) (route, error) // of a packet as it is by now
 }
 
 func (k *kernel) sort() {
@@ -54,7 +55,14 @@ type flow struct {
 	settled    bool // no other chain of nat at this hook is asked
 	local      bool // it is for the node itself
 	rules      []string
+
+	balanced bool   // IPVS has had it, and looks at it no more
+	resent   bool   // IPVS sends it to another machine: it leaves the hook that it is at
+	before   uint32 // its mark as IPVS sent it
 }
+
+// decided adds what decided to the rules.
+func (f *flow) decided(by string) { f.rules = append(slices.Clip(f.rules), by) }
 
 func (f flow) accepted() bool { return f.verdict == trace.Accept }
 
@@ -130,11 +138,19 @@ func (k *kernel) through(flows []flow, at uint32) ([]flow, error) {
 		}
 		next := make([]flow, 0, len(flows))
 		for _, f := range flows {
-			if !f.accepted() || s.nat && f.settled {
+			if !f.accepted() || f.resent || s.nat && f.settled || s.balances && f.balanced {
 				next = append(next, f)
 				continue
 			}
-			f.Untracked = f.In != "lo" && s.early()
+			if s.balances {
+				some, err := k.balance(f)
+				if err != nil {
+					return nil, err
+				}
+				next = append(next, some...)
+				continue
+			}
+			f.Untracked = f.In != "lo" && !f.balanced && s.early()
 			paths, err := s.walk(f.Packet)
 			if err != nil {
 				return nil, s.unclear(err)
@@ -171,10 +187,14 @@ func (k *kernel) sent(flows []flow) (_ []flow, err error) {
 	if flows, err = k.each(flows, nftnl.Output, anyFlow); err != nil {
 		return nil, err
 	}
+	sent, flows, err := k.resend(flows)
+	if err != nil {
+		return nil, err
+	}
 	if flows, err = k.direct(flows); err != nil { // as it is translated by now
 		return nil, err
 	}
-	if flows, err = k.each(flows, nftnl.PostRouting, anyFlow); err != nil {
+	if flows, err = k.each(append(flows, sent...), nftnl.PostRouting, anyFlow); err != nil {
 		return nil, err
 	}
 	for i, f := range flows {
@@ -189,7 +209,11 @@ func (k *kernel) sent(flows []flow) (_ []flow, err error) {
 		}
 		flows = append(gone, looped...)
 	}
-	return flows, nil
+	sent, flows, err = k.resend(flows)
+	if err == nil {
+		sent, err = k.through(sent, nftnl.PostRouting)
+	}
+	return append(flows, sent...), err
 }
 
 // routed takes what has come in to where it is to go.
@@ -200,11 +224,15 @@ func (k *kernel) routed(flows []flow) (_ []flow, err error) {
 	if flows, err = k.each(flows, nftnl.Input, func(f flow) bool { return f.local }); err != nil {
 		return nil, err
 	}
+	sent, flows, err := k.resend(flows)
+	if err != nil {
+		return nil, err
+	}
 	forwarded := func(f flow) bool { return !f.local }
 	if flows, err = k.each(flows, nftnl.Forward, forwarded); err != nil {
 		return nil, err
 	}
-	return k.each(flows, nftnl.PostRouting, forwarded)
+	return k.each(append(flows, sent...), nftnl.PostRouting, forwarded)
 }
 
 func anyFlow(flow) bool { return true }
@@ -234,16 +262,13 @@ func (k *kernel) direct(flows []flow) ([]flow, error) {
 		if !f.accepted() {
 			continue
 		}
-		if at := f.Destination(); k.servers.has(f.Protocol, at, f.Mark) {
-			return nil, unknownf("IPVS has a virtual server for %s", at)
-		}
 		r, err := k.route(f.Packet, f.Destination().Addr())
 		if err != nil {
 			return nil, err
 		}
 		f.local, f.Out, f.verdict = r.local, r.out, r.verdict
 		if !f.accepted() {
-			f.rules = append(slices.Clip(f.rules), r.why)
+			f.decided(r.why)
 			continue
 		}
 		if !r.local {

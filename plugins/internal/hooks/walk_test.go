@@ -164,27 +164,6 @@ func TestOneTranslation(t *testing.T) {
 	}
 }
 
-func TestVirtualServers(t *testing.T) {
-	k := kernelOf(t, balanced)
-	k.servers = virtualServers(`IP Virtual Server version 1.2.1 (size=4096)
-Prot LocalAddress:Port Scheduler Flags
-  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
-TCP  0A600002:0050 rr
-  -> 0A000001:0050      Masq    1      0          0
-UDP  [fd00:0000:0000:0000:0000:0000:0000:0001]:0035 rr
-FWM  00000005 rr
-`)
-	if got := ask(k, "eth0", "10.96.0.2:80"); got != "cannot tell: IPVS has a virtual server for 10.96.0.2:80" {
-		t.Error(got)
-	}
-	if got := ask(k, "eth0", "10.96.0.2:81"); got != "forward 10.96.0.2:81 1 masqueraded" {
-		t.Error(got)
-	}
-	if s := k.servers; !s.has("udp", netip.MustParseAddrPort("[fd00::1]:53"), 0) || s.has("tcp", netip.MustParseAddrPort("[fd00::1]:53"), 0) || !s.has("tcp", netip.MustParseAddrPort("1.2.3.4:5"), 5) {
-		t.Errorf("%+v", s)
-	}
-}
-
 func TestRemembers(t *testing.T) {
 	const list = "src=198.18.0.7 ttl: 64 last_seen: 4295060160 oldest_pkt: 1 4295060160\nsrc=fd00:0000:0000:0000:0000:0000:0000:0007 ttl: 0 last_seen: 1 oldest_pkt: 1 1\n"
 	for addr, want := range map[string]bool{"198.18.0.7": true, "198.18.0.8": false, "fd00::7": true} {

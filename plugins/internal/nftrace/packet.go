@@ -167,7 +167,7 @@ func (w *walk) connection(key, direction uint64) ([]byte, error) {
 	case nftnl.CTState:
 		return word(stateNew), nil
 	case nftnl.CTStatus:
-		if w.to != w.packet.To {
+		if w.to != w.packet.To && !w.packet.Balanced {
 			return word(translated), nil
 		}
 		return word(0), nil

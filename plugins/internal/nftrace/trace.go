@@ -67,7 +67,7 @@ func (t *Tracer) every(p trace.Packet, way func(*walk) error) ([]trace.Path, err
 	var paths []trace.Path
 	for choices := []choice(nil); ; {
 		w := &walk{tracer: t, packet: p, proto: proto, in: p.In, to: p.Destination(), choices: choices}
-		w.path = trace.Path{Verdict: trace.Accept, Translated: p.Translated.IsValid(), Chance: 1}
+		w.path = trace.Path{Verdict: trace.Accept, Translated: p.Translated.IsValid() && !p.Balanced, Chance: 1}
 		w.meta = map[uint64][]byte{metaMark: word(p.Mark), metaPriority: word(0)}
 		if err := way(w); err != nil {
 			return nil, fmt.Errorf("trace %s: %w", p, err)

@@ -21,6 +21,8 @@ type Packet struct {
 
 	// Translated is where it goes by now, if rules have translated it before. To stays where it was sent.
 	Translated netip.AddrPort
+	// Balanced says that IPVS alone did that. Conntrack does not call it DNAT then.
+	Balanced bool
 
 	Mark uint32
 

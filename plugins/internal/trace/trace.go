@@ -25,6 +25,10 @@ type Tracer struct {
 	// is not known.
 	Member func(set, parts string, p Packet) (in bool, err error)
 
+	// Marks is what a set has beside the parts of a packet: a mark and which bits of it count, where Sets
+	// is nil. Nil: a rule that marks by a set is not understood.
+	Marks func(set, parts string, p Packet) (bits [2]uint32, in bool, err error)
+
 	// Recent reports whether a list of the recent match has an address. One that it has may have
 	// expired: both ways are followed, as if they were as likely. Nil: a Packet's Seen says it.
 	Recent func(list string, from netip.Addr) bool
@@ -96,7 +100,7 @@ func (t *Tracer) every(p Packet, way func(*walk) error) ([]Path, error) {
 
 func (t *Tracer) begin(p Packet) *walk {
 	w := &walk{tracer: t, packet: p, to: p.Destination(), mark: p.Mark}
-	w.path = Path{Verdict: Accept, To: w.to, Translated: p.Translated.IsValid(), Chance: 1}
+	w.path = Path{Verdict: Accept, To: w.to, Translated: p.Translated.IsValid() && !p.Balanced, Chance: 1}
 	return w
 }
 
@@ -284,25 +288,12 @@ func (w *walk) act(a action) bool {
 		w.mark = w.mark&^a.bits[1] ^ a.bits[0]
 		return false
 	case "SET":
-		if mark, in := w.member(a.to, a.parts); in {
-			w.mark = mark
-		}
+		w.markBySet(a)
 		return false
 	case "":
 		return false
 	}
 	return true
-}
-
-// member asks a set for the packet as it is by now.
-func (w *walk) member(set, parts string) (uint32, bool) {
-	if w.tracer.Sets == nil {
-		w.failed = fmt.Errorf("the tracer does not see the set %s", set)
-		return 0, false
-	}
-	p := w.packet
-	p.To = w.to
-	return w.tracer.Sets(set, parts, p)
 }
 
 // redirected is port of the node itself, as a process there is sent to it.
