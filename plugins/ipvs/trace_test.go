@@ -99,7 +99,12 @@ ns1/kept:http tcp
   endpoint      10.180.1.2:8080
 ns1/none:http tcp
   cluster-ip    172.30.0.43:80
+ns1/near:http tcp
+  cluster-ip    172.30.0.44:80
+  endpoint      10.180.0.1:8080 here
+  endpoint      10.180.1.2:8080
 -- packets --
+10.180.0.9 > 172.30.0.43:80 = reject
 `
 
 // said is what is traced from one address to another, in words.
@@ -158,11 +163,12 @@ func TestTrace(t *testing.T) {
 	node := s.Node.Addrs[0].String()
 	for _, tt := range []struct{ why, from, to, want string }{
 		{"a pod", "10.180.0.9", "172.30.0.41:80", "forward 10.180.1.1:8080 0.5 by tcp 172.30.0.41:80 (rr): to 10.180.1.1:8080, forward 10.180.1.2:8080 0.5 by tcp 172.30.0.41:80 (rr): to 10.180.1.2:8080"},
-		{"an endpoint that may find itself", "10.180.1.1", "172.30.0.41:80", ""},
+		{"an endpoint that may find itself", "10.180.0.1", "172.30.0.44:80", "forward 10.180.0.1:8080 0.5 masqueraded by tcp 172.30.0.44:80 (rr): to 10.180.0.1:8080, forward 10.180.1.2:8080 0.5 by tcp 172.30.0.44:80 (rr): to 10.180.1.2:8080"},
+		{"a pod of another node", "10.180.1.1", "172.30.0.44:80", "forward 10.180.0.1:8080 0.5 masqueraded by tcp 172.30.0.44:80 (rr): to 10.180.0.1:8080, forward 10.180.1.2:8080 0.5 masqueraded by tcp 172.30.0.44:80 (rr): to 10.180.1.2:8080"},
 		{"outside", "192.0.2.7", "172.30.0.41:80", "forward 10.180.1.1:8080 0.5 masqueraded by tcp 172.30.0.41:80 (rr): to 10.180.1.1:8080, forward 10.180.1.2:8080 0.5 masqueraded by tcp 172.30.0.41:80 (rr): to 10.180.1.2:8080"},
-		{"a node port", "192.0.2.7", node + ":30080", ""},
+		{"a node port", "192.0.2.7", node + ":30080", "forward 10.180.1.1:8080 0.5 masqueraded by tcp " + node + ":30080 (rr): to 10.180.1.1:8080, forward 10.180.1.2:8080 0.5 masqueraded by tcp " + node + ":30080 (rr): to 10.180.1.2:8080"},
 		{"a client that is kept", "10.180.0.9", "172.30.0.42:80", "forward 10.180.1.2:8080 1 by tcp 172.30.0.42:80 (rr): to 10.180.1.2:8080"},
-		{"another client", "10.180.0.8", "172.30.0.42:80", ""},
+		{"another client", "10.180.0.8", "172.30.0.42:80", "forward 10.180.1.1:8080 0.5 by tcp 172.30.0.42:80 (rr): to 10.180.1.1:8080, forward 10.180.1.2:8080 0.5 by tcp 172.30.0.42:80 (rr): to 10.180.1.2:8080"},
 		{"no endpoint", "10.180.0.9", "172.30.0.43:80", "reject 172.30.0.43:80 1 by tcp 172.30.0.43:80 (rr): no destination has weight"},
 		{"no endpoint, from the node", node, "172.30.0.43:80", "reject 172.30.0.43:80 1 by tcp 172.30.0.43:80 (rr): no destination has weight"},
 		{"an address of a Service, at no port of one", "192.0.2.7", "172.30.0.41:81", "reject 172.30.0.41:81 1"},

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -232,6 +233,19 @@ func (n *node) packets(s sdktest.Scenario, stage sdktest.Stage) {
 	}
 }
 
+// explains has the verb explain say something of a packet: the words behind its address and port.
+func (n *node) explains(words ...string) {
+	n.Helper()
+	asked := 1 + slices.IndexFunc(words, func(w string) bool { return strings.HasSuffix(w, ":30080") })
+	cmd := exec.CommandContext(n.Context(), filepath.Join(n.bin, "pointsman"), append([]string{"explain", "--config", filepath.Join(n.dir, "host.yaml")}, words[:asked]...)...)
+	out, err := cmd.CombinedOutput()
+	for _, want := range words[asked:] {
+		if text := strings.Join(strings.Fields(string(out)), " "); err != nil || !strings.Contains(text, want) || strings.Contains(text, "differs") {
+			n.Errorf("pointsman explain %q: %v: want %q in\n%s", words[:asked], err, want, out)
+		}
+	}
+}
+
 // plugin is the process of the dataplane.
 func (n *node) plugin() int {
 	n.Helper()
@@ -264,6 +278,8 @@ func TestKernelIPVSWholeProduct(t *testing.T) {
 	dual, stage := n.shows("dual-stack")
 	n.start()
 	n.packets(dual, stage)
+	n.explains("outside:192.0.2.7", "192.0.2.10:30080", "verdict forward", "kernel now forward to 10.180.0.1:8080 ", "10.180.0.1:8080 100% this node")
+	n.explains("--offline", "outside:192.0.2.7", "192.0.2.10:30080", "host none is asked", "pointsman-dataplane-ipvs", "forward by IPVS, virtual service tcp 192.0.2.10:30080 (rr): to 10.180.0.1:8080", "10.180.0.1:8080 100% this node")
 
 	if err := syscall.Kill(n.plugin(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -233,8 +233,15 @@ func (k *kernel) resend(flows []flow) (sent, others []flow, err error) {
 		return nil, nil, err
 	}
 	for _, f := range sent {
-		if f.accepted() && f.Mark != f.before {
-			return nil, nil, unknownf("a rule of OUTPUT marks what IPVS sends to %s, and another route may be chosen by that", f.Translated)
+		if !f.accepted() || f.Mark == f.before {
+			continue
+		}
+		r, err := k.route(trace.Packet{Protocol: f.Protocol, To: f.Translated, Local: f.Local, Mark: f.Mark}, f.Translated.Addr())
+		if err != nil {
+			return nil, nil, err
+		}
+		if r.local || r.out != f.Out {
+			return nil, nil, unknownf("a rule of OUTPUT gives the mark %#x to what IPVS sends to %s, and by that another route is chosen", f.Mark, f.Translated)
 		}
 	}
 	return sent, others, nil

@@ -3,6 +3,7 @@
 package hooks
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 
@@ -19,6 +20,7 @@ type Given struct {
 	Connections []string                                               // of IPVS, lines of /proc/net/ip_vs_conn
 	Foreign     func(Server) bool                                      // as for TraceWith
 	Local       func(netip.Addr) bool                                  // the node's addresses; all others are behind eth1
+	Marked      map[uint32]string                                      // but for packets of these marks, which leave elsewhere
 }
 
 // Trace says what becomes of a packet. Where none is named it comes in by eth0.
@@ -28,11 +30,11 @@ func (g Given) Trace(p sdk.Packet) (sdk.Traced, error) {
 	k := kernel{
 		stages: r.stages(),
 		blind:  func(string) error { return nil },
-		route: func(_ trace.Packet, to netip.Addr) (route, error) {
+		route: func(p trace.Packet, to netip.Addr) (route, error) {
 			if g.Local(to) {
 				return route{local: true, out: "lo", verdict: trace.Accept}, nil
 			}
-			return route{out: "eth1", verdict: trace.Accept}, nil
+			return route{out: cmp.Or(g.Marked[p.Mark], "eth1"), verdict: trace.Accept}, nil
 		},
 	}
 	k.ipvs = balancer{services: virtualServices(g.Servers), kept: g.kept, expires: true, foreign: g.Foreign}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -26,12 +27,17 @@ TCP  C000020A:0052 rr
   -> 0A000001:1F90      Route   1      0          0
 UDP  C000020A:0053 rr ops
 TCP  C000020A:0015 rr
+TCP  C000020A:0054 rr
+  -> 0A000004:1F90      Masq    1      0          0
 TCP  [fd00:0000:0000:0000:0000:0000:0000:0001]:0050 rr
   -> [fd00:0000:0000:0000:0000:0000:0000:0002]:1F90      Masq    1      0          0
 TCP  C633640A:0000 rr persistent 300 FFFFFFFF
 `
 	local := func(a netip.Addr) bool { return a == node || a.String() == "198.51.100.10" || a.String() == "fd00::1" }
-	g := Given{Servers: servers, Local: local}
+	mangle := iptables.ID{Table: "mangle", Chain: "OUTPUT"}
+	g := Given{Servers: servers, Local: local, Marked: map[uint32]string{6: "eth6"}, Tables: iptables.Tables{
+		mangle: {"-d 10.0.0.2/32 -j MARK --set-xmark 0x5/0xffffffff", "-d 10.0.0.4/32 -j MARK --set-xmark 0x6/0xffffffff"},
+	}}
 	for _, tt := range []struct {
 		protocol sdk.Protocol
 		from, to string
@@ -41,6 +47,7 @@ TCP  C633640A:0000 rr persistent 300 FFFFFFFF
 		{sdk.TCP, "198.18.0.7", "192.0.2.10:81", "[{forward 10.0.0.1:8080 0.5} {reject 192.0.2.10:81 0.5}]"},
 		{sdk.TCP, "198.18.0.7", "192.0.2.10:82", "cannot tell"},
 		{sdk.UDP, "198.18.0.7", "192.0.2.10:83", "cannot tell"},
+		{sdk.TCP, "198.18.0.7", "192.0.2.10:84", "cannot tell"}, // it leaves elsewhere, by its mark
 		{sdk.TCP, "198.18.0.7", "192.0.2.10:21", "[{reject 192.0.2.10:21 1}]"},
 		{sdk.TCP, "198.18.0.7", "192.0.2.10:2100", "[{forward 192.0.2.10:2100 1}]"},
 		{sdk.TCP, "fd00::7", "[fd00::1]:80", "[{forward [fd00::2]:8080 1}]"},

@@ -13,31 +13,10 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
+	"github.com/pointsman/pointsman/test/faults"
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
-
-// A fault is a rule or route of another program, as each of the tools writes it. SRC, SERVICE, FIRST and
-// SECOND stand for the caller's address, the Service's and its endpoints'.
-type fault struct{ iptables, nft string }
-
-var faults = []fault{
-	{"-t filter -I FORWARD -s SRC -j DROP", "forward ip saddr SRC drop"},
-	{"-t filter -I FORWARD -d FIRST -j DROP", "forward ip daddr FIRST drop"},
-	{"-t filter -I FORWARD -p tcp --dport 8080 -j REJECT", "forward tcp dport 8080 reject"},
-	{"-t filter -I FORWARD -i eth7 -j DROP", `forward iifname "eth7" drop`},
-	{"-t filter -I FORWARD ! -o uplink -d SECOND -j REJECT", `forward oifname != "uplink" ip daddr SECOND reject`},
-	{"-t filter -I OUTPUT -p tcp -m multiport --dports 79:80,8080 -j DROP", "output tcp dport { 79-80, 8080 } drop"},
-	{"-t filter -P FORWARD DROP", "policy forward"},
-	{"-t filter -I FORWARD -m conntrack --ctstate NEW,DNAT -j REJECT", "forward ct status dnat reject"},
-	{"-t raw -I PREROUTING -s SRC -j DROP", "early ip saddr SRC drop"},
-	{"-t mangle -I PREROUTING -s SRC -j MARK --set-mark 7", "early ip saddr SRC meta mark set 7"},
-	{"-t filter -I FORWARD -m mark --mark 7 -j DROP", "forward meta mark 7 drop"},
-	{"-t nat -I PREROUTING -s SRC -d SERVICE -p tcp -j DNAT --to-destination [SECOND]:8080", "pre ip saddr SRC ip daddr SERVICE tcp dport 80 dnat to [SECOND]:8080"},
-	{"-t nat -F PREROUTING", "flush pre"},
-	{"route add unreachable FIRST", ""},
-	{"route add blackhole SECOND", ""},
-}
 
 // A world is a node with a Service that has two endpoints, in one IP family.
 type world struct {
@@ -111,19 +90,19 @@ func (w *world) end() {
 	w.run(w.program + " -P FORWARD ACCEPT")
 }
 
-func (w *world) suffer(f fault) {
-	rest, route := strings.CutPrefix(f.iptables, "route add ")
+func (w *world) suffer(f faults.Fault) {
+	rest, route := strings.CutPrefix(f.IPTables, "route add ")
 	flag := " -4"
 	if w.family == sdk.IPv6 {
 		flag = " -6"
 	}
-	chain, rule, _ := strings.Cut(f.nft, " ")
+	chain, rule, _ := strings.Cut(f.NFT, " ")
 	switch {
 	case route:
 		w.run("ip" + flag + " route add " + rest + " metric 1")
 		w.undo = append(w.undo, "ip"+flag+" route del "+rest+" metric 1")
 	case w.program != "nft":
-		w.run(w.program + " " + f.iptables)
+		w.run(w.program + " " + f.IPTables)
 	case chain == "policy":
 		w.nft("table ip mine {\nchain " + rule + " {\npolicy drop;\n}\n}")
 	case chain == "flush":
@@ -152,20 +131,13 @@ func TestKernelTellsTheTruth(t *testing.T) {
 		sdk.IPv4: {"NODE": "192.0.2.10", "SRC": "198.18.0.7", "SERVICE": "172.30.0.1", "FIRST": "10.180.0.1", "SECOND": "10.180.1.1"},
 		sdk.IPv6: {"NODE": "2001:db8::10", "SRC": "2001:db8:7::7", "SERVICE": "fd00:172:30::1", "FIRST": "fd00:180::1", "SECOND": "fd00:181::1"},
 	} {
-		var pairs []string
-		for name, addr := range addrs {
-			pairs = append(pairs, "["+name+"]:", strings.TrimSuffix(netip.AddrPortFrom(netip.MustParseAddr(addr), 0).String(), "0"))
-		}
-		for name, addr := range addrs {
-			pairs = append(pairs, name, addr)
-		}
 		programs := []string{"iptables-nft", "iptables-legacy", "nft"}
 		if family == sdk.IPv6 {
 			programs = []string{"ip6tables-nft", "ip6tables-legacy", "nft"}
 		}
 		for _, program := range programs {
 			t.Run(program+" "+family.String(), func(t *testing.T) {
-				w := &world{T: t, Testbed: g, family: family, program: program, words: strings.NewReplacer(pairs...)}
+				w := &world{T: t, Testbed: g, family: family, program: program, words: faults.Words(addrs)}
 				w.suffers(addrs)
 			})
 		}
@@ -190,14 +162,14 @@ func (w *world) suffers(addrs map[string]string) {
 	}
 	defer stage.Close()
 	random := rand.New(rand.NewPCG(1, uint64(w.family)))
-	for i := range len(faults) * 3 / 2 {
-		some := []fault{faults[i%len(faults)]}
-		if i >= len(faults) {
-			some = append(some, faults[random.IntN(len(faults))])
+	for i := range len(faults.Common) * 3 / 2 {
+		some := []faults.Fault{faults.Common[i%len(faults.Common)]}
+		if i >= len(faults.Common) {
+			some = append(some, faults.Common[random.IntN(len(faults.Common))])
 		}
 		w.begin()
 		for _, f := range some {
-			if strings.HasPrefix(f.iptables, "route") && len(w.undo) > 0 {
+			if strings.HasPrefix(f.IPTables, "route") && len(w.undo) > 0 {
 				continue
 			}
 			w.suffer(f)
@@ -213,58 +185,13 @@ func (w *world) suffers(addrs map[string]string) {
 	}
 }
 
-// compare sends a packet some times, and holds what becomes of it against what is said.
-func (w *world) compare(stage sdktest.Stage, p sdktest.Packet, some []fault) {
+// compare sends a packet some times, and compares what becomes of it with what is said.
+func (w *world) compare(stage sdktest.Stage, p sdktest.Packet, some []faults.Fault) {
 	w.Helper()
 	if p.Interface != "" {
 		if _, err := w.Behind(p.Interface, p.From.Addr); err != nil { // the device is there from now on
 			w.Fatal(err)
 		}
 	}
-	said, err := Trace(w.Context(), sdk.Packet{Protocol: p.Protocol, From: netip.AddrPortFrom(p.From.Addr, 0), To: p.To, Origin: p.From.From, In: p.Interface})
-	if err != nil || said.CannotTell != "" {
-		w.Fatalf("%v from %s: %+v, %v", some, p.From.Addr, said, err)
-	}
-	share := 0.0
-	p.Want.Verdict = sdk.Forward // an answer is waited for, unless there may be none
-	for _, way := range said.Ways {
-		share += way.Share
-		if way.Verdict == sdk.Drop || way.Verdict == sdk.Reject && w.family == sdk.IPv6 {
-			p.Want.Verdict = sdk.Drop
-		}
-		if way.To == p.To && way.Verdict == sdk.Forward {
-			return // it goes on as it was sent, and nothing listens there
-		}
-	}
-	if share < 0.999 || share > 1.001 {
-		w.Errorf("%v from %s: shares of %g: %+v", some, p.From.Addr, share, said)
-	}
-	for range 2 {
-		a, err := stage.Send(w.Context(), p)
-		lost := w.family == sdk.IPv6 && err == nil && a.Verdict == sdk.Drop // what rejects a translated packet sends an answer, which IPv6 loses
-		if err == nil && !lost && !includes(said, a, p) || (err != nil || lost) && !refuses(said) {
-			w.Errorf("%v: %s > %s: %s, %v, and it is said %+v", some, p.From.Addr, p.To, a, err, said)
-		}
-	}
-}
-
-// includes reports whether an answer is one of the ways.
-func includes(said sdk.Traced, a sdktest.Answer, p sdktest.Packet) bool {
-	for _, w := range said.Ways {
-		if w.Verdict == a.Verdict && (a.Verdict != sdk.Forward || w.To == a.Endpoint && (p.From.From == sdk.OnNode || w.Masquerade == (a.Client != p.From.Addr))) {
-			return true
-		}
-	}
-	return false
-}
-
-// refuses reports whether a packet may be turned away: the node's own processes get an error then
-// that depends on the rule.
-func refuses(said sdk.Traced) bool {
-	for _, w := range said.Ways {
-		if w.Verdict != sdk.Forward {
-			return true
-		}
-	}
-	return false
+	faults.Compare(w.T, some, Trace, stage, p)
 }

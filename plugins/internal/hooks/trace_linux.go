@@ -188,6 +188,11 @@ func (m *machine) route(p trace.Packet, to netip.Addr) (route, error) {
 	if known {
 		return r, nil
 	}
+	if !p.From.IsValid() && p.Mark != 0 {
+		if err := bySource(m.family); err != nil {
+			return r, err
+		}
+	}
 	found, err := netlink.RouteGetWithOptions(to.AsSlice(), &netlink.RouteGetOptions{Iif: p.In, SrcAddr: p.From.Addr().AsSlice(), Mark: p.Mark})
 	switch {
 	case err != nil:

@@ -140,6 +140,8 @@ func TestWays(t *testing.T) {
 			"drop 10.96.0.2:80 1 by iptables-legacy, table filter, chain FORWARD, rule 1: -p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -m multiport --dports 22,80:90 -j DROP"},
 		{"conntrack, before it", strings.Replace(balanced, "*mangle", "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -m conntrack --ctstate NEW -j DROP\nCOMMIT\n*mangle", 1), "eth0", "10.96.0.2:80",
 			`cannot tell: iptables-legacy, table raw, chain PREROUTING: the rule "-m conntrack --ctstate NEW -j DROP": it asks conntrack, to which the packet comes later`},
+		{"a mask with gaps", with("-A FORWARD -d 10.96.0.2/255.0.255.255 -j DROP"), "eth0", "10.96.0.2:80",
+			`cannot tell: iptables-legacy, table filter, chain FORWARD: the rule "-d 10.96.0.2/255.0.255.255 -j DROP": netip.ParsePrefix("10.96.0.2/255.0.255.255"): bad bits after slash: "255.0.255.255"`},
 		{"an interface with a program", balanced, "tun0", "10.96.0.2:80", "cannot tell: tun0 has a program"},
 	} {
 		if got := ask(kernelOf(t, tt.rules), tt.in, tt.to); got != tt.want {
