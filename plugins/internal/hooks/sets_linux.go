@@ -14,27 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pointsman/pointsman/plugins/internal/trace"
+	"github.com/pointsman/pointsman/sdk"
 )
+
+// theirSets are the kernel's own.
+var theirSets = keeper{header: headerOf, members: setsIn, has: has}
 
 // member asks the kernel whether a set has the parts of a packet that a rule names. An error: the set is
 // of a kind that is not looked up, or the kernel could not be asked.
-func member(set, parts string, p trace.Packet) (bool, error) {
-	kind, err := kindOf(set)
-	if err != nil {
-		return false, fmt.Errorf("ask for the set %s: %w", set, err)
-	}
-	l, err := lookedUp(set, kind, parts, p)
-	if err != nil {
+func member(set, parts string, p trace.Packet) (bool, error) { return theirSets.member(set, parts, p) }
+
+func has(set string, l lookup) (bool, error) {
+	switch err := l.ask(set); {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, unix.Errno(nl.IPSET_ERR_EXIST)), errors.Is(err, unix.Errno(nl.IPSET_ERR_TYPE_SPECIFIC)): // of a bitmap: it is out of its range
+		return false, nil
+	default:
 		return false, err
 	}
-	err = l.ask(set)
-	if errors.Is(err, unix.Errno(nl.IPSET_ERR_EXIST)) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("ask whether the set %s has %+v: %w", set, l, err)
-	}
-	return true, nil
 }
 
 // ask asks for an entry of a set. The kernel's answer IPSET_ERR_EXIST is that it has none.
@@ -85,11 +83,11 @@ func marksBy(ctx context.Context) func(set, parts string, p trace.Packet) ([2]ui
 		if !in || err != nil {
 			return bits, false, err
 		}
-		const kind = "hash:ip,port"
-		if is, err := kindOf(set); err != nil || is != kind {
-			return bits, false, fmt.Errorf("the tracer does not see the marks of the set %s, which is of %s", set, is)
+		h, err := headerOf(set)
+		if err != nil || h.kind != "hash:ip,port" {
+			return bits, false, fmt.Errorf("the tracer does not see the marks of the set %s, which is of %s", set, h.kind)
 		}
-		l, err := lookedUp(set, kind, parts, p)
+		l, _, err := h.lookedUp(set, parts, p)
 		if err != nil {
 			return bits, false, err
 		}
@@ -104,24 +102,61 @@ func marksBy(ctx context.Context) func(set, parts string, p trace.Packet) ([2]ui
 	}
 }
 
-// kindOf is what kind a set is of, such as "hash:ip". To be asked whether a set has an entry of another
-// kind than its own the kernel answers that it has not.
-func kindOf(set string) (string, error) {
-	r := about(nl.IPSET_CMD_HEADER, set, unix.AF_NETLINK)
-	answers, err := r.Execute(unix.NETLINK_NETFILTER, 0)
+// headerOf is what the kernel says of a set. To be asked whether a set has an entry of another
+// kind than its own it answers that it has not.
+func headerOf(set string) (h header, err error) {
+	answers, err := about(nl.IPSET_CMD_HEADER, set, unix.AF_NETLINK).Execute(unix.NETLINK_NETFILTER, 0)
 	if err != nil {
-		return "", err
+		return h, err
 	}
 	for _, a := range answers {
 		attributes, err := nl.ParseRouteAttr(a[min(len(a), nl.SizeofNfgenmsg):])
 		if err != nil {
-			return "", err
+			return h, err
 		}
 		for _, is := range attributes {
-			if is.Attr.Type == nl.IPSET_ATTR_TYPENAME {
-				return nl.BytesToString(is.Value), nil
+			switch is.Attr.Type {
+			case nl.IPSET_ATTR_TYPENAME:
+				h.kind = nl.BytesToString(is.Value)
+			case nl.IPSET_ATTR_FAMILY:
+				h.family = map[byte]sdk.Family{unix.AF_INET: sdk.IPv4, unix.AF_INET6: sdk.IPv6}[is.Value[0]]
 			}
 		}
 	}
-	return "", fmt.Errorf("the kernel does not say what kind it is of")
+	if h.kind == "" {
+		return h, errors.New("the kernel does not say what kind it is of")
+	}
+	return h, nil
+}
+
+// setsIn are the sets of a list of sets.
+func setsIn(list string) (sets []string, err error) {
+	answers, err := about(nl.IPSET_CMD_LIST, list, unix.AF_NETLINK).Execute(unix.NETLINK_NETFILTER, 0)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range answers {
+		if err := within(a[min(len(a), nl.SizeofNfgenmsg):], nl.IPSET_ATTR_ADT, func(entries []byte) error {
+			return within(entries, nl.IPSET_ATTR_DATA, func(entry []byte) error {
+				return within(entry, nl.IPSET_ATTR_NAME, func(name []byte) error {
+					sets = append(sets, nl.BytesToString(name))
+					return nil
+				})
+			})
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return sets, nil
+}
+
+// within calls do with each attribute of a kind.
+func within(attributes []byte, kind uint16, do func([]byte) error) error {
+	all, err := nl.ParseRouteAttr(attributes)
+	for _, a := range all {
+		if a.Attr.Type&nl.NLA_TYPE_MASK == kind {
+			err = errors.Join(err, do(a.Value))
+		}
+	}
+	return err
 }
