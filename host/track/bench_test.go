@@ -15,14 +15,19 @@ import (
 // turning is the change of one endpoint in n Services, followed by a dataplane
 // until it confirms: each call is another change.
 func turning(tb testing.TB, n int) func() {
-	tracker, _ := newTracker()
+	_, change := turningIn(tb, n)
+	return change
+}
+
+func turningIn(tb testing.TB, n int) (tracker *Tracker, change func()) {
+	tracker, _ = newTracker()
 	fill(tracker, n)
 	c := tracker.Cursor(everything)
 	u, _ := c.Next()
 	c.Ack(u.To, nil)
 	rounds := [2]*discoveryv1.EndpointSlice{sliceOf(7, 9), sliceOf(7, 10)}
 	i := 0
-	return func() {
+	return tracker, func() {
 		tracker.SetSlice(rounds[i%2])
 		i++
 		u, ok := c.Next()

@@ -205,22 +205,6 @@ func (t *Tracker) Warned() (list []Notice) {
 	return list
 }
 
-// Services returns all that are known, in order of name.
-func (t *Tracker) Services() []ServiceStatus {
-	t.mu.Lock()
-	defer t.unlock()
-	list := make([]ServiceStatus, 0, len(t.services))
-	for _, svc := range t.services {
-		if svc.spec != nil {
-			list = append(list, t.status(svc))
-		}
-	}
-	slices.SortFunc(list, func(a, b ServiceStatus) int {
-		return strings.Compare(a.Key.String(), b.Key.String())
-	})
-	return list
-}
-
 // Service returns one of Services.
 func (t *Tracker) Service(key Key) (ServiceStatus, bool) {
 	t.mu.Lock()

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestAllHoldsNoChange: the tracker is free while a caller has a Service, and one that is gone when it would be
+// its turn is left out.
+func TestAllHoldsNoChange(t *testing.T) {
+	t.Parallel()
+	tracker, _ := newTracker()
+	var want []string
+	for i := range 3 * atOnce {
+		name := fmt.Sprintf("web-%d", i)
+		tracker.SetService(newService(name, fmt.Sprintf("172.30.%d.%d", i/250, 1+i%250)))
+		want = append(want, "ns1/"+name)
+	}
+	slices.Sort(want)
+	var got []string
+	for s := range tracker.All() {
+		if !tracker.mu.TryLock() {
+			t.Fatalf("a change waits while the caller has %s", s.Key)
+		}
+		tracker.mu.Unlock()
+		if got = append(got, s.Key.String()); len(got) == atOnce {
+			tracker.DeleteService("ns1", "web-99") // the last by name
+		}
+	}
+	if !slices.Equal(got, want[:len(want)-1]) {
+		t.Errorf("%d Services are listed; want all but the last of %d, in order", len(got), len(want))
+	}
+	for range tracker.All() {
+		break
+	}
+}
+
+// TestKeysAreInOrder: keys are ordered as their texts are.
+func TestKeysAreInOrder(t *testing.T) {
+	t.Parallel()
+	keys := []Key{{"a", "b"}, {"a", "c"}, {"a-b", "a"}, {"a", "bb"}, {"aa", "a"}, {"b", "a"}}
+	for _, a := range keys {
+		for _, b := range keys {
+			if got, want := a.compare(b), textOrder(a, b); got != want {
+				t.Errorf("%s and %s: %d, want %d", a, b, got, want)
+			}
+		}
+	}
+}
+
+func textOrder(a, b Key) int {
+	switch {
+	case a.String() < b.String():
+		return -1
+	case a.String() > b.String():
+		return 1
+	}
+	return 0
+}
+
+// BenchmarkChangesBesideLists is the change of one endpoint in 10,000 Services of ten, until a dataplane has confirmed
+// it, while lists of all Services are made one after the other: half of the changes, and the longest; and how long a list takes.
+func BenchmarkChangesBesideLists(b *testing.B) {
+	tracker, change := turningIn(b, 10_000)
+	stop, lists := make(chan struct{}), make(chan time.Duration)
+	go func() { // until stop is closed
+		n, began := 0, time.Now()
+		for {
+			select {
+			case <-stop:
+				lists <- time.Since(began) / time.Duration(max(n, 1))
+				return
+			default:
+				tracker.Services()
+				n++
+			}
+		}
+	}()
+	var took []time.Duration
+	for b.Loop() {
+		began := time.Now()
+		change()
+		took = append(took, time.Since(began))
+	}
+	close(stop)
+	b.ReportMetric((<-lists).Seconds()*1000, "ms/list")
+	b.ReportMetric(float64(median(took))/1000, "µs/p50")
+	b.ReportMetric(took[len(took)-1].Seconds()*1000, "ms/longest")
+	b.ReportMetric(0, "ns/op")
+}
