@@ -23,33 +23,9 @@ import (
 // at most, there is all that the host knows.
 func TestBundleOfServices(t *testing.T) {
 	t.Parallel()
-	socket := filepath.Join(t.TempDir(), "admin.sock")
-	l, err := admin.Listen(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	served := make(chan error)
-	go func() { // until stop
-		served <- admin.Serve(ctx, l, admin.Backend{
-			Services: func() []admin.Service {
-				list := make([]admin.Service, 200)
-				for i := range list {
-					list[i] = admin.Service{Namespace: "shop", Name: fmt.Sprint("web-", i), Ports: []admin.Port{{State: []string{"served", "failed"}[i%2]}}}
-				}
-				return list
-			},
-			Service: func(_ context.Context, namespace, name string) (admin.ServiceDetail, error) {
-				return admin.ServiceDetail{Service: admin.Service{Namespace: namespace, Name: name}}, nil
-			},
-		})
-	}()
-	defer func() {
-		stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	}()
+	socket := hostWith(t, 200, func(i int) admin.Service {
+		return admin.Service{Namespace: "shop", Name: fmt.Sprint("web-", i), Ports: []admin.Port{{State: []string{"served", "failed"}[i%2]}}}
+	})
 	file, err := os.Create(filepath.Join(t.TempDir(), "archive"))
 	if err != nil {
 		t.Fatal(err)
@@ -68,6 +44,69 @@ func TestBundleOfServices(t *testing.T) {
 	if list := firstMember(t, file); len(list.Items) != 200 || list.Kind != "ServiceList" || list.Items[199].Name != "web-199" {
 		t.Errorf("services.json is %+v", list)
 	}
+}
+
+// hostWith answers at a socket, until the test ends, as a host with n Services.
+func hostWith(tb testing.TB, n int, service func(int) admin.Service) (socket string) {
+	tb.Helper()
+	socket = filepath.Join(tb.TempDir(), "admin.sock")
+	l, err := admin.Listen(socket)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	list := make([]admin.Service, n)
+	for i := range list {
+		list[i] = service(i)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error)
+	go func() { // until stop
+		served <- admin.Serve(ctx, l, admin.Backend{
+			Services: func() []admin.Service { return list },
+			Service: func(_ context.Context, namespace, name string) (admin.ServiceDetail, error) {
+				return admin.ServiceDetail{Service: admin.Service{Namespace: namespace, Name: name}}, nil
+			},
+		})
+	}()
+	tb.Cleanup(func() {
+		stop()
+		if err := <-served; err != nil {
+			tb.Error(err)
+		}
+	})
+	return socket
+}
+
+// BenchmarkBundleOfServices writes 10,000 Services of ten endpoints each into an archive, from a host's socket.
+func BenchmarkBundleOfServices(b *testing.B) {
+	endpoints := make([]string, 10)
+	for i := range endpoints {
+		endpoints[i] = fmt.Sprintf("10.244.%d.7:8080", i)
+	}
+	socket := hostWith(b, 10_000, func(i int) admin.Service {
+		return admin.Service{Namespace: "shop", Name: fmt.Sprint("web-", i), Ports: []admin.Port{{
+			Name: "http", Network: "tcp4", State: "served", Since: time.Unix(1, 0), Ready: 10, Total: 10, Policies: []string{"cluster"},
+			Frontends: []string{fmt.Sprintf("cluster-ip 10.96.%d.%d:80", i/256, i%256)}, Cluster: endpoints,
+		}}}
+	})
+	var bytes int
+	for b.Loop() {
+		file, err := os.Create(filepath.Join(b.TempDir(), "archive"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		g := &gathering{ctx: b.Context(), client: admin.NewClient(socket)}
+		a := bundle.NewArchive(file, bundle.NewScrubber("swordfish"), time.Unix(0, 0))
+		if _, err := g.services(a); err != nil {
+			b.Fatal(err)
+		}
+		m, err := a.Close("v1")
+		if err := errors.Join(err, file.Close()); err != nil || m.Members[0].Error != "" {
+			b.Fatalf("%+v: %v", m, err)
+		}
+		bytes = m.Members[0].Bytes
+	}
+	b.ReportMetric(float64(bytes), "bytes")
 }
 
 // firstMember reads the first member of an archive.
