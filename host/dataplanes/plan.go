@@ -63,7 +63,7 @@ func (set *Set) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
 	}
 	p.Notes = append(p.Notes, AtNodeAddresses(set.Tracker, set.Processes)...)
 	services, frontends := 0, 0
-	for _, s := range set.Tracker.Services() {
+	for s := range set.Tracker.All() {
 		for _, port := range s.Ports {
 			services++
 			frontends += len(port.Service.Frontends)
@@ -130,7 +130,7 @@ func (set *Set) lacks(next admin.Plugin) []string {
 func (set *Set) unserved(next admin.Plugin) []string {
 	var lost phrase.Causes
 	has := set.serving().status().Description.Features
-	for _, s := range set.Tracker.Services() {
+	for s := range set.Tracker.All() {
 		for _, port := range s.Ports {
 			for _, need := range port.Service.Needs() {
 				if slices.Contains(has, need) && !slices.Contains(next.Features, string(need)) {

@@ -24,7 +24,7 @@ import (
 // each of their ports.
 func (set *Set) Services() []admin.Service {
 	main, list := set.serving(), []admin.Service{}
-	for _, s := range set.Tracker.Services() {
+	for s := range set.Tracker.All() {
 		list = append(list, main.service(s))
 	}
 	return list
@@ -65,7 +65,7 @@ func (set *Set) Service(ctx context.Context, namespace, name string) (admin.Serv
 
 func (set *Set) unknownService(key track.Key) error {
 	var there []string
-	for _, s := range set.Tracker.Services() {
+	for s := range set.Tracker.All() {
 		there = append(there, s.Key.String())
 	}
 	return &admin.Error{Code: http.StatusNotFound, What: "no Service " + key.String(), Why: config.DidYouMean(key.String(), there), Try: "pointsman service list"}
