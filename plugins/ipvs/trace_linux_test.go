@@ -100,6 +100,9 @@ func soak() bool { return os.Getenv("POINTSMAN_SOAK") != "" }
 func allFaults(family sdk.Family) []fault {
 	all, more := slices.Clone(inBoth), slices.Clone(inOne)
 	for _, f := range faults.Common {
+		if !soak() && strings.Contains(f.IPTables, "FORWARD") {
+			continue // nothing comes there that IPVS takes
+		}
 		if route, is := strings.CutPrefix(f.IPTables, "route add "); is {
 			more = append(more, fault{"ip route add " + route + " metric 1", "ip route del " + route + " metric 1"})
 		} else {
@@ -141,14 +144,14 @@ func TestKernelIPVSTellsTheTruth(t *testing.T) {
 	}
 }
 
-// suffers tries faults, one after the other, each with a random caller, and every other one with one from elsewhere too.
+// suffers tries faults, one after the other, each with a random caller, and some with one from elsewhere too.
 func (w *broken) suffers(t *testing.T) {
 	w.run(t, "IPT-save > SAVED; ipset save > SAVED.ipset")
 	random := rand.New(rand.NewPCG(1, uint64(w.family)))
 	one := func(of ...string) string { return of[random.IntN(len(of))] }
 	for i, f := range allFaults(w.family) {
 		w.run(t, f.do)
-		if soak() || i%2 == 0 {
+		if soak() || i < len(inBoth) {
 			w.compare(t, f.do, "SRC", "SERVICE")
 		}
 		w.compare(t, f.do, one("SRC", "SRC", "NODE", "NODE", "POD", "FIRST"), one("SERVICE", "SERVICE", "SERVICE", "LOCAL", "LIMITED", "KEPT", "NONE", "NODE"))
