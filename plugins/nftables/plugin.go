@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
@@ -55,13 +58,13 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 		return session, err
 	}
 	var all []*family
-	var errs []error
+	var reasons []string
 	shared, kept := new(commits), &marks{env: env, notes: &p.notes}
 	kept.look()
 	for _, of := range families {
 		if err := probe(ctx, nodeConfig{ip: ip{of}}); err != nil {
 			env.Log.Info("the kernel cannot serve a family", "family", of, "err", err)
-			errs = append(errs, err)
+			reasons = append(reasons, err.Error())
 			continue
 		}
 		if options.CountConnections {
@@ -76,7 +79,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	}
 	if len(all) == 0 {
 		try := "another mode, or Linux 5.10 or later with nf_tables"
-		return session, &sdk.Refusal{Why: errors.Join(errs...).Error(), Try: try}
+		return session, &sdk.Refusal{Why: strings.Join(slices.Compact(reasons), "\n"), Try: try} // both families may have one
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,8 +111,16 @@ func probe(ctx context.Context, n nodeConfig) error {
 	if !errors.As(err, &faults) {
 		return fmt.Errorf("ask the kernel for nf_tables: %w", err)
 	}
-	for _, fault := range faults {
-		if fault.First != last {
+	return lacks(faults, last)
+}
+
+// lacks says what the kernel has not, by the faults of a batch whose last operation is bad.
+func lacks(faults nftnl.Faults, last int) error {
+	for _, f := range faults {
+		switch {
+		case f.First == 0 && f.Errno == syscall.EOPNOTSUPP: // nfnetlink knows no such subsystem
+			return errors.New("the kernel has no nf_tables")
+		case f.First != last:
 			return fmt.Errorf("the kernel lacks a part of nf_tables: %w", faults)
 		}
 	}
