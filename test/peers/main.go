@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 
 	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // what each of them publishes
+	_ "k8s.io/component-base/metrics/prometheus/version"
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
