@@ -20,28 +20,32 @@ import (
 // host does not say of its plugin that it outlives the container.
 func TestKubeadm(t *testing.T) {
 	need(t)
-	t.Run("iptables", func(t *testing.T) { newMove(t, "iptables").play(route{}) })
+	// The second time the ConfigMap says ipvs; what kube-proxy itself does in that mode, TestKernelIPVSKubeadm sees.
+	t.Run("iptables", func(t *testing.T) { newMove(t, "iptables").play(route{}, route{other: "From kube-proxy in ipvs mode"}) })
 	t.Run("nftables", func(t *testing.T) {
 		newMove(t, "nftables").play(route{there: "From kube-proxy in nftables mode", back: "And back to kube-proxy in nftables mode"})
 	})
-	// What kube-proxy itself does in its ipvs mode needs a kernel that has IPVS: test/ipvs.
-	t.Run("the ConfigMap says ipvs", func(t *testing.T) { newMove(t, "iptables").play(route{other: "From kube-proxy in ipvs mode"}) })
 }
 
 // A route names sections of docs/install.md with commands for one of kube-proxy's modes: more
 // there and back, and those by which Pointsman serves in another mode than the ConfigMap says.
-type route struct{ there, back, other string }
+// Once it serves, served looks at the node.
+type route struct {
+	there, back, other string
+	served             func(*move)
+}
 
 // A move is that of the first of two nodes; the second one stays with kube-proxy.
 type move struct {
 	*world
+	from     string // kube-proxy's mode
 	kubelets [2]*kubelet
 	shell    []string // the environment of the commands
 }
 
 func newMove(t *testing.T, mode string) *move {
 	t.Helper()
-	v := &move{world: newWorld(t, modes()[0])}
+	v := &move{world: newWorld(t, modes()[0]), from: mode}
 	v.kubectl("delete", "-k", "../../configs/kubernetes")
 	v.asAdministrator()
 	v.api.StartControllers("daemonset-controller", "job-controller", "garbage-collector-controller")
@@ -49,6 +53,7 @@ func newMove(t *testing.T, mode string) *move {
 	for i, n := range v.nodes {
 		v.kubelets[i] = v.kubelet(n.machines[0])
 	}
+	t.Cleanup(v.logs) // before their folders go
 	v.must("kubectl -n kube-system rollout status daemonset/kube-proxy --timeout=2m")
 	return v
 }
@@ -134,8 +139,8 @@ func (v *move) onNode(commands []string) {
 	}
 }
 
-// play moves the node there and back, by a route.
-func (v *move) play(r route) {
+// play moves the node there and back, by one route after the other.
+func (v *move) play(routes ...route) {
 	s := v.service("web")
 	v.endpoints("web", v.nodes[1].end(0))
 	from := v.nodes[0].pods[0]
@@ -149,8 +154,38 @@ func (v *move) play(r route) {
 	v.must(there[:2]...)
 	v.validate(v.setting("kube-proxy", "config.conf"))
 	v.runs("kube-proxy", "kube-proxy")
+	v.foreseen()
+	watch := v.prometheus()
 	v.refused(there[2:])
+	for _, r := range routes {
+		watch.quiet("kubeproxy_sync_proxy_rules_last_timestamp_seconds")
+		v.along(r, there, answers, watch)
+	}
+	watch.quiet("kubeproxy_sync_proxy_rules_last_timestamp_seconds")
+	v.result(load, nothing)
+	if v.from == "ipvs" {
+		// A kernel with IPVS need not have nftables.
+	} else if tables := v.run(v.nodes[0].machines[0], "nft", "list", "tables"); strings.Contains(tables, "pointsman") {
+		v.Errorf("in the end there are\n%s", tables)
+	}
+	if text := v.said(); strings.Contains(text, "serves on") || strings.Count(text, "in one container; what it wrote to the kernel stays") != len(routes) {
+		v.Errorf("its container ends, and it says\n%s", text)
+	}
+}
 
+// said is what Pointsman's host printed on the node.
+func (v *move) said() string {
+	v.Helper()
+	text, err := os.ReadFile(filepath.Join(v.kubelets[0].root, "pointsman.log"))
+	if err != nil {
+		v.Fatal(err)
+	}
+	return string(text)
+}
+
+// along moves the node by a route and back. Which pod answers for the Service changes meanwhile.
+func (v *move) along(r route, there []string, answers func(pod int), watch watch) {
+	v.Helper()
 	if r.other == "" {
 		v.must(there[2:]...)
 	} else {
@@ -160,6 +195,10 @@ func (v *move) play(r route) {
 	v.onNode(v.steps("#", r.there))
 	v.endpoints("web", v.nodes[1].end(1))
 	answers(1)
+	watch.quiet("pointsman_healthy")
+	if r.served != nil {
+		r.served(v)
+	}
 
 	v.must(v.steps("$", "And back")...)
 	v.runs("kube-proxy", "kube-proxy")
@@ -167,15 +206,6 @@ func (v *move) play(r route) {
 	v.must(v.steps("$", r.back)...)
 	v.endpoints("web", v.nodes[1].end(0))
 	answers(0)
-	v.result(load, nothing)
-	v.logs()
-	if tables := v.run(v.nodes[0].machines[0], "nft", "list", "tables"); strings.Contains(tables, "pointsman") {
-		v.Errorf("in the end there are\n%s", tables)
-	}
-	text, err := os.ReadFile(filepath.Join(v.kubelets[0].root, "pointsman.log"))
-	if err != nil || strings.Contains(string(text), "serves on") || strings.Count(string(text), "in one container; what it wrote to the kernel stays") != 1 {
-		v.Errorf("its container ends, and %v; it says\n%s", err, text)
-	}
 }
 
 // otherwise moves the node while the ConfigMap says ipvs, to a mode that other names: it has
@@ -189,8 +219,8 @@ func (v *move) otherwise(there, other []string) {
 	v.must(other[0], other[1])
 	v.must(there[3:]...)
 	v.must(other[2:]...)
-	if text, err := os.ReadFile(filepath.Join(v.kubelets[0].root, "pointsman.log")); !strings.Contains(string(text), " mode=iptables ") {
-		v.Errorf("it says %s, %v", text, err)
+	if text := v.said(); !strings.Contains(text[strings.LastIndex(text, "host begins"):], " mode=iptables ") {
+		v.Errorf("it says %s", text)
 	}
 	v.setMode(before) // this kernel need not have IPVS, for the kube-proxy that comes back
 }
