@@ -131,3 +131,16 @@ func translated(p sdk.Packet) error {
 	}
 	return nil
 }
+
+// translated is the same, asked of the kernel once.
+func (m *machine) translated(p sdk.Packet) error {
+	if p.Origin == sdk.Elsewhere {
+		return nil
+	}
+	err, known := m.sends[p.Protocol]
+	if !known {
+		err = translated(p)
+		m.sends[p.Protocol] = err
+	}
+	return err
+}

@@ -130,7 +130,7 @@ func printed(ctx context.Context, tool iptables.Tool) (ruleset, error) {
 	}
 	t := trace.New(tables)
 	t.Drops = func(h trace.Hook) bool { return drops[iptables.ID(h)] }
-	t.Recent, t.Member, t.Marks = recent, member, marksBy(ctx)
+	t.Recent, t.Member, t.Marks, t.Socket = recent, member, marksBy(ctx), hasSocket
 	return ruleset{tool, tables, t}, nil
 }
 

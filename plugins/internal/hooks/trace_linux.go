@@ -27,49 +27,92 @@ func Trace(ctx context.Context, p sdk.Packet) (sdk.Traced, error) {
 
 // TraceWith is Trace, and says which virtual services of IPVS are another program's, by what foreign reports.
 func TraceWith(ctx context.Context, p sdk.Packet, foreign func(Server) bool) (sdk.Traced, error) {
-	traced, err := follow(ctx, p, foreign)
-	var unclear *unknown
-	if errors.As(err, &unclear) {
-		return sdk.Traced{CannotTell: unclear.why}, nil
+	k, err := read(ctx, sdk.FamilyOf(p.To.Addr()), foreign)
+	var flows []flow
+	if err == nil {
+		flows, err = k.follow(p, 0)
+	}
+	if why := Unclear(err); why != "" {
+		return sdk.Traced{CannotTell: why}, nil
 	}
 	if err != nil {
 		return sdk.Traced{}, fmt.Errorf("trace a packet: %w", err)
 	}
-	return traced, nil
+	return traced(flows), nil
 }
 
-func follow(ctx context.Context, p sdk.Packet, foreign func(Server) bool) (sdk.Traced, error) {
-	if err := translated(p); err != nil {
-		return sdk.Traced{}, err
-	}
-	family := sdk.FamilyOf(p.To.Addr())
+// A Kernel is what packets of one IP family come through here, as it was when it was read. It is for one
+// goroutine at a time.
+type Kernel struct {
+	kernel
+	machine *machine
+}
+
+// Now reads what packets of a family come through now. It may be called beside whatever writes; of rules that
+// change meanwhile it may see a part. Unclear says of an error whether something is not understood. The routes
+// are asked for as packets are followed, until ctx ends.
+func Now(ctx context.Context, family sdk.Family) (*Kernel, error) { return read(ctx, family, nil) }
+
+func read(ctx context.Context, family sdk.Family, foreign func(Server) bool) (*Kernel, error) {
 	if err := policies(family); err != nil {
-		return sdk.Traced{}, err
+		return nil, err
 	}
 	m, err := machineNow(ctx, family)
 	if err != nil {
-		return sdk.Traced{}, err
+		return nil, err
 	}
-	k := kernel{blind: m.blind, route: m.route}
+	k := &Kernel{kernel{blind: m.blind, route: m.route}, m}
 	if k.stages, err = rulesNow(ctx, family); err != nil {
-		return sdk.Traced{}, err
+		return nil, err
 	}
 	if k.ipvs, err = ipvsNow(foreign); err != nil {
-		return sdk.Traced{}, err
+		return nil, err
 	}
 	k.stages = append(k.stages, k.ipvs.stages()...)
 	k.sort()
-	packet := trace.Packet{Protocol: p.Protocol.String(), From: p.From, To: p.To, Local: m.own, Index: m.index}
-	if packet.In = p.In; p.Origin != sdk.OnNode && p.In == "" {
+	return k, nil
+}
+
+// Ends are where a packet may end that begins with a mark. A process of the node need not say by which address it
+// sends. Unclear says of an error whether something is not understood.
+func (k *Kernel) Ends(p sdk.Packet, mark uint32) ([]End, error) {
+	flows, err := k.follow(p, mark)
+	return endsOf(flows), err
+}
+
+// Own reports whether an address is one of the node's.
+func (k *Kernel) Own(addr netip.Addr) bool { return k.machine.own(addr) }
+
+// Takes reports whether a socket of the node takes what is sent to an address of it. Unclear says of an error
+// whether that is not known.
+func (k *Kernel) Takes(protocol sdk.Protocol, at netip.AddrPort) (bool, error) {
+	takes, err := socketAt(protocol.String(), at, true)
+	if err != nil {
+		return false, unknownf("%v", err)
+	}
+	return takes, nil
+}
+
+func (k *Kernel) follow(p sdk.Packet, mark uint32) ([]flow, error) {
+	m := k.machine
+	if err := m.translated(p); err != nil {
+		return nil, err
+	}
+	packet := trace.Packet{Protocol: p.Protocol.String(), From: p.From, To: p.To, In: p.In, Mark: mark, Local: m.own, Index: m.index}
+	switch {
+	case p.Origin == sdk.OnNode && !p.From.Addr().IsValid():
+		from, refused, err := m.source(p.To.Addr(), mark)
+		if err != nil || refused.why != "" {
+			return []flow{refused.ends(packet)}, err
+		}
+		packet.From = netip.AddrPortFrom(from, 0)
+	case p.Origin != sdk.OnNode && p.In == "":
+		var err error
 		if packet.In, err = m.entry(p.From.Addr()); err != nil {
-			return sdk.Traced{}, err
+			return nil, err
 		}
 	}
-	flows, err := k.trace(packet)
-	if err != nil {
-		return sdk.Traced{}, err
-	}
-	return traced(flows), nil
+	return k.trace(packet)
 }
 
 // A machine is what the kernel says of routes and interfaces.
@@ -79,6 +122,7 @@ type machine struct {
 	local  []netip.Prefix // what its table of local routes has
 	blinds map[string]error
 	routes map[asked]route
+	sends  map[sdk.Protocol]error // why it cannot be told where a process sends to
 }
 
 // An asked route is one of which the kernel has been asked.
@@ -89,7 +133,7 @@ type asked struct {
 }
 
 func machineNow(ctx context.Context, family sdk.Family) (*machine, error) {
-	m := &machine{ctx: ctx, family: family, blinds: make(map[string]error), routes: make(map[asked]route)}
+	m := &machine{ctx: ctx, family: family, blinds: make(map[string]error), routes: make(map[asked]route), sends: make(map[sdk.Protocol]error)}
 	of := map[sdk.Family]int{sdk.IPv4: unix.AF_INET, sdk.IPv6: unix.AF_INET6}[family]
 	routes, err := netlink.RouteListFiltered(of, &netlink.Route{Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
 	if err != nil {
@@ -213,6 +257,25 @@ func (m *machine) route(p trace.Packet, to netip.Addr) (route, error) {
 		m.routes[a] = r
 	}
 	return r, err
+}
+
+// source is the address by which a process of the node sends to another, or why it cannot.
+func (m *machine) source(to netip.Addr, mark uint32) (from netip.Addr, refused route, err error) {
+	if err := m.ctx.Err(); err != nil {
+		return from, refused, err
+	}
+	found, err := netlink.RouteGetWithOptions(to.AsSlice(), &netlink.RouteGetOptions{Mark: mark})
+	if err != nil {
+		refused, err = m.refusal(asked{to: to, mark: mark}, err)
+		return from, refused, err
+	}
+	if len(found) > 0 {
+		from, _ = netip.AddrFromSlice(found[0].Src)
+	}
+	if !from.IsValid() {
+		return from, refused, unknownf("routing: by which address this node sends to %s is not said", to)
+	}
+	return from.Unmap(), refused, nil
 }
 
 // refusal is what becomes of a packet that the kernel has no route for.

@@ -56,6 +56,9 @@ type flow struct {
 	local      bool // it is for the node itself
 	rules      []string
 
+	hook  uint32 // the last one that it came to: NF_INET_* and one; zero: none
+	moved string // the chain of nat whose rule translated it
+
 	balanced bool   // IPVS has had it, and looks at it no more
 	resent   bool   // IPVS sends it to another machine: it leaves the hook that it is at
 	before   uint32 // its mark as IPVS sent it
@@ -68,8 +71,12 @@ func (f flow) accepted() bool { return f.verdict == trace.Accept }
 
 // then is the flow behind a stage.
 func (f flow) then(s stage, p trace.Path) flow {
-	if s.nat && (p.Translated && p.To != f.Destination() || p.Masquerade) {
+	moved := s.nat && p.Translated && p.To != f.Destination()
+	if moved || s.nat && p.Masquerade {
 		f.settled = true
+	}
+	if moved && len(p.Steps) > 0 {
+		f.moved = p.Steps[len(p.Steps)-1].Chain
 	}
 	if p.Translated {
 		f.Translated = p.To
@@ -150,6 +157,7 @@ func (k *kernel) through(flows []flow, at uint32) ([]flow, error) {
 				next = append(next, some...)
 				continue
 			}
+			f.hook = at + 1
 			f.Untracked = f.In != "lo" && !f.balanced && s.early()
 			paths, err := s.walk(f.Packet)
 			if err != nil {

@@ -86,6 +86,9 @@ func (p *parser) option(name string) error {
 		proto := p.next()
 		return p.when(func(w *walk) bool { return w.packet.Protocol == proto })
 	case "-m":
+		if len(p.words) > 0 && p.words[0] == "socket" {
+			return p.socket()
+		}
 		return known("match", p.next(), "comment", "conntrack", "mark", "addrtype", "statistic", "recent", "set", "tcp", "udp", "sctp", "multiport", "state", "nfacct")
 	case "--comment", "--nfacct-name":
 		p.next()

@@ -33,6 +33,10 @@ type Tracer struct {
 	// expired: both ways are followed, as if they were as likely. Nil: a Packet's Seen says it.
 	Recent func(list string, from netip.Addr) bool
 
+	// Socket reports whether a socket of the node takes a packet, one at all of its addresses too where wildcards
+	// is set. An error says why that is not known. Nil: a rule that asks is not understood.
+	Socket func(p Packet, wildcards bool) (bool, error)
+
 	// Drops reports whether one of the kernel's own chains drops what its rules let pass. Nil:
 	// none does.
 	Drops func(Hook) bool
