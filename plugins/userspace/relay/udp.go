@@ -139,7 +139,7 @@ func (s *udpSocket) read() {
 // kernel has learnt the path's MTU, and sends what is longer in fragments.
 func (s *udpSocket) forward(datagram []byte, from netip.AddrPort) {
 	var tried []netip.AddrPort
-	for range 2 {
+	for range attemptsUDP {
 		f := s.flow(from, tried)
 		if f == nil {
 			return
