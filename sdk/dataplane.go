@@ -173,7 +173,8 @@ type Planner interface {
 
 // A Tracer can say what the kernel would do now with the first packet of a connection: it follows
 // the packet through everything that the kernel has at its hooks, also what other programs wrote, and through
-// nothing that the dataplane remembers. Trace may run beside another call, as Inspect may.
+// nothing that the dataplane remembers; where the dataplane's own process carries connections, then through what that does
+// with one, and what it sends itself. Trace may run beside another call, as Inspect may.
 type Tracer interface {
 	Trace(context.Context, Packet) (Traced, error)
 }

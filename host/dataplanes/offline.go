@@ -18,7 +18,7 @@ import (
 
 // errNoTracer is that no plugin here can trace packets.
 var errNoTracer = &admin.Error{
-	What: "trace the packet", Why: "no plugin in pluginDirs can; those of iptables, nftables and ipvs can, whatever mode serves",
+	What: "trace the packet", Why: "no plugin in pluginDirs can; those of iptables, nftables, ipvs and userspace can, whatever mode serves",
 	Try: "install one of them, and see pointsman plugin list",
 }
 

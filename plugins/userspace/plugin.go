@@ -23,6 +23,7 @@ import (
 	"sync/atomic"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/hooks"
 	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -79,6 +80,7 @@ type way struct {
 type family interface {
 	frame.Family[*desired]
 	inspect(inspection) []sdk.Served
+	meet(sdk.Packet, hooks.End) meeting
 	core() *sockets
 	close()
 }
