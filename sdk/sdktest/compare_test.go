@@ -33,3 +33,23 @@ func TestTraceOfOneThatHasEnded(t *testing.T) {
 		t.Errorf("when it has ended: %v, %v", traced, err)
 	}
 }
+
+// An unsure dataplane cannot say what becomes of a packet.
+type unsure struct{ *Recorder }
+
+func (unsure) Trace(context.Context, sdk.Packet) (sdk.Traced, error) {
+	return sdk.Traced{CannotTell: "a rule of another program"}, nil
+}
+
+// TestTraceAmongOthersRules: where other programs' rules are too, a dataplane need not know them.
+func TestTraceAmongOthersRules(t *testing.T) {
+	p := Packet{Protocol: sdk.TCP, From: sdk.Caller{Addr: netip.MustParseAddr("127.0.0.9")}, To: netip.MustParseAddrPort("127.0.0.1:80")}
+	tr := &trial{ctx: t.Context(), dp: unsure{new(Recorder)}}
+	if _, err := tr.trace(p, nil); err == nil {
+		t.Error("it may not know the rules of a testbed of its own")
+	}
+	tr.subject.Testbed = Loopback()
+	if traced, err := tr.trace(p, nil); traced != nil || err != nil {
+		t.Errorf("on the machine's own network: %v, %v", traced, err)
+	}
+}
