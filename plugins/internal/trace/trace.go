@@ -300,8 +300,12 @@ func (w *walk) act(a action) bool {
 	return true
 }
 
-// redirected is port of the node itself, as a process there is sent to it.
+// redirected is port of the node itself, as a process there is sent to it. What comes in is sent to an
+// address of the interface (iptables-extensions(8)), which is not known here.
 func (w *walk) redirected(port string) netip.AddrPort {
+	if w.packet.In != "" {
+		w.failed = errors.New("the tracer does not know which address of the interface REDIRECT takes")
+	}
 	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	if w.to.Addr().Is6() {
 		loopback = netip.IPv6Loopback()

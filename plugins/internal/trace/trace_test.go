@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package trace
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+)
+
+// TestRedirect: where a redirected packet goes is known of what a process of the node sends.
+func TestRedirect(t *testing.T) {
+	const rule iptables.Rule = "-p tcp -m tcp --dport 80 -j REDIRECT --to-ports 1002"
+	tracer := New(iptables.Tables{{Table: "nat", Chain: "PREROUTING"}: {rule}, {Table: "nat", Chain: "OUTPUT"}: {rule}})
+	p := Packet{Protocol: "tcp", From: netip.MustParseAddrPort("10.0.0.1:999"), To: netip.MustParseAddrPort("10.0.0.2:80")}
+
+	paths, err := tracer.At(p, Hook{"nat", "OUTPUT"})
+	if err != nil || len(paths) != 1 || paths[0].To != netip.MustParseAddrPort("127.0.0.1:1002") {
+		t.Errorf("a process of the node: %+v, %v", paths, err)
+	}
+	p.In = "eth0"
+	var unknown *Unknown
+	if paths, err := tracer.At(p, Hook{"nat", "PREROUTING"}); !errors.As(err, &unknown) || unknown.Rule != string(rule) {
+		t.Errorf("what comes in: %+v, %v", paths, err)
+	}
+}
