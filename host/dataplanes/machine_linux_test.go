@@ -199,13 +199,13 @@ func (m *machine) spoil(mode string) {
 // swapFile has the state file say that a swap is under way.
 func (m *machine) swapFile(stage, from, to string) {
 	m.did("mode.json says %s of %s to %s", stage, from, to)
-	m.write("state/mode.json", fmt.Sprintf(`{"serving":%q,"swap":{"stage":%q,"plan":{"from":%q,"to":%q,"drain":5000000000}}}`, from, stage, from, to))
+	m.write("state/mode.json", fmt.Sprintf(`{"serving":%q,"swap":{"stage":%q,"plan":{"from":%q,"to":%q,"drain":40000000000}}}`, from, stage, from, to))
 }
 
 // oldSwap has it say so in the file of a host of before.
 func (m *machine) oldSwap(stage, from, to string) {
 	m.did("swap.json says %s of %s to %s", stage, from, to)
-	m.write("state/swap.json", fmt.Sprintf(`{"stage":%q,"plan":{"from":%q,"to":%q,"drain":5000000000}}`, stage, from, to))
+	m.write("state/swap.json", fmt.Sprintf(`{"stage":%q,"plan":{"from":%q,"to":%q,"drain":40000000000}}`, stage, from, to))
 }
 
 // older writes the state as a host of before would have: in two files.
