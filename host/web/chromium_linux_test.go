@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,7 +23,7 @@ import (
 var paths = []string{"/", "/services", "/services/shop/web", "/services/shop/web?traffic=1", "/explain?from=10.1.2.3&to=10.96.0.10:80", "/plugins", "/plugins/iptables/logs", "/events"}
 
 // serveSite serves pages until the test ends.
-func serveSite(t *testing.T, h http.Handler) string {
+func serveSite(t testing.TB, h http.Handler) string {
 	t.Helper()
 	server := httptest.NewServer(h)
 	t.Cleanup(func() {
@@ -181,4 +182,28 @@ func TestChromiumPictures(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkFirstPaint has a browser show a part of the list of 10,000 Services, and beside it the page of
+// plugins, which is small: what the rest of the time is for is the browser's own.
+func BenchmarkFirstPaint(b *testing.B) {
+	all, backend := manyServices(10000), backend()
+	backend.Services = func() []admin.Service { return all }
+	site, tab := serveSite(b, New("here", backend).Handler()), chromium.Open(b)
+	painted := func(path string) float64 {
+		tab.Go(site + path)
+		tab.Soon("it is painted", `performance.getEntriesByName("first-contentful-paint").length > 0`)
+		ms, err := strconv.ParseFloat(tab.Eval(`performance.getEntriesByName("first-contentful-paint")[0].startTime`), 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return ms
+	}
+	long, small := 0.0, 0.0
+	for b.Loop() {
+		long += painted("/services")
+		small += painted("/plugins")
+	}
+	b.ReportMetric(long/float64(b.N), "ms-to-first-paint")
+	b.ReportMetric(long/small, "x-small-page")
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,13 +119,19 @@ var states = []string{notServed, fullServed, "pending", "no endpoints", "failed"
 // browser, and stays as it was asked for.
 const mostLive = 1000
 
-// A serviceList is the ports of Services that were asked for.
+// inPart is how many rows of the list of Services are shown at once: a browser takes seconds to lay out
+// a table of thousands.
+const inPart = 200
+
+// A serviceList is the ports of Services that were asked for, or a part of them.
 type serviceList struct {
-	Text, State string
-	States      []string
-	Shown       int // rows
-	Of          int // Services there are
-	Rows        iter.Seq[row]
+	Text, State   string
+	States        []string
+	Shown         int // rows that were asked for
+	Of            int // Services there are
+	Rows          iter.Seq[row]
+	First, Last   int    // rows of this part, counted from 1; zero: it has all of them
+	Before, After string // where the part before it is, and that after it; empty: there is none
 }
 
 // A row is one port of a Service, or a Service that has none.
@@ -141,7 +148,36 @@ func (s *Site) services(w http.ResponseWriter, r *http.Request) error {
 	for range list.Rows {
 		list.Shown++
 	}
+	from, _ := strconv.Atoi(q.Get("from")) // what is no number is the beginning
+	list.cut(from)
 	return s.show(w, http.StatusOK, "services", frame{Title: "Services", Live: list.Shown <= mostLive, Here: "/services", Main: list})
+}
+
+// cut leaves the part of a long list in which the row at from is, counted from 0.
+func (l *serviceList) cut(from int) {
+	if l.Shown <= inPart {
+		return
+	}
+	from = min(max(0, from), l.Shown-1) / inPart * inPart
+	whole, end := l.Rows, min(from+inPart, l.Shown)
+	l.First, l.Last = from+1, end
+	l.Rows = func(yield func(row) bool) {
+		n := 0
+		for r := range whole {
+			if n++; n > end || n > from && !yield(r) {
+				return
+			}
+		}
+	}
+	at := func(from int) string {
+		return "/services?" + url.Values{"text": {l.Text}, "state": {l.State}, "from": {strconv.Itoa(from)}}.Encode()
+	}
+	if from > 0 {
+		l.Before = at(from - inPart)
+	}
+	if end < l.Shown {
+		l.After = at(end)
+	}
 }
 
 // rows goes through the ports of all Services that have text in what the list shows of them or in

@@ -481,3 +481,41 @@ func TestReadsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestServicesInParts: a browser is given a part of a long list, and each part leads to those beside it,
+// with what was asked for.
+func TestServicesInParts(t *testing.T) {
+	b := backend()
+	b.Services = func() []admin.Service { return manyServices(481) }
+	h := New("here", b).Handler()
+	link := func(rel string, from int) string {
+		return fmt.Sprintf(`href="/services?from=%d&amp;state=served&amp;text=service" rel="%s"`, from, rel)
+	}
+	for from, want := range map[string][]string{
+		"":     {"1 to 200 of 481 ports, of 481 Services", link("next", 200)},
+		"none": {"1 to 200 of 481 ports", link("next", 200)},
+		"-7":   {"1 to 200 of 481 ports", link("next", 200)},
+		"399":  {"201 to 400 of 481 ports", link("prev", 0), link("next", 400)},
+		"400":  {"401 to 481 of 481 ports", link("prev", 200)},
+		"9999": {"401 to 481 of 481 ports", link("prev", 200)},
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/services?text=service&state=served&from="+from, nil))
+		text := w.Body.String()
+		for _, part := range want {
+			if !strings.Contains(text, part) {
+				t.Errorf("from %q there is no %q", from, part)
+			}
+		}
+		if links := strings.Count(text, "rel=\"next\"") + strings.Count(text, "rel=\"prev\""); links != len(want)-1 {
+			t.Errorf("from %q there are %d links", from, links)
+		}
+		rows := 200
+		if strings.HasPrefix(want[0], "401") {
+			rows = 81
+		}
+		if got := strings.Count(text, `<tr><th scope="row">`); got != rows {
+			t.Errorf("from %q there are %d rows, want %d", from, got, rows)
+		}
+	}
+}
