@@ -20,7 +20,7 @@ import (
 // host does not say of its plugin that it outlives the container.
 func TestKubeadm(t *testing.T) {
 	need(t)
-	// The second time the ConfigMap says ipvs; what kube-proxy itself does in that mode, TestKernelIPVSKubeadm sees.
+	// The second time the ConfigMap says ipvs; what kube-proxy itself does in that mode needs IPVS: test/ipvs.
 	t.Run("iptables", func(t *testing.T) { newMove(t, "iptables").play(route{}, route{other: "From kube-proxy in ipvs mode"}) })
 	t.Run("nftables", func(t *testing.T) {
 		newMove(t, "nftables").play(route{there: "From kube-proxy in nftables mode", back: "And back to kube-proxy in nftables mode"})
@@ -29,11 +29,7 @@ func TestKubeadm(t *testing.T) {
 
 // A route names sections of docs/install.md with commands for one of kube-proxy's modes: more
 // there and back, and those by which Pointsman serves in another mode than the ConfigMap says.
-// Once it serves, served looks at the node.
-type route struct {
-	there, back, other string
-	served             func(*move)
-}
+type route struct{ there, back, other string }
 
 // A move is that of the first of two nodes; the second one stays with kube-proxy.
 type move struct {
@@ -163,9 +159,7 @@ func (v *move) play(routes ...route) {
 	}
 	watch.quiet("kubeproxy_sync_proxy_rules_last_timestamp_seconds")
 	v.result(load, nothing)
-	if v.from == "ipvs" {
-		// A kernel with IPVS need not have nftables.
-	} else if tables := v.run(v.nodes[0].machines[0], "nft", "list", "tables"); strings.Contains(tables, "pointsman") {
+	if tables := v.run(v.nodes[0].machines[0], "nft", "list", "tables"); strings.Contains(tables, "pointsman") {
 		v.Errorf("in the end there are\n%s", tables)
 	}
 	if text := v.said(); strings.Contains(text, "serves on") || strings.Count(text, "in one container; what it wrote to the kernel stays") != len(routes) {
@@ -196,9 +190,6 @@ func (v *move) along(r route, there []string, answers func(pod int), watch watch
 	v.endpoints("web", v.nodes[1].end(1))
 	answers(1)
 	watch.quiet("pointsman_healthy")
-	if r.served != nil {
-		r.served(v)
-	}
 
 	v.must(v.steps("$", "And back")...)
 	v.runs("kube-proxy", "kube-proxy")

@@ -13,70 +13,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/test/cluster"
 )
-
-// TestKernelIPVSKubeadm moves a node from kube-proxy's ipvs mode, where the kernel has IPVS, and
-// back: to ours, which takes over in place, and to iptables as docs/install.md says.
-func TestKernelIPVSKubeadm(t *testing.T) {
-	need(t)
-	if _, err := os.Stat("/proc/sys/net/ipv4/vs"); err != nil {
-		t.Skip("needs a kernel with IPVS: make test-ipvs brings one")
-	}
-	legacyTools(t)
-	newMove(t, "ipvs").play(route{served: (*move).inPlace}, route{other: "From kube-proxy in ipvs mode", served: (*move).withoutIPVS})
-}
-
-// legacyTools has every program that is begun find the backend of iptables that a kernel without
-// nftables has.
-func legacyTools(t *testing.T) {
-	t.Helper()
-	if exec.Command("iptables-nft", "-S").Run() == nil {
-		return
-	}
-	dir := t.TempDir()
-	for _, family := range []string{"iptables", "ip6tables"} {
-		for _, does := range []string{"", "-save", "-restore"} {
-			legacy, err := exec.LookPath(family + "-legacy" + does)
-			if err == nil {
-				err = os.Symlink(legacy, filepath.Join(dir, family+does))
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-}
-
-// inPlace wants what kube-proxy made for the Service to be there, of our mode now.
-func (v *move) inPlace() {
-	v.Helper()
-	if there := v.virtual(); !strings.Contains(there, "10.96.") {
-		v.Errorf("where mode ipvs took over, IPVS has\n%s", there)
-	}
-}
-
-// withoutIPVS wants nothing left of what kube-proxy made.
-func (v *move) withoutIPVS() {
-	v.Helper()
-	m := v.nodes[0].machines[0]
-	if left := v.virtual() + v.run(m, "ipset", "list", "-name"); strings.Contains(left, "10.96.") || strings.Contains(left, "KUBE-") {
-		v.Errorf("after the cleanup of docs/install.md there is\n%s", left)
-	}
-	if links := v.run(m, "ip", "link"); strings.Contains(links, "kube-ipvs0") {
-		v.Errorf("after the cleanup of docs/install.md there is\n%s", links)
-	}
-}
-
-// virtual are the node's virtual services.
-func (v *move) virtual() string {
-	v.Helper()
-	return v.run(v.nodes[0].machines[0], "ipvsadm", "-Sn")
-}
 
 // foreseen asks what the move would change, as docs/install.md tells to before anything is
 // touched: a node as kubeadm sets it up loses nothing.
@@ -95,9 +35,6 @@ func (v *move) foreseen() {
 	v.Logf("plan says %s", &out)
 	if plan.PID == 0 || plan.From != v.from || plan.To != v.from || plan.Services < 2 || len(plan.Differs)+len(plan.Refused) > 0 {
 		v.Errorf("before the move from mode %s plan says %+v", v.from, plan)
-	}
-	if v.from == "ipvs" && len(plan.Left) > 0 {
-		v.Errorf("mode ipvs takes over in place, and plan says left over is %q", plan.Left)
 	}
 }
 
