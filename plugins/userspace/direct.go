@@ -7,8 +7,6 @@ import (
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
-	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
@@ -113,15 +111,6 @@ func (d *direct) Probe(context.Context) (found frame.Finding) {
 		found.Due = d.again()
 	}
 	return found
-}
-
-// Unwritten is every backend in use, where a process before this one wrote rules. They lead clients
-// of this machine's addresses to ports where nothing listens any more.
-func (d *direct) Unwritten(ctx context.Context) []iptables.Tool {
-	if d.former == nil || !slices.Contains(d.former.Look(masquerade.Mark).Holders, mode) {
-		return nil
-	}
-	return iptables.ToolsInUse(ctx, d.family)
 }
 
 // Audit has nothing to do: no other process can change a socket.

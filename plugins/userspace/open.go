@@ -58,9 +58,6 @@ func (p *plugin) chooseWay(ctx context.Context, o options, env frame.Env) error 
 	if o.redirect == redirectNever || o.redirect == redirectAuto && !mayUse() {
 		p.log.Info("other software finds no chain " + masquerade.Mark + ": this process writes no rules")
 		p.goDirect()
-		if p.former = nil; o.redirect == redirectNever && mayUse() {
-			p.former = env.Ledger
-		}
 		return nil
 	}
 	if p.way.backend == o.backend {

@@ -56,7 +56,7 @@ func newPlugin(dir string) *plugin {
 		affinity: make(map[sdk.Name][]sdk.AffinityEntry),
 	}}
 	p.impact.Store("")
-	p.Dataplane = frame.New(frame.Mode[*desired]{Description: Description, Open: p.open, Sweep: p.sweep, Elsewhere: p.leave}, dir)
+	p.Dataplane = frame.New(frame.Mode[*desired]{Description: Description, Open: p.open, Sweep: p.sweep, Elsewhere: swept(false).Elsewhere}, dir)
 	return p
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
 // A process is what both ways of serving share.
@@ -18,8 +17,7 @@ type process struct {
 	relay     *relay.Relay
 	addresses func() ([]address, error) // of this machine
 	log       *slog.Logger
-	step      func()         // says that the present call gets on
-	former    *ledger.Ledger // says whether a process before this one wrote rules; nil: they stay
+	step      func() // says that the present call gets on
 
 	// affinity are clients of Services that are still to come, which another dataplane
 	// served before.

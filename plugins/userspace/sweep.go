@@ -101,14 +101,6 @@ func sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, er
 	return append(gone, given...), errors.Join(err, unable)
 }
 
-// leave removes the rules of a former process, where this one writes to another backend, or none.
-func (p *plugin) leave(ctx context.Context, tools []iptables.Tool, env frame.Env) ([]string, error) {
-	if p.way.backend == "" {
-		return swept(false).All(ctx, sdk.Leftovers{}, env)
-	}
-	return swept(false).Elsewhere(ctx, tools, env)
-}
-
 // swept are the rules that go.
 func swept(kubeProxyToo bool) sweep.Rules {
 	return sweep.Rules{

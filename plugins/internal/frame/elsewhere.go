@@ -10,25 +10,19 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 )
 
-// leaveOther removes, once in a session, what the mode has in a backend of iptables that this
-// session does not write to: the options may have changed while no process ran. It comes after
+// leaveOther removes, once in a session, what the mode has in the backend of iptables that this
+// session does not write to: the option may have changed while no process ran. It comes after
 // all Services are served by what this session wrote: until then a Service that failed may be served
 // there. What cannot be removed is a note; it costs no Service.
 func (d *Dataplane[P]) leaveOther(ctx context.Context) {
-	if d.mode.Elsewhere == nil || d.elsewhere {
+	if d.mode.Elsewhere == nil || d.elsewhere || !d.servesAll() {
 		return
-	}
-	for _, f := range d.families {
-		// Where no rules are written, none of a former process serve: they led to its sockets.
-		if _, writesNone := f.Family.(Unwritten); !writesNone && !d.servesAll() {
-			return
-		}
 	}
 	d.elsewhere = true
 	env := d.env()
 	var tools []iptables.Tool
 	for _, f := range d.families {
-		for _, tool := range f.unwritten(ctx) {
+		if tool, there := f.shared().Elsewhere(ctx); there {
 			tool.Waiting, tool.Heard = env.Waiting, env.Step
 			if d.lock != nil {
 				tool.Hold = d.lock.File()
@@ -41,23 +35,11 @@ func (d *Dataplane[P]) leaveOther(ctx context.Context) {
 	}
 	gone, err := d.mode.Elsewhere(ctx, tools, env)
 	if len(gone) > 0 {
-		d.log.Info("removed what a former process wrote to a backend of iptables that the options have unused now", "backend", tools[0].Backend, "steps", len(gone))
+		d.log.Info("removed what was served by the other backend of iptables, which the options name no more", "backend", tools[0].Backend, "steps", len(gone))
 	}
 	if err != nil {
 		env.Note(fmt.Sprintf("what this dataplane wrote by %s iptables stays: %v", tools[0].Backend, err))
 	}
-}
-
-// unwritten are the tools of the backends that f writes nothing to, and in which a former process may
-// have left rules of the mode.
-func (f *family[P]) unwritten(ctx context.Context) []iptables.Tool {
-	if u, ok := f.Family.(Unwritten); ok {
-		return u.Unwritten(ctx)
-	}
-	if tool, there := f.shared().Elsewhere(ctx); there {
-		return []iptables.Tool{tool}
-	}
-	return nil
 }
 
 // servesAll reports whether all that is desired is served by what this session wrote: no Service

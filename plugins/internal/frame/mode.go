@@ -213,13 +213,6 @@ type Masquerader interface {
 	Masquerade() *masquerade.Hold
 }
 
-// An Unwritten is a Family that writes no rules, though others of its mode do, and serves by what
-// its process holds.
-type Unwritten interface {
-	// Unwritten returns the tools of all backends in which a former process may have left rules.
-	Unwritten(context.Context) []iptables.Tool
-}
-
 // OnLink reports whether addr means another machine on each link, as IPv6's link-local
 // addresses do: to listen there, or to have a virtual server there, takes the link's name
 // too. 169.254.0.0/16 has no such names.
