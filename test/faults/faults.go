@@ -37,6 +37,32 @@ var Common = []Fault{
 	{"route add blackhole SECOND", ""},
 }
 
+// Services have frontends of every kind, in both families: of a scenario of sdktest.
+const Services = `ns1/web:http tcp
+  cluster-ip    172.30.0.41:80
+  cluster-ip    [fd00:172:30::41]:80
+  external-ip   198.51.100.1:80 local
+  external-ip   [2001:db8:51::1]:80 local
+  load-balancer 198.51.100.2:80 from 10.180.0.0/24 198.18.0.0/24
+  load-balancer [2001:db8:51::2]:80 from fd00:10:180::/64 2001:db8:7::/64
+  node-port     30080
+  endpoint      10.180.0.1:8080 here
+  endpoint      10.180.1.1:8080
+  endpoint      [fd00:10:180::1]:8080 here
+  endpoint      [fd00:10:180:1::1]:8080
+ns1/kept:http tcp
+  affinity      10m
+  cluster-ip    172.30.0.42:80
+  cluster-ip    [fd00:172:30::42]:80
+  endpoint      10.180.0.1:8080 here
+  endpoint      10.180.1.1:8080
+  endpoint      [fd00:10:180::1]:8080 here
+  endpoint      [fd00:10:180:1::1]:8080
+ns1/none:http tcp
+  cluster-ip    172.30.0.43:80
+  cluster-ip    [fd00:172:30::43]:80
+`
+
 // Words puts addresses where their names stand, and with a port behind it, [FIRST]:8080, as an IP family
 // writes that.
 func Words(addrs map[string]string) *strings.Replacer {
