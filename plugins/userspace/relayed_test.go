@@ -235,6 +235,9 @@ func TestTraceWithoutRights(t *testing.T) {
 	if !errors.Is(err, wire.ErrUnsupported) || !strings.Contains(err.Error(), "may not read the kernel's rules") {
 		t.Error(err)
 	}
+	if _, err := answered(sdk.Traced{}, fmt.Errorf("list: %w", errors.ErrUnsupported)); !errors.Is(err, wire.ErrUnsupported) {
+		t.Errorf("on another system than Linux: %v", err)
+	}
 	if _, err := answered(sdk.Traced{}, syscall.ENOMEM); err == nil || errors.Is(err, wire.ErrUnsupported) {
 		t.Error(err)
 	}

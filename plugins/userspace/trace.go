@@ -27,7 +27,7 @@ type tracedNode interface {
 // reject, the connection is refused or reset; drop, there is none. The packet is followed through everything that
 // the kernel has. Where that ends at a socket of the relay, it is said what this does by its table, and what it sends to each
 // endpoint is followed as a packet of the node. It runs beside other calls, and changes nothing that they
-// see. A process that may not read the kernel's rules cannot trace.
+// see. A process that may not read the kernel's rules cannot trace, nor can one on another system than Linux.
 func (p *plugin) Trace(ctx context.Context, packet sdk.Packet) (sdk.Traced, error) {
 	return answered(p.traceNow(ctx, packet))
 }
@@ -39,6 +39,8 @@ func answered(t sdk.Traced, err error) (sdk.Traced, error) {
 		return sdk.Traced{CannotTell: why}, nil
 	case errors.Is(err, fs.ErrPermission):
 		return sdk.Traced{}, fmt.Errorf("trace a packet: %w: this process may not read the kernel's rules: %w", wire.ErrUnsupported, err)
+	case errors.Is(err, errors.ErrUnsupported):
+		return sdk.Traced{}, fmt.Errorf("trace a packet: %w: of this system it is not known what a packet comes through: that is Linux alone", wire.ErrUnsupported)
 	case err != nil:
 		return sdk.Traced{}, fmt.Errorf("trace a packet: %w", err)
 	}
