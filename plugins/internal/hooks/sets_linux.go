@@ -4,15 +4,14 @@ package hooks
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os/exec"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/pointsman/pointsman/plugins/internal/ipset"
 	"github.com/pointsman/pointsman/plugins/internal/trace"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -25,55 +24,8 @@ var theirSets = keeper{header: headerOf, members: setsIn, has: has}
 func member(set, parts string, p trace.Packet) (bool, error) { return theirSets.member(set, parts, p) }
 
 func has(set string, l lookup) (bool, error) {
-	switch err := l.ask(set); {
-	case err == nil:
-		return true, nil
-	case errors.Is(err, unix.Errno(nl.IPSET_ERR_EXIST)), errors.Is(err, unix.Errno(nl.IPSET_ERR_TYPE_SPECIFIC)): // of a bitmap: it is out of its range
-		return false, nil
-	default:
-		return false, err
-	}
-}
-
-// ask asks for an entry of a set. The kernel's answer IPSET_ERR_EXIST is that it has none.
-func (l lookup) ask(set string) error {
-	r := about(nl.IPSET_CMD_TEST, set, unix.AF_INET)
-	data := nl.NewRtAttr(nl.IPSET_ATTR_DATA|unix.NLA_F_NESTED, nil)
-	if l.addr.IsValid() {
-		data.AddChild(address(nl.IPSET_ATTR_IP, l.addr))
-	}
-	if n, has := map[string]uint8{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP, "sctp": unix.IPPROTO_SCTP}[l.protocol]; has {
-		data.AddChild(nl.NewRtAttr(nl.IPSET_ATTR_PROTO, nl.Uint8Attr(n)))
-	}
-	if l.hasPort {
-		data.AddChild(nl.NewRtAttr(nl.IPSET_ATTR_PORT|unix.NLA_F_NET_BYTEORDER, binary.BigEndian.AppendUint16(nil, l.port)))
-	}
-	if l.second.IsValid() {
-		data.AddChild(address(nl.IPSET_ATTR_IP2, l.second))
-	}
-	data.AddChild(&nl.Uint32Attribute{Type: nl.IPSET_ATTR_LINENO | unix.NLA_F_NET_BYTEORDER})
-	r.AddData(data)
-	_, err := r.Execute(unix.NETLINK_NETFILTER, 0)
-	return err
-}
-
-func address(kind int, a netip.Addr) *nl.RtAttr {
-	in := nl.IPSET_ATTR_IPADDR_IPV4
-	if a.Is6() {
-		in = nl.IPSET_ATTR_IPADDR_IPV6
-	}
-	nested := nl.NewRtAttr(kind|unix.NLA_F_NESTED, nil)
-	nested.AddChild(nl.NewRtAttr(in|unix.NLA_F_NET_BYTEORDER, a.AsSlice()))
-	return nested
-}
-
-// about is a message about a set.
-func about(command int, set string, family uint8) *nl.NetlinkRequest {
-	r := nl.NewNetlinkRequest(command|unix.NFNL_SUBSYS_IPSET<<8, nl.GetIpsetFlags(command))
-	r.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
-	r.AddData(nl.NewRtAttr(nl.IPSET_ATTR_PROTOCOL, nl.Uint8Attr(nl.IPSET_PROTOCOL)))
-	r.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(set)))
-	return r
+	protocols := map[string]uint8{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP, "sctp": unix.IPPROTO_SCTP}
+	return ipset.Has(set, ipset.Entry{Addr: l.addr, Protocol: protocols[l.protocol], Port: l.port, HasPort: l.hasPort, Second: l.second})
 }
 
 // marksBy has ipset print a set whose entries have marks, if it has the packet.
@@ -105,7 +57,7 @@ func marksBy(ctx context.Context) func(set, parts string, p trace.Packet) ([2]ui
 // headerOf is what the kernel says of a set. To be asked whether a set has an entry of another
 // kind than its own it answers that it has not.
 func headerOf(set string) (h header, err error) {
-	answers, err := about(nl.IPSET_CMD_HEADER, set, unix.AF_NETLINK).Execute(unix.NETLINK_NETFILTER, 0)
+	answers, err := ipset.Request(nl.IPSET_CMD_HEADER, set).Execute(unix.NETLINK_NETFILTER, 0)
 	if err != nil {
 		return h, err
 	}
@@ -131,7 +83,7 @@ func headerOf(set string) (h header, err error) {
 
 // setsIn are the sets of a list of sets.
 func setsIn(list string) (sets []string, err error) {
-	answers, err := about(nl.IPSET_CMD_LIST, list, unix.AF_NETLINK).Execute(unix.NETLINK_NETFILTER, 0)
+	answers, err := ipset.Request(nl.IPSET_CMD_LIST, list).Execute(unix.NETLINK_NETFILTER, 0)
 	if err != nil {
 		return nil, err
 	}
