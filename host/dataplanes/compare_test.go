@@ -195,4 +195,8 @@ func TestLeftOfKubeProxy(t *testing.T) {
 	if len(l.Unknown) != 1 || !strings.Contains(l.Unknown[0], "what mute would clean up of kube-proxy is not known") {
 		t.Errorf("not known: %q", l.Unknown)
 	}
+	l = LeftOfKubeProxy(t.Context(), h, "mute")
+	if len(l.Removable)+len(l.Kept) > 0 || len(l.Unknown) == 0 || !strings.Contains(l.Unknown[0], "what mute would take over of kube-proxy is not known, nor what would be left over") {
+		t.Errorf("of a mode that does not say what it takes over: %+v", l)
+	}
 }

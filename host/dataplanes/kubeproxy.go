@@ -7,21 +7,23 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pointsman/pointsman/host/config"
 )
 
 // A Leftovers is what kube-proxy would leave on a node where a mode serves in its place.
 type Leftovers struct {
-	Removable []string // what the other modes' plugins would remove of it, but for what the mode takes over
-	Kept      []string // what they would keep, since rules of other programs lead there
+	Removable []string // what the other modes' plugins would remove of it, but for what the mode takes over; empty where that is not known
+	Kept      []string // what they would keep, since rules of other programs lead there; likewise
 	Unknown   []string // of which plugins that is not known, and why
 }
 
 // LeftOfKubeProxy returns what kube-proxy would leave on this node where mode serves in its place.
-// It only asks.
+// It only asks, each plugin for a minute at most: a node has much of it, where kube-proxy served long.
 func LeftOfKubeProxy(ctx context.Context, h *config.Host, mode string) (l Leftovers) {
 	var taken []string
+	known := true
 	for _, f := range Discover(h) {
 		if f.Err != nil {
 			continue
@@ -30,10 +32,13 @@ func LeftOfKubeProxy(ctx context.Context, h *config.Host, mode string) (l Leftov
 		if f.Name == mode && mode != "ipvs" { // which takes over and removes all that kube-proxy's own ipvs mode made
 			flags = nil
 		}
-		ctx, cancel := context.WithTimeout(ctx, askLimit)
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		items, err := wouldRemove(ctx, f.Path, h.Plugins[f.Name].SHA256, flags...)
 		cancel()
 		switch {
+		case err != nil && f.Name == mode:
+			known = false
+			l.Unknown = append(l.Unknown, fmt.Sprintf("what %s would take over of kube-proxy is not known, nor what would be left over then: %v", mode, err))
 		case err != nil:
 			l.Unknown = append(l.Unknown, fmt.Sprintf("what %s would clean up of kube-proxy is not known: %v", f.Name, err))
 		case f.Name == mode:
@@ -41,6 +46,9 @@ func LeftOfKubeProxy(ctx context.Context, h *config.Host, mode string) (l Leftov
 		default:
 			l.Removable = append(l.Removable, items...)
 		}
+	}
+	if !known {
+		return Leftovers{Unknown: l.Unknown}
 	}
 	l.settle(taken)
 	return l

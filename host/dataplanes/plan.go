@@ -303,6 +303,9 @@ func verbOn(ctx context.Context, stdin io.Reader, path, sum string, words ...str
 	cmd := binary.Command(ctx, words...)
 	cmd.Stdin, cmd.WaitDelay = stdin, time.Second
 	printed, err := cmd.Output()
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("it was ended before it had answered: %w", ctx.Err())
+	}
 	if exit := new(exec.ExitError); errors.As(err, &exit) && len(exit.Stderr) > 0 {
 		err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))
 	}
