@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/pointsman/pointsman/host/config"
 )
@@ -20,7 +19,7 @@ type Leftovers struct {
 }
 
 // LeftOfKubeProxy returns what kube-proxy would leave on this node where mode serves in its place.
-// It only asks, each plugin for a minute at most: a node has much of it, where kube-proxy served long.
+// It only asks.
 func LeftOfKubeProxy(ctx context.Context, h *config.Host, mode string) (l Leftovers) {
 	var taken []string
 	known := true
@@ -32,7 +31,7 @@ func LeftOfKubeProxy(ctx context.Context, h *config.Host, mode string) (l Leftov
 		if f.Name == mode && mode != "ipvs" { // which takes over and removes all that kube-proxy's own ipvs mode made
 			flags = nil
 		}
-		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		ctx, cancel := context.WithTimeout(ctx, verbLimit)
 		items, err := wouldRemove(ctx, f.Path, h.Plugins[f.Name].SHA256, flags...)
 		cancel()
 		switch {

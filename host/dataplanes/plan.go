@@ -145,6 +145,10 @@ func (set *Set) unserved(next admin.Plugin) []string {
 // askLimit is how long a plugin's binary may take to say what it can, or would do.
 const askLimit = 20 * time.Second
 
+// verbLimit is the same where an operator waits for it and nothing else does: a node with much to
+// look at, or little time for it, can answer too.
+const verbLimit = time.Minute
+
 // Meaning says what a limit means to callers and endpoints.
 func Meaning(l sdk.Limit) string {
 	switch l {
@@ -227,7 +231,7 @@ func Check(ctx context.Context, f supervise.Found, p config.Plugin) (admin.Check
 	if f.Err != nil {
 		return admin.Check{}, f.Err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	ctx, cancel := context.WithTimeout(ctx, verbLimit)
 	defer cancel()
 	c, err := check(ctx, f.Path, p.SHA256, p.Options)
 	c.APIVersion, c.Kind, c.Name, c.Path = admin.APIVersion, "Check", f.Name, f.Path
@@ -253,7 +257,7 @@ func WouldRemove(ctx context.Context, f supervise.Found, sum string, kubeProxy b
 	if kubeProxy {
 		flags = append(flags, "--kube-proxy")
 	}
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	ctx, cancel := context.WithTimeout(ctx, verbLimit)
 	defer cancel()
 	return wouldRemove(ctx, f.Path, sum, flags...)
 }
