@@ -22,12 +22,45 @@ func Listen(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
+	if taken(path) {
+		return nil, fmt.Errorf("another process has the pipe %s already", path)
+	}
 	// Its first instance is only made where there is none, and no other machine may connect.
 	l, err := winio.ListenPipe(path, &winio.PipeConfig{SecurityDescriptor: access(user.String())})
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("another process has the pipe %s already: %w", path, err)
 	}
+	if err == nil {
+		useUp(path)
+	}
 	return l, err
+}
+
+// useUp takes the first instance of a pipe out of use. go-winio makes that one only to have the
+// name. Windows connects no client to it, but wine 8.0 does, and nothing would answer that client.
+func useUp(path string) {
+	if h, err := open(path); err == nil {
+		_ = windows.CloseHandle(h)
+	}
+}
+
+// taken reports whether there is such a pipe. wine 8.0 lets two processes make the first instance
+// of one.
+func taken(path string) bool {
+	h, err := open(path)
+	if err == nil {
+		_ = windows.CloseHandle(h)
+	}
+	return err == nil || errors.Is(err, windows.ERROR_PIPE_BUSY)
+}
+
+// open opens an instance that waits for a client. What it connects to cannot act as this user.
+func open(path string) (windows.Handle, error) {
+	name, err := windows.UTF16PtrFromString(path)
+	if err != nil {
+		return windows.InvalidHandle, err
+	}
+	return windows.CreateFile(name, windows.GENERIC_READ|windows.GENERIC_WRITE, 0, nil, windows.OPEN_EXISTING, windows.SECURITY_SQOS_PRESENT|windows.SECURITY_ANONYMOUS, 0)
 }
 
 // access is the security descriptor of a pipe: it is the user's, and open to the system,
