@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -147,12 +148,18 @@ type relay struct {
 	late  bool // a mistake: made Active again, it does not listen
 
 	mu        sync.Mutex // guards listeners and next
-	listeners map[netip.AddrPort]net.Listener
+	listeners map[netip.AddrPort]*listening
 	next      int
 }
 
+// A listening socket accepts on a goroutine, until its deadline.
+type listening struct {
+	*net.TCPListener
+	done chan struct{} // closed when that has ended
+}
+
 func newRelay() sdk.Dataplane {
-	r := &relay{listeners: make(map[netip.AddrPort]net.Listener)}
+	r := &relay{listeners: make(map[netip.AddrPort]*listening)}
 	r.Describe = relayDescription
 	r.Fail = ownAddresses
 	return r
@@ -204,11 +211,16 @@ func (r *relay) listen() error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var closing []*listening
 	for at, l := range r.listeners {
 		if !want[at] {
-			l.Close()
+			_ = l.SetDeadline(time.Now().Add(20 * time.Millisecond)) // what waits in it is accepted: the kernel would reset it
+			closing = append(closing, l)
 			delete(r.listeners, at)
 		}
+	}
+	for _, l := range closing {
+		<-l.done
 	}
 	for at, serves := range want {
 		if serves && r.listeners[at] == nil {
@@ -220,8 +232,8 @@ func (r *relay) listen() error {
 			if err != nil {
 				return err
 			}
-			r.listeners[at] = l
-			go r.accept(l, at) // ends when l is closed
+			r.listeners[at] = &listening{l.(*net.TCPListener), make(chan struct{})}
+			go r.accept(r.listeners[at], at) // ends with its deadline
 		}
 	}
 	return nil
@@ -242,7 +254,9 @@ func (r *relay) places(f sdk.Frontend) []netip.AddrPort {
 	return all
 }
 
-func (r *relay) accept(l net.Listener, at netip.AddrPort) {
+func (r *relay) accept(l *listening, at netip.AddrPort) {
+	defer close(l.done)
+	defer l.Close()
 	for {
 		conn, err := l.Accept()
 		if err != nil {
