@@ -81,6 +81,14 @@ peers: ## build Kubernetes' own kube-apiserver, controllers, kubectl and kube-pr
 	cd test/peers && $(GO) build -trimpath -o ../../bin/peers/kube-apiserver .
 	@for p in kube-controller-manager kubectl kube-proxy; do ln -sf kube-apiserver bin/peers/$$p; done
 
+# What a real node runs, of modules of their own. They take minutes to build, once.
+.PHONY: nodes
+nodes: ## build Kubernetes' own kubelet and containerd, to run images under (some minutes, once)
+	@mkdir -p bin/nodes
+	cd test/peers && $(GO) build -trimpath -o ../../bin/nodes/ ./kubelet
+	cd test/nodes && $(GO) build -trimpath -tags no_btrfs,no_devmapper,no_zfs,no_aufs -o ../../bin/nodes/ \
+		github.com/containerd/containerd/v2/cmd/containerd github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
+
 # It is of a module of its own, for what it brings in. It takes minutes to build, once.
 bin/helm: test/helm/go.mod
 	@mkdir -p bin
@@ -121,7 +129,13 @@ images: released ## build an image of the host, of each dataplane and of all tog
 test-images: ## run what make images made, as pods by runc and under traffic, and make two of them again (root)
 	@if [ "$$(id -u)" != 0 ]; then echo "make test-images needs root: it makes network namespaces and containers; try: sudo make test-images"; exit 1; fi
 	@(cd bin/dist && sha256sum --check --status ../images/release.sha256) 2>/dev/null || $(MAKE) images # of this release
-	POINTSMAN_IMAGES=$(CURDIR)/bin/images $(GO) test -count=1 -timeout 20m ./test/images
+	POINTSMAN_IMAGES=$(CURDIR)/bin/images $(GO) test -count=1 -timeout 20m -skip '^TestKernelKubelet$$' ./test/images
+
+.PHONY: test-kubelet
+test-kubelet: peers nodes ## run what make images made as pods of a real kubelet, under traffic (root)
+	@if [ "$$(id -u)" != 0 ]; then echo "make test-kubelet needs root: it makes network namespaces and containers; try: sudo make test-kubelet"; exit 1; fi
+	@(cd bin/dist && sha256sum --check --status ../images/release.sha256) 2>/dev/null || $(MAKE) images # of this release
+	POINTSMAN_IMAGES=$(CURDIR)/bin/images $(GO) test -v -count=1 -timeout 40m -run '^TestKernelKubelet$$' ./test/images
 
 bench: ## measure what docs/performance.md states, as ratios in one run
 	@mkdir -p bin

@@ -45,6 +45,7 @@ type Options struct {
 	Wrap  []string // goes before both commands, such as ip netns exec NAME
 	Users []string // known besides Admin, and allowed nothing; their token is Token(NAME)
 	Audit bool     // note every request: see Asked
+	Pods  bool     // a kubelet runs pods, each with the token of its service account
 }
 
 // A Cluster is a running kube-apiserver with its etcd.
@@ -78,7 +79,10 @@ func Start(t testing.TB, o Options) *Cluster {
 		"--service-account-key-file=" + c.file("sa.key"), "--service-account-signing-key-file=" + c.file("sa.key"), "--service-account-issuer=https://kubernetes.test",
 		"--token-auth-file=" + c.file("tokens.csv"), "--authorization-mode=RBAC",
 		"--service-cluster-ip-range=10.96.0.0/12,fd00:10:96::/108", "--endpoint-reconciler-type=none",
-		"--disable-admission-plugins=ServiceAccount", "--allow-privileged=true",
+		"--allow-privileged=true",
+	}
+	if !o.Pods { // they would be refused where no controller publishes the authority
+		arguments = append(arguments, "--disable-admission-plugins=ServiceAccount")
 	}
 	if o.Audit {
 		arguments = append(arguments, c.audit()...)

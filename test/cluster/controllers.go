@@ -16,8 +16,12 @@ func (c *Cluster) StartControllers(names ...string) {
 	if _, err := os.Stat(binary); err != nil {
 		c.t.Skip("needs a kube-controller-manager: make peers builds one, in some minutes")
 	}
-	p := newProcess(c.t, "kube-controller-manager", c.options.Wrap, binary, "--kubeconfig="+c.Kubeconfig(Token(Admin), ""),
-		"--controllers="+strings.Join(names, ","), "--leader-elect=false", "--secure-port=0")
+	command := []string{binary, "--kubeconfig=" + c.Kubeconfig(Token(Admin), ""),
+		"--controllers=" + strings.Join(names, ","), "--leader-elect=false", "--secure-port=0"}
+	if c.options.Pods {
+		command = append(command, "--root-ca-file="+c.CA) // for the controller that publishes it
+	}
+	p := newProcess(c.t, "kube-controller-manager", c.options.Wrap, command...)
 	p.start()
 	c.t.Cleanup(func() {
 		p.stop()

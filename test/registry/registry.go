@@ -39,6 +39,26 @@ func (r *Registry) Tags() map[string]string {
 	return maps.Clone(r.tags)
 }
 
+// Add has a blob without a push, and returns its digest.
+func (r *Registry) Add(data []byte) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	digest := Digest(data)
+	set(&r.blobs, digest, data)
+	return digest
+}
+
+// Tag has a manifest without a push, of a media type and under NAME:TAG; without that, under its digest.
+func (r *Registry) Tag(name, kind string, manifest []byte) {
+	digest := r.Add(manifest)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	set(&r.types, digest, kind)
+	if name != "" {
+		set(&r.tags, name, digest)
+	}
+}
+
 // Blob is what has a digest; nil: nothing has it.
 func (r *Registry) Blob(digest string) []byte {
 	r.mu.Lock()
