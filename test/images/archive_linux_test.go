@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// registry is what images' names begin with.
-const registry = "ghcr.io/pointsman/"
+// prefix is what images' names begin with.
+const prefix = "ghcr.io/pointsman/"
 
 // names are those of all images.
 var names = []string{"host", "pointsman", "dataplane-iptables", "dataplane-ipvs", "dataplane-nftables", "dataplane-userspace"}

@@ -14,9 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// A form is what manifests make of a node: its pod, and the settings in its ConfigMap.
+// A form is what manifests make of a node: its DaemonSet, and the settings in its ConfigMap.
 type form struct {
-	pod      corev1.PodSpec
+	daemon   appsv1.DaemonSet
+	pod      corev1.PodSpec // the DaemonSet's
 	settings string
 }
 
@@ -72,7 +73,7 @@ func (f *form) read(t testing.TB, daemon, config []byte) {
 	if err := json.Unmarshal(config, &c); err != nil {
 		t.Fatal(err)
 	}
-	f.pod = d.Spec.Template.Spec
+	f.daemon, f.pod = d, d.Spec.Template.Spec
 	f.settings = strings.Replace(c.Data["host.yaml"], "kubernetes: {}", "files: {path: services}", 1)
 	if !strings.Contains(f.settings, "files: {path: services}") {
 		t.Fatalf("the settings do not come from a service account:\n%s", f.settings)

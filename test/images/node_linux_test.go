@@ -41,8 +41,9 @@ type node struct {
 	*testing.T
 	dir     string // its files, and what runs on it
 	testbed *netns.Testbed
-	pods    int  // that there were
-	current *pod // nil: none
+	to      netip.AddrPort // what its callers call
+	pods    int            // that there were
+	current *pod           // nil: none
 
 	mu     sync.Mutex // guards what follows
 	images map[string]built
@@ -62,7 +63,7 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{T: t, dir: dir, images: make(map[string]built)}
+	n := &node{T: t, dir: dir, to: service, images: make(map[string]built)}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	if err := os.Chmod(dir, 0o755); err != nil { // users in containers read what is in it
 		t.Fatal(err)
@@ -119,7 +120,7 @@ func (n *node) unpacked(name, version string) (string, built) {
 	n.Helper()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	short := strings.TrimSuffix(strings.TrimPrefix(name, registry), ":latest")
+	short := strings.TrimSuffix(strings.TrimPrefix(name, prefix), ":latest")
 	dir := n.path("images/" + short + version)
 	if i, ok := n.images[dir]; ok {
 		return dir, i
@@ -236,7 +237,7 @@ func (n *node) load() *traffic.Load {
 		if err != nil {
 			n.Fatal(err)
 		}
-		all = append(all, traffic.Caller{Name: name, To: service, Dial: func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
+		all = append(all, traffic.Caller{Name: name, To: n.to, Dial: func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
 			return host.Dial(ctx, network, from, to)
 		}})
 	}
