@@ -3,6 +3,7 @@
 package dataplanes
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -172,6 +173,17 @@ func TestUnknownService(t *testing.T) {
 	}
 	if all := set.Services(); len(all) != 3 || all[0].Name != "near" || !slices.Equal(all[0].Ports[0].Policies, []string{"cluster", "local"}) {
 		t.Errorf("%+v", all)
+	}
+}
+
+// TestVerbIsEnded: where a plugin's binary has no more time to answer, the error says so.
+func TestVerbIsEnded(t *testing.T) {
+	h := plugins(t, map[string]string{"slow": "*) exec sleep 600;;"})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := verb(ctx, filepath.Join(h.PluginDirs[0], supervise.Prefix+"slow"), "", "check")
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "ended before it had answered") {
+		t.Errorf("found %v", err)
 	}
 }
 
