@@ -69,26 +69,43 @@ func newFamily(of sdk.Family, o options, c *commits, m *marks, env frame.Env) *f
 // Serves reports whether of is the family's.
 func (f *family) Serves(of sdk.Family) bool { return of == f.node.Family }
 
-// Hold opens the socket of the writer, which owns the table while it is open; or closes it, so
-// that the next process can take the table.
+// Hold opens the socket of the writer, which owns the table while it is open, unless the session
+// before left one; or closes it, so that the next process can take the table.
 func (f *family) Hold(lock *ledger.Lock) {
-	if f.conn != nil {
-		if err := f.conn.Close(); err != nil {
-			f.log.Warn("cannot close the writer's socket", "family", f.Family, "err", err)
-		}
-		f.conn = nil
-	}
 	if lock == nil {
 		f.marks.stop()
+		f.letGo()
 		return
 	}
-	conn, err := nftnl.Dial()
-	if err != nil {
-		f.log.Warn("cannot open the writer's socket", "family", f.Family, "err", err) // every write says so
-		return
-	}
-	f.conn = conn
 	f.shaped = true // the table is to be taken
+	if f.conn != nil {
+		return
+	}
+	var err error
+	if f.conn, err = nftnl.Dial(); err != nil {
+		f.log.Warn("cannot open the writer's socket", "family", f.Family, "err", err) // every write says so
+	}
+}
+
+// letGo closes the socket of the writer.
+func (f *family) letGo() {
+	if f.conn == nil {
+		return
+	}
+	if err := f.conn.Close(); err != nil {
+		f.log.Warn("cannot close the writer's socket", "family", f.Family, "err", err)
+	}
+	f.conn = nil
+}
+
+// succeed takes over the socket of the writer from the session before. Closed and opened again it
+// would leave the table without an owner, and so open to other programs, for that time.
+func (f *family) succeed(before []*family) {
+	for _, b := range before {
+		if b.ip == f.ip {
+			f.conn, b.conn = b.conn, nil
+		}
+	}
 }
 
 // reader is a socket to read by, and what ends its use.

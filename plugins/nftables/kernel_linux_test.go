@@ -101,11 +101,17 @@ func (k kernel) options() []byte { return []byte(`{"protect":"` + k.protect + `"
 func (k kernel) start() *plugin {
 	k.Helper()
 	p := New(k.dir).(*plugin)
+	k.configure(p)
+	k.Cleanup(p.die)
+	return p
+}
+
+// configure begins a session.
+func (k kernel) configure(p *plugin) {
+	k.Helper()
 	if _, err := p.Configure(k.Context(), sdk.Setup{Options: k.options()}); err != nil {
 		k.Fatal(err)
 	}
-	k.Cleanup(p.die)
-	return p
 }
 
 // die ends a life without a word, as kill -9 does.

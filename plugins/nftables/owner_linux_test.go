@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -86,5 +87,45 @@ func TestKernelNamesTheOwnerOfItsKind(t *testing.T) {
 			_ = conn.Close()
 		}
 		k.sync(next, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
+	})
+}
+
+// A table has one owner from session to session of a process, and so is never without.
+func TestKernelOwnsBetweenSessions(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		if k.protect == "never" {
+			return
+		}
+		reader, err := nftnl.Dial() // has the number of this process, so that no other socket gets one twice
+		if err != nil {
+			k.Fatal(err)
+		}
+		defer reader.Close()
+		owners := func() (all []uint32) {
+			for _, of := range families {
+				t, err := reader.List(ip{of}.nft(), table).Table(k.Context())
+				if err != nil || t == nil || t.Owner == 0 {
+					k.Fatalf("%s: table %+v, %v; expected one with an owner", of, t, err)
+				}
+				all = append(all, t.Owner)
+			}
+			return all
+		}
+		p := k.start()
+		k.sync(p, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
+		first := owners()
+		for range 3 {
+			k.configure(p)
+			if now := owners(); !slices.Equal(now, first) {
+				k.Errorf("owned by the sockets %v, and in the next session by %v", first, now)
+			}
+			k.sync(p, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
+		}
+		p.die()
+		p = k.start()
+		k.sync(p, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}})
+		if now := owners(); slices.Equal(now, first) {
+			k.Errorf("still owned by the sockets %v of a process that is gone", now)
+		}
 	})
 }

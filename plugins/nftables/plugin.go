@@ -81,6 +81,9 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 		try := "another mode, or Linux 5.10 or later with nf_tables"
 		return session, &sdk.Refusal{Why: strings.Join(slices.Compact(reasons), "\n"), Try: try} // both families may have one
 	}
+	for _, f := range all {
+		f.succeed(p.families)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.families = all

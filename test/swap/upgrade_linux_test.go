@@ -154,7 +154,7 @@ func hostRestarts(t *testing.T, mode, rules string) {
 		}
 	}
 	if after := n.ruled(rules); after != before {
-		t.Errorf("the rules were\n%s\nand are\n%s", before, after)
+		t.Errorf("rules were written again:\n%s", unlike(before, after))
 	}
 	what := fmt.Sprintf("%d restarts of a host with %s", restarts(), mode)
 	l.done(what)
