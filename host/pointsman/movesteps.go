@@ -30,8 +30,11 @@ func moveSteps(from, to string, inPod, left bool) []string {
 	if to != from {
 		back += "pointsman mode swap " + from + "; then "
 	}
-	if from == "nftables" { // whose tables are not kube-proxy's
+	switch from {
+	case "nftables": // whose tables are not kube-proxy's
 		return append(steps, back+"end Pointsman, start kube-proxy again, and once its tables are there pointsman cleanup")
+	case "ipvs": // whose sets and rules are not
+		return append(steps, back+"end Pointsman, start kube-proxy again, which takes over the virtual services, and once its rules are there pointsman-dataplane-ipvs cleanup; no pointsman cleanup, which would remove chains that kube-proxy has too")
 	}
 	return append(steps, back+"end Pointsman and start kube-proxy again, which takes over what stands; no pointsman cleanup, which would remove that")
 }

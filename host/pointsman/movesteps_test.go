@@ -18,7 +18,7 @@ func TestMoveSteps(t *testing.T) {
 		says     []string
 		saysNot  []string
 	}{
-		{"ipvs", "ipvs", false, []string{noCleanup}, []string{"--kube-proxy", swap, ends}},
+		{"ipvs", "ipvs", false, []string{noCleanup, "once its rules are there pointsman-dataplane-ipvs cleanup;"}, []string{"--kube-proxy", swap, ends}},
 		{"ipvs", "iptables", true, []string{ends, "--mode iptables", swap + "ipvs; then end", noCleanup}, nil},
 		{"iptables", "iptables", false, []string{noCleanup}, []string{"--kube-proxy", swap, ends}},
 		{"iptables", "ipvs", true, []string{"pointsman cleanup --kube-proxy, for what is left over", swap + "iptables; then end", noCleanup}, []string{ends}},

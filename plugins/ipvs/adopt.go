@@ -89,6 +89,7 @@ func (o *objects) adoptSets(s setsOf) {
 	for e, n := range s.entries {
 		h.add(e, n)
 	}
+	h.proxied = setsOf{relics: s.relics, proxied: s.proxied}
 	for e, n := range h.entries {
 		if name, ok := labelled(n.comment, e.protocol, e.family); ok && e.set == nearMarks && o.marks.of[name] == 0 {
 			o.marks.keep(name, n.mark)
@@ -100,7 +101,8 @@ func (o *objects) adoptAddrs(a addresses) {
 	h := &o.have
 	h.device, h.vips, h.others = a.device, make(map[netip.Addr]bool), make(map[netip.Addr]bool)
 	for _, addr := range a.ours {
-		if _, listed := h.entries[o.boundEntry(addr)]; listed {
+		e := o.boundEntry(addr)
+		if _, listed := h.entries[e]; listed || h.proxied.proxied[e] {
 			h.vips[addr] = true
 		}
 	}
@@ -124,23 +126,34 @@ func (o *objects) adoptServices(all map[serviceKey]observed, excluded []netip.Pr
 	}
 }
 
-// register are the virtual services that our sets know of. That of a mark is one
-// without an address. At an address that we bound there is no other's.
+// register are the virtual services that our sets know of, and those of a kube-proxy that was
+// here before. That of a mark is one without an address. At an address that we bound there is
+// no other's.
 func (o *objects) register() map[serviceKey]bool {
 	all := make(map[serviceKey]bool)
 	for e, n := range o.have.entries {
-		switch {
-		case e.set == nearMarks:
+		if e.set == nearMarks {
 			all[serviceKey{family: e.family, mark: n.mark}] = true
-		case slices.Contains(registers, e.set) && sets[e.set].form != formPort:
-			all[e.key()] = true
-		case slices.Contains(registers, e.set):
-			for addr := range o.have.others {
-				all[serviceKey{family: e.family, protocol: e.portProtocol(), addr: netip.AddrPortFrom(addr, e.port)}] = true
-			}
 		}
+		o.registered(all, e)
+	}
+	for e := range o.have.proxied.proxied {
+		o.registered(all, e)
 	}
 	return all
+}
+
+// registered adds those that an entry registers.
+func (o *objects) registered(all map[serviceKey]bool, e entry) {
+	switch {
+	case !slices.Contains(registers, e.set):
+	case sets[e.set].form != formPort:
+		all[e.key()] = true
+	default:
+		for addr := range o.have.others {
+			all[serviceKey{family: e.family, protocol: e.portProtocol(), addr: netip.AddrPortFrom(addr, e.port)}] = true
+		}
+	}
 }
 
 // key is the virtual service that an entry with an address is about.

@@ -56,6 +56,8 @@ func (w *writer) next(ctx context.Context, p plan) (int, error) {
 		return w.inSets(ctx, p)
 	case writeRules, removeRelics:
 		err = w.rules.Write(ctx, p[0].rules)
+	case removeRelicSets:
+		w.dropRelics(ctx, p[0].relics)
 	case makeDevice, bind, unbind:
 		err = w.onDevice(p[0])
 	default:
@@ -118,6 +120,24 @@ func (s step) command() string {
 	}
 	return fmt.Sprintf("del -exist %s %s\n", s.entry.set.in(s.entry.family), s.entry)
 }
+
+// dropRelics removes sets of kube-proxy's. One to which another program's rule leads stays: that
+// costs no Service.
+func (w *writer) dropRelics(ctx context.Context, sets []string) {
+	err := w.kernel.Restore(ctx, destroy(sets))
+	switch {
+	case err == nil:
+	case len(sets) == 1:
+		w.session.env.Log.Info("a set that kube-proxy left stays", "set", sets[0], "err", err)
+	default: // the first that stays has kept those after it
+		for _, set := range sets {
+			w.dropRelics(ctx, []string{set})
+		}
+	}
+}
+
+// destroy are the lines that remove sets.
+func destroy(sets []string) string { return "destroy " + strings.Join(sets, "\ndestroy ") + "\n" }
 
 func (w *writer) onDevice(s step) error {
 	switch s.verb {
@@ -210,7 +230,8 @@ const (
 	unbind
 	makeDevice
 	writeRules
-	removeRelics // rules of a kube-proxy in its ipvs mode, whose place is taken
+	removeRelics    // rules of a kube-proxy in its ipvs mode, whose place is taken
+	removeRelicSets // its sets, to which no rule of its own leads any more
 )
 
 // onService reports whether it is done to a virtual service.
@@ -230,6 +251,7 @@ type step struct {
 	rules      ruleset.Plan
 	family     sdk.Family
 	fill       map[entry]note // what a set has when it takes another's place
+	relics     []string       // sets of kube-proxy's
 }
 
 // A plan is steps in the order in which they are taken.
@@ -258,6 +280,8 @@ func (s step) String() string {
 		return fmt.Sprintf("%s %s", map[verb]string{bind: "bind", unbind: "unbind"}[s.verb], s.addr)
 	case makeDevice:
 		return "make device " + device
+	case removeRelicSets:
+		return "remove sets " + strings.Join(s.relics, " ")
 	}
 	return strings.Join(s.rules.Steps(), "; ")
 }

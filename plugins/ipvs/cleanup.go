@@ -19,7 +19,8 @@ import (
 
 // sweepAll takes out, in both families and both backends, the virtual services that our
 // sets know of, the addresses on our device, what leads packets our way and kept them
-// safe, and the sets. What kube-proxy made goes when asked for. No virtual service of
+// safe, and the sets. What kube-proxy made goes when asked for; unless it is, what its sets know of
+// is its own, though we made it: it has come back, and took that over. No virtual service of
 // another program goes, whatever is asked.
 //
 // Established connections need their virtual service and the address until the last moment,
@@ -38,7 +39,11 @@ func (p *plugin) sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) (
 	gone, err := take(found.actions(k), l.DryRun)
 	rules, err1 := swept(l.KubeProxy).Of(ctx, l, env, p.machine.ruled)
 	without, err2 := take(found.setActions(ctx, k), l.DryRun)
-	given, err3 := env.GiveBack(l)
+	var given []string
+	var err3 error
+	if !found.proxied { // a kube-proxy in its ipvs mode needs the same parameters
+		given, err3 = env.GiveBack(l)
+	}
 	return slices.Concat(gone, rules, without, given), errors.Join(err, err1, err2, err3)
 }
 
@@ -65,6 +70,7 @@ type leftovers struct {
 	addrs    []step
 	device   bool       // it goes, and all addresses with it
 	sets     [][]string // of each family, by the kernel's names
+	proxied  bool       // a kube-proxy's sets stay
 }
 
 // find reads what is there. A node without IPVS, or without ipset, has nothing of that kind.
@@ -81,41 +87,42 @@ func (p *plugin) find(ctx context.Context, k kernel, l sdk.Leftovers) (*leftover
 	}
 	found := new(leftovers)
 	for _, of := range families {
-		found.add(of, reading{services: seen.services, sets: mine(seen.sets[of], l.KubeProxy), addrs: seen.addrs.of(of)}, p.options.ExcludeCIDRs)
+		found.add(of, reading{services: seen.services, sets: seen.sets[of], addrs: seen.addrs.of(of)}, l.KubeProxy, p.options.ExcludeCIDRs)
 	}
 	some := len(found.services)+len(found.addrs)+len(found.sets) > 0
 	found.device = seen.addrs.device && some && len(found.addrs) == len(seen.addrs.ours) // no other program has an address on it
 	return found, nil
 }
 
-// mine leaves out the sets that kube-proxy made, unless they are asked for.
-func mine(s setsOf, kubeProxy bool) setsOf {
-	if kubeProxy {
-		return s
-	}
-	own := setsOf{shapes: maps.Clone(s.shapes), entries: maps.Clone(s.entries)}
-	maps.DeleteFunc(own.shapes, func(_ set, is shape) bool { return is != right })
-	maps.DeleteFunc(own.entries, func(e entry, _ note) bool { return own.shapes[e.set] != right })
-	return own
-}
-
-// add lists what there is of ours in one family.
-func (l *leftovers) add(of sdk.Family, seen reading, excluded []netip.Prefix) {
-	o := newObjects(of)
+// add lists what there is of ours in one family, and kube-proxy's if that is asked for.
+func (l *leftovers) add(of sdk.Family, seen reading, kubeProxyToo bool, excluded []netip.Prefix) {
+	o, theirs := newObjects(of), newObjects(of)
 	o.adopt(seen, inAll, excluded)
+	if !kubeProxyToo && len(seen.sets.relics) > 0 {
+		l.proxied = true
+		seen.sets = setsOf{relics: seen.sets.relics, proxied: seen.sets.proxied}
+		theirs.adopt(seen, inAll, excluded)
+	}
 	for _, at := range slices.SortedFunc(maps.Keys(o.have.services), compareServices) {
-		l.services = append(l.services, step{verb: removeService, service: at})
+		if _, is := theirs.have.services[at]; !is {
+			l.services = append(l.services, step{verb: removeService, service: at})
+		}
 	}
 	for _, addr := range slices.SortedFunc(maps.Keys(o.have.vips), netip.Addr.Compare) {
-		l.addrs = append(l.addrs, step{verb: unbind, addr: addr})
+		if !theirs.have.vips[addr] {
+			l.addrs = append(l.addrs, step{verb: unbind, addr: addr})
+		}
 	}
 	var sets []string
 	for name := range setCount {
-		if _, there := seen.sets.shapes[name]; there {
+		if o.have.sets[name] != missing {
 			sets = append(sets, name.in(of))
 		}
 	}
-	if sets = append(sets, seen.sets.relics...); len(sets) > 0 {
+	if kubeProxyToo {
+		sets = append(sets, o.have.proxied.relics...)
+	}
+	if len(sets) > 0 {
 		l.sets = append(l.sets, sets)
 	}
 }
@@ -146,7 +153,7 @@ func (l *leftovers) actions(k kernel) (all []action) {
 func (l *leftovers) setActions(ctx context.Context, k kernel) (all []action) {
 	for _, sets := range l.sets {
 		all = append(all, action{"sets " + strings.Join(sets, " "), func() error {
-			return k.Restore(ctx, "destroy "+strings.Join(sets, "\ndestroy ")+"\n")
+			return k.Restore(ctx, destroy(sets))
 		}})
 	}
 	return all

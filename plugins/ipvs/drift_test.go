@@ -24,8 +24,8 @@ func TestPutsBackWhatWasTaken(t *testing.T) {
 			f.changes.lost = []netip.Addr{vip}
 		}, []string{"bind 172.30.0.1"}},
 		{"an entry", func(f *fake) {
-			delete(f.sets["KUBE-CLUSTER-IP"].entries, "172.30.0.1,tcp:80")
-		}, []string{`sets: add -exist KUBE-CLUSTER-IP 172.30.0.1,tcp:80 comment "ns/s1"`}},
+			delete(f.sets["PM-CLUSTER-IP"].entries, "172.30.0.1,tcp:80")
+		}, []string{`sets: add -exist PM-CLUSTER-IP 172.30.0.1,tcp:80 comment "ns/s1"`}},
 		{"a chain's rules", func(f *fake) {
 			f.tables[sdk.IPv4][nat(postrouting)] = nil
 		}, nil},
@@ -131,7 +131,7 @@ func TestNoticesEachStrangeEntry(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.role(sdk.Active)
-	entries := func() map[string]string { return l.fake.sets["KUBE-CLUSTER-IP"].entries }
+	entries := func() map[string]string { return l.fake.sets["PM-CLUSTER-IP"].entries }
 	for i := range 3 {
 		strange := netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 30, 9, byte(i)}), 80)
 		l.quiet(func() {

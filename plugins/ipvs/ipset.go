@@ -16,113 +16,6 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A set is one of the kernel's, by its place in sets.
-type set uint8
-
-// The sets, in the order in which entries go in. They go out in the other.
-const (
-	sources       set = iota // ranges that may call a frontend
-	restricted               // frontends that only some may call
-	noneNear                 // frontends without an endpoint that a caller may be sent to
-	noneNearOuter            // the same, for callers that are not on this node
-	bound                    // addresses on our device
-	loopBack                 // endpoints that may call themselves
-	nearMarks                // frontends whose callers on this node have a virtual service of their own
-	clusterIPs
-	externalIPs
-	externalIPsLocal
-	loadBalancers
-	loadBalancersLocal
-	nodePortsTCP
-	nodePortsTCPLocal
-	nodePortsUDP
-	nodePortsUDPLocal
-	nodePortsSCTP
-	nodePortsSCTPLocal
-	healthPorts
-	setCount
-)
-
-// registers are the sets whose entries say which frontends are ours, and of which Service.
-var registers = []set{
-	clusterIPs, externalIPs, externalIPsLocal, loadBalancers, loadBalancersLocal,
-	nodePortsTCP, nodePortsTCPLocal, nodePortsUDP, nodePortsUDPLocal, nodePortsSCTP, nodePortsSCTPLocal,
-}
-
-// A form is the type of a set, which says what its entries are made of.
-type form string
-
-// The forms, as ipset names them.
-const (
-	formAddr       form = "hash:ip"
-	formAddrPort   form = "hash:ip,port"
-	formAddrPortIP form = "hash:ip,port,ip"
-	formSources    form = "hash:ip,port,net"
-	formPort       form = "bitmap:port"
-)
-
-// sets says what each is called in IPv4, and what it is made of.
-var sets = [setCount]struct {
-	name string
-	form form
-}{
-	sources:            {"KUBE-LOAD-BALANCER-SOURCE-CIDR", formSources},
-	restricted:         {"KUBE-LOAD-BALANCER-FW", formAddrPort},
-	noneNear:           {"KUBE-NO-LOCAL", formAddrPort},
-	noneNearOuter:      {"KUBE-NO-LOCAL-EXTERNAL", formAddrPort},
-	bound:              {"KUBE-IPVS-IPS", formAddr},
-	loopBack:           {"KUBE-LOOP-BACK", formAddrPortIP},
-	nearMarks:          {"KUBE-NEAR", formAddrPort},
-	clusterIPs:         {"KUBE-CLUSTER-IP", formAddrPort},
-	externalIPs:        {"KUBE-EXTERNAL-IP", formAddrPort},
-	externalIPsLocal:   {"KUBE-EXTERNAL-IP-LOCAL", formAddrPort},
-	loadBalancers:      {"KUBE-LOAD-BALANCER", formAddrPort},
-	loadBalancersLocal: {"KUBE-LOAD-BALANCER-LOCAL", formAddrPort},
-	nodePortsTCP:       {"KUBE-NODE-PORT-TCP", formPort},
-	nodePortsTCPLocal:  {"KUBE-NODE-PORT-LOCAL-TCP", formPort},
-	nodePortsUDP:       {"KUBE-NODE-PORT-UDP", formPort},
-	nodePortsUDPLocal:  {"KUBE-NODE-PORT-LOCAL-UDP", formPort},
-	nodePortsSCTP:      {"KUBE-NODE-PORT-SCTP-HASH", formAddrPort},
-	nodePortsSCTPLocal: {"KUBE-NODE-PORT-LOCAL-SCTP-HASH", formAddrPort},
-	healthPorts:        {"KUBE-HEALTH-CHECK-NODE-PORT", formPort},
-}
-
-// longestSetName is what the kernel holds.
-const longestSetName = 31
-
-// in is the name that s has in a family.
-func (s set) in(f sdk.Family) string {
-	name := sets[s].name
-	if f == sdk.IPv6 {
-		name = "KUBE-6-" + strings.TrimPrefix(name, "KUBE-")
-	}
-	return name[:min(len(name), longestSetName)]
-}
-
-// setCalled is the way back from in.
-func setCalled(name string) (set, sdk.Family, bool) {
-	for s := range setCount {
-		for _, f := range families {
-			if s.in(f) == name {
-				return s, f, true
-			}
-		}
-	}
-	return 0, 0, false
-}
-
-// nodePortSets are the sets of node ports of a protocol: of all, and of those under
-// the Local policy.
-func nodePortSets(p sdk.Protocol) (all, local set) {
-	switch p {
-	case sdk.UDP:
-		return nodePortsUDP, nodePortsUDPLocal
-	case sdk.SCTP:
-		return nodePortsSCTP, nodePortsSCTPLocal
-	}
-	return nodePortsTCP, nodePortsTCPLocal
-}
-
 // An entry is one member of a set. The form of the set says which fields it has.
 type entry struct {
 	set      set
@@ -259,12 +152,12 @@ func (s set) is(f sdk.Family, fields []string) bool {
 	return true
 }
 
-// readSets parses what "ipset save" prints. What is not called like one of ours is
-// passed over.
+// readSets parses what "ipset save" prints. What is called like none of ours, or of kube-proxy's,
+// is passed over.
 func readSets(data []byte) (map[sdk.Family]setsOf, error) {
 	all := make(map[sdk.Family]*setsOf)
 	for _, f := range families {
-		all[f] = &setsOf{shapes: make(map[set]shape), entries: make(map[entry]note)}
+		all[f] = &setsOf{shapes: make(map[set]shape), entries: make(map[entry]note), proxied: make(map[entry]bool)}
 	}
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	lines.Buffer(make([]byte, 64<<10), 1<<20)
@@ -273,28 +166,37 @@ func readSets(data []byte) (map[sdk.Family]setsOf, error) {
 		if len(fields) < 3 {
 			continue
 		}
-		s, f, ours := setCalled(fields[1])
-		switch {
-		case fields[0] == "create" && kubeProxySets[fields[1]] != 0:
-			f := kubeProxySets[fields[1]]
-			all[f].relics = append(all[f].relics, fields[1])
-		case !ours:
-		case fields[0] == "create" && s.is(f, fields):
-			all[f].shapes[s] = right
-		case fields[0] == "create":
-			all[f].shapes[s] = strange
+		n, known := setsCalled[fields[1]]
+		of := all[n.family]
+		switch create := fields[0] == "create"; {
+		case create && kubeProxySets[fields[1]] != 0:
+			of := all[kubeProxySets[fields[1]]]
+			of.relics = append(of.relics, fields[1])
+		case !known:
+		case create && n.proxied:
+			of.relics = append(of.relics, fields[1])
+		case create && n.set.is(n.family, fields):
+			of.shapes[n.set] = right
+		case create:
+			of.shapes[n.set] = strange
 		case fields[0] == "add":
-			e, err := parseEntry(s, f, fields[2])
-			if err != nil {
-				continue // it is in a set of another form
+			e, err := parseEntry(n.set, n.family, fields[2])
+			switch {
+			case err != nil: // it is in a set of another form
+			case n.proxied:
+				of.proxied[e] = true
+			default:
+				of.entries[e] = readNote(lines.Text())
 			}
-			all[f].entries[e] = readNote(lines.Text())
 		}
+	}
+	for _, f := range families {
+		slices.Sort(all[f].relics)
 	}
 	return map[sdk.Family]setsOf{sdk.IPv4: *all[sdk.IPv4], sdk.IPv6: *all[sdk.IPv6]}, lines.Err()
 }
 
-// kubeProxySets are those that we have no use for.
+// kubeProxySets are those of which we have none of the kind.
 var kubeProxySets = map[string]sdk.Family{"KUBE-LOAD-BALANCER-SOURCE-IP": sdk.IPv4, "KUBE-6-LOAD-BALANCER-SOURCE-IP": sdk.IPv6}
 
 // readNote is what stands beside an entry, in the line that would add it.
@@ -314,7 +216,7 @@ func readNote(line string) note {
 
 // spare is the name under which a set is filled before it takes another's place.
 func (s set) spare(f sdk.Family) string {
-	return fmt.Sprintf("KUBE-IPVS-SPARE-%d-%d", f, s)
+	return fmt.Sprintf("PM-SPARE-%d-%d", f, s)
 }
 
 // replace are the lines that put a set of ours in place of another's at one moment.

@@ -70,11 +70,12 @@ type setKeeper interface {
 	Hold(*os.File)                                   // what programs that are run keep open
 }
 
-// setsOf are the sets of one family by our names.
+// setsOf are the sets of one family, ours and kube-proxy's.
 type setsOf struct {
 	shapes  map[set]shape
 	entries map[entry]note
-	relics  []string // by the kernel's names: sets that only kube-proxy makes
+	relics  []string       // kube-proxy's, by the kernel's names
+	proxied map[entry]bool // what is in those of which we have one of the kind
 }
 
 // A linker has the addresses.

@@ -31,8 +31,8 @@ ns1/web:http tcp
 func TestKernelIPVSOptions(t *testing.T) {
 	s := newStand(t, `{"strictARP":true,"tcpTimeout":"20m","tcpFinTimeout":"90s","udpTimeout":"4m","scheduler":"lc","excludeCIDRs":["172.30.9.0/24"]}`)
 	run(t, "ipvsadm", "-A", "-t", "172.30.9.9:80", "-s", "wrr")
-	run(t, "ipset", "create", "KUBE-CLUSTER-IP", "hash:ip,port", "comment", "maxelem", fmt.Sprint(mostEntries), "-exist")
-	run(t, "ipset", "add", "KUBE-CLUSTER-IP", "172.30.9.9,tcp:80", "-exist")
+	run(t, "ipset", "create", "PM-CLUSTER-IP", "hash:ip,port", "comment", "maxelem", fmt.Sprint(mostEntries), "-exist")
+	run(t, "ipset", "add", "PM-CLUSTER-IP", "172.30.9.9,tcp:80", "-exist")
 	t.Cleanup(func() { run(t, "ipvsadm", "-C") })
 	s.packets(s.serve(twoEndpoints))
 	if answers := run(t, "ipvsadm", "-l", "--timeout"); !strings.Contains(answers, "1200 90 240") {

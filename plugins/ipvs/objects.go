@@ -42,6 +42,7 @@ type state struct {
 	others   map[netip.Addr]bool    // addresses on other devices of the node
 	rules    *ruleset.Set[struct{}] // chains of ours, and the jumps to them
 	relics   ruleset.Plan           // what removes the rules of a kube-proxy in its ipvs mode
+	proxied  setsOf                 // its sets
 }
 
 // A shape is how the kernel's set of a name is made.
@@ -49,7 +50,7 @@ type shape uint8
 
 const (
 	missing shape = iota
-	strange       // another program made it, without room for notes
+	strange       // another program or version made it, without room for what ours has
 	right
 )
 

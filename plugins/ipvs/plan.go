@@ -32,6 +32,9 @@ func (o *objects) plan() plan {
 	p.rules(writeRules, leading)
 	if o.role == sdk.Active {
 		p.rules(removeRelics, o.have.relics)
+		if sets := o.have.proxied.relics; len(sets) > 0 {
+			p = append(p, step{verb: removeRelicSets, relics: sets})
+		}
 	}
 	for _, s := range services {
 		p = append(p, o.lower(s)...)
@@ -279,5 +282,7 @@ func (o *objects) done(s step) {
 		h.device = true
 	case removeRelics:
 		h.relics = nil
+	case removeRelicSets:
+		h.proxied = setsOf{}
 	}
 }

@@ -107,7 +107,7 @@ func TestGuardAndMasqueradeComeBeforeTheFirstAddress(t *testing.T) {
 	}
 }
 
-const bindSet = "KUBE-IPVS-IPS 172.30.0.0"
+const bindSet = "PM-IPVS-IPS 172.30.0.0"
 
 // An endpoint that leaves keeps its connections, also when the process that drains it
 // is another by then; and goes when it has had the last.

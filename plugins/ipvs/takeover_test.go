@@ -5,6 +5,7 @@ package ipvs
 import (
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -172,5 +173,42 @@ func TestCleansUpAfterKubeProxy(t *testing.T) {
 	}
 	if l.fake.device {
 		t.Errorf("%s is still there", device)
+	}
+}
+
+// A kube-proxy that comes back finds no set of ours under a name of its own, since it would do nothing
+// at all then. What it has taken over is its own: a cleanup leaves that, and takes what is ours alone.
+func TestLeavesToKubeProxyWhatIsItsOwnAgain(t *testing.T) {
+	before := newLife(t)
+	before.fake.runKubeProxy(t)
+	l := newLife(t)
+	served := l.fake.runKubeProxy(t)
+	if err := l.full(served); err != nil {
+		t.Fatal(err)
+	}
+	l.role(sdk.Active)
+	for name := range l.fake.sets {
+		if strings.HasPrefix(name, "KUBE-") {
+			t.Errorf("while this dataplane serves there is a set %s", name)
+		}
+	}
+	ours := l.fake.tables[sdk.IPv4]
+	l.fake.runKubeProxy(t)
+	for id, rules := range ours {
+		for _, r := range rules {
+			if there := l.fake.tables[sdk.IPv4][id]; !slices.Contains(there, r) {
+				l.fake.tables[sdk.IPv4][id] = append(there, r)
+			}
+		}
+	}
+	l.restart()
+	for _, dry := range []bool{true, false} {
+		gone, err := l.plugin.Cleanup(t.Context(), sdk.Leftovers{DryRun: dry})
+		if text := strings.Join(gone, "\n"); err != nil || !strings.Contains(text, "sets PM-") || strings.Contains(text, "server ") || strings.Contains(text, device) {
+			t.Errorf("beside kube-proxy it removes\n%s\n%v", text, err)
+		}
+	}
+	if more, less := lacking(l.fake.picture(), before.fake.picture()), lacking(before.fake.picture(), l.fake.picture()); more+less != "" {
+		t.Errorf("there is more than kube-proxy made:\n%s\nand less:\n%s", more, less)
 	}
 }

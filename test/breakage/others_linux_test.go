@@ -99,7 +99,7 @@ func lockHeld(n *node) {
 // setFlushed empties the set of endpoints that call themselves.
 func setFlushed(n *node) {
 	n.settle() // changes of Services are under way
-	n.repaired(soon, func() { n.must("ipset", "flush", "KUBE-LOOP-BACK") })
+	n.repaired(soon, func() { n.must("ipset", "flush", "PM-LOOP-BACK") })
 }
 
 // addressDeleted takes a cluster IP off the device, of a Service that is not called all the

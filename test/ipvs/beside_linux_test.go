@@ -83,7 +83,7 @@ func (n *node) measure(c *cluster.Cluster, count, first int, start func() []int)
 		if servers != count || reals != 2*count+first-1 {
 			return fmt.Errorf("there are %d virtual servers and %d reals", servers, reals)
 		}
-		if entries := strings.Count(n.shell("ipset save KUBE-CLUSTER-IP"), "\nadd KUBE-CLUSTER-IP 10.97."); entries != count {
+		if entries := strings.Count(n.shell("ipset save"), "-CLUSTER-IP 10.97."); entries != count {
 			return fmt.Errorf("there are %d entries", entries)
 		}
 		return nil

@@ -101,8 +101,17 @@ func (n *node) takesOver(proxy string, c *cluster.Cluster, s sdktest.Scenario, s
 	}
 	n.stop()
 	n.goOn(kept)
+	load = n.load(s, stage)
 	stop = n.kubeProxy(proxy, c) // the way back
+	n.cleanup()
 	n.packets(s, stage)
+	n.goOn(kept)
+	if failed := load(); len(failed) > 0 {
+		n.Errorf("while kube-proxy came back %d calls failed, the first: %s", len(failed), failed[0])
+	}
+	if left := n.shell("ipset list -n; iptables-legacy-save; ip6tables-legacy-save"); strings.Contains(left, "PM-") || strings.Contains(left, ":KUBE-IPVS-POSTROUTING ") || !strings.Contains(left, "KUBE-CLUSTER-IP\n") {
+		n.Errorf("beside kube-proxy, which serves again, there is\n%s", left)
+	}
 	stop()
 	n.cleanup("--kube-proxy")
 }
