@@ -32,9 +32,7 @@ func newChart(t *testing.T) *move {
 	v.asAdministrator()
 	v.withHelm()
 	v.api.StartControllers("daemonset-controller", "job-controller", "garbage-collector-controller")
-	for i, n := range v.nodes {
-		v.kubelets[i] = v.kubelet(n.machines[0])
-	}
+	v.join()
 	return v
 }
 

@@ -12,7 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pointsman/pointsman/test/cluster"
 )
 
 // TestKubeadm moves a node of a cluster that kubeadm has set up from kube-proxy to Pointsman and
@@ -20,7 +23,7 @@ import (
 // host does not say of its plugin that it outlives the container.
 func TestKubeadm(t *testing.T) {
 	need(t)
-	// The second time the ConfigMap says ipvs; what kube-proxy itself does in that mode needs IPVS: test/ipvs.
+	// The second time the ConfigMap says ipvs; what kube-proxy itself does in that mode, TestKernelIPVSKubeadm sees.
 	t.Run("iptables", func(t *testing.T) { newMove(t, "iptables").play(route{}, route{other: "From kube-proxy in ipvs mode"}) })
 	t.Run("nftables", func(t *testing.T) {
 		newMove(t, "nftables").play(route{there: "From kube-proxy in nftables mode", back: "And back to kube-proxy in nftables mode"})
@@ -29,14 +32,18 @@ func TestKubeadm(t *testing.T) {
 
 // A route names sections of docs/install.md with commands for one of kube-proxy's modes: more
 // there and back, and those by which Pointsman serves in another mode than the ConfigMap says.
-type route struct{ there, back, other string }
+// Once it serves, served looks at the node.
+type route struct {
+	there, back, other string
+	served             func(*move)
+}
 
 // A move is that of the first of two nodes; the second one stays with kube-proxy.
 type move struct {
 	*world
-	from     string // kube-proxy's mode
-	kubelets [2]*kubelet
-	shell    []string // the environment of the commands
+	from     string     // kube-proxy's mode
+	kubelets []*kubelet // of the nodes, in order
+	shell    []string   // the environment of the commands
 }
 
 func newMove(t *testing.T, mode string) *move {
@@ -46,12 +53,23 @@ func newMove(t *testing.T, mode string) *move {
 	v.asAdministrator()
 	v.api.StartControllers("daemonset-controller", "job-controller", "garbage-collector-controller")
 	v.kubeadm(mode)
-	for i, n := range v.nodes {
-		v.kubelets[i] = v.kubelet(n.machines[0])
+	if cluster.IsAttached() { // a guest has no time for a second kube-proxy, which nobody calls
+		v.relabel(v.nodes[1], corev1.LabelOSStable, "windows")
 	}
+	v.join()
 	t.Cleanup(v.logs) // before their folders go
 	v.must("kubectl -n kube-system rollout status daemonset/kube-proxy --timeout=2m")
 	return v
+}
+
+// join has the nodes on which pods are to run have kubelets.
+func (v *move) join() {
+	v.Helper()
+	for _, n := range v.nodes {
+		if !cluster.IsAttached() || n == v.nodes[0] {
+			v.kubelets = append(v.kubelets, v.kubelet(n.machines[0]))
+		}
+	}
 }
 
 // asAdministrator has the shell find kubectl, and the cluster.
@@ -60,6 +78,9 @@ func (v *move) asAdministrator() {
 	peers, err := filepath.Abs("../../bin/peers")
 	if err != nil {
 		v.Fatal(err)
+	}
+	if cluster.IsAttached() {
+		peers = cluster.Outside(v, "kubectl")
 	}
 	v.shell = append(os.Environ(), "PATH="+peers+":"+os.Getenv("PATH"), "KUBECONFIG="+v.api.Kubeconfig("token-admin", ""), "NODE="+v.nodes[0].name)
 }
@@ -106,8 +127,9 @@ func (v *move) steps(prompt, section string) []string {
 	return list
 }
 
-// sh runs a command in the project's folder, as an administrator does.
+// sh runs a command in the project's folder, as an administrator does. It waits as long as the test does.
 func (v *move) sh(command string) (string, error) {
+	command = strings.Replace(command, "--timeout=2m", "--timeout="+timeout.String(), 1)
 	cmd := exec.CommandContext(v.Context(), "sh", "-c", command)
 	cmd.Dir, cmd.Env = "../..", v.shell
 	out, err := cmd.CombinedOutput()
@@ -159,10 +181,14 @@ func (v *move) play(routes ...route) {
 	}
 	watch.quiet("kubeproxy_sync_proxy_rules_last_timestamp_seconds")
 	v.result(load, nothing)
-	if tables := v.run(v.nodes[0].machines[0], "nft", "list", "tables"); strings.Contains(tables, "pointsman") {
-		v.Errorf("in the end there are\n%s", tables)
+	lists := []string{"nft", "list", "tables"}
+	if v.from == "ipvs" { // where a kernel need not have nftables
+		lists = []string{"ipset", "list", "-name"}
 	}
-	if text := v.said(); strings.Contains(text, "serves on") || strings.Count(text, "in one container; what it wrote to the kernel stays") != len(routes) {
+	if left := v.run(v.nodes[0].machines[0], lists[0], lists[1:]...); strings.Contains(left, "pointsman") || strings.Contains(left, "PM-") {
+		v.Errorf("in the end there are\n%s", left)
+	}
+	if text := v.said(); strings.Contains(text, "serves on") || strings.Count(text, "in one container; what it wrote to the kernel stays") < len(routes) {
 		v.Errorf("its container ends, and it says\n%s", text)
 	}
 }
@@ -190,6 +216,9 @@ func (v *move) along(r route, there []string, answers func(pod int), watch watch
 	v.endpoints("web", v.nodes[1].end(1))
 	answers(1)
 	watch.quiet("pointsman_healthy")
+	if r.served != nil {
+		r.served(v)
+	}
 
 	v.must(v.steps("$", "And back")...)
 	v.runs("kube-proxy", "kube-proxy")
@@ -287,13 +316,13 @@ func (v *move) pods() map[string]string {
 	return found
 }
 
-// runs waits until just these DaemonSets have a pod on the nodes, one each.
+// runs waits until just these DaemonSets have a pod on the nodes that have kubelets, one each.
 func (v *move) runs(names ...string) {
 	v.Helper()
 	v.until(fmt.Sprintf("%q serve the nodes", names), func() error {
 		pods := v.pods()
-		for i, name := range names {
-			if pods[v.nodes[i].name+" "+name] == "" || len(pods) != len(names) {
+		for i, name := range names[:len(v.kubelets)] {
+			if pods[v.nodes[i].name+" "+name] == "" || len(pods) != len(v.kubelets) {
 				return fmt.Errorf("there are %v", pods)
 			}
 		}

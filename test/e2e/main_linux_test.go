@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 	"github.com/pointsman/pointsman/test/built"
+	"github.com/pointsman/pointsman/test/cluster"
 )
 
 // asked is set in the environment by make e2e: without it these tests, which take
@@ -35,6 +37,9 @@ func TestMain(m *testing.M) {
 type suite struct{ *testing.M }
 
 func (s suite) Run() int {
+	if cluster.IsAttached() {
+		timeout = 10 * time.Minute // programs that elsewhere begin in a second take up to a minute
+	}
 	err := loopback()
 	if err == nil && binaries == "" {
 		binaries, err = os.MkdirTemp("", "pointsman-e2e-")
