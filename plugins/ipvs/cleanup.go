@@ -36,6 +36,9 @@ func (p *plugin) sweepAll(ctx context.Context, l sdk.Leftovers, env frame.Env) (
 	if err != nil {
 		return nil, err
 	}
+	if found.early {
+		return nil, errors.New("a kube-proxy in its ipvs mode has begun here, and its sets are empty yet: what serves would go; try again once it serves, or with --kube-proxy where there is none")
+	}
 	gone, err := take(found.actions(k), l.DryRun)
 	rules, err1 := swept(l.KubeProxy).Of(ctx, l, env, p.machine.ruled)
 	without, err2 := take(found.setActions(ctx, k), l.DryRun)
@@ -71,6 +74,7 @@ type leftovers struct {
 	device   bool       // it goes, and all addresses with it
 	sets     [][]string // of each family, by the kernel's names
 	proxied  bool       // a kube-proxy's sets stay
+	early    bool       // and do not say yet what it has taken over
 }
 
 // find reads what is there. A node without IPVS, or without ipset, has nothing of that kind.
@@ -100,6 +104,7 @@ func (l *leftovers) add(of sdk.Family, seen reading, kubeProxyToo bool, excluded
 	o.adopt(seen, inAll, excluded)
 	if !kubeProxyToo && len(seen.sets.relics) > 0 {
 		l.proxied = true
+		l.early = l.early || len(seen.sets.proxied) == 0 && len(o.have.services) > 0
 		seen.sets = setsOf{relics: seen.sets.relics, proxied: seen.sets.proxied}
 		theirs.adopt(seen, inAll, excluded)
 	}

@@ -202,6 +202,19 @@ func TestLeavesToKubeProxyWhatIsItsOwnAgain(t *testing.T) {
 		}
 	}
 	l.restart()
+	filled := make(map[string]map[string]string) // at first kube-proxy's sets are empty
+	for name, s := range l.fake.sets {
+		if strings.HasPrefix(name, "KUBE-") {
+			filled[name], s.entries = s.entries, make(map[string]string)
+		}
+	}
+	early := l.fake.picture()
+	if gone, err := l.plugin.Cleanup(t.Context(), sdk.Leftovers{}); err == nil || !strings.Contains(err.Error(), "try again once it serves") || l.fake.picture() != early {
+		t.Errorf("before kube-proxy has filled its sets it removes %q, %v", gone, err)
+	}
+	for name, entries := range filled {
+		l.fake.sets[name].entries = entries
+	}
 	for _, dry := range []bool{true, false} {
 		gone, err := l.plugin.Cleanup(t.Context(), sdk.Leftovers{DryRun: dry})
 		if text := strings.Join(gone, "\n"); err != nil || !strings.Contains(text, "sets PM-") || strings.Contains(text, "server ") || strings.Contains(text, device) {

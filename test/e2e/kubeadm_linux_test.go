@@ -53,7 +53,7 @@ func newMove(t *testing.T, mode string) *move {
 	v.asAdministrator()
 	v.api.StartControllers("daemonset-controller", "job-controller", "garbage-collector-controller")
 	v.kubeadm(mode)
-	if cluster.IsAttached() { // a guest has no time for a second kube-proxy, which nobody calls
+	if cluster.IsAttached() { // a guest is too slow for a second kube-proxy, through which no call goes
 		v.relabel(v.nodes[1], corev1.LabelOSStable, "windows")
 	}
 	v.join()
