@@ -29,6 +29,7 @@ type redirected struct {
 	bound  netip.Addr     // where the sockets of UDP stand
 	fresh  map[place]bool // of UDP: no flow that the kernel remembers leads to their sockets
 	asked  bool           // what the process before this one has left
+	probed bool           // what the kernel can match
 	former relay.Ports    // of that process; connections may still be sent there
 }
 
@@ -61,7 +62,8 @@ func (r *redirected) Hold(lock *ledger.Lock) {
 
 // Adopt reads the tables, unless no process wrote since they were last read. The writer
 // also finds out what a process before this one has left: clients that are on their way
-// to its ports should find this one.
+// to its ports should find this one. What the kernel can match is found out before that, while
+// another process still serves.
 func (r *redirected) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
 	if r.rules.Doubt() == "" && r.rules.JustRead() {
 		r.rules.TouchAll()
@@ -75,9 +77,12 @@ func (r *redirected) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error)
 			return text
 		})
 		r.portals.Prefer(r.family, r.former)
+	}
+	if !r.probed {
 		if err := r.rules.probeSocketMatch(ctx); err != nil {
 			r.log.Info("clients that call while the relay is started anew will be refused", "family", r.family, "why", err)
 		}
+		r.probed = ctx.Err() == nil
 	}
 	switch {
 	case r.rules.lead():

@@ -169,6 +169,7 @@ func (d *Dataplane[P]) take(all sysctl.Settings) error {
 func (d *Dataplane[P]) follow(ctx context.Context, touched map[sdk.Name]bool) (sdk.Result, error) {
 	result := sdk.Result{Planned: !d.writes()}
 	large := make(map[*family[P]][]sdk.Name)
+	d.share(ctx)
 	for _, f := range d.families {
 		d.status.step()
 		pieces, failed := d.render(f, touched)
@@ -191,6 +192,19 @@ func (d *Dataplane[P]) follow(ctx context.Context, touched map[sdk.Name]bool) (s
 	failed, err := d.writeLarge(ctx, large)
 	result.Failed = append(result.Failed, failed...)
 	return result, err
+}
+
+// share makes sure of the chains that all dataplanes share, in all families before one of them
+// is written: until then what was read of them holds. Where that fails apply says why.
+func (d *Dataplane[P]) share(ctx context.Context) {
+	if !d.writes() {
+		return
+	}
+	for _, f := range d.families {
+		if _, err := f.shared().Ensure(ctx, d.state.Node.MasqueradeBit); err != nil {
+			return
+		}
+	}
 }
 
 // render is the Ps of f that change: those of touched Services, and none for those that are

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,13 @@ type Hold struct {
 	wanted uint8     // the bit that the host said last
 	bit    uint8     // the bit that the object has
 	looked time.Time // when it was seen to be right; zero: it may have changed since
+	seen   seen      // what its dataplane has read
+}
+
+// A seen is what was read of nat, for as long as fresh says that no process wrote since.
+type seen struct {
+	tables iptables.Tables // of the object's chains, and of that with the jump; nil: nothing was read
+	fresh  func() bool
 }
 
 // lookEvery is after how long the object is looked at, whatever seems to be the case.
@@ -66,20 +74,49 @@ func (h *Hold) Ensure(ctx context.Context, bit uint8) (steps []string, err error
 	return steps, nil
 }
 
+// Saw hands h the tables that its dataplane has just read, and what says whether they are still
+// those of the kernel: then Ensure need not read them again, which takes three programs.
+func (h *Hold) Saw(t iptables.Tables, fresh func() bool) {
+	if h == nil {
+		return
+	}
+	h.seen = seen{}
+	if _, read := t[jump.At]; !read {
+		return // with no chain of the dataplane in it nat is not read
+	}
+	h.seen = seen{tables: make(iptables.Tables), fresh: fresh}
+	for _, id := range []iptables.ID{mark, postrouting, jump.At} {
+		if rules, there := t[id]; there {
+			h.seen.tables[id] = slices.Clone(rules)
+		}
+	}
+}
+
+// look returns what there is of the object: as it was seen, where that is how it is.
+func (h *Hold) look(ctx context.Context, tool iptables.Tool) (iptables.Tables, error) {
+	was := h.seen
+	h.seen = seen{}
+	if was.tables != nil && was.fresh() {
+		return was.tables, nil
+	}
+	return read(ctx, tool, mark, postrouting, jump.At)
+}
+
 // write notes which dataplane holds the object, and then writes what it lacks.
 func (h *Hold) write(ctx context.Context, share *ledger.Share) ([]string, error) {
 	tool, where := h.Tool, place(h.Tool)
 	tool.Hold = share.File()
-	chains := []iptables.ID{mark, postrouting, jump.At}
-	if share.Facts[where] == "" {
-		chains = append(chains, markDrop, kubeletCanary, proxyCanary)
-	}
-	found, err := read(ctx, tool, chains...)
+	found, err := h.look(ctx, tool)
 	if err != nil {
 		return nil, err
 	}
 	if share.Facts[where] == "" {
-		share.Facts[where] = maker(found)
+		others, err := read(ctx, tool, markDrop, kubeletCanary, proxyCanary)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(others, found)
+		share.Facts[where] = maker(others)
 	}
 	share.Facts[factBit] = strconv.Itoa(int(h.bit))
 	share.Add(h.Holder)

@@ -180,6 +180,41 @@ func TestKernelDrift(t *testing.T) {
 	})
 }
 
+// TestKernelSeen: what a dataplane has read of the object need not be read again while no process
+// wrote since, and does not count once one did.
+func TestKernelSeen(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		k.ensure(k.hold("iptables"), 14)
+		whole := k.nat()
+		for _, fresh := range []bool{true, false} {
+			k.run("-F " + Mark)
+			h := k.hold("iptables") // that of the next process
+			h.Saw(whole, func() bool { return fresh })
+			if steps := k.ensure(h, 14); len(steps) > 0 == fresh {
+				k.Errorf("fresh is %t, and it did %q", fresh, steps)
+			}
+			k.run("-F " + Mark)
+			h.Doubt()
+			if steps := k.ensure(h, 14); len(steps) == 0 {
+				k.Error("what was seen once counted twice")
+			}
+		}
+		k.run("-F " + Mark)
+		h := k.hold("iptables")
+		h.Saw(iptables.Tables{}, func() bool { return true })
+		if k.ensure(h, 14); len(Lacks(k.nat(), 14)) > 0 {
+			k.Error("nat was not read, and taken for what was there")
+		}
+		empty := k.hold("userspace")
+		k.restore("")
+		empty.Saw(k.nat(), func() bool { return true })
+		if steps := k.ensure(empty, 14); len(steps) == 0 {
+			k.Error("an empty table was taken for a whole one")
+		}
+		k.stands("made anew", 14)
+	})
+}
+
 // TestKernelLocked: while another process has the object's lock, no other writes it, and one that
 // waits names that process.
 func TestKernelLocked(t *testing.T) {

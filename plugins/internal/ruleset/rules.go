@@ -88,6 +88,9 @@ func (r *Rules[K]) Read(ctx context.Context) (iptables.Tables, error) {
 	if unstamped == nil {
 		r.asRead = &generation
 	}
+	if r.Tool.Backend == iptables.NFT { // of legacy a size does not tell enough
+		r.Masquerade.Saw(found, r.JustRead)
+	}
 	r.Adopt(found)
 	return found, nil
 }

@@ -219,6 +219,27 @@ func TestKernelJustRead(t *testing.T) {
 	})
 }
 
+// What all dataplanes share is taken from the same reading, unless a process wrote since.
+func TestKernelSharedChainsRead(t *testing.T) {
+	onKernel(t, func(s stage) {
+		s.must(map[int]Desired{1: serve(1, 1)})
+		for _, harm := range [][]string{nil, {"-F", masquerade.Mark}, {"-D", "POSTROUTING", "1"}} {
+			s.Masquerade.Forget() // as the next process
+			if _, err := s.Read(s.Context()); err != nil {
+				s.Fatal(err)
+			}
+			if harm != nil {
+				s.run(append([]string{"-t", "nat"}, harm...)...)
+			}
+			steps, err := s.Masquerade.Ensure(s.Context(), 14)
+			found, saved := s.Tool.Save(s.Context(), "nat")
+			if lacks := masquerade.Lacks(found, 14); err != nil || saved != nil || len(lacks) > 0 || len(steps) > 0 != (harm != nil) {
+				s.Errorf("after %v: it did %q, and still lacks %q: %v, %v", harm, steps, lacks, err, saved)
+			}
+		}
+	})
+}
+
 // Where a plan stops is known: what was written before the failure is read, not guessed.
 func TestKernelAPlanThatStops(t *testing.T) {
 	onKernel(t, func(s stage) {
