@@ -65,7 +65,7 @@ func (n *node) servesWith(mode string, before int) func() error {
 	return func() error {
 		s, err := n.Status(n.Context())
 		if err == nil && (s.Dataplane.PID == before || s.Dataplane.PID == 0 || s.Dataplane.Role != "active") {
-			err = fmt.Errorf("pid %d, role %s, swap %+v", s.Dataplane.PID, s.Dataplane.Role, s.Swap)
+			err = fmt.Errorf("pid %d, role %s, swap %+v, last %+v", s.Dataplane.PID, s.Dataplane.Role, s.Swap, s.LastSwap)
 		}
 		return err
 	}
