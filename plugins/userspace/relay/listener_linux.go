@@ -73,12 +73,10 @@ func (l *loopListener) Close() error {
 	waiting := acceptRest(l.fd)
 	err := unix.Close(l.fd)
 	l.fd = -1
-	dialing := &l.loop.relay.counters.dialing // nothing that is open is to be missed by a drain
-	dialing.Add(int64(len(waiting)))
-	if !l.loop.post(func() { l.last(waiting); dialing.Add(-int64(len(waiting))) }) {
-		dialing.Add(-int64(len(waiting)))
+	l.loop.relay.counters.dialing.Add(int64(len(waiting)))
+	if !l.loop.post(func() { l.last(waiting) }) {
 		for _, c := range waiting {
-			closeFile(c.fd)
+			l.loop.giveUp(c)
 		}
 	}
 	return err
@@ -106,7 +104,7 @@ func (l *loopListener) last(waiting []accepted) {
 	l.loop.timers.stop(l)
 	for _, c := range waiting {
 		if l.accept == nil { // it was never started
-			closeFile(c.fd)
+			l.loop.giveUp(c)
 			continue
 		}
 		l.loop.admit(c, l.accept)
@@ -120,7 +118,9 @@ func (l *loopListener) onClose() { l.Close() }
 func (l *loopListener) onEvent(uint32) {
 	var c accepted
 	err := l.use(func(fd int) (err error) {
-		c.fd, c.from, err = accept(fd)
+		if c.fd, c.from, err = accept(fd); err == nil {
+			l.loop.relay.counters.dialing.Add(1) // before the socket can be closed
+		}
 		return err
 	})
 	switch {

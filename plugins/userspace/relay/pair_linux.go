@@ -29,8 +29,8 @@ type pair struct {
 	queued           bool // it is among the loop's runnable
 }
 
-// admit makes a pair of a connection that this loop has accepted: here, or at another
-// loop that has fewer.
+// admit makes a pair of a connection that this loop has accepted, and counted as dialing: here, or
+// at another loop that has fewer.
 func (l *loop) admit(c accepted, accept acceptor) {
 	l.relay.counters.accepted.Add(1)
 	other, err := l.relay.loops.get(l.relay)
@@ -39,20 +39,26 @@ func (l *loop) admit(c accepted, accept acceptor) {
 		return
 	}
 	if !other.post(func() { other.begin(c, accept) }) {
-		closeFile(c.fd)
+		l.giveUp(c)
 	}
+}
+
+// giveUp closes what was accepted and will never be a pair.
+func (l *loop) giveUp(c accepted) {
+	l.relay.counters.dialing.Add(-1)
+	closeFile(c.fd)
 }
 
 // begin makes a pair of c, and connects it to an endpoint.
 func (l *loop) begin(c accepted, accept acceptor) {
 	server, from := accept(c)
 	if server == nil {
+		l.relay.counters.dialing.Add(-1)
 		resetFile(c.fd)
 		return
 	}
 	p := newPair(l, c.fd, server, from)
 	l.pairs.Add(1)
-	l.relay.counters.dialing.Add(1)
 	if err := p.client.watch(); err != nil {
 		p.abort()
 		return
@@ -106,8 +112,8 @@ func (p *pair) onDialEvent(events uint32) {
 		had.connections.Add(1)
 		p.in.ofOne, p.out.ofOne = &had.bytesIn, &had.bytesOut
 		p.dialing = nil
+		p.loop.relay.counters.established.Add(1) // first: it is one of both at any moment
 		p.loop.relay.counters.dialing.Add(-1)
-		p.loop.relay.counters.established.Add(1)
 		p.advance()
 	}
 }

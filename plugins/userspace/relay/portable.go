@@ -85,20 +85,20 @@ func (c netConn) original() (netip.AddrPort, error) {
 func (r *Relay) carry(client *net.TCPConn, accept acceptor) {
 	defer r.group.remove(client)
 	r.counters.accepted.Add(1)
-	server, from := accept(netConn{client})
 	r.counters.dialing.Add(1)
+	server, from := accept(netConn{client})
 	endpoint, service := r.connect(server, from)
-	r.counters.dialing.Add(-1)
-	if endpoint == nil {
-		abort(client)
-		return
-	}
-	if !r.group.add(endpoint) {
+	if endpoint == nil || !r.group.add(endpoint) {
+		r.counters.dialing.Add(-1)
+		if endpoint == nil {
+			abort(client)
+		}
 		return
 	}
 	defer r.group.remove(endpoint)
-	r.counters.established.Add(1)
+	r.counters.established.Add(1) // first: it is one of both at any moment
 	defer r.counters.established.Add(-1)
+	r.counters.dialing.Add(-1)
 	service.traffic.connections.Add(1)
 	r.join(client, endpoint, &service.traffic)
 }
