@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -202,7 +201,7 @@ func (s Subject) exclusive(ctx context.Context) (done func(), err error) {
 		if err == nil {
 			return func() { _ = l.Close() }, nil
 		}
-		if !errors.Is(err, syscall.EADDRINUSE) {
+		if !errors.Is(err, errInUse) {
 			return nil, fmt.Errorf("wait for this run to have the addresses alone: %w", err)
 		}
 		select {

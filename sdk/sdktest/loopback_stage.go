@@ -9,7 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"syscall"
+	"slices"
 	"time"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -95,10 +95,8 @@ func verdictOf(err error) (Answer, error) {
 	case errors.Is(err, context.Canceled):
 		return Answer{}, err
 	}
-	for _, own := range []error{syscall.EADDRNOTAVAIL, syscall.EADDRINUSE, syscall.EMFILE, syscall.ENFILE} {
-		if errors.Is(err, own) {
-			return Answer{}, err // this machine's: no packet was sent
-		}
+	if slices.ContainsFunc(ownErrors, func(own error) bool { return errors.Is(err, own) }) {
+		return Answer{}, err
 	}
 	return Answer{Verdict: sdk.Reject}, nil
 }
