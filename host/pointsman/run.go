@@ -39,24 +39,11 @@ SIGINT stops the plugin too. SIGTERM leaves it serving; the next host goes on wi
 SIGHUP reads the config file again.`,
 		Args: noWords(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := settings(c)
-			if err != nil {
-				return err
+			run := func(ctx context.Context, logs io.Writer) error { return runHost(ctx, c, logs) }
+			done, err := underManager(c, run)
+			if !done {
+				err = run(c.Context(), c.ErrOrStderr())
 			}
-			tuneGC()
-			h, err := newHost(s, c.Flags(), c.ErrOrStderr())
-			if err != nil {
-				return err
-			}
-			ctx, stop := untilSignal(c.Context(), func(sig os.Signal) {
-				h.log.Info("host ends", "signal", sig)
-				if sig == syscall.SIGTERM {
-					h.dataplanes.Leave()
-				}
-			})
-			defer stop()
-			defer onHangup(h.readAgain)()
-			err = h.run(ctx)
 			if errors.Is(err, dataplanes.ErrNoPlugin) {
 				return usageError{err}
 			}
@@ -64,7 +51,30 @@ SIGHUP reads the config file again.`,
 		},
 	}
 	config.AddFlags(c.Flags())
+	mayBeManaged(c)
 	return c
+}
+
+// runHost runs the host that the flags of c describe until a signal comes, or ctx ends.
+func runHost(ctx context.Context, c *cobra.Command, logs io.Writer) error {
+	s, err := settings(c)
+	if err != nil {
+		return err
+	}
+	tuneGC()
+	h, err := newHost(s, c.Flags(), logs)
+	if err != nil {
+		return err
+	}
+	ctx, stop := untilSignal(ctx, func(sig os.Signal) {
+		h.log.Info("host ends", "signal", sig)
+		if sig == syscall.SIGTERM {
+			h.dataplanes.Leave()
+		}
+	})
+	defer stop()
+	defer onHangup(h.readAgain)()
+	return h.run(ctx)
 }
 
 // untilSignal returns a context that ends with the first SIGINT or SIGTERM, after came
