@@ -234,13 +234,21 @@ func TestPluginNewGo(t *testing.T) {
 	t.Logf("%d lines of Go; after %s all was done", a.lines("*.go"), time.Since(began).Round(time.Second))
 }
 
-// TestPluginNewPython is the same for Python.
+// TestPluginNewPython is the same for Python. The program is the example's but for its name, so that the example is
+// held to the contract with it, and to its own word on how long it is.
 func TestPluginNewPython(t *testing.T) {
 	t.Parallel()
 	needsPython(t)
 	a := newAuthor(t, "snake")
 	began := time.Now()
 	a.writes("--lang", "python")
+	example := read(t, "../examples/python-relay/pointsman-dataplane-pyrelay")
+	if program := read(t, filepath.Join(a.folder(), "pointsman-dataplane-snake")); strings.Replace(example, `"pyrelay"`, `"snake"`, 1) != program {
+		t.Error("the program is another one than the example")
+	}
+	if n := strings.Count(example, "\n"); n > 250 {
+		t.Errorf("the example has %d lines, and its README says 250", n)
+	}
 	a.runs("make", "build")
 	t.Logf("built after %s", time.Since(began).Round(time.Second))
 	a.conforms()
