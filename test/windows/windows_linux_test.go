@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -121,6 +122,13 @@ func (n *node) describes() {
 	}
 	if out, exit := n.run("pointsman", "config", "defaults"); exit != 0 || !strings.Contains(out, `adminSocket: '\\.\pipe\pointsman'`) || !strings.Contains(out, `\Pointsman\state'`) {
 		n.Errorf("the defaults are not those of Windows: exit %d\n%s", exit, out)
+	}
+	example, err := filepath.Abs("../../configs/windows.yaml")
+	if err != nil {
+		n.Fatal(err)
+	}
+	if out, exit := n.run("pointsman", "config", "show", "--config", there(example), "--files", there(n.path("manifests"))); exit != 0 || !strings.Contains(out, `pipe\pointsman`) {
+		n.Errorf("with configs/windows.yaml: exit %d\n%s", exit, out)
 	}
 }
 
