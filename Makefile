@@ -121,7 +121,7 @@ test-packages: released bin/release/debian.tar ## install, upgrade, remove and p
 	@if [ "$$(id -u)" != 0 ]; then echo "make test-packages needs root: it makes network namespaces; try: sudo make test-packages"; exit 1; fi
 	POINTSMAN_RELEASE=$(CURDIR)/bin/dist $(GO) test -count=1 -timeout 20m -skip '^TestKernelSystemd$$' ./test/packages
 
-test-systemd: released bin/release/debian.tar ## the same under systemd, which boots in namespaces of its own (root; not in CI yet)
+test-systemd: released bin/release/debian.tar ## the same under systemd, which boots in namespaces of its own (root)
 	@if [ "$$(id -u)" != 0 ]; then echo "make test-systemd needs root: it makes namespaces; try: sudo make test-systemd"; exit 1; fi
 	POINTSMAN_RELEASE=$(CURDIR)/bin/dist $(GO) test -count=1 -timeout 20m -run '^TestKernelSystemd$$' ./test/packages
 
