@@ -52,10 +52,8 @@ test-kernel: test-dataplanes test-swap ## run the tests that write to a real ker
 
 test-dataplanes: ## of these, all but those of whole swaps
 	@if [ "$$(id -u)" != 0 ]; then echo "make $@ needs root: it makes network namespaces; try: sudo make $@"; exit 1; fi
-	@# The first of them mostly wait, so they go beside the others.
-	$(GO) test $(RACE) -p 1 -count=1 -timeout 20m -run '^TestKernel' $(RACED) & raced=$$!; \
-	$(GO) test -p 2 -count=1 -timeout 35m -run '^TestKernel' $(filter-out ./test/swap ./test/breakage $(RACED),$(KERNEL)); status=$$?; \
-	wait $$raced && exit $$status
+	$(GO) test $(RACE) -p 2 -count=1 -timeout 20m -run '^TestKernel' $(RACED)
+	$(GO) test -p 2 -count=1 -timeout 35m -run '^TestKernel' $(filter-out ./test/swap ./test/breakage $(RACED),$(KERNEL))
 
 test-swap: ## of these, swaps, restarts and faults of the whole system, and what traffic sees of them
 	@if [ "$$(id -u)" != 0 ]; then echo "make $@ needs root: it makes network namespaces; try: sudo make $@"; exit 1; fi
