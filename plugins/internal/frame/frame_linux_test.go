@@ -148,9 +148,9 @@ func TestFailedKeepsWhatServes(t *testing.T) {
 			l.full(before...)
 			switch way {
 			case "refuse":
-				k.refuse = no
+				k.do(func() { k.refuse = no })
 			case "reject":
-				k.reject = no
+				k.do(func() { k.reject = no })
 			case "want":
 				for i := range after {
 					if bad[after[i].Name] {
@@ -195,7 +195,7 @@ func TestCutOff(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		left, cut := random.IntN(12), random.IntN(2) == 0
-		k.fail = func() error {
+		fail := func() error {
 			if left--; left >= 0 {
 				return nil
 			}
@@ -205,11 +205,12 @@ func TestCutOff(t *testing.T) {
 			}
 			return errors.New("the kernel has no memory")
 		}
+		k.do(func() { k.fail = fail })
 		if _, err := l.Sync(ctx, u); err == nil {
 			l.rev = u.To
 		}
 		cancel()
-		k.fail = nil
+		k.do(func() { k.fail = nil })
 		l.full(slices.Collect(maps.Values(desired))...)
 		k.expect(t, slices.Collect(maps.Values(desired))...)
 	}

@@ -30,7 +30,7 @@ type kernel struct {
 	affinity map[client]netip.AddrPort
 	writes   int // how many objects were written
 
-	// Hooks of tests. They are called without the mutex.
+	// Hooks of tests. They are set with the mutex, and called without it: a monitor may write at any time.
 	refuse func(sdk.Name) error // an object that the kernel does not take, of which it says so by itself
 	reject func(sdk.Name) error // and one that keeps out all that is written with it
 	fail   func() error         // a write that fails
@@ -43,6 +43,13 @@ type client struct {
 
 func newKernel() *kernel {
 	return &kernel{served: make(map[sdk.Name]sdk.Service), affinity: make(map[client]netip.AddrPort)}
+}
+
+// hooks are those that are set now.
+func (k *kernel) hooks() (refuse, reject func(sdk.Name) error, fail func() error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.refuse, k.reject, k.fail
 }
 
 // do works on the kernel.
@@ -168,8 +175,9 @@ func (c change) Apply(ctx context.Context) (failed []sdk.Failure, err error) {
 		return nil, errors.New("written without the writer's lock")
 	}
 	k := c.kernel
+	refuse, reject, fail := k.hooks()
 	for _, name := range c.set {
-		if err := ask(k.reject, name); err != nil {
+		if err := ask(reject, name); err != nil {
 			return nil, &Refused{Err: err}
 		}
 	}
@@ -177,12 +185,12 @@ func (c change) Apply(ctx context.Context) (failed []sdk.Failure, err error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := ask(k.refuse, name); err != nil {
+		if err := ask(refuse, name); err != nil {
 			failed = append(failed, sdk.Failure{Name: name, Err: err})
 			continue
 		}
-		if k.fail != nil {
-			if err := k.fail(); err != nil {
+		if fail != nil {
+			if err := fail(); err != nil {
 				return nil, err
 			}
 		}

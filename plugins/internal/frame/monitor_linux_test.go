@@ -18,12 +18,12 @@ func TestAfterFailure(t *testing.T) {
 	k := newKernel()
 	l := begin(t, k, t.TempDir())
 	l.full(service(1, 1))
-	k.fail = func() error { return errors.New("the kernel has no memory") }
+	k.do(func() { k.fail = func() error { return errors.New("the kernel has no memory") } })
 	if _, err := l.Sync(t.Context(), sdk.Update{From: 1, To: 2, Set: []sdk.Service{service(1, 2)}}); err == nil {
 		t.Fatal("nothing failed")
 	}
 	l.semaphore.held <- struct{}{}
-	k.fail = nil
+	k.do(func() { k.fail = nil })
 	<-l.semaphore.held
 	began := time.Now()
 	eventually.True(t, "what is there is read again", func() bool { return k.differs([]sdk.Service{service(1, 2)}) == nil })

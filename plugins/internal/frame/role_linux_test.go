@@ -75,7 +75,9 @@ func TestWithoutLock(t *testing.T) {
 	}
 	k.expect(t, service(1, 1))
 	second.become(sdk.Active)
-	k.refuse = func(n sdk.Name) error { return map[bool]error{n.Service == "web-003": errors.New("no")}[true] }
+	k.do(func() {
+		k.refuse = func(n sdk.Name) error { return map[bool]error{n.Service == "web-003": errors.New("no")}[true] }
+	})
 	first.become(sdk.Yielded)
 	eventually.True(t, "it takes over", func() bool { return second.Report().Served == 2 })
 	k.expect(t, service(1, 1), service(2, 1))
@@ -96,7 +98,9 @@ func TestRejectedWhilePlanned(t *testing.T) {
 	first.full(service(1, 1), service(2, 1))
 	second := begin(t, k, dir)
 	second.full(service(1, 2), service(2, 2))
-	k.reject = func(n sdk.Name) error { return map[bool]error{n.Service == "web-001": errors.New("no")}[true] }
+	k.do(func() {
+		k.reject = func(n sdk.Name) error { return map[bool]error{n.Service == "web-001": errors.New("no")}[true] }
+	})
 	first.become(sdk.Yielded)
 	eventually.True(t, "it takes over", func() bool { return second.Report().Served == 1 })
 	k.expect(t, service(1, 1), service(2, 2))
