@@ -32,8 +32,8 @@ const managedName = "pointsman"
 // stopLimit is how long the service has to stop, before it is removed.
 const stopLimit = 30 * time.Second
 
-// managedFlag is the flag of run that a service is installed with. What x/sys finds out by the parent
-// process does not hold under wine.
+// managedFlag is the flag of run that a service is installed with: so nothing has to be guessed by the
+// parent process.
 const managedFlag = "managed"
 
 // mayBeManaged defines the flag.

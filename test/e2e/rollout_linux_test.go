@@ -22,9 +22,7 @@ const label = "pointsman.dev/proxy"
 // and by no others. No call fails.
 func TestChartMove(t *testing.T) {
 	need(t)
-	if _, err := os.Stat("../../bin/helm"); err != nil {
-		t.Skip("needs helm: make bin/helm builds it, in some minutes")
-	}
+	needHelm(t)
 	v := newMove(t, "iptables")
 	v.withHelm()
 	answers := v.answered()

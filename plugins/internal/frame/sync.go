@@ -195,7 +195,8 @@ func (d *Dataplane[P]) follow(ctx context.Context, touched map[sdk.Name]bool) (s
 }
 
 // share makes sure of the chains that all dataplanes share, in all families before one of them
-// is written: until then what was read of them holds. Where that fails apply says why.
+// is written: until then what was read of them holds. Where that fails apply tries again, and says
+// why: by then what is desired is put, so that the monitor goes on with it.
 func (d *Dataplane[P]) share(ctx context.Context) {
 	if !d.writes() {
 		return
