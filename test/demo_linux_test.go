@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/pointsman/pointsman/sdk/ledger"
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
@@ -143,6 +144,9 @@ func TestDemoInterrupted(t *testing.T) {
 		}
 		return nil
 	})
+	if os.Geteuid() == 0 {
+		d.ledger(t)
+	}
 	if err := d.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
@@ -157,6 +161,27 @@ func TestDemoInterrupted(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// ledger requires that the demo, in its network namespace, has a ledger that ends with it.
+func (d *show) ledger(t *testing.T) {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", d.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var children []string
+	for _, thread := range threads {
+		pids, _ := os.ReadFile(thread) // or the thread has ended, and has none
+		children = append(children, strings.Fields(string(pids))...)
+	}
+	for _, pid := range children {
+		mounts, _ := os.ReadFile("/proc/" + pid + "/mountinfo") // or it has ended
+		if strings.Contains(string(mounts), " "+ledger.Dir+" ") {
+			return
+		}
+	}
+	t.Errorf("no process of %q, which the demo started, has a mount at %s", children, ledger.Dir)
 }
 
 // left is a process of the demo's; none: empty.

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
 // insideEnv is set where the demo runs in a network namespace of its own.
@@ -22,7 +24,8 @@ const insideEnv = "POINTSMAN_DEMO_INSIDE"
 // be written without harm to the machine.
 func inside() bool { return os.Getenv(insideEnv) != "" }
 
-// again runs this very command in a network namespace of its own, until it ends.
+// again runs this very command in a network namespace of its own, until it ends. Its mount
+// namespace is its own, too, so that its ledger ends with it.
 func again(ctx context.Context, out io.Writer) error {
 	if os.Getuid() != 0 || inside() {
 		return errNoNamespace
@@ -30,7 +33,7 @@ func again(ctx context.Context, out io.Writer) error {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), insideEnv+"=1")
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGTERM}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 30 * time.Second
 	if err := cmd.Start(); err != nil {
@@ -48,8 +51,11 @@ func again(ctx context.Context, out io.Writer) error {
 var ownAddr = []byte{10, 77, 77, 77}
 
 // raise brings the loopback interface up, which in a new namespace is down, and
-// gives it an address.
+// gives it an address. It also sees to a ledger that is as short-lived.
 func raise() error {
+	if err := ledger.Private(); err != nil {
+		return err
+	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("bring lo up: %w", err)

@@ -135,6 +135,21 @@ func mayWrite(dir string) error {
 	return nil
 }
 
+// Private gives this process, and those that it starts, a ledger in Dir that no other process
+// sees and that ends with them. It is for a process that made a network namespace of its own
+// and will end with it, such as a test. The process must have a mount namespace of its own, in
+// which what it mounts stays (syscall.SysProcAttr.Unshareflags with CLONE_NEWNS), and the right
+// to mount.
+func Private() error {
+	if err := os.MkdirAll(Dir, 0o700); err != nil {
+		return fmt.Errorf("a ledger of its own: %w", err)
+	}
+	if err := unix.Mount("pointsman-ledger", Dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
+		return fmt.Errorf("a ledger of its own: mount a tmpfs on %s: %w", Dir, err)
+	}
+	return nil
+}
+
 // namespace names the calling thread's network namespace. The kernel never gives
 // the same cookie twice until it boots again; a kernel before 5.14 has only the
 // inode, which a later namespace may get.

@@ -24,8 +24,9 @@ const (
 	sweepLimit = 500 * time.Millisecond
 )
 
-// ledgerFile is the name of each file: of the namespace, and for a lock of what it is for.
-var ledgerFile = regexp.MustCompile(`^(net-(?:inode-)?[0-9]+)(?:-[a-z0-9-]+)?\.(?:lock|json|json\.new)$`)
+// ledgerFile is the name of each file: of the namespace, and of the mode or of
+// what is shared.
+var ledgerFile = regexp.MustCompile(`^(net-(?:inode-)?[0-9]+)(?:-[A-Za-z0-9-]+)?\.(?:lock|json|json\.new)$`)
 
 // sweep removes what is left of network namespaces that are gone. A file that was there
 // before belongs to a namespace that was there before: if a look at all processes finds

@@ -3,6 +3,7 @@
 package ledger
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -105,6 +106,13 @@ func TestSweep(t *testing.T) {
 				var lock *Lock
 				if lock, err = (*l).TryLock("iptables"); err == nil {
 					err = errors.Join((*l).edit(func(settings) error { return nil }), lock.Unlock())
+				}
+			}
+			if err == nil {
+				var share *Share
+				if share, err = (*l).Share(context.Background(), "KUBE-MARK-MASQ"); err == nil {
+					share.Add("iptables")
+					err = errors.Join(share.Save(), share.Close())
 				}
 			}
 			if err != nil {

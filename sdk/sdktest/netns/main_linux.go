@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+
+	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
 // inside is set in the environment of a test that runs in its own namespace.
@@ -15,12 +17,19 @@ const inside = "POINTSMAN_TEST_NAMESPACE"
 
 // Main is what TestMain calls: it runs the tests of a package in a network
 // namespace of their own, when it may, and as they are otherwise. Programs of
-// iptables take their lock from a file that no other namespace uses.
+// iptables take their lock from a file that no other namespace uses, and what the tested
+// dataplanes leave in a ledger is gone with the tests.
 func Main(m interface{ Run() int }) {
-	if os.Getuid() != 0 || os.Getenv(inside) != "" {
-		os.Exit(m.Run())
+	if os.Getuid() == 0 && os.Getenv(inside) == "" {
+		os.Exit(again())
 	}
-	os.Exit(again())
+	if os.Getenv(inside) != "" {
+		if err := ledger.Private(); err != nil {
+			fmt.Fprintln(os.Stderr, "tests in a namespace of their own:", err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
 }
 
 // again runs this very test in a new namespace, and returns its exit code.
@@ -34,7 +43,7 @@ func again() int {
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), inside+"=1", "XTABLES_LOCKFILE="+dir+"/xtables.lock")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	err = cmd.Run()
 	var exit *exec.ExitError
 	switch {

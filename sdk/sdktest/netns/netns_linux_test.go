@@ -8,10 +8,12 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/internal/echo"
 )
@@ -151,6 +153,31 @@ func TestKernelVerdicts(t *testing.T) {
 					t.Errorf("%s > %s %s: found %s, %v, and not %s", from.Addr, to, protocol, a, err, want)
 				}
 			}
+		}
+	}
+}
+
+// What dataplanes leave in the ledger while they are tested is in no file of the machine's.
+func TestKernelLedgerIsItsOwn(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it makes network namespaces")
+	}
+	l, err := ledger.Open(ledger.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := l.TryLock("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Unlock()
+	for _, pid := range []int{os.Getpid(), os.Getppid()} {
+		found, err := filepath.Glob(fmt.Sprintf("/proc/%d/root%s/*-test.lock", pid, ledger.Dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen := len(found) > 0; seen != (pid == os.Getpid()) {
+			t.Errorf("process %d sees the lock: %v", pid, seen)
 		}
 	}
 }
