@@ -269,11 +269,15 @@ func (s *system) log() string {
 // plugin is the process of the dataplane in use.
 func (s *system) plugin() int {
 	s.t.Helper()
-	st, err := s.Status(s.t.Context())
-	if err != nil || st.Dataplane.PID == 0 {
-		s.t.Fatalf("no process: %+v, %v", st.Dataplane, err)
-	}
-	return st.Dataplane.PID
+	pid := 0
+	s.until("a process serves", func() error {
+		st, err := s.Status(s.t.Context())
+		if pid = st.Dataplane.PID; err == nil && pid == 0 {
+			err = fmt.Errorf("none: %+v", st.Dataplane)
+		}
+		return err
+	})
+	return pid
 }
 
 // A said is what a verb printed, and how it ended.

@@ -194,7 +194,8 @@ func (m *machine) outlasts(mode string) (crashed bool) {
 
 // dies kills this process once its state file was written so often. The kernel queues each
 // write for it: a process that looked at the file from time to time would miss those that are
-// few milliseconds apart when the machine is busy.
+// few milliseconds apart when the machine is busy. It queues one that is as the last one in the
+// queue only once, so what comes between two writes is queued too: each moves another name away.
 func dies(dir string) {
 	text, err := os.ReadFile(filepath.Join(dir, "dies"))
 	if err != nil {
@@ -206,7 +207,7 @@ func dies(dir string) {
 	}
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 	if err == nil {
-		_, err = unix.InotifyAddWatch(fd, filepath.Join(dir, "state"), unix.IN_MOVED_TO)
+		_, err = unix.InotifyAddWatch(fd, filepath.Join(dir, "state"), unix.IN_MOVED_FROM|unix.IN_MOVED_TO)
 	}
 	if err != nil {
 		panic(err)
