@@ -132,6 +132,7 @@ test-images: ## run what make images made, as pods by runc and under traffic, an
 	POINTSMAN_IMAGES=$(CURDIR)/bin/images $(GO) test -count=1 -timeout 20m -skip '^TestKernelKubelet$$' ./test/images
 
 .PHONY: test-kubelet
+# KUBELET_LIVES is a pattern: of a mode and a form, such as "nftables: one container", those of other names are left out.
 test-kubelet: peers nodes ## run what make images made as pods of a real kubelet, under traffic (root)
 	@if [ "$$(id -u)" != 0 ]; then echo "make test-kubelet needs root: it makes network namespaces and containers; try: sudo make test-kubelet"; exit 1; fi
 	@(cd bin/dist && sha256sum --check --status ../images/release.sha256) 2>/dev/null || $(MAKE) images # of this release

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -35,8 +36,10 @@ const within = 4 * time.Minute
 // kubelet. In the place of a scheduler the test binds pods, to the one node that there is.
 type fleet struct {
 	*machine
-	api  *cluster.Cluster
-	kube kubernetes.Interface
+	api   *cluster.Cluster
+	kube  kubernetes.Interface
+	only  *regexp.Regexp // the names of what is to be done
+	lived int            // how much of that was
 }
 
 func newFleet(t *testing.T) *fleet {
@@ -276,10 +279,23 @@ func (f *fleet) gone() {
 	f.on()
 }
 
+// livesEnv, if it is set, is a pattern: the lives of other names are left out.
+const livesEnv = "KUBELET_LIVES"
+
 // TestKernelKubelet runs the images as pods of a real kubelet, in the DaemonSets of configs/. Connections
 // through userspace end with its process, so its pod is neither upgraded nor evicted under traffic.
 func TestKernelKubelet(t *testing.T) {
 	f := newFleet(t)
+	only, err := regexp.Compile(os.Getenv(livesEnv))
+	if err != nil {
+		t.Fatalf("%s: %v", livesEnv, err)
+	}
+	f.only = only
+	defer func() {
+		if f.lived == 0 {
+			t.Errorf("no life has a name like %s=%s", livesEnv, only)
+		}
+	}()
 	for _, mode := range []string{"iptables", "nftables", "userspace"} {
 		f.lives(mode, "one container", oneContainer(t, mode), func(pod string) {
 			f.kubectl("", "set", "image", "daemonset/pointsman", "pointsman="+prefix+"pointsman:next")
@@ -302,6 +318,12 @@ func TestKernelKubelet(t *testing.T) {
 // lives has a form begin, be upgraded and evicted under traffic, lose its power, and go.
 func (f *fleet) lives(mode, named string, w form, upgrade func(pod string)) {
 	f.Helper()
+	named = mode + ": " + named
+	if !f.only.MatchString(named) {
+		f.Logf("%s: left out, for %s is %q", named, livesEnv, f.only)
+		return
+	}
+	f.lived++
 	f.apply(w)
 	pod := f.ready(mode, "")
 	l := f.load()
@@ -312,7 +334,7 @@ func (f *fleet) lives(mode, named string, w form, upgrade func(pod string)) {
 		pod = f.ready(mode, pod.Name)
 	}
 	time.Sleep(time.Second) // of traffic
-	f.done(l, mode+": "+named+", "+text)
+	f.done(l, named+", "+text)
 	f.reset(mode, pod)
 	f.gone()
 }
