@@ -113,7 +113,7 @@ released:
 # The Debian that packages are installed in: tests have no network to fetch it by.
 bin/release/debian.tar:
 	@command -v mmdebstrap >/dev/null || { echo "make test-packages needs mmdebstrap and rpm; on Debian: apt-get install mmdebstrap rpm"; exit 1; }
-	mmdebstrap --quiet --variant=minbase --include=systemd,iptables,ipset,kmod,nftables bookworm $@
+	mmdebstrap --quiet --aptopt='Acquire::Retries "5"' --variant=minbase --include=systemd,iptables,ipset,kmod,nftables bookworm $@
 
 test-packages: released bin/release/debian.tar ## install, upgrade, remove and purge what make release made, under traffic (root)
 	@if [ "$$(id -u)" != 0 ]; then echo "make test-packages needs root: it makes network namespaces; try: sudo make test-packages"; exit 1; fi

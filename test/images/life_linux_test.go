@@ -155,9 +155,12 @@ func TestKernelAfterPrivileged(t *testing.T) {
 	p := n.begin(containerEach(t, "iptables", "{localhostNodePorts: false}"), "")
 	n.serves("iptables")
 	n.done(l, "the other form took over")
-	if said := p.words(); !strings.Contains(said, "cannot give back a kernel parameter") {
-		t.Errorf("nothing says that a parameter stays:\n%s", said)
-	}
+	eventually.Succeeds(t, "it says that a parameter stays", func() error {
+		if said := p.words(); !strings.Contains(said, "cannot give back a kernel parameter") {
+			return fmt.Errorf("it says:\n%s", said)
+		}
+		return nil
+	})
 }
 
 // TestKernelWithoutIPVS: where the kernel has no IPVS, the image of its dataplane says so.
