@@ -16,7 +16,8 @@ import (
 )
 
 // This file carries TCP with package net and goroutines, two for each
-// connection: that is how it is done on systems other than Linux.
+// connection: that is how it is done on systems other than Linux. On Windows they are accepted
+// without package net.
 
 // A netListener is a listener of package net.
 type netListener struct {
@@ -66,9 +67,7 @@ func (l *netListener) run(accept acceptor) {
 			continue
 		}
 		backoff.reset()
-		if r.group.add(conn) {
-			go r.carry(conn, accept) // ends when both of its ends have, or with the group
-		}
+		r.receive(netConn{conn}, accept)
 	}
 }
 
@@ -80,13 +79,35 @@ func (c netConn) original() (netip.AddrPort, error) {
 	return netip.AddrPort{}, errors.ErrUnsupported
 }
 
-// carry connects an accepted connection to an endpoint, and moves bytes until both have
-// ended.
-func (r *Relay) carry(client *net.TCPConn, accept acceptor) {
-	defer r.group.remove(client)
+// A half is one end of a connection that is relayed: a *net.TCPConn, or what does the same.
+type half interface {
+	io.ReadWriteCloser
+	CloseRead() error
+	CloseWrite() error
+	SetLinger(sec int) error // zero: Close resets it
+}
+
+// An inbound is the client's end of a connection.
+type inbound interface {
+	half
+	conn
+}
+
+// receive has a goroutine carry a connection, which is counted as open when receive returns.
+func (r *Relay) receive(c inbound, accept acceptor) {
+	if !r.group.add(c) {
+		return
+	}
 	r.counters.accepted.Add(1)
 	r.counters.dialing.Add(1)
-	server, from := accept(netConn{client})
+	go r.carry(c, accept) // ends when both of its ends have, or with the group
+}
+
+// carry connects an accepted connection to an endpoint, and moves bytes until both have
+// ended.
+func (r *Relay) carry(client inbound, accept acceptor) {
+	defer r.group.remove(client)
+	server, from := accept(client)
 	endpoint, service := r.connect(server, from)
 	if endpoint == nil || !r.group.add(endpoint) {
 		r.counters.dialing.Add(-1)
@@ -133,14 +154,14 @@ func (r *Relay) connect(s *server, from sdk.Caller) (*net.TCPConn, *Service) {
 // The two pumps of a connection end each for itself, so that an end that has closed its
 // side can still receive (half-close). A reset on one side becomes one on the other.
 type pump struct {
-	from, to *net.TCPConn
+	from, to half
 	bytes    *atomic.Uint64
 	ofOne    *atomic.Uint64 // the same, of the Service
 	reset    *atomic.Bool   // shared by both pumps: one side was reset
 }
 
 // join moves bytes both ways between client and endpoint until both have ended.
-func (r *Relay) join(client, endpoint *net.TCPConn, had *traffic) {
+func (r *Relay) join(client, endpoint half, had *traffic) {
 	var reset atomic.Bool
 	in := pump{from: client, to: endpoint, bytes: &r.counters.bytesIn, ofOne: &had.bytesIn, reset: &reset}
 	out := pump{from: endpoint, to: client, bytes: &r.counters.bytesOut, ofOne: &had.bytesOut, reset: &reset}
@@ -197,7 +218,7 @@ func (p *pump) copy() (readErr, writeErr error) {
 }
 
 // abort ends conn with a reset.
-func abort(conn *net.TCPConn) {
+func abort(conn half) {
 	_ = conn.SetLinger(0) // of a connection that is broken already: then it needs no reset
 	conn.Close()
 }

@@ -22,6 +22,8 @@ var (
 	dial       = relaytest.Dial
 	ask        = relaytest.Ask
 	finds      = relaytest.Finds
+	wasReset   = relaytest.Reset
+	wasRefused = relaytest.Refused
 	eventually = relaytest.Eventually
 )
 

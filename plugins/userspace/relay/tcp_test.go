@@ -5,7 +5,6 @@ package relay
 import (
 	"bytes"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/pointsman/pointsman/sdk"
@@ -72,7 +70,7 @@ func reset(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
 		serve(t, svc("web", "cluster-ip "+front, back))
 		c := dial(t, front)
 		fmt.Fprint(c, "x")
-		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		if _, err := c.Read(make([]byte, 1)); !wasReset(err) {
 			t.Errorf("the caller sees %v", err)
 		}
 	})
@@ -90,7 +88,7 @@ func reset(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
 		_, _ = c.Read(make([]byte, 1))
 		_ = c.SetLinger(0)
 		c.Close()
-		if err := <-seen; !errors.Is(err, syscall.ECONNRESET) {
+		if err := <-seen; !wasReset(err) {
 			t.Errorf("the endpoint sees %v", err)
 		}
 	})
@@ -169,7 +167,7 @@ func TestNoneAnswers(t *testing.T) { onBoth(t, noneAnswers) }
 func noneAnswers(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
 	front := at(1, 8000)
 	serve(t, svc("web", "cluster-ip "+front, at(2, 8000)))
-	if _, err := ask(front); !errors.Is(err, syscall.ECONNRESET) {
+	if _, err := ask(front); !wasReset(err) {
 		t.Errorf("the caller sees %v", err)
 	}
 }
@@ -181,7 +179,7 @@ func TestTurnedAway(t *testing.T) {
 	web := svc("web", "load-balancer "+front, back)
 	web.Frontends[0].Sources = append(web.Frontends[0].Sources, sourceRange("198.18.0.0/15"))
 	s := serve(t, web)
-	if _, err := ask(front); !errors.Is(err, syscall.ECONNRESET) || s.Counts().TurnedAway != 1 {
+	if _, err := ask(front); !wasReset(err) || s.Counts().TurnedAway != 1 {
 		t.Errorf("from a range that is not allowed: %v", err)
 	}
 	s.set(svc("web", "load-balancer "+front, back))
@@ -245,7 +243,7 @@ func established(t *testing.T, serve func(testing.TB, ...sdk.Service) *rig) {
 	lives("when its endpoint has gone")
 	s.remove(web)
 	lives("when its Service has gone")
-	if _, err := ask(front); !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := ask(front); !wasRefused(err) {
 		t.Errorf("the socket is still there: %v", err)
 	}
 	s.carries(1)

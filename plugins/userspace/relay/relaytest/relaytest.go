@@ -7,6 +7,7 @@ package relaytest
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -15,6 +16,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -28,7 +30,7 @@ const Timeout = time.Minute
 // NeedsLoopback skips a test where not all of 127.0.0.0/8 can be listened on.
 func NeedsLoopback(t testing.TB) {
 	t.Helper()
-	if runtime.GOOS != "linux" {
+	if runtime.GOOS != "linux" && runtime.GOOS != "windows" {
 		t.Skip("needs all of 127.0.0.0/8 on the loopback interface")
 	}
 }
@@ -130,6 +132,17 @@ func Ask(addr string) (string, error) {
 	_ = c.SetDeadline(time.Now().Add(Timeout))
 	line, err := bufio.NewReader(c).ReadString('\n')
 	return strings.TrimSpace(line), err
+}
+
+// Reset reports whether err is that of a connection which the other side has reset.
+func Reset(err error) bool { return isOneOf(err, syscall.ECONNRESET, syscall.Errno(10054)) }
+
+// Refused reports whether err is that of an attempt to connect to where nothing listens.
+func Refused(err error) bool { return isOneOf(err, syscall.ECONNREFUSED, syscall.Errno(10061)) }
+
+// isOneOf compares with what other systems say, and with what Windows does.
+func isOneOf(err error, elsewhere, windows syscall.Errno) bool {
+	return errors.Is(err, elsewhere) || errors.Is(err, windows)
 }
 
 // Finds fails the test unless connections to addr reach exactly these endpoints.
