@@ -4,6 +4,7 @@ package userspace
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
@@ -24,6 +25,7 @@ func (d *direct) Hold(lock *ledger.Lock) {
 	if d.writes {
 		return
 	}
+	d.handover.withdraw()
 	for p, socket := range d.open {
 		if p.protocol == sdk.UDP {
 			delete(d.open, p)
@@ -77,23 +79,44 @@ func (p directPlan) Steps() []string { return texts(p.steps) }
 // Apply opens sockets before it closes others. In a role without sockets it finds out
 // whether they could be opened.
 func (p directPlan) Apply(ctx context.Context) ([]sdk.Failure, error) {
+	if p.role == sdk.Active {
+		p.inherit(ctx)
+	}
 	steps, failed, err := p.prepare(ctx, p.steps, p.listen)
 	if err != nil {
 		return nil, err
 	}
 	p.commit(steps)
 	p.finish(steps)
-	if p.role != sdk.Active {
+	if p.role == sdk.Active {
+		p.handover.offer()
+	} else {
+		p.handover.withdraw()
 		p.letGo()
 	}
 	return failed, nil
+}
+
+// inherit opens the sockets by which another process serves what steps open.
+func (p directPlan) inherit(ctx context.Context) {
+	var places []place
+	for _, s := range p.steps {
+		if at := s.claim.place; s.verb == open && p.retired[at] == nil {
+			places = append(places, at)
+		}
+	}
+	sockets, err := p.handover.take(ctx, p.relay, places)
+	if err != nil {
+		p.log.Warn("the process that serves hands its sockets over only in part", "err", err)
+	}
+	maps.Copy(p.open, sockets)
 }
 
 func (d *direct) listen(ctx context.Context, p place) error {
 	if d.role != sdk.Active {
 		return probe(ctx, p)
 	}
-	if d.resume(p) {
+	if d.open[p] != nil || d.resume(p) {
 		return nil
 	}
 	s, err := d.relay.Listen(ctx, p.protocol, p.addr)

@@ -57,6 +57,7 @@ func newPlugin(dir string) *plugin {
 	}}
 	p.impact.Store("")
 	p.Dataplane = frame.New(frame.Mode[*desired]{Description: Description, Open: p.open, Sweep: p.sweep, Elsewhere: swept(false).Elsewhere}, dir)
+	p.handsOver(dir)
 	return p
 }
 
@@ -93,6 +94,7 @@ func (p *plugin) Close() error {
 
 // end closes all sockets, and ends what they have begun. The rules stay.
 func (p *plugin) end() {
+	p.handover.withdraw()
 	p.way.close()
 	p.relay.Stop()
 	clear(p.affinity)

@@ -18,6 +18,7 @@ type process struct {
 	addresses func() ([]address, error) // of this machine
 	log       *slog.Logger
 	step      func() // says that the present call gets on
+	handover  handover
 
 	// affinity are clients of Services that are still to come, which another dataplane
 	// served before.
