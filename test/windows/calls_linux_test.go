@@ -14,8 +14,15 @@ import (
 	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// web is the Service: its frontend, and where it is served.
-const frontend = "127.91.0.10:7780"
+// The Service has two ports.
+const (
+	frontend = "127.91.0.10:7780"
+	echoes   = "127.91.0.10:7790" // what is sent there comes back
+)
+
+// callTimeout is for one request. Of a process that is killed wine 8.0 leaves a connection open now
+// and then, which nothing but its server has any more: its client would wait for ever.
+const callTimeout = 20 * time.Second
 
 var endpoints = []string{"127.91.1.1", "127.91.1.2", "127.91.1.3"}
 
@@ -26,13 +33,13 @@ kind: Service
 metadata: {name: web, namespace: shop}
 spec:
   clusterIP: 127.91.0.10
-  ports: [{name: http, port: 7780, targetPort: 7781}]
+  ports: [{name: http, port: 7780, targetPort: 7781}, {name: echo, port: 7790, targetPort: 7791}]
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
 addressType: IPv4
-ports: [{name: http, port: 7781}]
+ports: [{name: http, port: 7781}, {name: echo, port: 7791}]
 endpoints:
 `
 	for _, e := range endpoints {
@@ -41,26 +48,50 @@ endpoints:
 	return text
 }
 
-// serve has each endpoint answer with its own address, until the test ends.
+// serve has each endpoint answer with its own address, and echo, until the test ends.
 func serve(t *testing.T) {
 	t.Helper()
 	for _, e := range endpoints {
-		l, err := net.Listen("tcp4", net.JoinHostPort(e, "7781"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { l.Close() })
-		go func() { // ends with the listener
-			for {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				_, _ = io.WriteString(conn, e)
-				_ = conn.Close()
-			}
-		}()
+		listen(t, e+":7781", func(conn net.Conn) { _, _ = io.WriteString(conn, e) })
+		listen(t, e+":7791", func(conn net.Conn) { _, _ = io.Copy(conn, conn) })
 	}
+}
+
+// listen calls answer for each connection to addr, and closes it then.
+func listen(t *testing.T, addr string, answer func(net.Conn)) {
+	t.Helper()
+	l, err := net.Listen("tcp4", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() { // ends with the listener
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // ends with the connection
+				defer conn.Close()
+				answer(conn)
+			}()
+		}
+	}()
+}
+
+// echoed sends a few bytes, and waits until they are back.
+func echoed(conn net.Conn, text string) error {
+	if err := conn.SetDeadline(time.Now().Add(callTimeout)); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(conn, text); err != nil {
+		return err
+	}
+	back := make([]byte, len(text))
+	if _, err := io.ReadFull(conn, back); err != nil || string(back) != text {
+		return fmt.Errorf("%q came back for %q: %w", back, text, err)
+	}
+	return nil
 }
 
 // calls are requests to the Service, one after another.
@@ -69,6 +100,7 @@ type calls struct {
 	done chan struct{} // closed when there are no more
 
 	mu     sync.Mutex     // guards what follows
+	since  time.Time      // what began before does not count
 	by     map[string]int // how many each endpoint has answered
 	failed []error
 }
@@ -79,7 +111,9 @@ func call(t *testing.T) *calls {
 	go func() {
 		defer close(c.done)
 		for {
-			c.count(once())
+			begun := time.Now()
+			by, err := once()
+			c.count(begun, by, err)
 			select {
 			case <-c.stop:
 				return
@@ -96,12 +130,12 @@ func call(t *testing.T) *calls {
 
 // once makes one request, and returns what answers.
 func once() (string, error) {
-	conn, err := net.DialTimeout("tcp4", frontend, limit/4)
+	conn, err := net.DialTimeout("tcp4", frontend, callTimeout)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(limit / 4)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(callTimeout)); err != nil {
 		return "", err
 	}
 	answer, err := io.ReadAll(conn)
@@ -111,14 +145,23 @@ func once() (string, error) {
 	return string(answer), err
 }
 
-func (c *calls) count(by string, err error) {
+func (c *calls) count(begun time.Time, by string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err != nil {
-		c.failed = append(c.failed, err)
-		return
+	switch {
+	case begun.Before(c.since):
+	case err != nil:
+		c.failed = append(c.failed, fmt.Errorf("after %v: %w", time.Since(begun).Round(time.Millisecond), err))
+	default:
+		c.by[by]++
 	}
-	c.by[by]++
+}
+
+// forget has requests count that begin from now on.
+func (c *calls) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.since, c.by, c.failed = time.Now(), make(map[string]int), nil
 }
 
 // take returns what there was since it was last called.
@@ -131,7 +174,7 @@ func (c *calls) take() (by map[string]int, failed []error) {
 }
 
 // answered waits until each of these endpoints has answered again, and no others have. None of the
-// requests may have failed since take was last called.
+// requests may have failed since it was last called, or forget was.
 func (c *calls) answered(t *testing.T, by ...string) {
 	t.Helper()
 	got := make(map[string]int)

@@ -37,11 +37,7 @@ func newWine(t *testing.T) *wine {
 	}
 	// Nothing is printed by wine itself, and it offers to install nothing.
 	w.env = append(w.env, "WINEPREFIX="+w.path("prefix"), "WINEDEBUG=-all", "WINEDLLOVERRIDES=mscoree,mshtml=")
-	build := exec.Command("go", "build", "-trimpath", "-o", w.path("bin")+"/", "../../host/pointsman", "../../plugins/userspace/pointsman-dataplane-userspace")
-	build.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	w.build("build", "-o", w.path("bin")+"/", "../../host/pointsman", "../../plugins/userspace/pointsman-dataplane-userspace")
 	if err := os.Mkdir(w.path("prefix"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -68,6 +64,16 @@ func tool(t *testing.T, name, elsewhere string) string {
 		t.Skipf("there is no %s; on Debian: apt-get install wine64 gcc-mingw-w64-x86-64", name)
 	}
 	return path
+}
+
+// build builds for Windows by a verb of go.
+func (w *wine) build(verb string, args ...string) {
+	w.Helper()
+	cmd := exec.Command("go", append([]string{verb, "-trimpath"}, args...)...)
+	cmd.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		w.Fatalf("go %s: %v\n%s", verb, err, out)
+	}
 }
 
 func (w *wine) path(name string) string { return filepath.Join(w.dir, name) }
