@@ -13,8 +13,8 @@ import (
 // ipvsDevice carries the addresses that an ipvs dataplane binds.
 const ipvsDevice = "kube-ipvs0"
 
-// addresses are those that the machine has now.
-func addresses() ([]address, error) {
+// machineAddresses are those that the machine has now.
+func machineAddresses() ([]address, error) {
 	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, fmt.Errorf("list the addresses of this machine: %w", err)

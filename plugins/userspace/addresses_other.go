@@ -10,8 +10,8 @@ import (
 	"net/netip"
 )
 
-// addresses are those that the machine has now.
-func addresses() ([]address, error) {
+// machineAddresses are those that the machine has now.
+func machineAddresses() ([]address, error) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil, fmt.Errorf("list the addresses of this machine: %w", err)

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"slices"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/addresses"
 	"github.com/pointsman/pointsman/plugins/userspace/relay"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -209,12 +211,17 @@ func probe(ctx context.Context, p place) error {
 // explain makes an error of relay.Listen one that says what to do. What no retry can
 // mend is a Refusal.
 func explain(p place, err error) error {
+	fault, unable := errors.AsType[*addresses.Fault](err)
 	switch {
+	case unable && fault.Hard:
+		return &sdk.Refusal{Field: "frontends", Why: fault.Why, Try: fault.Try}
+	case unable:
+		return err
 	case notOurs(err):
 		return &sdk.Refusal{
 			Field: "frontends",
 			Why:   fmt.Sprintf("no interface of this machine has the address %s", p.addr.Addr()),
-			Try:   fmt.Sprintf("ip address add %s dev lo", netip.PrefixFrom(p.addr.Addr(), p.addr.Addr().BitLen())),
+			Try:   tryAdd(p.addr.Addr()),
 		}
 	case errors.Is(err, relay.ErrNotAllowed):
 		return &sdk.Refusal{
@@ -227,6 +234,14 @@ func explain(p place, err error) error {
 			p, p.protocol.String()[:1], p.addr.Port(), err)
 	}
 	return fmt.Errorf("listen on %s: %w", p, err)
+}
+
+// tryAdd is what to type where no interface has addr.
+func tryAdd(addr netip.Addr) string {
+	if runtime.GOOS == "windows" {
+		return "addresses: auto, among the options of userspace"
+	}
+	return fmt.Sprintf("ip address add %s dev lo", netip.PrefixFrom(addr, addr.BitLen()))
 }
 
 // notOurs reports whether the machine lacks the address, now.

@@ -5,6 +5,7 @@ package userspace
 import (
 	"context"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
@@ -14,9 +15,17 @@ import (
 
 // A direct serves one IP family by sockets at the frontends' own addresses. It has them
 // only while it is Active.
-type direct struct{ sockets }
+type direct struct {
+	sockets
+	adding   *adding
+	unneeded map[netip.Addr]bool // addresses that no Service names any more
+	lost     map[netip.Addr]bool // addresses that another program removed
+	strays   bool                // what processes before this one added is still to be looked for
+}
 
-func newDirect(p *process, f sdk.Family) *direct { return &direct{newSockets(p, f)} }
+func newDirect(p *process, f sdk.Family, a *adding) *direct {
+	return &direct{sockets: newSockets(p, f), adding: a, unneeded: make(map[netip.Addr]bool), lost: make(map[netip.Addr]bool)}
+}
 
 // Hold lets go of all sockets when this process is to serve no more. A successor shares
 // the ports of UDP, and half of the datagrams would come to this process: so these flows end.
@@ -47,6 +56,7 @@ func (d *direct) letGo() {
 // the one that sockets were opened for.
 func (d *direct) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
 	d.touchAll()
+	d.strays = true
 	return max(d.role, sdk.Standby), ctx.Err()
 }
 
@@ -65,20 +75,28 @@ func (d *direct) Role(r sdk.Role) error {
 // Want is the places of a Service, and a node port's are at each address that takes them.
 func (d *direct) Want(svc sdk.Service) (*desired, error) { return want(svc, d.machine.nodePorts) }
 
-// Plan is which sockets are opened and closed.
-func (d *direct) Plan() frame.Plan { return directPlan{d, d.plan()} }
+// Plan is which addresses are added and removed, and which sockets are opened and closed.
+func (d *direct) Plan() frame.Plan { return directPlan{d, d.addressSteps(), d.plan()} }
 
 type directPlan struct {
 	*direct
-	steps []step
+	addresses []string
+	steps     []step
 }
 
 // Steps are those of a process that is Active.
-func (p directPlan) Steps() []string { return texts(p.steps) }
+func (p directPlan) Steps() []string { return append(p.addresses, texts(p.steps)...) }
 
-// Apply opens sockets before it closes others. In a role without sockets it finds out
-// whether they could be opened.
+// Apply opens sockets before it closes others, and adds addresses before the ones and removes
+// them after the others. In a role without sockets it finds out whether they could be opened.
 func (p directPlan) Apply(ctx context.Context) ([]sdk.Failure, error) {
+	closed, err := p.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if closed {
+		p.steps = p.plan()
+	}
 	if p.role == sdk.Active {
 		p.inherit(ctx)
 	}
@@ -87,6 +105,7 @@ func (p directPlan) Apply(ctx context.Context) ([]sdk.Failure, error) {
 		return nil, err
 	}
 	p.commit(steps)
+	p.unwanted()
 	p.finish(steps)
 	if p.role == sdk.Active {
 		p.handover.offer()
@@ -94,14 +113,16 @@ func (p directPlan) Apply(ctx context.Context) ([]sdk.Failure, error) {
 		p.handover.withdraw()
 		p.letGo()
 	}
+	p.relinquish(ctx)
 	return failed, nil
 }
 
-// inherit opens the sockets by which another process serves what steps open.
+// inherit opens the sockets by which another process serves what steps open, at addresses that an
+// interface has.
 func (p directPlan) inherit(ctx context.Context) {
 	var places []place
 	for _, s := range p.steps {
-		if at := s.claim.place; s.verb == open && p.retired[at] == nil {
+		if at := s.claim.place; s.verb == open && p.retired[at] == nil && p.adding.unable[at.addr.Addr()] == nil {
 			places = append(places, at)
 		}
 	}
@@ -114,7 +135,10 @@ func (p directPlan) inherit(ctx context.Context) {
 
 func (d *direct) listen(ctx context.Context, p place) error {
 	if d.role != sdk.Active {
-		return probe(ctx, p)
+		return d.probe(ctx, p)
+	}
+	if err := d.adding.unable[p.addr.Addr()]; err != nil {
+		return err
 	}
 	if d.open[p] != nil || d.resume(p) {
 		return nil
@@ -126,12 +150,27 @@ func (d *direct) listen(ctx context.Context, p place) error {
 	return err
 }
 
-// Probe looks whether node ports are taken at other addresses, and whether a place is free
-// by now.
-func (d *direct) Probe(context.Context) (found frame.Finding) {
-	if d.due() {
-		found.Moved = d.moved(func(now *machine) bool { return !slices.Equal(now.nodePorts, d.machine.nodePorts) })
-		found.Due = d.again()
+// probe finds out whether p could be opened, once an address is added that has to be.
+func (d *direct) probe(ctx context.Context, p place) error {
+	err := probe(ctx, p)
+	if err != nil && notOurs(err) && d.borne(p.addr.Addr()) {
+		return d.adding.holding.Possible(p.addr.Addr(), d.adding.on)
+	}
+	return err
+}
+
+// Probe looks whether node ports are taken at other addresses, whether a place is free by now,
+// and whether another program removed an address.
+func (d *direct) Probe(ctx context.Context) (found frame.Finding) {
+	if !d.due() {
+		return found
+	}
+	found.Moved = d.moved(func(now *machine) bool { return !slices.Equal(now.nodePorts, d.machine.nodePorts) })
+	found.Due = d.again()
+	if found.Why = d.missing(); found.Why != "" {
+		found.Lost = frame.All
+	} else {
+		d.relinquish(ctx)
 	}
 	return found
 }

@@ -29,6 +29,9 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	if err != nil {
 		return frame.Session[*desired]{}, err
 	}
+	if err := p.adding.configure(o); err != nil {
+		return frame.Session[*desired]{}, err
+	}
 	own, err := p.addresses()
 	if err != nil {
 		return frame.Session[*desired]{}, err
@@ -40,7 +43,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	}
 	p.relay.SetUDPIdle(o.udpIdleTimeout)
 	p.foresee(ctx)
-	session := frame.Session[*desired]{Limits: p.way.limits(), Unlocked: p.way.backend == ""}
+	session := frame.Session[*desired]{Limits: p.way.limits(p.adding.enabled), Unlocked: p.way.backend == ""}
 	if p.way.backend != "" {
 		session.Settings = func(n sdk.Node) sysctl.Settings { return sysctl.Conntrack(sysctl.Folder, n.Conntrack) }
 	}
@@ -86,7 +89,7 @@ func (p *plugin) goDirect() {
 	p.relay.SetMark(0)
 	p.way = way{}
 	for _, f := range families {
-		p.way.families = append(p.way.families, newDirect(&p.process, f))
+		p.way.families = append(p.way.families, newDirect(&p.process, f, p.adding))
 	}
 }
 
@@ -119,6 +122,8 @@ type options struct {
 	udpIdleTimeout time.Duration // after which a UDP flow without a datagram ends
 	redirect       string        // whether rules lead callers here
 	backend        string        // to which those are written
+	addresses      string        // whether frontends' addresses are added to an interface
+	iface          string        // to which; empty: the loopback interface
 }
 
 // What the options that are words may say.
@@ -128,9 +133,12 @@ const (
 	redirectNever  = "never"
 
 	backendAuto = "auto"
+
+	addressesAuto  = "auto"
+	addressesNever = "never"
 )
 
-var defaults = options{udpIdleTimeout: relay.DefaultUDPIdle, redirect: redirectAuto, backend: backendAuto}
+var defaults = options{udpIdleTimeout: relay.DefaultUDPIdle, redirect: redirectAuto, backend: backendAuto, addresses: addressesNever}
 
 // schema describes the options, for people that write the file.
 const schema = `{
@@ -139,7 +147,9 @@ const schema = `{
   "properties": {
     "udpIdleTimeout": {"type": "string", "default": "250ms", "description": "how long a UDP flow is kept without a datagram in either direction, from 1ms to 1h"},
     "redirect": {"enum": ["auto", "always", "never"], "default": "auto", "x-pointsman-fixed": true, "description": "whether iptables rules lead callers of every address here, which needs root; auto: if it is possible; never: only addresses that the machine has are served"},
-    "backend": {"enum": ["auto", "nft", "legacy"], "default": "auto", "x-pointsman-fixed": true, "description": "which of the kernel's two rule machines such rules are written to; auto: the one in use on the node"}
+    "backend": {"enum": ["auto", "nft", "legacy"], "default": "auto", "x-pointsman-fixed": true, "description": "which of the kernel's two rule machines such rules are written to; auto: the one in use on the node"},
+    "addresses": {"enum": ["auto", "never"], "default": "never", "x-pointsman-fixed": true, "description": "whether addresses of Services that no interface has are added to one, on Windows, as an administrator; never: such Services are not served there"},
+    "interface": {"type": "string", "default": "", "description": "the name of the interface that such addresses are added to; empty: the loopback interface"}
   }
 }`
 
@@ -173,6 +183,12 @@ func (o *options) parse(name string, data json.RawMessage) error {
 		err = parseWord(data, &o.redirect, redirectAuto, redirectAlways, redirectNever)
 	case "backend":
 		err = parseWord(data, &o.backend, backendAuto, "nft", "legacy")
+	case "addresses":
+		err = parseWord(data, &o.addresses, addressesAuto, addressesNever)
+	case "interface":
+		if json.Unmarshal(data, &o.iface) != nil {
+			err, try = fmt.Errorf("%s is no name in quotes", data), name+`: "vEthernet (nat)"`
+		}
 	default:
 		err, try = errors.New("there is no such option"), nearest(name)
 	}
@@ -183,7 +199,7 @@ func (o *options) parse(name string, data json.RawMessage) error {
 }
 
 func nearest(name string) string {
-	for _, known := range []string{"udpIdleTimeout", "redirect", "backend"} {
+	for _, known := range []string{"udpIdleTimeout", "redirect", "backend", "addresses", "interface"} {
 		if strings.EqualFold(name, known) {
 			return known + ", with this case"
 		}

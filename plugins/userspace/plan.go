@@ -4,6 +4,7 @@ package userspace
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 
 	"github.com/pointsman/pointsman/plugins/userspace/relay"
@@ -93,12 +94,13 @@ func plan(touched []place, t *table, held func(place) (holder, bool)) []step {
 // socket: what is open follows it (see plan.go).
 type table struct {
 	desired map[sdk.Name]*desired
-	places  map[place][]claim // the first one has the place
-	puts    uint64            // how many there were: the age of the next
+	places  map[place][]claim  // the first one has the place
+	named   map[netip.Addr]int // how many claims name an address themselves
+	puts    uint64             // how many there were: the age of the next
 }
 
 func newTable() table {
-	return table{desired: make(map[sdk.Name]*desired), places: make(map[place][]claim)}
+	return table{desired: make(map[sdk.Name]*desired), places: make(map[place][]claim), named: make(map[netip.Addr]int)}
 }
 
 // put replaces what is desired of name, nil: nothing, and returns the places whose owner
@@ -147,9 +149,20 @@ func (t *table) insert(c claim, age uint64) {
 		at = len(rivals)
 	}
 	t.places[c.place] = slices.Insert(rivals, at, c)
+	t.name(c, 1)
+}
+
+// name counts a claim that names its address, or one less.
+func (t *table) name(c claim, n int) {
+	if addr := c.place.addr.Addr(); !c.every() {
+		if t.named[addr] += n; t.named[addr] == 0 {
+			delete(t.named, addr)
+		}
+	}
 }
 
 func (t *table) remove(c claim) {
+	t.name(c, -1)
 	rivals := slices.DeleteFunc(t.places[c.place], func(r claim) bool { return r.name == c.name })
 	if len(rivals) == 0 {
 		delete(t.places, c.place)

@@ -22,6 +22,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/pointsman/pointsman/plugins/internal/addresses"
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/hooks"
 	"github.com/pointsman/pointsman/plugins/userspace/relay"
@@ -50,9 +51,14 @@ var families = []sdk.Family{sdk.IPv4, sdk.IPv6}
 // Close ends it.
 func New(dir string) sdk.Dataplane { return newPlugin(dir) }
 
-func newPlugin(dir string) *plugin {
-	p := &plugin{process: process{
-		relay: relay.New(), addresses: addresses, log: slog.New(slog.DiscardHandler), step: func() {},
+func newPlugin(dir string) *plugin { return newPluginOn(addresses.Here(), machineAddresses, dir) }
+
+// newPluginOn is newPlugin where addresses are added to system, and the machine has those that
+// own returns.
+func newPluginOn(system addresses.System, own func() ([]address, error), dir string) *plugin {
+	adding := newAdding(system, dir)
+	p := &plugin{adding: adding, process: process{
+		relay: relay.New(), addresses: adding.marked(own), log: slog.New(slog.DiscardHandler), step: func() {},
 		affinity: make(map[sdk.Name][]sdk.AffinityEntry),
 	}}
 	p.impact.Store("")
@@ -67,6 +73,7 @@ type plugin struct {
 	*frame.Dataplane[*desired]
 	process
 	way    way
+	adding *adding
 	impact atomic.Value // what a change of mode to this one would end, for people
 }
 
@@ -89,7 +96,7 @@ type family interface {
 // Close ends everything that runs, as the end of the process would.
 func (p *plugin) Close() error {
 	err := p.Dataplane.Close()
-	return errors.Join(err, p.Beside(context.Background(), func() error { p.end(); return nil }))
+	return errors.Join(err, p.Beside(context.Background(), func() error { p.end(); return p.adding.close() }))
 }
 
 // end closes all sockets, and ends what they have begun. The rules stay.
@@ -115,6 +122,7 @@ func (p *plugin) Report() sdk.Report {
 	c := p.relay.Counts()
 	r := p.Dataplane.Report()
 	r.Flows, r.SwapImpact = c.Open(), p.impact.Load().(string)
+	r.Notes = append(slices.Clip(r.Notes), p.adding.notes()...)
 	r.Samples = append([]sdk.Sample{
 		{Name: "pointsman_userspace_connections_total", Help: "TCP connections that were relayed.", Value: float64(c.Accepted)},
 		{Name: "pointsman_userspace_connections_open", Help: "TCP connections that are relayed now.", Value: float64(c.Established)},
@@ -140,10 +148,15 @@ func (w *way) withRules() (all []*redirected) {
 	return all
 }
 
-// limits are those that hold for the way; nil: those of the Description.
-func (w *way) limits() []sdk.Limit {
+// limits are those that hold for the way, where addresses are added or not; nil: those of the
+// Description.
+func (w *way) limits(adds bool) []sdk.Limit {
 	if w.backend != "" {
 		return nil
 	}
-	return append(slices.Clone(Description.Limits), sdk.LimitNoDrop, sdk.LimitOwnAddressesOnly)
+	all := append(slices.Clone(Description.Limits), sdk.LimitNoDrop)
+	if !adds {
+		all = append(all, sdk.LimitOwnAddressesOnly)
+	}
+	return all
 }

@@ -16,7 +16,8 @@ import (
 )
 
 // sweep is Cleanup: it ends what this process serves, and takes the rules out. Then no socket
-// is behind the ports to which the kernel may still redirect clients.
+// is behind the ports to which the kernel may still redirect clients. Addresses are removed last:
+// those that are noted, but for what another process of this mode serves.
 func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]string, error) {
 	p.log = env.Log
 	gone := p.held()
@@ -29,7 +30,8 @@ func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]s
 		p.end()
 		p.forgetDoors(closed)
 	}
-	return append(gone, swept...), err
+	removed, unable := p.adding.sweep(ctx, l.DryRun)
+	return slices.Concat(gone, swept, removed), errors.Join(err, unable)
 }
 
 // doors are the ports of TCP to which rules lead now, whichever process wrote them, those of

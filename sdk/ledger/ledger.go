@@ -46,10 +46,6 @@ import (
 	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
-// Dir is where dataplanes on a node keep their ledger: a directory that outlives
-// their processes but not a reboot, as the values do.
-const Dir = "/run/pointsman/ledger"
-
 // A Ledger is the book of one network namespace. Processes share it through its
 // file; within a process its methods are safe for concurrent use.
 type Ledger struct {
