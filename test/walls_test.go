@@ -31,7 +31,7 @@ var walls = []wall{
 	{"sdk/sdktest", []string{"sdk", "sdk/helper", "sdk/ledger", "sdk/wire", "sdk/sdktest/...", "golang.org/x/tools/txtar", "golang.org/x/sys", "github.com/vishvananda/netns", "github.com/vishvananda/netlink"},
 		"third parties hold their dataplanes to it"},
 	{"sdk/conntrack", []string{"sdk", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "for any dataplane, also a third party's"},
-	{"sdk/statefile", nil, "how a state file is read and written, in host and dataplanes alike"},
+	{"sdk/statefile", []string{"golang.org/x/sys"}, "how a state file is read and written, in host and dataplanes alike"},
 	{"sdk/helper", []string{"sdk/statefile"}, "any dataplane's long-lived processes; what declares them is read by sdk/wire and the host too"},
 	{"sdk/ledger", []string{"sdk", "sdk/statefile", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}, "for any dataplane, also a third party's"},
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -48,7 +47,7 @@ func ReadChoice(dir string) (c Choice, err error) {
 func (c Choice) Keep(dir string) error {
 	text, err := json.Marshal(c)
 	if err == nil {
-		err = os.MkdirAll(dir, 0o700)
+		err = statefile.MakeDir(dir)
 	}
 	if err == nil {
 		err = statefile.Write(filepath.Join(dir, choiceFile), text)

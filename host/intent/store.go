@@ -178,7 +178,7 @@ func (s *Store) Repair() error {
 // write replaces what is on the disk. When it returns nil, text is there also after a crash
 // of the machine. The caller holds writing.
 func (s *Store) write(text []byte) error {
-	err := os.MkdirAll(s.dir, 0o700)
+	err := statefile.MakeDir(s.dir)
 	if err == nil {
 		err = statefile.Write(s.path(file), text)
 	}

@@ -65,7 +65,7 @@ func (c *Command) prepare() (*Binary, error) {
 	}
 	c.Path = binary.path
 	for _, dir := range []string{c.socketDir(), c.stateDir()} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+		if err := statefile.MakeDir(dir); err != nil {
 			binary.Close()
 			return nil, err
 		}

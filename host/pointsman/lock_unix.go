@@ -21,7 +21,7 @@ import (
 // it holds where no file can be made, or the file was deleted; and the file, for hosts that
 // know only of that.
 func lockState(dir string) (io.Closer, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := statefile.MakeDir(dir); err != nil {
 		return nil, fmt.Errorf("make the state directory: %w; try: --state-dir DIR, or as root", err)
 	}
 	if err := statefile.Guarded(dir); err != nil {

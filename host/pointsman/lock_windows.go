@@ -8,15 +8,22 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
 // lockState makes the state directory, and makes sure that one host at a time uses it. Windows
 // ends the lock with the process.
 func lockState(dir string) (io.Closer, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := statefile.MakeDir(dir); err != nil {
 		return nil, fmt.Errorf("make the state directory: %w; try: --state-dir DIR, or as an administrator", err)
+	}
+	if err := guarded(dir); err != nil {
+		return nil, fmt.Errorf("%w: %w (--state-dir DIR)", errUntrusted, err)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "host.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -31,4 +38,15 @@ func lockState(dir string) (io.Closer, error) {
 		return nil, fmt.Errorf("the state directory cannot be locked (%s): %w; stop it, or set stateDir and adminSocket to others", dir, errInUse)
 	}
 	return nil, fmt.Errorf("lock the state directory: %s: %w", dir, err)
+}
+
+// guarded reports which other users could change the host's state. In its usual place that goes
+// for the folder above, too, in which the config file is looked for: by default Windows lets every
+// user make files there.
+func guarded(dir string) error {
+	usual := filepath.Dir(config.UsualFile())
+	if !strings.HasPrefix(strings.ToLower(filepath.Clean(dir)), strings.ToLower(usual)+`\`) {
+		return statefile.Guarded(dir)
+	}
+	return errors.Join(statefile.Guarded(usual), statefile.Guarded(dir))
 }

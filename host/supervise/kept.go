@@ -41,7 +41,7 @@ type kept struct {
 func (v *live) keepHandle(p Plugin, binary identity) error {
 	data, err := json.Marshal(kept{v.remote.Handle(), binary})
 	if err == nil {
-		err = os.MkdirAll(p.StateDir, 0o700) // it may have been lost with all that is in it
+		err = statefile.MakeDir(p.StateDir) // it may have been lost with all that is in it
 	}
 	if err == nil {
 		err = statefile.Write(handleFile(p.StateDir, p.Slot), data)

@@ -14,6 +14,7 @@ import (
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/limit"
 	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/statefile"
 	"github.com/pointsman/pointsman/sdk/wire"
 )
 
@@ -35,7 +36,7 @@ func (p Plugin) launch(ctx context.Context) (*live, error) {
 	if err := p.named(); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(p.StateDir, 0o700); err != nil {
+	if err := statefile.MakeDir(p.StateDir); err != nil {
 		return nil, fmt.Errorf("make the plugin's state directory: %w", err)
 	}
 	mark := p.mark()
@@ -66,7 +67,7 @@ func (p Plugin) named() error {
 // socketDir returns where the socket goes: to the system's directory for temporary files where
 // nothing can be made in the one that is asked for, because it is full or read-only.
 func (p Plugin) socketDir() string {
-	if p.SocketDir == "" || os.MkdirAll(p.SocketDir, 0o700) != nil {
+	if p.SocketDir == "" || statefile.MakeDir(p.SocketDir) != nil {
 		return ""
 	}
 	probe, err := os.MkdirTemp(p.SocketDir, "plugin-dir")

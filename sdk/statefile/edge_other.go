@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build !unix
+//go:build !unix && !windows
 
 package statefile
+
+import "os"
 
 const careful = 0
 
@@ -11,3 +13,6 @@ func settle(string) error { return nil }
 
 // Guarded has nothing to say where a mode does not say which users may write.
 func Guarded(string) error { return nil }
+
+// MakeDir makes dir, and the folders that lead to it.
+func MakeDir(dir string) error { return os.MkdirAll(dir, 0o700) }

@@ -50,6 +50,10 @@ func Guarded(dir string) error {
 	}
 }
 
+// MakeDir makes dir, and the directories that lead to it, where they are not there yet: for this
+// user alone.
+func MakeDir(dir string) error { return os.MkdirAll(dir, 0o700) }
+
 // closed reports whether others may write to dir: everyone, or a group that is neither
 // root's nor this user's own.
 func closed(dir string, info fs.FileInfo) error {

@@ -24,12 +24,13 @@ kind: HostConfig
 source: {files: {path: manifests}}
 minSyncPeriod: 100ms
 adminSocket: '\\.\pipe\pointsman'
-stateDir: state
+stateDir: 'C:\pointsman\state'
 dataDir: data
 pluginDirs: [bin]
 healthzBindAddress: ""
 metricsBindAddress: ""
 oomScoreAdj: 0
+plugins: {userspace: {options: {addresses: auto}}}
 `
 
 // TestWindows is one life of a node, for a Windows of its own takes half a minute to make.
@@ -50,6 +51,7 @@ func TestWindows(t *testing.T) {
 		{"is served by all endpoints", func() { n.calls.answered(t, endpoints...) }},
 		{"an endpoint is removed", n.edited},
 		{"a manifest is no manifest", n.badManifest},
+		{"an address cannot be added", n.addressLacking},
 		{"a second host is refused", n.secondHost},
 		{"another binary serves instead, and no request fails", n.swapped},
 		{"and again, with sockets that were handed over", n.swapped},

@@ -12,6 +12,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/pointsman/pointsman/sdk/statefile"
 )
 
 // A Holding is what one process has an interface have. One goroutine at a time uses it.
@@ -62,7 +64,7 @@ func (h *Holding) Ensure(ctx context.Context, on string, addrs []netip.Addr, ste
 
 // change makes the folder and takes its lock, reads what the system has, and calls f.
 func (h *Holding) change(ctx context.Context, f func(there map[netip.Addr]Address, lives func(string) bool) error) error {
-	if err := os.MkdirAll(h.notes.dir, 0o700); err != nil {
+	if err := statefile.MakeDir(h.notes.dir); err != nil {
 		return fmt.Errorf("note addresses: %w", err)
 	}
 	unlock, err := h.notes.lock(ctx)

@@ -32,6 +32,7 @@ const (
 	lockSuffix  = ".lock"
 	lockTimeout = 5 * time.Second
 	lockPoll    = 5 * time.Millisecond
+	renames     = 20 // with lockPoll between them
 )
 
 // file is that of addr; a colon is not allowed in a name on Windows.
@@ -82,10 +83,16 @@ func (n *notes) write(addr netip.Addr, now note) error {
 		return fmt.Errorf("note the address %s: %w", addr, err)
 	}
 	n.edge()
-	if err := os.Rename(next, n.file(addr)); err != nil {
-		return fmt.Errorf("note the address %s: %w", addr, err)
+	for try := 0; ; try++ {
+		err := os.Rename(next, n.file(addr))
+		switch {
+		case err == nil:
+			return nil
+		case try == renames || !errors.Is(err, fs.ErrPermission):
+			return fmt.Errorf("note the address %s: %w", addr, err)
+		}
+		time.Sleep(lockPoll) // Windows replaces no file that another program has open, as a scanner does for a moment
 	}
-	return nil
 }
 
 // drop removes the note about addr.

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package windows
+
+import (
+	"os"
+	"strings"
+)
+
+// vip is a Service whose address no interface has.
+const vip = `apiVersion: v1
+kind: Service
+metadata: {name: vip, namespace: shop}
+spec:
+  clusterIP: 10.96.77.10
+  ports: [{name: http, port: 7780, targetPort: 7781}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: vip-1, namespace: shop, labels: {kubernetes.io/service-name: vip}}
+addressType: IPv4
+ports: [{name: http, port: 7781}]
+endpoints:
+- addresses: [127.91.1.1]
+`
+
+// addressLacking: wine 8.0 has no call that adds an address. The Service is named with that, and the
+// others are served. A cleanup by hand removes nothing, since nothing was added.
+func (n *node) addressLacking() {
+	n.Helper()
+	n.write("manifests/vip.yaml", vip)
+	n.status(2, "the address 10.96.77.10 cannot be added")
+	if out, _ := n.verb("status"); !strings.Contains(out, "UnicastIpAddressEntry") || !strings.Contains(out, "addresses to never") {
+		n.Errorf("status does not say why, and what to do:\n%s", out)
+	}
+	n.calls.answered(n.T, endpoints...)
+	out, exit := n.run("pointsman-dataplane-userspace", "cleanup")
+	if exit != 0 || strings.Contains(out, "10.96.77.10") {
+		n.Errorf("a cleanup by hand: exit %d\n%s", exit, out)
+	}
+	n.calls.answered(n.T, endpoints...)
+	if err := os.Remove(n.path("manifests/vip.yaml")); err != nil {
+		n.Fatal(err)
+	}
+	n.status(0, "is active")
+}
