@@ -56,7 +56,7 @@ func (c *child) Start(context.Context) error {
 		return err
 	}
 	c.cmd.Stdout, c.cmd.Stderr = outEnd, errEnd
-	err = c.cmd.Start()
+	c.cmd, err = begin(c.cmd)
 	outEnd.Close()
 	errEnd.Close()
 	if err != nil {

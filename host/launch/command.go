@@ -30,6 +30,9 @@ type Command struct {
 	// SHA256 is what the binary's content must have, in hexadecimal. Empty: anything.
 	SHA256 string
 
+	// Outlives: it serves on when this process was killed. On Windows others end then (Tie).
+	Outlives bool
+
 	// SocketDir is where a directory for the socket is made. It is made too if it
 	// is missing. Empty: the system's for temporary files.
 	SocketDir string
@@ -86,7 +89,7 @@ func (c Command) command(b *Binary, cert []byte) *exec.Cmd {
 	cmd.Env = append([]string{c.Mark.environ()}, cmd.Env...)
 	cmd.Env = append(cmd.Env, c.Env...)
 	cmd.Env = append(cmd.Env, "PLUGIN_CLIENT_CERT="+string(cert))
-	cmd.SysProcAttr = separate()
+	cmd.SysProcAttr = separate(c.Outlives)
 	return cmd
 }
 

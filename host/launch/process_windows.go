@@ -14,9 +14,13 @@ import (
 )
 
 // separate gives a plugin a process group of its own, so that Ctrl-C and Ctrl-Break at the
-// host's console do not reach it.
-func separate() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP, HideWindow: true}
+// host's console do not reach it; and one that outlives the host leaves its job (Tie).
+func separate(outlives bool) *syscall.SysProcAttr {
+	flags := uint32(windows.CREATE_NEW_PROCESS_GROUP)
+	if outlives {
+		flags |= windows.CREATE_BREAKAWAY_FROM_JOB
+	}
+	return &syscall.SysProcAttr{CreationFlags: flags, HideWindow: true}
 }
 
 // StartTime returns when process pid started, in 100 ns since 1601. With the pid it names a

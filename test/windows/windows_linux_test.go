@@ -52,6 +52,8 @@ func TestWindows(t *testing.T) {
 		{"an endpoint is removed", n.edited},
 		{"a manifest is no manifest", n.badManifest},
 		{"an address cannot be added", n.addressLacking},
+		{"a state directory is open to others", n.openState},
+		{"what a process starts ends with it", n.ends},
 		{"a second host is refused", n.secondHost},
 		{"another binary serves instead, and no request fails", n.swapped},
 		{"and again, with sockets that were handed over", n.swapped},
