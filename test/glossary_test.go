@@ -32,6 +32,8 @@ var allowedNames = map[string]string{
 	"swapSide":     "either dataplane of a swap, From or To",
 	"swap_side":    "the file of swapSide",
 	"TestSwapSide": "the test of swapSide",
+
+	"CreationTimeStamp": "a field of Windows' structure, in golang.org/x/sys",
 }
 
 // retired are the words of the last column: those that nothing is named by, and those that

@@ -188,8 +188,8 @@ func TestAddressesOfAProcessBefore(t *testing.T) {
 	if err := next.Close(); err != nil {
 		t.Fatal(err)
 	}
-	byHand := newPluginOn(&l.Fake, l.own, l.dir)
-	if removed, err := byHand.Cleanup(t.Context(), sdk.Leftovers{}); err != nil || len(removed) != 1 {
+	cleaner := newPluginOn(&l.Fake, l.own, l.dir)
+	if removed, err := cleaner.Cleanup(t.Context(), sdk.Leftovers{}); err != nil || len(removed) != 1 {
 		t.Errorf("by hand it removes %q, %v", removed, err)
 	}
 	l.has(foreign)
