@@ -53,8 +53,8 @@ func inJob() (bool, error) {
 // one is started without leaving it where another program has made that job, and lets none leave.
 func begin(cmd *exec.Cmd) (*exec.Cmd, error) {
 	err := cmd.Start()
-	flags := cmd.SysProcAttr.CreationFlags
-	if flags&windows.CREATE_BREAKAWAY_FROM_JOB == 0 || !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+	leaves := cmd.SysProcAttr != nil && cmd.SysProcAttr.CreationFlags&windows.CREATE_BREAKAWAY_FROM_JOB != 0
+	if !leaves || !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 		return cmd, err
 	}
 	stays := *cmd.SysProcAttr
