@@ -82,7 +82,9 @@ func TestAddresses(t *testing.T) {
 	l.has(front, at(4, 8000)) // the twin has it
 	want := []string{"socket tcp " + at(1, 8001) + " of ns1/twin/tcp4", `address ` + addrPortOf(front).Addr().String() + ` on "lo"`, `address ` + addrPortOf(at(4, 1)).Addr().String() + ` on "lo"`}
 	for _, dry := range []bool{true, false} {
-		if got, err := s.Cleanup(t.Context(), sdk.Leftovers{DryRun: dry}); err != nil || !slices.Equal(got, want) {
+		got, err := s.Cleanup(t.Context(), sdk.Leftovers{DryRun: dry})
+		got = slices.DeleteFunc(got, func(name string) bool { return strings.HasSuffix(name, "established connections") }) // of finds, which may take a moment to end
+		if err != nil || !slices.Equal(got, want) {
 			t.Errorf("cleanup, dry run %v: %q, %v; want %q", dry, got, err, want)
 		}
 	}
