@@ -127,9 +127,20 @@ func TestAddressesFail(t *testing.T) {
 	l.has(front, at(4, 8000))
 	l.Deny(fmt.Errorf("iphlpapi.dll has no such call: %w", errors.ErrUnsupported))
 	r = s.offer(sdk.Update{Set: []sdk.Service{svc("more", "cluster-ip "+at(5, 8000), back)}})
-	if refusal := new(sdk.Refusal); len(r.Failed) != 1 || !errors.As(r.Failed[0].Err, &refusal) || !strings.Contains(refusal.Try, "addresses to never") {
-		t.Errorf("failed: %v", r.Failed)
+	unable := func(r sdk.Result) {
+		t.Helper()
+		if refusal := new(sdk.Refusal); len(r.Failed) != 1 || !errors.As(r.Failed[0].Err, &refusal) || !strings.Contains(refusal.Try, "addresses to never") {
+			t.Errorf("failed: %v", r.Failed)
+		}
 	}
+	unable(r)
+	// A successor says so before it serves: a swap would be undone for what it finds out later.
+	next := &stage{T: t, plugin: newPluginOn(&l.Fake, l.own, l.dir)}
+	t.Cleanup(func() { next.Close() })
+	if _, err := next.Configure(t.Context(), sdk.Setup{Options: []byte(`{"redirect": "never", "addresses": "auto"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	unable(next.offer(sdk.Update{Full: true, Node: &sdk.Node{Name: "n1"}, Set: []sdk.Service{svc("more", "cluster-ip 192.0.2.5:8000", back)}}))
 }
 
 // TestAddressRemovedUnderUs is added again, with sockets that receive there; and where it cannot

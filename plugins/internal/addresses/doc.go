@@ -28,6 +28,10 @@ import (
 
 // A System has interfaces with addresses: that of this machine ([Here]), or a test's ([Fake]).
 type System interface {
+	// Able returns why this process can add no address at all, where that is known without trying:
+	// errors.ErrUnsupported, since the system lacks the call, or fs.ErrPermission.
+	Able() error
+
 	// Interface finds the interface of that name; empty: the loopback interface. Where there is
 	// none, the error is fs.ErrNotExist.
 	Interface(name string) (Interface, error)

@@ -3,6 +3,7 @@
 package addresses
 
 import (
+	"errors"
 	"io/fs"
 	"maps"
 	"net/netip"
@@ -21,6 +22,16 @@ type Fake struct {
 	duplicates map[netip.Addr]bool // other machines have these
 	tentative  int                 // how often an address that was added is listed before it can be used
 	asked      map[netip.Addr]int
+}
+
+// Able returns what Deny has set, if it holds for every address.
+func (f *Fake) Able() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if errors.Is(f.denied, errors.ErrUnsupported) || errors.Is(f.denied, fs.ErrPermission) {
+		return f.denied
+	}
+	return nil
 }
 
 // Interface knows lo.

@@ -37,7 +37,11 @@ func noInterface(addr netip.Addr, on string, err error) error {
 }
 
 func notAdded(addr netip.Addr, on string, err error) error {
-	f := &Fault{Addr: addr, Err: err, Why: fmt.Sprintf("the address %s cannot be added to the interface %q: %v", addr, on, err)}
+	where := "the loopback interface"
+	if on != "" {
+		where = fmt.Sprintf("the interface %q", on)
+	}
+	f := &Fault{Addr: addr, Err: err, Why: fmt.Sprintf("the address %s cannot be added to %s: %v", addr, where, err)}
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 		f.Hard, f.Try = true, "add it by other means, and set the option addresses to never"

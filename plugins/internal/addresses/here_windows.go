@@ -27,6 +27,19 @@ func Here() System {
 // An ipHelper is iphlpapi.dll, with the calls that golang.org/x/sys/windows does not have.
 type ipHelper struct{ initialize, create, remove *windows.LazyProc }
 
+// Able looks whether Windows has the calls, which wine 8.0 has not, and lets this process call them.
+func (h ipHelper) Able() error {
+	for _, p := range []*windows.LazyProc{h.initialize, h.create, h.remove} {
+		if err := p.Find(); err != nil {
+			return fmt.Errorf("iphlpapi.dll has no %s: %w", p.Name, errors.ErrUnsupported)
+		}
+	}
+	if !windows.GetCurrentProcessToken().IsElevated() {
+		return fmt.Errorf("this process is no administrator's: %w", fs.ErrPermission)
+	}
+	return nil
+}
+
 // Interface finds an interface by its alias.
 func (ipHelper) Interface(name string) (Interface, error) {
 	all, err := net.Interfaces()
@@ -86,10 +99,8 @@ func addrIn(s *windows.RawSockaddrInet6) (netip.Addr, bool) {
 
 // row is addr on an interface, with everything else as Windows has it by default.
 func (h ipHelper) row(index uint32, addr netip.Addr) (*windows.MibUnicastIpAddressRow, error) {
-	for _, p := range []*windows.LazyProc{h.initialize, h.create, h.remove} {
-		if err := p.Find(); err != nil {
-			return nil, fmt.Errorf("iphlpapi.dll has no %s: %w", p.Name, errors.ErrUnsupported)
-		}
+	if err := h.Able(); err != nil {
+		return nil, err
 	}
 	row := new(windows.MibUnicastIpAddressRow)
 	_, _, _ = h.initialize.Call(uintptr(unsafe.Pointer(row))) // it returns nothing

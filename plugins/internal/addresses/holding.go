@@ -273,6 +273,9 @@ func (h *Holding) Lost(family func(netip.Addr) bool) ([]netip.Addr, error) {
 // Possible returns why no address could be added to the interface called on, if that is known
 // without trying.
 func (h *Holding) Possible(addr netip.Addr, on string) error {
+	if err := h.system.Able(); err != nil {
+		return notAdded(addr, on, err)
+	}
 	if _, err := h.system.Interface(on); err != nil {
 		return noInterface(addr, on, err)
 	}
