@@ -7,11 +7,13 @@ import (
 	"math"
 	"net/netip"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/pointsman/pointsman/host/phrase"
+	"github.com/pointsman/pointsman/internal/pipe"
 )
 
 // A Problem is one thing that is wrong with the settings.
@@ -254,10 +256,19 @@ func (c *checker) plugins() {
 		if p.Address == "" {
 			continue
 		}
-		c.want(strings.HasPrefix(p.Address, "unix:///"), field+".address", fmt.Sprintf("want a socket such as unix:///run/acme.sock, not %q", p.Address), "")
-		c.fits(field+".address", strings.TrimPrefix(p.Address, "unix://"), maxSocket)
+		c.address(field+".address", p.Address)
 		c.want(p.Path == "" && p.SHA256 == "", field+".address", "says that the plugin runs already, while path or sha256 say what to start", "keep one of the two")
 	}
+}
+
+// address wants one at which a plugin can listen by itself.
+func (c *checker) address(field, address string) {
+	if runtime.GOOS == "windows" {
+		c.want(pipe.IsPath(address), field, fmt.Sprintf(`want a pipe such as \\.\pipe\acme, not %s`, address), "")
+		return
+	}
+	c.want(strings.HasPrefix(address, "unix:///"), field, fmt.Sprintf("want a socket such as unix:///run/acme.sock, not %q", address), "")
+	c.fits(field, strings.TrimPrefix(address, "unix://"), maxSocket)
 }
 
 // DidYouMean asks for the one of words that was probably meant; empty: none is near.

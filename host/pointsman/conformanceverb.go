@@ -160,13 +160,18 @@ func withSecond(s sdktest.Subject, address string) (sdktest.Subject, error) {
 
 // subjectOf returns what is held to the contract by a word of the command line.
 func subjectOf(word string) (sdktest.Subject, error) {
-	if !strings.Contains(word, "://") {
+	if !isAddress(word) {
 		return launched(word), nil
 	}
 	if _, err := wire.At(word); err != nil {
 		return sdktest.Subject{}, usageError{err}
 	}
 	return listening(word), nil
+}
+
+// isAddress reports whether a word is one at which a plugin listens, and not the path of a binary.
+func isAddress(word string) bool {
+	return strings.Contains(word, "://") || strings.HasPrefix(strings.ToLower(word), `\\.\pipe\`)
 }
 
 // launched returns a Subject whose lives are started as a host starts a plugin.

@@ -90,6 +90,19 @@ type identity struct {
 	Mode    fs.FileMode
 }
 
+// where returns the file that tells by its change that it is worth another try; empty: there is
+// none, as of a pipe of Windows, which is not asked, since that would connect to it.
+func (p Plugin) where() string {
+	if p.Address == "" {
+		return p.Path
+	}
+	path, ok := strings.CutPrefix(p.Address, "unix://")
+	if !ok {
+		return ""
+	}
+	return path
+}
+
 // identify returns the zero identity for a file that is not there.
 func identify(path string) identity {
 	info, err := os.Stat(path)

@@ -3,11 +3,11 @@
 package supervise
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -162,7 +162,7 @@ func (c *crashed) Unwrap() error { return c.error }
 func (p Plugin) begin(ctx context.Context, remote *launch.Plugin) (*live, error) {
 	d, err := remote.Configure(ctx, sdk.Setup{Options: p.Options, StateDir: p.StateDir})
 	if err == nil && d.Name != p.Name {
-		err = fmt.Errorf("%s calls itself %q: its name must be %q", p.where(), d.Name, p.Name)
+		err = fmt.Errorf("%s calls itself %q: its name must be %q", cmp.Or(p.Address, p.Path), d.Name, p.Name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("configure: %w", err)
@@ -171,14 +171,6 @@ func (p Plugin) begin(ctx context.Context, remote *launch.Plugin) (*live, error)
 		remote.Debugged()
 	}
 	return &live{remote: remote, description: d}, nil
-}
-
-// where returns the file that tells by its change that it is worth another try.
-func (p Plugin) where() string {
-	if p.Address != "" {
-		return strings.TrimPrefix(p.Address, "unix://")
-	}
-	return p.Path
 }
 
 // startLoops starts the goroutines beside a process. They end with the process, or

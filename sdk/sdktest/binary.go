@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -82,7 +83,12 @@ func startBinary(path string) (*binaryLife, error) {
 	return l, nil
 }
 
-func (l *binaryLife) address() string { return "unix://" + filepath.Join(l.dir, "own", "s") }
+func (l *binaryLife) address() string {
+	if runtime.GOOS == "windows" {
+		return `\\.\pipe\` + filepath.Base(l.dir)
+	}
+	return "unix://" + filepath.Join(l.dir, "own", "s")
+}
 
 // comesUp is how long a binary may take until it listens.
 const comesUp = time.Minute

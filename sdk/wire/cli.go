@@ -13,9 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"os/user"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -119,16 +117,16 @@ func (c cli) help() string {
       --protocol tcp   or udp or sctp
       --origin WHERE   node, pod or outside: where its sender is
       --in INTERFACE   by which it comes in; else that by which replies leave
-  %[1]s --listen unix:///run/pointsman/%[2]s/plugin.sock
+  %[1]s --listen %[3]s
                        serves hosts that attach there, instead of one that starts it:
                        those of this user and of root
       --allow-uid N    also those of user N (its number or name; may come several
                        times), which must be in this process's group
-  %[1]s alive unix:///run/pointsman/%[2]s/plugin.sock
+  %[1]s alive %[3]s
                        asks the one that listens there whether it still answers
 
 For programs, describe, check, cleanup, plan and trace answer with -o json. It exits 0 when all went well, 1 when not, 64 on a wrong word.
-`, c.binary(), c.description.Name)
+`, c.binary(), c.description.Name, exampleOf(c.description.Name))
 }
 
 // flags reads the verb's own flags, and no other word.
@@ -318,33 +316,4 @@ func (c cli) cleanup(ctx context.Context, args []string) error {
 		fmt.Fprintln(c.stdout, "nothing to remove")
 	}
 	return err
-}
-
-func (c cli) listen(args []string) error {
-	address := ""
-	if len(args) > 0 {
-		address, args = args[0], args[1:]
-	}
-	if _, err := socketPath(address); err != nil {
-		return usageError(fmt.Sprintf("%s --listen: %v", c.binary(), err))
-	}
-	on := socket{address: address}
-	err := c.flags("--listen", args, func(f *flag.FlagSet) { f.Func("allow-uid", "", on.allow) })
-	if err != nil {
-		return err
-	}
-	return listenAndServe(newServer(c.description, c.dataplane), on, c.stderr)
-}
-
-// allow adds a user, by number or name.
-func (s *socket) allow(account string) error {
-	if named, err := user.Lookup(account); err == nil {
-		account = named.Uid
-	}
-	uid, err := strconv.ParseUint(account, 10, 32)
-	if err != nil {
-		return fmt.Errorf("there is no user %q here", account)
-	}
-	s.users = append(s.users, uint32(uid))
-	return nil
 }

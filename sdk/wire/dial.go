@@ -8,8 +8,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
-	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,7 +23,7 @@ import (
 // A Target is where a plugin listens, and by what it and its host know each other. It
 // holds the host's key: keep it where only the host can read (0600).
 type Target struct {
-	Network string `json:"network"` // "unix"; "tcp" on Windows
+	Network string `json:"network"` // "unix"; on Windows "tcp", or "pipe" for a plugin that listens for itself
 	Address string `json:"address"`
 	Nonce   string `json:"nonce,omitempty"` // Hello.Nonce of the process that is meant; empty: not known yet
 	Cert    []byte `json:"cert,omitempty"`  // the host's certificate, PEM; none for a plugin that listens for itself
@@ -34,27 +32,35 @@ type Target struct {
 }
 
 // At returns the Target of a plugin that was started with --listen and the same address:
-// "unix:///run/pointsman/ipvs.sock".
-func At(address string) (Target, error) {
-	path, err := socketPath(address)
-	if err != nil {
-		return Target{}, err
-	}
-	return Target{Network: "unix", Address: path}, nil
-}
+// "unix:///run/pointsman/ipvs.sock"; on Windows `\\.\pipe\pointsman-userspace`.
+func At(address string) (Target, error) { return at(address) }
 
 // String returns the address alone, without the key.
-func (t Target) String() string { return t.Network + "://" + t.Address }
+func (t Target) String() string {
+	if t.Network == overPipe {
+		return t.Address
+	}
+	return t.Network + "://" + t.Address
+}
 
-// PID returns the process behind a unix socket, which must be this user's or root's. Zero: the
+// The networks: the first two are those on which the system says which process is at the other
+// end.
+const (
+	overUnix = "unix"
+	overPipe = "pipe"
+	overTCP  = "tcp"
+)
+
+// PID returns the process behind a unix socket, which must be this user's or root's, or behind a
+// pipe of Windows, which must be this user's or administrators'. Zero: the
 // kernel has no name for it here, as for a process of another PID namespace.
 func (t Target) PID(ctx context.Context) (int, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, t.Network, t.Address)
+	conn, err := t.open(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer conn.Close()
-	if t.Network != "unix" {
+	if t.Network == overTCP {
 		return 0, nil
 	}
 	if err := trusted(conn); err != nil {
@@ -89,18 +95,6 @@ func (t Target) TLS() (*tls.Config, error) {
 	config.RootCAs = x509.NewCertPool()
 	config.RootCAs.AddCert(parsed)
 	return config, nil
-}
-
-// socketPath returns the path in an address "unix:///path".
-func socketPath(address string) (string, error) {
-	path, ok := strings.CutPrefix(address, "unix://")
-	switch {
-	case !ok || !filepath.IsAbs(path):
-		return "", fmt.Errorf("address %q: want unix:///absolute/path", address)
-	case len(path) > MaxSocketPath:
-		return "", fmt.Errorf("address %q: the path has %d bytes, and a socket's may have %d", address, len(path), MaxSocketPath)
-	}
-	return path, nil
 }
 
 // MaxSocketPath is how many bytes the kernel has room for in a socket's address.
@@ -142,9 +136,9 @@ func dial(t Target, pid int, attempts *attempts) (*grpc.ClientConn, error) {
 		creds = credentials.NewTLS(config)
 	}
 	return connect(creds, func(ctx context.Context, _ string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, t.Network, t.Address)
+		conn, err := t.open(ctx)
 		attempts.note(err)
-		if err != nil || t.Network != "unix" {
+		if err != nil || t.Network == overTCP {
 			return conn, err
 		}
 		if err := expected(conn, pid); err != nil {

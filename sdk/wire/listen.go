@@ -5,11 +5,13 @@ package wire
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"path/filepath"
+	"os/user"
+	"runtime"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -21,8 +23,40 @@ import (
 
 // A socket is where a plugin listens for hosts, and for which users'.
 type socket struct {
-	address string   // unix:///path
+	address string   // as addressForm has it
 	users   []uint32 // whose hosts may connect, beside this user's and root's
+}
+
+func (c cli) listen(args []string) error {
+	address := ""
+	if len(args) > 0 {
+		address, args = args[0], args[1:]
+	}
+	if _, err := At(address); err != nil {
+		return usageError(fmt.Sprintf("%s --listen: %v", c.binary(), err))
+	}
+	on := socket{address: address}
+	err := c.flags("--listen", args, func(f *flag.FlagSet) { f.Func("allow-uid", "", on.allow) })
+	if err != nil {
+		return err
+	}
+	return listenAndServe(newServer(c.description, c.dataplane), on, c.stderr)
+}
+
+// allow adds a user, by number or name.
+func (s *socket) allow(account string) error {
+	if runtime.GOOS == "windows" {
+		return errors.New("a pipe of Windows is open to this user, administrators and the system, and to no others")
+	}
+	if named, err := user.Lookup(account); err == nil {
+		account = named.Uid
+	}
+	uid, err := strconv.ParseUint(account, 10, 32)
+	if err != nil {
+		return fmt.Errorf("there is no user %q here", account)
+	}
+	s.users = append(s.users, uint32(uid))
+	return nil
 }
 
 // listenAndServe serves the hosts that may connect to that socket, until a SIGTERM or a
@@ -49,101 +83,6 @@ func listenAndServe(s *server, on socket, w io.Writer) error {
 	return g.Serve(listener)
 }
 
-// listen opens the socket. Other users are kept out twice: the folder is open to this user
-// alone, and where others are named to this process's group; and the kernel tells the user
-// of each process that connects.
-func (s socket) listen() (net.Listener, error) {
-	path, err := socketPath(s.address)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.folder(filepath.Dir(path)); err != nil {
-		return nil, err
-	}
-	if err := vacate(path); err != nil {
-		return nil, err
-	}
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, 0o600|s.group()&0o060); err != nil {
-		listener.Close()
-		return nil, err
-	}
-	return &userListener{Listener: listener, users: s.users}, nil
-}
-
-// group returns what the group may do in the folder, and with the socket: nothing,
-// unless other users are named.
-func (s socket) group() os.FileMode {
-	if len(s.users) == 0 {
-		return 0
-	}
-	return 0o070
-}
-
-// folder makes the socket's folder, or checks the one that is there.
-func (s socket) folder(dir string) error {
-	mode := 0o700 | s.group()&0o050
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return err
-	}
-	if err := os.Mkdir(dir, 0o700); err == nil {
-		return os.Chmod(dir, mode) // whatever the umask is
-	} else if !errors.Is(err, os.ErrExist) {
-		return err
-	}
-	info, err := os.Stat(dir)
-	if err != nil {
-		return err
-	}
-	switch has := info.Mode().Perm(); {
-	case has&^mode != 0:
-		return fmt.Errorf("directory %s is open to others (%s); try: chmod %#o %s, or a directory of its own below it", dir, has, mode, dir)
-	case has&mode != mode:
-		return fmt.Errorf("directory %s is closed to the users that are to connect (%s); try: chmod %#o %s", dir, has, mode, dir)
-	}
-	return owned(dir, info)
-}
-
-// vacate removes the socket of a process that has ended.
-func vacate(path string) error {
-	info, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case info.Mode()&os.ModeSocket == 0:
-		return fmt.Errorf("%s is there and is no socket; remove it, or listen elsewhere", path)
-	}
-	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		conn.Close()
-		return fmt.Errorf("another process listens on %s already", path)
-	}
-	return os.Remove(path)
-}
-
-// A userListener refuses connections of users other than this one, root and users.
-type userListener struct {
-	net.Listener
-	users []uint32
-}
-
-func (g *userListener) Accept() (net.Conn, error) {
-	for {
-		conn, err := g.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if trusted(conn, g.users...) == nil {
-			return conn, nil
-		}
-		conn.Close()
-	}
-}
-
 // printLog writes the log to w until the server ends. Only it waits for w.
 func (s *server) printLog(w io.Writer) {
 	_ = s.follow(0, nil, func(lines []LogLine) error {
@@ -162,7 +101,7 @@ const aliveLimit = 3 * time.Second
 // asks by this verb; systemd expects a message in time.
 func (c cli) alive(ctx context.Context, args []string) error {
 	if len(args) != 1 {
-		return usageError(fmt.Sprintf("%s alive: want the address that it listens on: unix:///absolute/path", c.binary()))
+		return usageError(fmt.Sprintf("%s alive: want the address that it listens on: %s", c.binary(), addressForm))
 	}
 	at, err := At(args[0])
 	if err != nil {

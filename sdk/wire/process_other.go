@@ -5,7 +5,6 @@
 package wire
 
 import (
-	"net"
 	"os"
 	"runtime/metrics"
 )
@@ -22,17 +21,3 @@ func memory() uint64 {
 }
 
 func takeName() {}
-
-type peer struct {
-	pid int
-	uid uint32
-}
-
-func peerOf(net.Conn) (peer, error) { return peer{}, nil }
-
-// This system does not say which process is at the other end, so the mode of the socket's
-// directory is all that keeps other users out.
-
-func trusted(net.Conn, ...uint32) error { return nil }
-
-func expected(net.Conn, int) error { return nil }

@@ -61,6 +61,7 @@ func TestWindows(t *testing.T) {
 		{"the plugin is killed, and comes back", n.pluginKilled},
 		{"a pipe that no host has", n.nothingThere},
 		{"the dataplane conforms, as far as wine goes", n.conforms},
+		{"a plugin listens by itself", n.listens},
 		{"the relay's own tests of TCP", n.relays},
 	} {
 		t.Log(scenario.what)

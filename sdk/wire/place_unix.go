@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// addressForm is how an address is written at which a plugin listens by itself, for people.
+const addressForm = "unix:///absolute/path"
+
+// exampleOf is such an address, of the dataplane of that name.
+func exampleOf(name string) string { return "unix:///run/pointsman/" + name + "/plugin.sock" }
+
+func at(address string) (Target, error) {
+	path, err := socketPath(address)
+	if err != nil {
+		return Target{}, err
+	}
+	return Target{Network: overUnix, Address: path}, nil
+}
+
+// socketPath returns the path in an address "unix:///path".
+func socketPath(address string) (string, error) {
+	path, ok := strings.CutPrefix(address, "unix://")
+	switch {
+	case !ok || !filepath.IsAbs(path):
+		return "", fmt.Errorf("address %q: want unix:///absolute/path", address)
+	case len(path) > MaxSocketPath:
+		return "", fmt.Errorf("address %q: the path has %d bytes, and a socket's may have %d", address, len(path), MaxSocketPath)
+	}
+	return path, nil
+}
+
+// open connects to what listens there.
+func (t Target) open(ctx context.Context) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, t.Network, t.Address)
+}
+
+// listen opens the socket. Other users are kept out twice: the folder is open to this user
+// alone, and where others are named to this process's group; and the kernel tells the user
+// of each process that connects.
+func (s socket) listen() (net.Listener, error) {
+	path, err := socketPath(s.address)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.folder(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	if err := vacate(path); err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600|s.group()&0o060); err != nil {
+		listener.Close()
+		return nil, err
+	}
+	return &userListener{Listener: listener, users: s.users}, nil
+}
+
+// group returns what the group may do in the folder, and with the socket: nothing,
+// unless other users are named.
+func (s socket) group() os.FileMode {
+	if len(s.users) == 0 {
+		return 0
+	}
+	return 0o070
+}
+
+// folder makes the socket's folder, or checks the one that is there.
+func (s socket) folder(dir string) error {
+	mode := 0o700 | s.group()&0o050
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err == nil {
+		return os.Chmod(dir, mode) // whatever the umask is
+	} else if !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	switch has := info.Mode().Perm(); {
+	case has&^mode != 0:
+		return fmt.Errorf("directory %s is open to others (%s); try: chmod %#o %s, or a directory of its own below it", dir, has, mode, dir)
+	case has&mode != mode:
+		return fmt.Errorf("directory %s is closed to the users that are to connect (%s); try: chmod %#o %s", dir, has, mode, dir)
+	}
+	return owned(dir, info)
+}
+
+// vacate removes the socket of a process that has ended.
+func vacate(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode()&os.ModeSocket == 0:
+		return fmt.Errorf("%s is there and is no socket; remove it, or listen elsewhere", path)
+	}
+	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		conn.Close()
+		return fmt.Errorf("another process listens on %s already", path)
+	}
+	return os.Remove(path)
+}
+
+// A userListener refuses connections of users other than this one, root and users.
+type userListener struct {
+	net.Listener
+	users []uint32
+}
+
+func (g *userListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := g.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if trusted(conn, g.users...) == nil {
+			return conn, nil
+		}
+		conn.Close()
+	}
+}
+
+// owned reports why dir is not this user's or root's, if so: its owner may change what is
+// in it.
+func owned(dir string, info os.FileInfo) error {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if ok && s.Uid != 0 && s.Uid != uint32(os.Geteuid()) {
+		return fmt.Errorf("directory %s belongs to user %d, who could put another socket there; use one of user %d or root", dir, s.Uid, os.Geteuid())
+	}
+	return nil
+}
