@@ -68,7 +68,8 @@ test-chart: peers bin/helm ## render the chart, and hold it against golden text 
 	$(GO) test -count=1 ./test/chart
 
 .PHONY: test-windows
-test-windows: ## run the programs for Windows under wine, where that is installed (not in CI yet)
+test-windows: ## run the programs for Windows under wine
+	@[ -e /usr/lib/wine/wine64 ] && command -v x86_64-w64-mingw32-gcc >/dev/null || { echo "make $@ needs wine and a C compiler for Windows; on Debian: apt-get install wine64 gcc-mingw-w64-x86-64"; exit 1; }
 	POINTSMAN_WINE=1 $(GO) test -v -count=1 -timeout 20m ./test/windows
 
 e2e: peers bin/helm ## run the whole system against a real API server, in namespaces of its own (root)
