@@ -19,7 +19,7 @@ import (
 )
 
 // notes are a folder with a file for each address that is noted, and one for each holder that
-// lives, which it has locked. Who changes them has the folder's lock.
+// lives, which it has locked. A process that changes them has the folder's lock.
 type notes struct {
 	dir  string
 	edge func() // called before each change; a test's to crash in
