@@ -241,9 +241,10 @@ type Swapped struct {
 	To      string    `json:"to"`
 	At      time.Time `json:"at"`
 	Seconds float64   `json:"seconds"`
-	Error   string    `json:"error,omitempty"` // why it was undone
-	Left    string    `json:"left,omitempty"`  // what could not be finished
-	Stays   string    `json:"stays,omitempty"` // the mode that the host goes on with
+	Error   string    `json:"error,omitempty"`  // why it was undone
+	Left    string    `json:"left,omitempty"`   // what could not be finished
+	Stays   string    `json:"stays,omitempty"`  // the mode that the host goes on with
+	Undone  bool      `json:"undone,omitempty"` // and with the process that it had before
 }
 
 // A ModePlan is what a change of mode would come to.

@@ -46,7 +46,7 @@ func swapped(o swap.Outcome) *admin.Swapped {
 	if o.At.IsZero() {
 		return nil
 	}
-	return &admin.Swapped{From: o.Plan.From, To: o.Plan.To, At: o.At, Seconds: o.Took.Seconds(), Error: oneLine(o.Err), Left: oneLine(o.Left), Stays: o.Stays}
+	return &admin.Swapped{From: o.Plan.From, To: o.Plan.To, At: o.At, Seconds: o.Took.Seconds(), Error: oneLine(o.Err), Left: oneLine(o.Left), Stays: o.Stays, Undone: o.Undone}
 }
 
 // Recently is how long a swap that was undone, or a restart of the plugin, is worth a

@@ -162,7 +162,7 @@ func (set swapHost) reportEnd(o swap.Outcome, now time.Time) {
 // the host goes on with does.
 func undone(o swap.Outcome, serves bool) string {
 	switch {
-	case o.Stays == o.Plan.To:
+	case o.Stays == o.Plan.To && !o.Undone:
 		return fmt.Sprintf("%s failed, and %s stays because %s could not be brought back: %s", o.Plan, o.Plan.To, o.Plan.From, o.Err)
 	case serves:
 		return fmt.Sprintf("%s, and %s serves on: %s", o.Plan, o.Stays, o.Err)

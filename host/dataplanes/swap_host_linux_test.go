@@ -57,6 +57,18 @@ func TestRecord(t *testing.T) {
 
 // TestFinished makes the one that stays the only one, for this host and the next, and
 // reports how the swap ended.
+// TestUndone: of another binary the mode is the same, whichever of the two processes stays.
+func TestUndone(t *testing.T) {
+	o := swap.Outcome{Plan: swap.Plan{From: "userspace", To: "userspace", Same: true}, Stays: "userspace", Err: "no luck"}
+	if got, want := undone(o, true), "userspace → userspace, another binary failed, and userspace stays because userspace could not be brought back: no luck"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	o.Undone = true
+	if got, want := undone(o, true), "userspace → userspace, another binary, and userspace serves on: no luck"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestFinished(t *testing.T) {
 	plan := swap.Plan{From: "iptables", To: "userspace"}
 	down := plan

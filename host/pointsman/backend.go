@@ -241,7 +241,7 @@ func byReason(problems []admin.Problem) string {
 // ended says how a swap ended that did not go well.
 func ended(l admin.Swapped, d admin.Plugin) string {
 	switch {
-	case l.Stays == l.To:
+	case l.Stays == l.To && !l.Undone:
 		return "failed and could not be undone"
 	case d.Name == l.From && d.State != "serving":
 		return "was undone, and " + l.From + " does not serve either"

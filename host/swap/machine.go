@@ -89,6 +89,7 @@ type Outcome struct {
 	Left string // what could not be cleared away, and why; empty: nothing
 
 	Stays   string // the mode that the host goes on with
+	Undone  bool   // and with the process that it had before: the mode alone does not say that of another binary
 	Remains string // the mode that left rules in the kernel; empty: none
 }
 
@@ -264,7 +265,7 @@ func (m Machine) rest(now time.Time, left string) (Machine, []Action) {
 
 func (m Machine) outcome(now time.Time, left string) Outcome {
 	// Began may be from before a restart, by a clock that was set back since.
-	o := Outcome{Plan: m.Plan, At: now, Err: m.Undo, Left: left}
+	o := Outcome{Plan: m.Plan, At: now, Err: m.Undo, Left: left, Undone: m.Back}
 	if !m.Began.IsZero() { // else it is not known
 		o.Took = max(0, now.Sub(m.Began))
 	}

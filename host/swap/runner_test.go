@@ -166,6 +166,19 @@ func TestRunnerSameMode(t *testing.T) {
 	}
 }
 
+// TestRunnerSameModeUndone: that the former process stays is said by more than its mode.
+func TestRunnerSameModeUndone(t *testing.T) {
+	t.Parallel()
+	o := run(t, newCalls("prove"), func(r *Runner) {
+		if err := r.Ask(Plan{From: "m", To: "m", Same: true, Drain: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if o.Err == "" || o.Stays != "m" || !o.Undone {
+		t.Errorf("ended with %+v", o)
+	}
+}
+
 // TestRunnerPutsUpWith what is wrong with the one that leaves: it may be why it does.
 func TestRunnerPutsUpWith(t *testing.T) {
 	t.Parallel()
