@@ -10,7 +10,7 @@ import (
 // This file says which users of Windows could change what is in a folder, by what its security
 // descriptor says. What reads that is in edge_windows.go.
 
-// An access is who may do what to a folder.
+// An access is who may do what to a folder, or a file.
 type access struct {
 	owner   string // a SID, as all users here
 	all     bool   // there is no list at all: everyone may do anything
@@ -21,7 +21,7 @@ type access struct {
 type entry struct {
 	user      string
 	mask      uint32
-	inherited bool // it is for what is made in the folder alone
+	inherited bool // it is for what is made in the folder alone; a file has none
 	strange   bool // of a kind that is not understood
 }
 

@@ -52,18 +52,18 @@ func Guarded(dir string) error {
 	return nil
 }
 
-// accessOf reads the security descriptor of dir.
-func accessOf(dir string) (access, error) {
-	has, err := windows.GetNamedSecurityInfo(dir, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
+// accessOf reads the security descriptor of a folder or a file.
+func accessOf(path string) (access, error) {
+	has, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
 	if err != nil {
-		return access{}, fmt.Errorf("ask who may change folder %s: %w", dir, err)
+		return access{}, fmt.Errorf("ask who may change %s: %w", path, err)
 	}
 	owner, _, err := has.Owner()
 	if err != nil {
-		return access{}, fmt.Errorf("ask whose folder %s is: %w", dir, err)
+		return access{}, fmt.Errorf("ask whose %s is: %w", path, err)
 	}
 	if owner == nil {
-		return access{}, fmt.Errorf("folder %s has no owner", dir)
+		return access{}, fmt.Errorf("%s has no owner", path)
 	}
 	a := access{owner: owner.String()}
 	list, _, err := has.DACL()
@@ -72,12 +72,12 @@ func accessOf(dir string) (access, error) {
 		a.all = true
 		return a, nil
 	case err != nil:
-		return access{}, fmt.Errorf("ask who may change folder %s: %w", dir, err)
+		return access{}, fmt.Errorf("ask who may change %s: %w", path, err)
 	}
 	for i := range uint32(list.AceCount) {
 		var ace *windows.ACCESS_ALLOWED_ACE
 		if err := windows.GetAce(list, i, &ace); err != nil {
-			return access{}, fmt.Errorf("ask who may change folder %s: %w", dir, err)
+			return access{}, fmt.Errorf("ask who may change %s: %w", path, err)
 		}
 		if e, ok := entryOf(ace); ok {
 			a.entries = append(a.entries, e)
