@@ -115,7 +115,8 @@ type Binary struct {
 // OpenBinary opens the plugin at path, and checks that it cannot be changed by a user that
 // could not as well change the host: that it belongs to root, to this user or to
 // the owner of the host's binary, that neither others nor a foreign group may write
-// to it, and that the same goes for every directory that leads to it. With a sum,
+// to it, and that the same goes for every directory that leads to it; on Windows that is asked of
+// their access control lists (statefile.GuardedFile). With a sum,
 // the SHA-256 of its content in hexadecimal, its content must have that.
 func OpenBinary(path, sum string) (*Binary, error) {
 	path, err := filepath.Abs(path) // the plugin has another working directory

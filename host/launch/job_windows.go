@@ -17,7 +17,7 @@ import (
 // (Command.Outlives). Where another program has put this process in a job, that one's rules hold,
 // and nothing is tied.
 func Tie() error {
-	if is, err := inJob(); is || err != nil {
+	if is, err := inJob(windows.CurrentProcess(), 0); is || err != nil {
 		return err
 	}
 	job, err := windows.CreateJobObject(nil, nil)
@@ -34,19 +34,6 @@ func Tie() error {
 		return errors.Join(fmt.Errorf("have what this process starts end with it: %w", err), windows.CloseHandle(job))
 	}
 	return nil // the handle is closed by the end of this process
-}
-
-// inJob reports whether this process is in a job. golang.org/x/sys/windows does not have the call.
-func inJob() (bool, error) {
-	ask := windows.NewLazySystemDLL("kernel32.dll").NewProc("IsProcessInJob")
-	if err := ask.Find(); err != nil {
-		return false, err
-	}
-	var is uint32
-	if ok, _, err := ask.Call(uintptr(windows.CurrentProcess()), 0, uintptr(unsafe.Pointer(&is))); ok == 0 {
-		return false, fmt.Errorf("ask whether this process is in a job: %w", err)
-	}
-	return is != 0, nil
 }
 
 // begin starts cmd, and returns what it was started by. A process that is to leave the job of this

@@ -131,6 +131,7 @@ func End(ctx context.Context, h Handle) error {
 	switch {
 	case err == nil:
 		defer h.removeDir()
+		p.gather(h.Launch)
 		err = p.terminate(context.WithoutCancel(ctx))
 	case errors.Is(err, os.ErrProcessDone):
 		h.removeDir()

@@ -80,7 +80,7 @@ func watch(pid int, start uint64) (*process, error) {
 	}
 	p := newProcess(pid)
 	p.start = now
-	p.signal, p.forget = h.end, h.forget
+	p.signal, p.forget, p.gather = h.end, h.forget, h.gather
 	go h.follow(p.end)
 	return p, nil
 }
@@ -89,8 +89,18 @@ func watch(pid int, start uint64) (*process, error) {
 type handles struct {
 	process, stop windows.Handle
 
-	mu     sync.Mutex // guards closed, and both handles from being closed while they are used
+	mu     sync.Mutex // guards what is below, and both handles from being closed while they are used
+	job    job        // that the process is in, as far as is known
 	closed bool
+}
+
+// gather has what the process started end with it, where the launch put it into a job.
+func (h *handles) gather(launch string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed && h.job == (job{}) {
+		h.job = findJob(launch, h.process)
+	}
 }
 
 // end ends the process, if that is what sig means. The others have no counterpart here: a
@@ -116,21 +126,25 @@ func (h *handles) forget() {
 	}
 }
 
-// follow calls ended when the process has, and ends then, or with forget.
+// follow calls ended when the process has, and ends then, or with forget. What the process started is
+// ended before.
 func (h *handles) follow(ended func(Exit)) {
 	which, err := windows.WaitForMultipleObjects([]windows.Handle{h.process, h.stop}, false, windows.INFINITE)
-	if err == nil && which == windows.WAIT_OBJECT_0 {
-		exit := Exit{Code: -1}
-		var code uint32
-		if windows.GetExitCodeProcess(h.process, &code) == nil {
-			exit.Code = int(code)
-		}
-		ended(exit)
+	exit := Exit{Code: -1}
+	var code uint32
+	if windows.GetExitCodeProcess(h.process, &code) == nil {
+		exit.Code = int(code)
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.closed = true
 	_, _ = windows.CloseHandle(h.process), windows.CloseHandle(h.stop)
+	h.mu.Unlock()
+	if err != nil || which != windows.WAIT_OBJECT_0 {
+		h.job.close()
+		return
+	}
+	h.job.end()
+	ended(exit)
 }
 
 // oomScore has nothing to do: Windows has no score for when memory runs out.
