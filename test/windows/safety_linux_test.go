@@ -22,7 +22,8 @@ func (n *node) openState() {
 	}
 }
 
-// ends: what a host that is killed takes along. The test of host/launch runs under wine.
+// ends: what a host or a plugin that is killed takes along, and which plugins are refused. The tests
+// of host/launch run under wine.
 func (n *node) ends() {
 	n.Helper()
 	build := exec.Command("go", "test", "-c", "-trimpath", "-o", n.path("bin/launch.exe"), "../../host/launch")
@@ -30,7 +31,9 @@ func (n *node) ends() {
 	if out, err := build.CombinedOutput(); err != nil {
 		n.Fatalf("go test -c: %v\n%s", err, out)
 	}
-	if out, exit := n.outside(n.loader, n.path("bin/launch.exe"), "-test.v", "-test.run=^TestTie$"); exit != 0 || !strings.Contains(out, "--- PASS: TestTie") {
-		n.Errorf("exit %d\n%s", exit, out)
+	for _, test := range []string{"TestTie", "TestGather", "TestGuardedBinary"} {
+		if out, exit := n.outside(n.loader, n.path("bin/launch.exe"), "-test.v", "-test.run=^"+test+"$"); exit != 0 || !strings.Contains(out, "--- PASS: "+test) {
+			n.Errorf("%s: exit %d\n%s", test, exit, out)
+		}
 	}
 }

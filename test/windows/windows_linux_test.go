@@ -53,7 +53,7 @@ func TestWindows(t *testing.T) {
 		{"a manifest is no manifest", n.badManifest},
 		{"an address cannot be added", n.addressLacking},
 		{"a state directory is open to others", n.openState},
-		{"what a process starts ends with it", n.ends},
+		{"what a process starts ends with it, and a plugin that is open to others is refused", n.ends},
 		{"a second host is refused", n.secondHost},
 		{"another binary serves instead, and no request fails", n.swapped},
 		{"and again, with sockets that were handed over", n.swapped},
