@@ -75,7 +75,7 @@ test-windows: ## run the programs for Windows under wine
 e2e: peers bin/helm ## run the whole system against a real API server, in namespaces of its own (root)
 	@if [ "$$(id -u)" != 0 ]; then echo "make e2e needs root: it makes network namespaces; try: sudo make e2e"; exit 1; fi
 	@for p in etcd iptables conntrack; do command -v $$p >/dev/null || { echo "make e2e needs $$p; on Debian: apt-get install etcd-server iptables conntrack"; exit 1; }; done
-	POINTSMAN_E2E=1 $(GO) test -p 1 -count=1 -timeout 20m ./test/cluster ./test/e2e ./test/beside
+	POINTSMAN_E2E=1 $(GO) test -p 1 -count=1 -timeout 30m ./test/cluster ./test/e2e ./test/beside
 
 peers: ## build Kubernetes' own kube-apiserver, controllers, kubectl and kube-proxy, to test against (some minutes, once)
 	@mkdir -p bin/peers
