@@ -18,12 +18,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pointsman/pointsman/sdk/ledger"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/test/built"
 )
 
-// apart calls f on a thread that is in a network namespace of its own, where 127.0.0.0/8 is up. What
-// f opens and starts itself is there, too.
+// apart calls f on a thread that is in a network namespace of its own, where 127.0.0.0/8 is up, with a
+// ledger of its own. What f opens and starts itself is there, too.
 func apart(t *testing.T, f func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -33,7 +34,13 @@ func apart(t *testing.T, f func()) {
 	done := make(chan error)
 	go func() { // its thread is not let go, and ends with it
 		runtime.LockOSThread()
-		err := unix.Unshare(unix.CLONE_NEWNET)
+		err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS)
+		if err == nil {
+			err = unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, "")
+		}
+		if err == nil {
+			err = ledger.Private()
+		}
 		if err == nil {
 			err = exec.Command("ip", "link", "set", "lo", "up").Run()
 		}
