@@ -282,14 +282,14 @@ func (n *node) conforms() {
 	n.Logf("%d checks passed", kept)
 }
 
-// relays runs the relay's own tests, but those of UDP, which wine 8.0 lacks, those that take long, and that of
-// resets: now and then wine reads one as an end.
+// relays runs the relay's own tests, but those of UDP, which wine 8.0 lacks, those that take long, and those that
+// expect a reset: now and then wine reads one as an end.
 func (n *node) relays() {
 	n.Helper()
 	name := n.path("bin/relay.test.exe")
 	n.build("test", "-c", "-o", name, "../../plugins/userspace/relay")
-	out, exit := n.run(name, "-test.v", "-test.timeout", "5m", "-test.run", "^Test(HandedOver|HandOverFails|HalfClose|NextEndpoint|NoneAnswers|TurnedAway|Established|IPv6)$")
-	if passed := strings.Count(out, "\n--- PASS: "); exit != 0 || passed < 7 { // IPv6 may be missing
+	out, exit := n.run(name, "-test.v", "-test.timeout", "5m", "-test.run", "^Test(HandedOver|HandOverFails|HalfClose|NextEndpoint|Established|IPv6)$")
+	if passed := strings.Count(out, "\n--- PASS: "); exit != 0 || passed < 5 { // IPv6 may be missing
 		n.Errorf("exit %d, %d tests passed:\n%s", exit, passed, out)
 	}
 }
