@@ -92,9 +92,3 @@ func closing(dir, me string) string {
 	}
 	return command
 }
-
-// private is the security descriptor of a folder that is made: its access control list is
-// protected from what the folder above would pass on.
-func private(me string) string {
-	return fmt.Sprintf("D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;%s)", me)
-}
