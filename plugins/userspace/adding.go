@@ -164,6 +164,9 @@ func (d *direct) acquire(ctx context.Context) (closed bool, err error) {
 	if err := d.adding.ensure(ctx, addrs, d.step); err != nil {
 		return false, err
 	}
+	if len(d.lost) == 0 {
+		return false, nil // what follows looks at every socket
+	}
 	for p, socket := range d.open {
 		if d.lost[p.addr.Addr()] {
 			delete(d.open, p)

@@ -74,7 +74,7 @@ func TestAddresses(t *testing.T) {
 	speaker(t, back, nil)
 	s := l.raise(svc("web", "cluster-ip "+front, back), svc("idle", "cluster-ip "+at(4, 8000), ""))
 	finds(t, front, back)
-	l.has(front, at(4, 8000)) // where nobody serves the kernel turns clients away
+	l.has(front, at(4, 8000)) // where no socket is, the kernel rejects clients
 	s.set(svc("web", "cluster-ip "+front+", external-ip "+more, back), svc("twin", "cluster-ip "+at(1, 8001), back))
 	finds(t, more, back)
 	l.has(front, more, at(4, 8000))

@@ -10,7 +10,7 @@ import (
 // This file says which users of Windows could change what is in a folder, by what its security
 // descriptor says. What reads that is in edge_windows.go.
 
-// An access is who may do what to a folder, or a file.
+// An access says which users may do what to a folder, or a file.
 type access struct {
 	owner   string // a SID, as all users here
 	all     bool   // there is no list at all: everyone may do anything
@@ -44,7 +44,7 @@ const (
 const (
 	system           = "S-1-5-18"
 	administrators   = "S-1-5-32-544"
-	creatorOwner     = "S-1-3-0" // in what is inherited: who makes a file, which only those that are trusted can
+	creatorOwner     = "S-1-3-0" // in what is inherited: the user that makes a file, which only those that are trusted can
 	ownerRights      = "S-1-3-4"
 	trustedInstaller = "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464"
 )

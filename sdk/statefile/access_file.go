@@ -45,8 +45,8 @@ type place struct {
 	changes    uint32 // what counts as a change
 }
 
-// places lists a file and what leads to it, given the folders, the file's own first. Who may add a
-// file to that one may put a library there, which Windows loads before its own.
+// places lists a file and what leads to it, given the folders, the file's own first. A user that may add
+// a file to that one may put a library there, which Windows loads before its own.
 func places(file string, dirs []string) []place {
 	all := []place{{"file", file, changesWithin}}
 	for i, dir := range dirs {

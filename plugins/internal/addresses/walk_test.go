@@ -23,7 +23,7 @@ type walk struct {
 	foreign map[netip.Addr]uint64 // what other programs added, and when
 }
 
-// TestWalk: whatever changes, whoever adds and removes, and wherever a process is killed, what
+// TestWalk: whatever changes, whichever program adds and removes, and wherever a process is killed, what
 // others added is never removed, and in the end exactly the desired addresses are there.
 func TestWalk(t *testing.T) {
 	for seed := range uint64(60) {
