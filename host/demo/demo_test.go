@@ -278,3 +278,20 @@ func TestEnvironment(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestMayAskAgain: a swap that a busy machine had undone is asked for again, and no other.
+func TestMayAskAgain(t *testing.T) {
+	for why, want := range map[string]bool{
+		"the swap to ipvs was undone, and iptables serves on: updates were held back for 4.5s, and cutting was not done; ipvs goes on draining": true,
+		"the swap to ipvs was undone, and iptables serves on: updates may be held back for 4.5s at most: promote: context canceled":             true,
+		"the swap to ipvs was undone, and iptables serves on: staging took longer than 5m0s":                                                    true,
+		"the swap to ipvs was undone, and iptables serves on: verifying did not get on for 30s":                                                 true,
+		"another swap is under way": true,
+		"the swap to ipvs was undone, and iptables serves on: the canary failed: 127.77.0.10:7780: connection refused": false,
+		"no dataplane is called ipsv": false,
+	} {
+		if got := mayAskAgain(why); got != want {
+			t.Errorf("%q: asked again: %t, want %t", why, got, want)
+		}
+	}
+}

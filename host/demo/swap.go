@@ -78,13 +78,21 @@ func (d *demo) swapTo(ctx context.Context, mode string) error {
 func (d *demo) ask(ctx context.Context, mode string) (out string, err error) {
 	late := d.watch(ctx, func() bool {
 		out, err = d.host.ask(ctx, limit+5*time.Second, "mode", "swap", mode, "--wait="+limit.String())
-		return err == nil || !slices.ContainsFunc(later, func(sign string) bool { return strings.Contains(err.Error(), sign) })
+		return err == nil || !mayAskAgain(err.Error())
 	})
 	return out, errors.Join(err, late)
 }
 
-// later is how the host says that a change may succeed another time.
-var later = []string{"another swap is under way", "deadline exceeded", "did not get on for", "took longer than", "no handshake within"}
+// mayAskAgain reports whether the host, by what it says, may succeed another time.
+func mayAskAgain(why string) bool {
+	return slices.ContainsFunc(later, func(sign string) bool { return strings.Contains(why, sign) })
+}
+
+// later is how the host says that.
+var later = []string{
+	"another swap is under way", "deadline exceeded", "did not get on for", "took longer than", "no handshake within",
+	"updates were held back for", "updates may be held back for",
+}
 
 // killKernel kills a plugin whose rules are in the kernel.
 func (d *demo) killKernel(ctx context.Context) error {
