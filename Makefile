@@ -64,6 +64,11 @@ test-swap: ## of these, swaps, restarts and faults of the whole system, and what
 test-ipvs: ## run the ipvs tests under a kernel that has IPVS
 	@GO="$(GO)" test/uml/suite
 
+.PHONY: test-nftables-ipvs
+test-nftables-ipvs: ## run nftables beside IPVS and with SCTP, on Linux 6.1: user-mode Linux with modules that are built first
+	test/uml/modules
+	@GO="$(GO)" UML_MODULES=bin/uml-modules IPVS_TESTS='^TestKernelNftables' test/uml/suite
+
 test-chart: peers bin/helm ## render the chart, and hold it against golden text and the manifests of configs/
 	$(GO) test -count=1 ./test/chart
 

@@ -33,19 +33,37 @@ func rounds() int {
 // connected stays connected until it ends the connection.
 func TestKernelIPVSSwaps(t *testing.T) {
 	for _, other := range []string{"iptables", "userspace"} {
-		t.Run(other, func(t *testing.T) {
-			n := newNode(t)
-			s, stage := n.shows("dual-stack")
-			n.start()
-			n.packets(s, stage)
-			for range rounds() {
-				n.swap(s, stage, "ipvs", other)
-				if left := output("sh", "-c", "ipvsadm -Sn; ipset list -n; ip -o link show kube-ipvs0 2>/dev/null"); left != "" {
-					t.Errorf("after ipvs was left there is %s", left)
-				}
-				n.swap(s, stage, other, "ipvs")
-			}
-		})
+		t.Run(other, func(t *testing.T) { newNode(t).thereAndBack(other) })
+	}
+}
+
+// TestKernelNftablesSwaps is the same with nftables, where the kernel has both.
+func TestKernelNftablesSwaps(t *testing.T) {
+	const chain = "add table ip t; add chain ip t c { type nat hook prerouting priority -100; }"
+	if out, err := exec.Command("nft", "-c", chain).CombinedOutput(); err != nil {
+		t.Skipf("needs a kernel with NAT of nf_tables: make test-nftables-ipvs brings one: %s", out)
+	}
+	newNode(t).thereAndBack("nftables")
+}
+
+// thereAndBack changes from ipvs to another mode and back, and looks what is left of each.
+func (n *node) thereAndBack(other string) {
+	s, stage := n.shows("dual-stack")
+	n.start()
+	n.packets(s, stage)
+	for range rounds() {
+		n.swap(s, stage, "ipvs", other)
+		n.nothingLeft("ipvsadm -Sn; ipset list -n; ip -o link show kube-ipvs0 2>/dev/null")
+		n.swap(s, stage, other, "ipvs")
+		n.nothingLeft("nft list tables 2>/dev/null | grep 'pointsman$'")
+	}
+}
+
+// nothingLeft holds a mode that was left to having left nothing that a command prints.
+func (n *node) nothingLeft(command string) {
+	n.Helper()
+	if left := output("sh", "-c", command); left != "" {
+		n.Errorf("%s: of the mode that was left there is %s", command, left)
 	}
 }
 
