@@ -195,16 +195,19 @@ type tidier struct {
 
 	mu    sync.Mutex  // guards what follows
 	count int         // Services since memory was given back
-	timer *time.Timer // until it is; nil: it is not due
+	most  int         // in one update: a collection costs as much as that is
+	timer *time.Timer // until memory is given back; nil: it is not due
 }
 
 func newTidier() *tidier { return &tidier{after: tidyAfter, free: debug.FreeOSMemory} }
 
-// took counts the Services of an update that is over, however it ended.
+// took counts the Services of an update that is over, however it ended. It takes half of the
+// largest update for a collection to be worth what it costs.
 func (t *tidier) took(services int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.count += services; t.count >= much && t.timer == nil {
+	t.most = max(t.most, services)
+	if t.count += services; t.count >= max(much, t.most/2) && t.timer == nil {
 		t.timer = time.AfterFunc(t.after, t.tidy)
 	}
 }
