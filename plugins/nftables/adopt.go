@@ -57,7 +57,7 @@ func (o observed) without() observed {
 }
 
 // serves notes that a change was made.
-func (o *observed) serves(c change) {
+func (o *observed) serves(c *change) {
 	if len(c.to.frontends) == 0 {
 		delete(o.services, c.name)
 	} else {

@@ -170,8 +170,8 @@ func (e element) member() bool { return e.set == "members" || e.set == "members-
 // forgetful takes out of the changes the members that go: while their clients are read, to be
 // purged, no other client must be remembered there.
 func (all changes) forgetful() (members []element) {
-	for i := range all {
-		if c := &all[i]; c.purge {
+	for _, c := range all {
+		if c.purge {
 			members = append(members, slices.DeleteFunc(slices.Clone(c.gone), func(e element) bool { return !e.member() })...)
 			c.gone = slices.DeleteFunc(c.gone, element.member)
 		}

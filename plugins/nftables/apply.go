@@ -73,6 +73,14 @@ func (p plan) Apply(ctx context.Context) (failed []sdk.Failure, err error) {
 	return failed, nil
 }
 
+// elements is how many go and come in all.
+func (all changes) elements() (n int) {
+	for _, c := range all {
+		n += len(c.gone) + len(c.come)
+	}
+	return n
+}
+
 // upTo is how many of the changes have no more elements than some number; at least one.
 func (all changes) upTo(elements int) int {
 	for i, c := range all {
@@ -92,11 +100,15 @@ type transaction struct {
 	fixed   difference
 	changes changes
 
-	batch      *nftnl.Batch
-	owners     []int // of each operation: the change that it is of, or none
-	counts     map[string]int
-	references map[place]int
+	batch  *nftnl.Batch
+	owners []int // of each operation: the change that it is of, or none
+	counts map[string]int
+	shared map[place]sharing
 }
+
+// A sharing is what the changes do to an element that Services share: how many more have it, and
+// the last of the changes.
+type sharing struct{ more, change int }
 
 const none = -1
 
@@ -236,8 +248,10 @@ func (t *transaction) done() {
 		f.have.counts[set] += n
 		f.have.total += n
 	}
-	for at, n := range t.references {
-		if f.have.references[at] += n; f.have.references[at] <= 0 {
+	for at, s := range t.shared {
+		if n := f.have.references[at] + s.more; n > 0 {
+			f.have.references[at] = n
+		} else {
 			delete(f.have.references, at)
 		}
 	}

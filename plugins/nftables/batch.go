@@ -22,7 +22,8 @@ func (t *transaction) flags() uint32 {
 func (t *transaction) build() error {
 	f, s := t.family, t.shape
 	b := nftnl.NewBatch(f.node.nft(), t.table, 0)
-	t.batch, t.owners, t.counts, t.references = b, nil, make(map[string]int), make(map[place]int)
+	t.batch, t.owners, t.counts, t.shared = b, nil, make(map[string]int), make(map[place]sharing, len(t.changes))
+	b.Grow(t.changes.elements())
 	if s.afresh {
 		b.DeleteTable()
 	}
@@ -93,71 +94,67 @@ func (t *transaction) own(change int) {
 
 // elements removes and adds elements. One that Services share is there while any has it.
 func (t *transaction) elements() error {
-	last := make(map[element]int) // the change that a shared one changes for
+	for _, e := range t.fixed.gone {
+		t.remove(e, none)
+	}
 	for i, c := range t.changes {
 		for _, e := range c.gone {
 			if e.shared() {
-				t.references[e.place()]--
-				last[e] = i
+				t.share(e, -1, i)
+			} else {
+				t.remove(e, i)
 			}
 		}
 		for _, e := range c.come {
 			if e.shared() {
-				t.references[e.place()]++
-				last[e] = i
+				t.share(e, 1, i)
 			}
 		}
 	}
-	t.remove(t.fixed.gone, none)
-	for i, c := range t.changes {
-		t.remove(c.gone, i)
-	}
-	have := t.family.have.references
-	for e, i := range last {
-		if have[e.place()] > 0 && have[e.place()]+t.references[e.place()] == 0 {
-			t.batch.Remove(e.set, e.Element)
-			t.count(e, -1, i)
+	var come []place
+	for at, s := range t.shared {
+		switch had := t.family.have.references[at]; {
+		case had > 0 && had+s.more == 0:
+			t.remove(at.element(), s.change)
+		case had == 0 && s.more > 0:
+			come = append(come, at)
 		}
 	}
 	if err := t.purge(); err != nil {
 		return err
 	}
-	t.insert(t.fixed.come, none)
-	for i, c := range t.changes {
-		t.insert(c.come, i)
+	for _, e := range t.fixed.come {
+		t.insert(e, none)
 	}
-	for e, i := range last {
-		if have[e.place()] == 0 && t.references[e.place()] > 0 {
-			t.batch.Add(e.set, e.Element)
-			t.count(e, 1, i)
+	for i, c := range t.changes {
+		for _, e := range c.come {
+			if !e.shared() {
+				t.insert(e, i)
+			}
 		}
+	}
+	for _, at := range come {
+		t.insert(at.element(), t.shared[at].change)
 	}
 	return nil
 }
 
-// remove removes elements of a change; those that are shared only if they are of none.
-func (t *transaction) remove(elements []element, change int) {
-	for _, e := range elements {
-		if change == none || !e.shared() {
-			t.batch.Remove(e.set, e.Element)
-			t.count(e, -1, change)
-		}
-	}
+// share notes that a change has one Service more or less have an element that Services share.
+func (t *transaction) share(e element, by, change int) {
+	at := e.place()
+	t.shared[at] = sharing{t.shared[at].more + by, change}
 }
 
-// insert is remove for elements that come.
-func (t *transaction) insert(elements []element, change int) {
-	for _, e := range elements {
-		if change == none || !e.shared() {
-			t.batch.Add(e.set, e.Element)
-			t.count(e, 1, change)
-		}
-	}
+// remove and insert are operations on one element, which are of a change.
+
+func (t *transaction) remove(e element, change int) {
+	t.batch.Remove(e.set, e.Element)
+	t.counts[e.set]--
+	t.own(change)
 }
 
-// count notes an operation on an element: how many there are in its set, and of which change
-// it is.
-func (t *transaction) count(e element, by, change int) {
-	t.counts[e.set] += by
+func (t *transaction) insert(e element, change int) {
+	t.batch.Add(e.set, e.Element)
+	t.counts[e.set]++
 	t.own(change)
 }

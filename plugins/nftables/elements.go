@@ -22,6 +22,9 @@ type place struct{ set, key, end string }
 
 func (e element) place() place { return place{e.set, e.Key, e.KeyEnd} }
 
+// element is one that is nothing but where it is.
+func (p place) element() element { return element{p.set, nftnl.Element{Key: p.key, KeyEnd: p.end}} }
+
 // shared reports whether several Services may have the element.
 func (e element) shared() bool { return e.set == "vips" || e.set == "hairpin" }
 
@@ -30,19 +33,47 @@ var numbers = map[sdk.Protocol]string{sdk.TCP: "\x06", sdk.UDP: "\x11", sdk.SCTP
 
 // key is what packets to an address, or with an unspecified one to a node port, are looked up by.
 func key(proto sdk.Protocol, addr netip.AddrPort) string {
-	k := numbers[proto] + "\x00\x00\x00" + portKey(addr.Port())
-	if addr.Addr().IsUnspecified() {
-		return k
+	var room [longestKey]byte // one allocation for each string: there are hundreds of thousands
+	k := room[:0]
+	if !addr.Addr().IsUnspecified() {
+		k = appendAddr(k, addr.Addr())
 	}
-	return string(addr.Addr().AsSlice()) + k
+	k = append(append(k, numbers[proto]...), 0, 0, 0)
+	return string(appendPort(k, addr.Port()))
 }
 
-func portKey(port uint16) string {
-	return string(binary.BigEndian.AppendUint16(nil, port)) + "\x00\x00"
+// longestKey is that of an IPv6 endpoint's slot: the address, the protocol, the port, the slot.
+const longestKey = 16 + 3*4
+
+func addrKey(a netip.Addr) string {
+	var room [16]byte
+	return string(appendAddr(room[:0], a))
+}
+
+func appendAddr(b []byte, a netip.Addr) []byte {
+	if a.Is4() {
+		four := a.As4()
+		return append(b, four[:]...)
+	}
+	all := a.As16()
+	return append(b, all[:]...)
+}
+
+func appendPort(b []byte, port uint16) []byte {
+	return append(binary.BigEndian.AppendUint16(b, port), 0, 0)
 }
 
 // destination is an address and a port as data.
-func destination(ep netip.AddrPort) string { return string(ep.Addr().AsSlice()) + portKey(ep.Port()) }
+func destination(ep netip.AddrPort) string {
+	var room [longestKey]byte
+	return string(appendPort(appendAddr(room[:0], ep.Addr()), ep.Port()))
+}
+
+// slot is the key of one of the endpoints to which a key leads.
+func slot(key string, i int) string {
+	var room [longestKey]byte
+	return string(binary.NativeEndian.AppendUint32(append(room[:0], key...), uint32(i)))
+}
 
 // at is the index in which a frontend is, for callers from elsewhere.
 func at(of sdk.Family, f frontend) index {
@@ -60,13 +91,13 @@ func (w wanted) elements(name sdk.Name) []element {
 		p, k := at(name.Family, f), key(name.Protocol, f.addr)
 		add(p.of("frontends"), nftnl.Element{Key: k, Comment: label(name, f.kind, f.policy)})
 		for _, s := range f.sources {
-			add(p.of("allowed"), nftnl.Element{Key: k + string(s.from.AsSlice()), KeyEnd: k + string(s.to.AsSlice())})
+			add(p.of("allowed"), nftnl.Element{Key: k + addrKey(s.from), KeyEnd: k + addrKey(s.to)})
 		}
 		if len(f.sources) > 0 {
 			add(p.of("gated"), nftnl.Element{Key: k})
 		}
 		if f.kind == sdk.ClusterIP {
-			add("vips", nftnl.Element{Key: string(f.addr.Addr().AsSlice())})
+			add("vips", nftnl.Element{Key: addrKey(f.addr.Addr())})
 		}
 		w.choice(p, k, f.policy, add)
 		if !w.served {
@@ -84,7 +115,7 @@ func (w wanted) elements(name sdk.Name) []element {
 		}
 	}
 	for _, a := range w.hairpin {
-		add("hairpin", nftnl.Element{Key: string(a.AsSlice()) + string(a.AsSlice())})
+		add("hairpin", nftnl.Element{Key: addrKey(a) + addrKey(a)})
 	}
 	if w.number > 0 {
 		w.affine(add)
@@ -92,13 +123,16 @@ func (w wanted) elements(name sdk.Name) []element {
 	return all
 }
 
-// size is about how many elements there are.
+// size is about how many elements there are, and seldom less.
 func (w wanted) size() int {
 	n := len(w.hairpin)
-	for _, list := range w.lists {
-		n += len(list)
+	for _, f := range w.frontends {
+		n += 4 + len(f.sources) + len(w.lists[f.policy])
+		if f.external() && f.policy == sdk.Local {
+			n += 3 + len(w.lists[sdk.Cluster])
+		}
 	}
-	return len(w.frontends) * (n + 6)
+	return n
 }
 
 // choice adds what leads from a key to the endpoints of a list.
@@ -111,8 +145,9 @@ func (w wanted) choice(p index, k string, policy sdk.Policy, add func(string, nf
 		return
 	}
 	add(p.of(ofClass(class(len(list)))), nftnl.Element{Key: k})
+	endpoints := p.of("endpoints")
 	for i, ep := range list {
-		add(p.of("endpoints"), nftnl.Element{Key: k + mark(uint32(i)), Data: destination(ep)})
+		add(endpoints, nftnl.Element{Key: slot(k, i), Data: destination(ep)})
 	}
 }
 

@@ -5,6 +5,7 @@ package nftables
 import (
 	"cmp"
 	"context"
+	"iter"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -166,6 +167,12 @@ func (f *family) Keep(name sdk.Name) wanted { return f.have.services[name] }
 
 // Put says what Services come to.
 func (f *family) Put(all map[sdk.Name]wanted) {
+	if len(f.desired) == 0 {
+		f.desired = make(map[sdk.Name]wanted, len(all))
+	}
+	if len(f.touched) == 0 {
+		f.touched = make(map[sdk.Name]bool, len(all))
+	}
 	for name, w := range all {
 		if f.touched[name] = true; len(w.frontends) == 0 {
 			delete(f.desired, name)
@@ -183,18 +190,12 @@ func (f *family) Plan() frame.Plan {
 		f.have = f.have.without()
 		f.all = true
 	}
-	names := f.touched
-	if f.all {
-		names = make(map[sdk.Name]bool, len(f.desired))
-		for name := range maps.Keys(f.desired) {
-			names[name] = true
-		}
-		for name := range maps.Keys(f.have.services) {
-			names[name] = true
-		}
+	if len(f.have.services) == 0 {
+		f.have.services = make(map[sdk.Name]wanted, len(f.desired))
+		f.have.references = make(map[place]int, len(f.desired))
 	}
-	p.changes = make(changes, 0, len(names))
-	for name := range names {
+	p.changes = make(changes, 0, len(f.touched))
+	for name := range f.due() {
 		have := f.have.services[name]
 		c := changeOf(name, have, f.desired[name], f.have.free)
 		grown := f.node.grow(f.Family, have) // the kernel has it already, unless it was just read
@@ -205,9 +206,7 @@ func (f *family) Plan() frame.Plan {
 			f.have.serves(c)
 		}
 	}
-	slices.SortFunc(p.changes, func(a, b change) int {
-		return cmp.Or(cmp.Compare(len(a.come), len(b.come)), a.name.Compare(b.name))
-	})
+	slices.SortFunc(p.changes, func(a, b *change) int { return cmp.Compare(len(a.come), len(b.come)) })
 	p.linked = p.changes.link()
 	if f.shaped {
 		p.shape = f.shapes(afresh)
@@ -216,6 +215,25 @@ func (f *family) Plan() frame.Plan {
 		p.fixed = f.fixed(p.changes)
 	}
 	return p
+}
+
+// due are the names of Services that are to be looked at.
+func (f *family) due() iter.Seq[sdk.Name] {
+	if !f.all {
+		return maps.Keys(f.touched)
+	}
+	return func(yield func(sdk.Name) bool) {
+		for name := range f.desired {
+			if !yield(name) {
+				return
+			}
+		}
+		for name := range f.have.services {
+			if _, also := f.desired[name]; !also && !yield(name) {
+				return
+			}
+		}
+	}
 }
 
 // shapes compares the layout, and the objects that no Service has.

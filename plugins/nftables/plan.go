@@ -22,7 +22,7 @@ type plan struct {
 }
 
 // changes are those of Services.
-type changes []change
+type changes []*change
 
 // A change leads from what serves a Service to what is desired.
 type change struct {
@@ -76,8 +76,8 @@ func diff(old, desired []element) (d difference) {
 
 // changeOf leads from one wanted of a Service to another, which gets a free number if it is to
 // have one.
-func changeOf(name sdk.Name, have, desired wanted, free func() number) change {
-	c := change{name: name, to: desired.arranged(have, free)}
+func changeOf(name sdk.Name, have, desired wanted, free func() number) *change {
+	c := &change{name: name, to: desired.arranged(have, free)}
 	if c.to.equal(have) {
 		return c
 	}
@@ -168,7 +168,7 @@ func (p plan) steps() []step {
 	if d := p.fixed; len(d.gone)+len(d.come) > 0 {
 		say("remove %d elements%s, add %d%s", len(d.gone), setsOf(d.gone), len(d.come), setsOf(d.come)).difference = d
 	}
-	for _, c := range p.changes {
+	for _, c := range slices.SortedFunc(slices.Values(p.changes), func(a, b *change) int { return a.name.Compare(b.name) }) {
 		say("%s: remove %d elements%s, add %d%s", c.name, len(c.gone), setsOf(c.gone), len(c.come), setsOf(c.come)).difference = c.difference
 	}
 	return all
@@ -191,7 +191,7 @@ func setsOf(elements []element) string {
 // link puts those changes first between which a frontend moves, and those that take one from
 // a set of the fixed ones.
 func (all changes) link() int {
-	if !slices.ContainsFunc(all, func(c change) bool { return len(c.gone) > 0 }) {
+	if !slices.ContainsFunc(all, func(c *change) bool { return len(c.gone) > 0 }) {
 		return 0
 	}
 	owner := make(map[place]int)

@@ -61,7 +61,7 @@ func written(p plan) nftrace.Table {
 		}
 		table.Chains[made.name] = chain
 	}
-	for _, c := range append(changes{{difference: p.fixed}}, p.changes...) {
+	for _, c := range append(changes{&change{difference: p.fixed}}, p.changes...) {
 		for _, e := range c.come {
 			table.Elements[e.set] = append(table.Elements[e.set], e.Element)
 		}

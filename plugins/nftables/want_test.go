@@ -89,6 +89,26 @@ hairpin 0ab401020ab40102
 	}
 }
 
+// TestElementsAllocations: an element costs little more than the string that is its key, since a
+// first load has hundreds of thousands, and room is made once for all of a Service's.
+func TestElementsAllocations(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 100 {
+		svc := randomService(random, i)
+		w, err := want(svc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := w.elements(svc.Name)
+		if allocations := int(testing.AllocsPerRun(10, func() { w.elements(svc.Name) })); allocations > 2*len(all)+8 {
+			t.Errorf("%d elements took %d allocations: %+v", len(all), allocations, svc)
+		}
+		if affine := w.affinity > 0; !affine && cap(all) > w.size() {
+			t.Errorf("there was room for %d elements, and %d came: %+v", w.size(), len(all), svc)
+		}
+	}
+}
+
 // randomService is one with a few frontends and endpoints of all kinds.
 func randomService(random *rand.Rand, i int) sdk.Service {
 	s := sdk.Service{Name: sdk.Name{Namespace: "ns", Service: fmt.Sprintf("s%d", i), Protocol: sdk.TCP, Family: sdk.IPv4}}
@@ -208,7 +228,7 @@ func TestFewElementsChange(t *testing.T) {
 		less, _ := want(svc)
 		c := changeOf(svc.Name, before, less, nil)
 		back := changeOf(svc.Name, c.to, before, nil)
-		for _, c := range []change{c, back} {
+		for _, c := range []*change{c, back} {
 			if n := len(c.gone) + len(c.come); n > 3 {
 				t.Errorf("without endpoint %d of 1000, %d elements change", gone, n)
 			}

@@ -4,6 +4,7 @@ package nftnl
 
 import (
 	"encoding/binary"
+	"slices"
 	"sort"
 )
 
@@ -85,6 +86,14 @@ func NewBatch(family Family, table string, generation uint32) *Batch {
 // Len is how many operations there are, and Size how many bytes.
 func (b *Batch) Len() int  { return len(b.ops) }
 func (b *Batch) Size() int { return len(b.out) }
+
+// Grow makes room for so many elements, where there are many.
+func (b *Batch) Grow(elements int) {
+	b.out, b.ops = slices.Grow(b.out, elements*usual), slices.Grow(b.ops, elements)
+}
+
+// usual is how many bytes of a batch an element takes on average, or less.
+const usual = 64
 
 // add adds an operation that is a message of its own.
 func (b *Batch) add(kind, flags uint16, parts ...string) {
