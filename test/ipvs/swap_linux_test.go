@@ -21,8 +21,11 @@ import (
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
-// A pair is swapped there and back this often; more in a soak.
+// A pair is swapped there and back this often: once if the tests are to be short, more in a soak.
 func rounds() int {
+	if testing.Short() {
+		return 1
+	}
 	if n, err := strconv.Atoi(os.Getenv("POINTSMAN_SOAK")); err == nil {
 		return n
 	}
