@@ -243,15 +243,23 @@ func (h *host) openSource(s config.Source) error {
 	return nil
 }
 
-// openCluster opens a cluster's API server, to read of Services and to write events. Beside the
-// gap between two updates it is little if what it tells waits for more of it, up to a tenth of that.
+// pause is how long what the API server tells may wait to be read together with more of it: little
+// beside the gap between two updates, and not at all before everything has been heard of once.
+func (h *host) pause() time.Duration {
+	if !h.tracker.HasSynced() {
+		return 0
+	}
+	return min(h.follower.Host().MinSyncPeriod/10, 100*time.Millisecond)
+}
+
+// openCluster opens a cluster's API server, to read of Services and to write events.
 func (h *host) openCluster(k config.Kubernetes) error {
 	client, err := watch.Connect(watch.Connection{
 		Kubeconfig: k.Kubeconfig,
 		QPS:        h.settings.ClientConnection.QPS,
 		Burst:      h.settings.ClientConnection.Burst,
 		UserAgent:  "pointsman/" + wire.Build(),
-		Pause:      func() time.Duration { return min(h.follower.Host().MinSyncPeriod/10, 100*time.Millisecond) },
+		Pause:      h.pause,
 		Observe:    func(r watch.Request) { h.servers.Requested(r.Method, r.Host, r.Code, r.Took) },
 	})
 	if err != nil {

@@ -25,13 +25,13 @@ type paced struct {
 	end     context.CancelFunc
 
 	// What follows is Read's, which nothing calls twice at once.
-	taken   int  // bytes since it paused last
+	taken   int  // bytes since it was emptied before
 	emptied bool // the last Read left nothing
 }
 
 const (
 	pacedBurst = 20       // that often it may be emptied at once: a handshake, and the answers to first requests
-	pacedMuch  = 64 << 10 // bytes that come within one pause are no single events
+	pacedMuch  = 16 << 10 // bytes at a time are no single events
 )
 
 // pace returns c, to be read with pauses of a length that may change at any time; zero: it is

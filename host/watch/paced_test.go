@@ -143,7 +143,7 @@ func TestPacedFew(t *testing.T) {
 	}
 }
 
-// TestPacedMuch: a list that comes in pieces is not held up, whatever came before.
+// TestPacedMuch: a list that comes in pieces is not held up.
 func TestPacedMuch(t *testing.T) {
 	const pieces, between = 1000, 10 * time.Millisecond
 	steps := read(t, 100*time.Millisecond, func(box *letterbox) {
