@@ -56,7 +56,9 @@ func Connect(c Connection) (*Client, error) {
 	config.QPS, config.Burst = float32(c.QPS), c.Burst
 	config.UserAgent = c.UserAgent
 	if c.Pause != nil {
-		config.Dial = pacedDial(c.Pause)
+		half := func() time.Duration { return c.Pause() / 2 } // an event may meet both
+		config.Dial = pacedDial(half)
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return pacedTripper{next, half} })
 	}
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON

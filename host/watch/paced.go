@@ -3,25 +3,28 @@
 package watch
 
 import (
+	"bufio"
 	"context"
+	"io"
 	"net"
+	"net/http"
 	"time"
 
 	"golang.org/x/time/rate"
 )
 
-// A paced is a connection that is read in fewer, larger steps while little comes often.
+// A pacer reads in fewer, larger steps while little comes often.
 //
 // A watch's events come one by one, hundreds of them in a second where a large Deployment rolls,
 // and each one that is read by itself wakes several goroutines, which costs more than to decode
-// it. Updates of the dataplane have a gap between them anyway. So a connection that was emptied
-// often of late pauses before it is read again; what comes after a quiet time is read at once,
-// and so is what comes much at a time, such as lists.
-type paced struct {
-	net.Conn
+// it. Updates of the dataplane have a gap between them anyway. So what was emptied often of late
+// pauses before it is read again; what comes after a quiet time is read at once, and so is what
+// comes much at a time, such as lists.
+type pacer struct {
+	io.ReadCloser
 	limiter *rate.Limiter
 	pause   func() time.Duration
-	closed  context.Context // ends when the connection is closed
+	closed  context.Context // ends when it is closed
 	end     context.CancelFunc
 
 	// What follows is Read's, which nothing calls twice at once.
@@ -34,36 +37,45 @@ const (
 	pacedMuch  = 16 << 10 // bytes at a time are no single events
 )
 
-// pace returns c, to be read with pauses of a length that may change at any time; zero: it is
+// pace returns a pacer of r, with pauses of a length that may change at any time; zero: it is
 // read as it comes.
-func pace(c net.Conn, pause func() time.Duration) *paced {
-	p := &paced{Conn: c, limiter: rate.NewLimiter(rate.Inf, pacedBurst), pause: pause}
+func pace(r io.ReadCloser, pause func() time.Duration) *pacer {
+	p := &pacer{ReadCloser: r, limiter: rate.NewLimiter(rate.Inf, pacedBurst), pause: pause}
 	p.closed, p.end = context.WithCancel(context.Background())
 	return p
 }
 
 // Read reads what has come, perhaps a pause later.
-func (p *paced) Read(b []byte) (int, error) {
+func (p *pacer) Read(b []byte) (int, error) {
 	if pause := p.pause(); p.emptied && pause > 0 {
 		if p.taken < pacedMuch {
 			if limit := rate.Every(pause); p.limiter.Limit() != limit {
 				p.limiter.SetLimit(limit)
 			}
-			_ = p.limiter.Wait(p.closed) // it fails if the connection is closed: Read says so
+			_ = p.limiter.Wait(p.closed) // it fails if p is closed: Read says so
 		}
 		p.taken = 0
 	}
-	n, err := p.Conn.Read(b)
+	n, err := p.ReadCloser.Read(b)
 	p.taken += n
 	p.emptied = n < len(b)
 	return n, err
 }
 
 // Close also ends a pause.
-func (p *paced) Close() error {
+func (p *pacer) Close() error {
 	p.end()
-	return p.Conn.Close()
+	return p.ReadCloser.Close()
 }
+
+// A pacedConn is a connection that is read by a pacer.
+type pacedConn struct {
+	net.Conn
+	pacer *pacer
+}
+
+func (c pacedConn) Read(b []byte) (int, error) { return c.pacer.Read(b) }
+func (c pacedConn) Close() error               { return c.pacer.Close() }
 
 // pacedDial dials connections that are paced.
 func pacedDial(pause func() time.Duration) func(context.Context, string, string) (net.Conn, error) {
@@ -73,6 +85,27 @@ func pacedDial(pause func() time.Duration) func(context.Context, string, string)
 		if err != nil {
 			return nil, err
 		}
-		return pace(c, pause), nil
+		return pacedConn{c, pace(c, pause)}, nil
 	}
+}
+
+// A pacedTripper has what a watch is told be read by a pacer. The goroutine that reads the
+// connection hands over one event after the other, and would wake the one that decodes them for each.
+type pacedTripper struct {
+	next  http.RoundTripper
+	pause func() time.Duration
+}
+
+func (t pacedTripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := t.next.RoundTrip(r)
+	if err != nil || r.URL.Query().Get("watch") == "" {
+		return answer, err
+	}
+	body := pace(answer.Body, t.pause)
+	// Without a buffer only as much is asked for as an event is long, and nothing shows whether that was all.
+	answer.Body = struct {
+		io.Reader
+		io.Closer
+	}{bufio.NewReaderSize(body, pacedMuch), body}
+	return answer, nil
 }
