@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"time"
 
-	"golang.org/x/time/rate"
+	"k8s.io/client-go/util/flowcontrol"
 )
 
 // A pacer reads in fewer, larger steps while little comes often.
@@ -22,12 +22,13 @@ import (
 // comes much at a time, such as lists.
 type pacer struct {
 	io.ReadCloser
-	limiter *rate.Limiter
-	pause   func() time.Duration
-	closed  context.Context // ends when it is closed
-	end     context.CancelFunc
+	pause  func() time.Duration
+	closed context.Context // ends when it is closed
+	end    context.CancelFunc
 
 	// What follows is Read's, which nothing calls twice at once.
+	limiter flowcontrol.RateLimiter // once each
+	each    time.Duration
 	taken   int  // bytes since it was emptied before
 	emptied bool // the last Read left nothing
 }
@@ -40,7 +41,7 @@ const (
 // pace returns a pacer of r, with pauses of a length that may change at any time; zero: it is
 // read as it comes.
 func pace(r io.ReadCloser, pause func() time.Duration) *pacer {
-	p := &pacer{ReadCloser: r, limiter: rate.NewLimiter(rate.Inf, pacedBurst), pause: pause}
+	p := &pacer{ReadCloser: r, pause: pause}
 	p.closed, p.end = context.WithCancel(context.Background())
 	return p
 }
@@ -49,8 +50,8 @@ func pace(r io.ReadCloser, pause func() time.Duration) *pacer {
 func (p *pacer) Read(b []byte) (int, error) {
 	if pause := p.pause(); p.emptied && pause > 0 {
 		if p.taken < pacedMuch {
-			if limit := rate.Every(pause); p.limiter.Limit() != limit {
-				p.limiter.SetLimit(limit)
+			if p.each != pause {
+				p.each, p.limiter = pause, flowcontrol.NewTokenBucketRateLimiter(float32(1/pause.Seconds()), pacedBurst)
 			}
 			_ = p.limiter.Wait(p.closed) // it fails if p is closed: Read says so
 		}
