@@ -56,9 +56,7 @@ func Connect(c Connection) (*Client, error) {
 	config.QPS, config.Burst = float32(c.QPS), c.Burst
 	config.UserAgent = c.UserAgent
 	if c.Pause != nil {
-		half := func() time.Duration { return c.Pause() / 2 } // an event may meet both
-		config.Dial = pacedDial(half)
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return pacedTripper{next, half} })
+		config.Dial = pacedDial(c.Pause)
 	}
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON

@@ -5,16 +5,16 @@ package watch
 import (
 	"bytes"
 	"io"
-	"net/http"
-	"net/http/httptest"
+	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// A letterbox is what a test puts something into, to be read.
+// A letterbox is a connection into which a test puts what is to be read.
 type letterbox struct {
+	net.Conn
 	mu     sync.Mutex // guards what follows
 	mail   bytes.Buffer
 	closed bool
@@ -192,59 +192,4 @@ func TestPacedClosed(t *testing.T) {
 			t.Errorf("closed, it returned after %s: %v", time.Since(began), err)
 		}
 	})
-}
-
-// TestPacedWatch: the events of a watch are decoded several at a time, though each is asked for by
-// its length; the answer to anything else is left as it is.
-func TestPacedWatch(t *testing.T) {
-	const pause, between, events = 50 * time.Millisecond, 10 * time.Millisecond, 500
-	synctest.Test(t, func(t *testing.T) {
-		box := &letterbox{come: make(chan struct{}, 1)}
-		trip := pacedTripper{answers{box}, func() time.Duration { return pause }}
-		get := func(url string) io.ReadCloser {
-			answer, err := trip.RoundTrip(httptest.NewRequest(http.MethodGet, url, nil))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return answer.Body
-		}
-		if get("/api/v1/services") != box {
-			t.Error("the answer to a list is another one")
-		}
-		body, began := get("/api/v1/services?watch=true"), time.Now()
-		wakes, done := make(map[time.Duration]bool), make(chan struct{})
-		go func() { // ends when the body is closed
-			defer close(done)
-			room := make([]byte, oneEvent)
-			for i := 0; ; i++ {
-				for _, part := range [][]byte{room[:4], room[4:]} {
-					if _, err := io.ReadFull(body, part); err != nil {
-						return
-					}
-				}
-				at := time.Since(began)
-				wakes[at] = true
-				if put := time.Duration(i) * between; at > put+pause {
-					t.Errorf("what came after %s was read after %s", put, at)
-				}
-			}
-		}()
-		for range events {
-			box.put(oneEvent)
-			time.Sleep(between)
-		}
-		time.Sleep(pause)
-		body.Close()
-		<-done
-		if most := pacedBurst + int(events*between/pause) + 1; len(wakes) > most {
-			t.Errorf("%d events were read at %d times, want at most %d", events, len(wakes), most)
-		}
-	})
-}
-
-// answers answers everything with one body.
-type answers struct{ body io.ReadCloser }
-
-func (a answers) RoundTrip(*http.Request) (*http.Response, error) {
-	return &http.Response{Body: a.body}, nil
 }
