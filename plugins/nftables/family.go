@@ -190,7 +190,7 @@ func (f *family) Plan() frame.Plan {
 		f.have = f.have.without()
 		f.all = true
 	}
-	if len(f.have.services) == 0 {
+	if f.all && len(f.have.services) == 0 {
 		f.have.services = make(map[sdk.Name]wanted, len(f.desired))
 		f.have.references = make(map[place]int, len(f.desired))
 	}
