@@ -144,9 +144,8 @@ func (p *dataplane) observe() {
 func (p *dataplane) refill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s := p.session; s.fed() {
-		s.full = false
-		s.cursor.Resync()
+	if p.session.fed() {
+		p.session.refill()
 	}
 }
 

@@ -230,11 +230,24 @@ func (s *session) acked(a feed.Acked) {
 		s.proof.Go(s.prove) // ends with the session
 	}
 	if a.Update.Full {
-		p.mu.Lock()
-		s.full = true
-		p.observe()
-		p.mu.Unlock()
+		s.fill()
 	}
+}
+
+// refill has everything sent again. The caller has the dataplane's mutex.
+func (s *session) refill() {
+	s.full = false
+	s.cursor.Resync()
+}
+
+// fill notes that a Full was confirmed, unless everything is owed again: a refill while that Full
+// was under way, or while the process got its role after it, makes it count for nothing.
+func (s *session) fill() {
+	p := s.dataplane
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.full = !s.cursor.OwesEverything()
+	p.observe()
 }
 
 func (s *session) note(a feed.Acked) {

@@ -4,14 +4,18 @@ package dataplanes
 
 import (
 	"context"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/pointsman/pointsman/host/feed"
 	"github.com/pointsman/pointsman/host/supervise"
+	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -117,6 +121,42 @@ func TestSessionsFollow(t *testing.T) {
 	await(t, member.Serving)
 	if now := p.remote().Hello().PID; now == pid {
 		t.Errorf("process %d is in session still", now)
+	}
+}
+
+// TestRefillMakesAFullStale: a Full that was handed out before everything was asked for again does
+// not make the session full, whichever of its acknowledgements comes first. A swap would take the
+// dataplane for filled, and find that it has confirmed nothing.
+func TestRefillMakesAFullStale(t *testing.T) {
+	for name, refillFirst := range map[string]bool{"while it is under way": true, "once it was acknowledged": false} {
+		t.Run(name, func(t *testing.T) {
+			tracker := track.New(nil)
+			tracker.SetService(clusterService("web", netip.MustParseAddr("172.30.0.1"), corev1.ProtocolTCP))
+			tracker.Synced()
+			p := idleOf("m", tracker)
+			c := tracker.Cursor(sdk.Description{Name: "m", Features: []sdk.Feature{sdk.FeatureIPv4}})
+			s := &session{dataplane: p, ctx: t.Context(), cursor: c, feed: feedOf(t, c)}
+			p.session = s
+			confirm := func(between func()) {
+				u, _ := c.Next()
+				if refillFirst {
+					between()
+				}
+				c.Ack(u.To, nil)
+				if !refillFirst {
+					between()
+				}
+				s.acked(feed.Acked{Update: u})
+			}
+			confirm(p.refill)
+			if p.synced() {
+				t.Errorf("it is taken for filled, with %d Services confirmed", len(c.Confirmed()))
+			}
+			confirm(func() {})
+			if !p.synced() {
+				t.Error("it was sent everything, and is not taken for filled")
+			}
+		})
 	}
 }
 

@@ -168,7 +168,7 @@ func (p swapSide) Verify(ctx context.Context) (bool, error) {
 	}
 	confirmed := s.cursor.Confirmed()
 	if n := s.cursor.Wanted(); len(confirmed) == 0 && n > 0 {
-		return false, fmt.Errorf("it has confirmed nothing, and %s are to be served", phrase.Count(n, "port of a Service"))
+		return false, fmt.Errorf("it has confirmed nothing, and %s are to be served", phrase.Count(n, "Service port"))
 	}
 	v := swap.Expect(confirmed)
 	err := s.remote.Inspect(ctx, func(s sdk.Served) error { v.Saw(s); return nil })

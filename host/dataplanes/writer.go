@@ -86,11 +86,11 @@ func (p *dataplane) takeServed(s *session, v wire.Vitals, role sdk.Role) {
 	p.mu.Lock()
 	again := v.UnservedMore > 0 && p.writer.asked != served && p.session == s
 	if again {
-		p.writer.asked, s.full = served, false
+		p.writer.asked = served
+		s.refill()
 	}
 	p.mu.Unlock()
 	if again {
-		s.cursor.Resync()
 		return
 	}
 	triggers := s.feed.Served(served, v.Unserved)

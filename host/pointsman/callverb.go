@@ -90,7 +90,7 @@ It exits 1 when something failed.`,
 				<-ctx.Done()
 			}
 			if len(answer.Failed) > 0 {
-				return fmt.Errorf("%s failed", phrase.Count(len(answer.Failed), "port of a Service"))
+				return fmt.Errorf("%s failed", phrase.Count(len(answer.Failed), "Service port"))
 			}
 			return nil
 		})

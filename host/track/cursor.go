@@ -135,6 +135,13 @@ func (c *Cursor) Resync() {
 	c.signal()
 }
 
+// OwesEverything reports whether the next update is a Full.
+func (c *Cursor) OwesEverything() bool {
+	c.t.mu.Lock()
+	defer c.t.unlock()
+	return c.full
+}
+
 // Retry offers again what the dataplane failed to serve, other than what it
 // refused.
 func (c *Cursor) Retry() {
