@@ -208,60 +208,6 @@ type MovePlan struct {
 	Summary  string   `json:"summary"`
 }
 
-// A Mode is which dataplane serves, and what becomes of it.
-type Mode struct {
-	Meta
-	Mode  string   `json:"mode"`            // that serves
-	File  string   `json:"file"`            // in the config file
-	Auto  string   `json:"auto,omitempty"`  // where that is auto: since when it stands for which mode, and why
-	Asked string   `json:"asked,omitempty"` // by mode swap, instead of the file's
-	Swap  *Swap    `json:"swap,omitempty"`  // under way
-	Last  *Swapped `json:"last,omitempty"`
-}
-
-// A Swap is a change of mode that is under way.
-type Swap struct {
-	From  string    `json:"from"`
-	To    string    `json:"to"`
-	Why   string    `json:"why"`   // what asked for it: a user, or the config file
-	Stage string    `json:"stage"` // preflight, staging, verifying, holding, cutting, proving, draining, clearing, returning
-	Since time.Time `json:"since"` // of the stage
-	Began time.Time `json:"began"`
-	Undo  string    `json:"undo,omitempty"`  // why it is being undone
-	Flows int       `json:"flows,omitempty"` // while draining: connections left
-	Until time.Time `json:"until,omitzero"`  // while draining: when those left are cut
-}
-
-// Moved reports whether the mode that was asked for serves, and the canary passed.
-func (s Swap) Moved() bool { return s.Undo == "" && (s.Stage == "draining" || s.Stage == "clearing") }
-
-// A Swapped is a change of mode that has ended.
-type Swapped struct {
-	From    string    `json:"from"`
-	To      string    `json:"to"`
-	At      time.Time `json:"at"`
-	Seconds float64   `json:"seconds"`
-	Error   string    `json:"error,omitempty"`  // why it was undone
-	Left    string    `json:"left,omitempty"`   // what could not be finished
-	Stays   string    `json:"stays,omitempty"`  // the mode that the host goes on with
-	Undone  bool      `json:"undone,omitempty"` // and with the process that it had before
-}
-
-// A ModePlan is what a change of mode would come to.
-type ModePlan struct {
-	Meta
-	From    string   `json:"from"`
-	To      string   `json:"to"`
-	Lost    []string `json:"lost"`    // what would not be served any more, or otherwise than now, and why
-	Written []string `json:"written"` // what the one to come would make
-	Left    []string `json:"left"`    // what the one to leave would take away, after its connections have ended
-	Steps   []string `json:"steps"`
-	Notes   []string `json:"notes,omitempty"`   // what the one to come observed on the node, and costs no Service
-	Refused []string `json:"refused,omitempty"` // why it would not be made, as far as that is known before
-	Outcome Outcome  `json:"outcome"`
-	Summary string   `json:"summary"` // what would happen, in a sentence
-}
-
 // An Outcome is what a plan comes to, in one word.
 type Outcome string
 

@@ -32,8 +32,8 @@ type Intent struct {
 	cleanNext time.Time // when what an earlier change left may be cleaned up
 }
 
-// A Retry is a change of mode to try again, because the mode that serves does not serve
-// either.
+// A Retry is a change of mode to try again: the mode that serves does not serve either, or the
+// machine was too busy for the change.
 type Retry struct {
 	To    string // empty: none
 	At    time.Time
@@ -41,8 +41,10 @@ type Retry struct {
 }
 
 const (
-	retryFirst = 2 * time.Second // after a change that was undone while From did not serve
-	retryMost  = 5 * time.Minute // it doubles up to this
+	retryFirst = 2 * time.Second  // after a change that was undone while From did not serve
+	retryBusy  = 10 * time.Second // and while it did, but updates were held back for too long
+	retryMost  = 5 * time.Minute  // each doubles up to this
+	busyTries  = 5                // each of those holds updates back again
 )
 
 // ByReset is why a change is undone that is not wanted any more.
@@ -121,13 +123,20 @@ func (i Intent) Ended(o swap.Outcome, mode, slot string, now time.Time) Intent {
 
 // after returns the retry that follows from the end of a change.
 func (r Retry) after(o swap.Outcome, now time.Time) Retry {
-	if !o.Plan.FromDown || o.Err == "" || o.Err == ByReset || o.Stays == o.Plan.To {
+	if !o.Plan.FromDown && !o.Busy || o.Err == "" || o.Err == ByReset || o.Stays == o.Plan.To {
 		return Retry{}
 	}
 	if r.To != o.Plan.To {
 		r = Retry{To: o.Plan.To}
 	}
-	r.At = now.Add(min(retryFirst<<min(r.tries, 20), retryMost))
+	first := retryFirst
+	if !o.Plan.FromDown {
+		first = retryBusy
+		if r.tries == busyTries {
+			return Retry{}
+		}
+	}
+	r.At = now.Add(min(first<<min(r.tries, 20), retryMost))
 	r.tries++
 	return r
 }

@@ -156,6 +156,14 @@ func TestRetry(t *testing.T) {
 			t.Errorf("%s, and %s is tried again", name, r.To)
 		}
 	}
+	busy := swap.Outcome{Plan: swap.Plan{From: "b", To: "a"}, At: began, Err: "no time", Stays: "b", Busy: true}
+	i, waits = i.Ended(swap.Outcome{Plan: down.Plan, Stays: "a"}, "a", "", now), nil
+	for i = i.Ended(busy, "b", "", now); i.Retry().To != ""; i = i.Ended(busy, "b", "", now) {
+		waits = append(waits, i.Retry().At.Sub(now))
+	}
+	if len(waits) != busyTries || waits[0] != retryBusy || waits[busyTries-1] != retryBusy<<(busyTries-1) {
+		t.Errorf("where the machine is busy, and what was serves, it is tried again after %s", waits)
+	}
 	other := down
 	other.Plan.To = "c"
 	if r := i.Ended(other, "b", "", now).Retry(); r.To != "c" || !r.At.Equal(now.Add(retryFirst)) {

@@ -184,7 +184,7 @@ func warnings(s admin.Status, b besides) []admin.Warning {
 		warn(fallenBack, "pointsman plugin restart "+d.Name, "dataplane %s runs the last binary that worked: the one at %s failed too often", d.Name, d.Path)
 	}
 	if l := s.LastSwap; l != nil && l.Error != "" && !(s.Swap != nil && s.Swap.Moved()) { // a later one was made
-		warn(swapFailed, "pointsman mode show", "the swap to %s %s: %s", l.To, ended(*l, d), l.Error)
+		warn(swapFailed, "pointsman mode show", "the swap to %s %s: %s%s", l.To, ended(*l, d), l.Error, l.Retried(time.Now()))
 	}
 	if l := s.LastSwap; l != nil && l.Left != "" {
 		warn(swapUnfinished, "pointsman cleanup --dry-run", "the swap to %s is not finished: %s", l.To, l.Left)

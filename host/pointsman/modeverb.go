@@ -146,7 +146,7 @@ func awaitSwap(ctx context.Context, client *admin.Client, began time.Time, wait 
 		case ours && s.Undo != "" && s.Stage == "draining" && s.Flows > 0:
 			return fmt.Errorf("the swap to %s was undone, and %s serves on: %s; %s goes on draining", s.From, s.To, s.Undo, s.From)
 		case ended && last.Error != "":
-			return fmt.Errorf("the swap to %s was undone, and %s serves on: %s", last.To, last.From, last.Error)
+			return fmt.Errorf("the swap to %s was undone, and %s serves on: %s%s", last.To, last.From, last.Error, last.Retried(time.Now()))
 		case ended && last.Left != "":
 			return fmt.Errorf("the swap to %s is not finished: %s", last.To, last.Left)
 		case ended:

@@ -75,6 +75,7 @@ type Machine struct {
 	Held  time.Time // when updates began to be held back; zero: they flow
 	Undo  string    // why it is being undone; empty: it is not
 	Back  bool      // To and From have changed places, because it is being undone
+	Busy  bool      // it is being undone because updates were held back for too long
 	Trial int       // how often the present stage's work has failed
 	Next  time.Time // when it is tried again; zero: it goes on, or there is none
 	Last  Outcome   // of the swap before
@@ -90,6 +91,7 @@ type Outcome struct {
 
 	Stays   string // the mode that the host goes on with
 	Undone  bool   // and with the process that it had before: the mode alone does not say that of another binary
+	Busy    bool   // it was undone because updates were held back for too long: at another time it may go well
 	Remains string // the mode that left rules in the kernel; empty: none
 }
 
@@ -189,6 +191,9 @@ func (m Machine) passed(now time.Time) (Machine, []Action) {
 // To is cleared away; after, it is switched back. What has no way back is tried
 // again, until its time is over.
 func (m Machine) failed(why string, now time.Time) (Machine, []Action) {
+	if m.Undo == "" {
+		m.Busy = m.nearlyHeldTooLong(now)
+	}
 	switch {
 	case m.Stage == Proving && (m.Plan.Stay || m.Plan.FromDown || m.Plan.Leftover):
 		return m.rest(now, why) // there is nothing better to go back to
@@ -246,6 +251,10 @@ func (m Machine) heldTooLong(now time.Time) bool {
 	return !m.Held.IsZero() && now.Sub(m.Held) >= maxHeld
 }
 
+// nearlyHeldTooLong is heldTooLong for an action that failed: the error of a call may come a moment
+// before its deadline.
+func (m Machine) nearlyHeldTooLong(now time.Time) bool { return m.heldTooLong(now.Add(maxHeld / 20)) }
+
 func (m Machine) reset(why string, now time.Time) (Machine, []Action) {
 	if m.Stage < Draining {
 		return m.failed(why, now)
@@ -265,7 +274,7 @@ func (m Machine) rest(now time.Time, left string) (Machine, []Action) {
 
 func (m Machine) outcome(now time.Time, left string) Outcome {
 	// Began may be from before a restart, by a clock that was set back since.
-	o := Outcome{Plan: m.Plan, At: now, Err: m.Undo, Left: left, Undone: m.Back}
+	o := Outcome{Plan: m.Plan, At: now, Err: m.Undo, Left: left, Undone: m.Back, Busy: m.Busy}
 	if !m.Began.IsZero() { // else it is not known
 		o.Took = max(0, now.Sub(m.Began))
 	}

@@ -227,3 +227,23 @@ func TestTook(t *testing.T) {
 		}
 	}
 }
+
+// TestBusy: whether a swap was undone because updates were held back for too long is known at its
+// end, and not mistaken for what failed sooner.
+func TestBusy(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for after, want := range map[time.Duration]bool{
+		time.Second:                    false,
+		maxHeld - 10*time.Millisecond:  true, // a call's deadline, as the caller saw it
+		maxHeld + 100*time.Millisecond: true,
+	} {
+		m := Machine{Stage: Cutting, Plan: toUserspace, Since: now, Held: now}
+		m, _ = m.Step(Event{Kind: Failed, Stage: Cutting, Why: "promote"}, now.Add(after))
+		for range 5 {
+			m, _ = m.Step(Event{Kind: Passed, Stage: m.Stage}, now.Add(after))
+		}
+		if m.Stage != Idle || m.Last.Busy != want {
+			t.Errorf("failed after %s: %s, %+v, want busy %t", after, m.Stage, m.Last, want)
+		}
+	}
+}

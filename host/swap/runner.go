@@ -211,10 +211,9 @@ func (m Machine) bound(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithDeadline(ctx, m.Held.Add(maxHeld))
 }
 
-// because says why an action failed: by its error, after the reason for its deadline. The
-// error of a call may come a moment before that.
+// because says why an action failed: by its error, after the reason for its deadline.
 func (m Machine) because(err error, now time.Time) string {
-	if m.heldTooLong(now.Add(maxHeld / 20)) {
+	if m.nearlyHeldTooLong(now) {
 		return fmt.Sprintf("updates may be held back for %s at most: %v", maxHeld, err)
 	}
 	return err.Error()
