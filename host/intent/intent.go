@@ -104,6 +104,9 @@ func (i Intent) Record(m swap.Machine) Intent {
 func (i Intent) Ended(o swap.Outcome, mode, slot string, now time.Time) Intent {
 	i.Swap = nil
 	i.retry = i.retry.after(o, now)
+	if i.retry.To != "" && i.due == i.retry.To {
+		i.due = "" // it was tried, by another's wish, while it was due
+	}
 	if !o.Plan.Same {
 		i.Undone = swap.Outcome{}
 		if o.Err != "" {

@@ -164,6 +164,11 @@ func TestRetry(t *testing.T) {
 	if len(waits) != busyTries || waits[0] != retryBusy || waits[busyTries-1] != retryBusy<<(busyTries-1) {
 		t.Errorf("where the machine is busy, and what was serves, it is tried again after %s", waits)
 	}
+	i = i.Ended(swap.Outcome{Plan: busy.Plan, Stays: "a"}, "a", "", now).Ended(busy, "b", "", now)
+	i, _ = i.Next(View{Mode: "b", Swap: swap.Machine{Stage: swap.Staging, Plan: busy.Plan}}, i.Retry().At)
+	if _, act := i.Ended(busy, "b", "", now).Next(View{Mode: "b"}, now); act != (Action{}) {
+		t.Errorf("where the same was asked for and undone at the time of a retry, the next comes at once: %+v", act)
+	}
 	other := down
 	other.Plan.To = "c"
 	if r := i.Ended(other, "b", "", now).Retry(); r.To != "c" || !r.At.Equal(now.Add(retryFirst)) {
