@@ -3,14 +3,13 @@
 package beside
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
+	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 	"github.com/pointsman/pointsman/test/built"
+	"github.com/pointsman/pointsman/test/cluster"
 )
 
 // asked is set in the environment by make e2e: without it these tests, which need
@@ -24,38 +23,27 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asked) == "" || os.Getuid() != 0 {
 		os.Exit(m.Run())
 	}
-	os.Exit(run(m))
+	netns.Main(suite{m})
 }
 
-// run builds what is tested, unless it is built, and tests it. It need not be in a
-// namespace: the worlds are.
-func run(m *testing.M) int {
-	if binaries != "" {
-		return m.Run()
-	}
-	dir, err := os.MkdirTemp("", "pointsman-beside-")
-	if err == nil {
-		defer os.RemoveAll(dir)
-		err = errors.Join(build(dir), os.Chmod(dir, 0o755)) // for hosts that run apart
+// A suite builds what it tests, in a namespace where the API server has a loopback. The worlds are
+// in others.
+type suite struct{ *testing.M }
+
+func (s suite) Run() int {
+	err := cluster.Loopback()
+	if err == nil && binaries == "" {
+		binaries, err = os.MkdirTemp("", "pointsman-beside-")
+		if err == nil {
+			defer os.RemoveAll(binaries)
+			err = built.All(binaries)
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "building what is tested:", err)
 		return 1
 	}
-	binaries = dir
-	return m.Run()
-}
-
-func build(dir string) error {
-	mains, err := filepath.Glob("../../plugins/*/pointsman-dataplane-*/main.go")
-	if err != nil {
-		return err
-	}
-	packages := []string{"./host/pointsman"}
-	for _, main := range mains {
-		packages = append(packages, "./"+strings.TrimPrefix(filepath.Dir(main), "../../"))
-	}
-	return built.Into(dir, "", packages...)
+	return s.M.Run()
 }
 
 // need skips a test that was not asked for, or that this machine cannot run.

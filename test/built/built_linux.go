@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -46,6 +47,23 @@ func Into(dir, tags string, packages ...string) error {
 		}
 	}
 	return nil
+}
+
+// All puts the host and every plugin of this module into a folder, where any user may run them.
+func All(dir string) error {
+	root, err := moduleRoot()
+	if err != nil {
+		return err
+	}
+	mains, err := filepath.Glob(filepath.Join(root, "plugins/*/pointsman-dataplane-*/main.go"))
+	if err != nil {
+		return err
+	}
+	packages := []string{"./host/pointsman"}
+	for _, main := range mains {
+		packages = append(packages, "."+strings.TrimPrefix(filepath.Dir(main), root))
+	}
+	return errors.Join(Into(dir, "", packages...), os.Chmod(dir, 0o755))
 }
 
 // Place puts a program at a path: a link, which is there at once, or a copy where something

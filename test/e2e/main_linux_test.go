@@ -3,15 +3,10 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/vishvananda/netlink"
 
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 	"github.com/pointsman/pointsman/test/built"
@@ -40,12 +35,12 @@ func (s suite) Run() int {
 	if cluster.IsAttached() {
 		timeout = 10 * time.Minute // programs that elsewhere begin in a second take up to a minute
 	}
-	err := loopback()
+	err := cluster.Loopback()
 	if err == nil && binaries == "" {
 		binaries, err = os.MkdirTemp("", "pointsman-e2e-")
 		if err == nil {
 			defer os.RemoveAll(binaries)
-			err = errors.Join(build(binaries), os.Chmod(binaries, 0o755)) // for hosts that run apart
+			err = built.All(binaries)
 		}
 	}
 	if err != nil {
@@ -53,27 +48,6 @@ func (s suite) Run() int {
 		return 1
 	}
 	return s.M.Run()
-}
-
-// loopback makes 127.0.0.1 an address, which it is not in a new namespace.
-func loopback() error {
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return fmt.Errorf("find the loopback device: %w", err)
-	}
-	return netlink.LinkSetUp(lo)
-}
-
-func build(dir string) error {
-	mains, err := filepath.Glob("../../plugins/*/pointsman-dataplane-*/main.go")
-	if err != nil {
-		return err
-	}
-	packages := []string{"./host/pointsman"}
-	for _, main := range mains {
-		packages = append(packages, "./"+strings.TrimPrefix(filepath.Dir(main), "../../"))
-	}
-	return built.Into(dir, "", packages...)
 }
 
 // need skips a test that was not asked for, or that this machine cannot run.
