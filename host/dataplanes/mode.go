@@ -69,7 +69,7 @@ func (set *Set) LastSwap() *admin.Swapped {
 
 func (set *Set) toSpeakOf(o swap.Outcome) *admin.Swapped {
 	last := swapped(o)
-	if retry := set.intent.Intent().Retry(); last != nil && last.Error != "" && retry.To == last.To {
+	if retry := set.intent.Intent().Retry(); last != nil && last.Error != "" && retry.To == last.To && !o.Plan.Same {
 		last.Again = retry.At
 	}
 	if last != nil && last.Error == intent.ByReset && last.Left == "" {

@@ -149,7 +149,7 @@ func (set swapHost) reportEnd(o swap.Outcome, now time.Time) {
 		e.Reason, e.Warning = report.SwapUndone, true
 		e.Message = undone(o, set.serving().serves())
 	}
-	if retry := set.intent.Intent().Retry(); retry.To != "" {
+	if retry := set.intent.Intent().Retry(); retry.To == o.Plan.To && !o.Plan.Same {
 		e.Message += fmt.Sprintf("; it is tried again in %s", phrase.Round(retry.At.Sub(now)))
 	}
 	set.Reports.Report(e)

@@ -105,7 +105,7 @@ func (i Intent) Ended(o swap.Outcome, mode, slot string, now time.Time) Intent {
 	i.Swap = nil
 	i.retry = i.retry.after(o, now)
 	if i.retry.To != "" && i.due == i.retry.To {
-		i.due = "" // it was tried, by another's wish, while it was due
+		i.due = "" // it was just tried, because a user asked for the same
 	}
 	if !o.Plan.Same {
 		i.Undone = swap.Outcome{}
@@ -126,6 +126,9 @@ func (i Intent) Ended(o swap.Outcome, mode, slot string, now time.Time) Intent {
 
 // after returns the retry that follows from the end of a change.
 func (r Retry) after(o swap.Outcome, now time.Time) Retry {
+	if o.Plan.Same {
+		return r // that is no change of mode
+	}
 	if !o.Plan.FromDown && !o.Busy || o.Err == "" || o.Err == ByReset || o.Stays == o.Plan.To {
 		return Retry{}
 	}

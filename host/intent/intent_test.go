@@ -169,6 +169,13 @@ func TestRetry(t *testing.T) {
 	if _, act := i.Ended(busy, "b", "", now).Next(View{Mode: "b"}, now); act != (Action{}) {
 		t.Errorf("where the same was asked for and undone at the time of a retry, the next comes at once: %+v", act)
 	}
+	same := swap.Outcome{Plan: swap.Plan{From: "b", To: "b", Same: true}, At: began, Err: "no time", Stays: "b", Busy: true}
+	if r := Begin(Saved{Serving: "b"}, "b").Ended(same, "b", "", now).Retry(); r.To != "" {
+		t.Errorf("another binary of the mode that serves is tried again: %+v", r)
+	}
+	if before, after := i.Retry(), i.Ended(same, "b", "", now).Retry(); before != after || after.To != "a" {
+		t.Errorf("with another binary the change that waited, %+v, became %+v", before, after)
+	}
 	other := down
 	other.Plan.To = "c"
 	if r := i.Ended(other, "b", "", now).Retry(); r.To != "c" || !r.At.Equal(now.Add(retryFirst)) {
