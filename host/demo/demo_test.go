@@ -286,6 +286,7 @@ func TestMayAskAgain(t *testing.T) {
 		"the swap to ipvs was undone, and iptables serves on: updates may be held back for 4.5s at most: promote: context canceled":             true,
 		"the swap to ipvs was undone, and iptables serves on: staging took longer than 5m0s":                                                    true,
 		"the swap to ipvs was undone, and iptables serves on: verifying did not get on for 30s":                                                 true,
+		"the swap to ipvs was undone, and iptables serves on: Sync gets on no more: it has run for 9s, and waits for nothing":                   true,
 		"another swap is under way": true,
 		"the swap to ipvs was undone, and iptables serves on: the canary failed: 127.77.0.10:7780: connection refused": false,
 		"no dataplane is called ipsv": false,

@@ -70,8 +70,8 @@ func fair(svc service, counts map[string]int) error {
 }
 
 // limit is for what must happen: long, for a machine may be busy, and a kernel a process
-// itself.
-const limit = 2 * time.Minute
+// itself: there a change of mode takes most of a minute, and may be undone more than once.
+const limit = 4 * time.Minute
 
 // quiet is how long an endpoint must not be asked to count as out of use.
 const quiet = 1500 * time.Millisecond

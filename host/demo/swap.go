@@ -90,7 +90,7 @@ func mayAskAgain(why string) bool {
 
 // later is how the host says that.
 var later = []string{
-	"another swap is under way", "deadline exceeded", "did not get on for", "took longer than", "no handshake within",
+	"another swap is under way", "deadline exceeded", "did not get on for", "gets on no more", "took longer than", "no handshake within",
 	"updates were held back for", "updates may be held back for",
 }
 
