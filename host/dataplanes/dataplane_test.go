@@ -211,22 +211,6 @@ func TestLastSwap(t *testing.T) {
 	}
 }
 
-// TestLastSwapRetried: what is said of a swap that was undone is also when it is tried again.
-func TestLastSwapRetried(t *testing.T) {
-	for busy, want := range map[bool]string{true: "; it is tried again in 10s", false: ""} {
-		store, _ := intent.Open(t.TempDir(), "userspace")
-		set := newSet(Settings{}, store, idle("iptables"))
-		serving, now := swapSide{set.main}, time.Now()
-		set.runner = swap.New(swapHost{set}, serving)
-		undone := swap.Outcome{Plan: swap.Plan{From: "iptables", To: "userspace"}, At: now, Err: "no time", Stays: "iptables", Busy: busy}
-		set.runner.Resume(swap.Machine{Last: undone}, serving, nil)
-		set.change(func(i intent.Intent) intent.Intent { return i.Ended(undone, "iptables", "", now) })
-		if got := set.LastSwap().Retried(now); got != want {
-			t.Errorf("with a machine that is busy: %t: %q, want %q", busy, got, want)
-		}
-	}
-}
-
 // TestTransitions has each change of state be an event, and a swap hear of a process that
 // is gone, or does not answer.
 func TestTransitions(t *testing.T) {

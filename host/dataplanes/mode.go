@@ -69,7 +69,8 @@ func (set *Set) LastSwap() *admin.Swapped {
 
 func (set *Set) toSpeakOf(o swap.Outcome) *admin.Swapped {
 	last := swapped(o)
-	if retry := set.intent.Intent().Retry(); last != nil && last.Error != "" && retry.To == last.To && !o.Plan.Same {
+	tried := set.runner.Machine().Stage != swap.Idle // it is being tried, or another one is
+	if retry := set.intent.Intent().Retry(); last != nil && last.Error != "" && retry.To == last.To && !o.Plan.Same && !tried {
 		last.Again = retry.At
 	}
 	if last != nil && last.Error == intent.ByReset && last.Left == "" {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/intent"
 	"github.com/pointsman/pointsman/host/swap"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/sdk"
@@ -234,5 +235,25 @@ func TestSurvey(t *testing.T) {
 	set.look(t.Context(), time.Now())
 	if found := set.Unattended(); found != nil {
 		t.Errorf("while the mode in use serves: %q", found)
+	}
+}
+
+// TestLastSwapRetried: what is said of a swap that was undone is also when it is tried again.
+func TestLastSwapRetried(t *testing.T) {
+	for busy, want := range map[bool]string{true: "; it is tried again in 10s", false: ""} {
+		store, _ := intent.Open(t.TempDir(), "userspace")
+		set := newSet(Settings{}, store, idle("iptables"))
+		serving, now := swapSide{set.main}, time.Now()
+		set.runner = swap.New(swapHost{set}, serving)
+		undone := swap.Outcome{Plan: swap.Plan{From: "iptables", To: "userspace"}, At: now, Err: "no time", Stays: "iptables", Busy: busy}
+		set.runner.Resume(swap.Machine{Last: undone}, serving, nil)
+		set.change(func(i intent.Intent) intent.Intent { return i.Ended(undone, "iptables", "", now) })
+		if got := set.LastSwap().Retried(now); got != want {
+			t.Errorf("with a machine that is busy: %t: %q, want %q", busy, got, want)
+		}
+		set.runner.Resume(swap.Machine{Stage: swap.Staging, Plan: undone.Plan, Last: undone}, serving, serving)
+		if got := set.LastSwap(); !got.Again.IsZero() {
+			t.Errorf("while it is being tried it says %+v", got)
+		}
 	}
 }

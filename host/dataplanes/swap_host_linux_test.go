@@ -102,6 +102,7 @@ func TestFinished(t *testing.T) {
 			stays.served = c.serves
 			stays.process.start(ended, func(context.Context) {})
 			stays.process.wait()
+			set.prefer("userspace")
 			swapHost{set}.Finished(swapSide{stays}, swap.Machine{}, c.o)
 			if set.serving() != stays || len(set.all()) != 1 {
 				t.Errorf("%s serves, of %d", set.Mode(), len(set.all()))

@@ -59,8 +59,13 @@ func Begin(saved Saved, mode string) Intent {
 // mode than it did then.
 func (i Intent) Wanted() string { return i.wanted(i.FileMode) }
 
-// Retry returns the change of mode that is to be tried again.
-func (i Intent) Retry() Retry { return i.retry }
+// Retry returns the change of mode that is to be tried again, for as long as that is wanted.
+func (i Intent) Retry() Retry {
+	if i.retry.To != i.Wanted() {
+		return Retry{}
+	}
+	return i.retry
+}
 
 // FileSays notes the mode of the config file, after that has changed. It takes the place
 // of what was asked for.

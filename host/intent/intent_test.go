@@ -176,9 +176,12 @@ func TestRetry(t *testing.T) {
 	if before, after := i.Retry(), i.Ended(same, "b", "", now).Retry(); before != after || after.To != "a" {
 		t.Errorf("with another binary the change that waited, %+v, became %+v", before, after)
 	}
+	if r := i.Ask("b").Retry(); r.To != "" {
+		t.Errorf("a change that is not wanted any more is to be tried again: %+v", r)
+	}
 	other := down
 	other.Plan.To = "c"
-	if r := i.Ended(other, "b", "", now).Retry(); r.To != "c" || !r.At.Equal(now.Add(retryFirst)) {
+	if r := i.Ask("c").Ended(other, "b", "", now).Retry(); r.To != "c" || !r.At.Equal(now.Add(retryFirst)) {
 		t.Errorf("a change to another mode is tried again: %+v", r)
 	}
 }
