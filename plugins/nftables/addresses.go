@@ -53,6 +53,26 @@ func (n nodeConfig) addresses() (own []netip.Addr, self netip.Addr, err error) {
 	return own, self, nil
 }
 
+// moved reports whether other addresses take node ports than was known.
+func (f *family) moved() bool {
+	if time.Since(f.addressed) < addressesEvery {
+		return false
+	}
+	f.addressed = time.Now()
+	now, self, err := f.node.addresses()
+	if err != nil {
+		f.log.Warn("cannot see which addresses take node ports", "err", err)
+		return false
+	}
+	if slices.Equal(now, f.own) && self == f.node.self {
+		return false
+	}
+	f.log.Info("other addresses take node ports", "family", f.node.Family, "addresses", len(now))
+	f.own, f.node.self = now, self
+	f.Reshape()
+	return true
+}
+
 const (
 	netfilter     = sysctl.Folder + "net/netfilter/"
 	routeLocalnet = sysctl.Folder + "net/ipv4/conf/all/route_localnet"

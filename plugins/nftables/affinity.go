@@ -3,12 +3,14 @@
 package nftables
 
 import (
+	"context"
 	"encoding/binary"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -93,20 +95,20 @@ func (h parts) affinitySets(f ip) (all []nftnl.Set) {
 
 // numbered is a rule that puts into the packet the number that a key has in a map, and goes on
 // in a chain. Without a number it does nothing.
-func numbered(key rule, in, chain string) rule {
+func numbered(key nftable.Rule, in, chain string) nftable.Rule {
 	return append(key, nftnl.Find(in, 0, 0), nftnl.SetPriority(0), to(nftnl.Jump(chain)))
 }
 
 // unnumbered takes the number away again.
-func unnumbered() rule { return rule{nftnl.Load(0, mark(0)), nftnl.SetPriority(0)} }
+func unnumbered() nftable.Rule { return nftable.Rule{nftnl.Load(0, mark(0)), nftnl.SetPriority(0)} }
 
 // affinityChains send a client to the endpoint that it keeps, and note which one it has.
-func (h parts) affinityChains(f ip) (all []chain) {
+func (h parts) affinityChains(f ip) (all []nftable.Chain) {
 	if len(h.timeouts) == 0 {
 		return nil
 	}
 	for _, p := range both {
-		all = append(all, chain{name: forList("keep", p), rules: []rule{
+		all = append(all, nftable.Chain{Name: forList("keep", p), Rules: []nftable.Rule{
 			{
 				nftnl.Meta(nftnl.MetaPriority, 0), f.saddr(1),
 				nftnl.Find(forList("sticky", p), 0, 0), nftnl.DNAT(f.nft(), 0, f.words()),
@@ -118,13 +120,13 @@ func (h parts) affinityChains(f ip) (all []chain) {
 }
 
 // note remembers which endpoint a client has, in each list that has the endpoint.
-func (h parts) note(f ip) chain {
+func (h parts) note(f ip) nftable.Chain {
 	const data = 8 // the first register behind the longest key
 	w := f.words()
-	c := chain{name: "note"}
+	c := nftable.Chain{Name: "note"}
 	for _, t := range h.timeouts {
 		for _, p := range both {
-			c.rules = append(c.rules, rule{
+			c.Rules = append(c.Rules, nftable.Rule{
 				nftnl.Meta(nftnl.MetaPriority, 0), nftnl.In(ofTimeout(t), 0),
 				nftnl.Meta(nftnl.MetaPriority, 0), f.daddr(1), dport(1 + w), nftnl.In(forList("members", p), 0),
 				nftnl.Meta(nftnl.MetaPriority, 0), f.saddr(1), f.daddr(data), dport(data + w),
@@ -132,22 +134,22 @@ func (h parts) note(f ip) chain {
 			})
 		}
 	}
-	c.rules = append(c.rules, unnumbered())
+	c.Rules = append(c.Rules, unnumbered())
 	return c
 }
 
 // remember finds the number of the Service that a connection was made to, for note.
-func (n nodeConfig) remember() chain {
-	c := chain{name: "remember"}
+func (n nodeConfig) remember() nftable.Chain {
+	c := nftable.Chain{Name: "remember"}
 	for _, p := range n.indexes(n.ip) {
-		var sent rule
+		var sent nftable.Rule
 		if p.ports {
 			sent = n.wasOwn()
 		}
 		for _, list := range n.kept(p) {
 			if !p.near { // its frontends are in the other, too
 				keeps := p.of(forList("keeps", list))
-				c.rules = append(c.rules, numbered(append(slices.Clone(sent), p.original()...), keeps, "note"))
+				c.Rules = append(c.Rules, numbered(append(slices.Clone(sent), p.original()...), keeps, "note"))
 			}
 		}
 	}
@@ -164,50 +166,28 @@ func (w wanted) affine(add func(string, nftnl.Element)) {
 	}
 }
 
-// member reports whether an element has clients be kept at an endpoint.
-func (e element) member() bool { return e.set == "members" || e.set == "members-local" }
-
-// forgetful takes out of the changes the members that go: while their clients are read, to be
-// purged, no other client must be remembered there.
-func (all changes) forgetful() (members []element) {
-	for _, c := range all {
-		if c.purge {
-			members = append(members, slices.DeleteFunc(slices.Clone(c.gone), func(e element) bool { return !e.member() })...)
-			c.gone = slices.DeleteFunc(c.gone, element.member)
-		}
-	}
-	return members
-}
-
-// purge takes clients from endpoints that are gone. One that goes by itself meanwhile could not be
-// removed any more, so each is added first, which changes nothing where it is there.
-func (t *transaction) purge() error {
-	f, lost := t.family, make(map[number]int)
-	for i, c := range t.changes {
-		if c.purge {
-			lost[f.have.services[c.name].number] = i
+// Left are the clients of endpoints that are gone.
+func (f *family) Left(ctx context.Context, list nftnl.Listing, changes []*nftable.Change[wanted]) (all []nftable.Leaving, err error) {
+	lost := make(map[number]int)
+	for i, c := range changes {
+		if n := f.Have.Services[c.Name].number; n > 0 {
+			lost[n] = i
 		}
 	}
 	for _, p := range both {
-		if len(lost) == 0 {
-			return nil
-		}
 		set := forList("sticky", p)
-		clients, err := f.conn.List(f.nft(), t.table).Elements(t.context, set)
+		clients, err := list.Elements(ctx, set)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		clients = slices.DeleteFunc(clients, func(e nftnl.Element) bool {
+		for _, e := range clients {
 			n := numberIn(e.Key)
 			i, is := lost[n]
-			return !is || t.changes[i].to.number == n && slices.Contains(t.changes[i].to.lists[p], f.destination(e.Data))
-		})
-		for _, do := range []func(string, nftnl.Element){t.batch.Add, t.batch.Remove} {
-			for _, e := range clients {
-				do(set, nftnl.Element{Key: e.Key, Data: e.Data})
-				t.own(lost[numberIn(e.Key)])
+			if is && (changes[i].To.number != n || !slices.Contains(changes[i].To.lists[p], f.destination(e.Data))) {
+				client := nftnl.Element{Key: e.Key, Data: e.Data}
+				all = append(all, nftable.Leaving{Change: i, Element: nftable.Element{Set: set, Element: client}})
 			}
 		}
 	}
-	return nil
+	return all, nil
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/nftable"
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -150,7 +152,7 @@ func TestKernelAffinityKeepsItsNumber(t *testing.T) {
 			if now := k.keeps(stage, s.Packets[0]); now != at {
 				k.Errorf("%s: a client went from %s to %s", timeout, at, now)
 			}
-			n := p.families[0].have.services[name].number
+			n := p.families[0].Have.Services[name].number
 			if n == 0 || i > 0 && n != was {
 				k.Errorf("%s: the number was %d, and is %d", timeout, was, n)
 			}
@@ -185,10 +187,13 @@ func TestKernelAffinityPurgesAfterACrash(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			all := changes{changeOf(svc.Name, f.have.services[svc.Name], desired, f.have.free)}
-			first := transaction{family: f, table: table, context: k.Context(), fixed: difference{gone: all.forgetful()}}
-			_, err = first.write()
-			return err
+			b := nftnl.NewBatch(f.nft(), table, 0)
+			for _, e := range changeOf(svc.Name, f.Have.Services[svc.Name], desired, f.free).Gone {
+				if f.Use(e.Set) == nftable.Admitting {
+					b.Remove(e.Set, e.Element)
+				}
+			}
+			return f.Write(k.Context(), b)
 		})
 		if err != nil {
 			k.Fatal(err)

@@ -47,7 +47,7 @@ func TestKernelNamesABadService(t *testing.T) {
 					k.Errorf("%s failed: %v", one.Name, one.Err)
 				}
 			}
-			if n := len(f.have.services); n != len(all)-len(bad) {
+			if n := len(f.Have.Services); n != len(all)-len(bad) {
 				k.Errorf("%d Services are served", n)
 			}
 			return nil
@@ -67,10 +67,11 @@ func TestKernelCountsRefusedWrites(t *testing.T) {
 		absent := frontend{kind: sdk.ClusterIP, addr: netip.MustParseAddrPort("10.96.200.1:81"), policy: sdk.Cluster}
 		err := p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
 			f := p.families[0]
-			for i, w := range []wanted{f.have.services[all[0].Name], {}} {
-				was := f.have.services[all[i].Name]
+			for i, w := range []wanted{f.Have.Services[all[0].Name], {}} {
+				is := f.Have.Services[all[i].Name]
+				was := is
 				was.frontends = append(slices.Clone(was.frontends), absent)
-				f.have.services[all[i].Name] = was
+				f.Have.Services[all[i].Name] = was
 				if i == 0 { // it is written elsewhere, too
 					w.frontends = []frontend{{kind: sdk.ClusterIP, addr: netip.MustParseAddrPort("10.96.200.2:82"), policy: sdk.Cluster}}
 				}
@@ -84,8 +85,11 @@ func TestKernelCountsRefusedWrites(t *testing.T) {
 						k.Errorf("%s is %g, not %d", sample.Name, sample.Value, n)
 					}
 				}
-				f.touched = make(map[sdk.Name]bool)
-				f.all = false
+				f.Have.Services[all[i].Name] = is
+				f.Put(map[sdk.Name]wanted{all[i].Name: is})
+				if _, err := f.Plan().Apply(k.Context()); err != nil {
+					k.Fatal(err)
+				}
 			}
 			return nil
 		})
@@ -152,15 +156,15 @@ func TestKernelAffinityOnAndOff(t *testing.T) {
 			k.sync(p, sdk.Update{From: revision, To: revision + 1, Set: []sdk.Service{svc}})
 			revision++
 			f := p.families[0]
-			seen, err := read(k.Context(), conn, f.ip)
+			seen, err := f.Read(k.Context(), conn)
 			if err != nil {
 				k.Fatal(err)
 			}
-			if seen.otherwise || len(seen.stray)+len(seen.missing) > 0 {
-				k.Errorf("%s: read back otherwise %t, stray %v, missing %v", svc.Affinity, seen.otherwise, seen.stray, seen.missing)
+			if seen.Otherwise || len(seen.Stray)+len(seen.Missing) > 0 {
+				k.Errorf("%s: read back otherwise %t, stray %v, missing %v", svc.Affinity, seen.Otherwise, seen.Stray, seen.Missing)
 			}
-			if f.have.total != seen.total {
-				k.Errorf("%s: %d elements were counted, and the kernel has %d", svc.Affinity, f.have.total, seen.total)
+			if f.Have.Elements != seen.Elements {
+				k.Errorf("%s: %d elements were counted, and the kernel has %d", svc.Affinity, f.Have.Elements, seen.Elements)
 			}
 			k.lists()
 		}

@@ -7,11 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"syscall"
-	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
-	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
@@ -33,68 +32,46 @@ func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]s
 		for _, name := range tables {
 			there, err := p.remove(ctx, of, name, l.DryRun)
 			if err != nil {
-				errs = append(errs, fmt.Errorf("remove table %s %s: %w", ip{of}.word(), name, err))
+				errs = append(errs, fmt.Errorf("remove table %s %s: %w", nftable.Word(of), name, err))
 				if !l.DryRun {
 					errs = append(errs, holder(env.Dir))
 				}
 			} else if there {
-				gone = append(gone, fmt.Sprintf("nft: remove table %s %s", ip{of}.word(), name))
+				gone = append(gone, fmt.Sprintf("nft: remove table %s %s", nftable.Word(of), name))
 			}
 		}
 	}
 	p.mu.Lock()
 	for _, f := range p.families {
 		if !l.DryRun {
-			f.marks.stop()
+			f.marks.Stop()
 		}
 	}
 	p.mu.Unlock()
-	left, err := leaveMarks(ctx, l, env)
+	left, err := masquerade.LeaveAll(ctx, env.Dir, mode, l)
 	return slices.Concat(gone, left, given), errors.Join(append(errs, err)...)
 }
 
-// word is how nft calls the family.
-func (f ip) word() string { return pick(f, "ip", "ip6") }
-
 // remove removes one table, if it is there: by the socket that owns it, if this process has that.
 func (p *plugin) remove(ctx context.Context, of sdk.Family, name string, dryRun bool) (bool, error) {
-	f := newFamily(of, options{}, new(commits), new(marks), frame.Env{})
+	open := new(nftable.Table[wanted])
 	p.mu.Lock()
-	for _, open := range p.families {
-		if open.Family == of {
-			f = open
+	for _, f := range p.families {
+		if f.Family == of {
+			open = f.Table
 		}
 	}
 	p.mu.Unlock()
-	conn, done, err := f.reader()
-	if errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, errors.ErrUnsupported) {
-		return false, nil // without netfilter's sockets the kernel has no tables
+	conn, done, err := open.Reader()
+	if nftable.Absent(err) {
+		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
 	defer done()
-	found, err := conn.List(f.nft(), name).Table(ctx)
-	if err != nil || found == nil || dryRun {
-		return found != nil, err
-	}
-	for until := time.Now().Add(standsDown); ; {
-		b := nftnl.NewBatch(f.nft(), name, 0)
-		b.DeleteTable()
-		err := conn.Send(ctx, b)
-		switch {
-		case !errors.Is(err, syscall.EPERM):
-			return true, err
-		case time.Now().After(until) || ctx.Err() != nil:
-			return true, owned(ctx, conn.List(f.nft(), name), err)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	return nftable.Remove(ctx, conn, of, name, dryRun)
 }
-
-// standsDown is how long the process that owns a table may take to find that another one has
-// cleaned up, and to give the table up.
-const standsDown = 5 * time.Second
 
 // holder says which process keeps a table from being removed, as far as the ledger knows.
 func holder(dir string) error {

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -34,9 +35,9 @@ func countedSet(f ip) nftnl.Set {
 
 // count is the chain that counts: a packet comes there on the last hook of its way, once for each
 // connection.
-func (n nodeConfig) count() chain {
+func (n nodeConfig) count() nftable.Chain {
 	key, _ := index{ip: n.ip}.key()
-	return chain{name: "count", rules: []rule{{
+	return nftable.Chain{Name: "count", Rules: []nftable.Rule{{
 		nftnl.CT(nftnl.CTStatus, 0), nftnl.Mask(0, mark(translated)), nftnl.Cmp(nftnl.Equal, 0, mark(0)), to(nftnl.Return),
 	}, append(key, nftnl.Count("counted", 0))}}
 }
@@ -89,7 +90,7 @@ func (f *family) connections(ctx context.Context) ([]sdk.Sample, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	counts, err := conn.List(f.nft(), table).Counts(ctx, countedSet(f.ip).Name)
+	counts, err := f.List(conn).Counts(ctx, countedSet(f.ip).Name)
 	return f.most(counts), err
 }
 

@@ -112,12 +112,12 @@ func TestKernelCountsElements(t *testing.T) {
 		k.sync(p, sdk.Update{Full: true, To: 1, Node: &sdk.Node{}, Set: several(200, 2)})
 		err := p.Do(k.Context(), func(map[sdk.Name]sdk.Service) error {
 			f := p.families[0]
-			f.recount.countless = true
+			f.Recount.Countless = true
 			differs := func(when string, expected bool) {
 				k.Helper()
-				why, err := f.changed(k.Context())
-				if err != nil || strings.Contains(why, "elements") != expected {
-					k.Errorf("%s: %q, %v", when, why, err)
+				why := f.Changed(k.Context())
+				if strings.Contains(why, "elements") != expected {
+					k.Errorf("%s: %q", when, why)
 				}
 			}
 			differs("nothing was written", false)
@@ -125,7 +125,7 @@ func TestKernelCountsElements(t *testing.T) {
 			differs("another table was made", false)
 			k.nft("delete element ip pointsman of-2 { 10.96.0.7 . tcp . 80 }")
 			differs("an element was deleted soon after", false)
-			f.recount.next = time.Now()
+			f.Recount.Next = time.Now()
 			differs("an element was deleted", true)
 			return nil
 		})

@@ -7,26 +7,23 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// An element is one of a set of the layout.
-type element struct {
-	set string
-	nftnl.Element
+// Use is what the elements of a set are for.
+func (f ip) Use(set string) nftable.Use {
+	switch set {
+	case "vips", "hairpin":
+		return nftable.OfMany
+	case "members", "members-local":
+		return nftable.Admitting
+	case "own":
+		return nftable.OfNone
+	}
+	return nftable.OfOne
 }
-
-// A place is where an element is: no two are in one.
-type place struct{ set, key, end string }
-
-func (e element) place() place { return place{e.set, e.Key, e.KeyEnd} }
-
-// element is one that is nothing but where it is.
-func (p place) element() element { return element{p.set, nftnl.Element{Key: p.key, KeyEnd: p.end}} }
-
-// shared reports whether several Services may have the element.
-func (e element) shared() bool { return e.set == "vips" || e.set == "hairpin" }
 
 // numbers are the protocols', as IP has them.
 var numbers = map[sdk.Protocol]string{sdk.TCP: "\x06", sdk.UDP: "\x11", sdk.SCTP: "\x84"}
@@ -83,10 +80,10 @@ func at(of sdk.Family, f frontend) index {
 // outside are the sets of external frontends.
 var outside = map[sdk.Policy]string{sdk.Cluster: "outside", sdk.Local: "outside-local"}
 
-// elements are all that w needs, for the Service called name.
-func (w wanted) elements(name sdk.Name) []element {
-	all := make([]element, 0, w.size())
-	add := func(set string, e nftnl.Element) { all = append(all, element{set, e}) }
+// Elements are all that w needs, for the Service called name.
+func (w wanted) Elements(name sdk.Name) []nftable.Element {
+	all := make([]nftable.Element, 0, w.size())
+	add := func(set string, e nftnl.Element) { all = append(all, nftable.Element{Set: set, Element: e}) }
 	for _, f := range w.frontends {
 		p, k := at(name.Family, f), key(name.Protocol, f.addr)
 		add(p.of("frontends"), nftnl.Element{Key: k, Comment: label(name, f.kind, f.policy)})

@@ -3,23 +3,24 @@
 package nftables
 
 import (
+	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
 // entrances are the chains between the base chains and the indexes, by their names in
 // docs/nftables.md.
-func (n nodeConfig) entrances() []chain {
+func (n nodeConfig) entrances() []nftable.Chain {
 	return append(n.affinityChains(n.ip),
 		n.remember(),
 		n.pre(),
-		chain{name: "out", rules: append(n.echo(), rule{to(nftnl.Jump("near"))}, rule{to(nftnl.Goto("far"))})},
+		nftable.Chain{Name: "out", Rules: append(n.echo(), nftable.Rule{to(nftnl.Jump("near"))}, nftable.Rule{to(nftnl.Goto("far"))})},
 		n.lookUp(),
 		n.lookUpNear(),
 		n.post(),
 		n.inside(),
-		chain{name: "hide", rules: []rule{{nftnl.Masquerade()}}},
-		chain{name: "refuse", rules: []rule{
+		nftable.Chain{Name: "hide", Rules: []nftable.Rule{{nftnl.Masquerade()}}},
+		nftable.Chain{Name: "refuse", Rules: []nftable.Rule{
 			{proto(0), nftnl.Cmp(nftnl.Equal, 0, numbers[sdk.TCP]), nftnl.Reset()},
 			{nftnl.Unreachable(n.nft())},
 		}},
@@ -35,23 +36,23 @@ func (p index) node() index {
 }
 
 // pre is the way in for packets of others.
-func (n nodeConfig) pre() chain {
-	c := chain{name: "pre", rules: n.echo()}
+func (n nodeConfig) pre() nftable.Chain {
+	c := nftable.Chain{Name: "pre", Rules: n.echo()}
 	for _, pods := range n.fromPods() {
-		c.rules = append(c.rules, append(pods, to(nftnl.Jump("near"))))
+		c.Rules = append(c.Rules, append(pods, to(nftnl.Jump("near"))))
 	}
-	c.rules = append(c.rules, rule{to(nftnl.Goto("far"))})
+	c.Rules = append(c.Rules, nftable.Rule{to(nftnl.Goto("far"))})
 	return c
 }
 
 // echo has the node answer pings of ClusterIPs, by an address of its own. The interface by which
 // a ping comes in may have none.
-func (n nodeConfig) echo() []rule {
+func (n nodeConfig) echo() []nftable.Rule {
 	if !n.self.IsValid() {
 		return nil
 	}
 	const byType = 1 // bytes of the header: ICMP's type
-	return []rule{{
+	return []nftable.Rule{{
 		proto(0), nftnl.Cmp(nftnl.Equal, 0, pick(n.ip, "\x01", "\x3a")),
 		nftnl.Payload(nftnl.Transport, 0, byType, 0), nftnl.Cmp(nftnl.Equal, 0, pick(n.ip, "\x08", "\x80")),
 		n.daddr(0), nftnl.In("vips", 0),
@@ -60,25 +61,25 @@ func (n nodeConfig) echo() []rule {
 }
 
 // lookUp finds the index for callers from elsewhere.
-func (n nodeConfig) lookUp() chain {
-	c := chain{name: "far"}
+func (n nodeConfig) lookUp() nftable.Chain {
+	c := nftable.Chain{Name: "far"}
 	for _, p := range n.indexes(n.ip) {
 		if !p.near {
-			c.rules = append(c.rules, n.find(p))
+			c.Rules = append(c.Rules, n.find(p))
 		}
 	}
 	return c
 }
 
 // lookUpNear finds the index for pods of this node and the node itself, if they have one.
-func (n nodeConfig) lookUpNear() chain {
-	c := chain{name: "near"}
+func (n nodeConfig) lookUpNear() nftable.Chain {
+	c := nftable.Chain{Name: "near"}
 	for _, p := range n.indexes(n.ip) {
 		switch {
 		case p.near && p.ports:
-			c.rules = append(c.rules, indexes(n.ip)[0].in("frontends", nftnl.Return), n.find(p))
+			c.Rules = append(c.Rules, indexes(n.ip)[0].in("frontends", nftnl.Return), n.find(p))
 		case p.near:
-			c.rules = append(c.rules, n.find(p))
+			c.Rules = append(c.Rules, n.find(p))
 		}
 	}
 	return c
@@ -86,19 +87,19 @@ func (n nodeConfig) lookUpNear() chain {
 
 // find leads what is sent to a frontend to its index. A node port is looked for at the node's
 // own addresses, and after all frontends with an address.
-func (n nodeConfig) find(p index) rule {
+func (n nodeConfig) find(p index) nftable.Rule {
 	found := p.in("frontends", nftnl.Goto(p.of("gate")))
 	if !p.ports {
 		return found
 	}
-	return append(rule{n.daddr(0), nftnl.In("own", 0)}, found...)
+	return append(nftable.Rule{n.daddr(0), nftnl.In("own", 0)}, found...)
 }
 
 // fromPods are the words for packets that pods of this node send, one for each way to be one.
-func (n nodeConfig) fromPods() []rule {
+func (n nodeConfig) fromPods() []nftable.Rule {
 	pods := n.node.Pods
-	byName := func(name string) []rule {
-		return []rule{{nftnl.Meta(nftnl.MetaIifName, 0), nftnl.Cmp(nftnl.Equal, 0, name)}}
+	byName := func(name string) []nftable.Rule {
+		return []nftable.Rule{{nftnl.Meta(nftnl.MetaIifName, 0), nftnl.Cmp(nftnl.Equal, 0, name)}}
 	}
 	switch {
 	case pods.Bridge != "":
@@ -106,7 +107,7 @@ func (n nodeConfig) fromPods() []rule {
 	case pods.InterfacePrefix != "":
 		return byName(pods.InterfacePrefix)
 	}
-	var all []rule
+	var all []nftable.Rule
 	for _, c := range pods.CIDRs {
 		if sdk.FamilyOf(c.Addr()) == n.Family {
 			all = append(all, within(n.saddr(0), c))
@@ -116,19 +117,19 @@ func (n nodeConfig) fromPods() []rule {
 }
 
 // fromNode are the words for packets that the node itself sends: they came in nowhere.
-func fromNode() rule {
-	return rule{nftnl.Meta(nftnl.MetaIif, 0), nftnl.Cmp(nftnl.Equal, 0, mark(0))}
+func fromNode() nftable.Rule {
+	return nftable.Rule{nftnl.Meta(nftnl.MetaIif, 0), nftnl.Cmp(nftnl.Equal, 0, mark(0))}
 }
 
 // wasOwn is the start of a rule for packets that were sent to a node port's address.
-func (n nodeConfig) wasOwn() rule { return rule{n.origDaddr(0), nftnl.In("own", 0)} }
+func (n nodeConfig) wasOwn() nftable.Rule { return nftable.Rule{n.origDaddr(0), nftnl.In("own", 0)} }
 
 // post decides whose address is hidden, of packets that have been translated.
-func (n nodeConfig) post() chain {
+func (n nodeConfig) post() nftable.Chain {
 	p := indexes(n.ip)[0]
 	w := n.words()
 	hide := to(nftnl.Goto("hide"))
-	c := chain{name: "post", rules: []rule{
+	c := nftable.Chain{Name: "post", Rules: []nftable.Rule{
 		untranslated(nftnl.Accept),
 		{to(nftnl.Jump("remember"))},
 		{n.saddr(0), n.daddr(w), nftnl.In("hairpin", 0), hide},
@@ -138,7 +139,7 @@ func (n nodeConfig) post() chain {
 		p.was("frontends", n.origDaddr(0), nftnl.In("vips", 0), to(nftnl.Goto("inside"))), // the node may have it, too
 	}}
 	if n.has(p.node()) {
-		c.rules = append(c.rules,
+		c.Rules = append(c.Rules,
 			append(n.wasOwn(), p.node().was("outside", hide)...),
 			append(append(fromNode(), n.wasOwn()...), p.node().was("outside-local", hide)...))
 	}
@@ -146,17 +147,17 @@ func (n nodeConfig) post() chain {
 }
 
 // inside decides whose address is hidden, of callers of ClusterIPs.
-func (n nodeConfig) inside() chain {
-	c := chain{name: "inside"}
-	hide := rule{to(nftnl.Goto("hide"))}
+func (n nodeConfig) inside() nftable.Chain {
+	c := nftable.Chain{Name: "inside"}
+	hide := nftable.Rule{to(nftnl.Goto("hide"))}
 	switch pods := n.fromPods(); {
 	case n.node.MasqueradeAll:
-		c.rules = []rule{hide}
+		c.Rules = []nftable.Rule{hide}
 	case len(pods) > 0:
 		for _, p := range pods {
-			c.rules = append(c.rules, append(p, to(nftnl.Accept)))
+			c.Rules = append(c.Rules, append(p, to(nftnl.Accept)))
 		}
-		c.rules = append(c.rules, hide)
+		c.Rules = append(c.Rules, hide)
 	}
 	return c
 }
@@ -166,15 +167,15 @@ const (
 	stateNew     = 1 << 3
 )
 
-func ofState(state uint32) rule {
-	return rule{nftnl.CT(nftnl.CTState, 0), nftnl.Mask(0, mark(state)), nftnl.Cmp(nftnl.NotEqual, 0, mark(0))}
+func ofState(state uint32) nftable.Rule {
+	return nftable.Rule{nftnl.CT(nftnl.CTState, 0), nftnl.Mask(0, mark(state)), nftnl.Cmp(nftnl.NotEqual, 0, mark(0))}
 }
 
 // invalid drops what conntrack cannot place: its answer would be reset.
-func (n nodeConfig) invalid() chain {
-	c := chain{name: "invalid"}
+func (n nodeConfig) invalid() nftable.Chain {
+	c := nftable.Chain{Name: "invalid"}
 	if !n.liberal {
-		c.rules = []rule{append(ofState(stateInvalid), to(nftnl.Drop))}
+		c.Rules = []nftable.Rule{append(ofState(stateInvalid), to(nftnl.Drop))}
 	}
 	return c
 }
@@ -182,8 +183,8 @@ func (n nodeConfig) invalid() chain {
 // refused answers for ports of ClusterIPs that no Service has, and drops what is sent to
 // addresses that are no Service's yet. What has found its endpoint passes, and so does what is
 // sent to an address that the node has itself.
-func (n nodeConfig) refused() chain {
-	c := chain{name: "refused", rules: []rule{
+func (n nodeConfig) refused() nftable.Chain {
+	c := nftable.Chain{Name: "refused", Rules: []nftable.Rule{
 		{
 			nftnl.CT(nftnl.CTStatus, 0), nftnl.Mask(0, mark(translated)),
 			nftnl.Cmp(nftnl.NotEqual, 0, mark(0)), to(nftnl.Return),
@@ -193,7 +194,7 @@ func (n nodeConfig) refused() chain {
 	}}
 	for _, cidr := range n.node.ServiceCIDRs {
 		if sdk.FamilyOf(cidr.Addr()) == n.Family && cidr.Bits() > 0 {
-			c.rules = append(c.rules, append(append(ofState(stateNew), within(n.daddr(0), cidr)...), to(nftnl.Drop)))
+			c.Rules = append(c.Rules, append(append(ofState(stateNew), within(n.daddr(0), cidr)...), to(nftnl.Drop)))
 		}
 	}
 	return c

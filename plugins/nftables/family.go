@@ -3,17 +3,16 @@
 package nftables
 
 import (
-	"cmp"
 	"context"
-	"iter"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/plugins/internal/writer"
 	"github.com/pointsman/pointsman/sdk"
@@ -21,35 +20,26 @@ import (
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
-// A family is the table of one IP family, as the frame sees it.
+// A family is the table of one IP family, as the frame sees it, and what is in it.
 type family struct {
+	*nftable.Table[wanted]
+	ip // never another, so that Inspect may read it beside a call
+
 	options options
 	log     *slog.Logger
-	commits *commits
-	marks   *marks
+	marks   *masquerade.Keeper
 	notes   *notes
 	cleaned writer.Cleaned // says that this process is to stand down
 
-	ip               // never another, so that Inspect may read it beside a call
-	conn *nftnl.Conn // the writer's, which owns the table; nil: this process is not the writer
-
-	node    nodeConfig
-	own     []netip.Addr // addresses that take node ports, in order
-	role    sdk.Role
-	desired map[sdk.Name]wanted
-	have    observed
-
-	touched map[sdk.Name]bool // Services of which desired may differ from have
-	all     bool              // all of them
-	shaped  bool              // the layout may differ, too
-
-	refused, removals int // transactions that did not go in; of these, those that only remove
+	node nodeConfig
+	own  []netip.Addr // addresses that take node ports, in order
+	role sdk.Role
+	last number // the one that was given last
 
 	addressed time.Time // when the node's addresses were looked at last
 	looked    time.Time // when the chains of other programs were,
 	foreign   bool      // and whether those may have changed since
 	draining  flows.Draining
-	recount   recount
 }
 
 var _ interface {
@@ -59,81 +49,54 @@ var _ interface {
 	frame.Sampler
 } = (*family)(nil)
 
-func newFamily(of sdk.Family, o options, c *commits, m *marks, env frame.Env) *family {
-	return &family{
-		ip: ip{of}, node: nodeConfig{ip: ip{of}}, options: o, log: env.Log,
-		commits: c, marks: m, notes: m.notes, foreign: true, cleaned: writer.CleanedIn(env.Dir, mode),
-		desired: make(map[sdk.Name]wanted), touched: make(map[sdk.Name]bool),
+func newFamily(of sdk.Family, o options, c *nftable.Commits, m *masquerade.Keeper, n *notes, env frame.Env) *family {
+	f := &family{
+		ip: ip{of}, node: nodeConfig{ip: ip{of}}, options: o, log: env.Log, marks: m, notes: n,
+		foreign: true, cleaned: writer.CleanedIn(env.Dir, mode),
 	}
+	f.Table = &nftable.Table[wanted]{
+		Name: table, IP: of, Layout: f, Commits: c, Log: env.Log, Protect: o.Protect == "auto",
+		Foreign: func() {
+			f.foreign = true
+			m.Doubt()
+		},
+		Applied: func() { m.Begin(f.node.node.MasqueradeBit) },
+	}
+	return f
 }
 
 // Serves reports whether of is the family's.
 func (f *family) Serves(of sdk.Family) bool { return of == f.node.Family }
 
-// Hold opens the socket of the writer, which owns the table while it is open, unless the session
-// before left one; or closes it, so that the next process can take the table.
+// Hold says that this process is the writer, or is it no more.
 func (f *family) Hold(lock *ledger.Lock) {
 	if lock == nil {
-		f.marks.stop()
-		f.letGo()
-		return
+		f.marks.Stop()
 	}
-	f.shaped = true // the table is to be taken
-	if f.conn != nil {
-		return
-	}
-	var err error
-	if f.conn, err = nftnl.Dial(); err != nil {
-		f.log.Warn("cannot open the writer's socket", "family", f.Family, "err", err) // every write says so
-	}
+	f.Table.Hold(lock != nil)
 }
 
-// letGo closes the socket of the writer.
-func (f *family) letGo() {
-	if f.conn == nil {
-		return
-	}
-	if err := f.conn.Close(); err != nil {
-		f.log.Warn("cannot close the writer's socket", "family", f.Family, "err", err)
-	}
-	f.conn = nil
-}
-
-// succeed takes over the socket of the writer from the session before. Closed and opened again it
-// would leave the table without an owner, and so open to other programs, for that time.
-func (f *family) succeed(before []*family) {
-	for _, b := range before {
-		if b.ip == f.ip {
-			f.conn, b.conn = b.conn, nil
-		}
-	}
-}
-
-// reader is a socket to read by, and what ends its use.
-func (f *family) reader() (*nftnl.Conn, func(), error) {
-	if f.conn != nil {
-		return f.conn, func() {}, nil
-	}
-	conn, err := nftnl.Dial()
-	if err != nil {
-		return nil, nil, err
-	}
-	return conn, func() { _ = conn.Close() }, nil
-}
-
-// Adopt reads the table.
+// Adopt reads the table. What no Service needs of the layout goes.
 func (f *family) Adopt(ctx context.Context, _ frame.Parts) (sdk.Role, error) {
-	conn, done, err := f.reader()
-	if err != nil {
+	if err := f.Table.Adopt(ctx); err != nil {
 		return 0, err
 	}
-	defer done()
-	if f.have, err = read(ctx, conn, f.node.ip); err != nil {
-		return 0, err
+	f.foreign, f.node.parts, f.last = true, parts{}, 0
+	for _, w := range f.Have.Services {
+		f.last = max(f.last, w.number)
 	}
-	f.have.batches = f.commits.count()
-	f.all, f.shaped, f.foreign, f.node.parts = true, true, true, parts{}
-	return f.have.role(), nil
+	return shown(f.Have), nil
+}
+
+// shown is the role that base chains show.
+func shown(o nftable.Observed[wanted]) sdk.Role {
+	switch {
+	case o.Chain("nat-prerouting"):
+		return sdk.Active
+	case o.Chain("nat-postrouting"):
+		return sdk.Draining
+	}
+	return sdk.Standby
 }
 
 // Node takes what the host says of the node, and what the kernel says of its addresses.
@@ -144,7 +107,7 @@ func (f *family) Node(n sdk.Node) error {
 		liberal:   n.Conntrack.TCPBeLiberal || liberal(),
 		counts:    f.options.CountConnections,
 	}
-	f.shaped = true
+	f.Reshape()
 	var err error
 	f.own, f.node.self, err = f.node.addresses()
 	return err
@@ -152,130 +115,53 @@ func (f *family) Node(n sdk.Node) error {
 
 // Role is that for which base chains are planned.
 func (f *family) Role(r sdk.Role) error {
-	f.role, f.shaped = r, true
+	f.role = r
+	f.Reshape()
 	return nil
 }
 
 // Want is what svc comes to.
 func (f *family) Want(svc sdk.Service) (wanted, error) { return want(svc) }
 
-// Pieces are what Services come to, as it was put.
-func (f *family) Pieces() map[sdk.Name]wanted { return f.desired }
-
-// Keep is what the kernel has of a Service.
-func (f *family) Keep(name sdk.Name) wanted { return f.have.services[name] }
-
-// Put says what Services come to.
-func (f *family) Put(all map[sdk.Name]wanted) {
-	if len(f.desired) == 0 {
-		f.desired = make(map[sdk.Name]wanted, len(all))
+// Probe looks whether the table is as it was written, and now and then at the node's addresses.
+func (f *family) Probe(ctx context.Context) frame.Finding {
+	why := f.Changed(ctx)
+	f.lookAround(ctx)
+	found := frame.Finding{Due: f.moved()}
+	if f.cleaned.Left() { // it cannot take away what this process owns
+		why = "another process cleaned up"
 	}
-	if len(f.touched) == 0 {
-		f.touched = make(map[sdk.Name]bool, len(all))
+	if why != "" {
+		found.Lost, found.Why = frame.All, why
 	}
-	for name, w := range all {
-		if f.touched[name] = true; len(w.frontends) == 0 {
-			delete(f.desired, name)
-		} else {
-			f.desired[name] = w
-		}
-	}
+	return found
 }
 
-// Plan is what the table lacks.
-func (f *family) Plan() frame.Plan {
-	p := plan{family: f}
-	afresh := f.have.otherwise
-	if afresh {
-		f.have = f.have.without()
-		f.all = true
-	}
-	if f.all && len(f.have.services) == 0 {
-		f.have.services = make(map[sdk.Name]wanted, len(f.desired))
-		f.have.references = make(map[place]int, len(f.desired))
-	}
-	p.changes = make(changes, 0, len(f.touched))
-	for name := range f.due() {
-		have := f.have.services[name]
-		c := changeOf(name, have, f.desired[name], f.have.free)
-		grown := f.node.grow(f.Family, have) // the kernel has it already, unless it was just read
-		f.shaped = f.node.grow(f.Family, c.to) || grown || f.shaped
-		if !c.empty() {
-			p.changes = append(p.changes, c)
-		} else {
-			f.have.serves(c)
-		}
-	}
-	slices.SortFunc(p.changes, func(a, b *change) int { return cmp.Compare(len(a.come), len(b.come)) })
-	p.linked = p.changes.link()
-	if f.shaped {
-		p.shape = f.shapes(afresh)
-	}
-	if f.shaped || f.all {
-		p.fixed = f.fixed(p.changes)
-	}
-	return p
-}
+// Sets are those of the layout, as far as Services need them.
+func (f *family) Sets() []nftnl.Set { return layoutSets(f.ip, f.node.parts) }
 
-// due are the names of Services that are to be looked at.
-func (f *family) due() iter.Seq[sdk.Name] {
-	if !f.all {
-		return maps.Keys(f.touched)
-	}
-	return func(yield func(sdk.Name) bool) {
-		for name := range f.desired {
-			if !yield(name) {
-				return
-			}
-		}
-		for name := range f.have.services {
-			if _, also := f.desired[name]; !also && !yield(name) {
-				return
-			}
-		}
-	}
-}
+// Chains are those of the layout, for the role.
+func (f *family) Chains() []nftable.Chain { return layout(f.node, f.role) }
 
-// shapes compares the layout, and the objects that no Service has.
-func (f *family) shapes(afresh bool) shape {
-	s := shape{afresh: afresh}
-	left := maps.Clone(f.have.sets)
-	for _, set := range layoutSets(f.ip, f.node.parts) {
-		if !left[set.Name] {
-			s.sets = append(s.sets, set)
-		}
-		delete(left, set.Name)
-	}
-	s.unused = slices.Sorted(maps.Keys(left))
-	s.compare(f.have.chains, layout(f.node, f.role))
-	s.take = f.conn != nil && !f.have.taken && f.have.flags&nftnl.Persist != 0
-	return s
-}
+// Grow has the layout be enough for w.
+func (f *family) Grow(w wanted) bool { return f.node.grow(f.Family, w) }
 
-// fixed compares elements that are of no Service, and those that are otherwise than Services
-// have them. Of what changes anyway, a change is left with what is there.
-func (f *family) fixed(all changes) difference {
-	var own []element
+// Fixed are the addresses that take node ports.
+func (f *family) Fixed() (all []nftable.Element) {
 	for _, a := range f.own {
-		own = append(own, element{"own", nftnl.Element{Key: string(a.AsSlice())}})
+		all = append(all, nftable.Element{Set: "own", Element: nftnl.Element{Key: string(a.AsSlice())}})
 	}
-	d := diff(f.have.own, own)
-	d.gone = append(d.gone, f.have.stray...)
-	missing := make(map[place]element, len(f.have.missing))
-	for _, e := range f.have.missing {
-		missing[e.place()] = e
-	}
-	for i := range all {
-		all[i].gone = slices.DeleteFunc(all[i].gone, func(e element) bool {
-			_, lacks := missing[e.place()]
-			delete(missing, e.place())
-			return lacks
-		})
-	}
-	for _, e := range missing {
-		d.come = append(d.come, e)
-	}
-	return d
+	return all
+}
+
+// Arrange is desired with the slots and the number of have.
+func (f *family) Arrange(have, desired wanted) wanted { return desired.arranged(have, f.free) }
+
+// free is a number that no Service has. A process counts on: none lives so long that it gets to
+// the first again.
+func (f *family) free() number {
+	f.last++
+	return f.last
 }
 
 // Forget ends UDP flows to these Services that lead nowhere.
@@ -297,9 +183,9 @@ const failures = "kubeproxy_sync_proxy_rules_nftables_"
 func (f *family) Samples() []sdk.Sample {
 	labels := map[string]string{"ip_family": pick(f.ip, "IPv4", "IPv6")}
 	return []sdk.Sample{
-		{Name: "pointsman_nftables_elements", Help: "Elements in the sets and maps of the dataplane's table.", Labels: labels, Value: float64(f.have.total)},
-		{Name: "pointsman_nftables_services", Help: "Ports of Services that the dataplane's table serves.", Labels: labels, Value: float64(len(f.have.services))},
-		{Name: failures + "sync_failures_total", Labels: labels, Value: float64(f.refused)},
-		{Name: failures + "cleanup_failures_total", Labels: labels, Value: float64(f.removals)},
+		{Name: "pointsman_nftables_elements", Help: "Elements in the sets and maps of the dataplane's table.", Labels: labels, Value: float64(f.Have.Elements)},
+		{Name: "pointsman_nftables_services", Help: "Ports of Services that the dataplane's table serves.", Labels: labels, Value: float64(len(f.Have.Services))},
+		{Name: failures + "sync_failures_total", Labels: labels, Value: float64(f.Refused)},
+		{Name: failures + "cleanup_failures_total", Labels: labels, Value: float64(f.Removals)},
 	}
 }

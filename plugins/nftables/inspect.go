@@ -27,11 +27,11 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 	}
 	defer conn.Close()
 	for _, f := range all {
-		seen, err := read(ctx, conn, f.ip)
+		seen, err := f.Read(ctx, conn)
 		if err != nil {
 			return err
 		}
-		for _, s := range seen.served() {
+		for _, s := range served(seen.Services) {
 			if err := tell(s); err != nil {
 				return err
 			}
@@ -41,8 +41,8 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 }
 
 // served are the frontends that a table serves, in order.
-func (o observed) served() (all []sdk.Served) {
-	for name, w := range o.services {
+func served(services map[sdk.Name]wanted) (all []sdk.Served) {
+	for name, w := range services {
 		for _, f := range w.frontends {
 			s := sdk.Served{Name: name, Frontend: sdk.Frontend{Kind: f.kind, Addr: f.addr, Policy: f.policy}}
 			if w.served {

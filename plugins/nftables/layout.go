@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -33,15 +34,6 @@ func class(endpoints int) uint32 {
 		n *= 2
 	}
 	return n
-}
-
-// A rule is its expressions, and a chain its rules.
-type rule []nftnl.Expr
-
-type chain struct {
-	name  string
-	hook  *nftnl.Hook // nil: other chains lead to it
-	rules []rule
 }
 
 func to(v nftnl.Verdict) nftnl.Expr { return nftnl.Do(v) }
@@ -109,21 +101,21 @@ func (p index) far() index {
 }
 
 // key loads what a packet is looked up by, and says which register is free behind it.
-func (p index) key() (rule, nftnl.Reg) {
+func (p index) key() (nftable.Rule, nftnl.Reg) {
 	if p.ports {
-		return rule{proto(0), dport(1)}, 2
+		return nftable.Rule{proto(0), dport(1)}, 2
 	}
 	w := p.words()
-	return rule{p.daddr(0), proto(w), dport(w + 1)}, w + 2
+	return nftable.Rule{p.daddr(0), proto(w), dport(w + 1)}, w + 2
 }
 
 // original is key, as it was before the packet was translated.
-func (p index) original() rule {
+func (p index) original() nftable.Rule {
 	if p.ports {
-		return rule{proto(0), origPort(1)}
+		return nftable.Rule{proto(0), origPort(1)}
 	}
 	w := p.words()
-	return rule{p.origDaddr(0), proto(w), origPort(w + 1)}
+	return nftable.Rule{p.origDaddr(0), proto(w), origPort(w + 1)}
 }
 
 func (p index) fields(more ...nftnl.Field) []nftnl.Field {
@@ -135,13 +127,13 @@ func (p index) fields(more ...nftnl.Field) []nftnl.Field {
 }
 
 // in is a rule for the packets whose key is in a set of the index.
-func (p index) in(set string, v nftnl.Verdict) rule {
+func (p index) in(set string, v nftnl.Verdict) nftable.Rule {
 	key, _ := p.key()
 	return append(key, nftnl.In(p.of(set), 0), to(v))
 }
 
 // was is in, by the original key.
-func (p index) was(set string, then ...nftnl.Expr) rule {
+func (p index) was(set string, then ...nftnl.Expr) nftable.Rule {
 	return append(append(p.original(), nftnl.In(p.of(set), 0)), then...)
 }
 
@@ -168,32 +160,32 @@ func (p index) sets(has parts) []nftnl.Set {
 func ofClass(n uint32) string { return "of-" + strconv.Itoa(int(n)) }
 
 // chains are those of the index: the gate, the Service, and the choice of an endpoint.
-func (p index) chains(has parts) []chain {
+func (p index) chains(has parts) []nftable.Chain {
 	key, next := p.key()
 	far := p.far()
-	gate := chain{name: p.of("gate"), rules: []rule{
+	gate := nftable.Chain{Name: p.of("gate"), Rules: []nftable.Rule{
 		append(slices.Clone(far.in("gated", nftnl.Return)[:len(key)+1]),
 			p.saddr(next), nftnl.NotIn(far.of("allowed"), 0), to(nftnl.Drop)),
 		{to(nftnl.Goto(p.of("service")))},
 	}}
-	service := chain{name: p.of("service")}
+	service := nftable.Chain{Name: p.of("service")}
 	for _, list := range has.kept(p) {
 		keeps := numbered(slices.Clone(key), p.of(forList("keeps", list)), forList("keep", list))
-		service.rules = append(service.rules, keeps)
+		service.Rules = append(service.Rules, keeps)
 	}
-	all := []chain{gate}
+	all := []nftable.Chain{gate}
 	for _, n := range has.upTo(p) {
 		name := strconv.Itoa(int(n))
-		service.rules = append(service.rules, p.in(ofClass(n), nftnl.Goto(p.of("pick-"+name))))
-		all = append(all, p.choose(n), chain{name: p.of("try-" + name), rules: []rule{
+		service.Rules = append(service.Rules, p.in(ofClass(n), nftnl.Goto(p.of("pick-"+name))))
+		all = append(all, p.choose(n), nftable.Chain{Name: p.of("try-" + name), Rules: []nftable.Rule{
 			append(slices.Clone(key), nftnl.Random(n, next),
 				nftnl.Find(p.of("endpoints"), 0, 0), nftnl.DNAT(p.nft(), 0, p.words())),
 		}})
 	}
 	if !p.near {
-		service.rules = append(service.rules, p.in("unserved", nftnl.Goto("refuse")))
+		service.Rules = append(service.Rules, p.in("unserved", nftnl.Goto("refuse")))
 	}
-	service.rules = append(service.rules, rule{to(nftnl.Drop)})
+	service.Rules = append(service.Rules, nftable.Rule{to(nftnl.Drop)})
 	return append(all, service)
 }
 
@@ -201,10 +193,10 @@ func (p index) chains(has parts) []chain {
 const tries = 10
 
 // choose is the chain that draws one of n slots, of which more than half are filled.
-func (p index) choose(n uint32) chain {
-	c := chain{name: p.of("pick-" + strconv.Itoa(int(n)))}
+func (p index) choose(n uint32) nftable.Chain {
+	c := nftable.Chain{Name: p.of("pick-" + strconv.Itoa(int(n)))}
 	try := func(n uint32) {
-		c.rules = append(c.rules, rule{to(nftnl.Jump(p.of("try-" + strconv.Itoa(int(n)))))})
+		c.Rules = append(c.Rules, nftable.Rule{to(nftnl.Jump(p.of("try-" + strconv.Itoa(int(n)))))})
 	}
 	if n > 2 {
 		for range tries {
@@ -217,7 +209,7 @@ func (p index) choose(n uint32) chain {
 	if n > 1 {
 		try(1) // an element that is being replaced was missing
 	}
-	c.rules = append(c.rules, rule{to(nftnl.Drop)})
+	c.Rules = append(c.Rules, nftable.Rule{to(nftnl.Drop)})
 	return c
 }
 
@@ -244,7 +236,7 @@ func layoutSets(f ip, has parts) []nftnl.Set {
 }
 
 // layout are the chains of a family, with the base chains that a role needs.
-func layout(n nodeConfig, role sdk.Role) []chain {
+func layout(n nodeConfig, role sdk.Role) []nftable.Chain {
 	all := baseChains(n, role)
 	for _, p := range n.indexes(n.ip) {
 		all = append(all, p.chains(n.parts)...)
@@ -256,20 +248,20 @@ func layout(n nodeConfig, role sdk.Role) []chain {
 }
 
 // baseChains lead packets into the others.
-func baseChains(n nodeConfig, role sdk.Role) []chain {
-	base := func(name, kind string, at uint32, priority int32, jumps ...string) chain {
-		c := chain{name: name, hook: &nftnl.Hook{Type: kind, At: at, Priority: priority}}
+func baseChains(n nodeConfig, role sdk.Role) []nftable.Chain {
+	base := func(name, kind string, at uint32, priority int32, jumps ...string) nftable.Chain {
+		c := nftable.Chain{Name: name, Hook: &nftnl.Hook{Type: kind, At: at, Priority: priority}}
 		if last := at == nftnl.PostRouting || at == nftnl.Input; last && n.counts && len(jumps) > 0 {
 			jumps = slices.Insert(jumps, 0, "count")
 		}
 		for _, j := range jumps {
-			c.rules = append(c.rules, rule{to(nftnl.Jump(j))})
+			c.Rules = append(c.Rules, nftable.Rule{to(nftnl.Jump(j))})
 		}
 		return c
 	}
 	kept := base("nat-kept", "nat", nftnl.PostRouting, 101)
-	kept.rules = []rule{untranslated(nftnl.Accept)}
-	all := []chain{kept}
+	kept.Rules = []nftable.Rule{untranslated(nftnl.Accept)}
+	all := []nftable.Chain{kept}
 	if n.localhost {
 		all = append(all, guard())
 	}
@@ -288,29 +280,29 @@ func baseChains(n nodeConfig, role sdk.Role) []chain {
 }
 
 // guard keeps what others send to 127.0.0.0/8 from the node, while the kernel may route it.
-func guard() chain {
+func guard() nftable.Chain {
 	loopback := netip.MustParsePrefix("127.0.0.0/8")
 	f := ip{sdk.IPv4}
-	elsewhere := rule{
+	elsewhere := nftable.Rule{
 		nftnl.Meta(nftnl.MetaIifName, 0), nftnl.Cmp(nftnl.NotEqual, 0, ifname("lo")), to(nftnl.Drop),
 	}
-	return chain{
-		name: "guard", hook: &nftnl.Hook{Type: "filter", At: nftnl.PreRouting, Priority: -300},
-		rules: []rule{append(within(f.daddr(0), loopback), elsewhere...)},
+	return nftable.Chain{
+		Name: "guard", Hook: &nftnl.Hook{Type: "filter", At: nftnl.PreRouting, Priority: -300},
+		Rules: []nftable.Rule{append(within(f.daddr(0), loopback), elsewhere...)},
 	}
 }
 
 const translated = 1 << 5 // IPS_DST_NAT, of a connection's status: its destination is translated
 
 // untranslated is a rule for packets that no rule has sent elsewhere than they were sent.
-func untranslated(v nftnl.Verdict) rule {
-	return rule{
+func untranslated(v nftnl.Verdict) nftable.Rule {
+	return nftable.Rule{
 		nftnl.CT(nftnl.CTStatus, 0), nftnl.Mask(0, mark(translated)), nftnl.Cmp(nftnl.Equal, 0, mark(0)), to(v),
 	}
 }
 
 // within goes on if an address that load puts into register 0 is in a range.
-func within(load nftnl.Expr, in netip.Prefix) rule {
+func within(load nftnl.Expr, in netip.Prefix) nftable.Rule {
 	if in.Bits() == 0 {
 		return nil
 	}
@@ -318,7 +310,7 @@ func within(load nftnl.Expr, in netip.Prefix) rule {
 	for i := range in.Bits() {
 		bits[i/8] |= 0x80 >> (i % 8)
 	}
-	r := rule{load}
+	r := nftable.Rule{load}
 	if in.Bits() < in.Addr().BitLen() {
 		r = append(r, nftnl.Mask(0, string(bits)))
 	}

@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
-	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -29,6 +30,15 @@ func (n *notes) set(about string, now ...string) {
 		n.about = make(map[string][]string)
 	}
 	n.about[about] = now
+}
+
+// marks says that KUBE-MARK-MASQ is not kept, and why; nil: it is.
+func (n *notes) marks(err error) {
+	if err == nil {
+		n.set(masquerade.Mark)
+		return
+	}
+	n.set(masquerade.Mark, fmt.Sprintf("%s is not kept for other programs, and Services are served without: %v", masquerade.Mark, err))
 }
 
 // all are those about everything. What both families say is one.
@@ -58,18 +68,18 @@ func (f *family) lookAround(ctx context.Context) {
 		return
 	}
 	f.looked = time.Now()
-	conn, done, err := f.reader()
+	conn, done, err := f.Reader()
 	if err != nil {
 		return // every other reading says so
 	}
 	defer done()
-	found, err := drops(ctx, conn, f.ip)
+	found, err := nftable.Drops(ctx, conn, f.Family, table)
 	if err != nil {
 		f.log.Debug("cannot read the chains of other programs", "family", f.Family, "err", err)
 		return
 	}
 	f.foreign = false
-	f.notes.set(f.word(), append(found, f.legacyDrops()...)...)
+	f.notes.set(nftable.Word(f.Family), append(found, f.legacyDrops()...)...)
 }
 
 // legacyDrops are the chains of iptables-legacy that drop, a sentence each.
@@ -84,51 +94,4 @@ func (f *family) legacyDrops() (all []string) {
 		}
 	}
 	return all
-}
-
-// accept is what helps.
-const accept = `packets to Services pass if "ct status dnat accept" stands before that`
-
-// drops are the chains of other programs that drop packets to Services, a sentence each. What one
-// chain drops no other can accept. Those of iptables-legacy are not in nf_tables.
-func drops(ctx context.Context, conn *nftnl.Conn, f ip) (all []string, err error) {
-	for of, word := range map[nftnl.Family]string{nftnl.Inet: "inet", f.nft(): f.word()} {
-		chains, err := conn.BaseChains(ctx, of)
-		if err != nil {
-			return nil, err
-		}
-		for _, c := range chains {
-			own := of != nftnl.Inet && c.Table == table
-			packets := map[uint32]string{nftnl.Forward: "what is forwarded", nftnl.Input: "what is sent to the node"}[c.Hook.At]
-			if own || packets == "" || c.Hook.Type != "filter" {
-				continue
-			}
-			rules, err := conn.List(of, c.Table).Rules(ctx, c.Name)
-			if err != nil {
-				return nil, err
-			}
-			if by := dropsBy(c, rules[c.Name]); by != "" {
-				at := fmt.Sprintf("chain %s of table %s %s", c.Name, word, c.Table)
-				all = append(all, fmt.Sprintf("%s drops %s, by %s; %s", at, packets, by, accept))
-			}
-		}
-	}
-	return all, nil
-}
-
-// dropsBy is what in a chain drops every packet that comes so far; empty: nothing, or packets to
-// Services were accepted before.
-func dropsBy(c nftnl.Observed, rules []nftnl.Observed) string {
-	for i, r := range rules {
-		switch {
-		case r.AcceptsTranslated():
-			return ""
-		case r.Refuses():
-			return fmt.Sprintf("rule %d (handle %d)", i+1, r.Handle)
-		}
-	}
-	if c.Drops {
-		return "its policy"
-	}
-	return ""
 }

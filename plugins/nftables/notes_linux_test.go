@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/eventually"
@@ -95,7 +96,7 @@ func (k kernel) drops() []string {
 		k.Fatal(err)
 	}
 	defer conn.Close()
-	all, err := drops(k.Context(), conn, ip{sdk.IPv4})
+	all, err := nftable.Drops(k.Context(), conn, sdk.IPv4, table)
 	if err != nil {
 		k.Fatal(err)
 	}

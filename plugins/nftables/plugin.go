@@ -4,15 +4,13 @@ package nftables
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
-	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -59,8 +57,9 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	}
 	var all []*family
 	var reasons []string
-	shared, kept := new(commits), &marks{env: env, notes: &p.notes}
-	kept.look()
+	commits := new(nftable.Commits)
+	marks := &masquerade.Keeper{Holder: mode, Ledger: env.Ledger, Log: env.Log, Note: p.notes.marks}
+	marks.Look()
 	for _, of := range families {
 		if err := probe(ctx, nodeConfig{ip: ip{of}}); err != nil {
 			env.Log.Info("the kernel cannot serve a family", "family", of, "err", err)
@@ -72,7 +71,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 				return session, &sdk.Refusal{Field: "options.countConnections", Why: err.Error(), Try: "false"}
 			}
 		}
-		f := newFamily(of, options, shared, kept, env)
+		f := newFamily(of, options, commits, marks, &p.notes, env)
 		f.lookAround(ctx)
 		all = append(all, f)
 		session.Families = append(session.Families, f)
@@ -82,7 +81,11 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 		return session, &sdk.Refusal{Why: strings.Join(slices.Compact(reasons), "\n"), Try: try} // both families may have one
 	}
 	for _, f := range all {
-		f.succeed(p.families)
+		for _, before := range p.families {
+			if before.ip == f.ip {
+				f.Succeed(before.Table)
+			}
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,41 +94,8 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	return session, nil
 }
 
-// probe asks the kernel whether it takes the layout, in a table that is never there: the last
-// operation of the batch is bad, so that nothing of it is done.
+// probe asks the kernel whether it takes the layout.
 func probe(ctx context.Context, n nodeConfig) error {
-	conn, err := nftnl.Dial()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
 	n.parts = whole(n.ip, longestTimeout)
-	none := &family{ip: n.ip, node: n, have: observed{}.without()}
-	t := transaction{family: none, table: table + "-probe"}
-	t.shape.sets = layoutSets(n.ip, n.parts)
-	t.shape.compare(nil, layout(n, sdk.Active))
-	if err := t.build(); err != nil {
-		return err
-	}
-	last := t.batch.Len()
-	t.batch.DeleteChain("none")
-	err = conn.Send(ctx, t.batch)
-	var faults nftnl.Faults
-	if !errors.As(err, &faults) {
-		return fmt.Errorf("ask the kernel for nf_tables: %w", err)
-	}
-	return lacks(faults, last)
-}
-
-// lacks says what the kernel has not, by the faults of a batch whose last operation is bad.
-func lacks(faults nftnl.Faults, last int) error {
-	for _, f := range faults {
-		switch {
-		case f.First == 0 && f.Errno == syscall.EOPNOTSUPP: // nfnetlink knows no such subsystem
-			return errors.New("the kernel has no nf_tables")
-		case f.First != last:
-			return fmt.Errorf("the kernel lacks a part of nf_tables: %w", faults)
-		}
-	}
-	return nil
+	return nftable.Probe(ctx, n.Family, table+"-probe", layoutSets(n.ip, n.parts), layout(n, sdk.Active))
 }

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -17,7 +18,7 @@ import (
 func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry) error) error {
 	return p.eachSticky(ctx, func(f *family, _ sdk.Policy, kept []nftnl.Element) error {
 		names := make(map[number]sdk.Name)
-		for name, w := range f.have.services {
+		for name, w := range f.Have.Services {
 			names[w.number] = name
 		}
 		for _, e := range kept {
@@ -44,14 +45,14 @@ func (p *plugin) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry
 		}
 		var come []nftnl.Element
 		for _, e := range entries {
-			w := f.have.services[e.Name]
+			w := f.Have.Services[e.Name]
 			key, left := w.number.key()+string(e.Client.AsSlice()), min(e.Left, w.affinity)
 			if left > 0 && !has[key] && slices.Contains(w.lists[policy], e.Endpoint) {
 				has[key] = true
 				come = append(come, nftnl.Element{Key: key, Data: destination(e.Endpoint), Left: left})
 			}
 		}
-		for some := range slices.Chunk(come, chunk) {
+		for some := range slices.Chunk(come, nftable.Chunk) {
 			if err := f.importSticky(ctx, forList("sticky", policy), some); err != nil {
 				return fmt.Errorf("keep %d clients at endpoints: %w", len(come), err)
 			}
@@ -62,18 +63,14 @@ func (p *plugin) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry
 
 // importSticky adds clients to a list.
 func (f *family) importSticky(ctx context.Context, set string, clients []nftnl.Element) error {
-	if f.conn == nil {
+	if f.Conn == nil {
 		return errors.New("another process is the writer")
 	}
 	b := nftnl.NewBatch(f.nft(), table, 0)
 	for _, e := range clients {
 		b.Add(set, e)
 	}
-	if err := f.conn.Send(ctx, b); err != nil {
-		return err
-	}
-	f.commits.n.Add(1)
-	return nil
+	return f.Write(ctx, b)
 }
 
 // eachSticky calls f with the clients that the kernel keeps, by family and policy.
@@ -82,17 +79,17 @@ func (p *plugin) eachSticky(
 ) error {
 	return p.Do(ctx, func(map[sdk.Name]sdk.Service) error {
 		for _, f := range p.families {
-			conn, done, err := f.reader()
+			conn, done, err := f.Reader()
 			if err != nil {
 				return err
 			}
 			defer done()
 			for _, policy := range both {
 				set := forList("sticky", policy)
-				if !f.have.sets[set] {
+				if !f.Have.Sets[set] {
 					continue
 				}
-				kept, err := conn.List(f.nft(), table).Elements(ctx, set)
+				kept, err := f.List(conn).Elements(ctx, set)
 				if err != nil {
 					return fmt.Errorf("read which clients keep to endpoints: %w", err)
 				}

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/plugins/internal/nftrace"
 	"github.com/pointsman/pointsman/plugins/internal/trace"
@@ -21,9 +23,9 @@ import (
 // modelOf is the table of a family of a node that serves s, as it would be written.
 func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) *nftrace.Tracer {
 	t.Helper()
-	f := newFamily(of, options{}, new(commits), new(marks), frame.Env{Log: slog.New(slog.DiscardHandler)})
-	f.have = observed{}.without()
-	f.node, f.role, f.shaped = nodeConfig{ip: f.ip, node: s.Node}, sdk.Active, true
+	f := newFamily(of, options{}, new(nftable.Commits), new(masquerade.Keeper), new(notes), frame.Env{Log: slog.New(slog.DiscardHandler)})
+	f.node, f.role = nodeConfig{ip: f.ip, node: s.Node}, sdk.Active
+	f.Reshape()
 	for _, a := range s.Node.Addrs {
 		if sdk.FamilyOf(a) != of {
 			continue
@@ -45,25 +47,25 @@ func modelOf(t *testing.T, of sdk.Family, s sdktest.Scenario) *nftrace.Tracer {
 		all[svc.Name] = w
 	}
 	f.Put(all)
-	return nftrace.New(written(f.Plan().(plan)))
+	return nftrace.New(written(f.Plan().(nftable.Plan[wanted])))
 }
 
 // written is what a plan from nothing comes to.
-func written(p plan) nftrace.Table {
+func written(p nftable.Plan[wanted]) nftrace.Table {
 	table := nftrace.Table{Chains: make(map[string]nftrace.Chain), Elements: make(map[string][]nftnl.Element)}
-	for _, set := range p.shape.sets {
+	for _, set := range p.Sets {
 		table.Elements[set.Name] = nil
 	}
-	for _, made := range p.shape.made {
-		chain := nftrace.Chain{Hook: made.hook}
-		for _, r := range made.rules {
+	for _, made := range p.Made {
+		chain := nftrace.Chain{Hook: made.Hook}
+		for _, r := range made.Rules {
 			chain.Rules = append(chain.Rules, r)
 		}
-		table.Chains[made.name] = chain
+		table.Chains[made.Name] = chain
 	}
-	for _, c := range append(changes{&change{difference: p.fixed}}, p.changes...) {
-		for _, e := range c.come {
-			table.Elements[e.set] = append(table.Elements[e.set], e.Element)
+	for _, c := range append([]*nftable.Change[wanted]{{Difference: p.Fixed}}, p.Changes...) {
+		for _, e := range c.Come {
+			table.Elements[e.Set] = append(table.Elements[e.Set], e.Element)
 		}
 	}
 	return table

@@ -35,15 +35,15 @@ func (p *plugin) Count(ctx context.Context, tell func(sdk.Traffic) error) error 
 	defer conn.Close()
 	parts := make(map[sdk.Name]map[string]frame.Count)
 	for _, f := range all {
-		seen, err := read(ctx, conn, f.ip)
+		seen, err := f.Read(ctx, conn)
 		if err != nil {
 			return err
 		}
-		counts, err := conn.List(f.nft(), table).Counts(ctx, countedSet(f.ip).Name)
+		counts, err := f.List(conn).Counts(ctx, countedSet(f.ip).Name)
 		if err != nil && !errors.Is(err, syscall.ENOENT) { // nothing is written yet
 			return err
 		}
-		f.divide(parts, seen.services, counts)
+		f.divide(parts, seen.Services, counts)
 	}
 	for _, t := range p.traffic.Take(parts, false, time.Now()) {
 		if err := tell(t); err != nil {

@@ -75,8 +75,11 @@ func (w *wanted) normalize() {
 	w.hairpin = slices.Compact(w.hairpin)
 }
 
-// equal reports whether w and v have the same elements.
-func (w wanted) equal(v wanted) bool {
+// Empty reports whether w is nothing.
+func (w wanted) Empty() bool { return len(w.frontends) == 0 }
+
+// Equal reports whether w and v have the same elements.
+func (w wanted) Equal(v wanted) bool {
 	return w.served == v.served && w.affinity == v.affinity && w.number == v.number && slices.Equal(w.hairpin, v.hairpin) &&
 		slices.EqualFunc(w.lists[:], v.lists[:], slices.Equal[[]netip.AddrPort]) &&
 		slices.EqualFunc(w.frontends, v.frontends, func(a, b frontend) bool {

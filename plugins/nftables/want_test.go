@@ -15,14 +15,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
 
 // text is an element as a line: its set, its key, and what it has there.
-func (e element) text(f ip) string {
-	line := fmt.Sprintf("%s %x", e.set, e.Key)
+func text(e nftable.Element, f ip) string {
+	line := fmt.Sprintf("%s %x", e.Set, e.Key)
 	if e.KeyEnd != "" {
 		line += fmt.Sprintf("-%x", e.KeyEnd[len(e.KeyEnd)-f.addr().Len:])
 	}
@@ -59,8 +60,8 @@ ns1/web:http tcp
 		t.Fatal(err)
 	}
 	var lines []string
-	for _, e := range w.elements(s.Services[0].Name) {
-		lines = append(lines, e.text(ip{sdk.IPv4}))
+	for _, e := range w.Elements(s.Services[0].Name) {
+		lines = append(lines, text(e, ip{sdk.IPv4}))
 	}
 	const golden = `
 frontends ac1e00290600000000500000 # ns1/web:http cluster-ip
@@ -99,8 +100,8 @@ func TestElementsAllocations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := w.elements(svc.Name)
-		if allocations := int(testing.AllocsPerRun(10, func() { w.elements(svc.Name) })); allocations > 2*len(all)+8 {
+		all := w.Elements(svc.Name)
+		if allocations := int(testing.AllocsPerRun(10, func() { w.Elements(svc.Name) })); allocations > 2*len(all)+8 {
 			t.Errorf("%d elements took %d allocations: %+v", len(all), allocations, svc)
 		}
 		if affine := w.affinity > 0; !affine && cap(all) > w.size() {
@@ -141,8 +142,8 @@ func randomService(random *rand.Rand, i int) sdk.Service {
 func TestRandomWalk(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	have := make(map[sdk.Name]wanted)
-	kernel := make(map[place]element)
-	var numbers observed
+	kernel := make(map[nftable.Place]nftable.Element)
+	var numbers family
 	for step := range 3000 {
 		svc := randomService(random, random.IntN(5))
 		desired, err := want(svc)
@@ -153,25 +154,25 @@ func TestRandomWalk(t *testing.T) {
 			desired = wanted{}
 		}
 		c := changeOf(svc.Name, have[svc.Name], desired, numbers.free)
-		for _, e := range c.gone {
-			if _, there := kernel[e.place()]; !there {
-				t.Fatalf("step %d: %s is not there, and goes", step, e.text(ip{sdk.IPv4}))
+		for _, e := range c.Gone {
+			if _, there := kernel[e.Place()]; !there {
+				t.Fatalf("step %d: %s is not there, and goes", step, text(e, ip{sdk.IPv4}))
 			}
-			if !e.shared() {
-				delete(kernel, e.place())
+			if (ip{}).Use(e.Set) != nftable.OfMany {
+				delete(kernel, e.Place())
 			}
 		}
-		for _, e := range c.come {
-			if was, there := kernel[e.place()]; there && !e.shared() {
-				t.Fatalf("step %d: %s comes where %s is", step, e.text(ip{sdk.IPv4}), was.text(ip{sdk.IPv4}))
+		for _, e := range c.Come {
+			if was, there := kernel[e.Place()]; there && (ip{}).Use(e.Set) != nftable.OfMany {
+				t.Fatalf("step %d: %s comes where %s is", step, text(e, ip{sdk.IPv4}), text(was, ip{sdk.IPv4}))
 			}
-			kernel[e.place()] = e
+			kernel[e.Place()] = e
 		}
-		have[svc.Name] = c.to
-		if len(c.to.frontends) == 0 {
+		have[svc.Name] = c.To
+		if len(c.To.frontends) == 0 {
 			delete(have, svc.Name)
 		}
-		if again := changeOf(svc.Name, c.to, desired, numbers.free); !again.empty() {
+		if again := changeOf(svc.Name, c.To, desired, numbers.free); !again.Empty() {
 			t.Fatalf("step %d: after a change there is another: %+v", step, again)
 		}
 		if step%50 == 0 {
@@ -181,30 +182,30 @@ func TestRandomWalk(t *testing.T) {
 }
 
 // readsBack tells from elements what they serve, and compares.
-func readsBack(t *testing.T, step int, kernel map[place]element, have map[sdk.Name]wanted) {
+func readsBack(t *testing.T, step int, kernel map[nftable.Place]nftable.Element, have map[sdk.Name]wanted) {
 	t.Helper()
-	d := dump{ip: ip{sdk.IPv4}, sets: make(map[string]map[string]nftnl.Element)}
-	expected := make(map[place]element)
+	d := dump{ip{sdk.IPv4}, make(nftable.Dump)}
+	expected := make(map[nftable.Place]nftable.Element)
 	for name, w := range have {
-		for _, e := range w.elements(name) {
-			expected[e.place()] = e
+		for _, e := range w.Elements(name) {
+			expected[e.Place()] = e
 		}
 	}
 	for at, e := range expected {
 		if kernel[at] != e {
-			t.Fatalf("step %d: %s is %s", step, e.text(d.ip), kernel[at].text(d.ip))
+			t.Fatalf("step %d: %s is %s", step, text(e, d.ip), text(kernel[at], d.ip))
 		}
-		if d.sets[e.set] == nil {
-			d.sets[e.set] = make(map[string]nftnl.Element)
+		if d.Dump[e.Set] == nil {
+			d.Dump[e.Set] = make(map[string]nftnl.Element)
 		}
-		d.sets[e.set][e.Key+e.KeyEnd] = e.Element
+		d.Dump[e.Set][e.Key+e.KeyEnd] = e.Element
 	}
 	seen := d.services()
 	if got, want := slices.Sorted(maps.Keys(names(seen))), slices.Sorted(maps.Keys(names(have))); !reflect.DeepEqual(got, want) {
 		t.Fatalf("step %d: Services are %v, and should be %v", step, got, want)
 	}
 	for name, w := range seen {
-		if c := changeOf(name, w, have[name], nil); !c.empty() {
+		if c := changeOf(name, w, have[name], nil); !c.Empty() {
 			t.Fatalf("step %d: %s is read as\n%+v\nand is\n%+v: %+v", step, name, w, have[name], c)
 		}
 	}
@@ -227,9 +228,9 @@ func TestFewElementsChange(t *testing.T) {
 		svc.Cluster = slices.Delete(slices.Clone(svc.Cluster), gone, gone+1)
 		less, _ := want(svc)
 		c := changeOf(svc.Name, before, less, nil)
-		back := changeOf(svc.Name, c.to, before, nil)
-		for _, c := range []*change{c, back} {
-			if n := len(c.gone) + len(c.come); n > 3 {
+		back := changeOf(svc.Name, c.To, before, nil)
+		for _, c := range []*nftable.Change[wanted]{c, back} {
+			if n := len(c.Gone) + len(c.Come); n > 3 {
 				t.Errorf("without endpoint %d of 1000, %d elements change", gone, n)
 			}
 		}
@@ -296,4 +297,10 @@ func TestSmall(t *testing.T) {
 	if allocations > 3 || len(w.lists[sdk.Cluster]) != 2 { // the third is its label, which is measured
 		t.Errorf("it takes %v allocations: %+v", allocations, w)
 	}
+}
+
+// changeOf is what leads from one wanted of a Service to another.
+func changeOf(name sdk.Name, have, desired wanted, free func() number) *nftable.Change[wanted] {
+	to := desired.arranged(have, free)
+	return &nftable.Change[wanted]{Name: name, To: to, Difference: nftable.Diff(have.Elements(name), to.Elements(name))}
 }

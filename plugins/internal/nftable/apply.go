@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftables
+package nftable
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
@@ -17,45 +16,38 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// commits counts the batches that this process has written, in both families: the rule set's
-// generation grows with each.
-type commits struct{ n atomic.Uint32 }
-
-func (c *commits) count() uint32 { return c.n.Load() }
-
-// chunk is how many elements go in together. The kernel's work on a transaction grows faster
+// Chunk is how many elements go in together. The kernel's work on a transaction grows faster
 // than its size.
-const chunk = 10_000
+const Chunk = 10_000
 
 // Apply writes the plan: the layout, what is fixed and the linked changes first, then the
 // others in chunks.
-func (p plan) Apply(ctx context.Context) (failed []sdk.Failure, err error) {
-	f := p.family
-	if f.conn == nil {
+func (p Plan[P]) Apply(ctx context.Context) (failed []sdk.Failure, err error) {
+	if p.table.Conn == nil {
 		return nil, errors.New("this process has no socket to write by")
 	}
-	if p.shape.take {
+	if p.take {
 		// A batch of its own: the kernel takes no base chain in one that changes the owner.
-		t := transaction{family: f, table: table, context: ctx, shape: shape{take: true}}
+		t := transaction[P]{table: p.table, context: ctx, shape: Shape{take: true}}
 		if _, err := t.write(); err != nil {
 			return nil, err
 		}
-		p.shape.take = false
+		p.take = false
 	}
-	rest := p.changes
+	rest := p.Changes
 	for first := true; first || len(rest) > 0; first = false {
-		t := transaction{family: f, table: table, context: ctx}
-		n := rest.upTo(chunk)
+		t := transaction[P]{table: p.table, context: ctx}
+		n := rest.upTo(Chunk)
 		if first {
-			t.shape, t.fixed = p.shape, p.fixed
+			t.shape, t.fixed = p.Shape, p.Fixed
 			n = max(n, p.linked)
 		}
-		if p.shape.afresh {
+		if p.afresh {
 			n = len(rest) // what serves now goes with the table
 		}
 		t.changes = rest[:n]
-		if members := t.changes.forgetful(); len(members) > 0 {
-			first := transaction{family: f, table: table, context: ctx, fixed: difference{gone: members}}
+		if admitting := t.changes.unadmit(p.table.admitting); len(admitting) > 0 {
+			first := transaction[P]{table: p.table, context: ctx, fixed: Difference{Gone: admitting}}
 			if _, err := first.write(); err != nil {
 				return nil, err
 			}
@@ -67,24 +59,35 @@ func (p plan) Apply(ctx context.Context) (failed []sdk.Failure, err error) {
 		}
 		rest = rest[n:]
 	}
-	f.touched = make(map[sdk.Name]bool) // small again: to walk a map costs its largest size
-	f.all, f.shaped = false, false
-	f.marks.begin(f.node.node.MasqueradeBit)
+	p.table.touched = make(map[sdk.Name]bool) // small again: to walk a map costs its largest size
+	p.table.all, p.table.shaped = false, false
+	p.table.Applied()
 	return failed, nil
 }
 
-// elements is how many go and come in all.
-func (all changes) elements() (n int) {
+// unadmit takes out of the changes the admitting elements that go.
+func (all changes[P]) unadmit(admitting func(Element) bool) (gone []Element) {
 	for _, c := range all {
-		n += len(c.gone) + len(c.come)
+		if c.unadmits {
+			gone = append(gone, slices.DeleteFunc(slices.Clone(c.Gone), func(e Element) bool { return !admitting(e) })...)
+			c.Gone = slices.DeleteFunc(c.Gone, admitting)
+		}
+	}
+	return gone
+}
+
+// elements is how many go and come in all.
+func (all changes[P]) elements() (n int) {
+	for _, c := range all {
+		n += len(c.Gone) + len(c.Come)
 	}
 	return n
 }
 
 // upTo is how many of the changes have no more elements than some number; at least one.
-func (all changes) upTo(elements int) int {
+func (all changes[P]) upTo(elements int) int {
 	for i, c := range all {
-		if elements -= len(c.gone) + len(c.come); elements < 0 && i > 0 {
+		if elements -= len(c.Gone) + len(c.Come); elements < 0 && i > 0 {
 			return i
 		}
 	}
@@ -92,18 +95,17 @@ func (all changes) upTo(elements int) int {
 }
 
 // A transaction is what goes in together.
-type transaction struct {
-	family  *family
-	table   string
+type transaction[P Piece[P]] struct {
+	table   *Table[P]
 	context context.Context // of the call that writes it
-	shape   shape
-	fixed   difference
-	changes changes
+	shape   Shape
+	fixed   Difference
+	changes changes[P]
 
 	batch  *nftnl.Batch
 	owners []int // of each operation: the change that it is of, or none
 	counts map[string]int
-	shared map[place]sharing
+	shared map[Place]sharing
 }
 
 // A sharing is what the changes do to an element that Services share: how many more have it, and
@@ -114,7 +116,7 @@ const none = -1
 
 // write writes the transaction. Changes of which the kernel takes an element for a mistake are
 // left out, and their Services failed.
-func (t *transaction) write() (failed []sdk.Failure, err error) {
+func (t *transaction[P]) write() (failed []sdk.Failure, err error) {
 	for {
 		if err := t.build(); err != nil {
 			return nil, err
@@ -123,11 +125,11 @@ func (t *transaction) write() (failed []sdk.Failure, err error) {
 			t.done()
 			return failed, nil
 		}
-		err := t.family.conn.Send(t.context, t.batch)
+		err := t.table.Conn.Send(t.context, t.batch)
 		var faults nftnl.Faults
 		switch {
 		case err == nil:
-			t.family.commits.n.Add(1)
+			t.table.Commits.n.Add(1)
 			t.done()
 			return failed, nil
 		case errors.As(err, &faults) && t.unprotected(faults):
@@ -138,8 +140,7 @@ func (t *transaction) write() (failed []sdk.Failure, err error) {
 			return nil, err
 		}
 		if errors.Is(err, syscall.EPERM) {
-			f := t.family
-			return nil, fmt.Errorf("table %s %s is %w", f.word(), table, owned(t.context, f.conn.List(f.nft(), table), err))
+			return nil, fmt.Errorf("table %s %s is %w", Word(t.table.IP), t.table.Name, owned(t.context, t.table.List(t.table.Conn), err))
 		}
 		bad, err := t.blame(faults)
 		if err != nil {
@@ -150,14 +151,14 @@ func (t *transaction) write() (failed []sdk.Failure, err error) {
 }
 
 // refused counts a transaction that did not go in.
-func (t *transaction) refused() {
-	t.family.refused++
-	come := len(t.fixed.come)
+func (t *transaction[P]) refused() {
+	t.table.Refused++
+	come := len(t.fixed.Come)
 	for _, c := range t.changes {
-		come += len(c.come)
+		come += len(c.Come)
 	}
 	if come == 0 {
-		t.family.removals++
+		t.table.Removals++
 	}
 }
 
@@ -177,90 +178,89 @@ func owned(ctx context.Context, list nftnl.Listing, err error) error {
 }
 
 // unprotected has the table be made without an owner, where the kernel has none that persist.
-func (t *transaction) unprotected(faults nftnl.Faults) bool {
-	f := t.family
+func (t *transaction[P]) unprotected(faults nftnl.Faults) bool {
 	refused := errors.Is(faults, syscall.EOPNOTSUPP) || errors.Is(faults, syscall.EINVAL)
-	if f.have.there || f.options.Protect == "never" || !refused || faults[0].First != 0 {
+	if t.table.Have.there || !t.table.Protect || !refused || faults[0].First != 0 {
 		return false
 	}
-	f.log.Info("the kernel cannot protect the table from other programs", "family", f.node.Family)
-	f.options.Protect = "never"
+	t.table.Log.Info("the kernel cannot protect the table from other programs", "family", t.table.IP)
+	t.table.Protect = false
 	return true
 }
 
 // blame leaves out the changes whose elements are bad. Where something else is there than was
 // known, or nothing, all is to be read again first.
-func (t *transaction) blame(faults nftnl.Faults) ([]sdk.Failure, error) {
+func (t *transaction[P]) blame(faults nftnl.Faults) ([]sdk.Failure, error) {
 	others := []syscall.Errno{syscall.EEXIST, syscall.ENOENT, syscall.EBUSY}
 	bad, stale := make(map[int]error), false
 	for _, fault := range faults {
 		if fault.First != fault.Last || t.owners[fault.First] == none {
-			return nil, fmt.Errorf("write table %s: %w", table, faults)
+			return nil, fmt.Errorf("write table %s: %w", t.table.Name, faults)
 		}
 		bad[t.owners[fault.First]] = nftnl.Faults{fault}
 		stale = stale || slices.Contains(others, fault.Errno)
 	}
 	var failed []sdk.Failure
 	var suspects []sdk.Name
-	var left changes
+	var left changes[P]
 	for i, c := range t.changes {
 		if err, is := bad[i]; is {
-			failed = append(failed, sdk.Failure{Name: c.name, Err: err})
-			suspects = append(suspects, c.name)
+			failed = append(failed, sdk.Failure{Name: c.Name, Err: err})
+			suspects = append(suspects, c.Name)
 		} else {
 			left = append(left, c)
 		}
 	}
 	if stale {
-		return nil, &frame.Refused{Suspects: suspects, Err: fmt.Errorf("write table %s: %w", table, faults)}
+		return nil, &frame.Refused{Suspects: suspects, Err: fmt.Errorf("write table %s: %w", t.table.Name, faults)}
 	}
 	t.changes = left
 	return failed, nil
 }
 
 // done notes what the kernel has now.
-func (t *transaction) done() {
-	f := t.family
-	if t.shape.afresh || !f.have.there || t.shape.take {
-		f.have.flags = t.flags()
-		f.have.taken = f.have.flags&nftnl.Owner != 0
+func (t *transaction[P]) done() {
+	have := &t.table.Have
+	if t.shape.afresh || !have.there || t.shape.take {
+		have.flags = t.flags()
+		have.taken = have.flags&nftnl.Owner != 0
 	}
-	f.have.there, f.have.otherwise = true, false
-	for _, s := range t.shape.sets {
-		f.have.sets[s.Name] = true
+	have.there, have.Otherwise = true, false
+	for _, s := range t.shape.Sets {
+		have.Sets[s.Name] = true
 	}
 	for _, name := range t.shape.gone {
-		delete(f.have.chains, name)
+		delete(have.chains, name)
 	}
-	for _, some := range [][]chain{t.shape.made, t.shape.filled} {
+	for _, some := range [][]Chain{t.shape.Made, t.shape.filled} {
 		for _, c := range some {
-			f.have.chains[c.name] = seen{chain: c}
+			have.chains[c.Name] = seen{Chain: c}
 		}
 	}
-	f.have.stray, f.have.missing = nil, nil
-	f.have.own = slices.DeleteFunc(f.have.own, func(e element) bool { return slices.Contains(t.fixed.gone, e) })
-	for _, e := range t.fixed.come {
-		if e.set == "own" {
-			f.have.own = append(f.have.own, e)
+	have.Stray, have.Missing = nil, nil
+	have.fixed = slices.DeleteFunc(have.fixed, func(e Element) bool { return slices.Contains(t.fixed.Gone, e) })
+	for _, e := range t.fixed.Come {
+		if t.table.Layout.Use(e.Set) == OfNone {
+			have.fixed = append(have.fixed, e)
 		}
 	}
 	for set, n := range t.counts {
-		f.have.counts[set] += n
-		f.have.total += n
+		have.counts[set] += n
+		have.Elements += n
 	}
 	for at, s := range t.shared {
-		if n := f.have.references[at] + s.more; n > 0 {
-			f.have.references[at] = n
+		if n := have.references[at] + s.more; n > 0 {
+			have.references[at] = n
 		} else {
-			delete(f.have.references, at)
+			delete(have.references, at)
 		}
 	}
 	for _, name := range t.shape.unused {
-		delete(f.have.sets, name)
-		f.have.total -= f.have.counts[name]
-		delete(f.have.counts, name)
+		delete(have.Sets, name)
+		have.Elements -= have.counts[name]
+		delete(have.counts, name)
 	}
 	for _, c := range t.changes {
-		f.have.serves(c)
+		have.serves(c)
 	}
 }

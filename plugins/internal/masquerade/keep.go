@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package masquerade
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/sdk"
+	"github.com/pointsman/pointsman/sdk/ledger"
+)
+
+// A Keeper keeps the object for other programs, in both families, for a dataplane that does not write
+// by iptables' programs itself: they run beside everything else, and if they are missing, slow or fail,
+// no Service waits for them.
+type Keeper struct {
+	Holder string
+	Ledger *ledger.Ledger
+	Log    *slog.Logger
+	Note   func(error) // is told that the object is not kept, and why; nil: it is
+
+	doubted atomic.Bool
+
+	mu      sync.Mutex // guards what follows
+	bit     uint8
+	end     context.CancelFunc // nil: nothing runs
+	running sync.WaitGroup
+}
+
+// The object is looked at as often as this: each time when the last one failed or another program
+// has changed anything since, else each minute.
+const marksGap, marksEvery = 3 * time.Second, time.Minute
+
+// marksWithin is how long the programs may take.
+const marksWithin = 30 * time.Second
+
+// Look notes beforehand whether the programs are there.
+func (m *Keeper) Look() {
+	var errs []error
+	for _, program := range []string{"iptables", "iptables-nft", "iptables-legacy"} {
+		_, err := exec.LookPath(program)
+		if err == nil {
+			return
+		}
+		errs = append(errs, err)
+	}
+	m.Note(errs[0])
+}
+
+// Doubt says that another program has changed something.
+func (m *Keeper) Doubt() { m.doubted.Store(true) }
+
+// Begin has the object be kept, with the bit that the host said last. Its goroutine ends with Stop.
+func (m *Keeper) Begin(bit uint8) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.end != nil && m.bit == bit {
+		return
+	}
+	if m.end != nil {
+		m.end()
+		m.running.Wait()
+	}
+	ctx, end := context.WithCancel(context.Background())
+	m.bit, m.end = bit, end
+	m.running.Go(func() { m.keep(ctx, bit) })
+}
+
+// Stop ends that, and leaves the object as it is.
+func (m *Keeper) Stop() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.end == nil {
+		return
+	}
+	m.end()
+	m.running.Wait()
+	m.end = nil
+}
+
+// keep looks again and again, until ctx ends.
+func (m *Keeper) keep(ctx context.Context, bit uint8) {
+	defer m.Note(nil)
+	ticker := time.NewTicker(marksGap)
+	defer ticker.Stop()
+	var holds []*Hold
+	var failed error
+	var looked time.Time
+	for {
+		if m.doubted.Swap(false) || failed != nil || time.Since(looked) >= marksEvery {
+			before := failed
+			holds, failed = m.ensure(ctx, holds, bit)
+			if ctx.Err() != nil {
+				return
+			}
+			looked = time.Now()
+			m.Note(failed)
+			if failed != nil && (before == nil || before.Error() != failed.Error()) {
+				m.Log.Warn("cannot keep KUBE-MARK-MASQ for other programs; Services are served without", "err", failed)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// ensure puts back what the object lacks in each place. Those are looked for until each family has
+// one: its programs may come later.
+func (m *Keeper) ensure(ctx context.Context, holds []*Hold, bit uint8) ([]*Hold, error) {
+	ctx, cancel := context.WithTimeout(ctx, marksWithin)
+	defer cancel()
+	var err error
+	if len(holds) < 2 {
+		holds, err = m.open(ctx)
+	}
+	for _, h := range holds {
+		h.Doubt()
+		_, failed := h.Ensure(ctx, bit)
+		err = errors.Join(err, failed)
+	}
+	return holds, err
+}
+
+// open finds the programs.
+func (m *Keeper) open(ctx context.Context) (holds []*Hold, err error) {
+	tools, err := iptables.OpenAll(ctx, "auto", func(note string) { m.Log.Warn(note) })
+	for _, tool := range tools {
+		holds = append(holds, &Hold{Ledger: m.Ledger, Holder: m.Holder, Tool: tool})
+	}
+	return holds, err
+}
+
+// LeaveAll has a dataplane leave the object wherever iptables' programs find it (Leave). None of its
+// own rules lead there.
+func LeaveAll(ctx context.Context, dir, holder string, l sdk.Leftovers) ([]string, error) {
+	var tools []iptables.Tool
+	for _, of := range []sdk.Family{sdk.IPv4, sdk.IPv6} {
+		tools = append(tools, iptables.ToolsInUse(ctx, of)...)
+	}
+	return Leave(ctx, dir, holder, tools, l, func(iptables.ID) bool { return false })
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// standsDown is how long the process that owns a table may take to find that another one has
+// cleaned up, and to give the table up.
+const standsDown = 5 * time.Second
+
+// Remove removes a table, if it is there, and reports whether it is: with dryRun it only looks.
+func Remove(ctx context.Context, conn *nftnl.Conn, of sdk.Family, name string, dryRun bool) (bool, error) {
+	list := conn.List(familyOf(of), name)
+	found, err := list.Table(ctx)
+	if err != nil || found == nil || dryRun {
+		return found != nil, err
+	}
+	for until := time.Now().Add(standsDown); ; {
+		b := nftnl.NewBatch(familyOf(of), name, 0)
+		b.DeleteTable()
+		err := conn.Send(ctx, b)
+		switch {
+		case !errors.Is(err, syscall.EPERM):
+			return true, err
+		case time.Now().After(until) || ctx.Err() != nil:
+			return true, owned(ctx, list, err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// Absent reports whether an error says that the kernel can have no tables: it has no sockets for them.
+func Absent(err error) bool {
+	return errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, errors.ErrUnsupported)
+}
+
+// Probe asks the kernel whether it takes sets and chains, in a table that is never there: the last
+// operation of the batch is bad, so that nothing of it is done.
+func Probe(ctx context.Context, of sdk.Family, name string, sets []nftnl.Set, chains []Chain) error {
+	conn, err := nftnl.Dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	b := nftnl.NewBatch(familyOf(of), name, 0)
+	b.NewTable(0)
+	Shape{Sets: sets, Made: chains}.make(b)
+	last := b.Len()
+	b.DeleteChain("none")
+	err = conn.Send(ctx, b)
+	var faults nftnl.Faults
+	if !errors.As(err, &faults) {
+		return fmt.Errorf("ask the kernel for nf_tables: %w", err)
+	}
+	return lacks(faults, last)
+}
+
+// lacks says what the kernel has not, by the faults of a batch whose last operation is bad.
+func lacks(faults nftnl.Faults, last int) error {
+	for _, f := range faults {
+		switch {
+		case f.First == 0 && f.Errno == syscall.EOPNOTSUPP: // nfnetlink knows no such subsystem
+			return errors.New("the kernel has no nf_tables")
+		case f.First != last:
+			return fmt.Errorf("the kernel lacks a part of nf_tables: %w", faults)
+		}
+	}
+	return nil
+}
