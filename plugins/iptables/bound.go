@@ -15,17 +15,13 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// ipvsDevice carries the addresses that an ipvs dataplane binds. The kernel takes them
-// for the node's own, and yet they take no node ports: they are Services'.
-const ipvsDevice = "kube-ipvs0"
-
 // addressesEvery is how often the node's addresses are looked at.
 const addressesEvery = 2 * time.Second
 
-// bound are the addresses of family on ipvsDevice that no other device has: as the
+// bound are the addresses of family on flows.IPVSDevice that no other device has: as the
 // ranges of ClusterIPs, where one holds them, since there may be thousands.
 func bound(family sdk.Family, clusterIPs []netip.Prefix) ([]netip.Prefix, error) {
-	device, err := net.InterfaceByName(ipvsDevice)
+	device, err := net.InterfaceByName(flows.IPVSDevice)
 	if err != nil {
 		return nil, nil // mostly there is none
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -55,10 +56,10 @@ func TestKernelBoundAddressesTakeNoNodePorts(t *testing.T) {
 		at := func(addr string) error {
 			return dialled(k.Context(), netip.AddrPortFrom(netip.MustParseAddr(addr), port).String())
 		}
-		k.run("ip", "link", "add", ipvsDevice, "type", "bridge") // ipvs has a dummy, which not every kernel has
-		k.Cleanup(func() { k.run("ip", "link", "del", ipvsDevice) })
+		k.run("ip", "link", "add", flows.IPVSDevice, "type", "bridge") // ipvs has a dummy, which not every kernel has
+		k.Cleanup(func() { k.run("ip", "link", "del", flows.IPVSDevice) })
 		k.eventually("the node's own address answers", func() bool { return at("192.0.2.10") == nil })
-		k.run("ip", "address", "add", vip+"/32", "dev", ipvsDevice)
+		k.run("ip", "address", "add", vip+"/32", "dev", flows.IPVSDevice)
 		k.eventually("what was bound does not answer", func() bool { return at(vip) != nil })
 		if err := at("192.0.2.10"); err != nil {
 			k.Error("the node's own address does not answer any more: ", err)
@@ -68,7 +69,7 @@ func TestKernelBoundAddressesTakeNoNodePorts(t *testing.T) {
 				k.Errorf("%s is %q", id, rules)
 			}
 		}
-		k.run("ip", "address", "del", vip+"/32", "dev", ipvsDevice)
+		k.run("ip", "address", "del", vip+"/32", "dev", flows.IPVSDevice)
 		k.eventually("the rule is gone", func() bool { return !k.tables(sdk.IPv4).Has(nat(services), "-d "+vip+"/32 -j RETURN") })
 		k.run("ip", "address", "add", vip+"/32", "dev", "lo")
 		defer k.run("ip", "address", "del", vip+"/32", "dev", "lo")

@@ -14,6 +14,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/sweep"
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -89,8 +90,8 @@ func firewallIsRemoved(found iptables.Tables) bool {
 // unroute has the kernel route 127.0.0.0/8 no more, if kube-proxy had it do so: its
 // guard tells, and goes now. It adds nothing to what was given back already.
 func unroute(ctx context.Context, dryRun bool, given []string) ([]string, error) {
-	step := routeLocalnet + " back to 0"
-	value, err := os.ReadFile(routeLocalnet)
+	step := sysctl.RouteLocalnet + " back to 0"
+	value, err := os.ReadFile(sysctl.RouteLocalnet)
 	if err != nil || strings.TrimSpace(string(value)) == "0" || slices.Contains(given, step) {
 		return nil, nil // there is no IPv4, or nothing to do
 	}
@@ -99,7 +100,7 @@ func unroute(ctx context.Context, dryRun bool, given []string) ([]string, error)
 		return nil, err
 	}
 	if !dryRun {
-		if err := os.WriteFile(routeLocalnet, []byte("0"), 0o644); err != nil {
+		if err := os.WriteFile(sysctl.RouteLocalnet, []byte("0"), 0o644); err != nil {
 			return nil, fmt.Errorf("have the kernel route 127.0.0.0/8 no more: %w", err)
 		}
 	}

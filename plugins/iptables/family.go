@@ -14,6 +14,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
@@ -89,8 +90,8 @@ func (f *family) Node(n sdk.Node) error {
 	f.rules.setNode(nodeConfig{
 		family:    of,
 		node:      n,
-		localhost: f.options.LocalhostNodePorts && localhost(of, n),
-		liberal:   n.Conntrack.TCPBeLiberal || liberal(),
+		localhost: f.options.LocalhostNodePorts && frame.Localhost(of, n),
+		liberal:   n.Conntrack.TCPBeLiberal || sysctl.Liberal(),
 		counted:   f.rules.counts,
 		bound:     bound,
 	})

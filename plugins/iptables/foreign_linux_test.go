@@ -16,6 +16,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -68,7 +69,7 @@ func (k kernel) notOurs() string {
 			b.Write(out)
 		}
 	}
-	for _, path := range []string{routeLocalnet, netfilter + "nf_conntrack_tcp_timeout_established", netfilter + "nf_conntrack_udp_timeout"} {
+	for _, path := range []string{sysctl.RouteLocalnet, netfilter + "nf_conntrack_tcp_timeout_established", netfilter + "nf_conntrack_udp_timeout"} {
 		value, _ := os.ReadFile(path)
 		fmt.Fprintf(b, "%s %s", path, value)
 	}
@@ -124,11 +125,11 @@ func (k kernel) everything() string {
 			}
 		}
 	}
-	routed, err := os.ReadFile(routeLocalnet)
+	routed, err := os.ReadFile(sysctl.RouteLocalnet)
 	if err != nil {
 		k.Fatal(err)
 	}
-	fmt.Fprintf(&b, "%s %s", routeLocalnet, routed)
+	fmt.Fprintf(&b, "%s %s", sysctl.RouteLocalnet, routed)
 	return b.String()
 }
 

@@ -3,7 +3,6 @@
 package iptables
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -12,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/hooks"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/tree"
@@ -31,44 +31,14 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 		if err != nil {
 			return err
 		}
-		for _, s := range served(tool.Family, tables) {
-			if err := tell(s); err != nil {
-				return err
-			}
+		if err := frame.TellServed(ctx, served(tool.Family, tables), tell); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// label is how comments name a frontend: "ns1/web:http node-port local".
-func label(n sdk.Name, f sdk.Frontend) string {
-	text := iptables.Label(n) + " " + f.Kind.String()
-	if f.Policy == sdk.Local {
-		text += " local"
-	}
-	return text
-}
-
-// labelled is the way back from label: whose comment text is, and on which kind of
-// frontend. Other people's comments are none of that.
-func labelled(text string) (name sdk.Name, f sdk.Frontend, ok bool) {
-	words := strings.Fields(text)
-	if len(words) < 2 {
-		return name, f, false
-	}
-	for _, kind := range []sdk.Kind{sdk.ClusterIP, sdk.NodePort, sdk.ExternalIP, sdk.LoadBalancer} {
-		if words[1] == kind.String() {
-			f.Kind = kind
-		}
-	}
-	f.Policy = sdk.Cluster
-	if len(words) > 2 && words[2] == "local" {
-		f.Policy = sdk.Local
-	}
-	return iptables.Labelled(words[0]), f, f.Kind != 0
-}
-
-// served are the frontends that tables serve, in order.
+// served are the frontends that tables serve.
 func served(family sdk.Family, tables iptables.Tables) []sdk.Served {
 	r := reading{family: family, tables: tables, found: make(map[entryOf]sdk.Served)}
 	for id, rules := range tables {
@@ -79,11 +49,7 @@ func served(family sdk.Family, tables iptables.Tables) []sdk.Served {
 			r.entry(rule)
 		}
 	}
-	all := slices.Collect(maps.Values(r.found))
-	slices.SortFunc(all, func(a, b sdk.Served) int {
-		return cmp.Or(a.Name.Compare(b.Name), a.Frontend.Addr.Compare(b.Frontend.Addr))
-	})
-	return all
+	return slices.Collect(maps.Values(r.found))
 }
 
 // catches reports whether entries stand in chain id.
@@ -116,7 +82,7 @@ func (r *reading) entry(rule iptables.Rule) {
 		return
 	}
 	target := rule.Target()
-	name, f, ok := labelled(rule.Comment())
+	name, f, ok := iptables.LabelledFrontend(rule.Comment())
 	switch {
 	case ok:
 	case strings.HasPrefix(target, "KUBE-SVC-"):

@@ -15,11 +15,15 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 	"github.com/pointsman/pointsman/sdk/sdktest/netns"
 	"github.com/pointsman/pointsman/test/eventually"
 )
+
+// netfilter is the folder of conntrack's parameters.
+const netfilter = sysctl.Folder + "net/netfilter/"
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
@@ -47,7 +51,7 @@ func onKernel(t *testing.T, f func(kernel)) {
 			if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(routeLocalnet, []byte("0"), 0o644); err != nil {
+			if err := os.WriteFile(sysctl.RouteLocalnet, []byte("0"), 0o644); err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(k.flush)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/ledger"
 )
@@ -52,7 +53,7 @@ func (k kernel) leave(table, more string) {
 	if err := iptables.OpenAccounts(invalidDropped, localhostAccepted); err != nil {
 		k.Log(err) // this kernel has none
 	}
-	if err := os.WriteFile(routeLocalnet, []byte("1"), 0o644); err != nil {
+	if err := os.WriteFile(sysctl.RouteLocalnet, []byte("1"), 0o644); err != nil {
 		k.Fatal(err)
 	}
 }
@@ -106,7 +107,7 @@ func TestKernelCleanupLeavesWhatIsShared(t *testing.T) {
 						k.Errorf("%s is %q, and was %q", id, after[id], before[id])
 					}
 				}
-				routed, err := os.ReadFile(routeLocalnet)
+				routed, err := os.ReadFile(sysctl.RouteLocalnet)
 				if err != nil {
 					k.Fatal(err)
 				}
@@ -135,7 +136,7 @@ func TestKernelBackendIsLeft(t *testing.T) {
 		former.flush()
 		k.Cleanup(former.flush)
 		former.foreign()
-		rules := func() string { text, _, _ := strings.Cut(former.everything(), routeLocalnet); return text }
+		rules := func() string { text, _, _ := strings.Cut(former.everything(), sysctl.RouteLocalnet); return text }
 		clean := rules()
 		s := scenario(k.T, "node-port")
 		for _, c := range []struct {

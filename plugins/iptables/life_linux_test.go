@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/sdktest"
 )
@@ -115,28 +116,28 @@ func TestKernelStandbyBeganNothing(t *testing.T) {
 func TestKernelParametersAreGivenBack(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		established, closeWait := netfilter+"nf_conntrack_tcp_timeout_established", netfilter+"nf_conntrack_tcp_timeout_close_wait"
-		before := values(k, established, closeWait, routeLocalnet)
+		before := values(k, established, closeWait, sysctl.RouteLocalnet)
 		s := scenario(k.T, "node-port")
 		s.Node.Conntrack = sdk.ConntrackLimits{TCPEstablishedTimeout: 1234 * time.Second, TCPCloseWaitTimeout: 55 * time.Second}
 		p := k.start()
 		k.sync(p, s.Update(1))
-		if now := values(k, established, closeWait, routeLocalnet); now != before {
+		if now := values(k, established, closeWait, sysctl.RouteLocalnet); now != before {
 			k.Errorf("in Standby they are %s, and were %s", now, before)
 		}
 		k.role(p, sdk.Active)
-		if now := values(k, established, closeWait, routeLocalnet); now != "1234 55 1" {
+		if now := values(k, established, closeWait, sysctl.RouteLocalnet); now != "1234 55 1" {
 			k.Errorf("they are %s", now)
 		}
 		less := s.Node
 		less.Conntrack.TCPCloseWaitTimeout = 0
 		k.sync(p, sdk.Update{From: 1, To: 2, Node: &less})
-		if now := values(k, established, routeLocalnet); now != "1234 1" || values(k, closeWait) != strings.Fields(before)[1] {
+		if now := values(k, established, sysctl.RouteLocalnet); now != "1234 1" || values(k, closeWait) != strings.Fields(before)[1] {
 			k.Errorf("one is no longer asked for, and they are %s %s", now, values(k, closeWait))
 		}
 		if _, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
 			k.Fatal(err)
 		}
-		if now := values(k, established, closeWait, routeLocalnet); now != before {
+		if now := values(k, established, closeWait, sysctl.RouteLocalnet); now != before {
 			k.Errorf("cleaned up, they are %s, and were %s", now, before)
 		}
 	})
@@ -162,11 +163,11 @@ func TestKernelGuardStandsFirst(t *testing.T) {
 		p := k.start()
 		guarded := func() bool { return strings.Contains(k.run("iptables-"+string(k.backend), "-S", "INPUT"), guard) }
 		first := filepath.Join(k.TempDir(), "first")
-		done := k.instead("cat " + routeLocalnet + " >>" + first + "; exec REAL \"$@\"")
+		done := k.instead("cat " + sysctl.RouteLocalnet + " >>" + first + "; exec REAL \"$@\"")
 		k.sync(p, s.Update(1))
 		k.role(p, sdk.Active)
 		done()
-		if text, err := os.ReadFile(first); err != nil || !strings.Contains(string(text), "0") || strings.Contains(string(text), "1") || values(k, routeLocalnet) != "1" {
+		if text, err := os.ReadFile(first); err != nil || !strings.Contains(string(text), "0") || strings.Contains(string(text), "1") || values(k, sysctl.RouteLocalnet) != "1" {
 			k.Errorf("the kernel routes 127.0.0.0/8 before the rules stand, or does not after: %q, %v", text, err)
 		}
 		for _, role := range []sdk.Role{sdk.Active, sdk.Draining, sdk.Standby, sdk.Active} {
@@ -174,23 +175,23 @@ func TestKernelGuardStandsFirst(t *testing.T) {
 				k.sync(p, s.Update(1))
 			}
 			k.role(p, role)
-			if values(k, routeLocalnet) == "1" && !guarded() {
+			if values(k, sysctl.RouteLocalnet) == "1" && !guarded() {
 				k.Errorf("in %s the kernel routes 127.0.0.0/8, and nothing guards it", role)
 			}
 		}
 		none := s.Node
 		none.NodePorts = nil
 		k.sync(p, sdk.Update{From: 1, To: 2, Node: &none})
-		if values(k, routeLocalnet) != "0" || guarded() {
-			k.Errorf("nothing asks for it, and route_localnet is %s", values(k, routeLocalnet))
+		if values(k, sysctl.RouteLocalnet) != "0" || guarded() {
+			k.Errorf("nothing asks for it, and route_localnet is %s", values(k, sysctl.RouteLocalnet))
 		}
 		next := sdk.Update{From: 2, To: 3, Node: &s.Node}
 		k.sync(p, next)
-		if values(k, routeLocalnet) != "1" {
+		if values(k, sysctl.RouteLocalnet) != "1" {
 			k.Fatal("it is asked for again, and the kernel does not route 127.0.0.0/8")
 		}
 		file := filepath.Join(k.TempDir(), "routed")
-		undo := k.instead("cat " + routeLocalnet + " >>" + file + "; exec REAL \"$@\"")
+		undo := k.instead("cat " + sysctl.RouteLocalnet + " >>" + file + "; exec REAL \"$@\"")
 		defer undo()
 		if _, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
 			k.Fatal(err)

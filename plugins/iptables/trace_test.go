@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
@@ -26,7 +27,7 @@ func tablesOf(family sdk.Family, node sdk.Node, services []sdk.Service) *familyR
 }
 
 func nodeOf(family sdk.Family, node sdk.Node) nodeConfig {
-	return nodeConfig{family: family, node: node, localhost: localhost(family, node)}
+	return nodeConfig{family: family, node: node, localhost: frame.Localhost(family, node)}
 }
 
 // piecesOf is what services need that are all there are, by the options' defaults.

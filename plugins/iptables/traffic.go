@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
@@ -28,12 +27,7 @@ func (p *plugin) Count(ctx context.Context, tell func(sdk.Traffic) error) error 
 		}
 		w.add(parts, tool.Family)
 	}
-	for _, t := range p.counts.Take(parts, false, time.Now()) {
-		if err := tell(t); err != nil {
-			return err
-		}
-	}
-	return nil
+	return p.counts.Tell(parts, false, tell)
 }
 
 // readCounts is what was read of the chains in which endpoints are chosen.

@@ -137,7 +137,7 @@ func behind(f sdk.Frontend) int {
 func (r *render) wayIn(svc sdk.Service, f sdk.Frontend) iptables.Rule {
 	switch {
 	case f.External():
-		return iptables.Words("-m comment --comment", iptables.Text(label(svc.Name, f)))
+		return iptables.Words("-m comment --comment", iptables.Text(iptables.LabelFrontend(svc.Name, f.Kind, f.Policy)))
 	case r.comments:
 		return iptables.Words("-m comment --comment", iptables.Text(iptables.Label(svc.Name)+" cluster IP"))
 	}
@@ -147,7 +147,7 @@ func (r *render) wayIn(svc sdk.Service, f sdk.Frontend) iptables.Rule {
 // why names the frontend in a rule that turns callers away: it is where an operator
 // looks.
 func why(svc sdk.Service, f sdk.Frontend, what string) iptables.Rule {
-	return iptables.Words("-m comment --comment", iptables.Text(label(svc.Name, f)+" "+what))
+	return iptables.Words("-m comment --comment", iptables.Text(iptables.LabelFrontend(svc.Name, f.Kind, f.Policy)+" "+what))
 }
 
 // entrance is the chain that the callers of f go to first.

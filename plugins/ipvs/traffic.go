@@ -4,7 +4,7 @@ package ipvs
 
 import (
 	"context"
-	"time"
+	"errors"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/sdk"
@@ -50,10 +50,5 @@ func (p *plugin) Count(ctx context.Context, tell func(sdk.Traffic) error) error 
 		}
 		parts[name][at.String()] = n
 	}
-	for _, t := range p.counts.Take(parts, true, time.Now()) {
-		if err := tell(t); err != nil {
-			return err
-		}
-	}
-	return ctx.Err()
+	return errors.Join(p.counts.Tell(parts, true, tell), ctx.Err())
 }

@@ -22,7 +22,7 @@ import (
 type number uint32
 
 // key is the number as packets have it.
-func (n number) key() string { return mark(uint32(n)) }
+func (n number) key() string { return nftable.Mark(uint32(n)) }
 
 // numberIn reads what key writes, at the start of a longer key.
 func numberIn(key string) number {
@@ -78,11 +78,11 @@ func (h parts) affinitySets(f ip) (all []nftnl.Set) {
 	if len(h.timeouts) == 0 {
 		return nil
 	}
-	endpoint := []nftnl.Field{f.addr(), nftnl.Port}
+	endpoint := []nftnl.Field{f.Addr(), nftnl.Port}
 	for _, p := range both {
 		all = append(all,
 			nftnl.Set{
-				Name: forList("sticky", p), Key: []nftnl.Field{nftnl.Priority, f.addr()}, Data: endpoint,
+				Name: forList("sticky", p), Key: []nftnl.Field{nftnl.Priority, f.Addr()}, Data: endpoint,
 				Flags: nftnl.Dynamic, Timeout: longestTimeout, Size: clients,
 			},
 			nftnl.Set{Name: forList("members", p), Key: append([]nftnl.Field{nftnl.Priority}, endpoint...)})
@@ -100,7 +100,9 @@ func numbered(key nftable.Rule, in, chain string) nftable.Rule {
 }
 
 // unnumbered takes the number away again.
-func unnumbered() nftable.Rule { return nftable.Rule{nftnl.Load(0, mark(0)), nftnl.SetPriority(0)} }
+func unnumbered() nftable.Rule {
+	return nftable.Rule{nftnl.Load(0, nftable.Mark(0)), nftnl.SetPriority(0)}
+}
 
 // affinityChains send a client to the endpoint that it keeps, and note which one it has.
 func (h parts) affinityChains(f ip) (all []nftable.Chain) {
@@ -110,8 +112,8 @@ func (h parts) affinityChains(f ip) (all []nftable.Chain) {
 	for _, p := range both {
 		all = append(all, nftable.Chain{Name: forList("keep", p), Rules: []nftable.Rule{
 			{
-				nftnl.Meta(nftnl.MetaPriority, 0), f.saddr(1),
-				nftnl.Find(forList("sticky", p), 0, 0), nftnl.DNAT(f.nft(), 0, f.words()),
+				nftnl.Meta(nftnl.MetaPriority, 0), f.Saddr(1),
+				nftnl.Find(forList("sticky", p), 0, 0), nftnl.DNAT(f.NFT(), 0, f.Words()),
 			},
 			unnumbered(),
 		}})
@@ -122,14 +124,14 @@ func (h parts) affinityChains(f ip) (all []nftable.Chain) {
 // note remembers which endpoint a client has, in each list that has the endpoint.
 func (h parts) note(f ip) nftable.Chain {
 	const data = 8 // the first register behind the longest key
-	w := f.words()
+	w := f.Words()
 	c := nftable.Chain{Name: "note"}
 	for _, t := range h.timeouts {
 		for _, p := range both {
 			c.Rules = append(c.Rules, nftable.Rule{
 				nftnl.Meta(nftnl.MetaPriority, 0), nftnl.In(ofTimeout(t), 0),
-				nftnl.Meta(nftnl.MetaPriority, 0), f.daddr(1), dport(1 + w), nftnl.In(forList("members", p), 0),
-				nftnl.Meta(nftnl.MetaPriority, 0), f.saddr(1), f.daddr(data), dport(data + w),
+				nftnl.Meta(nftnl.MetaPriority, 0), f.Daddr(1), nftable.Dport(1 + w), nftnl.In(forList("members", p), 0),
+				nftnl.Meta(nftnl.MetaPriority, 0), f.Saddr(1), f.Daddr(data), nftable.Dport(data + w),
 				nftnl.Remember(forList("sticky", p), 0, data, t),
 			})
 		}
@@ -161,7 +163,7 @@ func (w wanted) affine(add func(string, nftnl.Element)) {
 	add(ofTimeout(w.affinity), nftnl.Element{Key: w.number.key()})
 	for _, p := range w.policies() {
 		for _, ep := range w.lists[p] {
-			add(forList("members", p), nftnl.Element{Key: w.number.key() + destination(ep)})
+			add(forList("members", p), nftnl.Element{Key: w.number.key() + nftable.Destination(ep)})
 		}
 	}
 }
@@ -183,7 +185,7 @@ func (f *family) Left(ctx context.Context, list nftnl.Listing, changes []*nftabl
 		for _, e := range clients {
 			n := numberIn(e.Key)
 			i, is := lost[n]
-			if is && (changes[i].To.number != n || !slices.Contains(changes[i].To.lists[p], f.destination(e.Data))) {
+			if is && (changes[i].To.number != n || !slices.Contains(changes[i].To.lists[p], f.ReadDestination(e.Data))) {
 				client := nftnl.Element{Key: e.Key, Data: e.Data}
 				all = append(all, nftable.Leaving{Change: i, Element: nftable.Element{Set: set, Element: client}})
 			}

@@ -187,7 +187,7 @@ func TestKernelAffinityPurgesAfterACrash(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			b := nftnl.NewBatch(f.nft(), table, 0)
+			b := nftnl.NewBatch(f.NFT(), table, 0)
 			for _, e := range changeOf(svc.Name, f.Have.Services[svc.Name], desired, f.free).Gone {
 				if f.Use(e.Set) == nftable.Admitting {
 					b.Remove(e.Set, e.Element)

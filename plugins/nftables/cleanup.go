@@ -11,8 +11,8 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/nftable"
+	"github.com/pointsman/pointsman/plugins/internal/writer"
 	"github.com/pointsman/pointsman/sdk"
-	"github.com/pointsman/pointsman/sdk/ledger"
 )
 
 // kubeProxy is the name of the tables that kube-proxy has in its nftables mode.
@@ -28,60 +28,28 @@ func (p *plugin) sweep(ctx context.Context, l sdk.Leftovers, env frame.Env) ([]s
 	if l.KubeProxy {
 		tables = append(tables, kubeProxy)
 	}
+	open := map[sdk.Family]*nftable.Table[wanted]{sdk.IPv4: {}, sdk.IPv6: {}}
+	p.mu.Lock()
+	for _, f := range p.families {
+		open[f.Family] = f.Table
+		if !l.DryRun {
+			f.marks.Stop()
+		}
+	}
+	p.mu.Unlock()
 	for _, of := range families {
 		for _, name := range tables {
-			there, err := p.remove(ctx, of, name, l.DryRun)
+			there, err := open[of].Remove(ctx, of, name, l.DryRun)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("remove table %s %s: %w", nftable.Word(of), name, err))
 				if !l.DryRun {
-					errs = append(errs, holder(env.Dir))
+					errs = append(errs, writer.Holder(env.Dir, mode))
 				}
 			} else if there {
 				gone = append(gone, fmt.Sprintf("nft: remove table %s %s", nftable.Word(of), name))
 			}
 		}
 	}
-	p.mu.Lock()
-	for _, f := range p.families {
-		if !l.DryRun {
-			f.marks.Stop()
-		}
-	}
-	p.mu.Unlock()
 	left, err := masquerade.LeaveAll(ctx, env.Dir, mode, l)
 	return slices.Concat(gone, left, given), errors.Join(append(errs, err)...)
-}
-
-// remove removes one table, if it is there: by the socket that owns it, if this process has that.
-func (p *plugin) remove(ctx context.Context, of sdk.Family, name string, dryRun bool) (bool, error) {
-	open := new(nftable.Table[wanted])
-	p.mu.Lock()
-	for _, f := range p.families {
-		if f.Family == of {
-			open = f.Table
-		}
-	}
-	p.mu.Unlock()
-	conn, done, err := open.Reader()
-	if nftable.Absent(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer done()
-	return nftable.Remove(ctx, conn, of, name, dryRun)
-}
-
-// holder says which process keeps a table from being removed, as far as the ledger knows.
-func holder(dir string) error {
-	shared, err := ledger.Open(dir)
-	if err != nil {
-		return err
-	}
-	lock, err := shared.TryLock(mode)
-	if err != nil {
-		return err
-	}
-	return lock.Unlock()
 }

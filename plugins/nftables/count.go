@@ -3,15 +3,14 @@
 package nftables
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"maps"
-	"slices"
+	"fmt"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
@@ -37,9 +36,9 @@ func countedSet(f ip) nftnl.Set {
 // connection.
 func (n nodeConfig) count() nftable.Chain {
 	key, _ := index{ip: n.ip}.key()
-	return nftable.Chain{Name: "count", Rules: []nftable.Rule{{
-		nftnl.CT(nftnl.CTStatus, 0), nftnl.Mask(0, mark(translated)), nftnl.Cmp(nftnl.Equal, 0, mark(0)), to(nftnl.Return),
-	}, append(key, nftnl.Count("counted", 0))}}
+	return nftable.Chain{Name: "count", Rules: []nftable.Rule{
+		nftable.IfUntranslated(nftnl.Return), append(key, nftnl.Count("counted", 0)),
+	}}
 }
 
 // A counted is the connections of endpoints, as they were read last.
@@ -49,66 +48,58 @@ type counted struct {
 	last []sdk.Sample
 }
 
-// counts are the connections of endpoints, if they are counted.
+// counts are the connections of endpoints, if they are counted. Where they cannot be read, they are
+// those of before.
 func (p *plugin) counts() []sdk.Sample {
-	p.mu.Lock()
-	families := slices.Clone(p.families)
-	p.mu.Unlock()
-	if len(families) == 0 || !families[0].options.CountConnections {
-		return nil
-	}
-	return p.counted.samples(families)
-}
-
-// samples are the counts of all families. Where they cannot be read, they are those of before.
-func (c *counted) samples(families []*family) []sdk.Sample {
+	c := &p.counted
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if time.Since(c.at) < countEvery {
 		return c.last
 	}
-	c.at = time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), countWithin)
 	defer cancel()
 	var all []sdk.Sample
-	for _, f := range families {
-		some, err := f.connections(ctx)
-		if err != nil && !errors.Is(err, syscall.ENOENT) { // nothing is written yet
-			f.log.Warn("cannot read how many connections endpoints had", "family", f.Family, "err", err)
-			return c.last
+	err := p.each(func(f *family, conn *nftnl.Conn) error {
+		if !f.options.CountConnections {
+			return nil
 		}
-		all = append(all, some...)
-	}
-	c.last = all
-	return all
-}
-
-// connections are how many endpoints had, as the kernel counted.
-func (f *family) connections(ctx context.Context) ([]sdk.Sample, error) {
-	conn, err := nftnl.Dial()
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	counts, err := f.List(conn).Counts(ctx, countedSet(f.ip).Name)
-	return f.most(counts), err
-}
-
-// most are samples of the endpoints with the most connections.
-func (f ip) most(counts map[string]uint64) (all []sdk.Sample) {
-	keys := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+		c.at = time.Now()
+		had, err := f.counts(ctx, conn)
+		if err != nil {
+			f.log.Warn("endpoints have their former counts", "family", f.Family, "err", err)
+		}
+		all = append(all, f.busiest(had)...)
+		return err
 	})
-	sample := sdk.Sample{Name: "pointsman_nftables_connections_total", Help: "With countConnections: connections that Services led to an endpoint; only of the hundred endpoints with the most in each IP family, as they were counted within the last 15 seconds."}
-	for _, k := range keys[:min(len(keys), mostReported)] {
-		proto, endpoint, ok := dump{ip: f}.frontend(index{ip: f}, k)
-		if !ok {
-			continue
-		}
-		sample.Value, sample.Labels = float64(counts[k]), map[string]string{
-			"ip_family": pick(f, "IPv4", "IPv6"), "protocol": proto.String(), "endpoint": endpoint.String(),
-		}
-		all = append(all, sample)
+	if err == nil {
+		c.last = all
 	}
-	return all
+	return c.last
+}
+
+// counts are how many connections endpoints had, as the kernel counted.
+func (f *family) counts(ctx context.Context, conn *nftnl.Conn) (map[frame.Endpoint]uint64, error) {
+	counts, err := f.List(conn).Counts(ctx, countedSet(f.ip).Name)
+	if err != nil && !errors.Is(err, syscall.ENOENT) { // nothing is written yet
+		return nil, fmt.Errorf("read how many connections endpoints had: %w", err)
+	}
+	return f.counted(counts), nil
+}
+
+// counted are the endpoints that the keys of counts are.
+func (f ip) counted(counts map[string]uint64) map[frame.Endpoint]uint64 {
+	had := make(map[frame.Endpoint]uint64, len(counts))
+	for k, n := range counts {
+		if protocol, addr, ok := f.ReadKey(k, true); ok {
+			had[frame.Endpoint{Protocol: protocol, Addr: addr}] = n
+		}
+	}
+	return had
+}
+
+// busiest are samples of the endpoints with the most connections.
+func (f ip) busiest(had map[frame.Endpoint]uint64) []sdk.Sample {
+	sample := sdk.Sample{Name: "pointsman_nftables_connections_total", Help: "With countConnections: connections that Services led to an endpoint; only of the hundred endpoints with the most in each IP family, as they were counted within the last 15 seconds."}
+	return frame.Busiest(had, mostReported, sample, pick(f, "IPv4", "IPv6"))
 }

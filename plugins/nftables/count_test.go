@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -15,9 +16,9 @@ func TestMostCounted(t *testing.T) {
 	counts := make(map[string]uint64)
 	for i := range 300 {
 		at := netip.AddrPortFrom(netip.MustParseAddr("fd00::1"), uint16(8000+i))
-		counts[key(sdk.UDP, at)] = uint64(i % 150)
+		counts[nftable.Key(sdk.UDP, at)] = uint64(i % 150)
 	}
-	all := ip{sdk.IPv6}.most(counts)
+	all := ipOf(sdk.IPv6).busiest(ipOf(sdk.IPv6).counted(counts))
 	if len(all) != mostReported || all[0].Value != 149 || all[99].Value != 100 {
 		t.Fatalf("%d: %v", len(all), all)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
@@ -55,19 +56,19 @@ func (d dump) services() map[sdk.Name]wanted {
 		slots := map[index]map[string][]netip.AddrPort{p: d.slots(p), near(p): d.slots(near(p))}
 		sources := d.sources(p)
 		for k, e := range d.Dump[p.of("frontends")] {
-			name, kind, policy, ok := labelled(e.Comment)
-			proto, addr, sound := d.frontend(p, k)
+			name, f, ok := iptables.LabelledFrontend(e.Comment)
+			proto, addr, sound := d.ReadKey(k, !p.ports)
 			if !ok || !sound {
 				continue
 			}
 			name.Protocol, name.Family = proto, d.Family
 			w := all[name]
-			w.frontends = append(w.frontends, frontend{kind, addr, policy, sources[k]})
+			w.frontends = append(w.frontends, frontend{f.Kind, addr, f.Policy, sources[k]})
 			_, unserved := d.Dump[p.of("unserved")][k]
 			w.served = !unserved
-			d.keep(&w, policy, slots[p][k])
+			d.keep(&w, f.Policy, slots[p][k])
 			d.keep(&w, sdk.Cluster, slots[near(p)][k])
-			n := numberIn(d.Dump[p.of(forList("keeps", policy))][k].Data)
+			n := numberIn(d.Dump[p.of(forList("keeps", f.Policy))][k].Data)
 			if owner, taken := owners[n]; timeouts[n] > 0 && (!taken || owner == name) {
 				w.number, w.affinity, owners[n] = n, timeouts[n], name
 			}
@@ -104,7 +105,7 @@ func near(p index) index {
 
 // slots are the endpoints of each key of an index. What is behind a gap is none.
 func (d dump) slots(p index) map[string][]netip.AddrPort {
-	width := d.width(p)
+	width := d.KeyLen(!p.ports)
 	all := make(map[string]map[uint32]netip.AddrPort)
 	for k, e := range d.Dump[p.of("endpoints")] {
 		if len(k) != width+4 {
@@ -113,7 +114,7 @@ func (d dump) slots(p index) map[string][]netip.AddrPort {
 		if all[k[:width]] == nil {
 			all[k[:width]] = make(map[uint32]netip.AddrPort)
 		}
-		all[k[:width]][binary.NativeEndian.Uint32([]byte(k[width:]))] = d.destination(e.Data)
+		all[k[:width]][binary.NativeEndian.Uint32([]byte(k[width:]))] = d.ReadDestination(e.Data)
 	}
 	dense := make(map[string][]netip.AddrPort, len(all))
 	for k, slots := range all {
@@ -124,56 +125,20 @@ func (d dump) slots(p index) map[string][]netip.AddrPort {
 	return dense
 }
 
-// width is how long the keys of an index are.
-func (d dump) width(p index) int {
-	if p.ports {
-		return 8
-	}
-	return 8 + d.addr().Len
-}
-
-// destination reads an address and a port.
-func (f ip) destination(data string) netip.AddrPort {
-	n := f.addr().Len
-	if len(data) < n+2 {
-		return netip.AddrPort{}
-	}
-	addr, _ := netip.AddrFromSlice([]byte(data[:n]))
-	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16([]byte(data[n:])))
-}
-
-// frontend reads a key.
-func (d dump) frontend(p index, k string) (proto sdk.Protocol, at netip.AddrPort, ok bool) {
-	if len(k) != d.width(p) {
-		return 0, at, false
-	}
-	addr := pick(d.ip, netip.IPv4Unspecified(), netip.IPv6Unspecified())
-	if !p.ports {
-		addr, _ = netip.AddrFromSlice([]byte(k[:d.addr().Len]))
-		k = k[d.addr().Len:]
-	}
-	for of, number := range numbers {
-		if k[:1] == number {
-			proto = of
-		}
-	}
-	return proto, netip.AddrPortFrom(addr, binary.BigEndian.Uint16([]byte(k[4:]))), proto != 0
-}
-
 // sources are the ranges of each key of an index that is gated.
-func (d dump) sources(p index) map[string][]span {
-	all := make(map[string][]span)
-	width := d.width(p)
+func (d dump) sources(p index) map[string][]nftable.Span {
+	all := make(map[string][]nftable.Span)
+	width := d.KeyLen(!p.ports)
 	for _, e := range d.Dump[p.of("allowed")] {
-		if len(e.Key) != width+d.addr().Len || len(e.KeyEnd) != len(e.Key) {
+		if len(e.Key) != width+d.Addr().Len || len(e.KeyEnd) != len(e.Key) {
 			continue
 		}
 		from, _ := netip.AddrFromSlice([]byte(e.Key[width:]))
 		to, _ := netip.AddrFromSlice([]byte(e.KeyEnd[width:]))
-		all[e.Key[:width]] = append(all[e.Key[:width]], span{from, to})
+		all[e.Key[:width]] = append(all[e.Key[:width]], nftable.Span{From: from, To: to})
 	}
 	for _, spans := range all {
-		slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
+		slices.SortFunc(spans, func(a, b nftable.Span) int { return a.From.Compare(b.From) })
 	}
 	return all
 }

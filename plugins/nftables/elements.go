@@ -3,10 +3,9 @@
 package nftables
 
 import (
-	"encoding/binary"
-	"net/netip"
 	"slices"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
@@ -25,56 +24,9 @@ func (f ip) Use(set string) nftable.Use {
 	return nftable.OfOne
 }
 
-// numbers are the protocols', as IP has them.
-var numbers = map[sdk.Protocol]string{sdk.TCP: "\x06", sdk.UDP: "\x11", sdk.SCTP: "\x84"}
-
-// key is what packets to an address, or with an unspecified one to a node port, are looked up by.
-func key(proto sdk.Protocol, addr netip.AddrPort) string {
-	var room [longestKey]byte // one allocation for each string: there are hundreds of thousands
-	k := room[:0]
-	if !addr.Addr().IsUnspecified() {
-		k = appendAddr(k, addr.Addr())
-	}
-	k = append(append(k, numbers[proto]...), 0, 0, 0)
-	return string(appendPort(k, addr.Port()))
-}
-
-// longestKey is that of an IPv6 endpoint's slot: the address, the protocol, the port, the slot.
-const longestKey = 16 + 3*4
-
-func addrKey(a netip.Addr) string {
-	var room [16]byte
-	return string(appendAddr(room[:0], a))
-}
-
-func appendAddr(b []byte, a netip.Addr) []byte {
-	if a.Is4() {
-		four := a.As4()
-		return append(b, four[:]...)
-	}
-	all := a.As16()
-	return append(b, all[:]...)
-}
-
-func appendPort(b []byte, port uint16) []byte {
-	return append(binary.BigEndian.AppendUint16(b, port), 0, 0)
-}
-
-// destination is an address and a port as data.
-func destination(ep netip.AddrPort) string {
-	var room [longestKey]byte
-	return string(appendPort(appendAddr(room[:0], ep.Addr()), ep.Port()))
-}
-
-// slot is the key of one of the endpoints to which a key leads.
-func slot(key string, i int) string {
-	var room [longestKey]byte
-	return string(binary.NativeEndian.AppendUint32(append(room[:0], key...), uint32(i)))
-}
-
 // at is the index in which a frontend is, for callers from elsewhere.
 func at(of sdk.Family, f frontend) index {
-	return index{ip: ip{of}, ports: f.addr.Addr().IsUnspecified()}
+	return index{ip: ipOf(of), ports: f.addr.Addr().IsUnspecified()}
 }
 
 // outside are the sets of external frontends.
@@ -85,16 +37,16 @@ func (w wanted) Elements(name sdk.Name) []nftable.Element {
 	all := make([]nftable.Element, 0, w.size())
 	add := func(set string, e nftnl.Element) { all = append(all, nftable.Element{Set: set, Element: e}) }
 	for _, f := range w.frontends {
-		p, k := at(name.Family, f), key(name.Protocol, f.addr)
-		add(p.of("frontends"), nftnl.Element{Key: k, Comment: label(name, f.kind, f.policy)})
+		p, k := at(name.Family, f), nftable.Key(name.Protocol, f.addr)
+		add(p.of("frontends"), nftnl.Element{Key: k, Comment: iptables.LabelFrontend(name, f.kind, f.policy)})
 		for _, s := range f.sources {
-			add(p.of("allowed"), nftnl.Element{Key: k + addrKey(s.from), KeyEnd: k + addrKey(s.to)})
+			add(p.of("allowed"), nftnl.Element{Key: k + nftable.AddrKey(s.From), KeyEnd: k + nftable.AddrKey(s.To)})
 		}
 		if len(f.sources) > 0 {
 			add(p.of("gated"), nftnl.Element{Key: k})
 		}
 		if f.kind == sdk.ClusterIP {
-			add("vips", nftnl.Element{Key: addrKey(f.addr.Addr())})
+			add("vips", nftnl.Element{Key: nftable.AddrKey(f.addr.Addr())})
 		}
 		w.choice(p, k, f.policy, add)
 		if !w.served {
@@ -112,7 +64,7 @@ func (w wanted) Elements(name sdk.Name) []nftable.Element {
 		}
 	}
 	for _, a := range w.hairpin {
-		add("hairpin", nftnl.Element{Key: addrKey(a) + addrKey(a)})
+		add("hairpin", nftnl.Element{Key: nftable.AddrKey(a) + nftable.AddrKey(a)})
 	}
 	if w.number > 0 {
 		w.affine(add)
@@ -144,7 +96,7 @@ func (w wanted) choice(p index, k string, policy sdk.Policy, add func(string, nf
 	add(p.of(ofClass(class(len(list)))), nftnl.Element{Key: k})
 	endpoints := p.of("endpoints")
 	for i, ep := range list {
-		add(endpoints, nftnl.Element{Key: slot(k, i), Data: destination(ep)})
+		add(endpoints, nftnl.Element{Key: nftable.Slot(k, i), Data: nftable.Destination(ep)})
 	}
 }
 

@@ -21,8 +21,8 @@ func (n nodeConfig) entrances() []nftable.Chain {
 		n.inside(),
 		nftable.Chain{Name: "hide", Rules: []nftable.Rule{{nftnl.Masquerade()}}},
 		nftable.Chain{Name: "refuse", Rules: []nftable.Rule{
-			{proto(0), nftnl.Cmp(nftnl.Equal, 0, numbers[sdk.TCP]), nftnl.Reset()},
-			{nftnl.Unreachable(n.nft())},
+			{nftable.Proto(0), nftnl.Cmp(nftnl.Equal, 0, nftable.ProtoKey(sdk.TCP)), nftnl.Reset()},
+			{nftnl.Unreachable(n.NFT())},
 		}},
 		n.invalid(),
 		n.refused(),
@@ -53,10 +53,10 @@ func (n nodeConfig) echo() []nftable.Rule {
 	}
 	const byType = 1 // bytes of the header: ICMP's type
 	return []nftable.Rule{{
-		proto(0), nftnl.Cmp(nftnl.Equal, 0, pick(n.ip, "\x01", "\x3a")),
+		nftable.Proto(0), nftnl.Cmp(nftnl.Equal, 0, pick(n.ip, "\x01", "\x3a")),
 		nftnl.Payload(nftnl.Transport, 0, byType, 0), nftnl.Cmp(nftnl.Equal, 0, pick(n.ip, "\x08", "\x80")),
-		n.daddr(0), nftnl.In("vips", 0),
-		nftnl.Load(0, string(n.self.AsSlice())), nftnl.DNATAddr(n.nft(), 0),
+		n.Daddr(0), nftnl.In("vips", 0),
+		nftnl.Load(0, string(n.self.AsSlice())), nftnl.DNATAddr(n.NFT(), 0),
 	}}
 }
 
@@ -92,7 +92,7 @@ func (n nodeConfig) find(p index) nftable.Rule {
 	if !p.ports {
 		return found
 	}
-	return append(nftable.Rule{n.daddr(0), nftnl.In("own", 0)}, found...)
+	return append(nftable.Rule{n.Daddr(0), nftnl.In("own", 0)}, found...)
 }
 
 // fromPods are the words for packets that pods of this node send, one for each way to be one.
@@ -103,45 +103,40 @@ func (n nodeConfig) fromPods() []nftable.Rule {
 	}
 	switch {
 	case pods.Bridge != "":
-		return byName(ifname(pods.Bridge))
+		return byName(nftable.Ifname(pods.Bridge))
 	case pods.InterfacePrefix != "":
 		return byName(pods.InterfacePrefix)
 	}
 	var all []nftable.Rule
 	for _, c := range pods.CIDRs {
 		if sdk.FamilyOf(c.Addr()) == n.Family {
-			all = append(all, within(n.saddr(0), c))
+			all = append(all, nftable.Within(n.Saddr(0), c))
 		}
 	}
 	return all
 }
 
-// fromNode are the words for packets that the node itself sends: they came in nowhere.
-func fromNode() nftable.Rule {
-	return nftable.Rule{nftnl.Meta(nftnl.MetaIif, 0), nftnl.Cmp(nftnl.Equal, 0, mark(0))}
-}
-
 // wasOwn is the start of a rule for packets that were sent to a node port's address.
-func (n nodeConfig) wasOwn() nftable.Rule { return nftable.Rule{n.origDaddr(0), nftnl.In("own", 0)} }
+func (n nodeConfig) wasOwn() nftable.Rule { return nftable.Rule{n.OrigDaddr(0), nftnl.In("own", 0)} }
 
 // post decides whose address is hidden, of packets that have been translated.
 func (n nodeConfig) post() nftable.Chain {
 	p := indexes(n.ip)[0]
-	w := n.words()
+	w := n.Words()
 	hide := to(nftnl.Goto("hide"))
 	c := nftable.Chain{Name: "post", Rules: []nftable.Rule{
-		untranslated(nftnl.Accept),
+		nftable.IfUntranslated(nftnl.Accept),
 		{to(nftnl.Jump("remember"))},
-		{n.saddr(0), n.daddr(w), nftnl.In("hairpin", 0), hide},
+		{n.Saddr(0), n.Daddr(w), nftnl.In("hairpin", 0), hide},
 		p.was("outside", hide),
-		append(fromNode(), p.was("outside-local", hide)...),
+		append(nftable.FromNode(), p.was("outside-local", hide)...),
 		p.was("outside-local", to(nftnl.Accept)),
-		p.was("frontends", n.origDaddr(0), nftnl.In("vips", 0), to(nftnl.Goto("inside"))), // the node may have it, too
+		p.was("frontends", n.OrigDaddr(0), nftnl.In("vips", 0), to(nftnl.Goto("inside"))), // the node may have it, too
 	}}
 	if n.has(p.node()) {
 		c.Rules = append(c.Rules,
 			append(n.wasOwn(), p.node().was("outside", hide)...),
-			append(append(fromNode(), n.wasOwn()...), p.node().was("outside-local", hide)...))
+			append(append(nftable.FromNode(), n.wasOwn()...), p.node().was("outside-local", hide)...))
 	}
 	return c
 }
@@ -162,20 +157,11 @@ func (n nodeConfig) inside() nftable.Chain {
 	return c
 }
 
-const (
-	stateInvalid = 1 << 0
-	stateNew     = 1 << 3
-)
-
-func ofState(state uint32) nftable.Rule {
-	return nftable.Rule{nftnl.CT(nftnl.CTState, 0), nftnl.Mask(0, mark(state)), nftnl.Cmp(nftnl.NotEqual, 0, mark(0))}
-}
-
 // invalid drops what conntrack cannot place: its answer would be reset.
 func (n nodeConfig) invalid() nftable.Chain {
 	c := nftable.Chain{Name: "invalid"}
 	if !n.liberal {
-		c.Rules = []nftable.Rule{append(ofState(stateInvalid), to(nftnl.Drop))}
+		c.Rules = []nftable.Rule{append(nftable.OfState(nftable.StateInvalid), to(nftnl.Drop))}
 	}
 	return c
 }
@@ -185,16 +171,13 @@ func (n nodeConfig) invalid() nftable.Chain {
 // sent to an address that the node has itself.
 func (n nodeConfig) refused() nftable.Chain {
 	c := nftable.Chain{Name: "refused", Rules: []nftable.Rule{
-		{
-			nftnl.CT(nftnl.CTStatus, 0), nftnl.Mask(0, mark(translated)),
-			nftnl.Cmp(nftnl.NotEqual, 0, mark(0)), to(nftnl.Return),
-		},
-		{nftnl.Fib(0), nftnl.Cmp(nftnl.Equal, 0, mark(nftnl.Local)), to(nftnl.Return)},
-		append(ofState(stateNew), n.daddr(0), nftnl.In("vips", 0), to(nftnl.Goto("refuse"))),
+		nftable.IfTranslated(nftnl.Return),
+		{nftnl.Fib(0), nftnl.Cmp(nftnl.Equal, 0, nftable.Mark(nftnl.Local)), to(nftnl.Return)},
+		append(nftable.OfState(nftable.StateNew), n.Daddr(0), nftnl.In("vips", 0), to(nftnl.Goto("refuse"))),
 	}}
 	for _, cidr := range n.node.ServiceCIDRs {
 		if sdk.FamilyOf(cidr.Addr()) == n.Family && cidr.Bits() > 0 {
-			c.Rules = append(c.Rules, append(append(ofState(stateNew), within(n.daddr(0), cidr)...), to(nftnl.Drop)))
+			c.Rules = append(c.Rules, append(append(nftable.OfState(nftable.StateNew), nftable.Within(n.Daddr(0), cidr)...), to(nftnl.Drop)))
 		}
 	}
 	return c

@@ -14,6 +14,7 @@ import (
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/plugins/internal/writer"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/sdk/conntrack"
@@ -28,7 +29,7 @@ type family struct {
 	options options
 	log     *slog.Logger
 	marks   *masquerade.Keeper
-	notes   *notes
+	notes   *frame.Notes
 	cleaned writer.Cleaned // says that this process is to stand down
 
 	node nodeConfig
@@ -49,13 +50,13 @@ var _ interface {
 	frame.Sampler
 } = (*family)(nil)
 
-func newFamily(of sdk.Family, o options, c *nftable.Commits, m *masquerade.Keeper, n *notes, env frame.Env) *family {
+func newFamily(of sdk.Family, o options, c *nftable.Commits, m *masquerade.Keeper, n *frame.Notes, env frame.Env) *family {
 	f := &family{
-		ip: ip{of}, node: nodeConfig{ip: ip{of}}, options: o, log: env.Log, marks: m, notes: n,
+		ip: ipOf(of), node: nodeConfig{ip: ipOf(of)}, options: o, log: env.Log, marks: m, notes: n,
 		foreign: true, cleaned: writer.CleanedIn(env.Dir, mode),
 	}
 	f.Table = &nftable.Table[wanted]{
-		Name: table, IP: of, Layout: f, Commits: c, Log: env.Log, Protect: o.Protect == "auto",
+		Name: table, Of: of, Layout: f, Commits: c, Log: env.Log, Protect: o.Protect == "auto",
 		Foreign: func() {
 			f.foreign = true
 			m.Doubt()
@@ -104,7 +105,7 @@ func (f *family) Node(n sdk.Node) error {
 	f.node = nodeConfig{
 		ip: f.ip, node: n, parts: f.node.parts,
 		localhost: f.options.localhost(f.Family, n),
-		liberal:   n.Conntrack.TCPBeLiberal || liberal(),
+		liberal:   n.Conntrack.TCPBeLiberal || sysctl.Liberal(),
 		counts:    f.options.CountConnections,
 	}
 	f.Reshape()

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/hooks"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
@@ -15,11 +16,22 @@ import (
 
 // Inspect tells what the kernel's tables serve, and nothing else.
 func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error {
+	return p.each(func(f *family, conn *nftnl.Conn) error {
+		seen, err := f.Read(ctx, conn)
+		if err != nil {
+			return err
+		}
+		return frame.TellServed(ctx, served(seen.Services), tell)
+	})
+}
+
+// each calls call with each family and a socket to read by, beside other calls.
+func (p *plugin) each(call func(*family, *nftnl.Conn) error) error {
 	p.mu.Lock()
 	all := slices.Clone(p.families)
 	p.mu.Unlock()
 	if len(all) == 0 {
-		return errors.New("nothing to inspect yet: call Configure first")
+		return errors.New("nothing to read yet: call Configure first")
 	}
 	conn, err := nftnl.Dial()
 	if err != nil {
@@ -27,20 +39,14 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 	}
 	defer conn.Close()
 	for _, f := range all {
-		seen, err := f.Read(ctx, conn)
-		if err != nil {
+		if err := call(f, conn); err != nil {
 			return err
-		}
-		for _, s := range served(seen.Services) {
-			if err := tell(s); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
 }
 
-// served are the frontends that a table serves, in order.
+// served are the frontends that a table serves.
 func served(services map[sdk.Name]wanted) (all []sdk.Served) {
 	for name, w := range services {
 		for _, f := range w.frontends {
@@ -51,12 +57,6 @@ func served(services map[sdk.Name]wanted) (all []sdk.Served) {
 			all = append(all, s)
 		}
 	}
-	slices.SortFunc(all, func(a, b sdk.Served) int {
-		if c := a.Name.Compare(b.Name); c != 0 {
-			return c
-		}
-		return a.Frontend.Addr.Compare(b.Frontend.Addr)
-	})
 	return all
 }
 

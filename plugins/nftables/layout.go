@@ -3,7 +3,7 @@
 package nftables
 
 import (
-	"encoding/binary"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -29,48 +29,20 @@ func classes(largest uint32) (all []uint32) {
 
 // class is that of so many endpoints.
 func class(endpoints int) uint32 {
-	n := uint32(1)
-	for int(n) < endpoints {
-		n *= 2
-	}
-	return n
+	return 1 << bits.Len(uint(max(endpoints, 1)-1))
 }
 
+// to is a verdict.
 func to(v nftnl.Verdict) nftnl.Expr { return nftnl.Do(v) }
 
-// An ip is an IP family: where its headers have what, in registers of 4 bytes.
-type ip struct{ sdk.Family }
+// An ip is an IP family: what its headers have, and what its table is.
+type ip struct{ nftable.IP }
 
-func (f ip) nft() nftnl.Family { return pick(f, nftnl.IPv4, nftnl.IPv6) }
-func (f ip) words() nftnl.Reg  { return pick[nftnl.Reg](f, 1, 4) }
-func (f ip) addr() nftnl.Field { return pick(f, nftnl.Addr4, nftnl.Addr6) }
+// ipOf is that of a family.
+func ipOf(f sdk.Family) ip { return ip{nftable.IP{Family: f}} }
 
 // pick is the value for the family.
-func pick[T any](f ip, four, six T) T {
-	if f.Family == sdk.IPv6 {
-		return six
-	}
-	return four
-}
-
-func (f ip) saddr(into nftnl.Reg) nftnl.Expr {
-	return nftnl.Payload(nftnl.Network, pick[uint32](f, 12, 8), uint32(f.addr().Len), into)
-}
-
-func (f ip) daddr(into nftnl.Reg) nftnl.Expr {
-	return nftnl.Payload(nftnl.Network, pick[uint32](f, 16, 24), uint32(f.addr().Len), into)
-}
-
-func (f ip) origDaddr(into nftnl.Reg) nftnl.Expr {
-	return nftnl.CTOriginal(pick(f, nftnl.CTDstIP, nftnl.CTDstIP6), into)
-}
-
-func proto(into nftnl.Reg) nftnl.Expr    { return nftnl.Meta(nftnl.MetaL4Proto, into) }
-func dport(into nftnl.Reg) nftnl.Expr    { return nftnl.Payload(nftnl.Transport, 2, 2, into) }
-func origPort(into nftnl.Reg) nftnl.Expr { return nftnl.CTOriginal(nftnl.CTProtoDst, into) }
-
-// mark is a number in host order, as marks, slots and the bits of a connection have it.
-func mark(n uint32) string { return string(binary.NativeEndian.AppendUint32(nil, n)) }
+func pick[T any](f ip, four, six T) T { return nftable.Pick(f.Family, four, six) }
 
 // An index is the frontends that are looked up alike: by address, or as node ports; by callers
 // from elsewhere, or as pods of the node and the node itself use them.
@@ -103,25 +75,25 @@ func (p index) far() index {
 // key loads what a packet is looked up by, and says which register is free behind it.
 func (p index) key() (nftable.Rule, nftnl.Reg) {
 	if p.ports {
-		return nftable.Rule{proto(0), dport(1)}, 2
+		return nftable.Rule{nftable.Proto(0), nftable.Dport(1)}, 2
 	}
-	w := p.words()
-	return nftable.Rule{p.daddr(0), proto(w), dport(w + 1)}, w + 2
+	w := p.Words()
+	return nftable.Rule{p.Daddr(0), nftable.Proto(w), nftable.Dport(w + 1)}, w + 2
 }
 
 // original is key, as it was before the packet was translated.
 func (p index) original() nftable.Rule {
 	if p.ports {
-		return nftable.Rule{proto(0), origPort(1)}
+		return nftable.Rule{nftable.Proto(0), nftable.OrigPort(1)}
 	}
-	w := p.words()
-	return nftable.Rule{p.origDaddr(0), proto(w), origPort(w + 1)}
+	w := p.Words()
+	return nftable.Rule{p.OrigDaddr(0), nftable.Proto(w), nftable.OrigPort(w + 1)}
 }
 
 func (p index) fields(more ...nftnl.Field) []nftnl.Field {
 	fields := []nftnl.Field{nftnl.Proto, nftnl.Port}
 	if !p.ports {
-		fields = slices.Insert(fields, 0, p.addr())
+		fields = slices.Insert(fields, 0, p.Addr())
 	}
 	return append(fields, more...)
 }
@@ -142,7 +114,7 @@ func (p index) sets(has parts) []nftnl.Set {
 	set := func(name string) nftnl.Set { return nftnl.Set{Name: p.of(name), Key: p.fields()} }
 	all := []nftnl.Set{
 		set("frontends"),
-		{Name: p.of("endpoints"), Key: p.fields(nftnl.Mark), Data: []nftnl.Field{p.addr(), nftnl.Port}},
+		{Name: p.of("endpoints"), Key: p.fields(nftnl.Mark), Data: []nftnl.Field{p.Addr(), nftnl.Port}},
 	}
 	for _, n := range has.upTo(p) {
 		all = append(all, set(ofClass(n)))
@@ -154,7 +126,7 @@ func (p index) sets(has parts) []nftnl.Set {
 		return all
 	}
 	return append(all, set("unserved"), set("gated"), set("outside"), set("outside-local"),
-		nftnl.Set{Name: p.of("allowed"), Key: p.fields(p.addr()), Flags: nftnl.Interval})
+		nftnl.Set{Name: p.of("allowed"), Key: p.fields(p.Addr()), Flags: nftnl.Interval})
 }
 
 func ofClass(n uint32) string { return "of-" + strconv.Itoa(int(n)) }
@@ -165,7 +137,7 @@ func (p index) chains(has parts) []nftable.Chain {
 	far := p.far()
 	gate := nftable.Chain{Name: p.of("gate"), Rules: []nftable.Rule{
 		append(slices.Clone(far.in("gated", nftnl.Return)[:len(key)+1]),
-			p.saddr(next), nftnl.NotIn(far.of("allowed"), 0), to(nftnl.Drop)),
+			p.Saddr(next), nftnl.NotIn(far.of("allowed"), 0), to(nftnl.Drop)),
 		{to(nftnl.Goto(p.of("service")))},
 	}}
 	service := nftable.Chain{Name: p.of("service")}
@@ -179,7 +151,7 @@ func (p index) chains(has parts) []nftable.Chain {
 		service.Rules = append(service.Rules, p.in(ofClass(n), nftnl.Goto(p.of("pick-"+name))))
 		all = append(all, p.choose(n), nftable.Chain{Name: p.of("try-" + name), Rules: []nftable.Rule{
 			append(slices.Clone(key), nftnl.Random(n, next),
-				nftnl.Find(p.of("endpoints"), 0, 0), nftnl.DNAT(p.nft(), 0, p.words())),
+				nftnl.Find(p.of("endpoints"), 0, 0), nftnl.DNAT(p.NFT(), 0, p.Words())),
 		}})
 	}
 	if !p.near {
@@ -230,9 +202,9 @@ func layoutSets(f ip, has parts) []nftnl.Set {
 	for _, p := range has.indexes(f) {
 		all = append(all, p.sets(has)...)
 	}
-	one := []nftnl.Field{f.addr()}
+	one := []nftnl.Field{f.Addr()}
 	return append(all, countedSet(f), nftnl.Set{Name: "vips", Key: one}, nftnl.Set{Name: "own", Key: one},
-		nftnl.Set{Name: "hairpin", Key: []nftnl.Field{f.addr(), f.addr()}})
+		nftnl.Set{Name: "hairpin", Key: []nftnl.Field{f.Addr(), f.Addr()}})
 }
 
 // layout are the chains of a family, with the base chains that a role needs.
@@ -260,7 +232,7 @@ func baseChains(n nodeConfig, role sdk.Role) []nftable.Chain {
 		return c
 	}
 	kept := base("nat-kept", "nat", nftnl.PostRouting, 101)
-	kept.Rules = []nftable.Rule{untranslated(nftnl.Accept)}
+	kept.Rules = []nftable.Rule{nftable.IfUntranslated(nftnl.Accept)}
 	all := []nftable.Chain{kept}
 	if n.localhost {
 		all = append(all, guard())
@@ -282,44 +254,12 @@ func baseChains(n nodeConfig, role sdk.Role) []nftable.Chain {
 // guard keeps what others send to 127.0.0.0/8 from the node, while the kernel may route it.
 func guard() nftable.Chain {
 	loopback := netip.MustParsePrefix("127.0.0.0/8")
-	f := ip{sdk.IPv4}
+	f := ipOf(sdk.IPv4)
 	elsewhere := nftable.Rule{
-		nftnl.Meta(nftnl.MetaIifName, 0), nftnl.Cmp(nftnl.NotEqual, 0, ifname("lo")), to(nftnl.Drop),
+		nftnl.Meta(nftnl.MetaIifName, 0), nftnl.Cmp(nftnl.NotEqual, 0, nftable.Ifname("lo")), to(nftnl.Drop),
 	}
 	return nftable.Chain{
 		Name: "guard", Hook: &nftnl.Hook{Type: "filter", At: nftnl.PreRouting, Priority: -300},
-		Rules: []nftable.Rule{append(within(f.daddr(0), loopback), elsewhere...)},
+		Rules: []nftable.Rule{append(nftable.Within(f.Daddr(0), loopback), elsewhere...)},
 	}
-}
-
-const translated = 1 << 5 // IPS_DST_NAT, of a connection's status: its destination is translated
-
-// untranslated is a rule for packets that no rule has sent elsewhere than they were sent.
-func untranslated(v nftnl.Verdict) nftable.Rule {
-	return nftable.Rule{
-		nftnl.CT(nftnl.CTStatus, 0), nftnl.Mask(0, mark(translated)), nftnl.Cmp(nftnl.Equal, 0, mark(0)), to(v),
-	}
-}
-
-// within goes on if an address that load puts into register 0 is in a range.
-func within(load nftnl.Expr, in netip.Prefix) nftable.Rule {
-	if in.Bits() == 0 {
-		return nil
-	}
-	bits := make([]byte, in.Addr().BitLen()/8)
-	for i := range in.Bits() {
-		bits[i/8] |= 0x80 >> (i % 8)
-	}
-	r := nftable.Rule{load}
-	if in.Bits() < in.Addr().BitLen() {
-		r = append(r, nftnl.Mask(0, string(bits)))
-	}
-	return append(r, nftnl.Cmp(nftnl.Equal, 0, string(in.Masked().Addr().AsSlice())))
-}
-
-// ifname is the whole name of an interface, as the kernel compares it.
-func ifname(name string) string {
-	var b [16]byte
-	copy(b[:], name)
-	return string(b[:])
 }

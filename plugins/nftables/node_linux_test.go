@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -42,7 +43,7 @@ func TestKernelLocalhostNodePorts(t *testing.T) {
 			}
 			for _, role := range []sdk.Role{sdk.Standby, sdk.Draining, sdk.Active} {
 				k.role(p, role)
-				routed, err := os.ReadFile(routeLocalnet)
+				routed, err := os.ReadFile(sysctl.RouteLocalnet)
 				if err != nil {
 					k.Fatal(err)
 				}
@@ -54,7 +55,7 @@ func TestKernelLocalhostNodePorts(t *testing.T) {
 			if _, err := p.Cleanup(k.Context(), sdk.Leftovers{}); err != nil {
 				k.Fatal(err)
 			}
-			if routed, _ := os.ReadFile(routeLocalnet); strings.TrimSpace(string(routed)) != "0" {
+			if routed, _ := os.ReadFile(sysctl.RouteLocalnet); strings.TrimSpace(string(routed)) != "0" {
 				k.Errorf("after Cleanup route_localnet is %s", routed)
 			}
 			p.die()

@@ -3,10 +3,11 @@
 package nftables
 
 import (
+	"cmp"
 	"fmt"
-	"net/netip"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/sysctl"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -33,17 +34,24 @@ func parseOptions(data []byte) (options, error) {
 	if err := frame.ParseOptions(mode, data, &o); err != nil {
 		return o, err
 	}
-	switch o.Protect {
-	case "":
-		o.Protect = "auto"
-	case "auto", "never":
-	default:
+	o.Protect = cmp.Or(o.Protect, "auto")
+	if o.Protect != "auto" && o.Protect != "never" {
 		return o, &sdk.Refusal{Field: "options.protect", Why: fmt.Sprintf("%q is none of auto, never", o.Protect)}
 	}
 	return o, nil
 }
 
-// localhost reports whether node ports are to be had on 127.0.0.1. IPv6 has no way to do it.
+// localhost reports whether node ports are to be had on 127.0.0.1.
 func (o options) localhost(f sdk.Family, n sdk.Node) bool {
-	return o.LocalhostNodePorts && f == sdk.IPv4 && n.TakesNodePorts(netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	return o.LocalhostNodePorts && frame.Localhost(f, n)
+}
+
+// settings are the kernel's parameters that a node asks for. The guard stands before the kernel
+// routes 127.0.0.0/8: the frame sets them after what is written, and gives them back before.
+func (o options) settings(n sdk.Node) sysctl.Settings {
+	all := sysctl.Conntrack(sysctl.Folder, n.Conntrack)
+	if o.localhost(sdk.IPv4, n) {
+		all = append(all, sysctl.Localnet)
+	}
+	return all
 }

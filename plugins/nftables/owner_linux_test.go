@@ -103,7 +103,7 @@ func TestKernelOwnsBetweenSessions(t *testing.T) {
 		defer reader.Close()
 		owners := func() (all []uint32) {
 			for _, of := range families {
-				t, err := reader.List(ip{of}.nft(), table).Table(k.Context())
+				t, err := reader.List(ipOf(of).NFT(), table).Table(k.Context())
 				if err != nil || t == nil || t.Owner == 0 {
 					k.Fatalf("%s: table %+v, %v; expected one with an owner", of, t, err)
 				}

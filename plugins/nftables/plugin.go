@@ -36,7 +36,7 @@ func New(dir string) sdk.Dataplane {
 // A plugin is the frame around both families, and what this mode can do besides.
 type plugin struct {
 	*frame.Dataplane[wanted]
-	notes notes
+	notes frame.Notes
 
 	mu       sync.Mutex // guards what follows, which is read beside a call
 	families []*family
@@ -58,16 +58,16 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	var all []*family
 	var reasons []string
 	commits := new(nftable.Commits)
-	marks := &masquerade.Keeper{Holder: mode, Ledger: env.Ledger, Log: env.Log, Note: p.notes.marks}
+	marks := &masquerade.Keeper{Holder: mode, Ledger: env.Ledger, Log: env.Log, Note: p.notes.Set}
 	marks.Look()
 	for _, of := range families {
-		if err := probe(ctx, nodeConfig{ip: ip{of}}); err != nil {
+		if err := probe(ctx, nodeConfig{ip: ipOf(of)}); err != nil {
 			env.Log.Info("the kernel cannot serve a family", "family", of, "err", err)
 			reasons = append(reasons, err.Error())
 			continue
 		}
 		if options.CountConnections {
-			if err := probe(ctx, nodeConfig{ip: ip{of}, counts: true}); err != nil {
+			if err := probe(ctx, nodeConfig{ip: ipOf(of), counts: true}); err != nil {
 				return session, &sdk.Refusal{Field: "options.countConnections", Why: err.Error(), Try: "false"}
 			}
 		}

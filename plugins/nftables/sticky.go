@@ -4,7 +4,6 @@ package nftables
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -25,7 +24,7 @@ func (p *plugin) ExportAffinity(ctx context.Context, tell func(sdk.AffinityEntry
 			n := numberIn(e.Key)
 			client, ok := netip.AddrFromSlice([]byte(e.Key[len(n.key()):]))
 			if name, known := names[n]; ok && known && n > 0 {
-				entry := sdk.AffinityEntry{Name: name, Client: client, Endpoint: f.destination(e.Data), Left: e.Left}
+				entry := sdk.AffinityEntry{Name: name, Client: client, Endpoint: f.ReadDestination(e.Data), Left: e.Left}
 				if err := tell(entry); err != nil {
 					return err
 				}
@@ -49,28 +48,14 @@ func (p *plugin) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry
 			key, left := w.number.key()+string(e.Client.AsSlice()), min(e.Left, w.affinity)
 			if left > 0 && !has[key] && slices.Contains(w.lists[policy], e.Endpoint) {
 				has[key] = true
-				come = append(come, nftnl.Element{Key: key, Data: destination(e.Endpoint), Left: left})
+				come = append(come, nftnl.Element{Key: key, Data: nftable.Destination(e.Endpoint), Left: left})
 			}
 		}
-		for some := range slices.Chunk(come, nftable.Chunk) {
-			if err := f.importSticky(ctx, forList("sticky", policy), some); err != nil {
-				return fmt.Errorf("keep %d clients at endpoints: %w", len(come), err)
-			}
+		if err := f.Add(ctx, forList("sticky", policy), come); err != nil {
+			return fmt.Errorf("keep %d clients at endpoints: %w", len(come), err)
 		}
 		return nil
 	})
-}
-
-// importSticky adds clients to a list.
-func (f *family) importSticky(ctx context.Context, set string, clients []nftnl.Element) error {
-	if f.Conn == nil {
-		return errors.New("another process is the writer")
-	}
-	b := nftnl.NewBatch(f.nft(), table, 0)
-	for _, e := range clients {
-		b.Add(set, e)
-	}
-	return f.Write(ctx, b)
 }
 
 // eachSticky calls f with the clients that the kernel keeps, by family and policy.
@@ -79,17 +64,8 @@ func (p *plugin) eachSticky(
 ) error {
 	return p.Do(ctx, func(map[sdk.Name]sdk.Service) error {
 		for _, f := range p.families {
-			conn, done, err := f.Reader()
-			if err != nil {
-				return err
-			}
-			defer done()
 			for _, policy := range both {
-				set := forList("sticky", policy)
-				if !f.Have.Sets[set] {
-					continue
-				}
-				kept, err := f.List(conn).Elements(ctx, set)
+				kept, err := f.Elements(ctx, forList("sticky", policy))
 				if err != nil {
 					return fmt.Errorf("read which clients keep to endpoints: %w", err)
 				}

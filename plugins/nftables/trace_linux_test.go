@@ -233,7 +233,7 @@ func (k kernel) model(p sdktest.Packet) []trace.Path {
 		k.Fatal(err)
 	}
 	defer conn.Close()
-	table, err := nftrace.Read(k.Context(), conn.List(ip{sdk.FamilyOf(p.To.Addr())}.nft(), table))
+	table, err := nftrace.Read(k.Context(), conn.List(ipOf(sdk.FamilyOf(p.To.Addr())).NFT(), table))
 	if err != nil {
 		k.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
+	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -32,11 +33,11 @@ func TestDivide(t *testing.T) {
 		name("other", sdk.TCP): of(sdk.Local, at("10.0.0.5:80")),
 	}
 	counts := map[string]uint64{
-		key(sdk.TCP, at("10.0.0.1:80")): 3, key(sdk.TCP, at("10.0.0.2:80")): 4, key(sdk.UDP, at("10.0.0.1:80")): 5,
-		key(sdk.TCP, at("10.0.0.5:80")): 6, key(sdk.TCP, at("10.0.0.9:80")): 7, "no key": 8,
+		nftable.Key(sdk.TCP, at("10.0.0.1:80")): 3, nftable.Key(sdk.TCP, at("10.0.0.2:80")): 4, nftable.Key(sdk.UDP, at("10.0.0.1:80")): 5,
+		nftable.Key(sdk.TCP, at("10.0.0.5:80")): 6, nftable.Key(sdk.TCP, at("10.0.0.9:80")): 7, "no key": 8,
 	}
 	parts := make(map[sdk.Name]map[string]frame.Count)
-	ip{sdk.IPv4}.divide(parts, services, counts)
+	frame.Divide(parts, endpoints(services), ipOf(sdk.IPv4).counted(counts))
 	want := map[sdk.Name]map[string]frame.Count{
 		name("web", sdk.TCP): {"10.0.0.1:80": {Connections: 3}, "10.0.0.2:80": {Connections: 4}},
 		name("dns", sdk.UDP): {"10.0.0.1:80": {Connections: 5}}, name("idle", sdk.TCP): {},

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
+	"github.com/pointsman/pointsman/plugins/internal/nftable"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -36,13 +36,10 @@ type frontend struct {
 	kind    sdk.Kind
 	addr    netip.AddrPort
 	policy  sdk.Policy
-	sources []span
+	sources []nftable.Span
 }
 
 func (f frontend) external() bool { return f.kind != sdk.ClusterIP }
-
-// A span is the addresses from the one to the other.
-type span struct{ from, to netip.Addr }
 
 // want is what svc comes to. It is pure.
 func want(svc sdk.Service) (wanted, error) {
@@ -52,11 +49,11 @@ func want(svc sdk.Service) (wanted, error) {
 	}
 	w := wanted{served: len(svc.Cluster) > 0, affinity: svc.Affinity.Round(time.Second)}
 	for _, f := range svc.Frontends {
-		if text := label(svc.Name, f.Kind, f.Policy); len(text) > longestComment {
+		if text := iptables.LabelFrontend(svc.Name, f.Kind, f.Policy); len(text) > longestComment {
 			why := fmt.Sprintf("%q is longer than a comment in the kernel", text)
 			return wanted{}, &sdk.Refusal{Field: "name", Why: why}
 		}
-		w.frontends = append(w.frontends, frontend{f.Kind, f.Addr, f.Policy, union(f.Sources)})
+		w.frontends = append(w.frontends, frontend{f.Kind, f.Addr, f.Policy, nftable.Spans(f.Sources)})
 		w.use(svc, f.Policy)
 		if f.External() {
 			w.use(svc, sdk.Cluster) // pods and the node use all endpoints, whatever the policy
@@ -102,40 +99,6 @@ func (w *wanted) use(svc sdk.Service, p sdk.Policy) {
 	w.lists[p] = list
 }
 
-// union is the addresses of all ranges, in spans that do not touch: the kernel takes none
-// inside another. Nil: everywhere.
-func union(ranges []netip.Prefix) []span {
-	var all []span
-	for _, r := range ranges {
-		if r.Bits() == 0 {
-			return nil
-		}
-		all = append(all, span{r.Masked().Addr(), last(r)})
-	}
-	slices.SortFunc(all, func(a, b span) int { return cmp.Or(a.from.Compare(b.from), a.to.Compare(b.to)) })
-	var joined []span
-	for _, s := range all {
-		if n := len(joined); n > 0 && (!joined[n-1].to.Less(s.from) || joined[n-1].to.Next() == s.from) {
-			if joined[n-1].to.Less(s.to) {
-				joined[n-1].to = s.to
-			}
-			continue
-		}
-		joined = append(joined, s)
-	}
-	return joined
-}
-
-// last is the last address of a range.
-func last(p netip.Prefix) netip.Addr {
-	b := p.Addr().AsSlice()
-	for i := p.Bits(); i < len(b)*8; i++ {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-	addr, _ := netip.AddrFromSlice(b)
-	return addr
-}
-
 // arranged is w with its endpoints in the slots that they have in have, as far as that goes:
 // those in slots beyond the end, and new ones, fill the gaps. So few elements change. With
 // affinity it has the number of have, or else a free one.
@@ -149,65 +112,10 @@ func (w wanted) arranged(have wanted, free func() number) wanted {
 		w.number = free()
 	}
 	for p, list := range w.lists {
-		w.lists[p] = arrange(have.lists[p], list)
+		w.lists[p] = nftable.Arrange(have.lists[p], list)
 	}
 	return w
 }
 
-// arrange is the list in the order of old.
-func arrange(old, list []netip.AddrPort) []netip.AddrPort {
-	if len(old) == 0 || slices.Equal(old, list) {
-		return list
-	}
-	left := make(map[netip.AddrPort]bool, len(list))
-	for _, ep := range list {
-		left[ep] = true
-	}
-	slots := make([]netip.AddrPort, len(list))
-	for i, ep := range old[:min(len(old), len(list))] {
-		if left[ep] {
-			slots[i] = ep
-			delete(left, ep)
-		}
-	}
-	i := 0
-	for _, ep := range list {
-		if !left[ep] {
-			continue
-		}
-		for slots[i].IsValid() {
-			i++
-		}
-		slots[i] = ep
-	}
-	return slots
-}
-
 // longestComment is how long one may be: its length, with the zero at its end, is one byte.
 const longestComment = 250
-
-// label is how comments name a frontend: "ns1/web:http node-port local".
-func label(n sdk.Name, kind sdk.Kind, policy sdk.Policy) string {
-	text := iptables.Label(n) + " " + kind.String()
-	if policy == sdk.Local {
-		text += " local"
-	}
-	return text
-}
-
-// labelled is the way back from label.
-func labelled(text string) (name sdk.Name, kind sdk.Kind, policy sdk.Policy, ok bool) {
-	policy = sdk.Cluster
-	text, local := strings.CutSuffix(text, " local")
-	if local {
-		policy = sdk.Local
-	}
-	service, of, _ := strings.Cut(text, " ")
-	for _, k := range []sdk.Kind{sdk.ClusterIP, sdk.NodePort, sdk.ExternalIP, sdk.LoadBalancer} {
-		if k.String() == of {
-			kind = k
-		}
-	}
-	name = iptables.Labelled(service)
-	return name, kind, policy, kind != 0 && name.Service != ""
-}

@@ -25,12 +25,12 @@ import (
 func text(e nftable.Element, f ip) string {
 	line := fmt.Sprintf("%s %x", e.Set, e.Key)
 	if e.KeyEnd != "" {
-		line += fmt.Sprintf("-%x", e.KeyEnd[len(e.KeyEnd)-f.addr().Len:])
+		line += fmt.Sprintf("-%x", e.KeyEnd[len(e.KeyEnd)-f.Addr().Len:])
 	}
 	if len(e.Data) == 4 {
 		line += fmt.Sprintf(" : %d", numberIn(e.Data))
 	} else if e.Data != "" {
-		line += " : " + f.destination(e.Data).String()
+		line += " : " + f.ReadDestination(e.Data).String()
 	}
 	if e.Comment != "" {
 		line += " # " + e.Comment
@@ -61,7 +61,7 @@ ns1/web:http tcp
 	}
 	var lines []string
 	for _, e := range w.Elements(s.Services[0].Name) {
-		lines = append(lines, text(e, ip{sdk.IPv4}))
+		lines = append(lines, text(e, ipOf(sdk.IPv4)))
 	}
 	const golden = `
 frontends ac1e00290600000000500000 # ns1/web:http cluster-ip
@@ -156,7 +156,7 @@ func TestRandomWalk(t *testing.T) {
 		c := changeOf(svc.Name, have[svc.Name], desired, numbers.free)
 		for _, e := range c.Gone {
 			if _, there := kernel[e.Place()]; !there {
-				t.Fatalf("step %d: %s is not there, and goes", step, text(e, ip{sdk.IPv4}))
+				t.Fatalf("step %d: %s is not there, and goes", step, text(e, ipOf(sdk.IPv4)))
 			}
 			if (ip{}).Use(e.Set) != nftable.OfMany {
 				delete(kernel, e.Place())
@@ -164,7 +164,7 @@ func TestRandomWalk(t *testing.T) {
 		}
 		for _, e := range c.Come {
 			if was, there := kernel[e.Place()]; there && (ip{}).Use(e.Set) != nftable.OfMany {
-				t.Fatalf("step %d: %s comes where %s is", step, text(e, ip{sdk.IPv4}), text(was, ip{sdk.IPv4}))
+				t.Fatalf("step %d: %s comes where %s is", step, text(e, ipOf(sdk.IPv4)), text(was, ipOf(sdk.IPv4)))
 			}
 			kernel[e.Place()] = e
 		}
@@ -184,7 +184,7 @@ func TestRandomWalk(t *testing.T) {
 // readsBack tells from elements what they serve, and compares.
 func readsBack(t *testing.T, step int, kernel map[nftable.Place]nftable.Element, have map[sdk.Name]wanted) {
 	t.Helper()
-	d := dump{ip{sdk.IPv4}, make(nftable.Dump)}
+	d := dump{ipOf(sdk.IPv4), make(nftable.Dump)}
 	expected := make(map[nftable.Place]nftable.Element)
 	for name, w := range have {
 		for _, e := range w.Elements(name) {
@@ -235,25 +235,6 @@ func TestFewElementsChange(t *testing.T) {
 			}
 		}
 	}
-}
-
-// FuzzLabel: what a comment says is read as it was written, and anything may stand there.
-func FuzzLabel(f *testing.F) {
-	f.Add("ns1", "web", "http", true)
-	f.Fuzz(func(t *testing.T, namespace, service, port string, local bool) {
-		policy := sdk.Cluster
-		if local {
-			policy = sdk.Local
-		}
-		n := sdk.Name{Namespace: namespace, Service: service, Port: port}
-		name, kind, read, ok := labelled(label(n, sdk.NodePort, policy))
-		if strings.ContainsAny(namespace, "/: ") || strings.ContainsAny(service, "/: ") || strings.ContainsAny(port, "/: ") || service == "" {
-			return // no name in Kubernetes
-		}
-		if !ok || name != n || kind != sdk.NodePort || read != policy {
-			t.Errorf("%+v is read as %+v %s %s", n, name, kind, read)
-		}
-	})
 }
 
 // several are Services with a ClusterIP and so many endpoints.

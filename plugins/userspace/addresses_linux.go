@@ -8,10 +8,9 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
-)
 
-// ipvsDevice carries the addresses that an ipvs dataplane binds.
-const ipvsDevice = "kube-ipvs0"
+	"github.com/pointsman/pointsman/plugins/internal/flows"
+)
 
 // machineAddresses are those that the machine has now.
 func machineAddresses() ([]address, error) {
@@ -20,12 +19,12 @@ func machineAddresses() ([]address, error) {
 		return nil, fmt.Errorf("list the addresses of this machine: %w", err)
 	}
 	foreign := -1
-	link, err := netlink.LinkByName(ipvsDevice)
+	link, err := netlink.LinkByName(flows.IPVSDevice)
 	switch {
 	case err == nil:
 		foreign = link.Attrs().Index
 	case !errors.As(err, new(netlink.LinkNotFoundError)):
-		return nil, fmt.Errorf("look for the device %s: %w", ipvsDevice, err)
+		return nil, fmt.Errorf("look for the device %s: %w", flows.IPVSDevice, err)
 	}
 	all := make([]address, 0, len(list))
 	for _, a := range list {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 )
 
@@ -22,17 +23,17 @@ func TestKernelForeignDevice(t *testing.T) {
 	onNode(t, func(n node) {
 		n.serve(svc("web", "node-port 0.0.0.0:30080", podHere+":8080"))
 		n.finds("tcp", nodeAddr+":30080", podHere+":8080")
-		device := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: ipvsDevice}, PeerName: "other"} // any kind will do
+		device := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: flows.IPVSDevice}, PeerName: "other"} // any kind will do
 		if err := netlink.LinkAdd(device); err != nil {
 			n.Fatal(err)
 		}
 		defer func() { _ = netlink.LinkDel(device) }()
-		n.kernel.run("ip", "address", "add", "192.0.2.88/32", "dev", ipvsDevice)
+		n.kernel.run("ip", "address", "add", "192.0.2.88/32", "dev", flows.IPVSDevice)
 		n.kernel.run("ip", "address", "add", "192.0.2.77/32", "dev", "lo")
 		defer n.kernel.run("ip", "address", "del", "192.0.2.77/32", "dev", "lo")
 		n.finds("tcp", "192.0.2.77:30080", podHere+":8080") // the addresses were read since
 		if got, err := n.calls("tcp", "192.0.2.88:30080"); err == nil {
-			n.Errorf("%s answers at an address of %s", got, ipvsDevice)
+			n.Errorf("%s answers at an address of %s", got, flows.IPVSDevice)
 		}
 	})
 }

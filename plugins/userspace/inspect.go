@@ -3,11 +3,10 @@
 package userspace
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"slices"
 
+	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/ruleset"
 	"github.com/pointsman/pointsman/plugins/internal/tree"
@@ -42,15 +41,7 @@ func (p *plugin) Inspect(ctx context.Context, tell func(sdk.Served) error) error
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(all, func(a, b sdk.Served) int {
-		return cmp.Or(a.Name.Compare(b.Name), a.Frontend.Compare(b.Frontend))
-	})
-	for _, served := range all {
-		if err := errors.Join(ctx.Err(), tell(served)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return frame.TellServed(ctx, all, tell)
 }
 
 // An inspection is the rules that the kernel has. Those of a tree stand in its root,

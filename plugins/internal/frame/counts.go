@@ -3,6 +3,11 @@
 package frame
 
 import (
+	"cmp"
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,6 +58,57 @@ func (c *Counts) Take(parts map[sdk.Name]map[string]Count, bytes bool, at time.T
 		})
 	}
 	c.at, c.services = at, services
+	return all
+}
+
+// Tell tells what Take takes.
+func (c *Counts) Tell(parts map[sdk.Name]map[string]Count, bytes bool, tell func(sdk.Traffic) error) error {
+	for _, t := range c.Take(parts, bytes, time.Now()) {
+		if err := tell(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// An Endpoint is one whose connections are counted, whichever Services lead to it.
+type Endpoint struct {
+	Protocol sdk.Protocol
+	Addr     netip.AddrPort
+}
+
+// Divide adds to each Service what its endpoints have had. A Service that shares one with another is
+// left out, for it is not known whose connections those are.
+func Divide(parts map[sdk.Name]map[string]Count, endpoints iter.Seq2[sdk.Name, netip.AddrPort], had map[Endpoint]uint64) {
+	owner, shared := make(map[Endpoint]sdk.Name), make(map[sdk.Name]bool)
+	for name, addr := range endpoints {
+		at := Endpoint{name.Protocol, addr}
+		if other, taken := owner[at]; taken && other != name {
+			shared[name], shared[other] = true, true
+		}
+		owner[at] = name
+		if parts[name] == nil {
+			parts[name] = make(map[string]Count)
+		}
+		if n := had[at]; n > 0 {
+			parts[name][addr.String()] = Count{Connections: n}
+		}
+	}
+	for name := range shared {
+		delete(parts, name)
+	}
+}
+
+// Busiest are samples of the endpoints with the most connections, so many at most.
+func Busiest(had map[Endpoint]uint64, most int, sample sdk.Sample, family string) (all []sdk.Sample) {
+	order := slices.SortedFunc(maps.Keys(had), func(a, b Endpoint) int {
+		return cmp.Or(cmp.Compare(had[b], had[a]), a.Addr.Compare(b.Addr), cmp.Compare(a.Protocol, b.Protocol))
+	})
+	for _, at := range order[:min(len(order), most)] {
+		sample.Value = float64(had[at])
+		sample.Labels = map[string]string{"ip_family": family, "protocol": at.Protocol.String(), "endpoint": at.Addr.String()}
+		all = append(all, sample)
+	}
 	return all
 }
 

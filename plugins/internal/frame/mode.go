@@ -218,6 +218,11 @@ type Masquerader interface {
 // too. 169.254.0.0/16 has no such names.
 func OnLink(addr netip.Addr) bool { return addr.Is6() && addr.IsLinkLocalUnicast() }
 
+// Localhost reports whether node ports are to be had on 127.0.0.1. IPv6 has no way to do it.
+func Localhost(f sdk.Family, n sdk.Node) bool {
+	return f == sdk.IPv4 && n.TakesNodePorts(netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+}
+
 // ParseOptions reads the options that the host's file has for mode into o, which has the
 // defaults. What o has no field for is refused.
 func ParseOptions(mode string, data []byte, o any) error {

@@ -3,7 +3,10 @@
 package frame
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -84,4 +87,41 @@ func (d *Dataplane[P]) publish() {
 		}
 	}
 	d.status.tell(func(r *sdk.Report) { r.Samples, r.Histograms = now.Samples, now.Histograms })
+}
+
+// TellServed tells what is served, in order.
+func TellServed(ctx context.Context, all []sdk.Served, tell func(sdk.Served) error) error {
+	slices.SortFunc(all, func(a, b sdk.Served) int {
+		return cmp.Or(a.Name.Compare(b.Name), a.Frontend.Compare(b.Frontend))
+	})
+	for _, served := range all {
+		if err := errors.Join(ctx.Err(), tell(served)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Notes are what a report has of that name, by what they are about. The zero value has none. Several
+// goroutines may use it at once.
+type Notes struct {
+	mu    sync.Mutex // guards about
+	about map[string][]string
+}
+
+// Set says what is to be known about something, in place of what was said before.
+func (n *Notes) Set(about string, now ...string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.about == nil {
+		n.about = make(map[string][]string)
+	}
+	n.about[about] = now
+}
+
+// All are those about everything, in order, and none of them twice.
+func (n *Notes) All() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(n.about))...))))
 }

@@ -97,6 +97,35 @@ func Labelled(label string) sdk.Name {
 	return sdk.Name{Namespace: namespace, Service: service, Port: port}
 }
 
+// LabelFrontend is how a comment names a frontend: "ns1/web:http node-port local".
+func LabelFrontend(n sdk.Name, kind sdk.Kind, policy sdk.Policy) string {
+	text := Label(n) + " " + kind.String()
+	if policy == sdk.Local {
+		text += " local"
+	}
+	return text
+}
+
+// LabelledFrontend is the way back from LabelFrontend: whose comment text is, and on which kind of
+// frontend. More words may follow. Other people's comments are none of that.
+func LabelledFrontend(text string) (name sdk.Name, f sdk.Frontend, ok bool) {
+	words := strings.Fields(text)
+	if len(words) < 2 {
+		return name, f, false
+	}
+	for _, kind := range []sdk.Kind{sdk.ClusterIP, sdk.NodePort, sdk.ExternalIP, sdk.LoadBalancer} {
+		if words[1] == kind.String() {
+			f.Kind = kind
+		}
+	}
+	f.Policy = sdk.Cluster
+	if len(words) > 2 && words[2] == "local" {
+		f.Policy = sdk.Local
+	}
+	name = Labelled(words[0])
+	return name, f, f.Kind != 0 && name.Service != ""
+}
+
 // ProtocolCalled is the protocol that rules and sets call name; zero: one that we do not serve.
 func ProtocolCalled(name string) sdk.Protocol {
 	for _, p := range []sdk.Protocol{sdk.TCP, sdk.UDP, sdk.SCTP} {

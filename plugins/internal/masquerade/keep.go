@@ -5,6 +5,7 @@ package masquerade
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os/exec"
 	"sync"
@@ -23,7 +24,7 @@ type Keeper struct {
 	Holder string
 	Ledger *ledger.Ledger
 	Log    *slog.Logger
-	Note   func(error) // is told that the object is not kept, and why; nil: it is
+	Note   func(about string, now ...string) // is told that the object is not kept, and why; nothing: it is
 
 	doubted atomic.Bool
 
@@ -50,7 +51,16 @@ func (m *Keeper) Look() {
 		}
 		errs = append(errs, err)
 	}
-	m.Note(errs[0])
+	m.note(errs[0])
+}
+
+// note says that the object is not kept, and why; nil: it is.
+func (m *Keeper) note(err error) {
+	if err == nil {
+		m.Note(Mark)
+		return
+	}
+	m.Note(Mark, fmt.Sprintf("%s is not kept for other programs, and Services are served without: %v", Mark, err))
 }
 
 // Doubt says that another program has changed something.
@@ -86,7 +96,7 @@ func (m *Keeper) Stop() {
 
 // keep looks again and again, until ctx ends.
 func (m *Keeper) keep(ctx context.Context, bit uint8) {
-	defer m.Note(nil)
+	defer m.note(nil)
 	ticker := time.NewTicker(marksGap)
 	defer ticker.Stop()
 	var holds []*Hold
@@ -100,7 +110,7 @@ func (m *Keeper) keep(ctx context.Context, bit uint8) {
 				return
 			}
 			looked = time.Now()
-			m.Note(failed)
+			m.note(failed)
 			if failed != nil && (before == nil || before.Error() != failed.Error()) {
 				m.Log.Warn("cannot keep KUBE-MARK-MASQ for other programs; Services are served without", "err", failed)
 			}

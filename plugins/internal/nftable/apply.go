@@ -140,7 +140,7 @@ func (t *transaction[P]) write() (failed []sdk.Failure, err error) {
 			return nil, err
 		}
 		if errors.Is(err, syscall.EPERM) {
-			return nil, fmt.Errorf("table %s %s is %w", Word(t.table.IP), t.table.Name, owned(t.context, t.table.List(t.table.Conn), err))
+			return nil, fmt.Errorf("table %s %s is %w", Word(t.table.Of), t.table.Name, owned(t.context, t.table.List(t.table.Conn), err))
 		}
 		bad, err := t.blame(faults)
 		if err != nil {
@@ -183,7 +183,7 @@ func (t *transaction[P]) unprotected(faults nftnl.Faults) bool {
 	if t.table.Have.there || !t.table.Protect || !refused || faults[0].First != 0 {
 		return false
 	}
-	t.table.Log.Info("the kernel cannot protect the table from other programs", "family", t.table.IP)
+	t.table.Log.Info("the kernel cannot protect the table from other programs", "family", t.table.Of)
 	t.table.Protect = false
 	return true
 }

@@ -5,7 +5,9 @@ package nftable
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 )
@@ -55,4 +57,18 @@ func dropsBy(c nftnl.Observed, rules []nftnl.Observed) string {
 		return "its policy"
 	}
 	return ""
+}
+
+// LegacyDrops are the chains of iptables-legacy that drop, a sentence each.
+func LegacyDrops(f sdk.Family, log *slog.Logger) (all []string) {
+	chains, err := iptables.LegacyDrops(f)
+	if err != nil {
+		log.Debug("cannot read the tables of iptables-legacy", "family", f, "err", err)
+	}
+	for _, chain := range chains {
+		if chain != "OUTPUT" {
+			all = append(all, fmt.Sprintf("chain %s of iptables-legacy (%s) has the policy to drop; packets to Services pass where a rule in it accepts them", chain, f))
+		}
+	}
+	return all
 }

@@ -17,8 +17,17 @@ import (
 // cleaned up, and to give the table up.
 const standsDown = 5 * time.Second
 
-// Remove removes a table, if it is there, and reports whether it is: with dryRun it only looks.
-func Remove(ctx context.Context, conn *nftnl.Conn, of sdk.Family, name string, dryRun bool) (bool, error) {
+// Remove removes a table of an IP family, if it is there, and reports whether it is: with dryRun it only
+// looks. It does so by the socket that owns t, if this process has that; of the zero t, it has none.
+func (t *Table[P]) Remove(ctx context.Context, of sdk.Family, name string, dryRun bool) (bool, error) {
+	conn, done, err := t.Reader()
+	if absent(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer done()
 	list := conn.List(familyOf(of), name)
 	found, err := list.Table(ctx)
 	if err != nil || found == nil || dryRun {
@@ -38,8 +47,8 @@ func Remove(ctx context.Context, conn *nftnl.Conn, of sdk.Family, name string, d
 	}
 }
 
-// Absent reports whether an error says that the kernel can have no tables: it has no sockets for them.
-func Absent(err error) bool {
+// absent reports whether an error says that the kernel can have no tables: it has no sockets for them.
+func absent(err error) bool {
 	return errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, errors.ErrUnsupported)
 }
 

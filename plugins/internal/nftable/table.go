@@ -4,9 +4,11 @@ package nftable
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync/atomic"
 
 	"github.com/pointsman/pointsman/plugins/internal/nftnl"
@@ -81,7 +83,7 @@ func (c *Commits) Count() uint32 { return c.n.Load() }
 // but Read, which may be called beside others.
 type Table[P Piece[P]] struct {
 	Name    string
-	IP      sdk.Family
+	Of      sdk.Family
 	Layout  Layout[P]
 	Commits *Commits
 	Log     *slog.Logger
@@ -104,22 +106,12 @@ type Table[P Piece[P]] struct {
 }
 
 // nft is the table's family.
-func (t *Table[P]) nft() nftnl.Family { return familyOf(t.IP) }
+func (t *Table[P]) nft() nftnl.Family { return familyOf(t.Of) }
 
-func familyOf(f sdk.Family) nftnl.Family {
-	if f == sdk.IPv6 {
-		return nftnl.IPv6
-	}
-	return nftnl.IPv4
-}
+func familyOf(f sdk.Family) nftnl.Family { return IP{f}.NFT() }
 
 // Word is how nft calls an IP family.
-func Word(f sdk.Family) string {
-	if f == sdk.IPv6 {
-		return "ip6"
-	}
-	return "ip"
-}
+func Word(f sdk.Family) string { return Pick(f, "ip", "ip6") }
 
 // List lists the table.
 func (t *Table[P]) List(conn *nftnl.Conn) nftnl.Listing { return conn.List(t.nft(), t.Name) }
@@ -137,7 +129,7 @@ func (t *Table[P]) Hold(writer bool) {
 	}
 	var err error
 	if t.Conn, err = nftnl.Dial(); err != nil {
-		t.Log.Warn("cannot open the writer's socket", "family", t.IP, "err", err) // every write says so
+		t.Log.Warn("cannot open the writer's socket", "family", t.Of, "err", err) // every write says so
 	}
 }
 
@@ -147,7 +139,7 @@ func (t *Table[P]) letGo() {
 		return
 	}
 	if err := t.Conn.Close(); err != nil {
-		t.Log.Warn("cannot close the writer's socket", "family", t.IP, "err", err)
+		t.Log.Warn("cannot close the writer's socket", "family", t.Of, "err", err)
 	}
 	t.Conn = nil
 }
@@ -166,6 +158,36 @@ func (t *Table[P]) Reader() (*nftnl.Conn, func(), error) {
 		return nil, nil, err
 	}
 	return conn, func() { _ = conn.Close() }, nil
+}
+
+// Elements are those that packets left in a set; none if the table has no such set.
+func (t *Table[P]) Elements(ctx context.Context, set string) ([]nftnl.Element, error) {
+	if !t.Have.Sets[set] {
+		return nil, nil
+	}
+	conn, done, err := t.Reader()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return t.List(conn).Elements(ctx, set)
+}
+
+// Add adds elements to a set, as packets would.
+func (t *Table[P]) Add(ctx context.Context, set string, elements []nftnl.Element) error {
+	if t.Conn == nil && len(elements) > 0 {
+		return errors.New("another process is the writer")
+	}
+	for some := range slices.Chunk(elements, Chunk) {
+		b := nftnl.NewBatch(t.nft(), t.Name, 0)
+		for _, e := range some {
+			b.Add(set, e)
+		}
+		if err := t.Write(ctx, b); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Write sends a batch that is no part of a plan.

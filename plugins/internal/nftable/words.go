@@ -30,7 +30,7 @@ type step struct {
 func (p Plan[P]) steps() []step {
 	var all []step
 	say := func(format string, args ...any) *step {
-		all = append(all, step{text: fmt.Sprintf("%s %s: ", p.table.IP, p.table.Name) + fmt.Sprintf(format, args...)})
+		all = append(all, step{text: fmt.Sprintf("%s %s: ", p.table.Of, p.table.Name) + fmt.Sprintf(format, args...)})
 		return &all[len(all)-1]
 	}
 	s := p.Shape

@@ -34,6 +34,20 @@ type Settings []Setting
 // Folder is where the kernel has most of its parameters.
 const Folder = "/proc/sys/"
 
+// RouteLocalnet is whether the kernel routes 127.0.0.0/8, as it must where node ports answer there. While
+// it does, a rule has to drop what others send there: Localnet is set after that rule was written.
+const RouteLocalnet = Folder + "net/ipv4/conf/all/route_localnet"
+
+// Localnet has the kernel route 127.0.0.0/8.
+var Localnet = Setting{Path: RouteLocalnet, Value: "1", Must: true}
+
+// Liberal reports whether the kernel takes TCP packets outside the window for valid. Then none need be
+// dropped.
+func Liberal() bool {
+	value, err := os.ReadFile(Folder + "net/netfilter/nf_conntrack_tcp_be_liberal")
+	return err == nil && strings.TrimSpace(string(value)) != "0"
+}
+
 // hashSize is in how many lists conntrack keeps its connections.
 const hashSize = "/sys/module/nf_conntrack/parameters/hashsize"
 

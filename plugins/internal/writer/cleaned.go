@@ -31,13 +31,7 @@ func CleanedIn(dir, mode string) Cleaned {
 // Leave leaves the mark if another process is the writer of mode. A process to which the
 // ledger is out of reach removes nothing that a writer wrote.
 func (c Cleaned) Leave(dir, mode string) error {
-	shared, err := ledger.Open(dir)
-	if err == nil {
-		var lock *ledger.Lock
-		if lock, err = shared.TryLock(mode); err == nil {
-			return lock.Unlock()
-		}
-	}
+	err := Holder(dir, mode)
 	switch {
 	case errors.Is(err, ledger.ErrLocked):
 		return os.WriteFile(string(c), nil, 0o600)
@@ -45,6 +39,20 @@ func (c Cleaned) Leave(dir, mode string) error {
 		return nil
 	}
 	return err
+}
+
+// Holder is nil if no process is the writer of mode; else it says which one is, as far as the ledger in
+// dir knows.
+func Holder(dir, mode string) error {
+	shared, err := ledger.Open(dir)
+	if err != nil {
+		return err
+	}
+	lock, err := shared.TryLock(mode)
+	if err != nil {
+		return err
+	}
+	return lock.Unlock()
 }
 
 // Left reports whether the mark is there.

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftable
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
+
+// Arrange is the list in the order of old, as far as that goes: what is in places beyond its end, and
+// what is new, fills the gaps. So few places change. Nothing is in a list twice, and none has the zero T.
+func Arrange[T comparable](old, list []T) []T {
+	if len(old) == 0 || slices.Equal(old, list) {
+		return list
+	}
+	left := make(map[T]bool, len(list))
+	for _, one := range list {
+		left[one] = true
+	}
+	var gap T
+	places := make([]T, len(list))
+	for i, one := range old[:min(len(old), len(list))] {
+		if left[one] {
+			places[i] = one
+			delete(left, one)
+		}
+	}
+	i := 0
+	for _, one := range list {
+		if !left[one] {
+			continue
+		}
+		for places[i] != gap {
+			i++
+		}
+		places[i] = one
+	}
+	return places
+}
+
+// A Span is the addresses from the one to the other, as an element of an interval set has them.
+type Span struct{ From, To netip.Addr }
+
+// Spans are the addresses of all ranges, in order, which do not touch: the kernel takes none inside
+// another. Nil: everywhere.
+func Spans(ranges []netip.Prefix) []Span {
+	var all []Span
+	for _, r := range ranges {
+		if r.Bits() == 0 {
+			return nil
+		}
+		all = append(all, Span{r.Masked().Addr(), last(r)})
+	}
+	slices.SortFunc(all, func(a, b Span) int { return cmp.Or(a.From.Compare(b.From), a.To.Compare(b.To)) })
+	var joined []Span
+	for _, s := range all {
+		if n := len(joined); n > 0 && (!joined[n-1].To.Less(s.From) || joined[n-1].To.Next() == s.From) {
+			if joined[n-1].To.Less(s.To) {
+				joined[n-1].To = s.To
+			}
+			continue
+		}
+		joined = append(joined, s)
+	}
+	return joined
+}
+
+// last is the last address of a range.
+func last(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for i := p.Bits(); i < len(b)*8; i++ {
+		b[i/8] |= 0x80 >> (i % 8)
+	}
+	addr, _ := netip.AddrFromSlice(b)
+	return addr
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftable
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/pointsman/pointsman/sdk"
+)
+
+// This file writes and reads keys and data as registers have them: each field takes whole words.
+
+// numbers are the protocols', as IP has them.
+var numbers = map[sdk.Protocol]string{sdk.TCP: "\x06", sdk.UDP: "\x11", sdk.SCTP: "\x84"}
+
+// ProtoKey is a protocol.
+func ProtoKey(p sdk.Protocol) string { return numbers[p] }
+
+// Key is an address, unless it is unspecified, a protocol and a port.
+func Key(proto sdk.Protocol, addr netip.AddrPort) string {
+	var room [longestKey]byte // one allocation for each string: there are hundreds of thousands
+	k := room[:0]
+	if !addr.Addr().IsUnspecified() {
+		k = appendAddr(k, addr.Addr())
+	}
+	k = append(append(k, numbers[proto]...), 0, 0, 0)
+	return string(appendPort(k, addr.Port()))
+}
+
+// longestKey is that of an IPv6 endpoint's slot: the address, the protocol, the port, the slot.
+const longestKey = 16 + 3*4
+
+// KeyLen is how long a Key is that has an address, or none.
+func (f IP) KeyLen(addr bool) int {
+	if addr {
+		return f.Addr().Len + 8
+	}
+	return 8
+}
+
+// ReadKey is the way back from Key.
+func (f IP) ReadKey(k string, addr bool) (proto sdk.Protocol, at netip.AddrPort, ok bool) {
+	if len(k) != f.KeyLen(addr) {
+		return 0, at, false
+	}
+	ip := Pick(f.Family, netip.IPv4Unspecified(), netip.IPv6Unspecified())
+	if addr {
+		ip, _ = netip.AddrFromSlice([]byte(k[:f.Addr().Len]))
+		k = k[f.Addr().Len:]
+	}
+	for of, number := range numbers {
+		if k[:1] == number {
+			proto = of
+		}
+	}
+	return proto, netip.AddrPortFrom(ip, binary.BigEndian.Uint16([]byte(k[4:]))), proto != 0
+}
+
+// AddrKey is an address.
+func AddrKey(a netip.Addr) string {
+	var room [16]byte
+	return string(appendAddr(room[:0], a))
+}
+
+// Destination is an address and a port, to which packets may be sent.
+func Destination(to netip.AddrPort) string {
+	var room [longestKey]byte
+	return string(appendPort(appendAddr(room[:0], to.Addr()), to.Port()))
+}
+
+// ReadDestination is the way back from Destination.
+func (f IP) ReadDestination(data string) netip.AddrPort {
+	n := f.Addr().Len
+	if len(data) < n+2 {
+		return netip.AddrPort{}
+	}
+	addr, _ := netip.AddrFromSlice([]byte(data[:n]))
+	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16([]byte(data[n:])))
+}
+
+// Slot is a key with a number behind it.
+func Slot(key string, i int) string {
+	var room [longestKey]byte
+	return string(binary.NativeEndian.AppendUint32(append(room[:0], key...), uint32(i)))
+}
+
+func appendAddr(b []byte, a netip.Addr) []byte {
+	if a.Is4() {
+		four := a.As4()
+		return append(b, four[:]...)
+	}
+	all := a.As16()
+	return append(b, all[:]...)
+}
+
+func appendPort(b []byte, port uint16) []byte {
+	return append(binary.BigEndian.AppendUint16(b, port), 0, 0)
+}
