@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"go/ast"
 	"go/parser"
+	"go/scanner"
 	"go/token"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -44,6 +46,60 @@ func TestSizes(t *testing.T) {
 					t.Errorf("%s: %s has %d lines, more than %d: which of its steps has a name?", name, f.Name.Name, n, longestFunction)
 				}
 			}
+		}
+	}
+}
+
+// TestNftablesIsSmall: a dataplane brings what its rules mean, and no more. What it shares with others,
+// and what any table of nf_tables needs, has rooms of its own; and of nf_tables we encode only what we use.
+func TestNftablesIsSmall(t *testing.T) {
+	for _, room := range []struct {
+		files []string
+		most  int
+	}{
+		{[]string{"plugins/nftables/*.go", "plugins/nftables/*/*.go"}, 1500},
+		{[]string{"plugins/internal/nftnl/attr.go", "plugins/internal/nftnl/batch.go", "plugins/internal/nftnl/expr.go", "plugins/internal/nftnl/fault.go", "plugins/internal/nftnl/set.go"}, 600},
+	} {
+		lines := 0
+		for _, pattern := range room.files {
+			names, err := filepath.Glob(filepath.Join("..", pattern))
+			if err != nil || len(names) == 0 {
+				t.Fatalf("%s: %d files, %v", pattern, len(names), err)
+			}
+			for _, name := range names {
+				if !strings.HasSuffix(name, "_test.go") {
+					lines += codeIn(t, name)
+				}
+			}
+		}
+		if lines > room.most {
+			t.Errorf("%s have %d lines of code, more than %d", strings.Join(room.files, ", "), lines, room.most)
+		}
+	}
+}
+
+// codeIn is how many lines of a file have something else than comments.
+func codeIn(t *testing.T, name string) int {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := token.NewFileSet()
+	file := files.AddFile(name, files.Base(), len(text))
+	var s scanner.Scanner
+	s.Init(file, text, nil, 0) // comments are skipped
+	lines := make(map[int]bool)
+	for {
+		at, kind, literal := s.Scan()
+		if kind == token.EOF {
+			return len(lines)
+		}
+		if kind == token.SEMICOLON && literal == "\n" {
+			continue // it is written nowhere
+		}
+		for i := range 1 + strings.Count(literal, "\n") {
+			lines[file.Line(at)+i] = true
 		}
 	}
 }

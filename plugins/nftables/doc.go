@@ -7,11 +7,10 @@ one netlink batch, whatever the number of Services.
 
 	sdk.Service ─▶ want.go       wanted: frontends, lists, affinity; pure
 	            ─▶ elements.go   the elements of a wanted; pure
-	            ─▶ plan.go       what differs from what the kernel has; pure
-	            ─▶ apply.go      batches, and which Service a fault is of
-	kernel      ─▶ adopt.go      what it has, as wanted again
+	            ─▶ nftable.Table what differs from what the kernel has, in batches
+	kernel      ─▶ dump.go       what it has, as wanted again; pure
 
-layout.go has the sets and the rules, parts.go says which of them a Service needs, and affinity.go
+layout.go and entrances.go have the sets and the rules, parts.go says which of them a Service needs, and affinity.go
 how clients keep their endpoints. docs/nftables.md draws the way of a packet, and says how each part
 of a Service's meaning is met.
 */

@@ -57,8 +57,7 @@ func (w wanted) Elements(name sdk.Name) []nftable.Element {
 			add(p.of(outside[f.policy]), nftnl.Element{Key: k})
 		}
 		if f.external() && f.policy == sdk.Local {
-			near := p
-			near.near = true
+			near := near(p)
 			add(near.of("frontends"), nftnl.Element{Key: k})
 			w.choice(near, k, sdk.Cluster, add)
 		}

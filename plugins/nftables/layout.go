@@ -66,12 +66,6 @@ func (p index) of(name string) string {
 	return name
 }
 
-// far is the index with the same frontends, and more, for callers from elsewhere.
-func (p index) far() index {
-	p.near = false
-	return p
-}
-
 // key loads what a packet is looked up by, and says which register is free behind it.
 func (p index) key() (nftable.Rule, nftnl.Reg) {
 	if p.ports {
@@ -134,7 +128,7 @@ func ofClass(n uint32) string { return "of-" + strconv.Itoa(int(n)) }
 // chains are those of the index: the gate, the Service, and the choice of an endpoint.
 func (p index) chains(has parts) []nftable.Chain {
 	key, next := p.key()
-	far := p.far()
+	far := index{ip: p.ip, ports: p.ports} // with the same frontends, and more
 	gate := nftable.Chain{Name: p.of("gate"), Rules: []nftable.Rule{
 		append(slices.Clone(far.in("gated", nftnl.Return)[:len(key)+1]),
 			p.Saddr(next), nftnl.NotIn(far.of("allowed"), 0), to(nftnl.Drop)),
@@ -255,11 +249,9 @@ func baseChains(n nodeConfig, role sdk.Role) []nftable.Chain {
 func guard() nftable.Chain {
 	loopback := netip.MustParsePrefix("127.0.0.0/8")
 	f := ipOf(sdk.IPv4)
-	elsewhere := nftable.Rule{
-		nftnl.Meta(nftnl.MetaIifName, 0), nftnl.Cmp(nftnl.NotEqual, 0, nftable.Ifname("lo")), to(nftnl.Drop),
-	}
+	others := nftnl.Cmp(nftnl.NotEqual, 0, nftable.Ifname("lo"))
 	return nftable.Chain{
 		Name: "guard", Hook: &nftnl.Hook{Type: "filter", At: nftnl.PreRouting, Priority: -300},
-		Rules: []nftable.Rule{append(nftable.Within(f.Daddr(0), loopback), elsewhere...)},
+		Rules: []nftable.Rule{append(nftable.Within(f.Daddr(0), loopback), nftnl.Meta(nftnl.MetaIifName, 0), others, to(nftnl.Drop))},
 	}
 }

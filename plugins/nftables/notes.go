@@ -31,16 +31,11 @@ func (f *family) lookAround(ctx context.Context) {
 		return
 	}
 	f.looked = time.Now()
-	conn, done, err := f.Reader()
-	if err != nil {
-		return // every other reading says so
-	}
-	defer done()
-	found, err := nftable.Drops(ctx, conn, f.Family, table)
+	found, err := f.Drops(ctx)
 	if err != nil {
 		f.log.Debug("cannot read the chains of other programs", "family", f.Family, "err", err)
 		return
 	}
 	f.foreign = false
-	f.notes.Set(nftable.Word(f.Family), append(found, nftable.LegacyDrops(f.Family, f.log)...)...)
+	f.notes.Set(nftable.Word(f.Family), found...)
 }

@@ -3,13 +3,13 @@
 package nftables
 
 import (
+	"log/slog"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/pointsman/pointsman/plugins/internal/nftable"
-	"github.com/pointsman/pointsman/plugins/internal/nftnl"
 	"github.com/pointsman/pointsman/sdk"
 	"github.com/pointsman/pointsman/test/eventually"
 )
@@ -91,12 +91,8 @@ func TestKernelNotesDropsOfLegacy(t *testing.T) {
 
 func (k kernel) drops() []string {
 	k.Helper()
-	conn, err := nftnl.Dial()
-	if err != nil {
-		k.Fatal(err)
-	}
-	defer conn.Close()
-	all, err := nftable.Drops(k.Context(), conn, sdk.IPv4, table)
+	own := nftable.Table[wanted]{Name: table, Of: sdk.IPv4, Log: slog.New(slog.DiscardHandler)}
+	all, err := own.Drops(k.Context())
 	if err != nil {
 		k.Fatal(err)
 	}

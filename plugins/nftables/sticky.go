@@ -59,9 +59,7 @@ func (p *plugin) ImportAffinity(ctx context.Context, entries []sdk.AffinityEntry
 }
 
 // eachSticky calls f with the clients that the kernel keeps, by family and policy.
-func (p *plugin) eachSticky(
-	ctx context.Context, call func(*family, sdk.Policy, []nftnl.Element) error,
-) error {
+func (p *plugin) eachSticky(ctx context.Context, call func(*family, sdk.Policy, []nftnl.Element) error) error {
 	return p.Do(ctx, func(map[sdk.Name]sdk.Service) error {
 		for _, f := range p.families {
 			for _, policy := range both {

@@ -95,7 +95,7 @@ func (all changes[P]) upTo(elements int) int {
 }
 
 // A transaction is what goes in together.
-type transaction[P Piece[P]] struct {
+type transaction[P Wanted[P]] struct {
 	table   *Table[P]
 	context context.Context // of the call that writes it
 	shape   Shape

@@ -3,13 +3,13 @@
 // Package nftable keeps the table of nf_tables that a dataplane owns, in one IP family: what it
 // should have, what the kernel has, and how the kernel gets from the one to the other.
 //
-//	Piece of each Service ─▶ Table.Put ─▶ Table.Plan ─▶ Plan.Apply ─▶ kernel
+//	Wanted of each Service ─▶ Table.Put ─▶ Table.Plan ─▶ Plan.Apply ─▶ kernel
 //	                          ▲  what was touched                      │
 //	                          └───────────── Table.Adopt ◀─────────────┘
 //	                                         Table.Changed, Audit: in doubt?
 //
-// What the sets, the rules and the elements mean is the dataplane's, which brings a Layout and
-// Pieces. A Piece is what one Service comes to, and has its elements; only those that were touched
+// What the sets, the rules and the elements mean is the dataplane's, which brings a Layout, and a
+// Wanted of each Service: what it comes to, with its elements. Only those of Services that were touched
 // are compared, so that an update of k Services costs O(k), however many there are. Rules follow the
 // node, and what kinds of Services there are.
 //

@@ -152,11 +152,11 @@ func (t *Table[P]) Audit(ctx context.Context) frame.Finding {
 	}
 	defer done()
 	list, left := t.List(conn), audited
-	for name, piece := range t.Have.Services { // Go begins each time elsewhere
+	for name, w := range t.Have.Services { // Go begins each time elsewhere
 		if left--; left < 0 {
 			break
 		}
-		for _, e := range piece.Elements(name) {
+		for _, e := range w.Elements(name) {
 			if has, err := list.Has(ctx, e.Set, e.Element); err == nil && !has {
 				return frame.Finding{Lost: frame.All, Why: fmt.Sprintf("set %s lacks an element of %s", e.Set, name)}
 			}

@@ -16,15 +16,21 @@ import (
 const accept = `packets to Services pass if "ct status dnat accept" stands before that`
 
 // Drops are the chains of other tables than ours that drop packets to Services, a sentence each. What
-// one chain drops no other can accept. Those of iptables-legacy are not in nf_tables.
-func Drops(ctx context.Context, conn *nftnl.Conn, ip sdk.Family, name string) (all []string, err error) {
-	for of, word := range map[nftnl.Family]string{nftnl.Inet: "inet", familyOf(ip): Word(ip)} {
+// one chain drops no other can accept. Of those of iptables-legacy, which are not in nf_tables, it has
+// the policies.
+func (t *Table[P]) Drops(ctx context.Context) (all []string, err error) {
+	conn, done, err := t.Reader()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	for of, word := range map[nftnl.Family]string{nftnl.Inet: "inet", t.nft(): Word(t.Of)} {
 		chains, err := conn.BaseChains(ctx, of)
 		if err != nil {
 			return nil, err
 		}
 		for _, c := range chains {
-			own := of != nftnl.Inet && c.Table == name
+			own := of != nftnl.Inet && c.Table == t.Name
 			packets := map[uint32]string{nftnl.Forward: "what is forwarded", nftnl.Input: "what is sent to the node"}[c.Hook.At]
 			if own || packets == "" || c.Hook.Type != "filter" {
 				continue
@@ -39,7 +45,7 @@ func Drops(ctx context.Context, conn *nftnl.Conn, ip sdk.Family, name string) (a
 			}
 		}
 	}
-	return all, nil
+	return append(all, legacyDrops(t.Of, t.Log)...), nil
 }
 
 // dropsBy is what in a chain drops every packet that comes so far; empty: nothing, or packets to
@@ -59,8 +65,8 @@ func dropsBy(c nftnl.Observed, rules []nftnl.Observed) string {
 	return ""
 }
 
-// LegacyDrops are the chains of iptables-legacy that drop, a sentence each.
-func LegacyDrops(f sdk.Family, log *slog.Logger) (all []string) {
+// legacyDrops are the chains of iptables-legacy that drop, a sentence each.
+func legacyDrops(f sdk.Family, log *slog.Logger) (all []string) {
 	chains, err := iptables.LegacyDrops(f)
 	if err != nil {
 		log.Debug("cannot read the tables of iptables-legacy", "family", f, "err", err)

@@ -12,7 +12,7 @@ import (
 )
 
 // An Observed is what the kernel has, as it was read, and then as it was written.
-type Observed[P Piece[P]] struct {
+type Observed[P Wanted[P]] struct {
 	Services  map[sdk.Name]P
 	Sets      map[string]bool
 	Elements  int  // in all sets, but for those that packets fill
@@ -118,8 +118,8 @@ func (o *Observed[P]) understand(d Dump, r Reader[P]) {
 	for _, s := range r.May(maps.Keys(d)) {
 		mine[s.Name] = true
 	}
-	for name, piece := range o.Services {
-		for _, e := range piece.Elements(name) {
+	for name, w := range o.Services {
+		for _, e := range w.Elements(name) {
 			seen, there := d[e.Set][e.Key+e.KeyEnd]
 			switch {
 			case r.Use(e.Set) == OfMany:

@@ -13,7 +13,7 @@ import (
 )
 
 // A Plan is what leads from what the kernel has to what is desired.
-type Plan[P Piece[P]] struct {
+type Plan[P Wanted[P]] struct {
 	Shape
 	Fixed   Difference // elements of no Service
 	Changes changes[P]
@@ -66,7 +66,7 @@ func (t *Table[P]) Plan() frame.Plan {
 	return p
 }
 
-// change leads from one Piece of a Service to the one that is desired.
+// change leads from one Wanted of a Service to the one that is desired.
 func (t *Table[P]) change(name sdk.Name, have P) *Change[P] {
 	c := &Change[P]{Name: name, To: t.Layout.Arrange(have, t.desired[name])}
 	if c.To.Equal(have) {

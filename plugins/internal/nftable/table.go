@@ -15,12 +15,12 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// A Piece is what one Service comes to; the zero P is nothing. P is the type itself.
-type Piece[P any] interface {
+// A Wanted is what one Service comes to; the zero P is nothing. P is the type itself.
+type Wanted[P any] interface {
 	// Empty reports whether it is nothing.
 	Empty() bool
 
-	// Equal reports whether two Pieces have the same elements.
+	// Equal reports whether two have the same elements.
 	Equal(P) bool
 
 	// Elements are all that it needs, for the Service of that name. No two are in one Place.
@@ -35,7 +35,7 @@ type Layout[P any] interface {
 	Sets() []nftnl.Set
 	Chains() []Chain
 
-	// Grow has Sets and Chains be enough for a Piece, and reports whether they were not.
+	// Grow has Sets and Chains be enough for a Wanted, and reports whether they were not.
 	Grow(P) bool
 
 	// Fixed are the elements of no Service.
@@ -59,7 +59,7 @@ type Reader[P any] interface {
 	May(names iter.Seq[string]) []nftnl.Set
 
 	// Services are those that elements serve. What it makes of damaged ones is of no matter: the
-	// elements of each Piece are compared with those that are there.
+	// elements of each Wanted are compared with those that are there.
 	Services(Dump) map[sdk.Name]P
 }
 
@@ -81,7 +81,7 @@ func (c *Commits) Count() uint32 { return c.n.Load() }
 
 // A Table is one table, as it should be and as the kernel has it. One call at a time may use it,
 // but Read, which may be called beside others.
-type Table[P Piece[P]] struct {
+type Table[P Wanted[P]] struct {
 	Name    string
 	Of      sdk.Family
 	Layout  Layout[P]
@@ -231,11 +231,11 @@ func (t *Table[P]) Put(all map[sdk.Name]P) {
 	if len(t.touched) == 0 {
 		t.touched = make(map[sdk.Name]bool, len(all))
 	}
-	for name, piece := range all {
-		if t.touched[name] = true; piece.Empty() {
+	for name, w := range all {
+		if t.touched[name] = true; w.Empty() {
 			delete(t.desired, name)
 		} else {
-			t.desired[name] = piece
+			t.desired[name] = w
 		}
 	}
 }
