@@ -51,6 +51,9 @@ type counted struct {
 // counts are the connections of endpoints, if they are counted. Where they cannot be read, they are
 // those of before.
 func (p *plugin) counts() []sdk.Sample {
+	if !p.counting.Load() {
+		return nil
+	}
 	c := &p.counted
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,9 +64,6 @@ func (p *plugin) counts() []sdk.Sample {
 	defer cancel()
 	var all []sdk.Sample
 	err := p.each(func(f *family, conn *nftnl.Conn) error {
-		if !f.options.CountConnections {
-			return nil
-		}
 		c.at = time.Now()
 		had, err := f.counts(ctx, conn)
 		if err != nil {

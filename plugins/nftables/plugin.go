@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/pointsman/pointsman/plugins/internal/frame"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
@@ -41,8 +42,9 @@ type plugin struct {
 	mu       sync.Mutex // guards what follows, which is read beside a call
 	families []*family
 
-	counted counted
-	traffic frame.Counts
+	counting atomic.Bool // countConnections is true
+	counted  counted
+	traffic  frame.Counts
 }
 
 // families are the two of IP.
@@ -90,6 +92,7 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.families = all
+	p.counting.Store(options.CountConnections)
 	session.Settings = func(n sdk.Node) sysctl.Settings { return options.settings(n) }
 	return session, nil
 }
