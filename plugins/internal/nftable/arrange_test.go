@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftable
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+// TestArrange: whatever list follows whatever other, all of it is there once, and what was there
+// before and within its length has not moved.
+func TestArrange(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	some := func() []int {
+		all := random.Perm(12)[:random.IntN(13)]
+		for i := range all {
+			all[i]++ // zero is none
+		}
+		return all
+	}
+	for range 2000 {
+		old, list := some(), some()
+		got := Arrange(old, list)
+		if !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(list))) {
+			t.Fatalf("%v after %v is arranged as %v", list, old, got)
+		}
+		for i, one := range old[:min(len(old), len(list))] {
+			if slices.Contains(list, one) && got[i] != one {
+				t.Fatalf("%v after %v is arranged as %v: %d moved", list, old, got, one)
+			}
+		}
+	}
+}
+
+// TestSpans: spans hold the addresses of the ranges and no others, in order, with a gap between any two.
+func TestSpans(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		var ranges []netip.Prefix
+		for range random.IntN(6) {
+			ranges = append(ranges, netip.PrefixFrom(netip.AddrFrom4([4]byte{255, 255, 255, byte(random.IntN(256))}), 24+random.IntN(9)))
+		}
+		spans := Spans(ranges)
+		for i := range spans[:max(len(spans)-1, 0)] {
+			if !spans[i].To.Next().Less(spans[i+1].From) {
+				t.Fatalf("of %v: %v", ranges, spans)
+			}
+		}
+		for last := range 256 {
+			addr := netip.AddrFrom4([4]byte{255, 255, 255, byte(last)})
+			in := slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(addr) })
+			has := slices.ContainsFunc(spans, func(s Span) bool { return !addr.Less(s.From) && !s.To.Less(addr) })
+			if in != has {
+				t.Fatalf("of %v: %v; %s is in the one and not in the other", ranges, spans, addr)
+			}
+		}
+	}
+	if got := Spans([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("0.0.0.0/0")}); got != nil {
+		t.Errorf("everywhere is %v", got)
+	}
+}
