@@ -25,13 +25,14 @@ package ipvs
 import (
 	"fmt"
 
+	"github.com/pointsman/pointsman/plugins/internal/flows"
 	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/plugins/internal/masquerade"
 	"github.com/pointsman/pointsman/sdk"
 )
 
 // device carries the addresses of Services. It is never up.
-const device = "kube-ipvs0"
+const device = flows.IPVSDevice
 
 // The chains, which are there whatever Services there are.
 const (

@@ -27,9 +27,7 @@ const (
 // countedSet has the endpoints that were called. Packets fill it, so that no change of a Service
 // costs anything, and no count is lost with one.
 func countedSet(f ip) nftnl.Set {
-	return nftnl.Set{
-		Name: "counted", Key: index{ip: f}.fields(), Flags: nftnl.Dynamic, Timeout: countedFor, Size: mostCounted,
-	}
+	return nftnl.Set{Name: "counted", Key: index{ip: f}.fields(), Flags: nftnl.Dynamic, Timeout: countedFor, Size: mostCounted}
 }
 
 // count is the chain that counts: a packet comes there on the last hook of its way, once for each
@@ -48,8 +46,8 @@ type counted struct {
 	last []sdk.Sample
 }
 
-// counts are the connections of endpoints, if they are counted. Where they cannot be read, they are
-// those of before.
+// counts are the connections of endpoints, if they are counted. Where they cannot be read there are
+// none, rather than those of before: the metric says that it is of the last 15 seconds.
 func (p *plugin) counts() []sdk.Sample {
 	if !p.counting.Load() {
 		return nil
@@ -62,12 +60,13 @@ func (p *plugin) counts() []sdk.Sample {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), countWithin)
 	defer cancel()
+	c.last = nil
 	var all []sdk.Sample
 	err := p.each(func(f *family, conn *nftnl.Conn) error {
 		c.at = time.Now()
 		had, err := f.counts(ctx, conn)
 		if err != nil {
-			f.log.Warn("endpoints have their former counts", "family", f.Family, "err", err)
+			f.log.Warn("endpoints have no counts", "family", f.Family, "err", err)
 		}
 		all = append(all, f.busiest(had)...)
 		return err

@@ -18,7 +18,7 @@ import (
 const standsDown = 5 * time.Second
 
 // Remove removes a table of an IP family, if it is there, and reports whether it is: with dryRun it only
-// looks. It does so by the socket that owns t, if this process has that; of the zero t, it has none.
+// looks. It does so by the socket that owns t, if this process has that; the zero t has none.
 func (t *Table[P]) Remove(ctx context.Context, of sdk.Family, name string, dryRun bool) (bool, error) {
 	conn, done, err := t.Reader()
 	if absent(err) {
