@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -54,6 +55,7 @@ type host struct {
 	written    *watch.Events // to the cluster; nil: there is none
 	servers    *health.Server
 	dataplanes *dataplanes.Set
+	updated    atomic.Pointer[time.Time] // when the last update ended; nil: there was none
 	sockets    *sockets.Watch
 	site       *web.Site
 	loopback   http.Handler // the site, for a port; nil: there is none
@@ -243,15 +245,6 @@ func (h *host) openSource(s config.Source) error {
 	return nil
 }
 
-// pause is how long what the API server tells may wait to be read together with more of it: little
-// beside the gap between two updates, and not at all before everything has been heard of once.
-func (h *host) pause() time.Duration {
-	if !h.tracker.HasSynced() {
-		return 0
-	}
-	return min(h.follower.Host().MinSyncPeriod/10, 100*time.Millisecond)
-}
-
 // openCluster opens a cluster's API server, to read of Services and to write events.
 func (h *host) openCluster(k config.Kubernetes) error {
 	client, err := watch.Connect(watch.Connection{
@@ -327,6 +320,8 @@ func (h *host) setLevel(level string) error {
 // applied passes to the servers an update that the dataplane confirmed. It is about both IP
 // families if it is about everything or about the node.
 func (h *host) applied(a feed.Acked) {
+	now := time.Now()
+	h.updated.Store(&now)
 	u := a.Update
 	var about []sdk.Family
 	for _, f := range []sdk.Family{sdk.IPv4, sdk.IPv6} {

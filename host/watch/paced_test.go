@@ -91,7 +91,7 @@ func read(t *testing.T, pause time.Duration, put func(*letterbox)) (steps []step
 	return steps
 }
 
-const oneEvent = 1500 // bytes
+const oneEvent = 400 // bytes
 
 // TestPacedMany: of hundreds of events in a second several are read in one step, and none waits
 // longer than the pause.
@@ -114,7 +114,7 @@ func TestPacedMany(t *testing.T) {
 		}
 		got += s.bytes
 	}
-	if most := pacedBurst + int(events*between/pause) + 1; wakes > most || got != events*oneEvent {
+	if most := pacedBurst + int(events*between/pause) + int(pacedRate*(events*between).Seconds()) + 1; wakes > most || got != events*oneEvent {
 		t.Errorf("%d of %d bytes were read at %d times, want at most %d", got, events*oneEvent, wakes, most)
 	}
 }
@@ -130,7 +130,7 @@ func TestPacedFew(t *testing.T) {
 				put = append(put, time.Since(began))
 				box.put(oneEvent)
 			}
-			time.Sleep(10 * time.Second)
+			time.Sleep(pacedBurst / pacedRate * time.Second)
 		}
 	})
 	for i, s := range steps {
