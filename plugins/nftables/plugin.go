@@ -79,8 +79,8 @@ func (p *plugin) open(ctx context.Context, setup sdk.Setup, env frame.Env) (fram
 		session.Families = append(session.Families, f)
 	}
 	if len(all) == 0 {
-		try := "another mode, or Linux 5.10 or later with nf_tables"
-		return session, &sdk.Refusal{Why: strings.Join(slices.Compact(reasons), "\n"), Try: try} // both families may have one
+		// both families may have one reason
+		return session, &sdk.Refusal{Why: strings.Join(slices.Compact(reasons), "\n"), Try: "another mode, or Linux 5.10 or later with nf_tables"}
 	}
 	for _, f := range all {
 		for _, before := range p.families {
