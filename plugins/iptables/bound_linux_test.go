@@ -3,12 +3,15 @@
 package iptables
 
 import (
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pointsman/pointsman/plugins/internal/flows"
+	"github.com/pointsman/pointsman/plugins/internal/iptables"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -74,5 +77,37 @@ func TestKernelBoundAddressesTakeNoNodePorts(t *testing.T) {
 		k.run("ip", "address", "add", vip+"/32", "dev", "lo")
 		defer k.run("ip", "address", "del", vip+"/32", "dev", "lo")
 		k.eventually("on another device it answers", func() bool { return at(vip) == nil })
+	})
+}
+
+// What was bound at one look alone moves no rules: ipvs may just be taking over.
+func TestKernelBoundAtTwoLooks(t *testing.T) {
+	onKernel(t, func(k kernel) {
+		k.run("ip", "link", "add", flows.IPVSDevice, "type", "bridge")
+		k.Cleanup(func() { k.run("ip", "link", "del", flows.IPVSDevice) })
+		f := newFamily(iptables.Tool{Family: sdk.IPv4}, options{}, nil, slog.New(slog.DiscardHandler))
+		look := func() bool {
+			f.addressed = time.Time{}
+			return f.moved()
+		}
+		for _, step := range []struct {
+			do   string // add or del
+			addr string
+			want bool
+		}{
+			{"add", "203.0.113.77", false},
+			{"add", "203.0.113.78", false},
+			{"", "", true},
+			{"del", "203.0.113.78", false},
+			{"del", "203.0.113.77", false},
+			{"", "", false},
+		} {
+			if step.do != "" {
+				k.run("ip", "address", step.do, step.addr+"/32", "dev", flows.IPVSDevice)
+			}
+			if got := look(); got != step.want {
+				k.Errorf("after %s %s: moved is %t", step.do, step.addr, got)
+			}
+		}
 	})
 }

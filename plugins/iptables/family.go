@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -29,7 +30,8 @@ type family struct {
 
 	comments  bool // on every rule, of a Service that is not large
 	role      sdk.Role
-	addressed time.Time // when the node's addresses were looked at last
+	addressed time.Time      // when the node's addresses were looked at last
+	found     []netip.Prefix // what was bound then
 	draining  flows.Draining
 }
 
@@ -177,7 +179,9 @@ func (f *family) doubted() frame.Finding {
 	return frame.Finding{}
 }
 
-// moved reports whether an ipvs dataplane has bound other addresses than the rules know of.
+// moved reports whether an ipvs dataplane has bound other addresses than the rules know of, and
+// the same at two looks. It binds all it has while it takes over from this mode, which is about
+// to be told to drain: to write for that would hold the change of mode up.
 func (f *family) moved() bool {
 	if time.Since(f.addressed) < addressesEvery {
 		return false
@@ -188,7 +192,9 @@ func (f *family) moved() bool {
 		f.log.Warn("cannot see which addresses take node ports", "err", err)
 		return false
 	}
-	if slices.Equal(now, f.rules.node.bound) {
+	before := f.found
+	f.found = now
+	if slices.Equal(now, f.rules.node.bound) || !slices.Equal(now, before) {
 		return false
 	}
 	f.log.Info("other addresses are bound by ipvs", "family", f.rules.Family(), "ranges", len(now))
