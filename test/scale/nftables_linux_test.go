@@ -26,7 +26,7 @@ import (
 
 const (
 	middle  = services / 2 // the Service that is called
-	changes = 2000         // of other Services, 100 a second
+	changes = 6000         // of other Services, 100 a second for a minute
 	writers = 8            // that write them: an API server takes its time
 
 	// Two endpoints of the Service that is called: one accepts calls, the other refuses them.
@@ -217,7 +217,7 @@ func (w *world) move(b *testing.B, answered bool) time.Duration {
 	}
 }
 
-// churn gives other Services another endpoint each, a hundred a second.
+// churn gives other Services another endpoint each, a hundred a second for a minute.
 func (w *world) churn(b *testing.B) {
 	b.Helper()
 	ticker := time.NewTicker(10 * time.Millisecond)
@@ -236,7 +236,7 @@ func (w *world) churn(b *testing.B) {
 	}
 	for i := range changes {
 		<-ticker.C
-		due <- i
+		due <- (middle + 1 + i) % services
 	}
 	close(due)
 	all.Wait()
