@@ -2,7 +2,10 @@
 
 package main
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 const (
 	// decoding is long enough to decode what some hundred changed EndpointSlices say.
@@ -11,6 +14,8 @@ const (
 	// mostPause is less than the time after which client-go takes a connection for dead that
 	// nothing is read of.
 	mostPause = time.Second
+
+	never = time.Duration(math.MaxInt64 / 2) // since the last update, where there was none
 )
 
 // pause is how long what the API server tells may wait to be read together with more of it. Before
@@ -19,7 +24,7 @@ func (h *host) pause() time.Duration {
 	if !h.tracker.HasSynced() {
 		return 0
 	}
-	since := time.Duration(1<<63 - 1)
+	since := never
 	if last := h.updated.Load(); last != nil {
 		since = time.Since(*last)
 	}

@@ -32,7 +32,6 @@ func TestPause(t *testing.T) {
 
 // TestPauseFor: between two updates, as one goes, where none was for long, and without a gap.
 func TestPauseFor(t *testing.T) {
-	const never = time.Duration(1<<63 - 1)
 	for _, test := range []struct{ gap, since, want time.Duration }{
 		{time.Second, 0, 980 * time.Millisecond},
 		{time.Second, 900 * time.Millisecond, 80 * time.Millisecond},
@@ -44,6 +43,7 @@ func TestPauseFor(t *testing.T) {
 		{30 * time.Second, 0, time.Second},
 		{30 * time.Second, never, 250 * time.Millisecond},
 		{100 * time.Millisecond, 0, 80 * time.Millisecond},
+		{10 * time.Millisecond, never, 2500 * time.Microsecond},
 		{0, 0, 0},
 		{0, never, 0},
 	} {
