@@ -63,7 +63,6 @@ var walls = []wall{
 	{"host/scaffold", []string{"examples/python-relay", "sdk/examples", "sdk/wire"}, "what `plugin new` writes; of the examples it has the text alone"},
 	{"host/limit", nil, "how many descriptors the host's servers may hold, and when there are none left"},
 	{"host/sockets", []string{"sdk", "host/track"}, "what listens on this node where a Service is; it only tells"},
-	{"host/bundle", nil, "what is handed to a colleague, and what is kept out of it"},
 	{"host/doctor", []string{"host/admin", "golang.org/x/sys"}, "what a node has that no dataplane decides; it only looks"},
 	{"host/trial", nil, "whether a node is well for a time; it asks what everyone may ask, and acts on nothing"},
 	{"host/terminal", []string{"golang.org/x/sys"}, "what a verb prints on; it knows nothing of what is printed"},

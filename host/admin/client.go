@@ -96,6 +96,18 @@ func (c *Client) Plugins(ctx context.Context) (PluginList, error) {
 	return ask[PluginList](ctx, c, http.MethodGet, "plugins")
 }
 
+// Text returns the host's answer to GET /v1/path as it is.
+func (c *Client) Text(ctx context.Context, path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	body, err := c.do(ctx, http.MethodGet, path)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	return io.ReadAll(io.LimitReader(body, maxBody))
+}
+
 // Config asks for the settings in force.
 func (c *Client) Config(ctx context.Context) (Config, error) {
 	return ask[Config](ctx, c, http.MethodGet, "config")

@@ -37,9 +37,10 @@ type Backend struct {
 
 	Restart func(name string) (string, error) // what is done about it
 
-	Modes Modes
-	Web   http.Handler // answers what is not below /v1/, to browsers; nil: nothing does
-	Log   *log.Logger  // what net/http has to say; nil: discarded
+	Modes   Modes
+	Metrics http.Handler // in the Prometheus text format
+	Web     http.Handler // answers what is not below /v1/, to browsers; nil: nothing does
+	Log     *log.Logger  // what net/http has to say; nil: discarded
 }
 
 // Modes are what a Server asks about the mode.
@@ -119,6 +120,7 @@ func handler(b Backend) http.Handler {
 		return a, nil
 	})
 	mux.HandleFunc("GET /v1/plugins/{name}/logs", b.logs)
+	mux.HandleFunc("GET /v1/metrics", func(w http.ResponseWriter, r *http.Request) { b.Metrics.ServeHTTP(limited{w}, r) })
 	handle("POST /v1/plugins/{name}/restart", func(r *http.Request) (any, error) {
 		text, err := b.Restart(r.PathValue("name"))
 		return Done{meta("Done"), text}, err

@@ -5,10 +5,7 @@ package admin
 import (
 	"bufio"
 	"bytes"
-	"cmp"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -124,69 +121,3 @@ func streamed(w io.Writer, l list) error {
 	_ = out.WriteByte('\n')
 	return out.Flush()
 }
-
-// CopyServices asks for all Services, and writes them to w as the JSON of a ServiceList. It holds one at a
-// time, and calls see with each. What came before an error is written, as a list that is complete.
-func (c *Client) CopyServices(ctx context.Context, w io.Writer, see func(Service)) error {
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
-	body, err := c.do(ctx, http.MethodGet, "services")
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	return copyServices(w, body, see)
-}
-
-func copyServices(w io.Writer, body io.Reader, see func(Service)) error {
-	in := json.NewDecoder(io.LimitReader(body, maxBody))
-	unread := toField(in, "items")
-	if unread != nil {
-		return fmt.Errorf("read the host's answer: %w", unread)
-	}
-	items := func(yield func(any) bool) {
-		for in.More() {
-			var s Service
-			if unread = in.Decode(&s); unread != nil {
-				return
-			}
-			see(s)
-			if !yield(&s) {
-				return
-			}
-		}
-		_, unread = in.Token() // the end of the list
-	}
-	err := streamed(w, list{ServiceList{Meta: meta("ServiceList"), Items: []Service{}}, "items", items})
-	if unread != nil {
-		return fmt.Errorf("read the host's answer: %w", unread)
-	}
-	return err
-}
-
-// toField reads an object up to the first item of the list that a field is.
-func toField(in *json.Decoder, field string) error {
-	if t, err := in.Token(); err != nil || t != json.Delim('{') {
-		return cmp.Or(err, errNoList)
-	}
-	for in.More() {
-		name, err := in.Token()
-		if err != nil {
-			return err
-		}
-		if name == field {
-			t, err := in.Token()
-			if err != nil || t != json.Delim('[') {
-				return cmp.Or(err, errNoList)
-			}
-			return nil
-		}
-		var other json.RawMessage
-		if err := in.Decode(&other); err != nil {
-			return err
-		}
-	}
-	return errNoList
-}
-
-var errNoList = errors.New("it has no list of items")

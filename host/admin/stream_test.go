@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 )
@@ -70,36 +69,6 @@ func TestStreamedIsTheList(t *testing.T) {
 		}
 		if err := json.Compact(&want, text.Bytes()); err != nil || want.String() != string(whole) {
 			t.Errorf("%s is streamed; want %s: %v", text.Bytes(), whole, err)
-		}
-	}
-}
-
-// TestCopyServices: a host's list is passed on one by one, without what this version does not know, and
-// without being held. One that breaks off is passed on as far as it came.
-func TestCopyServices(t *testing.T) {
-	var want bytes.Buffer
-	l, _ := listOf(manyServices(10_000))
-	if err := streamed(&want, l); err != nil {
-		t.Fatal(err)
-	}
-	answer := strings.Replace(want.String(), `{"apiVersion"`, `{"before":{"items":[1]},"apiVersion"`, 1)
-	answer = strings.Replace(answer, `{"namespace"`, `{"unknown":"word","namespace"`, 1)
-	seen, most := 0, 0
-	var c counter
-	in := strings.NewReader(answer)
-	err := copyServices(&c, in, func(Service) {
-		seen++
-		most = max(most, len(answer)-in.Len()-c.all) // read, and not yet written
-	})
-	if err != nil || seen != 10_000 || c.all != want.Len() || c.largest > 128<<10 || most > 256<<10 {
-		t.Errorf("%d Services, %d bytes of %d, at most %d at once and %d held: %v", seen, c.all, want.Len(), c.largest, most, err)
-	}
-	for text, names := range map[string]int{`{"items":[{"name":"a"},{"name":"b"},{"na`: 2, `{"items":[{"name":"a"}`: 1, `{"items":[{"name":1}]}`: 0, `[]`: 0, `{"items":null}`: 0, `{}`: 0, ``: 0} {
-		var out bytes.Buffer
-		err := copyServices(&out, strings.NewReader(text), func(Service) {})
-		var got ServiceList
-		if err == nil || out.Len() > 0 && json.Unmarshal(out.Bytes(), &got) != nil || len(got.Items) != names {
-			t.Errorf("of %s there is %s: %v", text, out.Bytes(), err)
 		}
 	}
 }

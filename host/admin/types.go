@@ -14,6 +14,7 @@ is set, on another one that answers the members of that group, and does nothing 
 	GET  /v1/plugins/NAME/logs?follow=1 LogLine, one JSON value a line
 	GET  /v1/config                     Config
 	GET  /v1/events                     EventList
+	GET  /v1/metrics                    text, as at metricsBindAddress
 	GET  /v1/activity                   Activity
 	GET  /v1/mode                       Mode
 	GET  /v1/mode/plan?to=NAME          ModePlan

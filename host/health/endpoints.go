@@ -105,7 +105,7 @@ const profileTime = 5 * time.Minute
 func (s *Server) Endpoints() http.Handler {
 	byPath := map[string]http.HandlerFunc{
 		"/healthz":         func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok") },
-		"/metrics":         promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4}).ServeHTTP,
+		"/metrics":         s.Metrics().ServeHTTP,
 		"/metrics/slis":    promhttp.HandlerFor(s.metrics.slis, promhttp.HandlerOpts{}).ServeHTTP,
 		"/metrics/traffic": s.traffic,
 		"/proxyMode":       func(w http.ResponseWriter, _ *http.Request) { writeText(w, s.settings.Mode()) },
@@ -124,6 +124,11 @@ func (s *Server) Endpoints() http.Handler {
 		mux.HandleFunc(path, serve)
 	}
 	return mux
+}
+
+// Metrics answers as /metrics does.
+func (s *Server) Metrics() http.Handler {
+	return promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4})
 }
 
 // profiles returns Go's, and the switch of the log's level: both show, or change, more

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"archive/tar"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/host/config"
+	"github.com/pointsman/pointsman/host/phrase"
+)
+
+func bundleVerb() *cobra.Command {
+	return &cobra.Command{
+		Use:   "bundle [FILE]",
+		Short: "Write an archive for somebody who helps to debug this node, without secrets",
+		Long: `Bundle writes a tar.gz archive that only its owner can read: what the host answers (status,
+Services, events, plugins, mode, metrics, diff), the findings of doctor, the settings, and the logs
+of the plugins in use. The values of plugin options are left out. FILE must not exist yet.
+
+Without a running host the archive has only the settings, the version and the findings of doctor.
+missing.txt in it lists what could not be read. Bundle exits 0 when the archive is complete, 2 when
+something is missing.`,
+		Args: words(0, 1, "the name of a file"),
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx, stop := untilInterrupt(c.Context())
+			defer stop()
+			now := time.Now().UTC()
+			name := "pointsman-bundle-" + now.Format("20060102T150405Z") + ".tar.gz"
+			if len(args) > 0 {
+				name = args[0]
+			}
+			return writeBundle(ctx, c, name, now)
+		},
+	}
+}
+
+// writeBundle writes the archive, or leaves no file behind.
+func writeBundle(ctx context.Context, c *cobra.Command, name string, now time.Time) (err error) {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s exists already and is not overwritten; try: pointsman bundle ANOTHER-NAME", name)
+	}
+	if err != nil {
+		return err
+	}
+	zip := gzip.NewWriter(file)
+	b := &bundle{out: tar.NewWriter(zip), now: now, client: client(c)}
+	b.readSettings(ctx, c)
+	err = b.addAll(ctx, c)
+	if err = errors.Join(err, b.out.Close(), zip.Close(), file.Close(), ctx.Err()); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(name))
+	}
+	for _, line := range b.missing {
+		fmt.Fprintln(c.OutOrStdout(), "missing", line)
+	}
+	fmt.Fprintf(c.OutOrStdout(), "wrote %s: %s\n", name, phrase.Count(b.files, "file"))
+	if len(b.missing) > 0 {
+		return errDegraded
+	}
+	return nil
+}
+
+// A bundle is an archive that is being written.
+type bundle struct {
+	out     *tar.Writer
+	now     time.Time
+	client  *admin.Client
+	plugins []admin.Plugin
+
+	settings []byte            // without secrets
+	invalid  error             // why there are no settings
+	secrets  *strings.Replacer // hides the values of options where a message quotes them
+
+	files   int
+	missing []string
+}
+
+// readSettings reads the settings of the running host, or those of the file if no host answers. The
+// file is read in any case: messages may quote options that the host refused.
+func (b *bundle) readSettings(ctx context.Context, c *cobra.Command) {
+	var removed, found []string
+	filed, err := settings(c)
+	if err == nil {
+		text, _ := filed.JSON(false)
+		b.settings, removed, err = config.Public(text)
+	}
+	if running, failed := b.client.Config(ctx); failed == nil {
+		b.settings, found, err = config.Public(running.Settings)
+	}
+	b.invalid = err
+	list, _ := b.client.Plugins(ctx)
+	b.plugins = list.Items
+	var schemas strings.Builder
+	for _, p := range b.plugins {
+		schemas.Write(p.Options)
+	}
+	b.secrets = hiding(append(removed, found...), schemas.String())
+}
+
+// hiding returns a replacer of values. It keeps short ones, which would be found everywhere, and the
+// words that a plugin's schema lists, which are known to everybody.
+func hiding(values []string, schemas string) *strings.Replacer {
+	slices.SortFunc(values, func(a, b string) int { return len(b) - len(a) }) // a Replacer takes the first that fits
+	var pairs []string
+	for _, v := range values {
+		quoted, _ := json.Marshal(v)
+		if len(v) >= 6 && !strings.Contains(schemas, string(quoted)) {
+			pairs = append(pairs, v, config.Hidden, string(quoted[1:len(quoted)-1]), config.Hidden)
+		}
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// addAll adds all files. It returns an error only if the archive cannot be written.
+func (b *bundle) addAll(ctx context.Context, c *cobra.Command) error {
+	versionText, err := json.MarshalIndent(version(), "", "  ")
+	err = errors.Join(b.add("version.json", versionText, err), b.add("config.json", b.settings, b.invalid))
+	findings, failed := json.MarshalIndent(diagnosis(examine(ctx, c)), "", "  ")
+	err = errors.Join(err, b.add("doctor.json", findings, failed))
+	asked := []struct{ file, path string }{
+		{"status.json", "status"}, {"services.json", "services"}, {"events.json", "events"}, {"plugins.json", "plugins"},
+		{"mode.json", "mode"}, {"diff.json", "diff"}, {"metrics.txt", "metrics"},
+	}
+	for _, p := range b.plugins {
+		if p.InUse {
+			asked = append(asked, struct{ file, path string }{"logs/" + filepath.Base(p.Name) + ".ndjson", "plugins/" + p.Name + "/logs"})
+		}
+	}
+	for _, a := range asked {
+		text, failed := b.client.Text(ctx, a.path)
+		err = errors.Join(err, b.add(a.file, text, failed))
+	}
+	if len(b.missing) > 0 {
+		err = errors.Join(err, b.add("missing.txt", []byte(strings.Join(b.missing, "\n")+"\n"), nil))
+	}
+	return err
+}
+
+// add adds one file, or notes why it is missing.
+func (b *bundle) add(name string, text []byte, missing error) error {
+	if missing != nil {
+		b.missing = append(b.missing, b.secrets.Replace(name+": "+oneLineOf(missing)))
+		return nil
+	}
+	hidden := b.secrets.Replace(string(text))
+	b.files++
+	err := b.out.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(hidden)), ModTime: b.now, Typeflag: tar.TypeReg})
+	if err != nil {
+		return err
+	}
+	_, err = b.out.Write([]byte(hidden))
+	return err
+}
+
+// diagnosis returns the answer of doctor.
+func diagnosis(found []admin.Finding) admin.Diagnosis {
+	return admin.Diagnosis{Meta: admin.Meta{APIVersion: admin.APIVersion, Kind: "Diagnosis"}, Checks: found, Result: cmp.Or(admin.Worst(found), admin.OK)}
+}
