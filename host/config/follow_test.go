@@ -101,14 +101,14 @@ func TestFollow(t *testing.T) {
 			f.want("applied [mode logging.level plugins.ipvs.options] pending []", 20*time.Second, false)
 		}},
 		{"options of the plugin in use", func(f *follow) {
-			f.write(better + "plugins: {iptables: {options: {comments: never}}}\n")
+			f.write(better + "plugins: {iptables: {options: {localhostNodePorts: false}}}\n")
 			f.want("applied [syncPeriod plugins.iptables.options] pending []", 20*time.Second, false)
-			if got := string(f.Host().Plugins["iptables"].Options); got != `{"comments":"never"}` {
+			if got := string(f.Host().Plugins["iptables"].Options); got != `{"localhostNodePorts":false}` {
 				f.t.Errorf("in force is %s", got)
 			}
-			f.write(better + "plugins: {iptables: {address: \"unix:///run/a.sock\", options: {comments: always}}}\n")
+			f.write(better + "plugins: {iptables: {address: \"unix:///run/a.sock\", options: {localhostNodePorts: true}}}\n")
 			f.want("applied [] pending [plugins.iptables.options plugins.iptables.address]", 20*time.Second, false)
-			if got := f.Host().Plugins["iptables"]; string(got.Options) != `{"comments":"never"}` || got.Address != "" {
+			if got := f.Host().Plugins["iptables"]; string(got.Options) != `{"localhostNodePorts":false}` || got.Address != "" {
 				f.t.Errorf("in force is %+v", got)
 			}
 			f.write(better)

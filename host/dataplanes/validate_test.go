@@ -91,7 +91,7 @@ func TestValidate(t *testing.T) {
 
 // TestFixedOptions keeps options that are marked so as they are while their plugin serves.
 func TestFixedOptions(t *testing.T) {
-	const text = `{"properties":{"backend":{"default":"auto","x-pointsman-fixed":true},"comments":{}}}`
+	const text = `{"properties":{"backend":{"default":"auto","x-pointsman-fixed":true},"depth":{}}}`
 	for name, c := range map[string]struct {
 		runs, wants string
 		refused     bool
@@ -100,8 +100,8 @@ func TestFixedOptions(t *testing.T) {
 		"another":           {`{"backend":"nft"}`, `{"backend":"legacy"}`, true},
 		"no more":           {`{"backend":"nft"}`, ``, true},
 		"the default":       {``, `{"backend":"auto"}`, false},
-		"one that is free":  {`{"comments":"never"}`, `{"comments":"always"}`, false},
-		"the other is free": {`{"comments":"never"}`, `{"backend":"nft","comments":"always"}`, true},
+		"one that is free":  {`{"depth":1}`, `{"depth":2}`, false},
+		"the other is free": {`{"depth":1}`, `{"backend":"nft","depth":2}`, true},
 	} {
 		h := &config.Host{Plugins: map[string]config.Plugin{"acme": {Options: []byte(c.wants)}}}
 		problems := fixedChanged(h, "acme", []byte(text), []byte(c.runs))

@@ -10,39 +10,25 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// The rules of a Service's own chains, and the entries of its ClusterIPs, have kube-proxy's
-// comments on small nodes. Every rule has then room for one in the kernel, so on large ones
-// only those rules have a comment that are read back by it.
-
-// What commentsAuto takes for a small node, and for a small Service. Comments come back only
-// well below the limit, so that a Service that comes and goes does not change the form.
+// On a node with at most fewServices Services, the rules of a Service with at most fewEndpoints
+// endpoints have kube-proxy's comments. Elsewhere only the rules that are read back by their
+// comment have one: a comment costs 256 bytes of the kernel's memory for each rule, and the
+// legacy backend copies the whole table with each change. A rule that the kernel has already is
+// not written again for its comment: see sameRules.
 const (
-	fewServices     = 1000
-	fewServicesBack = 900
-	fewEndpoints    = 1000
+	fewServices  = 1000
+	fewEndpoints = 1000
 )
 
-// The values of the option comments.
-const (
-	commentsAuto   = "auto"
-	commentsAlways = "always"
-	commentsNever  = "never"
-)
+// Size sets whether rules that are rendered from now on have comments.
+func (f *family) Size(services int) { f.comments = services <= fewServices }
 
-// Size says how many Services there are, and with that whether rules written from now on
-// have comments.
-func (f *family) Size(services int) {
-	if f.options.Comments == commentsAuto {
-		f.comments = services <= fewServicesBack || f.comments && services <= fewServices
-	}
-}
-
-// commented reports whether the rules of svc are to have comments.
+// commented reports whether the rules of svc have comments.
 func (f *family) commented(svc sdk.Service) bool {
-	return f.comments && (f.options.Comments != commentsAuto || max(len(svc.Cluster), len(svc.Local)) <= fewEndpoints)
+	return f.comments && max(len(svc.Cluster), len(svc.Local)) <= fewEndpoints
 }
 
-// comment puts text on a rule, where iptables-save would print it.
+// comment adds a comment to a rule, at the place where iptables-save prints it.
 func comment(r iptables.Rule, text string) iptables.Rule {
 	before, after := r, iptables.Rule("")
 	for _, option := range []string{"-m ", "-j "} {
@@ -53,7 +39,7 @@ func comment(r iptables.Rule, text string) iptables.Rule {
 	return iptables.Words(strings.TrimSpace(string(before)), "-m comment --comment", iptables.Text(text), after)
 }
 
-// named puts the name of a Service on those of its rules that have no comment.
+// named adds the Service's name as a comment to each rule that has none.
 func named(svc sdk.Service, rules []iptables.Rule) {
 	for i, rule := range rules {
 		if rule.Comment() == "" {
@@ -62,7 +48,7 @@ func named(svc sdk.Service, rules []iptables.Rule) {
 	}
 }
 
-// leadsTo is the comment of a rule that leads to ep.
+// leadsTo returns the comment of a rule that sends packets to ep.
 func (r *render) leadsTo(svc sdk.Service, ep sdk.Endpoint) iptables.Rule {
 	if !r.comments {
 		return ""
@@ -70,12 +56,12 @@ func (r *render) leadsTo(svc sdk.Service, ep sdk.Endpoint) iptables.Rule {
 	return iptables.Words("-m comment --comment", iptables.Text(iptables.Label(svc.Name)+" -> "+ep.Addr.String()))
 }
 
-// optional is a comment that a rule may have or lack: no more than a Service's name, but for
-// what kube-proxy has behind it. A name with other characters is no Kubernetes name.
+// optional matches a comment that a rule may have or lack: a Service's name, alone or followed
+// by kube-proxy's words for a ClusterIP or an endpoint.
 var optional = regexp.MustCompile(`-m comment --comment "[^" ]+( cluster IP| -> [^" ]+)?" `)
 
-// sameRules reports whether a chain that has one text, and should have another, lacks nothing
-// but comments, or has some more. A list must have its Service's name all the same.
+// sameRules reports whether two texts of a chain differ in optional comments only. The first
+// rule of a list must have its Service's name, because the list is read back by that name.
 func sameRules(id iptables.ID, have, want string) bool {
 	first, _, _ := strings.Cut(have, "\n")
 	if isList(id) && iptables.Rule(first).Comment() == "" {

@@ -3,7 +3,6 @@
 package iptables
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,18 +12,7 @@ import (
 	"github.com/pointsman/pointsman/sdk"
 )
 
-// startWith is start with a value of the option comments.
-func (k kernel) startWith(comments string) *plugin {
-	k.Helper()
-	p := New(k.dir).(*plugin)
-	if _, err := p.Configure(k.Context(), sdk.Setup{Options: fmt.Appendf(nil, `{"backend":%q,"comments":%q}`, k.backend, comments)}); err != nil {
-		k.Fatal(err)
-	}
-	k.Cleanup(p.die)
-	return p
-}
-
-// says counts the rules of IPv4 that say what leads to an endpoint.
+// says counts the rules of IPv4 whose comment names an endpoint.
 func (k kernel) says() (n int) {
 	k.Helper()
 	for _, rules := range k.tables(sdk.IPv4) {
@@ -37,33 +25,8 @@ func (k kernel) says() (n int) {
 	return n
 }
 
-// A process whose option is auto writes nothing for a comment over what another one left,
-// with comments or without. One that is told the form writes it.
-func TestKernelCommentsAreLeftAlone(t *testing.T) {
-	onKernel(t, func(k kernel) {
-		s := several(5)
-		for _, life := range []struct {
-			comments string
-			says     int
-			writes   bool
-		}{{"auto", 5, true}, {"never", 0, true}, {"auto", 0, false}, {"always", 5, true}, {"auto", 5, false}, {"always", 5, false}} {
-			p := k.startWith(life.comments)
-			k.sync(p, s.Update(1))
-			written := p.families[0].rules.Stats.Last["nat"]
-			if n := k.says(); n != life.says || written > 0 != life.writes {
-				k.Errorf("%s: %d rules say where they lead, and %d rules were written", life.comments, n, written)
-			}
-			p.families[0].rules.Audit(k.Context())
-			if why := p.families[0].rules.Doubt(); why != "" {
-				k.Errorf("%s: %s", life.comments, why)
-			}
-			p.die()
-		}
-	})
-}
-
-// What a Service more or less than the limit costs is that Service, and what a host asks
-// for is read back from both forms.
+// A Service that crosses the limit of commented Services costs no more rules than its own, and
+// rules with and without comments are read back.
 func TestKernelCommentsOfManyServices(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		s := several(fewServices + 1)

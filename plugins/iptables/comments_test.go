@@ -107,25 +107,17 @@ func TestTheLongestCommentIsWhole(t *testing.T) {
 	}
 }
 
-// With auto, comments end above the limit and come back well below it.
+// Rules have comments up to a number of Services, and of endpoints in one Service.
 func TestCommentsOfFewServices(t *testing.T) {
 	f := familyOf(sdk.IPv4)
 	small, big := callable(1), large(endpoints(fewEndpoints+1))
 	for _, step := range []struct {
 		services int
 		comments bool
-	}{{1000, true}, {1001, false}, {1000, false}, {901, false}, {900, true}, {1000, true}, {30_000, false}, {0, true}} {
+	}{{1000, true}, {1001, false}, {30_000, false}, {0, true}} {
 		f.Size(step.services)
 		if f.commented(small) != step.comments || f.commented(big) {
 			t.Errorf("among %d Services comments are %v, and of a large one %v", step.services, f.commented(small), f.commented(big))
-		}
-	}
-	for option, comments := range map[string]bool{commentsAlways: true, commentsNever: false} {
-		f := commentingFamily(sdk.IPv4, option)
-		for _, n := range []int{0, 30_000} {
-			if f.Size(n); f.commented(small) != comments || f.commented(big) != comments {
-				t.Errorf("%s: among %d Services comments are %v", option, n, f.commented(small))
-			}
 		}
 	}
 }
@@ -161,9 +153,8 @@ func putAll(t *testing.T, f *family, n int) (written []iptables.ID) {
 	return written
 }
 
-// At the crossing nothing is written but what changes, however many Services are rendered
-// anew, and a process that begins then takes both forms for right. Other values of the
-// option have the form written that they stand for.
+// When the number of Services crosses the limit, only the Service that changed is written, even
+// if all Services are rendered again. A process that adopts rules in either form keeps them.
 func TestNothingIsWrittenForAComment(t *testing.T) {
 	f := familyOf(sdk.IPv4)
 	putAll(t, f, fewServices)
@@ -177,7 +168,7 @@ func TestNothingIsWrittenForAComment(t *testing.T) {
 	if len(beyond) > len(own.Chains)+5 { // and the way there in the tree
 		t.Errorf("one Service came, and written is %s", beyond)
 	}
-	if written := putAll(t, f, fewServicesBack); len(written) > 0 {
+	if written := putAll(t, f, fewServices); len(written) > len(own.Chains)+5 {
 		t.Errorf("below the limit %s is written", written)
 	}
 
@@ -185,11 +176,11 @@ func TestNothingIsWrittenForAComment(t *testing.T) {
 	for id, text := range f.rules.ObservedAll() {
 		found[id] = iptables.Split(text)
 	}
-	for option, writes := range map[string]bool{commentsAuto: false, commentsAlways: true, commentsNever: true} {
-		next := commentingFamily(sdk.IPv4, option)
+	for _, services := range []int{fewServices, fewServices + 1} {
+		next := familyOf(sdk.IPv4)
 		next.rules.Adopt(found)
-		if written := putAll(t, next, fewServices+1); len(written) > 0 != writes {
-			t.Errorf("%s: a new process writes %d chains", option, len(written))
+		if written := putAll(t, next, services); len(written) > 5 {
+			t.Errorf("a new process with %d Services writes %s", services, written)
 		}
 	}
 }

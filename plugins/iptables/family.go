@@ -28,7 +28,7 @@ type family struct {
 	losses  *iptables.Losses
 	log     *slog.Logger
 
-	comments  bool // on every rule, of a Service that is not large
+	comments  bool // few Services: every rule of a Service that is not large has a comment
 	role      sdk.Role
 	addressed time.Time      // when the node's addresses were looked at last
 	found     []netip.Prefix // what was bound then
@@ -46,10 +46,8 @@ var _ interface {
 } = (*family)(nil)
 
 func newFamily(tool iptables.Tool, o options, l *iptables.Losses, log *slog.Logger) *family {
-	f := &family{rules: newFamilyRules(tool), reader: tool, options: o, losses: l, log: log, comments: o.Comments != commentsNever}
-	if o.Comments == commentsAuto {
-		f.rules.Same = sameRules
-	}
+	f := &family{rules: newFamilyRules(tool), reader: tool, options: o, losses: l, log: log, comments: true}
+	f.rules.Same = sameRules
 	return f
 }
 

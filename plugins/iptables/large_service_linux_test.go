@@ -196,8 +196,8 @@ func TestKernelTakesOverALargeService(t *testing.T) {
 func TestKernelFailsALargeService(t *testing.T) {
 	onKernel(t, func(k kernel) {
 		s := several(3)
-		s.Services = append(s.Services, large(endpoints(20)))
-		p := k.startWith(commentsAlways) // so that every chain has one form
+		s.Services = append(s.Services, large(endpoints(fewEndpoints+20))) // no comments in any form of it
+		p := k.start()
 		k.sync(p, s.Update(1))
 		k.role(p, sdk.Active)
 		undo := k.instead(strings.ReplaceAll(refusing, "TEXT", fmt.Sprintf("--to-destination %s:8080", v4(11<<24|many-100))))
@@ -211,13 +211,13 @@ func TestKernelFailsALargeService(t *testing.T) {
 			k.Errorf("it failed with %v", failed[huge.Name])
 		}
 		for _, got := range served(sdk.IPv4, k.tables(sdk.IPv4)) {
-			if got.Name == huge.Name && len(got.Endpoints) < 20 {
+			if got.Name == huge.Name && len(got.Endpoints) < fewEndpoints+20 {
 				k.Errorf("of the large Service %d endpoints are left", len(got.Endpoints))
 			}
 		}
 		undo()
-		k.sync(p, sdk.Update{From: 2, To: 3, Set: []sdk.Service{large(endpoints(30))}})
-		s.Services[3] = large(endpoints(30))
+		k.sync(p, sdk.Update{From: 2, To: 3, Set: []sdk.Service{large(endpoints(fewEndpoints + 30))}})
+		s.Services[3] = large(endpoints(fewEndpoints + 30))
 		k.wantAll(p, s)
 	})
 }

@@ -56,11 +56,8 @@ func TestTooManyEndpointsAreRefused(t *testing.T) {
 }
 
 // familyOf is a family that writes nothing.
-func familyOf(of sdk.Family) *family { return commentingFamily(of, commentsAuto) }
-
-// commentingFamily is one with another value of the option comments.
-func commentingFamily(of sdk.Family, comments string) *family {
-	f := newFamily(iptables.Tool{Family: of, Backend: iptables.NFT}, options{LocalhostNodePorts: true, Comments: comments}, new(iptables.Losses), slog.New(slog.DiscardHandler))
+func familyOf(of sdk.Family) *family {
+	f := newFamily(iptables.Tool{Family: of, Backend: iptables.NFT}, options{LocalhostNodePorts: true}, new(iptables.Losses), slog.New(slog.DiscardHandler))
 	f.rules.setNode(nodeOf(of, sdk.Node{MasqueradeBit: 14}))
 	return f
 }

@@ -4,7 +4,6 @@ package iptables
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -103,7 +102,6 @@ func openFamilies(ctx context.Context, o options, env frame.Env) ([]*family, err
 type options struct {
 	Backend            string `json:"backend"`
 	LocalhostNodePorts bool   `json:"localhostNodePorts"`
-	Comments           string `json:"comments"`
 }
 
 // schema describes the options, for people that write the file.
@@ -112,18 +110,14 @@ const schema = `{
   "additionalProperties": false,
   "properties": {
     "backend": {"enum": ["auto", "nft", "legacy"], "default": "auto", "x-pointsman-fixed": true, "description": "which of the kernel's two rule machines to write to; auto: the one in use on the node"},
-    "localhostNodePorts": {"type": "boolean", "default": true, "description": "whether IPv4 node ports answer on 127.0.0.1, if nodePortAddresses has it"},
-    "comments": {"enum": ["auto", "always", "never"], "default": "auto", "description": "whether each rule of a Service says whose it is, as kube-proxy's do; auto: up to 1,000 Services, of those with up to 1,000 endpoints"}
+    "localhostNodePorts": {"type": "boolean", "default": true, "description": "whether IPv4 node ports answer on 127.0.0.1, if nodePortAddresses has it"}
   }
 }`
 
 func parseOptions(data []byte) (options, error) {
-	o := options{Backend: "auto", LocalhostNodePorts: true, Comments: commentsAuto}
+	o := options{Backend: "auto", LocalhostNodePorts: true}
 	if err := frame.ParseOptions(mode, data, &o); err != nil {
 		return o, err
-	}
-	if !slices.Contains([]string{commentsAuto, commentsAlways, commentsNever}, o.Comments) {
-		return o, &sdk.Refusal{Field: "options.comments", Why: fmt.Sprintf("%q is none of auto, always and never", o.Comments), Try: "auto"}
 	}
 	return o, iptables.CheckBackend(&o.Backend)
 }

@@ -30,9 +30,9 @@ func nodeOf(family sdk.Family, node sdk.Node) nodeConfig {
 	return nodeConfig{family: family, node: node, localhost: frame.Localhost(family, node)}
 }
 
-// piecesOf is what services need that are all there are, by the options' defaults.
+// piecesOf returns the rules of services, on a node that has no other Services.
 func piecesOf(of sdk.Family, node sdk.Node, services []sdk.Service) map[sdk.Name]ruleset.Desired {
-	f := &family{options: options{Comments: commentsAuto}, comments: true}
+	f := new(family)
 	f.Size(len(services))
 	pieces := make(map[sdk.Name]ruleset.Desired)
 	for _, svc := range services {

@@ -18,7 +18,7 @@ import (
 // and entries that lead there from the trees.
 type render struct {
 	node     sdk.Node
-	comments bool                    // on every rule, rather than on those that are read back by them
+	comments bool                    // on every rule, not only on those that are read back by them
 	own      map[netip.AddrPort]bool // endpoints with a chain of their own
 	ruleset.Desired
 }

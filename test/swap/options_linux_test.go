@@ -13,20 +13,20 @@ import (
 // process takes over with it. The backend is not changed so, or the former one's rules would stay.
 func TestKernelOptions(t *testing.T) {
 	n := newNode(t, "iptables")
-	n.options = "comments: never"
+	n.options = "localhostNodePorts: false"
 	n.mode("iptables")
 	n.start()
-	n.commented(false)
+	n.guarded(false)
 	l := n.newLoad()
 	before := n.plugin("iptables")
-	n.options = "comments: always"
+	n.options = "localhostNodePorts: true"
 	n.mode("iptables")
 	n.until("another process serves", long, n.servesWith("iptables", before))
 	n.settled("iptables")
-	n.commented(true)
+	n.guarded(true)
 
 	before = n.plugin("iptables")
-	n.options = "comments: always, backend: legacy"
+	n.options = "localhostNodePorts: true, backend: legacy"
 	n.mode("iptables")
 	n.until("status says why the backend stays", long, func() error {
 		s, err := n.Status(n.Context())
@@ -41,17 +41,13 @@ func TestKernelOptions(t *testing.T) {
 	}
 }
 
-// commented waits until the rules of Services have comments, or have none.
-func (n *node) commented(want bool) {
+// guarded waits until the chain that guards 127.0.0.0/8 is there, or is not.
+func (n *node) guarded(want bool) {
 	n.Helper()
-	n.until(fmt.Sprintf("that rules have comments is %v", want), long, func() error {
-		out, err := exec.Command("iptables-save", "-t", "nat").CombinedOutput()
-		chain, comments := false, false
-		for line := range strings.Lines(string(out)) {
-			chain = chain || strings.HasPrefix(line, "-A KUBE-SEP-")
-			comments = comments || strings.HasPrefix(line, "-A KUBE-SEP-") && strings.Contains(line, "--comment")
-		}
-		if err == nil && (!chain || comments != want) {
+	n.until(fmt.Sprintf("that 127.0.0.0/8 is guarded is %v", want), long, func() error {
+		out, err := exec.Command("iptables-save", "-t", "filter").CombinedOutput()
+		serves := strings.Contains(string(out), ":KUBE-NODEPORTS ")
+		if err == nil && (!serves || strings.Contains(string(out), ":KUBE-LOCALNET-GUARD ") != want) {
 			err = fmt.Errorf("there are %s", out)
 		}
 		return err
