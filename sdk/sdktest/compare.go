@@ -32,7 +32,7 @@ func (t *trial) packetsOn(stage Stage, s Scenario) error {
 	t.notes(s)
 	for _, p := range s.Packets {
 		text, _, _ := strings.Cut(p.Text, " = ")
-		j, err := t.packet(stage, p, keepsEndpoint(s, p), s.Node.Addrs)
+		j, err := t.packet(stage, p, keepsEndpoint(s, p))
 		t.note(PacketSeen{Line: p.Line, Packet: text, Want: p.Want.String(), Seen: strings.Join(j.answers, ", ")})
 		if err != nil {
 			return fmt.Errorf("scenario %s, line %d, %s: %w", s.Name, p.Line, text, err)
@@ -60,9 +60,8 @@ func (t *trial) stage(s Scenario) (Stage, error) {
 // packet sends p until every endpoint that may answer has, and some more times,
 // so that one that may not is found out. A client that keeps its first
 // endpoint need find no other.
-func (t *trial) packet(stage Stage, p Packet, keeps bool, own []netip.Addr) (comparison, error) {
+func (t *trial) packet(stage Stage, p Packet, keeps bool) (comparison, error) {
 	j := comparison{packet: p, limits: t.description.Limits}
-	var traced *sdk.Traced
 	n := len(p.Want.Endpoints)
 	least, most := 1+2*n, 1+40*n
 	if keeps {
@@ -74,14 +73,6 @@ func (t *trial) packet(stage Stage, p Packet, keeps bool, own []netip.Addr) (com
 			return j, fmt.Errorf("send: %w", err)
 		}
 		if err := j.take(a); err != nil {
-			return j, err
-		}
-		if i == 0 { // now all is there that the packet came through
-			if traced, err = t.trace(p, own); err != nil {
-				return j, err
-			}
-		}
-		if err := explains(traced, p, a); err != nil {
 			return j, err
 		}
 	}
@@ -102,59 +93,6 @@ func (t *trial) note(p PacketSeen) {
 	if t.seen != nil {
 		t.seen.Packets = append(t.seen.Packets, p)
 	}
-}
-
-// trace is what a dataplane says of p that can say it; else nil. An address by which the node calls,
-// and which is not its own, it has only while it calls.
-func (t *trial) trace(p Packet, own []netip.Addr) (*sdk.Traced, error) {
-	tracer, can := t.dp.(sdk.Tracer)
-	if !can || hasEnded(t.dp) || p.From.From == sdk.OnNode && !slices.Contains(own, p.From.Addr) {
-		return nil, nil
-	}
-	traced, err := tracer.Trace(t.ctx, sdk.Packet{
-		Protocol: p.Protocol, From: netip.AddrPortFrom(p.From.Addr, 0), To: p.To, Origin: p.From.From, In: p.Interface,
-	})
-	switch {
-	case errors.Is(err, wire.ErrUnsupported):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("trace: %w", err)
-	case traced.CannotTell != "" && t.subject.Testbed == Loopback():
-		return nil, nil // the machine's own network: what other programs wrote there may be beyond the dataplane
-	case traced.CannotTell != "":
-		return nil, mismatch{"Trace to say what becomes of it", "it cannot tell: " + traced.CannotTell}
-	}
-	return &traced, nil
-}
-
-// hasEnded reports whether the process of a dataplane is gone. What is served may go on without it.
-func hasEnded(dp sdk.Dataplane) bool {
-	r, ok := dp.(*wire.Remote)
-	if !ok {
-		return false
-	}
-	select {
-	case <-r.Exited():
-		return true
-	default:
-		return false
-	}
-}
-
-// explains reports whether an answer is one that the dataplane said there may be. Of a packet that is
-// not translated it is not known what answers it.
-func explains(t *sdk.Traced, p Packet, a Answer) error {
-	if t == nil {
-		return nil
-	}
-	for _, w := range t.Ways {
-		passes := w.Verdict == sdk.Forward && w.To == p.To
-		hidden := p.From.From == sdk.OnNode || w.Masquerade == (a.Client != p.From.Addr)
-		if passes || w.Verdict == a.Verdict && (a.Verdict != sdk.Forward || w.To == a.Endpoint && hidden) {
-			return nil
-		}
-	}
-	return mismatch{fmt.Sprintf("what Trace says: %v", t.Ways), a.String()}
 }
 
 func keepsEndpoint(s Scenario, p Packet) bool {
