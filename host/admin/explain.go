@@ -98,7 +98,6 @@ type Explanation struct {
 	Unread     string      `json:"unread,omitempty"`     // why Programmed is missing
 	Kernel     *Traced     `json:"kernel,omitempty"`     // what the kernel would do now; nil: see Untraced
 	Untraced   string      `json:"untraced,omitempty"`   // why Kernel is missing
-	Offline    bool        `json:"offline,omitempty"`    // no host was asked: Verdict is the kernel's, and of the Service nothing is known
 	Remedies   []string    `json:"remedies,omitempty"`   // what may be done, where the packet does not reach an endpoint
 }
 

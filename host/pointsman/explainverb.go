@@ -4,7 +4,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/config"
-	"github.com/pointsman/pointsman/host/dataplanes"
 	"github.com/pointsman/pointsman/host/phrase"
 )
 
@@ -27,21 +25,15 @@ func explainVerb() *cobra.Command {
 of which Service it comes, whether it may, which endpoints it can be sent to, and what the
 dataplane has there at this moment.
 
-Without a running host --offline says what the kernel does with it, which takes root and a plugin's
-binary; which Service that is, and what should become of it, it does not know.
-
 SRC is an address, node (a process of this node), pod:ADDRESS (a pod of this node),
 outside:ADDRESS (another machine) or NAMESPACE/NAME of a pod that is behind a Service. PROTOCOL is tcp, udp or sctp.`,
 		Example: `  pointsman explain 10.244.1.7 10.96.0.10:80
   pointsman explain node 10.96.0.10:53/udp
-  pointsman explain outside:198.51.100.7 192.0.2.10:30080
-  pointsman explain --offline node 10.96.0.10:80`,
+  pointsman explain outside:198.51.100.7 192.0.2.10:30080`,
 		Args: words(2, 3, "SRC and DST:PORT"),
 
 		ValidArgsFunction: eachWord(completeCallers, completeFrontends),
 	}
-	var offline bool
-	c.Flags().BoolVar(&offline, "offline", false, "ask the kernel alone, by a plugin's binary, and no host")
 	return asking(c, func(c *cobra.Command, args []string) (admin.Explanation, error) {
 		if len(args) == 3 && slices.Contains([]string{"→", "to"}, args[1]) {
 			args = slices.Delete(args, 1, 2)
@@ -49,34 +41,12 @@ outside:ADDRESS (another machine) or NAMESPACE/NAME of a pod that is behind a Se
 		if len(args) == 3 {
 			return admin.Explanation{}, usageError{fmt.Errorf("%s: want SRC and DST:PORT; try: %s --help", c.CommandPath(), c.CommandPath())}
 		}
-		q, err := admin.ParseQuestion(args[0], args[1])
-		switch {
-		case err != nil && offline:
-			return admin.Explanation{}, usageError{err}
-		case err != nil:
+		_, err := admin.ParseQuestion(args[0], args[1])
+		if err != nil {
 			return admin.Explanation{}, usageError{cmp.Or(serviceAsked(c, args[0], args[1]), err)}
-		case offline:
-			return explainOffline(c, q)
 		}
-		x, err := client(c).Explain(c.Context(), args[0], args[1])
-		if errors.Is(err, admin.ErrUnreachable) {
-			err = fmt.Errorf("%w; what the kernel does alone: sudo pointsman explain --offline %s %s", err, args[0], args[1])
-		}
-		return x, err
+		return client(c).Explain(c.Context(), args[0], args[1])
 	}, writeExplanation)
-}
-
-// explainOffline asks no host. Settings that are wrong, which may be why there is none, do not keep
-// a user from that.
-func explainOffline(c *cobra.Command, q admin.Question) (admin.Explanation, error) {
-	h, err := settings(c)
-	if err != nil {
-		if h, err = config.Load("", c.InheritedFlags()); err != nil {
-			return admin.Explanation{}, err
-		}
-		fmt.Fprintln(c.ErrOrStderr(), "pointsman: the config file cannot be used (see: pointsman config validate); plugins are looked for where they usually are")
-	}
-	return dataplanes.ExplainOffline(c.Context(), h, q)
 }
 
 // serviceAsked says where a Service is reached whose name was given for DST; nil: it is no such name,
@@ -158,13 +128,6 @@ func writeTraced(w io.Writer, x admin.Explanation) {
 		fmt.Fprintf(w, "kernel now\tcannot tell: %s\n", k.CannotTell)
 	default:
 		fmt.Fprintf(w, "kernel now\t%s\n", phrase.Some(waysOf(k.Ways)))
-	}
-	if k != nil && x.Offline {
-		for _, way := range k.Ways {
-			for _, rule := range way.Rules {
-				fmt.Fprintf(w, "%s by\t%s\n", way.Verdict, rule)
-			}
-		}
 	}
 	if k == nil || k.Differs == "" {
 		return

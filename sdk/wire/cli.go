@@ -84,8 +84,6 @@ func (c cli) do(ctx context.Context, args []string) error {
 		return c.cleanup(ctx, rest)
 	case "plan":
 		return c.plan(ctx, rest)
-	case "trace":
-		return c.trace(ctx, rest)
 	case "--listen":
 		return c.listen(rest)
 	case "alive":
@@ -112,11 +110,6 @@ func (c cli) help() string {
       --state-dir DIR  where a host has it keep its state
   %[1]s plan           for a host: what it would write to serve what standard input
                        has; changes nothing (--options JSON)
-  %[1]s trace --from ADDRESS --to ADDRESS:PORT
-                       what the kernel would do now with that packet; changes nothing
-      --protocol tcp   or udp or sctp
-      --origin WHERE   node, pod or outside: where its sender is
-      --in INTERFACE   by which it comes in; else that by which replies leave
   %[1]s --listen %[3]s
                        serves hosts that attach there, instead of one that starts it:
                        those of this user and of root
@@ -125,7 +118,7 @@ func (c cli) help() string {
   %[1]s alive %[3]s
                        asks the one that listens there whether it still answers
 
-For programs, describe, check, cleanup, plan and trace answer with -o json. It exits 0 when all went well, 1 when not, 64 on a wrong word.
+For programs, describe, check, cleanup and plan answer with -o json. It exits 0 when all went well, 1 when not, 64 on a wrong word.
 `, c.binary(), c.description.Name, exampleOf(c.description.Name))
 }
 
