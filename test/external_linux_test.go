@@ -3,25 +3,16 @@
 package test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
 
 // TestExternalIPAtNode gives a Service an address of the node as external IP, where the operator
 // is to be warned of that: it is served, and status and an event name it and the field to set. A
-// relay without rules leaves a process the port that it had first. The plan of a swap lists both.
+// relay without rules leaves a process the port that it had first.
 func TestExternalIPAtNode(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	s.plugins = s.path("plugins")
-	if err := os.Mkdir(s.plugins, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{userspace, "pointsman-dataplane-acme"} {
-		copyFile(t, plugin(t), filepath.Join(s.plugins, name), 0o755)
-	}
 	backend(t, at(s.net+"101"))
 	backend(t, s.net+"5:18081")
 	s.manifest("node.yaml", `apiVersion: v1
@@ -41,13 +32,6 @@ status: {addresses: [{type: InternalIP, address: NET.5}]}
 		s.until("status tells of "+name, func() error { return s.warning("W020", "Service "+name+": external IP "+s.net+"5") })
 	}
 	s.until("there is an event", func() error { return s.event("ExternalIPOfNode", "externalIPs.nodeAddresses") })
-	s.until("status names the process", func() error { return s.warning("W019", s.net+"5:18081/tcp of Service ns/late") })
 	s.until("status says what is not served", func() error { return s.warning("W004", "1 failed") })
 	s.served("tcp", s.net+"5:18081", s.net+"5:18081")
-	got := s.verb("mode", "plan", "acme", "--admin-socket", s.path("admin.sock"))
-	for _, part := range []string{"to permit it without a warning: 2 Services: ns/late, ns/web", "listens where a Service has an address of this node: " + s.net + "5:18081/tcp of ns/late"} {
-		if !strings.Contains(got.out, part) {
-			t.Errorf("the plan does not say %q:\n%s%s", part, got.out, got.err)
-		}
-	}
 }

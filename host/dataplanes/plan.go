@@ -4,7 +4,6 @@ package dataplanes
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,7 +18,6 @@ import (
 	"github.com/pointsman/pointsman/host/config"
 	"github.com/pointsman/pointsman/host/launch"
 	"github.com/pointsman/pointsman/host/phrase"
-	"github.com/pointsman/pointsman/host/sockets"
 	"github.com/pointsman/pointsman/host/supervise"
 	"github.com/pointsman/pointsman/host/swap"
 	"github.com/pointsman/pointsman/host/track"
@@ -61,7 +59,7 @@ func (set *Set) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
 	if p.Lost = append(p.Lost, forced...); len(forced) > 0 && main.serves() {
 		p.Refused = append(p.Refused, "what would be lost is given up only if it is asked for with --force")
 	}
-	p.Notes = append(p.Notes, AtNodeAddresses(set.Tracker, set.Processes)...)
+	p.Notes = append(p.Notes, AtNodeAddresses(set.Tracker)...)
 	services, frontends := 0, 0
 	for s := range set.Tracker.All() {
 		for _, port := range s.Ports {
@@ -79,21 +77,14 @@ func (set *Set) Plan(ctx context.Context, to string) (admin.ModePlan, error) {
 	return p, err
 }
 
-// AtNodeAddresses lists the Services that have an address of this node as external IP without the
-// operator having chosen that, and the ports at addresses of the node that another process than
-// own listens on.
-func AtNodeAddresses(t *track.Tracker, own func() []int) []string {
-	var external, taken phrase.Causes
+// AtNodeAddresses lists the Services that have an address of this node as external IP although the
+// operator did not choose that.
+func AtNodeAddresses(t *track.Tracker) []string {
+	var external phrase.Causes
 	for _, w := range t.Warned() {
 		external.Add(w.Message, w.Object)
 	}
-	for _, c := range sockets.Look(t, own) {
-		if !c.Port.Addr.Addr().IsUnspecified() { // else a node port
-			process := cmp.Or(c.Process, "a process")
-			taken.Add(process+" listens where a Service has an address of this node", c.Port.String()+" of "+c.Port.Service.String())
-		}
-	}
-	return append(external.Lines("Service"), taken.Lines("port")...)
+	return external.Lines("Service")
 }
 
 // conclude says what a plan comes to.

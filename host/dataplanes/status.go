@@ -59,19 +59,6 @@ func (set *Set) Health() []health.Dataplane {
 	return list
 }
 
-// Processes returns those of all dataplanes; 0 stands for one that the host did not start,
-// whose number may be another container's.
-func (set *Set) Processes() (pids []int) {
-	for _, p := range append(set.all(), set.serving()) {
-		if s := p.status(); p.process.plugin.Address != "" {
-			pids = append(pids, 0)
-		} else if s.PID != 0 {
-			pids = append(pids, s.PID)
-		}
-	}
-	return pids
-}
-
 // Plugins returns all that were found, those that run as they do: that of the mode, and
 // for the time of a swap another.
 func (set *Set) Plugins() []admin.Plugin {

@@ -88,7 +88,6 @@ func (h *host) besides(j health.Assessment) besides {
 		b.ofNode = append(b.ofNode, "Service "+w.Object+": "+w.Message)
 	}
 	b.ofNode = shown(b.ofNode, "external IPs are this node's own, and served")
-	b.portsInUse = shown(phrase.Texts(h.sockets.Now()), "ports of Services are listened on")
 	return b
 }
 
@@ -146,7 +145,6 @@ const (
 	notAnswering   = "W012"
 	notWritten     = "W017"
 	notUpdated     = "W018"
-	portInUse      = "W019"
 	nodeAsExternal = "W020"
 	debugged       = "W021"
 )
@@ -159,7 +157,6 @@ type besides struct {
 	found      []health.Finding
 	unwritten  []string // what the next host must know, and could not be written down
 	stateDir   string
-	portsInUse []string // ports of Services that other processes listen on
 	ofNode     []string // external IPs that are this node's, and are served
 	unbound    []string // addresses of the host's own servers that cannot be bound
 	unattended []string // rules in the kernel that serve, and that nothing updates, by mode
@@ -210,9 +207,6 @@ func warnings(s admin.Status, b besides) []admin.Warning {
 	}
 	for _, why := range b.unwritten {
 		warn(notWritten, "df -h "+b.stateDir, "what the next host must know cannot be written down, and is tried again each second: %s", why)
-	}
-	for _, why := range b.portsInUse {
-		warn(portInUse, "ss -lntup", "%s", why)
 	}
 	for _, what := range b.ofNode {
 		warn(nodeAsExternal, "pointsman config show --running", "%s", what)

@@ -24,7 +24,6 @@ import (
 	"github.com/pointsman/pointsman/host/health"
 	"github.com/pointsman/pointsman/host/phrase"
 	"github.com/pointsman/pointsman/host/report"
-	"github.com/pointsman/pointsman/host/sockets"
 	"github.com/pointsman/pointsman/host/track"
 	"github.com/pointsman/pointsman/host/watch"
 	"github.com/pointsman/pointsman/host/web"
@@ -56,7 +55,6 @@ type host struct {
 	servers    *health.Server
 	dataplanes *dataplanes.Set
 	updated    atomic.Pointer[time.Time] // when the last update ended; nil: there was none
-	sockets    *sockets.Watch
 	site       *web.Site
 	loopback   http.Handler // the site, for a port; nil: there is none
 }
@@ -87,7 +85,6 @@ func newHost(settings *config.Host, flags *pflag.FlagSet, logs io.Writer) (*host
 		Applied: h.applied, Refused: h.servers.Failed, Pods: h.podsOf,
 	})
 	h.follower.Check = h.dataplanes.Refuses
-	h.sockets = sockets.New(h.tracker, h.dataplanes.Processes, h.collided)
 	h.site = web.New(nodeName(settings, m), h.backend())
 	return h, nil
 }
@@ -99,11 +96,6 @@ func (h *host) podsOf(ctx context.Context, namespace string) (all []dataplanes.P
 		all = append(all, dataplanes.Pod{Name: p.Name, Node: p.Node, Addrs: p.Addrs})
 	}
 	return all, err
-}
-
-// collided says that a process listens where a Service is reached.
-func (h *host) collided(c sockets.Collision) {
-	h.reports.Report(report.Event{Warning: true, Reason: report.PortInUse, Object: c.Port.Service.String(), Message: c.String()})
 }
 
 // run runs the parts until ctx ends. Each of them ends with it.
@@ -142,7 +134,6 @@ func (h *host) run(ctx context.Context) error {
 			}
 			return err
 		},
-		"sockets":         h.sockets.Run,
 		"service manager": h.watched,
 		"config":          func(ctx context.Context) error { h.follower.Run(ctx, configPeriod, h.reload); return nil },
 		"admin":           func(ctx context.Context) error { return admin.Serve(ctx, listener, h.shown()) },

@@ -102,14 +102,6 @@ func (m *mover) note(format string, args ...any) {
 	m.plan.Notes = append(m.plan.Notes, fmt.Sprintf(format, args...))
 }
 
-// pids are kube-proxy's processes: where they listen, no other program does.
-func (m *mover) pids() (pids []int) {
-	for _, p := range m.running {
-		pids = append(pids, p.pid)
-	}
-	return pids
-}
-
 func (m *mover) refuse(format string, args ...any) {
 	m.plan.Refused = append(m.plan.Refused, fmt.Sprintf(format, args...))
 }
@@ -203,7 +195,7 @@ func (m *mover) look(ctx context.Context, kubeconfig string, here machine, next 
 	all := tracker.Services()
 	m.plan.Services = len(all)
 	m.compare(all, next)
-	m.plan.Notes = append(m.plan.Notes, dataplanes.AtNodeAddresses(tracker, m.pids)...)
+	m.plan.Notes = append(m.plan.Notes, dataplanes.AtNodeAddresses(tracker)...)
 	return nil
 }
 

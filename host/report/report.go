@@ -56,7 +56,6 @@ const (
 	SwapDone           = "SwapDone"           // it was made
 	SwapUndone         = "SwapUndone"         // it was not, and what served before serves on
 	SwapNote           = "SwapNote"           // something about it to look at
-	PortInUse          = "PortInUse"          // a process of this node listens where a Service is reached
 )
 
 // An Event is one thing that happened.

@@ -18,11 +18,6 @@ import (
 type owners struct {
 	queues    map[claim][]holder
 	addresses addresses
-
-	// outside are the claims on ports that are reached from outside the cluster, so that to list
-	// them costs what they are, not what all Services are.
-	outside        map[claim]bool
-	outsideChanges uint64
 }
 
 // A claim is what one Service can hold at a time: an address, port and protocol.
@@ -87,10 +82,6 @@ func (o *owners) enqueue(c claim, h holder) (others []*service) {
 	i, _ := slices.BinarySearchFunc(queue, h, holder.compare)
 	o.queues[c] = slices.Insert(queue, i, h)
 	h.svc.held = append(h.svc.held, c)
-	if h.kind == sdk.NodePort || h.kind == sdk.ExternalIP || h.kind == sdk.LoadBalancer {
-		o.outside[c] = true
-		o.outsideChanges++
-	}
 	return others
 }
 
@@ -100,10 +91,6 @@ func (o *owners) release(svc *service) (touched []*service) {
 		queue := slices.DeleteFunc(o.queues[c], func(h holder) bool { return h.svc == svc })
 		if len(queue) == 0 {
 			delete(o.queues, c)
-			if o.outside[c] {
-				delete(o.outside, c)
-				o.outsideChanges++
-			}
 			continue
 		}
 		o.queues[c] = queue
@@ -239,46 +226,4 @@ func (a addresses) cluster(svc *service, f sdk.Frontend) *service {
 		}
 	}
 	return first
-}
-
-// A HostPort is a port at which a Service is reached by an address of this node: its
-// node port, or an external address that the node has as well.
-type HostPort struct {
-	Service  Key
-	Addr     netip.AddrPort // unspecified: every address that takes node ports
-	Protocol sdk.Protocol
-}
-
-// String reads as in a scenario: "node port 30080/tcp", "192.0.2.10:80/tcp".
-func (p HostPort) String() string {
-	if p.Addr.Addr().IsUnspecified() {
-		return fmt.Sprintf("node port %d/%s", p.Addr.Port(), p.Protocol)
-	}
-	return fmt.Sprintf("%s/%s", p.Addr, p.Protocol)
-}
-
-// HostPorts lists the ports at which Services are reached by this node's addresses,
-// and the number that HostPortChanges has as long as they are the same.
-func (t *Tracker) HostPorts() (list []HostPort, changes uint64) {
-	t.mu.Lock()
-	defer t.unlock()
-	for c := range t.owners.outside {
-		first := t.owners.queues[c][0]
-		if first.kind == sdk.ClusterIP || !c.addr.Addr().IsUnspecified() && !slices.Contains(t.node.Addrs, c.addr.Addr()) {
-			continue
-		}
-		list = append(list, HostPort{Service: first.svc.key, Addr: c.addr, Protocol: c.protocol})
-	}
-	slices.SortFunc(list, func(a, b HostPort) int {
-		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Protocol, b.Protocol))
-	})
-	return list, t.owners.outsideChanges
-}
-
-// HostPortChanges returns another number after each change of HostPorts but one of the
-// node's addresses.
-func (t *Tracker) HostPortChanges() uint64 {
-	t.mu.Lock()
-	defer t.unlock()
-	return t.owners.outsideChanges
 }

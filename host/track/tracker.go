@@ -77,7 +77,7 @@ func New(report func(Notice)) *Tracker {
 		services: make(map[Key]*service),
 		slices:   make(map[Key]*slice),
 		values:   make(map[sdk.Name]*sdk.Service),
-		owners:   owners{queues: make(map[claim][]holder), addresses: make(addresses), outside: make(map[claim]bool)},
+		owners:   owners{queues: make(map[claim][]holder), addresses: make(addresses)},
 		checks:   make(map[Key]HealthCheck),
 		checked:  make(chan struct{}, 1),
 		now:      time.Now,
