@@ -42,7 +42,7 @@ func pluginKilled(n *node) {
 func pluginStopped(n *node) {
 	n.kill(n.mode, syscall.SIGSTOP)
 	n.shows(soon, warned("W001", "W002"))
-	n.shows(3*soon, warning("W002", "was restarted"))
+	n.shows(soon, warning("W002", "was restarted"))
 }
 
 // pluginRestarted asks for a restart, of a binary that is another file.
@@ -70,7 +70,7 @@ func pluginGone(n *node) {
 	n.kill(n.mode, syscall.SIGKILL)
 	n.write("services/owed.yaml", service{Index: most, Endpoints: backends}.manifest())
 	n.shows(soon, warning("W001", ""), metric(`pointsman_plugin_up{plugin="`+n.mode+`"}`, zero), probe("readyz", 503))
-	n.shows(2*syncPeriod+soon-time.Since(began), probe("healthz", 503))
+	n.shows(soon, probe("healthz", 503))
 	if took := time.Since(began); took < 2*syncPeriod {
 		n.Errorf("healthz is 503 after %s, before a change was late", took)
 	}
@@ -85,7 +85,7 @@ func (n *node) again(sig syscall.Signal, meanwhile func()) {
 	if sig == syscall.SIGINT && len(n.plugins("userspace")) > 0 {
 		n.relayGone()
 	}
-	n.end(sig, 3*time.Second)
+	n.end(sig)
 	n.churn(n.IntN(3))
 	meanwhile()
 	time.Sleep(time.Duration(n.IntN(1000)) * time.Millisecond)

@@ -57,11 +57,7 @@ func (n *node) drifts(how string) {
 	if how == "-D" {
 		words = append(words, "1")
 	}
-	limit := soon
-	if how == "-D" { // which only the slow audit sees
-		limit = time.Minute
-	}
-	n.repaired(limit, func() { n.must("iptables-"+n.backend, words...) })
+	n.repaired(soon, func() { n.must("iptables-"+n.backend, words...) })
 }
 
 // lockHeld holds the lock of legacy's tables while Services change: what is waited for is
@@ -86,7 +82,7 @@ func lockHeld(n *node) {
 		}
 		return nil
 	}})
-	n.shows(2*syncPeriod+soon, probe("healthz", 503))
+	n.shows(soon, probe("healthz", 503))
 	if err := lock.Close(); err != nil {
 		n.Fatal(err)
 	}
@@ -131,7 +127,7 @@ func (n *node) repaired(limit time.Duration, harm func()) {
 	n.Helper()
 	before := n.dump()
 	harm()
-	n.within(limit+time.Second, "all is as it was", func() error {
+	n.within(limit, "all is as it was", func() error {
 		if text := before.differs(n.dump()); text != "" {
 			return errors.New(text)
 		}
@@ -211,7 +207,7 @@ func descriptorsExhausted(n *node) {
 	for _, conn := range held {
 		_ = conn.Close()
 	}
-	n.within(2*soon, "the plugin serves again, a moment after there are files to be had", n.served)
+	n.within(soon, "the plugin serves again, a moment after there are files to be had", n.served)
 	if err := unix.Prlimit(n.cmd.Process.Pid, unix.RLIMIT_NOFILE, &limit, nil); err != nil {
 		n.Fatal(err)
 	}
@@ -227,7 +223,7 @@ func secondHost(n *node) {
 	second.writerless()
 	n.churn(3)
 	n.until("the first host serves on", long, n.served)
-	second.end(syscall.SIGINT, 3*time.Second)
+	second.end(syscall.SIGINT)
 	n.must("rm", "-rf", n.path("second"), n.path("second.yaml"))
 }
 
@@ -241,11 +237,11 @@ func hostElsewhere(n *node) {
 		second.until("the second host answers", long, func() error { _, err := second.Status(context.Background()); return err })
 		second.writerless()
 		n.kill(n.mode, syscall.SIGKILL)
-		second.within(2*soon, "the second host serves once it can", second.served)
+		second.within(soon, "the second host serves once it can", second.served)
 		if n.mode == "userspace" {
 			n.relayGone()
 		}
-		second.end(syscall.SIGINT, 3*time.Second)
+		second.end(syscall.SIGINT)
 		n.must("rm", "-rf", n.path("second"), n.path("second.yaml"))
 	})
 }
@@ -254,5 +250,5 @@ func hostElsewhere(n *node) {
 // probe of readiness.
 func (n *node) writerless() {
 	n.Helper()
-	n.shows(2*soon, warning("W014", ""), metric(`pointsman_plugin_writer{plugin="`+n.mode+`"}`, zero), probe("readyz", 503))
+	n.shows(soon, warning("W014", ""), metric(`pointsman_plugin_writer{plugin="`+n.mode+`"}`, zero), probe("readyz", 503))
 }

@@ -14,74 +14,26 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/pointsman/pointsman/host/admin"
+	"github.com/pointsman/pointsman/test/eventually"
 )
 
-// soon is within how long what is owed, refused or without a writer shows.
-const soon = 5 * time.Second
+// soon is how long a test waits for a report or for a Service to be served. It is many times what a
+// busy machine needs: how long a report takes is a figure of make bench.
+const soon = eventually.Timeout
 
-// A clock counts the time in which this process did not get to run.
-type clock struct {
-	once    sync.Once
-	end     chan struct{}
-	mu      sync.Mutex // guards what follows
-	missing time.Duration
-}
-
-// lost is how much that is so far.
-func (c *clock) lost() time.Duration {
-	c.once.Do(func() {
-		c.end = make(chan struct{})
-		go c.watch() // ends with stop
-	})
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.missing
-}
-
-func (c *clock) watch() {
-	const step = 10 * time.Millisecond
-	for last := time.Now(); ; last = time.Now() {
-		select {
-		case <-c.end:
-			return
-		case <-time.After(step):
-		}
-		if late := time.Since(last) - 2*step; late > 0 {
-			c.mu.Lock()
-			c.missing += late
-			c.mu.Unlock()
-		}
-	}
-}
-
-func (c *clock) stop() {
-	c.lost()
-	close(c.end)
-}
-
-// within waits for check to find nothing wrong, and reports what it finds if that takes
-// longer than limit. On a machine that is too busy to run this process the host is not run
-// either: what is lost here counts four times, as there are several processes between.
+// within waits up to limit for check to find nothing wrong, and reports what it finds then.
 func (n *node) within(limit time.Duration, what string, check func() error) bool {
 	n.Helper()
-	began, lost := time.Now(), n.lost.lost()
-	for {
-		err := check()
-		took := time.Since(began) - 4*(n.lost.lost()-lost)
-		if err == nil {
-			n.Logf("  %.1f s until %s", time.Since(began).Seconds(), what)
-			return true
-		}
-		if took > limit || time.Since(began) > limit+time.Minute {
-			n.Errorf("%s, not within %s: %v", what, limit, err)
-			return false
-		}
-		time.Sleep(50 * time.Millisecond)
+	began := time.Now()
+	if err := eventually.Try(limit, check); err != nil {
+		n.Errorf("%s, not within %s: %v", what, limit, err)
+		return false
 	}
+	n.Logf("  %.1f s until %s", time.Since(began).Seconds(), what)
+	return true
 }
 
 // A look is all that a host reports, at one moment.

@@ -198,16 +198,19 @@ func (n *node) reaches(s service, to netip.AddrPort, from netip.Addr, by []netip
 	return nil
 }
 
-// asks calls, and is what answers.
+// oneTry is how long one call waits for its answer where the caller tries again.
+const oneTry = time.Second
+
+// asks calls once, and returns who answers.
 func (n *node) asks(from netip.Addr, to netip.AddrPort) (netip.Addr, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), traffic.Timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), oneTry)
 	defer cancel()
 	conn, err := n.caller("", from, to).Dial(ctx, "tcp4", to)
 	if err != nil {
 		return netip.Addr{}, err
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(traffic.Timeout))
+	_ = conn.SetDeadline(time.Now().Add(oneTry))
 	line, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil {
 		return netip.Addr{}, err

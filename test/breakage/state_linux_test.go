@@ -166,7 +166,7 @@ func (n *node) written() {
 func (n *node) unwritten(why string) {
 	n.Helper()
 	n.kill(n.mode, syscall.SIGKILL)
-	n.shows(2*soon, warning("W017", why))
+	n.shows(soon, warning("W017", why))
 	n.until("the next process serves all the same", long, func() error { err := n.served(); n.relayBack(); return err })
 	out, err := n.verb("mode", "swap", n.other(), "--wait")
 	if err == nil || !strings.Contains(out, why) {

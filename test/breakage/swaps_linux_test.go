@@ -90,7 +90,7 @@ func (n *node) strikes(s strike, from, to string) {
 		if s.sig == syscall.SIGINT && len(n.plugins("userspace")) > 0 {
 			n.relayGone()
 		}
-		n.end(s.sig, 3*time.Second)
+		n.end(s.sig)
 		n.begin()
 	}
 }
@@ -100,7 +100,7 @@ func struckAtStage(n *node) {
 	from, to, at, s := n.mode, n.other(), places[n.IntN(len(places))], n.strike()
 	n.step("  at %s to %s: %s", at, to, s)
 	n.write("gate", "")
-	n.end(syscall.SIGTERM, 3*time.Second)
+	n.end(syscall.SIGTERM)
 	n.begin("POINTSMAN_FAIL="+at+"=wait", "POINTSMAN_FAIL_GATE="+n.path("gate"))
 	n.until("the host serves", long, n.served)
 	before := strings.Count(n.read("host.log"), "failpoint reached: "+at)

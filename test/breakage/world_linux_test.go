@@ -74,7 +74,6 @@ type node struct {
 	healthz, metrics string // where its host answers, in its own namespace
 
 	load     *traffic.Load
-	lost     *clock    // time in which this process did not run
 	relayed  []window  // in which a relay's connections may fail
 	sequence []string  // what was done
 	began    time.Time // the run
@@ -97,7 +96,7 @@ func newNode(t *testing.T, backend, mode string, r *rand.Rand) *node {
 	}
 	n := &node{
 		T: t, Client: admin.NewClient(filepath.Join(dir, "admin.sock")), Rand: r, dir: dir, backend: backend, testbed: testbed, here: testbed.Node(),
-		mode: mode, services: make(map[int]service), began: time.Now(), lost: new(clock), healthz: healthz, metrics: metrics,
+		mode: mode, services: make(map[int]service), began: time.Now(), healthz: healthz, metrics: metrics,
 	}
 	t.Cleanup(n.close)
 	if err := testbed.Own(nodeAddr); err != nil {
@@ -186,7 +185,7 @@ func (n *node) modes() []string {
 func (n *node) beside(socket, healthz, metrics string) *node {
 	return &node{
 		T: n.T, Client: admin.NewClient(n.path(socket)), Rand: n.Rand, dir: n.dir, backend: n.backend, testbed: n.testbed, here: n.here,
-		mode: n.mode, services: n.services, began: n.began, lost: n.lost, healthz: healthz, metrics: metrics,
+		mode: n.mode, services: n.services, began: n.began, healthz: healthz, metrics: metrics,
 	}
 }
 
@@ -242,23 +241,17 @@ func (n *node) host(config, log string, env ...string) (*exec.Cmd, chan struct{}
 	return cmd, exited
 }
 
-// end sends the host a signal, and waits for its end, which it reports if that takes
-// longer than limit.
-func (n *node) end(sig syscall.Signal, limit time.Duration) {
+// end sends the host a signal and waits for its end.
+func (n *node) end(sig syscall.Signal) {
 	n.Helper()
 	if n.cmd == nil {
 		return
 	}
-	lost := n.lost.lost()
-	began := time.Now()
 	_ = n.cmd.Process.Signal(sig)
 	select {
 	case <-n.exited:
-		if took := time.Since(began) - 4*(n.lost.lost()-lost); took > limit {
-			n.Errorf("the host took %s to end by %s, and may take %s", took.Round(time.Millisecond), sig, limit)
-		}
-	case <-time.After(30 * time.Second):
-		n.Errorf("the host did not end within 30 s of %s", sig)
+	case <-time.After(eventually.Timeout):
+		n.Errorf("the host did not end within %s of %s", eventually.Timeout, sig)
 		_ = n.cmd.Process.Signal(syscall.SIGQUIT) // and it says in its log what it is doing
 		select {
 		case <-n.exited:
@@ -287,7 +280,7 @@ func (n *node) close() {
 	if n.Failed() {
 		n.bundle()
 	}
-	n.end(syscall.SIGINT, time.Minute)
+	n.end(syscall.SIGINT)
 	for pid := range n.processes() {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
@@ -295,7 +288,6 @@ func (n *node) close() {
 		n.Error(err)
 	}
 	n.testbed = nil
-	n.lost.stop()
 	_ = unix.Unmount(n.path("state"), unix.MNT_DETACH)
 	_ = os.RemoveAll(n.dir)
 }

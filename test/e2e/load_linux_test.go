@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pointsman/pointsman/test/cluster"
+	"github.com/pointsman/pointsman/test/traffic"
 )
 
 // load calls all the time, in each land, and notes what went wrong.
@@ -27,12 +28,9 @@ type counts struct {
 	failed []string
 }
 
-// callGap is between two calls of a load, each of which may take loadTimeout: where
-// other tests run too, callers themselves may be slow.
-const (
-	callGap     = 10 * time.Millisecond
-	loadTimeout = 5 * time.Second
-)
+// callGap is the pause between two calls of a load. Each call may take as long as traffic.Timeout:
+// on a busy machine an answer may be late.
+const callGap = 10 * time.Millisecond
 
 // underLoad calls to from p, one call after the other, until result. What was called
 // before any endpoint answered has left flows that lead nowhere, which a port that is used
@@ -63,14 +61,14 @@ func (w *world) calledAllTheTime(p *place, to netip.AddrPort) *load {
 // run calls until ctx ends. Closed connections keep their ports for a minute, and
 // there are 28,000: hence a gap.
 func (l *load) run(ctx context.Context, land *land, p *place, to netip.AddrPort) {
-	gap, limit := callGap, loadTimeout
-	if cluster.IsAttached() { // in a guest a call takes long, and many of them all that it can do
-		gap, limit = 20*callGap, 4*loadTimeout
+	gap := callGap
+	if cluster.IsAttached() { // in a guest a call takes long, and many calls take all that it can do
+		gap = 20 * callGap
 	}
 	pace := time.NewTicker(gap)
 	defer pace.Stop()
 	for ; ctx.Err() == nil; <-pace.C {
-		got := land.callFor(ctx, limit, p, "tcp4", to)
+		got := land.callFor(ctx, traffic.Timeout, p, "tcp4", to)
 		if ctx.Err() != nil {
 			return
 		}

@@ -241,7 +241,7 @@ func (n *node) load() *traffic.Load {
 			return host.Dial(ctx, network, from, to)
 		}})
 	}
-	l := traffic.Start(traffic.Plan{New: 2, Every: 50 * time.Millisecond, Keep: 4, Timeout: 10 * time.Second}, all...)
+	l := traffic.Start(traffic.Plan{New: 2, Every: 50 * time.Millisecond, Keep: 4}, all...)
 	n.Cleanup(func() { l.End() })
 	return l
 }

@@ -44,7 +44,7 @@ func TestKernelIPVSPortmap(t *testing.T) {
 	}
 	answers := func(when string) {
 		t.Helper()
-		n.until("the mapped port answers "+when, func() error { _, err := byLoopback.Once(n.Context()); return err })
+		n.until("the mapped port answers "+when, func() error { return byLoopback.Try(n.Context()) })
 	}
 	answers("in ipvs")
 	if err := lasts.Delete(t.Context()); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/pointsman/pointsman/test/traffic"
 )
 
-// timeout is how long an answer may take; later is never.
+// timeout is how long an answer may take on a busy machine.
 const timeout = traffic.Timeout
 
 // silence is how long an answer is awaited where there should be none.
@@ -127,9 +127,6 @@ func (l *load) done(what string) {
 	l.t.Logf("%s: %d new connections (%.0f/s) and %d answers on kept ones in %.1f s: %d failed; longest answer %s, on a kept one %s, observed %s",
 		what, counts.New, float64(counts.New)/seconds, counts.Kept, seconds, len(failed), counts.Worst.Round(time.Millisecond), counts.Stall.Round(time.Millisecond), silence)
 	measured.load(what, counts.New, int(float64(counts.New)/seconds), len(failed), silence, counts.Stall, counts.Worst)
-	if counts.Starved > 0 {
-		l.t.Logf("the callers themselves were starved %d times, and %d calls were cut short by it", counts.Starved, counts.Unheard)
-	}
 	if said := evidence(failed); said != "" {
 		l.t.Log(said)
 	}

@@ -103,10 +103,7 @@ func (p *ports) callers(m portmap.Mapping) []traffic.Caller {
 func (p *ports) answers(m portmap.Mapping) {
 	p.Helper()
 	for _, c := range p.callers(m) {
-		p.until(c.Name+" is answered at "+c.To.String(), long, func() error {
-			_, err := c.Once(p.Context())
-			return err
-		})
+		p.until(c.Name+" is answered at "+c.To.String(), long, func() error { return c.Try(p.Context()) })
 	}
 }
 

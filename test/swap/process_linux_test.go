@@ -127,10 +127,7 @@ func (n *node) exec(host *exec.Cmd, env ...string) {
 func (n *node) answering() {
 	n.Helper()
 	for _, c := range n.callers() {
-		n.until(c.Name+" is answered at "+c.To.String(), long, func() error {
-			_, err := c.Once(n.Context())
-			return err
-		})
+		n.until(c.Name+" is answered at "+c.To.String(), long, func() error { return c.Try(n.Context()) })
 	}
 }
 

@@ -246,7 +246,7 @@ func TestKernelIPv6(t *testing.T) {
 	n.write("services/six.yaml", six)
 	n.start()
 	c := n.caller("client", from, to)
-	n.until("IPv6 is served", long, func() error { _, err := c.Once(t.Context()); return err })
+	n.until("IPv6 is served", long, func() error { return c.Try(t.Context()) })
 	for _, modes := range [][]string{{"userspace", "iptables"}, {"nftables", "iptables", "nftables"}, {"userspace", "nftables"}} {
 		l := n.loadOf(c)
 		for _, mode := range modes {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /*
-Package traffic calls a node as its users do, all the time, and says what failed:
+Package traffic calls a node all the time, as clients do, and counts the calls that failed:
 
-	new connections       connect, say something, hear it, hang up
-	kept connections      say something every 20 ms, and hear it
-	streams of datagrams  the same; one that is lost is no failure, a second of silence is
+	new connections       connect, write a word, read it back, close
+	kept connections      write a word every 20 ms, and read it back
+	streams of datagrams  the same over UDP; a lost datagram is no failure, silence for Timeout is
 
-The far ends answer with what was said. The suites that swap modes and that break things
-call their nodes by it.
+The far ends echo what they read. A call fails by a reset, an ICMP error, a wrong answer or an
+end of file at once, and by silence only after Timeout: on a busy machine an answer may be late.
 */
 package traffic
 
@@ -19,17 +19,13 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 )
 
-// Timeout is how long an answer may take; later is never. It is what the kernel waits
-// before it says a lost SYN again, so a connection that only the second one opened failed.
-const Timeout = time.Second
-
-// Starvation is how long this process may be kept from running before its callers'
-// timeout says nothing of the node.
-const Starvation = 200 * time.Millisecond
+// Timeout is how long a call waits for its answer. It is many times what a busy machine needs.
+const Timeout = time.Minute
 
 // pause is the time between two words on a kept connection.
 const pause = 20 * time.Millisecond
@@ -50,10 +46,17 @@ func (c Caller) Over(protocol string) string {
 	return protocol + "6"
 }
 
-// Once connects, says something and hears it, and is how long that took.
-func (c Caller) Once(ctx context.Context) (time.Duration, error) { return c.once(ctx, Timeout) }
+// Once connects, writes a word, reads it back, and returns how long that took. It waits up to Timeout,
+// also when ctx ends meanwhile: a call that has begun counts.
+func (c Caller) Once(ctx context.Context) (time.Duration, error) { return c.call(ctx, Timeout) }
 
-func (c Caller) once(ctx context.Context, timeout time.Duration) (time.Duration, error) {
+// Try is Once for a caller that tries again: it waits for one second.
+func (c Caller) Try(ctx context.Context) error {
+	_, err := c.call(ctx, time.Second)
+	return err
+}
+
+func (c Caller) call(ctx context.Context, timeout time.Duration) (time.Duration, error) {
 	began := time.Now()
 	limited, cancel := context.WithDeadline(context.WithoutCancel(ctx), began.Add(timeout))
 	defer cancel()
@@ -86,8 +89,6 @@ type Plan struct {
 	Every time.Duration        // one of these does so at most
 	Keep  int                  // how many keep a connection
 	Lives func() time.Duration // how long a connection or a stream is kept before the next one; nil: as long as the load
-
-	Timeout time.Duration // zero: Timeout
 }
 
 // A Failure is a call that failed.
@@ -113,14 +114,12 @@ func short(err error) error {
 
 // Counts are how callers fared.
 type Counts struct {
-	New     int // new connections that were answered
-	Kept    int // answers on kept connections
-	Worst   time.Duration
-	Stall   time.Duration // the longest, of a kept connection
-	Failed  []Failure
-	Starved int // how often this process itself, callers and far ends, did not run
-	Unheard int // failures for which that is the reason
-	Took    time.Duration
+	New    int // new connections that were answered
+	Kept   int // answers on kept connections
+	Worst  time.Duration
+	Stall  time.Duration // the longest, of a kept connection
+	Failed []Failure
+	Took   time.Duration
 }
 
 // A Load is callers at work.
@@ -130,17 +129,13 @@ type Load struct {
 	stop  context.CancelFunc
 	calls sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
-	counts  Counts
-	starved time.Time // when this process last did not run
+	mu     sync.Mutex // guards counts
+	counts Counts
 }
 
 // Start has these call, until End.
 func Start(p Plan, callers ...Caller) *Load {
 	ctx, cancel := context.WithCancel(context.Background())
-	if p.Timeout == 0 {
-		p.Timeout = Timeout
-	}
 	l := &Load{plan: p, stop: cancel, began: time.Now()}
 	for _, c := range callers {
 		for range p.New {
@@ -153,7 +148,6 @@ func Start(p Plan, callers ...Caller) *Load {
 			l.calls.Go(func() { l.again(ctx, func(ctx context.Context) { l.stream(ctx, c) }) })
 		}
 	}
-	l.calls.Go(func() { l.watch(ctx) })
 	return l
 }
 
@@ -178,20 +172,6 @@ func (l *Load) Sofar() Counts {
 	return t
 }
 
-// watch notes when this process was not run in time, as on a machine that has much
-// else to do.
-func (l *Load) watch(ctx context.Context) {
-	for last := time.Now(); ctx.Err() == nil; last = time.Now() {
-		time.Sleep(10 * time.Millisecond)
-		if time.Since(last) > Starvation {
-			l.mu.Lock()
-			l.starved = time.Now()
-			l.counts.Starved++
-			l.mu.Unlock()
-		}
-	}
-}
-
 // again has a connection kept for as long as one lives, and then the next one.
 func (l *Load) again(ctx context.Context, keep func(context.Context)) {
 	if l.plan.Lives == nil {
@@ -212,7 +192,7 @@ func (l *Load) anew(ctx context.Context, c Caller) {
 	defer next.Stop()
 	for ctx.Err() == nil {
 		began := time.Now()
-		took, err := c.once(ctx, l.plan.Timeout)
+		took, err := c.Once(ctx)
 		l.note(&l.counts.New, began, took, err, "new from %s to %s", c.Name, c.To)
 		<-next.C
 	}
@@ -221,7 +201,7 @@ func (l *Load) anew(ctx context.Context, c Caller) {
 // keep says something on one connection for as long as it may.
 func (l *Load) keep(ctx context.Context, c Caller) {
 	opened := time.Now()
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.plan.Timeout)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 	conn, err := c.Dial(limited, c.Over("tcp"), c.To)
 	cancel()
 	if err != nil {
@@ -233,7 +213,7 @@ func (l *Load) keep(ctx context.Context, c Caller) {
 	defer next.Stop()
 	for ctx.Err() == nil {
 		began := time.Now()
-		_ = conn.SetDeadline(began.Add(l.plan.Timeout))
+		_ = conn.SetDeadline(began.Add(Timeout))
 		err := Say(conn)
 		l.note(&l.counts.Kept, opened, time.Since(began), err, "kept, from %s to %s", c.Name, c.To)
 		if err != nil {
@@ -247,7 +227,7 @@ func (l *Load) keep(ctx context.Context, c Caller) {
 // any may be: silence is.
 func (l *Load) stream(ctx context.Context, c Caller) {
 	opened := time.Now()
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.plan.Timeout)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 	conn, err := c.Dial(limited, c.Over("udp"), c.To)
 	cancel()
 	if err != nil {
@@ -261,10 +241,14 @@ func (l *Load) stream(ctx context.Context, c Caller) {
 	for ctx.Err() == nil {
 		_, _ = conn.Write([]byte("points")) // what the one before came to
 		_ = conn.SetReadDeadline(time.Now().Add(15 * time.Millisecond))
-		if _, err := conn.Read(said); err == nil {
+		switch _, err := conn.Read(said); {
+		case err == nil:
 			l.note(&l.counts.Kept, opened, time.Since(heard), nil, "")
 			heard = time.Now()
-		} else if time.Since(heard) > l.plan.Timeout {
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			l.note(&l.counts.Kept, opened, 0, err, "a stream from %s to %s", c.Name, c.To)
+			return
+		case time.Since(heard) > Timeout:
 			l.note(&l.counts.Kept, opened, 0, errors.New("silence"), "a stream from %s to %s", c.Name, c.To)
 			return
 		}
@@ -274,15 +258,8 @@ func (l *Load) stream(ctx context.Context, c Caller) {
 
 func (l *Load) note(count *int, began time.Time, took time.Duration, err error, format string, args ...any) {
 	at := time.Now()
-	if err != nil {
-		time.Sleep(Starvation) // what kept this caller from running may have kept watch too
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err != nil && l.hungry() {
-		l.counts.Unheard++
-		return
-	}
 	if err != nil {
 		l.counts.Failed = append(l.counts.Failed, Failure{
 			What: fmt.Sprintf(format, args...), New: count == &l.counts.New, Began: began, At: at, After: at.Sub(l.began), Err: err,
@@ -294,10 +271,4 @@ func (l *Load) note(count *int, began time.Time, took time.Duration, err error, 
 	if count == &l.counts.Kept {
 		l.counts.Stall = max(l.counts.Stall, took)
 	}
-}
-
-// hungry reports whether this process did not run while a call waited. The caller has
-// the mutex.
-func (l *Load) hungry() bool {
-	return !l.starved.IsZero() && time.Since(l.starved) < l.plan.Timeout+Starvation
 }
