@@ -230,7 +230,8 @@ func (w *world) rules(n *node) []string {
 	all := make([]string, len(w.lands))
 	for i, m := range n.machines {
 		var kept []string
-		for _, line := range lines(w.run(m, m.land.rules)) {
+		words := strings.Fields(m.land.rules)
+		for _, line := range lines(w.run(m, words[0], words[1:]...)) {
 			if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, ":") {
 				kept = append(kept, line)
 			}

@@ -3,7 +3,10 @@
 package e2e
 
 import (
+	"os"
 	"os/exec"
+	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/pointsman/pointsman/test/apart"
@@ -15,20 +18,24 @@ type mode struct {
 	name    string // of the plugin
 	options string
 	needs   string // a program
-	rules   string // a program that prints them
+	rules   string // the command that prints its rules without counters, in words
 	keeps   bool   // its rules serve while its process is away
 	hides   bool   // endpoints do not see the caller
 	apart   bool   // the host is an ordinary user, and plugins are not its children
 }
 
-// Every dataplane is here, and so is every form: who is whose child says nothing of what
-// is served. With POINTSMAN_APART all hosts run apart.
+// modes returns the dataplanes that one kernel has together, in both forms: a plugin that the host
+// launches, and a plugin that the host connects to (apart). With POINTSMAN_APART all hosts run
+// apart. POINTSMAN_MODES is a pattern for the labels: only these dataplanes are tried.
 func modes() []mode {
 	all := []mode{
 		{label: "iptables-nft", name: "iptables", options: "backend: nft", needs: "iptables-nft-restore", rules: "iptables-nft-save", keeps: true},
 		{label: "iptables-legacy", name: "iptables", options: "backend: legacy", needs: "iptables-legacy-restore", rules: "iptables-legacy-save", keeps: true, apart: true},
+		{label: "nftables", name: "nftables", needs: "nft", rules: "nft -s list table ip pointsman", keeps: true},
 		{label: "userspace", name: "userspace", options: "backend: nft", needs: "iptables-nft-restore", rules: "iptables-nft-save", hides: true, apart: true},
 	}
+	wanted := regexp.MustCompile(os.Getenv("POINTSMAN_MODES"))
+	all = slices.DeleteFunc(all, func(m mode) bool { return !wanted.MatchString(m.label) })
 	for i := range all {
 		all[i].apart = all[i].apart || apart.Asked()
 	}
