@@ -3,6 +3,8 @@
 # Every target does all the set-up it needs. `make help` lists them.
 
 GO      ?= go
+# What runs tests, with the flags of go test. CI has a program here that runs a failed test again.
+GOTEST  ?= $(GO) test
 PLUGINS := $(notdir $(patsubst %/main.go,%,$(wildcard plugins/*/pointsman-dataplane-*/main.go)))
 # A clone is stamped with its commit. Where git may not read it, Go would not build.
 VCS     := -buildvcs=$(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo auto || echo false)
@@ -42,29 +44,65 @@ check: bin/staticcheck ## what to run at each save: format, vet, staticcheck, wa
 	$(GO) test -run '^Test(Walls|KeptInOneRoom)$$' ./test
 	$(GO) test $(PURE)
 
-# Most of them wait for processes, so there is always one more than processors; those that
-# wait longest are first. ./test runs beside them, and not under the race detector: it runs
-# programs that are built without, and is the slower half.
-test: ## run every test that needs neither root nor a cluster
+# ./test starts many processes and waits for them, so it runs beside the others, and without the race
+# detector: the programs that it runs are built without.
+test: ## run every test that needs neither root nor a cluster (ten minutes on two cores, half of them to compile)
 	@mkdir -p bin
-	@$(GO) test -parallel 4 -timeout 20m -skip "^TestKernel" ./test >bin/test.txt 2>&1 & beside=$$!; status=0; \
-		$(GO) test $(RACE) -p $$(getconf _NPROCESSORS_ONLN) -parallel 4 -timeout 20m -skip "^TestKernel" \
-			./host/supervise $$($(GO) list ./... | grep -v '/pointsman/test$$') || status=1; \
+	@echo "make test: compiling; the first result of a clean build comes after some minutes"
+	@$(GOTEST) -parallel 4 -timeout 30m -skip "^TestKernel" ./test >bin/test.txt 2>&1 & beside=$$!; status=0; \
+		$(GOTEST) $(RACE) -p $$(getconf _NPROCESSORS_ONLN) -parallel 4 -timeout 30m -skip "^TestKernel" \
+			$$($(GO) list ./... | grep -v '/pointsman/test$$') || status=1; \
+		echo "make test: waiting for ./test, which runs the programs"; \
 		wait $$beside || status=1; cat bin/test.txt; exit $$status
-	cd examples/haproxy && $(GO) vet . && $(GO) test -skip "^TestKernel" .
 
-test-kernel: test-dataplanes test-swap ## run the tests that write to a real kernel, in namespaces of their own (root)
+# needs_root TARGET: ends with an explanation where this is not root.
+needs_root = @if [ "$$(id -u)" != 0 ]; then echo "make $@ needs root: it makes network namespaces; try: sudo make $@"; exit 1; fi
 
-test-dataplanes: ## of these, all but those of whole swaps
-	@if [ "$$(id -u)" != 0 ]; then echo "make $@ needs root: it makes network namespaces; try: sudo make $@"; exit 1; fi
-	$(GO) test $(RACE) -p 2 -count=1 -timeout 20m -run '^TestKernel' $(RACED)
-	$(GO) test -p 2 -count=1 -timeout 35m -run '^TestKernel' $(filter-out ./test/swap ./test/breakage $(RACED),$(KERNEL))
+# Root may do more than a plain user: the tests of make test that skip with "needs root".
+.PHONY: test-root
+test-root: ## run the tests that TESTS names (A|B), as root
+	$(GOTEST) -count=1 -parallel 4 -timeout 30m -run '^($(TESTS))$$' \
+		$$(grep -rlE '^func ($(TESTS))\(' --include='*_test.go' --exclude-dir=peers . | xargs -r -n1 dirname | sort -u)
+
+# The next three are what CI runs of the kernel suites for each change. The targets after them have the rest.
+.PHONY: test-modes
+test-modes: ## each mode once in a real kernel: conformance, and what others change or remove (root)
+	$(needs_root)
+	$(GOTEST) -count=1 -timeout 20m -run '^TestKernel(Conforms|PutsBackWhatOthersTake|AuditFindsWhatWasReplaced|LeavesOthersAlone|ForeignRulesLeadToOurs|FailsARefusedService)$$/^(nft|never)?$$' ./plugins/iptables
+	$(GOTEST) -count=1 -timeout 20m -run '^TestKernel(Conforms|Repairs|AuditFindsAnElement|OwnsBetweenSessions|NamesABadService)$$' ./plugins/nftables
+	$(GOTEST) -count=1 -timeout 20m -run '^TestKernel(Conforms|Restart|ForeignRulesLeadToOurs|TakenAway)$$|^TestConforms$$' ./plugins/userspace
+
+.PHONY: test-swaps
+test-swaps: ## swaps under load, a plugin killed, and the host killed in each step of a swap (root)
+	$(needs_root)
+	$(GOTEST) -count=1 -timeout 20m -run '^TestKernel(ThereAndBack|PluginKilled)$$' ./test/swap
+	$(GOTEST) -count=1 -timeout 20m -run '^TestKernelFaults$$/host' ./test/swap
+
+.PHONY: test-system
+test-system: peers ## a real API server with nftables and iptables (root)
+	$(needs_root)
+	POINTSMAN_E2E=1 $(GOTEST) -p 1 -count=1 -timeout 30m -run '^TestCluster$$' ./test/e2e
+
+test-kernel: test-iptables test-dataplanes test-swap test-breakage ## run all tests that write to a real kernel, in namespaces of their own (root)
+
+.PHONY: test-iptables
+test-iptables: ## of these, those of the iptables dataplane, with both backends
+	$(needs_root)
+	$(GOTEST) -p 2 -count=1 -timeout 35m -run '^TestKernel' ./plugins/iptables ./plugins/internal/iptables
+
+test-dataplanes: ## of these, those of the other dataplanes and of what all share
+	$(needs_root)
+	$(GOTEST) $(RACE) -p 2 -count=1 -timeout 20m -run '^TestKernel' $(RACED)
+	$(GOTEST) -p 2 -count=1 -timeout 35m -run '^TestKernel' $(filter-out ./test/swap ./test/breakage ./plugins/iptables ./plugins/internal/iptables $(RACED),$(KERNEL))
 
 test-swap: ## of these, swaps, restarts and faults of the whole system, and what traffic sees of them
-	@if [ "$$(id -u)" != 0 ]; then echo "make $@ needs root: it makes network namespaces; try: sudo make $@"; exit 1; fi
-	$(GO) test -count=1 -timeout 20m -run '^TestKernel' ./test/breakage
-	GO="$(GO)" test/swap/suite
-	cd examples/haproxy && $(GO) test -count=1 -timeout 20m -run '^TestKernel' .
+	$(needs_root)
+	POINTSMAN_FIGURES=$(CURDIR)/bin/swap-figures.txt $(GOTEST) -count=1 -timeout 40m -run '$(or $(SWAP_TESTS),^TestKernel)' $(if $(SWAP_SKIP),-skip '$(SWAP_SKIP)') ./test/swap
+
+.PHONY: test-breakage
+test-breakage: ## of these, a node that is broken in a random order
+	$(needs_root)
+	$(GOTEST) -count=1 -timeout 20m -run '^TestKernel' ./test/breakage
 
 test-ipvs: ## run the ipvs tests under a kernel that has IPVS
 	@GO="$(GO)" test/uml/suite
@@ -78,17 +116,24 @@ test-nftables-ipvs: uml-modules ## run nftables beside IPVS and with SCTP, on Li
 	@GO="$(GO)" UML_MODULES=$(CURDIR)/bin/uml-modules IPVS_TESTS="$${IPVS_TESTS:-^TestKernelNftables}" test/uml/suite
 
 test-chart: peers bin/helm ## render the chart, and hold it against golden text and the manifests of configs/
-	$(GO) test -count=1 ./test/chart
+	$(GOTEST) -count=1 ./test/chart
 
 .PHONY: test-windows
 test-windows: ## run the programs for Windows under wine
 	@[ -e /usr/lib/wine/wine64 ] && command -v x86_64-w64-mingw32-gcc >/dev/null || { echo "make $@ needs wine and a C compiler for Windows; on Debian: apt-get install wine64 gcc-mingw-w64-x86-64"; exit 1; }
-	POINTSMAN_WINE=1 $(GO) test -v -count=1 -timeout 20m ./test/windows
+	POINTSMAN_WINE=1 $(GOTEST) -count=1 -timeout 20m ./test/windows
 
-e2e: peers bin/helm ## run the whole system against a real API server, in namespaces of its own (root)
-	@if [ "$$(id -u)" != 0 ]; then echo "make e2e needs root: it makes network namespaces; try: sudo make e2e"; exit 1; fi
-	@for p in etcd iptables conntrack; do command -v $$p >/dev/null || { echo "make e2e needs $$p; on Debian: apt-get install etcd-server iptables conntrack"; exit 1; }; done
-	POINTSMAN_E2E=1 $(GO) test -p 1 -count=1 -timeout 30m ./test/cluster ./test/e2e ./test/beside
+e2e: test-stories test-beside ## run the whole system against a real API server, in namespaces of its own (root)
+
+# Each of these needs etcd, iptables and conntrack.
+.PHONY: test-stories test-beside
+test-stories: peers bin/helm ## a real API server and every dataplane that this kernel has
+	$(needs_root)
+	POINTSMAN_E2E=1 $(GOTEST) -p 1 -count=1 -timeout 30m ./test/cluster ./test/e2e
+
+test-beside: peers ## the same objects beside the real kube-proxy
+	$(needs_root)
+	POINTSMAN_E2E=1 $(GOTEST) -p 1 -count=1 -timeout 30m ./test/beside
 
 peers: ## build Kubernetes' own kube-apiserver, controllers, kubectl and kube-proxy, to test against (some minutes, once)
 	@mkdir -p bin/peers
@@ -114,7 +159,10 @@ bin/release/goreleaser:
 bin/release/syft:
 	GOBIN=$(CURDIR)/bin/release GOFLAGS= $(GO) install -trimpath github.com/anchore/syft/cmd/syft@v1.33.0
 
-release: bin/release/goreleaser bin/release/syft ## build archives, packages, checksums and SBOMs of the last commit into bin/dist/
+.PHONY: release-says
+release-says:
+	@echo "make release: about 25 minutes on two cores the first time: goreleaser and syft are built (5), three more architectures (5), archives, packages and SBOMs (15)"
+release: release-says bin/release/goreleaser bin/release/syft ## build archives, packages, checksums and SBOMs of the last commit into bin/dist/
 	configs/packages/release bin/dist
 	@{ $(COMMIT); } >bin/release/commit
 
@@ -130,27 +178,27 @@ bin/release/debian.tar:
 	mmdebstrap --quiet --aptopt='Acquire::Retries "5"' --variant=minbase --include=systemd,iptables,ipset,kmod,nftables bookworm $@
 
 test-packages: released bin/release/debian.tar ## install, upgrade, remove and purge what make release made, under traffic (root)
-	@if [ "$$(id -u)" != 0 ]; then echo "make test-packages needs root: it makes network namespaces; try: sudo make test-packages"; exit 1; fi
-	POINTSMAN_RELEASE=$(CURDIR)/bin/dist $(GO) test -count=1 -timeout 20m -skip '^TestKernelSystemd$$' ./test/packages
+	$(needs_root)
+	POINTSMAN_RELEASE=$(CURDIR)/bin/dist $(GOTEST) -count=1 -timeout 20m -skip '^TestKernelSystemd$$' ./test/packages
 
 test-systemd: released bin/release/debian.tar ## the same under systemd, which boots in namespaces of its own (root)
-	@if [ "$$(id -u)" != 0 ]; then echo "make test-systemd needs root: it makes namespaces; try: sudo make test-systemd"; exit 1; fi
-	POINTSMAN_RELEASE=$(CURDIR)/bin/dist $(GO) test -count=1 -timeout 20m -run '^TestKernelSystemd$$' ./test/packages
+	$(needs_root)
+	POINTSMAN_RELEASE=$(CURDIR)/bin/dist $(GOTEST) -count=1 -timeout 20m -run '^TestKernelSystemd$$' ./test/packages
 
 images: released ## build an image of the host, of each dataplane and of all together into bin/images/, for amd64 and arm64
 	configs/container/images bin/dist bin/images
 
 test-images: ## run what make images made, as pods by runc and under traffic, and make two of them again (root)
-	@if [ "$$(id -u)" != 0 ]; then echo "make test-images needs root: it makes network namespaces and containers; try: sudo make test-images"; exit 1; fi
+	$(needs_root)
 	@(cd bin/dist && sha256sum --check --status ../images/release.sha256) 2>/dev/null || $(MAKE) images # of this release
-	POINTSMAN_IMAGES=$(CURDIR)/bin/images $(GO) test -count=1 -timeout 20m -skip '^TestKernelKubelet$$' ./test/images
+	POINTSMAN_IMAGES=$(CURDIR)/bin/images $(GOTEST) -count=1 -timeout 20m -skip '^TestKernelKubelet$$' ./test/images
 
 .PHONY: test-kubelet
 # KUBELET_LIVES is a pattern: of a mode and a form, such as "nftables: one container", those of other names are left out.
 test-kubelet: peers nodes ## run what make images made as pods of a real kubelet, under traffic (root)
-	@if [ "$$(id -u)" != 0 ]; then echo "make test-kubelet needs root: it makes network namespaces and containers; try: sudo make test-kubelet"; exit 1; fi
+	$(needs_root)
 	@(cd bin/dist && sha256sum --check --status ../images/release.sha256) 2>/dev/null || $(MAKE) images # of this release
-	POINTSMAN_IMAGES=$(CURDIR)/bin/images $(GO) test -v -count=1 -timeout 40m -run '^TestKernelKubelet$$' ./test/images
+	POINTSMAN_IMAGES=$(CURDIR)/bin/images $(GOTEST) -count=1 -timeout 40m -run '^TestKernelKubelet$$' ./test/images
 
 bench: ## measure what docs/performance.md states, as ratios in one run
 	@mkdir -p bin
@@ -163,7 +211,7 @@ bench: ## measure what docs/performance.md states, as ratios in one run
 	@awk '/^Benchmark/ { for (i = 3; i < NF; i += 2) if ($$(i+1) ~ /^x-|≤/) printf "  %8s %-16s %s\n", $$i, $$(i+1), $$1 }' bin/bench.txt
 
 soak: peers ## run faults and swaps for hours
-	@if [ "$$(id -u)" != 0 ]; then echo "make soak needs root: it makes network namespaces; try: sudo make soak"; exit 1; fi
+	$(needs_root)
 	POINTSMAN_SOAK=100 $(GO) test -p 1 -count=1 -timeout 12h -v -run '^TestKernel' ./plugins/iptables ./test/swap ./test/privileges
 	POINTSMAN_SOAK=20 $(GO) test -count=1 -timeout 12h -v -run '^TestKernel' ./test/breakage # POINTSMAN_SEED repeats one
 	POINTSMAN_SOAK=100 $(GO) test -count=1 -timeout 12h -v -run 'TestMalice' ./test
@@ -191,12 +239,21 @@ actionlint: bin/actionlint ## check the workflows of the forge, which run nowher
 staticcheck: bin/staticcheck ## look for mistakes that the compiler does not see
 	bin/staticcheck ./...
 
+.PHONY: size
+size: ## print the lines of each room beside its budget
+	@test/size
+
+.PHONY: nightly
+nightly: ## run all that CI runs, and every slow suite of .ci/rota (hours, root)
+	$(needs_root)
+	CI_ROTA=all .ci/run
+
 verify: ## check format, vet, staticcheck, workflows, other systems' builds, and that nothing generated is stale
 	@unformatted="$$(gofmt -l .)"; if [ -n "$$unformatted" ]; then echo "gofmt these: $$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	@$(MAKE) --no-print-directory staticcheck actionlint
-	GOOS=darwin $(GO) build $(VCS) ./...
-	GOOS=windows $(GO) build $(VCS) ./...
+	GOOS=darwin $(GO) vet ./...
+	GOOS=windows $(GO) vet ./...
 	$(GO) mod verify
 	$(GO) mod tidy -diff
 	cd examples/haproxy && $(GO) mod tidy -diff
