@@ -151,7 +151,6 @@ func TestNoHost(t *testing.T) {
 		"explain node 192.0.2.1:80": 3,
 		"doctor":                    1,
 		"events":                    3,
-		"top":                       3,
 		"status --wait 200ms":       3,
 		"config show --running":     3,
 		"plugin logs userspace":     3,

@@ -64,11 +64,10 @@ var walls = []wall{
 	{"host/limit", nil, "how many descriptors the host's servers may hold, and when there are none left"},
 	{"host/doctor", []string{"host/admin", "golang.org/x/sys"}, "what a node has that no dataplane decides; it only looks"},
 	{"host/trial", nil, "whether a node is well for a time; it asks what everyone may ask, and acts on nothing"},
-	{"host/terminal", []string{"golang.org/x/sys"}, "what a verb prints on; it knows nothing of what is printed"},
 	{"host/phrase", nil, "words, for events and verbs alike"},
 	{"host/dataplanes", []string{"sdk", "sdk/wire", "host/admin", "host/canary", "host/config", "host/feed", "host/health", "host/intent", "host/launch", "host/phrase", "host/quarantine", "host/report", "host/supervise", "host/swap", "host/track", "github.com/hashicorp/go-hclog", "k8s.io/utils/clock"},
 		"where feed, supervise and swap meet; it knows neither the command line nor the API server"},
-	{"host/pointsman", []string{"host/...", "sdk", "sdk/...", "internal/notify", "internal/procs", "github.com/hashicorp/go-hclog", "github.com/spf13/cobra", "github.com/spf13/pflag", "go.yaml.in/yaml/v3", "golang.org/x/sys"},
+	{"host/pointsman", []string{"host/...", "sdk", "sdk/...", "internal/notify", "internal/procs", "github.com/hashicorp/go-hclog", "github.com/spf13/cobra", "github.com/spf13/pflag", "go.yaml.in/yaml/v3", "golang.org/x/sys", "golang.org/x/term"},
 		"constructs, connects, waits"},
 
 	{"plugins", []string{"sdk", "sdk/...", "golang.org/x/sys", "github.com/vishvananda/netlink", "github.com/vishvananda/netns"},

@@ -37,10 +37,9 @@ func backend() Backend {
 		Explain: func(_ context.Context, q Question) (Explanation, error) {
 			return Explanation{Question: q, Verdict: "forward"}, nil
 		},
-		Plugins:  func() []Plugin { return []Plugin{{Name: "userspace", State: "serving", PID: 7}} },
-		Config:   func() (Config, error) { return Config{Settings: json.RawMessage(`{"mode":"userspace"}`)}, nil },
-		Events:   func() []Event { return []Event{{Reason: "PluginCrashed", Count: 2}} },
-		Activity: func(context.Context) Activity { return Activity{Changes: 3, Slowest: []Wait{}} },
+		Plugins: func() []Plugin { return []Plugin{{Name: "userspace", State: "serving", PID: 7}} },
+		Config:  func() (Config, error) { return Config{Settings: json.RawMessage(`{"mode":"userspace"}`)}, nil },
+		Events:  func() []Event { return []Event{{Reason: "PluginCrashed", Count: 2}} },
 		Restart: func(name string) (string, error) {
 			if name != "userspace" {
 				return "", UnknownPlugin(name)
@@ -134,9 +133,6 @@ func TestWhatIsAskedIsAnswered(t *testing.T) {
 	}
 	if l, err := c.Events(ctx); err != nil || len(l.Items) != 1 || l.Items[0].Count != 2 {
 		t.Errorf("events %+v, error %v", l, err)
-	}
-	if a, err := c.Activity(ctx); err != nil || a.Changes != 3 || a.Connections != nil || a.Meta != meta("Activity") {
-		t.Errorf("activity %+v, error %v", a, err)
 	}
 	if d, err := c.Restart(ctx, "userspace"); err != nil || !strings.Contains(d.Message, "userspace") {
 		t.Errorf("restart %+v, error %v", d, err)

@@ -86,11 +86,6 @@ func (c *Client) Events(ctx context.Context) (EventList, error) {
 	return ask[EventList](ctx, c, http.MethodGet, "events")
 }
 
-// Activity asks what the host and its dataplane have done so far.
-func (c *Client) Activity(ctx context.Context) (Activity, error) {
-	return ask[Activity](ctx, c, http.MethodGet, "activity")
-}
-
 // Plugins asks for all plugins.
 func (c *Client) Plugins(ctx context.Context) (PluginList, error) {
 	return ask[PluginList](ctx, c, http.MethodGet, "plugins")

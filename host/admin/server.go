@@ -29,7 +29,6 @@ type Backend struct {
 	Plugins  func() []Plugin
 	Config   func() (Config, error)
 	Events   func() []Event
-	Activity func(context.Context) Activity
 
 	// Logs calls the function for each line that plugin name still has, and with
 	// follow for each that comes, until ctx ends.
@@ -114,11 +113,6 @@ func handler(b Backend) http.Handler {
 		return c, err
 	})
 	handle("GET /v1/events", func(*http.Request) (any, error) { return EventList{meta("EventList"), b.Events()}, nil })
-	handle("GET /v1/activity", func(r *http.Request) (any, error) {
-		a := b.Activity(r.Context())
-		a.Meta = meta("Activity")
-		return a, nil
-	})
 	mux.HandleFunc("GET /v1/plugins/{name}/logs", b.logs)
 	mux.HandleFunc("GET /v1/metrics", func(w http.ResponseWriter, r *http.Request) { b.Metrics.ServeHTTP(limited{w}, r) })
 	handle("POST /v1/plugins/{name}/restart", func(r *http.Request) (any, error) {

@@ -15,7 +15,6 @@ is set, on another one that answers the members of that group, and does nothing 
 	GET  /v1/config                     Config
 	GET  /v1/events                     EventList
 	GET  /v1/metrics                    text, as at metricsBindAddress
-	GET  /v1/activity                   Activity
 	GET  /v1/mode                       Mode
 	GET  /v1/mode/plan?to=NAME          ModePlan
 	GET  /v1/diff?mode=NAME             Diff

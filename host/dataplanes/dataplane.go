@@ -64,9 +64,6 @@ type followed struct {
 	last    time.Time // when one was served; zero: none was, in any session
 	took    time.Duration
 	failure string // of the last one, where it failed
-
-	updates uint64        // that were confirmed, in all sessions
-	busy    time.Duration // that they took together
 }
 
 // run gives the dataplane its process, which begins with start.

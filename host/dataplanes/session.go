@@ -254,8 +254,6 @@ func (s *session) note(a feed.Acked) {
 	p := s.dataplane
 	p.mu.Lock()
 	p.followed.took, p.followed.failure, p.writer.steps = a.Took, "", len(a.Result.Steps)
-	p.followed.updates++
-	p.followed.busy += a.Took
 	if !a.Result.Planned {
 		p.followed.last, p.succeeds = time.Now(), false
 	}

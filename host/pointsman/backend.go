@@ -30,7 +30,6 @@ func (h *host) backend() admin.Backend {
 		Plugins:  h.dataplanes.Plugins,
 		Config:   h.config,
 		Events:   h.events,
-		Activity: h.activity,
 		Logs:     h.dataplanes.Logs,
 		Restart:  h.dataplanes.Restart,
 		Metrics:  h.servers.Metrics(),
@@ -70,12 +69,6 @@ func (h *host) status() admin.Status {
 	s.Warnings = warnings(s, h.besides(j))
 	s.Healthy = len(s.Warnings) == 0
 	return s
-}
-
-func (h *host) activity(ctx context.Context) admin.Activity {
-	a := h.dataplanes.Activity(ctx)
-	a.Node, a.Mode, a.Began = h.tracker.Node().Name, h.dataplanes.Mode(), h.started
-	return a
 }
 
 func (h *host) besides(j health.Assessment) besides {

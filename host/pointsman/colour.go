@@ -5,11 +5,13 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"text/tabwriter"
+
+	"golang.org/x/term"
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/health"
-	"github.com/pointsman/pointsman/host/terminal"
 	"github.com/pointsman/pointsman/sdk"
 )
 
@@ -33,8 +35,17 @@ func newTable(w io.Writer, colours bool) table {
 	return table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0), colours}
 }
 
-// tableFor returns a table that is printed to w.
-func tableFor(w io.Writer) table { return newTable(w, terminal.Colours(w)) }
+// tableFor returns a table that is printed to w, in colours if w is a terminal that has them and the
+// user does not refuse them by NO_COLOR (https://no-color.org).
+func tableFor(w io.Writer) table {
+	return newTable(w, isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb")
+}
+
+// isTerminal reports whether w is a terminal.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
 
 // paint returns text in a colour, where the table w has colours. Where one cell of a column that
 // others stand behind is painted, all are: the codes of each are as long, take no room on the
@@ -62,26 +73,4 @@ func colourOf(state string) colour {
 		return red
 	}
 	return usual
-}
-
-// cut returns as much of a line as fits into so many columns, with all its colours.
-func cut(line string, columns int) string {
-	var kept []rune
-	code := false
-	for _, letter := range line {
-		switch {
-		case letter == '\x1b':
-			code = true
-		case code:
-			code = letter != 'm'
-			kept = append(kept, letter)
-			continue
-		case columns == 0:
-			continue
-		default:
-			columns--
-		}
-		kept = append(kept, letter)
-	}
-	return string(kept)
 }

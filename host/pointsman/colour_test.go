@@ -38,9 +38,6 @@ func TestColouredTables(t *testing.T) {
 			}})
 		}, "\x1b[32mok\x1b[39m|\x1b[33mwarn\x1b[39m|\x1b[39munknown\x1b[39m|\x1b[31mfail\x1b[39m"},
 		"events": {func(w io.Writer) { writeEvents(w, []admin.Event{event, warning}) }, "\x1b[39mnormal\x1b[39m|\x1b[33mwarning\x1b[39m"},
-		"top": {func(w io.Writer) {
-			writeRates(w, rates{State: "waiting", Slowest: []admin.Wait{{Service: "a", State: "served"}, {Service: "b", State: "pending"}}})
-		}, "\x1b[33mwaiting\x1b[39m|\x1b[32mserved\x1b[39m|\x1b[33mpending\x1b[39m"},
 		"status": {func(w io.Writer) {
 			writeStatus(w, admin.Status{
 				Dataplane: admin.Plugin{State: "quarantined", Why: "y"}, Warnings: []admin.Warning{{Code: "W004", Text: "x"}},
@@ -69,25 +66,6 @@ func TestColouredTables(t *testing.T) {
 			if !strings.Contains(coloured, part) {
 				t.Errorf("%s: no %q in %q", name, part, coloured)
 			}
-		}
-	}
-}
-
-// TestCut counts what is seen, and keeps the codes that end a colour.
-func TestCut(t *testing.T) {
-	for _, c := range []struct {
-		line    string
-		columns int
-		want    string
-	}{
-		{"abc", 3, "abc"},
-		{"äöü", 2, "äö"},
-		{"a\x1b[32mbcd\x1b[39me", 2, "a\x1b[32mb\x1b[39m"},
-		{"\x1b[32mab\x1b[39m", 2, "\x1b[32mab\x1b[39m"},
-		{"", 2, ""},
-	} {
-		if got := cut(c.line, c.columns); got != c.want {
-			t.Errorf("%q at %d columns: %q, want %q", c.line, c.columns, got, c.want)
 		}
 	}
 }

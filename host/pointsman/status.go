@@ -16,7 +16,6 @@ import (
 
 	"github.com/pointsman/pointsman/host/admin"
 	"github.com/pointsman/pointsman/host/phrase"
-	"github.com/pointsman/pointsman/host/terminal"
 )
 
 // The table of a status has so many causes why Services are not served, with so many Services
@@ -58,16 +57,16 @@ there is something to look at, 3 when no host answers.`,
 // watchEach is how often a status that is watched is printed.
 const watchEach = time.Second
 
-// clearScreen has a terminal show what follows alone (ECMA-48: cursor to the top, erase).
+// clearScreen moves the cursor of a terminal to the top and erases the screen (ECMA-48).
 const clearScreen = "\x1b[H\x1b[2J"
 
-// watchStatus prints the status each second until it is interrupted. That no host answers is a
-// thing to watch, too.
+// watchStatus prints the status each second until the verb is interrupted. It goes on while no host
+// answers, and prints why.
 func watchStatus(c *cobra.Command, out *format) error {
 	ctx, stop := untilInterrupt(c.Context())
 	defer stop()
 	w, before := c.OutOrStdout(), ""
-	if terminal.Is(w) {
+	if isTerminal(w) {
 		before = clearScreen
 	}
 	for {

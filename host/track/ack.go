@@ -134,9 +134,6 @@ func (c *Cursor) endFlight(rev uint64, failed []sdk.Failure) []sdk.Name {
 			c.fail(name, t.value, err)
 		} else {
 			c.confirm(name, t.value)
-			if t.value != nil {
-				c.waited.add(Wait{Name: name, Since: t.since, Until: c.t.now()})
-			}
 		}
 	}
 	return answered

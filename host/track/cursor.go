@@ -32,7 +32,6 @@ type Cursor struct {
 	failed      map[sdk.Name]failure      // the dataplane could not serve them
 	quarantined map[sdk.Name]time.Time    // since when
 	withheld    map[sdk.Name]withheld
-	waited      waited // until they were confirmed
 
 	node, nodeSent *sdk.Node // as last confirmed; as handed out, nil: not in flight
 
