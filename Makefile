@@ -34,12 +34,13 @@ build: ## build pointsman and every plugin into bin/
 	@for p in $(PLUGINS); do echo "$(GO) build -trimpath $(VCS) -o bin/$$p ./plugins/$${p#pointsman-dataplane-}/$$p"; \
 		$(GO) build -trimpath $(VCS) -o bin/$$p ./plugins/$${p#pointsman-dataplane-}/$$p || exit 1; done
 
-man: build ## write the manual pages of all verbs into bin/man1/, from what their --help says
-	bin/pointsman man bin/man1
+man: ## write the manual pages of all verbs into bin/man1/, from what their --help says
+	$(GO) build -trimpath $(VCS) -tags man -o bin/man ./host/pointsman
+	bin/man bin/man1
 
 check: bin/staticcheck ## what to run at each save: format, vet, staticcheck, walls, and the tests of pure packages
 	@unformatted="$$(gofmt -l .)"; if [ -n "$$unformatted" ]; then echo "gofmt these: $$unformatted"; exit 1; fi
-	$(GO) vet ./...
+	$(GO) vet ./... && $(GO) vet -tags man ./host/pointsman
 	bin/staticcheck ./...
 	$(GO) test -run '^Test(Walls|KeptInOneRoom)$$' ./test
 	$(GO) test $(PURE)

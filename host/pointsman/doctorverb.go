@@ -51,12 +51,12 @@ something keeps Services from being served. Without root some of it is not looke
 
 func writeDiagnosis(w io.Writer, d admin.Diagnosis) {
 	for _, f := range d.Checks {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", paintState(w, f.Result), f.Check, f.Why)
+		fmt.Fprintf(w, "%s\t%s\t%s\n", paint(w, f.Result, string(f.Result)), f.Check, f.Why)
 		if f.Try != "" {
-			fmt.Fprintf(w, "%s\t\t  try: %s\n", paintState(w, ""), f.Try)
+			fmt.Fprintf(w, "%s\t\t  try: %s\n", paint(w, "", ""), f.Try)
 		}
 	}
-	fmt.Fprintf(w, "%s\tin all\t\n", paintState(w, d.Result))
+	fmt.Fprintf(w, "%s\tin all\t\n", paint(w, d.Result, string(d.Result)))
 }
 
 // examine makes all checks, in the order in which one would mend what they find.

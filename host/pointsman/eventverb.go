@@ -83,24 +83,24 @@ func followEvents(ctx context.Context, client *admin.Client, w io.Writer, printe
 		}
 		printed = after(list.Items, last)
 		for _, e := range printed {
-			fmt.Fprintln(w, strings.ReplaceAll(eventLine(tableFor(w), e), "\t", "  "))
+			fmt.Fprintln(w, strings.ReplaceAll(eventLine(e), "\t", "  "))
 		}
 	}
 }
 
 func writeEvents(w io.Writer, events []admin.Event) {
 	for _, e := range events {
-		fmt.Fprintln(w, eventLine(w, e))
+		fmt.Fprintln(w, eventLine(e))
 	}
 }
 
-// eventLine is an event as a line of the table w.
-func eventLine(w io.Writer, e admin.Event) string {
+// eventLine returns an event as a line of a table.
+func eventLine(e admin.Event) string {
 	grade := "normal"
 	if e.Warning {
 		grade = "warning"
 	}
-	line := fmt.Sprintf("%s\t%s\t%s\t%s\t%s", e.Time.Format(time.RFC3339), paintState(w, grade), e.Reason, cmp.Or(e.Object, "-"), e.Message)
+	line := fmt.Sprintf("%s\t%s\t%s\t%s\t%s", e.Time.Format(time.RFC3339), grade, e.Reason, cmp.Or(e.Object, "-"), e.Message)
 	if e.Count > 1 {
 		line += fmt.Sprintf(" (%s)", phrase.Count(e.Count, "time"))
 	}

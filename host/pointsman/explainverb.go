@@ -82,9 +82,9 @@ func writeExplanation(w io.Writer, x admin.Explanation) {
 	for _, s := range x.Steps {
 		fmt.Fprintf(w, "%s\t%s\n", s.Question, s.Answer)
 	}
-	fmt.Fprintf(w, "verdict\t%s\n", paintState(w, x.Verdict))
+	fmt.Fprintf(w, "verdict\t%s\n", x.Verdict)
 	if x.State != "" {
-		fmt.Fprintf(w, "state\t%s%s\n", paintState(w, x.State), because(x.Why))
+		fmt.Fprintf(w, "state\t%s%s\n", x.State, because(x.Why))
 	}
 	if p := x.Programmed; p != nil {
 		fmt.Fprintf(w, "served now\t%s\n", phrase.Some(p.Endpoints))

@@ -28,9 +28,9 @@ func pluginListVerb() *cobra.Command {
 		Short: "List the plugins on this machine, and which one the running host uses",
 		Args:  noWords(),
 	}, func(c *cobra.Command, _ []string) (admin.PluginList, error) { return plugins(c) }, func(w io.Writer, list admin.PluginList) {
-		fmt.Fprintf(w, "NAME\t%s\tVERSION\tPID\tRESTARTS\tPATH\n", paintState(w, "STATE"))
+		fmt.Fprintln(w, "NAME\tSTATE\tVERSION\tPID\tRESTARTS\tPATH")
 		for _, p := range list.Items {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", p.Name, paintState(w, p.State), cmp.Or(p.Version, "-"), cmp.Or(pidText(p.PID), "-"), p.Restarts, p.Path)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", p.Name, p.State, cmp.Or(p.Version, "-"), cmp.Or(pidText(p.PID), "-"), p.Restarts, p.Path)
 		}
 	})
 }
@@ -106,7 +106,7 @@ func writePlugin(w io.Writer, p admin.Plugin) {
 	line("name", p.Name)
 	line("version", p.Version)
 	line("path", p.Path)
-	line("state", paintState(w, p.State))
+	line("state", p.State)
 	line("why", p.Why)
 	if !p.Next.IsZero() {
 		line("tried again", "in "+phrase.Round(max(0, p.Next.Sub(now))).String())

@@ -63,23 +63,20 @@ func listServices(c *cobra.Command, traffic bool) (admin.ServiceList, error) {
 	return client(c).Services(c.Context())
 }
 
-// notServed is said of a Service that has no port to say it of.
-const notServed = "not served"
-
 func writeServices(w io.Writer, list admin.ServiceList) {
 	if list.Reading != nil {
 		writeTraffic(w, list)
 		return
 	}
 	now := time.Now()
-	fmt.Fprintf(w, "NAME\t%s\tSINCE\tENDPOINTS\tHERE\tPOLICY\tAFFINITY\tFRONTENDS\n", paintState(w, "STATE"))
+	fmt.Fprintln(w, "NAME\tSTATE\tSINCE\tENDPOINTS\tHERE\tPOLICY\tAFFINITY\tFRONTENDS")
 	for _, s := range list.Items {
 		for _, p := range s.Ports {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\t%s\n", s.PortName(p), paintState(w, p.State), ago(p.Since, now),
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\t%s\n", s.PortName(p), p.State, ago(p.Since, now),
 				len(p.Cluster), p.Total, len(p.Local), phrase.List(p.Policies), affinityOf(p), phrase.Some(p.Frontends))
 		}
 		if len(s.Ports) == 0 {
-			fmt.Fprintf(w, "%s/%s\t%s\t-\t-\t-\t-\t-\t%s\n", s.Namespace, s.Name, paintState(w, notServed), cmp.Or(strings.Join(s.Problems, "; "), "it has no port that is"))
+			fmt.Fprintf(w, "%s/%s\tnot served\t-\t-\t-\t-\t-\t%s\n", s.Namespace, s.Name, cmp.Or(strings.Join(s.Problems, "; "), "it has no port that is"))
 		}
 	}
 }
@@ -151,7 +148,7 @@ func writePort(w io.Writer, s admin.Service, p admin.Port, now time.Time) {
 	if p.State == health.NoEndpoints {
 		verb = "has"
 	}
-	fmt.Fprintf(w, "\n%s %s %s for %s%s\n", s.PortName(p), verb, paintState(w, p.State), ago(p.Since, now), because(p.Why))
+	fmt.Fprintf(w, "\n%s %s %s for %s%s\n", s.PortName(p), verb, p.State, ago(p.Since, now), because(p.Why))
 	if p.AffinitySeconds > 0 {
 		fmt.Fprintf(w, "a client keeps its endpoint for %s after its last connection\n", affinityOf(p))
 	}

@@ -143,13 +143,13 @@ func writeStatus(w io.Writer, s admin.Status) {
 	}
 	writeUnserved(w, line, s.Unserved)
 	for _, warning := range s.Warnings {
-		line("warning", "%s %s", paint(w, yellow, warning.Code), warning.Text)
+		line("warning", "%s %s", paint(w, admin.Warn, warning.Code), warning.Text)
 		if warning.Try != "" {
 			line("", "     try: %s", warning.Try)
 		}
 	}
 	if s.Healthy {
-		line("all", "%s", paint(w, green, "is well"))
+		line("all", "%s", paint(w, admin.OK, "is well"))
 	}
 }
 
@@ -173,7 +173,7 @@ func writeUnserved(w io.Writer, line func(label, format string, args ...any), pr
 		}
 		names := services[c]
 		first := names[:min(shownNames, len(names))]
-		line("unserved", "%s%s %s: %s", phrase.List(first), phrase.AndMore(len(names)-len(first)), paintState(w, c.reason), c.why)
+		line("unserved", "%s%s %s: %s", phrase.List(first), phrase.AndMore(len(names)-len(first)), paint(w, admin.Fail, c.reason), c.why)
 	}
 }
 
@@ -188,7 +188,7 @@ func codeOf(good bool) int {
 func writeDataplane(w io.Writer, line func(label, format string, args ...any), d admin.Plugin, now time.Time) {
 	switch {
 	case d.PID == 0:
-		line("dataplane", "%s is %s%s", d.Name, paintState(w, d.State), because(d.Why))
+		line("dataplane", "%s is %s%s", d.Name, d.State, because(d.Why))
 	default:
 		line("dataplane", "%s %s is %s, pid %d, up %s, %s", d.Name, d.Version, cmp.Or(d.Role, "without a role yet"), d.PID, phrase.Since(d.Up, now), phrase.Count(d.Restarts, "restart"))
 	}

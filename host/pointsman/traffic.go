@@ -26,9 +26,9 @@ func writeTraffic(w io.Writer, list admin.ServiceList) {
 	}
 	slices.SortStableFunc(lines, func(a, b line) int { return admin.Busier(a.traffic, b.traffic) })
 	now := time.Now()
-	fmt.Fprintf(w, "NAME\t%s\tCONNECTIONS/S\tBYTES IN/S\tBYTES OUT/S\tCONNECTIONS\tCOUNTED FOR\n", paintState(w, "STATE"))
+	fmt.Fprintln(w, "NAME\tSTATE\tCONNECTIONS/S\tBYTES IN/S\tBYTES OUT/S\tCONNECTIONS\tCOUNTED FOR")
 	for _, l := range lines {
-		fmt.Fprintf(w, "%s\t%s\t", l.name, paintState(w, l.state))
+		fmt.Fprintf(w, "%s\t%s\t", l.name, l.state)
 		if l.traffic == nil {
 			fmt.Fprint(w, "-\t-\t-\t-\t-\n")
 			continue
